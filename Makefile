@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# `make help` lists the targets.  What takes more than a line or two is a script, named in its recipe.
+#
+#   KVER=     kernel to build for: a release or its beginning (6.1, 6.12); default: the running one
+#   KERNEL=   kernels that VM tests run on: 6.1, 6.12, all (default); SUITE= which suites (default: all of `make check`)
+#   FOR=      what `make deps` prepares for: build, vm, lint, fuzz, dkms, install (default: build vm lint)
+#   DESTDIR=, PREFIX=    where `make install` puts things
+
+KVER ?= $(shell uname -r)
+PREFIX ?= /usr
+KERNEL ?= all
+export PREFIX DESTDIR
+
+help:	## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+deps:	## install what building and testing need (Debian 12; apt as root or by sudo)
+	@tests/ci/dependencies $(FOR)
+
+all: module tools	## the module for KVER and the command
+build: all	## the same
+
+module:	## the module for one kernel (KVER=6.1); prints where it is
+	@kernel/build $(KVER)
+
+modules-all:	## the module, and the test modules, for each kernel that tests run on
+	@set -e; for k in $$(kernel/build --kernels); do kernel/build $$k; kernel/build --sim $$k; done
+
+tools:	## the command larder
+	@$(MAKE) --no-print-directory -C tools
+
+install: tools	## install the command and its manual page below DESTDIR and PREFIX
+	@$(MAKE) --no-print-directory -C tools install
+
+uninstall:	## remove them
+	@$(MAKE) --no-print-directory -C tools uninstall
+
+dkms-install:	## hand the module to DKMS, which builds it for every kernel installed
+	@kernel/dkms install
+
+dkms-uninstall:	## take it back
+	@kernel/dkms uninstall
+
+dkms-try:	## try that in a clean Debian 12 in a chroot (root)
+	@tests/dkms/try
+
+lint:	## style, static checks, licences
+	@tests/lint/run
+
+unit:	## unit and property tests of format, index, policy under ASan and UBSan; images of disks, made, damaged, read
+	@$(MAKE) --no-print-directory -C tests/unit check
+	@$(MAKE) --no-print-directory -C tests/images check
+
+fuzz:	## fuzz the parsers of the disk format for a minute (SECONDS=)
+	@tests/ci/dependencies build fuzz
+	@$(MAKE) --no-print-directory -C tests/fuzz run
+
+model:	## explore the ordering rules in full: 1.8 million states
+	@/usr/bin/python3 tests/model/explore.py
+
+model-smoke:	## the same with smaller bounds, in a minute
+	@/usr/bin/python3 tests/model/smoke.py
+
+vm:	## tests in virtual machines, on both kernels
+	@tests/ci/vm --kernel $(KERNEL) $(if $(SUITE),--suite $(SUITE))
+
+check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
+	@tests/ci/check
+
+stress:	## a million random operations and 30 kills of the VM, on each kernel
+	@tests/ci/vm --kernel $(KERNEL) --suite stress
+
+demo:	## see it work: a VM, a slow disk made fast, a power cut
+	@tests/ci/dependencies build vm
+	@tests/vm/demo
+
+images:	## the writer of disk images for tests
+	@$(MAKE) --no-print-directory -C tests/images
+
+clean:	## remove what was built (not: the Python environment, downloads)
+	@kernel/build --clean
+	@for d in lib tools tests/unit tests/images tests/vm/oracle; do \
+		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
+
+.PHONY: help deps all build module modules-all tools install uninstall dkms-install dkms-uninstall dkms-try lint unit fuzz model \
+	model-smoke vm check stress demo images clean

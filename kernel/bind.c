@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What a table of `larder` and the superblock of the backing ask for together: bound, attached, detached, passed through, or
+ * refused.
+ *
+ * The constructor has it checked, so that a live volume is not left suspended by a table that cannot be; preresume reads the
+ * superblock anew and checks again:
+ *
+ *   table	superblock names	the cache has of it		what happens
+ *   cache C	C			an entry, same incarnation	bound
+ *   cache C	C			an entry, another one		refused as stale; `stale discard`: forgotten, attached anew
+ *   cache C	C			nothing				may_be_dirty: refused; else attached anew
+ *   cache C	another cache		-				refused
+ *   cache C	none			nothing, or leftovers		may_be_dirty: refused; else attached anew
+ *   -		none			-				passed through
+ *   -		C, running		an entry, same incarnation	detached; refused while anything is dirty
+ *   -		C			nothing, or stale		may_be_dirty: refused; else passed through, raised
+ *
+ * raised: the incarnation, before the first write.  leftovers: of an attach or a detach that was cut off; nothing dirty is in
+ * them, or they are stale.
+ *
+ * Locks: volume_targets_lock (mutex, outermost: it is held while volumes are suspended and resumed, so never taken by what runs
+ * then), vt->lock (preresume, and messages that change what it reads), then those of larder.h.
+ */
+#include "larder.h"
+
+static DEFINE_MUTEX(volume_targets_lock);	/* volume_targets, vt->suspended */
+static LIST_HEAD(volume_targets);		/* this one and cache_registry_lock to change it, either to read it */
+
+static bool uuid_none(const u8 uuid[16])
+{
+	return !memchr_inv(uuid, 0, LARDER_UUID_SIZE);
+}
+
+static bool uuid_same(const u8 a[16], const u8 b[16])
+{
+	return !memcmp(a, b, LARDER_UUID_SIZE);
+}
+
+static bool sb_may_be_dirty(const struct larder_volume_sb *sb)
+{
+	return le32_to_cpu(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+}
+
+/* ------------------------------------------------------------------ what fits, and what is refused */
+
+/* Table with a cache, superblock naming another one. */
+static int check_named(struct volume_target *vt)
+{
+	const struct larder_volume_sb *sb = vt->sb;
+
+	if (uuid_none(sb->cache_uuid)) {
+		if (!sb_may_be_dirty(sb))
+			return 0;
+		DMERR("%pg: may_be_dirty is set, and no cache is named: 'larder super check' says more", vt->backing->bdev);
+		return -EINVAL;
+	}
+	if (uuid_same(sb->cache_uuid, vt->cache->uuid))
+		return 0;
+	DMERR("%pg: volume %pUb belongs to cache %pUb, not to %pUb: 'larder volume detach' it from that one first",
+	      vt->backing->bdev, sb->head.uuid, sb->cache_uuid, vt->cache->uuid);
+	return -EINVAL;
+}
+
+/* v: what the cache has of it.  Leftovers of a detach that was cut off are no obstacle while nothing dirty is among them. */
+static int check_incarnation(struct volume_target *vt, struct volume *v)
+{
+	const struct larder_volume_sb *sb = vt->sb;
+	u64 dirty = atomic64_read(&v->dirty_sectors);
+
+	if (vt->discard_stale && !sb_may_be_dirty(sb))
+		return 0;
+	if (uuid_none(sb->cache_uuid) ? !dirty : le64_to_cpu(sb->incarnation) == v->incarnation)
+		return 0;
+	DMERR("%pg: volume %pUb ran without cache %pUb, which is stale (incarnation %llu there, %llu here; %llu sectors dirty): %s",
+	      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, v->incarnation, le64_to_cpu(sb->incarnation), dirty,
+	      sb_may_be_dirty(sb) ? "load a table with '-' and send it 'discard_dirty'" :
+				    "option 'stale discard' attaches it anew");
+	return -ESTALE;
+}
+
+/* Table with a cache.  Constructor and preresume. */
+static int check_cached(struct volume_target *vt)
+{
+	struct volume *v;
+	int err = check_named(vt);
+
+	if (err)
+		return err;
+	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
+	if (v) {
+		err = check_incarnation(vt, v);
+		if (!err && !vt->discard_stale && v->incarnation == le64_to_cpu(vt->sb->incarnation) &&
+		    v->sectors != le64_to_cpu(vt->sb->sectors)) {
+			DMERR("%pg: the volume has %llu sectors, cache %pUb knows %llu: detach it, then attach it again",
+			      vt->backing->bdev, le64_to_cpu(vt->sb->sectors), vt->cache->uuid, v->sectors);
+			err = -EINVAL;
+		}
+		volume_put(v);
+		return err;
+	}
+	if (!sb_may_be_dirty(vt->sb))
+		return 0;
+	DMERR("%pg: cache %pUb has lost the dirty data of volume %pUb: load a table with '-' and send it 'discard_dirty'",
+	      vt->backing->bdev, vt->cache->uuid, vt->sb->head.uuid);
+	return -EINVAL;
+}
+
+/*
+ * The cache that the superblock names, if it runs and has this incarnation of the volume: *v, counted; *c, counted.  False:
+ * neither.
+ */
+static bool find_attached(struct volume_target *vt, struct cache **c, struct volume **v)
+{
+	if (uuid_none(vt->sb->cache_uuid))
+		return false;
+	mutex_lock(&cache_registry_lock);
+	*c = cache_find_uuid(vt->sb->cache_uuid);
+	mutex_unlock(&cache_registry_lock);
+	if (!*c)
+		return false;
+	*v = (*c)->started ? cache_find_volume(*c, vt->sb->head.uuid) : NULL;
+	if (*v && (*v)->incarnation == le64_to_cpu(vt->sb->incarnation))
+		return true;
+	if (*v)
+		volume_put(*v);
+	cache_put(*c);
+	return false;
+}
+
+/* May v be detached now, or, in the constructor, soon?  It is bound to the table before then. */
+static int check_detach(struct volume_target *vt, struct cache *c, struct volume *v)
+{
+	u64 dirty = atomic64_read(&v->dirty_sectors);
+
+	if (dirty || (v->active && v->set.mode == LARDER_WRITEBACK)) {
+		DMERR("%pg: volume %pUb has %llu dirty sectors%s: 'set mode writethrough', 'flush', wait, then load it again",
+		      vt->backing->bdev, v->uuid, dirty, dirty ? "" : " and is in mode writeback");
+		return -EBUSY;
+	}
+	if (READ_ONCE(c->state) != CACHE_FAILED && (READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->suspending))) {
+		DMERR("%pg: cache %pUb is suspended: resume it, then detach volume %pUb", vt->backing->bdev, c->uuid, v->uuid);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+static int check_passthrough_dirty(struct volume_target *vt)
+{
+	if (!sb_may_be_dirty(vt->sb))
+		return 0;
+	DMERR("%pg: volume %pUb may have dirty data in cache %pUb: start that one; 'discard_dirty %pUb' loses the data",
+	      vt->backing->bdev, vt->sb->head.uuid, vt->sb->cache_uuid, vt->sb->cache_uuid);
+	return -EUCLEAN;
+}
+
+/* cache_registry_lock held.  Is the volume, or another backing with its UUID, live under another dm device? */
+static int check_duplicate(struct volume_target *vt)
+{
+	struct volume_target *other;
+
+	list_for_each_entry(other, &volume_targets, list) {
+		if (!other->live || !uuid_same(other->sb->head.uuid, vt->sb->head.uuid) ||
+		    dm_table_get_md(other->ti->table) == dm_table_get_md(vt->ti->table))
+			continue;
+		DMERR("%pg: volume %pUb is in use by dm device %s (backing %pg): remove that one first%s", vt->backing->bdev,
+		      vt->sb->head.uuid, volume_target_name(other), other->backing->bdev,
+		      other->backing->bdev == vt->backing->bdev ? "" : ", or give this copy a UUID of its own");
+		return -EBUSY;
+	}
+	return 0;
+}
+
+static int check_unused(struct volume_target *vt)
+{
+	int err;
+
+	mutex_lock(&cache_registry_lock);
+	err = check_duplicate(vt);
+	mutex_unlock(&cache_registry_lock);
+	if (err)
+		vt->ti->error = "The volume is in use by another dm device";
+	return err;
+}
+
+/*
+ * Constructor: what would leave a live volume suspended is refused when the table is loaded.  Without its cache the table is
+ * loaded even if may_be_dirty is set, so that there is something to send 'discard_dirty' to; preresume refuses it.
+ */
+int volume_target_check(struct volume_target *vt)
+{
+	struct volume *v;
+	struct cache *c;
+	int err = check_unused(vt);
+
+	if (err)
+		return err;
+	if (vt->cache) {
+		err = check_cached(vt);
+	} else if (find_attached(vt, &c, &v)) {
+		err = check_detach(vt, c, v);
+		volume_put(v);
+		cache_put(c);
+	} else {
+		err = 0;
+	}
+	if (err)
+		vt->ti->error = "Backing and cache do not fit: the line before says why";
+	return err;
+}
+
+/* ------------------------------------------------------------------ the list of tables */
+
+void volume_target_list(struct volume_target *vt)
+{
+	mutex_lock(&volume_targets_lock);
+	mutex_lock(&cache_registry_lock);
+	list_add_tail(&vt->list, &volume_targets);
+	mutex_unlock(&cache_registry_lock);
+	mutex_unlock(&volume_targets_lock);
+}
+
+/* Takes back the internal suspend that volumes_resume() would have taken back. */
+void volume_target_unlist(struct volume_target *vt)
+{
+	mutex_lock(&volume_targets_lock);
+	mutex_lock(&cache_registry_lock);
+	list_del(&vt->list);
+	mutex_unlock(&cache_registry_lock);
+	if (vt->suspended)
+		dm_internal_resume(dm_table_get_md(vt->ti->table));
+	mutex_unlock(&volume_targets_lock);
+}
+
+/* dm counts internal suspends: each of ours is taken back once, here, or by the destructor. */
+void volumes_suspend(struct cache *c)
+{
+	struct volume_target *vt;
+
+	mutex_lock(&volume_targets_lock);
+	list_for_each_entry(vt, &volume_targets, list) {
+		if (vt->cache != c || vt->suspended || !READ_ONCE(vt->live))
+			continue;
+		vt->suspended = true;
+		dm_internal_suspend_noflush(dm_table_get_md(vt->ti->table));
+	}
+	mutex_unlock(&volume_targets_lock);
+}
+
+void volumes_resume(struct cache *c)
+{
+	struct volume_target *vt;
+
+	mutex_lock(&volume_targets_lock);
+	list_for_each_entry(vt, &volume_targets, list) {
+		if (vt->cache != c || !vt->suspended)
+			continue;
+		vt->suspended = false;
+		dm_internal_resume(dm_table_get_md(vt->ti->table));
+	}
+	mutex_unlock(&volume_targets_lock);
+}
+
+/* ------------------------------------------------------------------ preresume */
+
+/* The table before may have written the superblock since the constructor read it. */
+static int resume_read_super(struct volume_target *vt)
+{
+	struct block_device *bdev = vt->backing->bdev;
+	struct larder_volume_sb *sb = kzalloc(LARDER_SB_SIZE, GFP_NOIO);
+	const char *why;
+	int err;
+
+	if (!sb)
+		return -ENOMEM;
+	err = super_read_volume(bdev, sb, &why);
+	if (err) {
+		DMERR("%pg: %s: the volume cannot be started; 'larder super check' says more", bdev, why);
+	} else if (!uuid_same(sb->head.uuid, vt->sb->head.uuid) || sb->data_offset != vt->sb->data_offset ||
+		   sb->sectors != vt->sb->sectors) {
+		DMERR("%pg: the superblock is another one than when the table was loaded: load the table again", bdev);
+		err = -ESTALE;
+	} else {
+		memcpy(vt->sb, sb, LARDER_SB_SIZE);
+	}
+	kfree(sb);
+	return err;
+}
+
+/* From here to volume_postsuspend(), or to the error, the UUID is ours and the cache is not suspended. */
+static int resume_claim(struct volume_target *vt)
+{
+	int err;
+
+	mutex_lock(&cache_registry_lock);
+	err = check_duplicate(vt);
+	if (!err && vt->cache && (vt->cache->suspending || !vt->cache->started || vt->cache->state == CACHE_SUSPENDED)) {
+		DMERR("%pg: cache %pUb is suspended: resume it, then volume %pUb", vt->backing->bdev, vt->cache->uuid,
+		      vt->sb->head.uuid);
+		err = -EBUSY;
+	}
+	if (!err)
+		WRITE_ONCE(vt->live, true);
+	mutex_unlock(&cache_registry_lock);
+	return err;
+}
+
+static void resume_unclaim(struct volume_target *vt)
+{
+	mutex_lock(&cache_registry_lock);
+	WRITE_ONCE(vt->live, false);
+	mutex_unlock(&cache_registry_lock);
+}
+
+/* vt->volume: v, whose reference it takes over. */
+static void resume_set_volume(struct volume_target *vt, struct volume *v)
+{
+	struct volume *old;
+
+	mutex_lock(&cache_registry_lock);
+	old = vt->volume;
+	vt->volume = v;
+	mutex_unlock(&cache_registry_lock);
+	if (old)
+		volume_put(old);
+}
+
+/* Bound, with the settings of this table. */
+static int resume_bind(struct volume_target *vt, struct volume *v)
+{
+	int err;
+
+	v->set = vt->set;
+	err = volume_bind(v, vt->ti, vt->backing->bdev, vt->sb);
+	if (err == -EBUSY)
+		DMERR("%pg: volume %pUb is being forgotten by its cache: try again later", vt->backing->bdev, v->uuid);
+	return err;
+}
+
+/* The superblock that v has got, durable. */
+static int resume_write_super(struct volume_target *vt, struct volume *v)
+{
+	int err;
+
+	mutex_lock(&v->super_lock);
+	err = volume_super_write(v);
+	if (!err)
+		memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
+	mutex_unlock(&v->super_lock);
+	return err;
+}
+
+/* The entry in the cache first, then the superblock: attach.c. */
+static int resume_attach(struct volume_target *vt)
+{
+	struct larder_volume_sb *sb = vt->sb;
+	struct cache *c = vt->cache;
+	struct volume *v;
+	int err;
+
+	if (READ_ONCE(c->state) != CACHE_RUNNING) {
+		DMERR("%pg: cache %pUb has failed: nothing can be attached to it", vt->backing->bdev, c->uuid);
+		return -EIO;
+	}
+	err = cache_attach(c, sb->head.uuid, sb->label, le64_to_cpu(sb->sectors), le64_to_cpu(sb->incarnation), &v);
+	if (err) {
+		DMERR("%pg: volume %pUb cannot be attached to cache %pUb: error %d%s", vt->backing->bdev, sb->head.uuid, c->uuid,
+		      err, err == -ENOSPC ? ", its table of volumes is full: 'forget' one that is not needed" : "");
+		return err;
+	}
+	memcpy(sb->cache_uuid, c->uuid, LARDER_UUID_SIZE);
+	sb->set_generation = cpu_to_le64(c->set_generation);
+	err = resume_bind(vt, v);
+	if (err) {
+		volume_put(v);
+		return err;
+	}
+	err = resume_write_super(vt, v);
+	if (err) {
+		volume_unbind(v);
+		volume_put(v);
+		return err;
+	}
+	resume_set_volume(vt, v);
+	return 0;
+}
+
+/* What the cache has of it is of no use: stale, or the leftovers of a detach. */
+static int resume_forget(struct volume_target *vt, struct volume *v)
+{
+	u64 dirty = atomic64_read(&v->dirty_sectors);
+	int err = cache_forget(vt->cache, v);
+
+	if (err)
+		DMERR("%pg: what cache %pUb has of volume %pUb cannot be forgotten: error %d", vt->backing->bdev, vt->cache->uuid,
+		      v->uuid, err);
+	else if (dirty)
+		DMWARN("cache %pUb: %llu dirty sectors of a stale volume %pUb were given up (stale discard)", vt->cache->uuid,
+		       dirty, v->uuid);
+	return err;
+}
+
+static int resume_cached(struct volume_target *vt)
+{
+	bool named = uuid_same(vt->sb->cache_uuid, vt->cache->uuid);
+	struct volume *v;
+	int err = check_cached(vt);
+
+	if (err)
+		return err;
+	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
+	if (v && named && v->incarnation == le64_to_cpu(vt->sb->incarnation) && v->sectors == le64_to_cpu(vt->sb->sectors)) {
+		err = resume_bind(vt, v);
+		if (err)
+			volume_put(v);
+		else
+			resume_set_volume(vt, v);
+		return err;
+	}
+	if (v) {
+		err = resume_forget(vt, v);
+		volume_put(v);
+		if (err)
+			return err;
+		/* may_be_dirty needs another word than 'stale discard': check_cached() says which */
+		err = check_cached(vt);
+		if (err)
+			return err;
+	}
+	return resume_attach(vt);
+}
+
+/* Everything of it is on the backing, durably; then the backing says that it needs no cache, and only then the cache forgets it. */
+static int resume_detach(struct volume_target *vt, struct cache *c, struct volume *v, struct volume *pass)
+{
+	struct larder_volume_sb *sb = pass->sb;
+	int err = READ_ONCE(c->state) == CACHE_FAILED ? 0 : log_sync(c);
+
+	if (err && READ_ONCE(c->state) != CACHE_FAILED)
+		return err;
+	err = check_detach(vt, c, v);
+	if (err)
+		return err;
+	err = blkdev_issue_flush(vt->backing->bdev);
+	if (err) {
+		DMERR("%pg: the flush that a detach needs failed: error %d; check the device and its cables", vt->backing->bdev,
+		      err);
+		return err;
+	}
+	mutex_lock(&pass->super_lock);
+	memset(sb->cache_uuid, 0, LARDER_UUID_SIZE);
+	sb->incarnation = cpu_to_le64(le64_to_cpu(sb->incarnation) + 1);
+	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY);
+	mutex_unlock(&pass->super_lock);
+	err = resume_write_super(vt, pass);
+	if (err)
+		return err;
+	pass->incarnation = le64_to_cpu(sb->incarnation);
+	pass->may_be_dirty = false;
+	pass->raised = true;
+	/* the incarnation makes it stale: what cannot be forgotten now is forgotten by the next attach */
+	err = cache_forget(c, v);
+	if (err)
+		DMWARN("cache %pUb: volume %pUb is detached, but not forgotten: error %d; message 'forget %pUb' does that", c->uuid,
+		       v->uuid, err, v->uuid);
+	return 0;
+}
+
+static int resume_passthrough(struct volume_target *vt)
+{
+	struct volume *pass, *v;
+	struct cache *c;
+	bool attached;
+	int err = 0;
+
+	attached = find_attached(vt, &c, &v);
+	if (!attached)
+		err = check_passthrough_dirty(vt);
+	if (err)
+		return err;
+	pass = volume_create(NULL, 0, vt->sb->head.uuid, le64_to_cpu(vt->sb->sectors));
+	if (IS_ERR(pass)) {
+		err = PTR_ERR(pass);
+		goto put;
+	}
+	err = resume_bind(vt, pass);
+	if (!err) {
+		pass->raised = uuid_none(vt->sb->cache_uuid);
+		if (attached)
+			err = resume_detach(vt, c, v, pass);
+		if (err)
+			volume_unbind(pass);
+	}
+	if (err)
+		volume_put(pass);
+	else
+		resume_set_volume(vt, pass);
+put:
+	if (attached) {
+		volume_put(v);
+		cache_put(c);
+	}
+	return err;
+}
+
+/*
+ * preresume: does what table and superblock ask for, and binds the volume.  Sleeps; the caller has said memalloc_noio_save().  An
+ * error leaves it unbound, with the reason in the log.
+ */
+int volume_target_bind(struct volume_target *vt)
+{
+	int err;
+
+	mutex_lock(&vt->lock);
+	err = resume_read_super(vt);
+	if (!err)
+		err = resume_claim(vt);
+	if (err)
+		goto out;
+	err = vt->cache ? resume_cached(vt) : resume_passthrough(vt);
+	if (err)
+		resume_unclaim(vt);
+	else
+		vt->discard_stale = false;	/* once */
+out:
+	mutex_unlock(&vt->lock);
+	return err;
+}
+
+/* postsuspend.  Twice for one bind, or without one, does no harm.  Sleeps, as above. */
+void volume_target_unbind(struct volume_target *vt)
+{
+	struct volume *v = vt->volume;
+
+	if (!v || !vt->live)
+		return;
+	/* a stop in order with nothing dirty: the backing is told so, and may then be started without its cache (rule 11) */
+	if (v->cache && !vt->noflush && !atomic64_read(&v->dirty_sectors) && READ_ONCE(v->cache->state) == CACHE_RUNNING)
+		volume_try_clean(v);
+	volume_unbind(v);
+	resume_unclaim(vt);
+}
+
+/* ------------------------------------------------------------------ dirty data given up */
+
+/* The backing's superblock: no cache, nothing dirty, and any cache that comes back is stale. */
+static int discard_super(struct volume_target *vt)
+{
+	struct volume *v = volume_create(NULL, 0, vt->sb->head.uuid, le64_to_cpu(vt->sb->sectors));
+	int err;
+
+	if (IS_ERR(v))
+		return PTR_ERR(v);
+	memcpy(v->sb, vt->sb, LARDER_SB_SIZE);
+	memset(v->sb->cache_uuid, 0, LARDER_UUID_SIZE);
+	v->sb->incarnation = cpu_to_le64(le64_to_cpu(v->sb->incarnation) + 1);
+	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY);
+	v->bdev = vt->backing->bdev;
+	v->flusher.bdev = v->bdev;
+	err = resume_write_super(vt, v);
+	volume_put(v);
+	return err;
+}
+
+/* vt->lock held, not live.  The superblock goes first: cut off behind it, what the cache has is stale. */
+static int discard_dirty(struct volume_target *vt)
+{
+	u8 uuid[LARDER_UUID_SIZE];
+	struct volume *v = NULL;
+	struct cache *c;
+	int err;
+
+	memcpy(uuid, vt->sb->cache_uuid, LARDER_UUID_SIZE);
+	mutex_lock(&cache_registry_lock);
+	c = cache_find_uuid(uuid);
+	mutex_unlock(&cache_registry_lock);
+	if (c && c->started && c->state != CACHE_FAILED && (c->state != CACHE_RUNNING || c->suspending)) {
+		DMERR("%s: cache %pUb is suspended: resume it, then send the message again", volume_target_name(vt), uuid);
+		cache_put(c);
+		return -EBUSY;
+	}
+	if (c && c->started)
+		v = cache_find_volume(c, vt->sb->head.uuid);
+	err = discard_super(vt);
+	if (!err) {
+		DMWARN("%pg: dirty data of volume %pUb in cache %pUb was given up by message: %llu sectors are known of",
+		       vt->backing->bdev, vt->sb->head.uuid, uuid, v ? (u64)atomic64_read(&v->dirty_sectors) : 0);
+		if (v && c->state == CACHE_RUNNING)
+			err = cache_forget(c, v);
+	}
+	if (v)
+		volume_put(v);
+	if (c)
+		cache_put(c);
+	return err;
+}
+
+/* Message `discard_dirty`, with the volume not bound.  uuid: of the cache whose data is to be lost.  Sleeps, as above. */
+int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16])
+{
+	int err;
+
+	mutex_lock(&vt->lock);
+	if (vt->live) {
+		DMERR("%s: giving up dirty data changes what the volume reads: unmount it, suspend it, then try again",
+		      volume_target_name(vt));
+		err = -EBUSY;
+		goto out;
+	}
+	err = resume_read_super(vt);
+	if (err)
+		goto out;
+	if (!uuid_same(vt->sb->cache_uuid, uuid)) {
+		DMERR("%pg: volume %pUb belongs to cache %pUb, not to %pUb: name the cache whose data is to be lost",
+		      vt->backing->bdev, vt->sb->head.uuid, vt->sb->cache_uuid, uuid);
+		err = -EINVAL;
+		goto out;
+	}
+	err = discard_dirty(vt);
+out:
+	mutex_unlock(&vt->lock);
+	return err;
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Writes and discards that go to the backing: bypass, writethrough, writearound, discards; and volumes without a cache.
+ *
+ * In this order, before anything reaches the backing:
+ *   1. the race buckets are taken: nothing cached is in flight there, no writeback owns the range (writeback-owns-range); fills are
+ *      void from here on
+ *   2. what took dirty data away in the bucket (CLEAN, INVALIDATE) is applied (rule 5; a FUA write ends in a full flush, which
+ *      makes it durable)
+ *   3. the index shows nothing dirty (bypass-not-over-dirty); discards may take dirty data away, that is what they are for
+ *   4. the intent mark is durable, or the region is unknown to index and log (rule 6 and its exception)
+ *   5. INVALIDATE is appended (the clearing of the mark comes after it in the write stream), then the range leaves the index
+ * If power is cut after 4: the mark makes recovery drop what is CLEAN in the region.  After a write reached the backing and before
+ * INVALIDATE is durable: the same.  The mark is cleared only behind the INVALIDATE and a flush of the backing.
+ */
+#include "larder.h"
+#include "trace.h"
+
+static bool range_dirty(struct volume *v, u64 sector, u32 len)
+{
+	struct larder_map m;
+
+	return larder_index_next(v->index, sector, sector + len, ~(1u << LARDER_ST_CLEAN), &m);
+}
+
+static bool range_cached(struct volume *v, u64 sector, u32 len)
+{
+	struct larder_map m;
+
+	return larder_index_next(v->index, sector, sector + len, ~0u, &m);
+}
+
+/* Steps 1 to 5.  0: the range is ours (bypass_end() gives it back); -EAGAIN, -EBUSY: nothing is held. */
+static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bool discard)
+{
+	struct larder_entry_in e = { .sector = io->sector, .length = io->len, .volume = v->number, .kind = LARDER_INVALIDATE };
+	struct cache *c = v->cache;
+	u64 lsn = 0;
+	bool dirty;
+	int err;
+
+	err = -EAGAIN;
+	if (race_begin(c, v, io->sector, io->len, RACE_BYPASS))
+		goto race;
+	if (race_barrier_lsn(c, v, io->sector, io->len) > READ_ONCE(c->log.applied_lsn)) {
+		WRITE_ONCE(c->want_commit, true);
+		log_kick(c);
+		goto race;
+	}
+	dirty = range_dirty(v, io->sector, io->len);
+	err = -EBUSY;
+	if (dirty && !discard)
+		goto race;
+	err = marks_get(v, io->sector, io->len, through);
+	if (err < 0)
+		goto race;
+	io->exempt = err;
+	if (WARN_ON_ONCE(io->exempt && range_cached(v, io->sector, io->len))) {
+		marks_known(v, io->sector, io->len);
+		err = -EAGAIN;
+		goto race;
+	}
+	if (io->exempt) {
+		marks_exempt(v, io->sector, io->len);
+		return 0;
+	}
+	err = log_entry(c, &e, &lsn);
+	if (err)
+		goto mark;
+	if (dirty) {
+		race_barrier(c, v, io->sector, io->len, lsn);
+		volume_note_dirty_lsn(v, lsn);
+	}
+	if (range_cached(v, io->sector, io->len)) {
+		err = volume_map_store(v, io->sector, io->len, 0, LARDER_ST_NONE);
+		if (err) {
+			/* a split needs memory; the INVALIDATE in the log costs at most what is clean */
+			WRITE_ONCE(c->log.apply_stalled, true);
+			log_kick(c);
+			err = -EAGAIN;
+			goto mark;
+		}
+	}
+	return 0;
+mark:
+	marks_put(v, io->sector, io->len);
+race:
+	race_end(c, v, io->sector, io->len, RACE_BYPASS);
+	return err;
+}
+
+/* Interrupt context: it has ended on the backing. */
+void bypass_end(struct volume *v, struct larder_io *io, bool ok)
+{
+	struct cache *c = v->cache;
+
+	flusher_wrote(&v->flusher);
+	if (io->exempt)
+		marks_exempt(v, io->sector, io->len);
+	else
+		marks_put(v, io->sector, io->len);
+	race_end(c, v, io->sector, io->len, RACE_BYPASS);
+	defer_kick(c);
+}
+
+int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool through, bool may_wait)
+{
+	int err = bypass_begin(v, io, through, false);
+
+	if (err)
+		return err;
+	WRITE_ONCE(v->last_io, jiffies);
+	volume_count(v, write_backing_sectors, io->len);
+	if (io->fua)
+		volume_count(v, fuas, 1);
+	if (through) {
+		volume_count(v, write_through, 1);
+		if (!fill_through(v, bio, io))
+			return DM_MAPIO_SUBMITTED;
+	} else if (v->set.mode == LARDER_WRITEAROUND) {
+		volume_count(v, write_around, 1);
+	} else {
+		volume_count(v, write_bypass, 1);
+	}
+	trace_larder_bypass(v, io->sector, io->len, io->exempt);
+	io->kind = IO_BYPASS;
+	/* durable by the flush that follows it (user_flush_after()) */
+	bio->bi_opf &= ~REQ_FUA;
+	bio_set_dev(bio, v->bdev);
+	bio->bi_iter.bi_sector = v->data_start + io->sector;
+	return io_issue(bio, may_wait);
+}
+
+int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	int err;
+
+	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED)) {
+		io_complete(bio, -EIO);
+		return DM_MAPIO_SUBMITTED;
+	}
+	io->fua = false;
+	err = bypass_begin(v, io, false, true);
+	if (err)
+		return err;
+	volume_count(v, discards, 1);
+	io->kind = IO_DISCARD;
+	if (!bdev_max_discard_sectors(v->bdev)) {
+		/* io_end() follows */
+		io_complete(bio, 0);
+		return DM_MAPIO_SUBMITTED;
+	}
+	bio_set_dev(bio, v->bdev);
+	bio->bi_iter.bi_sector = v->data_start + io->sector;
+	return io_issue(bio, may_wait);
+}
+
+/* ------------------------------------------------------------------ volumes without a cache */
+
+static DEFINE_SPINLOCK(passthrough_lock);
+static struct bio_list passthrough_list = BIO_EMPTY_LIST;
+
+static void passthrough_work(struct work_struct *work)
+{
+	struct bio_list todo;
+	struct bio *bio;
+
+	spin_lock_irq(&passthrough_lock);
+	todo = passthrough_list;
+	bio_list_init(&passthrough_list);
+	spin_unlock_irq(&passthrough_lock);
+	while ((bio = bio_list_pop(&todo))) {
+		struct volume *v = larder_io(bio)->volume;
+		int err = 0;
+
+		/* rule 11: durable before the first write without the cache */
+		if (!v->raised)
+			err = volume_raise_incarnation(v);
+		if (err)
+			io_complete(bio, err);
+		else
+			io_map(v, bio, true);
+	}
+}
+
+static DECLARE_WORK(passthrough_worker, passthrough_work);
+
+void passthrough_defer(struct bio *bio)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&passthrough_lock, flags);
+	bio_list_add(&passthrough_list, bio);
+	spin_unlock_irqrestore(&passthrough_lock, flags);
+	queue_work(larder_wq, &passthrough_worker);
+}
+
+int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	if (bio_op(bio) != REQ_OP_READ && unlikely(!READ_ONCE(v->raised)))
+		return -EAGAIN;
+	io->kind = IO_PASS;
+	bio_set_dev(bio, v->bdev);
+	bio->bi_iter.bi_sector = v->data_start + io->sector;
+	return io_issue(bio, may_wait);
+}

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Target `larder-cache`: the handle of a cache.  docs/interface.md has its table, messages and status.
+ *
+ * The constructor opens and checks the SSDs and finds or creates the object; nothing is started, for the table before may still be
+ * live.  preresume binds the object to this table's devices and settings and starts it the first time; postsuspend stops what it
+ * does by itself, commits and flushes.  Live volumes are suspended before and resumed after it, so that none has a request in a
+ * cache that stands still.
+ *
+ * Whoever may be waited for by memory reclaim (a device that is suspended, a message that holds the cache's locks) allocates under
+ * memalloc_noio_save().
+ */
+#include "larder.h"
+
+#define CACHE_MAX_WORDS 64u
+
+/* ------------------------------------------------------------------ constructor */
+
+static int parse_device(struct cache_target *ct, const char *path, struct larder_cache_sb *sb)
+{
+	struct dm_target *ti = ct->ti;
+	struct dm_dev *dev;
+	const char *why;
+	u32 number;
+	int err;
+
+	err = dm_get_device(ti, path, dm_table_get_mode(ti->table), &dev);
+	if (err) {
+		DMERR("%s: cannot open the SSD %s: error %d", dm_device_name(dm_table_get_md(ti->table)), path, err);
+		ti->error = "Cannot open an SSD: the line before names it";
+		return err;
+	}
+	err = super_read_cache(dev->bdev, sb, &why);
+	if (err) {
+		DMERR("%pg: %s: not an SSD of a cache; 'larder super check' says more, 'larder cache create' makes one", dev->bdev,
+		      why);
+		ti->error = "An SSD has no valid cache superblock: the line before names it";
+		goto put;
+	}
+	err = -EINVAL;
+	number = le32_to_cpu(sb->device_number);
+	if (le32_to_cpu(sb->nr_devices) != ct->nr_devices || number >= ct->nr_devices || ct->dev[number]) {
+		DMERR("%pg: it is number %u of a set of %u SSDs, and %u are given: give each SSD of the set once", dev->bdev,
+		      number, le32_to_cpu(sb->nr_devices), ct->nr_devices);
+		ti->error = "The set of SSDs is not complete";
+		goto put;
+	}
+	if (larder_sb_read_only(&sb->head)) {
+		DMERR("%pg: ro_compat features %#llx are not known: only a newer larder may write to it", dev->bdev,
+		      le64_to_cpu(sb->head.ro_compat));
+		ti->error = "The cache needs a newer larder";
+		goto put;
+	}
+	if (bdev_logical_block_size(dev->bdev) > LARDER_SLOT_SIZE) {
+		DMERR("%pg: its logical blocks have %u bytes, more than %u: not supported", dev->bdev,
+		      bdev_logical_block_size(dev->bdev), LARDER_SLOT_SIZE);
+		ti->error = "The logical block size of an SSD is too large";
+		goto put;
+	}
+	ct->dev[number] = dev;
+	return 0;
+put:
+	dm_put_device(ti, dev);
+	return err;
+}
+
+/* <n> <ssd>...; the superblock of the first device stays in ct->sb. */
+static int parse_devices(struct cache_target *ct, struct dm_arg_set *as)
+{
+	static const struct dm_arg args[] = {
+		{ 1, LARDER_MAX_DEVICES, "The number of SSDs must be 1 to 16" },
+	};
+	unsigned int n;
+	int err;
+
+	err = dm_read_arg(args, as, &n, &ct->ti->error);
+	if (err)
+		return err;
+	if (n > 1) {
+		DMERR("%s: %u SSDs given, and this release runs a cache on one", dm_device_name(dm_table_get_md(ct->ti->table)), n);
+		ct->ti->error = "This release runs a cache on one SSD";
+		return -EINVAL;
+	}
+	if (as->argc < n) {
+		ct->ti->error = "Fewer SSDs given than their number says";
+		return -EINVAL;
+	}
+	ct->nr_devices = n;
+	return parse_device(ct, dm_shift_arg(as), ct->sb);
+}
+
+static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
+{
+	static const struct dm_arg args[] = {
+		{ 0, CACHE_MAX_WORDS, "#opts must be the number of words that follow, at most 64" },
+	};
+	const char *key, *value, *why;
+	unsigned int n = 0;
+	int err = 0;
+
+	if (as->argc)
+		err = dm_read_arg_group(args, as, &n, &ct->ti->error);
+	if (err)
+		return err;
+	if (n % 2 || as->argc != n) {
+		ct->ti->error = "#opts must be the number of words that follow: twice the number of options";
+		return -EINVAL;
+	}
+	while (n) {
+		key = dm_shift_arg(as);
+		value = dm_shift_arg(as);
+		n -= 2;
+		if (cache_setting_parse(&ct->set, key, value, &why) < 0) {
+			DMERR("%s: %s: '%s' %s", dm_device_name(dm_table_get_md(ct->ti->table)), key, value, why);
+			ct->ti->error = "Invalid option: the line before names it";
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+/* cache_registry_lock held.  1: *c, counted, is the object of this table; 0: there is none yet; -EBUSY. */
+static int find_object(struct cache_target *ct, struct gendisk *disk, struct cache **c)
+{
+	const char *name = dm_device_name(dm_table_get_md(ct->ti->table));
+	struct cache *other;
+
+	*c = cache_find_uuid(ct->sb->cache_uuid);
+	if (*c && (*c)->disk != disk) {
+		DMERR("%s: cache %pUb (%pg) is in use by another dm device: remove that one first", name, (*c)->uuid,
+		      ct->dev[0]->bdev);
+		ct->ti->error = "The cache is in use by another dm device";
+		goto refuse;
+	}
+	if (*c && ((*c)->nr_devices != ct->nr_devices ||
+		   (*c)->segment_sectors != le32_to_cpu(ct->sb->segment_size) >> LARDER_SECTOR_SHIFT ||
+		   (*c)->nr_segments != le32_to_cpu(ct->sb->nr_segments))) {
+		DMERR("%s: cache %pUb has %u segments of %u sectors, the superblock of %pg says otherwise: stop it first",
+		      name, (*c)->uuid, (*c)->nr_segments, (*c)->segment_sectors, ct->dev[0]->bdev);
+		ct->ti->error = "The superblock does not fit the running cache";
+		goto refuse;
+	}
+	if (*c)
+		return 1;
+	other = cache_find_disk(disk);
+	if (!other)
+		return 0;
+	DMERR("%s: it is the handle of cache %pUb, and %pg is of cache %pUb: use a dm device of its own", name, other->uuid,
+	      ct->dev[0]->bdev, ct->sb->cache_uuid);
+	ct->ti->error = "This dm device is the handle of another cache";
+	*c = other;
+refuse:
+	mutex_unlock(&cache_registry_lock);
+	cache_put(*c);
+	mutex_lock(&cache_registry_lock);
+	return -EBUSY;
+}
+
+/* ct->cache: found, or created; created outside of the lock, for that needs memory. */
+static int parse_object(struct cache_target *ct)
+{
+	struct gendisk *disk = dm_disk(dm_table_get_md(ct->ti->table));
+	struct cache *c, *new = NULL;
+	int r;
+
+	for (;;) {
+		mutex_lock(&cache_registry_lock);
+		r = find_object(ct, disk, &c);
+		if (!r && new)
+			r = cache_register(new);
+		mutex_unlock(&cache_registry_lock);
+		if (r || new)
+			break;
+		new = cache_create(ct->sb, disk);
+		if (IS_ERR(new)) {
+			ct->ti->error = "Not enough memory for the cache";
+			return PTR_ERR(new);
+		}
+	}
+	if (!r) {
+		ct->cache = new;
+		return 0;
+	}
+	if (new)
+		cache_put(new);
+	if (r < 0)
+		return r;
+	ct->cache = c;
+	return 0;
+}
+
+static void cache_target_free(struct cache_target *ct)
+{
+	unsigned int i;
+
+	for (i = 0; i < LARDER_MAX_DEVICES; i++)
+		if (ct->dev[i])
+			dm_put_device(ct->ti, ct->dev[i]);
+	kfree(ct->sb);
+	kfree(ct);
+}
+
+static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
+{
+	struct dm_arg_set as = { .argc = argc, .argv = argv };
+	struct cache_target *ct;
+	int err;
+
+	if (ti->begin) {
+		ti->error = "A cache starts at sector 0 of its dm device";
+		return -EINVAL;
+	}
+	ct = kzalloc(sizeof(*ct), GFP_KERNEL);
+	if (ct)
+		ct->sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
+	if (!ct || !ct->sb) {
+		ti->error = "Not enough memory";
+		kfree(ct);
+		return -ENOMEM;
+	}
+	ct->ti = ti;
+	cache_settings_default(&ct->set);
+	err = parse_devices(ct, &as);
+	if (!err)
+		err = parse_options(ct, &as);
+	if (!err)
+		err = parse_object(ct);
+	if (err) {
+		cache_target_free(ct);
+		return err;
+	}
+	ti->private = ct;
+	return 0;
+}
+
+static void cache_dtr(struct dm_target *ti)
+{
+	struct cache_target *ct = ti->private;
+	struct cache *c = ct->cache;
+	unsigned int i;
+
+	mutex_lock(&cache_registry_lock);
+	if (c->ti == ti) {
+		/* stopped by postsuspend, and no other table has taken over */
+		c->ti = NULL;
+		for (i = 0; i < c->nr_devices; i++) {
+			c->dev[i].dev = NULL;
+			c->dev[i].bdev = NULL;
+			c->dev[i].flusher.bdev = NULL;
+		}
+	}
+	mutex_unlock(&cache_registry_lock);
+	cache_put(c);
+	cache_target_free(ct);
+}
+
+/* ------------------------------------------------------------------ suspend and resume */
+
+/* The devices and settings of this table are those of the cache from now on. */
+static void cache_bind(struct cache *c, struct cache_target *ct)
+{
+	unsigned int i;
+
+	mutex_lock(&cache_registry_lock);
+	c->ti = ct->ti;
+	for (i = 0; i < c->nr_devices; i++) {
+		struct cache_device *d = &c->dev[i];
+
+		d->dev = ct->dev[i];
+		d->bdev = ct->dev[i]->bdev;
+		d->lbs = bdev_logical_block_size(d->bdev);
+		d->flusher.bdev = d->bdev;
+	}
+	mutex_unlock(&cache_registry_lock);
+	c->set = ct->set;
+}
+
+static void cache_unbind(struct cache *c, struct dm_target *ti)
+{
+	mutex_lock(&cache_registry_lock);
+	if (c->ti == ti)
+		c->ti = NULL;
+	mutex_unlock(&cache_registry_lock);
+}
+
+/* A start that failed leaves an object that nobody can use: the next attempt begins with a new one. */
+static int cache_renew(struct cache_target *ct)
+{
+	struct cache *old = ct->cache, *new;
+	int err;
+
+	if (old->started || !list_empty(&old->registry))
+		return 0;
+	new = cache_create(ct->sb, old->disk);
+	if (IS_ERR(new))
+		return PTR_ERR(new);
+	mutex_lock(&cache_registry_lock);
+	err = cache_register(new);
+	mutex_unlock(&cache_registry_lock);
+	if (err) {
+		DMERR("cache %pUb: another table has it by now: load this one again", old->uuid);
+		cache_put(new);
+		return err;
+	}
+	ct->cache = new;
+	cache_put(old);
+	return 0;
+}
+
+static int cache_first_start(struct cache *c)
+{
+	int err = cache_start(c);
+
+	if (err) {
+		DMERR("cache %pUb on %pg: the start failed: error %d; the lines before say why", c->uuid, c->dev[0].bdev, err);
+		cache_abandon(c);
+		return err;
+	}
+	return 0;
+}
+
+static void cache_run(struct cache *c)
+{
+	enum cache_state was = READ_ONCE(c->state);
+
+	while (was != CACHE_FAILED && was != CACHE_RUNNING && !try_cmpxchg(&c->state, &was, CACHE_RUNNING))
+		;
+	WRITE_ONCE(c->stopping, false);
+	log_resume(c);
+	queue_delayed_work(c->meta_wq, &c->tick, HZ);
+	segments_open_kick(c);
+	reclaim_kick(c);
+	queue_work(larder_wq, &c->event_work);
+}
+
+static int cache_preresume(struct dm_target *ti)
+{
+	struct cache_target *ct = ti->private;
+	unsigned int noio = memalloc_noio_save();
+	int err = cache_renew(ct);
+
+	if (err)
+		goto out;
+	cache_bind(ct->cache, ct);
+	if (!ct->cache->started)
+		err = cache_first_start(ct->cache);
+	if (err)
+		cache_unbind(ct->cache, ti);
+	else
+		cache_run(ct->cache);
+out:
+	memalloc_noio_restore(noio);
+	return err;
+}
+
+static void cache_set_suspending(struct cache *c, bool suspending)
+{
+	mutex_lock(&cache_registry_lock);
+	c->suspending = suspending;
+	mutex_unlock(&cache_registry_lock);
+}
+
+static void cache_resume(struct dm_target *ti)
+{
+	struct cache_target *ct = ti->private;
+
+	cache_set_suspending(ct->cache, false);
+	volumes_resume(ct->cache);
+}
+
+static void cache_presuspend(struct dm_target *ti)
+{
+	struct cache_target *ct = ti->private;
+
+	cache_set_suspending(ct->cache, true);
+	volumes_suspend(ct->cache);
+}
+
+static void cache_presuspend_undo(struct dm_target *ti)
+{
+	cache_resume(ti);
+}
+
+/*
+ * No volume is bound.  What the cache does by itself ends first, but segments may still be opened: the last commit, or checkpoint,
+ * may need one.  Then nothing is begun any more.
+ */
+static void cache_postsuspend(struct dm_target *ti)
+{
+	struct cache_target *ct = ti->private;
+	struct cache *c = ct->cache;
+	unsigned int noio = memalloc_noio_save();
+	enum cache_state was = CACHE_RUNNING;
+
+	cancel_delayed_work_sync(&c->tick);
+	cancel_work_sync(&c->reclaim_work);
+	cancel_work_sync(&c->checkpoint_work);
+	cache_stop(c);
+	WRITE_ONCE(c->stopping, true);
+	cancel_delayed_work_sync(&c->tick);
+	cancel_work_sync(&c->reclaim_work);
+	cancel_work_sync(&c->checkpoint_work);
+	cancel_work_sync(&c->mark_work);
+	cancel_work_sync(&c->open_work);
+	cancel_delayed_work_sync(&c->copy_timer);
+	hrtimer_cancel(&c->log.timer);
+	flush_work(&c->log.work);
+	flush_work(&c->log.flush_work);
+	log_drain(c);
+	try_cmpxchg(&c->state, &was, CACHE_SUSPENDED);
+	memalloc_noio_restore(noio);
+}
+
+/* ------------------------------------------------------------------ requests: none */
+
+static int cache_map(struct dm_target *ti, struct bio *bio)
+{
+	if (bio_op(bio) != REQ_OP_READ)
+		return DM_MAPIO_KILL;
+	zero_fill_bio(bio);
+	bio_endio(bio);
+	return DM_MAPIO_SUBMITTED;
+}
+
+static int cache_iterate_devices(struct dm_target *ti, iterate_devices_callout_fn fn, void *data)
+{
+	struct cache_target *ct = ti->private;
+	struct cache *c = ct->cache;
+	unsigned int i;
+	int r = 0;
+
+	/* ti->len is any length: what the cache uses of each SSD counts */
+	for (i = 0; !r && i < ct->nr_devices; i++)
+		r = fn(ti, ct->dev[i], c->dev[i].start, (sector_t)c->dev[i].nr_segments << c->segment_shift, data);
+	return r;
+}
+
+/* ------------------------------------------------------------------ messages */
+
+static int message_set(struct cache_target *ct, const char *key, const char *value)
+{
+	struct cache_settings set;
+	const char *why;
+	int n;
+
+	mutex_lock(&cache_registry_lock);	/* one change after the other */
+	set = ct->set;
+	n = cache_setting_parse(&set, key, value, &why);
+	if (n >= 0) {
+		ct->set = set;
+		ct->cache->set = set;
+	}
+	mutex_unlock(&cache_registry_lock);
+	if (n < 0)
+		DMERR("cache %pUb: %s: '%s' %s", ct->cache->uuid, key, value, why);
+	return min(n, 0);
+}
+
+static int message_reclaim(struct cache *c, const char *number)
+{
+	u32 n;
+
+	if (kstrtou32(number, 10, &n) || !n || n > c->nr_segments) {
+		DMERR("cache %pUb: reclaim: '%s' is not a number of segments (1 to %u)", c->uuid, number, c->nr_segments);
+		return -EINVAL;
+	}
+	return reclaim_now(c, n);
+}
+
+static int message_forget(struct cache *c, unsigned int argc, char **argv)
+{
+	struct volume *v;
+	uuid_t uuid;
+	u64 dirty;
+	int err;
+
+	if (uuid_parse(argv[1], &uuid)) {
+		DMERR("cache %pUb: forget: '%s' is not a UUID", c->uuid, argv[1]);
+		return -EINVAL;
+	}
+	if (argc == 3 && strcmp(argv[2], "discard_dirty")) {
+		DMERR("cache %pUb: forget: '%s' is not discard_dirty", c->uuid, argv[2]);
+		return -EINVAL;
+	}
+	v = cache_find_volume(c, uuid.b);
+	if (!v) {
+		DMERR("cache %pUb: forget: it knows no volume %pUb", c->uuid, &uuid);
+		return -ENOENT;
+	}
+	dirty = atomic64_read(&v->dirty_sectors);
+	if (dirty && argc != 3) {
+		DMERR("cache %pUb: forget: %llu dirty sectors of volume %pUb: start it and 'flush', or 'discard_dirty' loses them",
+		      c->uuid, dirty, &uuid);
+		err = -EBUSY;
+	} else {
+		err = cache_forget(c, v);
+		if (err == -EBUSY)
+			DMERR("cache %pUb: forget: volume %pUb is in use: stop it first", c->uuid, &uuid);
+		else if (!err && dirty)
+			DMWARN("cache %pUb: %llu dirty sectors of volume %pUb were given up by message", c->uuid, dirty, &uuid);
+	}
+	volume_put(v);
+	return err;
+}
+
+static int message_running(struct cache *c)
+{
+	if (READ_ONCE(c->state) == CACHE_RUNNING && !READ_ONCE(c->suspending))
+		return 0;
+	DMERR("cache %pUb: it is %s: only 'set' is possible now", c->uuid, c->state == CACHE_FAILED ? "failed" : "suspended");
+	return -EBUSY;
+}
+
+static int cache_message_run(struct cache_target *ct, unsigned int argc, char **argv)
+{
+	struct cache *c = ct->cache;
+	int err;
+
+	if (argc == 3 && !strcasecmp(argv[0], "set"))
+		return message_set(ct, argv[1], argv[2]);
+	err = message_running(c);
+	if (err)
+		return err;
+	if (argc == 1 && !strcasecmp(argv[0], "commit"))
+		return log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
+	if (argc == 1 && !strcasecmp(argv[0], "checkpoint"))
+		return checkpoint_take(c);
+	if (argc == 2 && !strcasecmp(argv[0], "reclaim"))
+		return message_reclaim(c, argv[1]);
+	if ((argc == 2 || argc == 3) && !strcasecmp(argv[0], "forget"))
+		return message_forget(c, argc, argv);
+	DMERR("cache %pUb: message '%s' with %u words is not known: set, commit, checkpoint, reclaim, forget", c->uuid, argv[0],
+	      argc);
+	return -EINVAL;
+}
+
+static int cache_message(struct dm_target *ti, unsigned int argc, char **argv, char *result, unsigned int maxlen)
+{
+	unsigned int noio = memalloc_noio_save();
+	int err = cache_message_run(ti->private, argc, argv);
+
+	memalloc_noio_restore(noio);
+	return err;
+}
+
+struct target_type cache_target_type = {
+	.name = "larder-cache",
+	.version = { 1, 0, 0 },
+	.features = DM_TARGET_SINGLETON | DM_TARGET_ALWAYS_WRITEABLE | DM_TARGET_IMMUTABLE,
+	.module = THIS_MODULE,
+	.ctr = cache_ctr,
+	.dtr = cache_dtr,
+	.map = cache_map,
+	.presuspend = cache_presuspend,
+	.presuspend_undo = cache_presuspend_undo,
+	.postsuspend = cache_postsuspend,
+	.preresume = cache_preresume,
+	.resume = cache_resume,
+	.message = cache_message,
+	.status = cache_status,
+	.iterate_devices = cache_iterate_devices,
+};

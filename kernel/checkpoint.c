@@ -1,0 +1,740 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Checkpoints (rule 8): a fuzzy snapshot of all indexes and marks, written in chunks into segments of its own, then named by the
+ * superblock.
+ *
+ * Steps, and what a power cut finds:
+ *  1. Capture, in one hold of log->lock: S, the next sequence number; where each stream's next record will stand and what precedes
+ *     it; the opened segments. Records that are open get their number when they are closed: S or later.
+ *  2. Wait until every record before S is applied (write stream) or complete (fill, keep).  From now on the indexes show all of
+ *     them.
+ *  3. Copy marks, segments and indexes, region by region, while everything goes on; write the chunks into free segments
+ *     (SEGMENT_CHECKPOINT). Until here nothing names them: a power cut leaves the old checkpoints, their chunks and their logs,
+ *     which keep_sequence protects.
+ *  4. log_sync() and a flush of every SSD: the chunks are durable, and so is, commit block included, every record that an index
+ *     showed in step 3.
+ *  5. Superblock: the new one becomes [0], what was [0] becomes [1].  A power cut here finds the old superblock or the new one
+ *     (super.c), each with all it needs.
+ *  6. Only then are the chunks of what was [1] given up, and keep_sequence becomes the replay start of the new [1], so that
+ *     segments in which only older records lie may be reused.
+ * Replay of the records from S on over this snapshot ends in the right state though the snapshot shows some of them: all stores in
+ * a replay are unconditional and in order, a CLEAN names its mapping exactly, and what a reused segment once held is dropped
+ * (recover.c).  A SEGMENT_OPEN may stand both in the list of step 1 and in a record that is replayed: replay ignores it the second
+ * time.
+ *
+ * The marks are copied in step 3, and those being set count: a mark whose record is before S is on the list from then on, one whose
+ * clearing was applied is not, and everything later is replayed.
+ *
+ * When the superblock cannot be written, nobody knows which one is on the SSD: 'doubtful' keeps the new chunks, named[] the old
+ * ones, until a superblock that names the old ones again is durable.
+ *
+ * Locks: checkpoint_lock (one at a time) > super_lock; copies_lock > log->lock in step 1; segments_lock in batches.  Runs under
+ * memalloc_noio (rule 12).
+ */
+#include <linux/delay.h>
+#include <linux/sched/mm.h>
+
+#include "larder.h"
+
+#define CHUNK_SECTORS	(LARDER_CHUNK_SIZE >> LARDER_SECTOR_SHIFT)
+#define INFO_BATCH	256u
+
+struct snapshot {
+	u64 sequence;			/* S */
+	u64 position;			/* log->position at the capture */
+	u64 lsn;			/* of the last closed record of the write stream */
+	struct larder_pos_in pos[LARDER_NR_STREAMS];
+	bool pinned[LARDER_NR_STREAMS];	/* prev_crc is known when step 2 is over */
+	u64 *opened[LARDER_NR_STREAMS];
+	u32 nr_opened[LARDER_NR_STREAMS];
+};
+
+struct writer {
+	struct cache *c;
+	struct named_checkpoint *n;
+	struct larder_chunk *chunk;
+	u64 *values;			/* LARDER_REGION_SECTORS of them */
+	struct larder_segment_in *infos;	/* INFO_BATCH */
+	u32 number;			/* of the chunk */
+	u32 segment, in_segment;	/* where it goes: the in_segment'th chunk there */
+	u32 size_segments;		/* of n->segments */
+	u64 records;			/* extents written */
+	enum checkpoint_pace pace;
+};
+
+/* ------------------------------------------------------------------ step 1 and 2 */
+
+static int snapshot_alloc(struct cache *c, struct snapshot *s)
+{
+	unsigned int i;
+
+	memset(s, 0, sizeof(*s));
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		s->opened[i] = kcalloc(c->log.stream[i].opened.size, sizeof(u64), GFP_KERNEL);
+		if (!s->opened[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void snapshot_free(struct snapshot *s)
+{
+	unsigned int i;
+
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		kfree(s->opened[i]);
+}
+
+/* log->lock held.  r: the stream's open record, or NULL. */
+static void snapshot_stream(struct snapshot *snap, struct stream *s, const struct record *r)
+{
+	struct larder_pos_in *pos = &snap->pos[s->number];
+	const struct opened_list *o = &s->opened;
+	u32 i;
+
+	pos->segment = r ? r->segment : s->segment;
+	pos->slot = r ? r->first : s->head;
+	pos->prev_sequence = s->last_sequence;
+	pos->prev_crc = 0;
+	s->pinned_sequence = 0;
+	if (s->last_sequence && s->built_sequence == s->last_sequence) {
+		pos->prev_crc = s->built_crc;
+	} else if (s->last_sequence) {
+		s->pinned_sequence = s->last_sequence;
+		snap->pinned[s->number] = true;
+	}
+	for (i = 0; i < o->count; i++)
+		snap->opened[s->number][i] = o->segment[(o->head + i) % o->size];
+	snap->nr_opened[s->number] = o->count;
+}
+
+static void snapshot_capture(struct cache *c, struct snapshot *snap)
+{
+	struct log *log = &c->log;
+	unsigned int i;
+
+	log_close_open(c, CLOSE_ASKED);
+	copies_close(c, LARDER_STREAM_FILL);
+	copies_close(c, LARDER_STREAM_KEEP);
+	mutex_lock(&c->copies_lock);		/* open_copies[] */
+	spin_lock_irq(&log->lock);
+	snap->sequence = log->next_sequence;
+	snap->position = log->position;
+	snap->lsn = (log->open ? log->open->lsn : log->next_lsn) - 1;
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		snapshot_stream(snap, &log->stream[i], i == LARDER_STREAM_WRITE ? log->open : c->open_copies[i]);
+	spin_unlock_irq(&log->lock);
+	mutex_unlock(&c->copies_lock);
+}
+
+/* Is every record of fill and keep before this sequence number complete? */
+static bool copies_complete(struct cache *c, u64 sequence)
+{
+	struct log *log = &c->log;
+	const struct record *r;
+	bool complete = true;
+
+	spin_lock_irq(&log->lock);
+	list_for_each_entry(r, &log->copies, list)
+		if (r->sequence < sequence) {
+			complete = false;
+			break;
+		}
+	spin_unlock_irq(&log->lock);
+	return complete;
+}
+
+static int snapshot_wait(struct cache *c, struct snapshot *snap)
+{
+	struct log *log = &c->log;
+	unsigned int i;
+	int err;
+
+	err = log_wait_applied(c, snap->lsn);
+	if (err)
+		return err;
+	wait_event(log->wait, copies_complete(c, snap->sequence) || READ_ONCE(c->state) == CACHE_FAILED);
+	if (READ_ONCE(c->state) == CACHE_FAILED)
+		return -EIO;
+	spin_lock_irq(&log->lock);
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		if (snap->pinned[i])
+			snap->pos[i].prev_crc = log->stream[i].pinned_crc;
+		log->stream[i].pinned_sequence = 0;
+	}
+	spin_unlock_irq(&log->lock);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ step 3: chunks */
+
+static int writer_note_segment(struct writer *w, u32 segment)
+{
+	struct named_checkpoint *n = w->n;
+	u32 size, *to;
+
+	if (n->nr_segments == w->size_segments) {
+		size = w->size_segments ? w->size_segments * 2 : 16;
+		to = kvmalloc_array(size, sizeof(u32), GFP_KERNEL);
+		if (!to)
+			return -ENOMEM;
+		if (n->segments)
+			memcpy(to, n->segments, n->nr_segments * sizeof(u32));
+		kvfree(n->segments);
+		n->segments = to;
+		w->size_segments = size;
+	}
+	n->segments[n->nr_segments++] = segment;
+	return 0;
+}
+
+/* -ENOSPC: no free segment, not even of the reserve. */
+static int writer_take_segment(struct writer *w, u32 *segment)
+{
+	int err;
+
+	*segment = segment_take_free(w->c, SEGMENT_CHECKPOINT, true);
+	if (*segment == LARDER_NO_SEGMENT) {
+		reclaim_kick(w->c);
+		return -ENOSPC;
+	}
+	err = writer_note_segment(w, *segment);
+	if (err)
+		segment_set_state(w->c, *segment, SEGMENT_FREE);
+	return err;
+}
+
+static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoint *n, const struct snapshot *snap)
+{
+	int err;
+
+	w->c = c;
+	w->n = n;
+	w->chunk = kvmalloc(sizeof(*w->chunk), GFP_KERNEL);
+	w->values = kvmalloc_array(LARDER_REGION_SECTORS, sizeof(u64), GFP_KERNEL);
+	w->infos = kmalloc_array(INFO_BATCH, sizeof(*w->infos), GFP_KERNEL);
+	if (!w->chunk || !w->values || !w->infos)
+		return -ENOMEM;
+	memset(n, 0, sizeof(*n));
+	n->sequence = ++c->checkpoint_sequence;
+	n->replay_sequence = snap->sequence;
+	n->epoch = c->epoch;
+	n->hash = larder_checkpoint_hash(c->uuid, c->secret, n->sequence);
+	err = writer_take_segment(w, &w->segment);
+	n->first_segment = w->segment;
+	larder_chunk_init(w->chunk, n->sequence, 0);
+	return err;
+}
+
+static void writer_end(struct writer *w)
+{
+	kfree(w->infos);
+	kvfree(w->values);
+	kvfree(w->chunk);
+}
+
+/* At most 5 % of the SSD's time, unless somebody waits for it. */
+static void writer_pause(struct writer *w, u64 took_ns)
+{
+	unsigned int us;
+
+	if (w->pace != CHECKPOINT_GENTLY || READ_ONCE(w->c->want_checkpoint))
+		return;
+	us = min_t(u64, div_u64(took_ns, NSEC_PER_USEC) * 19, 50 * USEC_PER_MSEC);
+	if (us > 10)
+		usleep_range(us, us + us / 4);
+}
+
+static int writer_put_chunk(struct writer *w, bool last)
+{
+	u32 next = LARDER_NO_SEGMENT, per_segment = w->c->segment_sectors / CHUNK_SECTORS;
+	struct cache_device *d;
+	sector_t where;
+	u64 began;
+	int err;
+
+	if (w->pace == CHECKPOINT_GENTLY && (READ_ONCE(w->c->stopping) || READ_ONCE(w->c->suspending)))
+		return -ECANCELED;
+	if (!last && w->in_segment + 1 == per_segment) {
+		err = writer_take_segment(w, &next);
+		if (err)
+			return err;
+	}
+	larder_chunk_finish(w->chunk, w->n->hash, next);
+	d = cache_sector_device(w->c, slot_sector(w->c, w->segment, 0) + w->in_segment * CHUNK_SECTORS, &where);
+	began = ktime_get_ns();
+	err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
+	flusher_wrote(&d->flusher);
+	if (err) {
+		cache_count(w->c, errors_write, 1);
+		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
+		      (unsigned long long)where, err);
+		return err;
+	}
+	w->n->bytes += LARDER_CHUNK_SIZE;
+	w->in_segment++;
+	if (next != LARDER_NO_SEGMENT) {
+		w->segment = next;
+		w->in_segment = 0;
+	}
+	larder_chunk_init(w->chunk, w->n->sequence, ++w->number);
+	writer_pause(w, ktime_get_ns() - began);
+	cond_resched();
+	return 0;
+}
+
+/* One item that may not be divided. */
+static int put_values(struct writer *w, u8 kind, u16 volume, u64 number, const u64 *values, u32 count)
+{
+	int err = larder_chunk_add_u64(w->chunk, kind, volume, number, values, count);
+
+	if (err != -ENOSPC)
+		return err;
+	err = writer_put_chunk(w, false);
+	return err ?: larder_chunk_add_u64(w->chunk, kind, volume, number, values, count);
+}
+
+/* As many items as it takes. */
+static int put_list(struct writer *w, u8 kind, u16 volume, const u64 *values, u32 count)
+{
+	int err = 0;
+	u32 n;
+
+	while (count && !err) {
+		n = min(larder_chunk_room(w->chunk, sizeof(*values)), count);
+		if (n) {
+			err = larder_chunk_add_u64(w->chunk, kind, volume, 0, values, n);
+			values += n;
+			count -= n;
+		} else {
+			err = writer_put_chunk(w, false);
+		}
+	}
+	return err;
+}
+
+static int put_streams(struct writer *w, const struct snapshot *snap)
+{
+	unsigned int i;
+	int err = 0;
+
+	for (i = 0; i < LARDER_NR_STREAMS && !err; i++) {
+		err = larder_chunk_add_pos(w->chunk, i, &snap->pos[i]);	/* the first chunk is empty: all of this fits */
+		if (!err)
+			err = put_list(w, LARDER_ITEM_OPEN, i, snap->opened[i], snap->nr_opened[i]);
+	}
+	return err;
+}
+
+static void segment_info(const struct segment *seg, struct larder_segment_in *info)
+{
+	info->stream = seg->stream;
+	info->flags = 0;
+	info->sequence = seg->sequence;
+	switch (seg->state) {
+	case SEGMENT_FREE:
+	case SEGMENT_CHECKPOINT:
+		info->state = LARDER_SEGMENT_FREE;
+		info->stream = 0;
+		info->sequence = 0;
+		break;
+	case SEGMENT_OPENING:
+	case SEGMENT_OPENED:
+		info->state = LARDER_SEGMENT_OPENED;
+		break;
+	default:
+		info->state = LARDER_SEGMENT_USED;
+		break;
+	}
+}
+
+static int put_segments(struct writer *w)
+{
+	struct cache *c = w->c;
+	u32 first, n, i;
+	int err = 0;
+
+	for (first = 0; first < c->nr_segments && !err; first += n) {
+		n = min3(larder_chunk_room(w->chunk, sizeof(struct larder_segment_info)), c->nr_segments - first, INFO_BATCH);
+		if (!n) {
+			err = writer_put_chunk(w, false);
+			continue;
+		}
+		spin_lock_irq(&c->segments_lock);
+		for (i = 0; i < n; i++)
+			segment_info(&c->segments[first + i], &w->infos[i]);
+		spin_unlock_irq(&c->segments_lock);
+		err = larder_chunk_add_segments(w->chunk, first, w->infos, n);
+	}
+	return err;
+}
+
+/* All set marks in one copy: between two their order may change. */
+static int put_marks(struct writer *w, struct volume *v)
+{
+	u32 size = READ_ONCE(v->nr_marks) + 64, n;
+	u64 *regions;
+	int err;
+
+	for (;; size *= 2) {
+		regions = kvmalloc_array(size, sizeof(u64), GFP_KERNEL);
+		if (!regions)
+			return -ENOMEM;
+		n = marks_copy(v, regions, size, 0);
+		if (n < size)
+			break;
+		kvfree(regions);
+	}
+	err = put_list(w, LARDER_ITEM_MARKS, v->number, regions, n);
+	kvfree(regions);
+	return err;
+}
+
+/* On disk CLEANING is DIRTY: nobody recorded that it was written back. */
+static void extents_to_disk(u64 *extents, u32 n)
+{
+	u8 state, to;
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		state = larder_extent_state(extents[i]);
+		if (state == LARDER_ST_CLEANING)
+			to = LARDER_ST_DIRTY;
+		else if (state == LARDER_ST_ZERO_CLEANING)
+			to = LARDER_ST_ZERO;
+		else
+			continue;
+		extents[i] = larder_extent_pack(larder_extent_first(extents[i]), larder_extent_len(extents[i]), to,
+						larder_extent_cache(extents[i]));
+	}
+}
+
+static int put_index(struct writer *w, struct volume *v)
+{
+	u64 region;
+	u32 n, done = 0;
+	int err = 0;
+
+	for (region = 0; !err; region++) {
+		n = larder_index_copy_region(v->index, &region, w->values);
+		if (!n)
+			break;
+		extents_to_disk(w->values, n);
+		err = put_values(w, LARDER_ITEM_REGION, v->number, region, w->values, n);
+		if (!(++done % 64))
+			cond_resched();
+	}
+	return err;
+}
+
+/* Counted, or NULL. */
+static struct volume *volume_of_number(struct cache *c, u32 number)
+{
+	struct volume *v;
+
+	mutex_lock(&c->super_lock);
+	v = c->volumes[number];
+	if (v)
+		volume_get(v);
+	mutex_unlock(&c->super_lock);
+	return v;
+}
+
+static int put_volumes(struct writer *w, int (*put)(struct writer *w, struct volume *v))
+{
+	struct volume *v;
+	u32 i;
+	int err = 0;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES && !err; i++) {
+		if (!READ_ONCE(w->c->volumes[i]))
+			continue;
+		v = volume_of_number(w->c, i);
+		if (!v)
+			continue;
+		err = put(w, v);
+		volume_put(v);
+	}
+	return err;
+}
+
+static int put_end(struct writer *w)
+{
+	int err = larder_chunk_add_end(w->chunk);
+
+	if (err == -ENOSPC) {
+		err = writer_put_chunk(w, false);
+		if (!err)
+			err = larder_chunk_add_end(w->chunk);
+	}
+	return err ?: writer_put_chunk(w, true);
+}
+
+/* Steps 1 to 3.  *n is valid afterwards, and its segments taken; on error it is empty.  *position: log->position at the capture. */
+int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoint_pace pace, u64 *position)
+{
+	struct writer w = { .pace = pace };
+	struct snapshot snap;
+	int err;
+
+	memset(n, 0, sizeof(*n));
+	err = snapshot_alloc(c, &snap);
+	if (err)
+		goto out;
+	snapshot_capture(c, &snap);
+	err = snapshot_wait(c, &snap);
+	if (err)
+		goto out;
+	*position = snap.position;
+	err = writer_begin(&w, c, n, &snap);
+	if (!err)
+		err = put_streams(&w, &snap);
+	if (!err)
+		err = put_volumes(&w, put_marks);
+	if (!err)
+		err = put_segments(&w);
+	if (!err)
+		err = put_volumes(&w, put_index);
+	if (!err)
+		err = put_end(&w);
+	writer_end(&w);
+	if (err)
+		checkpoint_free(c, n);
+out:
+	snapshot_free(&snap);
+	return err;
+}
+
+/* Its segments are free again: nothing on disk names it. */
+void checkpoint_free(struct cache *c, struct named_checkpoint *n)
+{
+	u32 i;
+
+	for (i = 0; i < n->nr_segments; i++)
+		segment_set_state(c, n->segments[i], SEGMENT_FREE);
+	kvfree(n->segments);
+	memset(n, 0, sizeof(*n));
+}
+
+/* With the cache: memory only. */
+void checkpoint_destroy(struct cache *c)
+{
+	unsigned int i;
+
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		kvfree(c->named[i].segments);
+	kvfree(c->doubtful.segments);
+	memset(c->named, 0, sizeof(c->named));
+	memset(&c->doubtful, 0, sizeof(c->doubtful));
+}
+
+/* ------------------------------------------------------------------ steps 4 to 6 */
+
+/* Slots of replay that make one due.  At most a quarter of the cache: segments with records of two such ranges cannot be reused. */
+static u64 checkpoint_limit(struct cache *c)
+{
+	u64 total = (u64)c->nr_segments * c->segment_slots;
+	u64 limit = div_u64(total * READ_ONCE(c->set.checkpoint_percent), 100);
+
+	limit = max(limit, 2 * READ_ONCE(c->named[0].bytes) / LARDER_SLOT_SIZE);
+	return min(limit, total / 4);
+}
+
+/*
+ * What is kept free for the next one: half as much again as this one, what the index may grow by until it is due (a write of one
+ * slot may add two extents), and two.  A checkpoint, and so a start, finds space whatever the cache holds.
+ */
+void checkpoint_set_reserve(struct cache *c)
+{
+	u64 bytes = c->named[0].bytes + c->named[0].bytes / 2 + checkpoint_limit(c) * 2 * sizeof(u64);
+	u32 n = div_u64(bytes + ((u64)c->segment_sectors << SECTOR_SHIFT) - 1, c->segment_sectors << SECTOR_SHIFT) + 2;
+
+	WRITE_ONCE(c->reserve_checkpoint, min(n, c->nr_segments / 4));
+}
+
+/* Records from here on may be replayed; segments with nothing but older ones may be reused. */
+void checkpoint_set_keep(struct cache *c)
+{
+	unsigned long flags;
+	u64 keep = c->named[1].sequence ? c->named[1].replay_sequence : c->named[0].replay_sequence;
+
+	spin_lock_irqsave(&c->segments_lock, flags);
+	c->keep_sequence = keep;
+	spin_unlock_irqrestore(&c->segments_lock, flags);
+}
+
+/* Takes over n.  On error the superblock on the SSD names either state. */
+static int checkpoint_name(struct cache *c, struct named_checkpoint *n)
+{
+	struct named_checkpoint oldest;
+	int err;
+
+	mutex_lock(&c->super_lock);
+	oldest = c->named[1];
+	c->named[1] = c->named[0];
+	c->named[0] = *n;
+	err = cache_super_write(c, 0);
+	if (err) {
+		c->named[0] = c->named[1];
+		c->named[1] = oldest;
+		c->doubtful = *n;
+	}
+	mutex_unlock(&c->super_lock);
+	memset(n, 0, sizeof(*n));
+	if (!err)
+		checkpoint_free(c, &oldest);
+	return err;
+}
+
+/* The superblock of a checkpoint that could not be named: the old ones are named again, durably, before anything else happens. */
+static int checkpoint_settle(struct cache *c)
+{
+	int err = 0;
+
+	if (!c->doubtful.sequence)
+		return 0;
+	mutex_lock(&c->super_lock);
+	err = cache_super_write(c, 0);
+	mutex_unlock(&c->super_lock);
+	if (!err)
+		checkpoint_free(c, &c->doubtful);
+	return err;
+}
+
+/* checkpoint_lock held */
+static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
+{
+	struct named_checkpoint n;
+	u64 position;
+	int err;
+
+	lockdep_assert_held(&c->checkpoint_lock);
+	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
+		return -EIO;
+	WRITE_ONCE(c->want_checkpoint, false);
+	err = checkpoint_settle(c);
+	if (err)
+		return err;
+	err = checkpoint_write(c, &n, pace, &position);
+	if (err)
+		return err;
+	err = log_sync(c);
+	if (!err)
+		err = cache_flush_ssds(c);	/* also one that is in flight and covers the chunks */
+	if (err) {
+		checkpoint_free(c, &n);
+		return err;
+	}
+	err = checkpoint_name(c, &n);
+	if (err)
+		return err;
+	WRITE_ONCE(c->log_bytes_at_checkpoint, position);
+	cache_count(c, checkpoints, 1);
+	cache_count(c, checkpoint_bytes, c->named[0].bytes);
+	checkpoint_set_reserve(c);
+	checkpoint_set_keep(c);
+	segments_release(c);
+	reclaim_kick(c);
+	return 0;
+}
+
+static int checkpoint_locked(struct cache *c, enum checkpoint_pace pace)
+{
+	unsigned int noio = memalloc_noio_save();
+	int err;
+
+	err = checkpoint_run(c, pace);
+	memalloc_noio_restore(noio);
+	if (err && err != -ECANCELED)
+		DMERR("%pg: no checkpoint could be taken: %s (error %d); the one before it stays, a start will replay more",
+		      c->dev[0].bdev,
+		      err == -ENOSPC ? "no free segment: write dirty data back (message flush), or wait for reclaim" :
+		      err == -ENOMEM ? "no memory" : "an error of the SSD", err);
+	return err;
+}
+
+int checkpoint_take(struct cache *c)
+{
+	int err;
+
+	mutex_lock(&c->checkpoint_lock);
+	err = checkpoint_locked(c, CHECKPOINT_AT_ONCE);
+	mutex_unlock(&c->checkpoint_lock);
+	return err;
+}
+
+bool checkpoint_due(struct cache *c)
+{
+	u64 replay = (READ_ONCE(c->log.position) - READ_ONCE(c->log_bytes_at_checkpoint));
+
+	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
+		return false;
+	return READ_ONCE(c->want_checkpoint) || replay > checkpoint_limit(c);
+}
+
+void checkpoint_kick(struct cache *c)
+{
+	if (!READ_ONCE(c->stopping))
+		queue_work(c->bg_wq, &c->checkpoint_work);
+}
+
+/* Somebody who waits for space (want_checkpoint) gets it at once. */
+void checkpoint_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, checkpoint_work);
+
+	mutex_lock(&c->checkpoint_lock);
+	if (!READ_ONCE(c->stopping) && checkpoint_due(c))
+		checkpoint_locked(c, READ_ONCE(c->want_checkpoint) ? CHECKPOINT_AT_ONCE : CHECKPOINT_GENTLY);
+	mutex_unlock(&c->checkpoint_lock);
+}
+
+/* ------------------------------------------------------------------ stopping */
+
+#define STOP_BYTES	(64ull << 20)
+
+/* Bytes of the next checkpoint, about. */
+static u64 checkpoint_estimate(struct cache *c)
+{
+	u64 bytes = LARDER_CHUNK_SIZE + (u64)c->nr_segments * sizeof(struct larder_segment_info);
+	struct volume *v;
+	u32 i;
+
+	mutex_lock(&c->super_lock);
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = c->volumes[i];
+		if (v)
+			bytes += larder_index_extents(v->index) * (sizeof(u64) + sizeof(struct larder_item) / 4);
+	}
+	mutex_unlock(&c->super_lock);
+	return bytes;
+}
+
+/*
+ * Volumes are quiet.  What was accepted is durable afterwards, whatever fails later on; a checkpoint and the flag are for the speed
+ * of the next start and for readers' eyes.  The log goes on where it was if the cache is resumed.
+ */
+void cache_stop(struct cache *c)
+{
+	int err;
+
+	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
+		return;
+	copies_close(c, LARDER_STREAM_FILL);
+	copies_close(c, LARDER_STREAM_KEEP);
+	copies_wait(c);
+	err = log_sync(c);
+	if (err) {
+		DMERR("%pg: the log could not be made durable: error %d", c->dev[0].bdev, err);
+		return;
+	}
+	mutex_lock(&c->checkpoint_lock);
+	if (READ_ONCE(c->log.position) != c->log_bytes_at_checkpoint && checkpoint_estimate(c) < STOP_BYTES)
+		checkpoint_locked(c, CHECKPOINT_AT_ONCE);
+	if (!c->doubtful.sequence) {
+		mutex_lock(&c->super_lock);
+		cache_super_write(c, LARDER_CACHE_CLEAN_STOP);
+		mutex_unlock(&c->super_lock);
+	}
+	mutex_unlock(&c->checkpoint_lock);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Every shim for a kernel version; no version test anywhere else in kernel/.  Supported: 6.1 and later. */
+#ifndef LARDER_COMPAT_H
+#define LARDER_COMPAT_H
+
+#include <linux/version.h>
+#include <linux/blkdev.h>
+#include <linux/device-mapper.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
+#error "larder needs Linux 6.1 or later"
+#endif
+
+/* 6.9: hrtimer and block limits are set up in one call each; 6.11 moved queue flags into the limits */
+static inline void larder_limit_discard(struct queue_limits *limits, unsigned int sectors, unsigned int granularity)
+{
+	limits->max_hw_discard_sectors = sectors;
+	limits->max_discard_sectors = sectors;
+	limits->discard_granularity = granularity;
+}
+
+static inline void larder_limit_write_zeroes(struct queue_limits *limits, unsigned int sectors)
+{
+	limits->max_write_zeroes_sectors = sectors;
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+	limits->max_hw_wzeroes_unmap_sectors = 0;
+#endif
+}
+
+/* 6.15: hrtimer_init() is gone */
+static inline void larder_hrtimer_setup(struct hrtimer *timer, enum hrtimer_restart (*fn)(struct hrtimer *))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, fn, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	timer->function = fn;
+#endif
+}
+
+/* 6.9: the mode of a table's devices; older kernels only know it through the table */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
+typedef fmode_t larder_blk_mode_t;
+#else
+typedef blk_mode_t larder_blk_mode_t;
+#endif
+
+/* Exported since 3.19, declared only in drivers/md/dm.h, which is no part of the kernel's headers */
+void dm_internal_suspend_noflush(struct mapped_device *md);
+void dm_internal_resume(struct mapped_device *md);
+
+#endif

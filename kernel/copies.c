@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Clean copies on their way into the cache: the streams `fill` (misses, written-through data) and `keep` (what reclaim carries
+ * over).
+ *
+ * A record of these streams gathers copies in their own pages and leaves as one append, data and commit block together, when it is
+ * full or has waited for COPY_DELAY.  On completion its copies enter the index.
+ *
+ * Rule 7: a copy is dropped if a write or discard of its range was issued, or in flight, at any time between its start and its
+ * entry into the index.  A copy is linked into the race buckets of its range; every write and discard voids the copies it overlaps
+ * there before anything else.  A copy looks whether it is void
+ *   - when its commit block is built: under log->lock, which orders it before any record closed later: the INVALIDATE or WRITE of a
+ *     write issued after the look has a higher sequence number (fill-commit-yields), and
+ *   - when it enters the index: under the bucket's lock, so that a write issued afterwards finds the mapping and removes or
+ *     replaces it.
+ */
+#include "larder.h"
+#include "trace.h"
+
+#define COPY_DELAY	(HZ / 10)
+
+static u64 copy_region(const struct copy *copy, u32 i)
+{
+	return (i ? copy->sector + copy->len - 1 : copy->sector) >> LARDER_REGION_SHIFT;
+}
+
+/* A copy is at most 127 slots long: it touches one or two regions of 2 MiB. */
+bool copy_begin_race(struct cache *c, struct copy *copy, u32 own_bypasses)
+{
+	unsigned long flags;
+	bool busy = false;
+	u32 i;
+
+	copy->raced = false;
+	for (i = 0; i < 2; i++) {
+		struct race_bucket *b = race_bucket(c, copy->volume, copy_region(copy, i));
+
+		copy->link[i].copy = copy;
+		spin_lock_irqsave(&b->lock, flags);
+		list_add(&copy->link[i].list, &b->copies);
+		busy |= b->writes || b->bypasses > own_bypasses;
+		spin_unlock_irqrestore(&b->lock, flags);
+	}
+	return !busy;
+}
+
+void copy_end_race(struct cache *c, struct copy *copy)
+{
+	unsigned long flags;
+	u32 i;
+
+	for (i = 0; i < 2; i++) {
+		struct race_bucket *b = race_bucket(c, copy->volume, copy_region(copy, i));
+
+		spin_lock_irqsave(&b->lock, flags);
+		list_del(&copy->link[i].list);
+		spin_unlock_irqrestore(&b->lock, flags);
+	}
+}
+
+/* Interrupt context: the data and its commit block are on the SSD. */
+static bool copy_enter(struct cache *c, const struct copy *copy)
+{
+	u64 sector = copy->sector, end = copy->sector + copy->len, cache = copy->cache, from = copy->from;
+	bool entered = false;
+	unsigned long flags;
+	u32 n;
+
+	for (; sector < end; sector += n, cache += n, from += n) {
+		struct race_bucket *b = race_bucket(c, copy->volume, sector >> LARDER_REGION_SHIFT);
+		int err = -EAGAIN;
+
+		n = min_t(u64, end, (sector | (LARDER_REGION_SECTORS - 1)) + 1) - sector;
+		spin_lock_irqsave(&b->lock, flags);
+		if (!copy->raced) {
+			if (copy->from == COPY_FROM_BACKING)
+				err = volume_map_store(copy->volume, sector, n, cache, LARDER_ST_CLEAN);
+			else
+				err = volume_map_change(copy->volume, sector, n, from, 1u << LARDER_ST_CLEAN, cache,
+							LARDER_ST_CLEAN);
+		}
+		spin_unlock_irqrestore(&b->lock, flags);
+		entered |= copy->from == COPY_FROM_BACKING ? !err : err > 0;
+	}
+	return entered;
+}
+
+static void copies_end(struct bio *bio)
+{
+	struct record *r = bio->bi_private;
+	struct cache *c = r->cache;
+	struct log *log = &c->log;
+	int error = blk_status_to_errno(bio->bi_status);
+	struct copy *copy, *next;
+	unsigned long flags;
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, slot_sector(c, r->segment, 0), &where);
+
+	flusher_wrote(&d->flusher);
+	if (error) {
+		/* this stream's chain has a hole: replay would end there, nothing else depends on it */
+		cache_count(c, errors_write, 1);
+		cache_fail(c, "an append of clean copies to the SSD failed");
+	}
+	list_for_each_entry_safe(copy, next, &r->copies, list) {
+		bool entered = !error && !copy->omitted && copy_enter(c, copy);
+
+		list_del(&copy->list);
+		copy->done(copy, error ?: entered ? 0 : -ESTALE);
+	}
+	spin_lock_irqsave(&log->lock, flags);
+	c->segments[r->segment].sequence = max(c->segments[r->segment].sequence, r->sequence);
+	list_del(&r->list);
+	segment_unpin(c, r->segment);
+	log_record_put(c, r);
+	spin_unlock_irqrestore(&log->lock, flags);
+	wake_up(&log->wait);
+	bio_put(bio);
+}
+
+/* copies_lock held.  Closes the open record of the stream and sends it. */
+static void copies_send(struct cache *c, u8 stream)
+{
+	struct stream *s = &c->log.stream[stream];
+	struct record *r = c->open_copies[stream];
+	struct larder_commit_place p;
+	struct larder_entry_in e = { .kind = LARDER_FILL };
+	struct cache_device *d;
+	struct copy *copy;
+	struct bio *bio;
+	sector_t where;
+	u32 crc, i;
+
+	c->open_copies[stream] = NULL;
+	spin_lock_irq(&c->log.lock);
+	list_for_each_entry(copy, &r->copies, list)
+		copy->omitted = READ_ONCE(copy->raced);
+	log_assign(c, s, r);
+	c->log.position += r->end - r->first;
+	list_add_tail(&r->list, &c->log.copies);
+	p = (struct larder_commit_place){
+		.hash = c->hash, .sequence = r->sequence, .prev_sequence = r->prev_sequence,
+		.durable_sequence = c->log.durable_sequence, .prev_crc = s->built_crc, .epoch = c->epoch,
+		.segment = r->segment, .slot = r->end, .first = r->first, .end = r->end, .stream = stream,
+	};
+	spin_unlock_irq(&c->log.lock);
+
+	list_for_each_entry(copy, &r->copies, list) {
+		if (copy->omitted)
+			continue;
+		e.sector = copy->sector;
+		e.length = copy->len;
+		e.cache = copy->cache;
+		e.volume = copy->volume->number;
+		larder_commit_add(r->commit, &e);
+	}
+	crc = larder_commit_finish(r->commit, &p, r->sums);
+	spin_lock_irq(&c->log.lock);
+	log_pinned_crc(s, r, crc);
+	spin_unlock_irq(&c->log.lock);
+	log_summary_add(c, s, r);
+
+	d = cache_sector_device(c, slot_sector(c, r->segment, r->first), &where);
+	bio = bio_alloc_bioset(d->bdev, r->end - r->first + 1, REQ_OP_WRITE, GFP_NOIO, &c->bios);
+	bio->bi_iter.bi_sector = where;
+	bio->bi_end_io = copies_end;
+	bio->bi_private = r;
+	for (i = 0; i < r->end - r->first; i++)
+		__bio_add_page(bio, r->pages[i], PAGE_SIZE, 0);
+	__bio_add_page(bio, r->pages[RECORD_SLOTS], PAGE_SIZE, 0);
+	if (stream == LARDER_STREAM_FILL)
+		cache_count(c, fill_records, 1);
+	else
+		cache_count(c, keep_records, 1);
+	trace_larder_append(c, r, r->first, r->end, true);
+	submit_bio(bio);
+}
+
+/* copies_lock held */
+static struct record *copies_open(struct cache *c, u8 stream, u32 nr_slots)
+{
+	struct log *log = &c->log;
+	struct stream *s = &log->stream[stream];
+	struct record *r = NULL;
+
+	spin_lock_irq(&log->lock);
+	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots)
+		if (log_next_segment(c, s, false))
+			goto out;
+	/* these streams never take what the write stream may need */
+	if (log->nr_records <= 64 || log->nr_free_pages <= 64)
+		goto out;
+	r = log_record_get(c, stream);
+	r->segment = s->segment;
+	r->first = r->end = s->head;
+	segment_pin(c, r->segment);
+	c->open_copies[stream] = r;
+out:
+	spin_unlock_irq(&log->lock);
+	return r;
+}
+
+int copies_add(struct cache *c, u8 stream, struct copy *copy)
+{
+	struct record *r;
+	int err = 0;
+	u32 i, n;
+
+	if (c->state == CACHE_FAILED || READ_ONCE(copy->raced))
+		return -ESTALE;
+	mutex_lock(&c->copies_lock);
+	r = c->open_copies[stream];
+	if (r && (r->end - r->first + copy->nr_slots > c->record_slots || r->end + copy->nr_slots + 1 > c->data_slots ||
+		  r->end - r->first + 1 > c->record_slots - 1)) {
+		copies_send(c, stream);
+		r = NULL;
+	}
+	if (!r)
+		r = copies_open(c, stream, copy->nr_slots);
+	if (!r) {
+		err = -EAGAIN;
+		goto out;
+	}
+	n = r->end - r->first;
+	copy->cache = slot_sector(c, r->segment, r->end);
+	copy->omitted = false;
+	for (i = 0; i < copy->nr_slots; i++) {
+		r->pages[n + i] = copy->pages[i];
+		r->sums[n + i] = larder_crc(page_address(copy->pages[i]), LARDER_SLOT_SIZE);
+	}
+	r->end += copy->nr_slots;
+	list_add_tail(&copy->list, &r->copies);
+	queue_delayed_work(c->meta_wq, &c->copy_timer, COPY_DELAY);
+out:
+	mutex_unlock(&c->copies_lock);
+	return err;
+}
+
+void copies_close(struct cache *c, u8 stream)
+{
+	mutex_lock(&c->copies_lock);
+	if (c->open_copies[stream])
+		copies_send(c, stream);
+	mutex_unlock(&c->copies_lock);
+}
+
+/* The cache has failed: what is gathered is given up. */
+void copies_abort(struct cache *c)
+{
+	struct copy *copy, *next;
+	struct record *r;
+	u32 i;
+
+	mutex_lock(&c->copies_lock);
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		r = c->open_copies[i];
+		if (!r)
+			continue;
+		c->open_copies[i] = NULL;
+		list_for_each_entry_safe(copy, next, &r->copies, list) {
+			list_del(&copy->list);
+			copy->done(copy, -EIO);
+		}
+		spin_lock_irq(&c->log.lock);
+		segment_unpin(c, r->segment);
+		log_record_put(c, r);
+		spin_unlock_irq(&c->log.lock);
+	}
+	mutex_unlock(&c->copies_lock);
+}
+
+void copies_timer(struct work_struct *work)
+{
+	struct cache *c = container_of(to_delayed_work(work), struct cache, copy_timer);
+
+	/* keep too: returning ghosts are filled straight into it */
+	copies_close(c, LARDER_STREAM_FILL);
+	copies_close(c, LARDER_STREAM_KEEP);
+}
+
+void copies_wait(struct cache *c)
+{
+	copies_close(c, LARDER_STREAM_FILL);
+	copies_close(c, LARDER_STREAM_KEEP);
+	wait_event(c->log.wait, list_empty_careful(&c->log.copies));
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Misses that fill the cache, and writes that go through it.
+ *
+ * A miss is read into pages of our own; a worker copies them to the caller, completes it, and hands the pages to the fill stream:
+ * after its completion the caller's pages are not ours.  A written-through write is copied first and written to the backing from
+ * the copy (a caller may change its pages under I/O: cache and backing must not differ); when the backing has it the caller is
+ * answered, then the copy follows to the fill stream.
+ */
+#include "larder.h"
+#include "trace.h"
+
+#define FILL_PAGES_MAX	8192	/* pages held by fills of one cache: 32 MiB */
+
+struct fill {
+	struct list_head list;
+	struct copy copy;		/* its pages array stands behind the fill's bio vectors */
+	struct volume *volume;
+	struct bio *user;
+	bool through;
+	int error;
+	struct bio bio;
+	struct page *pages[LARDER_RECORD_SLOTS];
+	struct bio_vec vecs[LARDER_RECORD_SLOTS];
+};
+
+static void fill_free(struct fill *f)
+{
+	struct cache *c = f->volume->cache;
+	u32 i;
+
+	if (f->copy.link[0].copy)
+		copy_end_race(c, &f->copy);
+	for (i = 0; i < f->copy.nr_slots; i++)
+		__free_page(f->pages[i]);
+	atomic_sub(f->copy.nr_slots, &c->fills_in_flight);
+	if (atomic_dec_and_test(&f->volume->fills))
+		wake_up(&c->log.wait);
+	bio_uninit(&f->bio);
+	kfree(f);
+}
+
+/* The copy has entered the index, or been given up.  Interrupt context. */
+static void fill_done(struct copy *copy, int error)
+{
+	struct fill *f = container_of(copy, struct fill, copy);
+
+	if (error)
+		volume_count(f->volume, fills_dropped, 1);
+	else
+		volume_count(f->volume, fill_sectors, copy->len);
+	fill_free(f);
+}
+
+static struct fill *fill_alloc(struct volume *v, struct larder_io *io)
+{
+	struct cache *c = v->cache;
+	u32 i, n = DIV_ROUND_UP(io->len, LARDER_SLOT_SECTORS), last;
+	gfp_t gfp = GFP_NOWAIT | __GFP_NOWARN;
+	struct fill *f;
+
+	if (atomic_add_return(n, &c->fills_in_flight) > FILL_PAGES_MAX)
+		goto none;
+	f = kzalloc(sizeof(*f), gfp);
+	if (!f)
+		goto none;
+	for (i = 0; i < n; i++) {
+		f->pages[i] = alloc_page(gfp);
+		if (!f->pages[i])
+			goto pages;
+	}
+	bio_init(&f->bio, v->bdev, f->vecs, n, 0);
+	for (i = 0; i < n; i++)
+		__bio_add_page(&f->bio, f->pages[i],
+			       min_t(u32, io->len - i * LARDER_SLOT_SECTORS, LARDER_SLOT_SECTORS) << SECTOR_SHIFT, 0);
+	last = (io->len & (LARDER_SLOT_SECTORS - 1)) << SECTOR_SHIFT;
+	if (last)
+		memset(page_address(f->pages[n - 1]) + last, 0, LARDER_SLOT_SIZE - last);
+	f->bio.bi_iter.bi_sector = v->data_start + io->sector;
+	atomic_inc(&v->fills);
+	f->volume = v;
+	f->copy.volume = v;
+	f->copy.sector = io->sector;
+	f->copy.len = io->len;
+	f->copy.from = COPY_FROM_BACKING;
+	f->copy.nr_slots = n;
+	f->copy.pages = f->pages;
+	f->copy.done = fill_done;
+	return f;
+pages:
+	while (i--)
+		__free_page(f->pages[i]);
+	kfree(f);
+none:
+	atomic_sub(n, &c->fills_in_flight);
+	return NULL;
+}
+
+/* To the worker, from interrupt context. */
+static void fill_hand_over(struct fill *f)
+{
+	struct cache *c = f->volume->cache;
+	unsigned long flags;
+
+	spin_lock_irqsave(&c->copy_lock, flags);
+	list_add_tail(&f->list, &c->fills_done);
+	spin_unlock_irqrestore(&c->copy_lock, flags);
+	queue_work(c->io_wq, &c->copy_work);
+}
+
+static void fill_miss_end(struct bio *bio)
+{
+	struct fill *f = container_of(bio, struct fill, bio);
+
+	atomic_dec(&f->volume->backing_reads);
+	f->error = blk_status_to_errno(bio->bi_status);
+	fill_hand_over(f);
+}
+
+int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	struct larder_map m;
+	struct fill *f = fill_alloc(v, io);
+
+	if (!f) {
+		volume_count(v, fills_denied, 1);
+		return -EAGAIN;
+	}
+	/* known before the buckets are read: a bypass that comes later sees it, one that came before is seen here */
+	marks_known(v, io->sector, io->len);
+	/* pairs with the barrier in marks_get(): either a bypass sees the known bit, or we see it in the race bucket */
+	smp_mb();
+	/*
+	 * the range is looked up again behind the link: from there on every write voids the copy, one that ended before is in the
+	 * index
+	 */
+	if (!copy_begin_race(v->cache, &f->copy, 0) || !marks_may_fill(v, io->sector, io->len) ||
+	    larder_index_next(v->index, io->sector, io->sector + io->len, ~0u, &m)) {
+		fill_free(f);
+		volume_count(v, fills_denied, 1);
+		return -EAGAIN;
+	}
+	io->kind = IO_FILL;
+	f->user = bio;
+	f->bio.bi_opf = REQ_OP_READ | (bio->bi_opf & (REQ_SYNC | REQ_META | REQ_PRIO));
+	f->bio.bi_end_io = fill_miss_end;
+	atomic_inc(&v->backing_reads);
+	WRITE_ONCE(v->last_io, jiffies);
+	volume_count(v, read_miss_sectors, io->len);
+	trace_larder_fill(v, io->sector, io->len);
+	submit_bio(&f->bio);
+	return 0;
+}
+
+static void fill_through_end(struct bio *bio)
+{
+	struct fill *f = container_of(bio, struct fill, bio);
+	struct larder_io *io = larder_io(f->user);
+	struct volume *v = f->volume;
+	struct bio *user = f->user;
+	int error = blk_status_to_errno(bio->bi_status);
+
+	bypass_end(v, io, !error);
+	io->kind = IO_NONE;
+	f->user = NULL;
+	f->error = error;
+	fill_hand_over(f);		/* f may be gone now */
+	if (error)
+		volume_count(v, errors_write, 1);
+	if (!error && io->fua)
+		user_flush_after(v, io);
+	else
+		io_complete(user, error);
+}
+
+/* The range is bypass_begin()'s. */
+int fill_through(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	struct bio_vec bv;
+	struct bvec_iter iter;
+	u32 off = 0, n;
+	struct fill *f;
+
+	if (!v->set.fill || v->cache->state != CACHE_RUNNING)
+		return -EAGAIN;
+	/* from here on a bypass needs a mark, and looks into the index */
+	marks_known(v, io->sector, io->len);
+	/* pairs with the barrier in marks_get(): either another bypass sees the known bit, or we see it in the race bucket */
+	smp_mb();
+	f = fill_alloc(v, io);
+	if (!f || !copy_begin_race(v->cache, &f->copy, 1)) {
+		if (f)
+			fill_free(f);
+		volume_count(v, fills_denied, 1);
+		return -EAGAIN;
+	}
+	bio_for_each_segment(bv, bio, iter) {
+		void *from = bvec_kmap_local(&bv);
+		u32 done;
+
+		for (done = 0; done < bv.bv_len; done += n, off += n) {
+			n = min_t(u32, bv.bv_len - done, LARDER_SLOT_SIZE - (off & (LARDER_SLOT_SIZE - 1)));
+			memcpy(page_address(f->pages[off / LARDER_SLOT_SIZE]) + (off & (LARDER_SLOT_SIZE - 1)), from + done, n);
+		}
+		kunmap_local(from);
+	}
+	io->kind = IO_THROUGH;
+	f->through = true;
+	f->user = bio;
+	f->bio.bi_opf = REQ_OP_WRITE | (bio->bi_opf & (REQ_SYNC | REQ_META | REQ_PRIO | REQ_IDLE));
+	f->bio.bi_end_io = fill_through_end;
+	submit_bio(&f->bio);
+	return 0;
+}
+
+/* A miss has been read: the caller gets it. */
+static void fill_answer(struct fill *f)
+{
+	struct bio *bio = f->user;
+	struct bvec_iter iter;
+	struct bio_vec bv;
+	u32 off = 0, n;
+
+	if (!f->error) {
+		bio_for_each_segment(bv, bio, iter) {
+			void *to = bvec_kmap_local(&bv);
+			u32 done;
+
+			for (done = 0; done < bv.bv_len; done += n, off += n) {
+				n = min_t(u32, bv.bv_len - done, LARDER_SLOT_SIZE - (off & (LARDER_SLOT_SIZE - 1)));
+				memcpy(to + done,
+				       page_address(f->pages[off / LARDER_SLOT_SIZE]) + (off & (LARDER_SLOT_SIZE - 1)), n);
+			}
+			flush_dcache_page(bv.bv_page);
+			kunmap_local(to);
+		}
+	} else {
+		volume_count(f->volume, errors_read, 1);
+	}
+	larder_io(bio)->kind = IO_NONE;
+	io_complete(bio, f->error);
+}
+
+/* A returning ghost goes straight to the keep stream. */
+static u8 fill_stream(struct cache *c, struct fill *f)
+{
+	u64 block = f->copy.sector / LARDER_SLOT_SECTORS, last = (f->copy.sector + f->copy.len - 1) / LARDER_SLOT_SECTORS;
+	bool ghost = false;
+
+	for (; block <= last; block++)
+		ghost |= larder_ghost_take(c->ghost, f->volume->number, block);
+	return ghost && READ_ONCE(c->log.stream[LARDER_STREAM_KEEP].opened.usable) ? LARDER_STREAM_KEEP : LARDER_STREAM_FILL;
+}
+
+void fill_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, copy_work);
+	LIST_HEAD(todo);
+	struct fill *f, *next;
+
+	spin_lock_irq(&c->copy_lock);
+	list_splice_init(&c->fills_done, &todo);
+	spin_unlock_irq(&c->copy_lock);
+	/* all callers first */
+	list_for_each_entry(f, &todo, list)
+		if (!f->through)
+			fill_answer(f);
+	list_for_each_entry_safe(f, next, &todo, list) {
+		struct volume *v = f->volume;
+
+		list_del(&f->list);
+		/* a copy holds what the backing holds: but not before the mark could be cleared under it */
+		if (f->error || copies_add(c, fill_stream(c, f), &f->copy)) {
+			volume_count(v, fills_dropped, 1);
+			fill_free(f);
+		} else {
+			volume_count(v, fills, 1);	/* f may be gone */
+		}
+	}
+}
+
+/* Sleeps: until no fill of the volume is in flight; no new one can begin. */
+void fills_wait(struct volume *v)
+{
+	struct cache *c = v->cache;
+
+	while (atomic_read(&v->fills)) {
+		flush_work(&c->copy_work);
+		copies_close(c, LARDER_STREAM_FILL);
+		copies_close(c, LARDER_STREAM_KEEP);
+		wait_event_timeout(c->log.wait, !atomic_read(&v->fills), HZ / 10);
+	}
+}

@@ -1,0 +1,716 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Requests: classify -> look up -> cache | backing -> complete.
+ *
+ * io_map() gives a verdict on a bio and acts on it.  From map() it never waits: what cannot be done now is deferred to the worker,
+ * which calls it again with may_wait.  Only map() may accept a bio in part (dm_accept_partial_bio()); so a write that is deferred
+ * is first cut to what one record holds, and the worker's bios are always whole.
+ *
+ * Reads look up under RCU and pin the segment before they leave it: reclaim takes the mappings away, waits for a grace period, then
+ * for the pins (rule 9, pin-reads).
+ */
+#include "larder.h"
+#include "trace.h"
+
+void io_complete(struct bio *bio, int error)
+{
+	bio->bi_status = errno_to_blk_status(error);
+	bio_endio(bio);
+}
+
+int io_issue(struct bio *bio, bool may_wait)
+{
+	if (!may_wait)
+		return DM_MAPIO_REMAPPED;
+	submit_bio_noacct(bio);
+	return DM_MAPIO_SUBMITTED;
+}
+
+/* ------------------------------------------------------------------ races: buckets by 2 MiB region */
+
+static void race_add(struct race_bucket *b, enum race_kind kind, int by)
+{
+	switch (kind) {
+	case RACE_WRITE:
+		b->writes += by;
+		break;
+	case RACE_BYPASS:
+		b->bypasses += by;
+		break;
+	case RACE_WRITEBACK:
+		b->writebacks += by;
+		break;
+	}
+}
+
+/* Rule 7: copies of the range that are on their way are void.  Bucket lock held. */
+static void race_void(struct race_bucket *b, const struct volume *v, u64 sector, u64 len)
+{
+	struct copy_link *l;
+
+	list_for_each_entry(l, &b->copies, list)
+		if (l->copy->volume == v && l->copy->sector < sector + len && sector < l->copy->sector + l->copy->len)
+			WRITE_ONCE(l->copy->raced, true);
+}
+
+bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind)
+{
+	u64 region = sector >> LARDER_REGION_SHIFT, last = (sector + len - 1) >> LARDER_REGION_SHIFT;
+	unsigned long flags;
+	bool conflict = false;
+
+	for (; region <= last; region++) {
+		struct race_bucket *b = race_bucket(c, v, region);
+
+		spin_lock_irqsave(&b->lock, flags);
+		race_add(b, kind, 1);
+		if (kind != RACE_WRITEBACK && !list_empty(&b->copies))
+			race_void(b, v, sector, len);
+		switch (kind) {
+		case RACE_WRITE:
+			conflict |= b->bypasses;
+			break;
+		case RACE_BYPASS:
+			conflict |= b->writes || b->writebacks;
+			break;
+		case RACE_WRITEBACK:
+			conflict |= b->bypasses;
+			break;
+		}
+		spin_unlock_irqrestore(&b->lock, flags);
+	}
+	return conflict;
+}
+
+void race_end(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind)
+{
+	u64 region = sector >> LARDER_REGION_SHIFT, last = (sector + len - 1) >> LARDER_REGION_SHIFT;
+	unsigned long flags;
+
+	for (; region <= last; region++) {
+		struct race_bucket *b = race_bucket(c, v, region);
+
+		spin_lock_irqsave(&b->lock, flags);
+		race_add(b, kind, -1);
+		spin_unlock_irqrestore(&b->lock, flags);
+	}
+}
+
+void race_barrier(struct cache *c, struct volume *v, u64 sector, u64 len, u64 lsn)
+{
+	u64 region = sector >> LARDER_REGION_SHIFT, last = (sector + len - 1) >> LARDER_REGION_SHIFT;
+	unsigned long flags;
+
+	for (; region <= last; region++) {
+		struct race_bucket *b = race_bucket(c, v, region);
+
+		spin_lock_irqsave(&b->lock, flags);
+		b->barrier_lsn = max(b->barrier_lsn, lsn);
+		spin_unlock_irqrestore(&b->lock, flags);
+	}
+}
+
+u64 race_barrier_lsn(struct cache *c, struct volume *v, u64 sector, u64 len)
+{
+	u64 region = sector >> LARDER_REGION_SHIFT, last = (sector + len - 1) >> LARDER_REGION_SHIFT, lsn = 0;
+	unsigned long flags;
+
+	for (; region <= last; region++) {
+		struct race_bucket *b = race_bucket(c, v, region);
+
+		spin_lock_irqsave(&b->lock, flags);
+		lsn = max(lsn, b->barrier_lsn);
+		spin_unlock_irqrestore(&b->lock, flags);
+	}
+	return lsn;
+}
+
+/* ------------------------------------------------------------------ deferral */
+
+void defer_bio(struct volume *v, struct bio *bio)
+{
+	struct cache *c = v->cache;
+	unsigned long flags;
+
+	if (bio->bi_opf & REQ_NOWAIT) {
+		bio_wouldblock_error(bio);
+		return;
+	}
+	volume_count(v, deferred, 1);
+	if (!c) {
+		passthrough_defer(bio);
+		return;
+	}
+	spin_lock_irqsave(&c->defer_lock, flags);
+	bio_list_add(&c->deferred, bio);
+	atomic_inc(&c->nr_deferred);
+	spin_unlock_irqrestore(&c->defer_lock, flags);
+	queue_work(c->io_wq, &c->defer_work);
+}
+
+void defer_kick(struct cache *c)
+{
+	if (atomic_read(&c->nr_deferred))
+		queue_work(c->io_wq, &c->defer_work);
+}
+
+/* One pass over what is deferred: events kick it again, and a timer in case that one was missed. */
+void defer_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, defer_work);
+	struct bio_list todo, again;
+	struct bio *bio;
+	unsigned int n = 0;
+
+	bio_list_init(&again);
+	spin_lock_irq(&c->defer_lock);
+	todo = c->deferred;
+	bio_list_init(&c->deferred);
+	spin_unlock_irq(&c->defer_lock);
+	while ((bio = bio_list_pop(&todo))) {
+		if (io_map(larder_io(bio)->volume, bio, true) == -EAGAIN)
+			bio_list_add(&again, bio);
+		else
+			n++;
+	}
+	atomic_sub(n, &c->nr_deferred);
+	if (bio_list_empty(&again))
+		return;
+	spin_lock_irq(&c->defer_lock);
+	bio_list_merge_head(&c->deferred, &again);
+	spin_unlock_irq(&c->defer_lock);
+	queue_delayed_work(c->io_wq, &c->defer_again, msecs_to_jiffies(10));
+}
+
+void defer_again(struct work_struct *work)
+{
+	struct cache *c = container_of(to_delayed_work(work), struct cache, defer_again);
+
+	queue_work(c->io_wq, &c->defer_work);
+}
+
+/* ------------------------------------------------------------------ reads */
+
+/* To the backing, as it is. */
+static int read_backing(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	io->kind = IO_MISS;
+	atomic_inc(&v->backing_reads);
+	WRITE_ONCE(v->last_io, jiffies);
+	volume_count(v, read_miss_sectors, io->len);
+	bio_set_dev(bio, v->bdev);
+	bio->bi_iter.bi_sector = v->data_start + io->sector;
+	return io_issue(bio, may_wait);
+}
+
+/* Drops what is CLEAN in the range: reads of it failed. */
+static void read_drop_clean(struct volume *v, u64 sector, u32 len)
+{
+	struct larder_map m;
+
+	for (; len; sector += m.len, len -= m.len) {
+		larder_index_lookup(v->index, sector, len, &m);
+		if (m.state == LARDER_ST_CLEAN)
+			larder_index_change(v->index, m.sector, m.len, m.cache, 1u << LARDER_ST_CLEAN, m.cache, LARDER_ST_NONE);
+	}
+}
+
+static void read_heat(struct cache *c, const struct segment *seg, u64 cache, u32 len)
+{
+	u64 first = cache / LARDER_SLOT_SECTORS, last = (cache + len - 1) / LARDER_SLOT_SECTORS;
+
+	if (larder_heat_counts(c->log.position - seg->born, (u64)c->nr_segments * c->data_slots))
+		larder_heat_hit(&c->heat, first, last - first + 1);
+}
+
+/* A hit: the segment is pinned.  A 4Kn SSD and an unaligned extent: see read_bounce(). */
+static int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, const struct larder_map *m, bool may_wait)
+{
+	struct cache *c = v->cache;
+	struct cache_device *d;
+	sector_t where;
+
+	io->kind = IO_HIT;
+	io->cache = m->cache;
+	io->state = m->state;
+	io->iter = bio->bi_iter;
+	read_heat(c, io->segment, m->cache, m->len);
+	volume_count(v, read_hits, 1);
+	volume_count(v, read_hit_sectors, m->len);
+	d = cache_sector_device(c, m->cache, &where);
+	bio_set_dev(bio, d->bdev);
+	bio->bi_iter.bi_sector = where;
+	if (!bdev_nowait(d->bdev))
+		bio->bi_opf &= ~REQ_NOWAIT;
+	return io_issue(bio, may_wait);
+}
+
+/* Sleeps.  Reads an extent that does not lie on whole blocks of a 4Kn SSD into the bio, which is as long as it. */
+static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map *m)
+{
+	u64 loaded = ~0ull, mask = LARDER_SLOT_SECTORS - 1;
+	u32 done = 0, n, at;
+	struct bvec_iter iter;
+	struct bio_vec bv;
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, m->cache, &where);
+	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
+	int err = buf ? 0 : -ENOMEM;
+
+	bio_for_each_segment(bv, bio, iter) {
+		for (at = 0; !err && at < bv.bv_len; at += n, done += n) {
+			u64 sector = where + (done >> SECTOR_SHIFT);
+
+			if ((sector & ~mask) != loaded) {
+				loaded = sector & ~mask;
+				err = super_io(d->bdev, REQ_OP_READ, loaded, buf, LARDER_SLOT_SIZE);
+			}
+			n = min_t(u32, bv.bv_len - at, SECTOR_SIZE - (done & (SECTOR_SIZE - 1)));
+			if (!err) {
+				void *to = kmap_local_page(bv.bv_page);
+
+				memcpy(to + bv.bv_offset + at,
+				       buf + ((sector & mask) << SECTOR_SHIFT) + (done & (SECTOR_SIZE - 1)), n);
+				kunmap_local(to);
+			}
+		}
+	}
+	kfree(buf);
+	if (err)
+		cache_count(c, errors_read, 1);
+	return err;
+}
+
+/* Worker.  Its segment is pinned. */
+static int read_bounce(struct volume *v, struct bio *bio, struct larder_io *io, const struct larder_map *m)
+{
+	int err = bounce_into(v->cache, bio, m);
+
+	segment_unpin(v->cache, cache_segment(v->cache, m->cache));
+	io->kind = IO_NONE;
+	volume_count(v, read_hits, 1);
+	volume_count(v, read_hit_sectors, m->len);
+	io_complete(bio, err);
+	return DM_MAPIO_SUBMITTED;
+}
+
+/*
+ * The first piece of the range, its segment pinned if there is one; a hole is followed over region borders, so that large misses
+ * stay large.
+ */
+static void read_lookup(struct volume *v, u64 sector, u32 len, struct larder_io *io, struct larder_map *m)
+{
+	struct larder_map next;
+
+	rcu_read_lock();
+	larder_index_lookup(v->index, sector, len, m);
+	if (m->state == LARDER_ST_NONE) {
+		while (m->len < len) {
+			larder_index_lookup(v->index, sector + m->len, len - m->len, &next);
+			if (next.state != LARDER_ST_NONE)
+				break;
+			m->len += next.len;
+		}
+	} else if (!larder_state_zero(m->state)) {
+		io->segment = &v->cache->segments[cache_segment(v->cache, m->cache)];
+		atomic_inc(&io->segment->pins);
+	}
+	rcu_read_unlock();
+}
+
+static bool read_may_fill(struct volume *v, const struct larder_io *io)
+{
+	struct cache *c = v->cache;
+
+	if (!v->set.fill || io->sequential || io->retries || c->state != CACHE_RUNNING)
+		return false;
+	if (READ_ONCE(c->memory_pressure)) {
+		cache_count(c, waits_memory, 1);
+		return false;
+	}
+	if (!marks_may_fill(v, io->sector, io->len) || !READ_ONCE(c->log.stream[LARDER_STREAM_FILL].opened.usable)) {
+		volume_count(v, fills_denied, 1);
+		return false;
+	}
+	return true;
+}
+
+static int read_miss(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	u32 most = v->cache->record_slots * LARDER_SLOT_SECTORS;
+
+	volume_count(v, read_misses, 1);
+	if (io->sequential)
+		volume_count(v, read_bypass, 1);
+	if (!may_wait && read_may_fill(v, io)) {
+		if (io->len > most) {
+			dm_accept_partial_bio(bio, most);
+			io->len = most;
+		}
+		if (!fill_miss(v, bio, io))
+			return DM_MAPIO_SUBMITTED;
+	}
+	trace_larder_miss(v, io->sector, io->len);
+	return read_backing(v, bio, io, may_wait);
+}
+
+/* Would reading [cache, cache + len) of this SSD be unaligned to its blocks? */
+static bool hit_unaligned(struct cache *c, u64 cache, u32 len)
+{
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, cache, &where);
+
+	return d->lbs > SECTOR_SIZE && ((where | len) & ((d->lbs >> SECTOR_SHIFT) - 1));
+}
+
+static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	struct cache *c = v->cache;
+	struct larder_map m;
+
+	if (io->retries) {
+		read_drop_clean(v, io->sector, io->len);
+		if (may_wait)
+			return read_backing_mixed(v, bio, io);
+	}
+	read_lookup(v, io->sector, io->len, io, &m);
+	if (m.state == LARDER_ST_CLEAN && unlikely(c->state == CACHE_FAILED || hit_unaligned(c, m.cache, m.len))) {
+		segment_unpin(c, cache_segment(c, m.cache));
+		m.state = LARDER_ST_NONE;	/* the backing has the same; no fill where it is cached */
+		io->sequential = io->judged = true;
+	}
+	if (m.len < io->len) {
+		volume_count(v, read_mixed, 1);
+		if (may_wait) {
+			/* cannot be cut any more */
+			if (m.state != LARDER_ST_NONE && !larder_state_zero(m.state))
+				segment_unpin(c, cache_segment(c, m.cache));
+			return read_backing_mixed(v, bio, io);
+		}
+		dm_accept_partial_bio(bio, m.len);
+		io->len = m.len;
+	}
+	if (m.state == LARDER_ST_NONE)
+		return read_miss(v, bio, io, may_wait);
+	if (larder_state_zero(m.state)) {
+		volume_count(v, read_zeroes, 1);
+		zero_fill_bio(bio);
+		bio_endio(bio);
+		return DM_MAPIO_SUBMITTED;
+	}
+	if (unlikely(hit_unaligned(c, m.cache, m.len))) {
+		if (may_wait)
+			return read_bounce(v, bio, io, &m);
+		segment_unpin(c, cache_segment(c, m.cache));
+		return -EAGAIN;
+	}
+	return read_hit(v, bio, io, &m, may_wait);
+}
+
+/* Worker: a bio that cannot be cut and may have to be read in pieces, synchronously: after a failed read of a CLEAN extent only. */
+int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	u64 sector = io->sector;
+	u32 left = io->len;
+	struct larder_map m;
+	int err = 0;
+
+	io->kind = IO_NONE;
+	while (left && !err) {
+		struct bio *part;
+		sector_t where;
+
+		read_lookup(v, sector, left, io, &m);
+		part = bio_alloc_clone(v->bdev, bio, GFP_NOIO, &v->cache->bios);
+		bio_trim(part, sector - io->sector, m.len);
+		part->bi_opf &= ~(REQ_NOWAIT | REQ_POLLED | REQ_RAHEAD);
+		if (larder_state_zero(m.state)) {
+			zero_fill_bio(part);
+		} else if (m.state != LARDER_ST_NONE && hit_unaligned(v->cache, m.cache, m.len)) {
+			err = bounce_into(v->cache, part, &m);
+			segment_unpin(v->cache, cache_segment(v->cache, m.cache));
+		} else if (m.state == LARDER_ST_NONE) {
+			part->bi_iter.bi_sector = v->data_start + sector;
+			err = submit_bio_wait(part);
+		} else {
+			bio_set_dev(part, cache_sector_device(v->cache, m.cache, &where)->bdev);
+			part->bi_iter.bi_sector = where;
+			err = submit_bio_wait(part);
+			segment_unpin(v->cache, cache_segment(v->cache, m.cache));
+		}
+		bio_put(part);
+		sector += m.len;
+		left -= m.len;
+	}
+	io_complete(bio, err);
+	return DM_MAPIO_SUBMITTED;
+}
+
+/* ------------------------------------------------------------------ writes */
+
+enum write_verdict { WRITE_CACHED, WRITE_THROUGH, WRITE_AROUND, WRITE_BYPASS };
+
+static enum write_verdict write_judge(struct volume *v, struct larder_io *io)
+{
+	switch (v->set.mode) {
+	case LARDER_WRITEAROUND:
+		return WRITE_AROUND;
+	case LARDER_WRITETHROUGH:
+		return io->sequential || READ_ONCE(v->cache->memory_pressure) ? WRITE_BYPASS : WRITE_THROUGH;
+	default:
+		return io->sequential || READ_ONCE(v->cache->memory_pressure) > 1 ? WRITE_BYPASS : WRITE_CACHED;
+	}
+}
+
+/* Rule 11: the flag on the backing comes first.  If it cannot be set, the write fails. */
+static int write_wants_dirty(struct volume *v, struct bio *bio, int err, bool may_wait)
+{
+	if (READ_ONCE(v->may_be_dirty))
+		return err;
+	if (may_wait && READ_ONCE(v->dirty_error)) {
+		err = v->dirty_error;
+		WRITE_ONCE(v->dirty_error, 0);		/* the next one tries again */
+		io_complete(bio, err);
+		return DM_MAPIO_SUBMITTED;
+	}
+	WRITE_ONCE(v->want_dirty, true);
+	queue_work(v->cache->meta_wq, &v->cache->mark_work);
+	return err;
+}
+
+static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	struct cache *c = v->cache;
+	u32 most = c->record_slots * LARDER_SLOT_SECTORS;
+	int err;
+
+	if (io->len > most && !may_wait) {
+		dm_accept_partial_bio(bio, most);
+		io->len = most;
+	}
+	if (race_begin(c, v, io->sector, io->len, RACE_WRITE)) {
+		race_end(c, v, io->sector, io->len, RACE_WRITE);
+		return -EAGAIN;
+	}
+	io->kind = IO_WRITE;
+	marks_known(v, io->sector, io->len);
+	err = log_write(v, bio, io, may_wait);
+	if (err) {
+		race_end(c, v, io->sector, io->len, RACE_WRITE);
+		io->kind = IO_NONE;
+		return write_wants_dirty(v, bio, err, may_wait);
+	}
+	return DM_MAPIO_SUBMITTED;
+}
+
+/* Rule 2: after a failed flush every write first repeats it, and fails if that fails. */
+static int write_repeat_flush(struct volume *v)
+{
+	int err = flusher_sync(&v->flusher, false);
+
+	return err ?: cache_flush_ssds(v->cache);
+}
+
+static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	u32 most = v->cache->record_slots * LARDER_SLOT_SECTORS;
+	enum write_verdict verdict;
+	int r = -EBUSY;
+
+	if (unlikely(v->cache->state == CACHE_FAILED)) {
+		io_complete(bio, -EIO);
+		return DM_MAPIO_SUBMITTED;
+	}
+	if (unlikely(volume_flush_failed(v))) {
+		r = may_wait ? write_repeat_flush(v) : -EAGAIN;
+		if (r && may_wait) {
+			io_complete(bio, r);
+			return DM_MAPIO_SUBMITTED;
+		}
+		if (r)
+			goto out;
+		r = -EBUSY;
+	}
+	verdict = write_judge(v, io);
+	io->fua = bio->bi_opf & REQ_FUA;
+	if (verdict == WRITE_THROUGH && io->len > most && !may_wait) {
+		dm_accept_partial_bio(bio, most);
+		io->len = most;
+	}
+	if (verdict != WRITE_CACHED)
+		r = bypass_write(v, bio, io, verdict == WRITE_THROUGH, may_wait);
+	/* counted before the completion could be: by verdict, not by outcome, hence after the call on what is still ours */
+	if (r == -EBUSY) {
+		if (io->fua)
+			volume_count(v, fuas, 1);
+		volume_count(v, write_cached, 1);
+		volume_count(v, write_cached_sectors, min(io->len, most));
+		r = write_cached(v, bio, io, may_wait);
+		if (r == -EAGAIN) {
+			volume_count(v, write_cached, -1);
+			volume_count(v, write_cached_sectors, -(u64)min(io->len, most));
+			if (io->fua)
+				volume_count(v, fuas, -1);
+		}
+	}
+out:
+	if (r == -EAGAIN && !may_wait && io->len > most) {
+		dm_accept_partial_bio(bio, most);
+		io->len = most;
+	}
+	return r;
+}
+
+static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	struct cache *c = v->cache;
+	int err = -EBUSY;
+
+	if (unlikely(c->state == CACHE_FAILED)) {
+		io_complete(bio, -EIO);
+		return DM_MAPIO_SUBMITTED;
+	}
+	if (unlikely(volume_flush_failed(v))) {
+		if (!may_wait)
+			return -EAGAIN;
+		err = write_repeat_flush(v);
+		if (err) {
+			io_complete(bio, err);
+			return DM_MAPIO_SUBMITTED;
+		}
+		err = -EBUSY;
+	}
+	io->fua = bio->bi_opf & REQ_FUA;
+	if (v->set.mode != LARDER_WRITEBACK)
+		err = bypass_write(v, bio, io, false, may_wait);
+	if (err != -EBUSY)
+		return err;
+	if (race_begin(c, v, io->sector, io->len, RACE_WRITE)) {
+		race_end(c, v, io->sector, io->len, RACE_WRITE);
+		return -EAGAIN;
+	}
+	io->kind = IO_WRITE;
+	marks_known(v, io->sector, io->len);
+	err = log_write_zeroes(v, bio, io);
+	if (!err) {
+		volume_count(v, write_zeroes, 1);
+		return DM_MAPIO_SUBMITTED;
+	}
+	race_end(c, v, io->sector, io->len, RACE_WRITE);
+	io->kind = IO_NONE;
+	return write_wants_dirty(v, bio, err, may_wait);
+}
+
+/* ------------------------------------------------------------------ entry and exit */
+
+static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	u64 run;
+
+	io->judged = true;
+	if (!v->set.sequential_cutoff)
+		return;
+	run = larder_seq_account(v->seq, io->sector, io->len, op_is_write(bio_op(bio)), current->pid, jiffies);
+	io->sequential = run > (u64)v->set.sequential_cutoff << 10;
+}
+
+int io_map(struct volume *v, struct bio *bio, bool may_wait)
+{
+	struct larder_io *io = larder_io(bio);
+	int r;
+
+	io->volume = v;
+	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
+		user_flush(v, bio, io);
+		return DM_MAPIO_SUBMITTED;
+	}
+	if (!io->judged) {
+		io->sector = dm_target_offset(v->ti, bio->bi_iter.bi_sector);
+		io->len = bio_sectors(bio);
+		if (v->cache && (bio_op(bio) == REQ_OP_READ || bio_op(bio) == REQ_OP_WRITE))
+			io_judge(v, bio, io);
+		io->judged = true;
+		WRITE_ONCE(v->last_user_io, jiffies);
+	}
+	if (!v->cache) {
+		r = passthrough_map(v, bio, io, may_wait);
+	} else {
+		switch (bio_op(bio)) {
+		case REQ_OP_READ:
+			r = read_map(v, bio, io, may_wait);
+			break;
+		case REQ_OP_WRITE:
+			r = write_map(v, bio, io, may_wait);
+			break;
+		case REQ_OP_DISCARD:
+			r = bypass_discard(v, bio, io, may_wait);
+			break;
+		case REQ_OP_WRITE_ZEROES:
+			r = write_zeroes_map(v, bio, io, may_wait);
+			break;
+		default:
+			io_complete(bio, -EOPNOTSUPP);
+			return DM_MAPIO_SUBMITTED;
+		}
+	}
+	if (r == -EAGAIN && !may_wait) {
+		defer_bio(v, bio);
+		return DM_MAPIO_SUBMITTED;
+	}
+	return r;
+}
+
+static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
+{
+	struct cache *c = v->cache;
+
+	atomic_dec(&io->segment->pins);
+	if (likely(!*error) || *error == BLK_STS_AGAIN)
+		return DM_ENDIO_DONE;
+	cache_count(c, errors_read, 1);
+	if (io->state != LARDER_ST_CLEAN || io->retries)
+		return DM_ENDIO_DONE;
+	/* the backing has the same */
+	io->retries = 1;
+	io->kind = IO_NONE;
+	bio->bi_iter = io->iter;
+	bio->bi_status = BLK_STS_OK;
+	defer_bio(v, bio);
+	return DM_ENDIO_INCOMPLETE;
+}
+
+/* dm's end_io: interrupt context. */
+int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
+{
+	struct larder_io *io = larder_io(bio);
+	struct volume *v = io->volume;
+	u8 kind = io->kind;
+
+	io->kind = IO_NONE;
+	switch (kind) {
+	case IO_HIT:
+		return end_hit(v, bio, io, error);
+	case IO_MISS:
+		atomic_dec(&v->backing_reads);
+		if (*error && *error != BLK_STS_AGAIN)
+			volume_count(v, errors_read, 1);
+		break;
+	case IO_BYPASS:
+	case IO_DISCARD:
+		bypass_end(v, io, !*error);
+		if (*error) {
+			volume_count(v, errors_write, 1);
+		} else if (io->fua) {
+			user_flush_after(v, io);
+			return DM_ENDIO_INCOMPLETE;
+		}
+		break;
+	case IO_PASS:
+		if (op_is_write(bio_op(bio)))
+			flusher_wrote(&v->flusher);
+		break;
+	default:
+		break;
+	}
+	return DM_ENDIO_DONE;
+}

@@ -1,0 +1,874 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * larder in core: structures, lifetimes, lock order.
+ *
+ * Objects
+ *   struct cache     one cache: SSDs, segments, log.  Counted; outlives tables.  In the registry while a table of `larder-cache`
+ *                    lives.
+ *   struct volume    one volume of a cache (its index is loaded even while its backing is absent), or a passthrough one
+ *                    (cache == NULL).  Counted.
+ *   struct record    a commit block in the making and the data slots it describes.  Write stream: log.c; fill and keep: copies.c.
+ *   struct item      one user write in the write stream, in the bio's per-bio data.
+ *
+ * Ordinals: the write stream's records are numbered by lsn when they are OPENED; all records get a sequence number when they are
+ * CLOSED.  log->applied_lsn and log->durable_lsn move in order: every record up to them is applied, or durable, in the sense of
+ * docs/design.md.
+ *
+ * Locks, outermost first
+ *   cache_registry_lock (mutex)  the list of caches, and a volume's being bound
+ *   cache->super_lock   (mutex)  superblock and table of the cache, their buffers and generations; volume->super_lock likewise
+ *   cache->open_lock    (mutex)  opening of segments (SEGMENT_OPEN); checkpoint_lock: one checkpoint at a time
+ *   log->lock           (spin, irqsave)  records, items, streams' heads, sequence numbers, opened segments, page stack.
+ *                                Nothing is copied, summed, submitted or looked up under it
+ *   cache->segments_lock (spin, irqsave)  segment states and queues; nests inside log->lock
+ *   race_bucket->lock (spin, irqsave)  one at a time; region locks nest inside
+ *   region locks of the index (irqsave, inside index.c): nothing nests inside but atomics
+ *   volume->marks_lock, flusher->lock, defer_lock (spin, irqsave): leaves
+ *
+ * Contexts: map() never waits; what would wait goes to cache->io_wq (defer_bio()).  End-io runs in interrupt context: it changes
+ * indexes and completes bios, it never submits.  Works on io_wq never wait for other works; those that do (open, marks, checkpoint,
+ * reclaim, writeback) have queues of their own.
+ */
+#ifndef LARDER_H
+#define LARDER_H
+
+#include <linux/bio.h>
+#include <linux/blkdev.h>
+#include <linux/device-mapper.h>
+#include <linux/hrtimer.h>
+#include <linux/kref.h>
+#include <linux/mempool.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "compat.h"
+#include "pure.h"
+#include "larder_format.h"
+#include "format.h"
+#include "index.h"
+#include "policy.h"
+
+#define DM_MSG_PREFIX "larder"
+
+struct cache;
+struct volume;
+struct record;
+
+/* ------------------------------------------------------------------ counters: one on every distinct path (status.c prints them) */
+
+#define LARDER_CACHE_COUNTERS(X) \
+	X(appends) X(append_slots) X(gathered_appends) \
+	X(commits) X(commits_full) X(commits_timer) X(commits_flush) X(commits_fua) X(commits_with_data) X(commits_asked) \
+	X(fill_records) X(keep_records) X(summaries) \
+	X(ssd_flushes) X(fua_appends) \
+	X(checkpoints) X(checkpoint_bytes) X(superblock_writes) X(segment_opens) \
+	X(reclaimed) X(reclaim_kept_slots) X(reclaim_dropped_slots) X(reclaim_relinked) X(reclaim_discards) \
+	X(waits_space) X(waits_memory) X(waits_pool) \
+	X(errors_read) X(errors_write) X(errors_checksum) X(errors_flush)
+
+#define LARDER_VOLUME_COUNTERS(X) \
+	X(read_hits) X(read_misses) X(read_mixed) X(read_bypass) X(read_zeroes) \
+	X(write_cached) X(write_through) X(write_around) X(write_bypass) X(write_zeroes) \
+	X(discards) X(flushes) X(fuas) \
+	X(read_hit_sectors) X(read_miss_sectors) X(write_cached_sectors) X(write_backing_sectors) \
+	X(fills) X(fill_sectors) X(fills_dropped) X(fills_denied) \
+	X(writeback_writes) X(writeback_sectors) X(writeback_superseded) \
+	X(backing_flushes) X(marks_set) X(marks_cleared) X(deferred) \
+	X(errors_read) X(errors_write) X(errors_flush)
+
+enum cache_counter {
+#define X(n) C_##n,
+	LARDER_CACHE_COUNTERS(X)
+#undef X
+	NR_CACHE_COUNTERS
+};
+enum volume_counter {
+#define X(n) V_##n,
+	LARDER_VOLUME_COUNTERS(X)
+#undef X
+	NR_VOLUME_COUNTERS
+};
+struct cache_counters { u64 n[NR_CACHE_COUNTERS]; };
+struct volume_counters { u64 n[NR_VOLUME_COUNTERS]; };
+
+#define cache_count(c, name, by)	this_cpu_add((c)->counters->n[C_##name], (by))
+#define volume_count(v, name, by)	this_cpu_add((v)->counters->n[V_##name], (by))
+
+/* ------------------------------------------------------------------ device flushes (flush.c; ordering rule 2) */
+
+struct flush_wait {
+	struct list_head list;
+	u8 index;			/* its place in larder_io->wait */
+	void (*done)(struct flush_wait *w, int error);	/* interrupt context */
+};
+
+struct flusher {
+	spinlock_t lock;		/* all below */
+	struct block_device *bdev;
+	struct cache *cache;		/* whose durable_lsn this flush moves: SSDs only */
+	struct volume *volume;		/* backings only */
+	bool needed;			/* something a caller may rely on completed here since the last flush was issued */
+	bool failed;			/* sticky: no flush issued after the last failure has succeeded yet */
+	u64 issued;			/* number of the last flush issued */
+	u64 fail_barrier;		/* a success counts against 'failed' only if issued later than this */
+	struct list_head in_flight;	/* of struct flush_op, in order of issue */
+};
+
+/* ------------------------------------------------------------------ segments (segment.c) */
+
+enum segment_state {
+	SEGMENT_FREE,
+	SEGMENT_OPENING,		/* SEGMENT_OPEN appended, not durable yet */
+	SEGMENT_OPENED,			/* durable; in its stream's queue */
+	SEGMENT_ACTIVE,			/* being written */
+	SEGMENT_SEALED,			/* in its stream's queue of age */
+	SEGMENT_RECLAIMING,
+	SEGMENT_WAITING,		/* empty; a named checkpoint's replay may need its records, or readers are still there */
+	SEGMENT_CHECKPOINT,
+};
+
+struct segment {
+	struct list_head list;		/* of its state or stream */
+	atomic_t live;			/* sectors mapped by an index */
+	atomic_t dirty;			/* of these, newer than the backing */
+	atomic_t pins;			/* readers, writebacks, appends in flight */
+	u8 state;			/* enum segment_state; segments_lock */
+	u8 stream;
+	bool relinked;
+	bool has_summary;
+	u64 sequence;			/* of its last record */
+	u64 born;			/* log position (slots written to the cache) when it was sealed: age for heat */
+};
+
+/* ------------------------------------------------------------------ the log */
+
+struct opened_list {			/* segments of a stream, in order; log->lock */
+	u32 *segment;			/* ring */
+	u32 size, head, count;		/* count: all; the first 'usable' have a durable SEGMENT_OPEN */
+	u32 usable;
+};
+
+struct stream {				/* log->lock unless said */
+	u8 number;			/* enum larder_stream */
+	u32 segment;			/* being written, or LARDER_NO_SEGMENT */
+	u32 head;			/* next slot of it */
+	u64 last_sequence;		/* of the last record closed */
+	u64 built_sequence;		/* of the last commit block built; builder only */
+	u32 built_crc;
+	u64 pinned_sequence;		/* a checkpoint wants this record's crc: the builder leaves it in pinned_crc */
+	u32 pinned_crc;
+	bool building;			/* somebody builds commit blocks: only one at a time */
+	struct list_head unbuilt;	/* closed records whose commit block is not built, in order */
+	struct opened_list opened;
+	u32 summary_segment;		/* of what follows; builder only, like all of it */
+	struct larder_entry_in *entries;	/* those with data, for the summary of that segment */
+	u32 nr_entries;
+	u32 *sums;			/* by slot */
+	u32 nr_sums;
+	u64 first_sequence, summary_sequence;	/* of that segment's first and newest record */
+};
+
+#define RECORD_SLOTS	LARDER_RECORD_SLOTS
+
+enum close_reason { CLOSE_FULL, CLOSE_TIMER, CLOSE_FLUSH, CLOSE_FUA, CLOSE_WITH_DATA, CLOSE_ASKED };
+
+struct record {
+	struct list_head list;		/* log->records (write stream, by lsn), log->copies (others), or the free list */
+	struct list_head unbuilt;	/* stream->unbuilt */
+	struct cache *cache;
+	u8 stream;
+	u64 lsn;			/* write stream only */
+	u64 sequence;			/* when closed */
+	u64 prev_sequence;
+	u32 segment;
+	u16 first, end;			/* data slots [first, end) reserved so far */
+	u16 ready;			/* [first, ready) are copied: may be submitted */
+	u16 submitted;			/* [first, submitted) are in appends */
+	u16 items_left;			/* items not applied yet */
+	u16 copying;			/* items reserved, not copied yet */
+	bool closed;			/* no more entries; its commit block stands at slot 'end' */
+	bool built;			/* the commit block is ready to be submitted */
+	bool commit_done;		/* it is on the SSD */
+	bool seals;			/* last record of its segment: the summary follows */
+	bool fua;			/* durable when complete: everything before it was durable at submission */
+	bool want_fua;			/* holds a FUA write */
+	u8 close_reason;
+	int error;
+	ktime_t opened_at;
+	DECLARE_BITMAP(copied, RECORD_SLOTS + 1);
+	u32 sums[RECORD_SLOTS];
+	struct page *pages[RECORD_SLOTS + 1];	/* by slot - first; the commit block's is pages[RECORD_SLOTS] */
+	struct larder_commit *commit;
+	struct list_head acks;		/* items that wait until this record is applied (commit=always, FUA) */
+	struct list_head copies;	/* struct copy: fill and keep only */
+	struct item *items[RECORD_SLOTS];	/* by first slot */
+};
+
+/* A user write in the write stream; lives in struct larder_io. */
+struct item {
+	struct list_head list;		/* log->items in log order, then perhaps record->acks */
+	struct record *record;
+	struct volume *volume;
+	u64 sector;
+	u64 cache;			/* linear cache sector; ZERO: serial */
+	u32 len;			/* sectors */
+	u16 slot, nr_slots;		/* of the record's segment */
+	u8 kind;			/* LARDER_WRITE, LARDER_ZERO */
+	bool done;			/* its data is on the SSD */
+	bool fua;
+	int error;
+};
+
+struct log {
+	/*
+	 * irqsave; all below, but what a stream's builder collects.  timer_armed and apply_stalled are also cleared without it, and
+	 * READ_ONCE() looks at ordinals without it.
+	 */
+	spinlock_t lock;
+	u64 next_lsn;			/* of the next record to be opened */
+	u64 next_sequence;
+	u64 applied_lsn, applied_sequence;
+	u64 durable_lsn, durable_sequence;
+	bool durable_frozen;		/* an append failed: durable_sequence is not written to commit blocks any more */
+	u64 position;			/* slots appended since start, all streams */
+	struct stream stream[LARDER_NR_STREAMS];
+	struct record *open;		/* of the write stream */
+	struct list_head records;	/* write stream: opened, not applied, by lsn */
+	struct list_head copies;	/* fill and keep: closed, not complete */
+	struct list_head items;		/* accepted, not applied, in log order */
+	struct list_head free_records;
+	struct page **free_pages;
+	u32 nr_free_pages, nr_pages;
+	u32 nr_records;
+	unsigned int in_flight;		/* data appends */
+	bool applying;			/* one applier at a time */
+	bool apply_again;
+	bool apply_stalled;		/* the index needs memory: the worker goes on */
+	unsigned int flush_follows;	/* learnt: how often a flush followed a single write lately (0..8) */
+	u32 zero_serial;		/* of ZERO entries in this epoch */
+	u32 writes_since_flush;
+	struct list_head flush_waiters;	/* larder_io of user flushes, waiting for applied_lsn >= target */
+	struct list_head flush_ready;	/* those that may issue device flushes: flush_work */
+	wait_queue_head_t wait;		/* applied_lsn, durable_lsn, copies, opened segments: any progress */
+	struct hrtimer timer;
+	bool timer_armed;
+	struct work_struct work;	/* submits what was gathered, commits by timer, goes on applying */
+	struct work_struct flush_work;
+};
+
+/* ------------------------------------------------------ races between copies and writes (rules 4, 5, 7): hashed by 2 MiB region */
+
+struct race_bucket {
+	spinlock_t lock;		/* all below; irqsave; region locks nest inside */
+	u32 writes;			/* cached writes in flight */
+	u32 bypasses;			/* bypassed and written-through writes, discards in flight */
+	u32 writebacks;			/* writes of writeback in flight */
+	struct list_head copies;	/* struct copy_link: copies whose range begins or ends here */
+	u64 barrier_lsn;		/* a bypass needs applied_lsn >= this (CLEAN or INVALIDATE of dirty data pending) */
+};
+#define RACE_BUCKETS_SHIFT 12
+#define WRITEBACK_GROUP_PAGES 256u	/* a write of 1 MiB at most */
+
+/* ------------------------------------------------------------------ cache */
+
+struct cache_device {
+	struct dm_dev *dev;		/* of the live table */
+	struct block_device *bdev;
+	u8 uuid[16];
+	u32 first_segment, nr_segments;
+	sector_t start;			/* sectors: of its first segment */
+	unsigned int lbs;		/* bytes */
+	struct flusher flusher;
+	struct larder_cache_sb *sb;	/* super_lock */
+};
+
+struct cache_settings {
+	bool commit_always;
+	bool discard;
+	u32 commit_interval;		/* ms */
+	u32 gather;
+	u32 memory_limit;		/* MiB, 0: 10 % of RAM */
+	u32 small_percent;
+	u32 max_marks;
+	u32 checkpoint_percent;
+};
+
+enum cache_state { CACHE_LOADED, CACHE_RUNNING, CACHE_SUSPENDED, CACHE_FAILED };
+
+struct named_checkpoint {		/* super_lock */
+	u64 sequence, replay_sequence, bytes, hash;
+	u32 first_segment, epoch;
+	u32 *segments;			/* of its chunks */
+	u32 nr_segments;
+};
+
+struct cache {
+	struct list_head registry;	/* cache_registry_lock */
+	struct kref ref;
+	struct gendisk *disk;		/* of the dm device that is its handle: compared, never dereferenced */
+	struct dm_target *ti;		/* of the live table, for events; cache_registry_lock */
+	struct work_struct event_work;	/* raises the event of a state that changed in interrupt context */
+	bool suspending;		/* no volume may be bound; cache_registry_lock */
+	u8 uuid[16];
+	char label[LARDER_LABEL_SIZE + 1];
+	enum cache_state state;
+	bool started;			/* loaded, replayed, epoch begun */
+	struct cache_settings set;
+	u32 nr_devices;
+	struct cache_device dev[LARDER_MAX_DEVICES];
+	u32 segment_sectors, segment_slots, data_slots;	/* data_slots: without the summary */
+	u32 record_slots;		/* data slots of a record, at most */
+	u32 segment_shift;		/* log2 of segment_sectors */
+	u32 nr_segments;
+	u32 epoch;
+	u64 hash;			/* of the epoch's records */
+	u64 secret;
+
+	spinlock_t segments_lock;	/* irqsave; segments' states, their queues and counts, keep_sequence */
+	struct segment *segments;
+	struct list_head free, waiting;
+	struct list_head sealed[LARDER_NR_STREAMS];	/* oldest first */
+	u32 nr_state[SEGMENT_CHECKPOINT + 1];
+	u32 nr_sealed[LARDER_NR_STREAMS];
+	u32 reserve_checkpoint;		/* free segments that only a checkpoint may take */
+	u64 keep_sequence;		/* records with this sequence number and later may be replayed */
+
+	struct log log;
+	struct race_bucket *races;
+	struct larder_heat heat;
+	struct larder_ghost *ghost;
+
+	struct mutex super_lock;	/* table, its place and the generations, sb of dev[], named[], writes to volumes[] */
+	struct larder_table *table;
+	u64 table_generation, set_generation, sb_generation;
+	bool table_in_b;		/* the newest table is copy B */
+	struct named_checkpoint named[LARDER_NR_CHECKPOINTS];	/* [0] the newest; sequence 0: none */
+	struct named_checkpoint doubtful;	/* its superblock could not be written: neither named nor free; checkpoint_lock */
+	u64 checkpoint_sequence;
+
+	struct volume *volumes[LARDER_MAX_VOLUMES];	/* by number; RCU for readers, super_lock for writers */
+
+	struct bio_set bios;		/* struct append and other bios of ours */
+	mempool_t page_pool;		/* of writeback: WRITEBACK_GROUP_PAGES at least */
+	struct mutex page_pool_lock;	/* who waits for it */
+	struct workqueue_struct *io_wq;	/* never waits for other works */
+	struct workqueue_struct *open_wq, *meta_wq, *reclaim_wq, *bg_wq;	/* each may wait for those named before it */
+	spinlock_t defer_lock;		/* irqsave; deferred */
+	struct bio_list deferred;
+	struct work_struct defer_work;
+	struct delayed_work defer_again;
+	struct work_struct copy_work;
+	spinlock_t copy_lock;		/* irqsave; fills_done */
+	struct list_head fills_done;	/* struct fill: read, to be copied to their callers */
+	struct delayed_work copy_timer;
+	struct mutex copies_lock;	/* open records of fill and keep, and their closing */
+	struct record *open_copies[LARDER_NR_STREAMS];
+	struct mutex open_lock, checkpoint_lock, reclaim_lock;
+	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
+	struct work_struct open_work, mark_work, reclaim_work, checkpoint_work;
+	struct delayed_work tick;	/* once a second: rates, flags, idle marks */
+	u64 log_bytes_at_checkpoint;	/* log->position when the last checkpoint began */
+	bool want_checkpoint;
+	bool want_commit;		/* a request waits for the open record */
+	u8 memory_pressure;		/* 1: at the limit: no fills; 2: beyond: clean extents go, new blocks bypass */
+	atomic_t nr_deferred;
+	atomic_t summaries_in_flight;
+	bool stopping;
+	atomic_t fills_in_flight;
+	atomic64_t live_sectors, dirty_sectors;
+	struct cache_counters __percpu *counters;
+	u64 replayed_records, replayed_bytes, start_ms;
+	unsigned int live_volumes;	/* bound to live tables; cache_registry_lock */
+	u64 fixed_bytes;		/* memory that does not change */
+};
+
+/* ------------------------------------------------------------------ volume */
+
+struct volume_settings {
+	u8 mode;			/* enum larder_mode */
+	bool fill, writeback;
+	u32 sequential_cutoff;		/* KiB */
+	u32 writeback_percent;
+	u32 writeback_rate_min, writeback_rate_max;	/* KiB/s */
+	u32 writeback_depth;
+};
+
+enum mark_state { MARK_WANTED, MARK_SETTING, MARK_SET, MARK_CLEARING };
+struct mark {
+	struct list_head list;		/* volume->marks, least recently used first */
+	u64 region;			/* of 64 MiB */
+	u8 state;
+	u32 in_flight;
+	unsigned long used;		/* jiffies */
+};
+
+struct volume {
+	struct kref ref;
+	struct cache *cache;		/* NULL: passthrough */
+	u16 number;
+	u8 uuid[16];
+	char label[LARDER_LABEL_SIZE + 1];
+	u64 sectors;
+	u64 incarnation;
+	struct larder_index *index;
+	struct volume_settings set;
+
+	/* bound to a live table */
+	bool active;
+	bool forgotten;			/* cache_forget() is at work: cannot be bound any more; cache_registry_lock */
+	bool backing_flushed;		/* rule 10: once after the start of the cache, before the first read */
+	struct dm_target *ti;		/* for events; cache_registry_lock */
+	struct block_device *bdev;
+	sector_t data_start;		/* sectors */
+	struct mutex super_lock;
+	struct larder_volume_sb *sb;
+	bool may_be_dirty;		/* durable on the backing; log->lock for clearing (rule 11) */
+	bool raised;			/* passthrough: the incarnation was raised, or need not be */
+	u32 items;			/* in log->items; log->lock */
+	unsigned long clean_since;	/* jiffies; 0: dirty */
+	/* newest record with a CLEAN or INVALIDATE of dirty data: must be durable before the flag is cleared */
+	u64 last_dirty_lsn;
+
+	struct flusher flusher;
+	struct larder_seq *seq;
+	atomic64_t cached_sectors, dirty_sectors;
+
+	spinlock_t marks_lock;		/* irqsave; struct mark, marks_lru, nr_marks, nofill*; the bits of known are atomic */
+	struct xarray marks;		/* region -> struct mark */
+	struct list_head marks_lru;
+	u32 nr_marks;
+	u32 marks_to_clear;		/* marks_work only, both */
+	bool clearing_again;		/* the log had no room for all clearings */
+	unsigned long *known;		/* bit per 64 MiB: index, checkpoint, log or a fill may know something of it */
+	/* bypassed without a mark: not filled before the next flush of the backing */
+	unsigned long *nofill, *nofill_flushing;
+	bool nofill_any, nofill_flushing_any;
+	u64 nofill_flush_number;	/* of the flush that nofill_flushing waits for */
+	u64 nr_mark_regions;
+
+	struct delayed_work writeback_work;
+	struct mutex writeback_lock;	/* one batch at a time */
+	struct larder_rate rate;
+	u64 writeback_pos;
+	int dirty_error;		/* of the last attempt to set may_be_dirty */
+	bool want_dirty;		/* a write waits for may_be_dirty; marks_work sets it */
+	bool flushing;			/* message flush */
+	bool writeback_urgent;		/* reclaim waits for it: full speed */
+	u64 clean_lsn;			/* of the last batch's CLEAN records */
+	unsigned long writeback_backoff;	/* jiffies */
+	bool writeback_error;
+	unsigned long writeback_retry;	/* jiffies */
+	atomic_t fills;			/* in flight */
+	atomic_t backing_reads;		/* user reads in flight there */
+	unsigned long last_io;		/* jiffies: of any user I/O to the backing */
+	unsigned long last_user_io;	/* jiffies: of any user I/O */
+	struct volume_counters __percpu *counters;
+};
+
+/* What of a volume a table holds: ti->private of `larder` */
+struct volume_target {
+	struct dm_target *ti;
+	struct dm_dev *backing, *cache_dev;
+	struct cache *cache;		/* counted */
+	struct volume *volume;		/* counted; NULL until preresume where it is attached then */
+	struct volume_settings set;
+	struct larder_volume_sb *sb;	/* as read by the constructor */
+	bool discard_stale;
+	u32 given_mask;			/* options given, a bit per key: the printed table has them even if they are the default */
+	struct mutex lock;		/* preresume and message discard_dirty */
+	struct list_head list;		/* of all; volume_targets_lock and cache_registry_lock to change it, either to read it */
+	bool live;			/* bound; cache_registry_lock */
+	bool suspended;			/* internally, because its cache is; volume_targets_lock */
+	bool noflush;			/* the suspend under way */
+};
+
+/* What of a cache a table holds: ti->private of `larder-cache` */
+struct cache_target {
+	struct dm_target *ti;
+	struct cache *cache;		/* counted */
+	u32 nr_devices;
+	struct dm_dev *dev[LARDER_MAX_DEVICES];	/* by device number, as c->dev[] */
+	struct larder_cache_sb *sb;	/* of the first, as read by the constructor */
+	struct cache_settings set;
+};
+
+/* ------------------------------------------------------------------ per-bio data */
+
+enum io_kind { IO_NONE, IO_HIT, IO_MISS, IO_WRITE, IO_FLUSH, IO_BYPASS, IO_DISCARD, IO_FILL, IO_THROUGH, IO_PASS };
+
+struct larder_io {
+	u8 kind;			/* enum io_kind */
+	bool raced;			/* bucket counters are held */
+	bool marked;			/* a mark is held */
+	bool fua;
+	bool only_ssd;			/* IO_FLUSH: a cached FUA write, the backing need not be flushed */
+	bool again;			/* IO_FLUSH: committed and applied, only the devices are left */
+	u8 stage;			/* IO_FLUSH: 1: the SSD's flush is under way */
+	u8 retries;
+	struct volume *volume;
+	u64 sector;			/* volume sector, as accepted */
+	u32 len;
+	struct segment *segment;	/* pinned: IO_HIT */
+	u64 cache;			/* IO_HIT */
+	u8 state;			/* IO_HIT: enum larder_extent_state */
+	bool judged;			/* the stream table has seen it: sequential holds */
+	bool sequential;
+	bool exempt;			/* IO_BYPASS: no mark was needed */
+	struct bvec_iter iter;		/* for a retry */
+	u64 target;			/* IO_FLUSH: lsn */
+	atomic_t pending;
+	int error;
+	struct list_head list;
+	struct flush_wait wait[2];
+	struct item item;
+};
+
+static inline struct larder_io *larder_io(struct bio *bio) { return dm_per_bio_data(bio, sizeof(struct larder_io)); }
+static inline struct bio *larder_io_bio(struct larder_io *io) { return dm_bio_from_per_bio_data(io, sizeof(*io)); }
+
+/* ------------------------------------------------------------------ addresses */
+
+static inline u32 cache_segment(const struct cache *c, u64 cache_sector) { return cache_sector >> c->segment_shift; }
+static inline u64 slot_sector(const struct cache *c, u32 segment, u32 slot)
+{
+	return ((u64)segment << c->segment_shift) + slot * LARDER_SLOT_SECTORS;
+}
+
+/* Any context: which SSD, and where on it.  (Several SSDs: by first_segment.) */
+static inline struct cache_device *cache_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
+{
+	u32 segment = cache_segment(c, cache_sector), i = 0;
+	struct cache_device *d;
+
+	while (i + 1 < c->nr_devices && segment >= c->dev[i + 1].first_segment)
+		i++;
+	d = &c->dev[i];
+	*where = d->start + cache_sector - ((u64)d->first_segment << c->segment_shift);
+	return d;
+}
+
+static inline struct race_bucket *race_bucket(struct cache *c, const struct volume *v, u64 region)
+{
+	return &c->races[hash_64(region * 1031 + v->number, RACE_BUCKETS_SHIFT)];
+}
+
+/* ------------------------------------------------------------------ registry.c: objects and lifetimes.  All sleep unless said. */
+extern struct mutex cache_registry_lock;
+struct cache *cache_find_uuid(const u8 uuid[16]);	/* registry lock held; counted */
+struct cache *cache_find_disk(struct gendisk *disk);	/* registry lock held; counted */
+/* allocates everything that depends on geometry; ERR_PTR */
+struct cache *cache_create(const struct larder_cache_sb *sb, struct gendisk *disk);
+/* -EEXIST: the UUID or the disk is taken.  Taken out by the last cache_put() */
+int cache_register(struct cache *c);
+void cache_abandon(struct cache *c);			/* could not be started: nobody shall find it any more */
+void cache_get(struct cache *c);
+void cache_put(struct cache *c);
+struct volume *volume_create(struct cache *c, u16 number, const u8 uuid[16], u64 sectors);	/* ERR_PTR; not yet in c->volumes */
+struct volume *cache_find_volume(struct cache *c, const u8 uuid[16]);	/* counted, or NULL */
+void volume_get(struct volume *v);
+void volume_put(struct volume *v);
+/* preresume */
+int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bdev, struct larder_volume_sb *sb);
+void volume_unbind(struct volume *v);		/* postsuspend: everything in flight has ended */
+void cache_fail(struct cache *c, const char *why);	/* any context: one way; raises the event */
+void volume_event(struct volume *v);			/* a dm event, if it is bound */
+u64 cache_memory_bytes(struct cache *c);
+u64 cache_memory_limit(struct cache *c);
+
+/* ---------------------------------------------------------- super.c: superblocks and tables on their devices.  Sleep; GFP_NOIO. */
+/* Reads both copies, takes the newer valid one; *why names what was wrong with the first otherwise. */
+int super_read_cache(struct block_device *bdev, struct larder_cache_sb *sb, const char **why);
+int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, const char **why);
+/* Large I/O in the background: several bios.  The buffer and *b belong to it until bulk_wait(), which returns the error. */
+struct bulk_io {
+	atomic_t left;
+	struct completion done;
+	int error;
+	bool read;
+	void *buf;
+	size_t bytes;
+};
+void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
+int bulk_wait(struct bulk_io *b);
+/*
+ * Synchronous I/O of bytes to or from a vmalloc or kmalloc buffer, 4 KiB units.  opf: REQ_OP_READ, REQ_OP_WRITE | REQ_FUA |
+ * REQ_PREFLUSH ...
+ */
+int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
+/* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
+int cache_super_write(struct cache *c, u32 flags);
+int cache_table_read(struct cache *c);			/* at start */
+int cache_table_write(struct cache *c);			/* super_lock held: the older copy, durable */
+int volume_super_write(struct volume *v);		/* v->super_lock held: v->sb, both copies, durable */
+int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_lock; rule 11's conditions are the caller's */
+
+/* ------------------------------------------------------------------ segment.c.  Any context unless said. */
+int segments_create(struct cache *c);			/* sleeps */
+void segments_destroy(struct cache *c);
+/* LARDER_NO_SEGMENT: none; honours reserve_checkpoint otherwise */
+u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint);
+/* moves it between lists and counts; segments_lock taken inside */
+void segment_set_state(struct cache *c, u32 segment, u8 state);
+void segments_release(struct cache *c);			/* WAITING ones that nothing needs any more become FREE; wakes who waits */
+u32 segments_free_count(struct cache *c);		/* FREE, without the reserve */
+static inline void segment_pin(struct cache *c, u32 segment) { atomic_inc(&c->segments[segment].pins); }
+static inline void segment_unpin(struct cache *c, u32 segment) { atomic_dec(&c->segments[segment].pins); }
+void index_changed(void *ctx, const struct larder_map *was, u8 now);	/* larder_index_change_fn; ctx: struct volume */
+void index_account_new(struct volume *v, u64 cache, u32 len, u8 state);	/* a mapping was stored */
+/* store + account, over region borders; -ENOMEM: partly done, call again */
+int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state);
+/* over region borders; sectors changed */
+int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from, u64 to_cache, u8 to_state);
+void cache_account_loaded(struct cache *c);		/* sleeps: after bulk load, nothing to do if change() counted */
+u32 segments_opened_goal(struct cache *c);		/* of all streams */
+void segments_open_kick(struct cache *c);		/* asks open_work for more opened segments */
+void segments_want_checkpoint(struct cache *c);		/* sleeps not; if that would free any */
+void segments_open_work(struct work_struct *work);
+/* at start: takes segments for each stream's opened list without a record (the checkpoint names them) */
+int segments_open_initial(struct cache *c);
+
+/* ------------------------------------------------------------------ log.c: the write stream */
+int log_create(struct cache *c);			/* sleeps */
+void log_destroy(struct cache *c);
+void log_reset(struct cache *c, u64 next_sequence);	/* at start: a new epoch */
+/*
+ * map() or worker: reserves, copies, sums, perhaps submits.  0: the bio is ours and will be completed; -EAGAIN: defer; may_wait: a
+ * worker calls
+ */
+int log_write(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io);		/* as log_write() */
+/*
+ * Any context but holding no lock; appends metadata to the open record.  0, -EAGAIN (no room now: log_entry_wait()).  *lsn: its
+ * record's.
+ */
+int log_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn);
+int log_entry_locked(struct cache *c, const struct larder_entry_in *e, u64 *lsn);	/* log->lock held */
+/* Sleeps until there is room (metadata may use the last opened segment).  Not on io_wq. */
+int log_entry_wait(struct cache *c, const struct larder_entry_in *e, u64 *lsn);
+/* log->lock held: closes; log_build() must follow; the lsn to wait for */
+u64 log_close_locked(struct cache *c, enum close_reason why);
+/* process context: closes, builds, submits; returns the lsn that must be applied */
+u64 log_close_open(struct cache *c, enum close_reason why);
+int log_wait_applied(struct cache *c, u64 lsn);		/* sleeps */
+/* sleeps: commit, wait, flush the SSDs: everything accepted before is durable */
+int log_sync(struct cache *c);
+void log_kick(struct cache *c);				/* any context: log->work */
+/* process context: builds the write stream's commit blocks in order, submits */
+void log_build(struct cache *c, bool may_wait);
+void log_apply(struct cache *c);			/* any context: applies in log order what has completed */
+/* sleeps: until no end-io of ours can come; nothing new may begin */
+void log_drain(struct cache *c);
+void log_resume(struct cache *c);			/* after a suspend */
+bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
+int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
+void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
+/* builder: entries and sums of a built record; seals the segment before */
+void log_summary_add(struct cache *c, struct stream *s, struct record *r);
+void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* builder: built_sequence, built_crc, pinned_* */
+struct record *log_record_get(struct cache *c, u8 stream);	/* log->lock held, or NULL */
+void log_record_put(struct cache *c, struct record *r);	/* log->lock held: pages and record go back */
+
+/* ------------------------------------------------------------------ copies.c: the fill and keep streams */
+struct copy;
+struct copy_link {
+	struct list_head list;		/* race_bucket->copies */
+	struct copy *copy;
+};
+
+struct copy {				/* a clean copy on its way into the cache */
+	struct list_head list;
+	struct volume *volume;
+	u64 sector;
+	u32 len;
+	u64 cache;			/* where it goes, once reserved */
+	u64 from;			/* keep: where it is now; fill: COPY_FROM_BACKING */
+	struct copy_link link[2];	/* for its first and its last region of 2 MiB */
+	bool raced;			/* a write or discard of its range was issued since it began; bucket lock */
+	u16 nr_slots;
+	bool omitted;
+	struct page **pages;		/* nr_slots of them, owned */
+	void (*done)(struct copy *copy, int error);	/* interrupt context; frees pages and copy */
+	void *ctx;
+};
+/* process context, sleeps on copies_lock; -EAGAIN: no segment; the copy stays the caller's */
+int copies_add(struct cache *c, u8 stream, struct copy *copy);
+void copies_close(struct cache *c, u8 stream);		/* sleeps: what is open goes out now */
+void copies_wait(struct cache *c);			/* sleeps: until none is in flight */
+#define COPY_FROM_BACKING (~0ull)
+/*
+ * Any context.  From here on a write or discard of its range voids it; false: one is in flight already (own_bypasses: those of the
+ * caller not counted), or in its neighbourhood.  copy_end_race() in either case.
+ */
+bool copy_begin_race(struct cache *c, struct copy *copy, u32 own_bypasses);
+void copy_end_race(struct cache *c, struct copy *copy);
+void copies_timer(struct work_struct *work);
+void copies_abort(struct cache *c);			/* sleeps: the cache has failed, what is gathered is given up */
+
+/* ------------------------------------------------------------------ flush.c */
+void flusher_init(struct flusher *f, struct cache *c, struct volume *v);
+/*
+ * Any context that may take GFP_NOWAIT/NOIO by may_wait.  1: w will be called; 0: nothing to wait for; -EAGAIN: no memory and
+ * !may_wait.
+ */
+int flusher_flush(struct flusher *f, struct flush_wait *w, bool force, bool may_wait);
+int flusher_sync(struct flusher *f, bool force);	/* sleeps */
+static inline void flusher_wrote(struct flusher *f)
+{
+	if (!READ_ONCE(f->needed))
+		WRITE_ONCE(f->needed, true);
+}
+int cache_flush_ssds(struct cache *c);			/* sleeps: moves durable_lsn */
+void user_flush(struct volume *v, struct bio *bio, struct larder_io *io);	/* map(): takes the bio */
+void user_flush_after(struct volume *v, struct larder_io *io);	/* interrupt context: a bypassed FUA write completed */
+void user_flush_fua(struct cache *c, struct larder_io *io);	/* log->lock held, any context: a cached FUA write is applied */
+void flush_enqueue(struct cache *c, struct larder_io *io);	/* any context */
+int flush_init(void);
+void flush_exit(void);
+/* log->lock held, any context: moves waiters whose target is applied, queues the work */
+void user_flush_ready(struct cache *c);
+void user_flush_work(struct work_struct *work);
+bool volume_flush_failed(struct volume *v);		/* rule 2: writes must first repeat it */
+
+/* ------------------------------------------------------------------ mark.c (rule 6) */
+int marks_create(struct volume *v);
+void marks_destroy(struct volume *v);
+/* Any context.  For [sector, sector+len): 0: marks held (mark_put() later); 1: exempt, nothing held; -EAGAIN: being set, defer */
+int marks_get(struct volume *v, u64 sector, u32 len, bool through);
+void marks_put(struct volume *v, u64 sector, u32 len);	/* interrupt context */
+void marks_work(struct work_struct *work);
+/* any context: something of it enters the index, or a fill begins */
+void marks_known(struct volume *v, u64 sector, u32 len);
+bool marks_may_fill(struct volume *v, u64 sector, u32 len);
+void marks_exempt(struct volume *v, u64 sector, u32 len);	/* at issue and at completion of an exempt bypass */
+void marks_flush_issued(struct volume *v, u64 number);	/* before the flush is submitted */
+void marks_flush_done(struct volume *v, u64 number, bool ok);
+void marks_load(struct volume *v, u64 region);		/* at start: set */
+void marks_cleared(struct volume *v, u64 region);	/* the INTENT-clear record is applied; interrupt context */
+u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip);	/* for a checkpoint: SETTING, SET and CLEARING ones */
+
+/* ------------------------------------------------------------------ io.c, bypass.c, fill.c: requests */
+/* returns DM_MAPIO_*; -EAGAIN when may_wait and it must be tried again */
+int io_map(struct volume *v, struct bio *bio, bool may_wait);
+int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error);
+void defer_bio(struct volume *v, struct bio *bio);
+void defer_kick(struct cache *c);			/* any context: conditions changed */
+void defer_work(struct work_struct *work);
+enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK };
+/*
+ * Any context.  Announces a request on the buckets of its range; true: a conflicting kind is in flight there (then race_end(), and
+ * try again later).
+ */
+bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind);
+void race_end(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind);
+void race_barrier(struct cache *c, struct volume *v, u64 sector, u64 len, u64 lsn);	/* a bypass there needs this lsn applied */
+u64 race_barrier_lsn(struct cache *c, struct volume *v, u64 sector, u64 len);
+int io_issue(struct bio *bio, bool may_wait);		/* a remapped clone: to dm (map) or down (worker); DM_MAPIO_* */
+void io_complete(struct bio *bio, int error);		/* any context */
+/* DM_MAPIO_*; -EAGAIN: try again later; -EBUSY: something dirty is there: to the cache */
+int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool through, bool may_wait);
+int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+extern struct workqueue_struct *larder_wq;		/* volumes without a cache */
+void passthrough_defer(struct bio *bio);
+int volume_raise_incarnation(struct volume *v);		/* attach.c; sleeps */
+void defer_again(struct work_struct *work);
+int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io);	/* worker */
+void bypass_end(struct volume *v, struct larder_io *io, bool ok);	/* interrupt context */
+int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+/* 0: the write goes to the backing from a copy that fills the cache after it */
+int fill_through(struct volume *v, struct bio *bio, struct larder_io *io);
+int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io);	/* 0: taken; -EAGAIN: plain miss */
+void fill_work(struct work_struct *work);
+void fills_wait(struct volume *v);			/* sleeps: until none of the volume is in flight */
+
+/* ------------------------------------------------------------------ writeback.c, reclaim.c */
+#define PIECE_SECTORS 1920u		/* of a piece that has data, at most: it fits one write */
+struct piece {				/* an extent to be written back */
+	u64 sector, cache;
+	u32 len;
+	u8 state;
+	bool tried;
+	bool held;			/* CLEANING, its buckets and its segment's pin are ours */
+	bool written;
+};
+struct cache_device;
+int writeback_bounce(struct page **pages, u32 offset, struct cache_device *d, sector_t where, u32 sectors);
+/*
+ * Sleeps; not on io_wq.  Writes pieces (sorted by sector) back: data, flush of the backing, CLEAN records.  Returns 0, or the first
+ * error (what failed stays dirty).
+ */
+int writeback_pieces(struct volume *v, struct piece *pieces, u32 n);
+void writeback_work(struct work_struct *work);
+void writeback_cleaned(struct volume *v, const struct larder_entry_in *e);	/* interrupt context: a CLEAN is applied */
+void writeback_kick(struct volume *v);
+void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in flight */
+void reclaim_work(struct work_struct *work);
+void reclaim_kick(struct cache *c);
+int reclaim_now(struct cache *c, u32 n);		/* message; sleeps */
+void cache_tick(struct work_struct *work);
+void volume_note_dirty_lsn(struct volume *v, u64 lsn);	/* a CLEAN, or an INVALIDATE of dirty data, was appended to this record */
+int volume_try_clean(struct volume *v);			/* sleeps: clears may_be_dirty if rule 11 allows; 0: it is clear */
+
+/* ------------------------------------------------------------------ checkpoint.c, recover.c */
+enum checkpoint_pace { CHECKPOINT_AT_ONCE, CHECKPOINT_GENTLY };	/* gently: 5 % of the SSD's time, given up when the cache stops */
+/*
+ * All but the superblock: snapshot and chunks.  checkpoint_lock held, or nobody else there yet.  *position: log->position at the
+ * snapshot.
+ */
+int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoint_pace pace, u64 *position);
+void checkpoint_free(struct cache *c, struct named_checkpoint *n);	/* its segments are FREE again */
+void checkpoint_destroy(struct cache *c);		/* cache_put(): frees the lists of segments of c->named and c->doubtful */
+void checkpoint_set_keep(struct cache *c);		/* keep_sequence from c->named */
+void checkpoint_set_reserve(struct cache *c);		/* reserve_checkpoint from c->named[0] */
+int checkpoint_take(struct cache *c);			/* sleeps: snapshot, chunks, sync, superblock */
+void checkpoint_work(struct work_struct *work);
+void checkpoint_kick(struct cache *c);
+bool checkpoint_due(struct cache *c);
+/* sleeps: loads the checkpoint, replays, new epoch, checkpoint, superblock; volumes exist afterwards */
+int cache_start(struct cache *c);
+void cache_stop(struct cache *c);			/* sleeps: postsuspend: commit, flush, perhaps a checkpoint */
+
+/* attach.c: volumes come and go.  Sleep. */
+int cache_attach(struct cache *c, const u8 uuid[16], const char *label, u64 sectors, u64 incarnation, struct volume **v);
+int cache_forget(struct cache *c, struct volume *v);	/* index dropped, FORGET logged, table entry gone; -EBUSY: bound */
+/* before the first write without the cache; sets v->raised.  Not on io_wq */
+int volume_raise_incarnation(struct volume *v);
+
+/* main.c */
+extern struct workqueue_struct *larder_wq;		/* WQ_MEM_RECLAIM: what has no cache */
+
+/* bind.c.  Sleep. */
+int volume_target_check(struct volume_target *vt);	/* constructor: could it be bound, as things are?  Sets ti->error */
+void volume_target_list(struct volume_target *vt);
+void volume_target_unlist(struct volume_target *vt);
+int volume_target_bind(struct volume_target *vt);	/* preresume */
+void volume_target_unbind(struct volume_target *vt);	/* postsuspend */
+int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16]);	/* -EBUSY: bound */
+void volumes_suspend(struct cache *c);			/* its live ones, internally and without flush; c->suspending is set */
+void volumes_resume(struct cache *c);			/* those again; c->suspending is clear */
+static inline const char *volume_target_name(const struct volume_target *vt)
+{
+	return dm_device_name(dm_table_get_md(vt->ti->table));
+}
+
+/* status.c */
+void cache_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen);
+void volume_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen);
+
+/* settings.c: options by name, for constructors, messages and status */
+int cache_setting_parse(struct cache_settings *s, const char *key, const char *value, const char **why);
+/* the key's number, or -EINVAL */
+int volume_setting_parse(struct volume_settings *s, const char *key, const char *value, const char **why);
+/* sep[0] goes before a key, sep[1] between key and value.  *count: words printed; counted even if size is 0. */
+unsigned int cache_settings_print(const struct cache_settings *s, bool only_changed, const char *sep, char *buf, unsigned int size,
+				  unsigned int *count);
+unsigned int volume_settings_print(const struct volume_settings *s, u32 given_mask, const char *sep, char *buf, unsigned int size,
+				   unsigned int *count);
+#define VOLUME_SETTING_MODE 0	/* printed only if its bit is in given_mask: the default is the superblock's */
+void cache_settings_default(struct cache_settings *s);
+void volume_settings_default(struct volume_settings *s);
+
+extern struct target_type cache_target_type, volume_target_type;
+
+#endif

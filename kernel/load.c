@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Loading a checkpoint into empty indexes, in bulk.
+ *
+ * Its chunks are read segment by segment, the next one while this one is worked on.  What tells where the log begins (STREAM, OPEN,
+ * MARKS, SEGMENTS) stands before the first REGION: between them the log is scanned (replay.c), so that regions are loaded without
+ * what SEGMENT_OPEN drops.
+ *
+ * Nothing read is trusted: chunks pass larder_check_chunk(), items larder_chunk_next(), extents larder_index_check_region();
+ * extents lie in the data slots of one segment, regions come once, the list ends with END and nowhere else.  What is valid in
+ * itself but of a volume that the table does not have, or has smaller, is skipped: the number may have been given to another volume
+ * since, and the log says so (FORGET).
+ *
+ * Only reads: a power cut at any time changes nothing.
+ */
+#include "replay.h"
+
+#define CHUNK_SECTORS	(LARDER_CHUNK_SIZE >> LARDER_SECTOR_SHIFT)
+
+struct loader {
+	struct start *s;
+	struct named_checkpoint *n;	/* what is loaded; gets its segments */
+	u32 total, number;		/* chunks in all; of the next one */
+	u32 per_segment;
+	struct larder_chunk *buf[2];	/* per_segment of them each */
+	struct bulk_io io[2];
+	u64 *extents;
+	bool regions, end;		/* the first REGION, the END was seen */
+	const char *why;
+};
+
+/* ------------------------------------------------------------------ items */
+
+static int load_pos(struct loader *l, const struct larder_item_in *item)
+{
+	struct replay *r = &l->s->r;
+
+	if (!item->count)
+		return 0;
+	larder_item_pos(item, &r->pos[item->volume]);
+	r->has_pos[item->volume] = true;
+	r->highest = max(r->highest, r->pos[item->volume].prev_sequence);
+	return 0;
+}
+
+static int load_opened(struct loader *l, const struct larder_item_in *item)
+{
+	struct replay *r = &l->s->r;
+	u32 had = r->nr_opened[item->volume], i, *to;
+
+	if (had + item->count > r->c->nr_segments) {
+		l->why = "more opened segments than there are";
+		return -EINVAL;
+	}
+	to = kvmalloc_array(had + item->count, sizeof(u32), GFP_KERNEL);
+	if (!to)
+		return -ENOMEM;
+	if (had)
+		memcpy(to, r->opened[item->volume], had * sizeof(u32));
+	for (i = 0; i < item->count; i++)
+		to[had + i] = larder_item_u64(item, i);
+	kvfree(r->opened[item->volume]);
+	r->opened[item->volume] = to;
+	r->nr_opened[item->volume] = had + item->count;
+	return 0;
+}
+
+static int load_marks(struct loader *l, const struct larder_item_in *item)
+{
+	struct start *s = l->s;
+	struct volume *v = s->c->volumes[item->volume];
+	u64 region;
+	u32 i;
+	int err = 0;
+
+	for (i = 0; v && i < item->count && !err; i++) {
+		region = larder_item_u64(item, i);
+		if (region <= (v->sectors - 1) >> LARDER_INTENT_SHIFT)
+			err = xa_err(xa_store(&s->r.marks[item->volume], region, xa_mk_value(1), GFP_KERNEL));
+	}
+	return err;
+}
+
+static int load_segments(struct loader *l, const struct larder_item_in *item)
+{
+	struct larder_segment_in info;
+	struct segment *seg;
+	u32 i;
+
+	for (i = 0; i < item->count; i++) {
+		larder_item_segment(item, i, &info);
+		seg = &l->s->c->segments[item->number + i];
+		seg->stream = info.stream;
+		seg->sequence = info.state == LARDER_SEGMENT_USED ? info.sequence : 0;
+		l->s->r.highest = max(l->s->r.highest, seg->sequence);
+	}
+	return 0;
+}
+
+/* Does each extent lie in the data slots of one segment? */
+static bool extents_in_segments(const struct cache *c, const u64 *extents, u32 n)
+{
+	u64 within;
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		if (larder_extent_state(extents[i]) == LARDER_ST_ZERO)
+			continue;
+		within = larder_extent_cache(extents[i]) & (c->segment_sectors - 1);
+		if (within + larder_extent_len(extents[i]) > c->data_slots * LARDER_SLOT_SECTORS)
+			return false;
+	}
+	return true;
+}
+
+/* Takes those out that SEGMENT_OPEN drops. */
+static u32 extents_filter(const struct replay *r, u64 *extents, u32 n)
+{
+	u32 i, kept = 0;
+
+	for (i = 0; i < n; i++)
+		if (larder_extent_state(extents[i]) == LARDER_ST_ZERO ||
+		    !replay_reopened(r, cache_segment(r->c, larder_extent_cache(extents[i]))))
+			extents[kept++] = extents[i];
+	return kept;
+}
+
+static int load_region(struct loader *l, const struct larder_item_in *item)
+{
+	struct start *s = l->s;
+	struct cache *c = s->c;
+	struct volume *v = c->volumes[item->volume];
+	u64 sectors = (u64)c->nr_segments << c->segment_shift;
+	u32 n = item->count;
+	int err;
+
+	larder_item_copy_u64(item, l->extents);
+	if (larder_index_check_region((item->number + 1) << LARDER_REGION_SHIFT, item->number, l->extents, n, sectors) ||
+	    !extents_in_segments(c, l->extents, n)) {
+		l->why = "extents of a region";
+		return -EINVAL;
+	}
+	if (!v || larder_index_check_region(v->sectors, item->number, l->extents, n, sectors)) {
+		s->lost += n;
+		return 0;
+	}
+	n = extents_filter(&s->r, l->extents, n);
+	if (!n)
+		return 0;
+	err = larder_index_load_region(v->index, item->number, l->extents, n);
+	if (err) {
+		l->why = err == -EEXIST ? "a region twice" : "no memory";
+		return err;
+	}
+	marks_known(v, item->number << LARDER_REGION_SHIFT, 1);	/* regions of marks hold whole regions of the index */
+	return 0;
+}
+
+/* The log is looked at between what tells where it begins and the first region. */
+static int load_scan(struct loader *l)
+{
+	struct replay *r = &l->s->r;
+	int err;
+
+	err = replay_scan(r);
+	if (err) {
+		l->s->fatal = true;
+		l->why = "the log behind it could not be read";
+		return err;
+	}
+	if (r->last_write < l->s->must_reach) {
+		DMERR(
+			"%pg: the log ends at sequence %llu, a checkpoint stands on %llu: damaged; to go on would lose flushed writes",
+			r->c->dev[0].bdev, r->last_write, l->s->must_reach);
+		l->s->fatal = true;
+		l->why = "the log behind it is damaged";
+		return -EBADMSG;
+	}
+	return 0;
+}
+
+static int load_item(struct loader *l, const struct larder_item_in *item)
+{
+	int err;
+
+	if (l->end) {
+		l->why = "something behind the end";
+		return -EINVAL;
+	}
+	if (item->kind == LARDER_ITEM_REGION || item->kind == LARDER_ITEM_END) {
+		if (!l->regions) {
+			l->regions = true;
+			err = load_scan(l);
+			if (err)
+				return err;
+		}
+	} else if (l->regions) {
+		l->why = "order of items";
+		return -EINVAL;
+	}
+	switch (item->kind) {
+	case LARDER_ITEM_REGION:
+		return load_region(l, item);
+	case LARDER_ITEM_MARKS:
+		return load_marks(l, item);
+	case LARDER_ITEM_OPEN:
+		return load_opened(l, item);
+	case LARDER_ITEM_STREAM:
+		return load_pos(l, item);
+	case LARDER_ITEM_SEGMENTS:
+		return load_segments(l, item);
+	default:
+		l->end = true;
+		return 0;
+	}
+}
+
+/* ------------------------------------------------------------------ chunks */
+
+static int load_chunk(struct loader *l, const struct larder_chunk *chunk)
+{
+	struct larder_chunk_expect e = {
+		.geo = &l->s->r.geo, .hash = l->n->hash, .sequence = l->n->sequence, .number = l->number,
+	};
+	struct larder_item_in item;
+	u32 at = 0;
+	int err;
+
+	err = larder_check_chunk(chunk, &e, &l->why);
+	if (err)
+		return err;
+	while ((err = larder_chunk_next(chunk, &l->s->r.geo, &at, &item, &l->why)) > 0) {
+		err = load_item(l, &item);
+		if (err)
+			return err;
+	}
+	l->number++;
+	cond_resched();
+	return err;
+}
+
+static struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector_t *where)
+{
+	return cache_sector_device(c, slot_sector(c, segment, 0) + chunk * CHUNK_SECTORS, where);
+}
+
+/* n chunks of a segment into one of the buffers, in the background. */
+static void load_begin(struct loader *l, unsigned int which, u32 segment, u32 n)
+{
+	sector_t where;
+	struct cache_device *d = chunk_place(l->s->c, segment, 0, &where);
+
+	bulk_start(&l->io[which], d->bdev, REQ_OP_READ | REQ_META, where, l->buf[which], (size_t)n * LARDER_CHUNK_SIZE);
+}
+
+/* Where the chunk behind this one, the last in its segment, is. */
+static int load_next_segment(struct loader *l, const struct larder_chunk *last, u32 number, u32 *next)
+{
+	struct larder_chunk_expect e = {
+		.geo = &l->s->r.geo, .hash = l->n->hash, .sequence = l->n->sequence, .number = number,
+	};
+	int err = larder_check_chunk(last, &e, &l->why);
+
+	if (err)
+		return err;
+	*next = le32_to_cpu(last->next_segment);
+	if (*next == LARDER_NO_SEGMENT) {
+		l->why = "next_segment";
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int load_chunks(struct loader *l)
+{
+	u32 segment = l->n->first_segment, left = l->total, n = min(left, l->per_segment), next = LARDER_NO_SEGMENT, i;
+	unsigned int which = 0;
+	bool reading = true;
+	int err = 0;
+
+	load_begin(l, which, segment, n);
+	while (reading && !err) {
+		err = bulk_wait(&l->io[which]);
+		reading = false;
+		if (err) {
+			l->why = "read error";
+			cache_count(l->s->c, errors_read, 1);
+			break;
+		}
+		l->n->segments[l->n->nr_segments++] = segment;
+		left -= n;
+		if (left) {
+			err = load_next_segment(l, &l->buf[which][n - 1], l->number + n - 1, &next);
+			if (!err) {
+				load_begin(l, !which, next, min(left, l->per_segment));
+				reading = true;
+			}
+		}
+		for (i = 0; i < n && !err; i++)
+			err = load_chunk(l, &l->buf[which][i]);
+		which = !which;
+		segment = next;
+		n = min(left, l->per_segment);
+	}
+	if (reading)
+		bulk_wait(&l->io[which]);
+	if (!err && !l->end) {
+		l->why = "no end";
+		err = -EINVAL;
+	}
+	return err;
+}
+
+static int loader_create(struct loader *l, struct start *s, struct named_checkpoint *n)
+{
+	u64 chunks = div_u64(n->bytes, LARDER_CHUNK_SIZE);
+
+	memset(l, 0, sizeof(*l));
+	l->s = s;
+	l->n = n;
+	l->per_segment = s->c->segment_sectors / CHUNK_SECTORS;
+	if (!chunks || chunks > (u64)s->c->nr_segments * l->per_segment) {
+		l->why = "bytes";
+		return -EINVAL;
+	}
+	l->total = chunks;
+	l->buf[0] = vmalloc((size_t)l->per_segment * LARDER_CHUNK_SIZE);
+	l->buf[1] = vmalloc((size_t)l->per_segment * LARDER_CHUNK_SIZE);
+	l->extents = kvmalloc_array(LARDER_REGION_SECTORS, sizeof(u64), GFP_KERNEL);
+	kvfree(n->segments);
+	n->nr_segments = 0;
+	n->segments = kvmalloc_array(DIV_ROUND_UP(l->total, l->per_segment), sizeof(u32), GFP_KERNEL);
+	if (l->buf[0] && l->buf[1] && l->extents && n->segments)
+		return 0;
+	l->why = "no memory";
+	return -ENOMEM;
+}
+
+static void loader_destroy(struct loader *l)
+{
+	kvfree(l->extents);
+	vfree(l->buf[1]);
+	vfree(l->buf[0]);
+}
+
+/* The epoch that the records behind this checkpoint belong to. */
+static int load_epoch(struct start *s, const struct named_checkpoint *n)
+{
+	const struct larder_cache_sb *sb = s->c->dev[0].sb;
+	u32 i;
+
+	for (i = 0; i < LARDER_NR_EPOCHS; i++) {
+		if (!n->epoch || le32_to_cpu(sb->epochs[i].epoch) != n->epoch)
+			continue;
+		s->r.epoch = n->epoch;
+		s->r.hash = larder_log_hash(s->c->uuid, le64_to_cpu(sb->epochs[i].secret));
+		s->r.replay_sequence = n->replay_sequence;
+		s->r.highest = n->replay_sequence;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+/* One checkpoint, whole, into empty indexes; the log behind it is scanned. */
+int checkpoint_load(struct start *s, unsigned int which)
+{
+	struct named_checkpoint *n = &s->old[which];
+	struct loader l;
+	int err;
+
+	s->lost = 0;
+	err = loader_create(&l, s, n);
+	if (!err)
+		err = load_epoch(s, n);
+	if (!err)
+		err = load_chunks(&l);
+	if (err)
+		DMERR("%pg: checkpoint %llu is not usable: %s, in chunk %u of %u (error %d)", s->c->dev[0].bdev, n->sequence,
+		      l.why ?: "its epoch is unknown", l.number, l.total, err);
+	if (err == -ENOMEM)
+		s->fatal = true;
+	loader_destroy(&l);
+	return err;
+}
+
+/* They are not reused before that checkpoint is given up. */
+void checkpoint_protect(struct start *s, struct named_checkpoint *n)
+{
+	struct larder_chunk *last;
+	struct cache_device *d;
+	struct loader l;
+	sector_t where;
+	u32 segment = n->first_segment, end;
+	int err = n->sequence ? loader_create(&l, s, n) : -ENOENT;
+
+	if (err == -ENOENT)
+		return;
+	while (!err) {
+		end = min(l.number + l.per_segment, l.total);
+		last = l.buf[0];
+		n->segments[n->nr_segments++] = segment;
+		if (end == l.total)
+			break;
+		d = chunk_place(s->c, segment, l.per_segment - 1, &where);
+		err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, last, LARDER_CHUNK_SIZE);
+		if (!err)
+			err = load_next_segment(&l, last, end - 1, &segment);
+		l.number = end;
+	}
+	loader_destroy(&l);
+}

@@ -1,0 +1,1054 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The write stream: records are gathered, appended, committed, applied in order.
+ *
+ * A write reserves slots of the open record under log->lock, copies its data into the record's pages outside of it, and goes out at
+ * once as an append of its own while fewer than 'gather' appends are in flight; beyond that it waits in the record until one of
+ * them completes.  Its entry waits in the record's commit block until the record is closed: full, commit_interval over, a flush, a
+ * FUA write, somebody who waits for durability, or at once where flushes follow single writes.  A closed record's commit block
+ * stands directly behind its data and leaves together with what of it is not submitted yet.
+ *
+ * A record:  open
+ *         -> closed (sequence number, place of the commit block)
+ *         -> built (checksum, when all is copied)
+ *         -> commit_done and all items done
+ *         -> applied
+ *
+ * Items are acknowledged, and shown by the index, in log order (rule 1: ack-in-order); a record is applied when it and all before
+ * it are complete.  One applier at a time does both, in whatever context the last completion came in.  The metadata entries of a
+ * record take effect when it is applied.
+ *
+ * Memory: records and pages are preallocated (rule 12); LARDER_METADATA_PAGES pages and as many records are kept for metadata, and
+ * the last opened segment.
+ */
+#include "larder.h"
+#include "trace.h"
+
+#define LOG_RECORDS		256u
+#define LOG_PAGES		4096u	/* 16 MiB */
+#define METADATA_RECORDS	16u
+#define METADATA_PAGES		16u
+#define OPEN_SLOTS		8u	/* of the last opened segment: only SEGMENT_OPEN may use them */
+
+struct append {
+	struct record *record;
+	u16 from, to;			/* data slots */
+	bool commit, fua;
+	struct bio bio;			/* last: front pad of c->bios */
+};
+
+static void append_end(struct bio *bio);
+
+/* ------------------------------------------------------------------ creation */
+
+static int stream_create(struct cache *c, struct stream *s, u8 number)
+{
+	s->number = number;
+	s->segment = LARDER_NO_SEGMENT;
+	s->summary_segment = LARDER_NO_SEGMENT;
+	INIT_LIST_HEAD(&s->unbuilt);
+	s->opened.size = 64;
+	s->opened.segment = kcalloc(s->opened.size, sizeof(u32), GFP_KERNEL);
+	s->entries = kvcalloc(c->segment_slots, sizeof(*s->entries), GFP_KERNEL);
+	s->sums = kvcalloc(c->segment_slots, sizeof(*s->sums), GFP_KERNEL);
+	return s->opened.segment && s->entries && s->sums ? 0 : -ENOMEM;
+}
+
+static enum hrtimer_restart log_timer(struct hrtimer *timer)
+{
+	struct cache *c = container_of(timer, struct cache, log.timer);
+
+	WRITE_ONCE(c->log.timer_armed, false);
+	log_kick(c);
+	return HRTIMER_NORESTART;
+}
+
+static void log_work(struct work_struct *work);
+
+int log_create(struct cache *c)
+{
+	struct log *log = &c->log;
+	unsigned int i;
+	int err;
+
+	/* a slot is a page; larger pages would have to be cut */
+	BUILD_BUG_ON(PAGE_SIZE != LARDER_SLOT_SIZE);
+	spin_lock_init(&log->lock);
+	INIT_LIST_HEAD(&log->records);
+	INIT_LIST_HEAD(&log->copies);
+	INIT_LIST_HEAD(&log->items);
+	INIT_LIST_HEAD(&log->free_records);
+	INIT_LIST_HEAD(&log->flush_waiters);
+	INIT_LIST_HEAD(&log->flush_ready);
+	init_waitqueue_head(&log->wait);
+	INIT_WORK(&log->work, log_work);
+	INIT_WORK(&log->flush_work, user_flush_work);
+	larder_hrtimer_setup(&log->timer, log_timer);
+	c->record_slots = min(RECORD_SLOTS, c->data_slots - 1);
+	/* four full records and their commit blocks fill the default segment to the last slot */
+	if (c->record_slots > 126 && c->data_slots % 127 == 0)
+		c->record_slots = 126;
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		err = stream_create(c, &log->stream[i], i);
+		if (err)
+			return err;
+	}
+	err = bioset_init(&c->bios, 64, offsetof(struct append, bio), BIOSET_NEED_BVECS);
+	if (err)
+		return err;
+	log->free_pages = kvcalloc(LOG_PAGES, sizeof(*log->free_pages), GFP_KERNEL);
+	if (!log->free_pages)
+		return -ENOMEM;
+	for (; log->nr_pages < LOG_PAGES; log->nr_pages++) {
+		struct page *page = alloc_page(GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN);
+
+		/* a small machine does with less */
+		if (!page && log->nr_pages < LOG_PAGES / 8)
+			return -ENOMEM;
+		if (!page)
+			break;
+		log->free_pages[log->nr_free_pages++] = page;
+	}
+	for (; log->nr_records < LOG_RECORDS; log->nr_records++) {
+		struct record *r = kzalloc(sizeof(*r), GFP_KERNEL);
+
+		if (!r)
+			return -ENOMEM;
+		r->cache = c;
+		list_add(&r->list, &log->free_records);
+	}
+	c->fixed_bytes += (u64)log->nr_pages * PAGE_SIZE + LOG_RECORDS * sizeof(struct record);
+	/* what was in the cache before this start counts as old (heat) */
+	log->position = (u64)c->nr_segments * c->data_slots;
+	log->next_lsn = 1;
+	log->next_sequence = 1;
+	return 0;
+}
+
+void log_destroy(struct cache *c)
+{
+	struct log *log = &c->log;
+	struct record *r, *next;
+	unsigned int i;
+
+	if (!log->wait.head.next)
+		return;		/* log_create() was never called */
+	hrtimer_cancel(&log->timer);
+	list_for_each_entry_safe(r, next, &log->free_records, list)
+		kfree(r);
+	while (log->nr_free_pages)
+		__free_page(log->free_pages[--log->nr_free_pages]);
+	kvfree(log->free_pages);
+	bioset_exit(&c->bios);
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		kfree(log->stream[i].opened.segment);
+		kvfree(log->stream[i].entries);
+		kvfree(log->stream[i].sums);
+	}
+}
+
+void log_reset(struct cache *c, u64 next_sequence)
+{
+	struct log *log = &c->log;
+	unsigned int i;
+
+	spin_lock_irq(&log->lock);
+	log->next_sequence = next_sequence;
+	log->applied_sequence = next_sequence - 1;
+	log->durable_sequence = next_sequence - 1;
+	log->applied_lsn = log->durable_lsn = log->next_lsn - 1;
+	log->durable_frozen = false;
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		struct stream *s = &log->stream[i];
+
+		s->segment = LARDER_NO_SEGMENT;
+		s->summary_segment = LARDER_NO_SEGMENT;
+		s->head = 0;
+		s->last_sequence = 0;		/* the first record of an epoch has no predecessor */
+		s->built_sequence = 0;
+		s->built_crc = 0;
+		s->nr_entries = 0;
+	}
+	spin_unlock_irq(&log->lock);
+}
+
+void log_kick(struct cache *c)
+{
+	queue_work(c->io_wq, &c->log.work);
+}
+
+/* Nothing of this cache is in flight on an SSD any more: no end-io of ours can come.  Sleeps; nothing new may begin. */
+void log_drain(struct cache *c)
+{
+	struct log *log = &c->log;
+	bool busy;
+	u32 i;
+
+	log_close_open(c, CLOSE_ASKED);
+	if (READ_ONCE(c->state) == CACHE_FAILED)
+		copies_abort(c);
+	copies_close(c, LARDER_STREAM_FILL);
+	copies_close(c, LARDER_STREAM_KEEP);
+	for (;;) {
+		flush_work(&log->work);
+		flush_work(&log->flush_work);
+		spin_lock_irq(&log->lock);
+		busy = log->in_flight || !list_empty(&log->copies) || !list_empty(&log->records);
+		spin_unlock_irq(&log->lock);
+		busy |= atomic_read(&c->summaries_in_flight);
+		for (i = 0; i < c->nr_devices; i++) {
+			struct flusher *f = &c->dev[i].flusher;
+
+			spin_lock_irq(&f->lock);
+			busy |= !list_empty(&f->in_flight);
+			spin_unlock_irq(&f->lock);
+		}
+		if (!busy)
+			break;
+		schedule_timeout_uninterruptible(1);
+	}
+}
+
+/* The timer was cancelled: it is armed anew when a record is opened, or by the work for the one that is open. */
+void log_resume(struct cache *c)
+{
+	spin_lock_irq(&c->log.lock);
+	c->log.timer_armed = false;
+	spin_unlock_irq(&c->log.lock);
+	log_kick(c);
+}
+
+bool log_idle(struct cache *c)
+{
+	struct log *log = &c->log;
+	unsigned long flags;
+	bool idle;
+
+	spin_lock_irqsave(&log->lock, flags);
+	idle = list_empty(&log->records) && list_empty(&log->items) && list_empty(&log->copies);
+	spin_unlock_irqrestore(&log->lock, flags);
+	return idle;
+}
+
+/* ------------------------------------------------------------------ records; log->lock held */
+
+struct record *log_record_get(struct cache *c, u8 stream)
+{
+	struct log *log = &c->log;
+	struct record *r = list_first_entry_or_null(&log->free_records, struct record, list);
+
+	if (!r || !log->nr_free_pages)
+		return NULL;
+	list_del_init(&r->list);
+	log->nr_records--;
+	r->pages[RECORD_SLOTS] = log->free_pages[--log->nr_free_pages];
+	r->commit = page_address(r->pages[RECORD_SLOTS]);
+	larder_commit_init(r->commit);
+	r->stream = stream;
+	r->closed = r->built = r->commit_done = r->fua = r->want_fua = false;
+	r->error = 0;
+	r->items_left = r->copying = 0;
+	r->opened_at = ktime_get();
+	INIT_LIST_HEAD(&r->unbuilt);
+	INIT_LIST_HEAD(&r->acks);
+	INIT_LIST_HEAD(&r->copies);
+	bitmap_zero(r->copied, RECORD_SLOTS + 1);
+	return r;
+}
+
+void log_record_put(struct cache *c, struct record *r)
+{
+	struct log *log = &c->log;
+	u32 i, n = r->end - r->first;
+
+	log->free_pages[log->nr_free_pages++] = r->pages[RECORD_SLOTS];
+	if (r->stream == LARDER_STREAM_WRITE)
+		for (i = 0; i < n; i++)
+			log->free_pages[log->nr_free_pages++] = r->pages[i];
+	log->nr_records++;
+	list_add(&r->list, &log->free_records);
+}
+
+int log_next_segment(struct cache *c, struct stream *s, bool metadata)
+{
+	struct opened_list *o = &s->opened;
+	bool last_is_kept = s->number == LARDER_STREAM_WRITE && !metadata;
+	u32 segment;
+
+	if (o->usable < (last_is_kept ? 2 : 1)) {
+		segments_open_kick(c);
+		return -EAGAIN;
+	}
+	if (s->segment != LARDER_NO_SEGMENT)
+		segment_set_state(c, s->segment, SEGMENT_SEALED);
+	segment = o->segment[o->head];
+	o->head = (o->head + 1) % o->size;
+	o->count--;
+	o->usable--;
+	segment_set_state(c, segment, SEGMENT_ACTIVE);
+	c->segments[segment].born = c->log.position;
+	s->segment = segment;
+	s->head = 0;
+	if (o->count < 4)
+		segments_open_kick(c);
+	return 0;
+}
+
+void log_assign(struct cache *c, struct stream *s, struct record *r)
+{
+	r->closed = true;
+	r->sequence = c->log.next_sequence++;
+	r->prev_sequence = s->last_sequence;
+	s->last_sequence = r->sequence;
+	s->head = r->end + 1;
+	c->log.position++;
+}
+
+static void log_timer_arm(struct cache *c, u32 ms)
+{
+	if (c->log.timer_armed)
+		return;
+	c->log.timer_armed = true;
+	hrtimer_start(&c->log.timer, ms_to_ktime(ms), HRTIMER_MODE_REL_SOFT);
+}
+
+static void count_close(struct cache *c, enum close_reason why)
+{
+	cache_count(c, commits, 1);
+	switch (why) {
+	case CLOSE_FULL:
+		cache_count(c, commits_full, 1);
+		break;
+	case CLOSE_TIMER:
+		cache_count(c, commits_timer, 1);
+		break;
+	case CLOSE_FLUSH:
+		cache_count(c, commits_flush, 1);
+		break;
+	case CLOSE_FUA:
+		cache_count(c, commits_fua, 1);
+		break;
+	case CLOSE_WITH_DATA:
+		cache_count(c, commits_with_data, 1);
+		break;
+	case CLOSE_ASKED:
+		cache_count(c, commits_asked, 1);
+		break;
+	}
+}
+
+u64 log_close_locked(struct cache *c, enum close_reason why)
+{
+	struct log *log = &c->log;
+	struct record *r = log->open;
+
+	lockdep_assert_held(&log->lock);
+	if (r) {
+		log_assign(c, &log->stream[LARDER_STREAM_WRITE], r);
+		r->close_reason = why;
+		list_add_tail(&r->unbuilt, &log->stream[LARDER_STREAM_WRITE].unbuilt);
+		log->open = NULL;
+		count_close(c, why);
+	}
+	return log->next_lsn - 1;
+}
+
+/*
+ * Who may use what: what users cause (writes, marks, INVALIDATE) leaves the last opened segment alone; what makes space again
+ * (CLEAN, the clearing of marks) may use all of it but its last slots; those are for SEGMENT_OPEN.  So a full log can always make
+ * progress.
+ */
+enum log_rank { RANK_USER, RANK_SPACE, RANK_OPEN };
+
+static enum log_rank entry_rank(const struct larder_entry_in *e)
+{
+	switch (e->kind) {
+	case LARDER_SEGMENT_OPEN:
+		return RANK_OPEN;
+	case LARDER_CLEAN:
+	case LARDER_FORGET:
+		return RANK_SPACE;
+	case LARDER_INTENT:
+		return e->length ? RANK_USER : RANK_SPACE;
+	default:
+		return RANK_USER;
+	}
+}
+
+/* Opens a record with room for nr_slots and a commit block.  -EAGAIN: no segment, no record, no page. */
+static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
+{
+	struct log *log = &c->log;
+	struct stream *s = &log->stream[LARDER_STREAM_WRITE];
+	struct record *r;
+	int err;
+
+	if (rank == RANK_USER) {
+		if (log->nr_records <= METADATA_RECORDS || log->nr_free_pages < nr_slots + 1 + METADATA_PAGES) {
+			cache_count(c, waits_pool, 1);
+			return -EAGAIN;
+		}
+		if (s->opened.usable < 2) {
+			segments_open_kick(c);
+			cache_count(c, waits_space, 1);
+			return -EAGAIN;
+		}
+	}
+	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots) {
+		err = log_next_segment(c, s, rank != RANK_USER);
+		if (err) {
+			cache_count(c, waits_space, 1);
+			return err;
+		}
+	}
+	if (rank == RANK_SPACE && !s->opened.usable && s->head + OPEN_SLOTS >= c->data_slots) {
+		segments_open_kick(c);
+		return -EAGAIN;
+	}
+	r = log_record_get(c, LARDER_STREAM_WRITE);
+	if (!r) {
+		cache_count(c, waits_pool, 1);
+		return -EAGAIN;
+	}
+	r->lsn = log->next_lsn++;
+	r->segment = s->segment;
+	r->first = r->end = r->ready = r->submitted = s->head;
+	segment_pin(c, r->segment);
+	list_add_tail(&r->list, &log->records);
+	log->open = r;
+	log_timer_arm(c, c->set.commit_interval);
+	return 0;
+}
+
+/* An open record with room for nr_slots more, one more entry. */
+static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
+{
+	struct log *log = &c->log;
+	struct record *r = log->open;
+
+	if (r) {
+		u32 slots = r->end - r->first + nr_slots;
+
+		/* a record that was opened with the last segment in hand is not for users */
+		if (rank == RANK_USER && !log->stream[LARDER_STREAM_WRITE].opened.usable) {
+			segments_open_kick(c);
+			cache_count(c, waits_space, 1);
+			return -EAGAIN;
+		}
+		if (slots <= c->record_slots && r->end + nr_slots + 1 <= c->data_slots && larder_commit_room(r->commit, 1, slots)) {
+			if (!nr_slots || log->nr_free_pages >= nr_slots + METADATA_PAGES)
+				return 0;
+			cache_count(c, waits_pool, 1);
+			return -EAGAIN;
+		}
+		log_close_locked(c, CLOSE_FULL);
+	}
+	return log_open_record(c, nr_slots, rank);
+}
+
+/* ------------------------------------------------------------------ submission */
+
+static void append_fill(struct bio *bio, struct record *r, u16 from, u16 to, bool commit)
+{
+	struct append *a = container_of(bio, struct append, bio);
+	struct cache *c = r->cache;
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, slot_sector(c, r->segment, from), &where);
+	u32 i;
+
+	a->record = r;
+	a->from = from;
+	a->to = to;
+	a->commit = commit;
+	a->fua = false;
+	bio_set_dev(bio, d->bdev);
+	bio->bi_iter.bi_sector = where;
+	bio->bi_end_io = append_end;
+	for (i = from; i < to; i++)
+		__bio_add_page(bio, r->pages[i - r->first], PAGE_SIZE, 0);
+	if (commit)
+		__bio_add_page(bio, r->pages[RECORD_SLOTS], PAGE_SIZE, 0);
+}
+
+/*
+ * Sends what is copied and not sent of the open record, if appends in flight allow it.  Returns false where memory was short: the
+ * worker must.
+ */
+static bool log_submit_open(struct cache *c, bool may_wait)
+{
+	struct log *log = &c->log;
+	u16 from, to, items = 0, i, vecs;
+	struct bio *bio;
+	struct record *r;
+
+	spin_lock_irq(&log->lock);
+	for (bio = NULL; ; ) {
+		r = log->open;
+		if (!r || r->ready == r->submitted || log->in_flight >= c->set.gather) {
+			spin_unlock_irq(&log->lock);
+			if (bio)
+				bio_put(bio);
+			return true;
+		}
+		/* whole items only: an append acknowledges what begins in it */
+		if (bio && vecs >= r->ready - r->submitted)
+			break;
+		vecs = r->ready - r->submitted;
+		spin_unlock_irq(&log->lock);
+		if (bio)
+			bio_put(bio);
+		bio = bio_alloc_bioset(NULL, vecs, REQ_OP_WRITE, may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN, &c->bios);
+		if (!bio)
+			return false;
+		spin_lock_irq(&log->lock);
+	}
+	/* once taken, a range goes out: nothing can fail from here on */
+	from = r->submitted;
+	to = r->ready;
+	r->submitted = to;
+	log->in_flight++;
+	for (i = from; i < to; i++)
+		items += !!r->items[i - r->first];
+	spin_unlock_irq(&log->lock);
+
+	append_fill(bio, r, from, to, false);
+	cache_count(c, appends, 1);
+	cache_count(c, append_slots, to - from);
+	if (items > 1)
+		cache_count(c, gathered_appends, 1);
+	trace_larder_append(c, r, from, to, false);
+	submit_bio(bio);
+	return true;
+}
+
+void log_pinned_crc(struct stream *s, struct record *r, u32 crc)
+{
+	s->built_sequence = r->sequence;
+	s->built_crc = crc;
+	if (r->sequence == s->pinned_sequence)
+		s->pinned_crc = crc;
+}
+
+/* Builder: the checksum over all of it, then entries and sums for the segment's summary. */
+static void log_finish(struct cache *c, struct stream *s, struct record *r, u64 durable_sequence)
+{
+	struct larder_commit_place p = {
+		.hash = c->hash, .sequence = r->sequence, .prev_sequence = r->prev_sequence,
+		.durable_sequence = durable_sequence, .prev_crc = s->built_crc, .epoch = c->epoch,
+		.segment = r->segment, .slot = r->end, .first = r->first, .end = r->end, .stream = s->number,
+	};
+	u32 crc = larder_commit_finish(r->commit, &p, r->sums);
+
+	spin_lock_irq(&c->log.lock);
+	log_pinned_crc(s, r, crc);
+	spin_unlock_irq(&c->log.lock);
+	log_summary_add(c, s, r);
+}
+
+void log_build(struct cache *c, bool may_wait)
+{
+	struct log *log = &c->log;
+	struct stream *s = &log->stream[LARDER_STREAM_WRITE];
+	gfp_t gfp = may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN;
+	struct record *r;
+	struct bio *bio;
+	struct append *a;
+	u64 durable;
+	u16 from;
+
+	spin_lock_irq(&log->lock);
+	if (s->building) {
+		spin_unlock_irq(&log->lock);	/* it looks again before it leaves */
+		return;
+	}
+	s->building = true;
+	for (;;) {
+		r = list_first_entry_or_null(&s->unbuilt, struct record, unbuilt);
+		if (!r || r->copying)
+			break;
+		durable = log->durable_sequence;
+		from = r->submitted;
+		spin_unlock_irq(&log->lock);
+
+		if (!r->built) {
+			log_finish(c, s, r, durable);
+			r->built = true;
+		}
+		bio = bio_alloc_bioset(NULL, r->end - from + 1, REQ_OP_WRITE, gfp, &c->bios);
+		if (!bio) {
+			spin_lock_irq(&log->lock);
+			log_kick(c);
+			break;
+		}
+		append_fill(bio, r, from, r->end, true);
+		spin_lock_irq(&log->lock);
+		a = container_of(bio, struct append, bio);
+		list_del_init(&r->unbuilt);
+		r->submitted = r->end;
+		log->in_flight++;
+		/* rule 3, fua-prefix: all before it is durable, and all of it is in this bio */
+		if (r->want_fua && from == r->first && log->durable_lsn == r->lsn - 1) {
+			r->fua = a->fua = true;
+			bio->bi_opf |= REQ_FUA;
+		}
+		if (r->want_fua || r->close_reason == CLOSE_FLUSH)
+			bio->bi_opf |= REQ_SYNC;
+		spin_unlock_irq(&log->lock);
+		if (a->fua)
+			cache_count(c, fua_appends, 1);
+		if (r->end > from) {
+			cache_count(c, appends, 1);
+			cache_count(c, append_slots, r->end - from);
+		}
+		trace_larder_append(c, r, from, r->end, true);
+		submit_bio(bio);
+		spin_lock_irq(&log->lock);
+	}
+	s->building = false;
+	spin_unlock_irq(&log->lock);
+}
+
+u64 log_close_open(struct cache *c, enum close_reason why)
+{
+	u64 lsn;
+
+	spin_lock_irq(&c->log.lock);
+	lsn = log_close_locked(c, why);
+	spin_unlock_irq(&c->log.lock);
+	log_build(c, true);
+	return lsn;
+}
+
+/* What interrupt context and the timer left to do. */
+static void log_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, log.work);
+	struct log *log = &c->log;
+	unsigned long flags;
+	s64 age;
+	u32 i;
+
+	if (READ_ONCE(log->apply_stalled)) {
+		for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+			struct volume *v;
+
+			rcu_read_lock();
+			v = rcu_dereference_raw(c->volumes[i]);
+			if (v)
+				volume_get(v);
+			rcu_read_unlock();
+			if (v) {
+				larder_index_refill(v->index);
+				volume_put(v);
+			}
+		}
+		WRITE_ONCE(log->apply_stalled, false);
+		spin_lock_irqsave(&log->lock, flags);
+		log_apply(c);
+		spin_unlock_irqrestore(&log->lock, flags);
+	}
+	log_submit_open(c, true);
+	spin_lock_irq(&log->lock);
+	if (log->open) {
+		age = ktime_ms_delta(ktime_get(), log->open->opened_at);
+		if (READ_ONCE(c->want_commit) || (c->set.commit_always && !log->in_flight))
+			log_close_locked(c, CLOSE_ASKED);
+		else if (age >= c->set.commit_interval)
+			log_close_locked(c, CLOSE_TIMER);
+		else
+			log_timer_arm(c, c->set.commit_interval - age);
+	}
+	WRITE_ONCE(c->want_commit, false);
+	spin_unlock_irq(&log->lock);
+	log_build(c, true);
+}
+
+/* ------------------------------------------------------------------ writes */
+
+/* Copies the bio into the pages of its slots, and sums them.  The last slot is padded with zeroes. */
+static void log_copy(struct record *r, struct item *it, struct bio *bio)
+{
+	u32 i = it->slot - r->first, off = 0, n, done;
+	struct bvec_iter iter;
+	struct bio_vec bv;
+	void *to = page_address(r->pages[i]);
+
+	bio_for_each_segment(bv, bio, iter) {
+		void *from = bvec_kmap_local(&bv);
+
+		for (done = 0; done < bv.bv_len; done += n) {
+			if (off == LARDER_SLOT_SIZE) {
+				r->sums[i] = larder_crc(to, LARDER_SLOT_SIZE);
+				to = page_address(r->pages[++i]);
+				off = 0;
+			}
+			n = min(bv.bv_len - done, LARDER_SLOT_SIZE - off);
+			memcpy(to + off, from + done, n);
+			off += n;
+		}
+		kunmap_local(from);
+	}
+	if (off < LARDER_SLOT_SIZE)
+		memset(to + off, 0, LARDER_SLOT_SIZE - off);
+	r->sums[i] = larder_crc(to, LARDER_SLOT_SIZE);
+}
+
+/* log->lock held: slots, pages, entry and place in the order of one write. */
+static void log_reserve(struct cache *c, struct volume *v, struct item *it, u32 nr_slots)
+{
+	struct log *log = &c->log;
+	struct record *r = log->open;
+	struct larder_entry_in e = { .sector = it->sector, .length = it->len, .volume = v->number, .kind = it->kind };
+	u32 i = r->end - r->first, n;
+
+	it->record = r;
+	it->volume = v;
+	it->slot = r->end;
+	it->nr_slots = nr_slots;
+	it->done = !nr_slots;
+	it->error = 0;
+	if (it->kind == LARDER_WRITE)
+		it->cache = slot_sector(c, r->segment, r->end);
+	e.cache = it->cache;
+	larder_commit_add(r->commit, &e);
+	for (n = 0; n < nr_slots; n++) {
+		r->pages[i + n] = log->free_pages[--log->nr_free_pages];
+		r->items[i + n] = n ? NULL : it;
+	}
+	r->end += nr_slots;
+	r->copying += !!nr_slots;
+	r->items_left++;
+	r->want_fua |= it->fua;
+	log->position += nr_slots;
+	log->writes_since_flush++;
+	v->items++;
+	list_add_tail(&it->list, &log->items);
+}
+
+/* log->lock held: its data is in place; [first, ready) grows by all that is. */
+static void log_copied(struct record *r, struct item *it)
+{
+	bitmap_set(r->copied, it->slot - r->first, it->nr_slots);
+	r->copying--;
+	r->ready = r->first + find_next_zero_bit(r->copied, r->end - r->first, r->ready - r->first);
+}
+
+int log_write(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	struct cache *c = v->cache;
+	struct log *log = &c->log;
+	struct item *it = &io->item;
+	u32 nr_slots = DIV_ROUND_UP(io->len, LARDER_SLOT_SECTORS);
+	bool close;
+	int err;
+
+	it->sector = io->sector;
+	it->len = io->len;
+	it->kind = LARDER_WRITE;
+	it->fua = io->fua;
+	spin_lock_irq(&log->lock);
+	err = v->may_be_dirty && c->state != CACHE_FAILED ? log_room(c, nr_slots, RANK_USER) : -EAGAIN;
+	if (err) {
+		spin_unlock_irq(&log->lock);
+		if (may_wait)
+			log_build(c, true);	/* log_room() may have closed a record */
+		else
+			log_kick(c);
+		return err;
+	}
+	log_reserve(c, v, it, nr_slots);
+	close = it->fua || (log->flush_follows >= 4 && log->writes_since_flush <= 2) || (c->set.commit_always && !log->in_flight);
+	if (close)
+		log_close_locked(c, it->fua ? CLOSE_FUA : CLOSE_WITH_DATA);
+	else if (it->record->end - it->record->first == c->record_slots || it->record->end + 1 == c->data_slots)
+		log_close_locked(c, CLOSE_FULL);	/* the commit block leaves with this write, not with the next */
+	spin_unlock_irq(&log->lock);
+	trace_larder_write(v, io->sector, io->len, it->cache);
+
+	log_copy(it->record, it, bio);
+
+	spin_lock_irq(&log->lock);
+	log_copied(it->record, it);
+	close = !list_empty(&log->stream[LARDER_STREAM_WRITE].unbuilt);
+	spin_unlock_irq(&log->lock);
+	if (close)
+		log_build(c, may_wait);
+	if (!log_submit_open(c, may_wait))
+		log_kick(c);
+	return 0;
+}
+
+int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	struct cache *c = v->cache;
+	struct log *log = &c->log;
+	struct item *it = &io->item;
+	int err;
+
+	it->sector = io->sector;
+	it->len = io->len;
+	it->kind = LARDER_ZERO;
+	it->fua = io->fua;
+	spin_lock_irq(&log->lock);
+	err = v->may_be_dirty && c->state != CACHE_FAILED ? log_room(c, 0, RANK_USER) : -EAGAIN;
+	if (!err) {
+		/* apart from the addresses of any cache below 16 TiB: a CLEAN names one or the other */
+		it->cache = 1ull << (LARDER_CACHE_SECTOR_BITS - 1) | (u64)(c->epoch & 0x7fff) << 20 |
+			    (++log->zero_serial & 0xfffff);
+		log_reserve(c, v, it, 0);
+		if (it->fua)
+			log_close_locked(c, CLOSE_FUA);
+		log_apply(c);		/* nothing of it has to arrive; in its turn */
+	}
+	spin_unlock_irq(&log->lock);
+	log_build(c, false);
+	return err;
+}
+
+/* ------------------------------------------------------------------ metadata */
+
+int log_entry_locked(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
+{
+	int err;
+
+	if (READ_ONCE(c->state) == CACHE_FAILED)
+		return -EIO;
+	err = log_room(c, 0, entry_rank(e));
+	if (err)
+		return err;
+	larder_commit_add(c->log.open->commit, e);
+	if (lsn)
+		*lsn = c->log.open->lsn;
+	return 0;
+}
+
+int log_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
+{
+	unsigned long flags;
+	int err;
+
+	spin_lock_irqsave(&c->log.lock, flags);
+	err = log_entry_locked(c, e, lsn);
+	spin_unlock_irqrestore(&c->log.lock, flags);
+	if (err || !list_empty(&c->log.stream[LARDER_STREAM_WRITE].unbuilt))
+		log_kick(c);
+	return err;
+}
+
+int log_entry_wait(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
+{
+	int err;
+
+	while ((err = log_entry(c, e, lsn)) == -EAGAIN) {
+		if (READ_ONCE(c->state) == CACHE_FAILED)
+			return -EIO;
+		schedule_timeout_uninterruptible(1);
+	}
+	return err;
+}
+
+int log_wait_applied(struct cache *c, u64 lsn)
+{
+	wait_event(c->log.wait, READ_ONCE(c->log.applied_lsn) >= lsn || c->state == CACHE_FAILED);
+	return READ_ONCE(c->state) == CACHE_FAILED ? -EIO : 0;
+}
+
+int log_sync(struct cache *c)
+{
+	u64 lsn = log_close_open(c, CLOSE_ASKED);
+	int err = log_wait_applied(c, lsn);
+
+	if (err)
+		return err;
+	if (READ_ONCE(c->log.durable_lsn) >= lsn && c->nr_devices == 1 && !READ_ONCE(c->dev[0].flusher.needed) &&
+	    !READ_ONCE(c->dev[0].flusher.failed))
+		return 0;
+	return cache_flush_ssds(c);
+}
+
+/* ------------------------------------------------------------------ completion: interrupt context */
+
+static void append_end(struct bio *bio)
+{
+	struct append *a = container_of(bio, struct append, bio);
+	struct record *r = a->record;
+	struct cache *c = r->cache;
+	struct log *log = &c->log;
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, slot_sector(c, r->segment, a->from), &where);
+	int error = blk_status_to_errno(bio->bi_status);
+	unsigned long flags;
+	bool kick;
+	u16 i;
+
+	flusher_wrote(&d->flusher);
+	if (error) {
+		cache_count(c, errors_write, 1);
+		cache_fail(c, "an append to the SSD failed");
+	}
+	spin_lock_irqsave(&log->lock, flags);
+	/* nothing becomes durable any more, whatever is flushed: replay will stop at this record */
+	if (error)
+		log->durable_frozen = true;
+	for (i = a->from; i < a->to; i++) {
+		struct item *it = r->items[i - r->first];
+
+		if (it) {
+			WARN_ON_ONCE(it->slot + it->nr_slots > a->to);
+			it->error = error;
+			it->done = true;
+			r->items[i - r->first] = NULL;
+		}
+	}
+	if (error)
+		r->error = error;
+	if (a->commit)
+		r->commit_done = true;
+	log->in_flight--;
+	kick = log->open && (log->open->ready != log->open->submitted || (c->set.commit_always && !log->in_flight));
+	log_apply(c);
+	spin_unlock_irqrestore(&log->lock, flags);
+	if (kick)
+		log_kick(c);
+	bio_put(bio);
+}
+
+/* The entries that change the index when their record is applied. */
+static void log_apply_entries(struct cache *c, struct record *r)
+{
+	u32 i, n = larder_commit_entries(r->commit);
+	struct larder_entry_in e;
+	struct volume *v;
+
+	for (i = 0; i < n; i++) {
+		larder_commit_entry(r->commit, i, &e);
+		if (e.kind != LARDER_CLEAN && e.kind != LARDER_INTENT)
+			continue;
+		rcu_read_lock();
+		v = rcu_dereference_raw(c->volumes[e.volume]);
+		if (v && e.kind == LARDER_INTENT && !e.length)
+			marks_cleared(v, e.sector);
+		else if (v && e.kind == LARDER_CLEAN)
+			writeback_cleaned(v, &e);
+		rcu_read_unlock();
+	}
+}
+
+/* The first record is complete and all before it are applied: its entries, its waiters. */
+static void log_apply_record(struct cache *c, struct record *r)
+	__must_hold(&c->log.lock)
+{
+	struct log *log = &c->log;
+	struct item *it, *next;
+	struct larder_io *io;
+
+	list_del_init(&r->list);
+	spin_unlock(&log->lock);
+	if (!READ_ONCE(log->durable_frozen))
+		log_apply_entries(c, r);
+	spin_lock(&log->lock);
+	c->segments[r->segment].sequence = r->sequence;
+	log->applied_sequence = r->sequence;
+	WRITE_ONCE(log->applied_lsn, r->lsn);
+	if (r->fua && !log->durable_frozen && log->durable_lsn == r->lsn - 1) {
+		log->durable_lsn = r->lsn;
+		log->durable_sequence = r->sequence;
+	}
+	trace_larder_applied(c, r);
+	list_for_each_entry_safe(it, next, &r->acks, list) {
+		io = container_of(it, struct larder_io, item);
+		list_del_init(&it->list);
+		if (!it->error && log->durable_frozen)
+			it->error = -EIO;
+		if (!it->error && it->fua && !r->fua) {
+			user_flush_fua(c, io);
+			continue;
+		}
+		spin_unlock(&log->lock);
+		io_complete(larder_io_bio(io), it->error);
+		spin_lock(&log->lock);
+	}
+	segment_unpin(c, r->segment);
+	log_record_put(c, r);
+	user_flush_ready(c);
+}
+
+/* The first item: into the index, then to its caller (or to its record's acks).  -ENOMEM: nothing has changed. */
+static int log_apply_item(struct cache *c, struct item *it)
+	__must_hold(&c->log.lock)
+{
+	struct log *log = &c->log;
+	struct larder_io *io = container_of(it, struct larder_io, item);
+	struct record *r = it->record;
+	struct volume *v = it->volume;
+	u8 state = it->kind == LARDER_ZERO ? LARDER_ST_ZERO : LARDER_ST_DIRTY;
+	int err = 0;
+
+	list_del_init(&it->list);
+	spin_unlock(&log->lock);
+	if (c->state == CACHE_FAILED && !it->error)
+		it->error = -EIO;	/* nothing counts behind an append that failed (rule 1) */
+	if (!it->error)
+		err = volume_map_store(v, it->sector, it->len, it->cache, state);
+	if (!err)
+		race_end(c, v, io->sector, io->len, RACE_WRITE);
+	spin_lock(&log->lock);
+	if (err) {
+		list_add(&it->list, &log->items);
+		return err;
+	}
+	v->items--;
+	r->items_left--;
+	if (it->fua || c->set.commit_always) {
+		list_add_tail(&it->list, &r->acks);
+		return 0;
+	}
+	spin_unlock(&log->lock);
+	io_complete(larder_io_bio(io), it->error);
+	spin_lock(&log->lock);
+	return 0;
+}
+
+/* log->lock held, interrupts off; lets go of it in between. */
+void log_apply(struct cache *c)
+{
+	struct log *log = &c->log;
+	struct record *r;
+	struct item *it;
+	bool progress = false;
+
+	if (log->applying) {
+		log->apply_again = true;
+		return;
+	}
+	if (log->apply_stalled)
+		return;
+	log->applying = true;
+	do {
+		log->apply_again = false;
+		while ((it = list_first_entry_or_null(&log->items, struct item, list)) && it->done) {
+			if (log_apply_item(c, it)) {
+				log->apply_stalled = true;
+				log_kick(c);
+				goto out;
+			}
+			progress = true;
+			r = list_first_entry_or_null(&log->records, struct record, list);
+			if (r && r->closed && r->commit_done && !r->items_left)
+				log_apply_record(c, r);
+		}
+		while ((r = list_first_entry_or_null(&log->records, struct record, list)) && r->closed && r->commit_done &&
+		       !r->items_left) {
+			log_apply_record(c, r);
+			progress = true;
+		}
+	} while (log->apply_again);
+out:
+	log->applying = false;
+	if (progress) {
+		wake_up(&log->wait);
+		/* soon, not at once: it looks at all that is deferred */
+		if (atomic_read(&c->nr_deferred))
+			queue_delayed_work(c->io_wq, &c->defer_again, 1);
+	}
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The module: what there is once for all caches and volumes, and the two targets.
+ */
+#include <linux/module.h>
+
+#include "larder.h"
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+struct workqueue_struct *larder_wq;
+
+static int __init larder_init(void)
+{
+	int err;
+
+	larder_wq = alloc_workqueue("larder", WQ_MEM_RECLAIM, 0);
+	if (!larder_wq)
+		return -ENOMEM;
+	err = larder_index_init();
+	if (err)
+		goto free_wq;
+	err = flush_init();
+	if (err)
+		goto exit_index;
+	err = dm_register_target(&cache_target_type);
+	if (err < 0)
+		goto exit_flush;
+	err = dm_register_target(&volume_target_type);
+	if (err < 0)
+		goto unregister_cache;
+	return 0;
+
+unregister_cache:
+	dm_unregister_target(&cache_target_type);
+exit_flush:
+	flush_exit();
+exit_index:
+	larder_index_exit();
+free_wq:
+	destroy_workqueue(larder_wq);
+	return err;
+}
+
+/* No table is left: every cache and volume is gone, but arrays of their indexes may still wait for a grace period. */
+static void __exit larder_exit(void)
+{
+	dm_unregister_target(&volume_target_type);
+	dm_unregister_target(&cache_target_type);
+	rcu_barrier();
+	destroy_workqueue(larder_wq);
+	flush_exit();
+	larder_index_exit();
+}
+
+module_init(larder_init);
+module_exit(larder_exit);
+
+MODULE_DESCRIPTION(DM_NAME " SSD cache: log-structured, crash-safe");
+MODULE_AUTHOR("The larder authors");
+MODULE_VERSION("0.1.0");
+MODULE_LICENSE("GPL");
+MODULE_SOFTDEP("pre: crc32c");

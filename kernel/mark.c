@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Intent marks (ordering rule 6): regions of 64 MiB in which the backing may be changed behind what the log knows of it.
+ *
+ *   (none) -> WANTED -> SETTING -> SET -> CLEARING -> (none)
+ *
+ * SET: an INTENT record says so, durably.  CLEARING: nothing is in flight in the region, the backing has been flushed since, and
+ * the clearing record is appended; it is gone when that record is applied (checkpoint-mark-until-cleared: until then a checkpoint
+ * contains it).
+ * A request that needs a mark that is not SET is deferred; marks_work() sets them in batches, one commit and one flush for all.
+ *
+ * The exception: a region of which neither index, checkpoint, log nor a fill in flight knows anything (one bit, 'known') needs no
+ * mark; what is written to it so is not filled before the next flush of the backing that is issued after it completed (nofill,
+ * nofill_flushing).
+ */
+#include "larder.h"
+#include "trace.h"
+
+#define MARK_IDLE	(30 * HZ)
+
+static u64 region_of(u64 sector) { return sector >> LARDER_INTENT_SHIFT; }
+
+int marks_create(struct volume *v)
+{
+	u64 n = region_of(v->sectors - 1) + 1;
+
+	spin_lock_init(&v->marks_lock);
+	xa_init(&v->marks);
+	INIT_LIST_HEAD(&v->marks_lru);
+	v->nr_mark_regions = n;
+	v->known = kvcalloc(BITS_TO_LONGS(n), sizeof(long), GFP_KERNEL);
+	v->nofill = kvcalloc(BITS_TO_LONGS(n), sizeof(long), GFP_KERNEL);
+	v->nofill_flushing = kvcalloc(BITS_TO_LONGS(n), sizeof(long), GFP_KERNEL);
+	return v->known && v->nofill && v->nofill_flushing ? 0 : -ENOMEM;
+}
+
+void marks_destroy(struct volume *v)
+{
+	struct mark *m, *next;
+
+	if (v->marks_lru.next)
+		list_for_each_entry_safe(m, next, &v->marks_lru, list)
+			kfree(m);
+	xa_destroy(&v->marks);
+	kvfree(v->known);
+	kvfree(v->nofill);
+	kvfree(v->nofill_flushing);
+}
+
+void marks_known(struct volume *v, u64 sector, u32 len)
+{
+	u64 region, last = region_of(sector + len - 1);
+
+	for (region = region_of(sector); region <= last; region++)
+		if (!test_bit(region, v->known))
+			set_bit(region, v->known);
+}
+
+/* marks_lock held */
+static struct mark *mark_want(struct volume *v, u64 region)
+{
+	struct mark *m = kzalloc(sizeof(*m), GFP_ATOMIC | __GFP_NOWARN);
+
+	if (!m)
+		return NULL;
+	m->region = region;
+	m->state = MARK_WANTED;
+	m->used = jiffies;
+	if (xa_err(xa_store(&v->marks, region, m, GFP_ATOMIC | __GFP_NOWARN))) {
+		kfree(m);
+		return NULL;
+	}
+	list_add_tail(&m->list, &v->marks_lru);
+	v->nr_marks++;
+	return m;
+}
+
+int marks_get(struct volume *v, u64 sector, u32 len, bool through)
+{
+	u64 region, first = region_of(sector), last = region_of(sector + len - 1);
+	bool exempt = !through, ready = true;
+	unsigned long flags;
+	struct mark *m;
+
+	/* pairs with the barriers in fill_miss() and fill_through(): either the fill sees our race bucket, or we see its bit */
+	smp_mb();
+	for (region = first; region <= last && exempt; region++)
+		exempt = !test_bit(region, v->known);
+	if (exempt)
+		return 1;
+	spin_lock_irqsave(&v->marks_lock, flags);
+	for (region = first; region <= last; region++) {
+		m = xa_load(&v->marks, region);
+		if (!m && v->nr_marks < v->cache->set.max_marks)
+			m = mark_want(v, region);
+		if (!m || m->state != MARK_SET)
+			ready = false;
+	}
+	/* a stream's next region, ahead of it */
+	region = last + 1;
+	if (ready && region < v->nr_mark_regions &&
+	    ((sector + len) & ((1u << LARDER_INTENT_SHIFT) - 1)) >= (3u << (LARDER_INTENT_SHIFT - 2)) &&
+	    test_bit(region, v->known) && !xa_load(&v->marks, region) && v->nr_marks < v->cache->set.max_marks / 2) {
+		mark_want(v, region);
+		queue_work(v->cache->meta_wq, &v->cache->mark_work);
+	}
+	for (region = first; ready && region <= last; region++) {
+		m = xa_load(&v->marks, region);
+		m->in_flight++;
+		m->used = jiffies;
+		list_move_tail(&m->list, &v->marks_lru);
+	}
+	spin_unlock_irqrestore(&v->marks_lock, flags);
+	if (ready)
+		return 0;
+	queue_work(v->cache->meta_wq, &v->cache->mark_work);
+	return -EAGAIN;
+}
+
+void marks_put(struct volume *v, u64 sector, u32 len)
+{
+	u64 region, last = region_of(sector + len - 1);
+	unsigned long flags;
+	struct mark *m;
+
+	spin_lock_irqsave(&v->marks_lock, flags);
+	for (region = region_of(sector); region <= last; region++) {
+		m = xa_load(&v->marks, region);
+		if (!WARN_ON_ONCE(!m || !m->in_flight))
+			m->in_flight--;
+	}
+	spin_unlock_irqrestore(&v->marks_lock, flags);
+}
+
+/* ------------------------------------------------------------------ the exception */
+
+void marks_exempt(struct volume *v, u64 sector, u32 len)
+{
+	u64 region, last = region_of(sector + len - 1);
+	unsigned long flags;
+
+	spin_lock_irqsave(&v->marks_lock, flags);
+	for (region = region_of(sector); region <= last; region++)
+		__set_bit(region, v->nofill);
+	v->nofill_any = true;
+	spin_unlock_irqrestore(&v->marks_lock, flags);
+}
+
+bool marks_may_fill(struct volume *v, u64 sector, u32 len)
+{
+	u64 region, last = region_of(sector + len - 1);
+	unsigned long flags;
+	bool may = true;
+
+	if (likely(!READ_ONCE(v->nofill_any) && !READ_ONCE(v->nofill_flushing_any)))
+		return true;
+	/* bits move from one map to the other */
+	spin_lock_irqsave(&v->marks_lock, flags);
+	for (region = region_of(sector); region <= last && may; region++)
+		may = !test_bit(region, v->nofill) && !test_bit(region, v->nofill_flushing);
+	spin_unlock_irqrestore(&v->marks_lock, flags);
+	return may;
+}
+
+/* A flush of the backing is about to be issued: it covers what completed before. Only one at a time is watched. */
+void marks_flush_issued(struct volume *v, u64 number)
+{
+	unsigned long flags;
+
+	if (!READ_ONCE(v->nofill_any))
+		return;
+	spin_lock_irqsave(&v->marks_lock, flags);
+	if (v->nofill_any && !v->nofill_flushing_any) {
+		swap(v->nofill, v->nofill_flushing);
+		v->nofill_flushing_any = true;
+		v->nofill_any = false;
+		v->nofill_flush_number = number;
+	}
+	spin_unlock_irqrestore(&v->marks_lock, flags);
+}
+
+void marks_flush_done(struct volume *v, u64 number, bool ok)
+{
+	unsigned long flags;
+
+	if (!READ_ONCE(v->nofill_flushing_any))
+		return;
+	spin_lock_irqsave(&v->marks_lock, flags);
+	if (v->nofill_flushing_any && number == v->nofill_flush_number) {
+		if (ok) {
+			bitmap_zero(v->nofill_flushing, v->nr_mark_regions);
+		} else {
+			bitmap_or(v->nofill, v->nofill, v->nofill_flushing, v->nr_mark_regions);
+			bitmap_zero(v->nofill_flushing, v->nr_mark_regions);
+			v->nofill_any = true;
+		}
+		v->nofill_flushing_any = false;
+	}
+	spin_unlock_irqrestore(&v->marks_lock, flags);
+}
+
+/* ------------------------------------------------------------------ setting and clearing */
+
+static int mark_log(struct volume *v, u64 region, bool set)
+{
+	struct larder_entry_in e = { .sector = region, .length = set, .volume = v->number, .kind = LARDER_INTENT };
+
+	unsigned long give_up = jiffies + HZ;
+	int err;
+
+	/* not for ever: a volume that is being unbound waits for this work, and space may wait for the volume */
+	while ((err = log_entry(v->cache, &e, NULL)) == -EAGAIN && time_before(jiffies, give_up))
+		schedule_timeout_uninterruptible(1);
+	return err;
+}
+
+/* Marks in 'from' become 'to'; then those in 'to' are logged.  Returns how many. */
+static u32 marks_move(struct volume *v, u8 from, u8 to, bool (*pick)(struct volume *v, struct mark *m))
+{
+	struct mark *m;
+	u32 n = 0;
+
+	spin_lock_irq(&v->marks_lock);
+	list_for_each_entry(m, &v->marks_lru, list) {
+		if (m->state != from || (pick && !pick(v, m)))
+			continue;
+		m->state = to;
+		n++;
+	}
+	spin_unlock_irq(&v->marks_lock);
+	return n;
+}
+
+static int marks_log_all(struct volume *v, u8 state, bool set)
+{
+	u64 region = 0;
+	struct mark *m;
+	unsigned long index;
+	int err = 0;
+
+	do {
+		bool found = false;
+
+		spin_lock_irq(&v->marks_lock);
+		index = region;
+		for (m = xa_find(&v->marks, &index, ULONG_MAX, XA_PRESENT); m;
+		     m = xa_find_after(&v->marks, &index, ULONG_MAX, XA_PRESENT)) {
+			if (m->state == state) {
+				region = m->region;
+				found = true;
+				break;
+			}
+		}
+		spin_unlock_irq(&v->marks_lock);
+		if (!found)
+			break;
+		err = mark_log(v, region, set);
+		region++;
+	} while (!err);
+	return err;
+}
+
+/* WANTED ones: entries, one commit, one flush. */
+static void marks_set(struct volume *v)
+{
+	u32 n = marks_move(v, MARK_WANTED, MARK_SETTING, NULL);
+	int err;
+
+	if (!n)
+		return;
+	err = marks_log_all(v, MARK_SETTING, true);
+	if (!err)
+		err = log_sync(v->cache);
+	marks_move(v, MARK_SETTING, err ? MARK_WANTED : MARK_SET, NULL);
+	if (!err)
+		volume_count(v, marks_set, n);
+	trace_larder_marks(v, n, true);
+}
+
+static bool mark_clearable(struct volume *v, struct mark *m)
+{
+	if (m->in_flight)
+		return false;
+	if (v->marks_to_clear) {
+		v->marks_to_clear--;	/* crowded: the least recently used ones */
+		return true;
+	}
+	return time_after(jiffies, m->used + MARK_IDLE);
+}
+
+/*
+ * Clearing: nothing of the region is in flight and nothing can begin (CLEARING is not SET); the INVALIDATEs of all that went there
+ * are in the write stream; the backing is flushed; then the clearing is appended behind them (rule 6 (a)).
+ */
+static void marks_clear(struct volume *v)
+{
+	u32 most = v->cache->set.max_marks;
+
+	v->marks_to_clear = v->nr_marks > most * 3 / 4 ? v->nr_marks - most / 2 : 0;
+	if (!v->active)
+		return;
+	if (!marks_move(v, MARK_SET, MARK_CLEARING, mark_clearable) && !v->clearing_again)
+		return;
+	v->clearing_again = false;
+	if (flusher_sync(&v->flusher, true)) {
+		marks_move(v, MARK_CLEARING, MARK_SET, NULL);
+		return;
+	}
+	/* what could not be logged stays CLEARING, and is tried again by the next run */
+	if (marks_log_all(v, MARK_CLEARING, false))
+		v->clearing_again = true;
+	log_close_open(v->cache, CLOSE_ASKED);
+}
+
+/* Interrupt context: the record is applied. */
+void marks_cleared(struct volume *v, u64 region)
+{
+	unsigned long flags;
+	struct mark *m;
+
+	spin_lock_irqsave(&v->marks_lock, flags);
+	m = xa_load(&v->marks, region);
+	if (m && m->state == MARK_CLEARING) {
+		xa_erase(&v->marks, region);
+		list_del(&m->list);
+		v->nr_marks--;
+		volume_count(v, marks_cleared, 1);
+		kfree(m);
+	}
+	spin_unlock_irqrestore(&v->marks_lock, flags);
+}
+
+/* meta_wq: marks, and may_be_dirty before the first dirty write (rule 11). */
+void marks_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, mark_work);
+	struct volume *v;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		rcu_read_lock();
+		v = rcu_dereference_raw(c->volumes[i]);
+		if (v)
+			volume_get(v);
+		rcu_read_unlock();
+		if (!v)
+			continue;
+		if (v->active && READ_ONCE(v->want_dirty)) {
+			WRITE_ONCE(v->want_dirty, false);
+			if (!v->may_be_dirty)
+				WRITE_ONCE(v->dirty_error, volume_set_may_be_dirty(v, true));
+		}
+		marks_clear(v);
+		marks_set(v);
+		volume_put(v);
+	}
+	defer_kick(c);
+}
+
+void marks_load(struct volume *v, u64 region)
+{
+	struct mark *m;
+
+	if (region >= v->nr_mark_regions)
+		return;
+	spin_lock_irq(&v->marks_lock);
+	m = xa_load(&v->marks, region);
+	if (!m)
+		m = mark_want(v, region);
+	if (m) {
+		m->state = MARK_SET;
+		m->used = jiffies;
+	}
+	spin_unlock_irq(&v->marks_lock);
+}
+
+u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip)
+{
+	struct mark *m;
+	u32 n = 0;
+
+	spin_lock_irq(&v->marks_lock);
+	list_for_each_entry(m, &v->marks_lru, list) {
+		if (m->state == MARK_WANTED)
+			continue;
+		if (skip) {
+			skip--;
+			continue;
+		}
+		if (n == max)
+			break;
+		regions[n++] = m->region;
+	}
+	spin_unlock_irq(&v->marks_lock);
+	return n;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Policy: questions with answers, no I/O, no locks of its own unless said.  Pure: includes pure.h only, tested in userland.
+ */
+#ifndef LARDER_POLICY_H
+#define LARDER_POLICY_H
+
+#include "pure.h"
+
+/* ------------------------------------------------------------- sequential streams (bypass) */
+/*
+ * A table of recent streams per volume, as bcache keeps one (Linux 3.10, check_should_bypass): hashed by the sector where a
+ * stream would go on.  A request that continues a stream adds to its length; one that does not starts one (and remembers the
+ * task's average as bcache does).  Own spin lock inside.
+ */
+#define LARDER_NR_STREAMS_SEEN	128
+struct larder_seq;
+struct larder_seq *larder_seq_create(void);			/* sleeps */
+void larder_seq_destroy(struct larder_seq *seq);
+/*
+ * Process context or softirq.  task: any value that names the issuer (pid).  Returns the bytes of the run that this request
+ * belongs to, itself included; for a read not less than the average of the task's runs.
+ */
+u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool write, u32 task, unsigned long now_jiffies);
+
+/* ------------------------------------------------------------- heat, two bits per slot, in two bitmaps */
+struct larder_heat {
+	unsigned long *warm, *hot;	/* bit per slot; heat = warm + 2 * hot */
+	u64 slots;
+};
+#define LARDER_HEAT_MAX		3u
+int larder_heat_init(struct larder_heat *h, u64 slots);	/* sleeps; vmalloc */
+void larder_heat_free(struct larder_heat *h);
+/* Any context, lock-free. */
+/* one more, up to 3, for n slots; writes memory only where it changes */
+void larder_heat_hit(struct larder_heat *h, u64 slot, u32 n);
+unsigned int larder_heat_get(const struct larder_heat *h, u64 slot);
+void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat);
+/* Does a hit count as heat?  age: blocks logged since the slot was written; capacity: of the cache, in blocks.  (design: 5 %) */
+bool larder_heat_counts(u64 age, u64 capacity);
+
+/* ------------------------------------------------------------- ghost: evicted 4 KiB blocks */
+/*
+ * A set-associative table of 16-bit fingerprints, oldest of a set replaced (FIFO), for 'blocks' entries; exact to 4 KiB blocks
+ * of a volume. False positives below 1 in 2,000.  About 2 bytes per entry.  Own spin locks (hashed, irq-safe) inside.
+ */
+struct larder_ghost;
+struct larder_ghost *larder_ghost_create(u64 blocks);		/* sleeps; vmalloc; NULL: no memory */
+void larder_ghost_destroy(struct larder_ghost *g);
+void larder_ghost_add(struct larder_ghost *g, u32 volume, u64 block);
+bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block);	/* was it there?  it is not any more */
+u64 larder_ghost_bytes(const struct larder_ghost *g);
+
+/* ------------------------------------------------------------- eviction: which segment next, and what of it stays */
+enum larder_small_or_main { LARDER_QUEUE_SMALL, LARDER_QUEUE_MAIN };	/* fill and write together; keep */
+struct larder_queue_facts {
+	u64 small_segments, main_segments;	/* sealed, without the opened ones */
+	u64 total_segments;
+	unsigned int small_percent;		/* goal of the small queue, 5..10 */
+};
+enum larder_small_or_main larder_evict_queue(const struct larder_queue_facts *f);
+/*
+ * A segment's fate.  live, dirty, hot: slots of it (hot: clean ones worth keeping by larder_keep_worthy()); size: slots of a
+ * segment.
+ */
+enum larder_fate { LARDER_FATE_DROP_REST, LARDER_FATE_RELINK, LARDER_FATE_WAIT_WRITEBACK };
+enum larder_fate larder_segment_fate(u32 live, u32 dirty, u32 hot, u32 size, bool main);
+bool larder_dead_first(u32 live, u32 size);		/* at most 25 % live: goes before its turn */
+/* main: in keep a block needs heat 2; elsewhere any heat.  Returns whether it stays, *heat: what it has afterwards */
+bool larder_keep_worthy(unsigned int heat_now, bool main, unsigned int *heat);
+
+/* ------------------------------------------------------------- rate of writeback: a PI controller */
+struct larder_rate {
+	s64 integral;			/* sectors/s, scaled */
+	u64 rate;			/* sectors per second, the answer */
+	/* sectors that may be written back now (token bucket, at most one second's worth, at least one request) */
+	u64 budget;
+	u64 debt;			/* sectors spent beyond the budget: the next refills pay them first */
+	u64 last_ns;
+	u32 rest;			/* of the last refill: sectors * 10^9 */
+	bool full;			/* the last answer was LARDER_RATE_FULL */
+};
+struct larder_rate_facts {
+	u64 dirty, target;		/* sectors */
+	u64 min_rate, max_rate;		/* sectors per second; max 0: no cap */
+	bool backing_idle;		/* no user I/O there for a while: full speed */
+	/* space is short, or a flush of everything was asked for: full speed, but never above a cap unless space is short */
+	bool urgent;
+	bool space_short;
+	u64 now_ns;
+};
+void larder_rate_init(struct larder_rate *r, u64 now_ns);
+/* Called about once per interval and before each batch.  Returns the sectors that may go now, LARDER_RATE_FULL: no limit */
+#define LARDER_RATE_FULL (~0ull)
+u64 larder_rate_update(struct larder_rate *r, const struct larder_rate_facts *f);
+void larder_rate_spent(struct larder_rate *r, u64 sectors);
+
+#endif

@@ -1,0 +1,748 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Reclaim: the oldest segment of a queue is emptied; what is worth keeping of it is appended to the keep stream, the rest leaves
+ * the index (docs/design.md, "Reclaim").
+ *
+ * Of a segment: its summary names what was written to it; what the index still maps there is live.  Dirty extents are written back
+ * first (the oldest segments together, sorted).  When nothing is mapped to it any more: a grace period, then the readers' pins,
+ * then it is WAITING until no named checkpoint's replay needs its records (rule 9), then FREE.
+ *
+ * Nothing here is logged: until its SEGMENT_OPEN is durable the segment's content is whole, so that a replay which still maps to it
+ * is right.
+ */
+#include <linux/sort.h>
+#include <linux/vmalloc.h>
+#include "larder.h"
+#include "trace.h"
+
+#define RECLAIM_BATCH	4u	/* segments emptied together: one grace period */
+#define DIRTY_BATCH	8u	/* dirty segments written back together */
+
+struct reclaim {
+	struct cache *cache;
+	struct larder_entry_in *entries;	/* segment_slots of them: a segment's data entries */
+	u32 nr_entries;
+	void *buf;				/* a segment, vmalloc */
+	u32 segments[RECLAIM_BATCH];
+	u32 nr_segments;
+};
+
+/* ------------------------------------------------------------------ what is in a segment */
+
+static int entries_from_summary(struct reclaim *rc, u32 segment)
+{
+	struct cache *c = rc->cache;
+	struct larder_summary *s = rc->buf;
+	struct larder_summary_expect e = { .segment = segment };
+	struct larder_geometry geo = { .segment_slots = c->segment_slots, .nr_segments = c->nr_segments };
+	const char *why;
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, c->data_slots), &where);
+	u32 i, n;
+	int err;
+
+	err = super_io(d->bdev, REQ_OP_READ, where, s, sizeof(*s));
+	if (err)
+		return err;
+	/* its epoch may be an old one: the sequence number of its last record tells whether it is of this life of the segment */
+	if (le64_to_cpu(s->last_sequence) != c->segments[segment].sequence)
+		return -ESTALE;
+	e.hash = le64_to_cpu(s->hash);
+	e.epoch = le32_to_cpu(s->epoch);
+	e.stream = s->stream;
+	geo.volume_sectors = c->any_sectors;
+	geo.nr_volumes = LARDER_MAX_VOLUMES;
+	e.geo = &geo;
+	err = larder_check_summary(s, &e, &why);
+	if (err)
+		return err;
+	n = min(le32_to_cpu(s->nr_entries), c->segment_slots);
+	for (i = 0; i < n; i++)
+		larder_summary_entry(s, i, &rc->entries[i]);
+	rc->nr_entries = n;
+	return 0;
+}
+
+/* No valid summary: all commit blocks.  What an older life left behind does no harm: the index knows better. */
+static int entries_from_segment(struct reclaim *rc, u32 segment)
+{
+	struct cache *c = rc->cache;
+	struct larder_geometry geo = { .segment_slots = c->segment_slots, .nr_segments = c->nr_segments,
+				       .volume_sectors = c->any_sectors, .nr_volumes = LARDER_MAX_VOLUMES };
+	const char *why;
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, 0), &where);
+	u32 slot, i;
+	int err = super_io(d->bdev, REQ_OP_READ, where, rc->buf, (size_t)c->data_slots * LARDER_SLOT_SIZE);
+
+	if (err)
+		return err;
+	rc->nr_entries = 0;
+	for (slot = 0; slot < c->data_slots; slot++) {
+		struct larder_commit *k = rc->buf + (size_t)slot * LARDER_SLOT_SIZE;
+		struct larder_commit_expect e = { .geo = &geo, .hash = le64_to_cpu(k->hash), .epoch = le32_to_cpu(k->epoch),
+						  .segment = segment, .slot = slot, .stream = k->stream, .any_prev = true };
+
+		if (larder_check_commit(k, &e, &why))
+			continue;
+		for (i = 0; i < larder_commit_entries(k) && rc->nr_entries < c->segment_slots; i++) {
+			struct larder_entry_in *in = &rc->entries[rc->nr_entries];
+
+			larder_commit_entry(k, i, in);
+			rc->nr_entries += in->kind == LARDER_WRITE || in->kind == LARDER_FILL;
+		}
+	}
+	return 0;
+}
+
+static int segment_entries(struct reclaim *rc, u32 segment)
+{
+	int err = -ENODATA;
+
+	if (rc->cache->segments[segment].has_summary)
+		err = entries_from_summary(rc, segment);
+	return err ? entries_from_segment(rc, segment) : 0;
+}
+
+static struct volume *entry_volume(struct cache *c, u16 number)
+{
+	struct volume *v;
+
+	rcu_read_lock();
+	v = number < LARDER_MAX_VOLUMES ? rcu_dereference_raw(c->volumes[number]) : NULL;
+	if (v)
+		volume_get(v);
+	rcu_read_unlock();
+	return v;
+}
+
+typedef void (*live_fn)(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg);
+
+/* Calls fn for each piece of the entry that the index still maps to its place. */
+static void entry_live(struct reclaim *rc, const struct larder_entry_in *e, live_fn fn, void *arg)
+{
+	struct volume *v = entry_volume(rc->cache, e->volume);
+	u64 sector = e->sector, end = e->sector + e->length;
+	struct larder_map m;
+
+	if (!v)
+		return;
+	while (sector < end && sector < v->sectors) {
+		larder_index_lookup(v->index, sector, end - sector, &m);
+		if (m.state != LARDER_ST_NONE && !larder_state_zero(m.state) && m.cache == e->cache + (sector - e->sector))
+			fn(rc, v, &m, arg);
+		sector += m.len;
+	}
+	volume_put(v);
+}
+
+static void segment_live(struct reclaim *rc, live_fn fn, void *arg)
+{
+	u32 i;
+
+	for (i = 0; i < rc->nr_entries; i++)
+		entry_live(rc, &rc->entries[i], fn, arg);
+}
+
+/* The rare case that entries did not name all: by the indexes. */
+static void segment_live_scan(struct reclaim *rc, u32 segment, live_fn fn, void *arg)
+{
+	struct cache *c = rc->cache;
+	struct larder_map m;
+	struct volume *v;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		u64 from = 0;
+
+		v = entry_volume(c, i);
+		if (!v)
+			continue;
+		while (larder_index_next(v->index, from, v->sectors, ~0u, &m)) {
+			from = m.sector + m.len;
+			if (!larder_state_zero(m.state) && cache_segment(c, m.cache) == segment)
+				fn(rc, v, &m, arg);
+			cond_resched();
+		}
+		volume_put(v);
+	}
+}
+
+/* ------------------------------------------------------------------ keep or drop */
+
+static u32 map_slots(const struct larder_map *m, u64 *first)
+{
+	*first = m->cache / LARDER_SLOT_SECTORS;
+	return (m->cache + m->len - 1) / LARDER_SLOT_SECTORS - *first + 1;
+}
+
+static bool map_worthy(struct cache *c, const struct larder_map *m, bool main, unsigned int *heat)
+{
+	u64 first;
+	u32 n = map_slots(m, &first);
+	unsigned int most = 0;
+
+	while (n--)
+		most = max(most, larder_heat_get(&c->heat, first + n));
+	return larder_keep_worthy(most, main, heat);
+}
+
+struct tally {
+	u32 live, hot;
+	bool main;
+};
+
+static void tally_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
+{
+	struct tally *t = arg;
+	unsigned int heat;
+	u64 first;
+	u32 n = map_slots(m, &first);
+
+	t->live += n;
+	if (m->state == LARDER_ST_CLEAN && map_worthy(rc->cache, m, t->main, &heat))
+		t->hot += n;
+}
+
+static void drop_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
+{
+	struct cache *c = rc->cache;
+	u64 block = m->sector / LARDER_SLOT_SECTORS, last = (m->sector + m->len - 1) / LARDER_SLOT_SECTORS;
+	bool ghost = arg;
+
+	if (m->state != LARDER_ST_CLEAN)
+		return;
+	if (volume_map_change(v, m->sector, m->len, m->cache, 1u << LARDER_ST_CLEAN, m->cache, LARDER_ST_NONE) <= 0)
+		return;
+	cache_count(c, reclaim_dropped_slots, last - block + 1);
+	for (; ghost && block <= last; block++)
+		larder_ghost_add(c->ghost, v->number, block);
+}
+
+struct keep {
+	struct copy copy;
+	unsigned int heat;
+	struct page *pages[];
+};
+
+static void keep_done(struct copy *copy, int error)
+{
+	struct keep *k = container_of(copy, struct keep, copy);
+	struct cache *c = copy->volume->cache;
+	u32 i;
+
+	if (!error && k->heat)
+		larder_heat_set(&c->heat, copy->cache / LARDER_SLOT_SECTORS, copy->nr_slots, k->heat);
+	if (!error)
+		cache_count(c, reclaim_kept_slots, copy->nr_slots);
+	copy_end_race(c, copy);
+	for (i = 0; i < copy->nr_slots; i++)
+		__free_page(copy->pages[i]);
+	kfree(k);
+}
+
+static bool still_mapped(struct volume *v, const struct larder_map *m)
+{
+	u64 sector = m->sector, end = m->sector + m->len;
+	struct larder_map now;
+
+	for (; sector < end; sector += now.len) {
+		larder_index_lookup(v->index, sector, end - sector, &now);
+		if (now.state != LARDER_ST_CLEAN || now.cache != m->cache + (sector - m->sector))
+			return false;
+	}
+	return true;
+}
+
+/* Appends the piece to the keep stream.  False: it cannot be kept now. */
+static bool keep_one(struct cache *c, struct volume *v, const struct larder_map *m, unsigned int heat)
+{
+	u32 n = DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS), i = 0;
+	struct keep *k = kzalloc(struct_size(k, pages, n), GFP_NOIO | __GFP_NOWARN);
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, m->cache, &where);
+	struct bio *bio;
+	int err;
+
+	if (!k)
+		return false;
+	for (; i < n; i++) {
+		k->pages[i] = alloc_page(GFP_NOIO | __GFP_NOWARN);
+		if (!k->pages[i])
+			goto free;
+	}
+	memset(page_address(k->pages[n - 1]), 0, LARDER_SLOT_SIZE);
+	k->heat = heat;
+	k->copy.volume = v;
+	k->copy.sector = m->sector;
+	k->copy.len = m->len;
+	k->copy.from = m->cache;
+	k->copy.nr_slots = n;
+	k->copy.pages = k->pages;
+	k->copy.done = keep_done;
+	/* looked up again behind the link, as in fill_miss() */
+	if (!copy_begin_race(c, &k->copy, 0) || !still_mapped(v, m))
+		goto free;
+	if (d->lbs > SECTOR_SIZE && ((where | m->len) & ((d->lbs >> SECTOR_SHIFT) - 1))) {
+		err = writeback_bounce(k->pages, 0, d, where, m->len);
+	} else {
+		bio = bio_alloc_bioset(d->bdev, n, REQ_OP_READ, GFP_NOIO, &c->bios);
+		bio->bi_iter.bi_sector = where;
+		for (i = 0; i < n; i++)
+			__bio_add_page(bio, k->pages[i],
+				       min_t(u32, m->len - i * LARDER_SLOT_SECTORS, LARDER_SLOT_SECTORS) << SECTOR_SHIFT, 0);
+		err = submit_bio_wait(bio);
+		bio_put(bio);
+	}
+	if (!err)
+		err = copies_add(c, LARDER_STREAM_KEEP, &k->copy);
+	else
+		cache_count(c, errors_read, 1);
+	if (!err)
+		return true;
+	i = n;
+free:
+	if (k->copy.link[0].copy)
+		copy_end_race(c, &k->copy);
+	while (i--)
+		__free_page(k->pages[i]);
+	kfree(k);
+	return false;
+}
+
+static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
+{
+	struct cache *c = rc->cache;
+	struct larder_map part = *m;
+	struct tally *t = arg;
+	unsigned int heat = 0;
+	u32 left = m->len, most = (c->record_slots - 1) * LARDER_SLOT_SECTORS;
+
+	if (m->state != LARDER_ST_CLEAN)
+		return;
+	if (!map_worthy(c, m, t->main, &heat)) {
+		drop_one(rc, v, m, (void *)1);
+		return;
+	}
+	for (; left; part.sector += part.len, part.cache += part.len, left -= part.len) {
+		part.len = min(left, most);
+		if (!keep_one(c, v, &part, heat))
+			drop_one(rc, v, &part, NULL);
+	}
+}
+
+/* ------------------------------------------------------------------ dirty segments */
+
+struct dirty_pick {
+	struct volume *v;
+	struct piece *pieces;
+	u32 n, max;
+};
+
+static void pick_dirty(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
+{
+	struct dirty_pick *d = arg;
+
+	u32 done, n;
+
+	if (!larder_state_dirty(m->state) || !v->active || (d->v && d->v != v))
+		return;
+	d->v = v;
+	for (done = 0; done < m->len && d->n < d->max; done += n) {
+		n = min(m->len - done, PIECE_SECTORS);
+		d->pieces[d->n++] = (struct piece){
+			.sector = m->sector + done, .cache = m->cache + done, .len = n, .state = m->state
+		};
+	}
+}
+
+static int piece_cmp(const void *a, const void *b)
+{
+	const struct piece *x = a, *y = b;
+
+	return x->sector < y->sector ? -1 : x->sector > y->sector;
+}
+
+/* Writes the dirty extents of the oldest dirty segments back, those of one volume at a time. */
+static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
+{
+	struct dirty_pick d = { .max = DIRTY_BATCH * rc->cache->segment_slots };
+	int err = 0;
+	u32 i;
+
+	d.pieces = kvcalloc(d.max, sizeof(*d.pieces), GFP_NOIO);
+	if (!d.pieces)
+		return -ENOMEM;
+	for (i = 0; i < n; i++)
+		if (!segment_entries(rc, segments[i]))
+			segment_live(rc, pick_dirty, &d);
+	/* the next time others have their turn, should these be stuck */
+	spin_lock_irq(&rc->cache->segments_lock);
+	for (i = 0; i < n; i++) {
+		struct segment *seg = &rc->cache->segments[segments[i]];
+
+		if (seg->state == SEGMENT_SEALED)
+			list_move_tail(&seg->list, &rc->cache->sealed[seg->stream]);
+	}
+	spin_unlock_irq(&rc->cache->segments_lock);
+	if (d.n) {
+		volume_get(d.v);
+		sort(d.pieces, d.n, sizeof(*d.pieces), piece_cmp, NULL);
+		mutex_lock(&d.v->writeback_lock);
+		d.v->writeback_urgent = true;
+		err = writeback_pieces(d.v, d.pieces, d.n);
+		d.v->writeback_urgent = false;
+		if (!err)
+			err = log_wait_applied(rc->cache, d.v->clean_lsn);
+		mutex_unlock(&d.v->writeback_lock);
+		volume_put(d.v);
+	}
+	kvfree(d.pieces);
+	return d.n ? err : -EAGAIN;
+}
+
+/* ------------------------------------------------------------------ choice */
+
+/* segments_lock held: the oldest sealed one of a queue. */
+static struct segment *queue_oldest(struct cache *c, enum larder_small_or_main queue)
+{
+	struct segment *w, *f;
+
+	if (queue == LARDER_QUEUE_MAIN)
+		return list_first_entry_or_null(&c->sealed[LARDER_STREAM_KEEP], struct segment, list);
+	w = list_first_entry_or_null(&c->sealed[LARDER_STREAM_WRITE], struct segment, list);
+	f = list_first_entry_or_null(&c->sealed[LARDER_STREAM_FILL], struct segment, list);
+	if (!w || !f)
+		return w ?: f;
+	return w->sequence <= f->sequence ? w : f;
+}
+
+static bool segment_idle(const struct segment *seg)
+{
+	return !atomic_read(&seg->pins);
+}
+
+/* A segment with little left goes before its turn: the first such one among the oldest of each stream. */
+static struct segment *find_dead(struct cache *c)
+{
+	struct segment *seg;
+	u32 i, n;
+
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		n = 256;
+		list_for_each_entry(seg, &c->sealed[i], list) {
+			u32 live = atomic_read(&seg->live);
+
+			if (!live && segment_idle(seg))
+				return seg;
+			if (larder_dead_first(live / LARDER_SLOT_SECTORS, c->data_slots) && !atomic_read(&seg->dirty) &&
+			    segment_idle(seg))
+				return seg;
+			if (!--n)
+				break;
+		}
+	}
+	return NULL;
+}
+
+/*
+ * The oldest one is dirty or in use: a clean one a little younger will do; the oldest dirty ones are for writeback.  segments_lock
+ * held.
+ */
+static struct segment *reclaim_choose_other(struct cache *c, u32 *dirty, u32 *nr_dirty)
+{
+	static const u8 order[] = { LARDER_STREAM_FILL, LARDER_STREAM_WRITE, LARDER_STREAM_KEEP };
+	struct segment *seg, *pick = NULL;
+	u32 i, n;
+
+	for (i = 0; i < ARRAY_SIZE(order); i++) {
+		n = 4096;
+		list_for_each_entry(seg, &c->sealed[order[i]], list) {
+			if (!segment_idle(seg))
+				continue;
+			if (!atomic_read(&seg->dirty))
+				pick = pick ?: seg;
+			else if (*nr_dirty < DIRTY_BATCH)
+				dirty[(*nr_dirty)++] = seg - c->segments;
+			if (!--n || (pick && *nr_dirty == DIRTY_BATCH))
+				break;
+		}
+	}
+	return pick;
+}
+
+/* Marks the next victim RECLAIMING.  LARDER_NO_SEGMENT: none that is clean; then dirty[] has the oldest dirty ones. */
+static u32 reclaim_choose(struct cache *c, bool *main, u32 *dirty, u32 *nr_dirty)
+{
+	struct larder_queue_facts facts;
+	struct segment *pick;
+	u32 n;
+
+	*nr_dirty = 0;
+	spin_lock_irq(&c->segments_lock);
+	facts.small_segments = c->nr_sealed[LARDER_STREAM_WRITE] + c->nr_sealed[LARDER_STREAM_FILL];
+	facts.main_segments = c->nr_sealed[LARDER_STREAM_KEEP];
+	facts.total_segments = c->nr_segments;
+	facts.small_percent = c->set.small_percent;
+	pick = find_dead(c);
+	if (!pick) {
+		pick = queue_oldest(c, larder_evict_queue(&facts));
+		if (!pick)
+			pick = queue_oldest(c, facts.main_segments ? LARDER_QUEUE_MAIN : LARDER_QUEUE_SMALL);
+		if (pick && (atomic_read(&pick->dirty) || !segment_idle(pick)))
+			pick = reclaim_choose_other(c, dirty, nr_dirty);
+	}
+	n = LARDER_NO_SEGMENT;
+	if (pick) {
+		n = pick - c->segments;
+		*main = pick->stream == LARDER_STREAM_KEEP;
+	}
+	spin_unlock_irq(&c->segments_lock);
+	if (pick)
+		segment_set_state(c, n, SEGMENT_RECLAIMING);
+	return n;
+}
+
+/* ------------------------------------------------------------------ emptying */
+
+/* Nothing is mapped to it: readers may still be there. */
+static void reclaim_settle(struct reclaim *rc)
+{
+	struct cache *c = rc->cache;
+	struct tally t = {};
+	u32 i;
+
+	if (!rc->nr_segments)
+		return;
+	copies_close(c, LARDER_STREAM_KEEP);
+	wait_event_timeout(c->log.wait, list_empty_careful(&c->log.copies), HZ);
+	for (i = 0; i < rc->nr_segments; i++) {
+		u32 segment = rc->segments[i];
+
+		/* copies that lost a race, or were not done in time: dropped after all */
+		if (atomic_read(&c->segments[segment].live) && !segment_entries(rc, segment))
+			segment_live(rc, drop_one, NULL);
+		if (atomic_read(&c->segments[segment].live))
+			segment_live_scan(rc, segment, drop_one, NULL);
+	}
+	synchronize_rcu();
+	for (i = 0; i < rc->nr_segments; i++) {
+		struct segment *seg = &c->segments[rc->segments[i]];
+
+		t.live = atomic_read(&seg->live);
+		segment_set_state(c, rc->segments[i], t.live ? SEGMENT_SEALED : SEGMENT_WAITING);
+		cache_count(c, reclaimed, t.live ? 0 : 1);
+	}
+	rc->nr_segments = 0;
+	segments_release(c);
+}
+
+static void reclaim_one(struct reclaim *rc, u32 segment, bool main)
+{
+	struct cache *c = rc->cache;
+	struct segment *seg = &c->segments[segment];
+	struct tally t = { .main = main };
+
+	if (atomic_read(&seg->live)) {
+		if (segment_entries(rc, segment)) {
+			cache_count(c, errors_read, 1);
+			rc->nr_entries = 0;	/* unreadable: the scan in reclaim_settle() drops what is mapped to it */
+		}
+		segment_live(rc, tally_one, &t);
+		if (!seg->relinked && larder_segment_fate(t.live, 0, t.hot, c->data_slots, main) == LARDER_FATE_RELINK) {
+			/* young again, in the main queue, uncopied; its heat starts anew */
+			larder_heat_set(&c->heat, (u64)segment * c->segment_slots, c->segment_slots, 0);
+			seg->relinked = true;
+			seg->born = c->log.position;
+			seg->stream = LARDER_STREAM_KEEP;
+			segment_set_state(c, segment, SEGMENT_SEALED);
+			cache_count(c, reclaim_relinked, 1);
+			return;
+		}
+		segment_live(rc, keep_or_drop, &t);
+	}
+	trace_larder_reclaim(c, segment, t.live, t.hot);
+	rc->segments[rc->nr_segments++] = segment;
+	if (rc->nr_segments == RECLAIM_BATCH)
+		reclaim_settle(rc);
+}
+
+static int reclaim_create(struct reclaim *rc, struct cache *c)
+{
+	rc->cache = c;
+	rc->nr_segments = 0;
+	rc->entries = kvcalloc(c->segment_slots, sizeof(*rc->entries), GFP_NOIO);
+	rc->buf = __vmalloc(max_t(size_t, (size_t)c->segment_slots * LARDER_SLOT_SIZE, sizeof(struct larder_summary)), GFP_NOIO);
+	return rc->entries && rc->buf ? 0 : -ENOMEM;
+}
+
+static void reclaim_free(struct reclaim *rc)
+{
+	kvfree(rc->entries);
+	vfree(rc->buf);
+}
+
+/* Empties up to n segments; returns how many, or a negative error when none could be. */
+static int reclaim_segments(struct cache *c, u32 n)
+{
+	u32 dirty[DIRTY_BATCH], nr_dirty, segment, done = 0, tries = 2 * n + 8;
+	struct reclaim rc;
+	bool main = false;
+	int err = reclaim_create(&rc, c), stuck = 0;
+
+	mutex_lock(&c->reclaim_lock);
+	while (!err && done < n && tries-- && !READ_ONCE(c->stopping)) {
+		segment = reclaim_choose(c, &main, dirty, &nr_dirty);
+		if (segment != LARDER_NO_SEGMENT) {
+			reclaim_one(&rc, segment, main);
+			done++;
+		} else if (nr_dirty) {
+			reclaim_settle(&rc);
+			stuck = reclaim_write_back(&rc, dirty, nr_dirty);
+		} else {
+			break;
+		}
+	}
+	if (rc.buf && rc.entries)
+		reclaim_settle(&rc);
+	mutex_unlock(&c->reclaim_lock);
+	reclaim_free(&rc);
+	return done ? (int)done : err ?: stuck;
+}
+
+/* Segments that should be free, besides the checkpoint's reserve. */
+static u32 reclaim_goal(struct cache *c)
+{
+	/* enough for all streams to be opened anew, and some */
+	return max(clamp(c->nr_segments / 64, 4u, 64u), segments_opened_goal(c) + 4);
+}
+
+void reclaim_kick(struct cache *c)
+{
+	if (!READ_ONCE(c->stopping) && (segments_free_count(c) < reclaim_goal(c) || READ_ONCE(c->memory_pressure) > 1))
+		queue_work(c->reclaim_wq, &c->reclaim_work);
+}
+
+void reclaim_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, reclaim_work);
+	u32 free = segments_free_count(c), waiting = READ_ONCE(c->nr_state[SEGMENT_WAITING]), goal = reclaim_goal(c), need = 0;
+	int got = 0;
+
+	if (c->state == CACHE_FAILED || READ_ONCE(c->stopping))
+		return;
+	segments_release(c);
+	if (free + waiting < goal)
+		need = goal - free - waiting;
+	if (READ_ONCE(c->memory_pressure) > 1)
+		need = max(need, RECLAIM_BATCH);
+	if (need)
+		got = reclaim_segments(c, need);
+	segments_release(c);
+	free = segments_free_count(c);
+	/* emptied, but a replay may need their records: a checkpoint moves its start */
+	if (free < goal)
+		segments_want_checkpoint(c);
+	if (got > 0) {
+		if (free < goal)
+			reclaim_kick(c);
+		defer_kick(c);
+	}
+}
+
+int reclaim_now(struct cache *c, u32 n)
+{
+	int got = reclaim_segments(c, n);
+
+	segments_release(c);
+	return got < 0 ? got : 0;
+}
+
+/* ------------------------------------------------------------------ once a second */
+
+static void tick_volume(struct volume *v)
+{
+	struct cache *c = v->cache;
+
+	if (!v->active)
+		return;
+	if (atomic64_read(&v->dirty_sectors) || v->flushing) {
+		v->clean_since = 0;
+		writeback_kick(v);
+		return;
+	}
+	if (!v->clean_since)
+		v->clean_since = jiffies ?: 1;
+	if (v->may_be_dirty && time_after(jiffies, v->clean_since + 60 * HZ))
+		volume_try_clean(v);
+	if (v->nr_marks && time_after(jiffies, READ_ONCE(v->last_io) + 30 * HZ))
+		queue_work(c->meta_wq, &c->mark_work);
+}
+
+void volume_note_dirty_lsn(struct volume *v, u64 lsn)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&v->cache->log.lock, flags);
+	v->last_dirty_lsn = max(v->last_dirty_lsn, lsn);
+	spin_unlock_irqrestore(&v->cache->log.lock, flags);
+}
+
+/*
+ * Rule 11: the flag may go when nothing is dirty, no write is in flight, and every CLEAN and INVALIDATE of dirty data is durable.
+ * Sleeps.  0: it is clear.
+ */
+int volume_try_clean(struct volume *v)
+{
+	struct cache *c = v->cache;
+	bool clear;
+	int err;
+
+	if (!v->may_be_dirty)
+		return 0;
+	err = log_sync(c);
+	if (err)
+		return err;
+	if (READ_ONCE(c->log.durable_lsn) < READ_ONCE(v->last_dirty_lsn))
+		return -EBUSY;
+	err = flusher_sync(&v->flusher, false);
+	if (err)
+		return err;
+	/* from here on writes see that the flag must be set again, and wait for it */
+	spin_lock_irq(&c->log.lock);
+	clear = !v->items && !atomic64_read(&v->dirty_sectors) && v->last_dirty_lsn <= c->log.durable_lsn;
+	if (clear)
+		v->may_be_dirty = false;
+	spin_unlock_irq(&c->log.lock);
+	if (!clear)
+		return -EBUSY;
+	return volume_set_may_be_dirty(v, false);
+}
+
+void cache_tick(struct work_struct *work)
+{
+	struct cache *c = container_of(to_delayed_work(work), struct cache, tick);
+	u64 bytes, limit;
+	struct volume *v;
+	u32 i;
+
+	if (READ_ONCE(c->stopping) || c->state != CACHE_RUNNING)
+		return;
+	bytes = cache_memory_bytes(c);
+	limit = cache_memory_limit(c);
+	WRITE_ONCE(c->memory_pressure, bytes > limit ? 2 : bytes > limit - limit / 16 ? 1 : 0);
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = entry_volume(c, i);
+		if (!v)
+			continue;
+		tick_volume(v);
+		volume_put(v);
+	}
+	if (checkpoint_due(c))
+		checkpoint_kick(c);
+	segments_release(c);
+	segments_open_kick(c);
+	reclaim_kick(c);
+	defer_kick(c);
+	queue_delayed_work(c->meta_wq, &c->tick, HZ);
+}

@@ -1,0 +1,629 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Start of a cache: superblock and table, the newest checkpoint that is whole, the log behind it (replay.c), a new epoch.
+ *
+ * Steps, and what a power cut finds:
+ *  1. Superblocks, table, checkpoint and log are only read; indexes and marks are built in memory.
+ *  2. CLEAN extents in marked regions are dropped, in memory (rule 10).  The marks stay, in memory and in the new checkpoint.
+ *  3. The SSDs are flushed: what was read and not durable yet becomes so before anybody sees it (rule 10; the backings: when their
+ *     volumes are bound).
+ *  4. A new epoch is made up: number, secret, a sequence number far above any seen.  Free segments are taken for it and for a
+ *     checkpoint of what was built, and the chunks are written.  Free here means: the recovered state maps nothing there, no record
+ *     of the logs of the named checkpoints lies there (by keep_sequence: the older one's log too), and no chunk of theirs.  A power
+ *     cut until now finds the old superblock with all it names untouched, and the start is repeated from 1.  It finds the same log,
+ *     as step 3 made all of it durable that was read, and nothing that was written since can continue its chains; so it comes to
+ *     the same state, which maps nothing of what step 4 wrote to.  What only the old checkpoint or a record maps, and the recovered
+ *     state does not, is removed by the same later record, SEGMENT_OPEN or mark again.
+ *  5. One superblock, two copies, names the new epoch and the new checkpoint, and nothing else.  From here on the tail of the old
+ *     log is sealed for ever: its records carry another hash.
+ *  6. Only then the old chunks, and the segments that held only records of the old log, are free.
+ *
+ * A start that lacks space (checkpoint_set_reserve() provides for it, so this is the last resort) gives up, each durably by a
+ * superblock before anything is reused: first the older checkpoint with its part of the log, then all CLEAN extents
+ * (LARDER_CACHE_DROP_CLEAN: a repeated start drops them as well).  Never dirty ones.
+ *
+ * Nothing read is trusted (rule 13).  A damaged checkpoint is refused and the older one taken, whose log reaches further back; if
+ * the log is found to end before something that the damaged one stands on, the start fails rather than go back in time.  Errors of
+ * the SSD fail the start, with nothing changed.
+ *
+ * Nobody else uses the cache meanwhile: no locks but those the callees ask for.  Runs under memalloc_noio.
+ */
+#include <linux/random.h>
+#include <linux/sched/mm.h>
+#include <linux/sort.h>
+
+#include "replay.h"
+
+#define SEQUENCE_GAP	1000000u
+
+/* ------------------------------------------------------------------ superblocks, volumes */
+
+/* Reads the superblock again: it may have been written since the constructor looked. */
+static int start_superblock(struct cache *c, struct cache_device *d)
+{
+	const char *why;
+	int err = super_read_cache(d->bdev, d->sb, &why);
+
+	if (!err && (memcmp(d->sb->cache_uuid, c->uuid, sizeof(c->uuid)) || memcmp(d->sb->head.uuid, d->uuid, sizeof(d->uuid)))) {
+		err = -ESTALE;
+		why = "another cache's";
+	}
+	if (!err && (le32_to_cpu(d->sb->segment_size) >> LARDER_SECTOR_SHIFT != c->segment_sectors ||
+		     le32_to_cpu(d->sb->nr_segments) != d->nr_segments || le32_to_cpu(d->sb->first_segment) != d->first_segment ||
+		     le64_to_cpu(d->sb->segments_offset) >> LARDER_SECTOR_SHIFT != d->start)) {
+		err = -ESTALE;
+		why = "its geometry has changed since the table was loaded";
+	}
+	if (!err && larder_sb_read_only(&d->sb->head)) {
+		err = -EROFS;
+		why = "features that only a newer larder may write (ro_compat)";
+	}
+	if (err)
+		DMERR("%pg: no valid superblock of cache %pUb: %s (error %d); see `larder super check`", d->bdev, c->uuid, why,
+		      err);
+	return err;
+}
+
+/* What the superblock names. */
+static int start_pointers(struct start *s, const struct larder_cache_sb *sb)
+{
+	struct cache *c = s->c;
+	u32 i;
+
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++) {
+		const struct larder_checkpoint_ptr *p = &sb->checkpoint[i];
+		struct named_checkpoint *n = &s->old[i];
+
+		if (larder_checkpoint_empty(p))
+			continue;
+		n->sequence = le64_to_cpu(p->sequence);
+		n->replay_sequence = le64_to_cpu(p->replay_sequence);
+		n->bytes = le64_to_cpu(p->bytes);
+		n->hash = le64_to_cpu(p->hash);
+		n->first_segment = le32_to_cpu(p->first_segment);
+		n->epoch = le32_to_cpu(p->epoch);
+		c->checkpoint_sequence = max(c->checkpoint_sequence, n->sequence);
+		if (n->first_segment >= c->nr_segments) {
+			DMERR("%pg: the superblock names a checkpoint in segment %u of %u: refused", c->dev[0].bdev,
+			      n->first_segment, c->nr_segments);
+			return -EINVAL;
+		}
+	}
+	s->fresh = !c->epoch && !s->old[0].sequence;
+	if (!s->fresh && !s->old[0].sequence) {
+		DMERR("%pg: the superblock names epoch %u but no checkpoint: refused", c->dev[0].bdev, c->epoch);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* The newest of all SSDs counts. */
+static int start_superblocks(struct start *s)
+{
+	struct cache *c = s->c;
+	const struct larder_cache_sb *sb = NULL;
+	u32 i;
+	int err;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		struct cache_device *d = &c->dev[i];
+
+		err = start_superblock(c, d);
+		if (err)
+			return err;
+		if (!sb || le64_to_cpu(d->sb->head.generation) > le64_to_cpu(sb->head.generation))
+			sb = d->sb;
+	}
+	for (i = 0; i < c->nr_devices; i++)
+		if (c->dev[i].sb != sb)
+			memcpy(c->dev[i].sb->epochs, sb->epochs, sizeof(sb->epochs));
+	c->sb_generation = le64_to_cpu(sb->head.generation);
+	c->set_generation = le64_to_cpu(sb->set_generation);
+	c->epoch = le32_to_cpu(sb->epoch);
+	s->flags = le32_to_cpu(sb->head.flags);
+	return start_pointers(s, sb);
+}
+
+static int start_volumes(struct cache *c)
+{
+	u32 i, n = le32_to_cpu(c->table->head.nr_volumes);
+
+	for (i = 0; i < n; i++) {
+		const struct larder_table_volume *e = &c->table->volumes[i];
+		struct volume *v;
+
+		if (le32_to_cpu(e->state) != LARDER_VOLUME_ATTACHED)
+			continue;
+		v = volume_create(c, i, e->uuid, le64_to_cpu(e->sectors));
+		if (IS_ERR(v)) {
+			DMERR("%pg: no memory for volume %pUb of %llu sectors (error %ld)", c->dev[0].bdev, e->uuid,
+			      le64_to_cpu(e->sectors), PTR_ERR(v));
+			return PTR_ERR(v);
+		}
+		memcpy(v->label, e->label, LARDER_LABEL_SIZE);
+		v->incarnation = le64_to_cpu(e->incarnation);
+		smp_store_release(&c->volumes[i], v);	/* pairs with the READ_ONCE() of those who look for it under RCU */
+	}
+	return 0;
+}
+
+/* Back to a cache of which nothing is loaded. */
+static void start_unload(struct start *s)
+{
+	struct cache *c = s->c;
+	struct volume *v;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = c->volumes[i];
+		WRITE_ONCE(c->volumes[i], NULL);
+		if (!v)
+			continue;
+		synchronize_rcu();
+		volume_put(v);
+	}
+	spin_lock_irq(&c->log.lock);
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		c->log.stream[i].opened.head = 0;
+		c->log.stream[i].opened.count = 0;
+		c->log.stream[i].opened.usable = 0;
+	}
+	spin_unlock_irq(&c->log.lock);
+	for (i = 0; i < c->nr_segments; i++) {
+		atomic_set(&c->segments[i].live, 0);
+		atomic_set(&c->segments[i].dirty, 0);
+		c->segments[i].sequence = 0;
+		if (c->segments[i].state != SEGMENT_FREE)
+			segment_set_state(c, i, SEGMENT_FREE);
+		c->segments[i].stream = 0;
+	}
+	atomic64_set(&c->live_sectors, 0);
+	atomic64_set(&c->dirty_sectors, 0);
+}
+
+/* ------------------------------------------------------------------ what a replay needs */
+
+static void replay_reset(struct replay *r)
+{
+	u32 i;
+
+	replay_cursors_free(r);
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		kvfree(r->opened[i]);
+		r->opened[i] = NULL;
+		r->nr_opened[i] = 0;
+		r->has_pos[i] = false;
+	}
+	for (i = 0; r->marks && i < LARDER_MAX_VOLUMES; i++)
+		xa_destroy(&r->marks[i]);
+	if (r->reopened)
+		memset(r->reopened, 0, (size_t)r->c->nr_segments * sizeof(*r->reopened));
+	r->scanned = false;
+	r->nr_doubts = 0;
+	r->durable = r->highest = 0;
+	r->records = r->slots = r->skipped = r->damaged = 0;
+}
+
+static int replay_create(struct replay *r, struct cache *c)
+{
+	u32 i;
+
+	r->c = c;
+	r->any_volume = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(u64), GFP_KERNEL);
+	r->marks = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(*r->marks), GFP_KERNEL);
+	r->reopened = kvcalloc(c->nr_segments, sizeof(*r->reopened), GFP_KERNEL);
+	for (i = 0; r->marks && i < LARDER_MAX_VOLUMES; i++)
+		xa_init(&r->marks[i]);
+	if (!r->any_volume || !r->marks || !r->reopened)
+		return -ENOMEM;
+	memset(r->any_volume, 0xff, LARDER_MAX_VOLUMES * sizeof(u64));
+	r->geo.segment_slots = c->segment_slots;
+	r->geo.nr_segments = c->nr_segments;
+	r->geo.nr_volumes = LARDER_MAX_VOLUMES;
+	r->geo.volume_sectors = r->any_volume;
+	return 0;
+}
+
+static void replay_destroy(struct replay *r)
+{
+	replay_reset(r);
+	kvfree(r->doubts);
+	kvfree(r->reopened);
+	kvfree(r->marks);
+	kvfree(r->any_volume);
+}
+
+/* The newest checkpoint that is whole, then its log. */
+static int start_replay(struct start *s)
+{
+	struct cache *c = s->c;
+	int err = start_volumes(c);
+
+	if (err || s->fresh)
+		return err;
+	err = checkpoint_load(s, 0);
+	if (err && !s->fatal && s->old[1].sequence) {
+		DMWARN("%pg: the checkpoint before it, %llu, and a longer log are tried", c->dev[0].bdev, s->old[1].sequence);
+		s->must_reach = s->r.has_pos[LARDER_STREAM_WRITE] ? s->r.pos[LARDER_STREAM_WRITE].prev_sequence : 0;
+		if (s->r.scanned)
+			s->must_reach = max(s->must_reach, s->r.last_write);
+		start_unload(s);
+		replay_reset(&s->r);
+		s->used = 1;
+		err = start_volumes(c) ?: checkpoint_load(s, 1);
+	}
+	if (err)
+		return err;
+	if (s->lost)
+		DMWARN("%pg: %llu extents of the checkpoint were skipped: their volume is not in the table, or smaller",
+		       c->dev[0].bdev, s->lost);
+	err = replay_apply(&s->r);
+	if (err)
+		DMERR("%pg: replay failed: error %d; the cache is not started, nothing was changed", c->dev[0].bdev, err);
+	replay_cursors_free(&s->r);
+	return err;
+}
+
+/* ------------------------------------------------------------------ what was recovered */
+
+/* CLEAN extents in marked regions may be older than their backing. */
+static int start_marks(struct start *s)
+{
+	unsigned long region;
+	struct volume *v;
+	void *entry;
+	u64 sector;
+	u32 i;
+	int err;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = s->c->volumes[i];
+		if (!v)
+			continue;
+		xa_for_each(&s->r.marks[i], region, entry) {
+			sector = (u64)region << LARDER_INTENT_SHIFT;
+			err = replay_drop(v, sector, min(sector + (1u << LARDER_INTENT_SHIFT), v->sectors), 1u << LARDER_ST_CLEAN);
+			if (err)
+				return err;
+			marks_load(v, region);
+		}
+	}
+	return 0;
+}
+
+static int start_drop_clean(struct cache *c)
+{
+	struct volume *v;
+	u32 i;
+	int err = 0;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES && !err; i++) {
+		v = c->volumes[i];
+		if (v)
+			err = replay_drop(v, 0, v->sectors, 1u << LARDER_ST_CLEAN);
+	}
+	return err;
+}
+
+struct aged {
+	u64 sequence;
+	u32 segment;
+};
+
+static int aged_compare(const void *a, const void *b)
+{
+	const struct aged *x = a, *y = b;
+
+	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+
+static int start_named_segments(struct start *s, unsigned int which)
+{
+	const struct named_checkpoint *n = &s->old[which];
+	struct cache *c = s->c;
+	u32 i;
+
+	for (i = 0; i < n->nr_segments; i++) {
+		if (!atomic_read(&c->segments[n->segments[i]].live)) {
+			segment_set_state(c, n->segments[i], SEGMENT_CHECKPOINT);
+		} else if (which == s->used) {
+			DMERR("%pg: segment %u holds data and a checkpoint: refused", c->dev[0].bdev, n->segments[i]);
+			return -EINVAL;
+		}
+	}
+	return 0;
+}
+
+/*
+ * Every segment's state: chunks of the named checkpoints; with something live: sealed, in order of age; with records that a replay
+ * from a named checkpoint may need: waiting; free.
+ */
+static int start_segments(struct start *s)
+{
+	struct cache *c = s->c;
+	struct aged *aged = kvmalloc_array(c->nr_segments, sizeof(*aged), GFP_KERNEL);
+	u32 i, n = 0;
+	int err = 0;
+
+	if (!aged)
+		return -ENOMEM;
+	for (i = 0; i < LARDER_NR_CHECKPOINTS && !err; i++)
+		err = start_named_segments(s, i);
+	for (i = 0; i < c->nr_segments && !err; i++) {
+		struct segment *seg = &c->segments[i];
+
+		seg->born = 0;
+		seg->has_summary = false;
+		if (seg->state == SEGMENT_CHECKPOINT)
+			seg->sequence = 0;
+		else if (atomic_read(&seg->live))
+			aged[n++] = (struct aged){ .sequence = seg->sequence, .segment = i };
+		else if (seg->sequence && seg->sequence >= c->keep_sequence)
+			segment_set_state(c, i, SEGMENT_WAITING);
+		else
+			seg->sequence = 0;
+	}
+	sort(aged, n, sizeof(*aged), aged_compare, NULL);
+	for (i = 0; i < n && !err; i++)
+		segment_set_state(c, aged[i].segment, SEGMENT_SEALED);
+	kvfree(aged);
+	return err;
+}
+
+static void start_keep(struct start *s)
+{
+	struct cache *c = s->c;
+	unsigned int i;
+
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		c->named[i] = s->old[i];
+	checkpoint_set_keep(c);
+	checkpoint_set_reserve(c);
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		memset(&c->named[i], 0, sizeof(c->named[i]));
+}
+
+/* ------------------------------------------------------------------ the new epoch */
+
+/* A superblock of the state that was found, but for what is given up. */
+static int start_rewrite(struct start *s, u32 flags)
+{
+	struct cache *c = s->c;
+	unsigned int i;
+	int err;
+
+	mutex_lock(&c->super_lock);
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		c->named[i] = s->old[i];
+	swap(c->epoch, s->r.epoch);
+	err = cache_super_write(c, flags);
+	swap(c->epoch, s->r.epoch);
+	memset(c->named, 0, sizeof(c->named));
+	mutex_unlock(&c->super_lock);
+	return err;
+}
+
+/* Only the checkpoint that was loaded stays. */
+static int start_give_up_older(struct start *s)
+{
+	struct named_checkpoint given_up;
+	int err;
+
+	if (s->used)
+		swap(s->old[0], s->old[1]);
+	s->used = 0;
+	given_up = s->old[1];
+	if (!given_up.sequence)
+		return 0;
+	memset(&s->old[1], 0, sizeof(s->old[1]));
+	err = start_rewrite(s, s->flags & LARDER_CACHE_DROP_CLEAN);
+	if (err) {
+		kvfree(given_up.segments);
+		return err;
+	}
+	checkpoint_free(s->c, &given_up);
+	start_keep(s);
+	segments_release(s->c);
+	return 0;
+}
+
+static int start_give_up_clean(struct start *s)
+{
+	struct cache *c = s->c;
+	u32 i;
+	int err;
+
+	if (s->flags & LARDER_CACHE_DROP_CLEAN)
+		return -ENOSPC;
+	DMWARN("%pg: no room for a checkpoint: everything clean is dropped from the cache", c->dev[0].bdev);
+	s->flags |= LARDER_CACHE_DROP_CLEAN;
+	err = start_rewrite(s, LARDER_CACHE_DROP_CLEAN);
+	if (!err)
+		err = start_drop_clean(c);
+	for (i = 0; i < c->nr_segments && !err; i++)
+		if (c->segments[i].state == SEGMENT_SEALED && !atomic_read(&c->segments[i].live))
+			segment_set_state(c, i, SEGMENT_WAITING);
+	if (!err)
+		segments_release(c);
+	return err;
+}
+
+/* Opened segments for the new epoch, and its first checkpoint. */
+static int start_checkpoint(struct start *s, struct named_checkpoint *n)
+{
+	struct cache *c = s->c;
+	unsigned int attempt;
+	u64 position;
+	int err;
+
+	for (attempt = 0;; attempt++) {
+		err = segments_open_initial(c);
+		if (!err)
+			err = checkpoint_write(c, n, CHECKPOINT_AT_ONCE, &position);
+		if (!err) {
+			c->log_bytes_at_checkpoint = position;
+			return cache_flush_ssds(c);
+		}
+		if (err != -ENOSPC || s->fresh || attempt == 3)
+			return err;
+		if (attempt == 0)
+			err = start_give_up_older(s);
+		else if (attempt == 1)
+			WRITE_ONCE(c->reserve_checkpoint, 0);
+		else
+			err = start_give_up_clean(s);
+		if (err && err != -ENOSPC)
+			return err;
+	}
+}
+
+static void start_new_epoch(struct start *s, struct larder_epoch *epoch)
+{
+	struct cache *c = s->c;
+	u64 next = s->r.highest + 1 + SEQUENCE_GAP;
+
+	c->secret = get_random_u64();
+	c->epoch++;
+	c->hash = larder_log_hash(c->uuid, c->secret);
+	log_reset(c, next);
+	memset(epoch, 0, sizeof(*epoch));
+	epoch->epoch = cpu_to_le32(c->epoch);
+	epoch->secret = cpu_to_le64(c->secret);
+	epoch->first_sequence = cpu_to_le64(next);
+}
+
+/* Rules 8 and 10: epoch and checkpoint, named at once; then what the old ones needed is free. */
+static int start_serve(struct start *s)
+{
+	struct cache *c = s->c;
+	struct named_checkpoint n = { };
+	struct larder_epoch epoch;
+	unsigned int i;
+	int err;
+
+	if (c->epoch == U32_MAX || s->r.highest >= 1ull << 62) {
+		DMERR("%pg: epoch %u, sequence number %llu: numbers no cache ever reached: refused", c->dev[0].bdev, c->epoch,
+		      s->r.highest);
+		return -EINVAL;
+	}
+	s->r.epoch = c->epoch;
+	start_new_epoch(s, &epoch);
+	err = start_checkpoint(s, &n);
+	if (err) {
+		DMERR("%pg: the checkpoint of a new epoch could not be written: %s (error %d); the cache is not started",
+		      c->dev[0].bdev,
+		      err == -ENOSPC ? "no free segment; drain it with the rescue tool" : "see above", err);
+		goto out;
+	}
+	epoch.segment =
+		cpu_to_le32(c->log.stream[LARDER_STREAM_WRITE].opened.segment[c->log.stream[LARDER_STREAM_WRITE].opened.head]);
+	mutex_lock(&c->super_lock);
+	for (i = 0; i < c->nr_devices; i++) {
+		struct larder_cache_sb *sb = c->dev[i].sb;
+
+		memmove(&sb->epochs[1], &sb->epochs[0], (LARDER_NR_EPOCHS - 1) * sizeof(sb->epochs[0]));
+		sb->epochs[0] = epoch;
+	}
+	c->named[0] = n;
+	err = cache_super_write(c, 0);
+	mutex_unlock(&c->super_lock);
+	if (err) {
+		c->named[0] = (struct named_checkpoint){ };
+		goto out;
+	}
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		checkpoint_free(c, &s->old[i]);
+	checkpoint_set_keep(c);
+	checkpoint_set_reserve(c);
+	segments_release(c);
+	return 0;
+out:
+	kvfree(n.segments);
+	return err;
+}
+
+/* Volumes that were being forgotten: the only checkpoint has nothing of them, and no log. */
+static void start_forget(struct cache *c)
+{
+	u32 i, n = le32_to_cpu(c->table->head.nr_volumes), forgotten = 0;
+
+	for (i = 0; i < n; i++) {
+		if (le32_to_cpu(c->table->volumes[i].state) != LARDER_VOLUME_FORGETTING)
+			continue;
+		memset(&c->table->volumes[i], 0, sizeof(c->table->volumes[i]));
+		forgotten++;
+	}
+	if (!forgotten)
+		return;
+	mutex_lock(&c->super_lock);
+	if (cache_table_write(c))
+		DMWARN("%pg: %u forgotten volumes stay in the table until the next start", c->dev[0].bdev, forgotten);
+	mutex_unlock(&c->super_lock);
+}
+
+/* ------------------------------------------------------------------ all of it */
+
+static int start_run(struct start *s)
+{
+	struct cache *c = s->c;
+	unsigned int i;
+	int err;
+
+	err = start_superblocks(s);
+	if (!err)
+		err = cache_table_read(c);
+	if (!err)
+		err = replay_create(&s->r, c);
+	if (!err)
+		err = start_replay(s);
+	if (err)
+		return err;
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		if (i != s->used)
+			checkpoint_protect(s, &s->old[i]);
+	start_keep(s);
+	err = start_marks(s);
+	if (!err && s->flags & LARDER_CACHE_DROP_CLEAN)
+		err = start_drop_clean(c);
+	if (!err)
+		err = start_segments(s);
+	if (!err)
+		err = cache_flush_ssds(c);
+	return err ?: start_serve(s);
+}
+
+int cache_start(struct cache *c)
+{
+	struct start *s = kzalloc(sizeof(*s), GFP_NOIO);
+	unsigned int noio = memalloc_noio_save(), i;
+	ktime_t began = ktime_get();
+	int err = -ENOMEM;
+
+	if (!s)
+		goto out;
+	s->c = c;
+	s->r.c = c;
+	err = start_run(s);
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		kvfree(s->old[i].segments);
+	c->replayed_records = s->r.records;
+	c->replayed_bytes = s->r.slots * LARDER_SLOT_SIZE;
+	c->start_ms = ktime_ms_delta(ktime_get(), began);
+	if (err) {
+		start_unload(s);
+	} else {
+		start_forget(c);
+		c->started = true;
+		DMINFO(
+			"%pg: cache %pUb started in %llu ms: epoch %u, %llu records (%llu KiB) replayed, %lld sectors cached, %lld of them dirty",
+			c->dev[0].bdev, c->uuid, c->start_ms, c->epoch, c->replayed_records, c->replayed_bytes >> 10,
+			(long long)atomic64_read(&c->live_sectors), (long long)atomic64_read(&c->dirty_sectors));
+		if (s->r.damaged)
+			DMWARN("%pg: %llu records of the log had damaged data", c->dev[0].bdev, s->r.damaged);
+	}
+	replay_destroy(&s->r);
+	kfree(s);
+out:
+	memalloc_noio_restore(noio);
+	return err;
+}

@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Replay: reads the log behind a checkpoint and brings the indexes up to its end.  Only reads; what it does to memory a second
+ * replay does again, so that a power cut at any time during it changes nothing.
+ *
+ * A stream's records form a chain: each names the sequence number and the checksum of the one before it.  The next one is looked
+ * for in the slots behind the last one, at most a record's length ahead, for the epoch's hash, its own place and its predecessor;
+ * what is not found there may begin the first opened segment that is not begun.  Blocks of an older life of a segment, and of other
+ * epochs, name other predecessors.  A record is valid if its block is, and
+ *   write stream	its sequence number is not above the newest durable_sequence of the chain, or its data matches its sums.
+ *			The first one that is not valid ends the stream (rule 10), whatever stands behind it
+ *   fill, keep		its data matches its sums: these may be torn behind any flush of the write stream.  One that does not match
+ *			is ignored
+ *
+ * Two passes over the write stream.  The scan follows the chain without applying anything: where it ends, what is durable, which
+ * segments are opened again.  The checkpoint is then loaded without the mappings into such segments, which SEGMENT_OPEN drops (rule
+ * 9).  That is the same as dropping them at the place of the SEGMENT_OPEN: no record of such a segment's older life is replayed
+ * (keep_sequence), nothing that stands before the SEGMENT_OPEN looks at a mapping and goes elsewhere for it, and what was mapped
+ * there later is in the log.  The second pass merges the streams by sequence number and applies their entries.
+ *
+ * A SEGMENT_OPEN of a segment that waits in its stream's queue already is the one the checkpoint knew (checkpoint.c).
+ *
+ * Nothing read is trusted: blocks pass larder_check_commit() (every entry inside its record's slots and its kind's bounds), volumes
+ * are looked up, sectors compared.
+ */
+#include <linux/sched.h>
+
+#include "replay.h"
+
+/* ------------------------------------------------------------------ cursors */
+
+static int queue_push(struct cursor *cur, u32 segment)
+{
+	u32 i, size, *to;
+
+	for (i = cur->next; i < cur->nr; i++)
+		if (cur->queue[i] == segment)
+			return 0;
+	if (cur->nr == cur->size) {
+		size = cur->size ? cur->size * 2 : 64;
+		to = kvmalloc_array(size, sizeof(u32), GFP_KERNEL);
+		if (!to)
+			return -ENOMEM;
+		cur->nr -= cur->next;
+		if (cur->nr)
+			memcpy(to, cur->queue + cur->next, cur->nr * sizeof(u32));
+		cur->next = 0;
+		kvfree(cur->queue);
+		cur->queue = to;
+		cur->size = size;
+	}
+	cur->queue[cur->nr++] = segment;
+	return 0;
+}
+
+/* To the checkpoint's position. */
+static int cursor_begin(struct replay *r, u8 stream)
+{
+	struct cursor *cur = &r->cursor[stream];
+	u32 i;
+	int err = 0;
+
+	cur->stream = stream;
+	cur->ended = false;
+	cur->drained = false;
+	cur->segment = LARDER_NO_SEGMENT;
+	cur->loaded = LARDER_NO_SEGMENT;
+	cur->slot = 0;
+	cur->prev_sequence = 0;
+	cur->prev_crc = 0;
+	cur->commit = NULL;
+	cur->next = 0;
+	cur->nr = 0;
+	if (r->has_pos[stream]) {
+		cur->segment = r->pos[stream].segment;
+		cur->slot = r->pos[stream].slot;
+		cur->prev_sequence = r->pos[stream].prev_sequence;
+		cur->prev_crc = r->pos[stream].prev_crc;
+	}
+	if (!cur->buf)
+		cur->buf = vmalloc(r->c->data_slots * LARDER_SLOT_SIZE);
+	if (!cur->buf)
+		return -ENOMEM;
+	for (i = 0; i < r->nr_opened[stream] && !err; i++)
+		err = queue_push(cur, r->opened[stream][i]);
+	return err;
+}
+
+void replay_cursors_free(struct replay *r)
+{
+	unsigned int i;
+
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		kvfree(r->cursor[i].queue);
+		vfree(r->cursor[i].buf);
+		memset(&r->cursor[i], 0, sizeof(r->cursor[i]));
+	}
+}
+
+static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
+{
+	struct cache *c = r->c;
+	struct cache_device *d;
+	sector_t where;
+	int err;
+
+	if (cur->loaded == segment)
+		return 0;
+	cur->loaded = LARDER_NO_SEGMENT;
+	d = cache_sector_device(c, slot_sector(c, segment, 0), &where);
+	err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, cur->buf, c->data_slots * LARDER_SLOT_SIZE);
+	if (err) {
+		cache_count(c, errors_read, 1);
+		DMERR(
+			"%pg: cannot read the log in segment %u (sector %llu): error %d; nothing was changed, check the device and try again",
+			d->bdev, segment, (unsigned long long)where, err);
+		return err;
+	}
+	cur->loaded = segment;
+	return 0;
+}
+
+static const struct larder_commit *cursor_slot(const struct cursor *cur, u32 slot)
+{
+	return cur->buf + (size_t)slot * LARDER_SLOT_SIZE;
+}
+
+/* The record behind prev_sequence in the segment that is loaded, from this slot on; NULL: none. */
+static const struct larder_commit *find_commit(struct replay *r, const struct cursor *cur, u32 segment, u32 slot, u64 prev_sequence,
+					       u32 prev_crc)
+{
+	struct larder_commit_expect e = {
+		.geo = &r->geo, .hash = r->hash, .prev_sequence = prev_sequence, .prev_crc = prev_crc, .epoch = r->epoch,
+		.segment = segment, .stream = cur->stream,
+	};
+	u32 end = min(slot + LARDER_RECORD_SLOTS + 1, r->c->data_slots);
+	const struct larder_commit *commit;
+	const char *why;
+
+	for (e.slot = slot; e.slot < end; e.slot++) {
+		commit = cursor_slot(cur, e.slot);
+		if (larder_commit_maybe(commit, &e) && !larder_check_commit(commit, &e, &why))
+			return commit;
+	}
+	return NULL;
+}
+
+static int cursor_find(struct replay *r, struct cursor *cur, u32 segment, u32 slot)
+{
+	int err = cursor_load(r, cur, segment);
+
+	if (err)
+		return err;
+	cur->commit = find_commit(r, cur, segment, slot, cur->prev_sequence, cur->prev_crc);
+	return cur->commit ? 1 : 0;
+}
+
+/* 1: cur->commit is the next record; 0: there is none (so far: more segments may be opened). */
+static int cursor_peek(struct replay *r, struct cursor *cur)
+{
+	int found;
+
+	if (cur->commit)
+		return 1;
+	if (cur->ended)
+		return 0;
+	if (cur->segment != LARDER_NO_SEGMENT && !cur->drained) {
+		found = cursor_find(r, cur, cur->segment, cur->slot);
+		if (found)
+			return found;
+		cur->drained = true;
+	}
+	if (cur->next == cur->nr)
+		return 0;
+	found = cursor_find(r, cur, cur->queue[cur->next], 0);
+	if (found > 0) {
+		cur->segment = cur->queue[cur->next++];
+		cur->slot = 0;
+		cur->drained = false;
+	} else if (!found) {
+		cur->ended = true;
+	}
+	return found;
+}
+
+static u64 commit_sequence(const struct larder_commit *commit)
+{
+	return le64_to_cpu(commit->sequence);
+}
+
+static void cursor_take(struct cursor *cur)
+{
+	cur->prev_sequence = commit_sequence(cur->commit);
+	cur->prev_crc = le32_to_cpu(cur->commit->crc);
+	cur->slot = le16_to_cpu(cur->commit->slot) + 1;
+	cur->commit = NULL;
+}
+
+/* Does the record's data match its sums? */
+static bool data_matches(const struct cursor *cur)
+{
+	u32 first = le16_to_cpu(cur->commit->first), n = larder_commit_slots(cur->commit), i;
+
+	for (i = 0; i < n; i++)
+		if (larder_crc(cursor_slot(cur, first + i), LARDER_SLOT_SIZE) != larder_commit_sum(cur->commit, i))
+			return false;
+	return true;
+}
+
+/* ------------------------------------------------------------------ the scan */
+
+/* durable_sequence of all the records of the chain in the segment just begun: most of them need no look at their data then. */
+static void scan_ahead(struct replay *r, const struct cursor *cur)
+{
+	const struct larder_commit *commit = cur->commit;
+
+	while (commit) {
+		r->durable = max(r->durable, le64_to_cpu(commit->durable_sequence));
+		commit = find_commit(r, cur, cur->segment, le16_to_cpu(commit->slot) + 1, commit_sequence(commit),
+				     le32_to_cpu(commit->crc));
+	}
+}
+
+/* Those that turned out to be durable are valid after all. */
+static void doubts_settle(struct replay *r)
+{
+	u32 n = 0;
+
+	while (n < r->nr_doubts && r->doubts[n].sequence <= r->durable)
+		n++;
+	if (!n)
+		return;
+	DMERR("%pg: the data of %u records of the log is damaged, the first has sequence %llu: what they hold is lost",
+	      r->c->dev[0].bdev, n, r->doubts[0].sequence);
+	r->damaged += n;
+	cache_count(r->c, errors_checksum, n);
+	r->nr_doubts -= n;
+	memmove(r->doubts, r->doubts + n, r->nr_doubts * sizeof(*r->doubts));
+}
+
+static int doubts_add(struct replay *r, u64 sequence, u64 before)
+{
+	struct doubt *to;
+	u32 size;
+
+	if (r->nr_doubts == r->size_doubts) {
+		size = r->size_doubts ? r->size_doubts * 2 : 16;
+		to = kvmalloc_array(size, sizeof(*to), GFP_KERNEL);
+		if (!to)
+			return -ENOMEM;
+		if (r->nr_doubts)
+			memcpy(to, r->doubts, r->nr_doubts * sizeof(*to));
+		kvfree(r->doubts);
+		r->doubts = to;
+		r->size_doubts = size;
+	}
+	r->doubts[r->nr_doubts++] = (struct doubt){ .sequence = sequence, .before = before };
+	return 0;
+}
+
+/* Which segments does this record open? */
+static int scan_entries(struct replay *r, struct cursor *cur)
+{
+	u32 i, n = larder_commit_entries(cur->commit);
+	struct larder_entry_in e;
+	int err = 0;
+
+	for (i = 0; i < n && !err; i++) {
+		larder_commit_entry(cur->commit, i, &e);
+		if (e.kind != LARDER_SEGMENT_OPEN)
+			continue;
+		if (!r->reopened[e.sector])	/* the first time counts: rule 9 allows only one in the range of a replay */
+			r->reopened[e.sector] = commit_sequence(cur->commit);
+		if (e.length == LARDER_STREAM_WRITE)
+			err = queue_push(cur, e.sector);
+	}
+	return err;
+}
+
+int replay_scan(struct replay *r)
+{
+	struct cursor *cur = &r->cursor[LARDER_STREAM_WRITE];
+	u32 ahead = LARDER_NO_SEGMENT;
+	u64 sequence;
+	int err;
+
+	r->scanned = true;
+	r->end = U64_MAX;
+	r->last_write = r->has_pos[LARDER_STREAM_WRITE] ? r->pos[LARDER_STREAM_WRITE].prev_sequence : 0;
+	err = cursor_begin(r, LARDER_STREAM_WRITE);
+	while (!err && (err = cursor_peek(r, cur)) > 0) {
+		sequence = commit_sequence(cur->commit);
+		if (cur->segment != ahead) {
+			ahead = cur->segment;
+			scan_ahead(r, cur);
+			doubts_settle(r);
+		}
+		err = 0;
+		if (sequence > r->durable && !data_matches(cur))
+			err = doubts_add(r, sequence, cur->prev_sequence);
+		if (!err)
+			err = scan_entries(r, cur);
+		r->last_write = sequence;
+		cursor_take(cur);
+		cond_resched();
+	}
+	if (!err && r->nr_doubts) {
+		r->end = r->doubts[0].sequence;
+		r->last_write = r->doubts[0].before;
+	}
+	return err;
+}
+
+/* ------------------------------------------------------------------ applying */
+
+/* The part of [sector, end) that lies in sector's region. */
+static u32 region_part(u64 sector, u64 end)
+{
+	return min(end, (sector | (LARDER_REGION_SECTORS - 1)) + 1) - sector;
+}
+
+#define STORE_ATTEMPTS	16
+
+int replay_store(struct volume *v, u64 sector, u64 len, u64 cache, u8 state)
+{
+	u64 end = sector + len;
+	unsigned int attempt;
+	u32 n;
+	int err;
+
+	for (; sector < end; sector += n) {
+		n = region_part(sector, end);
+		for (attempt = 0; (err = volume_map_store(v, sector, n, cache, state)) == -ENOMEM && attempt < STORE_ATTEMPTS;
+		     attempt++)
+			larder_index_refill(v->index);
+		if (err)
+			return err;
+		if (state == LARDER_ST_CLEAN || state == LARDER_ST_DIRTY)
+			cache += n;
+	}
+	return 0;
+}
+
+int replay_drop(struct volume *v, u64 sector, u64 end, u32 mask)
+{
+	struct larder_map m;
+	int err = 0;
+
+	while (!err && sector < end && larder_index_next(v->index, sector, end, mask, &m)) {
+		err = replay_store(v, m.sector, m.len, 0, LARDER_ST_NONE);
+		sector = m.sector + m.len;
+		cond_resched();
+	}
+	return err;
+}
+
+static int change(struct volume *v, u64 sector, u32 len, u64 cache, u8 from, u8 to)
+{
+	bool zero = from == LARDER_ST_ZERO;
+	u64 end = sector + len;
+	unsigned int attempt;
+	u32 n;
+	int err;
+
+	for (; sector < end; sector += n) {
+		n = region_part(sector, end);
+		for (attempt = 0; attempt < STORE_ATTEMPTS; attempt++) {
+			err = volume_map_change(v, sector, n, cache, 1u << from, cache, to);
+			if (err != -ENOMEM)
+				break;
+			larder_index_refill(v->index);
+		}
+		if (err < 0)
+			return err;
+		if (!zero)
+			cache += n;
+	}
+	return 0;
+}
+
+static int apply_mark(struct replay *r, const struct larder_entry_in *e)
+{
+	struct xarray *marks = &r->marks[e->volume];
+
+	if (!e->length) {
+		xa_erase(marks, e->sector);
+		return 0;
+	}
+	return xa_err(xa_store(marks, e->sector, xa_mk_value(1), GFP_KERNEL));
+}
+
+static int apply_forget(struct replay *r, struct volume *v)
+{
+	xa_destroy(&r->marks[v->number]);	/* empty, and usable as before */
+	return replay_drop(v, 0, v->sectors, REPLAY_ALL_STATES);
+}
+
+/* One entry of a volume that exists. */
+static int apply_to_volume(struct replay *r, struct volume *v, const struct larder_entry_in *e)
+{
+	int err;
+
+	if (e->kind == LARDER_FORGET)
+		return apply_forget(r, v);
+	if (e->kind == LARDER_INTENT ? e->sector > (v->sectors - 1) >> LARDER_INTENT_SHIFT :
+	    e->length > v->sectors || e->sector > v->sectors - e->length) {
+		r->skipped++;
+		return 0;
+	}
+	switch (e->kind) {
+	case LARDER_WRITE:
+		marks_known(v, e->sector, e->length);
+		return replay_store(v, e->sector, e->length, e->cache, LARDER_ST_DIRTY);
+	case LARDER_FILL:
+		marks_known(v, e->sector, e->length);
+		return replay_store(v, e->sector, e->length, e->cache, LARDER_ST_CLEAN);
+	case LARDER_ZERO:
+		marks_known(v, e->sector, e->length);
+		return replay_store(v, e->sector, e->length, e->cache, LARDER_ST_ZERO);
+	case LARDER_CLEAN:
+		err = change(v, e->sector, e->length, e->cache, LARDER_ST_DIRTY, LARDER_ST_CLEAN);
+		return err ?: change(v, e->sector, e->length, e->cache, LARDER_ST_ZERO, LARDER_ST_NONE);
+	case LARDER_INVALIDATE:
+		return replay_drop(v, e->sector, e->sector + e->length, REPLAY_ALL_STATES);
+	case LARDER_INTENT:
+		return apply_mark(r, e);
+	default:
+		return 0;
+	}
+}
+
+static int apply_entries(struct replay *r, const struct larder_commit *commit)
+{
+	u32 i, n = larder_commit_entries(commit);
+	struct larder_entry_in e;
+	struct volume *v;
+	int err = 0;
+
+	for (i = 0; i < n && !err; i++) {
+		larder_commit_entry(commit, i, &e);
+		if (e.kind == LARDER_CHECKPOINT)
+			continue;
+		if (e.kind == LARDER_SEGMENT_OPEN) {
+			err = queue_push(&r->cursor[e.length], e.sector);
+			continue;
+		}
+		v = e.volume < LARDER_MAX_VOLUMES ? r->c->volumes[e.volume] : NULL;
+		if (v)
+			err = apply_to_volume(r, v, &e);
+		else
+			r->skipped++;
+	}
+	return err;
+}
+
+/* The record that cur looks at. */
+static int apply_record(struct replay *r, struct cursor *cur)
+{
+	struct segment *seg = &r->c->segments[cur->segment];
+	u64 sequence = commit_sequence(cur->commit);
+	int err = 0;
+
+	if (cur->stream != LARDER_STREAM_WRITE && !data_matches(cur)) {
+		r->damaged++;
+	} else if (sequence >= r->replay_sequence) {
+		err = apply_entries(r, cur->commit);
+		r->records++;
+		r->slots += larder_commit_slots(cur->commit) + 1;
+	}
+	seg->stream = cur->stream;
+	seg->sequence = max(seg->sequence, sequence);
+	r->highest = max(r->highest, sequence);
+	return err;
+}
+
+/* The cursor whose next record has the lowest sequence number.  1, 0: none left, or an error. */
+static int pick(struct replay *r, struct cursor **best)
+{
+	struct cursor *cur;
+	unsigned int i;
+	int found;
+
+	*best = NULL;
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		cur = &r->cursor[i];
+		found = cursor_peek(r, cur);
+		if (found < 0)
+			return found;
+		if (found && i == LARDER_STREAM_WRITE && commit_sequence(cur->commit) >= r->end) {
+			cur->commit = NULL;
+			cur->ended = true;
+			continue;
+		}
+		if (found && (!*best || commit_sequence(cur->commit) < commit_sequence((*best)->commit)))
+			*best = cur;
+	}
+	return *best ? 1 : 0;
+}
+
+int replay_apply(struct replay *r)
+{
+	struct cursor *cur;
+	unsigned int i;
+	int err = 0;
+
+	for (i = 0; i < LARDER_NR_STREAMS && !err; i++)
+		err = cursor_begin(r, i);
+	while (!err && (err = pick(r, &cur)) > 0) {
+		err = apply_record(r, cur);
+		cursor_take(cur);
+		cond_resched();
+	}
+	if (r->skipped)
+		DMWARN("%pg: %llu entries of the log were skipped: their volume is not in the table, or smaller",
+		       r->c->dev[0].bdev, r->skipped);
+	return err;
+}

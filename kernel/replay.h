@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Between recover.c, which starts a cache and begins its new epoch, load.c, which loads a checkpoint, and replay.c, which reads the
+ * log behind it.
+ */
+#ifndef LARDER_REPLAY_H
+#define LARDER_REPLAY_H
+
+#include "larder.h"
+
+/* Reads the chain of one stream's records, in order.  'commit' is the next valid one, not taken yet; it points into 'buf'. */
+struct cursor {
+	u8 stream;
+	bool ended;			/* nothing more, whatever is opened later */
+	bool drained;			/* nothing more in 'segment': it goes on in the first of the queue */
+	u32 segment, slot;		/* the next record's slots begin here */
+	u64 prev_sequence;
+	u32 prev_crc;
+	u32 *queue;			/* opened segments in order; [next, nr) are not begun */
+	u32 next, nr, size;
+	void *buf;			/* data_slots of segment 'loaded' */
+	u32 loaded;
+	const struct larder_commit *commit;
+};
+
+/* A record whose data does not match its sums, not known durable so far. */
+struct doubt {
+	u64 sequence, before;		/* its own, and that of the record before it in the stream */
+};
+
+struct replay {
+	struct cache *c;
+	struct larder_geometry geo;	/* of any volume: what lies outside of its volume is skipped, not refused */
+	u64 *any_volume;		/* ~0 for each */
+	u64 hash;			/* of the epoch's records */
+	u32 epoch;
+	u64 replay_sequence;
+	/* from the checkpoint */
+	struct larder_pos_in pos[LARDER_NR_STREAMS];
+	bool has_pos[LARDER_NR_STREAMS];
+	u32 *opened[LARDER_NR_STREAMS];
+	u32 nr_opened[LARDER_NR_STREAMS];
+	struct xarray *marks;		/* by volume: region -> value entry */
+	/* from the scan */
+	bool scanned;
+	u64 *reopened;			/* by segment: sequence of the record that opens it again, 0: none */
+	u64 end;			/* records of the write stream with this sequence number and later are not valid */
+	u64 last_write;			/* the last valid one */
+	u64 durable;			/* newest durable_sequence found */
+	struct doubt *doubts;		/* in order; scan only */
+	u32 nr_doubts, size_doubts;
+	/* in all */
+	struct cursor cursor[LARDER_NR_STREAMS];
+	u64 highest;			/* sequence number seen */
+	u64 records, slots;		/* replayed */
+	u64 skipped;			/* entries of unknown volumes, or outside of theirs */
+	/* records with damaged data: ignored (fill, keep), or durable all the same (write stream) */
+	u64 damaged;
+};
+
+/* One start of a cache. */
+struct start {
+	struct cache *c;
+	struct replay r;
+	struct named_checkpoint old[LARDER_NR_CHECKPOINTS];	/* as the superblock names them */
+	u32 flags;			/* of the superblock */
+	unsigned int used;		/* which of old[] was loaded */
+	bool fresh;			/* there is none */
+	bool fatal;			/* the older checkpoint would not help */
+	u64 must_reach;			/* a record of the write stream that is known to have been durable */
+	u64 lost;			/* extents of the checkpoint whose volume is unknown, or smaller */
+};
+
+/* load.c.  Sleep.  Of s->old[which]: everything, and its segments; the log is scanned.  Errors are logged. */
+int checkpoint_load(struct start *s, unsigned int which);
+/* The segments of a checkpoint that is not loaded, as far as its chain can be followed. */
+void checkpoint_protect(struct start *s, struct named_checkpoint *n);
+
+/* replay.c.  All sleep.  Negative: an I/O error or no memory; what is merely not valid is the end of a stream and no error. */
+int replay_scan(struct replay *r);	/* what of the write stream is valid; reopened[] */
+int replay_apply(struct replay *r);	/* merges the streams into the indexes and r->marks */
+void replay_cursors_free(struct replay *r);
+/* Was this segment opened again behind the checkpoint?  Then what the checkpoint maps to it is gone. */
+static inline bool replay_reopened(const struct replay *r, u32 segment)
+{
+	return r->reopened[segment] && r->reopened[segment] < r->end;
+}
+/* In regions, with a refill of the index where it needs one. */
+int replay_store(struct volume *v, u64 sector, u64 len, u64 cache, u8 state);
+/* Removes every mapping of [sector, end) whose state is in mask. */
+int replay_drop(struct volume *v, u64 sector, u64 end, u32 mask);
+
+#define REPLAY_ALL_STATES	(1u << LARDER_ST_CLEAN | 1u << LARDER_ST_DIRTY | 1u << LARDER_ST_CLEANING | 1u << LARDER_ST_ZERO | \
+				 1u << LARDER_ST_ZERO_CLEANING)
+
+#endif

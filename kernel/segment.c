@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Segments: their states and queues, what is live in them, and their opening.
+ *
+ *   FREE -> OPENING -> OPENED -> ACTIVE -> SEALED -> RECLAIMING -> WAITING -> FREE
+ *     \-> CHECKPOINT -> FREE                \-> SEALED again (relinked)
+ *
+ * OPENING: SEGMENT_OPEN is appended to the write stream; OPENED: it is durable (rule 9), so that the segment may be written.
+ * WAITING: nothing is mapped to it, but a reader may still be there, or a named checkpoint's replay may need its records.
+ *
+ * The number of sectors mapped to a segment (live, dirty) follows the indexes: every change of an index reports what it took away,
+ * every store what it added.  A segment is pinned by readers, by writebacks, and by records whose entries are not in the index yet.
+ */
+#include "larder.h"
+#include "trace.h"
+
+int segments_create(struct cache *c)
+{
+	u32 i;
+
+	c->segments = kvcalloc(c->nr_segments, sizeof(*c->segments), GFP_KERNEL);
+	if (!c->segments)
+		return -ENOMEM;
+	spin_lock_init(&c->segments_lock);
+	INIT_LIST_HEAD(&c->free);
+	INIT_LIST_HEAD(&c->waiting);
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		INIT_LIST_HEAD(&c->sealed[i]);
+	for (i = 0; i < c->nr_segments; i++) {
+		c->segments[i].state = SEGMENT_FREE;
+		list_add_tail(&c->segments[i].list, &c->free);
+	}
+	c->nr_state[SEGMENT_FREE] = c->nr_segments;
+	c->reserve_checkpoint = 2;
+	c->fixed_bytes += (u64)c->nr_segments * sizeof(*c->segments);
+	return 0;
+}
+
+void segments_destroy(struct cache *c)
+{
+	kvfree(c->segments);
+	c->segments = NULL;
+}
+
+static struct list_head *segment_queue(struct cache *c, const struct segment *seg)
+{
+	switch (seg->state) {
+	case SEGMENT_FREE:
+		return &c->free;
+	case SEGMENT_SEALED:
+		return &c->sealed[seg->stream];
+	case SEGMENT_WAITING:
+		return &c->waiting;
+	default:
+		return NULL;
+	}
+}
+
+/* segments_lock held */
+static void segment_move(struct cache *c, struct segment *seg, u8 state)
+{
+	struct list_head *queue;
+
+	if (seg->state == SEGMENT_SEALED)
+		c->nr_sealed[seg->stream]--;
+	c->nr_state[seg->state]--;
+	if (segment_queue(c, seg))
+		list_del_init(&seg->list);
+	seg->state = state;
+	c->nr_state[state]++;
+	if (state == SEGMENT_SEALED)
+		c->nr_sealed[seg->stream]++;
+	queue = segment_queue(c, seg);
+	if (queue)
+		list_add_tail(&seg->list, queue);
+	else
+		INIT_LIST_HEAD(&seg->list);
+}
+
+void segment_set_state(struct cache *c, u32 segment, u8 state)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&c->segments_lock, flags);
+	segment_move(c, &c->segments[segment], state);
+	spin_unlock_irqrestore(&c->segments_lock, flags);
+}
+
+u32 segments_free_count(struct cache *c)
+{
+	u32 n = READ_ONCE(c->nr_state[SEGMENT_FREE]), reserve = READ_ONCE(c->reserve_checkpoint);
+
+	return n > reserve ? n - reserve : 0;
+}
+
+u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint)
+{
+	u32 segment = LARDER_NO_SEGMENT;
+	struct segment *seg;
+	unsigned long flags;
+
+	spin_lock_irqsave(&c->segments_lock, flags);
+	if (c->nr_state[SEGMENT_FREE] > (for_checkpoint ? 0 : c->reserve_checkpoint)) {
+		seg = list_first_entry(&c->free, struct segment, list);
+		segment = seg - c->segments;
+		segment_move(c, seg, state);
+		seg->has_summary = false;
+		seg->relinked = false;
+		seg->sequence = 0;
+	}
+	spin_unlock_irqrestore(&c->segments_lock, flags);
+	return segment;
+}
+
+void segments_release(struct cache *c)
+{
+	struct segment *seg, *next;
+	unsigned long flags;
+	bool any = false;
+
+	spin_lock_irqsave(&c->segments_lock, flags);
+	list_for_each_entry_safe(seg, next, &c->waiting, list) {
+		if (atomic_read(&seg->pins) || atomic_read(&seg->live) || seg->sequence >= c->keep_sequence)
+			continue;
+		segment_move(c, seg, SEGMENT_FREE);
+		any = true;
+	}
+	spin_unlock_irqrestore(&c->segments_lock, flags);
+	if (any) {
+		segments_open_kick(c);
+		wake_up(&c->log.wait);
+	}
+}
+
+/* ------------------------------------------------------------------ what is live */
+
+static void account(struct volume *v, u64 cache, u32 len, u8 state, int sign)
+{
+	struct cache *c = v->cache;
+	long n = sign * (long)len;
+
+	if (!larder_state_zero(state)) {
+		struct segment *seg = &c->segments[cache_segment(c, cache)];
+
+		atomic_add(n, &seg->live);
+		atomic64_add(n, &c->live_sectors);
+		atomic64_add(n, &v->cached_sectors);
+		if (larder_state_dirty(state))
+			atomic_add(n, &seg->dirty);
+	}
+	if (larder_state_dirty(state)) {
+		atomic64_add(n, &c->dirty_sectors);
+		atomic64_add(n, &v->dirty_sectors);
+	}
+}
+
+/* Under a region lock: was->state == now only while a checkpoint is loaded. */
+void index_changed(void *ctx, const struct larder_map *was, u8 now)
+{
+	struct volume *v = ctx;
+
+	if (was->state == now) {
+		account(v, was->cache, was->len, now, 1);
+		return;
+	}
+	account(v, was->cache, was->len, was->state, -1);
+	if (now != LARDER_ST_NONE)
+		account(v, was->cache, was->len, now, 1);
+}
+
+void index_account_new(struct volume *v, u64 cache, u32 len, u8 state)
+{
+	account(v, cache, len, state, 1);
+}
+
+/* The part of [sector, end) that lies in sector's region. */
+static u32 region_part(u64 sector, u64 end)
+{
+	u64 border = (sector | (LARDER_REGION_SECTORS - 1)) + 1;
+
+	return min(border, end) - sector;
+}
+
+int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state)
+{
+	u64 end = sector + len;
+	int err = 0;
+	u32 n;
+
+	for (; sector < end; sector += n) {
+		n = region_part(sector, end);
+		if (state != LARDER_ST_NONE)
+			account(v, cache, n, state, 1);		/* before: a reclaimer must not see it empty */
+		err = larder_index_store(v->index, sector, n, state == LARDER_ST_NONE ? 0 : cache, state);
+		if (err) {
+			if (state != LARDER_ST_NONE)
+				account(v, cache, n, state, -1);
+			break;
+		}
+		if (!larder_state_zero(state))
+			cache += n;
+	}
+	return err;
+}
+
+int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from, u64 to_cache, u8 to_state)
+{
+	bool zero = from & (1u << LARDER_ST_ZERO | 1u << LARDER_ST_ZERO_CLEANING);
+	u64 end = sector + len;
+	int done = 0, err;
+	u32 n;
+
+	for (; sector < end; sector += n) {
+		n = region_part(sector, end);
+		err = larder_index_change(v->index, sector, n, cache, from, to_cache, to_state);
+		if (err < 0)
+			return done ? done : err;
+		/* moved elsewhere: change() reported the old place as gone */
+		if (err && to_state != LARDER_ST_NONE && to_cache != cache)
+			account(v, to_cache, err, to_state, 1);
+		done += err;
+		if (!zero) {
+			cache += n;
+			to_cache += n;
+		}
+	}
+	return done;
+}
+
+/* ------------------------------------------------------------------ opening (rule 9) */
+
+static u32 opened_goal(struct cache *c, u8 stream)
+{
+	/* 16 of them at once where there is room: one flush for all */
+	u32 part = c->nr_segments / 64;
+
+	switch (stream) {
+	case LARDER_STREAM_WRITE:
+		return clamp(part, 6u, 8u);
+	case LARDER_STREAM_FILL:
+		return clamp(part / 2, 2u, 5u);
+	default:
+		return clamp(part / 2, 2u, 3u);
+	}
+}
+
+u32 segments_opened_goal(struct cache *c)
+{
+	return opened_goal(c, LARDER_STREAM_WRITE) + opened_goal(c, LARDER_STREAM_FILL) + opened_goal(c, LARDER_STREAM_KEEP);
+}
+
+static void opened_push(struct opened_list *o, u32 segment)
+{
+	o->segment[(o->head + o->count) % o->size] = segment;
+	o->count++;
+}
+
+void segments_open_kick(struct cache *c)
+{
+	if (!READ_ONCE(c->stopping))
+		queue_work(c->open_wq, &c->open_work);
+}
+
+/* At start: the checkpoint that is about to be named says that these are open. */
+int segments_open_initial(struct cache *c)
+{
+	unsigned int i;
+	u32 segment;
+
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		struct opened_list *o = &c->log.stream[i].opened;
+
+		while (o->count < opened_goal(c, i)) {
+			segment = segment_take_free(c, SEGMENT_OPENED, false);
+			if (segment == LARDER_NO_SEGMENT)
+				break;
+			c->segments[segment].stream = i;
+			spin_lock_irq(&c->log.lock);
+			opened_push(o, segment);
+			o->usable = o->count;
+			spin_unlock_irq(&c->log.lock);
+		}
+	}
+	/* the write stream needs one for data and one for metadata */
+	return c->log.stream[LARDER_STREAM_WRITE].opened.count < 2 ? -ENOSPC : 0;
+}
+
+static int segment_discard(struct cache *c, u32 segment)
+{
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, 0), &where);
+
+	if (!bdev_max_discard_sectors(d->bdev))
+		return 0;
+	cache_count(c, reclaim_discards, 1);
+	return blkdev_issue_discard(d->bdev, where, c->segment_sectors, GFP_NOIO);
+}
+
+/*
+ * One SEGMENT_OPEN for this stream: the entry and the list change under one lock hold, as a checkpoint must see either both or
+ * none.
+ */
+static int open_one(struct cache *c, struct stream *s)
+{
+	struct larder_entry_in e = { .kind = LARDER_SEGMENT_OPEN, .length = s->number };
+	u32 segment = segment_take_free(c, SEGMENT_OPENING, false);
+	int err;
+
+	if (segment == LARDER_NO_SEGMENT)
+		return -ENOSPC;
+	c->segments[segment].stream = s->number;
+	e.sector = segment;
+	spin_lock_irq(&c->log.lock);
+	err = log_entry_locked(c, &e, NULL);
+	if (!err)
+		opened_push(&s->opened, segment);
+	spin_unlock_irq(&c->log.lock);
+	if (err)
+		segment_set_state(c, segment, SEGMENT_FREE);
+	return err;
+}
+
+/* Their SEGMENT_OPEN is durable: they may be discarded (that counts as reuse), then written. */
+static void segments_opened(struct cache *c)
+{
+	u32 list[LARDER_NR_STREAMS * 16], nr = 0, i, k;
+
+	/* nobody takes what is not usable yet; only this function, under open_lock, makes it so */
+	spin_lock_irq(&c->log.lock);
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		struct opened_list *o = &c->log.stream[i].opened;
+
+		for (k = o->usable; k < o->count && nr < ARRAY_SIZE(list); k++)
+			list[nr++] = o->segment[(o->head + k) % o->size];
+	}
+	spin_unlock_irq(&c->log.lock);
+	for (i = 0; i < nr; i++) {
+		if (c->set.discard)
+			segment_discard(c, list[i]);
+		larder_heat_set(&c->heat, (u64)list[i] * c->segment_slots, c->segment_slots, 0);
+	}
+	spin_lock_irq(&c->log.lock);
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		struct opened_list *o = &c->log.stream[i].opened;
+
+		for (k = o->usable; k < o->count; k++)
+			segment_set_state(c, o->segment[(o->head + k) % o->size], SEGMENT_OPENED);
+		o->usable = o->count;
+	}
+	spin_unlock_irq(&c->log.lock);
+	wake_up(&c->log.wait);
+}
+
+static bool segments_opening(struct cache *c)
+{
+	bool any = false;
+	u32 i;
+
+	spin_lock_irq(&c->log.lock);
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		any |= c->log.stream[i].opened.usable < c->log.stream[i].opened.count;
+	spin_unlock_irq(&c->log.lock);
+	return any;
+}
+
+/* Emptied segments wait for the replay start to move: one or two checkpoints free them. */
+void segments_want_checkpoint(struct cache *c)
+{
+	struct segment *seg;
+	bool any = false;
+
+	spin_lock_irq(&c->segments_lock);
+	list_for_each_entry(seg, &c->waiting, list)
+		any |= !atomic_read(&seg->pins) && !atomic_read(&seg->live);
+	spin_unlock_irq(&c->segments_lock);
+	if (any) {
+		WRITE_ONCE(c->want_checkpoint, true);
+		checkpoint_kick(c);
+	}
+}
+
+/*
+ * Opens segments for all streams: entries, one commit, one flush.  A power cut before the flush completes leaves segments that
+ * nobody has written to; after it, replay drops whatever was mapped to them (rule 9).  When segments are few the write stream comes
+ * first.
+ */
+void segments_open_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, open_work);
+	unsigned int i, opened = 0;
+	bool wanted = false;
+	int err = 0;
+
+	mutex_lock(&c->open_lock);
+	for (i = 0; i < LARDER_NR_STREAMS && !err; i++) {
+		struct stream *s = &c->log.stream[i];
+		u32 goal = opened_goal(c, i), free = segments_free_count(c);
+
+		if (s->opened.count > goal / 2)
+			continue;
+		wanted = true;
+		/* few left: what fills and copies would take is kept for writes */
+		if (i != LARDER_STREAM_WRITE && free <= opened_goal(c, LARDER_STREAM_WRITE) && s->opened.count)
+			continue;
+		if (i == LARDER_STREAM_FILL && free <= opened_goal(c, LARDER_STREAM_WRITE) + 2)
+			continue;
+		while (s->opened.count < goal && !err) {
+			err = open_one(c, s);
+			opened += !err;
+		}
+	}
+	/* also those of an attempt whose flush failed */
+	if (opened || segments_opening(c)) {
+		cache_count(c, segment_opens, opened);
+		if (!log_sync(c))
+			segments_opened(c);
+	}
+	if (err == -ENOSPC)
+		segments_want_checkpoint(c);
+	mutex_unlock(&c->open_lock);
+	trace_larder_open(c, opened, c->nr_state[SEGMENT_FREE]);
+	if (opened) {
+		log_kick(c);
+		defer_kick(c);
+	}
+	if (wanted)
+		reclaim_kick(c);
+}

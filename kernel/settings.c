@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Options by name: one table for constructors, messages, the printed table and the status, so that whatever can be set can be seen
+ * and loaded back.
+ *
+ * Parsing is strict: a value is one of the words listed, or digits only and in bounds.  *why is static and is meant to follow
+ * "key: 'value' ".  No locks: a struct of settings in use is changed as a whole by its target, and read field by field.
+ */
+#include <linux/ctype.h>
+
+#include "larder.h"
+
+struct setting {
+	const char *key;
+	const char *const *words;	/* by value, NULL-terminated; stored in a byte.  NULL: a number, stored in a u32 */
+	const char *why;		/* what a wrong value is not */
+	size_t offset;
+	u32 min, max;
+};
+
+static const char *const words_switch[] = { "off", "on", NULL };
+static const char *const words_commit[] = { "auto", "always", NULL };
+static const char *const words_mode[] = { "writeback", "writethrough", "writearound", NULL };
+
+#define WORDS(type, member, name, list, text)                                                                  \
+	{                                                                                                      \
+		.key = (name), .words = (list), .why = "is not " text, .offset = offsetof(struct type, member) \
+	}
+#define NUMBER(type, member, low, high, unit)	{ .key = #member, .why = "is not a number" unit " (" #low " to " #high ")", \
+						  .offset = offsetof(struct type, member), .min = (low), .max = (high) }
+
+static const struct setting cache_table[] = {
+	WORDS(cache_settings, commit_always, "commit", words_commit, "auto or always"),
+	NUMBER(cache_settings, commit_interval, 1, 60000, " of ms"),
+	NUMBER(cache_settings, gather, 1, 64, ""),
+	NUMBER(cache_settings, memory_limit, 0, 16777216, " of MiB"),
+	NUMBER(cache_settings, small_percent, 5, 10, ""),
+	WORDS(cache_settings, discard, "discard", words_switch, "on or off"),
+	NUMBER(cache_settings, max_marks, 64, 1024, ""),
+	NUMBER(cache_settings, checkpoint_percent, 1, 50, ""),
+};
+
+static const struct setting volume_table[] = {
+	[VOLUME_SETTING_MODE] = WORDS(volume_settings, mode, "mode", words_mode, "writeback, writethrough or writearound"),
+	NUMBER(volume_settings, sequential_cutoff, 0, 4194304, " of KiB"),
+	WORDS(volume_settings, fill, "fill", words_switch, "on or off"),
+	WORDS(volume_settings, writeback, "writeback", words_switch, "on or off"),
+	NUMBER(volume_settings, writeback_percent, 0, 100, ""),
+	NUMBER(volume_settings, writeback_rate_min, 0, 16777216, " of KiB/s"),
+	NUMBER(volume_settings, writeback_rate_max, 0, 16777216, " of KiB/s"),
+	NUMBER(volume_settings, writeback_depth, 1, 128, ""),
+};
+
+static_assert(sizeof(bool) == sizeof(u8));
+static_assert(LARDER_WRITEBACK == 0 && LARDER_WRITETHROUGH == 1 && LARDER_WRITEAROUND == 2);
+
+void cache_settings_default(struct cache_settings *s)
+{
+	*s = (struct cache_settings) {
+		.commit_interval = 10,
+		.gather = 4,
+		.small_percent = 10,
+		.max_marks = 1024,
+		.checkpoint_percent = 2,
+	};
+}
+
+void volume_settings_default(struct volume_settings *s)
+{
+	*s = (struct volume_settings) {
+		.mode = LARDER_WRITEBACK,
+		.fill = true,
+		.writeback = true,
+		.sequential_cutoff = 4096,
+		.writeback_percent = 10,
+		.writeback_rate_min = 1024,
+		.writeback_depth = 32,
+	};
+}
+
+static u32 setting_get(const struct setting *t, const void *s)
+{
+	return t->words ? *(const u8 *)(s + t->offset) : *(const u32 *)(s + t->offset);
+}
+
+/* 0, or -EINVAL */
+static int setting_value(const struct setting *t, const char *value, u32 *n)
+{
+	unsigned int i;
+
+	if (t->words) {
+		for (i = 0; t->words[i]; i++) {
+			if (!strcmp(t->words[i], value)) {
+				*n = i;
+				return 0;
+			}
+		}
+		return -EINVAL;
+	}
+	/* kstrtou32() takes a sign and a newline; here it is digits only */
+	for (i = 0; value[i]; i++)
+		if (!isdigit(value[i]))
+			return -EINVAL;
+	if (kstrtou32(value, 10, n) || *n < t->min || *n > t->max)
+		return -EINVAL;
+	return 0;
+}
+
+/* The number of the key, or -EINVAL and *why. */
+static int setting_parse(const struct setting *table, unsigned int nr, void *s, const char *key, const char *value,
+			 const char **why)
+{
+	const struct setting *t;
+	unsigned int i;
+	u32 n;
+
+	for (i = 0; i < nr && strcmp(table[i].key, key); i++)
+		;
+	if (i == nr) {
+		*why = "is given for an option that does not exist: docs/interface.md lists them";
+		return -EINVAL;
+	}
+	t = &table[i];
+	if (setting_value(t, value, &n)) {
+		*why = t->why;
+		return -EINVAL;
+	}
+	if (t->words)
+		WRITE_ONCE(*(u8 *)(s + t->offset), n);
+	else
+		WRITE_ONCE(*(u32 *)(s + t->offset), n);
+	return i;
+}
+
+int cache_setting_parse(struct cache_settings *s, const char *key, const char *value, const char **why)
+{
+	return setting_parse(cache_table, ARRAY_SIZE(cache_table), s, key, value, why);
+}
+
+int volume_setting_parse(struct volume_settings *s, const char *key, const char *value, const char **why)
+{
+	return setting_parse(volume_table, ARRAY_SIZE(volume_table), s, key, value, why);
+}
+
+static unsigned int setting_print(const struct setting *t, const void *s, const char *sep, char *buf, unsigned int size)
+{
+	u32 n = setting_get(t, s);
+
+	if (t->words)
+		return scnprintf(buf, size, "%c%s%c%s", sep[0], t->key, sep[1], t->words[n]);
+	return scnprintf(buf, size, "%c%s%c%u", sep[0], t->key, sep[1], n);
+}
+
+unsigned int cache_settings_print(const struct cache_settings *s, bool only_changed, const char *sep, char *buf, unsigned int size,
+				  unsigned int *count)
+{
+	struct cache_settings def;
+	unsigned int i, sz = 0;
+
+	cache_settings_default(&def);
+	*count = 0;
+	for (i = 0; i < ARRAY_SIZE(cache_table); i++) {
+		if (only_changed && setting_get(&cache_table[i], s) == setting_get(&cache_table[i], &def))
+			continue;
+		*count += 2;
+		if (sz < size)
+			sz += setting_print(&cache_table[i], s, sep, buf + sz, size - sz);
+	}
+	return sz;
+}
+
+unsigned int volume_settings_print(const struct volume_settings *s, u32 given_mask, const char *sep, char *buf, unsigned int size,
+				   unsigned int *count)
+{
+	struct volume_settings def;
+	unsigned int i, sz = 0;
+
+	volume_settings_default(&def);
+	def.mode = s->mode;		/* the default is the superblock's */
+	*count = 0;
+	for (i = 0; i < ARRAY_SIZE(volume_table); i++) {
+		if (!(given_mask & BIT(i)) && setting_get(&volume_table[i], s) == setting_get(&volume_table[i], &def))
+			continue;
+		*count += 2;
+		if (sz < size)
+			sz += setting_print(&volume_table[i], s, sep, buf + sz, size - sz);
+	}
+	return sz;
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The status lines of both targets: INFO as docs/interface.md lists it, in that order; TABLE, which can be loaded back; IMA.
+ *
+ * Numbers are read without locks, each for itself: sums over CPUs and fields that others change meanwhile.  INFO of a volume that
+ * has not been bound yet, or is not any more, shows what there is.
+ */
+#include "larder.h"
+
+struct counter_key {
+	const char *key;
+	unsigned int n;
+};
+
+/* ------------------------------------------------------------------ cache */
+
+static void cache_counters_sum(struct cache *c, struct cache_counters *sum)
+{
+	unsigned int cpu, i;
+
+	memset(sum, 0, sizeof(*sum));
+	for_each_possible_cpu(cpu)
+		for (i = 0; i < NR_CACHE_COUNTERS; i++)
+			sum->n[i] += READ_ONCE(per_cpu_ptr(c->counters, cpu)->n[i]);
+}
+
+static const char *cache_state_name(struct cache *c)
+{
+	switch (READ_ONCE(c->state)) {
+	case CACHE_RUNNING:
+		return "running";
+	case CACHE_FAILED:
+		return "failed";
+	default:
+		return "suspended";
+	}
+}
+
+static u32 segments_sealed(struct cache *c, unsigned int stream)
+{
+	return READ_ONCE(c->nr_sealed[stream]) + (READ_ONCE(c->log.stream[stream].segment) != LARDER_NO_SEGMENT);
+}
+
+static u32 cache_volumes(struct cache *c, u64 *index_bytes)
+{
+	struct volume *v;
+	unsigned int i;
+	u32 n = 0;
+
+	*index_bytes = 0;
+	rcu_read_lock();
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = rcu_dereference_raw(c->volumes[i]);
+		if (!v)
+			continue;
+		n++;
+		*index_bytes += larder_index_bytes(v->index);
+	}
+	rcu_read_unlock();
+	return n;
+}
+
+static unsigned int cache_info_state(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
+{
+	u64 index_bytes;
+	u32 volumes = cache_volumes(c, &index_bytes);
+
+	DMEMIT("uuid=%pUb state=%s devices=%u segment_sectors=%u segments=%u", c->uuid, cache_state_name(c), c->nr_devices,
+	       c->segment_sectors, c->nr_segments);
+	DMEMIT(" segments_free=%u segments_opened=%u", READ_ONCE(c->nr_state[SEGMENT_FREE]),
+	       READ_ONCE(c->nr_state[SEGMENT_OPENING]) + READ_ONCE(c->nr_state[SEGMENT_OPENED]));
+	DMEMIT(" segments_write=%u segments_fill=%u segments_keep=%u", segments_sealed(c, LARDER_STREAM_WRITE),
+	       segments_sealed(c, LARDER_STREAM_FILL), segments_sealed(c, LARDER_STREAM_KEEP));
+	DMEMIT(" segments_checkpoint=%u segments_waiting=%u", READ_ONCE(c->nr_state[SEGMENT_CHECKPOINT]),
+	       READ_ONCE(c->nr_state[SEGMENT_WAITING]));
+	DMEMIT(" volumes=%u live_sectors=%llu dirty_sectors=%llu", volumes, (u64)atomic64_read(&c->live_sectors),
+	       (u64)atomic64_read(&c->dirty_sectors));
+	DMEMIT(" index_bytes=%llu memory_bytes=%llu memory_limit_bytes=%llu", index_bytes, cache_memory_bytes(c),
+	       cache_memory_limit(c));
+	DMEMIT(" epoch=%u sequence=%llu records_applied=%llu records_durable=%llu", c->epoch, READ_ONCE(c->log.next_sequence) - 1,
+	       READ_ONCE(c->log.applied_lsn), READ_ONCE(c->log.durable_lsn));
+	return sz;
+}
+
+/* In the order of docs/interface.md */
+#define KEY(name) { .key = #name, .n = C_##name }
+static const struct counter_key cache_keys[] = {
+	KEY(appends), KEY(append_slots), KEY(gathered_appends),
+	KEY(commits), KEY(commits_full), KEY(commits_timer), KEY(commits_flush), KEY(commits_fua),
+	KEY(commits_with_data), KEY(commits_asked),
+	KEY(fill_records), KEY(keep_records), KEY(summaries), KEY(ssd_flushes), KEY(fua_appends),
+	KEY(checkpoints), KEY(checkpoint_bytes), KEY(superblock_writes), KEY(segment_opens),
+	KEY(reclaimed), KEY(reclaim_kept_slots), KEY(reclaim_dropped_slots), KEY(reclaim_relinked), KEY(reclaim_discards),
+	KEY(waits_space), KEY(waits_memory), KEY(waits_pool),
+	KEY(errors_read), KEY(errors_write), KEY(errors_checksum), KEY(errors_flush),
+};
+#undef KEY
+
+static unsigned int cache_info_counters(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
+{
+	struct cache_counters sum;
+	unsigned int i;
+
+	cache_counters_sum(c, &sum);
+	for (i = 0; i < ARRAY_SIZE(cache_keys); i++)
+		DMEMIT(" %s=%llu", cache_keys[i].key, sum.n[cache_keys[i].n]);
+	DMEMIT(" replayed_records=%llu replayed_bytes=%llu start_ms=%llu", c->replayed_records, c->replayed_bytes, c->start_ms);
+	return sz;
+}
+
+static unsigned int cache_table(struct cache_target *ct, char *result, unsigned int maxlen)
+{
+	unsigned int sz = 0, i, count;
+
+	DMEMIT("%u", ct->nr_devices);
+	for (i = 0; i < ct->nr_devices; i++)
+		DMEMIT(" %s", ct->dev[i]->name);
+	cache_settings_print(&ct->set, true, "  ", NULL, 0, &count);
+	DMEMIT(" %u", count);
+	if (sz < maxlen)
+		sz += cache_settings_print(&ct->set, true, "  ", result + sz, maxlen - sz, &count);
+	return sz;
+}
+
+static unsigned int cache_ima(struct cache_target *ct, char *result, unsigned int maxlen)
+{
+	unsigned int sz = 0, i, count;
+
+	DMEMIT_TARGET_NAME_VERSION(ct->ti->type);
+	DMEMIT(",uuid=%pUb,nr_devices=%u", ct->cache->uuid, ct->nr_devices);
+	for (i = 0; i < ct->nr_devices; i++)
+		DMEMIT(",device_%u=%s", i, ct->dev[i]->name);
+	if (sz < maxlen)
+		sz += cache_settings_print(&ct->set, false, ",=", result + sz, maxlen - sz, &count);
+	DMEMIT(";");
+	return sz;
+}
+
+void cache_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen)
+{
+	struct cache_target *ct = ti->private;
+	unsigned int sz = 0, count;
+
+	switch (type) {
+	case STATUSTYPE_INFO:
+		sz = cache_info_state(ct->cache, result, sz, maxlen);
+		sz = cache_info_counters(ct->cache, result, sz, maxlen);
+		if (sz < maxlen)
+			cache_settings_print(&ct->set, false, " =", result + sz, maxlen - sz, &count);
+		break;
+	case STATUSTYPE_TABLE:
+		cache_table(ct, result, maxlen);
+		break;
+	case STATUSTYPE_IMA:
+		cache_ima(ct, result, maxlen);
+		break;
+	}
+}
+
+/* ------------------------------------------------------------------ volume */
+
+static void volume_counters_sum(struct volume *v, struct volume_counters *sum)
+{
+	unsigned int cpu, i;
+
+	memset(sum, 0, sizeof(*sum));
+	if (!v)
+		return;
+	for_each_possible_cpu(cpu)
+		for (i = 0; i < NR_VOLUME_COUNTERS; i++)
+			sum->n[i] += READ_ONCE(per_cpu_ptr(v->counters, cpu)->n[i]);
+}
+
+static const char *volume_state_name(struct volume_target *vt)
+{
+	if (!vt->cache)
+		return "passthrough";
+	return READ_ONCE(vt->cache->state) == CACHE_FAILED ? "cache-failed" : "running";
+}
+
+static const char *volume_mode_name(struct volume_target *vt)
+{
+	static const char *const names[] = {
+		[LARDER_WRITEBACK] = "writeback",
+		[LARDER_WRITETHROUGH] = "writethrough",
+		[LARDER_WRITEAROUND] = "writearound",
+		[LARDER_PASSTHROUGH] = "passthrough",
+	};
+
+	return names[vt->cache ? READ_ONCE(vt->set.mode) : LARDER_PASSTHROUGH];
+}
+
+/* v: NULL before it is bound for the first time. */
+static unsigned int volume_info_state(struct volume_target *vt, struct volume *v, char *result, unsigned int sz,
+				      unsigned int maxlen)
+{
+	struct larder_index *index = v ? v->index : NULL;
+
+	DMEMIT("uuid=%pUb", vt->sb->head.uuid);
+	if (vt->cache)
+		DMEMIT(" cache=%pUb", vt->cache->uuid);
+	else
+		DMEMIT(" cache=-");
+	DMEMIT(" state=%s mode=%s", volume_state_name(vt), volume_mode_name(vt));
+	DMEMIT(" cached_sectors=%llu dirty_sectors=%llu extents=%llu index_bytes=%llu",
+	       v ? (u64)atomic64_read(&v->cached_sectors) : 0, v ? (u64)atomic64_read(&v->dirty_sectors) : 0,
+	       index ? larder_index_extents(index) : 0, index ? larder_index_bytes(index) : 0);
+	DMEMIT(" may_be_dirty=%u incarnation=%llu marks=%u flushing=%u", v ? READ_ONCE(v->may_be_dirty) : 0,
+	       v ? READ_ONCE(v->incarnation) : le64_to_cpu(vt->sb->incarnation), v ? READ_ONCE(v->nr_marks) : 0,
+	       v ? READ_ONCE(v->flushing) : 0);
+	return sz;
+}
+
+#define KEY(name) { .key = #name, .n = V_##name }
+static const struct counter_key volume_keys[] = {
+	KEY(read_hits), KEY(read_misses), KEY(read_mixed), KEY(read_bypass), KEY(read_zeroes),
+	KEY(write_cached), KEY(write_through), KEY(write_around), KEY(write_bypass), KEY(write_zeroes),
+	KEY(discards), KEY(flushes), KEY(fuas),
+	KEY(read_hit_sectors), KEY(read_miss_sectors), KEY(write_cached_sectors), KEY(write_backing_sectors),
+	KEY(fills), KEY(fill_sectors), KEY(fills_dropped), KEY(fills_denied),
+	KEY(writeback_writes), KEY(writeback_sectors), KEY(writeback_superseded),	/* writeback_rate follows */
+	KEY(backing_flushes), KEY(marks_set), KEY(marks_cleared), KEY(deferred),
+	KEY(errors_read), KEY(errors_write), KEY(errors_flush),
+};
+#undef KEY
+
+static unsigned int volume_info_counters(struct volume *v, char *result, unsigned int sz, unsigned int maxlen)
+{
+	struct volume_counters sum;
+	unsigned int i;
+
+	volume_counters_sum(v, &sum);
+	for (i = 0; i < ARRAY_SIZE(volume_keys); i++) {
+		DMEMIT(" %s=%llu", volume_keys[i].key, sum.n[volume_keys[i].n]);
+		if (volume_keys[i].n == V_writeback_superseded)
+			DMEMIT(" writeback_rate=%llu", v && v->cache ? READ_ONCE(v->rate.rate) : 0);
+	}
+	return sz;
+}
+
+static unsigned int volume_table(struct volume_target *vt, char *result, unsigned int maxlen)
+{
+	unsigned int sz = 0, count;
+
+	DMEMIT("%s %s", vt->backing->name, vt->cache_dev ? vt->cache_dev->name : "-");
+	volume_settings_print(&vt->set, vt->given_mask, "  ", NULL, 0, &count);
+	DMEMIT(" %u", count);
+	if (sz < maxlen)
+		sz += volume_settings_print(&vt->set, vt->given_mask, "  ", result + sz, maxlen - sz, &count);
+	return sz;
+}
+
+static unsigned int volume_ima(struct volume_target *vt, char *result, unsigned int maxlen)
+{
+	unsigned int sz = 0, count;
+
+	DMEMIT_TARGET_NAME_VERSION(vt->ti->type);
+	DMEMIT(",uuid=%pUb,backing=%s,cache=%s", vt->sb->head.uuid, vt->backing->name, vt->cache_dev ? vt->cache_dev->name : "-");
+	if (sz < maxlen)
+		sz += volume_settings_print(&vt->set, ~0u, ",=", result + sz, maxlen - sz, &count);
+	DMEMIT(";");
+	return sz;
+}
+
+void volume_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen)
+{
+	struct volume_target *vt = ti->private;
+	unsigned int sz = 0, count;
+	struct volume *v;
+
+	switch (type) {
+	case STATUSTYPE_INFO:
+		mutex_lock(&cache_registry_lock);
+		v = vt->volume;
+		if (v)
+			volume_get(v);
+		mutex_unlock(&cache_registry_lock);
+		sz = volume_info_state(vt, v, result, sz, maxlen);
+		sz = volume_info_counters(v, result, sz, maxlen);
+		if (v)
+			volume_put(v);
+		/* 'mode' is among the keys above */
+		if (sz < maxlen)
+			volume_settings_print(&vt->set, ~(1u << VOLUME_SETTING_MODE), " =", result + sz, maxlen - sz, &count);
+		break;
+	case STATUSTYPE_TABLE:
+		volume_table(vt, result, maxlen);
+		break;
+	case STATUSTYPE_IMA:
+		volume_ima(vt, result, maxlen);
+		break;
+	}
+}

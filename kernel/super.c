@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Superblocks and tables on their devices, and the synchronous I/O that they, the checkpoints and recovery use.
+ *
+ * A superblock has two copies.  A write raises the generation, then writes copy A, then copy B, each with PREFLUSH and FUA, and
+ * counts as done only when both are: what the old superblock named is kept until then.  After a power cut
+ *   before A is durable	A and B are old, or A is torn and B is old: the old superblock counts
+ *   between A and B		A is new, B is old: the higher generation counts
+ *   while B is written		A is new, B is torn
+ * so that at any moment at least one copy is whole, and one that is older than the other names nothing that was given up (rule 8:
+ * what a superblock names is durable, by the PREFLUSH, before the superblock is).  A write that failed leaves both possible: the
+ * caller gives up neither what the old one names nor what the new one does, until a later write of the same superblock has
+ * succeeded.
+ *
+ * The table of devices and volumes has two places.  The older one is written first, then the other, with the same contents: a power
+ * cut leaves at least one whole, and a place that goes bad later takes nothing with it.
+ *
+ * may_be_dirty (rule 11) is set when both copies say so, and counts as not set as soon as the first copy that clears it may be on
+ * its way.
+ *
+ * Locks: cache->super_lock or volume->super_lock, held by the callers where larder.h says so; buffers are stable under them while
+ * they are written.
+ */
+#include <linux/vmalloc.h>
+
+#include "larder.h"
+
+/* ------------------------------------------------------------------ bulk I/O */
+
+static void bulk_put(struct bulk_io *b)
+{
+	if (atomic_dec_and_test(&b->left))
+		complete(&b->done);
+}
+
+/* Interrupt context. */
+static void bulk_end_io(struct bio *bio)
+{
+	struct bulk_io *b = bio->bi_private;
+
+	if (bio->bi_status)
+		WRITE_ONCE(b->error, blk_status_to_errno(bio->bi_status));
+	bio_put(bio);
+	bulk_put(b);
+}
+
+static struct page *buffer_page(void *p)
+{
+	return is_vmalloc_addr(p) ? vmalloc_to_page(p) : virt_to_page(p);
+}
+
+void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+{
+	struct blk_plug plug;
+	struct bio *bio;
+	unsigned int n;
+
+	/* one bio then: the order between several would be nobody's */
+	WARN_ON_ONCE((opf & REQ_PREFLUSH) && bytes > (size_t)BIO_MAX_VECS * PAGE_SIZE);
+	atomic_set(&b->left, 1);
+	init_completion(&b->done);
+	b->error = 0;
+	b->buf = buf;
+	b->bytes = bytes;
+	b->read = op_is_write(opf) ? false : true;
+	if (!b->read && is_vmalloc_addr(buf))
+		flush_kernel_vmap_range(buf, bytes);
+	blk_start_plug(&plug);
+	while (bytes) {
+		bio = bio_alloc(bdev, bio_max_segs(DIV_ROUND_UP(bytes + offset_in_page(buf), PAGE_SIZE)), opf, GFP_NOIO);
+		bio->bi_iter.bi_sector = sector;
+		bio->bi_private = b;
+		bio->bi_end_io = bulk_end_io;
+		for (; bytes; bytes -= n, buf += n) {
+			n = min_t(size_t, bytes, PAGE_SIZE - offset_in_page(buf));
+			if (bio_add_page(bio, buffer_page(buf), n, offset_in_page(buf)) != n)
+				break;
+		}
+		sector += bio_sectors(bio);
+		atomic_inc(&b->left);
+		submit_bio(bio);
+	}
+	blk_finish_plug(&plug);
+	bulk_put(b);
+}
+
+int bulk_wait(struct bulk_io *b)
+{
+	wait_for_completion_io(&b->done);
+	if (b->read && is_vmalloc_addr(b->buf))
+		invalidate_kernel_vmap_range(b->buf, b->bytes);
+	return READ_ONCE(b->error);
+}
+
+int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+{
+	struct bulk_io b;
+
+	bulk_start(&b, bdev, opf, sector, buf, bytes);
+	return bulk_wait(&b);
+}
+
+#define SUPER_READ	(REQ_OP_READ | REQ_SYNC | REQ_META)
+#define SUPER_WRITE	(REQ_OP_WRITE | REQ_SYNC | REQ_META | REQ_PREFLUSH | REQ_FUA)
+
+/* A write that failed may be the only one to be told of data that a flush lost: the flush must be repeated (rule 2). */
+static void flusher_doubt(struct flusher *f)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&f->lock, flags);
+	f->needed = true;
+	f->failed = true;
+	f->fail_barrier = f->issued;
+	spin_unlock_irqrestore(&f->lock, flags);
+}
+
+/* ------------------------------------------------------------------ superblocks: reading */
+
+/* Bytes: where the second copy may be if the first one cannot say; 0: nowhere. */
+static u64 copy_place(const struct larder_sb_head *a, u32 kind, u64 device_sectors, unsigned int attempt)
+{
+	u64 place, limit = device_sectors << LARDER_SECTOR_SHIFT;
+
+	if (attempt == 0)
+		place = le64_to_cpu(a->copy_offset);
+	else if (kind == LARDER_KIND_CACHE)
+		place = larder_cache_copy_offset(device_sectors);
+	else
+		place = LARDER_DEF_VOLUME_COPY_OFFSET;
+	if (place % LARDER_SB_SIZE || place < LARDER_SB_OFFSET + LARDER_SB_SIZE || limit < LARDER_SB_SIZE ||
+	    place > limit - LARDER_SB_SIZE)
+		return 0;
+	return place;
+}
+
+/*
+ * a: what was read at LARDER_SB_OFFSET (zeroes if that failed), or what replaces it.  The place that a names is tried first, even
+ * if its checksum is wrong: a copy counts only if it says itself that it is there.  Returns 0: a counts; 1: b does; negative:
+ * neither, *why says what is wrong with a.
+ */
+static int super_second_copy(struct block_device *bdev, u32 kind, const void *a, void *b, const char **why)
+{
+	u64 sectors = bdev_nr_sectors(bdev), place, tried = 0;
+	const char *a_why = NULL, *b_why = NULL;
+	int chosen = larder_choose_sb(a, NULL, 0, kind, sectors, &a_why);
+	bool a_valid = !chosen;
+	unsigned int i;
+
+	for (i = 0; i < (a_valid ? 1 : 2); i++) {
+		place = copy_place(a, kind, sectors, i);
+		if (!place || place == tried)
+			continue;
+		tried = place;
+		if (super_io(bdev, SUPER_READ, place >> SECTOR_SHIFT, b, LARDER_SB_SIZE)) {
+			DMWARN("%pg: cannot read the copy of the superblock at byte %llu", bdev, place);
+			continue;
+		}
+		chosen = larder_choose_sb(a, b, place, kind, sectors, &b_why);
+		if (chosen > 0) {
+			DMWARN("%pg: the superblock is %s%s; its copy at byte %llu is used, the next start repairs it", bdev,
+			       a_valid ? "older than its copy" : "damaged: ", a_valid ? "" : a_why, place);
+			break;
+		}
+		if (!chosen && larder_check_sb(b, sectors, &b_why))
+			DMWARN("%pg: the copy of the superblock at byte %llu is damaged: %s; the next start repairs it", bdev,
+			       place, b_why);
+	}
+	*why = a_why;
+	return chosen;
+}
+
+/* Reads LARDER_SB_SIZE bytes into sb.  Returns as super_read_cache(). */
+static int super_read(struct block_device *bdev, u32 kind, void *sb, const char **why)
+{
+	void *a, *b;
+	int err, chosen;
+
+	*why = NULL;
+	if (bdev_nr_sectors(bdev) < (LARDER_SB_OFFSET + LARDER_SB_SIZE) >> SECTOR_SHIFT) {
+		*why = "the device is too small";
+		return -ENODATA;
+	}
+	a = (void *)__get_free_page(GFP_NOIO | __GFP_ZERO);
+	b = (void *)__get_free_page(GFP_NOIO | __GFP_ZERO);
+	if (!a || !b) {
+		*why = "no memory";
+		err = -ENOMEM;
+		goto out;
+	}
+	BUILD_BUG_ON(PAGE_SIZE < LARDER_SB_SIZE);
+	err = super_io(bdev, SUPER_READ, LARDER_SB_OFFSET >> SECTOR_SHIFT, a, LARDER_SB_SIZE);
+	if (err) {
+		DMERR("%pg: cannot read the superblock at byte %u: error %d", bdev, LARDER_SB_OFFSET, err);
+		memset(a, 0, LARDER_SB_SIZE);
+	}
+	chosen = super_second_copy(bdev, kind, a, b, why);
+	if (chosen >= 0) {
+		memcpy(sb, chosen ? b : a, LARDER_SB_SIZE);
+		err = 0;
+	} else if (err) {
+		*why = "read error";
+	} else {
+		err = chosen;
+	}
+out:
+	free_page((unsigned long)b);
+	free_page((unsigned long)a);
+	return err;
+}
+
+int super_read_cache(struct block_device *bdev, struct larder_cache_sb *sb, const char **why)
+{
+	return super_read(bdev, LARDER_KIND_CACHE, sb, why);
+}
+
+int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, const char **why)
+{
+	return super_read(bdev, LARDER_KIND_VOLUME, sb, why);
+}
+
+/* ------------------------------------------------------------------ superblocks: writing */
+
+/* A sealed superblock to its two places, A first.  Logs the error. */
+static int super_write_copies(struct block_device *bdev, struct larder_sb_head *head)
+{
+	u64 place[2] = { LARDER_SB_OFFSET, le64_to_cpu(head->copy_offset) };
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < 2; i++) {
+		if (!place[i])
+			continue;
+		err = super_io(bdev, SUPER_WRITE, place[i] >> SECTOR_SHIFT, head, LARDER_SB_SIZE);
+		if (err) {
+			DMERR(
+				"%pg: cannot write the superblock at byte %llu (generation %llu): error %d; check the device and its cables",
+				bdev, place[i], le64_to_cpu(head->generation), err);
+			return err;
+		}
+	}
+	return 0;
+}
+
+static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, u32 flags)
+{
+	const struct named_checkpoint *n;
+	struct larder_checkpoint_ptr *p;
+	unsigned int i;
+
+	sb->head.generation = cpu_to_le64(c->sb_generation);
+	sb->head.flags = cpu_to_le32(flags);
+	sb->nr_devices = cpu_to_le32(c->nr_devices);
+	sb->set_generation = cpu_to_le64(c->set_generation);
+	sb->table_generation = cpu_to_le64(c->table_generation);
+	sb->epoch = cpu_to_le32(c->epoch);
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++) {
+		n = &c->named[i];
+		p = &sb->checkpoint[i];
+		memset(p, 0, sizeof(*p));
+		p->first_segment = cpu_to_le32(LARDER_NO_SEGMENT);
+		if (!n->sequence)
+			continue;
+		p->sequence = cpu_to_le64(n->sequence);
+		p->bytes = cpu_to_le64(n->bytes);
+		p->replay_sequence = cpu_to_le64(n->replay_sequence);
+		p->first_segment = cpu_to_le32(n->first_segment);
+		p->epoch = cpu_to_le32(n->epoch);
+		p->hash = cpu_to_le64(n->hash);
+	}
+	larder_seal_sb(&sb->head);
+}
+
+/*
+ * The generation is raised even if the write fails: nobody knows then which one is on the SSD, and the next one must be newer than
+ * either.  Every SSD is tried: one that fails does not keep the others from the newest generation.
+ */
+int cache_super_write(struct cache *c, u32 flags)
+{
+	struct cache_device *d;
+	int error = 0, err;
+	unsigned int i;
+
+	lockdep_assert_held(&c->super_lock);
+	for (i = 0; i < c->nr_devices; i++) {
+		d = &c->dev[i];
+		if (larder_sb_read_only(&d->sb->head)) {
+			DMERR("%pg: the superblock has features that only a newer larder may write (ro_compat %#llx)", d->bdev,
+			      le64_to_cpu(d->sb->head.ro_compat));
+			return -EROFS;
+		}
+	}
+	for (i = 0; i < c->nr_devices; i++) {
+		d = &c->dev[i];
+		cache_super_fill(c, d->sb, flags);
+		err = super_write_copies(d->bdev, &d->sb->head);
+		if (err) {
+			flusher_doubt(&d->flusher);
+			cache_count(c, errors_write, 1);
+			error = error ?: err;
+		}
+	}
+	c->sb_generation++;
+	cache_count(c, superblock_writes, 1);
+	return error;
+}
+
+int volume_super_write(struct volume *v)
+{
+	int err;
+
+	lockdep_assert_held(&v->super_lock);
+	if (!v->sb || !v->bdev)
+		return -ENODEV;
+	if (larder_sb_read_only(&v->sb->head)) {
+		DMERR("%pg: the superblock has features that only a newer larder may write (ro_compat %#llx)", v->bdev,
+		      le64_to_cpu(v->sb->head.ro_compat));
+		return -EROFS;
+	}
+	larder_seal_sb(&v->sb->head);
+	err = super_write_copies(v->bdev, &v->sb->head);
+	if (err) {
+		flusher_doubt(&v->flusher);
+		volume_count(v, errors_write, 1);
+	}
+	return err;
+}
+
+/*
+ * Set: v->may_be_dirty becomes true when both copies say so.  An error leaves it false, and the flag is written again next time.
+ * Clear: the caller has found rule 11's conditions to hold and set v->may_be_dirty to false in one hold of log->lock.  -EAGAIN:
+ * somebody has set it again since, nothing was written.  An error leaves it false: the next dirty write sets it anew, whatever is
+ * on the device.
+ */
+int volume_set_may_be_dirty(struct volume *v, bool dirty)
+{
+	bool on_disk;
+	u32 flags;
+	int err = 0;
+
+	mutex_lock(&v->super_lock);
+	if (!v->sb) {
+		err = -ENODEV;
+		goto out;
+	}
+	if (!dirty && READ_ONCE(v->may_be_dirty)) {
+		err = -EAGAIN;
+		goto out;
+	}
+	flags = le32_to_cpu(v->sb->head.flags);
+	on_disk = flags & LARDER_VOLUME_MAY_BE_DIRTY;
+	if (on_disk != dirty) {
+		v->sb->head.flags = cpu_to_le32(dirty ? flags | LARDER_VOLUME_MAY_BE_DIRTY : flags & ~LARDER_VOLUME_MAY_BE_DIRTY);
+		err = volume_super_write(v);
+		if (err)	/* unknown on the device: as not set */
+			v->sb->head.flags = cpu_to_le32(flags & ~LARDER_VOLUME_MAY_BE_DIRTY);
+	}
+	if (!err && dirty)
+		WRITE_ONCE(v->may_be_dirty, true);
+out:
+	mutex_unlock(&v->super_lock);
+	return err;
+}
+
+/* ------------------------------------------------------------------ the table of devices and volumes */
+
+static sector_t table_place(bool b)
+{
+	return (b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A) >> SECTOR_SHIFT;
+}
+
+/* One place of one SSD; what cannot be read is zeroed, and so not valid. */
+static int table_read_place(struct cache_device *d, bool b, struct larder_table *t)
+{
+	int err = super_io(d->bdev, SUPER_READ, table_place(b), t, LARDER_TABLE_SIZE);
+
+	if (err) {
+		DMERR("%pg: cannot read the table of volumes at byte %u: error %d", d->bdev,
+		      b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A, err);
+		memset(t, 0, LARDER_TABLE_SIZE);
+	}
+	return err;
+}
+
+/* t[0], t[1]: buffers.  Returns 0: t[0] (place A) counts, 1: t[1] (place B) does, or an error. */
+static int table_read_device(struct cache_device *d, struct larder_table *t[2])
+{
+	int err_a = table_read_place(d, false, t[0]), err_b = table_read_place(d, true, t[1]), chosen;
+	const char *why = NULL, *b_why = NULL;
+
+	chosen = larder_choose_table(t[0], t[1], d->sb, &why);
+	if (chosen < 0) {
+		larder_check_table(t[1], d->sb, &b_why);
+		DMERR("%pg: no valid table of volumes: at byte %u: %s; at byte %u: %s", d->bdev, LARDER_TABLE_OFFSET_A,
+		      err_a ? "read error" : why ?: "valid", LARDER_TABLE_OFFSET_B, err_b ? "read error" : b_why ?: "valid");
+		return err_a ?: err_b ?: chosen;
+	}
+	if (chosen == 1 && why)
+		DMWARN("%pg: the table of volumes at byte %u is damaged (%s); the one at byte %u is used", d->bdev,
+		       LARDER_TABLE_OFFSET_A, why, LARDER_TABLE_OFFSET_B);
+	return chosen;
+}
+
+int cache_table_read(struct cache *c)
+{
+	struct larder_table *t[2], *best = kvzalloc(sizeof(*best), GFP_NOIO);
+	int chosen, err = -ENOMEM;
+	bool any = false;
+	unsigned int i;
+
+	t[0] = kvzalloc(sizeof(*t[0]), GFP_NOIO);
+	t[1] = kvzalloc(sizeof(*t[1]), GFP_NOIO);
+	if (!best || !t[0] || !t[1])
+		goto out;
+	for (i = 0; i < c->nr_devices; i++) {
+		chosen = table_read_device(&c->dev[i], t);
+		if (chosen < 0) {
+			err = chosen;
+			continue;
+		}
+		if (!any || le64_to_cpu(t[chosen]->head.generation) > le64_to_cpu(best->head.generation)) {
+			memcpy(best, t[chosen], sizeof(*best));
+			c->table_in_b = chosen;
+		}
+		any = true;
+	}
+	if (any) {
+		swap(c->table, best);
+		c->table_generation = le64_to_cpu(c->table->head.generation);
+		c->set_generation = max(c->set_generation, le64_to_cpu(c->table->head.set_generation));
+		err = 0;
+	}
+out:
+	kvfree(t[1]);
+	kvfree(t[0]);
+	kvfree(best);
+	return err;
+}
+
+/* One place of every SSD. */
+static int table_write_place(struct cache *c, bool b)
+{
+	int error = 0, err;
+	unsigned int i;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		err = super_io(c->dev[i].bdev, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
+		if (!err)
+			continue;
+		DMERR(
+			"%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
+			c->dev[i].bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A,
+			le64_to_cpu(c->table->head.generation), err);
+		flusher_doubt(&c->dev[i].flusher);
+		cache_count(c, errors_write, 1);
+		error = error ?: err;
+	}
+	return error;
+}
+
+/*
+ * c->table, changed by the caller.  The older place first; when it is durable the other one becomes the same.  On error the newest
+ * generation may or may not be on the SSD: the caller changes c->table back and writes again, or tells its user that the change is
+ * in doubt.  The next superblock says table_generation, and bars older tables by that: so it becomes the new one only when both
+ * places hold it.
+ */
+int cache_table_write(struct cache *c)
+{
+	bool older_in_b = !c->table_in_b;
+	int err;
+
+	lockdep_assert_held(&c->super_lock);
+	c->table->head.set_generation = cpu_to_le64(c->set_generation);
+	larder_seal_table(c->table);	/* raises the generation, also above one whose write failed */
+	err = table_write_place(c, older_in_b);
+	if (err)
+		return err;
+	c->table_in_b = older_in_b;
+	err = table_write_place(c, !older_in_b);
+	if (!err)
+		c->table_generation = le64_to_cpu(c->table->head.generation);
+	return err;
+}

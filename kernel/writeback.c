@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Writeback: dirty data goes to the backing, in the order of the volume's sectors, neighbours merged.
+ *
+ * A batch (rule 4), and what a power cut leaves at each step:
+ *   1. pieces are picked from the index.  Window by window each takes its race buckets (writeback-owns-range), pins its segment
+ *      (pin-writebacks) and becomes CLEANING if it is still mapped to the same place; one that is not, is left alone.
+ *   2. log_sync(): the records of all that was taken are durable (writeback-durable-only).  Nothing has changed on the backing.
+ *   3. the data is read from the SSD and written to the backing.  The backing may hold old or new; replay shows the piece DIRTY:
+ *      what it reads is the log's.
+ *   4. a flush of the backing, issued after the writes completed.  As before.
+ *   5. CLEAN names the place in the cache; the piece becomes CLEAN in the index when that record is applied, so a bypass finds it
+ *      DIRTY until then (rule 5).  A cut before CLEAN is durable: replay shows it DIRTY, and it is written back again.
+ */
+#include <linux/sort.h>
+#include "larder.h"
+#include "trace.h"
+
+#define BATCH_PIECES	4096u
+#define WINDOW_PAGES	2048u	/* 8 MiB in memory at once */
+#define DIRTY_MASK	(1u << LARDER_ST_DIRTY | 1u << LARDER_ST_ZERO)
+#define CLEANING_MASK	(1u << LARDER_ST_CLEANING | 1u << LARDER_ST_ZERO_CLEANING)
+#define IDLE_BEFORE	(3 * HZ)
+
+/* Some neighbouring pieces, one write. */
+struct group {
+	struct piece *first;
+	u32 nr_pieces, sectors, nr_pages;
+	struct page **pages;
+	bool sent;			/* to the backing */
+	atomic_t *pending;
+	struct completion *done;
+	int error;
+	u64 sector;
+};
+
+static void window_put(atomic_t *pending, struct completion *done)
+{
+	if (atomic_dec_and_test(pending))
+		complete(done);
+}
+
+static void group_io_end(struct bio *bio)
+{
+	struct group *g = bio->bi_private;
+
+	if (bio->bi_status)
+		WRITE_ONCE(g->error, blk_status_to_errno(bio->bi_status));
+	window_put(g->pending, g->done);
+	bio_put(bio);
+}
+
+/* ------------------------------------------------------------------ taking and giving back */
+
+static u8 cleaning_of(u8 state) { return larder_state_zero(state) ? LARDER_ST_ZERO_CLEANING : LARDER_ST_CLEANING; }
+static u8 dirty_of(u8 state) { return larder_state_zero(state) ? LARDER_ST_ZERO : LARDER_ST_DIRTY; }
+
+/* Step 2.  Whole or not at all. */
+static void piece_take(struct volume *v, struct piece *p)
+{
+	struct cache *c = v->cache;
+	u32 from = larder_state_zero(p->state) ? 1u << LARDER_ST_ZERO | 1u << LARDER_ST_ZERO_CLEANING :
+						 1u << LARDER_ST_DIRTY | 1u << LARDER_ST_CLEANING;
+	int got;
+
+	if (race_begin(c, v, p->sector, p->len, RACE_WRITEBACK)) {
+		race_end(c, v, p->sector, p->len, RACE_WRITEBACK);
+		return;
+	}
+	if (!larder_state_zero(p->state))
+		segment_pin(c, cache_segment(c, p->cache));
+	got = volume_map_change(v, p->sector, p->len, p->cache, from, p->cache, cleaning_of(p->state));
+	if (got == (int)p->len) {
+		p->held = true;
+		return;
+	}
+	/* superseded in part, or no memory: as it was */
+	volume_count(v, writeback_superseded, 1);
+	volume_map_change(v, p->sector, p->len, p->cache, 1u << cleaning_of(p->state), p->cache, dirty_of(p->state));
+	if (!larder_state_zero(p->state))
+		segment_unpin(c, cache_segment(c, p->cache));
+	race_end(c, v, p->sector, p->len, RACE_WRITEBACK);
+}
+
+/* It stays dirty. */
+static void piece_give_up(struct volume *v, struct piece *p)
+{
+	struct cache *c = v->cache;
+
+	volume_map_change(v, p->sector, p->len, p->cache, 1u << cleaning_of(p->state), p->cache, dirty_of(p->state));
+	if (!larder_state_zero(p->state))
+		segment_unpin(c, cache_segment(c, p->cache));
+	p->held = false;
+}
+
+/* ------------------------------------------------------------------ a window: read, write */
+
+/* wait: holds page_pool_lock, and nothing of the pool. */
+static bool group_alloc(struct cache *c, struct group *g, bool wait)
+{
+	u32 i;
+
+	g->pages = kcalloc(g->nr_pages, sizeof(*g->pages), GFP_NOIO);
+	if (!g->pages)
+		return false;
+	for (i = 0; i < g->nr_pages; i++) {
+		g->pages[i] = mempool_alloc(&c->page_pool, wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN);
+		if (!g->pages[i])
+			return false;
+	}
+	return true;
+}
+
+static void group_free(struct cache *c, struct group *g)
+{
+	u32 i;
+
+	for (i = 0; g->pages && i < g->nr_pages && g->pages[i]; i++)
+		mempool_free(g->pages[i], &c->page_pool);
+	kfree(g->pages);
+	g->pages = NULL;
+}
+
+/* Adds [offset, offset + sectors) of the group's buffer to the bio. */
+static void group_bio_add(struct group *g, struct bio *bio, u32 offset, u32 sectors)
+{
+	u32 n, at;
+
+	for (; sectors; sectors -= n, offset += n) {
+		at = offset & (LARDER_SLOT_SECTORS - 1);
+		n = min(sectors, LARDER_SLOT_SECTORS - at);
+		__bio_add_page(bio, g->pages[offset / LARDER_SLOT_SECTORS], n << SECTOR_SHIFT, at << SECTOR_SHIFT);
+	}
+}
+
+static void group_read(struct volume *v, struct group *g)
+{
+	struct cache *c = v->cache;
+	u32 i;
+
+	for (i = 0; i < g->nr_pieces; i++) {
+		struct piece *p = &g->first[i];
+		u32 offset = p->sector - g->sector;
+		sector_t where;
+		struct cache_device *d = cache_sector_device(c, p->cache, &where);
+		struct bio *bio;
+
+		if (d->lbs > SECTOR_SIZE && ((where | p->len) & ((d->lbs >> SECTOR_SHIFT) - 1))) {
+			int err = writeback_bounce(g->pages, offset, d, where, p->len);
+
+			if (err)
+				g->error = err;
+			continue;
+		}
+		bio = bio_alloc_bioset(d->bdev, p->len / LARDER_SLOT_SECTORS + 2, REQ_OP_READ, GFP_NOIO, &c->bios);
+		bio->bi_iter.bi_sector = where;
+		bio->bi_private = g;
+		bio->bi_end_io = group_io_end;
+		group_bio_add(g, bio, offset, p->len);
+		atomic_inc(g->pending);
+		submit_bio(bio);
+	}
+}
+
+/* A piece that does not lie on whole blocks of a 4Kn SSD: through a buffer of whole ones. */
+int writeback_bounce(struct page **pages, u32 offset, struct cache_device *d, sector_t where, u32 sectors)
+{
+	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
+	int err = buf ? 0 : -ENOMEM;
+	u32 i;
+
+	for (i = 0; !err && i < sectors; i++) {
+		sector_t s = where + i;
+
+		if (!i || !(s & (LARDER_SLOT_SECTORS - 1)))
+			err = super_io(d->bdev, REQ_OP_READ, s & ~(sector_t)(LARDER_SLOT_SECTORS - 1), buf, LARDER_SLOT_SIZE);
+		if (!err)
+			memcpy(page_address(pages[(offset + i) / LARDER_SLOT_SECTORS]) +
+			       (((offset + i) & (LARDER_SLOT_SECTORS - 1)) << SECTOR_SHIFT),
+			       buf + ((s & (LARDER_SLOT_SECTORS - 1)) << SECTOR_SHIFT), SECTOR_SIZE);
+	}
+	kfree(buf);
+	return err;
+}
+
+static void group_write(struct volume *v, struct group *g)
+{
+	struct bio *bio = bio_alloc_bioset(v->bdev, g->nr_pages, REQ_OP_WRITE | REQ_BACKGROUND, GFP_NOIO, &v->cache->bios);
+
+	bio->bi_iter.bi_sector = v->data_start + g->sector;
+	bio->bi_private = g;
+	bio->bi_end_io = group_io_end;
+	group_bio_add(g, bio, 0, g->sectors);
+	atomic_inc(g->pending);
+	submit_bio(bio);
+}
+
+/* Neighbours from *at on that are held; *at moves behind them.  false: none left. */
+static bool piece_held(struct volume *v, struct piece *p)
+{
+	if (!p->tried) {
+		p->tried = true;
+		piece_take(v, p);
+	}
+	return p->held && !p->written;
+}
+
+static bool group_form(struct volume *v, struct piece *pieces, u32 n, u32 *at, struct group *g, u32 most_pages)
+{
+	u32 i = *at, pages;
+
+	while (i < n && !piece_held(v, &pieces[i]))
+		i++;
+	*at = i;
+	if (i == n)
+		return false;
+	memset(g, 0, sizeof(*g));
+	g->first = &pieces[i];
+	g->sector = pieces[i].sector;
+	while (i < n && pieces[i].sector == g->sector + g->sectors && piece_held(v, &pieces[i])) {
+		if (g->nr_pieces && larder_state_zero(pieces[i].state) != larder_state_zero(g->first->state))
+			break;
+		pages = DIV_ROUND_UP(g->sectors + pieces[i].len, LARDER_SLOT_SECTORS);
+		if (g->nr_pieces && !larder_state_zero(pieces[i].state) && pages > most_pages)
+			break;
+		g->nr_pieces++;
+		g->sectors += pieces[i].len;
+		g->nr_pages = larder_state_zero(g->first->state) ? 0 : pages;
+		i++;
+		if (!g->nr_pages)
+			break;
+	}
+	*at = i;
+	return true;
+}
+
+static void group_finish(struct volume *v, struct group *g)
+{
+	u32 i;
+
+	if (g->error && g->sent)
+		volume_count(v, errors_write, 1);
+	for (i = 0; i < g->nr_pieces; i++) {
+		struct piece *p = &g->first[i];
+
+		/* what is on the backing now is there whether or not CLEAN follows: others may have the range */
+		race_end(v->cache, v, p->sector, p->len, RACE_WRITEBACK);
+		p->written = !g->error;
+		if (g->error)
+			piece_give_up(v, p);
+	}
+	if (!g->error) {
+		volume_count(v, writeback_writes, 1);
+		volume_count(v, writeback_sectors, g->sectors);
+	}
+	group_free(v->cache, g);
+}
+
+/* Up to 'depth' groups from *at on: all reads, then all writes. */
+static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *at, struct group *groups, u32 depth)
+{
+	struct completion done;
+	atomic_t pending;
+	struct blk_plug plug;
+	u32 nr = 0, pages = 0, before = *at, i;
+	bool alone = false;
+	int error = 0;
+
+	while (nr < depth && pages < WINDOW_PAGES && group_form(v, pieces, n, at, &groups[nr], WRITEBACK_GROUP_PAGES)) {
+		struct group *g = &groups[nr];
+
+		g->pending = &pending;
+		g->done = &done;
+		if (g->nr_pages && !group_alloc(v->cache, g, false)) {
+			group_free(v->cache, g);
+			if (nr) {
+				*at = before;	/* later */
+				break;
+			}
+			/* memory is short: this one alone, from the pool, nobody else waiting for it */
+			mutex_lock(&v->cache->page_pool_lock);
+			alone = true;
+			if (!group_alloc(v->cache, g, true))
+				g->error = -ENOMEM;
+		}
+		pages += g->nr_pages;
+		before = *at;
+		nr++;
+		if (alone)
+			break;
+	}
+	/* what was taken is pinned and mapped as it is: now make its records durable (writeback-durable-only) */
+	error = nr ? log_sync(v->cache) : 0;
+	for (i = 0; i < nr; i++)
+		groups[i].error = groups[i].error ?: error;
+	atomic_set(&pending, 1);
+	init_completion(&done);
+	blk_start_plug(&plug);
+	for (i = 0; i < nr; i++)
+		if (groups[i].nr_pages && !groups[i].error)
+			group_read(v, &groups[i]);
+	blk_finish_plug(&plug);
+	window_put(&pending, &done);
+	wait_for_completion_io(&done);
+
+	atomic_set(&pending, 1);
+	reinit_completion(&done);
+	blk_start_plug(&plug);
+	for (i = 0; i < nr; i++) {
+		struct group *g = &groups[i];
+
+		if (g->error) {
+			if (!error)
+				cache_count(v->cache, errors_read, 1);
+			continue;
+		}
+		g->sent = true;
+		if (g->nr_pages)
+			group_write(v, g);
+		else
+			g->error = blkdev_issue_zeroout(v->bdev, v->data_start + g->sector, g->sectors, GFP_NOIO, 0);
+	}
+	blk_finish_plug(&plug);
+	window_put(&pending, &done);
+	wait_for_completion_io(&done);
+	for (i = 0; i < nr; i++) {
+		error = error ?: groups[i].error;
+		group_finish(v, &groups[i]);
+	}
+	if (alone)
+		mutex_unlock(&v->cache->page_pool_lock);
+	return error;
+}
+
+/* ------------------------------------------------------------------ a batch */
+
+/*
+ * Appends a CLEAN.  Not for ever: while the log has no room, what this batch pins cannot be reclaimed, so it gives the rest up (it
+ * stays dirty, and is written back again).
+ */
+static int clean_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn, unsigned long give_up)
+{
+	int err;
+
+	while ((err = log_entry(c, e, lsn)) == -EAGAIN) {
+		if (READ_ONCE(c->state) == CACHE_FAILED)
+			return -EIO;
+		if (time_after(jiffies, give_up))
+			break;
+		schedule_timeout_uninterruptible(1);
+	}
+	return err;
+}
+
+/* Steps 4 and 5. */
+static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
+{
+	struct larder_entry_in e = { .volume = v->number, .kind = LARDER_CLEAN };
+	struct cache *c = v->cache;
+	int err = READ_ONCE(v->active) ? flusher_sync(&v->flusher, true) : -ESHUTDOWN;
+	unsigned long give_up = jiffies + HZ;
+	u64 lsn = v->clean_lsn;
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		struct piece *p = &pieces[i];
+
+		if (!p->held)
+			continue;
+		if (!err) {
+			e.sector = p->sector;
+			e.length = p->len;
+			e.cache = p->cache;
+			err = clean_entry(c, &e, &lsn, give_up);
+		}
+		if (err) {
+			piece_give_up(v, p);
+			continue;
+		}
+		volume_note_dirty_lsn(v, lsn);
+		if (!larder_state_zero(p->state))
+			segment_unpin(c, cache_segment(c, p->cache));
+		p->held = false;
+	}
+	if (lsn != v->clean_lsn)
+		log_close_open(c, CLOSE_ASKED);
+	v->clean_lsn = lsn;
+	return err;
+}
+
+int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
+{
+	u32 depth = clamp(READ_ONCE(v->set.writeback_depth), 1u, 128u), at = 0, i;
+	struct group *groups;
+	int error = 0, err;
+
+	if (READ_ONCE(v->cache->state) == CACHE_FAILED)
+		return -EIO;
+	groups = kvcalloc(depth, sizeof(*groups), GFP_NOIO);
+	if (!groups)
+		return -ENOMEM;
+	for (i = 0; i < n; i++)
+		pieces[i].tried = pieces[i].held = pieces[i].written = false;
+	while (at < n) {
+		if (!READ_ONCE(v->active))
+			break;
+		/* gives way to reads of the backing, unless space is short */
+		err = writeback_window(v, pieces, n, &at, groups,
+				       atomic_read(&v->backing_reads) && !v->writeback_urgent ? min(depth, 4u) : depth);
+		error = error ?: err;
+		if (err && err != -ENOMEM)
+			break;
+	}
+	for (i = at; i < n; i++)
+		if (pieces[i].held && !pieces[i].written) {
+			race_end(v->cache, v, pieces[i].sector, pieces[i].len, RACE_WRITEBACK);
+			piece_give_up(v, &pieces[i]);
+		}
+	defer_kick(v->cache);
+	kvfree(groups);
+	err = writeback_commit(v, pieces, n);
+	trace_larder_writeback(v, n, error ?: err);
+	return error ?: err;
+}
+
+void writeback_cleaned(struct volume *v, const struct larder_entry_in *e)
+{
+	if (volume_map_change(v, e->sector, e->length, e->cache, 1u << LARDER_ST_ZERO_CLEANING, e->cache, LARDER_ST_NONE) > 0)
+		return;
+	volume_map_change(v, e->sector, e->length, e->cache, 1u << LARDER_ST_CLEANING, e->cache, LARDER_ST_CLEAN);
+}
+
+/* ------------------------------------------------------------------ the background */
+
+/* The next dirty pieces in volume order, at most 'sectors' of them (at least one piece). */
+static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
+{
+	struct larder_map m;
+	u32 n = 0, mask = DIRTY_MASK;
+	u64 from = v->writeback_pos, got = 0;
+	bool wrapped = false;
+
+	/* CLEANING with no CLEAN on its way: a batch was given up half way */
+	if (READ_ONCE(v->cache->log.applied_lsn) >= v->clean_lsn)
+		mask |= CLEANING_MASK;
+	while (n < BATCH_PIECES && got < sectors) {
+		if (!larder_index_next(v->index, from, v->sectors, mask, &m)) {
+			if (wrapped || n)
+				break;
+			wrapped = true;
+			from = 0;
+			continue;
+		}
+		pieces[n].sector = m.sector;
+		pieces[n].cache = m.cache;
+		pieces[n].len = larder_state_zero(m.state) ? m.len : min(m.len, PIECE_SECTORS);
+		pieces[n].state = m.state;
+		got += pieces[n].len;
+		from = m.sector + pieces[n].len;
+		n++;
+	}
+	v->writeback_pos = from;
+	return n;
+}
+
+static u64 writeback_allowance(struct volume *v)
+{
+	struct cache *c = v->cache;
+	struct larder_rate_facts f = {
+		.dirty = atomic64_read(&c->dirty_sectors),
+		.target = (u64)c->nr_segments * c->segment_sectors / 100 * v->set.writeback_percent,
+		.min_rate = (u64)v->set.writeback_rate_min * 2,
+		.max_rate = (u64)v->set.writeback_rate_max * 2,
+		.backing_idle = time_after(jiffies, READ_ONCE(v->last_user_io) + IDLE_BEFORE),
+		.urgent = v->flushing,
+		.space_short = v->writeback_urgent,
+		.now_ns = ktime_get_ns(),
+	};
+
+	if (f.dirty <= f.target && !f.backing_idle && !f.urgent && !f.space_short)
+		return 0;
+	return larder_rate_update(&v->rate, &f);
+}
+
+static void writeback_flushed(struct volume *v)
+{
+	if (v->flushing) {
+		v->flushing = false;
+		dm_table_event(v->ti->table);
+	}
+}
+
+void writeback_work(struct work_struct *work)
+{
+	struct volume *v = container_of(to_delayed_work(work), struct volume, writeback_work);
+	struct piece *pieces;
+	unsigned long delay = HZ / 10;
+	u64 allowance, sent = 0;
+	u32 n, i;
+	int err = 0;
+
+	if (!READ_ONCE(v->active))
+		return;
+	if (!atomic64_read(&v->dirty_sectors)) {
+		writeback_flushed(v);
+		return;
+	}
+	if (!v->set.writeback && !v->flushing)
+		return;
+	if (v->writeback_error && time_before(jiffies, v->writeback_retry))
+		goto again;
+	allowance = writeback_allowance(v);
+	if (!allowance) {
+		/* cache_tick() looks again */
+		if (atomic64_read(&v->cache->dirty_sectors) <= 0)
+			return;
+		goto again;
+	}
+	pieces = kvcalloc(BATCH_PIECES, sizeof(*pieces), GFP_NOIO);
+	if (!pieces)
+		goto again;
+	mutex_lock(&v->writeback_lock);
+	n = writeback_pick(v, pieces, min_t(u64, allowance, 64 << 11));
+	if (n)
+		err = writeback_pieces(v, pieces, n);
+	for (i = 0; i < n; i++)
+		sent += pieces[i].written ? pieces[i].len : 0;
+	mutex_unlock(&v->writeback_lock);
+	kvfree(pieces);
+	larder_rate_spent(&v->rate, sent);
+	if (err && err != -ESHUTDOWN && err != -EAGAIN && err != -ENOMEM) {
+		/* stays dirty, retried with back-off, never dropped */
+		if (!v->writeback_error)
+			dm_table_event(v->ti->table);
+		v->writeback_backoff = clamp(v->writeback_backoff * 2, (unsigned long)HZ, 60UL * HZ);
+		v->writeback_retry = jiffies + v->writeback_backoff;
+		v->writeback_error = true;
+	} else {
+		v->writeback_error = false;
+		v->writeback_backoff = 0;
+		delay = allowance == LARDER_RATE_FULL && sent ? 0 : HZ / 10;
+	}
+again:
+	if (READ_ONCE(v->active))
+		queue_delayed_work(v->cache->bg_wq, &v->writeback_work, delay);
+}
+
+void writeback_kick(struct volume *v)
+{
+	if (v->cache && READ_ONCE(v->active))
+		mod_delayed_work(v->cache->bg_wq, &v->writeback_work, 0);
+}
+
+/* v->active is false: the batch in flight ends after its window. */
+void writeback_stop(struct volume *v)
+{
+	cancel_delayed_work_sync(&v->writeback_work);
+	mutex_lock(&v->writeback_lock);
+	mutex_unlock(&v->writeback_lock);
+}

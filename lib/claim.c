@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Taking a device over, to format it.
+ *
+ * Order: open exclusively, fitness, our own superblocks, foreign signatures; nothing is changed before all have been
+ * judged.  --wipe lets go what is on the device.  What is not on it needs a word of its own: a cache may hold the only copy of
+ * data of other disks, and a volume's disk is worth little without what its cache holds.  --discard-dirty UUID says that this is
+ * known.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+#include "claim.h"
+#include "message.h"
+#include "scan.h"
+#include "signature.h"
+
+static bool names_uuid(const char *text, const uint8_t uuid[16])
+{
+	uint8_t given[16];
+
+	return text && !uuid_parse(text, given) && !memcmp(given, uuid, 16);
+}
+
+/* Volumes attached to a cache that are not seen to be clean, as text; NULL: none.  The caller frees it. */
+static char *perhaps_dirty(const struct larder_table *table, const struct larder_cache_sb *sb)
+{
+	struct members members;
+	char *list = NULL;
+
+	members_scan(&members);
+	for (uint32_t i = 0; i < le32toh(table->head.nr_volumes); i++) {
+		const struct larder_table_volume *v = &table->volumes[i];
+		const struct member *m;
+		char uuid[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *longer;
+
+		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED)
+			continue;
+		m = member_volume(&members, v->uuid);
+		/* clean, or gone its own way since: nothing of the cache counts for it any more */
+		if (m && (!(le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY) ||
+			  memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16)))
+			continue;
+		longer = must_print("%s%s%s (%s, %s)", list ? list : "", list ? ", " : "", label_text(v->label, label),
+				    uuid_text(v->uuid, uuid), m ? m->path : "its backing is not here");
+		free(list);
+		list = longer;
+	}
+	members_free(&members);
+	return list;
+}
+
+static int judge_cache(const struct device *device, const struct larder_cache_sb *sb, const char *discard_dirty)
+{
+	struct cache_tables tables;
+	char uuid[UUID_TEXT], *list;
+	int result = LARDER_DONE;
+
+	if (names_uuid(discard_dirty, sb->cache_uuid))
+		return LARDER_DONE;
+	uuid_text(sb->cache_uuid, uuid);
+	tables_read(device, sb, &tables);
+	if (!tables.chosen) {
+		result = complain(LARDER_UNSAFE,
+				  "%s: table: the volumes of this cache cannot be read, so it may hold dirty data: LOST with "
+				  "--discard-dirty %s",
+				  device->path, uuid);
+	} else {
+		list = perhaps_dirty(tables.chosen, sb);
+		if (list)
+			result = complain(LARDER_UNSAFE,
+					  "%s: volumes: this cache may hold the newest data of %s: LOST with --discard-dirty %s",
+					  device->path, list, uuid);
+		free(list);
+	}
+	tables_free(&tables);
+	return result;
+}
+
+int claim_superblock(const struct device *device, const struct superblocks *found, const char *discard_dirty)
+{
+	const union superblock *sb = superblocks_best(found);
+	char uuid[UUID_TEXT];
+
+	if (!found->chosen)
+		return LARDER_DONE; /* damaged beyond use: --wipe is enough */
+	if (le32toh(sb->head.kind) == LARDER_KIND_CACHE)
+		return judge_cache(device, &sb->cache, discard_dirty);
+	if (le32toh(sb->head.kind) != LARDER_KIND_VOLUME || !(le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY) ||
+	    names_uuid(discard_dirty, sb->head.uuid))
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE,
+			"%s: flags: may_be_dirty: the volume's newest data may be in its cache: LOST, with the volume, by "
+			"--discard-dirty %s",
+			device->path, uuid_text(sb->head.uuid, uuid));
+}
+
+static int check_fitness(const struct device *device)
+{
+	if (device->read_only)
+		return complain(LARDER_FAILED, "%s: is read-only; see blockdev --setrw", device->path);
+	if (device->zoned)
+		return complain(LARDER_FAILED, "%s: is zoned, which larder cannot use; give another device", device->path);
+	return LARDER_DONE;
+}
+
+static char *describe(const struct superblocks *found)
+{
+	const union superblock *sb = superblocks_best(found);
+	char label[LARDER_LABEL_SIZE + 1], uuid[UUID_TEXT];
+
+	return must_print("larder %s superblock%s, label %s, UUID %s", kind_text(le32toh(sb->head.kind)),
+			  found->chosen ? "" : " (damaged)", label_text(sb->cache.label, label), uuid_text(sb->head.uuid, uuid));
+}
+
+int claim_confirm(const struct device *device, const char *what, const struct claim_request *request)
+{
+	char answer[16];
+
+	if (request->yes || request->dry_run || !isatty(STDIN_FILENO))
+		return LARDER_DONE;
+	fprintf(stderr, "%s: %s\nWipe it?  All on it will be lost. [y/N] ", device->path, what);
+	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: left as it is", device->path);
+}
+
+static int wipe(const struct device *device, const struct superblocks *found, bool signatures, const char *what,
+		const struct claim_request *request)
+{
+	int error, result;
+
+	if (request->dry_run) {
+		printf("wipe %s: %s\n", device->path, what);
+		return LARDER_DONE;
+	}
+	if (superblocks_any(found)) {
+		error = superblocks_erase(device, found);
+		if (error)
+			return complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", device->path, strerror(-error));
+	}
+	result = signatures ? signatures_wipe(device) : LARDER_DONE;
+	if (!result)
+		printf("wiped %s: %s\n", device->path, what);
+	return result;
+}
+
+static int judge(const struct device *device, const struct superblocks *found, const struct claim_request *request)
+{
+	struct problems foreign = { 0 };
+	int result = signatures_find(device, &foreign);
+	char *ours, *line, *what;
+
+	if (result || (!foreign.number && !superblocks_any(found))) {
+		problems_free(&foreign);
+		return result;
+	}
+	ours = superblocks_any(found) ? describe(found) : must_print("%s", "");
+	line = problems_line(&foreign);
+	what = must_print("%s%s%s", ours, *ours && *line ? "; " : "", line);
+	if (!request->wipe)
+		result = complain(LARDER_UNSAFE, "%s: carries %s; --wipe overwrites it", device->path, what);
+	result = result ? result : claim_superblock(device, found, request->discard_dirty);
+	result = result ? result : claim_confirm(device, what, request);
+	result = result ? result : wipe(device, found, foreign.number, what, request);
+	free(ours);
+	free(line);
+	free(what);
+	problems_free(&foreign);
+	return result;
+}
+
+int claim_open(struct device *device, const struct claim_request *request)
+{
+	int result = device_open(device, request->path, request->dry_run ? DEVICE_EXAMINE : DEVICE_CLAIM);
+
+	if (result)
+		return result;
+	result = check_fitness(device);
+	if (result)
+		device_close(device);
+	return result;
+}
+
+int claim_clear(const struct device *device, const struct claim_request *request)
+{
+	struct superblocks found;
+	int result;
+
+	superblocks_read(device, &found, true);
+	result = judge(device, &found, request);
+	superblocks_free(&found);
+	return result;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Taking a device over, to format it. */
+#ifndef LARDER_CLAIM_H
+#define LARDER_CLAIM_H
+
+#include "device.h"
+#include "superblock.h"
+
+struct claim_request {
+	const char *path;
+	bool wipe; /* what is on it may go */
+	const char *discard_dirty; /* UUID of a cache or volume of which dirty data may go with it, or NULL */
+	bool yes; /* ask nothing */
+	bool dry_run; /* check all, change nothing, print what would be done */
+};
+
+/*
+ * Two steps, so that the caller can refuse for reasons of its own in between, before anything is changed.  claim_open: opens the
+ * device for us alone, and checks that it is fit (not read-only, not zoned).  claim_clear: checks that it carries nothing, or
+ * that what it carries may go, and wipes that.  Both complain; the caller closes the device after a successful claim_open.
+ */
+int claim_open(struct device *device, const struct claim_request *request);
+int claim_clear(const struct device *device, const struct claim_request *request);
+/* The part of it that judges larder superblocks found on the device: LARDER_DONE if they may be overwritten. */
+int claim_superblock(const struct device *device, const struct superblocks *found, const char *discard_dirty);
+
+/* Asks, if there is a terminal to ask at and the request does not say yes already.  Complains when the answer is no. */
+int claim_confirm(const struct device *device, const char *what, const struct claim_request *request);
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* A block device, or an image of one in a regular file. */
+#ifndef LARDER_DEVICE_H
+#define LARDER_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum device_access {
+	DEVICE_READ, /* whoever else uses it */
+	DEVICE_EXAMINE, /* read, and refuse one that is in use: what would DEVICE_CLAIM say? */
+	DEVICE_CLAIM, /* read and write; nobody else uses it, and udev waits (flock of the whole disk) */
+};
+
+/*
+ * fd goes through the page cache and is what holds the claim; direct goes past it (a dm target writes superblocks without the
+ * page cache knowing).  For a regular file they are the same.  lock: whole disk, or -1.
+ */
+struct device {
+	char *path;
+	int fd, direct, lock;
+	bool block;
+	dev_t number;
+	uint64_t bytes;
+	unsigned logical_block; /* bytes */
+	bool read_only, zoned;
+};
+
+/* Complains.  On success the caller closes it. */
+int device_open(struct device *device, const char *path, enum device_access access);
+/* As DEVICE_READ, but says nothing: for scans.  Returns 0 or -errno. */
+int device_try(struct device *device, const char *path);
+void device_close(struct device *device);
+
+/*
+ * bytes and offset are multiples of 4096 and may lie beyond the end (then -ENXIO); buffer comes from device_buffer().  Return 0 or
+ * -errno; say nothing.  Writes are not durable before device_sync().
+ */
+int device_read(const struct device *device, uint64_t offset, void *buffer, size_t bytes);
+int device_write(const struct device *device, uint64_t offset, const void *buffer, size_t bytes);
+int device_zero(const struct device *device, uint64_t offset, uint64_t bytes);
+int device_sync(const struct device *device);
+void *device_buffer(size_t bytes); /* zeroed, aligned for direct I/O; free() */
+
+/* Who uses it: "mounted on /x", "swap", "held by /dev/md0", also through a partition of it.  Empty text, false: nobody seen. */
+bool device_usage(dev_t number, char *text, size_t size);
+
+/* Node of a block device, from sysfs: "/dev/sda".  False if the kernel has none. */
+bool device_node(dev_t number, char *text, size_t size);
+/* Does the device `below` have `above` among its holders, directly or through others? */
+bool device_is_below(dev_t below, dev_t above);
+/* Text of a file of sysfs beneath a block device, e.g. "queue/zoned"; false if it can't be read. */
+bool device_attribute(dev_t number, const char *name, char *text, size_t size);
+
+#endif

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Device-mapper by libdevmapper.
+ *
+ * Every change carries a udev cookie and waits for it, so that the nodes and links are there (or gone) when the command ends;
+ * where udevd does not run, libdevmapper notices and makes the nodes itself.  libdevmapper's own messages are kept back (what it
+ * says names an ioctl, not a remedy), but for the lines of its reports, which take the same way.
+ */
+#include <errno.h>
+#include <libdevmapper.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "device.h"
+#include "dm.h"
+#include "kernellog.h"
+#include "message.h"
+
+#define DM_PREFIX "device-mapper: " /* of lines in the kernel's log */
+
+static bool dry;
+
+#define LEVEL_MASK   0x0f /* of a message of libdevmapper */
+#define LEVEL_PRINT  4 /* warnings have it too, but with */
+#define LEVEL_STDERR 0x80
+
+static void take_message(int level, const char *file, int line, int error, const char *format, ...)
+{
+	va_list args;
+
+	(void)file;
+	(void)line;
+	(void)error;
+	if ((level & LEVEL_MASK) != LEVEL_PRINT || level & LEVEL_STDERR)
+		return;
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	putchar('\n');
+}
+
+void mapped_take_messages(void)
+{
+	dm_log_with_errno_init(take_message);
+}
+
+void mapped_init(bool dry_run)
+{
+	dry = dry_run;
+	mapped_take_messages();
+	dm_set_name_mangling_mode(DM_STRING_MANGLING_NONE);
+}
+
+/* libdevmapper would load a module and make a node just to be asked for a list */
+static bool dm_available(void)
+{
+	char line[64];
+	bool found = false;
+	FILE *file = fopen("/proc/misc", "re");
+
+	if (!file)
+		return false;
+	while (!found && fgets(line, sizeof(line), file))
+		found = strstr(line, "device-mapper");
+	fclose(file);
+	return found;
+}
+
+#define UNKNOWN_ERROR 100000 /* libdevmapper undid what had failed, and the errno with it */
+
+static int complain_of(int error, int mark, const char *name, const char *action)
+{
+	char *reason = kernellog_reason(mark);
+	const char *what = error == UNKNOWN_ERROR ? "refused by the kernel" : strerror(error);
+	int code = error == EBUSY ? LARDER_BUSY : error == ENXIO || error == ENODEV ? LARDER_NOT_FOUND : LARDER_FAILED;
+
+	if (!dm_available())
+		code = complain(LARDER_FAILED, "%s: cannot %s it: this kernel has no device-mapper; modprobe dm_mod", name, action);
+	else if (reason)
+		complain(code, "%s: cannot %s it: %s: %s", name, action, what,
+			 strncmp(reason, DM_PREFIX, strlen(DM_PREFIX)) ? reason : reason + strlen(DM_PREFIX));
+	else
+		complain(code, "%s: cannot %s it: %s; see dmesg", name, action, what);
+	free(reason);
+	return code;
+}
+
+/* ------------------------------------------------------------------ look */
+
+/* One read-only ioctl on a device by name.  NULL: errno says why. */
+static struct dm_task *ask(int type, const char *name)
+{
+	struct dm_task *task = dm_task_create(type);
+	int error;
+
+	if (!task) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	dm_task_no_flush(task);
+	dm_task_no_open_count(task);
+	if ((!name || dm_task_set_name(task, name)) && dm_task_run(task))
+		return task;
+	error = dm_task_get_errno(task);
+	dm_task_destroy(task);
+	errno = error ? error : EIO;
+	return NULL;
+}
+
+/* The first target of a status or table task.  False if there is none. */
+static bool first_target(struct dm_task *task, uint64_t *sectors, const char **type, const char **params)
+{
+	char *t = NULL, *p = NULL;
+	uint64_t start = 0;
+
+	*sectors = 0;
+	dm_get_next_target(task, NULL, &start, sectors, &t, &p);
+	*type = t;
+	*params = p ? p : "";
+	return t;
+}
+
+static bool read_open_count(struct mapped *mapped)
+{
+	struct dm_task *task = dm_task_create(DM_DEVICE_INFO);
+	struct dm_info info;
+	bool good;
+
+	good = task && dm_task_set_name(task, mapped->name) && dm_task_run(task) && dm_task_get_info(task, &info) && info.exists;
+	if (good) {
+		const char *uuid = dm_task_get_uuid(task);
+
+		mapped->open_count = info.open_count;
+		mapped->suspended = info.suspended;
+		mapped->number = makedev(info.major, info.minor);
+		snprintf(mapped->uuid, sizeof(mapped->uuid), "%s", uuid ? uuid : "");
+	}
+	if (task)
+		dm_task_destroy(task);
+	return good;
+}
+
+/* Fills it if the device of that name is one of ours. */
+static bool read_mapped(const char *name, struct mapped *mapped)
+{
+	struct dm_task *task = ask(DM_DEVICE_STATUS, name);
+	const char *type, *params;
+	bool ours;
+
+	if (!task)
+		return false;
+	*mapped = (struct mapped){ 0 };
+	ours = first_target(task, &mapped->sectors, &type, &params) &&
+	       (!strcmp(type, TARGET_CACHE) || !strcmp(type, TARGET_VOLUME));
+	if (ours) {
+		snprintf(mapped->name, sizeof(mapped->name), "%s", name);
+		mapped->cache = !strcmp(type, TARGET_CACHE);
+		mapped->status = must_allocate(strdup(params));
+		ours = read_open_count(mapped);
+		if (!ours)
+			free(mapped->status);
+	}
+	dm_task_destroy(task);
+	return ours;
+}
+
+int mapped_scan(struct mapped_list *list)
+{
+	struct dm_task *task;
+	struct dm_names *names;
+
+	*list = (struct mapped_list){ 0 };
+	if (!dm_available())
+		return LARDER_DONE;
+	task = ask(DM_DEVICE_LIST, NULL);
+	names = task ? dm_task_get_names(task) : NULL;
+	if (!names) {
+		if (task)
+			dm_task_destroy(task);
+		return complain(LARDER_FAILED, "device-mapper: cannot list its devices: %s%s", strerror(errno),
+				errno == EACCES || errno == EPERM ? "; run larder as root" : "");
+	}
+	while (names->dev) {
+		struct mapped one;
+
+		if (read_mapped(names->name, &one)) {
+			list->mapped = must_allocate(realloc(list->mapped, (list->number + 1) * sizeof(one)));
+			list->mapped[list->number++] = one;
+		}
+		if (!names->next)
+			break;
+		names = (struct dm_names *)((char *)names + names->next);
+	}
+	dm_task_destroy(task);
+	return LARDER_DONE;
+}
+
+void mapped_list_free(struct mapped_list *list)
+{
+	for (size_t i = 0; i < list->number; i++)
+		free(list->mapped[i].status);
+	free(list->mapped);
+	*list = (struct mapped_list){ 0 };
+}
+
+int mapped_refresh(struct mapped *mapped)
+{
+	struct mapped now;
+
+	if (!read_mapped(mapped->name, &now))
+		return complain(LARDER_NOT_FOUND, "%s: is gone, or is no larder device any more", mapped->name);
+	free(mapped->status);
+	*mapped = now;
+	return LARDER_DONE;
+}
+
+int mapped_table(const struct mapped *mapped, char **params)
+{
+	struct dm_task *task = ask(DM_DEVICE_TABLE, mapped->name);
+	const char *type, *text;
+	uint64_t sectors;
+
+	if (!task || !first_target(task, &sectors, &type, &text)) {
+		if (task)
+			dm_task_destroy(task);
+		return complain(LARDER_FAILED, "%s: cannot read its table: %s", mapped->name, strerror(errno));
+	}
+	*params = must_allocate(strdup(text));
+	dm_task_destroy(task);
+	return LARDER_DONE;
+}
+
+bool mapped_name_taken(const char *name)
+{
+	struct dm_task *task;
+	struct dm_info info;
+	bool taken;
+
+	if (!dm_available())
+		return false;
+	task = ask(DM_DEVICE_INFO, name);
+	taken = task && dm_task_get_info(task, &info) && info.exists;
+	if (task)
+		dm_task_destroy(task);
+	return taken;
+}
+
+/* ------------------------------------------------------------------ change */
+
+/* Has the kernel that target?  (The dm core loads dm-<target> by itself when a table asks for it.) */
+static bool target_known(const char *target)
+{
+	struct dm_task *task = ask(DM_DEVICE_LIST_VERSIONS, NULL);
+	struct dm_versions *one = task ? dm_task_get_versions(task) : NULL;
+	bool known = false;
+
+	while (one && !(known = !strcmp(one->name, target)) && one->next)
+		one = (struct dm_versions *)((char *)one + one->next);
+	if (task)
+		dm_task_destroy(task);
+	return known;
+}
+
+/* Runs a task that changes the state of a device, under a cookie; destroys it.  Returns 0, a positive errno or UNKNOWN_ERROR. */
+static int run(struct dm_task *task, bool with_cookie)
+{
+	uint32_t cookie = 0;
+	int error = 0;
+
+	errno = 0;
+	if (with_cookie && !dm_task_set_cookie(task, &cookie, 0))
+		error = errno ? errno : EIO;
+	if (!error && !dm_task_run(task))
+		error = dm_task_get_errno(task) ? dm_task_get_errno(task) : UNKNOWN_ERROR;
+	dm_task_destroy(task);
+	if (with_cookie)
+		dm_udev_wait(cookie);
+	return error;
+}
+
+static struct dm_task *new_task(int type, const char *name)
+{
+	struct dm_task *task = must_allocate(dm_task_create(type));
+
+	must_allocate(dm_task_set_name(task, name) ? task : NULL);
+	return task;
+}
+
+static int simple(int type, const char *name, bool with_cookie)
+{
+	struct dm_task *task = new_task(type, name);
+
+	if (type == DM_DEVICE_REMOVE)
+		dm_task_retry_remove(task);
+	if (type == DM_DEVICE_SUSPEND)
+		dm_task_skip_lockfs(task);
+	return run(task, with_cookie);
+}
+
+int mapped_create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params)
+{
+	struct dm_task *task;
+	int error, mark;
+
+	if (dry) {
+		printf("dmsetup create %s --uuid %s --table '0 %llu %s %s'\n", name, uuid, (unsigned long long)sectors, target,
+		       params);
+		return LARDER_DONE;
+	}
+	mark = kernellog_mark();
+	task = new_task(DM_DEVICE_CREATE, name);
+	if (!dm_task_set_uuid(task, uuid) || !dm_task_add_target(task, 0, sectors, target, params) ||
+	    !dm_task_set_add_node(task, DM_ADD_NODE_ON_CREATE)) {
+		dm_task_destroy(task);
+		return complain_of(ENOMEM, mark, name, "create");
+	}
+	error = run(task, true);
+	if (!error) {
+		free(kernellog_reason(mark));
+		return LARDER_DONE;
+	}
+	if (dm_available() && !target_known(target)) {
+		free(kernellog_reason(mark));
+		return complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder", name, target);
+	}
+	return complain_of(error, mark, name, "create");
+}
+
+/* dmsetup's word for a task of that type, and ours for what it does */
+static int change(int type, const char *name, const char *word, const char *action)
+{
+	int error, mark;
+
+	if (dry) {
+		printf("dmsetup %s %s\n", word, name);
+		return LARDER_DONE;
+	}
+	mark = kernellog_mark();
+	error = simple(type, name, type != DM_DEVICE_SUSPEND);
+	if (error)
+		return complain_of(error, mark, name, action);
+	free(kernellog_reason(mark));
+	return LARDER_DONE;
+}
+
+int mapped_remove(const char *name)
+{
+	return change(DM_DEVICE_REMOVE, name, "remove", "stop");
+}
+
+int mapped_suspend(const char *name)
+{
+	return change(DM_DEVICE_SUSPEND, name, "suspend --nolockfs", "suspend");
+}
+
+int mapped_resume(const char *name)
+{
+	return change(DM_DEVICE_RESUME, name, "resume", "resume");
+}
+
+static int load(const char *name, const char *target, uint64_t sectors, const char *params)
+{
+	struct dm_task *task = new_task(DM_DEVICE_RELOAD, name);
+
+	if (dm_task_add_target(task, 0, sectors, target, params))
+		return run(task, false);
+	dm_task_destroy(task);
+	return ENOMEM;
+}
+
+/* The kernel has let go of the old table when the new one's resume fails: load it again.  Returns 0 or a positive errno. */
+static int go_back(const char *name, const char *target, uint64_t sectors, const char *params)
+{
+	int error = load(name, target, sectors, params);
+
+	return error ? error : simple(DM_DEVICE_RESUME, name, true);
+}
+
+/* Makes the loaded table live. */
+static int swap_tables(const char *name, const char *target, uint64_t sectors, const char *old)
+{
+	int mark = kernellog_mark(), error = simple(DM_DEVICE_SUSPEND, name, false), code;
+
+	if (!error)
+		error = simple(DM_DEVICE_RESUME, name, true);
+	if (!error) {
+		free(kernellog_reason(mark));
+		return LARDER_DONE;
+	}
+	code = complain_of(error, mark, name, "switch the table of");
+	error = go_back(name, target, sectors, old);
+	if (error)
+		complain(code, "%s: stays suspended: the old table cannot be resumed either: %s; try dmsetup resume %s", name,
+			 strerror(error), name);
+	return code;
+}
+
+int mapped_reload(const char *name, const char *target, uint64_t sectors, const char *params)
+{
+	struct mapped now = { 0 };
+	int error, mark, result;
+	char *old;
+
+	if (dry) {
+		printf("dmsetup load %s --table '0 %llu %s %s'\n", name, (unsigned long long)sectors, target, params);
+		printf("dmsetup suspend --nolockfs %s\ndmsetup resume %s\n", name, name);
+		return LARDER_DONE;
+	}
+	snprintf(now.name, sizeof(now.name), "%s", name);
+	result = mapped_table(&now, &old);
+	if (result)
+		return result;
+	mark = kernellog_mark();
+	error = load(name, target, sectors, params);
+	if (error) {
+		result = complain_of(error, mark, name, "load a table into");
+	} else {
+		free(kernellog_reason(mark));
+		result = swap_tables(name, target, sectors, old);
+	}
+	free(old);
+	return result;
+}
+
+int mapped_message(const char *name, const char *message)
+{
+	struct dm_task *task;
+	int error, mark;
+
+	if (dry) {
+		printf("dmsetup message %s 0 '%s'\n", name, message);
+		return LARDER_DONE;
+	}
+	mark = kernellog_mark();
+	task = new_task(DM_DEVICE_TARGET_MSG, name);
+	if (!dm_task_set_sector(task, 0) || !dm_task_set_message(task, message)) {
+		dm_task_destroy(task);
+		error = ENOMEM;
+	} else {
+		error = run(task, false);
+	}
+	if (error) {
+		char *action = must_print("send '%s' to", message);
+		int code = complain_of(error, mark, name, action);
+
+		free(action);
+		/* of a table it may be the device that is not as it should be, of a message only its words */
+		return error == EINVAL ? LARDER_USAGE : code;
+	}
+	free(kernellog_reason(mark));
+	return LARDER_DONE;
+}

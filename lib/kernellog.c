@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The kernel's reason for an error, read from /dev/kmsg: one record per read(), "prefix;text\n key=value...".
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernellog.h"
+#include "message.h"
+
+int kernellog_mark(void)
+{
+	int mark = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+
+	if (mark >= 0)
+		lseek(mark, 0, SEEK_END);
+	return mark;
+}
+
+/*
+ * How much a line tells: what a target says itself is more than the dm core's summary of it ("table: 253:1: larder: ..."), which
+ * is more than that an ioctl failed.  0: it is not about us.
+ */
+static int weight(const char *text)
+{
+	if (!strstr(text, "larder") && !strstr(text, "device-mapper:"))
+		return 0;
+	if (strstr(text, "ioctl: error adding target to table"))
+		return 0;
+	return strstr(text, "device-mapper: larder") ? 3 : strstr(text, "device-mapper: table:") ? 2 : 1;
+}
+
+char *kernellog_reason(int mark)
+{
+	char record[8192], *text, *reason = NULL;
+	int best = 1;
+	ssize_t length;
+
+	if (mark < 0)
+		return NULL;
+	for (;;) {
+		length = read(mark, record, sizeof(record) - 1);
+		if (length < 0 && (errno == EPIPE || errno == EINTR))
+			continue; /* overwritten: the next read goes on behind it */
+		if (length <= 0)
+			break;
+		record[length] = 0;
+		text = strchr(record, ';');
+		if (!text)
+			continue;
+		text++;
+		text[strcspn(text, "\n")] = 0;
+		if (weight(text) >= best) {
+			best = weight(text);
+			free(reason);
+			reason = must_allocate(strdup(text));
+		}
+	}
+	close(mark);
+	return reason;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The kernel's reason for an error: device-mapper tells it to the kernel's log only. */
+#ifndef LARDER_KERNELLOG_H
+#define LARDER_KERNELLOG_H
+
+/* Remembers where the log ends.  Returns a descriptor, or -1 where the log can't be read. */
+int kernellog_mark(void);
+/*
+ * The most telling, then latest, line about device-mapper or larder since the mark, or NULL; the caller frees it.  Closes the
+ * mark.  Lines are of anybody's doing: good enough to explain an error, not to decide by.
+ */
+char *kernellog_reason(int mark);
+
+#endif

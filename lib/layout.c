@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Where things lie on a member.
+ *
+ * SSD:     superblock 4 KiB | tables 128 KiB .. 384 KiB | segments from 1 MiB on, at a multiple of their size if that costs less
+ * than 1 %
+ *          of the device | copy of the superblock: the last whole 4 KiB of the device, counted from its beginning.
+ * backing: superblock 4 KiB | copy in the last 4 KiB before data_offset, if it fits behind the superblock | data | tail reserve.
+ */
+#include <stddef.h>
+
+#include "../kernel/larder_format.h"
+#include "layout.h"
+
+#define WANTED_SEGMENTS 256u /* of a small SSD; one that has 512 of the default size takes that */
+
+static uint32_t choose_segment_size(uint64_t bytes)
+{
+	uint32_t size = LARDER_DEF_SEGMENT_SIZE;
+
+	if (bytes / size >= 2 * WANTED_SEGMENTS)
+		return size;
+	do
+		size /= 2;
+	while (size > LARDER_MIN_SEGMENT_SIZE && bytes / size < WANTED_SEGMENTS);
+	return size;
+}
+
+const char *cache_layout(struct cache_layout *layout, uint64_t bytes, unsigned logical_block)
+{
+	uint32_t size = layout->segment_size ? layout->segment_size : choose_segment_size(bytes);
+	uint64_t aligned, number;
+
+	if (logical_block > LARDER_SLOT_SIZE)
+		return "logical block size: is above 4096 bytes";
+	if (size < LARDER_MIN_SEGMENT_SIZE || size > LARDER_MAX_SEGMENT_SIZE || (size & (size - 1)))
+		return "--segment-size: must be a power of two from 128K to 16M";
+	if (bytes < LARDER_SEGMENTS_OFFSET + LARDER_SB_SIZE)
+		return "size: too small for a cache, which has at least 32 segments (5 MiB with segments of 128K)";
+	layout->segment_size = size;
+	layout->copy_offset = (bytes & ~(uint64_t)(LARDER_SB_SIZE - 1)) - LARDER_SB_SIZE;
+	layout->segments_offset = LARDER_SEGMENTS_OFFSET;
+	aligned = (LARDER_SEGMENTS_OFFSET + (uint64_t)size - 1) & ~((uint64_t)size - 1);
+	if ((aligned - LARDER_SEGMENTS_OFFSET) * 100 < bytes)
+		layout->segments_offset = aligned;
+	number = (layout->copy_offset - layout->segments_offset) / size;
+	if (number < LARDER_MIN_SEGMENTS)
+		return "size: too small for 32 segments; a larger device, or a smaller --segment-size (at least 128K)";
+	if (number > 1ull << (LARDER_CACHE_SECTOR_BITS + LARDER_SECTOR_SHIFT) >> __builtin_ctz(size))
+		return "size: a cache has at most 32 TiB; give a partition of it";
+	layout->nr_segments = (uint32_t)number;
+	return NULL;
+}
+
+const char *volume_layout(struct volume_layout *layout, uint64_t bytes, unsigned logical_block)
+{
+	uint64_t offset = layout->data_offset, tail = layout->tail_reserve, copy;
+
+	if (offset < LARDER_MIN_DATA_OFFSET || offset % LARDER_SLOT_SIZE || offset % logical_block)
+		return "--data-offset: must be a multiple of 4096, and of the device's logical block size, and at least 8K";
+	if (tail % LARDER_SLOT_SIZE || tail % logical_block)
+		return "--tail-reserve: must be a multiple of 4096 and of the device's logical block size";
+	if (offset >= bytes || tail >= bytes - offset || bytes - offset - tail < LARDER_SLOT_SIZE)
+		return "size: too small: nothing is left between --data-offset and --tail-reserve";
+	copy = offset - LARDER_SB_SIZE;
+	layout->copy_offset = copy >= LARDER_SB_OFFSET + LARDER_SB_SIZE ? copy : 0;
+	layout->sectors = (bytes - offset - tail) / logical_block * (logical_block >> LARDER_SECTOR_SHIFT);
+	return NULL;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Where things lie on a member: pure arithmetic, no I/O. */
+#ifndef LARDER_LAYOUT_H
+#define LARDER_LAYOUT_H
+
+#include <stdint.h>
+
+struct cache_layout {
+	uint32_t segment_size; /* bytes; 0 on the way in: choose */
+	uint32_t nr_segments;
+	uint64_t segments_offset; /* bytes */
+	uint64_t copy_offset; /* bytes */
+};
+
+struct volume_layout {
+	uint64_t data_offset; /* bytes, given */
+	uint64_t tail_reserve; /* bytes, given */
+	uint64_t copy_offset; /* bytes; 0: no room for one */
+	uint64_t sectors;
+};
+
+/* Of a device of so many bytes.  NULL: done; else why not, naming the field. */
+const char *cache_layout(struct cache_layout *layout, uint64_t bytes, unsigned logical_block);
+const char *volume_layout(struct volume_layout *layout, uint64_t bytes, unsigned logical_block);
+
+#endif

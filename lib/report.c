@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Tables of fields.  A row is an array of cells with the texts that the kernel, or a superblock, gave; how they are shown and
+ * sorted follows from the field's kind.  One function serves all fields.
+ */
+#include <libdevmapper.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dm.h"
+#include "message.h"
+#include "report.h"
+
+#define REPORT_TYPE 1u
+
+struct report {
+	struct dm_report *handle; /* NULL: not begun */
+	const char *name;
+	char *names, *sort; /* fields to show, and to sort by */
+	struct dm_report_field_type *types;
+	struct field fields[REPORT_FIELDS_MAX];
+	size_t number;
+	struct size_format units;
+	bool json, headings;
+};
+
+static bool is_text(const struct field *field)
+{
+	return field->kind == VALUE_TEXT || field->kind == VALUE_OPTION;
+}
+
+static void *row_data(void *object)
+{
+	return object;
+}
+
+static const struct dm_report_object_type object_types[] = {
+	{ REPORT_TYPE, "larder", "", row_data },
+	{ 0, "", "", NULL },
+};
+
+/* Of what JSON wants escaped libdevmapper sees to the quotes only; control characters are kept out of labels and status lines. */
+static char *escape_backslashes(struct dm_pool *pool, const char *text)
+{
+	char *copy = dm_pool_alloc(pool, 2 * strlen(text) + 1), *to = copy;
+
+	if (!copy)
+		return NULL;
+	for (; *text; *to++ = *text++)
+		if (*text == '\\')
+			*to++ = '\\';
+	*to = 0;
+	return copy;
+}
+
+/* libdevmapper asks for the text of one cell. */
+static int print_cell(struct dm_report *handle, struct dm_pool *pool, struct dm_report_field *field, const void *data,
+		      void *private)
+{
+	uint64_t *sort = dm_pool_alloc(pool, sizeof(*sort));
+	const struct cell *cell = data;
+	char *text, *copy;
+
+	(void)handle;
+	(void)private;
+	if (!sort)
+		return 0;
+	text = field_text(cell->field->kind, cell->value, &cell->report->units, sort);
+	copy = cell->report->json ? escape_backslashes(pool, text) : dm_pool_strdup(pool, text);
+	free(text);
+	if (!copy)
+		return 0;
+	dm_report_field_set_value(field, copy, is_text(cell->field) ? NULL : sort);
+	return 1;
+}
+
+static void make_types(struct report *report, size_t n)
+{
+	report->types = must_allocate(calloc(n + 1, sizeof(*report->types)));
+	for (size_t i = 0; i < n; i++) {
+		const struct field *f = &report->fields[i];
+		struct dm_report_field_type *type = &report->types[i];
+
+		type->type = REPORT_TYPE;
+		type->flags = is_text(f) ? DM_REPORT_FIELD_TYPE_STRING : DM_REPORT_FIELD_TYPE_NUMBER | DM_REPORT_FIELD_ALIGN_RIGHT;
+		type->offset = (uint32_t)(i * sizeof(struct cell));
+		type->width = (int32_t)strlen(f->heading);
+		snprintf((char *)type->id, sizeof(type->id), "%s", f->name);
+		snprintf((char *)type->heading, sizeof(type->heading), "%s", f->heading);
+		type->report_fn = print_cell;
+		type->desc = f->help;
+	}
+}
+
+static void list_fields(const struct report *report)
+{
+	for (size_t i = 0; i < report->number; i++)
+		printf("%-24s %s\n", report->fields[i].name, report->fields[i].help);
+}
+
+/* Every name in "a,-b,+c" is a field's?  Complains of the first that is not. */
+static int check_names(const struct report *report, const char *names, const char *option)
+{
+	char *copy = must_allocate(strdup(names)), *rest = copy, *word;
+	int result = LARDER_DONE;
+
+	while (!result && (word = strsep(&rest, ","))) {
+		word += *word == '+' || *word == '-';
+		if (report_field(report, word) < 0)
+			result = complain(LARDER_USAGE, "%s: no field '%s'; -o help lists them", option, word);
+	}
+	free(copy);
+	return result;
+}
+
+static char *field_names(const struct report *report, const char *defaults, const char *asked)
+{
+	char *all, *longer;
+
+	if (!asked)
+		asked = defaults;
+	if (*asked == '+')
+		return must_print("%s,%s", defaults, asked + 1);
+	if (strcmp(asked, "all"))
+		return must_print("%s", asked);
+	all = must_print("%s", report->fields[0].name);
+	for (size_t i = 1; i < report->number; i++) {
+		longer = must_print("%s,%s", all, report->fields[i].name);
+		free(all);
+		all = longer;
+	}
+	return all;
+}
+
+void report_discard(struct report *report)
+{
+	if (report->handle)
+		dm_report_free(report->handle);
+	free(report->types);
+	free(report->names);
+	free(report->sort);
+	free(report);
+}
+
+/*
+ * libdevmapper is asked for its part when the first row comes, or at the end: a group of its cannot be destroyed without
+ * printing something.
+ */
+static void begin(struct report *report)
+{
+	uint32_t types = REPORT_TYPE, flags = DM_REPORT_OUTPUT_ALIGNED | DM_REPORT_OUTPUT_BUFFERED;
+
+	if (report->handle)
+		return;
+	if (report->headings)
+		flags |= DM_REPORT_OUTPUT_HEADINGS;
+	report->handle = dm_report_init(&types, object_types, report->types, report->names, "  ", flags, report->sort, report);
+	must_allocate(report->handle);
+}
+
+struct report *report_new(const char *name, const struct field *const *sections, const size_t *counts, size_t nr_sections,
+			  const char *default_fields, const struct report_options *options, int *result)
+{
+	struct report *report = must_allocate(calloc(1, sizeof(*report)));
+	bool listed = false;
+
+	for (size_t s = 0; s < nr_sections; s++)
+		for (size_t i = 0; i < counts[s] && report->number < REPORT_FIELDS_MAX; i++)
+			report->fields[report->number++] = sections[s][i];
+	mapped_take_messages();
+	report->units = options->units;
+	report->units.suffix = !options->nosuffix;
+	report->json = options->format && !strcmp(options->format, "json");
+	*result = LARDER_DONE;
+	if (options->format && !report->json && strcmp(options->format, "basic"))
+		*result = complain(LARDER_USAGE, "--reportformat: '%s' is neither basic nor json", options->format);
+	if (!*result && options->fields && !strcmp(options->fields, "help")) {
+		list_fields(report);
+		listed = true;
+	}
+	if (!*result && !listed) {
+		make_types(report, report->number);
+		report->names = field_names(report, default_fields, options->fields);
+		*result = check_names(report, report->names, "-o");
+	}
+	if (!*result && !listed && options->sort && *options->sort)
+		*result = check_names(report, options->sort, "--sort");
+	report->name = name;
+	report->headings = !options->noheadings;
+	report->sort = must_print("%s", options->sort ? options->sort : "");
+	if (!*result && !listed)
+		return report;
+	report_discard(report);
+	return NULL;
+}
+
+int report_field(const struct report *report, const char *name)
+{
+	for (size_t i = 0; i < report->number; i++)
+		if (!strcmp(report->fields[i].name, name))
+			return (int)i;
+	return -1;
+}
+
+void report_set(const struct report *report, struct row *row, const char *field, const char *format, ...)
+{
+	int place = report_field(report, field);
+	va_list args;
+	char *text;
+
+	if (place < 0)
+		return;
+	va_start(args, format);
+	if (vasprintf(&text, format, args) < 0)
+		text = NULL;
+	va_end(args);
+	free(row->cell[place].value);
+	row->cell[place].value = must_allocate(text);
+}
+
+void report_add(struct report *report, struct row *row)
+{
+	for (size_t i = 0; i < report->number; i++) {
+		row->cell[i].field = &report->fields[i];
+		row->cell[i].report = report;
+	}
+	begin(report);
+	must_allocate(dm_report_object(report->handle, row->cell) ? report : NULL);
+	for (size_t i = 0; i < report->number; i++)
+		free(row->cell[i].value);
+	*row = (struct row){ 0 };
+}
+
+void report_show(const struct report *report, struct row *row)
+{
+	for (size_t i = 0; i < report->number; i++) {
+		const struct field *f = &report->fields[i];
+		uint64_t sort;
+		char *text;
+
+		if (row->cell[i].value) {
+			text = field_text(f->kind, row->cell[i].value, &report->units, &sort);
+			printf("%-20s %s\n", f->heading, text);
+			free(text);
+		}
+		free(row->cell[i].value);
+	}
+	*row = (struct row){ 0 };
+}
+
+int report_print(struct report *report)
+{
+	struct dm_report_group *group;
+	bool good;
+
+	begin(report);
+	group = dm_report_group_create(report->json ? DM_REPORT_GROUP_JSON : DM_REPORT_GROUP_SINGLE, NULL);
+	/* destroying it is what prints */
+	good = group && dm_report_group_push(group, report->handle, (void *)report->name);
+	good = group && dm_report_group_destroy(group) && good;
+	report_discard(report);
+	return good ? LARDER_DONE : complain(LARDER_FAILED, "report: libdevmapper cannot print it");
+}

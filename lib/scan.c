@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Finding members by looking at every block device: 4 KiB at byte 4096 of each, more only where that is one of ours, or damaged.
+ *
+ * libudev enumerates from sysfs, so this works without udevd and with nodes that only the kernel made.
+ */
+#include <endian.h>
+#include <libudev.h>
+#include <linux/major.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <uuid/uuid.h>
+
+#include "message.h"
+#include "scan.h"
+
+static bool worth_reading(dev_t number)
+{
+	char text[64];
+
+	if (major(number) == FLOPPY_MAJOR)
+		return false;
+	if (!device_attribute(number, "size", text, sizeof(text)) || !strcmp(text, "0"))
+		return false;
+	return !device_attribute(number, "dm/suspended", text, sizeof(text)) || !strcmp(text, "0");
+}
+
+static const struct member *add(struct members *members, const struct device *device, const union superblock *sb)
+{
+	struct member *m = must_allocate(malloc(sizeof(*m)));
+
+	*m = (struct member){
+		.path = must_allocate(strdup(device->path)),
+		.number = device->number,
+		.block = device->block,
+		.bytes = device->bytes,
+		.sb = *sb,
+	};
+	members->member = must_allocate(realloc(members->member, (members->number + 1) * sizeof(*members->member)));
+	members->member[members->number++] = m;
+	return m;
+}
+
+static void forget(struct member *member)
+{
+	free(member->path);
+	free(member);
+}
+
+static void read_one(struct members *members, const char *path)
+{
+	struct superblocks found;
+	struct device device;
+
+	if (device_try(&device, path))
+		return;
+	superblocks_read(&device, &found, false);
+	if (found.chosen)
+		add(members, &device, found.chosen->sb);
+	superblocks_free(&found);
+	device_close(&device);
+}
+
+static void read_all(struct members *members)
+{
+	struct udev *udev = must_allocate(udev_new());
+	struct udev_enumerate *all = must_allocate(udev_enumerate_new(udev));
+	struct udev_list_entry *entry;
+
+	udev_enumerate_add_match_subsystem(all, "block");
+	udev_enumerate_scan_devices(all);
+	udev_list_entry_foreach(entry, udev_enumerate_get_list_entry(all))
+	{
+		struct udev_device *one = udev_device_new_from_syspath(udev, udev_list_entry_get_name(entry));
+
+		if (!one)
+			continue;
+		if (udev_device_get_devnode(one) && worth_reading(udev_device_get_devnum(one)))
+			read_one(members, udev_device_get_devnode(one));
+		udev_device_unref(one);
+	}
+	udev_enumerate_unref(all);
+	udev_unref(udev);
+}
+
+/* The same superblock on a disk and on what is stacked upon it: only the upper one is to be used. */
+static bool is_lower(const struct members *members, const struct member *m)
+{
+	for (size_t i = 0; m->block && i < members->number; i++) {
+		const struct member *other = members->member[i];
+
+		if (other != m && other->block && !memcmp(other->sb.head.uuid, m->sb.head.uuid, 16) &&
+		    device_is_below(m->number, other->number))
+			return true;
+	}
+	return false;
+}
+
+static void drop_lower(struct members *members)
+{
+	struct member **lower = must_allocate(calloc(members->number + 1, sizeof(*lower)));
+	size_t kept = 0;
+
+	for (size_t i = 0; i < members->number; i++)
+		if (is_lower(members, members->member[i]))
+			lower[i] = members->member[i];
+	for (size_t i = 0; i < members->number; i++)
+		if (lower[i])
+			forget(lower[i]);
+		else
+			members->member[kept++] = members->member[i];
+	members->number = kept;
+	free(lower);
+}
+
+void members_scan(struct members *members)
+{
+	const char *given = getenv("LARDER_DEVICES");
+
+	*members = (struct members){ 0 };
+	if (!given) {
+		read_all(members);
+	} else {
+		char *copy = must_allocate(strdup(given)), *rest = copy, *path;
+
+		while ((path = strsep(&rest, ":")))
+			if (*path)
+				read_one(members, path);
+		free(copy);
+	}
+	drop_lower(members);
+}
+
+void members_free(struct members *members)
+{
+	for (size_t i = 0; i < members->number; i++)
+		forget(members->member[i]);
+	free(members->member);
+	*members = (struct members){ 0 };
+}
+
+static bool matches(const struct member *m, const char *name, const uint8_t *uuid, uint32_t kind)
+{
+	char label[LARDER_LABEL_SIZE + 1];
+
+	if (le32toh(m->sb.head.kind) != kind)
+		return false;
+	if (uuid)
+		return !memcmp(m->sb.head.uuid, uuid, 16) ||
+		       (kind == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, uuid, 16));
+	/* labels of caches and volumes lie at the same place */
+	return !strcmp(label_text(m->sb.cache.label, label), name);
+}
+
+/* A path: whatever the scan made of it, this device is meant. */
+static int find_path(struct members *members, const char *path, uint32_t kind, const struct member **found)
+{
+	const union superblock *sb;
+	struct superblocks blocks;
+	struct device device;
+	int result = device_open(&device, path, DEVICE_READ);
+
+	if (result)
+		return result;
+	superblocks_read(&device, &blocks, false);
+	result = superblocks_choose(&device, &blocks, &sb);
+	if (!result && le32toh(sb->head.kind) != kind)
+		result = complain(LARDER_NOT_FOUND, "%s: kind: is a %s, not a %s", path, kind_text(le32toh(sb->head.kind)),
+				  kind_text(kind));
+	if (!result)
+		*found = add(members, &device, sb);
+	superblocks_free(&blocks);
+	device_close(&device);
+	return result;
+}
+
+int member_find(struct members *members, const char *name, uint32_t kind, const struct member **found)
+{
+	uint8_t binary[16], *uuid = uuid_parse(name, binary) ? NULL : binary;
+	const struct member *first = NULL;
+
+	if (strchr(name, '/'))
+		return find_path(members, name, kind, found);
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (!matches(m, name, uuid, kind))
+			continue;
+		if (first && memcmp(first->sb.head.uuid, m->sb.head.uuid, 16))
+			return complain(LARDER_UNSAFE, "%s: label: both %s and %s have it; give the UUID or the device", name,
+					first->path, m->path);
+		if (first)
+			return complain(LARDER_UNSAFE,
+					"%s: uuid: both %s and %s have it (a copy of the other?); detach one, or give the device",
+					name, first->path, m->path);
+		first = m;
+	}
+	if (!first)
+		return complain(LARDER_NOT_FOUND, "%s: no device has a %s superblock with that %s; see larder probe", name,
+				kind_text(kind), uuid ? "UUID" : "label");
+	*found = first;
+	return LARDER_DONE;
+}
+
+const struct member *member_cache(const struct members *members, const uint8_t uuid[16])
+{
+	for (size_t i = 0; i < members->number; i++) {
+		const union superblock *sb = &members->member[i]->sb;
+
+		if (le32toh(sb->head.kind) == LARDER_KIND_CACHE && !memcmp(sb->cache.cache_uuid, uuid, 16) &&
+		    !sb->cache.device_number)
+			return members->member[i];
+	}
+	return NULL;
+}
+
+const struct member *member_volume(const struct members *members, const uint8_t uuid[16])
+{
+	for (size_t i = 0; i < members->number; i++) {
+		const union superblock *sb = &members->member[i]->sb;
+
+		if (le32toh(sb->head.kind) == LARDER_KIND_VOLUME && !memcmp(sb->head.uuid, uuid, 16))
+			return members->member[i];
+	}
+	return NULL;
+}

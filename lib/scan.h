@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Finding members: every block device with a larder superblock. */
+#ifndef LARDER_SCAN_H
+#define LARDER_SCAN_H
+
+#include "superblock.h"
+
+struct member {
+	char *path; /* /dev/sdb */
+	dev_t number;
+	bool block;
+	uint64_t bytes;
+	union superblock sb; /* valid */
+};
+
+struct members {
+	struct member **member;
+	size_t number;
+};
+
+/*
+ * Reads every block device that can be read without waiting (no suspended dm devices, no floppies, no empty drives), or, where
+ * the environment variable LARDER_DEVICES is set, the paths in it, separated by colons.  Of several devices with one superblock
+ * the uppermost counts (a disk, and a multipath or linear device over it).  Says nothing of devices that cannot be read.
+ */
+void members_scan(struct members *members);
+void members_free(struct members *members);
+
+/*
+ * The one member of that kind with this name: a path, a UUID (of the member; of a cache: of the set too) or a label.  members: of
+ * a scan. Complains when there is none, or more than one.  For a path the device is read alone, and added to members.
+ */
+int member_find(struct members *members, const char *name, uint32_t kind, const struct member **found);
+/* The cache with this UUID (device_number 0 of the set), the volume with this UUID; NULL: not found.  Says nothing. */
+const struct member *member_cache(const struct members *members, const uint8_t uuid[16]);
+const struct member *member_volume(const struct members *members, const uint8_t uuid[16]);
+
+#endif

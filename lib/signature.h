@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What libblkid finds on a device, and its removal. */
+#ifndef LARDER_SIGNATURE_H
+#define LARDER_SIGNATURE_H
+
+#include <stdbool.h>
+
+#include "device.h"
+#include "problems.h"
+
+/* Adds a line "type: what it is" for every signature, damaged ones included, at head and tail.  Complains of I/O errors. */
+int signatures_find(const struct device *device, struct problems *found);
+/* Overwrites each, flushes, and looks again: what is left is an error.  The device is open by DEVICE_CLAIM. */
+int signatures_wipe(const struct device *device);
+
+#endif

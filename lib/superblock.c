@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Superblocks and tables: reading, choosing, writing.
+ *
+ * Invariants: at most one of the two copies is being overwritten at any time, with a flush between them, so that a power cut
+ * leaves one valid; an erase goes the other way round (main first), so that what is half erased is not taken for something
+ * whole; a table is written and flushed before a superblock that tells of it.
+ */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message.h"
+#include "superblock.h"
+
+#define SEARCH_BYTES (16u << 20) /* a lost copy is looked for in so much of the device's head */
+#define SEARCH_CHUNK (1u << 20)
+
+static void read_copy(const struct device *device, uint64_t offset, struct superblock_copy *copy)
+{
+	problems_free(&copy->problems);
+	if (!copy->sb)
+		copy->sb = device_buffer(LARDER_SB_SIZE);
+	copy->offset = offset;
+	copy->error = device_read(device, offset, copy->sb, LARDER_SB_SIZE);
+	copy->magic = !copy->error && superblock_has_magic(copy->sb);
+	if (copy->error)
+		problem(&copy->problems, "read", "%s", strerror(-copy->error));
+	else
+		superblock_verify(copy->sb, offset, device->bytes, &copy->problems);
+}
+
+static bool is_copy_here(const struct device *device, uint64_t offset, struct superblock_copy *copy)
+{
+	read_copy(device, offset, copy);
+	return copy->magic && le64toh(copy->sb->head.copy_offset) == offset;
+}
+
+static bool search_head(const struct device *device, struct superblock_copy *copy)
+{
+	uint8_t *chunk = device_buffer(SEARCH_CHUNK);
+	bool found = false;
+
+	for (uint64_t at = 0; !found && at < SEARCH_BYTES && at + SEARCH_CHUNK <= device->bytes; at += SEARCH_CHUNK) {
+		if (device_read(device, at, chunk, SEARCH_CHUNK))
+			continue;
+		for (uint64_t i = 0; !found && i < SEARCH_CHUNK; i += LARDER_SB_SIZE)
+			found = at + i > LARDER_SB_OFFSET && superblock_has_magic((const union superblock *)(chunk + i)) &&
+				is_copy_here(device, at + i, copy);
+	}
+	free(chunk);
+	return found;
+}
+
+/* The main one is of no help: the places where `create` puts copies, in this version and by default. */
+static bool find_copy(const struct device *device, const struct superblock_copy *main, struct superblock_copy *copy, bool search)
+{
+	uint64_t tail = device->bytes & ~(uint64_t)(LARDER_SB_SIZE - 1),
+		 named = main->magic ? le64toh(main->sb->head.copy_offset) : 0;
+
+	/* whatever else is wrong with it: a copy counts only if it says itself that it is there */
+	if (named % LARDER_SB_SIZE == 0 && named >= LARDER_SB_OFFSET + LARDER_SB_SIZE && is_copy_here(device, named, copy))
+		return true;
+	if (device->bytes >= LARDER_DEF_DATA_OFFSET && is_copy_here(device, LARDER_DEF_DATA_OFFSET - LARDER_SB_SIZE, copy))
+		return true;
+	if (tail >= LARDER_SB_OFFSET + 2 * LARDER_SB_SIZE && is_copy_here(device, tail - LARDER_SB_SIZE, copy))
+		return true;
+	return search && search_head(device, copy);
+}
+
+void superblocks_read(const struct device *device, struct superblocks *found, bool search)
+{
+	bool main_valid, main_final, copy_valid;
+	uint64_t offset;
+
+	*found = (struct superblocks){ 0 };
+	read_copy(device, LARDER_SB_OFFSET, &found->main);
+	main_valid = !found->main.problems.number;
+	offset = main_valid ? le64toh(found->main.sb->head.copy_offset) : 0;
+	if (main_valid && offset)
+		read_copy(device, offset, &found->copy);
+	else if (main_valid || !find_copy(device, &found->main, &found->copy, search))
+		found->copy.offset = 0;
+	copy_valid = found->copy.offset && !found->copy.problems.number;
+	/* a copy of something else than the main one is none of it: what was formatted before, say */
+	if (main_valid && copy_valid && memcmp(found->main.sb->head.uuid, found->copy.sb->head.uuid, 16)) {
+		problem(&found->copy.problems, "uuid", "is not that of the main superblock");
+		copy_valid = false;
+	}
+	/* whole, but of another version, or unfit for this device: not to be undone by an older copy */
+	main_final = !main_valid && found->main.magic && superblock_is_whole(found->main.sb);
+	if (main_valid && copy_valid)
+		found->chosen = le64toh(found->copy.sb->head.generation) > le64toh(found->main.sb->head.generation) ? &found->copy :
+														      &found->main;
+	else
+		found->chosen = main_valid ? &found->main : copy_valid && !main_final ? &found->copy : NULL;
+}
+
+void superblocks_free(struct superblocks *found)
+{
+	problems_free(&found->main.problems);
+	problems_free(&found->copy.problems);
+	free(found->main.sb);
+	free(found->copy.sb);
+	*found = (struct superblocks){ 0 };
+}
+
+bool superblocks_any(const struct superblocks *found)
+{
+	return found->main.magic || (found->copy.offset && found->copy.magic);
+}
+
+const union superblock *superblocks_best(const struct superblocks *found)
+{
+	if (found->chosen)
+		return found->chosen->sb;
+	if (found->main.magic)
+		return found->main.sb;
+	return found->copy.offset && found->copy.magic ? found->copy.sb : NULL;
+}
+
+int superblocks_choose(const struct device *device, const struct superblocks *found, const union superblock **sb)
+{
+	const struct superblock_copy *bad = found->main.magic || !found->copy.offset ? &found->main : &found->copy;
+	char *line;
+
+	if (found->chosen) {
+		*sb = found->chosen->sb;
+		return LARDER_DONE;
+	}
+	if (!found->main.error && !superblocks_any(found))
+		return complain(LARDER_NOT_FOUND, "%s: magic: no larder superblock; larder probe %s says what is on it",
+				device->path, device->path);
+	line = problems_line(&bad->problems);
+	complain(LARDER_FAILED, "%s: superblock at byte %llu: %s; larder super check %s says more", device->path,
+		 (unsigned long long)bad->offset, line, device->path);
+	free(line);
+	return LARDER_FAILED;
+}
+
+int superblock_write(const struct device *device, union superblock *sb)
+{
+	uint64_t copy = le64toh(sb->head.copy_offset);
+	union superblock *buffer;
+	int error = 0;
+
+	superblock_set_crc(sb);
+	buffer = device_buffer(LARDER_SB_SIZE);
+	memcpy(buffer, sb, LARDER_SB_SIZE);
+	if (copy) {
+		error = device_write(device, copy, buffer, LARDER_SB_SIZE);
+		error = error ? error : device_sync(device);
+	}
+	error = error ? error : device_write(device, LARDER_SB_OFFSET, buffer, LARDER_SB_SIZE);
+	error = error ? error : device_sync(device);
+	free(buffer);
+	return error;
+}
+
+int superblocks_erase(const struct device *device, const struct superblocks *found)
+{
+	const union superblock *sb = superblocks_best(found);
+	int error = device_zero(device, LARDER_SB_OFFSET, LARDER_SB_SIZE);
+
+	error = error ? error : device_sync(device);
+	if (!error && found->copy.offset && found->copy.magic)
+		error = device_zero(device, found->copy.offset, LARDER_SB_SIZE);
+	if (!error && sb && le32toh(sb->head.kind) == LARDER_KIND_CACHE &&
+	    device->bytes >= LARDER_TABLE_OFFSET_B + LARDER_TABLE_SIZE)
+		error = device_zero(device, LARDER_TABLE_OFFSET_A, 2 * LARDER_TABLE_SIZE);
+	return error ? error : device_sync(device);
+}
+
+void tables_read(const struct device *device, const struct larder_cache_sb *sb, struct cache_tables *tables)
+{
+	static const uint64_t offset[2] = { LARDER_TABLE_OFFSET_A, LARDER_TABLE_OFFSET_B };
+
+	*tables = (struct cache_tables){ 0 };
+	for (int i = 0; i < 2; i++) {
+		int error;
+
+		tables->table[i] = device_buffer(LARDER_TABLE_SIZE);
+		error = device_read(device, offset[i], tables->table[i], LARDER_TABLE_SIZE);
+		if (error)
+			problem(&tables->problems[i], "table read", "%s", strerror(-error));
+		else
+			table_verify(tables->table[i], sb, &tables->problems[i]);
+		if (!tables->problems[i].number &&
+		    (!tables->chosen || le64toh(tables->table[i]->head.generation) > le64toh(tables->chosen->head.generation)))
+			tables->chosen = tables->table[i];
+	}
+}
+
+void tables_free(struct cache_tables *tables)
+{
+	for (int i = 0; i < 2; i++) {
+		problems_free(&tables->problems[i]);
+		free(tables->table[i]);
+	}
+	*tables = (struct cache_tables){ 0 };
+}
+
+int tables_write(const struct device *device, struct larder_table *table)
+{
+	struct larder_table *buffer = device_buffer(LARDER_TABLE_SIZE);
+	int error;
+
+	table_set_crc(table);
+	memcpy(buffer, table, LARDER_TABLE_SIZE);
+	error = device_write(device, LARDER_TABLE_OFFSET_A, buffer, LARDER_TABLE_SIZE);
+	error = error ? error : device_sync(device);
+	error = error ? error : device_write(device, LARDER_TABLE_OFFSET_B, buffer, LARDER_TABLE_SIZE);
+	error = error ? error : device_sync(device);
+	free(buffer);
+	return error;
+}

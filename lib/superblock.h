@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Superblocks and tables of members: read both copies, judge each, choose, write both.
+ *
+ * Nothing read is believed before superblock_verify() has found no problem in it.  A superblock is never written while the kernel
+ * runs its device: the caller holds the device by DEVICE_CLAIM.
+ */
+#ifndef LARDER_SUPERBLOCK_H
+#define LARDER_SUPERBLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../kernel/larder_format.h"
+#include "device.h"
+#include "problems.h"
+
+#define UUID_TEXT 37
+
+union superblock {
+	struct larder_sb_head head;
+	struct larder_cache_sb cache;
+	struct larder_volume_sb volume;
+	uint8_t bytes[LARDER_SB_SIZE];
+};
+
+/* One place where a superblock was looked for. */
+struct superblock_copy {
+	uint64_t offset; /* bytes */
+	int error; /* -errno: it could not be read */
+	bool magic; /* it says that it is one; only then the rest counts */
+	struct problems problems; /* none: valid */
+	union superblock *sb; /* from device_buffer() */
+};
+
+/* What a device carries.  chosen: the valid copy with the higher generation, or NULL. */
+struct superblocks {
+	struct superblock_copy main, copy; /* copy.offset 0: none was found or named */
+	const struct superblock_copy *chosen;
+};
+
+/*
+ * Reads the main one, and the copy from where the main one says, or (main invalid) from where copies usually are.  search:
+ * everywhere in the first 16 MiB too.  Says nothing; I/O errors are in the copies.  superblocks_free() after it, always.
+ */
+void superblocks_read(const struct device *device, struct superblocks *found, bool search);
+void superblocks_free(struct superblocks *found);
+/* Is there anything that says it is ours, valid or not? */
+bool superblocks_any(const struct superblocks *found);
+/* The chosen one, or a complaint that names each problem. */
+int superblocks_choose(const struct device *device, const struct superblocks *found, const union superblock **sb);
+/* Of the two, whatever its state, the one to show and to judge an overwrite by. */
+const union superblock *superblocks_best(const struct superblocks *found);
+
+/* Adds what is wrong with a superblock read at offset of a device of so many bytes. */
+void superblock_verify(const union superblock *sb, uint64_t offset, uint64_t device_bytes, struct problems *problems);
+bool superblock_has_magic(const union superblock *sb);
+bool superblock_is_whole(const union superblock *sb); /* magic and checksum */
+/* It has features that only a newer larder may write. */
+bool superblock_read_only(const union superblock *sb);
+void superblock_set_crc(union superblock *sb);
+
+/* Writes copy, flush, main, flush.  generation is not touched, the checksum is set.  Returns 0 or -errno, says nothing. */
+int superblock_write(const struct device *device, union superblock *sb);
+/* Overwrites with zeroes what superblocks_read() found, and the tables of a cache; flushed.  Returns 0 or -errno. */
+int superblocks_erase(const struct device *device, const struct superblocks *found);
+
+/* ---- table of devices and volumes of a cache */
+
+struct cache_tables {
+	struct larder_table *table[2]; /* A, B */
+	struct problems problems[2];
+	const struct larder_table *chosen; /* valid, higher generation; or NULL */
+};
+void tables_read(const struct device *device, const struct larder_cache_sb *sb, struct cache_tables *tables);
+void tables_free(struct cache_tables *tables);
+/* Adds what is wrong with a table of the cache that sb is of. */
+void table_verify(const struct larder_table *table, const struct larder_cache_sb *sb, struct problems *problems);
+void table_set_crc(struct larder_table *table);
+/* Writes both copies and flushes; sets magic and checksum. */
+int tables_write(const struct device *device, struct larder_table *table);
+
+/* ---- fields as text */
+
+const char *uuid_text(const uint8_t uuid[16], char text[static UUID_TEXT]); /* "-" when zero */
+bool uuid_is_zero(const uint8_t uuid[16]);
+/* What is stored as a label, control characters replaced. */
+const char *label_text(const uint8_t label[LARDER_LABEL_SIZE], char text[static LARDER_LABEL_SIZE + 1]);
+/* May it be stored?  1 to 64 bytes of UTF-8 without control characters. */
+bool label_valid(const char *label);
+/* May a device-mapper device be called so?  1 to 64 of [A-Za-z0-9#+.:=@_-], not beginning with - or a dot. */
+bool name_valid(const char *name);
+const char *mode_text(uint32_t mode);
+bool mode_parse(const char *text, uint32_t *mode);
+const char *kind_text(uint32_t kind);
+
+#endif

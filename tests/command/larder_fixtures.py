@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Fixtures of the tests of the command larder; a plugin, so that each test file can ask for it."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from harness import TOP, Larder
+
+
+def build(target, **variables):
+    run = subprocess.run(
+        ["make", "-s", "-C", str(TOP / target)] + [f"{k}={v}" for k, v in variables.items()], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout.strip().splitlines()[-1]
+
+
+@pytest.fixture(scope="session")
+def program():
+    """Path of the command."""
+    return os.environ.get("LARDER") or build("tools", SANITIZE="1")
+
+
+def memory():
+    """Where images may lie without a disk waiting for each of their flushes; None: where the system keeps temporary files."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@pytest.fixture
+def larder(program):
+    with tempfile.TemporaryDirectory(prefix="larder-", dir=memory()) as directory:
+        yield Larder(program, Path(directory))
+
+
+@pytest.fixture(scope="module")
+def samples(program):
+    """A good cache and a good volume of it, for tests that damage them and repair them again."""
+    with tempfile.TemporaryDirectory(prefix="larder-", dir=memory()) as directory:
+        larder = Larder(program, Path(directory))
+        yield larder, larder.cache("fast"), larder.volume("data", 64 << 20, "--cache", "fast")

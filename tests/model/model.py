@@ -1,0 +1,994 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Executable specification of larder's ordering rules.
+
+One volume, one SSD, one backing, both with a volatile write cache.  A state is an immutable tuple; successors() lists
+every step that the rules allow from it, each with the state it leads to; violation() says which promise a state breaks.
+A rule is a name in RULES: taking it out of the set that a System is built with takes the rule out of the design.
+
+Simplifications that hold everywhere (README.md argues them):
+ * a block is what one sector run is to the design; a segment holds ONE block of data, so "slot" and "segment" are one
+ * a record is a COMMIT block and the entries of its stream since the previous one; its sequence number is the position
+   of the COMMIT in State.log; an entry without a COMMIT behind it waits in memory: no replay will see it
+ * metadata entries (CLEAN, INVALIDATE, INTENT, OPEN) have no data and take no slot
+ * a COMMIT that is sent while data of its record is in flight completes together with it, as one append
+ * one intent region covers the whole volume
+ * the flushes that the cache needs for itself are one instant in most scenarios (ssd_flush(), hdd_flush()): on the media a
+   flush that completes later leaves nothing else behind.  It differs in what the cache believes meanwhile: needs_flush,
+   flushes, failed.  User flushes always have two steps; the action 'device-flush' adds flushes of the cache that have two
+ * at most one user write or discard in flight per block (the block layer orders nothing else)
+
+Values are ints: block * 10 + n is the n-th write to that block, n = 0 what the backing held at first.
+"""
+from itertools import product
+from typing import NamedTuple
+
+ZERO, GARBAGE, ANY = 90, 91, 92          # discarded; torn; oracle: any value this block ever had
+WRITE, CLEAN, INVALIDATE, INTENT, OPEN, COMMIT = range(6)      # the write stream
+FILL, OMITTED, FILL_COMMIT = range(6, 9)                # the fill stream; OMITTED: data that no commit block will describe
+DATA, COMMITS = (WRITE, FILL), (COMMIT, FILL_COMMIT)
+IN_FLIGHT, COMPLETED, SHOWN, TORN = range(4)            # phase of an entry; SHOWN: the index shows it
+DIRTY, CLEANING, CLEANED = range(3)                    # state of an index entry (slot, state)
+CACHED, PASSTHROUGH = range(2)
+SSD, HDD = DEVICES = range(2)
+BELIEVED = 2                                            # durable, for all the cache knows; the device knows better
+
+# name: (rule of the design's section 6, what it says)
+RULES = {
+    'ack-in-order': (1, 'a write is acknowledged, and shown, after all earlier ones of the write stream'),
+    'flush-waits': (2, 'a flush waits for all appends in flight'),
+    'flush-commits': (2, 'a flush appends the commit block of all that was accepted before it'),
+    'flush-ssd': (2, 'a flush flushes the SSD'),
+    'flush-backing': (2, 'a flush flushes the backing if a bypassed, written-through or discarded range reached it'),
+    'flush-waits-for-flush-in-flight': (2, 'a flush is acknowledged after all device flushes in flight when it looked, also '
+                                           'those that others issued'),
+    'flag-cleared-at-issue': (2, 'the flag "needs a flush" is cleared when a device flush is issued, not when it completes'),
+    'flush-counts-from-issue': (2, 'a device flush counts only for what completed before it was issued (rules 3, 4, 6, 11)'),
+    'failed-flush-sets-flag': (2, 'a failed device flush sets the flag again: the next flush repeats it'),
+    'failed-flush-sticks': (2, 'a FUA write first repeats a failed flush'),
+    'error-after-all-ended': (2, 'an error, too, is returned only after all device flushes that the flush waits for ended'),
+    'stuck-until-reissued': (2, 'only the success of a device flush that was issued after the last failure ends that'),
+    'fua-prefix': (3, 'a FUA write is acknowledged only when its whole record and all earlier ones are durable'),
+    'durable-is-prefix': (3, 'a record counts as durable only with all earlier records of the write stream'),
+    'writeback-durable-only': (4, 'writeback takes only data whose record is durable'),
+    'writeback-owns-range': (4, 'a discard or bypassed write waits for a writeback of its range in flight'),
+    'clean-after-backing-flush': (4, 'a CLEAN record is appended only after a flush of the backing'),
+    'clean-names-slot': (4, 'a CLEAN record names the slot, and cleans only a mapping to that slot'),
+    'pin-writebacks': (4, 'a slot is not reused while a writeback of it has neither logged its CLEAN nor been given up'),
+    'bypass-not-over-dirty': (5, 'a write bypasses only where nothing is cached or all is CLEAN'),
+    'bypass-after-clean-durable': (5, 'a bypassed write waits until the CLEAN record is durable'),
+    'tomb': (5, 'a range is not bypassed before the INVALIDATE of its dirty data is durable'),
+    'intent-before-bypass': (6, 'the mark is durable before a bypassed write reaches a range with a CLEAN copy'),
+    'intent-uncached': (6, 'the mark is needed also where the index shows nothing cached'),
+    'intent-discard': (6, 'the mark is needed for discards too'),
+    'intent-clear-after-flush': (6, 'a mark is cleared only after the backing was flushed'),
+    'invalidate-bypassed': (6, 'an INVALIDATE of the bypassed range is in the stream ahead of the clearing of the mark'),
+    'fill-yields-to-later-write': (7, 'a fill is dropped if a write or discard was issued after the miss began'),
+    'fill-yields-to-write-in-flight': (7, 'a fill is dropped if a write or discard was in flight when the miss began'),
+    'fill-commit-yields': (7, 'a commit block omits a fill whose range was written or discarded since its append'),
+    'checkpoint-after-flush': (8, 'the superblock names a checkpoint after all it refers to is durable'),
+    'checkpoint-commits': (8, 'and only after every write and metadata record that it shows is complete'),
+    'checkpoint-from-unapplied': (8, 'replay starts at the oldest record not applied (all complete, up to it) at the '
+                                     'snapshot'),
+    'checkpoint-keeps-marks': (8, 'the intent marks are part of the checkpoint'),
+    'checkpoint-mark-until-cleared': (8, 'a mark is set in the checkpoint until its clearing record, and all before '
+                                         'it, completed'),
+    'reuse-logged': (9, 'SEGMENT-OPEN is durable before the reuse; its replay drops every mapping to the segment'),
+    'reuse-after-clean-durable': (9, 'a slot is reused only once the CLEAN record is durable'),
+    'reuse-after-superseded-durable': (9, 'a slot is reused only once the record that superseded its data is durable'),
+    'pin-reads': (9, 'a slot that a read uses is not reused'),
+    'keep-replay-segments': (9, 'a slot with a record that replay needs is not reused before the next checkpoint'),
+    'replay-stops-at-hole': (10, 'replay of the write stream stops at the first invalid record'),
+    'entries-in-order': (10, 'the entries of a commit block, data and metadata, are replayed in the order of acceptance'),
+    'replay-by-sequence': (10, 'replay merges the streams by sequence number'),
+    'epoch-seals': (10, 'a new epoch seals what lies behind the hole, before the first append'),
+    'drop-marked': (10, 'recovery drops CLEAN extents in marked regions'),
+    'recovery-flushes': (10, 'recovery flushes both devices before it serves the first read'),
+    'recovery-logs-drops': (10, 'recovery logs an INVALIDATE for each extent it dropped for a mark'),
+    'dirty-flag-first': (11, 'may_be_dirty is durable before the first dirty write'),
+    'dirty-flag-clear-after-flush': (11, 'may_be_dirty is cleared after the backing was flushed'),
+    'dirty-flag-clear-after-durable': (11, 'may_be_dirty is cleared only when each CLEAN and each INVALIDATE of dirty '
+                                           'data is durable'),
+    'incarnation': (11, 'the incarnation is raised before the first write without the cache'),
+}
+ALL_RULES = frozenset(RULES)
+
+# Variants of a rule that would be cheaper.  Each is safe where the explorer finds nothing with it on.
+RELAXATIONS = {
+    'flush-at-once': 'a flush waits only for the records of what was acknowledged',
+    'flush-waits-for-last': 'a flush waits for one device flush: the last one issued, its own or another\'s',
+    'bypass-after-clean-applied': 'for writes without FUA it is enough that the CLEAN (or the INVALIDATE) and '
+                                  'all earlier records completed',
+    'bypass-after-clean-shown': 'for writes without FUA it is enough that the index shows CLEAN or nothing',
+    'checkpoint-from-unshown': 'replay starts at the oldest record with an entry that the index did not show',
+    'mark-only-where-replay-finds-a-copy': 'no mark, no INVALIDATE for a bypassed write where neither the index, nor the '
+                                           'checkpoint, nor a record since it, nor a fill in flight knows the block; but '
+                                           'then no fill of it before the next backing flush',
+    'clear-by-checkpoint': 'no INVALIDATE for bypassed writes: only a checkpoint clears a mark, one whose snapshot begins '
+                           'after the backing flush and whose replay start is later than the last bypassed write',
+    'no-separate-reuse-waits': 'reuse waits for its SEGMENT-OPEN only, not for CLEAN or superseding records by themselves',
+}
+
+
+class Entry(NamedTuple):
+    kind: int
+    block: int
+    value: int          # WRITE, FILL: the data; INTENT: set (1) or clear (0)
+    slot: int           # WRITE, FILL: where the data is; CLEAN, OPEN: the slot named
+    phase: int
+    durable: int        # WRITE, FILL: the data; COMMIT: the block
+    flag: bool          # WRITE, COMMIT: FUA; FILL: must not enter the index; INVALIDATE: removed dirty data
+    covered: int = 0    # by how many flushes in flight: the last ones issued
+
+
+class DeviceFlush(NamedTuple):
+    device: int
+    cover: tuple        # HDD: per block, how many of State.hdd's values completed before the issue
+    waiters: tuple      # user flushes
+    repeat: bool        # its success ends State.failed
+
+
+class State(NamedTuple):
+    # on the backing: per block the values a power cut may leave, oldest first; the last is what a read returns
+    hdd: tuple
+    may_be_dirty: bool
+    stale: bool                     # the backing's incarnation differs from the cache's
+    # on the SSD
+    slots: tuple                    # data by slot; None: never written
+    checkpoint: tuple               # (index, mark)
+    log: tuple                      # entries and commit blocks that replay may need, in the order of their append
+    replay_from: int                # a record whose COMMIT is before it is in flight still, but not replayed
+    ghosts: tuple | None         # (gap, entries) behind a hole that no epoch sealed
+    # in memory
+    mode: int
+    index: tuple                    # per block None or (slot, state)
+    mark: bool
+    free: tuple                     # by slot: may be written
+    ops: tuple                      # operations in flight, sorted
+    snapshot: tuple | None       # checkpoint being written: (replay start, first index entry, mark, mark may go)
+    needs_flush: tuple              # by device: something completed there since the last flush was issued
+    flushes: tuple                  # device flushes in flight, in the order of issue
+    failed: tuple                   # by device: a flush failed, none was successfully repeated
+    believed: tuple                 # per block: the backing was flushed, for all the cache knows
+    # oracle
+    acked: tuple                    # per block: last acknowledged value
+    allowed: tuple                  # per block: what a power cut may leave: last flushed value, then later ones
+    owed: tuple | None           # values that a failed flush was to secure: the next FUA write must
+    # bounds
+    versions: tuple
+    writes_left: int
+    crashes_left: int
+    failures_left: int
+
+
+def put(items, i, item):
+    return items[:i] + (item,) + items[i + 1:]
+
+
+def records(log):
+    """(position of the COMMIT, positions of its entries) in sequence; last, with None, what has no COMMIT yet."""
+    waiting = [], []
+    for i, entry in enumerate(log):
+        stream = waiting[entry.kind >= FILL]
+        if entry.kind in COMMITS:
+            yield i, tuple(stream)
+            stream.clear()
+        else:
+            stream.append(i)
+    yield None, tuple(sorted(waiting[0] + waiting[1]))
+
+
+class System:
+    """The design under one set of rules, within one scenario's bounds."""
+
+    def __init__(self, rules=ALL_RULES, relaxations=(), actions=(), blocks=1, slots=2, writes=3, crashes=2,
+                 max_log=6, flushes=1, failures=0, strict_discard=False, kernel_crashes=True, always=False):
+        self.rules, self.relaxed = frozenset(rules), frozenset(relaxations)
+        self.actions, self.blocks, self.nr_slots = frozenset(actions), blocks, slots
+        self.writes, self.crashes, self.max_log, self.strict_discard = writes, crashes, max_log, strict_discard
+        self.flushes, self.failures = flushes, failures        # user flushes at once, device flushes that may fail
+        self.always = always                    # commit=always
+        self.crash_kinds = (True, False) if kernel_crashes else (True,)         # is it a power cut?
+
+    def initial(self):
+        n = range(self.blocks)
+        start = tuple(b * 10 for b in n)
+        nothing = (None,) * self.blocks
+        return State(
+            hdd=tuple((v,) for v in start), may_be_dirty=False, stale=False,
+            slots=(None,) * self.nr_slots, checkpoint=(nothing, False), log=(), replay_from=0, ghosts=None,
+            mode=CACHED, index=nothing, mark=False, free=(True,) * self.nr_slots, ops=(), snapshot=None,
+            needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks,
+            acked=start, allowed=tuple((v,) for v in start), owed=None, versions=(0,) * self.blocks,
+            writes_left=self.writes, crashes_left=self.crashes, failures_left=self.failures)
+
+    # -- what a state shows ------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def visible(s, block):
+        entry = s.index[block]
+        return s.slots[entry[0]] if entry and s.mode == CACHED else s.hdd[block][-1]
+
+    @staticmethod
+    def permitted(value, allowed, block):
+        return value in allowed or ANY in allowed and (value == ZERO or value // 10 == block)
+
+    def violation(self, s):
+        """While the system runs, a read returns the last acknowledged write, or one in flight."""
+        for b in range(self.blocks):
+            value, coming = self.visible(s, b), self.values_in_flight(s, b)
+            if value == s.acked[b] or value in coming or ZERO in coming and self.permitted(value, (ANY,), b):
+                continue
+            return f'block {b} reads {show(value)}, last acknowledged is {show(s.acked[b])}'
+        return None
+
+    @staticmethod
+    def values_in_flight(s, block):
+        """Values of user writes and discards of block that are issued and not acknowledged."""
+        return [op[2] for op in s.ops if op[0] in ('bypass', 'discard') and op[1] == block] + \
+               [r.value for r in s.log if r.kind == WRITE and r.block == block and r.phase < SHOWN]
+
+    # -- the log -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def reached(log, position, good, prefix=True):
+        """Has this entry a COMMIT, and is everything of the write stream good up to that (without prefix: its record)?"""
+        first = 0 if prefix else 1 + max((i for i in range(position) if log[i].kind == COMMIT), default=-1)
+        for i in range(first, len(log)):
+            if log[i].kind < FILL and not good(log[i]):
+                return False
+            if log[i].kind == COMMIT and i >= position:
+                return True
+        return False
+
+    def durable(self, s, position):
+        """Will replay find this entry of the write stream after a power cut?"""
+        return self.reached(s.log, position, lambda r: r.durable, 'durable-is-prefix' in self.rules)
+
+    def applied(self, s, position, prefix=True):
+        """Would replay find it if the devices kept what they completed?"""
+        return self.reached(s.log, position, lambda r: r.phase != IN_FLIGHT, prefix)
+
+    def pending(self, s, block, kinds):
+        """Is there an entry of these kinds for block that is not durable yet?"""
+        return any(r.block == block and r.kind in kinds and not self.durable(s, i) for i, r in enumerate(s.log))
+
+    @staticmethod
+    def stream_idle(s):
+        return not any(r.phase == IN_FLIGHT for r in s.log if r.kind < FILL)
+
+    @staticmethod
+    def waiting(s, fills=False):
+        """The entries of a stream that no COMMIT covers yet."""
+        *_, (_, positions) = records(s.log)
+        entries = tuple(s.log[i] for i in positions if s.log[i].kind != OMITTED)
+        return tuple(r for r in entries if (r.kind == FILL) == fills)
+
+    def room(self, s):
+        return sum(r.kind not in COMMITS for r in s.log) < self.max_log
+
+    def append(self, s, kind, block, value=0, slot=-1, phase=COMPLETED, flag=False):
+        log, slots, free = s.log, s.slots, s.free
+        if kind in DATA:                    # the data that was in the slot is gone
+            log = tuple(r._replace(phase=TORN, slot=-1) if r.slot == slot and r.kind in DATA else r for r in log)
+            slots, free = put(slots, slot, value), put(free, slot, False)
+        entry = Entry(kind, block, value, slot, phase, kind not in DATA, flag)
+        return self.settle(s._replace(log=log + (entry,), slots=slots, free=free))
+
+    def commit(self, s, fills=False, phase=IN_FLIGHT, durable=False, fua=False):
+        """Append the commit block for everything of the stream that has none."""
+        ghosts = s.ghosts
+        if ghosts and not fills:
+            ghosts = (ghosts[0] - 1, ghosts[1]) if ghosts[0] else None
+        block = Entry(FILL_COMMIT if fills else COMMIT, 0, 0, -1, phase, durable, fua)
+        if phase != IN_FLIGHT:
+            s = self.set_flag(s, SSD)
+        return self.settle(s._replace(log=s.log + (block,), ghosts=ghosts))
+
+    def append_durably(self, s, kind, **fields):
+        """Append, commit and make durable, as one step.  Only for metadata; needs stream_idle() under durable-is-prefix."""
+        s = self.append(s, kind, 0, **fields)
+        if 'durable-is-prefix' in self.rules:
+            return self.ssd_flush(self.commit(s, phase=SHOWN))
+        return self.commit(s, phase=SHOWN, durable=True)
+
+    def can_append_durably(self, s):
+        return self.room(s) and ('durable-is-prefix' not in self.rules or self.stream_idle(s))
+
+    def settle(self, s):
+        """Show completed entries in the index, and acknowledge their writes, as far as the order allows."""
+        blocked = False
+        for i in range(len(s.log)):
+            entry = s.log[i]
+            if entry.phase == COMPLETED and (entry.kind >= FILL or not blocked):
+                s = self.show(s, i, entry)
+            if s.log[i].phase < SHOWN and s.log[i].kind < COMMIT:
+                blocked = 'ack-in-order' in self.rules
+        return s
+
+    def show(self, s, i, entry):
+        kind, b, slot = entry.kind, entry.block, entry.slot
+        if kind == WRITE and (self.always or entry.flag):
+            if not self.applied(s, i, 'ack-in-order' in self.rules):
+                return s
+            if entry.flag and 'fua-prefix' in self.rules and not self.durable(s, i):
+                return s                    # until a flush of the SSD
+        s = s._replace(log=put(s.log, i, s.log[i]._replace(phase=SHOWN)))
+        if kind == WRITE:
+            s = s._replace(index=put(s.index, b, (slot, DIRTY)))
+            return self.acknowledge(s, b, entry.value, entry.flag)
+        if kind == FILL and not entry.flag:
+            return s._replace(index=put(s.index, b, (slot, CLEANED)))
+        if kind == CLEAN and s.index[b] and (s.index[b] == (slot, CLEANING) or 'clean-names-slot' not in self.rules):
+            return s._replace(index=put(s.index, b, (s.index[b][0], CLEANED)))
+        return s
+
+    # -- flushes -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def set_flag(s, device, value=True):
+        return s._replace(needs_flush=put(s.needs_flush, device, value))
+
+    def ssd_flush(self, s):
+        """Issued and completed in one instant, as hdd_flush()."""
+        log = tuple(r._replace(durable=True, covered=0) if r.phase in (COMPLETED, SHOWN) else r for r in s.log)
+        return self.settle(self.set_flag(s._replace(log=log), SSD, False))
+
+    def hdd_flush(self, s):
+        for b in range(self.blocks):
+            s = self.trim(s, b, len(s.hdd[b]) - 1)
+        return self.set_flag(s, HDD, False)
+
+    @staticmethod
+    def trim(s, block, n):
+        """The n oldest values of block can no longer come back."""
+        return s._replace(hdd=put(s.hdd, block, s.hdd[block][n:]), flushes=tuple(
+            f._replace(cover=put(f.cover, block, max(f.cover[block] - n, 1))) if f.device == HDD else f
+            for f in s.flushes))
+
+    def land(self, s, block, value):
+        """A write completed on the backing."""
+        return s._replace(hdd=put(s.hdd, block, s.hdd[block] + (value,)), believed=put(s.believed, block, False))
+
+    @staticmethod
+    def flushed(s, block):
+        """Has the backing been flushed since the last write of block completed there?"""
+        return len(s.hdd[block]) == 1 or s.believed[block]
+
+    def issue_flush(self, s, device):
+        """What has completed on the device will be durable when this flush completes; what completes later may or may not."""
+        if 'flag-cleared-at-issue' in self.rules:
+            s = self.set_flag(s, device, False)
+        if device == SSD:
+            s = s._replace(log=tuple(r._replace(covered=r.covered + 1) if r.phase in (COMPLETED, SHOWN) and not r.durable
+                                     else r for r in s.log))
+        cover = tuple(map(len, s.hdd)) if device == HDD else ()
+        return s._replace(flushes=s.flushes + (DeviceFlush(device, cover, (), s.failed[device]),))
+
+    def flush_completes(self, s, n):
+        flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
+        s = s._replace(flushes=s.flushes[:n] + s.flushes[n + 1:])
+        everything = 'flush-counts-from-issue' not in self.rules
+        if flush.device == SSD:
+            log = (r._replace(durable=True, covered=0) if r.covered >= later else r for r in s.log)
+            s = s._replace(log=tuple(r._replace(durable=r.durable or BELIEVED) if everything and
+                                     r.phase in (COMPLETED, SHOWN) else r for r in log))
+        else:
+            for b in range(self.blocks):
+                s = self.trim(s, b, flush.cover[b] - 1)
+            s = s._replace(believed=(everything,) * self.blocks)
+        if 'flag-cleared-at-issue' not in self.rules:
+            s = self.set_flag(s, flush.device, False)
+        if flush.repeat or 'stuck-until-reissued' not in self.rules:
+            s = s._replace(failed=put(s.failed, flush.device, False))
+        return self.settle(self.end_flushes(s))
+
+    def flush_fails(self, s, n):
+        """Nothing became durable; those who wait for it will get the error."""
+        flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
+        if flush.device == SSD:
+            s = s._replace(log=tuple(r._replace(covered=r.covered - 1) if r.covered >= later else r for r in s.log))
+        for op in s.ops:
+            if op[0] == 'flush' and op[1] in flush.waiters:
+                s = self.begin(self.end(s, op), op[:3] + (True,))
+        flushes = tuple(f._replace(repeat=f.repeat and f.device != flush.device)
+                        for f in s.flushes[:n] + s.flushes[n + 1:])
+        s = s._replace(flushes=flushes, failed=put(s.failed, flush.device, True), failures_left=s.failures_left - 1)
+        return self.end_flushes(self.set_flag(s, flush.device) if 'failed-flush-sets-flag' in self.rules else s)
+
+    def flush(self, s):
+        """A user flush looks which devices need one.  All appends before it are complete."""
+        if 'flush-commits' in self.rules and any(r.phase == SHOWN or self.stream_idle(s) for r in self.waiting(s)):
+            s = self.commit(s, phase=SHOWN)
+        me = min({0, 1, 2} - {op[1] for op in s.ops if op[0] == 'flush'})
+        s = self.begin(s, ('flush', me, self.promised(s), False))
+        for device, rule in (SSD, 'flush-ssd'), (HDD, 'flush-backing'):
+            if rule not in self.rules:
+                continue
+            own = s.needs_flush[device]
+            if own:
+                s = self.issue_flush(s, device)
+            awaited = [n for n, f in enumerate(s.flushes) if f.device == device]
+            if 'flush-waits-for-flush-in-flight' not in self.rules:
+                awaited = awaited[-1:] if own else []
+            elif 'flush-waits-for-last' in self.relaxed:
+                awaited = awaited[-1:]
+            s = s._replace(flushes=tuple(f._replace(waiters=f.waiters + (me,)) if n in awaited else f
+                                         for n, f in enumerate(s.flushes)))
+        after = self.end_flushes(s)
+        verdict = '' if any(op[:2] == ('flush', me) for op in after.ops) else f': acknowledges F{me + 1}'
+        return (f'flush F{me + 1} issued{verdict}',), after
+
+    def end_flushes(self, s):
+        """Answer the user flushes that wait for nothing any more."""
+        for op in s.ops:
+            if op[0] != 'flush':
+                continue
+            _, me, promised, error = op
+            if error and 'error-after-all-ended' not in self.rules:
+                s = s._replace(flushes=tuple(f._replace(waiters=tuple(w for w in f.waiters if w != me))
+                                             for f in s.flushes))
+            if not any(me in f.waiters for f in s.flushes):
+                s = self.end(s, op)
+                s = s._replace(owed=promised) if error else self.secure(s, promised)
+        return s
+
+    def flush_steps(self, s):
+        for n, flush in enumerate(s.flushes):
+            name = 'backing-flush' if flush.device == HDD else 'ssd-flush'
+            same = [i for i, f in enumerate(s.flushes) if f.device == flush.device]
+            which = f' {same.index(n) + 1} of {len(same)}' if len(same) > 1 else ''
+            after = self.flush_completes(s, n)
+            yield (f'{name}{which} completes' + answers(s, after),), after
+            if s.failures_left:
+                after = self.flush_fails(s, n)
+                yield (f'{name}{which} FAILS' + answers(s, after, True),), after
+        if 'device-flush' in self.actions and len(s.flushes) < 3:
+            for device in DEVICES:
+                if s.needs_flush[device] or s.failed[device]:
+                    name = 'backing-flush' if device == HDD else 'ssd-flush'
+                    yield (name + ' issued',), self.issue_flush(s, device)
+
+    # -- the oracle --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def issue(s, block, value):
+        allowed = s.allowed[block] + (value,)
+        return s._replace(allowed=put(s.allowed, block, allowed), writes_left=s.writes_left - 1)
+
+    def acknowledge(self, s, block, value, fua):
+        s = s._replace(acked=put(s.acked, block, value))
+        if fua:
+            s = s._replace(allowed=put(s.allowed, block, (value,)))
+            for op in s.ops:
+                if op[:2] == ('owed', block):
+                    s = self.secure(self.end(s, op), op[2])
+        return s
+
+    @staticmethod
+    def promised(s):
+        """What a flush that is issued now must secure."""
+        return tuple(ANY if v == ZERO and ANY in s.allowed[b] else v for b, v in enumerate(s.acked))
+
+    @staticmethod
+    def secure(s, promised):
+        """A flush was acknowledged: nothing older than the values acknowledged at its issue may be seen again."""
+        allowed = list(s.allowed)
+        for b, base in enumerate(promised):
+            if base in allowed[b]:              # else a later flush or FUA write was faster
+                allowed[b] = allowed[b][allowed[b].index(base):]
+        return s._replace(allowed=tuple(allowed))
+
+    # -- user writes -------------------------------------------------------------------------------------------------
+
+    def busy(self, s, block):
+        return bool(self.values_in_flight(s, block))
+
+    def next_value(self, s, block):
+        n = s.versions[block] + 1
+        return block * 10 + n, s._replace(versions=put(s.versions, block, n))
+
+    def spoil_fills(self, s, block):
+        """Rule 7: a write or discard of block was issued."""
+        if 'fill-yields-to-later-write' in self.rules:
+            s = s._replace(ops=tuple(op for op in s.ops if op[0] != 'fill' or op[1] != block),
+                           log=tuple(r._replace(flag=True) if r.kind == FILL and r.block == block and r.phase < SHOWN
+                                     else r for r in s.log))
+        if 'fill-commit-yields' in self.rules:
+            *_, (_, waiting) = records(s.log)
+            for i in waiting:
+                if s.log[i].kind == FILL and s.log[i].block == block:
+                    s = s._replace(log=put(s.log, i, s.log[i]._replace(kind=OMITTED)))
+        return s
+
+    def cached_write(self, s, block, fua):
+        if True not in s.free or not self.room(s):
+            return None
+        value, s = self.next_value(s, block)
+        s = self.spoil_fills(self.issue(s, block, value), block)
+        if 'dirty-flag-first' in self.rules:
+            s = s._replace(may_be_dirty=True)
+        s = self.append(s, WRITE, block, value, s.free.index(True), IN_FLIGHT, flag=fua)
+        s = self.owe(s, block) if fua else s
+        return self.commit(s, fua=True) if fua else s
+
+    def replay_may_find(self, s, block):
+        return s.checkpoint[0][block] or s.snapshot or any(r.block == block and r.kind in DATA for r in s.log)
+
+    def mark_needed(self, s, block, through=False):
+        if 'mark-only-where-replay-finds-a-copy' in self.relaxed:
+            return bool(through or s.index[block] or self.replay_may_find(s, block))
+        return 'intent-uncached' in self.rules or bool(s.index[block])
+
+    def backing_is_owned(self, s, block):
+        return 'writeback-owns-range' in self.rules and any(op[0] == 'writeback' and op[1] == block for op in s.ops)
+
+    def unsettled(self, s, block, kind, fua):
+        """Could replay still find dirty data that a CLEAN or INVALIDATE record of block took away?"""
+        def waits(i, r):
+            if fua or not self.relaxed & {'bypass-after-clean-applied', 'bypass-after-clean-shown'}:
+                return not self.durable(s, i)
+            return r.phase < SHOWN or 'bypass-after-clean-shown' not in self.relaxed and not self.applied(s, i)
+        return any(r.block == block and r.kind == kind and (r.flag or kind == CLEAN) and waits(i, r)
+                   for i, r in enumerate(s.log))
+
+    def bypass(self, s, block, fua, through):
+        """through: written through, a clean copy follows it to the cache."""
+        entry = s.index[block]
+        if 'bypass-not-over-dirty' in self.rules and entry and entry[1] != CLEANED or self.backing_is_owned(s, block):
+            return None
+        if 'bypass-after-clean-durable' in self.rules and self.unsettled(s, block, CLEAN, fua):
+            return None
+        if 'tomb' in self.rules and self.unsettled(s, block, INVALIDATE, fua):
+            return None
+        needed = self.mark_needed(s, block, through)
+        if needed and 'intent-before-bypass' in self.rules and not s.mark:
+            return None
+        value, s = self.next_value(s, block)
+        s = self.spoil_fills(self.issue(s, block, value), block)._replace(index=put(s.index, block, None))
+        if needed and 'invalidate-bypassed' in self.rules and 'clear-by-checkpoint' not in self.relaxed:
+            if not self.room(s):
+                return None
+            s = self.append(s, INVALIDATE, block)
+        s = self.owe(s, block) if fua else s
+        return self.begin(s, ('bypass', block, value, fua, through))
+
+    def stuck(self, s):
+        return 'failed-flush-sticks' in self.rules and any(s.failed)
+
+    def owe(self, s, block):
+        """dm drops the error of the flush before a FUA write: the write, acknowledged, says that the flush succeeded."""
+        return self.begin(s, ('owed', block, s.owed))._replace(owed=None) if s.owed else s
+
+    def discard(self, s, block):
+        if self.backing_is_owned(s, block) or not self.room(s):
+            return None
+        if 'intent-discard' in self.rules and not s.mark and self.mark_needed(s, block):
+            return None
+        dirty = bool(s.index[block]) and s.index[block][1] != CLEANED
+        s = self.spoil_fills(self.issue(s, block, ZERO if self.strict_discard else ANY), block)
+        s = s._replace(index=put(s.index, block, None))
+        s = self.append(s, INVALIDATE, block, flag=dirty)
+        return self.begin(s, ('discard', block, ZERO, False, False))
+
+    @staticmethod
+    def begin(s, op):
+        return s._replace(ops=tuple(sorted(s.ops + (op,))))
+
+    @staticmethod
+    def end(s, op):
+        ops = list(s.ops)
+        ops.remove(op)
+        return s._replace(ops=tuple(ops))
+
+    def reached_backing(self, s, op):
+        """A bypassed write or discard completed on the backing: acknowledge it."""
+        _, block, value, fua, through = op
+        s = self.land(self.end(s, op), block, value)
+        s = self.trim(s, block, len(s.hdd[block]) - 1) if fua else self.set_flag(s, HDD)
+        s = self.acknowledge(s, block, value, fua)
+        return self.begin(s, ('fill', block, value)) if through and s.mode == CACHED else s
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def successors(self, s):
+        """Every (label, state) one step away.  A state may be a str: the step itself broke a promise."""
+        if s.mode == CACHED:
+            yield from self.user_steps(s)
+            yield from self.device_steps(s)
+            yield from self.cache_steps(s)
+        else:
+            yield from self.passthrough_steps(s)
+            yield from self.device_steps(s)
+        if s.crashes_left:
+            yield from self.crash_steps(s)
+
+    def user_steps(self, s):
+        can = self.actions
+        for b in range(self.blocks):
+            if s.writes_left and not self.busy(s, b):
+                for name, step, *how in (('write', self.cached_write, False),
+                                         ('write-fua', self.cached_write, True),
+                                         ('bypass', self.bypass, False, False),
+                                         ('bypass-fua', self.bypass, True, False),
+                                         ('writethrough', self.bypass, False, True),
+                                         ('discard', self.discard)):
+                    if name in can and not (name.endswith('fua') and self.stuck(s)):
+                        after = step(s, b, *how)
+                        if after:
+                            yield (name, b), after
+            if 'fill' in can and self.may_miss(s, b):
+                yield ('miss', b), self.begin(s, ('fill', b, s.hdd[b][-1]))
+            if 'keep' in can and self.may_keep(s, b):
+                yield ('keep', b), self.begin(s, ('fill', b, self.visible(s, b)))
+            if 'read' in can and s.index[b] and not any(op[0] == 'read' for op in s.ops):
+                slot = s.index[b][0]
+                yield ('read-begins', b), self.begin(s, ('read', b, slot, s.slots[slot]))
+        if 'flush' in can:
+            if self.may_flush(s):
+                yield self.flush(s)
+
+    @staticmethod
+    def filling(s, block):
+        return any(op[0] == 'fill' and op[1] == block for op in s.ops) or \
+            any(r.kind == FILL and r.block == block and r.phase < SHOWN for r in s.log)
+
+    def may_keep(self, s, block):
+        """Reclaim re-appends a clean extent to the keep stream: to the rules this is a fill whose source is the SSD."""
+        if not s.index[block] or s.index[block][1] != CLEANED or self.filling(s, block):
+            return False
+        return 'fill-yields-to-write-in-flight' not in self.rules or not self.busy(s, block)
+
+    def may_miss(self, s, block):
+        if s.index[block] or self.filling(s, block):
+            return False
+        if 'mark-only-where-replay-finds-a-copy' in self.relaxed and not s.mark and not self.flushed(s, block):
+            return False
+        return 'fill-yields-to-write-in-flight' not in self.rules or not self.busy(s, block)
+
+    def may_flush(self, s):
+        if sum(op[0] == 'flush' for op in s.ops) == self.flushes:
+            return False
+        if 'flush-waits' not in self.rules or self.stream_idle(s):
+            return True
+        if 'flush-at-once' not in self.relaxed:
+            return False
+        last = max((i for i, r in enumerate(s.log) if r.kind < COMMIT and r.phase == SHOWN), default=None)
+        return last is None or self.applied(s, last)
+
+    def device_steps(self, s):
+        if s.mode == CACHED:
+            yield from self.append_steps(s)
+            yield from self.flush_steps(s)
+        for op in s.ops:
+            kind, block = op[0], op[1]
+            if kind in ('bypass', 'discard'):
+                yield (kind + '-completes', block), self.reached_backing(s, op)
+            elif kind == 'writeback':
+                landed = self.set_flag(self.land(self.end(s, op), block, op[3]), HDD)
+                yield ('writeback-completes', block), self.begin(landed, ('written-back', block, op[2]))
+            elif kind == 'read':
+                if s.slots[op[2]] != op[3]:
+                    yield ('read-ends', block), f'a read of block {block} returned {show(s.slots[op[2]])}'
+                else:
+                    yield ('read-ends', block), self.end(s, op)
+        if any(not r.durable and r.phase in (COMPLETED, SHOWN) for r in s.log):
+            yield ('ssd-flush',), self.ssd_flush(s)
+        if any(len(values) > 1 for values in s.hdd):
+            yield ('backing-flush',), self.hdd_flush(s)
+
+    def append_steps(self, s):
+        """Appends complete: data by itself, or a commit block with the data of its record that is in flight."""
+        for commit, entries in records(s.log):
+            in_flight = [i for i in entries if s.log[i].phase == IN_FLIGHT]
+            if commit is not None and s.log[commit].phase == IN_FLIGHT:
+                log = s.log
+                for i in in_flight + [commit]:
+                    landed = SHOWN if i == commit else COMPLETED
+                    log = put(log, i, log[i]._replace(phase=landed, durable=log[i].flag and log[i].kind in (WRITE, COMMIT)))
+                label = ('commit-completes',) + tuple(s.log[i] for i in entries)
+                after = s._replace(log=log)
+                if any(not log[i].durable for i in in_flight + [commit]):
+                    after = self.set_flag(after, SSD)
+                yield label, self.settle(after)
+                continue
+            for i in in_flight:
+                landed = s.log[i]._replace(phase=COMPLETED)
+                after = self.set_flag(s._replace(log=put(s.log, i, landed)), SSD)
+                yield ('data-completes', s.log[i]), self.settle(after)
+        for fills in (False, True):
+            waiting = self.waiting(s, fills)
+            if waiting:
+                yield ('commit',) + waiting, self.commit(s, fills)
+
+    def cache_steps(self, s):
+        can = self.actions
+        for op in s.ops:
+            if op[0] == 'fill' and True in s.free and self.room(s):
+                yield ('fill-appended', op[1]), self.append(self.end(s, op), FILL, op[1], op[2], s.free.index(True),
+                                                            IN_FLIGHT)
+            elif op[0] == 'written-back':
+                yield from self.clean_steps(s, op)
+        for b in range(self.blocks):
+            entry = s.index[b]
+            if 'evict' in can and entry and entry[1] == CLEANED:
+                yield ('evict', b), s._replace(index=put(s.index, b, None))
+            if 'writeback' in can and entry and entry[1] == DIRTY and self.may_write_back(s, b, entry[0]):
+                cleaning = s._replace(index=put(s.index, b, (entry[0], CLEANING)))
+                yield ('writeback-begins', b), self.begin(cleaning, ('writeback', b, entry[0], s.slots[entry[0]]))
+        if 'reclaim' in can:
+            for slot in range(self.nr_slots):
+                if self.may_reclaim(s, slot):
+                    yield from self.reclaim_steps(s, slot)
+        if 'mark' in can:
+            yield from self.mark_steps(s)
+        if 'checkpoint' in can:
+            yield from self.checkpoint_steps(s)
+        if 'missing' in can:
+            yield from self.dirty_flag_steps(s)
+
+    def may_write_back(self, s, block, slot):
+        if any(op[0] == 'writeback' and op[1] == block for op in s.ops):
+            return False
+        return 'writeback-durable-only' not in self.rules or not any(
+            r.kind == WRITE and r.slot == slot and r.phase != TORN and not self.durable(s, i)
+            for i, r in enumerate(s.log))
+
+    def clean_steps(self, s, op):
+        _, block, slot = op
+        if s.index[block] != (slot, CLEANING):
+            yield ('writeback-superseded', block), self.end(s, op)
+        elif self.room(s) and ('clean-after-backing-flush' not in self.rules or self.flushed(s, block)):
+            yield ('clean-appended', block), self.append(self.end(s, op), CLEAN, block, slot=slot)
+
+    def may_reclaim(self, s, slot):
+        if s.free[slot] or any(entry and entry[0] == slot for entry in s.index):
+            return False
+        for commit, entries in records(s.log):      # a segment is sealed when all its records are complete
+            if any(s.log[i].slot == slot and s.log[i].kind in (WRITE, FILL, OMITTED) and
+                   (s.log[i].phase < COMPLETED or s.log[i].kind != OMITTED and
+                    (commit is None or s.log[commit].phase == IN_FLIGHT)) for i in entries):
+                return False
+        if 'pin-reads' in self.rules and any(op[0] == 'read' and op[2] == slot for op in s.ops):
+            return False
+        if 'pin-writebacks' in self.rules and any(op[0] in ('writeback', 'written-back') and op[2] == slot for op in s.ops):
+            return False
+        if 'keep-replay-segments' in self.rules and any(r.kind == WRITE and r.slot == slot for r in s.log):
+            return False
+        if s.slots[slot] == GARBAGE or 'no-separate-reuse-waits' in self.relaxed:
+            return True
+        owner = s.slots[slot] // 10 if s.slots[slot] not in (None, ZERO) else None
+        if owner is None:
+            return True
+        if 'reuse-after-clean-durable' in self.rules and self.pending(s, owner, (CLEAN,)):
+            return False
+        return 'reuse-after-superseded-durable' not in self.rules or not self.pending(s, owner, (WRITE, INVALIDATE))
+
+    def reclaim_steps(self, s, slot):
+        if 'reuse-logged' not in self.rules:
+            yield ('reclaim', slot), s._replace(free=put(s.free, slot, True))
+        elif self.can_append_durably(s):
+            opened = self.append_durably(s, OPEN, slot=slot)
+            yield ('reclaim', slot), opened._replace(free=put(s.free, slot, True))
+
+    def mark_steps(self, s):
+        if not s.mark and self.can_append_durably(s):
+            yield ('mark-set',), self.append_durably(s, INTENT, value=1)._replace(mark=True)
+        if s.mark and 'clear-by-checkpoint' not in self.relaxed and self.room(s) and self.backing_settled(s):
+            yield ('mark-cleared',), self.append(s._replace(mark=False), INTENT, 0)
+
+    def backing_settled(self, s):
+        """Nothing that was bypassed, written through or discarded is in flight or volatile on the backing."""
+        if any(op[0] in ('bypass', 'discard') for op in s.ops):
+            return False
+        return 'intent-clear-after-flush' not in self.rules or all(self.flushed(s, b) for b in range(self.blocks))
+
+    def checkpoint_steps(self, s):
+        """A fuzzy snapshot in two pieces: block 0 when it begins, the rest when it ends."""
+        if s.snapshot is None:
+            start = self.replay_start(s)
+            clears = 'clear-by-checkpoint' in self.relaxed and self.backing_settled(s) and start == len(s.log)
+            clearing = 'checkpoint-mark-until-cleared' in self.rules and any(
+                r.kind == INTENT and not r.value and not self.applied(s, i) for i, r in enumerate(s.log))
+            mark = (s.mark and not clears or clearing) and 'checkpoint-keeps-marks' in self.rules
+            begun = s._replace(snapshot=(start, s.index[0], mark), mark=s.mark and not clears)
+            yield ('checkpoint-begins',), begun
+            return
+        start, first, mark = s.snapshot
+        last = max((i for i, r in enumerate(s.log) if r.kind < COMMIT and r.phase == SHOWN), default=None)
+        if 'checkpoint-commits' in self.rules and last is not None and not self.applied(s, last):
+            return
+        if 'checkpoint-after-flush' in self.rules:
+            s = self.ssd_flush(s)
+        index = tuple(e and (e[0], CLEANED if e[1] == CLEANED else DIRTY) for e in (first,) + s.index[1:])
+        kept = []                           # of what lies before start: what belongs to a later COMMIT, or is in flight
+        for commit, entries in records(s.log[:start]):
+            if commit is None:
+                kept += entries
+            elif s.log[commit].phase == IN_FLIGHT:
+                kept += entries + (commit,)
+        unfinished = tuple(s.log[i] for i in sorted(kept))
+        yield ('checkpoint-named',), s._replace(checkpoint=(index, mark), log=unfinished + s.log[start:], snapshot=None,
+                                                replay_from=len(unfinished))
+
+    def replay_start(self, s):
+        """For a snapshot that begins now: the first COMMIT that replay must not skip, or the next one to be appended."""
+        if 'checkpoint-from-unapplied' in self.rules:
+            for commit, entries in records(s.log):
+                if commit is None:
+                    break
+                unshown = any(s.log[i].phase < SHOWN for i in entries)
+                in_flight = s.log[commit].phase == IN_FLIGHT
+                unapplied = in_flight if s.log[commit].kind == FILL_COMMIT else not self.applied(s, commit)
+                if unshown or unapplied and 'checkpoint-from-unshown' not in self.relaxed:
+                    return commit
+        return len(s.log)
+
+    def dirty_flag_steps(self, s):
+        clean = not any(e and e[1] != CLEANED for e in s.index) and not any(
+            r.kind == WRITE and r.phase < SHOWN for r in s.log)
+        flushed = 'dirty-flag-clear-after-flush' not in self.rules or all(self.flushed(s, b) for b in range(self.blocks))
+        gone = 'dirty-flag-clear-after-durable' not in self.rules or not any(
+            self.unsettled(s, b, kind, True) for b in range(self.blocks) for kind in (CLEAN, INVALIDATE))
+        if s.may_be_dirty and clean and flushed and gone:
+            yield ('dirty-flag-cleared',), s._replace(may_be_dirty=False)
+        if not s.may_be_dirty and clean and flushed and not s.ops and not s.flushes and self.stream_idle(s):
+            yield ('detach',), s._replace(mode=PASSTHROUGH, index=(None,) * self.blocks, snapshot=None,
+                                          stale='incarnation' in self.rules)
+
+    def passthrough_steps(self, s):
+        for b in range(self.blocks):
+            if s.writes_left and not self.busy(s, b):
+                value, after = self.next_value(s, b)
+                after = self.begin(self.issue(after, b, value), ('bypass', b, value, False, False))
+                yield ('write-without-cache', b), after._replace(stale=s.stale or 'incarnation' in self.rules)
+        if 'flush' in self.actions:
+            yield ('flush',), self.secure(self.hdd_flush(s), self.promised(s))
+
+    # -- crash and recovery ------------------------------------------------------------------------------------------
+
+    def crash_steps(self, s):
+        """Power cut: any subset of what is not durable survives.  Kernel crash: the devices keep what they completed."""
+        s = s._replace(crashes_left=s.crashes_left - 1)
+        for power in self.crash_kinds:
+            for log, lost, garbage in self.surviving_logs(s, power):
+                for hdd in self.surviving_backings(s, power):
+                    slots = tuple(GARBAGE if k in garbage else v for k, v in enumerate(s.slots))
+                    crashed = s._replace(log=log, hdd=hdd, slots=slots, ops=(), snapshot=None, needs_flush=(False, False),
+                                         flushes=(), failed=(False, False), believed=(False,) * self.blocks, owed=None)
+                    label = ('power-cut' if power else 'kernel-crash', lost, tuple(v[-1] for v in hdd))
+                    yield from self.start_steps(crashed, label, power)
+
+    @staticmethod
+    def surviving_logs(s, power):
+        """(log, entries lost, slots torn): each record is kept or torn as a whole; what no COMMIT covers is lost."""
+        whole = list(records(s.log))
+        def safe(r):
+            return r.durable == 1 if power else r.phase != IN_FLIGHT
+        choices = []
+        for commit, entries in whole:
+            members = [s.log[i] for i in entries + (() if commit is None else (commit,))]
+            torn = commit is None or any(r.phase == TORN for r in members)
+            choices.append((False,) if torn else (True,) if all(map(safe, members)) else (True, False))
+        for kept in product(*choices):
+            log, lost, garbage = list(s.log), (), set()
+            for keep, (commit, entries) in zip(kept, whole, strict=True):
+                for i in entries + (() if commit is None else (commit,)):
+                    r = s.log[i]
+                    if keep:
+                        log[i] = r._replace(phase=SHOWN, durable=power or r.durable == 1, flag=False, covered=0)
+                        continue
+                    log[i] = r._replace(phase=TORN)
+                    if r.phase != TORN:
+                        lost += () if r.kind in COMMITS else (r,)
+                        if r.kind in (WRITE, FILL, OMITTED) and not safe(r):
+                            garbage.add(r.slot)
+            yield tuple(log), lost, garbage
+
+    def surviving_backings(self, s, power):
+        choices = []
+        for b in range(self.blocks):
+            in_flight = [op[3] if op[0] == 'writeback' else op[2] for op in s.ops
+                         if op[0] in ('bypass', 'discard', 'writeback') and op[1] == b]
+            if power:
+                choices.append(sorted({(v,) for v in s.hdd[b]} | {(v,) for v in in_flight}))
+            else:
+                choices.append([s.hdd[b]] + [s.hdd[b] + (v,) for v in in_flight])
+        return product(*choices)
+
+    def start_steps(self, s, label, power):
+        """The next start, with the cache or without it; then the oracle looks at every block."""
+        starts = []
+        if not s.stale:
+            starts.append(('starts', self.recover(s)))
+        elif s.stale:
+            starts.append(('starts, stale cache refused', s._replace(mode=PASSTHROUGH)))
+        if 'missing' in self.actions and not s.may_be_dirty and not s.stale:
+            starts.append(('starts without the cache', s._replace(mode=PASSTHROUGH)))
+        for how, start in starts:
+            up = start
+            if up.mode == PASSTHROUGH:
+                up = up._replace(index=(None,) * self.blocks)
+            if 'recovery-flushes' in self.rules:
+                up = self.hdd_flush(up)
+                if up.mode == CACHED:
+                    up = self.ssd_flush(up)
+            yield label + (how,), self.observe(up, power)
+
+    def observe(self, s, power):
+        """Promises 1 to 3 and 6: what is read now was allowed; from now on nothing else is, until it is written again."""
+        acked = []
+        for b in range(self.blocks):
+            value, allowed = self.visible(s, b), s.allowed[b]
+            if self.always and not power:           # the devices kept what they completed: so must we
+                base = ANY if s.acked[b] == ZERO and ANY in allowed else s.acked[b]
+                allowed = allowed[len(allowed) - 1 - allowed[::-1].index(base):]
+            if not self.permitted(value, allowed, b):
+                return f'block {b} reads {show(value)} after the crash; allowed: {", ".join(map(show, allowed))}'
+            acked.append(value)
+        # a value other than the last flushed one was lost or kept for good: it is as if it had been flushed
+        return s._replace(acked=tuple(acked), allowed=tuple((v,) for v in acked))
+
+    def recover(self, s):
+        log, ghosts = self.valid_records(s)
+        index, mark = list(s.checkpoint[0]), s.checkpoint[1]
+        records = log if 'replay-by-sequence' in self.rules else sorted(log, key=lambda r: r.kind >= FILL)
+        for kind, b, value, slot, *_ in records:
+            if kind in DATA:
+                index[b] = (slot, DIRTY if kind == WRITE else CLEANED)
+            elif kind == CLEAN and index[b] and (index[b][0] == slot or 'clean-names-slot' not in self.rules):
+                index[b] = (index[b][0], CLEANED)
+            elif kind == INVALIDATE:
+                index[b] = None
+            elif kind == INTENT:
+                mark = bool(value)
+            elif kind == OPEN:
+                index = [None if e and e[0] == slot else e for e in index]
+        dropped = [b for b in range(self.blocks) if mark and index[b] and index[b][1] == CLEANED]
+        if 'drop-marked' in self.rules:
+            for b in dropped:
+                index[b] = None
+        s = s._replace(log=tuple(log), replay_from=0, ghosts=ghosts, mode=CACHED, index=tuple(index), mark=mark,
+                       free=tuple(v is None for v in s.slots))
+        if 'recovery-logs-drops' in self.rules and 'clear-by-checkpoint' not in self.relaxed:
+            for b in dropped:
+                s = self.append(s, INVALIDATE, b, phase=SHOWN)
+        return s
+
+    def valid_records(self, s):
+        """The records that replay takes, and those behind a hole that a missing epoch would bring back."""
+        valid, behind, gap, hole = [], [], 0, False
+        for commit, entries in records(s.log):
+            if commit is None or commit < s.replay_from:
+                continue
+            torn = s.log[commit].phase == TORN
+            record = [s.log[i] for i in entries + (commit,) if s.log[i].kind != OMITTED]
+            if 'entries-in-order' not in self.rules:        # data first
+                record.sort(key=lambda r: r.kind not in DATA)
+            if s.log[commit].kind == FILL_COMMIT:
+                valid += () if torn else record
+            elif torn:
+                hole = 'replay-stops-at-hole' in self.rules
+                gap += not behind
+            elif hole:
+                behind += record
+            else:
+                valid += record
+        if 'epoch-seals' in self.rules:
+            return valid, None
+        if s.ghosts and s.ghosts[0] == 0 and not hole:
+            valid += [r for r in s.ghosts[1] if r.kind != WRITE or s.slots[r.slot] == r.value]
+        return valid, (gap, tuple(behind)) if behind else None
+
+
+def show(value):
+    if value in (ZERO, GARBAGE, ANY):
+        return {ZERO: 'zeroes', GARBAGE: 'garbage', ANY: 'any older value'}[value]
+    return f'{"ab"[value // 10] if value // 10 < 2 else "c"}{value % 10}'
+
+
+def answers(before, after, failing=False):
+    """For the label of a step: the user flushes that it ends."""
+    waiting = [op[1] for op in after.ops if op[0] == 'flush']
+    texts = [f'{"error for" if op[3] or failing else "acknowledges"} F{op[1] + 1}'
+             for op in before.ops if op[0] == 'flush' and op[1] not in waiting]
+    return f': {", ".join(texts)}' if texts else ''

@@ -1,0 +1,532 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command larder on images in regular files: what it writes, what it prints, what it says of wrong words.
+
+Needs no root, no device and no kernel module.
+"""
+
+import json
+import os
+import random
+import re
+import struct
+import subprocess
+import uuid
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+import signatures
+from harness import (
+    BUSY,
+    CACHE,
+    DONE,
+    FAILED,
+    GIB,
+    KIB,
+    MAGIC,
+    MIB,
+    NOT_FOUND,
+    SB,
+    SB_SIZE,
+    TABLE,
+    TABLES,
+    TABLE_SIZE,
+    TOP,
+    UNSAFE,
+    USAGE,
+    VOLUME,
+    attach_by_hand,
+    blank,
+    crc32c,
+    digest,
+    fast_crc32c,
+    field,
+    one_line,
+    patch_both,
+    read,
+)
+
+pytest_plugins = ["larder_fixtures"]
+
+# ---------------------------------------------------------------------- what create writes
+
+
+def test_crc_of_the_tests():
+    """Known value (RFC 3720, with the format's missing inversion): the oracle itself."""
+    assert crc32c(b"123456789") ^ 0xFFFFFFFF == 0xE3069283
+    assert fast_crc32c(b"123456789") == crc32c(b"123456789")
+
+
+@pytest.mark.parametrize(
+    "size, segment, offset, number",
+    [
+        (64 * MIB, 256 * KIB, MIB, 251),
+        (40 * MIB, 128 * KIB, MIB, 311),
+        (512 * MIB, MIB, MIB, 510),
+        (GIB, 2 * MIB, 2 * MIB, 510),
+        (100 * MIB + 12345, 256 * KIB, MIB, 396),
+        (10 * GIB, 2 * MIB, 2 * MIB, 5118),
+    ],
+)
+def test_cache_layout(larder, size, segment, offset, number):
+    path = larder.cache("fast", size)
+    copy = size // 4096 * 4096 - 4096
+    expect = {
+        "magic": MAGIC,
+        "version": 1,
+        "kind": 1,
+        "generation": 1,
+        "compat": 0,
+        "ro_compat": 0,
+        "incompat": 0,
+        "device_sectors": size // 512,
+        "copy_offset": copy,
+        "device_number": 0,
+        "nr_devices": 1,
+        "segment_size": segment,
+        "first_segment": 0,
+        "nr_segments": number,
+        "segments_offset": offset,
+        "epoch": 0,
+        "checkpoint0.first_segment": 0xFFFFFFFF,
+        "checkpoint1.first_segment": 0xFFFFFFFF,
+        "table_generation": 1,
+        "label": b"fast".ljust(64, b"\0"),
+    }
+    assert {name: field(path, CACHE, name) for name in expect} == expect
+    block = read(path, SB, SB_SIZE)
+    assert struct.unpack_from("<I", block, 16)[0] == crc32c(block[:16] + bytes(4) + block[20:])
+    assert read(path, copy, SB_SIZE) == block
+    table = read(path, TABLES[0], TABLE_SIZE)
+    assert read(path, TABLES[1], TABLE_SIZE) == table
+    assert struct.unpack_from("<I", table, 4)[0] == fast_crc32c(table[:4] + bytes(4) + table[8:])
+    at = TABLES[0]
+    assert field(path, TABLE, "cache_uuid", at) == field(path, CACHE, "cache_uuid") != bytes(16)
+    assert field(path, TABLE, "device0.uuid", at) == field(path, CACHE, "uuid") != bytes(16)
+    assert (
+        field(path, TABLE, "nr_devices", at),
+        field(path, TABLE, "nr_volumes", at),
+        field(path, TABLE, "device0.state", at),
+    ) == (1, 0, 1)
+    assert offset + segment * number <= copy
+    larder("super", "check", path)
+
+
+def test_segment_size_given(larder):
+    path = larder.cache("fast", 64 * MIB, "--segment-size", "1M")
+    assert (field(path, CACHE, "segment_size"), field(path, CACHE, "nr_segments")) == (MIB, 62)
+
+
+@pytest.mark.parametrize(
+    "size, options, code, said",
+    [
+        (64 * MIB, ["--segment-size", "3M"], FAILED, "--segment-size"),
+        (64 * MIB, ["--segment-size", "64K"], FAILED, "--segment-size"),
+        (64 * MIB, ["--segment-size", "32M"], USAGE, "--segment-size"),
+        (64 * MIB, ["--segment-size", "a lot"], USAGE, "--segment-size"),
+        (64 * MIB, ["--segment-size", "4M"], FAILED, "size"),
+        (4 * MIB, [], FAILED, "size"),
+        (0, [], FAILED, "size"),
+        (33 << 40, [], FAILED, "32 TiB"),
+    ],
+)
+def test_cache_sizes_refused(larder, size, options, code, said):
+    path = larder.image("ssd", 1)
+    try:
+        os.truncate(path, size)
+    except OSError:
+        pytest.skip("the file system of the tests has no files of that size")
+    one_line(larder("cache", "create", "fast", "--cache", path, *options, code=code), said)
+    assert blank(path)
+
+
+@pytest.mark.parametrize(
+    "offset, tail, copy",
+    [
+        (None, None, MIB - 4096),
+        ("8K", "0", 0),
+        ("12K", "64K", 8192),
+        ("16K", "4K", 12288),
+        ("2M", "2M", 2 * MIB - 4096),
+        ("4096s", "1M", 2 * MIB - 4096),
+    ],
+)
+def test_volume_layout(larder, offset, tail, copy):
+    size = 64 * MIB
+    path = larder.image("hdd", size)
+    data = random.Random(1).randbytes(size)
+    path.write_bytes(b"\0" * 4096 + data[4096:])
+    options = (["--data-offset", offset] if offset else []) + (["--tail-reserve", tail] if tail else [])
+    larder("volume", "create", "data", "--backing", path, "--mode", "writethrough", *options)
+    begin, left = field(path, VOLUME, "data_offset"), field(path, VOLUME, "tail_reserve")
+    assert begin == {None: MIB, "8K": 8192, "12K": 12288, "16K": 16384, "2M": 2 * MIB, "4096s": 2 * MIB}[offset]
+    assert left == {None: MIB, "0": 0, "64K": 65536, "4K": 4096, "2M": 2 * MIB, "1M": MIB}[tail]
+    assert (field(path, VOLUME, "copy_offset"), field(path, VOLUME, "sectors")) == (copy, (size - begin - left) // 512)
+    assert (field(path, VOLUME, "mode"), field(path, VOLUME, "kind"), field(path, VOLUME, "flags")) == (1, 2, 0)
+    after = path.read_bytes()
+    assert after[begin : size - left] == data[begin : size - left], "the volume's own sectors were touched"
+    assert after[size - left :] == bytes(left) and after[:4096] == bytes(4096)
+    if copy:
+        assert after[copy : copy + 4096] == after[4096:8192]
+        assert after[8192:copy] == bytes(copy - 8192)
+    larder("super", "check", path)
+
+
+@pytest.mark.parametrize(
+    "options, code, said",
+    [
+        (["--data-offset", "4K"], FAILED, "--data-offset"),
+        (["--data-offset", "9K"], FAILED, "--data-offset"),
+        (["--data-offset", "64M"], FAILED, "too small"),
+        (["--tail-reserve", "63M"], FAILED, "too small"),
+        (["--tail-reserve", "1000"], FAILED, "--tail-reserve"),
+        (["--mode", "fast"], USAGE, "--mode"),
+        (["--data-offset", "-1"], USAGE, "--data-offset"),
+        (["--tail-reserve", "99999999999999999999"], USAGE, "--tail-reserve"),
+        (["--cache", "nowhere"], NOT_FOUND, "nowhere"),
+        (["--label", "a\nb"], USAGE, "--label"),
+        (["--label", "x" * 65], USAGE, "--label"),
+        (["--label", ""], USAGE, "--label"),
+    ],
+)
+def test_volume_refused(larder, options, code, said):
+    path = larder.image("hdd", 64 * MIB)
+    one_line(larder("volume", "create", "data", "--backing", path, *options, code=code), said)
+    assert blank(path)
+
+
+def test_volume_names_its_cache(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+    assert field(hdd, VOLUME, "cache_uuid") == field(ssd, CACHE, "cache_uuid")
+    assert field(larder.volume("alone"), VOLUME, "cache_uuid") == bytes(16)
+
+
+def test_uuids_differ(larder):
+    seen = set()
+    for i in range(4):
+        path = larder.cache(f"c{i}")
+        seen |= {field(path, CACHE, "uuid"), field(path, CACHE, "cache_uuid")}
+    assert len(seen) == 8
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "-a", ".", "..", "a b", "x" * 65, "control", "ü"])
+def test_names_refused(larder, name):
+    path = larder.image("ssd", 64 * MIB)
+    one_line(larder("cache", "create", "--cache", path, "--", name, code=USAGE), "NAME")
+    one_line(larder("volume", "create", "--backing", path, "--", name, code=USAGE), "NAME")
+    one_line(larder("volume", "create", "--backing", path, "larder-cache-x", code=USAGE), "NAME")
+    assert blank(path)
+
+
+def test_label_taken(larder):
+    first, second = larder.cache("fast"), larder.image("other", 64 * MIB)
+    one_line(larder("cache", "create", "fast", "--cache", second, code=BUSY), "label", first)
+    larder("volume", "create", "fast", "--backing", second)
+
+
+def test_several_ssds_refused(larder):
+    a, b = larder.image("a", 64 * MIB), larder.image("b", 64 * MIB)
+    one_line(larder("cache", "create", "fast", "--cache", a, "--cache", b, code=USAGE), "--cache", "several SSDs")
+    assert blank(a) and blank(b)
+
+
+# ---------------------------------------------------------------------- dry run, usage, exit codes
+
+
+def test_dry_run_writes_nothing(larder):
+    ssd, hdd = larder.image("ssd", 64 * MIB), larder.image("hdd", 64 * MIB)
+    signatures.swap(hdd)
+    before = digest(ssd), digest(hdd)
+    run = larder("cache", "create", "fast", "--cache", ssd, "--dry-run")
+    assert f"write superblock to {ssd} at byte 4096 and {64 * MIB - 4096}" in run.stdout
+    assert f"write table to {ssd} at byte 131072 and 262144" in run.stdout
+    run = larder("volume", "create", "data", "--backing", hdd, "--wipe", "--dry-run")
+    assert f"wipe {hdd}: swap" in run.stdout and f"write superblock to {hdd}" in run.stdout
+    one_line(larder("volume", "create", "data", "--backing", hdd, "--dry-run", code=UNSAFE), "swap")
+    assert (digest(ssd), digest(hdd)) == before
+
+
+def test_dry_run_of_start(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+    cache, volume = uuid.UUID(bytes=field(ssd, CACHE, "cache_uuid")), uuid.UUID(bytes=field(hdd, VOLUME, "uuid"))
+    sectors = field(ssd, CACHE, "nr_segments") * field(ssd, CACHE, "segment_size") // 512
+    create = f"dmsetup create larder-cache-fast --uuid LARDER-{cache}-cache --table '0 {sectors} larder-cache 1 {ssd} 0'"
+    for name in ("fast", str(cache), str(ssd)):
+        assert larder("cache", "start", name, "--dry-run").stdout.strip() == create
+    options = larder(
+        "cache", "start", "fast", "--name", "f", "--option", "commit=always", "--option", "gather=2", "--dry-run"
+    ).stdout
+    assert f"dmsetup create larder-cache-f --uuid LARDER-{cache}-cache" in options
+    assert f"larder-cache 1 {ssd} 4 commit always gather 2'" in options
+    for name in ("data", str(volume), str(hdd)):
+        lines = larder("volume", "start", name, "--option", "fill=off", "--dry-run").stdout.splitlines()
+        assert lines == [
+            create,
+            f"dmsetup create data --uuid LARDER-{volume} --table "
+            f"'0 {62 * 2048} larder {hdd} /dev/mapper/larder-cache-fast 2 fill off'",
+        ]
+
+
+def test_volume_without_its_cache(larder):
+    larder.cache("fast")
+    hdd = larder.volume("data", 64 * MIB, "--cache", "fast")
+    cache = uuid.UUID(bytes=field(hdd, VOLUME, "cache_uuid"))
+    larder.devices = [hdd]
+    one_line(larder("volume", "start", "data", "--dry-run", code=UNSAFE), cache, "--without-cache")
+    assert f"larder {hdd} - 0'" in larder("volume", "start", "data", "--without-cache", "--dry-run").stdout
+    patch_both(hdd, VOLUME, flags=1)
+    for options in ([], ["--without-cache"]):
+        run = larder("volume", "start", "data", "--dry-run", *options, code=UNSAFE)
+        one_line(run, cache, "bring that cache back")
+        assert run.stdout == ""
+
+
+def test_volume_of_another_cache(larder):
+    larder.cache("fast")
+    larder.cache("other")
+    hdd, alone = larder.volume("data", 64 * MIB, "--cache", "fast"), larder.volume("alone")
+    one_line(larder("volume", "start", "data", "--cache", "other", "--dry-run", code=UNSAFE), hdd, "detach")
+    assert (
+        f"larder {alone} /dev/mapper/larder-cache-other 0'"
+        in larder("volume", "start", "alone", "--cache", "other", "--dry-run").stdout
+    )
+    assert f"larder {alone} - 0'" in larder("volume", "start", "alone", "--dry-run").stdout
+
+
+def test_set_of_several_ssds_is_not_started(larder):
+    ssd = larder.cache("fast")
+    patch_both(ssd, CACHE, nr_devices=2)
+    one_line(larder("cache", "start", "fast", "--dry-run", code=FAILED), ssd, "nr_devices", "newer larder")
+
+
+def test_regular_files_are_not_started(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data")
+    one_line(larder("cache", "start", "fast", code=USAGE), ssd, "losetup")
+    one_line(larder("volume", "start", "data", code=USAGE), hdd, "losetup")
+
+
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        ([], USAGE, "verb"),
+        (["bake"], USAGE, "bake"),
+        (["cache"], USAGE, "cache"),
+        (["cache", "bake"], USAGE, "bake"),
+        (["create", "x"], USAGE, "stacks"),
+        (["list"], USAGE, "stacks"),
+        (["status"], USAGE, "stacks"),
+        (["cache", "create"], USAGE, "usage"),
+        (["cache", "create", "x"], USAGE, "--cache"),
+        (["volume", "create", "x"], USAGE, "--backing"),
+        (["cache", "create", "x", "--cache"], USAGE, "value is missing"),
+        (["cache", "create", "x", "y", "--cache", "z"], USAGE, "too many"),
+        (["cache", "list", "--bake"], USAGE, "--bake"),
+        (["cache", "list", "-o", "bread"], USAGE, "bread"),
+        (["cache", "list", "--sort", "bread"], USAGE, "bread"),
+        (["cache", "list", "--units", "x"], USAGE, "--units"),
+        (["cache", "list", "--reportformat", "xml"], USAGE, "xml"),
+        (["cache", "start", "nowhere"], NOT_FOUND, "nowhere"),
+        (["cache", "start", "/dev/nowhere"], NOT_FOUND, "/dev/nowhere"),
+        (["volume", "stop", "nowhere"], NOT_FOUND, "nowhere"),
+        (["volume", "start", "nowhere"], NOT_FOUND, "nowhere"),
+        (["volume", "start", "b4f84e56-0000-4000-8000-d6ee3ac71f26"], NOT_FOUND, "UUID"),
+        (["volume", "detach", "nowhere"], NOT_FOUND, "nowhere"),
+        (["volume", "detach", "x", "--flush", "--discard-dirty", "y"], USAGE, "exclude"),
+        (["volume", "attach", "x"], USAGE, "--cache"),
+        (["volume", "flush", "x", "--wait", "--stop"], USAGE, "exclude"),
+        (["volume", "start", "x", "--cache", "y", "--without-cache"], USAGE, "exclude"),
+        (["volume", "get", "x", "bread"], USAGE, "bread"),
+        (["volume", "set", "x", "bread", "butter"], USAGE, "bread"),
+        (["volume", "set", "x", "mode="], USAGE, "mode"),
+        (["volume", "set", "x"], USAGE, "missing"),
+        (["cache", "set", "x", "commit=always", "--persist"], USAGE, "--persist"),
+        (["volume", "set", "x", "fill=on", "--persist"], USAGE, "--persist"),
+        (["super", "show", "/dev/nowhere"], NOT_FOUND, "/dev/nowhere"),
+        (["super", "check", "/dev/null"], USAGE, "/dev/null"),
+        (["super", "show", "/tmp"], USAGE, "/tmp"),
+        (["probe", "--udev"], USAGE, "device"),
+        (["volume", "status", "nowhere"], NOT_FOUND, "nowhere"),
+    ],
+)
+def test_usage(larder, words, code, said):
+    run = larder(*words, code=code)
+    one_line(run, said)
+    assert run.stdout == ""
+
+
+def test_help(larder):
+    text = larder("help").stdout
+    verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
+    assert len(verbs) == 22
+    for verb in verbs:
+        if verb.strip() != "help":
+            assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")
+    assert larder("cache", "help").stdout.count("larder cache") == 7
+    assert larder("--version").stdout.startswith("larder ")
+
+
+def test_option_values(larder):
+    larder.cache("fast")
+    for bad in ("commit", "=x", "commit=", "a=b c", "a=b\tc"):
+        one_line(larder("cache", "start", "fast", "--option", bad, "--dry-run", code=USAGE), "--option")
+
+
+def test_full_output(larder):
+    with open("/dev/full", "w") as full:
+        run = subprocess.run([larder.program, "help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert run.returncode == FAILED
+    one_line(run, "output")
+
+
+# ---------------------------------------------------------------------- show, list, reports
+
+
+def test_show(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+    attach_by_hand(ssd, hdd)
+    text = larder("super", "show", ssd).stdout
+    assert text.splitlines()[0].split() == ["cache", "sectors", str(251 * 512)]
+    assert re.search(rf"^volume 0 +{uuid.UUID(bytes=field(hdd, VOLUME, 'uuid'))}, attached, {62 * 2048} sectors", text, re.M)
+    text = larder("super", "show", hdd).stdout
+    assert text.splitlines()[0].split() == ["volume", "sectors", str(62 * 2048)]
+    assert re.search(rf"^cache uuid +{uuid.UUID(bytes=field(ssd, CACHE, 'cache_uuid'))}$", text, re.M)
+
+
+def report(run):
+    return next(iter(json.loads(run.stdout).values()))
+
+
+def test_json(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+    (row,) = report(larder("cache", "list", "--reportformat", "json", "-o", "all", "--units", "b", "--nosuffix"))
+    assert (row["name"], row["state"], row["size"], row["ssd"]) == ("fast", "stopped", str(251 * 256 * KIB), str(ssd))
+    assert set(interface_keys("Status of a cache")) <= set(row)
+    assert set(row) == {line.split()[0] for line in larder("cache", "list", "-o", "help").stdout.splitlines()}
+    (row,) = report(larder("volume", "list", "--reportformat", "json", "-o", "+label,may_be_dirty"))
+    assert (row["name"], row["mode"], row["cache_name"], row["backing"], row["may_be_dirty"]) == (
+        "data",
+        "writeback",
+        "fast",
+        str(hdd),
+        "0",
+    )
+    (row,) = report(larder("super", "show", hdd, "--reportformat", "json"))
+    assert (row["volume_sectors"], row["kind"], row["label"]) == (str(62 * 2048), "volume", "data")
+    assert report(larder("cache", "status", "--reportformat", "json")) == []
+
+
+def interface_keys(heading):
+    """The status keys that docs/interface.md announces under that heading."""
+    text = (TOP / "docs" / "interface.md").read_text()
+    section = text.split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
+    keys = []
+    for row in re.findall(r"^\|(.*?)\|", section, re.M):
+        keys += re.findall(r"`(\w+)`", row)
+    return keys
+
+
+@pytest.mark.parametrize("noun", ["cache", "volume"])
+def test_every_documented_status_key_is_a_field(larder, noun):
+    fields = {line.split()[0] for line in larder(noun, "list", "-o", "help").stdout.splitlines()}
+    keys = interface_keys(f"Status of a {noun}")
+    options = [key for key in interface_keys(f"Options of a {noun}") if key not in ("auto", "always", "stale", "discard", "refuse")]
+    assert len(keys) > 20 and len(options) > 5
+    assert set(keys) | set(options) <= fields, (set(keys) | set(options)) - fields
+
+
+def test_list_formats(larder):
+    larder.cache("b")
+    larder.cache("a")
+    assert larder("cache", "list", "-o", "name", "--noheadings", "--sort", "name").stdout.split() == ["a", "b"]
+    assert larder("cache", "list", "-o", "name", "--noheadings", "--sort", "-name").stdout.split() == ["b", "a"]
+    assert larder("cache", "list", "-o", "name").stdout.split() == ["Name", "b", "a"]
+    for unit, shown in {
+        "b": "65798144B",
+        "s": "128512S",
+        "k": "64256.00KiB",
+        "m": "62.75MiB",
+        "M": "65.80MB",
+        "h": "62.75MiB",
+        "H": "65.80MB",
+    }.items():
+        assert larder("cache", "list", "-o", "size", "--noheadings", "--units", unit).stdout.split() == [shown] * 2
+    assert larder("cache", "list", "-o", "size", "--noheadings", "--units", "m", "--nosuffix").stdout.split() == ["62.75"] * 2
+
+
+def test_sizes_sort_by_value(larder):
+    for name, size in (("a", 900 * MIB), ("b", 64 * MIB), ("c", 2 * GIB)):
+        larder.cache(name, size)
+    assert larder("cache", "list", "-o", "name", "--noheadings", "--sort", "size").stdout.split() == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    "label", [b'quo"te', b"back\\slash", b"\x1b[31mred", b"new\nline", b"\xff\xfe", "grün".encode(), b"x" * 64, b'{"a":["b"]}']
+)
+def test_hostile_label(larder, label):
+    """Nothing that a label holds breaks a line, a terminal or the JSON."""
+    path = larder.volume("data")
+    patch_both(path, VOLUME, label=label)
+    good = label not in (b"\x1b[31mred", b"new\nline", b"\xff\xfe")
+    run = larder("super", "check", path, code=DONE if good else FAILED)
+    for words in (["volume", "list"], ["probe"], ["probe", path], ["probe", "--udev", path], ["super", "show", path]):
+        run = larder(*words, code=None)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", run.stdout + run.stderr)
+    if good:
+        (row,) = report(larder("volume", "list", "-o", "label", "--reportformat", "json"))
+        assert row["label"] == label.decode()
+        assert re.search(r"^LARDER_LABEL_ENC=\S+$", larder("probe", "--udev", path).stdout, re.M)
+
+
+def test_probe_udev(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+    for path, kind in ((ssd, "cache"), (hdd, "volume")):
+        pairs = dict(line.split("=", 1) for line in larder("probe", "--udev", path).stdout.splitlines())
+        assert pairs["LARDER_KIND"] == kind
+        assert pairs["LARDER_UUID"] == str(uuid.UUID(bytes=field(path, CACHE, "uuid")))
+        assert pairs["LARDER_CACHE_UUID"] == str(uuid.UUID(bytes=field(ssd, CACHE, "cache_uuid")))
+    assert larder("probe", "--udev", larder.image("none", MIB), code=NOT_FOUND).stdout == ""
+
+
+# ---------------------------------------------------------------------- names
+
+
+def test_ambiguous_names(larder):
+    a, b = larder.volume("a"), larder.volume("b")
+    patch_both(b, VOLUME, label=b"a")
+    one_line(larder("volume", "start", "a", "--dry-run", code=UNSAFE), a, b, "label")
+    twin = larder.image("twin", 64 * MIB)
+    twin.write_bytes(a.read_bytes())
+    one_line(larder("volume", "start", uuid.UUID(bytes=field(a, VOLUME, "uuid")), "--dry-run", code=UNSAFE), a, twin, "uuid")
+    assert f"larder {twin} - 0'" in larder("volume", "start", twin, "--dry-run").stdout
+
+
+def test_kind_is_checked(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data")
+    one_line(larder("volume", "start", ssd, "--dry-run", code=NOT_FOUND), ssd, "kind")
+    one_line(larder("cache", "start", hdd, "--dry-run", code=NOT_FOUND), hdd, "kind")
+    one_line(larder("cache", "start", "data", "--dry-run", code=NOT_FOUND), "data")
+
+
+def test_label_that_is_no_name(larder):
+    larder.volume("data", 64 * MIB, "--label", "my disk")
+    one_line(larder("volume", "start", "my disk", "--dry-run", code=USAGE), "--name")
+    assert "dmsetup create disk1 " in larder("volume", "start", "my disk", "--name", "disk1", "--dry-run").stdout
+
+
+# ---------------------------------------------------------------------- mode in the superblock
+
+
+def test_persist(larder):
+    path = larder.volume("data")
+    before = digest(path)
+    larder("volume", "set", "data", "mode=writearound", "--persist", "--dry-run")
+    assert digest(path) == before
+    larder("volume", "set", "data", "mode", "writearound", "--persist")
+    for at in (SB, field(path, VOLUME, "copy_offset")):
+        assert (field(path, VOLUME, "mode", at), field(path, VOLUME, "generation", at)) == (2, 2)
+    larder("super", "check", path)
+    one_line(larder("volume", "set", "data", "mode=fast", "--persist", code=USAGE), "mode")
+    patch_both(path, VOLUME, ro_compat=1)
+    one_line(larder("volume", "set", "data", "mode=writeback", "--persist", code=FAILED), "ro_compat")

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command larder does not take over what somebody else owns, and nobody takes over what is larder's."""
+
+import fcntl
+import os
+import re
+import subprocess
+import uuid
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+import signatures
+from harness import (
+    BUSY,
+    CACHE,
+    FAILED,
+    MIB,
+    NOT_FOUND,
+    SB,
+    SB_SIZE,
+    TABLE,
+    TABLES,
+    UNSAFE,
+    VOLUME,
+    attach_by_hand,
+    blank,
+    blkid,
+    digest,
+    field,
+    one_line,
+    patch_both,
+    pieces,
+    read,
+)
+
+pytest_plugins = ["larder_fixtures"]
+
+# ---------------------------------------------------------------------- what is on a device
+
+
+def test_regular_image_in_use(larder):
+    path = larder.image("ssd", 64 * MIB)
+    with open(path, "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        one_line(larder("cache", "create", "fast", "--cache", path, code=BUSY), path, "in use")
+        one_line(larder("cache", "create", "fast", "--cache", path, "--dry-run", code=BUSY), path, "in use")
+    assert blank(path)
+    larder("cache", "create", "fast", "--cache", path)
+
+
+FOREIGN = {name: (name, write) for name, write in signatures.HEAD.items()}
+FOREIGN |= {name: ("linux_raid_member", write) for name, write in signatures.MD.items()}
+FOREIGN |= {name: found for name, found in signatures.TAIL.items() if name not in signatures.MD}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_signature(larder, name):
+    found, write = FOREIGN[name]
+    path = larder.image("disk", 80 * MIB)
+    write(path)
+    before = digest(path)
+    for words in (["cache", "create", "x", "--cache", path], ["volume", "create", "x", "--backing", path]):
+        one_line(larder(*words, code=UNSAFE), path, found, "--wipe")
+        one_line(larder(*words, "--discard-dirty", uuid.uuid4(), code=UNSAFE), found)
+    assert f"{path}: {found}: " in larder("probe", path, code=NOT_FOUND).stdout
+    assert digest(path) == before
+    larder("volume", "create", "x", "--backing", path, "--wipe", "--yes")
+    assert blkid(path) == ""
+    assert not re.search(rf": {found}: ", larder("probe", path).stdout)
+    larder("super", "check", path)
+
+
+def test_two_signatures_both_named_and_wiped(larder):
+    path = larder.image("disk", 80 * MIB)
+    signatures.gpt(path)
+    signatures.md_1_0(path)
+    signatures.luks(path)
+    run = larder("cache", "create", "x", "--cache", path, code=UNSAFE)
+    one_line(run, "linux_raid_member", "crypto_LUKS")
+    larder("cache", "create", "x", "--cache", path, "--wipe")
+    assert blkid(path) == ""
+
+
+def test_damaged_signature_counts(larder):
+    """A physical volume whose checksum is wrong is refused as well."""
+    path = larder.image("disk", 80 * MIB)
+    signatures.lvm(path)
+    signatures.write(path, 512 + 40, b"?")
+    assert blkid(path) == ""
+    one_line(larder("cache", "create", "x", "--cache", path, code=UNSAFE), "LVM2_member")
+
+
+def test_own_superblock_needs_wipe(larder):
+    for path, words in (
+        (larder.cache("fast"), ["cache", "create", "new", "--cache"]),
+        (larder.volume("data"), ["volume", "create", "new", "--backing"]),
+    ):
+        before = digest(path)
+        one_line(larder(*words, path, code=UNSAFE), path, "larder", "--wipe")
+        assert digest(path) == before
+        larder(*words, path, "--wipe")
+        assert field(path, CACHE, "label").rstrip(b"\0") == b"new"
+        larder("super", "wipe", path)
+        assert larder("probe", path, code=NOT_FOUND)
+        larder("super", "check", path, code=NOT_FOUND)
+
+
+def test_damaged_own_superblock_needs_wipe(larder):
+    path = larder.cache("fast")
+    for at in (SB, field(path, CACHE, "copy_offset")):
+        signatures.write(path, at + 300, b"?")
+    one_line(larder("volume", "create", "x", "--backing", path, code=UNSAFE), "damaged", "--wipe")
+    larder("volume", "create", "x", "--backing", path, "--wipe")
+
+
+@pytest.mark.parametrize("verb", ["create", "wipe"])
+def test_dirty_volume_is_kept(larder, verb):
+    larder.cache("fast")
+    path = larder.volume("data", 64 * MIB, "--cache", "fast")
+    patch_both(path, VOLUME, flags=1)
+    own = uuid.UUID(bytes=field(path, VOLUME, "uuid"))
+    words = ["super", "wipe", path] if verb == "wipe" else ["volume", "create", "new", "--backing", path, "--wipe"]
+    before = digest(path)
+    one_line(larder(*words, code=UNSAFE), path, "may_be_dirty", f"--discard-dirty {own}")
+    one_line(larder(*words, "--discard-dirty", uuid.uuid4(), code=UNSAFE), "may_be_dirty")
+    assert digest(path) == before
+    larder(*words, "--discard-dirty", own)
+    assert digest(path) != before
+
+
+@pytest.mark.parametrize("verb", ["create", "wipe"])
+def test_cache_of_dirty_volumes_is_kept(larder, verb):
+    ssd = larder.cache("fast")
+    hdd = larder.volume("data", 64 * MIB, "--cache", "fast")
+    attach_by_hand(ssd, hdd)
+    own, volume = uuid.UUID(bytes=field(ssd, CACHE, "cache_uuid")), uuid.UUID(bytes=field(hdd, VOLUME, "uuid"))
+    words = ["super", "wipe", ssd] if verb == "wipe" else ["cache", "create", "new", "--cache", ssd, "--wipe"]
+    before = digest(ssd)
+    larder.devices = [ssd]
+    one_line(larder(*words, code=UNSAFE), volume, "not here", f"--discard-dirty {own}")
+    larder.devices = [ssd, hdd]
+    patch_both(hdd, VOLUME, flags=1)
+    one_line(larder(*words, code=UNSAFE), volume, hdd, f"--discard-dirty {own}")
+    one_line(larder(*words, "--discard-dirty", volume, code=UNSAFE), own)
+    assert digest(ssd) == before
+    patch_both(hdd, VOLUME, flags=0)
+    larder(*words, "--dry-run")
+    assert digest(ssd) == before
+    larder(*words)
+    assert digest(ssd) != before
+
+
+def test_cache_of_dirty_volumes_given_up(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+    attach_by_hand(ssd, hdd)
+    patch_both(hdd, VOLUME, flags=1)
+    larder("cache", "create", "new", "--cache", ssd, "--wipe", "--discard-dirty", uuid.UUID(bytes=field(ssd, CACHE, "cache_uuid")))
+    assert field(ssd, TABLE, "nr_volumes", TABLES[0]) == 0
+
+
+def test_cache_without_readable_tables_is_kept(larder):
+    ssd = larder.cache("fast")
+    for at in TABLES:
+        signatures.write(ssd, at + 100, b"?")
+    one_line(larder("cache", "create", "new", "--cache", ssd, "--wipe", code=UNSAFE), "table", "--discard-dirty")
+
+
+# ---------------------------------------------------------------------- signatures made inside a volume
+
+
+def inside(path, write, offset, tail):
+    """Lets `write` work on a file that is the volume, then puts that into the backing."""
+    volume = path.with_suffix(".inside")
+    with open(volume, "wb") as image:
+        image.truncate(path.stat().st_size - offset - tail)
+    write(volume)
+    for at, piece in pieces(volume):
+        signatures.write(path, offset + at, piece)
+    return volume
+
+
+INSIDE = {name: write for name, (_, write) in FOREIGN.items()}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+@pytest.mark.parametrize("odd", [0, 12345 * 512])
+def test_signature_inside_is_not_seen_outside(larder, name, odd):
+    size = 256 * MIB + odd
+    path = larder.image("hdd", size)
+    larder("volume", "create", "data", "--backing", path)
+    volume = inside(path, INSIDE[name], MIB, MIB)
+    # the oracle can fail: on the volume itself it is found
+    assert FOREIGN[name][0] in larder("probe", volume, code=NOT_FOUND).stdout
+    lines = larder("probe", path).stdout.splitlines()
+    assert len(lines) == 2 and ": larder volume, " in lines[1], lines
+    assert blkid(path) == ""
+    larder("super", "check", path)
+
+
+@pytest.mark.parametrize("name", ["md 0.90", "imsm", "ddf", "zfs"])
+def test_signature_inside_is_seen_without_a_reserve(larder, name):
+    """What the tail reserve is for: this is what a disk taken over in place has to live with."""
+    path = larder.image("hdd", 256 * MIB)
+    larder("volume", "create", "data", "--backing", path, "--tail-reserve", "0")
+    inside(path, INSIDE[name], MIB, 0)
+    assert FOREIGN[name][0] in larder("probe", path).stdout
+
+
+@pytest.mark.parametrize("version", ["0.90", "1.0", "1.1", "1.2"])
+def test_mdadm_does_not_claim_the_backing(larder, version):
+    mdadm = next(
+        (d + "/mdadm" for d in (os.environ["PATH"] + ":/sbin:/usr/sbin").split(":") if os.access(d + "/mdadm", os.X_OK)), None
+    )
+    if not mdadm:
+        pytest.skip("mdadm is not installed")
+    path = larder.image("hdd", 256 * MIB)
+    larder("volume", "create", "data", "--backing", path)
+    volume = inside(path, lambda image: signatures.md(image, version), MIB, MIB)
+
+    def examine(image):
+        run = subprocess.run([mdadm, "--examine", str(image)], capture_output=True, text=True)
+        return (run.stdout + run.stderr).lower()
+
+    if "no md superblock" in examine(volume):
+        pytest.skip("this mdadm asks for more than a signature")
+    assert "no md superblock" in examine(path)
+
+
+# ---------------------------------------------------------------------- real block devices, where the tests may have them
+
+
+@pytest.fixture
+def loop(larder):
+    """Makes loop devices of images."""
+    made = []
+
+    def make(path, *options):
+        run = subprocess.run(["losetup", "--find", "--show", *options, str(path)], capture_output=True, text=True)
+        if run.returncode:
+            pytest.skip(f"no loop devices here: {run.stderr.strip()}")
+        made.append(run.stdout.strip())
+        return made[-1]
+
+    if os.geteuid():
+        pytest.skip("loop devices need root; the VM tests run on real block devices")
+    yield make
+    for device in made:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+def test_block_device(larder, loop):
+    image = larder.image("ssd", 64 * MIB, seen=False)
+    device = loop(image)
+    larder.devices = [device]
+    larder("cache", "create", "fast", "--cache", device)
+    larder("super", "check", device)
+    assert f"larder-cache 1 {device} 0'" in larder("cache", "start", "fast", "--dry-run").stdout
+    larder("cache", "create", "slow", "--cache", device, "--wipe")
+    larder("super", "wipe", device)
+    assert read(image, SB, 16) == bytes(16)
+
+
+def test_block_device_found_by_scanning(larder, loop):
+    device = loop(larder.image("hdd", 64 * MIB, seen=False))
+    larder("volume", "create", f"scan{os.getpid()}", "--backing", device)
+    found = subprocess.run(
+        [larder.program, "volume", "list", "-o", "name,backing", "--noheadings"],
+        capture_output=True,
+        text=True,
+        env={k: v for k, v in os.environ.items() if k != "LARDER_DEVICES"},
+    )
+    assert [f"scan{os.getpid()}", device] in [line.split() for line in found.stdout.splitlines()], found.stdout + found.stderr
+
+
+def test_read_only_block_device(larder, loop):
+    device = loop(larder.image("ssd", 64 * MIB, seen=False), "--read-only")
+    run = larder("cache", "create", "fast", "--cache", device, code=FAILED)
+    one_line(run, device, "ead-only")
+
+
+def test_4k_sectors(larder, loop):
+    device = loop(larder.image("hdd", 64 * MIB, seen=False), "--sector-size", "4096")
+    larder("volume", "create", "data", "--backing", device, "--data-offset", "12K", "--tail-reserve", "4K")
+    larder("super", "check", device)
+    one_line(
+        larder("volume", "create", "new", "--backing", device, "--tail-reserve", "512", "--wipe", code=FAILED), "--tail-reserve"
+    )
+
+
+def test_exclusively_opened_block_device(larder, loop):
+    device = loop(larder.image("hdd", 64 * MIB, seen=False))
+    other = os.open(device, os.O_RDWR | os.O_EXCL)
+    try:
+        for words in (
+            ["volume", "create", "data", "--backing", device],
+            ["volume", "create", "data", "--backing", device, "--dry-run"],
+            ["cache", "create", "data", "--cache", device, "--wipe", "--yes"],
+            ["super", "wipe", device],
+        ):
+            one_line(larder(*words, code=BUSY), device, "in use")
+    finally:
+        os.close(other)
+    larder("volume", "create", "data", "--backing", device)
+
+
+def test_mounted_block_device(larder, loop, tmp_path):
+    image = larder.image("hdd", 64 * MIB, seen=False)
+    signatures.ext4(image)
+    device = loop(image)
+    where = tmp_path / "mnt"
+    where.mkdir()
+    if subprocess.run(["mount", device, str(where)], capture_output=True).returncode:
+        pytest.skip("no mounts here")
+    try:
+        one_line(larder("volume", "create", "data", "--backing", device, "--wipe", code=BUSY), device, f"mounted on {where}")
+        assert f"mounted on {where}" in larder("probe", device, code=NOT_FOUND).stdout
+    finally:
+        subprocess.run(["umount", str(where)], check=True)
+    larder("volume", "create", "data", "--backing", device, "--wipe")
+
+
+def test_whole_disk_lock(larder, loop):
+    """The lock that udev respects: held by another for good, we say so and write nothing."""
+    image = larder.image("hdd", 64 * MIB, seen=False)
+    device = loop(image)
+    with open(device, "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        one_line(larder("volume", "create", "data", "--backing", device, code=BUSY), device, "lock the whole disk")
+    assert read(image, SB, SB_SIZE) == bytes(SB_SIZE)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The kernel log: what a test caused in it, and which lines are never right."""
+
+import os
+import re
+from collections.abc import Iterable
+
+BAD = re.compile(
+    r"WARNING:|BUG:|BUG at|kernel BUG|Oops|general protection fault|unable to handle|Call Trace:|Kernel panic|"
+    r"INFO: task .* blocked for more than|INFO: rcu|rcu: INFO|soft lockup|hard LOCKUP|"
+    r"possible circular locking|possible recursive locking|inconsistent lock state|suspicious RCU usage|held lock freed|"
+    r"bad unlock balance|KASAN|UBSAN|KFENCE|refcount_t:|list_(add|del) corruption|scheduling while atomic|"
+    r"sleeping function called|page allocation failure|workqueue: WQ_MEM_RECLAIM"
+)
+# of the machine, before anything of ours runs
+HARMLESS = re.compile(
+    r"Spectre|Speculative|MDS CPU bug|unpatched return thunk|Retbleed|earlyprintk|module verification failed|tainting kernel"
+)
+
+
+def message(line: str) -> str:
+    """A line of dmesg or of the console, without time stamp and log level."""
+    return re.sub(r"^(<\d+>)?\[[ \d.]+\] ", "", line)
+
+
+def bad_lines(lines: Iterable[str]) -> list[str]:
+    return [x for x in lines if BAD.search(x) and not HARMLESS.search(x)]
+
+
+class KernelLog:
+    """Records since it was made, or since mark()."""
+
+    def __init__(self) -> None:
+        self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(self._fd, 0, os.SEEK_END)
+        self._lines: list[str] = []
+        self._expected: list[re.Pattern] = []
+        self.excused: list[str] = []
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def mark(self) -> None:
+        self.lines()
+        self._lines = []
+
+    def lines(self) -> list[str]:
+        """Messages, oldest first."""
+        while True:
+            try:
+                record = os.read(self._fd, 8192).decode(errors="replace")
+            except BlockingIOError:
+                return self._lines
+            except BrokenPipeError:  # overrun: the oldest are lost, go on
+                self._lines.append("kernel log: overrun, lines lost")
+                continue
+            _, _, text = record.partition(";")
+            self._lines += [re.sub(r"\\x([0-9a-f]{2})", lambda m: chr(int(m[1], 16)), x) for x in text.split("\n")[:1]]
+
+    def matching(self, pattern: str) -> list[str]:
+        return [x for x in self.lines() if re.search(pattern, x)]
+
+    def expect(self, pattern: str) -> None:
+        """Bad lines that match are no failure of this test."""
+        self._expected.append(re.compile(pattern))
+
+    def bad(self) -> list[str]:
+        bad = bad_lines(self.lines())
+        self.excused = [x for x in bad if any(p.search(x) for p in self._expected)]
+        return [x for x in bad if x not in self.excused]

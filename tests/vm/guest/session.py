@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs in the guest, as root: prepares it, runs the command of session.json, leaves exit status and kernel log in the results."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SETTINGS = {
+    "kernel/printk": "8 4 1 7",
+    "kernel/hung_task_timeout_secs": "60",
+    "kernel/hung_task_warnings": "-1",
+    "kernel/sysrq": "1",
+}
+
+
+def load_modules(modules: list[str]) -> None:
+    subprocess.run(["modprobe", "-a", "virtio_blk", "dm-mod"], check=True)
+    for m in modules:
+        depends = subprocess.run(["modinfo", "-F", "depends", m], check=True, capture_output=True, text=True).stdout.strip()
+        for name in filter(None, depends.split(",")):
+            subprocess.run(["modprobe", name], check=True)
+        subprocess.run(["insmod", m], check=True)
+
+
+def stop_udev() -> None:
+    """Its probing would show in the disks' counters, and hold devices open.  Device nodes are made by devtmpfs and libdevmapper."""
+    subprocess.run(["udevadm", "settle", "-t", "30"], check=False)
+    subprocess.run(["udevadm", "control", "--exit"], check=False)
+
+
+def main() -> int:
+    results = Path(sys.argv[1])
+    session = json.loads((results / "session.json").read_text())
+    os.environ["PATH"] = f"{':'.join(session['programs'])}:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+    os.environ.update(session["environment"])
+    os.environ.update({"LARDER_RESULTS": str(results), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8", "HOME": "/root"})
+    for name, value in SETTINGS.items():
+        Path("/proc/sys", name).write_text(value)
+    status = 3
+    try:
+        if not session["udev"]:
+            stop_udev()
+            os.environ["DM_DISABLE_UDEV"] = "1"
+        load_modules(session["modules"])
+        status = subprocess.run(session["command"], cwd="/tmp", stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT).returncode
+    except subprocess.CalledProcessError as e:
+        print(f"session: {e}", flush=True)
+    finally:
+        with open(results / "dmesg", "wb") as f:
+            subprocess.run(["dmesg"], stdout=f, check=False)
+        (results / "exit.new").write_text(str(status))
+        (results / "exit.new").rename(results / "exit")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The command larder with the kernel's targets: start, stop, attach, detach, set, flush, and what it refuses of what runs.
+
+What it writes on disks and says of damage is tested without a VM, in tests/test_command*.py.
+"""
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from lib import command, dm
+from lib.larder import wait_for
+
+MIB = 1 << 20
+DATA = bytes(range(256)) * 16
+DONE, FAILED, USAGE, NOT_FOUND, BUSY, UNSAFE = range(6)
+
+
+def larder(*words, code=DONE):
+    run = command.run("larder", *words, check=False)
+    assert run.returncode == code, f"{words}: {run.returncode}, not {code}\n{run.stdout}{run.stderr}"
+    return run
+
+
+def refused(code, words, *parts):
+    """One line on stderr that holds the parts."""
+    run = larder(*words, code=code)
+    lines = run.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("larder: "), run.stderr
+    for part in parts:
+        assert str(part) in lines[0], f"{part!r} is not in: {lines[0]}"
+
+
+def values(noun, name, *fields):
+    run = larder(noun, "list", "-o", "name," + ",".join(fields), "--units", "b", "--nosuffix", "--reportformat", "json")
+    (row,) = [row for row in json.loads(run.stdout)[noun + "s"] if row["name"] == name]
+    return [row[field] for field in fields]
+
+
+def write(name, sector, blocks, salt=0):
+    """Writes of 4 KiB, durable when this returns."""
+    volume = dm.DmDevice(name)
+    for i in range(blocks):
+        volume.write(sector + 8 * i, bytes([i + salt & 0xFF]) + DATA[1:])
+    volume.flush()
+
+
+def check(name, sector, blocks, salt=0):
+    volume = dm.DmDevice(name)
+    for i in range(blocks):
+        assert volume.read(sector + 8 * i, 8) == bytes([i + salt & 0xFF]) + DATA[1:], f"block {i} of {name}"
+
+
+@pytest.fixture
+def formatted(disks):
+    ssd, hdd = disks
+    larder("cache", "create", "fast", "--cache", ssd)
+    larder("volume", "create", "data", "--backing", hdd, "--cache", "fast")
+    return ssd, hdd
+
+
+@pytest.fixture
+def started(formatted):
+    larder("volume", "start", "data", "--option", "writeback=off")
+    return formatted
+
+
+def test_start_and_stop(formatted):
+    ssd, hdd = formatted
+    assert values("volume", "data", "state", "backing", "cache_name") == ["stopped", str(hdd), "fast"]
+    said = larder("volume", "start", "data").stdout
+    assert "cache fast: started as /dev/mapper/larder-cache-fast" in said and "volume data: started as /dev/mapper/data" in said
+    assert sorted(dm.names()) == ["data", "larder-cache-fast"]
+    assert all(Path(f"/dev/mapper/{name}").is_block_device() for name in dm.names())
+    uuid = values("volume", "data", "uuid")[0]
+    cache = values("cache", "fast", "uuid")[0]
+    assert dm.DmDevice("data").info()["uuid"] == f"LARDER-{uuid}"
+    assert dm.DmDevice("larder-cache-fast").info()["uuid"] == f"LARDER-{cache}-cache"
+    assert "runs already" in larder("volume", "start", hdd).stdout
+    assert "runs already" in larder("cache", "start", cache).stdout
+    assert values("volume", "data", "state", "backing", "cache_name", "size") == ["running", str(hdd), "fast", str(510 * MIB)]
+    assert values("cache", "fast", "state", "ssd", "volumes") == ["running", str(ssd), "1"]
+    write("data", 0, 16)
+    refused(BUSY, ["cache", "stop", "fast"], "data")
+    larder("volume", "stop", uuid)
+    larder("cache", "stop", ssd)
+    assert dm.names() == []
+    refused(NOT_FOUND, ["volume", "stop", "data"], "not started")
+    larder("cache", "start", "fast", "--option", "commit=always")
+    assert larder("cache", "get", "fast", "commit").stdout == "commit=always\n"
+    larder("volume", "start", "data", "--name", "other")
+    check("other", 0, 16)
+    larder("volume", "stop", "other")
+
+
+def test_dry_run_is_what_dmsetup_takes(formatted):
+    for line in larder("volume", "start", "data", "--option", "fill=off", "--dry-run").stdout.splitlines():
+        subprocess.run(line, shell=True, check=True)
+    assert values("volume", "data", "state", "fill") == ["running", "off"]
+
+
+def test_names_of_devices_taken(formatted):
+    _, hdd = formatted
+    dm.DmDevice.create("data", f"0 8 linear {hdd} 0")
+    refused(BUSY, ["volume", "start", "data"], "data", "--name")
+    dm.DmDevice("data").remove()
+
+
+def test_in_use(started, tmp_path):
+    ssd, hdd = started
+    for words in (["cache", "create", "x", "--cache", ssd], ["volume", "create", "x", "--backing", hdd], ["super", "wipe", hdd]):
+        refused(BUSY, [*words, "--yes"] + (["--wipe"] if "create" in words else []), "held by")
+    refused(BUSY, ["volume", "set", "data", "mode=writearound", "--persist"], "runs")
+    command.run("mkfs.ext4", "-q", "/dev/mapper/data")
+    command.run("mount", "/dev/mapper/data", tmp_path)
+    refused(BUSY, ["volume", "stop", "data"], f"mounted on {tmp_path}")
+    command.run("umount", tmp_path)
+    larder("volume", "stop", "data")
+    larder("volume", "set", "data", "mode=writearound", "--persist")
+    larder("volume", "start", "data")
+    assert larder("volume", "get", "data", "mode").stdout == "mode=writearound\n"
+
+
+def test_what_the_kernel_refuses_is_said(started, ssd, kernel_log):
+    # stderr has the kernel's own words, so that nobody has to look for them
+    refused(USAGE, ["volume", "set", "data", "mode=fast"], "mode", "fast", "writethrough")
+    refused(USAGE, ["volume", "set", "data", "writeback_percent=101"], "writeback_percent", "0 to 100")
+    larder("volume", "stop", "data")
+    refused(FAILED, ["volume", "start", "data", "--option", "depth=3"], "depth")
+    assert dm.names() == ["larder-cache-fast"]
+
+
+def test_set_and_get(started):
+    before = larder("volume", "get", "data").stdout.splitlines()
+    assert len(before) == 8
+    larder("volume", "set", "data", "sequential_cutoff=0", "fill=off")
+    larder("volume", "set", "data", "writeback_depth", "3")
+    after = larder("volume", "get", "data").stdout.splitlines()
+    assert set(after) - set(before) == {"sequential_cutoff=0", "fill=off", "writeback_depth=3"}
+    larder("cache", "set", "fast", "commit_interval=100")
+    assert larder("cache", "get", "fast", "commit_interval").stdout == "commit_interval=100\n"
+
+
+def test_detach_with_dirty_data_is_refused(started):
+    write("data", 0, 64)
+    cache = values("volume", "data", "cache")[0]
+    refused(UNSAFE, ["volume", "detach", "data"], 64 * 4096, "--flush", f"--discard-dirty {cache}")
+    assert values("volume", "data", "state", "mode", "dirty_sectors") == ["running", "writeback", str(64 * 4096)]
+    other = "11111111-2222-4333-8444-555555555555"
+    refused(UNSAFE, ["volume", "detach", "data", "--discard-dirty", other], cache, other)
+    assert values("volume", "data", "state", "mode", "dirty_sectors") == ["running", "writeback", str(64 * 4096)]
+    check("data", 0, 64)
+
+
+def test_detach_and_attach_in_use(started):
+    _, hdd = started
+    larder("volume", "set", "data", "writeback_depth=7")
+    write("data", 0, 64)
+    with open("/dev/mapper/data", "rb"):
+        larder("volume", "detach", "data", "--flush")
+        assert values("volume", "data", "state", "cache") == ["passthrough", "-"]
+        check("data", 0, 64)
+        assert hdd.read(2048, 8)[:1] == b"\0" and hdd.read(2048 + 8 * 5, 8)[:1] == b"\5"
+        write("data", 0, 64, salt=1)
+        refused(NOT_FOUND, ["volume", "detach", "data"], "no cache")
+        larder("volume", "attach", "data", "--cache", "fast")
+        assert values("volume", "data", "state", "mode") == ["running", "writeback"]
+        assert larder("volume", "get", "data", "writeback_depth").stdout == "writeback_depth=7\n"
+        check("data", 0, 64, salt=1)
+        write("data", 0, 64, salt=2)
+        refused(UNSAFE, ["volume", "attach", "data", "--cache", "fast"], "detach")
+    larder("volume", "stop", "data")
+    larder("volume", "start", "data")
+    check("data", 0, 64, salt=2)
+
+
+def test_detach_giving_up_dirty_data(started):
+    write("data", 0, 64)
+    cache = values("volume", "data", "cache")[0]
+    with open("/dev/mapper/data", "rb"):
+        refused(BUSY, ["volume", "detach", "data", "--discard-dirty", cache], "in use")
+    check("data", 0, 64)
+    larder("volume", "detach", "data", "--discard-dirty", cache)
+    assert values("volume", "data", "state", "cache") == ["passthrough", "-"]
+    assert dm.DmDevice("data").read(8 * 5, 8) == bytes(4096)
+    larder("volume", "attach", "data", "--cache", "fast")
+    write("data", 0, 8, salt=3)
+    check("data", 0, 8, salt=3)
+
+
+def test_detach_that_fails_restores_the_mode(started, kernel_log):
+    _, hdd = started
+    kernel_log.expect(r"hdd0|I/O error|larder")
+    write("data", 0, 64)
+    hdd.fail(op="write", status="ioerr")
+    with subprocess.Popen(["larder", "volume", "detach", "data", "--flush"], stderr=subprocess.PIPE, text=True) as run:
+        wait_for(lambda: run.poll() is not None or values("volume", "data", "mode") == ["writethrough"], 60, "the detach to begin")
+        run.send_signal(signal.SIGINT)
+        said = run.communicate(timeout=60)[1]
+    assert run.returncode == FAILED and "dirty" in said, said
+    hdd.heal()
+    assert values("volume", "data", "state", "mode") == ["running", "writeback"]
+    check("data", 0, 64)
+
+
+def test_flush(started):
+    write("data", 0, 64)
+    assert values("volume", "data", "dirty_sectors") == [str(64 * 4096)]
+    larder("volume", "flush", "data", "--wait")
+    assert values("volume", "data", "dirty_sectors") == ["0"]
+    larder("volume", "flush", "data")
+    larder("volume", "flush", "data", "--stop")
+    larder("volume", "flush", "data", "--wait")
+
+
+def test_attach_starts_the_cache(formatted, make_disk):
+    spare = make_disk("hdd1", model="null", mb=64)
+    larder("volume", "create", "alone", "--backing", spare)
+    assert "without a cache" in larder("volume", "start", "alone").stdout
+    assert dm.names() == ["alone"]
+    write("alone", 0, 8)
+    larder("volume", "attach", "alone", "--cache", "fast")
+    assert values("volume", "alone", "cache_name", "state") == ["fast", "running"]
+    check("alone", 0, 8)
+
+
+def test_cache_that_stayed_away(started):
+    """Not while it may hold dirty data; then it is stale, and the cure is named."""
+    ssd, _ = started
+    write("data", 0, 8)
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    saved = ssd.read(8, 8)
+    ssd.write(8, bytes(4096))
+    tail = ssd.sectors // 8 * 8 - 8
+    copy = ssd.read(tail, 8)
+    ssd.write(tail, bytes(4096))
+    refused(UNSAFE, ["volume", "start", "data"], "bring that cache back")
+    refused(UNSAFE, ["volume", "start", "data", "--without-cache"], "may_be_dirty")
+    ssd.write(8, saved)
+    ssd.write(tail, copy)
+    ssd.flush()
+    larder("volume", "start", "data")
+    check("data", 0, 8)
+
+
+def test_cache_holding_data_is_not_formatted(started, make_disk):
+    ssd, hdd = started
+    write("data", 0, 8)
+    cache, volume = values("cache", "fast", "uuid")[0], values("volume", "data", "uuid")[0]
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    refused(UNSAFE, ["cache", "create", "new", "--cache", ssd, "--wipe", "--yes"], volume, f"--discard-dirty {cache}")
+    refused(UNSAFE, ["volume", "create", "new", "--backing", hdd, "--wipe", "--yes"], f"--discard-dirty {volume}")
+    larder("super", "check", ssd)
+    larder("super", "check", hdd)
+    larder("volume", "start", "data")
+    check("data", 0, 8)
+    larder("volume", "detach", "data", "--flush")
+    larder("cache", "stop", "fast")
+    larder("cache", "create", "new", "--cache", ssd, "--wipe", "--yes")
+    larder("volume", "attach", "data", "--cache", "new")
+    check("data", 0, 8)
+
+
+def test_status(started):
+    write("data", 0, 64)
+    check("data", 0, 64)
+    text = larder("volume", "status", "data").stdout
+    assert re.search(r"^  mode +writeback$", text, re.M) and re.search(r"^  cached .*, of it dirty 256.00KiB$", text, re.M)
+    text = larder("cache", "status", "fast").stdout
+    assert re.search(r"^  state +running$", text, re.M) and re.search(r"of it dirty 256.00KiB, of 1 volumes$", text, re.M)
+    line = dm.DmDevice("data").status_line().split()[3:]
+    shown = larder("volume", "status", "data", "--all").stdout.split("\n", 1)[1].split()
+    assert [word.split("=")[0] for word in shown] == [word.split("=")[0] for word in line]
+
+
+@pytest.mark.parametrize("noun, name", [("cache", "fast"), ("volume", "data")])
+def test_every_status_key_is_a_field(started, noun, name):
+    mapped = {"fast": "larder-cache-fast", "data": "data"}[name]
+    keys = {word.split("=")[0] for word in dm.DmDevice(mapped).status_line().split()[3:]}
+    fields = {line.split()[0] for line in larder(noun, "list", "-o", "help").stdout.splitlines()}
+    assert keys <= fields, keys - fields

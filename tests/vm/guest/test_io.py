@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A volume holds what was written: every size and alignment, every kind of request, all modes, a full cache, little memory."""
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+from lib import simdisk
+from lib.block import SECTOR, BlockDevice
+from lib.larder import Stack, Volume, backing_alone, wait_for
+
+MODES = ("writeback", "writethrough", "writearound")
+
+
+def small_stack(make_disk, ssd: dict | None = None, hdd: dict | None = None, **options: object) -> Stack:
+    """32 MiB over 128 MiB."""
+    fast = make_disk("ssd0", **({"model": "null", "mb": 32, "wce": 1, "fua": 1} | (ssd or {})))
+    slow = make_disk("hdd0", **({"model": "null", "mb": 128, "wce": 1} | (hdd or {})))
+    return Stack(fast, slow, format_volume=("--cache", "c"), **options)
+
+
+# ---------------------------------------------------------------- every size and alignment
+
+
+class Content:
+    """What a region of a device holds, byte by byte; each write is of another random content."""
+
+    def __init__(self, device: BlockDevice, sector: int, sectors: int, seed: int):
+        self.device, self.start, self.sectors = device, sector, sectors
+        self.bytes = bytearray(sectors * SECTOR)
+        self.random = random.Random(seed)
+
+    def set(self, sector: int, data: bytes) -> None:
+        at = (sector - self.start) * SECTOR
+        self.bytes[at : at + len(data)] = data
+
+    def write(self, sector: int, count: int, fua: bool = False) -> None:
+        data = self.random.randbytes(count * SECTOR)
+        self.device.write(sector, data, fua=fua)
+        self.set(sector, data)
+
+    def zero(self, sector: int, count: int) -> None:
+        self.device.zero(sector, count)
+        self.set(sector, bytes(count * SECTOR))
+
+    def check(self, sector: int, count: int, device: BlockDevice | None = None) -> None:
+        found = (device or self.device).read(sector, count)
+        at = (sector - self.start) * SECTOR
+        expected = self.bytes[at : at + count * SECTOR]
+        if found == expected:
+            return
+        bad = [i for i in range(count) if found[i * SECTOR : (i + 1) * SECTOR] != expected[i * SECTOR : (i + 1) * SECTOR]]
+        raise AssertionError(f"read of {count} sectors at {sector}: wrong are {[sector + i for i in bad]}")
+
+    def check_all(self, device: BlockDevice | None = None) -> None:
+        for at in range(0, self.sectors, 1024):
+            self.check(self.start + at, min(1024, self.sectors - at), device)
+
+
+WINDOW = 64  # sectors, each for one write
+
+
+def shapes(block: int) -> list[tuple[int, int]]:
+    """Offset and count: every offset in a page, every count to two pages and one."""
+    step = block // SECTOR
+    return [(o, n) for o in range(0, 9, step) for n in range(step, 18, step)]
+
+
+def prepare(state: str, content: Content, volume: Volume) -> None:
+    """What is there before: nothing in the cache, dirty, clean, zeroes, or extents of all kinds side by side."""
+    mode = volume.status()["mode"]
+    volume.set(mode="writearound" if state == "uncached" else "writeback")
+    for at in range(content.start, content.start + content.sectors, 512):
+        count = min(512, content.start + content.sectors - at)
+        if state == "zero":
+            content.zero(at, count)
+        else:
+            content.write(at, count)
+    if state in ("clean", "mixed"):
+        volume.drain()
+    if state == "mixed":
+        for at in range(content.start, content.start + content.sectors, WINDOW):
+            content.write(at, 8)
+            content.zero(at + 8, 8)
+            content.write(at + 16, 8)
+    volume.set(mode=mode)
+
+
+STATES = ("uncached", "clean", "dirty", "zero", "mixed")
+
+
+@pytest.mark.parametrize(
+    ("ssd_block", "hdd_block", "mode"),
+    [(512, 512, m) for m in MODES] + [(4096, 512, m) for m in MODES] + [(512, 4096, "writeback"), (4096, 4096, "writeback")],
+)
+def test_sizes_and_alignments(make_disk, seed, ssd_block, hdd_block, mode):
+    stack = small_stack(make_disk, {"lbs": ssd_block, "pbs": 4096}, {"lbs": hdd_block, "pbs": 4096}, mode=mode)
+    v = stack.volume
+    assert v.queue("logical_block_size") == str(hdd_block)
+    every = shapes(hdd_block)
+    contents = []
+    for i, state in enumerate(STATES):
+        c = Content(v, 4096 * (4 * i + 1) - 8, len(every) * WINDOW, seed + i)  # across borders of 2 MiB
+        contents.append(c)
+        prepare(state, c, v)
+        for k, (offset, count) in enumerate(every):
+            c.write(c.start + k * WINDOW + offset + 8, count, fua=k % 7 == 0)
+        for k, (offset, count) in enumerate(every):
+            c.check(c.start + k * WINDOW + 8 + offset, count)
+            # across the ends of what was written
+            c.check(c.start + k * WINDOW + 8 + count // 8 * 8, 8 + (offset or 8))
+        c.check_all()
+    stack.restart()
+    for c in contents:
+        c.check_all(stack.volume)
+    stack.detach()
+    stack.stop()
+    raw = backing_alone(stack.hdd)
+    for c in contents:
+        c.check_all(raw)
+
+
+# ---------------------------------------------------------------- flush, FUA, discard, write-zeroes
+
+
+@pytest.fixture
+def cut(seed: int) -> Iterator:
+    """Power is cut so that nothing survives that was not flushed."""
+
+    def lose(stack: Stack) -> None:
+        simdisk.power_cut(mode="lose", seed=seed)
+        stack.stop()
+        simdisk.power_up()
+        stack.start()
+
+    return lose
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_flush_and_fua_are_durable(make_disk, cut, mode):
+    stack = small_stack(make_disk, mode=mode)
+    a, b, c = (os.urandom(20 * SECTOR) for _ in range(3))
+    stack.volume.write(1003, a, fua=True)
+    stack.volume.write(3001, b)
+    stack.volume.flush()
+    stack.volume.write(5000, c)
+    cut(stack)
+    assert stack.volume.read(1003, 20) == a
+    assert stack.volume.read(3001, 20) == b
+    # and so is what was not there before the cut
+    stack.volume.write(1010, b[:SECTOR], fua=True)
+    cut(stack)
+    assert stack.volume.read(1003, 20) == a[: 7 * SECTOR] + b[:SECTOR] + a[8 * SECTOR :]
+    stack.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_fua_is_not_durable_on_a_disk_that_lies(make_disk, cut, mode):
+    """The test before can fail."""
+    stack = small_stack(make_disk, mode=mode)
+    stack.volume.write(999, os.urandom(SECTOR), fua=True)
+    for d in (stack.ssd, stack.hdd):
+        d.set(ignore_flush=1, ignore_fua=1)
+    a = os.urandom(20 * SECTOR)
+    stack.volume.write(1003, a, fua=True)
+    cut(stack)
+    assert stack.volume.read(1003, 20) != a
+    for d in (stack.ssd, stack.hdd):
+        d.set(ignore_flush=0, ignore_fua=0)
+    stack.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("trim", ["", "zero", "random"])
+def test_zeroes_and_discards(make_disk, seed, mode, trim):
+    """Zeroes are zeroes; a discard changes nothing beside its range, and once, whatever the disk makes of it."""
+    discard = {"discard": trim} if trim else {}
+    stack = small_stack(make_disk, discard, discard, mode=mode)
+    v = stack.volume
+    c = Content(v, 0, 8192, seed)
+    c.check_all()
+    c.write(0, 2000)
+    for at, count in ((0, 1), (1, 7), (13, 30), (100, 8), (1999, 300), (3000, 4500)):
+        c.zero(at, count)
+    c.write(3100, 9)
+    c.check_all()
+    rest = Content(v, 100000, 8192, seed + 1)
+    rest.write(100000, 1024)
+    rest.write(101024, 1024)
+    v.drain()
+    rest.write(100500, 1024)
+    for at, count in ((100017, 30), (100512, 512), (100999, 33)):
+        v.discard(at, count)
+        # zeroes, what was there, what was there before that, or anything: then the same for ever
+        rest.set(at, v.read(at, count))
+    rest.check_all()
+    stack.restart()
+    c.check_all(stack.volume)
+    rest.check_all(stack.volume)
+    stack.detach()
+    c.check_all(stack.volume)
+    rest.check_all(stack.volume)
+    stack.stop()
+
+
+def test_whole_volume_zeroed_and_discarded(make_disk, seed):
+    """mkfs does that: more than one bio each."""
+    stack = small_stack(make_disk, {"discard": "zero"}, {"discard": "zero"})
+    v, c = stack.volume, Content(stack.volume, 65536, 2048, seed)
+    c.write(65536, 2048)
+    v.zero(0, v.sectors)
+    assert v.read(65536, 2048) == bytes(2048 * SECTOR)
+    c.write(65540, 1000)
+    v.discard(0, v.sectors)
+    assert v.status()["cached_sectors"] == 0
+    c.write(65536, 2048)
+    c.check_all()
+    v.drain()
+    c.check_all()
+    stack.stop()
+
+
+# ---------------------------------------------------------------- the oracle
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("qd", [1, 32])
+def test_oracle(make_disk, make_oracle, mode, qd):
+    stack = small_stack(make_disk, {"mb": 64}, mode=mode, sequential_cutoff=256)
+    oracle = make_oracle(stack.volume, size="24m")
+    for mix in ("read=35,write=45,fua=5,flush=5,zeroes=5,discard=5", "read=60,write=30,fua=5,flush=2,zeroes=3"):
+        oracle.run(ops=1500, qd=qd, mix=mix)
+        oracle.verify()
+    stack.restart()
+    oracle.run(ops=500, qd=qd)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize(("ssd_block", "hdd_block"), [(4096, 512), (4096, 4096)])
+def test_oracle_4kn(make_disk, make_oracle, ssd_block, hdd_block):
+    stack = small_stack(make_disk, {"lbs": ssd_block}, {"lbs": hdd_block})
+    oracle = make_oracle(stack.volume, size="16m")
+    oracle.run(ops=2000)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_oracle_notices(make_disk, make_oracle):
+    """A disk that loses writes: what the tests before would not let pass."""
+    stack = small_stack(make_disk, mode="writearound")
+    oracle = make_oracle(stack.volume, size="8m")
+    stack.hdd.fail(op="write", from_=8192, to=12288, status="lost")
+    oracle.run(ops=600, mix="write=100")
+    with pytest.raises(AssertionError):
+        oracle.verify()
+    stack.stop()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_full_cache(make_disk, make_oracle, mode):
+    """A working set of twice the SSD, several times over."""
+    stack = small_stack(make_disk, mode=mode, sequential_cutoff=0)
+    oracle = make_oracle(stack.volume, size="64m")
+    oracle.run(ops=2500, sizes="16k:60,128k:40")
+    oracle.verify()
+    s = stack.cache.status()
+    assert s["state"] == "running" and not s["errors_write"]
+    if mode != "writearound":
+        assert s["reclaimed"] > s["segments"] / 2
+    stack.restart()
+    oracle.run(ops=500, sizes="16k:60,128k:40")
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_discard_before_reuse(make_disk, make_oracle):
+    """The SSD answers a read of what it was told to forget with anything but what was there."""
+    stack = small_stack(make_disk, {"discard": "random"}, cache_discard="on", sequential_cutoff=0)
+    oracle = make_oracle(stack.volume, size="64m")
+    oracle.run(ops=2000, sizes="16k:60,128k:40", mix="read=45,write=45,fua=5,flush=5")
+    assert stack.cache.status()["reclaim_discards"] > 0
+    assert stack.ssd.stats()["discards"] > 0
+    oracle.verify()
+    stack.restart()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_commit_always(make_disk, make_oracle):
+    stack = small_stack(make_disk, cache_commit="always", cache_commit_interval=60000)
+    for i in range(20):
+        stack.volume.write(1000 * i, os.urandom(3 * SECTOR))
+        s = stack.cache.status()
+        assert s["records_applied"] >= i + 1, "a write was acknowledged before its record was complete"
+    oracle = make_oracle(stack.volume, size="16m", offset="32m", unknown=True)
+    oracle.run(ops=1500)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_memory_limit(make_disk, make_oracle):
+    """At the bound fills stop, clean extents go, writes pass the cache by or wait; nothing fails, and all of it is right."""
+    stack = small_stack(make_disk, {"mb": 64}, sequential_cutoff=0)
+    oracle = make_oracle(stack.volume, size="24m")
+    load = {"sizes": "512:60,4k:40", "mix": "read=35,write=55,fua=3,flush=2,zeroes=5", "qd": 32}
+    oracle.run(ops=3000, **load)
+    before = stack.cache.status()
+    assert before["waits_memory"] == 0 and before["index_bytes"] > 0
+    # less than what it needs without any extent
+    limit = max((before["memory_bytes"] - before["index_bytes"]) >> 20, 1)
+    stack.cache.set(memory_limit=limit)
+    stack.volume.drain()
+    wait_for(lambda: stack.cache.status()["live_sectors"] < before["live_sectors"], 60, "extents to go")
+    oracle.run(ops=3000, **load)
+    s = stack.cache.status()
+    print(
+        {
+            k: (before[k], s[k])
+            for k in ("memory_limit_bytes", "memory_bytes", "index_bytes", "live_sectors", "waits_memory", "reclaimed")
+        }
+    )
+    assert s["waits_memory"] > 0
+    assert s["index_bytes"] <= before["index_bytes"]
+    oracle.verify()
+    stack.cache.set(memory_limit=0)
+    oracle.run(ops=500, **load)
+    stack.verify_alone(oracle)

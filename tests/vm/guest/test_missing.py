@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A volume whose cache is missing, came back, or is another one: started only if nothing is lost, refused with the cure named."""
+
+import contextlib
+import os
+import re
+import struct
+from collections.abc import Iterator
+
+import pytest
+from lib import command, simdisk
+from lib.block import SECTOR, BlockDevice
+from lib.larder import Cache, Stack, Volume
+
+A, B = (os.urandom(64 * SECTOR) for _ in range(2))
+UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
+@pytest.fixture
+def stack(make_disk):
+    ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    return Stack(ssd, hdd, format_volume=("--cache", "c"))
+
+
+def superblock(backing: BlockDevice) -> dict:
+    """Of the two copies the one at 4 KiB."""
+    sb = backing.read(8, 8)
+    flags, generation = struct.unpack_from("<IQ", sb, 28)
+    return {
+        "may_be_dirty": flags & 1,
+        "generation": generation,
+        "cache": sb[128:144],
+        "incarnation": struct.unpack_from("<Q", sb, 240)[0],
+    }
+
+
+@contextlib.contextmanager
+def unchanged(*disks: simdisk.Simdisk) -> Iterator[None]:
+    """Nothing is written to these disks meanwhile."""
+    for d in disks:
+        d.reset_stats()
+    yield
+    for d in disks:
+        s = d.stats()
+        assert (s["writes"], s["discards"], s["write_zeroes"]) == (0, 0, 0), f"{d} was written to: {s}"
+
+
+def refused(kernel_log, hdd: simdisk.Simdisk, cache: object, *patterns: str, **options: object) -> str:
+    """It does not start, its log line names the backing and has the patterns, its dm device is gone, no disk was written."""
+    kernel_log.mark()
+    with unchanged(hdd), pytest.raises(command.CommandError):
+        Volume.start(hdd, cache, **options)
+    lines = [x for x in kernel_log.lines() if "larder" in x]
+    for p in (f"{hdd.kernel_name}: ", *patterns):
+        assert any(re.search(p, x) for x in lines), f"no line with '{p}': {lines}"
+    assert "v" not in command.output("dmsetup", "ls").split()
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- without its cache
+
+
+def test_never_attached(make_disk):
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    Volume.format("v", hdd)
+    v = Volume.start(hdd, None)
+    v.write(1000, A)
+    assert v.read(1000, 64) == A
+    assert v.status()["state"] == v.status()["mode"] == "passthrough"
+    v.remove()
+
+
+def test_dirty_is_refused(stack, kernel_log):
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.stop()
+    assert superblock(stack.hdd)["may_be_dirty"]
+    with unchanged(stack.ssd):
+        refused(kernel_log, stack.hdd, None, f"may have dirty data in cache {UUID}: start that one", f"discard_dirty {UUID}")
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
+
+
+def test_unclean_stop_is_refused(stack, kernel_log):
+    """Nothing is dirty, but nobody can know without the cache."""
+    stack.volume.write(1000, A)
+    stack.volume.drain()
+    stack.volume.flush()
+    simdisk.power_cut(mode="random", seed=1)
+    stack.stop()
+    simdisk.power_up()
+    refused(kernel_log, stack.hdd, None, f"may have dirty data in cache {UUID}")
+    stack.start()
+    assert stack.volume.dirty() == 0
+    stack.stop()  # a stop in order clears the flag
+    assert not superblock(stack.hdd)["may_be_dirty"]
+    v = Volume.start(stack.hdd, None)
+    assert v.read(1000, 64) == A
+    v.remove()
+
+
+def test_provably_clean_runs(stack, kernel_log):
+    """...until it is written: then the cache is stale, and says so with the cure; its content is not served again."""
+    stack.volume.write(1000, A)
+    stack.volume.drain()
+    stack.stop()
+    before = superblock(stack.hdd)
+    assert not before["may_be_dirty"]
+    v = Volume.start(stack.hdd, None)
+    assert v.read(1000, 64) == A
+    assert superblock(stack.hdd)["incarnation"] == before["incarnation"], "only read so far"
+    v.remove()
+    # read only: the cache is still good
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    assert stack.volume.status()["read_hits"] == 1
+    stack.stop()
+
+    v = Volume.start(stack.hdd, None)
+    v.write(1010, B)
+    assert superblock(stack.hdd)["incarnation"] > before["incarnation"]
+    v.remove()
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, f"volume {UUID} ran without cache {UUID}, which is stale", "option 'stale discard'")
+    v = Volume.start(stack.hdd, cache, stale="discard")
+    assert "stale" not in v.table()
+    assert v.read(1000, 74) == A[: 10 * SECTOR] + B
+    assert v.status()["read_hits"] == 0, "nothing of the stale cache is left"
+    v.write(1000, A)
+    v.remove()
+    cache.remove()
+    stack.start()  # attached for good
+    assert stack.volume.read(1000, 74) == A + B[54 * SECTOR :]
+    stack.stop()
+
+
+def test_raised_before_the_write(stack):
+    """Power is cut at the first write without the cache: whatever of it survives, a stale cache is not taken for a good one."""
+    stack.volume.write(1000, A)
+    stack.volume.drain()
+    stack.stop()
+    before = superblock(stack.hdd)["incarnation"]
+    for seed in range(4):
+        v = Volume.start(stack.hdd, None)
+        v.write(1000, B, fua=True)
+        simdisk.power_cut(mode="lose", seed=seed)
+        v.remove()
+        simdisk.power_up()
+        assert superblock(stack.hdd)["incarnation"] > before
+        cache = Cache.start(stack.ssd)
+        with pytest.raises(command.CommandError):
+            Volume.start(stack.hdd, cache)
+        cache.remove()
+    v = Volume.start(stack.hdd, None)
+    assert v.read(1000, 64) == B
+    v.remove()
+
+
+def test_dirty_data_given_up(stack, kernel_log):
+    """By message to a loaded table, with the UUID of the cache, which is stale from then on and has remains of the volume."""
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.volume.drain()
+    stack.volume.write(1000, B)
+    uuid = stack.cache.status()["uuid"]
+    stack.stop()
+    v = Volume.create("v", Volume.line(stack.hdd, None, stack.hdd.sectors - 4096), suspended=True)
+    command.run("dmsetup", "resume", "v", check=False)  # refused, but the table is the live one
+    other = "01234567-89ab-cdef-0123-456789abcdef"
+    with unchanged(stack.hdd), pytest.raises(command.CommandError):
+        v.message("discard_dirty", other)
+    assert kernel_log.matching(f"belongs to cache {uuid}, not to {other}")
+    v.message("discard_dirty", uuid)
+    assert kernel_log.matching("was given up by message")
+    v.resume()
+    assert v.read(1000, 64) == A
+    v.remove()
+    sb = superblock(stack.hdd)
+    assert not sb["may_be_dirty"] and sb["cache"] == bytes(16)
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, "which is stale")
+    v = Volume.start(stack.hdd, cache, stale="discard")
+    assert v.read(1000, 64) == A
+    v.remove()
+    cache.remove()
+
+
+# ---------------------------------------------------------------- another cache
+
+
+def test_another_cache_is_refused(stack, make_disk, kernel_log):
+    other = make_disk("ssd1", model="null", mb=32, wce=1, fua=1)
+    Cache.format("d", other)
+    d = Cache.start(other, "d")
+    stack.volume.write(1000, A)
+    with unchanged(other), pytest.raises(command.CommandError):  # in use
+        stack.volume.load(Volume.line(stack.hdd, d, stack.volume.sectors))
+    assert kernel_log.matching(f"belongs to cache {UUID}, not to {UUID}: 'larder volume detach'")
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
+    with unchanged(other, stack.ssd):
+        refused(kernel_log, stack.hdd, d, f"volume {UUID} belongs to cache {UUID}, not to {UUID}", "larder volume detach")
+        refused(kernel_log, stack.hdd, d, f"volume {UUID} belongs to cache {UUID}, not to {UUID}", stale="discard")
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    # detached from the one, it goes to the other
+    stack.detach()
+    stack.volume.reload(Volume.line(stack.hdd, d, stack.volume.sectors))
+    assert stack.volume.read(1000, 64) == A
+    assert (stack.cache.status()["volumes"], d.status()["volumes"]) == (0, 1)
+    stack.stop()
+    d.remove()
+
+
+def test_cache_formatted_anew(stack, kernel_log):
+    """Its UUID is another one: with dirty data in the old one the volume does not start, and says so."""
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.stop()
+    command.run("larder", "super", "wipe", stack.ssd, "--yes", check=False)
+    stack.ssd.zero(0, stack.ssd.sectors)
+    Cache.format("c", stack.ssd)
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, "belongs to cache")
+    refused(kernel_log, stack.hdd, None, "may have dirty data in cache")
+    cache.remove()

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Which kernels can be booted: an image in /boot with headers in /lib/modules."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from . import build
+
+
+class NoKernelError(Exception):
+    """No kernel of that version is installed."""
+
+
+def installed() -> list[str]:
+    """Full versions, newest last."""
+    found = [p.name.removeprefix("vmlinuz-") for p in Path("/boot").glob("vmlinuz-*")]
+    found = [v for v in found if Path("/lib/modules", v, "build").is_dir()]
+    return sorted(found, key=lambda v: [int(n) for n in re.findall(r"\d+", v)])
+
+
+def image(version: str) -> Path:
+    return Path("/boot") / f"vmlinuz-{version}"
+
+
+def tested() -> list[str]:
+    """Those that kernel/build says tests run on; LARDER_KERNELS, with commas, says otherwise."""
+    if os.environ.get("LARDER_KERNELS"):
+        return os.environ["LARDER_KERNELS"].split(",")
+    return subprocess.run(
+        [build.TOP / "kernel" / "build", "--kernels"], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.split()
+
+
+def choose(wanted: str) -> list[str]:
+    """ "all", or full versions or series ("6.1": the newest), with commas."""
+    chosen = []
+    for w in tested() if wanted == "all" else wanted.split(","):
+        matching = [v for v in installed() if v == w or re.match(re.escape(w) + r"[.-]", v)]
+        if not matching:
+            there = ", ".join(installed()) or "none"
+            raise NoKernelError(f"kernel {w or '(none)'} is not installed with its headers; there are: {there}")
+        chosen.append(w if w in matching else matching[-1])
+    if not chosen:
+        raise NoKernelError("no kernel is installed with its headers")
+    return chosen

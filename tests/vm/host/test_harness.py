@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The harness reports what is wrong: tests that fail, hang, warn or take the kernel down (guest/_faulty) do not pass."""
+
+import argparse
+import os
+from pathlib import Path
+
+import pytest
+from host import build, suites, verdict
+
+
+@pytest.fixture
+def run_faulty(request: pytest.FixtureRequest):
+    def run(expression: str, timeout: int = 200) -> verdict.Verdict:
+        a = argparse.Namespace(expression=expression, seed=1, env=[], memory="1G", udev=False, icount=False, timeout=timeout)
+        modules = [Path(p) for p in os.environ["LARDER_MODULES"].split(":") if Path(p).name == "simdisk.ko"]
+        products = build.Products(modules, [Path(p) for p in os.environ["LARDER_PROGRAMS"].split(":")])
+        where = Path(os.environ["LARDER_RESULTS"]) / request.node.name
+        return suites.run_in_guest(os.environ["LARDER_KERNEL"], "_faulty", products, where, a)
+
+    return run
+
+
+def outcomes(v: verdict.Verdict) -> dict[str, str]:
+    return {t["name"].rpartition("::")[2]: t["outcome"] for t in v.tests}
+
+
+def test_failures_are_reported(run_faulty):
+    v = run_faulty("not hung and not crash")
+    text = v.text(False)
+    assert not v.passed and not v.error, text
+    assert outcomes(v) == {
+        "test_good": "passed",
+        "test_wrong": "failed",
+        "test_warning_in_the_log": "failed",
+        "test_warning_that_was_expected": "passed",
+        "test_slow": "failed",
+        "test_leaves_a_held_device": "failed",
+        "test_after_that": "passed",
+    }, text
+    assert [x for x in v.log if "nowhere" in x] and not [x for x in v.log if "somewhere" in x], text
+    assert "2 + 2" in text or "4 == 5" in text, text
+    assert "out of time" in text and "held" in text and "said by a good test" not in text, text
+    assert "said by a good test" in v.text(True)
+
+
+def test_hung_test_is_killed(run_faulty):
+    v = run_faulty("hung")
+    text = v.text(False)
+    assert not v.passed and "hung and the VM was killed" in v.error and "test_hung_in_the_kernel" in v.error, text
+    assert "sysrq: Show Blocked State" in v.error and "blkdev" in v.error, text
+
+
+def test_crash_is_reported(run_faulty):
+    v = run_faulty("crash or good")
+    text = v.text(False)
+    assert not v.passed and "ended early" in v.error and "test_crash" in v.error and "Kernel panic" in v.error, text
+    assert outcomes(v) == {"test_good": "passed"}
+    assert any("BUG:" in x or "Kernel panic" in x for x in v.log), text
+
+
+def test_out_of_time_is_reported(run_faulty):
+    v = run_faulty("slow", timeout=8)
+    assert not v.passed and "ran out of time" in v.error, v.text(False)
+
+
+def test_nothing_run_is_no_pass(tmp_path):
+    """Status 5 of pytest: nothing selected; and a status 0 without any test."""
+    (tmp_path / "console").write_text("")
+    (tmp_path / "output").write_text("no tests ran")
+    for status in (0, 5):
+        v = verdict.judge("6.1", "none", tmp_path, "done", status, 1.0)
+        assert not v.passed, v.text(False)

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder cache create: format SSDs as a cache.
+ *
+ * All devices are opened, and all sizes judged, before the first byte is written.  The log needs no formatting: with epoch 0 and
+ * no checkpoint there is none, and the secret of the first epoch, which the kernel draws at the first start, tells whatever lies
+ * in the segments from its records.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid/uuid.h>
+
+#include "arguments.h"
+#include "create.h"
+#include "layout.h"
+#include "verbs.h"
+
+/* SSDs that the kernel target of this release runs; the format, and this file, are ready for LARDER_MAX_DEVICES. */
+#define CACHE_DEVICES_MAX 1
+
+struct cache_request {
+	const char *name, *label;
+	struct argument_list paths;
+	uint64_t segment_size;
+	struct claim_request claim;
+};
+
+/* One SSD of the set being made. */
+struct ssd {
+	struct device device;
+	struct cache_layout layout;
+	union superblock *sb;
+};
+
+static int open_one(struct ssd *ssd, const char *path, const struct cache_request *request, uint32_t segment_size)
+{
+	struct claim_request claim = request->claim;
+	const char *why;
+	int result;
+
+	claim.path = path;
+	result = claim_open(&ssd->device, &claim);
+	if (result)
+		return result;
+	ssd->layout.segment_size = segment_size;
+	why = cache_layout(&ssd->layout, ssd->device.bytes, ssd->device.logical_block);
+	if (!why)
+		return LARDER_DONE;
+	device_close(&ssd->device);
+	return complain(LARDER_FAILED, "%s: %s", path, why);
+}
+
+static void fill_superblocks(struct ssd *ssds, int number, const struct cache_request *request)
+{
+	uint8_t cache_uuid[16];
+	uint32_t first = 0;
+
+	uuid_generate_random(cache_uuid);
+	for (int i = 0; i < number; i++) {
+		struct larder_cache_sb *sb;
+
+		ssds[i].sb = device_buffer(LARDER_SB_SIZE);
+		sb = &ssds[i].sb->cache;
+		create_head(&sb->head, LARDER_KIND_CACHE, &ssds[i].device, ssds[i].layout.copy_offset);
+		memcpy(sb->cache_uuid, cache_uuid, 16);
+		memcpy(sb->label, request->label, strlen(request->label));
+		sb->device_number = htole32((uint32_t)i);
+		sb->nr_devices = htole32((uint32_t)number);
+		sb->set_generation = htole64(1);
+		sb->segment_size = htole32(ssds[i].layout.segment_size);
+		sb->first_segment = htole32(first);
+		sb->nr_segments = htole32(ssds[i].layout.nr_segments);
+		sb->segments_offset = htole64(ssds[i].layout.segments_offset);
+		sb->table_generation = htole64(1);
+		for (unsigned c = 0; c < LARDER_NR_CHECKPOINTS; c++)
+			sb->checkpoint[c].first_segment = htole32(LARDER_NO_SEGMENT);
+		first += ssds[i].layout.nr_segments;
+	}
+}
+
+static void fill_table(struct larder_table *table, const struct ssd *ssds, int number)
+{
+	table->head.generation = htole64(1);
+	table->head.set_generation = htole64(1);
+	memcpy(table->head.cache_uuid, ssds[0].sb->cache.cache_uuid, 16);
+	table->head.nr_devices = htole32((uint32_t)number);
+	for (int i = 0; i < number; i++) {
+		struct larder_table_device *d = &table->devices[i];
+
+		memcpy(d->uuid, ssds[i].sb->head.uuid, 16);
+		d->state = htole32(LARDER_DEVICE_ACTIVE);
+		d->first_segment = ssds[i].sb->cache.first_segment;
+		d->nr_segments = ssds[i].sb->cache.nr_segments;
+		d->segments_offset = ssds[i].sb->cache.segments_offset;
+	}
+}
+
+static int write_one(const struct ssd *ssd, struct larder_table *table, bool dry_run)
+{
+	const struct device *device = &ssd->device;
+	int error, result;
+
+	if (dry_run) {
+		printf("write table to %s at byte %u and %u\n", device->path, LARDER_TABLE_OFFSET_A, LARDER_TABLE_OFFSET_B);
+		return create_superblock(device, ssd->sb, true);
+	}
+	result = create_zero(device, LARDER_SB_OFFSET, LARDER_TABLE_OFFSET_A);
+	result = result ? result : create_zero(device, LARDER_TABLE_OFFSET_B + LARDER_TABLE_SIZE, ssd->layout.segments_offset);
+	if (result)
+		return result;
+	error = tables_write(device, table);
+	if (error)
+		return complain(LARDER_FAILED, "%s: cannot write the table: %s", device->path, strerror(-error));
+	return create_superblock(device, ssd->sb, false);
+}
+
+static void report_made(const struct ssd *ssds, const struct cache_request *request)
+{
+	const struct size_format human = { 'h', true };
+	char size[SIZE_TEXT], uuid[UUID_TEXT];
+
+	printf("cache %s: UUID %s, %u segments of %s%s\n", request->label, uuid_text(ssds[0].sb->cache.cache_uuid, uuid),
+	       ssds[0].layout.nr_segments, size_print(size, ssds[0].layout.segment_size, &human),
+	       request->claim.dry_run ? " (dry run: nothing was written)" : "");
+}
+
+static int format_set(struct ssd *ssds, int number, const struct cache_request *request)
+{
+	struct larder_table *table;
+	int result = LARDER_DONE;
+
+	for (int i = 0; !result && i < number; i++) {
+		struct claim_request claim = request->claim;
+
+		claim.path = request->paths.value[i];
+		result = claim_clear(&ssds[i].device, &claim);
+	}
+	if (result)
+		return result;
+	fill_superblocks(ssds, number, request);
+	table = device_buffer(LARDER_TABLE_SIZE);
+	fill_table(table, ssds, number);
+	for (int i = 0; !result && i < number; i++)
+		result = write_one(&ssds[i], table, request->claim.dry_run);
+	free(table);
+	if (!result)
+		report_made(ssds, request);
+	return result;
+}
+
+static int create(const struct cache_request *request)
+{
+	struct ssd ssds[LARDER_MAX_DEVICES] = { 0 };
+	int number = 0, result = LARDER_DONE;
+
+	while (!result && number < request->paths.number) {
+		/* the size chosen for the first one is that of the set */
+		uint32_t size = number ? ssds[0].layout.segment_size : (uint32_t)request->segment_size;
+
+		result = open_one(&ssds[number], request->paths.value[number], request, size);
+		number += !result;
+	}
+	if (!result)
+		result = format_set(ssds, number, request);
+	for (int i = 0; i < number; i++) {
+		device_close(&ssds[i].device);
+		free(ssds[i].sb);
+	}
+	return result;
+}
+
+int cache_create(int argc, char **argv)
+{
+	static const char usage[] =
+		"larder cache create NAME --cache SSD [--label TEXT] [--segment-size SIZE] [--wipe] [--discard-dirty UUID] "
+		"[--dry-run] [--yes]";
+	struct cache_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "cache", 'c', ARGUMENT_LIST, &request.paths, "SSD", "the device to format" },
+		{ "label", 'L', ARGUMENT_TEXT, &request.label, "TEXT", "label to store (default: NAME)" },
+		{ "segment-size", 's', ARGUMENT_SIZE, &request.segment_size, "SIZE",
+		  "128K to 16M (default: by size, 2M from 1G on)" },
+		{ "wipe", 'W', ARGUMENT_FLAG, &request.claim.wipe, NULL, "remove what is on the device" },
+		{ "discard-dirty", 0, ARGUMENT_TEXT, &request.claim.discard_dirty, "UUID",
+		  "also if this cache's or volume's dirty data is LOST" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.claim.dry_run, NULL, "only say what would be done" },
+		{ "yes", 'y', ARGUMENT_FLAG, &request.claim.yes, NULL, "don't ask" },
+		ARGUMENTS_END
+	};
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	request.name = argv[first];
+	request.label = request.label ? request.label : request.name;
+	if (!request.paths.number)
+		return complain(LARDER_USAGE, "--cache: is missing; usage: %s", usage);
+	if (request.paths.number > CACHE_DEVICES_MAX)
+		return complain(LARDER_USAGE, "--cache: given %d times; caches of several SSDs are not in this release: give one",
+				request.paths.number);
+	if (request.segment_size > LARDER_MAX_SEGMENT_SIZE)
+		return complain(LARDER_USAGE, "--segment-size: must be a power of two from 128K to 16M");
+	result = create_check_names(request.name, request.label, LARDER_KIND_CACHE);
+	return result ? result : create(&request);
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * What `cache create` and `volume create` share.
+ *
+ * Order on disk: the main superblock's place is cleared first and written last, so that a device whose formatting was cut short
+ * carries nothing that would be taken for a member.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <uuid/uuid.h>
+
+#include "create.h"
+#include "dm.h"
+#include "message.h"
+#include "scan.h"
+
+int create_check_names(const char *name, const char *label, uint32_t kind)
+{
+	char other[LARDER_LABEL_SIZE + 1];
+	struct members members;
+	int result = LARDER_DONE;
+
+	if (!name_valid(name))
+		return complain(LARDER_USAGE,
+				"%s: NAME: must be 1 to 64 of A-Z a-z 0-9 # + . : = @ _ - and not begin with - or a dot", name);
+	if (kind == LARDER_KIND_VOLUME && !strncmp(name, CACHE_PREFIX, strlen(CACHE_PREFIX)))
+		return complain(LARDER_USAGE, "%s: NAME: names that begin with " CACHE_PREFIX " are those of caches", name);
+	if (!label_valid(label))
+		return complain(LARDER_USAGE, "%s: --label: must be 1 to 64 bytes of UTF-8 without control characters", label);
+	members_scan(&members);
+	for (size_t i = 0; !result && i < members.number; i++) {
+		const struct member *m = members.member[i];
+
+		if (le32toh(m->sb.head.kind) == kind && !strcmp(label_text(m->sb.cache.label, other), label))
+			result = complain(LARDER_BUSY, "%s: label: the %s on %s has it already; choose another", label,
+					  kind_text(kind), m->path);
+	}
+	members_free(&members);
+	return result;
+}
+
+void create_head(struct larder_sb_head *head, uint32_t kind, const struct device *device, uint64_t copy_offset)
+{
+	head->version = htole32(LARDER_VERSION);
+	head->kind = htole32(kind);
+	head->generation = htole64(1);
+	uuid_generate_random(head->uuid);
+	head->device_sectors = htole64(device->bytes >> LARDER_SECTOR_SHIFT);
+	head->copy_offset = htole64(copy_offset);
+	head->created = htole64((uint64_t)time(NULL));
+}
+
+int create_zero(const struct device *device, uint64_t from, uint64_t to)
+{
+	int error = from < to ? device_zero(device, from, to - from) : 0;
+
+	if (error)
+		return complain(LARDER_FAILED, "%s: cannot write zeroes at byte %llu: %s", device->path, (unsigned long long)from,
+				strerror(-error));
+	return LARDER_DONE;
+}
+
+int create_superblock(const struct device *device, union superblock *sb, bool dry_run)
+{
+	uint64_t copy = le64toh(sb->head.copy_offset);
+	int error;
+
+	if (dry_run) {
+		printf("write superblock to %s at byte %u", device->path, LARDER_SB_OFFSET);
+		if (copy)
+			printf(" and %llu", (unsigned long long)copy);
+		putchar('\n');
+		return LARDER_DONE;
+	}
+	error = superblock_write(device, sb);
+	if (error)
+		return complain(LARDER_FAILED, "%s: cannot write the superblock: %s", device->path, strerror(-error));
+	return LARDER_DONE;
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Caches and volumes that run.
+ *
+ * Which one a dm device is, its status says (uuid=...), not its name: names are free, and plain dmsetup may have made it.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <uuid/uuid.h>
+
+#include "running.h"
+
+bool running_uuid(const struct mapped *mapped, uint8_t uuid[16])
+{
+	char *text = status_value(mapped->status, "uuid");
+	bool good = text && !uuid_parse(text, uuid);
+
+	free(text);
+	return good;
+}
+
+struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uuid[16], bool cache)
+{
+	uint8_t other[16];
+
+	for (size_t i = 0; i < list->number; i++)
+		if (list->mapped[i].cache == cache && running_uuid(&list->mapped[i], other) && !memcmp(other, uuid, 16))
+			return &list->mapped[i];
+	return NULL;
+}
+
+static struct mapped *by_name(const struct mapped_list *list, const char *name, bool cache)
+{
+	char *prefixed = must_print("%s%s", cache ? CACHE_PREFIX : "", name);
+	struct mapped *found = NULL;
+
+	for (size_t i = 0; !found && i < list->number; i++)
+		if (list->mapped[i].cache == cache &&
+		    (!strcmp(list->mapped[i].name, prefixed) || !strcmp(list->mapped[i].name, name)))
+			found = &list->mapped[i];
+	free(prefixed);
+	return found;
+}
+
+static struct mapped *by_node(const struct mapped_list *list, const char *path, bool cache)
+{
+	struct stat status;
+
+	if (stat(path, &status) || !S_ISBLK(status.st_mode))
+		return NULL;
+	for (size_t i = 0; i < list->number; i++)
+		if (list->mapped[i].cache == cache && list->mapped[i].number == status.st_rdev)
+			return &list->mapped[i];
+	return NULL;
+}
+
+int running_find(const struct mapped_list *list, const char *name, bool cache, struct mapped **found)
+{
+	uint32_t kind = cache ? LARDER_KIND_CACHE : LARDER_KIND_VOLUME;
+	const struct member *member;
+	struct members members;
+	uint8_t uuid[16];
+	int result;
+
+	*found = strchr(name, '/')	? by_node(list, name, cache) :
+		 uuid_parse(name, uuid) ? by_name(list, name, cache) :
+					  running_by_uuid(list, uuid, cache);
+	if (*found)
+		return LARDER_DONE;
+	members_scan(&members);
+	result = member_find(&members, name, kind, &member);
+	if (!result) {
+		*found = running_by_uuid(list, cache ? member->sb.cache.cache_uuid : member->sb.head.uuid, cache);
+		if (!*found)
+			result = complain(LARDER_NOT_FOUND, "%s: this %s is not started; larder %s start %s", name, kind_text(kind),
+					  kind_text(kind), name);
+	}
+	members_free(&members);
+	return result;
+}
+
+char *mapper_path(const char *name)
+{
+	return must_print("/dev/mapper/%s", name);
+}
+
+char *table_options(const struct argument_list *options)
+{
+	char *words = must_print("%d", 2 * options->number), *longer;
+
+	for (int i = 0; i < options->number; i++) {
+		const char *value = strchr(options->value[i], '=');
+
+		if (!value || value == options->value[i] || !value[1] || strpbrk(options->value[i], " \t\n\\")) {
+			complain(LARDER_USAGE, "--option: '%s' is not KEY=VALUE", options->value[i]);
+			free(words);
+			return NULL;
+		}
+		longer = must_print("%s %.*s %s", words, (int)(value - options->value[i]), options->value[i], value + 1);
+		free(words);
+		words = longer;
+	}
+	return words;
+}
+
+char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const char *path, bool cache, int *result)
+{
+	char text[LARDER_LABEL_SIZE + 1], *name;
+
+	label_text(label, text);
+	if (!name_valid(asked ? asked : text)) {
+		*result = complain(LARDER_USAGE,
+				   "%s: %s: '%s' cannot be a device's name (A-Z a-z 0-9 # + . : = @ _ -); give another by --name",
+				   path, asked ? "--name" : "label", asked ? asked : text);
+		return NULL;
+	}
+	name = must_print("%s%s", cache ? CACHE_PREFIX : "", asked ? asked : text);
+	if (!mapped_name_taken(name))
+		return name;
+	*result = complain(LARDER_BUSY, "%s: another device is called %s; give another name by --name", path, name);
+	free(name);
+	return NULL;
+}
+
+static int check_cache_member(const struct member *member, bool dry_run)
+{
+	uint32_t devices = le32toh(member->sb.cache.nr_devices);
+
+	if (devices != 1)
+		return complain(LARDER_FAILED, "%s: nr_devices: the cache has %u SSDs, this release runs one; use a newer larder",
+				member->path, devices);
+	if (!member->block && !dry_run)
+		return complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", member->path);
+	return LARDER_DONE;
+}
+
+int cache_bring_up(const struct member *member, const char *name, const struct argument_list *options, bool dry_run, char **path)
+{
+	const struct larder_cache_sb *sb = &member->sb.cache;
+	uint64_t sectors = (uint64_t)le32toh(sb->nr_segments) * (le32toh(sb->segment_size) >> LARDER_SECTOR_SHIFT);
+	char uuid[UUID_TEXT], *mapped, *dm_uuid, *words, *params;
+	int result = check_cache_member(member, dry_run);
+
+	if (result)
+		return result;
+	mapped = dm_name(name, sb->label, member->path, true, &result);
+	if (!mapped)
+		return result;
+	words = table_options(options);
+	if (!words) {
+		free(mapped);
+		return LARDER_USAGE;
+	}
+	dm_uuid = must_print("LARDER-%s-cache", uuid_text(sb->cache_uuid, uuid));
+	params = must_print("1 %s %s", member->path, words);
+	result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
+	if (!result)
+		*path = mapper_path(mapped);
+	free(params);
+	free(dm_uuid);
+	free(words);
+	free(mapped);
+	return result;
+}

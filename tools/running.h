@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Caches and volumes that run, and the starting of a cache: what several verbs need. */
+#ifndef LARDER_RUNNING_H
+#define LARDER_RUNNING_H
+
+#include "arguments.h"
+#include "dm.h"
+#include "scan.h"
+
+/* The device of a cache, or of a volume, with this UUID (of the set; of the volume); NULL: it does not run. */
+struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uuid[16], bool cache);
+/*
+ * The one that runs and is meant by a name: a dm name (for a cache also without its prefix), a UUID, a label, or a path (its own
+ * node, or a member's). Complains when there is none.
+ */
+int running_find(const struct mapped_list *list, const char *name, bool cache, struct mapped **found);
+/* UUID that its status tells; false: none. */
+bool running_uuid(const struct mapped *mapped, uint8_t uuid[16]);
+
+/* "/dev/mapper/NAME"; the caller frees it. */
+char *mapper_path(const char *name);
+/*
+ * "key=value" words as the end of a table, "4 key value key value"; the caller frees it.  NULL: it has complained
+ * (LARDER_USAGE).
+ */
+char *table_options(const struct argument_list *options);
+/*
+ * The name for dm: the one asked for, or the label, with a prefix.  NULL: it has complained, *result says how.  The caller frees
+ * it.
+ */
+char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const char *path, bool cache, int *result);
+
+/* Starts a cache that does not run.  *path, to be freed by the caller, is its node. */
+int cache_bring_up(const struct member *member, const char *name, const struct argument_list *options, bool dry_run, char **path);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The verbs: each takes the words behind it (argv[0] is the verb), and returns the exit code of the command. */
+#ifndef LARDER_VERBS_H
+#define LARDER_VERBS_H
+
+int cache_create(int argc, char **argv);
+int cache_start(int argc, char **argv);
+int cache_stop(int argc, char **argv);
+int cache_list(int argc, char **argv);
+int cache_status(int argc, char **argv);
+int cache_get(int argc, char **argv);
+int cache_set(int argc, char **argv);
+
+int volume_create(int argc, char **argv);
+int volume_start(int argc, char **argv);
+int volume_stop(int argc, char **argv);
+int volume_attach(int argc, char **argv);
+int volume_detach(int argc, char **argv);
+int volume_get(int argc, char **argv);
+int volume_set(int argc, char **argv);
+int volume_flush(int argc, char **argv);
+int volume_list(int argc, char **argv);
+int volume_status(int argc, char **argv);
+
+int super_show(int argc, char **argv);
+int super_check(int argc, char **argv);
+int super_wipe(int argc, char **argv);
+
+int probe(int argc, char **argv);
+
+#endif

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder volume attach, larder volume detach: a reload of the volume's table with another second word, the volume in use or not.
+ *
+ * Detach: mode writethrough, so that nothing gets dirty any more; dirty data flushed, or given up by a word that names the
+ * cache; the table reloaded with "-", with the options that it had; the kernel then forgets what the cache holds of it.  It
+ * refuses that table while anything is dirty: what is checked here is for a good message.  Whatever goes wrong on the way, the
+ * mode becomes again what it was.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid/uuid.h>
+
+#include "drain.h"
+#include "running.h"
+#include "verbs.h"
+
+/* "<backing> <cache> <rest>" with another cache; the caller frees it.  NULL: the table is not of that form. */
+static char *with_cache(const char *params, const char *cache)
+{
+	const char *second = strchr(params, ' '), *rest = second ? strchr(second + 1, ' ') : NULL;
+
+	return rest ? must_print("%.*s %s%s", (int)(second - params), params, cache, rest) : NULL;
+}
+
+static int reload(const struct mapped *volume, const char *params, const char *cache)
+{
+	char *next = with_cache(params, cache);
+	int result;
+
+	if (!next)
+		return complain(LARDER_FAILED, "%s: its table cannot be understood: %s", volume->name, params);
+	result = mapped_reload(volume->name, TARGET_VOLUME, volume->sectors, next);
+	free(next);
+	return result;
+}
+
+/* ------------------------------------------------------------------ attach */
+
+/* Node of the cache meant by name, started if need be. */
+static int find_cache(const struct mapped_list *list, const char *name, bool dry_run, char **path)
+{
+	static const struct argument_list no_options;
+	const struct mapped *running;
+	const struct member *member;
+	struct members members;
+	int result;
+
+	for (size_t i = 0; i < list->number; i++)
+		if (list->mapped[i].cache && !strncmp(list->mapped[i].name, CACHE_PREFIX, strlen(CACHE_PREFIX)) &&
+		    !strcmp(list->mapped[i].name + strlen(CACHE_PREFIX), name)) {
+			*path = mapper_path(list->mapped[i].name);
+			return LARDER_DONE;
+		}
+	members_scan(&members);
+	result = member_find(&members, name, LARDER_KIND_CACHE, &member);
+	running = result ? NULL : running_by_uuid(list, member->sb.cache.cache_uuid, true);
+	if (running)
+		*path = mapper_path(running->name);
+	else if (!result)
+		result = cache_bring_up(member, NULL, &no_options, dry_run, path);
+	if (!result && !running && !dry_run)
+		printf("cache %s: started as %s\n", name, *path);
+	members_free(&members);
+	return result;
+}
+
+static int attach(const struct mapped_list *list, const struct mapped *volume, const char *cache, bool dry_run)
+{
+	char *path = NULL, *params = NULL, *now = status_value(volume->status, "cache");
+	int result = LARDER_DONE;
+
+	if (now && strcmp(now, "-"))
+		result = complain(LARDER_UNSAFE, "%s: is attached to the cache %s; detach it first", volume->name, now);
+	free(now);
+	result = result ? result : find_cache(list, cache, dry_run, &path);
+	result = result ? result : mapped_table(volume, &params);
+	result = result ? result : reload(volume, params, path);
+	if (!result && !dry_run)
+		printf("volume %s: attached to %s\n", volume->name, path);
+	free(params);
+	free(path);
+	return result;
+}
+
+int volume_attach(int argc, char **argv)
+{
+	const char *cache = NULL;
+	bool dry_run = false;
+	const struct argument arguments[] = { { "cache", 'c', ARGUMENT_TEXT, &cache, "CACHE", "the cache: name, UUID or SSD" },
+					      { "dry-run", 'n', ARGUMENT_FLAG, &dry_run, NULL, "only print the dmsetup commands" },
+					      ARGUMENTS_END };
+	static const char usage[] = "larder volume attach NAME|UUID|DEVICE --cache CACHE [--dry-run]";
+	struct mapped *volume;
+	struct mapped_list list;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	if (!cache)
+		return complain(LARDER_USAGE, "--cache: is missing; usage: %s", usage);
+	mapped_init(dry_run);
+	result = mapped_scan(&list);
+	result = result ? result : running_find(&list, argv[first], false, &volume);
+	result = result ? result : attach(&list, volume, cache, dry_run);
+	mapped_list_free(&list);
+	return result;
+}
+
+/* ------------------------------------------------------------------ detach */
+
+struct detach_request {
+	const char *discard_dirty; /* UUID of the cache */
+	bool flush, dry_run;
+};
+
+static int set_mode(const struct mapped *volume, const char *mode)
+{
+	char *message = must_print("set mode %s", mode);
+	int result = mapped_message(volume->name, message);
+
+	free(message);
+	return result;
+}
+
+/*
+ * The kernel asks for a suspended volume: what it reads changes under its users, so there must be none.  It stays suspended,
+ * unless this fails.
+ */
+static int discard(struct mapped *volume, const char *cache, const struct detach_request *request)
+{
+	const char *given = request->discard_dirty;
+	uint8_t a[16], b[16];
+	char *message;
+	int result;
+
+	if (uuid_parse(given, a) || uuid_parse(cache, b) || memcmp(a, b, 16))
+		return complain(LARDER_UNSAFE, "%s: --discard-dirty: the cache is %s, not %s; nothing was given up", volume->name,
+				cache, given);
+	if (volume->open_count)
+		return complain(LARDER_BUSY,
+				"%s: --discard-dirty: the volume is in use, and what it reads would change; unmount it first",
+				volume->name);
+	result = mapped_suspend(volume->name);
+	if (result)
+		return result;
+	message = must_print("discard_dirty %s", cache);
+	result = mapped_message(volume->name, message);
+	free(message);
+	if (result)
+		mapped_resume(volume->name);
+	return result;
+}
+
+/* Nothing dirty is left after it, and nothing gets dirty. */
+static int clean(struct mapped *volume, const char *cache, const struct detach_request *request)
+{
+	uint64_t dirty;
+	int result;
+
+	if (request->discard_dirty)
+		return discard(volume, cache, request);
+	if (request->flush)
+		return request->dry_run ? mapped_message(volume->name, "flush") : drain(volume);
+	result = request->dry_run ? LARDER_DONE : mapped_refresh(volume);
+	dirty = result ? 0 : status_number(volume->status, "dirty_sectors") << 9;
+	if (!dirty)
+		return result;
+	return complain(
+		LARDER_UNSAFE,
+		"%s: %llu bytes are dirty in the cache; --flush writes them back first, --discard-dirty %s gives them up: LOST",
+		volume->name, (unsigned long long)dirty, cache);
+}
+
+/* Word after "mode" among the options of a table; the caller frees it. */
+static char *table_mode(const char *params)
+{
+	const char *at = strstr(params, " mode ");
+
+	if (!at)
+		return must_print("writeback");
+	at += strlen(" mode ");
+	return must_print("%.*s", (int)strcspn(at, " "), at);
+}
+
+static int detach(struct mapped *volume, const struct detach_request *request)
+{
+	char *cache = status_value(volume->status, "cache"), *params = NULL, *mode;
+	int result;
+
+	if (!cache || !strcmp(cache, "-"))
+		result = complain(LARDER_NOT_FOUND, "%s: has no cache", volume->name);
+	else
+		result = mapped_table(volume, &params);
+	if (result) {
+		free(cache);
+		return result;
+	}
+	mode = table_mode(params);
+	drain_catch_signals();
+	result = set_mode(volume, "writethrough");
+	if (!result) {
+		result = clean(volume, cache, request);
+		result = result ? result : reload(volume, params, "-");
+		if (result)
+			set_mode(volume, mode);
+	}
+	if (!result && !request->dry_run)
+		printf("volume %s: detached from the cache %s\n", volume->name, cache);
+	free(mode);
+	free(params);
+	free(cache);
+	return result;
+}
+
+int volume_detach(int argc, char **argv)
+{
+	static const char usage[] = "larder volume detach NAME|UUID|DEVICE [--flush | --discard-dirty CACHE-UUID] [--dry-run]";
+	struct detach_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "flush", 'f', ARGUMENT_FLAG, &request.flush, NULL, "write dirty data back first, and wait for it" },
+		{ "discard-dirty", 0, ARGUMENT_TEXT, &request.discard_dirty, "CACHE-UUID",
+		  "give up the dirty data in that cache: LOST" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup commands" },
+		ARGUMENTS_END
+	};
+	struct mapped *volume;
+	struct mapped_list list;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	if (request.flush && request.discard_dirty)
+		return complain(LARDER_USAGE, "--flush and --discard-dirty exclude each other");
+	mapped_init(request.dry_run);
+	result = mapped_scan(&list);
+	result = result ? result : running_find(&list, argv[first], false, &volume);
+	result = result ? result : detach(volume, &request);
+	mapped_list_free(&list);
+	return result;
+}

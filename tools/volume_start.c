@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder volume start, larder volume stop.
+ *
+ * A volume is started with the cache that its superblock names, or not at all: without it only if the superblock says that no
+ * cache holds anything newer, and only if asked to.
+ */
+#include <endian.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "running.h"
+#include "verbs.h"
+
+struct start_request {
+	const char *name, *cache;
+	struct argument_list options;
+	bool without_cache, dry_run;
+};
+
+/* Which cache: the UUID that the superblock names, or that of --cache where it names none.  Zero: none. */
+static int wanted_cache(struct members *members, const struct member *volume, const struct start_request *request, uint8_t uuid[16])
+{
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	bool dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+	const struct member *cache;
+	char text[UUID_TEXT];
+	int result;
+
+	memcpy(uuid, sb->cache_uuid, 16);
+	uuid_text(uuid, text);
+	if (request->without_cache && dirty)
+		return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty: the cache %s may hold newer data; bring that cache back",
+				volume->path, text);
+	if (request->without_cache) {
+		memset(uuid, 0, 16);
+		return LARDER_DONE;
+	}
+	if (!request->cache)
+		return LARDER_DONE;
+	result = member_find(members, request->cache, LARDER_KIND_CACHE, &cache);
+	if (!result && !uuid_is_zero(uuid) && memcmp(uuid, cache->sb.cache.cache_uuid, 16))
+		return complain(LARDER_UNSAFE,
+				"%s: cache_uuid: the volume belongs to the cache %s; start it with that one and detach it first",
+				volume->path, text);
+	if (!result)
+		memcpy(uuid, cache->sb.cache.cache_uuid, 16);
+	return result;
+}
+
+/* Node of the cache with that UUID, started if need be. */
+static int bring_cache(const struct members *members, const struct mapped_list *list, const struct member *volume,
+		       const uint8_t uuid[16], bool dry_run, char **path)
+{
+	static const struct argument_list no_options;
+	const struct mapped *running = running_by_uuid(list, uuid, true);
+	const struct member *member = member_cache(members, uuid);
+	bool dirty = le32toh(volume->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+	char text[UUID_TEXT], label[LARDER_LABEL_SIZE + 1];
+	int result;
+
+	uuid_text(uuid, text);
+	if (running) {
+		*path = mapper_path(running->name);
+		return LARDER_DONE;
+	}
+	if (!member && dirty)
+		return complain(LARDER_UNSAFE,
+				"%s: cache_uuid: its cache %s is not here, and may hold newer data; bring that cache back",
+				volume->path, text);
+	if (!member)
+		return complain(
+			LARDER_UNSAFE,
+			"%s: cache_uuid: its cache %s is not here; the volume is clean: --without-cache starts it alone, and makes "
+			"that cache stale",
+			volume->path, text);
+	result = cache_bring_up(member, NULL, &no_options, dry_run, path);
+	if (!result && !dry_run)
+		printf("cache %s: started as %s\n", label_text(member->sb.cache.label, label), *path);
+	return result;
+}
+
+static int create_volume(const struct member *volume, const char *cache, const struct start_request *request)
+{
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	char uuid[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *words, *name, *dm_uuid, *params;
+	int result = LARDER_DONE;
+
+	name = dm_name(request->name, sb->label, volume->path, false, &result);
+	if (!name)
+		return result;
+	words = table_options(&request->options);
+	if (!words) {
+		free(name);
+		return LARDER_USAGE;
+	}
+	dm_uuid = must_print("LARDER-%s", uuid_text(sb->head.uuid, uuid));
+	params = must_print("%s %s %s", volume->path, cache, words);
+	result = mapped_create(name, dm_uuid, TARGET_VOLUME, le64toh(sb->sectors), params);
+	if (!result && !request->dry_run)
+		printf("volume %s: started as /dev/mapper/%s%s\n", label_text(sb->label, label), name,
+		       strcmp(cache, "-") ? "" : ", without a cache");
+	free(params);
+	free(dm_uuid);
+	free(words);
+	free(name);
+	return result;
+}
+
+static int start_one(struct members *members, const char *word, const struct start_request *request)
+{
+	const struct member *volume;
+	const struct mapped *running;
+	struct mapped_list list;
+	char *cache = NULL;
+	uint8_t uuid[16];
+	int result = member_find(members, word, LARDER_KIND_VOLUME, &volume);
+
+	if (result)
+		return result;
+	result = mapped_scan(&list);
+	running = result ? NULL : running_by_uuid(&list, volume->sb.head.uuid, false);
+	if (running) {
+		printf("volume %s runs already: /dev/mapper/%s\n", word, running->name);
+		mapped_list_free(&list);
+		return LARDER_DONE;
+	}
+	if (!result && !volume->block && !request->dry_run)
+		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
+	result = result ? result : wanted_cache(members, volume, request, uuid);
+	if (!result && uuid_is_zero(uuid))
+		cache = must_print("-");
+	else if (!result)
+		result = bring_cache(members, &list, volume, uuid, request->dry_run, &cache);
+	result = result ? result : create_volume(volume, cache, request);
+	free(cache);
+	mapped_list_free(&list);
+	return result;
+}
+
+int volume_start(int argc, char **argv)
+{
+	static const char usage[] =
+		"larder volume start LABEL|UUID|DISK... [--name NAME] [--cache CACHE | --without-cache] [--option KEY=VALUE]... "
+		"[--dry-run]";
+	struct start_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "name", 'N', ARGUMENT_TEXT, &request.name, "NAME", "/dev/mapper/NAME (default: the label)" },
+		{ "cache", 'c', ARGUMENT_TEXT, &request.cache, "CACHE", "attach it to this cache, if it has none" },
+		{ "without-cache", 0, ARGUMENT_FLAG, &request.without_cache, NULL, "alone; only if no cache holds anything newer" },
+		{ "option", 0, ARGUMENT_LIST, &request.options, "KEY=VALUE", "option of the target, see docs/interface.md" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup commands" },
+		ARGUMENTS_END
+	};
+	struct members members;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
+		return result;
+	if (request.name && argc - first > 1)
+		return complain(LARDER_USAGE, "--name: is for one volume, %d are given", argc - first);
+	if (request.cache && request.without_cache)
+		return complain(LARDER_USAGE, "--cache and --without-cache exclude each other");
+	mapped_init(request.dry_run);
+	members_scan(&members);
+	for (int i = first; !result && i < argc; i++)
+		result = start_one(&members, argv[i], &request);
+	members_free(&members);
+	return result;
+}
+
+static int stop_one(const struct mapped_list *list, const char *word)
+{
+	char usage[PATH_MAX];
+	struct mapped *volume;
+	int result = running_find(list, word, false, &volume);
+
+	if (result)
+		return result;
+	if (volume->open_count && device_usage(volume->number, usage, sizeof(usage)))
+		return complain(LARDER_BUSY, "%s: in use: %s; release it first", volume->name, usage);
+	return mapped_remove(volume->name);
+}
+
+int volume_stop(int argc, char **argv)
+{
+	static const char usage[] = "larder volume stop NAME|UUID|DEVICE... [--dry-run]";
+	bool dry_run = false;
+	const struct argument arguments[] = { { "dry-run", 'n', ARGUMENT_FLAG, &dry_run, NULL, "only print the dmsetup command" },
+					      ARGUMENTS_END };
+	struct mapped_list list;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
+		return result;
+	mapped_init(dry_run);
+	result = mapped_scan(&list);
+	for (int i = first; !result && i < argc; i++)
+		result = stop_one(&list, argv[i]);
+	mapped_list_free(&list);
+	return result;
+}
