@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,7 @@ def main() -> int:
             stop_udev()
             os.environ["DM_DISABLE_UDEV"] = "1"
         load_modules(session["modules"])
+        shutil.copyfile("/proc/kallsyms", results / "kallsyms")  # for an autopsy
         status = subprocess.run(session["command"], cwd="/tmp", stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT).returncode
     except subprocess.CalledProcessError as e:
         print(f"session: {e}", flush=True)

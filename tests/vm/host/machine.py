@@ -15,10 +15,11 @@ import sys
 import time
 from pathlib import Path
 
-from . import build, kernels
+from . import autopsy, build, kernels
 
 SESSION = Path(__file__).resolve().parents[1] / "guest" / "session.py"
 KVM_PROBE_SECONDS = 20
+FROZEN = 120  # seconds past the time limit of a test
 
 
 def kvm_works() -> bool:
@@ -103,7 +104,8 @@ class Machine:
         c += ["--cpus", "1", "-m", self.memory, f"--rwdir={self.results}"]
         if self.share:
             c.append(f"--rwdir={self.share}")
-        options = ["-cpu", "max"]
+        options = ["-cpu", "max", "-chardev", f"socket,id=monitor,path={self.results}/monitor,server=on,wait=off"]
+        options += ["-mon", "chardev=monitor,mode=readline"]
         if self.icount or not kvm_works():
             c.append("--disable-kvm")
         if self.icount:
@@ -125,7 +127,7 @@ class Machine:
         return self
 
     def wait(self, seconds: float) -> str:
-        """ "done", "hung" (a test said so) or "timeout"; the machine is gone in any case."""
+        """ "done", "hung" (a test said so), "frozen" (it should have said so) or "timeout"; the machine is gone in any case."""
         end = self.started + seconds
         while True:
             if self.poll() is not None:
@@ -134,10 +136,20 @@ class Machine:
                 time.sleep(2)  # the kernel log is on its way
                 self.kill()
                 return "hung"
-            if time.monotonic() > end:
+            frozen = self._frozen()
+            if frozen or time.monotonic() > end:
+                (self.results / "autopsy").write_text(autopsy.examine(self.results))
                 self.kill()
-                return "timeout"
+                return "frozen" if frozen else "timeout"
             time.sleep(0.2)
+
+    def _frozen(self) -> bool:
+        """Whether the guest's own watchdog is overdue (lib/watchdog.py: it writes the limit of the running test)."""
+        limit = self.results / "limit"
+        try:
+            return time.time() > limit.stat().st_mtime + float(limit.read_text()) + FROZEN
+        except (OSError, ValueError):
+            return False
 
     def poll(self) -> int | None:
         return self.process.poll()

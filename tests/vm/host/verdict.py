@@ -71,9 +71,16 @@ def judge(kernel: str, suite: str, results: Path, how: str, status: int | None, 
     if how != "done" or status is None:
         running = results / "running"
         name = running.read_text() if running.exists() else "(no test)"
-        reasons = {"hung": "a test hung and the VM was killed", "timeout": "the VM ran out of time and was killed"}
+        reasons = {
+            "hung": "a test hung and the VM was killed",
+            "frozen": "the VM froze in a test and was killed",
+            "timeout": "the VM ran out of time and was killed",
+        }
         state = reasons.get(how, "the VM ended early")
         v.error = f"{state}, during {name}; the end of the console ({results / 'console'}):\n{tail(console, 100)}"
+        examined = results / "autopsy"
+        if examined.exists():
+            v.error += f"\nthe CPU:\n{examined.read_text()}"
     elif status not in (0, 1):
         v.error = f"pytest ended with status {status}:\n{tail((results / 'output').read_text(errors='replace'), 60)}"
     elif status == 1 and all(t["outcome"] in ("passed", "skipped") for t in v.tests):

@@ -23,12 +23,14 @@ def dump_tasks(why: str) -> None:
 class Watchdog:
     def __init__(self, name: str, seconds: float, results: Path):
         self.name = name
+        self.seconds = seconds
         self.results = results
         self.fired = False
         self._soft = threading.Timer(seconds, self._interrupt)
         self._hard = threading.Timer(seconds + GRACE, self._give_up)
 
     def __enter__(self) -> "Watchdog":
+        (self.results / "limit").write_text(str(self.seconds + GRACE))
         signal.signal(signal.SIGUSR1, self._raise)
         for t in (self._soft, self._hard):
             t.daemon = True
@@ -36,6 +38,7 @@ class Watchdog:
         return self
 
     def __exit__(self, *_: object) -> None:
+        (self.results / "limit").unlink()
         self._soft.cancel()
         self._hard.cancel()
 
