@@ -155,14 +155,13 @@ struct stream {				/* log->lock unless said */
 	u32 segment;			/* being written, or LARDER_NO_SEGMENT */
 	u32 head;			/* next slot of it */
 	u64 last_sequence;		/* of the last record closed */
-	u64 built_sequence;		/* of the last commit block built; builder only */
+	u64 built_sequence;		/* of the last commit block built; sender only */
 	u32 built_crc;
-	u64 pinned_sequence;		/* a checkpoint wants this record's crc: the builder leaves it in pinned_crc */
+	u64 pinned_sequence;		/* a checkpoint wants this record's crc: the sender leaves it in pinned_crc */
 	u32 pinned_crc;
-	bool building;			/* somebody builds commit blocks: only one at a time */
-	struct list_head unbuilt;	/* closed records whose commit block is not built, in order */
+	struct list_head unbuilt;	/* closed records that are not sent, in order */
 	struct opened_list opened;
-	u32 summary_segment;		/* of what follows; builder only, like all of it */
+	u32 summary_segment;		/* of what follows; sender only, like all of it */
 	struct larder_entry_in *entries;	/* those with data, for the summary of that segment */
 	u32 nr_entries;
 	u32 *sums;			/* by slot */
@@ -223,7 +222,7 @@ struct item {
 
 struct log {
 	/*
-	 * irqsave; all below, but what a stream's builder collects.  timer_armed and apply_stalled are also cleared without it, and
+	 * irqsave; all below, but what a stream's sender collects.  timer_armed and apply_stalled are also cleared without it, and
 	 * READ_ONCE() looks at ordinals without it.
 	 */
 	spinlock_t lock;
@@ -242,7 +241,8 @@ struct log {
 	struct page **free_pages;
 	u32 nr_free_pages, nr_pages;
 	u32 nr_records;
-	unsigned int in_flight;		/* data appends */
+	unsigned int in_flight;		/* appends */
+	bool sending;			/* one sender at a time */
 	bool applying;			/* one applier at a time */
 	bool apply_again;
 	bool apply_stalled;		/* the index needs memory: the worker goes on */
@@ -647,16 +647,16 @@ int log_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn);
 int log_entry_locked(struct cache *c, const struct larder_entry_in *e, u64 *lsn);	/* log->lock held */
 /* Sleeps until there is room (metadata may use the last opened segment).  Not on io_wq. */
 int log_entry_wait(struct cache *c, const struct larder_entry_in *e, u64 *lsn);
-/* log->lock held: closes; log_build() must follow; the lsn to wait for */
+/* log->lock held: closes; log_send() must follow; the lsn to wait for */
 u64 log_close_locked(struct cache *c, enum close_reason why);
-/* process context: closes, builds, submits; returns the lsn that must be applied */
+/* process context: closes, sends; returns the lsn that must be applied */
 u64 log_close_open(struct cache *c, enum close_reason why);
 int log_wait_applied(struct cache *c, u64 lsn);		/* sleeps */
 /* sleeps: commit, wait, flush the SSDs: everything accepted before is durable */
 int log_sync(struct cache *c);
 void log_kick(struct cache *c);				/* any context: log->work */
-/* process context: builds the write stream's commit blocks in order, submits */
-void log_build(struct cache *c, bool may_wait);
+/* process context: sends what is ready, in the order of the log; closed records with their commit blocks */
+void log_send(struct cache *c, bool may_wait);
 void log_apply(struct cache *c);			/* any context: applies in log order what has completed */
 /* sleeps: until no end-io of ours can come; nothing new may begin */
 void log_drain(struct cache *c);
@@ -664,9 +664,9 @@ void log_resume(struct cache *c);			/* after a suspend */
 bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
-/* builder: entries and sums of a built record; seals the segment before */
+/* sender: entries and sums of a built record; seals the segment before */
 void log_summary_add(struct cache *c, struct stream *s, struct record *r);
-void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* builder: built_sequence, built_crc, pinned_* */
+void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */
 struct record *log_record_get(struct cache *c, u8 stream);	/* log->lock held, or NULL */
 void log_record_put(struct cache *c, struct record *r);	/* log->lock held: pages and record go back */
 

@@ -10,7 +10,7 @@
  *
  * A record:  open
  *         -> closed (sequence number, place of the commit block)
- *         -> built (checksum, when all is copied)
+ *         -> built (checksum, when all is copied) and sent
  *         -> commit_done and all items done
  *         -> applied
  *
@@ -193,7 +193,7 @@ void log_drain(struct cache *c)
 		flush_work(&log->work);
 		flush_work(&log->flush_work);
 		spin_lock_irq(&log->lock);
-		busy = log->in_flight || !list_empty(&log->copies) || !list_empty(&log->records);
+		busy = log->in_flight || log->sending || !list_empty(&log->copies) || !list_empty(&log->records);
 		spin_unlock_irq(&log->lock);
 		busy |= atomic_read(&c->summaries_in_flight);
 		for (i = 0; i < c->nr_devices; i++) {
@@ -448,77 +448,31 @@ static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
 
 /* ------------------------------------------------------------------ submission */
 
-static void append_fill(struct bio *bio, struct record *r, u16 from, u16 to, bool commit)
+static void append_fill(struct bio *bio, const struct append *what)
 {
 	struct append *a = container_of(bio, struct append, bio);
+	struct record *r = what->record;
 	struct cache *c = r->cache;
 	sector_t where;
-	struct cache_device *d = cache_sector_device(c, slot_sector(c, r->segment, from), &where);
+	struct cache_device *d = cache_sector_device(c, slot_sector(c, r->segment, what->from), &where);
 	u32 i;
 
 	a->record = r;
-	a->from = from;
-	a->to = to;
-	a->commit = commit;
-	a->fua = false;
+	a->from = what->from;
+	a->to = what->to;
+	a->commit = what->commit;
+	a->fua = what->fua;
 	bio_set_dev(bio, d->bdev);
 	bio->bi_iter.bi_sector = where;
 	bio->bi_end_io = append_end;
-	for (i = from; i < to; i++)
+	if (a->fua)
+		bio->bi_opf |= REQ_FUA;
+	if (a->commit && (r->want_fua || r->close_reason == CLOSE_FLUSH))
+		bio->bi_opf |= REQ_SYNC;
+	for (i = a->from; i < a->to; i++)
 		__bio_add_page(bio, r->pages[i - r->first], PAGE_SIZE, 0);
-	if (commit)
+	if (a->commit)
 		__bio_add_page(bio, r->pages[RECORD_SLOTS], PAGE_SIZE, 0);
-}
-
-/*
- * Sends what is copied and not sent of the open record, if appends in flight allow it.  Returns false where memory was short: the
- * worker must.
- */
-static bool log_submit_open(struct cache *c, bool may_wait)
-{
-	struct log *log = &c->log;
-	u16 from, to, items = 0, i, vecs;
-	struct bio *bio;
-	struct record *r;
-
-	spin_lock_irq(&log->lock);
-	for (bio = NULL; ; ) {
-		r = log->open;
-		if (!r || r->ready == r->submitted || log->in_flight >= c->set.gather) {
-			spin_unlock_irq(&log->lock);
-			if (bio)
-				bio_put(bio);
-			return true;
-		}
-		/* whole items only: an append acknowledges what begins in it */
-		if (bio && vecs >= r->ready - r->submitted)
-			break;
-		vecs = r->ready - r->submitted;
-		spin_unlock_irq(&log->lock);
-		if (bio)
-			bio_put(bio);
-		bio = bio_alloc_bioset(NULL, vecs, REQ_OP_WRITE, may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN, &c->bios);
-		if (!bio)
-			return false;
-		spin_lock_irq(&log->lock);
-	}
-	/* once taken, a range goes out: nothing can fail from here on */
-	from = r->submitted;
-	to = r->ready;
-	r->submitted = to;
-	log->in_flight++;
-	for (i = from; i < to; i++)
-		items += !!r->items[i - r->first];
-	spin_unlock_irq(&log->lock);
-
-	append_fill(bio, r, from, to, false);
-	cache_count(c, appends, 1);
-	cache_count(c, append_slots, to - from);
-	if (items > 1)
-		cache_count(c, gathered_appends, 1);
-	trace_larder_append(c, r, from, to, false);
-	submit_bio(bio);
-	return true;
 }
 
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc)
@@ -529,7 +483,7 @@ void log_pinned_crc(struct stream *s, struct record *r, u32 crc)
 		s->pinned_crc = crc;
 }
 
-/* Builder: the checksum over all of it, then entries and sums for the segment's summary. */
+/* Sender: the checksum over all of it, then entries and sums for the segment's summary. */
 static void log_finish(struct cache *c, struct stream *s, struct record *r, u64 durable_sequence)
 {
 	struct larder_commit_place p = {
@@ -545,67 +499,111 @@ static void log_finish(struct cache *c, struct stream *s, struct record *r, u64 
 	log_summary_add(c, s, r);
 }
 
-void log_build(struct cache *c, bool may_wait)
+/* What goes out next, if anything may: a record only behind all of those before it, so that a segment is written front to back. */
+static struct record *log_sendable(struct cache *c)
+{
+	struct log *log = &c->log;
+	struct record *r = list_first_entry_or_null(&log->stream[LARDER_STREAM_WRITE].unbuilt, struct record, unbuilt);
+
+	if (r)
+		return r->copying ? NULL : r;
+	r = log->open;
+	return r && r->ready != r->submitted && log->in_flight < c->set.gather ? r : NULL;
+}
+
+/* Takes what is copied and not sent of the record.  Returns the number of items in it. */
+static u32 log_send_take(struct cache *c, struct record *r, struct append *a)
+{
+	struct log *log = &c->log;
+	u32 i, items = 0;
+
+	a->record = r;
+	a->commit = r->closed;
+	a->from = r->submitted;
+	a->to = r->closed ? r->end : r->ready;
+	/* rule 3, fua-prefix: all before it is durable, and all of it is in this bio */
+	a->fua = r->closed && r->want_fua && a->from == r->first && log->durable_lsn == r->lsn - 1;
+	r->fua = a->fua;
+	r->submitted = a->to;
+	if (r->closed)
+		list_del_init(&r->unbuilt);
+	for (i = a->from; i < a->to; i++)
+		items += !!r->items[i - r->first];
+	log->in_flight++;
+	return items;
+}
+
+/* No memory: as if it had not been taken; nobody else sends meanwhile. */
+static void log_send_undo(struct cache *c, const struct append *a)
+{
+	struct log *log = &c->log;
+	struct record *r = a->record;
+
+	log->in_flight--;
+	r->fua = false;
+	r->submitted = a->from;
+	if (a->commit)
+		list_add(&r->unbuilt, &log->stream[LARDER_STREAM_WRITE].unbuilt);
+}
+
+/*
+ * log->lock held with interrupts off; lets go of it.  One sender at a time, whoever comes first: it also sends what others make ready
+ * meanwhile.  So appends reach submit_bio() in the order of the log, each segment front to back.
+ */
+static void log_send_unlock(struct cache *c, bool may_wait)
+	__releases(&c->log.lock)
 {
 	struct log *log = &c->log;
 	struct stream *s = &log->stream[LARDER_STREAM_WRITE];
 	gfp_t gfp = may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN;
+	struct append a;
 	struct record *r;
 	struct bio *bio;
-	struct append *a;
 	u64 durable;
-	u16 from;
+	u32 items;
 
-	spin_lock_irq(&log->lock);
-	if (s->building) {
-		spin_unlock_irq(&log->lock);	/* it looks again before it leaves */
+	if (log->sending) {
+		spin_unlock_irq(&log->lock);
 		return;
 	}
-	s->building = true;
-	for (;;) {
-		r = list_first_entry_or_null(&s->unbuilt, struct record, unbuilt);
-		if (!r || r->copying)
-			break;
+	log->sending = true;
+	while ((r = log_sendable(c))) {
+		items = log_send_take(c, r, &a);
 		durable = log->durable_sequence;
-		from = r->submitted;
 		spin_unlock_irq(&log->lock);
 
-		if (!r->built) {
+		if (a.commit && !r->built) {
 			log_finish(c, s, r, durable);
 			r->built = true;
 		}
-		bio = bio_alloc_bioset(NULL, r->end - from + 1, REQ_OP_WRITE, gfp, &c->bios);
+		bio = bio_alloc_bioset(NULL, a.to - a.from + a.commit, REQ_OP_WRITE, gfp, &c->bios);
 		if (!bio) {
 			spin_lock_irq(&log->lock);
+			log_send_undo(c, &a);
 			log_kick(c);
 			break;
 		}
-		append_fill(bio, r, from, r->end, true);
-		spin_lock_irq(&log->lock);
-		a = container_of(bio, struct append, bio);
-		list_del_init(&r->unbuilt);
-		r->submitted = r->end;
-		log->in_flight++;
-		/* rule 3, fua-prefix: all before it is durable, and all of it is in this bio */
-		if (r->want_fua && from == r->first && log->durable_lsn == r->lsn - 1) {
-			r->fua = a->fua = true;
-			bio->bi_opf |= REQ_FUA;
-		}
-		if (r->want_fua || r->close_reason == CLOSE_FLUSH)
-			bio->bi_opf |= REQ_SYNC;
-		spin_unlock_irq(&log->lock);
-		if (a->fua)
-			cache_count(c, fua_appends, 1);
-		if (r->end > from) {
+		append_fill(bio, &a);
+		if (a.to > a.from) {
 			cache_count(c, appends, 1);
-			cache_count(c, append_slots, r->end - from);
+			cache_count(c, append_slots, a.to - a.from);
 		}
-		trace_larder_append(c, r, from, r->end, true);
+		if (items > 1)
+			cache_count(c, gathered_appends, 1);
+		if (a.fua)
+			cache_count(c, fua_appends, 1);
+		trace_larder_append(c, r, a.from, a.to, a.commit);
 		submit_bio(bio);
 		spin_lock_irq(&log->lock);
 	}
-	s->building = false;
+	log->sending = false;
 	spin_unlock_irq(&log->lock);
+}
+
+void log_send(struct cache *c, bool may_wait)
+{
+	spin_lock_irq(&c->log.lock);
+	log_send_unlock(c, may_wait);
 }
 
 u64 log_close_open(struct cache *c, enum close_reason why)
@@ -614,8 +612,7 @@ u64 log_close_open(struct cache *c, enum close_reason why)
 
 	spin_lock_irq(&c->log.lock);
 	lsn = log_close_locked(c, why);
-	spin_unlock_irq(&c->log.lock);
-	log_build(c, true);
+	log_send_unlock(c, true);
 	return lsn;
 }
 
@@ -647,7 +644,7 @@ static void log_work(struct work_struct *work)
 		log_apply(c);
 		spin_unlock_irqrestore(&log->lock, flags);
 	}
-	log_submit_open(c, true);
+	log_send(c, true);
 	spin_lock_irq(&log->lock);
 	if (log->open) {
 		age = ktime_ms_delta(ktime_get(), log->open->opened_at);
@@ -659,8 +656,7 @@ static void log_work(struct work_struct *work)
 			log_timer_arm(c, c->set.commit_interval - age);
 	}
 	WRITE_ONCE(c->want_commit, false);
-	spin_unlock_irq(&log->lock);
-	log_build(c, true);
+	log_send_unlock(c, true);
 }
 
 /* ------------------------------------------------------------------ writes */
@@ -749,11 +745,8 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io, bool may_
 	spin_lock_irq(&log->lock);
 	err = v->may_be_dirty && c->state != CACHE_FAILED ? log_room(c, nr_slots, RANK_USER) : -EAGAIN;
 	if (err) {
-		spin_unlock_irq(&log->lock);
-		if (may_wait)
-			log_build(c, true);	/* log_room() may have closed a record */
-		else
-			log_kick(c);
+		/* log_room() may have closed a record */
+		log_send_unlock(c, may_wait);
 		return err;
 	}
 	log_reserve(c, v, it, nr_slots);
@@ -769,12 +762,7 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io, bool may_
 
 	spin_lock_irq(&log->lock);
 	log_copied(it->record, it);
-	close = !list_empty(&log->stream[LARDER_STREAM_WRITE].unbuilt);
-	spin_unlock_irq(&log->lock);
-	if (close)
-		log_build(c, may_wait);
-	if (!log_submit_open(c, may_wait))
-		log_kick(c);
+	log_send_unlock(c, may_wait);
 	return 0;
 }
 
@@ -800,8 +788,7 @@ int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io)
 			log_close_locked(c, CLOSE_FUA);
 		log_apply(c);		/* nothing of it has to arrive; in its turn */
 	}
-	spin_unlock_irq(&log->lock);
-	log_build(c, false);
+	log_send_unlock(c, false);
 	return err;
 }
 

@@ -3,7 +3,7 @@
  * Summaries: the last slots of a sealed segment name what its records hold, checksums included, so that reclaim and scrub read one
  * piece of it.
  *
- * The builder of a stream collects; the summary of a segment is written when the first record of the next one is built.  Nothing
+ * The sender of a stream collects; the summary of a segment is written when the first record of the next one is built.  Nothing
  * depends on it: a segment without a valid summary is read whole.  So where memory is short it is left out, and a power cut that
  * tears it does no harm.
  */

@@ -182,7 +182,8 @@ def test_segments_front_to_back(make_disk, make_oracle, seed):
     inside = [i for i, b in enumerate(writes) if b.sector >= layout[0] and (b.sector - layout[0]) % layout[1]]
     with pytest.raises(AssertionError):
         check_front_to_back([*writes, writes[inside[-1]]], layout)
-    i = inside[len(inside) // 2]
+    followed = [i for i in inside[:-1] if writes[i + 1].sector == writes[i].sector + writes[i].sectors]
+    i = followed[len(followed) // 2]
     with pytest.raises(AssertionError):
         check_front_to_back([*writes[:i], *writes[i + 1 :], writes[i]], layout)
     oracle.verify()
