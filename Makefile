@@ -55,7 +55,7 @@ fuzz:	## fuzz the parsers of the disk format for a minute (SECONDS=)
 	@tests/ci/dependencies build fuzz
 	@$(MAKE) --no-print-directory -C tests/fuzz run
 
-model:	## explore the ordering rules in full: 1.8 million states
+model:	## explore the ordering rules in full: 2.5 million states
 	@/usr/bin/python3 tests/model/explore.py
 
 model-smoke:	## the same with smaller bounds, in a minute
@@ -68,7 +68,7 @@ check:	## everything: dependencies, build, lint, unit, model, vm; ends in one li
 	@tests/ci/check
 
 stress:	## a million random operations and 30 kills of the VM, on each kernel
-	@tests/ci/vm --kernel $(KERNEL) --suite stress
+	@tests/ci/vm --kernel $(KERNEL) --suite stress,kill_larder --env LARDER_KILLS=30 --timeout 86400
 
 demo:	## see it work: a VM, a slow disk made fast, a power cut
 	@tests/ci/dependencies build vm

@@ -87,6 +87,13 @@ static int check_cached(struct volume_target *vt)
 
 	if (err)
 		return err;
+	if (vt->cache->started && uuid_same(vt->sb->cache_uuid, vt->cache->uuid) &&
+	    !set_knows(vt->cache, le64_to_cpu(vt->sb->set_generation))) {
+		DMERR("%pg: volume %pUb ran with other SSDs of cache %pUb (set %llx, these: %llx): start it with those",
+		      vt->backing->bdev, vt->sb->head.uuid, vt->cache->uuid, le64_to_cpu(vt->sb->set_generation),
+		      vt->cache->set_generation);
+		return -ESTALE;
+	}
 	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
 	if (v) {
 		err = check_incarnation(vt, v);
@@ -350,6 +357,30 @@ static int resume_write_super(struct volume_target *vt, struct volume *v)
 	return err;
 }
 
+/* The backing knows the set that it runs with before anything is read through it (rule 14).  v is bound. */
+static int resume_generation(struct volume_target *vt, struct volume *v)
+{
+	struct cache *c = vt->cache;
+	u64 generation;
+	int err = 0;
+
+	do {
+		set_wait(c);
+		generation = READ_ONCE(c->set_generation);
+		mutex_lock(&v->super_lock);
+		if (le64_to_cpu(v->sb->set_generation) != generation) {
+			v->sb->set_generation = cpu_to_le64(generation);
+			err = volume_super_write(v);
+		}
+		memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
+		mutex_unlock(&v->super_lock);
+	} while (!err && READ_ONCE(c->set_generation) != generation);
+	if (err)
+		DMERR("%pg: the set of SSDs could not be noted in the superblock: error %d; the volume is not started",
+		      vt->backing->bdev, err);
+	return err;
+}
+
 /* The entry in the cache first, then the superblock: attach.c. */
 static int resume_attach(struct volume_target *vt)
 {
@@ -411,6 +442,11 @@ static int resume_cached(struct volume_target *vt)
 	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
 	if (v && named && v->incarnation == le64_to_cpu(vt->sb->incarnation) && v->sectors == le64_to_cpu(vt->sb->sectors)) {
 		err = resume_bind(vt, v);
+		if (!err) {
+			err = resume_generation(vt, v);
+			if (err)
+				volume_unbind(v);
+		}
 		if (err)
 			volume_put(v);
 		else

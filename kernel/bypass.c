@@ -39,6 +39,9 @@ static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bo
 	bool dirty;
 	int err;
 
+	/* what is not logged does not wait for the set by itself (rule 14, generation-before-bypass) */
+	if (unlikely(READ_ONCE(c->log.held)))
+		return -EAGAIN;
 	err = -EAGAIN;
 	if (race_begin(c, v, io->sector, io->len, RACE_BYPASS))
 		goto race;

@@ -16,19 +16,54 @@
 
 /* ------------------------------------------------------------------ constructor */
 
-static int parse_device(struct cache_target *ct, const char *path, struct larder_cache_sb *sb)
+/* May this SSD be used at all, and is its place in the set free?  Logs why not. */
+static int check_device(struct cache_target *ct, struct block_device *bdev, const struct larder_cache_sb *sb)
+{
+	u32 number = le32_to_cpu(sb->device_number);
+
+	if (bdev_read_only(bdev)) {
+		DMERR("%pg: the SSD is read-only: 'blockdev --setrw' makes it writable", bdev);
+		ct->ti->error = "An SSD is read-only: the line before names it";
+		return -EROFS;
+	}
+	if (le32_to_cpu(sb->nr_devices) != ct->nr_devices || number >= ct->nr_devices || ct->dev[number]) {
+		DMERR("%pg: it is number %u of a set of %u SSDs, and %u are given: give each SSD of the set once", bdev, number,
+		      le32_to_cpu(sb->nr_devices), ct->nr_devices);
+		ct->ti->error = "The set of SSDs is not complete";
+		return -EINVAL;
+	}
+	if (larder_sb_read_only(&sb->head)) {
+		DMERR("%pg: ro_compat features %#llx are not known: only a newer larder may write to it", bdev,
+		      le64_to_cpu(sb->head.ro_compat));
+		ct->ti->error = "The cache needs a newer larder";
+		return -EINVAL;
+	}
+	if (bdev_logical_block_size(bdev) > LARDER_SLOT_SIZE) {
+		DMERR("%pg: its logical blocks have %u bytes, more than %u: not supported", bdev, bdev_logical_block_size(bdev),
+		      LARDER_SLOT_SIZE);
+		ct->ti->error = "The logical block size of an SSD is too large";
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int parse_device(struct cache_target *ct, const char *path)
 {
 	struct dm_target *ti = ct->ti;
+	struct larder_cache_sb *sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
 	struct dm_dev *dev;
 	const char *why;
-	u32 number;
 	int err;
 
+	if (!sb) {
+		ti->error = "Not enough memory";
+		return -ENOMEM;
+	}
 	err = dm_get_device(ti, path, dm_table_get_mode(ti->table), &dev);
 	if (err) {
 		DMERR("%s: cannot open the SSD %s: error %d", dm_device_name(dm_table_get_md(ti->table)), path, err);
 		ti->error = "Cannot open an SSD: the line before names it";
-		return err;
+		goto free;
 	}
 	err = super_read_cache(dev->bdev, sb, &why);
 	if (err) {
@@ -37,56 +72,150 @@ static int parse_device(struct cache_target *ct, const char *path, struct larder
 		ti->error = "An SSD has no valid cache superblock: the line before names it";
 		goto put;
 	}
-	err = -EINVAL;
-	number = le32_to_cpu(sb->device_number);
-	if (le32_to_cpu(sb->nr_devices) != ct->nr_devices || number >= ct->nr_devices || ct->dev[number]) {
-		DMERR("%pg: it is number %u of a set of %u SSDs, and %u are given: give each SSD of the set once", dev->bdev,
-		      number, le32_to_cpu(sb->nr_devices), ct->nr_devices);
-		ti->error = "The set of SSDs is not complete";
+	err = check_device(ct, dev->bdev, sb);
+	if (err)
 		goto put;
-	}
-	if (larder_sb_read_only(&sb->head)) {
-		DMERR("%pg: ro_compat features %#llx are not known: only a newer larder may write to it", dev->bdev,
-		      le64_to_cpu(sb->head.ro_compat));
-		ti->error = "The cache needs a newer larder";
-		goto put;
-	}
-	if (bdev_logical_block_size(dev->bdev) > LARDER_SLOT_SIZE) {
-		DMERR("%pg: its logical blocks have %u bytes, more than %u: not supported", dev->bdev,
-		      bdev_logical_block_size(dev->bdev), LARDER_SLOT_SIZE);
-		ti->error = "The logical block size of an SSD is too large";
-		goto put;
-	}
-	ct->dev[number] = dev;
+	ct->dev[le32_to_cpu(sb->device_number)] = dev;
+	ct->sb[le32_to_cpu(sb->device_number)] = sb;
 	return 0;
 put:
 	dm_put_device(ti, dev);
+free:
+	kfree(sb);
 	return err;
 }
 
-/* <n> <ssd>...; the superblock of the first device stays in ct->sb. */
+static struct larder_cache_sb *first_sb(const struct cache_target *ct)
+{
+	return ct->sb[ffz(ct->absent)];
+}
+
+static struct block_device *first_bdev(const struct cache_target *ct)
+{
+	return ct->dev[ffz(ct->absent)]->bdev;
+}
+
+/* Are they of one cache, with segments of one size? */
+static int check_set(struct cache_target *ct)
+{
+	const struct larder_cache_sb *first = first_sb(ct);
+	u32 i;
+
+	for (i = 0; i < ct->nr_devices; i++) {
+		const struct larder_cache_sb *sb = ct->sb[i];
+
+		if (!sb || (!memcmp(sb->cache_uuid, first->cache_uuid, LARDER_UUID_SIZE) &&
+			    sb->segment_size == first->segment_size))
+			continue;
+		DMERR("%pg: of cache %pUb (segments of %u bytes), %pg: of cache %pUb (%u): give the SSDs of one cache",
+		      ct->dev[i]->bdev, sb->cache_uuid, le32_to_cpu(sb->segment_size), first_bdev(ct), first->cache_uuid,
+		      le32_to_cpu(first->segment_size));
+		ct->ti->error = "The SSDs are of different caches";
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* Where the segments of each are: an SSD's superblock says it; of one that is absent, the table of another does. */
+static int find_places(struct cache_target *ct)
+{
+	struct larder_table *t = NULL;
+	bool in_b;
+	u32 i;
+	int err = 0;
+
+	if (ct->absent) {
+		t = kvzalloc(sizeof(*t), GFP_KERNEL);
+		err = t ? super_read_table(first_bdev(ct), first_sb(ct), t, &in_b) : -ENOMEM;
+		if (err)
+			ct->ti->error = "The table of an SSD, which says where the absent ones are, cannot be read";
+	}
+	for (i = 0; i < ct->nr_devices && !err; i++) {
+		struct larder_table_device *p = &ct->place[i];
+		const struct larder_cache_sb *sb = ct->sb[i];
+
+		if (!sb) {
+			*p = t->devices[i];
+			continue;
+		}
+		memcpy(p->uuid, sb->head.uuid, sizeof(p->uuid));
+		p->first_segment = sb->first_segment;
+		p->nr_segments = sb->nr_segments;
+		p->segments_offset = sb->segments_offset;
+	}
+	kvfree(t);
+	return err;
+}
+
+/* Numbered through, from the first SSD to the last. */
+static int check_places(struct cache_target *ct)
+{
+	u64 next = 0;
+	u32 i;
+
+	for (i = 0; i < ct->nr_devices; i++) {
+		const struct larder_table_device *p = &ct->place[i];
+
+		if (le32_to_cpu(p->first_segment) != next || !p->nr_segments) {
+			DMERR("%pg: the segments of SSD %u begin at number %u, and %llu is expected; see 'larder super show'",
+			      first_bdev(ct), i, le32_to_cpu(p->first_segment), next);
+			ct->ti->error = "The superblocks of the SSDs do not fit together";
+			return -EINVAL;
+		}
+		next += le32_to_cpu(p->nr_segments);
+	}
+	if (next >= LARDER_MIN_SEGMENTS && next <= LARDER_NO_SEGMENT)
+		return 0;
+	DMERR("%pg: the set has %llu segments: %u or more are needed", first_bdev(ct), next, LARDER_MIN_SEGMENTS);
+	ct->ti->error = "The cache is too small";
+	return -EINVAL;
+}
+
+static u32 set_segments(const struct cache_target *ct)
+{
+	const struct larder_table_device *last = &ct->place[ct->nr_devices - 1];
+
+	return le32_to_cpu(last->first_segment) + le32_to_cpu(last->nr_segments);
+}
+
+/* <n> <ssd>...: each SSD of the set once, in any order; "-" for one that is not there. */
 static int parse_devices(struct cache_target *ct, struct dm_arg_set *as)
 {
 	static const struct dm_arg args[] = {
 		{ 1, LARDER_MAX_DEVICES, "The number of SSDs must be 1 to 16" },
 	};
-	unsigned int n;
+	unsigned int n, i, given = 0;
+	const char *path;
 	int err;
 
 	err = dm_read_arg(args, as, &n, &ct->ti->error);
 	if (err)
 		return err;
-	if (n > 1) {
-		DMERR("%s: %u SSDs given, and this release runs a cache on one", dm_device_name(dm_table_get_md(ct->ti->table)), n);
-		ct->ti->error = "This release runs a cache on one SSD";
-		return -EINVAL;
-	}
 	if (as->argc < n) {
 		ct->ti->error = "Fewer SSDs given than their number says";
 		return -EINVAL;
 	}
 	ct->nr_devices = n;
-	return parse_device(ct, dm_shift_arg(as), ct->sb);
+	for (i = 0; i < n && !err; i++) {
+		path = dm_shift_arg(as);
+		if (strcmp(path, "-")) {
+			err = parse_device(ct, path);
+			given++;
+		}
+	}
+	if (!err && !given) {
+		ct->ti->error = "At least one SSD must be given";
+		err = -EINVAL;
+	}
+	if (err)
+		return err;
+	for (i = 0; i < n; i++)
+		if (!ct->dev[i])
+			ct->absent |= 1u << i;
+	err = check_set(ct);
+	if (!err)
+		err = find_places(ct);
+	return err ?: check_places(ct);
 }
 
 static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
@@ -125,18 +254,18 @@ static int find_object(struct cache_target *ct, struct gendisk *disk, struct cac
 	const char *name = dm_device_name(dm_table_get_md(ct->ti->table));
 	struct cache *other;
 
-	*c = cache_find_uuid(ct->sb->cache_uuid);
+	*c = cache_find_uuid(first_sb(ct)->cache_uuid);
 	if (*c && (*c)->disk != disk) {
 		DMERR("%s: cache %pUb (%pg) is in use by another dm device: remove that one first", name, (*c)->uuid,
-		      ct->dev[0]->bdev);
+		      first_bdev(ct));
 		ct->ti->error = "The cache is in use by another dm device";
 		goto refuse;
 	}
 	if (*c && ((*c)->nr_devices != ct->nr_devices ||
-		   (*c)->segment_sectors != le32_to_cpu(ct->sb->segment_size) >> LARDER_SECTOR_SHIFT ||
-		   (*c)->nr_segments != le32_to_cpu(ct->sb->nr_segments))) {
+		   (*c)->segment_sectors != le32_to_cpu(first_sb(ct)->segment_size) >> LARDER_SECTOR_SHIFT ||
+		   (*c)->nr_segments != set_segments(ct))) {
 		DMERR("%s: cache %pUb has %u segments of %u sectors, the superblock of %pg says otherwise: stop it first",
-		      name, (*c)->uuid, (*c)->nr_segments, (*c)->segment_sectors, ct->dev[0]->bdev);
+		      name, (*c)->uuid, (*c)->nr_segments, (*c)->segment_sectors, first_bdev(ct));
 		ct->ti->error = "The superblock does not fit the running cache";
 		goto refuse;
 	}
@@ -146,7 +275,7 @@ static int find_object(struct cache_target *ct, struct gendisk *disk, struct cac
 	if (!other)
 		return 0;
 	DMERR("%s: it is the handle of cache %pUb, and %pg is of cache %pUb: use a dm device of its own", name, other->uuid,
-	      ct->dev[0]->bdev, ct->sb->cache_uuid);
+	      first_bdev(ct), first_sb(ct)->cache_uuid);
 	ct->ti->error = "This dm device is the handle of another cache";
 	*c = other;
 refuse:
@@ -171,7 +300,7 @@ static int parse_object(struct cache_target *ct)
 		mutex_unlock(&cache_registry_lock);
 		if (r || new)
 			break;
-		new = cache_create(ct->sb, disk);
+		new = cache_create(first_sb(ct), ct->place, ct->nr_devices, ct->absent, disk);
 		if (IS_ERR(new)) {
 			ct->ti->error = "Not enough memory for the cache";
 			return PTR_ERR(new);
@@ -193,10 +322,11 @@ static void cache_target_free(struct cache_target *ct)
 {
 	unsigned int i;
 
-	for (i = 0; i < LARDER_MAX_DEVICES; i++)
+	for (i = 0; i < LARDER_MAX_DEVICES; i++) {
 		if (ct->dev[i])
 			dm_put_device(ct->ti, ct->dev[i]);
-	kfree(ct->sb);
+		kfree(ct->sb[i]);
+	}
 	kfree(ct);
 }
 
@@ -211,11 +341,8 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		return -EINVAL;
 	}
 	ct = kzalloc(sizeof(*ct), GFP_KERNEL);
-	if (ct)
-		ct->sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
-	if (!ct || !ct->sb) {
+	if (!ct) {
 		ti->error = "Not enough memory";
-		kfree(ct);
 		return -ENOMEM;
 	}
 	ct->ti = ti;
@@ -267,8 +394,8 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 		struct cache_device *d = &c->dev[i];
 
 		d->dev = ct->dev[i];
-		d->bdev = ct->dev[i]->bdev;
-		d->lbs = bdev_logical_block_size(d->bdev);
+		d->bdev = ct->dev[i] ? ct->dev[i]->bdev : NULL;
+		d->lbs = d->bdev ? bdev_logical_block_size(d->bdev) : SECTOR_SIZE;
 		d->flusher.bdev = d->bdev;
 	}
 	mutex_unlock(&cache_registry_lock);
@@ -291,7 +418,7 @@ static int cache_renew(struct cache_target *ct)
 
 	if (old->started || !list_empty(&old->registry))
 		return 0;
-	new = cache_create(ct->sb, old->disk);
+	new = cache_create(first_sb(ct), ct->place, ct->nr_devices, ct->absent, old->disk);
 	if (IS_ERR(new))
 		return PTR_ERR(new);
 	mutex_lock(&cache_registry_lock);
@@ -330,7 +457,24 @@ static void cache_run(struct cache *c)
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 	segments_open_kick(c);
 	reclaim_kick(c);
+	if (READ_ONCE(c->nr_failed))
+		queue_work(c->reclaim_wq, &c->lost_work);
 	queue_work(larder_wq, &c->event_work);
+}
+
+/* A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not. */
+static int check_members(struct cache_target *ct)
+{
+	struct cache *c = ct->cache;
+	u32 i;
+
+	for (i = 0; c->started && i < c->nr_devices; i++) {
+		if (READ_ONCE(c->dev[i].failed) || ct->dev[i])
+			continue;
+		DMERR("cache %pUb: SSD %u is in use, and the table has '-' for it: give it, or stop the cache first", c->uuid, i);
+		return -EINVAL;
+	}
+	return 0;
 }
 
 static int cache_preresume(struct dm_target *ti)
@@ -339,6 +483,9 @@ static int cache_preresume(struct dm_target *ti)
 	unsigned int noio = memalloc_noio_save();
 	int err = cache_renew(ct);
 
+	if (err)
+		goto out;
+	err = check_members(ct);
 	if (err)
 		goto out;
 	cache_bind(ct->cache, ct);
@@ -402,6 +549,8 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_work_sync(&c->checkpoint_work);
 	cancel_work_sync(&c->mark_work);
 	cancel_work_sync(&c->open_work);
+	flush_work(&c->set_work);
+	cancel_work_sync(&c->lost_work);
 	cancel_delayed_work_sync(&c->copy_timer);
 	hrtimer_cancel(&c->log.timer);
 	flush_work(&c->log.work);
@@ -431,7 +580,8 @@ static int cache_iterate_devices(struct dm_target *ti, iterate_devices_callout_f
 
 	/* ti->len is any length: what the cache uses of each SSD counts */
 	for (i = 0; !r && i < ct->nr_devices; i++)
-		r = fn(ti, ct->dev[i], c->dev[i].start, (sector_t)c->dev[i].nr_segments << c->segment_shift, data);
+		if (ct->dev[i])
+			r = fn(ti, ct->dev[i], c->dev[i].start, (sector_t)c->dev[i].nr_segments << c->segment_shift, data);
 	return r;
 }
 

@@ -56,11 +56,19 @@ struct writer {
 	u64 *values;			/* LARDER_REGION_SECTORS of them */
 	struct larder_segment_in *infos;	/* INFO_BATCH */
 	u32 number;			/* of the chunk */
-	u32 segment, in_segment;	/* where it goes: the in_segment'th chunk there */
+	u32 segment, in_segment;	/* where it goes: the in_segment'th chunk there, and in the second copy */
 	u32 size_segments;		/* of n->segments */
 	u64 records;			/* extents written */
 	enum checkpoint_pace pace;
 };
+
+/* On disk: the segment's second copy, + 1, or 0. */
+static u32 mirror_number(const struct cache *c, u32 segment)
+{
+	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+
+	return mirror == LARDER_NO_SEGMENT ? 0 : mirror + 1;
+}
 
 /* ------------------------------------------------------------------ step 1 and 2 */
 
@@ -86,7 +94,7 @@ static void snapshot_free(struct snapshot *s)
 }
 
 /* log->lock held.  r: the stream's open record, or NULL. */
-static void snapshot_stream(struct snapshot *snap, struct stream *s, const struct record *r)
+static void snapshot_stream(struct cache *c, struct snapshot *snap, struct stream *s, const struct record *r)
 {
 	struct larder_pos_in *pos = &snap->pos[s->number];
 	const struct opened_list *o = &s->opened;
@@ -103,8 +111,11 @@ static void snapshot_stream(struct snapshot *snap, struct stream *s, const struc
 		s->pinned_sequence = s->last_sequence;
 		snap->pinned[s->number] = true;
 	}
-	for (i = 0; i < o->count; i++)
-		snap->opened[s->number][i] = o->segment[(o->head + i) % o->size];
+	for (i = 0; i < o->count; i++) {
+		u32 segment = o->segment[(o->head + i) % o->size];
+
+		snap->opened[s->number][i] = segment | (u64)mirror_number(c, segment) << 32;
+	}
 	snap->nr_opened[s->number] = o->count;
 }
 
@@ -122,7 +133,7 @@ static void snapshot_capture(struct cache *c, struct snapshot *snap)
 	snap->position = log->position;
 	snap->lsn = (log->open ? log->open->lsn : log->next_lsn) - 1;
 	for (i = 0; i < LARDER_NR_STREAMS; i++)
-		snapshot_stream(snap, &log->stream[i], i == LARDER_STREAM_WRITE ? log->open : c->open_copies[i]);
+		snapshot_stream(c, snap, &log->stream[i], i == LARDER_STREAM_WRITE ? log->open : c->open_copies[i]);
 	spin_unlock_irq(&log->lock);
 	mutex_unlock(&c->copies_lock);
 }
@@ -193,7 +204,7 @@ static int writer_take_segment(struct writer *w, u32 *segment)
 {
 	int err;
 
-	*segment = segment_take_free(w->c, SEGMENT_CHECKPOINT, true);
+	*segment = segment_take_free(w->c, SEGMENT_CHECKPOINT, true, true);
 	if (*segment == LARDER_NO_SEGMENT) {
 		reclaim_kick(w->c);
 		return -ENOSPC;
@@ -222,6 +233,7 @@ static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoi
 	n->hash = larder_checkpoint_hash(c->uuid, c->secret, n->sequence);
 	err = writer_take_segment(w, &w->segment);
 	n->first_segment = w->segment;
+	n->first_mirror = err ? 0 : mirror_number(c, w->segment);
 	larder_chunk_init(w->chunk, n->sequence, 0);
 	return err;
 }
@@ -231,6 +243,35 @@ static void writer_end(struct writer *w)
 	kfree(w->infos);
 	kvfree(w->values);
 	kvfree(w->chunk);
+}
+
+/* To both copies of the segment.  Those that were taken as a pair stay one: a chunk that only one has is no checkpoint. */
+static int writer_write(struct writer *w)
+{
+	struct cache *c = w->c;
+	u32 copy[2] = { w->segment, READ_ONCE(c->segments[w->segment].mirror) }, i;
+	struct cache_device *d;
+	sector_t where;
+	int err;
+
+	for (i = 0; i < 2; i++) {
+		if (copy[i] == LARDER_NO_SEGMENT)
+			continue;
+		d = copy_sector_device(c, slot_sector(c, copy[i], 0) + w->in_segment * CHUNK_SECTORS, &where);
+		if (READ_ONCE(d->failed))
+			return -EIO;
+		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
+		flusher_wrote(&d->flusher);
+		if (!err)
+			continue;
+		cache_count(c, errors_write, 1);
+		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
+		      (unsigned long long)where, err);
+		if (c->started && cache_mirrored(c))
+			set_device_failed(c, d, "a write of a checkpoint to it failed");
+		return err;
+	}
+	return 0;
 }
 
 /* At most 5 % of the SSD's time, unless somebody waits for it. */
@@ -248,8 +289,6 @@ static void writer_pause(struct writer *w, u64 took_ns)
 static int writer_put_chunk(struct writer *w, bool last)
 {
 	u32 next = LARDER_NO_SEGMENT, per_segment = w->c->segment_sectors / CHUNK_SECTORS;
-	struct cache_device *d;
-	sector_t where;
 	u64 began;
 	int err;
 
@@ -260,17 +299,11 @@ static int writer_put_chunk(struct writer *w, bool last)
 		if (err)
 			return err;
 	}
-	larder_chunk_finish(w->chunk, w->n->hash, next);
-	d = cache_sector_device(w->c, slot_sector(w->c, w->segment, 0) + w->in_segment * CHUNK_SECTORS, &where);
+	larder_chunk_finish(w->chunk, w->n->hash, next, next == LARDER_NO_SEGMENT ? 0 : mirror_number(w->c, next));
 	began = ktime_get_ns();
-	err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
-	flusher_wrote(&d->flusher);
-	if (err) {
-		cache_count(w->c, errors_write, 1);
-		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
-		      (unsigned long long)where, err);
+	err = writer_write(w);
+	if (err)
 		return err;
-	}
 	w->n->bytes += LARDER_CHUNK_SIZE;
 	w->in_segment++;
 	if (next != LARDER_NO_SEGMENT) {
@@ -330,11 +363,15 @@ static void segment_info(const struct segment *seg, struct larder_segment_in *in
 {
 	info->stream = seg->stream;
 	info->flags = 0;
+	info->mirror = seg->mirror == LARDER_NO_SEGMENT ? 0 : seg->mirror + 1;
 	info->sequence = seg->sequence;
 	switch (seg->state) {
 	case SEGMENT_FREE:
+	case SEGMENT_LOST:
+	case SEGMENT_MIRROR:
 	case SEGMENT_CHECKPOINT:
 		info->state = LARDER_SEGMENT_FREE;
+		info->mirror = 0;
 		info->stream = 0;
 		info->sequence = 0;
 		break;

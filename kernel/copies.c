@@ -93,14 +93,13 @@ static void copies_end(struct bio *bio)
 	int error = blk_status_to_errno(bio->bi_status);
 	struct copy *copy, *next;
 	unsigned long flags;
-	sector_t where;
-	struct cache_device *d = cache_sector_device(c, slot_sector(c, r->segment, 0), &where);
+	struct cache_device *d = segment_device(c, r->segment);
 
 	flusher_wrote(&d->flusher);
 	if (error) {
 		/* this stream's chain has a hole: replay would end there, nothing else depends on it */
 		cache_count(c, errors_write, 1);
-		cache_fail(c, "an append of clean copies to the SSD failed");
+		set_device_failed(c, d, "an append of clean copies to it failed");
 	}
 	list_for_each_entry_safe(copy, next, &r->copies, list) {
 		bool entered = !error && !copy->omitted && copy_enter(c, copy);
@@ -160,7 +159,7 @@ static void copies_send(struct cache *c, u8 stream)
 	spin_unlock_irq(&c->log.lock);
 	log_summary_add(c, s, r);
 
-	d = cache_sector_device(c, slot_sector(c, r->segment, r->first), &where);
+	d = copy_sector_device(c, slot_sector(c, r->segment, r->first), &where);
 	bio = bio_alloc_bioset(d->bdev, r->end - r->first + 1, REQ_OP_WRITE, GFP_NOIO, &c->bios);
 	bio->bi_iter.bi_sector = where;
 	bio->bi_end_io = copies_end;
@@ -173,7 +172,10 @@ static void copies_send(struct cache *c, u8 stream)
 	else
 		cache_count(c, keep_records, 1);
 	trace_larder_append(c, r, r->first, r->end, true);
-	submit_bio(bio);
+	if (READ_ONCE(d->failed))
+		bio_io_error(bio);
+	else
+		submit_bio(bio);
 }
 
 /* copies_lock held */
@@ -184,7 +186,7 @@ static struct record *copies_open(struct cache *c, u8 stream, u32 nr_slots)
 	struct record *r = NULL;
 
 	spin_lock_irq(&log->lock);
-	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots)
+	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots || segment_lost(c, s->segment))
 		if (log_next_segment(c, s, false))
 			goto out;
 	/* these streams never take what the write stream may need */

@@ -28,15 +28,29 @@ struct flush_op {
 	struct bio bio;			/* last; no vectors */
 };
 
-static mempool_t flush_op_pool;
+/* A user flush that waits for several SSDs. */
+struct flush_set {
+	struct larder_io *io;
+	struct flush_wait wait[LARDER_MAX_DEVICES];
+};
+
+static mempool_t flush_op_pool, flush_set_pool;
 
 int flush_init(void)
 {
-	return mempool_init_kmalloc_pool(&flush_op_pool, 32, sizeof(struct flush_op));
+	int err = mempool_init_kmalloc_pool(&flush_op_pool, 32, sizeof(struct flush_op));
+
+	if (err)
+		return err;
+	err = mempool_init_kmalloc_pool(&flush_set_pool, 8, sizeof(struct flush_set));
+	if (err)
+		mempool_exit(&flush_op_pool);
+	return err;
 }
 
 void flush_exit(void)
 {
+	mempool_exit(&flush_set_pool);
 	mempool_exit(&flush_op_pool);
 }
 
@@ -51,19 +65,42 @@ void flusher_init(struct flusher *f, struct cache *c, struct volume *v)
 	f->failed = false;
 	f->issued = 0;
 	f->fail_barrier = 0;
+	f->covered_lsn = 0;
+	f->covered_sequence = 0;
 }
 
-/* One SSD.  With several, durable will mean: on all of them, the least of what their flushes cover. */
-static void flusher_durable(struct flusher *f, const struct flush_op *op)
+/*
+ * A flush of an SSD has succeeded.  Durable is what all of them have made so: where nothing waits for a flush, all that had been
+ * applied before that was looked at, for its parts were complete by then, and nothing that completes there is missed by 'needed'.
+ */
+static void cache_durable(struct cache *c)
 {
-	struct cache *c = f->cache;
 	struct log *log = &c->log;
+	u64 lsn, sequence;
 	unsigned long flags;
+	u32 i;
 
 	spin_lock_irqsave(&log->lock, flags);
-	if (!log->durable_frozen && !WARN_ON_ONCE(c->nr_devices > 1) && op->cover_lsn > log->durable_lsn) {
-		log->durable_lsn = op->cover_lsn;
-		log->durable_sequence = op->cover_sequence;
+	lsn = log->applied_lsn;
+	sequence = log->applied_sequence;
+	spin_unlock_irqrestore(&log->lock, flags);
+	for (i = 0; i < c->nr_devices; i++) {
+		struct flusher *f = &c->dev[i].flusher;
+
+		if (READ_ONCE(c->dev[i].failed))
+			continue;
+		spin_lock_irqsave(&f->lock, flags);
+		if ((f->needed || f->failed || !list_empty(&f->in_flight)) && f->covered_lsn < lsn) {
+			lsn = f->covered_lsn;
+			sequence = f->covered_sequence;
+		}
+		spin_unlock_irqrestore(&f->lock, flags);
+	}
+	spin_lock_irqsave(&log->lock, flags);
+	/* held: what an SSD had that was looked at before it failed is not what the set has (rule 14) */
+	if (!log->durable_frozen && !log->held && lsn > log->durable_lsn) {
+		log->durable_lsn = lsn;
+		log->durable_sequence = sequence;
 	}
 	spin_unlock_irqrestore(&log->lock, flags);
 	wake_up(&log->wait);
@@ -77,9 +114,6 @@ static void flush_op_end(struct bio *bio)
 	struct flush_wait *w, *next;
 	unsigned long flags;
 
-	/* durable before anybody is told */
-	if (!error && f->cache)
-		flusher_durable(f, op);
 	if (f->volume)
 		marks_flush_done(f->volume, op->number, !error);
 	spin_lock_irqsave(&f->lock, flags);
@@ -92,10 +126,20 @@ static void flush_op_end(struct bio *bio)
 			cache_count(f->cache, errors_flush, 1);
 		else
 			volume_count(f->volume, errors_flush, 1);
-	} else if (op->number > f->fail_barrier) {
-		f->failed = false;
+	} else {
+		if (op->number > f->fail_barrier)
+			f->failed = false;
+		if (op->cover_lsn > f->covered_lsn) {
+			f->covered_lsn = op->cover_lsn;
+			f->covered_sequence = op->cover_sequence;
+		}
 	}
 	spin_unlock_irqrestore(&f->lock, flags);
+	if (error && f->cache)
+		set_device_failed(f->cache, container_of(f, struct cache_device, flusher), "a flush of it failed");
+	/* durable before anybody is told */
+	if (!error && f->cache)
+		cache_durable(f->cache);
 	trace_larder_flush_done(f->bdev->bd_dev, op->number, error);
 	list_for_each_entry_safe(w, next, &op->waiters, list)
 		w->done(w, error);
@@ -190,13 +234,23 @@ int flusher_sync(struct flusher *f, bool force)
 
 int cache_flush_ssds(struct cache *c)
 {
-	int error = 0, err;
-	u32 i;
+	int error, err;
+	u32 i, failed;
 
-	for (i = 0; i < c->nr_devices; i++) {
-		err = flusher_sync(&c->dev[i].flusher, false);
-		error = error ?: err;
-	}
+	do {
+		set_wait(c);
+		failed = READ_ONCE(c->nr_failed);
+		error = 0;
+		for (i = 0; i < c->nr_devices; i++) {
+			if (READ_ONCE(c->dev[i].failed))
+				continue;
+			err = flusher_sync(&c->dev[i].flusher, false);
+			error = error ?: err;
+		}
+		/* of an SSD that has left the set since: the others count, once the set without it is durable */
+	} while (READ_ONCE(c->nr_failed) != failed && READ_ONCE(c->state) != CACHE_FAILED);
+	if (!error)
+		cache_durable(c);	/* also what was applied only after the flush that covers it had been issued */
 	return error;
 }
 
@@ -207,7 +261,7 @@ bool volume_flush_failed(struct volume *v)
 	if (unlikely(READ_ONCE(v->flusher.failed)))
 		return true;
 	for (i = 0; v->cache && i < v->cache->nr_devices; i++)
-		if (unlikely(READ_ONCE(v->cache->dev[i].flusher.failed)))
+		if (unlikely(READ_ONCE(v->cache->dev[i].flusher.failed) && !READ_ONCE(v->cache->dev[i].failed)))
 			return true;
 	return false;
 }
@@ -218,8 +272,21 @@ static void user_flush_put(struct larder_io *io)
 {
 	struct bio *bio = larder_io_bio(io);
 
-	if (atomic_dec_and_test(&io->pending))
-		io_complete(bio, io->error);
+	if (!atomic_dec_and_test(&io->pending))
+		return;
+	if (io->set) {
+		struct cache *c = io->volume->cache;
+
+		mempool_free(io->set, &flush_set_pool);
+		io->set = NULL;
+		/* an SSD has left the set: once the set without it is durable, the others are asked again */
+		if (unlikely(READ_ONCE(c->nr_failed) != io->nr_failed) && READ_ONCE(c->state) != CACHE_FAILED) {
+			io->stage = 0;
+			flush_enqueue(c, io);
+			return;
+		}
+	}
+	io_complete(bio, io->error);
 }
 
 static void user_flush_done(struct flush_wait *w, int error)
@@ -231,46 +298,79 @@ static void user_flush_done(struct flush_wait *w, int error)
 	user_flush_put(io);
 }
 
+static void user_flush_set_done(struct flush_wait *w, int error)
+{
+	struct flush_set *set = container_of(w, struct flush_set, wait[w->index]);
+
+	if (error)
+		set->io->error = error;
+	user_flush_put(set->io);
+}
+
+static int user_flush_prepare(struct cache *c, struct larder_io *io, bool may_wait)
+{
+	u32 i;
+
+	io->set = NULL;
+	io->nr_failed = c ? READ_ONCE(c->nr_failed) : 0;
+	if (c && c->nr_devices > 1) {
+		io->set = mempool_alloc(&flush_set_pool, may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN);
+		if (!io->set)
+			return -EAGAIN;
+		io->set->io = io;
+		for (i = 0; i < c->nr_devices; i++) {
+			io->set->wait[i].done = user_flush_set_done;
+			io->set->wait[i].index = i;
+		}
+	}
+	atomic_set(&io->pending, 1);
+	io->error = 0;
+	for (i = 0; i < ARRAY_SIZE(io->wait); i++) {
+		io->wait[i].done = user_flush_done;
+		io->wait[i].index = i;
+	}
+	io->stage = 1;
+	return 0;
+}
+
+static int user_flush_one(struct larder_io *io, struct flusher *f, struct flush_wait *w, bool may_wait)
+{
+	int err;
+
+	atomic_inc(&io->pending);
+	err = flusher_flush(f, w, false, may_wait);
+	if (err <= 0)
+		atomic_dec(&io->pending);
+	return min(err, 0);
+}
+
 /*
  * All that was accepted before is applied: flush the devices.  -EAGAIN: no memory (!may_wait); what was begun goes on, and another
- * call with may_wait does the rest (io->stage).  wait[0] is for the SSD, wait[1] for the backing; further SSDs are flushed one
- * after the other by the worker.
+ * call with may_wait does the rest (io->stage: SSDs that are done with, and one).  wait[0] is for an only SSD, wait[1] for the
+ * backing.
  */
 static int user_flush_devices(struct volume *v, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
 	int err;
-	u32 i;
 
-	if (io->stage == 0) {
-		if (c && c->nr_devices > 1 && !may_wait)
-			return -EAGAIN;
-		atomic_set(&io->pending, 1);
-		io->error = 0;
-		io->wait[0].done = user_flush_done;
-		io->wait[0].index = 0;
-		io->wait[1].done = user_flush_done;
-		io->wait[1].index = 1;
-		for (i = 1; c && i < c->nr_devices; i++) {
-			err = flusher_sync(&c->dev[i].flusher, false);
-			io->error = io->error ?: err;
-		}
-		if (c) {
-			atomic_inc(&io->pending);
-			err = flusher_flush(&c->dev[0].flusher, &io->wait[0], false, may_wait);
-			if (err <= 0)
-				atomic_dec(&io->pending);
-			if (err < 0)
-				return err;
-		}
-		io->stage = 1;
+	if (!io->stage) {
+		err = user_flush_prepare(c, io, may_wait);
+		if (err)
+			return err;
+	}
+	for (; c && io->stage <= c->nr_devices; io->stage++) {
+		u32 i = io->stage - 1;
+
+		if (READ_ONCE(c->dev[i].failed))
+			continue;
+		err = user_flush_one(io, &c->dev[i].flusher, io->set ? &io->set->wait[i] : &io->wait[0], may_wait);
+		if (err)
+			return err;
 	}
 	if (!io->only_ssd) {
-		atomic_inc(&io->pending);
-		err = flusher_flush(&v->flusher, &io->wait[1], false, may_wait);
-		if (err <= 0)
-			atomic_dec(&io->pending);
-		if (err < 0)
+		err = user_flush_one(io, &v->flusher, &io->wait[1], may_wait);
+		if (err)
 			return err;
 	}
 	user_flush_put(io);
@@ -314,8 +414,10 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 	spin_lock_irq(&log->lock);
 	flush_learn(log);
 	io->target = log_close_locked(c, CLOSE_FLUSH);
-	ready = log->applied_lsn >= io->target;
-	if (!ready)
+	ready = log->applied_lsn >= io->target && !log->held;
+	if (!ready && log->applied_lsn >= io->target)
+		list_add_tail(&io->list, &log->flush_ready);	/* held: set_work() sees to it */
+	else if (!ready)
 		list_add_tail(&io->list, &log->flush_waiters);
 	spin_unlock_irq(&log->lock);
 	if (ready) {
@@ -385,7 +487,9 @@ void user_flush_work(struct work_struct *work)
 
 	for (;;) {
 		spin_lock_irq(&log->lock);
-		io = list_first_entry_or_null(&log->flush_ready, struct larder_io, list);
+		/* set_work() queues this again */
+		io = log->held && c->state != CACHE_FAILED ? NULL :
+			list_first_entry_or_null(&log->flush_ready, struct larder_io, list);
 		if (io)
 			list_del_init(&io->list);
 		spin_unlock_irq(&log->lock);

@@ -254,6 +254,8 @@ static int check_checkpoints(const struct larder_cache_sb *sb, const char **why)
 			return refuse(why, -EINVAL, "checkpoint.bytes");
 		if (!cache_segment_ok(sb, le32_to_cpu(p->first_segment)))
 			return refuse(why, -EINVAL, "checkpoint.first_segment");
+		if (p->first_mirror && !cache_segment_ok(sb, le32_to_cpu(p->first_mirror) - 1))
+			return refuse(why, -EINVAL, "checkpoint.first_mirror");
 		epoch = find_epoch(sb, le32_to_cpu(p->epoch));
 		if (!epoch)
 			return refuse(why, -EINVAL, "checkpoint.epoch");
@@ -525,6 +527,8 @@ static int check_entry(const struct larder_entry_in *e, const struct larder_geom
 	if (e->kind == LARDER_SEGMENT_OPEN) {
 		if (e->sector >= geo->nr_segments)
 			return refuse(why, -EINVAL, "entry sector (of a segment)");
+		if (e->cache > geo->nr_segments || e->cache == e->sector + 1)
+			return refuse(why, -EINVAL, "entry cache (of a second copy)");
 		return e->length < LARDER_NR_STREAMS ? 0 : refuse(why, -EINVAL, "entry length (of a stream)");
 	}
 	size = volume_size(geo, e->volume);
@@ -931,6 +935,7 @@ int larder_chunk_add_segments(struct larder_chunk *c, u64 first, const struct la
 		to[i].state = info[i].state;
 		to[i].stream = info[i].stream;
 		to[i].flags = info[i].flags;
+		to[i].mirror = cpu_to_le32(info[i].mirror);
 		to[i].sequence = cpu_to_le64(info[i].sequence);
 	}
 	return 0;
@@ -941,11 +946,12 @@ int larder_chunk_add_end(struct larder_chunk *c)
 	return chunk_item(c, LARDER_ITEM_END, 0, 0, 0, 1) ? 0 : -ENOSPC;
 }
 
-void larder_chunk_finish(struct larder_chunk *c, u64 hash, u32 next_segment)
+void larder_chunk_finish(struct larder_chunk *c, u64 hash, u32 next_segment, u32 next_mirror)
 {
 	c->magic = cpu_to_le32(LARDER_CHUNK_MAGIC);
 	c->hash = cpu_to_le64(hash);
 	c->next_segment = cpu_to_le32(next_segment);
+	c->next_mirror = cpu_to_le32(next_mirror);
 	c->crc = cpu_to_le32(larder_crc_without(c, sizeof(*c), CHUNK_CRC_AT));
 }
 
@@ -965,6 +971,8 @@ int larder_check_chunk(const struct larder_chunk *c, const struct larder_chunk_e
 		return refuse(why, -EINVAL, "used");
 	if (next != LARDER_NO_SEGMENT && next >= e->geo->nr_segments)
 		return refuse(why, -EINVAL, "next_segment");
+	if (le32_to_cpu(c->next_mirror) > e->geo->nr_segments)
+		return refuse(why, -EINVAL, "next_mirror");
 	if (le32_to_cpu(c->crc) != larder_crc_without(c, sizeof(*c), CHUNK_CRC_AT))
 		return refuse(why, -EBADMSG, "checksum");
 	return 0;
@@ -989,7 +997,7 @@ static u32 item_unit(u8 kind)
 	}
 }
 
-/* Are all values of a MARKS or OPEN item at most so big? */
+/* Are all values of a MARKS item at most so big? */
 static bool item_values_ok(const struct larder_item_in *item, u64 most)
 {
 	u32 i;
@@ -997,6 +1005,19 @@ static bool item_values_ok(const struct larder_item_in *item, u64 most)
 	for (i = 0; i < item->count; i++)
 		if (larder_item_u64(item, i) > most)
 			return false;
+	return true;
+}
+
+static bool item_opened_ok(const struct larder_item_in *item, u32 nr_segments)
+{
+	u64 value;
+	u32 i;
+
+	for (i = 0; i < item->count; i++) {
+		value = larder_item_u64(item, i);
+		if ((u32)value >= nr_segments || value >> 32 > nr_segments || value >> 32 == (value & U32_MAX) + 1)
+			return false;
+	}
 	return true;
 }
 
@@ -1034,6 +1055,8 @@ static int check_item_segments(const struct larder_item_in *item, const struct l
 			return refuse(why, -EINVAL, "segment state");
 		if (info.stream >= LARDER_NR_STREAMS)
 			return refuse(why, -EINVAL, "segment stream");
+		if (info.mirror > geo->nr_segments || info.mirror == item->number + i + 1)
+			return refuse(why, -EINVAL, "segment mirror");
 	}
 	return 0;
 }
@@ -1056,7 +1079,7 @@ static int check_item(const struct larder_item_in *item, const struct larder_geo
 	case LARDER_ITEM_OPEN:
 		if (item->volume >= LARDER_NR_STREAMS)
 			return refuse(why, -EINVAL, "item stream");
-		return item_values_ok(item, (u64)geo->nr_segments - 1) ? 0 : refuse(why, -EINVAL, "opened segment");
+		return item_opened_ok(item, geo->nr_segments) ? 0 : refuse(why, -EINVAL, "opened segment");
 	case LARDER_ITEM_STREAM:
 		return check_item_pos(item, geo, why);
 	case LARDER_ITEM_SEGMENTS:
@@ -1127,4 +1150,5 @@ void larder_item_segment(const struct larder_item_in *item, u32 i, struct larder
 	info->state = from->state;
 	info->stream = from->stream;
 	info->flags = from->flags;
+	info->mirror = le32_to_cpu(from->mirror);
 }

@@ -190,6 +190,7 @@ struct larder_pos_in {			/* struct larder_stream_pos */
 struct larder_segment_in {		/* struct larder_segment_info */
 	u64 sequence;
 	u8 state, stream, flags;
+	u32 mirror;			/* number + 1, 0: none */
 };
 
 /* Zeroes the chunk. */
@@ -204,7 +205,8 @@ int larder_chunk_add_u64(struct larder_chunk *c, u8 kind, u16 volume, u64 number
 int larder_chunk_add_pos(struct larder_chunk *c, u8 stream, const struct larder_pos_in *pos);	/* NULL: count 0 */
 int larder_chunk_add_segments(struct larder_chunk *c, u64 first, const struct larder_segment_in *info, u32 count);
 int larder_chunk_add_end(struct larder_chunk *c);
-void larder_chunk_finish(struct larder_chunk *c, u64 hash, u32 next_segment);
+/* next_mirror: number + 1, 0: none */
+void larder_chunk_finish(struct larder_chunk *c, u64 hash, u32 next_segment, u32 next_mirror);
 
 struct larder_chunk_expect {
 	const struct larder_geometry *geo;

@@ -374,7 +374,16 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 			return read_backing_mixed(v, bio, io);
 	}
 	read_lookup(v, io->sector, io->len, io, &m);
-	if (m.state == LARDER_ST_CLEAN && unlikely(c->state == CACHE_FAILED || hit_unaligned(c, m.cache, m.len))) {
+	if (unlikely(READ_ONCE(c->nr_failed)) && m.state != LARDER_ST_NONE && !larder_state_zero(m.state) &&
+	    segment_lost(c, cache_segment(c, m.cache)) && m.state != LARDER_ST_CLEAN) {
+		/* dirty, and on no SSD that is left */
+		segment_unpin(c, cache_segment(c, m.cache));
+		cache_count(c, errors_read, 1);
+		io_complete(bio, -EIO);
+		return DM_MAPIO_SUBMITTED;
+	}
+	if (m.state == LARDER_ST_CLEAN && unlikely(c->state == CACHE_FAILED || segment_lost(c, cache_segment(c, m.cache)) ||
+						   hit_unaligned(c, m.cache, m.len))) {
 		segment_unpin(c, cache_segment(c, m.cache));
 		m.state = LARDER_ST_NONE;	/* the backing has the same; no fill where it is cached */
 		io->sequential = io->judged = true;
@@ -668,9 +677,9 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	if (likely(!*error) || *error == BLK_STS_AGAIN)
 		return DM_ENDIO_DONE;
 	cache_count(c, errors_read, 1);
-	if (io->state != LARDER_ST_CLEAN || io->retries)
+	if (io->retries || (!segment_try_mirror(c, io->segment - c->segments) && io->state != LARDER_ST_CLEAN))
 		return DM_ENDIO_DONE;
-	/* the backing has the same */
+	/* of clean data the backing has the same; of dirty data the other copy */
 	io->retries = 1;
 	io->kind = IO_NONE;
 	bio->bi_iter = io->iter;

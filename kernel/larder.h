@@ -113,6 +113,8 @@ struct flusher {
 	bool failed;			/* sticky: no flush issued after the last failure has succeeded yet */
 	u64 issued;			/* number of the last flush issued */
 	u64 fail_barrier;		/* a success counts against 'failed' only if issued later than this */
+	/* of an SSD: applied when the newest flush that has succeeded was issued */
+	u64 covered_lsn, covered_sequence;
 	struct list_head in_flight;	/* of struct flush_op, in order of issue */
 };
 
@@ -126,6 +128,8 @@ enum segment_state {
 	SEGMENT_SEALED,			/* in its stream's queue of age */
 	SEGMENT_RECLAIMING,
 	SEGMENT_WAITING,		/* empty; a named checkpoint's replay may need its records, or readers are still there */
+	SEGMENT_MIRROR,			/* second copy of 'mirror' */
+	SEGMENT_LOST,			/* on an SSD that has failed */
 	SEGMENT_CHECKPOINT,
 };
 
@@ -138,6 +142,8 @@ struct segment {
 	u8 stream;
 	bool relinked;
 	bool has_summary;
+	bool prefer_mirror;		/* the first copy could not be read */
+	u32 mirror;			/* the other copy, LARDER_NO_SEGMENT: none; segments_lock to change it */
 	u64 sequence;			/* of its last record */
 	u64 born;			/* log position (slots written to the cache) when it was sealed: age for heat */
 };
@@ -243,6 +249,7 @@ struct log {
 	u32 nr_records;
 	unsigned int in_flight;		/* appends */
 	bool sending;			/* one sender at a time */
+	bool held;			/* an SSD has failed: nothing counts before the set without it is durable (rule 14) */
 	bool applying;			/* one applier at a time */
 	bool apply_again;
 	bool apply_stalled;		/* the index needs memory: the worker goes on */
@@ -278,8 +285,11 @@ struct cache_device {
 	struct block_device *bdev;
 	u8 uuid[16];
 	u32 first_segment, nr_segments;
+	struct list_head free;		/* its FREE segments; segments_lock, as nr_free */
+	u32 nr_free;
 	sector_t start;			/* sectors: of its first segment */
 	unsigned int lbs;		/* bytes */
+	bool failed;			/* nothing is written to it, or read from it; one way; log->lock to set it */
 	struct flusher flusher;
 	struct larder_cache_sb *sb;	/* super_lock */
 };
@@ -287,6 +297,7 @@ struct cache_device {
 struct cache_settings {
 	bool commit_always;
 	bool discard;
+	bool mirror;			/* the write stream and checkpoints have two copies, where there are two SSDs */
 	u32 commit_interval;		/* ms */
 	u32 gather;
 	u32 memory_limit;		/* MiB, 0: 10 % of RAM */
@@ -299,7 +310,7 @@ enum cache_state { CACHE_LOADED, CACHE_RUNNING, CACHE_SUSPENDED, CACHE_FAILED };
 
 struct named_checkpoint {		/* super_lock */
 	u64 sequence, replay_sequence, bytes, hash;
-	u32 first_segment, epoch;
+	u32 first_segment, first_mirror, epoch;	/* first_mirror: number + 1, 0: none */
 	u32 *segments;			/* of its chunks */
 	u32 nr_segments;
 };
@@ -317,6 +328,7 @@ struct cache {
 	bool started;			/* loaded, replayed, epoch begun */
 	struct cache_settings set;
 	u32 nr_devices;
+	u32 nr_failed;			/* log->lock to change it */
 	struct cache_device dev[LARDER_MAX_DEVICES];
 	u32 segment_sectors, segment_slots, data_slots;	/* data_slots: without the summary */
 	u32 record_slots;		/* data slots of a record, at most */
@@ -328,7 +340,7 @@ struct cache {
 
 	spinlock_t segments_lock;	/* irqsave; segments' states, their queues and counts, keep_sequence */
 	struct segment *segments;
-	struct list_head free, waiting;
+	struct list_head waiting;
 	struct list_head sealed[LARDER_NR_STREAMS];	/* oldest first */
 	u32 nr_state[SEGMENT_CHECKPOINT + 1];
 	u32 nr_sealed[LARDER_NR_STREAMS];
@@ -368,6 +380,8 @@ struct cache {
 	struct mutex open_lock, checkpoint_lock, reclaim_lock;
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
 	struct work_struct open_work, mark_work, reclaim_work, checkpoint_work;
+	struct work_struct set_work, lost_work;
+	u32 unmirror_pos;		/* cache_tick() only: where segments_unmirror() goes on */
 	struct delayed_work tick;	/* once a second: rates, flags, idle marks */
 	u64 log_bytes_at_checkpoint;	/* log->position when the last checkpoint began */
 	bool want_checkpoint;
@@ -490,7 +504,9 @@ struct cache_target {
 	struct cache *cache;		/* counted */
 	u32 nr_devices;
 	struct dm_dev *dev[LARDER_MAX_DEVICES];	/* by device number, as c->dev[] */
-	struct larder_cache_sb *sb;	/* of the first, as read by the constructor */
+	struct larder_cache_sb *sb[LARDER_MAX_DEVICES];	/* by device number, as read by the constructor; NULL: absent */
+	struct larder_table_device place[LARDER_MAX_DEVICES];
+	u32 absent;			/* bits by device number: '-' in the table */
 	struct cache_settings set;
 };
 
@@ -505,7 +521,7 @@ struct larder_io {
 	bool fua;
 	bool only_ssd;			/* IO_FLUSH: a cached FUA write, the backing need not be flushed */
 	bool again;			/* IO_FLUSH: committed and applied, only the devices are left */
-	u8 stage;			/* IO_FLUSH: 1: the SSD's flush is under way */
+	u8 stage;			/* IO_FLUSH: SSDs whose flush is under way, and one; 0: not begun */
 	u8 retries;
 	struct volume *volume;
 	u64 sector;			/* volume sector, as accepted */
@@ -522,6 +538,8 @@ struct larder_io {
 	int error;
 	struct list_head list;
 	struct flush_wait wait[2];
+	struct flush_set *set;		/* IO_FLUSH: several SSDs */
+	u32 nr_failed;			/* IO_FLUSH: of them when it began */
 	struct item item;
 };
 
@@ -536,17 +554,50 @@ static inline u64 slot_sector(const struct cache *c, u32 segment, u32 slot)
 	return ((u64)segment << c->segment_shift) + slot * LARDER_SLOT_SECTORS;
 }
 
-/* Any context: which SSD, and where on it.  (Several SSDs: by first_segment.) */
-static inline struct cache_device *cache_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
+/* Any context: the SSD that the segment is on. */
+static inline struct cache_device *segment_device(struct cache *c, u32 segment)
 {
-	u32 segment = cache_segment(c, cache_sector), i = 0;
-	struct cache_device *d;
+	u32 i = 0;
 
 	while (i + 1 < c->nr_devices && segment >= c->dev[i + 1].first_segment)
 		i++;
-	d = &c->dev[i];
+	return &c->dev[i];
+}
+
+/* Any context: the place of this very sector. */
+static inline struct cache_device *copy_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
+{
+	struct cache_device *d = segment_device(c, cache_segment(c, cache_sector));
+
 	*where = d->start + cache_sector - ((u64)d->first_segment << c->segment_shift);
 	return d;
+}
+
+/* Any context: where to read it: in the first copy of its segment, unless that is known to be bad and there is another one. */
+static inline struct cache_device *cache_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
+{
+	u32 segment = cache_segment(c, cache_sector), mirror = READ_ONCE(c->segments[segment].mirror);
+
+	if (unlikely(mirror != LARDER_NO_SEGMENT &&
+		     (READ_ONCE(c->segments[segment].prefer_mirror) || READ_ONCE(segment_device(c, segment)->failed)) &&
+		     !READ_ONCE(segment_device(c, mirror)->failed)))
+		cache_sector += ((s64)mirror - segment) * (1ll << c->segment_shift);
+	return copy_sector_device(c, cache_sector, where);
+}
+
+/* Any context.  No copy of it can be read. */
+static inline bool segment_lost(struct cache *c, u32 segment)
+{
+	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+
+	return unlikely(READ_ONCE(c->nr_failed)) && READ_ONCE(segment_device(c, segment)->failed) &&
+	       (mirror == LARDER_NO_SEGMENT || READ_ONCE(segment_device(c, mirror)->failed));
+}
+
+/* Any context: does the set keep two copies of what is dirty? */
+static inline bool cache_mirrored(const struct cache *c)
+{
+	return READ_ONCE(c->set.mirror) && c->nr_devices - READ_ONCE(c->nr_failed) > 1;
 }
 
 static inline struct race_bucket *race_bucket(struct cache *c, const struct volume *v, u64 region)
@@ -559,7 +610,9 @@ extern struct mutex cache_registry_lock;
 struct cache *cache_find_uuid(const u8 uuid[16]);	/* registry lock held; counted */
 struct cache *cache_find_disk(struct gendisk *disk);	/* registry lock held; counted */
 /* allocates everything that depends on geometry; ERR_PTR */
-struct cache *cache_create(const struct larder_cache_sb *sb, struct gendisk *disk);
+/* sb: of one SSD; place[nr]: where all of them are in the set, checked; bit of absent: it is not there */
+struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder_table_device *place, u32 nr, u32 absent,
+			   struct gendisk *disk);
 /* -EEXIST: the UUID or the disk is taken.  Taken out by the last cache_put() */
 int cache_register(struct cache *c);
 void cache_abandon(struct cache *c);			/* could not be started: nobody shall find it any more */
@@ -599,20 +652,42 @@ int bulk_wait(struct bulk_io *b);
 int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
 int cache_super_write(struct cache *c, u32 flags);
+/* sleeps */
+int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *to, bool *in_b);
 int cache_table_read(struct cache *c);			/* at start */
 int cache_table_write(struct cache *c);			/* super_lock held: the older copy, durable */
 int volume_super_write(struct volume *v);		/* v->super_lock held: v->sb, both copies, durable */
 int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_lock; rule 11's conditions are the caller's */
 
+/* ------------------------------------------------------------------ set.c */
+/* Any context.  An SSD has failed a write or a flush: the set goes on without it, or, if it must not, the cache fails. */
+void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
+/* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
+void set_wait(struct cache *c);
+void set_raise(struct cache *c);			/* super_lock held: the next set generation, in memory */
+/* Sleeps.  Is this generation, of a backing, the set's own, or one before it?  0: it has seen none. */
+bool set_knows(struct cache *c, u64 generation);
+void set_work(struct work_struct *work);
+void set_lost_work(struct work_struct *work);
+
 /* ------------------------------------------------------------------ segment.c.  Any context unless said. */
 int segments_create(struct cache *c);			/* sleeps */
 void segments_destroy(struct cache *c);
-/* LARDER_NO_SEGMENT: none; honours reserve_checkpoint otherwise */
-u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint);
+/* pair: with a second copy, if the set is mirrored.  LARDER_NO_SEGMENT: none; honours reserve_checkpoint otherwise */
+u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair);
+/* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
+void segment_link(struct cache *c, u32 first, u32 second);
+/* to reclaim it makes more pairs possible; segments_lock held, or a look */
+bool segment_helps(struct cache *c, u32 segment);
+void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
+/* A read of its first copy failed.  True: there is another one, which is read from now on. */
+bool segment_try_mirror(struct cache *c, u32 segment);
+void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
 /* moves it between lists and counts; segments_lock taken inside */
 void segment_set_state(struct cache *c, u32 segment, u8 state);
 void segments_release(struct cache *c);			/* WAITING ones that nothing needs any more become FREE; wakes who waits */
-u32 segments_free_count(struct cache *c);		/* FREE, without the reserve */
+/* that can be taken, as pairs where the set is mirrored; without the reserve */
+u32 segments_free_count(struct cache *c);
 static inline void segment_pin(struct cache *c, u32 segment) { atomic_inc(&c->segments[segment].pins); }
 static inline void segment_unpin(struct cache *c, u32 segment) { atomic_dec(&c->segments[segment].pins); }
 void index_changed(void *ctx, const struct larder_map *was, u8 now);	/* larder_index_change_fn; ctx: struct volume */

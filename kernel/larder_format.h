@@ -70,6 +70,7 @@ struct larder_sb_head {
 #define LARDER_MAX_DEVICES	16u
 #define LARDER_MAX_VOLUMES	1024u
 #define LARDER_NR_EPOCHS	16u
+#define LARDER_NR_ANCESTORS	64u
 #define LARDER_NR_CHECKPOINTS	2u
 #define LARDER_NR_STREAMS	3u
 #define LARDER_MIN_SEGMENT_SIZE	(128u << 10)	/* bytes, a power of two */
@@ -99,7 +100,8 @@ struct larder_checkpoint_ptr {
 	__le32	first_segment;		/* global number: its first chunk is at the segment's first slot */
 	__le32	epoch;			/* of the records behind it */
 	__le64	hash;			/* that its chunks carry */
-	__u8	reserved[24];
+	__le32	first_mirror;		/* second copy of first_segment: its number + 1; 0: none */
+	__u8	reserved[20];
 };
 
 /* 32 bytes */
@@ -146,7 +148,7 @@ struct larder_table_head {
 	__le32	magic;
 	__le32	crc;			/* of LARDER_TABLE_SIZE bytes */
 	__le64	generation;		/* of this table */
-	__le64	set_generation;		/* raised when the set of devices changes */
+	__le64	set_generation;		/* of the set of devices: a number in the upper half, a random tag in the lower */
 	__u8	cache_uuid[16];
 	__le32	nr_devices;
 	__le32	nr_volumes;		/* entries of volumes[] that may be in use: [0, nr_volumes) */
@@ -192,7 +194,8 @@ struct larder_table {
 	struct larder_table_head head;					/*      0 */
 	struct larder_table_device devices[LARDER_MAX_DEVICES];		/*     64 */
 	struct larder_table_volume volumes[LARDER_MAX_VOLUMES];		/*   1088 */
-	__u8	reserved[LARDER_TABLE_SIZE - 1088 - LARDER_MAX_VOLUMES * 112];
+	__le64	ancestors[LARDER_NR_ANCESTORS];				/* 115776: set generations before, newest first */
+	__u8	reserved[LARDER_TABLE_SIZE - 115776 - LARDER_NR_ANCESTORS * 8];
 };
 
 /* ------------------------------------------------------------------ volume (backing) */
@@ -240,7 +243,8 @@ enum larder_entry_kind {
 	LARDER_ZERO		= 3,	/* sector, length; cache: a serial number of its own: zeroes, newer than the backing */
 	LARDER_CLEAN		= 4,	/* sector, length, cache: what is mapped there to this place was written back */
 	LARDER_INVALIDATE	= 5,	/* sector, length: nothing is cached there */
-	LARDER_SEGMENT_OPEN	= 6,	/* sector: segment, length: enum larder_stream; the stream's next segment, in order */
+	/* sector: segment, length: enum larder_stream, cache: its second copy + 1, or 0; the stream's next one, in order */
+	LARDER_SEGMENT_OPEN	= 6,
 	LARDER_INTENT		= 7,	/* sector: region of 64 MiB, length: 1 set, 0 cleared */
 	LARDER_FORGET		= 8,	/* the volume's extents and marks are gone */
 	LARDER_CHECKPOINT	= 9,	/* sector: sequence of a checkpoint that was named; for readers' eyes only */
@@ -321,7 +325,7 @@ struct larder_chunk {
 	__le32	number;			/* 0, 1, ... */
 	__le32	used;			/* bytes of payload */
 	__le32	next_segment;		/* where the chunk is that follows the last one of this segment; LARDER_NO_SEGMENT: none */
-	__le32	reserved0;
+	__le32	next_mirror;		/* second copy of next_segment: its number + 1; 0: none */
 	__u8	reserved[24];
 	__u8	payload[LARDER_CHUNK_SIZE - 64];
 };
@@ -330,7 +334,11 @@ struct larder_chunk {
 enum larder_item_kind {
 	LARDER_ITEM_REGION	= 1,	/* count extents (__le64 each) of volume's 2 MiB region number */
 	LARDER_ITEM_MARKS	= 2,	/* count set intent marks (__le64: number of the 64 MiB region) of volume */
-	LARDER_ITEM_OPEN	= 3,	/* count segments (__le64) of stream volume, opened, not begun at the snapshot, in order */
+	/*
+	 * count segments (__le64: number, and in the upper half that of the second copy + 1, or 0) of stream volume, opened, not
+	 * begun at the snapshot, in order
+	 */
+	LARDER_ITEM_OPEN	= 3,
 	LARDER_ITEM_STREAM	= 4,	/* struct larder_stream_pos of stream volume: where replay of it starts; count 0 or 1 */
 	LARDER_ITEM_SEGMENTS	= 5,	/* count struct larder_segment_info from segment number on */
 	LARDER_ITEM_END		= 6,	/* the last item of a whole checkpoint */
@@ -367,7 +375,7 @@ struct larder_segment_info {
 	__u8	stream;
 	__u8	flags;			/* LARDER_SEGMENT_* */
 	__u8	zero;
-	__le32	reserved;
+	__le32	mirror;			/* segment of its second copy + 1; 0: none */
 	__le64	sequence;		/* of its last record: the order of age within a stream */
 };
 

@@ -24,6 +24,7 @@ struct loader {
 	u32 per_segment;
 	struct larder_chunk *buf[2];	/* per_segment of them each */
 	struct bulk_io io[2];
+	bool absent[2];			/* its SSD is not in the set */
 	u64 *extents;
 	bool regions, end;		/* the first REGION, the END was seen */
 	const char *why;
@@ -57,8 +58,10 @@ static int load_opened(struct loader *l, const struct larder_item_in *item)
 		return -ENOMEM;
 	if (had)
 		memcpy(to, r->opened[item->volume], had * sizeof(u32));
-	for (i = 0; i < item->count; i++)
-		to[had + i] = larder_item_u64(item, i);
+	for (i = 0; i < item->count; i++) {
+		to[had + i] = (u32)larder_item_u64(item, i);
+		replay_link(r, to[had + i], larder_item_u64(item, i) >> 32);
+	}
 	kvfree(r->opened[item->volume]);
 	r->opened[item->volume] = to;
 	r->nr_opened[item->volume] = had + item->count;
@@ -93,6 +96,8 @@ static int load_segments(struct loader *l, const struct larder_item_in *item)
 		seg->stream = info.stream;
 		seg->sequence = info.state == LARDER_SEGMENT_USED ? info.sequence : 0;
 		l->s->r.highest = max(l->s->r.highest, seg->sequence);
+		if (info.state == LARDER_SEGMENT_USED && info.mirror)
+			replay_link(&l->s->r, item->number + i, info.mirror);
 	}
 	return 0;
 }
@@ -241,20 +246,64 @@ static int load_chunk(struct loader *l, const struct larder_chunk *chunk)
 
 static struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector_t *where)
 {
-	return cache_sector_device(c, slot_sector(c, segment, 0) + chunk * CHUNK_SECTORS, where);
+	return copy_sector_device(c, slot_sector(c, segment, 0) + chunk * CHUNK_SECTORS, where);
 }
 
-/* n chunks of a segment into one of the buffers, in the background. */
-static void load_begin(struct loader *l, unsigned int which, u32 segment, u32 n)
-{
-	sector_t where;
-	struct cache_device *d = chunk_place(l->s->c, segment, 0, &where);
+/* A segment of chunks, and its second copy, + 1, or 0. */
+struct place {
+	u32 segment, mirror;
+};
 
-	bulk_start(&l->io[which], d->bdev, REQ_OP_READ | REQ_META, where, l->buf[which], (size_t)n * LARDER_CHUNK_SIZE);
+/* n chunks of a segment into one of the buffers, in the background. */
+static void load_begin(struct loader *l, unsigned int which, const struct place *p, u32 n)
+{
+	u32 segment = p->segment;
+	struct cache_device *d;
+	sector_t where;
+
+	if (p->mirror && segment_device(l->s->c, segment)->failed)
+		segment = p->mirror - 1;
+	d = chunk_place(l->s->c, segment, 0, &where);
+	l->absent[which] = d->failed;
+	if (!d->failed)
+		bulk_start(&l->io[which], d->bdev, REQ_OP_READ | REQ_META, where, l->buf[which], (size_t)n * LARDER_CHUNK_SIZE);
+}
+
+static bool chunks_valid(struct loader *l, unsigned int which, u32 n)
+{
+	struct larder_chunk_expect e = { .geo = &l->s->r.geo, .hash = l->n->hash, .sequence = l->n->sequence };
+	const char *why;
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		e.number = l->number + i;
+		if (larder_check_chunk(&l->buf[which][i], &e, &why))
+			return false;
+	}
+	return true;
+}
+
+/* Until they are read; from the second copy if the first one is not whole. */
+static int load_wait(struct loader *l, unsigned int which, const struct place *p, u32 n)
+{
+	struct cache *c = l->s->c;
+	struct cache_device *d;
+	sector_t where;
+	int err = l->absent[which] ? -ENODEV : bulk_wait(&l->io[which]);
+
+	if (err && err != -ENODEV)
+		cache_count(c, errors_read, 1);
+	if (!p->mirror || l->absent[which] || segment_device(c, p->segment)->failed || segment_device(c, p->mirror - 1)->failed ||
+	    (!err && chunks_valid(l, which, n)))
+		return err;
+	d = chunk_place(c, p->mirror - 1, 0, &where);
+	DMWARN("%pg: a checkpoint is damaged in segment %u; its copy on %pg is used", segment_device(c, p->segment)->bdev,
+	       p->segment, d->bdev);
+	return super_io(d->bdev, REQ_OP_READ | REQ_META, where, l->buf[which], (size_t)n * LARDER_CHUNK_SIZE);
 }
 
 /* Where the chunk behind this one, the last in its segment, is. */
-static int load_next_segment(struct loader *l, const struct larder_chunk *last, u32 number, u32 *next)
+static int load_next_segment(struct loader *l, const struct larder_chunk *last, u32 number, struct place *next)
 {
 	struct larder_chunk_expect e = {
 		.geo = &l->s->r.geo, .hash = l->n->hash, .sequence = l->n->sequence, .number = number,
@@ -263,8 +312,9 @@ static int load_next_segment(struct loader *l, const struct larder_chunk *last, 
 
 	if (err)
 		return err;
-	*next = le32_to_cpu(last->next_segment);
-	if (*next == LARDER_NO_SEGMENT) {
+	next->segment = le32_to_cpu(last->next_segment);
+	next->mirror = le32_to_cpu(last->next_mirror);
+	if (next->segment == LARDER_NO_SEGMENT) {
 		l->why = "next_segment";
 		return -EINVAL;
 	}
@@ -273,36 +323,38 @@ static int load_next_segment(struct loader *l, const struct larder_chunk *last, 
 
 static int load_chunks(struct loader *l)
 {
-	u32 segment = l->n->first_segment, left = l->total, n = min(left, l->per_segment), next = LARDER_NO_SEGMENT, i;
+	struct place here = { l->n->first_segment, l->n->first_mirror }, next = { LARDER_NO_SEGMENT, 0 };
+	u32 left = l->total, n = min(left, l->per_segment), i;
 	unsigned int which = 0;
 	bool reading = true;
 	int err = 0;
 
-	load_begin(l, which, segment, n);
+	load_begin(l, which, &here, n);
 	while (reading && !err) {
-		err = bulk_wait(&l->io[which]);
+		err = load_wait(l, which, &here, n);
 		reading = false;
 		if (err) {
-			l->why = "read error";
-			cache_count(l->s->c, errors_read, 1);
+			l->why = err == -ENODEV ? "its SSD is missing" : "read error";
 			break;
 		}
-		l->n->segments[l->n->nr_segments++] = segment;
+		l->n->segments[l->n->nr_segments++] = here.segment;
+		if (here.mirror)
+			replay_link(&l->s->r, here.segment, here.mirror);
 		left -= n;
 		if (left) {
 			err = load_next_segment(l, &l->buf[which][n - 1], l->number + n - 1, &next);
 			if (!err) {
-				load_begin(l, !which, next, min(left, l->per_segment));
+				load_begin(l, !which, &next, min(left, l->per_segment));
 				reading = true;
 			}
 		}
 		for (i = 0; i < n && !err; i++)
 			err = load_chunk(l, &l->buf[which][i]);
 		which = !which;
-		segment = next;
+		here = next;
 		n = min(left, l->per_segment);
 	}
-	if (reading)
+	if (reading && !l->absent[which])
 		bulk_wait(&l->io[which]);
 	if (!err && !l->end) {
 		l->why = "no end";
@@ -386,25 +438,29 @@ int checkpoint_load(struct start *s, unsigned int which)
 /* They are not reused before that checkpoint is given up. */
 void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 {
-	struct larder_chunk *last;
+	struct place here = { n->first_segment, n->first_mirror };
 	struct cache_device *d;
 	struct loader l;
 	sector_t where;
-	u32 segment = n->first_segment, end;
+	u32 end, from;
 	int err = n->sequence ? loader_create(&l, s, n) : -ENOENT;
 
 	if (err == -ENOENT)
 		return;
 	while (!err) {
 		end = min(l.number + l.per_segment, l.total);
-		last = l.buf[0];
-		n->segments[n->nr_segments++] = segment;
+		n->segments[n->nr_segments++] = here.segment;
+		if (here.mirror)
+			replay_link(&s->r, here.segment, here.mirror);
 		if (end == l.total)
 			break;
-		d = chunk_place(s->c, segment, l.per_segment - 1, &where);
-		err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, last, LARDER_CHUNK_SIZE);
+		from = here.segment;
+		if (here.mirror && segment_device(s->c, from)->failed)
+			from = here.mirror - 1;
+		d = chunk_place(s->c, from, l.per_segment - 1, &where);
+		err = d->failed ? -ENODEV : super_io(d->bdev, REQ_OP_READ | REQ_META, where, l.buf[0], LARDER_CHUNK_SIZE);
 		if (!err)
-			err = load_next_segment(&l, last, end - 1, &segment);
+			err = load_next_segment(&l, l.buf[0], end - 1, &here);
 		l.number = end;
 	}
 	loader_destroy(&l);

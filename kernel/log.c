@@ -30,10 +30,15 @@
 #define METADATA_PAGES		16u
 #define OPEN_SLOTS		8u	/* of the last opened segment: only SEGMENT_OPEN may use them */
 
+/* A write of data slots and perhaps the commit block; with two copies of the segment, two of them. */
 struct append {
 	struct record *record;
+	struct cache_device *device;
+	struct append *first;		/* of the copies; the counts are there */
 	u16 from, to;			/* data slots */
 	bool commit, fua;
+	u8 copies;
+	atomic_t left, failed;
 	struct bio bio;			/* last: front pad of c->bios */
 };
 
@@ -280,11 +285,17 @@ int log_next_segment(struct cache *c, struct stream *s, bool metadata)
 		return -EAGAIN;
 	}
 	if (s->segment != LARDER_NO_SEGMENT)
-		segment_set_state(c, s->segment, SEGMENT_SEALED);
+		segment_set_state(c, s->segment, segment_lost(c, s->segment) ? SEGMENT_LOST : SEGMENT_SEALED);
 	segment = o->segment[o->head];
 	o->head = (o->head + 1) % o->size;
 	o->count--;
 	o->usable--;
+	if (segment_lost(c, segment)) {
+		/* a stream of clean copies: what replay does not find behind this one is merely not cached */
+		segment_set_state(c, segment, SEGMENT_LOST);
+		s->segment = LARDER_NO_SEGMENT;
+		return log_next_segment(c, s, metadata);
+	}
 	segment_set_state(c, segment, SEGMENT_ACTIVE);
 	c->segments[segment].born = c->log.position;
 	s->segment = segment;
@@ -448,21 +459,23 @@ static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
 
 /* ------------------------------------------------------------------ submission */
 
-static void append_fill(struct bio *bio, const struct append *what)
+/* segment: the one of the copies that this bio writes. */
+static void append_fill(struct bio *bio, const struct append *what, u32 segment, struct append *first)
 {
 	struct append *a = container_of(bio, struct append, bio);
 	struct record *r = what->record;
 	struct cache *c = r->cache;
 	sector_t where;
-	struct cache_device *d = cache_sector_device(c, slot_sector(c, r->segment, what->from), &where);
 	u32 i;
 
 	a->record = r;
+	a->device = copy_sector_device(c, slot_sector(c, segment, what->from), &where);
+	a->first = first;
 	a->from = what->from;
 	a->to = what->to;
 	a->commit = what->commit;
 	a->fua = what->fua;
-	bio_set_dev(bio, d->bdev);
+	bio_set_dev(bio, a->device->bdev);
 	bio->bi_iter.bi_sector = where;
 	bio->bi_end_io = append_end;
 	if (a->fua)
@@ -546,9 +559,51 @@ static void log_send_undo(struct cache *c, const struct append *a)
 		list_add(&r->unbuilt, &log->stream[LARDER_STREAM_WRITE].unbuilt);
 }
 
+/* The copies of the record's segment that can be written: at least one, or the append is for a device that has failed anyway. */
+static u32 append_copies(struct cache *c, const struct record *r, u32 copy[2])
+{
+	u32 mirror = READ_ONCE(c->segments[r->segment].mirror), n = 0;
+
+	if (!READ_ONCE(segment_device(c, r->segment)->failed))
+		copy[n++] = r->segment;
+	if (mirror != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(c, mirror)->failed))
+		copy[n++] = mirror;
+	return n;
+}
+
+/* A bio for each copy that can be written, the first one's in return; NULL: no memory.  No copy is left: one that will fail. */
+static struct append *append_create(struct cache *c, const struct append *what, gfp_t gfp)
+{
+	u32 copy[2], n = append_copies(c, what->record, copy), i;
+	struct append *first = NULL, *second = NULL;
+	struct bio *bio;
+
+	for (i = 0; i < max(n, 1u); i++) {
+		bio = bio_alloc_bioset(NULL, what->to - what->from + what->commit, REQ_OP_WRITE, gfp, &c->bios);
+		if (!bio)
+			break;
+		if (i)
+			second = container_of(bio, struct append, bio);
+		else
+			first = container_of(bio, struct append, bio);
+		append_fill(bio, what, n ? copy[i] : what->record->segment, first);
+	}
+	if (i < max(n, 1u)) {
+		if (first)
+			bio_put(&first->bio);
+		return NULL;
+	}
+	first->copies = n;
+	atomic_set(&first->left, max(n, 1u));
+	atomic_set(&first->failed, 0);
+	if (second)
+		submit_bio(&second->bio);
+	return first;
+}
+
 /*
- * log->lock held with interrupts off; lets go of it.  One sender at a time, whoever comes first: it also sends what others make ready
- * meanwhile.  So appends reach submit_bio() in the order of the log, each segment front to back.
+ * log->lock held with interrupts off; lets go of it.  One sender at a time, whoever comes first: it also sends what others make
+ * ready meanwhile.  So appends reach submit_bio() in the order of the log, each segment front to back.
  */
 static void log_send_unlock(struct cache *c, bool may_wait)
 	__releases(&c->log.lock)
@@ -556,9 +611,8 @@ static void log_send_unlock(struct cache *c, bool may_wait)
 	struct log *log = &c->log;
 	struct stream *s = &log->stream[LARDER_STREAM_WRITE];
 	gfp_t gfp = may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN;
-	struct append a;
+	struct append a, *first;
 	struct record *r;
-	struct bio *bio;
 	u64 durable;
 	u32 items;
 
@@ -576,14 +630,13 @@ static void log_send_unlock(struct cache *c, bool may_wait)
 			log_finish(c, s, r, durable);
 			r->built = true;
 		}
-		bio = bio_alloc_bioset(NULL, a.to - a.from + a.commit, REQ_OP_WRITE, gfp, &c->bios);
-		if (!bio) {
+		first = append_create(c, &a, gfp);
+		if (!first) {
 			spin_lock_irq(&log->lock);
 			log_send_undo(c, &a);
 			log_kick(c);
 			break;
 		}
-		append_fill(bio, &a);
 		if (a.to > a.from) {
 			cache_count(c, appends, 1);
 			cache_count(c, append_slots, a.to - a.from);
@@ -593,7 +646,10 @@ static void log_send_unlock(struct cache *c, bool may_wait)
 		if (a.fua)
 			cache_count(c, fua_appends, 1);
 		trace_larder_append(c, r, a.from, a.to, a.commit);
-		submit_bio(bio);
+		if (first->copies)
+			submit_bio(&first->bio);
+		else
+			bio_io_error(&first->bio);
 		spin_lock_irq(&log->lock);
 	}
 	log->sending = false;
@@ -847,32 +903,24 @@ int log_sync(struct cache *c)
 
 	if (err)
 		return err;
-	if (READ_ONCE(c->log.durable_lsn) >= lsn && c->nr_devices == 1 && !READ_ONCE(c->dev[0].flusher.needed) &&
-	    !READ_ONCE(c->dev[0].flusher.failed))
-		return 0;
 	return cache_flush_ssds(c);
 }
 
 /* ------------------------------------------------------------------ completion: interrupt context */
 
-static void append_end(struct bio *bio)
+/* All copies have ended.  One will do: before it counts, the set without the other is durable (rule 14, log->held). */
+static void append_done(struct append *a)
 {
-	struct append *a = container_of(bio, struct append, bio);
 	struct record *r = a->record;
 	struct cache *c = r->cache;
 	struct log *log = &c->log;
-	sector_t where;
-	struct cache_device *d = cache_sector_device(c, slot_sector(c, r->segment, a->from), &where);
-	int error = blk_status_to_errno(bio->bi_status);
+	int error = atomic_read(&a->failed) < a->copies ? 0 : -EIO;
 	unsigned long flags;
 	bool kick;
 	u16 i;
 
-	flusher_wrote(&d->flusher);
-	if (error) {
-		cache_count(c, errors_write, 1);
+	if (error)
 		cache_fail(c, "an append to the SSD failed");
-	}
 	spin_lock_irqsave(&log->lock, flags);
 	/* nothing becomes durable any more, whatever is flushed: replay will stop at this record */
 	if (error)
@@ -897,7 +945,24 @@ static void append_end(struct bio *bio)
 	spin_unlock_irqrestore(&log->lock, flags);
 	if (kick)
 		log_kick(c);
-	bio_put(bio);
+	bio_put(&a->bio);
+}
+
+static void append_end(struct bio *bio)
+{
+	struct append *a = container_of(bio, struct append, bio), *first = a->first;
+	struct cache *c = a->record->cache;
+
+	flusher_wrote(&a->device->flusher);
+	if (bio->bi_status) {
+		cache_count(c, errors_write, 1);
+		atomic_inc(&first->failed);
+		set_device_failed(c, a->device, "an append to it failed");
+	}
+	if (a != first)
+		bio_put(bio);
+	if (atomic_dec_and_test(&first->left))
+		append_done(first);
 }
 
 /* The entries that change the index when their record is applied. */
@@ -996,6 +1061,12 @@ static int log_apply_item(struct cache *c, struct item *it)
 	return 0;
 }
 
+/* log->lock held.  Rule 14: until the set without an SSD that has failed is durable, nothing counts. */
+static bool log_is_held(const struct cache *c)
+{
+	return unlikely(c->log.held) && READ_ONCE(c->state) != CACHE_FAILED;
+}
+
 /* log->lock held, interrupts off; lets go of it in between. */
 void log_apply(struct cache *c)
 {
@@ -1008,12 +1079,12 @@ void log_apply(struct cache *c)
 		log->apply_again = true;
 		return;
 	}
-	if (log->apply_stalled)
+	if (log->apply_stalled || log_is_held(c))
 		return;
 	log->applying = true;
 	do {
 		log->apply_again = false;
-		while ((it = list_first_entry_or_null(&log->items, struct item, list)) && it->done) {
+		while ((it = list_first_entry_or_null(&log->items, struct item, list)) && it->done && !log_is_held(c)) {
 			if (log_apply_item(c, it)) {
 				log->apply_stalled = true;
 				log_kick(c);
@@ -1021,11 +1092,11 @@ void log_apply(struct cache *c)
 			}
 			progress = true;
 			r = list_first_entry_or_null(&log->records, struct record, list);
-			if (r && r->closed && r->commit_done && !r->items_left)
+			if (r && r->closed && r->commit_done && !r->items_left && !log_is_held(c))
 				log_apply_record(c, r);
 		}
 		while ((r = list_first_entry_or_null(&log->records, struct record, list)) && r->closed && r->commit_done &&
-		       !r->items_left) {
+		       !r->items_left && !log_is_held(c)) {
 			log_apply_record(c, r);
 			progress = true;
 		}

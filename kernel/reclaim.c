@@ -41,6 +41,8 @@ static int entries_from_summary(struct reclaim *rc, u32 segment)
 	u32 i, n;
 	int err;
 
+	if (segment_lost(c, segment))
+		return -EIO;
 	err = super_io(d->bdev, REQ_OP_READ, where, s, sizeof(*s));
 	if (err)
 		return err;
@@ -73,10 +75,14 @@ static int entries_from_segment(struct reclaim *rc, u32 segment)
 	sector_t where;
 	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, 0), &where);
 	u32 slot, i;
-	int err = super_io(d->bdev, REQ_OP_READ, where, rc->buf, (size_t)c->data_slots * LARDER_SLOT_SIZE);
+	int err = -EIO;
 
-	if (err)
+	if (!segment_lost(c, segment))
+		err = super_io(d->bdev, REQ_OP_READ, where, rc->buf, (size_t)c->data_slots * LARDER_SLOT_SIZE);
+	if (err) {
+		segment_try_mirror(c, segment);		/* the next time */
 		return err;
+	}
 	rc->nr_entries = 0;
 	for (slot = 0; slot < c->data_slots; slot++) {
 		struct larder_commit *k = rc->buf + (size_t)slot * LARDER_SLOT_SIZE;
@@ -417,9 +423,10 @@ static struct segment *queue_oldest(struct cache *c, enum larder_small_or_main q
 	return w->sequence <= f->sequence ? w : f;
 }
 
-static bool segment_idle(const struct segment *seg)
+/* May it be emptied now?  Where segments are taken in pairs, one without a copy on a full SSD would not help. */
+static bool segment_idle(struct cache *c, const struct segment *seg)
 {
-	return !atomic_read(&seg->pins);
+	return !atomic_read(&seg->pins) && segment_helps(c, seg - c->segments);
 }
 
 /* A segment with little left goes before its turn: the first such one among the oldest of each stream. */
@@ -433,10 +440,10 @@ static struct segment *find_dead(struct cache *c)
 		list_for_each_entry(seg, &c->sealed[i], list) {
 			u32 live = atomic_read(&seg->live);
 
-			if (!live && segment_idle(seg))
+			if (!live && segment_idle(c, seg))
 				return seg;
 			if (larder_dead_first(live / LARDER_SLOT_SECTORS, c->data_slots) && !atomic_read(&seg->dirty) &&
-			    segment_idle(seg))
+			    segment_idle(c, seg))
 				return seg;
 			if (!--n)
 				break;
@@ -458,7 +465,7 @@ static struct segment *reclaim_choose_other(struct cache *c, u32 *dirty, u32 *nr
 	for (i = 0; i < ARRAY_SIZE(order); i++) {
 		n = 4096;
 		list_for_each_entry(seg, &c->sealed[order[i]], list) {
-			if (!segment_idle(seg))
+			if (!segment_idle(c, seg))
 				continue;
 			if (!atomic_read(&seg->dirty))
 				pick = pick ?: seg;
@@ -489,7 +496,7 @@ static u32 reclaim_choose(struct cache *c, bool *main, u32 *dirty, u32 *nr_dirty
 		pick = queue_oldest(c, larder_evict_queue(&facts));
 		if (!pick)
 			pick = queue_oldest(c, facts.main_segments ? LARDER_QUEUE_MAIN : LARDER_QUEUE_SMALL);
-		if (pick && (atomic_read(&pick->dirty) || !segment_idle(pick)))
+		if (pick && (atomic_read(&pick->dirty) || !segment_idle(c, pick)))
 			pick = reclaim_choose_other(c, dirty, nr_dirty);
 	}
 	n = LARDER_NO_SEGMENT;
@@ -741,6 +748,7 @@ void cache_tick(struct work_struct *work)
 	if (checkpoint_due(c))
 		checkpoint_kick(c);
 	segments_release(c);
+	segments_unmirror(c);
 	segments_open_kick(c);
 	reclaim_kick(c);
 	defer_kick(c);

@@ -81,9 +81,10 @@ static int start_pointers(struct start *s, const struct larder_cache_sb *sb)
 		n->bytes = le64_to_cpu(p->bytes);
 		n->hash = le64_to_cpu(p->hash);
 		n->first_segment = le32_to_cpu(p->first_segment);
+		n->first_mirror = le32_to_cpu(p->first_mirror);
 		n->epoch = le32_to_cpu(p->epoch);
 		c->checkpoint_sequence = max(c->checkpoint_sequence, n->sequence);
-		if (n->first_segment >= c->nr_segments) {
+		if (n->first_segment >= c->nr_segments || n->first_mirror > c->nr_segments) {
 			DMERR("%pg: the superblock names a checkpoint in segment %u of %u: refused", c->dev[0].bdev,
 			      n->first_segment, c->nr_segments);
 			return -EINVAL;
@@ -97,7 +98,7 @@ static int start_pointers(struct start *s, const struct larder_cache_sb *sb)
 	return 0;
 }
 
-/* The newest of all SSDs counts. */
+/* The newest of the set's members counts (epoch-of-newest). */
 static int start_superblocks(struct start *s)
 {
 	struct cache *c = s->c;
@@ -106,19 +107,30 @@ static int start_superblocks(struct start *s)
 	int err;
 
 	for (i = 0; i < c->nr_devices; i++) {
-		struct cache_device *d = &c->dev[i];
-
-		err = start_superblock(c, d);
+		if (c->dev[i].failed)
+			continue;
+		err = start_superblock(c, &c->dev[i]);
 		if (err)
 			return err;
-		if (!sb || le64_to_cpu(d->sb->head.generation) > le64_to_cpu(sb->head.generation))
+	}
+	err = cache_table_read(c);
+	if (err)
+		return err;
+	for (i = 0; i < c->nr_devices; i++) {
+		struct cache_device *d = &c->dev[i];
+
+		if (!d->failed && (!sb || le64_to_cpu(d->sb->head.generation) > le64_to_cpu(sb->head.generation)))
 			sb = d->sb;
+		s->degraded |= d->failed && le32_to_cpu(c->table->devices[i].state) == LARDER_DEVICE_ACTIVE;
+	}
+	if (!sb) {
+		DMERR("cache %pUb: none of the SSDs is a member of its newest set", c->uuid);
+		return -ESTALE;
 	}
 	for (i = 0; i < c->nr_devices; i++)
 		if (c->dev[i].sb != sb)
 			memcpy(c->dev[i].sb->epochs, sb->epochs, sizeof(sb->epochs));
 	c->sb_generation = le64_to_cpu(sb->head.generation);
-	c->set_generation = le64_to_cpu(sb->set_generation);
 	c->epoch = le32_to_cpu(sb->epoch);
 	s->flags = le32_to_cpu(sb->head.flags);
 	return start_pointers(s, sb);
@@ -173,6 +185,7 @@ static void start_unload(struct start *s)
 		atomic_set(&c->segments[i].live, 0);
 		atomic_set(&c->segments[i].dirty, 0);
 		c->segments[i].sequence = 0;
+		WRITE_ONCE(c->segments[i].mirror, LARDER_NO_SEGMENT);
 		if (c->segments[i].state != SEGMENT_FREE)
 			segment_set_state(c, i, SEGMENT_FREE);
 		c->segments[i].stream = 0;
@@ -198,6 +211,10 @@ static void replay_reset(struct replay *r)
 		xa_destroy(&r->marks[i]);
 	if (r->reopened)
 		memset(r->reopened, 0, (size_t)r->c->nr_segments * sizeof(*r->reopened));
+	if (r->mirror)
+		memset(r->mirror, 0, (size_t)r->c->nr_segments * sizeof(*r->mirror));
+	if (r->mirror_of)
+		memset(r->mirror_of, 0, (size_t)r->c->nr_segments * sizeof(*r->mirror_of));
 	r->scanned = false;
 	r->nr_doubts = 0;
 	r->durable = r->highest = 0;
@@ -212,9 +229,11 @@ static int replay_create(struct replay *r, struct cache *c)
 	r->any_volume = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(u64), GFP_KERNEL);
 	r->marks = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(*r->marks), GFP_KERNEL);
 	r->reopened = kvcalloc(c->nr_segments, sizeof(*r->reopened), GFP_KERNEL);
+	r->mirror = kvcalloc(c->nr_segments, sizeof(*r->mirror), GFP_KERNEL);
+	r->mirror_of = kvcalloc(c->nr_segments, sizeof(*r->mirror_of), GFP_KERNEL);
 	for (i = 0; r->marks && i < LARDER_MAX_VOLUMES; i++)
 		xa_init(&r->marks[i]);
-	if (!r->any_volume || !r->marks || !r->reopened)
+	if (!r->any_volume || !r->marks || !r->reopened || !r->mirror || !r->mirror_of)
 		return -ENOMEM;
 	memset(r->any_volume, 0xff, LARDER_MAX_VOLUMES * sizeof(u64));
 	r->geo.segment_slots = c->segment_slots;
@@ -228,6 +247,8 @@ static void replay_destroy(struct replay *r)
 {
 	replay_reset(r);
 	kvfree(r->doubts);
+	kvfree(r->mirror_of);
+	kvfree(r->mirror);
 	kvfree(r->reopened);
 	kvfree(r->marks);
 	kvfree(r->any_volume);
@@ -334,6 +355,45 @@ static int start_named_segments(struct start *s, unsigned int which)
 	return 0;
 }
 
+/* Pairs are known by what replay found; a link that does not fit the states of the two is none. */
+static void start_copies(struct start *s)
+{
+	struct cache *c = s->c;
+	struct segment *second;
+	u32 i, mirror;
+
+	spin_lock_irq(&c->segments_lock);
+	for (i = 0; i < c->nr_segments; i++) {
+		mirror = s->r.mirror[i];
+		if (!mirror || c->segments[i].state == SEGMENT_FREE)
+			continue;
+		second = &c->segments[mirror - 1];
+		if (second->state == SEGMENT_FREE && second->mirror == LARDER_NO_SEGMENT && !atomic_read(&second->live))
+			segment_link(c, i, mirror - 1);
+	}
+	spin_unlock_irq(&c->segments_lock);
+}
+
+/* While the log is replayed, and what is lost is looked for, pairs are what replay says. */
+static void start_link_early(struct start *s)
+{
+	struct cache *c = s->c;
+	u32 i;
+
+	for (i = 0; i < c->nr_segments; i++)
+		if (s->r.mirror[i])
+			WRITE_ONCE(c->segments[i].mirror, s->r.mirror[i] - 1);
+}
+
+static void start_unlink(struct start *s)
+{
+	struct cache *c = s->c;
+	u32 i;
+
+	for (i = 0; i < c->nr_segments; i++)
+		WRITE_ONCE(c->segments[i].mirror, LARDER_NO_SEGMENT);
+}
+
 /*
  * Every segment's state: chunks of the named checkpoints; with something live: sealed, in order of age; with records that a replay
  * from a named checkpoint may need: waiting; free.
@@ -367,7 +427,38 @@ static int start_segments(struct start *s)
 	for (i = 0; i < n && !err; i++)
 		segment_set_state(c, aged[i].segment, SEGMENT_SEALED);
 	kvfree(aged);
+	if (!err)
+		start_copies(s);
 	return err;
+}
+
+/* What only SSDs have that are not there: clean extents go; with a dirty one there is no start. */
+static int start_lost(struct cache *c)
+{
+	u32 clean = 1u << LARDER_ST_CLEAN, mask = clean | 1u << LARDER_ST_DIRTY;
+	struct larder_map m;
+	struct volume *v;
+	u64 from;
+	u32 i;
+	int err;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES && c->nr_failed; i++) {
+		v = c->volumes[i];
+		for (from = 0; v && larder_index_next(v->index, from, v->sectors, mask, &m); from = m.sector + m.len) {
+			if (!segment_lost(c, cache_segment(c, m.cache)))
+				continue;
+			if (m.state != LARDER_ST_CLEAN) {
+				DMERR("cache %pUb: only SSD %u, which is missing, has dirty data of volume %pUb: add it",
+				      c->uuid, (u32)(segment_device(c, cache_segment(c, m.cache)) - c->dev), v->uuid);
+				return -ENODATA;
+			}
+			err = replay_drop(v, m.sector, m.sector + m.len, clean);
+			if (err)
+				return err;
+			cond_resched();
+		}
+	}
+	return 0;
 }
 
 static void start_keep(struct start *s)
@@ -561,6 +652,24 @@ static void start_forget(struct cache *c)
 	mutex_unlock(&c->super_lock);
 }
 
+/* Members are missing: the set without them is durable before the first read (generation-at-start). */
+static int start_raise(struct cache *c)
+{
+	u32 i;
+	int err;
+
+	mutex_lock(&c->super_lock);
+	set_raise(c);
+	for (i = 0; i < c->nr_devices; i++)
+		if (c->dev[i].failed)
+			c->table->devices[i].state = cpu_to_le32(LARDER_DEVICE_FAILED);
+	err = cache_table_write(c);
+	mutex_unlock(&c->super_lock);
+	DMWARN("cache %pUb: starts without %u of its %u SSDs, which are members no more: set generation %llx", c->uuid,
+	       c->nr_failed, c->nr_devices, c->set_generation);
+	return err;
+}
+
 /* ------------------------------------------------------------------ all of it */
 
 static int start_run(struct start *s)
@@ -571,8 +680,6 @@ static int start_run(struct start *s)
 
 	err = start_superblocks(s);
 	if (!err)
-		err = cache_table_read(c);
-	if (!err)
 		err = replay_create(&s->r, c);
 	if (!err)
 		err = start_replay(s);
@@ -582,13 +689,19 @@ static int start_run(struct start *s)
 		if (i != s->used)
 			checkpoint_protect(s, &s->old[i]);
 	start_keep(s);
-	err = start_marks(s);
+	start_link_early(s);
+	err = start_lost(c);
+	start_unlink(s);
+	if (!err)
+		err = start_marks(s);
 	if (!err && s->flags & LARDER_CACHE_DROP_CLEAN)
 		err = start_drop_clean(c);
 	if (!err)
 		err = start_segments(s);
 	if (!err)
 		err = cache_flush_ssds(c);
+	if (!err && s->degraded)
+		err = start_raise(c);
 	return err ?: start_serve(s);
 }
 

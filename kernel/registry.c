@@ -195,27 +195,35 @@ static void cache_init_works(struct cache *c)
 	INIT_WORK(&c->mark_work, marks_work);
 	INIT_WORK(&c->reclaim_work, reclaim_work);
 	INIT_WORK(&c->checkpoint_work, checkpoint_work);
+	INIT_WORK(&c->set_work, set_work);
+	INIT_WORK(&c->lost_work, set_lost_work);
 	INIT_DELAYED_WORK(&c->tick, cache_tick);
 }
 
-/* From a checked superblock.  One SSD; with more of them the constructor would come here for each. */
-static void cache_geometry(struct cache *c, const struct larder_cache_sb *sb)
+/* From a checked superblock of a set, and the places of all of its SSDs. */
+static void cache_geometry(struct cache *c, const struct larder_cache_sb *sb, const struct larder_table_device *place, u32 nr,
+			   u32 absent)
 {
-	struct cache_device *d = &c->dev[le32_to_cpu(sb->device_number)];
+	struct cache_device *d;
+	u32 i;
 
 	memcpy(c->uuid, sb->cache_uuid, LARDER_UUID_SIZE);
 	memcpy(c->label, sb->label, LARDER_LABEL_SIZE);
-	c->nr_devices = le32_to_cpu(sb->nr_devices);
+	c->nr_devices = nr;
 	c->segment_sectors = le32_to_cpu(sb->segment_size) >> LARDER_SECTOR_SHIFT;
 	c->segment_slots = c->segment_sectors / LARDER_SLOT_SECTORS;
 	c->data_slots = c->segment_slots - LARDER_SUMMARY_SLOTS;
 	c->segment_shift = ilog2(c->segment_sectors);
-	memcpy(d->uuid, sb->head.uuid, LARDER_UUID_SIZE);
-	d->first_segment = le32_to_cpu(sb->first_segment);
-	d->nr_segments = le32_to_cpu(sb->nr_segments);
-	d->start = le64_to_cpu(sb->segments_offset) >> LARDER_SECTOR_SHIFT;
-	c->nr_segments += d->nr_segments;
-	c->set_generation = le64_to_cpu(sb->set_generation);
+	for (i = 0; i < nr; i++) {
+		d = &c->dev[i];
+		memcpy(d->uuid, place[i].uuid, LARDER_UUID_SIZE);
+		d->first_segment = le32_to_cpu(place[i].first_segment);
+		d->nr_segments = le32_to_cpu(place[i].nr_segments);
+		d->start = le64_to_cpu(place[i].segments_offset) >> LARDER_SECTOR_SHIFT;
+		d->failed = absent & 1u << i;
+		c->nr_failed += d->failed;
+		c->nr_segments += d->nr_segments;
+	}
 	c->sb_generation = le64_to_cpu(sb->head.generation);
 }
 
@@ -298,8 +306,8 @@ static void cache_free(struct cache *c)
 	kvfree(c);
 }
 
-/* Sleeps.  sb: checked, of a set that is complete. */
-struct cache *cache_create(const struct larder_cache_sb *sb, struct gendisk *disk)
+struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder_table_device *place, u32 nr, u32 absent,
+			   struct gendisk *disk)
 {
 	struct cache *c = kvzalloc(sizeof(*c), GFP_KERNEL);
 	int err;
@@ -313,7 +321,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, struct gendisk *dis
 	cache_init_locks(c);
 	cache_init_works(c);
 	cache_settings_default(&c->set);
-	cache_geometry(c, sb);
+	cache_geometry(c, sb, place, nr, absent);
 	err = cache_create_queues(c);
 	if (!err)
 		err = cache_create_memory(c);

@@ -18,6 +18,10 @@
  * (keep_sequence), nothing that stands before the SEGMENT_OPEN looks at a mapping and goes elsewhere for it, and what was mapped
  * there later is in the log.  The second pass merges the streams by sequence number and applies their entries.
  *
+ * A segment of the write stream may have a second copy on another SSD.  A slot counts if it is whole in either; what one of them
+ * lacks of a record that is applied is written to it, with the bytes of the other, before anybody reads (copy-before-read).  Doing
+ * that again changes nothing.
+ *
  * A SEGMENT_OPEN of a segment that waits in its stream's queue already is the one the checkpoint knew (checkpoint.c).
  *
  * Nothing read is trusted: blocks pass larder_check_commit() (every entry inside its record's slots and its kind's bounds), volumes
@@ -79,7 +83,11 @@ static int cursor_begin(struct replay *r, u8 stream)
 	}
 	if (!cur->buf)
 		cur->buf = vmalloc(r->c->data_slots * LARDER_SLOT_SIZE);
-	if (!cur->buf)
+	if (!cur->copy && r->c->nr_devices > 1)
+		cur->copy = vmalloc(r->c->data_slots * LARDER_SLOT_SIZE);
+	if (!cur->differ)
+		cur->differ = bitmap_zalloc(r->c->data_slots, GFP_KERNEL);
+	if (!cur->buf || !cur->differ || (!cur->copy && r->c->nr_devices > 1))
 		return -ENOMEM;
 	for (i = 0; i < r->nr_opened[stream] && !err; i++)
 		err = queue_push(cur, r->opened[stream][i]);
@@ -93,31 +101,84 @@ void replay_cursors_free(struct replay *r)
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
 		kvfree(r->cursor[i].queue);
 		vfree(r->cursor[i].buf);
+		vfree(r->cursor[i].copy);
+		bitmap_free(r->cursor[i].differ);
 		memset(&r->cursor[i], 0, sizeof(r->cursor[i]));
 	}
 }
 
-static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
+void replay_link(struct replay *r, u32 first, u32 second)
+{
+	u32 was[] = { first + 1, second }, i;
+
+	for (i = 0; i < ARRAY_SIZE(was); i++) {
+		if (!was[i])
+			continue;
+		if (r->mirror[was[i] - 1])
+			r->mirror_of[r->mirror[was[i] - 1] - 1] = 0;
+		if (r->mirror_of[was[i] - 1])
+			r->mirror[r->mirror_of[was[i] - 1] - 1] = 0;
+		r->mirror[was[i] - 1] = 0;
+		r->mirror_of[was[i] - 1] = 0;
+	}
+	if (!second)
+		return;
+	r->mirror[first] = second;
+	r->mirror_of[second - 1] = first + 1;
+}
+
+static int cursor_read(struct replay *r, u32 segment, void *buf)
 {
 	struct cache *c = r->c;
-	struct cache_device *d;
 	sector_t where;
+	struct cache_device *d = copy_sector_device(c, slot_sector(c, segment, 0), &where);
 	int err;
+
+	if (d->failed)
+		return -ENODEV;
+	err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, buf, c->data_slots * LARDER_SLOT_SIZE);
+	if (!err)
+		return 0;
+	cache_count(c, errors_read, 1);
+	DMERR("%pg: cannot read the log in segment %u (sector %llu): error %d", d->bdev, segment, (unsigned long long)where, err);
+	return err;
+}
+
+/* The two copies of a segment, or the one that can be read.  -ENODEV: its SSD is not in the set. */
+static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
+{
+	u32 mirror = r->mirror[segment], i;
+	int err, copy_err = -ENODEV;
 
 	if (cur->loaded == segment)
 		return 0;
 	cur->loaded = LARDER_NO_SEGMENT;
-	d = cache_sector_device(c, slot_sector(c, segment, 0), &where);
-	err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, cur->buf, c->data_slots * LARDER_SLOT_SIZE);
-	if (err) {
-		cache_count(c, errors_read, 1);
-		DMERR(
-			"%pg: cannot read the log in segment %u (sector %llu): error %d; nothing was changed, check the device and try again",
-			d->bdev, segment, (unsigned long long)where, err);
+	cur->has_copy = false;
+	bitmap_zero(cur->differ, r->c->data_slots);
+	err = cursor_read(r, segment, cur->buf);
+	if (mirror)
+		copy_err = cursor_read(r, mirror - 1, cur->copy);
+	if (err && !copy_err)
+		swap(cur->buf, cur->copy);
+	if (err && copy_err) {
+		if (err != -ENODEV)
+			DMERR("%pg: nothing was changed: check the device and try again", segment_device(r->c, segment)->bdev);
 		return err;
 	}
 	cur->loaded = segment;
+	if (err || copy_err)
+		return 0;
+	cur->has_copy = true;
+	for (i = 0; i < r->c->data_slots; i++)
+		if (memcmp(cur->buf + (size_t)i * LARDER_SLOT_SIZE, cur->copy + (size_t)i * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE))
+			set_bit(i, cur->differ);
 	return 0;
+}
+
+/* Takes the slot from the second copy. */
+static void cursor_use_copy(const struct cursor *cur, u32 slot)
+{
+	memcpy(cur->buf + (size_t)slot * LARDER_SLOT_SIZE, cur->copy + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE);
 }
 
 static const struct larder_commit *cursor_slot(const struct cursor *cur, u32 slot)
@@ -141,6 +202,13 @@ static const struct larder_commit *find_commit(struct replay *r, const struct cu
 		commit = cursor_slot(cur, e.slot);
 		if (larder_commit_maybe(commit, &e) && !larder_check_commit(commit, &e, &why))
 			return commit;
+		if (!cur->has_copy || !test_bit(e.slot, cur->differ))
+			continue;
+		commit = cur->copy + (size_t)e.slot * LARDER_SLOT_SIZE;
+		if (larder_commit_maybe(commit, &e) && !larder_check_commit(commit, &e, &why)) {
+			cursor_use_copy(cur, e.slot);
+			return cursor_slot(cur, e.slot);
+		}
 	}
 	return NULL;
 }
@@ -149,6 +217,12 @@ static int cursor_find(struct replay *r, struct cursor *cur, u32 segment, u32 sl
 {
 	int err = cursor_load(r, cur, segment);
 
+	/* clean copies on an SSD that is not there are not cached; what the write stream had there is lost */
+	if (err == -ENODEV && cur->stream != LARDER_STREAM_WRITE)
+		return 0;
+	if (err == -ENODEV)
+		DMERR("%pg: segment %u of the log was only on SSD %u of the set, which is missing: add it to the table",
+		      r->c->dev[0].bdev, segment, (u32)(segment_device(r->c, segment) - r->c->dev));
 	if (err)
 		return err;
 	cur->commit = find_commit(r, cur, segment, slot, cur->prev_sequence, cur->prev_crc);
@@ -201,10 +275,43 @@ static bool data_matches(const struct cursor *cur)
 {
 	u32 first = le16_to_cpu(cur->commit->first), n = larder_commit_slots(cur->commit), i;
 
-	for (i = 0; i < n; i++)
-		if (larder_crc(cursor_slot(cur, first + i), LARDER_SLOT_SIZE) != larder_commit_sum(cur->commit, i))
+	for (i = 0; i < n; i++) {
+		u32 sum = larder_commit_sum(cur->commit, i);
+
+		if (larder_crc(cursor_slot(cur, first + i), LARDER_SLOT_SIZE) == sum)
+			continue;
+		if (!cur->has_copy || !test_bit(first + i, cur->differ) ||
+		    larder_crc(cur->copy + (size_t)(first + i) * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) != sum)
 			return false;
+		cursor_use_copy(cur, first + i);
+	}
 	return true;
+}
+
+/* The record that cur looks at, which is valid: where the copies differ, both get what is whole. */
+static int record_repair(struct replay *r, struct cursor *cur)
+{
+	u32 first = le16_to_cpu(cur->commit->first), slot = le16_to_cpu(cur->commit->slot), i;
+	u32 copy[2] = { cur->segment, r->mirror[cur->segment] - 1 };
+	struct cache *c = r->c;
+	int err = 0;
+
+	if (!cur->has_copy || find_next_bit(cur->differ, slot + 1, first) > slot)
+		return 0;
+	data_matches(cur);
+	for (i = 0; i < 2 && !err; i++) {
+		sector_t where;
+		struct cache_device *d = copy_sector_device(c, slot_sector(c, copy[i], first), &where);
+
+		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, cur->buf + (size_t)first * LARDER_SLOT_SIZE,
+			       (slot + 1 - first) * LARDER_SLOT_SIZE);
+		flusher_wrote(&d->flusher);
+		if (err)
+			DMERR("%pg: a record cannot be copied to segment %u: error %d; give '-' for this SSD",
+			      d->bdev, copy[i], err);
+	}
+	r->repaired++;
+	return err;
 }
 
 /* ------------------------------------------------------------------ the scan */
@@ -269,6 +376,7 @@ static int scan_entries(struct replay *r, struct cursor *cur)
 		larder_commit_entry(cur->commit, i, &e);
 		if (e.kind != LARDER_SEGMENT_OPEN)
 			continue;
+		replay_link(r, e.sector, e.cache);
 		if (!r->reopened[e.sector])	/* the first time counts: rule 9 allows only one in the range of a replay */
 			r->reopened[e.sector] = commit_sequence(cur->commit);
 		if (e.length == LARDER_STREAM_WRITE)
@@ -463,7 +571,9 @@ static int apply_record(struct replay *r, struct cursor *cur)
 	if (cur->stream != LARDER_STREAM_WRITE && !data_matches(cur)) {
 		r->damaged++;
 	} else if (sequence >= r->replay_sequence) {
-		err = apply_entries(r, cur->commit);
+		err = record_repair(r, cur);
+		if (!err)
+			err = apply_entries(r, cur->commit);
 		r->records++;
 		r->slots += larder_commit_slots(cur->commit) + 1;
 	}

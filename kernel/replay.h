@@ -18,7 +18,10 @@ struct cursor {
 	u32 prev_crc;
 	u32 *queue;			/* opened segments in order; [next, nr) are not begun */
 	u32 next, nr, size;
-	void *buf;			/* data_slots of segment 'loaded' */
+	void *buf;			/* data_slots of segment 'loaded'; what is not whole there may come from the copy */
+	void *copy;			/* of its second copy */
+	bool has_copy;
+	unsigned long *differ;		/* slots in which the two differed when they were read */
 	u32 loaded;
 	const struct larder_commit *commit;
 };
@@ -44,6 +47,7 @@ struct replay {
 	/* from the scan */
 	bool scanned;
 	u64 *reopened;			/* by segment: sequence of the record that opens it again, 0: none */
+	u32 *mirror, *mirror_of;	/* by segment: its second copy, whose second copy it is; + 1, 0: none */
 	u64 end;			/* records of the write stream with this sequence number and later are not valid */
 	u64 last_write;			/* the last valid one */
 	u64 durable;			/* newest durable_sequence found */
@@ -56,6 +60,7 @@ struct replay {
 	u64 skipped;			/* entries of unknown volumes, or outside of theirs */
 	/* records with damaged data: ignored (fill, keep), or durable all the same (write stream) */
 	u64 damaged;
+	u64 repaired;			/* records that one of two copies did not have whole */
 };
 
 /* One start of a cache. */
@@ -67,6 +72,7 @@ struct start {
 	unsigned int used;		/* which of old[] was loaded */
 	bool fresh;			/* there is none */
 	bool fatal;			/* the older checkpoint would not help */
+	bool degraded;			/* a member of the set is not there any more */
 	u64 must_reach;			/* a record of the write stream that is known to have been durable */
 	u64 lost;			/* extents of the checkpoint whose volume is unknown, or smaller */
 };
@@ -80,6 +86,8 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n);
 int replay_scan(struct replay *r);	/* what of the write stream is valid; reopened[] */
 int replay_apply(struct replay *r);	/* merges the streams into the indexes and r->marks */
 void replay_cursors_free(struct replay *r);
+/* second (+ 1, 0: none) is the second copy of first from now on; what the two were before they are not any more */
+void replay_link(struct replay *r, u32 first, u32 second);
 /* Was this segment opened again behind the checkpoint?  Then what the checkpoint maps to it is gone. */
 static inline bool replay_reopened(const struct replay *r, u32 segment)
 {

@@ -22,13 +22,16 @@ int segments_create(struct cache *c)
 	if (!c->segments)
 		return -ENOMEM;
 	spin_lock_init(&c->segments_lock);
-	INIT_LIST_HEAD(&c->free);
+	for (i = 0; i < c->nr_devices; i++)
+		INIT_LIST_HEAD(&c->dev[i].free);
 	INIT_LIST_HEAD(&c->waiting);
 	for (i = 0; i < LARDER_NR_STREAMS; i++)
 		INIT_LIST_HEAD(&c->sealed[i]);
 	for (i = 0; i < c->nr_segments; i++) {
 		c->segments[i].state = SEGMENT_FREE;
-		list_add_tail(&c->segments[i].list, &c->free);
+		c->segments[i].mirror = LARDER_NO_SEGMENT;
+		list_add_tail(&c->segments[i].list, &segment_device(c, i)->free);
+		segment_device(c, i)->nr_free++;
 	}
 	c->nr_state[SEGMENT_FREE] = c->nr_segments;
 	c->reserve_checkpoint = 2;
@@ -46,7 +49,7 @@ static struct list_head *segment_queue(struct cache *c, const struct segment *se
 {
 	switch (seg->state) {
 	case SEGMENT_FREE:
-		return &c->free;
+		return &segment_device(c, seg - c->segments)->free;
 	case SEGMENT_SEALED:
 		return &c->sealed[seg->stream];
 	case SEGMENT_WAITING:
@@ -56,13 +59,22 @@ static struct list_head *segment_queue(struct cache *c, const struct segment *se
 	}
 }
 
-/* segments_lock held */
+/* segments_lock held.  Both copies of a segment become free together. */
 static void segment_move(struct cache *c, struct segment *seg, u8 state)
 {
 	struct list_head *queue;
 
+	if (state == SEGMENT_FREE && seg->mirror != LARDER_NO_SEGMENT) {
+		struct segment *other = &c->segments[seg->mirror];
+
+		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
+		WRITE_ONCE(other->mirror, LARDER_NO_SEGMENT);
+		segment_move(c, other, SEGMENT_FREE);
+	}
 	if (seg->state == SEGMENT_SEALED)
 		c->nr_sealed[seg->stream]--;
+	if (seg->state == SEGMENT_FREE)
+		segment_device(c, seg - c->segments)->nr_free--;
 	c->nr_state[seg->state]--;
 	if (segment_queue(c, seg))
 		list_del_init(&seg->list);
@@ -70,11 +82,18 @@ static void segment_move(struct cache *c, struct segment *seg, u8 state)
 	c->nr_state[state]++;
 	if (state == SEGMENT_SEALED)
 		c->nr_sealed[seg->stream]++;
+	if (state == SEGMENT_FREE)
+		segment_device(c, seg - c->segments)->nr_free++;
 	queue = segment_queue(c, seg);
 	if (queue)
 		list_add_tail(&seg->list, queue);
 	else
 		INIT_LIST_HEAD(&seg->list);
+}
+
+void segment_become_lost(struct cache *c, u32 segment)
+{
+	segment_move(c, &c->segments[segment], SEGMENT_LOST);
 }
 
 void segment_set_state(struct cache *c, u32 segment, u8 state)
@@ -86,30 +105,141 @@ void segment_set_state(struct cache *c, u32 segment, u8 state)
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 }
 
+void segment_link(struct cache *c, u32 first, u32 second)
+{
+	WRITE_ONCE(c->segments[first].mirror, second);
+	c->segments[second].mirror = first;
+	segment_move(c, &c->segments[second], SEGMENT_MIRROR);
+}
+
+bool segment_try_mirror(struct cache *c, u32 segment)
+{
+	struct segment *seg = &c->segments[segment];
+	u32 mirror = READ_ONCE(seg->mirror);
+
+	if (mirror == LARDER_NO_SEGMENT || READ_ONCE(segment_device(c, mirror)->failed) || READ_ONCE(seg->prefer_mirror))
+		return false;
+	WRITE_ONCE(seg->prefer_mirror, true);
+	return true;
+}
+
+/* Segments that can be taken, or, where they are taken in pairs on two SSDs, pairs.  A snapshot unless segments_lock is held. */
+static u32 free_units(struct cache *c)
+{
+	u32 i, all = 0, most = 0, n;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		n = READ_ONCE(c->dev[i].failed) ? 0 : READ_ONCE(c->dev[i].nr_free);
+		all += n;
+		most = max(most, n);
+	}
+	return cache_mirrored(c) ? min(all / 2, all - most) : all;
+}
+
 u32 segments_free_count(struct cache *c)
 {
-	u32 n = READ_ONCE(c->nr_state[SEGMENT_FREE]), reserve = READ_ONCE(c->reserve_checkpoint);
+	u32 n = free_units(c), reserve = READ_ONCE(c->reserve_checkpoint);
 
 	return n > reserve ? n - reserve : 0;
 }
 
-u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint)
+/*
+ * Would it make more pairs possible if this one were free?  Not if all its copies are on the SSD with the most free segments, and
+ * that one has more than all the others together.
+ */
+bool segment_helps(struct cache *c, u32 segment)
+{
+	struct cache_device *most = &c->dev[0];
+	u32 i, all = 0, mirror = READ_ONCE(c->segments[segment].mirror);
+
+	if (!cache_mirrored(c))
+		return true;
+	for (i = 0; i < c->nr_devices; i++) {
+		if (READ_ONCE(c->dev[i].failed))
+			continue;
+		all += c->dev[i].nr_free;
+		if (c->dev[i].nr_free > most->nr_free || READ_ONCE(most->failed))
+			most = &c->dev[i];
+	}
+	return most->nr_free <= all - most->nr_free || segment_device(c, segment) != most ||
+	       (mirror != LARDER_NO_SEGMENT && segment_device(c, mirror) != most);
+}
+
+/* segments_lock held: the SSD, but for one, with the most free segments: so pairs remain possible for as long as may be. */
+static struct cache_device *emptiest_device(struct cache *c, const struct cache_device *except)
+{
+	struct cache_device *best = NULL, *d;
+	u32 i;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		d = &c->dev[i];
+		if (d != except && !READ_ONCE(d->failed) && d->nr_free && (!best || d->nr_free > best->nr_free))
+			best = d;
+	}
+	return best;
+}
+
+/* segments_lock held */
+static u32 take_of(struct cache *c, struct cache_device *d, u8 state)
+{
+	struct segment *seg = list_first_entry(&d->free, struct segment, list);
+
+	segment_move(c, seg, state);
+	seg->has_summary = false;
+	seg->relinked = false;
+	seg->prefer_mirror = false;
+	seg->sequence = 0;
+	return seg - c->segments;
+}
+
+u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair)
 {
 	u32 segment = LARDER_NO_SEGMENT;
-	struct segment *seg;
+	struct cache_device *d, *other;
 	unsigned long flags;
 
 	spin_lock_irqsave(&c->segments_lock, flags);
-	if (c->nr_state[SEGMENT_FREE] > (for_checkpoint ? 0 : c->reserve_checkpoint)) {
-		seg = list_first_entry(&c->free, struct segment, list);
-		segment = seg - c->segments;
-		segment_move(c, seg, state);
-		seg->has_summary = false;
-		seg->relinked = false;
-		seg->sequence = 0;
+	if (free_units(c) > (for_checkpoint ? 0 : c->reserve_checkpoint)) {
+		d = emptiest_device(c, NULL);
+		segment = take_of(c, d, state);
+		other = pair && cache_mirrored(c) ? emptiest_device(c, d) : NULL;
+		if (other)
+			segment_link(c, segment, take_of(c, other, SEGMENT_MIRROR));
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 	return segment;
+}
+
+#define UNMIRROR_BATCH	8192u
+
+/*
+ * The second copy of a sealed segment goes when nothing in it is dirty and no replay needs its records (free-after-replay).  It is
+ * reused only when the named checkpoints know nothing of it as a copy, and so know that what was in it is clean
+ * (free-after-clean-durable): it waits with the newest sequence number.
+ */
+void segments_unmirror(struct cache *c)
+{
+	u32 n = min(c->nr_segments, UNMIRROR_BATCH), mirror;
+	struct segment *seg;
+	unsigned long flags;
+
+	if (c->nr_devices == 1)
+		return;
+	spin_lock_irqsave(&c->segments_lock, flags);
+	while (n--) {
+		seg = &c->segments[c->unmirror_pos];
+		c->unmirror_pos = (c->unmirror_pos + 1) % c->nr_segments;
+		mirror = seg->mirror;
+		if (seg->state != SEGMENT_SEALED || mirror == LARDER_NO_SEGMENT || atomic_read(&seg->dirty) ||
+		    seg->sequence >= c->keep_sequence || seg->prefer_mirror || atomic_read(&seg->pins) ||
+		    READ_ONCE(segment_device(c, seg - c->segments)->failed))
+			continue;
+		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
+		c->segments[mirror].mirror = LARDER_NO_SEGMENT;
+		c->segments[mirror].sequence = READ_ONCE(c->log.next_sequence);
+		segment_move(c, &c->segments[mirror], SEGMENT_WAITING);
+	}
+	spin_unlock_irqrestore(&c->segments_lock, flags);
 }
 
 void segments_release(struct cache *c)
@@ -271,7 +401,7 @@ int segments_open_initial(struct cache *c)
 		struct opened_list *o = &c->log.stream[i].opened;
 
 		while (o->count < opened_goal(c, i)) {
-			segment = segment_take_free(c, SEGMENT_OPENED, false);
+			segment = segment_take_free(c, SEGMENT_OPENED, false, i == LARDER_STREAM_WRITE);
 			if (segment == LARDER_NO_SEGMENT)
 				break;
 			c->segments[segment].stream = i;
@@ -285,15 +415,18 @@ int segments_open_initial(struct cache *c)
 	return c->log.stream[LARDER_STREAM_WRITE].opened.count < 2 ? -ENOSPC : 0;
 }
 
-static int segment_discard(struct cache *c, u32 segment)
+static void segment_discard(struct cache *c, u32 segment)
 {
 	sector_t where;
-	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, 0), &where);
+	struct cache_device *d;
 
-	if (!bdev_max_discard_sectors(d->bdev))
-		return 0;
+	if (segment == LARDER_NO_SEGMENT)
+		return;
+	d = copy_sector_device(c, slot_sector(c, segment, 0), &where);
+	if (READ_ONCE(d->failed) || !bdev_max_discard_sectors(d->bdev))
+		return;
 	cache_count(c, reclaim_discards, 1);
-	return blkdev_issue_discard(d->bdev, where, c->segment_sectors, GFP_NOIO);
+	blkdev_issue_discard(d->bdev, where, c->segment_sectors, GFP_NOIO);
 }
 
 /*
@@ -303,13 +436,14 @@ static int segment_discard(struct cache *c, u32 segment)
 static int open_one(struct cache *c, struct stream *s)
 {
 	struct larder_entry_in e = { .kind = LARDER_SEGMENT_OPEN, .length = s->number };
-	u32 segment = segment_take_free(c, SEGMENT_OPENING, false);
+	u32 segment = segment_take_free(c, SEGMENT_OPENING, false, s->number == LARDER_STREAM_WRITE);
 	int err;
 
 	if (segment == LARDER_NO_SEGMENT)
 		return -ENOSPC;
 	c->segments[segment].stream = s->number;
 	e.sector = segment;
+	e.cache = c->segments[segment].mirror == LARDER_NO_SEGMENT ? 0 : c->segments[segment].mirror + 1;
 	spin_lock_irq(&c->log.lock);
 	err = log_entry_locked(c, &e, NULL);
 	if (!err)
@@ -335,8 +469,10 @@ static void segments_opened(struct cache *c)
 	}
 	spin_unlock_irq(&c->log.lock);
 	for (i = 0; i < nr; i++) {
-		if (c->set.discard)
+		if (c->set.discard) {
 			segment_discard(c, list[i]);
+			segment_discard(c, READ_ONCE(c->segments[list[i]].mirror));
+		}
 		larder_heat_set(&c->heat, (u64)list[i] * c->segment_slots, c->segment_slots, 0);
 	}
 	spin_lock_irq(&c->log.lock);

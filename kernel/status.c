@@ -65,14 +65,16 @@ static unsigned int cache_info_state(struct cache *c, char *result, unsigned int
 	u64 index_bytes;
 	u32 volumes = cache_volumes(c, &index_bytes);
 
-	DMEMIT("uuid=%pUb state=%s devices=%u segment_sectors=%u segments=%u", c->uuid, cache_state_name(c), c->nr_devices,
-	       c->segment_sectors, c->nr_segments);
+	DMEMIT("uuid=%pUb state=%s devices=%u devices_failed=%u mirrored=%u set_generation=%u", c->uuid, cache_state_name(c),
+	       c->nr_devices, READ_ONCE(c->nr_failed), cache_mirrored(c), (u32)(READ_ONCE(c->set_generation) >> 32));
+	DMEMIT(" segment_sectors=%u segments=%u", c->segment_sectors, c->nr_segments);
 	DMEMIT(" segments_free=%u segments_opened=%u", READ_ONCE(c->nr_state[SEGMENT_FREE]),
 	       READ_ONCE(c->nr_state[SEGMENT_OPENING]) + READ_ONCE(c->nr_state[SEGMENT_OPENED]));
 	DMEMIT(" segments_write=%u segments_fill=%u segments_keep=%u", segments_sealed(c, LARDER_STREAM_WRITE),
 	       segments_sealed(c, LARDER_STREAM_FILL), segments_sealed(c, LARDER_STREAM_KEEP));
-	DMEMIT(" segments_checkpoint=%u segments_waiting=%u", READ_ONCE(c->nr_state[SEGMENT_CHECKPOINT]),
-	       READ_ONCE(c->nr_state[SEGMENT_WAITING]));
+	DMEMIT(" segments_checkpoint=%u segments_waiting=%u segments_mirror=%u segments_lost=%u",
+	       READ_ONCE(c->nr_state[SEGMENT_CHECKPOINT]), READ_ONCE(c->nr_state[SEGMENT_WAITING]),
+	       READ_ONCE(c->nr_state[SEGMENT_MIRROR]), READ_ONCE(c->nr_state[SEGMENT_LOST]));
 	DMEMIT(" volumes=%u live_sectors=%llu dirty_sectors=%llu", volumes, (u64)atomic64_read(&c->live_sectors),
 	       (u64)atomic64_read(&c->dirty_sectors));
 	DMEMIT(" index_bytes=%llu memory_bytes=%llu memory_limit_bytes=%llu", index_bytes, cache_memory_bytes(c),
@@ -114,7 +116,7 @@ static unsigned int cache_table(struct cache_target *ct, char *result, unsigned 
 
 	DMEMIT("%u", ct->nr_devices);
 	for (i = 0; i < ct->nr_devices; i++)
-		DMEMIT(" %s", ct->dev[i]->name);
+		DMEMIT(" %s", ct->dev[i] ? ct->dev[i]->name : "-");
 	cache_settings_print(&ct->set, true, "  ", NULL, 0, &count);
 	DMEMIT(" %u", count);
 	if (sz < maxlen)
@@ -129,7 +131,7 @@ static unsigned int cache_ima(struct cache_target *ct, char *result, unsigned in
 	DMEMIT_TARGET_NAME_VERSION(ct->ti->type);
 	DMEMIT(",uuid=%pUb,nr_devices=%u", ct->cache->uuid, ct->nr_devices);
 	for (i = 0; i < ct->nr_devices; i++)
-		DMEMIT(",device_%u=%s", i, ct->dev[i]->name);
+		DMEMIT(",device_%u=%s", i, ct->dev[i] ? ct->dev[i]->name : "-");
 	if (sz < maxlen)
 		sz += cache_settings_print(&ct->set, false, ",=", result + sz, maxlen - sz, &count);
 	DMEMIT(";");

@@ -22,8 +22,7 @@ static void summary_end(struct bio *bio)
 {
 	struct summary_write *w = container_of(bio, struct summary_write, bio);
 	struct cache *c = w->cache;
-	sector_t where;
-	struct cache_device *d = cache_sector_device(c, slot_sector(c, w->segment, 0), &where);
+	struct cache_device *d = segment_device(c, w->segment);
 
 	flusher_wrote(&d->flusher);
 	if (bio->bi_status)
@@ -48,6 +47,9 @@ static void summary_seal(struct cache *c, struct stream *s)
 	struct summary_write *w;
 	sector_t where;
 
+	d = copy_sector_device(c, slot_sector(c, s->summary_segment, c->data_slots), &where);
+	if (READ_ONCE(d->failed))
+		return;
 	w = kzalloc(sizeof(*w), gfp);
 	if (!w)
 		return;
@@ -59,7 +61,6 @@ static void summary_seal(struct cache *c, struct stream *s)
 	}
 	w->cache = c;
 	w->segment = s->summary_segment;
-	d = cache_sector_device(c, slot_sector(c, w->segment, c->data_slots), &where);
 	bio_init(&w->bio, d->bdev, &w->vec, 1, REQ_OP_WRITE);
 	w->bio.bi_iter.bi_sector = where;
 	w->bio.bi_end_io = summary_end;

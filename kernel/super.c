@@ -265,10 +265,18 @@ static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, 
 		p->bytes = cpu_to_le64(n->bytes);
 		p->replay_sequence = cpu_to_le64(n->replay_sequence);
 		p->first_segment = cpu_to_le32(n->first_segment);
+		p->first_mirror = cpu_to_le32(n->first_mirror);
 		p->epoch = cpu_to_le32(n->epoch);
 		p->hash = cpu_to_le64(n->hash);
 	}
 	larder_seal_sb(&sb->head);
+}
+
+/* One of several: the caller's error, and the set goes on without it; the only one: the caller's error. */
+static void super_device_failed(struct cache *c, struct cache_device *d)
+{
+	if (c->started && cache_mirrored(c))
+		set_device_failed(c, d, "a write to it failed");
 }
 
 /*
@@ -284,7 +292,7 @@ int cache_super_write(struct cache *c, u32 flags)
 	lockdep_assert_held(&c->super_lock);
 	for (i = 0; i < c->nr_devices; i++) {
 		d = &c->dev[i];
-		if (larder_sb_read_only(&d->sb->head)) {
+		if (!READ_ONCE(d->failed) && larder_sb_read_only(&d->sb->head)) {
 			DMERR("%pg: the superblock has features that only a newer larder may write (ro_compat %#llx)", d->bdev,
 			      le64_to_cpu(d->sb->head.ro_compat));
 			return -EROFS;
@@ -292,11 +300,14 @@ int cache_super_write(struct cache *c, u32 flags)
 	}
 	for (i = 0; i < c->nr_devices; i++) {
 		d = &c->dev[i];
+		if (READ_ONCE(d->failed))
+			continue;
 		cache_super_fill(c, d->sb, flags);
 		err = super_write_copies(d->bdev, &d->sb->head);
 		if (err) {
 			flusher_doubt(&d->flusher);
 			cache_count(c, errors_write, 1);
+			super_device_failed(c, d);
 			error = error ?: err;
 		}
 	}
@@ -370,12 +381,12 @@ static sector_t table_place(bool b)
 }
 
 /* One place of one SSD; what cannot be read is zeroed, and so not valid. */
-static int table_read_place(struct cache_device *d, bool b, struct larder_table *t)
+static int table_read_place(struct block_device *bdev, bool b, struct larder_table *t)
 {
-	int err = super_io(d->bdev, SUPER_READ, table_place(b), t, LARDER_TABLE_SIZE);
+	int err = super_io(bdev, SUPER_READ, table_place(b), t, LARDER_TABLE_SIZE);
 
 	if (err) {
-		DMERR("%pg: cannot read the table of volumes at byte %u: error %d", d->bdev,
+		DMERR("%pg: cannot read the table of volumes at byte %u: error %d", bdev,
 		      b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A, err);
 		memset(t, 0, LARDER_TABLE_SIZE);
 	}
@@ -383,57 +394,110 @@ static int table_read_place(struct cache_device *d, bool b, struct larder_table 
 }
 
 /* t[0], t[1]: buffers.  Returns 0: t[0] (place A) counts, 1: t[1] (place B) does, or an error. */
-static int table_read_device(struct cache_device *d, struct larder_table *t[2])
+static int table_read_device(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *t[2])
 {
-	int err_a = table_read_place(d, false, t[0]), err_b = table_read_place(d, true, t[1]), chosen;
+	int err_a = table_read_place(bdev, false, t[0]), err_b = table_read_place(bdev, true, t[1]), chosen;
 	const char *why = NULL, *b_why = NULL;
 
-	chosen = larder_choose_table(t[0], t[1], d->sb, &why);
+	chosen = larder_choose_table(t[0], t[1], sb, &why);
 	if (chosen < 0) {
-		larder_check_table(t[1], d->sb, &b_why);
-		DMERR("%pg: no valid table of volumes: at byte %u: %s; at byte %u: %s", d->bdev, LARDER_TABLE_OFFSET_A,
+		larder_check_table(t[1], sb, &b_why);
+		DMERR("%pg: no valid table of volumes: at byte %u: %s; at byte %u: %s", bdev, LARDER_TABLE_OFFSET_A,
 		      err_a ? "read error" : why ?: "valid", LARDER_TABLE_OFFSET_B, err_b ? "read error" : b_why ?: "valid");
 		return err_a ?: err_b ?: chosen;
 	}
 	if (chosen == 1 && why)
-		DMWARN("%pg: the table of volumes at byte %u is damaged (%s); the one at byte %u is used", d->bdev,
+		DMWARN("%pg: the table of volumes at byte %u is damaged (%s); the one at byte %u is used", bdev,
 		       LARDER_TABLE_OFFSET_A, why, LARDER_TABLE_OFFSET_B);
 	return chosen;
 }
 
-int cache_table_read(struct cache *c)
+/* Of one SSD, whose superblock is sb, into a buffer of LARDER_TABLE_SIZE. */
+int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *to, bool *in_b)
 {
-	struct larder_table *t[2], *best = kvzalloc(sizeof(*best), GFP_NOIO);
-	int chosen, err = -ENOMEM;
-	bool any = false;
-	unsigned int i;
+	struct larder_table *t[2];
+	int chosen = -ENOMEM;
 
 	t[0] = kvzalloc(sizeof(*t[0]), GFP_NOIO);
 	t[1] = kvzalloc(sizeof(*t[1]), GFP_NOIO);
-	if (!best || !t[0] || !t[1])
-		goto out;
-	for (i = 0; i < c->nr_devices; i++) {
-		chosen = table_read_device(&c->dev[i], t);
-		if (chosen < 0) {
-			err = chosen;
+	if (t[0] && t[1])
+		chosen = table_read_device(bdev, sb, t);
+	if (chosen >= 0) {
+		memcpy(to, t[chosen], sizeof(*to));
+		*in_b = chosen;
+	}
+	kvfree(t[1]);
+	kvfree(t[0]);
+	return min(chosen, 0);
+}
+
+/* Is a a newer table than b, of the set, or, in the same set, of its volumes?  -ESTALE: two sets that went apart. */
+static int table_newer(const struct larder_table *a, const struct larder_table *b)
+{
+	u64 set_a = le64_to_cpu(a->head.set_generation), set_b = le64_to_cpu(b->head.set_generation);
+
+	if (set_a >> 32 != set_b >> 32)
+		return set_a >> 32 > set_b >> 32;
+	if (set_a != set_b)
+		return -ESTALE;
+	return le64_to_cpu(a->head.generation) > le64_to_cpu(b->head.generation);
+}
+
+/*
+ * The newest table of all SSDs counts.  One whose own table is of an older set, or that the newest one does not name as a member,
+ * is stale: nothing else of it is read (newest-generation-only).
+ */
+int cache_table_read(struct cache *c)
+{
+	struct larder_table *t = kvzalloc(sizeof(*t), GFP_NOIO), *best = kvzalloc(sizeof(*best), GFP_NOIO);
+	u64 generation[LARDER_MAX_DEVICES] = { };
+	int err = -ENOMEM, newer, last = -ENODATA;
+	bool any = false, in_b;
+	u32 i;
+
+	for (i = 0; i < c->nr_devices && t && best; i++) {
+		if (c->dev[i].failed)
+			continue;
+		err = super_read_table(c->dev[i].bdev, c->dev[i].sb, t, &in_b);
+		if (err) {
+			last = err;
 			continue;
 		}
-		if (!any || le64_to_cpu(t[chosen]->head.generation) > le64_to_cpu(best->head.generation)) {
-			memcpy(best, t[chosen], sizeof(*best));
-			c->table_in_b = chosen;
+		generation[i] = le64_to_cpu(t->head.set_generation);
+		newer = any ? table_newer(t, best) : 1;
+		if (newer < 0) {
+			DMERR("%pg: the SSDs of cache %pUb were used without one another (sets %llx, %llx): give one side",
+			      c->dev[i].bdev, c->uuid, generation[i], le64_to_cpu(best->head.set_generation));
+			err = newer;
+			any = false;
+			last = newer;
+			break;
+		}
+		if (newer) {
+			swap(t, best);
+			c->table_in_b = in_b;
 		}
 		any = true;
 	}
 	if (any) {
 		swap(c->table, best);
 		c->table_generation = le64_to_cpu(c->table->head.generation);
-		c->set_generation = max(c->set_generation, le64_to_cpu(c->table->head.set_generation));
+		c->set_generation = le64_to_cpu(c->table->head.set_generation);
 		err = 0;
+	} else if (!err) {
+		err = last;
 	}
-out:
-	kvfree(t[1]);
-	kvfree(t[0]);
+	for (i = 0; i < c->nr_devices && !err; i++) {
+		if (c->dev[i].failed || (generation[i] == c->set_generation &&
+					 le32_to_cpu(c->table->devices[i].state) == LARDER_DEVICE_ACTIVE))
+			continue;
+		DMWARN("%pg: SSD %u of cache %pUb is stale: it left the set (its own %llx, now %llx); it is not used",
+		       c->dev[i].bdev, i, c->uuid, generation[i], c->set_generation);
+		c->dev[i].failed = true;
+		c->nr_failed++;
+	}
 	kvfree(best);
+	kvfree(t);
 	return err;
 }
 
@@ -444,9 +508,12 @@ static int table_write_place(struct cache *c, bool b)
 	unsigned int i;
 
 	for (i = 0; i < c->nr_devices; i++) {
+		if (READ_ONCE(c->dev[i].failed))
+			continue;
 		err = super_io(c->dev[i].bdev, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
 		if (!err)
 			continue;
+		super_device_failed(c, &c->dev[i]);
 		DMERR(
 			"%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
 			c->dev[i].bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A,

@@ -45,6 +45,11 @@ static int parse_backing(struct volume_target *vt, const char *path)
 		ti->error = "The volume needs a newer larder";
 		return -EROFS;
 	}
+	if (bdev_read_only(bdev)) {
+		DMERR("%pg: the backing is read-only: 'blockdev --setrw' makes it writable", bdev);
+		ti->error = "The backing is read-only: the line before names it";
+		return -EROFS;
+	}
 	if (ti->len > le64_to_cpu(sb->sectors)) {
 		DMERR("%pg: the table has %llu sectors, the volume %llu: give that many at most", bdev, (u64)ti->len,
 		      le64_to_cpu(sb->sectors));

@@ -145,6 +145,10 @@ static void group_read(struct volume *v, struct group *g)
 		struct cache_device *d = cache_sector_device(c, p->cache, &where);
 		struct bio *bio;
 
+		if (segment_lost(c, cache_segment(c, p->cache))) {
+			g->error = -EIO;
+			continue;
+		}
 		if (d->lbs > SECTOR_SIZE && ((where | p->len) & ((d->lbs >> SECTOR_SHIFT) - 1))) {
 			int err = writeback_bounce(g->pages, offset, d, where, p->len);
 
@@ -181,6 +185,16 @@ int writeback_bounce(struct page **pages, u32 offset, struct cache_device *d, se
 	}
 	kfree(buf);
 	return err;
+}
+
+/* It stays dirty; the next time it is read from the other copies, where there are such. */
+static void group_try_mirrors(struct cache *c, struct group *g)
+{
+	u32 i;
+
+	for (i = 0; i < g->nr_pieces; i++)
+		if (!larder_state_zero(g->first[i].state))
+			segment_try_mirror(c, cache_segment(c, g->first[i].cache));
 }
 
 static void group_write(struct volume *v, struct group *g)
@@ -312,6 +326,7 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 		if (g->error) {
 			if (!error)
 				cache_count(v->cache, errors_read, 1);
+			group_try_mirrors(v->cache, g);
 			continue;
 		}
 		g->sent = true;

@@ -70,13 +70,29 @@ static bool dm_available(void)
 	return found;
 }
 
-#define UNKNOWN_ERROR 100000 /* libdevmapper undid what had failed, and the errno with it */
+#define UNKNOWN_ERROR 100000 /* libdevmapper failed, and left no errno */
+
+static int code_of(int error)
+{
+	switch (error) {
+	case EBUSY:
+		return LARDER_BUSY;
+	case ENXIO:
+	case ENODEV:
+		return LARDER_NOT_FOUND;
+	case ESTALE: /* the cache holds what is older than the volume */
+	case EUCLEAN: /* its cache may hold what is newer */
+		return LARDER_UNSAFE;
+	default:
+		return LARDER_FAILED;
+	}
+}
 
 static int complain_of(int error, int mark, const char *name, const char *action)
 {
 	char *reason = kernellog_reason(mark);
 	const char *what = error == UNKNOWN_ERROR ? "refused by the kernel" : strerror(error);
-	int code = error == EBUSY ? LARDER_BUSY : error == ENXIO || error == ENODEV ? LARDER_NOT_FOUND : LARDER_FAILED;
+	int code = code_of(error);
 
 	if (!dm_available())
 		code = complain(LARDER_FAILED, "%s: cannot %s it: this kernel has no device-mapper; modprobe dm_mod", name, action);
@@ -301,9 +317,38 @@ static int simple(int type, const char *name, bool with_cookie)
 	return run(task, with_cookie);
 }
 
+static int load(const char *name, const char *target, uint64_t sectors, const char *params)
+{
+	struct dm_task *task = new_task(DM_DEVICE_RELOAD, name);
+
+	if (dm_task_add_target(task, 0, sectors, target, params))
+		return run(task, false);
+	dm_task_destroy(task);
+	return ENOMEM;
+}
+
+/* An empty device, its table, its resume: in one task libdevmapper would undo what fails, and forget the errno. */
+static int create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params)
+{
+	struct dm_task *task = new_task(DM_DEVICE_CREATE, name);
+	int error;
+
+	if (!dm_task_set_uuid(task, uuid)) {
+		dm_task_destroy(task);
+		return ENOMEM;
+	}
+	error = run(task, false);
+	if (error)
+		return error;
+	error = load(name, target, sectors, params);
+	error = error ? error : simple(DM_DEVICE_RESUME, name, true);
+	if (error)
+		simple(DM_DEVICE_REMOVE, name, true);
+	return error;
+}
+
 int mapped_create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params)
 {
-	struct dm_task *task;
 	int error, mark;
 
 	if (dry) {
@@ -312,13 +357,7 @@ int mapped_create(const char *name, const char *uuid, const char *target, uint64
 		return LARDER_DONE;
 	}
 	mark = kernellog_mark();
-	task = new_task(DM_DEVICE_CREATE, name);
-	if (!dm_task_set_uuid(task, uuid) || !dm_task_add_target(task, 0, sectors, target, params) ||
-	    !dm_task_set_add_node(task, DM_ADD_NODE_ON_CREATE)) {
-		dm_task_destroy(task);
-		return complain_of(ENOMEM, mark, name, "create");
-	}
-	error = run(task, true);
+	error = create(name, uuid, target, sectors, params);
 	if (!error) {
 		free(kernellog_reason(mark));
 		return LARDER_DONE;
@@ -360,16 +399,6 @@ int mapped_suspend(const char *name)
 int mapped_resume(const char *name)
 {
 	return change(DM_DEVICE_RESUME, name, "resume", "resume");
-}
-
-static int load(const char *name, const char *target, uint64_t sectors, const char *params)
-{
-	struct dm_task *task = new_task(DM_DEVICE_RELOAD, name);
-
-	if (dm_task_add_target(task, 0, sectors, target, params))
-		return run(task, false);
-	dm_task_destroy(task);
-	return ENOMEM;
 }
 
 /* The kernel has let go of the old table when the new one's resume fails: load it again.  Returns 0 or a positive errno. */

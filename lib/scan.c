@@ -187,6 +187,10 @@ int member_find(struct members *members, const char *name, uint32_t kind, const 
 
 		if (!matches(m, name, uuid, kind))
 			continue;
+		/* any SSD of a set stands for it */
+		if (first && kind == LARDER_KIND_CACHE && !memcmp(first->sb.cache.cache_uuid, m->sb.cache.cache_uuid, 16) &&
+		    memcmp(first->sb.head.uuid, m->sb.head.uuid, 16))
+			continue;
 		if (first && memcmp(first->sb.head.uuid, m->sb.head.uuid, 16))
 			return complain(LARDER_UNSAFE, "%s: label: both %s and %s have it; give the UUID or the device", name,
 					first->path, m->path);
@@ -208,8 +212,19 @@ const struct member *member_cache(const struct members *members, const uint8_t u
 	for (size_t i = 0; i < members->number; i++) {
 		const union superblock *sb = &members->member[i]->sb;
 
+		if (le32toh(sb->head.kind) == LARDER_KIND_CACHE && !memcmp(sb->cache.cache_uuid, uuid, 16))
+			return members->member[i];
+	}
+	return NULL;
+}
+
+const struct member *member_of_set(const struct members *members, const uint8_t uuid[16], uint32_t number)
+{
+	for (size_t i = 0; i < members->number; i++) {
+		const union superblock *sb = &members->member[i]->sb;
+
 		if (le32toh(sb->head.kind) == LARDER_KIND_CACHE && !memcmp(sb->cache.cache_uuid, uuid, 16) &&
-		    !sb->cache.device_number)
+		    le32toh(sb->cache.device_number) == number)
 			return members->member[i];
 	}
 	return NULL;

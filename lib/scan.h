@@ -31,7 +31,9 @@ void members_free(struct members *members);
  * a scan. Complains when there is none, or more than one.  For a path the device is read alone, and added to members.
  */
 int member_find(struct members *members, const char *name, uint32_t kind, const struct member **found);
-/* The cache with this UUID (device_number 0 of the set), the volume with this UUID; NULL: not found.  Says nothing. */
+/* SSD number of the set with this UUID; NULL: not found.  Says nothing. */
+const struct member *member_of_set(const struct members *members, const uint8_t uuid[16], uint32_t number);
+/* An SSD of the cache with this UUID, the volume with this UUID; NULL: not found.  Says nothing. */
 const struct member *member_cache(const struct members *members, const uint8_t uuid[16]);
 const struct member *member_volume(const struct members *members, const uint8_t uuid[16]);
 

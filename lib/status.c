@@ -14,6 +14,9 @@ const struct field cache_status_fields[] = {
 	{ "uuid", VALUE_TEXT, "UUID", "UUID of the cache" },
 	{ "state", VALUE_TEXT, "State", "running, suspended, failed; stopped: not started" },
 	{ "devices", VALUE_NUMBER, "#Dev", "number of SSDs" },
+	{ "devices_failed", VALUE_NUMBER, "#Failed", "of these, those that have failed, are missing or stale" },
+	{ "mirrored", VALUE_NUMBER, "Mirrored", "1: what is dirty is on two SSDs" },
+	{ "set_generation", VALUE_NUMBER, "SetGen", "number of changes of the set of SSDs" },
 	{ "segment_sectors", VALUE_SECTORS, "Segment", "size of a segment" },
 	{ "segments", VALUE_NUMBER, "#Seg", "number of segments" },
 	{ "segments_free", VALUE_NUMBER, "#Free", "segments: free" },
@@ -23,6 +26,8 @@ const struct field cache_status_fields[] = {
 	{ "segments_keep", VALUE_NUMBER, "#Keep", "segments: of the keep stream" },
 	{ "segments_checkpoint", VALUE_NUMBER, "#Ckpt", "segments: of checkpoints" },
 	{ "segments_waiting", VALUE_NUMBER, "#Wait", "segments: empty, but a replay may need them" },
+	{ "segments_mirror", VALUE_NUMBER, "#Mirror", "segments: second copies" },
+	{ "segments_lost", VALUE_NUMBER, "#Lost", "segments: on an SSD that has failed" },
 	{ "volumes", VALUE_NUMBER, "#Vol", "volumes attached" },
 	{ "live_sectors", VALUE_SECTORS, "Live", "cached data" },
 	{ "dirty_sectors", VALUE_SECTORS, "Dirty", "cached data newer than its backing" },
@@ -73,8 +78,8 @@ const struct field cache_status_fields[] = {
 	{ "memory_limit", VALUE_OPTION, "MemOpt", "option: MiB, 0: 10 % of RAM" },
 	{ "small_percent", VALUE_OPTION, "Small%", "option: share of the small queue" },
 	{ "discard", VALUE_OPTION, "Discard", "option: discard freed segments" },
+	{ "mirror", VALUE_OPTION, "Mirror", "option: which data has a copy on a second SSD" },
 	{ "max_marks", VALUE_OPTION, "MaxMarks", "option: intent marks at once, per volume" },
-	{ "verify", VALUE_OPTION, "Verify", "option: verify checksums on user reads" },
 	{ "checkpoint_percent", VALUE_OPTION, "Ckpt%", "option: replay longer than this asks for a checkpoint" },
 };
 const size_t cache_status_count = sizeof(cache_status_fields) / sizeof(cache_status_fields[0]);
@@ -116,7 +121,7 @@ const struct field volume_status_fields[] = {
 	{ "writeback_writes", VALUE_NUMBER, "WbWrites", "writes of the writeback" },
 	{ "writeback_sectors", VALUE_SECTORS, "WbSize", "written back" },
 	{ "writeback_superseded", VALUE_NUMBER, "WbSuper", "written back, but overwritten meanwhile" },
-	{ "writeback_rate", VALUE_KIB, "WbRate", "current rate per second" },
+	{ "writeback_rate", VALUE_SECTORS, "WbRate", "what the controller allows per second; means little at full speed" },
 	{ "backing_flushes", VALUE_NUMBER, "BkFlushes", "flushes issued to the backing" },
 	{ "marks_set", VALUE_NUMBER, "MarksSet", "intent marks set so far" },
 	{ "marks_cleared", VALUE_NUMBER, "MarksClr", "intent marks cleared so far" },
@@ -202,7 +207,7 @@ bool status_is(const char *status, const char *key, const char *value)
 
 char *field_text(enum value_kind kind, const char *value, const struct size_format *format, uint64_t *sort)
 {
-	unsigned shift = kind == VALUE_SECTORS ? 9 : kind == VALUE_KIB ? 10 : 0;
+	unsigned shift = kind == VALUE_SECTORS ? 9 : 0;
 	char text[SIZE_TEXT];
 
 	*sort = 0;

@@ -14,7 +14,6 @@ enum value_kind {
 	VALUE_NUMBER,
 	VALUE_BYTES, /* shown in the units asked for */
 	VALUE_SECTORS, /* of 512 bytes; shown likewise */
-	VALUE_KIB, /* shown likewise */
 	VALUE_OPTION, /* an option as set: text, may be changed by `set` */
 };
 

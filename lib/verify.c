@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "crc32c.h"
+#include "checksum.h"
 #include "superblock.h"
 
 _Static_assert(sizeof(struct larder_sb_head) == 128, "head");
@@ -23,16 +23,6 @@ _Static_assert(sizeof(struct larder_table_volume) == 112 && sizeof(struct larder
 #define MAX_BYTES ((1ull << 63) - 1) /* of a device: what an off_t can tell */
 
 static const uint8_t larder_magic[16] = LARDER_MAGIC;
-
-/* crc32c of a block with the four bytes of its own crc field taken as zero */
-static uint32_t block_crc(const void *block, size_t bytes, size_t crc_field)
-{
-	const uint8_t *p = block;
-	uint32_t crc = crc32c(~0u, p, crc_field);
-
-	crc = crc32c(crc, "\0\0\0", 4);
-	return crc32c(crc, p + crc_field + 4, bytes - crc_field - 4);
-}
 
 bool superblock_has_magic(const union superblock *sb)
 {

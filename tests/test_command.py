@@ -119,19 +119,19 @@ def test_segment_size_given(larder):
     assert (field(path, CACHE, "segment_size"), field(path, CACHE, "nr_segments")) == (MIB, 62)
 
 
-@pytest.mark.parametrize(
-    "size, options, code, said",
-    [
-        (64 * MIB, ["--segment-size", "3M"], FAILED, "--segment-size"),
-        (64 * MIB, ["--segment-size", "64K"], FAILED, "--segment-size"),
-        (64 * MIB, ["--segment-size", "32M"], USAGE, "--segment-size"),
-        (64 * MIB, ["--segment-size", "a lot"], USAGE, "--segment-size"),
-        (64 * MIB, ["--segment-size", "4M"], FAILED, "size"),
-        (4 * MIB, [], FAILED, "size"),
-        (0, [], FAILED, "size"),
-        (33 << 40, [], FAILED, "32 TiB"),
-    ],
-)
+WRONG_CACHES = [
+    (64 * MIB, ["--segment-size", "3M"], FAILED, "--segment-size"),
+    (64 * MIB, ["--segment-size", "64K"], FAILED, "--segment-size"),
+    (64 * MIB, ["--segment-size", "32M"], USAGE, "--segment-size"),
+    (64 * MIB, ["--segment-size", "a lot"], USAGE, "--segment-size"),
+    (64 * MIB, ["--segment-size", "4M"], FAILED, "size"),
+    (4 * MIB, [], FAILED, "size"),
+    (0, [], FAILED, "size"),
+    (33 << 40, [], FAILED, "32 TiB"),
+]
+
+
+@pytest.mark.parametrize("size, options, code, said", WRONG_CACHES)
 def test_cache_sizes_refused(larder, size, options, code, said):
     path = larder.image("ssd", 1)
     try:
@@ -174,23 +174,23 @@ def test_volume_layout(larder, offset, tail, copy):
     larder("super", "check", path)
 
 
-@pytest.mark.parametrize(
-    "options, code, said",
-    [
-        (["--data-offset", "4K"], FAILED, "--data-offset"),
-        (["--data-offset", "9K"], FAILED, "--data-offset"),
-        (["--data-offset", "64M"], FAILED, "too small"),
-        (["--tail-reserve", "63M"], FAILED, "too small"),
-        (["--tail-reserve", "1000"], FAILED, "--tail-reserve"),
-        (["--mode", "fast"], USAGE, "--mode"),
-        (["--data-offset", "-1"], USAGE, "--data-offset"),
-        (["--tail-reserve", "99999999999999999999"], USAGE, "--tail-reserve"),
-        (["--cache", "nowhere"], NOT_FOUND, "nowhere"),
-        (["--label", "a\nb"], USAGE, "--label"),
-        (["--label", "x" * 65], USAGE, "--label"),
-        (["--label", ""], USAGE, "--label"),
-    ],
-)
+WRONG_VOLUMES = [
+    (["--data-offset", "4K"], FAILED, "--data-offset"),
+    (["--data-offset", "9K"], FAILED, "--data-offset"),
+    (["--data-offset", "64M"], FAILED, "too small"),
+    (["--tail-reserve", "63M"], FAILED, "too small"),
+    (["--tail-reserve", "1000"], FAILED, "--tail-reserve"),
+    (["--mode", "fast"], USAGE, "--mode"),
+    (["--data-offset", "-1"], USAGE, "--data-offset"),
+    (["--tail-reserve", "99999999999999999999"], USAGE, "--tail-reserve"),
+    (["--cache", "nowhere"], NOT_FOUND, "nowhere"),
+    (["--label", "a\nb"], USAGE, "--label"),
+    (["--label", "x" * 65], USAGE, "--label"),
+    (["--label", ""], USAGE, "--label"),
+]
+
+
+@pytest.mark.parametrize("options, code, said", WRONG_VOLUMES)
 def test_volume_refused(larder, options, code, said):
     path = larder.image("hdd", 64 * MIB)
     one_line(larder("volume", "create", "data", "--backing", path, *options, code=code), said)
@@ -211,7 +211,10 @@ def test_uuids_differ(larder):
     assert len(seen) == 8
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "-a", ".", "..", "a b", "x" * 65, "control", "ü"])
+WRONG_NAMES = ["", "a/b", "-a", ".", "..", "a b", "x" * 65, "control", "ü"]
+
+
+@pytest.mark.parametrize("name", WRONG_NAMES)
 def test_names_refused(larder, name):
     path = larder.image("ssd", 64 * MIB)
     one_line(larder("cache", "create", "--cache", path, "--", name, code=USAGE), "NAME")
@@ -226,10 +229,28 @@ def test_label_taken(larder):
     larder("volume", "create", "fast", "--backing", second)
 
 
-def test_several_ssds_refused(larder):
+def test_several_ssds(larder):
+    a, b, c = (larder.image(name, 64 * MIB) for name in "abc")
+    larder("cache", "create", "fast", "--cache", a, "--cache", b, "--yes")
+    (first,), (second,) = (report(larder("super", "show", x, "--reportformat", "json")) for x in (a, b))
+    assert (first["cache_uuid"], first["nr_devices"], second["nr_devices"]) == (second["cache_uuid"], "2", "2")
+    assert (first["device_number"], second["device_number"]) == ("0", "1") and first["uuid"] != second["uuid"]
+    assert second["first_segment"] == first["nr_segments"]
+    for x in (a, b):
+        assert larder("super", "check", x).returncode == 0
+    # any of the two stands for it, in whatever order they are found; a file is no block device, but a dry run tells
+    for name in ("fast", first["cache_uuid"], second["uuid"], str(b)):
+        assert f"larder-cache 2 {a} {b} 0" in larder("cache", "start", name, "--dry-run").stdout
+    one_line(larder("cache", "create", "more", *["--cache", c] * 17, code=USAGE), "--cache", "17 times")
+    assert blank(c)
+
+
+def test_missing_ssd(larder):
     a, b = larder.image("a", 64 * MIB), larder.image("b", 64 * MIB)
-    one_line(larder("cache", "create", "fast", "--cache", a, "--cache", b, code=USAGE), "--cache", "several SSDs")
-    assert blank(a) and blank(b)
+    larder("cache", "create", "fast", "--cache", a, "--cache", b, "--yes")
+    b.unlink()
+    one_line(larder("cache", "start", "fast", "--dry-run", code=UNSAFE), str(a), "--degraded")
+    assert f"larder-cache 2 {a} - 0" in larder("cache", "start", "fast", "--dry-run", "--degraded").stdout
 
 
 # ---------------------------------------------------------------------- dry run, usage, exit codes
@@ -295,61 +316,56 @@ def test_volume_of_another_cache(larder):
     assert f"larder {alone} - 0'" in larder("volume", "start", "alone", "--dry-run").stdout
 
 
-def test_set_of_several_ssds_is_not_started(larder):
-    ssd = larder.cache("fast")
-    patch_both(ssd, CACHE, nr_devices=2)
-    one_line(larder("cache", "start", "fast", "--dry-run", code=FAILED), ssd, "nr_devices", "newer larder")
-
-
 def test_regular_files_are_not_started(larder):
     ssd, hdd = larder.cache("fast"), larder.volume("data")
     one_line(larder("cache", "start", "fast", code=USAGE), ssd, "losetup")
     one_line(larder("volume", "start", "data", code=USAGE), hdd, "losetup")
 
 
-@pytest.mark.parametrize(
-    "words, code, said",
-    [
-        ([], USAGE, "verb"),
-        (["bake"], USAGE, "bake"),
-        (["cache"], USAGE, "cache"),
-        (["cache", "bake"], USAGE, "bake"),
-        (["create", "x"], USAGE, "stacks"),
-        (["list"], USAGE, "stacks"),
-        (["status"], USAGE, "stacks"),
-        (["cache", "create"], USAGE, "usage"),
-        (["cache", "create", "x"], USAGE, "--cache"),
-        (["volume", "create", "x"], USAGE, "--backing"),
-        (["cache", "create", "x", "--cache"], USAGE, "value is missing"),
-        (["cache", "create", "x", "y", "--cache", "z"], USAGE, "too many"),
-        (["cache", "list", "--bake"], USAGE, "--bake"),
-        (["cache", "list", "-o", "bread"], USAGE, "bread"),
-        (["cache", "list", "--sort", "bread"], USAGE, "bread"),
-        (["cache", "list", "--units", "x"], USAGE, "--units"),
-        (["cache", "list", "--reportformat", "xml"], USAGE, "xml"),
-        (["cache", "start", "nowhere"], NOT_FOUND, "nowhere"),
-        (["cache", "start", "/dev/nowhere"], NOT_FOUND, "/dev/nowhere"),
-        (["volume", "stop", "nowhere"], NOT_FOUND, "nowhere"),
-        (["volume", "start", "nowhere"], NOT_FOUND, "nowhere"),
-        (["volume", "start", "b4f84e56-0000-4000-8000-d6ee3ac71f26"], NOT_FOUND, "UUID"),
-        (["volume", "detach", "nowhere"], NOT_FOUND, "nowhere"),
-        (["volume", "detach", "x", "--flush", "--discard-dirty", "y"], USAGE, "exclude"),
-        (["volume", "attach", "x"], USAGE, "--cache"),
-        (["volume", "flush", "x", "--wait", "--stop"], USAGE, "exclude"),
-        (["volume", "start", "x", "--cache", "y", "--without-cache"], USAGE, "exclude"),
-        (["volume", "get", "x", "bread"], USAGE, "bread"),
-        (["volume", "set", "x", "bread", "butter"], USAGE, "bread"),
-        (["volume", "set", "x", "mode="], USAGE, "mode"),
-        (["volume", "set", "x"], USAGE, "missing"),
-        (["cache", "set", "x", "commit=always", "--persist"], USAGE, "--persist"),
-        (["volume", "set", "x", "fill=on", "--persist"], USAGE, "--persist"),
-        (["super", "show", "/dev/nowhere"], NOT_FOUND, "/dev/nowhere"),
-        (["super", "check", "/dev/null"], USAGE, "/dev/null"),
-        (["super", "show", "/tmp"], USAGE, "/tmp"),
-        (["probe", "--udev"], USAGE, "device"),
-        (["volume", "status", "nowhere"], NOT_FOUND, "nowhere"),
-    ],
-)
+# What docs/testing.md, "Refused by the command", lists: test_listed
+WRONG_WORDS = [
+    ([], USAGE, "verb"),
+    (["bake"], USAGE, "bake"),
+    (["cache"], USAGE, "cache"),
+    (["cache", "bake"], USAGE, "bake"),
+    (["create", "x"], USAGE, "stacks"),
+    (["list"], USAGE, "stacks"),
+    (["status"], USAGE, "stacks"),
+    (["cache", "create"], USAGE, "usage"),
+    (["cache", "create", "x"], USAGE, "--cache"),
+    (["volume", "create", "x"], USAGE, "--backing"),
+    (["cache", "create", "x", "--cache"], USAGE, "value is missing"),
+    (["cache", "create", "x", "y", "--cache", "z"], USAGE, "too many"),
+    (["cache", "list", "--bake"], USAGE, "--bake"),
+    (["cache", "list", "-o", "bread"], USAGE, "bread"),
+    (["cache", "list", "--sort", "bread"], USAGE, "bread"),
+    (["cache", "list", "--units", "x"], USAGE, "--units"),
+    (["cache", "list", "--reportformat", "xml"], USAGE, "xml"),
+    (["cache", "start", "nowhere"], NOT_FOUND, "nowhere"),
+    (["cache", "start", "/dev/nowhere"], NOT_FOUND, "/dev/nowhere"),
+    (["volume", "stop", "nowhere"], NOT_FOUND, "nowhere"),
+    (["volume", "start", "nowhere"], NOT_FOUND, "nowhere"),
+    (["volume", "start", "b4f84e56-0000-4000-8000-d6ee3ac71f26"], NOT_FOUND, "UUID"),
+    (["volume", "detach", "nowhere"], NOT_FOUND, "nowhere"),
+    (["volume", "detach", "x", "--flush", "--discard-dirty", "y"], USAGE, "exclude"),
+    (["volume", "attach", "x"], USAGE, "--cache"),
+    (["volume", "flush", "x", "--wait", "--stop"], USAGE, "exclude"),
+    (["volume", "start", "x", "--cache", "y", "--without-cache"], USAGE, "exclude"),
+    (["volume", "get", "x", "bread"], USAGE, "bread"),
+    (["volume", "set", "x", "bread", "butter"], USAGE, "bread"),
+    (["volume", "set", "x", "mode="], USAGE, "mode"),
+    (["volume", "set", "x"], USAGE, "missing"),
+    (["cache", "set", "x", "commit=always", "--persist"], USAGE, "--persist"),
+    (["volume", "set", "x", "fill=on", "--persist"], USAGE, "--persist"),
+    (["super", "show", "/dev/nowhere"], NOT_FOUND, "/dev/nowhere"),
+    (["super", "check", "/dev/null"], USAGE, "/dev/null"),
+    (["super", "show", "/tmp"], USAGE, "/tmp"),
+    (["probe", "--udev"], USAGE, "device"),
+    (["volume", "status", "nowhere"], NOT_FOUND, "nowhere"),
+]
+
+
+@pytest.mark.parametrize("words, code, said", WRONG_WORDS)
 def test_usage(larder, words, code, said):
     run = larder(*words, code=code)
     one_line(run, said)
@@ -359,7 +375,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 22
+    assert len(verbs) == 26
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")
@@ -367,9 +383,12 @@ def test_help(larder):
     assert larder("--version").stdout.startswith("larder ")
 
 
+WRONG_OPTIONS = ("commit", "=x", "commit=", "a=b c", "a=b\tc")
+
+
 def test_option_values(larder):
     larder.cache("fast")
-    for bad in ("commit", "=x", "commit=", "a=b c", "a=b\tc"):
+    for bad in WRONG_OPTIONS:
         one_line(larder("cache", "start", "fast", "--option", bad, "--dry-run", code=USAGE), "--option")
 
 
@@ -530,3 +549,46 @@ def test_persist(larder):
     one_line(larder("volume", "set", "data", "mode=fast", "--persist", code=USAGE), "mode")
     patch_both(path, VOLUME, ro_compat=1)
     one_line(larder("volume", "set", "data", "mode=writeback", "--persist", code=FAILED), "ro_compat")
+
+
+# ---------------------------------------------------------------------- the document
+
+
+def quoted(words):
+    """As one types them; what is long, or not to be seen, by its name."""
+    shown = {
+        "": "''",
+        "x" * 65: "x...x",
+        "a\nb": "$'a\\nb'",
+        "a=b\tc": "$'a=b\\tc'",
+        "a=b c": "'a=b c'",
+        "a b": "'a b'",
+        "a lot": "'a lot'",
+    }
+    return " ".join(shown.get(str(w), str(w)) for w in words)
+
+
+def size_text(size):
+    unit, name = next((u, n) for u, n in ((1 << 40, "TiB"), (1 << 20, "MiB"), (1, "B")) if size >= u or u == 1)
+    return f"{size // unit} {name}"
+
+
+def refused_words():
+    """Input, exit code, what the line names: the rows of the document."""
+    rows = [(f"larder {quoted(words)}".strip(), code, said) for words, code, said in WRONG_WORDS]
+    for size, options, code, said in WRONG_CACHES:
+        rows.append(
+            (f"larder cache create fast --cache SSD-OF-{size_text(size).replace(' ', '-')} {quoted(options)}".strip(), code, said)
+        )
+    rows += [(f"larder volume create data --backing DISK {quoted(options)}", code, said) for options, code, said in WRONG_VOLUMES]
+    rows += [(f"larder cache create --cache SSD -- {quoted([name])}", USAGE, "NAME") for name in WRONG_NAMES]
+    rows += [(f"larder cache start fast --option {quoted([bad])}", USAGE, "--option") for bad in WRONG_OPTIONS]
+    return [f"| `{words}` | {code} | {said} |" for words, code, said in rows]
+
+
+def test_listed():
+    """docs/testing.md lists what is tried here, and nothing else."""
+    section = (TOP / "docs" / "testing.md").read_text().split("\n### Refused by the command\n")[1].split("\n### ")[0]
+    listed = [line for line in section.splitlines() if line.startswith("| `larder")]
+    wanted = refused_words()
+    assert sorted(listed) == sorted(wanted), f"not listed: {set(wanted) - set(listed)}; not tried: {set(listed) - set(wanted)}"

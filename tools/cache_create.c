@@ -17,9 +17,6 @@
 #include "layout.h"
 #include "verbs.h"
 
-/* SSDs that the kernel target of this release runs; the format, and this file, are ready for LARDER_MAX_DEVICES. */
-#define CACHE_DEVICES_MAX 1
-
 struct cache_request {
 	const char *name, *label;
 	struct argument_list paths;
@@ -174,11 +171,11 @@ static int create(const struct cache_request *request)
 int cache_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder cache create NAME --cache SSD [--label TEXT] [--segment-size SIZE] [--wipe] [--discard-dirty UUID] "
+		"larder cache create NAME --cache SSD... [--label TEXT] [--segment-size SIZE] [--wipe] [--discard-dirty UUID] "
 		"[--dry-run] [--yes]";
 	struct cache_request request = { 0 };
 	const struct argument arguments[] = {
-		{ "cache", 'c', ARGUMENT_LIST, &request.paths, "SSD", "the device to format" },
+		{ "cache", 'c', ARGUMENT_LIST, &request.paths, "SSD", "the device to format; give it once for each SSD of the set" },
 		{ "label", 'L', ARGUMENT_TEXT, &request.label, "TEXT", "label to store (default: NAME)" },
 		{ "segment-size", 's', ARGUMENT_SIZE, &request.segment_size, "SIZE",
 		  "128K to 16M (default: by size, 2M from 1G on)" },
@@ -197,9 +194,9 @@ int cache_create(int argc, char **argv)
 	request.label = request.label ? request.label : request.name;
 	if (!request.paths.number)
 		return complain(LARDER_USAGE, "--cache: is missing; usage: %s", usage);
-	if (request.paths.number > CACHE_DEVICES_MAX)
-		return complain(LARDER_USAGE, "--cache: given %d times; caches of several SSDs are not in this release: give one",
-				request.paths.number);
+	if (request.paths.number > (int)LARDER_MAX_DEVICES)
+		return complain(LARDER_USAGE, "--cache: given %d times; a cache has at most %u SSDs", request.paths.number,
+				LARDER_MAX_DEVICES);
 	if (request.segment_size > LARDER_MAX_SEGMENT_SIZE)
 		return complain(LARDER_USAGE, "--segment-size: must be a power of two from 128K to 16M");
 	result = create_check_names(request.name, request.label, LARDER_KIND_CACHE);

@@ -12,7 +12,7 @@
 struct start_request {
 	const char *name;
 	struct argument_list options;
-	bool dry_run;
+	bool dry_run, degraded;
 };
 
 static int start_one(struct members *members, const struct mapped_list *list, const char *word, const struct start_request *request)
@@ -29,7 +29,8 @@ static int start_one(struct members *members, const struct mapped_list *list, co
 		printf("cache %s runs already: /dev/mapper/%s\n", word, running->name);
 		return LARDER_DONE;
 	}
-	result = cache_bring_up(member, request->name, &request->options, request->dry_run, &path);
+	result = cache_bring_up(members, member, request->name, &request->options,
+				(request->dry_run ? BRING_UP_DRY : 0) | (request->degraded ? BRING_UP_DEGRADED : 0), &path);
 	if (result)
 		return result;
 	if (!request->dry_run)
@@ -40,11 +41,12 @@ static int start_one(struct members *members, const struct mapped_list *list, co
 
 int cache_start(int argc, char **argv)
 {
-	static const char usage[] = "larder cache start LABEL|UUID|SSD... [--name NAME] [--option KEY=VALUE]... [--dry-run]";
+	static const char usage[] = "larder cache start LABEL|UUID|SSD... [--name NAME] [--option KEY=VALUE]... [--degraded] [--dry-run]";
 	struct start_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "name", 'N', ARGUMENT_TEXT, &request.name, "NAME", "/dev/mapper/larder-cache-NAME (default: the label)" },
 		{ "option", 0, ARGUMENT_LIST, &request.options, "KEY=VALUE", "option of the target, see docs/interface.md" },
+		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs of the set are missing: they leave it" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup command" },
 		ARGUMENTS_END
 	};

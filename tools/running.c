@@ -125,41 +125,74 @@ char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const c
 	return NULL;
 }
 
-static int check_cache_member(const struct member *member, bool dry_run)
+/* The SSDs of the set that member is of, as a table wants them: "2 /dev/sdb -", and their segments. */
+static char *set_words(const struct members *members, const struct member *member, bool dry_run, uint64_t *segments, int *result)
 {
-	uint32_t devices = le32toh(member->sb.cache.nr_devices);
+	uint32_t number = le32toh(member->sb.cache.nr_devices);
+	char *words = must_print("%u", number), *longer;
 
-	if (devices != 1)
-		return complain(LARDER_FAILED, "%s: nr_devices: the cache has %u SSDs, this release runs one; use a newer larder",
-				member->path, devices);
-	if (!member->block && !dry_run)
-		return complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", member->path);
-	return LARDER_DONE;
+	*segments = 0;
+	for (uint32_t i = 0; i < number && !*result; i++) {
+		const struct member *m = i == le32toh(member->sb.cache.device_number) ?
+						 member :
+						 member_of_set(members, member->sb.cache.cache_uuid, i);
+
+		if (m)
+			*segments += le32toh(m->sb.cache.nr_segments);
+		if (m && !m->block && !dry_run)
+			*result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", m->path);
+		longer = must_print("%s %s", words, m ? m->path : "-");
+		free(words);
+		words = longer;
+	}
+	return words;
 }
 
-int cache_bring_up(const struct member *member, const char *name, const struct argument_list *options, bool dry_run, char **path)
+/* Members that are missing leave the set when it starts: not without being told to. */
+static int check_complete(const char *words, const struct member *member, bool degraded)
+{
+	char uuid[UUID_TEXT];
+
+	if (degraded || !strstr(words, " -"))
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE,
+			"%s: the cache %s has SSDs that were not found (%s); attach them, or start with --degraded, and they leave the set",
+			member->path, uuid_text(member->sb.cache.cache_uuid, uuid), words);
+}
+
+int cache_bring_up(const struct members *members, const struct member *member, const char *name,
+		   const struct argument_list *options, unsigned flags, char **path)
 {
 	const struct larder_cache_sb *sb = &member->sb.cache;
-	uint64_t sectors = (uint64_t)le32toh(sb->nr_segments) * (le32toh(sb->segment_size) >> LARDER_SECTOR_SHIFT);
-	char uuid[UUID_TEXT], *mapped, *dm_uuid, *words, *params;
-	int result = check_cache_member(member, dry_run);
+	char uuid[UUID_TEXT], *mapped, *dm_uuid, *words, *params, *set;
+	uint64_t sectors;
+	int result = LARDER_DONE;
 
-	if (result)
+	set = set_words(members, member, flags & BRING_UP_DRY, &sectors, &result);
+	result = result ? result : check_complete(set, member, flags & BRING_UP_DEGRADED);
+	if (result) {
+		free(set);
 		return result;
+	}
+	sectors *= le32toh(sb->segment_size) >> LARDER_SECTOR_SHIFT;
 	mapped = dm_name(name, sb->label, member->path, true, &result);
-	if (!mapped)
+	if (!mapped) {
+		free(set);
 		return result;
+	}
 	words = table_options(options);
 	if (!words) {
 		free(mapped);
+		free(set);
 		return LARDER_USAGE;
 	}
 	dm_uuid = must_print("LARDER-%s-cache", uuid_text(sb->cache_uuid, uuid));
-	params = must_print("1 %s %s", member->path, words);
+	params = must_print("%s %s", set, words);
 	result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
 	if (!result)
 		*path = mapper_path(mapped);
 	free(params);
+	free(set);
 	free(dm_uuid);
 	free(words);
 	free(mapped);

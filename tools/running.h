@@ -30,7 +30,10 @@ char *table_options(const struct argument_list *options);
  */
 char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const char *path, bool cache, int *result);
 
-/* Starts a cache that does not run.  *path, to be freed by the caller, is its node. */
-int cache_bring_up(const struct member *member, const char *name, const struct argument_list *options, bool dry_run, char **path);
+#define BRING_UP_DRY 1u /* print the dmsetup command only */
+#define BRING_UP_DEGRADED 2u /* also if SSDs of the set are missing: they leave it */
+/* Starts a cache that does not run, member being one of its SSDs.  *path, to be freed by the caller, is its node. */
+int cache_bring_up(const struct members *members, const struct member *member, const char *name,
+		   const struct argument_list *options, unsigned flags, char **path);
 
 #endif

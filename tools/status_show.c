@@ -33,9 +33,22 @@ static const char *size(const struct show *s, const char *key, unsigned shift, c
 	return size_print(buffer, number(s, key) << shift, &s->units);
 }
 
+#define FULL_SPEED (1ull << 32) /* sectors a second: the kernel's bound of a rate, where nothing else bounds it */
+
+/* ", at most 1.00MiB/s"; "" where nothing holds writeback back. */
+static const char *pace(const struct show *s, char buffer[static SIZE_TEXT + 16])
+{
+	char rate[SIZE_TEXT];
+
+	buffer[0] = 0;
+	if (number(s, "writeback_rate") && number(s, "writeback_rate") < FULL_SPEED)
+		snprintf(buffer, SIZE_TEXT + 16, ", at most %s/s", size(s, "writeback_rate", 9, rate));
+	return buffer;
+}
+
 static void show_volume(const struct mapped *m, const struct show *s)
 {
-	char a[SIZE_TEXT], b[SIZE_TEXT], *hits = hit_percent(s->status);
+	char a[SIZE_TEXT], b[SIZE_TEXT + 16], *hits = hit_percent(s->status);
 
 	printf("volume %s (/dev/mapper/%s)\n", m->name, m->name);
 	text(s, "UUID", "uuid");
@@ -55,8 +68,8 @@ static void show_volume(const struct mapped *m, const struct show *s)
 	       number(s, "fuas"), number(s, "discards"));
 	printf("  %-14s %" PRIu64 " (%s), dropped %" PRIu64 ", not begun %" PRIu64 "\n", "fills", number(s, "fills"),
 	       size(s, "fill_sectors", 9, a), number(s, "fills_dropped"), number(s, "fills_denied"));
-	printf("  %-14s %" PRIu64 " writes (%s), now %s/s\n", "written back", number(s, "writeback_writes"),
-	       size(s, "writeback_sectors", 9, a), size(s, "writeback_rate", 10, b));
+	printf("  %-14s %" PRIu64 " writes (%s)%s\n", "written back", number(s, "writeback_writes"),
+	       size(s, "writeback_sectors", 9, a), pace(s, b));
 	printf("  %-14s read %" PRIu64 ", write %" PRIu64 ", flush %" PRIu64 "\n", "backing errors", number(s, "errors_read"),
 	       number(s, "errors_write"), number(s, "errors_flush"));
 	free(hits);
@@ -70,6 +83,9 @@ static void show_cache(const struct mapped *m, const struct show *s)
 	printf("cache %s (/dev/mapper/%s)\n", m->name, m->name);
 	text(s, "UUID", "uuid");
 	text(s, "state", "state");
+	if (number(s, "devices") > 1)
+		printf("  %-14s %" PRIu64 ", %" PRIu64 " of them failed, what is dirty is %smirrored\n", "SSDs", number(s, "devices"),
+		       number(s, "devices_failed"), number(s, "mirrored") ? "" : "not ");
 	printf("  %-14s %s, %" PRIu64 " segments of %s\n", "size", size_print(a, number(s, "segments") * segment, &s->units),
 	       number(s, "segments"), size_print(b, segment, &s->units));
 	printf("  %-14s %" PRIu64 " free, %" PRIu64 " write, %" PRIu64 " fill, %" PRIu64 " keep, %" PRIu64 " checkpoint, %" PRIu64

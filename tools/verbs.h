@@ -26,6 +26,11 @@ int super_show(int argc, char **argv);
 int super_check(int argc, char **argv);
 int super_wipe(int argc, char **argv);
 
+int rescue_check(int argc, char **argv);
+int rescue_list(int argc, char **argv);
+int rescue_writeback(int argc, char **argv);
+int rescue_serve(int argc, char **argv);
+
 int probe(int argc, char **argv);
 
 #endif

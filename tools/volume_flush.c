@@ -8,6 +8,7 @@
  */
 #include <signal.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "drain.h"
@@ -30,19 +31,27 @@ static uint64_t dirty_bytes(const struct mapped *volume)
 	return status_number(volume->status, "dirty_sectors") << 9;
 }
 
-static void progress(const struct mapped *volume, uint64_t begun, bool last)
+static double seconds_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* The rate is measured: writeback_rate says what is allowed, which at full speed is anything. */
+static void progress(const struct mapped *volume, uint64_t begun, double since, bool last)
 {
 	const struct size_format human = { 'h', true };
 	char left[SIZE_TEXT], rate[SIZE_TEXT];
-	uint64_t dirty = dirty_bytes(volume);
+	uint64_t dirty = dirty_bytes(volume), done = begun > dirty ? begun - dirty : 0;
+	double seconds = seconds_now() - since;
 
 	if (!isatty(STDERR_FILENO))
 		return;
 	fprintf(stderr, "\r%s: %s dirty, %.0f %% done, %s/s   %s", volume->name, size_print(left, dirty, &human),
-		begun > dirty ? 100.0 * (double)(begun - dirty) / (double)begun :
-		begun	      ? 0.0 :
-				100.0,
-		size_print(rate, status_number(volume->status, "writeback_rate") << 10, &human), last ? "\n" : "");
+		begun ? 100.0 * (double)done / (double)begun : 100.0,
+		size_print(rate, seconds > 0 ? (uint64_t)((double)done / seconds) : 0, &human), last ? "\n" : "");
 }
 
 void drain_catch_signals(void)
@@ -58,10 +67,11 @@ static int wait_drained(struct mapped *volume)
 {
 	uint64_t begun, least;
 	int quiet = 0, result = mapped_refresh(volume);
+	double since = seconds_now();
 
 	begun = least = result ? 0 : dirty_bytes(volume);
 	while (!result && !interrupted && dirty_bytes(volume) && quiet < PATIENCE) {
-		progress(volume, begun, false);
+		progress(volume, begun, since, false);
 		usleep(POLL_MICROSECONDS);
 		result = mapped_refresh(volume);
 		if (result)
@@ -73,7 +83,7 @@ static int wait_drained(struct mapped *volume)
 			break;
 	}
 	if (!result)
-		progress(volume, begun, true);
+		progress(volume, begun, since, true);
 	return result;
 }
 

@@ -76,7 +76,7 @@ static int bring_cache(const struct members *members, const struct mapped_list *
 			"%s: cache_uuid: its cache %s is not here; the volume is clean: --without-cache starts it alone, and makes "
 			"that cache stale",
 			volume->path, text);
-	result = cache_bring_up(member, NULL, &no_options, dry_run, path);
+	result = cache_bring_up(members, member, NULL, &no_options, dry_run ? BRING_UP_DRY : 0, path);
 	if (!result && !dry_run)
 		printf("cache %s: started as %s\n", label_text(member->sb.cache.label, label), *path);
 	return result;

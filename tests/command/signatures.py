@@ -143,6 +143,12 @@ def gpt(path):
     write(path, 0, protective)
 
 
+def dos(path):
+    """A table of one partition."""
+    write(path, 446, struct.pack("<B3sB3sII", 0x80, b"\0\2\0", 0x83, b"\xff\xff\xff", 2048, 4096))
+    write(path, 510, b"\x55\xaa")
+
+
 # name in libblkid, what writes it
 HEAD = {
     "ext4": ext4,
@@ -151,6 +157,7 @@ HEAD = {
     "crypto_LUKS": luks,
     "bcache": bcache,
     "gpt": gpt,
+    "dos": dos,
 }
 MD = {"md 0.90": md_0_90, "md 1.0": md_1_0, "md 1.1": md_1_1, "md 1.2": md_1_2}
 # those that are found at the end of a device

@@ -436,13 +436,13 @@ static void sample_chunk(void *p, u64 seed)
 			break;
 		default:
 			for (i = 0; i < ARRAY_SIZE(info); i++)
-				info[i] = (struct larder_segment_in) { values[i % n], (u8)(i % 3), (u8)(i % 3), 0 };
+				info[i] = (struct larder_segment_in) { values[i % n], (u8)(i % 3), (u8)(i % 3), 0, 0 };
 			must(!larder_chunk_add_segments(c, target_below(&state, NR_SEGMENTS - 50), info, 50));
 		}
 	}
 	if (seed & 1)
 		must(!larder_chunk_add_end(c));
-	larder_chunk_finish(c, CHUNK_HASH, seed & 1 ? LARDER_NO_SEGMENT : 999);
+	larder_chunk_finish(c, CHUNK_HASH, seed & 1 ? LARDER_NO_SEGMENT : 999, 0);
 }
 
 static void promise_item(const struct larder_item_in *item)
@@ -467,7 +467,7 @@ static void promise_item(const struct larder_item_in *item)
 	case LARDER_ITEM_OPEN:
 		must(item->volume < 3);
 		for (i = 0; i < item->count; i++)
-			must(larder_item_u64(item, i) < NR_SEGMENTS);
+			must((u32)larder_item_u64(item, i) < NR_SEGMENTS && larder_item_u64(item, i) >> 32 <= NR_SEGMENTS);
 		return;
 	case LARDER_ITEM_STREAM:
 		must(item->volume < 3 && item->count <= 1);

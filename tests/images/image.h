@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What the writer and the reader of images share: checksums and hashes of docs/on-disk-format.md, section 1, and whole reads and writes.
- * Written from that document; nothing of kernel/format.c is used.
+ * What the writer and the reader of images share: how they end, and the contents of images.  Checksums and hashes are those of the command's library
+ * (lib/checksum.c), written from docs/on-disk-format.md; nothing of kernel/format.c is used.
  */
 #ifndef LARDER_IMAGE_H
 #define LARDER_IMAGE_H
@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "../../kernel/larder_format.h"
+#include "../../lib/checksum.h"
 #include "../../lib/crc32c.h"
 
 #define SECTOR 512u
@@ -43,46 +44,6 @@ static inline void *allocate(size_t bytes)
 	return p;
 }
 
-/* The crc of a structure whose crc field is at byte 'field'. */
-static inline uint32_t image_crc(const void *p, size_t bytes, size_t field)
-{
-	const uint8_t *b = p;
-	uint32_t crc = crc32c(~0u, b, field);
-
-	crc = crc32c(crc, "\0\0\0", 4);
-	return crc32c(crc, b + field + 4, bytes - field - 4);
-}
-
-static inline uint64_t image_fnv(uint64_t h, const void *p, size_t n)
-{
-	const uint8_t *b = p;
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ b[i]) * 0x100000001b3ull;
-	return h;
-}
-
-static inline uint64_t image_mix(uint64_t h)
-{
-	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9ull;
-	h = (h ^ h >> 27) * 0x94d049bb133111ebull;
-	return h ^ h >> 31;
-}
-
-static inline uint64_t image_log_hash(const uint8_t uuid[16], uint64_t secret)
-{
-	uint64_t le = htole64(secret);
-
-	return image_mix(image_fnv(image_fnv(0xcbf29ce484222325ull, uuid, 16), &le, 8));
-}
-
-static inline uint64_t image_checkpoint_hash(const uint8_t uuid[16], uint64_t secret, uint64_t sequence)
-{
-	uint64_t le[2] = { htole64(secret), htole64(sequence) };
-
-	return image_mix(image_fnv(image_fnv(0xcbf29ce484222325ull, uuid, 16), le, 16));
-}
-
 static inline void image_write(int fd, const char *name, const void *p, size_t bytes, uint64_t at)
 {
 	const char *b = p;
@@ -100,25 +61,6 @@ static inline void image_write(int fd, const char *name, const void *p, size_t b
 	}
 }
 
-/* false: a read error, or beyond the end */
-static inline bool image_read(int fd, void *p, size_t bytes, uint64_t at)
-{
-	char *b = p;
-
-	while (bytes) {
-		ssize_t n = pread(fd, b, bytes, (off_t)at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		b += n;
-		at += (uint64_t)n;
-		bytes -= (size_t)n;
-	}
-	return true;
-}
-
 /*
  * Contents of images made with --pattern: each sector of 512 bytes says of which volume sector it is and which version: 0 is the backing's, others are
  * the sequence number of the record (1: of one before the checkpoint).
@@ -131,7 +73,7 @@ static inline void image_pattern(void *p, uint64_t sector, uint32_t sectors, uin
 		w[0] = htole64(sector + i);
 		w[1] = htole64(version);
 		for (unsigned k = 2; k < SECTOR / 8; k++)
-			w[k] = htole64(image_mix(sector + i + (version << 40) + k));
+			w[k] = htole64(hash_mix(sector + i + (version << 40) + k));
 	}
 }
 

@@ -60,7 +60,7 @@ static uint32_t zero_sum;
 
 static uint64_t random64(void)
 {
-	return image_mix(random_state += 0x9e3779b97f4a7c15ull);
+	return hash_mix(random_state += 0x9e3779b97f4a7c15ull);
 }
 
 static uint64_t multiply(uint64_t a, uint64_t b, uint64_t modulus)
@@ -181,7 +181,7 @@ static void put_commit(struct stream *s, unsigned number, const struct record *r
 
 		memcpy(c.body + r->entries * sizeof(r->entry[0]) + i * 4, &le, 4);
 	}
-	crc = image_crc(&c, sizeof(c), offsetof(struct larder_commit, crc));
+	crc = block_crc(&c, sizeof(c), offsetof(struct larder_commit, crc));
 	c.crc = htole32(crc);
 	s->slot += r->slots;
 	image_write(cache_fd, opt.cache, &c, sizeof(c), device_offset(s->segment, s->slot));
@@ -239,7 +239,7 @@ static void put_sealed_records(uint32_t segment)
 		summary->nr_sums = htole32(sum_slots);
 		summary->stream = (uint8_t)segment_stream(segment);
 		summary->flags = LARDER_SUMMARY_DATA_ONLY;
-		summary->crc = htole32(image_crc(summary, sizeof(*summary), offsetof(struct larder_summary, crc)));
+		summary->crc = htole32(block_crc(summary, sizeof(*summary), offsetof(struct larder_summary, crc)));
 		image_write(cache_fd, opt.cache, summary, sizeof(*summary), device_offset(segment, sum_slots));
 	}
 	free(sums);
@@ -438,7 +438,7 @@ static void put_chunk(bool last)
 	chunk.number = htole32(chunk_number++);
 	chunk.used = htole32(chunk.used);
 	chunk.next_segment = htole32(next);
-	chunk.crc = htole32(image_crc(&chunk, sizeof(chunk), offsetof(struct larder_chunk, crc)));
+	chunk.crc = htole32(block_crc(&chunk, sizeof(chunk), offsetof(struct larder_chunk, crc)));
 	image_write(cache_fd, opt.cache, &chunk, sizeof(chunk), device_offset(chunk_segment, 0) + (uint64_t)place * LARDER_CHUNK_SIZE);
 	checkpoint->bytes = htole64((uint64_t)chunk_number * LARDER_CHUNK_SIZE);
 	memset(&chunk, 0, sizeof(chunk));
@@ -509,7 +509,7 @@ static void put_checkpoint(struct larder_checkpoint_ptr *p, uint64_t number, con
 	p->replay_sequence = htole64(first_replayed);
 	p->first_segment = htole32(chunk_segment = --top_free);
 	p->epoch = htole32(EPOCH);
-	p->hash = htole64(image_checkpoint_hash(cache_uuid, SECRET, number));
+	p->hash = htole64(checkpoint_hash(cache_uuid, SECRET, number));
 	chunk_number = 0;
 	memset(&chunk, 0, sizeof(chunk));
 	for (unsigned i = 0; i < LARDER_NR_STREAMS; i++)
@@ -541,7 +541,7 @@ static void fill_head(struct larder_sb_head *head, uint32_t kind, const uint8_t 
 
 static void put_superblock(int fd, const char *name, struct larder_sb_head *head)
 {
-	head->crc = htole32(image_crc(head, LARDER_SB_SIZE, offsetof(struct larder_sb_head, crc)));
+	head->crc = htole32(block_crc(head, LARDER_SB_SIZE, offsetof(struct larder_sb_head, crc)));
 	image_write(fd, name, head, LARDER_SB_SIZE, le64toh(head->copy_offset));
 	image_write(fd, name, head, LARDER_SB_SIZE, LARDER_SB_OFFSET);
 }
@@ -565,7 +565,7 @@ static void put_table(void)
 	t->volumes[0].sectors = htole64(volume_sectors);
 	t->volumes[0].incarnation = htole64(1);
 	memcpy(t->volumes[0].label, "image", 5);
-	t->head.crc = htole32(image_crc(t, sizeof(*t), offsetof(struct larder_table_head, crc)));
+	t->head.crc = htole32(block_crc(t, sizeof(*t), offsetof(struct larder_table_head, crc)));
 	image_write(cache_fd, opt.cache, t, sizeof(*t), LARDER_TABLE_OFFSET_A);
 	image_write(cache_fd, opt.cache, t, sizeof(*t), LARDER_TABLE_OFFSET_B);
 	free(t);
@@ -797,7 +797,7 @@ int main(int argc, char **argv)
 		volume_uuid[i] = (uint8_t)random64();
 	}
 	zero_sum = crc32c(~0u, zeroes, sizeof(zeroes));
-	log_hash = image_log_hash(cache_uuid, SECRET);
+	log_hash = epoch_hash(cache_uuid, SECRET);
 	segments = allocate(nr_segments * sizeof(*segments));
 	put_backing();
 	put_sealed();

@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Explore model.py: exhaustively within each scenario's bounds, or by long random walks."""
+"""Explore model.py and mirror.py: exhaustively within each scenario's bounds, or by long random walks."""
 import argparse
 import random
 import sys
 import time
+from itertools import product
 
-from model import (ALL_RULES, CLEAN, FILL, INTENT, INVALIDATE, OMITTED, OPEN, RELAXATIONS, RULES, WRITE, Entry,
-                   System, show)
+import mirror
+import model
+from model import CLEAN, FILL, INTENT, INVALIDATE, OMITTED, OPEN, WRITE, Entry, show
+
+RULES = {**model.RULES, **mirror.RULES}
+ALL_RULES = frozenset(RULES)
+RELAXATIONS = {**model.RELAXATIONS, **mirror.RELAXATIONS}
 
 KINDS = {WRITE: 'WRITE', FILL: 'FILL', OMITTED: 'FILL', CLEAN: 'CLEAN', INVALIDATE: 'INVALIDATE', INTENT: 'INTENT',
          OPEN: 'OPEN'}
@@ -33,7 +39,8 @@ INVALIDATE_APPENDED = COMMITTED + ('discard a', 'discard-completes a', 'backing-
 
 # The rules as the design words them: which of the cheaper variants its rules 5, 6 (and 6b), and 9 are.
 RULES_5_6_9 = ('bypass-after-clean-applied', 'mark-only-where-replay-finds-a-copy', 'no-separate-reuse-waits')
-WORDINGS = {'plain': (), 'design (a)': RULES_5_6_9, 'design (b)': RULES_5_6_9 + ('clear-by-checkpoint',)}
+WORDINGS = {model: {'plain': (), 'design (a)': RULES_5_6_9, 'design (b)': RULES_5_6_9 + ('clear-by-checkpoint',)},
+            mirror: {'plain': (), 'cheap': tuple(mirror.RELAXATIONS)}}
 
 # Each scenario races a few operations deeply; 'all' races everything, less deeply.
 SCENARIOS = {
@@ -86,6 +93,144 @@ SCENARIOS = {
                 failures=2),
 }
 
+A_WRITE = ('write a', 'WRITE(a1) completes on A', 'WRITE(a1) completes on B')
+FLUSHED = ('ssd-flush A', 'ssd-flush B')
+TWO_WRITTEN = A_WRITE + ('write b', 'WRITE(b1) completes on A', 'WRITE(b1) completes on B') + FLUSHED
+CLEANED = ('writeback begins a', 'writeback completes a', 'backing-flush', 'clean appended a', 'CLEAN(a) completes on A',
+           'CLEAN(a) completes on B')
+CHECKPOINT = ('write a', 'commit WRITE(a1)', 'commit-completes WRITE(a1)', *FLUSH, 'checkpoint-begins',
+                       'checkpoint-named')
+THROUGH_AND_FLUSH = ('mark-set', 'bypass b', 'bypass-completes b', 'writethrough a', 'backing-flush issued')
+WRITTEN_BACK = DIRTY_IN_CHECKPOINT + ('writeback-begins a', 'writeback-completes a', 'backing-flush')
+BEHIND_A_WRITE = ('write a', 'data-completes WRITE(a1)', 'mark-set', 'write b')
+FILLED_BEHIND_A_WRITE = ('mark-set', 'write b', 'commit WRITE(b1)', 'miss a', 'fill-appended a', 'commit FILL(a0)',
+                         'commit-completes FILL(a0)')
+BYPASSED_BEHIND_A_WRITE = FILLED_BEHIND_A_WRITE + ('bypass a', 'bypass-completes a', 'backing-flush')
+SNAPSHOT_BEGUN = ('write b', 'commit WRITE(b1)', 'commit-completes WRITE(b1)', 'write b', 'commit WRITE(b2)',
+                  'commit-completes WRITE(b2)', *FLUSH, 'checkpoint-begins', 'checkpoint-named', 'checkpoint-begins')
+FILLED_AND_MARKED = ('miss a', 'fill-appended a', 'commit FILL(a0)', 'commit-completes FILL(a0)', 'mark-set')
+COMMITTED = ('write a', 'commit WRITE(a1)', 'commit-completes WRITE(a1)', *FLUSH, 'mark-set')
+CLEAN_APPENDED = COMMITTED + ('writeback-begins a', 'writeback-completes a', 'backing-flush', 'clean-appended a')
+INVALIDATE_APPENDED = COMMITTED + ('discard a', 'discard-completes a', 'backing-flush')
+
+# The rules as the design words them: which of the cheaper variants its rules 5, 6 (and 6b), and 9 are.
+RULES_5_6_9 = ('bypass-after-clean-applied', 'mark-only-where-replay-finds-a-copy', 'no-separate-reuse-waits')
+WORDINGS = {model: {'plain': (), 'design (a)': RULES_5_6_9, 'design (b)': RULES_5_6_9 + ('clear-by-checkpoint',)},
+            mirror: {'plain': (), 'cheap': tuple(mirror.RELAXATIONS)}}
+
+# Each scenario races a few operations deeply; 'all' races everything, less deeply.
+SCENARIOS = {
+    'fua': dict(actions='write write-fua flush', blocks=2, slots=4, writes=4, crashes=2, max_log=4),
+    'flushes': dict(actions='write flush', blocks=2, slots=3, writes=3, crashes=1, max_log=3, flushes=2),
+    'flushes-backing': dict(actions='bypass mark flush', writes=3, crashes=1, max_log=5, flushes=2),
+    'flush-inside': dict(actions='writeback evict mark device-flush', blocks=2, slots=2, writes=2, crashes=2, max_log=5,
+                         prelude=COMMITTED + ('bypass b', 'bypass-completes b')),
+    'flush-inside-mark': dict(actions='evict mark device-flush', blocks=2, slots=1, writes=2, crashes=2, max_log=4,
+                              prelude=THROUGH_AND_FLUSH),
+    'flush-fails': dict(actions='write write-fua flush device-flush', blocks=2, slots=4, writes=3, crashes=1, max_log=4,
+                        flushes=2, failures=1),
+    'flush-fails-backing': dict(actions='write-fua bypass flush', blocks=2, slots=1, writes=2, crashes=1, max_log=3,
+                                failures=1, prelude=('mark-set',)),
+    'flush-stuck': dict(actions='write-fua bypass-fua flush', blocks=2, slots=1, writes=3, crashes=1, max_log=4,
+                        flushes=2, failures=2, prelude=TWO_FLUSHES),
+    'bypass': dict(actions='bypass bypass-fua fill evict flush mark', slots=2, writes=3, crashes=2, max_log=5),
+    'writethrough': dict(actions='writethrough write evict writeback flush mark', slots=3, writes=3, crashes=2, max_log=5),
+    'writeback': dict(actions='write writeback fill evict flush', slots=3, writes=3, crashes=2, max_log=5),
+    'tomb': dict(actions='write bypass bypass-fua writeback mark flush', slots=3, writes=3, crashes=1, max_log=6),
+    'discard': dict(actions='write discard bypass-fua fill evict writeback mark', slots=3, writes=3, crashes=1, max_log=6),
+    'reuse': dict(actions='write fill keep evict reclaim checkpoint flush read', blocks=2, slots=2, writes=2,
+                  crashes=1, max_log=4),
+    'read-reuse': dict(actions='fill evict reclaim read', blocks=2, slots=1, writes=0, crashes=1, max_log=4),
+    'replay-range': dict(actions='write reclaim flush', slots=2, writes=3, crashes=1, max_log=4),
+    'reopened': dict(actions='write reclaim checkpoint flush', blocks=2, slots=2, writes=3, crashes=1, max_log=4,
+                     prelude=SNAPSHOT_BEGUN),
+    'overwrite': dict(actions='write writeback fill evict reclaim checkpoint flush', blocks=2, slots=2, writes=3, crashes=1,
+                      max_log=5, prelude=DIRTY_IN_CHECKPOINT),
+    'late-clean': dict(actions='write writeback evict reclaim checkpoint', slots=2, writes=3, crashes=1, max_log=4,
+                       prelude=WRITTEN_BACK),
+    'checkpoint': dict(actions='write bypass fill evict checkpoint mark flush', slots=2, writes=3, crashes=2, max_log=5),
+    'behind': dict(actions='write writeback bypass discard mark flush', blocks=2, slots=3, writes=4, crashes=1,
+                   max_log=7, prelude=BEHIND_A_WRITE),
+    'mark-cleared': dict(actions='write bypass bypass-fua evict checkpoint mark fill', blocks=2, slots=3, writes=3,
+                         crashes=1, max_log=5, prelude=FILLED_BEHIND_A_WRITE),
+    'cleared-behind': dict(actions='write evict checkpoint mark', blocks=2, slots=3, writes=3, crashes=1, max_log=6,
+                           prelude=BYPASSED_BEHIND_A_WRITE),
+    'marked': dict(actions='bypass bypass-fua evict mark', slots=1, writes=1, crashes=2, max_log=5,
+                   prelude=FILLED_AND_MARKED),
+    'through': dict(actions='writethrough evict mark', slots=1, writes=1, crashes=2, max_log=5),
+    'over-clean': dict(actions='write bypass bypass-fua flush missing', slots=2, writes=2, crashes=2, max_log=6,
+                       prelude=CLEAN_APPENDED),
+    'over-discard': dict(actions='write bypass bypass-fua flush missing', slots=2, writes=3, crashes=2, max_log=6,
+                         prelude=INVALIDATE_APPENDED),
+    'missing': dict(actions='write bypass writeback fill evict flush mark missing', slots=2, writes=3, crashes=3,
+                    max_log=5),
+    'all': dict(actions='write write-fua bypass bypass-fua writethrough discard fill keep evict read flush writeback reclaim '
+                        'mark checkpoint missing device-flush', blocks=2, slots=3, writes=5, crashes=3, max_log=8, flushes=2,
+                failures=2),
+}
+
+A_WRITE = ('write a', 'WRITE(a1) completes on A', 'WRITE(a1) completes on B')
+WRITTEN_BACK_TWICE_HELD = A_WRITE + ('ssd-flush A', 'ssd-flush B', 'writeback begins a', 'writeback completes a', 'backing-flush',
+                                     'clean appended a', 'CLEAN(a) completes on A', 'CLEAN(a) completes on B')
+CLEAN_DURABLE = WRITTEN_BACK_TWICE_HELD + ('ssd-flush A', 'ssd-flush B')
+CHECKPOINT = ('checkpoint begins', 'superblock written on A', 'superblock written on B')
+B_DIES = ('B dies', 'removal begins of B', 'generation {A} written to A', 'generation {A} written to the backing')
+JOINS = ('B begins to join', 'copying begins to B', 'all copied to B', 'flushed, counts: B', 'checkpoint begins',
+         'superblock written on A', 'superblock written on B', 'generation begins with B')
+OLD_EPOCH = ('write a', 'WRITE(a1) completes on A', 'ssd-flush A',
+             'power-cut: log has WRITE(a1) on {A}; backing has a0; {A, B} start as {A}', 'start: flushes {A} and the backing',
+             'start: new epoch on A ; serves')
+
+# The set of SSDs.  losses: SSDs that die, or are missing at a start, and copies that go bad, together.
+MIRROR_SCENARIOS = {
+    'mirror-write': dict(actions='write flush die', writes=1, crashes=1, losses=2, max_log=1),
+    'mirror-two-blocks': dict(actions='write', blocks=2, writes=2, crashes=1, losses=1, max_log=2),
+    'mirror-overwrite': dict(actions='write flush die', writes=2, crashes=1, losses=2, max_log=2),
+    'mirror-start': dict(actions='write flush', writes=1, crashes=3, losses=2, max_log=1),
+    'mirror-started': dict(actions='write flush', writes=2, crashes=2, losses=2, max_log=2, prelude=('write a',)),
+    'mirror-damage': dict(actions='write flush damage', writes=1, crashes=2, losses=1, max_log=1),
+    'mirror-checkpoint': dict(actions='write checkpoint flush die', writes=1, crashes=1, losses=1, max_log=1),
+    'mirror-writeback': dict(actions='write writeback evict die', writes=2, crashes=1, losses=2, max_log=3,
+                             prelude=(*A_WRITE, 'ssd-flush A', 'ssd-flush B')),
+    'mirror-free': dict(actions='free', blocks=2, writes=2, crashes=1, losses=1, max_log=4, prelude=TWO_WRITTEN + CLEANED),
+    'mirror-freed': dict(actions='free', writes=1, crashes=2, losses=1, max_log=3,
+                         prelude=A_WRITE + FLUSHED + CHECKPOINT + CLEANED),
+    'mirror-freed-lost': dict(actions='free write flush die', writes=2, crashes=1, losses=1, max_log=4,
+                              prelude=A_WRITE + FLUSHED + CLEANED + FLUSHED + CHECKPOINT),
+    'mirror-clean': dict(actions='fill bypass evict mark die', writes=1, crashes=2, losses=1, max_log=3,
+                         prelude=('fill a on B', 'ssd-flush B')),
+    'mirror-clean-lost': dict(actions='bypass mark', writes=1, crashes=2, losses=1, max_log=3,
+                              prelude=('fill a on B', 'ssd-flush B', *CHECKPOINT, 'B dies')),
+    'mirror-former': dict(actions='bypass fill join', writes=1, crashes=1, losses=1, max_log=3,
+                          prelude=('fill a on B', 'ssd-flush B', *CHECKPOINT, *B_DIES, 'B answers again')),
+    'mirror-join': dict(actions='write flush join die', writes=2, crashes=1, losses=1, max_log=2, members=(0,)),
+    'mirror-join-appends': dict(actions='write join', writes=2, crashes=0, losses=0, max_log=2, members=(0,),
+                                prelude=('write a', 'B begins to join')),
+    'mirror-join-late': dict(actions='write flush join', writes=1, crashes=1, losses=1, max_log=1, members=(0,), prelude=JOINS[:4]),
+    'mirror-join-old': dict(actions='join', writes=1, crashes=2, losses=1, max_log=1, members=(0,), prelude=OLD_EPOCH),
+    'mirror-joined': dict(actions='write flush', writes=1, crashes=2, losses=2, max_log=1, members=(0,), prelude=JOINS),
+    'mirror-joined-dies': dict(actions='write flush die', writes=1, crashes=1, losses=2, max_log=1, members=(0,), prelude=JOINS),
+    'mirror-rejoin': dict(actions='write flush join', writes=2, crashes=1, losses=2, max_log=2,
+                          prelude=A_WRITE + FLUSHED + B_DIES + ('B answers again',)),
+    'mirror-stray': dict(actions='write join', writes=2, crashes=1, losses=2, max_log=2,
+                         prelude=('write a', 'WRITE(a1) completes on A', *B_DIES, 'B answers again')),
+    'mirror-replace': dict(actions='write flush join', disks=3, writes=2, crashes=1, losses=2, max_log=2, prelude=A_WRITE + B_DIES),
+    'mirror-three': dict(actions='write flush', disks=3, members=(0, 1, 2), writes=1, crashes=2, losses=2, max_log=1,
+                         prelude=('C dies', 'removal begins of C', 'generation {A, B} written to A')),
+    'mirror-all': dict(actions='write flush bypass fill evict writeback checkpoint free mark die join damage', blocks=2, disks=3,
+                       writes=3, crashes=2, losses=2, max_log=6),
+}
+SCENARIOS.update(MIRROR_SCENARIOS)
+
+
+def model_of(name):
+    return mirror if name in MIRROR_SCENARIOS else model
+
+
+def scenarios_of(rule, options):
+    """Only the model that has the rule can show what breaks without it."""
+    return [s for s in options.scenario or SCENARIOS if rule in model_of(s).RULES]
+
 
 def build(name, mode, rules, relaxations, options):
     bounds = dict(SCENARIOS[name])
@@ -93,18 +238,19 @@ def build(name, mode, rules, relaxations, options):
         bounds.update(writes=bounds['writes'] + 1, max_log=bounds['max_log'] + 2)
     bounds['actions'] = bounds['actions'].split()
     bounds.pop('prelude', None)
-    return System(rules, relaxations, strict_discard=options.strict_discard,
-                  kernel_crashes=not options.power_cuts_only, always=MODES[mode], **bounds)
+    return model_of(name).System(rules, relaxations, strict_discard=options.strict_discard,
+                                 kernel_crashes=not options.power_cuts_only, always=MODES[mode], **bounds)
 
 
 def begin(name, system):
     """The state that the scenario's prelude leads to, and the labels on the way."""
     state, labels = system.initial(), []
-    actions, system.actions = system.actions, frozenset(SCENARIOS['all']['actions'].split())
+    everything = 'mirror-all' if name in MIRROR_SCENARIOS else 'all'
+    actions, system.actions = system.actions, frozenset(SCENARIOS[everything]['actions'].split())
     for wanted in SCENARIOS[name].get('prelude', ()):
         step = next((step for step in system.successors(state) if describe(step[0]) == wanted), None)
         if step is None:                    # a dropped rule changed the course of events
-            assert system.rules != ALL_RULES, f'{name}: no step "{wanted}"'
+            assert not system.rules >= set(model_of(name).RULES), f'{name}: no step "{wanted}"'
             break
         labels.append(step[0])
         state = step[1]
@@ -149,17 +295,21 @@ def path(parents, key):
 def random_walk(system, steps, rng):
     state, labels = system.initial(), []
     for _ in range(steps):
-        choices = list(system.successors(state))
+        left = state.crashes_left
+        quiet = left and rng.random() < .95
+        choices = list(system.successors(state._replace(crashes_left=0) if quiet else state))
+        if not choices and quiet:
+            quiet, choices = False, list(system.successors(state))
         if not choices:
             break
-        names = sorted({label[0] for label, _ in choices})
-        quiet = [n for n in names if n not in ('power-cut', 'kernel-crash', 'detach')]
-        name = rng.choice(quiet if quiet and rng.random() < .95 else names)     # by name: a crash has hundreds of outcomes
-        label, state = rng.choice([c for c in choices if c[0][0] == name])
+        names = sorted({label[0] for label, _ in choices})      # by name: a crash has hundreds of outcomes
+        name = rng.choice([n for n in names if not quiet or n != 'detach'] or names)
+        label, after = rng.choice([c for c in choices if c[0][0] == name])
         labels.append(label)
-        broken = state if isinstance(state, str) else system.violation(state)
+        broken = after if isinstance(after, str) else system.violation(after)
         if broken:
             return labels + [broken]
+        state = after._replace(crashes_left=left) if quiet else after
     return None
 
 
@@ -167,6 +317,8 @@ def describe(label):
     if isinstance(label, str):
         return 'BROKEN: ' + label
     name, *rest = label
+    if all(isinstance(word, str) for word in label) or len(label) == 5:
+        return mirror.describe(label)
     if name in ('power-cut', 'kernel-crash'):
         lost, backing, how = rest
         lost = ', '.join(record_text(r) for r in lost) or 'nothing'
@@ -185,11 +337,11 @@ def print_trace(trace):
         print(f'    {number:2}. {describe(label)}')
 
 
-def shortest_failure(rules, relaxations, options):
-    """The shortest trace over all scenarios; with commit=always only where commit=auto shows none."""
+def shortest_failure(rules, relaxations, scenarios, options):
+    """The shortest trace over the scenarios; with commit=always only where commit=auto shows none."""
     best = None
     for mode in options.commit:
-        for name in options.scenario or SCENARIOS:
+        for name in scenarios:
             system = build(name, mode, rules, relaxations, options)
             limit = len(best[2]) - 2 if best else 1000        # only a shorter one is of interest
             *_, trace = breadth_first(name, system, options.states, limit - len(SCENARIOS[name].get('prelude', ())))
@@ -200,18 +352,30 @@ def shortest_failure(rules, relaxations, options):
     return None
 
 
+def wordings(relaxations, options):
+    """(name, variants, the scenarios to explore with them)"""
+    chosen = options.scenario or SCENARIOS
+    if relaxations:
+        yield 'given', relaxations, chosen
+        return
+    for which, variants in WORDINGS.items():
+        names = [s for s in chosen if model_of(s) is which]
+        for wording in variants if names else ():
+            yield wording, variants[wording], names
+
+
 def explore(rules, relaxations, options):
     failed, explored = False, 0
     for mode in options.commit:
         total, began = 0, time.time()
-        for wording, variants in ({'given': relaxations} if relaxations else WORDINGS).items():
-            for name in options.scenario or SCENARIOS:
+        for wording, variants, names in wordings(relaxations, options):
+            for name in names:
                 system = build(name, mode, rules, variants, options)
                 states, exhausted, depth, trace = breadth_first(name, system, options.states)
                 total += states
                 verdict = 'BROKEN' if trace else 'exhausted' if exhausted else 'bounded'
                 if trace or not options.quiet:
-                    print(f'{mode:7} {wording:10}  {name:14} {states:8} states  depth {depth:3}  {verdict}', flush=True)
+                    print(f'{mode:7} {wording:10}  {name:19} {states:8} states  depth {depth:3}  {verdict}', flush=True)
                 if trace:
                     failed = True
                     print_trace(trace)
@@ -223,22 +387,25 @@ def explore(rules, relaxations, options):
 
 def walk(rules, relaxations, options):
     for mode in options.commit:
-        for wording, variants in ({'given': relaxations} if relaxations else WORDINGS).items():
-            for number in range(options.walk):
+        everything = argparse.Namespace(scenario=options.scenario or ['all', 'mirror-all'])
+        for wording, variants, names in wordings(relaxations, everything):
+            for number, name in product(range(options.walk), names):
                 rng = random.Random(f'{options.seed}/{number}')
-                system = build('all', mode, rules, variants, options)
-                system.writes, system.crashes, system.max_log = 9, 4, 12
+                system = build(name, mode, rules, variants, options)
+                system.writes, system.crashes, system.max_log, system.losses = 9, 4, 12 if name == 'all' else 8, 3
                 trace = random_walk(system, 150, rng)
                 if trace:
-                    print(f'commit={mode}, {wording}, walk {number} of seed {options.seed}:')
+                    print(f'commit={mode}, {name}, {wording}, walk {number} of seed {options.seed}:')
                     print_trace(trace)
                     return True
-            print(f'commit={mode}, {wording}: {options.walk} walks of up to 150 steps, nothing broken', flush=True)
+            print(f'commit={mode}, {", ".join(names)}, {wording}: {options.walk} walks of up to 150 steps, nothing broken',
+                  flush=True)
     return False
 
 
 # A rule that another one implies shows nothing when it alone is dropped: drop it with the rule that implies it.
 IMPLIED_BY = {'dirty-flag-clear-after-flush': {'clean-after-backing-flush'},
+              'free-after-clean-durable': {'free-logged'},
               'reuse-after-clean-durable': {'reuse-logged'},
               'reuse-after-superseded-durable': {'reuse-logged'}}
 
@@ -246,11 +413,11 @@ IMPLIED_BY = {'dirty-flag-clear-after-flush': {'clean-after-backing-flush'},
 def table(options):
     for name in options.table or RULES:
         number, text = RULES[name]
-        best = shortest_failure(ALL_RULES - {name}, options.relax, options)
+        best = shortest_failure(ALL_RULES - {name}, options.relax, scenarios_of(name, options), options)
         print(f'\n{name} (rule {number}): {text}')
         if not best and name in IMPLIED_BY:
             print(f'  nothing alone; dropped together with {", ".join(sorted(IMPLIED_BY[name]))}:')
-            best = shortest_failure(ALL_RULES - {name} - IMPLIED_BY[name], options.relax, options)
+            best = shortest_failure(ALL_RULES - {name} - IMPLIED_BY[name], options.relax, scenarios_of(name, options), options)
         if best:
             print(f'  commit={best[0]}, scenario {best[1]}, {len(best[2]) - 1} steps')
             print_trace(best[2])

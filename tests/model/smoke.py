@@ -7,12 +7,12 @@ import pathlib
 import re
 import sys
 
-from explore import SCENARIOS, breadth_first, build, explore
-from model import ALL_RULES
+from explore import ALL_RULES, MIRROR_SCENARIOS, SCENARIOS, breadth_first, build, explore
 
 HEAD = re.compile(r'^([a-z-]+) \(rule \d+\)')
 TRACE = re.compile(r'^  commit=(\w+), scenario ([\w-]+), (\d+) steps')
-STATES, STEPS = 2500, 9         # bounds: states per scenario; longer counterexamples are left to `explore.py --table`
+STATES, MIRROR_STATES = 2500, 1000      # bounds: states per scenario
+STEPS, MIRROR_STEPS = 9, 8              # longer counterexamples are left to `explore.py --table`; mirror: not counting the prelude
 
 
 def counterexamples():
@@ -30,13 +30,17 @@ def counterexamples():
 def main():
     options = argparse.Namespace(commit=['auto', 'always'], scenario=None, states=STATES, deep=False, strict_discard=False,
                                  power_cuts_only=False, quiet=True)
-    failed = explore(ALL_RULES, [], options)
+    failed = False
+    for options.states, options.scenario in ((STATES, [s for s in SCENARIOS if s not in MIRROR_SCENARIOS]),
+                                             (MIRROR_STATES, list(MIRROR_SCENARIOS))):
+        failed |= explore(ALL_RULES, [], options)
     dropped = 0
     for rule, mode, scenario, steps in counterexamples():
-        if steps > STEPS:
+        prelude = len(SCENARIOS[scenario].get('prelude', ()))
+        if steps - prelude > MIRROR_STEPS if scenario in MIRROR_SCENARIOS else steps > STEPS:
             continue
         system = build(scenario, mode, ALL_RULES - {rule}, [], options)
-        *_, trace = breadth_first(scenario, system, 15000, steps - len(SCENARIOS[scenario].get('prelude', ())))
+        *_, trace = breadth_first(scenario, system, 15000, steps - prelude)
         dropped += 1
         if not trace:
             print(f'model: nothing breaks without {rule} (commit={mode}, scenario {scenario}, {steps} steps)')

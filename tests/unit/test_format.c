@@ -233,7 +233,7 @@ static void test_chunk_against_list(void)
 	for (i = 0; i < 4096; i++)
 		values[i] = i % NR_SEGMENTS;
 	for (i = 0; i < 1000; i++)
-		info[i] = (struct larder_segment_in) { i * 77ull, (u8)(i % 3), (u8)(i / 3 % 3), (u8)i };
+		info[i] = (struct larder_segment_in) { i * 77ull, (u8)(i % 3), (u8)(i / 3 % 3), (u8)i, 0 };
 	for (round = 0; round < 400; round++) {
 		memset(c, 0x5a, sizeof(*c));
 		larder_chunk_init(c, 20, 3);
@@ -257,7 +257,7 @@ static void test_chunk_against_list(void)
 			if (error)
 				break;
 		}
-		larder_chunk_finish(c, CHUNK_HASH, 5);
+		larder_chunk_finish(c, CHUNK_HASH, 5, 0);
 		CHECK(!read_chunk(c, &why), "%s", why);
 		for (i = at = 0; larder_chunk_next(c, &test_geo, &at, &item, &why) > 0; i++) {
 			CHECK(i < n && item.kind == list[i].kind && item.count == list[i].n);
@@ -376,6 +376,7 @@ static const struct refusal bad_commit[] = {
 	ENTRY(3, cache, 1ull << 36, -EINVAL, "entry cache"), ENTRY(3, length, 0, -EINVAL, "entry length"),
 	ENTRY(4, length, 0, -EINVAL, "entry length"), ENTRY(4, sector, (1ull << 31) - 7, -EINVAL, "entry sector"),
 	ENTRY(5, sector, NR_SEGMENTS, -EINVAL, "entry sector (of a segment)"), ENTRY(5, length, 3, -EINVAL, "entry length (of a stream)"),
+	ENTRY(5, cache, NR_SEGMENTS + 1, -EINVAL, "entry cache (of a second copy)"),
 	ENTRY(6, sector, 1 << 14, -EINVAL, "entry sector (of a region)"), ENTRY(6, length, 2, -EINVAL, "entry length (of a mark)"),
 	ENTRY(6, volume, 1, -EINVAL, "entry volume"), ENTRY(7, volume, 6, -EINVAL, "entry volume"),
 };
@@ -428,12 +429,15 @@ static const struct refusal bad_chunk[] = {
 	P(magic, 1, -ENODATA, "magic"), P(hash, 1, -ESTALE, "hash"), P(sequence, 19, -ESTALE, "sequence"), P(number, 4, -ESTALE, "number"),
 	P(used, 65473, -EINVAL, "used"), P(used, END_AT + 15, -EINVAL, "used"), P(used, 20, -EINVAL, "item count"), P(used, ~0u, -EINVAL, "used"),
 	P(used, END_AT + 32, -EINVAL, "item behind the last one"),
-	P(next_segment, NR_SEGMENTS, -EINVAL, "next_segment"), ITEM(REGION_AT, kind, 0, -EINVAL, "item kind"), ITEM(REGION_AT, kind, 7, -EINVAL, "item kind"),
+	P(next_segment, NR_SEGMENTS, -EINVAL, "next_segment"), P(next_mirror, NR_SEGMENTS + 1, -EINVAL, "next_mirror"),
+	ITEM(REGION_AT, kind, 0, -EINVAL, "item kind"), ITEM(REGION_AT, kind, 7, -EINVAL, "item kind"),
 	ITEM(REGION_AT, count, 0, -EINVAL, "item count"), ITEM(REGION_AT, count, 4097, -EINVAL, "item count"),
 	ITEM(REGION_AT, count, ~0u, -EINVAL, "item count"), ITEM(REGION_AT, volume, 1, -EINVAL, "item volume"),
 	ITEM(REGION_AT, number, 1ull << 19, -EINVAL, "item number (of a region)"), ITEM(REGION_AT, number, ~0ull, -EINVAL, "item number (of a region)"),
 	ITEM(MARKS_AT, volume, 9, -EINVAL, "item volume"), DATA(MARKS_AT, 0, 8, 1 << 14, -EINVAL, "mark"), DATA(MARKS_AT, 0, 8, ~0ull, -EINVAL, "mark"),
 	ITEM(OPEN_AT, volume, 3, -EINVAL, "item stream"), DATA(OPEN_AT, 0, 8, NR_SEGMENTS, -EINVAL, "opened segment"),
+	DATA(OPEN_AT, 4, 4, NR_SEGMENTS + 1, -EINVAL, "opened segment"), DATA(OPEN_AT, 4, 4, 2, -EINVAL, "opened segment"),
+	DATA(SEGMENTS_AT, 4, 4, NR_SEGMENTS + 1, -EINVAL, "segment mirror"), DATA(SEGMENTS_AT, 4, 4, NR_SEGMENTS, -EINVAL, "segment mirror"),
 	ITEM(STREAM_AT, volume, 3, -EINVAL, "item stream"), ITEM(STREAM_AT, count, 2, -EINVAL, "item count"),
 	DATA(STREAM_AT, 0, 4, NR_SEGMENTS, -EINVAL, "position segment"), DATA(STREAM_AT, 4, 4, 509, -EINVAL, "position slot"),
 	DATA(STREAM_AT, 4, 4, ~0u, -EINVAL, "position slot"), ITEM(SEGMENTS_AT, number, NR_SEGMENTS, -EINVAL, "item number (of a segment)"),
@@ -444,7 +448,7 @@ static const struct refusal bad_chunk[] = {
 static void chunk_of_each_kind(void *p, u64 unused)
 {
 	struct larder_pos_in pos = { 5, 17, 3, 99 };
-	struct larder_segment_in info = { 3, LARDER_SEGMENT_USED, 2, 0 };
+	struct larder_segment_in info = { 3, LARDER_SEGMENT_USED, 2, 0, 0 };
 	u64 values[2] = { 1, 2 };
 
 	(void)unused;
@@ -456,7 +460,7 @@ static void chunk_of_each_kind(void *p, u64 unused)
 	larder_chunk_add_segments(p, NR_SEGMENTS - 1, &info, 1);
 	larder_chunk_add_end(p);
 	CHECK(le32_to_cpu(((struct larder_chunk *)p)->used) == END_AT + 16);
-	larder_chunk_finish(p, CHUNK_HASH, LARDER_NO_SEGMENT);
+	larder_chunk_finish(p, CHUNK_HASH, LARDER_NO_SEGMENT, 0);
 }
 
 static void sample_cache_three_epochs(void *p, u64 unused)

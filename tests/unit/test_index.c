@@ -792,6 +792,34 @@ static void test_shrink(void)
 	stop();
 }
 
+/*
+ * docs/design.md: at most 24 bytes for each cached 4 KiB where a region of 2 MiB holds two extents or more, and a page per GiB that is
+ * touched.  Two of the 24 are what the cache has beside the index: heat 1/4, ghost 1 (half a cache's worth of 16 bits), segments 1/8.
+ */
+static void test_memory(void)
+{
+	static const u32 counts[] = { 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 255, 256 };
+	const u32 regions = 200, gaps = 2;
+	u64 empty, bytes, most = 0;
+	u32 i, k, r;
+
+	for (k = 0; k < ARRAY_SIZE(counts); k++) {
+		start(VOLUME);
+		empty = larder_index_bytes(idx);
+		for (i = 0; i < counts[k]; i++)
+			for (r = 0; r < regions; r++)
+				expect_eq(larder_index_store(idx, r * REGION + 8ull * gaps * i, 8, 8ull * gaps * (r * 4096ull + i),
+							     LARDER_ST_DIRTY), 0);
+		expect_eq(larder_index_extents(idx), regions * counts[k]);
+		bytes = larder_index_bytes(idx) - empty - sizeof(struct larder_page);
+		if (bytes * 10 / (regions * counts[k]) > most)
+			most = bytes * 10 / (regions * counts[k]);
+		expect(bytes <= 22ull * regions * counts[k]);
+		stop();
+	}
+	printf("# at most %llu.%llu bytes per extent\n", most / 10, most % 10);
+}
+
 static void test_create_fails(void)
 {
 	long i;
@@ -1427,6 +1455,7 @@ int main(int argc, char **argv)
 		run("4,096 extents in a region", test_full_region);
 		run("reserve", test_reserve);
 		run("arrays shrink, pages go", test_shrink);
+		run("memory per extent", test_memory);
 		run("creation without memory", test_create_fails);
 		run("resize", test_resize);
 		run("512 TiB", test_huge_volume);

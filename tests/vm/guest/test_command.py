@@ -4,7 +4,10 @@
 What it writes on disks and says of damage is tested without a VM, in tests/test_command*.py.
 """
 
+import fcntl
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from lib import command, dm
+from lib.block import BlockDevice
 from lib.larder import wait_for
 
 MIB = 1 << 20
@@ -247,6 +251,23 @@ def test_cache_that_stayed_away(started):
     check("data", 0, 8)
 
 
+def test_stale_cache(formatted):
+    """What it holds is older than the volume, which ran without it: refused as unsafe, with the option that attaches it anew."""
+    larder("volume", "start", "data")
+    write("data", 0, 8)
+    larder("volume", "flush", "data", "--wait")
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    larder("volume", "start", "data", "--without-cache")
+    write("data", 0, 8, salt=1)
+    larder("volume", "stop", "data")
+    refused(UNSAFE, ["volume", "start", "data"], "stale", "stale discard")
+    assert dm.names() == ["larder-cache-fast"]
+    larder("volume", "start", "data", "--option", "stale=discard")
+    assert values("volume", "data", "state", "cache_name") == ["running", "fast"]
+    check("data", 0, 8, salt=1)
+
+
 def test_cache_holding_data_is_not_formatted(started, make_disk):
     ssd, hdd = started
     write("data", 0, 8)
@@ -284,3 +305,122 @@ def test_every_status_key_is_a_field(started, noun, name):
     keys = {word.split("=")[0] for word in dm.DmDevice(mapped).status_line().split()[3:]}
     fields = {line.split()[0] for line in larder(noun, "list", "-o", "help").stdout.splitlines()}
     assert keys <= fields, keys - fields
+
+
+# ---------------------------------------------------------------- dry runs, progress, locks, udev
+
+
+def test_dry_runs_are_what_dmsetup_takes(started):
+    """Each verb that changes a device prints commands, changes nothing, and the commands do what the verb does."""
+
+    def table():
+        return {name: dm.DmDevice(name).table() for name in dm.names()}
+
+    def dry(*words):
+        before = table()
+        said = larder(*words, "--dry-run").stdout
+        assert table() == before, f"{words} has changed something"
+        assert said and all(line.startswith("dmsetup ") for line in said.splitlines()), said
+        return lambda: [subprocess.run(line, shell=True, check=True) for line in said.splitlines()]
+
+    dry("volume", "set", "data", "fill=off", "writeback_depth=3")()
+    assert values("volume", "data", "fill", "writeback_depth") == ["off", "3"]
+    dry("cache", "set", "fast", "gather=7")()
+    assert values("cache", "fast", "gather") == ["7"]
+    write("data", 0, 64)
+    refused(UNSAFE, ["volume", "detach", "data", "--dry-run"], "--flush")
+    flush = dry("volume", "flush", "data")
+    assert values("volume", "data", "dirty_sectors") == [str(64 * 4096)]
+    flush()
+    wait_for(lambda: values("volume", "data", "dirty_sectors") == ["0"], 60, "the flush")
+    dry("volume", "detach", "data", "--flush")()
+    assert values("volume", "data", "state") == ["passthrough"]
+    dry("volume", "attach", "data", "--cache", "fast")()
+    assert values("volume", "data", "state", "cache_name") == ["running", "fast"]
+    check("data", 0, 64)
+    dry("volume", "stop", "data")()
+    dry("cache", "stop", "fast")()
+    assert dm.names() == []
+    dry_start = larder("cache", "start", "fast", "--dry-run").stdout
+    subprocess.run(dry_start, shell=True, check=True)
+    assert values("cache", "fast", "state") == ["running"]
+
+
+def test_progress_of_a_flush(started):
+    """On a terminal, on one line; elsewhere nothing."""
+    write("data", 0, 256)
+    larder("volume", "set", "data", "writeback_rate_max=512", "writeback_rate_min=512")
+    ours, its = pty.openpty()
+    with subprocess.Popen(["larder", "volume", "flush", "data", "--wait"], stderr=its) as run:
+        os.close(its)
+        seen = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:  # it has ended
+                break
+            if not part:
+                break
+            seen += part
+    os.close(ours)
+    assert run.returncode == DONE, seen
+    lines = [x for x in seen.decode().replace("\r", "\n").split("\n") if x.strip()]
+    assert lines and all(re.match(r"data: [\d.]+\w+ dirty, \d+ % done, [\d.]+\w+/s", x) for x in lines), lines
+    assert " 0.00B dirty, 100 % done" in lines[-1] or " 0B dirty, 100 % done" in lines[-1], lines
+    write("data", 0, 8)
+    assert larder("volume", "flush", "data", "--wait").stderr == ""
+
+
+def test_lock_of_the_whole_disk(tmp_path):
+    """Held by another, as udev holds it while it probes: a partition of the disk is not written either."""
+    image = tmp_path / "disk"
+    with open(image, "wb") as f:
+        f.truncate(64 * MIB)
+    command.run("sgdisk", "--clear", "--new=1:2048:0", image)
+    command.run("modprobe", "loop")
+    whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
+    try:
+        part = Path(f"{whole}p1")
+        wait_for(part.is_block_device, 10, str(part))
+        with open(whole, "rb") as disk:
+            fcntl.flock(disk, fcntl.LOCK_EX)
+            refused(BUSY, ["volume", "create", "data", "--backing", part], part, "lock the whole disk")
+        assert not BlockDevice(part).read(0, 4096).strip(b"\0")
+        larder("volume", "create", "data", "--backing", part)
+        larder("super", "check", part)
+    finally:
+        command.run("losetup", "--detach", whole)
+
+
+@pytest.fixture
+def udevd():
+    """Running, with the rules of this system; libdevmapper is told to believe in it."""
+    daemon = subprocess.Popen(["/lib/systemd/systemd-udevd"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    disabled = os.environ.pop("DM_DISABLE_UDEV", None)
+    wait_for(Path("/run/udev/control").exists, 30, "udevd")
+    yield
+    command.run("udevadm", "settle", "-t", "30", check=False)
+    command.run("udevadm", "control", "--exit", check=False)
+    daemon.wait(timeout=60)
+    if disabled:
+        os.environ["DM_DISABLE_UDEV"] = disabled
+
+
+def test_udev_has_done_its_work(formatted, udevd):
+    """When the command ends the node that udev makes is there, or gone, and no cookie is left."""
+
+    def cookies():
+        return [x for x in command.output("dmsetup", "udevcookies").splitlines() if x.startswith("0x")]
+
+    larder("volume", "start", "data")
+    node = Path("/dev/mapper/data")
+    assert node.is_symlink(), "made by udev, not by libdevmapper"
+    assert "E:DM_NAME=data" in command.output("udevadm", "info", "--query=all", f"--name={node}").replace("E: ", "E:")
+    assert not cookies()
+    larder("volume", "detach", "data", "--flush")
+    larder("volume", "attach", "data", "--cache", "fast")
+    assert not cookies() and node.is_symlink()
+    larder("volume", "stop", "data")
+    assert not node.exists() and not cookies()
+    larder("cache", "stop", "fast")
+    assert not cookies() and dm.names() == []

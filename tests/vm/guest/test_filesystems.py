@@ -4,11 +4,13 @@ backing look like something else."""
 
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from lib import command
+from lib.block import BlockDevice
 from lib.larder import DATA_SECTOR, Stack, Volume
 
 SOURCE = Path(__file__).resolve().parents[1] / "guest"
@@ -77,38 +79,48 @@ def mdadm(*arguments: object, **environment: str) -> Callable[[object], None]:
 
 
 def gpt(device: object) -> None:
+    """The backup alone."""
     command.run("sgdisk", "--clear", "--new=1:2048:0", device)
-    # the backup alone
     command.run("dd", "if=/dev/zero", f"of={device}", "bs=512", "count=34", "oflag=direct", "status=none")
 
 
+def zfs(device: BlockDevice) -> None:
+    """The uberblocks of the four labels, two of them at the end; Debian has no ZFS."""
+    uberblocks = struct.pack("<QQQ", 0x00BAB10C, 5000, 1).ljust(1024, b"\0") * 128
+    for label in (0, ZFS_LABEL, device.sectors - 2 * ZFS_LABEL, device.sectors - ZFS_LABEL):
+        device.write(label + ZFS_LABEL // 2, uberblocks)
+
+
+ZFS_LABEL = 512  # sectors
+# program, what makes it, whether it says where on the device it lies (then it counts nowhere else, with a reserve or without)
 SIGNATURES = {
-    "md 0.90": ("mdadm", mdadm("--level=1", "--metadata=0.90")),
-    "md 1.0": ("mdadm", mdadm("--level=1", "--metadata=1.0")),
-    "ddf": ("mdadm", mdadm("--level=container", "--metadata=ddf")),
-    "imsm": ("mdadm", mdadm("--level=container", "--metadata=imsm", IMSM_NO_PLATFORM="1", IMSM_DEVNAME_AS_SERIAL="1")),
-    "gpt backup": ("sgdisk", gpt),
+    "md 0.90": ("mdadm", mdadm("--level=1", "--metadata=0.90"), False),
+    "md 1.0": ("mdadm", mdadm("--level=1", "--metadata=1.0"), True),
+    "ddf": ("mdadm", mdadm("--level=container", "--metadata=ddf"), True),
+    "imsm": ("mdadm", mdadm("--level=container", "--metadata=imsm", IMSM_NO_PLATFORM="1", IMSM_DEVNAME_AS_SERIAL="1"), False),
+    "gpt backup": ("sgdisk", gpt, True),
+    "zfs": ("blkid", zfs, False),
 }
 
 
 def claimed(device: object) -> str:
-    """What blkid and mdadm find on the device; the superblock of larder is nothing that they know."""
-    found = command.run("blkid", "-p", device, check=False).stdout
+    """What blkid, wipefs (it also looks for a GPT without a protective MBR) and mdadm find."""
+    found = [command.run("blkid", "-p", device, check=False), command.run("wipefs", "--no-act", "--noheadings", device)]
     if shutil.which("mdadm"):
-        found += command.run("mdadm", "--examine", "--brief", device, check=False).stdout
-    return "\n".join(x for x in found.splitlines() if "larder" not in x).strip()
+        found.append(command.run("mdadm", "--examine", "--brief", device, check=False))
+    return "".join(x.stdout for x in found).strip()
 
 
 @pytest.mark.parametrize("name", list(SIGNATURES))
 def test_signature_at_the_end(make_disk, name):
-    """Without the reserve at the tail the raw backing is claimed: so the test can fail."""
-    program, make = SIGNATURES[name]
+    """Without the reserve at the tail the raw backing is claimed, unless the signature names its place: so the test can fail."""
+    program, make, absolute = SIGNATURES[name]
     if not shutil.which(program):
         pytest.skip(f"no {program}")
     if program == "mdadm" and any(command.run("modprobe", m, check=False).returncode for m in ("md-mod", "raid1")):
         pytest.skip("this kernel has no md")
     ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1)
-    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    hdd = make_disk("hdd0", model="null", mb=96, wce=1)  # blkid looks for ZFS from 64 MiB on
     stack = Stack(ssd, hdd, format_volume=("--cache", "c"))
     make(stack.volume)
     assert claimed(stack.volume), f"{name} is not found on the volume either"
@@ -117,9 +129,10 @@ def test_signature_at_the_end(make_disk, name):
     stack.stop()
     assert not claimed(hdd)
 
-    naked = make_disk("hdd1", model="null", mb=64, wce=1)
+    naked = make_disk("hdd1", model="null", mb=96, wce=1)
     command.run("larder", "volume", "create", "w", "--backing", naked, "--tail-reserve", "0", "--yes")
     w = Volume.create("w", Volume.line(naked, None, naked.sectors - DATA_SECTOR))
     make(w)
+    assert claimed(w)
     w.remove()
-    assert claimed(naked), f"{name} is not found where it must be"
+    assert bool(claimed(naked)) != absolute, claimed(naked)

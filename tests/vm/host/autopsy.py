@@ -16,8 +16,8 @@ def _ask(monitor: Path, *commands: str) -> str:
         s.settimeout(5)
         s.connect(str(monitor))
         answer = b""
-        for command in ("", *commands):
-            s.sendall(command.encode() + b"\n")
+        for command in ("", *commands):  # first the greeting
+            s.sendall(command.encode() + b"\n" if command else b"")
             end = time.monotonic() + 5
             while not answer.endswith(b"(qemu) ") and time.monotonic() < end:
                 answer += s.recv(1 << 16)
@@ -46,7 +46,7 @@ class Symbols:
 
 
 def examine(results: Path, seconds: float = 1.0) -> str:
-    """Three looks at the first CPU, one second apart: where it is, and what on its stack looks like a return address."""
+    """Three looks at the first CPU: where it is, and what on its stack looks like a return address."""
     monitor, symbols = results / "monitor", results / "kallsyms"
     if not monitor.exists() or not symbols.exists():
         return "no monitor or no symbols"
@@ -54,7 +54,7 @@ def examine(results: Path, seconds: float = 1.0) -> str:
     lines = []
     for _ in range(3):
         try:
-            text = _ask(monitor, "info registers", f"x /{STACK_WORDS}gx $rsp")
+            text = _ask(monitor, "info registers", f"x /{STACK_WORDS}gx $sp")
         except OSError as e:
             lines.append(f"QEMU's monitor: {e}")
             break
@@ -65,7 +65,8 @@ def examine(results: Path, seconds: float = 1.0) -> str:
             break
         interrupts = "on" if int(flags[1], 16) & 0x200 else "off"
         lines.append(f"at {table.name(int(rip[1], 16)) or rip[1]}, interrupts {interrupts}; on the stack:")
-        words = [int(w, 16) for row in re.findall(r"^[0-9a-f]{16}: (.*)$", text, re.M) for w in re.findall(r"0x([0-9a-f]{16})", row)]
+        stack = "".join(re.findall(r"^[0-9a-f]{16}: (.*)$", text, re.M))
+        words = [int(w, 16) for w in re.findall(r"0x([0-9a-f]{16})", stack)]
         lines += [f"  {name}" for name in map(table.name, words) if name]
         time.sleep(seconds)
     return "\n".join(lines)

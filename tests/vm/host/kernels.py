@@ -34,10 +34,10 @@ def tested() -> list[str]:
 
 
 def choose(wanted: str) -> list[str]:
-    """ "all", or full versions or series ("6.1": the newest), with commas."""
+    """ "all", or full versions or series ("6.1": the newest, but for debug kernels), with commas."""
     chosen = []
     for w in tested() if wanted == "all" else wanted.split(","):
-        matching = [v for v in installed() if v == w or re.match(re.escape(w) + r"[.-]", v)]
+        matching = [v for v in installed() if v == w or (re.match(re.escape(w) + r"[.-]", v) and "debug" not in v)]
         if not matching:
             there = ", ".join(installed()) or "none"
             raise NoKernelError(f"kernel {w or '(none)'} is not installed with its headers; there are: {there}")

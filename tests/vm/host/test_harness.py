@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from host import build, suites, verdict
+from host import build, machine, suites, verdict
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def outcomes(v: verdict.Verdict) -> dict[str, str]:
 
 
 def test_failures_are_reported(run_faulty):
-    v = run_faulty("not hung and not crash")
+    v = run_faulty("not hung and not crash and not frozen")
     text = v.text(False)
     assert not v.passed and not v.error, text
     assert outcomes(v) == {
@@ -49,6 +49,15 @@ def test_hung_test_is_killed(run_faulty):
     text = v.text(False)
     assert not v.passed and "hung and the VM was killed" in v.error and "test_hung_in_the_kernel" in v.error, text
     assert "sysrq: Show Blocked State" in v.error and "blkdev" in v.error, text
+
+
+def test_frozen_machine_is_examined(run_faulty, monkeypatch):
+    monkeypatch.setattr(machine, "FROZEN", 10)
+    v = run_faulty("frozen")
+    text = v.text(False)
+    assert not v.passed and "froze in a test" in v.error and "test_frozen" in v.error, text
+    assert "interrupts " in v.error and "  do_idle+" in v.error, text
+    assert not (v.results / "exit").exists(), "the VM was to be killed"
 
 
 def test_crash_is_reported(run_faulty):

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A VM is killed under load on a volume, three times; each time the cache starts again and the oracle judges every sector.
+"""A VM is killed under load on a volume, three times (LARDER_KILLS, 30 in `make stress`); each time the cache starts again and
+the oracle judges every sector.
 
 Modes are switched, checkpoints taken and dirty data is written back beside the load.  At the end the backing alone is judged, and a
 damaged sector is found: the test can fail.
 """
 
+import os
 import random
 import time
 from pathlib import Path
 
-KILLS = 3
+KILLS = int(os.environ.get("LARDER_KILLS", "3"))
 CONTROL = """case $(($1 % 6)) in
 0) dmsetup message v 0 set mode writethrough;;
 1) dmsetup message c 0 checkpoint;;

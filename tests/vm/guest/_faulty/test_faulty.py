@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Tests that must fail, each for its own reason: host/test_harness.py runs them and looks at what is reported."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -43,6 +45,12 @@ def test_after_that():
 def test_hung_in_the_kernel(ssd):
     ssd.fail(op="read", status="ok", delay_ms=10_000_000)
     ssd.read(0, 8)
+
+
+@pytest.mark.limit(3)
+def test_frozen():
+    """With its watchdog, as by a kernel that lets nobody run."""
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def test_crash():

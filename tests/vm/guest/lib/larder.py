@@ -69,12 +69,19 @@ class Cache(Target):
     """The dm device of a cache."""
 
     @classmethod
-    def format(cls, name: str, ssd: BlockDevice, *arguments: object) -> None:
-        larder("cache", "create", name, "--cache", ssd, "--yes", *arguments)
+    def format(cls, name: str, ssd: BlockDevice | list[BlockDevice], *arguments: object) -> None:
+        given = [w for s in (ssd if isinstance(ssd, list) else [ssd]) for w in ("--cache", s)]
+        larder("cache", "create", name, *given, "--yes", *arguments)
+
+    @staticmethod
+    def line(ssds: list[BlockDevice | None], **options: object) -> str:
+        """None: an SSD of the set that is not there."""
+        sectors = sum(s.sectors for s in ssds if s)
+        return f"0 {sectors} larder-cache {len(ssds)} {' '.join(str(s or '-') for s in ssds)} {words(options)}"
 
     @classmethod
-    def start(cls, ssd: BlockDevice, name: str = "c", **options: object) -> "Cache":
-        return cls.create(name, f"0 {ssd.sectors} larder-cache 1 {ssd} {words(options)}")
+    def start(cls, ssd: BlockDevice | list[BlockDevice | None], name: str = "c", **options: object) -> "Cache":
+        return cls.create(name, cls.line(ssd if isinstance(ssd, list) else [ssd], **options))
 
 
 class Volume(Target):
@@ -114,10 +121,16 @@ def backing_alone(backing: BlockDevice, name: str = "raw") -> dm.DmDevice:
 
 
 class Stack:
-    """One SSD, one disk, one cache, one volume."""
+    """One SSD, or several, one disk, one cache, one volume."""
 
     def __init__(
-        self, ssd: BlockDevice, hdd: BlockDevice, *, format_cache: tuple = (), format_volume: tuple = (), **options: object
+        self,
+        ssd: BlockDevice | list[BlockDevice | None],
+        hdd: BlockDevice,
+        *,
+        format_cache: tuple = (),
+        format_volume: tuple = (),
+        **options: object,
     ):
         """options: of the volume; those that begin with cache_ are the cache's."""
         self.ssd, self.hdd = ssd, hdd

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The set of SSDs: one that fails leaves it (rule 14; tests/model/mirror.md).
+ *
+ * An SSD that fails a write or a flush is not written to, or read from, any more.  What is acknowledged from then on is on fewer
+ * SSDs than its segment asks for, and an old state of the failed one must never be taken for the newest.  So
+ *   1. log->held: nothing is applied, acknowledged or counted as durable from the moment of the failure on
+ *   2. a set generation without that SSD becomes durable: in the table and superblock of every SSD left, and in the superblock of
+ *      every backing that is bound; one that is bound later gets it then (bind.c), before its first write
+ *   3. the log goes on
+ * A power cut before 2 is complete: the failed SSD, should it be well again, is still a member, and all that was acknowledged is
+ * on it.  After 2: a start with the others leaves it out, and a start with it alone is refused by the backings, whose generation is
+ * newer than its own.
+ *
+ * What only the failed SSD had is lost: clean extents leave the index (lost_work; until then reads of them go to the backing),
+ * dirty ones, where the set was not mirrored when they were written, cannot be read.
+ */
+#include <linux/random.h>
+#include <linux/sched/mm.h>
+
+#include "larder.h"
+
+void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
+{
+	struct log *log = &c->log;
+	unsigned long flags;
+	bool new = false, last = false;
+
+	spin_lock_irqsave(&log->lock, flags);
+	if (!d->failed) {
+		last = !cache_mirrored(c);
+		if (!last) {
+			WRITE_ONCE(d->failed, true);
+			WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
+			WRITE_ONCE(log->held, true);
+			new = true;
+		}
+	}
+	spin_unlock_irqrestore(&log->lock, flags);
+	if (last)
+		cache_fail(c, why);
+	if (!new)
+		return;
+	DMERR("cache %pUb: SSD %u (%pg): %s: the cache goes on without it; replace it", c->uuid, (u32)(d - c->dev), d->bdev, why);
+	queue_work(c->open_wq, &c->set_work);
+}
+
+void set_wait(struct cache *c)
+{
+	wait_event(c->log.wait, !READ_ONCE(c->log.held) || READ_ONCE(c->state) == CACHE_FAILED);
+}
+
+/*
+ * super_lock held.  The next generation, in memory.  The tag: two sets that went apart may come to the same number, and must not be
+ * taken for one another.
+ */
+void set_raise(struct cache *c)
+{
+	memmove(&c->table->ancestors[1], &c->table->ancestors[0], (LARDER_NR_ANCESTORS - 1) * sizeof(c->table->ancestors[0]));
+	c->table->ancestors[0] = cpu_to_le64(c->set_generation);
+	c->set_generation = ((c->set_generation >> 32) + 1) << 32 | get_random_u32();
+}
+
+bool set_knows(struct cache *c, u64 generation)
+{
+	bool known;
+	u32 i;
+
+	mutex_lock(&c->super_lock);
+	known = !generation || generation == c->set_generation;
+	for (i = 0; i < LARDER_NR_ANCESTORS && !known; i++)
+		known = le64_to_cpu(c->table->ancestors[i]) == generation;
+	mutex_unlock(&c->super_lock);
+	return known;
+}
+
+/* Step 2 on the SSDs. */
+static int set_write(struct cache *c)
+{
+	u32 i;
+	int err;
+
+	mutex_lock(&c->super_lock);
+	set_raise(c);
+	for (i = 0; i < c->nr_devices; i++)
+		if (READ_ONCE(c->dev[i].failed))
+			c->table->devices[i].state = cpu_to_le32(LARDER_DEVICE_FAILED);
+	err = cache_table_write(c);
+	if (!err)
+		err = cache_super_write(c, 0);
+	mutex_unlock(&c->super_lock);
+	return err;
+}
+
+/* Step 2 on the backings.  One that cannot be written: its writes fail by the flush that is in doubt, until it can. */
+static void set_write_volumes(struct cache *c)
+{
+	struct volume *v;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		rcu_read_lock();
+		v = rcu_dereference_raw(c->volumes[i]);
+		if (v)
+			volume_get(v);
+		rcu_read_unlock();
+		if (!v)
+			continue;
+		mutex_lock(&v->super_lock);
+		if (v->sb && v->bdev) {
+			v->sb->set_generation = cpu_to_le64(c->set_generation);
+			volume_super_write(v);
+		}
+		mutex_unlock(&v->super_lock);
+		volume_put(v);
+	}
+}
+
+void set_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, set_work);
+	struct log *log = &c->log;
+	unsigned int noio = memalloc_noio_save();
+	bool again;
+	u32 failed;
+	int err;
+
+	do {
+		failed = READ_ONCE(c->nr_failed);
+		err = set_write(c);
+		if (!err)
+			set_write_volumes(c);
+		spin_lock_irq(&log->lock);
+		/* another one has failed meanwhile, perhaps by these very writes */
+		again = c->nr_failed != failed && READ_ONCE(c->state) != CACHE_FAILED;
+		if (!again && err)
+			again = false;
+		if (!again && !err)
+			WRITE_ONCE(log->held, false);
+		spin_unlock_irq(&log->lock);
+	} while (again);
+	if (err)
+		cache_fail(c, "the set without the SSD that failed could not be written");
+	spin_lock_irq(&log->lock);
+	log_apply(c);
+	spin_unlock_irq(&log->lock);
+	memalloc_noio_restore(noio);
+	wake_up(&log->wait);
+	log_kick(c);
+	queue_work(c->io_wq, &log->flush_work);
+	defer_kick(c);
+	queue_work(c->reclaim_wq, &c->lost_work);
+	queue_work(larder_wq, &c->event_work);
+}
+
+/* ------------------------------------------------------------------ what is lost with it */
+
+static void lost_drop(struct cache *c, struct volume *v)
+{
+	struct larder_map m;
+	u64 from = 0;
+
+	while (larder_index_next(v->index, from, v->sectors, 1u << LARDER_ST_CLEAN, &m)) {
+		from = m.sector + m.len;
+		if (segment_lost(c, cache_segment(c, m.cache)))
+			volume_map_change(v, m.sector, m.len, m.cache, 1u << LARDER_ST_CLEAN, m.cache, LARDER_ST_NONE);
+		cond_resched();
+	}
+}
+
+/* Clean extents of SSDs that have failed leave the index; their segments are gone. */
+void set_lost_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, lost_work);
+	unsigned long flags;
+	struct volume *v;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		rcu_read_lock();
+		v = rcu_dereference_raw(c->volumes[i]);
+		if (v)
+			volume_get(v);
+		rcu_read_unlock();
+		if (!v)
+			continue;
+		lost_drop(c, v);
+		volume_put(v);
+	}
+	synchronize_rcu();
+	for (i = 0; i < c->nr_segments; i++) {
+		if (!segment_lost(c, i) || atomic_read(&c->segments[i].live))
+			continue;
+		spin_lock_irqsave(&c->segments_lock, flags);
+		if (c->segments[i].state == SEGMENT_SEALED || c->segments[i].state == SEGMENT_WAITING)
+			segment_become_lost(c, i);
+		spin_unlock_irqrestore(&c->segments_lock, flags);
+	}
+	reclaim_kick(c);
+}

@@ -1,0 +1,658 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * A cache as a start would find it: docs/on-disk-format.md, section 5.3 (which records are valid) and 7 (start and replay).
+ *
+ * Two passes over the log.  The first follows the chains: where the streams end, what is durable, which segments are opened anew.
+ * Mappings into those are dropped from what the checkpoint said, in one go: no record of a segment's older life is replayed.  The
+ * second applies the records by sequence.
+ */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache_image.h"
+#include "checksum.h"
+#include "crc32c.h"
+#include "message.h"
+
+#define LOOK_AHEAD (LARDER_RECORD_SLOTS + 1)
+
+_Static_assert(sizeof(struct larder_commit) == LARDER_SLOT_SIZE && sizeof(struct larder_entry) == 24, "records");
+
+/* ------------------------------------------------------------- volumes and segments */
+
+bool segment_exists(const struct cache_image *image, uint64_t segment)
+{
+	return segment >= le32toh(image->sb->first_segment) && segment < image->segments_end;
+}
+
+uint64_t segment_offset(const struct cache_image *image, uint32_t segment)
+{
+	return le64toh(image->sb->segments_offset) +
+	       (uint64_t)(segment - le32toh(image->sb->first_segment)) * le32toh(image->sb->segment_size);
+}
+
+void segment_read(struct cache_image *image, uint32_t segment)
+{
+	uint64_t offset = segment_offset(image, segment);
+	size_t bytes = le32toh(image->sb->segment_size);
+
+	if (image->window == segment)
+		return;
+	image->window = segment;
+	memset(image->window_bad, 0, image->segment_slots * sizeof(*image->window_bad));
+	if (!device_read(image->device, offset, image->window_data, bytes))
+		return;
+	for (uint32_t i = 0; i < image->segment_slots; i++) {
+		uint8_t *slot = image->window_data + (size_t)i * LARDER_SLOT_SIZE;
+
+		image->window_bad[i] = device_read(image->device, offset + (uint64_t)i * LARDER_SLOT_SIZE, slot, LARDER_SLOT_SIZE);
+		if (image->window_bad[i])
+			memset(slot, 0, LARDER_SLOT_SIZE);
+	}
+}
+
+bool epoch_known_hash(const struct larder_cache_sb *sb, uint32_t epoch, uint64_t *hash)
+{
+	for (unsigned i = 0; epoch && i < LARDER_NR_EPOCHS; i++) {
+		if (le32toh(sb->epochs[i].epoch) != epoch)
+			continue;
+		*hash = epoch_hash(sb->cache_uuid, le64toh(sb->epochs[i].secret));
+		return true;
+	}
+	return false;
+}
+
+/* Place of the first mark that is not below this region. */
+static size_t mark_place(const struct cached_volume *v, uint64_t region)
+{
+	size_t low = 0, high = v->nr_marks;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (v->mark[middle] < region)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+bool volume_marked(const struct cached_volume *v, uint64_t region)
+{
+	size_t at = mark_place(v, region);
+
+	return at < v->nr_marks && v->mark[at] == region;
+}
+
+void volume_mark(struct cached_volume *v, uint64_t region, bool set)
+{
+	size_t at = mark_place(v, region), behind = v->nr_marks - at;
+
+	if (volume_marked(v, region) == set)
+		return;
+	if (!set) {
+		memmove(v->mark + at, v->mark + at + 1, (behind - 1) * sizeof(*v->mark));
+		v->nr_marks--;
+		return;
+	}
+	v->mark = must_allocate(realloc(v->mark, (v->nr_marks + 1) * sizeof(*v->mark)));
+	memmove(v->mark + at + 1, v->mark + at, behind * sizeof(*v->mark));
+	v->mark[at] = region;
+	v->nr_marks++;
+}
+
+static void volume_forget(struct cached_volume *v)
+{
+	extent_map_clear(&v->map);
+	free(v->mark);
+	v->mark = NULL;
+	v->nr_marks = 0;
+}
+
+int cache_image_init(struct cache_image *image, const struct device *device, const struct larder_cache_sb *sb,
+		     const struct larder_table *table)
+{
+	if (le32toh(sb->nr_devices) != 1 || le32toh(table->head.nr_devices) != 1)
+		return complain(LARDER_FAILED, "%s: nr_devices: a cache of several SSDs, which is not in this release", device->path);
+	*image = (struct cache_image){ .device = device, .sb = sb, .table = table, .window = LARDER_NO_SEGMENT };
+	image->segment_slots = le32toh(sb->segment_size) / LARDER_SLOT_SIZE;
+	image->segments_end = le32toh(sb->first_segment) + le32toh(sb->nr_segments);
+	image->usage.segment_sectors = image->segment_slots * LARDER_SLOT_SECTORS;
+	image->usage.live = must_allocate(calloc(image->segments_end, sizeof(*image->usage.live)));
+	image->last_record = must_allocate(calloc(image->segments_end, sizeof(*image->last_record)));
+	image->sums = must_allocate(calloc(image->segments_end, sizeof(*image->sums)));
+	image->window_data = device_buffer(le32toh(sb->segment_size));
+	image->window_bad = must_allocate(calloc(image->segment_slots, sizeof(*image->window_bad)));
+	for (unsigned i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		const struct larder_table_volume *v = &table->volumes[i];
+
+		image->volume[i].map.usage = &image->usage;
+		if (i < le32toh(table->head.nr_volumes) && le32toh(v->state) == LARDER_VOLUME_ATTACHED)
+			image->volume[i].sectors = le64toh(v->sectors);
+	}
+	for (unsigned i = 0; i < LARDER_NR_STREAMS; i++)
+		image->stream[i].at = LARDER_NO_SEGMENT;
+	return LARDER_DONE;
+}
+
+static void forget_all(struct cache_image *image)
+{
+	for (unsigned i = 0; i < LARDER_MAX_VOLUMES; i++)
+		volume_forget(&image->volume[i]);
+	for (unsigned i = 0; i < LARDER_NR_STREAMS; i++) {
+		free(image->stream[i].segment);
+		image->stream[i] = (struct log_stream){ .at = LARDER_NO_SEGMENT };
+	}
+	memset(image->last_record, 0, image->segments_end * sizeof(*image->last_record));
+}
+
+void cache_image_free(struct cache_image *image)
+{
+	if (!image->device)
+		return;
+	forget_all(image);
+	for (uint32_t i = 0; i < image->segments_end; i++)
+		free(image->sums[i]);
+	free(image->sums);
+	free(image->usage.live);
+	free(image->last_record);
+	free(image->record);
+	free(image->window_data);
+	free(image->window_bad);
+	problems_free(&image->problems);
+	problems_free(&image->torn);
+	image->device = NULL;
+}
+
+/* ------------------------------------------------------------- checkpoint */
+
+void stream_open(struct cache_image *image, unsigned stream, uint32_t segment)
+{
+	struct log_stream *s = &image->stream[stream];
+
+	for (uint32_t i = s->next; i < s->count; i++)
+		if (s->segment[i] == segment)
+			return;
+	s->segment = must_allocate(realloc(s->segment, (s->count + 1) * sizeof(*s->segment)));
+	s->segment[s->count++] = segment;
+}
+
+bool cache_image_checkpoint(struct cache_image *image)
+{
+	for (unsigned i = 0; i < LARDER_NR_CHECKPOINTS && !image->loaded; i++) {
+		const struct larder_checkpoint_ptr *p = &image->sb->checkpoint[i];
+		const char *wrong;
+
+		if (!p->sequence || le32toh(p->first_segment) == LARDER_NO_SEGMENT)
+			continue;
+		if (i && image->sb->checkpoint[0].epoch != p->epoch)
+			break;
+		wrong = checkpoint_load(image, p);
+		if (!wrong) {
+			image->loaded = p;
+			break;
+		}
+		problem(&image->problems, "checkpoint", "[%u], sequence %" PRIu64 ": %s", i, le64toh(p->sequence), wrong);
+		image->must_reach = image->stream[LARDER_STREAM_WRITE].prev_sequence;
+		image->skipped = 0;
+		forget_all(image);
+	}
+	if (image->loaded) {
+		image->epoch = le32toh(image->loaded->epoch);
+		image->replay_from = le64toh(image->loaded->replay_sequence);
+		return epoch_known_hash(image->sb, image->epoch, &image->hash);
+	}
+	if (image->sb->epoch)
+		problem(&image->problems, "checkpoint", "no checkpoint that is whole");
+	return !image->sb->epoch;
+}
+
+/* ------------------------------------------------------------- which records are valid */
+
+const struct larder_entry *commit_entry(const struct larder_commit *c, uint32_t i)
+{
+	return (const struct larder_entry *)c->body + i;
+}
+
+uint32_t commit_sum(const struct larder_commit *c, uint32_t i)
+{
+	uint32_t sum;
+
+	memcpy(&sum, c->body + le16toh(c->nr_entries) * sizeof(struct larder_entry) + i * sizeof(sum), sizeof(sum));
+	return le32toh(sum);
+}
+
+/* [low, high): where its data may be */
+static bool entry_ok(const struct cache_image *image, const struct larder_entry *e, unsigned stream, uint64_t low, uint64_t high)
+{
+	uint64_t sector = le64toh(e->sector), cache = le64toh(e->cache);
+	uint32_t length = le32toh(e->length), volume = le16toh(e->volume);
+
+	if (stream && e->kind != LARDER_FILL)
+		return false;
+	if (e->kind == LARDER_CHECKPOINT)
+		return true;
+	if (e->kind == LARDER_SEGMENT_OPEN)
+		return segment_exists(image, sector) && length < LARDER_NR_STREAMS;
+	if (volume >= LARDER_MAX_VOLUMES || !e->kind || e->kind > LARDER_CHECKPOINT)
+		return false;
+	if (e->kind == LARDER_FORGET)
+		return true;
+	if (e->kind == LARDER_INTENT)
+		return sector >> 47 == 0 && length <= 1;
+	if (!length || sector > ~0ull - length)
+		return false;
+	if (e->kind == LARDER_WRITE || e->kind == LARDER_FILL)
+		return cache >= low && cache < high && length <= high - cache;
+	return e->kind == LARDER_INVALIDATE || cache >> LARDER_CACHE_SECTOR_BITS == 0;
+}
+
+static bool entries_ok(const struct cache_image *image, const struct larder_commit *c)
+{
+	uint64_t base = (uint64_t)le32toh(c->segment) * image->usage.segment_sectors;
+	uint64_t low = base + (uint64_t)le16toh(c->first) * LARDER_SLOT_SECTORS,
+		 high = base + (uint64_t)le16toh(c->end) * LARDER_SLOT_SECTORS;
+
+	for (uint32_t i = 0; i < le16toh(c->nr_entries); i++)
+		if (!entry_ok(image, commit_entry(c, i), c->stream, low, high))
+			return false;
+	return true;
+}
+
+/* Section 5.3 (1), for a block at that place. */
+static bool is_of_log(const struct cache_image *image, const struct larder_commit *c, unsigned stream, uint32_t segment, uint32_t slot)
+{
+	return le32toh(c->magic) == LARDER_COMMIT_MAGIC && le64toh(c->hash) == image->hash && le32toh(c->epoch) == image->epoch &&
+	       c->stream == stream && le32toh(c->segment) == segment && le16toh(c->slot) == slot;
+}
+
+static bool commit_crc_ok(const struct larder_commit *c)
+{
+	return le32toh(c->crc) == block_crc(c, sizeof(*c), offsetof(struct larder_commit, crc));
+}
+
+/* Section 5.3 (1) to (5).  from: behind the previous commit block. */
+static bool commit_ok(const struct cache_image *image, const struct larder_commit *c, unsigned stream, uint32_t segment,
+		      uint32_t slot, uint32_t from)
+{
+	const struct log_stream *s = &image->stream[stream];
+	uint32_t first = le16toh(c->first), end = le16toh(c->end), n = le16toh(c->nr_entries);
+
+	if (!is_of_log(image, c, stream, segment, slot))
+		return false;
+	if (le64toh(c->prev_sequence) != s->prev_sequence || le32toh(c->prev_crc) != s->prev_crc ||
+	    le64toh(c->sequence) <= s->prev_sequence)
+		return false;
+	if (first < from || first > end || end > slot || end - first > LARDER_RECORD_SLOTS)
+		return false;
+	if (n * sizeof(struct larder_entry) + (end - first) * 4 > LARDER_COMMIT_BODY || !(c->flags & LARDER_COMMIT_SUMS_VALID))
+		return false;
+	if (stream == LARDER_STREAM_WRITE && le64toh(c->durable_sequence) >= le64toh(c->sequence))
+		return false;
+	return commit_crc_ok(c) && entries_ok(image, c);
+}
+
+/* (6) */
+static bool sums_ok(struct cache_image *image, const struct larder_commit *c)
+{
+	uint32_t first = le16toh(c->first), n = le16toh(c->end) - first;
+
+	segment_read(image, le32toh(c->segment));
+	for (uint32_t i = 0; i < n; i++)
+		if (image->window_bad[first + i] ||
+		    commit_sum(c, i) != crc32c(~0u, image->window_data + (size_t)(first + i) * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE))
+			return false;
+	return true;
+}
+
+static const struct larder_commit *window_block(const struct cache_image *image, uint32_t slot)
+{
+	return (const struct larder_commit *)(image->window_data + (size_t)slot * LARDER_SLOT_SIZE);
+}
+
+/* The first valid block in slots [from, from + 128) of a segment, in the window.  NULL: none. */
+static const struct larder_commit *look(struct cache_image *image, unsigned stream, uint32_t segment, uint32_t from)
+{
+	uint32_t end = image->segment_slots - LARDER_SUMMARY_SLOTS;
+
+	end = from < end && end - from > LOOK_AHEAD ? from + LOOK_AHEAD : end;
+	segment_read(image, segment);
+	for (uint32_t slot = from; slot < end; slot++)
+		if (commit_ok(image, window_block(image, slot), stream, segment, slot, from))
+			return window_block(image, slot);
+	return NULL;
+}
+
+/* The next record of a stream by its chain, in the window; moves the stream on.  NULL: its end. */
+static const struct larder_commit *next_record(struct cache_image *image, unsigned stream)
+{
+	struct log_stream *s = &image->stream[stream];
+	const struct larder_commit *c = NULL;
+
+	if (s->at != LARDER_NO_SEGMENT)
+		c = look(image, stream, s->at, s->slot);
+	if (!c && s->next < s->count) {
+		c = look(image, stream, s->segment[s->next], 0);
+		if (c)
+			s->next++;
+	}
+	if (!c)
+		return NULL;
+	s->at = le32toh(c->segment);
+	s->slot = le16toh(c->slot) + 1u;
+	s->prev_sequence = le64toh(c->sequence);
+	s->prev_crc = le32toh(c->crc);
+	image->last_record[s->at] = s->prev_sequence;
+	for (uint32_t i = 0; stream == LARDER_STREAM_WRITE && i < le16toh(c->nr_entries); i++) {
+		const struct larder_entry *e = commit_entry(c, i);
+
+		if (e->kind == LARDER_SEGMENT_OPEN)
+			stream_open(image, le32toh(e->length), (uint32_t)le64toh(e->sector));
+	}
+	return c;
+}
+
+/* ------------------------------------------------------------- which records count */
+
+static void remember(struct cache_image *image, const struct larder_commit *c)
+{
+	if (image->nr_records == image->size_records) {
+		image->size_records = 2 * image->size_records + 1024;
+		image->record = must_allocate(realloc(image->record, image->size_records * sizeof(*image->record)));
+	}
+	image->record[image->nr_records++] =
+		(struct log_record){ le64toh(c->sequence), le32toh(c->segment), le16toh(c->slot), c->stream };
+}
+
+bool record_read(const struct cache_image *image, const struct log_record *record, struct larder_commit *commit)
+{
+	struct larder_commit *buffer = device_buffer(sizeof(*buffer));
+	uint64_t at = segment_offset(image, record->segment) + (uint64_t)record->slot * LARDER_SLOT_SIZE;
+	/* it was valid; what is read now must be the same */
+	bool good = !device_read(image->device, at, buffer, sizeof(*buffer)) &&
+		    is_of_log(image, buffer, record->stream, record->segment, record->slot) &&
+		    le64toh(buffer->sequence) == record->sequence && commit_crc_ok(buffer);
+
+	memcpy(commit, buffer, sizeof(*commit));
+	free(buffer);
+	return good;
+}
+
+static bool find_written(struct cache_image *image)
+{
+	const struct larder_commit *next;
+	struct larder_commit c;
+
+	while ((next = next_record(image, LARDER_STREAM_WRITE))) {
+		if (le64toh(next->durable_sequence) > image->durable)
+			image->durable = le64toh(next->durable_sequence);
+		remember(image, next);
+	}
+	for (uint64_t i = 0; i < image->nr_records; i++) {
+		const struct log_record *r = &image->record[i];
+
+		if (r->sequence <= image->durable)
+			continue;
+		if (!record_read(image, r, &c)) {
+			problem(&image->problems, "log", "record %" PRIu64 " cannot be read a second time", r->sequence);
+			return false;
+		}
+		if (sums_ok(image, &c))
+			continue;
+		problem(&image->torn, "log",
+			"the log ends at record %" PRIu64 ": its data does not match (behind the last durable one, %" PRIu64 ")",
+			r->sequence, image->durable);
+		image->nr_records = i;
+	}
+	return true;
+}
+
+/* The highest durable_sequence in blocks of the log that stand in slots [from, end) of a segment, behind where the chain ends. */
+static uint64_t later_durable(struct cache_image *image, uint32_t segment, uint32_t from)
+{
+	uint64_t highest = 0;
+
+	segment_read(image, segment);
+	for (uint32_t slot = from; slot < image->segment_slots - LARDER_SUMMARY_SLOTS; slot++) {
+		const struct larder_commit *c = window_block(image, slot);
+
+		if (is_of_log(image, c, LARDER_STREAM_WRITE, segment, slot) &&
+		    le64toh(c->sequence) > image->stream[LARDER_STREAM_WRITE].prev_sequence &&
+		    le64toh(c->durable_sequence) > highest && commit_crc_ok(c))
+			highest = le64toh(c->durable_sequence);
+	}
+	return highest;
+}
+
+/*
+ * A chain that breaks in its durable part ends there for a start, without a word: a damaged commit block looks like the end of the
+ * log.  But a block behind it may say that records were durable which the chain does not reach.
+ */
+static void find_lost(struct cache_image *image)
+{
+	const struct log_stream *s = &image->stream[LARDER_STREAM_WRITE];
+	uint64_t highest = s->at == LARDER_NO_SEGMENT ? 0 : later_durable(image, s->at, s->slot);
+
+	for (uint32_t i = s->next; i < s->count; i++) {
+		uint64_t there = later_durable(image, s->segment[i], 0);
+
+		highest = there > highest ? there : highest;
+	}
+	if (highest <= s->prev_sequence)
+		return;
+	image->lost = true;
+	problem(&image->problems, "log",
+		"it breaks off behind record %" PRIu64 ", but records up to %" PRIu64 " were durable: newer data is lost", s->prev_sequence,
+		highest);
+}
+
+static int by_sequence(const void *a, const void *b)
+{
+	const struct log_record *x = a, *y = b;
+
+	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
+}
+
+bool cache_image_records(struct cache_image *image)
+{
+	const struct log_stream *write = &image->stream[LARDER_STREAM_WRITE];
+	const struct larder_commit *next;
+	struct larder_commit c;
+
+	if (!image->loaded)
+		return true;
+	if (!find_written(image))
+		return false;
+	if (write->prev_sequence < image->must_reach) {
+		problem(&image->problems, "log", "ends at record %" PRIu64 ", the damaged checkpoint stood on %" PRIu64,
+			write->prev_sequence, image->must_reach);
+		return false;
+	}
+	find_lost(image);
+	for (unsigned s = LARDER_STREAM_FILL; s < LARDER_NR_STREAMS; s++)
+		while ((next = next_record(image, s))) {
+			c = *next;
+			if (sums_ok(image, &c))
+				remember(image, &c);
+			else
+				image->ignored++;
+		}
+	if (image->nr_records)
+		qsort(image->record, image->nr_records, sizeof(*image->record), by_sequence);
+	return true;
+}
+
+/* ------------------------------------------------------------- replay */
+
+struct reopened {
+	const struct extent_usage *usage;
+	const bool *segment;
+};
+
+static bool is_elsewhere(const struct region *r, uint64_t e, void *data)
+{
+	const struct reopened *reopened = data;
+
+	(void)r;
+	return extent_state(e) == LARDER_ST_ZERO || !reopened->segment[extent_cache(e) / reopened->usage->segment_sectors];
+}
+
+static void drop_segments(struct cache_image *image, const bool *segment)
+{
+	struct reopened reopened = { &image->usage, segment };
+
+	for (unsigned i = 0; i < LARDER_MAX_VOLUMES; i++)
+		extent_map_filter(&image->volume[i].map, is_elsewhere, &reopened);
+}
+
+static void drop_segment(struct cache_image *image, uint32_t segment)
+{
+	bool *one;
+
+	if (!image->usage.live[segment])
+		return;
+	one = must_allocate(calloc(image->segments_end, sizeof(*one)));
+	one[segment] = true;
+	drop_segments(image, one);
+	free(one);
+}
+
+/* Entries of volumes that are not there, or outside of them, are skipped. */
+static bool is_applied(const struct cached_volume *v, const struct larder_entry *e)
+{
+	uint64_t sector = le64toh(e->sector);
+	uint32_t length = le32toh(e->length);
+
+	if (!v->sectors)
+		return false;
+	if (e->kind == LARDER_INTENT)
+		return sector <= (v->sectors - 1) >> LARDER_INTENT_SHIFT;
+	return e->kind == LARDER_FORGET || (length <= v->sectors && sector <= v->sectors - length);
+}
+
+static void apply(struct cache_image *image, const struct larder_entry *e)
+{
+	struct cached_volume *v = &image->volume[le16toh(e->volume) % LARDER_MAX_VOLUMES];
+	uint64_t sector = le64toh(e->sector), cache = le64toh(e->cache);
+	uint32_t length = le32toh(e->length);
+
+	if (e->kind == LARDER_SEGMENT_OPEN) {
+		drop_segment(image, (uint32_t)sector);
+		return;
+	}
+	if (e->kind == LARDER_CHECKPOINT)
+		return;
+	if (!is_applied(v, e)) {
+		image->skipped++;
+		return;
+	}
+	switch (e->kind) {
+	case LARDER_WRITE:
+		extent_map_set(&v->map, sector, length, LARDER_ST_DIRTY, cache);
+		break;
+	case LARDER_FILL:
+		extent_map_set(&v->map, sector, length, LARDER_ST_CLEAN, cache);
+		break;
+	case LARDER_ZERO:
+		extent_map_set(&v->map, sector, length, LARDER_ST_ZERO, cache);
+		break;
+	case LARDER_CLEAN:
+		extent_map_clean(&v->map, sector, length, cache);
+		break;
+	case LARDER_INVALIDATE:
+		extent_map_set(&v->map, sector, length, LARDER_ST_NONE, 0);
+		break;
+	case LARDER_INTENT:
+		volume_mark(v, sector, length);
+		break;
+	case LARDER_FORGET:
+		volume_forget(v);
+		break;
+	default:
+		break;
+	}
+}
+
+static bool is_not_stale(const struct region *r, uint64_t e, void *data)
+{
+	const struct cached_volume *v = data;
+
+	return extent_state(e) != LARDER_ST_CLEAN ||
+	       !volume_marked(v, r->number * LARDER_REGION_SECTORS >> LARDER_INTENT_SHIFT);
+}
+
+static bool is_not_clean(const struct region *r, uint64_t e, void *data)
+{
+	(void)r;
+	(void)data;
+	return extent_state(e) != LARDER_ST_CLEAN;
+}
+
+static void drop_clean(struct cache_image *image)
+{
+	bool all = le32toh(image->sb->head.flags) & LARDER_CACHE_DROP_CLEAN;
+
+	for (unsigned i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		struct cached_volume *v = &image->volume[i];
+
+		if (all || v->nr_marks)
+			image->dropped += extent_map_filter(&v->map, all ? is_not_clean : is_not_stale, v);
+	}
+}
+
+/* Calls visit for each entry of each record that is replayed, in order.  False: a record cannot be read any more. */
+static bool each_entry(struct cache_image *image, void (*visit)(struct cache_image *image, const struct larder_entry *e, void *data),
+		       void *data)
+{
+	struct larder_commit c;
+
+	for (uint64_t i = 0; i < image->nr_records; i++) {
+		if (image->record[i].sequence < image->replay_from)
+			continue;
+		if (!record_read(image, &image->record[i], &c)) {
+			problem(&image->problems, "log", "record %" PRIu64 " cannot be read a second time", image->record[i].sequence);
+			return false;
+		}
+		for (uint32_t k = 0; k < le16toh(c.nr_entries); k++)
+			visit(image, commit_entry(&c, k), data);
+	}
+	return true;
+}
+
+static void note_reopened(struct cache_image *image, const struct larder_entry *e, void *data)
+{
+	bool *reopened = data;
+
+	(void)image;
+	if (e->kind == LARDER_SEGMENT_OPEN)
+		reopened[le64toh(e->sector)] = true;
+}
+
+static void apply_visited(struct cache_image *image, const struct larder_entry *e, void *data)
+{
+	(void)data;
+	apply(image, e);
+}
+
+bool cache_image_replay(struct cache_image *image)
+{
+	bool *reopened = must_allocate(calloc(image->segments_end, sizeof(*reopened)));
+	bool good = each_entry(image, note_reopened, reopened);
+
+	if (good) {
+		drop_segments(image, reopened);
+		good = each_entry(image, apply_visited, NULL);
+	}
+	if (good)
+		drop_clean(image);
+	free(reopened);
+	return good;
+}
+
+bool cache_image_load(struct cache_image *image)
+{
+	return cache_image_checkpoint(image) && cache_image_records(image) && cache_image_replay(image);
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Checkpoints: docs/on-disk-format.md, section 6.  Every count is checked against what is there before it is used.
+ */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cache_image.h"
+#include "checksum.h"
+#include "message.h"
+
+_Static_assert(sizeof(struct larder_chunk) == LARDER_CHUNK_SIZE, "chunk");
+_Static_assert(sizeof(struct larder_item) == 16 && sizeof(struct larder_stream_pos) == 32, "items");
+_Static_assert(sizeof(struct larder_segment_info) == 16, "items");
+
+static bool keep_all(uint64_t e, void *data)
+{
+	(void)e;
+	(void)data;
+	return true;
+}
+
+/* NULL, or what is wrong; *end: behind the last extent. */
+static const char *check_extents(const struct cache_image *image, const uint64_t *extents, uint32_t count, uint32_t *end)
+{
+	uint32_t unit = image->usage.segment_sectors, room = unit - LARDER_SUMMARY_SLOTS * LARDER_SLOT_SECTORS;
+
+	*end = 0;
+	for (uint32_t i = 0; i < count; i++) {
+		uint64_t e = extents[i], cache = extent_cache(e);
+
+		if (extent_first(e) < *end || extent_first(e) + extent_length(e) > LARDER_REGION_SECTORS)
+			return "REGION: extent";
+		*end = extent_first(e) + extent_length(e);
+		if (extent_state(e) == LARDER_ST_ZERO)
+			continue;
+		if (extent_state(e) != LARDER_ST_CLEAN && extent_state(e) != LARDER_ST_DIRTY)
+			return "REGION: state";
+		if (!segment_exists(image, cache / unit) || cache % unit + extent_length(e) > room)
+			return "REGION: cache sector";
+	}
+	return NULL;
+}
+
+static const char *take_region(struct cache_image *image, const struct larder_item *item, const uint8_t *data, uint32_t count)
+{
+	struct cached_volume *v = &image->volume[le16toh(item->volume)];
+	uint64_t number = le64toh(item->number), extents[LARDER_REGION_SECTORS];
+	const char *wrong;
+	uint32_t end;
+
+	if (!count || count > LARDER_REGION_SECTORS || number >> 52)
+		return "REGION: count or number";
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(&extents[i], data + i * sizeof(*extents), sizeof(*extents));
+		extents[i] = le64toh(extents[i]);
+	}
+	wrong = check_extents(image, extents, count, &end);
+	if (wrong)
+		return wrong;
+	if (number * LARDER_REGION_SECTORS + end > v->sectors) {
+		image->skipped += count;
+		return NULL;
+	}
+	if (extent_map_find(&v->map, number))
+		return "REGION: a second one";
+	extent_map_load(&v->map, number, extents, count, keep_all, NULL);
+	return NULL;
+}
+
+static const char *take_position(struct cache_image *image, unsigned stream, const uint8_t *data)
+{
+	struct log_stream *s = &image->stream[stream];
+	struct larder_stream_pos pos;
+
+	memcpy(&pos, data, sizeof(pos));
+	s->at = le32toh(pos.segment);
+	s->slot = le32toh(pos.slot);
+	s->prev_sequence = le64toh(pos.prev_sequence);
+	s->prev_crc = le32toh(pos.prev_crc);
+	if (s->at == LARDER_NO_SEGMENT)
+		return NULL;
+	return segment_exists(image, s->at) && s->slot <= image->segment_slots - LARDER_SUMMARY_SLOTS ? NULL : "STREAM: place";
+}
+
+static const char *take_segments(struct cache_image *image, const struct larder_item *item, const uint8_t *data, uint32_t count)
+{
+	uint64_t number = le64toh(item->number);
+	struct larder_segment_info info;
+
+	if (number > image->segments_end || count > image->segments_end - number)
+		return "SEGMENTS: number";
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(&info, data + i * sizeof(info), sizeof(info));
+		if (info.state > LARDER_SEGMENT_OPENED || info.stream >= LARDER_NR_STREAMS)
+			return "SEGMENTS: state or stream";
+		image->last_record[number + i] = info.state == LARDER_SEGMENT_USED ? le64toh(info.sequence) : 0;
+	}
+	return NULL;
+}
+
+/* MARKS, OPEN: a list of numbers. */
+static const char *take_numbers(struct cache_image *image, const struct larder_item *item, const uint8_t *data, uint32_t count)
+{
+	struct cached_volume *v = &image->volume[le16toh(item->volume) % LARDER_MAX_VOLUMES];
+	uint64_t value;
+
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(&value, data + i * sizeof(value), sizeof(value));
+		value = le64toh(value);
+		if (item->kind == LARDER_ITEM_OPEN) {
+			if (!segment_exists(image, value))
+				return "OPEN: segment";
+			stream_open(image, le16toh(item->volume), (uint32_t)value);
+		} else {
+			if (value >> 47)
+				return "MARKS: region";
+			if (v->sectors && value <= (v->sectors - 1) >> LARDER_INTENT_SHIFT)
+				volume_mark(v, value, true);
+		}
+	}
+	return NULL;
+}
+
+static const char *take_item(struct cache_image *image, const struct larder_item *item, const uint8_t *data)
+{
+	uint32_t count = le32toh(item->count), volume = le16toh(item->volume);
+
+	switch (item->kind) {
+	case LARDER_ITEM_REGION:
+		return volume >= LARDER_MAX_VOLUMES ? "REGION: volume" : take_region(image, item, data, count);
+	case LARDER_ITEM_MARKS:
+		return volume >= LARDER_MAX_VOLUMES ? "MARKS: volume" : take_numbers(image, item, data, count);
+	case LARDER_ITEM_OPEN:
+		return volume >= LARDER_NR_STREAMS ? "OPEN: stream" : take_numbers(image, item, data, count);
+	case LARDER_ITEM_STREAM:
+		if (volume >= LARDER_NR_STREAMS || count > 1)
+			return "STREAM";
+		return count ? take_position(image, volume, data) : NULL;
+	case LARDER_ITEM_SEGMENTS:
+		return take_segments(image, item, data, count);
+	default:
+		return count ? "END: count" : NULL;
+	}
+}
+
+/* regions, ended: the first REGION, the END was seen */
+static const char *take_chunk(struct cache_image *image, const struct larder_chunk *c, bool *regions, bool *ended)
+{
+	static const uint32_t units[] = { 0, 8, 8, 8, sizeof(struct larder_stream_pos), sizeof(struct larder_segment_info), 1 };
+	uint32_t at = 0, used = le32toh(c->used);
+	struct larder_item item;
+	const char *wrong;
+
+	while (at < used) {
+		if (*ended)
+			return "an item behind END";
+		if (used - at < sizeof(item))
+			return "used";
+		memcpy(&item, c->payload + at, sizeof(item));
+		at += (uint32_t)sizeof(item);
+		if (!item.kind || item.kind > LARDER_ITEM_END)
+			return "item kind";
+		if (le32toh(item.count) > (used - at) / units[item.kind])
+			return "item count";
+		if (*regions && item.kind != LARDER_ITEM_REGION && item.kind != LARDER_ITEM_END)
+			return "order of items";
+		*regions |= item.kind == LARDER_ITEM_REGION;
+		wrong = take_item(image, &item, c->payload + at);
+		if (wrong)
+			return wrong;
+		if (image->on_item)
+			image->on_item(&item);
+		at += le32toh(item.count) * units[item.kind];
+		*ended = item.kind == LARDER_ITEM_END;
+	}
+	return NULL;
+}
+
+static const char *check_chunk(const struct larder_chunk *c, const struct larder_checkpoint_ptr *p, uint32_t number)
+{
+	if (le32toh(c->magic) != LARDER_CHUNK_MAGIC || c->hash != p->hash || c->sequence != p->sequence ||
+	    le32toh(c->number) != number)
+		return "magic, hash, sequence or number of a chunk";
+	if (le32toh(c->used) > LARDER_CHUNK_PAYLOAD ||
+	    le32toh(c->crc) != block_crc(c, sizeof(*c), offsetof(struct larder_chunk, crc)))
+		return "crc of a chunk";
+	return NULL;
+}
+
+const char *checkpoint_load(struct cache_image *image, const struct larder_checkpoint_ptr *p)
+{
+	uint32_t segment = le32toh(p->first_segment), in_segment = image->segment_slots * LARDER_SLOT_SIZE / LARDER_CHUNK_SIZE;
+	uint64_t number = le64toh(p->bytes) / LARDER_CHUNK_SIZE;
+	bool regions = false, ended = false;
+	const char *wrong = NULL;
+	struct larder_chunk *c;
+
+	if (!number || le64toh(p->bytes) % LARDER_CHUNK_SIZE || number > (uint64_t)in_segment * le32toh(image->sb->nr_segments))
+		return "bytes";
+	c = device_buffer(sizeof(*c));
+	for (uint32_t i = 0; !wrong && i < number; i++) {
+		if (!segment_exists(image, segment))
+			wrong = "segment of a chunk";
+		else if (device_read(image->device, segment_offset(image, segment) + (uint64_t)(i % in_segment) * sizeof(*c), c,
+				     sizeof(*c)))
+			wrong = "a chunk cannot be read";
+		else
+			wrong = check_chunk(c, p, i);
+		if (!wrong)
+			wrong = take_chunk(image, c, &regions, &ended);
+		if ((i + 1) % in_segment == 0)
+			segment = le32toh(c->next_segment);
+	}
+	free(c);
+	return wrong || ended ? wrong : "no END";
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * A cache and a volume of it without the kernel's targets.
+ *
+ * Order of writes, each step durable before the next:
+ *
+ *   1. flush of the SSD: records that were read count from now on
+ *   2. dirty data to the backing's data area, in any order; flush of the backing
+ *   3. the backing's superblock, copy by copy: no cache, not dirty, incarnation raised
+ *
+ * Cut off before 3 the cache counts as before: all that was written in 2 is dirty in it still, and hides what is half written.  From
+ * the first copy of 3 on the backing alone is whole, whichever copy counts.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message.h"
+#include "rescue.h"
+
+#define SECTOR	    (1u << LARDER_SECTOR_SHIFT)
+#define WRITE_BYTES (1u << 20)
+#define READ_BYTES  (1u << 20)
+#define ALIGNMENT   4096u
+
+static void tell(const struct device *device, const char *what, const struct problems *problems)
+{
+	for (size_t i = 0; i < problems->number; i++)
+		remark("%s: %s%s", device->path, what, problems->text[i]);
+}
+
+static int load(struct rescue_cache *cache, const union superblock *sb)
+{
+	const char *path = cache->device.path;
+	int result;
+
+	if (le32toh(sb->head.kind) != LARDER_KIND_CACHE)
+		return complain(LARDER_NOT_FOUND, "%s: kind: is a %s, not a cache", path, kind_text(le32toh(sb->head.kind)));
+	cache->sb = &sb->cache;
+	tables_read(&cache->device, cache->sb, &cache->tables);
+	if (!cache->tables.chosen)
+		return complain(LARDER_FAILED, "%s: table: neither copy is valid; larder super check %s says more", path, path);
+	result = cache_image_init(&cache->image, &cache->device, cache->sb, cache->tables.chosen);
+	if (result)
+		return result;
+	if (cache_image_load(&cache->image))
+		return LARDER_DONE;
+	tell(&cache->device, "", &cache->image.problems);
+	return complain(LARDER_FAILED, "%s: what the cache holds cannot be loaded; the kernel would refuse to start it too", path);
+}
+
+int rescue_cache_open(struct rescue_cache *cache, const char *path)
+{
+	const union superblock *sb;
+	int result;
+
+	*cache = (struct rescue_cache){ 0 };
+	result = device_open(&cache->device, path, DEVICE_EXAMINE);
+	if (result)
+		return result;
+	superblocks_read(&cache->device, &cache->super, false);
+	result = superblocks_choose(&cache->device, &cache->super, &sb);
+	result = result ? result : load(cache, sb);
+	if (result)
+		rescue_cache_close(cache);
+	return result;
+}
+
+void rescue_cache_close(struct rescue_cache *cache)
+{
+	cache_image_free(&cache->image);
+	tables_free(&cache->tables);
+	superblocks_free(&cache->super);
+	device_close(&cache->device);
+}
+
+/* ------------------------------------------------------------- volumes */
+
+enum standing rescue_standing(const struct rescue_cache *cache, const struct larder_volume_sb *sb, unsigned *number)
+{
+	const struct larder_table *table;
+
+	if (!cache || uuid_is_zero(sb->cache_uuid))
+		return STANDING_DETACHED;
+	if (memcmp(sb->cache_uuid, cache->sb->cache_uuid, 16))
+		return STANDING_FOREIGN;
+	table = cache->tables.chosen;
+	for (unsigned i = 0; i < le32toh(table->head.nr_volumes); i++) {
+		const struct larder_table_volume *v = &table->volumes[i];
+
+		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED || memcmp(v->uuid, sb->head.uuid, 16))
+			continue;
+		*number = i;
+		if (v->incarnation != sb->incarnation)
+			return STANDING_STALE;
+		return v->sectors == sb->sectors ? STANDING_ATTACHED : STANDING_RESIZED;
+	}
+	return STANDING_UNKNOWN;
+}
+
+const char *standing_text(enum standing standing)
+{
+	static const char *const text[] = { "attached", "stale", "detached", "foreign", "unknown", "resized" };
+
+	return text[standing];
+}
+
+int rescue_volume_open(struct rescue_volume *volume, struct rescue_cache *cache, const char *path, enum device_access access)
+{
+	const union superblock *sb;
+	int result;
+
+	*volume = (struct rescue_volume){ 0 };
+	result = device_open(&volume->device, path, access);
+	if (result)
+		return result;
+	superblocks_read(&volume->device, &volume->super, false);
+	result = superblocks_choose(&volume->device, &volume->super, &sb);
+	if (!result && le32toh(sb->head.kind) != LARDER_KIND_VOLUME)
+		result = complain(LARDER_NOT_FOUND, "%s: kind: is a %s, not a volume", path, kind_text(le32toh(sb->head.kind)));
+	if (!result && access == DEVICE_CLAIM && volume->device.read_only)
+		result = complain(LARDER_FAILED, "%s: is read-only; see blockdev --setrw", path);
+	if (!result && access == DEVICE_CLAIM && superblock_read_only(sb))
+		result = complain(LARDER_FAILED, "%s: ro_compat: features that only a newer larder may write: use that one", path);
+	if (result) {
+		rescue_volume_close(volume);
+		return result;
+	}
+	volume->sb = &sb->volume;
+	volume->standing = rescue_standing(cache, volume->sb, &volume->number);
+	if (volume->standing == STANDING_ATTACHED)
+		volume->cached = &cache->image.volume[volume->number];
+	return LARDER_DONE;
+}
+
+void rescue_volume_close(struct rescue_volume *volume)
+{
+	superblocks_free(&volume->super);
+	device_close(&volume->device);
+}
+
+int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *volume)
+{
+	bool dirty = le32toh(volume->sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+	const char *path = volume->device.path, *ssd = cache->device.path;
+	char uuid[UUID_TEXT];
+
+	switch (volume->standing) {
+	case STANDING_ATTACHED:
+		return LARDER_DONE;
+	case STANDING_STALE:
+		return complain(LARDER_UNSAFE,
+				"%s: incarnation: the volume ran without cache %s, which is stale: what it holds must not be used",
+				path, ssd);
+	case STANDING_DETACHED:
+		return complain(LARDER_FAILED, "%s: cache_uuid: belongs to no cache: the disk alone holds all of it", path);
+	case STANDING_FOREIGN:
+		return complain(LARDER_UNSAFE, "%s: cache_uuid: belongs to cache %s, not to %s", path,
+				uuid_text(volume->sb->cache_uuid, uuid), ssd);
+	case STANDING_RESIZED:
+		return complain(LARDER_UNSAFE, "%s: sectors: the cache on %s knows the volume by another size", path, ssd);
+	case STANDING_UNKNOWN:
+		break;
+	}
+	if (!dirty)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty is set, but the cache on %s knows nothing of the volume", path, ssd);
+}
+
+/* ------------------------------------------------------------- reading both */
+
+void rescue_settle(const struct rescue_cache *cache, const struct rescue_volume *volume)
+{
+	const struct device *devices[] = { &cache->device, &volume->device };
+
+	for (unsigned i = 0; i < 2; i++) {
+		int error = device_sync(devices[i]);
+
+		if (error)
+			remark("%s: cannot be flushed: %s; what was written to it last may be lost in a power cut", devices[i]->path,
+			       strerror(-error));
+	}
+}
+
+struct overlay {
+	uint64_t offset; /* of the volume, bytes */
+	size_t bytes;
+	uint8_t *to;
+};
+
+static int overlay_piece(const struct dirty_piece *piece, void *data)
+{
+	const struct overlay *o = data;
+	uint64_t at = piece->sector * SECTOR, end = at + (uint64_t)piece->length * SECTOR;
+	uint64_t from = at > o->offset ? at : o->offset, to = end < o->offset + o->bytes ? end : o->offset + o->bytes;
+
+	if (from >= to)
+		return 0;
+	if (piece->state != SLOT_GOOD)
+		return -EIO;
+	if (piece->zero)
+		memset(o->to + (from - o->offset), 0, to - from);
+	else
+		memcpy(o->to + (from - o->offset), piece->data + (from - at), to - from);
+	return 0;
+}
+
+/* At most READ_BYTES; buffer has room for ALIGNMENT at each end. */
+static int read_backing(const struct rescue_volume *volume, uint64_t offset, size_t bytes, uint8_t *to, uint8_t *buffer)
+{
+	uint64_t at = le64toh(volume->sb->data_offset) + offset, from = at / ALIGNMENT * ALIGNMENT;
+	uint64_t end = (at + bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	int error;
+
+	end = end < volume->device.bytes ? end : volume->device.bytes;
+	error = device_read(&volume->device, from, buffer, end - from);
+	if (!error)
+		memcpy(to, buffer + (at - from), bytes);
+	return error;
+}
+
+int rescue_read(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t offset, size_t bytes, uint8_t *to)
+{
+	uint8_t *buffer = device_buffer(READ_BYTES + 2 * ALIGNMENT);
+	int error = 0;
+
+	while (!error && bytes) {
+		struct overlay o = { offset, bytes < READ_BYTES ? bytes : READ_BYTES, to };
+
+		error = read_backing(volume, offset, o.bytes, to, buffer);
+		if (!error && volume->cached)
+			error = dirty_each(&cache->image, volume->cached, offset / SECTOR, (offset + o.bytes + SECTOR - 1) / SECTOR,
+					   overlay_piece, &o);
+		offset += o.bytes;
+		to += o.bytes;
+		bytes -= o.bytes;
+	}
+	free(buffer);
+	return error;
+}
+
+struct verify {
+	struct rescue_count count;
+	const struct rescue_cache *cache;
+	const char *name; /* NULL: damage is only counted */
+	struct dirty_piece run; /* damaged, not yet told */
+};
+
+static void tell_run(const struct verify *v)
+{
+	uint32_t unit = v->cache->image.usage.segment_sectors;
+
+	if (!v->name || !v->run.length)
+		return;
+	remark("volume %s: sectors %" PRIu64 " to %" PRIu64 " are %s: segment %" PRIu64 ", sector %" PRIu64 " of the cache on %s", v->name,
+	       v->run.sector, v->run.sector + v->run.length - 1, slot_state_text(v->run.state), v->run.cache / unit, v->run.cache % unit,
+	       v->cache->device.path);
+}
+
+static int verify_piece(const struct dirty_piece *piece, void *data)
+{
+	struct verify *v = data;
+
+	v->count.dirty += piece->length;
+	v->count.zero += piece->zero ? piece->length : 0;
+	if (piece->state == SLOT_GOOD)
+		return 0;
+	v->count.damaged += piece->length;
+	if (v->run.length && v->run.state == piece->state && v->run.sector + v->run.length == piece->sector &&
+	    v->run.cache + v->run.length == piece->cache) {
+		v->run.length += piece->length;
+		return 0;
+	}
+	tell_run(v);
+	v->run = *piece;
+	return 0;
+}
+
+struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cached_volume *cached, const char *name, bool say)
+{
+	struct verify v = { .cache = cache, .name = say ? name : NULL };
+
+	dirty_each(&cache->image, cached, 0, cached->sectors, verify_piece, &v);
+	tell_run(&v);
+	return v.count;
+}
+
+/* ------------------------------------------------------------- writing back */
+
+struct writeback {
+	const struct rescue_volume *volume;
+	uint8_t *buffer, *edge; /* buffer: sectors [base, end); those below start are not ours */
+	uint64_t base, start, end;
+	uint64_t written;
+	bool skip_damaged;
+	int result;
+};
+
+/* Of a logical block that is written in part, the rest is read. */
+static int read_edge(struct writeback *w, uint64_t sector, uint64_t keep, uint64_t end)
+{
+	const struct device *device = &w->volume->device;
+	int error = device_read(device, le64toh(w->volume->sb->data_offset) + sector * SECTOR, w->edge, device->logical_block);
+
+	if (!error)
+		memcpy(w->buffer + (keep - w->base) * SECTOR, w->edge + (keep - sector) * SECTOR, (end - keep) * SECTOR);
+	return error;
+}
+
+static int write_out(struct writeback *w)
+{
+	const struct device *device = &w->volume->device;
+	uint64_t block = device->logical_block / SECTOR, at = le64toh(w->volume->sb->data_offset) + w->base * SECTOR;
+	uint64_t end = (w->end + block - 1) / block * block;
+	int error = 0;
+
+	if (w->start == w->end)
+		return 0;
+	if (w->start != w->base)
+		error = read_edge(w, w->base, w->base, w->start);
+	if (!error && w->end != end)
+		error = read_edge(w, end - block, w->end, end);
+	error = error ? error : device_write(device, at, w->buffer, (end - w->base) * SECTOR);
+	if (error) {
+		w->result = complain(LARDER_FAILED,
+				     "%s: sectors %" PRIu64 " to %" PRIu64 " of the volume cannot be written: %s; the cache still has them",
+				     device->path, w->start, w->end - 1, strerror(-error));
+		return -1;
+	}
+	w->written += w->end - w->start;
+	w->start = w->end;
+	return 0;
+}
+
+static int write_piece(const struct dirty_piece *piece, void *data)
+{
+	struct writeback *w = data;
+	uint64_t block = w->volume->device.logical_block / SECTOR;
+
+	if (piece->state != SLOT_GOOD) {
+		if (w->skip_damaged)
+			return 0;
+		w->result = complain(LARDER_FAILED, "%s: sectors %" PRIu64 " to %" PRIu64 " of the volume are %s now, and were not before",
+				     w->volume->device.path, piece->sector, piece->sector + piece->length - 1,
+				     slot_state_text(piece->state));
+		return -1;
+	}
+	for (uint32_t done = 0, now; done < piece->length; done += now) {
+		uint64_t sector = piece->sector + done;
+
+		if (w->start == w->end || w->end != sector || (w->end - w->base) * SECTOR >= WRITE_BYTES) {
+			if (write_out(w))
+				return -1;
+			w->start = w->end = sector;
+			w->base = sector / block * block;
+		}
+		now = (uint32_t)(WRITE_BYTES / SECTOR - (w->end - w->base));
+		now = now < piece->length - done ? now : piece->length - done;
+		if (piece->zero)
+			memset(w->buffer + (w->end - w->base) * SECTOR, 0, (size_t)now * SECTOR);
+		else
+			memcpy(w->buffer + (w->end - w->base) * SECTOR, piece->data + (size_t)done * SECTOR, (size_t)now * SECTOR);
+		w->end += now;
+	}
+	return 0;
+}
+
+int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t *written, bool skip_damaged)
+{
+	struct writeback w = { .volume = volume, .skip_damaged = skip_damaged };
+	int error;
+
+	w.buffer = device_buffer(WRITE_BYTES + ALIGNMENT);
+	w.edge = device_buffer(ALIGNMENT);
+	if (volume->cached && !dirty_each(&cache->image, volume->cached, 0, volume->cached->sectors, write_piece, &w))
+		write_out(&w);
+	free(w.buffer);
+	free(w.edge);
+	*written = w.written;
+	if (w.result)
+		return w.result;
+	error = device_sync(&volume->device);
+	if (error)
+		return complain(LARDER_FAILED, "%s: what was written cannot be flushed: %s; the cache still has it",
+				volume->device.path, strerror(-error));
+	return LARDER_DONE;
+}
+
+int rescue_release(const struct rescue_volume *volume)
+{
+	union superblock sb = { .volume = *volume->sb };
+	int error;
+
+	memset(sb.volume.cache_uuid, 0, sizeof(sb.volume.cache_uuid));
+	sb.volume.incarnation = htole64(le64toh(sb.volume.incarnation) + 1);
+	sb.head.flags &= ~htole32(LARDER_VOLUME_MAY_BE_DIRTY);
+	sb.head.generation = htole64(le64toh(sb.head.generation) + 1);
+	error = superblock_write(&volume->device, &sb);
+	if (error)
+		return complain(LARDER_FAILED,
+				"%s: the superblock cannot be written: %s; all data is on the disk, and whichever copy counts is right",
+				volume->device.path, strerror(-error));
+	return LARDER_DONE;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * A cache and a volume of it without the kernel's targets: read together, and the dirty data written back.
+ *
+ * The SSD is never written.  docs/design.md, section 9, says why what is done to the backing is right at every point where it may
+ * be cut off.
+ */
+#ifndef LARDER_RESCUE_H
+#define LARDER_RESCUE_H
+
+#include "slot_sums.h"
+
+struct rescue_cache {
+	struct device device;
+	struct superblocks super;
+	struct cache_tables tables;
+	struct cache_image image;
+	const struct larder_cache_sb *sb;
+};
+
+/* How a backing and the cache stand to each other. */
+enum standing {
+	STANDING_ATTACHED, /* what the cache holds counts */
+	STANDING_STALE, /* the volume ran without it: what it holds does not count any more */
+	STANDING_DETACHED, /* the volume belongs to no cache */
+	STANDING_FOREIGN, /* to another cache */
+	STANDING_UNKNOWN, /* to this one, which knows nothing of it */
+	STANDING_RESIZED, /* the cache knows it by another size */
+};
+
+struct rescue_volume {
+	struct device device;
+	struct superblocks super;
+	const struct larder_volume_sb *sb;
+	enum standing standing;
+	unsigned number; /* in the cache's table, if it is attached, stale or resized */
+	const struct cached_volume *cached; /* NULL: the cache holds nothing that counts */
+};
+
+/* Opens the SSD, which nobody else may use, and loads what it holds.  Complains; on success the caller closes it. */
+int rescue_cache_open(struct rescue_cache *cache, const char *path);
+void rescue_cache_close(struct rescue_cache *cache);
+/* Opens a backing and finds its standing to the cache (NULL: detached); does not judge it.  Complains; on success the caller closes it. */
+int rescue_volume_open(struct rescue_volume *volume, struct rescue_cache *cache, const char *path, enum device_access access);
+void rescue_volume_close(struct rescue_volume *volume);
+enum standing rescue_standing(const struct rescue_cache *cache, const struct larder_volume_sb *sb, unsigned *number);
+const char *standing_text(enum standing standing);
+/* LARDER_DONE if the cache counts for the volume, or holds nothing that could; else says why not. */
+int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *volume);
+
+/* Makes durable what was read of both, so that it can't be lost after it was shown.  Remarks on errors. */
+void rescue_settle(const struct rescue_cache *cache, const struct rescue_volume *volume);
+/* The volume's bytes as a start would show them.  0 or -errno (-EIO for damaged dirty data); says nothing. */
+int rescue_read(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t offset, size_t bytes, uint8_t *to);
+
+struct rescue_count {
+	uint64_t dirty, zero, damaged; /* sectors; damaged ones are dirty as well */
+};
+
+/* Reads and counts what is dirty.  tell: each damaged run is remarked upon. */
+struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cached_volume *v, const char *name, bool tell);
+/* Writes all that is dirty and not damaged to the backing, and flushes it.  Complains. */
+int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t *written, bool skip_damaged);
+/* The backing stands alone: belongs to no cache, is not dirty, and its former cache is stale.  Complains. */
+int rescue_release(const struct rescue_volume *volume);
+
+#endif

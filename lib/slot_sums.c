@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Where the sums of a segment's slots come from: its summary, if that is whole and of the segment's present life; else the commit
+ * blocks found in it.
+ *
+ * Blocks are told from data that looks like one by the hash of their epoch.  Of epochs that the superblock's list has forgotten
+ * (16 starts ago) there is no hash to compare: the other fields and the checksum must do.  A forged one can make its author's
+ * data look damaged, no more.
+ */
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checksum.h"
+#include "crc32c.h"
+#include "message.h"
+#include "slot_sums.h"
+
+_Static_assert(sizeof(struct larder_summary) == LARDER_SUMMARY_SLOTS * LARDER_SLOT_SIZE, "summary");
+
+struct slot_sums {
+	bool whole; /* of all slots below the end of its last record: another look at the blocks finds no more */
+	struct slot_sum {
+		uint32_t sum;
+		bool known;
+	} slot[];
+};
+
+/* Is this the hash that blocks of the epoch carry, or an epoch too old to tell? */
+static bool hash_ok(const struct cache_image *image, uint32_t epoch, uint64_t hash)
+{
+	uint32_t oldest = 0;
+	uint64_t expected;
+
+	if (epoch_known_hash(image->sb, epoch, &expected))
+		return hash == expected;
+	for (unsigned i = 0; i < LARDER_NR_EPOCHS; i++)
+		if (image->sb->epochs[i].epoch)
+			oldest = le32toh(image->sb->epochs[i].epoch);
+	return image->sb->epochs[LARDER_NR_EPOCHS - 1].epoch && epoch && epoch < oldest;
+}
+
+bool summary_ok(const struct cache_image *image, const struct larder_summary *s, uint32_t segment)
+{
+	uint32_t n = le32toh(s->nr_entries), sums = le32toh(s->nr_sums);
+
+	return le32toh(s->magic) == LARDER_SUMMARY_MAGIC && le32toh(s->segment) == segment &&
+	       hash_ok(image, le32toh(s->epoch), le64toh(s->hash)) && le64toh(s->last_sequence) == image->last_record[segment] &&
+	       sums <= image->segment_slots - LARDER_SUMMARY_SLOTS && n <= sizeof(s->body) / sizeof(struct larder_entry) &&
+	       n * sizeof(struct larder_entry) + sums * sizeof(uint32_t) <= sizeof(s->body) &&
+	       le32toh(s->crc) == block_crc(s, sizeof(*s), offsetof(struct larder_summary, crc));
+}
+
+static bool take_summary(const struct cache_image *image, uint32_t segment, struct slot_sums *sums)
+{
+	uint32_t at = image->segment_slots - LARDER_SUMMARY_SLOTS;
+	struct larder_summary *s = device_buffer(sizeof(*s));
+	bool good = !device_read(image->device, segment_offset(image, segment) + (uint64_t)at * LARDER_SLOT_SIZE, s, sizeof(*s)) &&
+		    summary_ok(image, s, segment);
+
+	for (uint32_t i = 0; good && i < le32toh(s->nr_sums); i++) {
+		uint32_t sum;
+
+		memcpy(&sum, s->body + le32toh(s->nr_entries) * sizeof(struct larder_entry) + i * sizeof(sum), sizeof(sum));
+		sums->slot[i] = (struct slot_sum){ le32toh(sum), sum != 0 };
+	}
+	free(s);
+	return good;
+}
+
+static bool block_ok(const struct cache_image *image, const struct larder_commit *c, uint32_t segment, uint32_t slot)
+{
+	uint32_t first = le16toh(c->first), end = le16toh(c->end);
+
+	return le32toh(c->magic) == LARDER_COMMIT_MAGIC && le32toh(c->segment) == segment && le16toh(c->slot) == slot &&
+	       hash_ok(image, le32toh(c->epoch), le64toh(c->hash)) && first <= end && end <= slot &&
+	       end - first <= LARDER_RECORD_SLOTS && c->flags & LARDER_COMMIT_SUMS_VALID &&
+	       le16toh(c->nr_entries) * sizeof(struct larder_entry) + (end - first) * sizeof(uint32_t) <= LARDER_COMMIT_BODY &&
+	       le32toh(c->crc) == block_crc(c, sizeof(*c), offsetof(struct larder_commit, crc));
+}
+
+/* Blocks of an older life of the segment stand behind those of the present one, and have lower numbers. */
+static void take_blocks(struct cache_image *image, uint32_t segment, struct slot_sums *sums)
+{
+	uint64_t newest = 0;
+
+	segment_read(image, segment);
+	for (uint32_t slot = 0; slot < image->segment_slots - LARDER_SUMMARY_SLOTS; slot++) {
+		const struct larder_commit *c =
+			(const struct larder_commit *)(image->window_data + (size_t)slot * LARDER_SLOT_SIZE);
+		uint64_t sequence;
+
+		if (!block_ok(image, c, segment, slot))
+			continue;
+		sequence = le64toh(c->sequence);
+		if (sequence <= newest || (image->last_record[segment] && sequence > image->last_record[segment]))
+			continue;
+		newest = sequence;
+		for (uint32_t i = le16toh(c->first); i < le16toh(c->end); i++)
+			sums->slot[i] = (struct slot_sum){ commit_sum(c, i - le16toh(c->first)), true };
+	}
+	sums->whole = true;
+}
+
+/* The sums of a segment; all of a slot's run must be known, or the blocks are asked too. */
+static const struct slot_sum *slot_sums(struct cache_image *image, uint32_t segment, uint32_t first, uint32_t end)
+{
+	struct slot_sums *sums = image->sums[segment];
+
+	if (!sums) {
+		sums = must_allocate(calloc(1, sizeof(*sums) + image->segment_slots * sizeof(*sums->slot)));
+		image->sums[segment] = sums;
+		take_summary(image, segment, sums);
+	}
+	for (uint32_t i = first; !sums->whole && i < end; i++)
+		if (!sums->slot[i].known)
+			take_blocks(image, segment, sums);
+	return sums->slot;
+}
+
+/* Slots [first, end) of a segment, as a whole, or where that fails each alone. */
+static void read_slots(const struct cache_image *image, uint32_t segment, uint32_t first, uint32_t end, uint8_t *buffer, bool *bad)
+{
+	uint64_t offset = segment_offset(image, segment) + (uint64_t)first * LARDER_SLOT_SIZE;
+
+	memset(bad, 0, (end - first) * sizeof(*bad));
+	if (!device_read(image->device, offset, buffer, (size_t)(end - first) * LARDER_SLOT_SIZE))
+		return;
+	for (uint32_t i = 0; i < end - first; i++)
+		bad[i] = device_read(image->device, offset + (uint64_t)i * LARDER_SLOT_SIZE, buffer + (size_t)i * LARDER_SLOT_SIZE,
+				     LARDER_SLOT_SIZE);
+}
+
+static enum slot_state judge(const struct slot_sum *sum, const uint8_t *data, bool bad)
+{
+	if (bad)
+		return SLOT_UNREADABLE;
+	if (!sum->known)
+		return SLOT_UNKNOWN;
+	return sum->sum == crc32c(~0u, data, LARDER_SLOT_SIZE) ? SLOT_GOOD : SLOT_DAMAGED;
+}
+
+#define SECTOR	     (1u << LARDER_SECTOR_SHIFT)
+#define EXTENT_SLOTS (LARDER_REGION_SECTORS / LARDER_SLOT_SECTORS + 1) /* that an extent may touch */
+
+/* The pieces of a dirty extent that has a place in the cache. */
+static int visit_extent(struct cache_image *image, struct dirty_piece piece, uint8_t *buffer, dirty_visit visit, void *data)
+{
+	uint32_t unit = image->usage.segment_sectors, segment = (uint32_t)(piece.cache / unit), at = (uint32_t)(piece.cache % unit);
+	uint32_t first = at / LARDER_SLOT_SECTORS, left = piece.length,
+		 end = (at + left + LARDER_SLOT_SECTORS - 1) / LARDER_SLOT_SECTORS;
+	const struct slot_sum *sums = slot_sums(image, segment, first, end);
+	enum slot_state state[EXTENT_SLOTS];
+	bool bad[EXTENT_SLOTS];
+	int result = 0;
+
+	read_slots(image, segment, first, end, buffer, bad);
+	for (uint32_t i = first; i < end; i++)
+		state[i - first] = judge(&sums[i], buffer + (size_t)(i - first) * LARDER_SLOT_SIZE, bad[i - first]);
+	while (!result && left) {
+		piece.state = state[at / LARDER_SLOT_SECTORS - first];
+		piece.data = buffer + (at - (size_t)first * LARDER_SLOT_SECTORS) * SECTOR;
+		piece.length = 0;
+		while (left && state[at / LARDER_SLOT_SECTORS - first] == piece.state) {
+			uint32_t now = LARDER_SLOT_SECTORS - at % LARDER_SLOT_SECTORS;
+
+			now = now < left ? now : left;
+			piece.length += now;
+			at += now;
+			left -= now;
+		}
+		result = visit(&piece, data);
+		piece.sector += piece.length;
+		piece.cache += piece.length;
+	}
+	return result;
+}
+
+struct walk {
+	struct cache_image *image;
+	uint64_t sector, end;
+	uint8_t *buffer;
+	dirty_visit visit;
+	void *data;
+};
+
+static int visit_region(const struct walk *w, const struct region *r)
+{
+	uint64_t base = r->number * LARDER_REGION_SECTORS;
+	int result = 0;
+
+	for (uint32_t k = 0; !result && k < r->n; k++) {
+		uint64_t e = r->extent[k], from = base + extent_first(e), to = from + extent_length(e);
+		struct dirty_piece piece = { .zero = extent_state(e) == LARDER_ST_ZERO };
+
+		if (!extent_is_dirty(e) || to <= w->sector || from >= w->end)
+			continue;
+		piece.sector = from > w->sector ? from : w->sector;
+		piece.length = (uint32_t)((to < w->end ? to : w->end) - piece.sector);
+		piece.cache = extent_cache(e) + (piece.zero ? 0 : piece.sector - from);
+		result = piece.zero ? w->visit(&piece, w->data) : visit_extent(w->image, piece, w->buffer, w->visit, w->data);
+	}
+	return result;
+}
+
+/* A short range looks its regions up, a long one goes through those that there are. */
+static int visit_range(const struct walk *w, const struct extent_map *map)
+{
+	uint64_t first = w->sector / LARDER_REGION_SECTORS, last = (w->end - 1) / LARDER_REGION_SECTORS;
+	struct region **regions;
+	int result = 0;
+	size_t n;
+
+	if (last - first < map->used) {
+		for (uint64_t number = first; !result && number <= last; number++) {
+			const struct region *r = extent_map_find(map, number);
+
+			result = r ? visit_region(w, r) : 0;
+		}
+		return result;
+	}
+	regions = extent_map_regions(map, &n);
+	for (size_t i = 0; !result && i < n; i++)
+		result = visit_region(w, regions[i]);
+	free(regions);
+	return result;
+}
+
+int dirty_each(struct cache_image *image, const struct cached_volume *v, uint64_t sector, uint64_t end, dirty_visit visit, void *data)
+{
+	struct walk w = { image, sector, end, NULL, visit, data };
+	int result;
+
+	if (sector >= end)
+		return 0;
+	w.buffer = device_buffer((size_t)EXTENT_SLOTS * LARDER_SLOT_SIZE);
+	result = visit_range(&w, &v->map);
+	free(w.buffer);
+	return result;
+}
+
+const char *slot_state_text(enum slot_state state)
+{
+	static const char *const text[] = { "good", "damaged", "unreadable", "no_checksum" };
+
+	return text[state];
+}

@@ -1,0 +1,635 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""larder rescue on images that tests/images/writer made: what it finds, writes, serves and refuses; damaged images; and writeback
+cut off at each of its writes and flushes, by a power cut that loses what was not flushed.
+
+Each sector of the images says of which volume sector it is, and which version: what a volume must hold is known without the
+code under test.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+from harness import (
+    BUSY,
+    CACHE,
+    DONE,
+    FAILED,
+    MIB,
+    NOT_FOUND,
+    SB,
+    TOP,
+    UNSAFE,
+    USAGE,
+    VOLUME,
+    field,
+    one_line,
+    patch_both,
+    patch_tables,
+    read,
+    sane,
+)
+
+pytest_plugins = ["larder_fixtures"]
+SECTOR = 512
+SEGMENT = 256 << 10
+CUT = 88  # exit code of tests/command/power_cut.c
+IMAGE = "--cache-size 32M --segment-size 256K --volume-size 32M --pattern --extent 64K --fill 60 --dirty 15"
+CRASHED = f"{IMAGE} --state crashed --tail 2 --fill-tail 2 --unsynced 2 --checkpoints 2"
+LONGER = f"{IMAGE} --state crashed --tail 6 --fill-tail 2 --unsynced 2 --checkpoints 2"
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory):
+    """Directory of the writer and the reader of images, and of the power cut."""
+    directory = tmp_path_factory.mktemp("images")
+    made = [directory / "writer", directory / "reader"]
+    subprocess.run(["make", "-s", "-C", TOP / "tests" / "images", f"BUILD={directory}", *made], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-O2", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
+        + ["-o", directory / "power_cut.so", TOP / "tests" / "command" / "power_cut.c"],
+        check=True,
+    )
+    return directory
+
+
+def digest(path):
+    with open(path, "rb") as image:
+        return hashlib.file_digest(image, "sha256").hexdigest()
+
+
+class Pair:
+    """A cache and its one volume, in two files."""
+
+    def __init__(self, larder, tools, options):
+        self.larder, self.tools = larder, tools
+        self.ssd, self.hdd = larder.directory / "ssd", larder.directory / "hdd"
+        larder.devices = [self.ssd, self.hdd]
+        self.make(options)
+
+    def make(self, options):
+        self.run("writer", "--cache", self.ssd, "--backing", self.hdd, *options.split())
+
+    def run(self, tool, *words):
+        return subprocess.run([self.tools / tool, *map(str, words)], capture_output=True, check=True).stdout
+
+    def damage(self, path, *words):
+        subprocess.run([TOP / "tests" / "images" / "damage", path, *words], check=True, stdout=subprocess.DEVNULL)
+
+    def extents(self):
+        """[first sector, sectors, state, linear cache sector], in order."""
+        lines = self.run("reader", "extents", self.ssd).decode().splitlines()
+        return [(int(s), int(n), state, int(cache)) for _, s, n, state, cache in map(str.split, lines)]
+
+    def view(self):
+        """What a start would show."""
+        return self.run("reader", "view", self.ssd, self.hdd)
+
+    def data(self):
+        """The volume's part of the backing."""
+        return read(self.hdd, field(self.hdd, VOLUME, "data_offset"), field(self.hdd, VOLUME, "sectors") * SECTOR)
+
+    def uuid(self):
+        raw = field(self.hdd, VOLUME, "uuid").hex()
+        return "-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
+
+    def place(self, cache):
+        """Where a linear cache sector is on the SSD, bytes."""
+        return field(self.ssd, CACHE, "segments_offset") + cache * SECTOR
+
+    def spoil(self, cache, text=b"spoilt"):
+        with open(self.ssd, "r+b") as ssd:
+            ssd.seek(self.place(cache) + 100)
+            ssd.write(text)
+
+    def digests(self):
+        return digest(self.ssd), digest(self.hdd)
+
+    def is_released(self, at=SB):
+        return not any(field(self.hdd, VOLUME, "cache_uuid", at)) and not field(self.hdd, VOLUME, "flags", at)
+
+
+def version(data, sector):
+    """(sector, version) that a sector of an image says it is."""
+    return struct.unpack_from("<QQ", data, sector * SECTOR)
+
+
+@pytest.fixture
+def crashed(larder, tools):
+    return Pair(larder, tools, CRASHED)
+
+
+def dirty_of(pair):
+    return [e for e in pair.extents() if e[2] in ("dirty", "zero")]
+
+
+# ---------------------------------------------------------------------- what it finds
+
+
+def test_check(crashed):
+    before = crashed.digests()
+    found = dirty_of(crashed)
+    out = crashed.larder("rescue", "check", "image").stdout
+    sectors, zeroes = sum(e[1] for e in found), sum(e[1] for e in found if e[2] == "zero")
+    assert sectors > 1000 and zeroes > 10
+    assert f"volume image: {sectors} sectors dirty, {zeroes} of them zeroes, 0 damaged" in out
+    assert "checkpoint 41, epoch 3" in out
+    assert crashed.digests() == before
+
+
+def test_check_of_a_torn_end(crashed):
+    """A power cut leaves it so: told, no finding."""
+    record = crashed.run("reader", "log", crashed.ssd).decode()
+    last = [line for line in record.splitlines() if line.startswith("record") and " stream=0 " in line][-1]
+    at = {k: int(v) for k, v in (w.split("=") for w in last.split()[1:])}
+    crashed.spoil((at["segment"] * SEGMENT + at["first"] * 4096) // SECTOR)
+    out = crashed.larder("rescue", "check", crashed.ssd).stdout
+    assert f"the log ends at record {at['sequence']}" in out and "as a power cut leaves it" in out
+
+
+def test_list(crashed):
+    found = dirty_of(crashed)
+    sectors = sum(e[1] for e in found)
+    run = crashed.larder("rescue", "list", crashed.ssd, "--units", "s", "--nosuffix", "--reportformat", "json")
+    (row,) = json.loads(run.stdout)["volumes"]
+    assert int(row["dirty"]) == sectors and row["damaged"] == "0" and row["state"] == "attached"
+    assert row["name"] == "image" and row["uuid"] == crashed.uuid() and row["backing"] == str(crashed.hdd)
+    run = crashed.larder("rescue", "list", crashed.ssd, "--extents", "-o", "all", "--reportformat", "json")
+    rows = json.loads(run.stdout)["extents"]
+    covered = {int(r["sector"]) + i: r["kind"] for r in rows for i in range(int(r["sectors"]))}
+    assert covered == {e[0] + i: "zeroes" if e[2] == "zero" else "data" for e in found for i in range(e[1])}
+    assert len(covered) == sum(int(r["sectors"]) for r in rows) == sectors
+    for r in rows:
+        assert r["data_state"] == "good"
+        if r["kind"] == "data":
+            assert version(read(crashed.ssd, int(r["device_offset"]), SECTOR), 0)[0] == int(r["sector"])
+    assert "cache_sector" in crashed.larder("rescue", "list", crashed.ssd, "--extents", "-o", "help").stdout
+    one_line(crashed.larder("rescue", "list", crashed.ssd, "-o", "nothing", code=USAGE), "nothing")
+
+
+def test_empty_cache(larder):
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+    before = digest(hdd)
+    assert "never started" in larder("rescue", "check", "fast").stdout
+    assert larder("rescue", "list", "fast", "--noheadings").stdout == ""
+    out = larder("rescue", "writeback", "data", "--dry-run").stdout
+    assert "0 dirty sectors" in out and str(ssd) in out and digest(hdd) == before
+
+
+# ---------------------------------------------------------------------- writing back
+
+
+def written(pair, expected, released=True):
+    assert pair.data() == expected
+    assert pair.is_released() == released
+    assert pair.is_released(field(pair.hdd, VOLUME, "copy_offset")) == released
+    pair.larder("super", "check", pair.hdd)
+
+
+def test_writeback(crashed):
+    expected = crashed.view()
+    assert expected != crashed.data()
+    for sector, length, state, _ in dirty_of(crashed):
+        for i in range(length):
+            assert version(expected, sector + i)[0] == (0 if state == "zero" else sector + i)
+    ssd = digest(crashed.ssd)
+    incarnation, generation = field(crashed.hdd, VOLUME, "incarnation"), field(crashed.hdd, VOLUME, "generation")
+    out = crashed.larder("rescue", "writeback", "image", "--yes").stdout
+    assert f"{sum(e[1] for e in dirty_of(crashed))} sectors written" in out
+    written(crashed, expected)
+    assert field(crashed.hdd, VOLUME, "incarnation") == incarnation + 1
+    assert field(crashed.hdd, VOLUME, "generation") == generation + 1
+    assert digest(crashed.ssd) == ssd
+    after = crashed.digests()
+    assert "nothing to write back" in crashed.larder("rescue", "writeback", "image", "--yes").stdout
+    assert "'" in crashed.larder("volume", "start", "image", "--dry-run").stdout
+    assert crashed.digests() == after
+
+
+def test_writeback_keeping_the_cache(crashed):
+    expected, head = crashed.view(), read(crashed.hdd, 0, MIB)
+    crashed.larder("rescue", "writeback", "image", "--keep-cache", "--yes")
+    written(crashed, expected, released=False)
+    assert crashed.view() == expected and read(crashed.hdd, 0, MIB) == head
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    written(crashed, expected)
+
+
+def test_nothing_is_written_unasked(crashed):
+    before = crashed.digests()
+    run = crashed.larder("rescue", "writeback", "image", code=FAILED)
+    one_line(run, "left as it is", "--yes")
+    assert "dirty sectors" in run.stdout
+    assert "dirty sectors" in crashed.larder("rescue", "writeback", "image", "--dry-run").stdout
+    assert crashed.digests() == before
+
+
+def test_cache_named_by_path(crashed):
+    expected = crashed.view()
+    crashed.larder.devices = [crashed.hdd]
+    before = crashed.digests()
+    one_line(crashed.larder("rescue", "writeback", "image", "--yes", code=NOT_FOUND), "--cache")
+    assert crashed.digests() == before
+    crashed.larder("rescue", "writeback", crashed.hdd, "--cache", crashed.ssd, "--yes")
+    written(crashed, expected)
+
+
+def test_4k_sectors(larder, tools):
+    """Dirty data that is smaller than a sector of the disk: its neighbours stay what they are."""
+    pair = Pair(larder, tools, CRASHED)
+    expected = pair.view()
+    odd = [e for e in dirty_of(pair) if e[0] % 8 or e[1] % 8]
+    assert odd
+    run = subprocess.run(["losetup", "--find", "--show", "--sector-size", "4096", pair.hdd], capture_output=True, text=True)
+    if run.returncode:
+        pytest.skip(f"no loop devices here: {run.stderr.strip()}")
+    device = run.stdout.strip()
+    try:
+        larder.devices = [pair.ssd, device]
+        larder("rescue", "writeback", device, "--cache", pair.ssd, "--yes")
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+    written(pair, expected)
+
+
+# ---------------------------------------------------------------------- cut off
+
+
+class Cut:
+    """Runs writeback on copies of two images, with a power cut at one of its writes or flushes."""
+
+    def __init__(self, pair, tools):
+        self.pair, self.tools = pair, tools
+        self.library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+        self.saved = pair.hdd.with_suffix(".saved")
+        shutil.copyfile(pair.hdd, self.saved)
+        self.log = pair.larder.directory / "calls"
+
+    def __call__(self, at, keep):
+        environment = dict(
+            os.environ,
+            LARDER_DEVICES=f"{self.pair.ssd}:{self.pair.hdd}",
+            LD_PRELOAD=f"{self.library} {self.tools / 'power_cut.so'}",
+            POWER_CUT_AT=str(at),
+            POWER_CUT_KEEP=keep,
+            POWER_CUT_LOG=str(self.log),
+        )
+        shutil.copyfile(self.saved, self.pair.hdd)
+        words = [self.pair.larder.program, "rescue", "writeback", str(self.pair.hdd), "--yes"]
+        return subprocess.run(words, capture_output=True, text=True, env=environment)
+
+    def calls(self):
+        return int(self.log.read_text())
+
+
+def counting(pair):
+    """Offset of the superblock that counts: valid copies have a right checksum, the tests of damage see to that."""
+    copy = field(pair.hdd, VOLUME, "copy_offset") or MIB - 4096
+    found = pair.larder("super", "show", pair.hdd, "-o", "generation", "--noheadings").stdout
+    return SB if field(pair.hdd, VOLUME, "generation") == int(found) else copy
+
+
+@pytest.mark.parametrize("keep", ["none", "all", "1", "2"])
+def test_writeback_cut_off(larder, tools, keep):
+    """At every write and flush; then the cache and the backing, or the backing alone, hold all, and rescue goes on."""
+    pair = Pair(larder, tools, CRASHED)
+    expected, ssd = pair.view(), digest(pair.ssd)
+    cut = Cut(pair, tools)
+    run = cut(0, keep)
+    sane(run)
+    assert run.returncode == DONE, run.stderr
+    written(pair, expected)
+    calls, released = cut.calls(), 0
+    assert calls > 15
+    for at in range(1, calls + 1):
+        run = cut(at, keep)
+        assert run.returncode == CUT, f"cut at {at}: {run.returncode}\n{run.stderr}"
+        if pair.is_released(counting(pair)):
+            released += 1
+            assert pair.data() == expected, f"cut at {at}, keep {keep}: the disk stands alone, and is not whole"
+        else:
+            assert pair.view() == expected, f"cut at {at}, keep {keep}: cache and disk together are not whole"
+        run = larder("rescue", "writeback", pair.hdd, "--yes")
+        written(pair, expected)
+    assert digest(pair.ssd) == ssd
+    assert released == {"none": 2, "all": 4}.get(keep, released)
+
+
+# ---------------------------------------------------------------------- damage
+
+
+def one_damaged(pair):
+    """Spoils a slot of dirty data in a sealed segment; the sectors of the volume that are in it."""
+    sector, _, _, cache = min((e for e in dirty_of(pair) if e[2] == "dirty" and e[1] == 128), key=lambda e: e[3])
+    pair.spoil(cache + 16)
+    return range(sector + 16, sector + 24)
+
+
+def with_backing(expected, pair, sectors):
+    """The view, but these sectors as the backing has them."""
+    data, backing = bytearray(expected), pair.data()
+    data[sectors.start * SECTOR : sectors.stop * SECTOR] = backing[sectors.start * SECTOR : sectors.stop * SECTOR]
+    return bytes(data)
+
+
+def test_damaged_data(crashed):
+    expected = crashed.view()
+    sectors = one_damaged(crashed)
+    remains = with_backing(expected, crashed, sectors)
+    before = crashed.digests()
+    run = crashed.larder("rescue", "check", "image", code=FAILED)
+    one_line(run, "image", f"sectors {sectors.start} to {sectors.stop - 1} are damaged")
+    assert "8 damaged" in run.stdout
+    run = crashed.larder("rescue", "list", crashed.ssd, "--extents", "-o", "sector,sectors,data_state", "--noheadings")
+    assert [str(sectors.start), "8", "damaged"] in [line.split() for line in run.stdout.splitlines()]
+    for words in ([], ["--dry-run"], ["--keep-cache"]):
+        run = crashed.larder("rescue", "writeback", "image", "--yes", *words, code=UNSAFE)
+        assert f"sectors {sectors.start} to {sectors.stop - 1} are damaged" in run.stderr
+        assert f"LOST, and as the disk has them, by --skip-damaged {crashed.uuid()}" in run.stderr
+    for word in ("image", "00000000-0000-0000-0000-000000000001", "yes"):
+        crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", word, code=USAGE)
+    assert crashed.digests() == before
+    run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
+    assert "8 damaged sectors were not written" in run.stderr
+    written(crashed, remains)
+
+
+def test_checksums_of_commit_blocks(crashed):
+    """Where a segment has no summary its commit blocks tell the sums; without those nothing is believed."""
+    expected = crashed.view()
+    slots = SEGMENT // 4096
+    segments = {e[3] // (SEGMENT // SECTOR) for e in dirty_of(crashed) if e[2] == "dirty" and e[1] == 128}
+    last = read(crashed.ssd, crashed.place(0), 32 * MIB - crashed.place(0))
+    for segment in segments:
+        at = segment * SEGMENT + SEGMENT - 16384
+        if last[at : at + 4] == b"LSUM":
+            crashed.damage(crashed.ssd, f"summary:{segment}", "magic=0")
+    crashed.larder("rescue", "check", "image")
+    segment = min(segments)
+    commits = [s for s in range(slots) if last[segment * SEGMENT + s * 4096 :][:4] == b"LCMT"]
+    assert commits
+    crashed.damage(crashed.ssd, f"commit:{segment}:{commits[0]}", "magic=0")
+    run = crashed.larder("rescue", "check", "image", code=FAILED)
+    assert f"are no_checksum: segment {segment}," in run.stderr
+    crashed.larder("rescue", "writeback", "image", "--yes", code=UNSAFE)
+    assert crashed.view() == expected
+
+
+def test_log_broken_in_its_durable_part(crashed):
+    """A start would take the damaged block for the end of the log; a later one says that it is not."""
+    crashed.make(LONGER)
+    lines = crashed.run("reader", "log", crashed.ssd).decode().splitlines()
+    record = [x for x in lines if x.startswith("record") and " stream=0 " in x][2]
+    at = dict(w.split("=") for w in record.split()[1:])
+    crashed.damage(crashed.ssd, f"commit:{at['segment']}:{at['slot']}", "body[4]=^1", "--keep-crc")
+    before = crashed.digests()
+    one_line(crashed.larder("rescue", "check", "image", code=FAILED), "log: it breaks off", "newer data is lost")
+    run = crashed.larder("rescue", "writeback", "image", "--yes", code=UNSAFE)
+    one_line(run, "log", f"LOST by --skip-damaged {crashed.uuid()}")
+    assert crashed.digests() == before
+    run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
+    one_line(run, "newer records are lost")
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "says"),
+    [
+        ("super", "label[0]=^1", "superblock: crc"),
+        ("super-copy", "label[0]=^1", "superblock copy: crc"),
+        ("table-a", "volumes[0].sectors=^1", "copy A: table crc"),
+        ("table-b", "volumes[0].sectors=^1", "copy B: table crc"),
+        ("chunk:0:0", "payload[900]=^1", "checkpoint: [0]"),
+    ],
+)
+def test_the_other_copy(crashed, place, change, says):
+    """Damage that leaves another copy is a finding, and no obstacle."""
+    expected = crashed.view()
+    crashed.damage(crashed.ssd, place, change, "--keep-crc")
+    one_line(crashed.larder("rescue", "check", crashed.ssd, code=FAILED), says)
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    written(crashed, expected)
+
+
+@pytest.mark.parametrize(
+    ("damages", "says"),
+    [
+        ([("chunk:0:0", "magic=0"), ("chunk:1:0", "magic=0")], "no checkpoint that is whole"),
+        ([("super", "label[0]=^1"), ("super-copy", "label[0]=^1")], "superblock"),
+        ([("table-a", "head.magic=0"), ("table-b", "head.magic=0")], "table"),
+        ([("super", "nr_devices=2"), ("super-copy", "nr_devices=2")], "several SSDs"),
+    ],
+)
+def test_what_cannot_be_loaded(crashed, damages, says):
+    for place, change in damages:
+        crashed.damage(crashed.ssd, place, change, *(["--keep-crc"] if "label" in change else []))
+    before = crashed.digests()
+    for words in (["check", crashed.ssd], ["list", crashed.ssd], ["writeback", crashed.hdd, "--cache", crashed.ssd, "--yes"]):
+        assert says in crashed.larder("rescue", *words, code=FAILED).stderr
+    assert crashed.digests() == before
+
+
+HOSTILE = [
+    *[("chunk:0:0", f"{f}={v}") for f, v in (("used", 65472), ("used", 65535), ("number", 7), ("next_segment", 4294967294))],
+    *[("chunk:0:0", f"payload[{i}]={v}") for i in (0, 2, 5, 8, 15, 17, 31) for v in (0, 255)],
+    *[("super", f"checkpoint[0].{f}") for f in ("bytes=18446744073709486080", "replay_sequence=0", "first_segment=1")],
+    *[("super", f) for f in ("segment_size=16777216", "first_segment=4294967000", "nr_segments=4294967295", "epoch=9")],
+    *[("table-a", f"volumes[0].{f}") for f in ("sectors=18014398509481983", "sectors=1", "state=2", "incarnation=7")],
+    *[("table-a", f) for f in ("head.nr_volumes=1024", "head.nr_volumes=4294967295", "head.nr_devices=0")],
+]
+
+
+def test_hostile_numbers(crashed):
+    """With their checksums right: what is checked behind them.  No crash, no sanitizer's word, and nothing written."""
+    table_b = ["table-b", "head.magic=0"]
+    saved = crashed.ssd.with_suffix(".saved")
+    shutil.copyfile(crashed.ssd, saved)
+    codes = set()
+    for place, change in HOSTILE:
+        shutil.copyfile(saved, crashed.ssd)
+        crashed.damage(crashed.ssd, place, change)
+        if place == "super":
+            crashed.damage(crashed.ssd, "super-copy", change)
+        elif place == "table-a":
+            crashed.damage(crashed.ssd, *table_b)
+        before = digest(crashed.ssd)
+        codes.add(crashed.larder("rescue", "check", crashed.ssd, code=None).returncode)
+        crashed.larder("rescue", "list", crashed.ssd, "--extents", code=None)
+        assert digest(crashed.ssd) == before
+    assert {DONE, FAILED} <= codes
+
+
+def test_hostile_log(crashed):
+    lines = crashed.run("reader", "log", crashed.ssd).decode().splitlines()
+    records = [dict(w.split("=") for w in x.split()[1:]) for x in lines if x.startswith("record")]
+    saved = crashed.ssd.with_suffix(".saved")
+    shutil.copyfile(crashed.ssd, saved)
+    changes = ["first=65535", "end=65535", "nr_entries=65535", "slot=65535", "segment=4294967295", "stream=2"]
+    changes += [f"entry[0].{f}" for f in ("sector=18446744073709551615", "length=4294967295", "volume=65535", "cache=68719476735")]
+    changes += [f"entry[0].kind={kind}" for kind in (0, 3, 4, 5, 6, 7, 8, 9, 10)]
+    for change in changes:
+        shutil.copyfile(saved, crashed.ssd)
+        crashed.damage(crashed.ssd, f"commit:{records[-1]['segment']}:{records[-1]['slot']}", change)
+        crashed.larder("rescue", "check", crashed.ssd, code=None)
+        crashed.larder("rescue", "list", crashed.ssd, "--extents", code=None)
+
+
+# ---------------------------------------------------------------------- what does not belong together
+
+
+def refused(pair, *parts, code=UNSAFE):
+    before = pair.digests()
+    for words in (["writeback", pair.hdd, "--yes"], ["serve", pair.hdd, "--socket", pair.larder.directory / "socket"]):
+        one_line(pair.larder("rescue", *words, "--cache", pair.ssd, code=code), *parts)
+    assert pair.digests() == before
+
+
+def test_stale_cache(crashed):
+    patch_both(crashed.hdd, VOLUME, incarnation=9)
+    refused(crashed, "incarnation", "stale")
+    out = crashed.larder("rescue", "list", crashed.ssd, "-o", "state", "--noheadings").stdout
+    assert out.strip() == "stale"
+
+
+def test_another_cache(crashed):
+    patch_both(crashed.hdd, VOLUME, cache_uuid=bytes(range(16)))
+    refused(crashed, "cache_uuid", "belongs to cache")
+
+
+def test_another_size(crashed):
+    patch_tables(crashed.ssd, volume0__sectors=field(crashed.hdd, VOLUME, "sectors") - 8)
+    refused(crashed, "sectors", "another size")
+
+
+def test_cache_that_knows_nothing_of_it(crashed):
+    patch_tables(crashed.ssd, volume0__state=0)
+    refused(crashed, "may_be_dirty", "knows nothing")
+    patch_both(crashed.hdd, VOLUME, flags=0)
+    data = crashed.data()
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    written(crashed, data)
+
+
+def test_newer_features(crashed):
+    patch_both(crashed.hdd, VOLUME, ro_compat=1)
+    before = crashed.digests()
+    one_line(crashed.larder("rescue", "writeback", "image", "--yes", code=FAILED), "ro_compat")
+    assert crashed.digests() == before
+
+
+def test_devices_in_use(crashed):
+    before = crashed.digests()
+    for path, words in (
+        (crashed.ssd, ["check", crashed.ssd]),
+        (crashed.ssd, ["list", crashed.ssd]),
+        (crashed.ssd, ["writeback", "image", "--yes"]),
+        (crashed.hdd, ["writeback", "image", "--yes"]),
+        (crashed.hdd, ["writeback", "image", "--dry-run"]),
+        (crashed.hdd, ["serve", "image", "--socket", crashed.larder.directory / "socket"]),
+    ):
+        with open(path, "rb") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            one_line(crashed.larder("rescue", *words, code=BUSY), path, "in use")
+    assert crashed.digests() == before
+
+
+def test_names(crashed):
+    one_line(crashed.larder("rescue", "check", "nothing", code=NOT_FOUND), "nothing")
+    one_line(crashed.larder("rescue", "check", crashed.hdd, code=NOT_FOUND), "volume")
+    one_line(crashed.larder("rescue", "writeback", crashed.ssd, "--yes", code=NOT_FOUND), "cache")
+    one_line(crashed.larder("rescue", code=USAGE), "verb")
+    for word in ("check", "list", "writeback", "serve"):
+        assert f"larder rescue {word}" in crashed.larder("rescue", word, "--help").stdout
+        crashed.larder("rescue", word, code=USAGE)
+
+
+# ---------------------------------------------------------------------- serving
+
+
+@contextlib.contextmanager
+def served(pair):
+    """`larder rescue serve` at a socket, as an address for clients."""
+    if not shutil.which("nbdkit") or not shutil.which("nbdcopy"):
+        pytest.skip("no nbdkit, or no nbdcopy (libnbd-bin)")
+    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    with tempfile.TemporaryDirectory(dir=pair.larder.directory) as directory:
+        place = Path(directory) / "socket"
+        environment = dict(
+            os.environ,
+            LARDER_DEVICES=":".join(map(str, pair.larder.devices)),
+            LD_PRELOAD=library,  # nbdkit itself is built without it
+            ASAN_OPTIONS="detect_leaks=0:exitcode=99",
+        )
+        words = [pair.larder.program, "rescue", "serve", "image", "--socket", str(place)]
+        with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment) as server:
+            while not place.exists():
+                assert server.poll() is None, server.stderr.read()
+                time.sleep(0.05)
+            try:
+                yield f"nbd+unix:///?socket={place}"
+            finally:
+                server.send_signal(signal.SIGTERM)
+                said = server.communicate(timeout=60)[1]
+        assert server.returncode == 0 and "Sanitizer" not in said and "runtime error" not in said, said
+
+
+def test_serve(crashed):
+    expected, before = crashed.view(), crashed.digests()
+    copy = crashed.larder.directory / "copy"
+    with served(crashed) as address:
+        info = json.loads(subprocess.run(["nbdinfo", "--json", address], capture_output=True, check=True).stdout)["exports"][0]
+        assert info["export-size"] == len(expected) and info["is_read_only"]
+        subprocess.run(["nbdcopy", address, copy], check=True, timeout=60)
+        one_line(crashed.larder("rescue", "writeback", crashed.hdd, "--cache", crashed.ssd, "--yes", code=BUSY), "in use")
+    assert copy.read_bytes() == expected
+    assert crashed.digests() == before
+
+
+def test_serve_damaged_data(crashed):
+    """Damaged sectors are an error, all others can be read."""
+    expected = crashed.view()
+    sectors = one_damaged(crashed)
+    with served(crashed) as address:
+        for first, count, good in ((sectors.start - 16, 16, True), (sectors.start, 1, False), (sectors.stop, 8, True)):
+            data = read_nbd(address.split("=")[1], first * SECTOR, count * SECTOR)
+            assert data == (expected[first * SECTOR : (first + count) * SECTOR] if good else None)
+
+
+def read_nbd(path, offset, count):
+    """Reads by a client of our own: NBD_OPT_EXPORT_NAME, NBD_CMD_READ, NBD_CMD_DISC.  None: the server answers with an error."""
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(60)
+        s.connect(path)
+        with s.makefile("rwb") as f:
+            assert f.read(18)[:16] == b"NBDMAGICIHAVEOPT"
+            f.write(struct.pack(">I8sII", 3, b"IHAVEOPT", 1, 0))
+            f.flush()
+            f.read(10)
+            f.write(struct.pack(">IHHQQI", 0x25609513, 0, 0, 1, offset, count))
+            f.flush()
+            magic, error, _ = struct.unpack(">IIQ", f.read(16))
+            assert magic == 0x67446698
+            data = None if error else f.read(count)
+            f.write(struct.pack(">IHHQQI", 0x25609513, 0, 2, 2, 0, 0))  # NBD_CMD_DISC
+            return data
+
+
+def test_serve_needs_a_place(crashed):
+    one_line(crashed.larder("rescue", "serve", "image", code=USAGE), "--socket", "--port")
+    one_line(crashed.larder("rescue", "serve", "image", "--socket", "a", "--port", "1", code=USAGE), "either")
+    one_line(crashed.larder("rescue", "serve", "image", "--socket", "a", "--address", "::1", code=USAGE), "--port")
+    out = crashed.larder("rescue", "serve", "image", "--port", "10809", "--dry-run").stdout
+    assert "--readonly --port 10809 --ipaddr 127.0.0.1 " in out and f"ssd={crashed.ssd} backing={crashed.hdd}" in out

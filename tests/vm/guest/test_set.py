@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A cache on several SSDs: what is dirty is on two of them; one may fail at any time, be missing at a start, or come back."""
+
+import pytest
+from lib import command, simdisk
+from lib.controls import Switches
+from lib.larder import Cache, Stack, Volume, larder, wait_for
+
+MODES = ("random", "torn", "lose", "keep", "prefix")
+
+
+def make_ssds(make_disk, sizes: tuple[int, ...] = (48, 48), **parameters: object) -> list[simdisk.Simdisk]:
+    parameters = {"model": "null", "wce": 1, "fua": 1} | parameters
+    return [make_disk(f"ssd{i}", mb=mb, **parameters) for i, mb in enumerate(sizes)]
+
+
+def make_stack(make_disk, sizes: tuple[int, ...] = (48, 48), **options: object) -> Stack:
+    return Stack(
+        make_ssds(make_disk, sizes), make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), **options
+    )
+
+
+def kill(ssd: simdisk.Simdisk) -> None:
+    ssd.fail(op="read,write,flush,discard,zeroes", status="ioerr")
+
+
+def start_without(stack: Stack, number: int) -> None:
+    """All but SSD number are there."""
+    all_of_them = stack.ssd
+    stack.ssd = [None if i == number else s for i, s in enumerate(all_of_them)]
+    try:
+        stack.start()
+    finally:
+        stack.ssd = all_of_them
+
+
+@pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
+@pytest.mark.parametrize("mirror", ["none", "dirty"])
+def test_content(make_disk, make_oracle, sizes, mirror):
+    stack = make_stack(make_disk, sizes, cache_mirror=mirror)
+    status = stack.cache.status()
+    assert (status["devices"], status["mirrored"], status["devices_failed"]) == (len(sizes), mirror == "dirty", 0)
+    oracle = make_oracle(stack.volume, size="64m")
+    switches = Switches(stack.volume, stack.cache)
+    for _ in range(2):
+        switches.run(oracle, "modes", "checkpoint", "evict", "suspend", ops=2500, every=60)
+        oracle.verify()
+        stack.restart()
+        oracle.verify()
+    assert all(s.stats()["writes"] > 100 for s in stack.ssd)
+    stack.verify_alone(oracle)
+
+
+def test_dirty_data_is_on_two(make_disk):
+    stack = make_stack(make_disk, cache_commit_interval=1000, writeback="off")
+    for s in stack.ssd:
+        s.reset_stats()
+    for i in range(200):
+        stack.volume.write(i * 64, bytes([i]) * 4096)
+    a, b = (s.stats() for s in stack.ssd)
+    summaries = stack.cache.status()["summaries"] * 16384  # only one of the two has them
+    assert a["writes"] >= 200 and b["writes"] >= 200 and abs(a["wbytes"] - b["wbytes"]) <= summaries
+    stack.volume.flush()
+    assert all(s.stats()["flushes"] >= 1 for s in stack.ssd)
+    stack.volume.drain()
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    stack.stop()
+
+
+def test_second_copies_are_freed(make_disk):
+    stack = make_stack(make_disk)
+    for i in range(16):
+        stack.volume.write(i * 2048, bytes([i]) * (1 << 20))
+    held = stack.cache.status()["segments_mirror"]
+    stack.volume.set(mode="writethrough")
+    stack.volume.drain()
+
+    def fewer() -> bool:
+        stack.cache.message("checkpoint")
+        return stack.cache.status()["segments_mirror"] < held / 2
+
+    wait_for(fewer, 30, "second copies to be freed")
+    for i in range(16):
+        assert stack.volume.read(i * 2048, 8) == bytes([i]) * 4096
+    stack.stop()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("control", ["modes", "writeback", "checkpoint evict"])
+def test_one_fails_under_load(make_disk, make_oracle, kernel_log, seed, which, control):
+    """It takes nothing any more, at some time; all goes on, and is there after a restart without it."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk)
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=1500)
+    stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed % 700)
+    Switches(stack.volume, stack.cache).run(oracle, *control.split(), ops=1200, every=40)
+    oracle.verify()
+    status = stack.cache.status()
+    assert (status["devices_failed"], status["mirrored"], status["state"]) == (1, 0, "running")
+    stack.stop()
+    start_without(stack, which)
+    oracle.verify()
+    oracle.run(ops=800)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_is_missing_after_a_power_cut(make_disk, make_oracle, seed, which):
+    """What was flushed before a power cut that kills one SSD is there after it."""
+    ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
+    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="32m")
+    simdisk.power_cut(mode=MODES[seed % len(MODES)], seed=seed, after=500 + seed % 1500)
+    oracle.run(ops=0, seconds=60, until_error=True)
+    simdisk.wait_power_off(stack.ssd[0])
+    stack.stop()
+    simdisk.power_up()
+    start_without(stack, which)
+    oracle.verify(after="crash")
+    oracle.verify()
+    assert stack.cache.status()["devices_failed"] == 1
+    stack.verify_alone(oracle)
+
+
+def test_power_cuts(make_disk, make_oracle, seed):
+    """Each SSD keeps what it will of what was not flushed."""
+    ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
+    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="32m")
+    control = "dmsetup message c 0 checkpoint; dmsetup message c 0 reclaim 3; dmsetup message v 0 flush"
+    for i in range(10):
+        simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=200 + (seed * 7919 + i * 104729) % 3000)
+        oracle.run(ops=0, seconds=60, until_error=True, control=control, every=150, control_may_fail=True)
+        simdisk.wait_power_off(stack.ssd[0])
+        stack.stop()
+        simdisk.power_up()
+        stack.start()
+        oracle.verify(after="crash")
+        oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log):
+    """It is back, well, with what it held when it left: stale, whether it comes with the others or alone."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk)
+    oracle = make_oracle(stack.volume, size="32m")
+    oracle.run(ops=1500)
+    kill(stack.ssd[1])
+    oracle.run(ops=1500)
+    stack.stop()
+    stack.ssd[1].heal()
+    stack.start()
+    assert kernel_log.matching("SSD 1 .* is stale")
+    assert stack.cache.status()["devices_failed"] == 1
+    oracle.verify()
+    stack.stop()
+    cache = Cache.start([None, stack.ssd[1]])
+    with pytest.raises(command.CommandError):
+        Volume.start(stack.hdd, cache)
+    assert kernel_log.matching("ran with other SSDs")
+    cache.remove()
+    start_without(stack, 1)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_sides_that_went_apart(make_disk, make_oracle, kernel_log):
+    """Each SSD was started without the other: the volume goes with the one it ran with; both together are refused."""
+    stack = make_stack(make_disk)
+    oracle = make_oracle(stack.volume, size="16m")
+    oracle.run(ops=500)
+    stack.stop()
+    start_without(stack, 1)
+    oracle.run(ops=500)
+    stack.stop()
+    cache = Cache.start([None, stack.ssd[1]])
+    with pytest.raises(command.CommandError):
+        Volume.start(stack.hdd, cache)
+    cache.remove()
+    with pytest.raises(command.CommandError):
+        Cache.start(stack.ssd)
+    assert kernel_log.matching("used without one another")
+    start_without(stack, 1)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_wrong_sets(make_disk, kernel_log):
+    ssds = make_ssds(make_disk, (48, 48, 48))
+    Cache.format("c", ssds[:2])
+    Cache.format("d", ssds[2])
+    for line, text in (
+        ([ssds[0]], "number 0 of a set of 2"),
+        ([ssds[0], ssds[0]], "give each SSD of the set once"),
+        ([ssds[0], ssds[2]], "number 0 of a set of 1"),
+        ([None, None], ""),
+    ):
+        with pytest.raises(command.CommandError):
+            Cache.create("c", f"0 8192 larder-cache {len(line)} {' '.join(str(s or '-') for s in line)} 0")
+        assert not text or kernel_log.matching(text), text
+    assert larder("cache", "list").returncode == 0
+    cache = Cache.start([ssds[1], ssds[0]])
+    assert cache.status()["devices"] == 2
+    cache.remove()

@@ -1,0 +1,576 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the targets promise to the dm core, the block layer and an administrator, one promise a test: flags of requests, tables that
+can be loaded back, IMA, tracepoints, options that bound something, the smallest layout, a warm cache after a power cut."""
+
+import errno
+import mmap
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lib import command, dm, simdisk
+from lib.bio_trace import ROOT as TRACING
+from lib.bio_trace import BioTrace
+from lib.block import SECTOR
+from lib.controls import Switches
+from lib.larder import Cache, Stack, Volume, larder, segment_layout, wait_for
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+BLOCK = 4096
+MIB = 2048  # sectors
+NOWAIT = 8  # RWF_NOWAIT
+
+
+@pytest.fixture
+def stack(make_disk: Callable) -> Stack:
+    """No fault, no cut: null disks."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    return Stack(ssd, hdd, format_volume=("--cache", "c"), sequential_cutoff=0)
+
+
+# ---------------------------------------------------------------- flags of requests
+
+
+class Direct:
+    """A volume held open, for requests with flags of preadv2 and pwritev2."""
+
+    def __init__(self, volume: Volume):
+        self.fd = os.open(volume.path, os.O_RDWR | os.O_DIRECT)
+        self.buffer = mmap.mmap(-1, BLOCK)
+
+    def read(self, sector: int, flags: int = 0) -> bytes | None:
+        """None: it would have had to wait."""
+        try:
+            assert os.preadv(self.fd, [self.buffer], sector * SECTOR, flags) == BLOCK
+        except BlockingIOError:
+            return None
+        return self.buffer[:]
+
+    def write(self, sector: int, data: bytes, flags: int = 0) -> bool:
+        self.buffer[:] = data
+        try:
+            assert os.pwritev(self.fd, [self.buffer], sector * SECTOR, flags) == BLOCK
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        os.close(self.fd)
+        self.buffer.close()
+
+
+@pytest.fixture
+def direct(stack: Stack):
+    d = Direct(stack.volume)
+    yield d
+    d.close()
+
+
+def no_errors(stack: Stack) -> None:
+    for status in (stack.volume.status(), stack.cache.status()):
+        assert not any(v for k, v in status.items() if k.startswith("errors_")), status
+
+
+def test_nowait(stack, direct):
+    """What would have to wait is refused, and is no error of a device; what needs not wait is done."""
+    a, b, c = (os.urandom(BLOCK) for _ in range(3))
+    assert not direct.write(0, a, NOWAIT), "may_be_dirty has to be written first"
+    wait_for(lambda: stack.volume.status()["may_be_dirty"], 30, "may_be_dirty")
+    wait_for(lambda: direct.write(0, a, NOWAIT), 30, "a write that need not wait")
+    assert direct.read(0, NOWAIT) == a
+    assert direct.read(8 * MIB, NOWAIT) in (bytes(BLOCK), None)
+    deferred = stack.volume.status()["deferred"]
+    stack.volume.drain()
+    stack.volume.set(mode="writearound")
+    assert not direct.write(0, b, NOWAIT), "a mark has to be set first"
+    assert direct.read(0) == a
+    assert stack.volume.status()["deferred"] == deferred
+    assert direct.write(0, b)
+    assert direct.write(0, c, NOWAIT), "the mark is there"
+    assert direct.read(0) == c
+    no_errors(stack)
+
+
+@pytest.mark.xfail(strict=True, reason="io_end() counts BLK_STS_AGAIN of a bypassed write as an error of the backing")
+def test_a_device_that_would_wait_has_not_failed(stack, direct):
+    a, b = (os.urandom(BLOCK) for _ in range(2))
+    assert direct.write(0, a)
+    stack.volume.drain()
+    stack.ssd.fail(op="read", status="again", count=1)
+    assert direct.read(0, NOWAIT) is None
+    assert direct.read(0) == a
+    assert stack.volume.status()["cached_sectors"] == 8, "the extent is not to blame"
+    stack.volume.set(mode="writearound")
+    assert direct.write(0, b)
+    stack.hdd.fail(op="write", status="again", count=1)
+    assert not direct.write(0, a, NOWAIT)
+    stack.volume.flush()
+    assert direct.write(0, a)
+    assert direct.read(0) == a
+    no_errors(stack)
+
+
+def test_nowait_without_a_cache(make_disk):
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    Volume.format("v", hdd)
+    v = Volume.start(hdd, None)
+    d = Direct(v)
+    data = os.urandom(BLOCK)
+    raised = v.status()["incarnation"]
+    assert d.read(0, NOWAIT) == bytes(BLOCK)
+    if d.write(0, data, NOWAIT):  # nothing to be raised where there never was a cache
+        assert v.status()["incarnation"] == raised
+    assert d.write(0, data)
+    assert d.write(8, data, NOWAIT)
+    assert d.read(0) == d.read(8) == data
+    d.close()
+    v.remove()
+
+
+def test_readahead_and_metadata(stack, trace, tmp_path):
+    """Readahead may be refused by a device: what fills the cache is a read of our own, without it.  Metadata stays metadata."""
+    fd = os.open(stack.volume.path, os.O_RDONLY)
+
+    def ahead(sector: int) -> list[simdisk.Command]:
+        trace.clear()
+        os.posix_fadvise(fd, sector * SECTOR, 16 * BLOCK, os.POSIX_FADV_WILLNEED)
+        os.pread(fd, 16 * BLOCK, sector * SECTOR)
+        return trace.commands(stack.hdd, "read")
+
+    stack.volume.set(fill="off")
+    assert any("rahead" in c.flags for c in ahead(2 * MIB)), "or the test shows nothing"
+    stack.volume.set(fill="on")
+    assert ahead(4 * MIB) and not any("rahead" in c.flags for c in trace.commands(stack.hdd))
+    os.close(fd)
+
+    stack.volume.set(mode="writearound")
+    command.run("mkfs.ext4", "-q", stack.volume)
+    stack.volume.message("drop_clean")
+    trace.clear()
+    command.run("mount", stack.volume, tmp_path)
+    os.listdir(tmp_path)
+    command.run("umount", tmp_path)
+    fills = stack.volume.status()["fills"]
+    assert fills and any("meta" in c.flags for c in trace.commands(stack.hdd, "read"))
+    assert not any(c.flags & {"nowait", "rahead"} for c in trace.commands(stack.ssd, "write"))
+
+
+# ---------------------------------------------------------------- tables, IMA, tracepoints
+
+# Of every option a value that is not its default
+CACHE_OPTIONS = {
+    "commit": "always",
+    "commit_interval": 77,
+    "gather": 9,
+    "memory_limit": 333,
+    "small_percent": 7,
+    "discard": "on",
+    "max_marks": 99,
+    "checkpoint_percent": 11,
+}
+VOLUME_OPTIONS = {
+    "mode": "writearound",
+    "sequential_cutoff": 12,
+    "fill": "off",
+    "writeback": "off",
+    "writeback_percent": 55,
+    "writeback_rate_min": 66,
+    "writeback_rate_max": 7777,
+    "writeback_depth": 8,
+}
+
+
+def options_documented(heading: str) -> set[str]:
+    section = (DOCS / "interface.md").read_text().split(f"\n### {heading}\n", 1)[1].split("\n### ", 1)[0]
+    return set(re.findall(r"^\| `(\w+)`", section, re.M))
+
+
+def test_table_loaded_back(stack):
+    """Every option: by message, by the table that is printed then, and by that table after a stop."""
+    assert set(CACHE_OPTIONS) == options_documented("Options of a cache")
+    assert set(VOLUME_OPTIONS) == options_documented("Options of a volume") - {"stale"}
+    stack.volume.write(0, os.urandom(BLOCK))
+    for device, options in ((stack.cache, CACHE_OPTIONS), (stack.volume, VOLUME_OPTIONS)):
+        device.set(**options)
+        line = device.table()
+        for key, value in options.items():
+            assert f" {key} {value}" in line
+        device.reload(line)
+        assert device.table() == line
+        assert {k: str(device.status()[k]) for k in options} == {k: str(v) for k, v in options.items()}
+    tables = {"c": stack.cache.table(), "v": stack.volume.table()}
+    stack.stop()
+    for name, kind in (("c", Cache), ("v", Volume)):
+        device = kind.create(name, tables[name])
+        assert device.table() == tables[name]
+        assert {k: str(v) for k, v in device.status().items() if k in CACHE_OPTIONS | VOLUME_OPTIONS} == {
+            k: str(v) for k, v in (CACHE_OPTIONS if name == "c" else VOLUME_OPTIONS).items()
+        }
+    assert Volume("v").dirty() == 8
+
+
+def keys_documented(heading: str) -> list[str]:
+    section = (DOCS / "interface.md").read_text().split(f"\n### {heading}\n", 1)[1].split("\n## ", 1)[0].split("\n### ", 1)[0]
+    return [key for row in re.findall(r"^\|(.*?)\|", section, re.M) for key in re.findall(r"`(\w+)`", row)]
+
+
+def test_status_is_documented(stack):
+    """Key by key, in the order of docs/interface.md; the options behind them."""
+    for device, kind, options in ((stack.cache, "cache", CACHE_OPTIONS), (stack.volume, "volume", VOLUME_OPTIONS)):
+        keys = [word.split("=")[0] for word in device.status_line().split()[3:]]
+        documented = keys_documented(f"Status of a {kind}")
+        assert keys[: len(documented)] == documented
+        assert set(keys[len(documented) :]) == set(options) - {"mode"}
+
+
+def test_events(stack, kernel_log):
+    """Those that docs/interface.md names."""
+    v, c = stack.volume, stack.cache
+
+    def raised(device: dm.DmDevice, before: int, what: str) -> None:
+        wait_for(lambda: device.events() > before, 30, f"an event: {what}")
+
+    before = v.events()
+    v.set(writeback="off")
+    v.write(0, os.urandom(BLOCK))
+    assert v.events() == before
+    v.message("flush")
+    raised(v, before, "a flush is done")
+    before = v.events()
+    v.message("flush")
+    raised(v, before, "nothing to flush")
+    stack.hdd.fail(op="write", from_=2048, status="ioerr")
+    kernel_log.expect("I/O error")
+    v.write(0, os.urandom(BLOCK))
+    before = v.events()
+    v.message("flush")
+    raised(v, before, "writeback fails")
+    before = v.events()
+    v.message("flush_stop")
+    raised(v, before, "a flush is given up")
+    stack.hdd.heal()
+    before = c.events()
+    c.suspend()
+    c.resume()
+    raised(c, before, "the cache is resumed")
+    stack.ssd.fail(op="write", from_=segment_layout(stack.ssd)[0], status="ioerr")
+    before = v.events(), c.events()
+    with pytest.raises(OSError):
+        v.write(0, os.urandom(BLOCK))
+        v.flush()
+    raised(c, before[1], "the cache has failed")
+    raised(v, before[0], "its cache has failed")
+    assert (c.status()["state"], v.status()["state"]) == ("failed", "cache-failed")
+    stack.ssd.heal()
+
+
+def test_ima(stack):
+    """The kernel measures a table when it is loaded; once in a boot it can be told to."""
+    root = Path("/sys/kernel/security/ima")
+    if not root.exists():
+        command.run("mount", "-t", "securityfs", "securityfs", "/sys/kernel/security")
+    (root / "policy").write_text("measure func=CRITICAL_DATA label=device-mapper template=ima-buf\n")
+    stack.restart()
+    measured = {}
+    for line in (root / "ascii_runtime_measurements").read_text().splitlines():
+        words = line.split()
+        if words[4] == "dm_table_load":
+            text = bytes.fromhex(words[5]).decode()
+            measured[re.search(r"name=([^,]*)", text)[1]] = text
+    cache, volume = stack.cache.status(), stack.volume.status()
+    ssd, hdd = (stack.cache.table().split()[4], stack.volume.table().split()[3])
+    want = {
+        "c": ("target_name=larder-cache", f"uuid={cache['uuid']}", "nr_devices=1", f"device_0={ssd}", "commit=auto", "gather=4"),
+        "v": ("target_name=larder", f"uuid={volume['uuid']}", f"backing={hdd}", "mode=writeback", "sequential_cutoff=0", "fill=on"),
+    }
+    for name, words in want.items():
+        _, device, table, rest = measured[name].split(";")
+        assert not rest and "num_targets=1" in device.split(","), measured[name]
+        assert set(words) <= set(table.split(",")), measured[name]
+        options = CACHE_OPTIONS if name == "c" else VOLUME_OPTIONS
+        assert set(options) <= {w.split("=")[0] for w in table.split(",")}
+
+
+def test_tracepoints(stack):
+    """Each is hit, and docs/performance-troubleshooting.md names it."""
+    events = TRACING / "events/larder"
+    there = {p.name for p in events.iterdir() if p.is_dir()}
+    section = (DOCS / "performance-troubleshooting.md").read_text().split("\n## To look closer\n")[1]
+    assert there == set(re.findall(r"`(larder_\w+)`", section))
+    (TRACING / "trace").write_text("")
+    (TRACING / "buffer_size_kb").write_text("4096")
+    (events / "enable").write_text("1")
+    try:
+        v = stack.volume
+        for i in range(64):
+            v.write(i * MIB, os.urandom(BLOCK))
+        v.flush()
+        v.drain()
+        v.read(3 * MIB + 800, 8)
+        v.set(fill="off")
+        v.read(5 * MIB + 800, 8)
+        v.set(mode="writearound")
+        v.write(7 * MIB, os.urandom(BLOCK))
+        v.flush()
+        stack.cache.message("reclaim", 2)
+        stack.restart()
+    finally:
+        (events / "enable").write_text("0")
+        text = (TRACING / "trace").read_text()
+        (TRACING / "trace").write_text("")
+        (TRACING / "buffer_size_kb").write_text("64")
+    hit = set(re.findall(r": (larder_\w+): ", text))
+    assert hit == there, f"not hit: {there - hit}"
+
+
+# ---------------------------------------------------------------- options that bound something
+
+
+def read_stream(volume: Volume, sector: int, sectors: int, step: int = 128) -> None:
+    fd = os.open(volume.path, os.O_RDONLY | os.O_DIRECT)
+    buffer = mmap.mmap(-1, step * SECTOR)
+    for at in range(sector, sector + sectors, step):
+        assert os.preadv(fd, [buffer], at * SECTOR) == len(buffer)
+    os.close(fd)
+
+
+def write_stream(volume: Volume, sector: int, sectors: int, step: int = 128) -> None:
+    fd = os.open(volume.path, os.O_WRONLY | os.O_DIRECT)
+    buffer = mmap.mmap(-1, step * SECTOR)
+    for at in range(sector, sector + sectors, step):
+        assert os.pwritev(fd, [buffer], at * SECTOR) == len(buffer)
+    os.close(fd)
+
+
+def test_sequential_bypass(stack):
+    v = stack.volume
+    v.set(sequential_cutoff=256, writeback="off")
+    read_stream(v, 8 * MIB, 4 * MIB)
+    s = v.status()
+    assert s["read_bypass"] >= 50 and s["fills"] <= 8, s
+    write_stream(v, 16 * MIB, 4 * MIB)
+    s = v.status()
+    assert s["write_bypass"] >= 50, s
+    assert s["dirty_sectors"] <= 2 * 512 + 128, "what came before the cutoff, no more"
+    v.set(sequential_cutoff=0)
+    read_stream(v, 24 * MIB, 4 * MIB)
+    write_stream(v, 32 * MIB, 4 * MIB)
+    t = v.status()
+    assert (t["read_bypass"], t["write_bypass"]) == (s["read_bypass"], s["write_bypass"])
+    assert t["dirty_sectors"] == s["dirty_sectors"] + 4 * MIB and t["fills"] > s["fills"] + 8
+
+
+def test_writes_are_gathered(make_disk, make_oracle):
+    """Alone each write is an append; beyond `gather` of them in flight several leave together."""
+    ssd = make_disk("ssd0", model="nvme", mb=64)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(ssd, hdd, format_volume=("--cache", "c"), sequential_cutoff=0)
+    oracle = make_oracle(stack.volume, size="32m")
+    seen = {}
+    for qd in (1, 64):
+        before = stack.cache.status()
+        oracle.run(ops=1500, qd=qd, mix="write=100", sizes="4k:100", align=BLOCK)
+        after = stack.cache.status()
+        seen[qd] = {k: after[k] - before[k] for k in ("appends", "gathered_appends", "append_slots")}
+    print(seen)
+    assert seen[1]["gathered_appends"] == 0 and seen[1]["appends"] == 1500
+    assert seen[64]["gathered_appends"] > 0 and seen[64]["appends"] < 1500
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_writeback_is_sorted_and_merged(stack, trace, seed):
+    """Written in random order; two areas of 1 MiB whole, and places between and behind them.  A flush of the backing follows."""
+    v = stack.volume
+    rng = random.Random(seed)
+    areas = [3 * MIB, 40 * MIB]
+    where = [a + 8 * i for a in areas for i in range(256)] + [(5 + i) * MIB + 8 * rng.randrange(200) for i in range(30)]
+    shuffled = rng.sample(where, len(where))
+    v.set(writeback="off")
+    for sector in shuffled:
+        v.write(sector, os.urandom(BLOCK))
+    trace.clear()
+    begin = 2048  # of the data
+    with BioTrace(stack.hdd) as bios:
+        v.drain()
+        order = [b.sector for b in bios.writes() if b.sector >= begin]
+    assert order == sorted(order)
+    writes = [c for c in trace.commands(stack.hdd, "write") if c.sector >= begin]
+    assert sum(c.sectors for c in writes) == 8 * len(where)
+    for a in areas:
+        inside = [c for c in writes if a <= c.sector - begin < a + MIB]
+        assert len(inside) <= 3, f"1 MiB in {len(inside)} writes"
+    last = max(c.end for c in writes)
+    assert any(c.seq > last for c in trace.commands(stack.hdd, "flush"))
+
+
+def test_idle_backing_gets_everything(stack):
+    """Below writeback_percent nothing is due; idle, it goes all the same."""
+    stack.volume.set(writeback_percent=100)
+    for i in range(20):
+        stack.volume.write(i * MIB, os.urandom(BLOCK))
+    wait_for(lambda: not stack.volume.dirty(), 120, "the idle backing to be written")
+    assert not stack.volume.status()["flushing"]
+    stack.volume.set(writeback="off")
+    stack.volume.write(0, os.urandom(BLOCK))
+    time.sleep(6)
+    assert stack.volume.dirty() == 8
+
+
+def test_writeback_is_capped(stack):
+    """At every moment no more than the cap allows since the beginning, a bucket of 1 MiB and a piece of 1 MiB."""
+    cap = 1024  # KiB/s
+    stack.volume.set(writeback="off", writeback_rate_max=cap, writeback_rate_min=cap)
+    write_stream(stack.volume, 0, 8 * MIB)
+    stack.hdd.reset_stats()
+    begin = time.monotonic()
+    stack.volume.set(writeback="on")
+    stack.volume.message("flush")
+    samples = 0
+    while stack.volume.dirty():
+        written = stack.hdd.stats()["wbytes"]
+        passed = time.monotonic() - begin
+        assert written <= passed * (cap << 10) + (3 << 20), f"{written >> 10} KiB in {passed:.2f} s"
+        samples += 1
+        assert passed < 200
+        time.sleep(0.1)
+    assert samples >= 20, "8 MiB within the bucket: the cap was not kept"
+    s = stack.volume.status()
+    assert s["writeback_rate"] <= 2 * cap
+
+
+# ---------------------------------------------------------------- layout, attachment, power
+
+
+def test_smallest_layout(make_disk, make_oracle):
+    """Data from 8 KiB on, no second superblock, nothing kept free at the tail: as a disk that is taken over in place."""
+    ssd = make_disk("ssd0", model="null", mb=48, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=32, wce=1)
+    sectors = hdd.sectors - 16
+    foreign = os.urandom(BLOCK)
+    Cache.format("c", ssd)
+    Volume.format("v", hdd, "--cache", "c", "--data-offset", "8K", "--tail-reserve", "0")
+    hdd.write(0, foreign)
+    cache = Cache.start(ssd)
+    v = Volume.create("v", Volume.line(hdd, cache, sectors))
+    assert v.sectors == sectors
+    oracles = [make_oracle(v, size="8m"), make_oracle(v, size="8m", offset=(sectors - 8 * MIB) * SECTOR)]
+    for o in oracles:
+        o.run(ops=1500)
+    v.remove()
+    cache.remove()
+    cache = Cache.start(ssd)
+    v = Volume.create("v", Volume.line(hdd, cache, sectors))
+    for o in oracles:
+        o.verify()
+    v.set(mode="writethrough")
+    v.drain()
+    v.reload(Volume.line(hdd, None, sectors))
+    v.remove()
+    assert larder("super", "check", hdd).returncode == 0
+    assert hdd.read(0, 8) == foreign, "what lies in front of the superblock"
+    raw = dm.DmDevice.create("raw", f"0 {sectors} linear {hdd} 16")
+    for o in oracles:
+        o.verify(device=raw)
+
+
+def test_attached_and_detached_while_mounted(stack, tmp_path):
+    """With somebody writing files all the time; the file system never notices."""
+    switches = Switches(stack.volume, stack.cache)
+    command.run("mkfs.ext4", "-q", stack.volume)
+    command.run("mount", stack.volume, tmp_path)
+    stop, written, failures = threading.Event(), {}, []
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                path = tmp_path / f"{len(written) % 40}"
+                data = os.urandom(3000 + 700 * (len(written) % 20))
+                path.write_bytes(data)
+                if len(written) % 5 == 0:
+                    fd = os.open(path, os.O_RDONLY)
+                    os.fsync(fd)
+                    os.close(fd)
+                written[len(written)] = (path, data)
+        except BaseException as e:
+            failures.append(e)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for i in range(60):
+            files = len(written)
+            wait_for(lambda files=files: len(written) >= files + 5 or failures, 60, "files to be written")
+            switches.attach(i)
+            if switches.attached >= 2 and switches.detached >= 2:
+                break
+    finally:
+        stop.set()
+        thread.join()
+    print(f"{len(written)} files, attached {switches.attached} times, detached {switches.detached}, refused {switches.refused}")
+    assert not failures, failures
+    assert switches.attached >= 2 and switches.detached >= 2
+    last = dict(written.values())
+    command.run("umount", tmp_path)
+    command.run("e2fsck", "-fn", stack.volume)
+    command.run("mount", stack.volume, tmp_path)
+    assert all(path.read_bytes() == data for path, data in last.items())
+    command.run("umount", tmp_path)
+
+
+def test_warm_after_a_power_cut(stack, seed):
+    """Dirty data, clean data and what reads have filled: all of it is there, and read without the backing."""
+    v = stack.volume
+    contents = {}
+    for i in range(100):
+        contents[i * 800] = os.urandom(BLOCK)
+        v.write(i * 800, contents[i * 800])
+        if i == 49:
+            v.drain()
+    for i in range(50):
+        v.read(64 * MIB + i * 800, 8)
+    wait_for(lambda: v.status()["fill_sectors"] == 400, 30, "the fills to enter the index")
+    v.set(writeback="off")
+    stack.cache.message("commit")
+    v.write(100 * 800, os.urandom(BLOCK))
+    v.flush()
+    before = v.status()
+    simdisk.power_cut(mode="lose", seed=seed)
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    after = stack.volume.status()
+    print({k: (before[k], after[k]) for k in ("cached_sectors", "dirty_sectors", "extents")})
+    assert after["cached_sectors"] == before["cached_sectors"]
+    stack.hdd.reset_stats()
+    for sector, data in contents.items():
+        assert stack.volume.read(sector, 8) == data
+    for i in range(50):
+        assert stack.volume.read(64 * MIB + i * 800, 8) == bytes(BLOCK)
+    assert stack.hdd.stats()["reads"] == 0
+    assert stack.volume.status()["read_hits"] == 150
+
+
+def test_forget(stack):
+    """Dirty data is dropped only by a word that says so."""
+    data = os.urandom(BLOCK)
+    stack.volume.set(writeback="off")
+    stack.volume.write(0, data)
+    uuid = stack.volume.status()["uuid"]
+    stack.volume.remove()
+    with pytest.raises(command.CommandError) as e:
+        stack.cache.message("forget", uuid)
+    assert e.value.status == errno.EBUSY
+    stack.volume = Volume.start(stack.hdd, stack.cache, writeback="off")
+    assert stack.volume.read(0, 8) == data
+    stack.volume.remove()
+    stack.cache.message("forget", uuid, "discard_dirty")
+    assert stack.cache.status()["volumes"] == stack.cache.status()["dirty_sectors"] == 0
+    with pytest.raises(command.CommandError):
+        Volume.start(stack.hdd, stack.cache)

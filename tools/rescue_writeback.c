@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder rescue writeback: dirty data of a volume to its disk, and the disk made to stand alone.
+ *
+ * All is read and verified before anything is written: damage is known, and refused or accepted, while nothing has changed.
+ */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+#include "arguments.h"
+#include "rescue_names.h"
+#include "verbs.h"
+
+struct request {
+	const char *cache, *skip_damaged;
+	bool keep_cache, dry_run, yes;
+};
+
+static const char *label_of(const struct rescue_volume *volume, char text[static LARDER_LABEL_SIZE + 1])
+{
+	return label_text(volume->sb->label, text);
+}
+
+static bool names_volume(const char *text, const struct rescue_volume *volume)
+{
+	uint8_t uuid[16];
+
+	return text && !uuid_parse(text, uuid) && !memcmp(uuid, volume->sb->head.uuid, sizeof(uuid));
+}
+
+/* Is there damage that only --skip-damaged may pass over? */
+static int judge_damage(const struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_count *count,
+			const struct request *request)
+{
+	const char *path = volume->device.path;
+	char uuid[UUID_TEXT];
+
+	if (names_volume(request->skip_damaged, volume))
+		return LARDER_DONE;
+	if (request->skip_damaged)
+		return complain(LARDER_USAGE, "--skip-damaged: '%s' is not the volume's UUID, which is %s", request->skip_damaged,
+				uuid_text(volume->sb->head.uuid, uuid));
+	if (count->damaged)
+		return complain(LARDER_UNSAFE,
+				"%s: %" PRIu64 " of %" PRIu64 " dirty sectors are damaged: LOST, and as the disk has them, by --skip-damaged %s",
+				path, count->damaged, count->dirty, uuid_text(volume->sb->head.uuid, uuid));
+	if (cache->image.lost)
+		return complain(LARDER_UNSAFE,
+				"%s: log: data newer than what is found was in the cache: what is newer is LOST by --skip-damaged %s", path,
+				uuid_text(volume->sb->head.uuid, uuid));
+	return LARDER_DONE;
+}
+
+static int confirm(const struct rescue_volume *volume, const struct request *request)
+{
+	char answer[16];
+
+	if (request->yes)
+		return LARDER_DONE;
+	if (!isatty(STDIN_FILENO))
+		return complain(LARDER_FAILED, "%s: left as it is; --yes does it", volume->device.path);
+	fprintf(stderr, "Do it? [y/N] ");
+	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: left as it is", volume->device.path);
+}
+
+static void announce(const struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_count *count,
+		     const struct request *request)
+{
+	char label[LARDER_LABEL_SIZE + 1];
+
+	printf("volume %s: %" PRIu64 " dirty sectors, %" PRIu64 " of them zeroes, %" PRIu64 " damaged, from %s to %s\n", label_of(volume, label),
+	       count->dirty, count->zero, count->damaged, cache->device.path, volume->device.path);
+	if (!request->keep_cache)
+		printf("volume %s: then it belongs to no cache; what %s holds of it is stale\n", label, cache->device.path);
+}
+
+static int write_back(struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_count *count,
+		      const struct request *request)
+{
+	char label[LARDER_LABEL_SIZE + 1];
+	uint64_t written;
+	int result;
+
+	rescue_settle(cache, volume);
+	result = rescue_write(cache, volume, &written, request->skip_damaged);
+	if (!result && !request->keep_cache)
+		result = rescue_release(volume);
+	if (result)
+		return result;
+	printf("volume %s: %" PRIu64 " sectors written; %s\n", label_of(volume, label), written,
+	       request->keep_cache ? "it still belongs to its cache" : "it belongs to no cache now");
+	if (count->damaged || cache->image.lost)
+		return complain(LARDER_FAILED, "%s: not all of it: %" PRIu64 " damaged sectors were not written%s", volume->device.path,
+				count->damaged, cache->image.lost ? ", and newer records are lost" : "");
+	return LARDER_DONE;
+}
+
+/* A run that was cut off may have come to one copy of the superblock only. */
+static int finish_detached(const struct rescue_volume *volume, const struct request *request)
+{
+	const struct superblock_copy *main = &volume->super.main, *copy = &volume->super.copy;
+	char label[LARDER_LABEL_SIZE + 1];
+	bool equal = !main->problems.number &&
+		     (!copy->offset || (!copy->problems.number && main->sb->head.generation == copy->sb->head.generation));
+
+	printf("volume %s: belongs to no cache: nothing to write back\n", label_of(volume, label));
+	if (equal || request->dry_run)
+		return LARDER_DONE;
+	return rescue_release(volume);
+}
+
+static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume, const struct request *request)
+{
+	struct rescue_count count = { 0 };
+	char label[LARDER_LABEL_SIZE + 1];
+	int result = rescue_judge(cache, volume);
+
+	if (result)
+		return result;
+	if (volume->cached)
+		count = rescue_verify(cache, volume->cached, label_of(volume, label), true);
+	result = judge_damage(cache, volume, &count, request);
+	if (result)
+		return result;
+	announce(cache, volume, &count, request);
+	if (request->dry_run)
+		return LARDER_DONE;
+	result = confirm(volume, request);
+	return result ? result : write_back(cache, volume, &count, request);
+}
+
+int rescue_writeback(int argc, char **argv)
+{
+	static const char usage[] = "larder rescue writeback VOLUME [--cache CACHE] [--skip-damaged UUID] [--keep-cache] [--dry-run] [--yes]";
+	struct request request = { 0 };
+	const struct argument arguments[] = {
+		{ "cache", 0, ARGUMENT_TEXT, &request.cache, "CACHE", "its cache, if it is not found by its UUID" },
+		{ "skip-damaged", 0, ARGUMENT_TEXT, &request.skip_damaged, "UUID", "also if damaged dirty data of this volume is LOST" },
+		{ "keep-cache", 0, ARGUMENT_FLAG, &request.keep_cache, NULL, "the volume goes on to belong to its cache" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only say what would be done" },
+		{ "yes", 'y', ARGUMENT_FLAG, &request.yes, NULL, "don't ask" },
+		ARGUMENTS_END
+	};
+	struct rescue_volume volume;
+	struct rescue_cache cache;
+	bool has_cache;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	result = rescue_named_volume(argv[first], request.cache, request.dry_run ? DEVICE_EXAMINE : DEVICE_CLAIM, &cache, &volume,
+				     &has_cache);
+	if (result)
+		return result;
+	result = volume.standing == STANDING_DETACHED ? finish_detached(&volume, &request) : rescue(&cache, &volume, &request);
+	rescue_volume_close(&volume);
+	if (has_cache)
+		rescue_cache_close(&cache);
+	return result;
+}
