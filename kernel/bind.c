@@ -335,9 +335,10 @@ static void resume_set_volume(struct volume_target *vt, struct volume *v)
 /* Bound, with the settings of this table. */
 static int resume_bind(struct volume_target *vt, struct volume *v)
 {
-	int err;
+	int err = volume_settings_apply(v, &vt->set);
 
-	v->set = vt->set;
+	if (err)
+		return err;
 	err = volume_bind(v, vt->ti, vt->backing->bdev, vt->sb);
 	if (err == -EBUSY)
 		DMERR("%pg: volume %pUb is being forgotten by its cache: try again later", vt->backing->bdev, v->uuid);

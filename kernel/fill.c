@@ -18,6 +18,8 @@ struct fill {
 	struct volume *volume;
 	struct bio *user;
 	bool through;
+	u8 pin;
+	u32 ahead;		/* sectors behind what the user asked for */
 	int error;
 	struct bio bio;
 	struct page *pages[LARDER_RECORD_SLOTS];
@@ -49,13 +51,15 @@ static void fill_done(struct copy *copy, int error)
 		volume_count(f->volume, fills_dropped, 1);
 	else
 		volume_count(f->volume, fill_sectors, copy->len);
+	if (!error && f->pin)
+		pin_set(f->volume, copy->sector, copy->cache, copy->len, f->pin);
 	fill_free(f);
 }
 
-static struct fill *fill_alloc(struct volume *v, struct larder_io *io)
+static struct fill *fill_alloc(struct volume *v, struct larder_io *io, u32 len)
 {
 	struct cache *c = v->cache;
-	u32 i, n = DIV_ROUND_UP(io->len, LARDER_SLOT_SECTORS), last;
+	u32 i, n = DIV_ROUND_UP(len, LARDER_SLOT_SECTORS), last;
 	gfp_t gfp = GFP_NOWAIT | __GFP_NOWARN;
 	struct fill *f;
 
@@ -72,8 +76,8 @@ static struct fill *fill_alloc(struct volume *v, struct larder_io *io)
 	bio_init(&f->bio, v->bdev, f->vecs, n, 0);
 	for (i = 0; i < n; i++)
 		__bio_add_page(&f->bio, f->pages[i],
-			       min_t(u32, io->len - i * LARDER_SLOT_SECTORS, LARDER_SLOT_SECTORS) << SECTOR_SHIFT, 0);
-	last = (io->len & (LARDER_SLOT_SECTORS - 1)) << SECTOR_SHIFT;
+			       min_t(u32, len - i * LARDER_SLOT_SECTORS, LARDER_SLOT_SECTORS) << SECTOR_SHIFT, 0);
+	last = (len & (LARDER_SLOT_SECTORS - 1)) << SECTOR_SHIFT;
 	if (last)
 		memset(page_address(f->pages[n - 1]) + last, 0, LARDER_SLOT_SIZE - last);
 	f->bio.bi_iter.bi_sector = v->data_start + io->sector;
@@ -81,7 +85,8 @@ static struct fill *fill_alloc(struct volume *v, struct larder_io *io)
 	f->volume = v;
 	f->copy.volume = v;
 	f->copy.sector = io->sector;
-	f->copy.len = io->len;
+	f->copy.len = len;
+	f->pin = io->pin;
 	f->copy.from = COPY_FROM_BACKING;
 	f->copy.nr_slots = n;
 	f->copy.pages = f->pages;
@@ -117,28 +122,50 @@ static void fill_miss_end(struct bio *bio)
 	fill_hand_over(f);
 }
 
-int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io)
+/*
+ * How many sectors behind a miss are read with it: nothing of them is cached, they may be filled, and nobody waits for the backing.
+ * They end on a whole slot.
+ */
+static u32 fill_ahead(struct volume *v, const struct larder_io *io)
+{
+	u32 most = v->cache->record_slots * LARDER_SLOT_SECTORS, ahead = READ_ONCE(v->set.readahead) * 2;
+	u64 from = io->sector + io->len, end;
+	struct larder_map m;
+
+	if (!ahead || io->len >= most || atomic_read(&v->backing_reads) || mutex_is_locked(&v->writeback_lock))
+		return 0;
+	end = min3(from + ahead, io->sector + most, v->sectors);
+	if (end > from && larder_index_next(v->index, from, end, ~0u, &m))
+		end = m.sector;
+	end &= ~(u64)(LARDER_SLOT_SECTORS - 1);
+	return end > from && marks_may_fill(v, from, end - from) ? end - from : 0;
+}
+
+static int fill_miss_try(struct volume *v, struct bio *bio, struct larder_io *io, u32 ahead)
 {
 	struct larder_map m;
-	struct fill *f = fill_alloc(v, io);
+	struct fill *f = fill_alloc(v, io, io->len + ahead);
+	u32 len = io->len + ahead;
 
-	if (!f) {
-		volume_count(v, fills_denied, 1);
+	if (!f)
 		return -EAGAIN;
-	}
 	/* known before the buckets are read: a bypass that comes later sees it, one that came before is seen here */
-	marks_known(v, io->sector, io->len);
+	marks_known(v, io->sector, len);
 	/* pairs with the barrier in marks_get(): either a bypass sees the known bit, or we see it in the race bucket */
 	smp_mb();
 	/*
 	 * the range is looked up again behind the link: from there on every write voids the copy, one that ended before is in the
 	 * index
 	 */
-	if (!copy_begin_race(v->cache, &f->copy, 0) || !marks_may_fill(v, io->sector, io->len) ||
-	    larder_index_next(v->index, io->sector, io->sector + io->len, ~0u, &m)) {
+	if (!copy_begin_race(v->cache, &f->copy, 0) || !marks_may_fill(v, io->sector, len) ||
+	    larder_index_next(v->index, io->sector, io->sector + len, ~0u, &m)) {
 		fill_free(f);
-		volume_count(v, fills_denied, 1);
 		return -EAGAIN;
+	}
+	f->ahead = ahead;
+	if (ahead) {
+		volume_count(v, readaheads, 1);
+		volume_count(v, readahead_sectors, ahead);
 	}
 	io->kind = IO_FILL;
 	f->user = bio;
@@ -150,6 +177,16 @@ int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io)
 	trace_larder_fill(v, io->sector, io->len);
 	submit_bio(&f->bio);
 	return 0;
+}
+
+int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	u32 ahead = fill_ahead(v, io);
+
+	if (!fill_miss_try(v, bio, io, ahead) || (ahead && !fill_miss_try(v, bio, io, 0)))
+		return 0;
+	volume_count(v, fills_denied, 1);
+	return -EAGAIN;
 }
 
 static void fill_through_end(struct bio *bio)
@@ -187,7 +224,7 @@ int fill_through(struct volume *v, struct bio *bio, struct larder_io *io)
 	marks_known(v, io->sector, io->len);
 	/* pairs with the barrier in marks_get(): either another bypass sees the known bit, or we see it in the race bucket */
 	smp_mb();
-	f = fill_alloc(v, io);
+	f = fill_alloc(v, io, io->len);
 	if (!f || !copy_begin_race(v->cache, &f->copy, 1)) {
 		if (f)
 			fill_free(f);
@@ -221,6 +258,13 @@ static void fill_answer(struct fill *f)
 	struct bio_vec bv;
 	u32 off = 0, n;
 
+	if (f->error && f->ahead) {
+		/* perhaps in what nobody asked for */
+		larder_io(bio)->kind = IO_NONE;
+		larder_io(bio)->bypass = true;
+		defer_bio(f->volume, bio);
+		return;
+	}
 	if (!f->error) {
 		bio_for_each_segment(bv, bio, iter) {
 			void *to = bvec_kmap_local(&bv);
@@ -241,11 +285,11 @@ static void fill_answer(struct fill *f)
 	io_complete(bio, f->error);
 }
 
-/* A returning ghost goes straight to the keep stream. */
+/* A returning ghost goes straight to the keep stream, and what is pinned. */
 static u8 fill_stream(struct cache *c, struct fill *f)
 {
 	u64 block = f->copy.sector / LARDER_SLOT_SECTORS, last = (f->copy.sector + f->copy.len - 1) / LARDER_SLOT_SECTORS;
-	bool ghost = false;
+	bool ghost = f->pin;
 
 	for (; block <= last; block++)
 		ghost |= larder_ghost_take(c->ghost, f->volume->number, block);

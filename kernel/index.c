@@ -741,8 +741,8 @@ static bool store_exact(struct larder_edit *e, u32 i, u64 put)
 	was = ext[i];
 	if (((was ^ put) & 0xffffff) || (i && extent_joins(ext[i - 1], put)) || (i + 1 < e->count && extent_joins(put, ext[i + 1])))
 		return false;
-	edit_report(e, was, LARDER_ST_NONE);
 	WRITE_ONCE(ext[i], put);
+	edit_report(e, was, LARDER_ST_NONE);
 	dirty = e->dirty - extent_dirty(was) + extent_dirty(put);
 	if (dirty != e->dirty) {
 		edit_open(e);
@@ -770,14 +770,14 @@ static int edit_store(struct larder_edit *e, u32 a, u32 b, u64 put)
 	if (ret)
 		return ret;
 
+	edit_open(e);
+	/* not before: who looks up after a report finds the range gone, or waits for it */
 	for (i = lo; i < hi; i++)
 		edit_report(e, extent_cut(ext[i], max(a, larder_extent_first(ext[i])), min(b, extent_end(ext[i]))), LARDER_ST_NONE);
 	for (i = s.from; i < s.to; i++)
 		dirty -= extent_dirty(ext[i]);
 	for (i = 0; i < s.k; i++)
 		dirty += extent_dirty(s.out[i]);
-
-	edit_open(e);
 	if (n)
 		splice_apply(e, &s);
 	edit_commit(e, n, dirty);

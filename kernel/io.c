@@ -6,6 +6,9 @@
  * which calls it again with may_wait.  Only map() may accept a bio in part (dm_accept_partial_bio()); so a write that is deferred
  * is first cut to what one record holds, and the worker's bios are always whole.
  *
+ * What goes to the SSD is judged once per request (io_judge()): io->bypass keeps a miss from filling, and sends a write to the
+ * backing where rules 5 and 6 let it.
+ *
  * Reads look up under RCU and pin the segment before they leave it: reclaim takes the mappings away, waits for a grace period, then
  * for the pins (rule 9, pin-reads).
  */
@@ -24,6 +27,15 @@ int io_issue(struct bio *bio, bool may_wait)
 		return DM_MAPIO_REMAPPED;
 	submit_bio_noacct(bio);
 	return DM_MAPIO_SUBMITTED;
+}
+
+/* map() only: the rest comes back as a request of its own. */
+static void io_cut(struct volume *v, struct bio *bio, struct larder_io *io, u32 sectors)
+{
+	if (unlikely(rcu_access_pointer(v->classes)))
+		io_class_cut(v, bio, io, sectors);
+	dm_accept_partial_bio(bio, sectors);
+	io->len = sectors;
 }
 
 /* ------------------------------------------------------------------ races: buckets by 2 MiB region */
@@ -234,7 +246,10 @@ static int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, con
 	io->cache = m->cache;
 	io->state = m->state;
 	io->iter = bio->bi_iter;
+	io->probe = ssd_probe_begin(c, SSD_READ);
 	read_heat(c, io->segment, m->cache, m->len);
+	if (unlikely(io->pin))
+		pin_set(v, io->sector, m->cache, m->len, io->pin);
 	volume_count(v, read_hits, 1);
 	volume_count(v, read_hit_sectors, m->len);
 	d = cache_sector_device(c, m->cache, &where);
@@ -322,8 +337,17 @@ static bool read_may_fill(struct volume *v, const struct larder_io *io)
 {
 	struct cache *c = v->cache;
 
-	if (!v->set.fill || io->sequential || io->retries || c->state != CACHE_RUNNING)
+	if (!v->set.fill || io->bypass || io->retries || c->state != CACHE_RUNNING)
 		return false;
+	if (atomic64_read(&v->cached_sectors) >= READ_ONCE(v->share_max)) {
+		volume_count(v, fills_over_share, 1);
+		return false;
+	}
+	/* a fill is written to the SSD */
+	if (unlikely(ssd_congested(c, SSD_WRITE)) && ssd_avoids(c, SSD_WRITE)) {
+		volume_count(v, fills_denied, 1);
+		return false;
+	}
 	if (READ_ONCE(c->memory_pressure)) {
 		cache_count(c, waits_memory, 1);
 		return false;
@@ -340,13 +364,11 @@ static int read_miss(struct volume *v, struct bio *bio, struct larder_io *io, bo
 	u32 most = v->cache->record_slots * LARDER_SLOT_SECTORS;
 
 	volume_count(v, read_misses, 1);
-	if (io->sequential)
+	if (io->bypass)
 		volume_count(v, read_bypass, 1);
 	if (!may_wait && read_may_fill(v, io)) {
-		if (io->len > most) {
-			dm_accept_partial_bio(bio, most);
-			io->len = most;
-		}
+		if (io->len > most)
+			io_cut(v, bio, io, most);
 		if (!fill_miss(v, bio, io))
 			return DM_MAPIO_SUBMITTED;
 	}
@@ -361,6 +383,22 @@ static bool hit_unaligned(struct cache *c, u64 cache, u32 len)
 	struct cache_device *d = cache_sector_device(c, cache, &where);
 
 	return d->lbs > SECTOR_SIZE && ((where | len) & ((d->lbs >> SECTOR_SHIFT) - 1));
+}
+
+/*
+ * A hit of CLEAN data that is read from the backing, which has the same: the cache has failed, the SSD's blocks do not fit, or it
+ * is congested.
+ */
+static bool hit_elsewhere(struct volume *v, const struct larder_map *m)
+{
+	struct cache *c = v->cache;
+
+	if (unlikely(c->state == CACHE_FAILED || segment_lost(c, cache_segment(c, m->cache)) || hit_unaligned(c, m->cache, m->len)))
+		return true;
+	if (likely(!ssd_congested(c, SSD_READ)) || !ssd_avoids(c, SSD_READ))
+		return false;
+	volume_count(v, read_congested, 1);
+	return true;
 }
 
 static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
@@ -382,11 +420,10 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (m.state == LARDER_ST_CLEAN && unlikely(c->state == CACHE_FAILED || segment_lost(c, cache_segment(c, m.cache)) ||
-						   hit_unaligned(c, m.cache, m.len))) {
+	if (m.state == LARDER_ST_CLEAN && unlikely(hit_elsewhere(v, &m))) {
 		segment_unpin(c, cache_segment(c, m.cache));
-		m.state = LARDER_ST_NONE;	/* the backing has the same; no fill where it is cached */
-		io->sequential = io->judged = true;
+		m.state = LARDER_ST_NONE;
+		io->bypass = io->judged = true;		/* no fill where it is cached */
 	}
 	if (m.len < io->len) {
 		volume_count(v, read_mixed, 1);
@@ -396,8 +433,7 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 				segment_unpin(c, cache_segment(c, m.cache));
 			return read_backing_mixed(v, bio, io);
 		}
-		dm_accept_partial_bio(bio, m.len);
-		io->len = m.len;
+		io_cut(v, bio, io, m.len);
 	}
 	if (m.state == LARDER_ST_NONE)
 		return read_miss(v, bio, io, may_wait);
@@ -465,9 +501,9 @@ static enum write_verdict write_judge(struct volume *v, struct larder_io *io)
 	case LARDER_WRITEAROUND:
 		return WRITE_AROUND;
 	case LARDER_WRITETHROUGH:
-		return io->sequential || READ_ONCE(v->cache->memory_pressure) ? WRITE_BYPASS : WRITE_THROUGH;
+		return io->bypass || READ_ONCE(v->cache->memory_pressure) ? WRITE_BYPASS : WRITE_THROUGH;
 	default:
-		return io->sequential || READ_ONCE(v->cache->memory_pressure) > 1 ? WRITE_BYPASS : WRITE_CACHED;
+		return io->bypass || READ_ONCE(v->cache->memory_pressure) > 1 ? WRITE_BYPASS : WRITE_CACHED;
 	}
 }
 
@@ -493,10 +529,8 @@ static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io,
 	u32 most = c->record_slots * LARDER_SLOT_SECTORS;
 	int err;
 
-	if (io->len > most && !may_wait) {
-		dm_accept_partial_bio(bio, most);
-		io->len = most;
-	}
+	if (io->len > most && !may_wait)
+		io_cut(v, bio, io, most);
 	if (race_begin(c, v, io->sector, io->len, RACE_WRITE)) {
 		race_end(c, v, io->sector, io->len, RACE_WRITE);
 		return -EAGAIN;
@@ -518,6 +552,12 @@ static int write_repeat_flush(struct volume *v)
 	int err = flusher_sync(&v->flusher, false);
 
 	return err ?: cache_flush_ssds(v->cache);
+}
+
+/* What of a write is deferred: whole stripes, if it is some and one fits. */
+static u32 write_cut(const struct volume *v, const struct larder_io *io, u32 most)
+{
+	return io->bypass && v->stripe && v->stripe < most ? rounddown(most, v->stripe) : most;
 }
 
 static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
@@ -542,10 +582,8 @@ static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bo
 	}
 	verdict = write_judge(v, io);
 	io->fua = bio->bi_opf & REQ_FUA;
-	if (verdict == WRITE_THROUGH && io->len > most && !may_wait) {
-		dm_accept_partial_bio(bio, most);
-		io->len = most;
-	}
+	if (verdict == WRITE_THROUGH && io->len > most && !may_wait)
+		io_cut(v, bio, io, most);
 	if (verdict != WRITE_CACHED)
 		r = bypass_write(v, bio, io, verdict == WRITE_THROUGH, may_wait);
 	/* counted before the completion could be: by verdict, not by outcome, hence after the call on what is still ours */
@@ -563,10 +601,8 @@ static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bo
 		}
 	}
 out:
-	if (r == -EAGAIN && !may_wait && io->len > most) {
-		dm_accept_partial_bio(bio, most);
-		io->len = most;
-	}
+	if (r == -EAGAIN && !may_wait && io->len > most)
+		io_cut(v, bio, io, write_cut(v, io, most));
 	return r;
 }
 
@@ -612,15 +648,57 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 
 /* ------------------------------------------------------------------ entry and exit */
 
+/*
+ * Whole stripes go to an array at once, which need not read for their parity then; what is before them is cut off, as is what is
+ * behind them.  Only map() can cut.
+ */
+static void judge_stripes(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	u32 lead, whole = io_stripes(v, io, &lead);
+
+	if (!whole || v->set.mode == LARDER_WRITEAROUND)
+		return;
+	if (lead) {
+		io_cut(v, bio, io, lead);
+		return;
+	}
+	if (io->len > whole)
+		io_cut(v, bio, io, whole);
+	io->bypass = true;
+	volume_count(v, write_stripes, 1);
+}
+
+static void judge_write(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	if (io->bypass)
+		return;
+	if (unlikely(v->stripe) && v->set.stripes)
+		judge_stripes(v, bio, io);
+	if (unlikely(atomic64_read(&v->cached_sectors) >= READ_ONCE(v->share_max))) {
+		io->bypass = true;
+		volume_count(v, write_over_share, 1);
+	} else if (unlikely(ssd_congested(v->cache, SSD_WRITE)) && !io->bypass && ssd_avoids(v->cache, SSD_WRITE)) {
+		io->bypass = true;
+		volume_count(v, write_congested, 1);
+	}
+}
+
+/* map(), once per request, or per piece of one that was cut. */
 static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
 {
+	bool write = op_is_write(bio_op(bio)), sequential = false;
 	u64 run;
 
-	io->judged = true;
-	if (!v->set.sequential_cutoff)
-		return;
-	run = larder_seq_account(v->seq, io->sector, io->len, op_is_write(bio_op(bio)), current->pid, jiffies);
-	io->sequential = run > (u64)v->set.sequential_cutoff << 10;
+	if (v->set.sequential_cutoff) {
+		run = larder_seq_account(v->seq, io->sector, io->len, write, current->pid, jiffies);
+		sequential = run > (u64)v->set.sequential_cutoff << 10;
+	}
+	if (unlikely(rcu_access_pointer(v->classes)))
+		io_classify(v, bio, io, sequential);
+	else
+		io->bypass = sequential;
+	if (write)
+		judge_write(v, bio, io);
 }
 
 int io_map(struct volume *v, struct bio *bio, bool may_wait)
@@ -674,6 +752,8 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	struct cache *c = v->cache;
 
 	atomic_dec(&io->segment->pins);
+	if (unlikely(io->probe))
+		ssd_probe_end(c, SSD_READ);
 	if (likely(!*error) || *error == BLK_STS_AGAIN)
 		return DM_ENDIO_DONE;
 	cache_count(c, errors_read, 1);

@@ -49,6 +49,8 @@
 #include "format.h"
 #include "index.h"
 #include "policy.h"
+#include "class.h"
+#include "congestion.h"
 
 #define DM_MSG_PREFIX "larder"
 
@@ -69,11 +71,12 @@ struct record;
 	X(errors_read) X(errors_write) X(errors_checksum) X(errors_flush)
 
 #define LARDER_VOLUME_COUNTERS(X) \
-	X(read_hits) X(read_misses) X(read_mixed) X(read_bypass) X(read_zeroes) \
+	X(read_hits) X(read_misses) X(read_mixed) X(read_bypass) X(read_zeroes) X(read_congested) \
 	X(write_cached) X(write_through) X(write_around) X(write_bypass) X(write_zeroes) \
+	X(write_congested) X(write_stripes) X(write_over_share) \
 	X(discards) X(flushes) X(fuas) \
 	X(read_hit_sectors) X(read_miss_sectors) X(write_cached_sectors) X(write_backing_sectors) \
-	X(fills) X(fill_sectors) X(fills_dropped) X(fills_denied) \
+	X(fills) X(fill_sectors) X(fills_dropped) X(fills_denied) X(fills_over_share) X(readaheads) X(readahead_sectors) \
 	X(writeback_writes) X(writeback_sectors) X(writeback_superseded) \
 	X(backing_flushes) X(marks_set) X(marks_cleared) X(deferred) \
 	X(errors_read) X(errors_write) X(errors_flush)
@@ -304,9 +307,22 @@ struct cache_settings {
 	u32 small_percent;
 	u32 max_marks;
 	u32 checkpoint_percent;
+	u32 congestion_read, congestion_write;	/* us, 0: off */
 };
 
 enum cache_state { CACHE_LOADED, CACHE_RUNNING, CACHE_SUSPENDED, CACHE_FAILED };
+
+/* ------------------------------------------------------------------ congestion (admit.c, congestion.c) */
+
+enum ssd_direction { SSD_READ, SSD_WRITE, NR_SSD_DIRECTIONS };
+
+struct ssd_probe {
+	unsigned long looked;		/* jiffies: once each it is asked whether a request is to be timed */
+	spinlock_t lock;		/* irqsave; all below, but share and debt of the state, see congestion.h */
+	bool in_flight;			/* one is */
+	u64 began;			/* ns */
+	struct larder_congestion state;
+};
 
 struct named_checkpoint {		/* super_lock */
 	u64 sequence, replay_sequence, bytes, hash;
@@ -387,6 +403,10 @@ struct cache {
 	bool want_checkpoint;
 	bool want_commit;		/* a request waits for the open record */
 	u8 memory_pressure;		/* 1: at the limit: no fills; 2: beyond: clean extents go, new blocks bypass */
+	struct ssd_probe probe[NR_SSD_DIRECTIONS];
+	unsigned long *pins[LARDER_CLASS_PINS];	/* bit per slot; NULL until a volume needs it */
+	atomic64_t pins_bytes, pinned;	/* their memory; slots pinned */
+	atomic_t guaranteed;		/* percent, of all volumes */
 	atomic_t nr_deferred;
 	atomic_t summaries_in_flight;
 	bool stopping;
@@ -407,6 +427,10 @@ struct volume_settings {
 	u32 writeback_percent;
 	u32 writeback_rate_min, writeback_rate_max;	/* KiB/s */
 	u32 writeback_depth;
+	u32 readahead;			/* KiB, 0: off */
+	u32 share_min, share_max;	/* percent of the cache */
+	bool stripes;			/* writes of whole ones go to the backing */
+	struct larder_classes class;
 };
 
 enum mark_state { MARK_WANTED, MARK_SETTING, MARK_SET, MARK_CLEARING };
@@ -428,6 +452,14 @@ struct volume {
 	u64 incarnation;
 	struct larder_index *index;
 	struct volume_settings set;
+
+	/* what goes to the SSD: admit.c */
+	struct class_table __rcu *classes;	/* NULL: the preset default */
+	atomic64_t pinned[LARDER_CLASS_PINS];	/* slots, by ordinal of the rule */
+	s64 pin_limit[LARDER_CLASS_PINS];
+	s64 share_min, share_max;	/* sectors cached */
+	int guaranteed;			/* percent, as counted in cache->guaranteed */
+	u32 stripe, stripe_phase;	/* sectors; 0: the backing has none.  A stripe begins where sector + phase is a multiple */
 
 	/* bound to a live table */
 	bool active;
@@ -529,8 +561,11 @@ struct larder_io {
 	struct segment *segment;	/* pinned: IO_HIT */
 	u64 cache;			/* IO_HIT */
 	u8 state;			/* IO_HIT: enum larder_extent_state */
-	bool judged;			/* the stream table has seen it: sequential holds */
-	bool sequential;
+	bool judged;			/* the stream table and the classes have seen it: bypass, pin and class hold */
+	bool bypass;			/* does not fill; a write goes to the backing where rules 5 and 6 let it */
+	bool probe;			/* IO_HIT: it is timed */
+	u8 pin;				/* ordinal of the rule that pins it, 0: none */
+	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
 	struct bvec_iter iter;		/* for a retry */
 	u64 target;			/* IO_FLUSH: lsn */
@@ -856,6 +891,37 @@ int fill_through(struct volume *v, struct bio *bio, struct larder_io *io);
 int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io);	/* 0: taken; -EAGAIN: plain miss */
 void fill_work(struct work_struct *work);
 void fills_wait(struct volume *v);			/* sleeps: until none of the volume is in flight */
+
+/* ------------------------------------------------------------------ admit.c: what goes to the SSD.  Any context unless said. */
+struct class_count { u64 reads, writes, read_sectors, write_sectors; };
+/* sleeps; v->set, and all that follows from it.  One at a time.  -ENOMEM: nothing has changed */
+int volume_settings_apply(struct volume *v, const struct volume_settings *set);
+void volume_admit_destroy(struct volume *v);		/* the last reference is gone */
+void volume_stripe_init(struct volume *v);		/* v->bdev and v->data_start are set */
+/* process context: io->bypass, pin, class; sequential: of a long stream */
+void io_classify(struct volume *v, struct bio *bio, struct larder_io *io, bool sequential);
+/* map() is about to accept so many sectors: the rest comes back as a request of its own */
+void io_class_cut(struct volume *v, struct bio *bio, struct larder_io *io, u32 sectors);
+/* by rule, the last: none matched; returns how many, 0: no table.  sums: LARDER_CLASS_RULES + 1 */
+unsigned int volume_class_counts(struct volume *v, struct class_count *sums);
+/* pins the slots that [sector, sector + len) has in the cache from 'cache' on, as long as they are mapped and the share lasts */
+void pin_set(struct volume *v, u64 sector, u64 cache, u32 len, u8 pin);
+void pins_clear(struct volume *v, u64 cache, u32 len);	/* a mapping has gone */
+u8 pin_of(const struct cache *c, u64 cache, u32 len);	/* 0: none of it is pinned */
+void pins_destroy(struct cache *c);
+bool admit_keeps(struct volume *v, const struct larder_map *m);	/* reclaim: pinned, or of a volume below its guaranteed share */
+/* Whole stripes in a write behind its first *lead sectors; 0: none.  v->stripe is not 0. */
+u32 io_stripes(const struct volume *v, const struct larder_io *io, u32 *lead);
+
+bool ssd_probe_try(struct cache *c, enum ssd_direction dir);
+/* Is this request to be timed?  Then ssd_probe_end() when it ends, whatever became of it. */
+static inline bool ssd_probe_begin(struct cache *c, enum ssd_direction dir)
+{
+	return unlikely(jiffies - READ_ONCE(c->probe[dir].looked)) && ssd_probe_try(c, dir);
+}
+void ssd_probe_end(struct cache *c, enum ssd_direction dir);
+bool ssd_avoids(struct cache *c, enum ssd_direction dir);
+static inline bool ssd_congested(struct cache *c, enum ssd_direction dir) { return READ_ONCE(c->probe[dir].state.share); }
 
 /* ------------------------------------------------------------------ writeback.c, reclaim.c */
 #define PIECE_SECTORS 1920u		/* of a piece that has data, at most: it fits one write */

@@ -37,6 +37,7 @@ struct append {
 	struct append *first;		/* of the copies; the counts are there */
 	u16 from, to;			/* data slots */
 	bool commit, fua;
+	bool probe;			/* it is timed: ssd_probe_end(); of the first copy */
 	u8 copies;
 	atomic_t left, failed;
 	struct bio bio;			/* last: front pad of c->bios */
@@ -596,6 +597,7 @@ static struct append *append_create(struct cache *c, const struct append *what, 
 	first->copies = n;
 	atomic_set(&first->left, max(n, 1u));
 	atomic_set(&first->failed, 0);
+	first->probe = !first->fua && ssd_probe_begin(c, SSD_WRITE);
 	if (second)
 		submit_bio(&second->bio);
 	return first;
@@ -919,6 +921,8 @@ static void append_done(struct append *a)
 	bool kick;
 	u16 i;
 
+	if (unlikely(a->probe))
+		ssd_probe_end(c, SSD_WRITE);
 	if (error)
 		cache_fail(c, "an append to the SSD failed");
 	spin_lock_irqsave(&log->lock, flags);
@@ -1042,6 +1046,8 @@ static int log_apply_item(struct cache *c, struct item *it)
 		it->error = -EIO;	/* nothing counts behind an append that failed (rule 1) */
 	if (!it->error)
 		err = volume_map_store(v, it->sector, it->len, it->cache, state);
+	if (!err && unlikely(io->pin) && !it->error)
+		pin_set(v, it->sector, it->cache, it->len, io->pin);
 	if (!err)
 		race_end(c, v, io->sector, io->len, RACE_WRITE);
 	spin_lock(&log->lock);

@@ -182,15 +182,15 @@ static u32 map_slots(const struct larder_map *m, u64 *first)
 	return (m->cache + m->len - 1) / LARDER_SLOT_SECTORS - *first + 1;
 }
 
-static bool map_worthy(struct cache *c, const struct larder_map *m, bool main, unsigned int *heat)
+static bool map_worthy(struct volume *v, const struct larder_map *m, bool main, unsigned int *heat)
 {
 	u64 first;
 	u32 n = map_slots(m, &first);
 	unsigned int most = 0;
 
 	while (n--)
-		most = max(most, larder_heat_get(&c->heat, first + n));
-	return larder_keep_worthy(most, main, heat);
+		most = max(most, larder_heat_get(&v->cache->heat, first + n));
+	return larder_keep_worthy(most, main, heat) || admit_keeps(v, m);
 }
 
 struct tally {
@@ -206,7 +206,7 @@ static void tally_one(struct reclaim *rc, struct volume *v, const struct larder_
 	u32 n = map_slots(m, &first);
 
 	t->live += n;
-	if (m->state == LARDER_ST_CLEAN && map_worthy(rc->cache, m, t->main, &heat))
+	if (m->state == LARDER_ST_CLEAN && map_worthy(v, m, t->main, &heat))
 		t->hot += n;
 }
 
@@ -228,6 +228,7 @@ static void drop_one(struct reclaim *rc, struct volume *v, const struct larder_m
 struct keep {
 	struct copy copy;
 	unsigned int heat;
+	u8 pin;
 	struct page *pages[];
 };
 
@@ -239,6 +240,8 @@ static void keep_done(struct copy *copy, int error)
 
 	if (!error && k->heat)
 		larder_heat_set(&c->heat, copy->cache / LARDER_SLOT_SECTORS, copy->nr_slots, k->heat);
+	if (!error && k->pin)
+		pin_set(copy->volume, copy->sector, copy->cache, copy->len, k->pin);
 	if (!error)
 		cache_count(c, reclaim_kept_slots, copy->nr_slots);
 	copy_end_race(c, copy);
@@ -279,6 +282,7 @@ static bool keep_one(struct cache *c, struct volume *v, const struct larder_map 
 	}
 	memset(page_address(k->pages[n - 1]), 0, LARDER_SLOT_SIZE);
 	k->heat = heat;
+	k->pin = pin_of(c, m->cache, m->len);
 	k->copy.volume = v;
 	k->copy.sector = m->sector;
 	k->copy.len = m->len;
@@ -326,7 +330,7 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 
 	if (m->state != LARDER_ST_CLEAN)
 		return;
-	if (!map_worthy(c, m, t->main, &heat)) {
+	if (!map_worthy(v, m, t->main, &heat)) {
 		drop_one(rc, v, m, (void *)1);
 		return;
 	}

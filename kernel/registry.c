@@ -146,7 +146,7 @@ void cache_fail(struct cache *c, const char *why)
 
 u64 cache_memory_bytes(struct cache *c)
 {
-	u64 bytes = c->fixed_bytes;
+	u64 bytes = c->fixed_bytes + atomic64_read(&c->pins_bytes);
 	struct volume *v;
 	unsigned int i;
 
@@ -172,6 +172,10 @@ u64 cache_memory_limit(struct cache *c)
 
 static void cache_init_locks(struct cache *c)
 {
+	unsigned int i;
+
+	for (i = 0; i < NR_SSD_DIRECTIONS; i++)
+		spin_lock_init(&c->probe[i].lock);
 	mutex_init(&c->super_lock);
 	mutex_init(&c->open_lock);
 	mutex_init(&c->checkpoint_lock);
@@ -295,6 +299,7 @@ static void cache_free(struct cache *c)
 		destroy_workqueue(c->io_wq);
 	larder_ghost_destroy(c->ghost);
 	larder_heat_free(&c->heat);
+	pins_destroy(c);
 	mempool_exit(&c->page_pool);
 	checkpoint_destroy(c);
 	for (i = 0; i < c->nr_devices; i++)
@@ -400,6 +405,7 @@ static void volume_free(struct volume *v)
 	larder_seq_destroy(v->seq);
 	if (v->index)
 		larder_index_destroy(v->index);
+	volume_admit_destroy(v);
 	kfree(v->sb);
 	free_percpu(v->counters);
 	kfree(v);
@@ -514,6 +520,7 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 	v->data_start = le64_to_cpu(sb->data_offset) >> LARDER_SECTOR_SHIFT;
 	v->bdev = bdev;
 	v->flusher.bdev = bdev;
+	volume_stripe_init(v);
 	WRITE_ONCE(v->may_be_dirty, le32_to_cpu(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY);
 	mutex_unlock(&v->super_lock);
 	if (v->cache && !v->backing_flushed) {

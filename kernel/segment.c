@@ -294,6 +294,8 @@ void index_changed(void *ctx, const struct larder_map *was, u8 now)
 		return;
 	}
 	account(v, was->cache, was->len, was->state, -1);
+	if (now == LARDER_ST_NONE && unlikely(READ_ONCE(v->cache->pins[0])) && !larder_state_zero(was->state))
+		pins_clear(v, was->cache, was->len);
 	if (now != LARDER_ST_NONE)
 		account(v, was->cache, was->len, now, 1);
 }

@@ -16,6 +16,7 @@ struct setting {
 	const char *why;		/* what a wrong value is not */
 	size_t offset;
 	u32 min, max;
+	bool classes;			/* a struct larder_classes instead; it has reasons of its own */
 };
 
 static const char *const words_switch[] = { "off", "on", NULL };
@@ -40,6 +41,8 @@ static const struct setting cache_table[] = {
 	WORDS(cache_settings, mirror, "mirror", words_mirror, "none or dirty"),
 	NUMBER(cache_settings, max_marks, 64, 1024, ""),
 	NUMBER(cache_settings, checkpoint_percent, 1, 50, ""),
+	NUMBER(cache_settings, congestion_read, 0, 60000000, " of us"),
+	NUMBER(cache_settings, congestion_write, 0, 60000000, " of us"),
 };
 
 static const struct setting volume_table[] = {
@@ -51,6 +54,11 @@ static const struct setting volume_table[] = {
 	NUMBER(volume_settings, writeback_rate_min, 0, 16777216, " of KiB/s"),
 	NUMBER(volume_settings, writeback_rate_max, 0, 16777216, " of KiB/s"),
 	NUMBER(volume_settings, writeback_depth, 1, 128, ""),
+	NUMBER(volume_settings, readahead, 0, 504, " of KiB"),
+	NUMBER(volume_settings, share_min, 0, 75, " of percent"),
+	NUMBER(volume_settings, share_max, 1, 100, " of percent"),
+	WORDS(volume_settings, stripes, "stripes", words_switch, "on or off"),
+	{ .key = "class", .classes = true, .offset = offsetof(struct volume_settings, class) },
 };
 
 static_assert(sizeof(bool) == sizeof(u8));
@@ -65,6 +73,8 @@ void cache_settings_default(struct cache_settings *s)
 		.small_percent = 10,
 		.max_marks = 1024,
 		.checkpoint_percent = 2,
+		.congestion_read = 2000,
+		.congestion_write = 20000,
 	};
 }
 
@@ -78,12 +88,22 @@ void volume_settings_default(struct volume_settings *s)
 		.writeback_percent = 10,
 		.writeback_rate_min = 1024,
 		.writeback_depth = 32,
+		.share_max = 100,
+		.stripes = true,
 	};
+	larder_classes_default(&s->class);
 }
 
 static u32 setting_get(const struct setting *t, const void *s)
 {
 	return t->words ? *(const u8 *)(s + t->offset) : *(const u32 *)(s + t->offset);
+}
+
+static bool setting_same(const struct setting *t, const void *a, const void *b)
+{
+	if (t->classes)
+		return larder_classes_same(a + t->offset, b + t->offset);
+	return setting_get(t, a) == setting_get(t, b);
 }
 
 /* 0, or -EINVAL */
@@ -124,6 +144,8 @@ static int setting_parse(const struct setting *table, unsigned int nr, void *s, 
 		return -EINVAL;
 	}
 	t = &table[i];
+	if (t->classes)
+		return larder_classes_parse(s + t->offset, value, why) ?: i;
 	if (setting_value(t, value, &n)) {
 		*why = t->why;
 		return -EINVAL;
@@ -147,8 +169,14 @@ int volume_setting_parse(struct volume_settings *s, const char *key, const char 
 
 static unsigned int setting_print(const struct setting *t, const void *s, const char *sep, char *buf, unsigned int size)
 {
-	u32 n = setting_get(t, s);
+	unsigned int sz;
+	u32 n;
 
+	if (t->classes) {
+		sz = scnprintf(buf, size, "%c%s%c", sep[0], t->key, sep[1]);
+		return sz + larder_classes_print(s + t->offset, buf + sz, size - sz);
+	}
+	n = setting_get(t, s);
 	if (t->words)
 		return scnprintf(buf, size, "%c%s%c%s", sep[0], t->key, sep[1], t->words[n]);
 	return scnprintf(buf, size, "%c%s%c%u", sep[0], t->key, sep[1], n);
@@ -163,7 +191,7 @@ unsigned int cache_settings_print(const struct cache_settings *s, bool only_chan
 	cache_settings_default(&def);
 	*count = 0;
 	for (i = 0; i < ARRAY_SIZE(cache_table); i++) {
-		if (only_changed && setting_get(&cache_table[i], s) == setting_get(&cache_table[i], &def))
+		if (only_changed && setting_same(&cache_table[i], s, &def))
 			continue;
 		*count += 2;
 		if (sz < size)
@@ -182,7 +210,7 @@ unsigned int volume_settings_print(const struct volume_settings *s, u32 given_ma
 	def.mode = s->mode;		/* the default is the superblock's */
 	*count = 0;
 	for (i = 0; i < ARRAY_SIZE(volume_table); i++) {
-		if (!(given_mask & BIT(i)) && setting_get(&volume_table[i], s) == setting_get(&volume_table[i], &def))
+		if (!(given_mask & BIT(i)) && setting_same(&volume_table[i], s, &def))
 			continue;
 		*count += 2;
 		if (sz < size)

@@ -98,6 +98,17 @@ static const struct counter_key cache_keys[] = {
 };
 #undef KEY
 
+static unsigned int cache_info_probes(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
+{
+	const struct larder_congestion *r = &c->probe[SSD_READ].state, *w = &c->probe[SSD_WRITE].state;
+
+	DMEMIT(" read_latency_us=%u write_latency_us=%u", READ_ONCE(r->latency_us), READ_ONCE(w->latency_us));
+	DMEMIT(" read_avoided_percent=%u write_avoided_percent=%u", READ_ONCE(r->share) * 100 / LARDER_CONGESTION_FULL,
+	       READ_ONCE(w->share) * 100 / LARDER_CONGESTION_FULL);
+	DMEMIT(" pinned_sectors=%llu", (u64)atomic64_read(&c->pinned) * LARDER_SLOT_SECTORS);
+	return sz;
+}
+
 static unsigned int cache_info_counters(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
 {
 	struct cache_counters sum;
@@ -107,7 +118,7 @@ static unsigned int cache_info_counters(struct cache *c, char *result, unsigned 
 	for (i = 0; i < ARRAY_SIZE(cache_keys); i++)
 		DMEMIT(" %s=%llu", cache_keys[i].key, sum.n[cache_keys[i].n]);
 	DMEMIT(" replayed_records=%llu replayed_bytes=%llu start_ms=%llu", c->replayed_records, c->replayed_bytes, c->start_ms);
-	return sz;
+	return cache_info_probes(c, result, sz, maxlen);
 }
 
 static unsigned int cache_table(struct cache_target *ct, char *result, unsigned int maxlen)
@@ -215,11 +226,13 @@ static unsigned int volume_info_state(struct volume_target *vt, struct volume *v
 
 #define KEY(name) { .key = #name, .n = V_##name }
 static const struct counter_key volume_keys[] = {
-	KEY(read_hits), KEY(read_misses), KEY(read_mixed), KEY(read_bypass), KEY(read_zeroes),
+	KEY(read_hits), KEY(read_misses), KEY(read_mixed), KEY(read_bypass), KEY(read_zeroes), KEY(read_congested),
 	KEY(write_cached), KEY(write_through), KEY(write_around), KEY(write_bypass), KEY(write_zeroes),
+	KEY(write_congested), KEY(write_stripes), KEY(write_over_share),
 	KEY(discards), KEY(flushes), KEY(fuas),
 	KEY(read_hit_sectors), KEY(read_miss_sectors), KEY(write_cached_sectors), KEY(write_backing_sectors),
 	KEY(fills), KEY(fill_sectors), KEY(fills_dropped), KEY(fills_denied),
+	KEY(fills_over_share), KEY(readaheads), KEY(readahead_sectors),
 	KEY(writeback_writes), KEY(writeback_sectors), KEY(writeback_superseded),	/* writeback_rate follows */
 	KEY(backing_flushes), KEY(marks_set), KEY(marks_cleared), KEY(deferred),
 	KEY(errors_read), KEY(errors_write), KEY(errors_flush),
@@ -237,6 +250,33 @@ static unsigned int volume_info_counters(struct volume *v, char *result, unsigne
 		if (volume_keys[i].n == V_writeback_superseded)
 			DMEMIT(" writeback_rate=%llu", v && v->cache ? READ_ONCE(v->rate.rate) : 0);
 	}
+	return sz;
+}
+
+/* By rule, in order, the last for what matches none; "-": the preset default, which has no counters. */
+static unsigned int volume_info_classes(struct volume *v, char *result, unsigned int sz, unsigned int maxlen)
+{
+	static const struct {
+		const char *key;
+		size_t offset;
+	} keys[] = {
+		{ "class_reads", offsetof(struct class_count, reads) },
+		{ "class_writes", offsetof(struct class_count, writes) },
+		{ "class_read_sectors", offsetof(struct class_count, read_sectors) },
+		{ "class_write_sectors", offsetof(struct class_count, write_sectors) },
+	};
+	struct class_count sums[LARDER_CLASS_RULES + 1];
+	unsigned int i, k, nr = v && v->cache ? volume_class_counts(v, sums) : 0;
+	u64 pinned = 0;
+
+	for (k = 0; k < ARRAY_SIZE(keys); k++) {
+		DMEMIT(" %s=%s", keys[k].key, nr ? "" : "-");
+		for (i = 0; i < nr; i++)
+			DMEMIT("%s%llu", i ? "/" : "", *(u64 *)((void *)&sums[i] + keys[k].offset));
+	}
+	for (i = 0; v && i < LARDER_CLASS_PINS; i++)
+		pinned += atomic64_read(&v->pinned[i]);
+	DMEMIT(" pinned_sectors=%llu", pinned * LARDER_SLOT_SECTORS);
 	return sz;
 }
 
@@ -279,6 +319,7 @@ void volume_status(struct dm_target *ti, status_type_t type, unsigned int flags,
 		mutex_unlock(&cache_registry_lock);
 		sz = volume_info_state(vt, v, result, sz, maxlen);
 		sz = volume_info_counters(v, result, sz, maxlen);
+		sz = volume_info_classes(v, result, sz, maxlen);
 		if (v)
 			volume_put(v);
 		/* 'mode' is among the keys above */

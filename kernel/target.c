@@ -268,7 +268,9 @@ static int volume_map(struct dm_target *ti, struct bio *bio)
 	io->stage = 0;
 	io->retries = 0;
 	io->judged = false;
-	io->sequential = false;
+	io->bypass = false;
+	io->pin = 0;
+	io->class_generation = 0;
 	io->exempt = false;
 	io->error = 0;
 	return io_map(vt->volume, bio, false);
@@ -294,24 +296,27 @@ static int message_set(struct volume_target *vt, const char *key, const char *va
 	struct volume_settings set;
 	struct volume *v;
 	const char *why;
-	int n;
+	int n, err = 0;
 
 	mutex_lock(&vt->lock);
 	v = vt->volume;
 	set = vt->set;
 	n = volume_setting_parse(&set, key, value, &why);
 	if (n >= 0) {
-		vt->set = set;
-		vt->given_mask |= BIT(n);
-		if (v && v->active)
-			v->set = set;
-		if (v && v->active && v->cache)
-			writeback_kick(v);
+		err = v && v->active ? volume_settings_apply(v, &set) : 0;
+		if (!err) {
+			vt->set = set;
+			vt->given_mask |= BIT(n);
+			if (v && v->active && v->cache)
+				writeback_kick(v);
+		}
 	}
 	mutex_unlock(&vt->lock);
+	if (err)
+		DMERR("%s: %s: not enough memory: nothing was changed", volume_target_name(vt), key);
 	if (n < 0)
 		DMERR("%s: %s: '%s' %s", volume_target_name(vt), key, value, why);
-	return min(n, 0);
+	return err ?: min(n, 0);
 }
 
 static int message_flush(struct volume_target *vt, bool begin)

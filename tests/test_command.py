@@ -392,6 +392,15 @@ def test_option_values(larder):
         one_line(larder("cache", "start", "fast", "--option", bad, "--dry-run", code=USAGE), "--option")
 
 
+def test_classes_in_a_table(larder):
+    """Lists of I/O classes are words that need no quotes, and have `=` once."""
+    larder.volume("data")
+    rules = "metadata+read:pin-30/size-32+ioprio-be:cache/lba-0-2048:write-only/any:bypass"
+    for text in ("special", rules):
+        run = larder("volume", "start", "data", "--option", f"class={text}", "--option", "share_max=50", "--dry-run")
+        assert run.stdout.strip().endswith(f" 4 class {text} share_max 50'")
+
+
 def test_full_output(larder):
     with open("/dev/full", "w") as full:
         run = subprocess.run([larder.program, "help"], stdout=full, stderr=subprocess.PIPE, text=True)

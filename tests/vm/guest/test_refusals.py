@@ -164,6 +164,8 @@ CACHE_OPTIONS = {
     "discard": (SWITCH, r"on or off"),
     "max_marks": (["63", "1025"], r"64 to 1024"),
     "checkpoint_percent": (["0", "51"], r"1 to 50"),
+    "congestion_read": (["60000001"], r"0 to 60000000"),
+    "congestion_write": (["60000001"], r"0 to 60000000"),
 }
 
 
@@ -247,6 +249,14 @@ VOLUME_OPTIONS = {
     "writeback_rate_min": (["16777217"], r"0 to 16777216"),
     "writeback_rate_max": (["16777217"], r"0 to 16777216"),
     "writeback_depth": (["0", "129"], r"1 to 128"),
+    "readahead": (["505"], r"0 to 504"),
+    "share_min": (["76"], r"0 to 75"),
+    "share_max": (["0", "101"], r"1 to 100"),
+    "stripes": (SWITCH, r"on or off"),
+    "class": (
+        ["any", "small:cache", "any:keep", "any:pin-91", "size-0:cache", "lba-9-8:cache", "Special"],
+        r"has a|is neither a preset",
+    ),
 }
 
 

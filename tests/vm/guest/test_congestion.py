@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""An SSD that is slow is left alone, and asked again when it has recovered.  Delays are so much longer than the threshold, and that
+so much longer than what a disk without a model takes, that the speed of the machine does not matter."""
+
+import os
+import random
+import threading
+import time
+
+import pytest
+from lib.larder import Stack, wait_for
+
+BLOCK = 4096
+SECTORS = 8
+N = 256  # blocks
+SLOW = 150  # ms
+THRESHOLD = 40000  # us
+
+
+@pytest.fixture
+def stack(make_disk):
+    """The first N blocks are cached and clean."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    s = Stack(ssd, hdd, format_volume=("--cache", "c"), cache_congestion_read=THRESHOLD, cache_congestion_write=THRESHOLD)
+    for i in range(N):
+        s.volume.write(i * SECTORS, block(i))
+    s.volume.drain()
+    yield s
+    s.stop()
+
+
+def block(i: int) -> bytes:
+    return i.to_bytes(8, "little") * (BLOCK // 8)
+
+
+def read_some(stack: Stack, count: int, seed: int = 1) -> tuple[int, int]:
+    """Reads of what is cached: how many went to the SSD, and to the backing."""
+    for d in (stack.ssd, stack.hdd):
+        d.reset_stats()
+    for i in random.Random(seed).choices(range(N), k=count):
+        assert stack.volume.read(i * SECTORS, SECTORS) == block(i)
+    ssd, hdd = stack.ssd.stats()["reads"], stack.hdd.stats()["reads"]
+    print(f"{ssd} to the SSD, {hdd} to the backing; {stack.cache.status()['read_avoided_percent']} % avoided")
+    assert ssd + hdd == count
+    return ssd, hdd
+
+
+def recover(stack: Stack, direction: str, ask, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while stack.cache.status()[f"{direction}_avoided_percent"]:
+        assert time.monotonic() < end, "the share does not fall"
+        ask()
+
+
+def test_reads(stack):
+    assert read_some(stack, 200) == (200, 0)
+    stack.ssd.fail(op="read", delay_ms=SLOW, status="ok")
+    ssd, hdd = read_some(stack, 400)
+    assert hdd > ssd, "it is to be left alone"
+    assert stack.cache.status()["read_latency_us"] > THRESHOLD
+    assert stack.volume.status()["read_congested"] >= hdd
+    ssd, hdd = read_some(stack, 400, 2)
+    assert hdd > 390
+    stack.ssd.heal()
+    recover(stack, "read", lambda: read_some(stack, 50, 3))
+    assert read_some(stack, 200, 4) == (200, 0)
+
+
+def test_dirty_data_is_read_from_the_ssd(stack):
+    """Rule 5 of reads: the backing has something older."""
+    v = stack.volume
+    v.set(writeback="off")
+    stack.ssd.fail(op="read", delay_ms=SLOW, status="ok")
+    read_some(stack, 100)
+    assert stack.cache.status()["read_avoided_percent"] > 50
+    for i in range(20):
+        v.write(i * SECTORS, block(1000 + i))
+    stack.hdd.reset_stats()
+    for i in range(20):
+        assert v.read(i * SECTORS, SECTORS) == block(1000 + i)
+    assert stack.hdd.stats()["reads"] == 0
+    stack.ssd.heal()
+
+
+def test_off(stack):
+    stack.cache.set(congestion_read=0)
+    stack.ssd.fail(op="read", delay_ms=SLOW, status="ok")
+    assert read_some(stack, 60) == (60, 0)
+    stack.cache.set(congestion_read=THRESHOLD)
+    ssd, hdd = read_some(stack, 200)
+    assert hdd > ssd
+    stack.cache.set(congestion_read=0)
+    assert read_some(stack, 20) == (20, 0)
+    stack.ssd.heal()
+
+
+def test_one_that_does_not_answer(stack):
+    """It counts by its age: others do not have to wait until it is back."""
+    stack.ssd.fail(op="read", delay_ms=8000, count=1, status="ok")
+    with open(stack.volume.path, "rb", buffering=0) as f:
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    stuck = threading.Thread(target=lambda: stack.volume.read(0, SECTORS))
+    stuck.start()
+    wait_for(lambda: stack.ssd.state()["inflight"] > 0, 5, "the read that hangs")
+    avoided = 0
+    while stuck.is_alive() and not avoided:
+        stack.volume.read(random.randrange(1, N) * SECTORS, SECTORS)
+        avoided = stack.cache.status()["read_avoided_percent"]
+    assert avoided and stuck.is_alive()
+    stuck.join()
+    recover(stack, "read", lambda: read_some(stack, 50))
+
+
+def write_some(stack: Stack, count: int, first: int) -> int:
+    """How many went to the backing; new blocks."""
+    before = stack.volume.status()["write_bypass"]
+    for i in range(first, first + count):
+        stack.volume.write(i * 3 * SECTORS, block(i))
+    return stack.volume.status()["write_bypass"] - before
+
+
+def test_writes(stack):
+    v = stack.volume
+    v.set(writeback="off", sequential_cutoff=0)
+    assert write_some(stack, 100, 500) == 0
+    stack.ssd.fail(op="write", delay_ms=SLOW, status="ok")
+    passed = write_some(stack, 100, 600)
+    passed += write_some(stack, 100, 700)
+    print(f"{passed} of 200 to the backing; {stack.cache.status()['write_avoided_percent']} % avoided")
+    assert passed > 100 and v.status()["write_congested"] >= passed
+    # what is dirty stays the cache's
+    dirty = v.status()["dirty_sectors"]
+    bypassed = v.status()["write_bypass"]
+    for i in range(500, 510):
+        v.write(i * 3 * SECTORS, block(i + 9000))
+    assert v.status()["write_bypass"] == bypassed and v.status()["dirty_sectors"] == dirty
+    stack.ssd.heal()
+    at = [800]
+
+    def ask() -> None:
+        write_some(stack, 50, at[0])
+        at[0] += 50
+
+    recover(stack, "write", ask)
+    assert write_some(stack, 100, at[0]) == 0
+    for i in range(500, at[0]):
+        assert v.read(i * 3 * SECTORS, SECTORS) == block(i + 9000 if i < 510 else i)
+    v.set(writeback="on")
+
+
+@pytest.mark.parametrize("mode", ["writeback", "writethrough"])
+def test_content_under_congestion(make_disk, make_oracle, mode):
+    """The share goes up and down, and what is read is right."""
+    ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(
+        ssd,
+        hdd,
+        format_volume=("--cache", "c"),
+        mode=mode,
+        cache_congestion_read=1,
+        cache_congestion_write=1,
+        sequential_cutoff=256,
+    )
+    oracle = make_oracle(stack.volume, size="24m")
+    for threshold in (1, 1000, 1, 60000000, 1):
+        stack.cache.set(congestion_read=threshold, congestion_write=threshold)
+        oracle.run(ops=800, qd=8)
+    oracle.verify()
+    s = stack.volume.status()
+    print({k: s[k] for k in ("read_congested", "write_congested", "read_hits", "write_cached", "write_bypass")})
+    assert s["read_congested"] > 0 and s["write_congested"] > 0 and s["read_hits"] > 0
+    stack.restart()
+    oracle.run(ops=500)
+    oracle.verify()
+    stack.verify_alone(oracle)
