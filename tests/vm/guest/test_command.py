@@ -139,7 +139,8 @@ def test_what_the_kernel_refuses_is_said(started, ssd, kernel_log):
 
 def test_set_and_get(started):
     before = larder("volume", "get", "data").stdout.splitlines()
-    assert len(before) == 8
+    options = [line.split()[0] for line in larder("volume", "list", "-o", "help").stdout.splitlines() if "option:" in line]
+    assert sorted(line.partition("=")[0] for line in before) == sorted(["mode", *options]) and len(options) > 7
     larder("volume", "set", "data", "sequential_cutoff=0", "fill=off")
     larder("volume", "set", "data", "writeback_depth", "3")
     after = larder("volume", "get", "data").stdout.splitlines()
