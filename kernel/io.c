@@ -788,7 +788,9 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 	case IO_DISCARD:
 		bypass_end(v, io, !*error);
 		if (*error) {
-			volume_count(v, errors_write, 1);
+			/* a device that would have to wait (REQ_NOWAIT) has not failed */
+			if (*error != BLK_STS_AGAIN)
+				volume_count(v, errors_write, 1);
 		} else if (io->fua) {
 			user_flush_after(v, io);
 			return DM_ENDIO_INCOMPLETE;

@@ -97,7 +97,6 @@ def test_nowait(stack, direct):
     no_errors(stack)
 
 
-@pytest.mark.xfail(strict=True, reason="io_end() counts BLK_STS_AGAIN of a bypassed write as an error of the backing")
 def test_a_device_that_would_wait_has_not_failed(stack, direct):
     a, b = (os.urandom(BLOCK) for _ in range(2))
     assert direct.write(0, a)
