@@ -62,14 +62,6 @@ struct writer {
 	enum checkpoint_pace pace;
 };
 
-/* On disk: the segment's second copy, + 1, or 0. */
-static u32 mirror_number(const struct cache *c, u32 segment)
-{
-	u32 mirror = READ_ONCE(c->segments[segment].mirror);
-
-	return mirror == LARDER_NO_SEGMENT ? 0 : mirror + 1;
-}
-
 /* ------------------------------------------------------------------ step 1 and 2 */
 
 static int snapshot_alloc(struct cache *c, struct snapshot *s)
@@ -114,7 +106,7 @@ static void snapshot_stream(struct cache *c, struct snapshot *snap, struct strea
 	for (i = 0; i < o->count; i++) {
 		u32 segment = o->segment[(o->head + i) % o->size];
 
-		snap->opened[s->number][i] = segment | (u64)mirror_number(c, segment) << 32;
+		snap->opened[s->number][i] = segment | (u64)segment_mirror_number(c, segment) << 32;
 	}
 	snap->nr_opened[s->number] = o->count;
 }
@@ -233,7 +225,7 @@ static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoi
 	n->hash = larder_checkpoint_hash(c->uuid, c->secret, n->sequence);
 	err = writer_take_segment(w, &w->segment);
 	n->first_segment = w->segment;
-	n->first_mirror = err ? 0 : mirror_number(c, w->segment);
+	n->first_mirror = err ? 0 : segment_mirror_number(c, w->segment);
 	larder_chunk_init(w->chunk, n->sequence, 0);
 	return err;
 }
@@ -267,8 +259,7 @@ static int writer_write(struct writer *w)
 		cache_count(c, errors_write, 1);
 		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
 		      (unsigned long long)where, err);
-		if (c->started && cache_mirrored(c))
-			set_device_failed(c, d, "a write of a checkpoint to it failed");
+		set_metadata_failed(c, d);
 		return err;
 	}
 	return 0;
@@ -299,7 +290,7 @@ static int writer_put_chunk(struct writer *w, bool last)
 		if (err)
 			return err;
 	}
-	larder_chunk_finish(w->chunk, w->n->hash, next, next == LARDER_NO_SEGMENT ? 0 : mirror_number(w->c, next));
+	larder_chunk_finish(w->chunk, w->n->hash, next, next == LARDER_NO_SEGMENT ? 0 : segment_mirror_number(w->c, next));
 	began = ktime_get_ns();
 	err = writer_write(w);
 	if (err)
@@ -359,11 +350,13 @@ static int put_streams(struct writer *w, const struct snapshot *snap)
 	return err;
 }
 
-static void segment_info(const struct segment *seg, struct larder_segment_in *info)
+static void segment_info(const struct cache *c, u32 segment, struct larder_segment_in *info)
 {
+	const struct segment *seg = &c->segments[segment];
+
 	info->stream = seg->stream;
 	info->flags = 0;
-	info->mirror = seg->mirror == LARDER_NO_SEGMENT ? 0 : seg->mirror + 1;
+	info->mirror = segment_mirror_number(c, segment);
 	info->sequence = seg->sequence;
 	switch (seg->state) {
 	case SEGMENT_FREE:
@@ -399,7 +392,7 @@ static int put_segments(struct writer *w)
 		}
 		spin_lock_irq(&c->segments_lock);
 		for (i = 0; i < n; i++)
-			segment_info(&c->segments[first + i], &w->infos[i]);
+			segment_info(c, first + i, &w->infos[i]);
 		spin_unlock_irq(&c->segments_lock);
 		err = larder_chunk_add_segments(w->chunk, first, w->infos, n);
 	}

@@ -599,6 +599,14 @@ static inline struct cache_device *segment_device(struct cache *c, u32 segment)
 	return &c->dev[i];
 }
 
+/* Any context: the segment's second copy as it is named on disk: its number + 1, 0: none. */
+static inline u32 segment_mirror_number(const struct cache *c, u32 segment)
+{
+	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+
+	return mirror == LARDER_NO_SEGMENT ? 0 : mirror + 1;
+}
+
 /* Any context: the place of this very sector. */
 static inline struct cache_device *copy_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
 {
@@ -642,6 +650,7 @@ static inline struct race_bucket *race_bucket(struct cache *c, const struct volu
 
 /* ------------------------------------------------------------------ registry.c: objects and lifetimes.  All sleep unless said. */
 extern struct mutex cache_registry_lock;
+struct volume *cache_volume_get(struct cache *c, u32 number);	/* any context; counted, or NULL */
 struct cache *cache_find_uuid(const u8 uuid[16]);	/* registry lock held; counted */
 struct cache *cache_find_disk(struct gendisk *disk);	/* registry lock held; counted */
 /* allocates everything that depends on geometry; ERR_PTR */
@@ -697,9 +706,11 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_loc
 /* ------------------------------------------------------------------ set.c */
 /* Any context.  An SSD has failed a write or a flush: the set goes on without it, or, if it must not, the cache fails. */
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
+/* A write of superblock, table or checkpoint failed: one of several SSDs leaves the set; else it is the caller's error alone. */
+void set_metadata_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
 void set_wait(struct cache *c);
-void set_raise(struct cache *c);			/* super_lock held: the next set generation, in memory */
+void set_raise(struct cache *c);			/* super_lock held: the next set, without those that failed, in memory */
 /* Sleeps.  Is this generation, of a backing, the set's own, or one before it?  0: it has seen none. */
 bool set_knows(struct cache *c, u64 generation);
 void set_work(struct work_struct *work);

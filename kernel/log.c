@@ -685,13 +685,8 @@ static void log_work(struct work_struct *work)
 
 	if (READ_ONCE(log->apply_stalled)) {
 		for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-			struct volume *v;
+			struct volume *v = cache_volume_get(c, i);
 
-			rcu_read_lock();
-			v = rcu_dereference_raw(c->volumes[i]);
-			if (v)
-				volume_get(v);
-			rcu_read_unlock();
 			if (v) {
 				larder_index_refill(v->index);
 				volume_put(v);

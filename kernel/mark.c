@@ -338,11 +338,7 @@ void marks_work(struct work_struct *work)
 	u32 i;
 
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-		rcu_read_lock();
-		v = rcu_dereference_raw(c->volumes[i]);
-		if (v)
-			volume_get(v);
-		rcu_read_unlock();
+		v = cache_volume_get(c, i);
 		if (!v)
 			continue;
 		if (v->active && READ_ONCE(v->want_dirty)) {

@@ -110,24 +110,12 @@ static int segment_entries(struct reclaim *rc, u32 segment)
 	return err ? entries_from_segment(rc, segment) : 0;
 }
 
-static struct volume *entry_volume(struct cache *c, u16 number)
-{
-	struct volume *v;
-
-	rcu_read_lock();
-	v = number < LARDER_MAX_VOLUMES ? rcu_dereference_raw(c->volumes[number]) : NULL;
-	if (v)
-		volume_get(v);
-	rcu_read_unlock();
-	return v;
-}
-
 typedef void (*live_fn)(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg);
 
 /* Calls fn for each piece of the entry that the index still maps to its place. */
 static void entry_live(struct reclaim *rc, const struct larder_entry_in *e, live_fn fn, void *arg)
 {
-	struct volume *v = entry_volume(rc->cache, e->volume);
+	struct volume *v = cache_volume_get(rc->cache, e->volume);
 	u64 sector = e->sector, end = e->sector + e->length;
 	struct larder_map m;
 
@@ -161,7 +149,7 @@ static void segment_live_scan(struct reclaim *rc, u32 segment, live_fn fn, void 
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
 		u64 from = 0;
 
-		v = entry_volume(c, i);
+		v = cache_volume_get(c, i);
 		if (!v)
 			continue;
 		while (larder_index_next(v->index, from, v->sectors, ~0u, &m)) {
@@ -743,7 +731,7 @@ void cache_tick(struct work_struct *work)
 	limit = cache_memory_limit(c);
 	WRITE_ONCE(c->memory_pressure, bytes > limit ? 2 : bytes > limit - limit / 16 ? 1 : 0);
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-		v = entry_volume(c, i);
+		v = cache_volume_get(c, i);
 		if (!v)
 			continue;
 		tick_volume(v);

@@ -655,14 +655,10 @@ static void start_forget(struct cache *c)
 /* Members are missing: the set without them is durable before the first read (generation-at-start). */
 static int start_raise(struct cache *c)
 {
-	u32 i;
 	int err;
 
 	mutex_lock(&c->super_lock);
 	set_raise(c);
-	for (i = 0; i < c->nr_devices; i++)
-		if (c->dev[i].failed)
-			c->table->devices[i].state = cpu_to_le32(LARDER_DEVICE_FAILED);
 	err = cache_table_write(c);
 	mutex_unlock(&c->super_lock);
 	DMWARN("cache %pUb: starts without %u of its %u SSDs, which are members no more: set generation %llx", c->uuid,

@@ -127,6 +127,18 @@ static void cache_event_work(struct work_struct *work)
 	mutex_unlock(&cache_registry_lock);
 }
 
+struct volume *cache_volume_get(struct cache *c, u32 number)
+{
+	struct volume *v;
+
+	rcu_read_lock();
+	v = number < LARDER_MAX_VOLUMES ? rcu_dereference_raw(c->volumes[number]) : NULL;
+	if (v)
+		volume_get(v);
+	rcu_read_unlock();
+	return v;
+}
+
 void cache_fail(struct cache *c, const char *why)
 {
 	enum cache_state was = READ_ONCE(c->state);

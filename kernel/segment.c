@@ -445,7 +445,7 @@ static int open_one(struct cache *c, struct stream *s)
 		return -ENOSPC;
 	c->segments[segment].stream = s->number;
 	e.sector = segment;
-	e.cache = c->segments[segment].mirror == LARDER_NO_SEGMENT ? 0 : c->segments[segment].mirror + 1;
+	e.cache = segment_mirror_number(c, segment);
 	spin_lock_irq(&c->log.lock);
 	err = log_entry_locked(c, &e, NULL);
 	if (!err)

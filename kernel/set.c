@@ -45,20 +45,31 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 	queue_work(c->open_wq, &c->set_work);
 }
 
+void set_metadata_failed(struct cache *c, struct cache_device *d)
+{
+	if (c->started && cache_mirrored(c))
+		set_device_failed(c, d, "a write of metadata to it failed");
+}
+
 void set_wait(struct cache *c)
 {
 	wait_event(c->log.wait, !READ_ONCE(c->log.held) || READ_ONCE(c->state) == CACHE_FAILED);
 }
 
 /*
- * super_lock held.  The next generation, in memory.  The tag: two sets that went apart may come to the same number, and must not be
- * taken for one another.
+ * super_lock held.  The next generation, in memory: without the SSDs that have failed.  The tag: two sets that went apart may come
+ * to the same number, and must not be taken for one another.
  */
 void set_raise(struct cache *c)
 {
+	u32 i;
+
 	memmove(&c->table->ancestors[1], &c->table->ancestors[0], (LARDER_NR_ANCESTORS - 1) * sizeof(c->table->ancestors[0]));
 	c->table->ancestors[0] = cpu_to_le64(c->set_generation);
 	c->set_generation = ((c->set_generation >> 32) + 1) << 32 | get_random_u32();
+	for (i = 0; i < c->nr_devices; i++)
+		if (READ_ONCE(c->dev[i].failed))
+			c->table->devices[i].state = cpu_to_le32(LARDER_DEVICE_FAILED);
 }
 
 bool set_knows(struct cache *c, u64 generation)
@@ -77,14 +88,10 @@ bool set_knows(struct cache *c, u64 generation)
 /* Step 2 on the SSDs. */
 static int set_write(struct cache *c)
 {
-	u32 i;
 	int err;
 
 	mutex_lock(&c->super_lock);
 	set_raise(c);
-	for (i = 0; i < c->nr_devices; i++)
-		if (READ_ONCE(c->dev[i].failed))
-			c->table->devices[i].state = cpu_to_le32(LARDER_DEVICE_FAILED);
 	err = cache_table_write(c);
 	if (!err)
 		err = cache_super_write(c, 0);
@@ -99,11 +106,7 @@ static void set_write_volumes(struct cache *c)
 	u32 i;
 
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-		rcu_read_lock();
-		v = rcu_dereference_raw(c->volumes[i]);
-		if (v)
-			volume_get(v);
-		rcu_read_unlock();
+		v = cache_volume_get(c, i);
 		if (!v)
 			continue;
 		mutex_lock(&v->super_lock);
@@ -133,8 +136,6 @@ void set_work(struct work_struct *work)
 		spin_lock_irq(&log->lock);
 		/* another one has failed meanwhile, perhaps by these very writes */
 		again = c->nr_failed != failed && READ_ONCE(c->state) != CACHE_FAILED;
-		if (!again && err)
-			again = false;
 		if (!again && !err)
 			WRITE_ONCE(log->held, false);
 		spin_unlock_irq(&log->lock);
@@ -177,11 +178,7 @@ void set_lost_work(struct work_struct *work)
 	u32 i;
 
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-		rcu_read_lock();
-		v = rcu_dereference_raw(c->volumes[i]);
-		if (v)
-			volume_get(v);
-		rcu_read_unlock();
+		v = cache_volume_get(c, i);
 		if (!v)
 			continue;
 		lost_drop(c, v);

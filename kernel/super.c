@@ -272,13 +272,6 @@ static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, 
 	larder_seal_sb(&sb->head);
 }
 
-/* One of several: the caller's error, and the set goes on without it; the only one: the caller's error. */
-static void super_device_failed(struct cache *c, struct cache_device *d)
-{
-	if (c->started && cache_mirrored(c))
-		set_device_failed(c, d, "a write to it failed");
-}
-
 /*
  * The generation is raised even if the write fails: nobody knows then which one is on the SSD, and the next one must be newer than
  * either.  Every SSD is tried: one that fails does not keep the others from the newest generation.
@@ -307,7 +300,7 @@ int cache_super_write(struct cache *c, u32 flags)
 		if (err) {
 			flusher_doubt(&d->flusher);
 			cache_count(c, errors_write, 1);
-			super_device_failed(c, d);
+			set_metadata_failed(c, d);
 			error = error ?: err;
 		}
 	}
@@ -513,7 +506,7 @@ static int table_write_place(struct cache *c, bool b)
 		err = super_io(c->dev[i].bdev, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
 		if (!err)
 			continue;
-		super_device_failed(c, &c->dev[i]);
+		set_metadata_failed(c, &c->dev[i]);
 		DMERR(
 			"%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
 			c->dev[i].bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A,

@@ -6,36 +6,7 @@
  */
 #include "../../kernel/class.c"
 
-static u64 seed = 1, state;
-static unsigned int tests;
-static const char *test_name;
-
-#define CHECK(c, ...) do { \
-	if (!(c)) { \
-		printf("not ok %u %s\n  %s:%d: %s\n  seed %llu;", tests + 1, test_name, __FILE__, __LINE__, #c, seed); \
-		printf(" " __VA_ARGS__); \
-		printf("\n"); \
-		exit(1); \
-	} \
-} while (0)
-
-static u64 rnd(u64 n)
-{
-	u64 z = (state += 0x9e3779b97f4a7c15ull);
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return (z ^ z >> 31) % n;
-}
-
-static void run_test(const char *name, void (*test)(void))
-{
-	test_name = name;
-	state = seed * 1000003 + tests;
-	test();
-	printf("ok %u %s\n", ++tests, name);
-	fflush(stdout);
-}
+#include "seeded.h"
 
 /* ------------------------------------------------------------- what is taken, and what not */
 

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Tests with seeded random operations: the same seed gives the same ones.  To be included behind the code under test, which brings
+ * u64 and the C library.
+ */
+#ifndef LARDER_TEST_SEEDED_H
+#define LARDER_TEST_SEEDED_H
+
+static u64 seed = 1, state;
+static unsigned int tests;
+static const char *test_name;
+
+#define CHECK(c, ...) do { \
+	if (!(c)) { \
+		printf("not ok %u %s\n  %s:%d: %s\n  seed %llu;", tests + 1, test_name, __FILE__, __LINE__, #c, seed); \
+		printf(" " __VA_ARGS__); \
+		printf("\n"); \
+		exit(1); \
+	} \
+} while (0)
+
+static u64 rnd(u64 n)
+{
+	u64 z = (state += 0x9e3779b97f4a7c15ull);
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+	return (z ^ z >> 31) % n;
+}
+
+static void run_test(const char *name, void (*test)(void))
+{
+	test_name = name;
+	state = seed * 1000003 + tests;
+	test();
+	printf("ok %u %s\n", ++tests, name);
+	fflush(stdout);
+}
+
+#endif
