@@ -23,7 +23,7 @@
  *   cache->segments_lock (spin, irqsave)  segment states and queues; nests inside log->lock
  *   race_bucket->lock (spin, irqsave)  one at a time; region locks nest inside
  *   region locks of the index (irqsave, inside index.c): nothing nests inside but atomics
- *   volume->marks_lock, flusher->lock, defer_lock (spin, irqsave): leaves
+ *   volume->marks_lock, flusher->lock, defer_lock (spin, irqsave), sums.lock (spin, process context): leaves
  *
  * Contexts: map() never waits; what would wait goes to cache->io_wq (defer_bio()).  End-io runs in interrupt context: it changes
  * indexes and completes bios, it never submits.  Works on io_wq never wait for other works; those that do (open, marks, checkpoint,
@@ -67,6 +67,7 @@ struct record;
 	X(ssd_flushes) X(fua_appends) \
 	X(checkpoints) X(checkpoint_bytes) X(superblock_writes) X(segment_opens) \
 	X(reclaimed) X(reclaim_kept_slots) X(reclaim_dropped_slots) X(reclaim_relinked) X(reclaim_discards) \
+	X(checked_slots) X(unchecked_slots) X(sums_reads) \
 	X(waits_space) X(waits_memory) X(waits_pool) \
 	X(errors_read) X(errors_write) X(errors_checksum) X(errors_flush)
 
@@ -79,7 +80,7 @@ struct record;
 	X(fills) X(fill_sectors) X(fills_dropped) X(fills_denied) X(fills_over_share) X(readaheads) X(readahead_sectors) \
 	X(writeback_writes) X(writeback_sectors) X(writeback_superseded) \
 	X(backing_flushes) X(marks_set) X(marks_cleared) X(deferred) \
-	X(errors_read) X(errors_write) X(errors_flush)
+	X(errors_read) X(errors_write) X(errors_flush) X(errors_checksum)
 
 enum cache_counter {
 #define X(n) C_##n,
@@ -144,11 +145,13 @@ struct segment {
 	u8 state;			/* enum segment_state; segments_lock */
 	u8 stream;
 	bool relinked;
-	bool has_summary;
-	bool prefer_mirror;		/* the first copy could not be read */
+	bool has_summary;		/* it may have one: reading it tells */
+	bool prefer_mirror;		/* the first copy could not be read, or does not match its checksums */
 	u32 mirror;			/* the other copy, LARDER_NO_SEGMENT: none; segments_lock to change it */
 	u64 sequence;			/* of its last record */
 	u64 born;			/* log position (slots written to the cache) when it was sealed: age for heat */
+	struct segment_sums *sums;	/* sums.lock; NULL: not kept */
+	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never */
 };
 
 /* ------------------------------------------------------------------ the log */
@@ -170,7 +173,7 @@ struct stream {				/* log->lock unless said */
 	u32 pinned_crc;
 	struct list_head unbuilt;	/* closed records that are not sent, in order */
 	struct opened_list opened;
-	u32 summary_segment;		/* of what follows; sender only, like all of it */
+	u32 summary_segment;		/* of what follows; sender only, like all of it; also sums.lock: it and sums */
 	struct larder_entry_in *entries;	/* those with data, for the summary of that segment */
 	u32 nr_entries;
 	u32 *sums;			/* by slot */
@@ -310,6 +313,13 @@ struct cache_settings {
 	u32 congestion_read, congestion_write;	/* us, 0: off */
 };
 
+/* Checksums of segments in memory (sums.c) */
+struct sums {
+	spinlock_t lock;		/* all below, segments[].sums, sums and summary_segment of the streams; process context */
+	struct list_head kept;		/* struct segment_sums, least recently used first */
+	u32 nr, most;
+};
+
 enum cache_state { CACHE_LOADED, CACHE_RUNNING, CACHE_SUSPENDED, CACHE_FAILED };
 
 /* ------------------------------------------------------------------ congestion (admit.c, congestion.c) */
@@ -364,6 +374,7 @@ struct cache {
 	u64 keep_sequence;		/* records with this sequence number and later may be replayed */
 
 	struct log log;
+	struct sums sums;
 	struct race_bucket *races;
 	struct larder_heat heat;
 	struct larder_ghost *ghost;
@@ -506,6 +517,7 @@ struct volume {
 	unsigned long writeback_backoff;	/* jiffies */
 	bool writeback_error;
 	unsigned long writeback_retry;	/* jiffies */
+	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never; writeback_lock */
 	atomic_t fills;			/* in flight */
 	atomic_t backing_reads;		/* user reads in flight there */
 	unsigned long last_io;		/* jiffies: of any user I/O to the backing */
@@ -785,11 +797,47 @@ void log_resume(struct cache *c);			/* after a suspend */
 bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
-/* sender: entries and sums of a built record; seals the segment before */
-void log_summary_add(struct cache *c, struct stream *s, struct record *r);
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */
 struct record *log_record_get(struct cache *c, u8 stream);	/* log->lock held, or NULL */
 void log_record_put(struct cache *c, struct record *r);	/* log->lock held: pages and record go back */
+
+/* ------------------------------------------------------------------ summary.c: what a segment holds */
+/* sender: entries and sums of a built record; seals the segment before */
+void log_summary_add(struct cache *c, struct stream *s, struct record *r);
+struct segment_contents {
+	struct larder_entry_in *entries;	/* those with data; room for segment_slots of them; NULL: not wanted */
+	u32 nr_entries;
+	u32 *sums;				/* data_slots of them, by slot; 0: not known */
+};
+/* Sleeps.  Of a segment that nobody writes to.  What cannot be read is left out; -ENOMEM */
+int segment_read_contents(struct cache *c, u32 segment, struct segment_contents *sc);
+
+/* ------------------------------------------------------------------ sums.c: checksums.  Process context. */
+int sums_create(struct cache *c);			/* sleeps */
+void sums_destroy(struct cache *c);
+u64 sums_bytes(const struct cache *c);
+void sums_shrink(struct cache *c);			/* memory is short: all but a few go */
+void sums_put(struct cache *c, u32 segment, const u32 *sums);	/* data_slots of them */
+void sums_drop(struct cache *c, u32 segment);		/* it begins another life */
+/* Cached data in a buffer: cache sectors [cache, cache + len), which lie in one segment, from sector 'offset' of the pages on. */
+struct cached_data {
+	struct page **pages;
+	u32 offset, len;
+	u64 cache;
+	const u32 *sums;		/* of its segment, by slot; NULL: to be looked up */
+	u64 damaged;			/* -EBADMSG: the slot that does not match */
+};
+/* Adds sectors of a buffer, from 'offset' on, to a bio that has room for them. */
+void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors);
+/* A read of all whole slots of it, to be submitted; NULL: it has none. */
+struct bio *data_read_bio(struct cache *c, const struct cached_data *x);
+/*
+ * Sleep.  Reads what data_read_bio() leaves out, and compares that with its sums; compares what data_read_bio() has read with its
+ * sums; does all three.  -EBADMSG: damaged
+ */
+int data_read_edges(struct cache *c, struct cached_data *x);
+int data_check(struct cache *c, struct cached_data *x);
+int data_read(struct cache *c, struct cached_data *x);
 
 /* ------------------------------------------------------------------ copies.c: the fill and keep streams */
 struct copy;
@@ -943,12 +991,13 @@ struct piece {				/* an extent to be written back */
 	bool tried;
 	bool held;			/* CLEANING, its buckets and its segment's pin are ours */
 	bool written;
+	bool damaged;			/* it does not match its checksums */
 };
-struct cache_device;
-int writeback_bounce(struct page **pages, u32 offset, struct cache_device *d, sector_t where, u32 sectors);
+/* Sectors of the piece that begins at this cache sector and has 'len' sectors at most. */
+u32 writeback_piece_len(const struct volume *v, u64 cache, u32 len);
 /*
  * Sleeps; not on io_wq.  Writes pieces (sorted by sector) back: data, flush of the backing, CLEAN records.  Returns 0, or the first
- * error (what failed stays dirty).
+ * error (what failed stays dirty); -EBADMSG: damaged pieces were left out.
  */
 int writeback_pieces(struct volume *v, struct piece *pieces, u32 n);
 void writeback_work(struct work_struct *work);

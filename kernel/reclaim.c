@@ -4,110 +4,34 @@
  * the index (docs/design.md, "Reclaim").
  *
  * Of a segment: its summary names what was written to it; what the index still maps there is live.  Dirty extents are written back
- * first (the oldest segments together, sorted).  When nothing is mapped to it any more: a grace period, then the readers' pins,
- * then it is WAITING until no named checkpoint's replay needs its records (rule 9), then FREE.
+ * first (the oldest segments together, sorted).  What is kept is compared with its checksums before; what does not match is
+ * dropped.  When nothing is mapped to it any more: a grace period, then the readers' pins, then it is WAITING until no named
+ * checkpoint's replay needs its records (rule 9), then FREE.
  *
  * Nothing here is logged: until its SEGMENT_OPEN is durable the segment's content is whole, so that a replay which still maps to it
  * is right.
  */
 #include <linux/sort.h>
-#include <linux/vmalloc.h>
 #include "larder.h"
 #include "trace.h"
 
 #define RECLAIM_BATCH	4u	/* segments emptied together: one grace period */
 #define DIRTY_BATCH	8u	/* dirty segments written back together */
+#define DAMAGED_BREAK	(60 * HZ)	/* before dirty data that is damaged is tried again */
 
 struct reclaim {
 	struct cache *cache;
-	struct larder_entry_in *entries;	/* segment_slots of them: a segment's data entries */
-	u32 nr_entries;
-	void *buf;				/* a segment, vmalloc */
+	struct segment_contents in;		/* of the segment at hand */
 	u32 segments[RECLAIM_BATCH];
 	u32 nr_segments;
 };
 
 /* ------------------------------------------------------------------ what is in a segment */
 
-static int entries_from_summary(struct reclaim *rc, u32 segment)
-{
-	struct cache *c = rc->cache;
-	struct larder_summary *s = rc->buf;
-	struct larder_summary_expect e = { .segment = segment };
-	struct larder_geometry geo = { .segment_slots = c->segment_slots, .nr_segments = c->nr_segments };
-	const char *why;
-	sector_t where;
-	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, c->data_slots), &where);
-	u32 i, n;
-	int err;
-
-	if (segment_lost(c, segment))
-		return -EIO;
-	err = super_io(d->bdev, REQ_OP_READ, where, s, sizeof(*s));
-	if (err)
-		return err;
-	/* its epoch may be an old one: the sequence number of its last record tells whether it is of this life of the segment */
-	if (le64_to_cpu(s->last_sequence) != c->segments[segment].sequence)
-		return -ESTALE;
-	e.hash = le64_to_cpu(s->hash);
-	e.epoch = le32_to_cpu(s->epoch);
-	e.stream = s->stream;
-	geo.volume_sectors = c->any_sectors;
-	geo.nr_volumes = LARDER_MAX_VOLUMES;
-	e.geo = &geo;
-	err = larder_check_summary(s, &e, &why);
-	if (err)
-		return err;
-	n = min(le32_to_cpu(s->nr_entries), c->segment_slots);
-	for (i = 0; i < n; i++)
-		larder_summary_entry(s, i, &rc->entries[i]);
-	rc->nr_entries = n;
-	return 0;
-}
-
-/* No valid summary: all commit blocks.  What an older life left behind does no harm: the index knows better. */
-static int entries_from_segment(struct reclaim *rc, u32 segment)
-{
-	struct cache *c = rc->cache;
-	struct larder_geometry geo = { .segment_slots = c->segment_slots, .nr_segments = c->nr_segments,
-				       .volume_sectors = c->any_sectors, .nr_volumes = LARDER_MAX_VOLUMES };
-	const char *why;
-	sector_t where;
-	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, 0), &where);
-	u32 slot, i;
-	int err = -EIO;
-
-	if (!segment_lost(c, segment))
-		err = super_io(d->bdev, REQ_OP_READ, where, rc->buf, (size_t)c->data_slots * LARDER_SLOT_SIZE);
-	if (err) {
-		segment_try_mirror(c, segment);		/* the next time */
-		return err;
-	}
-	rc->nr_entries = 0;
-	for (slot = 0; slot < c->data_slots; slot++) {
-		struct larder_commit *k = rc->buf + (size_t)slot * LARDER_SLOT_SIZE;
-		struct larder_commit_expect e = { .geo = &geo, .hash = le64_to_cpu(k->hash), .epoch = le32_to_cpu(k->epoch),
-						  .segment = segment, .slot = slot, .stream = k->stream, .any_prev = true };
-
-		if (larder_check_commit(k, &e, &why))
-			continue;
-		for (i = 0; i < larder_commit_entries(k) && rc->nr_entries < c->segment_slots; i++) {
-			struct larder_entry_in *in = &rc->entries[rc->nr_entries];
-
-			larder_commit_entry(k, i, in);
-			rc->nr_entries += in->kind == LARDER_WRITE || in->kind == LARDER_FILL;
-		}
-	}
-	return 0;
-}
-
+/* Its entries and sums. */
 static int segment_entries(struct reclaim *rc, u32 segment)
 {
-	int err = -ENODATA;
-
-	if (rc->cache->segments[segment].has_summary)
-		err = entries_from_summary(rc, segment);
-	return err ? entries_from_segment(rc, segment) : 0;
+	return segment_read_contents(rc->cache, segment, &rc->in);
 }
 
 typedef void (*live_fn)(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg);
@@ -134,8 +58,8 @@ static void segment_live(struct reclaim *rc, live_fn fn, void *arg)
 {
 	u32 i;
 
-	for (i = 0; i < rc->nr_entries; i++)
-		entry_live(rc, &rc->entries[i], fn, arg);
+	for (i = 0; i < rc->in.nr_entries; i++)
+		entry_live(rc, &rc->in.entries[i], fn, arg);
 }
 
 /* The rare case that entries did not name all: by the indexes. */
@@ -251,18 +175,29 @@ static bool still_mapped(struct volume *v, const struct larder_map *m)
 	return true;
 }
 
+/* The backing has it. */
+static void keep_damaged(struct cache *c, struct volume *v, const struct larder_map *m, u64 cache)
+{
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, cache, &where);
+
+	volume_count(v, errors_checksum, 1);
+	DMWARN_LIMIT("%pg: damaged clean data at sector %llu (segment %u): sectors %llu to %llu of volume %pUb are dropped",
+		     d->bdev, (u64)where, cache_segment(c, cache), m->sector, m->sector + m->len - 1, v->uuid);
+}
+
 /* Appends the piece to the keep stream.  False: it cannot be kept now. */
-static bool keep_one(struct cache *c, struct volume *v, const struct larder_map *m, unsigned int heat)
+static bool keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, unsigned int heat)
 {
 	u32 n = DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS), i = 0;
 	struct keep *k = kzalloc(struct_size(k, pages, n), GFP_NOIO | __GFP_NOWARN);
-	sector_t where;
-	struct cache_device *d = cache_sector_device(c, m->cache, &where);
-	struct bio *bio;
+	struct cached_data x = { .len = m->len, .cache = m->cache, .sums = rc->in.sums };
+	struct cache *c = rc->cache;
 	int err;
 
 	if (!k)
 		return false;
+	x.pages = k->pages;
 	for (; i < n; i++) {
 		k->pages[i] = alloc_page(GFP_NOIO | __GFP_NOWARN);
 		if (!k->pages[i])
@@ -281,22 +216,12 @@ static bool keep_one(struct cache *c, struct volume *v, const struct larder_map 
 	/* looked up again behind the link, as in fill_miss() */
 	if (!copy_begin_race(c, &k->copy, 0) || !still_mapped(v, m))
 		goto free;
-	if (d->lbs > SECTOR_SIZE && ((where | m->len) & ((d->lbs >> SECTOR_SHIFT) - 1))) {
-		err = writeback_bounce(k->pages, 0, d, where, m->len);
-	} else {
-		bio = bio_alloc_bioset(d->bdev, n, REQ_OP_READ, GFP_NOIO, &c->bios);
-		bio->bi_iter.bi_sector = where;
-		for (i = 0; i < n; i++)
-			__bio_add_page(bio, k->pages[i],
-				       min_t(u32, m->len - i * LARDER_SLOT_SECTORS, LARDER_SLOT_SECTORS) << SECTOR_SHIFT, 0);
-		err = submit_bio_wait(bio);
-		bio_put(bio);
-	}
-	if (!err)
-		err = copies_add(c, LARDER_STREAM_KEEP, &k->copy);
-	else
+	err = data_read(c, &x);
+	if (err == -EBADMSG)
+		keep_damaged(c, v, m, x.damaged);
+	else if (err)
 		cache_count(c, errors_read, 1);
-	if (!err)
+	else if (!copies_add(c, LARDER_STREAM_KEEP, &k->copy))
 		return true;
 	i = n;
 free:
@@ -324,7 +249,7 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 	}
 	for (; left; part.sector += part.len, part.cache += part.len, left -= part.len) {
 		part.len = min(left, most);
-		if (!keep_one(c, v, &part, heat))
+		if (!keep_one(rc, v, &part, heat))
 			drop_one(rc, v, &part, NULL);
 	}
 }
@@ -347,7 +272,7 @@ static void pick_dirty(struct reclaim *rc, struct volume *v, const struct larder
 		return;
 	d->v = v;
 	for (done = 0; done < m->len && d->n < d->max; done += n) {
-		n = min(m->len - done, PIECE_SECTORS);
+		n = writeback_piece_len(v, m->cache + done, m->len - done);
 		d->pieces[d->n++] = (struct piece){
 			.sector = m->sector + done, .cache = m->cache + done, .len = n, .state = m->state
 		};
@@ -371,9 +296,12 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 	d.pieces = kvcalloc(d.max, sizeof(*d.pieces), GFP_NOIO);
 	if (!d.pieces)
 		return -ENOMEM;
-	for (i = 0; i < n; i++)
-		if (!segment_entries(rc, segments[i]))
-			segment_live(rc, pick_dirty, &d);
+	for (i = 0; i < n; i++) {
+		if (segment_entries(rc, segments[i]))
+			continue;
+		sums_put(rc->cache, segments[i], rc->in.sums);
+		segment_live(rc, pick_dirty, &d);
+	}
 	/* the next time others have their turn, should these be stuck */
 	spin_lock_irq(&rc->cache->segments_lock);
 	for (i = 0; i < n; i++) {
@@ -421,6 +349,14 @@ static bool segment_idle(struct cache *c, const struct segment *seg)
 	return !atomic_read(&seg->pins) && segment_helps(c, seg - c->segments);
 }
 
+/* What of it could be written back was; the rest is tried again later. */
+static bool segment_damaged(const struct segment *seg)
+{
+	unsigned long damaged = READ_ONCE(seg->damaged);
+
+	return damaged && time_before(jiffies, damaged + DAMAGED_BREAK);
+}
+
 /* A segment with little left goes before its turn: the first such one among the oldest of each stream. */
 static struct segment *find_dead(struct cache *c)
 {
@@ -461,7 +397,7 @@ static struct segment *reclaim_choose_other(struct cache *c, u32 *dirty, u32 *nr
 				continue;
 			if (!atomic_read(&seg->dirty))
 				pick = pick ?: seg;
-			else if (*nr_dirty < DIRTY_BATCH)
+			else if (*nr_dirty < DIRTY_BATCH && !segment_damaged(seg))
 				dirty[(*nr_dirty)++] = seg - c->segments;
 			if (!--n || (pick && *nr_dirty == DIRTY_BATCH))
 				break;
@@ -543,10 +479,8 @@ static void reclaim_one(struct reclaim *rc, u32 segment, bool main)
 	struct tally t = { .main = main };
 
 	if (atomic_read(&seg->live)) {
-		if (segment_entries(rc, segment)) {
-			cache_count(c, errors_read, 1);
-			rc->nr_entries = 0;	/* unreadable: the scan in reclaim_settle() drops what is mapped to it */
-		}
+		if (segment_entries(rc, segment))
+			rc->in.nr_entries = 0;	/* no memory: the scan in reclaim_settle() drops what is mapped to it */
 		segment_live(rc, tally_one, &t);
 		if (!seg->relinked && larder_segment_fate(t.live, 0, t.hot, c->data_slots, main) == LARDER_FATE_RELINK) {
 			/* young again, in the main queue, uncopied; its heat starts anew */
@@ -570,15 +504,16 @@ static int reclaim_create(struct reclaim *rc, struct cache *c)
 {
 	rc->cache = c;
 	rc->nr_segments = 0;
-	rc->entries = kvcalloc(c->segment_slots, sizeof(*rc->entries), GFP_NOIO);
-	rc->buf = __vmalloc(max_t(size_t, (size_t)c->segment_slots * LARDER_SLOT_SIZE, sizeof(struct larder_summary)), GFP_NOIO);
-	return rc->entries && rc->buf ? 0 : -ENOMEM;
+	rc->in.entries = kvcalloc(c->segment_slots, sizeof(*rc->in.entries), GFP_NOIO);
+	rc->in.sums = kvcalloc(c->data_slots, sizeof(*rc->in.sums), GFP_NOIO);
+	rc->in.nr_entries = 0;
+	return rc->in.entries && rc->in.sums ? 0 : -ENOMEM;
 }
 
 static void reclaim_free(struct reclaim *rc)
 {
-	kvfree(rc->entries);
-	vfree(rc->buf);
+	kvfree(rc->in.entries);
+	kvfree(rc->in.sums);
 }
 
 /* Empties up to n segments; returns how many, or a negative error when none could be. */
@@ -602,7 +537,7 @@ static int reclaim_segments(struct cache *c, u32 n)
 			break;
 		}
 	}
-	if (rc.buf && rc.entries)
+	if (rc.in.entries && rc.in.sums)
 		reclaim_settle(&rc);
 	mutex_unlock(&c->reclaim_lock);
 	reclaim_free(&rc);
@@ -730,6 +665,8 @@ void cache_tick(struct work_struct *work)
 	bytes = cache_memory_bytes(c);
 	limit = cache_memory_limit(c);
 	WRITE_ONCE(c->memory_pressure, bytes > limit ? 2 : bytes > limit - limit / 16 ? 1 : 0);
+	if (bytes > limit)
+		sums_shrink(c);
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
 		v = cache_volume_get(c, i);
 		if (!v)

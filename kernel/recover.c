@@ -413,7 +413,7 @@ static int start_segments(struct start *s)
 		struct segment *seg = &c->segments[i];
 
 		seg->born = 0;
-		seg->has_summary = false;
+		seg->has_summary = true;
 		if (seg->state == SEGMENT_CHECKPOINT)
 			seg->sequence = 0;
 		else if (atomic_read(&seg->live))

@@ -158,7 +158,7 @@ void cache_fail(struct cache *c, const char *why)
 
 u64 cache_memory_bytes(struct cache *c)
 {
-	u64 bytes = c->fixed_bytes + atomic64_read(&c->pins_bytes);
+	u64 bytes = c->fixed_bytes + sums_bytes(c) + atomic64_read(&c->pins_bytes);
 	struct volume *v;
 	unsigned int i;
 
@@ -298,6 +298,7 @@ static void cache_free(struct cache *c)
 		if (c->volumes[i])
 			volume_put(c->volumes[i]);
 	log_destroy(c);
+	sums_destroy(c);
 	segments_destroy(c);
 	if (c->bg_wq)
 		destroy_workqueue(c->bg_wq);
@@ -344,6 +345,8 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 		err = cache_create_memory(c);
 	if (!err)
 		err = segments_create(c);
+	if (!err)
+		err = sums_create(c);
 	if (!err)
 		err = log_create(c);
 	if (err) {

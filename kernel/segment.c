@@ -189,6 +189,7 @@ static u32 take_of(struct cache *c, struct cache_device *d, u8 state)
 	seg->relinked = false;
 	seg->prefer_mirror = false;
 	seg->sequence = 0;
+	seg->damaged = 0;
 	return seg - c->segments;
 }
 
@@ -207,6 +208,8 @@ u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair)
 			segment_link(c, segment, take_of(c, other, SEGMENT_MIRROR));
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
+	if (segment != LARDER_NO_SEGMENT)
+		sums_drop(c, segment);
 	return segment;
 }
 

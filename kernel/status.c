@@ -93,6 +93,7 @@ static const struct counter_key cache_keys[] = {
 	KEY(fill_records), KEY(keep_records), KEY(summaries), KEY(ssd_flushes), KEY(fua_appends),
 	KEY(checkpoints), KEY(checkpoint_bytes), KEY(superblock_writes), KEY(segment_opens),
 	KEY(reclaimed), KEY(reclaim_kept_slots), KEY(reclaim_dropped_slots), KEY(reclaim_relinked), KEY(reclaim_discards),
+	KEY(checked_slots), KEY(unchecked_slots), KEY(sums_reads),
 	KEY(waits_space), KEY(waits_memory), KEY(waits_pool),
 	KEY(errors_read), KEY(errors_write), KEY(errors_checksum), KEY(errors_flush),
 };
@@ -235,7 +236,7 @@ static const struct counter_key volume_keys[] = {
 	KEY(fills_over_share), KEY(readaheads), KEY(readahead_sectors),
 	KEY(writeback_writes), KEY(writeback_sectors), KEY(writeback_superseded),	/* writeback_rate follows */
 	KEY(backing_flushes), KEY(marks_set), KEY(marks_cleared), KEY(deferred),
-	KEY(errors_read), KEY(errors_write), KEY(errors_flush),
+	KEY(errors_read), KEY(errors_write), KEY(errors_flush), KEY(errors_checksum),
 };
 #undef KEY
 

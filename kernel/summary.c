@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Summaries: the last slots of a sealed segment name what its records hold, checksums included, so that reclaim and scrub read one
- * piece of it.
+ * Summaries: the last slots of a sealed segment name what its records hold, checksums included, so that who must know reads one
+ * piece of it: reclaim, and those who verify checksums.
  *
  * The sender of a stream collects; the summary of a segment is written when the first record of the next one is built.  Nothing
  * depends on it: a segment without a valid summary is read whole.  So where memory is short it is left out, and a power cut that
  * tears it does no harm.
+ *
+ * A segment that is read whole may hold commit blocks of older lives, in any slot behind the last one of this life.  For the
+ * entries they do no harm: the index knows better.  The sums are those of blocks up to, and of the same epoch as, the one that has
+ * the sequence number of the segment's last record; its hash must be that of its epoch, as far as the superblock knows that.
  */
+#include <linux/vmalloc.h>
 #include "larder.h"
 #include "trace.h"
+
+#define UNREADABLE_SLOTS 8u	/* so many: no more of the segment is tried */
 
 struct summary_write {
 	struct cache *cache;
@@ -76,21 +83,209 @@ void log_summary_add(struct cache *c, struct stream *s, struct record *r)
 	u32 i, n = larder_commit_entries(r->commit);
 
 	if (s->summary_segment != r->segment) {
-		if (s->summary_segment != LARDER_NO_SEGMENT && s->nr_entries)
+		if (s->summary_segment != LARDER_NO_SEGMENT && s->nr_entries) {
 			summary_seal(c, s);
+			/* of dirty data: it will be written back */
+			if (s->number == LARDER_STREAM_WRITE)
+				sums_put(c, s->summary_segment, s->sums);
+		}
+		spin_lock(&c->sums.lock);
 		s->summary_segment = r->segment;
+		memset(s->sums, 0, c->segment_slots * sizeof(*s->sums));
+		spin_unlock(&c->sums.lock);
 		s->nr_entries = 0;
 		s->nr_sums = 0;
 		s->first_sequence = r->sequence;
-		memset(s->sums, 0, c->segment_slots * sizeof(*s->sums));
 	}
 	for (i = 0; i < n && s->nr_entries < c->segment_slots; i++) {
 		larder_commit_entry(r->commit, i, &s->entries[s->nr_entries]);
 		if (s->entries[s->nr_entries].kind == LARDER_WRITE || s->entries[s->nr_entries].kind == LARDER_FILL)
 			s->nr_entries++;
 	}
-	for (i = r->first; i < r->end; i++)
-		s->sums[i] = r->sums[i - r->first];
+	spin_lock(&c->sums.lock);
+	memcpy(s->sums + r->first, r->sums, (r->end - r->first) * sizeof(*s->sums));
+	spin_unlock(&c->sums.lock);
 	s->nr_sums = r->end;
 	s->summary_sequence = r->sequence;
+}
+
+/* ------------------------------------------------------------------ what a segment holds */
+
+static void contents_begin(struct cache *c, struct segment_contents *sc)
+{
+	sc->nr_entries = 0;
+	if (sc->sums)
+		memset(sc->sums, 0, c->data_slots * sizeof(*sc->sums));
+}
+
+static void contents_geometry(struct cache *c, struct larder_geometry *geo)
+{
+	geo->segment_slots = c->segment_slots;
+	geo->nr_segments = c->nr_segments;
+	geo->volume_sectors = c->any_sectors;
+	geo->nr_volumes = LARDER_MAX_VOLUMES;
+}
+
+static int summary_check(struct cache *c, u32 segment, const struct larder_summary *s)
+{
+	struct larder_geometry geo = { };
+	struct larder_summary_expect e = {
+		.geo = &geo, .hash = le64_to_cpu(s->hash), .segment = segment, .epoch = le32_to_cpu(s->epoch), .stream = s->stream,
+	};
+	const char *why;
+
+	/* its epoch may be an old one: the sequence number of its last record tells whether it is of this life of the segment */
+	if (le64_to_cpu(s->last_sequence) != c->segments[segment].sequence)
+		return -ESTALE;
+	contents_geometry(c, &geo);
+	return larder_check_summary(s, &e, &why);
+}
+
+static void summary_contents(struct cache *c, const struct larder_summary *s, struct segment_contents *sc)
+{
+	u32 i;
+
+	contents_begin(c, sc);
+	if (sc->entries)
+		sc->nr_entries = min(le32_to_cpu(s->nr_entries), c->segment_slots);
+	for (i = 0; i < sc->nr_entries; i++)
+		larder_summary_entry(s, i, &sc->entries[i]);
+	for (i = 0; sc->sums && i < le32_to_cpu(s->nr_sums); i++)
+		sc->sums[i] = larder_summary_sum(s, i);
+}
+
+static int read_summary(struct cache *c, u32 segment, struct segment_contents *sc)
+{
+	struct larder_summary *s = kvmalloc(sizeof(*s), GFP_NOIO);
+	sector_t where;
+	/* only the first copy has one */
+	struct cache_device *d = copy_sector_device(c, slot_sector(c, segment, c->data_slots), &where);
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	err = READ_ONCE(d->failed) ? -EIO : super_io(d->bdev, REQ_OP_READ, where, s, sizeof(*s));
+	if (err) {
+		cache_count(c, errors_read, 1);
+	} else {
+		err = summary_check(c, segment, s);
+		if (err)
+			WRITE_ONCE(c->segments[segment].has_summary, false);
+		else
+			summary_contents(c, s, sc);
+	}
+	kvfree(s);
+	return err;
+}
+
+static int segment_read_slots(struct cache *c, u32 segment, u32 slot, u32 n, void *buf)
+{
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, slot_sector(c, segment, slot), &where);
+
+	return super_io(d->bdev, REQ_OP_READ, where, buf + (size_t)slot * LARDER_SLOT_SIZE, (size_t)n * LARDER_SLOT_SIZE);
+}
+
+/* All data slots.  What cannot be read, from the other copy either, is zeroes. */
+static void segment_read(struct cache *c, u32 segment, void *buf)
+{
+	u32 slot, unreadable = segment_lost(c, segment) ? UNREADABLE_SLOTS : 0;
+
+	if (!unreadable && !segment_read_slots(c, segment, 0, c->data_slots, buf))
+		return;
+	cache_count(c, errors_read, 1);
+	if (segment_try_mirror(c, segment) && !segment_read_slots(c, segment, 0, c->data_slots, buf))
+		return;
+	for (slot = 0; slot < c->data_slots; slot++) {
+		if (unreadable < UNREADABLE_SLOTS && !segment_read_slots(c, segment, slot, 1, buf))
+			continue;
+		unreadable++;
+		memset(buf + (size_t)slot * LARDER_SLOT_SIZE, 0, LARDER_SLOT_SIZE);
+	}
+}
+
+/* The commit block in this slot of a segment that was read, or NULL. */
+static const struct larder_commit *segment_block(struct cache *c, u32 segment, const void *buf, u32 slot)
+{
+	const struct larder_commit *k = buf + (size_t)slot * LARDER_SLOT_SIZE;
+	struct larder_geometry geo = { };
+	struct larder_commit_expect e = {
+		.geo = &geo, .hash = le64_to_cpu(k->hash), .epoch = le32_to_cpu(k->epoch), .segment = segment, .slot = slot,
+		.stream = k->stream, .any_prev = true,
+	};
+	const char *why;
+
+	contents_geometry(c, &geo);
+	return larder_check_commit(k, &e, &why) ? NULL : k;
+}
+
+static bool epoch_hash_fits(struct cache *c, const struct larder_commit *k)
+{
+	/* a start alone changes them */
+	const struct larder_epoch *e = c->dev[0].sb->epochs;
+	u32 i;
+
+	for (i = 0; i < LARDER_NR_EPOCHS; i++)
+		if (e[i].epoch && e[i].epoch == k->epoch)
+			return larder_log_hash(c->uuid, le64_to_cpu(e[i].secret)) == le64_to_cpu(k->hash);
+	return true;
+}
+
+static void block_entries(struct cache *c, const struct larder_commit *k, struct segment_contents *sc)
+{
+	u32 i, n = larder_commit_entries(k);
+
+	for (i = 0; i < n && sc->nr_entries < c->segment_slots; i++) {
+		struct larder_entry_in *in = &sc->entries[sc->nr_entries];
+
+		larder_commit_entry(k, i, in);
+		sc->nr_entries += in->kind == LARDER_WRITE || in->kind == LARDER_FILL;
+	}
+}
+
+/* Of all blocks of the last one's epoch: what a data slot holds cannot pass for one, the hash is nobody's to know. */
+static void blocks_sums(struct cache *c, u32 segment, const void *buf, const struct larder_commit *last, u32 *sums)
+{
+	const struct larder_commit *k;
+	u32 slot, i;
+
+	for (slot = 0; slot <= le16_to_cpu(last->slot); slot++) {
+		k = segment_block(c, segment, buf, slot);
+		if (!k || k->hash != last->hash || k->epoch != last->epoch)
+			continue;
+		for (i = 0; i < larder_commit_slots(k); i++)
+			sums[le16_to_cpu(k->first) + i] = larder_commit_sum(k, i);
+	}
+}
+
+static int read_blocks(struct cache *c, u32 segment, struct segment_contents *sc)
+{
+	void *buf = __vmalloc((size_t)c->data_slots * LARDER_SLOT_SIZE, GFP_NOIO);
+	const struct larder_commit *k, *last = NULL;
+	u32 slot;
+
+	if (!buf)
+		return -ENOMEM;
+	segment_read(c, segment, buf);
+	contents_begin(c, sc);
+	for (slot = 0; slot < c->data_slots; slot++) {
+		k = segment_block(c, segment, buf, slot);
+		if (!k)
+			continue;
+		if (sc->entries)
+			block_entries(c, k, sc);
+		if (le64_to_cpu(k->sequence) == c->segments[segment].sequence && epoch_hash_fits(c, k))
+			last = k;
+	}
+	if (sc->sums && last)
+		blocks_sums(c, segment, buf, last, sc->sums);
+	vfree(buf);
+	return 0;
+}
+
+int segment_read_contents(struct cache *c, u32 segment, struct segment_contents *sc)
+{
+	if (READ_ONCE(c->segments[segment].has_summary) && !read_summary(c, segment, sc))
+		return 0;
+	return read_blocks(c, segment, sc);
 }

@@ -6,8 +6,8 @@
  *   1. pieces are picked from the index.  Window by window each takes its race buckets (writeback-owns-range), pins its segment
  *      (pin-writebacks) and becomes CLEANING if it is still mapped to the same place; one that is not, is left alone.
  *   2. log_sync(): the records of all that was taken are durable (writeback-durable-only).  Nothing has changed on the backing.
- *   3. the data is read from the SSD and written to the backing.  The backing may hold old or new; replay shows the piece DIRTY:
- *      what it reads is the log's.
+ *   3. the data is read from the SSD, compared with its checksums (sums.c), and written to the backing, but for pieces that do not
+ *      match: these stay DIRTY.  The backing may hold old or new; replay shows the piece DIRTY: what it reads is the log's.
  *   4. a flush of the backing, issued after the writes completed.  As before.
  *   5. CLEAN names the place in the cache; the piece becomes CLEAN in the index when that record is applied, so a bypass finds it
  *      DIRTY until then (rule 5).  A cut before CLEAN is durable: replay shows it DIRTY, and it is written back again.
@@ -21,11 +21,13 @@
 #define DIRTY_MASK	(1u << LARDER_ST_DIRTY | 1u << LARDER_ST_ZERO)
 #define CLEANING_MASK	(1u << LARDER_ST_CLEANING | 1u << LARDER_ST_ZERO_CLEANING)
 #define IDLE_BEFORE	(3 * HZ)
+#define DAMAGED_FOR	(600 * HZ)	/* behind the last damage seen pieces are small */
 
 /* Some neighbouring pieces, one write. */
 struct group {
 	struct piece *first;
 	u32 nr_pieces, sectors, nr_pages;
+	u32 writes, written;		/* to the backing; sectors in them */
 	struct page **pages;
 	bool sent;			/* to the backing */
 	atomic_t *pending;
@@ -48,6 +50,27 @@ static void group_io_end(struct bio *bio)
 		WRITE_ONCE(g->error, blk_status_to_errno(bio->bi_status));
 	window_put(g->pending, g->done);
 	bio_put(bio);
+}
+
+/* ------------------------------------------------------------------ damage */
+
+static bool volume_damaged(const struct volume *v)
+{
+	unsigned long damaged = READ_ONCE(v->damaged);
+
+	return damaged && time_before(jiffies, damaged + DAMAGED_FOR);
+}
+
+/* The error to be told of: any other goes before that of damage. */
+static int graver(int error, int other)
+{
+	return error && error != -EBADMSG ? error : other ?: error;
+}
+
+/* A piece is written as a whole or not at all: where there is damage they end with a slot, so that nothing else stays with it. */
+u32 writeback_piece_len(const struct volume *v, u64 cache, u32 len)
+{
+	return min_t(u32, len, volume_damaged(v) ? LARDER_SLOT_SECTORS - (cache & (LARDER_SLOT_SECTORS - 1)) : PIECE_SECTORS);
 }
 
 /* ------------------------------------------------------------------ taking and giving back */
@@ -121,70 +144,85 @@ static void group_free(struct cache *c, struct group *g)
 	g->pages = NULL;
 }
 
-/* Adds [offset, offset + sectors) of the group's buffer to the bio. */
-static void group_bio_add(struct group *g, struct bio *bio, u32 offset, u32 sectors)
+static struct cached_data piece_data(const struct group *g, const struct piece *p)
 {
-	u32 n, at;
+	return (struct cached_data){ .pages = g->pages, .offset = p->sector - g->sector, .len = p->len, .cache = p->cache };
+}
 
-	for (; sectors; sectors -= n, offset += n) {
-		at = offset & (LARDER_SLOT_SECTORS - 1);
-		n = min(sectors, LARDER_SLOT_SECTORS - at);
-		__bio_add_page(bio, g->pages[offset / LARDER_SLOT_SECTORS], n << SECTOR_SHIFT, at << SECTOR_SHIFT);
-	}
+/* It is not written: it stays dirty until somebody writes or discards it, or the SSD returns what was written after all. */
+static void piece_damaged(struct volume *v, struct piece *p, u64 cache)
+{
+	struct cache *c = v->cache;
+	struct segment *seg = &c->segments[cache_segment(c, cache)];
+	u64 sector = p->sector + (max(cache, p->cache) - p->cache);
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, cache, &where);
+
+	p->damaged = true;
+	volume_count(v, errors_checksum, 1);
+	DMERR_LIMIT("%s: volume %pUb: damaged dirty data at sector %llu (segment %u, %pg sector %llu): write it anew or discard it",
+		    dm_device_name(dm_table_get_md(v->ti->table)), v->uuid, sector, cache_segment(c, cache), d->bdev, (u64)where);
+	if (!volume_damaged(v))
+		dm_table_event(v->ti->table);
+	WRITE_ONCE(v->damaged, jiffies ?: 1);
+	WRITE_ONCE(seg->damaged, v->damaged);
+}
+
+/* err: of comparing the piece with its checksums. */
+static void piece_judge(struct volume *v, struct group *g, struct piece *p, const struct cached_data *x, int err)
+{
+	if (err == -EBADMSG)
+		piece_damaged(v, p, x->damaged);
+	else if (err)
+		WRITE_ONCE(g->error, err);
 }
 
 static void group_read(struct volume *v, struct group *g)
 {
-	struct cache *c = v->cache;
 	u32 i;
 
 	for (i = 0; i < g->nr_pieces; i++) {
 		struct piece *p = &g->first[i];
-		u32 offset = p->sector - g->sector;
-		sector_t where;
-		struct cache_device *d = cache_sector_device(c, p->cache, &where);
+		struct cached_data x = piece_data(g, p);
 		struct bio *bio;
 
-		if (segment_lost(c, cache_segment(c, p->cache))) {
+		if (segment_lost(v->cache, cache_segment(v->cache, p->cache))) {
 			g->error = -EIO;
 			continue;
 		}
-		if (d->lbs > SECTOR_SIZE && ((where | p->len) & ((d->lbs >> SECTOR_SHIFT) - 1))) {
-			int err = writeback_bounce(g->pages, offset, d, where, p->len);
+		bio = data_read_bio(v->cache, &x);
 
-			if (err)
-				g->error = err;
+		if (!bio)
 			continue;
-		}
-		bio = bio_alloc_bioset(d->bdev, p->len / LARDER_SLOT_SECTORS + 2, REQ_OP_READ, GFP_NOIO, &c->bios);
-		bio->bi_iter.bi_sector = where;
 		bio->bi_private = g;
 		bio->bi_end_io = group_io_end;
-		group_bio_add(g, bio, offset, p->len);
 		atomic_inc(g->pending);
 		submit_bio(bio);
 	}
 }
 
-/* A piece that does not lie on whole blocks of a 4Kn SSD: through a buffer of whole ones. */
-int writeback_bounce(struct page **pages, u32 offset, struct cache_device *d, sector_t where, u32 sectors)
+static void group_read_edges(struct volume *v, struct group *g)
 {
-	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
-	int err = buf ? 0 : -ENOMEM;
 	u32 i;
 
-	for (i = 0; !err && i < sectors; i++) {
-		sector_t s = where + i;
+	for (i = 0; i < g->nr_pieces; i++) {
+		struct cached_data x = piece_data(g, &g->first[i]);
 
-		if (!i || !(s & (LARDER_SLOT_SECTORS - 1)))
-			err = super_io(d->bdev, REQ_OP_READ, s & ~(sector_t)(LARDER_SLOT_SECTORS - 1), buf, LARDER_SLOT_SIZE);
-		if (!err)
-			memcpy(page_address(pages[(offset + i) / LARDER_SLOT_SECTORS]) +
-			       (((offset + i) & (LARDER_SLOT_SECTORS - 1)) << SECTOR_SHIFT),
-			       buf + ((s & (LARDER_SLOT_SECTORS - 1)) << SECTOR_SHIFT), SECTOR_SIZE);
+		piece_judge(v, g, &g->first[i], &x, data_read_edges(v->cache, &x));
 	}
-	kfree(buf);
-	return err;
+}
+
+/* All of it has been read. */
+static void group_check(struct volume *v, struct group *g)
+{
+	u32 i;
+
+	for (i = 0; i < g->nr_pieces && !g->error; i++) {
+		struct cached_data x = piece_data(g, &g->first[i]);
+
+		if (!g->first[i].damaged)
+			piece_judge(v, g, &g->first[i], &x, data_check(v->cache, &x));
+	}
 }
 
 /* It stays dirty; the next time it is read from the other copies, where there are such. */
@@ -197,16 +235,29 @@ static void group_try_mirrors(struct cache *c, struct group *g)
 			segment_try_mirror(c, cache_segment(c, g->first[i].cache));
 }
 
+/* One write, but for pieces that are damaged. */
 static void group_write(struct volume *v, struct group *g)
 {
-	struct bio *bio = bio_alloc_bioset(v->bdev, g->nr_pages, REQ_OP_WRITE | REQ_BACKGROUND, GFP_NOIO, &v->cache->bios);
+	u32 i, k, n, offset;
+	struct bio *bio;
 
-	bio->bi_iter.bi_sector = v->data_start + g->sector;
-	bio->bi_private = g;
-	bio->bi_end_io = group_io_end;
-	group_bio_add(g, bio, 0, g->sectors);
-	atomic_inc(g->pending);
-	submit_bio(bio);
+	for (i = 0; i < g->nr_pieces; i = max(k, i + 1)) {
+		for (k = i, n = 0; k < g->nr_pieces && !g->first[k].damaged; k++)
+			n += g->first[k].len;
+		if (!n)
+			continue;
+		offset = g->first[i].sector - g->sector;
+		bio = bio_alloc_bioset(v->bdev, DIV_ROUND_UP((offset & (LARDER_SLOT_SECTORS - 1)) + n, LARDER_SLOT_SECTORS),
+				       REQ_OP_WRITE | REQ_BACKGROUND, GFP_NOIO, &v->cache->bios);
+		bio->bi_iter.bi_sector = v->data_start + g->first[i].sector;
+		bio->bi_private = g;
+		bio->bi_end_io = group_io_end;
+		data_bio_add(bio, g->pages, offset, n);
+		atomic_inc(g->pending);
+		submit_bio(bio);
+		g->writes++;
+		g->written += n;
+	}
 }
 
 /* Neighbours from *at on that are held; *at moves behind them.  false: none left. */
@@ -248,8 +299,10 @@ static bool group_form(struct volume *v, struct piece *pieces, u32 n, u32 *at, s
 	return true;
 }
 
-static void group_finish(struct volume *v, struct group *g)
+/* Its error, or -EBADMSG: not all of it was written. */
+static int group_finish(struct volume *v, struct group *g)
 {
+	int error = g->error;
 	u32 i;
 
 	if (g->error && g->sent)
@@ -259,15 +312,18 @@ static void group_finish(struct volume *v, struct group *g)
 
 		/* what is on the backing now is there whether or not CLEAN follows: others may have the range */
 		race_end(v->cache, v, p->sector, p->len, RACE_WRITEBACK);
-		p->written = !g->error;
-		if (g->error)
+		p->written = !g->error && !p->damaged;
+		if (!p->written)
 			piece_give_up(v, p);
+		if (p->damaged && !error)
+			error = -EBADMSG;
 	}
 	if (!g->error) {
-		volume_count(v, writeback_writes, 1);
-		volume_count(v, writeback_sectors, g->sectors);
+		volume_count(v, writeback_writes, g->writes);
+		volume_count(v, writeback_sectors, g->written);
 	}
 	group_free(v->cache, g);
+	return error;
 }
 
 /* Up to 'depth' groups from *at on: all reads, then all writes. */
@@ -314,8 +370,14 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 		if (groups[i].nr_pages && !groups[i].error)
 			group_read(v, &groups[i]);
 	blk_finish_plug(&plug);
+	for (i = 0; i < nr; i++)
+		if (groups[i].nr_pages && !groups[i].error)
+			group_read_edges(v, &groups[i]);
 	window_put(&pending, &done);
 	wait_for_completion_io(&done);
+	for (i = 0; i < nr; i++)
+		if (groups[i].nr_pages && !groups[i].error)
+			group_check(v, &groups[i]);
 
 	atomic_set(&pending, 1);
 	reinit_completion(&done);
@@ -324,24 +386,25 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 		struct group *g = &groups[i];
 
 		if (g->error) {
-			if (!error)
+			if (!error && g->error != -ENOMEM)
 				cache_count(v->cache, errors_read, 1);
 			group_try_mirrors(v->cache, g);
 			continue;
 		}
 		g->sent = true;
-		if (g->nr_pages)
+		if (g->nr_pages) {
 			group_write(v, g);
-		else
-			g->error = blkdev_issue_zeroout(v->bdev, v->data_start + g->sector, g->sectors, GFP_NOIO, 0);
+			continue;
+		}
+		g->error = blkdev_issue_zeroout(v->bdev, v->data_start + g->sector, g->sectors, GFP_NOIO, 0);
+		g->writes = 1;
+		g->written = g->sectors;
 	}
 	blk_finish_plug(&plug);
 	window_put(&pending, &done);
 	wait_for_completion_io(&done);
-	for (i = 0; i < nr; i++) {
-		error = error ?: groups[i].error;
-		group_finish(v, &groups[i]);
-	}
+	for (i = 0; i < nr; i++)
+		error = graver(error, group_finish(v, &groups[i]));
 	if (alone)
 		mutex_unlock(&v->cache->page_pool_lock);
 	return error;
@@ -415,15 +478,15 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	if (!groups)
 		return -ENOMEM;
 	for (i = 0; i < n; i++)
-		pieces[i].tried = pieces[i].held = pieces[i].written = false;
+		pieces[i].tried = pieces[i].held = pieces[i].written = pieces[i].damaged = false;
 	while (at < n) {
 		if (!READ_ONCE(v->active))
 			break;
 		/* gives way to reads of the backing, unless space is short */
 		err = writeback_window(v, pieces, n, &at, groups,
 				       atomic_read(&v->backing_reads) && !v->writeback_urgent ? min(depth, 4u) : depth);
-		error = error ?: err;
-		if (err && err != -ENOMEM)
+		error = graver(error, err);
+		if (err && err != -ENOMEM && err != -EBADMSG)
 			break;
 	}
 	for (i = at; i < n; i++)
@@ -434,8 +497,9 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	defer_kick(v->cache);
 	kvfree(groups);
 	err = writeback_commit(v, pieces, n);
-	trace_larder_writeback(v, n, error ?: err);
-	return error ?: err;
+	error = graver(error, err);
+	trace_larder_writeback(v, n, error);
+	return error;
 }
 
 void writeback_cleaned(struct volume *v, const struct larder_entry_in *e)
@@ -468,7 +532,7 @@ static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 		}
 		pieces[n].sector = m.sector;
 		pieces[n].cache = m.cache;
-		pieces[n].len = larder_state_zero(m.state) ? m.len : min(m.len, PIECE_SECTORS);
+		pieces[n].len = larder_state_zero(m.state) ? m.len : writeback_piece_len(v, m.cache, m.len);
 		pieces[n].state = m.state;
 		got += pieces[n].len;
 		from = m.sector + pieces[n].len;
@@ -545,9 +609,12 @@ void writeback_work(struct work_struct *work)
 	larder_rate_spent(&v->rate, sent);
 	if (err && err != -ESHUTDOWN && err != -EAGAIN && err != -ENOMEM) {
 		/* stays dirty, retried with back-off, never dropped */
-		if (!v->writeback_error)
+		if (!v->writeback_error && err != -EBADMSG)
 			dm_table_event(v->ti->table);
-		v->writeback_backoff = clamp(v->writeback_backoff * 2, (unsigned long)HZ, 60UL * HZ);
+		if (err == -EBADMSG && sent)
+			v->writeback_backoff = HZ;	/* the others go on */
+		else
+			v->writeback_backoff = clamp(v->writeback_backoff * 2, (unsigned long)HZ, 60UL * HZ);
 		v->writeback_retry = jiffies + v->writeback_backoff;
 		v->writeback_error = true;
 	} else {

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Checksums of slots: what writeback and reclaim copy is compared with them before it goes anywhere.
+ *
+ * The sums of a segment come from
+ *   - its stream, while the segment is being written (stream->sums: the records whose commit blocks are built);
+ *   - memory: the sums of the write stream's segments are kept when these are sealed, those of others once they were needed;
+ *   - the SSD: the segment's summary, or its commit blocks (summary.c).
+ * So writing back what was written lately reads nothing but the data.  What is kept in memory is bounded, the least recently used
+ * goes first; SUMS_MIN of them are allocated at the start, so that sums_put() always succeeds.  A segment's sums are dropped when
+ * it is taken for another life.
+ *
+ * A slot is summed as a whole.  Where only a part of it is wanted (the rest was written anew, or the volume's request was smaller)
+ * the whole slot is read, and the part taken from there.  One that does not match is read once more, from each copy of its segment.
+ *
+ * A sum that is not known counts as right, with a warning: neither summary nor commit block of the slot could be read, which says
+ * nothing against the data, and to hold dirty data back for that would be worse than to copy it.  0 stands for it: a slot whose sum
+ * is 0 is the one in 2^32 of which damage is taken for that.
+ *
+ * Lock: sums.lock, a leaf, process context only: what is kept, segments[].sums, the streams' sums and summary_segment.
+ */
+#include <linux/mm.h>
+#include "larder.h"
+
+#define SUMS_MIN	16u
+#define SUMS_AT_ONCE	32u
+
+struct segment_sums {
+	struct list_head list;		/* c->sums.kept */
+	u32 segment;			/* LARDER_NO_SEGMENT: of none */
+	u32 sum[];			/* data_slots of them */
+};
+
+/* ------------------------------------------------------------------ what is kept */
+
+static size_t sums_size(const struct cache *c)
+{
+	return sizeof(struct segment_sums) + c->data_slots * sizeof(u32);
+}
+
+u64 sums_bytes(const struct cache *c)
+{
+	return (u64)READ_ONCE(c->sums.nr) * sums_size(c);
+}
+
+int sums_create(struct cache *c)
+{
+	u64 most = ((u64)totalram_pages() << PAGE_SHIFT) / 1000 / sums_size(c);
+	struct segment_sums *e;
+
+	spin_lock_init(&c->sums.lock);
+	INIT_LIST_HEAD(&c->sums.kept);
+	c->sums.most = clamp_t(u64, most, SUMS_MIN, max(c->nr_segments, SUMS_MIN));
+	for (; c->sums.nr < SUMS_MIN; c->sums.nr++) {
+		e = kmalloc(sums_size(c), GFP_KERNEL);
+		if (!e)
+			return -ENOMEM;
+		e->segment = LARDER_NO_SEGMENT;
+		list_add(&e->list, &c->sums.kept);
+	}
+	return 0;
+}
+
+/* Frees all but 'leave' of them, the least recently used first. */
+static void sums_free(struct cache *c, u32 leave)
+{
+	struct segment_sums *e, *next;
+	LIST_HEAD(gone);
+
+	spin_lock(&c->sums.lock);
+	while (c->sums.nr > leave) {
+		e = list_first_entry(&c->sums.kept, struct segment_sums, list);
+		if (e->segment != LARDER_NO_SEGMENT)
+			c->segments[e->segment].sums = NULL;
+		list_move(&e->list, &gone);
+		c->sums.nr--;
+	}
+	spin_unlock(&c->sums.lock);
+	list_for_each_entry_safe(e, next, &gone, list)
+		kfree(e);
+}
+
+void sums_destroy(struct cache *c)
+{
+	if (c->sums.kept.next)		/* sums_create() was called */
+		sums_free(c, 0);
+}
+
+void sums_shrink(struct cache *c)
+{
+	sums_free(c, SUMS_MIN);
+}
+
+/* Lock held: a new one, or the least recently used. */
+static struct segment_sums *sums_take(struct cache *c, struct segment_sums **more)
+{
+	struct segment_sums *e = *more;
+
+	if (e) {
+		*more = NULL;
+		c->sums.nr++;
+		list_add(&e->list, &c->sums.kept);
+		return e;
+	}
+	e = list_first_entry(&c->sums.kept, struct segment_sums, list);
+	if (e->segment != LARDER_NO_SEGMENT)
+		c->segments[e->segment].sums = NULL;
+	return e;
+}
+
+void sums_put(struct cache *c, u32 segment, const u32 *sums)
+{
+	struct segment_sums *more = NULL, *e;
+
+	if (READ_ONCE(c->sums.nr) < c->sums.most && !READ_ONCE(c->memory_pressure))
+		more = kmalloc(sums_size(c), GFP_NOWAIT | __GFP_NOWARN);
+	spin_lock(&c->sums.lock);
+	e = c->segments[segment].sums;
+	if (!e) {
+		e = sums_take(c, &more);
+		e->segment = segment;
+		memcpy(e->sum, sums, c->data_slots * sizeof(u32));
+		c->segments[segment].sums = e;
+	}
+	list_move_tail(&e->list, &c->sums.kept);
+	spin_unlock(&c->sums.lock);
+	kfree(more);
+}
+
+void sums_drop(struct cache *c, u32 segment)
+{
+	struct segment_sums *e;
+
+	spin_lock(&c->sums.lock);
+	e = c->segments[segment].sums;
+	if (e) {
+		c->segments[segment].sums = NULL;
+		e->segment = LARDER_NO_SEGMENT;
+		list_move(&e->list, &c->sums.kept);
+	}
+	spin_unlock(&c->sums.lock);
+}
+
+static bool sums_kept(struct cache *c, u32 segment, u32 slot, u32 n, u32 *sums)
+{
+	const u32 *from = NULL;
+	struct segment_sums *e;
+	u32 i;
+
+	spin_lock(&c->sums.lock);
+	e = c->segments[segment].sums;
+	if (e) {
+		from = e->sum;
+		list_move_tail(&e->list, &c->sums.kept);
+	}
+	for (i = 0; i < LARDER_NR_STREAMS && !from; i++)
+		if (c->log.stream[i].summary_segment == segment)
+			from = c->log.stream[i].sums;
+	if (from)
+		memcpy(sums, from + slot, n * sizeof(u32));
+	spin_unlock(&c->sums.lock);
+	return from;
+}
+
+/* The sums of n slots.  Sleeps. */
+static int sums_get(struct cache *c, u32 segment, u32 slot, u32 n, u32 *sums)
+{
+	struct segment_contents sc = { };
+	int err;
+
+	if (sums_kept(c, segment, slot, n, sums))
+		return 0;
+	sc.sums = kvmalloc_array(c->data_slots, sizeof(u32), GFP_NOIO);
+	if (!sc.sums)
+		return -ENOMEM;
+	err = segment_read_contents(c, segment, &sc);
+	if (!err) {
+		cache_count(c, sums_reads, 1);
+		sums_put(c, segment, sc.sums);
+		memcpy(sums, sc.sums + slot, n * sizeof(u32));
+	}
+	kvfree(sc.sums);
+	return err;
+}
+
+/* ------------------------------------------------------------------ data and its sums */
+
+/* Sectors in front of the first whole slot, and in whole slots. */
+static u32 data_head(const struct cached_data *x)
+{
+	return min_t(u32, -x->cache & (LARDER_SLOT_SECTORS - 1), x->len);
+}
+
+static u32 data_body(const struct cached_data *x)
+{
+	return (x->len - data_head(x)) & ~(LARDER_SLOT_SECTORS - 1);
+}
+
+static void *data_address(const struct cached_data *x, u32 at)
+{
+	at += x->offset;
+	return page_address(x->pages[at / LARDER_SLOT_SECTORS]) + ((at & (LARDER_SLOT_SECTORS - 1)) << SECTOR_SHIFT);
+}
+
+void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors)
+{
+	u32 n, at;
+
+	for (; sectors; sectors -= n, offset += n) {
+		at = offset & (LARDER_SLOT_SECTORS - 1);
+		n = min(sectors, LARDER_SLOT_SECTORS - at);
+		__bio_add_page(bio, pages[offset / LARDER_SLOT_SECTORS], n << SECTOR_SHIFT, at << SECTOR_SHIFT);
+	}
+}
+
+struct bio *data_read_bio(struct cache *c, const struct cached_data *x)
+{
+	u32 head = data_head(x), body = data_body(x);
+	struct cache_device *d;
+	struct bio *bio;
+	sector_t where;
+
+	if (!body)
+		return NULL;
+	d = cache_sector_device(c, x->cache + head, &where);
+	bio = bio_alloc_bioset(d->bdev, body / LARDER_SLOT_SECTORS + 1, REQ_OP_READ, GFP_NOIO, &c->bios);
+	bio->bi_iter.bi_sector = where;
+	data_bio_add(bio, x->pages, x->offset + head, body);
+	return bio;
+}
+
+/* Of the whole slot of the data that begins 'at' sectors behind its start: it may lie across two pages. */
+static u32 data_slot_sum(const struct cached_data *x, u32 at)
+{
+	u32 n = LARDER_SLOT_SECTORS - ((x->offset + at) & (LARDER_SLOT_SECTORS - 1));
+	u32 crc = crc32c(~0u, data_address(x, at), n << SECTOR_SHIFT);
+
+	if (n < LARDER_SLOT_SECTORS)
+		crc = crc32c(crc, data_address(x, at + n), (LARDER_SLOT_SECTORS - n) << SECTOR_SHIFT);
+	return crc;
+}
+
+static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found)
+{
+	if (known && known != found) {
+		cache_count(c, errors_checksum, 1);
+		return -EBADMSG;
+	}
+	if (known == found) {
+		cache_count(c, checked_slots, 1);
+		return 0;
+	}
+	cache_count(c, unchecked_slots, 1);
+	DMWARN_LIMIT("cache %pUb: segment %u: no checksum of slot %llu can be read: it is copied unchecked", c->uuid,
+		     cache_segment(c, cache), (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS);
+	return 0;
+}
+
+/* Until one copy matches.  Where that is the second one, it is the one to be read from now on. */
+static int slot_reread(struct cache *c, u64 cache, u32 known, void *slot)
+{
+	u32 segment = cache_segment(c, cache), copy[2] = { segment, READ_ONCE(c->segments[segment].mirror) }, i;
+	struct cache_device *d;
+	sector_t where;
+
+	for (i = 0; i < ARRAY_SIZE(copy); i++) {
+		if (copy[i] == LARDER_NO_SEGMENT)
+			continue;
+		d = copy_sector_device(c, slot_sector(c, copy[i], 0) + (cache & (c->segment_sectors - 1)), &where);
+		if (READ_ONCE(d->failed) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE) ||
+		    larder_crc(slot, LARDER_SLOT_SIZE) != known)
+			continue;
+		DMWARN_LIMIT("%pg: sector %llu (segment %u): read once more it matches its checksum, what was read before did not",
+			     d->bdev, (u64)where, segment);
+		if (i)
+			segment_try_mirror(c, segment);
+		cache_count(c, checked_slots, 1);
+		return 0;
+	}
+	return -EBADMSG;
+}
+
+static int data_sums(struct cache *c, const struct cached_data *x, u64 cache, u32 n, u32 *sums)
+{
+	u32 slot = (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS;
+
+	if (!x->sums)
+		return sums_get(c, cache_segment(c, cache), slot, n, sums);
+	memcpy(sums, x->sums + slot, n * sizeof(u32));
+	return 0;
+}
+
+/* The sectors [at, at + n) of the data are in this slot. */
+static void data_store(const struct cached_data *x, u32 at, u32 n, u64 cache, const void *slot)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		memcpy(data_address(x, at + i), slot + ((x->cache + at + i - cache) << SECTOR_SHIFT), SECTOR_SIZE);
+}
+
+static int data_reread(struct cache *c, struct cached_data *x, u32 at, u32 n, u64 cache, u32 known)
+{
+	void *slot = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
+	int err = slot ? slot_reread(c, cache, known, slot) : -ENOMEM;
+
+	if (!err)
+		data_store(x, at, n, cache, slot);
+	else
+		x->damaged = cache;
+	kfree(slot);
+	return err;
+}
+
+int data_check(struct cache *c, struct cached_data *x)
+{
+	u32 at = data_head(x), left = data_body(x) / LARDER_SLOT_SECTORS, sums[SUMS_AT_ONCE], n, i;
+	int err = 0;
+
+	for (; left && !err; left -= n) {
+		n = min(left, SUMS_AT_ONCE);
+		err = data_sums(c, x, x->cache + at, n, sums);
+		for (i = 0; i < n && !err; i++, at += LARDER_SLOT_SECTORS) {
+			err = slot_judge(c, x->cache + at, sums[i], data_slot_sum(x, at));
+			if (err)
+				err = data_reread(c, x, at, LARDER_SLOT_SECTORS, x->cache + at, sums[i]);
+		}
+	}
+	return err;
+}
+
+/* The sectors [at, at + n) of the data are a part of one slot. */
+static int data_read_part(struct cache *c, struct cached_data *x, u32 at, u32 n, void *slot)
+{
+	u64 cache = (x->cache + at) & ~(u64)(LARDER_SLOT_SECTORS - 1);
+	sector_t where;
+	struct cache_device *d = cache_sector_device(c, cache, &where);
+	u32 known;
+	int err = super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE);
+
+	if (!err)
+		err = data_sums(c, x, cache, 1, &known);
+	if (err)
+		return err;
+	if (slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE)))
+		return data_reread(c, x, at, n, cache, known);
+	data_store(x, at, n, cache, slot);
+	return 0;
+}
+
+int data_read_edges(struct cache *c, struct cached_data *x)
+{
+	u32 head = data_head(x), tail = x->len - head - data_body(x);
+	int err = 0;
+	void *slot;
+
+	if (!head && !tail)
+		return 0;
+	slot = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
+	if (!slot)
+		return -ENOMEM;
+	if (head)
+		err = data_read_part(c, x, 0, head, slot);
+	if (tail && !err)
+		err = data_read_part(c, x, x->len - tail, tail, slot);
+	kfree(slot);
+	return err;
+}
+
+int data_read(struct cache *c, struct cached_data *x)
+{
+	struct bio *bio = data_read_bio(c, x);
+	int err = 0;
+
+	if (bio) {
+		err = submit_bio_wait(bio);
+		bio_put(bio);
+	}
+	return err ?: data_read_edges(c, x) ?: data_check(c, x);
+}
