@@ -6,9 +6,9 @@ import os
 import pytest
 from lib.stress import stress
 
-OPS = int(os.environ.get("LARDER_RANDOM_OPS", "60000"))
+OPS = int(os.environ.get("LARDER_RANDOM_OPS", "200000"))
 
 
-@pytest.mark.limit(1200)
+@pytest.mark.limit(2400)
 def test_random_operations(make_disk, make_oracle):
     stress(make_disk, make_oracle, OPS)
