@@ -223,11 +223,11 @@ def test_wrong_once(make_disk, seed, ssd_block):
     stack = make_stack(make_disk, ssd_block)
     w = Written(stack, seed)
     _, data = prepare(stack, w, "active")
-    for at in [places(stack.ssd, data[i])[0] for i in (2, 11)]:
-        stack.ssd.fail(op="read", from_=at, to=at + SLOT, status="corrupt", count=1)
+    at = places(stack.ssd, data[2])[0]
+    # all that the command reads is wrong; a second fault would wait for the reading again, if one command read both places
+    stack.ssd.fail(op="read", from_=at, to=at + SLOT, status="corrupt", count=1)
     settled(stack, 0)
-    # all that the two commands read is wrong
-    assert counts(stack)["errors_checksum"] >= 2 and stack.volume.status()["errors_checksum"] == 0
+    assert counts(stack)["errors_checksum"] >= 1 and stack.volume.status()["errors_checksum"] == 0
     assert w.not_on_backing() == set()
     stack.stop()
 
