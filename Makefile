@@ -70,6 +70,13 @@ check:	## everything: dependencies, build, lint, unit, model, vm; ends in one li
 stress:	## a million random operations and 30 kills of the VM, on each kernel
 	@tests/ci/vm --kernel $(KERNEL) --suite stress,kill_larder --env LARDER_KILLS=30 --timeout 86400
 
+debug-kernel:	## build a kernel with KASAN, lockdep, UBSAN, kmemleak: an hour
+	@tests/ci/dependencies build vm debug
+	@tests/debug/kernel
+
+check-debug: debug-kernel	## the VM suites in it (SUITE=)
+	@tests/debug/check
+
 demo:	## see it work: a VM, a slow disk made fast, a power cut
 	@tests/ci/dependencies build vm
 	@tests/vm/demo

@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+KMEMLEAK = Path("/sys/kernel/debug/kmemleak")
 SETTINGS = {
     "kernel/printk": "8 4 1 7",
     "kernel/hung_task_timeout_secs": "60",
@@ -31,6 +33,18 @@ def stop_udev() -> None:
     subprocess.run(["udevadm", "control", "--exit"], check=False)
 
 
+def report_leaks() -> None:
+    """What our modules allocated and nobody points to goes to the kernel log, as a bad line; only in a debug kernel."""
+    if not KMEMLEAK.exists():
+        return
+    for _ in range(2):  # what is younger than 5 s is not looked at
+        time.sleep(6)
+        KMEMLEAK.write_text("scan")
+    for leak in KMEMLEAK.read_text().split("unreferenced object"):
+        if "[larder]" in leak or "[simdisk]" in leak:
+            Path("/dev/kmsg").write_text("BUG: memory leak:" + " |".join(leak.splitlines())[:900])
+
+
 def main() -> int:
     results = Path(sys.argv[1])
     session = json.loads((results / "session.json").read_text())
@@ -47,6 +61,7 @@ def main() -> int:
         load_modules(session["modules"])
         shutil.copyfile("/proc/kallsyms", results / "kallsyms")  # for an autopsy
         status = subprocess.run(session["command"], cwd="/tmp", stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT).returncode
+        report_leaks()
     except subprocess.CalledProcessError as e:
         print(f"session: {e}", flush=True)
     finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which kernels can be booted: an image in /boot with headers in /lib/modules."""
+"""Which kernels can be booted: an image in /boot or /lib/modules (tests/debug/kernel), with headers in /lib/modules."""
 
 import os
 import re
@@ -15,13 +15,13 @@ class NoKernelError(Exception):
 
 def installed() -> list[str]:
     """Full versions, newest last."""
-    found = [p.name.removeprefix("vmlinuz-") for p in Path("/boot").glob("vmlinuz-*")]
-    found = [v for v in found if Path("/lib/modules", v, "build").is_dir()]
+    found = [p.parent.name for p in Path("/lib/modules").glob("*/build") if image(p.parent.name).exists()]
     return sorted(found, key=lambda v: [int(n) for n in re.findall(r"\d+", v)])
 
 
 def image(version: str) -> Path:
-    return Path("/boot") / f"vmlinuz-{version}"
+    own = Path("/lib/modules", version, "vmlinuz")
+    return own if own.exists() else Path("/boot") / f"vmlinuz-{version}"
 
 
 def tested() -> list[str]:
