@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from lib import command, dm, outcome, simdisk, watchdog
-from lib.kernel_log import KernelLog
+from lib.kernel_log import KernelLog, begin_test
 from lib.oracle import Oracle
 
 RESULTS = Path(os.environ.get("LARDER_RESULTS", "/tmp"))
@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     mark = item.get_closest_marker("limit")
     (RESULTS / "running").write_text(item.nodeid)
+    begin_test(item.nodeid)
     with watchdog.Watchdog(item.nodeid, (mark.args[0] if mark else LIMIT) * FACTOR, RESULTS):
         yield
 

@@ -117,8 +117,7 @@ class Machine:
             options += ["-drive", f"if=none,id=larder{i},file={disk},format=raw,cache=writeback,discard=unmap"]
             options += ["-device", f"virtio-blk-pci,drive=larder{i},serial=larder{i}"]
         c.append("--qemu-opts=" + shlex.join(options))
-        if self.append:
-            c += ["--append", self.append]
+        c += ["--append", f"log_buf_len=4M {self.append}".strip()]
         return [*c, "--", shlex.join([sys.executable, str(SESSION), str(self.results)])]
 
     def start(self) -> "Machine":

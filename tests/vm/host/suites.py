@@ -27,10 +27,10 @@ def guest_path(suite: str) -> Path | None:
     return None
 
 
-def pytest_command(path: Path, expression: str) -> list[str]:
-    top = str(GUEST if path.is_relative_to(GUEST) else HERE)  # whose conftest.py counts
-    c = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--tb=short", "-rN"]
-    c += ["--rootdir", top, "--confcutdir", top, str(path)]
+def pytest_command(top: Path, paths: list[Path], expression: str) -> list[str]:
+    """top: whose conftest.py counts."""
+    c = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "--tb=short", "-rN", "--continue-on-collection-errors"]
+    c += ["-o", "tmp_path_retention_policy=none", "--rootdir", str(top), "--confcutdir", str(top), *map(str, paths)]
     return [*c, "-k", expression] if expression else c
 
 
@@ -39,9 +39,12 @@ def environment(kernel: str, a: argparse.Namespace) -> dict[str, str]:
     return fixed | dict(e.split("=", 1) for e in a.env)
 
 
-def run_in_guest(kernel: str, suite: str, products: build.Products, where: Path, a: argparse.Namespace) -> verdict.Verdict:
-    command = [*pytest_command(guest_path(suite), a.expression), f"--junitxml={where / 'junit.xml'}"]
-    env = environment(kernel, a)
+def run_in_guest(
+    kernel: str, suites: list[str], products: build.Products, where: Path, a: argparse.Namespace
+) -> list[verdict.Verdict]:
+    """All of them in one VM.  After one that ends it the later ones have no verdict."""
+    paths = [guest_path(s) for s in suites]
+    command = [*pytest_command(GUEST, paths, a.expression), f"--junitxml={where / 'junit.xml'}"]
     start = time.monotonic()
     m = machine.Machine(
         kernel,
@@ -49,23 +52,23 @@ def run_in_guest(kernel: str, suite: str, products: build.Products, where: Path,
         products,
         command,
         memory=a.memory,
-        environment=env,
+        environment=environment(kernel, a),
         udev=a.udev,
         icount=a.icount,
     )
     try:
-        how = m.start().wait(a.timeout)
+        how = m.start().wait(a.timeout * len(suites))
     finally:
         m.kill()
-    return verdict.judge(kernel, suite, where, how, m.exit_status(), time.monotonic() - start)
+    return verdict.judge(kernel, suites, where, how, m.exit_status(), time.monotonic() - start)
 
 
-def run_on_host(kernel: str, suite: str, products: build.Products, where: Path, a: argparse.Namespace) -> verdict.Verdict:
+def run_on_host(kernel: str, suite: str, products: build.Products, where: Path, a: argparse.Namespace) -> list[verdict.Verdict]:
     """The tests boot their own machines, below 'where', by the fixtures in host/conftest.py."""
     where.mkdir(parents=True, exist_ok=True)
     (where / "tests.jsonl").unlink(missing_ok=True)
     (where / "exit").unlink(missing_ok=True)
-    command = [*pytest_command(HERE / f"test_{suite}.py", a.expression), f"--junitxml={where / 'junit.xml'}"]
+    command = [*pytest_command(HERE, [HERE / f"test_{suite}.py"], a.expression), f"--junitxml={where / 'junit.xml'}"]
     env = (
         os.environ
         | environment(kernel, a)
@@ -86,8 +89,19 @@ def run_on_host(kernel: str, suite: str, products: build.Products, where: Path, 
             status = None
     (where / "console").write_text("")
     how = "timeout" if status is None else "done"
-    return verdict.judge(kernel, suite, where, how, status, time.monotonic() - start)
+    return verdict.judge(kernel, [suite], where, how, status, time.monotonic() - start)
 
 
-def run(kernel: str, suite: str, products: build.Products, where: Path, a: argparse.Namespace) -> verdict.Verdict:
-    return (run_in_guest if guest_path(suite) else run_on_host)(kernel, suite, products, where, a)
+def run(kernel: str, suites: list[str], products: build.Products, results: Path, a: argparse.Namespace) -> list[verdict.Verdict]:
+    """In one VM, and in another one if a suite has ended that; suites of the host boot their own."""
+    verdicts: list[verdict.Verdict] = []
+    while suites:
+        joined = f"{suites[0]}+{len(suites) - 1}" if len(suites) > 1 else suites[0]  # short: QEMU's socket lies in there
+        where = results / f"{joined}-{kernel}"
+        if guest_path(suites[0]):
+            new = run_in_guest(kernel, suites, products, where, a)
+        else:
+            new = run_on_host(kernel, suites[0], products, where, a)
+        verdicts += new
+        suites = suites[len(new) :]
+    return verdicts

@@ -10,13 +10,22 @@ from host import build, machine, suites, verdict
 
 
 @pytest.fixture
-def run_faulty(request: pytest.FixtureRequest):
-    def run(expression: str, timeout: int = 200) -> verdict.Verdict:
+def run_suites(request: pytest.FixtureRequest):
+    def run_all(names: list[str], expression: str, timeout: int = 200) -> list[verdict.Verdict]:
         a = argparse.Namespace(expression=expression, seed=1, env=[], memory="1G", udev=False, icount=False, timeout=timeout)
         modules = [Path(p) for p in os.environ["LARDER_MODULES"].split(":") if Path(p).name == "simdisk.ko"]
         products = build.Products(modules, [Path(p) for p in os.environ["LARDER_PROGRAMS"].split(":")])
         where = Path(os.environ["LARDER_RESULTS"]) / request.node.name
-        return suites.run_in_guest(os.environ["LARDER_KERNEL"], "_faulty", products, where, a)
+        return suites.run(os.environ["LARDER_KERNEL"], names, products, where, a)
+
+    return run_all
+
+
+@pytest.fixture
+def run_faulty(run_suites):
+    def run(expression: str, timeout: int = 200) -> verdict.Verdict:
+        (v,) = run_suites(["_faulty"], expression, timeout)
+        return v
 
     return run
 
@@ -68,6 +77,21 @@ def test_crash_is_reported(run_faulty):
     assert any("BUG:" in x or "Kernel panic" in x for x in v.log), text
 
 
+def test_crash_is_of_one_suite(run_suites):
+    """Two suites in one VM: the second one gets another."""
+    first, second = run_suites(["_faulty", "_good"], "crash or good")
+    assert not first.passed and "test_crash" in first.error and first.log, first.text(False)
+    assert second.passed and outcomes(second) == {"test_good_too": "passed"}, second.text(False)
+    assert first.results != second.results
+
+
+def test_lines_are_of_one_suite(run_suites):
+    """Two suites in one VM: what one of them leaves in the kernel log is no failure of the other."""
+    first, second = run_suites(["_faulty", "_good"], "warning_in_the_log or good")
+    assert first.log and not second.log and second.passed, first.text(False) + second.text(False)
+    assert first.results == second.results
+
+
 def test_out_of_time_is_reported(run_faulty):
     v = run_faulty("slow", timeout=8)
     assert not v.passed and "ran out of time" in v.error, v.text(False)
@@ -78,5 +102,5 @@ def test_nothing_run_is_no_pass(tmp_path):
     (tmp_path / "console").write_text("")
     (tmp_path / "output").write_text("no tests ran")
     for status in (0, 5):
-        v = verdict.judge("6.1", "none", tmp_path, "done", status, 1.0)
+        (v,) = verdict.judge("6.1", ["none"], tmp_path, "done", status, 1.0)
         assert not v.passed, v.text(False)

@@ -4,11 +4,12 @@
 import dataclasses
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "guest"))
 
-from lib import kernel_log
+from lib import kernel_log, outcome
 
 
 @dataclasses.dataclass
@@ -17,9 +18,9 @@ class Verdict:
     suite: str
     results: Path
     error: str = ""  # why there is no complete result
-    tests: list[dict] = dataclasses.field(default_factory=list)  # name, outcome, seconds, text
+    tests: list[dict] = dataclasses.field(default_factory=list)  # suite, name, outcome, seconds, text
     log: list[str] = dataclasses.field(default_factory=list)  # bad lines of the kernel log
-    seconds: float = 0
+    seconds: float = 0  # of its tests; of a VM's first suite also those outside of tests
 
     @property
     def passed(self) -> bool:
@@ -59,30 +60,52 @@ def tail(text: str, lines: int) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-def judge(kernel: str, suite: str, results: Path, how: str, status: int | None, seconds: float) -> Verdict:
-    v = Verdict(kernel, suite, results, tests=read_tests(results), seconds=seconds)
-    console = (results / "console").read_text(errors="replace")
-    dmesg = results / "dmesg"
-    log = dmesg.read_text(errors="replace") if dmesg.exists() else console
-    # bad lines that a test announced have been judged by it; anything outside tests counts
-    excused = results / "excused"
+def bad_lines(where: Path) -> Iterable[tuple[str, str]]:
+    """Test and line.  Lines that a test announced have been judged by it; anything outside tests counts."""
+    dmesg = where / "dmesg"
+    log = (dmesg if dmesg.exists() else where / "console").read_text(errors="replace")
+    excused = where / "excused"
     allowed = set(excused.read_text(errors="replace").splitlines()) if excused.exists() else set()
-    v.log = [x for x in kernel_log.bad_lines(log.splitlines()) if kernel_log.message(x) not in allowed]
+    for test, line in kernel_log.split_by_test(log.splitlines()):
+        if kernel_log.bad_lines([line]) and kernel_log.message(line) not in allowed:
+            yield test, line
+
+
+def why_it_ended(where: Path, how: str, test: str) -> str:
+    console = (where / "console").read_text(errors="replace")
+    reasons = {
+        "hung": "a test hung and the VM was killed",
+        "frozen": "the VM froze in a test and was killed",
+        "timeout": "the VM ran out of time and was killed",
+    }
+    state = reasons.get(how, "the VM ended early")
+    text = f"{state}, during {test or '(no test)'}; the end of the console ({where / 'console'}):\n{tail(console, 100)}"
+    examined = where / "autopsy"
+    return f"{text}\nthe CPU:\n{examined.read_text()}" if examined.exists() else text
+
+
+def judge(kernel: str, suites: list[str], where: Path, how: str, status: int | None, seconds: float) -> list[Verdict]:
+    """Of the suites that one VM ran; those behind one that ended the VM are left out, the first one never."""
+    tests = read_tests(where)
+    of = {s: Verdict(kernel, s, where, tests=[t for t in tests if t["suite"] == s]) for s in suites}
+    for v in of.values():
+        v.seconds = sum(t["seconds"] for t in v.tests)
+    first = of[suites[0]]
+    first.seconds += seconds - sum(t["seconds"] for t in tests)
+    for test, line in bad_lines(where):
+        of.get(outcome.suite_of(test), first).log.append(line)
     if how != "done" or status is None:
-        running = results / "running"
-        name = running.read_text() if running.exists() else "(no test)"
-        reasons = {
-            "hung": "a test hung and the VM was killed",
-            "frozen": "the VM froze in a test and was killed",
-            "timeout": "the VM ran out of time and was killed",
-        }
-        state = reasons.get(how, "the VM ended early")
-        v.error = f"{state}, during {name}; the end of the console ({results / 'console'}):\n{tail(console, 100)}"
-        examined = results / "autopsy"
-        if examined.exists():
-            v.error += f"\nthe CPU:\n{examined.read_text()}"
-    elif status not in (0, 1):
-        v.error = f"pytest ended with status {status}:\n{tail((results / 'output').read_text(errors='replace'), 60)}"
-    elif status == 1 and all(t["outcome"] in ("passed", "skipped") for t in v.tests):
-        v.error = tail((results / "output").read_text(errors="replace"), 60)
-    return v
+        running = where / "running"
+        test = running.read_text() if running.exists() else ""
+        last = of.get(outcome.suite_of(test), first)
+        last.error = why_it_ended(where, how, test)
+        return list(of.values())[: suites.index(last.suite) + 1]
+    end = tail((where / "output").read_text(errors="replace"), 60)
+    for v in of.values():
+        if status not in (0, 1):
+            v.error = f"pytest ended with status {status}:\n{end}"
+        elif status == 1 and not v.tests:
+            v.error = end
+    if status == 1 and all(t["outcome"] in ("passed", "skipped") for t in tests):
+        first.error = end
+    return list(of.values())

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Device-mapper devices, by dmsetup."""
 
+from pathlib import Path
+
 from . import command
 from .block import BlockDevice
 
@@ -88,6 +90,8 @@ class DmDevice(BlockDevice):
 
 
 def names() -> list[str]:
+    if not any(Path("/sys/block").glob("dm-*")):
+        return []
     out = command.output("dmsetup", "ls")
     return [] if out.startswith("No devices") else [x.split()[0] for x in out.splitlines()]
 

@@ -1,15 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What tests do most often with a dm device that exists, by ioctl: in a VM without KVM a run of dmsetup takes longer than what is
-tested.  Creating and removing devices stays with dmsetup, which makes their nodes."""
+"""What tests do most often with a dm device, by ioctl: in a VM without KVM a run of dmsetup takes longer than what is tested."""
 
 import ctypes
 import errno
 import os
+import stat
 import struct
+import time
+from typing import NamedTuple
 
 from .command import CommandError
 
-SUSPEND, STATUS, LOAD, TABLE, MESSAGE = 6, 7, 9, 12, 14  # struct dm_ioctl: DM_DEV_SUSPEND and so on
+CREATE, REMOVE, SUSPEND, STATUS, LOAD, TABLE, MESSAGE = 3, 4, 6, 7, 9, 12, 14  # struct dm_ioctl: DM_DEV_CREATE and so on
+WORDS = {
+    CREATE: "create",
+    REMOVE: "remove",
+    SUSPEND: "suspend or resume",
+    STATUS: "info",
+    LOAD: "load",
+    TABLE: "status",
+    MESSAGE: "message",
+}
 FLAG_SUSPEND, FLAG_TABLE, FLAG_FULL, FLAG_SKIP_LOCKFS, FLAG_NOFLUSH, FLAG_DATA_OUT = (
     1 << 1,
     1 << 4,
@@ -26,8 +37,14 @@ ROOM = 65536
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _ioctl(number: int, name: str, flags: int = 0, data: bytes = b"", targets: int = 0) -> tuple[int, int, bytes]:
-    """Flags, number of targets, and data of the answer."""
+class Answer(NamedTuple):
+    flags: int
+    targets: int
+    device: int
+    data: bytes
+
+
+def _ioctl(number: int, name: str, flags: int = 0, data: bytes = b"", targets: int = 0) -> Answer:
     buf = bytearray(HEAD.pack(4, 0, 0, HEAD.size + ROOM, HEAD.size, targets, 0, flags, 0, 0, 0, name.encode(), b"") + bytes(ROOM))
     buf[HEAD.size : HEAD.size + len(data)] = data
     fd = os.open("/dev/mapper/control", os.O_RDWR | os.O_CLOEXEC)
@@ -38,13 +55,38 @@ def _ioctl(number: int, name: str, flags: int = 0, data: bytes = b"", targets: i
     finally:
         os.close(fd)
     if failed:
-        what = {SUSPEND: "suspend or resume", STATUS: "info", LOAD: "load", TABLE: "status", MESSAGE: "message"}[number]
         text = data[8:].decode(errors="replace").strip("\0") if number in (LOAD, MESSAGE) else ""
-        raise CommandError(["dm ioctl", what, name, text], error, "", errno.errorcode.get(error, str(error)) + "\n")
-    _, _, _, _, start, count, _, out, *_ = HEAD.unpack_from(buf)
+        raise CommandError(["dm ioctl", WORDS[number], name, text], error, "", errno.errorcode.get(error, str(error)) + "\n")
+    _, _, _, _, start, count, _, out, _, _, device, *_ = HEAD.unpack_from(buf)
     if out & FLAG_FULL:
         raise OverflowError(f"{name}: the answer does not fit into {ROOM} bytes")
-    return out, count, bytes(buf[start:])
+    return Answer(out, count, device, bytes(buf[start:]))
+
+
+def create(name: str, table: str) -> None:
+    """With its node, as dmsetup makes it where no udev does."""
+    device = _ioctl(CREATE, name).device
+    try:
+        load(name, table)
+        resume(name)
+    except CommandError:
+        _ioctl(REMOVE, name)
+        raise
+    os.mknod(f"/dev/mapper/{name}", 0o600 | stat.S_IFBLK, device)
+
+
+def remove(name: str, seconds: float = 10) -> None:
+    """Somebody may just be closing it."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            _ioctl(REMOVE, name)
+            break
+        except CommandError as e:
+            if e.status != errno.EBUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.05)
+    os.unlink(f"/dev/mapper/{name}")
 
 
 def suspend(name: str, *, noflush: bool = False, nolockfs: bool = False) -> None:
@@ -68,11 +110,11 @@ def load(name: str, table: str) -> None:
 
 def status(name: str, *, table: bool = False, noflush: bool = False) -> str:
     """As dmsetup status or dmsetup table prints it."""
-    _, count, data = _ioctl(TABLE, name, (FLAG_TABLE if table else 0) | (FLAG_NOFLUSH if noflush else 0))
+    answer = _ioctl(TABLE, name, (FLAG_TABLE if table else 0) | (FLAG_NOFLUSH if noflush else 0))
     lines, at = [], 0
-    for _ in range(count):
-        start, sectors, _, following, target = TARGET.unpack_from(data, at)
-        text = data[at + TARGET.size :].partition(b"\0")[0].decode()
+    for _ in range(answer.targets):
+        start, sectors, _, following, target = TARGET.unpack_from(answer.data, at)
+        text = answer.data[at + TARGET.size :].partition(b"\0")[0].decode()
         lines.append(f"{start} {sectors} {target.partition(bytes(1))[0].decode()} {text}".rstrip())
         at = following
     return "\n".join(lines)
@@ -80,5 +122,5 @@ def status(name: str, *, table: bool = False, noflush: bool = False) -> str:
 
 def message(name: str, text: str, sector: int = 0) -> str:
     """The answer, if the message has one."""
-    flags, _, data = _ioctl(MESSAGE, name, data=struct.pack("=Q", sector) + text.encode() + b"\0")
-    return data.partition(b"\0")[0].decode() if flags & FLAG_DATA_OUT else ""
+    answer = _ioctl(MESSAGE, name, data=struct.pack("=Q", sector) + text.encode() + b"\0")
+    return answer.data.partition(b"\0")[0].decode() if answer.flags & FLAG_DATA_OUT else ""

@@ -4,6 +4,7 @@
 import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 BAD = re.compile(
     r"WARNING:|BUG:|BUG at|kernel BUG|Oops|general protection fault|unable to handle|Call Trace:|Kernel panic|"
@@ -21,6 +22,20 @@ HARMLESS = re.compile(
 def message(line: str) -> str:
     """A line of dmesg or of the console, without time stamp and log level."""
     return re.sub(r"^(<\d+>)?\[[ \d.]+\] ", "", line)
+
+
+def begin_test(nodeid: str) -> None:
+    """So that a line that no test has judged can be told to belong to a suite."""
+    Path("/dev/kmsg").write_text(f"test: {nodeid}\n")
+
+
+def split_by_test(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """The test that ran, or had run, "" before the first one; the line."""
+    nodeid = ""
+    for line in lines:
+        if message(line).startswith("test: "):
+            nodeid = message(line).removeprefix("test: ").strip()
+        yield nodeid, line
 
 
 def bad_lines(lines: Iterable[str]) -> list[str]:

@@ -33,8 +33,23 @@ DATA_SECTOR = 2048  # of a backing: where the volume's data begin, by default
 RESERVED_SECTORS = 4096  # of a backing: before the data and behind them, by default
 
 
+WITHOUT_UDEV = os.environ.get("DM_DISABLE_UDEV") == "1"
+
+
 class Target(dm.DmDevice):
     """A DmDevice, but faster."""
+
+    @classmethod
+    def create(cls, name: str, lines: str | list[str], **options: object) -> "Target":
+        if options or not WITHOUT_UDEV:
+            return super().create(name, lines, **options)
+        dm_ioctl.create(name, dm.table(lines))
+        return cls(name)
+
+    def remove(self, **options: object) -> None:
+        if options or not WITHOUT_UDEV:
+            return super().remove(**options)
+        return dm_ioctl.remove(self.name)
 
     @property
     def kernel_name(self) -> str:

@@ -5,6 +5,11 @@ import json
 from pathlib import Path
 
 
+def suite_of(nodeid: str) -> str:
+    """test_NAME.py::test, or NAME/test_x.py::test"""
+    return nodeid.replace("/", "::").partition("::")[0].removeprefix("test_").removesuffix(".py")
+
+
 class Recorder:
     """A pytest plugin, in the guest and on the host."""
 
@@ -22,6 +27,7 @@ class Recorder:
         text = "\n".join(r.longreprtext for r in parts if r.failed)
         text += "".join(f"\n--- {title} ---\n{body}" for title, body in report.sections if outcome == "failed" or "stdout" in title)
         line = {
+            "suite": suite_of(report.nodeid),
             "name": report.nodeid.split("/")[-1],
             "outcome": outcome,
             "seconds": sum(r.duration for r in parts),
