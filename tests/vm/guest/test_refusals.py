@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from lib import command, dm, simdisk
 from lib.damage import SUPER, TABLES, damage, fields
-from lib.larder import Cache, Stack, Volume
+from lib.larder import Cache, Stack, Target, Volume
 from lib.refusal import areas, assert_unused, changes, module_users, refused, said
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "testing.md"
@@ -93,13 +93,12 @@ def nothing_left(clean_devices: None) -> Iterator[None]:
     assert_unused()
 
 
-def table(device: str, line: str) -> Callable[[], object]:
-    return lambda: dm.DmDevice.create(device, line)
+def table(device: str, line: str | list[str]) -> Callable[[], object]:
+    return lambda: Target.create(device, line)
 
 
-def message(device: dm.DmDevice, *words: str) -> None:
-    """As an operator sends it; -- because words may begin with a dash."""
-    command.run("dmsetup", "message", device.name, 0, "--", *words)
+def message(device: Target, *words: str) -> None:
+    device.message(*words)
 
 
 def start(disks: Disks) -> Callable[[], object]:
@@ -414,7 +413,7 @@ def test_devices_too_small(make_disk, kernel_log):
 def test_device_that_shrank(new, make_disk, kernel_log):
     for source, attempt, name in (
         (new.ssd, Cache.start, "ssd1"),
-        (new.hdd, lambda d: dm.DmDevice.create("v", f"0 8 larder {d} - 0"), "hdd1"),
+        (new.hdd, lambda d: Volume.create("v", f"0 8 larder {d} - 0"), "hdd1"),
     ):
         small = make_disk(name, mb=8, wce=1)
         small.write(0, source.read(0, 2048))
@@ -576,10 +575,10 @@ def test_table_fields(used, kernel_log):
 # ---------------------------------------------------------------------- every field, flipped
 
 # Fields that say nothing which could be checked, or whose other value is right too.
-# A checkpoint that does not fit gives way to the older one.
+# A checkpoint that does not fit gives way to the older one.  Ancestors are compared with those of other SSDs of the set alone.
 FREE = re.compile(
     r"reserved|label|stack|created|head\.(flags|generation|compat)$|generation$|incarnation$|^mode$|nr_volumes$|"
-    r"^checkpoint\[|^epochs\[0\]\.(segment|secret|first_sequence)|^epochs\[1\]|^volumes\[|^devices\[1\]"
+    r"^checkpoint\[|^epochs\[0\]\.(segment|secret|first_sequence)|^epochs\[1\]|^volumes\[|^devices\[1\]|^ancestors"
 )
 
 
@@ -612,7 +611,7 @@ def test_every_field_flipped(used, kernel_log, seed, what):
     disk = used.hdd if what == "volume superblock" else used.ssd
     cache = Cache.start(used.ssd) if what == "volume superblock" else None
     attempt = (lambda: Volume.start(used.hdd, cache)) if cache else start(used)
-    stop = (lambda: dm.DmDevice("v").remove()) if cache else (lambda: dm.DmDevice("c").remove())
+    stop = Volume("v").remove if cache else Cache("c").remove
     if cache:
         attempt()
         stop()
