@@ -318,7 +318,7 @@ def test_damage(damaged, name):
         return
     assert seen["started"], f"{seen.get('error')}\n{said}"
     assert "view" in f["job"], f"the reader does not load it: {f['complaints']}"
-    assert not seen["cmp"], f"kernel and reader differ: {seen['cmp']}\n{said}\n{f['complaints']}"
+    assert not seen["difference"], f"kernel and reader differ: {seen['difference']}\n{said}\n{f['complaints']}"
     assert int(f["reader"]["replayed"]) == seen["cache"]["replayed_records"], f"{f['reader']}\n{said}"
     dirty = int(f["reader"]["dirty_sectors"]) + int(f["reader"]["zero_sectors"])
     assert seen["cache"]["dirty_sectors"] == dirty, said
