@@ -172,6 +172,9 @@ CACHE_OPTIONS = {
     "discard": "on",
     "max_marks": 99,
     "checkpoint_percent": 11,
+    "mirror": "none",
+    "congestion_read": 1234,
+    "congestion_write": 0,
 }
 VOLUME_OPTIONS = {
     "mode": "writearound",
@@ -182,6 +185,11 @@ VOLUME_OPTIONS = {
     "writeback_rate_min": 66,
     "writeback_rate_max": 7777,
     "writeback_depth": 8,
+    "readahead": 64,
+    "share_min": 20,
+    "share_max": 80,
+    "stripes": "off",
+    "class": "special",
 }
 
 
