@@ -80,7 +80,7 @@ class Volumes(Stack):
 
 def crash_rounds(stack: Volumes, oracle, seed: int, rounds: int, control: str) -> None:
     for i in range(rounds):
-        files = Files(stack.files, i) if i % 3 == 2 else None
+        files = Files(stack.files, i) if i % 3 == 0 else None
         simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=200 + (seed * 7919 + i * 104729) % 3000)
         r = oracle.run(ops=0, seconds=60, until_error=True, control=control, every=150, control_may_fail=True)
         assert r["errors"] >= 1
