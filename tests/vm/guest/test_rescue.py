@@ -11,7 +11,7 @@ from lib import command, simdisk
 from lib.larder import DATA_SECTOR, Stack, Volume, backing_alone, larder
 
 MODES = ("random", "torn", "lose", "keep", "prefix")
-MIB = 48
+MIB = 32
 
 
 def digest(device: object, mib: int = 0) -> str:
@@ -46,8 +46,8 @@ CONTROLS = {
 @pytest.mark.limit(600)
 @pytest.mark.parametrize("control", list(CONTROLS))
 def test_rescue_agrees_with_the_kernel(make_disk, make_oracle, seed, control):
-    ssd = make_disk("ssd0", model="nvme", mb=64, jitter_ns=100000)
-    hdd = make_disk("hdd0", model="nvme", mb=256, jitter_ns=200000)
+    ssd = make_disk("ssd0", model="nvme", mb=48, jitter_ns=100000)
+    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
     stack = Stack(ssd, hdd, format_volume=("--cache", "c"), writeback="off")
     oracle = make_oracle(stack.volume, size=f"{MIB}m")
     found = 0
