@@ -132,7 +132,9 @@ struct larder_cache_sb {
 	__le64	table_generation;		/*  248: of the newest table when this was written */
 	__le32	epoch;				/*  256: the newest */
 	__le32	reserved1;			/*  260 */
-	__u8	reserved2[24];			/*  264 */
+	/*  264: newest record of the write stream known durable when this was written; counts from epochs[0].first_sequence on */
+	__le64	durable_sequence;
+	__u8	reserved2[16];			/*  272 */
 	struct larder_checkpoint_ptr checkpoint[LARDER_NR_CHECKPOINTS];	/*  288: [0] the newest */
 	struct larder_epoch epochs[LARDER_NR_EPOCHS];			/*  416: [0] the newest */
 	__u8	stack[2048];			/*  928: description of the stack, for the daemon: opaque here */

@@ -168,9 +168,11 @@ static int load_scan(struct loader *l)
 	int err;
 
 	err = replay_scan(r);
+	if (!err)
+		err = replay_check_end(r);
 	if (err) {
 		l->s->fatal = true;
-		l->why = "the log behind it could not be read";
+		l->why = err == -EBADMSG ? "the log behind it is damaged" : "the log behind it could not be read";
 		return err;
 	}
 	if (r->last_write < l->s->must_reach) {
@@ -406,6 +408,8 @@ static int load_epoch(struct start *s, const struct named_checkpoint *n)
 			continue;
 		s->r.epoch = n->epoch;
 		s->r.hash = larder_log_hash(s->c->uuid, le64_to_cpu(sb->epochs[i].secret));
+		s->r.first_sequence = le64_to_cpu(sb->epochs[i].first_sequence);
+		s->r.durable = n->epoch == s->c->epoch ? s->durable : 0;
 		s->r.replay_sequence = n->replay_sequence;
 		s->r.highest = n->replay_sequence;
 		return 0;

@@ -121,6 +121,8 @@ static int start_superblocks(struct start *s)
 
 		if (!d->failed && (!sb || le64_to_cpu(d->sb->head.generation) > le64_to_cpu(sb->head.generation)))
 			sb = d->sb;
+		if (!d->failed)
+			s->durable = max(s->durable, le64_to_cpu(d->sb->durable_sequence));
 		s->degraded |= d->failed && le32_to_cpu(c->table->devices[i].state) == LARDER_DEVICE_ACTIVE;
 	}
 	if (!sb) {
@@ -279,6 +281,8 @@ static int start_replay(struct start *s)
 		DMWARN("%pg: %llu extents of the checkpoint were skipped: their volume is not in the table, or smaller",
 		       c->dev[0].bdev, s->lost);
 	err = replay_apply(&s->r);
+	if (!err)
+		err = replay_check_end(&s->r);
 	if (err)
 		DMERR("%pg: replay failed: error %d; the cache is not started, nothing was changed", c->dev[0].bdev, err);
 	replay_cursors_free(&s->r);

@@ -12,6 +12,9 @@
  *   fill, keep		its data matches its sums: these may be torn behind any flush of the write stream.  One that does not match
  *			is ignored
  *
+ * A damaged block of the write stream looks like its end.  It is told from it by what says that a later record was durable:
+ * superblock, later blocks, blocks of the other streams.  Then the start is refused (replay_check_end()).
+ *
  * Two passes over the write stream.  The scan follows the chain without applying anything: where it ends, what is durable, which
  * segments are opened again.  The checkpoint is then loaded without the mappings into such segments, which SEGMENT_OPEN drops (rule
  * 9).  That is the same as dropping them at the place of the SEGMENT_OPEN: no record of such a segment's older life is replayed
@@ -385,6 +388,78 @@ static int scan_entries(struct replay *r, struct cursor *cur)
 	return err;
 }
 
+/* The newest durable_sequence in the epoch's blocks in slots [from, data_slots) of the segment loaded.  False: no such block. */
+static bool blocks_durable(struct replay *r, const struct cursor *cur, u32 segment, u32 from)
+{
+	struct larder_commit_expect e = {
+		.geo = &r->geo, .hash = r->hash, .epoch = r->epoch, .segment = segment, .stream = cur->stream, .any_prev = true,
+	};
+	const struct larder_commit *commit[2];
+	bool found = false;
+	const char *why;
+	u32 i;
+
+	for (e.slot = from; e.slot < r->c->data_slots; e.slot++) {
+		commit[0] = cursor_slot(cur, e.slot);
+		commit[1] = cur->copy + (size_t)e.slot * LARDER_SLOT_SIZE;
+		for (i = 0; i < (cur->has_copy && test_bit(e.slot, cur->differ) ? 2 : 1); i++) {
+			if (!larder_commit_maybe(commit[i], &e) || larder_check_commit(commit[i], &e, &why))
+				continue;
+			r->durable = max(r->durable, le64_to_cpu(commit[i]->durable_sequence));
+			found = true;
+		}
+	}
+	return found;
+}
+
+/*
+ * Behind the end of the write stream: what stands there does not count, but may say that records were durable which are not among
+ * those found.  Opened segments are filled in order: behind two that have nothing (the damage may be all that one had) there is
+ * nothing.
+ */
+static int scan_behind(struct replay *r, struct cursor *cur)
+{
+	u32 i, empty = 0;
+	int err;
+
+	if (cur->segment != LARDER_NO_SEGMENT) {
+		err = cursor_load(r, cur, cur->segment);
+		if (err)
+			return err;
+		blocks_durable(r, cur, cur->segment, cur->slot);
+	}
+	for (i = cur->next; i < cur->nr && empty < 2; i++) {
+		err = cursor_load(r, cur, cur->queue[i]);
+		if (err)
+			return err == -ENODEV || empty ? 0 : err;
+		empty = blocks_durable(r, cur, cur->queue[i], 0) ? 0 : empty + 1;
+		cond_resched();
+	}
+	return 0;
+}
+
+/*
+ * What says of a record that it was durable, superblock or block, was written when it was, so no power cut takes the record away,
+ * nor one before it: the chain is damaged, or a device has lost what it had flushed.
+ */
+int replay_check_end(struct replay *r)
+{
+	const struct cursor *cur = &r->cursor[LARDER_STREAM_WRITE];
+	u32 segment = cur->segment, slot = cur->slot;
+
+	/* before its first record an epoch says what was durable in the one before */
+	if (r->durable <= r->last_write || r->durable < r->first_sequence)
+		return 0;
+	if (segment == LARDER_NO_SEGMENT && cur->next < cur->nr)
+		segment = cur->queue[cur->next];
+	DMERR("%pg: the log is damaged in segment %u, slot %u or later: it ends at record %llu, and records up to %llu were durable",
+	      segment < r->c->nr_segments ? segment_device(r->c, segment)->bdev : r->c->dev[0].bdev, segment, slot, r->last_write,
+	      r->durable);
+	DMERR("cache %pUb: not started, for it would serve data older than what was flushed: 'larder rescue' saves what is left",
+	      r->c->uuid);
+	return -EBADMSG;
+}
+
 int replay_scan(struct replay *r)
 {
 	struct cursor *cur = &r->cursor[LARDER_STREAM_WRITE];
@@ -412,6 +487,9 @@ int replay_scan(struct replay *r)
 		cursor_take(cur);
 		cond_resched();
 	}
+	if (!err)
+		err = scan_behind(r, cur);
+	doubts_settle(r);
 	if (!err && r->nr_doubts) {
 		r->end = r->doubts[0].sequence;
 		r->last_write = r->doubts[0].before;
@@ -568,6 +646,7 @@ static int apply_record(struct replay *r, struct cursor *cur)
 	u64 sequence = commit_sequence(cur->commit);
 	int err = 0;
 
+	r->durable = max(r->durable, le64_to_cpu(cur->commit->durable_sequence));
 	if (cur->stream != LARDER_STREAM_WRITE && !data_matches(cur)) {
 		r->damaged++;
 	} else if (sequence >= r->replay_sequence) {

@@ -36,6 +36,7 @@ struct replay {
 	struct larder_geometry geo;	/* of any volume: what lies outside of its volume is skipped, not refused */
 	u64 *any_volume;		/* ~0 for each */
 	u64 hash;			/* of the epoch's records */
+	u64 first_sequence;		/* of the epoch */
 	u32 epoch;
 	u64 replay_sequence;
 	/* from the checkpoint */
@@ -50,7 +51,7 @@ struct replay {
 	u32 *mirror, *mirror_of;	/* by segment: its second copy, whose second copy it is; + 1, 0: none */
 	u64 end;			/* records of the write stream with this sequence number and later are not valid */
 	u64 last_write;			/* the last valid one */
-	u64 durable;			/* newest durable_sequence found */
+	u64 durable;			/* newest durable_sequence found, wherever it stands */
 	struct doubt *doubts;		/* in order; scan only */
 	u32 nr_doubts, size_doubts;
 	/* in all */
@@ -74,6 +75,7 @@ struct start {
 	bool fatal;			/* the older checkpoint would not help */
 	bool degraded;			/* a member of the set is not there any more */
 	u64 must_reach;			/* a record of the write stream that is known to have been durable */
+	u64 durable;			/* another one, by the superblock; of the newest epoch, or of none */
 	u64 lost;			/* extents of the checkpoint whose volume is unknown, or smaller */
 };
 
@@ -85,6 +87,8 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n);
 /* replay.c.  All sleep.  Negative: an I/O error or no memory; what is merely not valid is the end of a stream and no error. */
 int replay_scan(struct replay *r);	/* what of the write stream is valid; reopened[] */
 int replay_apply(struct replay *r);	/* merges the streams into the indexes and r->marks */
+/* -EBADMSG, logged: a record of the write stream that was durable is not among those that are valid */
+int replay_check_end(struct replay *r);
 void replay_cursors_free(struct replay *r);
 /* second (+ 1, 0: none) is the second copy of first from now on; what the two were before they are not any more */
 void replay_link(struct replay *r, u32 first, u32 second);

@@ -254,6 +254,8 @@ static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, 
 	sb->set_generation = cpu_to_le64(c->set_generation);
 	sb->table_generation = cpu_to_le64(c->table_generation);
 	sb->epoch = cpu_to_le32(c->epoch);
+	if (c->started)
+		sb->durable_sequence = cpu_to_le64(READ_ONCE(c->log.durable_sequence));
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++) {
 		n = &c->named[i];
 		p = &sb->checkpoint[i];

@@ -53,15 +53,21 @@ void segment_read(struct cache_image *image, uint32_t segment)
 	}
 }
 
+static const struct larder_epoch *epoch_known(const struct larder_cache_sb *sb, uint32_t epoch)
+{
+	for (unsigned i = 0; epoch && i < LARDER_NR_EPOCHS; i++)
+		if (le32toh(sb->epochs[i].epoch) == epoch)
+			return &sb->epochs[i];
+	return NULL;
+}
+
 bool epoch_known_hash(const struct larder_cache_sb *sb, uint32_t epoch, uint64_t *hash)
 {
-	for (unsigned i = 0; epoch && i < LARDER_NR_EPOCHS; i++) {
-		if (le32toh(sb->epochs[i].epoch) != epoch)
-			continue;
-		*hash = epoch_hash(sb->cache_uuid, le64toh(sb->epochs[i].secret));
-		return true;
-	}
-	return false;
+	const struct larder_epoch *e = epoch_known(sb, epoch);
+
+	if (e)
+		*hash = epoch_hash(sb->cache_uuid, le64toh(e->secret));
+	return e;
 }
 
 /* Place of the first mark that is not below this region. */
@@ -203,7 +209,10 @@ bool cache_image_checkpoint(struct cache_image *image)
 	if (image->loaded) {
 		image->epoch = le32toh(image->loaded->epoch);
 		image->replay_from = le64toh(image->loaded->replay_sequence);
-		return epoch_known_hash(image->sb, image->epoch, &image->hash);
+		if (!epoch_known_hash(image->sb, image->epoch, &image->hash))
+			return false;
+		image->first_sequence = le64toh(epoch_known(image->sb, image->epoch)->first_sequence);
+		return true;
 	}
 	if (image->sb->epoch)
 		problem(&image->problems, "checkpoint", "no checkpoint that is whole");
@@ -381,16 +390,56 @@ bool record_read(const struct cache_image *image, const struct log_record *recor
 	return good;
 }
 
+static void know_durable(struct cache_image *image, uint64_t sequence)
+{
+	if (sequence > image->durable)
+		image->durable = sequence;
+}
+
+/*
+ * Blocks of the log in slots [from, end) of a segment, behind where the chain ends, may say that records were durable which the
+ * chain does not reach.  False: there are no such blocks.
+ */
+static bool blocks_durable(struct cache_image *image, uint32_t segment, uint32_t from)
+{
+	bool found = false;
+
+	segment_read(image, segment);
+	for (uint32_t slot = from; slot < image->segment_slots - LARDER_SUMMARY_SLOTS; slot++) {
+		const struct larder_commit *c = window_block(image, slot);
+
+		if (!is_of_log(image, c, LARDER_STREAM_WRITE, segment, slot) || !commit_crc_ok(c))
+			continue;
+		know_durable(image, le64toh(c->durable_sequence));
+		found = true;
+	}
+	return found;
+}
+
+/* Up to the second segment in a row that has none: the damaged one may have had no other. */
+static void find_durable_behind(struct cache_image *image)
+{
+	const struct log_stream *s = &image->stream[LARDER_STREAM_WRITE];
+	unsigned empty = 0;
+
+	if (s->at != LARDER_NO_SEGMENT)
+		blocks_durable(image, s->at, s->slot);
+	for (uint32_t i = s->next; i < s->count && empty < 2; i++)
+		empty = blocks_durable(image, s->segment[i], 0) ? 0 : empty + 1;
+}
+
 static bool find_written(struct cache_image *image)
 {
 	const struct larder_commit *next;
 	struct larder_commit c;
 
+	image->durable = image->epoch == le32toh(image->sb->epoch) ? le64toh(image->sb->durable_sequence) : 0;
 	while ((next = next_record(image, LARDER_STREAM_WRITE))) {
-		if (le64toh(next->durable_sequence) > image->durable)
-			image->durable = le64toh(next->durable_sequence);
+		know_durable(image, le64toh(next->durable_sequence));
 		remember(image, next);
 	}
+	find_durable_behind(image);
+	image->ends_at = image->stream[LARDER_STREAM_WRITE].prev_sequence;
 	for (uint64_t i = 0; i < image->nr_records; i++) {
 		const struct log_record *r = &image->record[i];
 
@@ -406,47 +455,24 @@ static bool find_written(struct cache_image *image)
 			"the log ends at record %" PRIu64 ": its data does not match (behind the last durable one, %" PRIu64 ")",
 			r->sequence, image->durable);
 		image->nr_records = i;
+		image->ends_at = le64toh(c.prev_sequence);
 	}
 	return true;
 }
 
-/* The highest durable_sequence in blocks of the log that stand in slots [from, end) of a segment, behind where the chain ends. */
-static uint64_t later_durable(struct cache_image *image, uint32_t segment, uint32_t from)
-{
-	uint64_t highest = 0;
-
-	segment_read(image, segment);
-	for (uint32_t slot = from; slot < image->segment_slots - LARDER_SUMMARY_SLOTS; slot++) {
-		const struct larder_commit *c = window_block(image, slot);
-
-		if (is_of_log(image, c, LARDER_STREAM_WRITE, segment, slot) &&
-		    le64toh(c->sequence) > image->stream[LARDER_STREAM_WRITE].prev_sequence &&
-		    le64toh(c->durable_sequence) > highest && commit_crc_ok(c))
-			highest = le64toh(c->durable_sequence);
-	}
-	return highest;
-}
-
 /*
- * A chain that breaks in its durable part ends there for a start, without a word: a damaged commit block looks like the end of the
- * log.  But a block behind it may say that records were durable which the chain does not reach.
+ * A chain that breaks in its durable part ends there: a damaged commit block looks like the end of the log.  But superblock, blocks
+ * behind it, or blocks of the other streams may say that records were durable which the chain does not reach.  (What they say before
+ * its first record is of an earlier epoch.)
  */
 static void find_lost(struct cache_image *image)
 {
-	const struct log_stream *s = &image->stream[LARDER_STREAM_WRITE];
-	uint64_t highest = s->at == LARDER_NO_SEGMENT ? 0 : later_durable(image, s->at, s->slot);
-
-	for (uint32_t i = s->next; i < s->count; i++) {
-		uint64_t there = later_durable(image, s->segment[i], 0);
-
-		highest = there > highest ? there : highest;
-	}
-	if (highest <= s->prev_sequence)
+	if (image->durable <= image->ends_at || image->durable < image->first_sequence)
 		return;
 	image->lost = true;
 	problem(&image->problems, "log",
-		"it breaks off behind record %" PRIu64 ", but records up to %" PRIu64 " were durable: newer data is lost", s->prev_sequence,
-		highest);
+		"it breaks off behind record %" PRIu64 ", but records up to %" PRIu64 " were durable: newer data is lost", image->ends_at,
+		image->durable);
 }
 
 static int by_sequence(const void *a, const void *b)
@@ -458,7 +484,6 @@ static int by_sequence(const void *a, const void *b)
 
 bool cache_image_records(struct cache_image *image)
 {
-	const struct log_stream *write = &image->stream[LARDER_STREAM_WRITE];
 	const struct larder_commit *next;
 	struct larder_commit c;
 
@@ -466,20 +491,21 @@ bool cache_image_records(struct cache_image *image)
 		return true;
 	if (!find_written(image))
 		return false;
-	if (write->prev_sequence < image->must_reach) {
-		problem(&image->problems, "log", "ends at record %" PRIu64 ", the damaged checkpoint stood on %" PRIu64,
-			write->prev_sequence, image->must_reach);
+	if (image->ends_at < image->must_reach) {
+		problem(&image->problems, "log", "ends at record %" PRIu64 ", the damaged checkpoint stood on %" PRIu64, image->ends_at,
+			image->must_reach);
 		return false;
 	}
-	find_lost(image);
 	for (unsigned s = LARDER_STREAM_FILL; s < LARDER_NR_STREAMS; s++)
 		while ((next = next_record(image, s))) {
 			c = *next;
+			know_durable(image, le64toh(c.durable_sequence));
 			if (sums_ok(image, &c))
 				remember(image, &c);
 			else
 				image->ignored++;
 		}
+	find_lost(image);
 	if (image->nr_records)
 		qsort(image->record, image->nr_records, sizeof(*image->record), by_sequence);
 	return true;

@@ -43,11 +43,12 @@ struct cache_image {
 
 	const struct larder_checkpoint_ptr *loaded; /* NULL: the cache was never started */
 	uint32_t epoch;
-	uint64_t hash, replay_from;
+	uint64_t hash, replay_from, first_sequence;
 	struct log_stream stream[LARDER_NR_STREAMS];
 	struct log_record *record; /* those that count, in the order of replay */
 	uint64_t nr_records, size_records;
-	uint64_t durable; /* newest record of the write stream that is known to be durable */
+	uint64_t durable; /* newest record of the write stream that is known to have been durable */
+	uint64_t ends_at; /* newest one found that counts */
 	uint64_t must_reach; /* what the log must come to, or part of it is missing */
 	uint64_t *last_record; /* by segment: sequence of its last record, 0: not known */
 	uint64_t dropped, ignored, skipped;

@@ -48,6 +48,7 @@ CACHE = HEAD | {
     "segments_offset": (240, "<Q"),
     "table_generation": (248, "<Q"),
     "epoch": (256, "<I"),
+    "durable_sequence": (264, "<Q"),
     "checkpoint0.sequence": (288, "<Q"),
     "checkpoint0.bytes": (296, "<Q"),
     "checkpoint0.first_segment": (312, "<I"),

@@ -304,6 +304,10 @@ static int show(const char *verb, int argc, char **argv)
 		print_records();
 	if (replay)
 		must(cache_image_replay(&image));
+	if (!strcmp(verb, "view") && image.lost) {
+		tell_image();
+		return 1;
+	}
 	if (!strcmp(verb, "scrub"))
 		verb_scrub();
 	else if (!strcmp(verb, "extents"))

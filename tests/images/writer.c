@@ -584,6 +584,7 @@ static void put_cache_superblock(struct larder_cache_sb *sb)
 	sb->segments_offset = htole64(segments_offset);
 	sb->table_generation = htole64(2);
 	sb->epoch = htole32(EPOCH);
+	sb->durable_sequence = htole64(first_replayed - 1);
 	for (uint32_t i = opt.checkpoints; i < LARDER_NR_CHECKPOINTS; i++)
 		sb->checkpoint[i].first_segment = htole32(LARDER_NO_SEGMENT);
 	for (uint32_t i = 0; i < EPOCH; i++) {

@@ -174,14 +174,19 @@ ONE = (*SMALL, "--state", "crashed", "--tail", "12", "--fill-tail", "5", "--chec
 RECORD = 2  # of the write stream, behind the checkpoint
 
 
-def commit(*words: str):
-    """A field of a commit block in the middle of the log."""
+def commit(*words: str, record: int = RECORD):
+    """A field of a commit block in the middle of the log, or of that record of the write stream."""
 
     def change(image: Image) -> None:
-        r = image.records(0)[RECORD]
+        r = image.records(0)[record]
         image.damage(f"commit:{r['segment']}:{r['slot']}", *words)
 
     return change
+
+
+def damage_all(image: Image, records: list[dict[str, str]]) -> None:
+    for r in records:
+        image.damage(f"commit:{r['segment']}:{r['slot']}", "magic=0")
 
 
 def field(*words: str):
@@ -227,24 +232,33 @@ DAMAGE = {
     "checkpoint-item-kind-only-one": (ONE, field("chunk:0:0", "payload[0]=77"), "item kind"),
     "checkpoint-item-count-only-one": (ONE, field("chunk:0:0", "payload[7]=255"), "item count"),
     "checkpoint-both": (CRASHED, both(field("chunk:1:0", "magic=0"), field("chunk:0:0", "magic=0")), "checkpoint"),
-    "commit-magic": (CRASHED, commit("magic=0"), None),
-    "commit-crc": (CRASHED, commit("body[4]=^1", "--keep-crc"), None),
-    "commit-hash": (CRASHED, commit("hash=^1"), None),
-    "commit-segment": (CRASHED, commit("segment=+1"), None),
-    "commit-sequence": (CRASHED, commit("sequence=0"), None),
-    "commit-prev-crc": (CRASHED, commit("prev_crc=^1"), None),
-    "commit-end": (CRASHED, commit("end=+1"), None),
-    "commit-nr-entries": (CRASHED, commit("nr_entries=160"), None),
-    "commit-flags": (CRASHED, commit("flags=0"), None),
-    "entry-cache": (CRASHED, commit("entry[0].cache=+100000"), None),
-    "entry-kind": (CRASHED, commit("entry[1].kind=77"), None),
-    "entry-length": (CRASHED, commit("entry[2].length=0"), None),
+    "commit-magic": (CRASHED, commit("magic=0"), "were durable"),
+    "commit-crc": (CRASHED, commit("body[4]=^1", "--keep-crc"), "were durable"),
+    "commit-hash": (CRASHED, commit("hash=^1"), "were durable"),
+    "commit-segment": (CRASHED, commit("segment=+1"), "were durable"),
+    "commit-sequence": (CRASHED, commit("sequence=0"), "were durable"),
+    "commit-prev-crc": (CRASHED, commit("prev_crc=^1"), "were durable"),
+    "commit-end": (CRASHED, commit("end=+1"), "were durable"),
+    "commit-nr-entries": (CRASHED, commit("nr_entries=160"), "were durable"),
+    "commit-flags": (CRASHED, commit("flags=0"), "were durable"),
+    "entry-cache": (CRASHED, commit("entry[0].cache=+100000"), "were durable"),
+    "entry-kind": (CRASHED, commit("entry[1].kind=77"), "were durable"),
+    "entry-length": (CRASHED, commit("entry[2].length=0"), "were durable"),
+    "commit-not-known-durable": (CRASHED, commit("magic=0", record=-2), None),
+    "commit-last": (CRASHED, commit("magic=0", record=-1), None),
+    "commits-behind-it-all": (CRASHED, lambda image: damage_all(image, image.records(0)[RECORD:]), "were durable"),
+    "super-durable": (CRASHED, both(*(field(s, "durable_sequence=+100000") for s in ("super", "super-copy"))), "were durable"),
+    "super-durable-of-no-epoch": (
+        CRASHED,
+        both(*(field(s, "durable_sequence=12", "head.generation=+1") for s in ("super", "super-copy"))),
+        None,
+    ),
     "data-torn-at-the-end": (CRASHED, torn(0, -1, 40000), None),
     "data-torn-in-the-middle": (CRASHED, torn(0, RECORD, 4000), None),
     "data-torn-fill": (CRASHED, torn(1, 1), None),
 }
-# A commit block that is damaged ends the log there, as the format says, even if it was durable: nothing tells it from one never
-# written.  The kernel must agree with the reader, no more.
+# A commit block that is damaged looks like one never written: superblock, later blocks, or those of the other streams
+# (commits-behind-it-all) tell that it was, up to the last of which any of them says that it was durable.
 
 
 class Disk:

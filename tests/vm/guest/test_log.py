@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The end of the log: a commit block that is damaged looks like one that was never written.  A start that would serve older data
+is refused; what a power cut leaves never is."""
+
+import itertools
+import random
+
+import pytest
+from lib import command, simdisk
+from lib.larder import Cache, Stack, larder, wait_for
+from lib.log_blocks import FILL, CommitBlock, commit_blocks
+
+BLOCK = 8  # sectors
+
+
+def make_stack(make_disk, ssds: int = 1, **options: object) -> Stack:
+    """Small segments, and nothing that ends in the log but what the test does."""
+    disks = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1) for i in range(ssds)]
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
+    return Stack(
+        disks if ssds > 1 else disks[0], hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options
+    )
+
+
+def write_rounds(stack: Stack, seed: int, rounds: int) -> dict[int, bytes]:
+    """Some writes, then a flush; many times.  The same blocks are written again and again.  By sector, what they hold."""
+    r, content = random.Random(seed), {}
+    for _ in range(rounds):
+        for _ in range(3):
+            sector = r.randrange(0, 4000) * BLOCK
+            content[sector] = r.randbytes(BLOCK * 512)
+            stack.volume.write(sector, content[sector])
+        stack.volume.flush()
+    return content
+
+
+def crash(stack: Stack) -> None:
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+
+
+def wrong(stack: Stack, content: dict[int, bytes]) -> list[int]:
+    return [s for s, data in content.items() if stack.volume.read(s, BLOCK) != data]
+
+
+def refused(stack: Stack, kernel_log, block: CommitBlock) -> None:
+    """Nothing is written, and the line names SSD, segment and record."""
+    disks = stack.ssd if isinstance(stack.ssd, list) else [stack.ssd]
+    before = [d.stats()["writes"] for d in disks]
+    with pytest.raises(command.CommandError):
+        Cache.start(stack.ssd, "refused", **stack.cache_options)
+    assert kernel_log.matching(rf"{block.ssd.name}: the log is damaged in segment {block.segment}, .* were durable")
+    assert kernel_log.matching("larder rescue")
+    assert [d.stats()["writes"] for d in disks] == before
+
+
+def pick(blocks: list[CommitBlock], which: str) -> CommitBlock:
+    """The last one that anything says to have been durable is the one before the last flush but one."""
+    known = [b for b in blocks if b.sequence <= max(x.durable for x in blocks)]
+    assert len(known) > 40
+    return {"first": known[0], "middle": known[len(known) // 2], "last": known[-1]}[which]
+
+
+@pytest.mark.parametrize("which", ["first", "middle", "last"])
+def test_damaged_in_the_durable_part(make_disk, kernel_log, seed, which):
+    stack = make_stack(make_disk)
+    content = write_rounds(stack, seed, 60)
+    crash(stack)
+    block = pick(commit_blocks(stack.ssd), which)
+    block.flip()
+    refused(stack, kernel_log, block)
+    check = larder("rescue", "check", stack.ssd, check=False)
+    assert check.returncode and "log: it breaks off" in check.stderr
+    block.flip()
+    stack.start()
+    assert not wrong(stack, content)
+    stack.stop()
+
+
+def test_damaged_at_a_segments_end(make_disk, kernel_log, seed):
+    """The last block of a segment: what says that it was durable stands in the next one."""
+    stack = make_stack(make_disk)
+    write_rounds(stack, seed, 60)
+    crash(stack)
+    blocks = commit_blocks(stack.ssd)
+    known = max(b.durable for b in blocks)
+    ends = [a for a, b in itertools.pairwise(blocks) if a.segment != b.segment and a.sequence <= known]
+    ends[len(ends) // 2].flip()
+    refused(stack, kernel_log, ends[len(ends) // 2])
+
+
+def test_only_the_fill_stream_tells(make_disk, kernel_log, seed):
+    """All later blocks of the write stream are damaged too."""
+    stack = make_stack(make_disk)
+    write_rounds(stack, seed, 20)
+    for i in range(20):
+        stack.volume.read(40000 + i * BLOCK, BLOCK)
+    wait_for(lambda: stack.volume.status()["fill_sectors"] == 20 * BLOCK, 30, "misses to fill")
+    stack.volume.flush()
+    crash(stack)
+    blocks, fills = commit_blocks(stack.ssd), commit_blocks(stack.ssd, FILL)
+    assert fills and max(b.durable for b in fills) > blocks[5].sequence
+    for b in blocks[5:]:
+        b.flip()
+    refused(stack, kernel_log, blocks[5])
+
+
+def test_damaged_where_nothing_tells(make_disk, seed):
+    """The last block of all might never have been written: a start takes what is before it."""
+    stack = make_stack(make_disk)
+    content = write_rounds(stack, seed, 30)
+    crash(stack)
+    last = commit_blocks(stack.ssd)[-1]
+    last.flip()
+    stack.start()
+    assert 1 <= len(wrong(stack, content)) <= 3
+    stack.stop()
+
+
+def test_second_copy_is_used(make_disk, kernel_log, seed):
+    """Damaged in one copy: the other one counts, and repairs it.  In both: refused."""
+    stack = make_stack(make_disk, ssds=2)
+    content = write_rounds(stack, seed, 60)
+    crash(stack)
+    by_sequence = {}
+    for ssd in stack.ssd:
+        for b in commit_blocks(ssd):
+            by_sequence.setdefault(b.sequence, []).append(b)
+    pairs = [v for _, v in sorted(by_sequence.items()) if len(v) == 2]
+    assert len(pairs) > 40
+    pair = pairs[len(pairs) // 2]
+    for b in pair:
+        b.flip()
+    refused(stack, kernel_log, next(b for b in pair if b.own))
+    pair[0].flip()
+    stack.start()
+    assert not wrong(stack, content)
+    stack.stop()
+
+
+@pytest.mark.limit(600)
+def test_soon_after_a_start(make_disk, seed):
+    """Power cuts while the first records of an epoch are written: none of them is taken for damage, by kernel or by rescue."""
+    stack = make_stack(make_disk)
+    modes = ("random", "torn", "lose", "keep", "prefix")
+    content: dict[int, bytes] = {}
+    for i in range(40):
+        simdisk.power_cut(mode=modes[i % len(modes)], seed=seed + i, after=1 + i % 20)
+        flushed, pending = dict(content), {}
+        try:
+            for k in range(40):
+                sector, data = k * BLOCK * 5, random.Random(seed + i * 40 + k).randbytes(BLOCK * 512)
+                pending[sector] = data
+                stack.volume.write(sector, data)
+                if k % 4 == 3:
+                    stack.volume.flush()
+                    flushed |= pending
+                    pending = {}
+        except OSError:
+            pass
+        simdisk.wait_power_off(stack.ssd)
+        stack.stop()
+        simdisk.power_up()
+        check = larder("rescue", "check", stack.ssd, check=False)
+        assert "breaks off" not in check.stderr
+        stack.start()
+        content = {s: stack.volume.read(s, BLOCK) for s in flushed | pending}
+        assert not [s for s in flushed if content[s] not in (flushed[s], pending.get(s))]
+    stack.stop()
