@@ -571,9 +571,12 @@ void volume_target_unbind(struct volume_target *vt)
 
 	if (!v || !vt->live)
 		return;
-	/* a stop in order with nothing dirty: the backing is told so, and may then be started without its cache (rule 11) */
-	if (v->cache && !vt->noflush && !atomic64_read(&v->dirty_sectors) && READ_ONCE(v->cache->state) == CACHE_RUNNING)
-		volume_try_clean(v);
+	if (v->cache && !vt->noflush && READ_ONCE(v->cache->state) == CACHE_RUNNING) {
+		marks_stop(v);
+		/* with nothing dirty the backing is told so, and may then be started without its cache (rule 11) */
+		if (!atomic64_read(&v->dirty_sectors))
+			volume_try_clean(v);
+	}
 	volume_unbind(v);
 	resume_unclaim(vt);
 }

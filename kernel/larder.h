@@ -496,6 +496,7 @@ struct volume {
 	struct xarray marks;		/* region -> struct mark */
 	struct list_head marks_lru;
 	u32 nr_marks;
+	bool marks_stopping;		/* the volume is about to be unbound: all are cleared, none is set */
 	u32 marks_to_clear;		/* marks_work only, both */
 	bool clearing_again;		/* the log had no room for all clearings */
 	unsigned long *known;		/* bit per 64 MiB: index, checkpoint, log or a fill may know something of it */
@@ -913,6 +914,7 @@ bool marks_may_fill(struct volume *v, u64 sector, u32 len);
 void marks_exempt(struct volume *v, u64 sector, u32 len);	/* at issue and at completion of an exempt bypass */
 void marks_flush_issued(struct volume *v, u64 number);	/* before the flush is submitted */
 void marks_flush_done(struct volume *v, u64 number, bool ok);
+void marks_stop(struct volume *v);			/* sleeps; not on meta_wq */
 void marks_load(struct volume *v, u64 region);		/* at start: set */
 void marks_cleared(struct volume *v, u64 region);	/* the INTENT-clear record is applied; interrupt context */
 u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip);	/* for a checkpoint: SETTING, SET and CLEARING ones */

@@ -281,6 +281,8 @@ static bool mark_clearable(struct volume *v, struct mark *m)
 {
 	if (m->in_flight)
 		return false;
+	if (READ_ONCE(v->marks_stopping))
+		return true;
 	if (v->marks_to_clear) {
 		v->marks_to_clear--;	/* crowded: the least recently used ones */
 		return true;
@@ -347,10 +349,26 @@ void marks_work(struct work_struct *work)
 				WRITE_ONCE(v->dirty_error, volume_set_may_be_dirty(v, true));
 		}
 		marks_clear(v);
-		marks_set(v);
+		if (!READ_ONCE(v->marks_stopping))
+			marks_set(v);
 		volume_put(v);
 	}
 	defer_kick(c);
+}
+
+/*
+ * The volume is about to be unbound, in order, and has no request in flight: no mark stays, so that the next start drops nothing.
+ * One that cannot be cleared does stay.
+ */
+void marks_stop(struct volume *v)
+{
+	if (!READ_ONCE(v->nr_marks))
+		return;
+	WRITE_ONCE(v->marks_stopping, true);
+	queue_work(v->cache->meta_wq, &v->cache->mark_work);
+	flush_work(&v->cache->mark_work);
+	WRITE_ONCE(v->marks_stopping, false);
+	log_sync(v->cache);
 }
 
 void marks_load(struct volume *v, u64 region)

@@ -564,6 +564,60 @@ def test_warm_after_a_power_cut(stack, seed):
     assert stack.volume.status()["read_hits"] == 150
 
 
+def written_through(stack: Stack) -> dict[int, bytes]:
+    """Clean data in regions that have been bypassed: they are marked."""
+    v = stack.volume
+    contents = {i * 800: os.urandom(BLOCK) for i in range(60)}
+    for sector in contents:
+        v.write(sector, bytes(BLOCK))
+    v.drain()
+    v.set(mode="writethrough")
+    for sector, data in contents.items():
+        v.write(sector, data)
+    wait_for(lambda: v.status()["fill_sectors"] == len(contents) * 8, 30, "the copies to enter the index")
+    assert v.status()["marks"]
+    return contents
+
+
+def test_warm_after_a_clean_stop(stack):
+    """No mark outlives it, so that nothing is dropped for one."""
+    contents = written_through(stack)
+    cached = stack.volume.status()["cached_sectors"]
+    stack.restart()
+    v = stack.volume
+    assert (v.status()["marks"], v.status()["cached_sectors"]) == (0, cached)
+    stack.hdd.reset_stats()
+    assert not [s for s, data in contents.items() if v.read(s, 8) != data]
+    assert stack.hdd.stats()["reads"] == 0
+    # the volume alone is stopped, and the power fails behind that
+    v.set(mode="writethrough")
+    v.write(0, os.urandom(BLOCK))
+    wait_for(lambda: v.status()["fills"] and v.status()["cached_sectors"] == cached, 30, "the copy to enter the index")
+    v.remove()
+    stack.volume = None
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    assert (stack.volume.status()["marks"], stack.volume.status()["cached_sectors"]) == (0, cached)
+
+
+def test_marks_stay_where_the_backing_is_not_flushed(stack, kernel_log):
+    """The backing loses its power at the flush that a stop begins with: copies of what it has lost must not stay clean."""
+    kernel_log.expect("I/O error|Buffer I/O|critical")
+    contents = written_through(stack)
+    simdisk.power_cut(stack.hdd, mode="lose", after=1)
+    stack.stop()
+    simdisk.wait_power_off(stack.hdd)
+    simdisk.power_up(stack.hdd)
+    stack.start()
+    v = stack.volume
+    found = {s: v.read(s, 8) for s in contents}
+    assert any(found[s] != contents[s] for s in contents), "nothing was lost: the test shows nothing"
+    v.message("drop_clean")
+    assert found == {s: v.read(s, 8) for s in contents}, "what was read has changed"
+
+
 def test_forget(stack):
     """Dirty data is dropped only by a word that says so."""
     data = os.urandom(BLOCK)
