@@ -142,6 +142,15 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
 	}
+	if (unlikely(volume_in_doubt(v))) {
+		err = may_wait ? write_settle(v) : -EAGAIN;
+		if (err && may_wait) {
+			io_complete(bio, err);
+			return DM_MAPIO_SUBMITTED;
+		}
+		if (err)
+			return err;
+	}
 	io->fua = false;
 	err = bypass_begin(v, io, false, true);
 	if (err)

@@ -254,11 +254,11 @@ int cache_flush_ssds(struct cache *c)
 	return error;
 }
 
-bool volume_flush_failed(struct volume *v)
+bool volume_in_doubt(struct volume *v)
 {
 	u32 i;
 
-	if (unlikely(READ_ONCE(v->flusher.failed)))
+	if (unlikely(READ_ONCE(v->flusher.failed) || READ_ONCE(v->behind)))
 		return true;
 	for (i = 0; v->cache && i < v->cache->nr_devices; i++)
 		if (unlikely(READ_ONCE(v->cache->dev[i].flusher.failed) && !READ_ONCE(v->cache->dev[i].failed)))
@@ -344,6 +344,22 @@ static int user_flush_one(struct larder_io *io, struct flusher *f, struct flush_
 	return min(err, 0);
 }
 
+/* Rule 14: what is flushed counts without the SSD that has left.  1: it was answered, with an error. */
+static int user_flush_catch_up(struct volume *v, struct larder_io *io, bool may_wait)
+{
+	int err;
+
+	if (likely(!READ_ONCE(v->behind)))
+		return 0;
+	if (!may_wait)
+		return -EAGAIN;
+	err = volume_catch_up(v);
+	if (!err)
+		return 0;
+	io_complete(larder_io_bio(io), err);
+	return 1;
+}
+
 /*
  * All that was accepted before is applied: flush the devices.  -EAGAIN: no memory (!may_wait); what was begun goes on, and another
  * call with may_wait does the rest (io->stage: SSDs that are done with, and one).  wait[0] is for an only SSD, wait[1] for the
@@ -355,6 +371,9 @@ static int user_flush_devices(struct volume *v, struct larder_io *io, bool may_w
 	int err;
 
 	if (!io->stage) {
+		err = user_flush_catch_up(v, io, may_wait);
+		if (err)
+			return min(err, 0);
 		err = user_flush_prepare(c, io, may_wait);
 		if (err)
 			return err;

@@ -546,11 +546,13 @@ static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io,
 	return DM_MAPIO_SUBMITTED;
 }
 
-/* Rule 2: after a failed flush every write first repeats it, and fails if that fails. */
-static int write_repeat_flush(struct volume *v)
+/* Before a write, when volume_in_doubt(); it fails if this does. */
+int write_settle(struct volume *v)
 {
-	int err = flusher_sync(&v->flusher, false);
+	int err = volume_catch_up(v);
 
+	if (!err)
+		err = flusher_sync(&v->flusher, false);
 	return err ?: cache_flush_ssds(v->cache);
 }
 
@@ -570,8 +572,8 @@ static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bo
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (unlikely(volume_flush_failed(v))) {
-		r = may_wait ? write_repeat_flush(v) : -EAGAIN;
+	if (unlikely(volume_in_doubt(v))) {
+		r = may_wait ? write_settle(v) : -EAGAIN;
 		if (r && may_wait) {
 			io_complete(bio, r);
 			return DM_MAPIO_SUBMITTED;
@@ -615,10 +617,10 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (unlikely(volume_flush_failed(v))) {
+	if (unlikely(volume_in_doubt(v))) {
 		if (!may_wait)
 			return -EAGAIN;
-		err = write_repeat_flush(v);
+		err = write_settle(v);
 		if (err) {
 			io_complete(bio, err);
 			return DM_MAPIO_SUBMITTED;

@@ -511,6 +511,7 @@ struct volume {
 	struct larder_rate rate;
 	u64 writeback_pos;
 	int dirty_error;		/* of the last attempt to set may_be_dirty */
+	bool behind;			/* the backing does not know the set of SSDs (rule 14); super_lock to change it */
 	bool want_dirty;		/* a write waits for may_be_dirty; marks_work sets it */
 	bool flushing;			/* message flush */
 	bool writeback_urgent;		/* reclaim waits for it: full speed */
@@ -723,6 +724,7 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 void set_metadata_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
 void set_wait(struct cache *c);
+int volume_catch_up(struct volume *v);			/* sleeps: the generation is durable on a backing that is behind */
 void set_raise(struct cache *c);			/* super_lock held: the next set, without those that failed, in memory */
 /* Sleeps.  Is this generation, of a backing, the set's own, or one before it?  0: it has seen none. */
 bool set_knows(struct cache *c, u64 generation);
@@ -899,7 +901,9 @@ void flush_exit(void);
 /* log->lock held, any context: moves waiters whose target is applied, queues the work */
 void user_flush_ready(struct cache *c);
 void user_flush_work(struct work_struct *work);
-bool volume_flush_failed(struct volume *v);		/* rule 2: writes must first repeat it */
+/* any context: a write must first repeat a flush that has failed (rule 2), or bring the backing up to the set of SSDs (rule 14) */
+bool volume_in_doubt(struct volume *v);
+int write_settle(struct volume *v);			/* sleeps: does that */
 
 /* ------------------------------------------------------------------ mark.c (rule 6) */
 int marks_create(struct volume *v);

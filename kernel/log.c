@@ -1011,7 +1011,7 @@ static void log_apply_record(struct cache *c, struct record *r)
 		list_del_init(&it->list);
 		if (!it->error && log->durable_frozen)
 			it->error = -EIO;
-		if (!it->error && it->fua && !r->fua) {
+		if (!it->error && it->fua && (!r->fua || READ_ONCE(it->volume->behind))) {
 			user_flush_fua(c, io);
 			continue;
 		}

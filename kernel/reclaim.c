@@ -600,6 +600,8 @@ static void tick_volume(struct volume *v)
 
 	if (!v->active)
 		return;
+	if (unlikely(READ_ONCE(v->behind)))
+		volume_catch_up(v);
 	if (atomic64_read(&v->dirty_sectors) || v->flushing) {
 		v->clean_since = 0;
 		writeback_kick(v);

@@ -536,6 +536,7 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 	v->bdev = bdev;
 	v->flusher.bdev = bdev;
 	volume_stripe_init(v);
+	WRITE_ONCE(v->behind, false);		/* who binds it sees to the generation */
 	WRITE_ONCE(v->may_be_dirty, le32_to_cpu(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY);
 	mutex_unlock(&v->super_lock);
 	if (v->cache && !v->backing_flushed) {

@@ -99,7 +99,22 @@ static int set_write(struct cache *c)
 	return err;
 }
 
-/* Step 2 on the backings.  One that cannot be written: its writes fail by the flush that is in doubt, until it can. */
+/* The set's generation, durable on the backing. */
+static int volume_write_generation(struct volume *v)
+{
+	int err;
+
+	lockdep_assert_held(&v->super_lock);
+	v->sb->set_generation = cpu_to_le64(READ_ONCE(v->cache->set_generation));
+	err = volume_super_write(v);
+	WRITE_ONCE(v->behind, err);
+	return err;
+}
+
+/*
+ * Step 2 on the backings.  One that cannot be written is behind: the others go on, and it does when it has got the generation.
+ * Until then an SSD that has left, alone, would be taken for the set by it; so no write, discard or flush of it succeeds.
+ */
 static void set_write_volumes(struct cache *c)
 {
 	struct volume *v;
@@ -110,13 +125,23 @@ static void set_write_volumes(struct cache *c)
 		if (!v)
 			continue;
 		mutex_lock(&v->super_lock);
-		if (v->sb && v->bdev) {
-			v->sb->set_generation = cpu_to_le64(c->set_generation);
-			volume_super_write(v);
-		}
+		if (v->sb && v->bdev && volume_write_generation(v))
+			DMERR("%pg: volume %pUb: its superblock must name the SSDs left before it is written again: its writes fail",
+			      v->bdev, v->uuid);
 		mutex_unlock(&v->super_lock);
 		volume_put(v);
 	}
+}
+
+int volume_catch_up(struct volume *v)
+{
+	int err = 0;
+
+	mutex_lock(&v->super_lock);
+	if (READ_ONCE(v->behind))
+		err = v->bdev ? volume_write_generation(v) : -ENODEV;
+	mutex_unlock(&v->super_lock);
+	return err;
 }
 
 void set_work(struct work_struct *work)

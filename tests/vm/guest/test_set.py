@@ -208,3 +208,49 @@ def test_wrong_sets(make_disk, kernel_log):
     cache = Cache.start([ssds[1], ssds[0]])
     assert cache.status()["devices"] == 2
     cache.remove()
+
+
+@pytest.mark.parametrize("then", ["the one that left", "all"])
+def test_backing_that_does_not_take_the_generation(make_disk, make_oracle, kernel_log, then):
+    """Its superblock cannot be written when an SSD leaves: nothing of its volume is written or flushed with success before it can,
+    for it would accept the SSD that has left, alone.  Another volume of the cache goes on."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk)
+    other_disk = make_disk("hdd1", model="null", mb=64, wce=1)
+    Volume.format("w", other_disk, "--cache", "c")
+    other = Volume.start(other_disk, stack.cache, "w")
+    oracle = make_oracle(stack.volume, size="32m")
+    oracle.run(ops=1500)
+    stack.hdd.fail(op="write", from_=0, to=2048, status="ioerr")  # both copies of the superblock
+    kill(stack.ssd[1])
+    oracle.run(ops=600, until_error=True)
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 30, "the SSD to leave")
+    for _ in range(3):
+        with pytest.raises(OSError):
+            stack.volume.write(0, bytes(4096))
+        with pytest.raises(OSError):
+            stack.volume.discard(64, 8)
+        with pytest.raises(OSError):
+            stack.volume.flush()
+    assert kernel_log.matching("must name the SSDs left")
+    other.write(0, b"w" * 4096)
+    other.flush()
+    if then == "all":
+        stack.hdd.heal()
+        stack.volume.flush()
+        oracle = make_oracle(stack.volume, size="32m", offset="40m")
+        oracle.run(ops=500)
+        oracle.verify()
+        other.remove()
+        stack.verify_alone(oracle)
+        return
+    other.remove()
+    stack.stop()
+    stack.hdd.heal()
+    stack.ssd[1].heal()
+    start_without(stack, 0)
+    oracle.verify(after="crash")
+    oracle.verify()
+    with pytest.raises(command.CommandError):
+        Volume.start(other_disk, stack.cache, "w")  # it knows better
+    stack.verify_alone(oracle)
