@@ -156,6 +156,7 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 	if (err)
 		return err;
 	volume_count(v, discards, 1);
+	trace_larder_discard(v, io->sector, io->len);
 	io->kind = IO_DISCARD;
 	if (!bdev_max_discard_sectors(v->bdev)) {
 		/* io_end() follows */

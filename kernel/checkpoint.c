@@ -35,6 +35,7 @@
 #include <linux/sched/mm.h>
 
 #include "larder.h"
+#include "trace.h"
 
 #define CHUNK_SECTORS	(LARDER_CHUNK_SIZE >> LARDER_SECTOR_SHIFT)
 #define INFO_BATCH	256u
@@ -675,6 +676,7 @@ static int checkpoint_locked(struct cache *c, enum checkpoint_pace pace)
 
 	err = checkpoint_run(c, pace);
 	memalloc_noio_restore(noio);
+	trace_larder_checkpoint(c, err);
 	if (err && err != -ECANCELED)
 		DMERR("%pg: no checkpoint could be taken: %s (error %d); the one before it stays, a start will replay more",
 		      c->dev[0].bdev,

@@ -105,6 +105,7 @@ static void copies_end(struct bio *bio)
 		bool entered = !error && !copy->omitted && copy_enter(c, copy);
 
 		list_del(&copy->list);
+		trace_larder_copy(copy, r->stream, error ?: entered ? 0 : -ESTALE);
 		copy->done(copy, error ?: entered ? 0 : -ESTALE);
 	}
 	spin_lock_irqsave(&log->lock, flags);

@@ -246,6 +246,7 @@ int fill_through(struct volume *v, struct bio *bio, struct larder_io *io)
 	f->user = bio;
 	f->bio.bi_opf = REQ_OP_WRITE | (bio->bi_opf & (REQ_SYNC | REQ_META | REQ_PRIO | REQ_IDLE));
 	f->bio.bi_end_io = fill_through_end;
+	trace_larder_through(v, io->sector, io->len);
 	submit_bio(&f->bio);
 	return 0;
 }

@@ -149,6 +149,7 @@ void defer_bio(struct volume *v, struct bio *bio)
 		return;
 	}
 	volume_count(v, deferred, 1);
+	trace_larder_defer(v, bio, larder_io(bio), 0);
 	if (!c) {
 		passthrough_defer(bio);
 		return;
@@ -252,6 +253,7 @@ static int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, con
 		pin_set(v, io->sector, m->cache, m->len, io->pin);
 	volume_count(v, read_hits, 1);
 	volume_count(v, read_hit_sectors, m->len);
+	trace_larder_hit(v, io->sector, m->len, m->cache);
 	d = cache_sector_device(c, m->cache, &where);
 	bio_set_dev(bio, d->bdev);
 	bio->bi_iter.bi_sector = where;
@@ -305,6 +307,7 @@ static int read_bounce(struct volume *v, struct bio *bio, struct larder_io *io, 
 	io->kind = IO_NONE;
 	volume_count(v, read_hits, 1);
 	volume_count(v, read_hit_sectors, m->len);
+	trace_larder_hit(v, io->sector, m->len, m->cache);
 	io_complete(bio, err);
 	return DM_MAPIO_SUBMITTED;
 }
@@ -439,6 +442,7 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 		return read_miss(v, bio, io, may_wait);
 	if (larder_state_zero(m.state)) {
 		volume_count(v, read_zeroes, 1);
+		trace_larder_hit(v, io->sector, m.len, m.cache);
 		zero_fill_bio(bio);
 		bio_endio(bio);
 		return DM_MAPIO_SUBMITTED;
@@ -611,7 +615,9 @@ out:
 static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
+	u64 sector = io->sector;
 	int err = -EBUSY;
+	u32 len = io->len;
 
 	if (unlikely(c->state == CACHE_FAILED)) {
 		io_complete(bio, -EIO);
@@ -641,6 +647,7 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 	err = log_write_zeroes(v, bio, io);
 	if (!err) {
 		volume_count(v, write_zeroes, 1);
+		trace_larder_zeroes(v, sector, len);
 		return DM_MAPIO_SUBMITTED;
 	}
 	race_end(c, v, io->sector, io->len, RACE_WRITE);
@@ -770,11 +777,8 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	return DM_ENDIO_INCOMPLETE;
 }
 
-/* dm's end_io: interrupt context. */
-int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
+static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
 {
-	struct larder_io *io = larder_io(bio);
-	struct volume *v = io->volume;
 	u8 kind = io->kind;
 
 	io->kind = IO_NONE;
@@ -806,4 +810,16 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 		break;
 	}
 	return DM_ENDIO_DONE;
+}
+
+/* dm's end_io: interrupt context. */
+int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
+{
+	struct larder_io *io = larder_io(bio);
+	struct volume *v = io->volume;
+	int r = io_end_kind(v, bio, io, error);
+
+	if (r == DM_ENDIO_DONE)
+		trace_larder_done(v, bio, io, blk_status_to_errno(*error));
+	return r;
 }

@@ -345,6 +345,7 @@ struct cache {
 	struct list_head registry;	/* cache_registry_lock */
 	struct kref ref;
 	struct gendisk *disk;		/* of the dm device that is its handle: compared, never dereferenced */
+	dev_t devt;			/* of the same */
 	struct dm_target *ti;		/* of the live table, for events; cache_registry_lock */
 	struct work_struct event_work;	/* raises the event of a state that changed in interrupt context */
 	bool suspending;		/* no volume may be bound; cache_registry_lock */
@@ -592,6 +593,23 @@ struct larder_io {
 	struct item item;
 };
 
+/* For traces, as blktrace has them, and Z: write zeroes. */
+static inline char io_letter(struct bio *bio)
+{
+	switch (bio_op(bio)) {
+	case REQ_OP_READ:
+		return 'R';
+	case REQ_OP_DISCARD:
+		return 'D';
+	case REQ_OP_WRITE_ZEROES:
+		return 'Z';
+	default:
+		return bio->bi_opf & REQ_PREFLUSH ? 'F' : 'W';
+	}
+}
+
+/* Of its cache's dm device; 0: it has none. */
+static inline dev_t volume_devt(const struct volume *v) { return v->cache ? v->cache->devt : 0; }
 static inline struct larder_io *larder_io(struct bio *bio) { return dm_per_bio_data(bio, sizeof(struct larder_io)); }
 static inline struct bio *larder_io_bio(struct larder_io *io) { return dm_bio_from_per_bio_data(io, sizeof(*io)); }
 

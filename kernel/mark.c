@@ -211,6 +211,8 @@ static int mark_log(struct volume *v, u64 region, bool set)
 	/* not for ever: a volume that is being unbound waits for this work, and space may wait for the volume */
 	while ((err = log_entry(v->cache, &e, NULL)) == -EAGAIN && time_before(jiffies, give_up))
 		schedule_timeout_uninterruptible(1);
+	if (!err)
+		trace_larder_mark(v, region, set);
 	return err;
 }
 
@@ -274,7 +276,6 @@ static void marks_set(struct volume *v)
 	marks_move(v, MARK_SETTING, err ? MARK_WANTED : MARK_SET, NULL);
 	if (!err)
 		volume_count(v, marks_set, n);
-	trace_larder_marks(v, n, true);
 }
 
 static bool mark_clearable(struct volume *v, struct mark *m)

@@ -335,6 +335,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 	kref_init(&c->ref);
 	INIT_LIST_HEAD(&c->registry);
 	c->disk = disk;
+	c->devt = disk_devt(disk);
 	c->state = CACHE_LOADED;
 	cache_init_locks(c);
 	cache_init_works(c);

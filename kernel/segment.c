@@ -71,6 +71,7 @@ static void segment_move(struct cache *c, struct segment *seg, u8 state)
 		WRITE_ONCE(other->mirror, LARDER_NO_SEGMENT);
 		segment_move(c, other, SEGMENT_FREE);
 	}
+	trace_larder_segment(c, seg - c->segments, seg->state, state);
 	if (seg->state == SEGMENT_SEALED)
 		c->nr_sealed[seg->stream]--;
 	if (seg->state == SEGMENT_FREE)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Tracepoints larder:*: the life of a request, a record, a segment, a miss, a batch of writeback. */
+/* Tracepoints larder:*: the life of a request, a record, a segment, a miss, a mark, a batch of writeback (docs/interface.md). */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM larder
 
@@ -9,52 +9,124 @@
 #include <linux/tracepoint.h>
 #include "larder.h"
 
+#define LARDER_TRACE_VOLUME __field(dev_t, dev) __field(u16, volume)
+#define LARDER_TRACE_RANGE LARDER_TRACE_VOLUME __field(u64, sector) __field(u32, len)
+#define LARDER_TRACE_PRINT "cache=%u:%u"
+#define LARDER_TRACE_DEV MAJOR(__entry->dev), MINOR(__entry->dev)
+
+/* what reads a trace outside of the kernel knows the numbers only if they are exported */
+TRACE_DEFINE_ENUM(SEGMENT_FREE);
+TRACE_DEFINE_ENUM(SEGMENT_OPENING);
+TRACE_DEFINE_ENUM(SEGMENT_OPENED);
+TRACE_DEFINE_ENUM(SEGMENT_ACTIVE);
+TRACE_DEFINE_ENUM(SEGMENT_SEALED);
+TRACE_DEFINE_ENUM(SEGMENT_RECLAIMING);
+TRACE_DEFINE_ENUM(SEGMENT_WAITING);
+TRACE_DEFINE_ENUM(SEGMENT_MIRROR);
+TRACE_DEFINE_ENUM(SEGMENT_LOST);
+TRACE_DEFINE_ENUM(SEGMENT_CHECKPOINT);
+
+#define larder_segment_states \
+	{ SEGMENT_FREE, "free" }, { SEGMENT_OPENING, "opening" }, { SEGMENT_OPENED, "opened" }, { SEGMENT_ACTIVE, "active" }, \
+	{ SEGMENT_SEALED, "sealed" }, { SEGMENT_RECLAIMING, "reclaiming" }, { SEGMENT_WAITING, "waiting" }, \
+	{ SEGMENT_MIRROR, "mirror" }, { SEGMENT_LOST, "lost" }, { SEGMENT_CHECKPOINT, "checkpoint" }
+
+/* ------------------------------------------------------------------ requests */
+
 DECLARE_EVENT_CLASS(larder_request,
 	TP_PROTO(struct volume *v, u64 sector, u32 len),
 	TP_ARGS(v, sector, len),
-	TP_STRUCT__entry(__field(u16, volume) __field(u64, sector) __field(u32, len)),
-	TP_fast_assign(__entry->volume = v->number; __entry->sector = sector; __entry->len = len;),
-	TP_printk("volume=%u sector=%llu len=%u", __entry->volume, __entry->sector, __entry->len)
+	TP_STRUCT__entry(LARDER_TRACE_RANGE),
+	TP_fast_assign(__entry->dev = volume_devt(v); __entry->volume = v->number; __entry->sector = sector; __entry->len = len;),
+	TP_printk(LARDER_TRACE_PRINT " volume=%u sector=%llu len=%u", LARDER_TRACE_DEV, __entry->volume, __entry->sector,
+		  __entry->len)
 );
 
 DEFINE_EVENT(larder_request, larder_miss,
 	TP_PROTO(struct volume *v, u64 sector, u32 len), TP_ARGS(v, sector, len));
 DEFINE_EVENT(larder_request, larder_fill,
 	TP_PROTO(struct volume *v, u64 sector, u32 len), TP_ARGS(v, sector, len));
+DEFINE_EVENT(larder_request, larder_through,
+	TP_PROTO(struct volume *v, u64 sector, u32 len), TP_ARGS(v, sector, len));
+DEFINE_EVENT(larder_request, larder_discard,
+	TP_PROTO(struct volume *v, u64 sector, u32 len), TP_ARGS(v, sector, len));
+DEFINE_EVENT(larder_request, larder_zeroes,
+	TP_PROTO(struct volume *v, u64 sector, u32 len), TP_ARGS(v, sector, len));
 
-TRACE_EVENT(larder_write,
+DECLARE_EVENT_CLASS(larder_placed,
 	TP_PROTO(struct volume *v, u64 sector, u32 len, u64 cache),
 	TP_ARGS(v, sector, len, cache),
-	TP_STRUCT__entry(__field(u16, volume) __field(u64, sector) __field(u32, len) __field(u64, cache)),
-	TP_fast_assign(__entry->volume = v->number; __entry->sector = sector; __entry->len = len; __entry->cache = cache;),
-	TP_printk("volume=%u sector=%llu len=%u cache=%llu", __entry->volume, __entry->sector, __entry->len, __entry->cache)
+	TP_STRUCT__entry(LARDER_TRACE_RANGE __field(u64, cache)),
+	TP_fast_assign(__entry->dev = volume_devt(v); __entry->volume = v->number; __entry->sector = sector; __entry->len = len;
+		       __entry->cache = cache;),
+	TP_printk(LARDER_TRACE_PRINT " volume=%u sector=%llu len=%u place=%llu", LARDER_TRACE_DEV, __entry->volume,
+		  __entry->sector, __entry->len, __entry->cache)
 );
+
+DEFINE_EVENT(larder_placed, larder_hit,
+	TP_PROTO(struct volume *v, u64 sector, u32 len, u64 cache), TP_ARGS(v, sector, len, cache));
+DEFINE_EVENT(larder_placed, larder_write,
+	TP_PROTO(struct volume *v, u64 sector, u32 len, u64 cache), TP_ARGS(v, sector, len, cache));
 
 TRACE_EVENT(larder_bypass,
 	TP_PROTO(struct volume *v, u64 sector, u32 len, bool exempt),
 	TP_ARGS(v, sector, len, exempt),
-	TP_STRUCT__entry(__field(u16, volume) __field(u64, sector) __field(u32, len) __field(bool, exempt)),
-	TP_fast_assign(__entry->volume = v->number; __entry->sector = sector; __entry->len = len; __entry->exempt = exempt;),
-	TP_printk("volume=%u sector=%llu len=%u exempt=%d", __entry->volume, __entry->sector, __entry->len, __entry->exempt)
+	TP_STRUCT__entry(LARDER_TRACE_RANGE __field(bool, exempt)),
+	TP_fast_assign(__entry->dev = volume_devt(v); __entry->volume = v->number; __entry->sector = sector; __entry->len = len;
+		       __entry->exempt = exempt;),
+	TP_printk(LARDER_TRACE_PRINT " volume=%u sector=%llu len=%u exempt=%d", LARDER_TRACE_DEV, __entry->volume,
+		  __entry->sector, __entry->len, __entry->exempt)
 );
+
+DECLARE_EVENT_CLASS(larder_bio,
+	TP_PROTO(struct volume *v, struct bio *bio, struct larder_io *io, int error),
+	TP_ARGS(v, bio, io, error),
+	TP_STRUCT__entry(LARDER_TRACE_RANGE __field(char, op) __field(int, error)),
+	TP_fast_assign(__entry->dev = volume_devt(v); __entry->volume = v->number; __entry->op = io_letter(bio);
+		       __entry->sector = io->judged ? io->sector : 0; __entry->len = io->judged ? io->len : 0;
+		       __entry->error = error;),
+	TP_printk(LARDER_TRACE_PRINT " volume=%u op=%c sector=%llu len=%u error=%d", LARDER_TRACE_DEV, __entry->volume,
+		  __entry->op, __entry->sector, __entry->len, __entry->error)
+);
+
+DEFINE_EVENT(larder_bio, larder_defer,
+	TP_PROTO(struct volume *v, struct bio *bio, struct larder_io *io, int error), TP_ARGS(v, bio, io, error));
+DEFINE_EVENT(larder_bio, larder_done,
+	TP_PROTO(struct volume *v, struct bio *bio, struct larder_io *io, int error), TP_ARGS(v, bio, io, error));
+
+TRACE_EVENT(larder_copy,
+	TP_PROTO(struct copy *copy, u8 stream, int error),
+	TP_ARGS(copy, stream, error),
+	TP_STRUCT__entry(LARDER_TRACE_RANGE __field(u8, stream) __field(u64, cache) __field(int, error)),
+	TP_fast_assign(__entry->dev = volume_devt(copy->volume); __entry->volume = copy->volume->number;
+		       __entry->sector = copy->sector; __entry->len = copy->len; __entry->stream = stream;
+		       __entry->cache = copy->cache; __entry->error = error;),
+	TP_printk(LARDER_TRACE_PRINT " volume=%u sector=%llu len=%u stream=%u place=%llu error=%d", LARDER_TRACE_DEV,
+		  __entry->volume, __entry->sector, __entry->len, __entry->stream, __entry->cache, __entry->error)
+);
+
+/* ------------------------------------------------------------------ records, flushes, checkpoints */
 
 TRACE_EVENT(larder_append,
 	TP_PROTO(struct cache *c, struct record *r, u32 from, u32 to, bool commit),
 	TP_ARGS(c, r, from, to, commit),
-	TP_STRUCT__entry(__field(u8, stream) __field(u32, segment) __field(u32, from) __field(u32, to) __field(bool, commit)
-			 __field(u64, lsn) __field(u64, sequence)),
-	TP_fast_assign(__entry->stream = r->stream; __entry->segment = r->segment; __entry->from = from; __entry->to = to;
-		       __entry->commit = commit; __entry->lsn = r->lsn; __entry->sequence = r->sequence;),
-	TP_printk("stream=%u segment=%u slots=[%u,%u) commit=%d lsn=%llu sequence=%llu", __entry->stream, __entry->segment,
-		  __entry->from, __entry->to, __entry->commit, __entry->lsn, __entry->sequence)
+	TP_STRUCT__entry(__field(dev_t, dev) __field(u8, stream) __field(u32, segment) __field(u32, from) __field(u32, to)
+			 __field(bool, commit) __field(u64, lsn) __field(u64, sequence)),
+	TP_fast_assign(__entry->dev = c->devt; __entry->stream = r->stream; __entry->segment = r->segment; __entry->from = from;
+		       __entry->to = to; __entry->commit = commit; __entry->lsn = r->lsn; __entry->sequence = r->sequence;),
+	TP_printk(LARDER_TRACE_PRINT " stream=%u segment=%u slots=[%u,%u) commit=%d lsn=%llu sequence=%llu", LARDER_TRACE_DEV,
+		  __entry->stream, __entry->segment, __entry->from, __entry->to, __entry->commit, __entry->lsn,
+		  __entry->sequence)
 );
 
 TRACE_EVENT(larder_applied,
 	TP_PROTO(struct cache *c, struct record *r),
 	TP_ARGS(c, r),
-	TP_STRUCT__entry(__field(u64, lsn) __field(u64, sequence) __field(u64, durable)),
-	TP_fast_assign(__entry->lsn = r->lsn; __entry->sequence = r->sequence; __entry->durable = c->log.durable_lsn;),
-	TP_printk("lsn=%llu sequence=%llu durable=%llu", __entry->lsn, __entry->sequence, __entry->durable)
+	TP_STRUCT__entry(__field(dev_t, dev) __field(u64, lsn) __field(u64, sequence) __field(u64, durable)),
+	TP_fast_assign(__entry->dev = c->devt; __entry->lsn = r->lsn; __entry->sequence = r->sequence;
+		       __entry->durable = c->log.durable_lsn;),
+	TP_printk(LARDER_TRACE_PRINT " lsn=%llu sequence=%llu durable=%llu", LARDER_TRACE_DEV, __entry->lsn, __entry->sequence,
+		  __entry->durable)
 );
 
 TRACE_EVENT(larder_flush,
@@ -62,7 +134,7 @@ TRACE_EVENT(larder_flush,
 	TP_ARGS(dev, number),
 	TP_STRUCT__entry(__field(dev_t, dev) __field(u64, number)),
 	TP_fast_assign(__entry->dev = dev; __entry->number = number;),
-	TP_printk("dev=%u:%u number=%llu", MAJOR(__entry->dev), MINOR(__entry->dev), __entry->number)
+	TP_printk("dev=%u:%u number=%llu", LARDER_TRACE_DEV, __entry->number)
 );
 
 TRACE_EVENT(larder_flush_done,
@@ -70,40 +142,73 @@ TRACE_EVENT(larder_flush_done,
 	TP_ARGS(dev, number, error),
 	TP_STRUCT__entry(__field(dev_t, dev) __field(u64, number) __field(int, error)),
 	TP_fast_assign(__entry->dev = dev; __entry->number = number; __entry->error = error;),
-	TP_printk("dev=%u:%u number=%llu error=%d", MAJOR(__entry->dev), MINOR(__entry->dev), __entry->number, __entry->error)
+	TP_printk("dev=%u:%u number=%llu error=%d", LARDER_TRACE_DEV, __entry->number, __entry->error)
+);
+
+TRACE_EVENT(larder_checkpoint,
+	TP_PROTO(struct cache *c, int error),
+	TP_ARGS(c, error),
+	TP_STRUCT__entry(__field(dev_t, dev) __field(u64, sequence) __field(u64, bytes) __field(int, error)),
+	TP_fast_assign(__entry->dev = c->devt; __entry->sequence = c->named[0].sequence; __entry->bytes = c->named[0].bytes;
+		       __entry->error = error;),
+	TP_printk(LARDER_TRACE_PRINT " sequence=%llu bytes=%llu error=%d", LARDER_TRACE_DEV, __entry->sequence, __entry->bytes,
+		  __entry->error)
+);
+
+/* ------------------------------------------------------------------ segments */
+
+TRACE_EVENT(larder_segment,
+	TP_PROTO(struct cache *c, u32 segment, u8 was, u8 state),
+	TP_ARGS(c, segment, was, state),
+	TP_STRUCT__entry(__field(dev_t, dev) __field(u32, segment) __field(u8, stream) __field(u8, was) __field(u8, state)),
+	TP_fast_assign(__entry->dev = c->devt; __entry->segment = segment; __entry->stream = c->segments[segment].stream;
+		       __entry->was = was; __entry->state = state;),
+	TP_printk(LARDER_TRACE_PRINT " segment=%u stream=%u was=%s state=%s", LARDER_TRACE_DEV, __entry->segment, __entry->stream,
+		  __print_symbolic(__entry->was, larder_segment_states), __print_symbolic(__entry->state, larder_segment_states))
 );
 
 TRACE_EVENT(larder_open,
 	TP_PROTO(struct cache *c, u32 opened, u32 free),
 	TP_ARGS(c, opened, free),
-	TP_STRUCT__entry(__field(u32, opened) __field(u32, free)),
-	TP_fast_assign(__entry->opened = opened; __entry->free = free;),
-	TP_printk("opened=%u free=%u", __entry->opened, __entry->free)
+	TP_STRUCT__entry(__field(dev_t, dev) __field(u32, opened) __field(u32, free)),
+	TP_fast_assign(__entry->dev = c->devt; __entry->opened = opened; __entry->free = free;),
+	TP_printk(LARDER_TRACE_PRINT " opened=%u free=%u", LARDER_TRACE_DEV, __entry->opened, __entry->free)
 );
 
 TRACE_EVENT(larder_reclaim,
 	TP_PROTO(struct cache *c, u32 segment, u32 live, u32 hot),
 	TP_ARGS(c, segment, live, hot),
-	TP_STRUCT__entry(__field(u32, segment) __field(u32, live) __field(u32, hot)),
-	TP_fast_assign(__entry->segment = segment; __entry->live = live; __entry->hot = hot;),
-	TP_printk("segment=%u live=%u hot=%u", __entry->segment, __entry->live, __entry->hot)
+	TP_STRUCT__entry(__field(dev_t, dev) __field(u32, segment) __field(u32, live) __field(u32, hot)),
+	TP_fast_assign(__entry->dev = c->devt; __entry->segment = segment; __entry->live = live; __entry->hot = hot;),
+	TP_printk(LARDER_TRACE_PRINT " segment=%u live=%u hot=%u", LARDER_TRACE_DEV, __entry->segment, __entry->live,
+		  __entry->hot)
 );
 
-TRACE_EVENT(larder_marks,
-	TP_PROTO(struct volume *v, u32 n, bool set),
-	TP_ARGS(v, n, set),
-	TP_STRUCT__entry(__field(u16, volume) __field(u32, n) __field(bool, set)),
-	TP_fast_assign(__entry->volume = v->number; __entry->n = n; __entry->set = set;),
-	TP_printk("volume=%u n=%u set=%d", __entry->volume, __entry->n, __entry->set)
+/* ------------------------------------------------------------------ marks, writeback */
+
+TRACE_EVENT(larder_mark,
+	TP_PROTO(struct volume *v, u64 region, bool set),
+	TP_ARGS(v, region, set),
+	TP_STRUCT__entry(LARDER_TRACE_VOLUME __field(u64, region) __field(bool, set)),
+	TP_fast_assign(__entry->dev = volume_devt(v); __entry->volume = v->number; __entry->region = region; __entry->set = set;),
+	TP_printk(LARDER_TRACE_PRINT " volume=%u region=%llu set=%d", LARDER_TRACE_DEV, __entry->volume, __entry->region,
+		  __entry->set)
 );
 
-TRACE_EVENT(larder_writeback,
+DECLARE_EVENT_CLASS(larder_batch,
 	TP_PROTO(struct volume *v, u32 pieces, int error),
 	TP_ARGS(v, pieces, error),
-	TP_STRUCT__entry(__field(u16, volume) __field(u32, pieces) __field(int, error)),
-	TP_fast_assign(__entry->volume = v->number; __entry->pieces = pieces; __entry->error = error;),
-	TP_printk("volume=%u pieces=%u error=%d", __entry->volume, __entry->pieces, __entry->error)
+	TP_STRUCT__entry(LARDER_TRACE_VOLUME __field(u32, pieces) __field(int, error)),
+	TP_fast_assign(__entry->dev = volume_devt(v); __entry->volume = v->number; __entry->pieces = pieces;
+		       __entry->error = error;),
+	TP_printk(LARDER_TRACE_PRINT " volume=%u pieces=%u error=%d", LARDER_TRACE_DEV, __entry->volume, __entry->pieces,
+		  __entry->error)
 );
+
+DEFINE_EVENT(larder_batch, larder_writeback_begin,
+	TP_PROTO(struct volume *v, u32 pieces, int error), TP_ARGS(v, pieces, error));
+DEFINE_EVENT(larder_batch, larder_writeback,
+	TP_PROTO(struct volume *v, u32 pieces, int error), TP_ARGS(v, pieces, error));
 
 #endif
 

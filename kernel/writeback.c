@@ -477,6 +477,7 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	groups = kvcalloc(depth, sizeof(*groups), GFP_NOIO);
 	if (!groups)
 		return -ENOMEM;
+	trace_larder_writeback_begin(v, n, 0);
 	for (i = 0; i < n; i++)
 		pieces[i].tried = pieces[i].held = pieces[i].written = pieces[i].damaged = false;
 	while (at < n) {

@@ -304,36 +304,110 @@ def test_ima(stack):
         assert set(options) <= {w.split("=")[0] for w in table.split(",")}
 
 
-def test_tracepoints(stack):
-    """Each is hit, and docs/performance-troubleshooting.md names it."""
-    events = TRACING / "events/larder"
-    there = {p.name for p in events.iterdir() if p.is_dir()}
-    section = (DOCS / "performance-troubleshooting.md").read_text().split("\n## To look closer\n")[1]
-    assert there == set(re.findall(r"`(larder_\w+)`", section))
-    (TRACING / "trace").write_text("")
-    (TRACING / "buffer_size_kb").write_text("4096")
-    (events / "enable").write_text("1")
-    try:
-        v = stack.volume
-        for i in range(64):
-            v.write(i * MIB, os.urandom(BLOCK))
-        v.flush()
-        v.drain()
-        v.read(3 * MIB + 800, 8)
-        v.set(fill="off")
-        v.read(5 * MIB + 800, 8)
-        v.set(mode="writearound")
-        v.write(7 * MIB, os.urandom(BLOCK))
-        v.flush()
-        stack.cache.message("reclaim", 2)
-        stack.restart()
-    finally:
-        (events / "enable").write_text("0")
-        text = (TRACING / "trace").read_text()
+class Events:
+    """What the tracepoints larder:* say while it is open."""
+
+    ROOT = TRACING / "events/larder"
+
+    def __enter__(self) -> "Events":
+        (TRACING / "trace").write_text("")
+        (TRACING / "buffer_size_kb").write_text("4096")
+        (self.ROOT / "enable").write_text("1")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        (self.ROOT / "enable").write_text("0")
+        self.text = (TRACING / "trace").read_text()
         (TRACING / "trace").write_text("")
         (TRACING / "buffer_size_kb").write_text("64")
-    hit = set(re.findall(r": (larder_\w+): ", text))
-    assert hit == there, f"not hit: {there - hit}"
+
+    def of(self, name: str, **fields: object) -> list[dict[str, str]]:
+        """Events larder_NAME in their order, those with these values."""
+        found = [dict(w.split("=", 1) for w in x.split()) for x in re.findall(rf": larder_{name}: (.*)", self.text)]
+        return [e for e in found if all(e[k] == str(value) for k, value in fields.items())]
+
+
+def test_tracepoints_are_documented():
+    section = (DOCS / "interface.md").read_text().split("\n## Tracepoints\n")[1].split("\n## ")[0]
+    listed = {m[1]: set(m[2].split()) for m in re.finditer(r"^\| `larder_(\w+)` \| ([\w ]+) \|", section, flags=re.M)}
+    events = {}
+    for path in Events.ROOT.glob("larder_*/format"):
+        text = re.search(r'^print fmt: "(.*?)"', path.read_text(), flags=re.M)[1]
+        events[path.parent.name.removeprefix("larder_")] = set(re.findall(r"(\w+)=", text))
+    assert listed == events
+
+
+def test_tracepoints_count(make_disk):
+    """Each is hit, and as often as what it stands for was done."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1, write_zeroes=1)
+    stack = Stack(ssd, hdd, format_volume=("--cache", "c"), sequential_cutoff=0)
+    v = stack.volume
+    v.set(writeback="off")
+    before = v.status()
+    with Events() as e:
+        for i in range(40):
+            v.write(i * MIB, os.urandom(BLOCK))
+        v.flush()
+        for i in range(30):
+            v.read(i * MIB, 8)
+        for i in range(20):
+            v.read(i * MIB + 800, 8)
+        wait_for(lambda: v.status()["fill_sectors"] == 160, 30, "the fills to enter the index")
+        v.set(fill="off")
+        for i in range(10):
+            v.read(i * MIB + 1600, 8)
+        v.set(fill="on", mode="writethrough")
+        for i in range(6):
+            v.write(50 * MIB + i * 8, os.urandom(BLOCK))
+        v.set(mode="writearound")
+        for i in range(5):
+            v.write(i * MIB + 1600, os.urandom(BLOCK))
+        for i in range(4):
+            v.discard(i * MIB + 800, 8)
+        v.set(mode="writeback")
+        for i in range(3):
+            v.zero(60 * MIB + i * 8, 8)
+        v.drain()
+        stack.cache.message("checkpoint")
+        stack.cache.message("reclaim", 2)
+        now = v.status()
+        after = {k: now[k] - before[k] for k in now if isinstance(now[k], int) and isinstance(before[k], int)}
+        cache = stack.cache.status()
+        stack.restart()
+    count = {n: len(e.of(n)) for n in ("write", "hit", "fill", "through", "miss", "bypass", "discard", "zeroes", "defer")}
+    assert count | {"defer": 0} == {
+        "write": 40, "hit": 30, "fill": 20, "through": 6, "miss": 10, "bypass": 5, "discard": 4, "zeroes": 3, "defer": 0
+    }
+    assert count["defer"] == after["deferred"] > 0
+    done = {op: len(e.of("done", op=op)) for op in "WRDZ"}
+    assert done == {"W": 51, "R": 60, "D": 4, "Z": 3}
+    assert not [x for x in e.of("done") if x["error"] != "0"]
+    assert len(e.of("done", op="F")) >= 1
+    copies = e.of("copy", stream=1, error=0)
+    assert len(copies) == 26 and sum(int(x["len"]) for x in copies) == after["fill_sectors"]
+    for x in e.of("hit"):  # each at the place where it was written
+        assert e.of("write", sector=x["sector"], place=x["place"])
+    # a record is appended, at the latest with its commit block, then applied
+    lsns = [int(x["lsn"]) for x in e.of("applied")]
+    assert lsns == sorted(lsns) and len(set(lsns)) == len(lsns)
+    assert {int(x["lsn"]) for x in e.of("append", stream=0, commit=1)} >= set(lsns)
+    assert len(e.of("flush")) == len(e.of("flush_done", error=0)) > 0
+    assert [x["region"] for x in e.of("mark", set=1)] and len(e.of("mark", set=1)) >= after["marks_set"]
+    assert {x["region"] for x in e.of("mark", set=0)} == {x["region"] for x in e.of("mark", set=1)}, "a stop clears them"
+    begun, ended = e.of("writeback_begin"), e.of("writeback", error=0)
+    assert begun and [x["pieces"] for x in begun] == [x["pieces"] for x in ended]
+    assert len(e.of("checkpoint", error=0)) >= 1 and int(e.of("checkpoint")[0]["sequence"]) > 0
+    assert len(e.of("segment", state="reclaiming")) >= cache["reclaimed"] > 0 and e.of("reclaim")
+    # the life of each segment is one chain
+    state: dict[str, str] = {}
+    for x in e.of("segment"):
+        assert x["was"] == state.get(x["segment"], x["was"]) or x["was"] == "free", x
+        state[x["segment"]] = x["state"]
+    assert e.of("open")
+    assert {x["cache"] for x in e.of("write")} == {x["cache"] for x in e.of("segment")}
+    hit = set(re.findall(r": (larder_\w+): ", e.text))
+    assert hit == {p.name for p in Events.ROOT.iterdir() if p.is_dir()}
 
 
 # ---------------------------------------------------------------- options that bound something
