@@ -250,6 +250,7 @@ void volumes_suspend(struct cache *c)
 			continue;
 		vt->suspended = true;
 		dm_internal_suspend_noflush(dm_table_get_md(vt->ti->table));
+		dm_table_event(vt->ti->table);
 	}
 	mutex_unlock(&volume_targets_lock);
 }

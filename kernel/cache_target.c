@@ -557,6 +557,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	flush_work(&c->log.flush_work);
 	log_drain(c);
 	try_cmpxchg(&c->state, &was, CACHE_SUSPENDED);
+	queue_work(larder_wq, &c->event_work);
 	memalloc_noio_restore(noio);
 }
 

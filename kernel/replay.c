@@ -452,7 +452,7 @@ int replay_check_end(struct replay *r)
 		return 0;
 	if (segment == LARDER_NO_SEGMENT && cur->next < cur->nr)
 		segment = cur->queue[cur->next];
-	DMERR("%pg: the log is damaged in segment %u, slot %u or later: it ends at record %llu, and records up to %llu were durable",
+	DMERR("%pg: the log is damaged in segment %u, slot %u or later: it ends at record %llu, but those up to %llu were durable",
 	      segment < r->c->nr_segments ? segment_device(r->c, segment)->bdev : r->c->dev[0].bdev, segment, slot, r->last_write,
 	      r->durable);
 	DMERR("cache %pUb: not started, for it would serve data older than what was flushed: 'larder rescue' saves what is left",

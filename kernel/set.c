@@ -126,7 +126,7 @@ static void set_write_volumes(struct cache *c)
 			continue;
 		mutex_lock(&v->super_lock);
 		if (v->sb && v->bdev && volume_write_generation(v))
-			DMERR("%pg: volume %pUb: its superblock must name the SSDs left before it is written again: its writes fail",
+			DMERR("%pg: volume %pUb: its superblock must name the SSDs left before anything is written: writes fail",
 			      v->bdev, v->uuid);
 		mutex_unlock(&v->super_lock);
 		volume_put(v);

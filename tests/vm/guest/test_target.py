@@ -262,10 +262,14 @@ def test_events(stack, kernel_log):
     v.message("flush_stop")
     raised(v, before, "a flush is given up")
     stack.hdd.heal()
-    before = c.events()
+    before = v.events(), c.events()
     c.suspend()
+    raised(c, before[1], "the cache is suspended")
+    raised(v, before[0], "its cache is suspended")
+    before = v.events(), c.events()
     c.resume()
-    raised(c, before, "the cache is resumed")
+    raised(c, before[1], "the cache is resumed")
+    raised(v, before[0], "its cache is resumed")
     stack.ssd.fail(op="write", from_=segment_layout(stack.ssd)[0], status="ioerr")
     before = v.events(), c.events()
     with pytest.raises(OSError):
@@ -275,6 +279,18 @@ def test_events(stack, kernel_log):
     raised(v, before[0], "its cache has failed")
     assert (c.status()["state"], v.status()["state"]) == ("failed", "cache-failed")
     stack.ssd.heal()
+
+
+def test_events_of_the_set(make_disk, kernel_log):
+    """An SSD leaves."""
+    kernel_log.expect("I/O error|critical .* error")
+    ssds = [make_disk(f"ssd{i}", model="null", mb=48, wce=1, fua=1) for i in range(2)]
+    stack = Stack(ssds, make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    before = stack.volume.events(), stack.cache.events()
+    ssds[1].fail(op="write,flush", status="ioerr")
+    stack.volume.write(0, os.urandom(BLOCK))
+    wait_for(lambda: stack.volume.events() > before[0] and stack.cache.events() > before[1], 30, "events: an SSD has left")
+    assert stack.cache.status()["devices_failed"] == 1
 
 
 def test_ima(stack):
