@@ -152,6 +152,7 @@ struct segment {
 	u64 born;			/* log position (slots written to the cache) when it was sealed: age for heat */
 	struct segment_sums *sums;	/* sums.lock; NULL: not kept */
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never */
+	unsigned long stays;		/* jiffies of when there was no room to carry over what is in it; 0: never */
 };
 
 /* ------------------------------------------------------------------ the log */

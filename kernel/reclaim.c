@@ -17,6 +17,7 @@
 
 #define RECLAIM_BATCH	4u	/* segments emptied together: one grace period */
 #define DIRTY_BATCH	8u	/* dirty segments written back together */
+#define STAYS_BREAK	(HZ / 10)	/* before a segment is tried again whose data found no room */
 #define DAMAGED_BREAK	(60 * HZ)	/* before dirty data that is damaged is tried again */
 
 struct reclaim {
@@ -24,6 +25,7 @@ struct reclaim {
 	struct segment_contents in;		/* of the segment at hand */
 	u32 segments[RECLAIM_BATCH];
 	u32 nr_segments;
+	bool stays;				/* something of it: the keep stream had no room */
 };
 
 /* ------------------------------------------------------------------ what is in a segment */
@@ -186,17 +188,17 @@ static void keep_damaged(struct cache *c, struct volume *v, const struct larder_
 		     d->bdev, (u64)where, cache_segment(c, cache), m->sector, m->sector + m->len - 1, v->uuid);
 }
 
-/* Appends the piece to the keep stream.  False: it cannot be kept now. */
-static bool keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, unsigned int heat)
+/* Appends the piece to the keep stream.  -EAGAIN: it has no room now; another error: this one cannot be kept. */
+static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, unsigned int heat)
 {
 	u32 n = DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS), i = 0;
 	struct keep *k = kzalloc(struct_size(k, pages, n), GFP_NOIO | __GFP_NOWARN);
 	struct cached_data x = { .len = m->len, .cache = m->cache, .sums = rc->in.sums };
 	struct cache *c = rc->cache;
-	int err;
+	int err = -ENOMEM;
 
 	if (!k)
-		return false;
+		return err;
 	x.pages = k->pages;
 	for (; i < n; i++) {
 		k->pages[i] = alloc_page(GFP_NOIO | __GFP_NOWARN);
@@ -214,6 +216,7 @@ static bool keep_one(struct reclaim *rc, struct volume *v, const struct larder_m
 	k->copy.pages = k->pages;
 	k->copy.done = keep_done;
 	/* looked up again behind the link, as in fill_miss() */
+	err = -ESTALE;
 	if (!copy_begin_race(c, &k->copy, 0) || !still_mapped(v, m))
 		goto free;
 	err = data_read(c, &x);
@@ -221,8 +224,10 @@ static bool keep_one(struct reclaim *rc, struct volume *v, const struct larder_m
 		keep_damaged(c, v, m, x.damaged);
 	else if (err)
 		cache_count(c, errors_read, 1);
-	else if (!copies_add(c, LARDER_STREAM_KEEP, &k->copy))
-		return true;
+	else
+		err = copies_add(c, LARDER_STREAM_KEEP, &k->copy);
+	if (!err)
+		return 0;
 	i = n;
 free:
 	if (k->copy.link[0].copy)
@@ -230,7 +235,15 @@ free:
 	while (i--)
 		__free_page(k->pages[i]);
 	kfree(k);
-	return false;
+	return err;
+}
+
+/* Pinned and guaranteed data stays where it is as long as a segment can be opened for it, or others can be emptied. */
+static bool may_stay(struct reclaim *rc, struct volume *v, const struct larder_map *m)
+{
+	struct cache *c = rc->cache;
+
+	return admit_keeps(v, m) && segments_free_count(c) + READ_ONCE(c->nr_state[SEGMENT_WAITING]);
 }
 
 static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
@@ -240,6 +253,7 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 	struct tally *t = arg;
 	unsigned int heat = 0;
 	u32 left = m->len, most = (c->record_slots - 1) * LARDER_SLOT_SECTORS;
+	int err;
 
 	if (m->state != LARDER_ST_CLEAN)
 		return;
@@ -249,7 +263,10 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 	}
 	for (; left; part.sector += part.len, part.cache += part.len, left -= part.len) {
 		part.len = min(left, most);
-		if (!keep_one(rc, v, &part, heat))
+		err = keep_one(rc, v, &part, heat);
+		if (err == -EAGAIN && may_stay(rc, v, &part))
+			rc->stays = true;
+		else if (err)
 			drop_one(rc, v, &part, NULL);
 	}
 }
@@ -346,6 +363,8 @@ static struct segment *queue_oldest(struct cache *c, enum larder_small_or_main q
 /* May it be emptied now?  Where segments are taken in pairs, one without a copy on a full SSD would not help. */
 static bool segment_idle(struct cache *c, const struct segment *seg)
 {
+	if (seg->stays && time_before(jiffies, seg->stays + STAYS_BREAK))
+		return false;
 	return !atomic_read(&seg->pins) && segment_helps(c, seg - c->segments);
 }
 
@@ -472,7 +491,8 @@ static void reclaim_settle(struct reclaim *rc)
 	segments_release(c);
 }
 
-static void reclaim_one(struct reclaim *rc, u32 segment, bool main)
+/* False: it could not be emptied. */
+static bool reclaim_one(struct reclaim *rc, u32 segment, bool main)
 {
 	struct cache *c = rc->cache;
 	struct segment *seg = &c->segments[segment];
@@ -490,14 +510,22 @@ static void reclaim_one(struct reclaim *rc, u32 segment, bool main)
 			seg->stream = LARDER_STREAM_KEEP;
 			segment_set_state(c, segment, SEGMENT_SEALED);
 			cache_count(c, reclaim_relinked, 1);
-			return;
+			return true;
 		}
+		rc->stays = false;
 		segment_live(rc, keep_or_drop, &t);
+		if (rc->stays) {
+			seg->stays = jiffies ?: 1;
+			segment_set_state(c, segment, SEGMENT_SEALED);
+			segments_open_kick(c);
+			return false;
+		}
 	}
 	trace_larder_reclaim(c, segment, t.live, t.hot);
 	rc->segments[rc->nr_segments++] = segment;
 	if (rc->nr_segments == RECLAIM_BATCH)
 		reclaim_settle(rc);
+	return true;
 }
 
 static int reclaim_create(struct reclaim *rc, struct cache *c)
@@ -528,8 +556,7 @@ static int reclaim_segments(struct cache *c, u32 n)
 	while (!err && done < n && tries-- && !READ_ONCE(c->stopping)) {
 		segment = reclaim_choose(c, &main, dirty, &nr_dirty);
 		if (segment != LARDER_NO_SEGMENT) {
-			reclaim_one(&rc, segment, main);
-			done++;
+			done += reclaim_one(&rc, segment, main);
 		} else if (nr_dirty) {
 			reclaim_settle(&rc);
 			stuck = reclaim_write_back(&rc, dirty, nr_dirty);

@@ -191,6 +191,7 @@ static u32 take_of(struct cache *c, struct cache_device *d, u8 state)
 	seg->prefer_mirror = false;
 	seg->sequence = 0;
 	seg->damaged = 0;
+	seg->stays = 0;
 	return seg - c->segments;
 }
 
