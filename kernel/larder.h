@@ -66,7 +66,7 @@ struct record;
 	X(fill_records) X(keep_records) X(summaries) \
 	X(ssd_flushes) X(fua_appends) \
 	X(checkpoints) X(checkpoint_bytes) X(superblock_writes) X(segment_opens) \
-	X(reclaimed) X(reclaim_kept_slots) X(reclaim_dropped_slots) X(reclaim_relinked) X(reclaim_discards) \
+	X(reclaimed) X(reclaim_kept_slots) X(reclaim_dropped_slots) X(reclaim_relinked) X(reclaim_discards) X(discards_skipped) \
 	X(checked_slots) X(unchecked_slots) X(sums_reads) \
 	X(waits_space) X(waits_memory) X(waits_pool) \
 	X(errors_read) X(errors_write) X(errors_checksum) X(errors_flush)
@@ -407,6 +407,7 @@ struct cache {
 	struct mutex copies_lock;	/* open records of fill and keep, and their closing */
 	struct record *open_copies[LARDER_NR_STREAMS];
 	struct mutex open_lock, checkpoint_lock, reclaim_lock;
+	unsigned long discard_after;	/* jiffies; of a segment; open_lock */
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
 	struct work_struct open_work, mark_work, reclaim_work, checkpoint_work;
 	struct work_struct set_work, lost_work;

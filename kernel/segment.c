@@ -35,6 +35,7 @@ int segments_create(struct cache *c)
 	}
 	c->nr_state[SEGMENT_FREE] = c->nr_segments;
 	c->reserve_checkpoint = 2;
+	c->discard_after = jiffies;
 	c->fixed_bytes += (u64)c->nr_segments * sizeof(*c->segments);
 	return 0;
 }
@@ -461,37 +462,61 @@ static int open_one(struct cache *c, struct stream *s)
 	return err;
 }
 
+#define DISCARD_RATE	(64u << 20)	/* bytes in a second, on each SSD */
+
+/* Does a write wait for a segment, or will the next one? */
+static bool write_stream_short(struct cache *c)
+{
+	return READ_ONCE(c->log.stream[LARDER_STREAM_WRITE].opened.usable) < 2;
+}
+
+/* open_lock held.  Its turn by DISCARD_RATE is waited for, but not while a write waits for the segment: then it is left out. */
+static void segment_discard_copies(struct cache *c, u32 segment)
+{
+	u64 bytes = (u64)c->segment_sectors << SECTOR_SHIFT;
+
+	while (time_before(jiffies, c->discard_after) && !write_stream_short(c) && !READ_ONCE(c->stopping))
+		schedule_timeout_uninterruptible(1);
+	if (time_before(jiffies, c->discard_after)) {
+		cache_count(c, discards_skipped, 1);
+		return;
+	}
+	c->discard_after = jiffies + div_u64(bytes * HZ, DISCARD_RATE) + 1;
+	segment_discard(c, segment);
+	segment_discard(c, READ_ONCE(c->segments[segment].mirror));
+}
+
+/* The next one that is opened, and not usable yet: only segments_opened(), under open_lock, makes it so. */
+static u32 opened_next(struct cache *c, const struct opened_list *o)
+{
+	u32 segment = LARDER_NO_SEGMENT;
+
+	spin_lock_irq(&c->log.lock);
+	if (o->usable < o->count)
+		segment = o->segment[(o->head + o->usable) % o->size];
+	spin_unlock_irq(&c->log.lock);
+	return segment;
+}
+
 /* Their SEGMENT_OPEN is durable: they may be discarded (that counts as reuse), then written. */
 static void segments_opened(struct cache *c)
 {
-	u32 list[LARDER_NR_STREAMS * 16], nr = 0, i, k;
+	struct opened_list *o;
+	u32 segment, i;
 
-	/* nobody takes what is not usable yet; only this function, under open_lock, makes it so */
-	spin_lock_irq(&c->log.lock);
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
-		struct opened_list *o = &c->log.stream[i].opened;
-
-		for (k = o->usable; k < o->count && nr < ARRAY_SIZE(list); k++)
-			list[nr++] = o->segment[(o->head + k) % o->size];
-	}
-	spin_unlock_irq(&c->log.lock);
-	for (i = 0; i < nr; i++) {
-		if (c->set.discard) {
-			segment_discard(c, list[i]);
-			segment_discard(c, READ_ONCE(c->segments[list[i]].mirror));
+		o = &c->log.stream[i].opened;
+		while ((segment = opened_next(c, o)) != LARDER_NO_SEGMENT) {
+			if (c->set.discard)
+				segment_discard_copies(c, segment);
+			larder_heat_set(&c->heat, (u64)segment * c->segment_slots, c->segment_slots, 0);
+			spin_lock_irq(&c->log.lock);
+			segment_set_state(c, segment, SEGMENT_OPENED);
+			o->usable++;
+			spin_unlock_irq(&c->log.lock);
+			wake_up(&c->log.wait);
 		}
-		larder_heat_set(&c->heat, (u64)list[i] * c->segment_slots, c->segment_slots, 0);
 	}
-	spin_lock_irq(&c->log.lock);
-	for (i = 0; i < LARDER_NR_STREAMS; i++) {
-		struct opened_list *o = &c->log.stream[i].opened;
-
-		for (k = o->usable; k < o->count; k++)
-			segment_set_state(c, o->segment[(o->head + k) % o->size], SEGMENT_OPENED);
-		o->usable = o->count;
-	}
-	spin_unlock_irq(&c->log.lock);
-	wake_up(&c->log.wait);
 }
 
 static bool segments_opening(struct cache *c)

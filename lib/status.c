@@ -62,6 +62,7 @@ const struct field cache_status_fields[] = {
 	{ "reclaim_dropped_slots", VALUE_NUMBER, "RclDropped", "slots dropped by reclaim" },
 	{ "reclaim_relinked", VALUE_NUMBER, "RclRelinked", "segments put back young" },
 	{ "reclaim_discards", VALUE_NUMBER, "RclDiscards", "segments discarded on the SSD" },
+	{ "discards_skipped", VALUE_NUMBER, "DiscSkipped", "segments that were not discarded, as writes would have waited for it" },
 	{ "checked_slots", VALUE_NUMBER, "SumOK", "slots that matched their checksum before they were copied" },
 	{ "unchecked_slots", VALUE_NUMBER, "SumUnknown", "slots copied unchecked" },
 	{ "sums_reads", VALUE_NUMBER, "SumReads", "reads of the SSD for checksums" },

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A volume holds what was written: every size and alignment, every kind of request, all modes, a full cache, little memory."""
 
+import itertools
 import os
 import random
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from lib import simdisk
 from lib.block import SECTOR, BlockDevice
-from lib.larder import Stack, Volume, backing_alone, wait_for
+from lib.larder import Stack, Volume, backing_alone, segment_layout, wait_for
 
 MODES = ("writeback", "writethrough", "writearound")
 
@@ -281,10 +282,35 @@ def test_discard_before_reuse(make_disk, make_oracle):
     stack = small_stack(make_disk, {"discard": "random"}, cache_discard="on", sequential_cutoff=0)
     oracle = make_oracle(stack.volume, size="64m")
     oracle.run(ops=2000, sizes="16k:60,128k:40", mix="read=45,write=45,fua=5,flush=5")
+
+    def all_seen_to() -> bool:
+        s = stack.cache.status()
+        return s["segment_opens"] == s["reclaim_discards"] + s["discards_skipped"]
+
+    wait_for(all_seen_to, 30, "the opened segments to be discarded, or left as they are")
     assert stack.cache.status()["reclaim_discards"] > 0
     assert stack.ssd.stats()["discards"] > 0
     oracle.verify()
     stack.restart()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_rate_of_discards(make_disk, make_oracle):
+    """A segment at a time, 64 MiB in a second: none is sent before the one before it has had its time."""
+    ssd = make_disk("ssd0", model="null", mb=128, wce=1, fua=1, discard="zero")
+    hdd = make_disk("hdd0", model="null", mb=256, wce=1)
+    stack = Stack(ssd, hdd, format_cache=("--segment-size", "2M"), format_volume=("--cache", "c"), cache_discard="on")
+    stack.volume.set(sequential_cutoff=0)
+    oracle = make_oracle(stack.volume, size="192m")
+    with simdisk.Trace(size=262144) as t:
+        oracle.run(ops=1500, sizes="128k:40,256k:60", mix="read=10,write=90")
+        found = t.commands(ssd, op="discard")
+    first, size, _ = segment_layout(ssd)
+    sent = sorted(c.time_ns for c in found if (c.sector - first) % size == 0)  # the block layer may cut one in two
+    assert len(sent) > 10
+    gaps = [b - a for a, b in itertools.pairwise(sent)]
+    assert min(gaps) >= 10**9 * 2 // 64, f"{min(gaps)} ns between two"
     oracle.verify()
     stack.verify_alone(oracle)
 
