@@ -265,6 +265,7 @@ void volumes_resume(struct cache *c)
 			continue;
 		vt->suspended = false;
 		dm_internal_resume(dm_table_get_md(vt->ti->table));
+		dm_table_event(vt->ti->table);
 	}
 	mutex_unlock(&volume_targets_lock);
 }
