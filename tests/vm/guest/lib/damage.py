@@ -27,13 +27,13 @@ _form = _script.Format(_script.HEADER.read_text())
 
 
 def _crc32c(data: bytes) -> int:
-    """The kernel's: a table of volumes has 128 KiB, too much for Python."""
+    """The kernel's, without its last inversion: a table of volumes has 128 KiB, too much for Python."""
     with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET) as hashing:
         hashing.bind(("hash", "crc32c"))
         one, _ = hashing.accept()
         with one:
             assert one.send(data) == len(data)
-            return int.from_bytes(one.recv(4), "little")
+            return int.from_bytes(one.recv(4), "little") ^ 0xFFFFFFFF
 
 
 def fields(kind: str) -> list[tuple[str, int]]:
