@@ -188,6 +188,17 @@ static void keep_damaged(struct cache *c, struct volume *v, const struct larder_
 		     d->bdev, (u64)where, cache_segment(c, cache), m->sector, m->sector + m->len - 1, v->uuid);
 }
 
+/* Where the stream has used up its segments, the next one is being opened: what is kept is worth the wait for that one flush. */
+static int keep_add(struct cache *c, struct copy *copy)
+{
+	int err = copies_add(c, LARDER_STREAM_KEEP, copy);
+
+	if (err != -EAGAIN)
+		return err;
+	flush_work(&c->open_work);
+	return copies_add(c, LARDER_STREAM_KEEP, copy);
+}
+
 /* Appends the piece to the keep stream.  -EAGAIN: it has no room now; another error: this one cannot be kept. */
 static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, unsigned int heat)
 {
@@ -225,7 +236,7 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 	else if (err)
 		cache_count(c, errors_read, 1);
 	else
-		err = copies_add(c, LARDER_STREAM_KEEP, &k->copy);
+		err = keep_add(c, &k->copy);
 	if (!err)
 		return 0;
 	i = n;
