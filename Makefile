@@ -3,7 +3,9 @@
 #
 #   KVER=     kernel to build for: a release or its beginning (6.1, 6.12); default: the running one
 #   KERNEL=   kernels that VM tests run on: 6.1, 6.12, all (default); SUITE= which suites (default: all of `make check`)
-#   FOR=      what `make deps` prepares for: build, vm, lint, fuzz, dkms, install (default: build vm lint)
+#   FOR=      what `make deps` prepares for: build, vm, bench, lint, fuzz, dkms, install (default: build vm lint)
+#   ONLY=, PEERS=, MODELS=, SETS=    parts of `make bench`: a regular expression for cases; lists
+#   SSD=, HDD=                       devices that `make bench-real` overwrites
 #   DESTDIR=, PREFIX=    where `make install` puts things
 
 KVER ?= $(shell uname -r)
@@ -77,6 +79,13 @@ debug-kernel:	## build a kernel with KASAN, lockdep, UBSAN, kmemleak: an hour
 check-debug: debug-kernel	## the VM suites in it (SUITE=)
 	@tests/debug/check
 
+bench:	## larder and its peers on simulated disks, against the targets; hours (ONLY= PEERS= MODELS= SETS= for parts)
+	@tests/ci/dependencies build vm bench
+	@tests/bench/run $(if $(filter-out all,$(KERNEL)),--kernel $(KERNEL)) --only '$(ONLY)' --peers '$(PEERS)' --models '$(MODELS)' --sets '$(SETS)'
+
+bench-real:	## the same on real devices, which are OVERWRITTEN: SSD=/dev/... HDD=/dev/... (root)
+	@tests/bench/real --ssd '$(SSD)' --hdd '$(HDD)' --only '$(ONLY)' --peers '$(PEERS)' --sets '$(SETS)'
+
 demo:	## see it work: a VM, a slow disk made fast, a power cut
 	@tests/ci/dependencies build vm
 	@tests/vm/demo
@@ -90,4 +99,4 @@ clean:	## remove what was built (not: the Python environment, downloads)
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall dkms-install dkms-uninstall dkms-try lint unit fuzz model \
-	model-smoke vm check stress demo images clean
+	model-smoke vm check stress bench bench-real demo images clean

@@ -40,7 +40,7 @@
 #define SIM_NAME_LEN	16
 #define SIM_FLAT_SECTORS	(8ull << 20)	/* up to 4 GiB: a flat table of pages even without prealloc=1 */
 
-enum sim_model { SIM_NULL, SIM_HDD, SIM_SATA, SIM_NVME };
+enum sim_model { SIM_NULL, SIM_HDD, SIM_SATA, SIM_NVME, SIM_NVMEPLP, SIM_SLOW, SIM_NR_MODELS };
 extern const char * const sim_model_name[];
 extern const char * const sim_op_name[];
 

@@ -8,7 +8,7 @@
  *
  * Commands are written to /sys/kernel/debug/simdisk/ctl, one per write(); errors are returned by write().  Sectors are 512 bytes.
  *
- *   add name=ssd0 model=null|sata|nvme|hdd mb=512|sectors=N [prealloc=1] [crash=1] [PARAMETER=N]...
+ *   add name=ssd0 model=null|sata|nvme|nvmeplp|slow|hdd mb=512|sectors=N [prealloc=1] [crash=1] [PARAMETER=N]...
  *   del name=ssd0 [force=1]            EBUSY if it is open; force: it is pulled out, everything in flight fails
  *   set name=ssd0 PARAMETER=N...       only those that may change in use
  *   powercut all|ssd0,hdd0 [mode=random|lose|keep|torn|prefix] [seed=N] [keep=PERCENT] [after=N [ops=write,flush,...]]
@@ -46,12 +46,20 @@ LIST_HEAD(sim_disks);		/* changed under both */
 static struct dentry *root, *ctl;
 static int major;
 
-const char * const sim_model_name[] = { "null", "hdd", "sata", "nvme" };
+const char * const sim_model_name[SIM_NR_MODELS] = { "null", "hdd", "sata", "nvme", "nvmeplp", "slow" };
 const char * const sim_op_name[SIM_NR_OPS] = { "read", "write", "flush", "discard", "zeroes" };
 static const char * const discard_name[] = { "none", "zero", "leave", "random" };
 
 /* ------------------------------------------------------------------ parameters */
 
+/*
+ * What the models stand for; they leave out wear, temperature, a fast cache that fills up, and read retries.
+ *   sata     the SSD of the bcache paper page: 3 Gbit/s, 10 channels, 100 MB/s of flash, random writes program twice the bytes
+ *   nvme     a consumer's: 2 GB/s, volatile cache, flush 0.5 ms
+ *   nvmeplp  a server's: its cache is backed by capacitors, so nothing is lost and a flush costs a command
+ *   slow     the cheapest there is: no DRAM, four channels, each random write programs four times its bytes, flush 4 ms
+ *   hdd      7,200 rpm, 180 MB/s outside, NCQ, 64 MiB of write cache, look-ahead
+ */
 #define SIM_ANY .scale = 1, .lbs = 512, .pbs = 4096, .max_kb = 1024, .discard_kb = 262144, .discard_gran = 4096
 static const struct sim_params defaults[] = {
 	[SIM_NULL] = { SIM_ANY, .qd = 128, .streams = 4 },
@@ -65,6 +73,16 @@ static const struct sim_params defaults[] = {
 		.channels = 64, .read_ns = 77700, .rw_pct = 25, .wlat_ns = 17700,
 		.media_mbs = 2000, .rnd_pct = 130, .rnd_kb = 64, .wbuf_kb = 4096,
 		.streams = 8, .fua_ns = 400000, .discard_ns = 50000 },
+	[SIM_NVMEPLP] = { SIM_ANY, .qd = 255, .wce = 1, .fua = 1, .cmd_ns = 1000, .bus_mbs = 3200,
+		.flush_ns = 30000, .flush_clean_ns = 10000, .plp = 1,
+		.channels = 64, .read_ns = 77700, .rw_pct = 25, .wlat_ns = 17700,
+		.media_mbs = 2000, .rnd_pct = 130, .rnd_kb = 64, .wbuf_kb = 4096,
+		.streams = 8, .discard_ns = 50000 },
+	[SIM_SLOW] = { SIM_ANY, .qd = 32, .wce = 1, .excl = 1, .cmd_ns = 20000, .bus_mbs = 270,
+		.flush_ns = 4000000, .flush_clean_ns = 100000,
+		.channels = 4, .read_ns = 110000, .rw_pct = 150, .wlat_ns = 60000,
+		.media_mbs = 45, .rnd_pct = 400, .rnd_kb = 64, .wbuf_kb = 64,
+		.streams = 2, .fua_ns = 4000000, .discard_ns = 500000 },
 	[SIM_HDD] = { SIM_ANY, .qd = 32, .wce = 1, .excl = 1, .cmd_ns = 40000, .bus_mbs = 550,
 		.flush_ns = 100000, .flush_clean_ns = 100000,
 		.rpm = 7200, .hdd_mbs = 180, .seek_a = 1000000,

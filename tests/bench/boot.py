@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One boot of the bench VM: kernel, model, peer and set go in, a list of reports comes out.
+
+One CPU under -icount shift=0,sleep=off: a nanosecond of the guest is one instruction, and idle time costs none of the host's:
+what is measured does not depend on the host.  With scale=4 and all figures divided by it, that is a CPU of 4 instructions per ns.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "vm" / "guest"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "vm"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "rig"))
+
+import cases
+import initrd
+import writeboost
+from host import build, kernels
+from peers import PEERS
+
+TOP = Path(__file__).resolve().parents[2]
+SCALE = 4
+HDD_MB = 4096
+MEMORY = "4G"
+DISKS = {
+    "null": {"ssd": {"model": "null", "wce": 1}, "hdd": {"model": "null", "wce": 1}},
+    "sata": {"ssd": {"model": "sata"}, "hdd": {"model": "hdd"}},
+    "nvme": {"ssd": {"model": "nvme"}, "hdd": {"model": "hdd"}},
+    "nvmeplp": {"ssd": {"model": "nvmeplp"}, "hdd": {"model": "hdd"}},
+    "slow": {"ssd": {"model": "slow"}, "hdd": {"model": "hdd"}},
+}
+ARGUMENTS = (
+    "console=ttyS0 loglevel=5 rdinit=/init panic=-1 mitigations=off nowatchdog norandmaps nokaslr audit=0 "
+    "random.trust_cpu=off random.trust_bootloader=off PYTHONHASHSEED=0"
+)
+
+
+class BootError(Exception):
+    """The VM did not come to its end."""
+
+
+@dataclasses.dataclass
+class Built:
+    """For one kernel.  modules: by peer, in the order of loading."""
+
+    kernel: str
+    initrd: Path
+    modules: dict[str, list[Path]]
+
+
+def build_all(kernel: str, peers: list[str], directory: Path) -> Built:
+    """Peers whose module cannot be had are left out of modules.  MissingError: the system lacks something that all need."""
+    own = {m.stem: m for m in build.modules(kernel, larder="larder" in peers)}
+    if "writeboost" in peers:
+        module = writeboost.module(kernel)
+        if module:
+            own[module.stem] = module
+    below = build.programs("larder" in peers)
+    modules: dict[str, list[Path]] = {}
+    programs = {p: initrd.find_program(p, below) for p in initrd.PROGRAMS}
+    for peer in peers:
+        try:
+            found = initrd.module_files(kernel, ["dm-mod", "simdisk", *PEERS[peer].modules], own)
+            programs |= {p: initrd.find_program(p, below) for p in PEERS[peer].programs}
+        except initrd.MissingError as e:
+            print(f"bench: {peer} is left out: {e}", flush=True)
+            continue
+        modules[peer] = found
+    directory.mkdir(parents=True, exist_ok=True)
+    base = directory / f"initrd-{kernel}"
+    initrd.write(base, programs, list(dict.fromkeys(m for found in modules.values() for m in found)))
+    return Built(kernel, base, modules)
+
+
+def prepare(built: Built, directory: Path, model: str, peer: str, set_: cases.Set, only: str, symbols: bool = False) -> None:
+    """Writes directory/initrd.  symbols: the guest shall report those of modules."""
+    session = {"model": model, "peer": peer, "set": set_.name, "only": only, "scale": SCALE, "hdd_mb": HDD_MB, "symbols": symbols}
+    session |= DISKS[model] | {"modules": [initrd.module_name(m) for m in built.modules[peer]]}
+    initrd.extend(built.initrd, directory / "initrd", "/etc/bench.json", json.dumps(session).encode())
+
+
+def command(kernel: str, directory: Path) -> list[str]:
+    c = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-machine", "q35", "-smp", "1", "-m", MEMORY]
+    c += [
+        "-cpu",
+        "max,-erms,-fsrm,-rdrand,-rdseed",
+        "-accel",
+        "tcg",
+        "-icount",
+        "shift=0,sleep=off",
+        "-rtc",
+        "base=2026-01-01,clock=vm",
+    ]
+    c += ["-display", "none", "-no-reboot", "-serial", f"file:{directory}/console", "-serial", f"file:{directory}/reports"]
+    return [*c, "-kernel", str(kernels.image(kernel)), "-initrd", str(directory / "initrd"), "-append", ARGUMENTS]
+
+
+def run(built: Built, directory: Path, model: str, peer: str, set_: cases.Set, only: str) -> list[dict]:
+    """The reports, in order.  BootError, with what there is on the console, if the last one is missing."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    prepare(built, directory, model, peer, set_, only)
+    with open(directory / "qemu", "wb") as out:
+        process = subprocess.Popen(
+            command(built.kernel, directory), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+        try:
+            process.wait(set_.minutes * 60)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    (directory / "initrd").unlink()
+    reports = [json.loads(line) for line in (directory / "reports").read_text(errors="replace").splitlines() if line.endswith("}")]
+    if not reports or "done" not in reports[-1]:
+        why = reports[-1].get("failed", "") if reports else ""
+        console = "\n".join((directory / "console").read_text(errors="replace").splitlines()[-15:])
+        raise BootError(f"{model} {peer} {set_.name}: no end; {directory}\n{why}\n{console}"[-3000:])
+    return reports
