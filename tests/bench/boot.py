@@ -54,6 +54,14 @@ class Built:
     modules: dict[str, list[Path]]
 
 
+def writer() -> Path:
+    """The directory of the program that makes images of caches."""
+    directory = build.cache_directory() / "build" / "images"
+    with build.locked(directory):
+        build.run("tests/images", "make", "-s", "-C", str(TOP / "tests" / "images"), f"BUILD={directory}", f"{directory}/writer")
+    return directory
+
+
 def build_all(kernel: str, peers: list[str], directory: Path) -> Built:
     """Peers whose module cannot be had are left out of modules.  MissingError: the system lacks something that all need."""
     own = {m.stem: m for m in build.modules(kernel, larder="larder" in peers)}
@@ -62,6 +70,8 @@ def build_all(kernel: str, peers: list[str], directory: Path) -> Built:
         if module:
             own[module.stem] = module
     below = build.programs("larder" in peers)
+    if "larder" in peers:
+        below.append(writer())
     modules: dict[str, list[Path]] = {}
     programs = {p: initrd.find_program(p, below) for p in initrd.PROGRAMS}
     for peer in peers:

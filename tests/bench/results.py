@@ -120,6 +120,10 @@ class Store:
         for path in sorted((self.directory / kernel).glob("*/*/*.json")):
             model, peer, case = path.parts[-3], path.parts[-2], path.stem
             found[model, peer, case] = Row(model, peer, case, json.loads(path.read_text()))
+        models = {m for m, _, _ in found} - {"null"}
+        for (_, peer, case), row in list(found.items()):
+            for m in models if peer == "rawhdd" else ():  # the same behind each SSD
+                found.setdefault((m, peer, case), dataclasses.replace(row, model=m))
         return found
 
     def kernels(self) -> list[str]:

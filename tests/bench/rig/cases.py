@@ -8,6 +8,7 @@ Everything here is the same for each peer and model; who skips what is said by G
 import dataclasses
 import re
 
+PEERS = ("rawssd", "rawhdd", "linear", "bcache", "dmcache", "writecache", "writeboost", "larder")
 RAW = ("rawssd", "rawhdd", "linear")  # no cache: what needs one is not asked of them
 READS, WRITES = 15000, 12000  # I/Os per case of a hot region; all writes together stay below half of the cache
 CPU = 50000  # fio's run time has a resolution of 1 ms: 20 instructions per I/O
@@ -76,7 +77,18 @@ class Restart:
     what: str = ""
 
 
-Step = Case | Drain | Restart
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Of a full cache that tests/images/writer has made: seconds until the volume is there and a block was read.  larder only."""
+
+    name: str
+    gib: int
+    state: str  # clean: stopped in order; crashed: a log tail behind the checkpoint
+    setup: bool = False
+    what: str = ""
+
+
+Step = Case | Drain | Restart | Start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +151,7 @@ APPENDS = Group(
         Case("sr1m", "read", STREAM, STREAM_MB, 4, "1m", what="sequential read of 1 MiB, depth 4"),
         Case("sw1m", "write", STREAM, STREAM_MB, 4, "1m", what="sequential write of 1 MiB, depth 4"),
     ),
-    without=tuple(p for p in ("rawhdd", "linear", "bcache", "dmcache", "writecache", "writeboost", "larder")),
+    without=PEERS[1:],
 )
 
 BASIC = Set(
@@ -380,9 +392,28 @@ START = Set(
     without=RAW,
 )
 
-SETS = {s.name: s for s in (CPU_COST, BASIC, FULL, CRYSTAL, SIZES, START)}
+AFTER = {"clean": "a clean stop", "crashed": "a power cut"}
+IMAGES = Set(
+    "images",
+    (
+        Group(
+            "images",
+            "micro",
+            tuple(
+                Start(f"start-{gib}g-{state}", gib, state, what=f"start of a full cache of {gib} GiB after {after}")
+                for gib in (1, 10, 100)
+                for state, after in AFTER.items()
+            ),
+        ),
+    ),
+    ssd_mb=SMALL_SSD_MB,
+    models=("nvme",),
+    without=PEERS[:-1],
+    minutes=120,
+)
+
+SETS = {s.name: s for s in (CPU_COST, BASIC, FULL, CRYSTAL, SIZES, START, IMAGES)}
 MODELS = ("null", "sata", "nvme", "nvmeplp", "slow")
-PEERS = ("rawssd", "rawhdd", "linear", "bcache", "dmcache", "writecache", "writeboost", "larder")
 
 
 def sets_of(model: str, peer: str) -> list[Set]:

@@ -50,6 +50,7 @@ def module_symbols() -> list[list[str]]:
 
 def measure(session: dict, line: Line) -> None:
     import cases  # noqa: PLC0415 (needs the mounts)
+    import images  # noqa: PLC0415
     import jobs  # noqa: PLC0415
     from lib import simdisk  # noqa: PLC0415
     from peers import PEERS, Rig, wait_for  # noqa: PLC0415
@@ -75,7 +76,8 @@ def measure(session: dict, line: Line) -> None:
 
     devices = jobs.Devices(reset, lambda: {"ssd": ssd.stats(), "hdd": hdd.stats()}, settle, hdd.flush)
     rig = Rig(str(ssd), str(hdd), sizes["ssd"], sizes["hdd"], scale)
-    jobs.Session(rig, PEERS[session["peer"]](rig), devices, line.send).run(set_, session["only"])
+    start = images.Starter(scale, session["ssd"], session["hdd"]).start
+    jobs.Session(rig, PEERS[session["peer"]](rig), devices, line.send, start).run(set_, session["only"])
 
 
 def main() -> None:

@@ -26,8 +26,18 @@ class Devices:
 
 
 class Session:
-    def __init__(self, rig: Rig, peer: Peer, devices: Devices, report: Callable[[dict], None]):
+    """start: of an image; not to be had on real devices."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        peer: Peer,
+        devices: Devices,
+        report: Callable[[dict], None],
+        start: Callable[[cases.Start], dict] | None = None,
+    ):
         self.rig, self.peer, self.devices, self.report = rig, peer, devices, report
+        self.run_step = {cases.Case: self._case, cases.Drain: self._drain, cases.Restart: self._restart, cases.Start: start}
 
     def run(self, set_: cases.Set, only: str) -> None:
         device = self.peer.create()
@@ -38,8 +48,9 @@ class Session:
             if steps:
                 self.peer.mode(group.mode)
             for step in steps:
-                result = {cases.Case: self._case, cases.Drain: self._drain, cases.Restart: self._restart}[type(step)](step)
-                self.report({"case": step.name, "setup": step.setup} | result)
+                run = self.run_step[type(step)]
+                if run:
+                    self.report({"case": step.name, "setup": step.setup} | run(step))
         self.report({"status": self.peer.status()})
 
     def _command(self, c: cases.Case) -> list[str]:

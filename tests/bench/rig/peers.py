@@ -53,6 +53,12 @@ class Peer:
 
     def __init__(self, rig: Rig):
         self.rig = rig
+        self.made: list[dm.DmDevice] = []
+
+    def _dm(self, name: str, line: str) -> dm.DmDevice:
+        device = dm.DmDevice.create(name, line)
+        self.made.append(device)
+        return device
 
     def create(self) -> str:
         """Formats and starts; returns the device to measure."""
@@ -66,7 +72,8 @@ class Peer:
 
     def stop(self) -> None:
         """As at a shutdown: dirty data stays in the cache, where the peer can do that."""
-        dm.remove_all()
+        while self.made:
+            self.made.pop().remove()
 
     def start(self) -> None:
         raise NotImplementedError
@@ -96,7 +103,7 @@ class Linear(Peer):
     modules = ("dm-mod",)
 
     def create(self) -> str:
-        return str(dm.DmDevice.create("lin", f"0 {self.rig.ssd_mb * 2048} linear {self.rig.ssd} 0"))
+        return str(self._dm("bench-linear", f"0 {self.rig.ssd_mb * 2048} linear {self.rig.ssd} 0"))
 
 
 class Bcache(Peer):
@@ -164,10 +171,10 @@ class DmCache(Peer):
     def start(self) -> str:
         rest = self.rig.ssd_mb * 2048 - self.metadata
         data = rest // self.block * self.block
-        dm.DmDevice.create("cmeta", f"0 {self.metadata} linear {self.rig.ssd} 0")
-        dm.DmDevice.create("cdata", f"0 {data} linear {self.rig.ssd} {self.metadata}")
-        line = f"/dev/mapper/cmeta /dev/mapper/cdata {self.rig.hdd} {self.block} 1 writeback smq 0"
-        self.device = dm.DmDevice.create("cached", f"0 {self.rig.hdd_mb * 2048} cache {line}")
+        self._dm("bench-meta", f"0 {self.metadata} linear {self.rig.ssd} 0")
+        self._dm("bench-data", f"0 {data} linear {self.rig.ssd} {self.metadata}")
+        line = f"/dev/mapper/bench-meta /dev/mapper/bench-data {self.rig.hdd} {self.block} 1 writeback smq 0"
+        self.device = self._dm("bench-cached", f"0 {self.rig.hdd_mb * 2048} cache {line}")
         return str(self.device)
 
     def mode(self, mode: str) -> None:
@@ -193,7 +200,7 @@ class Writecache(Peer):
     def start(self) -> str:
         timers = f"autocommit_time {1000 * self.rig.scale} pause_writeback {3000 * self.rig.scale}"  # defaults: 1000, 3000
         line = f"0 {self.rig.hdd_mb * 2048} writecache s {self.rig.hdd} {self.rig.ssd} 4096 4 {timers}"
-        self.device = dm.DmDevice.create("cached", line)
+        self.device = self._dm("bench-cached", line)
         return str(self.device)
 
     def drain(self) -> None:
@@ -220,7 +227,7 @@ class Writeboost(Peer):
 
     def start(self) -> str:
         line = f"0 {self.rig.hdd_mb * 2048} writeboost {self.rig.hdd} {self.rig.ssd} 2 writeback_threshold 0"
-        self.device = dm.DmDevice.create("cached", line)
+        self.device = self._dm("bench-cached", line)
         return str(self.device)
 
     def mode(self, mode: str) -> None:
@@ -240,11 +247,13 @@ class Writeboost(Peer):
 class Larder(Peer):
     name = "larder"
     modules = ("larder",)
-    programs = ("larder",)
+    programs = ("larder", "writer")
 
     def create(self) -> str:
-        command.run("larder", "cache", "create", "c", "--cache", self.rig.ssd, "--yes")
-        command.run("larder", "volume", "create", "v", "--backing", self.rig.hdd, "--cache", "c", "--mode", "writeback", "--yes")
+        command.run("larder", "cache", "create", "bench", "--cache", self.rig.ssd, "--yes")
+        command.run(
+            "larder", "volume", "create", "bench", "--backing", self.rig.hdd, "--cache", "bench", "--mode", "writeback", "--yes"
+        )
         return self.start()
 
     def _length(self, device: str, what: str) -> int:
@@ -255,8 +264,8 @@ class Larder(Peer):
         scale = self.rig.scale
         # the defaults, stretched
         options = f"commit_interval {10 * scale} congestion_read {2000 * scale} congestion_write {20000 * scale}"
-        self.cache = dm.DmDevice.create("larder-c", f"0 {cache} larder-cache 1 {self.rig.ssd} 6 {options}")
-        self.volume = dm.DmDevice.create("v", f"0 {volume} larder {self.rig.hdd} {self.cache} 2 mode writeback")
+        self.cache = self._dm("bench-larder", f"0 {cache} larder-cache 1 {self.rig.ssd} 6 {options}")
+        self.volume = self._dm("bench-volume", f"0 {volume} larder {self.rig.hdd} {self.cache} 2 mode writeback")
         self.volume.message("set", "writeback_rate_min", 1024 // scale)
         return str(self.volume)
 
