@@ -88,8 +88,8 @@ def build_all(kernel: str, peers: list[str], directory: Path) -> Built:
     return Built(kernel, base, modules)
 
 
-def prepare(built: Built, directory: Path, model: str, peer: str, set_: cases.Set, only: str, symbols: bool = False) -> None:
-    """Writes directory/initrd.  symbols: the guest shall report those of modules."""
+def prepare(built: Built, directory: Path, model: str, peer: str, set_: cases.Set, only: str, symbols: str = "") -> None:
+    """Writes directory/initrd.  symbols: of "modules" or "all" the guest shall report."""
     session = {"model": model, "peer": peer, "set": set_.name, "only": only, "scale": SCALE, "hdd_mb": HDD_MB, "symbols": symbols}
     session |= DISKS[model] | {"modules": [initrd.module_name(m) for m in built.modules[peer]]}
     initrd.extend(built.initrd, directory / "initrd", "/etc/bench.json", json.dumps(session).encode())
