@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Tables in Markdown and charts of what was measured on one kernel."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,7 +111,11 @@ class Report:
         out = [f"### {MODELS[model][0].upper()}{MODELS[model][1:]} (`{model}`)", ""]
         if model == "null":
             out += ["Instructions per I/O, without those on the raw SSD (for that: all, fio's and the model's included).", ""]
-            return out + self.per_case(model, self._instructions, "instructions")
+            out += self.per_case(model, self._instructions, "instructions")
+            scaling = self.per_case(model, self._scaling)
+            return out + (
+                ["I/Os per second as a multiple of one job's, on 4 CPUs; depends on the host:", "", *scaling] if scaling else []
+            )
         out += ["I/Os per second:", "", *self.per_case(model, lambda r: r.iops() if "fio" in r.raw else None, "iops")]
         streams = [c for c in steps() if "1m" in c.lower() or "128k" in c]
         out += ["MB/s:", "", *self.per_case(model, lambda r: r.mbs() if "fio" in r.raw else None, "mbs", streams)]
@@ -140,6 +145,10 @@ class Report:
         if row.peer == "rawssd" or not raw or not raw.measured:
             return row.instructions()
         return row.instructions() - raw.instructions()
+
+    def _scaling(self, row: Row) -> float | None:
+        one = self.rows.get((row.model, row.peer, re.sub(r"[0-9]+job$", "1job", row.case)))
+        return row.iops() / one.iops() if row.raw.get("set") == "scaling" and one and one.measured else None
 
     def charts(self) -> dict[str, str]:
         """File name to SVG."""

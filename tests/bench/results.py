@@ -62,7 +62,7 @@ class Row:
 
     def instructions(self) -> float | None:
         """Per I/O, on the model null: a nanosecond of the guest is one."""
-        return self.run_ns / self.ios if self.ios and self.model == "null" else None
+        return self.run_ns / self.ios if self.ios and self.model == "null" and self.raw.get("set") == "cpu" else None
 
     def latency_us(self, what: str) -> float | None:
         """what: mean, max, or a percentile ("50.000000").  Of write and fsync together, or the worse of reads and writes."""

@@ -109,6 +109,7 @@ class Set:
     models: tuple[str, ...] = ()  # none: all but null
     without: tuple[str, ...] = ()
     minutes: int = 60  # of a VM, at most
+    cpus: int = 1  # more: without the clock that counts instructions; run only if named
 
 
 FSYNC = ("--fsync=1",)
@@ -412,7 +413,38 @@ IMAGES = Set(
     minutes=120,
 )
 
-SETS = {s.name: s for s in (CPU_COST, BASIC, FULL, CRYSTAL, SIZES, START, IMAGES)}
+SCALING = Set(
+    "scaling",
+    (
+        Group(
+            "hot",
+            "micro",
+            (
+                PREFILL,
+                *(
+                    Case(
+                        f"{short}-{jobs}job",
+                        rw,
+                        HOT,
+                        40000,
+                        1,
+                        jobs=jobs,
+                        seed=jobs,
+                        options=SINGLE,
+                        what=f"{word}, {jobs} jobs on 4 CPUs",
+                    )
+                    for short, rw, word in (("rr", "randread", "random read, hit"), ("rw", "randwrite", "random write"))
+                    for jobs in (1, 4, 8)
+                ),
+            ),
+        ),
+    ),
+    models=("null",),
+    without=("rawhdd",),
+    cpus=4,
+)
+
+SETS = {s.name: s for s in (CPU_COST, BASIC, FULL, CRYSTAL, SIZES, START, IMAGES, SCALING)}
 MODELS = ("null", "sata", "nvme", "nvmeplp", "slow")
 
 
