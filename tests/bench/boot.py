@@ -2,7 +2,8 @@
 """One boot of the bench VM: kernel, model, peer and set go in, a list of reports comes out.
 
 One CPU under -icount shift=0,sleep=off: a nanosecond of the guest is one instruction, and idle time costs none of the host's:
-what is measured does not depend on the host.  (The set "scaling" has four CPUs, and no such clock.)  With scale=4 and all figures divided by it, that is a CPU of 4 instructions per ns.
+what is measured does not depend on the host.  With scale=4 and all figures divided by it, that is a CPU of 4 instructions per ns.
+The set "scaling" has four CPUs, and no such clock.
 """
 
 import dataclasses
