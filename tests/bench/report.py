@@ -187,13 +187,15 @@ class Report:
         return "\n".join(out)
 
 
+def replace(document: Path, begin: str, end: str, made: str) -> None:
+    before, rest = document.read_text().split(begin, 1)
+    after = rest.split(end, 1)[1]
+    document.write_text(f"{before}{begin}\n\n{made}\n{end}{after}")
+
+
 def write(reports: list[Report], document: Path, charts: Path) -> None:
     """Replaces the generated part of the document, and the charts (of the first report)."""
-    text = document.read_text()
-    before, rest = text.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    made = "\n".join(r.text(charts) for r in reports)
-    document.write_text(before + BEGIN + "\n\n" + made + "\n" + END + after)
+    replace(document, BEGIN, END, "\n".join(r.text(charts) for r in reports))
     charts.mkdir(exist_ok=True)
     for name, svg in reports[0].charts().items():
         (charts / name).write_text(svg)
