@@ -10,12 +10,10 @@ TOP = Path(__file__).resolve().parents[2]
 
 
 def commit() -> str:
-    """Of the work tree; "+": with changes."""
+    """The last one that changed the kernel's part; "+": with changes since."""
     git = ["git", "-c", f"safe.directory={TOP}", "-C", str(TOP)]
-    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
-    dirty = subprocess.run(
-        [*git, "status", "--porcelain", "--", "kernel", "tests/sim"], capture_output=True, text=True
-    ).stdout.strip()
+    head = subprocess.run([*git, "log", "-1", "--format=%h", "--", "kernel"], capture_output=True, text=True).stdout.strip()
+    dirty = subprocess.run([*git, "status", "--porcelain", "--", "kernel"], capture_output=True, text=True).stdout.strip()
     return (head or "unknown") + ("+" if dirty else "")
 
 

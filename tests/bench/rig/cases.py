@@ -444,7 +444,7 @@ SCALING = Set(
     cpus=4,
 )
 
-SETS = {s.name: s for s in (CPU_COST, BASIC, FULL, CRYSTAL, SIZES, START, IMAGES, SCALING)}
+SETS = {s.name: s for s in (BASIC, CPU_COST, FULL, CRYSTAL, SIZES, START, IMAGES, SCALING)}
 MODELS = ("null", "sata", "nvme", "nvmeplp", "slow")
 
 
