@@ -37,7 +37,7 @@ HOT = Area(0, HOT_MB)
 ALL = Area(0, 16, hdd=True)
 COLD = Area(4, 8, hdd=True)
 STREAM = Area(HOT_MB, STREAM_MB)
-SINGLE = ("--io_size=1g",)  # number_ios alone would end at the area's size
+SINGLE = ("--io_size=1t",)  # number_ios alone would end at the area's size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -444,7 +444,14 @@ SCALING = Set(
     cpus=4,
 )
 
-SETS = {s.name: s for s in (BASIC, CPU_COST, FULL, CRYSTAL, SIZES, START, IMAGES, SCALING)}
+ENDLESS = 100_000_000
+PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
+    "profile",
+    (Group("hot", "micro", (PREFILL, _read(1, ENDLESS), _write(1, ENDLESS))),),
+    models=("profile",),
+)
+
+SETS = {s.name: s for s in (BASIC, CPU_COST, FULL, CRYSTAL, SIZES, START, IMAGES, SCALING, PROFILE)}
 MODELS = ("null", "sata", "nvme", "nvmeplp", "slow")
 
 
