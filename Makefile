@@ -4,7 +4,7 @@
 #   KVER=     kernel to build for: a release or its beginning (6.1, 6.12); default: the running one
 #   KERNEL=   kernels that VM tests run on: 6.1, 6.12, all (default); SUITE= which suites (default: all of `make check`)
 #   FOR=      what `make deps` prepares for: build, vm, bench, lint, fuzz, dkms, install (default: build vm lint)
-#   ONLY=, PEERS=, MODELS=, SETS=    parts of `make bench`: a regular expression for cases; lists
+#   ONLY=, PEERS=, MODELS=, SETS=    parts of `make bench`: a regular expression for cases; lists (WRITE=1: to docs/benchmarks.md too)
 #   SSD=, HDD=                       devices that `make bench-real` overwrites
 #   DESTDIR=, PREFIX=    where `make install` puts things
 
@@ -81,7 +81,7 @@ check-debug: debug-kernel	## the VM suites in it (SUITE=)
 
 bench:	## larder and its peers on simulated disks, against the targets; hours (ONLY= PEERS= MODELS= SETS= for parts)
 	@tests/ci/dependencies build vm bench
-	@tests/bench/run $(if $(filter-out all,$(KERNEL)),--kernel $(KERNEL)) --only '$(ONLY)' --peers '$(PEERS)' --models '$(MODELS)' --sets '$(SETS)'
+	@tests/bench/run $(if $(filter-out all,$(KERNEL)),--kernel $(KERNEL)) --only '$(ONLY)' --peers '$(PEERS)' --models '$(MODELS)' --sets '$(SETS)' $(if $(WRITE),--write)
 
 bench-real:	## the same on real devices, which are OVERWRITTEN: SSD=/dev/... HDD=/dev/... (root)
 	@tests/bench/real --ssd '$(SSD)' --hdd '$(HDD)' --only '$(ONLY)' --peers '$(PEERS)' --sets '$(SETS)'

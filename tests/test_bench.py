@@ -63,15 +63,24 @@ def test_a_row_below_its_target_is_short(iops, met):
     """41,300 IOPS are 10,325 a second of the VM."""
     found = [
         v
-        for v in targets.judge(rows(larder=iops, bcache=9000, writecache=9500), ("bcache", "writecache"))
+        for v in targets.judge(rows(larder=iops, bcache=9000, writecache=9500), ("bcache", "writecache"), "6.1.0-56")
         if v.target.metric == "iops"
     ]
     assert [v.met for v in found] == [met]
     assert found[0].best == ("writecache", 38000)
 
 
+def test_on_another_kernel_the_cpus_rows_are_held_against_a_peer():
+    short = {
+        raw: [v.met for v in targets.judge(rows(larder=970, rawssd=raw), (), "6.12.1") if v.target.metric == "iops"]
+        for raw in (1000, 1020)
+    }
+    assert short == {1000: [True], 1020: [False]}
+    assert not [v for v in targets.judge(rows(larder=970), (), "6.12.1") if v.target.metric == "iops"]
+
+
 def test_short_rows_are_marked():
-    r = report.Report("6.12", rows(larder=10000, rawssd=11000))
+    r = report.Report("6.1.0-56", rows(larder=10000, rawssd=11000))
     text = "\n".join(r.model("nvme"))
     assert "40,000 ✗" in text
     assert "44,000 ✗" not in text
@@ -120,7 +129,7 @@ def test_the_disk_alone_counts_behind_each_ssd(tmp_path):
 def test_report_keeps_what_was_written_by_hand(tmp_path):
     document = tmp_path / "benchmarks.md"
     document.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    report.write([report.Report("6.12", rows(larder=1))], document, tmp_path / "charts")
+    report.write([report.Report("6.1.0-56", rows(larder=1))], document, tmp_path / "charts")
     text = document.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text and "4.00 ✗" in text
 

@@ -52,7 +52,7 @@ def steps() -> dict[str, str]:
 class Report:
     def __init__(self, kernel: str, rows: Rows):
         self.kernel, self.rows = kernel, rows
-        self.verdicts = targets.judge(rows, cases.PEERS[3:-1])
+        self.verdicts = targets.judge(rows, cases.PEERS[3:-1], kernel)
         self.short = {(v.target.model, v.target.case, v.target.metric) for v in self.verdicts if not v.met}
 
     def peers(self, model: str) -> list[str]:
