@@ -18,7 +18,7 @@ from lib.bio_trace import ROOT as TRACING
 from lib.bio_trace import BioTrace
 from lib.block import SECTOR
 from lib.controls import Switches
-from lib.larder import Cache, Stack, Volume, larder, segment_layout, wait_for
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, segment_layout, wait_for
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 BLOCK = 4096
@@ -700,10 +700,10 @@ def test_marks_stay_where_the_backing_is_not_flushed(stack, kernel_log):
     stack.stop()
     simdisk.wait_power_off(stack.hdd)
     simdisk.power_up(stack.hdd)
+    assert any(stack.hdd.read(DATA_SECTOR + s, 8) != data for s, data in contents.items()), "nothing was lost: it shows nothing"
     stack.start()
     v = stack.volume
     found = {s: v.read(s, 8) for s in contents}
-    assert any(found[s] != contents[s] for s in contents), "nothing was lost: the test shows nothing"
     v.message("drop_clean")
     assert found == {s: v.read(s, 8) for s in contents}, "what was read has changed"
 
