@@ -48,11 +48,12 @@ class BootError(Exception):
 
 @dataclasses.dataclass
 class Built:
-    """For one kernel.  modules: by peer, in the order of loading."""
+    """For one kernel.  modules: by peer, in the order of loading.  more: for sets that use a file system."""
 
     kernel: str
     initrd: Path
     modules: dict[str, list[Path]]
+    more: list[Path]
 
 
 def writer() -> Path:
@@ -85,14 +86,16 @@ def build_all(kernel: str, peers: list[str], directory: Path) -> Built:
         modules[peer] = found
     directory.mkdir(parents=True, exist_ok=True)
     base = directory / f"initrd-{kernel}"
-    initrd.write(base, programs, list(dict.fromkeys(m for found in modules.values() for m in found)))
-    return Built(kernel, base, modules)
+    more = initrd.module_files(kernel, ["ext4"], {})
+    initrd.write(base, programs, list(dict.fromkeys(m for found in (more, *modules.values()) for m in found)))
+    return Built(kernel, base, modules, more)
 
 
 def prepare(built: Built, directory: Path, model: str, peer: str, set_: cases.Set, only: str, symbols: str = "") -> None:
     """Writes directory/initrd.  symbols: of "modules" or "all" the guest shall report."""
     session = {"model": model, "peer": peer, "set": set_.name, "only": only, "scale": SCALE, "hdd_mb": HDD_MB, "symbols": symbols}
-    session |= DISKS[model] | {"modules": [initrd.module_name(m) for m in built.modules[peer]]}
+    modules = built.modules[peer] + (built.more if set_.filesystem else [])
+    session |= DISKS[model] | {"modules": list(dict.fromkeys(initrd.module_name(m) for m in modules))}
     initrd.extend(built.initrd, directory / "initrd", "/etc/bench.json", json.dumps(session).encode())
 
 

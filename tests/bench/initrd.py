@@ -26,7 +26,7 @@ LEFT_OUT |= {
     "xml",
     "venv",
 }
-PROGRAMS = ("fio", "dmsetup", "mount", "insmod")
+PROGRAMS = ("fio", "dmsetup", "mount", "umount", "insmod", "mkfs.ext4")
 SEARCH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 
 

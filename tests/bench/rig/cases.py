@@ -88,7 +88,19 @@ class Start:
     what: str = ""
 
 
-Step = Case | Drain | Restart | Start
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """A tree of files on ext4: part unpack, scan, or read; each mounts anew, with empty page cache."""
+
+    name: str
+    part: str
+    files: int = 10000
+    mib: int = 1024
+    setup: bool = False
+    what: str = ""
+
+
+Step = Case | Drain | Restart | Start | Files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +121,7 @@ class Set:
     models: tuple[str, ...] = ()  # none: all but null
     without: tuple[str, ...] = ()
     minutes: int = 60  # of a VM, at most
+    filesystem: bool = False
     cpus: int = 1  # more: without the clock that counts instructions; run only if named
 
 
@@ -444,6 +457,23 @@ SCALING = Set(
     cpus=4,
 )
 
+FILES = Set(
+    "files",
+    (
+        Group(
+            "files",
+            "mixed",
+            (
+                Files("files-unpack", "unpack", what="10,000 files unpacked, and sync"),
+                Files("files-scan", "scan", what="scanned (as find does), with cold page cache"),
+                Files("files-read", "read", what="read (as grep does), with cold page cache"),
+            ),
+        ),
+    ),
+    models=("sata", "nvme"),
+    filesystem=True,
+)
+
 ENDLESS = 100_000_000
 PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
     "profile",
@@ -451,7 +481,7 @@ PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
     models=("profile",),
 )
 
-SETS = {s.name: s for s in (BASIC, CPU_COST, FULL, CRYSTAL, SIZES, START, IMAGES, SCALING, PROFILE)}
+SETS = {s.name: s for s in (BASIC, CPU_COST, FULL, CRYSTAL, SIZES, START, IMAGES, FILES, SCALING, PROFILE)}
 MODELS = ("null", "sata", "nvme", "nvmeplp", "slow")
 
 
@@ -466,8 +496,8 @@ def chosen(group: Group, only: str, peer: str) -> list[Step]:
     wanted = [s for s in group.steps if not s.setup and re.search(only, s.name)]
     if not wanted:
         return []
-    if any(isinstance(s, Drain | Restart) for s in wanted):
-        return [s for s in group.steps if s.setup or s in wanted or isinstance(s, Case)]
+    if any(isinstance(s, Drain | Restart | Files) for s in wanted):
+        return [s for s in group.steps if s.setup or s in wanted or isinstance(s, Case) or getattr(s, "part", "") == "unpack"]
     return [s for s in group.steps if s.setup or s in wanted]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cases
+import files
 from peers import Peer, Rig
 
 REPORT = "/tmp/fio.json"
@@ -37,7 +38,13 @@ class Session:
         start: Callable[[cases.Start], dict] | None = None,
     ):
         self.rig, self.peer, self.devices, self.report = rig, peer, devices, report
-        self.run_step = {cases.Case: self._case, cases.Drain: self._drain, cases.Restart: self._restart, cases.Start: start}
+        self.run_step = {
+            cases.Case: self._case,
+            cases.Drain: self._drain,
+            cases.Restart: self._restart,
+            cases.Start: start,
+            cases.Files: self._files,
+        }
 
     def run(self, set_: cases.Set, only: str) -> None:
         device = self.peer.create()
@@ -96,6 +103,12 @@ class Session:
         self.peer.drain()
         self.devices.flush_disk()
         result = {"ns": time.monotonic_ns() - began, "now": self.devices.counters()}
+        self.devices.settle()
+        return result | {"settled": self.devices.counters()}
+
+    def _files(self, f: cases.Files) -> dict:
+        self.devices.reset()
+        result = files.run(f, str(DEVICE)) | {"now": self.devices.counters()}
         self.devices.settle()
         return result | {"settled": self.devices.counters()}
 
