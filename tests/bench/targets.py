@@ -32,7 +32,7 @@ class Target:
     value: float
     most: bool  # the value may not be exceeded; else: has to be reached
     why: str = ""
-    times: tuple[str, float] | None = None  # of what peer, on kernels other than that of the figures
+    times: tuple[str, float] | None = None  # of what peer, where that was measured
 
     @property
     def limit(self) -> str:
@@ -53,12 +53,14 @@ def load() -> list[Target]:
 
 
 def for_kernel(t: Target, kernel: str, rows: Rows) -> Target | None:
-    """On another kernel than that of the figures, what the CPU limits is held against a peer; None: that was not measured."""
-    if not t.times or kernel.startswith(json.loads(FILE.read_text())["kernel"] + "."):
+    """What the CPU limits is held against a peer; where that was not measured, against the figure, on the kernel that it is of."""
+    if not t.times:
         return t
     peer, factor = t.times
     value = measure(rows, t.model, peer, t.case, t.metric)
-    return dataclasses.replace(t, value=value * factor, why=f"{factor:g} times {peer} on this kernel") if value else None
+    if value:
+        return dataclasses.replace(t, value=value * factor, why=f"{factor:g} times {peer}")
+    return t if kernel.startswith(json.loads(FILE.read_text())["kernel"] + ".") else None
 
 
 def measure(rows: Rows, model: str, peer: str, case: str, metric: str) -> float | None:
