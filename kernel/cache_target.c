@@ -16,6 +16,11 @@
 
 /* ------------------------------------------------------------------ constructor */
 
+static bool sb_joins(const struct larder_cache_sb *sb)
+{
+	return le32_to_cpu(sb->head.flags) & LARDER_CACHE_JOINS;
+}
+
 /* May this SSD be used at all, and is its place in the set free?  Logs why not. */
 static int check_device(struct cache_target *ct, struct block_device *bdev, const struct larder_cache_sb *sb)
 {
@@ -26,10 +31,15 @@ static int check_device(struct cache_target *ct, struct block_device *bdev, cons
 		ct->ti->error = "An SSD is read-only: the line before names it";
 		return -EROFS;
 	}
-	if (le32_to_cpu(sb->nr_devices) != ct->nr_devices || number >= ct->nr_devices || ct->dev[number]) {
+	if (le32_to_cpu(sb->nr_devices) > ct->nr_devices || number >= ct->nr_devices || ct->dev[number]) {
 		DMERR("%pg: it is number %u of a set of %u SSDs, and %u are given: give each SSD of the set once", bdev, number,
 		      le32_to_cpu(sb->nr_devices), ct->nr_devices);
 		ct->ti->error = "The set of SSDs is not complete";
+		return -EINVAL;
+	}
+	if (sb_joins(sb) && ct->joins) {
+		DMERR("%pg: two SSDs are to join the set: give one after the other", bdev);
+		ct->ti->error = "Two SSDs are to join the set";
 		return -EINVAL;
 	}
 	if (larder_sb_read_only(&sb->head)) {
@@ -72,11 +82,16 @@ static int parse_device(struct cache_target *ct, const char *path)
 		ti->error = "An SSD has no valid cache superblock: the line before names it";
 		goto put;
 	}
+	/* its table is written last: it has joined, and a power cut came before its superblock said so */
+	if (sb_joins(sb) && super_has_table(dev->bdev))
+		sb->head.flags &= cpu_to_le32(~LARDER_CACHE_JOINS);
 	err = check_device(ct, dev->bdev, sb);
 	if (err)
 		goto put;
 	ct->dev[le32_to_cpu(sb->device_number)] = dev;
 	ct->sb[le32_to_cpu(sb->device_number)] = sb;
+	if (sb_joins(sb))
+		ct->joins = le32_to_cpu(sb->device_number) + 1;
 	return 0;
 put:
 	dm_put_device(ti, dev);
@@ -85,14 +100,20 @@ free:
 	return err;
 }
 
+/* Of those that may be members; the one that is to join is none. */
+static u32 first_number(const struct cache_target *ct)
+{
+	return ffz(ct->absent | (ct->joins ? 1u << (ct->joins - 1) : 0));
+}
+
 static struct larder_cache_sb *first_sb(const struct cache_target *ct)
 {
-	return ct->sb[ffz(ct->absent)];
+	return ct->sb[first_number(ct)];
 }
 
 static struct block_device *first_bdev(const struct cache_target *ct)
 {
-	return ct->dev[ffz(ct->absent)]->bdev;
+	return ct->dev[first_number(ct)]->bdev;
 }
 
 /* Are they of one cache, with segments of one size? */
@@ -116,33 +137,61 @@ static int check_set(struct cache_target *ct)
 	return 0;
 }
 
+/* The newest table of those that can be read; false: none. */
+static bool newest_table(struct cache_target *ct, struct larder_table *newest, struct larder_table *t)
+{
+	bool any = false, in_b;
+	u32 i;
+
+	for (i = 0; i < ct->nr_devices; i++) {
+		if (!ct->sb[i] || sb_joins(ct->sb[i]) || super_read_table(ct->dev[i]->bdev, ct->sb[i], t, &in_b))
+			continue;
+		if (!any || le64_to_cpu(t->head.generation) > le64_to_cpu(newest->head.generation))
+			memcpy(newest, t, sizeof(*t));
+		any = true;
+	}
+	return any;
+}
+
+/* Does the table have so many places, but for that of one that joins in a place of its own? */
+static int check_number(struct cache_target *ct, const struct larder_table *t)
+{
+	u32 nr = le32_to_cpu(t->head.nr_devices);
+
+	if (nr == ct->nr_devices || (nr + 1 == ct->nr_devices && ct->joins == ct->nr_devices))
+		return 0;
+	DMERR("%pg: it is number %u of a set of %u SSDs, and %u are given: give each SSD of the set once", first_bdev(ct),
+	      first_number(ct), nr, ct->nr_devices);
+	ct->ti->error = "The set of SSDs is not complete";
+	return -EINVAL;
+}
+
 /* Where the segments of each are: an SSD's superblock says it; of one that is absent, the table of another does. */
 static int find_places(struct cache_target *ct)
 {
-	struct larder_table *t = NULL;
-	bool in_b;
+	struct larder_table *t = kvzalloc(sizeof(*t), GFP_KERNEL), *buf = kvzalloc(sizeof(*buf), GFP_KERNEL);
+	bool any = t && buf && newest_table(ct, t, buf);
+	int err = any ? check_number(ct, t) : t && buf ? 0 : -ENOMEM;
 	u32 i;
-	int err = 0;
 
-	if (ct->absent) {
-		t = kvzalloc(sizeof(*t), GFP_KERNEL);
-		err = t ? super_read_table(first_bdev(ct), first_sb(ct), t, &in_b) : -ENOMEM;
-		if (err)
-			ct->ti->error = "The table of an SSD, which says where the absent ones are, cannot be read";
+	if (!any && !err && ct->absent) {
+		ct->ti->error = "The table of an SSD, which says where the absent ones are, cannot be read";
+		err = -ENODATA;
 	}
 	for (i = 0; i < ct->nr_devices && !err; i++) {
 		struct larder_table_device *p = &ct->place[i];
 		const struct larder_cache_sb *sb = ct->sb[i];
 
-		if (!sb) {
+		if (any)
 			*p = t->devices[i];
+		if (!sb)
 			continue;
-		}
 		memcpy(p->uuid, sb->head.uuid, sizeof(p->uuid));
 		p->first_segment = sb->first_segment;
 		p->nr_segments = sb->nr_segments;
 		p->segments_offset = sb->segments_offset;
 	}
+	kvfree(buf);
 	kvfree(t);
 	return err;
 }
@@ -212,6 +261,11 @@ static int parse_devices(struct cache_target *ct, struct dm_arg_set *as)
 	for (i = 0; i < n; i++)
 		if (!ct->dev[i])
 			ct->absent |= 1u << i;
+	if (ct->joins && given == 1) {
+		DMERR("%pg: it is to join the set of SSDs: give those of the set too", ct->dev[ct->joins - 1]->bdev);
+		ct->ti->error = "Only the SSD that is to join is given";
+		return -EINVAL;
+	}
 	err = check_set(ct);
 	if (!err)
 		err = find_places(ct);
@@ -248,6 +302,19 @@ static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
 	return 0;
 }
 
+/* The places of a running cache do not change; one that joins may be new behind them. */
+static bool places_fit(const struct cache_target *ct, const struct cache *c)
+{
+	u32 nr = READ_ONCE(c->nr_devices);
+
+	if (c->segment_sectors != le32_to_cpu(first_sb(ct)->segment_size) >> LARDER_SECTOR_SHIFT)
+		return false;
+	if (nr == ct->nr_devices)
+		return c->nr_segments == set_segments(ct);
+	return c->started && nr + 1 == ct->nr_devices && ct->joins == ct->nr_devices &&
+	       c->nr_segments == le32_to_cpu(ct->place[nr].first_segment);
+}
+
 /* cache_registry_lock held.  1: *c, counted, is the object of this table; 0: there is none yet; -EBUSY. */
 static int find_object(struct cache_target *ct, struct gendisk *disk, struct cache **c)
 {
@@ -261,9 +328,7 @@ static int find_object(struct cache_target *ct, struct gendisk *disk, struct cac
 		ct->ti->error = "The cache is in use by another dm device";
 		goto refuse;
 	}
-	if (*c && ((*c)->nr_devices != ct->nr_devices ||
-		   (*c)->segment_sectors != le32_to_cpu(first_sb(ct)->segment_size) >> LARDER_SECTOR_SHIFT ||
-		   (*c)->nr_segments != set_segments(ct))) {
+	if (*c && !places_fit(ct, *c)) {
 		DMERR("%s: cache %pUb has %u segments of %u sectors, the superblock of %pg says otherwise: stop it first",
 		      name, (*c)->uuid, (*c)->nr_segments, (*c)->segment_sectors, first_bdev(ct));
 		ct->ti->error = "The superblock does not fit the running cache";
@@ -285,6 +350,12 @@ refuse:
 	return -EBUSY;
 }
 
+/* Those that a start does not look at. */
+static u32 not_used(const struct cache_target *ct)
+{
+	return ct->absent | (ct->joins ? 1u << (ct->joins - 1) : 0);
+}
+
 /* ct->cache: found, or created; created outside of the lock, for that needs memory. */
 static int parse_object(struct cache_target *ct)
 {
@@ -300,7 +371,7 @@ static int parse_object(struct cache_target *ct)
 		mutex_unlock(&cache_registry_lock);
 		if (r || new)
 			break;
-		new = cache_create(first_sb(ct), ct->place, ct->nr_devices, ct->absent, disk);
+		new = cache_create(first_sb(ct), ct->place, ct->nr_devices, not_used(ct), disk);
 		if (IS_ERR(new)) {
 			ct->ti->error = "Not enough memory for the cache";
 			return PTR_ERR(new);
@@ -386,6 +457,7 @@ static void cache_dtr(struct dm_target *ti)
 /* The devices and settings of this table are those of the cache from now on. */
 static void cache_bind(struct cache *c, struct cache_target *ct)
 {
+	dev_t joining = c->joining_dev;
 	unsigned int i;
 
 	mutex_lock(&cache_registry_lock);
@@ -397,9 +469,67 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 		d->bdev = ct->dev[i] ? ct->dev[i]->bdev : NULL;
 		d->lbs = d->bdev ? bdev_logical_block_size(d->bdev) : SECTOR_SIZE;
 		d->flusher.bdev = d->bdev;
+		if (d->joining && (!d->bdev || d->bdev->bd_dev != joining))
+			join_forget(c, d);
 	}
 	mutex_unlock(&cache_registry_lock);
 	c->set = ct->set;
+}
+
+/* The SSD of this table that is to join begins to, or goes on; without it the cache goes on too. */
+static void cache_join(struct cache_target *ct)
+{
+	struct larder_cache_sb *sb;
+	struct cache *c = ct->cache;
+	u32 number = ct->joins - 1;
+	struct cache_device *d;
+	const char *why;
+
+	WRITE_ONCE(c->shape_pause, false);
+	if (!ct->joins || number >= c->nr_devices || !c->dev[number].failed || c->dev[number].joining ||
+	    READ_ONCE(c->state) == CACHE_FAILED)
+		goto out;
+	if (c->nr_joining || c->nr_draining) {
+		DMERR("cache %pUb: SSD %u is to join, and another one joins or is drained: load the table again later", c->uuid,
+		      number);
+		goto out;
+	}
+	d = &c->dev[number];
+	sb = ct->sb[number];
+	/* it may have joined since, and failed again; or been given to others */
+	if (super_read_cache(d->bdev, sb, &why) || !sb_joins(sb) || le32_to_cpu(sb->device_number) != number ||
+	    memcmp(sb->cache_uuid, c->uuid, sizeof(c->uuid)) || le32_to_cpu(sb->nr_segments) != d->nr_segments ||
+	    le32_to_cpu(sb->first_segment) != d->first_segment)
+		goto out;
+	d->start = le64_to_cpu(sb->segments_offset) >> LARDER_SECTOR_SHIFT;
+	if (!join_begin(c, d, sb))
+		c->joining_dev = d->bdev->bd_dev;
+out:
+	if (READ_ONCE(c->nr_joining))
+		queue_work(c->bg_wq, &c->join_work);
+	if (READ_ONCE(c->nr_draining))
+		queue_work(c->bg_wq, &c->drain_work);
+}
+
+/* One place more, for the SSD that joins. */
+static int cache_place(struct cache_target *ct)
+{
+	struct cache *c = ct->cache;
+	int err;
+
+	if (!c->started || ct->nr_devices == c->nr_devices)
+		return 0;
+	if (!places_fit(ct, c)) {
+		DMERR("cache %pUb: its set has changed since this table was loaded: load it again", c->uuid);
+		return -ESTALE;
+	}
+	mutex_lock(&cache_registry_lock);
+	err = cache_grow(c, &ct->place[c->nr_devices]);
+	mutex_unlock(&cache_registry_lock);
+	if (err)
+		DMERR("cache %pUb: no memory for %u segments more", c->uuid,
+		      le32_to_cpu(ct->place[ct->nr_devices - 1].nr_segments));
+	return err;
 }
 
 static void cache_unbind(struct cache *c, struct dm_target *ti)
@@ -418,7 +548,7 @@ static int cache_renew(struct cache_target *ct)
 
 	if (old->started || !list_empty(&old->registry))
 		return 0;
-	new = cache_create(first_sb(ct), ct->place, ct->nr_devices, ct->absent, old->disk);
+	new = cache_create(first_sb(ct), ct->place, ct->nr_devices, not_used(ct), old->disk);
 	if (IS_ERR(new))
 		return PTR_ERR(new);
 	mutex_lock(&cache_registry_lock);
@@ -469,9 +599,10 @@ static int check_members(struct cache_target *ct)
 	u32 i;
 
 	for (i = 0; c->started && i < c->nr_devices; i++) {
-		if (READ_ONCE(c->dev[i].failed) || ct->dev[i])
+		if (READ_ONCE(c->dev[i].failed) || (ct->dev[i] && !memcmp(ct->sb[i]->head.uuid, c->dev[i].uuid, LARDER_UUID_SIZE)))
 			continue;
-		DMERR("cache %pUb: SSD %u is in use, and the table has '-' for it: give it, or stop the cache first", c->uuid, i);
+		DMERR("cache %pUb: SSD %u is in use, and the table has %s for it: give it, or remove it first", c->uuid, i,
+		      ct->dev[i] ? "another one" : "'-'");
 		return -EINVAL;
 	}
 	return 0;
@@ -485,16 +616,18 @@ static int cache_preresume(struct dm_target *ti)
 
 	if (err)
 		goto out;
-	err = check_members(ct);
+	err = check_members(ct) ?: cache_place(ct);
 	if (err)
 		goto out;
 	cache_bind(ct->cache, ct);
 	if (!ct->cache->started)
 		err = cache_first_start(ct->cache);
-	if (err)
+	if (err) {
 		cache_unbind(ct->cache, ti);
-	else
+	} else {
+		cache_join(ct);
 		cache_run(ct->cache);
+	}
 out:
 	memalloc_noio_restore(noio);
 	return err;
@@ -539,6 +672,9 @@ static void cache_postsuspend(struct dm_target *ti)
 	unsigned int noio = memalloc_noio_save();
 	enum cache_state was = CACHE_RUNNING;
 
+	WRITE_ONCE(c->shape_pause, true);
+	cancel_work_sync(&c->join_work);
+	cancel_work_sync(&c->drain_work);
 	cancel_delayed_work_sync(&c->tick);
 	cancel_work_sync(&c->reclaim_work);
 	cancel_work_sync(&c->checkpoint_work);
@@ -582,7 +718,8 @@ static int cache_iterate_devices(struct dm_target *ti, iterate_devices_callout_f
 	/* ti->len is any length: what the cache uses of each SSD counts */
 	for (i = 0; !r && i < ct->nr_devices; i++)
 		if (ct->dev[i])
-			r = fn(ti, ct->dev[i], c->dev[i].start, (sector_t)c->dev[i].nr_segments << c->segment_shift, data);
+			r = fn(ti, ct->dev[i], le64_to_cpu(ct->place[i].segments_offset) >> SECTOR_SHIFT,
+			       (sector_t)le32_to_cpu(ct->place[i].nr_segments) << c->segment_shift, data);
 	return r;
 }
 
@@ -616,6 +753,17 @@ static int message_reclaim(struct cache *c, const char *number)
 		return -EINVAL;
 	}
 	return reclaim_now(c, n);
+}
+
+static int message_drain(struct cache *c, const char *number)
+{
+	u32 n;
+
+	if (kstrtou32(number, 10, &n) || n >= c->nr_devices) {
+		DMERR("cache %pUb: drain: '%s' is not the number of an SSD (0 to %u)", c->uuid, number, c->nr_devices - 1);
+		return -EINVAL;
+	}
+	return drain_begin(c, n);
 }
 
 static int message_forget(struct cache *c, unsigned int argc, char **argv)
@@ -680,8 +828,12 @@ static int cache_message_run(struct cache_target *ct, unsigned int argc, char **
 		return message_reclaim(c, argv[1]);
 	if ((argc == 2 || argc == 3) && !strcasecmp(argv[0], "forget"))
 		return message_forget(c, argc, argv);
-	DMERR("cache %pUb: message '%s' with %u words is not known: set, commit, checkpoint, reclaim, forget", c->uuid, argv[0],
-	      argc);
+	if (argc == 2 && !strcasecmp(argv[0], "drain"))
+		return message_drain(c, argv[1]);
+	if (argc == 1 && !strcasecmp(argv[0], "drain_stop"))
+		return drain_stop(c);
+	DMERR("cache %pUb: message '%s' with %u words is not known: set, commit, checkpoint, reclaim, forget, drain, drain_stop",
+	      c->uuid, argv[0], argc);
 	return -EINVAL;
 }
 

@@ -251,7 +251,7 @@ static int writer_write(struct writer *w)
 		if (copy[i] == LARDER_NO_SEGMENT)
 			continue;
 		d = copy_sector_device(c, slot_sector(c, copy[i], 0) + w->in_segment * CHUNK_SECTORS, &where);
-		if (READ_ONCE(d->failed))
+		if (!device_written(d))
 			return -EIO;
 		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
 		flusher_wrote(&d->flusher);

@@ -187,7 +187,8 @@ static struct record *copies_open(struct cache *c, u8 stream, u32 nr_slots)
 	struct record *r = NULL;
 
 	spin_lock_irq(&log->lock);
-	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots || segment_lost(c, s->segment))
+	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots || segment_lost(c, s->segment) ||
+	    READ_ONCE(segment_device(c, s->segment)->draining))
 		if (log_next_segment(c, s, false))
 			goto out;
 	/* these streams never take what the write stream may need */

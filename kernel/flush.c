@@ -87,7 +87,7 @@ static void cache_durable(struct cache *c)
 	for (i = 0; i < c->nr_devices; i++) {
 		struct flusher *f = &c->dev[i].flusher;
 
-		if (READ_ONCE(c->dev[i].failed))
+		if (!device_written(&c->dev[i]))
 			continue;
 		spin_lock_irqsave(&f->lock, flags);
 		if ((f->needed || f->failed || !list_empty(&f->in_flight)) && f->covered_lsn < lsn) {
@@ -235,20 +235,20 @@ int flusher_sync(struct flusher *f, bool force)
 int cache_flush_ssds(struct cache *c)
 {
 	int error, err;
-	u32 i, failed;
+	u32 i, failures;
 
 	do {
 		set_wait(c);
-		failed = READ_ONCE(c->nr_failed);
+		failures = READ_ONCE(c->failures);
 		error = 0;
 		for (i = 0; i < c->nr_devices; i++) {
-			if (READ_ONCE(c->dev[i].failed))
+			if (!device_written(&c->dev[i]))
 				continue;
 			err = flusher_sync(&c->dev[i].flusher, false);
 			error = error ?: err;
 		}
 		/* of an SSD that has left the set since: the others count, once the set without it is durable */
-	} while (READ_ONCE(c->nr_failed) != failed && READ_ONCE(c->state) != CACHE_FAILED);
+	} while (READ_ONCE(c->failures) != failures && READ_ONCE(c->state) != CACHE_FAILED);
 	if (!error)
 		cache_durable(c);	/* also what was applied only after the flush that covers it had been issued */
 	return error;
@@ -280,7 +280,7 @@ static void user_flush_put(struct larder_io *io)
 		mempool_free(io->set, &flush_set_pool);
 		io->set = NULL;
 		/* an SSD has left the set: once the set without it is durable, the others are asked again */
-		if (unlikely(READ_ONCE(c->nr_failed) != io->nr_failed) && READ_ONCE(c->state) != CACHE_FAILED) {
+		if (unlikely(READ_ONCE(c->failures) != io->failures) && READ_ONCE(c->state) != CACHE_FAILED) {
 			io->stage = 0;
 			flush_enqueue(c, io);
 			return;
@@ -312,7 +312,7 @@ static int user_flush_prepare(struct cache *c, struct larder_io *io, bool may_wa
 	u32 i;
 
 	io->set = NULL;
-	io->nr_failed = c ? READ_ONCE(c->nr_failed) : 0;
+	io->failures = c ? READ_ONCE(c->failures) : 0;
 	if (c && c->nr_devices > 1) {
 		io->set = mempool_alloc(&flush_set_pool, may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN);
 		if (!io->set)
@@ -381,7 +381,7 @@ static int user_flush_devices(struct volume *v, struct larder_io *io, bool may_w
 	for (; c && io->stage <= c->nr_devices; io->stage++) {
 		u32 i = io->stage - 1;
 
-		if (READ_ONCE(c->dev[i].failed))
+		if (!device_written(&c->dev[i]))
 			continue;
 		err = user_flush_one(io, &c->dev[i].flusher, io->set ? &io->set->wait[i] : &io->wait[0], may_wait);
 		if (err)

@@ -383,7 +383,7 @@ static int check_table_devices(const struct larder_table *t, const char **why)
 
 	for (i = 0; i < LARDER_MAX_DEVICES; i++) {
 		d = &t->devices[i];
-		if (le32_to_cpu(d->state) > LARDER_DEVICE_FAILED)
+		if (le32_to_cpu(d->state) > LARDER_DEVICE_REMOVED)
 			return refuse(why, -EINVAL, "devices.state");
 		if (!d->state)
 			continue;

@@ -147,6 +147,7 @@ struct segment {
 	bool relinked;
 	bool has_summary;		/* it may have one: reading it tells */
 	bool prefer_mirror;		/* the first copy could not be read, or does not match its checksums */
+	u16 stale;			/* slots of this copy, on an SSD that joins, that are not copied yet; segments_lock */
 	u32 mirror;			/* the other copy, LARDER_NO_SEGMENT: none; segments_lock to change it */
 	u64 sequence;			/* of its last record */
 	u64 born;			/* log position (slots written to the cache) when it was sealed: age for heat */
@@ -296,7 +297,10 @@ struct cache_device {
 	u32 nr_free;
 	sector_t start;			/* sectors: of its first segment */
 	unsigned int lbs;		/* bytes */
-	bool failed;			/* nothing is written to it, or read from it; one way; log->lock to set it */
+	bool failed;			/* no member: it is not read from, nor written to unless it joins; log->lock to change it */
+	bool joining;			/* no member yet, but sent all that its segments are; log->lock to change it */
+	bool draining;			/* a member that no segment is opened on; log->lock to change it */
+	bool removed;			/* no member for good: it was drained; super_lock */
 	struct flusher flusher;
 	struct larder_cache_sb *sb;	/* super_lock */
 };
@@ -356,7 +360,10 @@ struct cache {
 	bool started;			/* loaded, replayed, epoch begun */
 	struct cache_settings set;
 	u32 nr_devices;
-	u32 nr_failed;			/* log->lock to change it */
+	u32 nr_failed;			/* of dev[]; log->lock to change it, as the two below */
+	u32 nr_joining;			/* of these; 0 or 1 */
+	u32 nr_draining;		/* of the members; 0 or 1 */
+	u32 failures;			/* in all: whoever finds it changed asks again */
 	struct cache_device dev[LARDER_MAX_DEVICES];
 	u32 segment_sectors, segment_slots, data_slots;	/* data_slots: without the summary */
 	u32 record_slots;		/* data slots of a record, at most */
@@ -410,7 +417,12 @@ struct cache {
 	unsigned long discard_after;	/* jiffies; of a segment; open_lock */
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
 	struct work_struct open_work, mark_work, reclaim_work, checkpoint_work;
-	struct work_struct set_work, lost_work;
+	struct work_struct set_work, lost_work, join_work, drain_work;
+	struct mutex set_lock;		/* one change of the set at a time; outside of super_lock */
+	bool shape_pause;		/* the cache is about to stand still: join_work and drain_work end */
+	dev_t joining_dev;
+	u32 join_copied;		/* slots */
+	u32 drain_left;			/* segments */
 	u32 unmirror_pos;		/* cache_tick() only: where segments_unmirror() goes on */
 	struct delayed_work tick;	/* once a second: rates, flags, idle marks */
 	u64 log_bytes_at_checkpoint;	/* log->position when the last checkpoint began */
@@ -556,6 +568,7 @@ struct cache_target {
 	struct larder_cache_sb *sb[LARDER_MAX_DEVICES];	/* by device number, as read by the constructor; NULL: absent */
 	struct larder_table_device place[LARDER_MAX_DEVICES];
 	u32 absent;			/* bits by device number: '-' in the table */
+	u32 joins;			/* the SSD that is to join is not counted among the others: 1 + its number, or 0 */
 	struct cache_settings set;
 };
 
@@ -591,7 +604,7 @@ struct larder_io {
 	struct list_head list;
 	struct flush_wait wait[2];
 	struct flush_set *set;		/* IO_FLUSH: several SSDs */
-	u32 nr_failed;			/* IO_FLUSH: of them when it began */
+	u32 failures;			/* IO_FLUSH: of SSDs when it began */
 	struct item item;
 };
 
@@ -671,10 +684,22 @@ static inline bool segment_lost(struct cache *c, u32 segment)
 	       (mirror == LARDER_NO_SEGMENT || READ_ONCE(segment_device(c, mirror)->failed));
 }
 
+/* Any context: is it sent what is appended, flushed, and told of checkpoints? */
+static inline bool device_written(const struct cache_device *d) { return !READ_ONCE(d->failed) || READ_ONCE(d->joining); }
+
+/* Any context: may segments be taken of it? */
+static inline bool device_usable(const struct cache_device *d) { return !READ_ONCE(d->failed) && !READ_ONCE(d->draining); }
+
 /* Any context: does the set keep two copies of what is dirty? */
 static inline bool cache_mirrored(const struct cache *c)
 {
-	return READ_ONCE(c->set.mirror) && c->nr_devices - READ_ONCE(c->nr_failed) > 1;
+	return READ_ONCE(c->set.mirror) && c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > 1;
+}
+
+/* Any context: are segments taken in pairs?  Also by a last SSD and the one that joins it. */
+static inline bool cache_pairs(const struct cache *c)
+{
+	return cache_mirrored(c) || (READ_ONCE(c->set.mirror) && READ_ONCE(c->nr_joining));
 }
 
 static inline struct race_bucket *race_bucket(struct cache *c, const struct volume *v, u64 region)
@@ -731,9 +756,13 @@ int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *bu
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
 int cache_super_write(struct cache *c, u32 flags);
 /* sleeps */
+bool super_has_table(struct block_device *bdev);	/* or something that was one */
 int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *to, bool *in_b);
 int cache_table_read(struct cache *c);			/* at start */
 int cache_table_write(struct cache *c);			/* super_lock held: the older copy, durable */
+/* super_lock held: both places of this SSD alone: as they are; blank */
+int cache_table_tell(struct cache *c, struct cache_device *d);
+int cache_table_blank(struct cache *c, struct cache_device *d);
 int volume_super_write(struct volume *v);		/* v->super_lock held: v->sb, both copies, durable */
 int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_lock; rule 11's conditions are the caller's */
 
@@ -750,17 +779,43 @@ void set_raise(struct cache *c);			/* super_lock held: the next set, without tho
 bool set_knows(struct cache *c, u64 generation);
 void set_work(struct work_struct *work);
 void set_lost_work(struct work_struct *work);
+void set_drop_lost(struct cache *c);			/* sleeps: what only SSDs have that are not in the set leaves the index */
+/* Sleeps.  A generation with 'd', which joins and has everything, becomes durable; d is a member. */
+int set_admit(struct cache *c, struct cache_device *d);
+
+/* Sleeps.  d is drained: a generation without it becomes durable. */
+int set_dismiss(struct cache *c, struct cache_device *d);
+
+/* ------------------------------------------------------------------ drain.c.  Sleep. */
+int drain_begin(struct cache *c, u32 number);		/* message */
+int drain_stop(struct cache *c);
+void drain_work(struct work_struct *work);
+
+/* ------------------------------------------------------------------ join.c.  Sleep. */
+/* The cache stands still.  sb: of the SSD that is to join in place d, whose device is bound; an error leaves it out */
+int join_begin(struct cache *c, struct cache_device *d, const struct larder_cache_sb *sb);
+void join_forget(struct cache *c, struct cache_device *d);	/* the cache stands still: its SSD is gone or another one */
+void join_work(struct work_struct *work);
+/* The cache stands still: one place more, of segments behind all others.  -ENOMEM: nothing has changed */
+int cache_grow(struct cache *c, const struct larder_table_device *place);
 
 /* ------------------------------------------------------------------ segment.c.  Any context unless said. */
 int segments_create(struct cache *c);			/* sleeps */
 void segments_destroy(struct cache *c);
 /* pair: with a second copy, if the set is mirrored.  LARDER_NO_SEGMENT: none; honours reserve_checkpoint otherwise */
 u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair);
+/* segments_lock held: a free segment of this SSD; LARDER_NO_SEGMENT: it has none */
+u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state);
+int segments_grow(struct cache *c, u32 nr);		/* sleeps; the cache stands still */
+/* The cache stands still: segments that a stream of clean copies had opened, or begun, on this SSD are free. */
+void segments_forget_opened(struct cache *c, struct cache_device *d);
 /* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
 void segment_link(struct cache *c, u32 first, u32 second);
 /* to reclaim it makes more pairs possible; segments_lock held, or a look */
 bool segment_helps(struct cache *c, u32 segment);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
+/* segments_lock held: nothing is mapped to it, or what is has another copy; the pair is none any more */
+void segment_free_lost(struct cache *c, u32 segment);
 /* A read of its first copy failed.  True: there is another one, which is read from now on. */
 bool segment_try_mirror(struct cache *c, u32 segment);
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
@@ -818,6 +873,8 @@ void log_apply(struct cache *c);			/* any context: applies in log order what has
 void log_drain(struct cache *c);
 void log_resume(struct cache *c);			/* after a suspend */
 bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
+/* sleeps: the write stream goes on in its next segment; -EAGAIN: none is opened yet */
+int log_roll(struct cache *c);
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */
@@ -827,6 +884,8 @@ void log_record_put(struct cache *c, struct record *r);	/* log->lock held: pages
 /* ------------------------------------------------------------------ summary.c: what a segment holds */
 /* sender: entries and sums of a built record; seals the segment before */
 void log_summary_add(struct cache *c, struct stream *s, struct record *r);
+/* the cache stands still: no summary of a segment on this SSD is written any more */
+void summary_forget(struct cache *c, struct stream *s, const struct cache_device *d);
 struct segment_contents {
 	struct larder_entry_in *entries;	/* those with data; room for segment_slots of them; NULL: not wanted */
 	u32 nr_entries;
@@ -1033,6 +1092,12 @@ void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in fligh
 void reclaim_work(struct work_struct *work);
 void reclaim_kick(struct cache *c);
 int reclaim_now(struct cache *c, u32 n);		/* message; sleeps */
+/*
+ * Sleeps; what can be done now.  Drain: empties segments on this SSD, and writes back what has a copy there.  Single: writes back
+ * what has one copy.
+ */
+void reclaim_drain(struct cache *c, const struct cache_device *d);
+void reclaim_single(struct cache *c);
 void cache_tick(struct work_struct *work);
 void volume_note_dirty_lsn(struct volume *v, u64 lsn);	/* a CLEAN, or an INVALIDATE of dirty data, was appended to this record */
 int volume_try_clean(struct volume *v);			/* sleeps: clears may_be_dirty if rule 11 allows; 0: it is clear */

@@ -116,6 +116,8 @@ struct larder_epoch {
 #define LARDER_CACHE_CLEAN_STOP	0x1u	/* sb flags: stopped in order, nothing was in flight */
 /* a start ran out of space: replay drops every CLEAN extent at its end, their segments may be reused */
 #define LARDER_CACHE_DROP_CLEAN	0x2u
+/* of an SSD without a table: it is to join the set in its place; nothing on it counts */
+#define LARDER_CACHE_JOINS	0x4u
 
 struct larder_cache_sb {
 	struct larder_sb_head head;		/*    0: uuid is this SSD's own */
@@ -162,6 +164,7 @@ enum larder_device_state {
 	LARDER_DEVICE_ACTIVE	= 1,
 	LARDER_DEVICE_DRAINING	= 2,
 	LARDER_DEVICE_FAILED	= 3,
+	LARDER_DEVICE_REMOVED	= 4,	/* drained: only its place in the set is left */
 };
 
 /* 64 bytes */

@@ -38,7 +38,8 @@ struct append {
 	u16 from, to;			/* data slots */
 	bool commit, fua;
 	bool probe;			/* it is timed: ssd_probe_end(); of the first copy */
-	u8 copies;
+	bool joining;			/* it does not count: its SSD is no member yet */
+	u8 copies;			/* those of members: if none of them is made, the append has failed */
 	atomic_t left, failed;
 	struct bio bio;			/* last: front pad of c->bios */
 };
@@ -291,9 +292,10 @@ int log_next_segment(struct cache *c, struct stream *s, bool metadata)
 	o->head = (o->head + 1) % o->size;
 	o->count--;
 	o->usable--;
-	if (segment_lost(c, segment)) {
+	if (segment_lost(c, segment) || (s->number != LARDER_STREAM_WRITE && READ_ONCE(segment_device(c, segment)->draining))) {
 		/* a stream of clean copies: what replay does not find behind this one is merely not cached */
-		segment_set_state(c, segment, SEGMENT_LOST);
+		c->segments[segment].sequence = c->log.next_sequence;
+		segment_set_state(c, segment, segment_lost(c, segment) ? SEGMENT_LOST : SEGMENT_WAITING);
 		s->segment = LARDER_NO_SEGMENT;
 		return log_next_segment(c, s, metadata);
 	}
@@ -379,6 +381,7 @@ static enum log_rank entry_rank(const struct larder_entry_in *e)
 		return RANK_OPEN;
 	case LARDER_CLEAN:
 	case LARDER_FORGET:
+	case LARDER_CHECKPOINT:
 		return RANK_SPACE;
 	case LARDER_INTENT:
 		return e->length ? RANK_USER : RANK_SPACE;
@@ -460,8 +463,13 @@ static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
 
 /* ------------------------------------------------------------------ submission */
 
-/* segment: the one of the copies that this bio writes. */
-static void append_fill(struct bio *bio, const struct append *what, u32 segment, struct append *first)
+struct append_copy {
+	u32 segment;
+	bool joining;
+};
+
+/* copy: the one that this bio writes. */
+static void append_fill(struct bio *bio, const struct append *what, const struct append_copy *copy, struct append *first)
 {
 	struct append *a = container_of(bio, struct append, bio);
 	struct record *r = what->record;
@@ -470,7 +478,8 @@ static void append_fill(struct bio *bio, const struct append *what, u32 segment,
 	u32 i;
 
 	a->record = r;
-	a->device = copy_sector_device(c, slot_sector(c, segment, what->from), &where);
+	a->device = copy_sector_device(c, slot_sector(c, copy->segment, what->from), &where);
+	a->joining = copy->joining;
 	a->first = first;
 	a->from = what->from;
 	a->to = what->to;
@@ -560,22 +569,32 @@ static void log_send_undo(struct cache *c, const struct append *a)
 		list_add(&r->unbuilt, &log->stream[LARDER_STREAM_WRITE].unbuilt);
 }
 
-/* The copies of the record's segment that can be written: at least one, or the append is for a device that has failed anyway. */
-static u32 append_copies(struct cache *c, const struct record *r, u32 copy[2])
+/* The copies of the record's segment that can be written; 0: none that a member has.  *members: those that count. */
+static u32 append_copies(struct cache *c, const struct record *r, struct append_copy copy[2], u32 *members)
 {
-	u32 mirror = READ_ONCE(c->segments[r->segment].mirror), n = 0;
+	u32 both[2] = { r->segment, READ_ONCE(c->segments[r->segment].mirror) }, n = 0, i;
+	struct cache_device *d;
+	bool failed;
 
-	if (!READ_ONCE(segment_device(c, r->segment)->failed))
-		copy[n++] = r->segment;
-	if (mirror != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(c, mirror)->failed))
-		copy[n++] = mirror;
-	return n;
+	*members = 0;
+	for (i = 0; i < 2; i++) {
+		if (both[i] == LARDER_NO_SEGMENT)
+			continue;
+		d = segment_device(c, both[i]);
+		failed = READ_ONCE(d->failed);
+		if (failed && !READ_ONCE(d->joining))
+			continue;
+		copy[n++] = (struct append_copy){ .segment = both[i], .joining = failed };
+		*members += !failed;
+	}
+	return *members ? n : 0;
 }
 
 /* A bio for each copy that can be written, the first one's in return; NULL: no memory.  No copy is left: one that will fail. */
 static struct append *append_create(struct cache *c, const struct append *what, gfp_t gfp)
 {
-	u32 copy[2], n = append_copies(c, what->record, copy), i;
+	struct append_copy copy[2] = { { .segment = what->record->segment } };
+	u32 members, n = append_copies(c, what->record, copy, &members), i;
 	struct append *first = NULL, *second = NULL;
 	struct bio *bio;
 
@@ -587,14 +606,14 @@ static struct append *append_create(struct cache *c, const struct append *what, 
 			second = container_of(bio, struct append, bio);
 		else
 			first = container_of(bio, struct append, bio);
-		append_fill(bio, what, n ? copy[i] : what->record->segment, first);
+		append_fill(bio, what, &copy[i], first);
 	}
 	if (i < max(n, 1u)) {
 		if (first)
 			bio_put(&first->bio);
 		return NULL;
 	}
-	first->copies = n;
+	first->copies = members;
 	atomic_set(&first->left, max(n, 1u));
 	atomic_set(&first->failed, 0);
 	first->probe = !first->fua && ssd_probe_begin(c, SSD_WRITE);
@@ -887,6 +906,23 @@ int log_entry_wait(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
 	return err;
 }
 
+int log_roll(struct cache *c)
+{
+	struct larder_entry_in e = { .kind = LARDER_CHECKPOINT, .sector = READ_ONCE(c->named[0].sequence) };
+	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
+	int err;
+
+	spin_lock_irq(&c->log.lock);
+	log_close_locked(c, CLOSE_ASKED);
+	err = log_next_segment(c, s, true);
+	/* replay finds the one behind it only through a record in this one */
+	if (!err)
+		err = log_entry_locked(c, &e, NULL);
+	log_close_locked(c, CLOSE_ASKED);
+	log_send_unlock(c, true);
+	return err;
+}
+
 int log_wait_applied(struct cache *c, u64 lsn)
 {
 	wait_event(c->log.wait, READ_ONCE(c->log.applied_lsn) >= lsn || c->state == CACHE_FAILED);
@@ -955,7 +991,8 @@ static void append_end(struct bio *bio)
 	flusher_wrote(&a->device->flusher);
 	if (bio->bi_status) {
 		cache_count(c, errors_write, 1);
-		atomic_inc(&first->failed);
+		if (!a->joining)
+			atomic_inc(&first->failed);
 		set_device_failed(c, a->device, "an append to it failed");
 	}
 	if (a != first)

@@ -582,6 +582,66 @@ static int reclaim_segments(struct cache *c, u32 n)
 	return done ? (int)done : err ?: stuck;
 }
 
+enum evacuate { EVACUATE_NOTHING, EVACUATE_WRITE_BACK, EVACUATE_EMPTY };
+
+/*
+ * segments_lock held.  What has this segment to do with the SSD that is drained (NULL: is it one without a second copy?), and can
+ * that be done now?
+ */
+static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *d, u32 n)
+{
+	struct segment *seg = &c->segments[n];
+	bool single = seg->mirror == LARDER_NO_SEGMENT, here = segment_device(c, n) == d;
+	bool concerned = d ? here || (!single && segment_device(c, seg->mirror) == d) : single;
+
+	if (seg->state != SEGMENT_SEALED || !concerned || atomic_read(&seg->pins))
+		return EVACUATE_NOTHING;
+	if (atomic_read(&seg->dirty))
+		return segment_damaged(seg) ? EVACUATE_NOTHING : EVACUATE_WRITE_BACK;
+	return here ? EVACUATE_EMPTY : EVACUATE_NOTHING;
+}
+
+static void evacuate_segments(struct cache *c, const struct cache_device *d)
+{
+	u32 dirty[DIRTY_BATCH], nr_dirty = 0, i;
+	enum evacuate what;
+	struct reclaim rc;
+	int err = reclaim_create(&rc, c);
+
+	mutex_lock(&c->reclaim_lock);
+	for (i = 0; i < c->nr_segments && !err && !READ_ONCE(c->shape_pause); i++) {
+		spin_lock_irq(&c->segments_lock);
+		what = judge_evacuate(c, d, i);
+		/* not to be put back young */
+		if (what == EVACUATE_EMPTY)
+			c->segments[i].relinked = true;
+		spin_unlock_irq(&c->segments_lock);
+		if (what == EVACUATE_EMPTY) {
+			segment_set_state(c, i, SEGMENT_RECLAIMING);
+			reclaim_one(&rc, i, c->segments[i].stream == LARDER_STREAM_KEEP);
+		} else if (what == EVACUATE_WRITE_BACK && nr_dirty < DIRTY_BATCH) {
+			dirty[nr_dirty++] = i;
+		}
+		cond_resched();
+	}
+	if (!err)
+		reclaim_settle(&rc);
+	if (nr_dirty)
+		reclaim_write_back(&rc, dirty, nr_dirty);
+	mutex_unlock(&c->reclaim_lock);
+	reclaim_free(&rc);
+}
+
+void reclaim_drain(struct cache *c, const struct cache_device *d)
+{
+	evacuate_segments(c, d);
+}
+
+void reclaim_single(struct cache *c)
+{
+	evacuate_segments(c, NULL);
+}
+
 /* Segments that should be free, besides the checkpoint's reserve. */
 static u32 reclaim_goal(struct cache *c)
 {

@@ -189,6 +189,7 @@ static void cache_init_locks(struct cache *c)
 	for (i = 0; i < NR_SSD_DIRECTIONS; i++)
 		spin_lock_init(&c->probe[i].lock);
 	mutex_init(&c->super_lock);
+	mutex_init(&c->set_lock);
 	mutex_init(&c->open_lock);
 	mutex_init(&c->checkpoint_lock);
 	mutex_init(&c->copies_lock);
@@ -213,6 +214,8 @@ static void cache_init_works(struct cache *c)
 	INIT_WORK(&c->checkpoint_work, checkpoint_work);
 	INIT_WORK(&c->set_work, set_work);
 	INIT_WORK(&c->lost_work, set_lost_work);
+	INIT_WORK(&c->join_work, join_work);
+	INIT_WORK(&c->drain_work, drain_work);
 	INIT_DELAYED_WORK(&c->tick, cache_tick);
 }
 
@@ -378,6 +381,8 @@ static void cache_cancel_works(struct cache *c)
 	}
 	cancel_work_sync(&c->reclaim_work);
 	cancel_work_sync(&c->checkpoint_work);
+	cancel_work_sync(&c->join_work);
+	cancel_work_sync(&c->drain_work);
 	cancel_work_sync(&c->mark_work);
 	cancel_work_sync(&c->open_work);
 	cancel_delayed_work_sync(&c->copy_timer);

@@ -40,6 +40,17 @@ int segments_create(struct cache *c)
 	return 0;
 }
 
+static void segments_requeue(struct cache *c, const struct segment *was, struct list_head *queue)
+{
+	struct segment *seg;
+	LIST_HEAD(moved);
+
+	list_for_each_entry(seg, queue, list)
+		list_add_tail(&c->segments[seg - was].list, &moved);
+	INIT_LIST_HEAD(queue);
+	list_splice(&moved, queue);
+}
+
 void segments_destroy(struct cache *c)
 {
 	kvfree(c->segments);
@@ -98,6 +109,19 @@ void segment_become_lost(struct cache *c, u32 segment)
 	segment_move(c, &c->segments[segment], SEGMENT_LOST);
 }
 
+void segment_free_lost(struct cache *c, u32 segment)
+{
+	u32 other = c->segments[segment].mirror;
+
+	if (other != LARDER_NO_SEGMENT) {
+		WRITE_ONCE(c->segments[segment].mirror, LARDER_NO_SEGMENT);
+		WRITE_ONCE(c->segments[other].mirror, LARDER_NO_SEGMENT);
+		if (c->segments[other].state == SEGMENT_MIRROR)
+			segment_move(c, &c->segments[other], SEGMENT_FREE);
+	}
+	segment_move(c, &c->segments[segment], SEGMENT_FREE);
+}
+
 void segment_set_state(struct cache *c, u32 segment, u8 state)
 {
 	unsigned long flags;
@@ -125,17 +149,36 @@ bool segment_try_mirror(struct cache *c, u32 segment)
 	return true;
 }
 
+static struct cache_device *joining_device(struct cache *c)
+{
+	u32 i;
+
+	for (i = 0; i < c->nr_devices; i++)
+		if (READ_ONCE(c->dev[i].joining))
+			return &c->dev[i];
+	return NULL;
+}
+
+static u32 joining_free(struct cache *c)
+{
+	struct cache_device *d = joining_device(c);
+
+	return d ? READ_ONCE(d->nr_free) : 0;
+}
+
 /* Segments that can be taken, or, where they are taken in pairs on two SSDs, pairs.  A snapshot unless segments_lock is held. */
 static u32 free_units(struct cache *c)
 {
 	u32 i, all = 0, most = 0, n;
 
 	for (i = 0; i < c->nr_devices; i++) {
-		n = READ_ONCE(c->dev[i].failed) ? 0 : READ_ONCE(c->dev[i].nr_free);
+		n = device_usable(&c->dev[i]) ? READ_ONCE(c->dev[i].nr_free) : 0;
 		all += n;
 		most = max(most, n);
 	}
-	return cache_mirrored(c) ? min(all / 2, all - most) : all;
+	if (cache_mirrored(c))
+		return min(all / 2, all - most);
+	return cache_pairs(c) ? min(all, joining_free(c)) : all;
 }
 
 u32 segments_free_count(struct cache *c)
@@ -143,6 +186,19 @@ u32 segments_free_count(struct cache *c)
 	u32 n = free_units(c), reserve = READ_ONCE(c->reserve_checkpoint);
 
 	return n > reserve ? n - reserve : 0;
+}
+
+/* A last SSD and the one that joins it: does it free a segment of the one that has fewer? */
+static bool helps_joining(struct cache *c, u32 mirror)
+{
+	struct cache_device *d = joining_device(c);
+	u32 i, all = 0;
+
+	if (!d || !cache_pairs(c))
+		return true;
+	for (i = 0; i < c->nr_devices; i++)
+		all += device_usable(&c->dev[i]) ? READ_ONCE(c->dev[i].nr_free) : 0;
+	return all <= READ_ONCE(d->nr_free) || (mirror != LARDER_NO_SEGMENT && segment_device(c, mirror) == d);
 }
 
 /*
@@ -155,12 +211,12 @@ bool segment_helps(struct cache *c, u32 segment)
 	u32 i, all = 0, mirror = READ_ONCE(c->segments[segment].mirror);
 
 	if (!cache_mirrored(c))
-		return true;
+		return helps_joining(c, mirror);
 	for (i = 0; i < c->nr_devices; i++) {
-		if (READ_ONCE(c->dev[i].failed))
+		if (!device_usable(&c->dev[i]))
 			continue;
 		all += c->dev[i].nr_free;
-		if (c->dev[i].nr_free > most->nr_free || READ_ONCE(most->failed))
+		if (c->dev[i].nr_free > most->nr_free || !device_usable(most))
 			most = &c->dev[i];
 	}
 	return most->nr_free <= all - most->nr_free || segment_device(c, segment) != most ||
@@ -175,17 +231,18 @@ static struct cache_device *emptiest_device(struct cache *c, const struct cache_
 
 	for (i = 0; i < c->nr_devices; i++) {
 		d = &c->dev[i];
-		if (d != except && !READ_ONCE(d->failed) && d->nr_free && (!best || d->nr_free > best->nr_free))
+		if (d != except && device_usable(d) && d->nr_free && (!best || d->nr_free > best->nr_free))
 			best = d;
 	}
 	return best;
 }
 
-/* segments_lock held */
-static u32 take_of(struct cache *c, struct cache_device *d, u8 state)
+u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state)
 {
-	struct segment *seg = list_first_entry(&d->free, struct segment, list);
+	struct segment *seg = list_first_entry_or_null(&d->free, struct segment, list);
 
+	if (!seg)
+		return LARDER_NO_SEGMENT;
 	segment_move(c, seg, state);
 	seg->has_summary = false;
 	seg->relinked = false;
@@ -193,6 +250,7 @@ static u32 take_of(struct cache *c, struct cache_device *d, u8 state)
 	seg->sequence = 0;
 	seg->damaged = 0;
 	seg->stays = 0;
+	seg->stale = 0;
 	return seg - c->segments;
 }
 
@@ -205,10 +263,10 @@ u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair)
 	spin_lock_irqsave(&c->segments_lock, flags);
 	if (free_units(c) > (for_checkpoint ? 0 : c->reserve_checkpoint)) {
 		d = emptiest_device(c, NULL);
-		segment = take_of(c, d, state);
-		other = pair && cache_mirrored(c) ? emptiest_device(c, d) : NULL;
-		if (other)
-			segment_link(c, segment, take_of(c, other, SEGMENT_MIRROR));
+		segment = segment_take_of(c, d, state);
+		other = pair && cache_pairs(c) ? emptiest_device(c, d) ?: joining_device(c) : NULL;
+		if (other && other->nr_free)
+			segment_link(c, segment, segment_take_of(c, other, SEGMENT_MIRROR));
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 	if (segment != LARDER_NO_SEGMENT)
@@ -397,6 +455,63 @@ void segments_open_kick(struct cache *c)
 {
 	if (!READ_ONCE(c->stopping))
 		queue_work(c->open_wq, &c->open_work);
+}
+
+void segments_forget_opened(struct cache *c, struct cache_device *d)
+{
+	u32 list[64], nr, usable, i, k;
+
+	for (i = LARDER_STREAM_FILL; i < LARDER_NR_STREAMS; i++) {
+		struct stream *s = &c->log.stream[i];
+		struct opened_list *o = &s->opened;
+
+		if (s->segment != LARDER_NO_SEGMENT && segment_device(c, s->segment) == d)
+			s->segment = LARDER_NO_SEGMENT;
+		summary_forget(c, s, d);
+		if (WARN_ON_ONCE(o->count > ARRAY_SIZE(list)))
+			continue;
+		for (k = nr = 0; k < o->count; k++)
+			list[nr++] = o->segment[(o->head + k) % o->size];
+		usable = o->usable;
+		o->head = o->count = o->usable = 0;
+		for (k = 0; k < nr; k++) {
+			if (segment_device(c, list[k]) == d)
+				continue;
+			opened_push(o, list[k]);
+			o->usable += k < usable;
+		}
+	}
+}
+
+int segments_grow(struct cache *c, u32 nr)
+{
+	struct segment *was = c->segments, *seg = kvcalloc(nr, sizeof(*seg), GFP_KERNEL);
+	struct list_head *queue;
+	u32 i;
+
+	if (!seg)
+		return -ENOMEM;
+	/* each queue in its order: the links are of the old array */
+	memcpy(seg, was, c->nr_segments * sizeof(*seg));
+	c->segments = seg;
+	for (i = 0; i < c->nr_segments; i++)
+		INIT_LIST_HEAD(&seg[i].list);
+	for (i = 0; i < c->nr_devices; i++)
+		segments_requeue(c, was, &c->dev[i].free);
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		segments_requeue(c, was, &c->sealed[i]);
+	segments_requeue(c, was, &c->waiting);
+	kvfree(was);
+	for (i = c->nr_segments; i < nr; i++) {
+		seg[i].state = SEGMENT_FREE;
+		seg[i].mirror = LARDER_NO_SEGMENT;
+		queue = &c->dev[c->nr_devices].free;
+		list_add_tail(&seg[i].list, queue);
+	}
+	c->nr_state[SEGMENT_FREE] += nr - c->nr_segments;
+	c->dev[c->nr_devices].nr_free = nr - c->nr_segments;
+	c->fixed_bytes += (u64)(nr - c->nr_segments) * sizeof(*seg);
+	return 0;
 }
 
 /* At start: the checkpoint that is about to be named says that these are open. */

@@ -20,18 +20,35 @@
 
 #include "larder.h"
 
+/* Would the others have everything?  What is new is on none that is being drained. */
+static bool set_can_lose(const struct cache *c, const struct cache_device *d)
+{
+	return READ_ONCE(c->set.mirror) &&
+	       c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > (READ_ONCE(d->draining) ? 0 : 1);
+}
+
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 {
 	struct log *log = &c->log;
 	unsigned long flags;
-	bool new = false, last = false;
+	bool new = false, last = false, joined = false;
 
 	spin_lock_irqsave(&log->lock, flags);
-	if (!d->failed) {
-		last = !cache_mirrored(c);
+	if (d->joining) {
+		/* no member: nothing counts by it */
+		WRITE_ONCE(d->joining, false);
+		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
+		WRITE_ONCE(c->failures, c->failures + 1);
+		joined = true;
+	} else if (!d->failed) {
+		last = !set_can_lose(c, d);
 		if (!last) {
+			if (d->draining)
+				WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
+			WRITE_ONCE(d->draining, false);
 			WRITE_ONCE(d->failed, true);
 			WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
+			WRITE_ONCE(c->failures, c->failures + 1);
 			WRITE_ONCE(log->held, true);
 			new = true;
 		}
@@ -39,6 +56,11 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 	spin_unlock_irqrestore(&log->lock, flags);
 	if (last)
 		cache_fail(c, why);
+	if (joined) {
+		DMERR("cache %pUb: SSD %u (%pg): %s: it does not join the set; check it, then add it again", c->uuid,
+		      (u32)(d - c->dev), d->bdev, why);
+		queue_work(larder_wq, &c->event_work);
+	}
 	if (!new)
 		return;
 	DMERR("cache %pUb: SSD %u (%pg): %s: the cache goes on without it; replace it", c->uuid, (u32)(d - c->dev), d->bdev, why);
@@ -47,7 +69,7 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 
 void set_metadata_failed(struct cache *c, struct cache_device *d)
 {
-	if (c->started && cache_mirrored(c))
+	if (c->started && (set_can_lose(c, d) || READ_ONCE(d->joining)))
 		set_device_failed(c, d, "a write of metadata to it failed");
 }
 
@@ -68,8 +90,9 @@ void set_raise(struct cache *c)
 	c->table->ancestors[0] = cpu_to_le64(c->set_generation);
 	c->set_generation = ((c->set_generation >> 32) + 1) << 32 | get_random_u32();
 	for (i = 0; i < c->nr_devices; i++)
-		if (READ_ONCE(c->dev[i].failed))
-			c->table->devices[i].state = cpu_to_le32(LARDER_DEVICE_FAILED);
+		c->table->devices[i].state = cpu_to_le32(c->dev[i].removed	      ? LARDER_DEVICE_REMOVED :
+							 READ_ONCE(c->dev[i].failed) ? LARDER_DEVICE_FAILED :
+										       LARDER_DEVICE_ACTIVE);
 }
 
 bool set_knows(struct cache *c, u64 generation)
@@ -85,13 +108,15 @@ bool set_knows(struct cache *c, u64 generation)
 	return known;
 }
 
-/* Step 2 on the SSDs. */
-static int set_write(struct cache *c)
+/* Step 2 on the SSDs that stay.  joins: the one that is new in the set, which is told last, or NULL. */
+static int set_write(struct cache *c, const struct cache_device *joins)
 {
 	int err;
 
 	mutex_lock(&c->super_lock);
 	set_raise(c);
+	if (joins)
+		c->table->devices[joins - c->dev].state = cpu_to_le32(LARDER_DEVICE_ACTIVE);
 	err = cache_table_write(c);
 	if (!err)
 		err = cache_super_write(c, 0);
@@ -150,21 +175,23 @@ void set_work(struct work_struct *work)
 	struct log *log = &c->log;
 	unsigned int noio = memalloc_noio_save();
 	bool again;
-	u32 failed;
+	u32 failures;
 	int err;
 
+	mutex_lock(&c->set_lock);
 	do {
-		failed = READ_ONCE(c->nr_failed);
-		err = set_write(c);
+		failures = READ_ONCE(c->failures);
+		err = set_write(c, NULL);
 		if (!err)
 			set_write_volumes(c);
 		spin_lock_irq(&log->lock);
 		/* another one has failed meanwhile, perhaps by these very writes */
-		again = c->nr_failed != failed && READ_ONCE(c->state) != CACHE_FAILED;
+		again = c->failures != failures && READ_ONCE(c->state) != CACHE_FAILED;
 		if (!again && !err)
 			WRITE_ONCE(log->held, false);
 		spin_unlock_irq(&log->lock);
 	} while (again);
+	mutex_unlock(&c->set_lock);
 	if (err)
 		cache_fail(c, "the set without the SSD that failed could not be written");
 	spin_lock_irq(&log->lock);
@@ -177,6 +204,84 @@ void set_work(struct work_struct *work)
 	defer_kick(c);
 	queue_work(c->reclaim_wq, &c->lost_work);
 	queue_work(larder_wq, &c->event_work);
+}
+
+/* d has everything, and counts: it is read from, and what only it has may be acknowledged. */
+static bool set_count(struct cache *c, struct cache_device *d)
+{
+	unsigned long flags;
+	bool joined;
+
+	spin_lock_irqsave(&c->log.lock, flags);
+	joined = d->joining;
+	if (joined) {
+		WRITE_ONCE(d->joining, false);
+		WRITE_ONCE(d->failed, false);
+		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
+		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);
+	}
+	spin_unlock_irqrestore(&c->log.lock, flags);
+	return joined;
+}
+
+/* Its own table, last (join-own-table-last), and a superblock that says that it has joined. */
+static int set_tell(struct cache *c, struct cache_device *d)
+{
+	int err;
+
+	mutex_lock(&c->super_lock);
+	err = cache_table_tell(c, d);
+	if (!err)
+		err = cache_super_write(c, 0);
+	mutex_unlock(&c->super_lock);
+	return err;
+}
+
+/*
+ * A power cut finds the table of d blank, and so d no member, until it is written, whatever the others say of it; they have
+ * everything until then.  From set_count() on an error of d is that of a member: log->held, a generation without it.  One that
+ * comes before is an error of a stranger, but it may be named already: nothing follows from that while its table is blank, and the
+ * next generation does not name it.
+ */
+int set_admit(struct cache *c, struct cache_device *d)
+{
+	int err;
+
+	mutex_lock(&c->set_lock);
+	err = set_write(c, d);
+	if (!err) {
+		set_write_volumes(c);
+		err = set_count(c, d) ? set_tell(c, d) : -EIO;
+	}
+	mutex_unlock(&c->set_lock);
+	return err;
+}
+
+/* Nothing is held: no segment asks for a copy on d any more, and no checkpoint that is named. */
+int set_dismiss(struct cache *c, struct cache_device *d)
+{
+	bool drained;
+	int err;
+
+	mutex_lock(&c->set_lock);
+	spin_lock_irq(&c->log.lock);
+	drained = d->draining;
+	if (drained) {
+		WRITE_ONCE(d->draining, false);
+		WRITE_ONCE(d->failed, true);
+		WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
+		WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
+		WRITE_ONCE(c->failures, c->failures + 1);
+	}
+	spin_unlock_irq(&c->log.lock);
+	mutex_lock(&c->super_lock);
+	d->removed = drained;
+	mutex_unlock(&c->super_lock);
+	err = drained ? set_write(c, NULL) : -ECANCELED;
+	if (!err)
+		set_write_volumes(c);
+	mutex_unlock(&c->set_lock);
+	return err;
 }
 
 /* ------------------------------------------------------------------ what is lost with it */
@@ -195,9 +300,8 @@ static void lost_drop(struct cache *c, struct volume *v)
 }
 
 /* Clean extents of SSDs that have failed leave the index; their segments are gone. */
-void set_lost_work(struct work_struct *work)
+void set_drop_lost(struct cache *c)
 {
-	struct cache *c = container_of(work, struct cache, lost_work);
 	unsigned long flags;
 	struct volume *v;
 	u32 i;
@@ -218,5 +322,12 @@ void set_lost_work(struct work_struct *work)
 			segment_become_lost(c, i);
 		spin_unlock_irqrestore(&c->segments_lock, flags);
 	}
+}
+
+void set_lost_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, lost_work);
+
+	set_drop_lost(c);
 	reclaim_kick(c);
 }

@@ -60,13 +60,44 @@ static u32 cache_volumes(struct cache *c, u64 *index_bytes)
 	return n;
 }
 
+static const char *device_state_name(const struct cache_device *d)
+{
+	if (d->removed)
+		return "removed";
+	if (READ_ONCE(d->joining))
+		return "joining";
+	return READ_ONCE(d->failed) ? "failed" : READ_ONCE(d->draining) ? "draining" : "active";
+}
+
+static unsigned int cache_info_set(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
+{
+	u32 i, removed = 0, joining = LARDER_MAX_DEVICES;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		removed += c->dev[i].removed;
+		if (READ_ONCE(c->dev[i].joining))
+			joining = i;
+	}
+	DMEMIT(" devices=%u devices_failed=%u mirrored=%u set_generation=%u", c->nr_devices - removed,
+	       READ_ONCE(c->nr_failed) - removed, cache_mirrored(c), (u32)(READ_ONCE(c->set_generation) >> 32));
+	if (joining < LARDER_MAX_DEVICES)
+		DMEMIT(" joining=%u", joining);
+	else
+		DMEMIT(" joining=-");
+	DMEMIT(" join_sectors=%llu drain_segments=%u ssds=", (u64)READ_ONCE(c->join_copied) * LARDER_SLOT_SECTORS,
+	       READ_ONCE(c->nr_draining) ? READ_ONCE(c->drain_left) : 0);
+	for (i = 0; i < c->nr_devices; i++)
+		DMEMIT("%s%s", i ? "/" : "", device_state_name(&c->dev[i]));
+	return sz;
+}
+
 static unsigned int cache_info_state(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
 {
 	u64 index_bytes;
 	u32 volumes = cache_volumes(c, &index_bytes);
 
-	DMEMIT("uuid=%pUb state=%s devices=%u devices_failed=%u mirrored=%u set_generation=%u", c->uuid, cache_state_name(c),
-	       c->nr_devices, READ_ONCE(c->nr_failed), cache_mirrored(c), (u32)(READ_ONCE(c->set_generation) >> 32));
+	DMEMIT("uuid=%pUb state=%s", c->uuid, cache_state_name(c));
+	sz = cache_info_set(c, result, sz, maxlen);
 	DMEMIT(" segment_sectors=%u segments=%u", c->segment_sectors, c->nr_segments);
 	DMEMIT(" segments_free=%u segments_opened=%u", READ_ONCE(c->nr_state[SEGMENT_FREE]),
 	       READ_ONCE(c->nr_state[SEGMENT_OPENING]) + READ_ONCE(c->nr_state[SEGMENT_OPENED]));

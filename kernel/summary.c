@@ -78,6 +78,14 @@ static void summary_seal(struct cache *c, struct stream *s)
 	submit_bio(&w->bio);
 }
 
+void summary_forget(struct cache *c, struct stream *s, const struct cache_device *d)
+{
+	spin_lock(&c->sums.lock);
+	if (s->summary_segment != LARDER_NO_SEGMENT && segment_device(c, s->summary_segment) == d)
+		s->summary_segment = LARDER_NO_SEGMENT;
+	spin_unlock(&c->sums.lock);
+}
+
 void log_summary_add(struct cache *c, struct stream *s, struct record *r)
 {
 	u32 i, n = larder_commit_entries(r->commit);

@@ -283,11 +283,12 @@ int cache_super_write(struct cache *c, u32 flags)
 	struct cache_device *d;
 	int error = 0, err;
 	unsigned int i;
+	bool joins;
 
 	lockdep_assert_held(&c->super_lock);
 	for (i = 0; i < c->nr_devices; i++) {
 		d = &c->dev[i];
-		if (!READ_ONCE(d->failed) && larder_sb_read_only(&d->sb->head)) {
+		if (device_written(d) && larder_sb_read_only(&d->sb->head)) {
 			DMERR("%pg: the superblock has features that only a newer larder may write (ro_compat %#llx)", d->bdev,
 			      le64_to_cpu(d->sb->head.ro_compat));
 			return -EROFS;
@@ -295,15 +296,17 @@ int cache_super_write(struct cache *c, u32 flags)
 	}
 	for (i = 0; i < c->nr_devices; i++) {
 		d = &c->dev[i];
-		if (READ_ONCE(d->failed))
+		if (!device_written(d))
 			continue;
-		cache_super_fill(c, d->sb, flags);
+		joins = READ_ONCE(d->failed);
+		cache_super_fill(c, d->sb, joins ? flags | LARDER_CACHE_JOINS : flags);
 		err = super_write_copies(d->bdev, &d->sb->head);
 		if (err) {
 			flusher_doubt(&d->flusher);
 			cache_count(c, errors_write, 1);
 			set_metadata_failed(c, d);
-			error = error ?: err;
+			if (!joins)
+				error = error ?: err;
 		}
 	}
 	c->sb_generation++;
@@ -407,6 +410,21 @@ static int table_read_device(struct block_device *bdev, const struct larder_cach
 	return chosen;
 }
 
+bool super_has_table(struct block_device *bdev)
+{
+	struct larder_table_head *head = kzalloc(LARDER_SB_SIZE, GFP_NOIO);
+	bool any = false, b;
+	u32 i;
+
+	for (i = 0; i < 2 && head; i++) {
+		b = i;
+		any |= !super_io(bdev, SUPER_READ, table_place(b), head, LARDER_SB_SIZE) &&
+		       le32_to_cpu(head->magic) == LARDER_TABLE_MAGIC;
+	}
+	kfree(head);
+	return any;
+}
+
 /* Of one SSD, whose superblock is sb, into a buffer of LARDER_TABLE_SIZE. */
 int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *to, bool *in_b)
 {
@@ -439,8 +457,23 @@ static int table_newer(const struct larder_table *a, const struct larder_table *
 }
 
 /*
- * The newest table of all SSDs counts.  One whose own table is of an older set, or that the newest one does not name as a member,
- * is stale: nothing else of it is read (newest-generation-only).
+ * Is SSD i, whose own table is of this set, a member of the newest one?  Also if its own is older, but one of those before: then
+ * the raise was interrupted, and nothing has counted without it since (own-table-ignored in tests/model).
+ */
+static bool table_member(const struct cache *c, u32 i, u64 generation)
+{
+	const struct larder_table_device *e = &c->table->devices[i];
+	bool known = generation == c->set_generation;
+	u32 k;
+
+	for (k = 0; k < LARDER_NR_ANCESTORS && !known; k++)
+		known = generation && le64_to_cpu(c->table->ancestors[k]) == generation;
+	return known && le32_to_cpu(e->state) == LARDER_DEVICE_ACTIVE && !memcmp(e->uuid, c->dev[i].sb->head.uuid, sizeof(e->uuid));
+}
+
+/*
+ * The newest table of all SSDs counts.  One that the newest does not name as a member, or whose own table is of a set that is none
+ * of its ancestors, is stale: nothing else of it is read (newest-generation-only).
  */
 int cache_table_read(struct cache *c)
 {
@@ -482,9 +515,14 @@ int cache_table_read(struct cache *c)
 	} else if (!err) {
 		err = last;
 	}
+	if (!err && le32_to_cpu(c->table->head.nr_devices) != c->nr_devices) {
+		DMERR("cache %pUb: %u SSDs are given, its set has %u places: give '-' for those that are empty", c->uuid,
+		      c->nr_devices, le32_to_cpu(c->table->head.nr_devices));
+		err = -EINVAL;
+	}
 	for (i = 0; i < c->nr_devices && !err; i++) {
-		if (c->dev[i].failed || (generation[i] == c->set_generation &&
-					 le32_to_cpu(c->table->devices[i].state) == LARDER_DEVICE_ACTIVE))
+		c->dev[i].removed = le32_to_cpu(c->table->devices[i].state) == LARDER_DEVICE_REMOVED;
+		if (c->dev[i].failed || table_member(c, i, generation[i]))
 			continue;
 		DMWARN("%pg: SSD %u of cache %pUb is stale: it left the set (its own %llx, now %llx); it is not used",
 		       c->dev[i].bdev, i, c->uuid, generation[i], c->set_generation);
@@ -496,7 +534,21 @@ int cache_table_read(struct cache *c)
 	return err;
 }
 
-/* One place of every SSD. */
+static int table_write_device(struct cache *c, struct cache_device *d, bool b)
+{
+	int err = super_io(d->bdev, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
+
+	if (!err)
+		return 0;
+	set_metadata_failed(c, d);
+	DMERR("%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
+	      d->bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A, le64_to_cpu(c->table->head.generation), err);
+	flusher_doubt(&d->flusher);
+	cache_count(c, errors_write, 1);
+	return err;
+}
+
+/* One place of every member. */
 static int table_write_place(struct cache *c, bool b)
 {
 	int error = 0, err;
@@ -505,19 +557,29 @@ static int table_write_place(struct cache *c, bool b)
 	for (i = 0; i < c->nr_devices; i++) {
 		if (READ_ONCE(c->dev[i].failed))
 			continue;
-		err = super_io(c->dev[i].bdev, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
-		if (!err)
-			continue;
-		set_metadata_failed(c, &c->dev[i]);
-		DMERR(
-			"%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
-			c->dev[i].bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A,
-			le64_to_cpu(c->table->head.generation), err);
-		flusher_doubt(&c->dev[i].flusher);
-		cache_count(c, errors_write, 1);
+		err = table_write_device(c, &c->dev[i], b);
 		error = error ?: err;
 	}
 	return error;
+}
+
+int cache_table_tell(struct cache *c, struct cache_device *d)
+{
+	lockdep_assert_held(&c->super_lock);
+	return table_write_device(c, d, false) ?: table_write_device(c, d, true);
+}
+
+int cache_table_blank(struct cache *c, struct cache_device *d)
+{
+	void *zeroes = kvzalloc(LARDER_TABLE_SIZE, GFP_NOIO);
+	int err = -ENOMEM;
+
+	if (zeroes)
+		err = super_io(d->bdev, SUPER_WRITE, table_place(false), zeroes, LARDER_TABLE_SIZE);
+	if (!err)
+		err = super_io(d->bdev, SUPER_WRITE, table_place(true), zeroes, LARDER_TABLE_SIZE);
+	kvfree(zeroes);
+	return err;
 }
 
 /*

@@ -287,7 +287,7 @@ static void verify_devices(const struct larder_table *table, const struct larder
 	for (uint32_t i = 0; i < LARDER_MAX_DEVICES; i++) {
 		const struct larder_table_device *d = &table->devices[i];
 
-		if (le32toh(d->state) > LARDER_DEVICE_FAILED || le32toh(d->role) > 2)
+		if (le32toh(d->state) > LARDER_DEVICE_REMOVED || le32toh(d->role) > 2)
 			problem(p, "table devices", "[%u] state %u, role %u", i, le32toh(d->state), le32toh(d->role));
 		used += !!d->state;
 	}

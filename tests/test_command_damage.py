@@ -184,7 +184,7 @@ TABLE_DAMAGE = [
     ("nr_devices", {"nr_devices": 2}),
     ("nr_volumes", {"nr_volumes": 1025}),
     ("nr_volumes", {"nr_volumes": 0xFFFFFFFF}),
-    ("devices", {"device0__state": 4}),
+    ("devices", {"device0__state": 5}),
     ("devices", {"device0__role": 3}),
     ("devices", {"device0__uuid": bytes(16)}),
     ("devices", {"device0__nr_segments": 1}),

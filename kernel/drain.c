@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * An SSD is drained, and leaves the set of a running cache.
+ *
+ *  1. No segment is taken of it any more; what is new is on the others.
+ *  2. drain_work(): the write stream goes on, by records without data, until no segment that it has opened is on it; those of the
+ *     other streams are passed over.  Segments on it are emptied as by reclaim: what is dirty is written back, what is worth
+ *     keeping is appended elsewhere.  What has its second copy on it is written back too; then that copy is freed.  Checkpoints
+ *     follow, until none that is named lies on it, or needs a record there.
+ *  3. When it has nothing but free segments: a generation without it (set_dismiss()).  Its place stays in the set, empty.
+ * A power cut before 3 is complete finds a member that has what it has; draining begins anew by a message.  After it: an SSD that
+ * is stale.  Alone it cannot serve: of the checkpoints that its superblock names no chunk is on it.
+ *
+ * Dirty data that cannot be written back (its backing is absent, or fails) keeps it in the set: drain_stop() gives up.
+ */
+#include <linux/delay.h>
+#include <linux/sched/mm.h>
+
+#include "larder.h"
+
+#define TRY_AGAIN_MS	50u
+
+/* Segments of the SSDs that stay, as they can be taken. */
+static u32 units_without(const struct cache *c, const struct cache_device *d)
+{
+	u32 i, all = 0, most = 0, nr = 0;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		if (&c->dev[i] == d || READ_ONCE(c->dev[i].failed))
+			continue;
+		all += c->dev[i].nr_segments;
+		most = max(most, c->dev[i].nr_segments);
+		nr++;
+	}
+	return nr > 1 && c->set.mirror ? min(all / 2, all - most) : all;
+}
+
+/* Why not?  NULL: it may be drained.  log->lock held. */
+static const char *refuse_drain(struct cache *c, const struct cache_device *d)
+{
+	if (d->removed || READ_ONCE(d->failed))
+		return "it is no member of the set: a table with '-' for it lets it go";
+	if (c->nr_draining || c->nr_joining)
+		return "another one is joining or being drained: wait for that";
+	if (c->nr_devices - c->nr_failed == 1)
+		return "it is the last one of the set: detach the volumes, and stop the cache";
+	if (units_without(c, d) < max(LARDER_MIN_SEGMENTS, segments_opened_goal(c) + 3 * READ_ONCE(c->reserve_checkpoint)))
+		return "the others are too small for what the cache needs: add a larger one first";
+	return NULL;
+}
+
+int drain_begin(struct cache *c, u32 number)
+{
+	struct cache_device *d = &c->dev[number];
+	const char *why;
+
+	spin_lock_irq(&c->log.lock);
+	why = refuse_drain(c, d);
+	if (!why) {
+		WRITE_ONCE(d->draining, true);
+		WRITE_ONCE(c->nr_draining, c->nr_draining + 1);
+		WRITE_ONCE(c->drain_left, d->nr_segments - d->nr_free);
+	}
+	spin_unlock_irq(&c->log.lock);
+	if (why) {
+		DMERR("cache %pUb: SSD %u cannot be drained: %s", c->uuid, number, why);
+		return -EBUSY;
+	}
+	DMINFO("cache %pUb: SSD %u (%pg) is being drained", c->uuid, number, d->bdev);
+	queue_work(c->bg_wq, &c->drain_work);
+	return 0;
+}
+
+static struct cache_device *draining_device(struct cache *c)
+{
+	u32 i;
+
+	for (i = 0; i < c->nr_devices; i++)
+		if (READ_ONCE(c->dev[i].draining))
+			return &c->dev[i];
+	return NULL;
+}
+
+/* It is a member like the others again. */
+int drain_stop(struct cache *c)
+{
+	struct cache_device *d;
+
+	spin_lock_irq(&c->log.lock);
+	d = draining_device(c);
+	if (d) {
+		WRITE_ONCE(d->draining, false);
+		WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
+	}
+	spin_unlock_irq(&c->log.lock);
+	if (!d) {
+		DMERR("cache %pUb: no SSD is being drained", c->uuid);
+		return -EINVAL;
+	}
+	cancel_work_sync(&c->drain_work);
+	segments_open_kick(c);
+	queue_work(larder_wq, &c->event_work);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ the work */
+
+static bool drain_ended(struct cache *c, const struct cache_device *d)
+{
+	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(d->draining);
+}
+
+static bool on_device(struct cache *c, const struct cache_device *d, u32 segment)
+{
+	u32 mirror;
+
+	if (segment == LARDER_NO_SEGMENT)
+		return false;
+	mirror = READ_ONCE(c->segments[segment].mirror);
+	return segment_device(c, segment) == d || (mirror != LARDER_NO_SEGMENT && segment_device(c, mirror) == d);
+}
+
+/* Is any of the segments that the write stream writes to, or has opened, on it? */
+static bool stream_on_device(struct cache *c, const struct cache_device *d)
+{
+	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
+	struct opened_list *o = &s->opened;
+	bool on;
+	u32 i;
+
+	spin_lock_irq(&c->log.lock);
+	on = on_device(c, d, s->segment);
+	for (i = 0; i < o->count && !on; i++)
+		on = on_device(c, d, o->segment[(o->head + i) % o->size]);
+	spin_unlock_irq(&c->log.lock);
+	return on;
+}
+
+/* The open segments of the other streams on it are sealed; those that they have opened are passed over. */
+static void leave_copies(struct cache *c, const struct cache_device *d, u8 number)
+{
+	struct stream *s = &c->log.stream[number];
+	u32 i;
+
+	copies_close(c, number);
+	mutex_lock(&c->copies_lock);
+	spin_lock_irq(&c->log.lock);
+	if (!c->open_copies[number])
+		for (i = 0; i < s->opened.size && s->opened.usable; i++) {
+			bool now = s->segment != LARDER_NO_SEGMENT && segment_device(c, s->segment) == d;
+
+			if (!now && segment_device(c, s->opened.segment[s->opened.head]) != d)
+				break;
+			log_next_segment(c, s, false);
+		}
+	spin_unlock_irq(&c->log.lock);
+	mutex_unlock(&c->copies_lock);
+}
+
+static u32 segments_in_use(struct cache *c, const struct cache_device *d)
+{
+	u32 n;
+
+	spin_lock_irq(&c->segments_lock);
+	n = d->nr_segments - d->nr_free;
+	spin_unlock_irq(&c->segments_lock);
+	return n;
+}
+
+/* Until nothing is on it. */
+static int drain_run(struct cache *c, struct cache_device *d)
+{
+	u32 left;
+	int err;
+
+	while (!drain_ended(c, d)) {
+		while (stream_on_device(c, d) && !drain_ended(c, d)) {
+			err = log_roll(c);
+			if (err == -EAGAIN) {
+				segments_open_kick(c);
+				msleep(TRY_AGAIN_MS);
+			} else if (err) {
+				return err;
+			}
+		}
+		leave_copies(c, d, LARDER_STREAM_FILL);
+		leave_copies(c, d, LARDER_STREAM_KEEP);
+		reclaim_drain(c, d);
+		segments_unmirror(c);
+		segments_release(c);
+		left = segments_in_use(c, d);
+		WRITE_ONCE(c->drain_left, left);
+		if (!left)
+			return set_dismiss(c, d);
+		/* chunks, and records that a replay may need */
+		if (!drain_ended(c, d))
+			checkpoint_take(c);
+		segments_unmirror(c);
+		segments_release(c);
+		if (segments_in_use(c, d) >= left)
+			msleep(TRY_AGAIN_MS);
+	}
+	return -ECANCELED;
+}
+
+void drain_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, drain_work);
+	struct cache_device *d = draining_device(c);
+	unsigned int noio = memalloc_noio_save();
+
+	if (d && !drain_run(c, d)) {
+		DMINFO("cache %pUb: SSD %u (%pg) was drained, and has left the set: generation %llx", c->uuid, (u32)(d - c->dev),
+		       d->bdev, READ_ONCE(c->set_generation));
+		reclaim_kick(c);
+		queue_work(larder_wq, &c->event_work);
+	}
+	memalloc_noio_restore(noio);
+}

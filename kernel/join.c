@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * An SSD joins the set of a running cache: a new one in a place of its own, or one in the place of an SSD that has failed
+ * (tests/model/mirror.md, "Join").  What is on it does not matter, and is never read; its superblock says LARDER_CACHE_JOINS.
+ *
+ * A table that has it is loaded, and the cache stands still meanwhile (join_begin()): so no I/O of its former life is left
+ * (join-after-old-io), no append is in flight when it begins to be sent them (join-waits-for-appends), and the copying begins after
+ * that (join-appends-first).
+ *
+ * Steps, and what a power cut finds on it (B) and on the members (A):
+ *  1. A's table and superblock give B its place, as one that has failed; B's table is erased, durably.
+ *	A has what it had, and everything; B is no member, and blank.
+ *  2. B's superblock becomes that of A, and says LARDER_CACHE_JOINS all the same.
+ *	As before, up to and including step 5; a start with B in the table begins again at 1.
+ *  3. From the resume on B is sent what it has a copy of: every append, flush, checkpoint and superblock counts when it is complete
+ *     on B too (join-counts-before-flush: from the first one).  The segments that the write stream has opened get a second copy on
+ *     B, new ones are taken in pairs.
+ *  4. join_work(): what has dirty data and one copy is copied to B, and what had a copy on B's predecessor is copied again
+ *     (join-copies).
+ *  5. Two checkpoints are taken: both that the superblocks name, B's too, know these copies, and nothing of what B's predecessor
+ *     had alone, which left the index before (join-drops-old-mappings, join-superblock).  Each flushes B (join-flushed).
+ *  6. set_admit(): the generation with B, on A, then on the backings; B counts, in memory; then its own table
+ *     (join-own-table-last).
+ *	Before that last write B's table is blank, B no member, A has everything.  After it either has everything.
+ * B fails: it is forgotten, and no generation changes.  The last A fails: as the failure of an only SSD; B is no cache yet.
+ *
+ * A suspend may come between any two of the steps: join_work() ends, and is begun again by the resume.
+ *
+ * Locks: segments_lock for states, links and 'stale'; a pair that is copied is pinned, so that it is neither freed nor divided.
+ */
+#include <linux/delay.h>
+#include <linux/sched/mm.h>
+
+#include "larder.h"
+
+#define COPY_SLOTS	64u	/* at once */
+#define TRY_AGAIN_MS	20u
+
+/* ------------------------------------------------------------------ one place more */
+
+/* Bitmaps per slot.  *bits is replaced. */
+static int bits_grow(unsigned long **bits, u64 was, u64 now)
+{
+	unsigned long *more = vzalloc(BITS_TO_LONGS(now) * sizeof(long));
+
+	if (!more)
+		return -ENOMEM;
+	memcpy(more, *bits, BITS_TO_LONGS(was) * sizeof(long));
+	vfree(*bits);
+	*bits = more;
+	return 0;
+}
+
+int cache_grow(struct cache *c, const struct larder_table_device *place)
+{
+	struct cache_device *d = &c->dev[c->nr_devices];
+	u32 nr = le32_to_cpu(place->first_segment) + le32_to_cpu(place->nr_segments), i;
+	u64 was = (u64)c->nr_segments * c->segment_slots, now = (u64)nr * c->segment_slots;
+	int err;
+
+	if (!d->sb)
+		d->sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
+	if (!d->sb)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&d->free);
+	/* larger bitmaps do no harm if the rest fails */
+	err = bits_grow(&c->heat.warm, was, now);
+	if (!err)
+		err = bits_grow(&c->heat.hot, was, now);
+	for (i = 0; i < LARDER_CLASS_PINS && !err; i++)
+		if (c->pins[i])
+			err = bits_grow(&c->pins[i], was, now);
+	if (err)
+		return err;
+	memcpy(d->uuid, place->uuid, LARDER_UUID_SIZE);
+	d->first_segment = c->nr_segments;
+	d->nr_segments = le32_to_cpu(place->nr_segments);
+	d->start = le64_to_cpu(place->segments_offset) >> LARDER_SECTOR_SHIFT;
+	d->failed = true;
+	err = segments_grow(c, nr);
+	if (err)
+		return err;
+	c->heat.slots = now;
+	for (i = 0; i < LARDER_CLASS_PINS; i++)
+		if (c->pins[i])
+			atomic64_add((BITS_TO_LONGS(now) - BITS_TO_LONGS(was)) * sizeof(long), &c->pins_bytes);
+	c->nr_segments = nr;
+	c->nr_failed++;
+	c->nr_devices++;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ the cache stands still */
+
+/* Dirty data of which no copy is left would read as whatever B has there. */
+static int check_lost(struct cache *c, const struct cache_device *d)
+{
+	u32 i;
+
+	for (i = d->first_segment; i < d->first_segment + d->nr_segments; i++) {
+		if (!atomic_read(&c->segments[i].dirty) || !segment_lost(c, i))
+			continue;
+		DMERR("cache %pUb: dirty data was on SSD %u only, which left the set (segment %u): write it anew, or discard it",
+		      c->uuid, (u32)(d - c->dev), i);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+/* segments_lock held.  What of B's segments counts: copies of what a member has, and chunks until others are named. */
+static void place_segment(struct cache *c, struct cache_device *d, u32 n)
+{
+	struct segment *seg = &c->segments[n];
+	u32 other = seg->mirror, first = seg->state == SEGMENT_MIRROR ? other : n;
+	bool copied = other != LARDER_NO_SEGMENT && !segment_device(c, other)->failed;
+
+	seg->stale = 0;
+	seg->prefer_mirror = false;
+	if (seg->state == SEGMENT_FREE || seg->state == SEGMENT_CHECKPOINT)
+		return;
+	if (!copied) {
+		segment_free_lost(c, n);
+		return;
+	}
+	switch (c->segments[first].state) {
+	case SEGMENT_ACTIVE:
+		seg->stale = c->log.stream[c->segments[first].stream].head;
+		break;
+	case SEGMENT_OPENING:
+	case SEGMENT_OPENED:
+	case SEGMENT_CHECKPOINT:
+		break;
+	default:
+		seg->stale = c->segment_slots;
+		break;
+	}
+}
+
+/* segments_lock held: a second copy on B of a segment of the write stream that is to be written to. */
+static void pair_one(struct cache *c, struct cache_device *d, u32 segment, u32 slots)
+{
+	u32 second;
+
+	if (segment == LARDER_NO_SEGMENT || c->segments[segment].mirror != LARDER_NO_SEGMENT || segment_device(c, segment) == d)
+		return;
+	second = segment_take_of(c, d, SEGMENT_MIRROR);
+	if (second == LARDER_NO_SEGMENT)
+		return;
+	segment_link(c, segment, second);
+	c->segments[second].stale = slots;
+}
+
+static void place_segments(struct cache *c, struct cache_device *d)
+{
+	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
+	struct opened_list *o = &s->opened;
+	u32 i;
+
+	segments_forget_opened(c, d);
+	spin_lock_irq(&c->log.lock);
+	spin_lock(&c->segments_lock);
+	for (i = d->first_segment; i < d->first_segment + d->nr_segments; i++)
+		place_segment(c, d, i);
+	if (c->set.mirror) {
+		pair_one(c, d, s->segment, s->head);
+		for (i = 0; i < o->count; i++)
+			pair_one(c, d, o->segment[(o->head + i) % o->size], 0);
+	}
+	spin_unlock(&c->segments_lock);
+	spin_unlock_irq(&c->log.lock);
+}
+
+/* A's tables and superblocks say where B's segments are, before anything on disk refers to them. */
+static int give_place(struct cache *c, struct cache_device *d)
+{
+	struct larder_table_device *e = &c->table->devices[d - c->dev];
+	const struct larder_cache_sb *other = NULL;
+	u32 i;
+	int err;
+
+	mutex_lock(&c->super_lock);
+	for (i = 0; i < c->nr_devices && !other; i++)
+		if (!c->dev[i].failed)
+			other = c->dev[i].sb;
+	if (other)
+		memcpy(d->sb->epochs, other->epochs, sizeof(d->sb->epochs));
+	d->removed = false;
+	memcpy(e->uuid, d->uuid, sizeof(e->uuid));
+	e->state = cpu_to_le32(LARDER_DEVICE_FAILED);
+	e->first_segment = cpu_to_le32(d->first_segment);
+	e->nr_segments = cpu_to_le32(d->nr_segments);
+	e->segments_offset = cpu_to_le64((u64)d->start << LARDER_SECTOR_SHIFT);
+	c->table->head.nr_devices = cpu_to_le32(c->nr_devices);
+	err = cache_table_write(c);
+	if (!err)
+		err = cache_super_write(c, 0);
+	mutex_unlock(&c->super_lock);
+	return err;
+}
+
+int join_begin(struct cache *c, struct cache_device *d, const struct larder_cache_sb *sb)
+{
+	int err;
+
+	memcpy(d->sb, sb, LARDER_SB_SIZE);
+	memcpy(d->uuid, sb->head.uuid, sizeof(d->uuid));
+	flusher_init(&d->flusher, c, NULL);
+	d->flusher.bdev = d->bdev;
+	/* first: what is written from now on may speak of segments of a place that is new */
+	err = give_place(c, d) ?: check_lost(c, d) ?: cache_table_blank(c, d);
+	if (err) {
+		DMERR("cache %pUb: SSD %u (%pg) cannot join the set: error %d", c->uuid, (u32)(d - c->dev), d->bdev, err);
+		return err;
+	}
+	set_drop_lost(c);
+	spin_lock_irq(&c->log.lock);
+	WRITE_ONCE(d->joining, true);
+	WRITE_ONCE(c->nr_joining, c->nr_joining + 1);
+	spin_unlock_irq(&c->log.lock);
+	place_segments(c, d);
+	c->join_copied = 0;
+	/* its superblock is that of the others, and says that it joins; an error is met again when it is sent more */
+	mutex_lock(&c->super_lock);
+	cache_super_write(c, 0);
+	mutex_unlock(&c->super_lock);
+	DMINFO("cache %pUb: SSD %u (%pg) joins the set", c->uuid, (u32)(d - c->dev), d->bdev);
+	return 0;
+}
+
+void join_forget(struct cache *c, struct cache_device *d)
+{
+	spin_lock_irq(&c->log.lock);
+	if (d->joining) {
+		WRITE_ONCE(d->joining, false);
+		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
+		WRITE_ONCE(c->failures, c->failures + 1);
+	}
+	spin_unlock_irq(&c->log.lock);
+}
+
+/* ------------------------------------------------------------------ copying */
+
+static bool join_ended(struct cache *c, const struct cache_device *d)
+{
+	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(d->joining);
+}
+
+/* [0, slots) of one copy to the other.  What cannot be read cannot be copied: it is up to who has the data to mend that. */
+static int copy_slots(struct cache *c, struct cache_device *d, u32 from, u32 to, u32 slots, void *buf)
+{
+	struct cache_device *source;
+	sector_t where;
+	u32 slot, n;
+	int err = 0;
+
+	for (slot = 0; slot < slots && !err; slot += n) {
+		n = min(slots - slot, COPY_SLOTS);
+		source = copy_sector_device(c, slot_sector(c, from, slot), &where);
+		if (join_ended(c, d) || READ_ONCE(source->failed))
+			return -ECANCELED;
+		err = super_io(source->bdev, REQ_OP_READ | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
+		if (err) {
+			cache_count(c, errors_read, 1);
+			DMERR("%pg: cannot read segment %u: error %d; SSD %u cannot join before what is there was written anew",
+			      source->bdev, from, err, (u32)(d - c->dev));
+			return err;
+		}
+		copy_sector_device(c, slot_sector(c, to, slot), &where);
+		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
+		flusher_wrote(&d->flusher);
+		if (err) {
+			cache_count(c, errors_write, 1);
+			set_device_failed(c, d, "a copy to it failed");
+			return -ECANCELED;
+		}
+		WRITE_ONCE(c->join_copied, c->join_copied + n);
+		cond_resched();
+	}
+	return err;
+}
+
+enum copy_verdict { COPY_DONE, COPY_NEEDED, COPY_LATER };
+
+/* segments_lock held.  Does this copy on B lack what the other one has?  Pins the pair if it is to be made now. */
+static enum copy_verdict judge_copy(struct cache *c, u32 n)
+{
+	struct segment *seg = &c->segments[n];
+	u32 first = seg->state == SEGMENT_MIRROR ? seg->mirror : n;
+
+	if (!seg->stale)
+		return COPY_DONE;
+	switch (c->segments[first].state) {
+	case SEGMENT_ACTIVE:
+	case SEGMENT_SEALED:
+		if (seg->mirror == LARDER_NO_SEGMENT)
+			return COPY_DONE;
+		segment_pin(c, first);
+		return COPY_NEEDED;
+	case SEGMENT_RECLAIMING:
+		return COPY_LATER;
+	default:
+		/* nothing is mapped to it, and both checkpoints to come begin behind its records */
+		seg->stale = 0;
+		return COPY_DONE;
+	}
+}
+
+/* What has a copy on B that is not made yet.  *later: some are in work just now. */
+static int copy_stale(struct cache *c, struct cache_device *d, void *buf, bool *later)
+{
+	enum copy_verdict verdict;
+	u32 i, other, first, slots;
+	int err = 0;
+
+	for (i = d->first_segment; i < d->first_segment + d->nr_segments && !err; i++) {
+		spin_lock_irq(&c->segments_lock);
+		verdict = judge_copy(c, i);
+		slots = c->segments[i].stale;
+		other = c->segments[i].mirror;
+		first = c->segments[i].state == SEGMENT_MIRROR ? other : i;
+		spin_unlock_irq(&c->segments_lock);
+		*later |= verdict == COPY_LATER;
+		if (verdict != COPY_NEEDED)
+			continue;
+		err = copy_slots(c, d, other, i, slots, buf);
+		spin_lock_irq(&c->segments_lock);
+		if (!err)
+			c->segments[i].stale = 0;
+		segment_unpin(c, first);
+		spin_unlock_irq(&c->segments_lock);
+		cond_resched();
+	}
+	return err;
+}
+
+/* segments_lock held.  A sealed segment with dirty data and one copy gets another one on B, to be made. */
+static enum copy_verdict pair_sealed(struct cache *c, struct cache_device *d, u32 n)
+{
+	struct segment *seg = &c->segments[n];
+	u32 second;
+
+	if (seg->mirror != LARDER_NO_SEGMENT || !atomic_read(&seg->dirty) || segment_device(c, n)->failed)
+		return COPY_DONE;
+	/* what the log needs to go on is not for copies */
+	if (seg->state != SEGMENT_SEALED || d->nr_free <= segments_opened_goal(c) + READ_ONCE(c->reserve_checkpoint))
+		return COPY_LATER;
+	second = segment_take_of(c, d, SEGMENT_MIRROR);
+	segment_link(c, n, second);
+	c->segments[second].stale = c->segment_slots;
+	return COPY_NEEDED;
+}
+
+static void pair_all(struct cache *c, struct cache_device *d, bool *later)
+{
+	enum copy_verdict verdict;
+	u32 i;
+
+	for (i = 0; i < c->nr_segments && c->set.mirror; i++) {
+		spin_lock_irq(&c->segments_lock);
+		verdict = pair_sealed(c, d, i);
+		spin_unlock_irq(&c->segments_lock);
+		*later |= verdict != COPY_DONE;
+		cond_resched();
+	}
+}
+
+/* Until B has everything.  It has not enough room for the dirty data of the others: then writeback has to make some. */
+static int join_copy(struct cache *c, struct cache_device *d, void *buf)
+{
+	bool later;
+	int err;
+
+	for (;;) {
+		later = false;
+		pair_all(c, d, &later);
+		err = copy_stale(c, d, buf, &later);
+		if (err || !later)
+			return err;
+		if (join_ended(c, d))
+			return -ECANCELED;
+		reclaim_single(c);
+		reclaim_kick(c);
+		msleep(TRY_AGAIN_MS);
+	}
+}
+
+static int join_run(struct cache *c, struct cache_device *d)
+{
+	void *buf = kvmalloc(COPY_SLOTS * LARDER_SLOT_SIZE, GFP_NOIO);
+	u32 taken = 0;
+	int err = buf ? 0 : -ENOMEM;
+
+	while (!err && taken < LARDER_NR_CHECKPOINTS) {
+		err = join_copy(c, d, buf);
+		if (err)
+			break;
+		err = checkpoint_take(c);
+		taken += !err;
+		/* no space just now, or a member failed: there is another one */
+		if (err && !join_ended(c, d)) {
+			set_wait(c);
+			msleep(TRY_AGAIN_MS);
+			err = 0;
+		}
+	}
+	kvfree(buf);
+	if (!err && join_ended(c, d))
+		err = -ECANCELED;
+	return err ?: set_admit(c, d);
+}
+
+void join_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, join_work);
+	struct cache_device *d = NULL;
+	unsigned int noio = memalloc_noio_save();
+	u32 i;
+	int err;
+
+	for (i = 0; i < c->nr_devices; i++)
+		if (READ_ONCE(c->dev[i].joining))
+			d = &c->dev[i];
+	err = d ? join_run(c, d) : -ECANCELED;
+	if (!err) {
+		DMINFO("cache %pUb: SSD %u (%pg) has joined the set: generation %llx", c->uuid, (u32)(d - c->dev), d->bdev,
+		       READ_ONCE(c->set_generation));
+		segments_open_kick(c);
+		defer_kick(c);
+		queue_work(larder_wq, &c->event_work);
+	} else if (err != -ECANCELED && !join_ended(c, d)) {
+		set_device_failed(c, d, "it could not be given a copy of everything");
+	}
+	memalloc_noio_restore(noio);
+}
