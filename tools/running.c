@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <uuid/uuid.h>
 
-#include "running.h"
+#include "set.h"
 
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16])
 {
@@ -125,35 +125,68 @@ char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const c
 	return NULL;
 }
 
-/* The SSDs of the set that member is of, as a table wants them: "2 /dev/sdb -", and their segments. */
-static char *set_words(const struct members *members, const struct member *member, bool dry_run, uint64_t *segments, int *result)
+/* Who is in this place of the set, as its newest table has it; one that was to join it goes on joining. */
+static const struct member *in_place(const struct members *members, const struct larder_table *table, uint32_t place)
 {
-	uint32_t number = le32toh(member->sb.cache.nr_devices);
-	char *words = must_print("%u", number), *longer;
+	const struct member *joins = NULL;
 
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (le32toh(m->sb.head.kind) != LARDER_KIND_CACHE || memcmp(m->sb.cache.cache_uuid, table->head.cache_uuid, 16) ||
+		    le32toh(m->sb.cache.device_number) != place)
+			continue;
+		if (!memcmp(m->sb.head.uuid, table->devices[place].uuid, 16))
+			return m;
+		if (le32toh(m->sb.head.flags) & LARDER_CACHE_JOINS)
+			joins = m;
+	}
+	return joins;
+}
+
+/*
+ * The SSDs of the set that member is of, as a table wants them: "2 /dev/sdb -", and their segments.  *missing: without counting places
+ * that are empty.
+ */
+static char *set_words(const struct members *members, const struct member *member, bool dry_run, uint64_t *segments, bool *missing,
+		       int *result)
+{
+	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
+	bool known = set_newest_table(members, member->sb.cache.cache_uuid, table);
+	uint32_t number = le32toh(member->sb.cache.nr_devices);
+	char *words = NULL, *longer;
+
+	if (known && le32toh(table->head.nr_devices) > number)
+		number = le32toh(table->head.nr_devices);
+	words = must_print("%u", number);
 	*segments = 0;
+	*missing = false;
 	for (uint32_t i = 0; i < number && !*result; i++) {
-		const struct member *m = i == le32toh(member->sb.cache.device_number) ?
+		const struct member *m = known ? in_place(members, table, i) :
+				 i == le32toh(member->sb.cache.device_number) ?
 						 member :
 						 member_of_set(members, member->sb.cache.cache_uuid, i);
 
 		if (m)
 			*segments += le32toh(m->sb.cache.nr_segments);
+		else if (!known || le32toh(table->devices[i].state) != LARDER_DEVICE_REMOVED)
+			*missing = true;
 		if (m && !m->block && !dry_run)
 			*result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", m->path);
 		longer = must_print("%s %s", words, m ? m->path : "-");
 		free(words);
 		words = longer;
 	}
+	free(table);
 	return words;
 }
 
 /* Members that are missing leave the set when it starts: not without being told to. */
-static int check_complete(const char *words, const struct member *member, bool degraded)
+static int check_complete(const char *words, bool missing, const struct member *member, bool degraded)
 {
 	char uuid[UUID_TEXT];
 
-	if (degraded || !strstr(words, " -"))
+	if (degraded || !missing)
 		return LARDER_DONE;
 	return complain(LARDER_UNSAFE,
 			"%s: the cache %s has SSDs that were not found (%s); attach them, or start with --degraded, and they leave the set",
@@ -166,10 +199,11 @@ int cache_bring_up(const struct members *members, const struct member *member, c
 	const struct larder_cache_sb *sb = &member->sb.cache;
 	char uuid[UUID_TEXT], *mapped, *dm_uuid, *words, *params, *set;
 	uint64_t sectors;
+	bool missing;
 	int result = LARDER_DONE;
 
-	set = set_words(members, member, flags & BRING_UP_DRY, &sectors, &result);
-	result = result ? result : check_complete(set, member, flags & BRING_UP_DEGRADED);
+	set = set_words(members, member, flags & BRING_UP_DRY, &sectors, &missing, &result);
+	result = result ? result : check_complete(set, missing, member, flags & BRING_UP_DEGRADED);
 	if (result) {
 		free(set);
 		return result;

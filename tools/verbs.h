@@ -4,6 +4,9 @@
 #define LARDER_VERBS_H
 
 int cache_create(int argc, char **argv);
+int cache_add(int argc, char **argv);
+int cache_replace(int argc, char **argv);
+int cache_remove(int argc, char **argv);
 int cache_start(int argc, char **argv);
 int cache_stop(int argc, char **argv);
 int cache_list(int argc, char **argv);

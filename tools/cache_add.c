@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder cache add, larder cache replace: an SSD joins the set of a cache that runs, in use or not.
+ *
+ * The SSD gets a superblock that says so, and no table: until the kernel has copied to it what it needs, and named it in the tables
+ * of the others, it is no member, whatever happens.  Then the table of the cache is reloaded with the SSD in its place: that of one
+ * that has failed, if it is large enough for that; of one that was removed; or one behind the others.
+ *
+ * What an SSD that was away holds is stale, and goes: it joins as a new one does.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "create.h"
+#include "layout.h"
+#include "set.h"
+#include "verbs.h"
+
+struct add_request {
+	const char *cache, *ssd, *old;
+	struct claim_request claim;
+	bool no_wait;
+};
+
+static uint32_t place_state(const struct set *set, uint32_t place)
+{
+	return place < set->number ? le32toh(set->table.devices[place].state) : LARDER_DEVICE_NONE;
+}
+
+/* Is this an SSD that left this very set?  Nothing on it counts any more. */
+static bool stale(const struct set *set, const union superblock *sb)
+{
+	uint32_t number = le32toh(sb->cache.device_number);
+
+	if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || memcmp(sb->cache.cache_uuid, set->sb.cache_uuid, 16))
+		return false;
+	return place_state(set, number) != LARDER_DEVICE_ACTIVE ||
+	       memcmp(set->table.devices[number].uuid, sb->head.uuid, 16);
+}
+
+static bool fits(const struct set *set, uint32_t place, uint32_t segments, uint32_t state)
+{
+	return place_state(set, place) == state && le32toh(set->table.devices[place].nr_segments) <= segments;
+}
+
+/* Where it goes; set->number: behind the others. */
+static uint32_t choose_place(const struct set *set, uint32_t segments, const union superblock *was)
+{
+	static const uint32_t states[] = { LARDER_DEVICE_FAILED, LARDER_DEVICE_REMOVED };
+
+	if (was && fits(set, le32toh(was->cache.device_number), segments, LARDER_DEVICE_FAILED))
+		return le32toh(was->cache.device_number);
+	for (size_t s = 0; s < sizeof(states) / sizeof(states[0]); s++)
+		for (uint32_t i = 0; i < set->number; i++)
+			if (fits(set, i, segments, states[s]))
+				return i;
+	return set->number;
+}
+
+static int check_place(const struct set *set, uint32_t place, uint32_t segments, const char *path)
+{
+	const struct larder_table_device *e = &set->table.devices[place];
+
+	if (place >= LARDER_MAX_DEVICES)
+		return complain(LARDER_FAILED, "%s: the cache has %u SSDs already; replace one", path, LARDER_MAX_DEVICES);
+	if (place < set->number && place_state(set, place) == LARDER_DEVICE_ACTIVE)
+		return complain(LARDER_BUSY, "%s: SSD %u is in use; 'larder cache remove' takes it out of the set first", path, place);
+	if (place < set->number && le32toh(e->nr_segments) > segments)
+		return complain(LARDER_FAILED, "%s: size: has room for %u segments, SSD %u had %u; add it as one more SSD instead", path,
+				segments, place, le32toh(e->nr_segments));
+	return LARDER_DONE;
+}
+
+static void fill(union superblock *sb, const struct set *set, const struct device *device, const struct cache_layout *layout,
+		 uint32_t place)
+{
+	struct larder_cache_sb *c = &sb->cache;
+	const struct larder_table_device *e = &set->table.devices[place];
+	uint32_t first = 0;
+
+	create_head(&c->head, LARDER_KIND_CACHE, device, layout->copy_offset);
+	c->head.flags = htole32(LARDER_CACHE_JOINS);
+	memcpy(c->cache_uuid, set->sb.cache_uuid, 16);
+	memcpy(c->label, set->sb.label, sizeof(c->label));
+	c->segment_size = set->sb.segment_size;
+	c->device_number = htole32(place);
+	c->nr_devices = htole32(place < set->number ? set->number : place + 1);
+	c->segments_offset = htole64(layout->segments_offset);
+	for (uint32_t i = 0; i < set->number; i++)
+		if (le32toh(set->table.devices[i].first_segment) + le32toh(set->table.devices[i].nr_segments) > first)
+			first = le32toh(set->table.devices[i].first_segment) + le32toh(set->table.devices[i].nr_segments);
+	c->first_segment = place < set->number ? e->first_segment : htole32(first);
+	c->nr_segments = place < set->number ? e->nr_segments : htole32(layout->nr_segments);
+	for (unsigned i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		c->checkpoint[i].first_segment = htole32(LARDER_NO_SEGMENT);
+}
+
+static int format(const struct set *set, const struct device *device, const struct cache_layout *layout, uint32_t place, bool dry_run)
+{
+	union superblock *sb = device_buffer(LARDER_SB_SIZE);
+	int result = dry_run ? LARDER_DONE : create_zero(device, LARDER_SB_OFFSET, layout->segments_offset);
+
+	fill(sb, set, device, layout, place);
+	result = result ? result : create_superblock(device, sb, dry_run);
+	free(sb);
+	return result;
+}
+
+/* Its former place in the dm table still has it open, for nothing. */
+static int let_go(struct set *set, const char *path)
+{
+	int place = set_find_device(set, path);
+
+	if (place < 0 || place_state(set, (uint32_t)place) == LARDER_DEVICE_ACTIVE)
+		return LARDER_DONE;
+	free(set->ssd[place]);
+	set->ssd[place] = must_print("-");
+	return set_reload(set, 0);
+}
+
+/* Judges, takes over and formats the device; it is closed again, for the kernel to open it. */
+static int prepare(struct set *set, const struct add_request *request, int wanted, uint32_t *place, uint64_t *more)
+{
+	struct cache_layout layout = { .segment_size = le32toh(set->sb.segment_size) };
+	struct claim_request claim = request->claim;
+	struct superblocks found;
+	struct device device;
+	const char *why;
+	bool ours;
+	int result;
+
+	claim.path = request->ssd;
+	result = claim_open(&device, &claim);
+	if (result)
+		return result;
+	superblocks_read(&device, &found, true);
+	ours = found.chosen && stale(set, found.chosen->sb);
+	why = cache_layout(&layout, device.bytes, device.logical_block);
+	if (why)
+		result = complain(LARDER_FAILED, "%s: %s", request->ssd, why);
+	*place = wanted >= 0 ? (uint32_t)wanted : choose_place(set, layout.nr_segments, ours ? found.chosen->sb : NULL);
+	result = result ? result : check_place(set, *place, layout.nr_segments, request->ssd);
+	superblocks_free(&found);
+	if (!result && !ours)
+		result = claim_clear(&device, &claim);
+	result = result ? result : format(set, &device, &layout, *place, claim.dry_run);
+	*more = *place < set->number ? 0 : (uint64_t)layout.nr_segments * (layout.segment_size >> LARDER_SECTOR_SHIFT);
+	device_close(&device);
+	return result;
+}
+
+static int report(struct set *set, uint32_t place, const struct add_request *request)
+{
+	char *state = set_state(set, place);
+	int result = LARDER_DONE;
+
+	if (state && !strcmp(state, "active"))
+		printf("cache %s: %s has joined the set as SSD %u\n", set->mapped->name, request->ssd, place);
+	else if (state && !strcmp(state, "joining"))
+		printf("cache %s: %s joins the set as SSD %u\n", set->mapped->name, request->ssd, place);
+	else
+		result = complain(LARDER_FAILED, "%s: has not joined the set of %s: it is %s; the kernel's log says why", request->ssd,
+				  set->mapped->name, state ? state : "unknown");
+	free(state);
+	return result;
+}
+
+static int join(struct set *set, const struct add_request *request, int wanted)
+{
+	uint32_t place;
+	uint64_t more;
+	int result = let_go(set, request->ssd);
+
+	result = result ? result : prepare(set, request, wanted, &place, &more);
+	if (result)
+		return result;
+	if (place == set->number)
+		set->number++;
+	free(set->ssd[place]);
+	set->ssd[place] = must_print("%s", request->ssd);
+	result = set_reload(set, more);
+	if (result || request->claim.dry_run)
+		return result;
+	result = mapped_refresh(set->mapped);
+	if (!result && !request->no_wait)
+		result = set_wait(set, place, "joining");
+	return result ? result : report(set, place, request);
+}
+
+static int run(const struct add_request *request)
+{
+	struct mapped_list list;
+	struct mapped *cache;
+	struct set set;
+	int wanted = -1, result;
+
+	mapped_init(request->claim.dry_run);
+	result = mapped_scan(&list);
+	result = result ? result : running_find(&list, request->cache, true, &cache);
+	result = result ? result : set_read(&set, cache);
+	if (result) {
+		mapped_list_free(&list);
+		return result;
+	}
+	if (request->old) {
+		wanted = set_place(&set, request->old);
+		result = wanted < 0 ? LARDER_NOT_FOUND : LARDER_DONE;
+	}
+	result = result ? result : join(&set, request, wanted);
+	set_free(&set);
+	mapped_list_free(&list);
+	return result;
+}
+
+static int parse(int argc, char **argv, const char *usage, int words, struct add_request *request)
+{
+	const struct argument arguments[] = {
+		{ "wipe", 'W', ARGUMENT_FLAG, &request->claim.wipe, NULL, "remove what is on the device" },
+		{ "discard-dirty", 0, ARGUMENT_TEXT, &request->claim.discard_dirty, "UUID",
+		  "also if the dirty data of this cache or volume, on that device, is LOST" },
+		{ "no-wait", 0, ARGUMENT_FLAG, &request->no_wait, NULL, "do not wait until it is a member" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request->claim.dry_run, NULL, "only say what would be done" },
+		{ "yes", 'y', ARGUMENT_FLAG, &request->claim.yes, NULL, "don't ask" },
+		ARGUMENTS_END
+	};
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, words, words, &first, &result))
+		return result;
+	request->cache = argv[first];
+	request->ssd = argv[first + words - 1];
+	request->old = words == 3 ? argv[first + 1] : NULL;
+	return run(request);
+}
+
+int cache_add(int argc, char **argv)
+{
+	struct add_request request = { 0 };
+
+	return parse(argc, argv, "larder cache add CACHE SSD [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 2,
+		     &request);
+}
+
+int cache_replace(int argc, char **argv)
+{
+	struct add_request request = { 0 };
+
+	return parse(argc, argv,
+		     "larder cache replace CACHE OLD NEW [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 3, &request);
+}

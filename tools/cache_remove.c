@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder cache remove: an SSD is drained and leaves the set of a cache that runs, in use or not.
+ *
+ * The kernel drains it (message `drain`), and names it no more in the tables of the others; then the table of the cache is reloaded
+ * without it, and its superblocks go, so that nobody takes it for a part of the cache.  One that has failed only leaves the table.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "set.h"
+#include "verbs.h"
+
+struct remove_request {
+	const char *cache, *ssd;
+	bool no_wait, stop, dry_run;
+};
+
+static int send_drain(const struct set *set, uint32_t place)
+{
+	char *message = must_print("drain %u", place);
+	int result = mapped_message(set->mapped->name, message);
+
+	free(message);
+	return result;
+}
+
+/* It is stale, whatever is on it; what is left makes it look like a part of the cache. */
+static void erase(const char *path)
+{
+	struct superblocks found;
+	struct device device;
+	int error;
+
+	if (!strcmp(path, "-"))
+		return;
+	if (device_open(&device, path, DEVICE_CLAIM)) {
+		remark("%s: is left as it is; larder super wipe %s removes what is on it", path, path);
+		return;
+	}
+	superblocks_read(&device, &found, false);
+	error = superblocks_any(&found) ? superblocks_erase(&device, &found) : 0;
+	if (error)
+		remark("%s: its superblock cannot be removed: %s", path, strerror(-error));
+	superblocks_free(&found);
+	device_close(&device);
+}
+
+static int let_go(struct set *set, uint32_t place, bool dry_run)
+{
+	char *path = set->ssd[place];
+	int result;
+
+	set->ssd[place] = must_print("-");
+	result = set_reload(set, 0);
+	if (!result && !dry_run) {
+		erase(path);
+		printf("cache %s: %s has left the set\n", set->mapped->name, path);
+	}
+	free(path);
+	return result;
+}
+
+static int drain_place(struct set *set, uint32_t place, const struct remove_request *request)
+{
+	char *state = set_state(set, place);
+	bool there = state && (!strcmp(state, "active") || !strcmp(state, "draining")), begun = state && !strcmp(state, "draining");
+	int result = there && !begun ? send_drain(set, place) : LARDER_DONE;
+
+	free(state);
+	if (result || !there || request->dry_run)
+		return result;
+	if (request->no_wait) {
+		printf("cache %s: SSD %u is being drained; larder cache remove, once more, takes it out\n", set->mapped->name, place);
+		return LARDER_DONE;
+	}
+	result = mapped_refresh(set->mapped);
+	result = result ? result : set_wait(set, place, "draining");
+	if (result)
+		return result;
+	state = set_state(set, place);
+	if (!state || !strcmp(state, "active"))
+		result = complain(LARDER_FAILED, "%s: SSD %u is not drained; somebody has stopped that", set->mapped->name, place);
+	free(state);
+	return result;
+}
+
+static int remove_ssd(struct set *set, const struct remove_request *request)
+{
+	int place = set_place(set, request->ssd), result;
+	char *state;
+
+	if (place < 0)
+		return LARDER_NOT_FOUND;
+	if (request->stop)
+		return mapped_message(set->mapped->name, "drain_stop");
+	result = drain_place(set, (uint32_t)place, request);
+	if (result)
+		return result;
+	state = set_state(set, (uint32_t)place);
+	if (!state || !strcmp(state, "draining") || !strcmp(state, "joining"))
+		result = request->no_wait ? LARDER_DONE : complain(LARDER_BUSY, "%s: SSD %d is %s", set->mapped->name, place,
+								   state ? state : "unknown");
+	else
+		result = let_go(set, (uint32_t)place, request->dry_run);
+	free(state);
+	return result;
+}
+
+int cache_remove(int argc, char **argv)
+{
+	static const char usage[] = "larder cache remove CACHE SSD [--stop | --no-wait] [--dry-run]";
+	struct remove_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "stop", 0, ARGUMENT_FLAG, &request.stop, NULL, "give draining up: it stays a member" },
+		{ "no-wait", 0, ARGUMENT_FLAG, &request.no_wait, NULL, "do not wait until it is drained" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup commands" },
+		ARGUMENTS_END
+	};
+	struct mapped_list list;
+	struct mapped *cache;
+	struct set set;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 2, 2, &first, &result))
+		return result;
+	request.cache = argv[first];
+	request.ssd = argv[first + 1];
+	if (request.stop && request.no_wait)
+		return complain(LARDER_USAGE, "--stop and --no-wait exclude each other");
+	mapped_init(request.dry_run);
+	result = mapped_scan(&list);
+	result = result ? result : running_find(&list, request.cache, true, &cache);
+	result = result ? result : set_read(&set, cache);
+	if (!result) {
+		result = remove_ssd(&set, &request);
+		set_free(&set);
+	}
+	mapped_list_free(&list);
+	return result;
+}

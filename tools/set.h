@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The set of SSDs of a cache that runs: what its table on the SSDs says of it, and the words of the dm table. */
+#ifndef LARDER_SET_H
+#define LARDER_SET_H
+
+#include "running.h"
+
+struct set {
+	struct mapped *mapped;
+	char *params;				/* of the live dm table */
+	uint32_t number;			/* of places */
+	char *ssd[LARDER_MAX_DEVICES];		/* as in the dm table: a path, major:minor, or "-" */
+	const char *options;			/* what follows in params */
+	struct larder_cache_sb sb;		/* of a member */
+	struct larder_table table;		/* the newest */
+};
+
+/* Complains.  On success the caller frees it. */
+int set_read(struct set *set, struct mapped *mapped);
+void set_free(struct set *set);
+/* The place with this device in the dm table; < 0: none.  Says nothing. */
+int set_find_device(const struct set *set, const char *path);
+/* Which place does this word mean: a number, an SSD's path or UUID?  Complains; < 0: none. */
+int set_place(const struct set *set, const char *word);
+/* Loads a dm table with these words for the SSDs, and makes it live; sectors more than before. */
+int set_reload(struct set *set, uint64_t more);
+/* State of a place as the kernel sees it: "active", "failed", "joining", "draining", "removed"; the caller frees it, or NULL. */
+char *set_state(const struct set *set, uint32_t place);
+/* Until the state of the place is another one than this; asks the kernel again every tenth of a second. */
+int set_wait(struct set *set, uint32_t place, const char *state);
+
+/* The newest table among the SSDs of the cache with this UUID; false: none is readable. */
+bool set_newest_table(const struct members *members, const uint8_t uuid[16], struct larder_table *table);
+
+#endif
