@@ -5,34 +5,7 @@ import pytest
 from lib import command, simdisk
 from lib.controls import Switches
 from lib.larder import Cache, Stack, Volume, larder, wait_for
-
-MODES = ("random", "torn", "lose", "keep", "prefix")
-
-
-def make_ssds(make_disk, sizes: tuple[int, ...] = (48, 48), **parameters: object) -> list[simdisk.Simdisk]:
-    parameters = {"model": "null", "wce": 1, "fua": 1} | parameters
-    return [make_disk(f"ssd{i}", mb=mb, **parameters) for i, mb in enumerate(sizes)]
-
-
-def make_stack(make_disk, sizes: tuple[int, ...] = (48, 48), **options: object) -> Stack:
-    return Stack(
-        make_ssds(make_disk, sizes), make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), **options
-    )
-
-
-def kill(ssd: simdisk.Simdisk) -> None:
-    ssd.fail(op="read,write,flush,discard,zeroes", status="ioerr")
-
-
-def start_without(stack: Stack, number: int) -> None:
-    """All but SSD number are there."""
-    all_of_them = stack.ssd
-    stack.ssd = [None if i == number else s for i, s in enumerate(all_of_them)]
-    try:
-        stack.start()
-    finally:
-        stack.ssd = all_of_them
-
+from lib.sets import MODES, kill, make_ssds, make_stack, start_without
 
 @pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
 @pytest.mark.parametrize("mirror", ["none", "dirty"])
@@ -254,3 +227,120 @@ def test_backing_that_does_not_take_the_generation(make_disk, make_oracle, kerne
     with pytest.raises(command.CommandError):
         Volume.start(other_disk, stack.cache, "w")  # it knows better
     stack.verify_alone(oracle)
+
+
+# ------------------------------------------------------------------ one ordering at a time (rule 14); tests/mutants breaks each
+
+TABLES = {"from_": 256, "to": 768}  # sectors of both places of the table on an SSD (docs/on-disk-format.md)
+SECTOR = 4096  # of the volume: what these tests write
+OLD, NEW = b"o" * 4096, b"n" * 4096
+
+
+def cut(ssds: list[simdisk.Simdisk], mode: str = "lose") -> None:
+    """Now, and everything well again after it; whoever still has something in flight gets an error."""
+    simdisk.power_cut(mode=mode)
+    for s in ssds:
+        simdisk.wait_power_off(s)
+
+
+def up(stack: Stack) -> None:
+    stack.stop()
+    for s in stack.ssd:
+        s.heal()
+    simdisk.power_up()
+
+
+def never_old(stack: Stack, number: int) -> None:
+    """What is served with this SSD alone, if anything is, is the new data."""
+    cache = Cache.start([s if i == number else None for i, s in enumerate(stack.ssd)])
+    try:
+        volume = Volume.start(stack.hdd, cache)
+    except command.CommandError:
+        cache.remove()
+        return
+    assert volume.read(SECTOR, 8) == NEW
+    volume.remove()
+    cache.remove()
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+@pytest.mark.parametrize("fua", [False, True])
+def test_what_is_durable_is_on_both(make_disk, kernel_log, slow, fua):
+    """A FUA write, or a write and a flush, that one SSD is slow to take; then a power cut that kills the other one."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    stack.ssd[slow].fail(op="write", status="ok", delay_ms=1500)
+    stack.volume.write(SECTOR, NEW, fua=fua)
+    if not fua:
+        stack.volume.flush()
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, 1 - slow)
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
+@pytest.mark.parametrize("late", ["ssd", "backing"])
+def test_nothing_is_answered_before_the_generation(make_disk, kernel_log, late):
+    """One SSD dies; the table of the other, or the superblock of the backing, is slow to be written.  What is answered meanwhile
+    must not be forgotten by the one that died."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    if late == "ssd":
+        stack.ssd[0].fail(op="write", status="ok", delay_ms=1500, **TABLES)
+    else:
+        stack.hdd.fail(op="write", status="ok", delay_ms=1500)
+    kill(stack.ssd[1])
+    stack.volume.write(SECTOR, NEW)
+    stack.volume.flush()
+    cut(stack.ssd)
+    stack.hdd.heal()
+    up(stack)
+    never_old(stack, 1)
+    start_without(stack, 1)
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_start_makes_the_missing_copies(make_disk, make_oracle, seed, which):
+    """What a power cut left on one SSD only, and was shown, is shown when that one is lost after the start."""
+    ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
+    stack = Stack(ssds, make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000), format_volume=("--cache", "c"), writeback="off")
+    oracle = make_oracle(stack.volume, size="16m")
+    simdisk.power_cut(mode="random", seed=seed, after=400 + seed % 400)
+    oracle.run(ops=0, seconds=60, until_error=True)
+    simdisk.wait_power_off(ssds[0])
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    oracle.verify(after="crash")
+    stack.stop()
+    start_without(stack, which)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_one_that_joins_is_told_last(make_disk, kernel_log):
+    """A power cut as soon as it has a table of its own: then the others know the generation, and the backing."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk)
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    # the first two writes give the new one its place
+    ssds[0].fail(op="write", status="ok", delay_ms=2000, skip=2, **TABLES)
+    larder("cache", "add", stack.cache, ssds[1], "--yes", "--no-wait")
+    stack.ssd = ssds
+    wait_for(lambda: any(ssds[1].read(256, 1)), 60, "the table of the new SSD")
+    cut(ssds, mode="keep")
+    up(stack)
+    start_without(stack, 1)
+    stack.volume.write(SECTOR, NEW)
+    stack.volume.flush()
+    stack.stop()
+    never_old(stack, 1)

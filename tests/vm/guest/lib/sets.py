@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A cache on several SSDs, and what becomes of them."""
+
+from . import simdisk
+from .larder import Stack
+
+MODES = ("random", "torn", "lose", "keep", "prefix")
+
+
+def make_ssds(make_disk, sizes: tuple[int, ...] = (48, 48), **parameters: object) -> list[simdisk.Simdisk]:
+    parameters = {"model": "null", "wce": 1, "fua": 1} | parameters
+    return [make_disk(f"ssd{i}", mb=mb, **parameters) for i, mb in enumerate(sizes)]
+
+
+def make_stack(make_disk, sizes: tuple[int, ...] = (48, 48), **options: object) -> Stack:
+    return Stack(
+        make_ssds(make_disk, sizes), make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), **options
+    )
+
+
+def kill(ssd: simdisk.Simdisk) -> None:
+    ssd.fail(op="read,write,flush,discard,zeroes", status="ioerr")
+
+
+def start_without(stack: Stack, number: int) -> None:
+    """All but SSD number are there."""
+    all_of_them = stack.ssd
+    stack.ssd = [None if i == number else s for i, s in enumerate(all_of_them)]
+    try:
+        stack.start()
+    finally:
+        stack.ssd = all_of_them

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The set of SSDs changes while its volume is under load: one joins, is replaced, comes back, leaves."""
+
+import pytest
+from lib import simdisk
+from lib.larder import Cache, Stack, larder, wait_for
+from lib.sets import MODES, kill, make_ssds, make_stack, start_without
+
+
+def states(stack: Stack) -> str:
+    return stack.cache.status()["ssds"]
+
+
+def during(oracle, *arguments: object, ops: int = 3000) -> None:
+    """One verb of the command beside a load, which goes on behind it."""
+    running = oracle.start(ops=ops)
+    try:
+        larder(*arguments)
+        running.wait(600)
+    finally:
+        if running.running():
+            running.kill()
+
+
+def lose_the_others(stack: Stack, oracle, *kept: int) -> None:
+    """After a restart with these alone, whatever the others had: everything is there."""
+    stack.stop()
+    all_of_them = stack.ssd
+    stack.ssd = [s if i in kept else None for i, s in enumerate(all_of_them)]
+    stack.start()
+    oracle.verify()
+    stack.verify_alone(oracle)
+    stack.ssd = all_of_them
+
+
+def add(stack: Stack, ssd: simdisk.Simdisk) -> tuple:
+    stack.ssd = [*stack.ssd, ssd]
+    return ("cache", "add", stack.cache, ssd, "--yes")
+
+
+@pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (96, 40)])
+def test_second_ssd_is_added(make_disk, make_oracle, sizes):
+    """What only the first one had gets its second copy: the first one can be lost."""
+    ssds = make_ssds(make_disk, sizes)
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=1500)
+    before = stack.cache.status()["segments"]
+    during(oracle, *add(stack, ssds[1]))
+    status = stack.cache.status()
+    assert (status["devices"], status["devices_failed"], status["mirrored"], status["joining"]) == (2, 0, 1, "-")
+    assert status["ssds"] == "active/active" and status["segments"] > before
+    oracle.verify()
+    oracle.run(ops=1500)
+    assert ssds[1].stats()["reads"] > 0
+    lose_the_others(stack, oracle, 1)
+
+
+def test_third_ssd_is_added(make_disk, make_oracle):
+    ssds = make_ssds(make_disk, (32, 32, 64))
+    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="64m")
+    oracle.run(ops=1500)
+    during(oracle, *add(stack, ssds[2]))
+    assert states(stack) == "active/active/active"
+    oracle.run(ops=2500)
+    stack.restart()
+    oracle.verify()
+    lose_the_others(stack, oracle, 1, 2)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_failed_ssd_is_replaced(make_disk, make_oracle, kernel_log, which):
+    """The new one has everything: the other one, which was the last, can be lost."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk, (48, 48, 64))
+    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=1500)
+    kill(ssds[which])
+    oracle.run(ops=1500)
+    assert stack.cache.status()["devices_failed"] == 1
+    during(oracle, "cache", "replace", stack.cache, which, ssds[2], "--yes")
+    stack.ssd = [ssds[2] if i == which else s for i, s in enumerate(ssds[:2])]
+    assert states(stack) == "active/active"
+    oracle.verify()
+    oracle.run(ops=1000)
+    lose_the_others(stack, oracle, which)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_one_that_was_away_comes_back(make_disk, make_oracle, kernel_log, restart):
+    """It is stale, and never read: it joins as a new one."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk)
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=1500)
+    kill(stack.ssd[1])
+    oracle.run(ops=1500)
+    stack.ssd[1].heal()
+    if restart:
+        stack.restart()
+        assert states(stack) == "active/failed"
+    reads = stack.ssd[1].stats()["reads"]
+    oracle.verify()
+    assert stack.ssd[1].stats()["reads"] == reads
+    during(oracle, "cache", "add", stack.cache, stack.ssd[1], "--yes")
+    assert states(stack) == "active/active"
+    oracle.verify()
+    lose_the_others(stack, oracle, 1)
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_power_cuts_while_joining(make_disk, make_oracle, seed, new):
+    """Whenever it comes: nothing is lost, and the joining goes on at the next start, or begins again."""
+    ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
+    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
+    stack = Stack(ssds[:1] if new else ssds, hdd, format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=800)
+    if new:
+        stack.ssd = ssds
+    else:
+        stack.stop()
+        start_without(stack, 1)
+    joined = 0
+    for i in range(8):
+        if states(stack) != "active/active":
+            larder("cache", "add", stack.cache, ssds[1], "--yes", "--no-wait", check=False)
+        simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=1 + (seed * 7919 + i * 104729) % 900)
+        oracle.run(ops=0, seconds=60, until_error=True)
+        simdisk.wait_power_off(ssds[0])
+        stack.stop()
+        simdisk.power_up()
+        # the command that was cut off may not have come so far as to make it one of the set
+        listed = larder("super", "show", ssds[1], "-o", "nr_devices", "--noheadings", check=False).stdout.strip() == "2"
+        known = larder("super", "show", ssds[0], "-o", "nr_devices", "--noheadings").stdout.strip() == "2"
+        stack.ssd = ssds if listed and known else [ssds[0], None] if known else ssds[:1]
+        stack.start()
+        stack.ssd = ssds
+        oracle.verify(after="crash")
+        oracle.verify()
+        joined += states(stack) == "active/active"
+    if states(stack) == "active/failed" or states(stack) == "active":
+        larder("cache", "add", stack.cache, ssds[1], "--yes")
+    wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
+    oracle.run(ops=500)
+    lose_the_others(stack, oracle, 1)
+
+
+@pytest.mark.parametrize("skip", [0, 5, 40, 300, 1200])
+def test_joining_ssd_fails(make_disk, make_oracle, kernel_log, skip):
+    """It is forgotten: no generation changes, nothing is lost, and another one joins in its place."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk, (48, 48, 48))
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="40m")
+    oracle.run(ops=1500)
+    running = oracle.start(ops=3000)
+    # the command writes less than this when it formats
+    ssds[1].fail(op="write,flush", status="ioerr", skip=24 + skip)
+    larder("cache", "add", stack.cache, ssds[1], "--yes", check=False)
+    running.wait(600)
+    oracle.verify()
+    stack.ssd = ssds[:2]
+    failed = stack.cache.status()["devices_failed"]
+    if failed:
+        during(oracle, "cache", "add", stack.cache, ssds[2], "--yes")
+        stack.ssd = [ssds[0], ssds[2]]
+    assert states(stack) in ("active/active", "active")
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_last_member_fails_while_another_joins(make_disk, make_oracle, kernel_log):
+    """As the failure of an only SSD; after it is back, everything is there."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk)
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
+    oracle = make_oracle(stack.volume, size="40m")
+    oracle.run(ops=1500)
+    stack.volume.flush()
+    ssds[1].fail(op="write", status="ok", delay_ms=20)
+    larder("cache", "add", stack.cache, ssds[1], "--yes", "--no-wait")
+    assert states(stack) == "active/joining"
+    ssds[0].fail(op="write,flush", status="ioerr", skip=50)
+    oracle.run(ops=0, seconds=60, until_error=True)
+    assert stack.cache.status()["state"] == "failed"
+    stack.stop()
+    for s in ssds:
+        s.heal()
+    stack.ssd = ssds
+    stack.start()
+    oracle.verify(after="crash")
+    wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
+    oracle.verify()
+    lose_the_others(stack, oracle, 1)
+
+
+def test_reloads_and_suspends_while_joining(make_disk, make_oracle):
+    """The cache stands still now and then: the joining goes on where it was."""
+    ssds = make_ssds(make_disk)
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
+    oracle = make_oracle(stack.volume, size="40m")
+    oracle.run(ops=1500)
+    running = oracle.start(ops=3000)
+    ssds[1].fail(op="write", status="ok", delay_ms=5)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    for i in range(6):
+        if i % 2:
+            stack.cache.reload(stack.cache.table())
+        else:
+            stack.cache.suspend()
+            stack.cache.resume()
+        stack.cache.message("set", "gather", 1 + i)
+    ssds[1].heal()
+    running.wait(600)
+    wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
+    oracle.verify()
+    lose_the_others(stack, oracle, 1)
+
+
+@pytest.mark.parametrize(("sizes", "which"), [((48, 48), 0), ((48, 48), 1), ((32, 48, 32), 1), ((64, 32, 32), 0)])
+def test_ssd_is_removed(make_disk, make_oracle, sizes, which):
+    """It has nothing any more that somebody needs."""
+    stack = make_stack(make_disk, sizes)
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=2000)
+    during(oracle, "cache", "remove", stack.cache, stack.ssd[which])
+    gone = stack.ssd[which]
+    stack.ssd = [None if i == which else s for i, s in enumerate(stack.ssd)]
+    status = stack.cache.status()
+    assert (status["devices"], status["devices_failed"], status["state"]) == (len(sizes) - 1, 0, "running")
+    assert states(stack).split("/")[which] == "removed" and status["mirrored"] == (len(sizes) > 2)
+    assert larder("probe", gone, check=False).returncode
+    gone.reset_stats()
+    oracle.run(ops=1500)
+    oracle.verify()
+    assert not any(gone.stats()[k] for k in ("reads", "writes", "flushes"))
+    stack.restart()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_removed_place_is_taken_again(make_disk, make_oracle):
+    ssds = make_ssds(make_disk, (48, 48, 64))
+    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="48m")
+    segments = stack.cache.status()["segments"]
+    oracle.run(ops=1500)
+    during(oracle, "cache", "remove", stack.cache, ssds[0])
+    during(oracle, "cache", "add", stack.cache, ssds[2], "--yes")
+    stack.ssd = [ssds[2], ssds[1]]
+    assert states(stack) == "active/active" and stack.cache.status()["segments"] == segments
+    oracle.verify()
+    lose_the_others(stack, oracle, 0)
+
+
+def test_power_cuts_while_draining(make_disk, make_oracle, seed):
+    """Before the generation without it is durable it is a member, and has what it has; after that it is stale."""
+    ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
+    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"))
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=800)
+    removed = False
+    for i in range(8):
+        if removed:
+            break
+        stack.cache.message("drain", 1)
+        simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=1 + (seed * 7919 + i * 104729) % 1500)
+        oracle.run(ops=0, seconds=60, until_error=True)
+        simdisk.wait_power_off(ssds[0])
+        stack.stop()
+        simdisk.power_up()
+        stack.start()
+        removed = states(stack) == "active/removed"
+        oracle.verify(after="crash")
+        oracle.verify()
+    if not removed:
+        during(oracle, "cache", "remove", stack.cache, 1)
+    stack.ssd = [ssds[0], None]
+    stack.restart()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_fails_while_another_is_drained(make_disk, make_oracle, kernel_log, seed, which):
+    """Three SSDs: the one being drained, or one that stays."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off")
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=2000)
+    running = oracle.start(ops=3000)
+    stack.cache.message("drain", 1)
+    stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed % 300)
+    running.wait(600)
+    oracle.verify()
+    wait_for(lambda: "draining" not in states(stack), 120, "the SSD to be drained")
+    oracle.verify()
+    stack.stop()
+    stack.ssd[which].heal()
+    stack.start()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_drain_is_refused_and_stopped(make_disk, make_oracle, kernel_log):
+    # the first one decides how large segments are: the second has so many that their checkpoints would not fit on the first
+    ssds = make_ssds(make_disk, (6, 1024))
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_checkpoint_percent=50)
+    result = larder("cache", "remove", stack.cache, 1, check=False)
+    assert result.returncode and "too small" in result.stderr, result.stderr
+    oracle = make_oracle(stack.volume, size="24m")
+    stack.hdd.fail(op="write", status="ioerr")
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    oracle.run(ops=300)
+    larder("cache", "remove", stack.cache, 0, "--no-wait")
+    assert states(stack) == "draining/active"
+    assert larder("cache", "remove", stack.cache, 1, check=False).returncode
+    larder("cache", "remove", stack.cache, 0, "--stop")
+    assert states(stack) == "active/active"
+    stack.hdd.heal()
+    larder("cache", "remove", stack.cache, 0)
+    stack.ssd = [None, ssds[1]]
+    result = larder("cache", "remove", stack.cache, 1, check=False)
+    assert result.returncode and "last one" in result.stderr, result.stderr
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_wrong_ones_do_not_join(make_disk, kernel_log):
+    ssds = make_ssds(make_disk, (48, 48, 8, 48))
+    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    Cache.format("d", ssds[3])
+    for arguments, text in (
+        (("add", stack.cache, ssds[0], "--yes"), "in use"),
+        (("replace", stack.cache, 1, ssds[2], "--yes"), "in use"),
+        (("replace", stack.cache, 7, ssds[2], "--yes"), "no such SSD"),
+        (("add", stack.cache, ssds[3], "--yes"), "--wipe"),
+    ):
+        result = larder("cache", *arguments, check=False)
+        assert result.returncode and text in result.stderr, (arguments, result.stderr)
+    assert states(stack) == "active/active"
+    stack.stop()
