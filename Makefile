@@ -69,6 +69,9 @@ vm:	## tests in virtual machines, on both kernels
 check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
 	@tests/ci/check
 
+mutants:	## plant ordering bugs, one at a time, and see that a test catches each (NAME=)
+	@tests/mutants/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)
+
 stress:	## a million random operations and 30 kills of the VM, on each kernel
 	@tests/ci/vm --kernel $(KERNEL) --suite stress,kill_larder --env LARDER_KILLS=30 --timeout 86400
 
@@ -99,4 +102,4 @@ clean:	## remove what was built (not: the Python environment, downloads)
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall dkms-install dkms-uninstall dkms-try lint unit fuzz model \
-	model-smoke vm check stress bench bench-real demo images clean
+	model-smoke vm check mutants stress bench bench-real demo images clean
