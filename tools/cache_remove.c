@@ -97,14 +97,16 @@ static int remove_ssd(struct set *set, const struct remove_request *request)
 	if (request->stop)
 		return mapped_message(set->mapped->name, "drain_stop");
 	result = drain_place(set, (uint32_t)place, request);
+	if (!result && request->dry_run)
+		return let_go(set, (uint32_t)place, true);
+	result = result ? result : mapped_refresh(set->mapped);
 	if (result)
 		return result;
 	state = set_state(set, (uint32_t)place);
-	if (!state || !strcmp(state, "draining") || !strcmp(state, "joining"))
-		result = request->no_wait ? LARDER_DONE : complain(LARDER_BUSY, "%s: SSD %d is %s", set->mapped->name, place,
-								   state ? state : "unknown");
-	else
-		result = let_go(set, (uint32_t)place, request->dry_run);
+	if (state && (!strcmp(state, "removed") || !strcmp(state, "failed")))
+		result = let_go(set, (uint32_t)place, false);
+	else if (!request->no_wait)
+		result = complain(LARDER_BUSY, "%s: SSD %d is %s", set->mapped->name, place, state ? state : "unknown");
 	free(state);
 	return result;
 }
