@@ -174,16 +174,15 @@ static int find_places(struct cache_target *ct)
 	int err = any ? check_number(ct, t) : t && buf ? 0 : -ENOMEM;
 	u32 i;
 
-	if (!any && !err && ct->absent) {
-		ct->ti->error = "The table of an SSD, which says where the absent ones are, cannot be read";
+	if (!any && !err) {
+		ct->ti->error = "No SSD has a valid table of volumes: the line before says why";
 		err = -ENODATA;
 	}
 	for (i = 0; i < ct->nr_devices && !err; i++) {
 		struct larder_table_device *p = &ct->place[i];
 		const struct larder_cache_sb *sb = ct->sb[i];
 
-		if (any)
-			*p = t->devices[i];
+		*p = t->devices[i];
 		if (!sb)
 			continue;
 		memcpy(p->uuid, sb->head.uuid, sizeof(p->uuid));

@@ -386,7 +386,7 @@ static int join_copy(struct cache *c, struct cache_device *d, void *buf)
 
 static int join_run(struct cache *c, struct cache_device *d)
 {
-	void *buf = kvmalloc(COPY_SLOTS * LARDER_SLOT_SIZE, GFP_NOIO);
+	void *buf = kvmalloc(COPY_SLOTS * LARDER_SLOT_SIZE, GFP_KERNEL);
 	u32 taken = 0;
 	int err = buf ? 0 : -ENOMEM;
 
