@@ -66,6 +66,9 @@ model-smoke:	## the same with smaller bounds, in a minute
 vm:	## tests in virtual machines, on both kernels
 	@tests/ci/vm --kernel $(KERNEL) $(if $(SUITE),--suite $(SUITE))
 
+vm-more:	## the suites for which a check has no time
+	@tests/ci/vm --more --kernel $(KERNEL)
+
 check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
 	@tests/ci/check
 
@@ -102,4 +105,4 @@ clean:	## remove what was built (not: the Python environment, downloads)
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall dkms-install dkms-uninstall dkms-try lint unit fuzz model \
-	model-smoke vm check mutants stress bench bench-real demo images clean
+	model-smoke vm vm-more check mutants stress bench bench-real demo images clean
