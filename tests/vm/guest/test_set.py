@@ -337,7 +337,7 @@ def test_one_that_joins_is_told_last(make_disk, kernel_log):
     larder("cache", "add", stack.cache, ssds[1], "--yes", "--no-wait")
     stack.ssd = ssds
     wait_for(lambda: any(ssds[1].read(256, 1)), 60, "the table of the new SSD")
-    cut(ssds, mode="keep")
+    cut(ssds)  # what is in flight to the other one is lost
     up(stack)
     start_without(stack, 1)
     stack.volume.write(SECTOR, NEW)
