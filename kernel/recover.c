@@ -126,7 +126,8 @@ static int start_superblocks(struct start *s)
 		s->degraded |= d->failed && le32_to_cpu(c->table->devices[i].state) == LARDER_DEVICE_ACTIVE;
 	}
 	if (!sb) {
-		DMERR("cache %pUb: none of the SSDs is a member of its newest set", c->uuid);
+		if (c->nr_devices > 1)	/* else the line before has said it */
+			DMERR("cache %pUb: none of the SSDs is a member of its newest set", c->uuid);
 		return -ESTALE;
 	}
 	for (i = 0; i < c->nr_devices; i++)
