@@ -379,7 +379,7 @@ def test_help(larder):
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")
-    assert larder("cache", "help").stdout.count("larder cache") == 7
+    assert larder("cache", "help").stdout.count("larder cache") == sum(verb.startswith("cache ") for verb in verbs) > 0
     assert larder("--version").stdout.startswith("larder ")
 
 
