@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Tests with seeded random operations: the same seed gives the same ones.  To be included behind the code under test, which brings
- * u64 and the C library.
+ * u64, pure_live and the C library.
  */
 #ifndef LARDER_TEST_SEEDED_H
 #define LARDER_TEST_SEEDED_H
 
-static u64 seed = 1, state;
+static u64 seed = 1, state, operations;		/* operations: counted by tests that make many */
 static unsigned int tests;
 static const char *test_name;
 
@@ -19,21 +19,32 @@ static const char *test_name;
 	} \
 } while (0)
 
-static u64 rnd(u64 n)
+static u64 rnd64(void)
 {
 	u64 z = (state += 0x9e3779b97f4a7c15ull);
 
 	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
 	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return (z ^ z >> 31) % n;
+	return z ^ z >> 31;
+}
+
+static u64 rnd(u64 n)
+{
+	return rnd64() % n;
 }
 
 static void run_test(const char *name, void (*test)(void))
 {
+	u64 before = operations;
+
 	test_name = name;
 	state = seed * 1000003 + tests;
 	test();
-	printf("ok %u %s\n", ++tests, name);
+	CHECK(pure_live == 0, "%ld allocations left", pure_live);
+	printf("ok %u %s", ++tests, name);
+	if (operations > before)
+		printf(" (%llu operations)", operations - before);
+	printf("\n");
 	fflush(stdout);
 }
 

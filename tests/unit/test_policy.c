@@ -12,44 +12,7 @@
 #include <math.h>
 #include <sys/mman.h>
 
-static u64 seed = 1, state, operations;
-static unsigned int tests;
-static const char *test_name;
-
-#define CHECK(c, ...) do { \
-	if (!(c)) { \
-		printf("not ok %u %s\n  %s:%d: %s\n  seed %llu;", tests + 1, test_name, __FILE__, __LINE__, #c, seed); \
-		printf(" " __VA_ARGS__); \
-		printf("\n"); \
-		exit(1); \
-	} \
-} while (0)
-
-static u64 rnd64(void)
-{
-	u64 z = (state += 0x9e3779b97f4a7c15ull);
-
-	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-	return z ^ z >> 31;
-}
-
-static u64 rnd(u64 n)
-{
-	return rnd64() % n;
-}
-
-static void run_test(const char *name, void (*test)(void))
-{
-	u64 before = operations;
-
-	test_name = name;
-	state = seed * 1000003 + tests;
-	test();
-	CHECK(pure_live == 0, "%ld allocations left", pure_live);
-	printf("ok %u %s (%llu operations)\n", ++tests, name, (operations - before));
-	fflush(stdout);
-}
+#include "seeded.h"
 
 /* ------------------------------------------------------------- streams */
 static unsigned long now = 1000;
