@@ -809,6 +809,15 @@ static int message_running(struct cache *c)
 	return -EBUSY;
 }
 
+static int message_commit(struct cache *c)
+{
+	u64 lsn = log_close_open(c, CLOSE_ASKED);
+
+	flush_work(&c->copy_work);	/* fills whose callers have been answered */
+	copies_wait(c);
+	return log_wait_applied(c, lsn);
+}
+
 static int cache_message_run(struct cache_target *ct, unsigned int argc, char **argv)
 {
 	struct cache *c = ct->cache;
@@ -820,7 +829,7 @@ static int cache_message_run(struct cache_target *ct, unsigned int argc, char **
 	if (err)
 		return err;
 	if (argc == 1 && !strcasecmp(argv[0], "commit"))
-		return log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
+		return message_commit(c);
 	if (argc == 1 && !strcasecmp(argv[0], "checkpoint"))
 		return checkpoint_take(c);
 	if (argc == 2 && !strcasecmp(argv[0], "reclaim"))

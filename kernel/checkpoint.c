@@ -752,8 +752,6 @@ void cache_stop(struct cache *c)
 
 	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
 		return;
-	copies_close(c, LARDER_STREAM_FILL);
-	copies_close(c, LARDER_STREAM_KEEP);
 	copies_wait(c);
 	err = log_sync(c);
 	if (err) {

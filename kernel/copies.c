@@ -282,9 +282,26 @@ void copies_timer(struct work_struct *work)
 	copies_close(c, LARDER_STREAM_KEEP);
 }
 
+static bool copies_done_before(struct cache *c, u64 sequence)
+{
+	struct record *r;
+	bool done;
+
+	spin_lock_irq(&c->log.lock);
+	r = list_first_entry_or_null(&c->log.copies, struct record, list);	/* sorted by sequence */
+	done = !r || r->sequence >= sequence;
+	spin_unlock_irq(&c->log.lock);
+	return done;
+}
+
 void copies_wait(struct cache *c)
 {
+	u64 sequence;
+
 	copies_close(c, LARDER_STREAM_FILL);
 	copies_close(c, LARDER_STREAM_KEEP);
-	wait_event(c->log.wait, list_empty_careful(&c->log.copies));
+	spin_lock_irq(&c->log.lock);
+	sequence = c->log.next_sequence;
+	spin_unlock_irq(&c->log.lock);
+	wait_event(c->log.wait, copies_done_before(c, sequence));
 }

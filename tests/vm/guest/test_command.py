@@ -398,13 +398,16 @@ def udevd():
     """Running, with the rules of this system; libdevmapper is told to believe in it."""
     daemon = subprocess.Popen(["/lib/systemd/systemd-udevd"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     disabled = os.environ.pop("DM_DISABLE_UDEV", None)
-    wait_for(Path("/run/udev/control").exists, 30, "udevd")
-    yield
-    command.run("udevadm", "settle", "-t", "30", check=False)
-    command.run("udevadm", "control", "--exit", check=False)
-    daemon.wait(timeout=60)
-    if disabled:
-        os.environ["DM_DISABLE_UDEV"] = disabled
+    try:
+        # the socket of one that has ended may lie there; and an event before it listens would be lost, with its cookie
+        wait_for(lambda: command.run("udevadm", "control", "--ping", check=False).returncode == 0, 60, "udevd")
+        yield
+        command.run("udevadm", "settle", "-t", "30", check=False)
+    finally:
+        command.run("udevadm", "control", "--exit", check=False)
+        daemon.wait(timeout=60)
+        if disabled:
+            os.environ["DM_DISABLE_UDEV"] = disabled
 
 
 def test_udev_has_done_its_work(formatted, udevd):
