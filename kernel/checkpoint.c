@@ -10,7 +10,9 @@
  *     them.
  *  3. Copy marks, segments and indexes, region by region, while everything goes on; write the chunks into free segments
  *     (SEGMENT_CHECKPOINT). Until here nothing names them: a power cut leaves the old checkpoints, their chunks and their logs,
- *     which keep_sequence protects.
+ *     which keep_sequence protects.  The old checkpoints, and what is copied of this one already, may map to a segment that became
+ *     free since: a chunk goes there only behind a durable SEGMENT_OPEN, which drops that (model: chunks-logged).  A segment that
+ *     was free when the older one of the two named began needs none.
  *  4. log_sync() and a flush of every SSD: the chunks are durable, and so is, commit block included, every record that an index
  *     showed in step 3.
  *  5. Superblock: the new one becomes [0], what was [0] becomes [1].  A power cut here finds the old superblock or the new one
@@ -192,7 +194,22 @@ static int writer_note_segment(struct writer *w, u32 segment)
 	return 0;
 }
 
-/* -ENOSPC: no free segment, not even of the reserve. */
+/* Replay drops what a checkpoint that is, or will be, named maps to the segment, before a chunk is written over it (rule 9). */
+static int writer_open_segment(struct writer *w, u32 segment)
+{
+	struct larder_entry_in e = {
+		.kind = LARDER_SEGMENT_OPEN, .length = LARDER_OPEN_CHUNKS, .sector = segment,
+		.cache = segment_mirror_number(w->c, segment),
+	};
+	int err = log_entry(w->c, &e, NULL);
+
+	if (err)
+		return err == -EAGAIN ? -ENOSPC : err;
+	cache_count(w->c, chunk_opens, 1);
+	return log_sync(w->c);
+}
+
+/* -ENOSPC: no free segment, not even of the reserve, or no room in the log. */
 static int writer_take_segment(struct writer *w, u32 *segment)
 {
 	int err;
@@ -203,9 +220,11 @@ static int writer_take_segment(struct writer *w, u32 *segment)
 		return -ENOSPC;
 	}
 	err = writer_note_segment(w, *segment);
-	if (err)
+	if (err) {
 		segment_set_state(w->c, *segment, SEGMENT_FREE);
-	return err;
+		return err;
+	}
+	return segment_may_be_mapped(w->c, *segment) ? writer_open_segment(w, *segment) : 0;
 }
 
 static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoint *n, const struct snapshot *snap)

@@ -529,7 +529,7 @@ static int check_entry(const struct larder_entry_in *e, const struct larder_geom
 			return refuse(why, -EINVAL, "entry sector (of a segment)");
 		if (e->cache > geo->nr_segments || e->cache == e->sector + 1)
 			return refuse(why, -EINVAL, "entry cache (of a second copy)");
-		return e->length < LARDER_NR_STREAMS ? 0 : refuse(why, -EINVAL, "entry length (of a stream)");
+		return e->length <= LARDER_OPEN_CHUNKS ? 0 : refuse(why, -EINVAL, "entry length (of a stream)");
 	}
 	size = volume_size(geo, e->volume);
 	if (!size)

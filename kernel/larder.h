@@ -65,7 +65,7 @@ struct record;
 	X(commits) X(commits_full) X(commits_timer) X(commits_flush) X(commits_fua) X(commits_with_data) X(commits_asked) \
 	X(fill_records) X(keep_records) X(summaries) \
 	X(ssd_flushes) X(fua_appends) \
-	X(checkpoints) X(checkpoint_bytes) X(superblock_writes) X(segment_opens) \
+	X(checkpoints) X(checkpoint_bytes) X(superblock_writes) X(segment_opens) X(chunk_opens) \
 	X(reclaimed) X(reclaim_kept_slots) X(reclaim_dropped_slots) X(reclaim_relinked) X(reclaim_discards) X(discards_skipped) \
 	X(checked_slots) X(unchecked_slots) X(sums_reads) \
 	X(waits_space) X(waits_memory) X(waits_pool) \
@@ -150,6 +150,7 @@ struct segment {
 	u16 stale;			/* slots of this copy, on an SSD that joins, that are not copied yet; segments_lock */
 	u32 mirror;			/* the other copy, LARDER_NO_SEGMENT: none; segments_lock to change it */
 	u64 sequence;			/* of its last record */
+	u64 emptied;			/* log->next_sequence when it became free of what was mapped to it, 0: at the start */
 	u64 born;			/* log position (slots written to the cache) when it was sealed: age for heat */
 	struct segment_sums *sums;	/* sums.lock; NULL: not kept */
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never */
@@ -804,8 +805,10 @@ int segments_create(struct cache *c);			/* sleeps */
 void segments_destroy(struct cache *c);
 /* pair: with a second copy, if the set is mirrored.  LARDER_NO_SEGMENT: none; honours reserve_checkpoint otherwise */
 u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair);
-/* segments_lock held: a free segment of this SSD; LARDER_NO_SEGMENT: it has none */
+/* segments_lock held: a free segment of this SSD, not for chunks; LARDER_NO_SEGMENT: it has none */
 u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state);
+/* May a named checkpoint, or the one being written, map something to it or to its second copy? */
+bool segment_may_be_mapped(struct cache *c, u32 segment);
 int segments_grow(struct cache *c, u32 nr);		/* sleeps; the cache stands still */
 /* The cache stands still: segments that a stream of clean copies had opened, or begun, on this SSD are free. */
 void segments_forget_opened(struct cache *c, struct cache_device *d);

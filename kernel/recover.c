@@ -418,6 +418,7 @@ static int start_segments(struct start *s)
 		struct segment *seg = &c->segments[i];
 
 		seg->born = 0;
+		seg->emptied = 0;	/* what a named checkpoint maps to it, its log removes again */
 		seg->has_summary = true;
 		if (seg->state == SEGMENT_CHECKPOINT)
 			seg->sequence = 0;

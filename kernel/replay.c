@@ -380,7 +380,8 @@ static int scan_entries(struct replay *r, struct cursor *cur)
 		if (e.kind != LARDER_SEGMENT_OPEN)
 			continue;
 		replay_link(r, e.sector, e.cache);
-		if (!r->reopened[e.sector])	/* the first time counts: rule 9 allows only one in the range of a replay */
+		/* the first time counts: a second one in the range of a replay is behind a checkpoint that was not named */
+		if (!r->reopened[e.sector])
 			r->reopened[e.sector] = commit_sequence(cur->commit);
 		if (e.length == LARDER_STREAM_WRITE)
 			err = queue_push(cur, e.sector);
@@ -627,7 +628,8 @@ static int apply_entries(struct replay *r, const struct larder_commit *commit)
 		if (e.kind == LARDER_CHECKPOINT)
 			continue;
 		if (e.kind == LARDER_SEGMENT_OPEN) {
-			err = queue_push(&r->cursor[e.length], e.sector);
+			if (e.length != LARDER_OPEN_CHUNKS)
+				err = queue_push(&r->cursor[e.length], e.sector);
 			continue;
 		}
 		v = e.volume < LARDER_MAX_VOLUMES ? r->c->volumes[e.volume] : NULL;

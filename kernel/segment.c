@@ -6,6 +6,9 @@
  *     \-> CHECKPOINT -> FREE                \-> SEALED again (relinked)
  *
  * OPENING: SEGMENT_OPEN is appended to the write stream; OPENED: it is durable (rule 9), so that the segment may be written.
+ * CHECKPOINT: chunks.  A named checkpoint may still map to a segment that became free after it.  For streams SEGMENT_OPEN drops
+ * that; chunks are written without one where nothing is mapped.  So that there are such segments, what is longest free is at the
+ * head of its list, and for chunks; streams take from the tail.
  * WAITING: nothing is mapped to it, but a reader may still be there, or a named checkpoint's replay may need its records.
  *
  * The number of sectors mapped to a segment (live, dirty) follows the indexes: every change of an index reports what it took away,
@@ -30,7 +33,7 @@ int segments_create(struct cache *c)
 	for (i = 0; i < c->nr_segments; i++) {
 		c->segments[i].state = SEGMENT_FREE;
 		c->segments[i].mirror = LARDER_NO_SEGMENT;
-		list_add_tail(&c->segments[i].list, &segment_device(c, i)->free);
+		list_add(&c->segments[i].list, &segment_device(c, i)->free);
 		segment_device(c, i)->nr_free++;
 	}
 	c->nr_state[SEGMENT_FREE] = c->nr_segments;
@@ -71,18 +74,16 @@ static struct list_head *segment_queue(struct cache *c, const struct segment *se
 	}
 }
 
-/* segments_lock held.  Both copies of a segment become free together. */
-static void segment_move(struct cache *c, struct segment *seg, u8 state)
+static bool may_be_mapped(const struct cache *c, const struct segment *seg)
+{
+	return seg->emptied && seg->emptied >= c->keep_sequence;
+}
+
+/* segments_lock held */
+static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 {
 	struct list_head *queue;
 
-	if (state == SEGMENT_FREE && seg->mirror != LARDER_NO_SEGMENT) {
-		struct segment *other = &c->segments[seg->mirror];
-
-		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
-		WRITE_ONCE(other->mirror, LARDER_NO_SEGMENT);
-		segment_move(c, other, SEGMENT_FREE);
-	}
 	trace_larder_segment(c, seg - c->segments, seg->state, state);
 	if (seg->state == SEGMENT_SEALED)
 		c->nr_sealed[seg->stream]--;
@@ -98,10 +99,32 @@ static void segment_move(struct cache *c, struct segment *seg, u8 state)
 	if (state == SEGMENT_FREE)
 		segment_device(c, seg - c->segments)->nr_free++;
 	queue = segment_queue(c, seg);
-	if (queue)
-		list_add_tail(&seg->list, queue);
-	else
+	if (!queue)
 		INIT_LIST_HEAD(&seg->list);
+	else if (state == SEGMENT_FREE && !may_be_mapped(c, seg))
+		list_add(&seg->list, queue);
+	else
+		list_add_tail(&seg->list, queue);
+}
+
+/* segments_lock held.  Both copies of a segment become free together. */
+static void segment_move(struct cache *c, struct segment *seg, u8 state)
+{
+	struct segment *other = NULL;
+
+	if (state == SEGMENT_FREE && seg->mirror != LARDER_NO_SEGMENT) {
+		other = &c->segments[seg->mirror];
+		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
+		WRITE_ONCE(other->mirror, LARDER_NO_SEGMENT);
+	}
+	if (state == SEGMENT_FREE && seg->state != SEGMENT_CHECKPOINT && seg->state != SEGMENT_OPENING) {
+		seg->emptied = READ_ONCE(c->log.next_sequence);
+		if (other)
+			other->emptied = seg->emptied;
+	}
+	if (other)
+		segment_requeue(c, other, SEGMENT_FREE);
+	segment_requeue(c, seg, state);
 }
 
 void segment_become_lost(struct cache *c, u32 segment)
@@ -237,12 +260,13 @@ static struct cache_device *emptiest_device(struct cache *c, const struct cache_
 	return best;
 }
 
-u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state)
+static u32 segment_take(struct cache *c, struct cache_device *d, u8 state, bool for_checkpoint)
 {
-	struct segment *seg = list_first_entry_or_null(&d->free, struct segment, list);
+	struct segment *seg;
 
-	if (!seg)
+	if (list_empty(&d->free))
 		return LARDER_NO_SEGMENT;
+	seg = for_checkpoint ? list_first_entry(&d->free, struct segment, list) : list_last_entry(&d->free, struct segment, list);
 	segment_move(c, seg, state);
 	seg->has_summary = false;
 	seg->relinked = false;
@@ -254,6 +278,24 @@ u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state)
 	return seg - c->segments;
 }
 
+u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state)
+{
+	return segment_take(c, d, state, false);
+}
+
+bool segment_may_be_mapped(struct cache *c, u32 segment)
+{
+	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+	unsigned long flags;
+	bool may;
+
+	spin_lock_irqsave(&c->segments_lock, flags);
+	may = may_be_mapped(c, &c->segments[segment]) ||
+	      (mirror != LARDER_NO_SEGMENT && may_be_mapped(c, &c->segments[mirror]));
+	spin_unlock_irqrestore(&c->segments_lock, flags);
+	return may;
+}
+
 u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair)
 {
 	u32 segment = LARDER_NO_SEGMENT;
@@ -263,10 +305,10 @@ u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair)
 	spin_lock_irqsave(&c->segments_lock, flags);
 	if (free_units(c) > (for_checkpoint ? 0 : c->reserve_checkpoint)) {
 		d = emptiest_device(c, NULL);
-		segment = segment_take_of(c, d, state);
+		segment = segment_take(c, d, state, for_checkpoint);
 		other = pair && cache_pairs(c) ? emptiest_device(c, d) ?: joining_device(c) : NULL;
 		if (other && other->nr_free)
-			segment_link(c, segment, segment_take_of(c, other, SEGMENT_MIRROR));
+			segment_link(c, segment, segment_take(c, other, SEGMENT_MIRROR, for_checkpoint));
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 	if (segment != LARDER_NO_SEGMENT)
@@ -506,7 +548,7 @@ int segments_grow(struct cache *c, u32 nr)
 		seg[i].state = SEGMENT_FREE;
 		seg[i].mirror = LARDER_NO_SEGMENT;
 		queue = &c->dev[c->nr_devices].free;
-		list_add_tail(&seg[i].list, queue);
+		list_add(&seg[i].list, queue);
 	}
 	c->nr_state[SEGMENT_FREE] += nr - c->nr_segments;
 	c->dev[c->nr_devices].nr_free = nr - c->nr_segments;

@@ -122,7 +122,7 @@ static const struct counter_key cache_keys[] = {
 	KEY(commits), KEY(commits_full), KEY(commits_timer), KEY(commits_flush), KEY(commits_fua),
 	KEY(commits_with_data), KEY(commits_asked),
 	KEY(fill_records), KEY(keep_records), KEY(summaries), KEY(ssd_flushes), KEY(fua_appends),
-	KEY(checkpoints), KEY(checkpoint_bytes), KEY(superblock_writes), KEY(segment_opens),
+	KEY(checkpoints), KEY(checkpoint_bytes), KEY(superblock_writes), KEY(segment_opens), KEY(chunk_opens),
 	KEY(reclaimed), KEY(reclaim_kept_slots), KEY(reclaim_dropped_slots), KEY(reclaim_relinked), KEY(reclaim_discards),
 	KEY(discards_skipped),
 	KEY(checked_slots), KEY(unchecked_slots), KEY(sums_reads),

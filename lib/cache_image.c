@@ -245,7 +245,7 @@ static bool entry_ok(const struct cache_image *image, const struct larder_entry 
 	if (e->kind == LARDER_CHECKPOINT)
 		return true;
 	if (e->kind == LARDER_SEGMENT_OPEN)
-		return segment_exists(image, sector) && length < LARDER_NR_STREAMS;
+		return segment_exists(image, sector) && length <= LARDER_OPEN_CHUNKS;
 	if (volume >= LARDER_MAX_VOLUMES || !e->kind || e->kind > LARDER_CHECKPOINT)
 		return false;
 	if (e->kind == LARDER_FORGET)
@@ -358,7 +358,7 @@ static const struct larder_commit *next_record(struct cache_image *image, unsign
 	for (uint32_t i = 0; stream == LARDER_STREAM_WRITE && i < le16toh(c->nr_entries); i++) {
 		const struct larder_entry *e = commit_entry(c, i);
 
-		if (e->kind == LARDER_SEGMENT_OPEN)
+		if (e->kind == LARDER_SEGMENT_OPEN && le32toh(e->length) < LARDER_NR_STREAMS)
 			stream_open(image, le32toh(e->length), (uint32_t)le64toh(e->sector));
 	}
 	return c;

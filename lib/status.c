@@ -61,6 +61,7 @@ const struct field cache_status_fields[] = {
 	{ "checkpoint_bytes", VALUE_BYTES, "CkptBytes", "written for checkpoints" },
 	{ "superblock_writes", VALUE_NUMBER, "SBWrites", "writes of the superblock" },
 	{ "segment_opens", VALUE_NUMBER, "SegOpens", "segments opened" },
+	{ "chunk_opens", VALUE_NUMBER, "ChunkOpens", "segments opened for chunks of a checkpoint" },
 	{ "reclaimed", VALUE_NUMBER, "Reclaimed", "segments reclaimed" },
 	{ "reclaim_kept_slots", VALUE_NUMBER, "RclKept", "slots re-appended by reclaim" },
 	{ "reclaim_dropped_slots", VALUE_NUMBER, "RclDropped", "slots dropped by reclaim" },

@@ -268,7 +268,7 @@ static void sample_entry(struct larder_entry_in *e, u8 stream, u64 low, u64 high
 		break;
 	case LARDER_SEGMENT_OPEN:
 		e->sector = target_below(state, NR_SEGMENTS);
-		e->length = target_below(state, LARDER_NR_STREAMS);
+		e->length = target_below(state, LARDER_OPEN_CHUNKS + 1);
 		return;
 	case LARDER_INTENT:
 		e->sector = target_random(state) % (((size - 1) >> LARDER_INTENT_SHIFT) + 1);
@@ -290,7 +290,7 @@ static void promise_entry(const struct larder_entry_in *e, u8 stream, u64 low, u
 	if (e->kind == LARDER_CHECKPOINT)
 		return;
 	if (e->kind == LARDER_SEGMENT_OPEN) {
-		must(e->sector < NR_SEGMENTS && e->length < 3);
+		must(e->sector < NR_SEGMENTS && e->length <= LARDER_OPEN_CHUNKS);
 		return;
 	}
 	must(e->volume < ARRAY_SIZE(test_volumes) && test_volumes[e->volume]);

@@ -320,6 +320,9 @@ static void add_opens(struct record *r, unsigned stream, uint32_t *victim)
 		add_entry(r, LARDER_SEGMENT_OPEN, segment, stream, 0);
 		open_segment(stream, segment);
 	}
+	/* for a checkpoint that was never named */
+	if (*victim > write_segments + fill_segments)
+		add_entry(r, LARDER_SEGMENT_OPEN, --*victim, LARDER_OPEN_CHUNKS, 0);
 }
 
 /* Now and then, of everything that is no write. */

@@ -64,6 +64,7 @@ SCENARIOS = {
     'discard': dict(actions='write discard bypass-fua fill evict writeback mark', slots=3, writes=3, crashes=1, max_log=6),
     'reuse': dict(actions='write fill keep evict reclaim checkpoint flush read', blocks=2, slots=2, writes=2,
                   crashes=1, max_log=4),
+    'chunks': dict(actions='fill evict reclaim checkpoint chunks', blocks=2, slots=2, writes=0, crashes=1, max_log=4),
     'read-reuse': dict(actions='fill evict reclaim read', blocks=2, slots=1, writes=0, crashes=1, max_log=4),
     'replay-range': dict(actions='write reclaim flush', slots=2, writes=3, crashes=1, max_log=4),
     'reopened': dict(actions='write reclaim checkpoint flush', blocks=2, slots=2, writes=3, crashes=1, max_log=4,
@@ -89,7 +90,7 @@ SCENARIOS = {
     'missing': dict(actions='write bypass writeback fill evict flush mark missing', slots=2, writes=3, crashes=3,
                     max_log=5),
     'all': dict(actions='write write-fua bypass bypass-fua writethrough discard fill keep evict read flush writeback reclaim '
-                        'mark checkpoint missing device-flush', blocks=2, slots=3, writes=5, crashes=3, max_log=8, flushes=2,
+                        'mark checkpoint chunks missing device-flush', blocks=2, slots=3, writes=5, crashes=3, max_log=8, flushes=2,
                 failures=2),
 }
 
@@ -98,81 +99,8 @@ FLUSHED = ('ssd-flush A', 'ssd-flush B')
 TWO_WRITTEN = A_WRITE + ('write b', 'WRITE(b1) completes on A', 'WRITE(b1) completes on B') + FLUSHED
 CLEANED = ('writeback begins a', 'writeback completes a', 'backing-flush', 'clean appended a', 'CLEAN(a) completes on A',
            'CLEAN(a) completes on B')
-CHECKPOINT = ('write a', 'commit WRITE(a1)', 'commit-completes WRITE(a1)', *FLUSH, 'checkpoint-begins',
-                       'checkpoint-named')
-THROUGH_AND_FLUSH = ('mark-set', 'bypass b', 'bypass-completes b', 'writethrough a', 'backing-flush issued')
-WRITTEN_BACK = DIRTY_IN_CHECKPOINT + ('writeback-begins a', 'writeback-completes a', 'backing-flush')
-BEHIND_A_WRITE = ('write a', 'data-completes WRITE(a1)', 'mark-set', 'write b')
-FILLED_BEHIND_A_WRITE = ('mark-set', 'write b', 'commit WRITE(b1)', 'miss a', 'fill-appended a', 'commit FILL(a0)',
-                         'commit-completes FILL(a0)')
-BYPASSED_BEHIND_A_WRITE = FILLED_BEHIND_A_WRITE + ('bypass a', 'bypass-completes a', 'backing-flush')
-SNAPSHOT_BEGUN = ('write b', 'commit WRITE(b1)', 'commit-completes WRITE(b1)', 'write b', 'commit WRITE(b2)',
-                  'commit-completes WRITE(b2)', *FLUSH, 'checkpoint-begins', 'checkpoint-named', 'checkpoint-begins')
-FILLED_AND_MARKED = ('miss a', 'fill-appended a', 'commit FILL(a0)', 'commit-completes FILL(a0)', 'mark-set')
-COMMITTED = ('write a', 'commit WRITE(a1)', 'commit-completes WRITE(a1)', *FLUSH, 'mark-set')
-CLEAN_APPENDED = COMMITTED + ('writeback-begins a', 'writeback-completes a', 'backing-flush', 'clean-appended a')
-INVALIDATE_APPENDED = COMMITTED + ('discard a', 'discard-completes a', 'backing-flush')
-
-# The rules as the design words them: which of the cheaper variants its rules 5, 6 (and 6b), and 9 are.
-RULES_5_6_9 = ('bypass-after-clean-applied', 'mark-only-where-replay-finds-a-copy', 'no-separate-reuse-waits')
-WORDINGS = {model: {'plain': (), 'design (a)': RULES_5_6_9, 'design (b)': RULES_5_6_9 + ('clear-by-checkpoint',)},
-            mirror: {'plain': (), 'cheap': tuple(mirror.RELAXATIONS)}}
-
-# Each scenario races a few operations deeply; 'all' races everything, less deeply.
-SCENARIOS = {
-    'fua': dict(actions='write write-fua flush', blocks=2, slots=4, writes=4, crashes=2, max_log=4),
-    'flushes': dict(actions='write flush', blocks=2, slots=3, writes=3, crashes=1, max_log=3, flushes=2),
-    'flushes-backing': dict(actions='bypass mark flush', writes=3, crashes=1, max_log=5, flushes=2),
-    'flush-inside': dict(actions='writeback evict mark device-flush', blocks=2, slots=2, writes=2, crashes=2, max_log=5,
-                         prelude=COMMITTED + ('bypass b', 'bypass-completes b')),
-    'flush-inside-mark': dict(actions='evict mark device-flush', blocks=2, slots=1, writes=2, crashes=2, max_log=4,
-                              prelude=THROUGH_AND_FLUSH),
-    'flush-fails': dict(actions='write write-fua flush device-flush', blocks=2, slots=4, writes=3, crashes=1, max_log=4,
-                        flushes=2, failures=1),
-    'flush-fails-backing': dict(actions='write-fua bypass flush', blocks=2, slots=1, writes=2, crashes=1, max_log=3,
-                                failures=1, prelude=('mark-set',)),
-    'flush-stuck': dict(actions='write-fua bypass-fua flush', blocks=2, slots=1, writes=3, crashes=1, max_log=4,
-                        flushes=2, failures=2, prelude=TWO_FLUSHES),
-    'bypass': dict(actions='bypass bypass-fua fill evict flush mark', slots=2, writes=3, crashes=2, max_log=5),
-    'writethrough': dict(actions='writethrough write evict writeback flush mark', slots=3, writes=3, crashes=2, max_log=5),
-    'writeback': dict(actions='write writeback fill evict flush', slots=3, writes=3, crashes=2, max_log=5),
-    'tomb': dict(actions='write bypass bypass-fua writeback mark flush', slots=3, writes=3, crashes=1, max_log=6),
-    'discard': dict(actions='write discard bypass-fua fill evict writeback mark', slots=3, writes=3, crashes=1, max_log=6),
-    'reuse': dict(actions='write fill keep evict reclaim checkpoint flush read', blocks=2, slots=2, writes=2,
-                  crashes=1, max_log=4),
-    'read-reuse': dict(actions='fill evict reclaim read', blocks=2, slots=1, writes=0, crashes=1, max_log=4),
-    'replay-range': dict(actions='write reclaim flush', slots=2, writes=3, crashes=1, max_log=4),
-    'reopened': dict(actions='write reclaim checkpoint flush', blocks=2, slots=2, writes=3, crashes=1, max_log=4,
-                     prelude=SNAPSHOT_BEGUN),
-    'overwrite': dict(actions='write writeback fill evict reclaim checkpoint flush', blocks=2, slots=2, writes=3, crashes=1,
-                      max_log=5, prelude=DIRTY_IN_CHECKPOINT),
-    'late-clean': dict(actions='write writeback evict reclaim checkpoint', slots=2, writes=3, crashes=1, max_log=4,
-                       prelude=WRITTEN_BACK),
-    'checkpoint': dict(actions='write bypass fill evict checkpoint mark flush', slots=2, writes=3, crashes=2, max_log=5),
-    'behind': dict(actions='write writeback bypass discard mark flush', blocks=2, slots=3, writes=4, crashes=1,
-                   max_log=7, prelude=BEHIND_A_WRITE),
-    'mark-cleared': dict(actions='write bypass bypass-fua evict checkpoint mark fill', blocks=2, slots=3, writes=3,
-                         crashes=1, max_log=5, prelude=FILLED_BEHIND_A_WRITE),
-    'cleared-behind': dict(actions='write evict checkpoint mark', blocks=2, slots=3, writes=3, crashes=1, max_log=6,
-                           prelude=BYPASSED_BEHIND_A_WRITE),
-    'marked': dict(actions='bypass bypass-fua evict mark', slots=1, writes=1, crashes=2, max_log=5,
-                   prelude=FILLED_AND_MARKED),
-    'through': dict(actions='writethrough evict mark', slots=1, writes=1, crashes=2, max_log=5),
-    'over-clean': dict(actions='write bypass bypass-fua flush missing', slots=2, writes=2, crashes=2, max_log=6,
-                       prelude=CLEAN_APPENDED),
-    'over-discard': dict(actions='write bypass bypass-fua flush missing', slots=2, writes=3, crashes=2, max_log=6,
-                         prelude=INVALIDATE_APPENDED),
-    'missing': dict(actions='write bypass writeback fill evict flush mark missing', slots=2, writes=3, crashes=3,
-                    max_log=5),
-    'all': dict(actions='write write-fua bypass bypass-fua writethrough discard fill keep evict read flush writeback reclaim '
-                        'mark checkpoint missing device-flush', blocks=2, slots=3, writes=5, crashes=3, max_log=8, flushes=2,
-                failures=2),
-}
-
-A_WRITE = ('write a', 'WRITE(a1) completes on A', 'WRITE(a1) completes on B')
-WRITTEN_BACK_TWICE_HELD = A_WRITE + ('ssd-flush A', 'ssd-flush B', 'writeback begins a', 'writeback completes a', 'backing-flush',
-                                     'clean appended a', 'CLEAN(a) completes on A', 'CLEAN(a) completes on B')
-CLEAN_DURABLE = WRITTEN_BACK_TWICE_HELD + ('ssd-flush A', 'ssd-flush B')
+WRITTEN_BACK_TWICE_HELD = A_WRITE + FLUSHED + CLEANED
+CLEAN_DURABLE = WRITTEN_BACK_TWICE_HELD + FLUSHED
 CHECKPOINT = ('checkpoint begins', 'superblock written on A', 'superblock written on B')
 B_DIES = ('B dies', 'removal begins of B', 'generation {A} written to A', 'generation {A} written to the backing')
 JOINS = ('B begins to join', 'copying begins to B', 'all copied to B', 'flushed, counts: B', 'checkpoint begins',
@@ -323,7 +251,8 @@ def describe(label):
         lost, backing, how = rest
         lost = ', '.join(record_text(r) for r in lost) or 'nothing'
         return f'{name}: replay misses {lost}; backing has {" ".join(map(show, backing))}; {how}'
-    return ' '.join([name] + [record_text(r) if isinstance(r, Entry) else 'abc'[r] if name != 'reclaim' else f'slot {r}'
+    slots = name in ('reclaim', 'chunk-written')
+    return ' '.join([name] + [record_text(r) if isinstance(r, Entry) else f'slot {r}' if slots else 'abc'[r]
                               for r in rest])
 
 

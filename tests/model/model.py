@@ -75,6 +75,8 @@ RULES = {
     'reuse-logged': (9, 'SEGMENT-OPEN is durable before the reuse; its replay drops every mapping to the segment'),
     'reuse-after-clean-durable': (9, 'a slot is reused only once the CLEAN record is durable'),
     'reuse-after-superseded-durable': (9, 'a slot is reused only once the record that superseded its data is durable'),
+    'chunks-logged': (9, 'so too where chunks of a checkpoint go, unless neither that one, nor the named one, nor its log '
+                         'maps anything there'),
     'pin-reads': (9, 'a slot that a read uses is not reused'),
     'keep-replay-segments': (9, 'a slot with a record that replay needs is not reused before the next checkpoint'),
     'replay-stops-at-hole': (10, 'replay of the write stream stops at the first invalid record'),
@@ -723,6 +725,8 @@ class System:
             yield from self.mark_steps(s)
         if 'checkpoint' in can:
             yield from self.checkpoint_steps(s)
+        if 'chunks' in can and s.snapshot:
+            yield from self.chunk_steps(s)
         if 'missing' in can:
             yield from self.dirty_flag_steps(s)
 
@@ -809,6 +813,20 @@ class System:
         unfinished = tuple(s.log[i] for i in sorted(kept))
         yield ('checkpoint-named',), s._replace(checkpoint=(index, mark), log=unfinished + s.log[start:], snapshot=None,
                                                 replay_from=len(unfinished))
+
+    def chunk_steps(self, s):
+        """A chunk is written where nothing is mapped any more.  Content that is neither here nor there is garbage to a reader."""
+        for slot in range(self.nr_slots):
+            if not s.free[slot] and not self.may_reclaim(s, slot):
+                continue
+            shown = any(e and e[0] == slot for e in s.checkpoint[0] + s.snapshot[1:2])
+            mapped = shown or any(r.kind in DATA and r.slot == slot for r in s.log)
+            if mapped and not s.free[slot] and 'chunks-logged' in self.rules:
+                continue
+            log = tuple(r._replace(phase=TORN, slot=-1) if r.slot == slot and r.kind in DATA else r for r in s.log)
+            if s.slots[slot] != GARBAGE:
+                yield ('chunk-written', slot), s._replace(log=log, slots=put(s.slots, slot, GARBAGE),
+                                                          free=put(s.free, slot, False))
 
     def replay_start(self, s):
         """For a snapshot that begins now: the first COMMIT that replay must not skip, or the next one to be appended."""
