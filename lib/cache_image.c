@@ -20,38 +20,7 @@
 
 _Static_assert(sizeof(struct larder_commit) == LARDER_SLOT_SIZE && sizeof(struct larder_entry) == 24, "records");
 
-/* ------------------------------------------------------------- volumes and segments */
-
-bool segment_exists(const struct cache_image *image, uint64_t segment)
-{
-	return segment >= le32toh(image->sb->first_segment) && segment < image->segments_end;
-}
-
-uint64_t segment_offset(const struct cache_image *image, uint32_t segment)
-{
-	return le64toh(image->sb->segments_offset) +
-	       (uint64_t)(segment - le32toh(image->sb->first_segment)) * le32toh(image->sb->segment_size);
-}
-
-void segment_read(struct cache_image *image, uint32_t segment)
-{
-	uint64_t offset = segment_offset(image, segment);
-	size_t bytes = le32toh(image->sb->segment_size);
-
-	if (image->window == segment)
-		return;
-	image->window = segment;
-	memset(image->window_bad, 0, image->segment_slots * sizeof(*image->window_bad));
-	if (!device_read(image->device, offset, image->window_data, bytes))
-		return;
-	for (uint32_t i = 0; i < image->segment_slots; i++) {
-		uint8_t *slot = image->window_data + (size_t)i * LARDER_SLOT_SIZE;
-
-		image->window_bad[i] = device_read(image->device, offset + (uint64_t)i * LARDER_SLOT_SIZE, slot, LARDER_SLOT_SIZE);
-		if (image->window_bad[i])
-			memset(slot, 0, LARDER_SLOT_SIZE);
-	}
-}
+/* ------------------------------------------------------------- epochs and volumes */
 
 static const struct larder_epoch *epoch_known(const struct larder_cache_sb *sb, uint32_t epoch)
 {
@@ -118,20 +87,38 @@ static void volume_forget(struct cached_volume *v)
 	v->nr_marks = 0;
 }
 
-int cache_image_init(struct cache_image *image, const struct device *device, const struct larder_cache_sb *sb,
-		     const struct larder_table *table)
+static uint32_t end_of_segments(const struct larder_table *table)
 {
-	if (le32toh(sb->nr_devices) != 1 || le32toh(table->head.nr_devices) != 1)
-		return complain(LARDER_FAILED, "%s: nr_devices: a cache of several SSDs, which is not in this release", device->path);
-	*image = (struct cache_image){ .device = device, .sb = sb, .table = table, .window = LARDER_NO_SEGMENT };
+	uint32_t end = 0;
+
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++) {
+		const struct larder_table_device *place = &table->devices[i];
+		uint32_t behind = le32toh(place->first_segment) + le32toh(place->nr_segments);
+
+		if (place->state && behind > end)
+			end = behind;
+	}
+	return end;
+}
+
+void cache_image_init(struct cache_image *image, const struct ssd_set *set)
+{
+	const struct larder_cache_sb *sb = set->sb;
+	const struct larder_table *table = set->table;
+
+	*image = (struct cache_image){ .set = set, .sb = sb, .table = table, .window = { .segment = LARDER_NO_SEGMENT } };
 	image->segment_slots = le32toh(sb->segment_size) / LARDER_SLOT_SIZE;
-	image->segments_end = le32toh(sb->first_segment) + le32toh(sb->nr_segments);
+	image->segments_end = end_of_segments(table);
 	image->usage.segment_sectors = image->segment_slots * LARDER_SLOT_SECTORS;
 	image->usage.live = must_allocate(calloc(image->segments_end, sizeof(*image->usage.live)));
 	image->last_record = must_allocate(calloc(image->segments_end, sizeof(*image->last_record)));
+	image->mirror = must_allocate(calloc(image->segments_end, sizeof(*image->mirror)));
+	image->mirror_of = must_allocate(calloc(image->segments_end, sizeof(*image->mirror_of)));
 	image->sums = must_allocate(calloc(image->segments_end, sizeof(*image->sums)));
-	image->window_data = device_buffer(le32toh(sb->segment_size));
-	image->window_bad = must_allocate(calloc(image->segment_slots, sizeof(*image->window_bad)));
+	for (unsigned i = 0; i < SEGMENT_COPIES; i++) {
+		image->window.data[i] = device_buffer(le32toh(sb->segment_size));
+		image->window.bad[i] = must_allocate(calloc(image->segment_slots, sizeof(*image->window.bad[i])));
+	}
 	for (unsigned i = 0; i < LARDER_MAX_VOLUMES; i++) {
 		const struct larder_table_volume *v = &table->volumes[i];
 
@@ -141,7 +128,6 @@ int cache_image_init(struct cache_image *image, const struct device *device, con
 	}
 	for (unsigned i = 0; i < LARDER_NR_STREAMS; i++)
 		image->stream[i].at = LARDER_NO_SEGMENT;
-	return LARDER_DONE;
 }
 
 static void forget_all(struct cache_image *image)
@@ -153,11 +139,13 @@ static void forget_all(struct cache_image *image)
 		image->stream[i] = (struct log_stream){ .at = LARDER_NO_SEGMENT };
 	}
 	memset(image->last_record, 0, image->segments_end * sizeof(*image->last_record));
+	memset(image->mirror, 0, image->segments_end * sizeof(*image->mirror));
+	memset(image->mirror_of, 0, image->segments_end * sizeof(*image->mirror_of));
 }
 
 void cache_image_free(struct cache_image *image)
 {
-	if (!image->device)
+	if (!image->set)
 		return;
 	forget_all(image);
 	for (uint32_t i = 0; i < image->segments_end; i++)
@@ -165,20 +153,25 @@ void cache_image_free(struct cache_image *image)
 	free(image->sums);
 	free(image->usage.live);
 	free(image->last_record);
+	free(image->mirror);
+	free(image->mirror_of);
 	free(image->record);
-	free(image->window_data);
-	free(image->window_bad);
+	for (unsigned i = 0; i < SEGMENT_COPIES; i++) {
+		free(image->window.data[i]);
+		free(image->window.bad[i]);
+	}
 	problems_free(&image->problems);
 	problems_free(&image->torn);
-	image->device = NULL;
+	image->set = NULL;
 }
 
 /* ------------------------------------------------------------- checkpoint */
 
-void stream_open(struct cache_image *image, unsigned stream, uint32_t segment)
+void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, uint32_t second)
 {
 	struct log_stream *s = &image->stream[stream];
 
+	segment_pair(image, segment, second);
 	for (uint32_t i = s->next; i < s->count; i++)
 		if (s->segment[i] == segment)
 			return;
@@ -245,7 +238,7 @@ static bool entry_ok(const struct cache_image *image, const struct larder_entry 
 	if (e->kind == LARDER_CHECKPOINT)
 		return true;
 	if (e->kind == LARDER_SEGMENT_OPEN)
-		return segment_exists(image, sector) && length <= LARDER_OPEN_CHUNKS;
+		return segment_exists(image, sector) && segment_pair_ok(image, sector, cache) && length <= LARDER_OPEN_CHUNKS;
 	if (volume >= LARDER_MAX_VOLUMES || !e->kind || e->kind > LARDER_CHECKPOINT)
 		return false;
 	if (e->kind == LARDER_FORGET)
@@ -283,25 +276,43 @@ static bool commit_crc_ok(const struct larder_commit *c)
 	return le32toh(c->crc) == block_crc(c, sizeof(*c), offsetof(struct larder_commit, crc));
 }
 
-/* Section 5.3 (1) to (5).  from: behind the previous commit block. */
+/* (3) to (5), but for what the chain says.  from: behind the previous commit block. */
+static bool is_whole(const struct cache_image *image, const struct larder_commit *c, uint32_t from)
+{
+	uint32_t first = le16toh(c->first), end = le16toh(c->end), slot = le16toh(c->slot), n = le16toh(c->nr_entries);
+
+	if (first < from || first > end || end > slot || end - first > LARDER_RECORD_SLOTS ||
+	    slot >= image->segment_slots - LARDER_SUMMARY_SLOTS)
+		return false;
+	if (n * sizeof(struct larder_entry) + (end - first) * 4 > LARDER_COMMIT_BODY || !(c->flags & LARDER_COMMIT_SUMS_VALID))
+		return false;
+	return commit_crc_ok(c) && entries_ok(image, c);
+}
+
+/* Section 5.3 (1) to (5).  from: as for is_whole(). */
 static bool commit_ok(const struct cache_image *image, const struct larder_commit *c, unsigned stream, uint32_t segment,
 		      uint32_t slot, uint32_t from)
 {
 	const struct log_stream *s = &image->stream[stream];
-	uint32_t first = le16toh(c->first), end = le16toh(c->end), n = le16toh(c->nr_entries);
 
 	if (!is_of_log(image, c, stream, segment, slot))
 		return false;
 	if (le64toh(c->prev_sequence) != s->prev_sequence || le32toh(c->prev_crc) != s->prev_crc ||
 	    le64toh(c->sequence) <= s->prev_sequence)
 		return false;
-	if (first < from || first > end || end > slot || end - first > LARDER_RECORD_SLOTS)
-		return false;
-	if (n * sizeof(struct larder_entry) + (end - first) * 4 > LARDER_COMMIT_BODY || !(c->flags & LARDER_COMMIT_SUMS_VALID))
-		return false;
 	if (stream == LARDER_STREAM_WRITE && le64toh(c->durable_sequence) >= le64toh(c->sequence))
 		return false;
-	return commit_crc_ok(c) && entries_ok(image, c);
+	return is_whole(image, c, from);
+}
+
+static bool slot_matches(const struct cache_image *image, uint32_t slot, uint32_t sum)
+{
+	const struct segment_window *w = &image->window;
+
+	for (unsigned i = 0; i < w->copies; i++)
+		if (!w->bad[i][slot] && crc32c(~0u, w->data[i] + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) == sum)
+			return true;
+	return false;
 }
 
 /* (6) */
@@ -311,15 +322,9 @@ static bool sums_ok(struct cache_image *image, const struct larder_commit *c)
 
 	segment_read(image, le32toh(c->segment));
 	for (uint32_t i = 0; i < n; i++)
-		if (image->window_bad[first + i] ||
-		    commit_sum(c, i) != crc32c(~0u, image->window_data + (size_t)(first + i) * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE))
+		if (!slot_matches(image, first + i, commit_sum(c, i)))
 			return false;
 	return true;
-}
-
-static const struct larder_commit *window_block(const struct cache_image *image, uint32_t slot)
-{
-	return (const struct larder_commit *)(image->window_data + (size_t)slot * LARDER_SLOT_SIZE);
 }
 
 /* The first valid block in slots [from, from + 128) of a segment, in the window.  NULL: none. */
@@ -328,11 +333,28 @@ static const struct larder_commit *look(struct cache_image *image, unsigned stre
 	uint32_t end = image->segment_slots - LARDER_SUMMARY_SLOTS;
 
 	end = from < end && end - from > LOOK_AHEAD ? from + LOOK_AHEAD : end;
+	/* clean copies that are not here are not cached; of the stream that says what is dirty all must be here */
+	if (stream == LARDER_STREAM_WRITE && !segment_is_here(image, segment)) {
+		image->absent = true;
+		problem(&image->problems, "log", "segment %u of it is only on an SSD that is not here", segment);
+		return NULL;
+	}
 	segment_read(image, segment);
 	for (uint32_t slot = from; slot < end; slot++)
-		if (commit_ok(image, window_block(image, slot), stream, segment, slot, from))
-			return window_block(image, slot);
+		for (unsigned copy = 0; copy < image->window.copies; copy++)
+			if (commit_ok(image, window_block(image, copy, slot), stream, segment, slot, from))
+				return window_block(image, copy, slot);
 	return NULL;
+}
+
+static void open_segment(struct cache_image *image, const struct larder_entry *e)
+{
+	uint32_t segment = (uint32_t)le64toh(e->sector), second = (uint32_t)le64toh(e->cache);
+
+	if (le32toh(e->length) < LARDER_NR_STREAMS)
+		stream_open(image, le32toh(e->length), segment, second);
+	else
+		segment_pair(image, segment, second);
 }
 
 /* The next record of a stream by its chain, in the window; moves the stream on.  NULL: its end. */
@@ -343,7 +365,7 @@ static const struct larder_commit *next_record(struct cache_image *image, unsign
 
 	if (s->at != LARDER_NO_SEGMENT)
 		c = look(image, stream, s->at, s->slot);
-	if (!c && s->next < s->count) {
+	if (!c && !image->absent && s->next < s->count) {
 		c = look(image, stream, s->segment[s->next], 0);
 		if (c)
 			s->next++;
@@ -358,8 +380,8 @@ static const struct larder_commit *next_record(struct cache_image *image, unsign
 	for (uint32_t i = 0; stream == LARDER_STREAM_WRITE && i < le16toh(c->nr_entries); i++) {
 		const struct larder_entry *e = commit_entry(c, i);
 
-		if (e->kind == LARDER_SEGMENT_OPEN && le32toh(e->length) < LARDER_NR_STREAMS)
-			stream_open(image, le32toh(e->length), (uint32_t)le64toh(e->sector));
+		if (e->kind == LARDER_SEGMENT_OPEN)
+			open_segment(image, e);
 	}
 	return c;
 }
@@ -373,18 +395,20 @@ static void remember(struct cache_image *image, const struct larder_commit *c)
 		image->record = must_allocate(realloc(image->record, image->size_records * sizeof(*image->record)));
 	}
 	image->record[image->nr_records++] =
-		(struct log_record){ le64toh(c->sequence), le32toh(c->segment), le16toh(c->slot), c->stream };
+		(struct log_record){ le64toh(c->sequence), le32toh(c->segment), le16toh(c->slot), c->stream, le32toh(c->crc) };
 }
 
 bool record_read(const struct cache_image *image, const struct log_record *record, struct larder_commit *commit)
 {
 	struct larder_commit *buffer = device_buffer(sizeof(*buffer));
-	uint64_t at = segment_offset(image, record->segment) + (uint64_t)record->slot * LARDER_SLOT_SIZE;
-	/* it was valid; what is read now must be the same */
-	bool good = !device_read(image->device, at, buffer, sizeof(*buffer)) &&
-		    is_of_log(image, buffer, record->stream, record->segment, record->slot) &&
-		    le64toh(buffer->sequence) == record->sequence && commit_crc_ok(buffer);
+	uint32_t copy[SEGMENT_COPIES];
+	bool good = false;
 
+	for (unsigned i = 0, n = segment_copies(image, record->segment, copy); !good && i < n; i++)
+		/* it was valid, in one copy; what is read now must be the same, and nothing else is to be believed because of that */
+		good = !segment_read_at(image, copy[i], (uint64_t)record->slot * LARDER_SLOT_SIZE, buffer, sizeof(*buffer)) &&
+		       is_of_log(image, buffer, record->stream, record->segment, record->slot) &&
+		       le64toh(buffer->sequence) == record->sequence && le32toh(buffer->crc) == record->crc && is_whole(image, buffer, 0);
 	memcpy(commit, buffer, sizeof(*commit));
 	free(buffer);
 	return good;
@@ -405,8 +429,9 @@ static bool blocks_durable(struct cache_image *image, uint32_t segment, uint32_t
 	bool found = false;
 
 	segment_read(image, segment);
-	for (uint32_t slot = from; slot < image->segment_slots - LARDER_SUMMARY_SLOTS; slot++) {
-		const struct larder_commit *c = window_block(image, slot);
+	for (uint32_t i = from * image->window.copies; i < (image->segment_slots - LARDER_SUMMARY_SLOTS) * image->window.copies; i++) {
+		uint32_t slot = i / image->window.copies;
+		const struct larder_commit *c = window_block(image, i % image->window.copies, slot);
 
 		if (!is_of_log(image, c, LARDER_STREAM_WRITE, segment, slot) || !commit_crc_ok(c))
 			continue;
@@ -433,11 +458,13 @@ static bool find_written(struct cache_image *image)
 	const struct larder_commit *next;
 	struct larder_commit c;
 
-	image->durable = image->epoch == le32toh(image->sb->epoch) ? le64toh(image->sb->durable_sequence) : 0;
+	image->durable = image->epoch == le32toh(image->sb->epoch) ? image->set->durable : 0;
 	while ((next = next_record(image, LARDER_STREAM_WRITE))) {
 		know_durable(image, le64toh(next->durable_sequence));
 		remember(image, next);
 	}
+	if (image->absent)
+		return false;
 	find_durable_behind(image);
 	image->ends_at = image->stream[LARDER_STREAM_WRITE].prev_sequence;
 	for (uint64_t i = 0; i < image->nr_records; i++) {
@@ -567,6 +594,8 @@ static void apply(struct cache_image *image, const struct larder_entry *e)
 
 	if (e->kind == LARDER_SEGMENT_OPEN) {
 		drop_segment(image, (uint32_t)sector);
+		if (cache)
+			drop_segment(image, (uint32_t)cache - 1);
 		return;
 	}
 	if (e->kind == LARDER_CHECKPOINT)
@@ -653,8 +682,11 @@ static void note_reopened(struct cache_image *image, const struct larder_entry *
 	bool *reopened = data;
 
 	(void)image;
-	if (e->kind == LARDER_SEGMENT_OPEN)
-		reopened[le64toh(e->sector)] = true;
+	if (e->kind != LARDER_SEGMENT_OPEN)
+		return;
+	reopened[le64toh(e->sector)] = true;
+	if (e->cache)
+		reopened[le64toh(e->cache) - 1] = true;
 }
 
 static void apply_visited(struct cache_image *image, const struct larder_entry *e, void *data)

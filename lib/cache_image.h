@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What lies on the SSD of a cache, read as a start reads it (docs/on-disk-format.md, section 7), by software that is not the
+ * What lies on the SSDs of a cache, read as a start reads it (docs/on-disk-format.md, section 7), by software that is not the
  * kernel's: the newest whole checkpoint, the log behind it, and what both say is mapped.  Nothing is written.
  *
- * One SSD per cache, as in this release.  Not for several threads at once.
+ * What has a second copy on another SSD counts if it is valid in either.  Not for several threads at once.
  */
 #ifndef LARDER_CACHE_IMAGE_H
 #define LARDER_CACHE_IMAGE_H
 
 #include "extent_map.h"
-#include "superblock.h"
+#include "ssd_set.h"
 
 struct cached_volume {
 	uint64_t sectors; /* 0: the table has none of this number that is attached */
@@ -22,6 +22,7 @@ struct log_record {
 	uint64_t sequence;
 	uint32_t segment, slot;
 	unsigned stream;
+	uint32_t crc; /* of its commit block */
 };
 
 struct log_stream {
@@ -33,8 +34,18 @@ struct log_stream {
 
 struct slot_sums;
 
+#define SEGMENT_COPIES 2u
+
+/* One segment in memory, and its second copy if it has one. */
+struct segment_window {
+	uint32_t segment;
+	unsigned copies;
+	uint8_t *data[SEGMENT_COPIES];
+	bool *bad[SEGMENT_COPIES]; /* by slot: it cannot be read, and is zero here */
+};
+
 struct cache_image {
-	const struct device *device;
+	const struct ssd_set *set; /* NULL: nothing is here */
 	const struct larder_cache_sb *sb;
 	const struct larder_table *table;
 	uint32_t segment_slots, segments_end; /* segments_end: first number behind the last segment */
@@ -51,24 +62,22 @@ struct cache_image {
 	uint64_t ends_at; /* newest one found that counts */
 	uint64_t must_reach; /* what the log must come to, or part of it is missing */
 	uint64_t *last_record; /* by segment: sequence of its last record, 0: not known */
+	uint32_t *mirror, *mirror_of; /* by segment: its second copy, and that whose second copy it is: number + 1; 0: none */
 	uint64_t dropped, ignored, skipped;
 
 	struct problems problems; /* damage */
 	struct problems torn; /* what a power cut leaves */
 	bool lost; /* records that were durable cannot be reached: newer data than what was found has been there */
+	bool absent; /* something that was needed is only on an SSD that is not here */
 
-	/* one segment in memory */
-	uint32_t window;
-	uint8_t *window_data;
-	bool *window_bad; /* by slot: it cannot be read */
-
+	struct segment_window window;
 	struct slot_sums **sums; /* by segment: lib/slot_sums.c */
+	bool compare; /* set by who wants both copies of dirty data to be read */
 	void (*on_item)(const struct larder_item *item); /* set by who wants to see the items of the checkpoint */
 };
 
-/* sb and table are valid and outlive it.  Complains if it is none that this release can read. */
-int cache_image_init(struct cache_image *image, const struct device *device, const struct larder_cache_sb *sb,
-		     const struct larder_table *table);
+/* The set is chosen and outlives it. */
+void cache_image_init(struct cache_image *image, const struct ssd_set *set);
 void cache_image_free(struct cache_image *image);
 
 /*
@@ -81,10 +90,6 @@ bool cache_image_replay(struct cache_image *image);
 /* All of them. */
 bool cache_image_load(struct cache_image *image);
 
-bool segment_exists(const struct cache_image *image, uint64_t segment);
-uint64_t segment_offset(const struct cache_image *image, uint32_t segment); /* bytes */
-/* Makes the segment the window; slots that cannot be read are marked in window_bad, and zero. */
-void segment_read(struct cache_image *image, uint32_t segment);
 /* The commit block of a record found.  False: it cannot be read any more. */
 bool record_read(const struct cache_image *image, const struct log_record *record, struct larder_commit *commit);
 const struct larder_entry *commit_entry(const struct larder_commit *commit, uint32_t i);
@@ -95,9 +100,29 @@ bool epoch_known_hash(const struct larder_cache_sb *sb, uint32_t epoch, uint64_t
 bool volume_marked(const struct cached_volume *v, uint64_t region);
 void volume_mark(struct cached_volume *v, uint64_t region, bool set);
 
+/* ---- lib/segment.c */
+
+bool segment_exists(const struct cache_image *image, uint64_t segment);
+/* The SSD that a segment which exists is on; NULL: it is not here.  *offset: bytes. */
+const struct device *segment_device(const struct cache_image *image, uint32_t segment, uint64_t *offset);
+/* The segments that hold this one's contents, itself first.  Returns how many: 1 or 2. */
+unsigned segment_copies(const struct cache_image *image, uint32_t segment, uint32_t copy[SEGMENT_COPIES]);
+/* Of that segment alone, no second copy is asked.  0 or -errno, -ENODEV: its SSD is not here. */
+int segment_read_at(const struct cache_image *image, uint32_t segment, uint64_t offset, void *buffer, size_t bytes);
+/* Is an SSD here that has this segment, or its second copy? */
+bool segment_is_here(const struct cache_image *image, uint32_t segment);
+/* second: the number + 1 of the segment that is from now on its second copy; 0: it has none.  Both are no copies of others any more. */
+void segment_pair(struct cache_image *image, uint32_t segment, uint32_t second);
+/* Is this a second copy that the segment may have?  0 is none, and may be. */
+bool segment_pair_ok(const struct cache_image *image, uint64_t segment, uint64_t second);
+/* Makes the segment, with its second copy, the window. */
+void segment_read(struct cache_image *image, uint32_t segment);
+/* What lies at a slot of the window, in its copy 0 or 1. */
+const struct larder_commit *window_block(const struct cache_image *image, unsigned copy, uint32_t slot);
+
 /* lib/checkpoint.c: loads the one that the pointer names.  NULL, or what is wrong with it. */
 const char *checkpoint_load(struct cache_image *image, const struct larder_checkpoint_ptr *pointer);
-/* Adds a segment to those of a stream, unless it waits there already. */
-void stream_open(struct cache_image *image, unsigned stream, uint32_t segment);
+/* Adds a segment to those of a stream, unless it waits there already.  second: as in segment_pair(). */
+void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, uint32_t second);
 
 #endif

@@ -3,6 +3,8 @@
  * Checkpoints: docs/on-disk-format.md, section 6.  Every count is checked against what is there before it is used.
  */
 #include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +97,11 @@ static const char *take_segments(struct cache_image *image, const struct larder_
 		memcpy(&info, data + i * sizeof(info), sizeof(info));
 		if (info.state > LARDER_SEGMENT_OPENED || info.stream >= LARDER_NR_STREAMS)
 			return "SEGMENTS: state or stream";
+		if (!segment_exists(image, number + i) || !segment_pair_ok(image, number + i, le32toh(info.mirror)))
+			return "SEGMENTS: number or mirror";
 		image->last_record[number + i] = info.state == LARDER_SEGMENT_USED ? le64toh(info.sequence) : 0;
+		if (info.state == LARDER_SEGMENT_USED && info.mirror)
+			segment_pair(image, (uint32_t)(number + i), le32toh(info.mirror));
 	}
 	return NULL;
 }
@@ -110,9 +116,9 @@ static const char *take_numbers(struct cache_image *image, const struct larder_i
 		memcpy(&value, data + i * sizeof(value), sizeof(value));
 		value = le64toh(value);
 		if (item->kind == LARDER_ITEM_OPEN) {
-			if (!segment_exists(image, value))
+			if (!segment_exists(image, (uint32_t)value) || !segment_pair_ok(image, (uint32_t)value, value >> 32))
 				return "OPEN: segment";
-			stream_open(image, le16toh(item->volume), (uint32_t)value);
+			stream_open(image, le16toh(item->volume), (uint32_t)value, (uint32_t)(value >> 32));
 		} else {
 			if (value >> 47)
 				return "MARKS: region";
@@ -189,29 +195,73 @@ static const char *check_chunk(const struct larder_chunk *c, const struct larder
 	return NULL;
 }
 
+/* Where a chunk is. */
+struct chunk_place {
+	const struct larder_checkpoint_ptr *pointer;
+	uint32_t segment, mirror; /* mirror: its second copy + 1, 0: none */
+	uint32_t number, at; /* at: bytes in the segment */
+};
+
+static const char *read_chunk(const struct cache_image *image, const struct chunk_place *place, uint32_t segment, struct larder_chunk *c)
+{
+	int error = segment_read_at(image, segment, place->at, c, sizeof(*c));
+
+	if (error)
+		return error == -ENODEV ? "a chunk is on an SSD that is not here" : "a chunk cannot be read";
+	return check_chunk(c, place->pointer, place->number);
+}
+
+/* From whichever copy has it.  NULL, or what is wrong with the first that is here. */
+static const char *find_chunk(struct cache_image *image, const struct chunk_place *place, struct larder_chunk *c)
+{
+	uint32_t copy[SEGMENT_COPIES] = { place->segment, place->mirror - 1 };
+	unsigned copies = place->mirror ? 2 : 1;
+	const char *wrong = NULL;
+	uint64_t offset;
+	bool here = false;
+
+	for (unsigned i = 0; i < copies; i++) {
+		const struct device *device = segment_device(image, copy[i], &offset);
+		const char *why = read_chunk(image, place, copy[i], c);
+
+		if (!why && wrong && here)
+			problem(&image->problems, "checkpoint", "sequence %" PRIu64 ": chunk %u: %s; its second copy is good",
+				le64toh(place->pointer->sequence), place->number, wrong);
+		if (!why)
+			return NULL;
+		if (!here)
+			wrong = why;
+		here |= device != NULL;
+	}
+	image->absent |= !here;
+	return wrong;
+}
+
 const char *checkpoint_load(struct cache_image *image, const struct larder_checkpoint_ptr *p)
 {
-	uint32_t segment = le32toh(p->first_segment), in_segment = image->segment_slots * LARDER_SLOT_SIZE / LARDER_CHUNK_SIZE;
+	struct chunk_place place = { p, le32toh(p->first_segment), le32toh(p->first_mirror), 0, 0 };
 	uint64_t number = le64toh(p->bytes) / LARDER_CHUNK_SIZE;
 	bool regions = false, ended = false;
 	const char *wrong = NULL;
 	struct larder_chunk *c;
 
-	if (!number || le64toh(p->bytes) % LARDER_CHUNK_SIZE || number > (uint64_t)in_segment * le32toh(image->sb->nr_segments))
+	if (!number || le64toh(p->bytes) % LARDER_CHUNK_SIZE ||
+	    number > (uint64_t)image->segment_slots * LARDER_SLOT_SIZE / LARDER_CHUNK_SIZE * image->segments_end)
 		return "bytes";
 	c = device_buffer(sizeof(*c));
-	for (uint32_t i = 0; !wrong && i < number; i++) {
-		if (!segment_exists(image, segment))
+	for (; !wrong && place.number < number; place.number++) {
+		if (!segment_exists(image, place.segment) || !segment_pair_ok(image, place.segment, place.mirror))
 			wrong = "segment of a chunk";
-		else if (device_read(image->device, segment_offset(image, segment) + (uint64_t)(i % in_segment) * sizeof(*c), c,
-				     sizeof(*c)))
-			wrong = "a chunk cannot be read";
 		else
-			wrong = check_chunk(c, p, i);
+			wrong = find_chunk(image, &place, c);
 		if (!wrong)
 			wrong = take_chunk(image, c, &regions, &ended);
-		if ((i + 1) % in_segment == 0)
-			segment = le32toh(c->next_segment);
+		place.at += (uint32_t)sizeof(*c);
+		if (place.at < le32toh(image->sb->segment_size))
+			continue;
+		place.segment = le32toh(c->next_segment);
+		place.mirror = le32toh(c->next_mirror);
+		place.at = 0;
 	}
 	free(c);
 	return wrong || ended ? wrong : "no END";

@@ -4,7 +4,7 @@
  *
  * Order of writes, each step durable before the next:
  *
- *   1. flush of the SSD: records that were read count from now on
+ *   1. flush of the SSDs: records that were read count from now on
  *   2. dirty data to the backing's data area, in any order; flush of the backing
  *   3. the backing's superblock, copy by copy: no cache, not dirty, incarnation raised
  *
@@ -25,44 +25,54 @@
 #define READ_BYTES  (1u << 20)
 #define ALIGNMENT   4096u
 
-static void tell(const struct device *device, const char *what, const struct problems *problems)
+/* A set that lacks a member may lack what only that one has: not without being told to. */
+static int judge_set(const struct ssd_set *set, bool degraded)
 {
-	for (size_t i = 0; i < problems->number; i++)
-		remark("%s: %s%s", device->path, what, problems->text[i]);
-}
+	uint32_t missing = ssd_set_missing(set);
+	char uuid[UUID_TEXT];
+	unsigned first = 0;
 
-static int load(struct rescue_cache *cache, const union superblock *sb)
-{
-	const char *path = cache->device.path;
-	int result;
-
-	if (le32toh(sb->head.kind) != LARDER_KIND_CACHE)
-		return complain(LARDER_NOT_FOUND, "%s: kind: is a %s, not a cache", path, kind_text(le32toh(sb->head.kind)));
-	cache->sb = &sb->cache;
-	tables_read(&cache->device, cache->sb, &cache->tables);
-	if (!cache->tables.chosen)
-		return complain(LARDER_FAILED, "%s: table: neither copy is valid; larder super check %s says more", path, path);
-	result = cache_image_init(&cache->image, &cache->device, cache->sb, cache->tables.chosen);
-	if (result)
-		return result;
-	if (cache_image_load(&cache->image))
+	if (!missing)
 		return LARDER_DONE;
-	tell(&cache->device, "", &cache->image.problems);
-	return complain(LARDER_FAILED, "%s: what the cache holds cannot be loaded; the kernel would refuse to start it too", path);
+	while (!(missing >> first & 1))
+		first++;
+	uuid_text(set->table->devices[first].uuid, uuid);
+	if (degraded) {
+		remark("%s: SSD %u of the set (%s) is missing: what only that one has is not seen", set->name, first, uuid);
+		return LARDER_DONE;
+	}
+	return complain(LARDER_UNSAFE,
+			"%s: SSD %u of the set (%s) is missing: give it too, or what the others hold is read by --degraded", set->name,
+			first, uuid);
 }
 
-int rescue_cache_open(struct rescue_cache *cache, const char *path)
+static int load(struct rescue_cache *cache)
 {
-	const union superblock *sb;
+	const char *name = cache->set.name;
+	struct cache_image *image = &cache->image;
+
+	cache_image_init(image, &cache->set);
+	if (cache_image_load(image))
+		return LARDER_DONE;
+	for (size_t i = 0; i < image->problems.number; i++)
+		remark("%s: %s", name, image->problems.text[i]);
+	if (image->absent)
+		return complain(LARDER_UNSAFE, "%s: what the cache holds cannot be loaded without the SSDs that are missing; give them too",
+				name);
+	return complain(LARDER_FAILED, "%s: what the cache holds cannot be loaded; the kernel would refuse to start it too", name);
+}
+
+int rescue_cache_open(struct rescue_cache *cache, const char *const *paths, size_t number, bool degraded)
+{
 	int result;
 
 	*cache = (struct rescue_cache){ 0 };
-	result = device_open(&cache->device, path, DEVICE_EXAMINE);
+	result = ssd_set_open(&cache->set, paths, number, DEVICE_EXAMINE);
 	if (result)
 		return result;
-	superblocks_read(&cache->device, &cache->super, false);
-	result = superblocks_choose(&cache->device, &cache->super, &sb);
-	result = result ? result : load(cache, sb);
+	result = ssd_set_choose(&cache->set);
+	result = result ? result : judge_set(&cache->set, degraded);
+	result = result ? result : load(cache);
 	if (result)
 		rescue_cache_close(cache);
 	return result;
@@ -71,9 +81,7 @@ int rescue_cache_open(struct rescue_cache *cache, const char *path)
 void rescue_cache_close(struct rescue_cache *cache)
 {
 	cache_image_free(&cache->image);
-	tables_free(&cache->tables);
-	superblocks_free(&cache->super);
-	device_close(&cache->device);
+	ssd_set_close(&cache->set);
 }
 
 /* ------------------------------------------------------------- volumes */
@@ -84,9 +92,11 @@ enum standing rescue_standing(const struct rescue_cache *cache, const struct lar
 
 	if (!cache || uuid_is_zero(sb->cache_uuid))
 		return STANDING_DETACHED;
-	if (memcmp(sb->cache_uuid, cache->sb->cache_uuid, 16))
+	if (memcmp(sb->cache_uuid, cache->set.sb->cache_uuid, 16))
 		return STANDING_FOREIGN;
-	table = cache->tables.chosen;
+	if (sb->set_generation && !ssd_set_knows(&cache->set, le64toh(sb->set_generation)))
+		return STANDING_OTHER_SET;
+	table = cache->set.table;
 	for (unsigned i = 0; i < le32toh(table->head.nr_volumes); i++) {
 		const struct larder_table_volume *v = &table->volumes[i];
 
@@ -102,7 +112,7 @@ enum standing rescue_standing(const struct rescue_cache *cache, const struct lar
 
 const char *standing_text(enum standing standing)
 {
-	static const char *const text[] = { "attached", "stale", "detached", "foreign", "unknown", "resized" };
+	static const char *const text[] = { "attached", "stale", "detached", "foreign", "unknown", "resized", "other_set" };
 
 	return text[standing];
 }
@@ -144,7 +154,7 @@ void rescue_volume_close(struct rescue_volume *volume)
 int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *volume)
 {
 	bool dirty = le32toh(volume->sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
-	const char *path = volume->device.path, *ssd = cache->device.path;
+	const char *path = volume->device.path, *ssd = cache->set.name;
 	char uuid[UUID_TEXT];
 
 	switch (volume->standing) {
@@ -161,6 +171,11 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 				uuid_text(volume->sb->cache_uuid, uuid), ssd);
 	case STANDING_RESIZED:
 		return complain(LARDER_UNSAFE, "%s: sectors: the cache on %s knows the volume by another size", path, ssd);
+	case STANDING_OTHER_SET:
+		return complain(LARDER_UNSAFE,
+				"%s: set_generation: the volume ran with other SSDs of its cache (set %" PRIx64 ", these: %" PRIx64
+				"): what %s holds may be older; give those",
+				path, le64toh(volume->sb->set_generation), le64toh(cache->set.table->head.set_generation), ssd);
 	case STANDING_UNKNOWN:
 		break;
 	}
@@ -171,17 +186,20 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 
 /* ------------------------------------------------------------- reading both */
 
+static void settle(const struct device *device)
+{
+	int error = device_sync(device);
+
+	if (error)
+		remark("%s: cannot be flushed: %s; what was written to it last may be lost in a power cut", device->path, strerror(-error));
+}
+
 void rescue_settle(const struct rescue_cache *cache, const struct rescue_volume *volume)
 {
-	const struct device *devices[] = { &cache->device, &volume->device };
-
-	for (unsigned i = 0; i < 2; i++) {
-		int error = device_sync(devices[i]);
-
-		if (error)
-			remark("%s: cannot be flushed: %s; what was written to it last may be lost in a power cut", devices[i]->path,
-			       strerror(-error));
-	}
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
+		if (cache->set.member[i])
+			settle(&cache->set.member[i]->device);
+	settle(&volume->device);
 }
 
 struct overlay {
@@ -256,7 +274,7 @@ static void tell_run(const struct verify *v)
 		return;
 	remark("volume %s: sectors %" PRIu64 " to %" PRIu64 " are %s: segment %" PRIu64 ", sector %" PRIu64 " of the cache on %s", v->name,
 	       v->run.sector, v->run.sector + v->run.length - 1, slot_state_text(v->run.state), v->run.cache / unit, v->run.cache % unit,
-	       v->cache->device.path);
+	       v->cache->set.name);
 }
 
 static int verify_piece(const struct dirty_piece *piece, void *data)
@@ -265,6 +283,7 @@ static int verify_piece(const struct dirty_piece *piece, void *data)
 
 	v->count.dirty += piece->length;
 	v->count.zero += piece->zero ? piece->length : 0;
+	v->count.differ += piece->state == SLOT_GOOD && piece->differs ? piece->length : 0;
 	if (piece->state == SLOT_GOOD)
 		return 0;
 	v->count.damaged += piece->length;

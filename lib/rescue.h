@@ -2,7 +2,7 @@
 /*
  * A cache and a volume of it without the kernel's targets: read together, and the dirty data written back.
  *
- * The SSD is never written.  docs/design.md, section 9, says why what is done to the backing is right at every point where it may
+ * The SSDs are never written.  docs/design.md, section 9, says why what is done to the backing is right at every point where it may
  * be cut off.
  */
 #ifndef LARDER_RESCUE_H
@@ -11,11 +11,8 @@
 #include "slot_sums.h"
 
 struct rescue_cache {
-	struct device device;
-	struct superblocks super;
-	struct cache_tables tables;
+	struct ssd_set set;
 	struct cache_image image;
-	const struct larder_cache_sb *sb;
 };
 
 /* How a backing and the cache stand to each other. */
@@ -26,6 +23,7 @@ enum standing {
 	STANDING_FOREIGN, /* to another cache */
 	STANDING_UNKNOWN, /* to this one, which knows nothing of it */
 	STANDING_RESIZED, /* the cache knows it by another size */
+	STANDING_OTHER_SET, /* it ran with a set of SSDs that these know nothing of: theirs is older, or of another side */
 };
 
 struct rescue_volume {
@@ -37,8 +35,11 @@ struct rescue_volume {
 	const struct cached_volume *cached; /* NULL: the cache holds nothing that counts */
 };
 
-/* Opens the SSD, which nobody else may use, and loads what it holds.  Complains; on success the caller closes it. */
-int rescue_cache_open(struct rescue_cache *cache, const char *path);
+/*
+ * Opens these SSDs, which nobody else may use, and loads what those hold that are members of the set.  degraded: also if members are
+ * missing.  Complains; on success the caller closes it.
+ */
+int rescue_cache_open(struct rescue_cache *cache, const char *const *paths, size_t number, bool degraded);
 void rescue_cache_close(struct rescue_cache *cache);
 /* Opens a backing and finds its standing to the cache (NULL: detached); does not judge it.  Complains; on success the caller closes it. */
 int rescue_volume_open(struct rescue_volume *volume, struct rescue_cache *cache, const char *path, enum device_access access);
@@ -55,6 +56,7 @@ int rescue_read(struct rescue_cache *cache, const struct rescue_volume *volume, 
 
 struct rescue_count {
 	uint64_t dirty, zero, damaged; /* sectors; damaged ones are dirty as well */
+	uint64_t differ; /* good, but in one of two copies only */
 };
 
 /* Reads and counts what is dirty.  tell: each damaged run is remarked upon. */

@@ -8,6 +8,7 @@
  * data look damaged, no more.
  */
 #include <endian.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ static bool take_summary(const struct cache_image *image, uint32_t segment, stru
 {
 	uint32_t at = image->segment_slots - LARDER_SUMMARY_SLOTS;
 	struct larder_summary *s = device_buffer(sizeof(*s));
-	bool good = !device_read(image->device, segment_offset(image, segment) + (uint64_t)at * LARDER_SLOT_SIZE, s, sizeof(*s)) &&
+	bool good = !segment_read_at(image, segment, (uint64_t)at * LARDER_SLOT_SIZE, s, sizeof(*s)) &&
 		    summary_ok(image, s, segment);
 
 	for (uint32_t i = 0; good && i < le32toh(s->nr_sums); i++) {
@@ -79,6 +80,22 @@ static bool block_ok(const struct cache_image *image, const struct larder_commit
 	       le32toh(c->crc) == block_crc(c, sizeof(*c), offsetof(struct larder_commit, crc));
 }
 
+/* Of the blocks at a slot of the window, in either copy, the newest one of the segment's present life; NULL: none. */
+static const struct larder_commit *newest_block(const struct cache_image *image, uint32_t segment, uint32_t slot)
+{
+	uint64_t last = image->last_record[segment];
+	const struct larder_commit *newest = NULL;
+
+	for (unsigned copy = 0; copy < image->window.copies; copy++) {
+		const struct larder_commit *c = window_block(image, copy, slot);
+
+		if (block_ok(image, c, segment, slot) && (!last || le64toh(c->sequence) <= last) &&
+		    (!newest || le64toh(c->sequence) > le64toh(newest->sequence)))
+			newest = c;
+	}
+	return newest;
+}
+
 /* Blocks of an older life of the segment stand behind those of the present one, and have lower numbers. */
 static void take_blocks(struct cache_image *image, uint32_t segment, struct slot_sums *sums)
 {
@@ -86,16 +103,11 @@ static void take_blocks(struct cache_image *image, uint32_t segment, struct slot
 
 	segment_read(image, segment);
 	for (uint32_t slot = 0; slot < image->segment_slots - LARDER_SUMMARY_SLOTS; slot++) {
-		const struct larder_commit *c =
-			(const struct larder_commit *)(image->window_data + (size_t)slot * LARDER_SLOT_SIZE);
-		uint64_t sequence;
+		const struct larder_commit *c = newest_block(image, segment, slot);
 
-		if (!block_ok(image, c, segment, slot))
+		if (!c || le64toh(c->sequence) <= newest)
 			continue;
-		sequence = le64toh(c->sequence);
-		if (sequence <= newest || (image->last_record[segment] && sequence > image->last_record[segment]))
-			continue;
-		newest = sequence;
+		newest = le64toh(c->sequence);
 		for (uint32_t i = le16toh(c->first); i < le16toh(c->end); i++)
 			sums->slot[i] = (struct slot_sum){ commit_sum(c, i - le16toh(c->first)), true };
 	}
@@ -118,17 +130,17 @@ static const struct slot_sum *slot_sums(struct cache_image *image, uint32_t segm
 	return sums->slot;
 }
 
-/* Slots [first, end) of a segment, as a whole, or where that fails each alone. */
-static void read_slots(const struct cache_image *image, uint32_t segment, uint32_t first, uint32_t end, uint8_t *buffer, bool *bad)
+/* Slots [first, end) of a segment, as a whole, or where that fails each alone.  False: its SSD is not here. */
+static bool read_slots(const struct cache_image *image, uint32_t segment, uint32_t first, uint32_t end, uint8_t *buffer, bool *bad)
 {
-	uint64_t offset = segment_offset(image, segment) + (uint64_t)first * LARDER_SLOT_SIZE;
+	uint64_t offset = (uint64_t)first * LARDER_SLOT_SIZE;
+	int error = segment_read_at(image, segment, offset, buffer, (size_t)(end - first) * LARDER_SLOT_SIZE);
 
 	memset(bad, 0, (end - first) * sizeof(*bad));
-	if (!device_read(image->device, offset, buffer, (size_t)(end - first) * LARDER_SLOT_SIZE))
-		return;
-	for (uint32_t i = 0; i < end - first; i++)
-		bad[i] = device_read(image->device, offset + (uint64_t)i * LARDER_SLOT_SIZE, buffer + (size_t)i * LARDER_SLOT_SIZE,
-				     LARDER_SLOT_SIZE);
+	for (uint32_t i = 0; error && error != -ENODEV && i < end - first; i++)
+		bad[i] = segment_read_at(image, segment, offset + (uint64_t)i * LARDER_SLOT_SIZE, buffer + (size_t)i * LARDER_SLOT_SIZE,
+					 LARDER_SLOT_SIZE);
+	return error != -ENODEV;
 }
 
 static enum slot_state judge(const struct slot_sum *sum, const uint8_t *data, bool bad)
@@ -143,31 +155,85 @@ static enum slot_state judge(const struct slot_sum *sum, const uint8_t *data, bo
 #define SECTOR	     (1u << LARDER_SECTOR_SHIFT)
 #define EXTENT_SLOTS (LARDER_REGION_SECTORS / LARDER_SLOT_SECTORS + 1) /* that an extent may touch */
 
-/* The pieces of a dirty extent that has a place in the cache. */
-static int visit_extent(struct cache_image *image, struct dirty_piece piece, uint8_t *buffer, dirty_visit visit, void *data)
-{
-	uint32_t unit = image->usage.segment_sectors, segment = (uint32_t)(piece.cache / unit), at = (uint32_t)(piece.cache % unit);
-	uint32_t first = at / LARDER_SLOT_SECTORS, left = piece.length,
-		 end = (at + left + LARDER_SLOT_SECTORS - 1) / LARDER_SLOT_SECTORS;
-	const struct slot_sum *sums = slot_sums(image, segment, first, end);
+/* Slots that an extent touches, as they were read. */
+struct slots {
+	uint32_t segment, first, end;
+	uint8_t *buffer, *spare;
 	enum slot_state state[EXTENT_SLOTS];
-	bool bad[EXTENT_SLOTS];
+	bool differ[EXTENT_SLOTS]; /* good in one copy, and not in the other, which is here too */
+};
+
+/* What is not good yet is taken from this copy, if it is better there. */
+static void take_copy(struct slots *s, const struct slot_sum *sums, const bool *bad, bool first)
+{
+	for (uint32_t i = 0; i < s->end - s->first; i++) {
+		const uint8_t *data = s->spare + (size_t)i * LARDER_SLOT_SIZE;
+		enum slot_state state = judge(&sums[s->first + i], data, bad[i]);
+
+		s->differ[i] = !first && (state == SLOT_GOOD) != (s->state[i] == SLOT_GOOD);
+		if (!first && s->state[i] == SLOT_GOOD)
+			continue;
+		if (!first && state != SLOT_GOOD)
+			continue;
+		s->state[i] = state;
+		memcpy(s->buffer + (size_t)i * LARDER_SLOT_SIZE, data, LARDER_SLOT_SIZE);
+	}
+}
+
+static bool all_good(const struct slots *s)
+{
+	for (uint32_t i = 0; i < s->end - s->first; i++)
+		if (s->state[i] != SLOT_GOOD)
+			return false;
+	return true;
+}
+
+/* From the first copy, and what is not good there from the second; from both, to compare them, where image->compare says so. */
+static void find_slots(struct cache_image *image, struct slots *s)
+{
+	const struct slot_sum *sums = slot_sums(image, s->segment, s->first, s->end);
+	uint32_t copy[SEGMENT_COPIES];
+	bool bad[EXTENT_SLOTS], found = false;
+
+	for (uint32_t i = 0; i < s->end - s->first; i++) {
+		s->state[i] = SLOT_ABSENT;
+		s->differ[i] = false;
+	}
+	for (unsigned i = 0, n = segment_copies(image, s->segment, copy); i < n; i++) {
+		if (found && !image->compare && all_good(s))
+			return;
+		if (!read_slots(image, copy[i], s->first, s->end, s->spare, bad))
+			continue;
+		take_copy(s, sums, bad, !found);
+		found = true;
+	}
+}
+
+/* The pieces of a dirty extent that has a place in the cache. */
+static int visit_extent(struct cache_image *image, struct dirty_piece piece, struct slots *s, dirty_visit visit, void *data)
+{
+	uint32_t unit = image->usage.segment_sectors, at = (uint32_t)(piece.cache % unit), left = piece.length;
 	int result = 0;
 
-	read_slots(image, segment, first, end, buffer, bad);
-	for (uint32_t i = first; i < end; i++)
-		state[i - first] = judge(&sums[i], buffer + (size_t)(i - first) * LARDER_SLOT_SIZE, bad[i - first]);
+	s->segment = (uint32_t)(piece.cache / unit);
+	s->first = at / LARDER_SLOT_SECTORS;
+	s->end = (at + left + LARDER_SLOT_SECTORS - 1) / LARDER_SLOT_SECTORS;
+	find_slots(image, s);
 	while (!result && left) {
-		piece.state = state[at / LARDER_SLOT_SECTORS - first];
-		piece.data = buffer + (at - (size_t)first * LARDER_SLOT_SECTORS) * SECTOR;
+		uint32_t slot = at / LARDER_SLOT_SECTORS - s->first;
+
+		piece.state = s->state[slot];
+		piece.differs = s->differ[slot];
+		piece.data = s->buffer + (at - (size_t)s->first * LARDER_SLOT_SECTORS) * SECTOR;
 		piece.length = 0;
-		while (left && state[at / LARDER_SLOT_SECTORS - first] == piece.state) {
+		while (left && s->state[slot] == piece.state && s->differ[slot] == piece.differs) {
 			uint32_t now = LARDER_SLOT_SECTORS - at % LARDER_SLOT_SECTORS;
 
 			now = now < left ? now : left;
 			piece.length += now;
 			at += now;
 			left -= now;
+			slot = at / LARDER_SLOT_SECTORS - s->first;
 		}
 		result = visit(&piece, data);
 		piece.sector += piece.length;
@@ -179,7 +245,7 @@ static int visit_extent(struct cache_image *image, struct dirty_piece piece, uin
 struct walk {
 	struct cache_image *image;
 	uint64_t sector, end;
-	uint8_t *buffer;
+	struct slots *slots;
 	dirty_visit visit;
 	void *data;
 };
@@ -198,7 +264,7 @@ static int visit_region(const struct walk *w, const struct region *r)
 		piece.sector = from > w->sector ? from : w->sector;
 		piece.length = (uint32_t)((to < w->end ? to : w->end) - piece.sector);
 		piece.cache = extent_cache(e) + (piece.zero ? 0 : piece.sector - from);
-		result = piece.zero ? w->visit(&piece, w->data) : visit_extent(w->image, piece, w->buffer, w->visit, w->data);
+		result = piece.zero ? w->visit(&piece, w->data) : visit_extent(w->image, piece, w->slots, w->visit, w->data);
 	}
 	return result;
 }
@@ -233,15 +299,19 @@ int dirty_each(struct cache_image *image, const struct cached_volume *v, uint64_
 
 	if (sector >= end)
 		return 0;
-	w.buffer = device_buffer((size_t)EXTENT_SLOTS * LARDER_SLOT_SIZE);
+	w.slots = must_allocate(calloc(1, sizeof(*w.slots)));
+	w.slots->buffer = device_buffer((size_t)EXTENT_SLOTS * LARDER_SLOT_SIZE);
+	w.slots->spare = device_buffer((size_t)EXTENT_SLOTS * LARDER_SLOT_SIZE);
 	result = visit_range(&w, &v->map);
-	free(w.buffer);
+	free(w.slots->buffer);
+	free(w.slots->spare);
+	free(w.slots);
 	return result;
 }
 
 const char *slot_state_text(enum slot_state state)
 {
-	static const char *const text[] = { "good", "damaged", "unreadable", "no_checksum" };
+	static const char *const text[] = { "good", "damaged", "unreadable", "no_checksum", "absent" };
 
 	return text[state];
 }

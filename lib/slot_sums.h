@@ -10,13 +10,18 @@ enum slot_state {
 	SLOT_DAMAGED, /* its sum does not match */
 	SLOT_UNREADABLE, /* an I/O error */
 	SLOT_UNKNOWN, /* neither a summary nor a commit block that is whole tells its sum */
+	SLOT_ABSENT, /* only on an SSD that is not here */
 };
 
-/* A run of dirty sectors of a volume that lies in one extent, all of one state. */
+/*
+ * A run of dirty sectors of a volume that lies in one extent, all of one state: good if one of its copies is, else as the first copy that
+ * is here.
+ */
 struct dirty_piece {
 	uint64_t sector, cache; /* cache: linear address; of no meaning for zeroes */
 	uint32_t length;
 	bool zero; /* zeroes, that have no place in the cache: always good */
+	bool differs; /* one copy is good, the other is here and is not; seen if image->compare is set */
 	enum slot_state state;
 	const uint8_t *data; /* if it is good: its contents */
 };

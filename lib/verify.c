@@ -278,6 +278,49 @@ static void verify_volumes(const struct larder_table *table, struct problems *p)
 	}
 }
 
+static uint64_t end_of(const struct larder_table_device *d)
+{
+	return (uint64_t)le32toh(d->first_segment) + le32toh(d->nr_segments);
+}
+
+/* One SSD of the set: its segments are in bounds, and no other one's. */
+static void verify_place(const struct larder_table *table, uint32_t i, uint32_t segment_size, struct problems *p)
+{
+	const struct larder_table_device *d = &table->devices[i];
+
+	if (le32toh(d->state) > LARDER_DEVICE_REMOVED || le32toh(d->role) > 2)
+		problem(p, "table devices", "[%u] state %u, role %u", i, le32toh(d->state), le32toh(d->role));
+	if (!d->nr_segments || end_of(d) * (segment_size >> LARDER_SECTOR_SHIFT) > 1ull << LARDER_CACHE_SECTOR_BITS)
+		problem(p, "table devices", "[%u] has %u segments from %u on", i, le32toh(d->nr_segments), le32toh(d->first_segment));
+	if (le64toh(d->segments_offset) % LARDER_SLOT_SIZE)
+		problem(p, "table devices", "[%u] segments_offset is %" PRIu64 ", not a multiple of 4096", i, le64toh(d->segments_offset));
+	for (uint32_t k = 0; k < i; k++)
+		if (table->devices[k].state && le32toh(d->first_segment) < end_of(&table->devices[k]) &&
+		    le32toh(table->devices[k].first_segment) < end_of(d))
+			problem(p, "table devices", "[%u] has segments of [%u]", i, k);
+}
+
+static bool table_has_segment(const struct larder_table *table, uint32_t segment)
+{
+	for (uint32_t i = 0; i < LARDER_MAX_DEVICES; i++) {
+		const struct larder_table_device *d = &table->devices[i];
+
+		if (d->state && segment >= le32toh(d->first_segment) && segment < end_of(d))
+			return true;
+	}
+	return false;
+}
+
+/* Every segment that the superblock names is one of the set's. */
+static void verify_named(const struct larder_table *table, const struct larder_cache_sb *sb, struct problems *p)
+{
+	if (sb->epoch && !table_has_segment(table, le32toh(sb->epochs[0].segment)))
+		problem(p, "table devices", "none has segment %u, of epochs[0]", le32toh(sb->epochs[0].segment));
+	for (unsigned i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+		if (checkpoint_named(&sb->checkpoint[i]) && !table_has_segment(table, le32toh(sb->checkpoint[i].first_segment)))
+			problem(p, "table devices", "none has segment %u, of checkpoint[%u]", le32toh(sb->checkpoint[i].first_segment), i);
+}
+
 /* Does its entry of this SSD say what the superblock says?  Are there as many SSDs as the head says? */
 static void verify_devices(const struct larder_table *table, const struct larder_cache_sb *sb, struct problems *p)
 {
@@ -285,11 +328,10 @@ static void verify_devices(const struct larder_table *table, const struct larder
 	uint32_t used = 0;
 
 	for (uint32_t i = 0; i < LARDER_MAX_DEVICES; i++) {
-		const struct larder_table_device *d = &table->devices[i];
-
-		if (le32toh(d->state) > LARDER_DEVICE_REMOVED || le32toh(d->role) > 2)
-			problem(p, "table devices", "[%u] state %u, role %u", i, le32toh(d->state), le32toh(d->role));
-		used += !!d->state;
+		if (!table->devices[i].state)
+			continue;
+		verify_place(table, i, le32toh(sb->segment_size), p);
+		used++;
 	}
 	if (used != le32toh(table->head.nr_devices))
 		problem(p, "table nr_devices", "is %u, but %u are listed", le32toh(table->head.nr_devices), used);
@@ -298,6 +340,7 @@ static void verify_devices(const struct larder_table *table, const struct larder
 	else if (own->first_segment != sb->first_segment || own->nr_segments != sb->nr_segments ||
 		 own->segments_offset != sb->segments_offset)
 		problem(p, "table devices", "[%u] has other segments than the superblock", le32toh(sb->device_number));
+	verify_named(table, sb, p);
 }
 
 void table_verify(const struct larder_table *table, const struct larder_cache_sb *sb, struct problems *p)

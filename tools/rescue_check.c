@@ -14,38 +14,49 @@
 #include "verbs.h"
 
 /* One line per problem.  Returns how many. */
-static size_t tell(const struct rescue_cache *cache, const char *what, const struct problems *problems)
+static size_t tell(const char *name, const char *what, const struct problems *problems)
 {
 	for (size_t i = 0; i < problems->number; i++)
-		remark("%s: %s%s", cache->device.path, what, problems->text[i]);
+		remark("%s: %s%s", name, what, problems->text[i]);
 	return problems->number;
+}
+
+static size_t check_member(const struct ssd *ssd)
+{
+	const char *path = ssd->device.path;
+	size_t bad = tell(path, "superblock: ", &ssd->super.main.problems);
+
+	if (ssd->super.copy.offset)
+		bad += tell(path, "superblock copy: ", &ssd->super.copy.problems);
+	bad += tell(path, "copy A: ", &ssd->tables.problems[0]);
+	return bad + tell(path, "copy B: ", &ssd->tables.problems[1]);
 }
 
 static size_t check_metadata(const struct rescue_cache *cache)
 {
 	const struct cache_image *image = &cache->image;
-	size_t bad = tell(cache, "superblock: ", &cache->super.main.problems);
+	const char *name = cache->set.name;
+	size_t bad = 0;
 
-	if (cache->super.copy.offset)
-		bad += tell(cache, "superblock copy: ", &cache->super.copy.problems);
-	bad += tell(cache, "copy A: ", &cache->tables.problems[0]);
-	bad += tell(cache, "copy B: ", &cache->tables.problems[1]);
-	bad += tell(cache, "", &image->problems);
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
+		bad += cache->set.member[i] ? check_member(cache->set.member[i]) : 0;
+	bad += tell(name, "", &image->problems);
 	for (size_t i = 0; i < image->torn.number; i++)
-		printf("%s: %s: as a power cut leaves it\n", cache->device.path, image->torn.text[i]);
+		printf("%s: %s: as a power cut leaves it\n", name, image->torn.text[i]);
 	if (image->loaded)
-		printf("%s: checkpoint %" PRIu64 ", epoch %u, %" PRIu64 " records behind it, durable up to %" PRIu64 "\n", cache->device.path,
+		printf("%s: checkpoint %" PRIu64 ", epoch %u, %" PRIu64 " records behind it, durable up to %" PRIu64 "\n", name,
 		       le64toh(image->loaded->sequence), image->epoch, image->nr_records, image->durable);
 	else
-		printf("%s: never started: empty\n", cache->device.path);
+		printf("%s: never started: empty\n", name);
 	return bad;
 }
 
 static uint64_t check_volumes(struct rescue_cache *cache)
 {
-	const struct larder_table *table = cache->tables.chosen;
+	const struct larder_table *table = cache->set.table;
 	uint64_t bad = 0;
 
+	cache->image.compare = true;
 	for (unsigned i = 0; i < le32toh(table->head.nr_volumes); i++) {
 		char label[LARDER_LABEL_SIZE + 1];
 		struct rescue_count count;
@@ -56,6 +67,8 @@ static uint64_t check_volumes(struct rescue_cache *cache)
 		count = rescue_verify(cache, &cache->image.volume[i], label, true);
 		printf("volume %s: %" PRIu64 " sectors dirty, %" PRIu64 " of them zeroes, %" PRIu64 " damaged\n", label, count.dirty, count.zero,
 		       count.damaged);
+		if (count.differ)
+			printf("volume %s: %" PRIu64 " sectors are good in one of their two copies only\n", label, count.differ);
 		bad += count.damaged;
 	}
 	return bad;
@@ -63,15 +76,18 @@ static uint64_t check_volumes(struct rescue_cache *cache)
 
 int rescue_check(int argc, char **argv)
 {
-	const struct argument arguments[] = { ARGUMENTS_END };
+	struct cache_names names = { 0 };
+	const struct argument arguments[] = { DEGRADED_ARGUMENT(names.degraded), ARGUMENTS_END };
 	struct rescue_cache cache;
 	struct members members;
 	int first, result;
 	uint64_t bad;
 
-	if (!arguments_words(argc, argv, "larder rescue check CACHE", arguments, 1, 1, &first, &result))
+	if (!arguments_words(argc, argv, "larder rescue check CACHE|SSD... [--degraded]", arguments, 1, -1, &first, &result))
 		return result;
-	result = rescue_named_cache(argv[first], &members, &cache);
+	names.name = (const char *const *)argv + first;
+	names.number = argc - first;
+	result = rescue_named_cache(&names, &members, &cache);
 	if (result)
 		return result;
 	bad = check_metadata(&cache);

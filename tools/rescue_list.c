@@ -14,7 +14,7 @@ static const struct field volume_fields[] = {
 	{ "name", VALUE_TEXT, "Name", "label of the volume in the cache's table" },
 	{ "uuid", VALUE_TEXT, "UUID", "UUID of the volume" },
 	{ "size", VALUE_BYTES, "Size", "size of the volume" },
-	{ "state", VALUE_TEXT, "State", "attached; stale: the volume ran without this cache; missing: no backing found; detached, foreign, resized" },
+	{ "state", VALUE_TEXT, "State", "attached; stale: the volume ran without this cache; other_set: with other SSDs of it; missing: no backing found; detached, foreign, resized" },
 	{ "dirty", VALUE_SECTORS, "Dirty", "newer than the backing, zeroes included" },
 	{ "zeroes", VALUE_SECTORS, "Zeroes", "of this: zeroes, which have no place in the cache" },
 	{ "damaged", VALUE_SECTORS, "Damaged", "of this: unreadable, or not what its checksum says" },
@@ -28,10 +28,12 @@ static const struct field extent_fields[] = {
 	{ "sector", VALUE_NUMBER, "Sector", "first sector of the volume" },
 	{ "sectors", VALUE_NUMBER, "Sectors", "how many, of 512 bytes" },
 	{ "kind", VALUE_TEXT, "Kind", "data, zeroes" },
-	{ "data_state", VALUE_TEXT, "State", "good, damaged, unreadable, no_checksum" },
+	{ "data_state", VALUE_TEXT, "State", "good, damaged, unreadable, no_checksum, absent: only on an SSD that is missing" },
 	{ "cache_sector", VALUE_NUMBER, "CacheSector", "linear address in the cache; of zeroes: their serial number" },
 	{ "segment", VALUE_NUMBER, "Segment", "segment of the cache" },
+	{ "ssd", VALUE_TEXT, "SSD", "on which SSD: of two copies the first that is here" },
 	{ "device_offset", VALUE_NUMBER, "DeviceOffset", "where on the SSD, bytes" },
+	{ "copies", VALUE_NUMBER, "Copies", "on how many SSDs that are here" },
 };
 
 struct listing {
@@ -51,10 +53,30 @@ static void set_names(struct listing *l)
 	report_set(l->report, &l->row, "uuid", "%s", uuid_text(l->volume->uuid, text));
 }
 
+/* Where it is, from the first copy that is here on. */
+static void set_place(struct listing *l, uint32_t segment, uint32_t sector)
+{
+	const struct cache_image *image = &l->cache->image;
+	uint32_t copy[SEGMENT_COPIES];
+	unsigned here = 0;
+
+	for (unsigned i = 0, n = segment_copies(image, segment, copy); i < n; i++) {
+		uint64_t offset;
+		const struct device *device = segment_device(image, copy[i], &offset);
+
+		if (!device || here++)
+			continue;
+		report_set(l->report, &l->row, "ssd", "%s", device->path);
+		report_set(l->report, &l->row, "device_offset", "%" PRIu64, offset + sector * (uint64_t)(1u << LARDER_SECTOR_SHIFT));
+	}
+	report_set(l->report, &l->row, "segment", "%u", segment);
+	report_set(l->report, &l->row, "copies", "%u", here);
+}
+
 static void add_run(struct listing *l)
 {
 	const struct dirty_piece *run = &l->run;
-	uint32_t unit = l->cache->image.usage.segment_sectors, segment = (uint32_t)(run->cache / unit);
+	uint32_t unit = l->cache->image.usage.segment_sectors;
 
 	if (!run->length)
 		return;
@@ -64,11 +86,8 @@ static void add_run(struct listing *l)
 	report_set(l->report, &l->row, "kind", "%s", run->zero ? "zeroes" : "data");
 	report_set(l->report, &l->row, "data_state", "%s", slot_state_text(run->state));
 	report_set(l->report, &l->row, "cache_sector", "%" PRIu64, run->cache);
-	if (!run->zero) {
-		report_set(l->report, &l->row, "segment", "%u", segment);
-		report_set(l->report, &l->row, "device_offset", "%" PRIu64,
-			   segment_offset(&l->cache->image, segment) + run->cache % unit * (1u << LARDER_SECTOR_SHIFT));
-	}
+	if (!run->zero)
+		set_place(l, (uint32_t)(run->cache / unit), (uint32_t)(run->cache % unit));
 	report_add(l->report, &l->row);
 }
 
@@ -125,7 +144,7 @@ static int list(struct rescue_cache *cache, const struct members *members, bool 
 	const size_t counts[] = { extents ? sizeof(extent_fields) / sizeof(extent_fields[0]) :
 					    sizeof(volume_fields) / sizeof(volume_fields[0]) };
 	struct listing l = { .cache = cache, .members = members };
-	const struct larder_table *table = cache->tables.chosen;
+	const struct larder_table *table = cache->set.table;
 	int result;
 
 	l.report = report_new(extents ? "extents" : "volumes", sections, counts, 1,
@@ -148,20 +167,24 @@ static int list(struct rescue_cache *cache, const struct members *members, bool 
 
 int rescue_list(int argc, char **argv)
 {
-	static const char usage[] = "larder rescue list CACHE [--extents] [-o FIELD,...] [--sort FIELD,...] [--units UNIT] [--noheadings] "
+	static const char usage[] = "larder rescue list CACHE|SSD... [--extents] [--degraded] [-o FIELD,...] [--sort FIELD,...] [--units UNIT] [--noheadings] "
 				    "[--reportformat json]";
 	struct report_options options = { .units = { 'h', true } };
+	struct cache_names names = { 0 };
 	bool extents = false;
 	const struct argument arguments[] = { { "extents", 'e', ARGUMENT_FLAG, &extents, NULL, "run by run, not by volume" },
+					      DEGRADED_ARGUMENT(names.degraded),
 					      REPORT_ARGUMENTS(options),
 					      ARGUMENTS_END };
 	struct rescue_cache cache;
 	struct members members;
 	int first, result;
 
-	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
 		return result;
-	result = rescue_named_cache(argv[first], &members, &cache);
+	names.name = (const char *const *)argv + first;
+	names.number = argc - first;
+	result = rescue_named_cache(&names, &members, &cache);
 	if (result)
 		return result;
 	result = list(&cache, &members, extents, &options);

@@ -2,67 +2,96 @@
 /*
  * Names of caches and volumes for `larder rescue`.
  */
+#include <endian.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "message.h"
 #include "rescue_names.h"
 
-int rescue_named_cache(const char *name, struct members *members, struct rescue_cache *cache)
+/* All that were found of a cache. */
+static int open_found(const struct members *members, const uint8_t cache_uuid[16], bool degraded, struct rescue_cache *cache)
+{
+	const char **paths = must_allocate(calloc(members->number + 1, sizeof(*paths)));
+	size_t number = 0;
+	int result;
+
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache_uuid, 16))
+			paths[number++] = m->path;
+	}
+	result = rescue_cache_open(cache, paths, number, degraded);
+	free(paths);
+	return result;
+}
+
+static int open_named(struct members *members, const struct cache_names *names, struct rescue_cache *cache)
 {
 	const struct member *member;
 	int result;
 
+	if (names->number == 1 && !strchr(names->name[0], '/')) {
+		result = member_find(members, names->name[0], LARDER_KIND_CACHE, &member);
+		return result ? result : open_found(members, member->sb.cache.cache_uuid, names->degraded, cache);
+	}
+	for (int i = 0; i < names->number; i++)
+		if (!strchr(names->name[i], '/'))
+			return complain(LARDER_USAGE, "%s: is no device; several SSDs are given by their devices", names->name[i]);
+	return rescue_cache_open(cache, names->name, (size_t)names->number, names->degraded);
+}
+
+int rescue_named_cache(const struct cache_names *names, struct members *members, struct rescue_cache *cache)
+{
+	int result;
+
 	members_scan(members);
-	result = member_find(members, name, LARDER_KIND_CACHE, &member);
-	result = result ? result : rescue_cache_open(cache, member->path);
+	result = open_named(members, names, cache);
 	if (result)
 		members_free(members);
 	return result;
 }
 
-/* *path: of the cache's SSD, owned by members; NULL: the volume belongs to none. */
-static int find_cache(struct members *members, const struct member *volume, const char *name, const char **path)
+/* *has: false for a volume that belongs to none. */
+static int open_cache_of(struct members *members, const struct member *volume, const struct cache_names *names,
+			 struct rescue_cache *cache, bool *has)
 {
-	const struct member *cache;
+	const uint8_t *cache_uuid = volume->sb.volume.cache_uuid;
 	char uuid[UUID_TEXT];
-	int result;
 
-	*path = NULL;
-	if (name) {
-		result = member_find(members, name, LARDER_KIND_CACHE, &cache);
-		if (!result)
-			*path = cache->path;
-		return result;
-	}
-	if (uuid_is_zero(volume->sb.volume.cache_uuid))
+	*has = names->number || !uuid_is_zero(cache_uuid);
+	if (names->number)
+		return open_named(members, names, cache);
+	if (!*has)
 		return LARDER_DONE;
-	cache = member_cache(members, volume->sb.volume.cache_uuid);
-	if (!cache)
+	if (!member_cache(members, cache_uuid))
 		return complain(LARDER_NOT_FOUND, "%s: cache_uuid: its cache %s is on none of the devices here; --cache names its SSD",
-				volume->path, uuid_text(volume->sb.volume.cache_uuid, uuid));
-	*path = cache->path;
-	return LARDER_DONE;
+				volume->path, uuid_text(cache_uuid, uuid));
+	return open_found(members, cache_uuid, names->degraded, cache);
 }
 
-int rescue_named_volume(const char *name, const char *cache_name, enum device_access access, struct rescue_cache *cache,
-			struct rescue_volume *volume, bool *has_cache)
+int rescue_with_volume(const char *name, const struct cache_names *names, enum device_access access,
+		       int (*run)(struct rescue_cache *cache, const struct rescue_volume *volume, void *data), void *data)
 {
 	const struct member *member;
+	struct rescue_cache cache = { 0 };
+	struct rescue_volume volume;
 	struct members members;
-	const char *path = NULL;
+	bool has_cache = false;
 	int result;
 
-	*cache = (struct rescue_cache){ 0 };
 	members_scan(&members);
 	result = member_find(&members, name, LARDER_KIND_VOLUME, &member);
-	result = result ? result : find_cache(&members, member, cache_name, &path);
-	*has_cache = path;
-	if (!result && path)
-		result = rescue_cache_open(cache, path);
+	result = result ? result : open_cache_of(&members, member, names, &cache, &has_cache);
 	if (!result) {
-		result = rescue_volume_open(volume, *has_cache ? cache : NULL, member->path, access);
-		if (result && *has_cache)
-			rescue_cache_close(cache);
+		result = rescue_volume_open(&volume, has_cache ? &cache : NULL, member->path, access);
+		if (!result) {
+			result = run(&cache, &volume, data);
+			rescue_volume_close(&volume);
+		}
+		if (has_cache)
+			rescue_cache_close(&cache);
 	}
 	members_free(&members);
 	return result;

@@ -21,7 +21,9 @@
 #define PLUGIN "nbdkit-larder-plugin.so"
 
 struct request {
-	const char *cache, *socket, *port, *address;
+	struct argument_list ssds;
+	struct cache_names cache;
+	const char *socket, *port, *address;
 	bool dry_run;
 };
 
@@ -62,83 +64,97 @@ static int check_request(const struct request *request)
 	return LARDER_DONE;
 }
 
-/* Returns only if it fails, or with --dry-run.  The devices are closed by exec. */
-static int run_nbdkit(const char *plugin, char *ssd, char *backing, const struct request *request)
-{
-	const char *words[16] = { "nbdkit", "--foreground", "--readonly" };
-	int n = 3;
+/* Words of a command, each allocated. */
+struct command {
+	char *word[LARDER_MAX_DEVICES * 2 + 16];
+	unsigned number;
+};
 
-	if (request->socket) {
-		words[n++] = "--unix";
-		words[n++] = request->socket;
-	} else {
-		words[n++] = "--port";
-		words[n++] = request->port;
-		words[n++] = "--ipaddr";
-		words[n++] = request->address ? request->address : "127.0.0.1";
-	}
-	words[n++] = plugin;
-	words[n++] = ssd;
-	words[n++] = backing;
-	if (request->dry_run) {
-		for (int i = 0; i < n; i++)
-			printf("%s%c", words[i], i == n - 1 ? '\n' : ' ');
+static void add_word(struct command *command, const char *prefix, const char *word)
+{
+	if (command->number < sizeof(command->word) / sizeof(command->word[0]) - 1)
+		command->word[command->number++] = must_print("%s%s", prefix, word);
+}
+
+static void add_device(struct command *command, const char *prefix, const struct device *device)
+{
+	char *path = absolute(device->path);
+
+	add_word(command, prefix, path);
+	free(path);
+}
+
+static void add_place(struct command *command, const struct request *request)
+{
+	add_word(command, "", request->socket ? "--unix" : "--port");
+	add_word(command, "", request->socket ? request->socket : request->port);
+	if (request->socket)
+		return;
+	add_word(command, "", "--ipaddr");
+	add_word(command, "", request->address ? request->address : "127.0.0.1");
+}
+
+/* Returns only if it fails, or with --dry-run.  The devices are closed by exec. */
+static int run_nbdkit(const struct command *command, bool dry_run)
+{
+	if (dry_run) {
+		for (unsigned i = 0; i < command->number; i++)
+			printf("%s%c", command->word[i], i == command->number - 1 ? '\n' : ' ');
 		return LARDER_DONE;
 	}
 	fflush(stdout);
 	umask(077); /* the socket is for this user alone */
-	execvp(words[0], (char **)words);
+	execvp(command->word[0], command->word);
 	return complain(LARDER_FAILED, "nbdkit: %s; it serves NBD: install the package nbdkit", strerror(errno));
 }
 
-static int serve(const struct rescue_cache *cache, const struct rescue_volume *volume, const struct request *request)
+static int serve(struct rescue_cache *cache, const struct rescue_volume *volume, void *data)
 {
-	char *plugin = NULL, *ssd_path, *backing_path, *ssd, *backing;
+	const struct request *request = data;
+	struct command command = { { "nbdkit", "--foreground", "--readonly" }, 3 };
+	char *plugin = NULL;
 	int result = rescue_judge(cache, volume);
 
 	result = result ? result : find_plugin(&plugin);
 	if (result)
 		return result;
-	ssd_path = absolute(cache->device.path);
-	backing_path = absolute(volume->device.path);
-	ssd = must_print("ssd=%s", ssd_path);
-	backing = must_print("backing=%s", backing_path);
-	result = run_nbdkit(plugin, ssd, backing, request);
-	free(ssd);
-	free(backing);
-	free(ssd_path);
-	free(backing_path);
+	add_place(&command, request);
+	add_word(&command, "", plugin);
 	free(plugin);
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
+		if (cache->set.member[i])
+			add_device(&command, "ssd=", &cache->set.member[i]->device);
+	add_device(&command, "backing=", &volume->device);
+	if (request->cache.degraded)
+		add_word(&command, "", "degraded=yes");
+	result = run_nbdkit(&command, request->dry_run);
+	for (unsigned i = 3; i < command.number; i++)
+		free(command.word[i]);
 	return result;
 }
 
 int rescue_serve(int argc, char **argv)
 {
-	static const char usage[] = "larder rescue serve VOLUME --socket PATH | --port NUMBER [--address IP] [--cache CACHE] [--dry-run]";
+	static const char usage[] = "larder rescue serve VOLUME --socket PATH | --port NUMBER [--address IP] [--cache CACHE|SSD]... [--degraded] "
+				    "[--dry-run]";
 	struct request request = { 0 };
 	const struct argument arguments[] = {
 		{ "socket", 0, ARGUMENT_TEXT, &request.socket, "PATH", "serve at this Unix socket" },
 		{ "port", 0, ARGUMENT_TEXT, &request.port, "NUMBER", "serve at this TCP port" },
 		{ "address", 0, ARGUMENT_TEXT, &request.address, "IP", "of this address; without it 127.0.0.1" },
-		{ "cache", 0, ARGUMENT_TEXT, &request.cache, "CACHE", "its cache, if it is not found by its UUID" },
+		{ "cache", 0, ARGUMENT_LIST, &request.ssds, "CACHE", "its cache, or each SSD of it, if it is not found by its UUID" },
+		DEGRADED_ARGUMENT(request.cache.degraded),
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the nbdkit command" },
 		ARGUMENTS_END
 	};
-	struct rescue_volume volume;
-	struct rescue_cache cache;
-	bool has_cache;
 	int first, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
 	result = check_request(&request);
-	result = result ? result :
-			  rescue_named_volume(argv[first], request.cache, DEVICE_EXAMINE, &cache, &volume, &has_cache);
 	if (result)
 		return result;
-	result = serve(&cache, &volume, &request);
-	rescue_volume_close(&volume);
-	if (has_cache)
-		rescue_cache_close(&cache);
-	return result;
+	request.cache.name = request.ssds.value;
+	request.cache.number = request.ssds.number;
+	return rescue_with_volume(argv[first], &request.cache, DEVICE_EXAMINE, serve, &request);
 }

@@ -16,7 +16,9 @@
 #include "verbs.h"
 
 struct request {
-	const char *cache, *skip_damaged;
+	struct argument_list ssds;
+	struct cache_names cache;
+	const char *skip_damaged;
 	bool keep_cache, dry_run, yes;
 };
 
@@ -75,9 +77,9 @@ static void announce(const struct rescue_cache *cache, const struct rescue_volum
 	char label[LARDER_LABEL_SIZE + 1];
 
 	printf("volume %s: %" PRIu64 " dirty sectors, %" PRIu64 " of them zeroes, %" PRIu64 " damaged, from %s to %s\n", label_of(volume, label),
-	       count->dirty, count->zero, count->damaged, cache->device.path, volume->device.path);
+	       count->dirty, count->zero, count->damaged, cache->set.name, volume->device.path);
 	if (!request->keep_cache)
-		printf("volume %s: then it belongs to no cache; what %s holds of it is stale\n", label, cache->device.path);
+		printf("volume %s: then it belongs to no cache; what %s holds of it is stale\n", label, cache->set.name);
 }
 
 static int write_back(struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_count *count,
@@ -115,12 +117,16 @@ static int finish_detached(const struct rescue_volume *volume, const struct requ
 	return rescue_release(volume);
 }
 
-static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume, const struct request *request)
+static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume, void *data)
 {
+	const struct request *request = data;
 	struct rescue_count count = { 0 };
 	char label[LARDER_LABEL_SIZE + 1];
-	int result = rescue_judge(cache, volume);
+	int result;
 
+	if (volume->standing == STANDING_DETACHED)
+		return finish_detached(volume, request);
+	result = rescue_judge(cache, volume);
 	if (result)
 		return result;
 	if (volume->cached)
@@ -137,30 +143,23 @@ static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume
 
 int rescue_writeback(int argc, char **argv)
 {
-	static const char usage[] = "larder rescue writeback VOLUME [--cache CACHE] [--skip-damaged UUID] [--keep-cache] [--dry-run] [--yes]";
+	static const char usage[] = "larder rescue writeback VOLUME [--cache CACHE|SSD]... [--degraded] [--skip-damaged UUID] [--keep-cache] "
+				    "[--dry-run] [--yes]";
 	struct request request = { 0 };
 	const struct argument arguments[] = {
-		{ "cache", 0, ARGUMENT_TEXT, &request.cache, "CACHE", "its cache, if it is not found by its UUID" },
+		{ "cache", 0, ARGUMENT_LIST, &request.ssds, "CACHE", "its cache, or each SSD of it, if it is not found by its UUID" },
+		DEGRADED_ARGUMENT(request.cache.degraded),
 		{ "skip-damaged", 0, ARGUMENT_TEXT, &request.skip_damaged, "UUID", "also if damaged dirty data of this volume is LOST" },
 		{ "keep-cache", 0, ARGUMENT_FLAG, &request.keep_cache, NULL, "the volume goes on to belong to its cache" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only say what would be done" },
 		{ "yes", 'y', ARGUMENT_FLAG, &request.yes, NULL, "don't ask" },
 		ARGUMENTS_END
 	};
-	struct rescue_volume volume;
-	struct rescue_cache cache;
-	bool has_cache;
 	int first, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
-	result = rescue_named_volume(argv[first], request.cache, request.dry_run ? DEVICE_EXAMINE : DEVICE_CLAIM, &cache, &volume,
-				     &has_cache);
-	if (result)
-		return result;
-	result = volume.standing == STANDING_DETACHED ? finish_detached(&volume, &request) : rescue(&cache, &volume, &request);
-	rescue_volume_close(&volume);
-	if (has_cache)
-		rescue_cache_close(&cache);
-	return result;
+	request.cache.name = request.ssds.value;
+	request.cache.number = request.ssds.number;
+	return rescue_with_volume(argv[first], &request.cache, request.dry_run ? DEVICE_EXAMINE : DEVICE_CLAIM, rescue, &request);
 }

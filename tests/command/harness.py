@@ -86,6 +86,10 @@ TABLE = {
     "device0.state": (80, "<I"),
     "device0.role": (84, "<I"),
     "device0.nr_segments": (92, "<I"),
+    "device1.uuid": (128, "16s"),
+    "device1.state": (144, "<I"),
+    "device1.first_segment": (152, "<I"),
+    "device2.state": (208, "<I"),
     "volume0.uuid": (1088, "16s"),
     "volume0.state": (1104, "<I"),
     "volume0.sectors": (1112, "<Q"),
@@ -93,6 +97,7 @@ TABLE = {
     "volume1.uuid": (1200, "16s"),
     "volume1.state": (1216, "<I"),
     "volume1.sectors": (1224, "<Q"),
+    "ancestors0": (115776, "<Q"),
 }
 
 

@@ -41,3 +41,17 @@ def samples(program):
     with tempfile.TemporaryDirectory(prefix="larder-", dir=memory()) as directory:
         larder = Larder(program, Path(directory))
         yield larder, larder.cache("fast"), larder.volume("data", 64 << 20, "--cache", "fast")
+
+
+@pytest.fixture(scope="session")
+def tools(tmp_path_factory):
+    """Directory of the writer and the reader of images, and of the power cut."""
+    directory = tmp_path_factory.mktemp("images")
+    made = [directory / "writer", directory / "reader"]
+    subprocess.run(["make", "-s", "-C", TOP / "tests" / "images", f"BUILD={directory}", *made], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-O2", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
+        + ["-o", directory / "power_cut.so", TOP / "tests" / "command" / "power_cut.c"],
+        check=True,
+    )
+    return directory

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Shows a cache SSD, an image or a device, as the command's library reads it (lib/cache_image.c, written from docs/on-disk-format.md): checks, dumps, replays.
+ * Shows a cache, images or devices of its SSDs, as the command's library reads it (lib/cache_image.c, written from docs/on-disk-format.md): checks, dumps, replays.
  * For debugging, and to hold the kernel against; it writes nothing.
  *
- *	reader super|table|checkpoint|log|extents|check|scrub SSD
- *	reader view SSD BACKING [VOLUME]	the volume's contents as they are after a start, to stdout
+ *	reader super|table|checkpoint|log|extents|check|scrub SSD[,SSD]...
+ *	reader view SSD[,SSD]... BACKING [VOLUME]	the volume's contents as they are after a start, to stdout
+ *
+ * Of several SSDs those count that are members of the set; super and table show those of the newest.
  */
 #include "cache_image.h"
 #include "image.h"
 #include "slot_sums.h"
 
-static const char *ssd;
-static struct device device;
-static struct superblocks found;
+static const char *ssd; /* as given */
+static struct ssd_set set;
 static const struct larder_cache_sb *sb;
-static struct cache_tables tables;
 static const struct larder_table *table;
 static struct cache_image image;
 static size_t problems;
@@ -30,43 +30,62 @@ static const char *hex(const uint8_t *p, unsigned n)
 	return to;
 }
 
-static void tell(const char *what, uint64_t offset, const struct problems *p)
+static void tell(const char *name, const char *what, uint64_t offset, const struct problems *p)
 {
 	problems += p->number;
 	for (size_t i = 0; i < p->number; i++)
 		if (what)
-			fprintf(stderr, "%s: %s at byte %" PRIu64 ": %s\n", ssd, what, offset, p->text[i]);
+			fprintf(stderr, "%s: %s at byte %" PRIu64 ": %s\n", name, what, offset, p->text[i]);
 		else
-			fprintf(stderr, "%s: %s\n", ssd, p->text[i]);
+			fprintf(stderr, "%s: %s\n", name, p->text[i]);
 }
 
 static void tell_image(void)
 {
-	tell(NULL, 0, &image.problems);
-	tell(NULL, 0, &image.torn);
+	tell(ssd, NULL, 0, &image.problems);
+	tell(ssd, NULL, 0, &image.torn);
 }
 
-static void load_superblock(void)
+static void open_set(char *names)
 {
-	superblocks_read(&device, &found, false);
-	tell("superblock", found.main.offset, &found.main.problems);
-	if (found.copy.offset)
-		tell("superblock", found.copy.offset, &found.copy.problems);
-	if (!found.chosen)
+	const char *path[LARDER_MAX_DEVICES];
+	size_t number = 0;
+
+	for (char *name; (name = strsep(&names, ",")) && number < LARDER_MAX_DEVICES;)
+		path[number++] = name;
+	if (ssd_set_open(&set, path, number, DEVICE_READ))
 		exit(1);
-	if (le32toh(found.chosen->sb->head.kind) != LARDER_KIND_CACHE)
-		die("%s: kind: not an SSD of a cache", ssd);
-	sb = &found.chosen->sb->cache;
+}
+
+static void load_superblocks(void)
+{
+	for (size_t i = 0; i < set.number; i++) {
+		const struct superblocks *found = &set.ssd[i].super;
+		const char *path = set.ssd[i].device.path;
+
+		tell(path, "superblock", found->main.offset, &found->main.problems);
+		if (found->copy.offset)
+			tell(path, "superblock", found->copy.offset, &found->copy.problems);
+		if (!found->chosen)
+			exit(1);
+		if (!set.ssd[i].sb)
+			die("%s: kind: not an SSD of a cache", path);
+		if (!sb || le64toh(set.ssd[i].sb->head.generation) > le64toh(sb->head.generation))
+			sb = set.ssd[i].sb;
+	}
 }
 
 static void load_table(void)
 {
-	tables_read(&device, sb, &tables);
-	tell("table", LARDER_TABLE_OFFSET_A, &tables.problems[0]);
-	tell("table", LARDER_TABLE_OFFSET_B, &tables.problems[1]);
-	if (!tables.chosen || cache_image_init(&image, &device, sb, tables.chosen))
+	for (size_t i = 0; i < set.number; i++) {
+		tell(set.ssd[i].device.path, "table", LARDER_TABLE_OFFSET_A, &set.ssd[i].tables.problems[0]);
+		tell(set.ssd[i].device.path, "table", LARDER_TABLE_OFFSET_B, &set.ssd[i].tables.problems[1]);
+	}
+	if (ssd_set_choose(&set))
 		exit(1);
-	table = tables.chosen;
+	cache_image_init(&image, &set);
+	sb = set.sb;
+	table = set.table;
 }
 
 /* A step of loading */
@@ -199,10 +218,12 @@ static void verb_scrub(void)
 	uint32_t data_slots = image.segment_slots - LARDER_SUMMARY_SLOTS;
 	uint64_t summaries = 0, slots = 0, bad = 0;
 
-	for (uint32_t segment = le32toh(sb->first_segment); segment < image.segments_end; segment++) {
-		const struct larder_summary *s = (const struct larder_summary *)(image.window_data + (size_t)data_slots * LARDER_SLOT_SIZE);
+	for (uint32_t segment = 0; segment < image.segments_end; segment++) {
+		const struct larder_summary *s = (const struct larder_summary *)window_block(&image, 0, data_slots);
 		uint32_t sum;
 
+		if (!segment_exists(&image, segment))
+			continue;
 		segment_read(&image, segment);
 		if (!summary_ok(&image, s, segment))
 			continue;
@@ -212,7 +233,7 @@ static void verb_scrub(void)
 			if (!sum)
 				continue;
 			slots++;
-			if (le32toh(sum) == crc32c(~0u, image.window_data + (size_t)i * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE))
+			if (le32toh(sum) == crc32c(~0u, window_block(&image, 0, i), LARDER_SLOT_SIZE))
 				continue;
 			problems++;
 			if (bad++ < 20)
@@ -237,20 +258,34 @@ static void read_at(const struct device *from, void *to, size_t bytes, uint64_t 
 	}
 }
 
+/* From the first copy that is here.  False: there is none. */
+static bool read_cache(void *to, size_t bytes, uint64_t cache)
+{
+	uint32_t unit = image.usage.segment_sectors, copy[SEGMENT_COPIES];
+
+	for (unsigned i = 0, n = segment_copies(&image, (uint32_t)(cache / unit), copy); i < n; i++) {
+		uint64_t offset;
+		const struct device *device = segment_device(&image, copy[i], &offset);
+
+		if (!device)
+			continue;
+		read_at(device, to, bytes, offset + cache % unit * SECTOR);
+		return true;
+	}
+	return false;
+}
+
 /* What is mapped in a region, over what the backing has there.  From the cache even where it is clean, as a start would. */
 static void overlay(const struct region *r, uint8_t *data)
 {
-	uint32_t unit = image.usage.segment_sectors;
-
 	for (uint32_t n = 0; r && n < r->n; n++) {
 		uint64_t e = r->extent[n];
 		uint8_t *to = data + extent_first(e) * SECTOR;
 
 		if (extent_state(e) == LARDER_ST_ZERO)
 			memset(to, 0, extent_length(e) * SECTOR);
-		else
-			read_at(&device, to, extent_length(e) * SECTOR,
-				segment_offset(&image, (uint32_t)(extent_cache(e) / unit)) + extent_cache(e) % unit * SECTOR);
+		else if (!read_cache(to, extent_length(e) * SECTOR, extent_cache(e)) && extent_state(e) == LARDER_ST_DIRTY)
+			die("%s: dirty data is on an SSD that is not here", ssd);
 	}
 }
 
@@ -286,7 +321,7 @@ static void verb_view(const char *backing, unsigned number)
 
 static int usage(void)
 {
-	fputs("usage: reader super|table|checkpoint|log|extents|check|scrub SSD\n       reader view SSD BACKING [VOLUME NUMBER]\n", stderr);
+	fputs("usage: reader super|table|checkpoint|log|extents|check|scrub SSD[,SSD]...\n       reader view SSD[,SSD]... BACKING [VOLUME NUMBER]\n", stderr);
 	return 2;
 }
 
@@ -328,10 +363,9 @@ int main(int argc, char **argv)
 
 	if (argc < 3 + view || argc > 3 + 2 * view)
 		return usage();
-	ssd = argv[2];
-	if (device_open(&device, ssd, DEVICE_READ))
-		return 1;
-	load_superblock();
+	ssd = strdup(argv[2]);
+	open_set(argv[2]);
+	load_superblocks();
 	if (!strcmp(verb, "super")) {
 		verb_super();
 	} else {
@@ -344,8 +378,6 @@ int main(int argc, char **argv)
 	if (fflush(stdout))
 		die("stdout: %s", strerror(errno));
 	cache_image_free(&image);
-	tables_free(&tables);
-	superblocks_free(&found);
-	device_close(&device);
+	ssd_set_close(&set);
 	return result ? result : problems != 0;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Makes images of a cache SSD and the backing of its one volume, as they are after a clean stop or a crash, so that a start with a full cache can be tried and
+ * Makes images of the SSDs of a cache and the backing of its one volume, as they are after a clean stop or a crash, so that a start with a full cache can be tried and
  * timed without filling one first.  Written from docs/on-disk-format.md.  The files are sparse: data is zeroes (or, with --pattern, tells where it belongs).
  *
- * The SSD, by global segment number, front to back:
+ * The SSD, by segment number, front to back:
  *
  *   | sealed: stream write, all dirty | sealed: fill, clean | sealed: keep, clean | opened, tail of the log | free ...... | checkpoint chunks, from the end down |
  *
@@ -13,6 +13,9 @@
  * The tail (--state crashed) is a chain of records of the write stream, behind the position that the checkpoint names, in segments that it lists as opened and
  * then in such that SEGMENT_OPEN entries open (taken from the last sealed clean ones, whose extents replay must drop); with all kinds of entries among the writes; and one of
  * the fill stream.  Sequence numbers of the two interleave.
+ *
+ * Of several SSDs, all of one size, the segments are numbered by pairs here: pair number p is a segment in the first half of SSD p mod n, and for what has
+ * a second copy (stream write, checkpoints) one in the second half of the next SSD.  What lies on the SSDs has their global numbers: first_of(), second_of().
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -27,7 +30,9 @@
 #define CHECKPOINT	41u		/* sequence of the newest one */
 
 struct options {
-	const char *cache, *backing;
+	const char *cache[LARDER_MAX_DEVICES], *backing;
+	uint32_t ssds;
+	bool unmirrored;
 	uint64_t cache_size, volume_size, segment_size, extent;
 	unsigned fill, dirty, tail, fill_tail, unsynced, checkpoints;
 	bool crashed, pattern, records;
@@ -45,15 +50,16 @@ static struct options opt = {
 	.cache_size = 64ull << 30, .segment_size = LARDER_DEF_SEGMENT_SIZE, .extent = 16384, .fill = 100, .dirty = 10, .tail = 64, .fill_tail = 16,
 	.unsynced = 64, .checkpoints = 1,
 };
-static int cache_fd, backing_fd;
-static uint8_t cache_uuid[16], ssd_uuid[16], volume_uuid[16];
+static int cache_fd[LARDER_MAX_DEVICES], backing_fd;
+static uint8_t cache_uuid[16], ssd_uuid[LARDER_MAX_DEVICES][16], volume_uuid[16];
+static uint32_t ssd_segments;	/* of each SSD */
 static uint64_t segments_offset, log_hash, volume_sectors;
 static uint32_t nr_segments, segment_slots, extent_slots, per_record, record_slots, per_segment;	/* extents per record, per segment */
 static uint32_t write_segments, fill_segments, sealed_segments, next_free, top_free;
 static uint64_t nr_extents, volume_extents, multiplier, inverse;
 static uint64_t sequence = FIRST_SEQUENCE, first_replayed, newest_durable, random_state = 1;
 static struct stream streams[LARDER_NR_STREAMS], at_checkpoint[LARDER_NR_STREAMS];
-static struct larder_segment_info *segments;
+static struct larder_segment_info *segments;	/* mirror: while it has a second copy */
 static uint32_t zero_sum;
 
 /* ------------------------------------------------------------- arithmetic */
@@ -96,14 +102,41 @@ static uint64_t invert(uint64_t a, uint64_t modulus)
 	return (uint64_t)(t < 0 ? t + modulus : t);
 }
 
-static uint64_t cache_address(uint32_t segment, uint32_t slot)
+/* Global numbers */
+static uint32_t first_of(uint32_t segment)
 {
-	return ((uint64_t)segment * segment_slots + slot) * LARDER_SLOT_SECTORS;
+	return opt.ssds == 1 ? segment : segment % opt.ssds * ssd_segments + segment / opt.ssds;
 }
 
-static uint64_t device_offset(uint32_t segment, uint32_t slot)
+static uint32_t second_of(uint32_t segment)
 {
-	return segments_offset + (uint64_t)segment * opt.segment_size + (uint64_t)slot * LARDER_SLOT_SIZE;
+	return (segment + 1) % opt.ssds * ssd_segments + ssd_segments / 2 + segment / opt.ssds;
+}
+
+/* As the format has it: number + 1, 0: none */
+static uint32_t mirror_of(uint32_t segment, bool pair)
+{
+	return pair && opt.ssds > 1 && !opt.unmirrored ? second_of(segment) + 1 : 0;
+}
+
+static uint64_t cache_address(uint32_t segment, uint32_t slot)
+{
+	return ((uint64_t)first_of(segment) * segment_slots + slot) * LARDER_SLOT_SECTORS;
+}
+
+static void put_global(uint32_t global, uint64_t offset, const void *p, size_t bytes)
+{
+	uint32_t ssd = global / ssd_segments;
+
+	image_write(cache_fd[ssd], opt.cache[ssd], p, bytes, segments_offset + (uint64_t)(global % ssd_segments) * opt.segment_size + offset);
+}
+
+/* To both copies of the segment, if it has two. */
+static void put_at(uint32_t segment, uint64_t offset, const void *p, size_t bytes)
+{
+	put_global(first_of(segment), offset, p, bytes);
+	if (segments[segment].mirror)
+		put_global(le32toh(segments[segment].mirror) - 1, offset, p, bytes);
 }
 
 static uint32_t extent_slot(uint32_t number)	/* of the number'th extent of a sealed segment */
@@ -155,7 +188,7 @@ static void put_data(struct record *r, uint32_t segment, uint32_t slot, uint64_t
 
 	if (opt.pattern) {
 		image_pattern(data, sector, extent_slots * LARDER_SLOT_SECTORS, version);
-		image_write(cache_fd, opt.cache, data, extent_slots * LARDER_SLOT_SIZE, device_offset(segment, slot));
+		put_at(segment, (uint64_t)slot * LARDER_SLOT_SIZE, data, extent_slots * LARDER_SLOT_SIZE);
 	}
 	for (uint32_t i = 0; i < extent_slots; i++)
 		r->sum[r->slots++] = opt.pattern ? crc32c(~0u, data + i * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) : zero_sum;
@@ -167,7 +200,7 @@ static void put_commit(struct stream *s, unsigned number, const struct record *r
 	struct larder_commit c = {
 		.magic = htole32(LARDER_COMMIT_MAGIC), .hash = htole64(log_hash), .sequence = htole64(sequence),
 		.prev_sequence = htole64(s->prev_sequence), .durable_sequence = htole64(newest_durable), .prev_crc = htole32(s->prev_crc),
-		.epoch = htole32(EPOCH), .segment = htole32(s->segment), .slot = htole16((uint16_t)(s->slot + r->slots)),
+		.epoch = htole32(EPOCH), .segment = htole32(first_of(s->segment)), .slot = htole16((uint16_t)(s->slot + r->slots)),
 		.first = htole16((uint16_t)s->slot), .end = htole16((uint16_t)(s->slot + r->slots)), .nr_entries = htole16((uint16_t)r->entries),
 		.stream = (uint8_t)number, .flags = LARDER_COMMIT_SUMS_VALID,
 	};
@@ -184,7 +217,7 @@ static void put_commit(struct stream *s, unsigned number, const struct record *r
 	crc = block_crc(&c, sizeof(c), offsetof(struct larder_commit, crc));
 	c.crc = htole32(crc);
 	s->slot += r->slots;
-	image_write(cache_fd, opt.cache, &c, sizeof(c), device_offset(s->segment, s->slot));
+	put_at(s->segment, (uint64_t)s->slot * LARDER_SLOT_SIZE, &c, sizeof(c));
 	s->slot++;
 	s->prev_sequence = sequence;
 	s->prev_crc = crc;
@@ -233,14 +266,14 @@ static void put_sealed_records(uint32_t segment)
 		summary->hash = htole64(log_hash);
 		summary->first_sequence = htole64(first_sequence);
 		summary->last_sequence = htole64(sequence - 1);
-		summary->segment = htole32(segment);
+		summary->segment = htole32(first_of(segment));
 		summary->epoch = htole32(EPOCH);
 		summary->nr_entries = htole32(entries);
 		summary->nr_sums = htole32(sum_slots);
 		summary->stream = (uint8_t)segment_stream(segment);
 		summary->flags = LARDER_SUMMARY_DATA_ONLY;
 		summary->crc = htole32(block_crc(summary, sizeof(*summary), offsetof(struct larder_summary, crc)));
-		image_write(cache_fd, opt.cache, summary, sizeof(*summary), device_offset(segment, sum_slots));
+		put_global(first_of(segment), (uint64_t)sum_slots * LARDER_SLOT_SIZE, summary, sizeof(*summary));
 	}
 	free(sums);
 	free(summary);
@@ -252,6 +285,7 @@ static void put_sealed(void)
 		segments[i].state = LARDER_SEGMENT_USED;
 		segments[i].stream = (uint8_t)segment_stream(i);
 		segments[i].sequence = htole64(sequence);
+		segments[i].mirror = htole32(mirror_of(i, segment_dirty(i)));
 		if (opt.records)
 			put_sealed_records(i);
 		else
@@ -276,6 +310,7 @@ static void open_segment(unsigned stream, uint32_t segment)
 	segments[segment].state = LARDER_SEGMENT_OPENED;
 	segments[segment].stream = (uint8_t)stream;
 	segments[segment].sequence = 0;
+	segments[segment].mirror = htole32(mirror_of(segment, stream == LARDER_STREAM_WRITE));
 }
 
 /* The write stream has one record in its segment, the others have not begun one. */
@@ -317,12 +352,15 @@ static void add_opens(struct record *r, unsigned stream, uint32_t *victim)
 	for (unsigned i = 0; i < OPENED; i++) {
 		uint32_t segment = *victim > write_segments + fill_segments ? --*victim : take_free();
 
-		add_entry(r, LARDER_SEGMENT_OPEN, segment, stream, 0);
+		add_entry(r, LARDER_SEGMENT_OPEN, first_of(segment), stream, mirror_of(segment, stream == LARDER_STREAM_WRITE));
 		open_segment(stream, segment);
 	}
 	/* for a checkpoint that was never named */
-	if (*victim > write_segments + fill_segments)
-		add_entry(r, LARDER_SEGMENT_OPEN, --*victim, LARDER_OPEN_CHUNKS, 0);
+	if (*victim > write_segments + fill_segments) {
+		uint32_t segment = --*victim;
+
+		add_entry(r, LARDER_SEGMENT_OPEN, first_of(segment), LARDER_OPEN_CHUNKS, mirror_of(segment, true));
+	}
 }
 
 /* Now and then, of everything that is no write. */
@@ -440,9 +478,12 @@ static void put_chunk(bool last)
 	chunk.sequence = checkpoint->sequence;
 	chunk.number = htole32(chunk_number++);
 	chunk.used = htole32(chunk.used);
-	chunk.next_segment = htole32(next);
+	chunk.next_segment = htole32(next == LARDER_NO_SEGMENT ? next : first_of(next));
+	chunk.next_mirror = htole32(next == LARDER_NO_SEGMENT ? 0 : mirror_of(next, true));
 	chunk.crc = htole32(block_crc(&chunk, sizeof(chunk), offsetof(struct larder_chunk, crc)));
-	image_write(cache_fd, opt.cache, &chunk, sizeof(chunk), device_offset(chunk_segment, 0) + (uint64_t)place * LARDER_CHUNK_SIZE);
+	put_global(first_of(chunk_segment), (uint64_t)place * LARDER_CHUNK_SIZE, &chunk, sizeof(chunk));
+	if (mirror_of(chunk_segment, true))
+		put_global(second_of(chunk_segment), (uint64_t)place * LARDER_CHUNK_SIZE, &chunk, sizeof(chunk));
 	checkpoint->bytes = htole64((uint64_t)chunk_number * LARDER_CHUNK_SIZE);
 	memset(&chunk, 0, sizeof(chunk));
 	if (next != LARDER_NO_SEGMENT)
@@ -466,13 +507,13 @@ static void put_stream_items(unsigned number)
 {
 	const struct stream *s = &at_checkpoint[number];
 	struct larder_stream_pos pos = {
-		.segment = htole32(s->segment), .slot = htole32(s->slot), .prev_sequence = htole64(s->prev_sequence), .prev_crc = htole32(s->prev_crc),
+		.segment = htole32(s->segment == LARDER_NO_SEGMENT ? s->segment : first_of(s->segment)), .slot = htole32(s->slot), .prev_sequence = htole64(s->prev_sequence), .prev_crc = htole32(s->prev_crc),
 	};
 	uint64_t opened[OPENED];
 	uint32_t n = 0;
 
 	for (uint32_t i = s->first; i < s->count; i++)
-		opened[n++] = htole64(s->opened[i]);
+		opened[n++] = htole64(first_of(s->opened[i]) | (uint64_t)mirror_of(s->opened[i], number == LARDER_STREAM_WRITE) << 32);
 	put_item(LARDER_ITEM_STREAM, number, 0, &pos, 1, sizeof(pos));
 	put_item(LARDER_ITEM_OPEN, number, 0, opened, n, 8);
 }
@@ -504,23 +545,37 @@ static void put_region_items(void)
 	}
 }
 
+/* By global number; second copies are called free. */
+static void put_segment_items(const struct larder_segment_info *info)
+{
+	uint32_t all = opt.ssds * ssd_segments;
+	struct larder_segment_info *global = allocate(all * sizeof(*global));
+
+	for (uint32_t i = 0; i < nr_segments; i++)
+		global[first_of(i)] = info[i];
+	for (uint32_t i = 0, n; i < all; i += n) {
+		n = all - i < 2048 ? all - i : 2048;
+		put_item(LARDER_ITEM_SEGMENTS, 0, i, global + i, n, sizeof(*global));
+	}
+	free(global);
+}
+
 /* info: the segments as they were at the snapshot */
 static void put_checkpoint(struct larder_checkpoint_ptr *p, uint64_t number, const struct larder_segment_info *info)
 {
 	checkpoint = p;
 	p->sequence = htole64(number);
 	p->replay_sequence = htole64(first_replayed);
-	p->first_segment = htole32(chunk_segment = --top_free);
+	chunk_segment = --top_free;
+	p->first_segment = htole32(first_of(chunk_segment));
+	p->first_mirror = htole32(mirror_of(chunk_segment, true));
 	p->epoch = htole32(EPOCH);
 	p->hash = htole64(checkpoint_hash(cache_uuid, SECRET, number));
 	chunk_number = 0;
 	memset(&chunk, 0, sizeof(chunk));
 	for (unsigned i = 0; i < LARDER_NR_STREAMS; i++)
 		put_stream_items(i);
-	for (uint32_t i = 0, n; i < nr_segments; i += n) {
-		n = nr_segments - i < 2048 ? nr_segments - i : 2048;
-		put_item(LARDER_ITEM_SEGMENTS, 0, i, info + i, n, sizeof(*info));
-	}
+	put_segment_items(info);
 	put_region_items();
 	put_item(LARDER_ITEM_END, 0, 0, NULL, 0, 1);
 	put_chunk(true);
@@ -557,33 +612,38 @@ static void put_table(void)
 	t->head.generation = htole64(2);
 	t->head.set_generation = htole64(1);
 	memcpy(t->head.cache_uuid, cache_uuid, 16);
-	t->head.nr_devices = htole32(1);
+	t->head.nr_devices = htole32(opt.ssds);
 	t->head.nr_volumes = htole32(1);
-	memcpy(t->devices[0].uuid, ssd_uuid, 16);
-	t->devices[0].state = htole32(LARDER_DEVICE_ACTIVE);
-	t->devices[0].nr_segments = htole32(nr_segments);
-	t->devices[0].segments_offset = htole64(segments_offset);
+	for (uint32_t i = 0; i < opt.ssds; i++) {
+		memcpy(t->devices[i].uuid, ssd_uuid[i], 16);
+		t->devices[i].state = htole32(LARDER_DEVICE_ACTIVE);
+		t->devices[i].first_segment = htole32(i * ssd_segments);
+		t->devices[i].nr_segments = htole32(ssd_segments);
+		t->devices[i].segments_offset = htole64(segments_offset);
+	}
 	memcpy(t->volumes[0].uuid, volume_uuid, 16);
 	t->volumes[0].state = htole32(LARDER_VOLUME_ATTACHED);
 	t->volumes[0].sectors = htole64(volume_sectors);
 	t->volumes[0].incarnation = htole64(1);
 	memcpy(t->volumes[0].label, "image", 5);
 	t->head.crc = htole32(block_crc(t, sizeof(*t), offsetof(struct larder_table_head, crc)));
-	image_write(cache_fd, opt.cache, t, sizeof(*t), LARDER_TABLE_OFFSET_A);
-	image_write(cache_fd, opt.cache, t, sizeof(*t), LARDER_TABLE_OFFSET_B);
+	for (uint32_t i = 0; i < opt.ssds; i++) {
+		image_write(cache_fd[i], opt.cache[i], t, sizeof(*t), LARDER_TABLE_OFFSET_A);
+		image_write(cache_fd[i], opt.cache[i], t, sizeof(*t), LARDER_TABLE_OFFSET_B);
+	}
 	free(t);
 }
 
 static void put_cache_superblock(struct larder_cache_sb *sb)
 {
-	fill_head(&sb->head, LARDER_KIND_CACHE, ssd_uuid, opt.cache_size, opt.cache_size / LARDER_SB_SIZE * LARDER_SB_SIZE - LARDER_SB_SIZE);
+	fill_head(&sb->head, LARDER_KIND_CACHE, ssd_uuid[0], opt.cache_size, opt.cache_size / LARDER_SB_SIZE * LARDER_SB_SIZE - LARDER_SB_SIZE);
 	sb->head.flags = htole32(opt.crashed ? 0 : LARDER_CACHE_CLEAN_STOP);
 	memcpy(sb->cache_uuid, cache_uuid, 16);
 	memcpy(sb->label, "image", 5);
-	sb->nr_devices = htole32(1);
+	sb->nr_devices = htole32(opt.ssds);
 	sb->set_generation = htole64(1);
 	sb->segment_size = htole32((uint32_t)opt.segment_size);
-	sb->nr_segments = htole32(nr_segments);
+	sb->nr_segments = htole32(ssd_segments);
 	sb->segments_offset = htole64(segments_offset);
 	sb->table_generation = htole64(2);
 	sb->epoch = htole32(EPOCH);
@@ -595,7 +655,13 @@ static void put_cache_superblock(struct larder_cache_sb *sb)
 		sb->epochs[i].secret = htole64(SECRET + i);
 		sb->epochs[i].first_sequence = htole64(FIRST_SEQUENCE - i * 100);
 	}
-	put_superblock(cache_fd, opt.cache, &sb->head);
+	for (uint32_t i = 0; i < opt.ssds; i++) {
+		memcpy(sb->head.uuid, ssd_uuid[i], 16);
+		sb->device_number = htole32(i);
+		sb->first_segment = htole32(i * ssd_segments);
+		sb->head.crc = 0;
+		put_superblock(cache_fd[i], opt.cache[i], &sb->head);
+	}
 }
 
 static void put_backing(void)
@@ -656,13 +722,14 @@ static const struct option long_options[] = {
 	{ "cache", 1, NULL, 'c' }, { "backing", 1, NULL, 'b' }, { "cache-size", 1, NULL, 's' }, { "volume-size", 1, NULL, 'v' },
 	{ "segment-size", 1, NULL, 'g' }, { "extent", 1, NULL, 'e' }, { "fill", 1, NULL, 'f' }, { "dirty", 1, NULL, 'd' }, { "state", 1, NULL, 'S' },
 	{ "tail", 1, NULL, 't' }, { "fill-tail", 1, NULL, 'T' }, { "unsynced", 1, NULL, 'u' }, { "checkpoints", 1, NULL, 'C' }, { "seed", 1, NULL, 'r' },
-	{ "pattern", 0, NULL, 'p' }, { "records", 0, NULL, 'R' }, { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 }
+	{ "mirror", 1, NULL, 'm' }, { "pattern", 0, NULL, 'p' }, { "records", 0, NULL, 'R' }, { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 }
 };
 
 static void usage(FILE *to)
 {
-	fputs("usage: writer --cache FILE --backing FILE [OPTION]...\n"
-	      "  --cache-size SIZE    of the SSD, 64G\n"
+	fputs("usage: writer --cache FILE [--cache FILE]... --backing FILE [OPTION]...\n"
+	      "  --cache-size SIZE    of each SSD, 64G\n"
+	      "  --mirror WHAT        of several SSDs: dirty: dirty data, log and checkpoints are on two; none; dirty\n"
 	      "  --volume-size SIZE   of the volume, four times that\n"
 	      "  --segment-size SIZE  2M\n"
 	      "  --extent SIZE        of all cached extents, a power of two from 4K to 256K; 16K\n"
@@ -684,7 +751,16 @@ static void parse(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
 		switch (c) {
-		case 'c': opt.cache = optarg; break;
+		case 'c':
+			if (opt.ssds == LARDER_MAX_DEVICES)
+				die("--cache: %u times at most", LARDER_MAX_DEVICES);
+			opt.cache[opt.ssds++] = optarg;
+			break;
+		case 'm':
+			opt.unmirrored = !strcmp(optarg, "none");
+			if (!opt.unmirrored && strcmp(optarg, "dirty"))
+				die("--mirror: dirty or none, not %s", optarg);
+			break;
 		case 'b': opt.backing = optarg; break;
 		case 's': opt.cache_size = parse_size("cache-size", optarg); break;
 		case 'v': opt.volume_size = parse_size("volume-size", optarg); break;
@@ -708,7 +784,7 @@ static void parse(int argc, char **argv)
 		default: usage(stderr); exit(2);
 		}
 	}
-	if (!opt.cache || !opt.backing || optind < argc) {
+	if (!opt.ssds || !opt.backing || optind < argc) {
 		usage(stderr);
 		exit(2);
 	}
@@ -745,6 +821,11 @@ static void plan(void)
 	number = (opt.cache_size / LARDER_SB_SIZE * LARDER_SB_SIZE - LARDER_SB_SIZE - segments_offset) / opt.segment_size;
 	if (number * opt.segment_size > 32ull << 40)
 		die("--cache-size: at most 32T");
+	ssd_segments = (uint32_t)number;
+	if (opt.ssds > 1) {
+		ssd_segments &= ~1u;
+		number = (uint64_t)ssd_segments / 2 * opt.ssds;
+	}
 	nr_segments = (uint32_t)number;
 	volume_sectors = opt.volume_size / SECTOR;
 	volume_extents = opt.volume_size / opt.extent;
@@ -793,13 +874,16 @@ int main(int argc, char **argv)
 
 	parse(argc, argv);
 	plan();
-	cache_fd = make_file(opt.cache, opt.cache_size);
+	for (uint32_t i = 0; i < opt.ssds; i++)
+		cache_fd[i] = make_file(opt.cache[i], opt.cache_size);
 	backing_fd = make_file(opt.backing, LARDER_DEF_DATA_OFFSET + opt.volume_size + LARDER_DEF_TAIL_RESERVE);
 	for (unsigned i = 0; i < 16; i++) {
 		cache_uuid[i] = (uint8_t)(0xca + random64());
-		ssd_uuid[i] = (uint8_t)random64();
+		ssd_uuid[0][i] = (uint8_t)random64();
 		volume_uuid[i] = (uint8_t)random64();
 	}
+	for (unsigned i = 16; i < 16 * opt.ssds; i++)
+		ssd_uuid[i / 16][i % 16] = (uint8_t)random64();
 	zero_sum = crc32c(~0u, zeroes, sizeof(zeroes));
 	log_hash = epoch_hash(cache_uuid, SECRET);
 	segments = allocate(nr_segments * sizeof(*segments));
@@ -814,8 +898,11 @@ int main(int argc, char **argv)
 		put_checkpoint(&sb->checkpoint[i], CHECKPOINT - i, snapshot);
 	put_table();
 	put_cache_superblock(sb);
-	if (fsync(cache_fd) || fsync(backing_fd) || close(cache_fd) || close(backing_fd))
-		die("%s, %s: %s", opt.cache, opt.backing, strerror(errno));
+	for (uint32_t i = 0; i < opt.ssds; i++)
+		if (fsync(cache_fd[i]) || close(cache_fd[i]))
+			die("%s: %s", opt.cache[i], strerror(errno));
+	if (fsync(backing_fd) || close(backing_fd))
+		die("%s: %s", opt.backing, strerror(errno));
 	printf("segments=%u sealed=%u write=%u fill=%u extents=%" PRIu64 " checkpoint_bytes=%" PRIu64 " replay_sequence=%" PRIu64
 	       " last_sequence=%" PRIu64 " free=%u\n", nr_segments, sealed_segments, write_segments, fill_segments, nr_extents,
 	       le64toh(sb->checkpoint[0].bytes), first_replayed, sequence - 1, top_free - next_free);

@@ -2,7 +2,7 @@
 /*
  * A plugin of nbdkit: a volume as its cache and its backing show it together, read-only.
  *
- *	nbdkit --readonly nbdkit-larder-plugin.so ssd=PATH backing=PATH
+ *	nbdkit --readonly nbdkit-larder-plugin.so ssd=PATH... backing=PATH [degraded=yes]
  *
  * `larder rescue serve` starts it.
  */
@@ -18,19 +18,23 @@
 
 #define THREAD_MODEL NBDKIT_THREAD_MODEL_SERIALIZE_ALL_REQUESTS /* struct cache_image is for one at a time */
 
-static const char *ssd, *backing;
+static const char *ssd[LARDER_MAX_DEVICES], *backing;
+static size_t nr_ssds;
+static bool degraded;
 static struct rescue_cache cache;
 static struct rescue_volume volume;
 static bool cache_open, volume_open;
 
 static int take_config(const char *key, const char *value)
 {
-	if (!strcmp(key, "ssd")) {
-		ssd = value;
+	if (!strcmp(key, "ssd") && nr_ssds < LARDER_MAX_DEVICES) {
+		ssd[nr_ssds++] = value;
 	} else if (!strcmp(key, "backing")) {
 		backing = value;
+	} else if (!strcmp(key, "degraded")) {
+		degraded = !strcmp(value, "yes");
 	} else {
-		nbdkit_error("%s: no such parameter; there are ssd and backing", key);
+		nbdkit_error("%s: no such parameter, or too many of it; there are ssd, backing and degraded", key);
 		return -1;
 	}
 	return 0;
@@ -38,16 +42,16 @@ static int take_config(const char *key, const char *value)
 
 static int config_complete(void)
 {
-	if (ssd && backing)
+	if (nr_ssds && backing)
 		return 0;
-	nbdkit_error("ssd=PATH and backing=PATH must be given");
+	nbdkit_error("ssd=PATH, for each SSD of the cache, and backing=PATH must be given");
 	return -1;
 }
 
 /* Once, before the first client; what goes wrong has been said on stderr. */
 static int get_ready(void)
 {
-	cache_open = !rescue_cache_open(&cache, ssd);
+	cache_open = !rescue_cache_open(&cache, ssd, nr_ssds, degraded);
 	volume_open = cache_open && !rescue_volume_open(&volume, &cache, backing, DEVICE_EXAMINE);
 	if (!volume_open || rescue_judge(&cache, &volume))
 		return -1;
@@ -100,7 +104,9 @@ static struct nbdkit_plugin plugin = {
 	.longname = "larder: a volume without the kernel module, read-only",
 	.config = take_config,
 	.config_complete = config_complete,
-	.config_help = "ssd=PATH      the SSD of the cache\nbacking=PATH  the disk of the volume",
+	.config_help = "ssd=PATH      an SSD of the cache, each one\n"
+		       "backing=PATH  the disk of the volume\n"
+		       "degraded=yes  also if SSDs of the cache are missing",
 	.get_ready = get_ready,
 	.unload = unload,
 	.open = open_volume,
