@@ -39,6 +39,8 @@ def quick_programs(path: str) -> str:
         if not program:
             continue
         shutil.copy(program, directory)
+        for plugin in Path(program).parent.glob(f"nbdkit-{name}-plugin.so"):  # larder looks for it beside itself
+            shutil.copy(plugin, directory)
         libraries = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
         for library in re.findall(r"=> (/\S+)", libraries):
             if not (directory / Path(library).name).exists():
