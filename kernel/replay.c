@@ -368,7 +368,14 @@ static int doubts_add(struct replay *r, u64 sequence, u64 before)
 	return 0;
 }
 
-/* Which segments does this record open? */
+/* The first time counts: a second one in the range of a replay is behind a checkpoint that was not named. */
+static void scan_reopened(struct replay *r, u32 segment, u64 sequence)
+{
+	if (!r->reopened[segment])
+		r->reopened[segment] = sequence;
+}
+
+/* Which segments does this record open?  What the checkpoint maps to a second copy is gone as well. */
 static int scan_entries(struct replay *r, struct cursor *cur)
 {
 	u32 i, n = larder_commit_entries(cur->commit);
@@ -380,9 +387,9 @@ static int scan_entries(struct replay *r, struct cursor *cur)
 		if (e.kind != LARDER_SEGMENT_OPEN)
 			continue;
 		replay_link(r, e.sector, e.cache);
-		/* the first time counts: a second one in the range of a replay is behind a checkpoint that was not named */
-		if (!r->reopened[e.sector])
-			r->reopened[e.sector] = commit_sequence(cur->commit);
+		scan_reopened(r, e.sector, commit_sequence(cur->commit));
+		if (e.cache)
+			scan_reopened(r, e.cache - 1, commit_sequence(cur->commit));
 		if (e.length == LARDER_STREAM_WRITE)
 			err = queue_push(cur, e.sector);
 	}

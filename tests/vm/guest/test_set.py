@@ -4,7 +4,7 @@
 import pytest
 from lib import command, simdisk
 from lib.controls import Switches
-from lib.larder import Cache, Stack, Volume, larder, wait_for
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, wait_for
 from lib.sets import MODES, kill, make_ssds, make_stack, start_without
 
 @pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
@@ -344,3 +344,39 @@ def test_one_that_joins_is_told_last(make_disk, kernel_log):
     stack.volume.flush()
     stack.stop()
     never_old(stack, 1)
+
+
+def pattern(page: int) -> bytes:
+    return page.to_bytes(4, "little") * 1024
+
+
+def test_second_copies_where_clean_data_was(make_disk):
+    """What was reclaimed since the last checkpoint becomes second copies of the log: a replay must drop what that checkpoint maps
+    there (rule 9)."""
+    ssds, hdd = make_ssds(make_disk, (24, 24)), make_disk("hdd0", model="null", mb=128, wce=1)
+    pages = sum(s.sectors for s in ssds) // 8
+    for first in range(0, pages, 16):
+        hdd.write(DATA_SECTOR + 8 * first, b"".join(map(pattern, range(first, first + 16))))
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_checkpoint_percent=50, sequential_cutoff=0, writeback="off")
+    for first in range(0, pages, 16):  # more than it holds
+        stack.volume.read(8 * first, 128)
+    stack.cache.message("commit")
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    stack.volume.set(fill="off")
+    before = stack.cache.status()
+    stack.cache.message("reclaim", 60)
+    for i in range(24):
+        stack.volume.write(8 * pages + 256 * i, bytes([i + 1]) * (128 << 10))
+    stack.volume.flush()
+    after = stack.cache.status()
+    assert after["reclaim_dropped_slots"] > before["reclaim_dropped_slots"] and after["checkpoints"] == before["checkpoints"]
+    assert after["segments_mirror"] > before["segments_mirror"]
+    cut(ssds, "keep")
+    up(stack)
+    stack.start()
+    stack.volume.set(fill="off")
+    assert stack.cache.status()["live_sectors"] > pages
+    assert not [i for i in range(pages) if stack.volume.read(8 * i, 8) != pattern(i)]
+    assert not [i for i in range(24) if stack.volume.read(8 * pages + 256 * i, 256) != bytes([i + 1]) * (128 << 10)]
+    stack.stop()
