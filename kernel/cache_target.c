@@ -568,7 +568,7 @@ static int cache_first_start(struct cache *c)
 	int err = cache_start(c);
 
 	if (err) {
-		DMERR("cache %pUb on %pg: the start failed: error %d; the lines before say why", c->uuid, c->dev[0].bdev, err);
+		DMERR("cache %pUb on %pg: the start failed: error %d; the lines before say why", c->uuid, cache_bdev(c), err);
 		cache_abandon(c);
 		return err;
 	}

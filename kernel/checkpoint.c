@@ -698,7 +698,7 @@ static int checkpoint_locked(struct cache *c, enum checkpoint_pace pace)
 	trace_larder_checkpoint(c, err);
 	if (err && err != -ECANCELED)
 		DMERR("%pg: no checkpoint could be taken: %s (error %d); the one before it stays, a start will replay more",
-		      c->dev[0].bdev,
+		      cache_bdev(c),
 		      err == -ENOSPC ? "no free segment: write dirty data back (message flush), or wait for reclaim" :
 		      err == -ENOMEM ? "no memory" : "an error of the SSD", err);
 	return err;
@@ -774,7 +774,7 @@ void cache_stop(struct cache *c)
 	copies_wait(c);
 	err = log_sync(c);
 	if (err) {
-		DMERR("%pg: the log could not be made durable: error %d", c->dev[0].bdev, err);
+		DMERR("%pg: the log could not be made durable: error %d", cache_bdev(c), err);
 		return;
 	}
 	mutex_lock(&c->checkpoint_lock);

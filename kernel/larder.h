@@ -676,6 +676,16 @@ static inline struct cache_device *cache_sector_device(struct cache *c, u64 cach
 	return copy_sector_device(c, cache_sector, where);
 }
 
+/* Any context.  The first SSD of the table, for messages: place 0 of a set may be empty. */
+static inline struct block_device *cache_bdev(const struct cache *c)
+{
+	u32 i = 0;
+
+	while (i + 1 < c->nr_devices && !c->dev[i].bdev)
+		i++;
+	return c->dev[i].bdev;
+}
+
 /* Any context.  No copy of it can be read. */
 static inline bool segment_lost(struct cache *c, u32 segment)
 {

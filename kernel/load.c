@@ -178,7 +178,7 @@ static int load_scan(struct loader *l)
 	if (r->last_write < l->s->must_reach) {
 		DMERR(
 			"%pg: the log ends at sequence %llu, a checkpoint stands on %llu: damaged; to go on would lose flushed writes",
-			r->c->dev[0].bdev, r->last_write, l->s->must_reach);
+			cache_bdev(r->c), r->last_write, l->s->must_reach);
 		l->s->fatal = true;
 		l->why = "the log behind it is damaged";
 		return -EBADMSG;
@@ -431,7 +431,7 @@ int checkpoint_load(struct start *s, unsigned int which)
 	if (!err)
 		err = load_chunks(&l);
 	if (err)
-		DMERR("%pg: checkpoint %llu is not usable: %s, in chunk %u of %u (error %d)", s->c->dev[0].bdev, n->sequence,
+		DMERR("%pg: checkpoint %llu is not usable: %s, in chunk %u of %u (error %d)", cache_bdev(s->c), n->sequence,
 		      l.why ?: "its epoch is unknown", l.number, l.total, err);
 	if (err == -ENOMEM)
 		s->fatal = true;

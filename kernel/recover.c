@@ -85,14 +85,14 @@ static int start_pointers(struct start *s, const struct larder_cache_sb *sb)
 		n->epoch = le32_to_cpu(p->epoch);
 		c->checkpoint_sequence = max(c->checkpoint_sequence, n->sequence);
 		if (n->first_segment >= c->nr_segments || n->first_mirror > c->nr_segments) {
-			DMERR("%pg: the superblock names a checkpoint in segment %u of %u: refused", c->dev[0].bdev,
+			DMERR("%pg: the superblock names a checkpoint in segment %u of %u: refused", cache_bdev(c),
 			      n->first_segment, c->nr_segments);
 			return -EINVAL;
 		}
 	}
 	s->fresh = !c->epoch && !s->old[0].sequence;
 	if (!s->fresh && !s->old[0].sequence) {
-		DMERR("%pg: the superblock names epoch %u but no checkpoint: refused", c->dev[0].bdev, c->epoch);
+		DMERR("%pg: the superblock names epoch %u but no checkpoint: refused", cache_bdev(c), c->epoch);
 		return -EINVAL;
 	}
 	return 0;
@@ -151,7 +151,7 @@ static int start_volumes(struct cache *c)
 			continue;
 		v = volume_create(c, i, e->uuid, le64_to_cpu(e->sectors));
 		if (IS_ERR(v)) {
-			DMERR("%pg: no memory for volume %pUb of %llu sectors (error %ld)", c->dev[0].bdev, e->uuid,
+			DMERR("%pg: no memory for volume %pUb of %llu sectors (error %ld)", cache_bdev(c), e->uuid,
 			      le64_to_cpu(e->sectors), PTR_ERR(v));
 			return PTR_ERR(v);
 		}
@@ -267,7 +267,7 @@ static int start_replay(struct start *s)
 		return err;
 	err = checkpoint_load(s, 0);
 	if (err && !s->fatal && s->old[1].sequence) {
-		DMWARN("%pg: the checkpoint before it, %llu, and a longer log are tried", c->dev[0].bdev, s->old[1].sequence);
+		DMWARN("%pg: the checkpoint before it, %llu, and a longer log are tried", cache_bdev(c), s->old[1].sequence);
 		s->must_reach = s->r.has_pos[LARDER_STREAM_WRITE] ? s->r.pos[LARDER_STREAM_WRITE].prev_sequence : 0;
 		if (s->r.scanned)
 			s->must_reach = max(s->must_reach, s->r.last_write);
@@ -280,12 +280,12 @@ static int start_replay(struct start *s)
 		return err;
 	if (s->lost)
 		DMWARN("%pg: %llu extents of the checkpoint were skipped: their volume is not in the table, or smaller",
-		       c->dev[0].bdev, s->lost);
+		       cache_bdev(c), s->lost);
 	err = replay_apply(&s->r);
 	if (!err)
 		err = replay_check_end(&s->r);
 	if (err)
-		DMERR("%pg: replay failed: error %d; the cache is not started, nothing was changed", c->dev[0].bdev, err);
+		DMERR("%pg: replay failed: error %d; the cache is not started, nothing was changed", cache_bdev(c), err);
 	replay_cursors_free(&s->r);
 	return err;
 }
@@ -353,7 +353,7 @@ static int start_named_segments(struct start *s, unsigned int which)
 		if (!atomic_read(&c->segments[n->segments[i]].live)) {
 			segment_set_state(c, n->segments[i], SEGMENT_CHECKPOINT);
 		} else if (which == s->used) {
-			DMERR("%pg: segment %u holds data and a checkpoint: refused", c->dev[0].bdev, n->segments[i]);
+			DMERR("%pg: segment %u holds data and a checkpoint: refused", cache_bdev(c), n->segments[i]);
 			return -EINVAL;
 		}
 	}
@@ -532,7 +532,7 @@ static int start_give_up_clean(struct start *s)
 
 	if (s->flags & LARDER_CACHE_DROP_CLEAN)
 		return -ENOSPC;
-	DMWARN("%pg: no room for a checkpoint: everything clean is dropped from the cache", c->dev[0].bdev);
+	DMWARN("%pg: no room for a checkpoint: everything clean is dropped from the cache", cache_bdev(c));
 	s->flags |= LARDER_CACHE_DROP_CLEAN;
 	err = start_rewrite(s, LARDER_CACHE_DROP_CLEAN);
 	if (!err)
@@ -599,7 +599,7 @@ static int start_serve(struct start *s)
 	int err;
 
 	if (c->epoch == U32_MAX || s->r.highest >= 1ull << 62) {
-		DMERR("%pg: epoch %u, sequence number %llu: numbers no cache ever reached: refused", c->dev[0].bdev, c->epoch,
+		DMERR("%pg: epoch %u, sequence number %llu: numbers no cache ever reached: refused", cache_bdev(c), c->epoch,
 		      s->r.highest);
 		return -EINVAL;
 	}
@@ -608,7 +608,7 @@ static int start_serve(struct start *s)
 	err = start_checkpoint(s, &n);
 	if (err) {
 		DMERR("%pg: the checkpoint of a new epoch could not be written: %s (error %d); the cache is not started",
-		      c->dev[0].bdev,
+		      cache_bdev(c),
 		      err == -ENOSPC ? "no free segment; drain it with the rescue tool" : "see above", err);
 		goto out;
 	}
@@ -654,7 +654,7 @@ static void start_forget(struct cache *c)
 		return;
 	mutex_lock(&c->super_lock);
 	if (cache_table_write(c))
-		DMWARN("%pg: %u forgotten volumes stay in the table until the next start", c->dev[0].bdev, forgotten);
+		DMWARN("%pg: %u forgotten volumes stay in the table until the next start", cache_bdev(c), forgotten);
 	mutex_unlock(&c->super_lock);
 }
 
@@ -731,10 +731,10 @@ int cache_start(struct cache *c)
 		c->started = true;
 		DMINFO(
 			"%pg: cache %pUb started in %llu ms: epoch %u, %llu records (%llu KiB) replayed, %lld sectors cached, %lld of them dirty",
-			c->dev[0].bdev, c->uuid, c->start_ms, c->epoch, c->replayed_records, c->replayed_bytes >> 10,
+			cache_bdev(c), c->uuid, c->start_ms, c->epoch, c->replayed_records, c->replayed_bytes >> 10,
 			(long long)atomic64_read(&c->live_sectors), (long long)atomic64_read(&c->dirty_sectors));
 		if (s->r.damaged)
-			DMWARN("%pg: %llu records of the log had damaged data", c->dev[0].bdev, s->r.damaged);
+			DMWARN("%pg: %llu records of the log had damaged data", cache_bdev(c), s->r.damaged);
 	}
 	replay_destroy(&s->r);
 	kfree(s);

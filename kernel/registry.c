@@ -148,7 +148,7 @@ void cache_fail(struct cache *c, const char *why)
 			return;
 	} while (!try_cmpxchg(&c->state, &was, CACHE_FAILED));
 	DMERR("cache %pUb on %pg: %s: it has failed, nothing more is written to it; check the SSD, stop and start the cache",
-	      c->uuid, c->dev[0].bdev, why);
+	      c->uuid, cache_bdev(c), why);
 	wake_up(&c->log.wait);
 	defer_kick(c);
 	queue_work(larder_wq, &c->event_work);

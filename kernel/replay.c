@@ -225,7 +225,7 @@ static int cursor_find(struct replay *r, struct cursor *cur, u32 segment, u32 sl
 		return 0;
 	if (err == -ENODEV)
 		DMERR("%pg: segment %u of the log was only on SSD %u of the set, which is missing: add it to the table",
-		      r->c->dev[0].bdev, segment, (u32)(segment_device(r->c, segment) - r->c->dev));
+		      cache_bdev(r->c), segment, (u32)(segment_device(r->c, segment) - r->c->dev));
 	if (err)
 		return err;
 	cur->commit = find_commit(r, cur, segment, slot, cur->prev_sequence, cur->prev_crc);
@@ -341,7 +341,7 @@ static void doubts_settle(struct replay *r)
 	if (!n)
 		return;
 	DMERR("%pg: the data of %u records of the log is damaged, the first has sequence %llu: what they hold is lost",
-	      r->c->dev[0].bdev, n, r->doubts[0].sequence);
+	      cache_bdev(r->c), n, r->doubts[0].sequence);
 	r->damaged += n;
 	cache_count(r->c, errors_checksum, n);
 	r->nr_doubts -= n;
@@ -461,7 +461,7 @@ int replay_check_end(struct replay *r)
 	if (segment == LARDER_NO_SEGMENT && cur->next < cur->nr)
 		segment = cur->queue[cur->next];
 	DMERR("%pg: the log is damaged in segment %u, slot %u or later: it ends at record %llu, but those up to %llu were durable",
-	      segment < r->c->nr_segments ? segment_device(r->c, segment)->bdev : r->c->dev[0].bdev, segment, slot, r->last_write,
+	      segment < r->c->nr_segments ? segment_device(r->c, segment)->bdev : cache_bdev(r->c), segment, slot, r->last_write,
 	      r->durable);
 	DMERR("cache %pUb: not started, for it would serve data older than what was flushed: 'larder rescue' saves what is left",
 	      r->c->uuid);
@@ -710,6 +710,6 @@ int replay_apply(struct replay *r)
 	}
 	if (r->skipped)
 		DMWARN("%pg: %llu entries of the log were skipped: their volume is not in the table, or smaller",
-		       r->c->dev[0].bdev, r->skipped);
+		       cache_bdev(r->c), r->skipped);
 	return err;
 }
