@@ -15,7 +15,7 @@ struct report_options {
 
 struct report;
 
-#define REPORT_FIELDS_MAX 96
+#define REPORT_FIELDS_MAX 128
 
 /* One line of a report.  Zero to begin with. */
 struct row {
