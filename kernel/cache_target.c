@@ -588,6 +588,7 @@ static void cache_run(struct cache *c)
 	reclaim_kick(c);
 	if (READ_ONCE(c->nr_failed))
 		queue_work(c->reclaim_wq, &c->lost_work);
+	scrub_resume(c);
 	queue_work(larder_wq, &c->event_work);
 }
 
@@ -674,6 +675,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	WRITE_ONCE(c->shape_pause, true);
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
+	cancel_delayed_work_sync(&c->scrub.work);
 	cancel_delayed_work_sync(&c->tick);
 	cancel_work_sync(&c->reclaim_work);
 	cancel_work_sync(&c->checkpoint_work);
@@ -840,8 +842,12 @@ static int cache_message_run(struct cache_target *ct, unsigned int argc, char **
 		return message_drain(c, argv[1]);
 	if (argc == 1 && !strcasecmp(argv[0], "drain_stop"))
 		return drain_stop(c);
-	DMERR("cache %pUb: message '%s' with %u words is not known: set, commit, checkpoint, reclaim, forget, drain, drain_stop",
-	      c->uuid, argv[0], argc);
+	if (argc == 1 && !strcasecmp(argv[0], "scrub"))
+		return scrub_begin(c);
+	if (argc == 1 && !strcasecmp(argv[0], "scrub_stop"))
+		return scrub_stop(c);
+	DMERR("cache %pUb: message '%s' with %u words is not known: %s", c->uuid, argv[0], argc,
+	      "set, commit, checkpoint, reclaim, forget, drain, drain_stop, scrub, scrub_stop");
 	return -EINVAL;
 }
 

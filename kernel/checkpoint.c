@@ -740,6 +740,137 @@ void checkpoint_work(struct work_struct *work)
 	mutex_unlock(&c->checkpoint_lock);
 }
 
+/* ------------------------------------------------------------------ scrub */
+
+/* A chunk of a named checkpoint, in each of its copies. */
+struct chunk_scrub {
+	struct cache *cache;
+	const struct named_checkpoint *n;
+	u32 number, segment;
+	struct larder_chunk *buf[2];
+	struct scrub_counts *counts;
+	bool lost;			/* no copy is valid */
+};
+
+static int chunk_io(const struct chunk_scrub *s, u32 segment, blk_opf_t opf, struct larder_chunk *buf)
+{
+	u32 per_segment = s->cache->segment_sectors / CHUNK_SECTORS;
+	sector_t where;
+	struct cache_device *d;
+	int err;
+
+	d = copy_sector_device(s->cache, slot_sector(s->cache, segment, 0) + s->number % per_segment * CHUNK_SECTORS, &where);
+	err = super_io(d->bdev, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
+	if (op_is_write(opf)) {
+		flusher_wrote(&d->flusher);
+		if (err)
+			set_metadata_failed(s->cache, d);
+	}
+	return err;
+}
+
+static bool chunk_valid(const struct chunk_scrub *s, u32 segment, struct larder_chunk *buf)
+{
+	struct larder_geometry geo = {
+		.segment_slots = s->cache->segment_slots, .nr_segments = s->cache->nr_segments,
+		.volume_sectors = s->cache->any_sectors, .nr_volumes = LARDER_MAX_VOLUMES,
+	};
+	struct larder_chunk_expect e = { .geo = &geo, .hash = s->n->hash, .sequence = s->n->sequence, .number = s->number };
+	const char *why;
+
+	s->counts->slots += LARDER_CHUNK_SIZE / LARDER_SLOT_SIZE;
+	return !chunk_io(s, segment, REQ_OP_READ, buf) && !larder_check_chunk(buf, &e, &why);
+}
+
+static void chunk_scrub(struct chunk_scrub *s)
+{
+	u32 copy[2] = { s->segment, READ_ONCE(s->cache->segments[s->segment].mirror) }, i;
+	bool there[2], valid[2];
+
+	for (i = 0; i < 2; i++) {
+		there[i] = copy[i] != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(s->cache, copy[i])->failed);
+		valid[i] = there[i] && chunk_valid(s, copy[i], s->buf[i]);
+		s->counts->errors += there[i] && !valid[i];
+	}
+	if (!valid[0] && !valid[1]) {
+		s->lost |= there[0] || there[1];
+		return;
+	}
+	for (i = 0; i < 2; i++) {
+		if (!there[i] || valid[i])
+			continue;
+		if (chunk_io(s, copy[i], REQ_OP_WRITE | REQ_FUA, s->buf[!i]) || !chunk_valid(s, copy[i], s->buf[i]))
+			s->counts->unrepairable++;
+		else
+			s->counts->repaired++;
+	}
+}
+
+/* checkpoint_lock held: nobody takes it away.  False: it has no such segment. */
+static bool named_scrub(struct chunk_scrub *s, u32 k)
+{
+	u32 total = div_u64(s->n->bytes, LARDER_CHUNK_SIZE), per_segment = s->cache->segment_sectors / CHUNK_SECTORS;
+
+	if (k >= s->n->nr_segments)
+		return false;
+	s->segment = s->n->segments[k];
+	for (s->number = k * per_segment; s->number < min(total, (k + 1) * per_segment); s->number++) {
+		chunk_scrub(s);
+		cond_resched();
+	}
+	return true;
+}
+
+/* The lock is let go between segments; a checkpoint that was named meanwhile was written just now. */
+static int checkpoints_scrub(struct chunk_scrub *s)
+{
+	struct cache *c = s->cache;
+	u64 sequence;
+	bool more;
+	u32 i, k;
+
+	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++) {
+		s->n = &c->named[i];
+		sequence = READ_ONCE(s->n->sequence);
+		for (k = 0, more = sequence; more; k++) {
+			if (scrub_ended(c))
+				return -ECANCELED;
+			mutex_lock(&c->checkpoint_lock);
+			more = s->n->sequence == sequence && named_scrub(s, k);
+			mutex_unlock(&c->checkpoint_lock);
+		}
+	}
+	return 0;
+}
+
+/* Two new ones take the place of those of which something is lost: the index has it all. */
+static int checkpoint_renew(struct cache *c, struct scrub_counts *n)
+{
+	int err = checkpoint_take(c) ?: checkpoint_take(c);
+
+	if (err)
+		n->unrepairable++;
+	else
+		n->repaired++;
+	return err;
+}
+
+int checkpoint_scrub(struct cache *c, struct scrub_counts *n)
+{
+	struct chunk_scrub s = { .cache = c, .counts = n };
+	int err = -ENOMEM;
+
+	s.buf[0] = kvmalloc(LARDER_CHUNK_SIZE, GFP_NOIO);
+	s.buf[1] = kvmalloc(LARDER_CHUNK_SIZE, GFP_NOIO);
+	if (s.buf[0] && s.buf[1])
+		err = checkpoints_scrub(&s);
+	if (!err && s.lost)
+		err = checkpoint_renew(c, n);
+	kvfree(s.buf[1]);
+	kvfree(s.buf[0]);
+	return err;
+}
+
 /* ------------------------------------------------------------------ stopping */
 
 #define STOP_BYTES	(64ull << 20)

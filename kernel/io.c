@@ -312,11 +312,36 @@ static int read_bounce(struct volume *v, struct bio *bio, struct larder_io *io, 
 	return DM_MAPIO_SUBMITTED;
 }
 
+/* Of a mapping whose segment is pinned: up to the first slot of dirty data that is known to be damaged.  False: it begins so. */
+static bool read_good_part(struct volume *v, struct larder_map *m)
+{
+	struct cache *c = v->cache;
+	u32 good;
+
+	if (larder_state_zero(m->state) || !larder_state_dirty(m->state))
+		return true;
+	good = slots_good(c, m->cache, m->len);
+	m->len = good ?: min_t(u32, m->len, LARDER_SLOT_SECTORS - (m->cache & (LARDER_SLOT_SECTORS - 1)));
+	if (!good)
+		segment_unpin(c, cache_segment(c, m->cache));
+	return good;
+}
+
+/* Damaged: an error for this piece, or, where it cannot be cut any more, for all of it. */
+static int read_damaged(struct volume *v, struct bio *bio, struct larder_io *io, const struct larder_map *m, bool may_wait)
+{
+	if (m->len < io->len && !may_wait)
+		io_cut(v, bio, io, m->len);
+	cache_count(v->cache, errors_read, 1);
+	io_complete(bio, -EIO);
+	return DM_MAPIO_SUBMITTED;
+}
+
 /*
  * The first piece of the range, its segment pinned if there is one; a hole is followed over region borders, so that large misses
- * stay large.
+ * stay large.  False: it is dirty data that does not match its checksum, and its segment is not pinned.
  */
-static void read_lookup(struct volume *v, u64 sector, u32 len, struct larder_io *io, struct larder_map *m)
+static bool read_lookup(struct volume *v, u64 sector, u32 len, struct larder_io *io, struct larder_map *m)
 {
 	struct larder_map next;
 
@@ -334,6 +359,7 @@ static void read_lookup(struct volume *v, u64 sector, u32 len, struct larder_io 
 		atomic_inc(&io->segment->pins);
 	}
 	rcu_read_unlock();
+	return likely(!READ_ONCE(v->cache->bad_slots)) || read_good_part(v, m);
 }
 
 static bool read_may_fill(struct volume *v, const struct larder_io *io)
@@ -414,7 +440,8 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 		if (may_wait)
 			return read_backing_mixed(v, bio, io);
 	}
-	read_lookup(v, io->sector, io->len, io, &m);
+	if (unlikely(!read_lookup(v, io->sector, io->len, io, &m)))
+		return read_damaged(v, bio, io, &m, may_wait);
 	if (unlikely(READ_ONCE(c->nr_failed)) && m.state != LARDER_ST_NONE && !larder_state_zero(m.state) &&
 	    segment_lost(c, cache_segment(c, m.cache)) && m.state != LARDER_ST_CLEAN) {
 		/* dirty, and on no SSD that is left */
@@ -469,7 +496,10 @@ int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io)
 		struct bio *part;
 		sector_t where;
 
-		read_lookup(v, sector, left, io, &m);
+		if (unlikely(!read_lookup(v, sector, left, io, &m))) {
+			err = -EIO;
+			break;
+		}
 		part = bio_alloc_clone(v->bdev, bio, GFP_NOIO, &v->cache->bios);
 		bio_trim(part, sector - io->sector, m.len);
 		part->bi_opf &= ~(REQ_NOWAIT | REQ_POLLED | REQ_RAHEAD);

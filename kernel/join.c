@@ -70,6 +70,8 @@ int cache_grow(struct cache *c, const struct larder_table_device *place)
 	for (i = 0; i < LARDER_CLASS_PINS && !err; i++)
 		if (c->pins[i])
 			err = bits_grow(&c->pins[i], was, now);
+	if (!err && c->bad_slots)
+		err = bits_grow(&c->bad_slots, was, now);
 	if (err)
 		return err;
 	memcpy(d->uuid, place->uuid, LARDER_UUID_SIZE);

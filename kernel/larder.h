@@ -317,6 +317,30 @@ struct cache_settings {
 	u32 max_marks;
 	u32 checkpoint_percent;
 	u32 congestion_read, congestion_write;	/* us, 0: off */
+	u32 scrub_rate;			/* KiB/s, 0: no bound */
+};
+
+/* What a scrub has found (scrub.c) */
+struct scrub_counts {
+	u64 slots;			/* read */
+	u64 errors;			/* damaged: each copy of a slot or block counts */
+	u64 repaired;			/* of these: overwritten with what another copy has */
+	u64 dropped;			/* clean slots without a copy that left the index; blocks that are not needed any more */
+	u64 unrepairable;		/* dirty slots without a copy; copies that could not be overwritten */
+};
+
+enum scrub_state { SCRUB_IDLE, SCRUB_RUNNING, SCRUB_DONE, SCRUB_STOPPED, SCRUB_FAILED };
+
+struct scrub {
+	struct mutex lock;		/* begin and stop */
+	struct delayed_work work;	/* whose is what follows while the state is SCRUB_RUNNING; others look */
+	enum scrub_state state;
+	u32 pos;			/* next segment */
+	u32 tries;			/* of that one */
+	bool forget;			/* something was dropped that a named checkpoint may show */
+	u64 due_ns;			/* of the next segment, by scrub_rate */
+	struct scrub_counts n;
+	struct scrub_pass *pass;
 };
 
 /* Checksums of segments in memory (sums.c) */
@@ -420,7 +444,9 @@ struct cache {
 	struct work_struct open_work, mark_work, reclaim_work, checkpoint_work;
 	struct work_struct set_work, lost_work, join_work, drain_work;
 	struct mutex set_lock;		/* one change of the set at a time; outside of super_lock */
-	bool shape_pause;		/* the cache is about to stand still: join_work and drain_work end */
+	struct scrub scrub;
+	unsigned long *bad_slots;	/* bit per slot: dirty data there does not match its sum; NULL: there never was one */
+	bool shape_pause;		/* the cache is about to stand still: join_work, drain_work and scrub.work end */
 	dev_t joining_dev;
 	u32 join_copied;		/* slots */
 	u32 drain_left;			/* segments */
@@ -802,6 +828,22 @@ int drain_begin(struct cache *c, u32 number);		/* message */
 int drain_stop(struct cache *c);
 void drain_work(struct work_struct *work);
 
+/* ------------------------------------------------------------------ scrub.c.  Sleep. */
+int scrub_begin(struct cache *c);			/* message */
+int scrub_stop(struct cache *c);
+void scrub_resume(struct cache *c);			/* goes on, if a suspend came between */
+void scrub_work(struct work_struct *work);
+void scrub_destroy(struct cache *c);
+bool scrub_ended(struct cache *c);			/* any context: stopped, or interrupted by a suspend */
+/* scrub_segment.c: its buffers, or NULL */
+struct scrub_pass *scrub_pass_create(struct cache *c);
+void scrub_pass_free(struct scrub_pass *p);
+/* 0: done, or nothing to do; -EAGAIN: later; *n: what was found */
+int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scrub_counts *n);
+/* super.c, checkpoint.c: the scrub of superblocks and tables, and of chunks; *n is added to.  Errors: of reading, or -ENOMEM */
+int super_scrub(struct cache *c, struct scrub_counts *n);
+int checkpoint_scrub(struct cache *c, struct scrub_counts *n);
+
 /* ------------------------------------------------------------------ join.c.  Sleep. */
 /* The cache stands still.  sb: of the SSD that is to join in place d, whose device is bound; an error leaves it out */
 int join_begin(struct cache *c, struct cache_device *d, const struct larder_cache_sb *sb);
@@ -906,6 +948,13 @@ struct segment_contents {
 };
 /* Sleeps.  Of a segment that nobody writes to.  What cannot be read is left out; -ENOMEM */
 int segment_read_contents(struct cache *c, u32 segment, struct segment_contents *sc);
+int segment_read_summary(struct cache *c, u32 segment, struct segment_contents *sc);	/* the same, or an error: it has none */
+/* buf: the data slots of one copy of it.  The commit block in this slot, or NULL */
+const struct larder_commit *segment_block(struct cache *c, u32 segment, const void *buf, u32 slot);
+/* in [0, end): the one with the sequence number of its last record, or NULL; *slot: where it is */
+const struct larder_commit *segment_last_block(struct cache *c, u32 segment, const void *buf, u32 end, u32 *slot);
+/* the sums that the blocks of this life know, into data_slots of them */
+void segment_block_sums(struct cache *c, u32 segment, const void *buf, u32 *sums);
 
 /* ------------------------------------------------------------------ sums.c: checksums.  Process context. */
 int sums_create(struct cache *c);			/* sleeps */
@@ -914,6 +963,15 @@ u64 sums_bytes(const struct cache *c);
 void sums_shrink(struct cache *c);			/* memory is short: all but a few go */
 void sums_put(struct cache *c, u32 segment, const u32 *sums);	/* data_slots of them */
 void sums_drop(struct cache *c, u32 segment);		/* it begins another life */
+bool sums_look(struct cache *c, u32 segment, u32 *sums);	/* data_slots of them, if they are in memory */
+/*
+ * The slot of this cache sector holds data that does not match its sum, in any copy: reads of it fail if it is dirty.  Sleeps;
+ * -ENOMEM.  Any context: it does match.
+ */
+int slot_bad_set(struct cache *c, u64 cache);
+void slot_bad_clear(struct cache *c, u64 cache);
+void slots_bad_forget(struct cache *c, u32 segment);	/* any context: it begins another life */
+u32 slots_good(struct cache *c, u64 cache, u32 len);	/* any context: sectors in front of the first such slot */
 /* Cached data in a buffer: cache sectors [cache, cache + len), which lie in one segment, from sector 'offset' of the pages on. */
 struct cached_data {
 	struct page **pages;

@@ -158,7 +158,8 @@ void cache_fail(struct cache *c, const char *why)
 
 u64 cache_memory_bytes(struct cache *c)
 {
-	u64 bytes = c->fixed_bytes + sums_bytes(c) + atomic64_read(&c->pins_bytes);
+	u64 slots = (u64)c->nr_segments * c->segment_slots;
+	u64 bytes = c->fixed_bytes + sums_bytes(c) + atomic64_read(&c->pins_bytes) + (READ_ONCE(c->bad_slots) ? slots / 8 : 0);
 	struct volume *v;
 	unsigned int i;
 
@@ -195,6 +196,7 @@ static void cache_init_locks(struct cache *c)
 	mutex_init(&c->copies_lock);
 	mutex_init(&c->reclaim_lock);
 	mutex_init(&c->page_pool_lock);
+	mutex_init(&c->scrub.lock);
 	spin_lock_init(&c->defer_lock);
 	spin_lock_init(&c->copy_lock);
 	bio_list_init(&c->deferred);
@@ -216,6 +218,7 @@ static void cache_init_works(struct cache *c)
 	INIT_WORK(&c->lost_work, set_lost_work);
 	INIT_WORK(&c->join_work, join_work);
 	INIT_WORK(&c->drain_work, drain_work);
+	INIT_DELAYED_WORK(&c->scrub.work, scrub_work);
 	INIT_DELAYED_WORK(&c->tick, cache_tick);
 }
 
@@ -316,6 +319,8 @@ static void cache_free(struct cache *c)
 	larder_ghost_destroy(c->ghost);
 	larder_heat_free(&c->heat);
 	pins_destroy(c);
+	scrub_destroy(c);
+	vfree(c->bad_slots);
 	mempool_exit(&c->page_pool);
 	checkpoint_destroy(c);
 	for (i = 0; i < c->nr_devices; i++)
@@ -383,6 +388,7 @@ static void cache_cancel_works(struct cache *c)
 	cancel_work_sync(&c->checkpoint_work);
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
+	cancel_delayed_work_sync(&c->scrub.work);
 	cancel_work_sync(&c->mark_work);
 	cancel_work_sync(&c->open_work);
 	cancel_delayed_work_sync(&c->copy_timer);

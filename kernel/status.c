@@ -91,6 +91,24 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 	return sz;
 }
 
+static unsigned int cache_info_scrub(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
+{
+	static const char *const names[] = {
+		[SCRUB_IDLE] = "idle",
+		[SCRUB_RUNNING] = "running",
+		[SCRUB_DONE] = "done",
+		[SCRUB_STOPPED] = "stopped",
+		[SCRUB_FAILED] = "failed",
+	};
+	const struct scrub_counts *n = &c->scrub.n;
+
+	DMEMIT(" scrub=%s scrub_segments=%u scrub_slots=%llu", names[READ_ONCE(c->scrub.state)], READ_ONCE(c->scrub.pos),
+	       READ_ONCE(n->slots));
+	DMEMIT(" scrub_errors=%llu scrub_repaired=%llu scrub_dropped=%llu scrub_unrepairable=%llu", READ_ONCE(n->errors),
+	       READ_ONCE(n->repaired), READ_ONCE(n->dropped), READ_ONCE(n->unrepairable));
+	return sz;
+}
+
 static unsigned int cache_info_state(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
 {
 	u64 index_bytes;
@@ -98,6 +116,7 @@ static unsigned int cache_info_state(struct cache *c, char *result, unsigned int
 
 	DMEMIT("uuid=%pUb state=%s", c->uuid, cache_state_name(c));
 	sz = cache_info_set(c, result, sz, maxlen);
+	sz = cache_info_scrub(c, result, sz, maxlen);
 	DMEMIT(" segment_sectors=%u segments=%u", c->segment_sectors, c->nr_segments);
 	DMEMIT(" segments_free=%u segments_opened=%u", READ_ONCE(c->nr_state[SEGMENT_FREE]),
 	       READ_ONCE(c->nr_state[SEGMENT_OPENING]) + READ_ONCE(c->nr_state[SEGMENT_OPENED]));

@@ -213,7 +213,7 @@ static void segment_read(struct cache *c, u32 segment, void *buf)
 }
 
 /* The commit block in this slot of a segment that was read, or NULL. */
-static const struct larder_commit *segment_block(struct cache *c, u32 segment, const void *buf, u32 slot)
+const struct larder_commit *segment_block(struct cache *c, u32 segment, const void *buf, u32 slot)
 {
 	const struct larder_commit *k = buf + (size_t)slot * LARDER_SLOT_SIZE;
 	struct larder_geometry geo = { };
@@ -291,9 +291,39 @@ static int read_blocks(struct cache *c, u32 segment, struct segment_contents *sc
 	return 0;
 }
 
+const struct larder_commit *segment_last_block(struct cache *c, u32 segment, const void *buf, u32 end, u32 *slot)
+{
+	const struct larder_commit *k;
+	u32 i;
+
+	for (i = 0; i < end; i++) {
+		k = segment_block(c, segment, buf, i);
+		if (!k || le64_to_cpu(k->sequence) != c->segments[segment].sequence || !epoch_hash_fits(c, k))
+			continue;
+		*slot = i;
+		return k;
+	}
+	return NULL;
+}
+
+void segment_block_sums(struct cache *c, u32 segment, const void *buf, u32 *sums)
+{
+	const struct larder_commit *last;
+	u32 slot;
+
+	last = segment_last_block(c, segment, buf, c->data_slots, &slot);
+	if (last)
+		blocks_sums(c, segment, buf, last, sums);
+}
+
+int segment_read_summary(struct cache *c, u32 segment, struct segment_contents *sc)
+{
+	return READ_ONCE(c->segments[segment].has_summary) ? read_summary(c, segment, sc) : -ENODATA;
+}
+
 int segment_read_contents(struct cache *c, u32 segment, struct segment_contents *sc)
 {
-	if (READ_ONCE(c->segments[segment].has_summary) && !read_summary(c, segment, sc))
+	if (!segment_read_summary(c, segment, sc))
 		return 0;
 	return read_blocks(c, segment, sc);
 }

@@ -20,6 +20,7 @@
  * Lock: sums.lock, a leaf, process context only: what is kept, segments[].sums, the streams' sums and summary_segment.
  */
 #include <linux/mm.h>
+#include <linux/vmalloc.h>
 #include "larder.h"
 
 #define SUMS_MIN	16u
@@ -162,6 +163,11 @@ static bool sums_kept(struct cache *c, u32 segment, u32 slot, u32 n, u32 *sums)
 	return from;
 }
 
+bool sums_look(struct cache *c, u32 segment, u32 *sums)
+{
+	return sums_kept(c, segment, 0, c->data_slots, sums);
+}
+
 /* The sums of n slots.  Sleeps. */
 static int sums_get(struct cache *c, u32 segment, u32 slot, u32 n, u32 *sums)
 {
@@ -181,6 +187,53 @@ static int sums_get(struct cache *c, u32 segment, u32 slot, u32 n, u32 *sums)
 	}
 	kvfree(sc.sums);
 	return err;
+}
+
+/* ------------------------------------------------------------------ slots known to be damaged */
+
+static u64 slot_number(u64 cache) { return cache / LARDER_SLOT_SECTORS; }
+
+int slot_bad_set(struct cache *c, u64 cache)
+{
+	size_t bytes = BITS_TO_LONGS((u64)c->nr_segments * c->segment_slots) * sizeof(long);
+	unsigned long *bits = READ_ONCE(c->bad_slots);
+
+	if (!bits) {
+		bits = __vmalloc(bytes, GFP_NOIO | __GFP_ZERO);
+		if (!bits)
+			return -ENOMEM;
+		if (cmpxchg(&c->bad_slots, NULL, bits))
+			vfree(bits);
+	}
+	set_bit(slot_number(cache), c->bad_slots);
+	return 0;
+}
+
+void slot_bad_clear(struct cache *c, u64 cache)
+{
+	unsigned long *bits = READ_ONCE(c->bad_slots);
+
+	if (unlikely(bits) && test_bit(slot_number(cache), bits))
+		clear_bit(slot_number(cache), bits);
+}
+
+void slots_bad_forget(struct cache *c, u32 segment)
+{
+	unsigned long *bits = READ_ONCE(c->bad_slots);
+	u64 first = (u64)segment * c->segment_slots, slot;
+
+	for (slot = first; unlikely(bits) && slot < first + c->data_slots; slot++)
+		if (test_bit(slot, bits))
+			clear_bit(slot, bits);
+}
+
+u32 slots_good(struct cache *c, u64 cache, u32 len)
+{
+	u64 last = slot_number(cache + len - 1), bad = find_next_bit(c->bad_slots, last + 1, slot_number(cache));
+
+	if (bad > last)
+		return len;
+	return bad * LARDER_SLOT_SECTORS > cache ? bad * LARDER_SLOT_SECTORS - cache : 0;
 }
 
 /* ------------------------------------------------------------------ data and its sums */
@@ -248,6 +301,7 @@ static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found)
 	}
 	if (known == found) {
 		cache_count(c, checked_slots, 1);
+		slot_bad_clear(c, cache);
 		return 0;
 	}
 	cache_count(c, unchecked_slots, 1);
@@ -275,8 +329,11 @@ static int slot_reread(struct cache *c, u64 cache, u32 known, void *slot)
 		if (i)
 			segment_try_mirror(c, segment);
 		cache_count(c, checked_slots, 1);
+		slot_bad_clear(c, cache);
 		return 0;
 	}
+	/* without memory for it reads are believed, as before it was known */
+	slot_bad_set(c, cache);
 	return -EBADMSG;
 }
 

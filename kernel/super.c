@@ -605,3 +605,94 @@ int cache_table_write(struct cache *c)
 		c->table_generation = le64_to_cpu(c->table->head.generation);
 	return err;
 }
+
+/* ------------------------------------------------------------------ scrub */
+
+/* What is in two places of an SSD, and must be valid in both. */
+struct twin {
+	struct cache *cache;
+	struct cache_device *d;
+	u64 place[2];			/* bytes */
+	size_t bytes;
+	bool (*valid)(const struct twin *t, const void *buf);
+	const char *what;
+};
+
+static bool twin_super_valid(const struct twin *t, const void *buf)
+{
+	const struct larder_cache_sb *sb = buf;
+	const char *why;
+
+	return !larder_check_cache_sb(sb, bdev_nr_sectors(t->d->bdev), &why) &&
+	       !memcmp(sb->head.uuid, t->d->uuid, LARDER_UUID_SIZE);
+}
+
+static bool twin_table_valid(const struct twin *t, const void *buf)
+{
+	const char *why;
+
+	return !larder_check_table(buf, t->d->sb, &why);
+}
+
+/* A place that is not valid becomes what the other one is; that one is not written to. */
+static void twin_repair(const struct twin *t, u32 bad, void *good, struct scrub_counts *n)
+{
+	int err = super_io(t->d->bdev, SUPER_WRITE, t->place[bad] >> SECTOR_SHIFT, good, t->bytes);
+
+	n->errors++;
+	if (err) {
+		n->unrepairable++;
+		cache_count(t->cache, errors_write, 1);
+		flusher_doubt(&t->d->flusher);
+		set_metadata_failed(t->cache, t->d);
+		return;
+	}
+	n->repaired++;
+	DMWARN("%pg: the %s at byte %llu was damaged, and is repaired", t->d->bdev, t->what, t->place[bad]);
+}
+
+/* super_lock held: nobody writes to either place.  memory: what both are, should neither be valid. */
+static void twin_scrub(const struct twin *t, void *memory, void *buf[2], struct scrub_counts *n)
+{
+	bool valid[2];
+	u32 i;
+
+	for (i = 0; i < 2; i++) {
+		valid[i] = !super_io(t->d->bdev, SUPER_READ, t->place[i] >> SECTOR_SHIFT, buf[i], t->bytes) &&
+			   t->valid(t, buf[i]);
+		n->slots += t->bytes / LARDER_SLOT_SIZE;
+	}
+	if (!valid[0] && !valid[1] && !t->valid(t, memory)) {
+		n->errors += 2;
+		n->unrepairable += 2;
+		return;
+	}
+	for (i = 0; i < 2; i++)
+		if (!valid[i])
+			twin_repair(t, i, valid[!i] ? buf[!i] : memory, n);
+}
+
+int super_scrub(struct cache *c, struct scrub_counts *n)
+{
+	void *buf[2] = { kvmalloc(LARDER_TABLE_SIZE, GFP_NOIO), kvmalloc(LARDER_TABLE_SIZE, GFP_NOIO) };
+	struct cache_device *d;
+	int err = 0;
+	u32 i;
+
+	mutex_lock(&c->super_lock);
+	for (i = 0; i < c->nr_devices && buf[0] && buf[1]; i++) {
+		d = &c->dev[i];
+		if (READ_ONCE(d->failed))
+			continue;
+		twin_scrub(&(struct twin){ c, d, { LARDER_SB_OFFSET, le64_to_cpu(d->sb->head.copy_offset) }, LARDER_SB_SIZE,
+					   twin_super_valid, "superblock" }, d->sb, buf, n);
+		twin_scrub(&(struct twin){ c, d, { LARDER_TABLE_OFFSET_A, LARDER_TABLE_OFFSET_B }, LARDER_TABLE_SIZE,
+					   twin_table_valid, "table of volumes" }, c->table, buf, n);
+	}
+	mutex_unlock(&c->super_lock);
+	if (!buf[0] || !buf[1])
+		err = -ENOMEM;
+	kvfree(buf[1]);
+	kvfree(buf[0]);
+	return err;
+}

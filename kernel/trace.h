@@ -184,6 +184,20 @@ TRACE_EVENT(larder_reclaim,
 		  __entry->hot)
 );
 
+/* segment ~0: superblocks, tables and chunks */
+TRACE_EVENT(larder_scrub,
+	TP_PROTO(struct cache *c, u32 segment, const struct scrub_counts *n),
+	TP_ARGS(c, segment, n),
+	TP_STRUCT__entry(__field(dev_t, dev) __field(u32, segment) __field(u64, slots) __field(u64, errors) __field(u64, repaired)
+			 __field(u64, dropped) __field(u64, unrepairable)),
+	TP_fast_assign(__entry->dev = c->devt; __entry->segment = segment; __entry->slots = n->slots;
+		       __entry->errors = n->errors; __entry->repaired = n->repaired; __entry->dropped = n->dropped;
+		       __entry->unrepairable = n->unrepairable;),
+	TP_printk(LARDER_TRACE_PRINT " segment=%u slots=%llu errors=%llu repaired=%llu dropped=%llu unrepairable=%llu",
+		  LARDER_TRACE_DEV, __entry->segment, __entry->slots, __entry->errors, __entry->repaired, __entry->dropped,
+		  __entry->unrepairable)
+);
+
 /* ------------------------------------------------------------------ marks, writeback */
 
 TRACE_EVENT(larder_mark,

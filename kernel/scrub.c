@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Scrub: reads what the cache holds, every copy of it, and compares it with its checksums; what does not match is mended where
+ * something has it (docs/design.md, "Scrub").
+ *
+ * A segment at a time (scrub_segment.c): sealed ones, and of those being written what is complete.  Of a slot that is damaged in
+ * some copies
+ *   - a copy that matches is written over those that do not, with FUA, and read again (repaired);
+ *   - if there is none: clean data leaves the index (dropped), dirty data is marked, so that reads of it fail (unrepairable), and
+ *     what nothing is mapped to is of no interest;
+ *   - a commit block of which no copy is left: dropped as well.
+ * What was dropped is durable by two checkpoints at the end: none that is named maps to that data, or needs that block for replay.
+ * Then superblocks, tables and the chunks of the checkpoints themselves.
+ *
+ * What a power cut leaves: a slot that was being written over may be torn, in a copy that was damaged before; the copy that
+ * matches is never written to.  Before the checkpoints what was dropped may be back, and as damaged as before.
+ *
+ * No request waits for it: no lock is held while it reads or writes but those of superblocks, and of checkpoints, for what these
+ * are.  It keeps to scrub_rate, and to a fifth of the time while there is user I/O.  While an SSD joins it waits: what the other is
+ * sent is not to be changed.  A suspend ends the work, the resume begins it again with the segment that it was at.
+ *
+ * Lock: scrub.lock, for begin and stop; the state leaves SCRUB_RUNNING by the work, or with the work cancelled.
+ */
+#include <linux/sched/mm.h>
+
+#include "larder.h"
+#include "trace.h"
+
+#define BUSY_TRIES	200u	/* of a segment that reclaim has in its hands */
+#define BUSY_DELAY	(HZ / 20 ?: 1)
+
+bool scrub_ended(struct cache *c)
+{
+	return READ_ONCE(c->shape_pause) || READ_ONCE(c->scrub.state) != SCRUB_RUNNING || READ_ONCE(c->state) == CACHE_FAILED;
+}
+
+/* ------------------------------------------------------------------ all of them */
+
+static void scrub_add(struct cache *c, const struct scrub_counts *n)
+{
+	struct scrub_counts *sum = &c->scrub.n;
+
+	WRITE_ONCE(sum->slots, sum->slots + n->slots);
+	WRITE_ONCE(sum->errors, sum->errors + n->errors);
+	WRITE_ONCE(sum->repaired, sum->repaired + n->repaired);
+	WRITE_ONCE(sum->dropped, sum->dropped + n->dropped);
+	WRITE_ONCE(sum->unrepairable, sum->unrepairable + n->unrepairable);
+}
+
+/* Named checkpoints that do not map to what was dropped, nor need a block that is lost. */
+static int scrub_forget(struct cache *c)
+{
+	int err;
+
+	if (!c->scrub.forget)
+		return 0;
+	err = checkpoint_take(c) ?: checkpoint_take(c);
+	if (!err)
+		c->scrub.forget = false;
+	return err;
+}
+
+static int scrub_metadata(struct cache *c)
+{
+	struct scrub_counts n = { };
+	int err = super_scrub(c, &n);
+
+	if (!err)
+		err = checkpoint_scrub(c, &n);
+	scrub_add(c, &n);
+	trace_larder_scrub(c, LARDER_NO_SEGMENT, &n);
+	return err;
+}
+
+/* Until scrub_rate allows the next segment. */
+static unsigned long scrub_delay(struct cache *c, u64 slots)
+{
+	u64 rate = READ_ONCE(c->set.scrub_rate), now = ktime_get_ns();
+	struct scrub *s = &c->scrub;
+
+	if (!rate)
+		return 0;
+	s->due_ns = max(s->due_ns, now) + div64_u64(slots * (LARDER_SLOT_SIZE / 1024) * NSEC_PER_SEC, rate);
+	return s->due_ns > now ? nsecs_to_jiffies(s->due_ns - now) : 0;
+}
+
+static void scrub_end(struct cache *c, int err)
+{
+	enum scrub_state was = SCRUB_RUNNING;
+	struct scrub_counts n = c->scrub.n;
+
+	if (!try_cmpxchg(&c->scrub.state, &was, err ? SCRUB_FAILED : SCRUB_DONE))
+		return;
+	if (err)
+		DMERR("cache %pUb: the scrub failed at segment %u of %u: error %d; the lines before say why", c->uuid,
+		      c->scrub.pos, c->nr_segments, err);
+	else
+		DMINFO("cache %pUb: scrubbed: %llu slots read, %llu errors, %llu repaired, %llu dropped, %llu unrepairable",
+		       c->uuid, n.slots, n.errors, n.repaired, n.dropped, n.unrepairable);
+	scrub_pass_free(c->scrub.pass);
+	c->scrub.pass = NULL;
+	queue_work(larder_wq, &c->event_work);
+}
+
+static void scrub_again(struct cache *c, unsigned long delay)
+{
+	if (!scrub_ended(c))
+		queue_delayed_work(c->bg_wq, &c->scrub.work, delay);
+}
+
+/* One segment; or, behind the last one, the rest. */
+static int scrub_step(struct cache *c, unsigned long *delay)
+{
+	struct scrub *s = &c->scrub;
+	struct scrub_counts n;
+	int err;
+
+	if (READ_ONCE(c->nr_joining)) {
+		*delay = HZ;
+		return -EAGAIN;
+	}
+	if (s->pos == c->nr_segments)
+		return scrub_forget(c) ?: scrub_metadata(c);
+	err = scrub_segment(c, s->pass, s->pos, &n);
+	scrub_add(c, &n);
+	if (err == -EAGAIN && s->tries++ < BUSY_TRIES) {
+		*delay = BUSY_DELAY;
+		return err;
+	}
+	if (err && err != -EAGAIN)
+		return err;
+	s->tries = 0;
+	WRITE_ONCE(s->pos, s->pos + 1);
+	*delay = scrub_delay(c, n.slots);
+	return -EAGAIN;
+}
+
+void scrub_work(struct work_struct *work)
+{
+	struct cache *c = container_of(to_delayed_work(work), struct cache, scrub.work);
+	unsigned int noio = memalloc_noio_save();
+	unsigned long delay = 0;
+	int err = -EAGAIN;
+
+	while (err == -EAGAIN && !delay && !scrub_ended(c))
+		err = scrub_step(c, &delay);
+	if (READ_ONCE(c->state) == CACHE_FAILED)
+		scrub_end(c, -EIO);
+	else if (err == -EAGAIN)
+		scrub_again(c, delay);
+	else if (err != -ECANCELED)
+		scrub_end(c, err);
+	memalloc_noio_restore(noio);
+}
+
+/* ------------------------------------------------------------------ messages, suspend and resume */
+
+static int scrub_prepare(struct cache *c)
+{
+	struct scrub *s = &c->scrub;
+
+	if (s->state == SCRUB_RUNNING) {
+		DMERR("cache %pUb: it is being scrubbed already (segment %u of %u)", c->uuid, s->pos, c->nr_segments);
+		return -EBUSY;
+	}
+	s->pass = scrub_pass_create(c);
+	return s->pass ? 0 : -ENOMEM;
+}
+
+int scrub_begin(struct cache *c)
+{
+	struct scrub *s = &c->scrub;
+	int err;
+
+	mutex_lock(&s->lock);
+	/* the work that ended the one before may still be at it */
+	if (s->state != SCRUB_RUNNING)
+		flush_delayed_work(&s->work);
+	err = scrub_prepare(c);
+	if (!err) {
+		memset(&s->n, 0, sizeof(s->n));
+		s->pos = s->tries = 0;
+		s->due_ns = 0;
+		WRITE_ONCE(s->state, SCRUB_RUNNING);
+		scrub_again(c, 0);
+	}
+	mutex_unlock(&s->lock);
+	return err;
+}
+
+int scrub_stop(struct cache *c)
+{
+	enum scrub_state was = SCRUB_RUNNING;
+	struct scrub *s = &c->scrub;
+	bool stopped;
+
+	mutex_lock(&s->lock);
+	stopped = try_cmpxchg(&s->state, &was, SCRUB_STOPPED);
+	if (stopped) {
+		cancel_delayed_work_sync(&s->work);
+		scrub_pass_free(s->pass);
+		s->pass = NULL;
+	}
+	mutex_unlock(&s->lock);
+	if (!stopped) {
+		DMERR("cache %pUb: it is not being scrubbed", c->uuid);
+		return -EINVAL;
+	}
+	DMINFO("cache %pUb: the scrub was stopped at segment %u of %u", c->uuid, s->pos, c->nr_segments);
+	queue_work(larder_wq, &c->event_work);
+	return 0;
+}
+
+void scrub_resume(struct cache *c)
+{
+	if (READ_ONCE(c->scrub.state) == SCRUB_RUNNING)
+		scrub_again(c, 0);
+}
+
+void scrub_destroy(struct cache *c)
+{
+	scrub_pass_free(c->scrub.pass);
+}

@@ -1,0 +1,620 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The scrub of a segment: both copies are read, compared, and mended.  See scrub.c.
+ *
+ * Where the sums come from: memory, the summary, or the commit blocks of either copy.  Up to the last block each slot that has no
+ * sum must be a block.  The last one is that with the segment's last sequence number; in a segment that is being written, what
+ * stands in front of the first record that is not complete is looked at.
+ *
+ * A copy that matches is the source, and is not written to.  The pin of the segment lasts until the last write is complete: so none
+ * comes into another life of it, and the pair is not divided.
+ */
+#include <linux/delay.h>
+#include <linux/vmalloc.h>
+
+#include "larder.h"
+#include "trace.h"
+
+#define READ_SLOTS		64u	/* at once */
+#define UNREADABLE_SLOTS	64u	/* of a segment: it is not the data, it is the SSD */
+#define USER_IO_LATELY		(HZ / 5)
+
+struct scrub_copy {
+	u32 segment;			/* LARDER_NO_SEGMENT: there is none that can be read */
+	void *buf;			/* its data slots */
+	unsigned long *bad;		/* bit per slot: could not be read, or does not match */
+};
+
+struct scrub_pass {
+	struct cache *cache;
+	u32 segment;
+	bool active;			/* being written, or just now sealed: [0, end) is complete */
+	u32 end;			/* slots [0, end) are looked at */
+	struct scrub_copy copy[2];
+	u32 *sums;			/* by slot, 0: a commit block, or not known */
+	unsigned long *lost;		/* bit per slot: data that no copy has */
+	unsigned long *clean, *dirty;	/* of these: the index maps to them */
+	bool unknown;			/* a block is lost, and with it what it knew */
+	struct scrub_counts n;
+};
+
+/* ------------------------------------------------------------------ memory */
+
+void scrub_pass_free(struct scrub_pass *p)
+{
+	u32 i;
+
+	if (!p)
+		return;
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		vfree(p->copy[i].buf);
+		kvfree(p->copy[i].bad);
+	}
+	kvfree(p->dirty);
+	kvfree(p->clean);
+	kvfree(p->lost);
+	kvfree(p->sums);
+	kfree(p);
+}
+
+static unsigned long *slot_bits(const struct cache *c)
+{
+	return kvcalloc(BITS_TO_LONGS(c->data_slots), sizeof(long), GFP_NOIO);
+}
+
+struct scrub_pass *scrub_pass_create(struct cache *c)
+{
+	struct scrub_pass *p = kzalloc(sizeof(*p), GFP_NOIO);
+	bool ok;
+	u32 i;
+
+	if (!p)
+		return NULL;
+	p->cache = c;
+	p->sums = kvcalloc(c->data_slots, sizeof(u32), GFP_NOIO);
+	p->lost = slot_bits(c);
+	p->clean = slot_bits(c);
+	p->dirty = slot_bits(c);
+	ok = p->sums && p->lost && p->clean && p->dirty;
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		p->copy[i].buf = __vmalloc((size_t)c->data_slots * LARDER_SLOT_SIZE, GFP_NOIO);
+		p->copy[i].bad = slot_bits(c);
+		ok = ok && p->copy[i].buf && p->copy[i].bad;
+	}
+	if (ok)
+		return p;
+	scrub_pass_free(p);
+	return NULL;
+}
+
+/* ------------------------------------------------------------------ taking a segment */
+
+static u32 records_end(const struct list_head *records, u32 segment, u32 end)
+{
+	struct record *r;
+
+	list_for_each_entry(r, records, list)
+		if (r->segment == segment)
+			end = min_t(u32, end, r->first);
+	return end;
+}
+
+/* log->lock held: in front of this slot every record is complete, and shown. */
+static u32 complete_end(struct cache *c, u32 segment)
+{
+	u32 end = c->data_slots, i;
+
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		if (c->log.stream[i].segment == segment)
+			end = min(end, c->log.stream[i].head);
+	return records_end(&c->log.copies, segment, records_end(&c->log.records, segment, end));
+}
+
+enum scrub_take { TAKE_NOTHING, TAKE_LATER, TAKE_IT };
+
+/* Pins it.  Second copies are looked at with the first ones, chunks of checkpoints by checkpoint_scrub(). */
+static enum scrub_take pass_take(struct scrub_pass *p, u32 segment)
+{
+	struct cache *c = p->cache;
+	struct segment *seg = &c->segments[segment];
+	enum scrub_take take = TAKE_NOTHING;
+	u32 i;
+
+	spin_lock_irq(&c->log.lock);
+	spin_lock(&c->segments_lock);
+	if (seg->state == SEGMENT_SEALED || seg->state == SEGMENT_ACTIVE) {
+		segment_pin(c, segment);
+		take = TAKE_IT;
+		p->copy[0].segment = segment;
+		p->copy[1].segment = seg->mirror;
+		p->end = complete_end(c, segment);
+		p->active = seg->state == SEGMENT_ACTIVE || p->end < c->data_slots;
+	} else if (seg->state == SEGMENT_RECLAIMING) {
+		take = TAKE_LATER;
+	}
+	spin_unlock(&c->segments_lock);
+	spin_unlock_irq(&c->log.lock);
+	p->segment = segment;
+	p->unknown = false;
+	memset(&p->n, 0, sizeof(p->n));
+	bitmap_zero(p->lost, c->data_slots);
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
+		bitmap_zero(p->copy[i].bad, c->data_slots);
+	return take;
+}
+
+static bool copy_there(struct cache *c, const struct scrub_copy *k)
+{
+	return k->segment != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(c, k->segment)->failed);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static bool user_io_lately(struct cache *c)
+{
+	struct volume *v;
+	bool any = false;
+	u32 i;
+
+	rcu_read_lock();
+	for (i = 0; i < LARDER_MAX_VOLUMES && !any; i++) {
+		v = rcu_dereference_raw(c->volumes[i]);
+		any = v && v->active && time_before(jiffies, READ_ONCE(v->last_user_io) + USER_IO_LATELY);
+	}
+	rcu_read_unlock();
+	return any;
+}
+
+/* A fifth of the time, while others want the SSD. */
+static void scrub_give_way(struct cache *c, u64 took_ns)
+{
+	unsigned int us = min_t(u64, div_u64(took_ns, NSEC_PER_USEC) * 4, 50 * USEC_PER_MSEC);
+
+	if (us > 10 && user_io_lately(c))
+		usleep_range(us, us + us / 4);
+}
+
+static void *copy_slot(const struct scrub_copy *k, u32 slot)
+{
+	return k->buf + (size_t)slot * LARDER_SLOT_SIZE;
+}
+
+static int slots_io(struct cache *c, const struct scrub_copy *k, blk_opf_t opf, u32 slot, u32 n, void *buf)
+{
+	sector_t where;
+	struct cache_device *d = copy_sector_device(c, slot_sector(c, k->segment, slot), &where);
+	int err = super_io(d->bdev, opf, where, buf, (size_t)n * LARDER_SLOT_SIZE);
+
+	if (op_is_write(opf))
+		flusher_wrote(&d->flusher);
+	return err;
+}
+
+/* Slot by slot: those that cannot be read are bad.  -EIO: too many are. */
+static int copy_read_slots(struct cache *c, struct scrub_copy *k, u32 slot, u32 n)
+{
+	for (; n; n--, slot++) {
+		if (scrub_ended(c))
+			return -ECANCELED;
+		if (!slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)))
+			continue;
+		cache_count(c, errors_read, 1);
+		memset(copy_slot(k, slot), 0, LARDER_SLOT_SIZE);
+		__set_bit(slot, k->bad);
+		if (bitmap_weight(k->bad, c->data_slots) >= min(UNREADABLE_SLOTS, c->data_slots / 2))
+			return -EIO;
+	}
+	return 0;
+}
+
+static int copy_read(struct scrub_pass *p, struct scrub_copy *k)
+{
+	struct cache *c = p->cache;
+	u32 slot, n;
+	u64 began;
+	int err;
+
+	for (slot = 0; slot < p->end; slot += n) {
+		n = min(p->end - slot, READ_SLOTS);
+		if (scrub_ended(c))
+			return -ECANCELED;
+		began = ktime_get_ns();
+		err = slots_io(c, k, REQ_OP_READ, slot, n, copy_slot(k, slot));
+		if (err)
+			err = copy_read_slots(c, k, slot, n);
+		if (err)
+			return err;
+		p->n.slots += n;
+		scrub_give_way(c, ktime_get_ns() - began);
+	}
+	return 0;
+}
+
+/* Copies of SSDs that are no members, or have failed meanwhile, are left out.  -EIO: an SSD that is one cannot be read. */
+static int pass_read(struct scrub_pass *p)
+{
+	struct cache *c = p->cache;
+	u32 i, nr = 0;
+	int err;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		struct scrub_copy *k = &p->copy[i];
+
+		err = copy_there(c, k) ? copy_read(p, k) : -ENODEV;
+		if (err == -ECANCELED || (err && copy_there(c, k)))
+			return err;
+		if (err)
+			k->segment = LARDER_NO_SEGMENT;
+		nr += !err;
+	}
+	return nr ? 0 : -ENODEV;
+}
+
+/* ------------------------------------------------------------------ what should be there */
+
+/* -EAGAIN: it was sealed just now, and its summary is on its way. */
+static int pass_sums(struct scrub_pass *p)
+{
+	struct segment_contents sc = { .sums = p->sums };
+	struct cache *c = p->cache;
+	u32 i;
+
+	if (sums_look(c, p->segment, p->sums))
+		return 0;
+	if (p->active)
+		return -EAGAIN;
+	if (!segment_read_summary(c, p->segment, &sc))
+		return 0;
+	memset(p->sums, 0, c->data_slots * sizeof(*p->sums));
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
+		if (p->copy[i].segment != LARDER_NO_SEGMENT)
+			segment_block_sums(c, p->segment, p->copy[i].buf, p->sums);
+	return 0;
+}
+
+/* The newest of the blocks with the segment's last sequence number: they tell the epoch.  *slot: where. */
+static const struct larder_commit *pass_last_block(struct scrub_pass *p, u32 *slot)
+{
+	const struct larder_commit *k = NULL;
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy) && !k; i++)
+		if (p->copy[i].segment != LARDER_NO_SEGMENT)
+			k = segment_last_block(p->cache, p->segment, p->copy[i].buf, p->end, slot);
+	return k;
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+/* Of the same epoch as the last one; what is being written is of this one. */
+static bool epoch_fits(const struct scrub_pass *p, const struct larder_commit *k, const struct larder_commit *last)
+{
+	const struct cache *c = p->cache;
+
+	if (last)
+		return k->hash == last->hash && k->epoch == last->epoch;
+	return !p->active || (le64_to_cpu(k->hash) == c->hash && le32_to_cpu(k->epoch) == c->epoch);
+}
+
+static bool block_fits(const struct scrub_pass *p, const struct larder_commit *k, const struct larder_commit *last, u64 behind)
+{
+	u32 i, first = le16_to_cpu(k->first);
+
+	if (le64_to_cpu(k->sequence) <= behind || !epoch_fits(p, k, last))
+		return false;
+	for (i = 0; i < larder_commit_slots(k); i++)
+		if (p->sums[first + i] != larder_commit_sum(k, i))
+			return false;
+	return true;
+}
+
+/* A slot that is no data: the same block in all copies, of this life of the segment: behind the one before.  Returns its number. */
+static u64 judge_block(struct scrub_pass *p, u32 slot, const struct larder_commit *last, u64 behind)
+{
+	const struct larder_commit *k, *best = NULL;
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		if (p->copy[i].segment == LARDER_NO_SEGMENT)
+			continue;
+		k = segment_block(p->cache, p->segment, p->copy[i].buf, slot);
+		if (k && block_fits(p, k, last, behind) && (!best || le64_to_cpu(k->sequence) > le64_to_cpu(best->sequence)))
+			best = k;
+	}
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
+		if (p->copy[i].segment != LARDER_NO_SEGMENT &&
+		    (!best || memcmp(copy_slot(&p->copy[i], slot), best, LARDER_SLOT_SIZE)))
+			__set_bit(slot, p->copy[i].bad);
+	return best ? le64_to_cpu(best->sequence) : behind;
+}
+
+static void judge_data(struct scrub_pass *p, u32 slot)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		struct scrub_copy *k = &p->copy[i];
+
+		if (k->segment == LARDER_NO_SEGMENT || test_bit(slot, k->bad) ||
+		    larder_crc(copy_slot(k, slot), LARDER_SLOT_SIZE) == p->sums[slot])
+			continue;
+		__set_bit(slot, k->bad);
+		cache_count(p->cache, errors_checksum, 1);
+	}
+}
+
+/* Behind the last data that is known. */
+static u32 data_end(const struct scrub_pass *p)
+{
+	u32 end = p->end;
+
+	while (end && !p->sums[end - 1])
+		end--;
+	return end;
+}
+
+/* No copy of the last block is left: it is missed behind the data, and behind blocks that have none. */
+static void judge_tail(struct scrub_pass *p, u32 most, u64 behind)
+{
+	u64 was;
+
+	do {
+		was = behind;
+		behind = judge_block(p, p->end, NULL, was);
+	} while (++p->end < most && behind != was);
+}
+
+/* A sealed segment ends with its last block. */
+static void pass_judge(struct scrub_pass *p)
+{
+	const struct larder_commit *last;
+	u32 slot, at = 0, most = p->end;
+	u64 behind = 0;
+
+	last = pass_last_block(p, &at);
+	if (!p->active)
+		p->end = last ? at + 1 : data_end(p);
+	for (slot = 0; slot < p->end; slot++) {
+		if (p->sums[slot])
+			judge_data(p, slot);
+		else
+			behind = judge_block(p, slot, last, behind);
+		cond_resched();
+	}
+	if (!p->active && !last && p->cache->segments[p->segment].sequence && p->end < most)
+		judge_tail(p, most, behind);
+}
+
+/* ------------------------------------------------------------------ mending */
+
+/* A copy that matches is the source; it is not written to. */
+static const struct scrub_copy *good_copy(const struct scrub_pass *p, u32 slot)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
+		if (p->copy[i].segment != LARDER_NO_SEGMENT && !test_bit(slot, p->copy[i].bad))
+			return &p->copy[i];
+	return NULL;
+}
+
+static u32 bad_copies(const struct scrub_pass *p, u32 slot)
+{
+	u32 i, n = 0;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
+		n += p->copy[i].segment != LARDER_NO_SEGMENT && test_bit(slot, p->copy[i].bad);
+	return n;
+}
+
+/* The slot is overwritten with the good one, and must read as that then. */
+static bool slot_rewrite(struct scrub_pass *p, struct scrub_copy *k, u32 slot, const struct scrub_copy *good)
+{
+	struct cache *c = p->cache;
+	struct cache_device *d = segment_device(c, k->segment);
+
+	/* until the copy is whole again */
+	if (k->segment == p->segment)
+		segment_try_mirror(c, p->segment);
+	if (READ_ONCE(d->failed))
+		return false;
+	if (slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot))) {
+		cache_count(c, errors_write, 1);
+		set_metadata_failed(c, d);
+		return false;
+	}
+	return !slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)) &&
+	       !memcmp(copy_slot(k, slot), copy_slot(good, slot), LARDER_SLOT_SIZE);
+}
+
+static void slot_repair(struct scrub_pass *p, u32 slot, const struct scrub_copy *good)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		struct scrub_copy *k = &p->copy[i];
+
+		if (k->segment == LARDER_NO_SEGMENT || !test_bit(slot, k->bad))
+			continue;
+		p->n.errors++;
+		if (slot_rewrite(p, k, slot, good)) {
+			__clear_bit(slot, k->bad);
+			p->n.repaired++;
+			continue;
+		}
+		p->n.unrepairable++;
+		DMERR_LIMIT("%pg: slot %u of segment %u is damaged and cannot be repaired; it is whole on the other SSD",
+			    segment_device(p->cache, k->segment)->bdev, slot, k->segment);
+	}
+}
+
+/* Data, and all else in it, of a block of which no copy is left. */
+static void block_lost(struct scrub_pass *p, u32 first, u32 end)
+{
+	struct cache *c = p->cache;
+
+	p->n.errors += bad_copies(p, end - 1);
+	p->n.dropped++;
+	p->unknown = true;
+	DMWARN_LIMIT("cache %pUb: segment %u: a commit block in slots %u to %u is damaged: checkpoints make up for it",
+		     c->uuid, p->segment, first, end - 1);
+}
+
+static void slot_sort_out(struct scrub_pass *p, u32 slot, u32 *unknown_from)
+{
+	const struct scrub_copy *good = good_copy(p, slot);
+
+	/* the data of a lost block, if that alone knew its sums, looks as if it were blocks */
+	if (!good && !p->sums[slot]) {
+		*unknown_from = min(*unknown_from, slot);
+		return;
+	}
+	if (*unknown_from < slot)
+		block_lost(p, *unknown_from, slot);
+	*unknown_from = LARDER_NO_SEGMENT;
+	if (!good)
+		__set_bit(slot, p->lost);
+	else if (bad_copies(p, slot))
+		slot_repair(p, slot, good);
+	if (good && p->sums[slot])
+		slot_bad_clear(p->cache, slot_sector(p->cache, p->segment, slot));
+}
+
+/* ------------------------------------------------------------------ what no copy has */
+
+static void lost_dirty(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
+{
+	struct cache *c = p->cache;
+	sector_t where;
+	struct cache_device *d = copy_sector_device(c, m->cache, &where);
+
+	volume_count(v, errors_checksum, 1);
+	DMERR_LIMIT("volume %pUb: damaged dirty data, sectors %llu to %llu (segment %u, %pg sector %llu): %s", v->uuid, m->sector,
+		    m->sector + m->len - 1, p->segment, d->bdev, (u64)where, "reads fail; write it anew or discard it");
+}
+
+static void lost_clean(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
+{
+	sector_t where;
+	struct cache_device *d = copy_sector_device(p->cache, m->cache, &where);
+
+	volume_map_change(v, m->sector, m->len, m->cache, 1u << LARDER_ST_CLEAN, m->cache, LARDER_ST_NONE);
+	DMWARN_LIMIT("%pg: damaged clean data at sector %llu (segment %u): sectors %llu to %llu of volume %pUb are dropped",
+		     d->bdev, (u64)where, p->segment, m->sector, m->sector + m->len - 1, v->uuid);
+}
+
+/* What of a mapping lies in slots that are lost. */
+static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
+{
+	struct larder_map part = *m;
+	u64 end = m->cache + m->len;
+	u32 slot;
+	int err;
+
+	for (; part.cache < end; part.cache += part.len, part.sector += part.len) {
+		slot = (part.cache & (p->cache->segment_sectors - 1)) / LARDER_SLOT_SECTORS;
+		part.len = min_t(u64, end - part.cache, LARDER_SLOT_SECTORS - (part.cache & (LARDER_SLOT_SECTORS - 1)));
+		if (!test_bit(slot, p->lost))
+			continue;
+		if (larder_state_dirty(part.state)) {
+			err = slot_bad_set(p->cache, part.cache);
+			if (err)
+				return err;
+			__set_bit(slot, p->dirty);
+			lost_dirty(p, v, &part);
+		} else {
+			__set_bit(slot, p->clean);
+			lost_clean(p, v, &part);
+		}
+	}
+	return 0;
+}
+
+static int lost_volume(struct scrub_pass *p, struct volume *v)
+{
+	struct cache *c = p->cache;
+	struct larder_map m;
+	u64 from = 0;
+	int err = 0;
+
+	while (!err && larder_index_next(v->index, from, v->sectors, ~0u, &m)) {
+		from = m.sector + m.len;
+		if (!larder_state_zero(m.state) && cache_segment(c, m.cache) == p->segment)
+			err = lost_map(p, v, &m);
+		cond_resched();
+	}
+	return err;
+}
+
+/* By the indexes, whole: the entries that would name the sectors may be what is damaged. */
+static int pass_lost(struct scrub_pass *p)
+{
+	struct cache *c = p->cache;
+	struct volume *v;
+	u32 i, slot;
+	int err = 0;
+
+	if (bitmap_empty(p->lost, c->data_slots))
+		return 0;
+	bitmap_zero(p->clean, c->data_slots);
+	bitmap_zero(p->dirty, c->data_slots);
+	for (i = 0; i < LARDER_MAX_VOLUMES && !err; i++) {
+		v = cache_volume_get(c, i);
+		if (!v)
+			continue;
+		err = lost_volume(p, v);
+		volume_put(v);
+	}
+	for_each_set_bit(slot, p->lost, c->data_slots) {
+		bool dirty = test_bit(slot, p->dirty), clean = test_bit(slot, p->clean);
+
+		p->n.errors += dirty || clean ? bad_copies(p, slot) : 0;
+		p->n.unrepairable += dirty;
+		p->n.dropped += clean && !dirty;
+		c->scrub.forget |= clean;
+	}
+	return err;
+}
+
+static int pass_mend(struct scrub_pass *p)
+{
+	struct segment *seg = &p->cache->segments[p->segment];
+	u32 slot, unknown_from = LARDER_NO_SEGMENT;
+
+	for (slot = 0; slot < p->end; slot++) {
+		if (scrub_ended(p->cache))
+			return -ECANCELED;
+		slot_sort_out(p, slot, &unknown_from);
+	}
+	if (unknown_from < p->end)
+		block_lost(p, unknown_from, p->end);
+	p->cache->scrub.forget |= p->unknown;
+	/* the first copy is whole, and need not be gone round any more */
+	if (p->copy[0].segment != LARDER_NO_SEGMENT && bitmap_empty(p->copy[0].bad, p->cache->data_slots) && !p->unknown)
+		WRITE_ONCE(seg->prefer_mirror, false);
+	return pass_lost(p);
+}
+
+/* ------------------------------------------------------------------ a segment */
+
+int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scrub_counts *n)
+{
+	enum scrub_take take = pass_take(p, segment);
+	int err;
+
+	*n = (struct scrub_counts){ };
+	if (take != TAKE_IT)
+		return take == TAKE_LATER ? -EAGAIN : 0;
+	err = p->end ? pass_read(p) ?: pass_sums(p) : 0;
+	if (!err && p->end) {
+		pass_judge(p);
+		err = pass_mend(p);
+	}
+	segment_unpin(c, segment);
+	if (err == -EAGAIN)
+		return err;
+	/* also of one that could not be finished: what was repaired was */
+	*n = p->n;
+	trace_larder_scrub(c, segment, n);
+	return err == -ENODEV ? 0 : err;	/* it went with its SSD */
+}
