@@ -21,6 +21,13 @@ const struct field cache_status_fields[] = {
 	{ "join_sectors", VALUE_SECTORS, "JoinCopied", "copied to it so far" },
 	{ "drain_segments", VALUE_NUMBER, "#Drain", "segments that the SSD being drained still has in use" },
 	{ "ssds", VALUE_TEXT, "SSDs", "state of each SSD, by number: active, draining, joining, failed, removed" },
+	{ "scrub", VALUE_TEXT, "Scrub", "idle, running, done, stopped, failed" },
+	{ "scrub_segments", VALUE_NUMBER, "#Scrubbed", "segments that the scrub is done with" },
+	{ "scrub_slots", VALUE_NUMBER, "ScrRead", "4 KiB slots that it has read" },
+	{ "scrub_errors", VALUE_NUMBER, "ScrErr", "damaged copies of slots that it has found" },
+	{ "scrub_repaired", VALUE_NUMBER, "ScrRepaired", "of these, those repaired from another copy" },
+	{ "scrub_dropped", VALUE_NUMBER, "ScrDropped", "slots dropped, as their data is clean, or not needed" },
+	{ "scrub_unrepairable", VALUE_NUMBER, "ScrLost", "dirty slots of which no copy is whole, and copies that cannot be written" },
 	{ "segment_sectors", VALUE_SECTORS, "Segment", "size of a segment" },
 	{ "segments", VALUE_NUMBER, "#Seg", "number of segments" },
 	{ "segments_free", VALUE_NUMBER, "#Free", "segments: free" },
@@ -97,6 +104,7 @@ const struct field cache_status_fields[] = {
 	{ "checkpoint_percent", VALUE_OPTION, "Ckpt%", "option: replay longer than this asks for a checkpoint" },
 	{ "congestion_read", VALUE_OPTION, "CongRd", "option: us, reads slower than this avoid the SSD; 0: off" },
 	{ "congestion_write", VALUE_OPTION, "CongWr", "option: us, appends slower than this avoid the SSD; 0: off" },
+	{ "scrub_rate", VALUE_OPTION, "ScrRate", "option: KiB/s, bound of a scrub; 0: none" },
 };
 const size_t cache_status_count = sizeof(cache_status_fields) / sizeof(cache_status_fields[0]);
 

@@ -36,6 +36,7 @@ static const struct verb verbs[] = {
 	{ "cache", "add", cache_add, "add an SSD to a started cache" },
 	{ "cache", "replace", cache_replace, "put an SSD in the place of one that has failed" },
 	{ "cache", "remove", cache_remove, "drain an SSD of a started cache, and take it out" },
+	{ "cache", "scrub", cache_scrub, "read what a started cache holds, and repair it" },
 	{ "cache", "list", cache_list, "list caches, started or not" },
 	{ "cache", "status", cache_status, "show what a cache does" },
 	{ "cache", "get", cache_get, "show options of a started cache" },

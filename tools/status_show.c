@@ -75,6 +75,17 @@ static void show_volume(const struct mapped *m, const struct show *s)
 	free(hits);
 }
 
+static void show_scrub(const struct show *s)
+{
+	char *state = status_value(s->status, "scrub");
+
+	printf("  %-14s %s, %" PRIu64 " of %" PRIu64 " segments, %" PRIu64 " errors: %" PRIu64 " repaired, %" PRIu64 " dropped, %" PRIu64
+	       " unrepairable\n",
+	       "scrub", state ? state : "-", number(s, "scrub_segments"), number(s, "segments"), number(s, "scrub_errors"),
+	       number(s, "scrub_repaired"), number(s, "scrub_dropped"), number(s, "scrub_unrepairable"));
+	free(state);
+}
+
 static void show_cache(const struct mapped *m, const struct show *s)
 {
 	char a[SIZE_TEXT], b[SIZE_TEXT];
@@ -106,6 +117,8 @@ static void show_cache(const struct mapped *m, const struct show *s)
 	       number(s, "waits_memory"), number(s, "waits_pool"));
 	printf("  %-14s read %" PRIu64 ", write %" PRIu64 ", checksum %" PRIu64 "\n", "SSD errors", number(s, "errors_read"),
 	       number(s, "errors_write"), number(s, "errors_checksum"));
+	if (!status_is(s->status, "scrub", "idle"))
+		show_scrub(s);
 	printf("  %-14s %" PRIu64 " ms, %" PRIu64 " records replayed (%s)\n", "last start", number(s, "start_ms"),
 	       number(s, "replayed_records"), size(s, "replayed_bytes", 0, a));
 }
