@@ -3,17 +3,15 @@
 
 The damage is done below the cache, to what it has written, while it runs."""
 
-import dataclasses
 import os
-import random
 import time
 
 import pytest
 from lib import simdisk
-from lib.block import SECTOR, BlockDevice
-from lib.larder import DATA_SECTOR, Cache, Stack, segment_layout, wait_for
+from lib.block import SECTOR
+from lib.decay import SLOT, Written, commit, fill_segment, flip, places
+from lib.larder import Cache, Stack, segment_layout, wait_for
 
-SLOT = 8  # sectors
 SEGMENT = 256  # sectors: 28 slots of data, 4 of summary
 DATA = 224
 SUMMARY = 32
@@ -32,58 +30,6 @@ def make_stack(make_disk, block: int = 512, ssd_mb: int = 32, **options: object)
     return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
 
 
-@dataclasses.dataclass
-class Written:
-    """What the volume is to hold, and with it the backing in the end."""
-
-    stack: Stack
-    seed: int
-    content: dict[int, bytes] = dataclasses.field(default_factory=dict)  # by sector
-
-    def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
-
-    def write(self, sector: int, count: int = SLOT) -> bytes:
-        data = self.random.randbytes(count * SECTOR)
-        self.stack.volume.write(sector, data)
-        for i in range(count):
-            self.content[sector + i] = data[i * SECTOR : (i + 1) * SECTOR]
-        return data
-
-    def wrong(self, device: BlockDevice, shift: int = 0) -> dict[int, bytes]:
-        """Sectors of the device that hold something else, and what."""
-        found = {s: device.read(s // 8 * 8 + shift, 8)[s % 8 * SECTOR :][:SECTOR] for s in self.content}
-        return {s: data for s, data in found.items() if data != self.content[s]}
-
-    def not_on_backing(self) -> set[int]:
-        """Sectors; all of them must hold what they did before anything was written: zeroes."""
-        wrong = self.wrong(self.stack.hdd, DATA_SECTOR)
-        assert all(data == bytes(SECTOR) for data in wrong.values()), f"the backing holds what nobody wrote: {sorted(wrong)}"
-        return set(wrong)
-
-
-def places(ssd: BlockDevice, data: bytes) -> list[int]:
-    """Where on the SSD the first sector of this data is; the log may hold copies that nothing is mapped to any more."""
-    first, size, number = segment_layout(ssd)
-    found = []
-    for at in range(first, first + size * number, 8192):
-        raw = ssd.read(at, min(8192, first + size * number - at))
-        k = raw.find(data[:SECTOR])
-        while k >= 0:
-            assert k % SECTOR == 0
-            found.append(at + k // SECTOR)
-            k = raw.find(data[:SECTOR], k + 1)
-    assert found, "it is not on the SSD"
-    return found
-
-
-def flip(ssd: BlockDevice, sector: int, byte: int = 100, bit: int = 3) -> None:
-    block = bytearray(ssd.read(sector // SLOT * SLOT, SLOT))
-    block[sector % SLOT * SECTOR + byte] ^= 1 << bit
-    ssd.write(sector // SLOT * SLOT, bytes(block))
-    ssd.flush()
-
-
 def damage(stack: Stack, data: bytes, sector: int = 0) -> int:
     """In this sector of the data.  Returns the segment."""
     found = places(stack.ssd, data)
@@ -91,12 +37,6 @@ def damage(stack: Stack, data: bytes, sector: int = 0) -> int:
         flip(stack.ssd, at + sector)
     first, size, _ = segment_layout(stack.ssd)
     return (found[-1] - first) // size
-
-
-def commit(stack: Stack) -> None:
-    """All commit blocks are on the SSD."""
-    stack.cache.message("commit")
-    stack.volume.flush()
 
 
 def settled(stack: Stack, dirty: int) -> None:
@@ -107,16 +47,6 @@ def settled(stack: Stack, dirty: int) -> None:
 
 def counts(stack: Stack) -> dict:
     return {k: stack.cache.status()[k] for k in ("errors_checksum", "checked_slots", "unchecked_slots", "sums_reads")}
-
-
-def fill_segment(stack: Stack, w: Written) -> None:
-    """What was written before is in segments that are sealed, their summaries written."""
-    before = stack.cache.status()["summaries"]
-    at = 60000
-    while stack.cache.status()["summaries"] < before + 2:
-        w.write(at)
-        at += 2 * SLOT
-    commit(stack)
 
 
 def crash(stack: Stack) -> None:

@@ -165,6 +165,7 @@ CACHE_OPTIONS = {
     "checkpoint_percent": (["0", "51"], r"1 to 50"),
     "congestion_read": (["60000001"], r"0 to 60000000"),
     "congestion_write": (["60000001"], r"0 to 60000000"),
+    "scrub_rate": (["16777217", "fast"], r"0 to 16777216"),
 }
 
 

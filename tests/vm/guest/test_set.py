@@ -4,6 +4,7 @@
 import pytest
 from lib import command, simdisk
 from lib.controls import Switches
+from lib.decay import Written, commit, flip, places
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, wait_for
 from lib.sets import MODES, kill, make_ssds, make_stack, start_without
 
@@ -227,6 +228,30 @@ def test_backing_that_does_not_take_the_generation(make_disk, make_oracle, kerne
     with pytest.raises(command.CommandError):
         Volume.start(other_disk, stack.cache, "w")  # it knows better
     stack.verify_alone(oracle)
+
+
+def test_what_has_decayed_on_one(make_disk, seed):
+    """A slot that has decayed on one SSD is what it was again; one that has on both is not read any more."""
+    stack = make_stack(make_disk, (32, 32), writeback="off")
+    w = Written(stack, seed)
+    data = [w.write(i * 64) for i in range(3)]
+    commit(stack)
+    at = [places(s, data[0])[0] for s in stack.ssd]
+    before = stack.ssd[1].read(at[1], 8)
+    flip(stack.ssd[1], at[1])
+    for s in stack.ssd:
+        flip(s, places(s, data[1])[0])
+    stack.cache.message("scrub")
+    wait_for(lambda: stack.cache.status()["scrub"] == "done", 60, "the scrub")
+    status = stack.cache.status()
+    assert [status[f"scrub_{k}"] for k in ("errors", "repaired", "dropped", "unrepairable")] == [3, 1, 0, 1]
+    assert stack.ssd[1].read(at[1], 8) == before
+    with pytest.raises(OSError):
+        stack.volume.read(64, 8)
+    assert stack.volume.read(0, 8) == data[0] and stack.volume.read(128, 8) == data[2]
+    w.write(64)
+    assert w.wrong(stack.volume) == {}
+    stack.stop()
 
 
 # ------------------------------------------------------------------ one ordering at a time (rule 14); tests/mutants breaks each

@@ -175,6 +175,7 @@ CACHE_OPTIONS = {
     "mirror": "none",
     "congestion_read": 1234,
     "congestion_write": 0,
+    "scrub_rate": 4321,
 }
 VOLUME_OPTIONS = {
     "mode": "writearound",
@@ -424,6 +425,9 @@ def test_tracepoints_count(make_disk):
             stack.volume.write((64 + i) * MIB, os.urandom(128 * BLOCK))
         stack.volume.drain()
         stack.cache.message("reclaim", 2)
+        stack.cache.message("scrub")
+        wait_for(lambda: stack.cache.status()["scrub"] == "done", 60, "the scrub")
+    assert sum(int(x["slots"]) for x in full.of("scrub")) == stack.cache.status()["scrub_slots"] > 0
     # one of which something is kept is counted when that has arrived
     assert len(full.of("segment", state="reclaiming")) >= max(1, stack.cache.status()["reclaimed"]) and full.of("reclaim")
     hit = set(re.findall(r": (larder_\w+): ", e.text + full.text))

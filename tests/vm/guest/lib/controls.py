@@ -84,6 +84,17 @@ class Switches:
         else:
             self._patient(lambda: self.cache.message("reclaim", 1 + number % 8))
 
+    def scrub(self, number: int) -> None:
+        """Begins one where none is running; every third time it gives up one that is."""
+        running = self.cache.status()["scrub"] == "running"
+        if running and number % 3:
+            return
+        try:
+            self.cache.message("scrub_stop" if running else "scrub")
+        except CommandError as e:  # it has ended meanwhile; or the cache is suspended
+            if e.status not in (errno.EINVAL, errno.EBUSY):
+                raise
+
     def writeback(self, number: int) -> None:
         self.volume.message(*(("flush",), ("flush_stop",), ("flush",))[number % 3])
         self._patient(lambda: self.cache.message("commit"))

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What was written, where on the SSD it is, and how to damage it there."""
+
+import dataclasses
+import random
+
+from .block import SECTOR, BlockDevice
+from .larder import DATA_SECTOR, Stack, segment_layout
+
+SLOT = 8  # sectors
+
+
+@dataclasses.dataclass
+class Written:
+    """What the volume is to hold, and with it the backing in the end."""
+
+    stack: Stack
+    seed: int
+    content: dict[int, bytes] = dataclasses.field(default_factory=dict)  # by sector
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def write(self, sector: int, count: int = SLOT) -> bytes:
+        data = self.random.randbytes(count * SECTOR)
+        self.stack.volume.write(sector, data)
+        for i in range(count):
+            self.content[sector + i] = data[i * SECTOR : (i + 1) * SECTOR]
+        return data
+
+    def wrong(self, device: BlockDevice, shift: int = 0) -> dict[int, bytes]:
+        """Sectors of the device that hold something else, and what."""
+        found = {s: device.read(s // 8 * 8 + shift, 8)[s % 8 * SECTOR :][:SECTOR] for s in self.content}
+        return {s: data for s, data in found.items() if data != self.content[s]}
+
+    def not_on_backing(self) -> set[int]:
+        """Sectors; all of them must hold what they did before anything was written: zeroes."""
+        wrong = self.wrong(self.stack.hdd, DATA_SECTOR)
+        assert all(data == bytes(SECTOR) for data in wrong.values()), f"the backing holds what nobody wrote: {sorted(wrong)}"
+        return set(wrong)
+
+
+def places(ssd: BlockDevice, data: bytes) -> list[int]:
+    """Where on the SSD the first sector of this data is; the log may hold copies that nothing is mapped to any more."""
+    first, size, number = segment_layout(ssd)
+    found = []
+    for at in range(first, first + size * number, 8192):
+        raw = ssd.read(at, min(8192, first + size * number - at))
+        k = raw.find(data[:SECTOR])
+        while k >= 0:
+            assert k % SECTOR == 0
+            found.append(at + k // SECTOR)
+            k = raw.find(data[:SECTOR], k + 1)
+    assert found, "it is not on the SSD"
+    return found
+
+
+def flip(ssd: BlockDevice, sector: int, byte: int = 100, bit: int = 3) -> None:
+    block = bytearray(ssd.read(sector // SLOT * SLOT, SLOT))
+    block[sector % SLOT * SECTOR + byte] ^= 1 << bit
+    ssd.write(sector // SLOT * SLOT, bytes(block))
+    ssd.flush()
+
+
+def commit(stack: Stack) -> None:
+    """All commit blocks are on the SSD."""
+    stack.cache.message("commit")
+    stack.volume.flush()
+
+
+def fill_segment(stack: Stack, w: Written) -> None:
+    """What was written before is in segments that are sealed, their summaries written."""
+    before = stack.cache.status()["summaries"]
+    at = 60000
+    while stack.cache.status()["summaries"] < before + 2:
+        w.write(at)
+        at += 2 * SLOT
+    commit(stack)
