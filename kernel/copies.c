@@ -85,22 +85,15 @@ static bool copy_enter(struct cache *c, const struct copy *copy)
 	return entered;
 }
 
-static void copies_end(struct bio *bio)
+/* All copies have ended.  One will do: what replay finds of them is whole, or not cached. */
+static void copies_done(struct record *r)
 {
-	struct record *r = bio->bi_private;
 	struct cache *c = r->cache;
 	struct log *log = &c->log;
-	int error = blk_status_to_errno(bio->bi_status);
+	int error = atomic_read(&r->writes_failed) < r->writes ? 0 : -EIO;
 	struct copy *copy, *next;
 	unsigned long flags;
-	struct cache_device *d = segment_device(c, r->segment);
 
-	flusher_wrote(&d->flusher);
-	if (error) {
-		/* this stream's chain has a hole: replay would end there, nothing else depends on it */
-		cache_count(c, errors_write, 1);
-		set_device_failed(c, d, "an append of clean copies to it failed");
-	}
 	list_for_each_entry_safe(copy, next, &r->copies, list) {
 		bool entered = !error && !copy->omitted && copy_enter(c, copy);
 
@@ -115,7 +108,89 @@ static void copies_end(struct bio *bio)
 	log_record_put(c, r);
 	spin_unlock_irqrestore(&log->lock, flags);
 	wake_up(&log->wait);
+}
+
+static void copies_ended(struct record *r)
+{
+	if (atomic_dec_and_test(&r->writes_left))
+		copies_done(r);
+}
+
+static void copies_end_on(struct bio *bio, u32 segment, bool counts)
+{
+	struct record *r = bio->bi_private;
+	struct cache *c = r->cache;
+	struct cache_device *d = segment_device(c, segment);
+
+	flusher_wrote(&d->flusher);
+	if (bio->bi_status) {
+		/* this stream's chain has a hole: replay would end there, nothing else depends on it */
+		cache_count(c, errors_write, 1);
+		atomic_add(counts, &r->writes_failed);
+		set_device_failed(c, d, "an append of clean copies to it failed");
+	}
 	bio_put(bio);
+	copies_ended(r);
+}
+
+static void copies_end(struct bio *bio)
+{
+	struct record *r = bio->bi_private;
+
+	copies_end_on(bio, r->segment, !(r->joining & BIT(0)));
+}
+
+static void copies_end_second(struct bio *bio)
+{
+	struct record *r = bio->bi_private;
+
+	copies_end_on(bio, r->second, !(r->joining & BIT(1)));
+}
+
+/* To one copy of its segment. */
+static void copies_submit_to(struct cache *c, struct record *r, u32 segment, bio_end_io_t *end)
+{
+	struct cache_device *d;
+	struct bio *bio;
+	sector_t where;
+	u32 i;
+
+	d = copy_sector_device(c, slot_sector(c, segment, r->first), &where);
+	bio = bio_alloc_bioset(d->bdev, r->end - r->first + 1, REQ_OP_WRITE, GFP_NOIO, &c->bios);
+	bio->bi_iter.bi_sector = where;
+	bio->bi_end_io = end;
+	bio->bi_private = r;
+	for (i = 0; i < r->end - r->first; i++)
+		__bio_add_page(bio, r->pages[i], PAGE_SIZE, 0);
+	__bio_add_page(bio, r->pages[RECORD_SLOTS], PAGE_SIZE, 0);
+	atomic_inc(&r->writes_left);
+	submit_bio(bio);
+}
+
+/* To each copy of its segment: those on SSDs that have failed are left out, one on an SSD that joins does not count. */
+static void copies_submit(struct cache *c, struct record *r)
+{
+	bio_end_io_t *end[2] = { copies_end, copies_end_second };
+	u32 copy[2] = { r->segment, READ_ONCE(c->segments[r->segment].mirror) }, i;
+	bool failed[2], sent[2];
+
+	r->second = copy[1];
+	r->joining = 0;
+	r->writes = 0;
+	for (i = 0; i < 2; i++) {
+		const struct cache_device *d = copy[i] == LARDER_NO_SEGMENT ? NULL : segment_device(c, copy[i]);
+
+		failed[i] = !d || READ_ONCE(d->failed);
+		sent[i] = d && (!failed[i] || READ_ONCE(d->joining));
+		r->writes += !failed[i];
+		r->joining |= failed[i] ? BIT(i) : 0;
+	}
+	atomic_set(&r->writes_failed, 0);
+	atomic_set(&r->writes_left, 1);
+	for (i = 0; i < 2; i++)
+		if (sent[i] && r->writes)
+			copies_submit_to(c, r, copy[i], end[i]);
+	copies_ended(r);
 }
 
 /* copies_lock held.  Closes the open record of the stream and sends it. */
@@ -125,11 +200,8 @@ static void copies_send(struct cache *c, u8 stream)
 	struct record *r = c->open_copies[stream];
 	struct larder_commit_place p;
 	struct larder_entry_in e = { .kind = LARDER_FILL };
-	struct cache_device *d;
 	struct copy *copy;
-	struct bio *bio;
-	sector_t where;
-	u32 crc, i;
+	u32 crc;
 
 	c->open_copies[stream] = NULL;
 	spin_lock_irq(&c->log.lock);
@@ -160,23 +232,12 @@ static void copies_send(struct cache *c, u8 stream)
 	spin_unlock_irq(&c->log.lock);
 	log_summary_add(c, s, r);
 
-	d = copy_sector_device(c, slot_sector(c, r->segment, r->first), &where);
-	bio = bio_alloc_bioset(d->bdev, r->end - r->first + 1, REQ_OP_WRITE, GFP_NOIO, &c->bios);
-	bio->bi_iter.bi_sector = where;
-	bio->bi_end_io = copies_end;
-	bio->bi_private = r;
-	for (i = 0; i < r->end - r->first; i++)
-		__bio_add_page(bio, r->pages[i], PAGE_SIZE, 0);
-	__bio_add_page(bio, r->pages[RECORD_SLOTS], PAGE_SIZE, 0);
 	if (stream == LARDER_STREAM_FILL)
 		cache_count(c, fill_records, 1);
 	else
 		cache_count(c, keep_records, 1);
 	trace_larder_append(c, r, r->first, r->end, true);
-	if (READ_ONCE(d->failed))
-		bio_io_error(bio);
-	else
-		submit_bio(bio);
+	copies_submit(c, r);
 }
 
 /* copies_lock held */
@@ -188,7 +249,7 @@ static struct record *copies_open(struct cache *c, u8 stream, u32 nr_slots)
 
 	spin_lock_irq(&log->lock);
 	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots || segment_lost(c, s->segment) ||
-	    READ_ONCE(segment_device(c, s->segment)->draining))
+	    segment_draining(c, s->segment))
 		if (log_next_segment(c, s, false))
 			goto out;
 	/* these streams never take what the write stream may need */

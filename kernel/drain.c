@@ -147,9 +147,7 @@ static void leave_copies(struct cache *c, const struct cache_device *d, u8 numbe
 	spin_lock_irq(&c->log.lock);
 	if (!c->open_copies[number])
 		for (i = 0; i < s->opened.size && s->opened.usable; i++) {
-			bool now = s->segment != LARDER_NO_SEGMENT && segment_device(c, s->segment) == d;
-
-			if (!now && segment_device(c, s->opened.segment[s->opened.head]) != d)
+			if (!on_device(c, d, s->segment) && !on_device(c, d, s->opened.segment[s->opened.head]))
 				break;
 			log_next_segment(c, s, false);
 		}

@@ -138,7 +138,7 @@ static void place_segment(struct cache *c, struct cache_device *d, u32 n)
 	}
 }
 
-/* segments_lock held: a second copy on B of a segment of the write stream that is to be written to. */
+/* segments_lock held: a second copy on B of a segment that is to be written to. */
 static void pair_one(struct cache *c, struct cache_device *d, u32 segment, u32 slots)
 {
 	u32 second;
@@ -152,22 +152,29 @@ static void pair_one(struct cache *c, struct cache_device *d, u32 segment, u32 s
 	c->segments[second].stale = slots;
 }
 
-static void place_segments(struct cache *c, struct cache_device *d)
+/* log->lock and segments_lock held */
+static void pair_stream(struct cache *c, struct cache_device *d, struct stream *s)
 {
-	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
 	struct opened_list *o = &s->opened;
 	u32 i;
 
-	segments_forget_opened(c, d);
+	pair_one(c, d, s->segment, s->head);
+	for (i = 0; i < o->count; i++)
+		pair_one(c, d, o->segment[(o->head + i) % o->size], 0);
+}
+
+static void place_segments(struct cache *c, struct cache_device *d)
+{
+	u32 i;
+
+	segments_forget_opened(c);
 	spin_lock_irq(&c->log.lock);
 	spin_lock(&c->segments_lock);
 	for (i = d->first_segment; i < d->first_segment + d->nr_segments; i++)
 		place_segment(c, d, i);
-	if (c->set.mirror) {
-		pair_one(c, d, s->segment, s->head);
-		for (i = 0; i < o->count; i++)
-			pair_one(c, d, o->segment[(o->head + i) % o->size], 0);
-	}
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		if (c->set.mirror && stream_pairs(c, i))
+			pair_stream(c, d, &c->log.stream[i]);
 	spin_unlock(&c->segments_lock);
 	spin_unlock_irq(&c->log.lock);
 }
@@ -335,17 +342,20 @@ static int copy_stale(struct cache *c, struct cache_device *d, void *buf, bool *
 	return err;
 }
 
-/* segments_lock held.  A sealed segment with dirty data and one copy gets another one on B, to be made. */
+/*
+ * segments_lock held.  A sealed segment that is to have two copies and has one gets another one on B, to be made.  What is clean is
+ * left as it is where B has no room.
+ */
 static enum copy_verdict pair_sealed(struct cache *c, struct cache_device *d, u32 n)
 {
 	struct segment *seg = &c->segments[n];
 	u32 second;
 
-	if (seg->mirror != LARDER_NO_SEGMENT || !atomic_read(&seg->dirty) || segment_device(c, n)->failed)
+	if (seg->mirror != LARDER_NO_SEGMENT || !segment_wants_copy(c, seg) || segment_device(c, n)->failed)
 		return COPY_DONE;
 	/* what the log needs to go on is not for copies */
 	if (seg->state != SEGMENT_SEALED || d->nr_free <= segments_opened_goal(c) + READ_ONCE(c->reserve_checkpoint))
-		return COPY_LATER;
+		return atomic_read(&seg->dirty) ? COPY_LATER : COPY_DONE;
 	second = segment_take_of(c, d, SEGMENT_MIRROR);
 	segment_link(c, n, second);
 	c->segments[second].stale = c->segment_slots;

@@ -216,7 +216,11 @@ struct record {
 	struct page *pages[RECORD_SLOTS + 1];	/* by slot - first; the commit block's is pages[RECORD_SLOTS] */
 	struct larder_commit *commit;
 	struct list_head acks;		/* items that wait until this record is applied (commit=always, FUA) */
-	struct list_head copies;	/* struct copy: fill and keep only */
+	struct list_head copies;	/* struct copy: fill and keep only, as all below, which is of its append */
+	atomic_t writes_left, writes_failed;	/* one for each copy of the segment; and one while it is submitted */
+	u8 writes;			/* those that count */
+	u8 joining;			/* bits: the first one, or the second one, does not */
+	u32 second;			/* the segment's second copy */
 	struct item *items[RECORD_SLOTS];	/* by first slot */
 };
 
@@ -306,10 +310,13 @@ struct cache_device {
 	struct larder_cache_sb *sb;	/* super_lock */
 };
 
+/* What has two copies, where there are two SSDs: nothing; the write stream and checkpoints; clean copies too */
+enum mirror_level { MIRROR_NONE, MIRROR_DIRTY, MIRROR_ALL };
+
 struct cache_settings {
 	bool commit_always;
 	bool discard;
-	bool mirror;			/* the write stream and checkpoints have two copies, where there are two SSDs */
+	u8 mirror;			/* enum mirror_level */
 	u32 commit_interval;		/* ms */
 	u32 gather;
 	u32 memory_limit;		/* MiB, 0: 10 % of RAM */
@@ -739,6 +746,27 @@ static inline bool cache_pairs(const struct cache *c)
 	return cache_mirrored(c) || (READ_ONCE(c->set.mirror) && READ_ONCE(c->nr_joining));
 }
 
+/* Any context: is it to have a second copy now?  Its stream, and what is mapped to it, tell. */
+static inline bool segment_wants_copy(const struct cache *c, const struct segment *seg)
+{
+	return READ_ONCE(c->set.mirror) == MIRROR_ALL ? atomic_read(&seg->live) : c->set.mirror && atomic_read(&seg->dirty);
+}
+
+/* Any context: are segments of this stream taken in pairs, where that is possible? */
+static inline bool stream_pairs(const struct cache *c, u8 stream)
+{
+	return stream == LARDER_STREAM_WRITE || READ_ONCE(c->set.mirror) == MIRROR_ALL;
+}
+
+/* Any context: is a copy of it on an SSD that is being drained? */
+static inline bool segment_draining(struct cache *c, u32 segment)
+{
+	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+
+	return READ_ONCE(c->nr_draining) && (READ_ONCE(segment_device(c, segment)->draining) ||
+					     (mirror != LARDER_NO_SEGMENT && READ_ONCE(segment_device(c, mirror)->draining)));
+}
+
 static inline struct race_bucket *race_bucket(struct cache *c, const struct volume *v, u64 region)
 {
 	return &c->races[hash_64(region * 1031 + v->number, RACE_BUCKETS_SHIFT)];
@@ -862,8 +890,8 @@ u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state);
 /* May a named checkpoint, or the one being written, map something to it or to its second copy? */
 bool segment_may_be_mapped(struct cache *c, u32 segment);
 int segments_grow(struct cache *c, u32 nr);		/* sleeps; the cache stands still */
-/* The cache stands still: segments that a stream of clean copies had opened, or begun, on this SSD are free. */
-void segments_forget_opened(struct cache *c, struct cache_device *d);
+/* The cache stands still: what a stream of clean copies had opened, or begun, is none of it if no copy is left. */
+void segments_forget_opened(struct cache *c);
 /* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
 void segment_link(struct cache *c, u32 first, u32 second);
 /* to reclaim it makes more pairs possible; segments_lock held, or a look */
@@ -874,6 +902,7 @@ void segment_free_lost(struct cache *c, u32 segment);
 /* A read of its first copy failed.  True: there is another one, which is read from now on. */
 bool segment_try_mirror(struct cache *c, u32 segment);
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
+u64 segments_below(struct cache *c);			/* sectors that have fewer copies than the set asks for; a look */
 /* moves it between lists and counts; segments_lock taken inside */
 void segment_set_state(struct cache *c, u32 segment, u8 state);
 void segments_release(struct cache *c);			/* WAITING ones that nothing needs any more become FREE; wakes who waits */
@@ -940,7 +969,7 @@ void log_record_put(struct cache *c, struct record *r);	/* log->lock held: pages
 /* sender: entries and sums of a built record; seals the segment before */
 void log_summary_add(struct cache *c, struct stream *s, struct record *r);
 /* the cache stands still: no summary of a segment on this SSD is written any more */
-void summary_forget(struct cache *c, struct stream *s, const struct cache_device *d);
+void summary_forget(struct cache *c, struct stream *s);
 struct segment_contents {
 	struct larder_entry_in *entries;	/* those with data; room for segment_slots of them; NULL: not wanted */
 	u32 nr_entries;

@@ -292,7 +292,7 @@ int log_next_segment(struct cache *c, struct stream *s, bool metadata)
 	o->head = (o->head + 1) % o->size;
 	o->count--;
 	o->usable--;
-	if (segment_lost(c, segment) || (s->number != LARDER_STREAM_WRITE && READ_ONCE(segment_device(c, segment)->draining))) {
+	if (segment_lost(c, segment) || (s->number != LARDER_STREAM_WRITE && segment_draining(c, segment))) {
 		/* a stream of clean copies: what replay does not find behind this one is merely not cached */
 		c->segments[segment].sequence = c->log.next_sequence;
 		segment_set_state(c, segment, segment_lost(c, segment) ? SEGMENT_LOST : SEGMENT_WAITING);

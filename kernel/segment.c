@@ -320,8 +320,8 @@ u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair)
 #define UNMIRROR_BATCH	8192u
 
 /*
- * The second copy of a sealed segment goes when nothing in it is dirty and no replay needs its records (free-after-replay).  It is
- * reused only when the named checkpoints know nothing of it as a copy, and so know that what was in it is clean
+ * The second copy of a sealed segment goes when nothing in it is to have one (what is clean gives its own to an SSD that is drained)
+ * and no replay needs its records (free-after-replay).  It is reused only when the named checkpoints know nothing of it as a copy, and so know that what was in it is clean
  * (free-after-clean-durable): it waits with the newest sequence number.
  */
 void segments_unmirror(struct cache *c)
@@ -338,6 +338,7 @@ void segments_unmirror(struct cache *c)
 		c->unmirror_pos = (c->unmirror_pos + 1) % c->nr_segments;
 		mirror = seg->mirror;
 		if (seg->state != SEGMENT_SEALED || mirror == LARDER_NO_SEGMENT || atomic_read(&seg->dirty) ||
+		    (segment_wants_copy(c, seg) && !segment_draining(c, seg - c->segments)) ||
 		    seg->sequence >= c->keep_sequence || seg->prefer_mirror || atomic_read(&seg->pins) ||
 		    READ_ONCE(segment_device(c, seg - c->segments)->failed))
 			continue;
@@ -347,6 +348,25 @@ void segments_unmirror(struct cache *c)
 		segment_move(c, &c->segments[mirror], SEGMENT_WAITING);
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
+}
+
+u64 segments_below(struct cache *c)
+{
+	u64 below = 0;
+	u32 i, copies, mirror;
+
+	for (i = 0; c->nr_devices > 1 && i < c->nr_segments; i++) {
+		const struct segment *seg = &c->segments[i];
+
+		if (!segment_wants_copy(c, seg))
+			continue;
+		mirror = READ_ONCE(seg->mirror);
+		copies = !READ_ONCE(segment_device(c, i)->failed) +
+			 (mirror != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(c, mirror)->failed));
+		if (copies < 2)
+			below += atomic_read(READ_ONCE(c->set.mirror) == MIRROR_ALL ? &seg->live : &seg->dirty);
+	}
+	return below;
 }
 
 void segments_release(struct cache *c)
@@ -500,7 +520,7 @@ void segments_open_kick(struct cache *c)
 		queue_work(c->open_wq, &c->open_work);
 }
 
-void segments_forget_opened(struct cache *c, struct cache_device *d)
+void segments_forget_opened(struct cache *c)
 {
 	u32 list[64], nr, usable, i, k;
 
@@ -508,9 +528,9 @@ void segments_forget_opened(struct cache *c, struct cache_device *d)
 		struct stream *s = &c->log.stream[i];
 		struct opened_list *o = &s->opened;
 
-		if (s->segment != LARDER_NO_SEGMENT && segment_device(c, s->segment) == d)
+		if (s->segment != LARDER_NO_SEGMENT && segment_lost(c, s->segment))
 			s->segment = LARDER_NO_SEGMENT;
-		summary_forget(c, s, d);
+		summary_forget(c, s);
 		if (WARN_ON_ONCE(o->count > ARRAY_SIZE(list)))
 			continue;
 		for (k = nr = 0; k < o->count; k++)
@@ -518,7 +538,7 @@ void segments_forget_opened(struct cache *c, struct cache_device *d)
 		usable = o->usable;
 		o->head = o->count = o->usable = 0;
 		for (k = 0; k < nr; k++) {
-			if (segment_device(c, list[k]) == d)
+			if (segment_lost(c, list[k]))
 				continue;
 			opened_push(o, list[k]);
 			o->usable += k < usable;
@@ -567,7 +587,7 @@ int segments_open_initial(struct cache *c)
 		struct opened_list *o = &c->log.stream[i].opened;
 
 		while (o->count < opened_goal(c, i)) {
-			segment = segment_take_free(c, SEGMENT_OPENED, false, i == LARDER_STREAM_WRITE);
+			segment = segment_take_free(c, SEGMENT_OPENED, false, stream_pairs(c, i));
 			if (segment == LARDER_NO_SEGMENT)
 				break;
 			c->segments[segment].stream = i;
@@ -602,7 +622,7 @@ static void segment_discard(struct cache *c, u32 segment)
 static int open_one(struct cache *c, struct stream *s)
 {
 	struct larder_entry_in e = { .kind = LARDER_SEGMENT_OPEN, .length = s->number };
-	u32 segment = segment_take_free(c, SEGMENT_OPENING, false, s->number == LARDER_STREAM_WRITE);
+	u32 segment = segment_take_free(c, SEGMENT_OPENING, false, stream_pairs(c, s->number));
 	int err;
 
 	if (segment == LARDER_NO_SEGMENT)

@@ -21,7 +21,7 @@ struct setting {
 
 static const char *const words_switch[] = { "off", "on", NULL };
 static const char *const words_commit[] = { "auto", "always", NULL };
-static const char *const words_mirror[] = { "none", "dirty", NULL };
+static const char *const words_mirror[] = { "none", "dirty", "all", NULL };
 static const char *const words_mode[] = { "writeback", "writethrough", "writearound", NULL };
 
 #define WORDS(type, member, name, list, text)                                                                  \
@@ -38,7 +38,7 @@ static const struct setting cache_table[] = {
 	NUMBER(cache_settings, memory_limit, 0, 16777216, " of MiB"),
 	NUMBER(cache_settings, small_percent, 5, 10, ""),
 	WORDS(cache_settings, discard, "discard", words_switch, "on or off"),
-	WORDS(cache_settings, mirror, "mirror", words_mirror, "none or dirty"),
+	WORDS(cache_settings, mirror, "mirror", words_mirror, "none, dirty or all"),
 	NUMBER(cache_settings, max_marks, 64, 1024, ""),
 	NUMBER(cache_settings, checkpoint_percent, 1, 50, ""),
 	NUMBER(cache_settings, congestion_read, 0, 60000000, " of us"),
@@ -63,12 +63,13 @@ static const struct setting volume_table[] = {
 };
 
 static_assert(sizeof(bool) == sizeof(u8));
+static_assert(MIRROR_NONE == 0 && MIRROR_DIRTY == 1 && MIRROR_ALL == 2);
 static_assert(LARDER_WRITEBACK == 0 && LARDER_WRITETHROUGH == 1 && LARDER_WRITEAROUND == 2);
 
 void cache_settings_default(struct cache_settings *s)
 {
 	*s = (struct cache_settings) {
-		.mirror = true,
+		.mirror = MIRROR_DIRTY,
 		.commit_interval = 10,
 		.gather = 4,
 		.small_percent = 10,

@@ -78,8 +78,8 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 		if (READ_ONCE(c->dev[i].joining))
 			joining = i;
 	}
-	DMEMIT(" devices=%u devices_failed=%u mirrored=%u set_generation=%u", c->nr_devices - removed,
-	       READ_ONCE(c->nr_failed) - removed, cache_mirrored(c), (u32)(READ_ONCE(c->set_generation) >> 32));
+	DMEMIT(" devices=%u devices_failed=%u mirrored=%u below_sectors=%llu set_generation=%u", c->nr_devices - removed,
+	       READ_ONCE(c->nr_failed) - removed, cache_mirrored(c), segments_below(c), (u32)(READ_ONCE(c->set_generation) >> 32));
 	if (joining < LARDER_MAX_DEVICES)
 		DMEMIT(" joining=%u", joining);
 	else

@@ -78,10 +78,10 @@ static void summary_seal(struct cache *c, struct stream *s)
 	submit_bio(&w->bio);
 }
 
-void summary_forget(struct cache *c, struct stream *s, const struct cache_device *d)
+void summary_forget(struct cache *c, struct stream *s)
 {
 	spin_lock(&c->sums.lock);
-	if (s->summary_segment != LARDER_NO_SEGMENT && segment_device(c, s->summary_segment) == d)
+	if (s->summary_segment != LARDER_NO_SEGMENT && segment_lost(c, s->summary_segment))
 		s->summary_segment = LARDER_NO_SEGMENT;
 	spin_unlock(&c->sums.lock);
 }

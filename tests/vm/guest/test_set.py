@@ -9,11 +9,11 @@ from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, wait_for
 from lib.sets import MODES, kill, make_ssds, make_stack, start_without
 
 @pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
-@pytest.mark.parametrize("mirror", ["none", "dirty"])
+@pytest.mark.parametrize("mirror", ["none", "dirty", "all"])
 def test_content(make_disk, make_oracle, sizes, mirror):
     stack = make_stack(make_disk, sizes, cache_mirror=mirror)
     status = stack.cache.status()
-    assert (status["devices"], status["mirrored"], status["devices_failed"]) == (len(sizes), mirror == "dirty", 0)
+    assert (status["devices"], status["mirrored"], status["devices_failed"]) == (len(sizes), mirror != "none", 0)
     oracle = make_oracle(stack.volume, size="64m")
     switches = Switches(stack.volume, stack.cache)
     for _ in range(2):
@@ -60,12 +60,122 @@ def test_second_copies_are_freed(make_disk):
     stack.stop()
 
 
+BLOCKS = range(0, 64 << 11, 128)  # of the volume: first sectors of 1024 blocks of 4 KiB, 64 KiB apart
+
+
+def block(sector: int) -> bytes:
+    return sector.to_bytes(8, "little") * 512
+
+
+def fill_clean(stack: Stack) -> None:
+    """Clean data, by reading, until all of it is cached."""
+    raw = stack.hdd
+    for sector in BLOCKS:
+        raw.write(2048 + sector, block(sector))
+    for sector in BLOCKS:
+        assert stack.volume.read(sector, 8) == block(sector)
+    stack.cache.message("commit")
+    wait_for(lambda: stack.volume.status()["cached_sectors"] == 8 * len(BLOCKS), 30, "the fills")
+
+
+def misses(stack: Stack) -> int:
+    """Reads everything; how much came from the backing."""
+    before = stack.hdd.stats()["reads"]
+    for sector in BLOCKS:
+        assert stack.volume.read(sector, 8) == block(sector)
+    return stack.hdd.stats()["reads"] - before
+
+
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("control", ["modes", "writeback", "checkpoint evict"])
+@pytest.mark.parametrize("mirror", ["dirty", "all"])
+def test_clean_data_survives(make_disk, kernel_log, which, mirror):
+    """mirror=all: what is clean is still cached when one SSD is lost, and after a start without it; mirror=dirty: half of it."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, cache_mirror=mirror)
+    fill_clean(stack)
+    assert stack.cache.status()["below_sectors"] == 0
+    assert misses(stack) == 0
+    kill(stack.ssd[which])
+    stack.volume.write(BLOCKS[0], block(BLOCKS[0]))
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 30, "the SSD to leave")
+    stack.volume.set(fill="off")
+    gone = misses(stack)
+    assert (gone == 0) == (mirror == "all")
+    status = stack.cache.status()
+    assert status["below_sectors"] >= (8 * len(BLOCKS) if mirror == "all" else 8)
+    stack.stop()
+    start_without(stack, which)
+    assert (misses(stack) == 0) == (mirror == "all")
+    stack.stop()
+
+
+def test_the_level_changes(make_disk):
+    """What is written from then on obeys it; second copies that are not asked for any more are freed."""
+    stack = make_stack(make_disk, cache_mirror="none", writeback="off")
+    stack.volume.write(100 << 11, b"a" * 4096)
+    assert stack.cache.status()["segments_mirror"] == 0
+    stack.cache.set(mirror="all")
+    status = stack.cache.status()
+    assert (status["mirror"], status["mirrored"]) == ("all", 1) and status["below_sectors"] >= 8
+    for i in range(24):
+        stack.volume.write(BLOCKS.stop + i * 2048, bytes([i]) * (1 << 20))
+    stack.cache_options["mirror"] = "all"
+    stack.restart()
+    assert stack.cache.status()["mirror"] == "all"
+    fill_clean(stack)
+    held = stack.cache.status()["segments_mirror"]
+    stack.cache.set(mirror="dirty")
+
+    def fewer() -> bool:
+        stack.cache.message("checkpoint")
+        return stack.cache.status()["segments_mirror"] < held
+
+    wait_for(fewer, 30, "second copies of clean data to be freed")
+    assert stack.cache.table().endswith(" mirror dirty") or " mirror " not in stack.cache.table()
+    stack.stop()
+
+
+def test_without_mirror(make_disk, kernel_log):
+    """mirror=none: with an SSD what is dirty there is lost, and is an error; the rest reads right, and all of it when it is back."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|cannot be read")
+    stack = make_stack(make_disk, cache_mirror="none", writeback="off")
+    fill_clean(stack)
+    dirty = [sector + 64 for sector in BLOCKS]
+    for sector in dirty:
+        stack.volume.write(sector, block(sector))
+    stack.volume.flush()
+    kill(stack.ssd[1])
+    with pytest.raises(OSError):
+        for sector in dirty:
+            stack.volume.write(sector, b"x" * 4096, fua=True)
+    assert stack.cache.status()["state"] == "failed" and stack.volume.status()["state"] == "cache-failed"
+    assert misses(stack) >= 0  # all of the clean data is right
+    errors = 0
+    for sector in dirty:
+        try:
+            assert stack.volume.read(sector, 8) in (block(sector), b"x" * 4096)
+        except OSError:
+            errors += 1
+    assert 0 < errors < len(dirty)
+    with pytest.raises(OSError):
+        stack.volume.write(dirty[0], b"y" * 4096)
+    stack.stop()
+    with pytest.raises(command.CommandError):
+        start_without(stack, 1)
+    stack.ssd[1].heal()
+    stack.start()
+    for sector in dirty:
+        assert stack.volume.read(sector, 8) in (block(sector), b"x" * 4096)
+    stack.stop()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("control", ["modes", "writeback", "checkpoint evict", "mirror=all"])
 def test_one_fails_under_load(make_disk, make_oracle, kernel_log, seed, which, control):
     """It takes nothing any more, at some time; all goes on, and is there after a restart without it."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
-    stack = make_stack(make_disk)
+    stack = make_stack(make_disk, cache_mirror="all" if control == "mirror=all" else "dirty")
+    control = control.replace("mirror=all", "modes evict")
     oracle = make_oracle(stack.volume, size="48m")
     oracle.run(ops=1500)
     stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed % 700)
@@ -82,11 +192,12 @@ def test_one_fails_under_load(make_disk, make_oracle, kernel_log, seed, which, c
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_one_is_missing_after_a_power_cut(make_disk, make_oracle, seed, which):
+@pytest.mark.parametrize("mirror", ["dirty", "all"])
+def test_one_is_missing_after_a_power_cut(make_disk, make_oracle, seed, which, mirror):
     """What was flushed before a power cut that kills one SSD is there after it."""
     ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
     hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
-    stack = Stack(ssds, hdd, format_volume=("--cache", "c"))
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_mirror=mirror)
     oracle = make_oracle(stack.volume, size="32m")
     simdisk.power_cut(mode=MODES[seed % len(MODES)], seed=seed, after=500 + seed % 1500)
     oracle.run(ops=0, seconds=60, until_error=True)
@@ -100,11 +211,12 @@ def test_one_is_missing_after_a_power_cut(make_disk, make_oracle, seed, which):
     stack.verify_alone(oracle)
 
 
-def test_power_cuts(make_disk, make_oracle, seed):
+@pytest.mark.parametrize("mirror", ["dirty", "all"])
+def test_power_cuts(make_disk, make_oracle, seed, mirror):
     """Each SSD keeps what it will of what was not flushed."""
     ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
     hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
-    stack = Stack(ssds, hdd, format_volume=("--cache", "c"))
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_mirror=mirror)
     oracle = make_oracle(stack.volume, size="32m")
     control = "dmsetup message c 0 checkpoint; dmsetup message c 0 reclaim 3; dmsetup message v 0 flush"
     for i in range(10):

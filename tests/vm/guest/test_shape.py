@@ -38,11 +38,13 @@ def add(stack: Stack, ssd: simdisk.Simdisk) -> tuple:
     return ("cache", "add", stack.cache, ssd, "--yes")
 
 
-@pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (96, 40)])
-def test_second_ssd_is_added(make_disk, make_oracle, sizes):
+@pytest.mark.parametrize(("sizes", "mirror"), [((48, 48), "dirty"), ((32, 96), "dirty"), ((96, 40), "dirty"), ((48, 48), "all")])
+def test_second_ssd_is_added(make_disk, make_oracle, sizes, mirror):
     """What only the first one had gets its second copy: the first one can be lost."""
     ssds = make_ssds(make_disk, sizes)
-    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    stack = Stack(
+        ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), cache_mirror=mirror
+    )
     oracle = make_oracle(stack.volume, size="48m")
     oracle.run(ops=1500)
     before = stack.cache.status()["segments"]
@@ -69,12 +71,15 @@ def test_third_ssd_is_added(make_disk, make_oracle):
     lose_the_others(stack, oracle, 1, 2)
 
 
+@pytest.mark.parametrize("mirror", ["dirty", "all"])
 @pytest.mark.parametrize("which", [0, 1])
-def test_failed_ssd_is_replaced(make_disk, make_oracle, kernel_log, which):
+def test_failed_ssd_is_replaced(make_disk, make_oracle, kernel_log, which, mirror):
     """The new one has everything: the other one, which was the last, can be lost."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     ssds = make_ssds(make_disk, (48, 48, 64))
-    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    stack = Stack(
+        ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), cache_mirror=mirror
+    )
     oracle = make_oracle(stack.volume, size="48m")
     oracle.run(ops=1500)
     kill(ssds[which])
@@ -220,10 +225,11 @@ def test_reloads_and_suspends_while_joining(make_disk, make_oracle):
     lose_the_others(stack, oracle, 1)
 
 
+@pytest.mark.parametrize("mirror", ["dirty", "all"])
 @pytest.mark.parametrize(("sizes", "which"), [((48, 48), 0), ((48, 48), 1), ((32, 48, 32), 1), ((64, 32, 32), 0)])
-def test_ssd_is_removed(make_disk, make_oracle, sizes, which):
+def test_ssd_is_removed(make_disk, make_oracle, sizes, which, mirror):
     """It has nothing any more that somebody needs."""
-    stack = make_stack(make_disk, sizes)
+    stack = make_stack(make_disk, sizes, cache_mirror=mirror)
     oracle = make_oracle(stack.volume, size="48m")
     oracle.run(ops=2000)
     during(oracle, "cache", "remove", stack.cache, stack.ssd[which])
