@@ -14,6 +14,8 @@
 
 #define CACHE_MAX_WORDS 64u
 
+static const char roles_why[] = "has more roles than the set has SSDs";
+
 /* ------------------------------------------------------------------ constructor */
 
 static bool sb_joins(const struct larder_cache_sb *sb)
@@ -298,6 +300,11 @@ static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
 			return -EINVAL;
 		}
 	}
+	if (ct->set.nr_roles > ct->nr_devices) {
+		DMERR("%s: roles: %s", dm_device_name(dm_table_get_md(ct->ti->table)), roles_why);
+		ct->ti->error = "More roles than SSDs are given";
+		return -EINVAL;
+	}
 	return 0;
 }
 
@@ -475,6 +482,26 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 	c->set = ct->set;
 }
 
+/* Those that the settings give are written to the SSDs; then the settings have all of them. */
+static int cache_roles(struct cache_target *ct)
+{
+	struct cache *c = ct->cache;
+	u32 i;
+	int err;
+
+	mutex_lock(&c->super_lock);
+	err = cache_roles_write(c, ct->set.role, ct->set.nr_roles);
+	for (i = 0; i < c->nr_devices; i++)
+		ct->set.role[i] = c->dev[i].role;
+	ct->set.nr_roles = c->nr_devices;
+	mutex_unlock(&c->super_lock);
+	c->set = ct->set;
+	if (err)
+		DMERR("cache %pUb: the roles of its SSDs could not be written: error %d; they hold until it is stopped", c->uuid, err);
+	segments_open_kick(c);
+	return err;
+}
+
 /* The SSD of this table that is to join begins to, or goes on; without it the cache goes on too. */
 static void cache_join(struct cache_target *ct)
 {
@@ -503,6 +530,9 @@ static void cache_join(struct cache_target *ct)
 	d->start = le64_to_cpu(sb->segments_offset) >> LARDER_SECTOR_SHIFT;
 	if (!join_begin(c, d, sb))
 		c->joining_dev = d->bdev->bd_dev;
+	/* its own, whatever the table says */
+	ct->set.role[number] = d->role;
+	c->set.role[number] = d->role;
 out:
 	if (READ_ONCE(c->nr_joining))
 		queue_work(c->bg_wq, &c->join_work);
@@ -625,6 +655,7 @@ static int cache_preresume(struct dm_target *ti)
 	if (err) {
 		cache_unbind(ct->cache, ti);
 	} else {
+		cache_roles(ct);
 		cache_join(ct);
 		cache_run(ct->cache);
 	}
@@ -730,19 +761,25 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 {
 	struct cache_settings set;
 	const char *why;
-	int n;
+	int n, err = 0;
 
 	mutex_lock(&cache_registry_lock);	/* one change after the other */
 	set = ct->set;
 	n = cache_setting_parse(&set, key, value, &why);
+	if (n >= 0 && set.nr_roles > ct->nr_devices) {
+		why = roles_why;
+		n = -EINVAL;
+	}
 	if (n >= 0) {
 		ct->set = set;
 		ct->cache->set = set;
+		if (!strcmp(key, "roles") && ct->cache->started)
+			err = cache_roles(ct);
 	}
 	mutex_unlock(&cache_registry_lock);
 	if (n < 0)
 		DMERR("cache %pUb: %s: '%s' %s", ct->cache->uuid, key, value, why);
-	return min(n, 0);
+	return min(n, 0) ?: err;
 }
 
 static int message_reclaim(struct cache *c, const char *number)

@@ -214,7 +214,7 @@ static int writer_take_segment(struct writer *w, u32 *segment)
 {
 	int err;
 
-	*segment = segment_take_free(w->c, SEGMENT_CHECKPOINT, true, true);
+	*segment = segment_take_free(w->c, SEGMENT_CHECKPOINT, LARDER_STREAM_WRITE);
 	if (*segment == LARDER_NO_SEGMENT) {
 		reclaim_kick(w->c);
 		return -ENOSPC;

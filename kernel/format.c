@@ -178,6 +178,8 @@ static int check_cache_geometry(const struct larder_cache_sb *sb, const char **w
 		return refuse(why, -EINVAL, "nr_devices");
 	if (le32_to_cpu(sb->device_number) >= LARDER_MAX_DEVICES)
 		return refuse(why, -EINVAL, "device_number");
+	if (le32_to_cpu(sb->role) > LARDER_ROLE_READ)
+		return refuse(why, -EINVAL, "role");
 	if (offset < LARDER_SEGMENTS_OFFSET || offset % LARDER_SLOT_SIZE || offset >= bytes)
 		return refuse(why, -EINVAL, "segments_offset");
 	if (!nr || (nr_devices == 1 && nr < LARDER_MIN_SEGMENTS) || nr * size > bytes - offset)
@@ -392,7 +394,7 @@ static int check_table_devices(const struct larder_table *t, const char **why)
 		end = first + le32_to_cpu(d->nr_segments);
 		if (first == end || end > LARDER_NO_SEGMENT)
 			return refuse(why, -EINVAL, "devices.nr_segments");
-		if (le32_to_cpu(d->role) > 2)
+		if (le32_to_cpu(d->role) > LARDER_ROLE_READ)
 			return refuse(why, -EINVAL, "devices.role");
 		if (le64_to_cpu(d->segments_offset) % LARDER_SLOT_SIZE)
 			return refuse(why, -EINVAL, "devices.segments_offset");

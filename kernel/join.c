@@ -196,6 +196,8 @@ static int give_place(struct cache *c, struct cache_device *d)
 	d->removed = false;
 	memcpy(e->uuid, d->uuid, sizeof(e->uuid));
 	e->state = cpu_to_le32(LARDER_DEVICE_FAILED);
+	e->role = d->sb->role;
+	WRITE_ONCE(d->role, le32_to_cpu(e->role));
 	e->first_segment = cpu_to_le32(d->first_segment);
 	e->nr_segments = cpu_to_le32(d->nr_segments);
 	e->segments_offset = cpu_to_le64((u64)d->start << LARDER_SECTOR_SHIFT);

@@ -306,9 +306,13 @@ struct cache_device {
 	bool joining;			/* no member yet, but sent all that its segments are; log->lock to change it */
 	bool draining;			/* a member that no segment is opened on; log->lock to change it */
 	bool removed;			/* no member for good: it was drained; super_lock */
+	u8 role;			/* enum larder_device_role; super_lock to change it */
 	struct flusher flusher;
 	struct larder_cache_sb *sb;	/* super_lock */
 };
+
+/* What segments are needed for: the write stream and checkpoints; fill and keep.  An SSD's role says which it is for. */
+enum segment_use { USE_LOG, USE_CLEAN, NR_SEGMENT_USES };
 
 /* What has two copies, where there are two SSDs: nothing; the write stream and checkpoints; clean copies too */
 enum mirror_level { MIRROR_NONE, MIRROR_DIRTY, MIRROR_ALL };
@@ -317,6 +321,8 @@ struct cache_settings {
 	bool commit_always;
 	bool discard;
 	u8 mirror;			/* enum mirror_level */
+	u8 role[LARDER_MAX_DEVICES];	/* enum larder_device_role */
+	u8 nr_roles;			/* given, of these; the others are as on disk */
 	u32 commit_interval;		/* ms */
 	u32 gather;
 	u32 memory_limit;		/* MiB, 0: 10 % of RAM */
@@ -457,6 +463,7 @@ struct cache {
 	dev_t joining_dev;
 	u32 join_copied;		/* slots */
 	u32 drain_left;			/* segments */
+	bool roles_ignored;		/* open_lock: said so */
 	u32 unmirror_pos;		/* cache_tick() only: where segments_unmirror() goes on */
 	struct delayed_work tick;	/* once a second: rates, flags, idle marks */
 	u64 log_bytes_at_checkpoint;	/* log->position when the last checkpoint began */
@@ -752,6 +759,9 @@ static inline bool segment_wants_copy(const struct cache *c, const struct segmen
 	return READ_ONCE(c->set.mirror) == MIRROR_ALL ? atomic_read(&seg->live) : c->set.mirror && atomic_read(&seg->dirty);
 }
 
+/* Any context */
+static inline enum segment_use stream_use(u8 stream) { return stream == LARDER_STREAM_WRITE ? USE_LOG : USE_CLEAN; }
+
 /* Any context: are segments of this stream taken in pairs, where that is possible? */
 static inline bool stream_pairs(const struct cache *c, u8 stream)
 {
@@ -825,6 +835,8 @@ bool super_has_table(struct block_device *bdev);	/* or something that was one */
 int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *to, bool *in_b);
 int cache_table_read(struct cache *c);			/* at start */
 int cache_table_write(struct cache *c);			/* super_lock held: the older copy, durable */
+/* super_lock held: those of the first nr SSDs are these, durably if any was another; dev[] follows the table */
+int cache_roles_write(struct cache *c, const u8 *role, u32 nr);
 /* super_lock held: both places of this SSD alone: as they are; blank */
 int cache_table_tell(struct cache *c, struct cache_device *d);
 int cache_table_blank(struct cache *c, struct cache_device *d);
@@ -883,8 +895,11 @@ int cache_grow(struct cache *c, const struct larder_table_device *place);
 /* ------------------------------------------------------------------ segment.c.  Any context unless said. */
 int segments_create(struct cache *c);			/* sleeps */
 void segments_destroy(struct cache *c);
-/* pair: with a second copy, if the set is mirrored.  LARDER_NO_SEGMENT: none; honours reserve_checkpoint otherwise */
-u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair);
+/*
+ * With a second copy, if the set is mirrored and the stream's segments have one.  LARDER_NO_SEGMENT: none; only SEGMENT_CHECKPOINT takes
+ * of the reserve.
+ */
+u32 segment_take_free(struct cache *c, u8 state, u8 stream);
 /* segments_lock held: a free segment of this SSD, not for chunks; LARDER_NO_SEGMENT: it has none */
 u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state);
 /* May a named checkpoint, or the one being written, map something to it or to its second copy? */
@@ -894,7 +909,7 @@ int segments_grow(struct cache *c, u32 nr);		/* sleeps; the cache stands still *
 void segments_forget_opened(struct cache *c);
 /* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
 void segment_link(struct cache *c, u32 first, u32 second);
-/* to reclaim it makes more pairs possible; segments_lock held, or a look */
+/* to reclaim it makes more of what is short possible; segments_lock held, or a look */
 bool segment_helps(struct cache *c, u32 segment);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
 /* segments_lock held: nothing is mapped to it, or what is has another copy; the pair is none any more */
@@ -907,7 +922,11 @@ u64 segments_below(struct cache *c);			/* sectors that have fewer copies than th
 void segment_set_state(struct cache *c, u32 segment, u8 state);
 void segments_release(struct cache *c);			/* WAITING ones that nothing needs any more become FREE; wakes who waits */
 /* that can be taken, as pairs where the set is mirrored; without the reserve */
-u32 segments_free_count(struct cache *c);
+u32 segments_free_count(struct cache *c, enum segment_use use);
+u32 segments_free_goal(struct cache *c, enum segment_use use);	/* of these */
+u32 segments_short(struct cache *c);			/* how many of one use, at most, are missing for that */
+bool segments_roles_honoured(struct cache *c);		/* does each use have SSDs of its own role, and room enough on them? */
+bool segment_misplaced(struct cache *c, u32 segment);	/* is its SSD not for clean data? */
 static inline void segment_pin(struct cache *c, u32 segment) { atomic_inc(&c->segments[segment].pins); }
 static inline void segment_unpin(struct cache *c, u32 segment) { atomic_dec(&c->segments[segment].pins); }
 void index_changed(void *ctx, const struct larder_map *was, u8 now);	/* larder_index_change_fn; ctx: struct volume */

@@ -130,7 +130,7 @@ struct larder_cache_sb {
 	__le32	segment_size;			/*  224: bytes */
 	__le32	first_segment;			/*  228: global number of this SSD's first segment */
 	__le32	nr_segments;			/*  232: on this SSD */
-	__le32	reserved0;			/*  236 */
+	__le32	role;				/*  236: of this SSD, as in the table; of one that joins: what it is to be */
 	__le64	segments_offset;		/*  240: bytes, of this SSD's first segment */
 	__le64	table_generation;		/*  248: of the newest table when this was written */
 	__le32	epoch;				/*  256: the newest */
@@ -168,11 +168,17 @@ enum larder_device_state {
 	LARDER_DEVICE_REMOVED	= 4,	/* drained: only its place in the set is left */
 };
 
+enum larder_device_role {		/* what segments of it are taken for */
+	LARDER_ROLE_BOTH	= 0,
+	LARDER_ROLE_WRITE	= 1,	/* the write stream and checkpoints */
+	LARDER_ROLE_READ	= 2,	/* clean copies */
+};
+
 /* 64 bytes */
 struct larder_table_device {
 	__u8	uuid[16];
 	__le32	state;			/* enum larder_device_state */
-	__le32	role;			/* 0: both, 1: write, 2: read */
+	__le32	role;			/* enum larder_device_role */
 	__le32	first_segment;
 	__le32	nr_segments;
 	__le64	segments_offset;	/* bytes */

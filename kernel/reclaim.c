@@ -254,7 +254,7 @@ static bool may_stay(struct reclaim *rc, struct volume *v, const struct larder_m
 {
 	struct cache *c = rc->cache;
 
-	return admit_keeps(v, m) && segments_free_count(c) + READ_ONCE(c->nr_state[SEGMENT_WAITING]);
+	return admit_keeps(v, m) && segments_free_count(c, USE_CLEAN) + READ_ONCE(c->nr_state[SEGMENT_WAITING]);
 }
 
 static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
@@ -513,7 +513,8 @@ static bool reclaim_one(struct reclaim *rc, u32 segment, bool main)
 		if (segment_entries(rc, segment))
 			rc->in.nr_entries = 0;	/* no memory: the scan in reclaim_settle() drops what is mapped to it */
 		segment_live(rc, tally_one, &t);
-		if (!seg->relinked && larder_segment_fate(t.live, 0, t.hot, c->data_slots, main) == LARDER_FATE_RELINK) {
+		if (!seg->relinked && !segment_misplaced(c, segment) &&
+		    larder_segment_fate(t.live, 0, t.hot, c->data_slots, main) == LARDER_FATE_RELINK) {
 			/* young again, in the main queue, uncopied; its heat starts anew */
 			larder_heat_set(&c->heat, (u64)segment * c->segment_slots, c->segment_slots, 0);
 			seg->relinked = true;
@@ -642,42 +643,32 @@ void reclaim_single(struct cache *c)
 	evacuate_segments(c, NULL);
 }
 
-/* Segments that should be free, besides the checkpoint's reserve. */
-static u32 reclaim_goal(struct cache *c)
-{
-	/* enough for all streams to be opened anew, and some */
-	return max(clamp(c->nr_segments / 64, 4u, 64u), segments_opened_goal(c) + 4);
-}
-
 void reclaim_kick(struct cache *c)
 {
-	if (!READ_ONCE(c->stopping) && (segments_free_count(c) < reclaim_goal(c) || READ_ONCE(c->memory_pressure) > 1))
+	if (!READ_ONCE(c->stopping) && (segments_short(c) || READ_ONCE(c->memory_pressure) > 1))
 		queue_work(c->reclaim_wq, &c->reclaim_work);
 }
 
 void reclaim_work(struct work_struct *work)
 {
 	struct cache *c = container_of(work, struct cache, reclaim_work);
-	u32 free = segments_free_count(c), waiting = READ_ONCE(c->nr_state[SEGMENT_WAITING]), goal = reclaim_goal(c), need = 0;
+	u32 need = segments_short(c), waiting = READ_ONCE(c->nr_state[SEGMENT_WAITING]);
 	int got = 0;
 
 	if (c->state == CACHE_FAILED || READ_ONCE(c->stopping))
 		return;
 	segments_release(c);
-	if (free + waiting < goal)
-		need = goal - free - waiting;
+	need -= min(need, waiting);
 	if (READ_ONCE(c->memory_pressure) > 1)
 		need = max(need, RECLAIM_BATCH);
 	if (need)
 		got = reclaim_segments(c, need);
 	segments_release(c);
-	free = segments_free_count(c);
 	/* emptied, but a replay may need their records: a checkpoint moves its start */
-	if (free < goal)
+	if (segments_short(c))
 		segments_want_checkpoint(c);
 	if (got > 0) {
-		if (free < goal)
-			reclaim_kick(c);
+		reclaim_kick(c);
 		defer_kick(c);
 	}
 }

@@ -189,72 +189,226 @@ static u32 joining_free(struct cache *c)
 	return d ? READ_ONCE(d->nr_free) : 0;
 }
 
-/* Segments that can be taken, or, where they are taken in pairs on two SSDs, pairs.  A snapshot unless segments_lock is held. */
-static u32 free_units(struct cache *c)
-{
-	u32 i, all = 0, most = 0, n;
+/* ------------------------------------------------------------------ how many, and of which SSD (roles) */
 
-	for (i = 0; i < c->nr_devices; i++) {
-		n = device_usable(&c->dev[i]) ? READ_ONCE(c->dev[i].nr_free) : 0;
-		all += n;
-		most = max(most, n);
+static u32 opened_goal(struct cache *c, u8 stream)
+{
+	/* 16 of them at once where there is room: one flush for all */
+	u32 part = c->nr_segments / 64;
+
+	switch (stream) {
+	case LARDER_STREAM_WRITE:
+		return clamp(part, 6u, 8u);
+	case LARDER_STREAM_FILL:
+		return clamp(part / 2, 2u, 5u);
+	default:
+		return clamp(part / 2, 2u, 3u);
 	}
-	if (cache_mirrored(c))
-		return min(all / 2, all - most);
-	return cache_pairs(c) ? min(all, joining_free(c)) : all;
 }
 
-u32 segments_free_count(struct cache *c)
+u32 segments_opened_goal(struct cache *c)
 {
-	u32 n = free_units(c), reserve = READ_ONCE(c->reserve_checkpoint);
+	return opened_goal(c, LARDER_STREAM_WRITE) + opened_goal(c, LARDER_STREAM_FILL) + opened_goal(c, LARDER_STREAM_KEEP);
+}
+
+static u32 device_bit(const struct cache *c, const struct cache_device *d)
+{
+	return 1u << (d - c->dev);
+}
+
+static u32 usable_mask(const struct cache *c)
+{
+	u32 i, mask = 0;
+
+	for (i = 0; i < c->nr_devices; i++)
+		mask |= device_usable(&c->dev[i]) ? 1u << i : 0;
+	return mask;
+}
+
+static bool device_serves(const struct cache_device *d, enum segment_use use)
+{
+	u8 role = READ_ONCE(d->role);
+
+	return role == LARDER_ROLE_BOTH || role == (use == USE_LOG ? LARDER_ROLE_WRITE : LARDER_ROLE_READ);
+}
+
+/* Bits of the usable SSDs whose role it is; 0: they have too few segments for it. */
+static u32 role_mask(struct cache *c, enum segment_use use)
+{
+	u32 i, mask = 0, nr = 0, least = LARDER_MIN_SEGMENTS;
+
+	if (use == USE_LOG)
+		least = max(least, segments_opened_goal(c) + 3 * READ_ONCE(c->reserve_checkpoint));
+	for (i = 0; i < c->nr_devices; i++) {
+		if (!device_usable(&c->dev[i]) || !device_serves(&c->dev[i], use))
+			continue;
+		mask |= 1u << i;
+		nr += c->dev[i].nr_segments;
+	}
+	return nr >= least ? mask : 0;
+}
+
+/* Of these its segments are taken: where the roles cannot be honoured, of all. */
+static u32 use_mask(struct cache *c, enum segment_use use)
+{
+	return (c->nr_devices > 1 ? role_mask(c, use) : 0) ?: usable_mask(c);
+}
+
+bool segments_roles_honoured(struct cache *c)
+{
+	return c->nr_devices == 1 || (role_mask(c, USE_LOG) && role_mask(c, USE_CLEAN));
+}
+
+/* Do the uses take their segments of the same SSDs? */
+static bool uses_share(struct cache *c)
+{
+	return use_mask(c, USE_LOG) == use_mask(c, USE_CLEAN);
+}
+
+/* Are segments of this use counted in pairs?  Where single ones are taken of the same SSDs too, so that pairs remain possible. */
+static bool use_pairs(struct cache *c, enum segment_use use)
+{
+	return cache_mirrored(c) && (use == USE_LOG || READ_ONCE(c->set.mirror) == MIRROR_ALL || uses_share(c));
+}
+
+/* Free segments of these SSDs.  *most: the bit of the one that has the most. */
+static u32 free_of(struct cache *c, u32 mask, u32 *most)
+{
+	u32 i, all = 0, best = 0;
+
+	*most = 0;
+	for (i = 0; i < c->nr_devices; i++) {
+		u32 n = mask & 1u << i ? READ_ONCE(c->dev[i].nr_free) : 0;
+
+		all += n;
+		if (n > best) {
+			best = n;
+			*most = 1u << i;
+		}
+	}
+	return all;
+}
+
+/* Two copies on the SSDs of mask or, if that is a single one, the second one on any other. */
+static u32 free_pairs(struct cache *c, u32 mask, u32 *help)
+{
+	u32 most, ignored, all = free_of(c, mask, &most), most_free, rest;
+
+	*help = mask;
+	if (hweight32(mask) == 1) {
+		rest = free_of(c, usable_mask(c) & ~mask, &ignored);
+		if (rest < all)
+			*help = usable_mask(c) & ~mask;
+		return min(all, rest);
+	}
+	most_free = free_of(c, most, &ignored);
+	if (most_free > all - most_free)
+		*help = mask & ~most;
+	return min(all / 2, all - most_free);
+}
+
+/*
+ * Segments that can be taken for this use, or, where they are counted in pairs, pairs.  A snapshot unless segments_lock is held.
+ * *help: of which SSDs one more would make them more.
+ */
+static u32 free_units(struct cache *c, enum segment_use use, u32 *help)
+{
+	u32 mask = use_mask(c, use), most, all;
+
+	if (use_pairs(c, use))
+		return free_pairs(c, mask, help);
+	all = free_of(c, mask, &most);
+	*help = mask;
+	/* a last SSD and the one that joins it */
+	if (!cache_mirrored(c) && cache_pairs(c)) {
+		if (all > joining_free(c))
+			*help = device_bit(c, joining_device(c));
+		all = min(all, joining_free(c));
+	}
+	return all;
+}
+
+/* Segments that only a checkpoint may take; clean copies elsewhere than the log and its second copies need not keep them. */
+static u32 use_reserve(struct cache *c, enum segment_use use)
+{
+	u32 log = use_mask(c, USE_LOG);
+
+	if (use == USE_CLEAN && !(log & use_mask(c, USE_CLEAN)) && !(use_pairs(c, USE_LOG) && hweight32(log) == 1))
+		return 0;
+	return READ_ONCE(c->reserve_checkpoint);
+}
+
+u32 segments_free_count(struct cache *c, enum segment_use use)
+{
+	u32 help, n = free_units(c, use, &help), reserve = use_reserve(c, use);
 
 	return n > reserve ? n - reserve : 0;
 }
 
-/* A last SSD and the one that joins it: does it free a segment of the one that has fewer? */
-static bool helps_joining(struct cache *c, u32 mirror)
+/* enough for all streams to be opened anew, and some */
+u32 segments_free_goal(struct cache *c, enum segment_use use)
 {
-	struct cache_device *d = joining_device(c);
-	u32 i, all = 0;
+	u32 i, mask = use_mask(c, use), nr = 0, opened = segments_opened_goal(c);
 
-	if (!d || !cache_pairs(c))
-		return true;
+	if (!uses_share(c))
+		opened = use == USE_LOG ? opened_goal(c, LARDER_STREAM_WRITE) :
+					  opened_goal(c, LARDER_STREAM_FILL) + opened_goal(c, LARDER_STREAM_KEEP);
 	for (i = 0; i < c->nr_devices; i++)
-		all += device_usable(&c->dev[i]) ? READ_ONCE(c->dev[i].nr_free) : 0;
-	return all <= READ_ONCE(d->nr_free) || (mirror != LARDER_NO_SEGMENT && segment_device(c, mirror) == d);
+		nr += mask & 1u << i ? c->dev[i].nr_segments : 0;
+	return max(clamp(nr / 64, 4u, 64u), opened + 4);
+}
+
+u32 segments_short(struct cache *c)
+{
+	u32 n = 0, use;
+
+	for (use = 0; use < NR_SEGMENT_USES; use++) {
+		u32 free = segments_free_count(c, use), goal = segments_free_goal(c, use);
+
+		n = max(n, goal > free ? goal - free : 0);
+	}
+	return n;
+}
+
+/* Would more of what is short be possible if this one were free?  Nothing is short: of anything. */
+bool segment_helps(struct cache *c, u32 segment)
+{
+	u32 use, help, any = 0, wanted = 0, mirror = READ_ONCE(c->segments[segment].mirror);
+	u32 copies = device_bit(c, segment_device(c, segment));
+
+	if (c->nr_devices == 1)
+		return true;
+	if (mirror != LARDER_NO_SEGMENT)
+		copies |= device_bit(c, segment_device(c, mirror));
+	for (use = 0; use < NR_SEGMENT_USES; use++) {
+		free_units(c, use, &help);
+		any |= help;
+		if (segments_free_count(c, use) < segments_free_goal(c, use))
+			wanted |= help;
+	}
+	return copies & (wanted ?: any);
+}
+
+bool segment_misplaced(struct cache *c, u32 segment)
+{
+	return !(use_mask(c, USE_CLEAN) & device_bit(c, segment_device(c, segment)));
 }
 
 /*
- * Would it make more pairs possible if this one were free?  Not if all its copies are on the SSD with the most free segments, and
- * that one has more than all the others together.
+ * segments_lock held.  The one of these SSDs with the most free segments: so pairs remain possible for as long as may be.  Where
+ * they are not taken in pairs: the largest part of it free, so that what is written is spread by size.
  */
-bool segment_helps(struct cache *c, u32 segment)
-{
-	struct cache_device *most = &c->dev[0];
-	u32 i, all = 0, mirror = READ_ONCE(c->segments[segment].mirror);
-
-	if (!cache_mirrored(c))
-		return helps_joining(c, mirror);
-	for (i = 0; i < c->nr_devices; i++) {
-		if (!device_usable(&c->dev[i]))
-			continue;
-		all += c->dev[i].nr_free;
-		if (c->dev[i].nr_free > most->nr_free || !device_usable(most))
-			most = &c->dev[i];
-	}
-	return most->nr_free <= all - most->nr_free || segment_device(c, segment) != most ||
-	       (mirror != LARDER_NO_SEGMENT && segment_device(c, mirror) != most);
-}
-
-/* segments_lock held: the SSD, but for one, with the most free segments: so pairs remain possible for as long as may be. */
-static struct cache_device *emptiest_device(struct cache *c, const struct cache_device *except)
+static struct cache_device *emptiest_device(struct cache *c, u32 mask, bool by_size)
 {
 	struct cache_device *best = NULL, *d;
 	u32 i;
 
 	for (i = 0; i < c->nr_devices; i++) {
 		d = &c->dev[i];
-		if (d != except && device_usable(d) && d->nr_free && (!best || d->nr_free > best->nr_free))
+		if (!(mask & 1u << i) || !d->nr_free)
+			continue;
+		if (!best || (by_size ? (u64)d->nr_free * best->nr_segments > (u64)best->nr_free * d->nr_segments :
+					d->nr_free > best->nr_free))
 			best = d;
 	}
 	return best;
@@ -297,19 +451,30 @@ bool segment_may_be_mapped(struct cache *c, u32 segment)
 	return may;
 }
 
-u32 segment_take_free(struct cache *c, u8 state, bool for_checkpoint, bool pair)
+/* segments_lock held: where the second copy of a segment on d goes */
+static struct cache_device *second_device(struct cache *c, u32 mask, const struct cache_device *d)
 {
-	u32 segment = LARDER_NO_SEGMENT;
+	u32 not_d = ~device_bit(c, d);
+
+	return emptiest_device(c, mask & not_d, false) ?: emptiest_device(c, usable_mask(c) & not_d, false) ?: joining_device(c);
+}
+
+u32 segment_take_free(struct cache *c, u8 state, u8 stream)
+{
+	enum segment_use use = stream_use(stream);
+	u32 segment = LARDER_NO_SEGMENT, mask, help;
+	bool chunks = state == SEGMENT_CHECKPOINT;
 	struct cache_device *d, *other;
 	unsigned long flags;
 
 	spin_lock_irqsave(&c->segments_lock, flags);
-	if (free_units(c) > (for_checkpoint ? 0 : c->reserve_checkpoint)) {
-		d = emptiest_device(c, NULL);
-		segment = segment_take(c, d, state, for_checkpoint);
-		other = pair && cache_pairs(c) ? emptiest_device(c, d) ?: joining_device(c) : NULL;
+	if (free_units(c, use, &help) > (chunks ? 0 : use_reserve(c, use))) {
+		mask = use_mask(c, use);
+		d = emptiest_device(c, mask, !use_pairs(c, use));
+		segment = d ? segment_take(c, d, state, chunks) : LARDER_NO_SEGMENT;
+		other = d && stream_pairs(c, stream) && cache_pairs(c) ? second_device(c, mask, d) : NULL;
 		if (other && other->nr_free)
-			segment_link(c, segment, segment_take(c, other, SEGMENT_MIRROR, for_checkpoint));
+			segment_link(c, segment, segment_take(c, other, SEGMENT_MIRROR, chunks));
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 	if (segment != LARDER_NO_SEGMENT)
@@ -488,26 +653,6 @@ int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from
 
 /* ------------------------------------------------------------------ opening (rule 9) */
 
-static u32 opened_goal(struct cache *c, u8 stream)
-{
-	/* 16 of them at once where there is room: one flush for all */
-	u32 part = c->nr_segments / 64;
-
-	switch (stream) {
-	case LARDER_STREAM_WRITE:
-		return clamp(part, 6u, 8u);
-	case LARDER_STREAM_FILL:
-		return clamp(part / 2, 2u, 5u);
-	default:
-		return clamp(part / 2, 2u, 3u);
-	}
-}
-
-u32 segments_opened_goal(struct cache *c)
-{
-	return opened_goal(c, LARDER_STREAM_WRITE) + opened_goal(c, LARDER_STREAM_FILL) + opened_goal(c, LARDER_STREAM_KEEP);
-}
-
 static void opened_push(struct opened_list *o, u32 segment)
 {
 	o->segment[(o->head + o->count) % o->size] = segment;
@@ -587,7 +732,7 @@ int segments_open_initial(struct cache *c)
 		struct opened_list *o = &c->log.stream[i].opened;
 
 		while (o->count < opened_goal(c, i)) {
-			segment = segment_take_free(c, SEGMENT_OPENED, false, stream_pairs(c, i));
+			segment = segment_take_free(c, SEGMENT_OPENED, i);
 			if (segment == LARDER_NO_SEGMENT)
 				break;
 			c->segments[segment].stream = i;
@@ -622,7 +767,7 @@ static void segment_discard(struct cache *c, u32 segment)
 static int open_one(struct cache *c, struct stream *s)
 {
 	struct larder_entry_in e = { .kind = LARDER_SEGMENT_OPEN, .length = s->number };
-	u32 segment = segment_take_free(c, SEGMENT_OPENING, false, stream_pairs(c, s->number));
+	u32 segment = segment_take_free(c, SEGMENT_OPENING, s->number);
 	int err;
 
 	if (segment == LARDER_NO_SEGMENT)
@@ -725,6 +870,21 @@ void segments_want_checkpoint(struct cache *c)
 	}
 }
 
+/* open_lock held */
+static void roles_look(struct cache *c)
+{
+	bool ignored = !segments_roles_honoured(c);
+
+	if (ignored == c->roles_ignored)
+		return;
+	c->roles_ignored = ignored;
+	if (ignored)
+		DMWARN("cache %pUb: too few SSDs, or too small ones, are left for a role: others do its work; see 'roles' in the status",
+		       c->uuid);
+	else
+		DMINFO("cache %pUb: the roles of its SSDs are honoured", c->uuid);
+}
+
 /*
  * Opens segments for all streams: entries, one commit, one flush.  A power cut before the flush completes leaves segments that
  * nobody has written to; after it, replay drops whatever was mapped to them (rule 9).  When segments are few the write stream comes
@@ -738,9 +898,10 @@ void segments_open_work(struct work_struct *work)
 	int err = 0;
 
 	mutex_lock(&c->open_lock);
+	roles_look(c);
 	for (i = 0; i < LARDER_NR_STREAMS && !err; i++) {
 		struct stream *s = &c->log.stream[i];
-		u32 goal = opened_goal(c, i), free = segments_free_count(c);
+		u32 goal = opened_goal(c, i), free = segments_free_count(c, stream_use(i));
 
 		if (s->opened.count > goal / 2)
 			continue;

@@ -17,11 +17,13 @@ struct setting {
 	size_t offset;
 	u32 min, max;
 	bool classes;			/* a struct larder_classes instead; it has reasons of its own */
+	bool roles;			/* role[] and nr_roles instead: 'words' of it, divided by '/', or '-': none is given */
 };
 
 static const char *const words_switch[] = { "off", "on", NULL };
 static const char *const words_commit[] = { "auto", "always", NULL };
 static const char *const words_mirror[] = { "none", "dirty", "all", NULL };
+static const char *const words_role[] = { "both", "write", "read", NULL };
 static const char *const words_mode[] = { "writeback", "writethrough", "writearound", NULL };
 
 #define WORDS(type, member, name, list, text)                                                                  \
@@ -39,6 +41,7 @@ static const struct setting cache_table[] = {
 	NUMBER(cache_settings, small_percent, 5, 10, ""),
 	WORDS(cache_settings, discard, "discard", words_switch, "on or off"),
 	WORDS(cache_settings, mirror, "mirror", words_mirror, "none, dirty or all"),
+	{ .key = "roles", .roles = true, .words = words_role, .why = "is not '-', or both, write or read for each SSD, divided by '/'" },
 	NUMBER(cache_settings, max_marks, 64, 1024, ""),
 	NUMBER(cache_settings, checkpoint_percent, 1, 50, ""),
 	NUMBER(cache_settings, congestion_read, 0, 60000000, " of us"),
@@ -64,6 +67,7 @@ static const struct setting volume_table[] = {
 
 static_assert(sizeof(bool) == sizeof(u8));
 static_assert(MIRROR_NONE == 0 && MIRROR_DIRTY == 1 && MIRROR_ALL == 2);
+static_assert(LARDER_ROLE_BOTH == 0 && LARDER_ROLE_WRITE == 1 && LARDER_ROLE_READ == 2);
 static_assert(LARDER_WRITEBACK == 0 && LARDER_WRITETHROUGH == 1 && LARDER_WRITEAROUND == 2);
 
 void cache_settings_default(struct cache_settings *s)
@@ -104,8 +108,12 @@ static u32 setting_get(const struct setting *t, const void *s)
 
 static bool setting_same(const struct setting *t, const void *a, const void *b)
 {
+	const struct cache_settings *x = a, *y = b;
+
 	if (t->classes)
 		return larder_classes_same(a + t->offset, b + t->offset);
+	if (t->roles)
+		return !memcmp(x->role, y->role, sizeof(x->role));
 	return setting_get(t, a) == setting_get(t, b);
 }
 
@@ -132,6 +140,38 @@ static int setting_value(const struct setting *t, const char *value, u32 *n)
 	return 0;
 }
 
+static int roles_parse(struct cache_settings *s, const char *value)
+{
+	u8 role[LARDER_MAX_DEVICES] = { };
+	unsigned int nr = 0, len;
+	int n;
+
+	if (strcmp(value, "-")) {
+		for (;; value += len + 1) {
+			len = strcspn(value, "/");
+			for (n = 0; words_role[n] && (strlen(words_role[n]) != len || strncmp(words_role[n], value, len)); n++)
+				;
+			if (!words_role[n] || nr == LARDER_MAX_DEVICES)
+				return -EINVAL;
+			role[nr++] = n;
+			if (!value[len])
+				break;
+		}
+	}
+	memcpy(s->role, role, sizeof(role));
+	s->nr_roles = nr;
+	return 0;
+}
+
+static unsigned int roles_print(const struct cache_settings *s, char *buf, unsigned int size)
+{
+	unsigned int i, sz = 0;
+
+	for (i = 0; i < s->nr_roles; i++)
+		sz += scnprintf(buf + sz, size - sz, "%s%s", i ? "/" : "", words_role[s->role[i]]);
+	return sz ?: scnprintf(buf, size, "-");
+}
+
 /* The number of the key, or -EINVAL and *why. */
 static int setting_parse(const struct setting *table, unsigned int nr, void *s, const char *key, const char *value,
 			 const char **why)
@@ -149,6 +189,10 @@ static int setting_parse(const struct setting *table, unsigned int nr, void *s, 
 	t = &table[i];
 	if (t->classes)
 		return larder_classes_parse(s + t->offset, value, why) ?: i;
+	if (t->roles) {
+		*why = t->why;
+		return roles_parse(s, value) ?: i;
+	}
 	if (setting_value(t, value, &n)) {
 		*why = t->why;
 		return -EINVAL;
@@ -178,6 +222,10 @@ static unsigned int setting_print(const struct setting *t, const void *s, const 
 	if (t->classes) {
 		sz = scnprintf(buf, size, "%c%s%c", sep[0], t->key, sep[1]);
 		return sz + larder_classes_print(s + t->offset, buf + sz, size - sz);
+	}
+	if (t->roles) {
+		sz = scnprintf(buf, size, "%c%s%c", sep[0], t->key, sep[1]);
+		return sz + roles_print(s, buf + sz, size - sz);
 	}
 	n = setting_get(t, s);
 	if (t->words)

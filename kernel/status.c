@@ -88,6 +88,7 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 	       READ_ONCE(c->nr_draining) ? READ_ONCE(c->drain_left) : 0);
 	for (i = 0; i < c->nr_devices; i++)
 		DMEMIT("%s%s", i ? "/" : "", device_state_name(&c->dev[i]));
+	DMEMIT(" roles_honoured=%u", segments_roles_honoured(c));
 	return sz;
 }
 

@@ -251,6 +251,7 @@ static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, 
 	sb->head.generation = cpu_to_le64(c->sb_generation);
 	sb->head.flags = cpu_to_le32(flags);
 	sb->nr_devices = cpu_to_le32(c->nr_devices);
+	sb->role = c->table->devices[le32_to_cpu(sb->device_number)].role;
 	sb->set_generation = cpu_to_le64(c->set_generation);
 	sb->table_generation = cpu_to_le64(c->table_generation);
 	sb->epoch = cpu_to_le32(c->epoch);
@@ -522,6 +523,7 @@ int cache_table_read(struct cache *c)
 	}
 	for (i = 0; i < c->nr_devices && !err; i++) {
 		c->dev[i].removed = le32_to_cpu(c->table->devices[i].state) == LARDER_DEVICE_REMOVED;
+		c->dev[i].role = le32_to_cpu(c->table->devices[i].role);
 		if (c->dev[i].failed || table_member(c, i, generation[i]))
 			continue;
 		DMWARN("%pg: SSD %u of cache %pUb is stale: it left the set (its own %llx, now %llx); it is not used",
@@ -546,6 +548,24 @@ static int table_write_device(struct cache *c, struct cache_device *d, bool b)
 	flusher_doubt(&d->flusher);
 	cache_count(c, errors_write, 1);
 	return err;
+}
+
+int cache_roles_write(struct cache *c, const u8 *role, u32 nr)
+{
+	bool any = false;
+	u32 i;
+
+	lockdep_assert_held(&c->super_lock);
+	for (i = 0; i < c->nr_devices; i++) {
+		struct larder_table_device *e = &c->table->devices[i];
+
+		if (i < nr) {
+			any |= e->role != cpu_to_le32(role[i]);
+			e->role = cpu_to_le32(role[i]);
+		}
+		WRITE_ONCE(c->dev[i].role, le32_to_cpu(e->role));
+	}
+	return any ? cache_table_write(c) ?: cache_super_write(c, 0) : 0;
 }
 
 /* One place of every member. */

@@ -103,6 +103,25 @@ bool mode_parse(const char *text, uint32_t *mode)
 	return false;
 }
 
+static const char *const roles[] = {
+	[LARDER_ROLE_BOTH] = "both",
+	[LARDER_ROLE_WRITE] = "write",
+	[LARDER_ROLE_READ] = "read",
+};
+
+const char *role_text(uint32_t role)
+{
+	return role < sizeof(roles) / sizeof(roles[0]) ? roles[role] : "unknown";
+}
+
+bool role_parse(const char *text, uint32_t *role)
+{
+	for (*role = 0; *role < sizeof(roles) / sizeof(roles[0]); ++*role)
+		if (!strcmp(roles[*role], text))
+			return true;
+	return false;
+}
+
 const char *kind_text(uint32_t kind)
 {
 	static const char *const kinds[] = {

@@ -92,6 +92,8 @@ bool label_valid(const char *label);
 bool name_valid(const char *name);
 const char *mode_text(uint32_t mode);
 bool mode_parse(const char *text, uint32_t *mode);
+const char *role_text(uint32_t role);
+bool role_parse(const char *text, uint32_t *role);
 const char *kind_text(uint32_t kind);
 
 #endif

@@ -130,6 +130,8 @@ static void verify_geometry(const struct larder_cache_sb *sb, struct problems *p
 			LARDER_SEGMENTS_OFFSET, end);
 	else if (number > (end - offset) / size)
 		problem(p, "nr_segments", "is %u, the device has room for %" PRIu64, number, (end - offset) / size);
+	if (le32toh(sb->role) > LARDER_ROLE_READ)
+		problem(p, "role", "is %u, not within [0, %u]", le32toh(sb->role), LARDER_ROLE_READ);
 	if (!number || (le32toh(sb->nr_devices) == 1 && number < LARDER_MIN_SEGMENTS))
 		problem(p, "nr_segments", "is %u, a cache has at least %u", number, LARDER_MIN_SEGMENTS);
 	if (((uint64_t)first + number) * (size >> LARDER_SECTOR_SHIFT) > 1ull << LARDER_CACHE_SECTOR_BITS)

@@ -84,6 +84,7 @@ def test_cache_layout(larder, size, segment, offset, number):
         "device_sectors": size // 512,
         "copy_offset": copy,
         "device_number": 0,
+        "role": 0,
         "nr_devices": 1,
         "segment_size": segment,
         "first_segment": 0,
@@ -242,6 +243,17 @@ def test_several_ssds(larder):
     for name in ("fast", first["cache_uuid"], second["uuid"], str(b)):
         assert f"larder-cache 2 {a} {b} 0" in larder("cache", "start", name, "--dry-run").stdout
     one_line(larder("cache", "create", "more", *["--cache", c] * 17, code=USAGE), "--cache", "17 times")
+    assert blank(c)
+
+
+def test_roles(larder):
+    a, b, c = (larder.image(name, 64 * MIB) for name in "abc")
+    larder("cache", "create", "fast", "--cache", a, "--cache", b, "--role", "write", "--role", "read", "--yes")
+    for x, role in ((a, "write"), (b, "read")):
+        assert larder("super", "show", x, "-o", "role", "--noheadings").stdout.strip() == role
+        assert larder("super", "check", x).returncode == 0
+    one_line(larder("cache", "create", "more", "--cache", c, *["--role", "read"] * 2, code=USAGE), "--role", "2 times")
+    one_line(larder("cache", "create", "more", "--cache", c, "--role", "log", code=USAGE), "--role", "log", "both, write, read")
     assert blank(c)
 
 

@@ -78,6 +78,7 @@ CACHE_DAMAGE = [
     ("nr_devices", {"nr_devices": 0}),
     ("nr_devices", {"nr_devices": 17}),
     ("device_number", {"device_number": 16}),
+    ("role", {"role": 3}),
     ("segment_size", {"segment_size": 0}),
     ("segment_size", {"segment_size": 3 << 20}),
     ("segment_size", {"segment_size": 32 << 20}),

@@ -19,7 +19,7 @@
 #include "verbs.h"
 
 struct add_request {
-	const char *cache, *ssd, *old;
+	const char *cache, *ssd, *old, *role;
 	struct claim_request claim;
 	bool no_wait;
 };
@@ -73,17 +73,21 @@ static int check_place(const struct set *set, uint32_t place, uint32_t segments,
 	return LARDER_DONE;
 }
 
+/* role: as given, or NULL: that of the one before it in its place */
 static void fill(union superblock *sb, const struct set *set, const struct device *device, const struct cache_layout *layout,
-		 uint32_t place)
+		 uint32_t place, const char *role)
 {
 	struct larder_cache_sb *c = &sb->cache;
 	const struct larder_table_device *e = &set->table.devices[place];
-	uint32_t first = 0;
+	uint32_t first = 0, n = place < set->number ? le32toh(e->role) : LARDER_ROLE_BOTH;
 
+	if (role)
+		role_parse(role, &n);
 	create_head(&c->head, LARDER_KIND_CACHE, device, layout->copy_offset);
 	c->head.flags = htole32(LARDER_CACHE_JOINS);
 	memcpy(c->cache_uuid, set->sb.cache_uuid, 16);
 	memcpy(c->label, set->sb.label, sizeof(c->label));
+	c->role = htole32(n);
 	c->segment_size = set->sb.segment_size;
 	c->device_number = htole32(place);
 	c->nr_devices = htole32(place < set->number ? set->number : place + 1);
@@ -97,12 +101,14 @@ static void fill(union superblock *sb, const struct set *set, const struct devic
 		c->checkpoint[i].first_segment = htole32(LARDER_NO_SEGMENT);
 }
 
-static int format(const struct set *set, const struct device *device, const struct cache_layout *layout, uint32_t place, bool dry_run)
+static int format(const struct set *set, const struct device *device, const struct cache_layout *layout, uint32_t place,
+		  const struct add_request *request)
 {
+	bool dry_run = request->claim.dry_run;
 	union superblock *sb = device_buffer(LARDER_SB_SIZE);
 	int result = dry_run ? LARDER_DONE : create_zero(device, LARDER_SB_OFFSET, layout->segments_offset);
 
-	fill(sb, set, device, layout, place);
+	fill(sb, set, device, layout, place, request->role);
 	result = result ? result : create_superblock(device, sb, dry_run);
 	free(sb);
 	return result;
@@ -145,7 +151,7 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	superblocks_free(&found);
 	if (!result && !ours)
 		result = claim_clear(&device, &claim);
-	result = result ? result : format(set, &device, &layout, *place, claim.dry_run);
+	result = result ? result : format(set, &device, &layout, *place, request);
 	*more = *place < set->number ? 0 : (uint64_t)layout.nr_segments * (layout.segment_size >> LARDER_SECTOR_SHIFT);
 	device_close(&device);
 	return result;
@@ -220,11 +226,14 @@ static int parse(int argc, char **argv, const char *usage, int words, struct add
 		{ "wipe", 'W', ARGUMENT_FLAG, &request->claim.wipe, NULL, "remove what is on the device" },
 		{ "discard-dirty", 0, ARGUMENT_TEXT, &request->claim.discard_dirty, "UUID",
 		  "also if the dirty data of this cache or volume, on that device, is LOST" },
+		{ "role", 'r', ARGUMENT_TEXT, &request->role, "ROLE",
+		  "both, write or read (default: that of its predecessor, or both)" },
 		{ "no-wait", 0, ARGUMENT_FLAG, &request->no_wait, NULL, "do not wait until it is a member" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request->claim.dry_run, NULL, "only say what would be done" },
 		{ "yes", 'y', ARGUMENT_FLAG, &request->claim.yes, NULL, "don't ask" },
 		ARGUMENTS_END
 	};
+	uint32_t ignored;
 	int first, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, words, words, &first, &result))
@@ -232,6 +241,8 @@ static int parse(int argc, char **argv, const char *usage, int words, struct add
 	request->cache = argv[first];
 	request->ssd = argv[first + words - 1];
 	request->old = words == 3 ? argv[first + 1] : NULL;
+	if (request->role && !role_parse(request->role, &ignored))
+		return complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", request->role);
 	return run(request);
 }
 
@@ -239,7 +250,7 @@ int cache_add(int argc, char **argv)
 {
 	struct add_request request = { 0 };
 
-	return parse(argc, argv, "larder cache add CACHE SSD [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 2,
+	return parse(argc, argv, "larder cache add CACHE SSD [--role ROLE] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 2,
 		     &request);
 }
 
@@ -248,5 +259,5 @@ int cache_replace(int argc, char **argv)
 	struct add_request request = { 0 };
 
 	return parse(argc, argv,
-		     "larder cache replace CACHE OLD NEW [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 3, &request);
+		     "larder cache replace CACHE OLD NEW [--role ROLE] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 3, &request);
 }

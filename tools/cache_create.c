@@ -19,7 +19,7 @@
 
 struct cache_request {
 	const char *name, *label;
-	struct argument_list paths;
+	struct argument_list paths, roles;
 	uint64_t segment_size;
 	struct claim_request claim;
 };
@@ -28,6 +28,7 @@ struct cache_request {
 struct ssd {
 	struct device device;
 	struct cache_layout layout;
+	uint32_t role;
 	union superblock *sb;
 };
 
@@ -66,6 +67,7 @@ static void fill_superblocks(struct ssd *ssds, int number, const struct cache_re
 		sb->device_number = htole32((uint32_t)i);
 		sb->nr_devices = htole32((uint32_t)number);
 		sb->set_generation = htole64(1);
+		sb->role = htole32(ssds[i].role);
 		sb->segment_size = htole32(ssds[i].layout.segment_size);
 		sb->first_segment = htole32(first);
 		sb->nr_segments = htole32(ssds[i].layout.nr_segments);
@@ -88,6 +90,7 @@ static void fill_table(struct larder_table *table, const struct ssd *ssds, int n
 
 		memcpy(d->uuid, ssds[i].sb->head.uuid, 16);
 		d->state = htole32(LARDER_DEVICE_ACTIVE);
+		d->role = ssds[i].sb->cache.role;
 		d->first_segment = ssds[i].sb->cache.first_segment;
 		d->nr_segments = ssds[i].sb->cache.nr_segments;
 		d->segments_offset = ssds[i].sb->cache.segments_offset;
@@ -156,7 +159,10 @@ static int create(const struct cache_request *request)
 		/* the size chosen for the first one is that of the set */
 		uint32_t size = number ? ssds[0].layout.segment_size : (uint32_t)request->segment_size;
 
-		result = open_one(&ssds[number], request->paths.value[number], request, size);
+		if (request->roles.number && !role_parse(request->roles.value[number], &ssds[number].role))
+			result = complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", request->roles.value[number]);
+		else
+			result = open_one(&ssds[number], request->paths.value[number], request, size);
 		number += !result;
 	}
 	if (!result)
@@ -171,11 +177,12 @@ static int create(const struct cache_request *request)
 int cache_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder cache create NAME --cache SSD... [--label TEXT] [--segment-size SIZE] [--wipe] [--discard-dirty UUID] "
+		"larder cache create NAME --cache SSD... [--role ROLE...] [--label TEXT] [--segment-size SIZE] [--wipe] [--discard-dirty UUID] "
 		"[--dry-run] [--yes]";
 	struct cache_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "cache", 'c', ARGUMENT_LIST, &request.paths, "SSD", "the device to format; give it once for each SSD of the set" },
+		{ "role", 'r', ARGUMENT_LIST, &request.roles, "ROLE", "of the SSD: both, write or read; once for each SSD, in their order" },
 		{ "label", 'L', ARGUMENT_TEXT, &request.label, "TEXT", "label to store (default: NAME)" },
 		{ "segment-size", 's', ARGUMENT_SIZE, &request.segment_size, "SIZE",
 		  "128K to 16M (default: by size, 2M from 1G on)" },
@@ -197,6 +204,9 @@ int cache_create(int argc, char **argv)
 	if (request.paths.number > (int)LARDER_MAX_DEVICES)
 		return complain(LARDER_USAGE, "--cache: given %d times; a cache has at most %u SSDs", request.paths.number,
 				LARDER_MAX_DEVICES);
+	if (request.roles.number && request.roles.number != request.paths.number)
+		return complain(LARDER_USAGE, "--role: given %d times; give it once for each --cache, in their order, or not at all",
+				request.roles.number);
 	if (request.segment_size > LARDER_MAX_SEGMENT_SIZE)
 		return complain(LARDER_USAGE, "--segment-size: must be a power of two from 128K to 16M");
 	result = create_check_names(request.name, request.label, LARDER_KIND_CACHE);

@@ -86,6 +86,21 @@ static void show_scrub(const struct show *s)
 	free(state);
 }
 
+static void show_set(const struct show *s)
+{
+	char *mirror = status_value(s->status, "mirror"), *roles = status_value(s->status, "roles"), a[SIZE_TEXT];
+
+	printf("  %-14s %" PRIu64 ", %" PRIu64 " of them failed\n", "SSDs", number(s, "devices"), number(s, "devices_failed"));
+	printf("  %-14s %s%s, %s has fewer copies than that\n", "mirrored", mirror ? mirror : "-",
+	       number(s, "mirrored") || !mirror || !strcmp(mirror, "none") ? "" : " (not now: too few SSDs)",
+	       size(s, "below_sectors", 9, a));
+	if (roles && (strstr(roles, "write") || strstr(roles, "read")))
+		printf("  %-14s %s%s\n", "roles", roles,
+		       number(s, "roles_honoured") ? "" : " (not honoured now: too few SSDs of a role, or too small ones)");
+	free(mirror);
+	free(roles);
+}
+
 static void show_cache(const struct mapped *m, const struct show *s)
 {
 	char a[SIZE_TEXT], b[SIZE_TEXT];
@@ -95,8 +110,7 @@ static void show_cache(const struct mapped *m, const struct show *s)
 	text(s, "UUID", "uuid");
 	text(s, "state", "state");
 	if (number(s, "devices") > 1)
-		printf("  %-14s %" PRIu64 ", %" PRIu64 " of them failed, what is dirty is %smirrored\n", "SSDs", number(s, "devices"),
-		       number(s, "devices_failed"), number(s, "mirrored") ? "" : "not ");
+		show_set(s);
 	printf("  %-14s %s, %" PRIu64 " segments of %s\n", "size", size_print(a, number(s, "segments") * segment, &s->units),
 	       number(s, "segments"), size_print(b, segment, &s->units));
 	printf("  %-14s %" PRIu64 " free, %" PRIu64 " write, %" PRIu64 " fill, %" PRIu64 " keep, %" PRIu64 " checkpoint, %" PRIu64

@@ -31,6 +31,7 @@ static const struct field super_fields[] = {
 	{ "device_number", VALUE_NUMBER, "device number", "place of this SSD in its set" },
 	{ "nr_devices", VALUE_NUMBER, "devices", "number of SSDs of the set" },
 	{ "set_generation", VALUE_NUMBER, "set generation", "generation of the set of SSDs" },
+	{ "role", VALUE_TEXT, "role", "what segments of this SSD are for: both, write, read" },
 	{ "segment_size", VALUE_BYTES, "segment size", "size of a segment" },
 	{ "first_segment", VALUE_NUMBER, "first segment", "global number of this SSD's first segment" },
 	{ "nr_segments", VALUE_NUMBER, "segments", "number of segments on this SSD" },
@@ -89,6 +90,7 @@ static void set_cache(struct report *r, struct row *row, const struct larder_cac
 	report_set(r, row, "device_number", "%u", le32toh(sb->device_number));
 	report_set(r, row, "nr_devices", "%u", le32toh(sb->nr_devices));
 	report_set(r, row, "set_generation", "%" PRIu64, le64toh(sb->set_generation));
+	report_set(r, row, "role", "%s", role_text(le32toh(sb->role)));
 	report_set(r, row, "segment_size", "%u", le32toh(sb->segment_size));
 	report_set(r, row, "first_segment", "%u", le32toh(sb->first_segment));
 	report_set(r, row, "nr_segments", "%u", le32toh(sb->nr_segments));

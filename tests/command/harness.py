@@ -45,6 +45,7 @@ CACHE = HEAD | {
     "segment_size": (224, "<I"),
     "first_segment": (228, "<I"),
     "nr_segments": (232, "<I"),
+    "role": (236, "<I"),
     "segments_offset": (240, "<Q"),
     "table_generation": (248, "<Q"),
     "epoch": (256, "<I"),

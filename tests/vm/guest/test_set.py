@@ -8,6 +8,7 @@ from lib.decay import Written, commit, flip, places
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, wait_for
 from lib.sets import MODES, kill, make_ssds, make_stack, start_without
 
+
 @pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
 @pytest.mark.parametrize("mirror", ["none", "dirty", "all"])
 def test_content(make_disk, make_oracle, sizes, mirror):
@@ -69,13 +70,13 @@ def block(sector: int) -> bytes:
 
 def fill_clean(stack: Stack) -> None:
     """Clean data, by reading, until all of it is cached."""
-    raw = stack.hdd
+    raw, before = stack.hdd, stack.volume.status()["cached_sectors"]
     for sector in BLOCKS:
         raw.write(2048 + sector, block(sector))
     for sector in BLOCKS:
         assert stack.volume.read(sector, 8) == block(sector)
     stack.cache.message("commit")
-    wait_for(lambda: stack.volume.status()["cached_sectors"] == 8 * len(BLOCKS), 30, "the fills")
+    wait_for(lambda: stack.volume.status()["cached_sectors"] == before + 8 * len(BLOCKS), 30, "the fills")
 
 
 def misses(stack: Stack) -> int:
@@ -136,7 +137,7 @@ def test_the_level_changes(make_disk):
 
 
 def test_without_mirror(make_disk, kernel_log):
-    """mirror=none: with an SSD what is dirty there is lost, and is an error; the rest reads right, and all of it when it is back."""
+    """mirror=none: with an SSD what is dirty there is lost, an error; the rest reads right, and all of it when it is back."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O|cannot be read")
     stack = make_stack(make_disk, cache_mirror="none", writeback="off")
     fill_clean(stack)
@@ -364,6 +365,140 @@ def test_what_has_decayed_on_one(make_disk, seed):
     w.write(64)
     assert w.wrong(stack.volume) == {}
     stack.stop()
+
+
+# ------------------------------------------------------------------ roles
+
+
+def roles(*given: str) -> tuple:
+    return tuple(w for r in given for w in ("--role", r))
+
+
+MB = 1 << 20
+
+
+def written(stack: Stack) -> list[int]:
+    """MiB that each SSD was sent since the last reset."""
+    return [s.stats()["wbytes"] // MB for s in stack.ssd]
+
+
+def test_roles_are_honoured(make_disk):
+    """Two small ones take the write stream, a large one what is clean: counted at each."""
+    stack = make_stack(make_disk, (48, 48, 96), format_cache=roles("write", "write", "read"), writeback="off", sequential_cutoff=0)
+    status = stack.cache.status()
+    assert (status["roles"], status["roles_honoured"]) == ("write/write/read", 1)
+    for s in stack.ssd:
+        s.reset_stats()
+    for i in range(16):
+        stack.volume.write(i * 2048, bytes([i]) * MB)
+    stack.volume.flush()
+    first, second, third = written(stack)
+    assert first >= 16 and second >= 16 and third == 0
+    for s in stack.ssd:
+        s.reset_stats()
+    for i in range(32, 48):
+        assert stack.volume.read(i * 2048, 2048) == bytes(MB)
+    stack.cache.message("commit")
+    first, second, third = written(stack)
+    assert first <= 1 and second <= 1 and third >= 15
+    stack.restart()
+    assert stack.cache.status()["roles"] == "write/write/read"
+    stack.hdd.reset_stats()
+    for i in range(48):
+        assert stack.volume.read(i * 2048, 2048) == (bytes([i]) * MB if i < 16 else bytes(MB))
+    stack.stop()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "given", "mirror"),
+    [
+        ((32, 96), ("write", "read"), "none"),
+        ((32, 96), ("write", "read"), "dirty"),
+        ((24, 24, 64), ("write", "both", "read"), "dirty"),
+        ((24, 24, 64), ("write", "write", "read"), "all"),
+    ],
+)
+def test_content_with_roles(make_disk, make_oracle, sizes, given, mirror):
+    """More is written than those that take the writes can hold: they are emptied for what is new, and for nothing else."""
+    stack = make_stack(make_disk, sizes, format_cache=roles(*given), cache_mirror=mirror)
+    oracle = make_oracle(stack.volume, size="80m")
+    switches = Switches(stack.volume, stack.cache)
+    for _ in range(2):
+        switches.run(oracle, "modes", "checkpoint", "evict", "suspend", ops=2500, every=60)
+        oracle.verify()
+        stack.restart()
+        assert stack.cache.status()["roles"] == "/".join(given)
+        oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_small_one_that_takes_the_writes(make_disk):
+    """It is written over and over, with nothing to keep on it, while the large one has room: no write waits for ever."""
+    stack = make_stack(make_disk, (24, 96), format_cache=roles("write", "read"), cache_mirror="none", sequential_cutoff=0)
+    fill_clean(stack)
+    for s in stack.ssd:
+        s.reset_stats()
+    for i in range(96):
+        stack.volume.write(BLOCKS.stop + i % 48 * 1024, bytes([i]) * (MB // 2))
+    first, second = written(stack)
+    assert first >= 48 and second <= 24  # what was hit may have moved
+    assert stack.cache.status()["roles_honoured"] == 1
+    for i in range(48, 96):
+        assert stack.volume.read(BLOCKS.stop + i % 48 * 1024, 1024) == bytes([i]) * (MB // 2)
+    assert misses(stack) == 0
+    stack.stop()
+
+
+def test_roles_that_cannot_be_honoured(make_disk, make_oracle, kernel_log):
+    """Nobody is left who may take writes: the cache goes on, and says so; and when there is one again."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48), format_cache=roles("write", "read"))
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=1000)
+    kill(stack.ssd[0])
+    oracle.run(ops=800)
+    status = stack.cache.status()
+    assert (status["state"], status["devices_failed"], status["roles_honoured"]) == ("running", 1, 0)
+    wait_for(lambda: kernel_log.matching("too few SSDs, or too small ones, are left for a role"), 10, "the line in the log")
+    oracle.verify()
+    stack.cache.set(roles="write/both")
+    assert stack.cache.status()["roles_honoured"] == 1
+    oracle.run(ops=500)
+    stack.stop()
+    stack.ssd = [None, stack.ssd[1]]
+    stack.start()
+    assert stack.cache.status()["roles"] == "write/both"
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_roles_are_set(make_disk, make_oracle):
+    """By message, by table, by the command; what is wrong is refused."""
+    ssds = make_ssds(make_disk, (48, 48, 64))
+    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    assert stack.cache.status()["roles"] == "both/both" and "roles" not in stack.cache.table()
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=500)
+    larder("cache", "set", stack.cache, "roles=write/read")
+    assert " roles write/read" in stack.cache.table()
+    stack.cache.reload(stack.cache.table())
+    oracle.run(ops=500)
+    for wrong in ("write/write/read", "none", "", "write/"):
+        assert larder("cache", "set", stack.cache, f"roles={wrong}", check=False).returncode, wrong
+    stack.restart()
+    assert stack.cache.status()["roles"] == "write/read"
+    larder("cache", "add", stack.cache, ssds[2], "--role", "write", "--yes")
+    stack.ssd = ssds
+    assert stack.cache.status()["roles"] == "write/read/write"
+    assert larder("super", "show", ssds[2], "-o", "role", "--noheadings").stdout.strip() == "write"
+    oracle.run(ops=500)
+    stack.cache_options["roles"] = "both/both/read"
+    stack.restart()
+    del stack.cache_options["roles"]
+    stack.restart()
+    assert stack.cache.status()["roles"] == "both/both/read"
+    oracle.verify()
+    stack.verify_alone(oracle)
 
 
 # ------------------------------------------------------------------ one ordering at a time (rule 14); tests/mutants breaks each

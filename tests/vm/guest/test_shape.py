@@ -42,9 +42,7 @@ def add(stack: Stack, ssd: simdisk.Simdisk) -> tuple:
 def test_second_ssd_is_added(make_disk, make_oracle, sizes, mirror):
     """What only the first one had gets its second copy: the first one can be lost."""
     ssds = make_ssds(make_disk, sizes)
-    stack = Stack(
-        ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), cache_mirror=mirror
-    )
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), cache_mirror=mirror)
     oracle = make_oracle(stack.volume, size="48m")
     oracle.run(ops=1500)
     before = stack.cache.status()["segments"]
@@ -77,9 +75,7 @@ def test_failed_ssd_is_replaced(make_disk, make_oracle, kernel_log, which, mirro
     """The new one has everything: the other one, which was the last, can be lost."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     ssds = make_ssds(make_disk, (48, 48, 64))
-    stack = Stack(
-        ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), cache_mirror=mirror
-    )
+    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), cache_mirror=mirror)
     oracle = make_oracle(stack.volume, size="48m")
     oracle.run(ops=1500)
     kill(ssds[which])
