@@ -10,14 +10,15 @@
  *   simdisk_hdd.c    service times of a hard disk
  *   simdisk_fault.c  injected errors, delays and lies
  *   simdisk_trace.c  ring of commands, one sequence over all disks
+ *   simdisk_record.c all that was written and completed, in one order over all disks
  *
  * Life of a command: fault rules -> power is on? content is copied (both under sim_lock) -> the timing model promises an end ->
  * hrtimer -> sim_store_complete() (under sim_lock: durable now, or volatile from now on) -> the request ends.
  *
- * Locks, never nested but for trace_lock, which is innermost: sim_ctl_lock (mutex: list of disks, control commands);
- * sim_lock (content and power of ALL disks with crash=1: a cut is one instant for all of them); sim_disk.lock (timing model,
- * statistics, fault rules of one disk); trace_lock.
- * sim_lock, sim_disk.lock and trace_lock are taken with interrupts off: commands end in an hrtimer.
+ * Locks, never nested but for trace_lock, record_lock and saved_lock, which are innermost: sim_ctl_lock (mutex: list of disks,
+ * control commands); sim_lock (content and power of ALL disks with crash=1: a cut is one instant for all of them);
+ * sim_disk.lock (timing model, statistics, fault rules of one disk); trace_lock; record_lock; sim_store.saved_lock.
+ * All but sim_ctl_lock are taken with interrupts off: commands end in an hrtimer.
  */
 #ifndef SIMDISK_H
 #define SIMDISK_H
@@ -116,6 +117,10 @@ struct sim_store {
 	struct list_head complete;	/* volatile pieces of completed commands, by done.  sim_lock */
 	u64 nr_done;			/* completed commands.  sim_lock */
 	u64 nr_vpages, nr_frags;	/* sim_lock */
+	/* what "save" kept: the page that a changed one replaces (NULL: a hole), and which are changed; NULL: nothing was saved */
+	spinlock_t saved_lock;
+	struct page **saved;
+	unsigned long *changed;
 };
 
 struct sim_disk {
@@ -219,6 +224,9 @@ blk_status_t sim_store_complete(struct sim_disk *sd, struct sim_cmd *c, blk_stat
 void sim_store_settle(struct sim_disk *sd, enum sim_cut_mode mode, u64 seed, u32 percent);
 /* Sleeps.  Changes stored bytes of sectors [from, to), every version of them.  Holes become bad pages too. */
 int sim_store_damage(struct sim_disk *sd, u64 from, u64 to, u64 seed);
+/* Sleep; nobody has the disk open, crash=0, a flat table.  The content as it is now is what restore brings back. */
+int sim_store_save(struct sim_disk *sd);
+int sim_store_restore(struct sim_disk *sd);
 
 /* ------------------------------------------------------------------ simdisk_power.c: under sim_ctl_lock, sleep */
 
@@ -249,5 +257,14 @@ int sim_trace_set(char *args);		/* "size=RECORDS"; sleeps, under sim_ctl_lock */
 void sim_trace_submit(struct sim_disk *sd, struct request *rq, struct sim_cmd *c);
 void sim_trace_complete(struct sim_disk *sd, struct sim_cmd *c, blk_status_t status);
 void sim_trace_event(const char *name, const char *what);
+
+/* ------------------------------------------------------------------ simdisk_record.c */
+
+void sim_record_init(struct dentry *root);
+void sim_record_exit(void);
+int sim_record_set(char *args);		/* "size=BYTES"; sleeps, under sim_ctl_lock */
+/* Any context. */
+void sim_record_submit(struct sim_disk *sd, struct request *rq, struct sim_cmd *c);
+void sim_record_complete(struct sim_disk *sd, struct sim_cmd *c, blk_status_t status);
 
 #endif

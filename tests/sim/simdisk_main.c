@@ -17,8 +17,12 @@
  *   heal name=ssd0                     removes all rules
  *   corrupt name=ssd0 from=S to=S [seed=N]   overwrites stored content, all versions of it
  *   trace size=RECORDS                 0: off; see simdisk_trace.c
+ *   record size=BYTES                  0: off; see simdisk_record.c
+ *   save name=ssd0                     disks with crash=0 of up to 4 GiB, not open: keeps the content,
+ *   restore name=ssd0                  and brings it back; both cost what was changed in between
  *
  *   simdisk/trace           the ring, see simdisk_trace.c
+ *   simdisk/recording       the recording, see simdisk_record.c
  *   simdisk/NAME/stats      a line of key=value; write anything: reset
  *   simdisk/NAME/params     a line of key=value
  *   simdisk/NAME/state      a line of key=value: power, what is volatile, in flight, open
@@ -606,12 +610,37 @@ static int sim_corrupt(char *args)
 	return sim_store_damage(sd, from, to, seed);
 }
 
+/* False: somebody has it open, and may read what changes. */
+static bool may_change(struct sim_disk *sd)
+{
+	return !disk_openers(sd->disk) && !sd->p.crash && sd->store.flat;
+}
+
+static int sim_save(char *args)
+{
+	struct sim_disk *sd = named_disk(&args);
+
+	if (!sd)
+		return -ENOENT;
+	return may_change(sd) ? sim_store_save(sd) : -EBUSY;
+}
+
+static int sim_restore(char *args)
+{
+	struct sim_disk *sd = named_disk(&args);
+
+	if (!sd)
+		return -ENOENT;
+	return may_change(sd) ? sim_store_restore(sd) : -EBUSY;
+}
+
 static const struct {
 	const char *name;
 	int (*fn)(char *args);
 } verbs[] = {
 	{ "add", sim_add }, { "del", sim_del }, { "set", sim_set }, { "powercut", sim_power_cut }, { "powerup", sim_power_up },
 	{ "fail", sim_fail }, { "heal", sim_heal }, { "corrupt", sim_corrupt }, { "trace", sim_trace_set },
+	{ "record", sim_record_set }, { "save", sim_save }, { "restore", sim_restore },
 };
 
 static ssize_t ctl_write(struct file *f, const char __user *b, size_t n, loff_t *o)
@@ -645,6 +674,7 @@ static int __init simdisk_init(void)
 	root = debugfs_create_dir("simdisk", NULL);
 	ctl = debugfs_create_file("ctl", 0200, root, NULL, &ctl_fops);
 	sim_trace_init(root);
+	sim_record_init(root);
 	return 0;
 }
 
@@ -658,6 +688,7 @@ static void __exit simdisk_exit(void)
 	debugfs_remove_recursive(root);
 	sim_power_exit();
 	sim_trace_exit();
+	sim_record_exit();
 	unregister_blkdev(major, "simdisk");
 }
 

@@ -50,6 +50,7 @@ static void end_command(struct sim_disk *sd, struct sim_cmd *c)
 	unsigned long flags;
 
 	sim_trace_complete(sd, c, status);
+	sim_record_complete(sd, c, status);
 	if (unlikely(status != BLK_STS_OK)) {
 		spin_lock_irqsave(&sd->lock, flags);
 		sd->st.errors++;
@@ -249,6 +250,7 @@ static blk_status_t sim_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq
 		return BLK_STS_OK;
 	}
 	sim_trace_submit(sd, rq, c);
+	sim_record_submit(sd, rq, c);
 	spin_lock_irqsave(&sd->lock, flags);
 	held = start_command(sd, c);
 	spin_unlock_irqrestore(&sd->lock, flags);

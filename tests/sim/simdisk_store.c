@@ -3,8 +3,8 @@
  * The content of a disk: what a read returns now, and, with crash=1, what a power cut may leave.
  *
  * Current content: a page per 4 KiB, holes read as zeroes; a flat table (prealloc=1 or small disks) or an xarray.  Pages are
- * never freed while the disk lives: readers take no lock.  Data is copied when a command is submitted; only its completion is
- * delayed.
+ * never freed while the disk lives, but by "save" and "restore", while nobody has it open: readers take no lock.  Data is
+ * copied when a command is submitted; only its completion is delayed.
  *
  * crash=1.  A page that differs from the medium has a struct sim_vpage: its durable content, and a list of pieces (struct
  * sim_frag) in order of submission; a piece is what one write, discard or write-zeroes changed in this page.  Invariants, under
@@ -58,12 +58,37 @@ static struct page *store_page(struct sim_store *st, u64 nr)
 	return st->flat ? READ_ONCE(st->flat[nr]) : xa_load(&st->tree, nr);
 }
 
-/* Any context.  The page, made if it was a hole; NULL: no memory. */
+/* Any context.  The page is about to change and is kept, once, for "restore"; its copy takes its place.  NULL: no memory. */
+static struct page *store_keep_page(struct sim_store *st, u64 nr)
+{
+	struct page *fresh = alloc_page(gfp | __GFP_ZERO);
+	unsigned long flags;
+
+	if (!fresh)
+		return NULL;
+	spin_lock_irqsave(&st->saved_lock, flags);
+	if (!test_bit(nr, st->changed)) {
+		st->saved[nr] = st->flat[nr];
+		if (st->saved[nr])
+			copy_page(page_address(fresh), page_address(st->saved[nr]));
+		WRITE_ONCE(st->flat[nr], fresh);
+		__set_bit(nr, st->changed);
+		fresh = NULL;
+	}
+	spin_unlock_irqrestore(&st->saved_lock, flags);
+	if (fresh)
+		__free_page(fresh);
+	return st->flat[nr];
+}
+
+/* Any context.  The page, made if it was a hole, to be changed; NULL: no memory. */
 static struct page *store_make_page(struct sim_store *st, u64 nr)
 {
 	struct page *pg = store_page(st, nr), *fresh;
 	unsigned long flags;
 
+	if (st->changed && !test_bit(nr, st->changed))
+		return store_keep_page(st, nr);
 	if (pg)
 		return pg;
 	fresh = alloc_page(gfp | __GFP_ZERO);
@@ -187,7 +212,7 @@ static void fill_sectors(void *page, u32 first, u32 count, bool random, u64 seed
 }
 
 /* crash=0: current content only.  Holes stay holes. */
-static void fill_range(struct sim_disk *sd, struct sim_cmd *c, bool random)
+static bool fill_range(struct sim_disk *sd, struct sim_cmd *c, bool random)
 {
 	u64 nr = c->s / SIM_PG_SECT, end = DIV_ROUND_UP(c->e, SIM_PG_SECT);
 	struct page *pg;
@@ -195,8 +220,12 @@ static void fill_range(struct sim_disk *sd, struct sim_cmd *c, bool random)
 	for (; (pg = store_next_page(&sd->store, &nr, end)); nr++) {
 		u64 s = max(c->s, nr * SIM_PG_SECT), e = min(c->e, (nr + 1) * SIM_PG_SECT);
 
+		pg = store_make_page(&sd->store, nr);
+		if (!pg)
+			return false;
 		fill_sectors(page_address(pg), s % SIM_PG_SECT, e - s, random, s);
 	}
+	return true;
 }
 
 /* ------------------------------------------------------------------ volatile pieces */
@@ -460,8 +489,8 @@ blk_status_t sim_store_submit(struct sim_disk *sd, struct request *rq, struct si
 			return BLK_STS_IOERR;
 		if (changes && c->write && !copy_request(sd, rq, true))
 			return BLK_STS_RESOURCE;
-		if (changes && c->fast)
-			fill_range(sd, c, random);
+		if (changes && c->fast && !fill_range(sd, c, random))
+			return BLK_STS_RESOURCE;
 	}
 	if (ret == BLK_STS_OK && c->op == SIM_READ && c->status == BLK_STS_OK) {
 		copy_request(sd, rq, false);
@@ -625,6 +654,50 @@ int sim_store_damage(struct sim_disk *sd, u64 from, u64 to, u64 seed)
 	return 0;
 }
 
+/* Nothing is kept any more, and everything counts as unchanged. */
+static void saved_clear(struct sim_store *st, u64 pages, bool back)
+{
+	u64 nr;
+
+	for_each_set_bit(nr, st->changed, pages) {
+		if (back)
+			swap(st->flat[nr], st->saved[nr]);
+		if (st->saved[nr])
+			__free_page(st->saved[nr]);
+		st->saved[nr] = NULL;
+	}
+	bitmap_zero(st->changed, pages);
+}
+
+int sim_store_save(struct sim_disk *sd)
+{
+	u64 pages = DIV_ROUND_UP(sd->nsect, SIM_PG_SECT);
+	struct sim_store *st = &sd->store;
+	unsigned long *changed;
+
+	if (st->changed) {
+		saved_clear(st, pages, false);
+		return 0;
+	}
+	st->saved = vzalloc(array_size(pages, sizeof(*st->saved)));
+	changed = vzalloc(BITS_TO_LONGS(pages) * sizeof(long));
+	if (!st->saved || !changed) {
+		vfree(st->saved);
+		vfree(changed);
+		return -ENOMEM;
+	}
+	WRITE_ONCE(st->changed, changed);
+	return 0;
+}
+
+int sim_store_restore(struct sim_disk *sd)
+{
+	if (!sd->store.changed)
+		return -ENODATA;
+	saved_clear(&sd->store, DIV_ROUND_UP(sd->nsect, SIM_PG_SECT), true);
+	return 0;
+}
+
 int sim_store_init(struct sim_disk *sd, bool prealloc)
 {
 	struct sim_store *st = &sd->store;
@@ -634,6 +707,7 @@ int sim_store_init(struct sim_disk *sd, bool prealloc)
 	xa_init_flags(&st->tree, XA_FLAGS_LOCK_IRQ);
 	xa_init_flags(&st->vol, XA_FLAGS_LOCK_IRQ);
 	INIT_LIST_HEAD(&st->complete);
+	spin_lock_init(&st->saved_lock);
 	if (!prealloc && sd->nsect > SIM_FLAT_SECTORS)
 		return 0;
 	st->flat = vzalloc(array_size(pages, sizeof(*st->flat)));
@@ -656,6 +730,10 @@ void sim_store_free(struct sim_disk *sd)
 	if (!st->complete.next)		/* sim_store_init() was not reached */
 		return;
 	sim_store_settle(sd, SIM_CUT_KEEP, 0, 0);
+	if (st->changed)
+		saved_clear(st, end, false);
+	vfree(st->saved);
+	vfree(st->changed);
 	for (; (pg = store_next_page(st, &nr, end)); nr++) {
 		__free_page(pg);
 		cond_resched();
