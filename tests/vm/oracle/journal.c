@@ -119,6 +119,21 @@ static int apply(struct model *m, const struct entry *e)
 	}
 }
 
+int journal_apply(struct model *m, const void *records, size_t bytes)
+{
+	const char *at = records;
+	struct entry e;
+	int err = 0;
+
+	for (; !err && bytes; at += sizeof(e), bytes -= sizeof(e)) {
+		if (bytes < sizeof(e))
+			return -EINVAL;
+		memcpy(&e, at, sizeof(e));
+		err = e.check == check(&e) ? apply(m, &e) : -EINVAL;
+	}
+	return err;
+}
+
 int journal_replay(struct model *m, const char *path)
 {
 	FILE *f = fopen(path, "rb");

@@ -172,6 +172,8 @@ static void end_op(struct load *l, struct slot *s, int error)
 		model_flushed(l->m, s->mark);
 		journal_flushed(l->journal, s->mark);
 	}
+	if (l->o->journal_at_once && journal_write(l->journal))
+		l->failed = l->stop = true;
 	s->busy = false;
 	l->inflight--;
 }

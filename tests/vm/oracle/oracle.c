@@ -34,7 +34,8 @@ static void usage(FILE *f)
 	      "  --until-error      an I/O error ends the load, in order\n"
 	      "  --errors-ok        the load goes on after I/O errors\n"
 	      "  --unknown          the region is not zeroes: sectors not written yet may hold anything\n"
-	      "  --journal FILE     run: appends every operation, for the kill of a VM; verify: replays it over the state\n", f);
+	      "  --journal FILE     run: appends every operation, for the kill of a VM; verify: replays it over the state\n"
+	      "  --journal-at-once  run: ends are written as soon as they are known\n", f);
 }
 
 /* Bytes, with a suffix. */
@@ -108,7 +109,7 @@ static bool parse_sizes(struct options *o, char *list)
 }
 
 enum { OPT_DEV = 256, OPT_STATE, OPT_SEED, OPT_OPS, OPT_SECONDS, OPT_QD, OPT_OFFSET, OPT_SIZE, OPT_ALIGN, OPT_MIX, OPT_SIZES,
-	OPT_CONTROL, OPT_CONTROL_FD, OPT_EVERY, OPT_CONTROL_MAY_FAIL, OPT_UNTIL_ERROR, OPT_ERRORS_OK, OPT_UNKNOWN, OPT_JOURNAL, OPT_AFTER,
+	OPT_CONTROL, OPT_CONTROL_FD, OPT_EVERY, OPT_CONTROL_MAY_FAIL, OPT_UNTIL_ERROR, OPT_ERRORS_OK, OPT_UNKNOWN, OPT_JOURNAL, OPT_AT_ONCE, OPT_AFTER,
 	OPT_UNREADABLE_OK, OPT_HELP };
 
 static const struct option long_options[] = {
@@ -117,7 +118,7 @@ static const struct option long_options[] = {
 	{ "size", 1, NULL, OPT_SIZE }, { "align", 1, NULL, OPT_ALIGN }, { "mix", 1, NULL, OPT_MIX }, { "sizes", 1, NULL, OPT_SIZES },
 	{ "control", 1, NULL, OPT_CONTROL }, { "control-fd", 1, NULL, OPT_CONTROL_FD }, { "every", 1, NULL, OPT_EVERY },
 	{ "control-may-fail", 0, NULL, OPT_CONTROL_MAY_FAIL }, { "until-error", 0, NULL, OPT_UNTIL_ERROR },
-	{ "errors-ok", 0, NULL, OPT_ERRORS_OK }, { "unknown", 0, NULL, OPT_UNKNOWN }, { "journal", 1, NULL, OPT_JOURNAL },
+	{ "errors-ok", 0, NULL, OPT_ERRORS_OK }, { "unknown", 0, NULL, OPT_UNKNOWN }, { "journal", 1, NULL, OPT_JOURNAL }, { "journal-at-once", 0, NULL, OPT_AT_ONCE },
 	{ "after", 1, NULL, OPT_AFTER }, { "unreadable-ok", 0, NULL, OPT_UNREADABLE_OK }, { "help", 0, NULL, OPT_HELP },
 	{ 0 },
 };
@@ -170,6 +171,9 @@ static bool parse_option(struct options *o, int opt, char *arg)
 		return true;
 	case OPT_JOURNAL:
 		o->journal = arg;
+		return true;
+	case OPT_AT_ONCE:
+		o->journal_at_once = true;
 		return true;
 	case OPT_CONTROL:
 		o->control = arg;

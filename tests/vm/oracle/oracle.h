@@ -28,7 +28,7 @@ struct options {
 	unsigned int nr_sizes;
 	uint32_t align;		/* bytes; at least the logical block size */
 	int control_fd;
-	bool until_error, errors_ok, unknown, control_may_fail;
+	bool journal_at_once, until_error, errors_ok, unknown, control_may_fail;
 	/* verify */
 	enum { AFTER_NOTHING, AFTER_CLEAN, AFTER_CRASH } after;
 	bool unreadable_ok;
@@ -60,6 +60,8 @@ void journal_flushed(struct journal *j, uint64_t mark);
 int journal_write(struct journal *j);
 int journal_close(struct journal *j);
 int journal_replay(struct model *m, const char *path);
+/* Some whole records of one. */
+int journal_apply(struct model *m, const void *records, size_t bytes);
 
 /* Deterministic random numbers. */
 struct rng {
