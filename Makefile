@@ -72,6 +72,10 @@ vm-more:	## the suites for which a check has no time
 check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
 	@tests/ci/check
 
+crash:	## power cuts at every kind of position, in the states each may leave: more than 20,000 (STATES= of each workload, ONLY= workloads, SEED=)
+	@tests/ci/dependencies build vm
+	@tests/crash/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(STATES),--states $(STATES)) $(if $(SEED),--seed $(SEED)) $(ONLY)
+
 mutants:	## plant ordering bugs, one at a time, and see that a test catches each (NAME=)
 	@tests/mutants/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)
 
@@ -101,8 +105,8 @@ images:	## the writer of disk images for tests
 
 clean:	## remove what was built (not: the Python environment, downloads)
 	@kernel/build --clean
-	@for d in lib tools tests/unit tests/images tests/vm/oracle; do \
+	@for d in lib tools tests/unit tests/images tests/vm/oracle tests/crash; do \
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall dkms-install dkms-uninstall dkms-try lint unit fuzz model \
-	model-smoke vm vm-more check mutants stress bench bench-real demo images clean
+	model-smoke vm vm-more check crash mutants stress bench bench-real demo images clean

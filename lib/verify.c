@@ -290,7 +290,7 @@ static void verify_place(const struct larder_table *table, uint32_t i, uint32_t 
 {
 	const struct larder_table_device *d = &table->devices[i];
 
-	if (le32toh(d->state) > LARDER_DEVICE_REMOVED || le32toh(d->role) > 2)
+	if (le32toh(d->state) > LARDER_DEVICE_REMOVED || le32toh(d->role) > LARDER_ROLE_READ)
 		problem(p, "table devices", "[%u] state %u, role %u", i, le32toh(d->state), le32toh(d->role));
 	if (!d->nr_segments || end_of(d) * (segment_size >> LARDER_SECTOR_SHIFT) > 1ull << LARDER_CACHE_SECTOR_BITS)
 		problem(p, "table devices", "[%u] has %u segments from %u on", i, le32toh(d->nr_segments), le32toh(d->first_segment));

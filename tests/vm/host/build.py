@@ -12,6 +12,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[3]
 ORACLE = TOP / "tests" / "vm" / "oracle"
+EXPLORER = TOP / "tests" / "crash"
 
 # flock() is per open file, threads of this process need one more
 _threads = threading.Lock()
@@ -59,6 +60,7 @@ def programs(command: bool) -> list[Path]:
     directory = cache_directory() / "build" / "programs"
     with locked(directory):
         run("the oracle", "make", "-s", "-C", str(ORACLE), f"O={directory}")
+        run("the explorer", "make", "-s", "-C", str(EXPLORER), f"O={directory}")
         if command:
             run("the command larder", "make", "-s", "-C", str(TOP / "tools"), f"BUILD={directory / 'larder-build'}")
     return [directory, directory / "larder-build"]

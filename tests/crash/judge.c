@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * One state, started and judged.
+ *
+ * What must hold: the stack starts; each sector reads as its last secured value or a later one; what was read is read again: at once; after
+ * eviction; when everything was written back; after an orderly stop, also by the backing alone; and after another power cut in the middle of
+ * all that (of one before anything was read: again the last secured value or a later one).  The volume takes a write.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "explore.h"
+
+#define CHUNK		(4u << 20)	/* bytes of a read */
+#define SECOND_BYTES	(24u << 20)	/* for the recording of a start and what follows */
+#define SERVE		"serve"
+#define SUMS		"/tmp/explore.sums"
+#define LINES		8
+
+struct run {
+	struct recording *r;
+	const struct stack *s;
+	uint64_t seed, kind;
+	const char *when;
+	char cut[64];
+	int lines;
+};
+
+static struct sector_state *scratch[MAX_VOLUMES];
+
+int judge_init(struct recording *r)
+{
+	struct volume *v;
+
+	for (v = r->volume; v < r->volume + r->nr_volumes; v++) {
+		size_t bytes = v->model.sectors * SECTOR;
+
+		scratch[v - r->volume] = calloc(v->model.sectors, sizeof(struct sector_state));
+		v->found = calloc(v->model.sectors, sizeof(*v->found));
+		if (posix_memalign((void **)&v->seen, 4096, bytes) || posix_memalign((void **)&v->again, 4096, bytes) || !v->found ||
+		    !scratch[v - r->volume])
+			return -ENOMEM;
+		memset(v->seen, 0, bytes);
+	}
+	return 0;
+}
+
+static bool wrong(struct run *u, const char *what, int err)
+{
+	printf("WRONG %s%s: %s%s%s\n", u->when, u->cut, what, err ? ": " : "", err ? strerror(-err) : "");
+	return false;
+}
+
+/* ------------------------------------------------------------------ the stack */
+
+static void stop(const struct stack *s, unsigned int nr)
+{
+	while (nr--)
+		dm_remove(s->table_name[nr]);
+}
+
+static bool start(struct run *u)
+{
+	unsigned int i;
+	int err;
+
+	for (i = 0; i < u->s->nr_tables; i++) {
+		err = dm_create(u->s->table_name[i], u->s->table[i]);
+		if (!err)
+			continue;
+		stop(u->s, i);
+		printf("WRONG %s%s: %s does not start: %s\n", u->when, u->cut, u->s->table_name[i], strerror(-err));
+		return false;
+	}
+	return true;
+}
+
+/* "NAME MESSAGE".  What cannot be done is no error: a volume that is not dirty, nothing to evict. */
+static void send(const char *message)
+{
+	char name[64];
+	size_t len = strcspn(message, " ");
+
+	snprintf(name, sizeof(name), "%.*s", (int)len, message);
+	dm_message(name, message + len + 1);
+}
+
+static bool drain(struct run *u)
+{
+	const struct volume *v;
+	unsigned int i, tries;
+
+	for (i = 0; i < u->s->nr_drain; i++)
+		send(u->s->drain[i]);
+	for (v = u->r->volume; u->s->drained && v < u->r->volume + u->r->nr_volumes; v++) {
+		for (tries = 0; dm_status(v->name, u->s->drained) > 0; tries++) {
+			if (tries == 20000)
+				return wrong(u, "is not drained", 0);
+			usleep(1000);
+		}
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------ content */
+
+static int read_region(const char *path, uint8_t *to, uint64_t offset, uint64_t bytes)
+{
+	int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC), err = 0;
+	uint64_t at, n;
+	ssize_t got;
+
+	if (fd < 0)
+		return -errno;
+	for (at = 0; at < bytes && !err; at += n) {
+		n = bytes - at < CHUNK ? bytes - at : CHUNK;
+		got = pread(fd, to + at, n, offset + at);
+		err = got < 0 ? -errno : got != (ssize_t)n ? -EIO : 0;
+	}
+	close(fd);
+	return err;
+}
+
+static int read_volume(const struct volume *v)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/dev/mapper/%s", v->name);
+	return read_region(path, v->again, v->model.offset * SECTOR, v->model.sectors * SECTOR);
+}
+
+static void explain(struct run *u, const struct volume *v, uint32_t i, const struct found *f)
+{
+	if (u->lines++ >= LINES)
+		return;
+	printf("WRONG %s%s: volume %s: ", u->when, u->cut, v->name);
+	model_explain(&v->model, stdout, i, f, true, u->lines == 1);
+}
+
+/* After a power cut: judges v->again, which becomes what was seen. */
+static bool judge_crash(struct run *u, struct volume *v)
+{
+	struct sector_state *s = scratch[v - u->r->volume];
+	struct model m = v->model;
+	bool ok = true;
+	uint8_t *at;
+	uint32_t i;
+
+	memcpy(s, v->model.s, m.sectors * sizeof(*s));
+	m.s = s;
+	for (i = 0; i < m.sectors; i++) {
+		at = v->again + (size_t)i * SECTOR;
+		/* most sectors are those of the state before: what they are is known */
+		if (!v->found[i].magic || memcmp(at, v->seen + (size_t)i * SECTOR, SECTOR))
+			v->found[i] = stamp_look(at, m.offset + i, m.seed);
+		if (model_crash(&m, i, &v->found[i]))
+			continue;
+		explain(u, v, i, &v->found[i]);
+		ok = false;
+	}
+	memcpy(v->seen, v->again, m.sectors * SECTOR);
+	return ok;
+}
+
+static bool same(struct run *u, const struct volume *v)
+{
+	struct found f;
+	uint32_t i;
+
+	if (!memcmp(v->again, v->seen, v->model.sectors * SECTOR))
+		return true;
+	for (i = 0; i < v->model.sectors; i++) {
+		if (!memcmp(v->again + (size_t)i * SECTOR, v->seen + (size_t)i * SECTOR, SECTOR) || u->lines++ >= LINES)
+			continue;
+		f = stamp_look(v->again + (size_t)i * SECTOR, v->model.offset + i, v->model.seed);
+		printf("WRONG %s%s: volume %s: changed by itself: was version %u (kind %d)\n  ", u->when, u->cut, v->name,
+		       v->found[i].version, v->found[i].kind);
+		model_explain(&v->model, stdout, i, &f, true, u->lines == 1);
+	}
+	return false;
+}
+
+static bool read_all(struct run *u, const char *when, bool crash)
+{
+	struct volume *v;
+	bool ok = true;
+	int err;
+
+	u->when = when;
+	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
+		err = read_volume(v);
+		if (err)
+			return wrong(u, "cannot be read", err);
+		ok &= crash ? judge_crash(u, v) : same(u, v);
+	}
+	return ok;
+}
+
+static bool check(struct run *u)
+{
+	u->when = "check";
+	if (!u->s->check)
+		return true;
+	if (recording_texts(u->r, "sum ", SUMS))
+		return wrong(u, "the sums cannot be written", 0);
+	fflush(stdout);
+	return !system(u->s->check) || wrong(u, u->s->check, 0);
+}
+
+/* Nothing is dirty, nothing runs. */
+static bool read_backings(struct run *u)
+{
+	struct volume *v;
+	bool ok = true;
+	char path[32];
+	int err;
+
+	u->when = "backing alone, after writeback";
+	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
+		if (v->backing < 0)
+			continue;
+		snprintf(path, sizeof(path), "/dev/%s", u->r->disk[v->backing].name);
+		err = read_region(path, v->again, (v->backing_sector + v->model.offset) * SECTOR, v->model.sectors * SECTOR);
+		if (err)
+			return wrong(u, "cannot be read", err);
+		ok &= same(u, v);
+	}
+	return ok;
+}
+
+/* The last thing done with a state: it changes content. */
+static bool take_writes(struct run *u)
+{
+	static uint8_t *buf, *back;
+	struct volume *v;
+	char path[64];
+	int fd, err;
+
+	u->when = "a write";
+	if (!buf && (posix_memalign((void **)&buf, 4096, 65536) || posix_memalign((void **)&back, 4096, 65536)))
+		exit(2);
+	memset(buf, 0xa5, 65536);
+	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
+		snprintf(path, sizeof(path), "/dev/mapper/%s", v->name);
+		fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+		if (fd < 0)
+			return wrong(u, "cannot be opened", -errno);
+		err = pwrite(fd, buf, 65536, 0) == 65536 && !fsync(fd) && pread(fd, back, 65536, 0) == 65536 ? 0 : -errno;
+		close(fd);
+		if (err || memcmp(buf, back, 65536))
+			return wrong(u, "is not taken", err);
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------ a second power cut */
+
+static bool put_state(struct run *u)
+{
+	return !disks_restore(u->r) && !disks_write_open(u->r, u->seed, u->kind);
+}
+
+/* The recording of the first start is at the position of the cut. */
+static bool cut_again(struct run *u, struct recording *second, uint64_t seed, uint64_t kind)
+{
+	bool ok, served = second->position >= recording_find(second, SERVE);
+	uint64_t position = second->position;
+
+	snprintf(u->cut, sizeof(u->cut), " (second power cut: %llu.%llu.%llu)", (unsigned long long)position,
+		 (unsigned long long)kind, (unsigned long long)seed);
+	u->when = "second start";
+	if (!put_state(u) || disks_write_due(second, false) || disks_write_open(second, seed, kind))
+		return wrong(u, "the state cannot be made", 0);
+	if (!start(u))
+		return false;
+	ok = read_all(u, "second start", !served) && read_all(u, "second start, read again", false);
+	stop(u->s, u->s->nr_tables);
+	if (ok)
+		return true;
+	recording_describe(second, stdout, position);
+	state_describe(second, stdout, seed, kind);
+	return false;
+}
+
+static bool cut_at(struct run *u, struct recording *second, uint64_t position, struct rng *rng)
+{
+	uint64_t seed = rng_next(rng) >> 32;
+
+	recording_rewind(second);
+	return !recording_advance(second, position) && cut_again(u, second, seed, state_choose(second, rng));
+}
+
+static bool cuts_again(struct run *u, struct recording *second, unsigned int cuts, struct tally *t)
+{
+	struct rng rng = { .state = u->seed ^ u->kind << 20 ^ u->r->position };
+	uint64_t serve = recording_find(second, SERVE);
+	unsigned int i;
+	bool ok = true;
+
+	/* those behind the reads first: what was seen is what must be there */
+	for (i = 0; i < cuts && ok && second->nr > serve; i++, t->again++)
+		ok = cut_at(u, second, serve + rng_below(&rng, second->nr - serve + 1), &rng);
+	for (i = 0; i < cuts && ok && serve > 1; i++, t->again++)
+		ok = cut_at(u, second, 1 + rng_below(&rng, serve - 1), &rng);
+	return ok;
+}
+
+/* ------------------------------------------------------------------ all of it */
+
+static bool deeper(struct run *u)
+{
+	unsigned int i;
+
+	for (i = 0; i < u->s->nr_evict; i++)
+		send(u->s->evict[i]);
+	if (!read_all(u, "after eviction", false))
+		return false;
+	u->when = "writeback";
+	return drain(u) && read_all(u, "after writeback", false);
+}
+
+static bool restart(struct run *u)
+{
+	bool ok;
+
+	u->when = "restart";
+	if (!start(u))
+		return false;
+	ok = read_all(u, "after an orderly stop", false) && take_writes(u);
+	stop(u->s, u->s->nr_tables);
+	return ok;
+}
+
+/* For a recording of the start of a state; one at a time. */
+static struct recording same_disks(const struct recording *r)
+{
+	static struct disk disks[MAX_DISKS];
+	unsigned int i;
+
+	for (i = 0; i < r->nr_disks; i++)
+		memcpy(disks[i].name, r->disk[i].name, sizeof(disks[i].name));
+	return (struct recording) { .disk = disks, .nr_disks = r->nr_disks };
+}
+
+/* A second power cut that was wrong: POSITION.KIND.SEED of a recording that was kept. */
+static bool once_more(struct run *u, struct tally *t)
+{
+	struct recording second = same_disks(u->r);
+	unsigned long long position, kind, seed;
+	bool ok;
+
+	if (sscanf(u->s->second, "%llu.%llu.%llu", &position, &kind, &seed) != 3 || recording_load(&second, u->s->keep) ||
+	    position > second.nr || recording_advance(&second, position))
+		return wrong(u, "no such second power cut", 0);
+	t->again++;
+	ok = cut_again(u, &second, seed, kind);
+	recording_free(&second);
+	return ok;
+}
+
+/* After an orderly stop, everything written back. */
+static bool afterwards(struct run *u, unsigned int cuts, struct tally *t)
+{
+	struct recording second = same_disks(u->r);
+	bool ok;
+
+	if (recording_load(&second, RECORDING))
+		return wrong(u, "cannot be recorded", 0);
+	control("record size=0");
+	ok = read_backings(u) && restart(u) && cuts_again(u, &second, cuts, t);
+	if (!ok && u->s->keep)
+		recording_save(&second, u->s->keep);
+	recording_free(&second);
+	return ok;
+}
+
+bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t kind, unsigned int deep, struct tally *t)
+{
+	struct run u = { .r = r, .s = s, .seed = seed, .kind = kind, .when = "start" };
+	bool ok;
+
+	t->states++;
+	if (!put_state(&u) || (deep && control("record size=%u", SECOND_BYTES)))
+		return wrong(&u, "the state cannot be made", 0);
+	if (!start(&u))
+		return false;
+	if (deep)
+		mark(SERVE);
+	if (s->second)
+		deep = 0;
+	ok = read_all(&u, "first read", true) && check(&u) &&
+		(!deep || (read_all(&u, "read again", false) && deeper(&u)));
+	stop(s, s->nr_tables);
+	if (ok && s->second)
+		return once_more(&u, t);
+	if (!ok || !deep)
+		return ok;
+	return afterwards(&u, deep, t);
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The states of a position, by number ("kind"):
+ *
+ *   0, 1              none, all of the open changes have arrived
+ *   KIND_DISKS + m    all of those of the disks in mask m
+ *   KIND_ALONE + n    only the n-th
+ *   KIND_BUT + n      all but the n-th
+ *   KIND_SUBSET + b   those in bit mask b, where few are open
+ *   KIND_SAMPLE + n   by chance: kept with 10, 50 or 90 %, whole, or torn into 4 KiB, or into sectors
+ *
+ * A change lost in part is one that was torn.  The n-th counts over the disks in their order.
+ */
+#include "explore.h"
+
+#define KIND_DISKS	2u
+#define KIND_ALONE	1000u
+#define KIND_BUT	200000u
+#define KIND_SUBSET	400000u
+#define KIND_SAMPLE	500000u
+#define FEW		5u		/* open changes: all subsets */
+#define SAMPLES		90000u
+
+uint64_t state_choose(const struct recording *r, struct rng *rng)
+{
+	unsigned int n = recording_open(r);
+
+	if (!n)
+		return 0;
+	if (n <= FEW)
+		return rng_below(rng, 4) ? KIND_SUBSET + rng_below(rng, 1u << n) : KIND_SAMPLE + rng_below(rng, SAMPLES);
+	switch (rng_below(rng, 6)) {
+	case 0:
+		return rng_below(rng, 2);
+	case 1:
+		return KIND_DISKS + rng_below(rng, 1u << r->nr_disks);
+	case 2:
+		return KIND_ALONE + rng_below(rng, n);
+	case 3:
+		return KIND_BUT + rng_below(rng, n);
+	default:
+		return KIND_SAMPLE + rng_below(rng, SAMPLES);
+	}
+}
+
+static bool sampled(uint64_t seed, uint64_t kind, unsigned int n, uint64_t sector)
+{
+	static const unsigned int percent[] = { 10, 50, 90 };
+	unsigned int j = kind - KIND_SAMPLE, torn = j / 3 % 3;
+	uint64_t piece = torn == 0 ? 0 : torn == 1 ? sector / 8 + 1 : sector + 1;
+	struct rng rng = { .state = seed ^ kind * 0x9e3779b97f4a7c15ull ^ (uint64_t)n << 40 ^ piece * 0xd1342543de82ef95ull };
+
+	rng_next(&rng);
+	return rng_below(&rng, 100) < percent[j % 3];
+}
+
+bool state_has(const struct recording *r, uint64_t seed, uint64_t kind, unsigned int d, unsigned int c, uint32_t i)
+{
+	const struct change *change = &r->disk[d].open[c];
+	unsigned int n = c, k;
+
+	for (k = 0; k < d; k++)
+		n += r->disk[k].nr_open;
+	if (change->mask && !change->mask[i])
+		return false;
+	if (kind < KIND_DISKS)
+		return kind;
+	if (kind < KIND_ALONE)
+		return (kind - KIND_DISKS) >> d & 1;
+	if (kind < KIND_BUT)
+		return n == kind - KIND_ALONE;
+	if (kind < KIND_SUBSET)
+		return n != kind - KIND_BUT;
+	if (kind < KIND_SAMPLE)
+		return (kind - KIND_SUBSET) >> n & 1;
+	return sampled(seed, kind, n, change->e->sector + i);
+}
+
+void state_describe(const struct recording *r, FILE *f, uint64_t seed, uint64_t kind)
+{
+	unsigned int d, c, lines = 0, has;
+	const struct change *change;
+	uint32_t i;
+
+	for (d = 0; d < r->nr_disks; d++) {
+		for (c = 0; c < r->disk[d].nr_open && lines < 60; c++, lines++) {
+			change = &r->disk[d].open[c];
+			for (i = has = 0; i < change->e->sectors; i++)
+				has += state_has(r, seed, kind, d, c, i);
+			fprintf(f, "  open: %s id=%llu sector=%llu count=%u%s: %u sectors have arrived\n", r->disk[d].name,
+				(unsigned long long)change->e->id, (unsigned long long)change->e->sector, change->e->sectors,
+				change->ended ? "" : " in flight", has);
+		}
+	}
+}

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Crash states: for each workload a recording, and power cuts at its positions, in states that each may leave (tests/crash).
+
+LARDER_CRASH_STATES=N: so many of each workload; LARDER_CRASH_SHARD=I/N: the I-th part of them.
+LARDER_CRASH_AGAIN=DIRECTORY:STATE:SECOND: that state alone.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lib.crash import Files, Recorded, Recording, Region, mark, replay
+from lib.larder import Volume
+
+STATES = int(os.environ.get("LARDER_CRASH_STATES", "160"))
+DEEP = int(os.environ.get("LARDER_CRASH_DEEP", "8"))
+SHARD = os.environ.get("LARDER_CRASH_SHARD", "0/1")
+AGAIN = os.environ.get("LARDER_CRASH_AGAIN")
+OPS = int(os.environ.get("LARDER_CRASH_OPS", "1200"))
+MB = 1 << 20
+
+SMALL = {"mix": "read=20,write=55,fua=8,flush=12,zeroes=3,discard=2", "sizes": "8k:75,32k:22,128k:3", "qd": 8}
+MODES = "n=$(($1 % 3)); set -- writeback writethrough writearound; shift $n; dmsetup message v 0 set mode $1"
+
+
+def explore(r: Recording, **options: object) -> None:
+    """A quarter of the states asked for at least must have been made: a recording in which nothing is at risk shows nothing."""
+    options = {"states": STATES, "deep": DEEP, "shard": SHARD} | options
+    report = r.explore(**options)
+    assert report["states"] * int(SHARD.split("/")[1]) >= options["states"] / 4
+
+
+@pytest.fixture
+def recording(request, tmp_path, seed, clean_devices):
+    return Recording(request.node.name.removeprefix("test_"), tmp_path, seed=seed)
+
+
+def fill(ops: int, mix: str) -> Callable:
+    return lambda stack, v: v.run(ops=ops, mix=mix, sizes="64k:100")
+
+
+def record(recording, make_oracle, region: int, *, ssds=6, backing=16, load=SMALL, ops=OPS, before=None, **options) -> Recorded:
+    """One volume under one load.  before: called with the stack and the region, ahead of the judged part."""
+    with recording as r:
+        stack = Recorded(r, ssds, backing, **options)
+        v = r.add_region("v", stack.hdd, make_oracle(stack.volume, size=region), region)
+        if before:
+            before(stack, v)
+        r.begin()
+        v.run(ops=ops, **load)
+        if stack.volume:
+            stack.stop()
+    return stack
+
+
+@pytest.mark.limit(36000)
+def test_writes(recording, make_oracle):
+    """Overlapping and neighbouring writes, flushes and FUA; nothing needs space."""
+    record(recording, make_oracle, 3 * MB, ssds=12)
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_wrap(recording, make_oracle):
+    """A cache at 100 %: reclaim, checkpoints and the end of the log, all the time; segments are used again at once."""
+    load = SMALL | {"control": "dmsetup message c 0 checkpoint; dmsetup message c 0 reclaim 2", "every": 60}
+    record(recording, make_oracle, 10 * MB, load=load, before=fill(500, "write=9,read=1"))
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_clean_wrap(recording, make_oracle):
+    """The same with most of the cache clean: reclaim gives back what a checkpoint still maps."""
+    load = SMALL | {
+        "mix": "read=60,write=25,fua=4,flush=8",
+        "control": "dmsetup message v 0 flush; dmsetup message c 0 reclaim 3; dmsetup message c 0 checkpoint",
+        "every": 40,
+    }
+    record(recording, make_oracle, 10 * MB, load=load, before=fill(400, "write=1,read=9"))
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_writeback(recording, make_oracle):
+    """Writeback at full speed under overwrites."""
+    load = SMALL | {"control": "dmsetup message v 0 flush", "every": 15}
+    record(recording, make_oracle, 2 * MB, ssds=12, load=load, writeback_percent=0)
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+@pytest.mark.parametrize("mode", ["writethrough", "writearound"])
+def test_through(recording, make_oracle, mode):
+    """Misses that fill, racing writes that bypass."""
+    load = SMALL | {"mix": "read=45,write=35,fua=5,flush=10,zeroes=2,discard=3"}
+    record(recording, make_oracle, 6 * MB, ssds=8, load=load, mode=mode)
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_modes(recording, make_oracle):
+    """Switches between the three modes under load, with discards."""
+    load = SMALL | {"mix": "read=30,write=45,fua=5,flush=10,zeroes=3,discard=7", "control": MODES, "every": 50}
+    record(recording, make_oracle, 5 * MB, ssds=8, load=load)
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_mirror(recording, make_oracle):
+    """Two SSDs; after the cut both are there, or one of them is lost."""
+    stack = record(recording, make_oracle, 5 * MB, ssds=[8, 8])
+    explore(recording)
+    for missing in (0, 1):
+        recording.tables = stack.lines(missing)
+        explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_attach(recording, make_oracle):
+    """Detached, used without the cache, attached again under load; the cuts hit each step."""
+
+    def turns(stack: Recorded, v: Region) -> None:
+        recording.begin()
+        for _ in range(4):
+            v.run(ops=OPS // 12, **SMALL)
+            stack.detach()
+            load = v.start(ops=OPS // 6, **SMALL)
+            stack.attach()
+            load.wait()
+            stack.volume.set(mode="writeback")
+
+    with recording as r:
+        stack = Recorded(r, 8)
+        turns(stack, r.add_region("v", stack.hdd, make_oracle(stack.volume, size=3 * MB), 3 * MB))
+        r.tables[-1] = ("v", Volume.line(stack.hdd, "/dev/mapper/c", stack.volume.sectors, stale="discard"))
+        stack.stop()
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_volumes(recording, make_oracle):
+    """Two volumes of one cache, each with its own disk and load."""
+    with recording as r:
+        stack = Recorded(r, 8)
+        backing = r.make_disk("hdd1", 16)
+        other = stack.add(r, "w", backing)
+        regions = [
+            r.add_region("v", stack.hdd, make_oracle(stack.volume, size=3 * MB), 3 * MB),
+            r.add_region("w", backing, make_oracle(other, size=3 * MB), 3 * MB),
+        ]
+        r.begin()
+        control = "dmsetup message v 0 flush; dmsetup message c 0 checkpoint"
+        loads = [regions[0].start(ops=OPS // 2, control=control, every=80, **SMALL), regions[1].start(ops=OPS // 2, **SMALL)]
+        for load in loads:
+            load.wait()
+        stack.stop()
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_files(recording, make_oracle, seed, kind):
+    """fsync of one file after the other, beside a load on another volume: each marked file is whole, fsck finds nothing."""
+    make, check, size = {
+        "ext4": (("mkfs.ext4", "-q"), "e2fsck -fn", 32),
+        "xfs": (("mkfs.xfs", "-q", "-f"), "xfs_repair -n", 320),
+    }[kind]
+    with recording as r:
+        stack = Recorded(r, 12, 8)
+        device = stack.add(r, "f", r.make_disk("hdd1", size))
+        v = r.add_region("v", stack.hdd, make_oracle(stack.volume, size=MB), MB)
+        files = Files(device, make, check, seed)
+        r.begin()
+        files.start()
+        v.run(ops=OPS // 3, control="dmsetup message f 0 flush", every=40, **SMALL)
+        files.stop()
+        r.check = files.check
+        stack.stop()
+    assert files.count > 5
+    explore(recording, states=max(40, STATES // 8))
+
+
+@pytest.mark.limit(3600)
+def test_reuse(recording, make_oracle):
+    """Segments of clean data are emptied, and free at once: no replay needs their records.  The newest checkpoint still maps them.
+    The next one may be written there, without a SEGMENT_OPEN: each position of that, after more and more of what was free before is
+    used up."""
+    size, turns = 10 * MB, 6
+    with recording as r:
+        stack = Recorded(r, 12, cache_checkpoint_percent=50, writeback="off")
+        v = r.add_region("v", stack.hdd, make_oracle(stack.volume, size=size), size)
+        v.run(ops=450, mix="write=1", sizes="64k:100", qd=4)
+        for i in range(turns):
+            stack.volume.drain()
+            v.run(ops=200, mix="read=1", sizes="64k:100", qd=4)
+            for _ in range(2):
+                stack.cache.message("checkpoint")
+            stack.cache.message("reclaim", 24)
+            v.run(ops=8 + 8 * i, mix="write=1", sizes="64k:100", qd=4)
+            stack.cache.message("commit")
+            mark(f"begin {i}")
+            stack.cache.message("checkpoint")
+            mark(f"end {i}")
+        stack.stop()
+    for i in range(turns):
+        r.explore(begin=f"begin {i}", end=f"end {i}", states=100, deep=0)
+
+
+@pytest.mark.skipif(not AGAIN, reason="by tests/crash/run --again")
+@pytest.mark.limit(3600)
+def test_again():
+    directory, state, second = AGAIN.split(":")
+    run = replay(Path(directory), state, second)
+    print(run.stdout, run.stderr)
+    assert not run.returncode, run.stdout
