@@ -497,7 +497,8 @@ static int cache_roles(struct cache_target *ct)
 	mutex_unlock(&c->super_lock);
 	c->set = ct->set;
 	if (err)
-		DMERR("cache %pUb: the roles of its SSDs could not be written: error %d; they hold until it is stopped", c->uuid, err);
+		DMERR("cache %pUb: the roles of its SSDs could not be written: error %d; they hold until it is stopped",
+		      c->uuid, err);
 	segments_open_kick(c);
 	return err;
 }

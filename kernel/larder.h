@@ -896,8 +896,8 @@ int cache_grow(struct cache *c, const struct larder_table_device *place);
 int segments_create(struct cache *c);			/* sleeps */
 void segments_destroy(struct cache *c);
 /*
- * With a second copy, if the set is mirrored and the stream's segments have one.  LARDER_NO_SEGMENT: none; only SEGMENT_CHECKPOINT takes
- * of the reserve.
+ * With a second copy, if the set is mirrored and the stream's segments have one.  LARDER_NO_SEGMENT: none; only SEGMENT_CHECKPOINT
+ * takes of the reserve.
  */
 u32 segment_take_free(struct cache *c, u8 state, u8 stream);
 /* segments_lock held: a free segment of this SSD, not for chunks; LARDER_NO_SEGMENT: it has none */

@@ -485,9 +485,9 @@ u32 segment_take_free(struct cache *c, u8 state, u8 stream)
 #define UNMIRROR_BATCH	8192u
 
 /*
- * The second copy of a sealed segment goes when nothing in it is to have one (what is clean gives its own to an SSD that is drained)
- * and no replay needs its records (free-after-replay).  It is reused only when the named checkpoints know nothing of it as a copy, and so know that what was in it is clean
- * (free-after-clean-durable): it waits with the newest sequence number.
+ * The second copy of a sealed segment goes when nothing in it is to have one (what is clean gives its own to an SSD that is
+ * drained) and no replay needs its records (free-after-replay).  It is reused only when the named checkpoints know nothing of it
+ * as a copy, and so know that what was in it is clean (free-after-clean-durable): it waits with the newest sequence number.
  */
 void segments_unmirror(struct cache *c)
 {
@@ -879,7 +879,7 @@ static void roles_look(struct cache *c)
 		return;
 	c->roles_ignored = ignored;
 	if (ignored)
-		DMWARN("cache %pUb: too few SSDs, or too small ones, are left for a role: others do its work; see 'roles' in the status",
+		DMWARN("cache %pUb: too few SSDs, or too small ones, are left for a role: others do its work (status: roles)",
 		       c->uuid);
 	else
 		DMINFO("cache %pUb: the roles of its SSDs are honoured", c->uuid);
