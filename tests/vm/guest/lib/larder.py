@@ -98,6 +98,18 @@ class Cache(Target):
     def start(cls, ssd: BlockDevice | list[BlockDevice | None], name: str = "c", **options: object) -> "Cache":
         return cls.create(name, cls.line(ssd if isinstance(ssd, list) else [ssd], **options))
 
+    def behind_a_checkpoint(self, act: Callable[[], object]) -> tuple[dict, dict]:
+        """Does it so that the checkpoints named last know nothing of it.  Status before and after."""
+        for _ in range(4):
+            for _ in range(2):
+                self.message("checkpoint")
+            before = self.status()
+            act()
+            after = self.status()
+            if after["checkpoints"] == before["checkpoints"]:  # none was due
+                return before, after
+        raise AssertionError("each time the cache took a checkpoint by itself")
+
 
 class Volume(Target):
     """The dm device of a volume."""
