@@ -179,7 +179,8 @@ def test_segments_front_to_back(make_disk, make_oracle, seed):
     print(f"{len(writes)} writes, {begun} segments begun of {layout[2]}")
     assert begun > layout[2], "the cache is to be filled more than once"
     # two writes of a segment in the wrong order, and one that overwrites, are found
-    inside = [i for i, b in enumerate(writes) if b.sector >= layout[0] and (b.sector - layout[0]) % layout[1]]
+    first, size, number = layout
+    inside = [i for i, b in enumerate(writes) if first <= b.sector < first + number * size and (b.sector - first) % size]
     with pytest.raises(AssertionError):
         check_front_to_back([*writes, writes[inside[-1]]], layout)
     # of three in a row in a segment the last two change places; a summary may follow anything

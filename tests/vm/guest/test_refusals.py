@@ -578,7 +578,7 @@ def test_table_fields(used, kernel_log):
 # Fields that say nothing which could be checked, or whose other value is right too.
 # A checkpoint that does not fit gives way to the older one.  Ancestors are compared with those of other SSDs of the set alone.
 FREE = re.compile(
-    r"reserved|label|stack|created|head\.(flags|generation|compat)$|generation$|incarnation$|^mode$|nr_volumes$|"
+    r"reserved|label|stack|created|head\.(flags|generation|compat)$|generation$|incarnation$|^mode$|nr_volumes$|role$|"
     r"^checkpoint\[|^epochs\[0\]\.(segment|secret|first_sequence)|^epochs\[1\]|^volumes\[|^devices\[1\]|^ancestors"
 )
 

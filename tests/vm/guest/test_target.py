@@ -173,6 +173,7 @@ CACHE_OPTIONS = {
     "max_marks": 99,
     "checkpoint_percent": 11,
     "mirror": "none",
+    "roles": "write",
     "congestion_read": 1234,
     "congestion_write": 0,
     "scrub_rate": 4321,
