@@ -39,7 +39,6 @@
 #include "larder.h"
 #include "trace.h"
 
-#define CHUNK_SECTORS	(LARDER_CHUNK_SIZE >> LARDER_SECTOR_SHIFT)
 #define INFO_BATCH	256u
 
 struct snapshot {
@@ -269,7 +268,7 @@ static int writer_write(struct writer *w)
 	for (i = 0; i < 2; i++) {
 		if (copy[i] == LARDER_NO_SEGMENT)
 			continue;
-		d = copy_sector_device(c, slot_sector(c, copy[i], 0) + w->in_segment * CHUNK_SECTORS, &where);
+		d = chunk_place(c, copy[i], w->in_segment, &where);
 		if (!device_written(d))
 			return -EIO;
 		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
@@ -759,7 +758,7 @@ static int chunk_io(const struct chunk_scrub *s, u32 segment, blk_opf_t opf, str
 	struct cache_device *d;
 	int err;
 
-	d = copy_sector_device(s->cache, slot_sector(s->cache, segment, 0) + s->number % per_segment * CHUNK_SECTORS, &where);
+	d = chunk_place(s->cache, segment, s->number % per_segment, &where);
 	err = super_io(d->bdev, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
 	if (op_is_write(opf)) {
 		flusher_wrote(&d->flusher);

@@ -1229,6 +1229,9 @@ enum checkpoint_pace { CHECKPOINT_AT_ONCE, CHECKPOINT_GENTLY };	/* gently: 5 % o
  */
 int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoint_pace pace, u64 *position);
 void checkpoint_free(struct cache *c, struct named_checkpoint *n);	/* its segments are FREE again */
+#define CHUNK_SECTORS	(LARDER_CHUNK_SIZE >> LARDER_SECTOR_SHIFT)
+/* Any context: the SSD with this copy of a checkpoint's segment, and where its chunk'th chunk is there, in sectors. */
+struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector_t *where);
 void checkpoint_destroy(struct cache *c);		/* cache_put(): frees the lists of segments of c->named and c->doubtful */
 void checkpoint_set_keep(struct cache *c);		/* keep_sequence from c->named */
 void checkpoint_set_reserve(struct cache *c);		/* reserve_checkpoint from c->named[0] */

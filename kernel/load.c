@@ -15,7 +15,6 @@
  */
 #include "replay.h"
 
-#define CHUNK_SECTORS	(LARDER_CHUNK_SIZE >> LARDER_SECTOR_SHIFT)
 
 struct loader {
 	struct start *s;
@@ -246,7 +245,7 @@ static int load_chunk(struct loader *l, const struct larder_chunk *chunk)
 	return err;
 }
 
-static struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector_t *where)
+struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector_t *where)
 {
 	return copy_sector_device(c, slot_sector(c, segment, 0) + chunk * CHUNK_SECTORS, where);
 }

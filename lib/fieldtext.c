@@ -84,6 +84,21 @@ bool name_valid(const char *name)
 	       strcmp(name, "control");
 }
 
+static const char *name_of(const char *const *names, uint32_t count, uint32_t value)
+{
+	return value < count ? names[value] : "unknown";
+}
+
+static bool name_parse(const char *const *names, uint32_t count, const char *text, uint32_t *value)
+{
+	for (*value = 0; *value < count; ++*value)
+		if (!strcmp(names[*value], text))
+			return true;
+	return false;
+}
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
 static const char *const modes[] = {
 	[LARDER_WRITEBACK] = "writeback",
 	[LARDER_WRITETHROUGH] = "writethrough",
@@ -92,15 +107,12 @@ static const char *const modes[] = {
 
 const char *mode_text(uint32_t mode)
 {
-	return mode < sizeof(modes) / sizeof(modes[0]) ? modes[mode] : "unknown";
+	return name_of(modes, COUNT(modes), mode);
 }
 
 bool mode_parse(const char *text, uint32_t *mode)
 {
-	for (*mode = 0; *mode < sizeof(modes) / sizeof(modes[0]); ++*mode)
-		if (!strcmp(modes[*mode], text))
-			return true;
-	return false;
+	return name_parse(modes, COUNT(modes), text, mode);
 }
 
 static const char *const roles[] = {
@@ -111,15 +123,12 @@ static const char *const roles[] = {
 
 const char *role_text(uint32_t role)
 {
-	return role < sizeof(roles) / sizeof(roles[0]) ? roles[role] : "unknown";
+	return name_of(roles, COUNT(roles), role);
 }
 
 bool role_parse(const char *text, uint32_t *role)
 {
-	for (*role = 0; *role < sizeof(roles) / sizeof(roles[0]); ++*role)
-		if (!strcmp(roles[*role], text))
-			return true;
-	return false;
+	return name_parse(roles, COUNT(roles), text, role);
 }
 
 const char *kind_text(uint32_t kind)

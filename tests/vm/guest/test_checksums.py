@@ -9,7 +9,7 @@ import time
 import pytest
 from lib import simdisk
 from lib.block import SECTOR
-from lib.decay import SLOT, Written, commit, fill_segment, flip, places
+from lib.decay import SLOT, Written, commit, crash, flip, places, settle
 from lib.larder import Cache, Stack, segment_layout, wait_for
 
 SEGMENT = 256  # sectors: 28 slots of data, 4 of summary
@@ -49,13 +49,6 @@ def counts(stack: Stack) -> dict:
     return {k: stack.cache.status()[k] for k in ("errors_checksum", "checked_slots", "unchecked_slots", "sums_reads")}
 
 
-def crash(stack: Stack) -> None:
-    simdisk.power_cut(mode="lose")
-    stack.stop()
-    simdisk.power_up()
-    stack.start()
-
-
 # ---------------------------------------------------------------- writeback
 
 
@@ -66,12 +59,7 @@ def prepare(stack: Stack, w: Written, where: str) -> tuple[list[int], list[bytes
     commit(stack)  # its block stands between them on the SSD: a read error of the one does not take the others with it
     data += [w.write(s) for s in sectors[9:]]
     commit(stack)
-    if where.endswith("sealed"):
-        fill_segment(stack, w)
-    if where.startswith("restarted"):
-        stack.restart()
-    elif where.startswith("crashed"):
-        crash(stack)
+    settle(stack, w, where)
     return sectors, data
 
 

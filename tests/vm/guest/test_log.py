@@ -9,18 +9,9 @@ import pytest
 from lib import command, simdisk
 from lib.larder import Cache, Stack, larder, wait_for
 from lib.log_blocks import FILL, CommitBlock, commit_blocks
+from lib.sets import small_stack
 
 BLOCK = 8  # sectors
-
-
-def make_stack(make_disk, ssds: int = 1, **options: object) -> Stack:
-    """Small segments, and nothing that ends in the log but what the test does."""
-    disks = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1) for i in range(ssds)]
-    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
-    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
-    return Stack(
-        disks if ssds > 1 else disks[0], hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options
-    )
 
 
 def write_rounds(stack: Stack, seed: int, rounds: int) -> dict[int, bytes]:
@@ -65,7 +56,7 @@ def pick(blocks: list[CommitBlock], which: str) -> CommitBlock:
 
 @pytest.mark.parametrize("which", ["first", "middle", "last"])
 def test_damaged_in_the_durable_part(make_disk, kernel_log, seed, which):
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     content = write_rounds(stack, seed, 60)
     crash(stack)
     block = pick(commit_blocks(stack.ssd), which)
@@ -81,7 +72,7 @@ def test_damaged_in_the_durable_part(make_disk, kernel_log, seed, which):
 
 def test_damaged_at_a_segments_end(make_disk, kernel_log, seed):
     """The last block of a segment: what says that it was durable stands in the next one."""
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     write_rounds(stack, seed, 60)
     crash(stack)
     blocks = commit_blocks(stack.ssd)
@@ -93,7 +84,7 @@ def test_damaged_at_a_segments_end(make_disk, kernel_log, seed):
 
 def test_only_the_fill_stream_tells(make_disk, kernel_log, seed):
     """All later blocks of the write stream are damaged too."""
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     write_rounds(stack, seed, 20)
     for i in range(20):
         stack.volume.read(40000 + i * BLOCK, BLOCK)
@@ -109,7 +100,7 @@ def test_only_the_fill_stream_tells(make_disk, kernel_log, seed):
 
 def test_damaged_where_nothing_tells(make_disk, seed):
     """The last block of all might never have been written: a start takes what is before it."""
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     content = write_rounds(stack, seed, 30)
     crash(stack)
     last = commit_blocks(stack.ssd)[-1]
@@ -121,7 +112,7 @@ def test_damaged_where_nothing_tells(make_disk, seed):
 
 def test_second_copy_is_used(make_disk, kernel_log, seed):
     """Damaged in one copy: the other one counts, and repairs it.  In both: refused."""
-    stack = make_stack(make_disk, ssds=2)
+    stack = small_stack(make_disk, ssds=2)
     content = write_rounds(stack, seed, 60)
     crash(stack)
     by_sequence = {}
@@ -143,7 +134,7 @@ def test_second_copy_is_used(make_disk, kernel_log, seed):
 @pytest.mark.limit(600)
 def test_soon_after_a_start(make_disk, seed):
     """Power cuts while the first records of an epoch are written: none of them is taken for damage, by kernel or by rescue."""
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     modes = ("random", "torn", "lose", "keep", "prefix")
     content: dict[int, bytes] = {}
     for i in range(40):

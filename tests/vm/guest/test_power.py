@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from lib import command, simdisk
-from lib.larder import DATA_SECTOR, Stack, Volume
+from lib.larder import Stack, Volume
+from lib.pattern import not_pattern, write_pattern
 
 MOUNTED = Path("/mnt")
 MODES = ("random", "torn", "lose", "keep", "prefix")
@@ -138,17 +139,12 @@ def test_lost_flushes_are_found(make_disk, make_oracle, seed, lie):
             oracle.verify(after="crash")
 
 
-def pattern(page: int) -> bytes:
-    return page.to_bytes(4, "little") * 1024
-
-
 def test_checkpoint_that_is_not_named(make_disk, kernel_log):
     """The one named last still shows what was reclaimed since; chunks of the next one must not lie where that was (rule 9)."""
     kernel_log.expect("I/O error|Buffer I/O|no checkpoint could be taken")
     ssd, hdd = make_disk("ssd0", model="null", mb=24, wce=1, fua=1), make_disk("hdd0", model="null", mb=128, wce=1)
     pages = ssd.sectors // 8
-    for first in range(0, pages, 16):
-        hdd.write(DATA_SECTOR + 8 * first, b"".join(map(pattern, range(first, first + 16))))
+    write_pattern(hdd, pages)
     stack = Stack(ssd, hdd, cache_checkpoint_percent=50, sequential_cutoff=0)
     for first in range(0, pages, 16):  # more than it holds
         stack.volume.read(8 * first, 128)
@@ -170,5 +166,5 @@ def test_checkpoint_that_is_not_named(make_disk, kernel_log):
     stack.start()
     stack.volume.set(fill="off")
     assert stack.cache.status()["live_sectors"] > pages  # an eighth of them
-    assert not [i for i in range(pages) if stack.volume.read(8 * i, 8) != pattern(i)]
+    assert not not_pattern(stack.volume, pages)
     stack.stop()

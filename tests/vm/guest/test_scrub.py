@@ -15,24 +15,14 @@ import pytest
 from lib import command, simdisk
 from lib.block import SECTOR, BlockDevice
 from lib.controls import Switches
-from lib.decay import SLOT, Written, commit, fill_segment, flip, places
+from lib.decay import SLOT, Written, commit, crash, flip, places, settle
 from lib.larder import DATA_SECTOR, Stack, larder, segment_layout, wait_for
 from lib.log_blocks import WRITE, commit_blocks, newest_epoch
-from lib.sets import MODES, kill, start_without
+from lib.sets import MODES, kill, small_stack, start_without
 
 KEYS = ("errors", "repaired", "dropped", "unrepairable")
 COUNT = 12
 FIRST = 4096  # sector of the volume
-
-
-def make_stack(make_disk, ssds: int = 1, **options: object) -> Stack:
-    """Small segments; nothing is written back, or reclaimed, before a test says so."""
-    disks = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1) for i in range(ssds)]
-    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
-    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
-    return Stack(
-        disks if ssds > 1 else disks[0], hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options
-    )
 
 
 def ssds_of(stack: Stack) -> list[BlockDevice]:
@@ -70,13 +60,6 @@ def place_of_each(ssd: BlockDevice, data: list[bytes]) -> list[int]:
     return [first + k // SECTOR for k in found_at]
 
 
-def crash(stack: Stack, mode: str = "lose") -> None:
-    simdisk.power_cut(mode=mode)
-    stack.stop()
-    simdisk.power_up()
-    stack.start()
-
-
 def quiet(disks: list[BlockDevice]) -> None:
     """Until the cache has done what it does by itself: nothing is written for three of its seconds."""
     for _ in range(20):
@@ -96,12 +79,7 @@ def prepare(stack: Stack, w: Written, where: str) -> list[bytes]:
     for i in range(COUNT):
         data.append(w.write(FIRST + 3 * SLOT * i))
         commit(stack)
-    if where.endswith("sealed"):
-        fill_segment(stack, w)
-    if where.startswith("restarted"):
-        stack.restart()
-    elif where.startswith("crashed"):
-        crash(stack)
+    settle(stack, w, where)
     return data
 
 
@@ -130,7 +108,7 @@ def clean(stack: Stack, w: Written) -> list[bytes]:
 @pytest.mark.parametrize("where", WHERE)
 def test_nothing_is_damaged(make_disk, seed, ssds, where):
     """All is read, nothing is found, and nothing is written to any device."""
-    stack = make_stack(make_disk, ssds)
+    stack = small_stack(make_disk, ssds)
     w = Written(stack, seed)
     prepare(stack, w, where)
     w.write(60001, 13)
@@ -163,7 +141,7 @@ def test_nothing_is_damaged(make_disk, seed, ssds, where):
 @pytest.mark.parametrize("where", WHERE)
 def test_one_copy(make_disk, seed, kernel_log, which, where):
     """Slots and commit blocks of one SSD are what they were again; the other SSD is not written to, and may be lost then."""
-    stack = make_stack(make_disk, 2)
+    stack = small_stack(make_disk, 2)
     w = Written(stack, seed)
     data = prepare(stack, w, where)
     ssd, other = stack.ssd[which], stack.ssd[1 - which]
@@ -194,7 +172,7 @@ def test_one_copy(make_disk, seed, kernel_log, which, where):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_each_has_what_the_other_lacks(make_disk, seed, which):
-    stack = make_stack(make_disk, 2)
+    stack = small_stack(make_disk, 2)
     w = Written(stack, seed)
     data = prepare(stack, w, "sealed")
     images = [image(s) for s in stack.ssd]
@@ -212,7 +190,7 @@ def test_each_has_what_the_other_lacks(make_disk, seed, which):
 def test_slot_that_cannot_be_read(make_disk, seed, kernel_log, which):
     """A medium error: overwriting the slot heals it, as a disk does that maps it elsewhere."""
     kernel_log.expect("critical .* error|Buffer I/O|I/O error")
-    stack = make_stack(make_disk, 2)
+    stack = small_stack(make_disk, 2)
     w = Written(stack, seed)
     data = prepare(stack, w, "sealed")
     at = places(stack.ssd[which], data[3])[0]
@@ -236,7 +214,7 @@ def test_slot_that_cannot_be_read(make_disk, seed, kernel_log, which):
 def test_dirty_data_without_a_copy(make_disk, seed, kernel_log, ssds, where):
     """It is counted, named, and not read any more; what is beside it is; writing it anew heals it."""
     kernel_log.expect("I/O error|Buffer I/O")
-    stack = make_stack(make_disk, ssds)
+    stack = small_stack(make_disk, ssds)
     w = Written(stack, seed)
     data = prepare(stack, w, where)
     bad = (2, 7)
@@ -271,7 +249,7 @@ def test_dirty_data_without_a_copy(make_disk, seed, kernel_log, ssds, where):
 def test_writeback_knows_it_too(make_disk, seed, kernel_log):
     """What writeback has found damaged is not read either; what turns out to be right after all is."""
     kernel_log.expect("I/O error|Buffer I/O")
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     w = Written(stack, seed)
     data = prepare(stack, w, "active")
     at = places(stack.ssd, data[5])[0]
@@ -290,7 +268,7 @@ def test_writeback_knows_it_too(make_disk, seed, kernel_log):
 @pytest.mark.parametrize("ssds", [1, 2])
 def test_clean_data_without_a_copy(make_disk, seed, kind, ssds):
     """It leaves the cache, also for a start after a power cut, and is read from the backing."""
-    stack = make_stack(make_disk, ssds)
+    stack = small_stack(make_disk, ssds)
     w = Written(stack, seed)
     if kind == "filled":
         data = clean(stack, w)
@@ -329,7 +307,7 @@ def test_clean_data_without_a_copy(make_disk, seed, kind, ssds):
 def test_commit_block_without_a_copy(make_disk, seed, kernel_log, where, scrub):
     """A power cut after the scrub: no replay needs it any more.  Without a scrub the start is refused."""
     kernel_log.expect("larder")
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     w = Written(stack, seed)
     prepare(stack, w, where)
     block = commit_blocks(stack.ssd)[COUNT // 2]
@@ -353,7 +331,7 @@ def test_commit_block_without_a_copy(make_disk, seed, kernel_log, where, scrub):
 @pytest.mark.parametrize("ssds", [1, 2])
 def test_last_block(make_disk, seed, ssds):
     """Of a segment that was being written at a stop, of a record without data: its number alone tells that it is missing."""
-    stack = make_stack(make_disk, ssds)
+    stack = small_stack(make_disk, ssds)
     w = Written(stack, seed)
     prepare(stack, w, "active")
     stack.volume.discard(sector_of(3), SLOT)  # of dirty data: logged
@@ -392,7 +370,7 @@ def chunks(ssd: BlockDevice) -> list[int]:
 @pytest.mark.parametrize("ssds", [1, 2])
 @pytest.mark.parametrize("what", ["superblock", "its copy", "table A", "table B", "superblock and table A"])
 def test_superblock_and_table(make_disk, seed, ssds, what):
-    stack = make_stack(make_disk, ssds)
+    stack = small_stack(make_disk, ssds)
     w = Written(stack, seed)
     prepare(stack, w, "sealed")
     ssd = ssds_of(stack)[-1]
@@ -414,7 +392,7 @@ def test_superblock_and_table(make_disk, seed, ssds, what):
 @pytest.mark.parametrize("ssds", [1, 2])
 def test_checkpoint(make_disk, seed, ssds):
     """A damaged chunk: from its other copy; without one new checkpoints take the place of that one."""
-    stack = make_stack(make_disk, ssds)
+    stack = small_stack(make_disk, ssds)
     w = Written(stack, seed)
     prepare(stack, w, "sealed")
     for _ in range(2):
@@ -457,7 +435,7 @@ def place_ahead(stack: Stack, w: Written) -> int:
 
 
 def test_stop_suspend_remove(make_disk, seed, kernel_log):
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     w = Written(stack, seed)
     prepare(stack, w, "sealed")
     for at in range(80000, 84000, SLOT):
@@ -493,7 +471,7 @@ def test_stop_suspend_remove(make_disk, seed, kernel_log):
 def test_ssd_that_is_gone(make_disk, seed, kernel_log):
     """An only SSD that cannot be read at all: that is no damage of data; nothing is given up for it."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
-    stack = make_stack(make_disk)
+    stack = small_stack(make_disk)
     w = Written(stack, seed)
     clean(stack, w)
     prepare(stack, w, "active")
@@ -511,7 +489,7 @@ def test_ssd_that_is_gone(make_disk, seed, kernel_log):
 @pytest.mark.parametrize("which", [0, 1])
 def test_one_fails_meanwhile(make_disk, seed, kernel_log, which):
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
-    stack = make_stack(make_disk, 2)
+    stack = small_stack(make_disk, 2)
     w = Written(stack, seed)
     prepare(stack, w, "sealed")
     slowly(stack)
@@ -626,7 +604,7 @@ def test_beside_changes_of_the_set(make_disk, make_oracle, kernel_log):
 def test_command(make_disk, seed, kernel_log):
     """larder cache scrub: its words, its exit codes."""
     kernel_log.expect("I/O error|Buffer I/O")
-    stack = make_stack(make_disk, 2)
+    stack = small_stack(make_disk, 2)
     w = Written(stack, seed)
     data = prepare(stack, w, "sealed")
     flip(stack.ssd[0], places(stack.ssd[0], data[1])[0])

@@ -5,7 +5,8 @@ import pytest
 from lib import command, simdisk
 from lib.controls import Switches
 from lib.decay import Written, commit, flip, places
-from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, wait_for
+from lib.larder import Cache, Stack, Volume, larder, wait_for
+from lib.pattern import not_pattern, write_pattern
 from lib.sets import MODES, kill, make_ssds, make_stack, start_without
 
 
@@ -619,17 +620,12 @@ def test_one_that_joins_is_told_last(make_disk, kernel_log):
     never_old(stack, 1)
 
 
-def pattern(page: int) -> bytes:
-    return page.to_bytes(4, "little") * 1024
-
-
 def test_second_copies_where_clean_data_was(make_disk):
     """What was reclaimed since the last checkpoint becomes second copies of the log: a replay must drop what that checkpoint maps
     there (rule 9)."""
     ssds, hdd = make_ssds(make_disk, (24, 24)), make_disk("hdd0", model="null", mb=128, wce=1)
     pages = sum(s.sectors for s in ssds) // 8
-    for first in range(0, pages, 16):
-        hdd.write(DATA_SECTOR + 8 * first, b"".join(map(pattern, range(first, first + 16))))
+    write_pattern(hdd, pages)
     stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_checkpoint_percent=50, sequential_cutoff=0, writeback="off")
     for first in range(0, pages, 16):  # more than it holds
         stack.volume.read(8 * first, 128)
@@ -650,6 +646,6 @@ def test_second_copies_where_clean_data_was(make_disk):
     stack.start()
     stack.volume.set(fill="off")
     assert stack.cache.status()["live_sectors"] > pages
-    assert not [i for i in range(pages) if stack.volume.read(8 * i, 8) != pattern(i)]
+    assert not not_pattern(stack.volume, pages)
     assert not [i for i in range(24) if stack.volume.read(8 * pages + 256 * i, 256) != bytes([i + 1]) * (128 << 10)]
     stack.stop()

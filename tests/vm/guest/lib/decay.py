@@ -4,6 +4,7 @@
 import dataclasses
 import random
 
+from . import simdisk
 from .block import SECTOR, BlockDevice
 from .larder import DATA_SECTOR, Stack, segment_layout
 
@@ -53,6 +54,23 @@ def places(ssd: BlockDevice, data: bytes) -> list[int]:
             k = raw.find(data[:SECTOR], k + 1)
     assert found, "it is not on the SSD"
     return found
+
+
+def crash(stack: Stack, mode: str = "lose") -> None:
+    simdisk.power_cut(mode=mode)
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+
+
+def settle(stack: Stack, w: Written, where: str) -> None:
+    """What was written is then in the segment being written, or sealed, and the cache was started since, or not."""
+    if where.endswith("sealed"):
+        fill_segment(stack, w)
+    if where.startswith("restarted"):
+        stack.restart()
+    elif where.startswith("crashed"):
+        crash(stack)
 
 
 def flip(ssd: BlockDevice, sector: int, byte: int = 100, bit: int = 3) -> None:
