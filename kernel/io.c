@@ -254,7 +254,7 @@ static int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, con
 	volume_count(v, read_hits, 1);
 	volume_count(v, read_hit_sectors, m->len);
 	trace_larder_hit(v, io->sector, m->len, m->cache);
-	d = cache_sector_device(c, m->cache, &where);
+	d = io->device = cache_sector_device(c, m->cache, &where);
 	bio_set_dev(bio, d->bdev);
 	bio->bi_iter.bi_sector = where;
 	if (!bdev_nowait(d->bdev))
@@ -262,17 +262,14 @@ static int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, con
 	return io_issue(bio, may_wait);
 }
 
-/* Sleeps.  Reads an extent that does not lie on whole blocks of a 4Kn SSD into the bio, which is as long as it. */
-static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map *m)
+/* Sleeps.  Fills the bio with what lies at this sector of an SSD of 4 KiB blocks; buf: one of them. */
+static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, void *buf)
 {
 	u64 loaded = ~0ull, mask = LARDER_SLOT_SECTORS - 1;
 	u32 done = 0, n, at;
 	struct bvec_iter iter;
 	struct bio_vec bv;
-	sector_t where;
-	struct cache_device *d = cache_sector_device(c, m->cache, &where);
-	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
-	int err = buf ? 0 : -ENOMEM;
+	int err = 0;
 
 	bio_for_each_segment(bv, bio, iter) {
 		for (at = 0; !err && at < bv.bv_len; at += n, done += n) {
@@ -292,9 +289,26 @@ static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map
 			}
 		}
 	}
+	return err;
+}
+
+/* Sleeps.  Reads an extent that does not lie on whole blocks of a 4Kn SSD into the bio, which is as long as it. */
+static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map *m)
+{
+	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
+	struct cache_device *d;
+	sector_t where;
+	int err;
+
+	if (!buf)
+		return -ENOMEM;
+	do {
+		d = cache_sector_device(c, m->cache, &where);
+		err = bounce_from(d, where, bio, buf);
+		if (err)
+			cache_count(c, errors_read, 1);
+	} while (err && segment_try_mirror(c, cache_segment(c, m->cache), d));
 	kfree(buf);
-	if (err)
-		cache_count(c, errors_read, 1);
 	return err;
 }
 
@@ -483,44 +497,80 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 	return read_hit(v, bio, io, &m, may_wait);
 }
 
-/* Worker: a bio that cannot be cut and may have to be read in pieces, synchronously: after a failed read of a CLEAN extent only. */
+static struct bio *part_of(struct volume *v, struct bio *bio, u32 offset, u32 len)
+{
+	struct bio *part = bio_alloc_clone(v->bdev, bio, GFP_NOIO, &v->cache->bios);
+
+	bio_trim(part, offset, len);
+	part->bi_opf &= ~(REQ_NOWAIT | REQ_POLLED | REQ_RAHEAD);
+	return part;
+}
+
+static int read_part_backing(struct volume *v, struct bio *bio, u32 offset, u32 len)
+{
+	struct bio *part = part_of(v, bio, offset, len);
+	int err;
+
+	part->bi_iter.bi_sector = v->data_start + larder_io(bio)->sector + offset;
+	err = submit_bio_wait(part);
+	bio_put(part);
+	return err;
+}
+
+/* Its segment is pinned. */
+static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
+{
+	struct cache *c = v->cache;
+	struct cache_device *d;
+	struct bio *part;
+	sector_t where;
+	int err;
+
+	do {
+		part = part_of(v, bio, offset, m->len);
+		if (hit_unaligned(c, m->cache, m->len)) {
+			err = bounce_into(c, part, m);
+			bio_put(part);
+			break;
+		}
+		d = cache_sector_device(c, m->cache, &where);
+		bio_set_dev(part, d->bdev);
+		part->bi_iter.bi_sector = where;
+		err = submit_bio_wait(part);
+		bio_put(part);
+	} while (err && segment_try_mirror(c, cache_segment(c, m->cache), d));
+	return err;
+}
+
+/* What is CLEAN is read from the backing, which has the same. */
+static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
+{
+	struct bio *part;
+	int err;
+
+	if (m->state == LARDER_ST_NONE)
+		return read_part_backing(v, bio, offset, m->len);
+	if (larder_state_zero(m->state)) {
+		part = part_of(v, bio, offset, m->len);
+		zero_fill_bio(part);
+		bio_put(part);
+		return 0;
+	}
+	err = m->state == LARDER_ST_CLEAN ? read_part_backing(v, bio, offset, m->len) : read_part_cached(v, bio, offset, m);
+	segment_unpin(v->cache, cache_segment(v->cache, m->cache));
+	return err;
+}
+
+/* Worker: a bio that cannot be cut any more and may have to be read in pieces, synchronously: after a failed read of the cache. */
 int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io)
 {
-	u64 sector = io->sector;
-	u32 left = io->len;
+	u32 done = 0;
 	struct larder_map m;
 	int err = 0;
 
 	io->kind = IO_NONE;
-	while (left && !err) {
-		struct bio *part;
-		sector_t where;
-
-		if (unlikely(!read_lookup(v, sector, left, io, &m))) {
-			err = -EIO;
-			break;
-		}
-		part = bio_alloc_clone(v->bdev, bio, GFP_NOIO, &v->cache->bios);
-		bio_trim(part, sector - io->sector, m.len);
-		part->bi_opf &= ~(REQ_NOWAIT | REQ_POLLED | REQ_RAHEAD);
-		if (larder_state_zero(m.state)) {
-			zero_fill_bio(part);
-		} else if (m.state != LARDER_ST_NONE && hit_unaligned(v->cache, m.cache, m.len)) {
-			err = bounce_into(v->cache, part, &m);
-			segment_unpin(v->cache, cache_segment(v->cache, m.cache));
-		} else if (m.state == LARDER_ST_NONE) {
-			part->bi_iter.bi_sector = v->data_start + sector;
-			err = submit_bio_wait(part);
-		} else {
-			bio_set_dev(part, cache_sector_device(v->cache, m.cache, &where)->bdev);
-			part->bi_iter.bi_sector = where;
-			err = submit_bio_wait(part);
-			segment_unpin(v->cache, cache_segment(v->cache, m.cache));
-		}
-		bio_put(part);
-		sector += m.len;
-		left -= m.len;
-	}
+	for (; done < io->len && !err; done += m.len)
+		err = read_lookup(v, io->sector + done, io->len - done, io, &m) ? read_part(v, bio, done, &m) : -EIO;
 	io_complete(bio, err);
 	return DM_MAPIO_SUBMITTED;
 }
@@ -789,14 +839,17 @@ int io_map(struct volume *v, struct bio *bio, bool may_wait)
 static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
 {
 	struct cache *c = v->cache;
+	bool failed = unlikely(*error) && *error != BLK_STS_AGAIN, other;
 
+	/* before the pin goes, and with it perhaps the second copy */
+	other = failed && segment_try_mirror(c, io->segment - c->segments, io->device);
 	atomic_dec(&io->segment->pins);
 	if (unlikely(io->probe))
 		ssd_probe_end(c, SSD_READ);
-	if (likely(!*error) || *error == BLK_STS_AGAIN)
+	if (likely(!failed))
 		return DM_ENDIO_DONE;
 	cache_count(c, errors_read, 1);
-	if (io->retries || (!segment_try_mirror(c, io->segment - c->segments) && io->state != LARDER_ST_CLEAN))
+	if (io->retries || (!other && io->state != LARDER_ST_CLEAN))
 		return DM_ENDIO_DONE;
 	/* of clean data the backing has the same; of dirty data the other copy */
 	io->retries = 1;

@@ -630,6 +630,7 @@ struct larder_io {
 	u64 sector;			/* volume sector, as accepted */
 	u32 len;
 	struct segment *segment;	/* pinned: IO_HIT */
+	struct cache_device *device;	/* IO_HIT: it is read from */
 	u64 cache;			/* IO_HIT */
 	u8 state;			/* IO_HIT: enum larder_extent_state */
 	bool judged;			/* the stream table and the classes have seen it: bypass, pin and class hold */
@@ -914,8 +915,8 @@ bool segment_helps(struct cache *c, u32 segment);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
 /* segments_lock held: nothing is mapped to it, or what is has another copy; the pair is none any more */
 void segment_free_lost(struct cache *c, u32 segment);
-/* A read of its first copy failed.  True: there is another one, which is read from now on. */
-bool segment_try_mirror(struct cache *c, u32 segment);
+/* A read of its copy on this SSD failed.  True: there is another one, which is read from now on. */
+bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d);
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
 u64 segments_below(struct cache *c);			/* sectors that have fewer copies than the set asks for; a look */
 /* moves it between lists and counts; segments_lock taken inside */

@@ -415,7 +415,7 @@ static bool slot_rewrite(struct scrub_pass *p, struct scrub_copy *k, u32 slot, c
 
 	/* until the copy is whole again */
 	if (k->segment == p->segment)
-		segment_try_mirror(c, p->segment);
+		segment_try_mirror(c, p->segment, d);
 	if (READ_ONCE(d->failed))
 		return false;
 	if (slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot))) {

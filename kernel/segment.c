@@ -161,12 +161,13 @@ void segment_link(struct cache *c, u32 first, u32 second)
 	segment_move(c, &c->segments[second], SEGMENT_MIRROR);
 }
 
-bool segment_try_mirror(struct cache *c, u32 segment)
+/* Several reads of the first copy may be in flight, and fail: each of them is to be read from the second one. */
+bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d)
 {
 	struct segment *seg = &c->segments[segment];
 	u32 mirror = READ_ONCE(seg->mirror);
 
-	if (mirror == LARDER_NO_SEGMENT || READ_ONCE(segment_device(c, mirror)->failed) || READ_ONCE(seg->prefer_mirror))
+	if (mirror == LARDER_NO_SEGMENT || segment_device(c, mirror) == d || READ_ONCE(segment_device(c, mirror)->failed))
 		return false;
 	WRITE_ONCE(seg->prefer_mirror, true);
 	return true;

@@ -327,7 +327,7 @@ static int slot_reread(struct cache *c, u64 cache, u32 known, void *slot)
 		DMWARN_LIMIT("%pg: sector %llu (segment %u): read once more it matches its checksum, what was read before did not",
 			     d->bdev, (u64)where, segment);
 		if (i)
-			segment_try_mirror(c, segment);
+			segment_try_mirror(c, segment, segment_device(c, segment));
 		cache_count(c, checked_slots, 1);
 		slot_bad_clear(c, cache);
 		return 0;

@@ -230,9 +230,12 @@ static void group_try_mirrors(struct cache *c, struct group *g)
 {
 	u32 i;
 
-	for (i = 0; i < g->nr_pieces; i++)
+	for (i = 0; i < g->nr_pieces; i++) {
+		u32 segment = cache_segment(c, g->first[i].cache);
+
 		if (!larder_state_zero(g->first[i].state))
-			segment_try_mirror(c, cache_segment(c, g->first[i].cache));
+			segment_try_mirror(c, segment, segment_device(c, segment));
+	}
 }
 
 /* One write, but for pieces that are damaged. */
@@ -386,9 +389,10 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 		struct group *g = &groups[i];
 
 		if (g->error) {
-			if (!error && g->error != -ENOMEM)
+			if (!error && g->error != -ENOMEM) {
 				cache_count(v->cache, errors_read, 1);
-			group_try_mirrors(v->cache, g);
+				group_try_mirrors(v->cache, g);
+			}
 			continue;
 		}
 		g->sent = true;

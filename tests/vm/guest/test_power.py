@@ -83,9 +83,8 @@ def crash_rounds(stack: Volumes, oracle, seed: int, rounds: int, control: str) -
     for i in range(rounds):
         files = Files(stack.files, i) if i % 3 == 0 else None
         simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=200 + (seed * 7919 + i * 104729) % 3000)
-        r = oracle.run(ops=0, seconds=60, until_error=True, control=control, every=150, control_may_fail=True)
+        r = oracle.run_until_cut(stack.ssd, control=control, every=150, control_may_fail=True)
         assert r["errors"] >= 1
-        simdisk.wait_power_off(stack.ssd)
         if files:
             files.leave()
         stack.stop()

@@ -544,8 +544,7 @@ def test_power_cut_while_it_repairs(make_disk, make_oracle, seed, round_):
         flip(bad, at - SLOT)  # of its data, or the block before
     simdisk.power_cut(mode=MODES[seed % len(MODES)], seed=seed, after=20 + seed % 60, ops="write")
     stack.cache.message("scrub")
-    oracle.run(ops=0, seconds=60, until_error=True)
-    simdisk.wait_power_off(other)
+    oracle.run_until_cut(other)
     stack.stop()
     simdisk.power_up()
     stack.start()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A cache on several SSDs: what is dirty is on two of them; one may fail at any time, be missing at a start, or come back."""
 
+import concurrent.futures
+
 import pytest
 from lib import command, simdisk
 from lib.controls import Switches
@@ -172,12 +174,19 @@ def test_without_mirror(make_disk, kernel_log):
 
 
 @pytest.mark.parametrize("which", [0, 1])
-@pytest.mark.parametrize("control", ["modes", "writeback", "checkpoint evict", "mirror=all"])
+@pytest.mark.parametrize("control", ["modes", "writeback", "checkpoint evict", "mirror=all", "slow"])
 def test_one_fails_under_load(make_disk, make_oracle, kernel_log, seed, which, control):
-    """It takes nothing any more, at some time; all goes on, and is there after a restart without it."""
+    """It takes nothing any more, at some time; all goes on, and is there after a restart without it.  slow: reads are in flight."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
-    stack = make_stack(make_disk, cache_mirror="all" if control == "mirror=all" else "dirty")
-    control = control.replace("mirror=all", "modes evict")
+    ssds = make_ssds(make_disk, **({"model": "nvme", "jitter_ns": 100000} if control == "slow" else {}))
+    stack = Stack(
+        ssds,
+        make_disk("hdd0", model="null", mb=128, wce=1),
+        format_volume=("--cache", "c"),
+        cache_mirror="all" if control == "mirror=all" else "dirty",
+        **({"writeback": "off"} if control == "slow" else {}),
+    )
+    control = control.replace("mirror=all", "modes evict").replace("slow", "checkpoint")
     oracle = make_oracle(stack.volume, size="48m")
     oracle.run(ops=1500)
     stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed % 700)
@@ -193,6 +202,28 @@ def test_one_fails_under_load(make_disk, make_oracle, kernel_log, seed, which, c
     stack.verify_alone(oracle)
 
 
+@pytest.mark.parametrize(("block", "shift", "count"), [(512, 0, 8), (4096, 1, 3)], ids=["512", "4Kn"])
+def test_reads_that_fail_together(make_disk, kernel_log, block, shift, count):
+    """Reads of what is dirty in one segment are under way when the SSD begins to fail reads: the other SSD answers each of them."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk, lbs=block, pbs=4096)
+    stack = Stack(ssds, make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
+    sectors = [SECTOR + 64 * i for i in range(8)]
+    for i, sector in enumerate(sectors):
+        stack.volume.write(sector, bytes([i + 1]) * 4096)
+    stack.volume.flush()
+    for s in ssds:
+        s.reset_stats()
+    assert stack.volume.read(SECTOR, 8) == b"\1" * 4096
+    (first,) = [s for s in ssds if s.stats()["reads"]]
+    first.fail(op="read", status="ioerr", delay_ms=1000)
+    with concurrent.futures.ThreadPoolExecutor(len(sectors)) as readers:
+        found = list(readers.map(lambda sector: stack.volume.read(sector + shift, count), sectors))
+    assert found == [bytes([i + 1]) * 512 * count for i in range(len(sectors))]
+    assert stack.cache.status()["devices_failed"] == 0 and stack.cache.status()["errors_read"] > 0
+    stack.stop()
+
+
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("mirror", ["dirty", "all"])
 def test_one_is_missing_after_a_power_cut(make_disk, make_oracle, seed, which, mirror):
@@ -202,8 +233,7 @@ def test_one_is_missing_after_a_power_cut(make_disk, make_oracle, seed, which, m
     stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_mirror=mirror)
     oracle = make_oracle(stack.volume, size="32m")
     simdisk.power_cut(mode=MODES[seed % len(MODES)], seed=seed, after=500 + seed % 1500)
-    oracle.run(ops=0, seconds=60, until_error=True)
-    simdisk.wait_power_off(stack.ssd[0])
+    oracle.run_until_cut(stack.ssd[0])
     stack.stop()
     simdisk.power_up()
     start_without(stack, which)
@@ -223,8 +253,7 @@ def test_power_cuts(make_disk, make_oracle, seed, mirror):
     control = "dmsetup message c 0 checkpoint; dmsetup message c 0 reclaim 3; dmsetup message v 0 flush"
     for i in range(10):
         simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=200 + (seed * 7919 + i * 104729) % 3000)
-        oracle.run(ops=0, seconds=60, until_error=True, control=control, every=150, control_may_fail=True)
-        simdisk.wait_power_off(stack.ssd[0])
+        oracle.run_until_cut(stack.ssd[0], control=control, every=150, control_may_fail=True)
         stack.stop()
         simdisk.power_up()
         stack.start()
@@ -587,8 +616,7 @@ def test_a_start_makes_the_missing_copies(make_disk, make_oracle, seed, which):
     stack = Stack(ssds, make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000), format_volume=("--cache", "c"), writeback="off")
     oracle = make_oracle(stack.volume, size="16m")
     simdisk.power_cut(mode="random", seed=seed, after=400 + seed % 400)
-    oracle.run(ops=0, seconds=60, until_error=True)
-    simdisk.wait_power_off(ssds[0])
+    oracle.run_until_cut(ssds[0])
     stack.stop()
     simdisk.power_up()
     stack.start()

@@ -129,8 +129,7 @@ def test_power_cuts_while_joining(make_disk, make_oracle, seed, new):
         if states(stack) != "active/active":
             larder("cache", "add", stack.cache, ssds[1], "--yes", "--no-wait", check=False)
         simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=1 + (seed * 7919 + i * 104729) % 900)
-        oracle.run(ops=0, seconds=60, until_error=True)
-        simdisk.wait_power_off(ssds[0])
+        oracle.run_until_cut(ssds[0])
         stack.stop()
         simdisk.power_up()
         # the command that was cut off may not have come so far as to make it one of the set
@@ -271,8 +270,7 @@ def test_power_cuts_while_draining(make_disk, make_oracle, seed):
             break
         stack.cache.message("drain", 1)
         simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=1 + (seed * 7919 + i * 104729) % 1500)
-        oracle.run(ops=0, seconds=60, until_error=True)
-        simdisk.wait_power_off(ssds[0])
+        oracle.run_until_cut(ssds[0])
         stack.stop()
         simdisk.power_up()
         stack.start()

@@ -303,9 +303,8 @@ def test_oracle_rounds_of_power_cuts(make_disk, make_oracle, seed):
     modes = ("random", "torn", "lose", "keep", "prefix")
     for i in range(20):
         simdisk.power_cut(mode=modes[i % len(modes)], seed=seed + i, after=50 + seed % 37 * 10)
-        report = oracle.run(ops=0, seconds=60, until_error=True)
+        report = oracle.run_until_cut(d)
         assert report["errors"] >= 1
-        simdisk.wait_power_off(d)
         simdisk.power_up()
         oracle.verify(after="crash")
         oracle.verify()

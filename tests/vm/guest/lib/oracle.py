@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from . import simdisk
 from .command import key_values
 
 _numbers = itertools.count()
@@ -94,6 +95,14 @@ class Oracle:
         finally:
             if load.running():
                 load.kill()
+
+    def run_until_cut(self, disk: simdisk.Simdisk, **options: object) -> dict:
+        """A power cut ends it, and nothing else: an error while there is power is one that the tested device made."""
+        report = self.run(ops=0, seconds=60, until_error=True, **options)
+        if disk.state()["power"] == "on":
+            raise AssertionError(f"the load ended with the power on: {report}")
+        simdisk.wait_power_off(disk)
+        return report
 
     def verify(self, *, after: str | None = None, device: object | None = None, limit: float = 600, **options: object) -> dict:
         """after: None (nothing happened), "clean" (an orderly stop), "crash" (a power cut)."""
