@@ -910,12 +910,13 @@ int log_roll(struct cache *c)
 {
 	struct larder_entry_in e = { .kind = LARDER_CHECKPOINT, .sector = READ_ONCE(c->named[0].sequence) };
 	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
-	int err;
+	int err = 0;
 
 	spin_lock_irq(&c->log.lock);
 	log_close_locked(c, CLOSE_ASKED);
-	err = log_next_segment(c, s, true);
-	/* replay finds the one behind it only through a record in this one */
+	/* replay finds the one behind it only through a record in this one: it is not left before it has got one */
+	if (s->segment == LARDER_NO_SEGMENT || s->head)
+		err = log_next_segment(c, s, true);
 	if (!err)
 		err = log_entry_locked(c, &e, NULL);
 	log_close_locked(c, CLOSE_ASKED);
