@@ -129,6 +129,10 @@ MIRROR_SCENARIOS = {
                          prelude=('fill a on B', 'ssd-flush B')),
     'mirror-clean-lost': dict(actions='bypass mark', writes=1, crashes=2, losses=1, max_log=3,
                               prelude=('fill a on B', 'ssd-flush B', *CHECKPOINT, 'B dies')),
+    'mirror-second': dict(actions='evict reopen die', writes=1, crashes=1, losses=1, max_log=3,
+                          prelude=('fill a on B', 'ssd-flush B', *CHECKPOINT)),
+    'mirror-second-written': dict(actions='evict reopen checkpoint', writes=1, crashes=2, losses=1, max_log=4,
+                                  prelude=A_WRITE + FLUSHED + CLEANED + FLUSHED + CHECKPOINT),
     'mirror-former': dict(actions='bypass fill join', writes=1, crashes=1, losses=1, max_log=3,
                           prelude=('fill a on B', 'ssd-flush B', *CHECKPOINT, *B_DIES, 'B answers again')),
     'mirror-join': dict(actions='write flush join die', writes=2, crashes=1, losses=1, max_log=2, members=(0,)),
@@ -145,8 +149,8 @@ MIRROR_SCENARIOS = {
     'mirror-replace': dict(actions='write flush join', disks=3, writes=2, crashes=1, losses=2, max_log=2, prelude=A_WRITE + B_DIES),
     'mirror-three': dict(actions='write flush', disks=3, members=(0, 1, 2), writes=1, crashes=2, losses=2, max_log=1,
                          prelude=('C dies', 'removal begins of C', 'generation {A, B} written to A')),
-    'mirror-all': dict(actions='write flush bypass fill evict writeback checkpoint free mark die join damage', blocks=2, disks=3,
-                       writes=3, crashes=2, losses=2, max_log=6),
+    'mirror-all': dict(actions='write flush bypass fill evict writeback checkpoint free reopen mark die join damage',
+                       blocks=2, disks=3, writes=3, crashes=2, losses=2, max_log=6),
 }
 SCENARIOS.update(MIRROR_SCENARIOS)
 

@@ -36,6 +36,7 @@ RULES = {
     'free-after-clean-durable': (9, 'the second copy is freed when the CLEAN records are durable on every member'),
     'free-after-replay': (9, 'the second copy is freed when no replay, from any member\'s superblock, needs a record in it'),
     'free-logged': (9, 'the freed copy\'s SEGMENT-OPEN is durable on every member before its reuse'),
+    'second-copy-opens': (9, 'replay of a SEGMENT-OPEN drops what a checkpoint maps to its second copy too'),
     'merge-copies': (10, 'a record is valid if either copy is'),
     'copy-before-read': (10, 'a record found on one SSD only is copied to the others before the first read'),
     'recovery-flushes-every-ssd': (10, 'recovery flushes every SSD before the first read'),
@@ -432,6 +433,9 @@ class System:
                 for d in entry[2]:
                     if self.may_free(s, b, entry[0]):
                         yield ('copy freed', 'abc'[b], 'on', name(d)), self.free(s, b, d)
+        if 'reopen' in can and self.can_append_durably(s):
+            for i in range(len(s.log)):
+                yield from self.reopen_steps(s, i)
         if 'mark' in can and not s.mark and self.can_append_durably(s):
             yield ('mark set',), self.append_durably(s, MARK)
         if 'checkpoint' in can and not s.naming and not s.joining and not s.raising and self.idle(s):
@@ -461,6 +465,21 @@ class System:
         r = s.log[record]
         return s._replace(log=put(s.log, record, r._replace(copies=put(r.copies, disk, LOST))),
                           index=put(s.index, block, (record, state, tuple(d for d in holders if d != disk))))
+
+    def reopen_steps(self, s, record):
+        """Its place on an SSD, to which nothing is mapped, becomes the second copy of a segment of the write stream."""
+        r = s.log[record]
+        if r.kind not in (WRITE, FILL) or any(e and e[0] == record for e in s.index):
+            return
+        if any(s.disks[d].superblock.replay_from <= record for d in s.members):
+            return
+        for d in s.members:
+            if r.copies[d] not in COMPLETE:
+                continue
+            named = (record, d) if 'second-copy-opens' in self.rules else ()
+            opened = self.append_durably(s, OPEN, named=named)
+            yield ('second copy opened over', describe_record(r), 'on', name(d)), opened._replace(
+                log=put(opened.log, record, r._replace(copies=put(r.copies, d, LOST))))
 
     @staticmethod
     def snapshot(s):
