@@ -192,7 +192,7 @@ static void passthrough_work(struct work_struct *work)
 		if (err)
 			io_complete(bio, err);
 		else
-			io_map(v, bio, true);
+			io_map(v, bio, larder_io(bio), true);
 	}
 }
 

@@ -464,6 +464,7 @@ static void cache_dtr(struct dm_target *ti)
 static void cache_bind(struct cache *c, struct cache_target *ct)
 {
 	dev_t joining = c->joining_dev;
+	bool large_blocks = false;
 	unsigned int i;
 
 	mutex_lock(&cache_registry_lock);
@@ -474,10 +475,12 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 		d->dev = ct->dev[i];
 		d->bdev = ct->dev[i] ? ct->dev[i]->bdev : NULL;
 		d->lbs = d->bdev ? bdev_logical_block_size(d->bdev) : SECTOR_SIZE;
+		large_blocks |= d->lbs > SECTOR_SIZE;
 		d->flusher.bdev = d->bdev;
 		if (d->joining && (!d->bdev || d->bdev->bd_dev != joining))
 			join_forget(c, d);
 	}
+	WRITE_ONCE(c->large_blocks, large_blocks);
 	mutex_unlock(&cache_registry_lock);
 	c->set = ct->set;
 }

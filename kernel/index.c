@@ -157,6 +157,29 @@ static __always_inline u32 extents_search(const u64 *ext, u32 n, u32 at)
 	return lo;
 }
 
+/*
+ * The same for readers, most of which ask for a sector that is mapped: returns the extent, 0: none.  Looks first where it lies if
+ * all are of one length, without holes.
+ */
+static __always_inline u64 extents_find(const u64 *ext, u32 n, u32 at)
+{
+	u32 lo = 0, half = at * n >> LARDER_REGION_SHIFT, all = n;
+
+	for (; n; half = n / 2) {
+		u64 e = READ_ONCE(ext[lo + half]);
+
+		if (extent_end(e) <= at) {
+			lo += half + 1;
+			n -= half + 1;
+		} else if (larder_extent_first(e) <= at) {
+			return e;
+		} else {
+			n = half;
+		}
+	}
+	return lo < all ? READ_ONCE(ext[lo]) : 0;
+}
+
 static inline void map_set(struct larder_map *m, u64 region, u64 e)
 {
 	m->sector = (region << LARDER_REGION_SHIFT) + larder_extent_first(e);
@@ -324,31 +347,44 @@ static __always_inline bool read_again(struct larder_region *r, unsigned int seq
 	return unlikely(read_seqcount_retry(&r->seq, seq) || rcu_access_pointer(*slot) != r);
 }
 
-void larder_index_lookup(struct larder_index *idx, u64 sector, u32 len, struct larder_map *out)
+/* Under RCU.  The extent that ends first behind the sector, in its region: it may begin behind it; 0: none. */
+static __always_inline u64 extent_behind(struct larder_index *idx, u64 sector)
 {
 	u64 region = sector >> LARDER_REGION_SHIFT, e = 0;
-	u32 a = sector & (LARDER_REGION_SECTORS - 1), end = a + min(len, LARDER_REGION_SECTORS - a), i, n;
 	struct larder_region __rcu **slot;
 	struct larder_region *r;
 	struct larder_gib *gib;
 	unsigned int seq;
 
-	rcu_read_lock();
 	gib = gib_find(idx, region / REGIONS_PER_GIB);
 	while (gib) {
 		r = region_find(gib, region, &slot);
-		if (!r) {
-			e = 0;
-			break;
-		}
+		if (!r)
+			return 0;
 		seq = read_seqcount_begin(&r->seq);
-		n = head_count(READ_ONCE(r->head));
-		i = extents_search(r->extents, n, a);
-		e = i < n ? READ_ONCE(r->extents[i]) : 0;
+		e = extents_find(r->extents, head_count(READ_ONCE(r->head)), sector & (LARDER_REGION_SECTORS - 1));
 		if (!read_again(r, seq, slot))
 			break;
 	}
-	rcu_read_unlock();
+	return e;
+}
+
+u8 larder_index_find_rcu(struct larder_index *idx, u64 sector, u32 len, u64 *cache)
+{
+	u64 e = extent_behind(idx, sector);
+	u32 a = sector & (LARDER_REGION_SECTORS - 1);
+
+	/* of none the length is 1, the state NONE */
+	if (larder_extent_first(e) > a || extent_end(e) < a + len || larder_state_zero(larder_extent_state(e)))
+		return LARDER_ST_NONE;
+	*cache = larder_extent_cache(e) + a - larder_extent_first(e);
+	return larder_extent_state(e);
+}
+
+void larder_index_lookup_rcu(struct larder_index *idx, u64 sector, u32 len, struct larder_map *out)
+{
+	u32 a = sector & (LARDER_REGION_SECTORS - 1), end = a + min(len, LARDER_REGION_SECTORS - a);
+	u64 e = extent_behind(idx, sector);
 
 	out->sector = sector;
 	if (e && larder_extent_first(e) <= a) {
@@ -362,6 +398,13 @@ void larder_index_lookup(struct larder_index *idx, u64 sector, u32 len, struct l
 		out->state = LARDER_ST_NONE;
 		out->cache = 0;
 	}
+}
+
+void larder_index_lookup(struct larder_index *idx, u64 sector, u32 len, struct larder_map *out)
+{
+	rcu_read_lock();
+	larder_index_lookup_rcu(idx, sector, len, out);
+	rcu_read_unlock();
 }
 
 /* Under rcu_read_lock().  The first extent of the region that has a state of mask and a sector in [a, b); 0: none. */

@@ -46,6 +46,13 @@ int larder_index_resize(struct larder_index *idx, u64 sectors);
  * ends at the region's end at the latest.  len > 0.
  */
 void larder_index_lookup(struct larder_index *idx, u64 sector, u32 len, struct larder_map *out);
+/* The same, under rcu_read_lock() already. */
+void larder_index_lookup_rcu(struct larder_index *idx, u64 sector, u32 len, struct larder_map *out);
+/*
+ * Any context, under rcu_read_lock(), lock-free.  If one extent that is in the cache has all of [sector, sector + len): its state,
+ * and in *cache the cache sector.  Else NONE.
+ */
+u8 larder_index_find_rcu(struct larder_index *idx, u64 sector, u32 len, u64 *cache);
 
 /*
  * Any context, interrupts too.  Maps [sector, sector + len), which lies in ONE 2 MiB region, to cache.. with state; what was there

@@ -2,7 +2,7 @@
 /*
  * Requests: classify -> look up -> cache | backing -> complete.
  *
- * io_map() gives a verdict on a bio and acts on it.  From map() it never waits: what cannot be done now is deferred to the worker,
+ * io_begin() judges a bio, io_map() acts on it.  From map() it never waits: what cannot be done now is deferred to the worker,
  * which calls it again with may_wait.  Only map() may accept a bio in part (dm_accept_partial_bio()); so a write that is deferred
  * is first cut to what one record holds, and the worker's bios are always whole.
  *
@@ -181,7 +181,7 @@ void defer_work(struct work_struct *work)
 	bio_list_init(&c->deferred);
 	spin_unlock_irq(&c->defer_lock);
 	while ((bio = bio_list_pop(&todo))) {
-		if (io_map(larder_io(bio)->volume, bio, true) == -EAGAIN)
+		if (io_map(larder_io(bio)->volume, bio, larder_io(bio), true) == -EAGAIN)
 			bio_list_add(&again, bio);
 		else
 			n++;
@@ -236,30 +236,47 @@ static void read_heat(struct cache *c, const struct segment *seg, u64 cache, u32
 		larder_heat_hit(&c->heat, first, last - first + 1);
 }
 
-/* A hit: the segment is pinned.  A 4Kn SSD and an unaligned extent: see read_bounce(). */
-static int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, const struct larder_map *m, bool may_wait)
+/* A hit: io has the place and the state, the segment is pinned.  A 4Kn SSD and an unaligned extent: see read_bounce(). */
+static __always_inline int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
 	struct cache_device *d;
-	sector_t where;
 
 	io->kind = IO_HIT;
-	io->cache = m->cache;
-	io->state = m->state;
 	io->iter = bio->bi_iter;
 	io->probe = ssd_probe_begin(c, SSD_READ);
-	read_heat(c, io->segment, m->cache, m->len);
+	read_heat(c, io->segment, io->cache, io->len);
 	if (unlikely(io->pin))
-		pin_set(v, io->sector, m->cache, m->len, io->pin);
+		pin_set(v, io->sector, io->cache, io->len, io->pin);
 	volume_count(v, read_hits, 1);
-	volume_count(v, read_hit_sectors, m->len);
-	trace_larder_hit(v, io->sector, m->len, m->cache);
-	d = io->device = cache_sector_device(c, m->cache, &where);
+	volume_count(v, read_hit_sectors, io->len);
+	trace_larder_hit(v, io->sector, io->len, io->cache);
+	d = io->device = cache_sector_device(c, io->cache, &bio->bi_iter.bi_sector);
 	bio_set_dev(bio, d->bdev);
-	bio->bi_iter.bi_sector = where;
-	if (!bdev_nowait(d->bdev))
+	if (unlikely(bio->bi_opf & REQ_NOWAIT) && !bdev_nowait(d->bdev))
 		bio->bi_opf &= ~REQ_NOWAIT;
 	return io_issue(bio, may_wait);
+}
+
+/*
+ * map(): what most reads are.  One extent has all of it, and nothing is to be known of the SSDs but which one it is on.  -EAGAIN:
+ * read_map() finds out.
+ */
+static __always_inline int read_hit_whole(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	struct cache *c = v->cache;
+
+	if (unlikely(READ_ONCE(c->nr_failed) || READ_ONCE(c->bad_slots) || READ_ONCE(c->large_blocks) || c->state == CACHE_FAILED ||
+		     ssd_congested(c, SSD_READ)))
+		return -EAGAIN;
+	rcu_read_lock();
+	io->state = larder_index_find_rcu(v->index, io->sector, io->len, &io->cache);
+	if (io->state != LARDER_ST_NONE) {
+		io->segment = &c->segments[cache_segment(c, io->cache)];
+		atomic_inc(&io->segment->pins);
+	}
+	rcu_read_unlock();
+	return likely(io->state != LARDER_ST_NONE) ? read_hit(v, bio, io, false) : -EAGAIN;
 }
 
 /* Sleeps.  Fills the bio with what lies at this sector of an SSD of 4 KiB blocks; buf: one of them. */
@@ -360,10 +377,10 @@ static bool read_lookup(struct volume *v, u64 sector, u32 len, struct larder_io 
 	struct larder_map next;
 
 	rcu_read_lock();
-	larder_index_lookup(v->index, sector, len, m);
+	larder_index_lookup_rcu(v->index, sector, len, m);
 	if (m->state == LARDER_ST_NONE) {
 		while (m->len < len) {
-			larder_index_lookup(v->index, sector + m->len, len - m->len, &next);
+			larder_index_lookup_rcu(v->index, sector + m->len, len - m->len, &next);
 			if (next.state != LARDER_ST_NONE)
 				break;
 			m->len += next.len;
@@ -423,8 +440,11 @@ static int read_miss(struct volume *v, struct bio *bio, struct larder_io *io, bo
 static bool hit_unaligned(struct cache *c, u64 cache, u32 len)
 {
 	sector_t where;
-	struct cache_device *d = cache_sector_device(c, cache, &where);
+	struct cache_device *d;
 
+	if (likely(!READ_ONCE(c->large_blocks)))
+		return false;
+	d = cache_sector_device(c, cache, &where);
 	return d->lbs > SECTOR_SIZE && ((where | len) & ((d->lbs >> SECTOR_SHIFT) - 1));
 }
 
@@ -449,7 +469,7 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 	struct cache *c = v->cache;
 	struct larder_map m;
 
-	if (io->retries) {
+	if (unlikely(io->retries)) {
 		read_drop_clean(v, io->sector, io->len);
 		if (may_wait)
 			return read_backing_mixed(v, bio, io);
@@ -467,9 +487,9 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 	if (m.state == LARDER_ST_CLEAN && unlikely(hit_elsewhere(v, &m))) {
 		segment_unpin(c, cache_segment(c, m.cache));
 		m.state = LARDER_ST_NONE;
-		io->bypass = io->judged = true;		/* no fill where it is cached */
+		io->bypass = true;		/* no fill where it is cached */
 	}
-	if (m.len < io->len) {
+	if (unlikely(m.len < io->len)) {
 		volume_count(v, read_mixed, 1);
 		if (may_wait) {
 			/* cannot be cut any more */
@@ -494,7 +514,9 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 		segment_unpin(c, cache_segment(c, m.cache));
 		return -EAGAIN;
 	}
-	return read_hit(v, bio, io, &m, may_wait);
+	io->cache = m.cache;
+	io->state = m.state;
+	return read_hit(v, bio, io, may_wait);
 }
 
 static struct bio *part_of(struct volume *v, struct bio *bio, u32 offset, u32 len)
@@ -790,23 +812,13 @@ static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
 		judge_write(v, bio, io);
 }
 
-int io_map(struct volume *v, struct bio *bio, bool may_wait)
+int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
-	struct larder_io *io = larder_io(bio);
 	int r;
 
-	io->volume = v;
 	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
 		user_flush(v, bio, io);
 		return DM_MAPIO_SUBMITTED;
-	}
-	if (!io->judged) {
-		io->sector = dm_target_offset(v->ti, bio->bi_iter.bi_sector);
-		io->len = bio_sectors(bio);
-		if (v->cache && (bio_op(bio) == REQ_OP_READ || bio_op(bio) == REQ_OP_WRITE))
-			io_judge(v, bio, io);
-		io->judged = true;
-		WRITE_ONCE(v->last_user_io, jiffies);
 	}
 	if (!v->cache) {
 		r = passthrough_map(v, bio, io, may_wait);
@@ -834,6 +846,28 @@ int io_map(struct volume *v, struct bio *bio, bool may_wait)
 		return DM_MAPIO_SUBMITTED;
 	}
 	return r;
+}
+
+int io_begin(struct volume *v, struct bio *bio)
+{
+	struct larder_io *io = larder_io(bio);
+	int r;
+
+	memset(io, 0, offsetof(struct larder_io, volume));
+	io->volume = v;
+	io->error = 0;
+	io->sector = dm_target_offset(v->ti, bio->bi_iter.bi_sector);
+	io->len = bio_sectors(bio);
+	if (io->len) {				/* a flush has none */
+		WRITE_ONCE(v->last_user_io, jiffies);
+		if (v->cache && (bio_op(bio) == REQ_OP_READ || bio_op(bio) == REQ_OP_WRITE)) {
+			io_judge(v, bio, io);
+			r = bio_op(bio) == REQ_OP_READ ? read_hit_whole(v, bio, io) : -EAGAIN;
+			if (likely(r != -EAGAIN))
+				return r;
+		}
+	}
+	return io_map(v, bio, io, false);
 }
 
 static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)

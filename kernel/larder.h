@@ -398,6 +398,7 @@ struct cache {
 	bool started;			/* loaded, replayed, epoch begun */
 	struct cache_settings set;
 	u32 nr_devices;
+	bool large_blocks;		/* an SSD has blocks of more than 512 bytes; cache_registry_lock to change it */
 	u32 nr_failed;			/* of dev[]; log->lock to change it, as the two below */
 	u32 nr_joining;			/* of these; 0 or 1 */
 	u32 nr_draining;		/* of the members; 0 or 1 */
@@ -618,6 +619,7 @@ struct cache_target {
 enum io_kind { IO_NONE, IO_HIT, IO_MISS, IO_WRITE, IO_FLUSH, IO_BYPASS, IO_DISCARD, IO_FILL, IO_THROUGH, IO_PASS };
 
 struct larder_io {
+	/* from here to 'volume': zero when a bio arrives */
 	u8 kind;			/* enum io_kind */
 	bool raced;			/* bucket counters are held */
 	bool marked;			/* a mark is held */
@@ -626,27 +628,26 @@ struct larder_io {
 	bool again;			/* IO_FLUSH: committed and applied, only the devices are left */
 	u8 stage;			/* IO_FLUSH: SSDs whose flush is under way, and one; 0: not begun */
 	u8 retries;
-	struct volume *volume;
-	u64 sector;			/* volume sector, as accepted */
-	u32 len;
-	struct segment *segment;	/* pinned: IO_HIT */
-	struct cache_device *device;	/* IO_HIT: it is read from */
-	u64 cache;			/* IO_HIT */
 	u8 state;			/* IO_HIT: enum larder_extent_state */
-	bool judged;			/* the stream table and the classes have seen it: bypass, pin and class hold */
-	bool bypass;			/* does not fill; a write goes to the backing where rules 5 and 6 let it */
+	bool bypass;			/* as judged: does not fill; a write goes to the backing where rules 5 and 6 let it */
 	bool probe;			/* IO_HIT: it is timed */
 	u8 pin;				/* ordinal of the rule that pins it, 0: none */
 	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
+	struct volume *volume;
+	u64 sector;			/* volume sector, as accepted */
+	u32 len;
+	int error;
+	struct segment *segment;	/* pinned: IO_HIT */
+	struct cache_device *device;	/* IO_HIT: it is read from */
+	u64 cache;			/* IO_HIT */
 	struct bvec_iter iter;		/* for a retry */
 	u64 target;			/* IO_FLUSH: lsn */
 	atomic_t pending;
-	int error;
+	u32 failures;			/* IO_FLUSH: of SSDs when it began */
 	struct list_head list;
 	struct flush_wait wait[2];
 	struct flush_set *set;		/* IO_FLUSH: several SSDs */
-	u32 failures;			/* IO_FLUSH: of SSDs when it began */
 	struct item item;
 };
 
@@ -1123,8 +1124,10 @@ void marks_cleared(struct volume *v, u64 region);	/* the INTENT-clear record is 
 u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip);	/* for a checkpoint: SETTING, SET and CLEARING ones */
 
 /* ------------------------------------------------------------------ io.c, bypass.c, fill.c: requests */
-/* returns DM_MAPIO_*; -EAGAIN when may_wait and it must be tried again */
-int io_map(struct volume *v, struct bio *bio, bool may_wait);
+/* map(): judges the bio, or the piece of one that was cut, and acts on it.  Returns DM_MAPIO_*. */
+int io_begin(struct volume *v, struct bio *bio);
+/* Acts on one that has been judged.  Returns DM_MAPIO_*; -EAGAIN when may_wait and it must be tried again. */
+int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error);
 void defer_bio(struct volume *v, struct bio *bio);
 void defer_kick(struct cache *c);			/* any context: conditions changed */

@@ -733,6 +733,15 @@ static void log_work(struct work_struct *work)
 
 /* ------------------------------------------------------------------ writes */
 
+/* Whole pages by the copy that the architecture has for them. */
+static void log_copy_bytes(void *to, const void *from, u32 n)
+{
+	if (PAGE_SIZE == LARDER_SLOT_SIZE && n == PAGE_SIZE && PAGE_ALIGNED(from))
+		copy_page(to, (void *)from);
+	else
+		memcpy(to, from, n);
+}
+
 /* Copies the bio into the pages of its slots, and sums them.  The last slot is padded with zeroes. */
 static void log_copy(struct record *r, struct item *it, struct bio *bio)
 {
@@ -751,7 +760,7 @@ static void log_copy(struct record *r, struct item *it, struct bio *bio)
 				off = 0;
 			}
 			n = min(bv.bv_len - done, LARDER_SLOT_SIZE - off);
-			memcpy(to + off, from + done, n);
+			log_copy_bytes(to + off, from + done, n);
 			off += n;
 		}
 		kunmap_local(from);

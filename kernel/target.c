@@ -257,23 +257,8 @@ static int volume_preresume(struct dm_target *ti)
 static int volume_map(struct dm_target *ti, struct bio *bio)
 {
 	struct volume_target *vt = ti->private;
-	struct larder_io *io = larder_io(bio);
 
-	io->kind = IO_NONE;
-	io->raced = false;
-	io->marked = false;
-	io->fua = false;
-	io->only_ssd = false;
-	io->again = false;
-	io->stage = 0;
-	io->retries = 0;
-	io->judged = false;
-	io->bypass = false;
-	io->pin = 0;
-	io->class_generation = 0;
-	io->exempt = false;
-	io->error = 0;
-	return io_map(vt->volume, bio, false);
+	return io_begin(vt->volume, bio);
 }
 
 static int volume_iterate_devices(struct dm_target *ti, iterate_devices_callout_fn fn, void *data)

@@ -83,7 +83,7 @@ DECLARE_EVENT_CLASS(larder_bio,
 	TP_ARGS(v, bio, io, error),
 	TP_STRUCT__entry(LARDER_TRACE_RANGE __field(char, op) __field(int, error)),
 	TP_fast_assign(__entry->dev = volume_devt(v); __entry->volume = v->number; __entry->op = io_letter(bio);
-		       __entry->sector = io->judged ? io->sector : 0; __entry->len = io->judged ? io->len : 0;
+		       __entry->sector = io->sector; __entry->len = io->len;
 		       __entry->error = error;),
 	TP_printk(LARDER_TRACE_PRINT " volume=%u op=%c sector=%llu len=%u error=%d", LARDER_TRACE_DEV, __entry->volume,
 		  __entry->op, __entry->sector, __entry->len, __entry->error)
