@@ -690,9 +690,15 @@ static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 static int checkpoint_locked(struct cache *c, enum checkpoint_pace pace)
 {
 	unsigned int noio = memalloc_noio_save();
+	u32 failures;
 	int err;
 
-	err = checkpoint_run(c, pace);
+	/* an SSD that leaves the set meanwhile takes a copy of the chunks with it: those that stay get another one */
+	do {
+		set_wait(c);
+		failures = READ_ONCE(c->failures);
+		err = checkpoint_run(c, pace);
+	} while (err && READ_ONCE(c->failures) != failures && READ_ONCE(c->state) != CACHE_FAILED);
 	memalloc_noio_restore(noio);
 	trace_larder_checkpoint(c, err);
 	if (err && err != -ECANCELED)

@@ -106,18 +106,34 @@ static void cache_durable(struct cache *c)
 	wake_up(&log->wait);
 }
 
+/* Its flushes have begun to fail, or succeed again. */
+static void flusher_report(struct flusher *f, int error)
+{
+	struct cache *c = f->cache ?: f->volume->cache;
+
+	if (error)
+		DMERR_LIMIT("%pg: a flush failed: error %d: until one succeeds flushes and writes fail; check the device", f->bdev,
+			    error);
+	else
+		DMINFO("%pg: flushes succeed again", f->bdev);
+	if (c)
+		queue_work(larder_wq, &c->event_work);
+}
+
 static void flush_op_end(struct bio *bio)
 {
 	struct flush_op *op = container_of(bio, struct flush_op, bio);
 	struct flusher *f = op->flusher;
 	int error = blk_status_to_errno(bio->bi_status);
 	struct flush_wait *w, *next;
+	bool was_failed, failed;
 	unsigned long flags;
 
 	if (f->volume)
 		marks_flush_done(f->volume, op->number, !error);
 	spin_lock_irqsave(&f->lock, flags);
 	list_del(&op->list);
+	was_failed = f->failed;
 	if (error) {
 		f->needed = true;
 		f->failed = true;
@@ -134,9 +150,12 @@ static void flush_op_end(struct bio *bio)
 			f->covered_sequence = op->cover_sequence;
 		}
 	}
+	failed = f->failed;
 	spin_unlock_irqrestore(&f->lock, flags);
 	if (error && f->cache)
-		set_device_failed(f->cache, container_of(f, struct cache_device, flusher), "a flush of it failed");
+		set_flush_failed(f->cache, container_of(f, struct cache_device, flusher));
+	if (was_failed != failed)
+		flusher_report(f, error);
 	/* durable before anybody is told */
 	if (!error && f->cache)
 		cache_durable(f->cache);
@@ -254,16 +273,21 @@ int cache_flush_ssds(struct cache *c)
 	return error;
 }
 
-bool volume_in_doubt(struct volume *v)
+bool cache_in_doubt(struct cache *c)
 {
 	u32 i;
 
-	if (unlikely(READ_ONCE(v->flusher.failed) || READ_ONCE(v->behind)))
-		return true;
-	for (i = 0; v->cache && i < v->cache->nr_devices; i++)
-		if (unlikely(READ_ONCE(v->cache->dev[i].flusher.failed) && !READ_ONCE(v->cache->dev[i].failed)))
+	for (i = 0; i < c->nr_devices; i++)
+		if (unlikely(READ_ONCE(c->dev[i].flusher.failed) && !READ_ONCE(c->dev[i].failed)))
 			return true;
 	return false;
+}
+
+bool volume_in_doubt(struct volume *v)
+{
+	if (unlikely(READ_ONCE(v->flusher.failed) || READ_ONCE(v->behind)))
+		return true;
+	return v->cache && cache_in_doubt(v->cache);
 }
 
 /* ------------------------------------------------------------------ flushes of users */

@@ -15,6 +15,8 @@
 #include "larder.h"
 #include "trace.h"
 
+#define TOLD_AGAIN	(600 * HZ)	/* between two events for what one cause may repeat at will */
+
 void io_complete(struct bio *bio, int error)
 {
 	bio->bi_status = errno_to_blk_status(error);
@@ -279,6 +281,20 @@ static __always_inline int read_hit_whole(struct volume *v, struct bio *bio, str
 	return likely(io->state != LARDER_ST_NONE) ? read_hit(v, bio, io, false) : -EAGAIN;
 }
 
+/* Worker.  Where the cache sector is in the copy of its segment that is not on this SSD; NULL: there is none. */
+static struct cache_device *other_copy(struct cache *c, u64 cache, const struct cache_device *d, sector_t *where)
+{
+	u32 segment = cache_segment(c, cache), mirror = READ_ONCE(c->segments[segment].mirror);
+	struct cache_device *other;
+
+	if (mirror == LARDER_NO_SEGMENT)
+		return NULL;
+	if (segment_device(c, segment) == d)
+		cache += ((s64)mirror - segment) * (1ll << c->segment_shift);
+	other = copy_sector_device(c, cache, where);
+	return other == d || READ_ONCE(other->failed) ? NULL : other;
+}
+
 /* Sleeps.  Fills the bio with what lies at this sector of an SSD of 4 KiB blocks; buf: one of them. */
 static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, void *buf)
 {
@@ -314,19 +330,34 @@ static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map
 {
 	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
 	struct cache_device *d;
+	int err, tries = 0;
 	sector_t where;
-	int err;
 
 	if (!buf)
 		return -ENOMEM;
+	d = cache_sector_device(c, m->cache, &where);
 	do {
-		d = cache_sector_device(c, m->cache, &where);
 		err = bounce_from(d, where, bio, buf);
-		if (err)
-			cache_count(c, errors_read, 1);
-	} while (err && segment_try_mirror(c, cache_segment(c, m->cache), d));
+		if (!err)
+			break;
+		cache_count(c, errors_read, 1);
+		d = other_copy(c, m->cache, d, &where);
+	} while (d && !tries++);
 	kfree(buf);
 	return err;
+}
+
+/* Any context.  Nobody but the SSD has it: the reader gets an error, and who looks after the machine is told. */
+static void read_lost(struct volume *v, u64 sector, u32 len)
+{
+	unsigned long told = READ_ONCE(v->unreadable);
+
+	DMERR_LIMIT("volume %pUb: dirty data in sectors %llu to %llu cannot be read from the SSD: it stays, reads of it fail",
+		    v->uuid, sector, sector + len - 1);
+	if (told && time_before(jiffies, told + TOLD_AGAIN))
+		return;
+	WRITE_ONCE(v->unreadable, jiffies ?: 1);
+	queue_work(larder_wq, &v->cache->event_work);
 }
 
 /* Worker.  Its segment is pinned. */
@@ -334,6 +365,8 @@ static int read_bounce(struct volume *v, struct bio *bio, struct larder_io *io, 
 {
 	int err = bounce_into(v->cache, bio, m);
 
+	if (err == -EIO)
+		read_lost(v, io->sector, m->len);
 	segment_unpin(v->cache, cache_segment(v->cache, m->cache));
 	io->kind = IO_NONE;
 	volume_count(v, read_hits, 1);
@@ -481,6 +514,7 @@ static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 		/* dirty, and on no SSD that is left */
 		segment_unpin(c, cache_segment(c, m.cache));
 		cache_count(c, errors_read, 1);
+		read_lost(v, io->sector, m.len);
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
 	}
@@ -539,28 +573,37 @@ static int read_part_backing(struct volume *v, struct bio *bio, u32 offset, u32 
 	return err;
 }
 
-/* Its segment is pinned. */
+/* Its segment is pinned: no second copy goes meanwhile. */
 static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
 {
 	struct cache *c = v->cache;
 	struct cache_device *d;
 	struct bio *part;
 	sector_t where;
-	int err;
+	int err, tries = 0;
 
+	d = cache_sector_device(c, m->cache, &where);
 	do {
 		part = part_of(v, bio, offset, m->len);
-		if (hit_unaligned(c, m->cache, m->len)) {
-			err = bounce_into(c, part, m);
-			bio_put(part);
-			break;
-		}
-		d = cache_sector_device(c, m->cache, &where);
 		bio_set_dev(part, d->bdev);
 		part->bi_iter.bi_sector = where;
 		err = submit_bio_wait(part);
 		bio_put(part);
-	} while (err && segment_try_mirror(c, cache_segment(c, m->cache), d));
+		if (!err)
+			return 0;
+		cache_count(c, errors_read, 1);
+		d = other_copy(c, m->cache, d, &where);
+	} while (d && !tries++);
+	return err;
+}
+
+/* The same from an SSD of larger blocks than what is asked for. */
+static int read_part_bounced(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
+{
+	struct bio *part = part_of(v, bio, offset, m->len);
+	int err = bounce_into(v->cache, part, m);
+
+	bio_put(part);
 	return err;
 }
 
@@ -578,7 +621,14 @@ static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct
 		bio_put(part);
 		return 0;
 	}
-	err = m->state == LARDER_ST_CLEAN ? read_part_backing(v, bio, offset, m->len) : read_part_cached(v, bio, offset, m);
+	if (m->state == LARDER_ST_CLEAN)
+		err = read_part_backing(v, bio, offset, m->len);
+	else if (hit_unaligned(v->cache, m->cache, m->len))
+		err = read_part_bounced(v, bio, offset, m);
+	else
+		err = read_part_cached(v, bio, offset, m);
+	if (err && larder_state_dirty(m->state))
+		read_lost(v, m->sector, m->len);
 	segment_unpin(v->cache, cache_segment(v->cache, m->cache));
 	return err;
 }
@@ -883,8 +933,11 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	if (likely(!failed))
 		return DM_ENDIO_DONE;
 	cache_count(c, errors_read, 1);
-	if (io->retries || (!other && io->state != LARDER_ST_CLEAN))
+	if (io->retries || (!other && io->state != LARDER_ST_CLEAN)) {
+		if (io->state != LARDER_ST_CLEAN)
+			read_lost(v, io->sector, io->len);
 		return DM_ENDIO_DONE;
+	}
 	/* of clean data the backing has the same; of dirty data the other copy */
 	io->retries = 1;
 	io->kind = IO_NONE;

@@ -577,6 +577,7 @@ struct volume {
 	bool writeback_error;
 	unsigned long writeback_retry;	/* jiffies */
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never; writeback_lock */
+	unsigned long unreadable;	/* jiffies of the event for dirty data that could not be read; 0: never */
 	atomic_t fills;			/* in flight */
 	atomic_t backing_reads;		/* user reads in flight there */
 	unsigned long last_io;		/* jiffies: of any user I/O to the backing */
@@ -850,6 +851,8 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_loc
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
 /* A write of superblock, table or checkpoint failed: one of several SSDs leaves the set; else it is the caller's error alone. */
 void set_metadata_failed(struct cache *c, struct cache_device *d);
+/* Any context: it leaves the set if the others have everything; else its flusher remembers (rule 2). */
+void set_flush_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
 void set_wait(struct cache *c);
 int volume_catch_up(struct volume *v);			/* sleeps: the generation is durable on a backing that is behind */
@@ -916,7 +919,7 @@ bool segment_helps(struct cache *c, u32 segment);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
 /* segments_lock held: nothing is mapped to it, or what is has another copy; the pair is none any more */
 void segment_free_lost(struct cache *c, u32 segment);
-/* A read of its copy on this SSD failed.  True: there is another one, which is read from now on. */
+/* A read of its copy on this SSD failed.  True: there is another one; if that is the second one, it is read from now on. */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d);
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
 u64 segments_below(struct cache *c);			/* sectors that have fewer copies than the set asks for; a look */
@@ -1103,6 +1106,7 @@ void user_flush_ready(struct cache *c);
 void user_flush_work(struct work_struct *work);
 /* any context: a write must first repeat a flush that has failed (rule 2), or bring the backing up to the set of SSDs (rule 14) */
 bool volume_in_doubt(struct volume *v);
+bool cache_in_doubt(struct cache *c);		/* the last flush of an SSD of the set has failed */
 int write_settle(struct volume *v);			/* sleeps: does that */
 
 /* ------------------------------------------------------------------ mark.c (rule 6) */

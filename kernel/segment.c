@@ -167,7 +167,11 @@ bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device 
 	struct segment *seg = &c->segments[segment];
 	u32 mirror = READ_ONCE(seg->mirror);
 
-	if (mirror == LARDER_NO_SEGMENT || segment_device(c, mirror) == d || READ_ONCE(segment_device(c, mirror)->failed))
+	if (mirror == LARDER_NO_SEGMENT)
+		return false;
+	if (segment_device(c, mirror) == d)
+		return !READ_ONCE(segment_device(c, segment)->failed);
+	if (READ_ONCE(segment_device(c, mirror)->failed))
 		return false;
 	WRITE_ONCE(seg->prefer_mirror, true);
 	return true;

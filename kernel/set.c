@@ -27,7 +27,8 @@ static bool set_can_lose(const struct cache *c, const struct cache_device *d)
 	       c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > (READ_ONCE(d->draining) ? 0 : 1);
 }
 
-void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
+/* even_last: with none left that has everything the cache fails; else the SSD stays, and whoever was told the error has to cope. */
+static void device_failed(struct cache *c, struct cache_device *d, const char *why, bool even_last)
 {
 	struct log *log = &c->log;
 	unsigned long flags;
@@ -54,7 +55,7 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 		}
 	}
 	spin_unlock_irqrestore(&log->lock, flags);
-	if (last)
+	if (last && even_last)
 		cache_fail(c, why);
 	if (joined) {
 		DMERR("cache %pUb: SSD %u (%pg): %s: it does not join the set; check it, then add it again", c->uuid,
@@ -67,10 +68,20 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 	queue_work(c->open_wq, &c->set_work);
 }
 
+void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
+{
+	device_failed(c, d, why, true);
+}
+
 void set_metadata_failed(struct cache *c, struct cache_device *d)
 {
-	if (c->started && (set_can_lose(c, d) || READ_ONCE(d->joining)))
-		set_device_failed(c, d, "a write of metadata to it failed");
+	if (c->started)
+		device_failed(c, d, "a write of metadata to it failed", false);
+}
+
+void set_flush_failed(struct cache *c, struct cache_device *d)
+{
+	device_failed(c, d, "a flush of it failed", false);
 }
 
 void set_wait(struct cache *c)

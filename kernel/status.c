@@ -88,7 +88,7 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 	       READ_ONCE(c->nr_draining) ? READ_ONCE(c->drain_left) : 0);
 	for (i = 0; i < c->nr_devices; i++)
 		DMEMIT("%s%s", i ? "/" : "", device_state_name(&c->dev[i]));
-	DMEMIT(" roles_honoured=%u", segments_roles_honoured(c));
+	DMEMIT(" roles_honoured=%u trouble=%s", segments_roles_honoured(c), cache_in_doubt(c) ? "flush" : "-");
 	return sz;
 }
 
@@ -256,6 +256,32 @@ static const char *volume_mode_name(struct volume_target *vt)
 	return names[vt->cache ? READ_ONCE(vt->set.mode) : LARDER_PASSTHROUGH];
 }
 
+/* What the backing refuses at present. */
+static unsigned int volume_info_trouble(struct volume *v, char *result, unsigned int sz, unsigned int maxlen)
+{
+	const struct {
+		bool is;
+		const char *name;
+	} troubles[] = {
+		{ v && READ_ONCE(v->writeback_error), "writeback" },
+		{ v && READ_ONCE(v->flusher.failed), "flush" },
+		{ v && READ_ONCE(v->behind), "superblock" },
+	};
+	const char *before = "";
+	unsigned int i;
+
+	DMEMIT(" trouble=");
+	for (i = 0; i < ARRAY_SIZE(troubles); i++) {
+		if (!troubles[i].is)
+			continue;
+		DMEMIT("%s%s", before, troubles[i].name);
+		before = "/";
+	}
+	if (!*before)
+		DMEMIT("-");
+	return sz;
+}
+
 /* v: NULL before it is bound for the first time. */
 static unsigned int volume_info_state(struct volume_target *vt, struct volume *v, char *result, unsigned int sz,
 				      unsigned int maxlen)
@@ -274,7 +300,7 @@ static unsigned int volume_info_state(struct volume_target *vt, struct volume *v
 	DMEMIT(" may_be_dirty=%u incarnation=%llu marks=%u flushing=%u", v ? READ_ONCE(v->may_be_dirty) : 0,
 	       v ? READ_ONCE(v->incarnation) : le64_to_cpu(vt->sb->incarnation), v ? READ_ONCE(v->nr_marks) : 0,
 	       v ? READ_ONCE(v->flushing) : 0);
-	return sz;
+	return volume_info_trouble(v, result, sz, maxlen);
 }
 
 #define KEY(name) { .key = #name, .n = V_##name }

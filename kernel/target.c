@@ -319,6 +319,8 @@ static int message_flush(struct volume_target *vt, bool begin)
 	if (!begin && !READ_ONCE(v->flushing))
 		return 0;
 	WRITE_ONCE(v->flushing, begin);
+	if (begin)
+		WRITE_ONCE(v->writeback_retry, jiffies);	/* who asks for it has mended what was wrong */
 	writeback_kick(v);
 	if (!begin)
 		dm_table_event(vt->ti->table);

@@ -438,12 +438,18 @@ static int clean_entry(struct cache *c, const struct larder_entry_in *e, u64 *ls
 static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
 {
 	struct larder_entry_in e = { .volume = v->number, .kind = LARDER_CLEAN };
-	struct cache *c = v->cache;
-	int err = READ_ONCE(v->active) ? flusher_sync(&v->flusher, true) : -ESHUTDOWN;
 	unsigned long give_up = jiffies + HZ;
+	struct cache *c = v->cache;
 	u64 lsn = v->clean_lsn;
 	u32 i;
+	int err;
 
+	/* a backing that took nothing is not asked to flush: the failure of that would stop the writes that the cache can take */
+	for (i = 0; i < n && !pieces[i].held; i++)
+		;
+	if (i == n)
+		return 0;
+	err = READ_ONCE(v->active) ? flusher_sync(&v->flusher, true) : -ESHUTDOWN;
 	for (i = 0; i < n; i++) {
 		struct piece *p = &pieces[i];
 
@@ -574,6 +580,13 @@ static void writeback_flushed(struct volume *v)
 	}
 }
 
+static void writeback_failed(struct volume *v, int err)
+{
+	DMERR("%pg: volume %pUb: dirty data cannot be written back: error %d%s; it stays in the cache, and is tried again", v->bdev,
+	      v->uuid, err, err == -ENOSPC ? ": no space is left below" : "");
+	dm_table_event(v->ti->table);
+}
+
 void writeback_work(struct work_struct *work)
 {
 	struct volume *v = container_of(to_delayed_work(work), struct volume, writeback_work);
@@ -591,7 +604,7 @@ void writeback_work(struct work_struct *work)
 	}
 	if (!v->set.writeback && !v->flushing)
 		return;
-	if (v->writeback_error && time_before(jiffies, v->writeback_retry))
+	if (v->writeback_error && time_before(jiffies, READ_ONCE(v->writeback_retry)))
 		goto again;
 	allowance = writeback_allowance(v);
 	if (!allowance) {
@@ -615,7 +628,7 @@ void writeback_work(struct work_struct *work)
 	if (err && err != -ESHUTDOWN && err != -EAGAIN && err != -ENOMEM) {
 		/* stays dirty, retried with back-off, never dropped */
 		if (!v->writeback_error && err != -EBADMSG)
-			dm_table_event(v->ti->table);
+			writeback_failed(v, err);
 		if (err == -EBADMSG && sent)
 			v->writeback_backoff = HZ;	/* the others go on */
 		else
@@ -623,6 +636,8 @@ void writeback_work(struct work_struct *work)
 		v->writeback_retry = jiffies + v->writeback_backoff;
 		v->writeback_error = true;
 	} else {
+		if (v->writeback_error && !err && n)
+			DMINFO("%pg: volume %pUb: dirty data is written back again", v->bdev, v->uuid);
 		v->writeback_error = false;
 		v->writeback_backoff = 0;
 		delay = allowance == LARDER_RATE_FULL && sent ? 0 : HZ / 10;
