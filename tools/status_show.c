@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "advice.h"
 #include "list.h"
 #include "verbs.h"
 
@@ -137,6 +138,17 @@ static void show_cache(const struct mapped *m, const struct show *s)
 	       number(s, "replayed_records"), size(s, "replayed_bytes", 0, a));
 }
 
+/* In words, and the command that mends it. */
+static void show_trouble(const struct mapped *m)
+{
+	struct problems found = { 0 };
+
+	(m->cache ? advise_cache : advise_volume)(m->name, m->status, &found);
+	for (size_t i = 0; i < found.number; i++)
+		printf("  %-14s %s\n", i ? "" : "wrong", found.text[i]);
+	problems_free(&found);
+}
+
 static void show_pair(const char *key, const char *value, void *data)
 {
 	(void)data;
@@ -152,8 +164,10 @@ static void show(const struct mapped *m, const struct size_format *units, bool a
 		status_each(m->status, show_pair, NULL);
 	} else if (m->cache) {
 		show_cache(m, &s);
+		show_trouble(m);
 	} else {
 		show_volume(m, &s);
+		show_trouble(m);
 	}
 }
 

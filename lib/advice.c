@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Status lines in words.  Counters of errors count since the cache was made in the kernel, so what they tell may be over: said as such.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "advice.h"
+#include "status.h"
+
+/* Is this one of the words of a value like a/b/c? */
+static bool has_word(const char *status, const char *key, const char *word)
+{
+	char *value = status_value(status, key), *rest = value, *next;
+	bool has = false;
+
+	while (value && !has && (next = strsep(&rest, "/")))
+		has = !strcmp(next, word);
+	free(value);
+	return has;
+}
+
+static void advise_set(const char *name, const char *status, struct problems *found)
+{
+	char *ssds = status_value(status, "ssds");
+
+	if (status_number(status, "devices_failed"))
+		problem(found, "devices_failed",
+			"%" PRIu64 " of %" PRIu64 " SSDs failed, or are missing (by place: %s): dirty data has fewer copies; "
+			"larder cache replace %s PLACE NEW-SSD, or larder cache add %s SSD if it was only away",
+			status_number(status, "devices_failed"), status_number(status, "devices"), ssds ? ssds : "?", name, name);
+	free(ssds);
+	if (status_is(status, "roles_honoured", "0"))
+		problem(found, "roles_honoured",
+			"too few SSDs are left for a role, or too small ones: others do its work; larder cache add %s SSD --role ROLE", name);
+}
+
+static void advise_contents(const char *name, const char *status, struct problems *found)
+{
+	uint64_t size = status_number(status, "segments") * status_number(status, "segment_sectors");
+
+	if (status_number(status, "scrub_unrepairable"))
+		problem(found, "scrub_unrepairable",
+			"%" PRIu64 " damaged slots without a whole copy: reads of them fail, the kernel's log names volume and sectors; "
+			"write them anew or discard them",
+			status_number(status, "scrub_unrepairable"));
+	else if (status_number(status, "errors_checksum") && !status_is(status, "scrub", "done"))
+		problem(found, "errors_checksum",
+			"%" PRIu64 " times data of the SSD did not match its checksum; larder cache scrub %s reads and repairs all of it",
+			status_number(status, "errors_checksum"), name);
+	if (status_is(status, "scrub", "failed"))
+		problem(found, "scrub", "the last scrub could not read an SSD, the kernel's log names it; check it, then larder cache scrub %s", name);
+	if (status_number(status, "errors_read"))
+		problem(found, "errors_read",
+			"%" PRIu64 " reads of the SSD have failed; check it (smartctl); larder cache scrub %s tells what is lost, if anything is",
+			status_number(status, "errors_read"), name);
+	if (size && status_number(status, "dirty_sectors") >= size / 2)
+		problem(found, "dirty_sectors",
+			"half of the cache or more is not written back: when it is full, writes wait; larder volume flush VOLUME; if a disk is "
+			"gone for good, dmsetup message %s 0 forget UUID-OF-VOLUME discard_dirty gives its data up",
+			name);
+}
+
+void advise_cache(const char *name, const char *status, struct problems *found)
+{
+	uint64_t read = status_number(status, "read_avoided_percent"), write = status_number(status, "write_avoided_percent");
+
+	if (status_is(status, "state", "failed"))
+		problem(found, "state",
+			"an SSD refuses writes: writes and flushes of its volumes fail, reads go on. Check the SSD, stop the volumes, then "
+			"larder cache stop %s, larder cache start %s; if it takes no writes any more: larder rescue writeback",
+			name, name);
+	if (status_is(status, "state", "suspended"))
+		problem(found, "state", "it is suspended, or its start failed: the kernel's log says why; dmsetup resume %s", name);
+	advise_set(name, status, found);
+	if (has_word(status, "trouble", "flush"))
+		problem(found, "trouble",
+			"the last flush of an SSD failed: writes and flushes fail until one succeeds, each tries again; check the SSD and its cables");
+	advise_contents(name, status, found);
+	if (read || write)
+		problem(found, "congestion",
+			"an SSD answers slowly: %" PRIu64 " %% of the reads and %" PRIu64 " %% of the writes that may go to the disks do; it is "
+			"asked again by itself; larder cache set %s congestion_read=0 congestion_write=0 switches that off",
+			read, write, name);
+}
+
+void advise_volume(const char *name, const char *status, struct problems *found)
+{
+	if (status_is(status, "state", "cache-failed"))
+		problem(found, "state",
+			"its cache has failed: writes and flushes fail%s; larder cache status says what mends it%s%s",
+			status_number(status, "dirty_sectors") ? ", dirty data is read from the SSD if that lets it" : "",
+			status_number(status, "dirty_sectors") ? "" : "; nothing is dirty: to go on without it, larder volume detach ",
+			status_number(status, "dirty_sectors") ? "" : name);
+	if (has_word(status, "trouble", "writeback"))
+		problem(found, "trouble",
+			"dirty data cannot be written to the disk (the kernel's log says why); it stays in the cache, and is tried again. Check the "
+			"disk, or the space of the pool below it; larder volume flush %s tries at once",
+			name);
+	if (has_word(status, "trouble", "flush"))
+		problem(found, "trouble",
+			"the last flush of the disk failed: writes and flushes fail until one succeeds, each tries again; check the disk and its cables");
+	if (has_word(status, "trouble", "superblock"))
+		problem(found, "trouble",
+			"the superblock of the disk cannot be written: it must name the SSDs that are left before any write succeeds; check the disk");
+	if (status_number(status, "errors_checksum"))
+		problem(found, "errors_checksum",
+			"%" PRIu64 " times data of it on the SSD did not match its checksum, and was not copied; larder cache scrub, on its cache",
+			status_number(status, "errors_checksum"));
+	if (status_number(status, "errors_read") || status_number(status, "errors_write") || status_number(status, "errors_flush"))
+		problem(found, "errors",
+			"requests to the disk have failed (read %" PRIu64 ", write %" PRIu64 ", flush %" PRIu64 "); check it (smartctl)",
+			status_number(status, "errors_read"), status_number(status, "errors_write"), status_number(status, "errors_flush"));
+}
