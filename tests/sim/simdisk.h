@@ -263,6 +263,11 @@ void sim_trace_event(const char *name, const char *what);
 void sim_record_init(struct dentry *root);
 void sim_record_exit(void);
 int sim_record_set(char *args);		/* "size=BYTES"; sleeps, under sim_ctl_lock */
+
+/* simdisk_memory.c */
+void sim_memory_init(struct dentry *root);
+void sim_memory_exit(void);
+int sim_memory_set(char *args);		/* sleeps, under sim_ctl_lock */
 /* Any context. */
 void sim_record_submit(struct sim_disk *sd, struct request *rq, struct sim_cmd *c);
 void sim_record_complete(struct sim_disk *sd, struct sim_cmd *c, blk_status_t status);

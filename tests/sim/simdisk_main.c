@@ -18,6 +18,7 @@
  *   corrupt name=ssd0 from=S to=S [seed=N]   overwrites stored content, all versions of it
  *   trace size=RECORDS                 0: off; see simdisk_trace.c
  *   record size=BYTES                  0: off; see simdisk_record.c
+ *   memory ...                         allocations of a module fail, see simdisk_memory.c
  *   save name=ssd0                     disks with crash=0 of up to 4 GiB, not open: keeps the content,
  *   restore name=ssd0                  and brings it back; both cost what was changed in between
  *
@@ -640,7 +641,7 @@ static const struct {
 } verbs[] = {
 	{ "add", sim_add }, { "del", sim_del }, { "set", sim_set }, { "powercut", sim_power_cut }, { "powerup", sim_power_up },
 	{ "fail", sim_fail }, { "heal", sim_heal }, { "corrupt", sim_corrupt }, { "trace", sim_trace_set },
-	{ "record", sim_record_set }, { "save", sim_save }, { "restore", sim_restore },
+	{ "record", sim_record_set }, { "save", sim_save }, { "restore", sim_restore }, { "memory", sim_memory_set },
 };
 
 static ssize_t ctl_write(struct file *f, const char __user *b, size_t n, loff_t *o)
@@ -675,6 +676,7 @@ static int __init simdisk_init(void)
 	ctl = debugfs_create_file("ctl", 0200, root, NULL, &ctl_fops);
 	sim_trace_init(root);
 	sim_record_init(root);
+	sim_memory_init(root);
 	return 0;
 }
 
@@ -686,6 +688,7 @@ static void __exit simdisk_exit(void)
 		remove_disk(list_first_entry(&sim_disks, struct sim_disk, list));
 	mutex_unlock(&sim_ctl_lock);
 	debugfs_remove_recursive(root);
+	sim_memory_exit();
 	sim_power_exit();
 	sim_trace_exit();
 	sim_record_exit();

@@ -180,6 +180,17 @@ bool model_crash(struct model *m, uint32_t sector, const struct found *f)
 	return true;
 }
 
+bool model_loss(struct model *m, uint32_t sector, const struct found *f)
+{
+	struct sector_state *s = &m->s[sector];
+
+	/* of the operations that made zeroes only the newest is remembered: before it there were zeroes, too, at the very beginning */
+	if (f->kind != FOUND_ZERO && !in_set(m, s, 0, s->last, f))
+		return false;
+	settle(s, f);
+	return true;
+}
+
 bool model_clean(struct model *m, uint32_t sector, const struct found *f)
 {
 	struct sector_state *s = &m->s[sector];

@@ -93,6 +93,8 @@ void model_flushed(struct model *m, uint64_t mark);
 bool model_read(struct model *m, uint32_t sector, const struct found *f);
 /* May this be found after a power cut?  If so it is what the sector holds from now on, durably. */
 bool model_crash(struct model *m, uint32_t sector, const struct found *f);
+/* As model_crash(), where flushed data may be lost as well: anything that this sector ever held. */
+bool model_loss(struct model *m, uint32_t sector, const struct found *f);
 /* As model_read(), after an orderly stop: what was read is durable. */
 bool model_clean(struct model *m, uint32_t sector, const struct found *f);
 /* After verification of every sector: nothing is pending. */

@@ -4,7 +4,7 @@
  *
  *   oracle run --dev DEV --state FILE [--seed N] [--ops N] ...     makes load; reads are checked as they come; FILE is the model, made if it is
  *                                                                  not there, and saved at the end
- *   oracle verify --dev DEV --state FILE [--after crash|clean]     reads every sector; the model then expects what was found
+ *   oracle verify --dev DEV --state FILE [--after crash|clean|loss]  reads every sector; the model then expects what was found
  *
  * Exit: 0 right, 1 wrong (mismatch, or an error nobody asked for), 2 could not run.  stdout: one line of key=value; stderr: what was wrong.
  */
@@ -18,7 +18,7 @@
 static void usage(FILE *f)
 {
 	fputs("usage: oracle run --dev DEV --state FILE [options]\n"
-	      "       oracle verify --dev DEV --state FILE [--after crash|clean] [--journal FILE] [--unreadable-ok]\n"
+	      "       oracle verify --dev DEV --state FILE [--after crash|clean|loss] [--journal FILE] [--unreadable-ok]\n"
 	      "  --seed N           a run at --qd 1 is a function of seed and state alone (default 1)\n"
 	      "  --ops N            operations, 0: without end (default 1000)\n"
 	      "  --seconds N        stops after so long, 0: never (default 0)\n"
@@ -123,6 +123,8 @@ static const struct option long_options[] = {
 	{ 0 },
 };
 
+static const char *const after_name[] = { [AFTER_CLEAN] = "clean", [AFTER_CRASH] = "crash", [AFTER_LOSS] = "loss" };
+
 static bool parse_number(struct options *o, int opt, const char *arg)
 {
 	uint64_t v;
@@ -198,8 +200,9 @@ static bool parse_option(struct options *o, int opt, char *arg)
 		o->unreadable_ok = true;
 		return true;
 	case OPT_AFTER:
-		o->after = !strcmp(arg, "crash") ? AFTER_CRASH : AFTER_CLEAN;
-		return !strcmp(arg, "crash") || !strcmp(arg, "clean");
+		for (o->after = AFTER_CLEAN; o->after <= AFTER_LOSS && strcmp(arg, after_name[o->after]); o->after++)
+			;
+		return o->after <= AFTER_LOSS;
 	case '?':
 		return false;
 	default:

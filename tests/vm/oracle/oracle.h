@@ -30,7 +30,7 @@ struct options {
 	int control_fd;
 	bool journal_at_once, until_error, errors_ok, unknown, control_may_fail;
 	/* verify */
-	enum { AFTER_NOTHING, AFTER_CLEAN, AFTER_CRASH } after;
+	enum { AFTER_NOTHING, AFTER_CLEAN, AFTER_CRASH, AFTER_LOSS } after;
 	bool unreadable_ok;
 };
 

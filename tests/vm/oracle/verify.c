@@ -19,24 +19,35 @@ struct verify {
 	int lines;
 };
 
+static bool right(const struct verify *v, uint32_t sector, const struct found *f)
+{
+	switch (v->o->after) {
+	case AFTER_LOSS:
+		return model_loss(v->m, sector, f);
+	case AFTER_CRASH:
+		return model_crash(v->m, sector, f);
+	case AFTER_CLEAN:
+		return model_clean(v->m, sector, f);
+	default:
+		return model_read(v->m, sector, f);
+	}
+}
+
 static void judge(struct verify *v, uint32_t sector, const void *data)
 {
 	struct found f = stamp_look(data, v->m->offset + sector, v->m->seed);
-	bool crash = v->o->after == AFTER_CRASH, ok;
 	struct sector_state was = v->m->s[sector];
 
 	v->r->sectors++;
 	v->r->zeroes += f.kind == FOUND_ZERO;
 	v->r->stamped += f.kind == FOUND_STAMP;
 	v->r->foreign += f.kind == FOUND_FOREIGN;
-	ok = crash ? model_crash(v->m, sector, &f) : v->o->after == AFTER_CLEAN ? model_clean(v->m, sector, &f) :
-		model_read(v->m, sector, &f);
-	if (ok)
+	if (right(v, sector, &f))
 		return;
 	v->m->s[sector] = was;
 	v->r->mismatches++;
 	if (v->lines++ < 16)
-		model_explain(v->m, stderr, sector, &f, crash, v->lines == 1);
+		model_explain(v->m, stderr, sector, &f, v->o->after >= AFTER_CRASH, v->lines == 1);
 }
 
 /* bytes: a power of two times the block size. */
@@ -86,7 +97,7 @@ int verify_run(const struct options *o, struct model *m, struct report *r)
 	}
 	if (o->after != AFTER_NOTHING)
 		model_settled(m);
-	if (o->after == AFTER_CRASH)
+	if (o->after == AFTER_CRASH || o->after == AFTER_LOSS)
 		m->rounds++;
 	r->seconds = now_seconds() - start;
 	free(v.buf);

@@ -105,7 +105,7 @@ class Oracle:
         return report
 
     def verify(self, *, after: str | None = None, device: object | None = None, limit: float = 600, **options: object) -> dict:
-        """after: None (nothing happened), "clean" (an orderly stop), "crash" (a power cut)."""
+        """after: None (nothing happened), "clean" (an orderly stop), "crash" (a power cut), "loss" (flushed data may be lost)."""
         argv = self._argv("verify", device, {"after": after} | options)
         load = Load(argv)
         try:
