@@ -76,6 +76,10 @@ crash:	## power cuts at every kind of position, in the states each may leave: mo
 	@tests/ci/dependencies build vm
 	@tests/crash/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(STATES),--states $(STATES)) $(if $(SEED),--seed $(SEED)) $(ONLY)
 
+faults:	## random workloads with one random fault of a device each, 10,000 on each kernel (RUNS= SEED= SHARD=I/N KERNEL=)
+	@tests/ci/dependencies build vm
+	@tests/faults/run --kernel $(KERNEL) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SHARD),--shard $(SHARD))
+
 mutants:	## plant ordering bugs, one at a time, and see that a test catches each (NAME=)
 	@tests/mutants/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)
 
@@ -109,4 +113,4 @@ clean:	## remove what was built (not: the Python environment, downloads)
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall dkms-install dkms-uninstall dkms-try lint unit fuzz model \
-	model-smoke vm vm-more check crash mutants stress bench bench-real demo images clean
+	model-smoke vm vm-more check crash faults mutants stress bench bench-real demo images clean

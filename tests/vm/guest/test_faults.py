@@ -1,0 +1,572 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Rows of the table of failures (docs/testing.md), each made to happen: what callers get, the state, the event, the line in the
+kernel log, what the command says, and that all is as if nothing had been when it is over."""
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from lib import command, dm, memory, simdisk
+from lib.block import BlockDevice
+from lib.decay import Written, commit, places
+from lib.fault_runs import Careless
+from lib.larder import RESERVED_SECTORS, Cache, Stack, Volume, backing_alone, larder, wait_for
+from lib.sets import kill, make_stack, small_stack
+
+BLOCK = 4096
+SECTORS = 8
+N = 64  # blocks
+
+
+def block(i: int, salt: int = 0) -> bytes:
+    return (i + 1000 * salt).to_bytes(8, "little") * (BLOCK // 8)
+
+
+def write_all(volume: BlockDevice, salt: int = 0, first: int = 0) -> None:
+    for i in range(first, first + N):
+        volume.write(i * SECTORS, block(i, salt))
+
+
+def check_all(volume: BlockDevice, salt: int = 0, first: int = 0) -> None:
+    for i in range(first, first + N):
+        assert volume.read(i * SECTORS, SECTORS) == block(i, salt), i
+
+
+def fails(what: Callable, *arguments: object) -> bool:
+    try:
+        what(*arguments)
+    except OSError:
+        return True
+    return False
+
+
+@pytest.fixture
+def stack(make_disk) -> Stack:
+    """Dirty: the first N blocks."""
+    s = Stack(
+        make_disk("ssd0", model="null", mb=32, wce=1, fua=1),
+        make_disk("hdd0", model="null", mb=64, wce=1),
+        format_volume=("--cache", "c"),
+        writeback="off",
+        sequential_cutoff=0,
+    )
+    write_all(s.volume)
+    s.volume.flush()
+    return s
+
+
+class Told:
+    """with Told(...): what is done has an event on these devices and these lines in the log."""
+
+    def __init__(self, kernel_log, devices: list[dm.DmDevice], *lines: str):
+        self.kernel_log, self.devices, self.lines = kernel_log, devices, lines
+
+    def __enter__(self) -> None:
+        self.kernel_log.mark()
+        self.before = [d.events() for d in self.devices]
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind:
+            return
+        for d, before in zip(self.devices, self.before, strict=True):
+            wait_for(lambda d=d, before=before: d.events() > before, 60, f"an event of {d}")
+        for line in self.lines:
+            wait_for(lambda line=line: self.kernel_log.matching(f"larder: .*{line}"), 60, f"a line '{line}' in the kernel log")
+
+
+def says(kind: str, name: str, *patterns: str) -> None:
+    """What is wrong, and which command mends it.  No pattern: nothing is wrong."""
+    text = larder(kind, "status", name).stdout
+    wrong = text[text.index("  wrong ") :] if "  wrong " in text else ""
+    assert bool(wrong) == bool(patterns), text
+    for p in patterns:
+        assert re.search(p, wrong), f"{p}: {wrong}"
+
+
+# ------------------------------------------------------------------ the SSD
+
+
+def test_clean_data_that_cannot_be_read(stack):
+    """From the backing; dropped, counted."""
+    stack.volume.drain()
+    says("volume", "v")
+    says("cache", "c")
+    stack.ssd.fail(op="read", status="medium")
+    check_all(stack.volume)
+    assert stack.cache.status()["errors_read"] and stack.cache.status()["state"] == "running"
+    says("cache", "c", "errors_read: .*larder cache scrub c")
+    stack.ssd.heal()
+    stack.hdd.reset_stats()
+    check_all(stack.volume)
+    stack.stop()
+
+
+@pytest.mark.parametrize("block_size", [512, 4096])
+def test_dirty_data_that_cannot_be_read(make_disk, kernel_log, block_size):
+    """An error, an event; it stays, and is there when the SSD is well again."""
+    ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1, lbs=block_size)
+    stack = Stack(ssd, make_disk("hdd0", model="null", mb=64, wce=1), format_volume=("--cache", "c"), writeback="off")
+    write_all(stack.volume)
+    stack.volume.write(N * SECTORS + 1, b"x" * 512)  # no whole block of a 4Kn SSD
+    dirty = stack.volume.dirty()
+    ssd.fail(op="read", status="medium")
+    with Told(kernel_log, [stack.volume, stack.cache], "dirty data in sectors 0 to 7 cannot be read"):
+        assert fails(stack.volume.read, 0, SECTORS)
+    with pytest.raises(OSError):
+        stack.volume.read(N * SECTORS + 1, 1)
+    assert stack.volume.dirty() == dirty and stack.cache.status()["state"] == "running"
+    says("cache", "c", "errors_read: .*larder cache scrub c")
+    ssd.heal()
+    check_all(stack.volume)
+    assert stack.volume.read(N * SECTORS + 1, 1) == b"x" * 512
+    stack.volume.drain()
+    stack.stop()
+
+
+def test_reads_that_fail_at_once(make_disk):
+    """Several are in flight to the SSD that cannot read: each gets the other copy, not only the one that finds it out."""
+    stack = make_stack(make_disk, writeback="off")
+    write_all(stack.volume)
+    stack.volume.flush()
+    for s in stack.ssd:
+        s.fail(op="read", status="ok", delay_ms=1000)  # so that they are there together
+    stack.ssd[0].heal()
+    stack.ssd[0].fail(op="read", status="medium", delay_ms=1000)
+    errors: list[int] = []
+
+    def read(i: int) -> None:
+        if fails(stack.volume.read, i * SECTORS, SECTORS):
+            errors.append(i)
+
+    readers = [threading.Thread(target=read, args=(i,)) for i in range(8)]
+    for t in readers:
+        t.start()
+    for t in readers:
+        t.join()
+    assert not errors
+    stack.stop()
+
+
+def test_each_copy_has_a_bad_place(make_disk, seed):
+    """Of one segment: what the one cannot read is read from the other, both ways."""
+    stack = make_stack(make_disk, writeback="off")
+    w = Written(stack, seed)
+    data = [w.write(i * SECTORS) for i in range(8)]
+    commit(stack)
+    for i, s in enumerate(stack.ssd):
+        for at in places(s, data[i]):
+            s.fail(op="read", from_=at, to=at + SECTORS, status="medium")
+    for _ in range(2):
+        assert w.wrong(stack.volume) == {}
+    stack.stop()
+
+
+def test_ssd_that_refuses_writes(stack, kernel_log):
+    """state=failed: writes and flushes fail, reads go on; a start with it well again has everything that was flushed."""
+    stack.ssd.fail(op="write", status="ioerr")
+    with Told(kernel_log, [stack.volume, stack.cache], "an append to it failed: it has failed"):
+        assert fails(stack.volume.write, N * SECTORS, block(N)) or fails(stack.volume.flush)
+    assert (stack.cache.status()["state"], stack.volume.status()["state"]) == ("failed", "cache-failed")
+    says("cache", "c", "state: .*larder cache stop c, larder cache start c.*larder rescue writeback")
+    says("volume", "v", "state: .*larder cache status")
+    assert fails(stack.volume.write, 0, block(5)) and fails(stack.volume.flush) and fails(stack.volume.discard, 0, SECTORS)
+    check_all(stack.volume)
+    stack.volume.read(N * SECTORS * 4, SECTORS)
+    stack.stop()
+    stack.ssd.heal()
+    stack.start()
+    check_all(stack.volume)
+    stack.volume.drain()
+    stack.stop()
+
+
+def test_ssd_that_refuses_writes_with_nothing_dirty(stack):
+    """The volume leaves it, in use, by a command that needs nothing of the SSD."""
+    stack.volume.drain()
+    kill(stack.ssd)
+    assert fails(stack.volume.write, 0, block(0)) or fails(stack.volume.flush)
+    wait_for(lambda: stack.volume.status()["state"] == "cache-failed", 60, "the cache to fail")
+    stack.volume.drain()
+    if stack.volume.dirty():  # the write may have got as far as the index
+        pytest.fail(f"{stack.volume.dirty()} sectors are dirty")
+    says("volume", "v", "nothing is dirty: to go on without it, larder volume detach v")
+    larder("volume", "detach", "v")
+    assert stack.volume.status()["state"] == "passthrough"
+    check_all(stack.volume)
+    write_all(stack.volume, salt=1)
+    stack.volume.flush()
+    check_all(stack.volume, salt=1)
+    stack.stop()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_ssd_that_refuses_flushes(stack, kernel_log, count):
+    """The only one: whoever asks is told, and so is every write until one succeeds (rule 2).  It is not failed."""
+    stack.volume.write(0, block(0, 7))
+    stack.ssd.fail(op="flush", status="ioerr", count=count)
+    with Told(kernel_log, [stack.volume, stack.cache], "ssd0: a flush failed: error -5"):
+        assert fails(stack.volume.flush)
+    assert stack.cache.status()["state"] == "running"
+    if count > 1:
+        assert stack.cache.status()["trouble"] == "flush"
+        says("cache", "c", "trouble: the last flush of an SSD failed")
+        assert fails(stack.volume.write, SECTORS, block(1, 7))
+    with Told(kernel_log, [stack.cache], "ssd0: flushes succeed again"):
+        wait_for(lambda: not fails(stack.volume.flush), 60, "a flush to succeed")
+    assert stack.cache.status()["trouble"] == "-"
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    assert stack.volume.read(0, SECTORS) == block(0, 7)
+    stack.volume.drain()
+    stack.stop()
+
+
+@pytest.mark.parametrize("op", ["write", "flush", "read"])
+def test_ssd_that_is_slow_for_30_s(stack, op):
+    """Who needs it waits; who does not, does not; nobody gets an error."""
+    stack.volume.drain()
+    stack.ssd.fail(op=op, status="ok", delay_ms=30000, count=1)
+    done: list[str] = []
+
+    def use() -> None:
+        if op == "read":
+            assert stack.volume.read(0, SECTORS) == block(0)
+        else:
+            stack.volume.write(0, block(0), fua=True)
+            stack.volume.flush()
+        done.append(op)
+
+    with open(stack.volume.path, "rb", buffering=0):
+        waits = threading.Thread(target=use)
+        waits.start()
+        wait_for(lambda: stack.ssd.faults()[0]["hits"] or done, 20, "the command that is slow")
+        assert stack.volume.read(N * SECTORS * 4, SECTORS) == bytes(BLOCK)  # of the backing
+        assert not done
+        waits.join()
+    assert done and stack.cache.status()["state"] == "running"
+    check_all(stack.volume)
+    stack.stop()
+
+
+def test_ssd_that_drops_what_was_flushed(make_disk):
+    """One of two: a scrub mends it from the other; nothing is lost, although the other is lost then."""
+    stack = small_stack(make_disk, 2)
+    stack.ssd[0].set(ignore_flush=1, ignore_fua=1)
+    write_all(stack.volume)
+    stack.volume.flush()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    stack.ssd[0].set(ignore_flush=0, ignore_fua=0)
+    stack.start()
+    stack.cache.message("scrub")
+    wait_for(lambda: stack.cache.status()["scrub"] == "done", 120, "the scrub")
+    assert not stack.cache.status()["scrub_unrepairable"]
+    check_all(stack.volume)
+    kill(stack.ssd[1])
+    stack.volume.write(N * SECTORS, block(N))
+    check_all(stack.volume)
+    stack.stop()
+
+
+def test_ssd_that_leaves_during_a_checkpoint(make_disk, kernel_log):
+    """Who asked for it gets one of those that stay."""
+    stack = make_stack(make_disk)
+    write_all(stack.volume)
+    stack.volume.drain()
+    commit(stack)  # from here on it is the checkpoint that writes
+    before = stack.cache.status()["checkpoints"]
+    with Told(kernel_log, [stack.volume, stack.cache], "the cache goes on without it; replace it"):
+        kill(stack.ssd[1])
+        stack.cache.message("checkpoint")
+    status = stack.cache.status()
+    assert status["checkpoints"] > before and (status["devices_failed"], status["state"]) == (1, "running")
+    says("cache", "c", r"devices_failed: 1 of 2 .*active/failed.*larder cache replace c PLACE NEW-SSD")
+    check_all(stack.volume)
+    stack.stop()
+
+
+# ------------------------------------------------------------------ the backing
+
+
+def test_backing_that_refuses_reads(stack):
+    """Cached data reads; misses fail, and do not when it is back."""
+    stack.volume.drain()
+    stack.hdd.fail(op="read", status="medium")
+    check_all(stack.volume)
+    assert fails(stack.volume.read, N * SECTORS * 4, SECTORS)
+    assert stack.volume.status()["errors_read"]
+    says("volume", "v", "errors: requests to the disk have failed")
+    stack.hdd.heal()
+    assert stack.volume.read(N * SECTORS * 4, SECTORS) == bytes(BLOCK)
+    stack.stop()
+
+
+@pytest.mark.parametrize("status", ["ioerr", "nospc"])
+def test_backing_that_refuses_writes(stack, kernel_log, status):
+    """Dirty data stays, and is read; cached writes go on; bypassed ones fail.  Back: `flush` tries at once."""
+    stack.hdd.fail(op="write,zeroes", status=status, from_=2048)
+    no_space = ": no space is left below" if status == "nospc" else ""
+    with Told(kernel_log, [stack.volume], f"hdd0: volume .* dirty data cannot be written back: error -[0-9]+{no_space}"):
+        stack.volume.message("flush")
+    assert stack.volume.status()["trouble"] == "writeback" and stack.volume.dirty() == N * SECTORS
+    says("volume", "v", "trouble: dirty data cannot be written.*larder volume flush v", "errors: ")
+    write_all(stack.volume, salt=1)
+    stack.volume.flush()
+    check_all(stack.volume, salt=1)
+    stack.volume.set(mode="writearound")
+    assert fails(stack.volume.write, N * SECTORS * 4, block(1))
+    check_all(stack.volume, salt=1)
+    stack.hdd.heal()
+    with Told(kernel_log, [stack.volume], "dirty data is written back again"):
+        stack.volume.drain(240)
+    assert stack.volume.status()["trouble"] == "-" and not stack.volume.dirty()
+    stack.stop()
+    check_all(backing_alone(stack.hdd), salt=1)
+
+
+def test_backing_that_refuses_flushes(stack, kernel_log):
+    """Nothing counts as written back before one succeeds; until then flushes and writes fail."""
+    stack.hdd.fail(op="flush", status="ioerr")
+    with Told(kernel_log, [stack.volume], "hdd0: a flush failed: error -5"):
+        stack.volume.message("flush")
+    wait_for(lambda: stack.volume.status()["trouble"] == "writeback/flush", 60, "the status to say so")
+    assert stack.volume.dirty() == N * SECTORS
+    says("volume", "v", "trouble: dirty data cannot be written", "trouble: the last flush of the disk failed")
+    assert fails(stack.volume.flush) and fails(stack.volume.write, 0, block(0))
+    check_all(stack.volume)
+    stack.hdd.heal()
+    with Told(kernel_log, [stack.volume], "hdd0: flushes succeed again", "dirty data is written back again"):
+        stack.volume.drain(240)
+    assert stack.volume.status()["trouble"] == "-" and not stack.volume.dirty()
+    simdisk.power_cut(stack.hdd, mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    check_all(backing_alone(stack.hdd))
+
+
+def test_half_of_the_cache_is_dirty(stack):
+    """And its disk takes nothing: the status says so before writes wait, and names what gives it up."""
+    stack.hdd.fail(op="write", status="ioerr")
+    for i in range(20):
+        stack.volume.write(2048 * i, bytes([i]) * (1 << 20))
+    says("cache", "c", "dirty_sectors: half of the cache or more.*dmsetup message c 0 forget UUID-OF-VOLUME discard_dirty")
+    stack.hdd.heal()
+    stack.volume.drain()
+    says("cache", "c")
+    stack.stop()
+
+
+class ScsiDisk:
+    """A SCSI disk of scsi_debug: its content stays while it is unplugged."""
+
+    def __init__(self, mb: int):
+        command.run("modprobe", "sd_mod")
+        command.run("modprobe", "scsi_debug", f"dev_size_mb={mb}", "lbpws=0", "delay=0", "no_uld=0")
+        self.host = next(h for h in Path("/sys/class/scsi_host").iterdir() if (h / "proc_name").read_text().strip() == "scsi_debug")
+
+    def disk(self) -> BlockDevice:
+        target = Path(f"/sys/class/scsi_host/{self.host.name}/device")
+        wait_for(lambda: list(target.glob("target*/*/block/*")), 60, "the disk to appear")
+        name = next(iter(target.glob("target*/*/block/*"))).name
+        wait_for(Path("/dev", name).exists, 60, "its node")
+        return BlockDevice(f"/dev/{name}")
+
+    def unplug(self) -> None:
+        for f in Path(f"/sys/class/scsi_host/{self.host.name}/device").glob("target*/*/delete"):
+            f.write_text("1")
+
+    def plug_in(self) -> None:
+        (self.host / "scan").write_text("- - -")
+
+    def close(self) -> None:
+        command.run("modprobe", "-r", "scsi_debug", check=False)
+
+
+@pytest.fixture
+def scsi_disk(clean_devices):
+    d = ScsiDisk(48)
+    yield d
+    for name in ("v", "c"):
+        if name in dm.names():
+            dm.DmDevice(name).remove()
+    d.close()
+
+
+def test_backing_that_is_unplugged(make_disk, scsi_disk, kernel_log):
+    """Under dirty data: what is cached reads; the volume is stopped, and started with the disk that was plugged in again."""
+    ssd, disk = make_disk("ssd0", model="null", mb=32, wce=1, fua=1), scsi_disk.disk()
+    stack = Stack(ssd, disk, format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0)
+    write_all(stack.volume)
+    stack.volume.flush()
+    scsi_disk.unplug()
+    check_all(stack.volume)
+    assert fails(stack.volume.read, N * SECTORS * 4, SECTORS)
+    with Told(kernel_log, [stack.volume], "dirty data cannot be written back"):
+        stack.volume.message("flush")
+    write_all(stack.volume, salt=1)  # may_be_dirty is set, so the cache takes them
+    assert stack.volume.status()["trouble"] == "writeback"
+    says("volume", "v", "trouble: dirty data cannot be written")
+    stack.volume.remove()
+    assert stack.cache.status()["dirty_sectors"] == N * SECTORS
+    scsi_disk.plug_in()
+    stack.hdd = scsi_disk.disk()
+    stack.volume = Volume.start(stack.hdd, stack.cache)
+    check_all(stack.volume, salt=1)
+    stack.volume.drain()
+    stack.stop()
+    raw = backing_alone(stack.hdd)
+    check_all(raw, salt=1)
+    raw.remove()
+
+
+@pytest.fixture
+def thin(make_disk, clean_devices):
+    """A thin volume over a pool that is too small for it, and how the pool grows."""
+    command.run("modprobe", "dm-thin-pool")
+    meta = make_disk("meta0", model="null", mb=8, wce=1)
+    data = make_disk("pool0", model="null", mb=128, wce=1)
+
+    def line(mb: int) -> str:
+        return f"0 {mb << 11} thin-pool {meta} {data} 128 0 1 error_if_no_space"
+
+    pool = dm.DmDevice.create("pool", line(4))
+    command.run("dmsetup", "message", "pool", "0", "create_thin 0")
+    disk = dm.DmDevice.create("thin", f"0 {64 << 11} thin {pool} 0")
+    yield disk, lambda: pool.reload(line(96))
+    for name in ("v", "c", "raw", "thin", "pool"):
+        if name in dm.names():
+            dm.DmDevice(name).remove()
+
+
+def test_thin_backing_without_space(make_disk, thin, kernel_log):
+    """BLK_STS_NOSPC of a pool that is full: dirty data stays, and goes when the pool has grown."""
+    kernel_log.expect("out-of-data-space|switching pool")
+    disk, grow = thin
+    ssd = make_disk("ssd0", model="null", mb=48, wce=1, fua=1)
+    stack = Stack(ssd, disk, format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0)
+    for i in range(12):
+        stack.volume.write(2048 * i, bytes([i + 1]) * (1 << 20))
+    stack.volume.flush()
+    with Told(kernel_log, [stack.volume], "dirty data cannot be written back: error -28: no space is left below"):
+        stack.volume.message("flush")
+    assert stack.volume.dirty() and stack.cache.status()["state"] == "running"
+    says("volume", "v", "trouble: .*the space of the pool below it; larder volume flush v")
+    for i in range(12):
+        assert stack.volume.read(2048 * i, 2048) == bytes([i + 1]) * (1 << 20)
+    grow()
+    stack.volume.drain(240)
+    says("volume", "v", "errors: ")
+    assert not stack.volume.dirty()
+    stack.stop()
+    raw = dm.DmDevice.create("raw", f"0 {disk.sectors - RESERVED_SECTORS} linear {disk} 2048")
+    for i in range(12):
+        assert raw.read(2048 * i, 2048) == bytes([i + 1]) * (1 << 20)
+    raw.remove()
+
+
+# ------------------------------------------------------------------ memory
+
+
+@pytest.mark.limit(900)
+def test_no_memory_for_a_start(stack):
+    """Each allocation of a start in turn: it is refused, or goes without; nothing is left behind, the next one has everything."""
+    stack.stop()
+    step = refused = 0
+    while True:
+        with memory.failing(skip=step, count=1):
+            try:
+                stack.start()
+            except command.CommandError:
+                refused += 1
+            failed = memory.counts()["failed"]
+        for name in ("v", "c"):
+            if name in dm.names():
+                dm.DmDevice(name).remove()
+        if not failed:
+            break
+        step += 1 + step // 8
+    print(f"{step} allocations, {refused} refused starts")
+    assert refused > 20
+    stack.start()
+    check_all(stack.volume)
+    stack.volume.drain()
+    stack.stop()
+
+
+@pytest.mark.parametrize("odds", [1, 3, 20])
+@pytest.mark.parametrize("mode", ["writeback", "writethrough", "writearound"])
+def test_no_memory_under_load(make_disk, make_oracle, seed, odds, mode):
+    """Nothing fails for it: fills are given up, what cannot go on waits."""
+    stack = make_stack(make_disk, mode=mode)
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=300)
+    with memory.failing(odds=odds, seed=seed, count=0 if odds > 1 else 200):
+        Careless(stack.volume, stack.cache).run(oracle, *Careless.NAMES, ops=700, every=50)
+        counts = memory.counts()
+    print(counts)
+    assert counts["failed"] > 10
+    oracle.verify()
+    stack.restart()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+# ------------------------------------------------------------------ both
+
+
+def test_ssd_and_backing_fail(stack):
+    """Everything fails, nothing hangs; both well again, and started: what was flushed is there."""
+    kill(stack.ssd)
+    kill(stack.hdd)
+    assert fails(stack.volume.write, N * SECTORS, block(N)) or fails(stack.volume.flush)
+    assert fails(stack.volume.read, 0, SECTORS) and fails(stack.volume.read, N * SECTORS * 4, SECTORS)
+    assert fails(stack.volume.flush) and fails(stack.volume.discard, 0, SECTORS)
+    stack.stop()
+    for d in (stack.ssd, stack.hdd):
+        d.heal()
+    stack.start()
+    check_all(stack.volume)
+    stack.volume.drain()
+    stack.stop()
+    check_all(backing_alone(stack.hdd))
+
+
+def test_ssd_fails_while_the_backing_does(make_disk):
+    """A set that loses an SSD while dirty data cannot be written back: nothing is lost."""
+    stack = make_stack(make_disk, writeback_percent=0)
+    stack.hdd.fail(op="write,flush", status="ioerr", from_=2048)
+    write_all(stack.volume)
+    kill(stack.ssd[0])
+    write_all(stack.volume, first=N)
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the SSD to leave")
+    check_all(stack.volume)
+    check_all(stack.volume, first=N)
+    stack.hdd.heal()
+    stack.volume.drain(240)
+    stack.stop()
+    raw = backing_alone(stack.hdd)
+    check_all(raw)
+    check_all(raw, first=N)
+
+
+def test_machine_is_shut_down_with_all_of_it_failing(stack):
+    """Volume and cache are removed while SSD and disk fail whatever they are asked."""
+    stack.volume.message("flush")
+    kill(stack.ssd)
+    kill(stack.hdd)
+    stack.volume.remove()
+    stack.cache.remove()
+    assert not dm.names()
+    stack.volume = stack.cache = None
+    for d in (stack.ssd, stack.hdd):
+        d.heal()
+    cache = Cache.start(stack.ssd)
+    volume = Volume.start(stack.hdd, cache)
+    check_all(volume)
+    volume.remove()
+    cache.remove()
