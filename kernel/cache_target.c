@@ -844,6 +844,15 @@ static int message_forget(struct cache *c, unsigned int argc, char **argv)
 	return err;
 }
 
+static int message_stack(struct cache *c, const char *hex)
+{
+	int err = cache_set_stack(c, hex);
+
+	if (err == -EINVAL)
+		DMERR("cache %pUb: stack: neither '-' nor up to %u bytes in hex", c->uuid, LARDER_STACK_SIZE);
+	return err;
+}
+
 static int message_running(struct cache *c)
 {
 	if (READ_ONCE(c->state) == CACHE_RUNNING && !READ_ONCE(c->suspending))
@@ -887,8 +896,10 @@ static int cache_message_run(struct cache_target *ct, unsigned int argc, char **
 		return scrub_begin(c);
 	if (argc == 1 && !strcasecmp(argv[0], "scrub_stop"))
 		return scrub_stop(c);
+	if (argc == 2 && !strcasecmp(argv[0], "stack"))
+		return message_stack(c, argv[1]);
 	DMERR("cache %pUb: message '%s' with %u words is not known: %s", c->uuid, argv[0], argc,
-	      "set, commit, checkpoint, reclaim, forget, drain, drain_stop, scrub, scrub_stop");
+	      "set, commit, checkpoint, reclaim, forget, drain, drain_stop, scrub, scrub_stop, stack");
 	return -EINVAL;
 }
 

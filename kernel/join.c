@@ -191,8 +191,10 @@ static int give_place(struct cache *c, struct cache_device *d)
 	for (i = 0; i < c->nr_devices && !other; i++)
 		if (!c->dev[i].failed)
 			other = c->dev[i].sb;
-	if (other)
+	if (other) {
 		memcpy(d->sb->epochs, other->epochs, sizeof(d->sb->epochs));
+		memcpy(d->sb->stack, other->stack, sizeof(d->sb->stack));
+	}
 	d->removed = false;
 	memcpy(e->uuid, d->uuid, sizeof(e->uuid));
 	e->state = cpu_to_le32(LARDER_DEVICE_FAILED);

@@ -844,6 +844,8 @@ int cache_roles_write(struct cache *c, const u8 *role, u32 nr);
 int cache_table_tell(struct cache *c, struct cache_device *d);
 int cache_table_blank(struct cache *c, struct cache_device *d);
 int volume_super_write(struct volume *v);		/* v->super_lock held: v->sb, both copies, durable */
+int cache_set_stack(struct cache *c, const char *hex);	/* sleeps, takes c->super_lock */
+int volume_set_stack(struct volume *v, const char *hex);	/* sleeps, takes v->super_lock */
 int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_lock; rule 11's conditions are the caller's */
 
 /* ------------------------------------------------------------------ set.c */

@@ -47,6 +47,8 @@ enum larder_kind {
 #define LARDER_RO_COMPAT_ALL	0ull
 #define LARDER_INCOMPAT_ALL	0ull
 
+#define LARDER_STACK_SIZE	2048u	/* of a description of stacks, see docs/on-disk-format.md 3.4 */
+
 /* 128 bytes, the same at the start of every superblock. */
 struct larder_sb_head {
 	__u8	magic[16];
@@ -140,7 +142,7 @@ struct larder_cache_sb {
 	__u8	reserved2[16];			/*  272 */
 	struct larder_checkpoint_ptr checkpoint[LARDER_NR_CHECKPOINTS];	/*  288: [0] the newest */
 	struct larder_epoch epochs[LARDER_NR_EPOCHS];			/*  416: [0] the newest */
-	__u8	stack[2048];			/*  928: description of the stack, for the daemon: opaque here */
+	__u8	stack[LARDER_STACK_SIZE];	/*  928: which stacks use the cache (userland): opaque here */
 	__u8	reserved3[1120];		/* 2976 */
 };
 
@@ -237,7 +239,7 @@ struct larder_volume_sb {
 	__le64	incarnation;			/*  240: raised when the volume runs without its cache */
 	__le64	set_generation;			/*  248: newest generation of the cache's set that this volume ran with */
 	__u8	reserved1[256];			/*  256 */
-	__u8	stack[2048];			/*  512: description of the stack, for the daemon: opaque here */
+	__u8	stack[LARDER_STACK_SIZE];	/*  512: description of the stack (userland): opaque here */
 	__u8	reserved2[1536];		/* 2560 */
 };
 

@@ -372,6 +372,69 @@ out:
 	return err;
 }
 
+/* ------------------------------------------------------------------ the description of the stack */
+
+/* hex: what userland wants there, the rest of the field becomes zero; "-": nothing.  -EINVAL: neither. */
+static int stack_parse(const char *hex, u8 *stack)
+{
+	size_t digits = strcmp(hex, "-") ? strlen(hex) : 0;
+
+	if (digits % 2 || digits / 2 > LARDER_STACK_SIZE || hex2bin(stack, hex, digits / 2))
+		return -EINVAL;
+	memset(stack + digits / 2, 0, LARDER_STACK_SIZE - digits / 2);
+	return 0;
+}
+
+/*
+ * Into the superblock of every SSD, which userland must not write while the cache has it.  An error of the SSDs leaves the old one
+ * or the new one on each of them; the next superblock has the new one.
+ */
+int cache_set_stack(struct cache *c, const char *hex)
+{
+	u8 *stack = kmalloc(LARDER_STACK_SIZE, GFP_KERNEL);
+	unsigned int i;
+	int err;
+
+	if (!stack)
+		return -ENOMEM;
+	err = stack_parse(hex, stack);
+	if (err)
+		goto out;
+	mutex_lock(&c->super_lock);
+	for (i = 0; i < c->nr_devices; i++)
+		if (c->dev[i].sb)
+			memcpy(c->dev[i].sb->stack, stack, LARDER_STACK_SIZE);
+	err = cache_super_write(c, 0);
+	mutex_unlock(&c->super_lock);
+out:
+	kfree(stack);
+	return err;
+}
+
+/* The same for a volume that is bound; -EBUSY: it is not. */
+int volume_set_stack(struct volume *v, const char *hex)
+{
+	u8 *stack = kmalloc(LARDER_STACK_SIZE, GFP_KERNEL);
+	int err;
+
+	if (!stack)
+		return -ENOMEM;
+	err = stack_parse(hex, stack);
+	if (err)
+		goto out;
+	mutex_lock(&v->super_lock);
+	if (v->bdev) {
+		memcpy(v->sb->stack, stack, LARDER_STACK_SIZE);
+		err = volume_super_write(v);
+	} else {
+		err = -EBUSY;
+	}
+	mutex_unlock(&v->super_lock);
+out:
+	kfree(stack);
+	return err;
+}
+
 /* ------------------------------------------------------------------ the table of devices and volumes */
 
 static sector_t table_place(bool b)

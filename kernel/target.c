@@ -361,6 +361,22 @@ static int message_discard_dirty(struct volume_target *vt, const char *text)
 	return volume_target_discard_dirty(vt, uuid.b);
 }
 
+static int message_stack(struct volume_target *vt, const char *hex)
+{
+	struct volume *v;
+	int err;
+
+	mutex_lock(&vt->lock);
+	v = vt->volume;
+	err = v && v->active ? volume_set_stack(v, hex) : -EBUSY;
+	mutex_unlock(&vt->lock);
+	if (err == -EINVAL)
+		DMERR("%s: stack: neither '-' nor up to %u bytes in hex", volume_target_name(vt), LARDER_STACK_SIZE);
+	else if (err == -EBUSY)
+		DMERR("%s: stack: the volume is suspended: resume it, then send the message again", volume_target_name(vt));
+	return err;
+}
+
 static int volume_message_run(struct volume_target *vt, unsigned int argc, char **argv)
 {
 	if (argc == 3 && !strcasecmp(argv[0], "set"))
@@ -373,7 +389,9 @@ static int volume_message_run(struct volume_target *vt, unsigned int argc, char 
 		return message_drop_clean(vt);
 	if (argc == 2 && !strcasecmp(argv[0], "discard_dirty"))
 		return message_discard_dirty(vt, argv[1]);
-	DMERR("%s: message '%s' with %u words is not known: set, flush, flush_stop, drop_clean, discard_dirty",
+	if (argc == 2 && !strcasecmp(argv[0], "stack"))
+		return message_stack(vt, argv[1]);
+	DMERR("%s: message '%s' with %u words is not known: set, flush, flush_stop, drop_clean, discard_dirty, stack",
 	      volume_target_name(vt), argv[0], argc);
 	return -EINVAL;
 }
