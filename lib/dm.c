@@ -265,6 +265,23 @@ bool mapped_name_taken(const char *name)
 	return taken;
 }
 
+bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
+{
+	struct dm_task *task = dm_available() ? ask(DM_DEVICE_INFO, name) : NULL;
+	struct dm_info info;
+	bool there = task && dm_task_get_info(task, &info) && info.exists;
+
+	if (there) {
+		const char *text = dm_task_get_uuid(task);
+
+		snprintf(uuid, DM_UUID_MAX, "%s", text ? text : "");
+		*number = makedev(info.major, info.minor);
+	}
+	if (task)
+		dm_task_destroy(task);
+	return there;
+}
+
 /* ------------------------------------------------------------------ change */
 
 /* Has the kernel that target?  (The dm core loads dm-<target> by itself when a table asks for it.) */

@@ -50,6 +50,9 @@ int mapped_table(const struct mapped *mapped, char **params);
 /* Is there a dm device with that name, of whatever target? */
 bool mapped_name_taken(const char *name);
 
+/* Any dm device, of whatever target: its UUID for dm and its number.  False: there is none of that name. */
+bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number);
+
 /* All complain, with the kernel's reason where its log has one.  They wait for udev, where udev runs. */
 int mapped_create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params);
 int mapped_remove(const char *name);

@@ -17,13 +17,6 @@
 #include "layout.h"
 #include "verbs.h"
 
-struct cache_request {
-	const char *name, *label;
-	struct argument_list paths, roles;
-	uint64_t segment_size;
-	struct claim_request claim;
-};
-
 /* One SSD of the set being made. */
 struct ssd {
 	struct device device;
@@ -55,7 +48,10 @@ static void fill_superblocks(struct ssd *ssds, int number, const struct cache_re
 	uint8_t cache_uuid[16];
 	uint32_t first = 0;
 
-	uuid_generate_random(cache_uuid);
+	if (request->uuid)
+		memcpy(cache_uuid, request->uuid, 16);
+	else
+		uuid_generate_random(cache_uuid);
 	for (int i = 0; i < number; i++) {
 		struct larder_cache_sb *sb;
 
@@ -75,6 +71,8 @@ static void fill_superblocks(struct ssd *ssds, int number, const struct cache_re
 		sb->table_generation = htole64(1);
 		for (unsigned c = 0; c < LARDER_NR_CHECKPOINTS; c++)
 			sb->checkpoint[c].first_segment = htole32(LARDER_NO_SEGMENT);
+		if (request->stack)
+			memcpy(sb->stack, request->stack, LARDER_STACK_SIZE);
 		first += ssds[i].layout.nr_segments;
 	}
 }
@@ -150,7 +148,7 @@ static int format_set(struct ssd *ssds, int number, const struct cache_request *
 	return result;
 }
 
-static int create(const struct cache_request *request)
+int cache_format(const struct cache_request *request)
 {
 	struct ssd ssds[LARDER_MAX_DEVICES] = { 0 };
 	int number = 0, result = LARDER_DONE;
@@ -210,5 +208,5 @@ int cache_create(int argc, char **argv)
 	if (request.segment_size > LARDER_MAX_SEGMENT_SIZE)
 		return complain(LARDER_USAGE, "--segment-size: must be a power of two from 128K to 16M");
 	result = create_check_names(request.name, request.label, LARDER_KIND_CACHE);
-	return result ? result : create(&request);
+	return result ? result : cache_format(&request);
 }

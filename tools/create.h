@@ -1,10 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* What `cache create` and `volume create` share. */
+/* What `cache create`, `volume create` and `create` share. */
 #ifndef LARDER_CREATE_H
 #define LARDER_CREATE_H
 
+#include "arguments.h"
 #include "claim.h"
+#include "layout.h"
 #include "superblock.h"
+
+struct cache_request {
+	const char *name, *label;
+	struct argument_list paths, roles;
+	uint64_t segment_size;
+	struct claim_request claim;
+	const uint8_t *uuid; /* of the cache; NULL: a random one */
+	const uint8_t *stack; /* LARDER_STACK_SIZE bytes for the field of that name, or NULL */
+};
+
+struct volume_request {
+	const char *name, *label, *path, *cache, *mode_name;
+	uint32_t mode;
+	struct volume_layout layout;
+	struct claim_request claim;
+	const uint8_t *uuid, *stack; /* as above */
+};
+
+/* Opens and judges all devices, then formats them.  The names have been checked.  Complain. */
+int cache_format(const struct cache_request *request);
+int volume_format(struct volume_request *request);
 
 /* The name may become a dm device, the label fits, and no other member of that kind has the label.  Complains. */
 int create_check_names(const char *name, const char *label, uint32_t kind);

@@ -19,17 +19,18 @@ struct verb {
 	const char *help;
 };
 
-static int reserved(int argc, char **argv)
-{
-	(void)argc;
-	return complain(LARDER_USAGE,
-			"%s: reserved: it will mean whole stacks; today there are 'larder cache %s' and 'larder volume %s'",
-			argv[0], argv[0], argv[0]);
-}
-
 static int help(int argc, char **argv);
 
 static const struct verb verbs[] = {
+	{ "", "create", stack_create, "make a whole stack: RAID, volume, encryption, filesystem" },
+	{ "", "start", stack_start, "start a stack, and mount it" },
+	{ "", "stop", stack_stop, "unmount a stack, and stop it" },
+	{ "", "remove", stack_remove, "take a stack apart: all in it is lost" },
+	{ "", "lock", stack_lock, "close the encryption of a stack" },
+	{ "", "unlock", stack_unlock, "open it again" },
+	{ "", "list", stacks_list, "show all stacks as trees" },
+	{ "", "show", stack_show, "show one stack, with all UUIDs" },
+	{ "", "status", stack_status, "is a stack fine (0), degraded (10), failed (11)?" },
 	{ "cache", "create", cache_create, "format an SSD as a cache" },
 	{ "cache", "start", cache_start, "start a cache" },
 	{ "cache", "stop", cache_stop, "stop a cache that no volume uses" },
@@ -60,9 +61,6 @@ static const struct verb verbs[] = {
 	{ "rescue", "serve", rescue_serve, "without the module: serve a volume read-only by NBD" },
 	{ "", "probe", probe, "say what is on a device" },
 	{ "", "help", help, "this list" },
-	{ "", "create", reserved, NULL },
-	{ "", "list", reserved, NULL },
-	{ "", "status", reserved, NULL },
 };
 
 #define NR_VERBS (sizeof(verbs) / sizeof(verbs[0]))

@@ -37,4 +37,14 @@ int rescue_serve(int argc, char **argv);
 
 int probe(int argc, char **argv);
 
+int stack_create(int argc, char **argv);
+int stack_start(int argc, char **argv);
+int stack_stop(int argc, char **argv);
+int stack_remove(int argc, char **argv);
+int stack_lock(int argc, char **argv);
+int stack_unlock(int argc, char **argv);
+int stacks_list(int argc, char **argv);
+int stack_show(int argc, char **argv);
+int stack_status(int argc, char **argv);
+
 #endif

@@ -19,13 +19,6 @@
 
 #define CLEARED_MAX (16u << 20) /* bytes of a reserve that are zeroed: signatures lie at its outer end */
 
-struct volume_request {
-	const char *name, *label, *path, *cache, *mode_name;
-	uint32_t mode;
-	struct volume_layout layout;
-	struct claim_request claim;
-};
-
 static int find_cache(const char *name, uint8_t uuid[16])
 {
 	const struct member *cache;
@@ -46,6 +39,10 @@ static void fill_superblock(union superblock *block, const struct device *device
 	struct larder_volume_sb *sb = &block->volume;
 
 	create_head(&sb->head, LARDER_KIND_VOLUME, device, request->layout.copy_offset);
+	if (request->uuid)
+		memcpy(sb->head.uuid, request->uuid, 16);
+	if (request->stack)
+		memcpy(sb->stack, request->stack, LARDER_STACK_SIZE);
 	memcpy(sb->cache_uuid, cache_uuid, 16);
 	memcpy(sb->label, request->label, strlen(request->label));
 	sb->mode = htole32(request->mode);
@@ -91,7 +88,7 @@ static int format_device(const struct device *device, const struct volume_reques
 	return result;
 }
 
-static int create(struct volume_request *request)
+int volume_format(struct volume_request *request)
 {
 	uint8_t cache_uuid[16] = { 0 };
 	struct device device;
@@ -147,5 +144,5 @@ int volume_create(int argc, char **argv)
 	if (!mode_parse(request.mode_name, &request.mode))
 		return complain(LARDER_USAGE, "--mode: '%s' is not one of writeback, writethrough, writearound", request.mode_name);
 	request.claim.path = request.path;
-	return create(&request);
+	return volume_format(&request);
 }

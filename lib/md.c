@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * md arrays by mdadm: metadata 1.2, an internal bitmap where the level has redundancy, a partial parity log for RAID 5.
+ *
+ * An array is known by its UUID, which is read from its disks here (4 KiB behind their beginning, as 1.2 has it), not by its name or
+ * number.  Nothing is written but by mdadm.
+ */
+#include <dirent.h>
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "device.h"
+#include "md.h"
+#include "message.h"
+#include "program.h"
+
+#define MD_OFFSET 4096u
+#define MD_MAGIC  0xa92b4efcu
+#define MD_HEAD	  (16u << 20) /* of a disk: what 1.2 takes at most before the data of a small array begin */
+
+struct md_super { /* the beginning of it */
+	uint32_t magic, version, features, pad;
+	uint8_t uuid[16];
+};
+
+/* ------------------------------------------------------------------ look */
+
+static bool is_leg(const char *path, const uint8_t uuid[16], dev_t *number)
+{
+	struct md_super *super;
+	struct device device;
+	bool found;
+
+	if (device_try(&device, path))
+		return false;
+	super = device_buffer(4096);
+	found = device.block && !device_read(&device, MD_OFFSET, super, 4096) && le32toh(super->magic) == MD_MAGIC &&
+		le32toh(super->version) == 1 && !memcmp(super->uuid, uuid, 16);
+	*number = device.number;
+	free(super);
+	device_close(&device);
+	return found;
+}
+
+/* The md device above a disk. */
+static void find_node(dev_t leg, struct md_array *array)
+{
+	char path[64], text[64];
+	struct dirent *entry;
+	unsigned high, low;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/holders", major(leg), minor(leg));
+	dir = opendir(path);
+	if (!dir)
+		return;
+	while ((entry = readdir(dir))) {
+		char *name = must_print("holders/%s/dev", entry->d_name);
+
+		if (!strncmp(entry->d_name, "md", 2) && device_attribute(leg, name, text, sizeof(text)) &&
+		    sscanf(text, "%u:%u", &high, &low) == 2) {
+			array->device = makedev(high, low);
+			device_node(array->device, array->node, sizeof(array->node));
+		}
+		free(name);
+	}
+	closedir(dir);
+}
+
+void md_find(const uint8_t uuid[16], struct md_array *array)
+{
+	DIR *dir = opendir("/sys/class/block");
+	struct dirent *entry;
+	char node[300], *at;
+	dev_t number;
+
+	*array = (struct md_array){ 0 };
+	while (dir && (entry = readdir(dir)) && array->number < MD_LEGS_MAX) {
+		if (entry->d_name[0] == '.' || !strncmp(entry->d_name, "fd", 2))
+			continue;
+		snprintf(node, sizeof(node), "/dev/%s", entry->d_name);
+		while ((at = strchr(node, '!')))
+			*at = '/';
+		if (!is_leg(node, uuid, &number))
+			continue;
+		array->leg[array->number++] = must_print("%s", node);
+		if (!*array->node)
+			find_node(number, array);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+void md_free(struct md_array *array)
+{
+	for (size_t i = 0; i < array->number; i++)
+		free(array->leg[i]);
+	*array = (struct md_array){ 0 };
+}
+
+static unsigned attribute(dev_t device, const char *name)
+{
+	char text[64];
+
+	return device_attribute(device, name, text, sizeof(text)) ? (unsigned)strtoul(text, NULL, 10) : 0;
+}
+
+/* What is failed, or not there: of each place the directory that md has of it. */
+static unsigned places_in_sync(dev_t device, unsigned places)
+{
+	char name[64], text[64];
+	unsigned good = 0;
+
+	for (unsigned i = 0; i < places; i++) {
+		snprintf(name, sizeof(name), "md/rd%u/state", i);
+		good += device_attribute(device, name, text, sizeof(text)) && strstr(text, "in_sync") && !strstr(text, "faulty");
+	}
+	return good;
+}
+
+const char *md_state(dev_t device, unsigned *missing)
+{
+	unsigned places = attribute(device, "md/raid_disks");
+	char text[64];
+
+	*missing = places - places_in_sync(device, places);
+	if (!device_attribute(device, "md/array_state", text, sizeof(text)) || !strcmp(text, "clear") || !strcmp(text, "inactive") ||
+	    !strcmp(text, "broken"))
+		return "failed";
+	if (*missing || attribute(device, "md/degraded"))
+		return "degraded";
+	if (device_attribute(device, "md/sync_action", text, sizeof(text)) && strcmp(text, "idle"))
+		return "resyncing";
+	return "active";
+}
+
+/* ------------------------------------------------------------------ plan */
+
+const char *md_consistency(const char *level)
+{
+	return !strcmp(level, "0") ? "" : !strcmp(level, "5") ? "ppl" : "bitmap";
+}
+
+unsigned md_legs_min(const char *level)
+{
+	return !strcmp(level, "6") ? 4 : !strcmp(level, "5") ? 3 : 2;
+}
+
+uint64_t md_capacity(const char *level, const uint64_t *bytes, unsigned number, uint64_t *unused)
+{
+	uint64_t least = UINT64_MAX, all = 0, data;
+
+	for (unsigned i = 0; i < number; i++) {
+		least = bytes[i] < least ? bytes[i] : least;
+		all += bytes[i];
+	}
+	*unused = 0;
+	if (!strcmp(level, "0"))
+		return all > number * (uint64_t)MD_HEAD ? all - number * (uint64_t)MD_HEAD : 0;
+	*unused = all - number * least;
+	least = least > MD_HEAD ? least - MD_HEAD : 0;
+	data = !strcmp(level, "1") ? 1 : !strcmp(level, "5") ? number - 1 : !strcmp(level, "6") ? number - 2 : 0;
+	return data ? data * least : number * least / 2;
+}
+
+/* ------------------------------------------------------------------ mdadm */
+
+static int mdadm(const char *const *words, const char *what, const char *action)
+{
+	char *said;
+	int code = program_run(words, &said);
+
+	if (code)
+		complain(LARDER_FAILED, "%s: mdadm cannot %s it: %s", what, action, *said ? said : "no reason given");
+	free(said);
+	return code ? LARDER_FAILED : LARDER_DONE;
+}
+
+/* "/dev/md/larder-0123abcd", "01234567:...": both from the UUID, so that no two arrays meet. */
+static void spell(const uint8_t uuid[16], char path[64], char text[40])
+{
+	const uint8_t *u = uuid;
+
+	snprintf(path, 64, "/dev/md/larder-%02x%02x%02x%02x", u[0], u[1], u[2], u[3]);
+	snprintf(text, 40, "%02x%02x%02x%02x:%02x%02x%02x%02x:%02x%02x%02x%02x:%02x%02x%02x%02x", u[0], u[1], u[2], u[3], u[4], u[5], u[6],
+		 u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+}
+
+int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number)
+{
+	const char *words[MD_LEGS_MAX + 20], *keeps = md_consistency(level);
+	char path[64], text[40], *identity, *raid, *devices, *policy;
+	unsigned n = 0;
+	int result;
+
+	spell(uuid, path, text);
+	identity = must_print("--uuid=%s", text);
+	raid = must_print("--level=%s", level);
+	devices = must_print("--raid-devices=%u", number);
+	policy = must_print("--consistency-policy=%s", keeps);
+	words[n++] = "mdadm";
+	words[n++] = "--create";
+	words[n++] = path;
+	words[n++] = "--run";
+	words[n++] = "--quiet";
+	words[n++] = "--metadata=1.2";
+	words[n++] = identity;
+	words[n++] = raid;
+	words[n++] = devices;
+	if (*keeps)
+		words[n++] = policy;
+	if (!strcmp(keeps, "bitmap"))
+		words[n++] = "--bitmap=internal";
+	for (unsigned i = 0; i < number; i++)
+		words[n++] = legs[i];
+	words[n] = NULL;
+	result = mdadm(words, path, "make");
+	free(identity);
+	free(raid);
+	free(devices);
+	free(policy);
+	return result;
+}
+
+int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded)
+{
+	const char *words[MD_LEGS_MAX + 8];
+	char path[64], text[40], *identity;
+	unsigned n = 0;
+	int result;
+
+	spell(uuid, path, text);
+	identity = must_print("--uuid=%s", text);
+	words[n++] = "mdadm";
+	words[n++] = "--assemble";
+	words[n++] = path;
+	words[n++] = "--quiet";
+	words[n++] = degraded ? "--run" : "--no-degraded";
+	words[n++] = identity;
+	for (size_t i = 0; i < array->number; i++)
+		words[n++] = array->leg[i];
+	words[n] = NULL;
+	result = mdadm(words, path, "start");
+	free(identity);
+	return result;
+}
+
+int md_stop(const char *node)
+{
+	const char *words[] = { "mdadm", "--stop", "--quiet", node, NULL };
+
+	return mdadm(words, node, "stop");
+}
+
+int md_erase(const char *leg)
+{
+	const char *words[] = { "mdadm", "--zero-superblock", "--quiet", leg, NULL };
+
+	return mdadm(words, leg, "erase the superblock of");
+}

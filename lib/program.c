@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Running other programs.  They get no secret: neither in their words nor in their environment.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "message.h"
+#include "program.h"
+
+#define SEARCH "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
+
+static char *search_path(void)
+{
+	const char *path = getenv("PATH");
+
+	return must_print("%s%s%s", path ? path : "", path ? ":" : "", SEARCH);
+}
+
+bool program_there(const char *name)
+{
+	char *path = search_path(), *rest = path, *directory;
+	bool found = false;
+
+	while (!found && (directory = strsep(&rest, ":"))) {
+		char *file = must_print("%s/%s", *directory ? directory : ".", name);
+
+		found = !access(file, X_OK);
+		free(file);
+	}
+	free(path);
+	return found;
+}
+
+static void become(const char *const *words, int out, pid_t parent)
+{
+	char *path = search_path();
+	int null = open("/dev/null", O_RDONLY);
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(127);
+	dup2(null, STDIN_FILENO);
+	dup2(out, STDOUT_FILENO);
+	dup2(out, STDERR_FILENO);
+	setenv("LC_ALL", "C", 1);
+	setenv("PATH", path, 1);
+	/* without udevd mdadm would wait for links that nobody makes */
+	if (access("/run/udev/control", F_OK))
+		setenv("MDADM_NO_UDEV", "1", 1);
+	execvp(words[0], (char *const *)words);
+	dprintf(STDERR_FILENO, "cannot run %s: %s\n", words[0], strerror(errno));
+	_exit(127);
+}
+
+/* The last line that has something in it. */
+static char *last_line(FILE *file)
+{
+	char *line = NULL, *last = must_print("%s", "");
+	size_t room = 0;
+
+	while (getline(&line, &room, file) > 0) {
+		line[strcspn(line, "\n")] = 0;
+		if (!line[strspn(line, " \t")])
+			continue;
+		free(last);
+		last = must_print("%s", line);
+	}
+	free(line);
+	return last;
+}
+
+int program_run(const char *const *words, char **said)
+{
+	pid_t parent = getpid(), child;
+	int out[2], status = 0;
+	FILE *file;
+
+	fflush(stdout);
+	if (pipe2(out, O_CLOEXEC) || (child = fork()) < 0) {
+		*said = must_print("%s", strerror(errno));
+		return 127;
+	}
+	if (!child)
+		become(words, out[1], parent);
+	close(out[1]);
+	file = must_allocate(fdopen(out[0], "r"));
+	*said = last_line(file);
+	fclose(file);
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}

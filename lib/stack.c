@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The description of a stack: a head of 16 bytes (magic, version, what it is of, length), and so many bytes of JSON.
+ *
+ * What is read comes from a disk that anybody may have written: the length is checked before it is used, JSON goes no deeper than
+ * this format does, and each value must be of its type, in its bounds, and printable.  A version or a key that is not known is
+ * refused: a newer larder may mean by it what this one would break.
+ */
+#include <endian.h>
+#include <fcntl.h>
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+#include "message.h"
+#include "stack.h"
+
+#define STACK_MAGIC   0x4b54534cu /* "LSTK" */
+#define STACK_VERSION 1u
+#define STACK_DEPTH   4
+
+enum stack_of {
+	OF_VOLUME = 1,
+	OF_CACHE = 2,
+};
+
+struct head {
+	uint32_t magic, version, of, length;
+};
+
+#define TEXT_MAX (LARDER_STACK_SIZE - sizeof(struct head))
+
+static const char *const states[] = { "ready", "creating", "removing" };
+
+const char *stack_state_text(enum stack_state state)
+{
+	return states[state];
+}
+
+static bool one_of(const char *word, const char *const *words, size_t number)
+{
+	for (size_t i = 0; i < number; i++)
+		if (!strcmp(words[i], word))
+			return true;
+	return false;
+}
+
+bool stack_raid_valid(const char *raid)
+{
+	static const char *const levels[] = { "0", "1", "10", "5", "6" };
+
+	return one_of(raid, levels, sizeof(levels) / sizeof(levels[0]));
+}
+
+bool stack_fs_valid(const char *fs)
+{
+	static const char *const kinds[] = { "ext4", "xfs", "btrfs" };
+
+	return one_of(fs, kinds, sizeof(kinds) / sizeof(kinds[0]));
+}
+
+bool stack_text_valid(const char *text, bool path)
+{
+	if (strlen(text) >= STACK_PATH_MAX || (path && text[0] != '/'))
+		return false;
+	for (; *text; text++)
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
+			return false;
+	return true;
+}
+
+void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16])
+{
+	uuid_generate_sha1(uuid, stack->uuid, part, strlen(part));
+}
+
+void stack_host(uint8_t host[16])
+{
+	char text[33] = "", spelled[UUID_TEXT];
+	uint8_t machine[16];
+	int file = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
+	bool there = file >= 0 && read(file, text, 32) == 32;
+
+	if (file >= 0)
+		close(file);
+	memset(host, 0, 16);
+	snprintf(spelled, sizeof(spelled), "%.8s-%.4s-%.4s-%.4s-%.12s", text, text + 8, text + 12, text + 16, text + 20);
+	/* not the number itself: machine-id(5) asks for that */
+	if (there && !uuid_parse(spelled, machine))
+		uuid_generate_sha1(host, machine, "larder", strlen("larder"));
+}
+
+/* ------------------------------------------------------------------ encode */
+
+static void put_text(struct json_object *o, const char *key, const char *text)
+{
+	if (*text)
+		json_object_object_add(o, key, json_object_new_string(text));
+}
+
+static void put_uuid(struct json_object *o, const char *key, const uint8_t uuid[16])
+{
+	char text[UUID_TEXT];
+
+	if (!uuid_is_null(uuid))
+		put_text(o, key, uuid_text(uuid, text));
+}
+
+static void put_number(struct json_object *o, const char *key, uint64_t number)
+{
+	if (number)
+		json_object_object_add(o, key, json_object_new_int64((int64_t)number));
+}
+
+static struct json_object *to_json(const struct stack *s)
+{
+	struct json_object *o = must_allocate(json_object_new_object());
+	uint8_t part[16];
+
+	put_text(o, "name", s->name);
+	put_uuid(o, "uuid", s->uuid);
+	put_number(o, "generation", s->generation);
+	put_uuid(o, "host", s->host);
+	put_text(o, "state", states[s->state]);
+	put_number(o, "step", s->step);
+	put_text(o, "raid", s->raid);
+	put_number(o, "legs", s->legs);
+	if (*s->raid) {
+		stack_part(s, "md", part);
+		put_uuid(o, "md", part);
+	}
+	put_uuid(o, "cache", s->cache);
+	put_number(o, "own_cache", s->own_cache);
+	put_text(o, "mode", s->mode);
+	put_text(o, "class", s->class);
+	stack_part(s, "volume", part);
+	put_uuid(o, "volume", part);
+	if (s->encrypted) {
+		stack_part(s, "crypt", part);
+		put_uuid(o, "crypt", part);
+	}
+	put_text(o, "keyfile", s->keyfile);
+	put_text(o, "fs", s->fs);
+	if (*s->fs) {
+		stack_part(s, "fs", part);
+		put_uuid(o, "fs_uuid", part);
+	}
+	put_text(o, "label", s->label);
+	put_text(o, "mkfs", s->mkfs);
+	put_text(o, "mount", s->mount);
+	return o;
+}
+
+static const char *encode(struct json_object *o, enum stack_of of, uint8_t field[static LARDER_STACK_SIZE])
+{
+	const char *text = must_allocate(
+		(void *)json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE));
+	size_t length = strlen(text);
+	struct head head = { htole32(STACK_MAGIC), htole32(STACK_VERSION), htole32(of), htole32((uint32_t)length) };
+	bool fits = length <= TEXT_MAX;
+
+	memset(field, 0, LARDER_STACK_SIZE);
+	if (fits) {
+		memcpy(field, &head, sizeof(head));
+		memcpy(field + sizeof(head), text, length);
+	}
+	json_object_put(o);
+	return fits ? NULL : "the description does not fit into 2 KiB";
+}
+
+const char *stack_encode(const struct stack *stack, uint8_t field[static LARDER_STACK_SIZE])
+{
+	return encode(to_json(stack), OF_VOLUME, field);
+}
+
+const char *stack_list_encode(const struct stack_list *list, uint8_t field[static LARDER_STACK_SIZE])
+{
+	struct json_object *o, *ready, *changing;
+
+	memset(field, 0, LARDER_STACK_SIZE);
+	if (!list->number)
+		return NULL;
+	o = must_allocate(json_object_new_object());
+	ready = must_allocate(json_object_new_array());
+	changing = must_allocate(json_object_new_array());
+	for (size_t i = 0; i < list->number; i++) {
+		const struct stack *s = &list->stack[i];
+		char text[UUID_TEXT], word[UUID_TEXT + sizeof(s->name)];
+
+		if (s->state == STACK_READY) {
+			snprintf(word, sizeof(word), "%s %s", uuid_text(s->uuid, text), s->name);
+			json_object_array_add(ready, json_object_new_string(word));
+		} else {
+			json_object_array_add(changing, to_json(s));
+		}
+	}
+	json_object_object_add(o, "ready", ready);
+	json_object_object_add(o, "changing", changing);
+	return encode(o, OF_CACHE, field);
+}
+
+/* ------------------------------------------------------------------ decode */
+
+/* *there: it is not empty.  NULL with *why NULL: it is empty. */
+static struct json_object *decode(const uint8_t *field, enum stack_of of, bool *there, const char **why)
+{
+	struct json_tokener *tokener;
+	struct json_object *o = NULL;
+	struct head head;
+	uint32_t length;
+
+	memcpy(&head, field, sizeof(head));
+	length = le32toh(head.length);
+	*there = false;
+	*why = NULL;
+	for (size_t i = 0; i < LARDER_STACK_SIZE && !*there; i++)
+		*there = field[i];
+	if (!*there)
+		return NULL;
+	*why = "stack: is no description that larder knows";
+	if (le32toh(head.magic) != STACK_MAGIC)
+		return NULL;
+	*why = "stack: is of another version; use a newer larder";
+	if (le32toh(head.version) != STACK_VERSION)
+		return NULL;
+	*why = "stack: its head is damaged";
+	if (le32toh(head.of) != (uint32_t)of || !length || length > TEXT_MAX)
+		return NULL;
+	tokener = must_allocate(json_tokener_new_ex(STACK_DEPTH));
+	json_tokener_set_flags(tokener, JSON_TOKENER_STRICT);
+	o = json_tokener_parse_ex(tokener, (const char *)field + sizeof(head), (int)length);
+	*why = o && json_object_is_type(o, json_type_object) ? NULL : "stack: is not the JSON it says it is";
+	json_tokener_free(tokener);
+	if (!*why)
+		return o;
+	json_object_put(o);
+	return NULL;
+}
+
+/* Text of at most size - 1 bytes, without zeroes and control characters in it. */
+static bool get_text(struct json_object *o, char *to, size_t size)
+{
+	size_t length;
+
+	if (!json_object_is_type(o, json_type_string))
+		return false;
+	length = (size_t)json_object_get_string_len(o);
+	if (!length || length >= size || strlen(json_object_get_string(o)) != length)
+		return false;
+	memcpy(to, json_object_get_string(o), length + 1);
+	for (; *to; to++)
+		if ((unsigned char)*to < 0x20 || *to == 0x7f)
+			return false;
+	return true;
+}
+
+static bool get_uuid(struct json_object *o, uint8_t uuid[16])
+{
+	char text[UUID_TEXT];
+
+	return get_text(o, text, sizeof(text)) && !uuid_parse(text, uuid) && !uuid_is_null(uuid);
+}
+
+static bool get_number(struct json_object *o, uint64_t max, uint64_t *number)
+{
+	int64_t value;
+
+	if (!json_object_is_type(o, json_type_int))
+		return false;
+	value = json_object_get_int64(o);
+	*number = (uint64_t)value;
+	return value >= 0 && *number <= max;
+}
+
+static bool get_state(struct json_object *o, enum stack_state *state)
+{
+	char text[16];
+
+	if (!get_text(o, text, sizeof(text)))
+		return false;
+	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
+		if (!strcmp(states[i], text)) {
+			*state = (enum stack_state)i;
+			return true;
+		}
+	return false;
+}
+
+/* One key of a description; false: it is not known, or its value is not what it may be. */
+static bool get_key(struct stack *s, const char *key, struct json_object *o)
+{
+	uint64_t number = 0;
+	uint8_t part[16];
+	uint32_t mode;
+
+	if (!strcmp(key, "name"))
+		return get_text(o, s->name, sizeof(s->name)) && name_valid(s->name);
+	if (!strcmp(key, "uuid"))
+		return get_uuid(o, s->uuid);
+	if (!strcmp(key, "generation"))
+		return get_number(o, INT64_MAX, &s->generation);
+	if (!strcmp(key, "host"))
+		return get_uuid(o, s->host);
+	if (!strcmp(key, "state"))
+		return get_state(o, &s->state);
+	if (!strcmp(key, "step")) {
+		bool good = get_number(o, NR_STEPS - 1, &number);
+
+		s->step = good ? (enum stack_step)number : STEP_NONE;
+		return good;
+	}
+	if (!strcmp(key, "raid"))
+		return get_text(o, s->raid, sizeof(s->raid)) && stack_raid_valid(s->raid);
+	if (!strcmp(key, "legs")) {
+		bool good = get_number(o, 64, &number);
+
+		s->legs = (uint32_t)number;
+		return good && number;
+	}
+	if (!strcmp(key, "md") || !strcmp(key, "volume") || !strcmp(key, "fs_uuid"))
+		return get_uuid(o, part);
+	if (!strcmp(key, "cache"))
+		return get_uuid(o, s->cache);
+	if (!strcmp(key, "own_cache"))
+		return get_number(o, 1, &number) && (s->own_cache = number, true);
+	if (!strcmp(key, "mode"))
+		return get_text(o, s->mode, sizeof(s->mode)) && mode_parse(s->mode, &mode);
+	if (!strcmp(key, "class"))
+		return get_text(o, s->class, sizeof(s->class)) && !strpbrk(s->class, " \\");
+	if (!strcmp(key, "crypt"))
+		return get_uuid(o, part) && (s->encrypted = true);
+	if (!strcmp(key, "keyfile"))
+		return get_text(o, s->keyfile, sizeof(s->keyfile)) && stack_text_valid(s->keyfile, true);
+	if (!strcmp(key, "fs"))
+		return get_text(o, s->fs, sizeof(s->fs)) && stack_fs_valid(s->fs);
+	if (!strcmp(key, "label"))
+		return get_text(o, s->label, sizeof(s->label)) && label_valid(s->label);
+	if (!strcmp(key, "mkfs"))
+		return get_text(o, s->mkfs, sizeof(s->mkfs));
+	if (!strcmp(key, "mount"))
+		return get_text(o, s->mount, sizeof(s->mount)) && stack_text_valid(s->mount, true);
+	return false;
+}
+
+/* Are the UUIDs of the parts those that follow from the stack's? */
+static bool parts_match(const struct stack *s, struct json_object *o)
+{
+	static const char *const parts[][2] = { { "md", "md" }, { "volume", "volume" }, { "crypt", "crypt" }, { "fs_uuid", "fs" } };
+	struct json_object *value;
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		uint8_t expected[16], part[16];
+
+		stack_part(s, parts[i][1], expected);
+		if (json_object_object_get_ex(o, parts[i][0], &value) &&
+		    (!get_uuid(value, part) || memcmp(part, expected, sizeof(part))))
+			return false;
+	}
+	return true;
+}
+
+static const char *from_json(struct json_object *o, struct stack *s)
+{
+	memset(s, 0, sizeof(*s));
+	if (!json_object_is_type(o, json_type_object))
+		return "stack: is not an object";
+	json_object_object_foreach(o, key, value)
+		if (!get_key(s, key, value))
+			return "stack: has a key that is not known, or a value out of bounds";
+	if (!*s->name || uuid_is_null(s->uuid) || uuid_is_null(s->cache) || !s->legs || !*s->mode)
+		return "stack: lacks name, uuid, cache, legs or mode";
+	if ((!*s->raid && s->legs != 1) || (*s->keyfile && !s->encrypted) || (*s->mount && !*s->fs))
+		return "stack: contradicts itself";
+	return parts_match(s, o) ? NULL : "stack: the UUID of a part is not the stack's";
+}
+
+const char *stack_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack *stack, bool *there)
+{
+	const char *why;
+	struct json_object *o = decode(field, OF_VOLUME, there, &why);
+
+	memset(stack, 0, sizeof(*stack));
+	if (!o)
+		return why;
+	why = from_json(o, stack);
+	json_object_put(o);
+	return why;
+}
+
+/* "UUID NAME" */
+static bool get_brief(struct json_object *o, struct stack *s)
+{
+	char text[UUID_TEXT + sizeof(s->name)];
+
+	memset(s, 0, sizeof(*s));
+	if (!get_text(o, text, sizeof(text)) || strlen(text) < UUID_TEXT || text[UUID_TEXT - 1] != ' ')
+		return false;
+	text[UUID_TEXT - 1] = 0;
+	snprintf(s->name, sizeof(s->name), "%s", text + UUID_TEXT);
+	return !uuid_parse(text, s->uuid) && !uuid_is_null(s->uuid) && name_valid(s->name);
+}
+
+static const char *list_from_json(struct json_object *o, struct stack_list *list)
+{
+	json_object_object_foreach(o, key, value)
+	{
+		bool brief = !strcmp(key, "ready");
+
+		if ((!brief && strcmp(key, "changing")) || !json_object_is_type(value, json_type_array))
+			return "stack: has a key that is not known, or a value out of bounds";
+		for (size_t i = 0; i < json_object_array_length(value); i++) {
+			struct json_object *one = json_object_array_get_idx(value, i);
+			struct stack *s = &list->stack[list->number];
+			const char *why;
+
+			if (list->number == STACK_LIST_MAX)
+				return "stack: too many stacks";
+			why = brief ? (get_brief(one, s) ? NULL : "stack: an entry is not UUID and name") : from_json(one, s);
+			if (why)
+				return why;
+			list->brief[list->number++] = brief;
+		}
+	}
+	return NULL;
+}
+
+const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack_list *list, bool *there)
+{
+	const char *why;
+	struct json_object *o = decode(field, OF_CACHE, there, &why);
+
+	list->number = 0;
+	if (!o)
+		return why;
+	why = list_from_json(o, list);
+	json_object_put(o);
+	if (why)
+		list->number = 0;
+	return why;
+}
+
+bool stack_list_put(struct stack_list *list, const struct stack *stack)
+{
+	size_t i = 0;
+
+	while (i < list->number && memcmp(list->stack[i].uuid, stack->uuid, 16))
+		i++;
+	if (i == STACK_LIST_MAX)
+		return false;
+	list->stack[i] = *stack;
+	list->brief[i] = false;
+	if (i == list->number)
+		list->number++;
+	return true;
+}
+
+void stack_list_drop(struct stack_list *list, const uint8_t uuid[16])
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < list->number; i++)
+		if (memcmp(list->stack[i].uuid, uuid, 16)) {
+			list->stack[kept] = list->stack[i];
+			list->brief[kept++] = list->brief[i];
+		}
+	list->number = kept;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The description of a stack, as the field `stack` of superblocks has it (docs/on-disk-format.md 3.4): text in, text out, no I/O.
+ *
+ * A volume has that of its own stack.  The SSDs of a cache have a list of all stacks that use it: of those being made or removed the
+ * whole description, since there may be no volume to read it from, of the others the name.
+ */
+#ifndef LARDER_STACK_H
+#define LARDER_STACK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "superblock.h"
+
+#define STACK_PATH_MAX 256 /* of a mount point, a key file, words for mkfs; with the final zero */
+#define STACK_LIST_MAX 64 /* stacks of one cache */
+
+enum stack_state {
+	STACK_READY,
+	STACK_CREATING,
+	STACK_REMOVING,
+};
+
+/* What has been done of a stack in the making; all before it is done too. */
+enum stack_step {
+	STEP_NONE, /* the cache has the description */
+	STEP_DISKS, /* the disks are marked as the stack's */
+	STEP_ARRAY, /* the md array is made */
+	STEP_VOLUME, /* the volume is formatted, and has the description */
+	STEP_CRYPT, /* the LUKS header is written */
+	STEP_FILESYSTEM, /* the filesystem is made: from here on there may be data in it */
+	STEP_MOUNT, /* fstab and the mount */
+	NR_STEPS,
+};
+
+struct stack {
+	char name[LARDER_LABEL_SIZE + 1];
+	uint8_t uuid[16];
+	uint64_t generation; /* raised by each change */
+	uint8_t host[16]; /* stack_host() of who made it */
+	enum stack_state state;
+	enum stack_step step;
+	char raid[8]; /* "" : none; "0", "1", "10", "5", "6" */
+	uint32_t legs; /* disks of the array, or 1 */
+	uint8_t cache[16];
+	bool own_cache; /* made with the stack, and goes with it */
+	char mode[16], class[192]; /* class: "" for the default */
+	bool encrypted;
+	char keyfile[STACK_PATH_MAX]; /* "": a passphrase */
+	char fs[8], label[LARDER_LABEL_SIZE + 1]; /* fs "": none */
+	char mkfs[STACK_PATH_MAX]; /* further words for mkfs */
+	char mount[STACK_PATH_MAX]; /* "": nowhere */
+};
+
+/* Of one cache: whole descriptions, or (brief) only name and uuid of one that is ready. */
+struct stack_list {
+	struct stack stack[STACK_LIST_MAX];
+	bool brief[STACK_LIST_MAX];
+	size_t number;
+};
+
+/* UUID of a part of a stack: "md", "volume", "crypt", "fs", "disk 0": the same each time (RFC 4122, version 5). */
+void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16]);
+/* This machine, as descriptions name it: its machine-id, hashed; zero: it has none. */
+void stack_host(uint8_t host[16]);
+
+/*
+ * Into a field of LARDER_STACK_SIZE bytes.  NULL: done; else what does not fit.  Of a list no stack: all zero.
+ */
+const char *stack_encode(const struct stack *stack, uint8_t field[static LARDER_STACK_SIZE]);
+const char *stack_list_encode(const struct stack_list *list, uint8_t field[static LARDER_STACK_SIZE]);
+/* NULL: done; else what is wrong with it.  *there: the field says something at all.  Nothing in it is believed before it is checked. */
+const char *stack_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack *stack, bool *there);
+const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack_list *list, bool *there);
+
+/* Puts it into the list in the place of the one with its UUID, or behind the others; false: the list is full. */
+bool stack_list_put(struct stack_list *list, const struct stack *stack);
+void stack_list_drop(struct stack_list *list, const uint8_t uuid[16]);
+
+const char *stack_state_text(enum stack_state state);
+bool stack_raid_valid(const char *raid); /* 0, 1, 10, 5, 6 */
+bool stack_fs_valid(const char *fs); /* ext4, xfs, btrfs */
+bool stack_text_valid(const char *text, bool path); /* of a path, or words: printable, no more than STACK_PATH_MAX */
+
+#endif

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder list, larder show, larder status: stacks, their layers, and how they are.
+ */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid/uuid.h>
+
+#include "stacks.h"
+#include "verbs.h"
+
+#define EXIT_DEGRADED 10
+#define EXIT_FAILED   11
+
+static const struct field fields[] = {
+	{ "tree", VALUE_TEXT, "Stack", "the stack's name, and its layers below it, the lowest last" },
+	{ "name", VALUE_TEXT, "Name", "of the stack" },
+	{ "layer", VALUE_TEXT, "Layer", "stack, filesystem, luks, volume, cache, ssd, array or disk" },
+	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, writeback, raid1, ..." },
+	{ "state", VALUE_TEXT, "State", "of the layer" },
+	{ "size", VALUE_BYTES, "Size", "of the layer's device" },
+	{ "device", VALUE_TEXT, "Device", "its node" },
+	{ "mount", VALUE_TEXT, "Mount", "where it is mounted" },
+	{ "uuid", VALUE_TEXT, "UUID", "of the layer" },
+};
+
+/* How a stack is: the worst of what was found. */
+enum health {
+	FINE,
+	DEGRADED,
+	FAILED,
+};
+
+struct verdict {
+	enum health health;
+	bool stopped;
+	struct problems words;
+};
+
+struct view {
+	const struct stacks *stacks;
+	const struct found *found;
+	struct layers layers;
+	struct verdict verdict;
+};
+
+/* ------------------------------------------------------------------ the verdict */
+
+static void say(struct verdict *v, enum health health, const char *what, const char *words)
+{
+	problem(&v->words, what, "%s", words);
+	v->health = health > v->health ? health : v->health;
+}
+
+static void judge_array(struct view *view)
+{
+	const struct stack *s = &view->found->stack;
+	const struct md_array *array = &view->layers.array;
+	unsigned missing = 0;
+	const char *state = *array->node ? md_state(array->device, &missing) : "";
+	char words[64];
+
+	if (!*s->raid)
+		return;
+	snprintf(words, sizeof(words), "%u of %u disks missing or failed", missing, s->legs);
+	if (!*array->node)
+		say(&view->verdict, FAILED, "array", "does not run");
+	else if (!strcmp(state, "failed"))
+		say(&view->verdict, FAILED, "array", "has failed");
+	else if (missing)
+		say(&view->verdict, DEGRADED, "array", words);
+}
+
+static void judge_cache(struct view *view)
+{
+	const struct mapped *cache = view->layers.cache, *volume = view->layers.volume;
+	uint64_t failed;
+	char words[64], *state;
+
+	if (status_is(volume->status, "cache", "-")) {
+		say(&view->verdict, DEGRADED, "volume", "runs without its cache");
+		return;
+	}
+	state = cache ? status_value(cache->status, "state") : NULL;
+	failed = cache ? status_number(cache->status, "devices_failed") : 0;
+	snprintf(words, sizeof(words), "%" PRIu64 " of its SSDs failed", failed);
+	if (!cache)
+		say(&view->verdict, FAILED, "cache", "does not run");
+	else if (!state || strcmp(state, "running"))
+		say(&view->verdict, FAILED, "cache", state ? state : "tells no state");
+	else if (failed)
+		say(&view->verdict, DEGRADED, "cache", words);
+	free(state);
+}
+
+static void judge_volume(struct view *view)
+{
+	const struct mapped *volume = view->layers.volume;
+	char *state = status_value(volume->status, "state");
+
+	/* these states are the cache's matter, or fine */
+	if (!state || (strcmp(state, "running") && strcmp(state, "passthrough")))
+		say(&view->verdict, FAILED, "volume", state ? state : "tells no state");
+	if (status_number(volume->status, "errors_write") || status_number(volume->status, "errors_flush"))
+		say(&view->verdict, DEGRADED, "volume", "writes to its disks have failed");
+	free(state);
+}
+
+/* Only its name is known: are disks of its array here, which nobody has started? */
+static bool array_waits(const struct stack *stack)
+{
+	struct md_array array;
+	uint8_t part[16];
+	bool waits;
+
+	stack_part(stack, "md", part);
+	md_find(part, &array);
+	waits = array.number && !*array.node;
+	md_free(&array);
+	return waits;
+}
+
+static void judge(struct view *view)
+{
+	const struct stack *s = &view->found->stack;
+
+	if (!view->found->whole && array_waits(s)) {
+		view->verdict.stopped = true;
+	} else if (!view->found->whole) {
+		say(&view->verdict, FAILED, "stack", "its disks are not here");
+	} else if (s->state != STACK_READY) {
+		say(&view->verdict, FAILED, "stack",
+		    s->state == STACK_CREATING ? "is half made; larder create --resume, or larder remove" :
+						 "is being removed; larder remove goes on");
+	} else if (!view->layers.volume) {
+		view->verdict.stopped = true;
+	} else {
+		judge_array(view);
+		judge_volume(view);
+		judge_cache(view);
+		if (*s->mount && !*view->layers.mounted && (!s->encrypted || view->layers.open))
+			say(&view->verdict, DEGRADED, "filesystem", "is not mounted");
+	}
+}
+
+static const char *verdict_text(const struct view *view)
+{
+	static const char *const words[] = { "fine", "degraded", "failed" };
+
+	if (view->found->stack.state != STACK_READY)
+		return stack_state_text(view->found->stack.state);
+	if (view->verdict.stopped)
+		return "stopped";
+	if (!view->found->whole)
+		return "incomplete";
+	if (view->verdict.health == FINE && view->found->stack.encrypted && !view->layers.open)
+		return "locked";
+	return words[view->verdict.health];
+}
+
+static void view_open(struct view *view, const struct stacks *stacks, const struct found *found)
+{
+	*view = (struct view){ .stacks = stacks, .found = found };
+	layers_find(stacks, &found->stack, &view->layers);
+	judge(view);
+}
+
+static void view_close(struct view *view)
+{
+	problems_free(&view->verdict.words);
+	layers_free(&view->layers);
+}
+
+/* ------------------------------------------------------------------ rows */
+
+struct tree {
+	struct report *report;
+	struct row row;
+	const struct view *view;
+};
+
+static void cell(struct tree *t, const char *field, const char *text)
+{
+	if (text && *text)
+		report_set(t->report, &t->row, field, "%s", text);
+}
+
+static void add(struct tree *t, int depth, const char *layer, const char *type, const char *state, const char *device,
+		const uint8_t uuid[16])
+{
+	const char *name = depth ? layer : t->view->found->stack.name;
+	struct device opened;
+	char text[UUID_TEXT];
+
+	report_set(t->report, &t->row, "tree", "%*s%s%s", depth ? 2 * (depth - 1) : 0, "", depth ? "- " : "", name);
+	cell(t, "name", t->view->found->stack.name);
+	cell(t, "layer", layer);
+	cell(t, "type", type);
+	cell(t, "state", state);
+	cell(t, "device", device);
+	if (device && *device && !device_try(&opened, device)) {
+		report_set(t->report, &t->row, "size", "%" PRIu64, opened.bytes);
+		device_close(&opened);
+	}
+	if (uuid)
+		cell(t, "uuid", uuid_text(uuid, text));
+	report_add(t->report, &t->row);
+}
+
+static void add_ssds(struct tree *t, int depth)
+{
+	const struct stacks *stacks = t->view->stacks;
+
+	for (size_t i = 0; i < stacks->members.number; i++) {
+		const struct member *m = stacks->members.member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE &&
+		    !memcmp(m->sb.cache.cache_uuid, t->view->found->stack.cache, 16))
+			add(t, depth, "ssd", role_text(le32toh(m->sb.cache.role)), "", m->path, m->sb.head.uuid);
+	}
+}
+
+static void add_below(struct tree *t, int depth)
+{
+	const struct stack *s = &t->view->found->stack;
+	const struct layers *l = &t->view->layers;
+	char *level = must_print("raid%s", s->raid);
+	unsigned missing;
+	uint8_t part[16];
+
+	if (*s->raid) {
+		stack_part(s, "md", part);
+		add(t, depth, "array", level, *l->array.node ? md_state(l->array.device, &missing) : "stopped", l->array.node, part);
+		for (size_t i = 0; i < l->array.number; i++)
+			add(t, depth + 1, "disk", "", "", l->array.leg[i], NULL);
+	} else if (t->view->found->volume) {
+		add(t, depth, "disk", "", "", t->view->found->volume->path, NULL);
+	}
+	free(level);
+}
+
+static void add_layers(struct tree *t)
+{
+	const struct stack *s = &t->view->found->stack;
+	const struct layers *l = &t->view->layers;
+	char *volume = l->volume ? mapper_path(l->volume->name) : NULL, *cache = l->cache ? mapper_path(l->cache->name) : NULL,
+	     *state = l->volume ? status_value(l->volume->status, "state") : NULL,
+	     *cache_state = l->cache ? status_value(l->cache->status, "state") : NULL;
+	uint8_t part[16];
+	int depth = 1;
+
+	if (*s->fs) {
+		stack_part(s, "fs", part);
+		cell(t, "mount", l->mounted);
+		add(t, depth++, "filesystem", s->fs, *l->mounted ? "mounted" : "", l->top, part);
+	}
+	if (s->encrypted) {
+		stack_part(s, "crypt", part);
+		add(t, depth++, "luks", "luks2", l->open ? "open" : "locked", l->top, part);
+	}
+	stack_part(s, "volume", part);
+	add(t, depth, "volume", s->mode, state ? state : "stopped", volume, part);
+	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
+	add_ssds(t, depth + 2);
+	add_below(t, depth + 1);
+	free(volume);
+	free(cache);
+	free(state);
+	free(cache_state);
+}
+
+static void add_stack(struct report *report, const struct stacks *stacks, const struct found *found)
+{
+	struct tree t = { .report = report };
+	struct view view;
+
+	view_open(&view, stacks, found);
+	t.view = &view;
+	cell(&t, "mount", view.layers.mounted);
+	add(&t, 0, "stack", found->whole && found->stack.encrypted ? "encrypted" : "", verdict_text(&view), view.layers.top,
+	    found->stack.uuid);
+	if (found->whole)
+		add_layers(&t);
+	view_close(&view);
+}
+
+static int table(int argc, char **argv, const char *usage, int words)
+{
+	struct report_options options = { .units = { 'h', true } };
+	const struct argument arguments[] = { REPORT_ARGUMENTS(options), ARGUMENTS_END };
+	const struct field *sections[] = { fields };
+	const size_t counts[] = { sizeof(fields) / sizeof(fields[0]) };
+	const struct found *only = NULL;
+	struct report *report = NULL;
+	struct stacks stacks;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, words, words, &first, &result))
+		return result;
+	mapped_init(false);
+	result = stacks_scan(&stacks);
+	if (!result && words)
+		result = stack_find(&stacks, argv[first], &only);
+	if (!result)
+		report = report_new("stacks", sections, counts, 1,
+				    words ? "tree,type,state,size,device,mount,uuid" : "tree,type,state,size,device,mount", &options,
+				    &result);
+	for (size_t i = 0; report && i < stacks.number; i++)
+		if (!only || only == &stacks.found[i])
+			add_stack(report, &stacks, &stacks.found[i]);
+	if (report)
+		result = report_print(report);
+	stacks_free(&stacks);
+	return result;
+}
+
+int stacks_list(int argc, char **argv)
+{
+	return table(argc, argv, "larder list [-o FIELD,...] [--sort FIELD,...] [--units UNIT] [--noheadings] [--reportformat json]", 0);
+}
+
+int stack_show(int argc, char **argv)
+{
+	return table(argc, argv, "larder show NAME [-o FIELD,...] [--sort FIELD,...] [--units UNIT] [--noheadings] [--reportformat json]", 1);
+}
+
+int stack_status(int argc, char **argv)
+{
+	static const char usage[] = "larder status NAME";
+	const struct argument arguments[] = { ARGUMENTS_END };
+	const struct found *found;
+	struct stacks stacks;
+	struct view view;
+	int first, result;
+	char *words;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	mapped_init(false);
+	result = stacks_scan(&stacks);
+	result = result ? result : stack_find(&stacks, argv[first], &found);
+	if (!result) {
+		view_open(&view, &stacks, found);
+		words = problems_line(&view.verdict.words);
+		printf("%s: %s%s%s\n", found->stack.name, verdict_text(&view), *words ? ": " : "", words);
+		free(words);
+		result = view.verdict.health == FAILED	 ? EXIT_FAILED :
+			 view.verdict.health == DEGRADED ? EXIT_DEGRADED :
+			 view.verdict.stopped		 ? LARDER_NOT_FOUND :
+							   LARDER_DONE;
+		view_close(&view);
+	}
+	stacks_free(&stacks);
+	return result;
+}

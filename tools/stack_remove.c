@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder remove: a stack goes, from above, and the devices carry nothing of it afterwards.
+ *
+ * What can be refused (it is in use) comes before anything is given up; then the state `removing` is durable on the SSDs, so that
+ * whatever is cut short from here on is gone on with by the same command.  The description on the SSDs goes last: while it is there,
+ * the other parts are found by the UUIDs that follow from its own.  Every part may be there or not.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid/uuid.h>
+
+#include "fstab.h"
+#include "set.h"
+#include "stacks.h"
+#include "verbs.h"
+
+static bool has_data(const struct stack *stack)
+{
+	return stack->state == STACK_READY || (stack->state == STACK_CREATING && stack->step >= STEP_FILESYSTEM);
+}
+
+static int check_word(const struct stack *stack, const char *discard)
+{
+	char text[UUID_TEXT];
+	uint8_t given[16];
+
+	if (discard && (uuid_parse(discard, given) || memcmp(given, stack->uuid, 16)))
+		return complain(LARDER_UNSAFE, "%s: --discard-data: the stack is %s, not %s; nothing was removed", stack->name,
+				uuid_text(stack->uuid, text), discard);
+	if (!discard && has_data(stack))
+		return complain(LARDER_UNSAFE, "%s: all that is in it will be LOST with --discard-data %s", stack->name,
+				uuid_text(stack->uuid, text));
+	return LARDER_DONE;
+}
+
+/* Do other stacks, or volumes, use its cache? */
+static int cache_is_shared(const struct stack *stack, bool *shared)
+{
+	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
+	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
+	struct members members;
+	uint8_t part[16];
+	int result = stack_list_read(stack->cache, list);
+
+	*shared = !stack->own_cache;
+	for (size_t i = 0; i < list->number; i++)
+		*shared |= memcmp(list->stack[i].uuid, stack->uuid, 16) != 0;
+	stack_part(stack, "volume", part);
+	members_scan(&members);
+	if (set_newest_table(&members, stack->cache, table))
+		for (uint32_t i = 0; i < le32toh(table->head.nr_volumes) && i < LARDER_MAX_VOLUMES; i++)
+			*shared |= le32toh(table->volumes[i].state) == LARDER_VOLUME_ATTACHED &&
+				   memcmp(table->volumes[i].uuid, part, 16) != 0;
+	members_free(&members);
+	free(table);
+	free(list);
+	return result;
+}
+
+/* Overwrites the superblocks on a device with those of ours that carry this UUID, and (head) so many bytes behind data_offset. */
+static int erase(const char *path, uint64_t head)
+{
+	struct superblocks found;
+	struct device device;
+	int error = 0, result = device_open(&device, path, DEVICE_CLAIM);
+
+	if (result)
+		return result;
+	superblocks_read(&device, &found, false);
+	if (found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_VOLUME && head) {
+		uint64_t from = le64toh(found.chosen->sb->volume.data_offset), room = (device.bytes - from) & ~4095ull;
+
+		error = device_zero(&device, from, head < room ? head : room);
+	}
+	error = error ? error : superblocks_any(&found) ? superblocks_erase(&device, &found) : 0;
+	superblocks_free(&found);
+	device_close(&device);
+	return error ? complain(LARDER_FAILED, "%s: cannot overwrite its superblock: %s", path, strerror(-error)) : LARDER_DONE;
+}
+
+static int erase_volume(const struct stack *stack)
+{
+	const struct member *m;
+	struct members members;
+	uint8_t part[16];
+	int result;
+
+	stack_part(stack, "volume", part);
+	members_scan(&members);
+	m = member_volume(&members, part);
+	result = m ? erase(m->path, stack->encrypted ? LUKS_HEADER : 0) : LARDER_DONE;
+	members_free(&members);
+	return result;
+}
+
+/* The array, and the marks of disks that never became a part of it. */
+static int erase_disks(const struct stack *stack)
+{
+	struct members members;
+	struct md_array array;
+	uint8_t uuid[16];
+	int result = stop_array(stack);
+
+	stack_part(stack, "md", uuid);
+	md_find(uuid, &array);
+	for (size_t i = 0; !result && i < array.number; i++)
+		result = md_erase(array.leg[i]);
+	md_free(&array);
+	members_scan(&members);
+	for (uint32_t i = 0; i < stack->legs; i++) {
+		char part[32];
+
+		snprintf(part, sizeof(part), "disk %u", i);
+		stack_part(stack, part, uuid);
+		for (size_t j = 0; !result && j < members.number; j++)
+			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16))
+				result = erase(members.member[j]->path, 0);
+	}
+	members_free(&members);
+	return result;
+}
+
+/* A cache that stays drops what it holds of the volume. */
+static int leave_cache(const struct stack *stack)
+{
+	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
+	bool known = false;
+	struct stacks stacks;
+	uint8_t part[16];
+	int result = start_cache(stack, 0);
+
+	stack_part(stack, "volume", part);
+	result = result ? result : stacks_scan(&stacks);
+	if (!result) {
+		const struct mapped *cache = running_by_uuid(&stacks.list, stack->cache, true);
+		char text[UUID_TEXT], *message = must_print("forget %s discard_dirty", uuid_text(part, text));
+
+		if (set_newest_table(&stacks.members, stack->cache, table))
+			for (uint32_t i = 0; i < le32toh(table->head.nr_volumes) && i < LARDER_MAX_VOLUMES; i++)
+				known |= le32toh(table->volumes[i].state) == LARDER_VOLUME_ATTACHED &&
+					 !memcmp(table->volumes[i].uuid, part, 16);
+		if (cache && known)
+			result = mapped_message(cache->name, message);
+		free(message);
+		stacks_free(&stacks);
+	}
+	free(table);
+	return result ? result : stack_forget(stack);
+}
+
+static int erase_cache(const struct stack *stack)
+{
+	struct members members;
+	int result = stop_cache(stack);
+
+	members_scan(&members);
+	for (size_t i = 0; !result && i < members.number; i++) {
+		const struct member *m = members.member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
+			result = erase(m->path, 0);
+	}
+	members_free(&members);
+	return result;
+}
+
+static int remove_stack(struct stack *stack)
+{
+	bool shared;
+	int result = stop_mount(stack);
+
+	result = result ? result : stop_crypt(stack);
+	result = result ? result : stop_volume(stack);
+	result = result ? result : cache_is_shared(stack, &shared);
+	if (result)
+		return result;
+	if (stack->state != STACK_REMOVING) {
+		stack->state = STACK_REMOVING;
+		result = stack_store(stack);
+	}
+	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL);
+	result = result ? result : erase_volume(stack);
+	result = result ? result : erase_disks(stack);
+	if (!result)
+		result = shared ? leave_cache(stack) : erase_cache(stack);
+	if (result)
+		remark("%s: is not removed yet; larder remove %s goes on", stack->name, stack->name);
+	else
+		printf("%s: removed%s\n", stack->name, shared ? "; its cache stays, as others use it" : "");
+	return result;
+}
+
+int stack_remove(int argc, char **argv)
+{
+	static const char usage[] = "larder remove NAME [--discard-data UUID]";
+	const char *discard = NULL;
+	const struct argument arguments[] = {
+		{ "discard-data", 0, ARGUMENT_TEXT, &discard, "UUID", "all that is in the stack with this UUID is LOST" }, ARGUMENTS_END
+	};
+	const struct found *found;
+	struct stacks stacks;
+	struct stack stack;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	mapped_init(false);
+	result = stacks_scan(&stacks);
+	result = result ? result : stack_find(&stacks, argv[first], &found);
+	if (!result && !found->whole)
+		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here (larder start %s starts an array that is)", argv[first],
+				  argv[first]);
+	if (!result)
+		stack = found->stack;
+	stacks_free(&stacks);
+	result = result ? result : check_word(&stack, discard);
+	return result ? result : remove_stack(&stack);
+}

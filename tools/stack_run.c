@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder start, stop, lock, unlock: the layers of a stack, from below, and from above.
+ *
+ * A stack is started as its description says.  What would risk data is refused, and the option that does it all the same is named:
+ * --degraded (SSDs, or disks of the array, are missing), --import (another machine made the stack).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid/uuid.h>
+
+#include "stacks.h"
+#include "verbs.h"
+
+struct run_request {
+	const char *keyfile;
+	bool degraded, import, locked;
+};
+
+/* A copy of the description, which must be whole. */
+static int load(const char *word, struct stack *stack)
+{
+	const struct found *found;
+	struct stacks stacks;
+	char text[UUID_TEXT];
+	int result = stacks_scan(&stacks);
+
+	result = result ? result : stack_find(&stacks, word, &found);
+	if (!result && !found->whole)
+		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here; only its cache %s is", word,
+				  uuid_text(found->stack.cache, text));
+	if (!result)
+		*stack = found->stack;
+	stacks_free(&stacks);
+	return result;
+}
+
+/* The description may be on the SSDs only, in brief, until the array shows the volume. */
+static int load_with_array(const char *word, struct stack *stack, unsigned flags)
+{
+	const struct found *found;
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	result = result ? result : stack_find(&stacks, word, &found);
+	if (!result) {
+		struct md_array array;
+		uint8_t part[16];
+
+		stack_part(&found->stack, "md", part);
+		md_find(part, &array);
+		/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
+		if (!found->whole && array.number && !*array.node)
+			result = md_assemble(part, &array, flags & START_DEGRADED);
+		md_free(&array);
+	}
+	stacks_free(&stacks);
+	return result ? result : load(word, stack);
+}
+
+static int check_state(struct stack *stack, bool import)
+{
+	uint8_t host[16];
+
+	if (stack->state == STACK_CREATING)
+		return complain(LARDER_UNSAFE, "%s: is half made; larder create --resume %s, or larder remove %s", stack->name, stack->name,
+				stack->name);
+	if (stack->state == STACK_REMOVING)
+		return complain(LARDER_UNSAFE, "%s: is being removed; larder remove %s goes on", stack->name, stack->name);
+	stack_host(host);
+	if (uuid_is_null(host) || uuid_is_null(stack->host) || !memcmp(host, stack->host, 16))
+		return LARDER_DONE;
+	if (!import)
+		return complain(LARDER_UNSAFE, "%s: was made on another machine; if that does not use it any more: larder start --import %s",
+				stack->name, stack->name);
+	memcpy(stack->host, host, 16);
+	return LARDER_DONE;
+}
+
+static int open_crypt(const struct stack *stack, const char *keyfile)
+{
+	struct secret secret;
+	int result;
+
+	if (!stack_locked(stack))
+		return LARDER_DONE;
+	result = secret_read(keyfile ? keyfile : stack->keyfile, stack->name, false, &secret);
+	if (result)
+		return result;
+	result = start_crypt(stack, &secret);
+	secret_free(&secret);
+	return result;
+}
+
+static int start_one(const char *word, const struct run_request *request)
+{
+	unsigned flags = request->degraded ? START_DEGRADED : 0;
+	struct stack stack;
+	int result = load_with_array(word, &stack, flags);
+
+	result = result ? result : check_state(&stack, request->import);
+	result = result ? result : start_array(&stack, flags);
+	result = result ? result : start_cache(&stack, flags);
+	result = result ? result : start_volume(&stack);
+	if (!result && request->import)
+		result = stack_store(&stack);
+	if (result || request->locked)
+		return result;
+	result = open_crypt(&stack, request->keyfile);
+	result = result ? result : start_mount(&stack);
+	if (!result)
+		printf("%s: started%s%s\n", stack.name, *stack.mount ? ", mounted on " : "", stack.mount);
+	return result;
+}
+
+static int stop_one(const char *word)
+{
+	struct stack stack;
+	int result = load(word, &stack);
+
+	result = result ? result : stop_mount(&stack);
+	result = result ? result : stop_crypt(&stack);
+	result = result ? result : stop_volume(&stack);
+	result = result ? result : stop_cache(&stack);
+	result = result ? result : stop_array(&stack);
+	if (!result)
+		printf("%s: stopped\n", stack.name);
+	return result;
+}
+
+static int lock_one(const char *word)
+{
+	struct stack stack;
+	int result = load(word, &stack);
+
+	if (!result && !stack.encrypted)
+		result = complain(LARDER_USAGE, "%s: is not encrypted", stack.name);
+	result = result ? result : stop_mount(&stack);
+	result = result ? result : stop_crypt(&stack);
+	if (!result)
+		printf("%s: locked\n", stack.name);
+	return result;
+}
+
+static int unlock_one(const char *word, const struct run_request *request)
+{
+	struct stack stack;
+	int result = load(word, &stack);
+
+	if (!result && !stack.encrypted)
+		result = complain(LARDER_USAGE, "%s: is not encrypted", stack.name);
+	result = result ? result : open_crypt(&stack, request->keyfile);
+	result = result ? result : start_mount(&stack);
+	if (!result)
+		printf("%s: unlocked%s%s\n", stack.name, *stack.mount ? ", mounted on " : "", stack.mount);
+	return result;
+}
+
+/* Options of start and unlock; words: the stacks.  Each is tried. */
+static int run(int argc, char **argv, const char *usage, const struct argument *arguments, const struct run_request *request, char verb)
+{
+	int first, result, all = LARDER_DONE;
+
+	secrets_protect();
+	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
+		return result;
+	mapped_init(false);
+	for (int i = first; i < argc; i++) {
+		switch (verb) {
+		case 's':
+			result = start_one(argv[i], request);
+			break;
+		case 'x':
+			result = stop_one(argv[i]);
+			break;
+		case 'l':
+			result = lock_one(argv[i]);
+			break;
+		default:
+			result = unlock_one(argv[i], request);
+		}
+		all = all ? all : result;
+	}
+	return all;
+}
+
+int stack_start(int argc, char **argv)
+{
+	struct run_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "unlock with this file (default: as it was created)" },
+		{ "locked", 0, ARGUMENT_FLAG, &request.locked, NULL, "do not unlock it, nor mount it" },
+		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack" },
+		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it" },
+		ARGUMENTS_END
+	};
+
+	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import]", arguments, &request, 's');
+}
+
+int stack_stop(int argc, char **argv)
+{
+	const struct argument arguments[] = { ARGUMENTS_END };
+
+	return run(argc, argv, "larder stop NAME...", arguments, NULL, 'x');
+}
+
+int stack_lock(int argc, char **argv)
+{
+	const struct argument arguments[] = { ARGUMENTS_END };
+
+	return run(argc, argv, "larder lock NAME...", arguments, NULL, 'l');
+}
+
+int stack_unlock(int argc, char **argv)
+{
+	struct run_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "with this file (default: as it was created)" },
+		ARGUMENTS_END
+	};
+
+	return run(argc, argv, "larder unlock NAME... [--keyfile FILE]", arguments, &request, 'u');
+}

@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Stacks: finding them, keeping their description, starting and stopping each layer.
+ *
+ * The description is in the superblock of the volume and in those of all SSDs of its cache; the one with the highest generation
+ * counts.  Superblocks of what runs are the kernel's: it is told by a message.  Every function looks anew at what is there: a layer
+ * that was started a moment ago shows devices that were not there before.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <uuid/uuid.h>
+
+#include "program.h"
+#include "stacks.h"
+#include "verbs.h"
+
+/* ------------------------------------------------------------------ find */
+
+static struct found *entry(struct stacks *stacks, const uint8_t uuid[16])
+{
+	struct found *f;
+
+	for (size_t i = 0; i < stacks->number; i++)
+		if (!memcmp(stacks->found[i].stack.uuid, uuid, 16))
+			return &stacks->found[i];
+	stacks->found = must_allocate(realloc(stacks->found, (stacks->number + 1) * sizeof(*stacks->found)));
+	f = &stacks->found[stacks->number++];
+	*f = (struct found){ 0 };
+	memcpy(f->stack.uuid, uuid, 16);
+	return f;
+}
+
+static void take_whole(struct found *f, const struct stack *stack)
+{
+	if (f->whole && f->stack.generation >= stack->generation)
+		return;
+	f->stack = *stack;
+	f->whole = true;
+}
+
+static void take_volume(struct stacks *stacks, const struct member *m)
+{
+	uint8_t part[16];
+	struct stack stack;
+	struct found *f;
+	bool there;
+	const char *why = stack_decode(m->sb.volume.stack, &stack, &there);
+
+	if (why)
+		remark("%s: %s; see larder super show %s", m->path, why, m->path);
+	if (why || !there)
+		return;
+	stack_part(&stack, "volume", part);
+	if (memcmp(part, m->sb.head.uuid, 16)) {
+		remark("%s: stack: is that of another volume; left alone", m->path);
+		return;
+	}
+	f = entry(stacks, stack.uuid);
+	take_whole(f, &stack);
+	f->volume = m;
+}
+
+static void take_ssd(struct stacks *stacks, const struct member *m)
+{
+	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
+	bool there;
+	const char *why = stack_list_decode(m->sb.cache.stack, list, &there);
+
+	if (why)
+		remark("%s: %s; see larder super show %s", m->path, why, m->path);
+	for (size_t i = 0; i < list->number; i++) {
+		struct found *f = entry(stacks, list->stack[i].uuid);
+
+		if (!list->brief[i]) {
+			take_whole(f, &list->stack[i]);
+		} else if (!f->whole) {
+			f->stack = list->stack[i];
+			memcpy(f->stack.cache, m->sb.cache.cache_uuid, 16);
+		}
+		f->cache = m;
+	}
+	free(list);
+}
+
+int stacks_scan(struct stacks *stacks)
+{
+	int result;
+
+	*stacks = (struct stacks){ 0 };
+	result = mapped_scan(&stacks->list);
+	if (result)
+		return result;
+	members_scan(&stacks->members);
+	for (size_t i = 0; i < stacks->members.number; i++) {
+		const struct member *m = stacks->members.member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_VOLUME)
+			take_volume(stacks, m);
+		else if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE)
+			take_ssd(stacks, m);
+	}
+	for (size_t i = 0; i < stacks->number; i++) {
+		struct found *f = &stacks->found[i];
+
+		if (!f->cache)
+			f->cache = member_cache(&stacks->members, f->stack.cache);
+	}
+	return LARDER_DONE;
+}
+
+void stacks_free(struct stacks *stacks)
+{
+	free(stacks->found);
+	members_free(&stacks->members);
+	mapped_list_free(&stacks->list);
+	*stacks = (struct stacks){ 0 };
+}
+
+int stack_find(const struct stacks *stacks, const char *word, const struct found **found)
+{
+	uint8_t uuid[16];
+	bool by_uuid = !uuid_parse(word, uuid);
+
+	*found = NULL;
+	for (size_t i = 0; i < stacks->number; i++) {
+		const struct found *f = &stacks->found[i];
+
+		if (by_uuid ? memcmp(f->stack.uuid, uuid, 16) != 0 : strcmp(f->stack.name, word) != 0)
+			continue;
+		if (*found)
+			return complain(LARDER_UNSAFE, "%s: two stacks have this name; give the UUID, see larder list -o name,uuid", word);
+		*found = f;
+	}
+	return *found ? LARDER_DONE : complain(LARDER_NOT_FOUND, "%s: there is no such stack; see larder list", word);
+}
+
+/* ------------------------------------------------------------------ the description */
+
+static char *hex(const uint8_t field[static LARDER_STACK_SIZE])
+{
+	size_t used = LARDER_STACK_SIZE;
+	char *text, *at;
+
+	while (used && !field[used - 1])
+		used--;
+	if (!used)
+		return must_print("stack -");
+	at = text = must_allocate(malloc(strlen("stack ") + 2 * used + 1));
+	at += sprintf(at, "stack ");
+	for (size_t i = 0; i < used; i++)
+		at += sprintf(at, "%02x", field[i]);
+	return text;
+}
+
+static int send(const struct mapped *mapped, const uint8_t field[static LARDER_STACK_SIZE])
+{
+	char *message = hex(field);
+	int result = mapped_message(mapped->name, message);
+
+	free(message);
+	return result;
+}
+
+/* The superblock of a member that does not run. */
+static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE])
+{
+	const union superblock *chosen;
+	struct superblocks found;
+	struct device device;
+	union superblock *sb;
+	int error, result = device_open(&device, m->path, DEVICE_CLAIM);
+
+	if (result)
+		return result;
+	superblocks_read(&device, &found, false);
+	result = superblocks_choose(&device, &found, &chosen);
+	if (!result && superblock_read_only(chosen))
+		result = complain(LARDER_FAILED, "%s: ro_compat: only a newer larder may write it", m->path);
+	if (!result) {
+		sb = device_buffer(LARDER_SB_SIZE);
+		memcpy(sb, chosen, LARDER_SB_SIZE);
+		sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
+		memcpy(le32toh(sb->head.kind) == LARDER_KIND_CACHE ? sb->cache.stack : sb->volume.stack, field, LARDER_STACK_SIZE);
+		error = superblock_write(&device, sb);
+		if (error)
+			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", m->path, strerror(-error));
+		free(sb);
+	}
+	superblocks_free(&found);
+	device_close(&device);
+	return result;
+}
+
+static int store_volume(const struct stacks *stacks, const struct stack *stack)
+{
+	uint8_t part[16], field[LARDER_STACK_SIZE];
+	const struct mapped *running;
+	const struct member *m;
+	const char *why;
+
+	stack_part(stack, "volume", part);
+	m = member_volume(&stacks->members, part);
+	running = running_by_uuid(&stacks->list, part, false);
+	if (!m && !running)
+		return LARDER_DONE;
+	why = stack_encode(stack, field);
+	if (why)
+		return complain(LARDER_FAILED, "%s: %s", stack->name, why);
+	return running ? send(running, field) : write_member(m, field);
+}
+
+/* That of the SSD whose superblock is the newest. */
+static int newest_list(const struct members *members, const uint8_t cache[16], struct stack_list *list)
+{
+	const struct member *newest = NULL;
+	const char *why;
+	bool there;
+
+	list->number = 0;
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16) &&
+		    (!newest || le64toh(m->sb.head.generation) > le64toh(newest->sb.head.generation)))
+			newest = m;
+	}
+	if (!newest)
+		return LARDER_DONE;
+	why = stack_list_decode(newest->sb.cache.stack, list, &there);
+	return why ? complain(LARDER_FAILED, "%s: %s", newest->path, why) : LARDER_DONE;
+}
+
+int stack_list_read(const uint8_t cache[16], struct stack_list *list)
+{
+	struct members members;
+	int result;
+
+	members_scan(&members);
+	result = newest_list(&members, cache, list);
+	members_free(&members);
+	return result;
+}
+
+/* put: the stack joins the list, or leaves it. */
+static int store_ssds(const struct stacks *stacks, const struct stack *stack, bool put)
+{
+	const struct mapped *running = running_by_uuid(&stacks->list, stack->cache, true);
+	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
+	uint8_t field[LARDER_STACK_SIZE];
+	const char *why = NULL;
+	int result = newest_list(&stacks->members, stack->cache, list);
+
+	if (!result && put && !stack_list_put(list, stack))
+		why = "its cache has the most stacks that it can have";
+	if (!put)
+		stack_list_drop(list, stack->uuid);
+	if (!result)
+		why = why ? why : stack_list_encode(list, field);
+	free(list);
+	if (!result && why)
+		return complain(LARDER_FAILED, "%s: %s", stack->name, why);
+	if (!result && running)
+		return send(running, field);
+	for (size_t i = 0; !result && i < stacks->members.number; i++) {
+		const struct member *m = stacks->members.member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
+			result = write_member(m, field);
+	}
+	return result;
+}
+
+int stack_store(struct stack *stack)
+{
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	stack->generation++;
+	/* what comes second may be lost, and the first has the higher generation */
+	result = result ? result : store_ssds(&stacks, stack, true);
+	result = result ? result : store_volume(&stacks, stack);
+	stacks_free(&stacks);
+	return result;
+}
+
+int stack_forget(const struct stack *stack)
+{
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	result = result ? result : store_ssds(&stacks, stack, false);
+	stacks_free(&stacks);
+	return result;
+}
+
+/* ------------------------------------------------------------------ layers */
+
+char *crypt_name(const struct stack *stack)
+{
+	return must_print("%s-crypt", stack->name);
+}
+
+/* "CRYPT-LUKS2-<uuid without dashes>-<name>": as libcryptsetup has it. */
+static bool is_ours(const struct stack *stack, const char *dm_uuid)
+{
+	char text[UUID_TEXT], plain[UUID_TEXT], *to = plain;
+	uint8_t part[16];
+
+	stack_part(stack, "crypt", part);
+	uuid_text(part, text);
+	for (const char *c = text; *c; c++)
+		if (*c != '-')
+			*to++ = *c;
+	*to = 0;
+	return strstr(dm_uuid, plain);
+}
+
+/* Where a device is mounted; a btrfs has a number of its own there, but tells its device. */
+static void find_mount(dev_t number, char where[static PATH_MAX])
+{
+	char *line = NULL, *at;
+	size_t room = 0;
+	FILE *file = fopen("/proc/self/mountinfo", "re");
+
+	where[0] = 0;
+	while (file && !*where && getline(&line, &room, file) > 0) {
+		char point[PATH_MAX], source[PATH_MAX];
+		unsigned high, low;
+		struct stat status;
+
+		at = strstr(line, " - ");
+		if (!at || sscanf(line, "%*u %*u %u:%u %*s %4095s", &high, &low, point) != 3 ||
+		    sscanf(at, " - %*s %4095s", source) != 1)
+			continue;
+		if (makedev(high, low) != number &&
+		    (source[0] != '/' || stat(source, &status) || !S_ISBLK(status.st_mode) || status.st_rdev != number))
+			continue;
+		/* spaces and the like are octal there */
+		for (char *from = point, *to = where;; to++) {
+			unsigned code;
+
+			if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
+				*to = (char)code;
+				from += 4;
+			} else if (!(*to = *from++)) {
+				break;
+			}
+		}
+	}
+	if (file)
+		fclose(file);
+	free(line);
+}
+
+void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers)
+{
+	char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
+	uint8_t part[16];
+
+	*layers = (struct layers){ 0 };
+	if (*stack->raid) {
+		stack_part(stack, "md", part);
+		md_find(part, &layers->array);
+	}
+	stack_part(stack, "volume", part);
+	layers->volume = running_by_uuid(&stacks->list, part, false);
+	layers->cache = running_by_uuid(&stacks->list, stack->cache, true);
+	if (stack->encrypted) {
+		layers->open = mapped_look(name, dm_uuid, &layers->top_number) && is_ours(stack, dm_uuid);
+		if (layers->open)
+			snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", name);
+	} else if (layers->volume) {
+		layers->top_number = layers->volume->number;
+		snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", layers->volume->name);
+	}
+	if (*layers->top)
+		find_mount(layers->top_number, layers->mounted);
+	free(name);
+}
+
+void layers_free(struct layers *layers)
+{
+	md_free(&layers->array);
+}
+
+/* What one step works on: all stacks, and the layers of this one. */
+struct sight {
+	struct stacks stacks;
+	struct layers layers;
+};
+
+static int look(const struct stack *stack, struct sight *sight)
+{
+	int result = stacks_scan(&sight->stacks);
+
+	if (!result)
+		layers_find(&sight->stacks, stack, &sight->layers);
+	return result;
+}
+
+static void look_away(struct sight *sight)
+{
+	layers_free(&sight->layers);
+	stacks_free(&sight->stacks);
+}
+
+/* ------------------------------------------------------------------ start */
+
+int start_cache(const struct stack *stack, unsigned flags)
+{
+	char uuid[UUID_TEXT];
+	char *words[] = { "start", uuid, "--degraded", NULL };
+	struct sight sight;
+	bool runs;
+	int result = look(stack, &sight);
+
+	if (result)
+		return result;
+	runs = sight.layers.cache;
+	look_away(&sight);
+	if (runs)
+		return LARDER_DONE;
+	uuid_text(stack->cache, uuid);
+	return cache_start(flags & START_DEGRADED ? 3 : 2, words);
+}
+
+int start_array(const struct stack *stack, unsigned flags)
+{
+	struct sight sight;
+	uint8_t part[16];
+	int result = *stack->raid ? look(stack, &sight) : LARDER_DONE;
+	size_t number;
+
+	if (result || !*stack->raid)
+		return result;
+	number = sight.layers.array.number;
+	stack_part(stack, "md", part);
+	if (*sight.layers.array.node)
+		result = LARDER_DONE;
+	else if (!number)
+		result = complain(LARDER_NOT_FOUND, "%s: no disk of its array is here", stack->name);
+	else if (number < stack->legs && !(flags & START_DEGRADED))
+		result = complain(LARDER_UNSAFE,
+				  "%s: only %zu of the %u disks of its array are here; attach the others, or start with --degraded",
+				  stack->name, number, stack->legs);
+	else
+		result = md_assemble(part, &sight.layers.array, flags & START_DEGRADED);
+	look_away(&sight);
+	return result;
+}
+
+int start_volume(const struct stack *stack)
+{
+	char uuid[UUID_TEXT], *class = must_print("class=%s", stack->class);
+	char *words[] = { "start", uuid, "--name", (char *)stack->name, "--option", class, NULL };
+	struct sight sight;
+	uint8_t part[16];
+	int result = look(stack, &sight);
+
+	if (!result) {
+		bool runs = sight.layers.volume;
+
+		look_away(&sight);
+		stack_part(stack, "volume", part);
+		uuid_text(part, uuid);
+		if (!runs)
+			result = volume_start(*stack->class ? 6 : 4, words);
+	}
+	free(class);
+	return result;
+}
+
+bool stack_locked(const struct stack *stack)
+{
+	struct sight sight;
+	bool locked;
+
+	if (!stack->encrypted || look(stack, &sight))
+		return false;
+	locked = !sight.layers.open;
+	look_away(&sight);
+	return locked;
+}
+
+int start_crypt(const struct stack *stack, const struct secret *secret)
+{
+	struct sight sight;
+	char *name, *node;
+	int result = stack->encrypted ? look(stack, &sight) : LARDER_DONE;
+
+	if (result || !stack->encrypted)
+		return result;
+	name = crypt_name(stack);
+	if (sight.layers.open) {
+		result = LARDER_DONE;
+	} else if (!sight.layers.volume) {
+		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
+	} else {
+		node = mapper_path(sight.layers.volume->name);
+		result = luks_unlock(node, name, secret);
+		free(node);
+	}
+	free(name);
+	look_away(&sight);
+	return result;
+}
+
+int start_mount(const struct stack *stack)
+{
+	struct sight sight;
+	int result = *stack->mount ? look(stack, &sight) : LARDER_DONE, code;
+	char *said;
+
+	if (result || !*stack->mount)
+		return result;
+	if (!*sight.layers.mounted) {
+		const char *words[] = { "mount", "-t", stack->fs, sight.layers.top, stack->mount, NULL };
+
+		code = program_run(words, &said);
+		if (code)
+			result = complain(LARDER_FAILED, "%s: cannot mount it on %s: %s", sight.layers.top, stack->mount, said);
+		free(said);
+	}
+	look_away(&sight);
+	return result;
+}
+
+/* ------------------------------------------------------------------ stop */
+
+int stop_mount(const struct stack *stack)
+{
+	struct sight sight;
+	char *said;
+	int result, code;
+
+	for (;;) {
+		bool mounted;
+
+		result = look(stack, &sight);
+		if (result)
+			return result;
+		mounted = *sight.layers.mounted;
+		if (mounted) {
+			const char *words[] = { "umount", sight.layers.mounted, NULL };
+
+			code = program_run(words, &said);
+			if (code)
+				result = complain(LARDER_BUSY, "%s: cannot unmount %s: %s", stack->name, sight.layers.mounted, said);
+			free(said);
+		}
+		look_away(&sight);
+		if (result || !mounted)
+			return result;
+	}
+}
+
+int stop_crypt(const struct stack *stack)
+{
+	struct sight sight;
+	int result = stack->encrypted ? look(stack, &sight) : LARDER_DONE;
+	char *name;
+
+	if (result || !stack->encrypted)
+		return result;
+	name = crypt_name(stack);
+	if (sight.layers.open)
+		result = luks_lock(name);
+	free(name);
+	look_away(&sight);
+	return result;
+}
+
+int stop_volume(const struct stack *stack)
+{
+	struct sight sight;
+	char usage[PATH_MAX];
+	int result = look(stack, &sight);
+
+	if (result)
+		return result;
+	if (sight.layers.volume && sight.layers.volume->open_count &&
+	    device_usage(sight.layers.volume->number, usage, sizeof(usage)))
+		result = complain(LARDER_BUSY, "%s: in use: %s; release it first", sight.layers.volume->name, usage);
+	else if (sight.layers.volume)
+		result = mapped_remove(sight.layers.volume->name);
+	look_away(&sight);
+	return result;
+}
+
+int stop_cache(const struct stack *stack)
+{
+	struct sight sight;
+	int result = look(stack, &sight);
+
+	if (result)
+		return result;
+	if (sight.layers.cache && !sight.layers.cache->open_count)
+		result = mapped_remove(sight.layers.cache->name);
+	look_away(&sight);
+	return result;
+}
+
+int stop_array(const struct stack *stack)
+{
+	struct sight sight;
+	int result = *stack->raid ? look(stack, &sight) : LARDER_DONE;
+
+	if (result || !*stack->raid)
+		return result;
+	if (*sight.layers.array.node)
+		result = md_stop(sight.layers.array.node);
+	look_away(&sight);
+	return result;
+}

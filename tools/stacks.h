@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Stacks: those that the superblocks of this machine's devices tell of, the layers that run, and the steps between them. */
+#ifndef LARDER_STACKS_H
+#define LARDER_STACKS_H
+
+#include <limits.h>
+
+#include "luks.h"
+#include "md.h"
+#include "running.h"
+#include "stack.h"
+
+struct found {
+	struct stack stack;
+	bool whole; /* else only name, uuid and cache are known: its volume is not here */
+	const struct member *volume; /* NULL: not here, or not yet made */
+	const struct member *cache; /* an SSD of its cache; NULL: none is here */
+};
+
+struct stacks {
+	struct members members;
+	struct mapped_list list;
+	struct found *found;
+	size_t number;
+};
+
+/* Complains of what stands in a superblock and cannot be understood, and leaves that out. */
+int stacks_scan(struct stacks *stacks);
+void stacks_free(struct stacks *stacks);
+/* By name or UUID.  Complains when there is none, or more than one. */
+int stack_find(const struct stacks *stacks, const char *word, const struct found **found);
+
+/*
+ * Raises the generation, and writes the description to the volume, if that is formatted, and to every SSD of the cache: by message
+ * where they run.  Complains.
+ */
+int stack_store(struct stack *stack);
+/* Takes it out of the list on the SSDs. */
+int stack_forget(const struct stack *stack);
+/* Of the SSDs of that cache, as written last; empty where nothing is.  Complains. */
+int stack_list_read(const uint8_t cache[16], struct stack_list *list);
+
+/* The layers of a stack as they run now.  layers_free() after it. */
+struct layers {
+	struct md_array array;
+	const struct mapped *volume, *cache; /* of stacks->list */
+	bool open; /* the LUKS layer */
+	char top[PATH_MAX]; /* device of the filesystem; "": not there */
+	dev_t top_number;
+	char mounted[PATH_MAX]; /* "": not mounted */
+};
+void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers);
+void layers_free(struct layers *layers);
+char *crypt_name(const struct stack *stack); /* "NAME-crypt"; the caller frees it */
+
+#define START_DEGRADED 1u
+/* Each does nothing where the layer runs already.  Complain. */
+int start_cache(const struct stack *stack, unsigned flags);
+int start_array(const struct stack *stack, unsigned flags);
+int start_volume(const struct stack *stack);
+int start_crypt(const struct stack *stack, const struct secret *secret);
+int start_mount(const struct stack *stack);
+int stop_mount(const struct stack *stack); /* and what else the filesystem is mounted on */
+int stop_crypt(const struct stack *stack);
+int stop_volume(const struct stack *stack);
+int stop_cache(const struct stack *stack); /* if nobody else uses it */
+int stop_array(const struct stack *stack);
+/* Is the LUKS layer there to be unlocked? */
+bool stack_locked(const struct stack *stack);
+
+#endif
