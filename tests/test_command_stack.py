@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Stacks without devices: what `larder create` would do and refuses, and what is read from a description that anybody may have written."""
+
+import json
+import struct
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+import signatures
+from harness import BUSY, CACHE, FAILED, MIB, NOT_FOUND, SB, UNSAFE, USAGE, VOLUME, digest, field, one_line, patch_both, read
+
+pytest_plugins = ["larder_fixtures"]
+
+SIZE, HEAD, MAGIC = 2048, 16, 0x4B54534C
+ON_VOLUME, ON_SSD = VOLUME | {"stack": (512, f"{SIZE}s")}, CACHE | {"stack": (928, f"{SIZE}s")}
+OF_VOLUME, OF_CACHE = 1, 2
+BROKEN = 11
+
+
+@pytest.fixture
+def images(larder):
+    """Two SSDs, two disks of unequal size."""
+    return [larder.image("ssd0", 64 * MIB), larder.image("ssd1", 64 * MIB), larder.image("hdd0", 512 * MIB), larder.image("hdd1", 600 * MIB)]
+
+
+def words(images, *more, raid="1"):
+    ssd0, ssd1, hdd0, hdd1 = images
+    return ["create", "data", "--cache", ssd0, "--cache", ssd1, "--backing", hdd0, "--backing", hdd1, "--raid", raid, *more]
+
+
+# ---------------------------------------------------------------------- the plan
+
+
+def test_plan_changes_nothing(larder, images):
+    key = larder.directory / "key"
+    key.write_bytes(b"k" * 64)
+    before = [digest(i) for i in images]
+    said = larder(*words(images, "--encrypt", f"luks2:keyfile={key}", "--mkfs", "xfs", "--label", "films"), "--dry-run").stdout
+    for part in ("RAID 1 of 2 disks", "bitmap", "unused: 88.00MiB", "mode writeback", f"opened by {key}", "xfs, label films", "on two of them"):
+        assert part in said, part
+    assert "ppl" in larder(*words(images, "--backing", larder.image("hdd2", 512 * MIB), raid="5"), "--dry-run").stdout
+    assert [digest(i) for i in images] == before
+
+
+def test_default_mode_and_its_reason(larder, images):
+    ssd0, _, hdd0, _ = images
+    one = ["create", "data", "--backing", hdd0, "--cache", ssd0, "--dry-run"]
+    said = larder(*one).stdout
+    assert "mode writethrough: there is one SSD" in said and "RISK" not in said
+    said = larder(*one, "--mode", "writeback").stdout
+    assert "RISK: mode writeback on a single SSD" in said and "volume: data, mode writeback" in said
+    assert "mode writearound" in larder(*one, "--mode", "writearound").stdout
+
+
+def test_cache_that_is_there(larder, images):
+    larder("cache", "create", "fast", "--cache", images[0], "--cache", images[1])
+    said = larder("create", "data", "--backing", images[2], "--cache", "fast", "--dry-run").stdout
+    assert "that of the name fast, 2 SSDs" in said and "mode writeback" in said
+    one_line(larder("create", "data", "--backing", images[2], "--cache", "other", "--dry-run", code=NOT_FOUND), "other")
+
+
+def test_refused_words(larder, images):
+    plain = words(images, "--dry-run")
+
+    def refused(code, more, *parts, base=plain):
+        one_line(larder(*base, *more, code=code), *parts)
+
+    refused(USAGE, [], "NAME", base=["create", "../x", *plain[2:]])
+    refused(USAGE, [], "NAME", base=["create", "x" * 65, *plain[2:]])
+    refused(USAGE, ["--raid", "7"], "none, 0, 1, 10, 5, 6")
+    refused(USAGE, ["--raid", "6"], "at least 4 disks")
+    refused(USAGE, ["--raid", "none"], "one disk")
+    refused(USAGE, [], "--raid: is missing", base=plain[:10] + ["--dry-run"])
+    refused(USAGE, ["--mode", "fast"], "--mode")
+    refused(USAGE, ["--class", "a b"], "--class")
+    refused(USAGE, ["--encrypt", "luks1"], "--encrypt")
+    refused(USAGE, ["--encrypt", "luks2:secret"], "--encrypt")
+    refused(NOT_FOUND, ["--encrypt", "luks2:keyfile=/nothing"], "key file")
+    refused(USAGE, ["--mkfs", "vfat"], "--mkfs")
+    refused(USAGE, ["--mount", "/mnt"], "--mkfs")
+    refused(USAGE, ["--mkfs", "ext4", "--mount", "mnt"], "absolute")
+    refused(NOT_FOUND, ["--mkfs", "ext4", "--mount", "/nothing/here"], "no such directory")
+    refused(BUSY, ["--mkfs", "ext4", "--mount", "/"], "mounted there")
+    refused(USAGE, ["--mkfs", "xfs", "--label", "thirteen-long"], "--label", "12")
+    refused(USAGE, ["--mkfs", "ext4", "--mkfs-options", "a" * 256], "--mkfs-options")
+    refused(USAGE, ["--resume"], "--resume")
+    refused(USAGE, [], "--cache: is missing", base=["create", "data", "--backing", images[2]])
+    refused(USAGE, [], "--backing: is missing", base=["create", "data", "--cache", images[0]])
+    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock"):
+        one_line(larder(verb, "data", code=NOT_FOUND), "no such stack")
+
+
+def test_refused_devices(larder, images):
+    ssd0, ssd1, hdd0, hdd1 = images
+
+    def refused(code, old, new, *parts):
+        one_line(larder(*[new if w is old else w for w in words(images, "--dry-run")], code=code), *parts)
+
+    refused(NOT_FOUND, hdd0, larder.directory / "nothing", "no such device")
+    refused(USAGE, hdd0, hdd1, "given twice")
+    refused(USAGE, ssd1, hdd1, "given twice")
+    link = larder.directory / "link"
+    link.symlink_to(ssd0)
+    refused(USAGE, ssd1, link, "given twice", ssd0)
+    refused(FAILED, ssd0, larder.image("small", 2 * MIB), "too small")
+    refused(FAILED, hdd1, larder.image("small disk", 2 * MIB), "too small")
+    refused(USAGE, hdd1, Path("/dev/null"), "block device")
+    signatures.luks(hdd1)
+    refused(UNSAFE, None, None, hdd1, "crypto_LUKS", "--wipe")
+    assert "wipe" in larder(*words(images, "--dry-run", "--wipe")).stdout
+    one_line(larder(*words(images, "--wipe"), code=USAGE), "losetup")
+    volume = larder.volume("old", 64 * MIB, "--cache", str(larder.cache("fast")))
+    patch_both(volume, VOLUME, flags=1)
+    own = uuid.UUID(bytes=field(volume, VOLUME, "uuid"))
+    one_line(larder("create", "data", "--backing", volume, "--cache", ssd0, "--wipe", "--dry-run", code=UNSAFE), f"--discard-dirty {own}")
+    one_line(larder("create", "old", "--backing", hdd0, "--cache", ssd0, "--dry-run", code=BUSY), "old", "label")
+
+
+# ---------------------------------------------------------------------- the description
+
+
+def pack(text, of, version=1, magic=MAGIC, length=None):
+    data = text if isinstance(text, bytes) else json.dumps(text).encode()
+    return (struct.pack("<4I", magic, version, of, len(data) if length is None else length) + data)[:SIZE].ljust(SIZE, b"\0")
+
+
+class Described:
+    """A volume and its cache, with descriptions made here, from docs/on-disk-format.md."""
+
+    def __init__(self, larder):
+        self.larder = larder
+        self.ssd = larder.cache("fast")
+        self.hdd = larder.volume("data", 64 * MIB, "--cache", "fast")
+        self.uuid = uuid.UUID("12345678-1234-4321-8765-123456789abc")
+        self.plain = {
+            "name": "data",
+            "uuid": str(self.uuid),
+            "generation": 3,
+            "state": "ready",
+            "step": 6,
+            "legs": 1,
+            "cache": str(uuid.UUID(bytes=field(self.ssd, CACHE, "cache_uuid"))),
+            "own_cache": 1,
+            "mode": "writeback",
+            "volume": str(uuid.uuid5(self.uuid, "volume")),
+        }
+        patch_both(self.hdd, VOLUME, uuid=uuid.uuid5(self.uuid, "volume").bytes)
+
+    def volume(self, text, **more):
+        patch_both(self.hdd, ON_VOLUME, stack=pack(text, OF_VOLUME, **more))
+
+    def ssds(self, text, **more):
+        patch_both(self.ssd, ON_SSD, stack=pack(text, OF_CACHE, **more))
+
+    def rows(self):
+        run = self.larder("list", "-o", "layer,name,state,type,uuid,mount", "--reportformat", "json")
+        return json.loads(run.stdout)["stacks"], run.stderr
+
+
+@pytest.fixture
+def described(larder):
+    return Described(larder)
+
+
+def test_description_is_shown(larder, described):
+    described.volume(described.plain)
+    rows, said = described.rows()
+    assert not said and [r["layer"] for r in rows] == ["stack", "volume", "cache", "ssd", "disk"]
+    assert rows[0] == {"layer": "stack", "name": "data", "state": "stopped", "type": "", "uuid": str(described.uuid), "mount": ""}
+    assert "stopped" in larder("status", "data", code=NOT_FOUND).stdout
+    assert str(described.hdd) in larder("show", str(described.uuid)).stdout
+    one_line(larder("remove", "data", code=UNSAFE), "LOST", described.uuid)
+    one_line(larder("create", "data", "--backing", larder.image("x", 64 * MIB), "--cache", "fast", "--dry-run", code=BUSY), "data")
+    # encrypted, on an array, with a filesystem
+    part = {name: str(uuid.uuid5(described.uuid, name)) for name in ("md", "crypt", "fs")}
+    more = {"raid": "1", "legs": 2, "md": part["md"], "crypt": part["crypt"], "fs": "ext4", "fs_uuid": part["fs"], "mount": "/srv"}
+    described.volume(described.plain | more)
+    assert [r["layer"] for r in described.rows()[0]] == ["stack", "filesystem", "luks", "volume", "cache", "ssd", "array"]
+
+
+def test_newer_generation_counts(larder, described):
+    described.volume(described.plain)
+    described.ssds({"ready": [], "changing": [described.plain | {"generation": 4, "state": "removing"}]})
+    assert described.rows()[0][0]["state"] == "removing"
+    described.volume(described.plain | {"generation": 5, "state": "creating", "step": 3})
+    assert described.rows()[0][0]["state"] == "creating"
+    assert "half made" in larder("status", "data", code=BROKEN).stdout
+    one_line(larder("start", "data", code=UNSAFE), "--resume", "remove")
+
+
+def test_another_machine(larder, described):
+    described.volume(described.plain | {"host": str(uuid.uuid4())})
+    machine = Path("/etc/machine-id")
+    if not machine.exists() or len(machine.read_text().strip()) != 32:
+        pytest.skip("this machine has no machine-id")
+    one_line(larder("start", "data", code=UNSAFE), "another machine", "--import")
+    described.volume(described.plain | {"host": str(uuid.uuid5(uuid.UUID(machine.read_text().strip()), "larder"))})
+    assert "another machine" not in larder("start", "data", code=None).stderr
+
+
+def test_stack_whose_disks_are_away(larder, described):
+    other = uuid.uuid4()
+    described.ssds({"ready": [f"{other} films"], "changing": []})
+    rows, _ = described.rows()
+    assert [(r["name"], r["state"], r["uuid"]) for r in rows] == [("films", "incomplete", str(other))]
+    assert "its disks are not here" in larder("status", "films", code=BROKEN).stdout
+    one_line(larder("remove", "films", code=NOT_FOUND), "not here")
+    one_line(larder("start", "films", code=NOT_FOUND), "not here")
+
+
+def test_two_of_one_name(larder, described):
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{uuid.uuid4()} data"], "changing": []})
+    one_line(larder("start", "data", code=UNSAFE), "two stacks")
+    assert larder("show", str(described.uuid)).stdout
+
+
+BAD = {
+    "version": (lambda p: p, {"version": 2}, "another version"),
+    "magic": (lambda p: p, {"magic": 1}, "no description"),
+    "length 0": (lambda p: p, {"length": 0}, "damaged"),
+    "length beyond": (lambda p: p, {"length": SIZE - HEAD + 1}, "damaged"),
+    "length of all": (lambda p: p, {"length": 0xFFFFFFFF}, "damaged"),
+    "cut off": (lambda p: p, {"length": 40}, "JSON"),
+    "more behind": (lambda p: json.dumps(p).encode() + b"x", {}, "JSON"),
+    "no object": (lambda p: [1], {}, "JSON"),
+    "deep": (lambda p: b"[" * 1500, {}, "JSON"),
+    "unknown key": (lambda p: p | {"shape": "round"}, {}, "not known"),
+    "name": (lambda p: p | {"name": "../x"}, {}, "bounds"),
+    "name with an end in it": (lambda p: p | {"name": "a\0b"}, {}, "bounds"),
+    "long name": (lambda p: p | {"name": "x" * 65}, {}, "bounds"),
+    "number for a name": (lambda p: p | {"name": 5}, {}, "bounds"),
+    "uuid": (lambda p: p | {"uuid": "12345"}, {}, "bounds"),
+    "negative": (lambda p: p | {"generation": -1}, {}, "bounds"),
+    "step": (lambda p: p | {"step": 7}, {}, "bounds"),
+    "legs": (lambda p: p | {"legs": 65}, {}, "bounds"),
+    "state": (lambda p: p | {"state": "well"}, {}, "bounds"),
+    "raid": (lambda p: p | {"raid": "linear"}, {}, "bounds"),
+    "fs": (lambda p: p | {"fs": "../../bin/sh"}, {}, "bounds"),
+    "mount": (lambda p: p | {"fs": "ext4", "mount": "srv"}, {}, "bounds"),
+    "line end in mount": (lambda p: p | {"fs": "ext4", "mount": "/srv\n/dev/sda / ext4"}, {}, "bounds"),
+    "long mount": (lambda p: p | {"fs": "ext4", "mount": "/" + "x" * 255}, {}, "bounds"),
+    "class": (lambda p: p | {"class": "a b"}, {}, "bounds"),
+    "mode": (lambda p: p | {"mode": "passthrough"}, {}, "bounds"),
+    "key file alone": (lambda p: p | {"keyfile": "/etc/key"}, {}, "contradicts"),
+    "disks without array": (lambda p: p | {"legs": 3}, {}, "contradicts"),
+    "no cache": (lambda p: {k: v for k, v in p.items() if k != "cache"}, {}, "lacks"),
+    "another's part": (lambda p: p | {"volume": str(uuid.uuid4())}, {}, "not the stack's"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_description(larder, described, name):
+    """Left out, with a line that says why; nothing else is disturbed."""
+    make, more, why = BAD[name]
+    described.volume(make(described.plain), **more)
+    rows, said = described.rows()
+    assert rows == [] and why in said and str(described.hdd) in said and len(said.splitlines()) == 1
+    assert "data" in larder("volume", "list").stdout
+    described.volume(described.plain)
+    if isinstance(make(described.plain), dict):
+        described.ssds({"ready": [], "changing": [make(described.plain)]}, **more)
+        rows, said = described.rows()
+        assert [r["layer"] for r in rows][:1] == ["stack"] and why in said and str(described.ssd) in said
+
+
+def test_bad_lists_of_a_cache(larder, described):
+    entry = f"{uuid.uuid4()} films"
+    for bad in ({"ready": [5]}, {"ready": [entry[1:]]}, {"ready": entry}, {"ready": [f"{entry}/x"]}, {"other": []}, {"ready": [entry[:36]]}):
+        described.ssds(bad)
+        rows, said = described.rows()
+        assert rows == [] and "stack: " in said, bad
+    described.ssds({"ready": [f"{uuid.uuid4()} {i}" for i in range(40)], "changing": []})
+    assert len(described.rows()[0]) == 40
+    # the description of a volume in the place of a list
+    patch_both(described.ssd, ON_SSD, stack=pack(described.plain, OF_VOLUME))
+    assert "damaged" in described.rows()[1]
+
+
+def test_volume_of_another_stack(larder, described):
+    """A description copied to another disk is not that disk's."""
+    described.volume(described.plain)
+    other = larder.volume("other", 64 * MIB)
+    patch_both(other, ON_VOLUME, stack=read(described.hdd, SB + 512, SIZE))
+    rows, said = described.rows()
+    assert [r["name"] for r in rows if r["layer"] == "stack"] == ["data"] and "another volume" in said and str(other) in said
