@@ -136,7 +136,6 @@ static int judge(int error, const char *device, const char *action)
 
 int luks_make(const char *device, const uint8_t uuid[16], unsigned iteration_ms, const struct secret *secret)
 {
-	struct crypt_params_luks2 params = { .sector_size = 4096 };
 	struct crypt_device *cd = NULL;
 	char text[UUID_TEXT];
 	int error = open_context(device, &cd);
@@ -144,7 +143,7 @@ int luks_make(const char *device, const uint8_t uuid[16], unsigned iteration_ms,
 	if (!error && iteration_ms)
 		crypt_set_iteration_time(cd, iteration_ms);
 	uuid_text(uuid, text);
-	error = error ? error : crypt_format(cd, CRYPT_LUKS2, "aes", "xts-plain64", text, NULL, 64, &params);
+	error = error ? error : crypt_format(cd, CRYPT_LUKS2, "aes", "xts-plain64", text, NULL, 64, NULL);
 	error = error ? error :
 			crypt_keyslot_add_by_volume_key(cd, CRYPT_ANY_SLOT, NULL, 0, secret->bytes, secret->length);
 	crypt_free(cd);

@@ -210,7 +210,7 @@ int md_create(const uint8_t uuid[16], const char *level, const char *const *legs
 	words[n++] = identity;
 	words[n++] = raid;
 	words[n++] = devices;
-	if (*keeps)
+	if (!strcmp(keeps, "ppl"))
 		words[n++] = policy;
 	if (!strcmp(keeps, "bitmap"))
 		words[n++] = "--bitmap=internal";

@@ -340,9 +340,22 @@ WRONG_WORDS = [
     (["bake"], USAGE, "bake"),
     (["cache"], USAGE, "cache"),
     (["cache", "bake"], USAGE, "bake"),
-    (["create", "x"], USAGE, "stacks"),
-    (["list"], USAGE, "stacks"),
-    (["status"], USAGE, "stacks"),
+    (["create", "x"], USAGE, "--backing"),
+    (["create", "../x", "--backing", "a", "--cache", "b"], USAGE, "NAME"),
+    (["create", "x", "--backing", "a", "--backing", "b", "--cache", "/c"], USAGE, "--raid"),
+    (["create", "x", "--backing", "a", "--cache", "/b", "--encrypt", "rot13"], USAGE, "--encrypt"),
+    (["create", "x", "--backing", "/dev/nowhere", "--cache", "/dev/nosuch"], NOT_FOUND, "/dev/nowhere"),
+    (["create", "--resume", "x", "--backing", "a"], USAGE, "--resume"),
+    (["create", "--resume", "nowhere"], NOT_FOUND, "nowhere"),
+    (["list", "x"], USAGE, "too many"),
+    (["show", "nowhere"], NOT_FOUND, "nowhere"),
+    (["status"], USAGE, "a word is missing"),
+    (["status", "nowhere"], NOT_FOUND, "nowhere"),
+    (["start", "nowhere"], NOT_FOUND, "nowhere"),
+    (["stop", "nowhere"], NOT_FOUND, "nowhere"),
+    (["remove", "nowhere"], NOT_FOUND, "nowhere"),
+    (["lock", "nowhere"], NOT_FOUND, "nowhere"),
+    (["unlock", "nowhere"], NOT_FOUND, "nowhere"),
     (["cache", "create"], USAGE, "usage"),
     (["cache", "create", "x"], USAGE, "--cache"),
     (["volume", "create", "x"], USAGE, "--backing"),
@@ -387,7 +400,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 30
+    assert len(verbs) == 39
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

@@ -65,7 +65,7 @@ static void judge_array(struct view *view)
 
 	if (!*s->raid)
 		return;
-	snprintf(words, sizeof(words), "%u of %u disks missing or failed", missing, s->legs);
+	snprintf(words, sizeof(words), "%u of %u disks missing, failed, or being rebuilt", missing, s->legs);
 	if (!*array->node)
 		say(&view->verdict, FAILED, "array", "does not run");
 	else if (!strcmp(state, "failed"))

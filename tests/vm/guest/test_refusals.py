@@ -367,6 +367,9 @@ CACHE_MESSAGES = {
     "cache-message-forget-bad-uuid": ("forget 1234", [r"forget: '1234' is not a UUID"]),
     "cache-message-forget-unknown": (f"forget {UUID}", [r"forget", UUID]),
     "cache-message-forget-bad-word": (f"forget {UUID} please", [r"please", r"discard_dirty"]),
+    "cache-message-stack-no-word": ("stack", [r"'stack' with 1 words"]),
+    "cache-message-stack-no-hex": ("stack xy", [r"stack", r"2048 bytes in hex"]),
+    "cache-message-stack-odd": ("stack 123", [r"stack", r"2048 bytes in hex"]),
     "cache-message-forget-in-use": ("forget {uuid}", [r"forget", r"in use", r"stop it first"]),
 }
 VOLUME_MESSAGES = {
@@ -378,6 +381,8 @@ VOLUME_MESSAGES = {
     "volume-message-flush-words": ("flush all", [r"'flush' with 2 words"]),
     "volume-message-discard-dirty-no-uuid": ("discard_dirty", [r"'discard_dirty' with 1 words"]),
     "volume-message-discard-dirty-bad-uuid": ("discard_dirty 1234", [r"discard_dirty: '1234' is not a UUID"]),
+    "volume-message-stack-no-hex": ("stack xy", [r"stack", r"2048 bytes in hex"]),
+    "volume-message-stack-odd": ("stack 123", [r"stack", r"2048 bytes in hex"]),
     "volume-message-discard-dirty-in-use": ("discard_dirty {cache}", [r"unmount it, suspend it"]),
 }
 

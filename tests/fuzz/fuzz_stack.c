@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * libFuzzer entry point for the description of stacks (lib/stack.c).  Input: a byte that says what the field is of, and the JSON in it;
+ * with bit 1 of that byte the field as it is, head and all.  Aborts where what was accepted is out of bounds, or is not the same after
+ * it was written and read again.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stack.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void must(bool good, const char *what)
+{
+	if (good)
+		return;
+	fprintf(stderr, "fuzz_stack: broken: %s\n", what);
+	abort();
+}
+
+static void check(const struct stack *s)
+{
+	must(name_valid(s->name) && !uuid_is_zero(s->uuid) && !uuid_is_zero(s->cache), "name, uuid, cache");
+	must(s->legs >= 1 && s->legs <= 64 && s->step < NR_STEPS && s->state <= STACK_REMOVING, "numbers");
+	must(!*s->raid || stack_raid_valid(s->raid), "raid");
+	must(!*s->fs || stack_fs_valid(s->fs), "fs");
+	must(!*s->mount || stack_text_valid(s->mount, true), "mount");
+	must(!*s->keyfile || (s->encrypted && stack_text_valid(s->keyfile, true)), "keyfile");
+}
+
+static void one(const uint8_t *field)
+{
+	uint8_t again[LARDER_STACK_SIZE];
+	struct stack a, b;
+	bool there;
+
+	if (stack_decode(field, &a, &there) || !there)
+		return;
+	check(&a);
+	/* what has more in it than is needed, spaces say, may not fit when it is written anew, and the other way round */
+	if (stack_encode(&a, again))
+		return;
+	must(!stack_decode(again, &b, &there) && there, "it is refused when read again");
+	must(!memcmp(&a, &b, sizeof(a)), "it is another one when read again");
+}
+
+static void list(const uint8_t *field)
+{
+	static struct stack_list a, b;
+	uint8_t again[LARDER_STACK_SIZE];
+	bool there;
+
+	if (stack_list_decode(field, &a, &there))
+		return;
+	must(a.number <= STACK_LIST_MAX, "number");
+	for (size_t i = 0; i < a.number; i++) {
+		must(name_valid(a.stack[i].name) && !uuid_is_zero(a.stack[i].uuid), "entry");
+		if (!a.brief[i])
+			check(&a.stack[i]);
+	}
+	if (stack_list_encode(&a, again))
+		return;
+	must(!stack_list_decode(again, &b, &there) && a.number == b.number, "the list is another one when read again");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t field[LARDER_STACK_SIZE] = { 0 };
+	uint32_t head[4] = { htole32(0x4b54534c), htole32(1) };
+	size_t at = 0, room = sizeof(field);
+
+	if (!size)
+		return 0;
+	if (!(data[0] & 2)) {
+		at = sizeof(head);
+		room -= at;
+		head[2] = htole32(data[0] & 1 ? 2 : 1);
+		head[3] = htole32((uint32_t)(size - 1 < room ? size - 1 : room));
+		memcpy(field, head, sizeof(head));
+	}
+	memcpy(field + at, data + 1, size - 1 < room ? size - 1 : room);
+	one(field);
+	list(field);
+	return 0;
+}

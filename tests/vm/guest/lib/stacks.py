@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whole stacks by `larder create`: what their tests share."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from . import command, dm
+
+DONE, FAILED, USAGE, NOT_FOUND, BUSY, UNSAFE = range(6)
+DEGRADED, BROKEN = 10, 11
+NAME, CONTENT = "telltale-of-a-file-name", b"telltale of what is in it. " * 40
+MOUNTED = Path("/run/stack")
+FSTAB = Path("/run/stack.fstab")
+HAND_MADE = "# by hand\n/dev/none /none ext4 noauto 0 0\n"
+
+
+def larder(*words, code=DONE, **more):
+    run = command.run("larder", *words, check=False, **more)
+    assert run.returncode == code, f"{words}: {run.returncode}, not {code}\n{run.stdout}{run.stderr}"
+    return run
+
+
+def refused(code, words, *parts):
+    run = larder(*words, code=code)
+    for part in parts:
+        assert str(part) in run.stderr, f"{part!r} is not in: {run.stderr}"
+
+
+def rows(name="data"):
+    found = json.loads(larder("list", "-o", "name,layer,type,state,uuid,device", "--reportformat", "json").stdout)["stacks"]
+    return {row["layer"]: row for row in found if row["name"] == name}
+
+
+def arrays():
+    return [f"/dev/{p.name}" for p in Path("/sys/block").glob("md*")]
+
+
+def release():
+    """All layers go, as far as a kernel without power lets them."""
+    command.run("umount", "-l", MOUNTED, check=False)
+    dm.remove_all()
+    for node in arrays():
+        command.run("mdadm", "--stop", node, check=False)
+
+
+def words(disks, key=None, **options):
+    """Of create: RAID 1, two SSDs, ext4, mounted; encrypted where a key is given."""
+    ssd0, ssd1, hdd0, hdd1 = disks
+    w = ["create", "data", "--backing", hdd0, "--backing", hdd1, "--raid", "1", "--cache", ssd0, "--cache", ssd1]
+    w += ["--mkfs", "ext4", "--mount", MOUNTED]
+    return w + (["--encrypt", f"luks2:keyfile={key}", "--iter-time", "10"] if key else [])
+
+
+def write(number, content=CONTENT):
+    """A file that is durable when this returns."""
+    with open(MOUNTED / f"{NAME}-{number}", "wb") as f:
+        f.write(content)
+        f.flush()
+        os.fsync(f.fileno())
+    directory = os.open(MOUNTED, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def check(numbers):
+    for number in numbers:
+        assert (MOUNTED / f"{NAME}-{number}").read_bytes() == CONTENT, number
+
+
+def remove():
+    uuid = rows()["stack"]["uuid"]
+    refused(UNSAFE, ["remove", "data"], "LOST", uuid)
+    refused(UNSAFE, ["remove", "data", "--discard-data", "11111111-2222-4333-8444-555555555555"], uuid)
+    larder("remove", "data", "--discard-data", uuid)
+
+
+def nothing_left(disks):
+    assert not rows() and not dm.names() and not arrays()
+    assert FSTAB.read_text() == HAND_MADE
+    for disk in disks:
+        assert not command.run("blkid", "-p", disk, check=False).stdout, disk
+        assert not command.run("wipefs", "--no-act", "--noheadings", disk).stdout, disk
+        assert command.run("mdadm", "--examine", disk, check=False).returncode, disk
+        larder("probe", disk, code=NOT_FOUND)
+
+
+def on_disk(disks, what):
+    return [d.name for d in disks if what in Path(f"/dev/{d.name}").read_bytes()]
+
+
+def prepare(make_disk, monkeypatch, kernel_log):
+    """Two SSDs, two disks of unequal size; a mount point, and an fstab of our own.  A generator, for a fixture."""
+    for module in ("md-mod", "raid1", "dm-crypt"):
+        if command.run("modprobe", module, check=False).returncode:
+            pytest.skip(f"this kernel has no {module}")
+    kernel_log.expect("I/O error|Buffer I/O|md/raid1|super_written|EXT4-fs|JBD2|Aborting journal|md: |lost|shutting down")
+    MOUNTED.mkdir(exist_ok=True)
+    FSTAB.write_text(HAND_MADE)
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(FSTAB))
+    ssds = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1) for i in range(2)]
+    hdds = [make_disk(f"hdd{i}", model="null", mb=96 + 8 * i, wce=1) for i in range(2)]
+    yield [*ssds, *hdds]
+    release()

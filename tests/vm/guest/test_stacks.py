@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Stacks made, cut short at every step, resumed, removed; several on one cache; wrong devices; secrets."""
+
+import contextlib
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from lib import command, dm, simdisk
+from lib.stacks import (
+    BROKEN,
+    BUSY,
+    CONTENT,
+    DONE,
+    FAILED,
+    FSTAB,
+    HAND_MADE,
+    MOUNTED,
+    NAME,
+    NOT_FOUND,
+    UNSAFE,
+    USAGE,
+    arrays,
+    check,
+    larder,
+    nothing_left,
+    on_disk,
+    prepare,
+    refused,
+    release,
+    remove,
+    rows,
+    words,
+    write,
+)
+
+
+@pytest.fixture
+def key(tmp_path):
+    path = tmp_path / "key"
+    path.write_bytes(os.urandom(64))
+    return path
+
+
+@pytest.fixture
+def disks(make_disk, monkeypatch, kernel_log):
+    yield from prepare(make_disk, monkeypatch, kernel_log)
+
+
+def test_plain_stacks_of_one_cache(disks):
+    """What the search for names finds; the second stack of a cache, which stays when the first one goes."""
+    ssd0, _, hdd0, hdd1 = disks
+    said = larder("create", "data", "--backing", hdd0, "--cache", ssd0, "--mkfs", "ext4", "--mount", MOUNTED).stdout
+    assert "mode writethrough: there is one SSD" in said
+    write(0)
+    refused(BUSY, ["create", "data", "--backing", hdd1, "--cache", "data"], "label")
+    assert "RISK" in larder("create", "more", "--backing", hdd1, "--cache", "data", "--mode", "writeback").stdout
+    assert rows("more")["volume"]["type"] == "writeback" and set(rows()) >= {"stack", "volume", "cache", "ssd", "disk"}
+    larder("stop", "more")
+    assert "data-crypt" not in dm.names() and "larder-cache-data" in dm.names()
+    larder("stop", "data")
+    assert not dm.names()
+    assert on_disk(disks, NAME.encode()) and on_disk(disks, CONTENT[:27])
+    larder("start", "data")
+    check([0])
+    assert "its cache stays" in larder("remove", "data", "--discard-data", rows()["stack"]["uuid"]).stdout
+    assert not rows() and "stopped" in rows("more")["stack"]["state"]
+    larder("start", "more")
+    larder("remove", "more", "--discard-data", rows("more")["stack"]["uuid"])
+    # the cache was made with the first stack, and the second one only used it
+    larder("cache", "stop", "data")
+    command.run("larder", "super", "wipe", ssd0, "--yes")
+    nothing_left(disks)
+
+
+def test_description_outlives_the_kernel(disks):
+    """The kernel writes superblocks of its own accord; the description stays."""
+    ssd0, ssd1, hdd0, _ = disks
+    larder("create", "data", "--backing", hdd0, "--cache", ssd0, "--cache", ssd1, "--class", "special")
+    before = rows()
+    cache, volume = dm.DmDevice("larder-cache-data"), dm.DmDevice("data")
+    volume.write(0, b"\1" * 4096)  # may_be_dirty
+    for _ in range(3):
+        cache.message("checkpoint")
+    volume.message("flush")
+    larder("stop", "data")
+    assert {k: v["uuid"] for k, v in rows().items()} == {k: v["uuid"] for k, v in before.items()}
+    larder("start", "data")
+    assert larder("volume", "get", "data", "class").stdout == "class=special\n"
+    for text in ("zz", "123", "00" * 2049):
+        with pytest.raises(command.CommandError):
+            volume.message("stack", text)
+        with pytest.raises(command.CommandError):
+            cache.message("stack", text)
+    assert rows()["stack"]["state"] == "fine"
+    # without the disk the SSDs say whose it is; without the SSDs the disk does
+    larder("stop", "data")
+    command.run("larder", "super", "wipe", hdd0, "--yes", "--discard-dirty", before["volume"]["uuid"])
+    assert rows()["stack"]["state"] == "incomplete"
+    assert "its disks are not here" in larder("status", "data", code=BROKEN).stdout
+
+
+@pytest.mark.parametrize("way", ["resume", "remove"])
+def test_killed_at_each_step(disks, key, way):
+    """Wherever the command dies, --resume or remove comes to an end that is whole."""
+    seen = 0
+    for step in range(1, 9):
+        program = [str(w) for w in ("larder", *words(disks, key))]
+        child = subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        lines = 0
+        for line in child.stdout:
+            lines += line.startswith("data: ")
+            if lines == step:
+                child.kill()
+                break
+        child.wait()
+        child.stdout.close()
+        found = rows()
+        state = found["stack"]["state"] if found else ""
+        assert state in ("", "creating", "fine"), state
+        seen += state == "creating"
+        if way == "resume" and state == "creating":
+            run = command.run("larder", "create", "--resume", "data", check=False)
+            # before all disks had their marks there is nothing to go on with, and it says what there is to do
+            assert run.returncode == DONE or ("larder remove data" in run.stderr and step <= 2), run.stderr
+            state = "fine" if run.returncode == DONE else state
+        if state == "fine":
+            write(step)
+            larder("stop", "data")
+            larder("start", "data")
+            check([step])
+            remove()
+        elif state:
+            uuid = found["stack"]["uuid"]
+            larder("remove", "data", "--discard-data", uuid)
+        else:
+            for disk in disks:
+                command.run("larder", "super", "wipe", disk, "--yes", check=False)
+        nothing_left(disks)
+    assert seen >= 4
+
+
+@pytest.mark.limit(600)
+def test_power_cuts_while_it_is_made(disks, key, seed):
+    """After the N-th write command; what was made by then is gone on with, or taken away."""
+    states = []
+    for i, after in enumerate((5, 30, 90, 150, 220)):
+        simdisk.power_cut(mode=("random", "lose")[i % 2], seed=seed + i, after=after, ops="write")
+        run = command.run("larder", *words(disks, key), check=False)
+        cut = any(d.state()["power"] == "off" for d in disks)
+        if not cut:
+            simdisk.power_cut(mode="random", seed=seed)
+        release()
+        simdisk.power_up()
+        found = rows()
+        states.append(found["stack"]["state"] if found else "nothing")
+        if found and i % 2 == 0 and states[-1] == "creating":
+            run = command.run("larder", "create", "--resume", "data", check=False)
+            assert run.returncode == DONE or "larder remove data" in run.stderr, run.stderr
+        assert cut or run.returncode == DONE
+        if found:
+            uuid = found["stack"]["uuid"]
+            run = command.run("larder", "remove", "data", "--discard-data", uuid, check=False)
+            if run.returncode == NOT_FOUND:
+                larder("start", "data")
+                larder("remove", "data", "--discard-data", uuid)
+        else:
+            for disk in disks:
+                command.run("larder", "super", "wipe", disk, "--yes", check=False)
+                command.run("wipefs", "-a", disk, check=False)
+        nothing_left(disks)
+    print(states)
+    assert "creating" in states
+
+
+def test_wrong_devices(disks, make_disk, key, tmp_path):
+    """Refused, with the documented code, before anything is changed."""
+    ssd0, _, hdd0, hdd1 = disks
+    small = make_disk("hdd9", model="null", mb=4, wce=1)
+    before = [d.read(0, 8192) for d in disks]  # 4 MiB
+    ok = words(disks, key)
+
+    def but(old, new):
+        return [new if w is old else w for w in ok]
+
+    refused(NOT_FOUND, but(hdd0, "/dev/nothing"), "/dev/nothing", "no such device")
+    refused(USAGE, but(hdd0, hdd1), "given twice")
+    refused(USAGE, but(ssd0, hdd1), "given twice")
+    link = Path("/run/link-of-test-stack")
+    link.unlink(missing_ok=True)
+    link.symlink_to(str(hdd1))
+    refused(USAGE, but(hdd0, link), "given twice")
+    refused(FAILED, but(hdd0, small), "too small")
+    refused(FAILED, but(ssd0, small), "too small")
+    refused(USAGE, but("data", "../x"), "NAME")
+    refused(USAGE, but("data", "x" * 65), "NAME")
+    refused(USAGE, but("1", "5"), "at least 3 disks")
+    refused(USAGE, but("1", "none"), "none is for one disk")
+    refused(NOT_FOUND, but(MOUNTED, "/run/nowhere"), "no such directory")
+    refused(BUSY, but(MOUNTED, "/proc"), "mounted there already")
+    refused(USAGE, [*ok, "--label", "x" * 17], "--label")
+    refused(FAILED, [*ok, "--mkfs", "xfs"], "too small")
+    command.run("mkfs.ext4", "-q", small)
+    command.run("mount", small, tmp_path)
+    refused(BUSY, but(hdd0, small), f"mounted on {tmp_path}")
+    command.run("umount", tmp_path)
+    refused(UNSAFE, but(hdd0, small), "ext4", "--wipe")
+    holder = dm.DmDevice.create("holder", f"0 8 linear {hdd0} 0")
+    refused(BUSY, ok, "held by")
+    holder.remove()
+    taken = dm.DmDevice.create("data-crypt", f"0 8 linear {small} 0")
+    refused(BUSY, ok, "data-crypt")
+    taken.remove()
+    assert [d.read(0, 8192) for d in disks] == before and FSTAB.read_text() == HAND_MADE and not arrays()
+
+
+def test_passphrase_stays_hidden(disks, tmp_path):
+    """On stdin; in no process list, no superblock, no log."""
+    secret = "correct horse battery staple"
+    seen, stop = set(), threading.Event()
+
+    def watch():
+        while not stop.is_set():
+            for p in Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    seen.add(p.read_bytes())
+
+    w = words(disks)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        run = larder(*w, "--encrypt", "luks2:passphrase", "--iter-time", "10", stdin=secret + "\n")
+    finally:
+        stop.set()
+        watcher.join()
+    assert any(b"create" in x for x in seen) and not any(secret.encode() in x for x in seen)
+    assert secret not in run.stdout + run.stderr
+    larder("stop", "data")
+    assert not on_disk(disks, secret.encode())
+    refused(FAILED, ["start", "data", "--keyfile", "/etc/hostname"], "no key")
+    larder("start", "data", stdin=secret + "\n")
+    assert os.path.ismount(MOUNTED)
+    remove()
+    nothing_left(disks)
