@@ -225,6 +225,22 @@ int md_create(const uint8_t uuid[16], const char *level, const char *const *legs
 	return result;
 }
 
+static int check_started(const uint8_t uuid[16], int result)
+{
+	struct md_array array;
+	unsigned missing;
+
+	md_find(uuid, &array);
+	if (*array.node && !strcmp(md_state(array.device, &missing), "failed")) {
+		if (!result)
+			result = complain(LARDER_UNSAFE, "%s: disks are missing that it had when it ran last; start with --degraded",
+					  array.node);
+		md_stop(array.node);
+	}
+	md_free(&array);
+	return result;
+}
+
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded)
 {
 	const char *words[MD_LEGS_MAX + 8];
@@ -238,14 +254,16 @@ int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degra
 	words[n++] = "--assemble";
 	words[n++] = path;
 	words[n++] = "--quiet";
-	words[n++] = degraded ? "--run" : "--no-degraded";
+	if (degraded)
+		words[n++] = "--run";
 	words[n++] = identity;
 	for (size_t i = 0; i < array->number; i++)
 		words[n++] = array->leg[i];
 	words[n] = NULL;
 	result = mdadm(words, path, "start");
 	free(identity);
-	return result;
+	/* without --run an array that lacks a disk which it had when it ran last is put together, and not started */
+	return degraded ? result : check_started(uuid, result);
 }
 
 int md_stop(const char *node)
