@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whole stacks by `larder create`: what their tests share."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -35,7 +36,13 @@ def rows(name="data"):
 
 
 def arrays():
-    return [f"/dev/{p.name}" for p in Path("/sys/block").glob("md*")]
+    """Those that run: md forgets one that was stopped only after a while."""
+    found = []
+    for p in Path("/sys/block").glob("md*"):
+        with contextlib.suppress(OSError):
+            if (p / "md" / "array_state").read_text().strip() != "clear":
+                found.append(f"/dev/{p.name}")
+    return found
 
 
 def release():
