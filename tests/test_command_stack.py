@@ -82,6 +82,8 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--encrypt", "luks1"], "--encrypt")
     refused(USAGE, ["--encrypt", "luks2:secret"], "--encrypt")
     refused(NOT_FOUND, ["--encrypt", "luks2:keyfile=/nothing"], "key file")
+    inside = ["--mkfs", "ext4", "--mount", larder.directory, "--encrypt", f"luks2:keyfile={images[0]}"]
+    refused(USAGE, inside, "behind the mount")
     refused(USAGE, ["--mkfs", "vfat"], "--mkfs")
     refused(USAGE, ["--mount", "/mnt"], "--mkfs")
     refused(USAGE, ["--mkfs", "ext4", "--mount", "mnt"], "absolute")

@@ -22,419 +22,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "create.h"
 #include "fstab.h"
 #include "program.h"
-#include "set.h"
-#include "stacks.h"
+#include "stack_plan.h"
 #include "verbs.h"
-
-struct request {
-	const char *name;
-	struct argument_list disks, caches;
-	const char *raid, *mode, *class, *encrypt, *label, *mkfs, *mkfs_options, *mount;
-	uint64_t iteration_ms;
-	bool wipe, dry_run, yes, resume;
-	const char *discard_dirty;
-};
-
-/* What is being made. */
-struct making {
-	struct stack stack;
-	const struct request *request;
-	uint64_t disk_bytes[MD_LEGS_MAX], unused; /* of the disks */
-	uint32_t ssds;
-	char cache_label[LARDER_LABEL_SIZE + 1];
-	struct secret secret;
-};
-
-static const struct size_format human = { 'h', true };
-
-/* ------------------------------------------------------------------ the words */
-
-static int parse_encrypt(const struct request *request, struct stack *stack)
-{
-	const char *how = request->encrypt;
-	char *full;
-
-	if (!how)
-		return LARDER_DONE;
-	if (strncmp(how, "luks2", 5) || (how[5] && how[5] != ':'))
-		return complain(LARDER_USAGE, "--encrypt: '%s' is not luks2, luks2:passphrase or luks2:keyfile=FILE", how);
-	stack->encrypted = true;
-	if (!how[5] || !strcmp(how + 5, ":passphrase"))
-		return LARDER_DONE;
-	if (strncmp(how + 5, ":keyfile=", 9))
-		return complain(LARDER_USAGE, "--encrypt: what follows luks2: is passphrase (it is asked for) or keyfile=FILE");
-	full = realpath(how + 14, NULL);
-	if (!full)
-		return complain(LARDER_NOT_FOUND, "--encrypt: %s: no such key file", how + 14);
-	if (!stack_text_valid(full, true)) {
-		free(full);
-		return complain(LARDER_USAGE, "--encrypt: the path of the key file is too long, or not printable");
-	}
-	strcpy(stack->keyfile, full);
-	free(full);
-	return LARDER_DONE;
-}
-
-static int parse_raid(const struct request *request, struct stack *stack)
-{
-	const char *raid = request->raid ? request->raid : request->disks.number > 1 ? "" : "none";
-	unsigned least;
-
-	if (!request->disks.number)
-		return complain(LARDER_USAGE, "--backing: is missing; give the disk, or each of them");
-	stack->legs = (uint32_t)request->disks.number;
-	if (!strcmp(raid, "none"))
-		return request->disks.number == 1 ? LARDER_DONE :
-						    complain(LARDER_USAGE, "--raid: none is for one disk, %d are given",
-							     request->disks.number);
-	if (!*raid)
-		return complain(LARDER_USAGE, "--raid: is missing: %d disks; say 1 (mirrors), 10, 5, 6 or 0 (no redundancy)",
-				request->disks.number);
-	if (!stack_raid_valid(raid))
-		return complain(LARDER_USAGE, "--raid: '%s' is not one of none, 0, 1, 10, 5, 6", raid);
-	least = md_legs_min(raid);
-	if ((unsigned)request->disks.number < least)
-		return complain(LARDER_USAGE, "--raid: %s needs at least %u disks, %d are given", raid, least, request->disks.number);
-	strcpy(stack->raid, raid);
-	return LARDER_DONE;
-}
-
-static int parse_filesystem(const struct request *request, struct stack *stack)
-{
-	static const struct {
-		const char *fs;
-		size_t label;
-	} most[] = { { "ext4", 16 }, { "xfs", 12 }, { "btrfs", LARDER_LABEL_SIZE } };
-
-	if (!request->mkfs && (request->mount || request->label || request->mkfs_options))
-		return complain(LARDER_USAGE, "--mount, --label, --mkfs-options: are for a filesystem; say which by --mkfs");
-	if (!request->mkfs)
-		return LARDER_DONE;
-	if (!stack_fs_valid(request->mkfs))
-		return complain(LARDER_USAGE, "--mkfs: '%s' is not one of ext4, xfs, btrfs", request->mkfs);
-	strcpy(stack->fs, request->mkfs);
-	if (request->label) {
-		for (size_t i = 0; i < sizeof(most) / sizeof(most[0]); i++)
-			if (!strcmp(most[i].fs, stack->fs) && (!label_valid(request->label) || strlen(request->label) > most[i].label))
-				return complain(LARDER_USAGE, "--label: must be 1 to %zu bytes of UTF-8 for %s", most[i].label, stack->fs);
-		strcpy(stack->label, request->label);
-	}
-	if (request->mkfs_options && (!stack_text_valid(request->mkfs_options, false) || !*request->mkfs_options))
-		return complain(LARDER_USAGE, "--mkfs-options: is too long, empty, or not printable");
-	if (request->mkfs_options)
-		strcpy(stack->mkfs, request->mkfs_options);
-	if (request->mount && !stack_text_valid(request->mount, true))
-		return complain(LARDER_USAGE, "--mount: '%s' is not an absolute path, or too long", request->mount);
-	if (request->mount)
-		strcpy(stack->mount, request->mount);
-	return LARDER_DONE;
-}
-
-static int parse(const struct request *request, struct stack *stack)
-{
-	int result;
-	uint32_t mode;
-
-	if (!name_valid(request->name))
-		return complain(LARDER_USAGE,
-				"%s: NAME: must be 1 to 64 of A-Z a-z 0-9 # + . : = @ _ - and not begin with - or a dot", request->name);
-	strcpy(stack->name, request->name);
-	uuid_generate_random(stack->uuid);
-	stack_host(stack->host);
-	stack->state = STACK_CREATING;
-	result = parse_raid(request, stack);
-	result = result ? result : parse_filesystem(request, stack);
-	result = result ? result : parse_encrypt(request, stack);
-	if (result)
-		return result;
-	if (!request->caches.number)
-		return complain(LARDER_USAGE, "--cache: is missing; give each SSD, or the name of a cache that is there");
-	if (request->caches.number > (int)LARDER_MAX_DEVICES)
-		return complain(LARDER_USAGE, "--cache: given %d times; a cache has at most %u SSDs", request->caches.number,
-				LARDER_MAX_DEVICES);
-	if (request->mode && !mode_parse(request->mode, &mode))
-		return complain(LARDER_USAGE, "--mode: '%s' is not one of writeback, writethrough, writearound", request->mode);
-	if (request->class && (strlen(request->class) >= sizeof(stack->class) || strpbrk(request->class, " \t\n\\")))
-		return complain(LARDER_USAGE, "--class: is not one word, or too long; see docs/interface.md");
-	if (request->class)
-		strcpy(stack->class, request->class);
-	return LARDER_DONE;
-}
-
-/* ------------------------------------------------------------------ the devices, looked at */
-
-static int check_programs(const struct stack *stack)
-{
-	char *mkfs = must_print("mkfs.%s", stack->fs);
-	int result = LARDER_DONE;
-
-	if (*stack->raid && !program_there("mdadm"))
-		result = complain(LARDER_FAILED, "mdadm: is missing, and --raid needs it; apt install mdadm");
-	else if (*stack->fs && !program_there(mkfs))
-		result = complain(LARDER_FAILED, "%s: is missing; apt install %s", mkfs,
-				  !strcmp(stack->fs, "ext4") ? "e2fsprogs" :
-				  !strcmp(stack->fs, "xfs") ? "xfsprogs" :
-							      "btrfs-progs");
-	free(mkfs);
-	return result;
-}
-
-static int check_mount(const struct stack *stack)
-{
-	struct stat here, above;
-	char *parent;
-	int result = LARDER_DONE;
-
-	if (!*stack->mount)
-		return LARDER_DONE;
-	parent = must_print("%s/..", stack->mount);
-	if (stat(stack->mount, &here))
-		result = complain(LARDER_NOT_FOUND, "--mount: %s: no such directory; make it first", stack->mount);
-	else if (!S_ISDIR(here.st_mode))
-		result = complain(LARDER_USAGE, "--mount: %s: is not a directory", stack->mount);
-	else if (stat(parent, &above) || above.st_dev != here.st_dev || above.st_ino == here.st_ino)
-		result = complain(LARDER_BUSY, "--mount: %s: something is mounted there already", stack->mount);
-	free(parent);
-	return result;
-}
-
-/* The same device twice, also by another path, or one as a part of the other. */
-static int check_twice(const char *const *paths, int number)
-{
-	for (int i = 0; i < number; i++)
-		for (int j = 0; j < i; j++) {
-			struct stat a, b;
-			char text[64], other[64];
-
-			if (stat(paths[i], &a) || stat(paths[j], &b))
-				continue;
-			if (S_ISBLK(a.st_mode) && S_ISBLK(b.st_mode) ? a.st_rdev == b.st_rdev :
-								       a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-				return complain(LARDER_USAGE, "%s: is given twice (also as %s)", paths[i], paths[j]);
-			if (!S_ISBLK(a.st_mode) || !S_ISBLK(b.st_mode))
-				continue;
-			for (int turn = 0; turn < 2; turn++) {
-				dev_t part = turn ? a.st_rdev : b.st_rdev, whole = turn ? b.st_rdev : a.st_rdev;
-
-				if (device_attribute(part, "partition", text, sizeof(text)) &&
-				    device_attribute(part, "../dev", text, sizeof(text)) &&
-				    device_attribute(whole, "dev", other, sizeof(other)) && !strcmp(text, other))
-					return complain(LARDER_USAGE, "%s and %s: one is a partition of the other", paths[i], paths[j]);
-			}
-		}
-	return LARDER_DONE;
-}
-
-/* One device: free, fit, without anything of value.  Changes nothing. */
-static int check_device(const struct making *m, const char *path, uint64_t *bytes, unsigned *logical)
-{
-	struct claim_request claim = { .path = path, .wipe = m->request->wipe, .discard_dirty = m->request->discard_dirty, .yes = true,
-				       .dry_run = true };
-	struct device device;
-	int result = claim_open(&device, &claim);
-
-	if (result)
-		return result;
-	*bytes = device.bytes;
-	*logical = device.logical_block;
-	if (!device.block && !m->request->dry_run)
-		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", path);
-	result = result ? result : claim_clear(&device, &claim);
-	device_close(&device);
-	return result;
-}
-
-static int check_ssds(struct making *m)
-{
-	struct cache_layout layout = { 0 };
-	int result = LARDER_DONE;
-
-	for (int i = 0; !result && i < m->request->caches.number; i++) {
-		const char *path = m->request->caches.value[i], *why;
-		uint64_t bytes;
-		unsigned logical;
-
-		result = check_device(m, path, &bytes, &logical);
-		why = result ? NULL : cache_layout(&layout, bytes, logical);
-		if (why)
-			result = complain(LARDER_FAILED, "%s: %s", path, why);
-	}
-	return result;
-}
-
-static uint64_t least_volume(const struct stack *stack)
-{
-	uint64_t fs = !strcmp(stack->fs, "xfs") ? 300u << 20 : !strcmp(stack->fs, "btrfs") ? 128u << 20 : 4u << 20;
-
-	return LARDER_DEF_DATA_OFFSET + LARDER_DEF_TAIL_RESERVE + (stack->encrypted ? LUKS_HEADER : 0) + fs;
-}
-
-static int check_disks(struct making *m)
-{
-	const struct argument_list *disks = &m->request->disks;
-	char a[SIZE_TEXT], b[SIZE_TEXT];
-	uint64_t all;
-	unsigned logical;
-	int result = LARDER_DONE;
-
-	for (int i = 0; !result && i < disks->number; i++)
-		result = check_device(m, disks->value[i], &m->disk_bytes[i], &logical);
-	if (result)
-		return result;
-	all = *m->stack.raid ? md_capacity(m->stack.raid, m->disk_bytes, m->stack.legs, &m->unused) : m->disk_bytes[0];
-	if (all >= least_volume(&m->stack))
-		return LARDER_DONE;
-	for (int i = 1; i < disks->number; i++)
-		if (m->disk_bytes[i] < m->disk_bytes[0])
-			m->disk_bytes[0] = m->disk_bytes[i];
-	return complain(LARDER_FAILED, "%s: size: too small: of %s about %s would be left, and this stack needs %s", disks->value[0],
-			size_print(a, m->disk_bytes[0], &human), size_print(b, all, &human),
-			size_print((char[SIZE_TEXT]){ 0 }, least_volume(&m->stack), &human));
-}
-
-/* A cache that is there: one word that is no path. */
-static int find_cache(struct making *m, struct stacks *stacks)
-{
-	const struct member *member;
-	const char *name = m->request->caches.value[0];
-	int result = member_find(&stacks->members, name, LARDER_KIND_CACHE, &member);
-
-	if (result)
-		return result;
-	memcpy(m->stack.cache, member->sb.cache.cache_uuid, 16);
-	m->ssds = le32toh(member->sb.cache.nr_devices);
-	label_text(member->sb.cache.label, m->cache_label);
-	return LARDER_DONE;
-}
-
-static int check_names(const struct making *m, const struct stacks *stacks)
-{
-	char *names[3] = { must_print("%s", m->stack.name), crypt_name(&m->stack), must_print("%s%s", CACHE_PREFIX, m->stack.name) };
-	int result = create_check_names(m->stack.name, m->stack.name, LARDER_KIND_VOLUME);
-
-	if (!result && m->stack.own_cache)
-		result = create_check_names(m->stack.name, m->stack.name, LARDER_KIND_CACHE);
-	for (size_t i = 0; !result && i < stacks->number; i++)
-		if (!strcmp(stacks->found[i].stack.name, m->stack.name))
-			result = complain(LARDER_BUSY, "%s: a stack has this name already; see larder show %s", m->stack.name, m->stack.name);
-	for (int i = 0; i < 3; i++) {
-		if (!result && (i != 1 || m->stack.encrypted) && (i != 2 || m->stack.own_cache) && mapped_name_taken(names[i]))
-			result = complain(LARDER_BUSY, "%s: another device is called %s; choose another name", m->stack.name, names[i]);
-		free(names[i]);
-	}
-	return result;
-}
-
-/* Fits the longest that the description may become into both fields? */
-static int check_room(const struct making *m)
-{
-	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
-	uint8_t field[LARDER_STACK_SIZE];
-	struct stack longest = m->stack;
-	int result = LARDER_DONE;
-	const char *why;
-
-	longest.generation = 1000000;
-	longest.step = STEP_MOUNT;
-	longest.state = STACK_REMOVING;
-	if (!m->stack.own_cache)
-		result = stack_list_read(m->stack.cache, list);
-	if (!result) {
-		why = stack_list_put(list, &longest) ? stack_list_encode(list, field) : "its cache has the most stacks that it can have";
-		if (why)
-			result = complain(LARDER_FAILED, "%s: %s; shorter paths, or another cache", m->stack.name, why);
-	}
-	free(list);
-	return result;
-}
-
-static void choose_mode(struct making *m)
-{
-	const char *asked = m->request->mode;
-	const char *mode = asked ? asked : m->ssds > 1 ? "writeback" : "writethrough";
-
-	strcpy(m->stack.mode, mode);
-	if (!asked && m->ssds < 2)
-		printf("mode writethrough: there is one SSD, and in writeback its loss would be that of the newest data\n");
-	else if (asked && m->ssds < 2 && !strcmp(mode, "writeback"))
-		printf("RISK: mode writeback on a single SSD: if it is lost, so is what was not yet written back\n");
-}
-
-static int plan(struct making *m)
-{
-	const struct request *r = m->request;
-	const char *paths[2 * ARGUMENT_LIST_MAX];
-	struct stacks stacks;
-	int number = 0, result;
-
-	result = stacks_scan(&stacks);
-	m->stack.own_cache = r->caches.number > 1 || strchr(r->caches.value[0], '/');
-	for (int i = 0; i < r->disks.number; i++)
-		paths[number++] = r->disks.value[i];
-	for (int i = 0; m->stack.own_cache && i < r->caches.number; i++)
-		paths[number++] = r->caches.value[i];
-	result = result ? result : check_names(m, &stacks);
-	result = result ? result : check_twice(paths, number);
-	if (!result && m->stack.own_cache) {
-		uuid_generate_random(m->stack.cache);
-		m->ssds = (uint32_t)r->caches.number;
-		strcpy(m->cache_label, m->stack.name);
-	} else if (!result) {
-		result = find_cache(m, &stacks);
-	}
-	stacks_free(&stacks);
-	result = result ? result : check_programs(&m->stack);
-	result = result ? result : check_mount(&m->stack);
-	result = result ? result : check_disks(m);
-	if (!result && m->stack.own_cache)
-		result = check_ssds(m);
-	if (!result)
-		choose_mode(m);
-	return result ? result : check_room(m);
-}
-
-/* ------------------------------------------------------------------ what will be done */
-
-static void show_list(const struct argument_list *list)
-{
-	for (int i = 0; i < list->number; i++)
-		printf("%s%s", i ? ", " : " ", list->value[i]);
-}
-
-static void show_plan(const struct making *m)
-{
-	const struct stack *s = &m->stack;
-	char a[SIZE_TEXT], uuid[UUID_TEXT];
-
-	printf("stack %s, UUID %s:\n", s->name, uuid_text(s->uuid, uuid));
-	printf("  cache:");
-	if (s->own_cache)
-		show_list(&m->request->caches);
-	printf("%s %s, %u SSD%s%s\n", s->own_cache ? ", to be formatted as" : " that of the name", m->cache_label, m->ssds,
-	       m->ssds == 1 ? "" : "s", m->ssds > 1 && !strcmp(s->mode, "writeback") ? ", dirty data on two of them" : "");
-	printf("  disks:");
-	show_list(&m->request->disks);
-	printf(", to be overwritten\n");
-	if (*s->raid)
-		printf("  array: RAID %s of %u disks, metadata 1.2%s%s\n", s->raid, s->legs,
-		       *md_consistency(s->raid) ? ", " : "", md_consistency(s->raid));
-	if (m->unused)
-		printf("  unused: %s, as the disks are of unequal size\n", size_print(a, m->unused, &human));
-	printf("  volume: %s, mode %s%s%s\n", s->name, s->mode, *s->class ? ", class " : "", s->class);
-	if (s->encrypted)
-		printf("  encryption: LUKS2, opened by %s\n", *s->keyfile ? s->keyfile : "a passphrase");
-	if (*s->fs)
-		printf("  filesystem: %s%s%s%s%s\n", s->fs, *s->label ? ", label " : "", s->label, *s->mkfs ? ", mkfs with " : "", s->mkfs);
-	if (*s->mount)
-		printf("  mount: %s, with a line in fstab\n", s->mount);
-}
 
 static int confirm(const struct making *m)
 {
@@ -780,15 +375,15 @@ static int get_secret(struct making *m, bool twice)
 	return m->stack.encrypted ? secret_read(m->stack.keyfile, m->stack.name, twice, &m->secret) : LARDER_DONE;
 }
 
-static int create_new(const struct request *request)
+static int create_new(const struct stack_request *request)
 {
 	struct making m = { .request = request };
-	int result = parse(request, &m.stack);
+	int result = stack_parse(request, &m.stack);
 
-	result = result ? result : plan(&m);
+	result = result ? result : stack_plan(&m);
 	if (result)
 		return result;
-	show_plan(&m);
+	stack_show_plan(&m);
 	if (request->dry_run) {
 		puts("dry run: nothing was written");
 		return LARDER_DONE;
@@ -800,7 +395,7 @@ static int create_new(const struct request *request)
 	return result;
 }
 
-static int resume(const struct request *request)
+static int resume(const struct stack_request *request)
 {
 	struct making m = { .request = request };
 	const struct found *found;
@@ -827,7 +422,7 @@ int stack_create(int argc, char **argv)
 	static const char usage[] =
 		"larder create NAME --backing DISK... [--raid LEVEL] --cache SSD...|CACHE [--mode MODE] [--class CLASS] [--encrypt luks2[:KEY]] "
 		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--wipe] [--dry-run] [--yes] | larder create --resume NAME";
-	struct request request = { 0 };
+	struct stack_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "backing", 'b', ARGUMENT_LIST, &request.disks, "DISK", "a disk; once for each" },
 		{ "raid", 0, ARGUMENT_TEXT, &request.raid, "LEVEL", "none (one disk), 0, 1, 10, 5, 6: an md array of the disks" },

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What `larder create` is asked for, and what will be made of it: nothing is written here. */
+#ifndef LARDER_STACK_PLAN_H
+#define LARDER_STACK_PLAN_H
+
+#include "stacks.h"
+
+struct stack_request {
+	const char *name;
+	struct argument_list disks, caches;
+	const char *raid, *mode, *class, *encrypt, *label, *mkfs, *mkfs_options, *mount;
+	uint64_t iteration_ms;
+	bool wipe, dry_run, yes, resume;
+	const char *discard_dirty;
+};
+
+/* What is being made. */
+struct making {
+	struct stack stack;
+	const struct stack_request *request;
+	uint64_t disk_bytes[MD_LEGS_MAX], unused; /* of the disks */
+	uint32_t ssds;
+	char cache_label[LARDER_LABEL_SIZE + 1];
+	struct secret secret;
+};
+
+/* The words, without a look at any device: fills the description.  All complain. */
+int stack_parse(const struct stack_request *request, struct stack *stack);
+/* The devices: free, fit, large enough, with nothing on them; the names are not taken.  Fills the rest. */
+int stack_plan(struct making *m);
+void stack_show_plan(const struct making *m);
+
+#endif
