@@ -2,7 +2,9 @@
 """Stacks without devices: what `larder create` would do and refuses; descriptions that anybody may have written."""
 
 import json
+import os
 import struct
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
-from harness import BUSY, CACHE, FAILED, MIB, NOT_FOUND, SB, UNSAFE, USAGE, VOLUME, digest, field, one_line, patch_both, read
+from harness import BUSY, CACHE, FAILED, MIB, NOT_FOUND, SB, TOP, UNSAFE, USAGE, VOLUME, digest, field, one_line, patch_both, read
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -294,3 +296,13 @@ def test_volume_of_another_stack(larder, described):
     patch_both(other, ON_VOLUME, stack=read(described.hdd, SB + 512, SIZE))
     rows, said = described.rows()
     assert [r["name"] for r in rows if r["layer"] == "stack"] == ["data"] and "another volume" in said and str(other) in said
+
+
+def test_random_edits_of_a_description(tmp_path):
+    """tests/fuzz/fuzz_stack.c without clang: what is accepted is in bounds, and the same when it was written and read again."""
+    fuzz = TOP / "tests" / "fuzz"
+    subprocess.run(["make", "-s", "-C", fuzz, f"WORK={tmp_path}", "standalone-stack"], check=True, stdout=subprocess.DEVNULL)
+    program = [tmp_path / "standalone-stack", "1", "50000", fuzz / "stack.json"]
+    environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=1")
+    run = subprocess.run(program, capture_output=True, text=True, errors="replace", env=environment)
+    assert run.returncode == 0 and "Sanitizer" not in run.stderr, run.stderr[-4000:]

@@ -86,3 +86,55 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	list(field);
 	return 0;
 }
+
+#ifdef STANDALONE
+/* One edit: a byte, a piece cut out, or a piece copied to another place. */
+static size_t edit(uint8_t *data, size_t size, size_t room)
+{
+	size_t from = (size_t)rand() % size, to = (size_t)rand() % size, length = (size_t)rand() % 32;
+
+	if (from + length > size)
+		length = size - from;
+	switch (rand() % 4) {
+	case 0:
+		data[from] = (uint8_t)rand();
+		return size;
+	case 1:
+		data[from] ^= (uint8_t)(1u << rand() % 8);
+		return size;
+	case 2:
+		if (length >= size)
+			return size;
+		memmove(data + from, data + from + length, size - from - length);
+		return size - length;
+	default:
+		if (size + length > room)
+			return size;
+		memmove(data + to + length, data + to, size - to);
+		memmove(data + to, data + (from < to ? from : from + length), length);
+		return size + length;
+	}
+}
+
+/* fuzz_stack SEED NUMBER FILE: so many times the file, with a few random edits. */
+int main(int argc, char **argv)
+{
+	static uint8_t whole[2 * LARDER_STACK_SIZE], data[2 * LARDER_STACK_SIZE];
+	FILE *file = argc == 4 ? fopen(argv[3], "re") : NULL;
+	size_t size = file ? fread(whole, 1, LARDER_STACK_SIZE, file) : 0;
+
+	must(size, "usage: fuzz_stack SEED NUMBER FILE");
+	fclose(file);
+	srand((unsigned)atoi(argv[1]));
+	LLVMFuzzerTestOneInput(whole, size);
+	for (int i = atoi(argv[2]); i > 0; i--) {
+		size_t now = size;
+
+		memcpy(data, whole, size);
+		for (int edits = 1 + rand() % 4; edits; edits--)
+			now = edit(data, now, sizeof(data) - 64);
+		LLVMFuzzerTestOneInput(data, now);
+	}
+	return 0;
+}
+#endif
