@@ -62,3 +62,5 @@ MODULE_AUTHOR("The larder authors");
 MODULE_VERSION("0.1.0");
 MODULE_LICENSE("GPL");
 MODULE_SOFTDEP("pre: crc32c");
+MODULE_ALIAS("dm-larder");		/* what dm asks modprobe for when a table names a target */
+MODULE_ALIAS("dm-larder-cache");
