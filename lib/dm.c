@@ -184,12 +184,12 @@ static bool read_mapped(const char *name, struct mapped *mapped)
 	return ours;
 }
 
-int mapped_scan(struct mapped_list *list)
+/* Calls visit with the name of each dm device.  Without device-mapper: with none.  Complains. */
+static int each_name(void (*visit)(const char *name, void *data), void *data)
 {
 	struct dm_task *task;
 	struct dm_names *names;
 
-	*list = (struct mapped_list){ 0 };
 	if (!dm_available())
 		return LARDER_DONE;
 	task = ask(DM_DEVICE_LIST, NULL);
@@ -201,18 +201,77 @@ int mapped_scan(struct mapped_list *list)
 				errno == EACCES || errno == EPERM ? "; run larder as root" : "");
 	}
 	while (names->dev) {
-		struct mapped one;
-
-		if (read_mapped(names->name, &one)) {
-			list->mapped = must_allocate(realloc(list->mapped, (list->number + 1) * sizeof(one)));
-			list->mapped[list->number++] = one;
-		}
+		visit(names->name, data);
 		if (!names->next)
 			break;
 		names = (struct dm_names *)((char *)names + names->next);
 	}
 	dm_task_destroy(task);
 	return LARDER_DONE;
+}
+
+static void add_mapped(const char *name, void *data)
+{
+	struct mapped_list *list = data;
+	struct mapped one;
+
+	if (!read_mapped(name, &one))
+		return;
+	list->mapped = must_allocate(realloc(list->mapped, (list->number + 1) * sizeof(one)));
+	list->mapped[list->number++] = one;
+}
+
+int mapped_scan(struct mapped_list *list)
+{
+	*list = (struct mapped_list){ 0 };
+	return each_name(add_mapped, list);
+}
+
+/* A UUID of ours, and no live table. */
+static bool is_half(const char *name)
+{
+	struct dm_task *task = ask(DM_DEVICE_INFO, name);
+	struct dm_info info;
+	const char *uuid;
+	bool half;
+
+	half = task && dm_task_get_info(task, &info) && info.exists && !info.live_table && (uuid = dm_task_get_uuid(task)) &&
+	       !strncmp(uuid, "LARDER-", strlen("LARDER-"));
+	if (task)
+		dm_task_destroy(task);
+	return half;
+}
+
+static void push(char ***list, size_t *number, const char *name)
+{
+	*list = must_allocate(realloc(*list, (*number + 1) * sizeof(**list)));
+	(*list)[(*number)++] = must_allocate(strdup(name));
+}
+
+static void add_name(const char *name, void *data)
+{
+	struct mapped_names *names = data;
+
+	push(&names->name, &names->number, name);
+	if (is_half(name))
+		push(&names->half, &names->nr_half, name);
+}
+
+int mapped_scan_names(struct mapped_names *names)
+{
+	*names = (struct mapped_names){ 0 };
+	return each_name(add_name, names);
+}
+
+void mapped_names_free(struct mapped_names *names)
+{
+	for (size_t i = 0; i < names->number; i++)
+		free(names->name[i]);
+	for (size_t i = 0; i < names->nr_half; i++)
+		free(names->half[i]);
+	free(names->name);
+	free(names->half);
+	*names = (struct mapped_names){ 0 };
 }
 
 void mapped_list_free(struct mapped_list *list)
@@ -299,13 +358,13 @@ static bool target_known(const char *target)
 }
 
 /* Runs a task that changes the state of a device, under a cookie; destroys it.  Returns 0, a positive errno or UNKNOWN_ERROR. */
-static int run(struct dm_task *task, bool with_cookie)
+static int run_flags(struct dm_task *task, bool with_cookie, uint16_t flags)
 {
 	uint32_t cookie = 0;
 	int error = 0;
 
 	errno = 0;
-	if (with_cookie && !dm_task_set_cookie(task, &cookie, 0))
+	if (with_cookie && !dm_task_set_cookie(task, &cookie, flags))
 		error = errno ? errno : EIO;
 	if (!error && !dm_task_run(task))
 		error = dm_task_get_errno(task) ? dm_task_get_errno(task) : UNKNOWN_ERROR;
@@ -315,12 +374,28 @@ static int run(struct dm_task *task, bool with_cookie)
 	return error;
 }
 
+static int run(struct dm_task *task, bool with_cookie)
+{
+	return run_flags(task, with_cookie, 0);
+}
+
 static struct dm_task *new_task(int type, const char *name)
 {
 	struct dm_task *task = must_allocate(dm_task_create(type));
 
 	must_allocate(dm_task_set_name(task, name) ? task : NULL);
 	return task;
+}
+
+/* For udev: nobody but us looks at a cache. */
+static uint16_t udev_flags(const char *target)
+{
+	return strcmp(target, TARGET_CACHE) ? 0 : DM_UDEV_DISABLE_DISK_RULES_FLAG | DM_UDEV_DISABLE_OTHER_RULES_FLAG;
+}
+
+static int resume(const char *name, const char *target)
+{
+	return run_flags(new_task(DM_DEVICE_RESUME, name), true, udev_flags(target));
 }
 
 static int simple(int type, const char *name, bool with_cookie)
@@ -358,7 +433,7 @@ static int create(const char *name, const char *uuid, const char *target, uint64
 	if (error)
 		return error;
 	error = load(name, target, sectors, params);
-	error = error ? error : simple(DM_DEVICE_RESUME, name, true);
+	error = error ? error : resume(name, target);
 	if (error)
 		simple(DM_DEVICE_REMOVE, name, true);
 	return error;
@@ -423,7 +498,7 @@ static int go_back(const char *name, const char *target, uint64_t sectors, const
 {
 	int error = load(name, target, sectors, params);
 
-	return error ? error : simple(DM_DEVICE_RESUME, name, true);
+	return error ? error : resume(name, target);
 }
 
 /* Makes the loaded table live. */
@@ -432,7 +507,7 @@ static int swap_tables(const char *name, const char *target, uint64_t sectors, c
 	int mark = kernellog_mark(), error = simple(DM_DEVICE_SUSPEND, name, false), code;
 
 	if (!error)
-		error = simple(DM_DEVICE_RESUME, name, true);
+		error = resume(name, target);
 	if (!error) {
 		free(kernellog_reason(mark));
 		return LARDER_DONE;

@@ -3,7 +3,7 @@
  * Device-mapper, as far as larder needs it.  dm.c is the only file that knows libdevmapper's ioctls; nothing of it shows here.
  *
  * Names: a volume is /dev/mapper/<name>, its UUID for dm "LARDER-<volume uuid>"; a cache is /dev/mapper/larder-cache-<name>, UUID
- * "LARDER-<cache uuid>-cache".
+ * "LARDER-<cache uuid>-cache".  udev is told that a cache is nobody's but ours: no rule looks at what is on it.
  */
 #ifndef LARDER_DM_H
 #define LARDER_DM_H
@@ -43,6 +43,13 @@ void mapped_take_messages(void);
 /* All devices of our targets.  Without device-mapper in the kernel: none.  Complains only of errors. */
 int mapped_scan(struct mapped_list *list);
 void mapped_list_free(struct mapped_list *list);
+/* Names of all dm devices; and of those that have a UUID of ours and no table: a start that did not end.  Complains. */
+struct mapped_names {
+	char **name, **half;
+	size_t number, nr_half;
+};
+int mapped_scan_names(struct mapped_names *names);
+void mapped_names_free(struct mapped_names *names);
 /* Takes the status anew.  Complains. */
 int mapped_refresh(struct mapped *mapped);
 /* The live table's parameters, the caller frees them.  Complains. */

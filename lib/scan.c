@@ -62,7 +62,7 @@ static void read_one(struct members *members, const char *path)
 	device_close(&device);
 }
 
-static void read_all(struct members *members)
+static void read_all(struct members *members, bool (*wanted)(struct udev_device *device))
 {
 	struct udev *udev = must_allocate(udev_new());
 	struct udev_enumerate *all = must_allocate(udev_enumerate_new(udev));
@@ -76,7 +76,7 @@ static void read_all(struct members *members)
 
 		if (!one)
 			continue;
-		if (udev_device_get_devnode(one) && worth_reading(udev_device_get_devnum(one)))
+		if (udev_device_get_devnode(one) && worth_reading(udev_device_get_devnum(one)) && (!wanted || wanted(one)))
 			read_one(members, udev_device_get_devnode(one));
 		udev_device_unref(one);
 	}
@@ -116,11 +116,16 @@ static void drop_lower(struct members *members)
 
 void members_scan(struct members *members)
 {
+	members_scan_where(members, NULL);
+}
+
+void members_scan_where(struct members *members, bool (*wanted)(struct udev_device *device))
+{
 	const char *given = getenv("LARDER_DEVICES");
 
 	*members = (struct members){ 0 };
 	if (!given) {
-		read_all(members);
+		read_all(members, wanted);
 	} else {
 		char *copy = must_allocate(strdup(given)), *rest = copy, *path;
 
@@ -151,6 +156,13 @@ static bool matches(const struct member *m, const char *name, const uint8_t *uui
 		       (kind == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, uuid, 16));
 	/* labels of caches and volumes lie at the same place */
 	return !strcmp(label_text(m->sb.cache.label, label), name);
+}
+
+bool member_is(const struct member *member, const char *name, uint32_t kind)
+{
+	uint8_t uuid[16];
+
+	return matches(member, name, uuid_parse(name, uuid) ? NULL : uuid, kind);
 }
 
 /* A path: whatever the scan made of it, this device is meant. */

@@ -24,6 +24,9 @@ struct members {
  * the uppermost counts (a disk, and a multipath or linear device over it).  Says nothing of devices that cannot be read.
  */
 void members_scan(struct members *members);
+/* The same, of those devices that wanted() says yes to.  LARDER_DEVICES is not asked about. */
+struct udev_device;
+void members_scan_where(struct members *members, bool (*wanted)(struct udev_device *device));
 void members_free(struct members *members);
 
 /*
@@ -31,6 +34,8 @@ void members_free(struct members *members);
  * a scan. Complains when there is none, or more than one.  For a path the device is read alone, and added to members.
  */
 int member_find(struct members *members, const char *name, uint32_t kind, const struct member **found);
+/* Is this member called so: a label or a UUID, as in member_find()? */
+bool member_is(const struct member *member, const char *name, uint32_t kind);
 /* SSD number of the set with this UUID; NULL: not found.  Says nothing. */
 const struct member *member_of_set(const struct members *members, const uint8_t uuid[16], uint32_t number);
 /* An SSD of the cache with this UUID, the volume with this UUID; NULL: not found.  Says nothing. */

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <linux/fs.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -115,6 +116,24 @@ static int pass(const struct device *device, bool wipe, struct problems *found)
 int signatures_find(const struct device *device, struct problems *found)
 {
 	return pass(device, false, found);
+}
+
+bool signature_of_raid(const struct device *device, char *type, size_t size)
+{
+	blkid_probe probe = blkid_new_probe();
+	bool found = probe && !blkid_probe_set_device(probe, device->fd, 0, 0);
+
+	if (found) {
+		blkid_probe_enable_superblocks(probe, 1);
+		blkid_probe_set_superblocks_flags(probe, BLKID_SUBLKS_TYPE);
+		found = !blkid_probe_filter_superblocks_usage(probe, BLKID_FLTR_ONLYIN, BLKID_USAGE_RAID) && !blkid_do_probe(probe) &&
+			value(probe, "TYPE") && strcmp(value(probe, "TYPE"), "larder_member");
+		if (found)
+			snprintf(type, size, "%s", value(probe, "TYPE"));
+	}
+	if (probe)
+		blkid_free_probe(probe);
+	return found;
 }
 
 int signatures_wipe(const struct device *device)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "running.h"
+#include "turn.h"
 #include "verbs.h"
 
 struct start_request {
@@ -24,6 +25,8 @@ static int start_one(struct members *members, const struct mapped_list *list, co
 
 	if (result)
 		return result;
+	if (!request->dry_run)
+		stopped_clear(member->sb.cache.cache_uuid);
 	running = running_by_uuid(list, member->sb.cache.cache_uuid, true);
 	if (running) {
 		printf("cache %s runs already: /dev/mapper/%s\n", word, running->name);
@@ -59,6 +62,7 @@ int cache_start(int argc, char **argv)
 	if (request.name && argc - first > 1)
 		return complain(LARDER_USAGE, "--name: is for one cache, %d are given", argc - first);
 	mapped_init(request.dry_run);
+	turn_take();
 	members_scan(&members);
 	result = mapped_scan(&list);
 	for (int i = first; !result && i < argc; i++)
@@ -86,7 +90,7 @@ static char *users(const struct mapped_list *list, const struct mapped *cache)
 	return names;
 }
 
-static int stop_one(const struct mapped_list *list, const char *word)
+static int stop_one(const struct mapped_list *list, const char *word, bool dry_run)
 {
 	struct mapped *cache;
 	char *names;
@@ -98,7 +102,7 @@ static int stop_one(const struct mapped_list *list, const char *word)
 	if (cache->open_count && *names)
 		result = complain(LARDER_BUSY, "%s: in use by the volumes %s; stop or detach them first", cache->name, names);
 	else
-		result = mapped_remove(cache->name);
+		result = stop_running(cache, dry_run);
 	free(names);
 	return result;
 }
@@ -115,9 +119,10 @@ int cache_stop(int argc, char **argv)
 	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
 		return result;
 	mapped_init(dry_run);
+	turn_take();
 	result = mapped_scan(&list);
 	for (int i = first; !result && i < argc; i++)
-		result = stop_one(&list, argv[i]);
+		result = stop_one(&list, argv[i], dry_run);
 	mapped_list_free(&list);
 	return result;
 }

@@ -12,6 +12,7 @@
 #include <uuid/uuid.h>
 
 #include "set.h"
+#include "turn.h"
 
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16])
 {
@@ -79,6 +80,21 @@ int running_find(const struct mapped_list *list, const char *name, bool cache, s
 					  kind_text(kind), name);
 	}
 	members_free(&members);
+	return result;
+}
+
+int stop_running(const struct mapped *mapped, bool dry_run)
+{
+	uint8_t uuid[16];
+	bool known = !dry_run && running_uuid(mapped, uuid);
+	int result;
+
+	/* before: once it is gone the daemon looks */
+	if (known)
+		stopped_set(uuid);
+	result = mapped_remove(mapped->name);
+	if (result && known)
+		stopped_clear(uuid);
 	return result;
 }
 
@@ -225,6 +241,8 @@ int cache_bring_up(const struct members *members, const struct member *member, c
 	result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
 	if (!result)
 		*path = mapper_path(mapped);
+	if (!result && !(flags & BRING_UP_DRY))
+		stopped_clear(sb->cache_uuid);
 	free(params);
 	free(set);
 	free(dm_uuid);

@@ -17,6 +17,9 @@ int running_find(const struct mapped_list *list, const char *name, bool cache, s
 /* UUID that its status tells; false: none. */
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16]);
 
+/* Removes it, and tells the daemon to leave it so. */
+int stop_running(const struct mapped *mapped, bool dry_run);
+
 /* "/dev/mapper/NAME"; the caller frees it. */
 char *mapper_path(const char *name);
 /*

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "running.h"
+#include "turn.h"
 #include "verbs.h"
 
 struct start_request {
@@ -120,6 +121,8 @@ static int start_one(struct members *members, const char *word, const struct sta
 
 	if (result)
 		return result;
+	if (!request->dry_run)
+		stopped_clear(volume->sb.head.uuid);
 	result = mapped_scan(&list);
 	running = result ? NULL : running_by_uuid(&list, volume->sb.head.uuid, false);
 	if (running) {
@@ -164,6 +167,7 @@ int volume_start(int argc, char **argv)
 	if (request.cache && request.without_cache)
 		return complain(LARDER_USAGE, "--cache and --without-cache exclude each other");
 	mapped_init(request.dry_run);
+	turn_take();
 	members_scan(&members);
 	for (int i = first; !result && i < argc; i++)
 		result = start_one(&members, argv[i], &request);
@@ -171,7 +175,7 @@ int volume_start(int argc, char **argv)
 	return result;
 }
 
-static int stop_one(const struct mapped_list *list, const char *word)
+static int stop_one(const struct mapped_list *list, const char *word, bool dry_run)
 {
 	char usage[PATH_MAX];
 	struct mapped *volume;
@@ -181,7 +185,7 @@ static int stop_one(const struct mapped_list *list, const char *word)
 		return result;
 	if (volume->open_count && device_usage(volume->number, usage, sizeof(usage)))
 		return complain(LARDER_BUSY, "%s: in use: %s; release it first", volume->name, usage);
-	return mapped_remove(volume->name);
+	return stop_running(volume, dry_run);
 }
 
 int volume_stop(int argc, char **argv)
@@ -196,9 +200,10 @@ int volume_stop(int argc, char **argv)
 	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
 		return result;
 	mapped_init(dry_run);
+	turn_take();
 	result = mapped_scan(&list);
 	for (int i = first; !result && i < argc; i++)
-		result = stop_one(&list, argv[i]);
+		result = stop_one(&list, argv[i], dry_run);
 	mapped_list_free(&list);
 	return result;
 }

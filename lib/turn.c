@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * /run/larder: lock, and stopped/UUID.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+#include "message.h"
+#include "superblock.h"
+#include "turn.h"
+
+#define RUN	"/run/larder"
+#define STOPPED RUN "/stopped"
+
+void turn_take(void)
+{
+	static int lock = -1;
+
+	mkdir(RUN, 0755);
+	if (lock < 0)
+		lock = open(RUN "/lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	while (lock >= 0 && flock(lock, LOCK_EX) && errno == EINTR)
+		;
+}
+
+static void path_of(const uint8_t uuid[16], char *path, size_t size)
+{
+	char text[UUID_TEXT];
+
+	snprintf(path, size, STOPPED "/%s", uuid_text(uuid, text));
+}
+
+void stopped_set(const uint8_t uuid[16])
+{
+	char path[sizeof(STOPPED) + UUID_TEXT + 1];
+	int fd;
+
+	mkdir(RUN, 0755);
+	mkdir(STOPPED, 0755);
+	path_of(uuid, path, sizeof(path));
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	if (fd >= 0)
+		close(fd);
+}
+
+void stopped_clear(const uint8_t uuid[16])
+{
+	char path[sizeof(STOPPED) + UUID_TEXT + 1];
+
+	path_of(uuid, path, sizeof(path));
+	unlink(path);
+}
+
+size_t stopped_list(uint8_t (**uuids)[16])
+{
+	DIR *directory = opendir(STOPPED);
+	struct dirent *entry;
+	size_t number = 0;
+
+	*uuids = NULL;
+	while (directory && (entry = readdir(directory))) {
+		uint8_t uuid[16];
+
+		if (uuid_parse(entry->d_name, uuid))
+			continue;
+		*uuids = must_allocate(realloc(*uuids, (number + 1) * sizeof(**uuids)));
+		memcpy((*uuids)[number++], uuid, 16);
+	}
+	if (directory)
+		closedir(directory);
+	return number;
+}
