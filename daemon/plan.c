@@ -1,0 +1,589 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Facts to steps.  plan.h says what holds of every plan; docs/daemon.md has it as a table.
+ *
+ * A cache and the volumes on it are not planned together: a volume's step is made when its cache runs, so that what is planned rests on
+ * what is, and whoever carries it out looks again behind each step.
+ */
+#include <endian.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../lib/dm.h"
+#include "../lib/message.h"
+#include "../lib/superblock.h"
+#include "plan.h"
+
+/* ------------------------------------------------------------------ lists */
+
+static struct step *add_step(struct plan *plan, enum step_kind kind, const uint8_t uuid[16])
+{
+	struct step *step;
+
+	plan->step = must_allocate(realloc(plan->step, (plan->nr_steps + 1) * sizeof(*plan->step)));
+	step = &plan->step[plan->nr_steps++];
+	*step = (struct step){ .kind = kind };
+	if (uuid)
+		memcpy(step->uuid, uuid, 16);
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
+		step->member[i] = -1;
+	return step;
+}
+
+__attribute__((format(printf, 4, 5))) static void refuse(struct plan *plan, const uint8_t uuid[16], bool waiting, const char *format, ...)
+{
+	struct refusal *refusal;
+	va_list args;
+	int length;
+
+	plan->refusal = must_allocate(realloc(plan->refusal, (plan->nr_refusals + 1) * sizeof(*plan->refusal)));
+	refusal = &plan->refusal[plan->nr_refusals++];
+	*refusal = (struct refusal){ .waiting = waiting };
+	memcpy(refusal->uuid, uuid, 16);
+	va_start(args, format);
+	length = vasprintf(&refusal->text, format, args);
+	va_end(args);
+	must_allocate(length < 0 ? NULL : refusal->text);
+}
+
+void plan_free(struct plan *plan)
+{
+	for (size_t i = 0; i < plan->nr_refusals; i++)
+		free(plan->refusal[i].text);
+	free(plan->refusal);
+	free(plan->step);
+	*plan = (struct plan){ 0 };
+}
+
+/* ------------------------------------------------------------------ questions about facts */
+
+static bool same(const uint8_t a[16], const uint8_t b[16])
+{
+	return !memcmp(a, b, 16);
+}
+
+static bool listed(uint8_t (*list)[16], size_t number, const uint8_t uuid[16])
+{
+	for (size_t i = 0; i < number; i++)
+		if (same(list[i], uuid))
+			return true;
+	return false;
+}
+
+static const struct fact_running *running(const struct facts *facts, const uint8_t uuid[16], bool cache)
+{
+	for (size_t i = 0; i < facts->nr_running; i++)
+		if (facts->running[i].cache == cache && same(facts->running[i].uuid, uuid))
+			return &facts->running[i];
+	return NULL;
+}
+
+static bool name_taken(const struct facts *facts, const char *name)
+{
+	for (size_t i = 0; i < facts->nr_taken; i++)
+		if (!strcmp(facts->taken[i], name))
+			return true;
+	return false;
+}
+
+static bool is_ssd_of(const struct fact_member *m, const uint8_t cache[16])
+{
+	return m->kind == LARDER_KIND_CACHE && same(m->cache_uuid, cache);
+}
+
+/* Another device with the same superblock; NULL: none. */
+static const struct fact_member *copy_of(const struct facts *facts, const struct fact_member *m)
+{
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (&facts->member[i] != m && same(facts->member[i].uuid, m->uuid))
+			return &facts->member[i];
+	return NULL;
+}
+
+/* Another volume, or cache, that would have the same name. */
+static bool is_namesake(const struct fact_member *a, const struct fact_member *b)
+{
+	const uint8_t *x = a->kind == LARDER_KIND_CACHE ? a->cache_uuid : a->uuid, *y = b->kind == LARDER_KIND_CACHE ? b->cache_uuid : b->uuid;
+
+	return a->kind == b->kind && !same(x, y) && !strcmp(a->label, b->label);
+}
+
+static const struct fact_member *namesake_of(const struct facts *facts, const struct fact_member *m)
+{
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (is_namesake(m, &facts->member[i]))
+			return &facts->member[i];
+	return NULL;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Is something waited for?  since: when the newest of what is here came. */
+static bool wait_on(const struct facts *facts, struct plan *plan, uint64_t since)
+{
+	uint64_t end = since + facts->wait;
+
+	if (facts->now >= end)
+		return false;
+	if (!plan->again || end < plan->again)
+		plan->again = end;
+	return true;
+}
+
+/* ------------------------------------------------------------------ what holds of a member, whatever it is for */
+
+/* Owned by somebody else, or one of two that nobody can tell apart. */
+static bool unfit(const struct facts *facts, struct plan *plan, const struct fact_member *m, const uint8_t uuid[16])
+{
+	const struct fact_member *copy = copy_of(facts, m);
+
+	if (copy && strcmp(m->path, copy->path) < 0)
+		refuse(plan, uuid, false,
+		       "%s: uuid: %s has it too (a copy, or the same disk by two paths?): neither is used; detach one, or remove its superblock: larder super wipe DEVICE",
+		       m->path, copy->path);
+	else if (!copy && m->foreign)
+		refuse(plan, uuid, false,
+		       "%s: carries a signature %s as well: left to that; if it is larder's, wipefs --types %s --all %s, then larder assemble", m->path,
+		       m->foreign, m->foreign, m->path);
+	else if (!copy && m->used)
+		refuse(plan, uuid, false, "%s: in use: %s; release it first", m->path, m->used);
+	return copy || m->foreign || m->used;
+}
+
+/* The name for dm; false: refused. */
+static bool choose_name(const struct facts *facts, struct plan *plan, const struct fact_member *m, const uint8_t uuid[16], bool cache,
+			char *name, size_t size)
+{
+	const struct fact_member *other = namesake_of(facts, m);
+	const char *kind = cache ? "cache" : "volume";
+	char text[UUID_TEXT];
+
+	uuid_text(uuid, text);
+	snprintf(name, size, "%s%s", cache ? CACHE_PREFIX : "", m->label);
+	if (!name_valid(m->label))
+		refuse(plan, uuid, false, "%s: label: '%s' cannot be a device's name; larder %s start %s --name NAME", m->path, m->label, kind,
+		       text);
+	else if (name_taken(facts, name))
+		refuse(plan, uuid, false, "%s: label: another device is called %s; larder %s start %s --name NAME", m->path, name, kind, text);
+	else if (other)
+		refuse(plan, uuid, false, "%s: label: %s has it too; larder %s start %s --name NAME", m->path, other->path, kind, text);
+	else
+		return true;
+	return false;
+}
+
+/* ------------------------------------------------------------------ a cache: who is a member? */
+
+struct set {
+	const uint8_t *uuid;
+	const struct larder_table *table; /* the newest of those here */
+	int member[LARDER_MAX_DEVICES]; /* by place */
+	uint32_t number, missing;
+	uint64_t segments, since;
+	const struct fact_member *any; /* of its members, in the lowest place */
+};
+
+static uint64_t set_generation(const struct larder_table *table)
+{
+	return le64toh(table->head.set_generation);
+}
+
+static bool is_newer(const struct larder_table *a, const struct larder_table *b)
+{
+	if (set_generation(a) >> 32 != set_generation(b) >> 32)
+		return set_generation(a) >> 32 > set_generation(b) >> 32;
+	return le64toh(a->head.generation) > le64toh(b->head.generation);
+}
+
+/* Is this set generation that of the table, or one before it? */
+static bool knows(const struct larder_table *table, uint64_t generation)
+{
+	if (generation == set_generation(table))
+		return true;
+	for (unsigned i = 0; generation && i < LARDER_NR_ANCESTORS; i++)
+		if (le64toh(table->ancestors[i]) == generation)
+			return true;
+	return false;
+}
+
+/* The newest table; false: refused, because none is valid, or two of them do not know of each other. */
+static bool choose_table(const struct facts *facts, struct plan *plan, struct set *set)
+{
+	const struct fact_member *from = NULL;
+
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (!is_ssd_of(m, set->uuid) || !m->table || (from && !is_newer(m->table, from->table)))
+			continue;
+		from = m;
+	}
+	for (size_t i = 0; from && i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+		bool apart = is_ssd_of(m, set->uuid) && m->table && set_generation(m->table) != set_generation(from->table) &&
+			     set_generation(m->table) >> 32 == set_generation(from->table) >> 32;
+
+		if (!apart)
+			continue;
+		refuse(plan, set->uuid, false,
+		       "%s: set_generation: %" PRIx64 ", and %" PRIx64
+		       " on %s: they were used without one another; detach the side that is to be given up, then larder assemble",
+		       strcmp(m->path, from->path) < 0 ? m->path : from->path, set_generation(m->table), set_generation(from->table),
+		       strcmp(m->path, from->path) < 0 ? from->path : m->path);
+		return false;
+	}
+	if (from) {
+		set->table = from->table;
+		return true;
+	}
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (is_ssd_of(&facts->member[i], set->uuid)) {
+			refuse(plan, set->uuid, false, "%s: table: neither copy is valid; larder super check %s says more",
+			       facts->member[i].path, facts->member[i].path);
+			break;
+		}
+	return false;
+}
+
+enum standing {
+	STANDS, /* a member in its place */
+	JOINS, /* it was to take a place that is vacant */
+	STALE,
+};
+
+static enum standing standing(const struct set *set, const struct fact_member *m)
+{
+	const struct larder_table_device *d = &set->table->devices[m->place];
+	uint32_t number = le32toh(set->table->head.nr_devices);
+
+	if (m->place > number || m->place >= LARDER_MAX_DEVICES)
+		return STALE;
+	if (m->joins && !m->table) /* behind the others, or where one has failed or was removed */
+		return m->place == number || le32toh(d->state) != LARDER_DEVICE_ACTIVE ? JOINS : STALE;
+	if (m->place == number || !m->table || le32toh(d->state) != LARDER_DEVICE_ACTIVE || !same(d->uuid, m->uuid) ||
+	    le32toh(d->first_segment) != m->first_segment || le32toh(d->nr_segments) != m->nr_segments ||
+	    le64toh(d->segments_offset) != m->segments_offset)
+		return STALE;
+	return knows(set->table, set_generation(m->table)) ? STANDS : STALE;
+}
+
+static void refuse_stale(struct plan *plan, const struct set *set, const struct fact_member *m)
+{
+	if (m->joins && !m->table)
+		refuse(plan, m->uuid, false, "%s: was to join the cache %s, and is no member yet: not used; larder cache add %s %s, or larder super wipe %s",
+		       m->path, m->label, m->label, m->path, m->path);
+	else if (!m->table)
+		refuse(plan, m->uuid, false, "%s: table: neither copy is valid: not used; larder super check %s says more", m->path, m->path);
+	else
+		refuse(plan, m->uuid, false,
+		       "%s: SSD %u of the cache %s is stale: it left the set (its own %" PRIx64 ", now %" PRIx64
+		       "): not used; to take it back: larder cache add %s %s",
+		       m->path, m->place, m->label, set_generation(m->table), set_generation(set->table), m->label, m->path);
+}
+
+/* Puts members into their places.  False: one of them is not to be used, and so is the set. */
+static bool fill_places(const struct facts *facts, struct plan *plan, struct set *set)
+{
+	bool fit = true;
+
+	set->number = le32toh(set->table->head.nr_devices);
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+		enum standing stands;
+
+		if (!is_ssd_of(m, set->uuid))
+			continue;
+		stands = standing(set, m);
+		if (stands == STALE) {
+			refuse_stale(plan, set, m);
+			continue;
+		}
+		if (unfit(facts, plan, m, set->uuid)) {
+			fit = false;
+			continue;
+		}
+		if (set->member[m->place] >= 0) /* two that join in one place: by UUID, so that order does not matter */
+			if (memcmp(facts->member[set->member[m->place]].uuid, m->uuid, 16) < 0)
+				continue;
+		set->member[m->place] = (int)i;
+		set->since = later(set->since, m->appeared);
+		if (m->place == set->number)
+			set->number++;
+	}
+	for (uint32_t i = 0; i < set->number; i++) {
+		if (set->member[i] >= 0)
+			set->segments += facts->member[set->member[i]].nr_segments;
+		else if (le32toh(set->table->devices[i].state) == LARDER_DEVICE_ACTIVE)
+			set->missing++;
+		if (set->member[i] >= 0 && !set->any && le32toh(set->table->devices[i].state) == LARDER_DEVICE_ACTIVE)
+			set->any = &facts->member[set->member[i]];
+	}
+	return fit;
+}
+
+/* ------------------------------------------------------------------ a cache: may it start? */
+
+/* A volume of it that is here ran with SSDs that these do not know of. */
+static const struct fact_member *other_side(const struct facts *facts, const struct set *set)
+{
+	const struct fact_member *first = NULL;
+
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (m->kind != LARDER_KIND_VOLUME || !same(m->cache_uuid, set->uuid) || !m->set_generation || knows(set->table, m->set_generation))
+			continue;
+		if (!first || strcmp(m->path, first->path) < 0)
+			first = m;
+	}
+	return first;
+}
+
+static const struct fact_member *volume_here(const struct facts *facts, const uint8_t uuid[16], const uint8_t cache[16])
+{
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (m->kind == LARDER_KIND_VOLUME && same(m->uuid, uuid) && same(m->cache_uuid, cache) && !copy_of(facts, m) && !m->foreign)
+			return m;
+	}
+	return NULL;
+}
+
+/*
+ * Volumes that the table knows: how many, how many of them are here.  Those here know no newer set (other_side()); only if all are,
+ * nobody has used the set without the SSDs that are here.
+ */
+static void count_volumes(const struct facts *facts, struct set *set, unsigned *known, unsigned *here)
+{
+	*known = *here = 0;
+	for (uint32_t i = 0; i < le32toh(set->table->head.nr_volumes) && i < LARDER_MAX_VOLUMES; i++) {
+		const struct larder_table_volume *v = &set->table->volumes[i];
+		const struct fact_member *m;
+
+		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED)
+			continue;
+		m = volume_here(facts, v->uuid, set->uuid);
+		*known += 1;
+		*here += m && m->set_generation;
+		if (m)
+			set->since = later(set->since, m->appeared);
+	}
+}
+
+/* SSDs are missing: start without them?  Refuses if not. */
+static bool may_start_degraded(const struct facts *facts, struct plan *plan, struct set *set)
+{
+	const struct fact_member *m = set->any;
+	unsigned known, here;
+
+	count_volumes(facts, set, &known, &here);
+	if (wait_on(facts, plan, set->since))
+		refuse(plan, set->uuid, true, "cache %s: waits for %u of its %u SSDs", m->label, set->missing, set->number);
+	else if (!here)
+		refuse(plan, set->uuid, false,
+		       "cache %s: %u of its %u SSDs are missing, and no volume of it is here; attach them, or larder cache start %s --degraded",
+		       m->label, set->missing, set->number, m->label);
+	else if (here < known)
+		refuse(plan, set->uuid, false,
+		       "cache %s: %u of its %u SSDs are missing, and so are %u of its %u volumes: it cannot be known whether those ran with SSDs that are newer; "
+		       "attach them, or larder cache start %s --degraded",
+		       m->label, set->missing, set->number, known - here, known, m->label);
+	else
+		return true;
+	return false;
+}
+
+static void plan_cache(const struct facts *facts, struct plan *plan, const uint8_t uuid[16])
+{
+	struct set set = { .uuid = uuid };
+	const struct fact_member *other;
+	struct step *step;
+	char name[sizeof(step->name)];
+
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
+		set.member[i] = -1;
+	if (!choose_table(facts, plan, &set))
+		return;
+	if (!fill_places(facts, plan, &set))
+		return;
+	if (!set.any) {
+		refuse(plan, uuid, false, "cache %s: none of the SSDs that are here is a member of its newest set", uuid_text(uuid, (char[UUID_TEXT]){ 0 }));
+		return;
+	}
+	other = other_side(facts, &set);
+	if (other) {
+		refuse(plan, uuid, false,
+		       "cache %s: set_generation: the volume on %s ran with other SSDs of it (%" PRIx64 ", these: %" PRIx64 "): attach those",
+		       set.any->label, other->path, other->set_generation, set_generation(set.table));
+		return;
+	}
+	if (set.missing && !may_start_degraded(facts, plan, &set))
+		return;
+	if (!choose_name(facts, plan, set.any, uuid, true, name, sizeof(name)))
+		return;
+	step = add_step(plan, STEP_CACHE, uuid);
+	snprintf(step->name, sizeof(step->name), "%s", name);
+	step->number = set.number;
+	memcpy(step->member, set.member, sizeof(step->member));
+	step->sectors = set.segments * (set.any->segment_size >> LARDER_SECTOR_SHIFT);
+	step->degraded = set.missing;
+}
+
+/* ------------------------------------------------------------------ a volume */
+
+/* Any device that says it is an SSD of that cache, fit or not. */
+static bool cache_here(const struct facts *facts, const uint8_t cache[16])
+{
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (is_ssd_of(&facts->member[i], cache))
+			return true;
+	return false;
+}
+
+/* What the newest table of its cache knows of the volume; NULL: nothing. */
+static const struct larder_table_volume *entry_of(const struct facts *facts, const struct fact_member *volume)
+{
+	const struct larder_table *newest = NULL;
+
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (is_ssd_of(m, volume->cache_uuid) && m->table && (!newest || is_newer(m->table, newest)))
+			newest = m->table;
+	}
+	for (uint32_t i = 0; newest && i < le32toh(newest->head.nr_volumes) && i < LARDER_MAX_VOLUMES; i++)
+		if (le32toh(newest->volumes[i].state) == LARDER_VOLUME_ATTACHED && same(newest->volumes[i].uuid, volume->uuid))
+			return &newest->volumes[i];
+	return NULL;
+}
+
+/* Its cache does not run.  True: start it without. */
+static bool may_start_alone(const struct facts *facts, struct plan *plan, const struct fact_member *m)
+{
+	char text[UUID_TEXT];
+
+	uuid_text(m->cache_uuid, text);
+	if (cache_here(facts, m->cache_uuid)) /* what holds the cache back is said there */
+		return false;
+	if (wait_on(facts, plan, m->appeared))
+		refuse(plan, m->uuid, true, "volume %s: waits for its cache %s", m->label, text);
+	else if (m->may_be_dirty)
+		refuse(plan, m->uuid, false, "volume %s: its cache %s is not here, and may hold newer data; bring that cache back", m->label, text);
+	else
+		return true;
+	return false;
+}
+
+static void plan_volume(const struct facts *facts, struct plan *plan, size_t place)
+{
+	const struct fact_member *m = &facts->member[place];
+	bool alone = uuid_is_zero(m->cache_uuid), without = false;
+	const struct fact_running *cache = alone ? NULL : running(facts, m->cache_uuid, true);
+	const struct larder_table_volume *entry;
+	struct step *step;
+	char name[sizeof(step->name)];
+
+	if (unfit(facts, plan, m, m->uuid))
+		return;
+	if (!alone && !cache) {
+		without = may_start_alone(facts, plan, m);
+		if (!without)
+			return;
+	}
+	entry = cache ? entry_of(facts, m) : NULL;
+	if (entry && le64toh(entry->incarnation) != m->incarnation) {
+		refuse(plan, m->uuid, false,
+		       "%s: incarnation: the volume %s ran without its cache %s, which is stale for it; larder volume start %s --option stale=discard",
+		       m->path, m->label, cache->name, m->label);
+		return;
+	}
+	if (!choose_name(facts, plan, m, m->uuid, false, name, sizeof(name)))
+		return;
+	step = add_step(plan, STEP_VOLUME, m->uuid);
+	snprintf(step->name, sizeof(step->name), "%s", name);
+	snprintf(step->cache, sizeof(step->cache), "%s", cache ? cache->name : "-");
+	step->number = 1;
+	step->member[0] = (int)place;
+	step->sectors = m->sectors;
+	step->degraded = without;
+}
+
+/* ------------------------------------------------------------------ all of it */
+
+/* Is it asked for?  A cache is, too, where a volume of it is. */
+static bool wanted(const struct facts *facts, const struct fact_member *m)
+{
+	if (!facts->only || same(facts->only, m->uuid) || same(facts->only, m->cache_uuid))
+		return true;
+	for (size_t i = 0; m->kind == LARDER_KIND_CACHE && i < facts->nr_members; i++)
+		if (facts->member[i].kind == LARDER_KIND_VOLUME && same(facts->member[i].uuid, facts->only) &&
+		    same(facts->member[i].cache_uuid, m->cache_uuid))
+			return true;
+	return false;
+}
+
+/* Nothing is to be done: it runs, somebody stopped it, it failed. */
+static bool settled(const struct facts *facts, const uint8_t uuid[16], bool cache)
+{
+	return running(facts, uuid, cache) || listed(facts->stopped, facts->nr_stopped, uuid) ||
+	       listed(facts->failed, facts->nr_failed, uuid);
+}
+
+/* Of what runs: those that are not part of it, though they look as if they were. */
+static void list_strangers(const struct facts *facts, struct plan *plan, const struct fact_member *m)
+{
+	const struct fact_member *copy = copy_of(facts, m);
+
+	struct set set = { .uuid = m->cache_uuid };
+
+	if (copy && strcmp(m->path, copy->path) < 0)
+		refuse(plan, m->uuid, false, "%s: uuid: %s has it too, and one of them runs; detach the other, or larder super wipe it", m->path,
+		       copy->path);
+	if (m->kind != LARDER_KIND_CACHE || copy || !m->table || !choose_table(facts, plan, &set))
+		return;
+	if (standing(&set, m) == STALE)
+		refuse_stale(plan, &set, m);
+}
+
+static bool first_of_cache(const struct facts *facts, size_t place)
+{
+	for (size_t i = 0; i < place; i++)
+		if (is_ssd_of(&facts->member[i], facts->member[place].cache_uuid))
+			return false;
+	return true;
+}
+
+void plan_make(const struct facts *facts, struct plan *plan)
+{
+	*plan = (struct plan){ 0 };
+	for (size_t i = 0; i < facts->nr_half; i++) {
+		struct step *step = add_step(plan, STEP_CLEAR, NULL);
+
+		snprintf(step->name, sizeof(step->name), "%s", facts->half[i]);
+	}
+	if (plan->nr_steps) /* they hold names and devices */
+		return;
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+		bool cache = m->kind == LARDER_KIND_CACHE;
+		const uint8_t *uuid = cache ? m->cache_uuid : m->uuid;
+
+		if ((!cache && m->kind != LARDER_KIND_VOLUME) || !wanted(facts, m))
+			continue;
+		if (running(facts, uuid, cache))
+			list_strangers(facts, plan, m);
+		if (settled(facts, uuid, cache))
+			continue;
+		if (!cache)
+			plan_volume(facts, plan, i);
+		else if (first_of_cache(facts, i))
+			plan_cache(facts, plan, uuid);
+	}
+}

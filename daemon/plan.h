@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Given these facts, which steps?  A pure function: no device, no clock, no environment.
+ *
+ * What holds of every plan, whatever the facts (tests/unit/test_plan.c, docs/daemon.md):
+ *   1. no step uses a member of which there is a copy, which carries a foreign RAID signature, or which is in use by others
+ *   2. no step uses an SSD that the newest table of its set does not call active in its place (one that joins goes on joining in a
+ *      place that is vacant), nor any of a set of which two sides were used without one another
+ *   3. no member is in two steps, or in a step and in something that runs
+ *   4. a cache starts without an active SSD only when the time to wait is over, a volume of it is here, and every volume that its
+ *      table knows is here and proves by its superblock that the set was not used without the SSDs that are
+ *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty
+ *   6. the order in which facts are listed does not matter
+ *   7. with its steps done, or marked as failed, planning again ends in no step
+ */
+#ifndef LARDER_PLAN_H
+#define LARDER_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../kernel/larder_format.h"
+
+struct fact_member {
+	const char *path;
+	uint64_t appeared; /* microseconds; on the clock of facts.now */
+	uint32_t kind; /* LARDER_KIND_CACHE or LARDER_KIND_VOLUME; others do not concern us */
+	uint8_t uuid[16]; /* its own */
+	uint8_t cache_uuid[16]; /* zero: a volume without one */
+	char label[LARDER_LABEL_SIZE + 1];
+	const char *foreign; /* another owner's signature: "linux_raid_member"; or NULL */
+	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
+	/* an SSD */
+	uint32_t place, nr_segments, first_segment, segment_size;
+	uint64_t segments_offset;
+	bool joins;
+	const struct larder_table *table; /* NULL: neither copy is valid */
+	/* a backing */
+	bool may_be_dirty;
+	uint64_t sectors, incarnation, set_generation;
+};
+
+struct fact_running {
+	const char *name; /* of dm */
+	uint8_t uuid[16];
+	bool cache;
+};
+
+struct facts {
+	struct fact_member *member;
+	size_t nr_members;
+	struct fact_running *running;
+	size_t nr_running;
+	const char **taken; /* all names of dm devices, ours too */
+	size_t nr_taken;
+	const char **half; /* names of dm devices that a start of ours made and did not finish */
+	size_t nr_half;
+	uint8_t (*stopped)[16]; /* volumes and caches that somebody stopped, and did not start again */
+	size_t nr_stopped;
+	uint8_t (*failed)[16]; /* of which a step failed already */
+	size_t nr_failed;
+	uint64_t now, wait; /* microseconds */
+	const uint8_t *only; /* just this volume, or cache, and what it needs; or NULL */
+};
+
+enum step_kind {
+	STEP_CLEAR, /* remove what a start left unfinished */
+	STEP_CACHE,
+	STEP_VOLUME,
+};
+
+struct step {
+	enum step_kind kind;
+	uint8_t uuid[16]; /* of the cache, or volume */
+	char name[LARDER_LABEL_SIZE + 32]; /* of dm */
+	uint64_t sectors;
+	uint32_t number; /* of places */
+	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume: [0] alone */
+	bool degraded; /* a cache without an SSD that is active; a volume without its cache */
+	char cache[LARDER_LABEL_SIZE + 32]; /* of a volume: dm name of its cache, or "-" */
+};
+
+/* What is left as it is, and why: one line, with the command that resolves it. */
+struct refusal {
+	uint8_t uuid[16];
+	bool waiting; /* time may resolve it */
+	char *text;
+};
+
+struct plan {
+	struct step *step;
+	size_t nr_steps;
+	struct refusal *refusal;
+	size_t nr_refusals;
+	uint64_t again; /* something waits until then; 0: nothing does */
+};
+
+void plan_make(const struct facts *facts, struct plan *plan);
+void plan_free(struct plan *plan);
+
+#endif

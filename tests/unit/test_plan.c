@@ -1,0 +1,632 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * daemon/plan.c: what must hold of every plan, for random worlds of caches, SSDs and volumes; and what must be planned where nothing
+ * speaks against it.  The judge knows the history of each device, which the planner sees only through superblocks and tables.
+ *
+ *	test_plan [seed]
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../lib/message.c"
+#include "../../lib/fieldtext.c"
+#include "../../daemon/plan.c"
+
+typedef unsigned long long u64;
+static long pure_live;
+#include "seeded.h"
+
+#define WORLDS 12000
+#define MAX_CACHES 3
+#define MAX_MEMBERS 64
+#define MAX_SETS 3 /* set generations that a cache had, or sides of it */
+
+enum history {
+	CURRENT, /* a member of the newest set */
+	LEFT, /* it was one */
+	JOINING, /* it was to be one, in a place that is vacant */
+	DAMAGED, /* no table */
+};
+
+struct ssd_truth {
+	enum history history;
+	int cache;
+};
+
+struct cache_truth {
+	uint8_t uuid[16];
+	u64 generation[MAX_SETS]; /* newest first */
+	u64 side; /* not 0: somebody used some SSDs without the others */
+	unsigned number, active, attached;
+};
+
+/* Members, and of each what it really is. */
+static struct fact_member member[MAX_MEMBERS];
+static struct ssd_truth truth[MAX_MEMBERS];
+static char path[MAX_MEMBERS][16];
+static size_t nr_members;
+static struct cache_truth cache[MAX_CACHES];
+static unsigned nr_caches;
+static struct larder_table *table[MAX_MEMBERS];
+static size_t nr_tables;
+static struct fact_running running_now[MAX_MEMBERS];
+static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
+static const char *taken[MAX_MEMBERS];
+static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
+static struct facts facts;
+
+static bool chance(unsigned percent)
+{
+	return rnd(100) < percent;
+}
+
+static void random_uuid(uint8_t uuid[16])
+{
+	for (int i = 0; i < 16; i++)
+		uuid[i] = (uint8_t)rnd(256);
+}
+
+static struct larder_table *new_table(const struct cache_truth *c, unsigned set)
+{
+	struct larder_table *t = calloc(1, sizeof(*t));
+
+	t->head.generation = htole64(100 - set);
+	t->head.set_generation = htole64(c->generation[set]);
+	t->head.nr_devices = htole32(c->number);
+	memcpy(t->head.cache_uuid, c->uuid, 16);
+	for (unsigned i = set + 1; i < MAX_SETS; i++)
+		t->ancestors[i - set - 1] = htole64(c->generation[i]);
+	return table[nr_tables++] = t;
+}
+
+static struct fact_member *add_member(uint32_t kind, const char *label)
+{
+	struct fact_member *m = &member[nr_members];
+
+	*m = (struct fact_member){ .kind = kind, .appeared = 1000 + rnd(1000), .path = path[nr_members] };
+	snprintf(path[nr_members], sizeof(path[0]), "/dev/d%02zu", nr_members);
+	snprintf(m->label, sizeof(m->label), "%s", label);
+	random_uuid(m->uuid);
+	m->foreign = chance(2) ? "linux_raid_member" : NULL;
+	m->used = chance(2) ? "mounted on /x" : NULL;
+	nr_members++;
+	return m;
+}
+
+static void add_copy(const struct fact_member *of)
+{
+	truth[nr_members] = truth[of - member];
+	member[nr_members] = *of;
+	member[nr_members].path = path[nr_members];
+	snprintf(path[nr_members], sizeof(path[0]), "/dev/d%02zu", nr_members);
+	nr_members++;
+}
+
+static void label_of(char *label, size_t size, const char *kind)
+{
+	snprintf(label, size, chance(2) ? "bad/%s" : "%s%u", kind, chance(5) ? 0 : (unsigned)rnd(1000));
+}
+
+/* The SSDs of a cache: first who they are, by the newest table, then what is left of each and which are here. */
+static void make_cache(int number)
+{
+	struct cache_truth *c = &cache[number];
+	struct larder_table *now, *before, *other;
+	char label[32];
+
+	*c = (struct cache_truth){ .number = 1 + (unsigned)rnd(4) };
+	random_uuid(c->uuid);
+	for (unsigned i = 0; i < MAX_SETS; i++)
+		c->generation[i] = (u64)(10 - i) << 32 | (rnd64() & 0xffffffff);
+	label_of(label, sizeof(label), "c");
+	now = new_table(c, 0);
+	before = new_table(c, 1);
+	other = new_table(c, 0);
+	if (c->number > 1 && chance(5)) {
+		c->side = c->generation[0] ^ 1;
+		other->head.set_generation = htole64(c->side);
+	}
+	for (unsigned i = 0; i < c->number; i++) {
+		struct fact_member *m = add_member(LARDER_KIND_CACHE, label);
+		struct ssd_truth *t = &truth[m - member];
+		struct larder_table_device d = { .state = htole32(LARDER_DEVICE_ACTIVE), .first_segment = htole32(i * 100), .nr_segments = htole32(100),
+						 .segments_offset = htole64(1 << 20) };
+
+		*t = (struct ssd_truth){ i && chance(15) ? LEFT : i && chance(5) ? JOINING : CURRENT, number };
+		memcpy(m->cache_uuid, c->uuid, 16);
+		m->place = i;
+		m->nr_segments = 100;
+		m->first_segment = i * 100;
+		m->segment_size = 2 << 20;
+		m->segments_offset = 1 << 20;
+		m->table = t->history == LEFT ? before : c->side && chance(50) ? other : chance(30) ? before : now;
+		memcpy(d.uuid, m->uuid, 16);
+		before->devices[i] = other->devices[i] = now->devices[i] = d;
+		if (t->history != CURRENT)
+			now->devices[i].state = other->devices[i].state = htole32(LARDER_DEVICE_FAILED);
+		if (t->history == JOINING) {
+			random_uuid(now->devices[i].uuid);
+			memcpy(before->devices[i].uuid, now->devices[i].uuid, 16);
+			m->joins = true;
+			m->table = NULL;
+		}
+		c->active += t->history == CURRENT;
+		if (t->history == CURRENT && chance(2)) {
+			t->history = DAMAGED;
+			m->table = NULL;
+		}
+		if (chance(20))
+			nr_members--; /* it is not here */
+		else if (chance(3))
+			add_copy(m);
+	}
+}
+
+static void make_volume(struct cache_truth *c)
+{
+	struct fact_member *m;
+	char label[32];
+
+	label_of(label, sizeof(label), "v");
+	m = add_member(LARDER_KIND_VOLUME, label);
+	truth[m - member] = (struct ssd_truth){ CURRENT, c ? (int)(c - cache) : -1 };
+	m->sectors = 1000;
+	m->incarnation = 7;
+	m->may_be_dirty = chance(50);
+	if (c) {
+		memcpy(m->cache_uuid, c->uuid, 16);
+		m->set_generation = c->generation[chance(20)];
+		if (chance(3))
+			m->set_generation = (u64)11 << 32 | 5; /* of SSDs that nobody here knows */
+		if (chance(80)) {
+			c->attached++;
+			for (size_t i = 0; i < nr_tables; i++) {
+				struct larder_table *t = table[i];
+				uint32_t n = le32toh(t->head.nr_volumes);
+
+				if (memcmp(t->head.cache_uuid, c->uuid, 16))
+					continue;
+				t->volumes[n] = (struct larder_table_volume){ .state = htole32(LARDER_VOLUME_ATTACHED), .incarnation = htole64(7) };
+				memcpy(t->volumes[n].uuid, m->uuid, 16);
+				t->head.nr_volumes = htole32(n + 1);
+			}
+			if (chance(5))
+				m->incarnation = 8;
+		}
+	}
+	if (chance(15))
+		nr_members--;
+	else if (chance(3))
+		add_copy(m);
+}
+
+static const uint8_t *unit_of(const struct fact_member *m)
+{
+	return m->kind == LARDER_KIND_CACHE ? m->cache_uuid : m->uuid;
+}
+
+static void add_running(const uint8_t uuid[16], bool is_cache, const char *name)
+{
+	struct fact_running *r = &running_now[facts.nr_running];
+
+	snprintf(running_name[facts.nr_running], sizeof(running_name[0]), "%s", name);
+	*r = (struct fact_running){ .name = running_name[facts.nr_running], .cache = is_cache };
+	memcpy(r->uuid, uuid, 16);
+	facts.nr_running++;
+	taken[facts.nr_taken++] = r->name;
+}
+
+static void make_world(void)
+{
+	for (size_t i = 0; i < nr_tables; i++)
+		free(table[i]);
+	nr_members = nr_tables = 0;
+	facts = (struct facts){ .member = member, .running = running_now, .taken = taken, .stopped = stopped, .failed = failed };
+	nr_caches = (unsigned)rnd(MAX_CACHES + 1);
+	for (unsigned i = 0; i < nr_caches; i++)
+		make_cache((int)i);
+	for (unsigned i = 0; i < rnd(5); i++)
+		make_volume(nr_caches && chance(80) ? &cache[rnd(nr_caches)] : NULL);
+	facts.nr_members = nr_members;
+	facts.now = 1000 + rnd(2000);
+	facts.wait = chance(30) ? 0 : chance(30) ? (u64)1 << 62 : rnd(2000);
+	for (size_t i = 0; i < nr_members; i++) {
+		bool is_cache = member[i].kind == LARDER_KIND_CACHE;
+
+		if (chance(3) && !running(&facts, unit_of(&member[i]), is_cache)) {
+			char name[32];
+
+			snprintf(name, sizeof(name), "r%zu", i);
+			add_running(unit_of(&member[i]), is_cache, name);
+		}
+		if (chance(3))
+			memcpy(stopped[facts.nr_stopped++], unit_of(&member[i]), 16);
+		if (chance(2))
+			taken[facts.nr_taken++] = member[i].label;
+	}
+	if (nr_members && chance(5))
+		facts.only = unit_of(&member[rnd(nr_members)]);
+}
+
+/* ------------------------------------------------------------- the judge */
+
+static bool has_copy(const struct fact_member *m)
+{
+	for (size_t i = 0; i < nr_members; i++)
+		if (&member[i] != m && !memcmp(member[i].uuid, m->uuid, 16))
+			return true;
+	return false;
+}
+
+static bool is_fit(const struct fact_member *m)
+{
+	return !has_copy(m) && !m->foreign && !m->used;
+}
+
+static struct cache_truth *cache_by(const uint8_t uuid[16])
+{
+	for (unsigned i = 0; i < nr_caches; i++)
+		if (!memcmp(cache[i].uuid, uuid, 16))
+			return &cache[i];
+	return NULL;
+}
+
+/* Does anybody here have the newest table of the cache?  Else those here believe an older one, as they must. */
+static bool newest_is_here(const struct cache_truth *c)
+{
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].table && !memcmp(member[i].cache_uuid, c->uuid, 16) &&
+		    le64toh(member[i].table->head.set_generation) >> 32 == c->generation[0] >> 32)
+			return true;
+	return false;
+}
+
+static bool both_sides_here(const struct cache_truth *c)
+{
+	bool one = false, two = false;
+
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].table && !memcmp(member[i].cache_uuid, c->uuid, 16)) {
+			one |= le64toh(member[i].table->head.set_generation) == c->generation[0];
+			two |= c->side && le64toh(member[i].table->head.set_generation) == c->side;
+		}
+	return one && two;
+}
+
+static u64 newest_arrival(const struct cache_truth *c)
+{
+	u64 newest = 0;
+
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].kind == LARDER_KIND_CACHE && !memcmp(member[i].cache_uuid, c->uuid, 16) && truth[i].history == CURRENT)
+			newest = member[i].appeared > newest ? member[i].appeared : newest;
+	return newest;
+}
+
+static void judge_degraded(const struct cache_truth *c)
+{
+	unsigned here = 0;
+
+	CHECK(facts.now >= newest_arrival(c) + facts.wait, "degraded too early");
+	for (size_t i = 0; i < nr_members; i++) {
+		const struct fact_member *m = &member[i];
+
+		if (m->kind != LARDER_KIND_VOLUME || memcmp(m->cache_uuid, c->uuid, 16))
+			continue;
+		CHECK(m->set_generation >> 32 <= c->generation[0] >> 32, "a volume ran with SSDs that are newer");
+		if (!newest_is_here(c))
+			CHECK(m->set_generation != c->generation[0], "a volume ran with SSDs that are newer");
+		for (size_t t = 0, found = 0; t < nr_tables && !found; t++)
+			if (!memcmp(table[t]->head.cache_uuid, c->uuid, 16))
+				for (uint32_t v = 0; v < le32toh(table[t]->head.nr_volumes); v++)
+					if (!memcmp(table[t]->volumes[v].uuid, m->uuid, 16) && !has_copy(m)) {
+						here++;
+						found = 1;
+					}
+	}
+	CHECK(here && here == c->attached, "%u of %u volumes are here", here, c->attached);
+}
+
+static void judge_cache(const struct step *s)
+{
+	const struct cache_truth *c = cache_by(s->uuid);
+	unsigned missing = 0, used = 0;
+
+	CHECK(c, "of no cache");
+	CHECK(!both_sides_here(c), "two sides");
+	for (uint32_t i = 0; i < s->number; i++) {
+		const struct fact_member *m = s->member[i] < 0 ? NULL : &member[s->member[i]];
+		const struct ssd_truth *t = m ? &truth[m - member] : NULL;
+
+		if (!m)
+			continue;
+		CHECK(m->place == i && !memcmp(m->cache_uuid, s->uuid, 16), "a stranger");
+		CHECK(is_fit(m), "%s is a copy or somebody else's", m->path);
+		CHECK(t->history == CURRENT || t->history == JOINING || !newest_is_here(c), "%s is stale", m->path);
+		CHECK(m->table || t->history == JOINING, "%s has no table", m->path);
+		used += t->history == CURRENT;
+	}
+	if (newest_is_here(c)) {
+		missing = c->active - used;
+		CHECK(!!missing == s->degraded, "%u missing, %s", missing, s->degraded ? "degraded" : "whole");
+	}
+	CHECK(used || !newest_is_here(c), "no member");
+	if (s->degraded)
+		judge_degraded(c);
+}
+
+static void judge_volume(const struct step *s)
+{
+	const struct fact_member *m = &member[s->member[0]];
+	bool none = uuid_is_zero(m->cache_uuid), runs = false;
+
+	CHECK(m->kind == LARDER_KIND_VOLUME && !memcmp(m->uuid, s->uuid, 16), "another volume");
+	CHECK(is_fit(m), "%s is a copy or somebody else's", m->path);
+	for (size_t i = 0; i < facts.nr_running; i++)
+		if (facts.running[i].cache && !memcmp(facts.running[i].uuid, m->cache_uuid, 16)) {
+			CHECK(!strcmp(facts.running[i].name, s->cache), "another cache");
+			runs = true;
+		}
+	if (none || !runs)
+		CHECK(!strcmp(s->cache, "-"), "with a cache that does not run");
+	CHECK(s->degraded == (!none && !runs), "degraded is not what it says");
+	if (!s->degraded)
+		return;
+	CHECK(!m->may_be_dirty, "without its cache, and may be dirty");
+	CHECK(facts.now >= m->appeared + facts.wait, "alone too early");
+	for (size_t i = 0; i < nr_members; i++)
+		CHECK(member[i].kind != LARDER_KIND_CACHE || memcmp(member[i].cache_uuid, m->cache_uuid, 16), "its cache is here");
+}
+
+static void judge(const struct plan *plan)
+{
+	bool taken_member[MAX_MEMBERS] = { false };
+
+	for (size_t i = 0; i < plan->nr_steps; i++) {
+		const struct step *s = &plan->step[i];
+
+		if (s->kind == STEP_CLEAR)
+			continue;
+		CHECK(!running(&facts, s->uuid, s->kind == STEP_CACHE), "it runs already");
+		CHECK(!listed(facts.stopped, facts.nr_stopped, s->uuid), "it was stopped");
+		CHECK(!listed(facts.failed, facts.nr_failed, s->uuid), "it failed");
+		CHECK(!name_taken(&facts, s->name), "name %s is taken", s->name);
+		for (size_t k = 0; k < i; k++)
+			CHECK(strcmp(plan->step[k].name, s->name), "two are called %s", s->name);
+		for (unsigned k = 0; k < LARDER_MAX_DEVICES; k++)
+			if (s->member[k] >= 0) {
+				CHECK(!taken_member[s->member[k]], "two on %s", member[s->member[k]].path);
+				taken_member[s->member[k]] = true;
+			}
+		if (s->kind == STEP_CACHE)
+			judge_cache(s);
+		else
+			judge_volume(s);
+	}
+	for (size_t i = 0; i < plan->nr_refusals; i++)
+		CHECK(strlen(plan->refusal[i].text) > 10, "says nothing");
+	if (plan->again)
+		CHECK(plan->again > facts.now, "waits for the past");
+}
+
+/* ------------------------------------------------------------- tests */
+
+static const struct step *find_step(const struct plan *plan, const uint8_t uuid[16])
+{
+	for (size_t i = 0; i < plan->nr_steps; i++)
+		if (!memcmp(plan->step[i].uuid, uuid, 16))
+			return &plan->step[i];
+	return NULL;
+}
+
+/* Done or failed, at random, until nothing is planned. */
+static void settle(void)
+{
+	for (unsigned round = 0;; round++) {
+		struct plan plan;
+
+		CHECK(round < 2 * MAX_MEMBERS, "no end");
+		plan_make(&facts, &plan);
+		judge(&plan);
+		operations++;
+		for (size_t i = 0; i < plan.nr_steps; i++) {
+			const struct step *s = &plan.step[i];
+
+			if (chance(90))
+				add_running(s->uuid, s->kind == STEP_CACHE, s->name);
+			else
+				memcpy(failed[facts.nr_failed++], s->uuid, 16);
+		}
+		if (!plan.nr_steps) {
+			plan_free(&plan);
+			return;
+		}
+		plan_free(&plan);
+	}
+}
+
+static void every_plan(void)
+{
+	for (unsigned i = 0; i < WORLDS; i++) {
+		make_world();
+		settle();
+	}
+}
+
+static void order_does_not_matter(void)
+{
+	for (unsigned i = 0; i < WORLDS / 3; i++) {
+		struct fact_member shuffled[MAX_MEMBERS];
+		struct plan a, b;
+
+		make_world();
+		plan_make(&facts, &a);
+		memcpy(shuffled, member, sizeof(member));
+		for (size_t k = nr_members; k > 1; k--) {
+			size_t with = rnd(k);
+			struct fact_member one = shuffled[k - 1];
+
+			shuffled[k - 1] = shuffled[with];
+			shuffled[with] = one;
+		}
+		facts.member = shuffled;
+		plan_make(&facts, &b);
+		CHECK(a.nr_steps == b.nr_steps && a.nr_refusals == b.nr_refusals && a.again == b.again, "another plan");
+		for (size_t k = 0; k < a.nr_steps; k++) {
+			const struct step *x = &a.step[k], *y = find_step(&b, x->uuid);
+
+			CHECK(y && y->kind == x->kind && y->degraded == x->degraded && !strcmp(y->name, x->name) && y->sectors == x->sectors &&
+				      y->number == x->number, "another step");
+			for (uint32_t p = 0; p < x->number; p++)
+				CHECK((x->member[p] < 0) == (y->member[p] < 0) &&
+					      (x->member[p] < 0 || member[x->member[p]].path == shuffled[y->member[p]].path), "another member");
+		}
+		plan_free(&a);
+		plan_free(&b);
+		operations++;
+	}
+}
+
+/* Nothing speaks against it: it starts; with an SSD missing, when the wait is over; and a volume with its cache at once. */
+static void what_is_whole_starts(void)
+{
+	unsigned whole = 0, degraded = 0, volumes = 0;
+
+	for (unsigned i = 0; i < WORLDS; i++) {
+		struct plan plan;
+
+		make_world();
+		facts.only = NULL;
+		plan_make(&facts, &plan);
+		for (unsigned k = 0; k < nr_caches; k++) {
+			const struct cache_truth *c = &cache[k];
+			const struct fact_member *any = NULL;
+			unsigned here = 0, vols = 0;
+			bool good = !both_sides_here(c) && newest_is_here(c);
+
+			for (size_t m = 0; m < nr_members; m++) {
+				const struct fact_member *one = &member[m];
+
+				if (memcmp(one->cache_uuid, c->uuid, 16))
+					continue;
+				if (one->kind == LARDER_KIND_VOLUME) {
+					good &= knows(table[0], 0) || one->set_generation >> 32 < 11;
+					for (size_t t = 0; t < nr_members; t++) /* with the side that is here? */
+						good &= !c->side;
+					vols += is_fit(one);
+					continue;
+				}
+				if (truth[m].history == CURRENT) {
+					here++;
+					any = one;
+				}
+				good &= is_fit(one) || truth[m].history == LEFT;
+			}
+			good = good && any && here == c->active && !namesake_of(&facts, any) && name_valid(any->label) &&
+			       !running(&facts, c->uuid, true) && !listed(stopped, facts.nr_stopped, c->uuid);
+			for (size_t t = 0; good && t < facts.nr_taken; t++) {
+				char name[sizeof(any->label) + sizeof(CACHE_PREFIX)];
+
+				snprintf(name, sizeof(name), "%s%s", CACHE_PREFIX, any->label);
+				good = strcmp(name, taken[t]);
+			}
+			if (good) {
+				CHECK(find_step(&plan, c->uuid), "cache %u is whole, and is not started", k);
+				whole++;
+			}
+			degraded += find_step(&plan, c->uuid) && find_step(&plan, c->uuid)->degraded;
+			volumes += vols;
+		}
+		plan_free(&plan);
+		operations++;
+	}
+	/* or the worlds show nothing */
+	CHECK(whole > WORLDS / 20 && degraded > WORLDS / 200 && volumes > WORLDS / 20, "%u whole, %u degraded, %u volumes", whole, degraded,
+	      volumes);
+}
+
+static void what_is_unfinished_comes_first(void)
+{
+	static const char *half[] = { "larder-cache-x" };
+	struct plan plan;
+
+	do
+		make_world();
+	while (!nr_members);
+	facts.half = half;
+	facts.nr_half = 1;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].kind == STEP_CLEAR && !strcmp(plan.step[0].name, half[0]), "not alone");
+	plan_free(&plan);
+}
+
+/* Two SSDs and a volume, one SSD away: by the clock. */
+static void the_wait(void)
+{
+	struct cache_truth *c = &cache[0];
+	struct larder_table *t;
+	struct plan plan;
+	size_t m;
+
+	make_world();
+	for (size_t i = 0; i < nr_tables; i++)
+		free(table[i]);
+	nr_members = nr_tables = 0;
+	nr_caches = 1;
+	*c = (struct cache_truth){ .number = 2, .active = 2, .attached = 1, .generation = { 5ull << 32, 4ull << 32, 3ull << 32 } };
+	random_uuid(c->uuid);
+	t = new_table(c, 0);
+	m = nr_members;
+	add_member(LARDER_KIND_CACHE, "c");
+	add_member(LARDER_KIND_VOLUME, "v");
+	member[m].foreign = member[m].used = member[m + 1].foreign = member[m + 1].used = NULL;
+	memcpy(member[m].cache_uuid, c->uuid, 16);
+	memcpy(member[m + 1].cache_uuid, c->uuid, 16);
+	member[m].table = t;
+	member[m].nr_segments = 10;
+	member[m].segment_size = 2 << 20;
+	member[m + 1].set_generation = 5ull << 32;
+	for (int i = 0; i < 2; i++) {
+		t->devices[i] = (struct larder_table_device){ .state = htole32(LARDER_DEVICE_ACTIVE), .nr_segments = htole32(10) };
+		random_uuid(t->devices[i].uuid);
+	}
+	memcpy(t->devices[0].uuid, member[m].uuid, 16);
+	t->head.nr_volumes = htole32(1);
+	t->volumes[0].state = htole32(LARDER_VOLUME_ATTACHED);
+	memcpy(t->volumes[0].uuid, member[m + 1].uuid, 16);
+	truth[0] = truth[1] = (struct ssd_truth){ CURRENT, 0 };
+	facts = (struct facts){ .member = member, .nr_members = 2, .running = running_now, .taken = taken, .stopped = stopped, .failed = failed,
+				.wait = 30000000 };
+	member[0].appeared = 1000000;
+	member[1].appeared = 9000000;
+	facts.now = 38999999;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 39000000 && plan.nr_refusals == 1 && plan.refusal[0].waiting, "does not wait");
+	plan_free(&plan);
+	facts.now = 39000000;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].degraded && plan.step[0].member[1] == -1 && !plan.again, "waits longer");
+	plan_free(&plan);
+	member[1].set_generation = 6ull << 32;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.nr_refusals == 1 && strstr(plan.refusal[0].text, "ran with other SSDs"), "the older side is started");
+	plan_free(&plan);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		seed = strtoull(argv[1], NULL, 0);
+	run_test("every_plan", every_plan);
+	run_test("order_does_not_matter", order_does_not_matter);
+	run_test("what_is_whole_starts", what_is_whole_starts);
+	run_test("what_is_unfinished_comes_first", what_is_unfinished_comes_first);
+	run_test("the_wait", the_wait);
+	for (size_t i = 0; i < nr_tables; i++)
+		free(table[i]);
+	return 0;
+}
