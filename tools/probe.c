@@ -4,7 +4,6 @@
  *
  * Exit code: 0 when every device asked for carries a valid larder superblock, 3 when one does not.
  */
-#include <blkid/blkid.h>
 #include <endian.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,28 +11,8 @@
 #include "arguments.h"
 #include "scan.h"
 #include "signature.h"
+#include "udev_properties.h"
 #include "verbs.h"
-
-static void print_udev(const union superblock *sb)
-{
-	uint32_t kind = le32toh(sb->head.kind);
-	char label[LARDER_LABEL_SIZE + 1], uuid[UUID_TEXT], encoded[4 * LARDER_LABEL_SIZE + 1];
-
-	printf("LARDER_KIND=%s\nLARDER_UUID=%s\n", kind_text(kind), uuid_text(sb->head.uuid, uuid));
-	if (kind != LARDER_KIND_CACHE && kind != LARDER_KIND_VOLUME)
-		return;
-	/* cache_uuid and label lie at the same place in both */
-	if (!uuid_is_zero(sb->cache.cache_uuid))
-		printf("LARDER_CACHE_UUID=%s\n", uuid_text(sb->cache.cache_uuid, uuid));
-	label_text(sb->cache.label, label);
-	if (*label && !blkid_encode_string(label, encoded, sizeof(encoded)))
-		printf("LARDER_LABEL_ENC=%s\n", encoded);
-	if (kind == LARDER_KIND_VOLUME)
-		printf("LARDER_MAY_BE_DIRTY=%d\n", !!(le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY));
-	else
-		printf("LARDER_DEVICE_NUMBER=%u\nLARDER_NR_DEVICES=%u\n", le32toh(sb->cache.device_number),
-		       le32toh(sb->cache.nr_devices));
-}
 
 static void print_ours(const char *path, const union superblock *sb)
 {
@@ -82,7 +61,7 @@ static int probe_one(const char *path, bool udev)
 	superblocks_read(&device, &found, false);
 	sb = found.chosen ? found.chosen->sb : NULL;
 	if (udev && sb)
-		print_udev(sb);
+		udev_properties_print(sb);
 	if (!udev) {
 		print_facts(&device);
 		if (sb)
@@ -113,7 +92,7 @@ int probe(int argc, char **argv)
 {
 	bool udev = false;
 	const struct argument arguments[] = {
-		{ "udev", 0, ARGUMENT_FLAG, &udev, NULL, "print LARDER_...= variables for a udev rule" }, ARGUMENTS_END
+		{ "udev", 0, ARGUMENT_FLAG, &udev, NULL, "print the properties that udev rules set: ID_FS_...=, LARDER_...=" }, ARGUMENTS_END
 	};
 	int first, result, worst = LARDER_DONE;
 
