@@ -386,6 +386,9 @@ WRONG_WORDS = [
     (["super", "check", "/dev/null"], USAGE, "/dev/null"),
     (["super", "show", "/tmp"], USAGE, "/tmp"),
     (["probe", "--udev"], USAGE, "device"),
+    (["assemble"], USAGE, "--all"),
+    (["assemble", "--all", "x"], USAGE, "--all"),
+    (["assemble", "nowhere"], NOT_FOUND, "nowhere"),
     (["volume", "status", "nowhere"], NOT_FOUND, "nowhere"),
 ]
 
@@ -400,7 +403,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 39
+    assert len(verbs) == 40
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

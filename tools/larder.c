@@ -59,6 +59,7 @@ static const struct verb verbs[] = {
 	{ "rescue", "list", rescue_list, "without the module: what is dirty in a cache" },
 	{ "rescue", "writeback", rescue_writeback, "without the module: write dirty data to the volume's disk" },
 	{ "rescue", "serve", rescue_serve, "without the module: serve a volume read-only by NBD" },
+	{ "", "assemble", assemble, "start all caches and volumes that are complete" },
 	{ "", "probe", probe, "say what is on a device" },
 	{ "", "help", help, "this list" },
 };

@@ -35,6 +35,7 @@ int rescue_list(int argc, char **argv);
 int rescue_writeback(int argc, char **argv);
 int rescue_serve(int argc, char **argv);
 
+int assemble(int argc, char **argv);
 int probe(int argc, char **argv);
 
 int stack_create(int argc, char **argv);

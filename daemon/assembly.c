@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * A pass: look, plan, do the first step, look again.
+ *
+ * It may be killed anywhere.  Each step is one dm device: there, not there, or there without a table (STEP_CLEAR of the next pass).  What
+ * a step does on the disks is what the kernel does at any start.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../lib/message.h"
+#include "../lib/turn.h"
+#include "assembly.h"
+#include "facts.h"
+
+/* ------------------------------------------------------------------ steps */
+
+static char *set_params(const struct facts *facts, const struct step *step)
+{
+	char *params = must_print("%u", step->number), *longer;
+
+	for (uint32_t i = 0; i < step->number; i++) {
+		longer = must_print("%s %s", params, step->member[i] < 0 ? "-" : facts->member[step->member[i]].path);
+		free(params);
+		params = longer;
+	}
+	longer = must_print("%s 0", params);
+	free(params);
+	return longer;
+}
+
+static char *volume_params(const struct facts *facts, const struct step *step)
+{
+	return must_print("%s %s%s 0", facts->member[step->member[0]].path, strcmp(step->cache, "-") ? "/dev/mapper/" : "", step->cache);
+}
+
+static int carry_out(const struct facts *facts, const struct step *step)
+{
+	bool cache = step->kind == STEP_CACHE;
+	char uuid[UUID_TEXT], *dm_uuid, *params;
+	int result;
+
+	if (step->kind == STEP_CLEAR)
+		return mapped_remove(step->name);
+	params = cache ? set_params(facts, step) : volume_params(facts, step);
+	dm_uuid = must_print("LARDER-%s%s", uuid_text(step->uuid, uuid), cache ? "-cache" : "");
+	result = mapped_create(step->name, dm_uuid, cache ? TARGET_CACHE : TARGET_VOLUME, step->sectors, params);
+	free(dm_uuid);
+	free(params);
+	return result;
+}
+
+static void tell_step(struct assembly *a, const struct step *step, int result)
+{
+	enum assembly_event event = ASSEMBLY_STARTED;
+	const char *kind = step->kind == STEP_CACHE ? "cache" : "volume", *how = "";
+	char *text;
+
+	if (step->kind == STEP_CLEAR) {
+		event = ASSEMBLY_CLEARED;
+		text = must_print("%s: removed: a start had left it without a table", step->name);
+	} else if (result) {
+		event = ASSEMBLY_FAILED;
+		text = must_print("%s %s: not started, see above; larder %s start %s tries again", kind, step->name, kind,
+				  uuid_text(step->uuid, (char[UUID_TEXT]){ 0 }));
+	} else {
+		if (step->degraded)
+			event = step->kind == STEP_CACHE ? ASSEMBLY_DEGRADED : ASSEMBLY_ALONE;
+		if (event == ASSEMBLY_DEGRADED)
+			how = ", WITHOUT ALL OF ITS SSDs: those that are missing have left the set; larder cache add takes them back";
+		else if (event == ASSEMBLY_ALONE)
+			how = ", WITHOUT ITS CACHE, which is missing; nothing was dirty, and a write makes that cache stale";
+		text = must_print("%s %s: started%s", kind, step->name, how);
+		a->started++;
+	}
+	a->tell(event, step->uuid, text);
+	free(text);
+}
+
+/* ------------------------------------------------------------------ who was stopped */
+
+static bool runs(const struct facts *facts, const uint8_t uuid[16])
+{
+	for (size_t i = 0; i < facts->nr_running; i++)
+		if (!memcmp(facts->running[i].uuid, uuid, 16))
+			return true;
+	return false;
+}
+
+static bool is_here(const struct facts *facts, const uint8_t uuid[16])
+{
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (!memcmp(facts->member[i].uuid, uuid, 16) ||
+		    (facts->member[i].kind == LARDER_KIND_CACHE && !memcmp(facts->member[i].cache_uuid, uuid, 16)))
+			return true;
+	return false;
+}
+
+static void add_stopped(struct facts *facts, const uint8_t uuid[16])
+{
+	facts->stopped = must_allocate(realloc(facts->stopped, (facts->nr_stopped + 1) * sizeof(*facts->stopped)));
+	memcpy(facts->stopped[facts->nr_stopped++], uuid, 16);
+}
+
+/* By plain dmsetup, say: what ran does not any more, and its devices are here. */
+static void find_stopped(const struct assembly_memory *memory, struct facts *facts)
+{
+	for (uint32_t i = 0; i < memory->number; i++)
+		if (!runs(facts, memory->ran[i]) && is_here(facts, memory->ran[i])) {
+			stopped_set(memory->ran[i]);
+			add_stopped(facts, memory->ran[i]);
+		}
+}
+
+static void remember(struct assembly_memory *memory, const struct facts *facts)
+{
+	memory->number = 0;
+	for (size_t i = 0; i < facts->nr_running && memory->number < ASSEMBLY_RAN_MAX; i++) {
+		memcpy(memory->ran[memory->number++], facts->running[i].uuid, 16);
+		stopped_clear(facts->running[i].uuid); /* somebody wants it again */
+	}
+}
+
+/* ------------------------------------------------------------------ rounds */
+
+/* What a step was tried of in this pass: settled, however it went. */
+struct tried {
+	uint8_t (*uuid)[16];
+	size_t number;
+	bool cleared;
+};
+
+static void add_tried(struct tried *tried, const struct step *step)
+{
+	if (step->kind == STEP_CLEAR) {
+		tried->cleared = true;
+		return;
+	}
+	tried->uuid = must_allocate(realloc(tried->uuid, (tried->number + 1) * sizeof(*tried->uuid)));
+	memcpy(tried->uuid[tried->number++], step->uuid, 16);
+}
+
+static void complete(const struct assembly *a, const struct tried *tried, struct facts *facts)
+{
+	facts->wait = a->wait;
+	facts->only = a->only;
+	facts->failed = tried->uuid;
+	facts->nr_failed = tried->number;
+	if (a->only)
+		facts->nr_stopped = 0;
+	if (tried->cleared)
+		facts->nr_half = 0;
+}
+
+static void tell_refusals(struct assembly *a, const struct plan *plan)
+{
+	for (size_t i = 0; i < plan->nr_refusals; i++) {
+		const struct refusal *r = &plan->refusal[i];
+
+		a->tell(r->waiting ? ASSEMBLY_WAITING : ASSEMBLY_REFUSED, r->uuid, r->text);
+		a->waiting += r->waiting;
+		a->refused += !r->waiting;
+	}
+	a->again = plan->again;
+}
+
+/* True: there were some, so there may be more to do. */
+static bool run_steps(struct assembly *a, const struct look *look, const struct plan *plan, struct tried *tried, int *result)
+{
+	for (size_t i = 0; i < plan->nr_steps; i++) {
+		int error = carry_out(&look->facts, &plan->step[i]);
+
+		add_tried(tried, &plan->step[i]);
+		if (!a->dry_run || error)
+			tell_step(a, &plan->step[i], error);
+		*result = *result ? *result : error;
+	}
+	return plan->nr_steps;
+}
+
+#define DRY_ROUNDS 4 /* what is left over, caches, volumes, and what is refused then */
+
+static int dry_rounds(struct assembly *a)
+{
+	struct tried tried = { 0 };
+	struct plan plan[DRY_ROUNDS]; /* what is pretended points into them */
+	struct look look;
+	int result = facts_look(&look, a->marked);
+
+	if (result)
+		return result;
+	for (unsigned i = 0; i < DRY_ROUNDS; i++) {
+		complete(a, &tried, &look.facts);
+		plan_make(&look.facts, &plan[i]);
+		run_steps(a, &look, &plan[i], &tried, &result);
+		for (size_t k = 0; k < plan[i].nr_steps; k++)
+			facts_pretend(&look.facts, &plan[i].step[k]);
+	}
+	tell_refusals(a, &plan[DRY_ROUNDS - 1]);
+	facts_free(&look);
+	for (unsigned i = 0; i < DRY_ROUNDS; i++)
+		plan_free(&plan[i]);
+	free(tried.uuid);
+	return result;
+}
+
+int assembly_pass(struct assembly *a)
+{
+	struct tried tried = { 0 };
+	int result = LARDER_DONE;
+	bool first = true, more = true;
+
+	a->again = 0;
+	a->started = a->waiting = a->refused = 0;
+	mapped_init(a->dry_run);
+	turn_take();
+	if (a->dry_run)
+		return dry_rounds(a);
+	while (more) {
+		struct look look;
+		struct plan plan;
+		int error = facts_look(&look, a->marked);
+
+		if (error) {
+			result = result ? result : error;
+			break;
+		}
+		if (a->memory && first)
+			find_stopped(a->memory, &look.facts);
+		complete(a, &tried, &look.facts);
+		plan_make(&look.facts, &plan);
+		more = run_steps(a, &look, &plan, &tried, &result);
+		if (!more) {
+			tell_refusals(a, &plan);
+			if (a->memory)
+				remember(a->memory, &look.facts);
+		}
+		first = false;
+		plan_free(&plan);
+		facts_free(&look);
+	}
+	free(tried.uuid);
+	return result;
+}
+
+bool assembly_is_off(void)
+{
+	char line[4096] = "", *rest = line, *word;
+	FILE *file = fopen("/proc/cmdline", "re");
+	bool off = false;
+
+	if (!file)
+		return false;
+	if (fgets(line, sizeof(line), file))
+		while ((word = strsep(&rest, " \n")))
+			off |= !strcmp(word, "larder.auto=no");
+	fclose(file);
+	return off;
+}

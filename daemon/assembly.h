@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Facts, plan and steps, round by round, until nothing is left to do: one pass of `larder assemble`, and of the daemon. */
+#ifndef LARDER_ASSEMBLY_H
+#define LARDER_ASSEMBLY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum assembly_event {
+	ASSEMBLY_STARTED, /* a cache or volume, whole */
+	ASSEMBLY_DEGRADED, /* a cache without all of its SSDs */
+	ASSEMBLY_ALONE, /* a volume without its cache, which is missing */
+	ASSEMBLY_CLEARED, /* what an interrupted start had left */
+	ASSEMBLY_WAITING,
+	ASSEMBLY_REFUSED,
+	ASSEMBLY_FAILED, /* the kernel refused; why has been said */
+};
+
+/* For ever, as far as anybody waits. */
+#define ASSEMBLY_WAIT_FOR_EVER ((uint64_t)1 << 62)
+#define ASSEMBLY_RAN_MAX 2048
+
+/* What ran at the end of a pass, for the next one: who does not run any more was stopped by somebody. */
+struct assembly_memory {
+	uint32_t number;
+	uint8_t ran[ASSEMBLY_RAN_MAX][16];
+};
+
+struct assembly {
+	uint64_t wait; /* microseconds for what is missing */
+	const uint8_t *only; /* this cache or volume, and what it needs; also if it was stopped */
+	bool marked; /* see facts_look() */
+	bool dry_run;
+	struct assembly_memory *memory; /* or NULL */
+	/* uuid: of the cache, volume or member it is about */
+	void (*tell)(enum assembly_event event, const uint8_t uuid[16], const char *text);
+
+	/* what came of it */
+	uint64_t again; /* on the clock of facts: look again then; 0: only when something changes */
+	size_t started, waiting, refused;
+};
+
+/* Takes the turn.  Returns LARDER_DONE, or the first error of a step. */
+int assembly_pass(struct assembly *assembly);
+/* larder.auto=no on the kernel's command line */
+bool assembly_is_off(void);
+
+#endif

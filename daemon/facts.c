@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The devices as facts.
+ *
+ * All of it is taken anew each time: there is no state to lose or to be wrong about.  Devices are opened for reading only, so that no look
+ * makes an event that asks for another one.
+ */
+#include <endian.h>
+#include <libudev.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+#include "../lib/message.h"
+#include "../lib/signature.h"
+#include "../lib/status.h"
+#include "../lib/turn.h"
+#include "facts.h"
+
+uint64_t facts_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* ------------------------------------------------------------------ which devices */
+
+static bool is(struct udev_device *device, const char *property, const char *value)
+{
+	const char *found = udev_device_get_property_value(device, property);
+
+	return found && !strcmp(found, value);
+}
+
+static bool udev_runs(void)
+{
+	return !access("/run/udev/control", F_OK);
+}
+
+static bool may_be_read(struct udev_device *device)
+{
+	if (is(device, "DM_MULTIPATH_DEVICE_PATH", "1"))
+		return false;
+	return !udev_runs() || udev_device_get_is_initialized(device);
+}
+
+static bool is_marked(struct udev_device *device)
+{
+	return may_be_read(device) && (!udev_runs() || is(device, "ID_FS_TYPE", "larder_member"));
+}
+
+/* When its superblock was first seen; udev's database knows, or else how long it knows the device itself. */
+static uint64_t appeared(struct udev *udev, const struct member *member, uint64_t now)
+{
+	struct udev_device *device = member->block ? udev_device_new_from_devnum(udev, 'b', member->number) : NULL;
+	const char *text = device ? udev_device_get_property_value(device, "LARDER_APPEARED") : NULL;
+	uint64_t since = text ? strtoull(text, NULL, 10) : 0;
+
+	if (device && !since && udev_device_get_is_initialized(device))
+		since = now - udev_device_get_usec_since_initialized(device);
+	if (device)
+		udev_device_unref(device);
+	return since && since < now ? since : now;
+}
+
+/* ------------------------------------------------------------------ a member */
+
+static void take_cache(struct fact_member *fact, const struct device *device, const struct larder_cache_sb *sb)
+{
+	struct cache_tables tables;
+	struct larder_table *copy;
+
+	fact->place = le32toh(sb->device_number);
+	fact->nr_segments = le32toh(sb->nr_segments);
+	fact->first_segment = le32toh(sb->first_segment);
+	fact->segment_size = le32toh(sb->segment_size);
+	fact->segments_offset = le64toh(sb->segments_offset);
+	fact->joins = le32toh(sb->head.flags) & LARDER_CACHE_JOINS;
+	tables_read(device, sb, &tables);
+	if (tables.chosen) {
+		copy = must_allocate(malloc(sizeof(*copy)));
+		memcpy(copy, tables.chosen, sizeof(*copy));
+		fact->table = copy;
+	}
+	tables_free(&tables);
+}
+
+static void take_volume(struct fact_member *fact, const struct larder_volume_sb *sb)
+{
+	fact->may_be_dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+	fact->sectors = le64toh(sb->sectors);
+	fact->incarnation = le64toh(sb->incarnation);
+	fact->set_generation = le64toh(sb->set_generation);
+}
+
+/* False: it cannot be read any more, and is no fact. */
+static bool take_member(struct fact_member *fact, const struct member *member)
+{
+	char usage[PATH_MAX], foreign[64];
+	struct device device;
+
+	*fact = (struct fact_member){ .path = member->path, .kind = le32toh(member->sb.head.kind) };
+	if ((fact->kind != LARDER_KIND_CACHE && fact->kind != LARDER_KIND_VOLUME) || device_try(&device, member->path))
+		return false;
+	memcpy(fact->uuid, member->sb.head.uuid, 16);
+	memcpy(fact->cache_uuid, member->sb.cache.cache_uuid, 16); /* it and the label lie at the same place in both */
+	label_text(member->sb.cache.label, fact->label);
+	if (signature_of_raid(&device, foreign, sizeof(foreign)))
+		fact->foreign = must_allocate(strdup(foreign));
+	if (member->block && device_usage(member->number, usage, sizeof(usage)))
+		fact->used = must_allocate(strdup(usage));
+	if (fact->kind == LARDER_KIND_CACHE)
+		take_cache(fact, &device, &member->sb.cache);
+	else
+		take_volume(fact, &member->sb.volume);
+	device_close(&device);
+	return true;
+}
+
+static void take_members(struct look *look)
+{
+	struct facts *facts = &look->facts;
+	struct udev *udev = must_allocate(udev_new());
+
+	facts->member = must_allocate(calloc(look->members.number + 1, sizeof(*facts->member)));
+	for (size_t i = 0; i < look->members.number; i++) {
+		struct fact_member *fact = &facts->member[facts->nr_members];
+
+		if (!take_member(fact, look->members.member[i]))
+			continue;
+		fact->appeared = appeared(udev, look->members.member[i], facts->now);
+		facts->nr_members++;
+	}
+	udev_unref(udev);
+}
+
+/* ------------------------------------------------------------------ what runs */
+
+static void take_running(struct look *look)
+{
+	struct facts *facts = &look->facts;
+
+	facts->running = must_allocate(calloc(look->mapped.number + 1, sizeof(*facts->running)));
+	for (size_t i = 0; i < look->mapped.number; i++) {
+		const struct mapped *mapped = &look->mapped.mapped[i];
+		struct fact_running *fact = &facts->running[facts->nr_running];
+		char *uuid = status_value(mapped->status, "uuid");
+
+		*fact = (struct fact_running){ .name = mapped->name, .cache = mapped->cache };
+		facts->nr_running += uuid && !uuid_parse(uuid, fact->uuid);
+		free(uuid);
+	}
+}
+
+int facts_look(struct look *look, bool marked)
+{
+	int result;
+
+	*look = (struct look){ 0 };
+	result = mapped_scan(&look->mapped);
+	result = result ? result : mapped_scan_names(&look->names);
+	if (result) {
+		facts_free(look);
+		return result;
+	}
+	members_scan_where(&look->members, marked ? is_marked : may_be_read);
+	look->facts.now = facts_clock();
+	take_members(look);
+	take_running(look);
+	look->facts.taken = (const char **)look->names.name;
+	look->facts.nr_taken = look->names.number;
+	look->facts.half = (const char **)look->names.half;
+	look->facts.nr_half = look->names.nr_half;
+	look->facts.nr_stopped = stopped_list(&look->facts.stopped);
+	return LARDER_DONE;
+}
+
+void facts_free(struct look *look)
+{
+	for (size_t i = 0; i < look->facts.nr_members; i++) {
+		free((void *)look->facts.member[i].table);
+		free((void *)look->facts.member[i].foreign);
+		free((void *)look->facts.member[i].used);
+	}
+	free(look->facts.member);
+	free(look->facts.running);
+	free(look->facts.stopped);
+	members_free(&look->members);
+	mapped_list_free(&look->mapped);
+	mapped_names_free(&look->names);
+	*look = (struct look){ 0 };
+}
+
+void facts_pretend(struct facts *facts, const struct step *step)
+{
+	if (step->kind == STEP_CLEAR) {
+		facts->nr_half = 0;
+		return;
+	}
+	facts->running = must_allocate(realloc(facts->running, (facts->nr_running + 1) * sizeof(*facts->running)));
+	facts->running[facts->nr_running] = (struct fact_running){ .name = step->name, .cache = step->kind == STEP_CACHE };
+	memcpy(facts->running[facts->nr_running++].uuid, step->uuid, 16);
+}
