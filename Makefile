@@ -37,6 +37,15 @@ install: tools	## install the command and its manual page below DESTDIR and PREF
 uninstall:	## remove them
 	@$(MAKE) --no-print-directory -C tools uninstall
 
+daemon:	## the daemon larderd and the udev probe (needs libsystemd-dev)
+	@$(MAKE) --no-print-directory -C daemon
+
+install-daemon: daemon	## install them, with udev rules, unit, parts for initramfs-tools, manual page
+	@$(MAKE) --no-print-directory -C daemon install
+
+uninstall-daemon:	## remove them
+	@$(MAKE) --no-print-directory -C daemon uninstall
+
 dkms-install:	## hand the module to DKMS, which builds it for every kernel installed
 	@kernel/dkms install
 
@@ -109,8 +118,8 @@ images:	## the writer of disk images for tests
 
 clean:	## remove what was built (not: the Python environment, downloads)
 	@kernel/build --clean
-	@for d in lib tools tests/unit tests/images tests/vm/oracle tests/crash; do \
+	@for d in lib tools daemon tests/unit tests/images tests/vm/oracle tests/crash; do \
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
-.PHONY: help deps all build module modules-all tools install uninstall dkms-install dkms-uninstall dkms-try lint unit fuzz model \
+.PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try lint unit fuzz model \
 	model-smoke vm vm-more check crash faults mutants stress bench bench-real demo images clean

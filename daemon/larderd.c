@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larderd: caches and volumes come up by themselves, in whatever order their devices appear.
+ *
+ * It waits for events of block devices; behind one it makes a pass (assembly.h) in a child process, so that a device that hangs, or a start
+ * that takes its time, keeps neither the watchdog nor the end of the daemon waiting.  One pass at a time; what happens during it asks for
+ * another one behind it.  It keeps nothing that a restart would lose, but what ran, to know what somebody stopped, and what has been said.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <libudev.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
+#include <systemd/sd-id128.h>
+#include <systemd/sd-journal.h>
+#include <unistd.h>
+
+#include "../lib/message.h"
+#include "../lib/superblock.h"
+#include "assembly.h"
+#include "facts.h"
+
+#define SETTLE_US   50000 /* events come in bursts */
+#define TOLD_MAX    1024
+#define DEFAULT_WAIT_S 30
+#define MAX_WAIT_S 86400
+#define END_US 5000000 /* what a pass gets to finish */
+
+/* One mapping, shared with the child of the moment. */
+struct shared {
+	struct assembly_memory memory;
+	uint64_t told[TOLD_MAX]; /* hashes of what was said at the end of the last pass */
+	uint32_t nr_told;
+	uint64_t again;
+	uint32_t started, waiting, refused;
+};
+
+struct daemon {
+	sd_event *event;
+	sd_event_source *timer;
+	struct shared *shared;
+	uint64_t wait;
+	struct udev_monitor *monitor;
+	bool running, more, ready, ending;
+};
+
+/* ------------------------------------------------------------------ journal */
+
+static const struct {
+	int priority;
+	const char *id;
+} messages[] = {
+	[ASSEMBLY_STARTED] = { 6, "ddc3a4b0a5d94c2a8f3e1d6b7a9c0e11" },	 [ASSEMBLY_DEGRADED] = { 4, "a1f06b1c5e2d4d7c9b3a8e7f6d5c4b22" },
+	[ASSEMBLY_ALONE] = { 4, "7c9e2f4b8a6d4e1f8c5b3a2d1e0f9833" },	 [ASSEMBLY_CLEARED] = { 5, "3e8d7c6b5a4f4e3d9c2b1a0f9e8d7c44" },
+	[ASSEMBLY_WAITING] = { 6, "b5a4c3d2e1f04a9b8c7d6e5f4a3b2c55" },	 [ASSEMBLY_REFUSED] = { 4, "e0f1a2b3c4d54e6f8a7b9c8d7e6f5a66" },
+	[ASSEMBLY_FAILED] = { 3, "92b8f1e7d6c54b3a8291e0f7d6c5b477" },
+};
+
+static struct shared *shared; /* of tell(), which runs in the child */
+static uint64_t now_told[TOLD_MAX];
+static uint32_t nr_now_told;
+
+static uint64_t hash(const char *text)
+{
+	uint64_t value = 0xcbf29ce484222325ull;
+
+	while (*text)
+		value = (value ^ (unsigned char)*text++) * 0x100000001b3ull;
+	return value;
+}
+
+/* Of what lasts: was it said at the end of the last pass already? */
+static bool said_before(uint64_t value)
+{
+	if (nr_now_told < TOLD_MAX)
+		now_told[nr_now_told++] = value;
+	for (uint32_t i = 0; i < shared->nr_told; i++)
+		if (shared->told[i] == value)
+			return true;
+	return false;
+}
+
+static void tell(enum assembly_event event, const uint8_t uuid[16], const char *text)
+{
+	bool lasts = event == ASSEMBLY_WAITING || event == ASSEMBLY_REFUSED || event == ASSEMBLY_FAILED;
+	char uuid_string[UUID_TEXT];
+
+	if (lasts && said_before(hash(text)))
+		return;
+	if (sd_journal_send("MESSAGE=%s", text, "MESSAGE_ID=%s", messages[event].id, "PRIORITY=%d", messages[event].priority,
+			    "LARDER_UUID=%s", uuid_text(uuid, uuid_string), NULL) < 0 ||
+	    isatty(STDERR_FILENO) || access("/run/systemd/journal/socket", F_OK))
+		fprintf(stderr, "larderd: %s\n", text);
+}
+
+/* ------------------------------------------------------------------ the child */
+
+static _Noreturn void pass(const struct daemon *daemon)
+{
+	struct assembly assembly = {
+		.wait = daemon->wait,
+		.marked = true,
+		.memory = &daemon->shared->memory,
+		.tell = tell,
+	};
+	sigset_t none;
+	int result;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	shared = daemon->shared;
+	result = assembly_pass(&assembly);
+	memcpy(shared->told, now_told, sizeof(now_told));
+	shared->nr_told = nr_now_told;
+	shared->again = assembly.again;
+	shared->started = (uint32_t)assembly.started;
+	shared->waiting = (uint32_t)assembly.waiting;
+	shared->refused = (uint32_t)assembly.refused;
+	fflush(NULL);
+	_exit(result);
+}
+
+/* ------------------------------------------------------------------ the loop */
+
+static void schedule(struct daemon *daemon, uint64_t when);
+
+static void report(struct daemon *daemon, int status)
+{
+	const struct shared *s = daemon->shared;
+
+	sd_notifyf(0, "%sSTATUS=%u waiting, %u refused%s", daemon->ready ? "" : "READY=1\n", s->waiting, s->refused,
+		   status ? "; a start has failed" : "");
+	daemon->ready = true;
+}
+
+static int pass_ended(sd_event_source *source, const siginfo_t *info, void *data)
+{
+	struct daemon *daemon = data;
+
+	sd_event_source_unref(source);
+	daemon->running = false;
+	report(daemon, info->si_code != CLD_EXITED || info->si_status);
+	if (daemon->ending)
+		return sd_event_exit(daemon->event, LARDER_DONE);
+	if (info->si_code != CLD_EXITED) /* killed: what it had begun is looked at anew */
+		daemon->more = true;
+	if (daemon->more)
+		schedule(daemon, facts_clock() + SETTLE_US);
+	else if (daemon->shared->again)
+		schedule(daemon, daemon->shared->again);
+	return 0;
+}
+
+static int start_pass(sd_event_source *source, uint64_t when, void *data)
+{
+	struct daemon *daemon = data;
+	pid_t child;
+	int error;
+
+	(void)source;
+	(void)when;
+	if (daemon->ending)
+		return 0;
+	if (daemon->running) {
+		daemon->more = true;
+		return 0;
+	}
+	daemon->more = false;
+	daemon->shared->again = 0;
+	fflush(NULL);
+	child = fork();
+	if (!child)
+		pass(daemon);
+	if (child < 0) {
+		complain(LARDER_FAILED, "cannot fork: %s", strerror(errno));
+		schedule(daemon, facts_clock() + 1000000);
+		return 0;
+	}
+	daemon->running = true;
+	error = sd_event_add_child(daemon->event, NULL, child, WEXITED, pass_ended, daemon);
+	return error < 0 ? error : 0;
+}
+
+/* At that time at the latest. */
+static void schedule(struct daemon *daemon, uint64_t when)
+{
+	uint64_t set = 0;
+	int on = SD_EVENT_OFF;
+
+	sd_event_source_get_enabled(daemon->timer, &on);
+	sd_event_source_get_time(daemon->timer, &set);
+	if (on != SD_EVENT_OFF && set <= when)
+		return;
+	sd_event_source_set_time(daemon->timer, when);
+	sd_event_source_set_enabled(daemon->timer, SD_EVENT_ONESHOT);
+}
+
+/* ------------------------------------------------------------------ events */
+
+static bool concerns_us(struct udev_device *device)
+{
+	const char *type = udev_device_get_property_value(device, "ID_FS_TYPE"), *uuid = udev_device_get_property_value(device, "DM_UUID"),
+		   *action = udev_device_get_action(device);
+
+	return (type && !strcmp(type, "larder_member")) || (uuid && !strncmp(uuid, "LARDER-", strlen("LARDER-"))) ||
+	       udev_device_get_property_value(device, "LARDER_GONE") || (action && !strcmp(action, "remove"));
+}
+
+static int device_event(sd_event_source *source, int fd, uint32_t events, void *data)
+{
+	struct daemon *daemon = data;
+	struct udev_device *device;
+
+	(void)source;
+	(void)fd;
+	(void)events;
+	/* those that were lost where there were too many: what comes behind them makes a pass as well, over everything */
+	while ((device = udev_monitor_receive_device(daemon->monitor))) {
+		if (concerns_us(device))
+			schedule(daemon, facts_clock() + SETTLE_US);
+		udev_device_unref(device);
+	}
+	return 0;
+}
+
+static int end_now(sd_event_source *source, uint64_t when, void *data)
+{
+	struct daemon *daemon = data;
+
+	(void)source;
+	(void)when;
+	return sd_event_exit(daemon->event, LARDER_DONE);
+}
+
+static int end(sd_event_source *source, const struct signalfd_siginfo *info, void *data)
+{
+	struct daemon *daemon = data;
+
+	(void)source;
+	(void)info;
+	sd_notify(0, "STOPPING=1");
+	daemon->ending = true;
+	if (!daemon->running)
+		return sd_event_exit(daemon->event, LARDER_DONE);
+	return sd_event_add_time(daemon->event, NULL, CLOCK_MONOTONIC, facts_clock() + END_US, 0, end_now, daemon);
+}
+
+static int listen_to_devices(struct daemon *daemon)
+{
+	struct udev *udev = must_allocate(udev_new());
+
+	daemon->monitor = udev_monitor_new_from_netlink(udev, "udev");
+	if (!daemon->monitor || udev_monitor_filter_add_match_subsystem_devtype(daemon->monitor, "block", NULL) < 0 ||
+	    udev_monitor_enable_receiving(daemon->monitor) < 0)
+		return -EIO;
+	udev_monitor_set_receive_buffer_size(daemon->monitor, 16 << 20);
+	return sd_event_add_io(daemon->event, NULL, udev_monitor_get_fd(daemon->monitor), EPOLLIN, device_event, daemon);
+}
+
+static int set_up(struct daemon *daemon)
+{
+	sigset_t mask;
+	int error;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGCHLD);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGINT);
+	sigprocmask(SIG_BLOCK, &mask, NULL);
+	daemon->shared = mmap(NULL, sizeof(*daemon->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (daemon->shared == MAP_FAILED)
+		return -errno;
+	error = sd_event_default(&daemon->event);
+	error = error < 0 ? error : sd_event_set_watchdog(daemon->event, true);
+	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGTERM, end, daemon);
+	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGINT, end, daemon);
+	error = error < 0 ? error : listen_to_devices(daemon);
+	/* the first pass at once: what came before we listened */
+	return error < 0 ? error : sd_event_add_time(daemon->event, &daemon->timer, CLOCK_MONOTONIC, facts_clock(), 1000, start_pass, daemon);
+}
+
+static bool parse_wait(const char *text, uint64_t *wait)
+{
+	char *end_of_number;
+	unsigned long seconds;
+
+	errno = 0;
+	seconds = strtoul(text, &end_of_number, 10);
+	*wait = (uint64_t)seconds * 1000000;
+	return *text >= '0' && *text <= '9' && !*end_of_number && !errno && seconds <= MAX_WAIT_S;
+}
+
+int main(int argc, char **argv)
+{
+	static const char usage[] = "usage: larderd [--wait SECONDS]";
+	static const struct option options[] = { { "wait", required_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	struct daemon daemon = { .wait = DEFAULT_WAIT_S * UINT64_C(1000000) };
+	int option, error;
+
+	while ((option = getopt_long(argc, argv, "w:h", options, NULL)) != -1) {
+		if (option == 'h') {
+			puts(usage);
+			return LARDER_DONE;
+		}
+		if (option != 'w')
+			return complain(LARDER_USAGE, "%s", usage);
+		if (!parse_wait(optarg, &daemon.wait))
+			return complain(LARDER_USAGE, "--wait: '%s' is no number of seconds up to %d", optarg, MAX_WAIT_S);
+	}
+	if (optind < argc)
+		return complain(LARDER_USAGE, "%s", usage);
+	if (assembly_is_off()) {
+		remark("larder.auto=no is on the kernel's command line: nothing is assembled");
+		sd_notify(0, "READY=1");
+		return LARDER_DONE;
+	}
+	error = set_up(&daemon);
+	error = error < 0 ? error : sd_event_loop(daemon.event);
+	if (error < 0)
+		return complain(LARDER_FAILED, "cannot go on: %s", strerror(-error));
+	return error;
+}
