@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Builds what a VM needs, all of it outside the work tree: modules by kernel/build, the oracle, the command larder."""
+"""Builds what a VM needs, all of it outside the work tree: modules by kernel/build, the oracle, the command larder, the daemon."""
 
 import contextlib
 import dataclasses
@@ -63,7 +63,8 @@ def programs(command: bool) -> list[Path]:
         run("the explorer", "make", "-s", "-C", str(EXPLORER), f"O={directory}")
         if command:
             run("the command larder", "make", "-s", "-C", str(TOP / "tools"), f"BUILD={directory / 'larder-build'}")
-    return [directory, directory / "larder-build"]
+            run("the daemon larderd", "make", "-s", "-C", str(TOP / "daemon"), f"BUILD={directory / 'larderd-build'}")
+    return [directory, directory / "larder-build", directory / "larderd-build"]
 
 
 def everything(kernel: str, larder: bool = True, command: bool = True) -> Products:

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What becomes of members that are late, alone, copied, strangers, or not wanted: test_assemble.py goes on.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lib import command, dm, members
+from lib.larder import wait_for
+from lib.members import ENVIRONMENT, FILES, SECONDS, Larderd, Member, Rig, larder, running, settle, status
+
+@pytest.fixture(scope="module", autouse=True)
+def udevd() -> Iterator[None]:
+    with members.udevd():
+        yield
+
+
+@pytest.fixture
+def rig(make_oracle) -> Iterator[Rig]:
+    with members.rig_of(make_oracle) as r:
+        yield r
+
+
+@pytest.fixture
+def larderd(rig) -> Iterator[Larderd]:
+    with members.larderd_of(rig) as daemon:
+        yield daemon
+
+
+# ---------------------------------------------------------------- whole
+
+
+def test_plugged_before_it_starts(rig, larderd):
+    for m in rig.members:
+        m.plug()
+    settle()
+    larderd.start()
+    rig.verify()
+
+
+def test_properties_and_links(rig, larderd):
+    for m in rig.members:
+        m.plug()
+    settle()
+    first, second, disk = (m.properties() for m in rig.members)
+    for p in (first, second, disk):
+        assert (p["ID_FS_TYPE"], p["ID_FS_USAGE"], p["UDISKS_IGNORE"]) == ("larder_member", "raid", "1")
+        assert "larderd.service" in p["SYSTEMD_WANTS"] and "systemd" in p["TAGS"]
+        assert Path(f"/dev/disk/by-id/larder-{p['LARDER_KIND']}-{p['LARDER_UUID']}").exists()
+    assert first["ID_FS_UUID"] == second["ID_FS_UUID"] == disk["LARDER_CACHE_UUID"]
+    assert first["ID_FS_UUID_SUB"] != second["ID_FS_UUID_SUB"]
+    assert (first["ID_FS_LABEL"], disk["ID_FS_LABEL"], disk["LARDER_KIND"]) == ("fast", "data", "volume")
+
+    since = disk["LARDER_APPEARED"]
+    command.run("udevadm", "trigger", "--settle", rig.hdd.node)
+    assert rig.hdd.properties()["LARDER_APPEARED"] == since, "when it appeared is kept"
+    larderd.start()
+    rig.verify()
+    settle()
+    assert os.path.realpath("/dev/larder/data") == os.path.realpath("/dev/mapper/data")
+    assert not Path("/dev/larder/larder-cache-fast").exists()
+    cache = Member("x", 0)
+    cache.node = "/dev/mapper/larder-cache-fast"
+    p = cache.properties()
+    assert (p["DM_UDEV_DISABLE_OTHER_RULES_FLAG"], p["SYSTEMD_READY"], p["UDISKS_IGNORE"]) == ("1", "0", "1")
+    assert "ID_FS_TYPE" not in p and not Path(f"/dev/disk/by-id/dm-name-{p['DM_NAME']}").exists()
+
+
+def test_no_loop_of_events(rig, larderd):
+    """Superblocks are written, larderd looks: no event comes of either."""
+    for m in rig.members:
+        m.plug()
+    larderd.start()
+    rig.verify()
+    settle()
+    watch = ["udevadm", "monitor", "--kernel", "-s", "block"]
+    with open(FILES / "events", "wb") as f, subprocess.Popen(watch, stdout=f) as monitor:
+        wait_for(lambda: b"KERNEL - " in (FILES / "events").read_bytes(), SECONDS, "udevadm monitor")
+        before = status("larder-cache-fast")["checkpoints"]
+        dm.DmDevice("larder-cache-fast").message("checkpoint")
+        wait_for(lambda: status("larder-cache-fast")["checkpoints"] > before, SECONDS, "a checkpoint")
+        larderd.kill()
+        larderd.start()
+        settle()
+        # an event that is ours, behind which there can be none of those
+        (Path("/sys/block") / Path(rig.hdd.node).name / "uevent").write_text("change")
+        wait_for(lambda: b"/block/" in (FILES / "events").read_bytes(), SECONDS, "the event")
+        monitor.terminate()
+    events = [x for x in (FILES / "events").read_text().splitlines() if "/block/" in x]
+    assert len(events) == 1, events
+
+
+# ---------------------------------------------------------------- missing, late, stale
+
+
+def test_late_ssd(rig, larderd):
+    """While it waits nothing is lost: all of it is there in the end."""
+    larderd.start()
+    rig.ssd[0].plug()
+    rig.hdd.plug()
+    larderd.wait_said("waits for 1 of its 2 SSDs")
+    larderd.kill()
+    larderd.start()
+    assert not running("data")
+    rig.ssd[1].plug()
+    rig.verify()
+
+
+def test_late_disk(rig, larderd):
+    """The cache runs by itself; without its volume it does not start degraded."""
+    larderd.wait = 0
+    larderd.start()
+    rig.ssd[0].plug()
+    larderd.wait_said("cache fast: 1 of its 2 SSDs are missing", "no volume of it is here")
+    rig.ssd[1].plug()
+    wait_for(lambda: running("larder-cache-fast"), SECONDS, "the cache")
+    assert not running("data")
+    rig.hdd.plug()
+    rig.verify()
+
+
+def test_without_its_cache(rig, larderd):
+    """Dirty: never.  Clean: when the wait is over; then the cache is stale as soon as the volume is written, and refused."""
+    larderd.wait = 0
+    larderd.start()
+    rig.hdd.plug()
+    larderd.wait_said("volume data: its cache", "may hold newer data")
+    assert not running("data")
+    for s in rig.ssd:
+        s.plug()
+    rig.verify()
+    larder("volume", "flush", "data", "--wait")
+    larderd.stop()
+    rig.off()
+
+    larderd.start()
+    rig.hdd.plug()
+    wait_for(lambda: running("data"), SECONDS, "the volume")
+    larderd.wait_said("data: started", "WITHOUT ITS CACHE")
+    assert status("data")["state"] == "passthrough"
+    rig.oracle.verify()
+    rig.oracle.run(ops=100)
+    larderd.stop()
+    rig.off()
+
+    larderd.start()
+    for m in rig.members:
+        m.plug()
+    larderd.wait_said("incarnation", "larder volume start data --option stale=discard")
+    assert running("larder-cache-fast") and not running("data")
+    larder("volume", "start", "data", "--option", "stale=discard")
+    rig.verify()
+
+
+# ---------------------------------------------------------------- copies and strangers
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_clone(rig, larderd, which):
+    """The same member twice: neither is used, until one of them is gone."""
+    clone = rig.members[which].copy("clone")
+    larderd.wait = 0
+    try:
+        clone.plug()
+        for m in rig.members:
+            m.plug()
+        settle()
+        larderd.start()
+        assert larderd.said("uuid", clone.node, rig.members[which].node, "neither is used"), larderd.log.read_text()
+        assert not running("data")
+        clone.unplug()
+        rig.verify()
+        clone.plug()
+        larderd.wait_said("uuid", clone.node, "one of them runs")
+    finally:
+        clone.unplug()
+
+
+def test_clone_of_one_that_is_away(rig, larderd):
+    """A copy of an SSD from before, in its place: the set went on without it, and it is stale."""
+    old = rig.ssd[1].copy("old")
+    try:
+        larderd.wait = 0
+        rig.ssd[0].plug()
+        rig.hdd.plug()
+        settle()
+        larderd.start()
+        rig.verify(failed=1)
+        larderd.stop()
+        rig.off()
+        old.plug()
+        rig.ssd[0].plug()
+        rig.hdd.plug()
+        settle()
+        larderd.start()
+        assert larderd.said(old.node, "is stale")
+        rig.verify(failed=1)
+    finally:
+        larderd.stop()
+        rig.off()
+        old.unplug()
+
+
+def test_legs_of_an_array(make_oracle):
+    """A volume on an md array whose metadata lie at its end, so that each leg looks like the volume's disk."""
+    conf = Path("/etc/mdadm/mdadm.conf")  # of this VM alone
+    conf.parent.mkdir(exist_ok=True)
+    kept = conf.read_text() if conf.exists() else ""
+    conf.write_text("AUTO -all\n")  # or udev's own rules would assemble it
+    legs = [Member(f"leg{i}", 32).plug() for i in range(2)]
+    daemon = Larderd(wait=0)
+    md = "/dev/md127"
+    assemble = ["mdadm", "--assemble", md, *[x.node for x in legs]]
+    try:
+        how = ["--level=1", "--metadata=1.0", "--raid-devices=2", "--assume-clean", "--run"]
+        command.run("mdadm", "--create", md, *how, *[x.node for x in legs])
+        larder("volume", "create", "data", "--backing", md, "--yes")
+        larder("volume", "start", "data")
+        oracle = make_oracle("/dev/mapper/data", size="16m")
+        oracle.run(ops=100)
+        larder("volume", "stop", "data")
+        shutil.rmtree("/run/larder/stopped")
+        command.run("mdadm", "--stop", md)
+        for leg in legs:
+            command.run("udevadm", "trigger", "--settle", leg.node)
+            assert leg.properties()["ID_FS_TYPE"] == "linux_raid_member"
+        daemon.start()
+        r = larder("assemble", "--all", check=False)
+        assert r.returncode == 5 and "neither is used" in r.stderr
+        assert not running("data")
+        command.run(*assemble)
+        wait_for(lambda: running("data"), SECONDS, "the volume on the array")
+        oracle.verify()
+        assert "md127" in command.output("dmsetup", "deps", "-o", "devname", "data")
+    finally:
+        daemon.stop()
+        for c in (["larder", "volume", "stop", "data"], ["mdadm", "--stop", md]):
+            subprocess.run(c, env=ENVIRONMENT, check=False)
+        for leg in legs:
+            leg.unplug()
+        conf.write_text(kept)
+        shutil.rmtree("/run/larder/stopped", ignore_errors=True)
+
+
+# ---------------------------------------------------------------- killed
+
+
+def test_what_a_killed_start_leaves(rig, larderd):
+    """A dm device without a table, of a command that died between two ioctls: removed, and the cache starts."""
+    for m in rig.members:
+        m.plug()
+    settle()
+    uuid = rig.ssd[0].properties()["ID_FS_UUID"]
+    command.run("dmsetup", "create", "larder-cache-fast", "--notable", "--uuid", f"LARDER-{uuid}-cache")
+    dm.DmDevice("larder-cache-fast").load(f"0 2048 linear {rig.ssd[0].node} 0")
+    larderd.start()
+    rig.verify()
+    assert larderd.said("larder-cache-fast: removed", "without a table")
+
+
+# ---------------------------------------------------------------- what people want
+
+
+def test_what_was_stopped_stays_so(rig, larderd):
+    for m in rig.members:
+        m.plug()
+    larderd.start()
+    rig.verify()
+    larder("volume", "stop", "data")
+    larderd.kill()
+    larderd.start()
+    command.run("udevadm", "trigger", "--settle", rig.hdd.node)
+    larderd.kill()
+    larderd.start()
+    assert running("larder-cache-fast") and not running("data")
+    assert larder("assemble", "--all").returncode == 0 and not running("data")
+    larder("assemble", "data")
+    rig.verify()
+    larderd.stop()
+    larderd.start()
+    dm.DmDevice("data").remove()  # by plain dmsetup: seen by who is there
+    wait_for(lambda: any(Path("/run/larder/stopped").iterdir()), SECONDS, "larderd to see it")
+    larderd.stop()
+    larderd.start()
+    assert not running("data")
+    larder("volume", "start", "data")
+    rig.verify()
+
+
+def test_refused_by_the_kernel(rig, larderd):
+    """A start that fails is said once, and the next event tries again."""
+    for m in rig.members:
+        m.plug()
+    settle()
+    kept = [m.file.read_bytes() for m in rig.ssd]
+    for m in rig.ssd:
+        with open(m.file, "r+b") as f:  # all segments, checkpoints among them; superblocks and tables stay
+            f.seek(1 << 20)
+            f.write(bytes((23 << 20) - 4096))
+    larderd.start()
+    larderd.wait_said("cache larder-cache-fast: not started")
+    assert not running("larder-cache-fast")
+    for m, content in zip(rig.ssd, kept, strict=True):
+        with open(m.file, "r+b") as f:
+            f.write(content)
+    command.run("udevadm", "trigger", "--settle", rig.hdd.node)
+    rig.verify()
