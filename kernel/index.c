@@ -168,11 +168,11 @@ static __always_inline u64 extents_find(const u64 *ext, u32 n, u32 at)
 	for (; n; half = n / 2) {
 		u64 e = READ_ONCE(ext[lo + half]);
 
+		if (larder_extent_first(e) <= at && extent_end(e) > at)
+			return e;
 		if (extent_end(e) <= at) {
 			lo += half + 1;
 			n -= half + 1;
-		} else if (larder_extent_first(e) <= at) {
-			return e;
 		} else {
 			n = half;
 		}

@@ -736,7 +736,7 @@ static void log_work(struct work_struct *work)
 /* Whole pages by the copy that the architecture has for them. */
 static void log_copy_bytes(void *to, const void *from, u32 n)
 {
-	if (PAGE_SIZE == LARDER_SLOT_SIZE && n == PAGE_SIZE && PAGE_ALIGNED(from))
+	if (n == PAGE_SIZE && LARDER_SLOT_SIZE == PAGE_SIZE && PAGE_ALIGNED(from))
 		copy_page(to, (void *)from);
 	else
 		memcpy(to, from, n);

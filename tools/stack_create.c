@@ -29,6 +29,7 @@
 #include "fstab.h"
 #include "program.h"
 #include "stack_plan.h"
+#include "turn.h"
 #include "verbs.h"
 
 static int confirm(const struct making *m)
@@ -451,6 +452,8 @@ int stack_create(int argc, char **argv)
 		return result;
 	request.name = argv[first];
 	mapped_init(false);
+	if (!request.dry_run)
+		turn_take();	/* or larderd would start what is half made */
 	if (!request.resume)
 		return create_new(&request);
 	if (request.disks.number || request.caches.number || request.dry_run)

@@ -15,6 +15,7 @@
 #include "fstab.h"
 #include "set.h"
 #include "stacks.h"
+#include "turn.h"
 #include "verbs.h"
 
 static bool has_data(const struct stack *stack)
@@ -208,6 +209,7 @@ int stack_remove(int argc, char **argv)
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
 	mapped_init(false);
+	turn_take();
 	result = stacks_scan(&stacks);
 	result = result ? result : stack_find(&stacks, argv[first], &found);
 	if (!result && !found->whole)

@@ -11,6 +11,7 @@
 #include <uuid/uuid.h>
 
 #include "stacks.h"
+#include "turn.h"
 #include "verbs.h"
 
 struct run_request {
@@ -117,7 +118,10 @@ static int start_one(const char *word, const struct run_request *request)
 static int stop_one(const char *word)
 {
 	struct stack stack;
-	int result = load(word, &stack);
+	int result;
+
+	turn_take();
+	result = load(word, &stack);
 
 	result = result ? result : stop_mount(&stack);
 	result = result ? result : stop_crypt(&stack);

@@ -15,6 +15,7 @@
 #include <uuid/uuid.h>
 
 #include "program.h"
+#include "running.h"
 #include "stacks.h"
 #include "verbs.h"
 
@@ -586,7 +587,7 @@ int stop_volume(const struct stack *stack)
 	    device_usage(sight.layers.volume->number, usage, sizeof(usage)))
 		result = complain(LARDER_BUSY, "%s: in use: %s; release it first", sight.layers.volume->name, usage);
 	else if (sight.layers.volume)
-		result = mapped_remove(sight.layers.volume->name);
+		result = stop_running(sight.layers.volume, false);
 	look_away(&sight);
 	return result;
 }
@@ -599,7 +600,7 @@ int stop_cache(const struct stack *stack)
 	if (result)
 		return result;
 	if (sight.layers.cache && !sight.layers.cache->open_count)
-		result = mapped_remove(sight.layers.cache->name);
+		result = stop_running(sight.layers.cache, false);
 	look_away(&sight);
 	return result;
 }

@@ -6,7 +6,7 @@ import os
 import pytest
 from lib.fault_runs import run_fault
 
-FIRST, COUNT = map(int, os.environ.get("LARDER_FAULT_SEEDS", "0:17").split(":"))
+FIRST, COUNT = map(int, os.environ.get("LARDER_FAULT_SEEDS", "0:9").split(":"))
 
 
 @pytest.mark.parametrize("number", range(FIRST, FIRST + COUNT))

@@ -539,7 +539,7 @@ def test_ssd_and_backing_fail(stack):
 def test_ssd_fails_while_the_backing_does(make_disk):
     """A set that loses an SSD while dirty data cannot be written back: nothing is lost."""
     stack = make_stack(make_disk, writeback_percent=0)
-    stack.hdd.fail(op="write,flush", status="ioerr", from_=2048)
+    stack.hdd.fail(op="write", status="ioerr", from_=2048)
     write_all(stack.volume)
     kill(stack.ssd[0])
     write_all(stack.volume, first=N)
