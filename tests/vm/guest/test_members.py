@@ -233,7 +233,7 @@ def test_legs_of_an_array(make_oracle):
         assert r.returncode == 5 and "neither is used" in r.stderr
         assert not running("data")
         command.run(*assemble)
-        wait_for(lambda: running("data"), SECONDS, "the volume on the array")
+        wait_for(lambda: running("data") and Path("/dev/mapper/data").exists(), SECONDS, "the volume on the array")
         oracle.verify()
         assert "md127" in command.output("dmsetup", "deps", "-o", "devname", "data")
     finally:
