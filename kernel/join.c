@@ -86,7 +86,7 @@ int cache_grow(struct cache *c, const struct larder_table_device *place)
 	for (i = 0; i < LARDER_CLASS_PINS; i++)
 		if (c->pins[i])
 			atomic64_add((BITS_TO_LONGS(now) - BITS_TO_LONGS(was)) * sizeof(long), &c->pins_bytes);
-	c->nr_segments = nr;
+	WRITE_ONCE(c->nr_segments, nr);
 	c->nr_failed++;
 	c->nr_devices++;
 	return 0;

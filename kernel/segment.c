@@ -520,13 +520,15 @@ void segments_unmirror(struct cache *c)
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 }
 
+/* Of the status, which may be asked for while a set grows: segments_grow(). */
 u64 segments_below(struct cache *c)
 {
 	u64 below = 0;
 	u32 i, copies, mirror;
 
-	for (i = 0; c->nr_devices > 1 && i < c->nr_segments; i++) {
-		const struct segment *seg = &c->segments[i];
+	rcu_read_lock();
+	for (i = 0; c->nr_devices > 1 && i < READ_ONCE(c->nr_segments); i++) {
+		const struct segment *seg = &READ_ONCE(c->segments)[i];
 
 		if (!segment_wants_copy(c, seg))
 			continue;
@@ -536,6 +538,7 @@ u64 segments_below(struct cache *c)
 		if (copies < 2)
 			below += atomic_read(READ_ONCE(c->set.mirror) == MIRROR_ALL ? &seg->live : &seg->dirty);
 	}
+	rcu_read_unlock();
 	return below;
 }
 
@@ -706,7 +709,7 @@ int segments_grow(struct cache *c, u32 nr)
 		return -ENOMEM;
 	/* each queue in its order: the links are of the old array */
 	memcpy(seg, was, c->nr_segments * sizeof(*seg));
-	c->segments = seg;
+	WRITE_ONCE(c->segments, seg);
 	for (i = 0; i < c->nr_segments; i++)
 		INIT_LIST_HEAD(&seg[i].list);
 	for (i = 0; i < c->nr_devices; i++)
@@ -714,6 +717,7 @@ int segments_grow(struct cache *c, u32 nr)
 	for (i = 0; i < LARDER_NR_STREAMS; i++)
 		segments_requeue(c, was, &c->sealed[i]);
 	segments_requeue(c, was, &c->waiting);
+	synchronize_rcu();	/* segments_below() */
 	kvfree(was);
 	for (i = c->nr_segments; i < nr; i++) {
 		seg[i].state = SEGMENT_FREE;
