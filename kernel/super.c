@@ -374,15 +374,21 @@ out:
 
 /* ------------------------------------------------------------------ the description of the stack */
 
-/* hex: what userland wants there, the rest of the field becomes zero; "-": nothing.  -EINVAL: neither. */
-static int stack_parse(const char *hex, u8 *stack)
+/* The field, for kfree(); hex: what userland wants there, the rest becomes zero; "-": nothing.  -EINVAL: neither. */
+static u8 *stack_parse(const char *hex)
 {
 	size_t digits = strcmp(hex, "-") ? strlen(hex) : 0;
+	u8 *stack;
 
-	if (digits % 2 || digits / 2 > LARDER_STACK_SIZE || hex2bin(stack, hex, digits / 2))
-		return -EINVAL;
-	memset(stack + digits / 2, 0, LARDER_STACK_SIZE - digits / 2);
-	return 0;
+	if (digits % 2 || digits / 2 > LARDER_STACK_SIZE)
+		return ERR_PTR(-EINVAL);
+	stack = kzalloc(LARDER_STACK_SIZE, GFP_KERNEL);
+	if (!stack)
+		return ERR_PTR(-ENOMEM);
+	if (!hex2bin(stack, hex, digits / 2))
+		return stack;
+	kfree(stack);
+	return ERR_PTR(-EINVAL);
 }
 
 /*
@@ -391,22 +397,18 @@ static int stack_parse(const char *hex, u8 *stack)
  */
 int cache_set_stack(struct cache *c, const char *hex)
 {
-	u8 *stack = kmalloc(LARDER_STACK_SIZE, GFP_KERNEL);
+	u8 *stack = stack_parse(hex);
 	unsigned int i;
 	int err;
 
-	if (!stack)
-		return -ENOMEM;
-	err = stack_parse(hex, stack);
-	if (err)
-		goto out;
+	if (IS_ERR(stack))
+		return PTR_ERR(stack);
 	mutex_lock(&c->super_lock);
 	for (i = 0; i < c->nr_devices; i++)
 		if (c->dev[i].sb)
 			memcpy(c->dev[i].sb->stack, stack, LARDER_STACK_SIZE);
 	err = cache_super_write(c, 0);
 	mutex_unlock(&c->super_lock);
-out:
 	kfree(stack);
 	return err;
 }
@@ -414,23 +416,17 @@ out:
 /* The same for a volume that is bound; -EBUSY: it is not. */
 int volume_set_stack(struct volume *v, const char *hex)
 {
-	u8 *stack = kmalloc(LARDER_STACK_SIZE, GFP_KERNEL);
-	int err;
+	u8 *stack = stack_parse(hex);
+	int err = -EBUSY;
 
-	if (!stack)
-		return -ENOMEM;
-	err = stack_parse(hex, stack);
-	if (err)
-		goto out;
+	if (IS_ERR(stack))
+		return PTR_ERR(stack);
 	mutex_lock(&v->super_lock);
 	if (v->bdev) {
 		memcpy(v->sb->stack, stack, LARDER_STACK_SIZE);
 		err = volume_super_write(v);
-	} else {
-		err = -EBUSY;
 	}
 	mutex_unlock(&v->super_lock);
-out:
 	kfree(stack);
 	return err;
 }
