@@ -189,29 +189,6 @@ struct set {
 	const struct fact_member *any; /* of its members, in the lowest place */
 };
 
-static uint64_t set_generation(const struct larder_table *table)
-{
-	return le64toh(table->head.set_generation);
-}
-
-static bool is_newer(const struct larder_table *a, const struct larder_table *b)
-{
-	if (set_generation(a) >> 32 != set_generation(b) >> 32)
-		return set_generation(a) >> 32 > set_generation(b) >> 32;
-	return le64toh(a->head.generation) > le64toh(b->head.generation);
-}
-
-/* Is this set generation that of the table, or one before it? */
-static bool knows(const struct larder_table *table, uint64_t generation)
-{
-	if (generation == set_generation(table))
-		return true;
-	for (unsigned i = 0; generation && i < LARDER_NR_ANCESTORS; i++)
-		if (le64toh(table->ancestors[i]) == generation)
-			return true;
-	return false;
-}
-
 /* The newest table; false: refused, because none is valid, or two of them do not know of each other. */
 static bool choose_table(const struct facts *facts, struct plan *plan, struct set *set)
 {
@@ -220,21 +197,23 @@ static bool choose_table(const struct facts *facts, struct plan *plan, struct se
 	for (size_t i = 0; i < facts->nr_members; i++) {
 		const struct fact_member *m = &facts->member[i];
 
-		if (!is_ssd_of(m, set->uuid) || !m->table || (from && !is_newer(m->table, from->table)))
+		if (!is_ssd_of(m, set->uuid) || !m->table || (from && !table_is_newer(m->table, from->table)))
 			continue;
 		from = m;
 	}
 	for (size_t i = 0; from && i < facts->nr_members; i++) {
 		const struct fact_member *m = &facts->member[i];
-		bool apart = is_ssd_of(m, set->uuid) && m->table && set_generation(m->table) != set_generation(from->table) &&
-			     set_generation(m->table) >> 32 == set_generation(from->table) >> 32;
+		bool apart = is_ssd_of(m, set->uuid) && m->table &&
+			     table_set_generation(m->table) != table_set_generation(from->table) &&
+			     table_set_generation(m->table) >> 32 == table_set_generation(from->table) >> 32;
 
 		if (!apart)
 			continue;
 		refuse(plan, set->uuid, false,
 		       "%s: set_generation: %" PRIx64 ", and %" PRIx64
 		       " on %s: they were used without one another; detach the side that is to be given up, then larder assemble",
-		       strcmp(m->path, from->path) < 0 ? m->path : from->path, set_generation(m->table), set_generation(from->table),
+		       strcmp(m->path, from->path) < 0 ? m->path : from->path, table_set_generation(m->table),
+		       table_set_generation(from->table),
 		       strcmp(m->path, from->path) < 0 ? from->path : m->path);
 		return false;
 	}
@@ -270,7 +249,7 @@ static enum standing standing(const struct set *set, const struct fact_member *m
 	    le32toh(d->first_segment) != m->first_segment || le32toh(d->nr_segments) != m->nr_segments ||
 	    le64toh(d->segments_offset) != m->segments_offset)
 		return STALE;
-	return knows(set->table, set_generation(m->table)) ? STANDS : STALE;
+	return table_knows(set->table, table_set_generation(m->table)) ? STANDS : STALE;
 }
 
 static void refuse_stale(struct plan *plan, const struct set *set, const struct fact_member *m)
@@ -284,7 +263,7 @@ static void refuse_stale(struct plan *plan, const struct set *set, const struct 
 		refuse(plan, m->uuid, false,
 		       "%s: SSD %u of the cache %s is stale: it left the set (its own %" PRIx64 ", now %" PRIx64
 		       "): not used; to take it back: larder cache add %s %s",
-		       m->path, m->place, m->label, set_generation(m->table), set_generation(set->table), m->label, m->path);
+		       m->path, m->place, m->label, table_set_generation(m->table), table_set_generation(set->table), m->label, m->path);
 }
 
 /* Puts members into their places.  False: one of them is not to be used, and so is the set. */
@@ -337,7 +316,8 @@ static const struct fact_member *other_side(const struct facts *facts, const str
 	for (size_t i = 0; i < facts->nr_members; i++) {
 		const struct fact_member *m = &facts->member[i];
 
-		if (m->kind != LARDER_KIND_VOLUME || !same(m->cache_uuid, set->uuid) || !m->set_generation || knows(set->table, m->set_generation))
+		if (m->kind != LARDER_KIND_VOLUME || !same(m->cache_uuid, set->uuid) || !m->set_generation ||
+		    table_knows(set->table, m->set_generation))
 			continue;
 		if (!first || strcmp(m->path, first->path) < 0)
 			first = m;
@@ -421,7 +401,7 @@ static void plan_cache(const struct facts *facts, struct plan *plan, const uint8
 	if (other) {
 		refuse(plan, uuid, false,
 		       "cache %s: set_generation: the volume on %s ran with other SSDs of it (%" PRIx64 ", these: %" PRIx64 "): attach those",
-		       set.any->label, other->path, other->set_generation, set_generation(set.table));
+		       set.any->label, other->path, other->set_generation, table_set_generation(set.table));
 		return;
 	}
 	if (set.missing && !may_start_degraded(facts, plan, &set))
@@ -455,7 +435,7 @@ static const struct larder_table_volume *entry_of(const struct facts *facts, con
 	for (size_t i = 0; i < facts->nr_members; i++) {
 		const struct fact_member *m = &facts->member[i];
 
-		if (is_ssd_of(m, volume->cache_uuid) && m->table && (!newest || is_newer(m->table, newest)))
+		if (is_ssd_of(m, volume->cache_uuid) && m->table && (!newest || table_is_newer(m->table, newest)))
 			newest = m->table;
 	}
 	for (uint32_t i = 0; newest && i < le32toh(newest->head.nr_volumes) && i < LARDER_MAX_VOLUMES; i++)

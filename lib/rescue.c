@@ -94,7 +94,7 @@ enum standing rescue_standing(const struct rescue_cache *cache, const struct lar
 		return STANDING_DETACHED;
 	if (memcmp(sb->cache_uuid, cache->set.sb->cache_uuid, 16))
 		return STANDING_FOREIGN;
-	if (sb->set_generation && !ssd_set_knows(&cache->set, le64toh(sb->set_generation)))
+	if (sb->set_generation && !table_knows(cache->set.table, le64toh(sb->set_generation)))
 		return STANDING_OTHER_SET;
 	table = cache->set.table;
 	for (unsigned i = 0; i < le32toh(table->head.nr_volumes); i++) {

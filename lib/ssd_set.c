@@ -142,26 +142,14 @@ static int check_together(const struct ssd_set *set)
 
 /* ------------------------------------------------------------- the newest set, and its members */
 
-static uint64_t set_generation(const struct larder_table *table)
-{
-	return le64toh(table->head.set_generation);
-}
-
-static bool is_newer(const struct larder_table *a, const struct larder_table *b)
-{
-	if (set_generation(a) >> 32 != set_generation(b) >> 32)
-		return set_generation(a) >> 32 > set_generation(b) >> 32;
-	return le64toh(a->head.generation) > le64toh(b->head.generation);
-}
-
 static int check_apart(const struct ssd *a, const struct ssd *b)
 {
 	uint64_t x, y;
 
 	if (!a->tables.chosen || !b->tables.chosen)
 		return LARDER_DONE;
-	x = set_generation(a->tables.chosen);
-	y = set_generation(b->tables.chosen);
+	x = table_set_generation(a->tables.chosen);
+	y = table_set_generation(b->tables.chosen);
 	if (x == y || x >> 32 != y >> 32)
 		return LARDER_DONE;
 	return complain(LARDER_UNSAFE,
@@ -179,22 +167,12 @@ static int choose_table(struct ssd_set *set)
 
 		for (size_t k = 0; !result && k < i; k++)
 			result = check_apart(&set->ssd[k], &set->ssd[i]);
-		if (table && (!set->table || is_newer(table, set->table)))
+		if (table && (!set->table || table_is_newer(table, set->table)))
 			set->table = table;
 	}
 	if (!result && !set->table)
 		result = complain(LARDER_FAILED, "%s: table: neither copy is valid; larder super check %s says more", path, path);
 	return result;
-}
-
-bool ssd_set_knows(const struct ssd_set *set, uint64_t generation)
-{
-	if (generation == set_generation(set->table))
-		return true;
-	for (unsigned i = 0; generation && i < LARDER_NR_ANCESTORS; i++)
-		if (le64toh(set->table->ancestors[i]) == generation)
-			return true;
-	return false;
 }
 
 static enum ssd_standing standing(const struct ssd_set *set, const struct ssd *ssd)
@@ -208,7 +186,7 @@ static enum ssd_standing standing(const struct ssd_set *set, const struct ssd *s
 	    place->first_segment != ssd->sb->first_segment || place->nr_segments != ssd->sb->nr_segments ||
 	    place->segments_offset != ssd->sb->segments_offset)
 		return SSD_STALE;
-	return ssd_set_knows(set, set_generation(ssd->tables.chosen)) ? SSD_MEMBER : SSD_STALE;
+	return table_knows(set->table, table_set_generation(ssd->tables.chosen)) ? SSD_MEMBER : SSD_STALE;
 }
 
 static void tell(const struct ssd_set *set, const struct ssd *ssd)
@@ -221,7 +199,7 @@ static void tell(const struct ssd_set *set, const struct ssd *ssd)
 		break;
 	case SSD_STALE:
 		remark("%s: SSD %u is stale: it left the set (its own %" PRIx64 ", now %" PRIx64 "): what it holds is not read", path,
-		       number, set_generation(ssd->tables.chosen), set_generation(set->table));
+		       number, table_set_generation(ssd->tables.chosen), table_set_generation(set->table));
 		break;
 	case SSD_JOINING:
 		remark("%s: SSD %u was to join the set, and is no member yet: what it holds is not read", path, number);

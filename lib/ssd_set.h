@@ -42,7 +42,5 @@ void ssd_set_close(struct ssd_set *set);
 int ssd_set_choose(struct ssd_set *set);
 /* Places whose SSD is a member by the newest table, and is not here: a bit each. */
 uint32_t ssd_set_missing(const struct ssd_set *set);
-/* Is this set generation the set's, or one before it? */
-bool ssd_set_knows(const struct ssd_set *set, uint64_t generation);
 
 #endif

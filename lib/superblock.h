@@ -8,6 +8,7 @@
 #ifndef LARDER_SUPERBLOCK_H
 #define LARDER_SUPERBLOCK_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -77,6 +78,32 @@ void tables_free(struct cache_tables *tables);
 /* Adds what is wrong with a table of the cache that sb is of. */
 void table_verify(const struct larder_table *table, const struct larder_cache_sb *sb, struct problems *problems);
 void table_set_crc(struct larder_table *table);
+/*
+ * Of a set of SSDs: its generation in this table; which of two tables is newer; is this generation that of the table, or one before
+ * it?  Who is a member and who is stale hangs on these (docs/on-disk-format.md).
+ */
+static inline uint64_t table_set_generation(const struct larder_table *table)
+{
+	return le64toh(table->head.set_generation);
+}
+
+static inline bool table_is_newer(const struct larder_table *a, const struct larder_table *b)
+{
+	if (table_set_generation(a) >> 32 != table_set_generation(b) >> 32)
+		return table_set_generation(a) >> 32 > table_set_generation(b) >> 32;
+	return le64toh(a->head.generation) > le64toh(b->head.generation);
+}
+
+static inline bool table_knows(const struct larder_table *table, uint64_t generation)
+{
+	if (generation == table_set_generation(table))
+		return true;
+	for (unsigned i = 0; generation && i < LARDER_NR_ANCESTORS; i++)
+		if (le64toh(table->ancestors[i]) == generation)
+			return true;
+	return false;
+}
+
 /* Writes both copies and flushes; sets magic and checksum. */
 int tables_write(const struct device *device, struct larder_table *table);
 

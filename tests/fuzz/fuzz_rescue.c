@@ -227,7 +227,7 @@ static void examine(unsigned mask, bool compare)
 	if (!ssd_set_choose(&set) && small(&set)) {
 		for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
 			must(!set.member[i] || le32toh(set.member[i]->sb->device_number) == i, "a member is in its place");
-		must(ssd_set_knows(&set, le64toh(set.table->head.set_generation)), "the set knows its own generation");
+		must(table_knows(set.table, le64toh(set.table->head.set_generation)), "the set knows its own generation");
 		load(&set, compare);
 	}
 	ssd_set_close(&set);

@@ -514,7 +514,7 @@ static void what_is_whole_starts(void)
 				if (memcmp(one->cache_uuid, c->uuid, 16))
 					continue;
 				if (one->kind == LARDER_KIND_VOLUME) {
-					good &= knows(table[0], 0) || one->set_generation >> 32 < 11;
+					good &= table_knows(table[0], 0) || one->set_generation >> 32 < 11;
 					for (size_t t = 0; t < nr_members; t++) /* with the side that is here? */
 						good &= !c->side;
 					vols += is_fit(one);
