@@ -5,6 +5,7 @@
 #   KERNEL=   kernels that VM tests run on: 6.1, 6.12, all (default); SUITE= which suites (default: all of `make check`)
 #   FOR=      what `make deps` prepares for: build, vm, bench, lint, fuzz, dkms, install (default: build vm lint)
 #   ONLY=, PEERS=, MODELS=, SETS=    parts of `make bench`: a regular expression for cases; lists (WRITE=1: to docs/benchmarks.md too)
+#   TRACES=   for `make sim`: a directory with more block traces
 #   SSD=, HDD=                       devices that `make bench-real` overwrites
 #   DESTDIR=, PREFIX=    where `make install` puts things
 
@@ -54,6 +55,9 @@ dkms-uninstall:	## take it back
 
 dkms-try:	## try that in a clean Debian 12 in a chroot (root)
 	@tests/dkms/try
+
+kernels:	## build for every kernel from 6.1 to the newest of Debian's archives, without a warning, and run suites on each (SERIES= SUITE=)
+	@SUITE="$(SUITE)" tests/kernels/run $(SERIES)
 
 lint:	## style, static checks, licences
 	@tests/lint/run
@@ -109,6 +113,9 @@ bench:	## larder and its peers on simulated disks, against the targets; hours (O
 bench-real:	## the same on real devices, which are OVERWRITTEN: SSD=/dev/... HDD=/dev/... (root)
 	@tests/bench/real --ssd '$(SSD)' --hdd '$(HDD)' --only '$(ONLY)' --peers '$(PEERS)' --sets '$(SETS)'
 
+sim:	## hit ratio and write amplification of larder's policy, and of others, on block traces (TRACES=DIR: more of them; WRITE=1: docs/benchmarks.md too)
+	@tests/sim/policy/run $(if $(TRACES),--traces '$(TRACES)') $(if $(WRITE),--write)
+
 demo:	## see it work: a VM, a slow disk made fast, a power cut
 	@tests/ci/dependencies build vm
 	@tests/vm/demo
@@ -118,8 +125,8 @@ images:	## the writer of disk images for tests
 
 clean:	## remove what was built (not: the Python environment, downloads)
 	@kernel/build --clean
-	@for d in lib tools daemon tests/unit tests/images tests/vm/oracle tests/crash; do \
+	@for d in lib tools daemon tests/unit tests/images tests/vm/oracle tests/crash tests/sim/policy; do \
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
-.PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try lint unit fuzz model \
-	model-smoke vm vm-more check crash faults mutants stress bench bench-real demo images clean
+.PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try kernels lint unit fuzz model \
+	model-smoke vm vm-more check crash faults mutants stress bench bench-real sim demo images clean

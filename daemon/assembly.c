@@ -2,7 +2,7 @@
 /*
  * A pass: look, plan, do the first step, look again.
  *
- * It may be killed anywhere.  Each step is one dm device: there, not there, or there without a table (STEP_CLEAR of the next pass).  What
+ * It may be killed anywhere.  Each step is one dm device: there, not there, or there without a table (PLAN_CLEAR of the next pass).  What
  * a step does on the disks is what the kernel does at any start.
  */
 #include <stdio.h>
@@ -32,16 +32,19 @@ static char *set_params(const struct facts *facts, const struct step *step)
 
 static char *volume_params(const struct facts *facts, const struct step *step)
 {
-	return must_print("%s %s%s 0", facts->member[step->member[0]].path, strcmp(step->cache, "-") ? "/dev/mapper/" : "", step->cache);
+	const struct fact_member *m = &facts->member[step->member[0]];
+
+	return must_print("%s %s%s %s%s", m->path, strcmp(step->cache, "-") ? "/dev/mapper/" : "", step->cache, m->class ? "2 class " : "0",
+			  m->class ? m->class : "");
 }
 
 static int carry_out(const struct facts *facts, const struct step *step)
 {
-	bool cache = step->kind == STEP_CACHE;
+	bool cache = step->kind == PLAN_CACHE;
 	char uuid[UUID_TEXT], *dm_uuid, *params;
 	int result;
 
-	if (step->kind == STEP_CLEAR)
+	if (step->kind == PLAN_CLEAR)
 		return mapped_remove(step->name);
 	params = cache ? set_params(facts, step) : volume_params(facts, step);
 	dm_uuid = must_print("LARDER-%s%s", uuid_text(step->uuid, uuid), cache ? "-cache" : "");
@@ -54,10 +57,10 @@ static int carry_out(const struct facts *facts, const struct step *step)
 static void tell_step(struct assembly *a, const struct step *step, int result)
 {
 	enum assembly_event event = ASSEMBLY_STARTED;
-	const char *kind = step->kind == STEP_CACHE ? "cache" : "volume", *how = "";
+	const char *kind = step->kind == PLAN_CACHE ? "cache" : "volume", *how = "";
 	char *text;
 
-	if (step->kind == STEP_CLEAR) {
+	if (step->kind == PLAN_CLEAR) {
 		event = ASSEMBLY_CLEARED;
 		text = must_print("%s: removed: a start had left it without a table", step->name);
 	} else if (result) {
@@ -66,7 +69,7 @@ static void tell_step(struct assembly *a, const struct step *step, int result)
 				  uuid_text(step->uuid, (char[UUID_TEXT]){ 0 }));
 	} else {
 		if (step->degraded)
-			event = step->kind == STEP_CACHE ? ASSEMBLY_DEGRADED : ASSEMBLY_ALONE;
+			event = step->kind == PLAN_CACHE ? ASSEMBLY_DEGRADED : ASSEMBLY_ALONE;
 		if (event == ASSEMBLY_DEGRADED)
 			how = ", WITHOUT ALL OF ITS SSDs: those that are missing have left the set; larder cache add takes them back";
 		else if (event == ASSEMBLY_ALONE)
@@ -133,7 +136,7 @@ struct tried {
 
 static void add_tried(struct tried *tried, const struct step *step)
 {
-	if (step->kind == STEP_CLEAR) {
+	if (step->kind == PLAN_CLEAR) {
 		tried->cleared = true;
 		return;
 	}

@@ -16,6 +16,7 @@
 
 #include "../lib/message.h"
 #include "../lib/signature.h"
+#include "../lib/stack.h"
 #include "../lib/status.h"
 #include "../lib/turn.h"
 #include "facts.h"
@@ -90,8 +91,32 @@ static void take_cache(struct fact_member *fact, const struct device *device, co
 	tables_free(&tables);
 }
 
+/* What the description of its stack says; one that cannot be understood is a newer larder's, or damage, and holds nothing back. */
+static void take_stack(struct fact_member *fact, const struct larder_volume_sb *sb)
+{
+	struct stack stack;
+	uint8_t part[16];
+	bool there;
+
+	if (stack_decode(sb->stack, &stack, &there) || !there)
+		return;
+	stack_part(&stack, "volume", part);
+	if (memcmp(part, sb->head.uuid, 16))
+		return;
+	if (*stack.class)
+		fact->class = must_print("%s", stack.class);
+	if (stack.state == STACK_CREATING)
+		fact->held = must_print("%s is half made; larder create --resume %s, or larder remove %s", stack.name, stack.name, stack.name);
+	else if (stack.state == STACK_REMOVING)
+		fact->held = must_print("%s is being removed; larder remove %s goes on", stack.name, stack.name);
+	else if (stack_is_foreign(&stack))
+		fact->held = must_print("%s was made on another machine; if that does not use it any more: larder start --import %s", stack.name,
+					stack.name);
+}
+
 static void take_volume(struct fact_member *fact, const struct larder_volume_sb *sb)
 {
+	take_stack(fact, sb);
 	fact->may_be_dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 	fact->sectors = le64toh(sb->sectors);
 	fact->incarnation = le64toh(sb->incarnation);
@@ -186,6 +211,8 @@ void facts_free(struct look *look)
 		free((void *)look->facts.member[i].table);
 		free((void *)look->facts.member[i].foreign);
 		free((void *)look->facts.member[i].used);
+		free((void *)look->facts.member[i].held);
+		free((void *)look->facts.member[i].class);
 	}
 	free(look->facts.member);
 	free(look->facts.running);
@@ -198,11 +225,11 @@ void facts_free(struct look *look)
 
 void facts_pretend(struct facts *facts, const struct step *step)
 {
-	if (step->kind == STEP_CLEAR) {
+	if (step->kind == PLAN_CLEAR) {
 		facts->nr_half = 0;
 		return;
 	}
 	facts->running = must_allocate(realloc(facts->running, (facts->nr_running + 1) * sizeof(*facts->running)));
-	facts->running[facts->nr_running] = (struct fact_running){ .name = step->name, .cache = step->kind == STEP_CACHE };
+	facts->running[facts->nr_running] = (struct fact_running){ .name = step->name, .cache = step->kind == PLAN_CACHE };
 	memcpy(facts->running[facts->nr_running++].uuid, step->uuid, 16);
 }

@@ -153,7 +153,9 @@ static bool unfit(const struct facts *facts, struct plan *plan, const struct fac
 		       m->foreign, m->foreign, m->path);
 	else if (!copy && m->used)
 		refuse(plan, uuid, false, "%s: in use: %s; release it first", m->path, m->used);
-	return copy || m->foreign || m->used;
+	else if (!copy && m->held)
+		refuse(plan, uuid, false, "%s: the stack %s", m->path, m->held);
+	return copy || m->foreign || m->used || m->held;
 }
 
 /* The name for dm; false: refused. */
@@ -330,7 +332,8 @@ static const struct fact_member *volume_here(const struct facts *facts, const ui
 	for (size_t i = 0; i < facts->nr_members; i++) {
 		const struct fact_member *m = &facts->member[i];
 
-		if (m->kind == LARDER_KIND_VOLUME && same(m->uuid, uuid) && same(m->cache_uuid, cache) && !copy_of(facts, m) && !m->foreign)
+		if (m->kind == LARDER_KIND_VOLUME && same(m->uuid, uuid) && same(m->cache_uuid, cache) && !copy_of(facts, m) && !m->foreign &&
+		    !m->held)
 			return m;
 	}
 	return NULL;
@@ -408,7 +411,7 @@ static void plan_cache(const struct facts *facts, struct plan *plan, const uint8
 		return;
 	if (!choose_name(facts, plan, set.any, uuid, true, name, sizeof(name)))
 		return;
-	step = add_step(plan, STEP_CACHE, uuid);
+	step = add_step(plan, PLAN_CACHE, uuid);
 	snprintf(step->name, sizeof(step->name), "%s", name);
 	step->number = set.number;
 	memcpy(step->member, set.member, sizeof(step->member));
@@ -486,7 +489,7 @@ static void plan_volume(const struct facts *facts, struct plan *plan, size_t pla
 	}
 	if (!choose_name(facts, plan, m, m->uuid, false, name, sizeof(name)))
 		return;
-	step = add_step(plan, STEP_VOLUME, m->uuid);
+	step = add_step(plan, PLAN_VOLUME, m->uuid);
 	snprintf(step->name, sizeof(step->name), "%s", name);
 	snprintf(step->cache, sizeof(step->cache), "%s", cache ? cache->name : "-");
 	step->number = 1;
@@ -544,7 +547,7 @@ void plan_make(const struct facts *facts, struct plan *plan)
 {
 	*plan = (struct plan){ 0 };
 	for (size_t i = 0; i < facts->nr_half; i++) {
-		struct step *step = add_step(plan, STEP_CLEAR, NULL);
+		struct step *step = add_step(plan, PLAN_CLEAR, NULL);
 
 		snprintf(step->name, sizeof(step->name), "%s", facts->half[i]);
 	}

@@ -3,7 +3,8 @@
  * Given these facts, which steps?  A pure function: no device, no clock, no environment.
  *
  * What holds of every plan, whatever the facts (tests/unit/test_plan.c, docs/daemon.md):
- *   1. no step uses a member of which there is a copy, which carries a foreign RAID signature, or which is in use by others
+ *   1. no step uses a member of which there is a copy, which carries a foreign RAID signature, which is in use by others, or whose stack
+ *      is half made, being removed, or another machine's
  *   2. no step uses an SSD that the newest table of its set does not call active in its place (one that joins goes on joining in a
  *      place that is vacant), nor any of a set of which two sides were used without one another
  *   3. no member is in two steps, or in a step and in something that runs
@@ -31,6 +32,7 @@ struct fact_member {
 	char label[LARDER_LABEL_SIZE + 1];
 	const char *foreign; /* another owner's signature: "linux_raid_member"; or NULL */
 	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
+	const char *held; /* why the stack whose volume it is does not start by itself: "is half made; ..."; or NULL */
 	/* an SSD */
 	uint32_t place, nr_segments, first_segment, segment_size;
 	uint64_t segments_offset;
@@ -39,6 +41,7 @@ struct fact_member {
 	/* a backing */
 	bool may_be_dirty;
 	uint64_t sectors, incarnation, set_generation;
+	const char *class; /* option of the target that its stack was made with; NULL: the default */
 };
 
 struct fact_running {
@@ -65,9 +68,9 @@ struct facts {
 };
 
 enum step_kind {
-	STEP_CLEAR, /* remove what a start left unfinished */
-	STEP_CACHE,
-	STEP_VOLUME,
+	PLAN_CLEAR, /* remove what a start left unfinished */
+	PLAN_CACHE,
+	PLAN_VOLUME,
 };
 
 struct step {

@@ -210,6 +210,7 @@ int cache_forget(struct cache *c, struct volume *v)
 
 	if (err)
 		return err;
+	resync_leave(c);
 	err = forget_entry(c, v->number, LARDER_VOLUME_FORGETTING);
 	if (err) {
 		forget_unclaim(v);

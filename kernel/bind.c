@@ -97,12 +97,6 @@ static int check_cached(struct volume_target *vt)
 	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
 	if (v) {
 		err = check_incarnation(vt, v);
-		if (!err && !vt->discard_stale && v->incarnation == le64_to_cpu(vt->sb->incarnation) &&
-		    v->sectors != le64_to_cpu(vt->sb->sectors)) {
-			DMERR("%pg: the volume has %llu sectors, cache %pUb knows %llu: detach it, then attach it again",
-			      vt->backing->bdev, le64_to_cpu(vt->sb->sectors), vt->cache->uuid, v->sectors);
-			err = -EINVAL;
-		}
 		volume_put(v);
 		return err;
 	}
@@ -191,6 +185,44 @@ static int check_unused(struct volume_target *vt)
 }
 
 /*
+ * Constructor, of a table that is shorter than the superblock says: is it what the dm device goes back to because the superblock
+ * of a longer one could not be written?  That one may be on the backing all the same.
+ */
+static bool goes_back(struct volume_target *vt)
+{
+	struct volume_target *other;
+	bool found = false;
+
+	mutex_lock(&cache_registry_lock);
+	list_for_each_entry(other, &volume_targets, list)
+		if (dm_table_get_md(other->ti->table) == dm_table_get_md(vt->ti->table) && other->grows_from &&
+		    uuid_same(other->sb->head.uuid, vt->sb->head.uuid))
+			found |= vt->ti->len >= other->grows_from;
+	mutex_unlock(&cache_registry_lock);
+	return found;
+}
+
+static int check_length(struct volume_target *vt)
+{
+	u64 len = vt->ti->len, sectors = le64_to_cpu(vt->sb->sectors), room = volume_room(vt->sb, vt->backing->bdev);
+
+	if (len < sectors && !goes_back(vt)) {
+		DMERR("%pg: sectors: the table has %llu, the volume %llu, and a volume cannot be made smaller: give that many",
+		      vt->backing->bdev, len, sectors);
+		vt->ti->error = "The table is shorter than the volume";
+		return -EINVAL;
+	}
+	if (len > max(sectors, room)) {
+		DMERR("%pg: sectors: the table has %llu sectors, the volume %llu: give %llu at most, or make the backing larger",
+		      vt->backing->bdev, len, sectors, max(sectors, room));
+		vt->ti->error = "There is no room for so many sectors on the backing";
+		return -EINVAL;
+	}
+	vt->grows_from = len > sectors ? sectors : 0;
+	return 0;
+}
+
+/*
  * Constructor: what would leave a live volume suspended is refused when the table is loaded.  Without its cache the table is
  * loaded even if may_be_dirty is set, so that there is something to send 'discard_dirty' to; preresume refuses it.
  */
@@ -200,6 +232,8 @@ int volume_target_check(struct volume_target *vt)
 	struct cache *c;
 	int err = check_unused(vt);
 
+	if (!err)
+		err = check_length(vt);
 	if (err)
 		return err;
 	if (vt->cache) {
@@ -344,7 +378,12 @@ static int resume_bind(struct volume_target *vt, struct volume *v)
 	err = volume_bind(v, vt->ti, vt->backing->bdev, vt->sb);
 	if (err == -EBUSY)
 		DMERR("%pg: volume %pUb is being forgotten by its cache: try again later", vt->backing->bdev, v->uuid);
-	return err;
+	if (err)
+		return err;
+	mutex_lock(&v->super_lock);
+	memcpy(vt->sb, v->sb, LARDER_SB_SIZE);	/* it may have grown */
+	mutex_unlock(&v->super_lock);
+	return 0;
 }
 
 /* The superblock that v has got, durable. */
@@ -443,7 +482,7 @@ static int resume_cached(struct volume_target *vt)
 	if (err)
 		return err;
 	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
-	if (v && named && v->incarnation == le64_to_cpu(vt->sb->incarnation) && v->sectors == le64_to_cpu(vt->sb->sectors)) {
+	if (v && named && v->incarnation == le64_to_cpu(vt->sb->incarnation)) {
 		err = resume_bind(vt, v);
 		if (!err) {
 			err = resume_generation(vt, v);
@@ -557,10 +596,12 @@ int volume_target_bind(struct volume_target *vt)
 	if (err)
 		goto out;
 	err = vt->cache ? resume_cached(vt) : resume_passthrough(vt);
-	if (err)
+	if (err) {
 		resume_unclaim(vt);
-	else
+	} else {
 		vt->discard_stale = false;	/* once */
+		vt->grows_from = 0;
+	}
 out:
 	mutex_unlock(&vt->lock);
 	return err;

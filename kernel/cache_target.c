@@ -79,8 +79,7 @@ static int parse_device(struct cache_target *ct, const char *path)
 	}
 	err = super_read_cache(dev->bdev, sb, &why);
 	if (err) {
-		DMERR("%pg: %s: not an SSD of a cache; 'larder super check' says more, 'larder cache create' makes one", dev->bdev,
-		      why);
+		super_refused(dev->bdev, why, "an SSD of a cache", "cache");
 		ti->error = "An SSD has no valid cache superblock: the line before names it";
 		goto put;
 	}
@@ -612,6 +611,7 @@ static int cache_first_start(struct cache *c)
 static void cache_run(struct cache *c)
 {
 	enum cache_state was = READ_ONCE(c->state);
+	u64 single;
 
 	while (was != CACHE_FAILED && was != CACHE_RUNNING && !try_cmpxchg(&c->state, &was, CACHE_RUNNING))
 		;
@@ -620,8 +620,13 @@ static void cache_run(struct cache *c)
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 	segments_open_kick(c);
 	reclaim_kick(c);
-	if (READ_ONCE(c->nr_failed))
+	if (READ_ONCE(c->nr_failed)) {
 		queue_work(c->reclaim_wq, &c->lost_work);
+		segments_below(c, &single);
+		if (single)
+			resync_begin(c);
+	}
+	resync_kick(c);
 	scrub_resume(c);
 	queue_work(larder_wq, &c->event_work);
 }
@@ -710,6 +715,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	WRITE_ONCE(c->shape_pause, true);
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
+	cancel_work_sync(&c->resync.work);
 	cancel_delayed_work_sync(&c->scrub.work);
 	cancel_delayed_work_sync(&c->tick);
 	cancel_work_sync(&c->reclaim_work);

@@ -6,9 +6,15 @@
 #include <linux/version.h>
 #include <linux/blkdev.h>
 #include <linux/device-mapper.h>
+#include <linux/workqueue.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "larder needs Linux 6.1 or later"
+#endif
+
+/* hex2bin(): once of <linux/kernel.h>, which no longer brings this header */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 12, 0)
+#include <linux/hex.h>
 #endif
 
 /* 6.9: hrtimer and block limits are set up in one call each; 6.11 moved queue flags into the limits */
@@ -43,6 +49,13 @@ static inline void larder_hrtimer_setup(struct hrtimer *timer, enum hrtimer_rest
 typedef fmode_t larder_blk_mode_t;
 #else
 typedef blk_mode_t larder_blk_mode_t;
+#endif
+
+/* 6.17: a workqueue without WQ_UNBOUND says that it is one of each CPU; 7.3 warns where it does not */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+#define LARDER_WQ_PERCPU	WQ_PERCPU
+#else
+#define LARDER_WQ_PERCPU	0
 #endif
 
 /* Exported since 3.19, declared only in drivers/md/dm.h, which is no part of the kernel's headers */

@@ -160,9 +160,8 @@ static void copies_submit_to(struct cache *c, struct record *r, u32 segment, bio
 	bio->bi_iter.bi_sector = where;
 	bio->bi_end_io = end;
 	bio->bi_private = r;
-	for (i = 0; i < r->end - r->first; i++)
-		__bio_add_page(bio, r->pages[i], PAGE_SIZE, 0);
-	__bio_add_page(bio, r->pages[RECORD_SLOTS], PAGE_SIZE, 0);
+	for (i = 0; i <= r->end - r->first; i++)
+		__bio_add_page(bio, r->vec[i].bv_page, LARDER_SLOT_SIZE, 0);
 	atomic_inc(&r->writes_left);
 	submit_bio(bio);
 }
@@ -290,7 +289,7 @@ int copies_add(struct cache *c, u8 stream, struct copy *copy)
 	copy->cache = slot_sector(c, r->segment, r->end);
 	copy->omitted = false;
 	for (i = 0; i < copy->nr_slots; i++) {
-		r->pages[n + i] = copy->pages[i];
+		r->vec[n + i].bv_page = copy->pages[i];
 		r->sums[n + i] = larder_crc(page_address(copy->pages[i]), LARDER_SLOT_SIZE);
 	}
 	r->end += copy->nr_slots;

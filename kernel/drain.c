@@ -110,30 +110,16 @@ static bool drain_ended(struct cache *c, const struct cache_device *d)
 	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(d->draining);
 }
 
-static bool on_device(struct cache *c, const struct cache_device *d, u32 segment)
+/* Is the segment, or its second copy, on this SSD? */
+static bool on_device(struct cache *c, u32 segment, const void *arg)
 {
+	const struct cache_device *d = arg;
 	u32 mirror;
 
 	if (segment == LARDER_NO_SEGMENT)
 		return false;
 	mirror = READ_ONCE(c->segments[segment].mirror);
 	return segment_device(c, segment) == d || (mirror != LARDER_NO_SEGMENT && segment_device(c, mirror) == d);
-}
-
-/* Is any of the segments that the write stream writes to, or has opened, on it? */
-static bool stream_on_device(struct cache *c, const struct cache_device *d)
-{
-	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
-	struct opened_list *o = &s->opened;
-	bool on;
-	u32 i;
-
-	spin_lock_irq(&c->log.lock);
-	on = on_device(c, d, s->segment);
-	for (i = 0; i < o->count && !on; i++)
-		on = on_device(c, d, o->segment[(o->head + i) % o->size]);
-	spin_unlock_irq(&c->log.lock);
-	return on;
 }
 
 /* The open segments of the other streams on it are sealed; those that they have opened are passed over. */
@@ -147,7 +133,7 @@ static void leave_copies(struct cache *c, const struct cache_device *d, u8 numbe
 	spin_lock_irq(&c->log.lock);
 	if (!c->open_copies[number])
 		for (i = 0; i < s->opened.size && s->opened.usable; i++) {
-			if (!on_device(c, d, s->segment) && !on_device(c, d, s->opened.segment[s->opened.head]))
+			if (!on_device(c, s->segment, d) && !on_device(c, s->opened.segment[s->opened.head], d))
 				break;
 			log_next_segment(c, s, false);
 		}
@@ -172,7 +158,7 @@ static int drain_run(struct cache *c, struct cache_device *d)
 	int err;
 
 	while (!drain_ended(c, d)) {
-		while (stream_on_device(c, d) && !drain_ended(c, d)) {
+		while (log_uses(c, on_device, d) && !drain_ended(c, d)) {
 			err = log_roll(c);
 			if (err == -EAGAIN) {
 				segments_open_kick(c);

@@ -468,7 +468,7 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 			flush_enqueue(c, io);
 		return;
 	}
-	log_send(c, may_wait);
+	log_send(c);
 }
 
 void user_flush(struct volume *v, struct bio *bio, struct larder_io *io)

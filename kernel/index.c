@@ -119,16 +119,18 @@ static inline u64 extent_cut(u64 e, u32 a, u32 b)
 	return larder_extent_pack(a, b - a, larder_extent_state(e), cache);
 }
 
-/* Does y go on where x ends, on the volume and in the cache?  0 is no extent and joins nothing. */
+/*
+ * Does y go on where x ends, on the volume and in the cache?  0 is no extent and joins nothing.  Neighbours mostly lie apart in the
+ * cache: that is looked at first.
+ */
 static inline bool extent_joins(u64 x, u64 y)
 {
 	u64 next = larder_extent_cache(x);
 
-	if (!x || extent_end(x) != larder_extent_first(y) || larder_extent_state(x) != larder_extent_state(y))
-		return false;
 	if (!larder_state_zero(larder_extent_state(x)))
 		next += larder_extent_len(x);
-	return next == larder_extent_cache(y);
+	return next == larder_extent_cache(y) && x && extent_end(x) == larder_extent_first(y) &&
+	       larder_extent_state(x) == larder_extent_state(y);
 }
 
 static inline u64 extent_join(u64 x, u64 y)
@@ -138,16 +140,19 @@ static inline u64 extent_join(u64 x, u64 y)
 }
 
 /*
- * The first of n extents that ends behind sector 'at' of the region; n: none.  Readers call it too: any value may change under it.
+ * The first of n extents that ends behind sector 'at' of the region; n: none.  Looks first where it lies if all are of one length,
+ * without holes.  Readers call it too: any value may change under it.
  */
 static __always_inline u32 extents_search(const u64 *ext, u32 n, u32 at)
 {
-	u32 lo = 0;
+	u32 lo = 0, half = at * n >> LARDER_REGION_SHIFT;
 
-	while (n) {
-		u32 half = n / 2;
+	for (; n; half = n / 2) {
+		u64 e = READ_ONCE(ext[lo + half]);
 
-		if (extent_end(READ_ONCE(ext[lo + half])) <= at) {
+		if (larder_extent_first(e) <= at && extent_end(e) > at)
+			return lo + half;
+		if (extent_end(e) <= at) {
 			lo += half + 1;
 			n -= half + 1;
 		} else {
@@ -157,27 +162,12 @@ static __always_inline u32 extents_search(const u64 *ext, u32 n, u32 at)
 	return lo;
 }
 
-/*
- * The same for readers, most of which ask for a sector that is mapped: returns the extent, 0: none.  Looks first where it lies if
- * all are of one length, without holes.
- */
+/* The same for readers: the extent, read once; 0: none. */
 static __always_inline u64 extents_find(const u64 *ext, u32 n, u32 at)
 {
-	u32 lo = 0, half = at * n >> LARDER_REGION_SHIFT, all = n;
+	u32 i = extents_search(ext, n, at);
 
-	for (; n; half = n / 2) {
-		u64 e = READ_ONCE(ext[lo + half]);
-
-		if (larder_extent_first(e) <= at && extent_end(e) > at)
-			return e;
-		if (extent_end(e) <= at) {
-			lo += half + 1;
-			n -= half + 1;
-		} else {
-			n = half;
-		}
-	}
-	return lo < all ? READ_ONCE(ext[lo]) : 0;
+	return i < n ? READ_ONCE(ext[i]) : 0;
 }
 
 static inline void map_set(struct larder_map *m, u64 region, u64 e)

@@ -234,7 +234,7 @@ static void read_heat(struct cache *c, const struct segment *seg, u64 cache, u32
 {
 	u64 first = cache / LARDER_SLOT_SECTORS, last = (cache + len - 1) / LARDER_SLOT_SECTORS;
 
-	if (larder_heat_counts(c->log.position - seg->born, (u64)c->nr_segments * c->data_slots))
+	if (segment_heat_counts(c, seg))
 		larder_heat_hit(&c->heat, first, last - first + 1);
 }
 
@@ -693,7 +693,7 @@ static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io,
 	}
 	io->kind = IO_WRITE;
 	marks_known(v, io->sector, io->len);
-	err = log_write(v, bio, io, may_wait);
+	err = log_write(v, bio, io);
 	if (err) {
 		race_end(c, v, io->sector, io->len, RACE_WRITE);
 		io->kind = IO_NONE;

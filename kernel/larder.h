@@ -144,7 +144,7 @@ struct segment {
 	atomic_t pins;			/* readers, writebacks, appends in flight */
 	u8 state;			/* enum segment_state; segments_lock */
 	u8 stream;
-	bool relinked;
+	bool relinked;			/* not to be put back young: its SSD is drained; reclaim_lock */
 	bool has_summary;		/* it may have one: reading it tells */
 	bool prefer_mirror;		/* the first copy could not be read, or does not match its checksums */
 	u16 stale;			/* slots of this copy, on an SSD that joins, that are not copied yet; segments_lock */
@@ -203,7 +203,6 @@ struct record {
 	u16 items_left;			/* items not applied yet */
 	u16 copying;			/* items reserved, not copied yet */
 	bool closed;			/* no more entries; its commit block stands at slot 'end' */
-	bool built;			/* the commit block is ready to be submitted */
 	bool commit_done;		/* it is on the SSD */
 	bool seals;			/* last record of its segment: the summary follows */
 	bool fua;			/* durable when complete: everything before it was durable at submission */
@@ -213,8 +212,10 @@ struct record {
 	ktime_t opened_at;
 	DECLARE_BITMAP(copied, RECORD_SLOTS + 1);
 	u32 sums[RECORD_SLOTS];
-	struct page *pages[RECORD_SLOTS + 1];	/* by slot - first; the commit block's is pages[RECORD_SLOTS] */
-	struct larder_commit *commit;
+	/* by slot - first; behind the last data slot, once closed, the commit block's.  Whole slots: only pages come and go */
+	struct bio_vec vec[RECORD_SLOTS + 1];
+	struct page *commit_page;
+	struct larder_commit *commit;	/* in it */
 	struct list_head acks;		/* items that wait until this record is applied (commit=always, FUA) */
 	struct list_head copies;	/* struct copy: fill and keep only, as all below, which is of its append */
 	atomic_t writes_left, writes_failed;	/* one for each copy of the segment; and one while it is submitted */
@@ -257,6 +258,9 @@ struct log {
 	struct list_head copies;	/* fill and keep: closed, not complete */
 	struct list_head items;		/* accepted, not applied, in log order */
 	struct list_head free_records;
+	struct append *free_appends;
+	u32 nr_free_appends;
+	bool starved;			/* something could be sent, and no append was left */
 	struct page **free_pages;
 	u32 nr_free_pages, nr_pages;
 	u32 nr_records;
@@ -331,6 +335,7 @@ struct cache_settings {
 	u32 checkpoint_percent;
 	u32 congestion_read, congestion_write;	/* us, 0: off */
 	u32 scrub_rate;			/* KiB/s, 0: no bound */
+	u32 resync_rate;		/* KiB/s, 0: no bound */
 };
 
 /* What a scrub has found (scrub.c) */
@@ -354,6 +359,19 @@ struct scrub {
 	u64 due_ns;			/* of the next segment, by scrub_rate */
 	struct scrub_counts n;
 	struct scrub_pass *pass;
+};
+
+/* waiting: there is no room, or an SSD joins; failed: some could not be read, it is tried again */
+enum resync_state { RESYNC_IDLE, RESYNC_RUNNING, RESYNC_WAITING, RESYNC_FAILED };
+
+struct resync {
+	struct work_struct work;
+	enum resync_state state;	/* leaves RESYNC_IDLE by resync_begin(), comes back by the work */
+	struct mutex lock;		/* while a piece is looked up and goes into the log: cache_forget() */
+	atomic_t in_flight;		/* pieces in the log that are not applied */
+	atomic64_t copied;		/* sectors, since it began */
+	bool said;			/* that it began */
+	unsigned long again;		/* jiffies: RESYNC_FAILED: of the next try */
 };
 
 /* Checksums of segments in memory (sums.c) */
@@ -437,7 +455,7 @@ struct cache {
 
 	struct volume *volumes[LARDER_MAX_VOLUMES];	/* by number; RCU for readers, super_lock for writers */
 
-	struct bio_set bios;		/* struct append and other bios of ours */
+	struct bio_set bios;		/* those of ours that have no place of their own */
 	mempool_t page_pool;		/* of writeback: WRITEBACK_GROUP_PAGES at least */
 	struct mutex page_pool_lock;	/* who waits for it */
 	struct workqueue_struct *io_wq;	/* never waits for other works */
@@ -460,7 +478,8 @@ struct cache {
 	struct mutex set_lock;		/* one change of the set at a time; outside of super_lock */
 	struct scrub scrub;
 	unsigned long *bad_slots;	/* bit per slot: dirty data there does not match its sum; NULL: there never was one */
-	bool shape_pause;		/* the cache is about to stand still: join_work, drain_work and scrub.work end */
+	struct resync resync;
+	bool shape_pause;		/* the cache is about to stand still: join_work, drain_work, the scrub and the resync end */
 	dev_t joining_dev;
 	u32 join_copied;		/* slots */
 	u32 drain_left;			/* segments */
@@ -594,6 +613,7 @@ struct volume_target {
 	struct volume_settings set;
 	struct larder_volume_sb *sb;	/* as read by the constructor */
 	bool discard_stale;
+	u64 grows_from;			/* sectors by the superblock, if the table has more, until it was resumed; else 0 */
 	u32 given_mask;			/* options given, a bit per key: the printed table has them even if they are the default */
 	struct mutex lock;		/* preresume and message discard_dirty */
 	struct list_head list;		/* of all; volume_targets_lock and cache_registry_lock to change it, either to read it */
@@ -635,6 +655,7 @@ struct larder_io {
 	u8 pin;				/* ordinal of the rule that pins it, 0: none */
 	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
+	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
 	struct volume *volume;
 	u64 sector;			/* volume sector, as accepted */
 	u32 len;
@@ -675,6 +696,13 @@ static inline struct bio *larder_io_bio(struct larder_io *io) { return dm_bio_fr
 /* ------------------------------------------------------------------ addresses */
 
 static inline u32 cache_segment(const struct cache *c, u64 cache_sector) { return cache_sector >> c->segment_shift; }
+
+/* Does a hit of what lies in it count as heat? */
+static inline bool segment_heat_counts(const struct cache *c, const struct segment *seg)
+{
+	return larder_heat_counts(c->log.position - seg->born, (u64)c->nr_segments * c->data_slots);
+}
+
 static inline u64 slot_sector(const struct cache *c, u32 segment, u32 slot)
 {
 	return ((u64)segment << c->segment_shift) + slot * LARDER_SLOT_SECTORS;
@@ -803,7 +831,7 @@ struct volume *volume_create(struct cache *c, u16 number, const u8 uuid[16], u64
 struct volume *cache_find_volume(struct cache *c, const u8 uuid[16]);	/* counted, or NULL */
 void volume_get(struct volume *v);
 void volume_put(struct volume *v);
-/* preresume */
+/* preresume; sleeps */
 int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bdev, struct larder_volume_sb *sb);
 void volume_unbind(struct volume *v);		/* postsuspend: everything in flight has ended */
 void cache_fail(struct cache *c, const char *why);	/* any context: one way; raises the event */
@@ -815,6 +843,8 @@ u64 cache_memory_limit(struct cache *c);
 /* Reads both copies, takes the newer valid one; *why names what was wrong with the first otherwise. */
 int super_read_cache(struct block_device *bdev, struct larder_cache_sb *sb, const char **why);
 int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, const char **why);
+/* Logs why it is not what it should be ("an SSD of a cache"), and the remedy; noun: of the command that makes one */
+void super_refused(struct block_device *bdev, const char *why, const char *what, const char *noun);
 /* Large I/O in the background: several bios.  The buffer and *b belong to it until bulk_wait(), which returns the error. */
 struct bulk_io {
 	atomic_t left;
@@ -890,6 +920,17 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 /* super.c, checkpoint.c: the scrub of superblocks and tables, and of chunks; *n is added to.  Errors: of reading, or -ENOMEM */
 int super_scrub(struct cache *c, struct scrub_counts *n);
 int checkpoint_scrub(struct cache *c, struct scrub_counts *n);
+/* Sleeps, while there is user I/O: so that what took this long has a fifth of the time. */
+void give_way(struct cache *c, u64 took_ns);
+
+/* ------------------------------------------------------------------ resync.c: second copies of what has one */
+/* Any context: an SSD has left, or is missing; nothing happens if the set does not ask for second copies, or has one SSD left. */
+void resync_begin(struct cache *c);
+void resync_kick(struct cache *c);			/* any context: goes on, if it has begun */
+void resync_work(struct work_struct *work);
+void resync_applied(struct larder_io *io);		/* any context: log.c has applied a piece, or given it up */
+/* sleeps: v->forgotten is set: nothing of the volume goes into the log after it */
+void resync_leave(struct cache *c);
 
 /* ------------------------------------------------------------------ join.c.  Sleep. */
 /* The cache stands still.  sb: of the SSD that is to join in place d, whose device is bound; an error leaves it out */
@@ -924,7 +965,9 @@ void segment_free_lost(struct cache *c, u32 segment);
 /* A read of its copy on this SSD failed.  True: there is another one; if that is the second one, it is read from now on. */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d);
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
-u64 segments_below(struct cache *c);			/* sectors that have fewer copies than the set asks for; a look */
+/* Sectors that have fewer copies than the set asks for; *single: of these, dirty ones that have one left.  A look */
+u64 segments_below(struct cache *c, u64 *single);
+bool segment_single(struct cache *c, u32 segment, const void *ignored);	/* does one member have it, and no other? */
 /* moves it between lists and counts; segments_lock taken inside */
 void segment_set_state(struct cache *c, u32 segment, u8 state);
 void segments_release(struct cache *c);			/* WAITING ones that nothing needs any more become FREE; wakes who waits */
@@ -942,6 +985,8 @@ void index_account_new(struct volume *v, u64 cache, u32 len, u8 state);	/* a map
 int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state);
 /* over region borders; sectors changed */
 int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from, u64 to_cache, u8 to_state);
+/* is all of it mapped as it was, in one of these states? */
+bool volume_maps(struct volume *v, const struct larder_map *m, u32 states);
 void cache_account_loaded(struct cache *c);		/* sleeps: after bulk load, nothing to do if change() counted */
 u32 segments_opened_goal(struct cache *c);		/* of all streams */
 void segments_open_kick(struct cache *c);		/* asks open_work for more opened segments */
@@ -955,10 +1000,10 @@ int log_create(struct cache *c);			/* sleeps */
 void log_destroy(struct cache *c);
 void log_reset(struct cache *c, u64 next_sequence);	/* at start: a new epoch */
 /*
- * map() or worker: reserves, copies, sums, perhaps submits.  0: the bio is ours and will be completed; -EAGAIN: defer; may_wait: a
- * worker calls
+ * map() or worker: reserves, copies, sums, perhaps submits.  0: the bio is ours and will be completed; -EAGAIN: defer.  io->resync:
+ * the bio is not needed afterwards, resync_applied() follows; -ESTALE: its range was written to
  */
-int log_write(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+int log_write(struct volume *v, struct bio *bio, struct larder_io *io);
 int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io);		/* as log_write() */
 /*
  * Any context but holding no lock; appends metadata to the open record.  0, -EAGAIN (no room now: log_entry_wait()).  *lsn: its
@@ -977,7 +1022,7 @@ int log_wait_applied(struct cache *c, u64 lsn);		/* sleeps */
 int log_sync(struct cache *c);
 void log_kick(struct cache *c);				/* any context: log->work */
 /* process context: sends what is ready, in the order of the log; closed records with their commit blocks */
-void log_send(struct cache *c, bool may_wait);
+void log_send(struct cache *c);
 void log_apply(struct cache *c);			/* any context: applies in log order what has completed */
 /* sleeps: until no end-io of ours can come; nothing new may begin */
 void log_drain(struct cache *c);
@@ -985,6 +1030,8 @@ void log_resume(struct cache *c);			/* after a suspend */
 bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
 /* sleeps: the write stream goes on in its next segment; -EAGAIN: none is opened yet */
 int log_roll(struct cache *c);
+/* is any segment such a one that the write stream writes to, or has opened? */
+bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg);
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */
@@ -1111,8 +1158,19 @@ bool volume_in_doubt(struct volume *v);
 bool cache_in_doubt(struct cache *c);		/* the last flush of an SSD of the set has failed */
 int write_settle(struct volume *v);			/* sleeps: does that */
 
+/* ------------------------------------------------------------------ grow.c (rule 15) */
+/* Sectors that a volume may have on its backing as it is now; a multiple of its logical block size */
+u64 volume_room(const struct larder_volume_sb *sb, struct block_device *bdev);
+/*
+ * To so many sectors, for which there is room, or, where the superblock has as many or more, with that many.  Sleeps; the volume is
+ * taken, with its superblock and backing, and not active.  An error leaves it as it was, or larger on disk than in core
+ */
+int volume_grow(struct volume *v, u64 sectors);
+
 /* ------------------------------------------------------------------ mark.c (rule 6) */
 int marks_create(struct volume *v);
+/* For so many sectors, if that is more.  Sleeps; the volume is not active, nothing of it in flight.  -ENOMEM: as it was */
+int marks_resize(struct volume *v, u64 sectors);
 void marks_destroy(struct volume *v);
 /* Any context.  For [sector, sector+len): 0: marks held (mark_put() later); 1: exempt, nothing held; -EAGAIN: being set, defer */
 int marks_get(struct volume *v, u64 sector, u32 len, bool through);

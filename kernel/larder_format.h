@@ -88,7 +88,7 @@ struct larder_sb_head {
 
 enum larder_stream {
 	LARDER_STREAM_WRITE	= 0,	/* dirty data and metadata; replayed strictly in order */
-	LARDER_STREAM_FILL	= 1,	/* first-time clean copies */
+	LARDER_STREAM_FILL	= 1,	/* clean copies: first-time ones, and of segments that go before their turn */
 	LARDER_STREAM_KEEP	= 2,	/* clean extents worth keeping, re-appended by reclaim */
 };
 

@@ -26,25 +26,57 @@
 
 #define LOG_RECORDS		256u
 #define LOG_PAGES		4096u	/* 16 MiB */
+#define LOG_APPENDS		256u	/* in flight */
 #define METADATA_RECORDS	16u
 #define METADATA_PAGES		16u
 #define OPEN_SLOTS		8u	/* of the last opened segment: only SEGMENT_OPEN may use them */
 
-/* A write of data slots and perhaps the commit block; with two copies of the segment, two of them. */
+/*
+ * In log order somebody waits for every append, and 'gather' bounds those in flight: wbt, which holds back writes that nobody waits
+ * for, shall not.
+ */
+#define APPEND_OPF		(REQ_OP_WRITE | REQ_SYNC | REQ_IDLE)
+
+/*
+ * A write of data slots and perhaps the commit block; with two copies of the segment, two of them.  Its bio's vectors are the
+ * record's, which outlives it.
+ */
 struct append {
+	struct append *next;		/* log->free_appends */
 	struct record *record;
 	struct cache_device *device;
-	struct append *first;		/* of the copies; the counts are there */
+	struct append *first;		/* of the copies; what follows, but the bio and joining, is there */
+	struct append *second;		/* for the other copy, if there is one; NULL: the cache has one SSD */
 	u16 from, to;			/* data slots */
 	bool commit, fua;
-	bool probe;			/* it is timed: ssd_probe_end(); of the first copy */
+	bool probe;			/* it is timed: ssd_probe_end() */
 	bool joining;			/* it does not count: its SSD is no member yet */
 	u8 copies;			/* those of members: if none of them is made, the append has failed */
 	atomic_t left, failed;
-	struct bio bio;			/* last: front pad of c->bios */
+	struct bio bio;
 };
 
 static void append_end(struct bio *bio);
+
+/* log->lock held.  NULL: none is left. */
+static struct append *append_get(struct log *log)
+{
+	struct append *a = log->free_appends;
+
+	if (a) {
+		log->free_appends = a->next;
+		log->nr_free_appends--;
+	}
+	return a;
+}
+
+/* log->lock held */
+static void append_put(struct log *log, struct append *a)
+{
+	a->next = log->free_appends;
+	log->free_appends = a;
+	log->nr_free_appends++;
+}
 
 /* ------------------------------------------------------------------ creation */
 
@@ -72,9 +104,24 @@ static enum hrtimer_restart log_timer(struct hrtimer *timer)
 
 static void log_work(struct work_struct *work);
 
+static int log_create_record(struct cache *c)
+{
+	struct record *r = kzalloc(sizeof(*r), GFP_KERNEL);
+	u32 i;
+
+	if (!r)
+		return -ENOMEM;
+	r->cache = c;
+	for (i = 0; i < ARRAY_SIZE(r->vec); i++)
+		r->vec[i].bv_len = LARDER_SLOT_SIZE;
+	list_add(&r->list, &c->log.free_records);
+	return 0;
+}
+
 int log_create(struct cache *c)
 {
 	struct log *log = &c->log;
+	struct append *a;
 	unsigned int i;
 	int err;
 
@@ -100,7 +147,7 @@ int log_create(struct cache *c)
 		if (err)
 			return err;
 	}
-	err = bioset_init(&c->bios, 64, offsetof(struct append, bio), BIOSET_NEED_BVECS);
+	err = bioset_init(&c->bios, 64, 0, BIOSET_NEED_BVECS);
 	if (err)
 		return err;
 	log->free_pages = kvcalloc(LOG_PAGES, sizeof(*log->free_pages), GFP_KERNEL);
@@ -117,14 +164,17 @@ int log_create(struct cache *c)
 		log->free_pages[log->nr_free_pages++] = page;
 	}
 	for (; log->nr_records < LOG_RECORDS; log->nr_records++) {
-		struct record *r = kzalloc(sizeof(*r), GFP_KERNEL);
-
-		if (!r)
-			return -ENOMEM;
-		r->cache = c;
-		list_add(&r->list, &log->free_records);
+		err = log_create_record(c);
+		if (err)
+			return err;
 	}
-	c->fixed_bytes += (u64)log->nr_pages * PAGE_SIZE + LOG_RECORDS * sizeof(struct record);
+	for (i = 0; i < LOG_APPENDS; i++) {
+		a = kzalloc(sizeof(*a), GFP_KERNEL);
+		if (!a)
+			return -ENOMEM;
+		append_put(log, a);
+	}
+	c->fixed_bytes += (u64)log->nr_pages * PAGE_SIZE + LOG_RECORDS * sizeof(struct record) + LOG_APPENDS * sizeof(*a);
 	/* what was in the cache before this start counts as old (heat) */
 	log->position = (u64)c->nr_segments * c->data_slots;
 	log->next_lsn = 1;
@@ -143,6 +193,8 @@ void log_destroy(struct cache *c)
 	hrtimer_cancel(&log->timer);
 	list_for_each_entry_safe(r, next, &log->free_records, list)
 		kfree(r);
+	while (log->nr_free_appends)
+		kfree(append_get(log));
 	while (log->nr_free_pages)
 		__free_page(log->free_pages[--log->nr_free_pages]);
 	kvfree(log->free_pages);
@@ -248,11 +300,11 @@ struct record *log_record_get(struct cache *c, u8 stream)
 		return NULL;
 	list_del_init(&r->list);
 	log->nr_records--;
-	r->pages[RECORD_SLOTS] = log->free_pages[--log->nr_free_pages];
-	r->commit = page_address(r->pages[RECORD_SLOTS]);
+	r->commit_page = log->free_pages[--log->nr_free_pages];
+	r->commit = page_address(r->commit_page);
 	larder_commit_init(r->commit);
 	r->stream = stream;
-	r->closed = r->built = r->commit_done = r->fua = r->want_fua = false;
+	r->closed = r->commit_done = r->fua = r->want_fua = false;
 	r->error = 0;
 	r->items_left = r->copying = 0;
 	r->opened_at = ktime_get();
@@ -268,10 +320,10 @@ void log_record_put(struct cache *c, struct record *r)
 	struct log *log = &c->log;
 	u32 i, n = r->end - r->first;
 
-	log->free_pages[log->nr_free_pages++] = r->pages[RECORD_SLOTS];
+	log->free_pages[log->nr_free_pages++] = r->commit_page;
 	if (r->stream == LARDER_STREAM_WRITE)
 		for (i = 0; i < n; i++)
-			log->free_pages[log->nr_free_pages++] = r->pages[i];
+			log->free_pages[log->nr_free_pages++] = r->vec[i].bv_page;
 	log->nr_records++;
 	list_add(&r->list, &log->free_records);
 }
@@ -311,6 +363,7 @@ int log_next_segment(struct cache *c, struct stream *s, bool metadata)
 void log_assign(struct cache *c, struct stream *s, struct record *r)
 {
 	r->closed = true;
+	r->vec[r->end - r->first].bv_page = r->commit_page;
 	r->sequence = c->log.next_sequence++;
 	r->prev_sequence = s->last_sequence;
 	s->last_sequence = r->sequence;
@@ -463,41 +516,6 @@ static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
 
 /* ------------------------------------------------------------------ submission */
 
-struct append_copy {
-	u32 segment;
-	bool joining;
-};
-
-/* copy: the one that this bio writes. */
-static void append_fill(struct bio *bio, const struct append *what, const struct append_copy *copy, struct append *first)
-{
-	struct append *a = container_of(bio, struct append, bio);
-	struct record *r = what->record;
-	struct cache *c = r->cache;
-	sector_t where;
-	u32 i;
-
-	a->record = r;
-	a->device = copy_sector_device(c, slot_sector(c, copy->segment, what->from), &where);
-	a->joining = copy->joining;
-	a->first = first;
-	a->from = what->from;
-	a->to = what->to;
-	a->commit = what->commit;
-	a->fua = what->fua;
-	bio_set_dev(bio, a->device->bdev);
-	bio->bi_iter.bi_sector = where;
-	bio->bi_end_io = append_end;
-	if (a->fua)
-		bio->bi_opf |= REQ_FUA;
-	if (a->commit && (r->want_fua || r->close_reason == CLOSE_FLUSH))
-		bio->bi_opf |= REQ_SYNC;
-	for (i = a->from; i < a->to; i++)
-		__bio_add_page(bio, r->pages[i - r->first], PAGE_SIZE, 0);
-	if (a->commit)
-		__bio_add_page(bio, r->pages[RECORD_SLOTS], PAGE_SIZE, 0);
-}
-
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc)
 {
 	s->built_sequence = r->sequence;
@@ -528,19 +546,31 @@ static struct record *log_sendable(struct cache *c)
 	struct log *log = &c->log;
 	struct record *r = list_first_entry_or_null(&log->stream[LARDER_STREAM_WRITE].unbuilt, struct record, unbuilt);
 
-	if (r)
-		return r->copying ? NULL : r;
-	r = log->open;
-	return r && r->ready != r->submitted && log->in_flight < c->set.gather ? r : NULL;
+	if (r) {
+		if (r->copying)
+			return NULL;
+	} else {
+		r = log->open;
+		if (!r || r->ready == r->submitted || log->in_flight >= c->set.gather)
+			return NULL;
+	}
+	if (unlikely(log->nr_free_appends < 2)) {
+		log->starved = true;	/* append_done() sees to it */
+		return NULL;
+	}
+	return r;
 }
 
-/* Takes what is copied and not sent of the record.  Returns the number of items in it. */
-static u32 log_send_take(struct cache *c, struct record *r, struct append *a)
+/* Takes what is copied and not sent of the record, which is sendable.  *items: how many are in it. */
+static struct append *log_send_take(struct cache *c, struct record *r, u32 *items)
 {
 	struct log *log = &c->log;
-	u32 i, items = 0;
+	struct append *a = append_get(log);
+	u32 i;
 
 	a->record = r;
+	a->first = a;
+	a->second = c->nr_devices > 1 ? append_get(log) : NULL;
 	a->commit = r->closed;
 	a->from = r->submitted;
 	a->to = r->closed ? r->end : r->ready;
@@ -550,24 +580,16 @@ static u32 log_send_take(struct cache *c, struct record *r, struct append *a)
 	r->submitted = a->to;
 	if (r->closed)
 		list_del_init(&r->unbuilt);
-	for (i = a->from; i < a->to; i++)
-		items += !!r->items[i - r->first];
+	for (i = a->from, *items = 0; i < a->to; i++)
+		*items += !!r->items[i - r->first];
 	log->in_flight++;
-	return items;
+	return a;
 }
 
-/* No memory: as if it had not been taken; nobody else sends meanwhile. */
-static void log_send_undo(struct cache *c, const struct append *a)
-{
-	struct log *log = &c->log;
-	struct record *r = a->record;
-
-	log->in_flight--;
-	r->fua = false;
-	r->submitted = a->from;
-	if (a->commit)
-		list_add(&r->unbuilt, &log->stream[LARDER_STREAM_WRITE].unbuilt);
-}
+struct append_copy {
+	u32 segment;
+	bool joining;
+};
 
 /* The copies of the record's segment that can be written; 0: none that a member has.  *members: those that count. */
 static u32 append_copies(struct cache *c, const struct record *r, struct append_copy copy[2], u32 *members)
@@ -590,50 +612,62 @@ static u32 append_copies(struct cache *c, const struct record *r, struct append_
 	return *members ? n : 0;
 }
 
-/* A bio for each copy that can be written, the first one's in return; NULL: no memory.  No copy is left: one that will fail. */
-static struct append *append_create(struct cache *c, const struct append *what, gfp_t gfp)
+/* copy: the one that this bio writes. */
+static void append_init(struct append *a, struct append *first, const struct append_copy *copy)
 {
-	struct append_copy copy[2] = { { .segment = what->record->segment } };
-	u32 members, n = append_copies(c, what->record, copy, &members), i;
-	struct append *first = NULL, *second = NULL;
-	struct bio *bio;
+	struct record *r = first->record;
+	u32 slots = first->to - first->from + first->commit;
+	sector_t where;
 
-	for (i = 0; i < max(n, 1u); i++) {
-		bio = bio_alloc_bioset(NULL, what->to - what->from + what->commit, REQ_OP_WRITE, gfp, &c->bios);
-		if (!bio)
-			break;
-		if (i)
-			second = container_of(bio, struct append, bio);
-		else
-			first = container_of(bio, struct append, bio);
-		append_fill(bio, what, &copy[i], first);
+	a->first = first;
+	a->joining = copy->joining;
+	a->device = copy_sector_device(r->cache, slot_sector(r->cache, copy->segment, first->from), &where);
+	bio_init(&a->bio, a->device->bdev, &r->vec[first->from - r->first], slots, APPEND_OPF | (first->fua ? REQ_FUA : 0));
+	a->bio.bi_vcnt = slots;
+	a->bio.bi_iter.bi_size = slots * LARDER_SLOT_SIZE;
+	a->bio.bi_iter.bi_sector = where;
+	a->bio.bi_end_io = append_end;
+}
+
+/* To each copy that can be written.  No copy is left: it fails. */
+static void append_submit(struct cache *c, struct append *a)
+{
+	struct append_copy copy[2] = { { .segment = a->record->segment } };
+	u32 members, n = append_copies(c, a->record, copy, &members);
+
+	a->copies = members;
+	atomic_set(&a->left, max(n, 1u));
+	atomic_set(&a->failed, 0);
+	a->probe = !a->fua && ssd_probe_begin(c, SSD_WRITE);
+	append_init(a, a, &copy[0]);
+	if (n > 1) {
+		append_init(a->second, a, &copy[1]);
+		submit_bio(&a->second->bio);
 	}
-	if (i < max(n, 1u)) {
-		if (first)
-			bio_put(&first->bio);
-		return NULL;
-	}
-	first->copies = members;
-	atomic_set(&first->left, max(n, 1u));
-	atomic_set(&first->failed, 0);
-	first->probe = !first->fua && ssd_probe_begin(c, SSD_WRITE);
-	if (second)
-		submit_bio(&second->bio);
-	return first;
+	if (members)
+		submit_bio(&a->bio);
+	else
+		bio_io_error(&a->bio);
+}
+
+/* All copies have ended; log->lock held. */
+static void append_free(struct log *log, struct append *a)
+{
+	if (a->second)
+		append_put(log, a->second);
+	append_put(log, a);
 }
 
 /*
  * log->lock held with interrupts off; lets go of it.  One sender at a time, whoever comes first: it also sends what others make
  * ready meanwhile.  So appends reach submit_bio() in the order of the log, each segment front to back.
  */
-static void log_send_unlock(struct cache *c, bool may_wait)
+static void log_send_unlock(struct cache *c)
 	__releases(&c->log.lock)
 {
 	struct log *log = &c->log;
-	struct stream *s = &log->stream[LARDER_STREAM_WRITE];
-	gfp_t gfp = may_wait ? GFP_NOIO : GFP_NOWAIT | __GFP_NOWARN;
-	struct append a, *first;
 	struct record *r;
+	struct append *a;
 	u64 durable;
 	u32 items;
 
@@ -643,44 +677,32 @@ static void log_send_unlock(struct cache *c, bool may_wait)
 	}
 	log->sending = true;
 	while ((r = log_sendable(c))) {
-		items = log_send_take(c, r, &a);
+		a = log_send_take(c, r, &items);
 		durable = log->durable_sequence;
 		spin_unlock_irq(&log->lock);
 
-		if (a.commit && !r->built) {
-			log_finish(c, s, r, durable);
-			r->built = true;
-		}
-		first = append_create(c, &a, gfp);
-		if (!first) {
-			spin_lock_irq(&log->lock);
-			log_send_undo(c, &a);
-			log_kick(c);
-			break;
-		}
-		if (a.to > a.from) {
+		if (a->commit)
+			log_finish(c, &log->stream[LARDER_STREAM_WRITE], r, durable);
+		if (a->to > a->from) {
 			cache_count(c, appends, 1);
-			cache_count(c, append_slots, a.to - a.from);
+			cache_count(c, append_slots, a->to - a->from);
 		}
 		if (items > 1)
 			cache_count(c, gathered_appends, 1);
-		if (a.fua)
+		if (a->fua)
 			cache_count(c, fua_appends, 1);
-		trace_larder_append(c, r, a.from, a.to, a.commit);
-		if (first->copies)
-			submit_bio(&first->bio);
-		else
-			bio_io_error(&first->bio);
+		trace_larder_append(c, r, a->from, a->to, a->commit);
+		append_submit(c, a);
 		spin_lock_irq(&log->lock);
 	}
 	log->sending = false;
 	spin_unlock_irq(&log->lock);
 }
 
-void log_send(struct cache *c, bool may_wait)
+void log_send(struct cache *c)
 {
 	spin_lock_irq(&c->log.lock);
-	log_send_unlock(c, may_wait);
+	log_send_unlock(c);
 }
 
 u64 log_close_open(struct cache *c, enum close_reason why)
@@ -689,7 +711,7 @@ u64 log_close_open(struct cache *c, enum close_reason why)
 
 	spin_lock_irq(&c->log.lock);
 	lsn = log_close_locked(c, why);
-	log_send_unlock(c, true);
+	log_send_unlock(c);
 	return lsn;
 }
 
@@ -716,7 +738,7 @@ static void log_work(struct work_struct *work)
 		log_apply(c);
 		spin_unlock_irqrestore(&log->lock, flags);
 	}
-	log_send(c, true);
+	log_send(c);
 	spin_lock_irq(&log->lock);
 	if (log->open) {
 		age = ktime_ms_delta(ktime_get(), log->open->opened_at);
@@ -728,7 +750,7 @@ static void log_work(struct work_struct *work)
 			log_timer_arm(c, c->set.commit_interval - age);
 	}
 	WRITE_ONCE(c->want_commit, false);
-	log_send_unlock(c, true);
+	log_send_unlock(c);
 }
 
 /* ------------------------------------------------------------------ writes */
@@ -748,7 +770,7 @@ static void log_copy(struct record *r, struct item *it, struct bio *bio)
 	u32 i = it->slot - r->first, off = 0, n, done;
 	struct bvec_iter iter;
 	struct bio_vec bv;
-	void *to = page_address(r->pages[i]);
+	void *to = bvec_virt(&r->vec[i]);
 
 	bio_for_each_segment(bv, bio, iter) {
 		void *from = bvec_kmap_local(&bv);
@@ -756,7 +778,7 @@ static void log_copy(struct record *r, struct item *it, struct bio *bio)
 		for (done = 0; done < bv.bv_len; done += n) {
 			if (off == LARDER_SLOT_SIZE) {
 				r->sums[i] = larder_crc(to, LARDER_SLOT_SIZE);
-				to = page_address(r->pages[++i]);
+				to = bvec_virt(&r->vec[++i]);
 				off = 0;
 			}
 			n = min(bv.bv_len - done, LARDER_SLOT_SIZE - off);
@@ -789,7 +811,7 @@ static void log_reserve(struct cache *c, struct volume *v, struct item *it, u32 
 	e.cache = it->cache;
 	larder_commit_add(r->commit, &e);
 	for (n = 0; n < nr_slots; n++) {
-		r->pages[i + n] = log->free_pages[--log->nr_free_pages];
+		r->vec[i + n].bv_page = log->free_pages[--log->nr_free_pages];
 		r->items[i + n] = n ? NULL : it;
 	}
 	r->end += nr_slots;
@@ -805,12 +827,26 @@ static void log_reserve(struct cache *c, struct volume *v, struct item *it, u32 
 /* log->lock held: its data is in place; [first, ready) grows by all that is. */
 static void log_copied(struct record *r, struct item *it)
 {
+	if (!--r->copying) {
+		r->ready = r->end;
+		return;
+	}
 	bitmap_set(r->copied, it->slot - r->first, it->nr_slots);
-	r->copying--;
 	r->ready = r->first + find_next_zero_bit(r->copied, r->end - r->first, r->ready - r->first);
 }
 
-int log_write(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+/* log->lock held.  Rule 11; what is copied (resync.c) must be what the index still shows, up to this place in the log.  -ESTALE */
+static int log_may_write(const struct volume *v, const struct larder_io *io)
+{
+	if (v->cache->state == CACHE_FAILED)
+		return -EAGAIN;
+	if (likely(!io->resync))
+		return v->may_be_dirty ? 0 : -EAGAIN;
+	/* the flag is not cleared while anything is dirty; the volume may be unbound */
+	return READ_ONCE(io->resync->raced) || !atomic64_read(&v->dirty_sectors) ? -ESTALE : 0;
+}
+
+int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 {
 	struct cache *c = v->cache;
 	struct log *log = &c->log;
@@ -824,10 +860,10 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io, bool may_
 	it->kind = LARDER_WRITE;
 	it->fua = io->fua;
 	spin_lock_irq(&log->lock);
-	err = v->may_be_dirty && c->state != CACHE_FAILED ? log_room(c, nr_slots, RANK_USER) : -EAGAIN;
+	err = log_may_write(v, io) ?: log_room(c, nr_slots, RANK_USER);
 	if (err) {
 		/* log_room() may have closed a record */
-		log_send_unlock(c, may_wait);
+		log_send_unlock(c);
 		return err;
 	}
 	log_reserve(c, v, it, nr_slots);
@@ -843,7 +879,7 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io, bool may_
 
 	spin_lock_irq(&log->lock);
 	log_copied(it->record, it);
-	log_send_unlock(c, may_wait);
+	log_send_unlock(c);
 	return 0;
 }
 
@@ -869,7 +905,7 @@ int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io)
 			log_close_locked(c, CLOSE_FUA);
 		log_apply(c);		/* nothing of it has to arrive; in its turn */
 	}
-	log_send_unlock(c, false);
+	log_send_unlock(c);
 	return err;
 }
 
@@ -929,8 +965,23 @@ int log_roll(struct cache *c)
 	if (!err)
 		err = log_entry_locked(c, &e, NULL);
 	log_close_locked(c, CLOSE_ASKED);
-	log_send_unlock(c, true);
+	log_send_unlock(c);
 	return err;
+}
+
+bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg)
+{
+	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
+	struct opened_list *o = &s->opened;
+	bool uses;
+	u32 i;
+
+	spin_lock_irq(&c->log.lock);
+	uses = s->segment != LARDER_NO_SEGMENT && is(c, s->segment, arg);
+	for (i = 0; i < o->count && !uses; i++)
+		uses = is(c, o->segment[(o->head + i) % o->size], arg);
+	spin_unlock_irq(&c->log.lock);
+	return uses;
 }
 
 int log_wait_applied(struct cache *c, u64 lsn)
@@ -985,18 +1036,20 @@ static void append_done(struct append *a)
 	if (a->commit)
 		r->commit_done = true;
 	log->in_flight--;
-	kick = log->open && (log->open->ready != log->open->submitted || (c->set.commit_always && !log->in_flight));
+	append_free(log, a);
+	kick = log->starved ||
+	       (log->open && (log->open->ready != log->open->submitted || (c->set.commit_always && !log->in_flight)));
+	log->starved = false;
 	log_apply(c);
 	spin_unlock_irqrestore(&log->lock, flags);
 	if (kick)
 		log_kick(c);
-	bio_put(&a->bio);
 }
 
 static void append_end(struct bio *bio)
 {
 	struct append *a = container_of(bio, struct append, bio), *first = a->first;
-	struct cache *c = a->record->cache;
+	struct cache *c = first->record->cache;
 
 	flusher_wrote(&a->device->flusher);
 	if (bio->bi_status) {
@@ -1005,8 +1058,7 @@ static void append_end(struct bio *bio)
 			atomic_inc(&first->failed);
 		set_device_failed(c, a->device, "an append to it failed");
 	}
-	if (a != first)
-		bio_put(bio);
+	bio_uninit(bio);
 	if (atomic_dec_and_test(&first->left))
 		append_done(first);
 }
@@ -1030,6 +1082,16 @@ static void log_apply_entries(struct cache *c, struct record *r)
 			writeback_cleaned(v, &e);
 		rcu_read_unlock();
 	}
+}
+
+static void item_complete(struct item *it)
+{
+	struct larder_io *io = container_of(it, struct larder_io, item);
+
+	if (unlikely(io->resync))
+		resync_applied(io);
+	else
+		io_complete(larder_io_bio(io), it->error);
 }
 
 /* The first record is complete and all before it are applied: its entries, its waiters. */
@@ -1063,12 +1125,59 @@ static void log_apply_record(struct cache *c, struct record *r)
 			continue;
 		}
 		spin_unlock(&log->lock);
-		io_complete(larder_io_bio(io), it->error);
+		item_complete(it);
 		spin_lock(&log->lock);
 	}
 	segment_unpin(c, r->segment);
 	log_record_put(c, r);
 	user_flush_ready(c);
+}
+
+/* What the sectors of m, which this item is about to replace, leave to its slots. */
+static void heat_take_over(struct cache *c, const struct item *it, const struct larder_map *m)
+{
+	const struct segment *seg = &c->segments[cache_segment(c, m->cache)];
+	bool counts = segment_heat_counts(c, seg);
+	u32 off = m->sector - it->sector, end = off + m->len, next;
+	bool main = seg->stream == LARDER_STREAM_KEEP;
+	unsigned int heat;
+	u64 slot;
+
+	for (; off < end; off = next) {
+		next = round_down(off, LARDER_SLOT_SECTORS) + LARDER_SLOT_SECTORS;
+		slot = (it->cache + off) / LARDER_SLOT_SECTORS;
+		heat = larder_heat_get(&c->heat, (m->cache + (it->sector + off - m->sector)) / LARDER_SLOT_SECTORS);
+		heat = larder_heat_overwritten(heat, counts, main);
+		if (heat > larder_heat_get(&c->heat, slot))
+			larder_heat_set(&c->heat, slot, 1, heat);
+	}
+}
+
+/* A hole: blocks of a small write that the ghost knows begin as those do that are kept. */
+static void heat_from_ghost(struct cache *c, const struct item *it, const struct larder_map *m)
+{
+	u64 sector = m->sector, end = m->sector + m->len, next;
+
+	for (; sector < end; sector = next) {
+		next = round_down(sector, LARDER_SLOT_SECTORS) + LARDER_SLOT_SECTORS;
+		if (larder_ghost_take(c->ghost, it->volume->number, sector / LARDER_SLOT_SECTORS))
+			larder_heat_set(&c->heat, (it->cache + (sector - it->sector)) / LARDER_SLOT_SECTORS, 1, LARDER_HEAT_KEPT);
+	}
+}
+
+/* Before the item enters the index: its heat.  A hint: what changes meanwhile does no harm. */
+static void item_heat(struct cache *c, const struct item *it)
+{
+	u64 sector = it->sector, end = it->sector + it->len;
+	struct larder_map m;
+
+	for (; sector < end; sector = m.sector + m.len) {
+		larder_index_lookup(it->volume->index, sector, end - sector, &m);
+		if (m.state == LARDER_ST_NONE && it->len <= LARDER_GHOST_WRITE_SLOTS * LARDER_SLOT_SECTORS)
+			heat_from_ghost(c, it, &m);
+		else if (m.state != LARDER_ST_NONE && !larder_state_zero(m.state))
+			heat_take_over(c, it, &m);
+	}
 }
 
 /* The first item: into the index, then to its caller (or to its record's acks).  -ENOMEM: nothing has changed. */
@@ -1086,12 +1195,14 @@ static int log_apply_item(struct cache *c, struct item *it)
 	spin_unlock(&log->lock);
 	if (c->state == CACHE_FAILED && !it->error)
 		it->error = -EIO;	/* nothing counts behind an append that failed (rule 1) */
+	if (!it->error && state == LARDER_ST_DIRTY)
+		item_heat(c, it);
 	if (!it->error)
 		err = volume_map_store(v, it->sector, it->len, it->cache, state);
 	if (!err && unlikely(io->pin) && !it->error)
 		pin_set(v, it->sector, it->cache, it->len, io->pin);
 	if (!err)
-		race_end(c, v, io->sector, io->len, RACE_WRITE);
+		race_end(c, v, io->sector, io->len, io->resync ? RACE_WRITEBACK : RACE_WRITE);
 	spin_lock(&log->lock);
 	if (err) {
 		list_add(&it->list, &log->items);
@@ -1104,7 +1215,7 @@ static int log_apply_item(struct cache *c, struct item *it)
 		return 0;
 	}
 	spin_unlock(&log->lock);
-	io_complete(larder_io_bio(io), it->error);
+	item_complete(it);
 	spin_lock(&log->lock);
 	return 0;
 }
@@ -1152,7 +1263,9 @@ void log_apply(struct cache *c)
 out:
 	log->applying = false;
 	if (progress) {
-		wake_up(&log->wait);
+		/* its barrier: who waits looks at the ordinals after entering the queue */
+		if (wq_has_sleeper(&log->wait))
+			wake_up(&log->wait);
 		/* soon, not at once: it looks at all that is deferred */
 		if (atomic_read(&c->nr_deferred))
 			queue_delayed_work(c->io_wq, &c->defer_again, 1);

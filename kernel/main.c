@@ -15,7 +15,7 @@ static int __init larder_init(void)
 {
 	int err;
 
-	larder_wq = alloc_workqueue("larder", WQ_MEM_RECLAIM, 0);
+	larder_wq = alloc_workqueue("larder", WQ_MEM_RECLAIM | LARDER_WQ_PERCPU, 0);
 	if (!larder_wq)
 		return -ENOMEM;
 	err = larder_index_init();

@@ -34,6 +34,38 @@ int marks_create(struct volume *v)
 	return v->known && v->nofill && v->nofill_flushing ? 0 : -ENOMEM;
 }
 
+static unsigned long *bits_copy(const unsigned long *bits, u64 n, u64 more)
+{
+	unsigned long *copy = kvcalloc(BITS_TO_LONGS(more), sizeof(long), GFP_KERNEL);
+
+	if (copy)
+		bitmap_copy(copy, bits, n);
+	return copy;
+}
+
+int marks_resize(struct volume *v, u64 sectors)
+{
+	u64 was = v->nr_mark_regions, n = region_of(sectors - 1) + 1;
+	unsigned long *bits[3], **to[3] = { &v->known, &v->nofill, &v->nofill_flushing };
+	int i, err = 0;
+
+	if (n <= was)
+		return 0;
+	for (i = 0; i < 3; i++) {
+		bits[i] = bits_copy(*to[i], was, n);
+		if (!bits[i])
+			err = -ENOMEM;
+	}
+	if (!err) {
+		for (i = 0; i < 3; i++)
+			swap(*to[i], bits[i]);
+		v->nr_mark_regions = n;
+	}
+	for (i = 0; i < 3; i++)
+		kvfree(bits[i]);
+	return err;
+}
+
 void marks_destroy(struct volume *v)
 {
 	struct mark *m, *next;

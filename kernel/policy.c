@@ -483,9 +483,27 @@ void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat)
 	}
 }
 
+void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main)
+{
+	unsigned int heat;
+
+	for (; n--; slot++) {
+		if (!larder_heat_get(h, slot))
+			continue;
+		larder_keep_worthy(larder_heat_get(h, slot), main, &heat);
+		larder_heat_set(h, slot, 1, heat);
+	}
+}
+
 bool larder_heat_counts(u64 age, u64 capacity)
 {
 	return age >= div_u64(capacity + 19, 20);
+}
+
+unsigned int larder_heat_overwritten(unsigned int heat, bool counts, bool main)
+{
+	heat = min(heat + counts, LARDER_HEAT_MAX);
+	return main ? max(heat, LARDER_HEAT_KEPT) : heat;
 }
 
 /* ------------------------------------------------------------- ghost
@@ -621,9 +639,9 @@ enum larder_small_or_main larder_evict_queue(const struct larder_queue_facts *f)
 
 /*
  * Dirty data first: until it is written back a segment can neither be dropped nor become one of keep, which holds clean data
- * only.  RELINK: the segment goes to the young end of keep as it is, its heat as larder_keep_worthy() leaves it: so a relinked
- * one cools and does not come round for ever. DROP_REST: what is worth keeping is copied to keep, the rest dropped.  Alike in
- * both queues: what differs is how many are hot.
+ * only.  RELINK: the segment goes to the young end of keep as it is, cooled (larder_heat_cool()): as no hit of it counts before
+ * the log has gone on, it comes round twice at most without that.  DROP_REST: what is worth keeping is copied to keep, the rest
+ * dropped.  Alike in both queues: what differs is how many are hot.
  */
 enum larder_fate larder_segment_fate(u32 live, u32 dirty, u32 hot, u32 size, bool main)
 {
@@ -642,7 +660,22 @@ bool larder_dead_first(u32 live, u32 size)
 bool larder_keep_worthy(unsigned int heat_now, bool main, unsigned int *heat)
 {
 	*heat = main && heat_now ? heat_now - 1 : 0;
-	return heat_now >= (main ? 2 : 1);
+	return heat_now >= LARDER_HEAT_KEPT;
+}
+
+/*
+ * Who is remembered: what the small queue let go of too early comes back soon, and keep is the place for it.  What left keep had
+ * its time there; in the ghost it would only take the place of others (as in S3-FIFO).
+ */
+enum larder_extent_fate larder_extent_fate(unsigned int heat_now, bool main, bool dead, unsigned int *heat)
+{
+	if (dead) {
+		*heat = heat_now;
+		return main ? LARDER_EXTENT_KEEP : LARDER_EXTENT_AGAIN;
+	}
+	if (larder_keep_worthy(heat_now, main, heat))
+		return LARDER_EXTENT_KEEP;
+	return main ? LARDER_EXTENT_DROP : LARDER_EXTENT_GHOST;
 }
 
 /* ------------------------------------------------------------- rate of writeback

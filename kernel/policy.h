@@ -36,8 +36,17 @@ void larder_heat_free(struct larder_heat *h);
 void larder_heat_hit(struct larder_heat *h, u64 slot, u32 n);
 unsigned int larder_heat_get(const struct larder_heat *h, u64 slot);
 void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat);
+/* each of n slots has what larder_keep_worthy() leaves it */
+void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main);
 /* Does a hit count as heat?  age: blocks logged since the slot was written; capacity: of the cache, in blocks.  (design: 5 %) */
 bool larder_heat_counts(u64 age, u64 capacity);
+/* from here on a block is kept when its segment goes; a returning ghost that is written begins with it */
+#define LARDER_HEAT_KEPT	2u
+/*
+ * The heat that a write takes over from the block that it writes over.  counts: larder_heat_counts() of that; main: it lay in keep,
+ * where it would have had to be asked for again to stay, and has been.
+ */
+unsigned int larder_heat_overwritten(unsigned int heat, bool counts, bool main);
 
 /* ------------------------------------------------------------- ghost: evicted 4 KiB blocks */
 /*
@@ -50,6 +59,8 @@ void larder_ghost_destroy(struct larder_ghost *g);
 void larder_ghost_add(struct larder_ghost *g, u32 volume, u64 block);
 bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block);	/* was it there?  it is not any more */
 u64 larder_ghost_bytes(const struct larder_ghost *g);
+/* A larger write does not ask the ghost: what one look costs per block would show there, and what it finds is little. */
+#define LARDER_GHOST_WRITE_SLOTS	16u
 
 /* ------------------------------------------------------------- eviction: which segment next, and what of it stays */
 enum larder_small_or_main { LARDER_QUEUE_SMALL, LARDER_QUEUE_MAIN };	/* fill and write together; keep */
@@ -66,8 +77,17 @@ enum larder_small_or_main larder_evict_queue(const struct larder_queue_facts *f)
 enum larder_fate { LARDER_FATE_DROP_REST, LARDER_FATE_RELINK, LARDER_FATE_WAIT_WRITEBACK };
 enum larder_fate larder_segment_fate(u32 live, u32 dirty, u32 hot, u32 size, bool main);
 bool larder_dead_first(u32 live, u32 size);		/* at most 25 % live: goes before its turn */
-/* main: in keep a block needs heat 2; elsewhere any heat.  Returns whether it stays, *heat: what it has afterwards */
+/* A block needs LARDER_HEAT_KEPT.  Returns whether it stays; *heat: what it has afterwards, one less in keep, none elsewhere. */
 bool larder_keep_worthy(unsigned int heat_now, bool main, unsigned int *heat);
+/* What becomes of clean data of a segment that is emptied. */
+enum larder_extent_fate {
+	LARDER_EXTENT_KEEP,		/* appended to keep */
+	LARDER_EXTENT_AGAIN,		/* appended to fill: its turn has not come */
+	LARDER_EXTENT_DROP,
+	LARDER_EXTENT_GHOST,		/* dropped, and remembered */
+};
+/* dead: the segment goes before its turn (larder_dead_first()); *heat as above, or as it was. */
+enum larder_extent_fate larder_extent_fate(unsigned int heat_now, bool main, bool dead, unsigned int *heat);
 
 /* ------------------------------------------------------------- rate of writeback: a PI controller */
 struct larder_rate {

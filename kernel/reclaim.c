@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Reclaim: the oldest segment of a queue is emptied; what is worth keeping of it is appended to the keep stream, the rest leaves
- * the index (docs/design.md, "Reclaim").
+ * the index (docs/design.md, "Reclaim").  Of one that goes before its turn, because little of it is live, all that is clean is
+ * appended anew, to the fill stream or to keep.
  *
  * Of a segment: its summary names what was written to it; what the index still maps there is live.  Dirty extents are written back
  * first (the oldest segments together, sorted).  What is kept is compared with its checksums before; what does not match is
@@ -25,6 +26,7 @@ struct reclaim {
 	struct segment_contents in;		/* of the segment at hand */
 	u32 segments[RECLAIM_BATCH];
 	u32 nr_segments;
+	bool only_space;			/* is wanted: not memory, nor that something is dropped */
 	bool stays;				/* something of it: the keep stream had no room */
 };
 
@@ -96,21 +98,25 @@ static u32 map_slots(const struct larder_map *m, u64 *first)
 	return (m->cache + m->len - 1) / LARDER_SLOT_SECTORS - *first + 1;
 }
 
-static bool map_worthy(struct volume *v, const struct larder_map *m, bool main, unsigned int *heat)
+struct tally {
+	u32 live, hot;
+	bool main;
+	bool dead;			/* it goes before its turn, for want of space: all of it is kept */
+};
+
+/* An extent is as hot as the hottest slot of it. */
+static enum larder_extent_fate map_fate(struct volume *v, const struct larder_map *m, const struct tally *t, unsigned int *heat)
 {
+	enum larder_extent_fate fate;
 	u64 first;
 	u32 n = map_slots(m, &first);
 	unsigned int most = 0;
 
 	while (n--)
 		most = max(most, larder_heat_get(&v->cache->heat, first + n));
-	return larder_keep_worthy(most, main, heat) || admit_keeps(v, m);
+	fate = larder_extent_fate(most, t->main, t->dead, heat);
+	return admit_keeps(v, m) ? LARDER_EXTENT_KEEP : fate;
 }
-
-struct tally {
-	u32 live, hot;
-	bool main;
-};
 
 static void tally_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
 {
@@ -120,7 +126,7 @@ static void tally_one(struct reclaim *rc, struct volume *v, const struct larder_
 	u32 n = map_slots(m, &first);
 
 	t->live += n;
-	if (m->state == LARDER_ST_CLEAN && map_worthy(v, m, t->main, &heat))
+	if (m->state == LARDER_ST_CLEAN && map_fate(v, m, t, &heat) == LARDER_EXTENT_KEEP)
 		t->hot += n;
 }
 
@@ -128,7 +134,7 @@ static void drop_one(struct reclaim *rc, struct volume *v, const struct larder_m
 {
 	struct cache *c = rc->cache;
 	u64 block = m->sector / LARDER_SLOT_SECTORS, last = (m->sector + m->len - 1) / LARDER_SLOT_SECTORS;
-	bool ghost = arg;
+	struct larder_ghost *ghost = arg;	/* that remembers it; NULL: none */
 
 	if (m->state != LARDER_ST_CLEAN)
 		return;
@@ -136,7 +142,7 @@ static void drop_one(struct reclaim *rc, struct volume *v, const struct larder_m
 		return;
 	cache_count(c, reclaim_dropped_slots, last - block + 1);
 	for (; ghost && block <= last; block++)
-		larder_ghost_add(c->ghost, v->number, block);
+		larder_ghost_add(ghost, v->number, block);
 }
 
 struct keep {
@@ -164,19 +170,6 @@ static void keep_done(struct copy *copy, int error)
 	kfree(k);
 }
 
-static bool still_mapped(struct volume *v, const struct larder_map *m)
-{
-	u64 sector = m->sector, end = m->sector + m->len;
-	struct larder_map now;
-
-	for (; sector < end; sector += now.len) {
-		larder_index_lookup(v->index, sector, end - sector, &now);
-		if (now.state != LARDER_ST_CLEAN || now.cache != m->cache + (sector - m->sector))
-			return false;
-	}
-	return true;
-}
-
 /* The backing has it. */
 static void keep_damaged(struct cache *c, struct volume *v, const struct larder_map *m, u64 cache)
 {
@@ -189,18 +182,18 @@ static void keep_damaged(struct cache *c, struct volume *v, const struct larder_
 }
 
 /* Where the stream has used up its segments, the next one is being opened: what is kept is worth the wait for that one flush. */
-static int keep_add(struct cache *c, struct copy *copy)
+static int keep_add(struct cache *c, u8 stream, struct copy *copy)
 {
-	int err = copies_add(c, LARDER_STREAM_KEEP, copy);
+	int err = copies_add(c, stream, copy);
 
-	if (err != -EAGAIN)
+	if (err != -EAGAIN || stream == LARDER_STREAM_FILL)
 		return err;
 	flush_work(&c->open_work);
-	return copies_add(c, LARDER_STREAM_KEEP, copy);
+	return copies_add(c, stream, copy);
 }
 
-/* Appends the piece to the keep stream.  -EAGAIN: it has no room now; another error: this one cannot be kept. */
-static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, unsigned int heat)
+/* Appends the piece to the stream, keep or fill.  -EAGAIN: it has no room now; another error: this one cannot be kept. */
+static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, u8 stream, unsigned int heat)
 {
 	u32 n = DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS), i = 0;
 	struct keep *k = kzalloc(struct_size(k, pages, n), GFP_NOIO | __GFP_NOWARN);
@@ -228,7 +221,7 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 	k->copy.done = keep_done;
 	/* looked up again behind the link, as in fill_miss() */
 	err = -ESTALE;
-	if (!copy_begin_race(c, &k->copy, 0) || !still_mapped(v, m))
+	if (!copy_begin_race(c, &k->copy, 0) || !volume_maps(v, m, 1u << LARDER_ST_CLEAN))
 		goto free;
 	err = data_read(c, &x);
 	if (err == -EBADMSG)
@@ -236,7 +229,7 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 	else if (err)
 		cache_count(c, errors_read, 1);
 	else
-		err = keep_add(c, &k->copy);
+		err = keep_add(c, stream, &k->copy);
 	if (!err)
 		return 0;
 	i = n;
@@ -261,20 +254,23 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 {
 	struct cache *c = rc->cache;
 	struct larder_map part = *m;
-	struct tally *t = arg;
 	unsigned int heat = 0;
 	u32 left = m->len, most = (c->record_slots - 1) * LARDER_SLOT_SECTORS;
+	enum larder_extent_fate fate;
+	u8 stream;
 	int err;
 
 	if (m->state != LARDER_ST_CLEAN)
 		return;
-	if (!map_worthy(v, m, t->main, &heat)) {
-		drop_one(rc, v, m, (void *)1);
+	fate = map_fate(v, m, arg, &heat);
+	if (fate == LARDER_EXTENT_DROP || fate == LARDER_EXTENT_GHOST) {
+		drop_one(rc, v, m, fate == LARDER_EXTENT_GHOST ? c->ghost : NULL);
 		return;
 	}
+	stream = fate == LARDER_EXTENT_AGAIN ? LARDER_STREAM_FILL : LARDER_STREAM_KEEP;
 	for (; left; part.sector += part.len, part.cache += part.len, left -= part.len) {
 		part.len = min(left, most);
-		err = keep_one(rc, v, &part, heat);
+		err = keep_one(rc, v, &part, stream, heat);
 		if (err == -EAGAIN && may_stay(rc, v, &part))
 			rc->stays = true;
 		else if (err)
@@ -437,8 +433,9 @@ static struct segment *reclaim_choose_other(struct cache *c, u32 *dirty, u32 *nr
 }
 
 /* Marks the next victim RECLAIMING.  LARDER_NO_SEGMENT: none that is clean; then dirty[] has the oldest dirty ones. */
-static u32 reclaim_choose(struct cache *c, bool *main, u32 *dirty, u32 *nr_dirty)
+static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *nr_dirty)
 {
+	struct cache *c = rc->cache;
 	struct larder_queue_facts facts;
 	struct segment *pick;
 	u32 n;
@@ -450,6 +447,8 @@ static u32 reclaim_choose(struct cache *c, bool *main, u32 *dirty, u32 *nr_dirty
 	facts.total_segments = c->nr_segments;
 	facts.small_percent = c->set.small_percent;
 	pick = find_dead(c);
+	/* where space is too short for fills it is too short for what is moved */
+	t->dead = pick && rc->only_space && READ_ONCE(c->log.stream[LARDER_STREAM_FILL].opened.usable);
 	if (!pick) {
 		pick = queue_oldest(c, larder_evict_queue(&facts));
 		if (!pick)
@@ -460,7 +459,7 @@ static u32 reclaim_choose(struct cache *c, bool *main, u32 *dirty, u32 *nr_dirty
 	n = LARDER_NO_SEGMENT;
 	if (pick) {
 		n = pick - c->segments;
-		*main = pick->stream == LARDER_STREAM_KEEP;
+		t->main = pick->stream == LARDER_STREAM_KEEP;
 	}
 	spin_unlock_irq(&c->segments_lock);
 	if (pick)
@@ -479,6 +478,7 @@ static void reclaim_settle(struct reclaim *rc)
 
 	if (!rc->nr_segments)
 		return;
+	copies_close(c, LARDER_STREAM_FILL);
 	copies_close(c, LARDER_STREAM_KEEP);
 	wait_event_timeout(c->log.wait, list_empty_careful(&c->log.copies), HZ);
 	for (i = 0; i < rc->nr_segments; i++) {
@@ -503,21 +503,19 @@ static void reclaim_settle(struct reclaim *rc)
 }
 
 /* False: it could not be emptied. */
-static bool reclaim_one(struct reclaim *rc, u32 segment, bool main)
+static bool reclaim_one(struct reclaim *rc, u32 segment, struct tally t)
 {
 	struct cache *c = rc->cache;
 	struct segment *seg = &c->segments[segment];
-	struct tally t = { .main = main };
 
 	if (atomic_read(&seg->live)) {
 		if (segment_entries(rc, segment))
 			rc->in.nr_entries = 0;	/* no memory: the scan in reclaim_settle() drops what is mapped to it */
 		segment_live(rc, tally_one, &t);
 		if (!seg->relinked && !segment_misplaced(c, segment) &&
-		    larder_segment_fate(t.live, 0, t.hot, c->data_slots, main) == LARDER_FATE_RELINK) {
-			/* young again, in the main queue, uncopied; its heat starts anew */
-			larder_heat_set(&c->heat, (u64)segment * c->segment_slots, c->segment_slots, 0);
-			seg->relinked = true;
+		    larder_segment_fate(t.live, 0, t.hot, c->data_slots, t.main) == LARDER_FATE_RELINK) {
+			/* young again, in the main queue, uncopied, and cooler */
+			larder_heat_cool(&c->heat, (u64)segment * c->segment_slots, c->segment_slots, t.main);
 			seg->born = c->log.position;
 			seg->stream = LARDER_STREAM_KEEP;
 			segment_set_state(c, segment, SEGMENT_SEALED);
@@ -544,6 +542,7 @@ static int reclaim_create(struct reclaim *rc, struct cache *c)
 {
 	rc->cache = c;
 	rc->nr_segments = 0;
+	rc->only_space = false;
 	rc->in.entries = kvcalloc(c->segment_slots, sizeof(*rc->in.entries), GFP_NOIO);
 	rc->in.sums = kvcalloc(c->data_slots, sizeof(*rc->in.sums), GFP_NOIO);
 	rc->in.nr_entries = 0;
@@ -557,18 +556,19 @@ static void reclaim_free(struct reclaim *rc)
 }
 
 /* Empties up to n segments; returns how many, or a negative error when none could be. */
-static int reclaim_segments(struct cache *c, u32 n)
+static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 {
 	u32 dirty[DIRTY_BATCH], nr_dirty, segment, done = 0, tries = 2 * n + 8;
 	struct reclaim rc;
-	bool main = false;
+	struct tally t = {};
 	int err = reclaim_create(&rc, c), stuck = 0;
 
+	rc.only_space = only_space;
 	mutex_lock(&c->reclaim_lock);
 	while (!err && done < n && tries-- && !READ_ONCE(c->stopping)) {
-		segment = reclaim_choose(c, &main, dirty, &nr_dirty);
+		segment = reclaim_choose(&rc, &t, dirty, &nr_dirty);
 		if (segment != LARDER_NO_SEGMENT) {
-			done += reclaim_one(&rc, segment, main);
+			done += reclaim_one(&rc, segment, t);
 		} else if (nr_dirty) {
 			reclaim_settle(&rc);
 			stuck = reclaim_write_back(&rc, dirty, nr_dirty);
@@ -599,6 +599,8 @@ static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *
 		return EVACUATE_NOTHING;
 	if (atomic_read(&seg->dirty))
 		return segment_damaged(seg) ? EVACUATE_NOTHING : EVACUATE_WRITE_BACK;
+	/* the SSD with its first copy has failed: this one has the last */
+	here |= d && READ_ONCE(segment_device(c, n)->failed);
 	return here ? EVACUATE_EMPTY : EVACUATE_NOTHING;
 }
 
@@ -619,7 +621,7 @@ static void evacuate_segments(struct cache *c, const struct cache_device *d)
 		spin_unlock_irq(&c->segments_lock);
 		if (what == EVACUATE_EMPTY) {
 			segment_set_state(c, i, SEGMENT_RECLAIMING);
-			reclaim_one(&rc, i, c->segments[i].stream == LARDER_STREAM_KEEP);
+			reclaim_one(&rc, i, (struct tally){ .main = c->segments[i].stream == LARDER_STREAM_KEEP });
 		} else if (what == EVACUATE_WRITE_BACK && nr_dirty < DIRTY_BATCH) {
 			dirty[nr_dirty++] = i;
 		}
@@ -662,7 +664,7 @@ void reclaim_work(struct work_struct *work)
 	if (READ_ONCE(c->memory_pressure) > 1)
 		need = max(need, RECLAIM_BATCH);
 	if (need)
-		got = reclaim_segments(c, need);
+		got = reclaim_segments(c, need, READ_ONCE(c->memory_pressure) < 2);
 	segments_release(c);
 	/* emptied, but a replay may need their records: a checkpoint moves its start */
 	if (segments_short(c))
@@ -675,7 +677,7 @@ void reclaim_work(struct work_struct *work)
 
 int reclaim_now(struct cache *c, u32 n)
 {
-	int got = reclaim_segments(c, n);
+	int got = reclaim_segments(c, n, false);
 
 	segments_release(c);
 	return got < 0 ? got : 0;
@@ -772,5 +774,6 @@ void cache_tick(struct work_struct *work)
 	segments_open_kick(c);
 	reclaim_kick(c);
 	defer_kick(c);
+	resync_kick(c);
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 }

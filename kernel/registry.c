@@ -197,6 +197,7 @@ static void cache_init_locks(struct cache *c)
 	mutex_init(&c->reclaim_lock);
 	mutex_init(&c->page_pool_lock);
 	mutex_init(&c->scrub.lock);
+	mutex_init(&c->resync.lock);
 	spin_lock_init(&c->defer_lock);
 	spin_lock_init(&c->copy_lock);
 	bio_list_init(&c->deferred);
@@ -218,6 +219,7 @@ static void cache_init_works(struct cache *c)
 	INIT_WORK(&c->lost_work, set_lost_work);
 	INIT_WORK(&c->join_work, join_work);
 	INIT_WORK(&c->drain_work, drain_work);
+	INIT_WORK(&c->resync.work, resync_work);
 	INIT_DELAYED_WORK(&c->scrub.work, scrub_work);
 	INIT_DELAYED_WORK(&c->tick, cache_tick);
 }
@@ -251,7 +253,7 @@ static void cache_geometry(struct cache *c, const struct larder_cache_sb *sb, co
 
 static int cache_create_queues(struct cache *c)
 {
-	c->io_wq = alloc_workqueue("larder-io", WQ_MEM_RECLAIM | WQ_HIGHPRI, 0);
+	c->io_wq = alloc_workqueue("larder-io", WQ_MEM_RECLAIM | WQ_HIGHPRI | LARDER_WQ_PERCPU, 0);
 	c->open_wq = alloc_workqueue("larder-open", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	c->reclaim_wq = alloc_workqueue("larder-reclaim", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	c->meta_wq = alloc_workqueue("larder-meta", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
@@ -388,6 +390,7 @@ static void cache_cancel_works(struct cache *c)
 	cancel_work_sync(&c->checkpoint_work);
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
+	cancel_work_sync(&c->resync.work);
 	cancel_delayed_work_sync(&c->scrub.work);
 	cancel_work_sync(&c->mark_work);
 	cancel_work_sync(&c->open_work);
@@ -529,10 +532,22 @@ static void volume_give_back(struct volume *v)
 	mutex_unlock(&cache_registry_lock);
 }
 
+/* Rule 10: the backing is flushed once after the start of its cache. */
+static int volume_flush_backing(struct volume *v)
+{
+	int err = v->cache && !v->backing_flushed ? blkdev_issue_flush(v->bdev) : 0;
+
+	if (err)
+		DMERR("%pg: the flush that a start needs failed: error %d; check the device and its cables", v->bdev, err);
+	else
+		v->backing_flushed = true;
+	return err;
+}
+
 /*
  * preresume of its table.  bdev and *sb: of the backing; sb is copied.  The caller has checked that cache, UUID and incarnation
- * fit.  Sleeps: flushes the backing once after the start of its cache (rule 10).  -EBUSY: another table has it, or it is being
- * forgotten.
+ * fit, and that the backing has room for all of the table.  Sleeps: may flush the backing, and grows the volume to the length of
+ * the table.  -EBUSY: another table has it, or it is being forgotten.
  */
 int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bdev, struct larder_volume_sb *sb)
 {
@@ -551,15 +566,15 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 	WRITE_ONCE(v->behind, false);		/* who binds it sees to the generation */
 	WRITE_ONCE(v->may_be_dirty, le32_to_cpu(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY);
 	mutex_unlock(&v->super_lock);
-	if (v->cache && !v->backing_flushed) {
-		err = blkdev_issue_flush(bdev);
-		if (err) {
-			DMERR("%pg: the flush that a start needs failed: error %d; check the device and its cables", bdev, err);
-			v->bdev = v->flusher.bdev = NULL;
-			volume_give_back(v);
-			return err;
-		}
-		v->backing_flushed = true;
+	err = volume_flush_backing(v);
+	if (!err)
+		err = volume_grow(v, ti->len);
+	if (err) {
+		mutex_lock(&v->super_lock);
+		v->bdev = v->flusher.bdev = NULL;
+		mutex_unlock(&v->super_lock);
+		volume_give_back(v);
+		return err;
 	}
 	v->last_io = v->last_user_io = jiffies;
 	WRITE_ONCE(v->active, true);	/* background work may begin */

@@ -165,8 +165,7 @@ static bool user_io_lately(struct cache *c)
 	return any;
 }
 
-/* A fifth of the time, while others want the SSD. */
-static void scrub_give_way(struct cache *c, u64 took_ns)
+void give_way(struct cache *c, u64 took_ns)
 {
 	unsigned int us = min_t(u64, div_u64(took_ns, NSEC_PER_USEC) * 4, 50 * USEC_PER_MSEC);
 
@@ -225,7 +224,7 @@ static int copy_read(struct scrub_pass *p, struct scrub_copy *k)
 		if (err)
 			return err;
 		p->n.slots += n;
-		scrub_give_way(c, ktime_get_ns() - began);
+		give_way(c, ktime_get_ns() - began);
 	}
 	return 0;
 }

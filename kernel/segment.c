@@ -520,23 +520,36 @@ void segments_unmirror(struct cache *c)
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 }
 
+/* How many members have it: at most two. */
+static u32 segment_copies(struct cache *c, u32 segment, u32 mirror)
+{
+	return !READ_ONCE(segment_device(c, segment)->failed) +
+	       (mirror != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(c, mirror)->failed));
+}
+
+bool segment_single(struct cache *c, u32 segment, const void *ignored)
+{
+	return segment_copies(c, segment, READ_ONCE(c->segments[segment].mirror)) == 1;
+}
+
 /* Of the status, which may be asked for while a set grows: segments_grow(). */
-u64 segments_below(struct cache *c)
+u64 segments_below(struct cache *c, u64 *single)
 {
 	u64 below = 0;
-	u32 i, copies, mirror;
+	u32 i, copies;
 
+	*single = 0;
 	rcu_read_lock();
 	for (i = 0; c->nr_devices > 1 && i < READ_ONCE(c->nr_segments); i++) {
 		const struct segment *seg = &READ_ONCE(c->segments)[i];
 
 		if (!segment_wants_copy(c, seg))
 			continue;
-		mirror = READ_ONCE(seg->mirror);
-		copies = !READ_ONCE(segment_device(c, i)->failed) +
-			 (mirror != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(c, mirror)->failed));
+		copies = segment_copies(c, i, READ_ONCE(seg->mirror));
 		if (copies < 2)
 			below += atomic_read(READ_ONCE(c->set.mirror) == MIRROR_ALL ? &seg->live : &seg->dirty);
+		if (copies == 1)
+			*single += atomic_read(&seg->dirty);
 	}
 	rcu_read_unlock();
 	return below;
@@ -633,6 +646,19 @@ int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state)
 			cache += n;
 	}
 	return err;
+}
+
+bool volume_maps(struct volume *v, const struct larder_map *m, u32 states)
+{
+	u64 sector = m->sector, end = m->sector + m->len;
+	struct larder_map now;
+
+	for (; sector < end; sector += now.len) {
+		larder_index_lookup(v->index, sector, end - sector, &now);
+		if (!(states & 1u << now.state) || now.cache != m->cache + (sector - m->sector))
+			return false;
+	}
+	return true;
 }
 
 int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from, u64 to_cache, u8 to_state)

@@ -214,6 +214,7 @@ void set_work(struct work_struct *work)
 	queue_work(c->io_wq, &log->flush_work);
 	defer_kick(c);
 	queue_work(c->reclaim_wq, &c->lost_work);
+	resync_begin(c);
 	queue_work(larder_wq, &c->event_work);
 }
 

@@ -48,6 +48,7 @@ static const struct setting cache_table[] = {
 	NUMBER(cache_settings, congestion_read, 0, 60000000, " of us"),
 	NUMBER(cache_settings, congestion_write, 0, 60000000, " of us"),
 	NUMBER(cache_settings, scrub_rate, 0, 16777216, " of KiB/s"),
+	NUMBER(cache_settings, resync_rate, 0, 16777216, " of KiB/s"),
 };
 
 static const struct setting volume_table[] = {
@@ -83,6 +84,7 @@ void cache_settings_default(struct cache_settings *s)
 		.congestion_read = 2000,
 		.congestion_write = 20000,
 		.scrub_rate = 204800,
+		.resync_rate = 204800,
 	};
 }
 

@@ -69,9 +69,27 @@ static const char *device_state_name(const struct cache_device *d)
 	return READ_ONCE(d->failed) ? "failed" : READ_ONCE(d->draining) ? "draining" : "active";
 }
 
+static const char *const resync_names[] = {
+	[RESYNC_IDLE] = "idle",
+	[RESYNC_RUNNING] = "running",
+	[RESYNC_WAITING] = "waiting",
+	[RESYNC_FAILED] = "failed",
+};
+
+/* What is wrong now, divided by '/' */
+static unsigned int cache_info_trouble(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
+{
+	bool flush = cache_in_doubt(c), single = READ_ONCE(c->resync.state) != RESYNC_IDLE;
+
+	DMEMIT(" trouble=%s%s%s%s", flush ? "flush" : "", flush && single ? "/" : "", single ? "single" : "",
+	       flush || single ? "" : "-");
+	return sz;
+}
+
 static unsigned int cache_info_set(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
 {
 	u32 i, removed = 0, joining = LARDER_MAX_DEVICES;
+	u64 single, below = segments_below(c, &single);
 
 	for (i = 0; i < c->nr_devices; i++) {
 		removed += c->dev[i].removed;
@@ -79,7 +97,7 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 			joining = i;
 	}
 	DMEMIT(" devices=%u devices_failed=%u mirrored=%u below_sectors=%llu set_generation=%u", c->nr_devices - removed,
-	       READ_ONCE(c->nr_failed) - removed, cache_mirrored(c), segments_below(c), (u32)(READ_ONCE(c->set_generation) >> 32));
+	       READ_ONCE(c->nr_failed) - removed, cache_mirrored(c), below, (u32)(READ_ONCE(c->set_generation) >> 32));
 	if (joining < LARDER_MAX_DEVICES)
 		DMEMIT(" joining=%u", joining);
 	else
@@ -88,8 +106,9 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 	       READ_ONCE(c->nr_draining) ? READ_ONCE(c->drain_left) : 0);
 	for (i = 0; i < c->nr_devices; i++)
 		DMEMIT("%s%s", i ? "/" : "", device_state_name(&c->dev[i]));
-	DMEMIT(" roles_honoured=%u trouble=%s", segments_roles_honoured(c), cache_in_doubt(c) ? "flush" : "-");
-	return sz;
+	DMEMIT(" roles_honoured=%u single_sectors=%llu resync=%s resync_sectors=%llu", segments_roles_honoured(c), single,
+	       resync_names[READ_ONCE(c->resync.state)], (u64)atomic64_read(&c->resync.copied));
+	return cache_info_trouble(c, result, sz, maxlen);
 }
 
 static unsigned int cache_info_scrub(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
@@ -293,7 +312,8 @@ static unsigned int volume_info_state(struct volume_target *vt, struct volume *v
 		DMEMIT(" cache=%pUb", vt->cache->uuid);
 	else
 		DMEMIT(" cache=-");
-	DMEMIT(" state=%s mode=%s", volume_state_name(vt), volume_mode_name(vt));
+	DMEMIT(" state=%s mode=%s room_sectors=%llu", volume_state_name(vt), volume_mode_name(vt),
+	       volume_room(vt->sb, vt->backing->bdev));
 	DMEMIT(" cached_sectors=%llu dirty_sectors=%llu extents=%llu index_bytes=%llu",
 	       v ? (u64)atomic64_read(&v->cached_sectors) : 0, v ? (u64)atomic64_read(&v->dirty_sectors) : 0,
 	       index ? larder_index_extents(index) : 0, index ? larder_index_bytes(index) : 0);

@@ -219,6 +219,14 @@ int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, co
 	return super_read(bdev, LARDER_KIND_VOLUME, sb, why);
 }
 
+void super_refused(struct block_device *bdev, const char *why, const char *what, const char *noun)
+{
+	if (strstr(why, "smaller"))
+		DMERR("%pg: %s: make it as large as it was", bdev, why);
+	else
+		DMERR("%pg: %s: not %s; 'larder super check' says more, 'larder %s create' makes one", bdev, why, what, noun);
+}
+
 /* ------------------------------------------------------------------ superblocks: writing */
 
 /* A sealed superblock to its two places, A first.  Logs the error. */

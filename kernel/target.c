@@ -34,8 +34,7 @@ static int parse_backing(struct volume_target *vt, const char *path)
 	bdev = vt->backing->bdev;
 	err = super_read_volume(bdev, sb, &why);
 	if (err) {
-		DMERR("%pg: %s: not the backing of a volume; 'larder super check' says more, 'larder volume create' makes one",
-		      bdev, why);
+		super_refused(bdev, why, "the backing of a volume", "volume");
 		ti->error = "The backing has no valid volume superblock: the line before names it";
 		return err;
 	}
@@ -49,12 +48,6 @@ static int parse_backing(struct volume_target *vt, const char *path)
 		DMERR("%pg: the backing is read-only: 'blockdev --setrw' makes it writable", bdev);
 		ti->error = "The backing is read-only: the line before names it";
 		return -EROFS;
-	}
-	if (ti->len > le64_to_cpu(sb->sectors)) {
-		DMERR("%pg: the table has %llu sectors, the volume %llu: give that many at most", bdev, (u64)ti->len,
-		      le64_to_cpu(sb->sectors));
-		ti->error = "The volume is smaller than the table says";
-		return -EINVAL;
 	}
 	return 0;
 }

@@ -65,6 +65,7 @@ static void advise_contents(const char *name, const char *status, struct problem
 void advise_cache(const char *name, const char *status, struct problems *found)
 {
 	uint64_t read = status_number(status, "read_avoided_percent"), write = status_number(status, "write_avoided_percent");
+	char *resync = status_value(status, "resync");
 
 	if (status_is(status, "state", "failed"))
 		problem(found, "state",
@@ -77,6 +78,14 @@ void advise_cache(const char *name, const char *status, struct problems *found)
 	if (has_word(status, "trouble", "flush"))
 		problem(found, "trouble",
 			"the last flush of an SSD failed: writes and flushes fail until one succeeds, each tries again; check the SSD and its cables");
+	if (has_word(status, "trouble", "single"))
+		problem(found, "trouble",
+			"an SSD has left: dirty data (%" PRIu64 " sectors) has one copy, and gets a second one (resync: %s)%s",
+			status_number(status, "single_sectors"), resync ? resync : "?",
+			resync && !strcmp(resync, "failed") ? "; some of it cannot be read: the kernel's log; write it anew or discard it" :
+			resync && !strcmp(resync, "waiting") ? "; there is no room for it: it goes on when some is written back, or add an SSD" :
+							       "; do not take another SSD away before that has ended");
+	free(resync);
 	advise_contents(name, status, found);
 	if (read || write)
 		problem(found, "congestion",

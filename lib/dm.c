@@ -7,7 +7,9 @@
  * says names an ioctl, not a remedy), but for the lines of its reports, which take the same way.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <libdevmapper.h>
+#include <linux/dm-ioctl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,6 +154,7 @@ static bool read_open_count(struct mapped *mapped)
 
 		mapped->open_count = info.open_count;
 		mapped->suspended = info.suspended;
+		mapped->events = info.event_nr;
 		mapped->number = makedev(info.major, info.minor);
 		snprintf(mapped->uuid, sizeof(mapped->uuid), "%s", uuid ? uuid : "");
 	}
@@ -293,20 +296,27 @@ int mapped_refresh(struct mapped *mapped)
 	return LARDER_DONE;
 }
 
-int mapped_table(const struct mapped *mapped, char **params)
+/* The caller frees *params.  Complains. */
+static int read_table(const char *name, uint64_t *sectors, char **params)
 {
-	struct dm_task *task = ask(DM_DEVICE_TABLE, mapped->name);
+	struct dm_task *task = ask(DM_DEVICE_TABLE, name);
 	const char *type, *text;
-	uint64_t sectors;
 
-	if (!task || !first_target(task, &sectors, &type, &text)) {
+	if (!task || !first_target(task, sectors, &type, &text)) {
 		if (task)
 			dm_task_destroy(task);
-		return complain(LARDER_FAILED, "%s: cannot read its table: %s", mapped->name, strerror(errno));
+		return complain(LARDER_FAILED, "%s: cannot read its table: %s", name, strerror(errno));
 	}
 	*params = must_allocate(strdup(text));
 	dm_task_destroy(task);
 	return LARDER_DONE;
+}
+
+int mapped_table(const struct mapped *mapped, char **params)
+{
+	uint64_t sectors;
+
+	return read_table(mapped->name, &sectors, params);
 }
 
 bool mapped_name_taken(const char *name)
@@ -339,6 +349,15 @@ bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
 	if (task)
 		dm_task_destroy(task);
 	return there;
+}
+
+int mapped_watch(void)
+{
+	char *path = must_print("%s/" DM_CONTROL_NODE, dm_dir());
+	int fd = dm_available() ? open(path, O_RDWR | O_CLOEXEC) : -1; /* the kernel notes the number of the last event at open() */
+
+	free(path);
+	return fd;
 }
 
 /* ------------------------------------------------------------------ change */
@@ -501,7 +520,7 @@ static int go_back(const char *name, const char *target, uint64_t sectors, const
 	return error ? error : resume(name, target);
 }
 
-/* Makes the loaded table live. */
+/* Makes the loaded table live.  sectors, old: of the one that is. */
 static int swap_tables(const char *name, const char *target, uint64_t sectors, const char *old)
 {
 	int mark = kernellog_mark(), error = simple(DM_DEVICE_SUSPEND, name, false), code;
@@ -522,8 +541,8 @@ static int swap_tables(const char *name, const char *target, uint64_t sectors, c
 
 int mapped_reload(const char *name, const char *target, uint64_t sectors, const char *params)
 {
-	struct mapped now = { 0 };
 	int error, mark, result;
+	uint64_t was;
 	char *old;
 
 	if (dry) {
@@ -531,8 +550,7 @@ int mapped_reload(const char *name, const char *target, uint64_t sectors, const 
 		printf("dmsetup suspend --nolockfs %s\ndmsetup resume %s\n", name, name);
 		return LARDER_DONE;
 	}
-	snprintf(now.name, sizeof(now.name), "%s", name);
-	result = mapped_table(&now, &old);
+	result = read_table(name, &was, &old);
 	if (result)
 		return result;
 	mark = kernellog_mark();
@@ -541,7 +559,7 @@ int mapped_reload(const char *name, const char *target, uint64_t sectors, const 
 		result = complain_of(error, mark, name, "load a table into");
 	} else {
 		free(kernellog_reason(mark));
-		result = swap_tables(name, target, sectors, old);
+		result = swap_tables(name, target, was, old);
 	}
 	free(old);
 	return result;

@@ -26,6 +26,7 @@ struct mapped {
 	bool cache; /* TARGET_CACHE, or else TARGET_VOLUME */
 	bool suspended;
 	int open_count;
+	uint32_t events; /* raised on it so far */
 	uint64_t sectors;
 	char *status; /* what the target says; "" when it says nothing */
 };
@@ -56,6 +57,12 @@ int mapped_refresh(struct mapped *mapped);
 int mapped_table(const struct mapped *mapped, char **params);
 /* Is there a dm device with that name, of whatever target? */
 bool mapped_name_taken(const char *name);
+
+/*
+ * A descriptor, to be closed, of which poll() says POLLIN once an event is raised on any dm device after this call, or one is made, renamed
+ * or removed.  -1: there is no device-mapper, or we may not; says nothing.
+ */
+int mapped_watch(void);
 
 /* Any dm device, of whatever target: its UUID for dm and its number.  False: there is none of that name. */
 bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number);

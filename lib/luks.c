@@ -106,6 +106,11 @@ int secret_read(const char *keyfile, const char *stack, bool twice, struct secre
 	return result;
 }
 
+int secret_take(int file, const char *name, struct secret *secret)
+{
+	return read_all(file, name, false, secret);
+}
+
 /* ------------------------------------------------------------------ LUKS2 */
 
 static char last_word[256];
@@ -150,17 +155,40 @@ int luks_make(const char *device, const uint8_t uuid[16], unsigned iteration_ms,
 	return judge(error, device, "encrypt");
 }
 
-int luks_unlock(const char *device, const char *name, const struct secret *secret)
+int luks_unlock(const char *device, const char *name, const struct secret *secret, bool *wrong)
 {
+	/* one memory-hard guess at a time on this machine, systemd-cryptsetup's among them */
+	const uint32_t flags = CRYPT_ACTIVATE_ALLOW_DISCARDS | CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	struct crypt_device *cd = NULL;
 	int error = open_context(device, &cd);
 
 	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
 	error = error ? error :
-			crypt_activate_by_passphrase(cd, name, CRYPT_ANY_SLOT, secret->bytes, secret->length,
-						     CRYPT_ACTIVATE_ALLOW_DISCARDS);
+			crypt_activate_by_passphrase(cd, name, CRYPT_ANY_SLOT, secret->bytes, secret->length, flags);
 	crypt_free(cd);
+	if (wrong)
+		*wrong = error == -EPERM;
+	if (wrong && *wrong)
+		return LARDER_FAILED;
 	return judge(error, device, "unlock");
+}
+
+int luks_resize(const char *device, const char *name, const struct secret *secret)
+{
+	struct crypt_active_device active;
+	struct crypt_device *cd = NULL;
+	int error;
+
+	last_word[0] = 0;
+	crypt_set_log_callback(NULL, take_log, NULL);
+	error = crypt_init_by_name(&cd, name);
+	error = error ? error : crypt_get_active_device(cd, name, &active);
+	if (!error && active.flags & CRYPT_ACTIVATE_KEYRING_KEY)
+		error = crypt_activate_by_passphrase(cd, NULL, CRYPT_ANY_SLOT, secret->bytes, secret->length,
+						     CRYPT_ACTIVATE_KEYRING_KEY);
+	error = error < 0 ? error : crypt_resize(cd, name, 0);
+	crypt_free(cd);
+	return judge(error, device, "resize the encryption of");
 }
 
 int luks_lock(const char *name)
@@ -171,4 +199,55 @@ int luks_lock(const char *name)
 	crypt_set_log_callback(NULL, take_log, NULL);
 	error = crypt_deactivate_by_name(NULL, name, 0);
 	return judge(error, name, "lock");
+}
+
+/* A new file beside it: what a rename then makes durable is whole. */
+static int make_backup(const char *device, const char *path)
+{
+	struct crypt_device *cd = NULL;
+	int file, error;
+
+	unlink(path);
+	error = open_context(device, &cd);
+	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
+	error = error ? error : crypt_header_backup(cd, CRYPT_LUKS2, path);
+	crypt_free(cd);
+	if (error)
+		return error;
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		return -errno;
+	error = fchmod(file, 0600) || fsync(file) ? -errno : 0;
+	close(file);
+	return error;
+}
+
+static int sync_directory(const char *path)
+{
+	char *parent = must_print("%s", path);
+	int file, error;
+
+	parent[strrchr(parent, '/') - parent + 1] = 0;
+	file = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	error = file < 0 || fsync(file) ? -errno : 0;
+	if (file >= 0)
+		close(file);
+	free(parent);
+	return error;
+}
+
+int luks_backup(const char *device, const char *path)
+{
+	char *next = must_print("%s.new", path);
+	int error = make_backup(device, next);
+
+	if (!error && rename(next, path))
+		error = -errno;
+	error = error ? error : sync_directory(path);
+	if (error)
+		unlink(next);
+	free(next);
+	return error ? complain(LARDER_FAILED, "%s: cannot keep a backup of its LUKS header in %s: %s", device, path,
+				*last_word ? last_word : strerror(-error)) :
+		       LARDER_DONE;
 }

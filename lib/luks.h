@@ -22,11 +22,18 @@ void secrets_protect(void);
  * Complains; secret_free() after success.
  */
 int secret_read(const char *keyfile, const char *stack, bool twice, struct secret *secret);
+/* All that comes from an open file; name: of what complaints are about. */
+int secret_take(int file, const char *name, struct secret *secret);
 void secret_free(struct secret *secret);
 
 /* All complain.  iteration_ms: how long a guess of the passphrase is to take; 0: libcryptsetup's default. */
 int luks_make(const char *device, const uint8_t uuid[16], unsigned iteration_ms, const struct secret *secret);
-int luks_unlock(const char *device, const char *name, const struct secret *secret);
+/* wrong, unless NULL: that no key fits is told there, and not complained of. */
+int luks_unlock(const char *device, const char *name, const struct secret *secret, bool *wrong);
+/* To all of the device; the secret as for unlocking: the kernel may have the volume key where nobody can read it. */
+int luks_resize(const char *device, const char *name, const struct secret *secret);
 int luks_lock(const char *name);
+/* The header with its key slots into a file, which nobody else may read; it is replaced as a whole, and durable when this returns. */
+int luks_backup(const char *device, const char *path);
 
 #endif

@@ -137,6 +137,35 @@ const char *md_state(dev_t device, unsigned *missing)
 	return "active";
 }
 
+bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
+{
+	unsigned places = attribute(device, "md/raid_disks");
+	char name[64], text[64];
+
+	if (!device_attribute(device, "md/component_size", text, sizeof(text)))
+		return false;
+	*now = strtoull(text, NULL, 10) << 10;
+	*room = UINT64_MAX;
+	for (unsigned i = 0; i < places; i++) {
+		uint64_t all, offset;
+
+		snprintf(name, sizeof(name), "md/rd%u/block/size", i);
+		if (!device_attribute(device, name, text, sizeof(text)))
+			continue; /* one that is missing */
+		all = strtoull(text, NULL, 10);
+		snprintf(name, sizeof(name), "md/rd%u/offset", i);
+		if (!device_attribute(device, name, text, sizeof(text)))
+			return false;
+		offset = strtoull(text, NULL, 10);
+		if (all > offset && (all - offset) * 512 < *room)
+			*room = (all - offset) * 512;
+	}
+	/* md leaves what is less than a chunk, or 64 KiB of a bitmap's, at the end */
+	if (*room != UINT64_MAX && *room - *now < (1u << 20))
+		*room = *now;
+	return *room != UINT64_MAX;
+}
+
 /* ------------------------------------------------------------------ plan */
 
 const char *md_consistency(const char *level)
@@ -278,4 +307,11 @@ int md_erase(const char *leg)
 	const char *words[] = { "mdadm", "--zero-superblock", "--quiet", leg, NULL };
 
 	return mdadm(words, leg, "erase the superblock of");
+}
+
+int md_grow(const char *node)
+{
+	const char *words[] = { "mdadm", "--grow", "--quiet", node, "--size=max", NULL };
+
+	return mdadm(words, node, "grow");
 }

@@ -33,6 +33,10 @@ int md_create(const uint8_t uuid[16], const char *level, const char *const *legs
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded);
 int md_stop(const char *node);
 int md_erase(const char *leg);
+int md_grow(const char *node); /* it takes all of its disks */
+
+/* Bytes that it takes of each disk, and that the smallest of them has for it.  False: cannot be read. */
+bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room);
 
 /* Of one that runs: "active", "degraded", "failed", "resyncing"; *missing: disks that it lacks. */
 const char *md_state(dev_t device, unsigned *missing);

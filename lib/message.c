@@ -50,14 +50,20 @@ void *must_allocate(void *pointer)
 	return pointer;
 }
 
+char *must_vprint(const char *format, va_list args)
+{
+	char *text;
+
+	return must_allocate(vasprintf(&text, format, args) < 0 ? NULL : text);
+}
+
 char *must_print(const char *format, ...)
 {
 	va_list args;
 	char *text;
-	int length;
 
 	va_start(args, format);
-	length = vasprintf(&text, format, args);
+	text = must_vprint(format, args);
 	va_end(args);
-	return must_allocate(length < 0 ? NULL : text);
+	return text;
 }

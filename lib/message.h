@@ -8,6 +8,8 @@
 #ifndef LARDER_MESSAGE_H
 #define LARDER_MESSAGE_H
 
+#include <stdarg.h>
+
 enum larder_exit {
 	LARDER_DONE = 0,
 	LARDER_FAILED = 1,
@@ -26,5 +28,6 @@ void remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Out of memory is the one error nobody recovers from here: says so and ends the process with LARDER_FAILED. */
 void *must_allocate(void *pointer);
 char *must_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *must_vprint(const char *format, va_list args) __attribute__((format(printf, 1, 0)));
 
 #endif

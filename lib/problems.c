@@ -3,7 +3,6 @@
  * A list of findings.
  */
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "message.h"
@@ -13,12 +12,10 @@ void problem(struct problems *problems, const char *field, const char *format, .
 {
 	va_list args;
 	char *text;
-	int length;
 
 	va_start(args, format);
-	length = vasprintf(&text, format, args);
+	text = must_vprint(format, args);
 	va_end(args);
-	must_allocate(length < 0 ? NULL : text);
 	problems->text = must_allocate(realloc(problems->text, (problems->number + 1) * sizeof(*problems->text)));
 	problems->text[problems->number++] = must_print("%s: %s", field, text);
 	free(text);

@@ -39,7 +39,7 @@ bool program_there(const char *name)
 	return found;
 }
 
-static void become(const char *const *words, int out, pid_t parent)
+static _Noreturn void become(const char *const *words, int out, int err, pid_t parent)
 {
 	char *path = search_path();
 	int null = open("/dev/null", O_RDONLY);
@@ -49,7 +49,7 @@ static void become(const char *const *words, int out, pid_t parent)
 		_exit(127);
 	dup2(null, STDIN_FILENO);
 	dup2(out, STDOUT_FILENO);
-	dup2(out, STDERR_FILENO);
+	dup2(err, STDERR_FILENO);
 	setenv("LC_ALL", "C", 1);
 	setenv("PATH", path, 1);
 	/* without udevd mdadm would wait for links that nobody makes */
@@ -77,11 +77,22 @@ static char *last_line(FILE *file)
 	return last;
 }
 
+int program_end(pid_t child, bool stop)
+{
+	int status = 0;
+
+	if (stop)
+		kill(child, SIGTERM);
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}
+
 int program_run(const char *const *words, char **said)
 {
 	pid_t parent = getpid(), child;
-	int out[2], status = 0;
 	FILE *file;
+	int out[2];
 
 	fflush(stdout);
 	if (pipe2(out, O_CLOEXEC) || (child = fork()) < 0) {
@@ -89,12 +100,29 @@ int program_run(const char *const *words, char **said)
 		return 127;
 	}
 	if (!child)
-		become(words, out[1], parent);
+		become(words, out[1], out[1], parent);
 	close(out[1]);
 	file = must_allocate(fdopen(out[0], "r"));
 	*said = last_line(file);
 	fclose(file);
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+	return program_end(child, false);
+}
+
+pid_t program_begin(const char *const *words, int *out)
+{
+	pid_t parent = getpid(), child;
+	int ends[2];
+
+	fflush(stdout);
+	if (pipe2(ends, O_CLOEXEC))
+		return -1;
+	child = fork();
+	if (!child)
+		become(words, ends[1], STDERR_FILENO, parent);
+	close(ends[1]);
+	if (child < 0)
+		close(ends[0]);
+	else
+		*out = ends[0];
+	return child;
 }

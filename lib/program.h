@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Other programs: mdadm, mkfs, mount. */
+/* Other programs: mdadm, mkfs, mount, systemctl. */
 #ifndef LARDER_PROGRAM_H
 #define LARDER_PROGRAM_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* Is it in PATH, or where the system keeps programs of root? */
 bool program_there(const char *name);
@@ -12,5 +13,9 @@ bool program_there(const char *name);
  * the caller: the last line that it printed, "" if none.
  */
 int program_run(const char *const *words, char **said);
+/* Likewise, beside us: what it prints is read from *out, which the caller closes; its complaints go to our stderr.  -1: errno says why not. */
+pid_t program_begin(const char *const *words, int *out);
+/* Waits for its end, which (stop) it is told of.  Returns its exit code, or 127. */
+int program_end(pid_t child, bool stop);
 
 #endif

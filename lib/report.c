@@ -23,7 +23,7 @@ struct report {
 	struct field fields[REPORT_FIELDS_MAX];
 	size_t number;
 	struct size_format units;
-	bool json, headings;
+	bool json, headings, steady;
 };
 
 static bool is_text(const struct field *field)
@@ -76,6 +76,17 @@ static int print_cell(struct dm_report *handle, struct dm_pool *pool, struct dm_
 	return 1;
 }
 
+/* That libdevmapper begins with; it makes a column wider for a value that needs it. */
+static int32_t width(const struct report *report, const struct field *field)
+{
+	int32_t least = !report->steady || is_text(field)					? 0 :
+			field->kind == VALUE_BYTES || field->kind == VALUE_SECTORS ? 9 :
+										       7;
+	int32_t heading = (int32_t)strlen(field->heading);
+
+	return heading > least ? heading : least;
+}
+
 static void make_types(struct report *report, size_t n)
 {
 	report->types = must_allocate(calloc(n + 1, sizeof(*report->types)));
@@ -86,7 +97,7 @@ static void make_types(struct report *report, size_t n)
 		type->type = REPORT_TYPE;
 		type->flags = is_text(f) ? DM_REPORT_FIELD_TYPE_STRING : DM_REPORT_FIELD_TYPE_NUMBER | DM_REPORT_FIELD_ALIGN_RIGHT;
 		type->offset = (uint32_t)(i * sizeof(struct cell));
-		type->width = (int32_t)strlen(f->heading);
+		type->width = width(report, f);
 		snprintf((char *)type->id, sizeof(type->id), "%s", f->name);
 		snprintf((char *)type->heading, sizeof(type->heading), "%s", f->heading);
 		type->report_fn = print_cell;
@@ -172,6 +183,7 @@ struct report *report_new(const char *name, const struct field *const *sections,
 	mapped_take_messages();
 	report->units = options->units;
 	report->units.suffix = !options->nosuffix;
+	report->steady = options->steady;
 	report->json = options->format && !strcmp(options->format, "json");
 	*result = LARDER_DONE;
 	if (options->format && !report->json && strcmp(options->format, "basic"))

@@ -11,6 +11,7 @@ struct report_options {
 	const char *format; /* "basic", "json" */
 	struct size_format units;
 	bool noheadings, nosuffix;
+	bool steady; /* reports follow each other: columns of numbers are as wide as most values need */
 };
 
 struct report;

@@ -86,6 +86,23 @@ void rescue_cache_close(struct rescue_cache *cache)
 
 /* ------------------------------------------------------------- volumes */
 
+/* Does the cache hold anything behind so many sectors?  A volume that grows is larger in the cache's table first; no more than that. */
+static bool reaches_behind(const struct cached_volume *v, uint64_t sectors)
+{
+	size_t n;
+	struct region **region = extent_map_regions(&v->map, &n);
+	bool behind = false;
+
+	if (n) {
+		const struct region *last = region[n - 1];
+		uint64_t e = last->n ? last->extent[last->n - 1] : 0;
+
+		behind = last->n && (last->number << LARDER_REGION_SHIFT) + extent_first(e) + extent_length(e) > sectors;
+	}
+	free(region);
+	return behind;
+}
+
 enum standing rescue_standing(const struct rescue_cache *cache, const struct larder_volume_sb *sb, unsigned *number)
 {
 	const struct larder_table *table;
@@ -105,7 +122,7 @@ enum standing rescue_standing(const struct rescue_cache *cache, const struct lar
 		*number = i;
 		if (v->incarnation != sb->incarnation)
 			return STANDING_STALE;
-		return v->sectors == sb->sectors ? STANDING_ATTACHED : STANDING_RESIZED;
+		return reaches_behind(&cache->image.volume[i], le64toh(sb->sectors)) ? STANDING_RESIZED : STANDING_ATTACHED;
 	}
 	return STANDING_UNKNOWN;
 }
@@ -170,7 +187,7 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 		return complain(LARDER_UNSAFE, "%s: cache_uuid: belongs to cache %s, not to %s", path,
 				uuid_text(volume->sb->cache_uuid, uuid), ssd);
 	case STANDING_RESIZED:
-		return complain(LARDER_UNSAFE, "%s: sectors: the cache on %s knows the volume by another size", path, ssd);
+		return complain(LARDER_UNSAFE, "%s: sectors: the cache on %s holds data behind the end of the volume", path, ssd);
 	case STANDING_OTHER_SET:
 		return complain(LARDER_UNSAFE,
 				"%s: set_generation: the volume ran with other SSDs of its cache (set %" PRIx64 ", these: %" PRIx64

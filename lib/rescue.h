@@ -22,7 +22,7 @@ enum standing {
 	STANDING_DETACHED, /* the volume belongs to no cache */
 	STANDING_FOREIGN, /* to another cache */
 	STANDING_UNKNOWN, /* to this one, which knows nothing of it */
-	STANDING_RESIZED, /* the cache knows it by another size */
+	STANDING_RESIZED, /* the cache holds what lies behind its end */
 	STANDING_OTHER_SET, /* it ran with a set of SSDs that these know nothing of: theirs is older, or of another side */
 };
 

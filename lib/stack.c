@@ -93,6 +93,14 @@ void stack_host(uint8_t host[16])
 		uuid_generate_sha1(host, machine, "larder", strlen("larder"));
 }
 
+bool stack_is_foreign(const struct stack *stack)
+{
+	uint8_t host[16];
+
+	stack_host(host);
+	return !uuid_is_null(host) && !uuid_is_null(stack->host) && memcmp(host, stack->host, 16);
+}
+
 /* ------------------------------------------------------------------ encode */
 
 static void put_text(struct json_object *o, const char *key, const char *text)

@@ -65,6 +65,8 @@ struct stack_list {
 void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16]);
 /* This machine, as descriptions name it: its machine-id, hashed; zero: it has none. */
 void stack_host(uint8_t host[16]);
+/* Made on another machine, as far as both are known. */
+bool stack_is_foreign(const struct stack *stack);
 
 /*
  * Into a field of LARDER_STACK_SIZE bytes.  NULL: done; else what does not fit.  Of a list no stack: all zero.

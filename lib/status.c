@@ -23,7 +23,10 @@ const struct field cache_status_fields[] = {
 	{ "drain_segments", VALUE_NUMBER, "#Drain", "segments that the SSD being drained still has in use" },
 	{ "ssds", VALUE_TEXT, "SSDs", "state of each SSD, by number: active, draining, joining, failed, removed" },
 	{ "roles_honoured", VALUE_NUMBER, "Roles?", "1: the SSDs have the segments that their roles ask for" },
-	{ "trouble", VALUE_TEXT, "Trouble", "flush: the last flush of an SSD failed; -: nothing" },
+	{ "single_sectors", VALUE_SECTORS, "Single", "dirty data that has one copy of two" },
+	{ "resync", VALUE_TEXT, "Resync", "second copies of it are made: idle, running, waiting, failed" },
+	{ "resync_sectors", VALUE_SECTORS, "Resynced", "copied since that began" },
+	{ "trouble", VALUE_TEXT, "Trouble", "flush: the last flush of an SSD failed; single: resync is not idle; -: nothing" },
 	{ "scrub", VALUE_TEXT, "Scrub", "idle, running, done, stopped, failed" },
 	{ "scrub_segments", VALUE_NUMBER, "#Scrubbed", "segments that the scrub is done with" },
 	{ "scrub_slots", VALUE_NUMBER, "ScrRead", "4 KiB slots that it has read" },
@@ -109,6 +112,7 @@ const struct field cache_status_fields[] = {
 	{ "congestion_read", VALUE_OPTION, "CongRd", "option: us, reads slower than this avoid the SSD; 0: off" },
 	{ "congestion_write", VALUE_OPTION, "CongWr", "option: us, appends slower than this avoid the SSD; 0: off" },
 	{ "scrub_rate", VALUE_OPTION, "ScrRate", "option: KiB/s, bound of a scrub; 0: none" },
+	{ "resync_rate", VALUE_OPTION, "RsnRate", "option: KiB/s, bound of a resync; 0: none" },
 };
 const size_t cache_status_count = sizeof(cache_status_fields) / sizeof(cache_status_fields[0]);
 
@@ -117,6 +121,7 @@ const struct field volume_status_fields[] = {
 	{ "cache", VALUE_TEXT, "CacheUUID", "UUID of its cache, or -" },
 	{ "state", VALUE_TEXT, "State", "running, passthrough, cache-failed; stopped: not started" },
 	{ "mode", VALUE_TEXT, "Mode", "writeback, writethrough, writearound, passthrough" },
+	{ "room_sectors", VALUE_SECTORS, "Room", "size that the volume may have on its backing as it is now" },
 	{ "cached_sectors", VALUE_SECTORS, "Cached", "cached data" },
 	{ "dirty_sectors", VALUE_SECTORS, "Dirty", "cached data newer than the backing" },
 	{ "extents", VALUE_NUMBER, "Extents", "number of extents" },
@@ -260,7 +265,9 @@ char *field_text(enum value_kind kind, const char *value, const struct size_form
 	*sort = 0;
 	if (!value)
 		return must_print("%s", "");
-	if (!number(value, sort) || kind == VALUE_TEXT || kind == VALUE_OPTION || kind == VALUE_NUMBER ||
+	if (kind == VALUE_DECIMAL)
+		*sort = (uint64_t)(strtod(value, NULL) * 1000);
+	if (kind == VALUE_DECIMAL || !number(value, sort) || kind == VALUE_TEXT || kind == VALUE_OPTION || kind == VALUE_NUMBER ||
 	    *sort > UINT64_MAX >> shift)
 		return must_print("%s", value);
 	*sort <<= shift;

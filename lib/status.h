@@ -12,6 +12,7 @@
 enum value_kind {
 	VALUE_TEXT,
 	VALUE_NUMBER,
+	VALUE_DECIMAL, /* with a fraction */
 	VALUE_BYTES, /* shown in the units asked for */
 	VALUE_SECTORS, /* of 512 bytes; shown likewise */
 	VALUE_OPTION, /* an option as set: text, may be changed by `set` */

@@ -20,15 +20,22 @@
 #define RUN	"/run/larder"
 #define STOPPED RUN "/stopped"
 
+static int lock = -1;
+
 void turn_take(void)
 {
-	static int lock = -1;
-
 	mkdir(RUN, 0755);
 	if (lock < 0)
 		lock = open(RUN "/lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	while (lock >= 0 && flock(lock, LOCK_EX) && errno == EINTR)
 		;
+}
+
+void turn_give(void)
+{
+	if (lock >= 0)
+		close(lock);
+	lock = -1;
 }
 
 static void path_of(const uint8_t uuid[16], char *path, size_t size)
@@ -57,6 +64,14 @@ void stopped_clear(const uint8_t uuid[16])
 
 	path_of(uuid, path, sizeof(path));
 	unlink(path);
+}
+
+bool stopped_is(const uint8_t uuid[16])
+{
+	char path[sizeof(STOPPED) + UUID_TEXT + 1];
+
+	path_of(uuid, path, sizeof(path));
+	return !access(path, F_OK);
 }
 
 size_t stopped_list(uint8_t (**uuids)[16])

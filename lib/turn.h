@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What larder keeps in /run/larder, for as long as the machine is up: a lock, so that a command and the daemon do not start the same thing
- * at once, and which caches and volumes somebody stopped, so that the daemon leaves them so.  Nothing of it is needed to start anything.
+ * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so.  Nothing of it is needed to start anything.
  */
 #ifndef LARDER_TURN_H
 #define LARDER_TURN_H
@@ -12,10 +12,13 @@
 
 /* Waits for the lock, which the process holds from then on until it ends.  Where /run/larder cannot be made it goes on without. */
 void turn_take(void);
+/* Before then: whoever waits for a human being does not hold up the others. */
+void turn_give(void);
 
-/* A mark on a cache, or volume: somebody stopped it, or wants it again.  Fails silently: all that is lost is the mark. */
+/* A mark on a cache, a volume, or the LUKS layer of a stack: somebody stopped it, or wants it again.  Fails silently: all that is lost is the mark. */
 void stopped_set(const uint8_t uuid[16]);
 void stopped_clear(const uint8_t uuid[16]);
+bool stopped_is(const uint8_t uuid[16]);
 /* Those marked; the caller frees the list. */
 size_t stopped_list(uint8_t (**uuids)[16]);
 

@@ -354,6 +354,8 @@ WRONG_WORDS = [
     (["start", "nowhere"], NOT_FOUND, "nowhere"),
     (["stop", "nowhere"], NOT_FOUND, "nowhere"),
     (["remove", "nowhere"], NOT_FOUND, "nowhere"),
+    (["resize"], USAGE, "missing"),
+    (["resize", "nowhere"], NOT_FOUND, "nowhere"),
     (["lock", "nowhere"], NOT_FOUND, "nowhere"),
     (["unlock", "nowhere"], NOT_FOUND, "nowhere"),
     (["cache", "create"], USAGE, "usage"),
@@ -373,7 +375,11 @@ WRONG_WORDS = [
     (["volume", "start", "b4f84e56-0000-4000-8000-d6ee3ac71f26"], NOT_FOUND, "UUID"),
     (["volume", "detach", "nowhere"], NOT_FOUND, "nowhere"),
     (["volume", "detach", "x", "--flush", "--discard-dirty", "y"], USAGE, "exclude"),
+    (["cache", "replace", "x", "0", "y", "--new-place"], USAGE, "--new-place"),
     (["volume", "attach", "x"], USAGE, "--cache"),
+    (["volume", "resize"], USAGE, "missing"),
+    (["volume", "resize", "x", "--size", "a lot"], USAGE, "--size"),
+    (["volume", "resize", "nowhere"], NOT_FOUND, "nowhere"),
     (["volume", "flush", "x", "--wait", "--stop"], USAGE, "exclude"),
     (["volume", "start", "x", "--cache", "y", "--without-cache"], USAGE, "exclude"),
     (["volume", "get", "x", "bread"], USAGE, "bread"),
@@ -403,7 +409,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 40
+    assert len(verbs) == 48
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

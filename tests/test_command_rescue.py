@@ -412,8 +412,15 @@ def test_another_cache(crashed):
 
 
 def test_another_size(crashed):
-    patch_tables(crashed.ssd, volume0__sectors=field(crashed.hdd, VOLUME, "sectors") - 8)
-    refused(crashed, "sectors", "another size")
+    """Larger in the table: it was cut off while it grew.  What lies behind the end that the backing says is not the volume's."""
+    sectors = field(crashed.hdd, VOLUME, "sectors")
+    patch_both(crashed.hdd, VOLUME, sectors=8)
+    refused(crashed, "sectors", "behind the end")
+    patch_both(crashed.hdd, VOLUME, sectors=sectors)
+    data = crashed.view()
+    patch_tables(crashed.ssd, volume0__sectors=sectors + 8)
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    written(crashed, data)
 
 
 def test_cache_that_knows_nothing_of_it(crashed):

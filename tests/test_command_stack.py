@@ -96,7 +96,7 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--resume"], "--resume")
     refused(USAGE, [], "--cache: is missing", base=["create", "data", "--backing", images[2]])
     refused(USAGE, [], "--backing: is missing", base=["create", "data", "--cache", images[0]])
-    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock"):
+    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock", "resize"):
         one_line(larder(verb, "data", code=NOT_FOUND), "no such stack")
 
 
@@ -181,6 +181,7 @@ def test_description_is_shown(larder, described):
     assert "stopped" in larder("status", "data", code=NOT_FOUND).stdout
     assert str(described.hdd) in larder("show", str(described.uuid)).stdout
     one_line(larder("remove", "data", code=UNSAFE), "LOST", described.uuid)
+    one_line(larder("resize", "data", code=NOT_FOUND), "not started")
     one_line(larder("create", "data", "--backing", larder.image("x", 64 * MIB), "--cache", "fast", "--dry-run", code=BUSY), "data")
     # encrypted, on an array, with a filesystem
     part = {name: str(uuid.uuid5(described.uuid, name)) for name in ("md", "crypt", "fs")}
@@ -197,6 +198,14 @@ def test_newer_generation_counts(larder, described):
     assert described.rows()[0][0]["state"] == "creating"
     assert "half made" in larder("status", "data", code=BROKEN).stdout
     one_line(larder("start", "data", code=UNSAFE), "--resume", "remove")
+    elsewhere = larder.directory / "no-kernels"
+    elsewhere.mkdir()
+    cures = {"creating": "made; larder create --resume data, or larder remove data", "removing": "removed; larder remove data"}
+    for generation, state in enumerate(cures, 6):
+        described.volume(described.plain | {"generation": generation, "state": state, "step": 3})
+        said = larder("doctor", "--root", elsewhere, code=BROKEN).stdout
+        assert said == f"wrong: data: stack: it is half {cures[state]}\n"
+    one_line(larder("resize", "data", code=UNSAFE), "half made")
 
 
 def test_another_machine(larder, described):
@@ -217,6 +226,7 @@ def test_stack_whose_disks_are_away(larder, described):
     assert "its disks are not here" in larder("status", "films", code=BROKEN).stdout
     one_line(larder("remove", "films", code=NOT_FOUND), "not here")
     one_line(larder("start", "films", code=NOT_FOUND), "not here")
+    one_line(larder("resize", "films", code=NOT_FOUND), "not started, or its disks are not here")
 
 
 def test_two_of_one_name(larder, described):

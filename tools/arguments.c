@@ -89,12 +89,58 @@ static const struct argument *find(const struct argument *arguments, int code)
 	return arguments;
 }
 
+/* Set by arguments_complete(). */
+static struct {
+	const char *before, *current;
+	bool *taken; /* NULL: nothing is to be completed */
+} completion;
+
+void arguments_complete(const char *before, const char *current, bool *taken)
+{
+	completion.before = before ? before : "";
+	completion.current = current;
+	completion.taken = taken;
+	*taken = false;
+}
+
+static bool names(const struct argument *a, const char *word)
+{
+	if (word[0] == '-' && word[1] && word[1] == a->letter && !word[2])
+		return true;
+	return !strncmp(word, "--", 2) && !strcmp(word + 2, a->name);
+}
+
+static void print_options(const struct argument *arguments)
+{
+	size_t length = strlen(completion.current);
+
+	for (const struct argument *a = arguments; a->name; a++)
+		if (a->value && names(a, completion.before)) {
+			*completion.taken = true;
+			puts(":files");
+			return;
+		}
+	if (*completion.current != '-')
+		return;
+	*completion.taken = true;
+	for (const struct argument *a = arguments; a->name; a++)
+		if (length < 3 || !strncmp(completion.current + 2, a->name, length - 2))
+			printf("--%s\t%s\n", a->name, a->help);
+	if (!strncmp(completion.current, "--help", length))
+		puts("--help\tsay what the options are");
+}
+
 bool arguments_parse(int argc, char **argv, const char *usage, const struct argument *arguments, int *first, int *result)
 {
 	struct option options[OPTIONS_MAX];
 	char letters[2 * OPTIONS_MAX + 2];
 	int code;
 
+	*result = LARDER_DONE;
+	if (completion.taken) {
+		print_options(arguments);
+		return false;
+	}
 	make_options(arguments, options, letters);
 	opterr = 0;
 	optind = 1;

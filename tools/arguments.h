@@ -54,4 +54,10 @@ bool arguments_parse(int argc, char **argv, const char *usage, const struct argu
 bool arguments_words(int argc, char **argv, const char *usage, const struct argument *arguments, int min, int max,
 		     int *first, int *result);
 
+/*
+ * For completion: the next arguments_parse() parses nothing, and prints what may stand for the last word of a command line, "word<TAB>help",
+ * as far as options tell.  Before it are `before` (NULL: none) and others.  Returns through *taken: the word is an option, or the value of one.
+ */
+void arguments_complete(const char *before, const char *current, bool *taken);
+
 #endif

@@ -4,7 +4,8 @@
  *
  * The SSD gets a superblock that says so, and no table: until the kernel has copied to it what it needs, and named it in the tables
  * of the others, it is no member, whatever happens.  Then the table of the cache is reloaded with the SSD in its place: that of one
- * that has failed, if it is large enough for that; of one that was removed; or one behind the others.
+ * that has failed, if it is large enough for that; of one that was removed; or one behind the others, as large as the SSD is: with
+ * --new-place in any case, so that one that was removed and has grown comes back with all of it.
  *
  * What an SSD that was away holds is stale, and goes: it joins as a new one does.
  */
@@ -21,7 +22,7 @@
 struct add_request {
 	const char *cache, *ssd, *old, *role;
 	struct claim_request claim;
-	bool no_wait;
+	bool no_wait, new_place;
 };
 
 static uint32_t place_state(const struct set *set, uint32_t place)
@@ -46,10 +47,12 @@ static bool fits(const struct set *set, uint32_t place, uint32_t segments, uint3
 }
 
 /* Where it goes; set->number: behind the others. */
-static uint32_t choose_place(const struct set *set, uint32_t segments, const union superblock *was)
+static uint32_t choose_place(const struct set *set, uint32_t segments, const union superblock *was, bool new_place)
 {
 	static const uint32_t states[] = { LARDER_DEVICE_FAILED, LARDER_DEVICE_REMOVED };
 
+	if (new_place)
+		return set->number;
 	if (was && fits(set, le32toh(was->cache.device_number), segments, LARDER_DEVICE_FAILED))
 		return le32toh(was->cache.device_number);
 	for (size_t s = 0; s < sizeof(states) / sizeof(states[0]); s++)
@@ -146,7 +149,7 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	why = cache_layout(&layout, device.bytes, device.logical_block);
 	if (why)
 		result = complain(LARDER_FAILED, "%s: %s", request->ssd, why);
-	*place = wanted >= 0 ? (uint32_t)wanted : choose_place(set, layout.nr_segments, ours ? found.chosen->sb : NULL);
+	*place = wanted >= 0 ? (uint32_t)wanted : choose_place(set, layout.nr_segments, ours ? found.chosen->sb : NULL, request->new_place);
 	result = result ? result : check_place(set, *place, layout.nr_segments, request->ssd);
 	superblocks_free(&found);
 	if (!result && !ours)
@@ -228,6 +231,7 @@ static int parse(int argc, char **argv, const char *usage, int words, struct add
 		  "also if the dirty data of this cache or volume, on that device, is LOST" },
 		{ "role", 'r', ARGUMENT_TEXT, &request->role, "ROLE",
 		  "both, write or read (default: that of its predecessor, or both)" },
+		{ "new-place", 0, ARGUMENT_FLAG, &request->new_place, NULL, "behind the others, with all of the SSD; in no other's place" },
 		{ "no-wait", 0, ARGUMENT_FLAG, &request->no_wait, NULL, "do not wait until it is a member" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request->claim.dry_run, NULL, "only say what would be done" },
 		{ "yes", 'y', ARGUMENT_FLAG, &request->claim.yes, NULL, "don't ask" },
@@ -241,6 +245,8 @@ static int parse(int argc, char **argv, const char *usage, int words, struct add
 	request->cache = argv[first];
 	request->ssd = argv[first + words - 1];
 	request->old = words == 3 ? argv[first + 1] : NULL;
+	if (request->new_place && request->old)
+		return complain(LARDER_USAGE, "--new-place: a replacement takes the place of what it replaces; see larder cache add");
 	if (request->role && !role_parse(request->role, &ignored))
 		return complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", request->role);
 	return run(request);
@@ -250,8 +256,9 @@ int cache_add(int argc, char **argv)
 {
 	struct add_request request = { 0 };
 
-	return parse(argc, argv, "larder cache add CACHE SSD [--role ROLE] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 2,
-		     &request);
+	return parse(argc, argv,
+		     "larder cache add CACHE SSD [--role ROLE] [--new-place] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]",
+		     2, &request);
 }
 
 int cache_replace(int argc, char **argv)

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "message.h"
+#include "snapshot.h"
 #include "verbs.h"
 
 #ifndef LARDER_RELEASE
@@ -20,6 +22,7 @@ struct verb {
 };
 
 static int help(int argc, char **argv);
+static int complete(int argc, char **argv);
 
 static const struct verb verbs[] = {
 	{ "", "create", stack_create, "make a whole stack: RAID, volume, encryption, filesystem" },
@@ -28,6 +31,8 @@ static const struct verb verbs[] = {
 	{ "", "remove", stack_remove, "take a stack apart: all in it is lost" },
 	{ "", "lock", stack_lock, "close the encryption of a stack" },
 	{ "", "unlock", stack_unlock, "open it again" },
+	{ "", "rename", stack_rename, "give a stopped stack another name" },
+	{ "", "resize", stack_resize, "let a stack grow with its disks" },
 	{ "", "list", stacks_list, "show all stacks as trees" },
 	{ "", "show", stack_show, "show one stack, with all UUIDs" },
 	{ "", "status", stack_status, "is a stack fine (0), degraded (10), failed (11)?" },
@@ -47,6 +52,7 @@ static const struct verb verbs[] = {
 	{ "volume", "stop", volume_stop, "stop a volume; dirty data stays in the cache" },
 	{ "volume", "attach", volume_attach, "put a started volume behind a cache" },
 	{ "volume", "detach", volume_detach, "take a started volume off its cache" },
+	{ "volume", "resize", volume_resize, "let a started volume grow with its disk" },
 	{ "volume", "get", volume_get, "show options of a started volume" },
 	{ "volume", "set", volume_set, "change options of a started volume" },
 	{ "volume", "flush", volume_flush, "write dirty data back at full speed" },
@@ -61,7 +67,13 @@ static const struct verb verbs[] = {
 	{ "rescue", "serve", rescue_serve, "without the module: serve a volume read-only by NBD" },
 	{ "", "assemble", assemble, "start all caches and volumes that are complete" },
 	{ "", "probe", probe, "say what is on a device" },
+	{ "", "monitor", monitor, "what volumes do, again and again" },
+	{ "", "top", top, "the same, live in a terminal" },
+	{ "", "events", events, "what is wrong, and what changes; for a program too" },
+	{ "", "metrics", metrics, "all counters and gauges in OpenMetrics text" },
+	{ "", "doctor", doctor, "all that is wrong, and the commands that cure it" },
 	{ "", "help", help, "this list" },
+	{ "", "complete", complete, NULL },
 };
 
 #define NR_VERBS (sizeof(verbs) / sizeof(verbs[0]))
@@ -82,6 +94,92 @@ static int help(int argc, char **argv)
 	print_verbs(NULL);
 	return LARDER_DONE;
 }
+
+/* ------------------------------------------------------------------ completion */
+
+static void candidate(const char *word, const char *current, const char *text)
+{
+	if (!strncmp(word, current, strlen(current)))
+		printf("%s\t%s\n", word, text);
+}
+
+/* Verbs that stand alone, and each noun once. */
+static void first_words(const char *current)
+{
+	for (const struct verb *v = verbs; v < verbs + NR_VERBS; v++) {
+		if (!*v->noun && v->help)
+			candidate(v->name, current, v->help);
+		else if (*v->noun && strcmp(v->noun, v[-1].noun))
+			candidate(v->noun, current, "verbs of its own");
+	}
+}
+
+static void verbs_of(const char *noun, const char *current)
+{
+	for (const struct verb *v = verbs; v < verbs + NR_VERBS; v++)
+		if (!strcmp(v->noun, noun))
+			candidate(v->name, current, v->help);
+}
+
+/* What runs; and files, for devices. */
+static void names(const struct verb *verb, const char *current)
+{
+	bool cache = !strcmp(verb->noun, "cache");
+	struct mapped_list list;
+
+	mapped_init(false);
+	if (strcmp(verb->name, "create") && !snapshot_take(&list)) {
+		for (size_t i = 0; i < list.number; i++)
+			if (list.mapped[i].cache == cache)
+				candidate(snapshot_name(&list, &list.mapped[i]), current, cache ? "cache" : "volume");
+		mapped_list_free(&list);
+	}
+	puts(":files");
+}
+
+static const struct verb *verb_of(int *argc, char ***argv)
+{
+	for (const struct verb *v = verbs; v < verbs + NR_VERBS; v++) {
+		int words = *v->noun ? 2 : 1;
+
+		if (*argc <= words || strcmp(*v->noun ? v->noun : v->name, (*argv)[0]) || (*v->noun && strcmp(v->name, (*argv)[1])))
+			continue;
+		*argc -= words;
+		*argv += words;
+		return v;
+	}
+	return NULL;
+}
+
+/*
+ * larder complete WORD...: what may stand for the last of these words of a command line, for the completion of shells: a line each, a tab and
+ * a word about it; ":files" where the name of a file may stand.
+ */
+static int complete(int argc, char **argv)
+{
+	const struct verb *verb;
+	bool taken;
+
+	if (--argc < 1)
+		return complain(LARDER_USAGE, "a word is missing; usage: larder complete WORD...");
+	argv++;
+	verb = verb_of(&argc, &argv);
+	if (verb && verb->function != help && verb->help) {
+		char *words[] = { (char *)verb->name, NULL };
+
+		arguments_complete(argc > 1 ? argv[argc - 2] : NULL, argv[argc - 1], &taken);
+		verb->function(1, words);
+		if (!taken)
+			names(verb, argv[argc - 1]);
+	} else if (!verb && argc == 1) {
+		first_words(argv[0]);
+	} else if (!verb && argc == 2) {
+		verbs_of(argv[0], argv[1]);
+	}
+	return LARDER_DONE;
+}
+
+/* ------------------------------------------------------------------ */
 
 static int dispatch(int argc, char **argv)
 {

@@ -47,8 +47,7 @@ struct listing {
 char *hit_percent(const char *status)
 {
 	uint64_t hits = status_number(status, "read_hits") + status_number(status, "read_zeroes");
-	uint64_t all = hits + status_number(status, "read_misses") + status_number(status, "read_mixed") +
-		       status_number(status, "read_bypass");
+	uint64_t all = hits + status_number(status, "read_misses"); /* which has read_bypass; read_mixed counts requests, not pieces */
 
 	return all ? must_print("%.1f", 100.0 * (double)hits / (double)all) : must_print("%s", "");
 }
@@ -89,7 +88,7 @@ static void set_device(struct listing *l, const struct mapped *m)
 	unsigned high, low;
 	char *params, *word, node[PATH_MAX];
 
-	if (mapped_table(m, &params))
+	if (!m->number || mapped_table(m, &params)) /* no number: it runs elsewhere, see snapshot_take() */
 		return;
 	word = params;
 	if (m->cache && strchr(params, ' '))

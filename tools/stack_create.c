@@ -229,8 +229,8 @@ static int make_volume(struct making *m)
 
 static int make_crypt(struct making *m)
 {
+	char *node, *backup;
 	uint8_t uuid[16];
-	char *node;
 	int result;
 
 	if (!m->stack.encrypted)
@@ -242,6 +242,10 @@ static int make_crypt(struct making *m)
 	stack_part(&m->stack, "crypt", uuid);
 	node = mapper_path(m->stack.name);
 	result = luks_make(node, uuid, (unsigned)m->request->iteration_ms, &m->secret);
+	backup = stack_backup_path(&m->stack, m->request->header_backup);
+	if (!result && backup)
+		result = luks_backup(node, backup);
+	free(backup);
 	free(node);
 	return result;
 }
@@ -286,7 +290,7 @@ static int run_mkfs(const struct stack *stack, const char *device)
 static int make_filesystem(struct making *m)
 {
 	char *name, *node;
-	int result = start_crypt(&m->stack, &m->secret);
+	int result = start_crypt(&m->stack, &m->secret, NULL);
 
 	if (result || !*m->stack.fs)
 		return result;
@@ -301,16 +305,16 @@ static int make_filesystem(struct making *m)
 static int make_mount(struct making *m)
 {
 	char *name, *node;
-	int result = start_crypt(&m->stack, &m->secret);
+	int result = start_crypt(&m->stack, &m->secret, NULL);
 
 	if (result || !*m->stack.mount)
 		return result;
 	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
 	node = mapper_path(name);
-	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs);
+	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs, m->stack.encrypted);
 	free(node);
 	free(name);
-	return result ? result : start_mount(&m->stack);
+	return result ? result : start_mount(&m->stack, true);
 }
 
 /* Those that the next steps stand on; started by hand, or not, since the step before. */
@@ -422,6 +426,7 @@ int stack_create(int argc, char **argv)
 {
 	static const char usage[] =
 		"larder create NAME --backing DISK... [--raid LEVEL] --cache SSD...|CACHE [--mode MODE] [--class CLASS] [--encrypt luks2[:KEY]] "
+		"[--header-backup FILE|none] "
 		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--wipe] [--dry-run] [--yes] | larder create --resume NAME";
 	struct stack_request request = { 0 };
 	const struct argument arguments[] = {
@@ -433,6 +438,8 @@ int stack_create(int argc, char **argv)
 		{ "class", 0, ARGUMENT_TEXT, &request.class, "CLASS", "what is to be cached: a preset, see docs/interface.md" },
 		{ "encrypt", 'e', ARGUMENT_TEXT, &request.encrypt, "HOW", "luks2, luks2:passphrase or luks2:keyfile=FILE" },
 		{ "iter-time", 0, ARGUMENT_SIZE, &request.iteration_ms, "MS", "what a guess of the passphrase costs, as with cryptsetup" },
+		{ "header-backup", 0, ARGUMENT_TEXT, &request.header_backup, "FILE",
+		  "backup of the LUKS header (default: below /var/lib/larder), or none" },
 		{ "mkfs", 0, ARGUMENT_TEXT, &request.mkfs, "TYPE", "ext4, xfs or btrfs" },
 		{ "mkfs-options", 0, ARGUMENT_TEXT, &request.mkfs_options, "WORDS", "further words for mkfs" },
 		{ "label", 'L', ARGUMENT_TEXT, &request.label, "TEXT", "label of the filesystem" },

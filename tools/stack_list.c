@@ -36,7 +36,7 @@ enum health {
 
 struct verdict {
 	enum health health;
-	bool stopped;
+	bool stopped, foreign;
 	struct problems words;
 };
 
@@ -137,6 +137,10 @@ static void judge(struct view *view)
 						 "is being removed; larder remove goes on");
 	} else if (!view->layers.volume) {
 		view->verdict.stopped = true;
+		view->verdict.foreign = stack_is_foreign(s);
+		if (view->verdict.foreign)
+			problem(&view->verdict.words, "stack", "was made on another machine; if that does not use it any more: larder start --import %s",
+				s->name);
 	} else {
 		judge_array(view);
 		judge_volume(view);
@@ -153,7 +157,7 @@ static const char *verdict_text(const struct view *view)
 	if (view->found->stack.state != STACK_READY)
 		return stack_state_text(view->found->stack.state);
 	if (view->verdict.stopped)
-		return "stopped";
+		return view->verdict.foreign ? "foreign" : "stopped";
 	if (!view->found->whole)
 		return "incomplete";
 	if (view->verdict.health == FINE && view->found->stack.encrypted && !view->layers.open)

@@ -5,15 +5,19 @@
  * Whatever can be refused is refused here, so that what fails later has failed for a reason that nobody could know.
  */
 #include <endian.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "create.h"
 #include "program.h"
 #include "stack_plan.h"
+
+#define STATE "/var/lib/larder"
 
 static const struct size_format human = { 'h', true };
 
@@ -46,6 +50,36 @@ static int parse_encrypt(const struct stack_request *request, struct stack *stac
 	    (stack->mount[strlen(stack->mount) - 1] == '/' || stack->keyfile[strlen(stack->mount)] == '/'))
 		return complain(LARDER_USAGE, "--encrypt: %s: the key file would lie behind the mount that it opens", stack->keyfile);
 	return LARDER_DONE;
+}
+
+char *stack_backup_path(const struct stack *stack, const char *word)
+{
+	char text[UUID_TEXT];
+
+	if (!stack->encrypted || (word && !strcmp(word, "none")))
+		return NULL;
+	return word ? must_print("%s", word) : must_print(STATE "/%s.luks-header", uuid_text(stack->uuid, text));
+}
+
+static int check_backup(const struct stack *stack, const char *word)
+{
+	char *path = stack_backup_path(stack, word), *parent = must_print("%s", word && strchr(word, '/') ? word : STATE "/");
+	int result = LARDER_DONE;
+
+	if (word && !stack->encrypted)
+		result = complain(LARDER_USAGE, "--header-backup: is for --encrypt");
+	else if (word && path && *word != '/')
+		result = complain(LARDER_USAGE, "--header-backup: '%s' is not none, nor an absolute path", word);
+	else if (word && path && !access(word, F_OK))
+		result = complain(LARDER_USAGE, "--header-backup: %s: is there already; give another name", word);
+	if (!word && path)
+		mkdir(STATE, 0700);
+	parent[strrchr(parent, '/') - parent + 1] = 0;
+	if (!result && path && access(parent, W_OK))
+		result = complain(LARDER_FAILED, "--header-backup: %s: %s; give another file, or none", parent, strerror(errno));
+	free(parent);
+	free(path);
+	return result;
 }
 
 static int parse_raid(const struct stack_request *request, struct stack *stack)
@@ -357,6 +391,8 @@ int stack_plan(struct making *m)
 	}
 	stacks_free(&stacks);
 	result = result ? result : check_programs(&m->stack);
+	if (!result && !r->dry_run)
+		result = check_backup(&m->stack, r->header_backup);
 	result = result ? result : check_mount(&m->stack);
 	result = result ? result : check_disks(m);
 	if (!result && m->stack.own_cache)
@@ -377,7 +413,7 @@ static void show_list(const struct argument_list *list)
 void stack_show_plan(const struct making *m)
 {
 	const struct stack *s = &m->stack;
-	char a[SIZE_TEXT], uuid[UUID_TEXT];
+	char a[SIZE_TEXT], uuid[UUID_TEXT], *backup = stack_backup_path(s, m->request->header_backup);
 
 	printf("stack %s, UUID %s:\n", s->name, uuid_text(s->uuid, uuid));
 	printf("  cache:");
@@ -395,9 +431,11 @@ void stack_show_plan(const struct making *m)
 		printf("  unused: %s, as the disks are of unequal size\n", size_print(a, m->unused, &human));
 	printf("  volume: %s, mode %s%s%s\n", s->name, s->mode, *s->class ? ", class " : "", s->class);
 	if (s->encrypted)
-		printf("  encryption: LUKS2, opened by %s\n", *s->keyfile ? s->keyfile : "a passphrase");
+		printf("  encryption: LUKS2, opened by %s; backup of its header: %s\n", *s->keyfile ? s->keyfile : "a passphrase",
+		       backup ? backup : "none");
 	if (*s->fs)
 		printf("  filesystem: %s%s%s%s%s\n", s->fs, *s->label ? ", label " : "", s->label, *s->mkfs ? ", mkfs with " : "", s->mkfs);
 	if (*s->mount)
 		printf("  mount: %s, with a line in fstab\n", s->mount);
+	free(backup);
 }

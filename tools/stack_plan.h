@@ -8,7 +8,7 @@
 struct stack_request {
 	const char *name;
 	struct argument_list disks, caches;
-	const char *raid, *mode, *class, *encrypt, *label, *mkfs, *mkfs_options, *mount;
+	const char *raid, *mode, *class, *encrypt, *label, *mkfs, *mkfs_options, *mount, *header_backup;
 	uint64_t iteration_ms;
 	bool wipe, dry_run, yes, resume;
 	const char *discard_dirty;
@@ -24,6 +24,8 @@ struct making {
 	struct secret secret;
 };
 
+/* Where the backup of its LUKS header goes, to be freed by the caller; NULL: nowhere. */
+char *stack_backup_path(const struct stack *stack, const char *word);
 /* The words, without a look at any device: fills the description.  All complain. */
 int stack_parse(const struct stack_request *request, struct stack *stack);
 /* The devices: free, fit, large enough, with nothing on them; the names are not taken.  Fills the rest. */

@@ -7,14 +7,16 @@
  * the other parts are found by the UUIDs that follow from its own.  Every part may be there or not.
  */
 #include <endian.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "fstab.h"
 #include "set.h"
-#include "stacks.h"
+#include "stack_plan.h"
 #include "turn.h"
 #include "verbs.h"
 
@@ -94,6 +96,18 @@ static int erase_volume(const struct stack *stack)
 	m = member_volume(&members, part);
 	result = m ? erase(m->path, stack->encrypted ? LUKS_HEADER : 0) : LARDER_DONE;
 	members_free(&members);
+	return result;
+}
+
+/* That which create made of itself: with it, and the passphrase, what is left on the disks could be read. */
+static int forget_backup(const struct stack *stack)
+{
+	char *path = stack_backup_path(stack, NULL);
+	int result = LARDER_DONE;
+
+	if (path && unlink(path) && errno != ENOENT && errno != ENOTDIR)
+		result = complain(LARDER_FAILED, "%s: cannot remove it: %s", path, strerror(errno));
+	free(path);
 	return result;
 }
 
@@ -182,8 +196,9 @@ static int remove_stack(struct stack *stack)
 		stack->state = STACK_REMOVING;
 		result = stack_store(stack);
 	}
-	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL);
+	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, false);
 	result = result ? result : erase_volume(stack);
+	result = result ? result : forget_backup(stack);
 	result = result ? result : erase_disks(stack);
 	if (!result)
 		result = shared ? leave_cache(stack) : erase_cache(stack);

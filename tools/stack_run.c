@@ -16,7 +16,7 @@
 
 struct run_request {
 	const char *keyfile;
-	bool degraded, import, locked;
+	bool degraded, import, locked, agent;
 };
 
 /* A copy of the description, which must be whole. */
@@ -37,13 +37,13 @@ static int load(const char *word, struct stack *stack)
 	return result;
 }
 
-/* The description may be on the SSDs only, in brief, until the array shows the volume. */
-static int load_with_array(const char *word, struct stack *stack, unsigned flags)
+int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled)
 {
 	const struct found *found;
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
+	*assembled = false;
 	result = result ? result : stack_find(&stacks, word, &found);
 	if (!result) {
 		struct md_array array;
@@ -52,7 +52,8 @@ static int load_with_array(const char *word, struct stack *stack, unsigned flags
 		stack_part(&found->stack, "md", part);
 		md_find(part, &array);
 		/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
-		if (!found->whole && array.number && !*array.node)
+		*assembled = !found->whole && array.number && !*array.node;
+		if (*assembled)
 			result = md_assemble(part, &array, flags & START_DEGRADED);
 		md_free(&array);
 	}
@@ -62,20 +63,17 @@ static int load_with_array(const char *word, struct stack *stack, unsigned flags
 
 static int check_state(struct stack *stack, bool import)
 {
-	uint8_t host[16];
-
 	if (stack->state == STACK_CREATING)
 		return complain(LARDER_UNSAFE, "%s: is half made; larder create --resume %s, or larder remove %s", stack->name, stack->name,
 				stack->name);
 	if (stack->state == STACK_REMOVING)
 		return complain(LARDER_UNSAFE, "%s: is being removed; larder remove %s goes on", stack->name, stack->name);
-	stack_host(host);
-	if (uuid_is_null(host) || uuid_is_null(stack->host) || !memcmp(host, stack->host, 16))
+	if (!stack_is_foreign(stack))
 		return LARDER_DONE;
 	if (!import)
 		return complain(LARDER_UNSAFE, "%s: was made on another machine; if that does not use it any more: larder start --import %s",
 				stack->name, stack->name);
-	memcpy(stack->host, host, 16);
+	stack_host(stack->host);
 	return LARDER_DONE;
 }
 
@@ -86,10 +84,11 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 
 	if (!stack_locked(stack))
 		return LARDER_DONE;
+	turn_give(); /* who types takes his time */
 	result = secret_read(keyfile ? keyfile : stack->keyfile, stack->name, false, &secret);
 	if (result)
 		return result;
-	result = start_crypt(stack, &secret);
+	result = start_crypt(stack, &secret, NULL);
 	secret_free(&secret);
 	return result;
 }
@@ -98,18 +97,25 @@ static int start_one(const char *word, const struct run_request *request)
 {
 	unsigned flags = request->degraded ? START_DEGRADED : 0;
 	struct stack stack;
-	int result = load_with_array(word, &stack, flags);
+	bool marked = false, assembled;
+	int result = stack_load_with_array(word, &stack, flags, &assembled);
 
 	result = result ? result : check_state(&stack, request->import);
+	if (!result && stack.encrypted && !crypt_is_open(&stack)) {
+		crypt_mark(&stack, true); /* before the volume is there, which larder-unlock@.service would ask for */
+		marked = true;
+	}
 	result = result ? result : start_array(&stack, flags);
 	result = result ? result : start_cache(&stack, flags);
 	result = result ? result : start_volume(&stack);
+	if (result && marked)
+		crypt_mark(&stack, false);
 	if (!result && request->import)
 		result = stack_store(&stack);
 	if (result || request->locked)
 		return result;
 	result = open_crypt(&stack, request->keyfile);
-	result = result ? result : start_mount(&stack);
+	result = result ? result : start_mount(&stack, true);
 	if (!result)
 		printf("%s: started%s%s\n", stack.name, *stack.mount ? ", mounted on " : "", stack.mount);
 	return result;
@@ -140,6 +146,8 @@ static int lock_one(const char *word)
 
 	if (!result && !stack.encrypted)
 		result = complain(LARDER_USAGE, "%s: is not encrypted", stack.name);
+	if (!result)
+		crypt_mark(&stack, true);
 	result = result ? result : stop_mount(&stack);
 	result = result ? result : stop_crypt(&stack);
 	if (!result)
@@ -150,12 +158,15 @@ static int lock_one(const char *word)
 static int unlock_one(const char *word, const struct run_request *request)
 {
 	struct stack stack;
-	int result = load(word, &stack);
+	int result;
 
+	if (request->agent)
+		return stack_unlock_by_agent(word);
+	result = load(word, &stack);
 	if (!result && !stack.encrypted)
 		result = complain(LARDER_USAGE, "%s: is not encrypted", stack.name);
 	result = result ? result : open_crypt(&stack, request->keyfile);
-	result = result ? result : start_mount(&stack);
+	result = result ? result : start_mount(&stack, true);
 	if (!result)
 		printf("%s: unlocked%s%s\n", stack.name, *stack.mount ? ", mounted on " : "", stack.mount);
 	return result;
@@ -222,8 +233,9 @@ int stack_unlock(int argc, char **argv)
 	struct run_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "with this file (default: as it was created)" },
+		{ "agent", 0, ARGUMENT_FLAG, &request.agent, NULL, "for larder-unlock@.service: NAME is a volume's, and systemd's agents ask" },
 		ARGUMENTS_END
 	};
 
-	return run(argc, argv, "larder unlock NAME... [--keyfile FILE]", arguments, &request, 'u');
+	return run(argc, argv, "larder unlock NAME... [--keyfile FILE] [--agent]", arguments, &request, 'u');
 }

@@ -14,10 +14,14 @@
 #include <sys/sysmacros.h>
 #include <uuid/uuid.h>
 
+#include "fstab.h"
 #include "program.h"
 #include "running.h"
 #include "stacks.h"
+#include "turn.h"
 #include "verbs.h"
+
+#define SYSTEMCTL_NO_UNIT 5 /* its exit status, as LSB has it for "not installed" */
 
 /* ------------------------------------------------------------------ find */
 
@@ -166,8 +170,8 @@ static int send(const struct mapped *mapped, const uint8_t field[static LARDER_S
 	return result;
 }
 
-/* The superblock of a member that does not run. */
-static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE])
+/* The superblock of a member that does not run: field, and label, unless NULL, in one write. */
+static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE], const char *label)
 {
 	const union superblock *chosen;
 	struct superblocks found;
@@ -186,6 +190,10 @@ static int write_member(const struct member *m, const uint8_t field[static LARDE
 		memcpy(sb, chosen, LARDER_SB_SIZE);
 		sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
 		memcpy(le32toh(sb->head.kind) == LARDER_KIND_CACHE ? sb->cache.stack : sb->volume.stack, field, LARDER_STACK_SIZE);
+		if (label) {
+			memset(sb->cache.label, 0, LARDER_LABEL_SIZE); /* it lies at the same place in both */
+			memcpy(sb->cache.label, label, strlen(label));
+		}
 		error = superblock_write(&device, sb);
 		if (error)
 			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", m->path, strerror(-error));
@@ -196,7 +204,7 @@ static int write_member(const struct member *m, const uint8_t field[static LARDE
 	return result;
 }
 
-static int store_volume(const struct stacks *stacks, const struct stack *stack)
+static int store_volume(const struct stacks *stacks, const struct stack *stack, const char *label)
 {
 	uint8_t part[16], field[LARDER_STACK_SIZE];
 	const struct mapped *running;
@@ -211,7 +219,7 @@ static int store_volume(const struct stacks *stacks, const struct stack *stack)
 	why = stack_encode(stack, field);
 	if (why)
 		return complain(LARDER_FAILED, "%s: %s", stack->name, why);
-	return running ? send(running, field) : write_member(m, field);
+	return running ? send(running, field) : write_member(m, field, label);
 }
 
 /* That of the SSD whose superblock is the newest. */
@@ -246,8 +254,8 @@ int stack_list_read(const uint8_t cache[16], struct stack_list *list)
 	return result;
 }
 
-/* put: the stack joins the list, or leaves it. */
-static int store_ssds(const struct stacks *stacks, const struct stack *stack, bool put)
+/* put: the stack joins the list, or leaves it.  label: of the cache from now on, if it does not run; NULL: as it is. */
+static int store_ssds(const struct stacks *stacks, const struct stack *stack, bool put, const char *label)
 {
 	const struct mapped *running = running_by_uuid(&stacks->list, stack->cache, true);
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
@@ -270,22 +278,32 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, bo
 		const struct member *m = stacks->members.member[i];
 
 		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
-			result = write_member(m, field);
+			result = write_member(m, field, label);
 	}
 	return result;
 }
 
-int stack_store(struct stack *stack)
+static int store(struct stack *stack, const char *volume_label, const char *cache_label)
 {
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
 	stack->generation++;
 	/* what comes second may be lost, and the first has the higher generation */
-	result = result ? result : store_ssds(&stacks, stack, true);
-	result = result ? result : store_volume(&stacks, stack);
+	result = result ? result : store_ssds(&stacks, stack, true, cache_label);
+	result = result ? result : store_volume(&stacks, stack, volume_label);
 	stacks_free(&stacks);
 	return result;
+}
+
+int stack_store(struct stack *stack)
+{
+	return store(stack, NULL, NULL);
+}
+
+int stack_store_name(struct stack *stack)
+{
+	return store(stack, stack->name, stack->own_cache ? stack->name : NULL);
 }
 
 int stack_forget(const struct stack *stack)
@@ -293,7 +311,7 @@ int stack_forget(const struct stack *stack)
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
-	result = result ? result : store_ssds(&stacks, stack, false);
+	result = result ? result : store_ssds(&stacks, stack, false, NULL);
 	stacks_free(&stacks);
 	return result;
 }
@@ -359,7 +377,6 @@ static void find_mount(dev_t number, char where[static PATH_MAX])
 
 void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers)
 {
-	char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
 	uint8_t part[16];
 
 	*layers = (struct layers){ 0 };
@@ -371,16 +388,18 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 	layers->volume = running_by_uuid(&stacks->list, part, false);
 	layers->cache = running_by_uuid(&stacks->list, stack->cache, true);
 	if (stack->encrypted) {
+		char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
+
 		layers->open = mapped_look(name, dm_uuid, &layers->top_number) && is_ours(stack, dm_uuid);
 		if (layers->open)
 			snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", name);
+		free(name);
 	} else if (layers->volume) {
 		layers->top_number = layers->volume->number;
 		snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", layers->volume->name);
 	}
 	if (*layers->top)
 		find_mount(layers->top_number, layers->mounted);
-	free(name);
 }
 
 void layers_free(struct layers *layers)
@@ -475,6 +494,35 @@ int start_volume(const struct stack *stack)
 	return result;
 }
 
+bool crypt_is_open(const struct stack *stack)
+{
+	char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
+	dev_t number;
+	bool open = mapped_look(name, dm_uuid, &number) && is_ours(stack, dm_uuid);
+
+	free(name);
+	return open;
+}
+
+void crypt_mark(const struct stack *stack, bool locked)
+{
+	uint8_t part[16];
+
+	stack_part(stack, "crypt", part);
+	if (locked)
+		stopped_set(part);
+	else
+		stopped_clear(part);
+}
+
+bool crypt_is_marked(const struct stack *stack)
+{
+	uint8_t part[16];
+
+	stack_part(stack, "crypt", part);
+	return stopped_is(part);
+}
+
 bool stack_locked(const struct stack *stack)
 {
 	struct sight sight;
@@ -487,7 +535,7 @@ bool stack_locked(const struct stack *stack)
 	return locked;
 }
 
-int start_crypt(const struct stack *stack, const struct secret *secret)
+int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong)
 {
 	struct sight sight;
 	char *name, *node;
@@ -502,15 +550,34 @@ int start_crypt(const struct stack *stack, const struct secret *secret)
 		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	} else {
 		node = mapper_path(sight.layers.volume->name);
-		result = luks_unlock(node, name, secret);
+		result = luks_unlock(node, name, secret, wrong);
 		free(node);
+		if (!result)
+			crypt_mark(stack, false);
 	}
 	free(name);
 	look_away(&sight);
 	return result;
 }
 
-int start_mount(const struct stack *stack)
+/*
+ * A mount of our own beside systemd's would race with it, or be undone by it until it has heard of the device.  False: it has no unit for
+ * it, as when somebody took the line out of fstab.
+ */
+static bool mount_by_systemd(const struct stack *stack, bool wait, int *code, char **said)
+{
+	const char *words[] = { "systemctl", "start", wait ? "--quiet" : "--no-block", "--", stack->mount, NULL };
+
+	if (!fstab_is_systemds())
+		return false;
+	*code = program_run(words, said);
+	if (*code != SYSTEMCTL_NO_UNIT)
+		return true;
+	free(*said);
+	return false;
+}
+
+int start_mount(const struct stack *stack, bool wait)
 {
 	struct sight sight;
 	int result = *stack->mount ? look(stack, &sight) : LARDER_DONE, code;
@@ -521,7 +588,8 @@ int start_mount(const struct stack *stack)
 	if (!*sight.layers.mounted) {
 		const char *words[] = { "mount", "-t", stack->fs, sight.layers.top, stack->mount, NULL };
 
-		code = program_run(words, &said);
+		if (!mount_by_systemd(stack, wait, &code, &said))
+			code = program_run(words, &said);
 		if (code)
 			result = complain(LARDER_FAILED, "%s: cannot mount it on %s: %s", sight.layers.top, stack->mount, said);
 		free(said);

@@ -35,6 +35,8 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
  * where they run.  Complains.
  */
 int stack_store(struct stack *stack);
+/* The same, and its name becomes the label of the volume, which must not run, and of a cache of its own that does not. */
+int stack_store_name(struct stack *stack);
 /* Takes it out of the list on the SSDs. */
 int stack_forget(const struct stack *stack);
 /* Of the SSDs of that cache, as written last; empty where nothing is.  Complains. */
@@ -53,13 +55,22 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 void layers_free(struct layers *layers);
 char *crypt_name(const struct stack *stack); /* "NAME-crypt"; the caller frees it */
 
+/* larder unlock --agent.  volume: its name for dm. */
+int stack_unlock_by_agent(const char *volume);
+
 #define START_DEGRADED 1u
+/*
+ * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started
+ * for it then (assembled).  Complains.
+ */
+int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled);
 /* Each does nothing where the layer runs already.  Complain. */
 int start_cache(const struct stack *stack, unsigned flags);
 int start_array(const struct stack *stack, unsigned flags);
 int start_volume(const struct stack *stack);
-int start_crypt(const struct stack *stack, const struct secret *secret);
-int start_mount(const struct stack *stack);
+int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong); /* wrong: as in luks_unlock() */
+/* By systemd's unit where it has one; (not wait) which then does it later: a unit that systemd starts cannot wait for another one behind it. */
+int start_mount(const struct stack *stack, bool wait);
 int stop_mount(const struct stack *stack); /* and what else the filesystem is mounted on */
 int stop_crypt(const struct stack *stack);
 int stop_volume(const struct stack *stack);
@@ -67,5 +78,10 @@ int stop_cache(const struct stack *stack); /* if nobody else uses it */
 int stop_array(const struct stack *stack);
 /* Is the LUKS layer there to be unlocked? */
 bool stack_locked(const struct stack *stack);
+/* Is it open?  One question to dm. */
+bool crypt_is_open(const struct stack *stack);
+/* What somebody locked, or unlocks himself at this moment: larder-unlock@.service leaves it so. */
+void crypt_mark(const struct stack *stack, bool locked);
+bool crypt_is_marked(const struct stack *stack);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "advice.h"
 #include "list.h"
+#include "snapshot.h"
 #include "verbs.h"
 
 struct show {
@@ -185,7 +186,7 @@ static int status(bool cache, int argc, char **argv, const char *usage, const ch
 	if (!arguments_words(argc, argv, usage, arguments, 0, 1, &first, &result))
 		return result;
 	mapped_init(false);
-	result = mapped_scan(&list);
+	result = snapshot_take(&list);
 	if (!result && first < argc)
 		result = running_find(&list, argv[first], cache, &only);
 	options.units.suffix = !options.nosuffix;

@@ -20,6 +20,7 @@ int volume_start(int argc, char **argv);
 int volume_stop(int argc, char **argv);
 int volume_attach(int argc, char **argv);
 int volume_detach(int argc, char **argv);
+int volume_resize(int argc, char **argv);
 int volume_get(int argc, char **argv);
 int volume_set(int argc, char **argv);
 int volume_flush(int argc, char **argv);
@@ -37,13 +38,20 @@ int rescue_serve(int argc, char **argv);
 
 int assemble(int argc, char **argv);
 int probe(int argc, char **argv);
+int metrics(int argc, char **argv);
+int top(int argc, char **argv);
+int events(int argc, char **argv);
+int doctor(int argc, char **argv);
+int monitor(int argc, char **argv);
 
 int stack_create(int argc, char **argv);
 int stack_start(int argc, char **argv);
 int stack_stop(int argc, char **argv);
 int stack_remove(int argc, char **argv);
+int stack_rename(int argc, char **argv);
 int stack_lock(int argc, char **argv);
 int stack_unlock(int argc, char **argv);
+int stack_resize(int argc, char **argv);
 int stacks_list(int argc, char **argv);
 int stack_show(int argc, char **argv);
 int stack_status(int argc, char **argv);

@@ -5,6 +5,7 @@ The command is built with ASan and UBSan, and every run of it fails its test if 
 environment names another one.  What lies on disk is read by offsets from docs/on-disk-format.md, not by the code under test.
 """
 
+import contextlib
 import hashlib
 import os
 import struct
@@ -138,7 +139,7 @@ class Larder:
         self.program, self.directory = program, directory
         self.devices = []
 
-    def __call__(self, *words, code=DONE, env=None, stdin=subprocess.DEVNULL):
+    def environment(self, env=None):
         environment = dict(
             os.environ,
             LARDER_DEVICES=":".join(str(d) for d in self.devices),
@@ -147,12 +148,15 @@ class Larder:
             UBSAN_OPTIONS="print_stacktrace=1",
         )
         environment.update(env or {})
+        return environment
+
+    def __call__(self, *words, code=DONE, env=None, stdin=subprocess.DEVNULL):
         run = subprocess.run(
             [self.program, *map(str, words)],
             capture_output=True,
             text=True,
             errors="replace",
-            env=environment,
+            env=self.environment(env),
             stdin=stdin,
             timeout=120,
         )
@@ -160,6 +164,25 @@ class Larder:
         if code is not None:
             assert run.returncode == code, f"{words}: {run.returncode}, not {code}\n{run.stdout}{run.stderr}"
         return run
+
+    @contextlib.contextmanager
+    def started(self, *words, env=None, code=DONE):
+        """Runs beside the test, until the block ends at the latest; its output is in `out` and `err` of what is given then."""
+        with subprocess.Popen(
+            [self.program, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(env),
+        ) as process:
+            try:
+                yield process
+                process.out, process.err = process.communicate(timeout=120)
+            finally:
+                process.kill()
+        sane(subprocess.CompletedProcess(words, process.returncode, process.out, process.err))
+        assert process.returncode == code, f"{words}: {process.returncode}, not {code}\n{process.out}{process.err}"
 
     def image(self, name, size, seen=True):
         path = self.directory / name

@@ -149,7 +149,11 @@ MIRROR_SCENARIOS = {
     'mirror-replace': dict(actions='write flush join', disks=3, writes=2, crashes=1, losses=2, max_log=2, prelude=A_WRITE + B_DIES),
     'mirror-three': dict(actions='write flush', disks=3, members=(0, 1, 2), writes=1, crashes=2, losses=2, max_log=1,
                          prelude=('C dies', 'removal begins of C', 'generation {A, B} written to A')),
-    'mirror-all': dict(actions='write flush bypass fill evict writeback checkpoint free reopen mark die join damage',
+    'mirror-resync': dict(actions='write resync flush die', writes=2, crashes=1, losses=1, max_log=3, prelude=A_WRITE),
+    'mirror-resync-written': dict(actions='write resync', writes=2, crashes=0, losses=0, max_log=3, prelude=A_WRITE),
+    'mirror-resync-clean': dict(actions='writeback bypass resync', writes=2, crashes=0, losses=0, max_log=4,
+                                prelude=A_WRITE + FLUSHED + ('mark set',)),
+    'mirror-all': dict(actions='write flush bypass fill evict writeback checkpoint free reopen mark die join damage resync',
                        blocks=2, disks=3, writes=3, crashes=2, losses=2, max_log=6),
 }
 SCENARIOS.update(MIRROR_SCENARIOS)

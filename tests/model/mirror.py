@@ -59,6 +59,8 @@ RULES = {
     'join-drops-old-mappings': (14, 'before it becomes a member a checkpoint is named that maps nothing to its former life'),
     'join-superblock': (14, 'before it becomes a member it has the newest superblock'),
     'join-own-table-last': (14, 'a generation with a new member is written to that member last'),
+    'resync-owns-range': (7, 'what is appended again: no write of it is in flight at the look, and no bypass until it is applied'),
+    'resync-yields': (7, 'what was written since it was looked up is not appended again'),
 }
 ALL_RULES = frozenset(RULES)
 
@@ -72,7 +74,7 @@ class Record(NamedTuple):
     kind: int
     block: int
     value: int          # WRITE, FILL: the data
-    names: tuple        # CLEAN: (record,); OPEN: (record, SSD)
+    names: tuple        # CLEAN: (record,); OPEN: (record, SSD); WRITE: (record,) that is appended again, or ()
     epoch: int
     copies: tuple       # by SSD
     shown: bool
@@ -237,7 +239,7 @@ class System:
     @staticmethod
     def in_flight(s, block):
         return {op[2] for op in s.ops if op[0] == 'bypass' and op[1] == block} | \
-            {r.value for r in s.log if r.kind == WRITE and r.block == block and not r.shown}
+            {r.value for r in s.log if r.kind == WRITE and not r.names and r.block == block and not r.shown}
 
     def violation(self, s):
         """While the system runs, a read returns the last acknowledged write, or one in flight."""
@@ -281,7 +283,9 @@ class System:
             s = s._replace(log=put(s.log, i, r._replace(shown=True)))
             if r.kind == WRITE:
                 holders = tuple(d for d in s.members if r.copies[d] != NONE and s.alive[d])
-                s = s._replace(index=put(s.index, r.block, (i, DIRTY, holders)), acked=put(s.acked, r.block, r.value))
+                s = s._replace(index=put(s.index, r.block, (i, DIRTY, holders)))
+                if not r.names:
+                    s = s._replace(acked=put(s.acked, r.block, r.value))
             elif r.kind == CLEAN and s.index[r.block] and s.index[r.block][0] == r.names[0]:
                 s = s._replace(index=put(s.index, r.block, (r.names[0], CLEANED, s.index[r.block][2])))
             elif r.kind == MARK:
@@ -345,8 +349,28 @@ class System:
             to = to if 'flush-every-ssd' in self.rules else to[:1]
             yield ('flush issued',), self.begin(s, ('flush', to, s.acked, len(s.log)))
 
+    def resync_steps(self, s):
+        """What is dirty is appended again, as a write of what is there: by then an SSD may have left."""
+        for b in range(self.blocks):
+            entry = s.index[b]
+            mine = any(op[:2] == ('resync', b) for op in s.ops)
+            if entry and entry[1] != CLEANED and not mine and self.room(s) and (
+                    'resync-owns-range' not in self.rules or not self.in_flight(s, b)):
+                yield ('looked up again', 'abc'[b]), self.begin(s, ('resync', b, entry[0], len(s.log)))
+        for op in s.ops:
+            if op[0] != 'resync':
+                continue
+            _, b, record, since = op
+            if 'resync-yields' in self.rules and any(r.kind == WRITE and r.block == b for r in s.log[since:]):
+                yield ('given up', 'abc'[b]), self.end(s, op)
+            elif self.room(s):
+                yield ('appended again', 'abc'[b]), self.append(self.end(s, op), WRITE, b, s.log[record].value, (record,))
+
     def may_bypass(self, s, block):
         entry = s.index[block]
+        if 'resync-owns-range' in self.rules and (any(op[:2] == ('resync', block) for op in s.ops) or any(
+                r.kind == WRITE and r.names and r.block == block and not r.shown for r in s.log)):
+            return False
         if entry and entry[1] != CLEANED or any(op[0] == 'writeback' and op[1] == block for op in s.ops):
             return False
         if any(r.kind == CLEAN and r.block == block and not self.durable(s, i) for i, r in enumerate(s.log)):
@@ -436,6 +460,8 @@ class System:
         if 'reopen' in can and self.can_append_durably(s):
             for i in range(len(s.log)):
                 yield from self.reopen_steps(s, i)
+        if 'resync' in can:
+            yield from self.resync_steps(s)
         if 'mark' in can and not s.mark and self.can_append_durably(s):
             yield ('mark set',), self.append_durably(s, MARK)
         if 'checkpoint' in can and not s.naming and not s.joining and not s.raising and self.idle(s):

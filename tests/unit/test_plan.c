@@ -93,6 +93,7 @@ static struct fact_member *add_member(uint32_t kind, const char *label)
 	random_uuid(m->uuid);
 	m->foreign = chance(2) ? "linux_raid_member" : NULL;
 	m->used = chance(2) ? "mounted on /x" : NULL;
+	m->held = kind == LARDER_KIND_VOLUME && chance(5) ? "s is half made" : NULL;
 	nr_members++;
 	return m;
 }
@@ -264,7 +265,7 @@ static bool has_copy(const struct fact_member *m)
 
 static bool is_fit(const struct fact_member *m)
 {
-	return !has_copy(m) && !m->foreign && !m->used;
+	return !has_copy(m) && !m->foreign && !m->used && !m->held;
 }
 
 static struct cache_truth *cache_by(const uint8_t uuid[16])
@@ -389,9 +390,9 @@ static void judge(const struct plan *plan)
 	for (size_t i = 0; i < plan->nr_steps; i++) {
 		const struct step *s = &plan->step[i];
 
-		if (s->kind == STEP_CLEAR)
+		if (s->kind == PLAN_CLEAR)
 			continue;
-		CHECK(!running(&facts, s->uuid, s->kind == STEP_CACHE), "it runs already");
+		CHECK(!running(&facts, s->uuid, s->kind == PLAN_CACHE), "it runs already");
 		CHECK(!listed(facts.stopped, facts.nr_stopped, s->uuid), "it was stopped");
 		CHECK(!listed(facts.failed, facts.nr_failed, s->uuid), "it failed");
 		CHECK(!name_taken(&facts, s->name), "name %s is taken", s->name);
@@ -402,7 +403,7 @@ static void judge(const struct plan *plan)
 				CHECK(!taken_member[s->member[k]], "two on %s", member[s->member[k]].path);
 				taken_member[s->member[k]] = true;
 			}
-		if (s->kind == STEP_CACHE)
+		if (s->kind == PLAN_CACHE)
 			judge_cache(s);
 		else
 			judge_volume(s);
@@ -437,7 +438,7 @@ static void settle(void)
 			const struct step *s = &plan.step[i];
 
 			if (chance(90))
-				add_running(s->uuid, s->kind == STEP_CACHE, s->name);
+				add_running(s->uuid, s->kind == PLAN_CACHE, s->name);
 			else
 				memcpy(failed[facts.nr_failed++], s->uuid, 16);
 		}
@@ -560,7 +561,7 @@ static void what_is_unfinished_comes_first(void)
 	facts.half = half;
 	facts.nr_half = 1;
 	plan_make(&facts, &plan);
-	CHECK(plan.nr_steps == 1 && plan.step[0].kind == STEP_CLEAR && !strcmp(plan.step[0].name, half[0]), "not alone");
+	CHECK(plan.nr_steps == 1 && plan.step[0].kind == PLAN_CLEAR && !strcmp(plan.step[0].name, half[0]), "not alone");
 	plan_free(&plan);
 }
 
@@ -583,7 +584,7 @@ static void the_wait(void)
 	m = nr_members;
 	add_member(LARDER_KIND_CACHE, "c");
 	add_member(LARDER_KIND_VOLUME, "v");
-	member[m].foreign = member[m].used = member[m + 1].foreign = member[m + 1].used = NULL;
+	member[m].foreign = member[m].used = member[m + 1].foreign = member[m + 1].used = member[m + 1].held = NULL;
 	memcpy(member[m].cache_uuid, c->uuid, 16);
 	memcpy(member[m + 1].cache_uuid, c->uuid, 16);
 	member[m].table = t;

@@ -656,8 +656,69 @@ static void test_evict(void)
 		CHECK(larder_dead_first(live, size) == (live <= size * 0.25));
 	}
 	for (heat = 0; heat <= LARDER_HEAT_MAX; heat++) {
-		CHECK(larder_keep_worthy(heat, false, &after) == (heat >= 1) && after == 0);
+		CHECK(larder_keep_worthy(heat, false, &after) == (heat >= 2) && after == 0);
 		CHECK(larder_keep_worthy(heat, true, &after) == (heat >= 2) && after == (heat ? heat - 1 : 0));
+	}
+}
+
+/* What is kept is worth it, or lay in a dead segment; a ghost comes from the small queue only; nothing gets hotter by being moved. */
+static void test_extent_fate(void)
+{
+	unsigned int heat, after, worth, i;
+
+	for (i = 0; i < 4 * (LARDER_HEAT_MAX + 1); i++, operations++) {
+		bool main = i & 1, dead = i & 2;
+		enum larder_extent_fate fate;
+
+		heat = i / 4;
+		fate = larder_extent_fate(heat, main, dead, &after);
+		CHECK(after <= heat);
+		if (dead) {
+			CHECK(after == heat && fate == (main ? LARDER_EXTENT_KEEP : LARDER_EXTENT_AGAIN));
+			continue;
+		}
+		CHECK((fate == LARDER_EXTENT_KEEP) == larder_keep_worthy(heat, main, &worth) && after == worth);
+		CHECK((fate == LARDER_EXTENT_GHOST) == (!main && heat < 2));
+		CHECK(fate != LARDER_EXTENT_AGAIN);
+	}
+}
+
+/* A segment whose slots are all as hot as can be comes round by itself twice at most. */
+static void test_relink_ends(void)
+{
+	unsigned int heat, after, rounds, slot, n;
+	struct larder_heat h;
+
+	CHECK(!larder_heat_init(&h, 512));
+	for (n = 0; n < 64; n++) {
+		larder_heat_set(&h, 0, 512, LARDER_HEAT_MAX);
+		larder_heat_set(&h, n, 1, 0);
+		for (rounds = 0; larder_keep_worthy(larder_heat_get(&h, 511), true, &after); rounds++) {
+			heat = larder_heat_get(&h, 511);
+			larder_heat_cool(&h, 1, 511, true);
+			CHECK(larder_heat_get(&h, 511) == heat - 1 && !larder_heat_get(&h, 0) == !n);
+			operations++;
+		}
+		CHECK(rounds == 2 && !larder_heat_get(&h, n));
+	}
+	larder_heat_set(&h, 0, 512, LARDER_HEAT_MAX);
+	larder_heat_cool(&h, 64, 100, false);
+	for (slot = 0; slot < 512; slot++)
+		CHECK(larder_heat_get(&h, slot) == (slot >= 64 && slot < 164 ? 0 : LARDER_HEAT_MAX));
+	larder_heat_free(&h);
+}
+
+static void test_heat_overwritten(void)
+{
+	unsigned int heat, after;
+
+	for (heat = 0; heat <= LARDER_HEAT_MAX; heat++, operations++) {
+		CHECK(larder_heat_overwritten(heat, false, false) == heat);
+		CHECK(larder_heat_overwritten(heat, true, false) == min(heat + 1, LARDER_HEAT_MAX));
+		/* what was in keep stays cached when its turn comes, in whatever queue it is then */
+		CHECK(larder_keep_worthy(larder_heat_overwritten(heat, false, true), false, &after));
+		CHECK(larder_heat_overwritten(heat, true, true) >= larder_heat_overwritten(heat, false, true));
+		CHECK(larder_heat_overwritten(heat, true, true) <= LARDER_HEAT_MAX);
 	}
 }
 
@@ -918,11 +979,14 @@ int main(int argc, char **argv)
 	run_test("heat writes changes only", test_heat_writes_only_changes);
 	run_test("heat, four threads", test_heat_threads);
 	run_test("heat counts after 5 %", test_heat_age);
+	run_test("heat of what is written over", test_heat_overwritten);
 	run_test("ghost against lists", test_ghost_against_lists);
 	run_test("ghost, false positives", test_ghost_false_positives);
 	run_test("ghost, what it remembers", test_ghost_memory);
 	run_test("ghost, four threads", test_ghost_threads);
 	run_test("eviction", test_evict);
+	run_test("what becomes of an extent", test_extent_fate);
+	run_test("relinks end", test_relink_ends);
 	run_test("writeback comes to its target", test_rate_converges);
 	run_test("writeback does not wind up", test_rate_no_windup);
 	run_test("writeback against a controller in floating point", test_rate_against_double);

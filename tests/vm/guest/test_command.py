@@ -17,6 +17,7 @@ import pytest
 from lib import command, dm
 from lib.block import BlockDevice
 from lib.larder import wait_for
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 MIB = 1 << 20
 DATA = bytes(range(256)) * 16
@@ -306,6 +307,77 @@ def test_every_status_key_is_a_field(started, noun, name):
     keys = {word.split("=")[0] for word in dm.DmDevice(mapped).status_line().split()[3:]}
     fields = {line.split()[0] for line in larder(noun, "list", "-o", "help").stdout.splitlines()}
     assert keys <= fields, keys - fields
+
+
+def test_metrics(started, tmp_path):
+    """Every number of the kernel's status, as a strict parser of OpenMetrics reads it."""
+    write("data", 0, 64)
+    file = tmp_path / "larder.prom"
+    before = {name: dm.DmDevice(name).status() for name in dm.names()}
+    larder("metrics", "--output", file)
+    after = {name: dm.DmDevice(name).status() for name in dm.names()}
+    samples = {}
+    for family in text_string_to_metric_families(file.read_text()):
+        for sample in family.samples:
+            samples[(sample.name.removesuffix("_total"), sample.labels.get("volume") or sample.labels["cache"])] = sample.value
+    compared = 0
+    for name, noun, shown in (("larder-cache-fast", "cache", "fast"), ("data", "volume", "data")):
+        for key, value in before[name].items():
+            number = samples.get((f"larder_{noun}_{re.sub('_sectors$', '_bytes', key)}", shown))
+            if isinstance(value, int) and number is not None and value == after[name][key]:
+                assert number == value * (512 if key.endswith("_sectors") else 1), key
+                compared += 1
+    assert compared > 80
+    assert samples["larder_volume_dirty_bytes", "data"] == 64 * 4096
+
+
+def test_events(started):
+    """Told by the kernel's events alone: the interval is longer than any test."""
+    write("data", 0, 64)
+    dm.DmDevice("larder-cache-fast").suspend()
+    words = ["larder", "events", "--follow", "--interval", "86400"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+
+            def told(pattern):
+                row = process.stdout.readline().split(" ", 1)[1]
+                assert re.fullmatch(pattern + r"\n", row), row
+
+            told(r"wrong cache fast: state: it is suspended.*dmsetup resume larder-cache-fast")
+            dm.DmDevice("larder-cache-fast").resume()
+            told(r"state cache fast: running, was suspended")
+            larder("volume", "flush", "data", "--wait")
+            told(r"flushed volume data: nothing is dirty any more")
+            larder("volume", "stop", "data")
+            told(r"stopped volume data: .*")
+            larder("cache", "stop", "fast")
+            told(r"stopped cache fast: .*")
+            larder("cache", "start", "fast")
+            told(r"started cache fast: as /dev/mapper/larder-cache-fast")
+        finally:
+            process.kill()
+
+
+def test_doctor(formatted):
+    """Of what does not run: an SSD that is missing, a start that did not end."""
+    ssd, _ = formatted
+    # the socket of an udevd that has ended: as long as it lies there, devices that udev has not dealt with are left alone
+    Path("/run/udev/control").unlink(missing_ok=True)
+
+    def assembly():
+        text = command.run("larder", "doctor", "-o", "check,subject,text", "--noheadings", check=False).stdout
+        return [row for row in text.splitlines() if row.startswith("assembly ")]
+
+    larder("volume", "start", "data")
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    assert assembly() == [], "all of it could be started"
+    larder("super", "wipe", ssd, "--yes", "--discard-dirty", *values("cache", "fast", "uuid"))
+    (row,) = assembly()
+    assert re.fullmatch(r"assembly +data +its cache is missing.*larder assemble --all --degraded *", row), row
+    command.run("dmsetup", "create", "half", "--notable", "--uuid", "LARDER-00000000-0000-0000-0000-000000000001")
+    assert [row for row in assembly() if " half " in row and "dmsetup remove half" in row]
+    command.run("dmsetup", "remove", "half")
 
 
 # ---------------------------------------------------------------- dry runs, progress, locks, udev

@@ -7,7 +7,8 @@ import time
 import pytest
 from lib import command
 from lib.controls import Switches
-from lib.larder import Cache, Stack, Volume, backing_alone
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, backing_alone
+from lib.parts import MIB, Part
 
 LOAD = {"ops": 2500, "every": 40}
 
@@ -157,5 +158,27 @@ def test_remove_with_much_dirty_data(make_disk, make_oracle):
     stack.start()
     print(f"both started in {time.monotonic() - begin:.2f} s")
     assert stack.volume.dirty() == dirty
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_volume_grows(make_disk, make_oracle):
+    """By plain reload, while it is written; the rest is in test_grow.py."""
+    disk = make_disk("hdd0", model="null", mb=128, wce=1)
+    hdd = Part.make("b", disk, 64)
+    stack = Stack(make_disk("ssd0", model="null", mb=64, wce=1, fua=1), hdd, format_volume=("--cache", "c"))
+    disk.write(64 * MIB, b"behind" * 256)
+    oracle = make_oracle(stack.volume, size="24m")
+    running = oracle.start(ops=1500)
+    hdd.resize(128)
+    room = stack.volume.status()["room_sectors"]
+    assert room == 128 * MIB - 2 * DATA_SECTOR
+    stack.volume.reload(Volume.line(hdd, stack.cache, room))
+    running.wait(300)
+    assert stack.volume.sectors == room
+    stack.volume.write(room - 8, b"last".ljust(4096, b"!"))
+    stack.restart()
+    assert stack.volume.read(64 * MIB - DATA_SECTOR, 3) == b"behind" * 256
+    assert stack.volume.read(room - 8, 8) == b"last".ljust(4096, b"!")
     oracle.verify()
     stack.verify_alone(oracle)

@@ -166,6 +166,7 @@ CACHE_OPTIONS = {
     "congestion_read": (["60000001"], r"0 to 60000000"),
     "congestion_write": (["60000001"], r"0 to 60000000"),
     "scrub_rate": (["16777217", "fast"], r"0 to 16777216"),
+    "resync_rate": (["16777217", "fast"], r"0 to 16777216"),
 }
 
 
@@ -272,6 +273,7 @@ def test_volume_options(new, kernel_log):
 def test_volume_lengths(new, kernel_log):
     sectors = new.hdd.sectors - 4096
     refused(kernel_log, table("v", Volume.line(new.hdd, "-", sectors + 1)), r"hdd0", rf"{sectors + 1} sectors", r"at most")
+    refused(kernel_log, table("v", Volume.line(new.hdd, "-", sectors - 8)), r"hdd0", r"sectors", r"smaller: give that many")
     refused(kernel_log, table("v", Volume.line(new.hdd, "-", 1 << 50)), r"hdd0|larder")
     refused(kernel_log, table("v", Volume.line(new.hdd, "-", 0)), r"larder|zero-length")
     lines = [f"0 8 linear {new.blank} 0", f"8 8 larder {new.hdd} - 0"]
@@ -523,8 +525,7 @@ VOLUME_DAMAGE = HEAD_DAMAGE | {
     "tail-reserve-odd": ("tail_reserve=+1", "tail_reserve"),
     "tail-reserve-beyond": (f"tail_reserve={ODD}", "tail_reserve"),
     "sectors-0": ("sectors=0", "sectors"),
-    "sectors-beyond": ("sectors=+8", "sectors"),
-    "sectors-less-than-the-table-line": ("sectors=-8", "sectors"),
+    "sectors-beyond": ("sectors=+8", "sectors"),  # less than the table line: the volume grows, see test_grow.py
     "dirty-without-a-cache": ("cache_uuid=x:" + "00" * 16, "may_be_dirty|dirty data"),
 }
 TABLE_DAMAGE = {

@@ -3,6 +3,7 @@
 
 import concurrent.futures
 import itertools
+import random
 
 import pytest
 from lib import command, simdisk
@@ -10,7 +11,7 @@ from lib.controls import Switches
 from lib.decay import Written, commit, flip, places
 from lib.larder import Cache, Stack, Volume, larder, wait_for
 from lib.pattern import not_pattern, write_pattern
-from lib.sets import MODES, kill, make_ssds, make_stack, start_without
+from lib.sets import MODES, kill, make_ssds, make_stack, resynced, start_without
 
 
 @pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
@@ -678,4 +679,34 @@ def test_second_copies_where_clean_data_was(make_disk):
     assert stack.cache.status()["live_sectors"] > pages
     assert not not_pattern(stack.volume, pages)
     assert not [i for i in range(24) if stack.volume.read(8 * pages + 256 * i, 256) != bytes([i + 1]) * (128 << 10)]
+    stack.stop()
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_second_copies_come_back(make_disk, kernel_log, seed, lost):
+    """One SSD of three dies.  As soon as the status says that all is well a power cut takes what is not durable, and a second SSD:
+    nothing is lost."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off", sequential_cutoff=0)
+    r, image = random.Random(seed), bytearray(16 << 20)
+    for i in range(400):  # of odd places and lengths, many of them written over in part
+        sector, data = r.randrange((len(image) >> 9) - 256), bytes([i % 255 + 1]) * (512 * r.choice((1, 5, 8, 64, 256)))
+        image[sector << 9 : (sector << 9) + len(data)] = data
+        stack.volume.write(sector, data)
+    stack.volume.flush()
+    left = [s for i, s in enumerate(stack.ssd) if i != 1]
+    for s in left:
+        s.reset_stats()
+    kill(stack.ssd[1])
+    stack.volume.write(0, bytes(image[:512]))
+    stack.cache.message("checkpoint")  # writes to every SSD
+    status = resynced(stack)
+    assert status["resync_sectors"] > 0 and status["dirty_sectors"] > 0
+    assert sum(s.stats()["wbytes"] for s in left) >= 2 * 512 * status["resync_sectors"]
+    assert kernel_log.matching("sectors of dirty data have one copy") and kernel_log.matching("all dirty data has two copies again")
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, 1, lost)
+    for first in range(0, len(image), 1 << 20):
+        assert stack.volume.read(first >> 9, 2048) == image[first : first + (1 << 20)], f"at {first}"
     stack.stop()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from lib import command, dm, simdisk
+from lib.parts import Part
 from lib.stacks import (
     BROKEN,
     BUSY,
@@ -247,3 +248,152 @@ def test_passphrase_stays_hidden(disks, tmp_path):
     assert os.path.ismount(MOUNTED)
     remove()
     nothing_left(disks)
+
+
+def test_renamed(disks, key, monkeypatch, tmp_path):
+    """All five layers go by the new name; what somebody changed in fstab stays; cut short, it is gone on with by the UUID."""
+    larder(*words(disks, key))
+    uuid = rows()["stack"]["uuid"]
+    write(0)
+    FSTAB.write_text(FSTAB.read_text().replace("nofail,", "noatime,"))
+    refused(BUSY, ["rename", "data", "moved"], "larder stop data")
+    larder("stop", "data")
+    refused(USAGE, ["rename", "data", "../x"], "NEW")
+    refused(NOT_FOUND, ["rename", "dada", "moved"], "no such stack")
+    taken = dm.DmDevice.create("moved-crypt", f"0 8 linear {disks[0]} 0")
+    refused(BUSY, ["rename", "data", "moved"], "moved-crypt")
+    taken.remove()
+    before = FSTAB.read_text()
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path))  # a directory
+    refused(FAILED, ["rename", "data", "moved"], "half renamed", f"larder rename {uuid} moved")
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(FSTAB))
+    assert FSTAB.read_text() == before
+    larder("rename", uuid, "moved")
+    assert FSTAB.read_text() == before.replace("/dev/mapper/data-crypt", "/dev/mapper/moved-crypt")
+    assert not arrays() and not rows()
+    larder("start", "moved")
+    assert sorted(dm.names()) == ["larder-cache-moved", "moved", "moved-crypt"]
+    check([0])
+    larder("stop", "moved")
+    larder("rename", "moved", "data")
+    larder("start", "data")
+    check([0])
+    remove()
+    nothing_left(disks)
+
+
+def test_power_cuts_while_it_is_renamed(disks, seed):
+    """After the N-th write command: it has one name or the other, and the same command with the UUID ends with the new one."""
+    ssd0, ssd1, hdd0, _ = disks
+    larder("create", "name0", "--backing", hdd0, "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED)
+    uuid = rows("name0")["stack"]["uuid"]
+    write(0)
+    larder("stop", "name0")
+    cuts = 0
+    for i in range(1, 8):
+        old, new = f"name{i - 1}", f"name{i}"
+        simdisk.power_cut(mode=("random", "lose")[i % 2], seed=seed + i, after=i, ops="write")
+        cuts += command.run("larder", "rename", old, new, check=False).returncode != DONE
+        if not any(d.state()["power"] == "off" for d in disks):
+            simdisk.power_cut(mode="random", seed=seed)
+        simdisk.power_up()
+        assert rows(old) or rows(new)
+        larder("rename", uuid, new)
+        larder("start", new)
+        assert dm.names() and sorted(dm.names()) == [f"larder-cache-{new}", new]
+        check([0])
+        larder("stop", new)
+    assert 3 <= cuts < 7
+    larder("remove", "name7", "--discard-data", uuid)
+    nothing_left(disks)
+
+
+def test_header_backup(disks, tmp_path, key):
+    """It opens the data when the header is gone; nobody else may read it; remove takes it away, but not a file of one's own."""
+    larder(*words(disks, key))
+    uuid = rows()["stack"]["uuid"]
+    backup = Path(f"/var/lib/larder/{uuid}.luks-header")
+    assert backup.stat().st_mode & 0o777 == 0o600 and [p.name for p in backup.parent.iterdir()] == [backup.name]
+    write(0)
+    larder("lock", "data")
+    dm.DmDevice("data").write(0, bytes(16 << 20))
+    refused(FAILED, ["unlock", "data"], "cannot unlock")
+    command.run("cryptsetup", "luksHeaderRestore", "-q", "/dev/mapper/data", "--header-backup-file", backup)
+    larder("unlock", "data")
+    check([0])
+    remove()
+    assert not backup.exists()
+    own = tmp_path / "header"
+    w = [*words(disks, key), "--header-backup"]
+    refused(USAGE, [*w, "header"], "absolute")
+    refused(FAILED, [*w, tmp_path / "nowhere" / "header"], "nowhere")
+    larder(*w, own)
+    remove()
+    refused(USAGE, [*w, own], "is there already")
+    assert own.exists() and not list(backup.parent.iterdir())
+    larder(*w, "none")
+    assert not list(backup.parent.iterdir())
+    remove()
+    nothing_left(disks)
+
+
+def room() -> int:
+    return os.statvfs(MOUNTED).f_blocks * os.statvfs(MOUNTED).f_frsize
+
+
+@pytest.mark.parametrize("done", [(), ("array",), ("array", "volume"), ("array", "volume", "crypt")])
+def test_stack_grows(disks, key, done):
+    """Mounted: array, volume, LUKS, filesystem, from wherever it was cut off; files stay.  The array only if asked to."""
+    parts = [Part.make(f"p{i}", disks[2 + i], 80, offset=1) for i in range(2)]
+    larder(*words([*disks[:2], *parts], key))
+    write(0)
+    small, volume, crypt = room(), dm.DmDevice("data").sectors, dm.DmDevice("data-crypt").sectors
+    assert "all that there is room for" in larder("resize", "data").stdout and room() == small
+    for part in parts:
+        part.resize(95)
+    assert "--array takes them" in larder("resize", "data").stdout
+    assert (dm.DmDevice("data").sectors, room()) == (volume, small)
+    said = larder("resize", "data", "--array", "--dry-run").stdout
+    assert "mdadm --grow" in said and "cryptsetup resize data-crypt" in said and "resize2fs /dev/mapper/data-crypt" in said
+    assert (dm.DmDevice("data").sectors, room()) == (volume, small)
+    if "array" in done:
+        command.run("mdadm", "--grow", *arrays(), "--size=max")
+    if "volume" in done:
+        larder("volume", "resize", "data")
+    if "crypt" in done:
+        command.run("cryptsetup", "resize", "data-crypt", "--key-file", key)
+    larder("resize", "data", *(() if done else ("--array",)))
+    assert dm.DmDevice("data").sectors > volume + 14 * 2048
+    assert dm.DmDevice("data-crypt").sectors > crypt + 14 * 2048 and room() > small + (12 << 20)
+    write(1)
+    larder("resize", "data", "--array")
+    larder("stop", "data")
+    refused(NOT_FOUND, ["resize", "data"], "not started")
+    larder("start", "data")
+    check([0, 1])
+    larder("lock", "data")
+    refused(NOT_FOUND, ["resize", "data"], "locked")
+    larder("unlock", "data")
+    remove()
+
+
+@pytest.mark.parametrize("fs", ["xfs", "btrfs"])
+def test_filesystem_grows(make_disk, disks, fs):
+    """On one disk, not encrypted."""
+    if command.run("modprobe", fs, check=False).returncode:
+        pytest.skip(f"this kernel has no {fs}")
+    part = Part.make("p", make_disk("large0", model="null", mb=480, wce=1), 400)
+    larder("create", "data", "--backing", part, "--cache", disks[0], "--mkfs", fs, "--mount", MOUNTED)
+    write(0)
+    small = room()
+    part.resize(480)
+    refused(USAGE, ["resize", "data", "--array"], "it has no array")
+    larder("resize", "data")
+    assert room() > small + (70 << 20)
+    larder("resize", "data")
+    command.run("umount", MOUNTED)
+    refused(NOT_FOUND, ["resize", "data"], "mount")
+    larder("stop", "data")
+    larder("start", "data")
+    check([0])
+    remove()

@@ -177,6 +177,7 @@ CACHE_OPTIONS = {
     "congestion_read": 1234,
     "congestion_write": 0,
     "scrub_rate": 4321,
+    "resync_rate": 5432,
 }
 VOLUME_OPTIONS = {
     "mode": "writearound",

@@ -24,6 +24,11 @@ def image(version: str) -> Path:
     return own if own.exists() else Path("/boot") / f"vmlinuz-{version}"
 
 
+def ordinary(version: str) -> bool:
+    """As kernel/build has it."""
+    return "debug" not in version and not Path("/lib/modules", version, "toolchain").exists()
+
+
 def tested() -> list[str]:
     """Those that kernel/build says tests run on; LARDER_KERNELS, with commas, says otherwise."""
     if os.environ.get("LARDER_KERNELS"):
@@ -34,10 +39,10 @@ def tested() -> list[str]:
 
 
 def choose(wanted: str) -> list[str]:
-    """ "all", or full versions or series ("6.1": the newest, but for debug kernels), with commas."""
+    """ "all", or full versions or series ("6.1": the newest, but for debug kernels and those of tests/kernels/run), with commas."""
     chosen = []
     for w in tested() if wanted == "all" else wanted.split(","):
-        matching = [v for v in installed() if v == w or (re.match(re.escape(w) + r"[.-]", v) and "debug" not in v)]
+        matching = [v for v in installed() if v == w or (re.match(re.escape(w) + r"[.-]", v) and ordinary(v))]
         if not matching:
             there = ", ".join(installed()) or "none"
             raise NoKernelError(f"kernel {w or '(none)'} is not installed with its headers; there are: {there}")

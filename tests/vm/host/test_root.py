@@ -4,22 +4,16 @@
 Nothing of the host's root is seen by these machines: what they find is on their disks.
 """
 
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from host import kernels, machine
+from host import plain
+from host.plain import KERNEL, larder_module, program, run
 
 TOP = Path(__file__).resolve().parents[3]
-RESULTS = Path(os.environ["LARDER_RESULTS"])
-PROGRAMS = [Path(p) for p in os.environ["LARDER_PROGRAMS"].split(":")]
-MODULE = next(p for p in os.environ["LARDER_MODULES"].split(":") if p.endswith("larder.ko"))
-KERNEL = os.environ["LARDER_KERNEL"]
 DATA_OFFSET = 1 << 20
-SECONDS = 1200
 
 INIT = """#!/bin/busybox sh
 PATH=/bin
@@ -44,18 +38,8 @@ MODULE_HOOK = f"""#!/bin/sh
 . /usr/share/initramfs-tools/hook-functions
 manual_add_modules dm_mod crc32c
 mkdir -p "$DESTDIR/lib/modules/$version/updates"
-cp {MODULE} "$DESTDIR/lib/modules/$version/updates/larder.ko"
+cp {larder_module()} "$DESTDIR/lib/modules/$version/updates/larder.ko"
 """
-
-
-def program(name: str) -> str:
-    return next(str(p / name) for p in PROGRAMS if (p / name).exists())
-
-
-def run(*words: object, **environment: str) -> str:
-    r = subprocess.run([str(w) for w in words], capture_output=True, text=True, env=os.environ | environment)
-    assert r.returncode == 0, f"{words}: {r.returncode}\n{r.stdout}{r.stderr}"
-    return r.stdout
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +54,8 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (conf / "hooks/module").write_text(MODULE_HOOK)
     (conf / "hooks/module").chmod(0o755)
     out = conf / "initrd"
-    ours = {"LARDER_PROGRAM": program("larder"), "LARDER_PROBE": program("larder-probe"), "LARDER_RULES": str(TOP / "udev")}
+    ours = {"LARDER_PROGRAM": str(program("larder")), "LARDER_PROBE": str(program("larder-probe"))}
+    ours["LARDER_RULES"] = str(TOP / "udev")
     run("mkinitramfs", "-d", conf, "-o", out, KERNEL, **ours)
     names = run("lsinitramfs", out).splitlines()
     rules = ("62-larder.rules", "63-md-z-larder.rules", "55-dm.rules")
@@ -99,17 +84,8 @@ def disks(make_disk_file, tmp_path) -> list[Path]:
     return [*ssds, hdd]
 
 
-def boot(name: str, initramfs: Path, disks: list[Path], append: str = "") -> str:
-    """The console, when the machine has switched itself off."""
-    words = ["qemu-system-x86_64", "-machine", "q35", "-cpu", machine.TCG_CPU, "-m", "512", "-nographic", "-no-reboot"]
-    words += ["-nodefaults", "-serial", "stdio", "-kernel", str(kernels.image(KERNEL)), "-initrd", str(initramfs)]
-    words += ["-append", f"console=ttyS0 root=/dev/mapper/root ro panic=-1 {append}"]
-    for i, disk in enumerate(disks):
-        words += ["-drive", f"if=none,id=d{i},file={disk},format=raw", "-device", f"virtio-blk-pci,drive=d{i},serial=d{i}"]
-    console = RESULTS / f"{name}.console"
-    with open(console, "wb") as f:
-        subprocess.run(words, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=True)
-    return console.read_text(errors="replace")
+def boot(name: str, initramfs: Path, disks: list[Path]) -> str:
+    return plain.boot(name, initramfs, disks, "root=/dev/mapper/root ro")
 
 
 def test_root(initramfs, disks):

@@ -2,7 +2,7 @@
 """A cache on several SSDs, and what becomes of them."""
 
 from . import simdisk
-from .larder import Stack
+from .larder import Stack, wait_for
 
 MODES = ("random", "torn", "lose", "keep", "prefix")
 
@@ -32,10 +32,19 @@ def kill(ssd: simdisk.Simdisk) -> None:
     ssd.fail(op="read,write,flush,discard,zeroes", status="ioerr")
 
 
-def start_without(stack: Stack, number: int) -> None:
-    """All but SSD number are there."""
+def resynced(stack: Stack, failed: int = 1, seconds: float = 120) -> dict:
+    """So many SSDs have left, and all that is dirty has two copies on the others.  Status."""
+    wait_for(lambda: stack.cache.status()["devices_failed"] == failed, 60, "the SSD to leave")
+    wait_for(lambda: stack.cache.status()["trouble"] == "-", seconds, "the second copies")
+    status = stack.cache.status()
+    assert (status["resync"], status["single_sectors"]) == ("idle", 0)
+    return status
+
+
+def start_without(stack: Stack, *numbers: int) -> None:
+    """All but these SSDs are there."""
     all_of_them = stack.ssd
-    stack.ssd = [None if i == number else s for i, s in enumerate(all_of_them)]
+    stack.ssd = [None if i in numbers else s for i, s in enumerate(all_of_them)]
     try:
         stack.start()
     finally:

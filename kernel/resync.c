@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * An SSD of three or more has left the set: what is dirty and has one copy since then gets a second one on those that are left
+ * (tests/model/mirror.md, "One SSD fails while running", step 5).
+ *
+ * A piece is copied by appending it to the write stream again, as if it were written by a user once more with what it has: so its
+ * two copies are those of a new pair of segments, whichever half of the old pair is lost, and nothing of replay, of the order of
+ * writes and of the reuse of segments is different for it.  What it must not do is to bring back what somebody has written over:
+ *   - resync-owns-range: from before the index is looked at until the piece is applied no bypass of its range begins
+ *     (RACE_WRITEBACK); no write or discard of its neighbourhood is in flight when that begins (copy_begin_race()).
+ *   - resync-yields: one that is issued after that is found by log_write(), under log->lock, and the piece is given up; one that is
+ *     issued behind log_write() has a later place in the log, which decides in the index and in a replay.
+ *   - What is read is compared with its checksum before it gets a new one.
+ * A CLEAN that is on its way for the old place is ignored, as where a user overwrites: it stays dirty, and is written back again.
+ *
+ * Steps, and what a power cut leaves:
+ *  1. The write stream goes on in segments that have two copies: those it had opened on the SSD that left are passed over.
+ *  2. Each dirty extent whose segment has one copy is appended again, at resync_rate, and a fifth of the time while there is user
+ *     I/O.  Cut off, replay finds the record, or the old place: that segment is not reused before the record is durable (rule 9).
+ *  3. Again from 1, until nothing is left and no SSD has failed meanwhile.
+ *  4. Two checkpoints: all of it is durable then, and no replay that they begin needs a record in a segment with one copy.  Only
+ *     now the data counts as having two (resync-durable).  Before that the loss of another SSD may be the loss of dirty data.
+ * A suspend ends the work, and so does an SSD that joins; the resume, or cache_tick(), lets it go on.  A start with an SSD missing
+ * has a new epoch, which needs nothing of the old log: it begins only if anything has one copy.
+ *
+ * What the last copy does not give is left out, said, and tried again.  Clean data is not copied: the backing has it.
+ */
+#include <linux/delay.h>
+#include <linux/sched/mm.h>
+
+#include "larder.h"
+
+#define PIECE_SLOTS	64u
+#define DEPTH		16	/* pieces in the log at once */
+#define TRY_AGAIN_MS	20u
+#define NO_ROOM_MS	250u
+#define UNREADABLE_BREAK (60 * HZ)
+#define NO_ROOM_FOR	(HZ / 10)	/* so long a piece waits for room in the log */
+
+struct resync_run {
+	struct cache *c;
+	struct page *pages[PIECE_SLOTS];
+	struct bio_vec vec[PIECE_SLOTS];
+	struct bio bio;			/* of the pages, for log_write() */
+	struct copy copy;		/* the range of the piece at hand */
+	u32 failures;			/* c->failures when this pass began */
+	bool later;			/* some could not be copied now */
+	u64 unreadable;			/* sectors of this pass */
+};
+
+/* ------------------------------------------------------------------ begin, go on */
+
+/* set_work() or a start: nobody else lets it leave RESYNC_IDLE; one that ends meanwhile has seen the failure, or is begun again. */
+void resync_begin(struct cache *c)
+{
+	struct resync *s = &c->resync;
+
+	if (!cache_mirrored(c) || READ_ONCE(c->state) == CACHE_FAILED)
+		return;
+	if (READ_ONCE(s->state) == RESYNC_IDLE) {
+		atomic64_set(&s->copied, 0);
+		s->said = false;
+	}
+	WRITE_ONCE(s->state, RESYNC_RUNNING);
+	resync_kick(c);
+}
+
+void resync_kick(struct cache *c)
+{
+	if (unlikely(READ_ONCE(c->resync.state) != RESYNC_IDLE) && !READ_ONCE(c->shape_pause))
+		queue_work(c->bg_wq, &c->resync.work);
+}
+
+/* Behind this every piece sees v->forgotten. */
+void resync_leave(struct cache *c)
+{
+	mutex_lock(&c->resync.lock);
+	mutex_unlock(&c->resync.lock);
+}
+
+static bool resync_ended(struct cache *c)
+{
+	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED || READ_ONCE(c->nr_joining) || !cache_mirrored(c);
+}
+
+/* ------------------------------------------------------------------ a piece */
+
+void resync_applied(struct larder_io *io)
+{
+	struct resync *s = &io->volume->cache->resync;
+
+	if (!io->item.error)
+		atomic64_add(io->len, &s->copied);
+	kfree(io);
+	atomic_dec(&s->in_flight);	/* log_apply() wakes */
+}
+
+/* The range is ours.  -ESTALE: it is not there any more; -EAGAIN: no room; -EIO, -EBADMSG: it cannot be read. */
+static int piece_send(struct resync_run *rr, struct volume *v, const struct larder_map *m, struct larder_io *io)
+{
+	struct cached_data x = { .pages = rr->pages, .len = m->len, .cache = m->cache };
+	unsigned long give_up = jiffies + NO_ROOM_FOR;
+	struct cache *c = rr->c;
+	int err;
+
+	if (!volume_maps(v, m, 1u << LARDER_ST_DIRTY | 1u << LARDER_ST_CLEANING))
+		return -ESTALE;
+	err = data_read(c, &x);
+	if (err) {
+		if (err != -ENOMEM && err != -EBADMSG)
+			cache_count(c, errors_read, 1);
+		return err;
+	}
+	io->volume = v;
+	io->sector = m->sector;
+	io->len = m->len;
+	io->pin = pin_of(c, m->cache, m->len);
+	io->resync = &rr->copy;
+	bio_init(&rr->bio, NULL, rr->vec, PIECE_SLOTS, REQ_OP_WRITE);
+	data_bio_add(&rr->bio, rr->pages, 0, m->len);
+	marks_known(v, m->sector, m->len);
+	atomic_inc(&c->resync.in_flight);
+	while ((err = log_write(v, &rr->bio, io)) == -EAGAIN && time_before(jiffies, give_up) && !resync_ended(c))
+		schedule_timeout_uninterruptible(1);
+	if (err)
+		atomic_dec(&c->resync.in_flight);
+	bio_uninit(&rr->bio);
+	return err;
+}
+
+static int piece_copy(struct resync_run *rr, struct volume *v, const struct larder_map *m)
+{
+	struct larder_io *io = kzalloc(sizeof(*io), GFP_NOIO | __GFP_NOWARN);
+	u32 segment = cache_segment(rr->c, m->cache);
+	struct cache *c = rr->c;
+	int err = -EAGAIN;
+	bool busy;
+
+	if (!io)
+		return -ENOMEM;
+	rr->copy.volume = v;
+	rr->copy.sector = m->sector;
+	rr->copy.len = m->len;
+	mutex_lock(&c->resync.lock);
+	segment_pin(c, segment);
+	busy = race_begin(c, v, m->sector, m->len, RACE_WRITEBACK);
+	busy |= !copy_begin_race(c, &rr->copy, 0);
+	if (READ_ONCE(v->forgotten))
+		err = -ESTALE;
+	else if (!busy)
+		err = piece_send(rr, v, m, io);
+	copy_end_race(c, &rr->copy);
+	if (err) {
+		race_end(c, v, m->sector, m->len, RACE_WRITEBACK);	/* else when it is applied */
+		kfree(io);
+	}
+	segment_unpin(c, segment);
+	mutex_unlock(&c->resync.lock);
+	return err;
+}
+
+/* Until resync_rate allows the next one; it may be changed meanwhile. */
+static void resync_pace(struct cache *c, u64 began_ns, u32 sectors)
+{
+	u32 rate;
+
+	give_way(c, ktime_get_ns() - began_ns);
+	while ((rate = READ_ONCE(c->set.resync_rate)) && !resync_ended(c) &&
+	       ktime_get_ns() - began_ns < div_u64((u64)sectors / 2 * NSEC_PER_SEC, rate))
+		fsleep(USEC_PER_MSEC);
+}
+
+/* Is there room for more than what users need next?  Reclaim makes some. */
+static bool resync_room(struct cache *c)
+{
+	return 2 * segments_free_count(c, USE_LOG) >= segments_free_goal(c, USE_LOG);
+}
+
+/* ------------------------------------------------------------------ all of them */
+
+static int resync_may_go_on(struct resync_run *rr)
+{
+	struct cache *c = rr->c;
+
+	if (resync_ended(c) || READ_ONCE(c->failures) != rr->failures)
+		return -ECANCELED;
+	if (resync_room(c)) {
+		WRITE_ONCE(c->resync.state, RESYNC_RUNNING);
+		return 0;
+	}
+	WRITE_ONCE(c->resync.state, RESYNC_WAITING);
+	reclaim_kick(c);
+	return -ENOSPC;
+}
+
+/* An extent, in pieces; where one cannot be read, slot by slot.  An error: not now. */
+static int resync_extent(struct resync_run *rr, struct volume *v, const struct larder_map *m)
+{
+	u32 most = min(PIECE_SLOTS, rr->c->record_slots) * LARDER_SLOT_SECTORS, done, fine = 0;
+	struct larder_map part = *m;
+	struct cache *c = rr->c;
+	u64 began;
+	int err;
+
+	for (done = 0; done < m->len; done += part.len) {
+		err = resync_may_go_on(rr);
+		if (err)
+			return err;
+		part.sector = m->sector + done;
+		part.cache = m->cache + done;
+		part.len = min(m->len - done, most);
+		if (done < fine)
+			part.len = min_t(u32, part.len, LARDER_SLOT_SECTORS - (part.cache & (LARDER_SLOT_SECTORS - 1)));
+		wait_event(c->log.wait, atomic_read(&c->resync.in_flight) < DEPTH);
+		began = ktime_get_ns();
+		err = piece_copy(rr, v, &part);
+		if ((err == -EIO || err == -EBADMSG) && done >= fine && part.len > LARDER_SLOT_SECTORS) {
+			fine = done + part.len;
+			part.len = 0;
+			continue;
+		}
+		if (err == -EIO || err == -EBADMSG)
+			rr->unreadable += part.len;
+		else if (err)
+			rr->later = true;
+		resync_pace(c, began, part.len);
+	}
+	return 0;
+}
+
+static int resync_volume(struct resync_run *rr, struct volume *v)
+{
+	u32 mask = 1u << LARDER_ST_DIRTY | 1u << LARDER_ST_CLEANING;
+	struct larder_map m;
+	u64 from = 0;
+	int err = 0;
+
+	while (!err && larder_index_next(v->index, from, v->sectors, mask, &m)) {
+		from = m.sector + m.len;
+		if (segment_single(rr->c, cache_segment(rr->c, m.cache), NULL))
+			err = resync_extent(rr, v, &m);
+		cond_resched();
+	}
+	/* they name the volume */
+	wait_event(rr->c->log.wait, !atomic_read(&rr->c->resync.in_flight));
+	return err;
+}
+
+static void resync_volumes(struct resync_run *rr)
+{
+	struct volume *v;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES && !err; i++) {
+		v = cache_volume_get(rr->c, i);
+		if (!v)
+			continue;
+		err = resync_volume(rr, v);
+		volume_put(v);
+	}
+	rr->later |= err;
+}
+
+/* Step 1. */
+static int resync_roll(struct cache *c)
+{
+	int err;
+
+	while (log_uses(c, segment_single, NULL) && !resync_ended(c)) {
+		err = log_roll(c);
+		if (err == -EAGAIN) {
+			WRITE_ONCE(c->resync.state, RESYNC_WAITING);
+			segments_open_kick(c);
+			msleep(TRY_AGAIN_MS);
+		} else if (err) {
+			return err;
+		}
+	}
+	return log_sync(c);
+}
+
+/* Steps 1 to 4, once.  -EAGAIN: not all of it could be done. */
+static int resync_pass(struct resync_run *rr)
+{
+	struct cache *c = rr->c;
+	int err, i;
+
+	rr->failures = READ_ONCE(c->failures);
+	rr->later = false;
+	rr->unreadable = 0;
+	set_wait(c);
+	err = resync_roll(c);
+	if (!err)
+		resync_volumes(rr);
+	if (err || rr->later)
+		return -EAGAIN;
+	for (i = 0; i < LARDER_NR_CHECKPOINTS && !err; i++)
+		err = checkpoint_take(c);
+	return err || READ_ONCE(c->failures) != rr->failures ? -EAGAIN : 0;
+}
+
+static void resync_say_begin(struct cache *c)
+{
+	u64 single;
+
+	if (c->resync.said)
+		return;
+	c->resync.said = true;
+	segments_below(c, &single);
+	DMINFO("cache %pUb: %llu sectors of dirty data have one copy: they get a second one on the SSDs that are left", c->uuid,
+	       single);
+	queue_work(larder_wq, &c->event_work);
+}
+
+static void resync_say_end(struct cache *c, u64 unreadable)
+{
+	u64 copied = atomic64_read(&c->resync.copied);
+
+	if (!unreadable)
+		DMINFO("cache %pUb: all dirty data has two copies again (%llu sectors were copied)", c->uuid, copied);
+	else
+		DMERR("cache %pUb: %llu sectors of dirty data have one copy, which cannot be read: write them anew or discard them",
+		      c->uuid, unreadable);
+	queue_work(larder_wq, &c->event_work);
+}
+
+static void resync_run(struct resync_run *rr)
+{
+	struct resync *s = &rr->c->resync;
+	struct cache *c = rr->c;
+	bool failed = READ_ONCE(s->state) == RESYNC_FAILED;
+
+	resync_say_begin(c);
+	while (resync_pass(rr)) {
+		if (resync_ended(c))
+			return;
+		msleep(READ_ONCE(s->state) == RESYNC_WAITING ? NO_ROOM_MS : TRY_AGAIN_MS);
+	}
+	s->again = jiffies + UNREADABLE_BREAK;
+	WRITE_ONCE(s->state, rr->unreadable ? RESYNC_FAILED : RESYNC_IDLE);
+	/* set_work() may have begun another one just now */
+	if (READ_ONCE(c->failures) != rr->failures)
+		resync_begin(c);
+	else if (!failed || !rr->unreadable)
+		resync_say_end(c, rr->unreadable);
+}
+
+static struct resync_run *resync_run_create(struct cache *c)
+{
+	struct resync_run *rr = kvzalloc(sizeof(*rr), GFP_KERNEL);
+	u32 i;
+
+	for (i = 0; rr && i < PIECE_SLOTS; i++) {
+		rr->pages[i] = alloc_page(GFP_KERNEL | __GFP_NOWARN);
+		if (!rr->pages[i])
+			break;
+	}
+	if (rr)
+		rr->c = c;
+	return rr;
+}
+
+static void resync_run_free(struct resync_run *rr)
+{
+	u32 i;
+
+	for (i = 0; i < PIECE_SLOTS && rr->pages[i]; i++)
+		__free_page(rr->pages[i]);
+	kvfree(rr);
+}
+
+/* What could not be read is tried again later, unless all of it was written anew. */
+static bool resync_due(struct cache *c)
+{
+	u64 single;
+
+	if (c->resync.state != RESYNC_FAILED || !time_before(jiffies, c->resync.again))
+		return true;
+	segments_below(c, &single);
+	return !single;
+}
+
+void resync_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, resync.work);
+	unsigned int noio = memalloc_noio_save();
+	struct resync *s = &c->resync;
+	struct resync_run *rr;
+
+	if (s->state == RESYNC_IDLE || !resync_due(c))
+		goto out;
+	if (!resync_ended(c)) {
+		rr = resync_run_create(c);
+		if (rr && rr->pages[PIECE_SLOTS - 1])
+			resync_run(rr);
+		if (rr)
+			resync_run_free(rr);
+	}
+	if (!cache_mirrored(c))
+		WRITE_ONCE(s->state, RESYNC_IDLE);	/* there is nowhere to copy to: devices_failed says that */
+	else if (READ_ONCE(c->nr_joining))
+		WRITE_ONCE(s->state, RESYNC_WAITING);
+out:
+	memalloc_noio_restore(noio);
+}

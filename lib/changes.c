@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * What has changed between two looks.
+ *
+ * Only what is news by itself is compared: states, words of trouble, SSDs of the set, the ends of scrubs and flushes, and damage that was
+ * found.  What mends it is what lib/advice.c finds wrong now and did not before, by the fields that the change is about.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "advice.h"
+#include "changes.h"
+#include "message.h"
+#include "snapshot.h"
+#include "status.h"
+
+/* One device, then and now. */
+struct pair {
+	struct changes *changes;
+	const struct mapped_list *list; /* of now */
+	const struct mapped *mapped; /* now; then, if it is gone */
+	const char *before, *now; /* status */
+	uint32_t events_before;
+	struct problems wrong_before, wrong; /* what advice finds */
+};
+
+static void add(const struct pair *p, const char *event, char *text)
+{
+	struct changes *all = p->changes;
+
+	all->change = must_allocate(realloc(all->change, (all->number + 1) * sizeof(*all->change)));
+	all->change[all->number++] = (struct change){
+		.event = event,
+		.cache = p->mapped->cache,
+		.name = must_allocate(strdup(snapshot_name(p->list, p->mapped))),
+		.device = must_allocate(strdup(p->mapped->name)),
+		.text = text,
+	};
+}
+
+static bool is_new(const struct pair *p, const char *finding)
+{
+	for (size_t i = 0; i < p->wrong_before.number; i++)
+		if (!strcmp(p->wrong_before.text[i], finding))
+			return false;
+	return true;
+}
+
+/* A finding begins with the field that it is about, and ": ". */
+static const char *about(const char *finding, const char *field)
+{
+	size_t length = strlen(field);
+
+	return !strncmp(finding, field, length) && !strncmp(finding + length, ": ", 2) ? finding + length + 2 : NULL;
+}
+
+/* Takes text; adds to it what is wrong with this field now, and was not before. */
+static char *advised(const struct pair *p, char *text, const char *field)
+{
+	for (size_t i = 0; i < p->wrong.number; i++) {
+		const char *words = is_new(p, p->wrong.text[i]) ? about(p->wrong.text[i], field) : NULL;
+		char *longer = words ? must_print("%s; %s", text, words) : NULL;
+
+		if (!words)
+			continue;
+		free(text);
+		text = longer;
+	}
+	return text;
+}
+
+static void compare_state(const struct pair *p, const char *key, const char *event)
+{
+	char *before = status_value(p->before, key), *now = status_value(p->now, key);
+
+	if (before && now && strcmp(before, now))
+		add(p, event, advised(p, must_print("%s, was %s", now, before), key));
+	free(before);
+	free(now);
+}
+
+static bool has_word(const char *words, const char *word)
+{
+	size_t length = strlen(word);
+
+	for (size_t n; words && *words; words += n + (words[n] == '/')) {
+		n = strcspn(words, "/");
+		if (n == length && !memcmp(words, word, n))
+			return true;
+	}
+	return false;
+}
+
+/* A word of trouble that has come, or is over. */
+static void compare_words(const struct pair *p, const char *words, const char *others, bool come)
+{
+	char *copy = must_allocate(strdup(words ? words : "")), *rest = copy, *word;
+
+	while ((word = strsep(&rest, "/"))) {
+		if (!*word || !strcmp(word, "-") || has_word(others, word))
+			continue;
+		if (come)
+			add(p, "trouble", advised(p, must_print("%s", word), "trouble"));
+		else
+			add(p, "recovered", must_print("%s succeeds again", word));
+	}
+	free(copy);
+}
+
+static void compare_trouble(const struct pair *p)
+{
+	char *before = status_value(p->before, "trouble"), *now = status_value(p->now, "trouble");
+
+	if (before && now) {
+		compare_words(p, now, before, true);
+		compare_words(p, before, now, false);
+	}
+	free(before);
+	free(now);
+}
+
+/* SSD by SSD, in the places of the set. */
+static void compare_set(const struct pair *p)
+{
+	char *before = status_value(p->before, "ssds"), *now = status_value(p->now, "ssds");
+	char *rest_before = before, *rest_now = now, *then, *word;
+
+	for (unsigned place = 0; (word = strsep(&rest_now, "/")); place++) {
+		then = strsep(&rest_before, "/");
+		if (!before || (then && !strcmp(then, word)))
+			continue;
+		if (then)
+			add(p, "ssd", advised(p, must_print("SSD %u is %s, was %s", place, word, then), "devices_failed"));
+		else
+			add(p, "ssd", must_print("SSD %u is %s, was not there", place, word));
+	}
+	free(before);
+	free(now);
+}
+
+static void compare_scrub(const struct pair *p)
+{
+	char *before = status_value(p->before, "scrub"), *now = status_value(p->now, "scrub"), *text;
+
+	if (before && now && strcmp(before, now)) {
+		text = must_print("%s, was %s: %" PRIu64 " errors, %" PRIu64 " repaired, %" PRIu64 " dropped, %" PRIu64 " unrepairable", now, before,
+				  status_number(p->now, "scrub_errors"), status_number(p->now, "scrub_repaired"),
+				  status_number(p->now, "scrub_dropped"), status_number(p->now, "scrub_unrepairable"));
+		add(p, "scrub", advised(p, advised(p, text, "scrub"), "scrub_unrepairable"));
+	}
+	free(before);
+	free(now);
+}
+
+static void compare_damage(const struct pair *p)
+{
+	uint64_t before = status_number(p->before, "errors_checksum"), now = status_number(p->now, "errors_checksum");
+
+	if (now > before)
+		add(p, "damage", advised(p, must_print("%" PRIu64 " times more", now - before), "errors_checksum"));
+}
+
+/* No event says that a flush begins: where none was seen under way, one is raised at its end. */
+static void compare_flush(const struct pair *p)
+{
+	uint64_t before = status_number(p->before, "dirty_sectors"), dirty = status_number(p->now, "dirty_sectors");
+	bool seen = status_is(p->before, "flushing", "1") && status_is(p->now, "flushing", "0");
+
+	if (!dirty && (seen || (before && p->mapped->events != p->events_before)))
+		add(p, "flushed", must_print("nothing is dirty any more"));
+	else if (seen)
+		add(p, "flushed", must_print("given up, %" PRIu64 " sectors are dirty", dirty));
+}
+
+static void look(struct pair *p)
+{
+	void (*advise)(const char *name, const char *status, struct problems *found) = p->mapped->cache ? advise_cache : advise_volume;
+
+	if (p->before)
+		advise(p->mapped->name, p->before, &p->wrong_before);
+	if (p->now)
+		advise(p->mapped->name, p->now, &p->wrong);
+}
+
+static void look_away(struct pair *p)
+{
+	problems_free(&p->wrong_before);
+	problems_free(&p->wrong);
+}
+
+static void all_wrong(const struct pair *p)
+{
+	for (size_t i = 0; i < p->wrong.number; i++)
+		add(p, "wrong", must_print("%s", p->wrong.text[i]));
+}
+
+static void compare(struct pair *p)
+{
+	look(p);
+	compare_state(p, "state", "state");
+	compare_trouble(p);
+	if (p->mapped->cache) {
+		compare_set(p);
+		compare_scrub(p);
+	} else {
+		compare_state(p, "mode", "mode");
+		compare_flush(p);
+	}
+	compare_damage(p);
+	look_away(p);
+}
+
+/* The same device in the other list: what has its name and its UUID. */
+static const struct mapped *same(const struct mapped_list *list, const struct mapped *mapped)
+{
+	char *uuid = status_value(mapped->status, "uuid");
+	const struct mapped *found = NULL;
+
+	for (size_t i = 0; !found && i < list->number; i++) {
+		const struct mapped *m = &list->mapped[i];
+
+		if (m->cache == mapped->cache && !strcmp(m->name, mapped->name) && (!uuid || status_is(m->status, "uuid", uuid)))
+			found = m;
+	}
+	free(uuid);
+	return found;
+}
+
+void changes_between(struct changes *changes, const struct mapped_list *before, const struct mapped_list *now)
+{
+	for (size_t i = 0; i < before->number; i++)
+		if (!same(now, &before->mapped[i]))
+			add(&(struct pair){ .changes = changes, .list = before, .mapped = &before->mapped[i] }, "stopped",
+			    must_print("it is not there any more"));
+	for (size_t i = 0; i < now->number; i++) {
+		const struct mapped *m = &now->mapped[i], *then = same(before, m);
+		struct pair p = { .changes = changes, .list = now, .mapped = m, .now = m->status };
+
+		if (then) {
+			p.before = then->status;
+			p.events_before = then->events;
+			compare(&p);
+			continue;
+		}
+		look(&p);
+		add(&p, "started", must_print("as /dev/mapper/%s", m->name));
+		all_wrong(&p);
+		look_away(&p);
+	}
+}
+
+void changes_first(struct changes *changes, const struct mapped_list *now)
+{
+	for (size_t i = 0; i < now->number; i++) {
+		struct pair p = { .changes = changes, .list = now, .mapped = &now->mapped[i], .now = now->mapped[i].status };
+
+		look(&p);
+		all_wrong(&p);
+		look_away(&p);
+	}
+}
+
+void changes_free(struct changes *changes)
+{
+	for (size_t i = 0; i < changes->number; i++) {
+		free(changes->change[i].name);
+		free(changes->change[i].device);
+		free(changes->change[i].text);
+	}
+	free(changes->change);
+	*changes = (struct changes){ 0 };
+}

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`larder doctor`: each of its findings is made, on images and on a system below --root, and nothing else is found.
+
+What runs comes from LARDER_STATUS; a disk of sysfs that an image stands for is below --root too.  docs/larder.8 lists the checks.
+"""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, digest, field, one_line, patch
+from signatures import write
+from status_lines import line
+
+pytest_plugins = ["larder_fixtures"]
+
+ADVICE, WRONG = 10, 11
+
+
+class System:
+    """A healthy one: a cache and a volume on images, a kernel with the module, and disks without a fault."""
+
+    def __init__(self, larder):
+        self.larder, self.root = larder, larder.directory / "root"
+        self.status = larder.directory / "status"
+        self.ssd, self.hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+        self.runs()
+        self.kernel("6.1.0-1-amd64")
+        self.disk(self.ssd, "nvme9n1", rotational=0)
+        self.disk(self.hdd, "sdz", rotational=1)
+
+    def runs(self, *lines):
+        self.status.write_text("".join(lines))
+
+    def file(self, path, text=""):
+        place = self.root / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        return place
+
+    def kernel(self, release, module="updates/dkms/larder.ko.xz"):
+        self.file(f"lib/modules/{release}/modules.builtin")
+        self.file(f"lib/modules/{release}/modules.dep", f"kernel/drivers/md/dm-mod.ko:\n{module}: kernel/drivers/md/dm-mod.ko\n")
+        return self.file(f"lib/modules/{release}/{module}")
+
+    def disk(self, image, name, rotational, partition=None, **attributes):
+        """What sysfs has of the disk that the image is, or is a partition of, with a partition's first sector."""
+        directory = f"sys/devices/{name}"
+        self.file(f"{directory}/queue/rotational", f"{rotational}\n")
+        self.file(f"{directory}/queue/zoned", "none\n")
+        self.file(f"{directory}/queue/physical_block_size", "4096\n")
+        self.file(f"{directory}/alignment_offset", "0\n")
+        for key, value in attributes.items():
+            self.file(f"{directory}/{key.replace('__', '/')}", f"{value}\n")
+        target = directory
+        if partition is not None:
+            target = f"{directory}/{name}1"
+            self.file(f"{target}/partition", "1\n")
+            self.file(f"{target}/start", f"{partition}\n")
+        self.link(image, target)
+
+    def link(self, image, target):
+        entry = self.root / "sys/dev/image" / image.name
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.unlink(missing_ok=True)
+        entry.symlink_to(self.root / target)
+
+    def examine(self, *words, code, path=None):
+        env = {"LARDER_STATUS": str(self.status)} | ({"PATH": f"{path}:{os.environ['PATH']}"} if path else {})
+        return self.larder("doctor", "--root", self.root, *words, code=code, env=env).stdout
+
+    def findings(self, code, **kw):
+        text = self.examine("--reportformat", "json", code=code, **kw)
+        return [(row["level"], row["check"], row["subject"], row["text"]) for row in json.loads(text)["findings"]]
+
+    def only(self, level, check, subject, *parts, **kw):
+        """One finding, with these parts."""
+        found = self.findings(ADVICE if level == "advice" else WRONG, **kw)
+        assert [row[:3] for row in found] == [(level, check, str(subject))], found
+        for part in parts:
+            assert str(part) in found[0][3], found[0][3]
+
+
+@pytest.fixture
+def system(larder):
+    return System(larder)
+
+
+def test_nothing_is_found(system):
+    before = digest(system.ssd), digest(system.hdd)
+    assert system.examine(code=0) == "" and system.findings(code=0) == []
+    assert (digest(system.ssd), digest(system.hdd)) == before
+
+
+def test_what_runs(system):
+    system.runs(line("cache", "larder-cache-fast", errors_checksum=3), line("volume", "data"))
+    system.only("wrong", "status", "larder-cache-fast", "larder cache scrub")
+
+
+@pytest.mark.parametrize("kind", ["ext4", "luks"])
+def test_signature(system, kind):
+    """On a member, where its superblocks leave room; the command that is named removes it, and nothing else."""
+    place, magic = {"ext4": (1080, b"\x53\xef"), "luks": (0, b"LUKS\xba\xbe\0\2")}[kind]
+    if kind == "ext4":
+        write(system.hdd, 1024, bytes(4) + b"\1\0\0\0" + bytes(1016))
+        write(system.hdd, 1024 + 4, (16384).to_bytes(4, "little"))
+        write(system.hdd, 1024 + 76, (1).to_bytes(4, "little"))
+        write(system.hdd, 1024 + 96, (0x40).to_bytes(4, "little"))
+    write(system.hdd, place, magic)
+    if kind == "luks":
+        write(system.hdd, 8, (16384).to_bytes(8, "big"))
+    system.only("wrong", "signature", system.hdd, f"wipefs --offset {place} {system.hdd}", "larder super wipe")
+    write(system.hdd, place, bytes(len(magic)))
+    assert system.findings(code=0) == []
+
+
+def test_damaged_superblock(system):
+    write(system.ssd, SB + 500, b"x")
+    system.only("advice", "superblock", system.ssd, "larder super check", "crc")
+
+
+def test_damaged_copy(system):
+    copy = field(system.hdd, VOLUME, "copy_offset")
+    write(system.hdd, copy + 500, b"x")
+    system.only("advice", "superblock", system.hdd, "copy is damaged")
+
+
+def test_damaged_tables(system):
+    write(system.ssd, TABLES[0] + 500, b"x")
+    system.only("advice", "superblock", system.ssd, "one copy of its table")
+    write(system.ssd, TABLES[1] + 500, b"x")
+    system.only("wrong", "superblock", system.ssd, "neither copy", "larder rescue")
+
+
+def test_kernel_without_the_module(system):
+    system.kernel("6.12.5-amd64", module="kernel/drivers/md/dm-larderette.ko")
+    system.file("lib/modules/5.10-removed/modules.dep")  # what a removed kernel leaves
+    system.only("wrong", "module", "6.12.5-amd64", "dkms autoinstall -k 6.12.5-amd64")
+    system.kernel("6.12.5-amd64", module="extra/larder.ko")
+    assert system.findings(code=0) == []
+
+
+def test_initramfs(system):
+    system.file("usr/share/initramfs-tools/hook-functions")
+    subjects = [row[1:3] for row in system.findings(code=ADVICE)]
+    assert subjects == [("initramfs", "hooks/larder"), ("initramfs", "scripts/local-block/larder")]
+    for part in ("hooks", "scripts/local-block"):
+        system.file(f"usr/share/initramfs-tools/{part}/larder")
+    assert system.findings(code=0) == [], "no image at all is none of ours"
+    image, module = system.file("boot/initrd.img-6.1.0-1-amd64"), system.kernel("6.1.0-1-amd64")
+    os.utime(image, (1000, 1000))
+    os.utime(module, (1001, 1001))
+    system.only("advice", "initramfs", "6.1.0-1-amd64", "update-initramfs -u -k 6.1.0-1-amd64")
+    os.utime(image, (1002, 1002))
+    assert system.findings(code=0) == []
+
+
+def test_rotating_cache(system):
+    system.disk(system.ssd, "sdy", rotational=1)
+    system.only("advice", "rotational", system.ssd, "queue/rotational", "larder cache replace")
+    system.disk(system.ssd, "sdy", rotational=1, partition=2048)
+    system.only("advice", "rotational", system.ssd)
+
+
+@pytest.mark.parametrize("start, good", [(2048, True), (8, True), (63, False), (2049, False)])
+def test_alignment_of_a_partition(system, start, good):
+    system.disk(system.hdd, "sdz", rotational=1, partition=start)
+    if good:
+        assert system.findings(code=0) == []
+    else:
+        system.only("advice", "alignment", system.hdd, f"sector {start}", "1 MiB")
+
+
+def test_alignment_that_the_kernel_knows(system):
+    system.disk(system.hdd, "sdz", rotational=1, alignment_offset=3584)
+    system.only("advice", "alignment", system.hdd, "3584 bytes")
+
+
+@pytest.mark.parametrize("zoned", ["host-aware", "host-managed"])
+def test_shingled_disk(system, zoned):
+    system.disk(system.hdd, "sdz", rotational=1, queue__zoned=zoned)
+    system.only("advice", "smr", system.hdd, "sdz", zoned, "CMR")
+
+
+def test_disks_below_an_array(system):
+    """Through md, and a partition of it: each leg is looked at."""
+    system.disk(system.hdd, "md0", rotational=1)
+    for name, zoned in (("sda", "none"), ("sdb", "host-managed")):
+        system.file(f"sys/devices/{name}/queue/zoned", f"{zoned}\n")
+        system.file(f"sys/devices/{name}/{name}2/partition", "2\n")
+        (system.root / "sys/devices/md0/slaves").mkdir(exist_ok=True)
+        (system.root / f"sys/devices/md0/slaves/{name}2").symlink_to(system.root / f"sys/devices/{name}/{name}2")
+    system.only("advice", "smr", system.hdd, "sdb is")
+
+
+@pytest.fixture
+def smartctl(larder):
+    """A smartctl that says this of every disk, and notes what it was asked."""
+    directory = larder.directory / "bin"
+    directory.mkdir()
+
+    def says(read):
+        program = directory / "smartctl"
+        program.write_text(
+            f'#!/bin/sh\necho "$@" >>{directory}/asked\ncat <<end\n\nSCT Error Recovery Control:\n           Read: {read}\n'
+            f"          Write: {read}\nend\n"
+        )
+        program.chmod(0o755)
+        return directory
+
+    return says
+
+
+@pytest.mark.parametrize(
+    "read, timeout, found",
+    [
+        ("    70 (7.0 seconds)", 30, None),
+        ("Disabled", 30, "smartctl -l scterc,70,70 /dev/sdz"),
+        ("Disabled", 180, None),
+        ("   400 (40.0 seconds)", 30, "40.0 s"),
+        ("   300 (30.0 seconds)", 30, "30.0 s"),
+    ],
+)
+def test_patience_of_a_disk(system, smartctl, read, timeout, found):
+    system.disk(system.hdd, "sdz", rotational=1, device__timeout=timeout)
+    directory = smartctl(read)
+    if found:
+        system.only("advice", "timeout", system.hdd, found, path=directory)
+    else:
+        assert system.findings(code=0, path=directory) == []
+    assert (directory / "asked").read_text() == "-l scterc /dev/sdz\n"
+
+
+def test_patience_without_an_answer(system, smartctl):
+    """smartctl is not there, or does not know: nothing is said.  No name out of sysfs gets to a shell."""
+    system.disk(system.hdd, "sdz", rotational=1, device__timeout=30)
+    directory = smartctl("")
+    (directory / "smartctl").write_text("#!/bin/sh\necho 'Unable to detect device type'\nexit 1\n")
+    assert system.findings(code=0, path=directory) == []
+    system.disk(system.hdd, f"sd;touch {directory.name}", rotational=1, device__timeout=30)
+    assert system.findings(code=0, path=smartctl("Disabled")) == [] and not (directory / "asked").exists()
+
+
+def test_worst_counts(system):
+    system.disk(system.ssd, "sdy", rotational=1)
+    system.kernel("6.12", module="extra/other.ko")
+    text = system.examine(code=WRONG)
+    assert sorted(row.split(": ")[0] for row in text.splitlines()) == ["advice", "wrong"]
+    rows = system.examine("-o", "check", "--noheadings", "--sort", "check", code=WRONG).split()
+    assert rows == ["module", "rotational"]
+
+
+def test_hostile_label(system):
+    """What stands in superblocks and sysfs breaks neither lines nor JSON."""
+    patch(system.hdd, VOLUME, label=b'a"b\\c')
+    system.disk(system.hdd, 'sd"z', rotational=1, queue__zoned='host"aware')
+    system.only("advice", "smr", system.hdd, 'host"aware')
+
+
+def test_usage_of_doctor(system, larder):
+    env = {"LARDER_STATUS": str(system.status)}
+    one_line(larder("doctor", "sda", env=env, code=USAGE), "too many words")
+    one_line(larder("doctor", "--root", "/nowhere", env=env, code=NOT_FOUND), "/nowhere", "--root")
+    one_line(larder("doctor", "-o", "wombat", env=env, code=USAGE), "wombat")
+    assert "subject" in larder("doctor", "-o", "help", env=env).stdout
+
+
+def test_documented_checks(system):
+    """larder(8) has a paragraph for each check of the sources, and no other."""
+    sources = "".join(path.read_text() for path in (TOP / "tools").glob("doctor*.c"))
+    checks = set(re.findall(r'finding\([^"]*?FINDING_\w+, "(\w+)"', sources)) | set(re.findall(r'FINDING_WRONG, "(\w+)"', sources))
+    manual = (TOP / "docs" / "larder.8").read_text().split(".It Cm doctor\n", 1)[1].split("\n.It Cm metrics\n", 1)[0]
+    assert len(checks) >= 9 and set(re.findall(r"^\.It Cm (\w+)$", manual, re.M)) == checks

@@ -1,0 +1,694 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What shows the running state: `larder metrics`, `monitor`, `top`, `events`.
+
+The status comes from a file (LARDER_STATUS), made of the keys that docs/interface.md lists, so that no kernel module is needed.
+"""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+from pathlib import Path
+
+import pyte
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+from harness import FAILED, NOT_FOUND, TOP, USAGE, one_line
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics
+from status_lines import CACHE_UUID, VOLUME_UUID, Fed, keys, line, options
+
+pytest_plugins = ["larder_fixtures"]
+
+OTHERS = "root: 0 4194304 linear \nswap: 0 100 crypt \nlonely: 0 8 larder-cached x=1\n"
+PARSERS = {
+    "openmetrics": openmetrics.text_string_to_metric_families,
+    "prometheus": parser.text_string_to_metric_families,
+}
+
+
+@pytest.fixture
+def running(larder):
+    """Writes what runs; returns the environment for the command."""
+
+    def write(*lines):
+        path = larder.directory / "status"
+        new = larder.directory / "status.new"
+        new.write_text("".join(lines))
+        new.rename(path)
+        return {"LARDER_STATUS": str(path)}
+
+    return write
+
+
+def scrape(larder, env, form="openmetrics"):
+    """Samples by name and labels; no sample twice."""
+    samples = {}
+    text = larder("metrics", "--format", form, env=env).stdout
+    for family in PARSERS[form](text):
+        for sample in family.samples:
+            key = (sample.name, *sorted(sample.labels.items()))
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
+
+
+def of(samples, name, **labels):
+    """The samples of that name that have these labels, by the labels they have beside them."""
+    return {
+        tuple(pair for pair in key[1:] if pair not in labels.items()): value
+        for key, value in samples.items()
+        if key[0] == name and set(labels.items()) <= set(key[1:])
+    }
+
+
+UNITS = [("_sectors", "_bytes", 512), ("_us", "_seconds", 1e-6), ("_ms", "_seconds", 1e-3), ("_percent", "_ratio", 1e-2)]
+
+
+def converted(key, value):
+    """Name and value of the metric that a number of the status becomes."""
+    if key == "writeback_rate":
+        return "writeback_rate_bytes_per_second", value * 512
+    for end, unit, factor in UNITS:
+        if key.endswith(end):
+            return key.removesuffix(end) + unit, pytest.approx(value * factor, rel=1e-12)
+    return key, value
+
+
+WORDS = {"uuid", "cache", "state", "mode", "trouble", "scrub", "resync", "ssds", "joining"}
+WORDS |= {"class_reads", "class_writes", "class_read_sectors", "class_write_sectors"}
+
+
+@pytest.mark.parametrize("form", PARSERS)
+def test_every_number_of_the_status_is_a_metric(larder, running, form):
+    numbers = {noun: {key: 1001 + 7 * i for i, key in enumerate(keys(noun)) if key not in WORDS} for noun in ("cache", "volume")}
+    env = running(OTHERS, line("cache", "larder-cache-fast", **numbers["cache"]), line("volume", "data", **numbers["volume"]))
+    samples = scrape(larder, env, form)
+    for noun, labels in (("cache", {"cache": "fast"}), ("volume", {"volume": "data", "cache": "fast"})):
+        assert len(numbers[noun]) > 40
+        for key, value in numbers[noun].items():
+            name, value = converted(key, value)
+            found = [of(samples, f"larder_{noun}_{name}{end}", **labels) for end in ("", "_total")]
+            assert {(): value} in found and {} in found, key
+    assert of(samples, "larder_volume_size_bytes", volume="data") == {(("cache", "fast"),): 2048 * 512}
+
+
+def test_words(larder, running):
+    trouble = {"state": "cache-failed", "trouble": "writeback/superblock"}
+    env = running(
+        line(
+            "cache",
+            "larder-cache-fast",
+            state="failed",
+            ssds="active/failed/brand-new",
+            joining=1,
+            trouble="flush/single",
+            resync="waiting",
+            scrub="done",
+        ),
+        line("volume", "data", mode="writearound", class_reads="5/7", class_read_sectors="8/16", **trouble),
+        line("volume", "bare", cache="-", state="passthrough", mode="passthrough"),
+    )
+    samples = scrape(larder, env)
+
+    def true(name, label, **labels):
+        return {dict(key)[label] for key, value in of(samples, name, **labels).items() if value == 1}
+
+    assert true("larder_cache_state", "state") == {"failed"}
+    assert set(of(samples, "larder_cache_state", cache="fast")) == {(("state", s),) for s in ("running", "suspended", "failed")}
+    assert [true("larder_cache_ssd_state", "state", ssd=str(i)) for i in range(3)] == [{"active"}, {"failed"}, {"brand-new"}]
+    assert true("larder_cache_trouble", "trouble") == {"flush", "single"}
+    assert true("larder_cache_resync", "resync") == {"waiting"}
+    assert true("larder_cache_scrub", "scrub") == {"done"}
+    assert of(samples, "larder_cache_joining", cache="fast") == {(): 1}
+    assert true("larder_volume_trouble", "trouble", volume="data") == {"writeback", "superblock"}
+    assert true("larder_volume_trouble", "trouble", volume="bare") == set()
+    assert true("larder_volume_mode", "mode", volume="data") == {"writearound"}
+    assert true("larder_volume_state", "state", volume="bare", cache="") == {"passthrough"}
+    rules = of(samples, "larder_volume_class_reads_total", volume="data", cache="fast")
+    assert rules == {(("rule", "0"),): 5, (("rule", "none"),): 7}
+    sectors = of(samples, "larder_volume_class_read_bytes_total", volume="data", cache="fast")
+    assert sectors == {(("rule", "0"),): 4096, (("rule", "none"),): 8192}
+    assert of(samples, "larder_volume_class_reads_total", volume="bare") == {}
+    problems = {dict(key)["volume"]: value for key, value in of(samples, "larder_volume_problems").items()}
+    assert problems == {"data": 3, "bare": 0}
+
+
+def test_info(larder, running):
+    samples = scrape(larder, running(line("cache", "larder-cache-fast", gather=17), line("volume", "data", fill="off")))
+    assert of(samples, "larder_cache_info", cache="fast") == {(("uuid", str(CACHE_UUID)),): 1}
+    ((labels, value),) = of(samples, "larder_volume_info", volume="data", cache="fast").items()
+    assert dict(labels) == {"uuid": str(VOLUME_UUID), "cache_uuid": str(CACHE_UUID)} and value == 1
+    for noun, key, value in (("cache", "gather", "17"), ("volume", "fill", "off")):
+        ((labels, one),) = of(samples, f"larder_{noun}_options_info").items()
+        shown = dict(labels)
+        assert one == 1 and shown[key] == value
+        assert set(options(noun)) <= set(shown), set(options(noun)) - set(shown)
+
+
+def test_names_that_collide_or_confuse(larder, running):
+    """Names for dm may be anything without a slash; no two series are the same."""
+    lines = [line("cache", name, uuid=str(CACHE_UUID)) for name in ("fast", "larder-cache-fast", "larder-cache-other")]
+    lines += [line("volume", name) for name in ('a"b', "a\\b", "a: b", "grün", "a{b}=,c")]
+    samples = scrape(larder, running(*lines))
+    assert {dict(key)["cache"] for key in of(samples, "larder_cache_devices")} == {"fast", "larder-cache-fast", "other"}
+    assert {dict(key)["volume"] for key in of(samples, "larder_volume_extents")} == {'a"b', "a\\b", "a: b", "grün", "a{b}=,c"}
+
+
+WRONG_NUMBERS = ["", "-1", "x", "1x", "0x10", "1.5", "99999999999999999999", str(1 << 60)]
+
+
+@pytest.mark.parametrize("value", WRONG_NUMBERS)
+def test_wrong_numbers_are_left_out(larder, running, value):
+    samples = scrape(larder, running(line("volume", "data", dirty_sectors=value, extents=5)))
+    assert of(samples, "larder_volume_dirty_bytes") == {}
+    assert list(of(samples, "larder_volume_extents", volume="data").values()) == [5]
+
+
+def test_keys_of_an_older_and_a_newer_kernel(larder, running):
+    samples = scrape(larder, running(line("cache", "c", commits=None, brand_new=5)))
+    assert of(samples, "larder_cache_commits_total") == {} and not any("brand_new" in key[0] for key in samples)
+
+
+def test_nothing_runs(larder, running):
+    assert larder("metrics", env=running(OTHERS)).stdout == "# EOF\n"
+    assert larder("metrics", "--format", "prometheus", env=running("No devices found\n")).stdout == ""
+
+
+def test_the_file_is_replaced(larder, running):
+    path = larder.directory / "larder.prom"
+    env = running(line("volume", "data", extents=1))
+    old = os.umask(0o027)
+    try:
+        larder("metrics", "--output", path, env=env)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    with open(path) as before:
+        env = running(line("volume", "data", extents=2))
+        assert larder("metrics", "--output", path, env=env).stdout == ""
+        assert 'larder_volume_extents{volume="data",cache=""} 1\n' in before.read(), "who had it open reads on in the old one"
+    assert path.read_text() == larder("metrics", env=env).stdout
+    assert [p.name for p in larder.directory.glob("larder.prom*")] == ["larder.prom"]
+
+
+def test_the_file_cannot_be_written(larder, running):
+    env = running(line("volume", "data"))
+    one_line(larder("metrics", "--output", larder.directory / "none" / "x.prom", env=env, code=FAILED), "none/x.prom", "--output")
+    directory = larder.directory / "taken"
+    directory.mkdir()
+    one_line(larder("metrics", "--output", directory, env=env, code=FAILED), directory, "--output")
+    assert not list(larder.directory.glob("taken.*")), "nothing is left behind"
+    one_line(larder("metrics", "--output", "/dev/full/x", env=env, code=FAILED), "/dev/full/x")
+
+
+def test_usage_of_metrics(larder, running):
+    one_line(larder("metrics", "--format", "xml", env=running(), code=USAGE), "--format", "xml")
+    one_line(larder("metrics", "data", env=running(), code=USAGE), "too many words")
+    one_line(larder("metrics", env={"LARDER_STATUS": "/nowhere/status"}, code=NOT_FOUND), "/nowhere/status", "LARDER_STATUS")
+    one_line(larder("metrics", env={"LARDER_STATUS": "/"}, code=FAILED), "LARDER_STATUS")
+
+
+def test_documented_metrics(larder):
+    """docs/metrics.md has exactly the rows that follow from `larder metrics --list`."""
+    rows = ["| `{}` | {} | {} | {} |".format(*row.split(None, 3)) for row in larder("metrics", "--list").stdout.splitlines()]
+    table = (TOP / "docs" / "metrics.md").read_text().split("\n## All metrics\n", 1)[1]
+    assert re.findall(r"^\| `.*", table, re.M) == rows
+
+
+@pytest.mark.parametrize("noun", ["cache", "volume"])
+def test_every_status_field_has_a_metric(larder, running, noun):
+    """Of the fields that `cache status` and `volume status` know: a new one without a metric is found here."""
+    fields = [row.split()[0] for row in larder(noun, "status", "-o", "help").stdout.splitlines()]
+    fields = fields[fields.index("uuid") :]  # those before are not of the kernel
+    assert set(keys(noun)) <= set(fields)
+    text = larder("metrics", env=running(line(noun, "x", **dict.fromkeys(fields, 1)))).stdout
+    names = set(re.findall(r"^(\w+?)(?:_total)?[{]", text, re.M))
+    labels = set(re.findall(r'(\w+)="', text))
+    for key in fields:
+        known = {"cache": "cache_uuid" in labels, "ssds": "larder_cache_ssd_state" in names}.get(key, key in labels)
+        assert known or f"larder_{noun}_{converted(key, 1)[0]}" in names, f"{noun}: {key} has no metric; add it to lib/metrics.c"
+
+
+# ---------------------------------------------------------------------- status
+
+
+def test_hit_ratio(larder, running):
+    """Misses that bypass the cache are among the misses, pieces of mixed requests among hits and misses: each counts once."""
+    counts = {"read_hits": 50, "read_zeroes": 10, "read_misses": 40, "read_bypass": 40, "read_mixed": 20}
+    env = running(line("cache", "larder-cache-fast"), line("volume", "data", **counts))
+    assert larder("volume", "status", "-o", "hit_percent,cache_name", "--noheadings", env=env).stdout.split() == ["60.0", "fast"]
+    assert " 60.0 % hits\n" in larder("volume", "status", "data", env=env).stdout
+
+
+def test_advice_on_a_status_from_elsewhere(larder, running):
+    env = running(line("cache", "larder-cache-fast", errors_checksum=3), line("volume", "data", trouble="writeback"))
+    assert re.search(r"wrong .*larder cache scrub", larder("cache", "status", "fast", env=env).stdout)
+    assert re.search(r"wrong .*larder volume flush data", larder("volume", "status", env=env).stdout)
+
+
+# ---------------------------------------------------------------------- monitor
+
+FAST = line("cache", "larder-cache-fast")
+
+
+def fast(**values):
+    return line("cache", "larder-cache-fast", **values)
+
+
+def data(**values):
+    return line("volume", "data", **values)
+
+
+@pytest.fixture
+def fed(larder):
+    return Fed(larder.directory)
+
+
+def monitored(larder, fed, looks, *words, code=0):
+    """What `larder monitor` prints when its looks find these."""
+    with larder.started(
+        "monitor", "--interval", "0.1", "--count", len(looks) - 1, *words, env=fed.environment, code=code
+    ) as process:
+        for look in looks:
+            fed.give(*look)
+    return process.out
+
+
+def reports(text):
+    """The JSON documents, one behind another."""
+    found, decoder = [], json.JSONDecoder()
+    text = text.lstrip()
+    while text:
+        document, end = decoder.raw_decode(text)
+        found.append(document["monitor"])
+        text = text[end:].lstrip()
+    return found
+
+
+JSON = ("--reportformat", "json", "-o", "all", "--units", "b", "--nosuffix")
+
+
+def test_rates(larder, fed):
+    reads = {"read_hits": 700, "read_zeroes": 50, "read_misses": 250, "read_mixed": 31, "read_bypass": 200}
+    writes = {"write_cached": 1, "write_through": 20, "write_around": 300, "write_bypass": 4000, "write_zeroes": 50000}
+    sizes = {"read_hit_sectors": 8000, "read_miss_sectors": 640, "write_cached_sectors": 88, "write_backing_sectors": 7}
+    others = {"flushes": 17, "fill_sectors": 512, "writeback_sectors": 4096}
+    start = {key: 1000 + i for i, key in enumerate(reads | writes | sizes | others)}
+    end = {key: start[key] + more for key, more in (reads | writes | sizes | others).items()}
+    cache = line("cache", "larder-cache-fast", waits_space=9, read_latency_us=77, write_latency_us=88)
+    volume = line("volume", "data", cached_sectors=2000, dirty_sectors=30, mode="writethrough", trouble="flush", **end)
+    looks = [(FAST, line("volume", "data", **start)), (cache, volume)]
+    ((row,),) = reports(monitored(larder, fed, looks, *JSON))
+    seconds = float(row["seconds"])
+    assert seconds > 0
+
+    def near(value):
+        return pytest.approx(value, rel=1e-2, abs=1)
+
+    assert float(row["reads"]) * seconds == near(1000)
+    assert float(row["writes"]) * seconds == near(54321)
+    assert float(row["flushes"]) * seconds == near(17)
+    assert float(row["waits"]) * seconds == near(9)
+    assert float(row["read_bytes"]) * seconds == near(8640 * 512)
+    assert float(row["write_bytes"]) * seconds == near(95 * 512)
+    assert float(row["fill_bytes"]) * seconds == near(512 * 512)
+    assert float(row["writeback_bytes"]) * seconds == near(4096 * 512)
+    exact = {"hit_percent": "75.0", "cached_bytes": str(2000 * 512), "dirty_bytes": str(30 * 512), "read_latency_us": "77"}
+    exact |= {"write_latency_us": "88", "name": "data", "cache_name": "fast", "mode": "writethrough", "trouble": "flush"}
+    assert {key: row[key] for key in exact} == exact
+
+
+def test_intervals(larder, fed):
+    """No reads: no ratio.  A counter that has begun anew.  A volume that comes, one that goes."""
+
+    def look(hits, misses, *more):
+        return FAST, line("volume", "data", read_hits=hits, read_misses=misses), *more
+
+    new, gone = line("volume", "new"), line("volume", "gone")
+    rows = reports(monitored(larder, fed, [look(100, 100), look(100, 100, new, gone), look(130, 110, new), look(1, 9, new)], *JSON))
+    assert [[row["name"] for row in report] for report in rows] == [["data"], ["data", "new"], ["data", "new"]]
+    assert [report[0]["hit_percent"] for report in rows] == ["", "75.0", "10.0"]
+    assert [report[0]["reads"] == "0.0" for report in rows] == [True, False, False]
+
+
+def test_made_anew_under_its_name(larder, fed):
+    """Another volume of the same name, and one without a cache, have done nothing yet."""
+    other = line("volume", "data", uuid=str(CACHE_UUID), read_hits=10)
+    bare = line("volume", "data", cache="-", state="passthrough", mode="passthrough", uuid=str(CACHE_UUID), read_hits=10)
+    rows = reports(monitored(larder, fed, [(FAST, line("volume", "data")), (FAST, other), (FAST, bare)], *JSON))
+    assert rows[0] == [] and [row["read_latency_us"] for row in rows[1]] == [""]
+
+
+def test_monitor_is_a_report(larder, fed):
+    def look(n):
+        return FAST, line("volume", "a", read_hits=n), line("volume", "b", read_hits=3 * n), line("volume", "c", read_hits=2 * n)
+
+    lines = monitored(larder, fed, [look(n) for n in range(1, 4)], "-o", "name,hit_percent", "--sort", "-reads").splitlines()
+    assert [row.split() for row in lines] == [["Name", "Hit%"], *[[name, "100.0"] for name in "bca"] * 2]
+    assert len({len(row) for row in lines[1:]}) == 1, "columns of several reports stand below each other"
+    text = monitored(larder, fed, [look(1), look(2)], "--noheadings", "-o", "name", "c", "a")
+    assert text.split() == ["a", "c"]
+
+
+def test_headings_come_back(larder, fed):
+    many = [line("volume", f"v{i:02}") for i in range(15)]
+    out = monitored(larder, fed, [many] * 3 + [many[:14]] * 3, "-o", "name").split()
+    shown = [15 + 15, 14 + 14, 14]  # below each heading: another number of volumes, and then more than 20 lines
+    assert [i for i, word in enumerate(out) if word == "Name"] == [0, shown[0] + 1, shown[0] + shown[1] + 2]
+    assert len(out) == sum(shown) + len(shown)
+
+
+def test_usage_of_monitor(larder, running):
+    env = running(FAST, line("volume", "data"))
+    for option, value in [("--interval", v) for v in ("0", "0.05", "-1", "x", "1x", "nan", "inf", "1e9", "")] + [
+        ("--count", v) for v in ("0", "-1", "x", "1.5", "", "99999999999999999999")
+    ]:
+        one_line(larder("monitor", option, value, env=env, code=USAGE), option, f"'{value}'")
+    one_line(larder("monitor", "-o", "wombat", env=env, code=USAGE), "wombat")
+    one_line(larder("monitor", "fast", env=env, code=NOT_FOUND), "fast", "larder volume list")
+    assert "writeback_bytes" in larder("monitor", "-o", "help", env=env).stdout
+    with open("/dev/full", "w") as full:
+        words = [larder.program, "monitor", "--interval", "0.1"]
+        run = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, env=larder.environment(env), timeout=120)
+    assert run.returncode == FAILED
+    one_line(run, "output")
+
+
+# ---------------------------------------------------------------------- top
+
+
+class Terminal:
+    """The command in a terminal of its own; what a person would see on it."""
+
+    def __init__(self, larder, fed, *words, columns=132, lines=12, term="xterm"):
+        self.screen = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.screen)
+        self.pid, self.terminal = pty.fork()
+        if not self.pid:
+            os.execve(larder.program, ["larder", *words], larder.environment(fed.environment | {"TERM": term}))
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def read(self):
+        """Some of what it writes; False at its end."""
+        try:
+            data = os.read(self.terminal, 65536)
+        except OSError:  # EIO: nobody has the other side open
+            data = b""
+        self.stream.feed(data)
+        return bool(data)
+
+    def text(self):
+        return [row.rstrip() for row in self.screen.display]
+
+    def until(self, wanted):
+        """Reads until the screen is as wanted; the test's own time limit is that of the suite."""
+        while not wanted(self.text()):
+            assert self.read(), "\n".join(self.text())
+
+    def rows(self):
+        """Words of the rows of volumes."""
+        text = self.text()
+        (start,) = [i for i, row in enumerate(text) if row.startswith("Name ")]
+        return [row.split() for row in text[start + 1 : -1] if row]
+
+    def key(self, key):
+        os.write(self.terminal, key.encode())
+
+    def end(self):
+        while self.read():
+            pass
+        status = os.waitpid(self.pid, 0)[1]
+        os.close(self.terminal)
+        return os.waitstatus_to_exitcode(status)
+
+
+def names(terminal):
+    return [row[0] for row in terminal.rows()]
+
+
+def test_top(larder, fed):
+    def look(n):
+        a = line("volume", "a", read_hits=n, read_misses=3 * n, dirty_sectors=2048)
+        b = line("volume", "b", write_cached=n, cached_sectors=4096, trouble="flush", state="cache-failed")
+        return fast(read_latency_us=123, live_sectors=2048), a, b, line("volume", "c", read_hits=5 * n, cached_sectors=8192)
+
+    terminal = Terminal(larder, fed, "top", "--interval", "86400")
+    fed.give(*look(1000))
+    terminal.until(lambda text: text[-1].startswith("q quit"))
+    assert "cache fast: running, 1.00MiB cached" in terminal.text()[1] and "read 123 us" in terminal.text()[1]
+    rows = terminal.rows()
+    assert [row[0] for row in rows] == ["a", "b", "c"] and rows[0][1:3] == ["-", "-"], "no rates before the second look"
+    assert rows[1][-2:] == ["cache-failed:", "flush"] and rows[0][-1] == "running"
+    for key, order in (("c", "cba"), ("i", "abc"), ("n", "cba"), ("i", "abc"), ("d", "abc"), ("c", "cba")):
+        terminal.key(key)
+        terminal.until(lambda text, order=order: [row[0] for row in text[3:6]] == list(order))
+    terminal.key("q")
+    assert terminal.end() == 0
+
+
+def test_top_goes_on(larder, fed):
+    """Rates, sorted by them; another look by itself; a volume that has gone."""
+    looks = [
+        [line("volume", "a", read_hits=n, read_misses=3 * n), line("volume", "b", write_cached=n, read_hits=9 * n)]
+        for n in (1000, 2000, 3000)
+    ]
+    terminal = Terminal(larder, fed, "top", "--interval", "0.1", "--units", "b")
+    fed.give(*looks[0])
+    terminal.until(lambda text: text[-1].startswith("q quit"))
+    terminal.key("r")
+    fed.give(*looks[1])
+    terminal.until(lambda text: [row[:2] for row in terminal.rows()] == [["b", "100.0"], ["a", "25.0"]])
+    fed.give(looks[2][0])
+    terminal.until(lambda text: "volumes: 1" in text[0] and names(terminal) == ["a"])
+    terminal.key("q")
+    fed.end()
+    assert terminal.end() in (0, NOT_FOUND)
+
+
+def test_top_on_small_screens(larder, fed):
+    """More volumes than rows: arrows; and a screen that is too small for anything is no reason to crash."""
+    many = [line("volume", f"v{i:02}", read_hits=1) for i in range(20)]
+    terminal = Terminal(larder, fed, "top", "--interval", "86400", lines=8)
+    fed.give(*many)
+    terminal.until(lambda text: text[-1].startswith("q quit"))
+    assert names(terminal) == [f"v{i:02}" for i in range(5)]
+    terminal.key("\x1bOB")
+    terminal.until(lambda text: text[2].startswith("v01"))
+    terminal.key("\x1bOA")
+    terminal.until(lambda text: text[2].startswith("v00"))
+    terminal.key("q")
+    assert terminal.end() == 0
+    for columns, lines in ((1, 1), (5, 2), (20, 3)):
+        fed = Fed(Path(tempfile.mkdtemp(dir=larder.directory)))
+        terminal = Terminal(larder, fed, "top", "--interval", "86400", columns=columns, lines=lines)
+        fed.give(FAST, *many)
+        terminal.read()
+        terminal.key("q")
+        assert terminal.end() == 0
+
+
+def test_top_needs_a_terminal(larder, fed, running):
+    one_line(larder("top", env=running(data()), code=USAGE), "terminal", "larder monitor")
+    terminal = Terminal(larder, fed, "top", term="no-such-terminal")
+    fed.give(data())
+    assert terminal.end() == USAGE
+    assert any("TERM=no-such-terminal" in row for row in terminal.text())
+    fed = Fed(Path(tempfile.mkdtemp(dir=larder.directory)))
+    terminal = Terminal(larder, fed, "top", "nowhere")
+    fed.give(data())
+    assert terminal.end() == NOT_FOUND
+
+
+# ---------------------------------------------------------------------- events
+
+
+def happened(larder, fed, *looks, program=None):
+    """The events that `larder events --follow` tells when its looks find these: (event, noun, name, text)."""
+    words = ["events", "--follow", "--interval", "0.1"] + (["--exec", program] if program else [])
+    with larder.started(*words, env=fed.environment, code=NOT_FOUND) as process:
+        for look in looks:
+            fed.give(*look)
+        fed.end()
+    told = [
+        re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\S+) (cache|volume) (.*?): (.*)", row)
+        for row in process.out.splitlines()
+    ]
+    assert all(told), process.out
+    return [event.groups() for event in told]
+
+
+CHANGES = {
+    "cache fails": (
+        fast(),
+        fast(state="failed"),
+        [("state", "cache", "fast", r"failed, was running; .*larder cache start larder-cache-fast.*")],
+    ),
+    "and runs again": (fast(state="failed"), fast(), [("state", "cache", "fast", "running, was failed")]),
+    "SSD fails": (
+        fast(devices=2, ssds="active/active"),
+        fast(devices=2, ssds="active/failed", devices_failed=1),
+        [("ssd", "cache", "fast", r"SSD 1 is failed, was active; 1 of 2 SSDs failed.*larder cache replace .*")],
+    ),
+    "SSD joins": (
+        fast(devices=1, ssds="active"),
+        fast(devices=1, ssds="active/joining"),
+        [("ssd", "cache", "fast", "SSD 1 is joining, was not there")],
+    ),
+    "two SSDs change": (
+        fast(ssds="draining/joining/active"),
+        fast(ssds="removed/active/active"),
+        [("ssd", "cache", "fast", "SSD 0 is removed, was draining"), ("ssd", "cache", "fast", "SSD 1 is active, was joining")],
+    ),
+    "flushes of an SSD": (
+        fast(),
+        fast(trouble="flush"),
+        [("trouble", "cache", "fast", r"flush; the last flush of an SSD failed.*")],
+    ),
+    "scrub ends": (
+        fast(scrub="running"),
+        fast(scrub="done", scrub_errors=5, scrub_repaired=3, scrub_dropped=1, scrub_unrepairable=1),
+        [("scrub", "cache", "fast", r"done, was running: 5 errors, 3 repaired, 1 dropped, 1 unrepairable; 1 damaged slots.*")],
+    ),
+    "trouble begins": (
+        data(),
+        data(trouble="writeback"),
+        [("trouble", "volume", "data", r"writeback; dirty data cannot be written.*larder volume flush data.*")],
+    ),
+    "more trouble": (
+        data(trouble="writeback"),
+        data(trouble="writeback/superblock"),
+        [
+            (
+                "trouble",
+                "volume",
+                "data",
+                "superblock; the superblock of the disk.* check the disk",
+            )
+        ],
+    ),
+    "trouble is over": (data(trouble="writeback"), data(), [("recovered", "volume", "data", "writeback succeeds again")]),
+    "another trouble": (
+        data(trouble="flush"),
+        data(trouble="writeback"),
+        [("trouble", "volume", "data", "writeback; .*"), ("recovered", "volume", "data", "flush succeeds again")],
+    ),
+    "damage": (
+        data(errors_checksum=2),
+        data(errors_checksum=5),
+        [("damage", "volume", "data", r"3 times more; 5 times data of it.*larder cache scrub.*")],
+    ),
+    "flush is done": (
+        data(flushing=1, dirty_sectors=8),
+        data(flushing=0),
+        [("flushed", "volume", "data", "nothing is dirty any more")],
+    ),
+    "flush is given up": (
+        data(flushing=1, dirty_sectors=9),
+        data(flushing=0, dirty_sectors=8),
+        [("flushed", "volume", "data", "given up, 8 sectors are dirty")],
+    ),
+    "cache is attached": (
+        data(cache="-", state="passthrough", mode="passthrough"),
+        data(),
+        [("state", "volume", "data", "running, was passthrough"), ("mode", "volume", "data", "writeback, was passthrough")],
+    ),
+    "started": ("", data(), [("started", "volume", "data", "as /dev/mapper/data")]),
+    "started in trouble": (
+        "",
+        fast(state="failed"),
+        [("started", "cache", "fast", "as .*larder-cache-fast"), ("wrong", "cache", "fast", "state: an SSD refuses writes.*")],
+    ),
+    "stopped": (data(), "", [("stopped", "volume", "data", ".+")]),
+    "another one of that name": (
+        data(trouble="flush"),
+        data(uuid=str(CACHE_UUID)),
+        [("stopped", "volume", "data", ".+"), ("started", "volume", "data", ".+")],
+    ),
+    "counters alone": (
+        fast(appends=1) + data(read_hits=1),
+        fast(appends=9, dirty_sectors=5, read_avoided_percent=7) + data(read_hits=7, errors_read=1),
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_change(larder, fed, name):
+    before, after, expected = CHANGES[name]
+    told = happened(larder, fed, [before], [after])
+    new = [event for event in told if event[0] != "wrong" or not before]
+    assert len(new) == len(expected), told
+    for event, (*words, text) in zip(new, expected, strict=True):
+        assert list(event[:3]) == words and re.fullmatch(text, event[3]), event
+
+
+def test_what_is_wrong_is_told_once(larder, fed):
+    """At the beginning all of it, then only what is new; without --follow nothing more."""
+    bad = [fast(trouble="flush"), data(trouble="writeback/flush")]
+    told = happened(larder, fed, bad, bad, [bad[0], data(trouble="writeback")])
+    assert [event[:3] for event in told] == [("wrong", "cache", "fast")] + [("wrong", "volume", "data")] * 2 + [
+        ("recovered", "volume", "data")
+    ]
+    assert all(event[3].startswith("trouble: ") for event in told[:3])
+
+
+def test_one_look(larder, running):
+    assert larder("events", env=running(fast(), data())).stdout == ""
+    text = larder("events", env=running(fast(state="suspended"), data())).stdout
+    assert re.fullmatch(r"\S+ wrong cache fast: state: .*dmsetup resume larder-cache-fast\n", text)
+
+
+@pytest.fixture
+def program_told(larder):
+    """A program that notes how it is called; and what it has noted."""
+    script, notes = larder.directory / "told", larder.directory / "notes"
+    script.write_text(
+        "#!/usr/bin/python3\n"
+        "import json, os, sys\n"
+        "words = [sys.argv[1:], os.environ['LARDER_KIND'], os.environ['LARDER_DEVICE'], sys.stdin.read()]\n"
+        f"with open({str(notes)!r}, 'a') as notes:\n"
+        "    notes.write(json.dumps(words) + '\\n')\n"
+        "sys.exit(sys.argv[1] == 'recovered')\n"
+    )
+    script.chmod(0o755)
+    return script, lambda: [json.loads(row) for row in notes.read_text().splitlines()]
+
+
+def test_program_is_run_for_each(larder, fed, program_told):
+    script, notes = program_told
+    told = happened(
+        larder,
+        fed,
+        [fast(), data(trouble="flush")],
+        [fast(state="failed", ssds="failed"), data(trouble="writeback")],
+        [fast(state="failed", ssds="failed")],
+        program=script,
+    )
+    assert len(told) == 6 and {event[0] for event in told} == {"wrong", "state", "ssd", "trouble", "recovered", "stopped"}
+    device = {"fast": "/dev/mapper/larder-cache-fast", "data": "/dev/mapper/data"}
+    assert notes() == [[[event, name, text], noun, device[name], ""] for event, noun, name, text in told]
+
+
+def test_program_that_fails(larder, running):
+    env = running(data(trouble="flush/writeback"))
+    run = larder("events", "--exec", "false", env=env)
+    assert len(run.stderr.splitlines()) == 2 and "false: it failed for the event wrong of volume data" in run.stderr
+    assert len(run.stdout.splitlines()) == 2
+    run = larder("events", "--exec", larder.directory / "none", env=env)
+    assert run.stderr.count("none: it cannot be run; --exec names it") == 2
+
+
+def test_usage_of_events(larder, running):
+    env = running()
+    one_line(larder("events", "data", env=env, code=USAGE), "too many words")
+    one_line(larder("events", "--exec", "", env=env, code=USAGE), "--exec")
+    one_line(larder("events", "--follow", "--interval", "0", env=env, code=USAGE), "--interval")

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One SSD of several is lost: the cache makes second copies of all that is dirty on the others, and another one may be lost."""
+
+import pytest
+from lib import simdisk
+from lib.controls import Switches
+from lib.larder import Cache, Stack, Volume, larder, wait_for
+from lib.sets import MODES, kill, make_ssds, make_stack, resynced, start_without
+
+FAILS = "I/O error|critical .* error|Buffer I/O"
+BLOCKS = range(0, 20 << 11, 64)  # first sectors of 640 blocks of 4 KiB, 32 KiB apart
+
+
+def block(sector: int) -> bytes:
+    return sector.to_bytes(8, "little") * 512
+
+
+def make_dirty(stack: Stack) -> None:
+    for sector in BLOCKS:
+        stack.volume.write(sector, block(sector))
+    stack.volume.flush()
+
+
+def lose(stack: Stack, number: int) -> None:
+    """It fails, and that is noticed."""
+    failed = stack.cache.status()["devices_failed"]
+    kill(stack.ssd[number])
+    stack.volume.write(BLOCKS.stop, block(1))
+    stack.volume.flush()
+    stack.cache.message("checkpoint")  # the write need not have been for it; this writes to every SSD
+    wait_for(lambda: stack.cache.status()["devices_failed"] > failed, 30, "the SSD to leave")
+
+
+def all_there(stack: Stack) -> bool:
+    return all(stack.volume.read(sector, 8) == block(sector) for sector in BLOCKS)
+
+
+def single(stack: Stack) -> int:
+    return stack.cache.status()["single_sectors"]
+
+
+@pytest.mark.parametrize(("mirror", "which", "lost"), [("dirty", 0, 1), ("dirty", 1, 2), ("all", 2, 0)])
+def test_under_load(make_disk, make_oracle, kernel_log, seed, mirror, which, lost):
+    """The load writes over what is being copied, discards it, drains it, and goes on; then a second SSD is missing."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, (48, 48, 48), cache_mirror=mirror)
+    oracle = make_oracle(stack.volume, size="40m")
+    oracle.run(ops=1500)
+    stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed % 300)
+    Switches(stack.volume, stack.cache).run(oracle, "modes", "checkpoint", "evict", "suspend", ops=2500, every=60)
+    oracle.verify()
+    resynced(stack)
+    oracle.verify()
+    stack.stop()
+    start_without(stack, which, lost)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_power_cuts(make_disk, make_oracle, seed):
+    """At any time of it: nothing is lost, and it goes on at the next start, to its end."""
+    ssds = make_ssds(make_disk, (48, 48, 48), model="nvme", jitter_ns=100000)
+    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"), writeback="off")
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=1000)
+    stack.stop()
+    stack.ssd = [ssds[0], None, ssds[2]]
+    stack.start()
+    ended = 0
+    for i in range(8):
+        stack.cache.set(resync_rate=(0, 512, 4096)[i % 3])
+        simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=1 + (seed * 7919 + i * 104729) % 1500)
+        oracle.run_until_cut(ssds[0])
+        stack.stop()
+        simdisk.power_up()
+        stack.start()
+        oracle.verify(after="crash")
+        oracle.verify()
+        ended += stack.cache.status()["trouble"] == "-"
+    stack.cache.set(resync_rate=0)
+    resynced(stack)
+    stack.stop()
+    stack.ssd = [None, None, ssds[2]]
+    stack.start()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize("volume", [True, False])
+def test_start_with_one_missing(make_disk, volume):
+    """It begins by itself; also of a volume whose backing is not there."""
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off")
+    make_dirty(stack)
+    dirty = stack.cache.status()["dirty_sectors"]
+    stack.stop()
+    if volume:
+        start_without(stack, 1)
+    else:
+        stack.cache = Cache.start([stack.ssd[0], None, stack.ssd[2]], **stack.cache_options)
+    status = resynced(stack)
+    assert 0 < status["resync_sectors"] < dirty and status["dirty_sectors"] == dirty
+    stack.stop()
+    start_without(stack, 1, 2)
+    assert all_there(stack)
+    stack.stop()
+
+
+def test_rate_and_interruptions(make_disk, kernel_log):
+    """At a low rate it does not come to its end; a suspend, a restart of the volume, the forgetting of another one come between."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off", cache_resync_rate=1)
+    other = make_disk("hdd1", model="null", mb=64, wce=1)
+    Volume.format("w", other, "--cache", "c")
+    second = Volume.start(other, stack.cache, "w", writeback="off")
+    for sector in range(0, 8192, 64):
+        second.write(sector, block(sector))
+    make_dirty(stack)
+    lose(stack, 1)
+    wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")  # it waits while segments are opened
+    before = stack.cache.status()
+    assert before["resync"] == "running" and before["trouble"] == "single" and before["single_sectors"] > 0
+    uuid = second.status()["uuid"]
+    second.remove()
+    stack.cache.suspend()
+    stack.cache.resume()
+    stack.cache.message("forget", uuid, "discard_dirty")
+    stack.volume.remove()
+    stack.volume = Volume.start(stack.hdd, stack.cache, **stack.options)
+    status = stack.cache.status()
+    assert status["resync"] == "running" and status["single_sectors"] > 0
+    stack.cache.set(resync_rate=0)
+    resynced(stack)
+    assert all_there(stack)
+    stack.stop()
+    start_without(stack, 0, 1)
+    assert all_there(stack)
+    stack.stop()
+
+
+def test_last_but_one_fails_meanwhile(make_disk, kernel_log):
+    """Of three: with one left there is nowhere to copy to; the cache goes on."""
+    kernel_log.expect(FAILS + "|dirty data")
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off", cache_resync_rate=1)
+    make_dirty(stack)
+    lose(stack, 0)
+    wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
+    lose(stack, 2)
+    wait_for(lambda: stack.cache.status()["resync"] == "idle", 30, "the resync to be given up")
+    status = stack.cache.status()
+    assert (status["state"], status["devices_failed"], status["mirrored"], status["trouble"]) == ("running", 2, 0, "-")
+    assert status["single_sectors"] > 0
+    stack.stop()
+
+
+def test_one_joins_meanwhile(make_disk, kernel_log):
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off", cache_resync_rate=1)
+    spare = make_disk("ssd3", model="null", mb=64, wce=1, fua=1)
+    make_dirty(stack)
+    lose(stack, 1)
+    larder("cache", "replace", stack.cache, 1, spare, "--yes")
+    stack.ssd[1] = spare
+    assert stack.cache.status()["ssds"] == "active/active/active"
+    stack.cache.set(resync_rate=0)
+    resynced(stack, failed=0)
+    stack.stop()
+    start_without(stack, 0)
+    assert all_there(stack)
+    stack.stop()

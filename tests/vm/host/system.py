@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A Debian 12 with systemd on a disk of its own, and an initramfs that does no more than mount it.
+
+The packages come from a mirror, once: their tar file is kept in the cache directory, under a name that has the list in it.
+"""
+
+import hashlib
+import lzma
+import shutil
+import subprocess
+from pathlib import Path
+
+from . import build
+from .plain import KERNEL, larder_module, program, run
+
+TOP = build.TOP
+RELEASE = "bookworm"
+PACKAGES = "systemd-sysv,udev,dbus,kmod,dmsetup,mdadm,cryptsetup-bin,e2fsprogs,mount"
+PACKAGES += ",libjson-c5,libcryptsetup12,libdevmapper1.02.1,libncursesw6"  # of the command
+MACHINE_ID = "6c61726465722d746573742d6d616368"
+# what it loads, with what that depends on; and first of all what its root needs
+MODULES = ["dm_mod", "dm_crypt", "raid456", "xts", "ecb", "aes_generic", "cbc", "sha256_generic", "algif_skcipher", "algif_hash"]
+FIRST = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"]
+SIZE = "900M"
+
+INIT = """#!/bin/busybox sh
+/bin/busybox mkdir -p /proc /sys /dev /new
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sysfs /sys
+/bin/busybox mount -t devtmpfs dev /dev
+for m in /modules/*; do /bin/busybox insmod $m; done
+disk=$(/bin/busybox grep -l '^system$' /sys/block/vd*/serial)
+disk=${disk%/serial}
+/bin/busybox mount -t ext4 /dev/${disk##*/} /new
+/bin/busybox umount /proc /sys /dev
+exec /bin/busybox switch_root /new /sbin/init
+"""
+
+# what a test lets it do at the end of each boot
+UNIT = """[Unit]
+Description=What the test does
+[Service]
+Type=oneshot
+ExecStart=/root/work
+ExecStopPost=/bin/systemctl --no-block poweroff
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/ttyS0
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def clean() -> Path:
+    """The tar file of the system without anything of ours."""
+    key = hashlib.sha256(f"{RELEASE} {PACKAGES}".encode()).hexdigest()[:12]
+    directory = build.cache_directory() / "system"
+    tar = directory / f"{RELEASE}-{key}.tar"
+    with build.locked(directory):
+        if not tar.exists():
+            new = tar.with_suffix(".new")
+            words = ["mmdebstrap", "--quiet", "--format=tar", "--variant=minbase", "--components=main"]
+            words += ["--aptopt=APT::Install-Recommends false", f"--include={PACKAGES}", RELEASE, new]
+            run(*words)
+            new.rename(tar)
+    return tar
+
+
+def modules_of(names: list[str]) -> list[Path]:
+    """Files of modules, each behind those it needs."""
+    found = {}
+    for name in names:
+        for line in run("modprobe", "--show-depends", "--ignore-install", "-S", KERNEL, name).splitlines():
+            if line.startswith("insmod"):
+                found[Path(line.split()[1])] = True
+    return list(found)
+
+
+def initramfs(directory: Path) -> Path:
+    tree = directory / "initramfs"
+    (tree / "bin").mkdir(parents=True)
+    (tree / "modules").mkdir()
+    shutil.copy("/bin/busybox", tree / "bin")
+    (tree / "init").write_text(INIT)
+    (tree / "init").chmod(0o755)
+    for i, module in enumerate(modules_of(FIRST)):
+        data = module.read_bytes()
+        (tree / "modules" / f"{i:02}.ko").write_bytes(lzma.decompress(data) if module.suffix == ".xz" else data)
+    out = directory / "initrd"
+    with open(out, "wb") as f:
+        subprocess.run("find . | cpio -o -H newc --quiet", shell=True, cwd=tree, stdout=f, check=True)
+    return out
+
+
+def put(tree: Path, name: str, text: str, mode: int = 0o644) -> None:
+    path = tree / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def image(directory: Path, work: str) -> Path:
+    """The disk, whose serial number is "system".  work: a script that runs at the end of each boot; then the machine goes off."""
+    tree, out = directory / "tree", directory / "system.img"
+    tree.mkdir()
+    run("tar", "-C", tree, "-xf", clean())
+    for part, products in (("tools", program("larder").parent), ("daemon", program("larderd").parent)):
+        run("make", "-s", "-C", TOP / part, "install", f"BUILD={products}", f"DESTDIR={tree}", "PREFIX=/usr")
+    modules = tree / "usr/lib/modules" / KERNEL
+    for module in modules_of([*FIRST, *MODULES]):
+        to = modules / module.relative_to(Path("/lib/modules", KERNEL))
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(module, to)
+    (modules / "updates").mkdir()
+    shutil.copy(larder_module(), modules / "updates/larder.ko")
+    for name in ("modules.builtin", "modules.order", "modules.builtin.modinfo"):
+        shutil.copy(Path("/lib/modules", KERNEL, name), modules)
+    run("depmod", "-b", tree, KERNEL)
+    put(tree, "etc/machine-id", MACHINE_ID + "\n")
+    put(tree, "etc/hostname", "larder\n")
+    put(tree, "etc/fstab", "/dev/disk/by-id/virtio-system / ext4 defaults 0 1\n")
+    put(tree, "etc/systemd/system/work.service", UNIT)
+    put(tree, "root/work", work, 0o755)
+    wanted = tree / "etc/systemd/system/multi-user.target.wants"
+    wanted.mkdir(parents=True, exist_ok=True)
+    (wanted / "work.service").symlink_to("../work.service")
+    run("mkfs.ext4", "-q", "-F", "-d", tree, out, SIZE)
+    shutil.rmtree(tree)
+    return out

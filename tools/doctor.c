@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder doctor: everything that is wrong, or could be better, and the command that cures it.  Nothing is changed.
+ *
+ * Exit code: 0 nothing was found; 10 advice only; 11 something is wrong.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "advice.h"
+#include "arguments.h"
+#include "doctor.h"
+#include "signature.h"
+#include "snapshot.h"
+#include "stacks.h"
+#include "verbs.h"
+
+#define EXIT_ADVICE 10
+#define EXIT_WRONG  11
+
+static const struct field fields[] = {
+	{ "level", VALUE_TEXT, "Level", "wrong, or advice" },
+	{ "check", VALUE_TEXT, "Check", "what was looked at" },
+	{ "subject", VALUE_TEXT, "Subject", "what it is about: a device, cache, volume, stack, kernel" },
+	{ "text", VALUE_TEXT, "Text", "what was found, and the command that cures it" },
+};
+
+static const char *level_text(enum finding_level level)
+{
+	return level == FINDING_WRONG ? "wrong" : "advice";
+}
+
+void finding(struct findings *findings, enum finding_level level, const char *check, const char *subject, const char *format, ...)
+{
+	va_list args;
+	char *text;
+
+	va_start(args, format);
+	text = must_vprint(format, args);
+	va_end(args);
+	findings->finding = must_allocate(realloc(findings->finding, (findings->number + 1) * sizeof(*findings->finding)));
+	findings->finding[findings->number++] = (struct finding){
+		.level = level,
+		.check = check,
+		.subject = must_allocate(strdup(subject)),
+		.text = text,
+	};
+}
+
+static void findings_free(struct findings *findings)
+{
+	for (size_t i = 0; i < findings->number; i++) {
+		free(findings->finding[i].subject);
+		free(findings->finding[i].text);
+	}
+	free(findings->finding);
+}
+
+/* ------------------------------------------------------------------ what runs, and what does not */
+
+static int examine_running(struct findings *f)
+{
+	struct mapped_list list;
+	int result = snapshot_take(&list);
+
+	for (size_t i = 0; i < list.number; i++) {
+		const struct mapped *m = &list.mapped[i];
+		struct problems found = { 0 };
+
+		(m->cache ? advise_cache : advise_volume)(m->name, m->status, &found);
+		for (size_t n = 0; n < found.number; n++)
+			finding(f, FINDING_WRONG, "status", m->name, "%s", found.text[n]);
+		problems_free(&found);
+	}
+	mapped_list_free(&list);
+	return result;
+}
+
+static int examine_stacks(struct findings *f)
+{
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	for (size_t i = 0; !result && i < stacks.number; i++) {
+		const struct stack *s = &stacks.found[i].stack;
+
+		if (stacks.found[i].whole && s->state == STACK_CREATING)
+			finding(f, FINDING_WRONG, "stack", s->name, "it is half made; larder create --resume %s, or larder remove %s", s->name, s->name);
+		else if (stacks.found[i].whole && s->state == STACK_REMOVING)
+			finding(f, FINDING_WRONG, "stack", s->name, "it is half removed; larder remove %s", s->name);
+	}
+	if (!result)
+		stacks_free(&stacks);
+	return result;
+}
+
+/* ------------------------------------------------------------------ members */
+
+static void examine_superblocks(struct findings *f, const struct device *device)
+{
+	struct superblocks found;
+	const struct superblock_copy *copies[2] = { &found.main, &found.copy };
+
+	superblocks_read(device, &found, false);
+	for (int i = 0; i < 2; i++) {
+		char *line = problems_line(&copies[i]->problems);
+
+		if (copies[i]->problems.number)
+			finding(f, FINDING_ADVICE, "superblock", device->path,
+				"its superblock%s is damaged (%s); the other one is used, and both are written anew at the next start; larder super check %s",
+				i ? " copy" : "", line, device->path);
+		free(line);
+	}
+	if (found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_CACHE) {
+		struct cache_tables tables;
+
+		tables_read(device, &found.chosen->sb->cache, &tables);
+		if (!tables.chosen)
+			finding(f, FINDING_WRONG, "superblock", device->path,
+				"neither copy of its table is whole: it cannot be started; larder super check %s says why, larder rescue reads what it holds",
+				device->path);
+		else if (tables.problems[0].number || tables.problems[1].number)
+			finding(f, FINDING_ADVICE, "superblock", device->path,
+				"one copy of its table is damaged; the other one is used; larder super check %s", device->path);
+		tables_free(&tables);
+	}
+	superblocks_free(&found);
+}
+
+/* Where libblkid found it: behind "at byte " in what signatures_find() says. */
+static const char *place(const char *signature, char text[static 24])
+{
+	const char *at = strstr(signature, "at byte ");
+
+	snprintf(text, 24, "%.*s", at ? (int)strspn(at + 8, "0123456789") : 0, at ? at + 8 : "");
+	return text;
+}
+
+static void examine_signatures(struct findings *f, const struct device *device)
+{
+	struct problems found = { 0 };
+	char offset[24];
+
+	if (signatures_find(device, &found))
+		return;
+	for (size_t i = 0; i < found.number; i++)
+		if (strncmp(found.text[i], "larder_member:", strlen("larder_member:")))
+			finding(f, FINDING_WRONG, "signature", device->path,
+				"others may take it for theirs: %s; if that is a leftover: wipefs --offset %s %s, while it is stopped; if not, it is no "
+				"member any more: larder super wipe %s",
+				found.text[i], place(found.text[i], offset), device->path, device->path);
+	problems_free(&found);
+}
+
+static void examine_members(struct findings *f)
+{
+	struct members members;
+	struct device device;
+
+	members_scan(&members);
+	for (size_t i = 0; i < members.number; i++) {
+		const struct member *m = members.member[i];
+
+		if (!device_try(&device, m->path)) {
+			examine_superblocks(f, &device);
+			examine_signatures(f, &device);
+			device_close(&device);
+		}
+		examine_disks(f, m);
+	}
+	members_free(&members);
+}
+
+/* ------------------------------------------------------------------ the verb */
+
+static struct report *new_report(const struct report_options *options, int *result)
+{
+	const struct field *sections[] = { fields };
+	const size_t counts[] = { sizeof(fields) / sizeof(fields[0]) };
+
+	return report_new("findings", sections, counts, 1, "level,check,subject,text", options, result);
+}
+
+static void print_lines(const struct findings *f)
+{
+	for (size_t i = 0; i < f->number; i++)
+		printf("%s: %s: %s: %s\n", level_text(f->finding[i].level), f->finding[i].subject, f->finding[i].check, f->finding[i].text);
+}
+
+static int print_report(const struct findings *f, struct report *report)
+{
+	struct row row = { 0 };
+
+	for (size_t i = 0; i < f->number; i++) {
+		report_set(report, &row, "level", "%s", level_text(f->finding[i].level));
+		report_set(report, &row, "check", "%s", f->finding[i].check);
+		report_set(report, &row, "subject", "%s", f->finding[i].subject);
+		report_set(report, &row, "text", "%s", f->finding[i].text);
+		report_add(report, &row);
+	}
+	return report_print(report);
+}
+
+static int verdict(const struct findings *f)
+{
+	int code = f->number ? EXIT_ADVICE : LARDER_DONE;
+
+	for (size_t i = 0; i < f->number; i++)
+		if (f->finding[i].level == FINDING_WRONG)
+			code = EXIT_WRONG;
+	return code;
+}
+
+static int examine(struct findings *f)
+{
+	int result = examine_running(f);
+
+	result = result ? result : examine_assembly(f);
+	result = result ? result : examine_stacks(f);
+	if (result)
+		return result;
+	examine_members(f);
+	examine_system(f);
+	return LARDER_DONE;
+}
+
+static bool is_directory(const char *path)
+{
+	struct stat status;
+
+	return !stat(path, &status) && S_ISDIR(status.st_mode);
+}
+
+int doctor(int argc, char **argv)
+{
+	struct report_options options = { .units = { 'h', true } };
+	struct report *report;
+	struct findings findings = { .root = "" };
+	const struct argument arguments[] = {
+		{ "root", 0, ARGUMENT_TEXT, &findings.root, "DIRECTORY", "kernels, initramfs and /sys of the system below this directory" },
+		REPORT_ARGUMENTS(options),
+		ARGUMENTS_END
+	};
+	int first, result;
+
+	if (!arguments_words(argc, argv, "larder doctor [--root DIRECTORY] [-o FIELD,...] [--reportformat json]", arguments, 0, 0, &first, &result))
+		return result;
+	if (*findings.root && !is_directory(findings.root))
+		return complain(LARDER_NOT_FOUND, "%s: there is no such directory; --root names it", findings.root);
+	if (geteuid() && !getenv("LARDER_DEVICES"))
+		return complain(LARDER_FAILED, "doctor: devices cannot be read; run larder as root");
+	/* -o help, and complaints, before anything is looked at */
+	report = new_report(&options, &result);
+	if (!report)
+		return result;
+	mapped_init(false);
+	result = examine(&findings);
+	if (!result && (options.fields || options.format || options.sort)) {
+		result = print_report(&findings, report);
+	} else {
+		report_discard(report);
+		if (!result)
+			print_lines(&findings);
+	}
+	result = result ? result : verdict(&findings);
+	findings_free(&findings);
+	return result;
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Will the next boot find the module?  By the files of installed kernels alone, below a root that may be another system's.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "doctor.h"
+#include "message.h"
+
+static char *below(const struct findings *f, const char *directory, const char *name)
+{
+	return must_print("%s%s%s", f->root, directory, name);
+}
+
+static bool there(const struct findings *f, const char *directory, const char *name)
+{
+	char *path = below(f, directory, name);
+	struct stat status;
+	bool found = !stat(path, &status);
+
+	free(path);
+	return found;
+}
+
+/* Path of the module below /lib/modules/RELEASE/, by modules.dep; NULL: that kernel has none.  The caller frees it. */
+static char *module_of(const struct findings *f, const char *release)
+{
+	char *path = must_print("%s/lib/modules/%s/modules.dep", f->root, release), *line = NULL, *found = NULL;
+	FILE *file = fopen(path, "re");
+	size_t room = 0;
+
+	free(path);
+	while (file && !found && getline(&line, &room, file) >= 0) {
+		char *base;
+
+		line[strcspn(line, ":\n")] = 0;
+		base = strrchr(line, '/');
+		base = base ? base + 1 : line;
+		if (!strncmp(base, "larder.ko", strlen("larder.ko")))
+			found = must_allocate(strdup(line));
+	}
+	free(line);
+	if (file)
+		fclose(file);
+	return found;
+}
+
+/* Made before the module was: it has none, or an older one.  False if either is not there. */
+static bool image_is_older(const struct findings *f, const char *release, const char *module)
+{
+	char *image = must_print("%s/boot/initrd.img-%s", f->root, release);
+	char *path = must_print("%s/lib/modules/%s/%s", f->root, release, module);
+	struct stat of_image, of_module;
+	bool older = !stat(image, &of_image) && !stat(path, &of_module) && of_image.st_mtime < of_module.st_mtime;
+
+	free(image);
+	free(path);
+	return older;
+}
+
+static void examine_kernel(struct findings *f, const char *release, bool hook)
+{
+	char *module = module_of(f, release);
+
+	if (!module)
+		finding(f, FINDING_WRONG, "module", release,
+			"this kernel is installed and has no module larder: booted, it sees no volume; dkms autoinstall -k %s", release);
+	else if (hook && image_is_older(f, release, module))
+		finding(f, FINDING_ADVICE, "initramfs", release,
+			"its initramfs is older than the module: it has another one, or none; update-initramfs -u -k %s", release);
+	free(module);
+}
+
+static void examine_hooks(struct findings *f)
+{
+	static const char *const parts[] = { "hooks/larder", "scripts/local-block/larder" };
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		if (there(f, "/usr/share/initramfs-tools/", parts[i]) || there(f, "/etc/initramfs-tools/", parts[i]))
+			continue;
+		finding(f, FINDING_ADVICE, "initramfs", parts[i],
+			"initramfs-tools has no such part: a root filesystem on a volume will not be found; make install-daemon, update-initramfs -u -k all");
+	}
+}
+
+static int is_kernel(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+void examine_system(struct findings *f)
+{
+	char *directory = below(f, "/lib/modules", ""), *indexed;
+	bool tools = there(f, "/usr/share/initramfs-tools/", "hook-functions");
+	struct dirent **kernel;
+	int number = scandir(directory, &kernel, is_kernel, versionsort);
+
+	free(directory);
+	for (int i = 0; i < number; i++) {
+		/* a directory without modules of its own is what a removed kernel has left */
+		indexed = must_print("/lib/modules/%s/modules.builtin", kernel[i]->d_name);
+		if (there(f, indexed, ""))
+			examine_kernel(f, kernel[i]->d_name, tools);
+		free(indexed);
+		free(kernel[i]);
+	}
+	if (number >= 0)
+		free(kernel);
+	if (tools)
+		examine_hooks(f);
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Volumes, looked at again and again. */
+#ifndef LARDER_MONITOR_H
+#define LARDER_MONITOR_H
+
+#include <stdbool.h>
+
+#include "rates.h"
+
+/* The value of --interval; NULL leaves *seconds as it is.  False: it has complained. */
+bool interval_parse(const char *text, double *seconds);
+/* Sleeps until so long after the sample was taken. */
+void interval_wait(const struct sample *since, double seconds);
+/* All these volumes run?  Complains of the first that does not. */
+int volumes_known(const struct mapped_list *list, char *const *names, int number);
+/* Is it one of them?  Of no names: every volume is. */
+bool volume_wanted(const struct mapped *volume, char *const *names, int number);
+
+#endif

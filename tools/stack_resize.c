@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder resize: a stack takes what has become larger below it, layer by layer from below, mounted or not.
+ *
+ * array (only if asked to, as its disks may have been made larger for something else) -> volume -> LUKS -> filesystem.  Each layer is
+ * grown to what is below it, by what that layer has for it, and has nothing to do when it is that large already: so whoever is cut
+ * off runs it again, and a layer above one that could not grow stays as it is.  Nothing is written of how far it came.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "program.h"
+#include "resize.h"
+#include "stacks.h"
+#include "turn.h"
+#include "verbs.h"
+
+static const struct size_format human = { 'h', true };
+
+struct resize_request {
+	const char *name, *keyfile;
+	bool array, dry_run, yes;
+};
+
+/* One stack as it runs. */
+struct sight {
+	struct stacks stacks;
+	struct stack stack;
+	struct layers layers;
+};
+
+static void look_away(struct sight *sight)
+{
+	layers_free(&sight->layers);
+	stacks_free(&sight->stacks);
+}
+
+/* Each step looks anew: what is below has grown meanwhile.  On success look_away() after it. */
+static int look(const char *name, struct sight *sight)
+{
+	const struct found *found;
+	int result;
+
+	*sight = (struct sight){ 0 };
+	result = stacks_scan(&sight->stacks);
+	result = result ? result : stack_find(&sight->stacks, name, &found);
+	if (!result && !found->whole)
+		result = complain(LARDER_NOT_FOUND, "%s: is not started, or its disks are not here; larder start %s", name, name);
+	if (!result && found->stack.state != STACK_READY)
+		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", name, name);
+	if (!result) {
+		sight->stack = found->stack;
+		layers_find(&sight->stacks, &sight->stack, &sight->layers);
+		if (!sight->layers.volume)
+			result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", name, name);
+		else if (sight->stack.encrypted && !sight->layers.open)
+			result = complain(LARDER_NOT_FOUND, "%s: is locked; larder unlock %s", name, name);
+		else if (*sight->stack.fs && !*sight->layers.mounted)
+			result = complain(LARDER_NOT_FOUND, "%s: its %s grows while it is mounted, and it is not; mount %s first", name,
+					  sight->stack.fs, sight->layers.top);
+	}
+	if (result)
+		look_away(sight);
+	return result;
+}
+
+static uint64_t device_bytes(dev_t number)
+{
+	char text[32];
+
+	return device_attribute(number, "size", text, sizeof(text)) ? strtoull(text, NULL, 10) << LARDER_SECTOR_SHIFT : 0;
+}
+
+/* What the LUKS layer may have; 0: it has that. */
+static uint64_t crypt_room(const struct sight *sight)
+{
+	uint64_t below = device_bytes(sight->layers.volume->number), now = device_bytes(sight->layers.top_number);
+
+	return below > now + LUKS_HEADER ? below - LUKS_HEADER : 0;
+}
+
+/* The command that grows the filesystem; words of at most 6. */
+static void filesystem_command(const struct sight *sight, const char **words)
+{
+	const struct layers *layers = &sight->layers;
+
+	if (!strcmp(sight->stack.fs, "ext4")) {
+		words[0] = "resize2fs";
+		words[1] = layers->top;
+		words[2] = NULL;
+	} else if (!strcmp(sight->stack.fs, "xfs")) {
+		words[0] = "xfs_growfs";
+		words[1] = layers->mounted;
+		words[2] = NULL;
+	} else {
+		words[0] = "btrfs";
+		words[1] = "filesystem";
+		words[2] = "resize";
+		words[3] = "max";
+		words[4] = layers->mounted;
+		words[5] = NULL;
+	}
+}
+
+/* ------------------------------------------------------------------ the plan */
+
+static void show_array(const struct sight *sight, bool asked)
+{
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+	uint64_t now, room;
+
+	if (!*sight->layers.array.node || !md_leg_room(sight->layers.array.device, &now, &room))
+		return;
+	size_print(a, now, &human);
+	size_print(b, room, &human);
+	if (room <= now)
+		printf("  array %s: takes all of its disks\n", sight->layers.array.node);
+	else
+		printf("  array %s: %s of each disk, %s are there%s\n", sight->layers.array.node, a, b,
+		       asked ? ": takes them" : "; --array takes them");
+}
+
+static void show_plan(const struct sight *sight, const struct resize_request *request)
+{
+	const struct mapped *volume = sight->layers.volume;
+	uint64_t now = volume->sectors, room = status_number(volume->status, "room_sectors");
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+	const char *words[6];
+
+	printf("stack %s:\n", sight->stack.name);
+	if (*sight->stack.raid)
+		show_array(sight, request->array);
+	printf("  volume %s: %s, there is room for %s%s\n", volume->name, size_print(a, now << LARDER_SECTOR_SHIFT, &human),
+	       size_print(b, room << LARDER_SECTOR_SHIFT, &human), request->array ? ", and what the array adds" : "");
+	if (sight->stack.encrypted)
+		printf("  encryption: follows the volume\n");
+	if (*sight->stack.fs) {
+		filesystem_command(sight, words);
+		printf("  filesystem: %s, follows what is below it, by", sight->stack.fs);
+		for (int i = 0; words[i]; i++)
+			printf(" %s", words[i]);
+		putchar('\n');
+	}
+}
+
+static int confirm(const struct resize_request *request)
+{
+	char answer[16];
+
+	if (request->yes || !isatty(STDIN_FILENO))
+		return LARDER_DONE;
+	fflush(stdout);
+	fprintf(stderr, "Grow it?  Nothing of it can be made smaller again. [y/N] ");
+	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: nothing was done", request->name);
+}
+
+/* ------------------------------------------------------------------ the steps */
+
+static int grow_array(const struct sight *sight, const struct resize_request *request)
+{
+	uint64_t now, room;
+	int result;
+
+	if (!request->array)
+		return LARDER_DONE;
+	if (!*sight->stack.raid || !strcmp(sight->stack.raid, "0"))
+		return complain(LARDER_USAGE, "%s: --array: %s", request->name,
+				*sight->stack.raid ? "RAID 0 cannot take more of its disks" : "it has no array");
+	if (!md_leg_room(sight->layers.array.device, &now, &room))
+		return complain(LARDER_FAILED, "%s: --array: the sizes of %s cannot be read", request->name, sight->layers.array.node);
+	if (room <= now)
+		return LARDER_DONE;
+	result = md_grow(sight->layers.array.node);
+	if (!result)
+		printf("array %s: takes all of its disks now\n", sight->layers.array.node);
+	return result;
+}
+
+static int grow_volume(const struct sight *sight, const struct resize_request *request)
+{
+	(void)request;
+	return volume_resize_running((struct mapped *)sight->layers.volume, 0, false);
+}
+
+static int grow_crypt(const struct sight *sight, const struct resize_request *request)
+{
+	const struct stack *stack = &sight->stack;
+	char *name, *node;
+	struct secret secret;
+	int result;
+
+	if (!stack->encrypted || !crypt_room(sight))
+		return LARDER_DONE;
+	result = secret_read(request->keyfile ? request->keyfile : stack->keyfile, stack->name, false, &secret);
+	if (result)
+		return result;
+	name = crypt_name(stack);
+	node = mapper_path(sight->layers.volume->name);
+	result = luks_resize(node, name, &secret);
+	if (!result)
+		printf("encryption %s: %" PRIu64 " bytes\n", name, device_bytes(sight->layers.top_number));
+	secret_free(&secret);
+	free(node);
+	free(name);
+	return result;
+}
+
+static int grow_filesystem(const struct sight *sight, const struct resize_request *request)
+{
+	const char *words[6];
+	char *said;
+	int code;
+
+	if (!*sight->stack.fs)
+		return LARDER_DONE;
+	filesystem_command(sight, words);
+	code = program_run(words, &said);
+	if (code)
+		complain(LARDER_FAILED, "%s: %s cannot make the %s on %s larger: %s; then larder resize %s once more", request->name,
+			 words[0], sight->stack.fs, sight->layers.top, *said ? said : "no reason given", request->name);
+	else
+		printf("filesystem %s on %s: has all that is below it\n", sight->stack.fs, sight->layers.mounted);
+	free(said);
+	return code ? LARDER_FAILED : LARDER_DONE;
+}
+
+/* The commands of the whole, as far as they are known before it is begun. */
+static int print_commands(const struct sight *sight, const struct resize_request *request)
+{
+	const char *words[6];
+	char *name = crypt_name(&sight->stack);
+	int result = LARDER_DONE;
+
+	if (request->array)
+		printf("mdadm --grow %s --size=max\n", sight->layers.array.node);
+	mapped_init(true);
+	result = volume_resize_running((struct mapped *)sight->layers.volume, 0, true);
+	if (sight->stack.encrypted)
+		printf("cryptsetup resize %s\n", name);
+	if (*sight->stack.fs) {
+		filesystem_command(sight, words);
+		for (int i = 0; words[i]; i++)
+			printf("%s%s", i ? " " : "", words[i]);
+		putchar('\n');
+	}
+	free(name);
+	return result;
+}
+
+static int resize(const struct resize_request *request)
+{
+	static int (*const steps[])(const struct sight *sight, const struct resize_request *request) = { grow_array, grow_volume,
+													 grow_crypt, grow_filesystem };
+	struct sight sight;
+	int result = look(request->name, &sight);
+
+	if (result)
+		return result;
+	show_plan(&sight, request);
+	result = request->dry_run ? print_commands(&sight, request) : confirm(request);
+	look_away(&sight);
+	for (size_t i = 0; !result && !request->dry_run && i < sizeof(steps) / sizeof(steps[0]); i++) {
+		result = look(request->name, &sight);
+		if (result)
+			break;
+		result = steps[i](&sight, request);
+		look_away(&sight);
+	}
+	return result;
+}
+
+int stack_resize(int argc, char **argv)
+{
+	static const char usage[] = "larder resize NAME [--array] [--keyfile FILE] [--dry-run] [--yes]";
+	struct resize_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "array", 0, ARGUMENT_FLAG, &request.array, NULL, "the array takes all of its disks, too" },
+		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "for LUKS (default: as it was created)" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only say what would be done" },
+		{ "yes", 'y', ARGUMENT_FLAG, &request.yes, NULL, "don't ask" },
+		ARGUMENTS_END
+	};
+	int first, result;
+
+	secrets_protect();
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	request.name = argv[first];
+	mapped_init(false);
+	if (!request.dry_run)
+		turn_take();
+	return resize(&request);
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder unlock --agent: what larder-unlock@.service does when the volume of an encrypted stack has come up.
+ *
+ * The key file opens it, or a passphrase that the password agents of systemd are asked for; as long as they have no answer, the key file may
+ * still appear, and somebody may unlock it by hand.  Whatever is not to be opened by itself is left alone, and said: that is no failure.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+#include "agent.h"
+#include "stacks.h"
+#include "verbs.h"
+
+#define TRIES 3 /* of a human being */
+
+/* The stack whose volume this is; name: of dm.  False: of none. */
+static bool find_by_volume(const struct stacks *stacks, const char *name, struct stack *stack)
+{
+	for (size_t i = 0; i < stacks->number; i++) {
+		const struct found *f = &stacks->found[i];
+		const struct mapped *volume;
+		uint8_t part[16];
+
+		stack_part(&f->stack, "volume", part);
+		volume = f->whole ? running_by_uuid(&stacks->list, part, false) : NULL;
+		if (volume && !strcmp(volume->name, name)) {
+			*stack = f->stack;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* NULL: it is ours to unlock. */
+static const char *left_alone(const struct stack *stack)
+{
+	if (!stack->encrypted)
+		return "is not encrypted by larder";
+	if (stack->state != STACK_READY)
+		return "is half made, or being removed";
+	if (stack_is_foreign(stack))
+		return "was made on another machine";
+	if (crypt_is_marked(stack))
+		return "was locked by hand";
+	return crypt_is_open(stack) ? "is unlocked already" : NULL;
+}
+
+struct watch {
+	const struct stack *stack;
+	bool for_key; /* the key file is not here yet */
+};
+
+static bool key_is_here(const struct stack *stack)
+{
+	return *stack->keyfile && !access(stack->keyfile, R_OK);
+}
+
+static bool is_over(void *data)
+{
+	const struct watch *watch = data;
+
+	return crypt_is_open(watch->stack) || crypt_is_marked(watch->stack) || (watch->for_key && key_is_here(watch->stack));
+}
+
+/* Each passphrase of an answer.  *wrong: none fits. */
+static int try_all(const struct stack *stack, const struct secret *answer, bool *wrong)
+{
+	struct secret part = { 0 };
+	int result = LARDER_FAILED;
+
+	*wrong = true;
+	while (*wrong && agent_next(answer, &part))
+		result = start_crypt(stack, &part, wrong);
+	return result;
+}
+
+/* *wrong: it does not fit, or is not to be read: that was said. */
+static int try_key(const struct stack *stack, bool *wrong)
+{
+	struct secret key;
+	int result = secret_read(stack->keyfile, stack->name, false, &key);
+
+	*wrong = result;
+	if (result)
+		return result;
+	result = start_crypt(stack, &key, wrong);
+	secret_free(&key);
+	if (*wrong)
+		remark("%s: no key of the stack %s fits this key file", stack->keyfile, stack->name);
+	return result;
+}
+
+static int ask(const struct stack *stack, const struct watch *watch, bool cached, bool *answered, bool *wrong)
+{
+	char *prompt = must_print("Passphrase of the stack %s%s", stack->name, watch->for_key ? " (its key file is not here)" : "");
+	char *id = must_print("larder:%s", stack->name);
+	const struct agent_question question = { .prompt = prompt, .id = id, .cached = cached, .over = is_over, .data = (void *)watch };
+	struct secret answer;
+	int result = agent_ask(&question, &answer, answered);
+
+	*wrong = false;
+	if (!result && *answered) {
+		result = try_all(stack, &answer, wrong);
+		secret_free(&answer);
+	}
+	free(prompt);
+	free(id);
+	return result;
+}
+
+static int unlock(const struct stack *stack)
+{
+	struct watch watch = { .stack = stack, .for_key = *stack->keyfile };
+	bool answered, wrong = true, cached = true;
+	int result = LARDER_FAILED;
+
+	for (unsigned typed = 0; wrong && typed < TRIES;) {
+		if (left_alone(stack))
+			return LARDER_DONE;
+		if (watch.for_key && key_is_here(stack)) {
+			result = try_key(stack, &wrong);
+			watch.for_key = false;
+			continue;
+		}
+		result = ask(stack, &watch, cached, &answered, &wrong);
+		if (!answered && !result)
+			wrong = true; /* look again */
+		else if (wrong)
+			remark("%s: no key of the stack fits this passphrase", stack->name);
+		typed += answered && !cached; /* the first answer may be one that was typed for others */
+		cached = false;
+	}
+	if (wrong)
+		result = complain(LARDER_FAILED, "%s: is still locked; larder unlock %s", stack->name, stack->name);
+	return result && crypt_is_open(stack) ? LARDER_DONE : result;
+}
+
+int stack_unlock_by_agent(const char *volume)
+{
+	const char *why = "belongs to no stack";
+	struct stacks stacks;
+	struct stack stack;
+	int result;
+
+	/*
+	 * Without the lock: whoever makes the stack, or starts it, holds that while systemd mounts it for him, behind this.  They are known by
+	 * the state of the stack, and by the mark.
+	 */
+	result = stacks_scan(&stacks);
+	if (result)
+		return result;
+	if (find_by_volume(&stacks, volume, &stack))
+		why = left_alone(&stack);
+	stacks_free(&stacks);
+	if (why) {
+		remark("%s: %s: left as it is", volume, why);
+		return LARDER_DONE;
+	}
+	result = unlock(&stack);
+	if (!result && crypt_is_open(&stack))
+		result = start_mount(&stack, false);
+	return result;
+}
