@@ -25,7 +25,7 @@
 #include "trace.h"
 
 #define LOG_RECORDS		256u
-#define LOG_PAGES		4096u	/* 16 MiB */
+#define LOG_PAGES		4096u	/* 16 MiB of data, each slot in a page of its own */
 #define LOG_APPENDS		256u	/* in flight */
 #define METADATA_RECORDS	16u
 #define METADATA_PAGES		16u
@@ -125,8 +125,8 @@ int log_create(struct cache *c)
 	unsigned int i;
 	int err;
 
-	/* a slot is a page; larger pages would have to be cut */
-	BUILD_BUG_ON(PAGE_SIZE != LARDER_SLOT_SIZE);
+	/* a slot has a page of its own; of larger ones only the beginning is used */
+	BUILD_BUG_ON(PAGE_SIZE < LARDER_SLOT_SIZE);
 	spin_lock_init(&log->lock);
 	INIT_LIST_HEAD(&log->records);
 	INIT_LIST_HEAD(&log->copies);

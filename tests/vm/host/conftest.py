@@ -63,12 +63,12 @@ class Boots:
         self.share = share
         self.made: list[machine.Machine] = []
 
-    def start(self, command: list[object], **options: object) -> machine.Machine:
+    def start(self, command: list[object], kind: type[machine.Machine] = machine.Machine, **options: object) -> machine.Machine:
         """Boots, and runs the command in the guest.  Options of machine.Machine: disks, memory, udev, environment ..."""
         products = build.Products(*([Path(p) for p in os.environ[x].split(":")] for x in ("LARDER_MODULES", "LARDER_PROGRAMS")))
         directory = self.directory / f"boot-{len(self.made)}"
         words = [str(c) for c in command]
-        m = machine.Machine(os.environ["LARDER_KERNEL"], directory, products, words, share=self.share, **options)
+        m = kind(os.environ["LARDER_KERNEL"], directory, products, words, share=self.share, **options)
         self.made.append(m)
         return m.start()
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A machine of plain QEMU that sees nothing of the host: a kernel, an initramfs, disks.  It ends by switching itself off."""
 
+import lzma
 import os
 import subprocess
 from pathlib import Path
@@ -26,6 +27,30 @@ def run(*words: object, **environment: str) -> str:
     r = subprocess.run([str(w) for w in words], capture_output=True, text=True, env=os.environ | environment)
     assert r.returncode == 0, f"{words}: {r.returncode}\n{r.stdout}{r.stderr}"
     return r.stdout
+
+
+def modules_of(names: list[str], release: str = KERNEL, root: Path = Path("/")) -> list[Path]:
+    """Files of modules, each behind those it needs."""
+    found = {}
+    for name in names:
+        for line in run("modprobe", "--show-depends", "--ignore-install", "-d", root, "-S", release, name).splitlines():
+            if line.startswith("insmod"):
+                found[Path(line.split()[1])] = True
+    return list(found)
+
+
+def put_modules(tree: Path, modules: list[Path]) -> None:
+    """As tree/modules/NUMBER.ko, to be loaded in this order."""
+    (tree / "modules").mkdir()
+    for i, module in enumerate(modules):
+        data = module.read_bytes()
+        (tree / "modules" / f"{i:02}.ko").write_bytes(lzma.decompress(data) if module.suffix == ".xz" else data)
+
+
+def pack(tree: Path, initramfs: Path) -> Path:
+    with open(initramfs, "wb") as f:
+        subprocess.run("find . | cpio -o -H newc --quiet", shell=True, cwd=tree, stdout=f, check=True)
+    return initramfs
 
 
 def boot(name: str, initramfs: Path, disks: list[Path], append: str, memory: int = 512) -> str:

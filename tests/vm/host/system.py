@@ -5,13 +5,11 @@ The packages come from a mirror, once: their tar file is kept in the cache direc
 """
 
 import hashlib
-import lzma
 import shutil
-import subprocess
 from pathlib import Path
 
 from . import build
-from .plain import KERNEL, larder_module, program, run
+from .plain import KERNEL, larder_module, modules_of, pack, program, put_modules, run
 
 TOP = build.TOP
 RELEASE = "bookworm"
@@ -66,30 +64,14 @@ def clean() -> Path:
     return tar
 
 
-def modules_of(names: list[str]) -> list[Path]:
-    """Files of modules, each behind those it needs."""
-    found = {}
-    for name in names:
-        for line in run("modprobe", "--show-depends", "--ignore-install", "-S", KERNEL, name).splitlines():
-            if line.startswith("insmod"):
-                found[Path(line.split()[1])] = True
-    return list(found)
-
-
 def initramfs(directory: Path) -> Path:
     tree = directory / "initramfs"
     (tree / "bin").mkdir(parents=True)
-    (tree / "modules").mkdir()
     shutil.copy("/bin/busybox", tree / "bin")
     (tree / "init").write_text(INIT)
     (tree / "init").chmod(0o755)
-    for i, module in enumerate(modules_of(FIRST)):
-        data = module.read_bytes()
-        (tree / "modules" / f"{i:02}.ko").write_bytes(lzma.decompress(data) if module.suffix == ".xz" else data)
-    out = directory / "initrd"
-    with open(out, "wb") as f:
-        subprocess.run("find . | cpio -o -H newc --quiet", shell=True, cwd=tree, stdout=f, check=True)
-    return out
+    put_modules(tree, modules_of(FIRST))
+    return pack(tree, directory / "initrd")
 
 
 def put(tree: Path, name: str, text: str, mode: int = 0o644) -> None:
