@@ -650,6 +650,18 @@ static int checkpoint_settle(struct cache *c)
 	return err;
 }
 
+/*
+ * What waits with the newest sequence number waits for a checkpoint that begins behind it (segments_unmirror()): there is a record
+ * between the two, should nobody else write one.  No room for it: others are about to write some.
+ */
+static void checkpoint_pass_waiting(struct cache *c)
+{
+	struct larder_entry_in e = { .kind = LARDER_CHECKPOINT, .sector = READ_ONCE(c->named[0].sequence) };
+
+	if (segments_wait_for(c, READ_ONCE(c->log.next_sequence)))
+		log_entry(c, &e, NULL);
+}
+
 /* checkpoint_lock held */
 static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 {
@@ -664,6 +676,7 @@ static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 	err = checkpoint_settle(c);
 	if (err)
 		return err;
+	checkpoint_pass_waiting(c);
 	err = checkpoint_write(c, &n, pace, &position);
 	if (err)
 		return err;

@@ -19,6 +19,7 @@
 #include "larder.h"
 
 #define TRY_AGAIN_MS	50u
+#define TRY_AGAIN_MOST_MS	800u	/* where nothing comes of it */
 
 /* Segments of the SSDs that stay, as they can be taken. */
 static u32 units_without(const struct cache *c, const struct cache_device *d)
@@ -116,8 +117,6 @@ static bool on_device(struct cache *c, u32 segment, const void *arg)
 	const struct cache_device *d = arg;
 	u32 mirror;
 
-	if (segment == LARDER_NO_SEGMENT)
-		return false;
 	mirror = READ_ONCE(c->segments[segment].mirror);
 	return segment_device(c, segment) == d || (mirror != LARDER_NO_SEGMENT && segment_device(c, mirror) == d);
 }
@@ -132,11 +131,9 @@ static void leave_copies(struct cache *c, const struct cache_device *d, u8 numbe
 	mutex_lock(&c->copies_lock);
 	spin_lock_irq(&c->log.lock);
 	if (!c->open_copies[number])
-		for (i = 0; i < s->opened.size && s->opened.usable; i++) {
-			if (!on_device(c, s->segment, d) && !on_device(c, s->opened.segment[s->opened.head], d))
-				break;
+		/* also those behind one that is elsewhere: nothing may ever be copied, and so come to them */
+		for (i = 0; i < s->opened.size && s->opened.usable && stream_uses(c, s, on_device, d); i++)
 			log_next_segment(c, s, false);
-		}
 	spin_unlock_irq(&c->log.lock);
 	mutex_unlock(&c->copies_lock);
 }
@@ -151,10 +148,28 @@ static u32 segments_in_use(struct cache *c, const struct cache_device *d)
 	return n;
 }
 
+/* Does anything on it wait for one?  Chunks; records that a replay may need; second copies of what is clean. */
+static bool wants_checkpoint(struct cache *c, const struct cache_device *d)
+{
+	const struct segment *seg, *first;
+	bool wants = false;
+	u32 i;
+
+	for (i = d->first_segment; i < d->first_segment + d->nr_segments && !wants; i++) {
+		spin_lock_irq(&c->segments_lock);
+		seg = &c->segments[i];
+		first = seg->state == SEGMENT_MIRROR ? &c->segments[seg->mirror] : seg;
+		wants = first->state == SEGMENT_CHECKPOINT || first->state == SEGMENT_WAITING ||
+			(first != seg && first->state == SEGMENT_SEALED && !atomic_read(&first->dirty));
+		spin_unlock_irq(&c->segments_lock);
+	}
+	return wants;
+}
+
 /* Until nothing is on it. */
 static int drain_run(struct cache *c, struct cache_device *d)
 {
-	u32 left;
+	u32 left, wait = TRY_AGAIN_MS;
 	int err;
 
 	while (!drain_ended(c, d)) {
@@ -176,13 +191,16 @@ static int drain_run(struct cache *c, struct cache_device *d)
 		WRITE_ONCE(c->drain_left, left);
 		if (!left)
 			return set_dismiss(c, d);
-		/* chunks, and records that a replay may need */
-		if (!drain_ended(c, d))
+		if (!drain_ended(c, d) && wants_checkpoint(c, d))
 			checkpoint_take(c);
 		segments_unmirror(c);
 		segments_release(c);
-		if (segments_in_use(c, d) >= left)
-			msleep(TRY_AGAIN_MS);
+		if (segments_in_use(c, d) < left) {
+			wait = TRY_AGAIN_MS;
+			continue;
+		}
+		msleep(wait);
+		wait = min(2 * wait, TRY_AGAIN_MOST_MS);
 	}
 	return -ECANCELED;
 }

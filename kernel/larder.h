@@ -968,8 +968,11 @@ void segments_unmirror(struct cache *c);		/* sleeps not; second copies that noth
 /* Sectors that have fewer copies than the set asks for; *single: of these, dirty ones that have one left.  A look */
 u64 segments_below(struct cache *c, u64 *single);
 bool segment_single(struct cache *c, u32 segment, const void *ignored);	/* does one member have it, and no other? */
+bool segment_below(struct cache *c, u32 segment, const void *ignored);	/* does one have it, or none? */
 /* moves it between lists and counts; segments_lock taken inside */
 void segment_set_state(struct cache *c, u32 segment, u8 state);
+/* any context: is one WAITING with this sequence number, or a later one? */
+bool segments_wait_for(struct cache *c, u64 sequence);
 void segments_release(struct cache *c);			/* WAITING ones that nothing needs any more become FREE; wakes who waits */
 /* that can be taken, as pairs where the set is mirrored; without the reserve */
 u32 segments_free_count(struct cache *c, enum segment_use use);
@@ -1032,6 +1035,9 @@ bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
 int log_roll(struct cache *c);
 /* is any segment such a one that the write stream writes to, or has opened? */
 bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg);
+/* log->lock held: the same of any stream */
+bool stream_uses(struct cache *c, const struct stream *s, bool (*is)(struct cache *c, u32 segment, const void *arg),
+		 const void *arg);
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */

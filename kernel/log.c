@@ -969,17 +969,24 @@ int log_roll(struct cache *c)
 	return err;
 }
 
-bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg)
+bool stream_uses(struct cache *c, const struct stream *s, bool (*is)(struct cache *c, u32 segment, const void *arg),
+		 const void *arg)
 {
-	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
-	struct opened_list *o = &s->opened;
-	bool uses;
+	const struct opened_list *o = &s->opened;
+	bool uses = s->segment != LARDER_NO_SEGMENT && is(c, s->segment, arg);
 	u32 i;
 
-	spin_lock_irq(&c->log.lock);
-	uses = s->segment != LARDER_NO_SEGMENT && is(c, s->segment, arg);
 	for (i = 0; i < o->count && !uses; i++)
 		uses = is(c, o->segment[(o->head + i) % o->size], arg);
+	return uses;
+}
+
+bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg)
+{
+	bool uses;
+
+	spin_lock_irq(&c->log.lock);
+	uses = stream_uses(c, &c->log.stream[LARDER_STREAM_WRITE], is, arg);
 	spin_unlock_irq(&c->log.lock);
 	return uses;
 }

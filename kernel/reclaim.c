@@ -599,8 +599,8 @@ static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *
 		return EVACUATE_NOTHING;
 	if (atomic_read(&seg->dirty))
 		return segment_damaged(seg) ? EVACUATE_NOTHING : EVACUATE_WRITE_BACK;
-	/* the SSD with its first copy has failed: this one has the last */
-	here |= d && READ_ONCE(segment_device(c, n)->failed);
+	/* its first copy is lost, or damaged: that on this SSD is the one to be read */
+	here |= d && (READ_ONCE(segment_device(c, n)->failed) || READ_ONCE(seg->prefer_mirror));
 	return here ? EVACUATE_EMPTY : EVACUATE_NOTHING;
 }
 

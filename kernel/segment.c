@@ -575,6 +575,19 @@ void segments_release(struct cache *c)
 	}
 }
 
+bool segments_wait_for(struct cache *c, u64 sequence)
+{
+	struct segment *seg;
+	unsigned long flags;
+	bool wait = false;
+
+	spin_lock_irqsave(&c->segments_lock, flags);
+	list_for_each_entry(seg, &c->waiting, list)
+		wait |= seg->sequence >= sequence;
+	spin_unlock_irqrestore(&c->segments_lock, flags);
+	return wait;
+}
+
 /* ------------------------------------------------------------------ what is live */
 
 static void account(struct volume *v, u64 cache, u32 len, u8 state, int sign)

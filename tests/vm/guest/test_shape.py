@@ -306,6 +306,55 @@ def test_one_fails_while_another_is_drained(make_disk, make_oracle, kernel_log, 
     stack.verify_alone(oracle)
 
 
+def drained(stack: Stack, number: int) -> None:
+    """It is emptied, whoever does what meanwhile, and leaves."""
+    stack.cache.message("drain", number)
+    wait_for(lambda: states(stack).split("/")[number] == "removed", 120, "the SSD to be drained")
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_drain_of_an_idle_set(make_disk, which):
+    """Nobody writes or reads: segments that were opened on it are left all the same."""
+    stack = make_stack(make_disk, (48, 48, 48, 48))
+    drained(stack, which)
+    stack.stop()
+
+
+@pytest.mark.parametrize(("lost", "which", "writeback"), [(1, 2, "off"), (2, 1, "off"), (3, 0, "off"), (2, 1, "on")])
+def test_drain_of_a_set_that_lost_one(make_disk, make_oracle, kernel_log, lost, which, writeback):
+    """Of four, with much on it; nobody writes or reads meanwhile."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48, 48), writeback=writeback)
+    oracle = make_oracle(stack.volume, size="64m")
+    oracle.run(ops=2000)
+    kill(stack.ssd[lost])
+    oracle.run(ops=1000)
+    stack.cache.message("checkpoint")
+    wait_for(lambda: "failed" in states(stack), 60, "the SSD to leave")
+    drained(stack, which)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_drain_of_the_copy_that_is_read(make_disk, kernel_log):
+    """The first copies cannot be read: what is on the SSD that is drained is the only data the cache has."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    for i in range(16):
+        stack.volume.write(64 * i, bytes([i + 1]) * 4096)
+    stack.volume.flush()
+    for s in stack.ssd:
+        s.reset_stats()
+    assert stack.volume.read(0, 8) == b"\1" * 4096
+    (first,) = [i for i, s in enumerate(stack.ssd) if s.stats()["reads"]]
+    stack.ssd[first].fail(op="read", status="medium", count=1)
+    assert stack.volume.read(0, 8) == b"\1" * 4096
+    drained(stack, 1 - first)
+    for i in range(16):
+        assert stack.volume.read(64 * i, 8) == bytes([i + 1]) * 4096
+    stack.stop()
+
+
 def test_drain_is_refused_and_stopped(make_disk, make_oracle, kernel_log):
     # the first one decides how large segments are: the second has so many that their checkpoints would not fit on the first
     ssds = make_ssds(make_disk, (6, 1024))
@@ -319,6 +368,14 @@ def test_drain_is_refused_and_stopped(make_disk, make_oracle, kernel_log):
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     larder("cache", "remove", stack.cache, 0, "--no-wait")
     assert states(stack) == "draining/active"
+    # all that a checkpoint can free is free: none are taken while it waits for the backing
+    checkpoints = [-1]
+
+    def no_more() -> bool:
+        checkpoints.append(stack.cache.status()["checkpoints"])
+        return len(checkpoints) > 40 and len(set(checkpoints[-40:])) == 1
+
+    wait_for(no_more, 60, "the end of the checkpoints")
     assert larder("cache", "remove", stack.cache, 1, check=False).returncode
     larder("cache", "remove", stack.cache, 0, "--stop")
     assert states(stack) == "active/active"
