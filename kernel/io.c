@@ -744,20 +744,8 @@ static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bo
 		io_cut(v, bio, io, most);
 	if (verdict != WRITE_CACHED)
 		r = bypass_write(v, bio, io, verdict == WRITE_THROUGH, may_wait);
-	/* counted before the completion could be: by verdict, not by outcome, hence after the call on what is still ours */
-	if (r == -EBUSY) {
-		if (io->fua)
-			volume_count(v, fuas, 1);
-		volume_count(v, write_cached, 1);
-		volume_count(v, write_cached_sectors, min(io->len, most));
+	if (r == -EBUSY)
 		r = write_cached(v, bio, io, may_wait);
-		if (r == -EAGAIN) {
-			volume_count(v, write_cached, -1);
-			volume_count(v, write_cached_sectors, -(u64)min(io->len, most));
-			if (io->fua)
-				volume_count(v, fuas, -1);
-		}
-	}
 out:
 	if (r == -EAGAIN && !may_wait && io->len > most)
 		io_cut(v, bio, io, write_cut(v, io, most));

@@ -846,6 +846,15 @@ static int log_may_write(const struct volume *v, const struct larder_io *io)
 	return READ_ONCE(io->resync->raced) || !atomic64_read(&v->dirty_sectors) ? -ESTALE : 0;
 }
 
+/* log->lock held: a user's write has its place, and may complete as soon as the lock is let go of.  No counter ever falls. */
+static void log_count_write(struct volume *v, const struct larder_io *io)
+{
+	volume_count(v, write_cached, 1);
+	volume_count(v, write_cached_sectors, io->len);
+	if (io->fua)
+		volume_count(v, fuas, 1);
+}
+
 int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 {
 	struct cache *c = v->cache;
@@ -867,6 +876,8 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 		return err;
 	}
 	log_reserve(c, v, it, nr_slots);
+	if (likely(!io->resync))
+		log_count_write(v, io);
 	close = it->fua || (log->flush_follows >= 4 && log->writes_since_flush <= 2) || (c->set.commit_always && !log->in_flight);
 	if (close)
 		log_close_locked(c, it->fua ? CLOSE_FUA : CLOSE_WITH_DATA);

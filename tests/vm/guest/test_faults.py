@@ -34,9 +34,9 @@ def check_all(volume: BlockDevice, salt: int = 0, first: int = 0) -> None:
         assert volume.read(i * SECTORS, SECTORS) == block(i, salt), i
 
 
-def fails(what: Callable, *arguments: object) -> bool:
+def fails(what: Callable, *arguments: object, **options: object) -> bool:
     try:
-        what(*arguments)
+        what(*arguments, **options)
     except OSError:
         return True
     return False
@@ -160,6 +160,20 @@ def test_each_copy_has_a_bad_place(make_disk, seed):
             s.fail(op="read", from_=at, to=at + SECTORS, status="medium")
     for _ in range(2):
         assert w.wrong(stack.volume) == {}
+    stack.stop()
+
+
+@pytest.mark.parametrize("fua", [False, True])
+def test_writes_that_fail_are_not_counted(make_disk, fua):
+    """may_be_dirty cannot be set: nothing was written to the cache, and no counter says so, nor falls when one does."""
+    stack = make_stack(make_disk, (48,), writeback="off")
+    stack.hdd.fail(op="write", status="ioerr")
+    assert fails(stack.volume.write, 0, block(0), fua=fua)
+    keys = ("write_cached", "write_cached_sectors", "fuas")
+    assert [stack.volume.status()[k] for k in keys] == [0, 0, 0]
+    stack.hdd.heal()
+    stack.volume.write(0, block(0), fua=fua)
+    assert [stack.volume.status()[k] for k in keys] == [1, SECTORS, int(fua)]
     stack.stop()
 
 
