@@ -596,6 +596,7 @@ struct volume {
 	bool writeback_error;
 	unsigned long writeback_retry;	/* jiffies */
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never; writeback_lock */
+	u32 unreadable_row;		/* pieces of a batch in a row that no copy gives; writeback_lock */
 	unsigned long unreadable;	/* jiffies of the event for dirty data that could not be read; 0: never */
 	atomic_t fills;			/* in flight */
 	atomic_t backing_reads;		/* user reads in flight there */
@@ -1086,7 +1087,7 @@ struct cached_data {
 	u32 offset, len;
 	u64 cache;
 	const u32 *sums;		/* of its segment, by slot; NULL: to be looked up */
-	u64 damaged;			/* -EBADMSG: the slot that does not match */
+	u64 damaged;			/* the slot that does not match, or cannot be read: cache sector */
 };
 /* Adds sectors of a buffer, from 'offset' on, to a bio that has room for them. */
 void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors);
@@ -1094,11 +1095,13 @@ void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors)
 struct bio *data_read_bio(struct cache *c, const struct cached_data *x);
 /*
  * Sleep.  Reads what data_read_bio() leaves out, and compares that with its sums; compares what data_read_bio() has read with its
- * sums; does all three.  -EBADMSG: damaged
+ * sums; does all three.  -EBADMSG: damaged; -EIO: an SSD does not give it
  */
 int data_read_edges(struct cache *c, struct cached_data *x);
 int data_check(struct cache *c, struct cached_data *x);
 int data_read(struct cache *c, struct cached_data *x);
+/* Sleeps.  The same slot by slot, each from whichever copy has it.  -EBADMSG, -EIO: none has x->damaged */
+int data_read_slots(struct cache *c, struct cached_data *x);
 
 /* ------------------------------------------------------------------ copies.c: the fill and keep streams */
 struct copy;
@@ -1269,7 +1272,7 @@ struct piece {				/* an extent to be written back */
 	bool tried;
 	bool held;			/* CLEANING, its buckets and its segment's pin are ours */
 	bool written;
-	bool damaged;			/* it does not match its checksums */
+	bool damaged;			/* it does not match its checksums, or cannot be read */
 };
 /* Sectors of the piece that begins at this cache sector and has 'len' sectors at most. */
 u32 writeback_piece_len(const struct volume *v, u64 cache, u32 len);

@@ -310,31 +310,44 @@ static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found)
 	return 0;
 }
 
-/* Until one copy matches.  Where that is the second one, it is the one to be read from now on. */
-static int slot_reread(struct cache *c, u64 cache, u32 known, void *slot)
+/*
+ * From one copy after the other, until one matches; known 0: until one can be read.  Where that is the second one, it is the one to
+ * be read from now on.  -EBADMSG: what can be read does not match; -EIO: none can be read.
+ */
+static int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
 {
 	u32 segment = cache_segment(c, cache), copy[2] = { segment, READ_ONCE(c->segments[segment].mirror) }, i;
 	struct cache_device *d;
 	sector_t where;
+	int err = -EIO;
 
 	for (i = 0; i < ARRAY_SIZE(copy); i++) {
 		if (copy[i] == LARDER_NO_SEGMENT)
 			continue;
 		d = copy_sector_device(c, slot_sector(c, copy[i], 0) + (cache & (c->segment_sectors - 1)), &where);
-		if (READ_ONCE(d->failed) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE) ||
-		    larder_crc(slot, LARDER_SLOT_SIZE) != known)
+		if (READ_ONCE(d->failed) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
 			continue;
-		DMWARN_LIMIT("%pg: sector %llu (segment %u): read once more it matches its checksum, what was read before did not",
-			     d->bdev, (u64)where, segment);
+		err = known ? -EBADMSG : 0;
+		if (known && larder_crc(slot, LARDER_SLOT_SIZE) != known)
+			continue;
 		if (i)
 			segment_try_mirror(c, segment, segment_device(c, segment));
-		cache_count(c, checked_slots, 1);
-		slot_bad_clear(c, cache);
-		return 0;
+		return slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE));
 	}
-	/* without memory for it reads are believed, as before it was known */
-	slot_bad_set(c, cache);
-	return -EBADMSG;
+	return err;
+}
+
+/* It did not match. */
+static int slot_reread(struct cache *c, u64 cache, u32 known, void *slot)
+{
+	if (slot_from_copies(c, cache, known, slot)) {
+		/* without memory for it reads are believed, as before it was known */
+		slot_bad_set(c, cache);
+		return -EBADMSG;
+	}
+	DMWARN_LIMIT("cache %pUb: segment %u: slot %llu, read once more, matches its checksum, what was read before did not", c->uuid,
+		     cache_segment(c, cache), (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS);
+	return 0;
 }
 
 static int data_sums(struct cache *c, const struct cached_data *x, u64 cache, u32 n, u32 *sums)
@@ -393,10 +406,11 @@ static int data_read_part(struct cache *c, struct cached_data *x, u32 at, u32 n,
 	sector_t where;
 	struct cache_device *d = cache_sector_device(c, cache, &where);
 	u32 known;
-	int err = super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE);
+	int err;
 
-	if (!err)
-		err = data_sums(c, x, cache, 1, &known);
+	if (super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
+		return -EIO;
+	err = data_sums(c, x, cache, 1, &known);
 	if (err)
 		return err;
 	if (slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE)))
@@ -430,8 +444,32 @@ int data_read(struct cache *c, struct cached_data *x)
 	int err = 0;
 
 	if (bio) {
-		err = submit_bio_wait(bio);
+		err = submit_bio_wait(bio) ? -EIO : 0;
 		bio_put(bio);
 	}
 	return err ?: data_read_edges(c, x) ?: data_check(c, x);
+}
+
+int data_read_slots(struct cache *c, struct cached_data *x)
+{
+	void *slot = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
+	int err = slot ? 0 : -ENOMEM;
+	u32 at, n, known;
+	u64 cache;
+
+	for (at = 0; at < x->len && !err; at += n) {
+		cache = (x->cache + at) & ~(u64)(LARDER_SLOT_SECTORS - 1);
+		n = min_t(u64, x->len - at, cache + LARDER_SLOT_SECTORS - (x->cache + at));
+		err = data_sums(c, x, cache, 1, &known) ?: slot_from_copies(c, cache, known, slot);
+		if (!err)
+			data_store(x, at, n, cache, slot);
+		else
+			x->damaged = cache;
+		if (err == -EBADMSG) {
+			cache_count(c, errors_checksum, 1);
+			slot_bad_set(c, cache);
+		}
+	}
+	kfree(slot);
+	return err;
 }

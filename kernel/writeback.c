@@ -7,7 +7,8 @@
  *      (pin-writebacks) and becomes CLEANING if it is still mapped to the same place; one that is not, is left alone.
  *   2. log_sync(): the records of all that was taken are durable (writeback-durable-only).  Nothing has changed on the backing.
  *   3. the data is read from the SSD, compared with its checksums (sums.c), and written to the backing, but for pieces that do not
- *      match: these stay DIRTY.  The backing may hold old or new; replay shows the piece DIRTY: what it reads is the log's.
+ *      match, or cannot be read, in any copy: these stay DIRTY.  The backing may hold old or new; replay shows the piece DIRTY: what
+ *      it reads is the log's.
  *   4. a flush of the backing, issued after the writes completed.  As before.
  *   5. CLEAN names the place in the cache; the piece becomes CLEAN in the index when that record is applied, so a bypass finds it
  *      DIRTY until then (rule 5).  A cut before CLEAN is durable: replay shows it DIRTY, and it is written back again.
@@ -21,6 +22,7 @@
 #define DIRTY_MASK	(1u << LARDER_ST_DIRTY | 1u << LARDER_ST_ZERO)
 #define CLEANING_MASK	(1u << LARDER_ST_CLEANING | 1u << LARDER_ST_ZERO_CLEANING)
 #define IDLE_BEFORE	(3 * HZ)
+#define UNREADABLE_IN_A_ROW	64u
 #define DAMAGED_FOR	(600 * HZ)	/* behind the last damage seen pieces are small */
 
 /* Some neighbouring pieces, one write. */
@@ -30,6 +32,7 @@ struct group {
 	u32 writes, written;		/* to the backing; sectors in them */
 	struct page **pages;
 	bool sent;			/* to the backing */
+	bool unread;			/* some of it was not read: one copy does not give it, or none is left */
 	atomic_t *pending;
 	struct completion *done;
 	int error;
@@ -48,6 +51,16 @@ static void group_io_end(struct bio *bio)
 
 	if (bio->bi_status)
 		WRITE_ONCE(g->error, blk_status_to_errno(bio->bi_status));
+	window_put(g->pending, g->done);
+	bio_put(bio);
+}
+
+static void group_read_end(struct bio *bio)
+{
+	struct group *g = bio->bi_private;
+
+	if (bio->bi_status)
+		WRITE_ONCE(g->unread, true);
 	window_put(g->pending, g->done);
 	bio_put(bio);
 }
@@ -150,7 +163,7 @@ static struct cached_data piece_data(const struct group *g, const struct piece *
 }
 
 /* It is not written: it stays dirty until somebody writes or discards it, or the SSD returns what was written after all. */
-static void piece_damaged(struct volume *v, struct piece *p, u64 cache)
+static void piece_damaged(struct volume *v, struct piece *p, u64 cache, bool unreadable)
 {
 	struct cache *c = v->cache;
 	struct segment *seg = &c->segments[cache_segment(c, cache)];
@@ -159,20 +172,24 @@ static void piece_damaged(struct volume *v, struct piece *p, u64 cache)
 	struct cache_device *d = cache_sector_device(c, cache, &where);
 
 	p->damaged = true;
-	volume_count(v, errors_checksum, 1);
-	DMERR_LIMIT("%s: volume %pUb: damaged dirty data at sector %llu (segment %u, %pg sector %llu): write it anew or discard it",
-		    dm_device_name(dm_table_get_md(v->ti->table)), v->uuid, sector, cache_segment(c, cache), d->bdev, (u64)where);
+	if (unreadable)
+		cache_count(c, errors_read, 1);
+	else
+		volume_count(v, errors_checksum, 1);
+	DMERR_LIMIT("%s: volume %pUb: %s dirty data at sector %llu (segment %u, %pg sector %llu): write it anew or discard it",
+		    dm_device_name(dm_table_get_md(v->ti->table)), v->uuid, unreadable ? "unreadable" : "damaged", sector,
+		    cache_segment(c, cache), d->bdev, (u64)where);
 	if (!volume_damaged(v))
 		dm_table_event(v->ti->table);
 	WRITE_ONCE(v->damaged, jiffies ?: 1);
 	WRITE_ONCE(seg->damaged, v->damaged);
 }
 
-/* err: of comparing the piece with its checksums. */
+/* err: of comparing the piece with its checksums, or of reading it slot by slot. */
 static void piece_judge(struct volume *v, struct group *g, struct piece *p, const struct cached_data *x, int err)
 {
-	if (err == -EBADMSG)
-		piece_damaged(v, p, x->damaged);
+	if (err == -EBADMSG || err == -EIO)
+		piece_damaged(v, p, x->damaged, err == -EIO);
 	else if (err)
 		WRITE_ONCE(g->error, err);
 }
@@ -187,7 +204,7 @@ static void group_read(struct volume *v, struct group *g)
 		struct bio *bio;
 
 		if (segment_lost(v->cache, cache_segment(v->cache, p->cache))) {
-			g->error = -EIO;
+			g->unread = true;
 			continue;
 		}
 		bio = data_read_bio(v->cache, &x);
@@ -195,7 +212,7 @@ static void group_read(struct volume *v, struct group *g)
 		if (!bio)
 			continue;
 		bio->bi_private = g;
-		bio->bi_end_io = group_io_end;
+		bio->bi_end_io = group_read_end;
 		atomic_inc(g->pending);
 		submit_bio(bio);
 	}
@@ -207,8 +224,12 @@ static void group_read_edges(struct volume *v, struct group *g)
 
 	for (i = 0; i < g->nr_pieces; i++) {
 		struct cached_data x = piece_data(g, &g->first[i]);
+		int err = data_read_edges(v->cache, &x);
 
-		piece_judge(v, g, &g->first[i], &x, data_read_edges(v->cache, &x));
+		if (err == -EIO)
+			WRITE_ONCE(g->unread, true);
+		else
+			piece_judge(v, g, &g->first[i], &x, err);
 	}
 }
 
@@ -225,16 +246,45 @@ static void group_check(struct volume *v, struct group *g)
 	}
 }
 
-/* It stays dirty; the next time it is read from the other copies, where there are such. */
-static void group_try_mirrors(struct cache *c, struct group *g)
+/*
+ * One of its reads has failed: all of it is read slot by slot, from whichever copy gives it.  What no copy gives is left out.  Many
+ * in a row are no bad places, but an SSD that reads nothing: those behind wait for the next batch.
+ */
+static void group_reread(struct volume *v, struct group *g)
 {
 	u32 i;
 
-	for (i = 0; i < g->nr_pieces; i++) {
-		u32 segment = cache_segment(c, g->first[i].cache);
+	cache_count(v->cache, errors_read, 1);
+	for (i = 0; i < g->nr_pieces && !g->error; i++) {
+		struct cached_data x = piece_data(g, &g->first[i]);
+		int err;
 
-		if (!larder_state_zero(g->first[i].state))
-			segment_try_mirror(c, segment, segment_device(c, segment));
+		if (g->first[i].damaged)
+			continue;
+		err = data_read_slots(v->cache, &x);
+		piece_judge(v, g, &g->first[i], &x, err);
+		v->unreadable_row = err == -EIO ? v->unreadable_row + 1 : 0;
+		if (v->unreadable_row >= UNREADABLE_IN_A_ROW)
+			g->error = -EIO;
+	}
+}
+
+/* In each group what was read is what was written, or is left out. */
+static void window_check(struct volume *v, struct group *groups, u32 nr)
+{
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		struct group *g = &groups[i];
+
+		if (!g->nr_pages || g->error)
+			continue;
+		if (!READ_ONCE(g->unread))
+			group_check(v, g);
+		else if (v->unreadable_row < UNREADABLE_IN_A_ROW)
+			group_reread(v, g);
+		else
+			g->error = -EIO;
 	}
 }
 
@@ -378,9 +428,7 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 			group_read_edges(v, &groups[i]);
 	window_put(&pending, &done);
 	wait_for_completion_io(&done);
-	for (i = 0; i < nr; i++)
-		if (groups[i].nr_pages && !groups[i].error)
-			group_check(v, &groups[i]);
+	window_check(v, groups, nr);
 
 	atomic_set(&pending, 1);
 	reinit_completion(&done);
@@ -388,13 +436,8 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 	for (i = 0; i < nr; i++) {
 		struct group *g = &groups[i];
 
-		if (g->error) {
-			if (!error && g->error != -ENOMEM) {
-				cache_count(v->cache, errors_read, 1);
-				group_try_mirrors(v->cache, g);
-			}
+		if (g->error)
 			continue;
-		}
 		g->sent = true;
 		if (g->nr_pages) {
 			group_write(v, g);
@@ -487,6 +530,7 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	groups = kvcalloc(depth, sizeof(*groups), GFP_NOIO);
 	if (!groups)
 		return -ENOMEM;
+	v->unreadable_row = 0;
 	trace_larder_writeback_begin(v, n, 0);
 	for (i = 0; i < n; i++)
 		pieces[i].tried = pieces[i].held = pieces[i].written = pieces[i].damaged = false;
@@ -551,6 +595,17 @@ static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 	}
 	v->writeback_pos = from;
 	return n;
+}
+
+/* What was not tried comes next: not what is in its way again. */
+static void writeback_go_on(struct volume *v, const struct piece *pieces, u32 n)
+{
+	u32 i;
+
+	for (i = 0; i < n && pieces[i].tried; i++)
+		;
+	if (i && i < n)
+		v->writeback_pos = pieces[i].sector;
 }
 
 static u64 writeback_allowance(struct volume *v)
@@ -622,6 +677,7 @@ void writeback_work(struct work_struct *work)
 		err = writeback_pieces(v, pieces, n);
 	for (i = 0; i < n; i++)
 		sent += pieces[i].written ? pieces[i].len : 0;
+	writeback_go_on(v, pieces, n);
 	mutex_unlock(&v->writeback_lock);
 	kvfree(pieces);
 	larder_rate_spent(&v->rate, sent);

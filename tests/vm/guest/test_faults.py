@@ -163,6 +163,49 @@ def test_each_copy_has_a_bad_place(make_disk, seed):
     stack.stop()
 
 
+def test_writeback_past_bad_places(make_disk, kernel_log, seed):
+    """Each copy has a bad place, and one place is bad in both: that one is named, and stays; all else is written back."""
+    stack = make_stack(make_disk, writeback="off")
+    w = Written(stack, seed)
+    data = [w.write(i * SECTORS) for i in range(64)]
+    commit(stack)
+    bad = {0: (3, 10), 1: (20, 10)}
+    for i, s in enumerate(stack.ssd):
+        for at in (at for k in bad[i] for at in places(s, data[k])):
+            s.fail(op="read", from_=at, to=at + SECTORS, status="medium")
+    with Told(kernel_log, [stack.volume], f"unreadable dirty data at sector {10 * SECTORS} .segment"):
+        stack.volume.message("flush")
+        wait_for(lambda: stack.volume.dirty() == SECTORS, 60, "all but the place that is bad in both copies to be written back")
+    assert w.not_on_backing() == {10 * SECTORS + k for k in range(SECTORS)}
+    status = stack.volume.status()
+    assert status["trouble"] == "writeback" and status["errors_checksum"] == 0 and stack.cache.status()["errors_read"] > 0
+    for s in stack.ssd:
+        s.heal()
+    stack.volume.message("flush")
+    wait_for(lambda: not stack.volume.dirty(), 60, "the rest to be written back")
+    assert w.not_on_backing() == set() and w.wrong(stack.volume) == {}
+    stack.stop()
+
+
+def test_writeback_from_an_ssd_that_reads_nothing(make_disk, kernel_log, seed):
+    """The only one: nothing is written back, no place is given up, and all is when it reads again."""
+    stack = make_stack(make_disk, (48,), writeback="off")
+    w = Written(stack, seed)
+    for i in range(200):
+        w.write(i * 2 * SECTORS)
+    commit(stack)
+    dirty = stack.volume.dirty()
+    stack.ssd[0].fail(op="read", status="medium")
+    with Told(kernel_log, [stack.volume], "dirty data cannot be written back: error -5"):
+        stack.volume.message("flush")
+    assert stack.volume.dirty() == dirty and stack.cache.status()["state"] == "running"
+    stack.ssd[0].heal()
+    stack.volume.message("flush")
+    wait_for(lambda: not stack.volume.dirty(), 60, "all of it to be written back")
+    assert w.not_on_backing() == set()
+    stack.stop()
+
+
 @pytest.mark.parametrize("fua", [False, True])
 def test_writes_that_fail_are_not_counted(make_disk, fua):
     """may_be_dirty cannot be set: nothing was written to the cache, and no counter says so, nor falls when one does."""
