@@ -611,7 +611,6 @@ static int cache_first_start(struct cache *c)
 static void cache_run(struct cache *c)
 {
 	enum cache_state was = READ_ONCE(c->state);
-	u64 single;
 
 	while (was != CACHE_FAILED && was != CACHE_RUNNING && !try_cmpxchg(&c->state, &was, CACHE_RUNNING))
 		;
@@ -620,12 +619,9 @@ static void cache_run(struct cache *c)
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 	segments_open_kick(c);
 	reclaim_kick(c);
-	if (READ_ONCE(c->nr_failed)) {
+	if (READ_ONCE(c->nr_failed))
 		queue_work(c->reclaim_wq, &c->lost_work);
-		segments_below(c, &single);
-		if (single)
-			resync_begin(c);
-	}
+	resync_look(c);
 	resync_kick(c);
 	scrub_resume(c);
 	queue_work(larder_wq, &c->event_work);
@@ -716,6 +712,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
 	cancel_work_sync(&c->resync.work);
+	cancel_work_sync(&c->lost_work);
 	cancel_delayed_work_sync(&c->scrub.work);
 	cancel_delayed_work_sync(&c->tick);
 	cancel_work_sync(&c->reclaim_work);

@@ -92,6 +92,7 @@ int drain_stop(struct cache *c)
 	if (d) {
 		WRITE_ONCE(d->draining, false);
 		WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
+		WRITE_ONCE(c->failures, c->failures + 1);
 	}
 	spin_unlock_irq(&c->log.lock);
 	if (!d) {
@@ -100,6 +101,7 @@ int drain_stop(struct cache *c)
 	}
 	cancel_work_sync(&c->drain_work);
 	segments_open_kick(c);
+	resync_look(c);		/* where it is one of two, what was written meanwhile is on the other one */
 	queue_work(larder_wq, &c->event_work);
 	return 0;
 }

@@ -441,6 +441,7 @@ void join_work(struct work_struct *work)
 		DMINFO("cache %pUb: SSD %u (%pg) has joined the set: generation %llx", c->uuid, (u32)(d - c->dev), d->bdev,
 		       READ_ONCE(c->set_generation));
 		segments_open_kick(c);
+		resync_look(c);		/* pairs whose first copy was on another SSD, which has failed, were left as they are */
 		defer_kick(c);
 		queue_work(larder_wq, &c->event_work);
 	} else if (err != -ECANCELED && !join_ended(c, d)) {

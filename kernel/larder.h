@@ -420,7 +420,7 @@ struct cache {
 	u32 nr_failed;			/* of dev[]; log->lock to change it, as the two below */
 	u32 nr_joining;			/* of these; 0 or 1 */
 	u32 nr_draining;		/* of the members; 0 or 1 */
-	u32 failures;			/* in all: whoever finds it changed asks again */
+	u32 failures;			/* in all, and other changes of who holds copies: whoever finds it changed asks again */
 	struct cache_device dev[LARDER_MAX_DEVICES];
 	u32 segment_sectors, segment_slots, data_slots;	/* data_slots: without the summary */
 	u32 record_slots;		/* data slots of a record, at most */
@@ -927,6 +927,8 @@ void give_way(struct cache *c, u64 took_ns);
 /* ------------------------------------------------------------------ resync.c: second copies of what has one */
 /* Any context: an SSD has left, or is missing; nothing happens if the set does not ask for second copies, or has one SSD left. */
 void resync_begin(struct cache *c);
+/* Process context: an SSD may be written to that was not before, and c->failures has changed.  Begins if anything has one copy */
+void resync_look(struct cache *c);
 void resync_kick(struct cache *c);			/* any context: goes on, if it has begun */
 void resync_work(struct work_struct *work);
 void resync_applied(struct larder_io *io);		/* any context: log.c has applied a piece, or given it up */

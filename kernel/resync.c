@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An SSD of three or more has left the set: what is dirty and has one copy since then gets a second one on those that are left
- * (tests/model/mirror.md, "One SSD fails while running", step 5).
+ * What is dirty and has one copy gets a second one (tests/model/mirror.md, "One SSD fails while running", step 5): when an SSD of
+ * three or more has left the set; when two can hold it again, one having joined in a place of its own, or being drained no more.
  *
  * A piece is copied by appending it to the write stream again, as if it were written by a user once more with what it has: so its
  * two copies are those of a new pair of segments, whichever half of the old pair is lost, and nothing of replay, of the order of
@@ -50,7 +50,10 @@ struct resync_run {
 
 /* ------------------------------------------------------------------ begin, go on */
 
-/* set_work() or a start: nobody else lets it leave RESYNC_IDLE; one that ends meanwhile has seen the failure, or is begun again. */
+/*
+ * Nothing else lets it leave RESYNC_IDLE.  One that ends meanwhile has seen the set as it is now, or is begun again: before this
+ * c->failures has changed.
+ */
 void resync_begin(struct cache *c)
 {
 	struct resync *s = &c->resync;
@@ -63,6 +66,16 @@ void resync_begin(struct cache *c)
 	}
 	WRITE_ONCE(s->state, RESYNC_RUNNING);
 	resync_kick(c);
+}
+
+/* Also of what the write stream has opened, and goes on to write to. */
+void resync_look(struct cache *c)
+{
+	u64 single;
+
+	segments_below(c, &single);
+	if (single || log_uses(c, segment_below, NULL))
+		resync_begin(c);
 }
 
 void resync_kick(struct cache *c)
@@ -267,7 +280,7 @@ static int resync_roll(struct cache *c)
 {
 	int err;
 
-	while (log_uses(c, segment_single, NULL) && !resync_ended(c)) {
+	while (log_uses(c, segment_below, NULL) && !resync_ended(c)) {
 		err = log_roll(c);
 		if (err == -EAGAIN) {
 			WRITE_ONCE(c->resync.state, RESYNC_WAITING);

@@ -527,6 +527,11 @@ static u32 segment_copies(struct cache *c, u32 segment, u32 mirror)
 	       (mirror != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(c, mirror)->failed));
 }
 
+bool segment_below(struct cache *c, u32 segment, const void *ignored)
+{
+	return segment_copies(c, segment, READ_ONCE(c->segments[segment].mirror)) < 2;
+}
+
 bool segment_single(struct cache *c, u32 segment, const void *ignored)
 {
 	return segment_copies(c, segment, READ_ONCE(c->segments[segment].mirror)) == 1;

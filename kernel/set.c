@@ -231,6 +231,7 @@ static bool set_count(struct cache *c, struct cache_device *d)
 		WRITE_ONCE(d->failed, false);
 		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);
+		WRITE_ONCE(c->failures, c->failures + 1);
 	}
 	spin_unlock_irqrestore(&c->log.lock, flags);
 	return joined;

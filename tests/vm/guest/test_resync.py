@@ -168,3 +168,44 @@ def test_one_joins_meanwhile(make_disk, kernel_log):
     start_without(stack, 0)
     assert all_there(stack)
     stack.stop()
+
+
+def test_after_a_drain_that_was_stopped(make_disk, kernel_log):
+    """One of two is being drained: what is written meanwhile is on the other one only, until that was given up."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, writeback="off")
+    stack.volume.write(BLOCKS.stop, block(1))
+    stack.hdd.fail(op="write", status="ioerr")  # so that it does not come to its end
+    stack.cache.message("drain", 1)
+    make_dirty(stack)
+    assert single(stack) >= 8 * len(BLOCKS)
+    stack.cache.message("drain_stop")
+    status = resynced(stack, failed=0)
+    assert status["resync_sectors"] >= 8 * len(BLOCKS)
+    for sector in BLOCKS[::2]:  # into segments that were opened before
+        stack.volume.write(sector, block(sector))
+    stack.volume.flush()
+    assert single(stack) == 0
+    stack.hdd.heal()
+    stack.stop()
+    start_without(stack, 0)
+    assert all_there(stack)
+    stack.stop()
+
+
+def test_after_one_joined_in_a_place_of_its_own(make_disk, kernel_log):
+    """One of two has failed, and its place stays empty: all that the other one has gets its second copy on the one that joins."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, writeback="off")
+    spare = make_disk("ssd2", model="null", mb=64, wce=1, fua=1)
+    make_dirty(stack)
+    lose(stack, 0)
+    assert single(stack) >= 8 * len(BLOCKS)
+    larder("cache", "add", stack.cache, spare, "--yes")
+    stack.ssd = [*stack.ssd, spare]
+    assert stack.cache.status()["ssds"] == "failed/active/active"
+    resynced(stack)
+    stack.stop()
+    start_without(stack, 0, 1)
+    assert all_there(stack)
+    stack.stop()
