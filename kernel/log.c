@@ -462,7 +462,7 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 			return -EAGAIN;
 		}
 	}
-	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots) {
+	if (s->segment == LARDER_NO_SEGMENT || segment_lost(c, s->segment) || s->head + nr_slots + 1 > c->data_slots) {
 		err = log_next_segment(c, s, rank != RANK_USER);
 		if (err) {
 			cache_count(c, waits_space, 1);

@@ -15,10 +15,13 @@
  * What only the failed SSD had is lost: clean extents leave the index (lost_work; until then reads of them go to the backing),
  * dirty ones, where the set was not mirrored when they were written, cannot be read.
  */
+#include <linux/delay.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
 
 #include "larder.h"
+
+#define TRY_AGAIN_MS	20u
 
 /* Would the others have everything?  What is new is on none that is being drained. */
 static bool set_can_lose(const struct cache *c, const struct cache_device *d)
@@ -337,10 +340,46 @@ void set_drop_lost(struct cache *c)
 	}
 }
 
+static bool is_lost(struct cache *c, u32 segment, const void *ignored)
+{
+	return segment_lost(c, segment);
+}
+
+/*
+ * Both SSDs of segments that the write stream has opened have left: it goes on behind these, and a checkpoint says so.  A start
+ * would look for records there, and be refused, though the SSDs left have all that counts.  A power cut before the checkpoint is
+ * named: the start is refused.
+ */
+static void set_leave_lost(struct cache *c)
+{
+	unsigned int noio = memalloc_noio_save();
+
+	set_wait(c);
+	while (log_uses(c, is_lost, NULL)) {
+		/* the resume begins it again */
+		if (READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED)
+			goto out;
+		if (log_roll(c)) {
+			segments_open_kick(c);
+			msleep(TRY_AGAIN_MS);
+		}
+	}
+	if (!checkpoint_take(c)) {
+		DMINFO("cache %pUb: the log goes on without the segments that were on SSDs which left, and on no other", c->uuid);
+	} else {
+		WRITE_ONCE(c->want_checkpoint, true);
+		checkpoint_kick(c);
+	}
+out:
+	memalloc_noio_restore(noio);
+}
+
 void set_lost_work(struct work_struct *work)
 {
 	struct cache *c = container_of(work, struct cache, lost_work);
 
 	set_drop_lost(c);
+	if (log_uses(c, is_lost, NULL))
+		set_leave_lost(c);
 	reclaim_kick(c);
 }

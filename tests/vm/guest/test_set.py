@@ -2,6 +2,7 @@
 """A cache on several SSDs: what is dirty is on two of them; one may fail at any time, be missing at a start, or come back."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import random
 
@@ -609,6 +610,80 @@ def test_nothing_is_answered_before_the_generation(make_disk, kernel_log, late):
     never_old(stack, 1)
     start_without(stack, 1)
     assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
+@pytest.mark.parametrize("late", ["ssd", "backing", None])
+@pytest.mark.parametrize("power", [False, True])
+def test_second_one_dies_before_the_generation(make_disk, kernel_log, late, power):
+    """Two of three die, the second one before it is durable that the first one has left; the third one, in each pair by its size,
+    holds everything: all goes on.  Also with a power cut as soon as both are gone."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (32, 32, 128), writeback="off")
+    sectors = range(0, 64 * 400, 64)
+    for sector in sectors:
+        stack.volume.write(sector, OLD)
+    stack.volume.flush()
+    if late == "ssd":
+        stack.ssd[2].fail(op="write", status="ok", delay_ms=1500, **TABLES)
+    elif late:
+        stack.hdd.fail(op="write", status="ok", delay_ms=1500)
+    answered: list[int] = []
+
+    def write() -> None:
+        for sector in sectors:
+            stack.volume.write(sector, NEW)
+            stack.volume.flush()
+            answered.append(sector)
+
+    kill(stack.ssd[0])
+    with concurrent.futures.ThreadPoolExecutor(1) as writer:
+        writing = writer.submit(write)
+        wait_for(lambda: kernel_log.matching("SSD 0 .*the cache goes on without it"), 60, "the first one to leave")
+        kill(stack.ssd[1])
+        if power:
+            wait_for(lambda: kernel_log.matching("SSD 1 .*the cache goes on without it"), 60, "the second one to leave")
+            cut(stack.ssd)
+            assert writing.exception()
+        else:
+            writing.result()
+            status = stack.cache.status()
+            assert (status["state"], status["devices_failed"], status["mirrored"]) == ("running", 2, 0)
+            assert all(stack.volume.read(sector, 8) == NEW for sector in sectors)
+            cut(stack.ssd)
+    stack.hdd.heal()
+    up(stack)
+    never = [s for s in sectors if s not in answered]
+    start_without(stack, 0, 1)
+    for sector in sectors:
+        found = stack.volume.read(sector, 8)
+        assert found == NEW or (sector in never and found == OLD), sector
+    stack.stop()
+
+
+def test_pairs_that_were_on_two_that_died(make_disk, kernel_log):
+    """Two of three die, which a superblock finds out; nothing was dirty.  The log had opened segments on just these two, and may
+    have been in one: the third one goes on, and a start with it alone finds all that was flushed since."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48))
+    sectors = range(0, 64 * 100, 64)
+    for sector in sectors:
+        stack.volume.write(sector, OLD)
+    stack.volume.drain()
+    kill(stack.ssd[0])
+    kill(stack.ssd[1])
+    with contextlib.suppress(OSError):
+        stack.cache.message("stack", "-")  # to the superblocks, not to the log
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 2, 30, "both to leave")
+    wait_for(lambda: kernel_log.matching("the log goes on without the segments"), 60, "the log to go on")
+    for sector in sectors:
+        stack.volume.write(sector, NEW)
+    stack.volume.flush()
+    assert stack.cache.status()["state"] == "running"
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, 0, 1)
+    assert all(stack.volume.read(sector, 8) == NEW for sector in sectors)
     stack.stop()
 
 
