@@ -171,7 +171,7 @@ def test_writeback_past_bad_places(make_disk, kernel_log, seed):
     commit(stack)
     bad = {0: (3, 10), 1: (20, 10)}
     for i, s in enumerate(stack.ssd):
-        for at in (at for k in bad[i] for at in places(s, data[k])):
+        for at in [at for k in bad[i] for at in places(s, data[k])]:
             s.fail(op="read", from_=at, to=at + SECTORS, status="medium")
     with Told(kernel_log, [stack.volume], f"unreadable dirty data at sector {10 * SECTORS} .segment"):
         stack.volume.message("flush")
