@@ -345,8 +345,8 @@ static int slot_reread(struct cache *c, u64 cache, u32 known, void *slot)
 		slot_bad_set(c, cache);
 		return -EBADMSG;
 	}
-	DMWARN_LIMIT("cache %pUb: segment %u: slot %llu, read once more, matches its checksum, what was read before did not", c->uuid,
-		     cache_segment(c, cache), (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS);
+	DMWARN_LIMIT("cache %pUb: segment %u: slot %llu, read once more, matches its checksum, what was read before did not",
+		     c->uuid, cache_segment(c, cache), (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS);
 	return 0;
 }
 

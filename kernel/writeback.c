@@ -7,8 +7,8 @@
  *      (pin-writebacks) and becomes CLEANING if it is still mapped to the same place; one that is not, is left alone.
  *   2. log_sync(): the records of all that was taken are durable (writeback-durable-only).  Nothing has changed on the backing.
  *   3. the data is read from the SSD, compared with its checksums (sums.c), and written to the backing, but for pieces that do not
- *      match, or cannot be read, in any copy: these stay DIRTY.  The backing may hold old or new; replay shows the piece DIRTY: what
- *      it reads is the log's.
+ *      match, or cannot be read, in any copy: these stay DIRTY.  The backing may hold old or new; replay shows the piece DIRTY:
+ *      what it reads is the log's.
  *   4. a flush of the backing, issued after the writes completed.  As before.
  *   5. CLEAN names the place in the cache; the piece becomes CLEAN in the index when that record is applied, so a bypass finds it
  *      DIRTY until then (rule 5).  A cut before CLEAN is durable: replay shows it DIRTY, and it is written back again.
