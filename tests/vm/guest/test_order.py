@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The ordering rules of docs/design.md, one at a time: a command of a disk is held up, or lost, so that the order shows, or power is
+cut at the moment that the rule is about.  Each is the test of a mutant (tests/mutants)."""
+
+import os
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+from lib import simdisk
+from lib.block import SECTOR
+from lib.larder import Stack, wait_for
+
+BLOCK = 8  # sectors
+A, B, C = (os.urandom(BLOCK * SECTOR) for _ in range(3))
+HELD = 2000  # ms: long enough to do something meanwhile; what is judged is the order
+
+
+def make(make_disk, **options: object) -> Stack:
+    """Small segments; nothing is written back, or checkpointed, but what the test does; the backing has discards."""
+    ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1, discard="zero")
+    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
+    return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+
+
+class Beside:
+    """with Beside(call, ...): it runs meanwhile, and has ended without an error behind it."""
+
+    def __init__(self, call: Callable, *arguments: object):
+        self.call, self.arguments = call, arguments
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.call(*self.arguments)
+        except Exception as e:
+            self.error = e
+
+    def __enter__(self) -> "Beside":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.thread.join()
+        if self.error:
+            raise self.error
+
+
+def hold(trace: simdisk.Trace, disk: simdisk.Simdisk, op: str) -> None:
+    """The next one is answered late, though its data is taken at once."""
+    trace.clear()
+    disk.fail(op=op, status="ok", delay_ms=HELD, count=1)
+
+
+def wait_held(trace: simdisk.Trace, disk: simdisk.Simdisk, op: str) -> None:
+    wait_for(lambda: trace.commands(disk, op), 60, f"a {op} of {disk}")
+
+
+def ended(trace: simdisk.Trace, disk: simdisk.Simdisk, op: str) -> bool:
+    """The one that was held up."""
+    return trace.commands(disk, op)[0].end is not None
+
+
+def write_record(stack: Stack, sector: int, data: bytes) -> None:
+    """Its commit block follows by itself; nothing is flushed."""
+    before = stack.cache.status()["records_applied"]
+    stack.volume.write(sector, data)
+    wait_for(lambda: stack.cache.status()["records_applied"] > before, 60, "the commit block")
+
+
+def cut(stack: Stack, ssd: str = "lose", hdd: str = "lose", stop: Callable[[], object] | None = None) -> None:
+    """Power cut, and a start.  ssd, hdd: what becomes of what was not flushed there."""
+    simdisk.power_cut(stack.ssd, mode=ssd)
+    simdisk.power_cut(stack.hdd, mode=hdd)
+    (stop or stack.stop)()
+    simdisk.power_up()
+    stack.start()
+
+
+def settled(stack: Stack, sector: int = 0) -> bytes:
+    """What it reads as; it is the same when the cache has dropped what it may drop."""
+    found = stack.volume.read(sector, BLOCK)
+    stack.volume.message("drop_clean")
+    assert stack.volume.read(sector, BLOCK) == found, "it reads as something else without the clean copy"
+    return found
+
+
+# ---------------------------------------------------------------- rules 1, 2, 3
+
+
+def test_answered_in_order(make_disk, trace):
+    """Rule 1: not before the append of the write before it has ended."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.cache.message("commit")
+    hold(trace, stack.ssd, "write")
+    with Beside(stack.volume.write, 8, B):
+        wait_held(trace, stack.ssd, "write")
+        stack.volume.write(16, C)
+        assert ended(trace, stack.ssd, "write")
+    stack.stop()
+
+
+def test_flush_waits_for_the_one_in_flight(make_disk, trace):
+    """Rule 2: it has nothing to flush itself."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    stack.volume.write(0, B)
+    hold(trace, stack.ssd, "flush")
+    with Beside(stack.volume.flush):
+        wait_held(trace, stack.ssd, "flush")
+        stack.volume.flush()
+        assert ended(trace, stack.ssd, "flush")
+    stack.stop()
+
+
+def test_fua_behind_what_is_not_durable(make_disk):
+    """Rule 3: a record that replay does not reach is not durable, FUA or not."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    write_record(stack, 0, B)
+    stack.volume.write(8, C, fua=True)
+    cut(stack)
+    assert stack.volume.read(8, BLOCK) == C
+    stack.stop()
+
+
+# ---------------------------------------------------------------- rules 5, 6, 7
+
+
+@pytest.mark.parametrize("sector", [4, 20])
+def test_bypass_beside_dirty_data(make_disk, sector):
+    """Rule 5: a part of a block is dirty, before and behind what is written; it was flushed."""
+    stack = make(make_disk)
+    stack.volume.write(0, A + B + C)
+    stack.volume.flush()
+    stack.volume.set(mode="writearound")
+    new = os.urandom(16 * SECTOR)
+    if sector == 4:  # behind it nothing is cached
+        stack.volume.discard(8, 16)
+        stack.volume.flush()
+    stack.volume.write(sector, new)
+    stack.cache.message("commit")
+    cut(stack, ssd="keep", hdd="lose")
+    old = (A if sector == 4 else C)[4 * SECTOR :]
+    assert stack.volume.read(sector, 4) in (old, new[: 4 * SECTOR])
+    stack.stop()
+
+
+def test_bypass_under_a_mark(make_disk):
+    """Rule 6: of a bypass over clean data the backing keeps the write, the log nothing but what was durable before."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.drain()
+    stack.volume.flush()
+    stack.volume.set(mode="writearound")
+    stack.volume.write(0, B)
+    cut(stack, ssd="lose", hdd="keep")
+    assert settled(stack) == B
+    stack.stop()
+
+
+def test_mark_is_cleared(make_disk):
+    """Rule 6: written through, stopped in order: without the mark the backing must have it."""
+    stack = make(make_disk, mode="writethrough")
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    stack.volume.write(0, B)
+    stack.cache.message("commit")
+    assert stack.volume.status()["marks"] > 0
+    stack.stop()
+    simdisk.power_cut(stack.hdd, mode="lose")
+    simdisk.power_up()
+    stack.start()
+    assert stack.volume.read(0, BLOCK) == B and stack.volume.status()["read_hits"] == 1, "it is to be in the cache"
+    assert settled(stack) == B
+    stack.stop()
+
+
+def test_discard_is_logged(make_disk):
+    """Rule 6: a mark is cleared behind the INVALIDATE of what was discarded under it; a replay does not bring it back."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.drain()
+    stack.volume.discard(0, BLOCK)
+    stack.volume.remove()
+    stack.volume = None
+    cut(stack, ssd="keep", hdd="keep")
+    settled(stack)
+    stack.stop()
+
+
+def test_fill_beside_a_bypass(make_disk, trace):
+    """Rule 7: what a miss has read of the backing is not what the backing has any more."""
+    stack = make(make_disk, mode="writearound")
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    hold(trace, stack.hdd, "read")
+    with Beside(stack.volume.read, 0, BLOCK):
+        wait_held(trace, stack.hdd, "read")
+        stack.volume.write(0, B)
+        assert not ended(trace, stack.hdd, "read")
+    stack.cache.message("commit")
+    assert stack.volume.read(0, BLOCK) == B
+    stack.stop()
+
+
+# ---------------------------------------------------------------- rules 8, 9, 10
+
+
+def test_checkpoint_beside_a_write(make_disk, trace):
+    """Rule 8: what is in flight when it begins is in it, or replayed."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.cache.message("commit")
+    hold(trace, stack.ssd, "write")
+    with Beside(stack.volume.write, 8, B):
+        wait_held(trace, stack.ssd, "write")
+        stack.cache.message("checkpoint")
+    stack.volume.flush()
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == A and stack.volume.read(8, BLOCK) == B
+    stack.stop()
+
+
+def test_checkpoint_is_durable(make_disk):
+    """Rule 8: both that are named."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == A
+    stack.stop()
+
+
+def test_segments_that_a_replay_needs(make_disk, seed):
+    """Rule 9: the same blocks are written again and again, and behind a checkpoint nothing of it is live any more but the end."""
+    stack = make(make_disk)
+    r, size = random.Random(seed), 64 * 1024
+    content = {}
+    for i in range(3 * stack.ssd.sectors * SECTOR // size):
+        sector = i % 100 * size // SECTOR
+        content[sector] = r.randbytes(size)
+        stack.volume.write(sector, content[sector])
+    assert stack.cache.status()["checkpoints"] > 1
+    stack.volume.flush()
+    cut(stack)
+    assert [s for s, data in content.items() if stack.volume.read(s, size // SECTOR) != data] == []
+    stack.stop()
+
+
+def test_second_epoch(make_disk):
+    """Rule 10: it is durable before anything is appended to it."""
+    stack = make(make_disk)
+    for data in (A, B, C):
+        stack.volume.write(0, data)
+        stack.volume.flush()
+        cut(stack)
+        assert stack.volume.read(0, BLOCK) == data
+        stack.restart()
+    assert stack.volume.read(0, BLOCK) == C
+    stack.stop()
+
+
+def test_torn_record(make_disk, trace):
+    """Rules 10, 13: its commit block has arrived, its data has not: the log ends before it."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    trace.clear()
+    stack.ssd.fail(op="write", status="lost", count=1)
+    write_record(stack, 0, B)
+    assert [c.sectors for c in trace.commands(stack.ssd, "write")] == [BLOCK, BLOCK], "data, then commit block"
+    cut(stack, ssd="keep")
+    assert stack.volume.read(0, BLOCK) == A
+    stack.stop()
+
+
+def test_lost_record_is_no_damage(make_disk):
+    """What a commit block says to have been durable was so: a record that a power cut took is not missed (section 9)."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    stack.ssd.fail(op="write", status="lost")
+    write_record(stack, 8, B)
+    stack.ssd.heal()
+    write_record(stack, 16, C)
+    cut(stack, ssd="keep")
+    assert stack.volume.read(0, BLOCK) == A
+    stack.stop()
