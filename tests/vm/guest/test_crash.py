@@ -207,6 +207,29 @@ def test_reuse(recording, make_oracle):
         r.explore(begin=f"begin {i}", end=f"end {i}", states=100, deep=0)
 
 
+@pytest.mark.limit(3600)
+def test_opened(recording, make_oracle):
+    """Segments of clean data that both checkpoints map are emptied, opened and written to.  Nothing is flushed meanwhile, but for
+    the SEGMENT_OPEN."""
+    size = 10 * MB
+    with recording as r:
+        stack = Recorded(r, 12, cache_checkpoint_percent=50, writeback="off")
+        v = r.add_region("v", stack.hdd, make_oracle(stack.volume, size=size), size)
+        v.run(ops=300, mix="write=1", sizes="64k:100", qd=4)
+        stack.volume.drain()
+        for _ in range(2):
+            stack.cache.message("checkpoint")
+        free = stack.cache.status()["segments_free"]
+        stack.cache.message("reclaim", 24)
+        freed = stack.cache.status()["segments_free"]
+        assert freed > free
+        mark("begin 0")
+        v.run(ops=50, mix="write=1", sizes="64k:100", qd=4)
+        mark("end 0")
+        stack.stop()
+    r.explore(begin="begin 0", end="end 0", states=100, deep=0)
+
+
 @pytest.mark.skipif(not AGAIN, reason="by tests/crash/run --again")
 @pytest.mark.limit(3600)
 def test_again():

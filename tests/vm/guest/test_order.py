@@ -130,7 +130,32 @@ def test_fua_behind_what_is_not_durable(make_disk):
     stack.stop()
 
 
-# ---------------------------------------------------------------- rules 5, 6, 7
+# ---------------------------------------------------------------- rules 4, 5, 6, 7
+
+
+def test_clean_is_durable_below(make_disk):
+    """Rule 4: the log says CLEAN, so the backing has it."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    stack.volume.drain()
+    stack.cache.message("commit")
+    cut(stack, ssd="keep", hdd="lose")
+    assert settled(stack) == A
+    stack.stop()
+
+
+def test_written_back_is_durable_above(make_disk):
+    """Rule 4: what the backing has already is not taken for the clean data that the log had before."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.drain()
+    stack.volume.flush()
+    stack.volume.write(0, B)
+    stack.volume.drain()
+    cut(stack, ssd="lose", hdd="keep")
+    assert settled(stack) == B
+    stack.stop()
 
 
 @pytest.mark.parametrize("sector", [4, 20])
