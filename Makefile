@@ -93,7 +93,7 @@ faults:	## random workloads with one random fault of a device each, 10,000 on ea
 	@tests/ci/dependencies build vm
 	@tests/faults/run --kernel $(KERNEL) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SHARD),--shard $(SHARD))
 
-mutants:	## plant ordering bugs, one at a time, and see that a test catches each (NAME=)
+mutants:	## plant bugs, one at a time, and see that a test catches each (NAME=)
 	@tests/mutants/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)
 
 stress:	## a million random operations and 30 kills of the VM, on each kernel
