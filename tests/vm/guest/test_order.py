@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The ordering rules of docs/design.md, one at a time: a command of a disk is held up, or lost, so that the order shows, or power is
-cut at the moment that the rule is about.  Each is the test of a mutant (tests/mutants)."""
+"""The ordering rules of docs/design.md, one at a time: a command of a disk is held up, or lost, so that the order shows, or power
+is cut at the moment that the rule is about.  Each is the test of a mutant (tests/mutants)."""
 
 import os
 import random
