@@ -52,6 +52,8 @@ def stop_udev() -> None:
     """Its probing would show in the disks' counters, and hold devices open.  Device nodes are made by devtmpfs and libdevmapper."""
     subprocess.run(["udevadm", "settle", "-t", "30"], check=False)
     subprocess.run(["udevadm", "control", "--exit"], check=False)
+    # on a busy host it may not have come to that: it would take away the nodes of devices that are removed
+    subprocess.run(["pkill", "-KILL", "-x", "systemd-udevd|.udev-worker."], check=False)
 
 
 def report_leaks() -> None:
