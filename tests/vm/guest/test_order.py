@@ -191,7 +191,7 @@ def test_bypass_under_a_mark(make_disk):
 
 
 def test_mark_is_cleared(make_disk):
-    """Rule 6: written through, then the volume is stopped in order, and power fails below at the first flush: the mark must stay."""
+    """Rule 6: written through, then the volume is stopped in order, and power fails below at its first flush: the mark stays."""
     stack = make(make_disk, mode="writethrough")
     stack.volume.write(0, A)
     stack.volume.flush()
