@@ -616,6 +616,7 @@ static void cache_run(struct cache *c)
 		;
 	WRITE_ONCE(c->stopping, false);
 	log_resume(c);
+	WRITE_ONCE(c->resting, false);
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 	segments_open_kick(c);
 	reclaim_kick(c);
@@ -909,8 +910,10 @@ static int cache_message_run(struct cache_target *ct, unsigned int argc, char **
 static int cache_message(struct dm_target *ti, unsigned int argc, char **argv, char *result, unsigned int maxlen)
 {
 	unsigned int noio = memalloc_noio_save();
-	int err = cache_message_run(ti->private, argc, argv);
+	struct cache_target *ct = ti->private;
+	int err = cache_message_run(ct, argc, argv);
 
+	cache_tick_wake(ct->cache);
 	memalloc_noio_restore(noio);
 	return err;
 }

@@ -161,6 +161,7 @@ void defer_bio(struct volume *v, struct bio *bio)
 	atomic_inc(&c->nr_deferred);
 	spin_unlock_irqrestore(&c->defer_lock, flags);
 	queue_work(c->io_wq, &c->defer_work);
+	cache_tick_wake(c);
 }
 
 void defer_kick(struct cache *c)

@@ -486,6 +486,9 @@ struct cache {
 	bool roles_ignored;		/* open_lock: said so */
 	u32 unmirror_pos;		/* cache_tick() only: where segments_unmirror() goes on */
 	struct delayed_work tick;	/* once a second: rates, flags, idle marks */
+	bool resting;			/* there is nothing to do: it does not run.  Set under log->lock */
+	u32 rest_ticks;			/* cache_tick() only, both: so often in a row there was nothing to do; */
+	u64 rest_sequence;		/* log->next_sequence then */
 	u64 log_bytes_at_checkpoint;	/* log->position when the last checkpoint began */
 	bool want_checkpoint;
 	bool want_commit;		/* a request waits for the open record */
@@ -517,6 +520,7 @@ struct volume_settings {
 	u32 readahead;			/* KiB, 0: off */
 	u32 share_min, share_max;	/* percent of the cache */
 	bool stripes;			/* writes of whole ones go to the backing */
+	bool quiet;			/* the backing is left alone until more than the target is dirty */
 	struct larder_classes class;
 };
 
@@ -591,6 +595,7 @@ struct volume {
 	bool want_dirty;		/* a write waits for may_be_dirty; marks_work sets it */
 	bool flushing;			/* message flush */
 	bool writeback_urgent;		/* reclaim waits for it: full speed */
+	bool emptying;			/* option quiet: begun, and goes on until nothing is dirty; writeback_work() only */
 	u64 clean_lsn;			/* of the last batch's CLEAN records */
 	unsigned long writeback_backoff;	/* jiffies */
 	bool writeback_error;
@@ -967,6 +972,7 @@ void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: n
 void segment_free_lost(struct cache *c, u32 segment);
 /* A read of its copy on this SSD failed.  True: there is another one; if that is the second one, it is read from now on. */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d);
+#define UNMIRROR_BATCH	8192u				/* segments looked at by each call */
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
 /* Sectors that have fewer copies than the set asks for; *single: of these, dirty ones that have one left.  A look */
 u64 segments_below(struct cache *c, u64 *single);
@@ -1286,6 +1292,7 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n);
 void writeback_work(struct work_struct *work);
 void writeback_cleaned(struct volume *v, const struct larder_entry_in *e);	/* interrupt context: a CLEAN is applied */
 void writeback_kick(struct volume *v);
+bool writeback_waits(const struct volume *v);		/* dirty data stays where it is until something changes */
 void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in flight */
 void reclaim_work(struct work_struct *work);
 void reclaim_kick(struct cache *c);
@@ -1297,6 +1304,7 @@ int reclaim_now(struct cache *c, u32 n);		/* message; sleeps */
 void reclaim_drain(struct cache *c, const struct cache_device *d);
 void reclaim_single(struct cache *c);
 void cache_tick(struct work_struct *work);
+void cache_tick_wake(struct cache *c);			/* any context: something has changed that it may have to see to */
 void volume_note_dirty_lsn(struct volume *v, u64 lsn);	/* a CLEAN, or an INVALIDATE of dirty data, was appended to this record */
 int volume_try_clean(struct volume *v);			/* sleeps: clears may_be_dirty if rule 11 allows; 0: it is clear */
 

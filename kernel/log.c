@@ -369,6 +369,7 @@ void log_assign(struct cache *c, struct stream *s, struct record *r)
 	s->last_sequence = r->sequence;
 	s->head = r->end + 1;
 	c->log.position++;
+	cache_tick_wake(c);
 }
 
 static void log_timer_arm(struct cache *c, u32 ms)

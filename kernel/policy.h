@@ -16,6 +16,7 @@
 #define LARDER_NR_STREAMS_SEEN	128
 struct larder_seq;
 struct larder_seq *larder_seq_create(void);			/* sleeps */
+u64 larder_seq_bytes(void);					/* of one */
 void larder_seq_destroy(struct larder_seq *seq);
 /*
  * Process context or softirq.  task: any value that names the issuer (pid).  Returns the bytes of the run that this request

@@ -693,6 +693,8 @@ static void tick_volume(struct volume *v)
 		return;
 	if (unlikely(READ_ONCE(v->behind)))
 		volume_catch_up(v);
+	if (v->nr_marks && time_after(jiffies, READ_ONCE(v->last_io) + 30 * HZ))
+		queue_work(c->meta_wq, &c->mark_work);
 	if (atomic64_read(&v->dirty_sectors) || v->flushing) {
 		v->clean_since = 0;
 		writeback_kick(v);
@@ -700,10 +702,9 @@ static void tick_volume(struct volume *v)
 	}
 	if (!v->clean_since)
 		v->clean_since = jiffies ?: 1;
-	if (v->may_be_dirty && time_after(jiffies, v->clean_since + 60 * HZ))
+	/* quiet: or the first write behind that would need the disk */
+	if (v->may_be_dirty && !v->set.quiet && time_after(jiffies, v->clean_since + 60 * HZ))
 		volume_try_clean(v);
-	if (v->nr_marks && time_after(jiffies, READ_ONCE(v->last_io) + 30 * HZ))
-		queue_work(c->meta_wq, &c->mark_work);
 }
 
 void volume_note_dirty_lsn(struct volume *v, u64 lsn)
@@ -746,6 +747,74 @@ int volume_try_clean(struct volume *v)
 	return volume_set_may_be_dirty(v, false);
 }
 
+/*
+ * Rest.  With nothing to do for a minute the tick ends; it goes on when a record is closed (whatever changes the cache goes through
+ * the log), a request has to wait, a message comes, a volume is resumed, or an SSD is lost.
+ */
+#define REST_TICKS	60u
+
+static bool volume_rests(const struct volume *v)
+{
+	if (!READ_ONCE(v->active))
+		return true;
+	if (READ_ONCE(v->behind) || READ_ONCE(v->flushing) || READ_ONCE(v->nr_marks))
+		return false;
+	if (atomic64_read(&v->dirty_sectors))
+		return writeback_waits(v);
+	return !READ_ONCE(v->may_be_dirty) || READ_ONCE(v->set.quiet);
+}
+
+static bool volumes_rest(struct cache *c)
+{
+	struct volume *v;
+	bool rest = true;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES && rest; i++) {
+		v = cache_volume_get(c, i);
+		if (!v)
+			continue;
+		rest = volume_rests(v);
+		volume_put(v);
+	}
+	return rest;
+}
+
+static bool cache_rests(struct cache *c)
+{
+	return READ_ONCE(c->memory_pressure) < 2 && !READ_ONCE(c->nr_joining) && !READ_ONCE(c->nr_draining) &&
+	       READ_ONCE(c->resync.state) == RESYNC_IDLE && !atomic_read(&c->nr_deferred) && !checkpoint_due(c) &&
+	       !segments_short(c) && log_idle(c) && volumes_rest(c);
+}
+
+/* Has there been nothing to do for long enough, and for one look at every segment?  Then the tick is not to come again. */
+static bool tick_ends(struct cache *c)
+{
+	u64 sequence = READ_ONCE(c->log.next_sequence);
+	bool ends;
+
+	if (sequence != c->rest_sequence || !cache_rests(c))
+		c->rest_ticks = 0;
+	c->rest_sequence = sequence;
+	if (c->rest_ticks++ < REST_TICKS + c->nr_segments / UNMIRROR_BATCH)
+		return false;
+	spin_lock_irq(&c->log.lock);
+	ends = c->log.next_sequence == sequence;
+	WRITE_ONCE(c->resting, ends);
+	spin_unlock_irq(&c->log.lock);
+	smp_mb();	/* pairs with that in cache_tick_wake(): either it sees that we rest, or we see what it comes for */
+	return ends && cache_rests(c);
+}
+
+void cache_tick_wake(struct cache *c)
+{
+	smp_mb();	/* pairs with that in tick_ends() */
+	if (likely(!READ_ONCE(c->resting)) || READ_ONCE(c->stopping))
+		return;
+	WRITE_ONCE(c->resting, false);
+	queue_delayed_work(c->meta_wq, &c->tick, HZ);
+}
+
 void cache_tick(struct work_struct *work)
 {
 	struct cache *c = container_of(to_delayed_work(work), struct cache, tick);
@@ -775,5 +844,8 @@ void cache_tick(struct work_struct *work)
 	reclaim_kick(c);
 	defer_kick(c);
 	resync_kick(c);
+	if (tick_ends(c))
+		return;
+	WRITE_ONCE(c->resting, false);
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 }

@@ -156,6 +156,14 @@ void cache_fail(struct cache *c, const char *why)
 
 /* ------------------------------------------------------------------ memory */
 
+static u64 volume_memory_bytes(struct volume *v)
+{
+	u64 fixed = sizeof(*v) + LARDER_SB_SIZE + num_possible_cpus() * sizeof(*v->counters) + larder_seq_bytes();
+
+	return fixed + larder_index_bytes(v->index) + READ_ONCE(v->nr_marks) * sizeof(struct mark) +
+	       3 * BITS_TO_LONGS(v->nr_mark_regions) * sizeof(long);
+}
+
 u64 cache_memory_bytes(struct cache *c)
 {
 	u64 slots = (u64)c->nr_segments * c->segment_slots;
@@ -167,8 +175,7 @@ u64 cache_memory_bytes(struct cache *c)
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
 		v = rcu_dereference_raw(c->volumes[i]);
 		if (v)
-			bytes += larder_index_bytes(v->index) + READ_ONCE(v->nr_marks) * sizeof(struct mark) +
-				 3 * BITS_TO_LONGS(v->nr_mark_regions) * sizeof(long);
+			bytes += volume_memory_bytes(v);
 	}
 	rcu_read_unlock();
 	return bytes;
@@ -261,6 +268,12 @@ static int cache_create_queues(struct cache *c)
 	return c->io_wq && c->open_wq && c->reclaim_wq && c->meta_wq && c->bg_wq ? 0 : -ENOMEM;
 }
 
+/* Half a cache's worth, of two bytes each; of a huge cache what a fortieth of RAM holds: a quarter of the default memory_limit. */
+static u64 ghost_blocks(u64 slots)
+{
+	return min_t(u64, slots / 2, ((u64)totalram_pages() << PAGE_SHIFT) / 40 / sizeof(u16));
+}
+
 static int cache_create_memory(struct cache *c)
 {
 	u64 slots = (u64)c->nr_segments * c->segment_slots;
@@ -289,7 +302,7 @@ static int cache_create_memory(struct cache *c)
 		err = larder_heat_init(&c->heat, slots);
 	if (err)
 		return err;
-	c->ghost = larder_ghost_create(slots / 2);
+	c->ghost = larder_ghost_create(ghost_blocks(slots));
 	if (!c->ghost)
 		return -ENOMEM;
 	c->fixed_bytes += sizeof(*c) + sizeof(*c->table) + (sizeof(*c->races) << RACE_BUCKETS_SHIFT) + slots / 4 +
@@ -582,8 +595,9 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 		return 0;
 	v->clean_since = atomic64_read(&v->dirty_sectors) ? 0 : jiffies ?: 1;
 	v->writeback_error = false;
-	v->flushing = false;
+	v->flushing = v->emptying = false;
 	writeback_kick(v);
+	cache_tick_wake(v->cache);
 	return 0;
 }
 

@@ -21,7 +21,7 @@ int segments_create(struct cache *c)
 {
 	u32 i;
 
-	c->segments = kvcalloc(c->nr_segments, sizeof(*c->segments), GFP_KERNEL);
+	c->segments = vcalloc(c->nr_segments, sizeof(*c->segments));	/* may be more than 2 GiB */
 	if (!c->segments)
 		return -ENOMEM;
 	spin_lock_init(&c->segments_lock);
@@ -56,7 +56,7 @@ static void segments_requeue(struct cache *c, const struct segment *was, struct 
 
 void segments_destroy(struct cache *c)
 {
-	kvfree(c->segments);
+	vfree(c->segments);
 	c->segments = NULL;
 }
 
@@ -487,8 +487,6 @@ u32 segment_take_free(struct cache *c, u8 state, u8 stream)
 	return segment;
 }
 
-#define UNMIRROR_BATCH	8192u
-
 /*
  * The second copy of a sealed segment goes when nothing in it is to have one (what is clean gives its own to an SSD that is
  * drained) and no replay needs its records (free-after-replay).  It is reused only when the named checkpoints know nothing of it
@@ -745,7 +743,7 @@ void segments_forget_opened(struct cache *c)
 
 int segments_grow(struct cache *c, u32 nr)
 {
-	struct segment *was = c->segments, *seg = kvcalloc(nr, sizeof(*seg), GFP_KERNEL);
+	struct segment *was = c->segments, *seg = vcalloc(nr, sizeof(*seg));
 	struct list_head *queue;
 	u32 i;
 
@@ -762,7 +760,7 @@ int segments_grow(struct cache *c, u32 nr)
 		segments_requeue(c, was, &c->sealed[i]);
 	segments_requeue(c, was, &c->waiting);
 	synchronize_rcu();	/* segments_below() */
-	kvfree(was);
+	vfree(was);
 	for (i = c->nr_segments; i < nr; i++) {
 		seg[i].state = SEGMENT_FREE;
 		seg[i].mirror = LARDER_NO_SEGMENT;

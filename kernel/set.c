@@ -218,6 +218,7 @@ void set_work(struct work_struct *work)
 	defer_kick(c);
 	queue_work(c->reclaim_wq, &c->lost_work);
 	resync_begin(c);
+	cache_tick_wake(c);
 	queue_work(larder_wq, &c->event_work);
 }
 

@@ -64,6 +64,7 @@ static const struct setting volume_table[] = {
 	NUMBER(volume_settings, share_min, 0, 75, " of percent"),
 	NUMBER(volume_settings, share_max, 1, 100, " of percent"),
 	WORDS(volume_settings, stripes, "stripes", words_switch, "on or off"),
+	WORDS(volume_settings, quiet, "quiet", words_switch, "on or off"),
 	{ .key = "class", .classes = true, .offset = offsetof(struct volume_settings, class) },
 };
 

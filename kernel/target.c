@@ -392,8 +392,11 @@ static int volume_message_run(struct volume_target *vt, unsigned int argc, char 
 static int volume_message(struct dm_target *ti, unsigned int argc, char **argv, char *result, unsigned int maxlen)
 {
 	unsigned int noio = memalloc_noio_save();
-	int err = volume_message_run(ti->private, argc, argv);
+	struct volume_target *vt = ti->private;
+	int err = volume_message_run(vt, argc, argv);
 
+	if (vt->cache)
+		cache_tick_wake(vt->cache);
 	memalloc_noio_restore(noio);
 	return err;
 }

@@ -608,15 +608,31 @@ static void writeback_go_on(struct volume *v, const struct piece *pieces, u32 n)
 		v->writeback_pos = pieces[i].sector;
 }
 
+static u64 writeback_target(const struct volume *v)
+{
+	return (u64)v->cache->nr_segments * v->cache->segment_sectors / 100 * READ_ONCE(v->set.writeback_percent);
+}
+
+/* Quiet: a disk that may have been spun down takes nothing until more than the target is dirty, and then all there is. */
+bool writeback_waits(const struct volume *v)
+{
+	if (READ_ONCE(v->flushing))
+		return false;
+	if (!READ_ONCE(v->set.writeback))
+		return true;
+	return READ_ONCE(v->set.quiet) && !READ_ONCE(v->emptying) && !READ_ONCE(v->writeback_urgent) &&
+	       atomic64_read(&v->cache->dirty_sectors) <= writeback_target(v);
+}
+
 static u64 writeback_allowance(struct volume *v)
 {
 	struct cache *c = v->cache;
 	struct larder_rate_facts f = {
 		.dirty = atomic64_read(&c->dirty_sectors),
-		.target = (u64)c->nr_segments * c->segment_sectors / 100 * v->set.writeback_percent,
+		.target = writeback_target(v),
 		.min_rate = (u64)v->set.writeback_rate_min * 2,
 		.max_rate = (u64)v->set.writeback_rate_max * 2,
-		.backing_idle = time_after(jiffies, READ_ONCE(v->last_user_io) + IDLE_BEFORE),
+		.backing_idle = v->emptying || time_after(jiffies, READ_ONCE(v->last_user_io) + IDLE_BEFORE),
 		.urgent = v->flushing,
 		.space_short = v->writeback_urgent,
 		.now_ns = ktime_get_ns(),
@@ -654,11 +670,13 @@ void writeback_work(struct work_struct *work)
 	if (!READ_ONCE(v->active))
 		return;
 	if (!atomic64_read(&v->dirty_sectors)) {
+		WRITE_ONCE(v->emptying, false);
 		writeback_flushed(v);
 		return;
 	}
-	if (!v->set.writeback && !v->flushing)
+	if (writeback_waits(v))
 		return;
+	WRITE_ONCE(v->emptying, v->set.quiet);
 	if (v->writeback_error && time_before(jiffies, READ_ONCE(v->writeback_retry)))
 		goto again;
 	allowance = writeback_allowance(v);

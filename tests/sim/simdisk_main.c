@@ -378,7 +378,7 @@ static int parse_disk(struct sim_disk *sd, char *args, bool *prealloc)
 	}
 	sd->nsect = sectors ? sectors : mb << 11;
 	if (!have_model || !sd->name[0] || strchr(sd->name, '/') || !params_valid(&sd->p) ||
-	    !sd->nsect || sd->nsect % (sd->p.lbs >> 9) || sd->nsect > (1ull << 40))
+	    !sd->nsect || sd->nsect % (sd->p.lbs >> 9) || sd->nsect > (1ull << 41))
 		return -EINVAL;
 	if (!sd->p.streams)
 		sd->p.streams = 4;

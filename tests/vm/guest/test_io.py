@@ -239,11 +239,18 @@ def test_oracle(make_disk, make_oracle, mode, qd):
     stack.verify_alone(oracle)
 
 
-@pytest.mark.parametrize(("ssd_block", "hdd_block"), [(4096, 512), (4096, 4096)])
-def test_oracle_4kn(make_disk, make_oracle, ssd_block, hdd_block):
-    stack = small_stack(make_disk, {"lbs": ssd_block}, {"lbs": hdd_block})
+BLOCKS = {"512n": {"lbs": 512, "pbs": 512}, "512e": {"lbs": 512, "pbs": 4096}, "4Kn": {"lbs": 4096, "pbs": 4096}}
+
+
+@pytest.mark.parametrize("ssd_block", BLOCKS)
+@pytest.mark.parametrize("hdd_block", BLOCKS)
+def test_oracle_of_block_sizes(make_disk, make_oracle, ssd_block, hdd_block):
+    """The volume shows the blocks of its backing, whatever those of the SSD."""
+    stack = small_stack(make_disk, BLOCKS[ssd_block], BLOCKS[hdd_block])
+    for attribute in ("logical_block_size", "physical_block_size", "minimum_io_size", "optimal_io_size"):
+        assert stack.volume.queue(attribute) == stack.hdd.queue(attribute), attribute
     oracle = make_oracle(stack.volume, size="16m")
-    oracle.run(ops=2000)
+    oracle.run(ops=2000 if "4Kn" in (ssd_block, hdd_block) else 500)
     oracle.verify()
     stack.verify_alone(oracle)
 

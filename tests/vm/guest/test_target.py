@@ -192,6 +192,7 @@ VOLUME_OPTIONS = {
     "share_min": 20,
     "share_max": 80,
     "stripes": "off",
+    "quiet": "on",
     "class": "special",
 }
 

@@ -12,6 +12,7 @@ from . import build, machine, verdict
 
 HERE = Path(__file__).resolve().parent
 GUEST = HERE.parent / "guest"
+NEEDS = {"scale": {"memory": "9G"}, "idle": {"icount": True}}  # of a suite that shares its VM with no other, unlike the options given
 
 
 def names() -> list[str]:
@@ -46,16 +47,8 @@ def run_in_guest(
     paths = [guest_path(s) for s in suites]
     command = [*pytest_command(GUEST, paths, a.expression), f"--junitxml={where / 'junit.xml'}"]
     start = time.monotonic()
-    m = machine.Machine(
-        kernel,
-        where,
-        products,
-        command,
-        memory=a.memory,
-        environment=environment(kernel, a),
-        udev=a.udev,
-        icount=a.icount,
-    )
+    needs = {"memory": a.memory, "icount": a.icount} | NEEDS.get(suites[0], {})
+    m = machine.Machine(kernel, where, products, command, environment=environment(kernel, a), udev=a.udev, **needs)
     try:
         how = m.start().wait(a.timeout * len(suites))
     finally:
