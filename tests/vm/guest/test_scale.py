@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""As large as it may be: 1,024 volumes of one cache, a volume of 512 TiB, caches of 32 TiB, on simulated disks that keep what is written only.
+"""As large as it may be: 1,024 volumes of one cache, a volume of 512 TiB, caches of 32 TiB, on simulated disks, which are sparse.
 
 Addresses: what lies at the ends, and at each power of two between, reads back and is on the disk where it belongs.  Memory: what
 `memory_bytes` says against what the kernel has less.  The seconds of a start are printed, not judged.  The VM has 9 GiB.
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from lib import simdisk
 from lib.command import CommandError
-from lib.larder import DATA_SECTOR, RESERVED_SECTORS, Cache, Stack, Target, Volume, backing_alone, larder
+from lib.larder import DATA_SECTOR, RESERVED_SECTORS, Cache, Stack, Target, Volume, backing_alone
 
 MIB = 2048  # sectors
 TIB = MIB << 20

@@ -12,7 +12,8 @@ from . import build, machine, verdict
 
 HERE = Path(__file__).resolve().parent
 GUEST = HERE.parent / "guest"
-NEEDS = {"scale": {"memory": "9G"}, "idle": {"icount": True}}  # of a suite that shares its VM with no other, unlike the options given
+# Of suites that share their VM with no other: instead of the options given
+NEEDS = {"scale": {"memory": "9G"}, "idle": {"icount": True}}
 
 
 def names() -> list[str]:

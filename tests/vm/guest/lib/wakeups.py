@@ -7,7 +7,8 @@ from pathlib import Path
 from . import memory
 
 ROOT = Path("/sys/kernel/tracing")
-EVENTS = [ROOT / "events" / e for e in ("workqueue/workqueue_execute_start", "timer/timer_expire_entry", "timer/hrtimer_expire_entry")]
+NAMES = ("workqueue/workqueue_execute_start", "timer/timer_expire_entry", "timer/hrtimer_expire_entry")
+EVENTS = [ROOT / "events" / name for name in NAMES]
 
 
 def during(seconds: float) -> list[str]:
