@@ -52,7 +52,7 @@ class Many:
         Cache.format("c", self.ssd)
         self.slices = [Target.create(f"b{i}", f"0 {EACH} linear {self.disk} {i * EACH}") for i in range(VOLUMES)]
         for i in range(VOLUMES):
-            Volume.format(f"v{i}", self.slices[i], "--cache", "c")
+            Volume.format(f"v{i}", self.slices[i])  # its first start attaches it: by name each would look at all devices
         self.written: dict[tuple[int, int], bytes] = {}
         self.start()
 
