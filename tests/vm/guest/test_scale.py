@@ -192,12 +192,11 @@ def judge_memory(cache: Cache, used: int) -> None:
 
 
 @pytest.mark.limit(2400)
-@pytest.mark.parametrize("segments", ["2M", "1M"])
-def test_large_cache(make_disk, make_oracle, kernel_log, trace, segments):
+def test_large_cache(make_disk, make_oracle, kernel_log, trace):
     """32 TiB on one SSD: checkpoints, which are taken from its end; a power cut."""
     ssd = make_disk("ssd0", model="null", sectors=32 * TIB, wce=1, fua=1)
     hdd = make_disk("hdd0", model="null", mb=1024, wce=1)
-    Cache.format("c", ssd, "--segment-size", segments)
+    Cache.format("c", ssd)
     Volume.format("v", hdd, "--cache", "c")
     cache, v, used = started([ssd], hdd)
     judge_memory(cache, used)
