@@ -4,8 +4,10 @@
  */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "archive.h"
 #include "arguments.h"
 #include "message.h"
 #include "snapshot.h"
@@ -61,6 +63,8 @@ static const struct verb verbs[] = {
 	{ "super", "show", super_show, "show the superblock of a device" },
 	{ "super", "check", super_check, "check both superblocks and the tables of a device" },
 	{ "super", "wipe", super_wipe, "remove the superblocks of a device" },
+	{ "super", "backup", super_backup, "copy superblocks and tables of a device into a file" },
+	{ "super", "restore", super_restore, "put them back where they are damaged" },
 	{ "rescue", "check", rescue_check, "without the module: is what a cache holds whole?" },
 	{ "rescue", "list", rescue_list, "without the module: what is dirty in a cache" },
 	{ "rescue", "writeback", rescue_writeback, "without the module: write dirty data to the volume's disk" },
@@ -179,7 +183,46 @@ static int complete(int argc, char **argv)
 	return LARDER_DONE;
 }
 
-/* ------------------------------------------------------------------ */
+/* ------------------------------------------------------------------ running a verb */
+
+/* Those that may change superblocks or tables, themselves or by what the kernel does for them. */
+static int (*const changing[])(int, char **) = {
+	stack_create, stack_start, stack_remove, stack_rename, stack_resize, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_set,
+	volume_create, volume_start, volume_attach, volume_detach, volume_resize, volume_set, super_wipe, super_restore, rescue_writeback, assemble,
+};
+
+static bool may_change(const struct verb *v, int argc, char **argv)
+{
+	bool may = false;
+
+	for (size_t i = 0; i < sizeof(changing) / sizeof(changing[0]); i++)
+		may |= v->function == changing[i];
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || !strcmp(argv[i], "--dry-run") || !strcmp(argv[i], "-n"))
+			return false;
+	return may;
+}
+
+static void archive(const char *when, const struct verb *v)
+{
+	char *why = must_print("%s larder %s%s%s", when, v->noun, *v->noun ? " " : "", v->name);
+
+	archive_members(why);
+	free(why);
+}
+
+static int run(const struct verb *v, int argc, char **argv)
+{
+	bool archived = may_change(v, argc, argv);
+	int result;
+
+	if (archived)
+		archive("before", v);
+	result = v->function(argc, argv);
+	if (archived)
+		archive("after", v);
+	return result;
+}
 
 static int dispatch(int argc, char **argv)
 {
@@ -187,12 +230,12 @@ static int dispatch(int argc, char **argv)
 
 	for (const struct verb *v = verbs; v < verbs + NR_VERBS; v++) {
 		if (!*v->noun && !strcmp(v->name, argv[1]))
-			return v->function(argc - 1, argv + 1);
+			return run(v, argc - 1, argv + 1);
 		if (strcmp(v->noun, argv[1]))
 			continue;
 		noun = true;
 		if (argc > 2 && !strcmp(v->name, argv[2]))
-			return v->function(argc - 2, argv + 2);
+			return run(v, argc - 2, argv + 2);
 	}
 	if (noun && argc > 2 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "help"))) {
 		print_verbs(argv[1]);

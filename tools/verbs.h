@@ -30,6 +30,8 @@ int volume_status(int argc, char **argv);
 int super_show(int argc, char **argv);
 int super_check(int argc, char **argv);
 int super_wipe(int argc, char **argv);
+int super_backup(int argc, char **argv);
+int super_restore(int argc, char **argv);
 
 int rescue_check(int argc, char **argv);
 int rescue_list(int argc, char **argv);

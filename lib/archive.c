@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The archive of metadata.  A file appears under its name only when it is whole and durable; one is removed only when enough newer ones of the
+ * same member are there.
+ */
+#include <dirent.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "archive.h"
+#include "backup.h"
+#include "message.h"
+#include "scan.h"
+
+#define DIRECTORY "/var/lib/larder/archive"
+#define UUID_END  (UUID_TEXT - 1) /* of a file's name: UUID-YYYYMMDDTHHMMSSZ-CONTENT.backup */
+#define TIME_TEXT sizeof("20261122T102619Z")
+#define SUFFIX	  ".backup"
+#define NAME_TEXT (UUID_TEXT + TIME_TEXT + 8 + sizeof(SUFFIX))
+
+static const char *directory(void)
+{
+	const char *given = getenv("LARDER_ARCHIVE");
+
+	return given ? given : getenv("LARDER_DEVICES") ? NULL : DIRECTORY;
+}
+
+static int sync_directory_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *parent = slash ? must_print("%.*s", slash == path ? 1 : (int)(slash - path), path) : must_print(".");
+	int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = fd < 0 || fsync(fd) ? -errno : 0;
+
+	if (fd >= 0)
+		close(fd);
+	free(parent);
+	return error;
+}
+
+static int write_all(int fd, const uint8_t *bytes, size_t number)
+{
+	while (number) {
+		ssize_t done = write(fd, bytes, number);
+
+		if (done < 0 && errno != EINTR)
+			return -errno;
+		bytes += done > 0 ? done : 0;
+		number -= (size_t)(done > 0 ? done : 0);
+	}
+	return fsync(fd) ? -errno : 0;
+}
+
+int archive_write(const char *path, const uint8_t *bytes, size_t number)
+{
+	char *part = must_print("%s.part", path);
+	int error, fd;
+
+	unlink(part); /* of one that was cut off */
+	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0) {
+		error = -errno;
+		free(part);
+		return error;
+	}
+	error = write_all(fd, bytes, number);
+	close(fd);
+	/* what is there already is kept; NFS knows no such rename, vfat no links */
+	if (!error && renameat2(AT_FDCWD, part, AT_FDCWD, path, RENAME_NOREPLACE) && (errno != EINVAL || link(part, path)))
+		error = -errno;
+	unlink(part);
+	error = error ? error : sync_directory_of(path);
+	free(part);
+	return error;
+}
+
+static int make_directory(const char *path)
+{
+	char *copy = must_print("%s", path);
+	int error = 0;
+
+	for (char *at = copy + 1; !error; at++) {
+		char was = *at;
+
+		if (was && was != '/')
+			continue;
+		*at = 0;
+		if (mkdir(copy, was ? 0755 : 0700) && errno != EEXIST)
+			error = -errno;
+		*at = was;
+		if (!was)
+			break;
+	}
+	free(copy);
+	return error;
+}
+
+/* ------------------------------------------------------------------ what is there of one member */
+
+static const char *wanted_uuid; /* of is_of_member(): scandir() hands nothing on */
+
+static int is_of_member(const struct dirent *entry)
+{
+	size_t length = strlen(entry->d_name);
+
+	return length == NAME_TEXT - 1 && !strncmp(entry->d_name, wanted_uuid, UUID_END) && entry->d_name[UUID_END] == '-' &&
+	       !strcmp(entry->d_name + length - strlen(SUFFIX), SUFFIX);
+}
+
+/* Names sort by time.  Returns how many, or -1. */
+static int list_of(const char *path, const char *uuid, struct dirent ***entries)
+{
+	wanted_uuid = uuid;
+	return scandir(path, entries, is_of_member, alphasort);
+}
+
+static void free_list(struct dirent **entries, int number)
+{
+	for (int i = 0; i < number; i++)
+		free(entries[i]);
+	if (number >= 0)
+		free(entries);
+}
+
+static bool newest_has(const char *path, const char *uuid, const char *content)
+{
+	struct dirent **entries;
+	int number = list_of(path, uuid, &entries);
+	bool has = number > 0 && strstr(entries[number - 1]->d_name + UUID_END, content);
+
+	free_list(entries, number);
+	return has;
+}
+
+static void drop_old(const char *path, const char *uuid)
+{
+	struct dirent **entries;
+	int number = list_of(path, uuid, &entries);
+
+	for (int i = 0; i < number - ARCHIVE_KEPT; i++) {
+		char *old = must_print("%s/%s", path, entries[i]->d_name);
+
+		unlink(old);
+		free(old);
+	}
+	free_list(entries, number);
+}
+
+/* ------------------------------------------------------------------ keeping */
+
+/* 0 or -errno */
+static int keep(const char *path, const struct device *device, const struct superblocks *found, const char *why)
+{
+	const union superblock *sb = found->chosen->sb;
+	char uuid[UUID_TEXT], content[16], when[TIME_TEXT] = "";
+	struct cache_tables tables = { 0 };
+	time_t now = time(NULL);
+	uint8_t *file;
+	size_t bytes;
+	char *name;
+	int error;
+
+	if (le32toh(sb->head.kind) == LARDER_KIND_CACHE)
+		tables_read(device, &sb->cache, &tables);
+	snprintf(content, sizeof(content), "-%08x.", backup_content(sb, tables.chosen));
+	tables_free(&tables);
+	uuid_text(sb->head.uuid, uuid);
+	if (newest_has(path, uuid, content))
+		return 0;
+	strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", gmtime(&now));
+	name = must_print("%s/%s-%s%.9s" SUFFIX, path, uuid, when, content);
+	file = backup_encode(device, found, why, &bytes);
+	error = archive_write(name, file, bytes);
+	free(file);
+	free(name);
+	if (!error)
+		drop_old(path, uuid);
+	return error == -EEXIST ? 0 : error; /* the same, in the same second */
+}
+
+void archive_members(const char *why)
+{
+	const char *path = directory();
+	struct members members;
+	int error = 0;
+
+	if (!path || !*path)
+		return;
+	members_scan(&members);
+	if (members.number)
+		error = make_directory(path);
+	for (size_t i = 0; !error && i < members.number; i++) {
+		uint32_t kind = le32toh(members.member[i]->sb.head.kind);
+		struct superblocks found;
+		struct device device;
+
+		if ((kind != LARDER_KIND_CACHE && kind != LARDER_KIND_VOLUME) || device_try(&device, members.member[i]->path))
+			continue;
+		superblocks_read(&device, &found, false);
+		if (found.chosen)
+			error = keep(path, &device, &found, why);
+		superblocks_free(&found);
+		device_close(&device);
+	}
+	members_free(&members);
+	if (error)
+		remark("archive: no copy of the metadata is kept in %s: %s; %s goes on without", path, strerror(-error), why);
+}
