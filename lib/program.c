@@ -108,7 +108,7 @@ int program_run(const char *const *words, char **said)
 	return program_end(child, false);
 }
 
-pid_t program_begin(const char *const *words, int *out)
+static pid_t begin(const char *const *words, int *out, bool all)
 {
 	pid_t parent = getpid(), child;
 	int ends[2];
@@ -118,11 +118,21 @@ pid_t program_begin(const char *const *words, int *out)
 		return -1;
 	child = fork();
 	if (!child)
-		become(words, ends[1], STDERR_FILENO, parent);
+		become(words, ends[1], all ? ends[1] : STDERR_FILENO, parent);
 	close(ends[1]);
 	if (child < 0)
 		close(ends[0]);
 	else
 		*out = ends[0];
 	return child;
+}
+
+pid_t program_begin(const char *const *words, int *out)
+{
+	return begin(words, out, false);
+}
+
+pid_t program_begin_all(const char *const *words, int *out)
+{
+	return begin(words, out, true);
 }

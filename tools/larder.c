@@ -76,6 +76,7 @@ static const struct verb verbs[] = {
 	{ "", "events", events, "what is wrong, and what changes; for a program too" },
 	{ "", "metrics", metrics, "all counters and gauges in OpenMetrics text" },
 	{ "", "doctor", doctor, "all that is wrong, and the commands that cure it" },
+	{ "", "collect", collect, "what who is to help needs to know, in a tar file without secrets" },
 	{ "", "help", help, "this list" },
 	{ "", "complete", complete, NULL },
 };

@@ -44,6 +44,7 @@ int metrics(int argc, char **argv);
 int top(int argc, char **argv);
 int events(int argc, char **argv);
 int doctor(int argc, char **argv);
+int collect(int argc, char **argv);
 int monitor(int argc, char **argv);
 
 int stack_create(int argc, char **argv);

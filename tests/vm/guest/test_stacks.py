@@ -308,12 +308,39 @@ def test_power_cuts_while_it_is_renamed(disks, seed):
     nothing_left(disks)
 
 
+def test_bundle_has_no_secrets(disks, make_disk, tmp_path, key):
+    """Of `larder collect`: key file, passphrase, volume key, header, and secrets of epochs are nowhere in it; what runs is."""
+    larder(*words(disks, key))
+    uuid = rows()["stack"]["uuid"]
+    raw, spare = os.urandom(64), make_disk("spare0", mb=16)
+    command.run("dmsetup", "create", "plain-crypt", stdin=f"0 2048 crypt aes-xts-plain64 {raw.hex()} 0 {spare} 0\n")
+    path = tmp_path / "bundle.tar"
+    larder("collect", "-o", path)
+    data = path.read_bytes()
+    header = Path(f"/var/lib/larder/{uuid}.luks-header").read_bytes()
+    tables = command.output("dmsetup", "table", "--showkeys").split()
+    secrets = [key.read_bytes(), raw, raw.hex().encode()] + [w.encode() for w in tables if len(w) >= 64 and w.isalnum()]
+    # of the header what is not text that anybody may know: key slots, 512 bytes at a time
+    secrets += [slot for i in range(32768, len(header), 65536) if any(slot := header[i : i + 512])]
+    for ssd in disks[:2]:
+        epochs = ssd.read(8, 8)[416:928]
+        secrets += [secret for i in range(8, 512, 32) if any(secret := epochs[i : i + 8])]
+    assert len(secrets) > 8
+    for secret in secrets:
+        assert secret not in data
+    for text in (uuid.encode(), b"larder-cache 2 ", b"crypt aes-xts-plain64 (key left out)"):
+        assert text in data
+    command.run("dmsetup", "remove", "plain-crypt")
+    remove()
+    nothing_left(disks)
+
+
 def test_header_backup(disks, tmp_path, key):
     """It opens the data when the header is gone; nobody else may read it; remove takes it away, but not a file of one's own."""
     larder(*words(disks, key))
     uuid = rows()["stack"]["uuid"]
     backup = Path(f"/var/lib/larder/{uuid}.luks-header")
-    assert backup.stat().st_mode & 0o777 == 0o600 and [p.name for p in backup.parent.iterdir()] == [backup.name]
+    assert backup.stat().st_mode & 0o777 == 0o600 and {p.name for p in backup.parent.iterdir()} <= {backup.name, "archive"}
     write(0)
     larder("lock", "data")
     dm.DmDevice("data").write(0, bytes(16 << 20))

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder collect: what who is to help needs to know, in a tar file, without secrets.
+ *
+ * Only what is in the tables below is collected, by programs and from files that have no secret to tell: no environment, no command line of the
+ * kernel, no fstab or crypttab, no key file, no header of LUKS, no raw superblock (that of an SSD has the secrets of its log), no journal of anybody
+ * else.  Every line goes through lib/redact.c all the same.  A program that is missing, fails or does not end leaves a line about that, and the rest
+ * is collected.
+ */
+#include <dirent.h>
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "program.h"
+#include "redact.h"
+#include "scan.h"
+#include "verbs.h"
+
+#define SECONDS "60" /* for each program */
+#define WORDS	24
+
+enum filter { FILTER_TEXT, FILTER_TABLE, FILTER_LARDER };
+
+/* "larder" as the first word: this program. */
+static const struct {
+	const char *file;
+	enum filter filter;
+	const char *words[WORDS];
+} programs[] = {
+	{ "version.txt", FILTER_TEXT, { "larder", "--version" } },
+	{ "doctor.txt", FILTER_TEXT, { "larder", "doctor" } },
+	{ "list.txt", FILTER_TEXT, { "larder", "list" } },
+	{ "caches.json", FILTER_TEXT, { "larder", "cache", "list", "-o", "all", "--reportformat", "json" } },
+	{ "volumes.json", FILTER_TEXT, { "larder", "volume", "list", "-o", "all", "--reportformat", "json" } },
+	{ "cache-status.txt", FILTER_TEXT, { "larder", "cache", "status", "--all" } },
+	{ "volume-status.txt", FILTER_TEXT, { "larder", "volume", "status", "--all" } },
+	{ "metrics.txt", FILTER_TEXT, { "larder", "metrics" } },
+	{ "probe.txt", FILTER_TEXT, { "larder", "probe" } },
+	{ "dm-table.txt", FILTER_TABLE, { "dmsetup", "table" } },
+	{ "dm-status.txt", FILTER_TABLE, { "dmsetup", "status", "--noflush" } },
+	{ "dm-info.txt", FILTER_TABLE, { "dmsetup", "info", "-c", "--noheadings", "-o", "name,major,minor,attr,open,segments,events,suspended,readonly" } },
+	{ "lsblk.txt",
+	  FILTER_TEXT,
+	  { "lsblk", "-a", "-o", "NAME,KNAME,MAJ:MIN,TYPE,SIZE,RO,ROTA,LOG-SEC,PHY-SEC,MIN-IO,OPT-IO,DISC-GRAN,SCHED,FSTYPE,UUID,MOUNTPOINT,MODEL,STATE" } },
+	{ "kernel-log.txt", FILTER_LARDER, { "dmesg" } },
+	{ "journal.txt",
+	  FILTER_TEXT,
+	  { "journalctl", "--no-pager", "-q", "-n", "5000", "-o", "short-iso", "SYSLOG_IDENTIFIER=larder", "+", "SYSLOG_IDENTIFIER=larderd", "+",
+	    "_SYSTEMD_UNIT=larderd.service" } },
+	{ "module.txt", FILTER_TEXT, { "modinfo", "larder" } },
+	{ "versions-dmsetup.txt", FILTER_TABLE, { "dmsetup", "version" } },
+	{ "versions-mdadm.txt", FILTER_TEXT, { "mdadm", "--version" } },
+	{ "versions-cryptsetup.txt", FILTER_TEXT, { "cryptsetup", "--version" } },
+	{ "versions-udev.txt", FILTER_TEXT, { "udevadm", "--version" } },
+	{ "kernel.txt", FILTER_TEXT, { "uname", "-srvmo" } },
+};
+
+static const struct {
+	const char *file, *path;
+} files[] = {
+	{ "os-release.txt", "/etc/os-release" },
+	{ "mdstat.txt", "/proc/mdstat" },
+	{ "meminfo.txt", "/proc/meminfo" },
+};
+
+struct bundle {
+	char *directory, *inside; /* inside: the one directory in it, which is what is packed */
+	const char *name; /* of that */
+	char program[4096]; /* path of ours */
+	size_t number;
+};
+
+static int open_part(struct bundle *b, const char *file, FILE **to)
+{
+	char *path = must_print("%s/%s", b->inside, file);
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+
+	*to = fd < 0 ? NULL : fdopen(fd, "w");
+	if (!*to)
+		complain(LARDER_FAILED, "%s: cannot be written: %s", path, strerror(errno));
+	free(path);
+	b->number += *to ? 1 : 0;
+	return *to ? LARDER_DONE : LARDER_FAILED;
+}
+
+static int close_part(struct bundle *b, FILE *to)
+{
+	bool failed = ferror(to);
+
+	return fclose(to) || failed ? complain(LARDER_FAILED, "%s: cannot be written: %s", b->inside, strerror(errno)) : LARDER_DONE;
+}
+
+static void copy_lines(FILE *from, FILE *to, enum filter filter)
+{
+	char *line = NULL;
+	size_t room = 0;
+
+	while (getline(&line, &room, from) > 0) {
+		line[strcspn(line, "\n")] = 0;
+		if (filter == FILTER_TABLE)
+			redact_table(line, to);
+		else if (filter != FILTER_LARDER || strstr(line, "larder"))
+			redact_text(line, to);
+	}
+	free(line);
+}
+
+/* What a program prints, complaints among it, and how it ended if not well. */
+static void add_output(struct bundle *b, FILE *to, enum filter filter, const char *const *words)
+{
+	const char *all[WORDS + 4] = { "timeout", SECONDS };
+	int n = 2, out, code;
+	pid_t child;
+	FILE *from;
+
+	for (int i = 0; words[i]; i++)
+		all[n++] = !i && !strcmp(words[0], "larder") ? b->program : words[i];
+	all[n] = NULL;
+	child = program_begin_all(all, &out);
+	if (child < 0) {
+		fprintf(to, "cannot run %s: %s\n", words[0], strerror(errno));
+		return;
+	}
+	from = must_allocate(fdopen(out, "r"));
+	copy_lines(from, to, filter);
+	fclose(from);
+	code = program_end(child, false);
+	if (code)
+		fprintf(to, "# %s ended with %d%s\n", words[0], code, code == 124 ? ": after " SECONDS " seconds" : "");
+}
+
+static int add_programs(struct bundle *b)
+{
+	int result = LARDER_DONE;
+	FILE *to;
+
+	for (size_t i = 0; !result && i < sizeof(programs) / sizeof(programs[0]); i++) {
+		result = open_part(b, programs[i].file, &to);
+		if (result)
+			break;
+		add_output(b, to, programs[i].filter, programs[i].words);
+		result = close_part(b, to);
+	}
+	return result;
+}
+
+static int add_files(struct bundle *b)
+{
+	int result = LARDER_DONE;
+
+	for (size_t i = 0; !result && i < sizeof(files) / sizeof(files[0]); i++) {
+		FILE *from = fopen(files[i].path, "re"), *to;
+
+		result = open_part(b, files[i].file, &to);
+		if (!result && from)
+			copy_lines(from, to, FILTER_TEXT);
+		else if (!result)
+			fprintf(to, "# %s: %s\n", files[i].path, strerror(errno));
+		result = result ? result : close_part(b, to);
+		if (from)
+			fclose(from);
+	}
+	return result;
+}
+
+/* Superblock, verdict and udev's properties of each device of larder. */
+static int add_members(struct bundle *b)
+{
+	struct members members;
+	int result = LARDER_DONE;
+
+	members_scan(&members);
+	for (size_t i = 0; !result && i < members.number; i++) {
+		const char *path = members.member[i]->path;
+		const char *const words[][6] = {
+			{ "larder", "super", "show", path },
+			{ "larder", "super", "check", path },
+			{ "udevadm", "info", "--query=property", "--name", path },
+		};
+		char *file = must_print("member-%zu.txt", i);
+		FILE *to;
+
+		result = open_part(b, file, &to);
+		free(file);
+		if (result)
+			break;
+		fprintf(to, "# %s, %llu bytes\n", path, (unsigned long long)members.member[i]->bytes);
+		for (size_t n = 0; n < sizeof(words) / sizeof(words[0]); n++) {
+			fprintf(to, "# %s %s\n", words[n][0], words[n][1]);
+			add_output(b, to, FILTER_TEXT, words[n]);
+		}
+		result = close_part(b, to);
+	}
+	members_free(&members);
+	return result;
+}
+
+/* ------------------------------------------------------------------ the file */
+
+static int prepare(struct bundle *b, const char *name)
+{
+	const char *place = getenv("TMPDIR");
+	ssize_t length = readlink("/proc/self/exe", b->program, sizeof(b->program) - 1);
+
+	if (length <= 0)
+		return complain(LARDER_FAILED, "/proc/self/exe: cannot be read: %s; is /proc mounted?", strerror(errno));
+	b->directory = must_print("%s/larder-collect.XXXXXX", place && *place ? place : "/tmp");
+	if (!mkdtemp(b->directory)) {
+		int result = complain(LARDER_FAILED, "%s: cannot be made: %s; TMPDIR names another place", b->directory, strerror(errno));
+
+		free(b->directory);
+		b->directory = NULL;
+		return result;
+	}
+	b->name = name;
+	b->inside = must_print("%s/%s", b->directory, name);
+	if (mkdir(b->inside, 0700))
+		return complain(LARDER_FAILED, "%s: cannot be made: %s", b->inside, strerror(errno));
+	return LARDER_DONE;
+}
+
+static void clear(struct bundle *b)
+{
+	DIR *directory = b->inside ? opendir(b->inside) : NULL;
+	const struct dirent *entry;
+
+	while (directory && (entry = readdir(directory)))
+		if (entry->d_name[0] != '.')
+			unlinkat(dirfd(directory), entry->d_name, 0);
+	if (directory)
+		closedir(directory);
+	if (b->inside)
+		rmdir(b->inside);
+	if (b->directory)
+		rmdir(b->directory);
+	free(b->inside);
+	free(b->directory);
+}
+
+static int pack(const struct bundle *b, const char *path)
+{
+	const char *const words[] = { "tar",	   "--create",	"--format=ustar", "--owner=0", "--group=0", "--numeric-owner", "--force-local", "--file", path,
+				      "--directory", b->directory, b->name,	  NULL };
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600), result = LARDER_DONE;
+	char *said;
+
+	if (fd < 0)
+		return complain(LARDER_FAILED, "%s: cannot be written: %s%s", path, strerror(errno), errno == EEXIST ? "; -o names another file" : "");
+	close(fd);
+	if (program_run(words, &said)) {
+		result = complain(LARDER_FAILED, "%s: cannot be written by tar: %s", path, said);
+		unlink(path);
+	}
+	free(said);
+	return result;
+}
+
+static int gather(const char *name, const char *path)
+{
+	struct bundle b = { 0 };
+	int result = prepare(&b, name);
+
+	result = result ? result : add_programs(&b);
+	result = result ? result : add_files(&b);
+	result = result ? result : add_members(&b);
+	result = result ? result : pack(&b, path);
+	if (!result)
+		printf("%s: %zu files, without keys and passphrases; names of devices, hosts and mount points are in them: read it before you give it away\n", path,
+		       b.number);
+	clear(&b);
+	return result;
+}
+
+int collect(int argc, char **argv)
+{
+	const char *path = NULL;
+	const struct argument arguments[] = { { "output", 'o', ARGUMENT_TEXT, &path, "FILE", "the tar file; default: larder-TIME.tar here" }, ARGUMENTS_END };
+	char name[64], *given;
+	time_t now = time(NULL);
+	int first, result;
+
+	if (!arguments_words(argc, argv, "larder collect [--output FILE]", arguments, 0, 0, &first, &result))
+		return result;
+	if (geteuid() && !getenv("LARDER_DEVICES"))
+		return complain(LARDER_FAILED, "collect: devices cannot be read; run larder as root");
+	strftime(name, sizeof(name), "larder-%Y%m%dT%H%M%SZ", gmtime(&now));
+	given = path ? must_allocate(strdup(path)) : must_print("%s.tar", name);
+	if (!access(given, F_OK))
+		result = complain(LARDER_FAILED, "%s: is there already; -o names another file", given);
+	else
+		result = gather(name, given);
+	free(given);
+	return result;
+}
