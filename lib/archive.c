@@ -7,12 +7,14 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <libudev.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@
 #define UUID_END  (UUID_TEXT - 1) /* of a file's name: UUID-YYYYMMDDTHHMMSSZ-CONTENT.backup */
 #define TIME_TEXT sizeof("20261122T102619Z")
 #define SUFFIX	  ".backup"
+#define PATIENCE  10000 /* ms */
 #define NAME_TEXT (UUID_TEXT + TIME_TEXT + 8 + sizeof(SUFFIX))
 
 static const char *directory(void)
@@ -186,15 +189,21 @@ static int keep(const char *path, const struct device *device, const struct supe
 	return error == -EEXIST ? 0 : error; /* the same, in the same second */
 }
 
-void archive_members(const char *why)
+/* Those of larder itself have no superblock: reading them would count as use. */
+static bool is_below_larder(struct udev_device *device)
 {
-	const char *path = directory();
+	const char *uuid = udev_device_get_sysattr_value(device, "dm/uuid");
+
+	return !uuid || strncmp(uuid, "LARDER-", strlen("LARDER-"));
+}
+
+/* 0 or an errno */
+static int keep_all(const char *path, const char *why)
+{
 	struct members members;
 	int error = 0;
 
-	if (!path || !*path)
-		return;
-	members_scan(&members);
+	members_scan_where(&members, is_below_larder);
 	if (members.number)
 		error = make_directory(path);
 	for (size_t i = 0; !error && i < members.number; i++) {
@@ -211,6 +220,47 @@ void archive_members(const char *why)
 		device_close(&device);
 	}
 	members_free(&members);
-	if (error)
-		remark("archive: no copy of the metadata is kept in %s: %s; %s goes on without", path, strerror(-error), why);
+	return -error;
+}
+
+/* Nothing of ours stays open in it that somebody may wait for: a pipe, a terminal, a lock. */
+static _Noreturn void be_child(const char *path, const char *why, int end)
+{
+	int null = open("/dev/null", O_RDWR);
+
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		dup2(null, fd);
+	dup2(end, STDERR_FILENO + 1);
+	close_range(STDERR_FILENO + 2, ~0u, 0);
+	_exit(keep_all(path, why));
+}
+
+/*
+ * In a child: a disk that does not answer, which the verb may be there to get rid of, holds up the child, and us for PATIENCE at most.  What it has
+ * open then are members, for reading, and no device of larder.
+ */
+void archive_members(const char *why)
+{
+	const char *path = directory(), *reason = NULL;
+	struct pollfd ended;
+	int ends[2], status;
+	pid_t child;
+
+	if (!path || !*path || pipe2(ends, O_CLOEXEC))
+		return;
+	fflush(NULL);
+	child = fork();
+	if (!child)
+		be_child(path, why, ends[1]);
+	close(ends[1]);
+	ended = (struct pollfd){ .fd = ends[0], .events = POLLIN };
+	if (child < 0)
+		reason = strerror(errno);
+	else if (poll(&ended, 1, PATIENCE) != 1)
+		reason = "a device does not answer";
+	else if (waitpid(child, &status, 0) == child && (!WIFEXITED(status) || WEXITSTATUS(status)))
+		reason = WIFEXITED(status) ? strerror(WEXITSTATUS(status)) : "it broke off";
+	close(ends[0]);
+	if (reason)
+		remark("archive: no copy of the metadata is kept in %s: %s; %s goes on without", path, reason, why);
 }
