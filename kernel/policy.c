@@ -103,12 +103,12 @@ static void larder_ring_add(struct larder_ring *ring, u8 head, u8 i)
 	ring[head].next = i;
 }
 
-/* Sleeps.  NULL: no memory. */
 u64 larder_seq_bytes(void)
 {
 	return sizeof(struct larder_seq);
 }
 
+/* Sleeps.  NULL: no memory. */
 struct larder_seq *larder_seq_create(void)
 {
 	struct larder_seq *seq = kvzalloc(sizeof(*seq), GFP_KERNEL);
