@@ -71,11 +71,24 @@ static uint64_t appeared(struct udev *udev, const struct member *member, uint64_
 
 /* ------------------------------------------------------------------ a member */
 
+/* What it says of its stacks; a list that cannot be understood is a newer larder's, or damage, and holds nothing back. */
+static void take_list(struct fact_member *fact, const struct larder_cache_sb *sb)
+{
+	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
+	bool there;
+
+	if (!stack_list_decode(sb->stack, list, &there) && list->number && stack_host_is_foreign(list->host))
+		fact->held = must_print("the cache %s is another machine's, for the stack %s; if that does not use it any more: larder start --import %s",
+					fact->label, list->stack[0].name, list->stack[0].name);
+	free(list);
+}
+
 static void take_cache(struct fact_member *fact, const struct device *device, const struct larder_cache_sb *sb)
 {
 	struct cache_tables tables;
 	struct larder_table *copy;
 
+	take_list(fact, sb);
 	fact->place = le32toh(sb->device_number);
 	fact->nr_segments = le32toh(sb->nr_segments);
 	fact->first_segment = le32toh(sb->first_segment);
@@ -106,11 +119,11 @@ static void take_stack(struct fact_member *fact, const struct larder_volume_sb *
 	if (*stack.class)
 		fact->class = must_print("%s", stack.class);
 	if (stack.state == STACK_CREATING)
-		fact->held = must_print("%s is half made; larder create --resume %s, or larder remove %s", stack.name, stack.name, stack.name);
+		fact->held = must_print("the stack %s is half made; larder create --resume %s, or larder remove %s", stack.name, stack.name, stack.name);
 	else if (stack.state == STACK_REMOVING)
-		fact->held = must_print("%s is being removed; larder remove %s goes on", stack.name, stack.name);
+		fact->held = must_print("the stack %s is being removed; larder remove %s goes on", stack.name, stack.name);
 	else if (stack_is_foreign(&stack))
-		fact->held = must_print("%s was made on another machine; if that does not use it any more: larder start --import %s", stack.name,
+		fact->held = must_print("the stack %s was made on another machine; if that does not use it any more: larder start --import %s", stack.name,
 					stack.name);
 }
 

@@ -103,12 +103,12 @@ static const struct fact_member *copy_of(const struct facts *facts, const struct
 	return NULL;
 }
 
-/* Another volume, or cache, that would have the same name. */
+/* Another volume, or cache, that would have the same name; what does not start by itself takes none. */
 static bool is_namesake(const struct fact_member *a, const struct fact_member *b)
 {
 	const uint8_t *x = a->kind == LARDER_KIND_CACHE ? a->cache_uuid : a->uuid, *y = b->kind == LARDER_KIND_CACHE ? b->cache_uuid : b->uuid;
 
-	return a->kind == b->kind && !same(x, y) && !strcmp(a->label, b->label);
+	return a->kind == b->kind && !b->held && !same(x, y) && !strcmp(a->label, b->label);
 }
 
 static const struct fact_member *namesake_of(const struct facts *facts, const struct fact_member *m)
@@ -154,7 +154,7 @@ static bool unfit(const struct facts *facts, struct plan *plan, const struct fac
 	else if (!copy && m->used)
 		refuse(plan, uuid, false, "%s: in use: %s; release it first", m->path, m->used);
 	else if (!copy && m->held)
-		refuse(plan, uuid, false, "%s: the stack %s", m->path, m->held);
+		refuse(plan, uuid, false, "%s: %s", m->path, m->held);
 	return copy || m->foreign || m->used || m->held;
 }
 

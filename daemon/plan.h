@@ -32,7 +32,7 @@ struct fact_member {
 	char label[LARDER_LABEL_SIZE + 1];
 	const char *foreign; /* another owner's signature: "linux_raid_member"; or NULL */
 	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
-	const char *held; /* why the stack whose volume it is does not start by itself: "is half made; ..."; or NULL */
+	const char *held; /* why its stack, or its cache, does not start by itself: "the stack x is half made; ..."; or NULL */
 	/* an SSD */
 	uint32_t place, nr_segments, first_segment, segment_size;
 	uint64_t segments_offset;

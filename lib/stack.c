@@ -93,12 +93,17 @@ void stack_host(uint8_t host[16])
 		uuid_generate_sha1(host, machine, "larder", strlen("larder"));
 }
 
+bool stack_host_is_foreign(const uint8_t host[16])
+{
+	uint8_t here[16];
+
+	stack_host(here);
+	return !uuid_is_null(here) && !uuid_is_null(host) && memcmp(here, host, 16);
+}
+
 bool stack_is_foreign(const struct stack *stack)
 {
-	uint8_t host[16];
-
-	stack_host(host);
-	return !uuid_is_null(host) && !uuid_is_null(stack->host) && memcmp(host, stack->host, 16);
+	return stack_host_is_foreign(stack->host);
 }
 
 /* ------------------------------------------------------------------ encode */
@@ -207,6 +212,7 @@ const char *stack_list_encode(const struct stack_list *list, uint8_t field[stati
 	}
 	json_object_object_add(o, "ready", ready);
 	json_object_object_add(o, "changing", changing);
+	put_uuid(o, "host", list->host);
 	return encode(o, OF_CACHE, field);
 }
 
@@ -417,6 +423,8 @@ static const char *list_from_json(struct json_object *o, struct stack_list *list
 	{
 		bool brief = !strcmp(key, "ready");
 
+		if (!strcmp(key, "host") && get_uuid(value, list->host))
+			continue;
 		if ((!brief && strcmp(key, "changing")) || !json_object_is_type(value, json_type_array))
 			return "stack: has a key that is not known, or a value out of bounds";
 		for (size_t i = 0; i < json_object_array_length(value); i++) {
@@ -432,6 +440,9 @@ static const char *list_from_json(struct json_object *o, struct stack_list *list
 			list->brief[list->number++] = brief;
 		}
 	}
+	for (size_t i = 0; i < list->number; i++)
+		if (list->brief[i])
+			memcpy(list->stack[i].host, list->host, sizeof(list->host));
 	return NULL;
 }
 
@@ -441,6 +452,7 @@ const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], str
 	struct json_object *o = decode(field, OF_CACHE, there, &why);
 
 	list->number = 0;
+	memset(list->host, 0, sizeof(list->host));
 	if (!o)
 		return why;
 	why = list_from_json(o, list);
@@ -459,6 +471,7 @@ bool stack_list_put(struct stack_list *list, const struct stack *stack)
 	if (i == STACK_LIST_MAX)
 		return false;
 	list->stack[i] = *stack;
+	memcpy(list->host, stack->host, sizeof(list->host));
 	list->brief[i] = false;
 	if (i == list->number)
 		list->number++;

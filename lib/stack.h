@@ -54,8 +54,9 @@ struct stack {
 	char mount[STACK_PATH_MAX]; /* "": nowhere */
 };
 
-/* Of one cache: whole descriptions, or (brief) only name and uuid of one that is ready. */
+/* Of one cache: whole descriptions, or (brief) only name and uuid of one that is ready; and the machine whose the cache is. */
 struct stack_list {
+	uint8_t host[16]; /* zero: not known */
 	struct stack stack[STACK_LIST_MAX];
 	bool brief[STACK_LIST_MAX];
 	size_t number;
@@ -65,7 +66,8 @@ struct stack_list {
 void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16]);
 /* This machine, as descriptions name it: its machine-id, hashed; zero: it has none. */
 void stack_host(uint8_t host[16]);
-/* Made on another machine, as far as both are known. */
+/* Another machine, as far as both are known; made on one. */
+bool stack_host_is_foreign(const uint8_t host[16]);
 bool stack_is_foreign(const struct stack *stack);
 
 /*
@@ -77,7 +79,7 @@ const char *stack_list_encode(const struct stack_list *list, uint8_t field[stati
 const char *stack_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack *stack, bool *there);
 const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack_list *list, bool *there);
 
-/* Puts it into the list in the place of the one with its UUID, or behind the others; false: the list is full. */
+/* Puts it into the list in the place of the one with its UUID, or behind the others; the cache is its machine's then.  False: the list is full. */
 bool stack_list_put(struct stack_list *list, const struct stack *stack);
 void stack_list_drop(struct stack_list *list, const uint8_t uuid[16]);
 

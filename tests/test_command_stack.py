@@ -21,6 +21,7 @@ SIZE, HEAD, MAGIC = 2048, 16, 0x4B54534C
 ON_VOLUME, ON_SSD = VOLUME | {"stack": (512, f"{SIZE}s")}, CACHE | {"stack": (928, f"{SIZE}s")}
 OF_VOLUME, OF_CACHE = 1, 2
 BROKEN = 11
+CLEAN_STOP = 1
 
 
 @pytest.fixture
@@ -208,14 +209,61 @@ def test_newer_generation_counts(larder, described):
     one_line(larder("resize", "data", code=UNSAFE), "half made")
 
 
+MACHINE_ID = Path("/etc/machine-id")
+identified = pytest.mark.skipif(
+    not MACHINE_ID.exists() or len(MACHINE_ID.read_text().strip()) != 32, reason="this machine has no machine-id"
+)
+
+
+@identified
 def test_another_machine(larder, described):
     described.volume(described.plain | {"host": str(uuid.uuid4())})
-    machine = Path("/etc/machine-id")
-    if not machine.exists() or len(machine.read_text().strip()) != 32:
-        pytest.skip("this machine has no machine-id")
     one_line(larder("start", "data", code=UNSAFE), "another machine", "--import")
-    described.volume(described.plain | {"host": str(uuid.uuid5(uuid.UUID(machine.read_text().strip()), "larder"))})
+    one_line(larder("volume", "start", "data", "--dry-run", code=UNSAFE), described.hdd, "larder start --import data")
+    assert "dmsetup create data" in larder("volume", "start", "data", "--dry-run", "--import").stdout
+    one_line(larder("start", "--crashed", "data", code=USAGE), "--import")
+    # one that may run there
+    patch_both(described.ssd, CACHE, epoch=1, epochs0__epoch=1, epochs0__segment=0, epochs0__first_sequence=1)
+    one_line(larder("start", "--import", "data", code=UNSAFE), "may run there", "larder start --import --crashed data")
+    assert "may run there" not in larder("start", "--import", "--crashed", "data", code=None).stderr
+    patch_both(described.ssd, CACHE, flags=CLEAN_STOP)
+    assert "may run there" not in larder("start", "--import", "data", code=None).stderr
+    described.volume(described.plain | {"host": str(uuid.uuid5(uuid.UUID(MACHINE_ID.read_text().strip()), "larder"))})
     assert "another machine" not in larder("start", "data", code=None).stderr
+
+
+@identified
+def test_cache_of_another_machine(larder, described):
+    """Its SSDs say so, also where no disk of the stack is here."""
+    entry = {"ready": [f"{described.uuid} data"], "changing": []}
+    described.ssds(entry | {"host": str(uuid.uuid4())})
+    one_line(larder("start", "data", code=UNSAFE), "another machine", "--import")
+    one_line(larder("cache", "start", "fast", "--dry-run", code=UNSAFE), described.ssd, "larder start --import data")
+    assert "dmsetup create" in larder("cache", "start", "fast", "--dry-run", "--import").stdout
+    one_line(larder("volume", "start", "data", "--dry-run", code=UNSAFE), described.ssd, "another machine")
+    run = larder("assemble", "--all", "--dry-run", code=UNSAFE)
+    assert not run.stdout
+    one_line(run, described.ssd, "the cache fast is another machine's", "larder start --import data")
+    described.ssds(entry)
+    assert len(larder("assemble", "--all", "--dry-run").stdout.splitlines()) == 2
+
+
+@identified
+def test_name_of_another_machine(larder, described):
+    """A stack of another machine with the name of one of this one keeps that from nothing."""
+    described.volume(described.plain)
+    other = uuid.uuid4()
+    crafted = larder.image("crafted", 64 * MIB)
+    larder.devices.remove(described.hdd)
+    larder("volume", "create", "data", "--backing", crafted, "--yes")
+    larder.devices.append(described.hdd)
+    text = described.plain | {"uuid": str(other), "volume": str(uuid.uuid5(other, "volume")), "host": str(uuid.uuid4())}
+    patch_both(crafted, ON_VOLUME, uuid=uuid.uuid5(other, "volume").bytes, stack=pack(text, OF_VOLUME))
+    for devices in ([described.ssd, described.hdd, crafted], [crafted, described.hdd, described.ssd]):
+        larder.devices = devices
+        run = larder("assemble", "--all", "--dry-run", code=UNSAFE)
+        assert f"larder {described.hdd} /dev/mapper/larder-cache-fast" in run.stdout and str(crafted) not in run.stdout
+        one_line(run, crafted, "made on another machine")
 
 
 def test_stack_whose_disks_are_away(larder, described):

@@ -13,7 +13,7 @@
 struct start_request {
 	const char *name;
 	struct argument_list options;
-	bool dry_run, degraded;
+	bool dry_run, degraded, import;
 };
 
 static int start_one(struct members *members, const struct mapped_list *list, const char *word, const struct start_request *request)
@@ -33,7 +33,7 @@ static int start_one(struct members *members, const struct mapped_list *list, co
 		return LARDER_DONE;
 	}
 	result = cache_bring_up(members, member, request->name, &request->options,
-				(request->dry_run ? BRING_UP_DRY : 0) | (request->degraded ? BRING_UP_DEGRADED : 0), &path);
+				(request->dry_run ? BRING_UP_DRY : 0) | (request->degraded ? BRING_UP_DEGRADED : 0) | (request->import ? BRING_UP_IMPORT : 0), &path);
 	if (result)
 		return result;
 	if (!request->dry_run)
@@ -44,12 +44,13 @@ static int start_one(struct members *members, const struct mapped_list *list, co
 
 int cache_start(int argc, char **argv)
 {
-	static const char usage[] = "larder cache start LABEL|UUID|SSD... [--name NAME] [--option KEY=VALUE]... [--degraded] [--dry-run]";
+	static const char usage[] = "larder cache start LABEL|UUID|SSD... [--name NAME] [--option KEY=VALUE]... [--degraded] [--import] [--dry-run]";
 	struct start_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "name", 'N', ARGUMENT_TEXT, &request.name, "NAME", "/dev/mapper/larder-cache-NAME (default: the label)" },
 		{ "option", 0, ARGUMENT_LIST, &request.options, "KEY=VALUE", "option of the target, see docs/interface.md" },
 		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs of the set are missing: they leave it" },
+		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if it is another machine's, this time" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup command" },
 		ARGUMENTS_END
 	};

@@ -12,6 +12,7 @@
 #include <uuid/uuid.h>
 
 #include "set.h"
+#include "stack.h"
 #include "turn.h"
 
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16])
@@ -209,6 +210,21 @@ static int check_complete(const char *words, bool missing, const struct member *
 			member->path, uuid_text(member->sb.cache.cache_uuid, uuid), words);
 }
 
+/* Not by the way what another machine may be using. */
+static int check_host(const struct member *member)
+{
+	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
+	int result = LARDER_DONE;
+	bool there;
+
+	if (!stack_list_decode(member->sb.cache.stack, list, &there) && list->number && stack_host_is_foreign(list->host))
+		result = complain(LARDER_UNSAFE,
+				  "%s: stack: the cache is another machine's; if that does not use it any more: larder start --import %s, which takes it, or --import here",
+				  member->path, list->stack[0].name);
+	free(list);
+	return result;
+}
+
 int cache_bring_up(const struct members *members, const struct member *member, const char *name,
 		   const struct argument_list *options, unsigned flags, char **path)
 {
@@ -216,8 +232,10 @@ int cache_bring_up(const struct members *members, const struct member *member, c
 	char uuid[UUID_TEXT], *mapped, *dm_uuid, *words, *params, *set;
 	uint64_t sectors;
 	bool missing;
-	int result = LARDER_DONE;
+	int result = flags & BRING_UP_IMPORT ? LARDER_DONE : check_host(member);
 
+	if (result)
+		return result;
 	set = set_words(members, member, flags & BRING_UP_DRY, &sectors, &missing, &result);
 	result = result ? result : check_complete(set, missing, member, flags & BRING_UP_DEGRADED);
 	if (result) {

@@ -66,7 +66,7 @@ static int make_cache(struct making *m)
 
 	if (!m->stack.own_cache) {
 		free(list);
-		result = start_cache(&m->stack, 0);
+		result = start_cache(&m->stack, START_IMPORT);
 		return result ? result : stack_store(&m->stack);
 	}
 	m->stack.generation = 1;
@@ -320,12 +320,12 @@ static int make_mount(struct making *m)
 /* Those that the next steps stand on; started by hand, or not, since the step before. */
 static int start_below(struct making *m, enum stack_step next)
 {
-	int result = next > STEP_NONE ? start_cache(&m->stack, 0) : LARDER_DONE;
+	int result = next > STEP_NONE ? start_cache(&m->stack, START_IMPORT) : LARDER_DONE;
 
 	if (!result && next > STEP_ARRAY)
 		result = start_array(&m->stack, 0);
 	if (!result && next > STEP_VOLUME)
-		result = start_volume(&m->stack);
+		result = start_volume(&m->stack, START_IMPORT);
 	return result;
 }
 

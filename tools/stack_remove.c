@@ -145,7 +145,7 @@ static int leave_cache(const struct stack *stack)
 	bool known = false;
 	struct stacks stacks;
 	uint8_t part[16];
-	int result = start_cache(stack, 0);
+	int result = start_cache(stack, START_IMPORT);
 
 	stack_part(stack, "volume", part);
 	result = result ? result : stacks_scan(&stacks);

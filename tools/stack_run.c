@@ -3,20 +3,22 @@
  * larder start, stop, lock, unlock: the layers of a stack, from below, and from above.
  *
  * A stack is started as its description says.  What would risk data is refused, and the option that does it all the same is named:
- * --degraded (SSDs, or disks of the array, are missing), --import (another machine made the stack).
+ * --degraded (SSDs, or disks of the array, are missing), --import (another machine made the stack), --crashed (and did not stop it).
  */
+#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uuid/uuid.h>
 
+#include "running.h"
 #include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
 
 struct run_request {
 	const char *keyfile;
-	bool degraded, import, locked, agent;
+	bool degraded, import, crashed, locked, agent;
 };
 
 /* A copy of the description, which must be whole. */
@@ -37,6 +39,12 @@ static int load(const char *word, struct stack *stack)
 	return result;
 }
 
+static int refuse_foreign(const struct stack *stack)
+{
+	return complain(LARDER_UNSAFE, "%s: was made on another machine; if that does not use it any more: larder start --import %s", stack->name,
+			stack->name);
+}
+
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled)
 {
 	const struct found *found;
@@ -45,6 +53,8 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 
 	*assembled = false;
 	result = result ? result : stack_find(&stacks, word, &found);
+	if (!result && !found->whole && !(flags & START_IMPORT) && stack_is_foreign(&found->stack))
+		result = refuse_foreign(&found->stack);
 	if (!result) {
 		struct md_array array;
 		uint8_t part[16];
@@ -61,7 +71,30 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	return result ? result : load(word, stack);
 }
 
-static int check_state(struct stack *stack, bool import)
+/* Of the newest set of SSDs here one was not stopped: the cache runs on the machine that made it, or ran when that went down. */
+static bool may_run_elsewhere(const struct stack *stack)
+{
+	bool unstopped = false;
+	struct stacks stacks;
+	uint64_t newest = 0;
+
+	if (stacks_scan(&stacks))
+		return true;
+	for (size_t i = 0; i < stacks.members.number; i++) {
+		const struct larder_cache_sb *sb = &stacks.members.member[i]->sb.cache;
+		uint64_t set = le64toh(sb->set_generation) >> 32;
+
+		if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || memcmp(sb->cache_uuid, stack->cache, 16) || set < newest)
+			continue;
+		unstopped = (set == newest && unstopped) || (le32toh(sb->epoch) && !(le32toh(sb->head.flags) & LARDER_CACHE_CLEAN_STOP));
+		newest = set;
+	}
+	unstopped = unstopped && !running_by_uuid(&stacks.list, stack->cache, true);
+	stacks_free(&stacks);
+	return unstopped;
+}
+
+static int check_state(struct stack *stack, const struct run_request *request)
 {
 	if (stack->state == STACK_CREATING)
 		return complain(LARDER_UNSAFE, "%s: is half made; larder create --resume %s, or larder remove %s", stack->name, stack->name,
@@ -70,9 +103,13 @@ static int check_state(struct stack *stack, bool import)
 		return complain(LARDER_UNSAFE, "%s: is being removed; larder remove %s goes on", stack->name, stack->name);
 	if (!stack_is_foreign(stack))
 		return LARDER_DONE;
-	if (!import)
-		return complain(LARDER_UNSAFE, "%s: was made on another machine; if that does not use it any more: larder start --import %s",
-				stack->name, stack->name);
+	if (!request->import)
+		return refuse_foreign(stack);
+	if (!request->crashed && may_run_elsewhere(stack))
+		return complain(LARDER_UNSAFE,
+				"%s: its cache was not stopped on the machine that made it, and may run there: larder stop %s on that one; if it has crashed, or "
+				"lost these disks: larder start --import --crashed %s",
+				stack->name, stack->name, stack->name);
 	stack_host(stack->host);
 	return LARDER_DONE;
 }
@@ -95,19 +132,23 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 
 static int start_one(const char *word, const struct run_request *request)
 {
-	unsigned flags = request->degraded ? START_DEGRADED : 0;
+	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0);
 	struct stack stack;
 	bool marked = false, assembled;
-	int result = stack_load_with_array(word, &stack, flags, &assembled);
+	int result;
 
-	result = result ? result : check_state(&stack, request->import);
+	if (request->crashed && !request->import)
+		return complain(LARDER_USAGE, "--crashed: goes with --import");
+	result = stack_load_with_array(word, &stack, flags, &assembled);
+
+	result = result ? result : check_state(&stack, request);
 	if (!result && stack.encrypted && !crypt_is_open(&stack)) {
 		crypt_mark(&stack, true); /* before the volume is there, which larder-unlock@.service would ask for */
 		marked = true;
 	}
 	result = result ? result : start_array(&stack, flags);
 	result = result ? result : start_cache(&stack, flags);
-	result = result ? result : start_volume(&stack);
+	result = result ? result : start_volume(&stack, flags);
 	if (result && marked)
 		crypt_mark(&stack, false);
 	if (!result && request->import)
@@ -207,11 +248,12 @@ int stack_start(int argc, char **argv)
 		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "unlock with this file (default: as it was created)" },
 		{ "locked", 0, ARGUMENT_FLAG, &request.locked, NULL, "do not unlock it, nor mount it" },
 		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack" },
-		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it" },
+		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it: it is this one's from then on" },
+		{ "crashed", 0, ARGUMENT_FLAG, &request.crashed, NULL, "with --import: also if that machine did not stop it" },
 		ARGUMENTS_END
 	};
 
-	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import]", arguments, &request, 's');
+	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]]", arguments, &request, 's');
 }
 
 int stack_stop(int argc, char **argv)

@@ -433,7 +433,8 @@ static void look_away(struct sight *sight)
 int start_cache(const struct stack *stack, unsigned flags)
 {
 	char uuid[UUID_TEXT];
-	char *words[] = { "start", uuid, "--degraded", NULL };
+	char *words[] = { "start", uuid, NULL, NULL, NULL };
+	int number = 2;
 	struct sight sight;
 	bool runs;
 	int result = look(stack, &sight);
@@ -445,7 +446,11 @@ int start_cache(const struct stack *stack, unsigned flags)
 	if (runs)
 		return LARDER_DONE;
 	uuid_text(stack->cache, uuid);
-	return cache_start(flags & START_DEGRADED ? 3 : 2, words);
+	if (flags & START_DEGRADED)
+		words[number++] = "--degraded";
+	if (flags & START_IMPORT)
+		words[number++] = "--import";
+	return cache_start(number, words);
 }
 
 int start_array(const struct stack *stack, unsigned flags)
@@ -473,14 +478,21 @@ int start_array(const struct stack *stack, unsigned flags)
 	return result;
 }
 
-int start_volume(const struct stack *stack)
+int start_volume(const struct stack *stack, unsigned flags)
 {
 	char uuid[UUID_TEXT], *class = must_print("class=%s", stack->class);
-	char *words[] = { "start", uuid, "--name", (char *)stack->name, "--option", class, NULL };
+	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL };
+	int number = 4;
 	struct sight sight;
 	uint8_t part[16];
 	int result = look(stack, &sight);
 
+	if (flags & START_IMPORT)
+		words[number++] = "--import";
+	if (*stack->class) {
+		words[number++] = "--option";
+		words[number++] = class;
+	}
 	if (!result) {
 		bool runs = sight.layers.volume;
 
@@ -488,7 +500,7 @@ int start_volume(const struct stack *stack)
 		stack_part(stack, "volume", part);
 		uuid_text(part, uuid);
 		if (!runs)
-			result = volume_start(*stack->class ? 6 : 4, words);
+			result = volume_start(number, words);
 	}
 	free(class);
 	return result;

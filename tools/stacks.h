@@ -59,6 +59,7 @@ char *crypt_name(const struct stack *stack); /* "NAME-crypt"; the caller frees i
 int stack_unlock_by_agent(const char *volume);
 
 #define START_DEGRADED 1u
+#define START_IMPORT 2u /* also if it is another machine's */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started
  * for it then (assembled).  Complains.
@@ -67,7 +68,7 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 /* Each does nothing where the layer runs already.  Complain. */
 int start_cache(const struct stack *stack, unsigned flags);
 int start_array(const struct stack *stack, unsigned flags);
-int start_volume(const struct stack *stack);
+int start_volume(const struct stack *stack, unsigned flags);
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong); /* wrong: as in luks_unlock() */
 /* By systemd's unit where it has one; (not wait) which then does it later: a unit that systemd starts cannot wait for another one behind it. */
 int start_mount(const struct stack *stack, bool wait);

@@ -12,13 +12,14 @@
 #include <string.h>
 
 #include "running.h"
+#include "stack.h"
 #include "turn.h"
 #include "verbs.h"
 
 struct start_request {
 	const char *name, *cache;
 	struct argument_list options;
-	bool without_cache, dry_run;
+	bool without_cache, import, dry_run;
 };
 
 /* Which cache: the UUID that the superblock names, or that of --cache where it names none.  Zero: none. */
@@ -53,7 +54,7 @@ static int wanted_cache(struct members *members, const struct member *volume, co
 
 /* Node of the cache with that UUID, started if need be. */
 static int bring_cache(const struct members *members, const struct mapped_list *list, const struct member *volume,
-		       const uint8_t uuid[16], bool dry_run, char **path)
+		       const uint8_t uuid[16], const struct start_request *request, char **path)
 {
 	static const struct argument_list no_options;
 	const struct mapped *running = running_by_uuid(list, uuid, true);
@@ -77,10 +78,24 @@ static int bring_cache(const struct members *members, const struct mapped_list *
 			"%s: cache_uuid: its cache %s is not here; the volume is clean: --without-cache starts it alone, and makes "
 			"that cache stale",
 			volume->path, text);
-	result = cache_bring_up(members, member, NULL, &no_options, dry_run ? BRING_UP_DRY : 0, path);
-	if (!result && !dry_run)
+	result = cache_bring_up(members, member, NULL, &no_options,
+				(request->dry_run ? BRING_UP_DRY : 0) | (request->import ? BRING_UP_IMPORT : 0), path);
+	if (!result && !request->dry_run)
 		printf("cache %s: started as %s\n", label_text(member->sb.cache.label, label), *path);
 	return result;
+}
+
+/* Not by the way what another machine may be using. */
+static int check_host(const struct member *volume)
+{
+	struct stack stack;
+	bool there;
+
+	if (stack_decode(volume->sb.volume.stack, &stack, &there) || !there || !stack_is_foreign(&stack))
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE,
+			"%s: stack: was made on another machine; if that does not use it any more: larder start --import %s, which takes it, or --import here",
+			volume->path, stack.name);
 }
 
 static int create_volume(const struct member *volume, const char *cache, const struct start_request *request)
@@ -132,11 +147,13 @@ static int start_one(struct members *members, const char *word, const struct sta
 	}
 	if (!result && !volume->block && !request->dry_run)
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
+	if (!result && !request->import)
+		result = check_host(volume);
 	result = result ? result : wanted_cache(members, volume, request, uuid);
 	if (!result && uuid_is_zero(uuid))
 		cache = must_print("-");
 	else if (!result)
-		result = bring_cache(members, &list, volume, uuid, request->dry_run, &cache);
+		result = bring_cache(members, &list, volume, uuid, request, &cache);
 	result = result ? result : create_volume(volume, cache, request);
 	free(cache);
 	mapped_list_free(&list);
@@ -147,13 +164,14 @@ int volume_start(int argc, char **argv)
 {
 	static const char usage[] =
 		"larder volume start LABEL|UUID|DISK... [--name NAME] [--cache CACHE | --without-cache] [--option KEY=VALUE]... "
-		"[--dry-run]";
+		"[--import] [--dry-run]";
 	struct start_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "name", 'N', ARGUMENT_TEXT, &request.name, "NAME", "/dev/mapper/NAME (default: the label)" },
 		{ "cache", 'c', ARGUMENT_TEXT, &request.cache, "CACHE", "attach it to this cache, if it has none" },
 		{ "without-cache", 0, ARGUMENT_FLAG, &request.without_cache, NULL, "alone; only if no cache holds anything newer" },
 		{ "option", 0, ARGUMENT_LIST, &request.options, "KEY=VALUE", "option of the target, see docs/interface.md" },
+		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if it, or its cache, is another machine's, this time" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup commands" },
 		ARGUMENTS_END
 	};

@@ -93,7 +93,7 @@ static struct fact_member *add_member(uint32_t kind, const char *label)
 	random_uuid(m->uuid);
 	m->foreign = chance(2) ? "linux_raid_member" : NULL;
 	m->used = chance(2) ? "mounted on /x" : NULL;
-	m->held = kind == LARDER_KIND_VOLUME && chance(5) ? "s is half made" : NULL;
+	m->held = chance(kind == LARDER_KIND_VOLUME ? 5 : 2) ? "the stack s is half made" : NULL;
 	nr_members++;
 	return m;
 }

@@ -78,6 +78,11 @@ def reboot(stack: Stack, larderd: Larderd) -> None:
     """Everything goes, and comes back; larderd has made its first pass when this returns."""
     larderd.stop()
     stack.off()
+    switch_on(stack, larderd)
+
+
+def switch_on(stack: Stack, larderd: Larderd) -> None:
+    """With what lies on the disks."""
     larderd.log.write_text("")
     stack.plug()
     larderd.start()
@@ -147,16 +152,31 @@ def test_killed_while_it_is_made(stack, larderd):
 
 
 def test_of_another_machine(stack, larderd):
-    """It is listed, and not started, until it is imported."""
+    """It is listed, and neither volume nor cache is started, until it is imported; one that was not stopped there not even then."""
     before = MACHINE_ID.read_text() if MACHINE_ID.exists() else None
     try:
         MACHINE_ID.write_text("1" * 32 + "\n")
         larderd.start()
         larder(*stack.words())
+        as_it_runs = {m: m.file.read_bytes() for m in stack.members}
         MACHINE_ID.write_text("2" * 32 + "\n")
         reboot(stack, larderd)
         larderd.wait_said("the stack data was made on another machine", "larder start --import data")
-        assert not running("data")
+        larderd.wait_said("the cache data is another machine's", "larder start --import data")
+        assert not dm.names()
+        stopped = {m: m.file.read_bytes() for m in stack.members}
+        larderd.stop()
+        stack.off()
+        for m in stack.members:
+            m.file.write_bytes(as_it_runs[m])
+        stack.plug()
+        r = larder("start", "--import", "data", check=False)
+        assert r.returncode == UNSAFE and "may run there" in r.stderr and not dm.names()
+        stack.off()
+        for m in stack.members:
+            assert m.file.read_bytes() == as_it_runs[m], f"{m.name} was written to"
+            m.file.write_bytes(stopped[m])
+        switch_on(stack, larderd)
         said = larder("status", "data", check=False).stdout
         assert "another machine" in said, said
         assert "data" in larder("list").stdout
