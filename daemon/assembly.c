@@ -12,6 +12,7 @@
 #include "../lib/message.h"
 #include "../lib/turn.h"
 #include "assembly.h"
+#include "conf.h"
 #include "facts.h"
 
 /* ------------------------------------------------------------------ steps */
@@ -144,14 +145,16 @@ static void add_tried(struct tried *tried, const struct step *step)
 	memcpy(tried->uuid[tried->number++], step->uuid, 16);
 }
 
-static void complete(const struct assembly *a, const struct tried *tried, struct facts *facts)
+static void complete(const struct assembly *a, const struct conf *conf, const struct tried *tried, struct facts *facts)
 {
-	facts->wait = a->wait;
+	facts->wait = a->wait == ASSEMBLY_WAIT_CONF ? conf->wait : a->wait;
 	facts->only = a->only;
 	facts->failed = tried->uuid;
 	facts->nr_failed = tried->number;
 	if (a->only)
 		facts->nr_stopped = 0;
+	else
+		conf_apply(conf, facts);
 	if (tried->cleared)
 		facts->nr_half = 0;
 }
@@ -184,7 +187,14 @@ static bool run_steps(struct assembly *a, const struct look *look, const struct 
 
 #define DRY_ROUNDS 4 /* what is left over, caches, volumes, and what is refused then */
 
-static int dry_rounds(struct assembly *a)
+static void tell_mistake(const char *line, void *data)
+{
+	const struct assembly *a = data;
+
+	a->tell(ASSEMBLY_CONF, (const uint8_t[16]){ 0 }, line);
+}
+
+static int dry_rounds(struct assembly *a, const struct conf *conf)
 {
 	struct tried tried = { 0 };
 	struct plan plan[DRY_ROUNDS]; /* what is pretended points into them */
@@ -194,7 +204,7 @@ static int dry_rounds(struct assembly *a)
 	if (result)
 		return result;
 	for (unsigned i = 0; i < DRY_ROUNDS; i++) {
-		complete(a, &tried, &look.facts);
+		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan[i]);
 		run_steps(a, &look, &plan[i], &tried, &result);
 		for (size_t k = 0; k < plan[i].nr_steps; k++)
@@ -208,18 +218,12 @@ static int dry_rounds(struct assembly *a)
 	return result;
 }
 
-int assembly_pass(struct assembly *a)
+static int rounds(struct assembly *a, const struct conf *conf)
 {
 	struct tried tried = { 0 };
 	int result = LARDER_DONE;
 	bool first = true, more = true;
 
-	a->again = 0;
-	a->started = a->waiting = a->refused = 0;
-	mapped_init(a->dry_run);
-	turn_take();
-	if (a->dry_run)
-		return dry_rounds(a);
 	while (more) {
 		struct look look;
 		struct plan plan;
@@ -231,7 +235,7 @@ int assembly_pass(struct assembly *a)
 		}
 		if (a->memory && first)
 			find_stopped(a->memory, &look.facts);
-		complete(a, &tried, &look.facts);
+		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
 		more = run_steps(a, &look, &plan, &tried, &result);
 		if (!more) {
@@ -244,6 +248,21 @@ int assembly_pass(struct assembly *a)
 		facts_free(&look);
 	}
 	free(tried.uuid);
+	return result;
+}
+
+int assembly_pass(struct assembly *a)
+{
+	struct conf conf;
+	int result;
+
+	a->again = 0;
+	a->started = a->waiting = a->refused = 0;
+	mapped_init(a->dry_run);
+	turn_take();
+	conf_read(&conf, tell_mistake, a);
+	result = a->dry_run ? dry_rounds(a, &conf) : rounds(a, &conf);
+	conf_free(&conf);
 	return result;
 }
 

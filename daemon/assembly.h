@@ -14,11 +14,13 @@ enum assembly_event {
 	ASSEMBLY_CLEARED, /* what an interrupted start had left */
 	ASSEMBLY_WAITING,
 	ASSEMBLY_REFUSED,
+	ASSEMBLY_CONF, /* a line of larder.conf was ignored */
 	ASSEMBLY_FAILED, /* the kernel refused; why has been said */
 };
 
 /* For ever, as far as anybody waits. */
 #define ASSEMBLY_WAIT_FOR_EVER ((uint64_t)1 << 62)
+#define ASSEMBLY_WAIT_CONF UINT64_MAX /* as larder.conf has it */
 #define ASSEMBLY_RAN_MAX 2048
 
 /* What ran at the end of a pass, for the next one: who does not run any more was stopped by somebody. */
@@ -29,7 +31,7 @@ struct assembly_memory {
 
 struct assembly {
 	uint64_t wait; /* microseconds for what is missing */
-	const uint8_t *only; /* this cache or volume, and what it needs; also if it was stopped */
+	const uint8_t *only; /* this cache or volume, and what it needs; also if it was stopped, whatever larder.conf says */
 	bool marked; /* see facts_look() */
 	bool dry_run;
 	struct assembly_memory *memory; /* or NULL */

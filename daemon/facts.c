@@ -8,6 +8,7 @@
 #include <endian.h>
 #include <libudev.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -116,6 +117,8 @@ static void take_stack(struct fact_member *fact, const struct larder_volume_sb *
 	stack_part(&stack, "volume", part);
 	if (memcmp(part, sb->head.uuid, 16))
 		return;
+	snprintf(fact->stack, sizeof(fact->stack), "%s", stack.name);
+	memcpy(fact->stack_uuid, stack.uuid, 16);
 	if (*stack.class)
 		fact->class = must_print("%s", stack.class);
 	if (stack.state == STACK_CREATING)

@@ -25,12 +25,11 @@
 #include "../lib/message.h"
 #include "../lib/superblock.h"
 #include "assembly.h"
+#include "conf.h"
 #include "facts.h"
 
 #define SETTLE_US   50000 /* events come in bursts */
 #define TOLD_MAX    1024
-#define DEFAULT_WAIT_S 30
-#define MAX_WAIT_S 86400
 #define END_US 5000000 /* what a pass gets to finish */
 
 /* One mapping, shared with the child of the moment. */
@@ -60,6 +59,7 @@ static const struct {
 	[ASSEMBLY_STARTED] = { 6, "ddc3a4b0a5d94c2a8f3e1d6b7a9c0e11" },	 [ASSEMBLY_DEGRADED] = { 4, "a1f06b1c5e2d4d7c9b3a8e7f6d5c4b22" },
 	[ASSEMBLY_ALONE] = { 4, "7c9e2f4b8a6d4e1f8c5b3a2d1e0f9833" },	 [ASSEMBLY_CLEARED] = { 5, "3e8d7c6b5a4f4e3d9c2b1a0f9e8d7c44" },
 	[ASSEMBLY_WAITING] = { 6, "b5a4c3d2e1f04a9b8c7d6e5f4a3b2c55" },	 [ASSEMBLY_REFUSED] = { 4, "e0f1a2b3c4d54e6f8a7b9c8d7e6f5a66" },
+	[ASSEMBLY_CONF] = { 4, "5d0c1f3e8b6a4c7f9e2d7a1b4c8f6e88" },
 	[ASSEMBLY_FAILED] = { 3, "92b8f1e7d6c54b3a8291e0f7d6c5b477" },
 };
 
@@ -89,7 +89,7 @@ static bool said_before(uint64_t value)
 
 static void tell(enum assembly_event event, const uint8_t uuid[16], const char *text)
 {
-	bool lasts = event == ASSEMBLY_WAITING || event == ASSEMBLY_REFUSED || event == ASSEMBLY_FAILED;
+	bool lasts = event == ASSEMBLY_WAITING || event == ASSEMBLY_REFUSED || event == ASSEMBLY_CONF || event == ASSEMBLY_FAILED;
 	char uuid_string[UUID_TEXT];
 
 	if (lasts && said_before(hash(text)))
@@ -286,22 +286,11 @@ static int set_up(struct daemon *daemon)
 	return error < 0 ? error : sd_event_add_time(daemon->event, &daemon->timer, CLOCK_MONOTONIC, facts_clock(), 1000, start_pass, daemon);
 }
 
-static bool parse_wait(const char *text, uint64_t *wait)
-{
-	char *end_of_number;
-	unsigned long seconds;
-
-	errno = 0;
-	seconds = strtoul(text, &end_of_number, 10);
-	*wait = (uint64_t)seconds * 1000000;
-	return *text >= '0' && *text <= '9' && !*end_of_number && !errno && seconds <= MAX_WAIT_S;
-}
-
 int main(int argc, char **argv)
 {
 	static const char usage[] = "usage: larderd [--wait SECONDS]";
 	static const struct option options[] = { { "wait", required_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
-	struct daemon daemon = { .wait = DEFAULT_WAIT_S * UINT64_C(1000000) };
+	struct daemon daemon = { .wait = ASSEMBLY_WAIT_CONF };
 	int option, error;
 
 	while ((option = getopt_long(argc, argv, "w:h", options, NULL)) != -1) {
@@ -311,8 +300,8 @@ int main(int argc, char **argv)
 		}
 		if (option != 'w')
 			return complain(LARDER_USAGE, "%s", usage);
-		if (!parse_wait(optarg, &daemon.wait))
-			return complain(LARDER_USAGE, "--wait: '%s' is no number of seconds up to %d", optarg, MAX_WAIT_S);
+		if (!conf_parse_wait(optarg, &daemon.wait))
+			return complain(LARDER_USAGE, "--wait: '%s' is no number of seconds up to %d", optarg, CONF_WAIT_MAX_S);
 	}
 	if (optind < argc)
 		return complain(LARDER_USAGE, "%s", usage);

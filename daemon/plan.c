@@ -108,7 +108,7 @@ static bool is_namesake(const struct fact_member *a, const struct fact_member *b
 {
 	const uint8_t *x = a->kind == LARDER_KIND_CACHE ? a->cache_uuid : a->uuid, *y = b->kind == LARDER_KIND_CACHE ? b->cache_uuid : b->uuid;
 
-	return a->kind == b->kind && !b->held && !same(x, y) && !strcmp(a->label, b->label);
+	return a->kind == b->kind && !b->held && !b->left && !same(x, y) && !strcmp(a->label, b->label);
 }
 
 static const struct fact_member *namesake_of(const struct facts *facts, const struct fact_member *m)
@@ -360,6 +360,24 @@ static void count_volumes(const struct facts *facts, struct set *set, unsigned *
 	}
 }
 
+/* Does larder.conf want it with all of its SSDs? */
+static bool wanted_whole(const struct facts *facts, const uint8_t cache[16])
+{
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (is_ssd_of(&facts->member[i], cache) && facts->member[i].whole)
+			return true;
+	return false;
+}
+
+/* Its members have one label; if not, one of them is enough to leave it. */
+static bool cache_left(const struct facts *facts, const uint8_t cache[16])
+{
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (is_ssd_of(&facts->member[i], cache) && facts->member[i].left)
+			return true;
+	return false;
+}
+
 /* SSDs are missing: start without them?  Refuses if not. */
 static bool may_start_degraded(const struct facts *facts, struct plan *plan, struct set *set)
 {
@@ -369,6 +387,10 @@ static bool may_start_degraded(const struct facts *facts, struct plan *plan, str
 	count_volumes(facts, set, &known, &here);
 	if (wait_on(facts, plan, set->since))
 		refuse(plan, set->uuid, true, "cache %s: waits for %u of its %u SSDs", m->label, set->missing, set->number);
+	else if (wanted_whole(facts, set->uuid))
+		refuse(plan, set->uuid, false,
+		       "cache %s: %u of its %u SSDs are missing, and larder.conf has 'degraded no' for it; attach them, or larder cache start %s --degraded",
+		       m->label, set->missing, set->number, m->label);
 	else if (!here)
 		refuse(plan, set->uuid, false,
 		       "cache %s: %u of its %u SSDs are missing, and no volume of it is here; attach them, or larder cache start %s --degraded",
@@ -459,6 +481,10 @@ static bool may_start_alone(const struct facts *facts, struct plan *plan, const 
 		refuse(plan, m->uuid, true, "volume %s: waits for its cache %s", m->label, text);
 	else if (m->may_be_dirty)
 		refuse(plan, m->uuid, false, "volume %s: its cache %s is not here, and may hold newer data; bring that cache back", m->label, text);
+	else if (m->whole)
+		refuse(plan, m->uuid, false,
+		       "volume %s: its cache %s is not here, and larder.conf has 'degraded no' for it; bring that cache back, or larder volume start %s --without-cache",
+		       m->label, text, m->label);
 	else
 		return true;
 	return false;
@@ -562,7 +588,7 @@ void plan_make(const struct facts *facts, struct plan *plan)
 			continue;
 		if (running(facts, uuid, cache))
 			list_strangers(facts, plan, m);
-		if (settled(facts, uuid, cache))
+		if (settled(facts, uuid, cache) || (cache ? cache_left(facts, uuid) : m->left))
 			continue;
 		if (!cache)
 			plan_volume(facts, plan, i);

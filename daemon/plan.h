@@ -11,8 +11,9 @@
  *   4. a cache starts without an active SSD only when the time to wait is over, a volume of it is here, and every volume that its
  *      table knows is here and proves by its superblock that the set was not used without the SSDs that are
  *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty
- *   6. the order in which facts are listed does not matter
- *   7. with its steps done, or marked as failed, planning again ends in no step
+ *   6. nothing is started that larder.conf leaves, nor without what is missing what it wants whole, unless it is asked for by name
+ *   7. the order in which facts are listed does not matter
+ *   8. with its steps done, or marked as failed, planning again ends in no step
  */
 #ifndef LARDER_PLAN_H
 #define LARDER_PLAN_H
@@ -33,6 +34,9 @@ struct fact_member {
 	const char *foreign; /* another owner's signature: "linux_raid_member"; or NULL */
 	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
 	const char *held; /* why its stack, or its cache, does not start by itself: "the stack x is half made; ..."; or NULL */
+	char stack[LARDER_LABEL_SIZE + 1]; /* of a volume; "": none */
+	uint8_t stack_uuid[16];
+	bool left, whole; /* larder.conf: does not start by itself; only with all that belongs to it */
 	/* an SSD */
 	uint32_t place, nr_segments, first_segment, segment_size;
 	uint64_t segments_offset;

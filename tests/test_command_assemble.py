@@ -5,7 +5,9 @@ What plans must hold is shown by tests/unit/test_plan.c; here superblocks, signa
 """
 
 import itertools
+import os
 import shutil
+import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
-from harness import CACHE, KIB, MIB, NOT_FOUND, SB, SB_SIZE, UNSAFE, VOLUME, attach_by_hand, digest, field, one_line, patch_both
+from harness import CACHE, KIB, MIB, NOT_FOUND, SB, SB_SIZE, TOP, UNSAFE, VOLUME, attach_by_hand, digest, field, one_line, patch_both
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -150,3 +152,92 @@ def test_damaged(larder, stack):
         f.write(bytes(SB_SIZE))
     run = dry(larder, code=UNSAFE)
     assert "table: neither copy is valid" in run.stderr and run.stdout == ""
+
+
+# ---------------------------------------------------------------- larder.conf
+
+
+def with_conf(larder, text, *words, code=0):
+    path = larder.directory / "larder.conf"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return larder("assemble", *(words or ("--all",)), "--dry-run", env={"LARDER_CONF": str(path)}, code=code)
+
+
+@pytest.mark.parametrize(
+    ("text", "started"),
+    [
+        ("", "larder-cache-fast larder-cache-slow data more other"),
+        ("auto no all", ""),
+        ("auto yes data\nauto no all", "larder-cache-fast data"),  # the cache it needs comes along
+        ("auto yes all\nauto no all", "larder-cache-fast larder-cache-slow data more other"),  # the first line decides
+        ("auto no data other # and nothing else", "larder-cache-fast larder-cache-slow more"),
+        ("auto no slow", "larder-cache-fast data more"),  # and what needs it
+        ("auto yes {uuid}\nauto no all", "more"),
+        ("auto yes fast\nauto no all", "larder-cache-fast"),
+    ],
+)
+def test_conf_auto(larder, stack, text, started):
+    larder.cache("slow")
+    larder.volume("other", 64 * MIB, "--cache", "slow")
+    more = larder.volume("more", 64 * MIB)
+    text = text.replace("{uuid}", str(uuid.UUID(bytes=field(more, VOLUME, "uuid"))))
+    for devices in (larder.devices, larder.devices[::-1]):
+        larder.devices = list(devices)
+        assert sorted(names(with_conf(larder, text))) == sorted(started.split())
+    # what is asked for by its name starts all the same
+    assert names(with_conf(larder, text, "other")) == ["larder-cache-slow", "other"]
+
+
+def test_conf_leaves_a_name(larder):
+    """Two volumes of one label: the one that is left takes no name."""
+    first = larder.volume("data", 64 * MIB)
+    larder.devices = []
+    second = larder.image("second", 64 * MIB)
+    larder("volume", "create", "data", "--backing", second)
+    larder.devices = [second, first]
+    run = with_conf(larder, f"auto yes {uuid.UUID(bytes=field(first, VOLUME, 'uuid'))}\nauto no all\n")
+    assert names(run) == ["data"] and str(first) in run.stdout and str(second) not in run.stdout
+
+
+def test_conf_degraded(larder, stack):
+    *ssds, hdd = stack
+    for ssd in ssds:
+        attach_by_hand(ssd, hdd)
+    patch_both(hdd, VOLUME, set_generation=field(ssds[0], CACHE, "set_generation"), incarnation=0)
+    larder.devices.remove(ssds[1])
+    words = ["--all", "--degraded"]
+    assert names(with_conf(larder, "", *words)) == ["larder-cache-fast", "data"]
+    for who in ("all", "fast", "data"):
+        run = with_conf(larder, f"degraded no {who}", *words, code=UNSAFE)
+        one_line(run, "larder.conf", "degraded no", "larder cache start fast --degraded")
+        assert not run.stdout
+    assert names(with_conf(larder, "degraded no fast", "data", "--degraded")) == ["larder-cache-fast", "data"]
+    larder.devices = [hdd]
+    assert names(with_conf(larder, "", *words)) == ["data"]
+    one_line(with_conf(larder, "degraded no data", *words, code=UNSAFE), "larder.conf", "--without-cache")
+
+
+def test_conf_with_mistakes(larder, stack):
+    """Each is one line, with file and number; the others count; nothing is held up."""
+    lines = ["", "auto", "auto perhaps data", "auto no", "automatic yes data", "auto no bad\x01name", "wait", "wait 5 6", "wait soon", "wait 999999", "auto no data"]
+    run = with_conf(larder, "\n".join(lines))
+    said = run.stderr.splitlines()
+    path = larder.directory / "larder.conf"
+    assert [x.split(": ")[1] for x in said] == [f"{path}:{n}" for n in range(2, 11)]
+    assert all("the line is ignored" in x for x in said) and "\x01" not in run.stderr
+    assert names(run) == ["larder-cache-fast"]
+    one_line(with_conf(larder, b"auto no all\0\n"), f"{path}:1", "byte 0")
+    one_line(with_conf(larder, "#" * 70000 + "\nauto no all\n"), "longer than")
+    run = larder("assemble", "--all", "--dry-run", env={"LARDER_CONF": str(larder.directory)})
+    one_line(run, "is no file")
+    assert len(names(run)) == 2
+
+
+def test_random_edits_of_the_conf(tmp_path):
+    """tests/fuzz/fuzz_conf.c without clang."""
+    fuzz = TOP / "tests" / "fuzz"
+    subprocess.run(["make", "-s", "-C", fuzz, f"WORK={tmp_path}", "standalone-conf"], check=True, stdout=subprocess.DEVNULL)
+    program = [tmp_path / "standalone-conf", "1", "50000", fuzz / "larder.conf"]
+    environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=1")
+    run = subprocess.run(program, capture_output=True, text=True, errors="replace", env=environment)
+    assert run.returncode == 0 and "Sanitizer" not in run.stderr, run.stderr[-4000:]

@@ -143,6 +143,7 @@ class Larder:
         environment = dict(
             os.environ,
             LARDER_DEVICES=":".join(str(d) for d in self.devices),
+            LARDER_CONF=str(self.directory / "no.conf"),
             LC_ALL="C.UTF-8",
             ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=99",
             UBSAN_OPTIONS="print_stacktrace=1",

@@ -94,6 +94,8 @@ static struct fact_member *add_member(uint32_t kind, const char *label)
 	m->foreign = chance(2) ? "linux_raid_member" : NULL;
 	m->used = chance(2) ? "mounted on /x" : NULL;
 	m->held = chance(kind == LARDER_KIND_VOLUME ? 5 : 2) ? "the stack s is half made" : NULL;
+	m->left = chance(3);
+	m->whole = chance(3);
 	nr_members++;
 	return m;
 }
@@ -383,6 +385,23 @@ static void judge_volume(const struct step *s)
 		CHECK(member[i].kind != LARDER_KIND_CACHE || memcmp(member[i].cache_uuid, m->cache_uuid, 16), "its cache is here");
 }
 
+/* Its members, as larder.conf has them. */
+static bool is_left(const struct step *s)
+{
+	for (size_t i = 0; i < nr_members; i++)
+		if (!memcmp(unit_of(&member[i]), s->uuid, 16) && member[i].left)
+			return true;
+	return false;
+}
+
+static bool is_wanted_whole(const struct step *s)
+{
+	for (size_t i = 0; i < nr_members; i++)
+		if (!memcmp(unit_of(&member[i]), s->uuid, 16) && member[i].whole)
+			return true;
+	return false;
+}
+
 static void judge(const struct plan *plan)
 {
 	bool taken_member[MAX_MEMBERS] = { false };
@@ -395,6 +414,8 @@ static void judge(const struct plan *plan)
 		CHECK(!running(&facts, s->uuid, s->kind == PLAN_CACHE), "it runs already");
 		CHECK(!listed(facts.stopped, facts.nr_stopped, s->uuid), "it was stopped");
 		CHECK(!listed(facts.failed, facts.nr_failed, s->uuid), "it failed");
+		CHECK(!is_left(s), "larder.conf leaves it");
+		CHECK(!s->degraded || !is_wanted_whole(s), "larder.conf wants it whole");
 		CHECK(!name_taken(&facts, s->name), "name %s is taken", s->name);
 		for (size_t k = 0; k < i; k++)
 			CHECK(strcmp(plan->step[k].name, s->name), "two are called %s", s->name);
@@ -525,7 +546,7 @@ static void what_is_whole_starts(void)
 					here++;
 					any = one;
 				}
-				good &= is_fit(one) || truth[m].history == LEFT;
+				good &= (is_fit(one) || truth[m].history == LEFT) && !one->left;
 			}
 			good = good && any && here == c->active && !namesake_of(&facts, any) && name_valid(any->label) &&
 			       !running(&facts, c->uuid, true) && !listed(stopped, facts.nr_stopped, c->uuid);
