@@ -237,9 +237,11 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			find_stopped(a->memory, &look.facts);
 		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
-		more = run_steps(a, &look, &plan, &tried, &result);
+		more = !a->observe && run_steps(a, &look, &plan, &tried, &result);
 		if (!more) {
 			tell_refusals(a, &plan);
+			if (a->seen)
+				a->seen(&look, &plan);
 			if (a->memory)
 				remember(a->memory, &look.facts);
 		}

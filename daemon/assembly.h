@@ -29,12 +29,18 @@ struct assembly_memory {
 	uint8_t ran[ASSEMBLY_RAN_MAX][16];
 };
 
+struct look;
+struct plan;
+
 struct assembly {
 	uint64_t wait; /* microseconds for what is missing */
 	const uint8_t *only; /* this cache or volume, and what it needs; also if it was stopped, whatever larder.conf says */
 	bool marked; /* see facts_look() */
 	bool dry_run;
+	bool observe; /* plan, and do nothing */
 	struct assembly_memory *memory; /* or NULL */
+	/* what there was at the end, and what was left of it; or NULL */
+	void (*seen)(const struct look *look, const struct plan *plan);
 	/* uuid: of the cache, volume or member it is about */
 	void (*tell)(enum assembly_event event, const uint8_t uuid[16], const char *text);
 

@@ -17,6 +17,7 @@
 
 #include "../lib/message.h"
 #include "../lib/signature.h"
+#include "../lib/snapshot.h"
 #include "../lib/stack.h"
 #include "../lib/status.h"
 #include "../lib/turn.h"
@@ -203,7 +204,7 @@ int facts_look(struct look *look, bool marked)
 	int result;
 
 	*look = (struct look){ 0 };
-	result = mapped_scan(&look->mapped);
+	result = snapshot_take(&look->mapped);
 	result = result ? result : mapped_scan_names(&look->names);
 	if (result) {
 		facts_free(look);

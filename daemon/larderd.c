@@ -4,7 +4,7 @@
  *
  * It waits for events of block devices; behind one it makes a pass (assembly.h) in a child process, so that a device that hangs, or a start
  * that takes its time, keeps neither the watchdog nor the end of the daemon waiting.  One pass at a time; what happens during it asks for
- * another one behind it.  It keeps nothing that a restart would lose, but what ran, to know what somebody stopped, and what has been said.
+ * another one behind it.  What it saw is shown on the system bus, where there is one (bus.h).  It keeps nothing that a restart would lose, but what ran, to know what somebody stopped, and what has been said.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -25,10 +25,12 @@
 #include "../lib/message.h"
 #include "../lib/superblock.h"
 #include "assembly.h"
+#include "bus.h"
 #include "conf.h"
 #include "facts.h"
 
 #define SETTLE_US   50000 /* events come in bursts */
+#define DM_EVENT_US 1000000 /* and those of device-mapper are mostly others' */
 #define TOLD_MAX    1024
 #define END_US 5000000 /* what a pass gets to finish */
 
@@ -47,7 +49,11 @@ struct daemon {
 	struct shared *shared;
 	uint64_t wait;
 	struct udev_monitor *monitor;
-	bool running, more, ready, ending;
+	sd_event_source *dm_event;
+	int dm_watch; /* -1: none */
+	struct bus *bus;
+	int seen; /* file with the objects of the last pass */
+	bool observe, running, more, ready, ending;
 };
 
 /* ------------------------------------------------------------------ journal */
@@ -102,12 +108,26 @@ static void tell(enum assembly_event event, const uint8_t uuid[16], const char *
 
 /* ------------------------------------------------------------------ the child */
 
+static int seen_file; /* of seen() */
+
+static void seen(const struct look *look, const struct plan *plan)
+{
+	struct objects objects;
+
+	objects_make(&objects, look, plan);
+	if (objects_write(&objects, seen_file))
+		remark("cannot keep what is to be shown on the bus");
+	objects_free(&objects);
+}
+
 static _Noreturn void pass(const struct daemon *daemon)
 {
 	struct assembly assembly = {
 		.wait = daemon->wait,
 		.marked = true,
-		.memory = &daemon->shared->memory,
+		.memory = daemon->observe ? NULL : &daemon->shared->memory,
+		.observe = daemon->observe,
+		.seen = seen,
 		.tell = tell,
 	};
 	sigset_t none;
@@ -116,6 +136,7 @@ static _Noreturn void pass(const struct daemon *daemon)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	shared = daemon->shared;
+	seen_file = daemon->seen;
 	result = assembly_pass(&assembly);
 	memcpy(shared->told, now_told, sizeof(now_told));
 	shared->nr_told = nr_now_told;
@@ -130,6 +151,38 @@ static _Noreturn void pass(const struct daemon *daemon)
 /* ------------------------------------------------------------------ the loop */
 
 static void schedule(struct daemon *daemon, uint64_t when);
+
+static int dm_event(sd_event_source *source, int fd, uint32_t events, void *data)
+{
+	struct daemon *daemon = data;
+
+	(void)fd;
+	(void)events;
+	/* it stays readable: until the next pass once is enough */
+	sd_event_source_set_enabled(source, SD_EVENT_OFF);
+	schedule(daemon, facts_clock() + DM_EVENT_US);
+	return 0;
+}
+
+/* Events on dm devices from now on: states that change, devices that come and go without udev. */
+static void watch_dm(struct daemon *daemon)
+{
+	daemon->dm_event = sd_event_source_disable_unref(daemon->dm_event);
+	if (daemon->dm_watch >= 0)
+		close(daemon->dm_watch);
+	daemon->dm_watch = mapped_watch();
+	if (daemon->dm_watch >= 0)
+		sd_event_add_io(daemon->event, &daemon->dm_event, daemon->dm_watch, EPOLLIN, dm_event, daemon);
+}
+
+static void show(struct daemon *daemon)
+{
+	struct objects objects;
+
+	/* of a pass that was killed what the one before has seen stays */
+	if (objects_read(&objects, daemon->seen))
+		bus_show(daemon->bus, &objects);
+}
 
 static void report(struct daemon *daemon, int status)
 {
@@ -147,6 +200,7 @@ static int pass_ended(sd_event_source *source, const siginfo_t *info, void *data
 	sd_event_source_unref(source);
 	daemon->running = false;
 	report(daemon, info->si_code != CLD_EXITED || info->si_status);
+	show(daemon);
 	if (daemon->ending)
 		return sd_event_exit(daemon->event, LARDER_DONE);
 	if (info->si_code != CLD_EXITED) /* killed: what it had begun is looked at anew */
@@ -174,6 +228,7 @@ static int start_pass(sd_event_source *source, uint64_t when, void *data)
 	}
 	daemon->more = false;
 	daemon->shared->again = 0;
+	watch_dm(daemon);
 	fflush(NULL);
 	child = fork();
 	if (!child)
@@ -230,6 +285,20 @@ static int device_event(sd_event_source *source, int fd, uint32_t events, void *
 	return 0;
 }
 
+/* A method, or a signal, asks for a pass. */
+static void refresh(void *data)
+{
+	schedule(data, facts_clock() + SETTLE_US);
+}
+
+static int hang_up(sd_event_source *source, const struct signalfd_siginfo *info, void *data)
+{
+	(void)source;
+	(void)info;
+	refresh(data);
+	return 0;
+}
+
 static int end_now(sd_event_source *source, uint64_t when, void *data)
 {
 	struct daemon *daemon = data;
@@ -273,39 +342,48 @@ static int set_up(struct daemon *daemon)
 	sigaddset(&mask, SIGCHLD);
 	sigaddset(&mask, SIGTERM);
 	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGHUP);
 	sigprocmask(SIG_BLOCK, &mask, NULL);
 	daemon->shared = mmap(NULL, sizeof(*daemon->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (daemon->shared == MAP_FAILED)
 		return -errno;
+	daemon->dm_watch = -1;
+	daemon->seen = memfd_create("larderd", MFD_CLOEXEC);
+	if (daemon->seen < 0)
+		return -errno;
+	mapped_init(false);
 	error = sd_event_default(&daemon->event);
 	error = error < 0 ? error : sd_event_set_watchdog(daemon->event, true);
 	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGTERM, end, daemon);
 	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGINT, end, daemon);
+	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGHUP, hang_up, daemon);
 	error = error < 0 ? error : listen_to_devices(daemon);
+	error = error < 0 ? error : bus_new(&daemon->bus, daemon->event, refresh, daemon);
 	/* the first pass at once: what came before we listened */
 	return error < 0 ? error : sd_event_add_time(daemon->event, &daemon->timer, CLOCK_MONOTONIC, facts_clock(), 1000, start_pass, daemon);
 }
 
 int main(int argc, char **argv)
 {
-	static const char usage[] = "usage: larderd [--wait SECONDS]";
-	static const struct option options[] = { { "wait", required_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
-	struct daemon daemon = { .wait = ASSEMBLY_WAIT_CONF };
+	static const char usage[] = "usage: larderd [--wait SECONDS] [--observe]";
+	static const struct option options[] = { { "wait", required_argument, NULL, 'w' }, { "observe", no_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	static struct daemon daemon = { .wait = ASSEMBLY_WAIT_CONF };
 	int option, error;
 
-	while ((option = getopt_long(argc, argv, "w:h", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "w:oh", options, NULL)) != -1) {
 		if (option == 'h') {
 			puts(usage);
 			return LARDER_DONE;
 		}
-		if (option != 'w')
+		if (option != 'w' && option != 'o')
 			return complain(LARDER_USAGE, "%s", usage);
-		if (!conf_parse_wait(optarg, &daemon.wait))
+		daemon.observe |= option == 'o';
+		if (option == 'w' && !conf_parse_wait(optarg, &daemon.wait))
 			return complain(LARDER_USAGE, "--wait: '%s' is no number of seconds up to %d", optarg, CONF_WAIT_MAX_S);
 	}
 	if (optind < argc)
 		return complain(LARDER_USAGE, "%s", usage);
-	if (assembly_is_off()) {
+	if (!daemon.observe && assembly_is_off()) {
 		remark("larder.auto=no is on the kernel's command line: nothing is assembled");
 		sd_notify(0, "READY=1");
 		return LARDER_DONE;

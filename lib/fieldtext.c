@@ -58,6 +58,17 @@ static int utf8_length(const unsigned char *p)
 	return 0;
 }
 
+void text_clean(char *text)
+{
+	while (*text) {
+		int step = utf8_length((unsigned char *)text);
+
+		if (!step)
+			*text = '?';
+		text += step ? step : 1;
+	}
+}
+
 bool label_valid(const char *label)
 {
 	const unsigned char *p = (const unsigned char *)label;

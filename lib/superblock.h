@@ -113,6 +113,8 @@ const char *uuid_text(const uint8_t uuid[16], char text[static UUID_TEXT]); /* "
 bool uuid_is_zero(const uint8_t uuid[16]);
 /* What is stored as a label, control characters replaced. */
 const char *label_text(const uint8_t label[LARDER_LABEL_SIZE], char text[static LARDER_LABEL_SIZE + 1]);
+/* Of any text: what is no printable UTF-8 becomes '?'. */
+void text_clean(char *text);
 /* May it be stored?  1 to 64 bytes of UTF-8 without control characters. */
 bool label_valid(const char *label);
 /* May a device-mapper device be called so?  1 to 64 of [A-Za-z0-9#+.:=@_-], not beginning with - or a dot. */

@@ -318,26 +318,6 @@ int stack_forget(const struct stack *stack)
 
 /* ------------------------------------------------------------------ layers */
 
-char *crypt_name(const struct stack *stack)
-{
-	return must_print("%s-crypt", stack->name);
-}
-
-/* "CRYPT-LUKS2-<uuid without dashes>-<name>": as libcryptsetup has it. */
-static bool is_ours(const struct stack *stack, const char *dm_uuid)
-{
-	char text[UUID_TEXT], plain[UUID_TEXT], *to = plain;
-	uint8_t part[16];
-
-	stack_part(stack, "crypt", part);
-	uuid_text(part, text);
-	for (const char *c = text; *c; c++)
-		if (*c != '-')
-			*to++ = *c;
-	*to = 0;
-	return strstr(dm_uuid, plain);
-}
-
 /* Where a device is mounted; a btrfs has a number of its own there, but tells its device. */
 static void find_mount(dev_t number, char where[static PATH_MAX])
 {
@@ -390,7 +370,7 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 	if (stack->encrypted) {
 		char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
 
-		layers->open = mapped_look(name, dm_uuid, &layers->top_number) && is_ours(stack, dm_uuid);
+		layers->open = mapped_look(name, dm_uuid, &layers->top_number) && crypt_is_ours(stack, dm_uuid);
 		if (layers->open)
 			snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", name);
 		free(name);
@@ -504,16 +484,6 @@ int start_volume(const struct stack *stack, unsigned flags)
 	}
 	free(class);
 	return result;
-}
-
-bool crypt_is_open(const struct stack *stack)
-{
-	char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
-	dev_t number;
-	bool open = mapped_look(name, dm_uuid, &number) && is_ours(stack, dm_uuid);
-
-	free(name);
-	return open;
 }
 
 void crypt_mark(const struct stack *stack, bool locked)

@@ -5,6 +5,7 @@
 
 #include <limits.h>
 
+#include "crypt_layer.h"
 #include "luks.h"
 #include "md.h"
 #include "running.h"
@@ -53,7 +54,6 @@ struct layers {
 };
 void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers);
 void layers_free(struct layers *layers);
-char *crypt_name(const struct stack *stack); /* "NAME-crypt"; the caller frees it */
 
 /* larder unlock --agent.  volume: its name for dm. */
 int stack_unlock_by_agent(const char *volume);
@@ -80,7 +80,6 @@ int stop_array(const struct stack *stack);
 /* Is the LUKS layer there to be unlocked? */
 bool stack_locked(const struct stack *stack);
 /* Is it open?  One question to dm. */
-bool crypt_is_open(const struct stack *stack);
 /* What somebody locked, or unlocks himself at this moment: larder-unlock@.service leaves it so. */
 void crypt_mark(const struct stack *stack, bool locked);
 bool crypt_is_marked(const struct stack *stack);

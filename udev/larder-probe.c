@@ -4,26 +4,13 @@
  *
  * It reads the superblock, its copy where need be, and nothing else; it opens for reading only, takes no lock, says nothing of errors, and
  * is linked with nothing that would make its start slow.  LARDER_APPEARED is when it was first run on this content: the rules keep it.
- * LARDER_LINK is that the link by UUID is this device's, or nobody's yet: a copy that is plugged in later does not take it away.
  */
-#include <endian.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "device.h"
 #include "udev_properties.h"
-
-static bool may_have_link(const union superblock *sb, dev_t number)
-{
-	char path[sizeof("/dev/disk/by-id/larder-volume-") + UUID_TEXT], uuid[UUID_TEXT];
-	struct stat status;
-
-	snprintf(path, sizeof(path), "/dev/disk/by-id/larder-%s-%s", kind_text(le32toh(sb->head.kind)), uuid_text(sb->head.uuid, uuid));
-	return stat(path, &status) || status.st_rdev == number;
-}
 
 int main(int argc, char **argv)
 {
@@ -43,8 +30,6 @@ int main(int argc, char **argv)
 		udev_properties_print(found.chosen->sb);
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		printf("LARDER_APPEARED=%" PRIu64 "\n", (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
-		if (may_have_link(found.chosen->sb, device.number))
-			puts("LARDER_LINK=1");
 		result = 0;
 	}
 	superblocks_free(&found);

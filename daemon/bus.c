@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The objects of the last pass on the system bus.
+ *
+ * One getter serves all properties: it finds the object by its path, and the value by the name.  Signals come of comparing two passes.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <systemd/sd-bus.h>
+#include <time.h>
+
+#include "../lib/message.h"
+#include "bus.h"
+#include "bus_call.h"
+
+#define SOCKET	 "unix:path=/run/dbus/system_bus_socket"
+#define RETRY_US UINT64_C(1000000)
+
+#ifndef LARDER_RELEASE
+#define LARDER_RELEASE "development"
+#endif
+
+struct bus {
+	sd_event *event;
+	sd_event_source *retry;
+	sd_bus *bus;
+	struct objects objects;
+	void (*refresh)(void *data);
+	void *data;
+};
+
+/* ------------------------------------------------------------------ properties */
+
+static int append_list(sd_bus_message *reply, const char *type, const char *value)
+{
+	char *copy = must_print("%s", value), *rest = copy, *line, *mark;
+	int result = sd_bus_message_open_container(reply, 'a', type + 1);
+
+	while (result >= 0 && *copy && (line = strsep(&rest, "\n"))) {
+		mark = strchr(line, '=');
+		if (type[1] != '{') {
+			result = sd_bus_message_append_basic(reply, type[1], line);
+		} else if (mark) {
+			*mark = 0;
+			result = sd_bus_message_append(reply, "{ss}", line, mark + 1);
+		}
+	}
+	free(copy);
+	return result < 0 ? result : sd_bus_message_close_container(reply);
+}
+
+static int append_value(sd_bus_message *reply, const char *type, const char *value)
+{
+	switch (*type) {
+	case 'b':
+		return sd_bus_message_append(reply, "b", !strcmp(value, "1"));
+	case 't':
+		return sd_bus_message_append(reply, "t", (uint64_t)strtoull(value, NULL, 10));
+	case 'a':
+		return append_list(reply, type, value);
+	default:
+		return sd_bus_message_append_basic(reply, *type, value);
+	}
+}
+
+static int get_property(sd_bus *bus, const char *path, const char *interface, const char *property, sd_bus_message *reply, void *object, sd_bus_error *error)
+{
+	const struct object_class *class = &object_classes[((struct object *)object)->kind];
+
+	(void)bus;
+	(void)path;
+	(void)interface;
+	for (size_t i = 0; i < class->number; i++)
+		if (!strcmp(class->property[i].name, property))
+			return append_value(reply, class->property[i].type, ((struct object *)object)->value[i]);
+	return sd_bus_error_setf(error, SD_BUS_ERROR_UNKNOWN_PROPERTY, "no property %s", property);
+}
+
+static int get_version(sd_bus *bus, const char *path, const char *interface, const char *property, sd_bus_message *reply, void *data, sd_bus_error *error)
+{
+	(void)bus;
+	(void)path;
+	(void)interface;
+	(void)property;
+	(void)data;
+	(void)error;
+	return sd_bus_message_append(reply, "s", LARDER_RELEASE);
+}
+
+/* ------------------------------------------------------------------ methods */
+
+static struct bus *only; /* for those who get the object alone */
+
+static void ask_for_look(void *data)
+{
+	struct bus *bus = data;
+
+	bus->refresh(bus->data);
+}
+
+static int call_method(sd_bus_message *call, void *object, sd_bus_error *error)
+{
+	return bus_call(call, object, ask_for_look, only, error);
+}
+
+static int call_refresh(sd_bus_message *call, void *bus, sd_bus_error *error)
+{
+	return bus_call_refresh(call, ask_for_look, bus, error);
+}
+
+/* ------------------------------------------------------------------ tables */
+
+#define SHOWN(name, type)	SD_BUS_PROPERTY(name, type, get_property, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
+#define FIXED(name, type)	SD_BUS_PROPERTY(name, type, get_property, 0, SD_BUS_VTABLE_PROPERTY_CONST)
+#define VERB(name)		SD_BUS_METHOD(name, NULL, NULL, call_method, SD_BUS_VTABLE_UNPRIVILEGED)
+#define VERB_SET_OPTION		SD_BUS_METHOD_WITH_ARGS("SetOption", SD_BUS_ARGS("s", key, "s", value), SD_BUS_NO_RESULT, call_method, SD_BUS_VTABLE_UNPRIVILEGED)
+
+static const sd_bus_vtable manager_table[] = {
+	SD_BUS_VTABLE_START(0),
+	SD_BUS_PROPERTY("Version", "s", get_version, 0, SD_BUS_VTABLE_PROPERTY_CONST),
+	SD_BUS_METHOD("Refresh", NULL, NULL, call_refresh, SD_BUS_VTABLE_UNPRIVILEGED),
+	SD_BUS_VTABLE_END,
+};
+
+static const sd_bus_vtable stack_table[] = {
+	SD_BUS_VTABLE_START(0),
+	SHOWN("Name", "s"), FIXED("UUID", "s"), SHOWN("State", "s"), SHOWN("Encrypted", "b"), SHOWN("MountPoint", "s"),
+	SHOWN("Volume", "o"), SHOWN("Cache", "o"), SHOWN("Problems", "as"),
+	VERB("Start"), VERB("Stop"), VERB("Lock"), VERB("Unlock"),
+	SD_BUS_VTABLE_END,
+};
+
+static const sd_bus_vtable cache_table[] = {
+	SD_BUS_VTABLE_START(0),
+	SHOWN("Name", "s"), FIXED("UUID", "s"), SHOWN("State", "s"), SHOWN("Running", "b"), SHOWN("Size", "t"), SHOWN("Devices", "ao"),
+	SHOWN("Volumes", "ao"), SHOWN("Scrub", "s"), SHOWN("Options", "a{ss}"), SHOWN("Problems", "as"),
+	VERB("Start"), VERB("Stop"), VERB("Scrub"), VERB("StopScrub"), VERB_SET_OPTION,
+	SD_BUS_VTABLE_END,
+};
+
+static const sd_bus_vtable volume_table[] = {
+	SD_BUS_VTABLE_START(0),
+	SHOWN("Name", "s"), FIXED("UUID", "s"), SHOWN("State", "s"), SHOWN("Running", "b"), SHOWN("Size", "t"), SHOWN("Node", "s"), SHOWN("Mode", "s"),
+	SHOWN("Cache", "o"), SHOWN("Device", "o"), SHOWN("Stack", "o"), SHOWN("Options", "a{ss}"), SHOWN("Problems", "as"),
+	VERB("Start"), VERB("Stop"), VERB("Flush"), VERB_SET_OPTION,
+	SD_BUS_VTABLE_END,
+};
+
+static const sd_bus_vtable device_table[] = {
+	SD_BUS_VTABLE_START(0),
+	FIXED("Path", "s"), SHOWN("UUID", "s"), SHOWN("Kind", "s"), SHOWN("Label", "s"), SHOWN("Cache", "o"), SHOWN("Volume", "o"), SHOWN("Problems", "as"),
+	SD_BUS_VTABLE_END,
+};
+
+static const sd_bus_vtable *const tables[NR_OBJECT_KINDS] = {
+	[OBJECT_STACK] = stack_table, [OBJECT_CACHE] = cache_table, [OBJECT_VOLUME] = volume_table, [OBJECT_DEVICE] = device_table,
+};
+
+static int find(sd_bus *sd, const char *path, const char *interface, void *data, void **found, sd_bus_error *error)
+{
+	struct bus *bus = data;
+	const struct object *o = objects_find(&bus->objects, path);
+
+	(void)sd;
+	(void)error;
+	if (!o || strcmp(object_classes[o->kind].interface, interface))
+		return 0;
+	*found = (void *)o;
+	return 1;
+}
+
+/* Below a class, or (GetManagedObjects) below the root. */
+static int enumerate(sd_bus *sd, const char *prefix, void *data, char ***nodes, sd_bus_error *error)
+{
+	struct bus *bus = data;
+	char **list = must_allocate(calloc(bus->objects.number + 1, sizeof(*list)));
+	size_t number = 0;
+
+	(void)sd;
+	(void)error;
+	for (size_t i = 0; i < bus->objects.number; i++)
+		if (!strncmp(bus->objects.object[i].path, prefix, strlen(prefix)))
+			list[number++] = must_print("%s", bus->objects.object[i].path);
+	*nodes = list;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ the connection */
+
+static int open_bus(struct bus *bus);
+
+static int try_again(sd_event_source *source, uint64_t when, void *data)
+{
+	(void)source;
+	(void)when;
+	open_bus(data);
+	return 0;
+}
+
+static void close_bus(struct bus *bus)
+{
+	if (bus->bus) {
+		sd_bus_detach_event(bus->bus);
+		sd_bus_close_unref(bus->bus);
+	}
+	bus->bus = NULL;
+}
+
+static void retry_later(struct bus *bus)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	bus->retry = sd_event_source_unref(bus->retry);
+	sd_event_add_time(bus->event, &bus->retry, CLOCK_MONOTONIC, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000 + RETRY_US, 0, try_again, bus);
+}
+
+static int disconnected(sd_bus_message *message, void *data, sd_bus_error *error)
+{
+	(void)message;
+	(void)error;
+	retry_later(data);
+	return 0;
+}
+
+static int named(sd_bus_message *answer, void *data, sd_bus_error *error)
+{
+	(void)data;
+	(void)error;
+	if (sd_bus_message_is_method_error(answer, NULL))
+		remark("no " BUS_NAME " on the bus: %s", sd_bus_message_get_error(answer)->message);
+	return 0;
+}
+
+static int export(struct bus *bus)
+{
+	int result = sd_bus_add_object_vtable(bus->bus, NULL, BUS_ROOT, BUS_NAME ".Manager", manager_table, bus);
+
+	if (result >= 0)
+		result = sd_bus_add_object_manager(bus->bus, NULL, BUS_ROOT);
+	for (int kind = 0; result >= 0 && kind < NR_OBJECT_KINDS; kind++) {
+		const struct object_class *class = &object_classes[kind];
+
+		result = sd_bus_add_fallback_vtable(bus->bus, NULL, class->prefix, class->interface, tables[kind], find, bus);
+		if (result >= 0)
+			result = sd_bus_add_node_enumerator(bus->bus, NULL, class->prefix, enumerate, bus);
+	}
+	return result;
+}
+
+/* Of a bus that is not there yet the socket is waited for. */
+static int open_bus(struct bus *bus)
+{
+	const char *address = getenv("DBUS_SYSTEM_BUS_ADDRESS");
+	int result;
+
+	close_bus(bus);
+	result = sd_bus_new(&bus->bus);
+	if (result >= 0)
+		result = sd_bus_set_address(bus->bus, address && *address ? address : SOCKET);
+	if (result >= 0)
+		result = sd_bus_set_bus_client(bus->bus, true);
+	if (result >= 0)
+		result = sd_bus_set_watch_bind(bus->bus, true);
+	if (result >= 0)
+		result = export(bus);
+	if (result >= 0)
+		result = sd_bus_start(bus->bus);
+	if (result >= 0)
+		result = sd_bus_match_signal_async(bus->bus, NULL, "org.freedesktop.DBus.Local", NULL, "org.freedesktop.DBus.Local", "Disconnected", disconnected, NULL,
+						   bus);
+	if (result >= 0)
+		result = sd_bus_request_name_async(bus->bus, NULL, BUS_NAME, SD_BUS_NAME_REPLACE_EXISTING, named, NULL);
+	if (result >= 0)
+		result = sd_bus_attach_event(bus->bus, bus->event, SD_EVENT_PRIORITY_NORMAL);
+	if (result < 0) {
+		close_bus(bus);
+		retry_later(bus);
+	}
+	return result;
+}
+
+int bus_new(struct bus **made, sd_event *event, void (*refresh)(void *data), void *data)
+{
+	struct bus *bus = must_allocate(calloc(1, sizeof(*bus)));
+
+	*bus = (struct bus){ .event = event, .refresh = refresh, .data = data };
+	*made = only = bus;
+	open_bus(bus);
+	return 0;
+}
+
+/* ------------------------------------------------------------------ signals */
+
+static void tell_changes(struct bus *bus, const struct object *before, const struct object *now)
+{
+	const struct object_class *class = &object_classes[now->kind];
+	char *names[OBJECT_PROPERTIES_MAX + 1] = { NULL };
+	size_t number = 0;
+
+	for (size_t i = 0; i < class->number; i++)
+		if (strcmp(before->value[i], now->value[i]) != 0)
+			names[number++] = (char *)class->property[i].name;
+	if (number)
+		sd_bus_emit_properties_changed_strv(bus->bus, now->path, class->interface, names);
+}
+
+void bus_show(struct bus *bus, struct objects *objects)
+{
+	struct objects before = bus->objects;
+	bool ready = bus->bus && sd_bus_is_ready(bus->bus) > 0;
+
+	/* while they are still there to be found */
+	for (size_t i = 0; ready && i < before.number; i++)
+		if (!objects_find(objects, before.object[i].path))
+			sd_bus_emit_object_removed(bus->bus, before.object[i].path);
+	bus->objects = *objects;
+	*objects = (struct objects){ 0 };
+	for (size_t i = 0; ready && i < bus->objects.number; i++) {
+		const struct object *now = &bus->objects.object[i], *was = objects_find(&before, now->path);
+
+		if (was && was->kind == now->kind)
+			tell_changes(bus, was, now);
+		else if (!was)
+			sd_bus_emit_object_added(bus->bus, now->path);
+	}
+	objects_free(&before);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * org.larder1 on the system bus (docs/dbus.md).  Without a bus nothing is lost: it is waited for, and joined when it comes, or comes back.
+ *
+ * Methods are verbs: each runs the command larder, and answers when that has ended.  Nobody waits for them here.
+ */
+#ifndef LARDER_BUS_H
+#define LARDER_BUS_H
+
+#include <systemd/sd-event.h>
+
+#include "objects.h"
+
+struct bus;
+
+/* refresh: a method asks for a look at the devices. */
+int bus_new(struct bus **bus, sd_event *event, void (*refresh)(void *data), void *data);
+/* Shows these from now on, and tells what has come, changed and gone.  Takes the objects. */
+void bus_show(struct bus *bus, struct objects *objects);
+
+#endif

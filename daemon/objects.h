@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What org.larder1 shows (docs/dbus.md): stacks, caches, volumes, devices as objects with properties, from the facts and the plan of a pass.
+ *
+ * A pass is made by a child: it writes them to a file, and the daemon reads them back.  No secret is among them, as no fact has one.
+ */
+#ifndef LARDER_OBJECTS_H
+#define LARDER_OBJECTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "facts.h"
+
+#define BUS_ROOT  "/org/larder1"
+#define BUS_NAME  "org.larder1"
+#define OBJECT_PROPERTIES_MAX 16
+
+enum object_kind {
+	OBJECT_STACK,
+	OBJECT_CACHE,
+	OBJECT_VOLUME,
+	OBJECT_DEVICE,
+	NR_OBJECT_KINDS,
+};
+
+/* A property: its name and type on the bus; the value is text, that of a list (as, ao) a line each, of a{ss} "key=value" lines. */
+struct property {
+	const char *name, *type;
+};
+
+struct object_class {
+	const char *interface, *prefix;
+	const struct property *property;
+	size_t number;
+};
+
+extern const struct object_class object_classes[NR_OBJECT_KINDS];
+
+struct object {
+	enum object_kind kind;
+	char *path;
+	char *value[OBJECT_PROPERTIES_MAX]; /* in the order of its class; never NULL */
+};
+
+struct objects {
+	struct object *object;
+	size_t number;
+};
+
+void objects_make(struct objects *objects, const struct look *look, const struct plan *plan);
+void objects_free(struct objects *objects);
+const struct object *objects_find(const struct objects *objects, const char *path);
+/* Value of a property of the object's class; NULL: it has none of that name. */
+const char *object_value(const struct object *object, const char *property);
+
+/* To a file, from its beginning; 0 or -errno. */
+int objects_write(const struct objects *objects, int file);
+/* False: it is not what objects_write() wrote, whole. */
+bool objects_read(struct objects *objects, int file);
+
+#endif

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The LUKS layer of a stack: a dm device with a name of ours, and a UUID that libcryptsetup gave it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "crypt_layer.h"
+#include "dm.h"
+#include "message.h"
+
+char *crypt_name(const struct stack *stack)
+{
+	return must_print("%s-crypt", stack->name);
+}
+
+/* "CRYPT-LUKS2-<uuid without dashes>-<name>": as libcryptsetup has it. */
+bool crypt_is_ours(const struct stack *stack, const char *dm_uuid)
+{
+	char text[UUID_TEXT], plain[UUID_TEXT], *to = plain;
+	uint8_t part[16];
+
+	stack_part(stack, "crypt", part);
+	uuid_text(part, text);
+	for (const char *c = text; *c; c++)
+		if (*c != '-')
+			*to++ = *c;
+	*to = 0;
+	return strstr(dm_uuid, plain);
+}
+
+bool crypt_is_open(const struct stack *stack)
+{
+	char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
+	dev_t number;
+	bool open = mapped_look(name, dm_uuid, &number) && crypt_is_ours(stack, dm_uuid);
+
+	free(name);
+	return open;
+}

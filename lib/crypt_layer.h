@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The LUKS layer of a stack, as device-mapper shows it. */
+#ifndef LARDER_CRYPT_LAYER_H
+#define LARDER_CRYPT_LAYER_H
+
+#include "stack.h"
+
+char *crypt_name(const struct stack *stack); /* "NAME-crypt"; the caller frees it */
+bool crypt_is_ours(const struct stack *stack, const char *dm_uuid);
+bool crypt_is_open(const struct stack *stack);
+
+#endif
