@@ -16,7 +16,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
-from harness import CACHE, KIB, MIB, NOT_FOUND, SB, SB_SIZE, TOP, UNSAFE, VOLUME, attach_by_hand, digest, field, one_line, patch_both
+from harness import CACHE, KIB, MIB, NOT_FOUND, SB, SB_SIZE, TOP, UNSAFE, VOLUME
+from harness import attach_by_hand, digest, field, one_line, patch_both
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -219,7 +220,8 @@ def test_conf_degraded(larder, stack):
 
 def test_conf_with_mistakes(larder, stack):
     """Each is one line, with file and number; the others count; nothing is held up."""
-    lines = ["", "auto", "auto perhaps data", "auto no", "automatic yes data", "auto no bad\x01name", "wait", "wait 5 6", "wait soon", "wait 999999", "auto no data"]
+    mistakes = ["auto", "auto perhaps data", "auto no", "automatic yes data", "auto no bad\x01name"]
+    lines = ["", *mistakes, "wait", "wait 5 6", "wait soon", "wait 999999", "auto no data"]
     run = with_conf(larder, "\n".join(lines))
     said = run.stderr.splitlines()
     path = larder.directory / "larder.conf"
