@@ -207,6 +207,7 @@ def on_bus(*words: object, check: bool = True) -> subprocess.CompletedProcess:
     return command.run("busctl", f"--address={ADDRESS}", "--json=short", f"--timeout={SECONDS}", *map(str, words), check=check)
 
 
+@pytest.mark.limit(1200)
 def test_by_dbus(stack, larderd, monkeypatch):
     """Beside a bus: methods really stop and start, what was stopped stays so, and events of the kernel become properties."""
     monkeypatch.setitem(ENVIRONMENT, "DBUS_SYSTEM_BUS_ADDRESS", ADDRESS)
