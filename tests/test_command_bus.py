@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -164,6 +165,8 @@ class Bus:
         """Signals, as they come: member, path, interface, arguments; it listens when this returns."""
         words = ["busctl", f"--address={self.address}", "--json=short", f"--match={match}", "monitor"]
         monitor = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        giving_up = threading.Timer(SECONDS, monitor.kill)
+        giving_up.start()
         try:
             assert monitor.stderr.readline().startswith("Monitoring")
             yield (
@@ -172,6 +175,7 @@ class Bus:
                 if m["member"] not in ("NameAcquired", "NameLost")
             )
         finally:
+            giving_up.cancel()
             monitor.stderr.close()
             self.end(monitor)
 
