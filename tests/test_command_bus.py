@@ -2,7 +2,7 @@
 """org.larder1: what larderd shows on a bus, what it tells, and whom it obeys.
 
 A private dbus-daemon with the project's policy file; members are images, what runs comes from a file (LARDER_STATUS), and larderd,
-built with ASan and UBSan, only observes.  That methods really start and stop is for the guest suite stack_daemon.
+built with ASan and UBSan, only observes.  Methods run a command in its place, which notes its words.
 """
 
 import contextlib
