@@ -66,9 +66,9 @@ unit:	## unit and property tests of format, index, policy under ASan and UBSan; 
 	@$(MAKE) --no-print-directory -C tests/unit check
 	@$(MAKE) --no-print-directory -C tests/images check
 
-fuzz:	## fuzz the parsers of the disk format for a minute (SECONDS=)
+fuzz:	## fuzz every parser of bytes that come from a disk, a user or the kernel, for MINUTES=1 in all
 	@tests/ci/dependencies build fuzz
-	@$(MAKE) --no-print-directory -C tests/fuzz run
+	@tests/fuzz/run --minutes $(or $(MINUTES),1)
 
 model:	## explore the ordering rules in full: 2.5 million states
 	@/usr/bin/python3 tests/model/explore.py

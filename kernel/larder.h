@@ -51,6 +51,7 @@
 #include "policy.h"
 #include "class.h"
 #include "congestion.h"
+#include "settings.h"
 
 #define DM_MSG_PREFIX "larder"
 
@@ -318,26 +319,6 @@ struct cache_device {
 /* What segments are needed for: the write stream and checkpoints; fill and keep.  An SSD's role says which it is for. */
 enum segment_use { USE_LOG, USE_CLEAN, NR_SEGMENT_USES };
 
-/* What has two copies, where there are two SSDs: nothing; the write stream and checkpoints; clean copies too */
-enum mirror_level { MIRROR_NONE, MIRROR_DIRTY, MIRROR_ALL };
-
-struct cache_settings {
-	bool commit_always;
-	bool discard;
-	u8 mirror;			/* enum mirror_level */
-	u8 role[LARDER_MAX_DEVICES];	/* enum larder_device_role */
-	u8 nr_roles;			/* given, of these; the others are as on disk */
-	u32 commit_interval;		/* ms */
-	u32 gather;
-	u32 memory_limit;		/* MiB, 0: 10 % of RAM */
-	u32 small_percent;
-	u32 max_marks;
-	u32 checkpoint_percent;
-	u32 congestion_read, congestion_write;	/* us, 0: off */
-	u32 scrub_rate;			/* KiB/s, 0: no bound */
-	u32 resync_rate;		/* KiB/s, 0: no bound */
-};
-
 /* What a scrub has found (scrub.c) */
 struct scrub_counts {
 	u64 slots;			/* read */
@@ -509,20 +490,6 @@ struct cache {
 };
 
 /* ------------------------------------------------------------------ volume */
-
-struct volume_settings {
-	u8 mode;			/* enum larder_mode */
-	bool fill, writeback;
-	u32 sequential_cutoff;		/* KiB */
-	u32 writeback_percent;
-	u32 writeback_rate_min, writeback_rate_max;	/* KiB/s */
-	u32 writeback_depth;
-	u32 readahead;			/* KiB, 0: off */
-	u32 share_min, share_max;	/* percent of the cache */
-	bool stripes;			/* writes of whole ones go to the backing */
-	bool quiet;			/* the backing is left alone until more than the target is dirty */
-	struct larder_classes class;
-};
 
 enum mark_state { MARK_WANTED, MARK_SETTING, MARK_SET, MARK_CLEARING };
 struct mark {
@@ -1356,19 +1323,6 @@ static inline const char *volume_target_name(const struct volume_target *vt)
 /* status.c */
 void cache_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen);
 void volume_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen);
-
-/* settings.c: options by name, for constructors, messages and status */
-int cache_setting_parse(struct cache_settings *s, const char *key, const char *value, const char **why);
-/* the key's number, or -EINVAL */
-int volume_setting_parse(struct volume_settings *s, const char *key, const char *value, const char **why);
-/* sep[0] goes before a key, sep[1] between key and value.  *count: words printed; counted even if size is 0. */
-unsigned int cache_settings_print(const struct cache_settings *s, bool only_changed, const char *sep, char *buf, unsigned int size,
-				  unsigned int *count);
-unsigned int volume_settings_print(const struct volume_settings *s, u32 given_mask, const char *sep, char *buf, unsigned int size,
-				   unsigned int *count);
-#define VOLUME_SETTING_MODE 0	/* printed only if its bit is in given_mask: the default is the superblock's */
-void cache_settings_default(struct cache_settings *s);
-void volume_settings_default(struct volume_settings *s);
 
 extern struct target_type cache_target_type, volume_target_type;
 

@@ -6,9 +6,7 @@
  * Parsing is strict: a value is one of the words listed, or digits only and in bounds.  *why is static and is meant to follow
  * "key: 'value' ".  No locks: a struct of settings in use is changed as a whole by its target, and read field by field.
  */
-#include <linux/ctype.h>
-
-#include "larder.h"
+#include "settings.h"
 
 struct setting {
 	const char *key;

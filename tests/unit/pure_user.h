@@ -20,11 +20,13 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <ctype.h>
 #include <endian.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -139,6 +141,39 @@ static inline void *ERR_PTR(long e) { return (void *)e; }
 static inline long PTR_ERR(const void *p) { return (long)p; }
 static inline bool IS_ERR(const void *p) { return IS_ERR_VALUE(p); }
 static inline bool IS_ERR_OR_NULL(const void *p) { return !p || IS_ERR(p); }
+
+/* ------------------------------------------------------------------ text */
+
+/* What was written, without the end: never more than there was room for. */
+static inline __attribute__((__format__(__printf__, 3, 4))) int scnprintf(char *buf, size_t size, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(buf, size, format, args);
+	va_end(args);
+	return n < 0 || !size ? 0 : (size_t)n < size ? n : (int)size - 1;
+}
+
+/* Of what the kernel's takes, decimal digits alone. */
+static inline int kstrtou32(const char *text, unsigned int base, u32 *n)
+{
+	u64 v = 0;
+
+	pure_check(base == 10, "kstrtou32 of another base");
+	if (!*text)
+		return -EINVAL;
+	for (; *text; text++) {
+		if (!isdigit((unsigned char)*text))
+			return -EINVAL;
+		v = v * 10 + (u64)(*text - '0');
+		if (v > U32_MAX)
+			return -ERANGE;
+	}
+	*n = (u32)v;
+	return 0;
+}
 
 /* ------------------------------------------------------------------ numbers */
 
