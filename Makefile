@@ -93,6 +93,10 @@ faults:	## random workloads with one random fault of a device each, 10,000 on ea
 	@tests/ci/dependencies build vm
 	@tests/faults/run --kernel $(KERNEL) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SHARD),--shard $(SHARD))
 
+soak:	## everything at once, for MINUTES=1 of a VM's time: loads, switches, faults, growth, SSDs that come and go, power cuts (SEED= WORLDS= KERNEL=)
+	@tests/ci/dependencies build vm
+	@tests/soak/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS))
+
 mutants:	## plant bugs, one at a time, and see that a test catches each (NAME=)
 	@tests/mutants/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)
 
@@ -129,4 +133,4 @@ clean:	## remove what was built (not: the Python environment, downloads)
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try kernels lint unit fuzz model \
-	model-smoke vm vm-more check crash faults mutants stress bench bench-real sim demo images clean
+	model-smoke vm vm-more check crash faults soak mutants stress bench bench-real sim demo images clean

@@ -268,6 +268,11 @@ int sim_record_set(char *args);		/* "size=BYTES"; sleeps, under sim_ctl_lock */
 void sim_memory_init(struct dentry *root);
 void sim_memory_exit(void);
 int sim_memory_set(char *args);		/* sleeps, under sim_ctl_lock */
+
+/* simdisk_held.c */
+void sim_held_init(struct dentry *root);
+void sim_held_exit(void);
+int sim_held_set(char *args);		/* sleeps, under sim_ctl_lock */
 /* Any context. */
 void sim_record_submit(struct sim_disk *sd, struct request *rq, struct sim_cmd *c);
 void sim_record_complete(struct sim_disk *sd, struct sim_cmd *c, blk_status_t status);

@@ -19,6 +19,7 @@
  *   trace size=RECORDS                 0: off; see simdisk_trace.c
  *   record size=BYTES                  0: off; see simdisk_record.c
  *   memory ...                         allocations of a module fail, see simdisk_memory.c
+ *   held ...                           what a module has not freed, see simdisk_held.c
  *   save name=ssd0                     disks with crash=0 of up to 4 GiB, not open: keeps the content,
  *   restore name=ssd0                  and brings it back; both cost what was changed in between
  *
@@ -642,6 +643,7 @@ static const struct {
 	{ "add", sim_add }, { "del", sim_del }, { "set", sim_set }, { "powercut", sim_power_cut }, { "powerup", sim_power_up },
 	{ "fail", sim_fail }, { "heal", sim_heal }, { "corrupt", sim_corrupt }, { "trace", sim_trace_set },
 	{ "record", sim_record_set }, { "save", sim_save }, { "restore", sim_restore }, { "memory", sim_memory_set },
+	{ "held", sim_held_set },
 };
 
 static ssize_t ctl_write(struct file *f, const char __user *b, size_t n, loff_t *o)
@@ -677,6 +679,7 @@ static int __init simdisk_init(void)
 	sim_trace_init(root);
 	sim_record_init(root);
 	sim_memory_init(root);
+	sim_held_init(root);
 	return 0;
 }
 
@@ -689,6 +692,7 @@ static void __exit simdisk_exit(void)
 	mutex_unlock(&sim_ctl_lock);
 	debugfs_remove_recursive(root);
 	sim_memory_exit();
+	sim_held_exit();
 	sim_power_exit();
 	sim_trace_exit();
 	sim_record_exit();

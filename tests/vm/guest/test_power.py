@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Power cuts: SSD and backing lose what was not flushed, at one instant; then the cache starts and every sector is judged."""
 
-import itertools
-import os
-import shutil
-import threading
-from pathlib import Path
-
 import pytest
 from lib import command, simdisk
+from lib.files import Files
 from lib.larder import Stack, Volume
 from lib.pattern import not_pattern, write_pattern
 
-MOUNTED = Path("/mnt")
 MODES = ("random", "torn", "lose", "keep", "prefix")
 
 # What happens beside the load, at random
@@ -21,44 +15,6 @@ CONTROLS = {
     "modes": "n=$(($1 % 3)); set -- writeback writethrough writearound; shift $n; dmsetup message v 0 set mode $1",
     "checkpoints": "dmsetup message c 0 checkpoint; dmsetup message c 0 reclaim 3",
 }
-
-
-class Files:
-    """Small files of an ext4, each written and fsynced, until the power fails; then each must be there."""
-
-    def __init__(self, volume: Volume, number: int):
-        self.directory = MOUNTED / str(number)
-        self.safe: dict[Path, bytes] = {}
-        command.run("mount", volume, MOUNTED)
-        for old in MOUNTED.glob("[0-9]*"):
-            shutil.rmtree(old)
-        self.directory.mkdir()
-        self.thread = threading.Thread(target=self._work)
-        self.thread.start()
-
-    def _work(self) -> None:
-        try:
-            for i in itertools.count():
-                path, data = self.directory / str(i), os.urandom(1000 + 997 * (i % 20))
-                with open(path, "wb") as f:
-                    f.write(data)
-                    f.flush()
-                    os.fsync(f.fileno())
-                self.safe[path] = data
-        except OSError:
-            pass  # the power has failed
-
-    def leave(self) -> None:
-        self.thread.join()
-        command.run("umount", "-l", MOUNTED, check=False)
-
-    def check(self, volume: Volume) -> None:
-        """By the journal what is there is whole."""
-        command.run("mount", volume, MOUNTED)
-        for path, data in self.safe.items():
-            assert path.read_bytes() == data, path
-        command.run("umount", MOUNTED)
-        command.run("e2fsck", "-fn", volume)
 
 
 class Volumes(Stack):

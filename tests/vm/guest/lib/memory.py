@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Allocations of larder's module fail (tests/sim/simdisk_memory.c)."""
+"""Allocations of larder's module: they fail (tests/sim/simdisk_memory.c), or are counted (simdisk_held.c, /proc/vmallocinfo)."""
 
+import collections
 import contextlib
 import functools
+import itertools
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from . import simdisk
 from .command import key_values
 
+# functions that allocate for their callers
+VIA = re.compile(
+    r"(__)?(kv[mzc]alloc|kvmalloc)\w*|(__)?alloc_pages?(_(bulk|mpol|noprof|current)\w*)?|alloc_page_interleave|policy_node\w*|"
+    r"_*get_free_pages\w*|get_zeroed_page\w*|mempool_(init|create)\w*|bioset_init|bitmap_[zk]?alloc\w*|k(mem|str)dup\w*"
+)
 
 
 @functools.cache
@@ -32,3 +41,28 @@ def failing(**rule: object) -> Iterator[None]:
         yield
     finally:
         simdisk.control("memory off")
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[None]:
+    """held() counts from now on."""
+    symbols = [x.split() for x in Path("/proc/kallsyms").read_text().splitlines()]
+    kernel = sorted((int(x[0], 16), x[2]) for x in symbols if len(x) == 3 and x[1] in "tT")
+    via = [f"via={at:#x}-{end:#x}" for (at, name), (end, _) in itertools.pairwise(kernel) if VIA.fullmatch(name) and at < end]
+    first, last = text()
+    simdisk.control(f"held from={first:#x} to={(last | 4095) + 1:#x} {' '.join(via)}")
+    try:
+        yield
+    finally:
+        simdisk.control("held off")
+
+
+def held() -> dict[str, int]:
+    """What the module has allocated since counting() began and not freed: places in it, and how many each."""
+    head, *lines = (simdisk.ROOT / "held").read_text().splitlines()
+    assert not key_values(head)["lost"], head
+    found = collections.Counter({place: int(n) for n, place in (x.split(" ", 1) for x in lines)})
+    for line in Path("/proc/vmallocinfo").read_text().splitlines():
+        if "[larder]" in line:
+            found["vmalloc " + line.split()[2]] += 1
+    return dict(found)

@@ -26,6 +26,7 @@ class Load:
     def __init__(self, argv: list[str], keep: tuple[int, ...] = ()):
         """keep: file descriptors that it inherits."""
         self.verb = argv[1]
+        self.report: dict = {}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace", pass_fds=keep
@@ -37,10 +38,10 @@ class Load:
     def wait(self, seconds: float = 600) -> dict:
         """The report; OracleError unless all was right."""
         out, err = self.process.communicate(timeout=seconds)
-        report = key_values(out)
+        self.report = key_values(out)
         if self.process.returncode:
-            raise OracleError(self.verb, self.process.returncode, report, err)
-        return report
+            raise OracleError(self.verb, self.process.returncode, self.report, err)
+        return self.report
 
     def kill(self) -> None:
         self.process.kill()
@@ -64,6 +65,7 @@ class Oracle:
         self.device = device
         self.seed = seed
         self.runs = 0
+        self.last: Load | None = None
         self.region = ["--size", str(size), "--offset", str(offset)] + (["--unknown"] if unknown else [])
         self.directory = Path(directory or tempfile.gettempdir())
         self.state = Path(state) if state else self.directory / f"oracle-{next(_numbers)}.state"
@@ -86,7 +88,8 @@ class Oracle:
         self.runs += 1
         # the state has the seed of its stamps; --seed only makes each run another one
         argv = self._argv("run", device, options) + (self.region if not self.state.exists() else [])
-        return Load(argv, (options["control_fd"],) if "control_fd" in options else ())
+        self.last = Load(argv, (options["control_fd"],) if "control_fd" in options else ())
+        return self.last
 
     def run(self, *, limit: float = 600, **options: object) -> dict:
         load = self.start(**options)
