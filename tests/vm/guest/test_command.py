@@ -500,33 +500,3 @@ def test_udev_has_done_its_work(formatted, udevd):
     assert not node.exists() and not cookies()
     larder("cache", "stop", "fast")
     assert not cookies() and dm.names() == []
-
-
-@pytest.fixture
-def zoned():
-    """A disk of zones, by null_blk."""
-    if command.run("modprobe", "null_blk", "nr_devices=0", check=False).returncode:
-        pytest.skip("this kernel has no null_blk")
-    before = set(os.listdir("/sys/block"))
-    directory = Path("/sys/kernel/config/nullb/zoned0")
-    directory.mkdir()
-    for key, value in {"memory_backed": 1, "zoned": 1, "zone_size": 4, "size": 128, "blocksize": 4096, "power": 1}.items():
-        (directory / key).write_text(str(value))
-    (name,) = set(os.listdir("/sys/block")) - before
-    yield BlockDevice(f"/dev/{name}")
-    (directory / "power").write_text("0")
-    directory.rmdir()
-    command.run("modprobe", "-r", "null_blk")
-
-
-def test_zoned(zoned, ssd, formatted, kernel_log):
-    """Refused by the command, and by the kernel where somebody has brought a superblock there by himself."""
-    assert zoned.queue("zoned") == "host-managed"
-    refused(FAILED, ["cache", "create", "z", "--cache", zoned, "--yes"], zoned.path, "zoned")
-    refused(FAILED, ["volume", "create", "z", "--backing", zoned, "--yes"], zoned.path, "zoned")
-    for sector in range(0, 4096, 1024):
-        zoned.write(sector, ssd.read(sector, 1024))
-    with pytest.raises(command.CommandError):
-        dm.DmDevice.create("z", f"0 {zoned.sectors} larder-cache 1 {zoned} 0")
-    assert kernel_log.matching("zoned")
-    assert "z" not in dm.names()
