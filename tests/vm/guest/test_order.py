@@ -190,23 +190,6 @@ def test_bypass_under_a_mark(make_disk):
     stack.stop()
 
 
-def test_mark_is_cleared(make_disk):
-    """Rule 6: written through, then the volume is stopped in order, and power fails below at its first flush: the mark stays."""
-    stack = make(make_disk, mode="writethrough")
-    stack.volume.write(0, A)
-    stack.volume.flush()
-    stack.volume.write(0, B)
-    stack.cache.message("commit")
-    assert stack.volume.status()["marks"] > 0
-    simdisk.power_cut(stack.hdd, mode="lose", after=1, ops="flush")
-    stack.stop()
-    simdisk.wait_power_off(stack.hdd)
-    simdisk.power_up()
-    stack.start()
-    assert settled(stack) == A
-    stack.stop()
-
-
 def test_discard_is_logged(make_disk):
     """Rule 6: a mark is cleared behind the INVALIDATE of what was discarded under it; a replay does not bring it back."""
     stack = make(make_disk)
