@@ -43,8 +43,14 @@ static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bo
 	if (unlikely(READ_ONCE(c->log.held)))
 		return -EAGAIN;
 	err = -EAGAIN;
-	if (race_begin(c, v, io->sector, io->len, RACE_BYPASS))
+	if (race_begin(c, v, io->sector, io->len, RACE_BYPASS)) {
+		/* a record that nobody waits for need not be sent soon */
+		if (READ_ONCE(c->look) & LOOK_BUFFERED) {
+			WRITE_ONCE(c->want_commit, true);
+			log_kick(c);
+		}
 		goto race;
+	}
 	if (race_barrier_lsn(c, v, io->sector, io->len) > READ_ONCE(c->log.applied_lsn)) {
 		WRITE_ONCE(c->want_commit, true);
 		log_kick(c);

@@ -428,6 +428,13 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		err = parse_options(ct, &as);
 	if (!err)
 		err = parse_object(ct);
+	if (!err && ct->set.commit == COMMIT_BUFFERED) {
+		mutex_lock(&cache_registry_lock);
+		err = buffered_create(ct->cache);
+		mutex_unlock(&cache_registry_lock);
+		if (err)
+			ti->error = "Not enough memory for commit=buffered";
+	}
 	if (err) {
 		cache_target_free(ct);
 		return err;
@@ -463,7 +470,7 @@ static void cache_dtr(struct dm_target *ti)
 static void cache_bind(struct cache *c, struct cache_target *ct)
 {
 	dev_t joining = c->joining_dev;
-	bool large_blocks = false;
+	u8 large = 0;
 	unsigned int i;
 
 	mutex_lock(&cache_registry_lock);
@@ -474,12 +481,13 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 		d->dev = ct->dev[i];
 		d->bdev = ct->dev[i] ? ct->dev[i]->bdev : NULL;
 		d->lbs = d->bdev ? bdev_logical_block_size(d->bdev) : SECTOR_SIZE;
-		large_blocks |= d->lbs > SECTOR_SIZE;
+		if (d->lbs > SECTOR_SIZE)
+			large = LOOK_LARGE;
 		d->flusher.bdev = d->bdev;
 		if (d->joining && (!d->bdev || d->bdev->bd_dev != joining))
 			join_forget(c, d);
 	}
-	WRITE_ONCE(c->large_blocks, large_blocks);
+	WRITE_ONCE(c->look, (c->look & ~LOOK_LARGE) | large);
 	mutex_unlock(&cache_registry_lock);
 	c->set = ct->set;
 }
@@ -777,6 +785,14 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 	if (n >= 0 && set.nr_roles > ct->nr_devices) {
 		why = roles_why;
 		n = -EINVAL;
+	}
+	if (n >= 0 && set.commit == COMMIT_BUFFERED) {
+		err = buffered_create(ct->cache);
+		if (err) {
+			mutex_unlock(&cache_registry_lock);
+			DMERR("cache %pUb: not enough memory for commit=buffered: it stays as it was; try again", ct->cache->uuid);
+			return err;
+		}
 	}
 	if (n >= 0) {
 		ct->set = set;

@@ -269,7 +269,7 @@ static __always_inline int read_hit_whole(struct volume *v, struct bio *bio, str
 {
 	struct cache *c = v->cache;
 
-	if (unlikely(READ_ONCE(c->nr_failed) || READ_ONCE(c->bad_slots) || READ_ONCE(c->large_blocks) || c->state == CACHE_FAILED ||
+	if (unlikely(READ_ONCE(c->nr_failed) || READ_ONCE(c->bad_slots) || READ_ONCE(c->look) || c->state == CACHE_FAILED ||
 		     ssd_congested(c, SSD_READ)))
 		return -EAGAIN;
 	rcu_read_lock();
@@ -476,7 +476,7 @@ static bool hit_unaligned(struct cache *c, u64 cache, u32 len)
 	sector_t where;
 	struct cache_device *d;
 
-	if (likely(!READ_ONCE(c->large_blocks)))
+	if (likely(!(READ_ONCE(c->look) & LOOK_LARGE)))
 		return false;
 	d = cache_sector_device(c, cache, &where);
 	return d->lbs > SECTOR_SIZE && ((where | len) & ((d->lbs >> SECTOR_SHIFT) - 1));
@@ -498,10 +498,36 @@ static bool hit_elsewhere(struct volume *v, const struct larder_map *m)
 	return true;
 }
 
+/* From memory, what is there; -ENOENT: the request, or what is left of it, is not. */
+static int read_from_memory(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	u32 len;
+	int r = buffered_read(v, bio, io, !may_wait, &len);
+
+	if (r == -EAGAIN)
+		return r;
+	if (r >= 0 && len < io->len)
+		io_cut(v, bio, io, len);
+	if (!r)
+		return -ENOENT;
+	volume_count(v, read_hits, 1);
+	volume_count(v, read_hit_sectors, io->len);
+	io_complete(bio, min(r, 0));
+	return DM_MAPIO_SUBMITTED;
+}
+
 static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
 	struct larder_map m;
+	int r;
+
+	/* before the index: it is there when it is not here any more */
+	if (unlikely(READ_ONCE(c->look) & LOOK_BUFFERED)) {
+		r = read_from_memory(v, bio, io, may_wait);
+		if (r != -ENOENT)
+			return r;
+	}
 
 	if (unlikely(io->retries)) {
 		read_drop_clean(v, io->sector, io->len);

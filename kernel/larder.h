@@ -65,7 +65,7 @@ struct record;
 	X(appends) X(append_slots) X(gathered_appends) \
 	X(commits) X(commits_full) X(commits_timer) X(commits_flush) X(commits_fua) X(commits_with_data) X(commits_asked) \
 	X(fill_records) X(keep_records) X(summaries) \
-	X(ssd_flushes) X(fua_appends) \
+	X(ssd_flushes) X(fua_appends) X(append_retries) \
 	X(checkpoints) X(checkpoint_bytes) X(superblock_writes) X(segment_opens) X(chunk_opens) \
 	X(reclaimed) X(reclaim_kept_slots) X(reclaim_dropped_slots) X(reclaim_relinked) X(reclaim_discards) X(discards_skipped) \
 	X(checked_slots) X(unchecked_slots) X(sums_reads) \
@@ -73,8 +73,8 @@ struct record;
 	X(errors_read) X(errors_write) X(errors_checksum) X(errors_flush)
 
 #define LARDER_VOLUME_COUNTERS(X) \
-	X(read_hits) X(read_misses) X(read_mixed) X(read_bypass) X(read_zeroes) X(read_congested) \
-	X(write_cached) X(write_through) X(write_around) X(write_bypass) X(write_zeroes) \
+	X(read_hits) X(read_misses) X(read_mixed) X(read_bypass) X(read_zeroes) X(read_congested) X(read_buffered) \
+	X(write_cached) X(write_buffered) X(write_through) X(write_around) X(write_bypass) X(write_zeroes) \
 	X(write_congested) X(write_stripes) X(write_over_share) \
 	X(discards) X(flushes) X(fuas) \
 	X(read_hit_sectors) X(read_miss_sectors) X(write_cached_sectors) X(write_backing_sectors) \
@@ -207,8 +207,7 @@ struct record {
 	bool commit_done;		/* it is on the SSD */
 	bool seals;			/* last record of its segment: the summary follows */
 	bool fua;			/* durable when complete: everything before it was durable at submission */
-	bool want_fua;			/* holds a FUA write */
-	u8 close_reason;
+	u8 close_reason;		/* CLOSE_FUA: its last write is one, or a zeroing */
 	int error;
 	ktime_t opened_at;
 	DECLARE_BITMAP(copied, RECORD_SLOTS + 1);
@@ -218,6 +217,10 @@ struct record {
 	struct page *commit_page;
 	struct larder_commit *commit;	/* in it */
 	struct list_head acks;		/* items that wait until this record is applied (commit=always, FUA) */
+	/* of writes that were acknowledged from memory (buffered.c): */
+	u8 tries;			/* left, of its appends that fail; 0: there is no such write, too */
+	bool applied;			/* it is, and waits for its readers in log->read_from */
+	atomic_t readers;		/* they copy from its pages; and what is lost, which stays there */
 	struct list_head copies;	/* struct copy: fill and keep only, as all below, which is of its append */
 	atomic_t writes_left, writes_failed;	/* one for each copy of the segment; and one while it is submitted */
 	u8 writes;			/* those that count */
@@ -226,7 +229,10 @@ struct record {
 	struct item *items[RECORD_SLOTS];	/* by first slot */
 };
 
-/* A user write in the write stream; lives in struct larder_io. */
+/* Who answers its caller: log_apply_item(), at once; it, when the record is applied; nobody: it was answered from memory. */
+enum item_answer { ANSWER_APPLIED, ANSWER_DURABLE, ANSWERED };
+
+/* A user write in the write stream; lives in struct larder_io, or in log->ring. */
 struct item {
 	struct list_head list;		/* log->items in log order, then perhaps record->acks */
 	struct record *record;
@@ -237,7 +243,7 @@ struct item {
 	u16 slot, nr_slots;		/* of the record's segment */
 	u8 kind;			/* LARDER_WRITE, LARDER_ZERO */
 	bool done;			/* its data is on the SSD */
-	bool fua;
+	u8 answer;			/* enum item_answer; DURABLE: FUA */
 	int error;
 };
 
@@ -259,7 +265,11 @@ struct log {
 	struct list_head copies;	/* fill and keep: closed, not complete */
 	struct list_head items;		/* accepted, not applied, in log order */
 	struct list_head free_records;
+	struct buffered *ring;		/* of writes that were acknowledged from memory, in log order; NULL: there never was one */
+	u32 ring_size, ring_head, ring_tail;
+	struct list_head read_from;	/* records that are applied, and read from, or have what is lost */
 	struct append *free_appends;
+	struct append *again;		/* those that have failed, and are to be sent again */
 	u32 nr_free_appends;
 	bool starved;			/* something could be sent, and no append was left */
 	struct page **free_pages;
@@ -280,6 +290,7 @@ struct log {
 	struct hrtimer timer;
 	bool timer_armed;
 	struct work_struct work;	/* submits what was gathered, commits by timer, goes on applying */
+	struct delayed_work again_work;
 	struct work_struct flush_work;
 };
 
@@ -291,6 +302,7 @@ struct race_bucket {
 	u32 bypasses;			/* bypassed and written-through writes, discards in flight */
 	u32 writebacks;			/* writes of writeback in flight */
 	struct list_head copies;	/* struct copy_link: copies whose range begins or ends here */
+	struct list_head buffered;	/* struct buffered: acknowledged from memory, not in the index */
 	u64 barrier_lsn;		/* a bypass needs applied_lsn >= this (CLEAN or INVALIDATE of dirty data pending) */
 };
 #define RACE_BUCKETS_SHIFT 12
@@ -376,6 +388,10 @@ struct ssd_probe {
 	struct larder_congestion state;
 };
 
+/* What is not so on every cache, and reads must look at: an SSD of blocks of more than 512 bytes; writes in memory (buffered.c) */
+#define LOOK_LARGE	1u
+#define LOOK_BUFFERED	2u
+
 struct named_checkpoint {		/* super_lock */
 	u64 sequence, replay_sequence, bytes, hash;
 	u32 first_segment, first_mirror, epoch;	/* first_mirror: number + 1, 0: none */
@@ -397,7 +413,7 @@ struct cache {
 	bool started;			/* loaded, replayed, epoch begun */
 	struct cache_settings set;
 	u32 nr_devices;
-	bool large_blocks;		/* an SSD has blocks of more than 512 bytes; cache_registry_lock to change it */
+	u8 look;			/* LOOK_*: what reads must look at; cache_registry_lock to change it */
 	u32 nr_failed;			/* of dev[]; log->lock to change it, as the two below */
 	u32 nr_joining;			/* of these; 0 or 1 */
 	u32 nr_draining;		/* of the members; 0 or 1 */
@@ -483,6 +499,7 @@ struct cache {
 	bool stopping;
 	atomic_t fills_in_flight;
 	atomic64_t live_sectors, dirty_sectors;
+	atomic64_t lost_sectors;	/* acknowledged from memory, in no copy on an SSD, and the cache has failed */
 	struct cache_counters __percpu *counters;
 	u64 replayed_records, replayed_bytes, start_ms;
 	unsigned int live_volumes;	/* bound to live tables; cache_registry_lock */
@@ -1019,6 +1036,22 @@ void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lo
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */
 struct record *log_record_get(struct cache *c, u8 stream);	/* log->lock held, or NULL */
 void log_record_put(struct cache *c, struct record *r);	/* log->lock held: pages and record go back */
+
+/* ------------------------------------------------------------------ buffered.c: writes that are acknowledged from memory */
+/* Sleeps; cache_registry_lock held: from now on that is possible.  -ENOMEM */
+int buffered_create(struct cache *c);
+void buffered_destroy(struct cache *c);			/* nothing is in flight */
+u32 buffered_interval(const struct cache *c);		/* commit_interval, or what is left of it, in ms */
+/* log->lock held, room is reserved.  The item of a write that shall be answered from memory; NULL: it must wait for the SSD */
+struct item *buffered_take(struct volume *v, const struct larder_io *io);
+void buffered_show(struct cache *c, struct item *it);	/* process context: it is copied; reads find it from now on */
+void buffered_applied(struct cache *c, struct item *it);	/* log_apply_item(): it is in the index, or lost */
+void buffered_put(struct log *log, const struct item *it);	/* log->lock held, behind that */
+/*
+ * Any context that may take locks.  1: the first *len sectors are in the bio; 0: such a write has none of them; -EAGAIN, -EIO (the
+ * cache has failed): *len are not all, and they must be (!may_cut)
+ */
+int buffered_read(struct volume *v, struct bio *bio, const struct larder_io *io, bool may_cut, u32 *len);
 
 /* ------------------------------------------------------------------ summary.c: what a segment holds */
 /* sender: entries and sums of a built record; seals the segment before */

@@ -30,6 +30,8 @@
 #define METADATA_RECORDS	16u
 #define METADATA_PAGES		16u
 #define OPEN_SLOTS		8u	/* of the last opened segment: only SEGMENT_OPEN may use them */
+#define APPEND_TRIES		4u	/* of a record's appends that fail, where there is somebody who was answered from memory */
+#define APPEND_PAUSE		msecs_to_jiffies(10)
 
 /*
  * In log order somebody waits for every append, and 'gather' bounds those in flight: wbt, which holds back writes that nobody waits
@@ -57,6 +59,7 @@ struct append {
 };
 
 static void append_end(struct bio *bio);
+static void append_again_work(struct work_struct *work);
 
 /* log->lock held.  NULL: none is left. */
 static struct append *append_get(struct log *log)
@@ -132,10 +135,12 @@ int log_create(struct cache *c)
 	INIT_LIST_HEAD(&log->copies);
 	INIT_LIST_HEAD(&log->items);
 	INIT_LIST_HEAD(&log->free_records);
+	INIT_LIST_HEAD(&log->read_from);
 	INIT_LIST_HEAD(&log->flush_waiters);
 	INIT_LIST_HEAD(&log->flush_ready);
 	init_waitqueue_head(&log->wait);
 	INIT_WORK(&log->work, log_work);
+	INIT_DELAYED_WORK(&log->again_work, append_again_work);
 	INIT_WORK(&log->flush_work, user_flush_work);
 	larder_hrtimer_setup(&log->timer, log_timer);
 	c->record_slots = min(RECORD_SLOTS, c->data_slots - 1);
@@ -191,6 +196,7 @@ void log_destroy(struct cache *c)
 	if (!log->wait.head.next)
 		return;		/* log_create() was never called */
 	hrtimer_cancel(&log->timer);
+	buffered_destroy(c);
 	list_for_each_entry_safe(r, next, &log->free_records, list)
 		kfree(r);
 	while (log->nr_free_appends)
@@ -304,9 +310,10 @@ struct record *log_record_get(struct cache *c, u8 stream)
 	r->commit = page_address(r->commit_page);
 	larder_commit_init(r->commit);
 	r->stream = stream;
-	r->closed = r->commit_done = r->fua = r->want_fua = false;
+	r->closed = r->commit_done = r->fua = false;
 	r->error = 0;
 	r->items_left = r->copying = 0;
+	r->tries = 0;
 	r->opened_at = ktime_get();
 	INIT_LIST_HEAD(&r->unbuilt);
 	INIT_LIST_HEAD(&r->acks);
@@ -485,7 +492,7 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 	segment_pin(c, r->segment);
 	list_add_tail(&r->list, &log->records);
 	log->open = r;
-	log_timer_arm(c, c->set.commit_interval);
+	log_timer_arm(c, buffered_interval(c));
 	return 0;
 }
 
@@ -576,7 +583,7 @@ static struct append *log_send_take(struct cache *c, struct record *r, u32 *item
 	a->from = r->submitted;
 	a->to = r->closed ? r->end : r->ready;
 	/* rule 3, fua-prefix: all before it is durable, and all of it is in this bio */
-	a->fua = r->closed && r->want_fua && a->from == r->first && log->durable_lsn == r->lsn - 1;
+	a->fua = r->closed && r->close_reason == CLOSE_FUA && a->from == r->first && log->durable_lsn == r->lsn - 1;
 	r->fua = a->fua;
 	r->submitted = a->to;
 	if (r->closed)
@@ -743,12 +750,12 @@ static void log_work(struct work_struct *work)
 	spin_lock_irq(&log->lock);
 	if (log->open) {
 		age = ktime_ms_delta(ktime_get(), log->open->opened_at);
-		if (READ_ONCE(c->want_commit) || (c->set.commit_always && !log->in_flight))
+		if (READ_ONCE(c->want_commit) || (c->set.commit == COMMIT_ALWAYS && !log->in_flight))
 			log_close_locked(c, CLOSE_ASKED);
-		else if (age >= c->set.commit_interval)
+		else if (age >= buffered_interval(c))
 			log_close_locked(c, CLOSE_TIMER);
 		else
-			log_timer_arm(c, c->set.commit_interval - age);
+			log_timer_arm(c, buffered_interval(c) - age);
 	}
 	WRITE_ONCE(c->want_commit, false);
 	log_send_unlock(c);
@@ -818,7 +825,6 @@ static void log_reserve(struct cache *c, struct volume *v, struct item *it, u32 
 	r->end += nr_slots;
 	r->copying += !!nr_slots;
 	r->items_left++;
-	r->want_fua |= it->fua;
 	log->position += nr_slots;
 	log->writes_since_flush++;
 	v->items++;
@@ -856,6 +862,46 @@ static void log_count_write(struct volume *v, const struct larder_io *io)
 		volume_count(v, fuas, 1);
 }
 
+static bool log_full(const struct cache *c, const struct record *r)
+{
+	return r->end - r->first == c->record_slots || r->end + 1 == c->data_slots;
+}
+
+/*
+ * log->lock held, and room; if it answers the bio it has let go of it.  Nobody waits for it: it leaves with its record, or with what
+ * somebody waits for.
+ */
+static bool log_write_buffered(struct volume *v, struct bio *bio, const struct larder_io *io, u32 nr_slots)
+{
+	struct item *it = buffered_take(v, io);
+	struct cache *c = v->cache;
+	struct log *log = &c->log;
+	struct record *r;
+
+	if (!it)
+		return false;
+	it->sector = io->sector;
+	it->len = io->len;
+	it->kind = LARDER_WRITE;
+	log_reserve(c, v, it, nr_slots);
+	r = it->record;
+	r->tries = APPEND_TRIES;
+	if (log_full(c, r))
+		log_close_locked(c, CLOSE_FULL);
+	spin_unlock_irq(&log->lock);
+	trace_larder_write(v, io->sector, io->len, it->cache);
+
+	log_copy(r, it, bio);
+	buffered_show(c, it);
+
+	spin_lock_irq(&log->lock);
+	r->copying--;
+	bitmap_set(r->copied, it->slot - r->first, nr_slots);
+	log_send_unlock(c);
+	io_complete(bio, 0);
+	return true;
+}
+
 int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 {
 	struct cache *c = v->cache;
@@ -868,7 +914,7 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 	it->sector = io->sector;
 	it->len = io->len;
 	it->kind = LARDER_WRITE;
-	it->fua = io->fua;
+	it->answer = io->fua ? ANSWER_DURABLE : ANSWER_APPLIED;
 	spin_lock_irq(&log->lock);
 	err = log_may_write(v, io) ?: log_room(c, nr_slots, RANK_USER);
 	if (err) {
@@ -876,13 +922,16 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 		log_send_unlock(c);
 		return err;
 	}
+	if (unlikely(c->set.commit == COMMIT_BUFFERED) && log_write_buffered(v, bio, io, nr_slots))
+		return 0;
 	log_reserve(c, v, it, nr_slots);
 	if (likely(!io->resync))
 		log_count_write(v, io);
-	close = it->fua || (log->flush_follows >= 4 && log->writes_since_flush <= 2) || (c->set.commit_always && !log->in_flight);
+	close = io->fua || (log->flush_follows >= 4 && log->writes_since_flush <= 2) ||
+		(c->set.commit == COMMIT_ALWAYS && !log->in_flight);
 	if (close)
-		log_close_locked(c, it->fua ? CLOSE_FUA : CLOSE_WITH_DATA);
-	else if (it->record->end - it->record->first == c->record_slots || it->record->end + 1 == c->data_slots)
+		log_close_locked(c, io->fua ? CLOSE_FUA : CLOSE_WITH_DATA);
+	else if (log_full(c, it->record))
 		log_close_locked(c, CLOSE_FULL);	/* the commit block leaves with this write, not with the next */
 	spin_unlock_irq(&log->lock);
 	trace_larder_write(v, io->sector, io->len, it->cache);
@@ -905,7 +954,7 @@ int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io)
 	it->sector = io->sector;
 	it->len = io->len;
 	it->kind = LARDER_ZERO;
-	it->fua = io->fua;
+	it->answer = io->fua ? ANSWER_DURABLE : ANSWER_APPLIED;
 	spin_lock_irq(&log->lock);
 	err = v->may_be_dirty && c->state != CACHE_FAILED ? log_room(c, 0, RANK_USER) : -EAGAIN;
 	if (!err) {
@@ -913,7 +962,7 @@ int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io)
 		it->cache = 1ull << (LARDER_CACHE_SECTOR_BITS - 1) | (u64)(c->epoch & 0x7fff) << 20 |
 			    (++log->zero_serial & 0xfffff);
 		log_reserve(c, v, it, 0);
-		if (it->fua)
+		if (io->fua)
 			log_close_locked(c, CLOSE_FUA);
 		log_apply(c);		/* nothing of it has to arrive; in its turn */
 	}
@@ -1057,12 +1106,62 @@ static void append_done(struct append *a)
 	log->in_flight--;
 	append_free(log, a);
 	kick = log->starved ||
-	       (log->open && (log->open->ready != log->open->submitted || (c->set.commit_always && !log->in_flight)));
+	       (log->open && (log->open->ready != log->open->submitted || (c->set.commit == COMMIT_ALWAYS && !log->in_flight)));
 	log->starved = false;
 	log_apply(c);
 	spin_unlock_irqrestore(&log->lock, flags);
 	if (kick)
 		log_kick(c);
+}
+
+/* It has failed.  True: it is sent again, where it was to go: what it holds is not anywhere else (buffered.c). */
+static bool append_again(struct cache *c, struct append *a)
+{
+	struct record *r = a->first->record;
+	struct log *log = &c->log;
+	unsigned long flags;
+	bool again;
+
+	if (READ_ONCE(c->state) == CACHE_FAILED || !device_written(a->device))
+		return false;
+	spin_lock_irqsave(&log->lock, flags);
+	again = r->tries;
+	if (again) {
+		r->tries--;
+		a->next = log->again;
+		log->again = a;
+	}
+	spin_unlock_irqrestore(&log->lock, flags);
+	if (again) {
+		cache_count(c, append_retries, 1);
+		queue_delayed_work(c->io_wq, &log->again_work, APPEND_PAUSE);
+	}
+	return again;
+}
+
+static void append_again_work(struct work_struct *work)
+{
+	struct cache *c = container_of(to_delayed_work(work), struct cache, log.again_work);
+	struct log *log = &c->log;
+	struct append_copy copy;
+	struct append *a;
+
+	for (;;) {
+		spin_lock_irq(&log->lock);
+		a = log->again;
+		if (a)
+			log->again = a->next;
+		spin_unlock_irq(&log->lock);
+		if (!a)
+			break;
+		copy.segment = a->first->record->segment;
+		if (segment_device(c, copy.segment) != a->device)
+			copy.segment = READ_ONCE(c->segments[copy.segment].mirror);
+		copy.joining = a->joining;
+		bio_uninit(&a->bio);
+		append_init(a, a->first, &copy);
+		submit_bio(&a->bio);
+	}
 }
 
 static void append_end(struct bio *bio)
@@ -1072,6 +1171,8 @@ static void append_end(struct bio *bio)
 
 	flusher_wrote(&a->device->flusher);
 	if (bio->bi_status) {
+		if (append_again(c, a))
+			return;
 		cache_count(c, errors_write, 1);
 		if (!a->joining)
 			atomic_inc(&first->failed);
@@ -1139,7 +1240,7 @@ static void log_apply_record(struct cache *c, struct record *r)
 		list_del_init(&it->list);
 		if (!it->error && log->durable_frozen)
 			it->error = -EIO;
-		if (!it->error && it->fua && (!r->fua || READ_ONCE(it->volume->behind))) {
+		if (!it->error && it->answer == ANSWER_DURABLE && (!r->fua || READ_ONCE(it->volume->behind))) {
 			user_flush_fua(c, io);
 			continue;
 		}
@@ -1148,7 +1249,12 @@ static void log_apply_record(struct cache *c, struct record *r)
 		spin_lock(&log->lock);
 	}
 	segment_unpin(c, r->segment);
-	log_record_put(c, r);
+	if (unlikely(atomic_read(&r->readers))) {
+		r->applied = true;
+		list_add(&r->list, &log->read_from);
+	} else {
+		log_record_put(c, r);
+	}
 	user_flush_ready(c);
 }
 
@@ -1199,12 +1305,25 @@ static void item_heat(struct cache *c, const struct item *it)
 	}
 }
 
+/* It is in the index, or has failed: no bypass, and no copy, has to wait for it any more. */
+static void item_leave(struct cache *c, struct item *it)
+{
+	struct larder_io *io = container_of(it, struct larder_io, item);
+
+	if (unlikely(it->answer == ANSWERED)) {
+		buffered_applied(c, it);
+		return;
+	}
+	if (unlikely(io->pin) && !it->error)
+		pin_set(it->volume, it->sector, it->cache, it->len, io->pin);
+	race_end(c, it->volume, it->sector, it->len, io->resync ? RACE_WRITEBACK : RACE_WRITE);
+}
+
 /* The first item: into the index, then to its caller (or to its record's acks).  -ENOMEM: nothing has changed. */
 static int log_apply_item(struct cache *c, struct item *it)
 	__must_hold(&c->log.lock)
 {
 	struct log *log = &c->log;
-	struct larder_io *io = container_of(it, struct larder_io, item);
 	struct record *r = it->record;
 	struct volume *v = it->volume;
 	u8 state = it->kind == LARDER_ZERO ? LARDER_ST_ZERO : LARDER_ST_DIRTY;
@@ -1218,10 +1337,8 @@ static int log_apply_item(struct cache *c, struct item *it)
 		item_heat(c, it);
 	if (!it->error)
 		err = volume_map_store(v, it->sector, it->len, it->cache, state);
-	if (!err && unlikely(io->pin) && !it->error)
-		pin_set(v, it->sector, it->cache, it->len, io->pin);
 	if (!err)
-		race_end(c, v, io->sector, io->len, io->resync ? RACE_WRITEBACK : RACE_WRITE);
+		item_leave(c, it);
 	spin_lock(&log->lock);
 	if (err) {
 		list_add(&it->list, &log->items);
@@ -1229,7 +1346,11 @@ static int log_apply_item(struct cache *c, struct item *it)
 	}
 	v->items--;
 	r->items_left--;
-	if (it->fua || c->set.commit_always) {
+	if (unlikely(it->answer == ANSWERED)) {
+		buffered_put(log, it);
+		return 0;
+	}
+	if (it->answer == ANSWER_DURABLE || c->set.commit == COMMIT_ALWAYS) {
 		list_add_tail(&it->list, &r->acks);
 		return 0;
 	}

@@ -290,6 +290,7 @@ static int cache_create_memory(struct cache *c)
 	for (i = 0; i < 1u << RACE_BUCKETS_SHIFT; i++) {
 		spin_lock_init(&c->races[i].lock);
 		INIT_LIST_HEAD(&c->races[i].copies);
+		INIT_LIST_HEAD(&c->races[i].buffered);
 	}
 	for (i = 0; i < c->nr_devices; i++) {
 		flusher_init(&c->dev[i].flusher, c, NULL);
@@ -617,6 +618,8 @@ void volume_unbind(struct volume *v)
 		writeback_stop(v);
 		fills_wait(v);
 		log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
+		/* also where the cache has failed: what is acknowledged from memory is no request that dm has waited for */
+		wait_event(c->log.wait, !READ_ONCE(v->items));
 		/* they may have found it active: marks and the tick flush the backing and write its superblock */
 		flush_work(&c->mark_work);
 		flush_work(&c->tick.work);

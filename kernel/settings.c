@@ -19,7 +19,7 @@ struct setting {
 };
 
 static const char *const words_switch[] = { "off", "on", NULL };
-static const char *const words_commit[] = { "auto", "always", NULL };
+static const char *const words_commit[] = { "auto", "always", "buffered", NULL };
 static const char *const words_mirror[] = { "none", "dirty", "all", NULL };
 static const char *const words_role[] = { "both", "write", "read", NULL };
 static const char *const words_mode[] = { "writeback", "writethrough", "writearound", NULL };
@@ -32,7 +32,7 @@ static const char *const words_mode[] = { "writeback", "writethrough", "writearo
 						  .offset = offsetof(struct type, member), .min = (low), .max = (high) }
 
 static const struct setting cache_table[] = {
-	WORDS(cache_settings, commit_always, "commit", words_commit, "auto or always"),
+	WORDS(cache_settings, commit, "commit", words_commit, "auto, always or buffered"),
 	NUMBER(cache_settings, commit_interval, 1, 60000, " of ms"),
 	NUMBER(cache_settings, gather, 1, 64, ""),
 	NUMBER(cache_settings, memory_limit, 0, 16777216, " of MiB"),
@@ -67,6 +67,7 @@ static const struct setting volume_table[] = {
 };
 
 static_assert(sizeof(bool) == sizeof(u8));
+static_assert(COMMIT_AUTO == 0 && COMMIT_ALWAYS == 1 && COMMIT_BUFFERED == 2);
 static_assert(MIRROR_NONE == 0 && MIRROR_DIRTY == 1 && MIRROR_ALL == 2);
 static_assert(LARDER_ROLE_BOTH == 0 && LARDER_ROLE_WRITE == 1 && LARDER_ROLE_READ == 2);
 static_assert(LARDER_WRITEBACK == 0 && LARDER_WRITETHROUGH == 1 && LARDER_WRITEAROUND == 2);

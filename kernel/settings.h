@@ -13,8 +13,11 @@
 /* What has two copies, where there are two SSDs: nothing; the write stream and checkpoints; clean copies too */
 enum mirror_level { MIRROR_NONE, MIRROR_DIRTY, MIRROR_ALL };
 
+/* When a write is acknowledged: its data is on the SSD; its record is; its data is in memory (buffered.c) */
+enum commit_mode { COMMIT_AUTO, COMMIT_ALWAYS, COMMIT_BUFFERED };
+
 struct cache_settings {
-	bool commit_always;
+	u8 commit;			/* enum commit_mode */
 	bool discard;
 	u8 mirror;			/* enum mirror_level */
 	u8 role[LARDER_MAX_DEVICES];	/* enum larder_device_role */

@@ -108,6 +108,7 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 		DMEMIT("%s%s", i ? "/" : "", device_state_name(&c->dev[i]));
 	DMEMIT(" roles_honoured=%u single_sectors=%llu resync=%s resync_sectors=%llu", segments_roles_honoured(c), single,
 	       resync_names[READ_ONCE(c->resync.state)], (u64)atomic64_read(&c->resync.copied));
+	DMEMIT(" lost_sectors=%llu", (u64)atomic64_read(&c->lost_sectors));
 	return cache_info_trouble(c, result, sz, maxlen);
 }
 
@@ -160,7 +161,7 @@ static const struct counter_key cache_keys[] = {
 	KEY(appends), KEY(append_slots), KEY(gathered_appends),
 	KEY(commits), KEY(commits_full), KEY(commits_timer), KEY(commits_flush), KEY(commits_fua),
 	KEY(commits_with_data), KEY(commits_asked),
-	KEY(fill_records), KEY(keep_records), KEY(summaries), KEY(ssd_flushes), KEY(fua_appends),
+	KEY(fill_records), KEY(keep_records), KEY(summaries), KEY(ssd_flushes), KEY(fua_appends), KEY(append_retries),
 	KEY(checkpoints), KEY(checkpoint_bytes), KEY(superblock_writes), KEY(segment_opens), KEY(chunk_opens),
 	KEY(reclaimed), KEY(reclaim_kept_slots), KEY(reclaim_dropped_slots), KEY(reclaim_relinked), KEY(reclaim_discards),
 	KEY(discards_skipped),
@@ -325,8 +326,8 @@ static unsigned int volume_info_state(struct volume_target *vt, struct volume *v
 
 #define KEY(name) { .key = #name, .n = V_##name }
 static const struct counter_key volume_keys[] = {
-	KEY(read_hits), KEY(read_misses), KEY(read_mixed), KEY(read_bypass), KEY(read_zeroes), KEY(read_congested),
-	KEY(write_cached), KEY(write_through), KEY(write_around), KEY(write_bypass), KEY(write_zeroes),
+	KEY(read_hits), KEY(read_misses), KEY(read_mixed), KEY(read_bypass), KEY(read_zeroes), KEY(read_congested), KEY(read_buffered),
+	KEY(write_cached), KEY(write_buffered), KEY(write_through), KEY(write_around), KEY(write_bypass), KEY(write_zeroes),
 	KEY(write_congested), KEY(write_stripes), KEY(write_over_share),
 	KEY(discards), KEY(flushes), KEY(fuas),
 	KEY(read_hit_sectors), KEY(read_miss_sectors), KEY(write_cached_sectors), KEY(write_backing_sectors),

@@ -40,6 +40,11 @@ static void advise_contents(const char *name, const char *status, struct problem
 {
 	uint64_t size = status_number(status, "segments") * status_number(status, "segment_sectors");
 
+	if (status_number(status, "lost_sectors"))
+		problem(found, "lost_sectors",
+			"%" PRIu64 " sectors that were acknowledged (commit=buffered) and never flushed are in memory alone; copy what you need "
+			"from the volumes, they can be read; larder cache stop %s gives it up",
+			status_number(status, "lost_sectors"), name);
 	if (status_number(status, "scrub_unrepairable"))
 		problem(found, "scrub_unrepairable",
 			"%" PRIu64 " damaged slots without a whole copy: reads of them fail, the kernel's log names volume and sectors; "

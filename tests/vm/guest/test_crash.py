@@ -90,6 +90,14 @@ def test_writeback(recording, make_oracle):
 
 
 @pytest.mark.limit(36000)
+def test_buffered(recording, make_oracle):
+    """Writes acknowledged from memory: a flush, and FUA, are all that counts."""
+    load = SMALL | {"control": "dmsetup message v 0 flush", "every": 100}
+    record(recording, make_oracle, 3 * MB, ssds=12, load=load, cache_commit="buffered")
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
 @pytest.mark.parametrize("mode", ["writethrough", "writearound"])
 def test_through(recording, make_oracle, mode):
     """Misses that fill, racing writes that bypass."""

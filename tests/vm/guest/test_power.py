@@ -20,10 +20,10 @@ CONTROLS = {
 class Volumes(Stack):
     """v for the oracle, f for a file system: two volumes of one cache."""
 
-    def __init__(self, ssd: simdisk.Simdisk, hdd: simdisk.Simdisk, other: simdisk.Simdisk):
+    def __init__(self, ssd: simdisk.Simdisk, hdd: simdisk.Simdisk, other: simdisk.Simdisk, **options: object):
         self.other = other
         Volume.format("f", other)
-        super().__init__(ssd, hdd, format_volume=("--cache", "c"))
+        super().__init__(ssd, hdd, format_volume=("--cache", "c"), **options)
         command.run("mkfs.ext4", "-q", self.files)
 
     def start(self) -> None:
@@ -59,16 +59,26 @@ def crash_rounds(stack: Volumes, oracle, seed: int, rounds: int, control: str) -
     oracle.verify()
 
 
+def power_cuts(make_disk, make_oracle, seed: int, rounds: int, control: str, **options: object) -> None:
+    ssd = make_disk("ssd0", model="nvme", mb=48, jitter_ns=100000)
+    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
+    other = make_disk("hdd1", model="nvme", mb=64, jitter_ns=200000)
+    stack = Volumes(ssd, hdd, other, **options)
+    crash_rounds(stack, make_oracle(stack.volume, size="32m"), seed, rounds, CONTROLS[control])
+    stack.stop()
+
+
 @pytest.mark.limit(600)
 @pytest.mark.parametrize("control", list(CONTROLS))
 def test_power_cuts(make_disk, make_oracle, seed, control):
     """10 rounds; an ext4 is mounted, and checked, in every third."""
-    ssd = make_disk("ssd0", model="nvme", mb=48, jitter_ns=100000)
-    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
-    other = make_disk("hdd1", model="nvme", mb=64, jitter_ns=200000)
-    stack = Volumes(ssd, hdd, other)
-    crash_rounds(stack, make_oracle(stack.volume, size="32m"), seed, 10, CONTROLS[control])
-    stack.stop()
+    power_cuts(make_disk, make_oracle, seed, 10, control)
+
+
+@pytest.mark.limit(600)
+def test_buffered(make_disk, make_oracle, seed):
+    """The same, with writes that were acknowledged from memory."""
+    power_cuts(make_disk, make_oracle, seed, 6, next(iter(CONTROLS)), cache_commit="buffered")
 
 
 @pytest.mark.parametrize("lie", ["ssd", "hdd"])
