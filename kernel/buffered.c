@@ -3,17 +3,16 @@
  * commit=buffered: a write is acknowledged when its data is in the pages of its record, as a disk's own write cache does it.
  *
  * Nothing else changes: it has its slots, its entry and its place in the log already; it is sent, applied and made durable as any
- * other, by nobody's word but that of the record it is in.  So all that waits for records (flush, FUA, writeback, checkpoints, marks)
- * knows nothing of it, and what is to be known is
- *   for reads        until it is applied the index does not show it: reads look into its race bucket first, and are answered from the
- *                    record's pages, which stay as long as somebody copies from them.  Found there, or in the index: it enters the
- *                    index before it leaves the bucket
- *   for bypasses     the bucket's count of writes in flight holds until it is applied, as for every write
- *   its bounds       pages of the log (16 MiB), and BUFFERED_MS: when what is oldest in the log is older, writes are acknowledged as
- *                    without this option until it is not
- *   its failure      an append of a record that has such a write is sent again, at its place, before its SSD counts as failed.
- *                    When the last copy has failed the cache is 'failed': flushes and writes fail from then on, and what was
- *                    acknowledged and is on no SSD stays where it is: read from memory, counted as dirty, lost when the cache stops
+ * other, by nobody's word but that of the record it is in.  So all that waits for records (flush, FUA, writeback, checkpoints,
+ * marks) knows nothing of it, and what is to be known is
+ *   for reads      until it is applied the index does not show it: reads look into its race bucket first, and are answered from the
+ *                  record's pages, which stay while somebody copies from them.  It enters the index before it leaves the bucket
+ *   for bypasses   the bucket's count of writes in flight holds until it is applied, as for every write
+ *   its bounds     pages of the log (16 MiB), and BUFFERED_MS: while what is oldest in the log is older, writes are acknowledged as
+ *                  without this option
+ *   its failure    an append of a record that has such a write is sent again, at its place, before its SSD counts as failed.
+ *                  When the last copy has failed the cache is 'failed': flushes and writes fail from then on, and what was
+ *                  acknowledged and is on no SSD stays where it is: read from memory, counted as dirty, lost when the cache stops
  *
  * They are kept apart from the bios, which are gone: in a ring, in the order of the log, in which they are applied.
  */
@@ -29,11 +28,11 @@ struct buffered {
 	u8 pin;				/* as larder_io->pin */
 };
 
-u32 buffered_interval(const struct cache *c)
+u32 buffered_interval(const struct cache *c, const struct record *r)
 {
 	u32 ms = READ_ONCE(c->set.commit_interval);
 
-	return READ_ONCE(c->set.commit) == COMMIT_BUFFERED ? min(ms, BUFFERED_MS) : ms;
+	return READ_ONCE(c->set.commit) == COMMIT_BUFFERED || r->tries ? min(ms, BUFFERED_MS) : ms;
 }
 
 int buffered_create(struct cache *c)
@@ -144,8 +143,8 @@ static bool newer(const struct item *a, const struct item *b)
 }
 
 /*
- * Bucket lock held.  The newest one that has the sector, or NULL; *len: shortened to the part of [sector, sector + *len) that it, or
- * none, has.
+ * Bucket lock held.  The newest one that has the sector, or NULL; *len: shortened to the part of [sector, sector + *len) that
+ * it, or none, has.
  */
 static const struct item *buffered_find(const struct race_bucket *b, const struct volume *v, u64 sector, u32 *len)
 {
@@ -208,8 +207,8 @@ static void record_release(struct cache *c, struct record *r)
 }
 
 /*
- * The first piece of the range, over region borders: of one write, whose record is held, and from where in its pages on; or of none.
- * *len: of the range, then of the piece.
+ * The first piece of the range, over region borders: of one write, whose record is held, and from where in its pages on; or of
+ * none.  *len: of the range, then of the piece.
  */
 static struct record *buffered_hold(struct volume *v, u64 sector, u32 *len, u32 *off, u64 *cache)
 {

@@ -799,6 +799,9 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 		ct->cache->set = set;
 		if (!strcmp(key, "roles") && ct->cache->started)
 			err = cache_roles(ct);
+		/* one that was opened for another interval */
+		if (!strcmp(key, "commit"))
+			log_close_open(ct->cache, CLOSE_ASKED);
 	}
 	mutex_unlock(&cache_registry_lock);
 	if (n < 0)

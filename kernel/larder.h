@@ -1041,7 +1041,8 @@ void log_record_put(struct cache *c, struct record *r);	/* log->lock held: pages
 /* Sleeps; cache_registry_lock held: from now on that is possible.  -ENOMEM */
 int buffered_create(struct cache *c);
 void buffered_destroy(struct cache *c);			/* nothing is in flight */
-u32 buffered_interval(const struct cache *c);		/* commit_interval, or what is left of it, in ms */
+/* ms after which a record that was opened is closed: commit_interval, or less */
+u32 buffered_interval(const struct cache *c, const struct record *r);
 /* log->lock held, room is reserved.  The item of a write that shall be answered from memory; NULL: it must wait for the SSD */
 struct item *buffered_take(struct volume *v, const struct larder_io *io);
 void buffered_show(struct cache *c, struct item *it);	/* process context: it is copied; reads find it from now on */

@@ -381,7 +381,8 @@ void log_assign(struct cache *c, struct stream *s, struct record *r)
 
 static void log_timer_arm(struct cache *c, u32 ms)
 {
-	if (c->log.timer_armed)
+	/* what it was armed for may be a longer commit_interval */
+	if (c->log.timer_armed && likely(c->set.commit != COMMIT_BUFFERED))
 		return;
 	c->log.timer_armed = true;
 	hrtimer_start(&c->log.timer, ms_to_ktime(ms), HRTIMER_MODE_REL_SOFT);
@@ -492,7 +493,7 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 	segment_pin(c, r->segment);
 	list_add_tail(&r->list, &log->records);
 	log->open = r;
-	log_timer_arm(c, buffered_interval(c));
+	log_timer_arm(c, buffered_interval(c, r));
 	return 0;
 }
 
@@ -752,10 +753,10 @@ static void log_work(struct work_struct *work)
 		age = ktime_ms_delta(ktime_get(), log->open->opened_at);
 		if (READ_ONCE(c->want_commit) || (c->set.commit == COMMIT_ALWAYS && !log->in_flight))
 			log_close_locked(c, CLOSE_ASKED);
-		else if (age >= buffered_interval(c))
+		else if (age >= buffered_interval(c, log->open))
 			log_close_locked(c, CLOSE_TIMER);
 		else
-			log_timer_arm(c, buffered_interval(c) - age);
+			log_timer_arm(c, buffered_interval(c, log->open) - age);
 	}
 	WRITE_ONCE(c->want_commit, false);
 	log_send_unlock(c);
@@ -842,6 +843,17 @@ static void log_copied(struct record *r, struct item *it)
 	r->ready = r->first + find_next_zero_bit(r->copied, r->end - r->first, r->ready - r->first);
 }
 
+/* The same where nobody waits for it: it lets those leave that it was in front of, and does not leave by itself. */
+static void log_copied_unsent(struct record *r, const struct item *it)
+{
+	u32 end = it->slot - r->first + it->nr_slots;
+
+	r->copying--;
+	bitmap_set(r->copied, it->slot - r->first, it->nr_slots);
+	if (end < r->end - r->first && test_bit(end, r->copied))
+		r->ready = r->first + find_next_zero_bit(r->copied, r->end - r->first, r->ready - r->first);
+}
+
 /* log->lock held.  Rule 11; what is copied (resync.c) must be what the index still shows, up to this place in the log.  -ESTALE */
 static int log_may_write(const struct volume *v, const struct larder_io *io)
 {
@@ -868,8 +880,8 @@ static bool log_full(const struct cache *c, const struct record *r)
 }
 
 /*
- * log->lock held, and room; if it answers the bio it has let go of it.  Nobody waits for it: it leaves with its record, or with what
- * somebody waits for.
+ * log->lock held, and room; if it answers the bio it has let go of it.  Nobody waits for it: it leaves with its record, or with
+ * what somebody waits for.
  */
 static bool log_write_buffered(struct volume *v, struct bio *bio, const struct larder_io *io, u32 nr_slots)
 {
@@ -895,8 +907,7 @@ static bool log_write_buffered(struct volume *v, struct bio *bio, const struct l
 	buffered_show(c, it);
 
 	spin_lock_irq(&log->lock);
-	r->copying--;
-	bitmap_set(r->copied, it->slot - r->first, nr_slots);
+	log_copied_unsent(r, it);
 	log_send_unlock(c);
 	io_complete(bio, 0);
 	return true;

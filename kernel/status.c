@@ -326,7 +326,8 @@ static unsigned int volume_info_state(struct volume_target *vt, struct volume *v
 
 #define KEY(name) { .key = #name, .n = V_##name }
 static const struct counter_key volume_keys[] = {
-	KEY(read_hits), KEY(read_misses), KEY(read_mixed), KEY(read_bypass), KEY(read_zeroes), KEY(read_congested), KEY(read_buffered),
+	KEY(read_hits), KEY(read_misses), KEY(read_mixed), KEY(read_bypass), KEY(read_zeroes), KEY(read_congested),
+	KEY(read_buffered),
 	KEY(write_cached), KEY(write_buffered), KEY(write_through), KEY(write_around), KEY(write_bypass), KEY(write_zeroes),
 	KEY(write_congested), KEY(write_stripes), KEY(write_over_share),
 	KEY(discards), KEY(flushes), KEY(fuas),

@@ -311,6 +311,9 @@ static int message_flush(struct volume_target *vt, bool begin)
 	}
 	if (!begin && !READ_ONCE(v->flushing))
 		return 0;
+	/* what is acknowledged from memory is dirty when it is applied */
+	if (begin && READ_ONCE(v->cache->look) & LOOK_BUFFERED)
+		log_wait_applied(v->cache, log_close_open(v->cache, CLOSE_ASKED));
 	WRITE_ONCE(v->flushing, begin);
 	if (begin)
 		WRITE_ONCE(v->writeback_retry, jiffies);	/* who asks for it has mended what was wrong */
