@@ -879,45 +879,44 @@ static bool log_full(const struct cache *c, const struct record *r)
 	return r->end - r->first == c->record_slots || r->end + 1 == c->data_slots;
 }
 
-/*
- * log->lock held, and room; if it answers the bio it has let go of it.  Nobody waits for it: it leaves with its record, or with
- * what somebody waits for.
- */
-static bool log_write_buffered(struct volume *v, struct bio *bio, const struct larder_io *io, u32 nr_slots)
+/* log->lock held, and room: its place in the log, if it shall be answered from memory; or NULL. */
+static struct item *log_reserve_buffered(struct volume *v, const struct larder_io *io, u32 nr_slots)
 {
 	struct item *it = buffered_take(v, io);
 	struct cache *c = v->cache;
-	struct log *log = &c->log;
-	struct record *r;
 
 	if (!it)
-		return false;
+		return NULL;
 	it->sector = io->sector;
 	it->len = io->len;
 	it->kind = LARDER_WRITE;
 	log_reserve(c, v, it, nr_slots);
-	r = it->record;
-	r->tries = APPEND_TRIES;
-	if (log_full(c, r))
+	it->record->tries = APPEND_TRIES;
+	if (log_full(c, it->record))
 		log_close_locked(c, CLOSE_FULL);
-	spin_unlock_irq(&log->lock);
-	trace_larder_write(v, io->sector, io->len, it->cache);
+	return it;
+}
 
+/* Nobody waits for it: it leaves with its record, or with what somebody waits for. */
+static void log_write_buffered(struct volume *v, struct bio *bio, struct item *it)
+{
+	struct cache *c = v->cache;
+	struct record *r = it->record;
+
+	trace_larder_write(v, it->sector, it->len, it->cache);
 	log_copy(r, it, bio);
 	buffered_show(c, it);
-
-	spin_lock_irq(&log->lock);
+	spin_lock_irq(&c->log.lock);
 	log_copied_unsent(r, it);
 	log_send_unlock(c);
 	io_complete(bio, 0);
-	return true;
 }
 
 int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 {
 	struct cache *c = v->cache;
 	struct log *log = &c->log;
-	struct item *it = &io->item;
+	struct item *it = &io->item, *buffered;
 	u32 nr_slots = DIV_ROUND_UP(io->len, LARDER_SLOT_SECTORS);
 	bool close;
 	int err;
@@ -933,8 +932,14 @@ int log_write(struct volume *v, struct bio *bio, struct larder_io *io)
 		log_send_unlock(c);
 		return err;
 	}
-	if (unlikely(c->set.commit == COMMIT_BUFFERED) && log_write_buffered(v, bio, io, nr_slots))
-		return 0;
+	if (unlikely(c->set.commit == COMMIT_BUFFERED)) {
+		buffered = log_reserve_buffered(v, io, nr_slots);
+		if (buffered) {
+			spin_unlock_irq(&log->lock);
+			log_write_buffered(v, bio, buffered);
+			return 0;
+		}
+	}
 	log_reserve(c, v, it, nr_slots);
 	if (likely(!io->resync))
 		log_count_write(v, io);
