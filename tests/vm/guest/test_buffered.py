@@ -208,15 +208,17 @@ def test_without_the_option_it_is_not(make_disk):
     stack.stop()
 
 
-def test_append_fails(make_disk):
+def test_append_fails(make_disk, kernel_log):
     """The next flush fails, and each after it; reads have what was acknowledged; it is dirty: it cannot be detached from."""
     stack = buffered_stack(make_disk)
     old, new = os.urandom(64 * SECTOR), os.urandom(BLOCK * SECTOR)
     stack.volume.write(1000, old)
     stack.volume.flush()
     stack.ssd.fail(op="write", status="ioerr")
+    kernel_log.mark()
     stack.volume.write(1010, new)
     assert fails(stack.volume.flush) and fails(stack.volume.flush)
+    wait_for(lambda: kernel_log.matching("larder: .*1010 to 1017 are on no SSD"), 60, "a line in the kernel log")
     status = stack.cache.status()
     assert (status["state"], status["append_retries"], status["lost_sectors"]) == ("failed", 4, BLOCK)
     content = old[: 10 * SECTOR] + new + old[18 * SECTOR :]

@@ -155,7 +155,7 @@ CACHE_TABLES = {
     "cache-second-option-wrong": ("1 {ssd} 4 gather 8 commit never", [r"commit", r"never"]),
 }
 CACHE_OPTIONS = {
-    "commit": (["Auto", "never"], r"auto or always"),
+    "commit": (["Auto", "never"], r"auto, always or buffered"),
     "commit_interval": (["0", "60001"], r"1 to 60000"),
     "gather": (["0", "65", *NUMBERS], r"1 to 64"),
     "memory_limit": (["-1", "16777217"], r"0 to 16777216"),
