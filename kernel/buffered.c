@@ -114,7 +114,7 @@ void buffered_applied(struct cache *c, struct item *it)
 	struct buffered *w = container_of(it, struct buffered, item);
 
 	if (unlikely(it->error)) {
-		DMERR_LIMIT("volume %pUb: sectors %llu to %llu are on no SSD, but were acknowledged: they can be read until it stops",
+		DMERR_LIMIT("volume %pUb: sectors %llu to %llu are on no SSD, but were acknowledged: read them before it stops",
 			    it->volume->uuid, it->sector, it->sector + it->len - 1);
 		atomic_inc(&it->record->readers);
 		atomic64_add(it->len, &it->volume->dirty_sectors);
