@@ -891,6 +891,7 @@ static struct item *log_reserve_buffered(struct volume *v, const struct larder_i
 	it->len = io->len;
 	it->kind = LARDER_WRITE;
 	log_reserve(c, v, it, nr_slots);
+	log_count_write(v, io);
 	it->record->tries = APPEND_TRIES;
 	if (log_full(c, it->record))
 		log_close_locked(c, CLOSE_FULL);
