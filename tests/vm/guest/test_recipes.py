@@ -58,6 +58,7 @@ class Files:
 @pytest.fixture
 def place(make_disk, tmp_path, monkeypatch):
     """The disks of the document, a key, and settings by which lvm takes simulated disks for disks."""
+    command.run("modprobe", "loop")
     for name, mib in DISKS.items():
         make_disk(name, model="null", mb=mib, wce=1, fua=1, discard="zero", write_zeroes=1)
     (tmp_path / "lvm.conf").write_text(
