@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Scripts for a cache on /dev/vda and its volume on /dev/vdb in machines that are killed under load; any shell, dmsetup and the oracle run them."""
+"""Scripts for a cache on /dev/vda and its volume on /dev/vdb in machines that are killed under load.
+
+Any shell, dmsetup and the oracle run them.
+"""
 
 import random
 import time
@@ -43,7 +46,8 @@ class Kills:
         """Starts the cache; all is verified twice, but for the first time, when there is nothing."""
         if not self.number:
             return f"{FORMAT}\n{START}"
-        return f"{START}\noracle verify {self.oracle} --journal {self._journal(self.number - 1)} --after crash\noracle verify {self.oracle}"
+        verify = f"oracle verify {self.oracle}"
+        return f"{START}\n{verify} --journal {self._journal(self.number - 1)} --after crash\n{verify}"
 
     def load(self) -> str:
         return (
