@@ -31,7 +31,8 @@ struct scrub_pass {
 	bool active;			/* being written, or just now sealed: [0, end) is complete */
 	u32 end;			/* slots [0, end) are looked at */
 	struct scrub_copy copy[2];
-	u32 *sums;			/* by slot, 0: a commit block, or not known */
+	u32 *sums;			/* by slot, 0: a commit block, not known, or the sum of data that ends with its own */
+	unsigned long *data;		/* bit per slot: 0, and a block says that it is data */
 	unsigned long *lost;		/* bit per slot: data that no copy has */
 	unsigned long *clean, *dirty;	/* of these: the index maps to them */
 	bool unknown;			/* a block is lost, and with it what it knew */
@@ -53,6 +54,7 @@ void scrub_pass_free(struct scrub_pass *p)
 	kvfree(p->dirty);
 	kvfree(p->clean);
 	kvfree(p->lost);
+	kvfree(p->data);
 	kvfree(p->sums);
 	kfree(p);
 }
@@ -72,10 +74,11 @@ struct scrub_pass *scrub_pass_create(struct cache *c)
 		return NULL;
 	p->cache = c;
 	p->sums = kvcalloc(c->data_slots, sizeof(u32), GFP_NOIO);
+	p->data = slot_bits(c);
 	p->lost = slot_bits(c);
 	p->clean = slot_bits(c);
 	p->dirty = slot_bits(c);
-	ok = p->sums && p->lost && p->clean && p->dirty;
+	ok = p->sums && p->data && p->lost && p->clean && p->dirty;
 	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
 		p->copy[i].buf = __vmalloc((size_t)c->data_slots * LARDER_SLOT_SIZE, GFP_NOIO);
 		p->copy[i].bad = slot_bits(c);
@@ -137,6 +140,7 @@ static enum scrub_take pass_take(struct scrub_pass *p, u32 segment)
 	p->segment = segment;
 	p->unknown = false;
 	memset(&p->n, 0, sizeof(p->n));
+	bitmap_zero(p->data, c->data_slots);
 	bitmap_zero(p->lost, c->data_slots);
 	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
 		bitmap_zero(p->copy[i].bad, c->data_slots);
@@ -307,6 +311,28 @@ static bool block_fits(const struct scrub_pass *p, const struct larder_commit *k
 	return true;
 }
 
+static bool slot_is_data(const struct scrub_pass *p, u32 slot)
+{
+	return p->sums[slot] || test_bit(slot, p->data);
+}
+
+/* Data that ends with its own CRC-32C has the sum 0.  It is told from a block by the one behind it. */
+static void find_data(struct scrub_pass *p, const struct larder_commit *last)
+{
+	const struct larder_commit *k;
+	u32 i, slot;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		if (p->copy[i].segment == LARDER_NO_SEGMENT)
+			continue;
+		for (slot = 0; slot < p->end; slot++) {
+			k = p->sums[slot] ? NULL : segment_block(p->cache, p->segment, p->copy[i].buf, slot);
+			if (k && block_fits(p, k, last, 0))
+				bitmap_set(p->data, le16_to_cpu(k->first), larder_commit_slots(k));
+		}
+	}
+}
+
 /* A slot that is no data: the same block in all copies, of this life of the segment: behind the one before.  Returns its number. */
 static u64 judge_block(struct scrub_pass *p, u32 slot, const struct larder_commit *last, u64 behind)
 {
@@ -347,7 +373,7 @@ static u32 data_end(const struct scrub_pass *p)
 {
 	u32 end = p->end;
 
-	while (end && !p->sums[end - 1])
+	while (end && !slot_is_data(p, end - 1))
 		end--;
 	return end;
 }
@@ -371,10 +397,11 @@ static void pass_judge(struct scrub_pass *p)
 	u64 behind = 0;
 
 	last = pass_last_block(p, &at);
+	find_data(p, last);
 	if (!p->active)
 		p->end = last ? at + 1 : data_end(p);
 	for (slot = 0; slot < p->end; slot++) {
-		if (p->sums[slot])
+		if (slot_is_data(p, slot))
 			judge_data(p, slot);
 		else
 			behind = judge_block(p, slot, last, behind);
@@ -464,7 +491,7 @@ static void slot_sort_out(struct scrub_pass *p, u32 slot, u32 *unknown_from)
 	const struct scrub_copy *good = good_copy(p, slot);
 
 	/* the data of a lost block, if that alone knew its sums, looks as if it were blocks */
-	if (!good && !p->sums[slot]) {
+	if (!good && !slot_is_data(p, slot)) {
 		*unknown_from = min(*unknown_from, slot);
 		return;
 	}
@@ -475,7 +502,7 @@ static void slot_sort_out(struct scrub_pass *p, u32 slot, u32 *unknown_from)
 		__set_bit(slot, p->lost);
 	else if (bad_copies(p, slot))
 		slot_repair(p, slot, good);
-	if (good && p->sums[slot])
+	if (good && slot_is_data(p, slot))
 		slot_bad_clear(p->cache, slot_sector(p->cache, p->segment, slot));
 }
 

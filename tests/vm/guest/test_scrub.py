@@ -15,6 +15,7 @@ import pytest
 from lib import command, simdisk
 from lib.block import SECTOR, BlockDevice
 from lib.controls import Switches
+from lib.damage import crc32c
 from lib.decay import SLOT, Written, commit, crash, flip, places, settle
 from lib.larder import DATA_SECTOR, Stack, larder, segment_layout, wait_for
 from lib.log_blocks import WRITE, commit_blocks, newest_epoch
@@ -261,6 +262,22 @@ def test_writeback_knows_it_too(make_disk, seed, kernel_log):
     flip(stack.ssd, at)
     assert scrubbed(stack) == found()
     assert w.wrong(stack.volume) == {}
+    stack.stop()
+
+
+def test_data_that_ends_with_its_checksum(make_disk, seed):
+    """The sum of all of it is then 0, as if it were no data: it is data, and mended as such."""
+    stack = small_stack(make_disk, 2)
+    data = random.Random(seed).randbytes(4092)
+    data += struct.pack("<I", crc32c(data))
+    assert crc32c(data) == 0
+    stack.volume.write(FIRST, data)
+    stack.volume.flush()
+    assert scrubbed(stack) == found()
+    flip(stack.ssd[0], places(stack.ssd[0], data)[0])
+    assert scrubbed(stack) == found(errors=1, repaired=1)
+    assert places(stack.ssd[0], data)
+    assert stack.volume.read(FIRST, 8) == data
     stack.stop()
 
 

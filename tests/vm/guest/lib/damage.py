@@ -26,7 +26,7 @@ _script = _load()
 _form = _script.Format(_script.HEADER.read_text())
 
 
-def _crc32c(data: bytes) -> int:
+def crc32c(data: bytes) -> int:
     """The kernel's, without its last inversion: a table of volumes has 128 KiB, too much for Python."""
     with socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET) as hashing:
         hashing.bind(("hash", "crc32c"))
@@ -76,5 +76,5 @@ def _change(kind: str, data: bytearray, changes: tuple[str, ...], keep_crc: bool
         data[at : at + length] = _script.changed(data[at : at + length], value, length)
         keep_crc |= at == crc
     if not keep_crc:
-        struct.pack_into("<I", data, crc, _crc32c(data[:crc] + bytes(4) + data[crc + 4 :]))
+        struct.pack_into("<I", data, crc, crc32c(data[:crc] + bytes(4) + data[crc + 4 :]))
     return bytes(data)
