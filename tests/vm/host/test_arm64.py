@@ -8,7 +8,7 @@ from host.kills import Kills
 SECONDS = 900
 
 
-def test_disks_move_between_architectures(boots, make_disk_file, share, seed):
+def test_disks_move(boots, make_disk_file, share, seed):
     disks = [make_disk_file("ssd", 48), make_disk_file("hdd", 128)]
     kills = Kills(share, seed)
     for kind in (machine.Machine, arm64.Machine, arm64.Machine, machine.Machine, arm64.Machine):
