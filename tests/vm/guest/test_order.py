@@ -25,6 +25,14 @@ def make(make_disk, **options: object) -> Stack:
     return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
 
 
+def make_written(make_disk) -> Stack:
+    """The first block is A, and durable."""
+    stack = make(make_disk)
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    return stack
+
+
 class Beside:
     """with Beside(call, ...): it runs meanwhile, and has ended without an error behind it."""
 
@@ -106,9 +114,7 @@ def test_answered_in_order(make_disk, trace):
 
 def test_flush_waits_for_the_one_in_flight(make_disk, trace):
     """Rule 2: it has nothing to flush itself."""
-    stack = make(make_disk)
-    stack.volume.write(0, A)
-    stack.volume.flush()
+    stack = make_written(make_disk)
     stack.volume.write(0, B)
     hold(trace, stack.ssd, "flush")
     with Beside(stack.volume.flush):
@@ -120,9 +126,7 @@ def test_flush_waits_for_the_one_in_flight(make_disk, trace):
 
 def test_fua_behind_what_is_not_durable(make_disk):
     """Rule 3: a record that replay does not reach is not durable, FUA or not."""
-    stack = make(make_disk)
-    stack.volume.write(0, A)
-    stack.volume.flush()
+    stack = make_written(make_disk)
     write_record(stack, 0, B)
     stack.volume.write(8, C, fua=True)
     cut(stack)
@@ -135,9 +139,7 @@ def test_fua_behind_what_is_not_durable(make_disk):
 
 def test_clean_is_durable_below(make_disk):
     """Rule 4: the log says CLEAN, so the backing has it."""
-    stack = make(make_disk)
-    stack.volume.write(0, A)
-    stack.volume.flush()
+    stack = make_written(make_disk)
     stack.volume.drain()
     stack.cache.message("commit")
     cut(stack, ssd="keep", hdd="lose")
@@ -238,9 +240,7 @@ def test_checkpoint_beside_a_write(make_disk, trace):
 
 def test_checkpoint_is_durable(make_disk):
     """Rule 8: both that are named."""
-    stack = make(make_disk)
-    stack.volume.write(0, A)
-    stack.volume.flush()
+    stack = make_written(make_disk)
     for _ in range(2):
         stack.cache.message("checkpoint")
     cut(stack)
@@ -285,9 +285,7 @@ def test_second_epoch(make_disk):
 
 def test_torn_record(make_disk, trace):
     """Rules 10, 13: its commit block has arrived, its data has not: the log ends before it."""
-    stack = make(make_disk)
-    stack.volume.write(0, A)
-    stack.volume.flush()
+    stack = make_written(make_disk)
     trace.clear()
     stack.ssd.fail(op="write", status="lost", count=1)
     write_record(stack, 0, B)
@@ -299,9 +297,7 @@ def test_torn_record(make_disk, trace):
 
 def test_lost_record_is_no_damage(make_disk):
     """What a commit block says to have been durable was so: a record that a power cut took is not missed (section 9)."""
-    stack = make(make_disk)
-    stack.volume.write(0, A)
-    stack.volume.flush()
+    stack = make_written(make_disk)
     stack.ssd.fail(op="write", status="lost")
     write_record(stack, 8, B)
     stack.ssd.heal()
