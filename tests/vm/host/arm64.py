@@ -4,6 +4,7 @@
 It has a busybox, dmsetup and the oracle; results and share are where they are on the host.
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -39,7 +40,7 @@ class Machine(machine.Machine):
     """Of the release LARDER_ARM64, whatever the kernel of the test is."""
 
     def _initramfs(self, release: str, root: Path) -> Path:
-        session = machine.json.loads((self.results / "session.json").read_text())
+        session = json.loads((self.results / "session.json").read_text())
         tree = self.results / "tree"
         for d in ("usr/bin", "usr/sbin", "usr/lib", "proc", "sys", "dev", "run", "tmp"):
             (tree / d).mkdir(parents=True)
@@ -75,7 +76,4 @@ class Machine(machine.Machine):
         c += ["-chardev", f"file,id=console,path={self.results}/console,append=on", "-serial", "chardev:console"]
         for d in self._directories():
             c += ["-virtfs", f"local,path={d},mount_tag={d.name},security_model=none,multidevs=remap"]
-        for i, disk in enumerate(self.disks):
-            c += ["-drive", f"if=none,id=larder{i},file={disk},format=raw,cache=writeback,discard=unmap"]
-            c += ["-device", f"virtio-blk-pci,drive=larder{i},serial=larder{i}"]
-        return c
+        return c + self._disk_options()

@@ -103,6 +103,14 @@ class Machine:
         """A copy of its own: the next build may come before this machine has loaded it."""
         return shutil.copy(module, self.results)
 
+    def _disk_options(self) -> list[str]:
+        """For QEMU: a power cut keeps what they have completed."""
+        options = []
+        for i, disk in enumerate(self.disks):
+            options += ["-drive", f"if=none,id=larder{i},file={disk},format=raw,cache=writeback,discard=unmap"]
+            options += ["-device", f"virtio-blk-pci,drive=larder{i},serial=larder{i}"]
+        return options
+
     def _command(self) -> list[str]:
         c = ["vng", "-r", str(kernels.image(self.kernel)), "--verbose", "--force-9p", "--user", "root", "--cwd", "/"]
         c += ["--cpus", "1", "-m", self.memory, f"--rwdir={self.results}"]
@@ -115,9 +123,7 @@ class Machine:
             c.append("--disable-kvm")
         if self.icount:
             options += ["-icount", "shift=0,sleep=off"]
-        for i, disk in enumerate(self.disks):
-            options += ["-drive", f"if=none,id=larder{i},file={disk},format=raw,cache=writeback,discard=unmap"]
-            options += ["-device", f"virtio-blk-pci,drive=larder{i},serial=larder{i}"]
+        options += self._disk_options()
         c.append("--qemu-opts=" + shlex.join(options))
         c += ["--append", f"log_buf_len=4M modprobe.blacklist={UNUSED} {self.append}".strip()]
         return [*c, "--", shlex.join([sys.executable, str(SESSION), str(self.results)])]
