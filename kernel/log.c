@@ -1295,7 +1295,7 @@ static void heat_take_over(struct cache *c, const struct item *it, const struct 
 	}
 }
 
-/* A hole: blocks of a small write that the ghost knows begin as those do that are kept. */
+/* A hole: blocks that the ghost knows begin as those do that are kept. */
 static void heat_from_ghost(struct cache *c, const struct item *it, const struct larder_map *m)
 {
 	u64 sector = m->sector, end = m->sector + m->len, next;
@@ -1315,9 +1315,9 @@ static void item_heat(struct cache *c, const struct item *it)
 
 	for (; sector < end; sector = m.sector + m.len) {
 		larder_index_lookup(it->volume->index, sector, end - sector, &m);
-		if (m.state == LARDER_ST_NONE && it->len <= LARDER_GHOST_WRITE_SLOTS * LARDER_SLOT_SECTORS)
+		if (m.state == LARDER_ST_NONE)
 			heat_from_ghost(c, it, &m);
-		else if (m.state != LARDER_ST_NONE && !larder_state_zero(m.state))
+		else if (!larder_state_zero(m.state))
 			heat_take_over(c, it, &m);
 	}
 }

@@ -645,7 +645,7 @@ enum larder_small_or_main larder_evict_queue(const struct larder_queue_facts *f)
 /*
  * Dirty data first: until it is written back a segment can neither be dropped nor become one of keep, which holds clean data
  * only.  RELINK: the segment goes to the young end of keep as it is, cooled (larder_heat_cool()): as no hit of it counts before
- * the log has gone on, it comes round twice at most without that.  DROP_REST: what is worth keeping is copied to keep, the rest
+ * the log has gone on, it comes round three times at most without that.  DROP_REST: what is worth keeping is copied to keep, the rest
  * dropped.  Alike in both queues: what differs is how many are hot.
  */
 enum larder_fate larder_segment_fate(u32 live, u32 dirty, u32 hot, u32 size, bool main)
@@ -664,8 +664,13 @@ bool larder_dead_first(u32 live, u32 size)
 
 bool larder_keep_worthy(unsigned int heat_now, bool main, unsigned int *heat)
 {
-	*heat = main && heat_now ? heat_now - 1 : 0;
-	return heat_now >= LARDER_HEAT_KEPT;
+	bool worthy = heat_now >= (main ? 1 : LARDER_HEAT_KEPT);
+
+	if (main)
+		*heat = worthy ? heat_now - 1 : 0;
+	else
+		*heat = worthy;
+	return worthy;
 }
 
 /*

@@ -41,7 +41,7 @@ void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat);
 void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main);
 /* Does a hit count as heat?  age: blocks logged since the slot was written; capacity: of the cache, in blocks.  (design: 5 %) */
 bool larder_heat_counts(u64 age, u64 capacity);
-/* from here on a block is kept when its segment goes; a returning ghost that is written begins with it */
+/* from here on a block of the small queue is kept when its segment goes; a returning ghost that is written begins with it */
 #define LARDER_HEAT_KEPT	2u
 /*
  * The heat that a write takes over from the block that it writes over.  counts: larder_heat_counts() of that; main: it lay in keep,
@@ -60,8 +60,6 @@ void larder_ghost_destroy(struct larder_ghost *g);
 void larder_ghost_add(struct larder_ghost *g, u32 volume, u64 block);
 bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block);	/* was it there?  it is not any more */
 u64 larder_ghost_bytes(const struct larder_ghost *g);
-/* A larger write does not ask the ghost: what one look costs per block would show there, and what it finds is little. */
-#define LARDER_GHOST_WRITE_SLOTS	16u
 
 /* ------------------------------------------------------------- eviction: which segment next, and what of it stays */
 enum larder_small_or_main { LARDER_QUEUE_SMALL, LARDER_QUEUE_MAIN };	/* fill and write together; keep */
@@ -78,7 +76,11 @@ enum larder_small_or_main larder_evict_queue(const struct larder_queue_facts *f)
 enum larder_fate { LARDER_FATE_DROP_REST, LARDER_FATE_RELINK, LARDER_FATE_WAIT_WRITEBACK };
 enum larder_fate larder_segment_fate(u32 live, u32 dirty, u32 hot, u32 size, bool main);
 bool larder_dead_first(u32 live, u32 size);		/* at most 25 % live: goes before its turn */
-/* A block needs LARDER_HEAT_KEPT.  Returns whether it stays; *heat: what it has afterwards, one less in keep, none elsewhere. */
+/*
+ * A block of the small queue needs LARDER_HEAT_KEPT and comes to keep with 1; there any heat will do, and it has one less afterwards
+ * (as in S3-FIFO: Yang et al., SOSP 2023; but that what is promoted has a round to be asked for again).  Returns whether it stays;
+ * *heat: what it has then.
+ */
 bool larder_keep_worthy(unsigned int heat_now, bool main, unsigned int *heat);
 /* What becomes of clean data of a segment that is emptied. */
 enum larder_extent_fate {

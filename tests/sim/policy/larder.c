@@ -246,12 +246,12 @@ static bool hit_counts(struct log_cache *c, u32 slot)
 }
 
 /* The heat of a block that is written: log.c:item_heat(). */
-static unsigned int write_heat(struct log_cache *c, u32 b, u32 n)
+static unsigned int write_heat(struct log_cache *c, u32 b)
 {
 	u32 slot = c->at[b];
 
 	if (slot == NONE)
-		return n <= LARDER_GHOST_WRITE_SLOTS && ghost_take(c, b) ? LARDER_HEAT_KEPT : 0;
+		return ghost_take(c, b) ? LARDER_HEAT_KEPT : 0;
 	return larder_heat_overwritten(larder_heat_get(&c->heat, slot), hit_counts(c, slot),
 				       segment_of(c, slot)->stream == STREAM_KEEP);
 }
@@ -262,7 +262,7 @@ static void write_blocks(struct log_cache *c, const u32 *block, u32 n, bool bypa
 	u32 i;
 
 	for (i = 0; i < n; i++) {
-		heat[i] = bypass ? 0 : write_heat(c, block[i], n);
+		heat[i] = bypass ? 0 : write_heat(c, block[i]);
 		if (c->at[block[i]] == NONE)
 			continue;
 		c->r.hits += !bypass;
