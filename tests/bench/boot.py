@@ -8,9 +8,7 @@ The set "scaling" has four CPUs, and no such clock.
 
 import dataclasses
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "rig"))
 import cases
 import initrd
 import writeboost
-from host import build, kernels
+from host import build, kernels, process
 from peers import PEERS
 
 TOP = Path(__file__).resolve().parents[2]
@@ -113,17 +111,13 @@ def run(built: Built, directory: Path, model: str, peer: str, set_: cases.Set, o
     directory.mkdir(parents=True)
     prepare(built, directory, model, peer, set_, only)
     with open(directory / "qemu", "wb") as out:
-        process = subprocess.Popen(
-            command(built.kernel, directory, set_.cpus), stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-        )
+        machine = process.start(command(built.kernel, directory, set_.cpus), stdout=out, stderr=out)
         try:
-            process.wait(set_.minutes * 60)
+            machine.wait(set_.minutes * 60)
         except subprocess.TimeoutExpired:
             pass
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            process.kill(machine)
     (directory / "initrd").unlink()
     reports = [json.loads(line) for line in (directory / "reports").read_text(errors="replace").splitlines() if line.endswith("}")]
     if not reports or "done" not in reports[-1]:

@@ -2,6 +2,7 @@
 """Fixtures of tests that boot, and kill, their own machines.  Run by tests/vm/run, which has built what they need."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +12,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "guest"))
 
-from host import build, machine
+from host import build, machine, process
 from lib import kernel_log, outcome
 
 RESULTS = Path(os.environ["LARDER_RESULTS"])
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    process.end_at(signal.SIGTERM, signal.SIGHUP)
     config.pluginmanager.register(outcome.Recorder(RESULTS), "outcome-recorder")
 
 

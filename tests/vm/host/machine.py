@@ -9,13 +9,12 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from . import autopsy, build, kernels
+from . import autopsy, build, kernels, process
 
 SESSION = Path(__file__).resolve().parents[1] / "guest" / "session.py"
 KVM_PROBE_SECONDS = 20
@@ -130,9 +129,7 @@ class Machine:
 
     def start(self) -> "Machine":
         with open(self.results / "output", "wb") as out, open(self.results / "console", "wb") as console:
-            self.process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=out, stderr=console, start_new_session=True, cwd=self.results
-            )
+            self.process = process.start(self._command(), stdout=out, stderr=console, cwd=self.results)
         self.started = time.monotonic()
         return self
 
@@ -177,9 +174,8 @@ class Machine:
 
     def kill(self) -> None:
         """At once, as a power cut: what virtio disks have completed is in their files, the rest is not."""
-        if self.process and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        if self.process:
+            process.kill(self.process)
 
     def exit_status(self) -> int | None:
         """Of the command; None: it did not come to its end."""

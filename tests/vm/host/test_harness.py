@@ -3,10 +3,15 @@
 
 import argparse
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from host import build, machine, suites, verdict
+
+VM = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture
@@ -104,3 +109,21 @@ def test_nothing_run_is_no_pass(tmp_path):
     for status in (0, 5):
         (v,) = verdict.judge("6.1", ["none"], tmp_path, "done", status, 1.0)
         assert not v.passed, v.text(False)
+
+
+def test_a_signal_ends_the_machines():
+    """Also what a machine has started: virtme-ng is a row of processes, QEMU the last."""
+    run = [
+        "import signal, sys, time",
+        "from host import process",
+        "process.end_at(signal.SIGTERM)",
+        "machine = process.start(['sh', '-c', 'sleep 1000; true'])",
+        "print(machine.pid, flush=True)",
+        "time.sleep(1000)",
+    ]
+    with subprocess.Popen([sys.executable, "-c", "\n".join(run)], cwd=VM, stdout=subprocess.PIPE, text=True) as p:
+        session = int(p.stdout.readline())
+        assert os.getsid(session) == session and os.getsid(p.pid) != session
+        p.terminate()
+        p.communicate(timeout=100)  # to the end of the file: `sleep` has it open too
+        assert p.returncode == 128 + signal.SIGTERM
