@@ -243,6 +243,24 @@ def test_ssd_is_removed(make_disk, make_oracle, sizes, which, mirror):
     stack.verify_alone(oracle)
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_has_no_other_copy_leaves(make_disk, make_oracle, which):
+    """With mirror=none: what is dirty there is on the disk before the SSD goes."""
+    stack = make_stack(make_disk, cache_mirror="none", writeback="off")
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=1000)
+    assert stack.volume.status()["dirty_sectors"]
+    larder("cache", "remove", stack.cache, stack.ssd[which])
+    gone = stack.ssd[which]
+    stack.ssd = [None if i == which else s for i, s in enumerate(stack.ssd)]
+    gone.reset_stats()
+    oracle.verify()
+    stack.restart()
+    oracle.verify()
+    stack.verify_alone(oracle)
+    assert not gone.stats()["reads"]
+
+
 def test_removed_place_is_taken_again(make_disk, make_oracle):
     ssds = make_ssds(make_disk, (48, 48, 64))
     stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
