@@ -248,7 +248,7 @@ static enum standing standing(const struct set *set, const struct fact_member *m
 	if (m->joins && !m->table) /* behind the others, or where one has failed or was removed */
 		return m->place == number || le32toh(d->state) != LARDER_DEVICE_ACTIVE ? JOINS : STALE;
 	if (m->place == number || !m->table || le32toh(d->state) != LARDER_DEVICE_ACTIVE || !same(d->uuid, m->uuid) ||
-	    le32toh(d->first_segment) != m->first_segment || le32toh(d->nr_segments) != m->nr_segments ||
+	    le32toh(d->first_segment) != m->first_segment || le32toh(d->nr_segments) > m->nr_segments ||
 	    le64toh(d->segments_offset) != m->segments_offset)
 		return STALE;
 	return table_knows(set->table, table_set_generation(m->table)) ? STANDS : STALE;

@@ -186,9 +186,12 @@ static int find_places(struct cache_target *ct)
 		*p = t->devices[i];
 		if (!sb)
 			continue;
+		/* one that is stale may have grown when it left the set: others may have these numbers */
+		if (le32_to_cpu(p->state) == LARDER_DEVICE_ACTIVE || sb_joins(sb) ||
+		    le32_to_cpu(p->nr_segments) > le32_to_cpu(sb->nr_segments))
+			p->nr_segments = sb->nr_segments;
 		memcpy(p->uuid, sb->head.uuid, sizeof(p->uuid));
 		p->first_segment = sb->first_segment;
-		p->nr_segments = sb->nr_segments;
 		p->segments_offset = sb->segments_offset;
 	}
 	kvfree(buf);
@@ -310,12 +313,15 @@ static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
 /* The places of a running cache do not change; one that joins may be new behind them. */
 static bool places_fit(const struct cache_target *ct, const struct cache *c)
 {
-	u32 nr = READ_ONCE(c->nr_devices);
+	u32 nr = READ_ONCE(c->nr_devices), last = ct->nr_devices - 1;
 
 	if (c->segment_sectors != le32_to_cpu(first_sb(ct)->segment_size) >> LARDER_SECTOR_SHIFT)
 		return false;
+	/* more: the last one has begun to grow */
 	if (nr == ct->nr_devices)
-		return c->nr_segments == set_segments(ct);
+		return c->nr_segments == set_segments(ct) ||
+		       (c->started && c->nr_segments < set_segments(ct) &&
+			c->dev[last].first_segment == le32_to_cpu(ct->place[last].first_segment));
 	return c->started && nr + 1 == ct->nr_devices && ct->joins == ct->nr_devices &&
 	       c->nr_segments == le32_to_cpu(ct->place[nr].first_segment);
 }
@@ -652,14 +658,28 @@ static int check_members(struct cache_target *ct)
 	return 0;
 }
 
+/* A table that was loaded for a cache that runs: what its SSDs have grown by is used.  Not while its set changes. */
+static void cache_take_growth(struct cache_target *ct)
+{
+	struct cache *c = ct->cache;
+	u32 last = c->nr_devices - 1;
+
+	if (ct->joins || READ_ONCE(c->nr_joining))
+		return;
+	cache_grow_last(c);
+	ct->place[last].nr_segments = cpu_to_le32(c->dev[last].nr_segments);
+}
+
 static int cache_preresume(struct dm_target *ti)
 {
 	struct cache_target *ct = ti->private;
 	unsigned int noio = memalloc_noio_save();
 	int err = cache_renew(ct);
+	bool loaded;
 
 	if (err)
 		goto out;
+	loaded = ct->cache->started && ct->cache->ti != ti;
 	err = check_members(ct) ?: cache_place(ct);
 	if (err)
 		goto out;
@@ -669,6 +689,8 @@ static int cache_preresume(struct dm_target *ti)
 	if (err) {
 		cache_unbind(ct->cache, ti);
 	} else {
+		if (loaded)
+			cache_take_growth(ct);
 		cache_roles(ct);
 		cache_join(ct);
 		cache_run(ct->cache);

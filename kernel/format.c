@@ -191,6 +191,17 @@ static int check_cache_geometry(const struct larder_cache_sb *sb, const char **w
 	return 0;
 }
 
+u32 larder_cache_room(const struct larder_cache_sb *sb, u64 device_sectors)
+{
+	u64 end = larder_cache_copy_offset(device_sectors), offset = le64_to_cpu(sb->segments_offset);
+	u32 shift = __builtin_ctz(le32_to_cpu(sb->segment_size)), first = le32_to_cpu(sb->first_segment);
+	u64 numbers = 1ull << (LARDER_CACHE_SECTOR_BITS + LARDER_SECTOR_SHIFT - shift);
+
+	if (device_sectors < LARDER_SLOT_SECTORS || end < offset || first > numbers)
+		return 0;
+	return min_t(u64, (end - offset) >> shift, numbers - first);
+}
+
 /* May this superblock name that segment?  With several SSDs only the table knows: larder_check_table(). */
 static bool cache_segment_ok(const struct larder_cache_sb *sb, u32 segment)
 {
@@ -428,7 +439,10 @@ static int check_table_volumes(const struct larder_table *t, const char **why)
 	return 0;
 }
 
-/* Does the table go with this superblock: same cache, not older, this SSD in its place, the named segments known? */
+/*
+ * Does the table go with this superblock: same cache, not older, this SSD in its place, the named segments known?  It may know fewer
+ * of this SSD's segments: those that it has grown by are in the superblock first (rule 15).
+ */
 static int check_table_fits(const struct larder_table *t, const struct larder_cache_sb *sb, const char **why)
 {
 	const struct larder_table_device *d = &t->devices[le32_to_cpu(sb->device_number)];
@@ -440,7 +454,7 @@ static int check_table_fits(const struct larder_table *t, const struct larder_ca
 		return refuse(why, -ESTALE, "generation (older than the superblock says)");
 	if (!d->state || memcmp(d->uuid, sb->head.uuid, sizeof(d->uuid)))
 		return refuse(why, -EINVAL, "devices.uuid");
-	if (d->first_segment != sb->first_segment || d->nr_segments != sb->nr_segments)
+	if (d->first_segment != sb->first_segment || le32_to_cpu(d->nr_segments) > le32_to_cpu(sb->nr_segments))
 		return refuse(why, -EINVAL, "devices.nr_segments");
 	if (d->segments_offset != sb->segments_offset)
 		return refuse(why, -EINVAL, "devices.segments_offset");

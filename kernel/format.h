@@ -56,6 +56,8 @@ static inline u64 larder_cache_copy_offset(u64 device_sectors)
 {
 	return (device_sectors / LARDER_SLOT_SECTORS - 1) * LARDER_SB_SIZE;
 }
+/* Segments that the SSD of a checked superblock has room for, were it so large; 0: none. */
+u32 larder_cache_room(const struct larder_cache_sb *sb, u64 device_sectors);
 #define LARDER_DEF_VOLUME_COPY_OFFSET ((u64)LARDER_DEF_DATA_OFFSET - LARDER_SB_SIZE)
 
 /* Before a superblock is written: magic, version, generation + 1, checksum.  Both copies are then written as they are. */

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
+ * Growth of a volume with its backing, and of a cache with its SSD (at the end of this file).
+ *
  * A volume grows: its table is longer than what its superblock says, and the backing has room for that.
  *
  * Steps, each durable before the next one (rule 15 in docs/design.md):
@@ -20,6 +22,28 @@
  * device go on with the size that it had.
  *
  * Locks: cache->super_lock for 1, volume->super_lock for 3, one after the other.
+ *
+ * A cache grows: a table of it is loaded, and the last SSD of the set has room for more segments than its superblock says.  The
+ * numbers of its segments go on behind those of all others, so those of the others stay what they are; an SSD that is not the last
+ * one leaves and joins anew, in a place behind it.  The cache stands still meanwhile.  Steps, each durable before the next one:
+ *   1. at the new end of the SSD, where nothing of the cache is: a copy of its superblock that says the new size, and the new end
+ *   2. the superblock itself, and that copy again (super.c), on the others theirs
+ *   3. the table, on every SSD of the set: so many segments
+ *   4. in core: they are free, and may be opened
+ * A power cut
+ *   in or behind 1	the old superblock, and the copy it names, count; the new one is not looked for while the first copy is
+ *			whole, and the next start erases it, before it would be out of date
+ *   in 2		the first copy is torn: what of it names the old end leads to the old copy; what does not is tried at the
+ *			end that the device has now: the new copy.  Old and new name the same checkpoints, and no segment is
+ *			used that one of them does not have
+ *   in 3, behind 2	the superblock has more segments than the table.  They are free, and the start writes the table first
+ *   behind 3		all are there, and free
+ * So no record, chunk or superblock names a segment that some SSD's table does not have, and no table has one that its SSD's own
+ * superblock does not: with or without the SSD, a start knows every number that it finds.  What is behind the old end was never
+ * written by this cache under these numbers, and no record can be taken for one of its own.
+ *
+ * An error in 1 leaves all as it was.  One in 2 leaves the new superblock the one that every later write of it writes; in 3, 4: as
+ * a power cut.  The cache goes on with what it had, and the next load of a table goes on with the growth.
  */
 #include "larder.h"
 
@@ -114,4 +138,75 @@ int volume_grow(struct volume *v, u64 sectors)
 	}
 	WRITE_ONCE(v->sectors, sectors);
 	return 0;
+}
+
+/* ------------------------------------------------------------------ the cache */
+
+/* super_lock held.  Steps 1 and 2. */
+static int grow_ssd_super(struct cache *c, struct cache_device *d, u32 nr)
+{
+	struct larder_cache_sb *sb = d->sb;
+	__le64 sectors = sb->head.device_sectors, copy = sb->head.copy_offset;
+	__le32 was = sb->nr_segments;
+	int err;
+
+	/* the rest of a growth that failed: in the superblock itself, it may be */
+	if (le32_to_cpu(was) >= nr)
+		return cache_super_write(c, 0);
+	sb->head.device_sectors = cpu_to_le64(bdev_nr_sectors(d->bdev));
+	sb->head.copy_offset = cpu_to_le64(larder_cache_copy_offset(bdev_nr_sectors(d->bdev)));
+	sb->nr_segments = cpu_to_le32(nr);
+	err = cache_super_write_ahead(c, d);
+	if (!err)
+		return cache_super_write(c, 0);
+	sb->head.device_sectors = sectors;
+	sb->head.copy_offset = copy;
+	sb->nr_segments = was;
+	cache_super_drop_ahead(c, d);
+	return err;
+}
+
+/* super_lock held.  Step 3. */
+static int grow_ssd_table(struct cache *c, struct cache_device *d, u32 nr)
+{
+	struct larder_table_device *e = &c->table->devices[d - c->dev];
+	__le32 was = e->nr_segments;
+	int err;
+
+	if (le32_to_cpu(was) >= nr)
+		return 0;
+	e->nr_segments = cpu_to_le32(nr);
+	err = cache_table_write(c);
+	if (err)	/* it may be there: no more than the superblock says */
+		e->nr_segments = was;
+	return err;
+}
+
+void cache_grow_last(struct cache *c)
+{
+	struct cache_device *d = &c->dev[c->nr_devices - 1];
+	u32 was = d->nr_segments, nr;
+	int err;
+
+	if (!device_usable(d) || READ_ONCE(c->state) == CACHE_FAILED)
+		return;
+	nr = larder_cache_room(d->sb, bdev_nr_sectors(d->bdev));
+	if (nr <= was)
+		return;
+	mutex_lock(&c->super_lock);
+	err = grow_ssd_super(c, d, nr);
+	if (!err)
+		err = grow_ssd_table(c, d, nr);
+	mutex_unlock(&c->super_lock);
+	if (!err && READ_ONCE(d->failed))
+		err = -EIO;
+	if (!err)
+		err = cache_more_segments(c, d, d->first_segment + nr);
+	if (err) {
+		DMERR("%pg: cache %pUb could not grow by %u segments: error %d; it goes on as large as it was: load its table again",
+		      d->bdev, c->uuid, nr - was, err);
+		return;
+	}
+	d->nr_segments = nr;
+	DMINFO("%pg: SSD %u of cache %pUb has %u segments now, %u before", d->bdev, (u32)(d - c->dev), c->uuid, nr, was);
 }

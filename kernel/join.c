@@ -36,7 +36,7 @@
 #define COPY_SLOTS	64u	/* at once */
 #define TRY_AGAIN_MS	20u
 
-/* ------------------------------------------------------------------ one place more */
+/* ------------------------------------------------------------------ more segments, one place more */
 
 /* Bitmaps per slot.  *bits is replaced. */
 static int bits_grow(unsigned long **bits, u64 was, u64 now)
@@ -51,18 +51,12 @@ static int bits_grow(unsigned long **bits, u64 was, u64 now)
 	return 0;
 }
 
-int cache_grow(struct cache *c, const struct larder_table_device *place)
+int cache_more_segments(struct cache *c, struct cache_device *d, u32 nr)
 {
-	struct cache_device *d = &c->dev[c->nr_devices];
-	u32 nr = le32_to_cpu(place->first_segment) + le32_to_cpu(place->nr_segments), i;
 	u64 was = (u64)c->nr_segments * c->segment_slots, now = (u64)nr * c->segment_slots;
 	int err;
+	u32 i;
 
-	if (!d->sb)
-		d->sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
-	if (!d->sb)
-		return -ENOMEM;
-	INIT_LIST_HEAD(&d->free);
 	/* larger bitmaps do no harm if the rest fails */
 	err = bits_grow(&c->heat.warm, was, now);
 	if (!err)
@@ -72,14 +66,8 @@ int cache_grow(struct cache *c, const struct larder_table_device *place)
 			err = bits_grow(&c->pins[i], was, now);
 	if (!err && c->bad_slots)
 		err = bits_grow(&c->bad_slots, was, now);
-	if (err)
-		return err;
-	memcpy(d->uuid, place->uuid, LARDER_UUID_SIZE);
-	d->first_segment = c->nr_segments;
-	d->nr_segments = le32_to_cpu(place->nr_segments);
-	d->start = le64_to_cpu(place->segments_offset) >> LARDER_SECTOR_SHIFT;
-	d->failed = true;
-	err = segments_grow(c, nr);
+	if (!err)
+		err = segments_grow(c, d, nr);
 	if (err)
 		return err;
 	c->heat.slots = now;
@@ -87,6 +75,27 @@ int cache_grow(struct cache *c, const struct larder_table_device *place)
 		if (c->pins[i])
 			atomic64_add((BITS_TO_LONGS(now) - BITS_TO_LONGS(was)) * sizeof(long), &c->pins_bytes);
 	WRITE_ONCE(c->nr_segments, nr);
+	return 0;
+}
+
+int cache_grow(struct cache *c, const struct larder_table_device *place)
+{
+	struct cache_device *d = &c->dev[c->nr_devices];
+	int err;
+
+	if (!d->sb)
+		d->sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
+	if (!d->sb)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&d->free);
+	memcpy(d->uuid, place->uuid, LARDER_UUID_SIZE);
+	d->first_segment = c->nr_segments;
+	d->nr_segments = le32_to_cpu(place->nr_segments);
+	d->start = le64_to_cpu(place->segments_offset) >> LARDER_SECTOR_SHIFT;
+	d->failed = true;
+	err = cache_more_segments(c, d, c->nr_segments + d->nr_segments);
+	if (err)
+		return err;
 	c->nr_failed++;
 	c->nr_devices++;
 	return 0;

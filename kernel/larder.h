@@ -853,6 +853,9 @@ int bulk_wait(struct bulk_io *b);
 int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
 int cache_super_write(struct cache *c, u32 flags);
+/* super_lock held: only the second copy of this SSD; and the erasing of one that was written so and never named by the first */
+int cache_super_write_ahead(struct cache *c, struct cache_device *d);
+void cache_super_drop_ahead(struct cache *c, struct cache_device *d);
 /* sleeps */
 bool super_has_table(struct block_device *bdev);	/* or something that was one */
 int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *to, bool *in_b);
@@ -931,6 +934,8 @@ void join_forget(struct cache *c, struct cache_device *d);	/* the cache stands s
 void join_work(struct work_struct *work);
 /* The cache stands still: one place more, of segments behind all others.  -ENOMEM: nothing has changed */
 int cache_grow(struct cache *c, const struct larder_table_device *place);
+/* Likewise: nr segments, of which those that are new are this SSD's.  -ENOMEM: none of them is used */
+int cache_more_segments(struct cache *c, struct cache_device *d, u32 nr);
 
 /* ------------------------------------------------------------------ segment.c.  Any context unless said. */
 int segments_create(struct cache *c);			/* sleeps */
@@ -944,7 +949,8 @@ u32 segment_take_free(struct cache *c, u8 state, u8 stream);
 u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state);
 /* May a named checkpoint, or the one being written, map something to it or to its second copy? */
 bool segment_may_be_mapped(struct cache *c, u32 segment);
-int segments_grow(struct cache *c, u32 nr);		/* sleeps; the cache stands still */
+/* Sleeps; the cache stands still: those from the last one up to nr, free, of this SSD.  -ENOMEM: nothing has changed */
+int segments_grow(struct cache *c, struct cache_device *d, u32 nr);
 /* The cache stands still: what a stream of clean copies had opened, or begun, is none of it if no copy is left. */
 void segments_forget_opened(struct cache *c);
 /* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
@@ -1184,6 +1190,11 @@ u64 volume_room(const struct larder_volume_sb *sb, struct block_device *bdev);
  * taken, with its superblock and backing, and not active.  An error leaves it as it was, or larger on disk than in core
  */
 int volume_grow(struct volume *v, u64 sectors);
+/*
+ * The last SSD of the set has room for more segments: they are the cache's.  Sleeps; the cache runs, and stands still.  An error
+ * leaves it as it was, in core; the next call goes on where this one came to
+ */
+void cache_grow_last(struct cache *c);
 
 /* ------------------------------------------------------------------ mark.c (rule 6) */
 int marks_create(struct volume *v);

@@ -49,7 +49,7 @@ static int start_superblock(struct cache *c, struct cache_device *d)
 		why = "another cache's";
 	}
 	if (!err && (le32_to_cpu(d->sb->segment_size) >> LARDER_SECTOR_SHIFT != c->segment_sectors ||
-		     le32_to_cpu(d->sb->nr_segments) != d->nr_segments || le32_to_cpu(d->sb->first_segment) != d->first_segment ||
+		     le32_to_cpu(d->sb->nr_segments) < d->nr_segments || le32_to_cpu(d->sb->first_segment) != d->first_segment ||
 		     le64_to_cpu(d->sb->segments_offset) >> LARDER_SECTOR_SHIFT != d->start)) {
 		err = -ESTALE;
 		why = "its geometry has changed since the table was loaded";
@@ -672,6 +672,36 @@ static int start_raise(struct cache *c)
 	return err;
 }
 
+/* An SSD grew, and the power failed before the tables knew of it: they do before a segment of it is opened (rule 15). */
+static int start_grown(struct cache *c)
+{
+	struct cache_device *d;
+	bool any = false;
+	int err = 0;
+	u32 i;
+
+	mutex_lock(&c->super_lock);
+	for (i = 0; i < c->nr_devices; i++) {
+		struct larder_table_device *e = &c->table->devices[i];
+
+		d = &c->dev[i];
+		if (d->failed)
+			continue;
+		if (bdev_nr_sectors(d->bdev) > le64_to_cpu(d->sb->head.device_sectors))
+			cache_super_drop_ahead(c, d);
+		if (le32_to_cpu(e->nr_segments) == d->nr_segments)
+			continue;
+		DMINFO("%pg: SSD %u of cache %pUb has %u segments now, %u before", d->bdev, i, c->uuid, d->nr_segments,
+		       le32_to_cpu(e->nr_segments));
+		e->nr_segments = cpu_to_le32(d->nr_segments);
+		any = true;
+	}
+	if (any)
+		err = cache_table_write(c);
+	mutex_unlock(&c->super_lock);
+	return err;
+}
+
 /* ------------------------------------------------------------------ all of it */
 
 static int start_run(struct start *s)
@@ -704,6 +734,8 @@ static int start_run(struct start *s)
 		err = cache_flush_ssds(c);
 	if (!err && s->degraded)
 		err = start_raise(c);
+	if (!err)
+		err = start_grown(c);
 	return err ?: start_serve(s);
 }
 

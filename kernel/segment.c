@@ -741,10 +741,9 @@ void segments_forget_opened(struct cache *c)
 	}
 }
 
-int segments_grow(struct cache *c, u32 nr)
+int segments_grow(struct cache *c, struct cache_device *d, u32 nr)
 {
 	struct segment *was = c->segments, *seg = vcalloc(nr, sizeof(*seg));
-	struct list_head *queue;
 	u32 i;
 
 	if (!seg)
@@ -764,11 +763,10 @@ int segments_grow(struct cache *c, u32 nr)
 	for (i = c->nr_segments; i < nr; i++) {
 		seg[i].state = SEGMENT_FREE;
 		seg[i].mirror = LARDER_NO_SEGMENT;
-		queue = &c->dev[c->nr_devices].free;
-		list_add(&seg[i].list, queue);
+		list_add(&seg[i].list, &d->free);
 	}
 	c->nr_state[SEGMENT_FREE] += nr - c->nr_segments;
-	c->dev[c->nr_devices].nr_free = nr - c->nr_segments;
+	d->nr_free += nr - c->nr_segments;
 	c->fixed_bytes += (u64)(nr - c->nr_segments) * sizeof(*seg);
 	return 0;
 }

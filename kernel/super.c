@@ -223,6 +223,9 @@ void super_refused(struct block_device *bdev, const char *why, const char *what,
 {
 	if (strstr(why, "smaller"))
 		DMERR("%pg: %s: make it as large as it was", bdev, why);
+	else if (!strcmp(why, "read error"))
+		DMERR("%pg: %s: check the device and its cables%s", bdev, why,
+		      strcmp(noun, "cache") ? "" : "; in the place of an SSD that has failed give '-'");
 	else
 		DMERR("%pg: %s: not %s; 'larder super check' says more, 'larder %s create' makes one", bdev, why, what, noun);
 }
@@ -321,6 +324,46 @@ int cache_super_write(struct cache *c, u32 flags)
 	c->sb_generation++;
 	cache_count(c, superblock_writes, 1);
 	return error;
+}
+
+/*
+ * One that counts by itself as soon as the first copy does not: the next cache_super_write() must follow, with the same place, or
+ * what is there must be made invalid.
+ */
+int cache_super_write_ahead(struct cache *c, struct cache_device *d)
+{
+	u64 place = le64_to_cpu(d->sb->head.copy_offset);
+	int err;
+
+	lockdep_assert_held(&c->super_lock);
+	cache_super_fill(c, d->sb, 0);
+	err = super_io(d->bdev, SUPER_WRITE, place >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
+	c->sb_generation++;
+	if (!err)
+		return 0;
+	DMERR("%pg: cannot write the copy of the superblock at byte %llu, its new end: error %d", d->bdev, place, err);
+	flusher_doubt(&d->flusher);
+	cache_count(c, errors_write, 1);
+	return err;
+}
+
+void cache_super_drop_ahead(struct cache *c, struct cache_device *d)
+{
+	u64 place = larder_cache_copy_offset(bdev_nr_sectors(d->bdev));
+	struct larder_sb_head *head = kzalloc(LARDER_SB_SIZE, GFP_NOIO);
+	const char *why;
+	int err = head ? 0 : -ENOMEM;
+
+	if (!err && place != le64_to_cpu(d->sb->head.copy_offset))
+		err = super_io(d->bdev, SUPER_READ, place >> SECTOR_SHIFT, head, LARDER_SB_SIZE);
+	if (!err && !larder_check_sb(head, 0, &why) && !memcmp(head->uuid, d->uuid, LARDER_UUID_SIZE)) {
+		memset(head, 0, LARDER_SB_SIZE);
+		err = super_io(d->bdev, SUPER_WRITE, place >> SECTOR_SHIFT, head, LARDER_SB_SIZE);
+	}
+	if (err)
+		DMWARN("%pg: cannot erase a superblock that may be left at byte %llu: error %d; 'larder cache resize' mends that",
+		       d->bdev, place, err);
+	kfree(head);
 }
 
 int volume_super_write(struct volume *v)

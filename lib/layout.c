@@ -7,9 +7,9 @@
  *          of the device | copy of the superblock: the last whole 4 KiB of the device, counted from its beginning.
  * backing: superblock 4 KiB | copy in the last 4 KiB before data_offset, if it fits behind the superblock | data | tail reserve.
  */
+#include <endian.h>
 #include <stddef.h>
 
-#include "../kernel/larder_format.h"
 #include "layout.h"
 
 #define WANTED_SEGMENTS 256u /* of a small SSD; one that has 512 of the default size takes that */
@@ -50,6 +50,17 @@ const char *cache_layout(struct cache_layout *layout, uint64_t bytes, unsigned l
 		return "size: a cache has at most 32 TiB; give a partition of it";
 	layout->nr_segments = (uint32_t)number;
 	return NULL;
+}
+
+uint32_t cache_room(const struct larder_cache_sb *sb, uint64_t bytes)
+{
+	uint64_t size = le32toh(sb->segment_size), end = (bytes & ~(uint64_t)(LARDER_SB_SIZE - 1)) - LARDER_SB_SIZE, number, most;
+
+	if (bytes < LARDER_SB_SIZE || end < le64toh(sb->segments_offset))
+		return 0;
+	number = (end - le64toh(sb->segments_offset)) / size;
+	most = (1ull << (LARDER_CACHE_SECTOR_BITS + LARDER_SECTOR_SHIFT)) / size - le32toh(sb->first_segment);
+	return (uint32_t)(number < most ? number : most);
 }
 
 const char *volume_layout(struct volume_layout *layout, uint64_t bytes, unsigned logical_block)

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "../kernel/larder_format.h"
+
 struct cache_layout {
 	uint32_t segment_size; /* bytes; 0 on the way in: choose */
 	uint32_t nr_segments;
@@ -21,6 +23,8 @@ struct volume_layout {
 
 /* Of a device of so many bytes.  NULL: done; else why not, naming the field. */
 const char *cache_layout(struct cache_layout *layout, uint64_t bytes, unsigned logical_block);
+/* Segments that the SSD of a valid superblock has room for, were it so large. */
+uint32_t cache_room(const struct larder_cache_sb *sb, uint64_t bytes);
 const char *volume_layout(struct volume_layout *layout, uint64_t bytes, unsigned logical_block);
 
 #endif

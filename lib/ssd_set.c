@@ -183,7 +183,7 @@ static enum ssd_standing standing(const struct ssd_set *set, const struct ssd *s
 	if (!ssd->tables.chosen)
 		return joins ? SSD_JOINING : SSD_NO_TABLE;
 	if (le32toh(place->state) != LARDER_DEVICE_ACTIVE || memcmp(place->uuid, ssd->sb->head.uuid, 16) ||
-	    place->first_segment != ssd->sb->first_segment || place->nr_segments != ssd->sb->nr_segments ||
+	    place->first_segment != ssd->sb->first_segment || le32toh(place->nr_segments) > le32toh(ssd->sb->nr_segments) ||
 	    place->segments_offset != ssd->sb->segments_offset)
 		return SSD_STALE;
 	return table_knows(set->table, table_set_generation(ssd->tables.chosen)) ? SSD_MEMBER : SSD_STALE;

@@ -323,7 +323,7 @@ static void verify_named(const struct larder_table *table, const struct larder_c
 			problem(p, "table devices", "none has segment %u, of checkpoint[%u]", le32toh(sb->checkpoint[i].first_segment), i);
 }
 
-/* Does its entry of this SSD say what the superblock says?  Are there as many SSDs as the head says? */
+/* Does its entry of this SSD say what the superblock says (or fewer segments: it has grown since)?  Are there as many SSDs as the head says? */
 static void verify_devices(const struct larder_table *table, const struct larder_cache_sb *sb, struct problems *p)
 {
 	const struct larder_table_device *own = &table->devices[le32toh(sb->device_number) % LARDER_MAX_DEVICES];
@@ -339,7 +339,7 @@ static void verify_devices(const struct larder_table *table, const struct larder
 		problem(p, "table nr_devices", "is %u, but %u are listed", le32toh(table->head.nr_devices), used);
 	if (!own->state || memcmp(own->uuid, sb->head.uuid, 16))
 		problem(p, "table devices", "[%u] is another SSD", le32toh(sb->device_number));
-	else if (own->first_segment != sb->first_segment || own->nr_segments != sb->nr_segments ||
+	else if (own->first_segment != sb->first_segment || le32toh(own->nr_segments) > le32toh(sb->nr_segments) ||
 		 own->segments_offset != sb->segments_offset)
 		problem(p, "table devices", "[%u] has other segments than the superblock", le32toh(sb->device_number));
 	verify_named(table, sb, p);

@@ -117,11 +117,12 @@ static int format(const struct set *set, const struct device *device, const stru
 	return result;
 }
 
-/* Its former place in the dm table still has it open, for nothing. */
+/* Its former place in the dm table still has it open, for nothing; so have others that have failed, and may not be readable any more. */
 static int let_go(struct set *set, const char *path)
 {
 	int place = set_find_device(set, path);
 
+	set_forget_failed(set);
 	if (place < 0 || place_state(set, (uint32_t)place) == LARDER_DEVICE_ACTIVE)
 		return LARDER_DONE;
 	free(set->ssd[place]);

@@ -54,6 +54,7 @@ static int let_go(struct set *set, uint32_t place, bool dry_run)
 	int result;
 
 	set->ssd[place] = must_print("-");
+	set_forget_failed(set);
 	result = set_reload(set, 0);
 	if (!result && !dry_run) {
 		erase(path);

@@ -44,6 +44,7 @@ static const struct verb verbs[] = {
 	{ "cache", "add", cache_add, "add an SSD to a started cache" },
 	{ "cache", "replace", cache_replace, "put an SSD in the place of one that has failed" },
 	{ "cache", "remove", cache_remove, "drain an SSD of a started cache, and take it out" },
+	{ "cache", "resize", cache_resize, "let a started cache grow with its SSD" },
 	{ "cache", "scrub", cache_scrub, "read what a started cache holds, and repair it" },
 	{ "cache", "list", cache_list, "list caches, started or not" },
 	{ "cache", "status", cache_status, "show what a cache does" },
@@ -188,7 +189,7 @@ static int complete(int argc, char **argv)
 
 /* Those that may change superblocks or tables, themselves or by what the kernel does for them. */
 static int (*const changing[])(int, char **) = {
-	stack_create, stack_start, stack_remove, stack_rename, stack_resize, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_set,
+	stack_create, stack_start, stack_remove, stack_rename, stack_resize, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
 	volume_create, volume_start, volume_attach, volume_detach, volume_resize, volume_set, super_wipe, super_restore, rescue_writeback, assemble,
 };
 

@@ -94,17 +94,15 @@ static char *node(const char *word)
 	return must_print("%s", word);
 }
 
-int set_read(struct set *set, struct mapped *mapped)
+int set_read_words(struct set *set, struct mapped *mapped)
 {
-	uint8_t uuid[16];
-	bool any = false;
 	int result;
 
 	*set = (struct set){ .mapped = mapped };
 	result = mapped_table(mapped, &set->params);
 	if (result)
 		return result;
-	if (!running_uuid(mapped, uuid) || !split(set)) {
+	if (!split(set)) {
 		set_free(set);
 		return complain(LARDER_FAILED, "%s: its table cannot be understood", mapped->name);
 	}
@@ -113,13 +111,33 @@ int set_read(struct set *set, struct mapped *mapped)
 
 		free(set->ssd[i]);
 		set->ssd[i] = path;
-		if (strcmp(path, "-"))
-			any |= take_table(path, uuid, any, &set->table, &set->sb);
 	}
-	if (any)
-		return LARDER_DONE;
-	set_free(set);
-	return complain(LARDER_FAILED, "%s: none of its SSDs has a table that can be read", mapped->name);
+	return LARDER_DONE;
+}
+
+int set_read_table(struct set *set)
+{
+	uint8_t uuid[16];
+	bool any = false;
+
+	if (!running_uuid(set->mapped, uuid))
+		return complain(LARDER_FAILED, "%s: its status cannot be understood", set->mapped->name);
+	for (uint32_t i = 0; i < set->number; i++)
+		if (strcmp(set->ssd[i], "-"))
+			any |= take_table(set->ssd[i], uuid, any, &set->table, &set->sb);
+	return any ? LARDER_DONE : complain(LARDER_FAILED, "%s: none of its SSDs has a table that can be read", set->mapped->name);
+}
+
+int set_read(struct set *set, struct mapped *mapped)
+{
+	int result = set_read_words(set, mapped);
+
+	if (result)
+		return result;
+	result = set_read_table(set);
+	if (result)
+		set_free(set);
+	return result;
 }
 
 void set_free(struct set *set)
@@ -194,6 +212,19 @@ char *set_state(const struct set *set, uint32_t place)
 		state = must_print("%.*s", (int)strcspn(at, "/"), at);
 	free(all);
 	return state;
+}
+
+void set_forget_failed(struct set *set)
+{
+	for (uint32_t i = 0; i < set->number; i++) {
+		char *state = set_state(set, i);
+
+		if (state && (!strcmp(state, "failed") || !strcmp(state, "removed"))) {
+			free(set->ssd[i]);
+			set->ssd[i] = must_print("-");
+		}
+		free(state);
+	}
 }
 
 int set_wait(struct set *set, uint32_t place, const char *state)

@@ -15,13 +15,18 @@ struct set {
 	struct larder_table table;		/* the newest */
 };
 
-/* Complains.  On success the caller frees it. */
+/* The words of the dm table; then what the SSDs say.  Complain. */
+int set_read_words(struct set *set, struct mapped *mapped);
+int set_read_table(struct set *set);
+/* Both.  Complains.  On success the caller frees it. */
 int set_read(struct set *set, struct mapped *mapped);
 void set_free(struct set *set);
 /* The place with this device in the dm table; < 0: none.  Says nothing. */
 int set_find_device(const struct set *set, const char *path);
 /* Which place does this word mean: a number, an SSD's path or UUID?  Complains; < 0: none. */
 int set_place(const struct set *set, const char *word);
+/* The dm table to be loaded is without the SSDs that have left the set: one that cannot be read any more would be refused. */
+void set_forget_failed(struct set *set);
 /* Loads a dm table with these words for the SSDs, and makes it live; sectors more than before. */
 int set_reload(struct set *set, uint64_t more);
 /* State of a place as the kernel sees it: "active", "failed", "joining", "draining", "removed"; the caller frees it, or NULL. */

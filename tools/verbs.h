@@ -7,6 +7,7 @@ int cache_create(int argc, char **argv);
 int cache_add(int argc, char **argv);
 int cache_replace(int argc, char **argv);
 int cache_remove(int argc, char **argv);
+int cache_resize(int argc, char **argv);
 int cache_scrub(int argc, char **argv);
 int cache_start(int argc, char **argv);
 int cache_stop(int argc, char **argv);

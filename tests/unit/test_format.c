@@ -508,6 +508,33 @@ static void test_refusals(void)
 	refuse_each(&targets[6], chunk_of_each_kind, bad_chunk, ARRAY_SIZE(bad_chunk));
 }
 
+/* Of an SSD that has grown a table may know fewer segments than its superblock; there is room for as many as end before the copy. */
+static void test_grown_cache(void)
+{
+	struct larder_cache_sb *sb = buffer(LARDER_SB_SIZE);
+	struct larder_table *t = buffer(LARDER_TABLE_SIZE);
+	const char *why = NULL;
+	u32 size, room = 0;
+
+	sample_cache_sb(sb, 5);
+	sample_table(t, 5);
+	CHECK(!larder_check_table(t, sb, &why));
+	sb->nr_segments = cpu_to_le32(NR_SEGMENTS + 1);
+	CHECK(!larder_check_table(t, sb, &why));
+	sb->nr_segments = cpu_to_le32(NR_SEGMENTS - 1);
+	CHECK(larder_check_table(t, sb, &why) == -EINVAL && !strcmp(why, "devices.nr_segments"), "%s", why);
+	size = le32_to_cpu(sb->segment_size) / 512;
+	room = larder_cache_room(sb, DEVICE_SECTORS);
+	CHECK(room >= NR_SEGMENTS && larder_cache_room(sb, DEVICE_SECTORS + 10 * size) == room + 10);
+	CHECK(larder_cache_room(sb, le64_to_cpu(sb->segments_offset) / 512 + size + 7) == 0);
+	CHECK(larder_cache_room(sb, le64_to_cpu(sb->segments_offset) / 512 + size + 8) == 1);
+	CHECK(larder_cache_room(sb, 0) == 0 && larder_cache_room(sb, 8) == 0);
+	sb->first_segment = cpu_to_le32((1u << 24) - 40);
+	CHECK(larder_cache_room(sb, 1ull << 53) == 40);
+	free(t);
+	free(sb);
+}
+
 /* A block of another place, stream, epoch, or without its predecessor, is not the one expected; nor is any when only maybe is asked. */
 static void test_commit_expectations(void)
 {
@@ -830,6 +857,7 @@ int main(int argc, char **argv)
 	run_test("summaries", test_summary_round_trip);
 	run_test("checkpoint chunks against a list", test_chunk_against_list);
 	run_test("each refusal by its name", test_refusals);
+	run_test("an SSD that has grown", test_grown_cache);
 	run_test("the commit block that is expected, and no other", test_commit_expectations);
 	run_test("which superblock counts", test_choose_superblock);
 	run_test("which table counts", test_choose_table);

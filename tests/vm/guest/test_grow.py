@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A volume grows with its backing, by reload and in use; power cuts at each step; smaller is refused.
+"""A volume grows with its backing, a cache with its SSD, by reload and in use; power cuts at each step; smaller is refused.
 
 A simulated disk has one size: what grows is a linear device on top of it.
 """
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from lib import command, dm, dm_ioctl, simdisk
-from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, segment_layout
 from lib.parts import MIB, Part
+from lib.sets import kill, start_without
 
 SMALL, LARGE = 96, 160  # MiB, of a backing
 SSD = 32  # MiB
@@ -376,3 +377,227 @@ def test_ssds_that_grew_come_back(make_disk, make_oracle):
     stack.start()
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+# ---------------------------------------------------------------- a cache
+
+
+class GrowingCache(Stack):
+    """On parts of its SSDs; segments of 128 KiB, of which a MiB has eight."""
+
+    def __init__(self, make_disk, ssds: int = 1, **options: object):
+        self.disks = [make_disk(f"ssd{i}", model="null", mb=96, wce=1, fua=1) for i in range(ssds)]
+        parts = [Part.make(f"s{i}", disk, SSD) for i, disk in enumerate(self.disks)]
+        hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+        options = {"format_volume": ("--cache", "c"), "format_cache": ("--segment-size", "128k")} | options
+        super().__init__(parts if ssds > 1 else parts[0], hdd, **options)
+        self.parts = parts
+
+    @property
+    def last(self) -> Part:
+        return self.parts[-1]
+
+    def segments(self) -> int:
+        return self.cache.status()["segments"]
+
+    def would_have(self) -> int:
+        """Segments, were the last SSD used as far as it goes."""
+        start, size, number = segment_layout(self.last)
+        return self.segments() - number + (self.last.sectors - 8 - start) // size
+
+    def grow_cache(self, mib: int = 96) -> None:
+        self.last.resize(mib)
+        wanted = self.would_have()
+        assert "bytes" in larder("cache", "resize", "c").stdout
+        assert self.segments() == wanted
+
+    def verify_members(self) -> None:
+        for part in self.parts:
+            larder("super", "check", part)
+        assert "0 damaged" in larder("rescue", "check", *self.parts).stdout
+
+
+@pytest.mark.parametrize("ssds", [1, 2])
+def test_cache_grows_under_load(make_disk, make_oracle, trace, ssds):
+    """What is behind the old end is written to, counted at the SSD, and nothing is before; all content stays, now and after a start."""
+    stack = GrowingCache(make_disk, ssds, cache_mirror="all" if ssds > 1 else "dirty", writeback="off")
+    disk, before = stack.disks[-1], stack.segments()
+    oracle = make_oracle(stack.volume, size="12m")
+    running = oracle.start(ops=3000)
+    stack.grow_cache()
+    running.wait(600)
+    if ssds > 1:  # the others follow: each leaves and joins anew, behind it
+        larder("cache", "remove", "c", stack.parts[0])
+        stack.parts[0].resize(96)
+        larder("cache", "add", "c", stack.parts[0], "--new-place", "--yes")
+        stack.ssd = [None, *reversed(stack.parts)]
+    assert stack.segments() > before + 60 * 8
+    trace.clear()
+    for at in range(0, 48 * MIB, 1024):
+        stack.volume.write(64 * MIB + at, os.urandom(512 * 1024))
+    stack.volume.flush()
+    behind = [c for c in trace.commands(disk, "write") if c.sector >= SSD * MIB and not c.error]
+    assert sum(c.sectors for c in behind) > 24 * MIB, "48 MiB are dirty, in pairs of segments where there are two SSDs"
+    assert stack.volume.dirty() > 40 * MIB
+    oracle.verify()
+    stack.restart()
+    oracle.verify()
+    stack.volume.drain()
+    oracle.run(ops=500)
+    stack.stop()
+    stack.verify_members()
+    stack.start()
+    stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize("ssds", [1, 2])
+@pytest.mark.parametrize("mode", ["lose", "torn", "keep"])
+def test_power_cut_at_each_write_of_a_cache(make_disk, make_oracle, seed, mode, ssds):
+    """Old or new size; rescue understands each state; all that was written is there; the growth is made good on, and used."""
+    stack = GrowingCache(make_disk, ssds)
+    oracle = make_oracle(stack.volume, size="16m")
+    sizes, mib = set(), SSD
+    for after in range(1, 8 if ssds == 1 else 12):
+        oracle.run(ops=60)
+        stack.volume.flush()
+        before, mib = stack.segments(), mib + 4
+        stack.last.resize(mib)
+        wanted = stack.would_have()
+        stack.cache.load(Cache.line(stack.ssd, **stack.cache_options))
+        stack.cache.suspend()
+        simdisk.power_cut(mode=mode, seed=seed + after, after=after, ops="write")
+        try:
+            stack.cache.resume()
+        except command.CommandError:
+            pass
+        if stack.disks[-1].state()["power"] == "on":
+            oracle.run(ops=0, seconds=60, until_error=True)
+        simdisk.wait_power_off(stack.disks[-1])
+        stack.stop()
+        simdisk.power_up()
+        larder("rescue", "list", *stack.parts)
+        stack.start()
+        assert stack.segments() in (before, wanted)
+        sizes.add(stack.segments() > before)
+        oracle.verify(after="crash")
+        larder("cache", "resize", "c")
+        assert stack.segments() == wanted
+        oracle.run(ops=60)
+    assert sizes == {False, True}
+    stack.restart()
+    oracle.verify()
+    stack.stop()
+    stack.verify_members()
+
+
+def test_grown_one_is_lost(make_disk, make_oracle):
+    """Second copies lie behind the old end, and the power fails: without that SSD the other one knows all that the log names."""
+    stack = GrowingCache(make_disk, 2, writeback="off")
+    stack.grow_cache()
+    oracle = make_oracle(stack.volume, size="12m")
+    oracle.run(ops=1500)
+    stack.volume.flush()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    kill(stack.disks[1])
+    start_without(stack, 1)
+    oracle.verify(after="crash")
+    stack.verify_alone(oracle)
+
+
+def test_smaller_cache_is_refused(make_disk, make_oracle, kernel_log):
+    """In use and at a start, by command and by table; made as large as it was all is as before."""
+    stack = GrowingCache(make_disk)
+    oracle = make_oracle(stack.volume, size="12m")
+    oracle.run(ops=200)
+    assert "all that there is room for" in larder("cache", "resize", "c").stdout
+    stack.grow_cache(64)
+    stack.volume.drain()
+    stack.last.resize(48)
+    result = larder("cache", "resize", "c", check=False)
+    assert result.returncode == 5 and "cannot be made smaller" in result.stderr and str(stack.last.kernel_name) in result.stderr
+    refused("c", Cache.line(stack.ssd, **stack.cache_options), kernel_log, "has become smaller.*make it as large as it was")
+    stack.last.resize(64)
+    oracle.run(ops=200)
+    stack.stop()
+    stack.last.resize(48)
+    with pytest.raises(command.CommandError):
+        stack.start()
+    if "c" in dm.names():
+        dm.DmDevice("c").remove()
+    stack.last.resize(64)
+    stack.start()
+    oracle.verify()
+    stack.stop()
+
+
+def test_one_that_is_not_the_last(make_disk, make_oracle):
+    """Its segments cannot be more, as the numbers behind them are others': said, with what to do."""
+    stack = GrowingCache(make_disk, 2)
+    oracle = make_oracle(stack.volume, size="12m")
+    oracle.run(ops=200)
+    before = stack.segments()
+    stack.parts[0].resize(64)
+    result = larder("cache", "resize", "c", check=False)
+    assert result.returncode == 1 and "--new-place" in result.stderr and "no room for more" in result.stderr
+    assert stack.segments() == before
+    stack.last.resize(64)
+    result = larder("cache", "resize", "c")
+    assert "--new-place" in result.stderr and stack.segments() == before + 32 * 8
+    oracle.verify()
+    stack.stop()
+    stack.verify_members()
+
+
+@pytest.mark.parametrize("ssds", [1, 2])
+def test_growth_that_cannot_be_written(make_disk, make_oracle, kernel_log, ssds):
+    """The new end, and of one SSD the table: it goes on as large as it was, and grows when the SSD is well again."""
+    kernel_log.expect("I/O error")
+    stack = GrowingCache(make_disk, ssds)
+    oracle = make_oracle(stack.volume, size="12m")
+    oracle.run(ops=200)
+    before, mib = stack.segments(), SSD
+    for from_, to in (0, 0), *([(256, 512), (512, 768), (8, 16)] if ssds == 1 else []):
+        mib += 4
+        stack.last.resize(mib)
+        stack.disks[-1].fail(op="write", from_=from_ or mib * MIB - 8, to=to or mib * MIB, status="ioerr")
+        result = larder("cache", "resize", "c", check=False)
+        assert result.returncode == 1 and stack.segments() == before
+        assert kernel_log.matching("could not grow by")
+        stack.disks[-1].heal()
+        assert not stack.volume.info()["suspended"]
+        oracle.run(ops=200)
+        assert stack.cache.status()["devices_failed"] == 0
+        larder("cache", "resize", "c")
+        before += 4 * 8
+        assert stack.segments() == before
+    oracle.verify()
+    stack.restart()
+    oracle.verify()
+    stack.stop()
+    stack.verify_members()
+
+
+def test_old_copy_behind_the_end(make_disk, make_oracle, seed):
+    """A growth cut off behind its first write leaves a superblock at the new end: it must not be found when the first one is lost later."""
+    stack = GrowingCache(make_disk)
+    oracle = make_oracle(stack.volume, size="12m")
+    oracle.run(ops=200)
+    stack.last.resize(64)
+    stack.cache.load(Cache.line(stack.ssd, **stack.cache_options))
+    stack.cache.suspend()
+    simdisk.power_cut(mode="lose", seed=seed, after=2, ops="write")
+    try:
+        stack.cache.resume()
+    except command.CommandError:
+        pass
+    simdisk.wait_power_off(stack.disks[0])
+    stack.stop()
+    simdisk.power_up()
+    end = 64 * MIB - 8
+    assert stack.disks[0].read(end, 8).strip(b"\0"), "the second copy came first, durably"
+    stack.start()
+    assert not stack.disks[0].read(end, 8).strip(b"\0")
+    oracle.verify(after="crash")
+    stack.stop()
