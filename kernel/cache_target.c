@@ -495,6 +495,8 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 	}
 	WRITE_ONCE(c->look, (c->look & ~LOOK_LARGE) | large);
 	mutex_unlock(&cache_registry_lock);
+	if (c->started && ct->set.mirror && !c->set.mirror)
+		resync_raise(c);	/* cache_run() looks */
 	c->set = ct->set;
 }
 
@@ -817,8 +819,12 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 		}
 	}
 	if (n >= 0) {
+		if (set.mirror && !ct->set.mirror)
+			resync_raise(ct->cache);
 		ct->set = set;
 		ct->cache->set = set;
+		if (!strcmp(key, "mirror") && ct->cache->started)
+			resync_look(ct->cache);
 		if (!strcmp(key, "roles") && ct->cache->started)
 			err = cache_roles(ct);
 		/* one that was opened for another interval */

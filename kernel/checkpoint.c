@@ -579,14 +579,26 @@ void checkpoint_destroy(struct cache *c)
 
 /* ------------------------------------------------------------------ steps 4 to 6 */
 
-/* Slots of replay that make one due.  At most a quarter of the cache: segments with records of two such ranges cannot be reused. */
+/* Slots that the log and checkpoints may be in. */
+static u64 log_slots(struct cache *c)
+{
+	return (u64)segments_units(c, NULL) * c->segment_slots;
+}
+
+/* Slots of replay that make one due.  At most a quarter of what there is for it: segments with records of two such ranges cannot be reused. */
 static u64 checkpoint_limit(struct cache *c)
 {
 	u64 total = (u64)c->nr_segments * c->segment_slots;
 	u64 limit = div_u64(total * READ_ONCE(c->set.checkpoint_percent), 100);
 
 	limit = max(limit, 2 * READ_ONCE(c->named[0].bytes) / LARDER_SLOT_SIZE);
-	return min(limit, total / 4);
+	return min(limit, log_slots(c) / 4);
+}
+
+/* Two are named, one is being written, and the log of two needs as much again: an eighth of what there is for all of it. */
+u64 checkpoint_most(struct cache *c)
+{
+	return log_slots(c) / 8 * LARDER_SLOT_SIZE;
 }
 
 /*
@@ -598,7 +610,7 @@ void checkpoint_set_reserve(struct cache *c)
 	u64 bytes = c->named[0].bytes + c->named[0].bytes / 2 + checkpoint_limit(c) * 2 * sizeof(u64);
 	u32 n = div_u64(bytes + ((u64)c->segment_sectors << SECTOR_SHIFT) - 1, c->segment_sectors << SECTOR_SHIFT) + 2;
 
-	WRITE_ONCE(c->reserve_checkpoint, min(n, c->nr_segments / 4));
+	WRITE_ONCE(c->reserve_checkpoint, min(n, segments_units(c, NULL) / 4));
 }
 
 /* Records from here on may be replayed; segments with nothing but older ones may be reused. */
@@ -893,8 +905,7 @@ int checkpoint_scrub(struct cache *c, struct scrub_counts *n)
 
 #define STOP_BYTES	(64ull << 20)
 
-/* Bytes of the next checkpoint, about. */
-static u64 checkpoint_estimate(struct cache *c)
+u64 checkpoint_estimate(struct cache *c)
 {
 	u64 bytes = LARDER_CHUNK_SIZE + (u64)c->nr_segments * sizeof(struct larder_segment_info);
 	struct volume *v;

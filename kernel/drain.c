@@ -21,21 +21,6 @@
 #define TRY_AGAIN_MS	50u
 #define TRY_AGAIN_MOST_MS	800u	/* where nothing comes of it */
 
-/* Segments of the SSDs that stay, as they can be taken. */
-static u32 units_without(const struct cache *c, const struct cache_device *d)
-{
-	u32 i, all = 0, most = 0, nr = 0;
-
-	for (i = 0; i < c->nr_devices; i++) {
-		if (&c->dev[i] == d || READ_ONCE(c->dev[i].failed))
-			continue;
-		all += c->dev[i].nr_segments;
-		most = max(most, c->dev[i].nr_segments);
-		nr++;
-	}
-	return nr > 1 && c->set.mirror ? min(all / 2, all - most) : all;
-}
-
 /* Why not?  NULL: it may be drained.  log->lock held. */
 static const char *refuse_drain(struct cache *c, const struct cache_device *d)
 {
@@ -45,7 +30,7 @@ static const char *refuse_drain(struct cache *c, const struct cache_device *d)
 		return "another one is joining or being drained: wait for that";
 	if (c->nr_devices - c->nr_failed == 1)
 		return "it is the last one of the set: detach the volumes, and stop the cache";
-	if (units_without(c, d) < max(LARDER_MIN_SEGMENTS, segments_opened_goal(c) + 3 * READ_ONCE(c->reserve_checkpoint)))
+	if (segments_units(c, d) < max(LARDER_MIN_SEGMENTS, segments_opened_goal(c) + 3 * READ_ONCE(c->reserve_checkpoint)))
 		return "the others are too small for what the cache needs: add a larger one first";
 	return NULL;
 }

@@ -71,6 +71,7 @@ int cache_more_segments(struct cache *c, struct cache_device *d, u32 nr)
 	if (err)
 		return err;
 	c->heat.slots = now;
+	c->fixed_bytes += (now - was) / 4;
 	for (i = 0; i < LARDER_CLASS_PINS; i++)
 		if (c->pins[i])
 			atomic64_add((BITS_TO_LONGS(now) - BITS_TO_LONGS(was)) * sizeof(long), &c->pins_bytes);

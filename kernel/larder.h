@@ -364,6 +364,7 @@ struct resync {
 	atomic_t in_flight;		/* pieces in the log that are not applied */
 	atomic64_t copied;		/* sectors, since it began */
 	bool said;			/* that it began */
+	bool raising;			/* no SSD is lost, and what is dirty may be on one only: none can be spared */
 	unsigned long again;		/* jiffies: RESYNC_FAILED: of the next try */
 };
 
@@ -921,6 +922,8 @@ void give_way(struct cache *c, u64 took_ns);
 void resync_begin(struct cache *c);
 /* Process context: an SSD may be written to that was not before, and c->failures has changed.  Begins if anything has one copy */
 void resync_look(struct cache *c);
+/* Process context: `mirror` is raised from none, which resync_look() is to follow.  No SSD can be spared until that has ended */
+void resync_raise(struct cache *c);
 void resync_kick(struct cache *c);			/* any context: goes on, if it has begun */
 void resync_work(struct work_struct *work);
 void resync_applied(struct larder_io *io);		/* any context: log.c has applied a piece, or given it up */
@@ -949,6 +952,11 @@ u32 segment_take_free(struct cache *c, u8 state, u8 stream);
 u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state);
 /* May a named checkpoint, or the one being written, map something to it or to its second copy? */
 bool segment_may_be_mapped(struct cache *c, u32 segment);
+/*
+ * Any context: how many the members have, but for this one; pairs, where the set is to be mirrored: of SSDs of very different size
+ * these are few, and what the log and checkpoints need is counted by them.
+ */
+u32 segments_units(const struct cache *c, const struct cache_device *without);
 /* Sleeps; the cache stands still: those from the last one up to nr, free, of this SSD.  -ENOMEM: nothing has changed */
 int segments_grow(struct cache *c, struct cache_device *d, u32 nr);
 /* The cache stands still: what a stream of clean copies had opened, or begun, is none of it if no copy is left. */
@@ -1334,6 +1342,9 @@ struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector
 void checkpoint_destroy(struct cache *c);		/* cache_put(): frees the lists of segments of c->named and c->doubtful */
 void checkpoint_set_keep(struct cache *c);		/* keep_sequence from c->named */
 void checkpoint_set_reserve(struct cache *c);		/* reserve_checkpoint from c->named[0] */
+/* Bytes: of the next one, about (takes super_lock); and what it may have: from there on memory is short */
+u64 checkpoint_estimate(struct cache *c);
+u64 checkpoint_most(struct cache *c);
 int checkpoint_take(struct cache *c);			/* sleeps: snapshot, chunks, sync, superblock */
 void checkpoint_work(struct work_struct *work);
 void checkpoint_kick(struct cache *c);

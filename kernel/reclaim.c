@@ -815,6 +815,11 @@ void cache_tick_wake(struct cache *c)
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 }
 
+static u32 pressure(u64 bytes, u64 limit)
+{
+	return bytes > limit ? 2 : bytes > limit - limit / 16 ? 1 : 0;
+}
+
 void cache_tick(struct work_struct *work)
 {
 	struct cache *c = container_of(to_delayed_work(work), struct cache, tick);
@@ -826,7 +831,8 @@ void cache_tick(struct work_struct *work)
 		return;
 	bytes = cache_memory_bytes(c);
 	limit = cache_memory_limit(c);
-	WRITE_ONCE(c->memory_pressure, bytes > limit ? 2 : bytes > limit - limit / 16 ? 1 : 0);
+	WRITE_ONCE(c->memory_pressure, max(pressure(bytes, limit), c->nr_devices > 1 ?
+					   pressure(checkpoint_estimate(c), checkpoint_most(c)) : 0));
 	if (bytes > limit)
 		sums_shrink(c);
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {

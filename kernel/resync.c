@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What is dirty and has one copy gets a second one (tests/model/mirror.md, "One SSD fails while running", step 5): when an SSD of
- * three or more has left the set; when two can hold it again, one having joined in a place of its own, or being drained no more.
+ * three or more has left the set; when two can hold it again, one having joined in a place of its own, or being drained no more;
+ * when `mirror` is raised from none.
+ *
+ * In all but the first of these no SSD is lost, and each may have what no other has: until the end ('raising') the set does not go
+ * on without one that fails, as with mirror=none: the cache fails, and finds everything when it is started with it again.
  *
  * A piece is copied by appending it to the write stream again, as if it were written by a user once more with what it has: so its
  * two copies are those of a new pair of segments, whichever half of the old pair is lost, and nothing of replay, of the order of
@@ -68,14 +72,39 @@ void resync_begin(struct cache *c)
 	resync_kick(c);
 }
 
+/* Is a copy away with an SSD that left, and was not drained?  Then what is left of it is all there is, and another loss is one. */
+static bool one_is_lost(const struct cache *c)
+{
+	u32 i;
+
+	for (i = 0; i < c->nr_devices; i++)
+		if (READ_ONCE(c->dev[i].failed) && !c->dev[i].removed)
+			return true;
+	return false;
+}
+
 /* Also of what the write stream has opened, and goes on to write to. */
 void resync_look(struct cache *c)
 {
 	u64 single;
 
 	segments_below(c, &single);
-	if (single || log_uses(c, segment_below, NULL))
+	if (cache_mirrored(c) && (single || log_uses(c, segment_below, NULL))) {
+		if (!one_is_lost(c))
+			WRITE_ONCE(c->resync.raising, true);
 		resync_begin(c);
+	} else if (READ_ONCE(c->resync.state) == RESYNC_IDLE) {
+		WRITE_ONCE(c->resync.raising, false);
+	}
+}
+
+/* A pass that runs has not seen what was written without a second copy since. */
+void resync_raise(struct cache *c)
+{
+	spin_lock_irq(&c->log.lock);
+	WRITE_ONCE(c->resync.raising, true);
+	WRITE_ONCE(c->failures, c->failures + 1);
+	spin_unlock_irq(&c->log.lock);
 }
 
 void resync_kick(struct cache *c)
@@ -351,6 +380,10 @@ static void resync_run(struct resync_run *rr)
 		msleep(READ_ONCE(s->state) == RESYNC_WAITING ? NO_ROOM_MS : TRY_AGAIN_MS);
 	}
 	s->again = jiffies + UNREADABLE_BREAK;
+	spin_lock_irq(&c->log.lock);
+	if (c->failures == rr->failures)
+		WRITE_ONCE(s->raising, false);
+	spin_unlock_irq(&c->log.lock);
 	WRITE_ONCE(s->state, rr->unreadable ? RESYNC_FAILED : RESYNC_IDLE);
 	/* set_work() may have begun another one just now */
 	if (READ_ONCE(c->failures) != rr->failures)

@@ -196,10 +196,24 @@ static u32 joining_free(struct cache *c)
 
 /* ------------------------------------------------------------------ how many, and of which SSD (roles) */
 
+u32 segments_units(const struct cache *c, const struct cache_device *without)
+{
+	u32 i, all = 0, most = 0, nr = 0;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		if (&c->dev[i] == without || READ_ONCE(c->dev[i].failed))
+			continue;
+		all += c->dev[i].nr_segments;
+		most = max(most, c->dev[i].nr_segments);
+		nr++;
+	}
+	return nr > 1 && READ_ONCE(c->set.mirror) ? min(all / 2, all - most) : all;
+}
+
 static u32 opened_goal(struct cache *c, u8 stream)
 {
 	/* 16 of them at once where there is room: one flush for all */
-	u32 part = c->nr_segments / 64;
+	u32 part = segments_units(c, NULL) / 64;
 
 	switch (stream) {
 	case LARDER_STREAM_WRITE:
@@ -360,6 +374,8 @@ u32 segments_free_goal(struct cache *c, enum segment_use use)
 					  opened_goal(c, LARDER_STREAM_FILL) + opened_goal(c, LARDER_STREAM_KEEP);
 	for (i = 0; i < c->nr_devices; i++)
 		nr += mask & 1u << i ? c->dev[i].nr_segments : 0;
+	if (use_pairs(c, use))
+		nr = min(nr, segments_units(c, NULL));
 	return max(clamp(nr / 64, 4u, 64u), opened + 4);
 }
 

@@ -23,10 +23,10 @@
 
 #define TRY_AGAIN_MS	20u
 
-/* Would the others have everything?  What is new is on none that is being drained. */
+/* Would the others have everything?  What is new is on none that is being drained; what is old may be on d only (resync.c). */
 static bool set_can_lose(const struct cache *c, const struct cache_device *d)
 {
-	return READ_ONCE(c->set.mirror) &&
+	return READ_ONCE(c->set.mirror) && !READ_ONCE(c->resync.raising) &&
 	       c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > (READ_ONCE(d->draining) ? 0 : 1);
 }
 

@@ -376,6 +376,8 @@ WRONG_WORDS = [
     (["volume", "detach", "nowhere"], NOT_FOUND, "nowhere"),
     (["volume", "detach", "x", "--flush", "--discard-dirty", "y"], USAGE, "exclude"),
     (["cache", "replace", "x", "0", "y", "--new-place"], USAGE, "--new-place"),
+    (["cache", "resize"], USAGE, "missing"),
+    (["cache", "resize", "nowhere"], NOT_FOUND, "nowhere"),
     (["volume", "attach", "x"], USAGE, "--cache"),
     (["volume", "resize"], USAGE, "missing"),
     (["volume", "resize", "x", "--size", "a lot"], USAGE, "--size"),

@@ -194,7 +194,8 @@ def test_after_a_drain_that_was_stopped(make_disk, kernel_log):
     stack.stop()
 
 
-def test_after_one_joined_in_a_place_of_its_own(make_disk, kernel_log):
+@pytest.mark.parametrize("readable", [True, False])
+def test_after_one_joined_in_a_place_of_its_own(make_disk, kernel_log, readable):
     """One of two has failed, and its place stays empty: all that the other one has gets its second copy on the one that joins."""
     kernel_log.expect(FAILS)
     stack = make_stack(make_disk, writeback="off")
@@ -202,12 +203,57 @@ def test_after_one_joined_in_a_place_of_its_own(make_disk, kernel_log):
     make_dirty(stack)
     lose(stack, 0)
     assert single(stack) >= 8 * len(BLOCKS)
-    stack.ssd[0].heal()  # it can be read, and stays out
+    if readable:
+        stack.ssd[0].heal()  # and stays out
     larder("cache", "add", stack.cache, spare, "--new-place", "--yes")
     stack.ssd = [*stack.ssd, spare]
     assert stack.cache.status()["ssds"] == "failed/active/active"
     resynced(stack)
     stack.stop()
     start_without(stack, 0, 1)
+    assert all_there(stack)
+    stack.stop()
+
+
+@pytest.mark.parametrize(("how", "level", "lost"), [("message", "dirty", 0), ("message", "all", 1), ("table", "dirty", 1)])
+def test_level_is_raised(make_disk, kernel_log, how, level, lost):
+    """From none: all that is dirty gets its second copy, without a restart, and one SSD may be lost then."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, cache_mirror="none", writeback="off")
+    make_dirty(stack)
+    assert stack.cache.status()["segments_mirror"] == 0 and single(stack) == 0
+    if how == "message":
+        stack.cache.set(mirror=level)
+    else:
+        stack.cache.reload(Cache.line(stack.ssd, **stack.cache_options | {"mirror": level}))
+    stack.cache_options["mirror"] = level
+    status = resynced(stack, failed=0)
+    assert status["resync_sectors"] >= 8 * len(BLOCKS)
+    lose(stack, lost)
+    assert all_there(stack)
+    stack.stop()
+    start_without(stack, lost)
+    assert all_there(stack)
+    stack.stop()
+
+
+def test_one_fails_while_the_level_is_raised(make_disk, kernel_log):
+    """It may have what no other has: it is not left out, but the cache fails, and with it again everything is there."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, cache_mirror="none", writeback="off", cache_resync_rate=1)
+    make_dirty(stack)
+    stack.cache.set(mirror="dirty")
+    wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
+    kill(stack.ssd[1])
+    with pytest.raises(OSError):
+        for sector in BLOCKS:
+            stack.volume.write(sector, block(sector), fua=True)
+    assert stack.cache.status()["state"] == "failed"
+    stack.stop()
+    stack.ssd[1].heal()
+    stack.cache_options = {"mirror": "dirty"}
+    stack.start()
+    assert all_there(stack)
+    resynced(stack, failed=0)
     assert all_there(stack)
     stack.stop()
