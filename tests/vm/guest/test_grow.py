@@ -420,7 +420,7 @@ class GrowingCache(Stack):
 @pytest.mark.parametrize("ssds", [1, 2])
 def test_cache_grows_under_load(make_disk, make_oracle, trace, ssds):
     """What is behind the old end is written to, counted at the SSD, and nothing is before; all content stays, now and after a start."""
-    stack = GrowingCache(make_disk, ssds, cache_mirror="all" if ssds > 1 else "dirty", writeback="off")
+    stack = GrowingCache(make_disk, ssds, cache_mirror="all" if ssds > 1 else "dirty", writeback="off", sequential_cutoff=0)
     disk, before = stack.disks[-1], stack.segments()
     oracle = make_oracle(stack.volume, size="12m")
     running = oracle.start(ops=3000)
@@ -463,7 +463,7 @@ def test_power_cut_at_each_write_of_a_cache(make_disk, make_oracle, seed, mode, 
         before, mib = stack.segments(), mib + 4
         stack.last.resize(mib)
         wanted = stack.would_have()
-        stack.cache.load(Cache.line(stack.ssd, **stack.cache_options))
+        stack.cache.load(Cache.line(stack.parts, **stack.cache_options))
         stack.cache.suspend()
         simdisk.power_cut(mode=mode, seed=seed + after, after=after, ops="write")
         try:
@@ -517,7 +517,7 @@ def test_smaller_cache_is_refused(make_disk, make_oracle, kernel_log):
     stack.last.resize(48)
     result = larder("cache", "resize", "c", check=False)
     assert result.returncode == 5 and "cannot be made smaller" in result.stderr and str(stack.last.kernel_name) in result.stderr
-    refused("c", Cache.line(stack.ssd, **stack.cache_options), kernel_log, "has become smaller.*make it as large as it was")
+    refused("c", Cache.line(stack.parts, **stack.cache_options), kernel_log, "has become smaller.*make it as large as it was")
     stack.last.resize(64)
     oracle.run(ops=200)
     stack.stop()
@@ -585,7 +585,7 @@ def test_old_copy_behind_the_end(make_disk, make_oracle, seed):
     oracle = make_oracle(stack.volume, size="12m")
     oracle.run(ops=200)
     stack.last.resize(64)
-    stack.cache.load(Cache.line(stack.ssd, **stack.cache_options))
+    stack.cache.load(Cache.line(stack.parts, **stack.cache_options))
     stack.cache.suspend()
     simdisk.power_cut(mode="lose", seed=seed, after=2, ops="write")
     try:
