@@ -585,7 +585,10 @@ static u64 log_slots(struct cache *c)
 	return (u64)segments_units(c, NULL) * c->segment_slots;
 }
 
-/* Slots of replay that make one due.  At most a quarter of what there is for it: segments with records of two such ranges cannot be reused. */
+/*
+ * Slots of replay that make one due.  At most a quarter of what there is for it: segments with records of two such ranges cannot
+ * be reused.
+ */
 static u64 checkpoint_limit(struct cache *c)
 {
 	u64 total = (u64)c->nr_segments * c->segment_slots;

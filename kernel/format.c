@@ -440,8 +440,8 @@ static int check_table_volumes(const struct larder_table *t, const char **why)
 }
 
 /*
- * Does the table go with this superblock: same cache, not older, this SSD in its place, the named segments known?  It may know fewer
- * of this SSD's segments: those that it has grown by are in the superblock first (rule 15).
+ * Does the table go with this superblock: same cache, not older, this SSD in its place, the named segments known?  It may know
+ * fewer of this SSD's segments: those that it has grown by are in the superblock first (rule 15).
  */
 static int check_table_fits(const struct larder_table *t, const struct larder_cache_sb *sb, const char **why)
 {

@@ -203,7 +203,7 @@ void cache_grow_last(struct cache *c)
 	if (!err)
 		err = cache_more_segments(c, d, d->first_segment + nr);
 	if (err) {
-		DMERR("%pg: cache %pUb could not grow by %u segments: error %d; it goes on as large as it was: load its table again",
+		DMERR("%pg: cache %pUb could not grow by %u segments: error %d; it goes on as it was: load its table again",
 		      d->bdev, c->uuid, nr - was, err);
 		return;
 	}

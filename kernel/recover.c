@@ -610,7 +610,7 @@ static int start_serve(struct start *s)
 		DMERR("%pg: the checkpoint of a new epoch could not be written: %s (error %d); the cache is not started",
 		      cache_bdev(c),
 		      err == -ENOSPC && s->fresh ?
-			      "too few segments, in pairs on two SSDs, for it and the log: give a larger one for the smallest, or mirror=none" :
+			      "too few pairs of segments for it and the log: give a larger SSD for the smallest, or mirror=none" :
 		      err == -ENOSPC ? "no free segment; drain it with the rescue tool" : "see above", err);
 		goto out;
 	}

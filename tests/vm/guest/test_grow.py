@@ -4,6 +4,7 @@
 A simulated disk has one size: what grows is a linear device on top of it.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -419,7 +420,7 @@ class GrowingCache(Stack):
 
 @pytest.mark.parametrize("ssds", [1, 2])
 def test_cache_grows_under_load(make_disk, make_oracle, trace, ssds):
-    """What is behind the old end is written to, counted at the SSD, and nothing is before; all content stays, now and after a start."""
+    """What is behind the old end is written to, counted at the SSD; all content stays, now and after a start."""
     stack = GrowingCache(make_disk, ssds, cache_mirror="all" if ssds > 1 else "dirty", writeback="off", sequential_cutoff=0)
     disk, before = stack.disks[-1], stack.segments()
     oracle = make_oracle(stack.volume, size="12m")
@@ -466,10 +467,8 @@ def test_power_cut_at_each_write_of_a_cache(make_disk, make_oracle, seed, mode, 
         stack.cache.load(Cache.line(stack.parts, **stack.cache_options))
         stack.cache.suspend()
         simdisk.power_cut(mode=mode, seed=seed + after, after=after, ops="write")
-        try:
+        with contextlib.suppress(command.CommandError):
             stack.cache.resume()
-        except command.CommandError:
-            pass
         if stack.disks[-1].state()["power"] == "on":
             oracle.run(ops=0, seconds=60, until_error=True)
         simdisk.wait_power_off(stack.disks[-1])
@@ -580,7 +579,7 @@ def test_growth_that_cannot_be_written(make_disk, make_oracle, kernel_log, ssds)
 
 
 def test_old_copy_behind_the_end(make_disk, make_oracle, seed):
-    """A growth cut off behind its first write leaves a superblock at the new end: it must not be found when the first one is lost later."""
+    """Cut off behind its first write a growth leaves a superblock at the new end, which must not be found later on."""
     stack = GrowingCache(make_disk)
     oracle = make_oracle(stack.volume, size="12m")
     oracle.run(ops=200)
@@ -588,10 +587,8 @@ def test_old_copy_behind_the_end(make_disk, make_oracle, seed):
     stack.cache.load(Cache.line(stack.parts, **stack.cache_options))
     stack.cache.suspend()
     simdisk.power_cut(mode="lose", seed=seed, after=2, ops="write")
-    try:
+    with contextlib.suppress(command.CommandError):
         stack.cache.resume()
-    except command.CommandError:
-        pass
     simdisk.wait_power_off(stack.disks[0])
     stack.stop()
     simdisk.power_up()

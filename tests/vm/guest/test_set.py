@@ -34,7 +34,8 @@ def test_content(make_disk, make_oracle, sizes, mirror):
 
 def test_very_unequal_sizes(make_disk, make_oracle):
     """2 TiB and 130 MiB, as 32 TiB and 2 GiB: what is counted by segments would ask for more pairs than there are."""
-    small, large = make_disk("ssd0", model="null", mb=130, wce=1, fua=1), make_disk("ssd1", model="null", sectors=1 << 32, wce=1, fua=1)
+    small = make_disk("ssd0", model="null", mb=130, wce=1, fua=1)
+    large = make_disk("ssd1", model="null", sectors=1 << 32, wce=1, fua=1)
     hdd = make_disk("hdd0", model="null", mb=256, wce=1)
     stack = Stack([large, small], hdd, format_cache=("--segment-size", "2m"), format_volume=("--cache", "c"))
     assert stack.cache.status()["mirrored"] == 1 and stack.cache.status()["segments"] > 1 << 20
