@@ -598,10 +598,10 @@ static u64 checkpoint_limit(struct cache *c)
 	return min(limit, log_slots(c) / 4);
 }
 
-/* Two are named, one is being written, and the log of two needs as much again: an eighth of what there is for all of it. */
+/* Two are named, one is being written, and the log needs as much as two: a fifth of what there is for all of it. */
 u64 checkpoint_most(struct cache *c)
 {
-	return log_slots(c) / 8 * LARDER_SLOT_SIZE;
+	return log_slots(c) / 5 * LARDER_SLOT_SIZE;
 }
 
 /*
