@@ -535,6 +535,100 @@ static void test_grown_cache(void)
 	free(sb);
 }
 
+/* An SSD that grows: where its superblock and the copies of it are, and its table. */
+#define GROWN_SECTORS (DEVICE_SECTORS + 4 * SEGMENT_SECTORS)
+enum grow_place { GROW_HEAD, GROW_OLD_END, GROW_NEW_END, GROW_NR_PLACES };
+struct grow_disk { struct larder_cache_sb at[GROW_NR_PLACES]; struct larder_table table[2]; };
+
+/* As super.c:super_second_copy() reads it.  NULL: refused. */
+static const struct larder_cache_sb *grow_read(const struct grow_disk *d)
+{
+	static const struct larder_cache_sb nothing;
+	u64 ends[] = { larder_cache_copy_offset(DEVICE_SECTORS), larder_cache_copy_offset(GROWN_SECTORS) };
+	const struct larder_cache_sb *a = &d->at[GROW_HEAD], *b;
+	const char *why = NULL;
+	bool valid = !larder_check_sb(&a->head, GROWN_SECTORS, &why);
+	u64 place;
+	u32 i;
+
+	for (i = 0; i < (valid ? 1 : 2); i++) {
+		place = i ? ends[1] : le64_to_cpu(a->head.copy_offset);
+		b = place == ends[0] ? &d->at[GROW_OLD_END] : place == ends[1] ? &d->at[GROW_NEW_END] : &nothing;
+		if (larder_choose_sb(&a->head, &b->head, place, LARDER_KIND_CACHE, GROWN_SECTORS, &why) == 1)
+			return b;
+	}
+	return valid ? a : NULL;
+}
+
+/* Bits of torn: which 512 bytes of to, of any size, were written; those behind the eighth as the eighth. */
+static void grow_write(void *to, const void *from, size_t bytes, u32 torn)
+{
+	size_t at;
+
+	for (at = 0; at < bytes; at += 512)
+		if (torn >> min_t(size_t, at / 512, 7) & 1)
+			memcpy((u8 *)to + at, (const u8 *)from + at, 512);
+}
+
+/* How many states a start would refuse if the writes came in this order (places; 3, 4: tables): each state is all before, and one torn. */
+static u32 grow_cut(const u8 *order, u32 number)
+{
+	struct grow_disk *d = buffer(sizeof(*d)), *was = buffer(sizeof(*was)), *now = buffer(sizeof(*now));
+	const struct larder_cache_sb *sb;
+	u32 step, torn, refused = 0;
+	const char *why = NULL;
+	int chosen;
+
+	memset(was, 0, sizeof(*was));
+	sample_cache_sb(&was->at[GROW_HEAD], 0);
+	was->at[GROW_OLD_END] = was->at[GROW_HEAD];
+	sample_table(&was->table[0], 5);
+	larder_seal_table(&was->table[0]);
+	was->table[1] = was->table[0];
+	*now = *was;
+	now->at[GROW_HEAD].head.device_sectors = cpu_to_le64(GROWN_SECTORS);
+	now->at[GROW_HEAD].head.copy_offset = cpu_to_le64(larder_cache_copy_offset(GROWN_SECTORS));
+	now->at[GROW_HEAD].nr_segments = cpu_to_le32(larder_cache_room(&was->at[GROW_HEAD], GROWN_SECTORS));
+	now->at[GROW_HEAD].stack[0] ^= 1;	/* not in the first 512 bytes */
+	larder_seal_sb(&now->at[GROW_HEAD].head);
+	now->at[GROW_NEW_END] = now->at[GROW_HEAD];
+	now->table[0].devices[0].nr_segments = now->at[GROW_HEAD].nr_segments;
+	larder_seal_table(&now->table[0]);
+	now->table[1] = now->table[0];
+	for (step = 0; step < number; step++) {
+		for (torn = 0; torn < 256; torn++) {
+			*d = *was;
+			if (order[step] < GROW_NR_PLACES)
+				grow_write(&d->at[order[step]], &now->at[order[step]], LARDER_SB_SIZE, torn);
+			else
+				grow_write(&d->table[order[step] - GROW_NR_PLACES], &now->table[order[step] - GROW_NR_PLACES], LARDER_TABLE_SIZE,
+					   torn);
+			sb = grow_read(d);
+			chosen = sb ? larder_choose_table(&d->table[0], &d->table[1], sb, &why) : -1;
+			refused += chosen < 0 ||
+				   le32_to_cpu(d->table[chosen].devices[0].nr_segments) > le32_to_cpu(sb->nr_segments);
+		}
+		if (order[step] < GROW_NR_PLACES)
+			was->at[order[step]] = now->at[order[step]];
+		else
+			was->table[order[step] - GROW_NR_PLACES] = now->table[order[step] - GROW_NR_PLACES];
+	}
+	sb = grow_read(was);
+	CHECK(sb == &was->at[GROW_HEAD] && sb->nr_segments == now->at[GROW_HEAD].nr_segments);
+	free(now);
+	free(was);
+	free(d);
+	return refused;
+}
+
+/* Rule 15: no torn write of a growth leaves an SSD that is refused; two other orders do. */
+static void test_growth_is_cut(void)
+{
+	CHECK(!grow_cut((const u8[]){ GROW_NEW_END, GROW_HEAD, GROW_NEW_END, 3, 4 }, 5));
+	CHECK(grow_cut((const u8[]){ GROW_HEAD, GROW_NEW_END, 3, 4 }, 4), "the first copy torn, and what it names was never written");
+	CHECK(grow_cut((const u8[]){ 3, 4, GROW_NEW_END, GROW_HEAD, GROW_NEW_END }, 5), "the table has what the superblock has not");
+}
+
 /* A block of another place, stream, epoch, or without its predecessor, is not the one expected; nor is any when only maybe is asked. */
 static void test_commit_expectations(void)
 {
@@ -858,6 +952,7 @@ int main(int argc, char **argv)
 	run_test("checkpoint chunks against a list", test_chunk_against_list);
 	run_test("each refusal by its name", test_refusals);
 	run_test("an SSD that has grown", test_grown_cache);
+	run_test("the growth of an SSD is cut off", test_growth_is_cut);
 	run_test("the commit block that is expected, and no other", test_commit_expectations);
 	run_test("which superblock counts", test_choose_superblock);
 	run_test("which table counts", test_choose_table);
