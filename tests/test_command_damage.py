@@ -188,7 +188,7 @@ TABLE_DAMAGE = [
     ("devices", {"device0__state": 5}),
     ("devices", {"device0__role": 3}),
     ("devices", {"device0__uuid": bytes(16)}),
-    ("devices", {"device0__nr_segments": 1}),
+    ("devices", {"device0__nr_segments": 4000}),
     ("volumes", {"nr_volumes": 1, "volume0__state": 3}),
     ("volumes", {"nr_volumes": 1, "volume0__state": 1, "volume0__uuid": b"u" * 16}),
     (
