@@ -191,7 +191,7 @@ static void forget_index(struct volume *v)
 	unsigned int n = 0;
 
 	while (sector < v->sectors && larder_index_next(v->index, sector, v->sectors, mask, &m)) {
-		if (WARN_ON_ONCE(volume_map_store(v, m.sector, m.len, 0, LARDER_ST_NONE)))
+		if (WARN_ON_ONCE(volume_map_store(v, m.sector, m.len, 0, LARDER_ST_NONE, NULL)))
 			break;
 		sector = m.sector + m.len;
 		if (!(++n % 1024))

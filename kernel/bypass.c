@@ -81,7 +81,7 @@ static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bo
 		volume_note_dirty_lsn(v, lsn);
 	}
 	if (range_cached(v, io->sector, io->len)) {
-		err = volume_map_store(v, io->sector, io->len, 0, LARDER_ST_NONE);
+		err = volume_map_store(v, io->sector, io->len, 0, LARDER_ST_NONE, NULL);
 		if (err) {
 			/* a split needs memory; the INVALIDATE in the log costs at most what is clean */
 			WRITE_ONCE(c->log.apply_stalled, true);

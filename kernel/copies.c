@@ -74,7 +74,7 @@ static bool copy_enter(struct cache *c, const struct copy *copy)
 		spin_lock_irqsave(&b->lock, flags);
 		if (!copy->raced) {
 			if (copy->from == COPY_FROM_BACKING)
-				err = volume_map_store(copy->volume, sector, n, cache, LARDER_ST_CLEAN);
+				err = volume_map_store(copy->volume, sector, n, cache, LARDER_ST_CLEAN, NULL);
 			else
 				err = volume_map_change(copy->volume, sector, n, from, 1u << LARDER_ST_CLEAN, cache,
 							LARDER_ST_CLEAN);

@@ -489,6 +489,7 @@ struct larder_edit {
 	struct larder_page *spare_page;		/* brought along by a caller that could sleep */
 	struct larder_region *spare_region;	/* its head names its class */
 	u64 region;
+	void *by;			/* for change() */
 	unsigned long flags;
 	u32 count, dirty, class;	/* of old; class: of r once that is known */
 };
@@ -515,6 +516,7 @@ static void edit_begin(struct larder_edit *e, struct larder_index *idx, u64 regi
 
 	e->idx = idx;
 	e->region = region;
+	e->by = NULL;
 	e->shard = &idx->shard[gib % NR_SHARDS];
 	rcu_read_lock();
 	e->gib = gib_find(idx, gib);
@@ -699,7 +701,7 @@ static inline void edit_report(struct larder_edit *e, u64 was, u8 now)
 	if (!e->idx->change)
 		return;
 	map_set(&m, e->region, was);
-	e->idx->change(e->idx->ctx, &m, now);
+	e->idx->change(e->idx->ctx, &m, now, e->by);
 }
 
 /* ------------------------------------------------------------------ store */
@@ -817,7 +819,7 @@ static int edit_store(struct larder_edit *e, u32 a, u32 b, u64 put)
 	return 0;
 }
 
-int larder_index_store(struct larder_index *idx, u64 sector, u32 len, u64 cache, u8 state)
+int larder_index_store(struct larder_index *idx, u64 sector, u32 len, u64 cache, u8 state, void *by)
 {
 	u32 a = sector & (LARDER_REGION_SECTORS - 1);
 	struct larder_edit e;
@@ -828,6 +830,7 @@ int larder_index_store(struct larder_index *idx, u64 sector, u32 len, u64 cache,
 	e.spare_page = NULL;
 	e.spare_region = NULL;
 	edit_begin(&e, idx, sector >> LARDER_REGION_SHIFT);
+	e.by = by;
 	ret = edit_store(&e, a, a + len, state == LARDER_ST_NONE ? 0 : larder_extent_pack(a, len, state, cache));
 	edit_end(&e);
 	return ret;

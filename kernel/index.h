@@ -29,10 +29,10 @@ static inline bool larder_state_zero(u8 st) { return st == LARDER_ST_ZERO || st 
 /*
  * Called by writers for each piece that changes, under the region's lock, interrupts off: 'was' is what was there (never NONE),
  * 'now' the new state of just these sectors (NONE: gone; a piece replaced by another mapping, or by any larder_index_store():
- * NONE).  A change that leaves all as it was is not reported, so was->state == now means a bulk load.  May not sleep, may not call
- * the index.
+ * NONE).  A change that leaves all as it was is not reported, so was->state == now means a bulk load.  by: what
+ * larder_index_store() was given, else NULL.  May not sleep, may not call the index.
  */
-typedef void (*larder_index_change_fn)(void *ctx, const struct larder_map *was, u8 now);
+typedef void (*larder_index_change_fn)(void *ctx, const struct larder_map *was, u8 now, void *by);
 
 /* Sleeps.  sectors: of the volume.  ctx is given to change().  NULL: no memory. */
 struct larder_index *larder_index_create(u64 sectors, larder_index_change_fn change, void *ctx);
@@ -57,13 +57,13 @@ u8 larder_index_find_rcu(struct larder_index *idx, u64 sector, u32 len, u64 *cac
 /*
  * Any context, interrupts too.  Maps [sector, sector + len), which lies in ONE 2 MiB region, to cache.. with state; what was there
  * is reported by change() and replaced; neighbours that continue one another merge (ZERO states: with equal serial).
- * state NONE: removes.
+ * state NONE: removes.  by: for change().
  * -ENOMEM: nothing has changed: the array could not grow, neither GFP_NOWAIT nor from the reserve (then: larder_index_refill() in
  * process context, and again).
  * -EINVAL and a warning: not in one region of the volume, or no such state or cache sector.
  * Replacing an extent exactly, or by fewer extents, never fails; removal fails only if it splits.
  */
-int larder_index_store(struct larder_index *idx, u64 sector, u32 len, u64 cache, u8 state);
+int larder_index_store(struct larder_index *idx, u64 sector, u32 len, u64 cache, u8 state, void *by);
 
 /*
  * Any context.  Within ONE region: each piece of [sector, sector + len) that is mapped exactly to (cache + its offset; ZERO*: to

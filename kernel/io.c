@@ -1004,7 +1004,7 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 	struct volume *v = io->volume;
 	int r = io_end_kind(v, bio, io, error);
 
-	if (r == DM_ENDIO_DONE)
+	if (trace_larder_done_enabled() && r == DM_ENDIO_DONE)
 		trace_larder_done(v, bio, io, blk_status_to_errno(*error));
 	return r;
 }

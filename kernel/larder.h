@@ -241,6 +241,7 @@ struct item {
 	u64 cache;			/* linear cache sector; ZERO: serial */
 	u32 len;			/* sectors */
 	u16 slot, nr_slots;		/* of the record's segment */
+	DECLARE_BITMAP(replaces, RECORD_SLOTS);	/* its slots: something was mapped where they are now */
 	u8 kind;			/* LARDER_WRITE, LARDER_ZERO */
 	bool done;			/* its data is on the SSD */
 	u8 answer;			/* enum item_answer; DURABLE: FUA */
@@ -729,8 +730,13 @@ static inline struct cache_device *copy_sector_device(struct cache *c, u64 cache
 /* Any context: where to read it: in the first copy of its segment, unless that is known to be bad and there is another one. */
 static inline struct cache_device *cache_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
 {
-	u32 segment = cache_segment(c, cache_sector), mirror = READ_ONCE(c->segments[segment].mirror);
+	u32 segment = cache_segment(c, cache_sector), mirror;
 
+	if (likely(c->nr_devices == 1)) {
+		*where = c->dev[0].start + cache_sector;	/* its segments are all there are: the first one is 0 */
+		return &c->dev[0];
+	}
+	mirror = READ_ONCE(c->segments[segment].mirror);
 	if (unlikely(mirror != LARDER_NO_SEGMENT &&
 		     (READ_ONCE(c->segments[segment].prefer_mirror) || READ_ONCE(segment_device(c, segment)->failed)) &&
 		     !READ_ONCE(segment_device(c, mirror)->failed)))
@@ -989,10 +995,11 @@ bool segments_roles_honoured(struct cache *c);		/* does each use have SSDs of it
 bool segment_misplaced(struct cache *c, u32 segment);	/* is its SSD not for clean data? */
 static inline void segment_pin(struct cache *c, u32 segment) { atomic_inc(&c->segments[segment].pins); }
 static inline void segment_unpin(struct cache *c, u32 segment) { atomic_dec(&c->segments[segment].pins); }
-void index_changed(void *ctx, const struct larder_map *was, u8 now);	/* larder_index_change_fn; ctx: struct volume */
+/* larder_index_change_fn; ctx: struct volume; by: the struct item that takes its place, or NULL */
+void index_changed(void *ctx, const struct larder_map *was, u8 now, void *by);
 void index_account_new(struct volume *v, u64 cache, u32 len, u8 state);	/* a mapping was stored */
-/* store + account, over region borders; -ENOMEM: partly done, call again */
-int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state);
+/* store + account, over region borders; by: for index_changed(); -ENOMEM: partly done, call again */
+int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state, struct item *by);
 /* over region borders; sectors changed */
 int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from, u64 to_cache, u8 to_state);
 /* is all of it mapped as it was, in one of these states? */
@@ -1034,6 +1041,7 @@ void log_kick(struct cache *c);				/* any context: log->work */
 /* process context: sends what is ready, in the order of the log; closed records with their commit blocks */
 void log_send(struct cache *c);
 void log_apply(struct cache *c);			/* any context: applies in log order what has completed */
+void log_replaces(struct item *it, const struct larder_map *m);	/* region lock held: index_changed() */
 /* sleeps: until no end-io of ours can come; nothing new may begin */
 void log_drain(struct cache *c);
 void log_resume(struct cache *c);			/* after a suspend */

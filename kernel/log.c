@@ -638,7 +638,10 @@ static void append_init(struct append *a, struct append *first, const struct app
 	a->bio.bi_end_io = append_end;
 }
 
-/* To each copy that can be written.  No copy is left: it fails. */
+/*
+ * To each copy that can be written.  No copy is left: it fails.  The system has counted what users write already, and the priority
+ * of the task that happens to send is not that of all who wait for it.
+ */
 static void append_submit(struct cache *c, struct append *a)
 {
 	struct append_copy copy[2] = { { .segment = a->record->segment } };
@@ -651,10 +654,10 @@ static void append_submit(struct cache *c, struct append *a)
 	append_init(a, a, &copy[0]);
 	if (n > 1) {
 		append_init(a->second, a, &copy[1]);
-		submit_bio(&a->second->bio);
+		submit_bio_noacct(&a->second->bio);
 	}
 	if (members)
-		submit_bio(&a->bio);
+		submit_bio_noacct(&a->bio);
 	else
 		bio_io_error(&a->bio);
 }
@@ -773,7 +776,7 @@ static void log_copy_bytes(void *to, const void *from, u32 n)
 		memcpy(to, from, n);
 }
 
-/* Copies the bio into the pages of its slots, and sums them.  The last slot is padded with zeroes. */
+/* Copies the bio into the pages of its slots, and sums them.  The last slot is padded with zeroes.  Most are one whole slot. */
 static void log_copy(struct record *r, struct item *it, struct bio *bio)
 {
 	u32 i = it->slot - r->first, off = 0, n, done;
@@ -781,6 +784,15 @@ static void log_copy(struct record *r, struct item *it, struct bio *bio)
 	struct bio_vec bv;
 	void *to = bvec_virt(&r->vec[i]);
 
+	bv = bio_iovec(bio);
+	if (bio->bi_iter.bi_size == LARDER_SLOT_SIZE && bv.bv_len == LARDER_SLOT_SIZE) {
+		void *from = bvec_kmap_local(&bv);
+
+		log_copy_bytes(to, from, LARDER_SLOT_SIZE);
+		kunmap_local(from);
+		r->sums[i] = larder_crc(to, LARDER_SLOT_SIZE);
+		return;
+	}
 	bio_for_each_segment(bv, bio, iter) {
 		void *from = bvec_kmap_local(&bv);
 
@@ -813,6 +825,7 @@ static void log_reserve(struct cache *c, struct volume *v, struct item *it, u32 
 	it->volume = v;
 	it->slot = r->end;
 	it->nr_slots = nr_slots;
+	bitmap_zero(it->replaces, RECORD_SLOTS);
 	it->done = !nr_slots;
 	it->error = 0;
 	if (it->kind == LARDER_WRITE)
@@ -1275,7 +1288,7 @@ static void log_apply_record(struct cache *c, struct record *r)
 	user_flush_ready(c);
 }
 
-/* What the sectors of m, which this item is about to replace, leave to its slots. */
+/* What the sectors of m, which this item has replaced, leave to its slots.  A hint: what changes meanwhile does no harm. */
 static void heat_take_over(struct cache *c, const struct item *it, const struct larder_map *m)
 {
 	const struct segment *seg = &c->segments[cache_segment(c, m->cache)];
@@ -1290,36 +1303,32 @@ static void heat_take_over(struct cache *c, const struct item *it, const struct 
 		slot = (it->cache + off) / LARDER_SLOT_SECTORS;
 		heat = larder_heat_get(&c->heat, (m->cache + (it->sector + off - m->sector)) / LARDER_SLOT_SECTORS);
 		heat = larder_heat_overwritten(heat, counts, main);
-		if (heat > larder_heat_get(&c->heat, slot))
+		if (heat && heat > larder_heat_get(&c->heat, slot))
 			larder_heat_set(&c->heat, slot, 1, heat);
 	}
 }
 
-/* A hole: blocks that the ghost knows begin as those do that are kept. */
-static void heat_from_ghost(struct cache *c, const struct item *it, const struct larder_map *m)
+void log_replaces(struct item *it, const struct larder_map *m)
 {
-	u64 sector = m->sector, end = m->sector + m->len, next;
+	u32 first = (m->sector - it->sector) / LARDER_SLOT_SECTORS, last = (m->sector - it->sector + m->len - 1) / LARDER_SLOT_SECTORS;
 
-	for (; sector < end; sector = next) {
-		next = round_down(sector, LARDER_SLOT_SECTORS) + LARDER_SLOT_SECTORS;
-		if (larder_ghost_take(c->ghost, it->volume->number, sector / LARDER_SLOT_SECTORS))
-			larder_heat_set(&c->heat, (it->cache + (sector - it->sector)) / LARDER_SLOT_SECTORS, 1, LARDER_HEAT_KEPT);
-	}
+	if (first == last)
+		__set_bit(first, it->replaces);
+	else
+		bitmap_set(it->replaces, first, last - first + 1);
+	if (!larder_state_zero(m->state))
+		heat_take_over(it->volume->cache, it, m);
 }
 
-/* Before the item enters the index: its heat.  A hint: what changes meanwhile does no harm. */
-static void item_heat(struct cache *c, const struct item *it)
+/* Slots that took nothing's place, of blocks that the ghost knows, begin as those do that are kept. */
+static void item_ghost(struct cache *c, const struct item *it)
 {
-	u64 sector = it->sector, end = it->sector + it->len;
-	struct larder_map m;
+	u64 slot = it->cache / LARDER_SLOT_SECTORS, block = it->sector / LARDER_SLOT_SECTORS;
+	u32 i;
 
-	for (; sector < end; sector = m.sector + m.len) {
-		larder_index_lookup(it->volume->index, sector, end - sector, &m);
-		if (m.state == LARDER_ST_NONE)
-			heat_from_ghost(c, it, &m);
-		else if (!larder_state_zero(m.state))
-			heat_take_over(c, it, &m);
-	}
+	for_each_clear_bit(i, it->replaces, it->nr_slots)
+		if (larder_ghost_take(c->ghost, it->volume->number, block + i))
+			larder_heat_set(&c->heat, slot + i, 1, LARDER_HEAT_KEPT);
 }
 
 /* It is in the index, or has failed: no bypass, and no copy, has to wait for it any more. */
@@ -1345,17 +1354,24 @@ static int log_apply_item(struct cache *c, struct item *it)
 	struct volume *v = it->volume;
 	u8 state = it->kind == LARDER_ZERO ? LARDER_ST_ZERO : LARDER_ST_DIRTY;
 	int err = 0;
+	bool waits;
 
 	list_del_init(&it->list);
 	spin_unlock(&log->lock);
 	if (c->state == CACHE_FAILED && !it->error)
 		it->error = -EIO;	/* nothing counts behind an append that failed (rule 1) */
-	if (!it->error && state == LARDER_ST_DIRTY)
-		item_heat(c, it);
 	if (!it->error)
-		err = volume_map_store(v, it->sector, it->len, it->cache, state);
+		err = volume_map_store(v, it->sector, it->len, it->cache, state, state == LARDER_ST_DIRTY ? it : NULL);
+	if (!err && !it->error && (it->nr_slots > 1 || !test_bit(0, it->replaces)))
+		item_ghost(c, it);
 	if (!err)
 		item_leave(c, it);
+	waits = it->answer == ANSWER_DURABLE || c->set.commit == COMMIT_ALWAYS;
+	/* volume_unbind() waits for v->items */
+	if (!err && !waits && it->answer == ANSWER_APPLIED) {
+		item_complete(it);
+		it = NULL;
+	}
 	spin_lock(&log->lock);
 	if (err) {
 		list_add(&it->list, &log->items);
@@ -1363,17 +1379,10 @@ static int log_apply_item(struct cache *c, struct item *it)
 	}
 	v->items--;
 	r->items_left--;
-	if (unlikely(it->answer == ANSWERED)) {
+	if (it && unlikely(it->answer == ANSWERED))
 		buffered_put(log, it);
-		return 0;
-	}
-	if (it->answer == ANSWER_DURABLE || c->set.commit == COMMIT_ALWAYS) {
+	else if (it)
 		list_add_tail(&it->list, &r->acks);
-		return 0;
-	}
-	spin_unlock(&log->lock);
-	item_complete(it);
-	spin_lock(&log->lock);
 	return 0;
 }
 

@@ -500,11 +500,6 @@ void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main)
 	}
 }
 
-bool larder_heat_counts(u64 age, u64 capacity)
-{
-	return age >= div_u64(capacity + 19, 20);
-}
-
 unsigned int larder_heat_overwritten(unsigned int heat, bool counts, bool main)
 {
 	heat = min(heat + counts, LARDER_HEAT_MAX);

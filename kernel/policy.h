@@ -40,7 +40,7 @@ void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat);
 /* each of n slots has what larder_keep_worthy() leaves it */
 void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main);
 /* Does a hit count as heat?  age: blocks logged since the slot was written; capacity: of the cache, in blocks.  (design: 5 %) */
-bool larder_heat_counts(u64 age, u64 capacity);
+static inline bool larder_heat_counts(u64 age, u64 capacity) { return age >= div_u64(capacity + 19, 20); }
 /* from here on a block of the small queue is kept when its segment goes; a returning ghost that is written begins with it */
 #define LARDER_HEAT_KEPT	2u
 /*

@@ -524,7 +524,7 @@ int replay_store(struct volume *v, u64 sector, u64 len, u64 cache, u8 state)
 
 	for (; sector < end; sector += n) {
 		n = region_part(sector, end);
-		for (attempt = 0; (err = volume_map_store(v, sector, n, cache, state)) == -ENOMEM && attempt < STORE_ATTEMPTS;
+		for (attempt = 0; (err = volume_map_store(v, sector, n, cache, state, NULL)) == -ENOMEM && attempt < STORE_ATTEMPTS;
 		     attempt++)
 			larder_index_refill(v->index);
 		if (err)

@@ -630,7 +630,7 @@ static void account(struct volume *v, u64 cache, u32 len, u8 state, int sign)
 }
 
 /* Under a region lock: was->state == now only while a checkpoint is loaded. */
-void index_changed(void *ctx, const struct larder_map *was, u8 now)
+void index_changed(void *ctx, const struct larder_map *was, u8 now, void *by)
 {
 	struct volume *v = ctx;
 
@@ -638,6 +638,8 @@ void index_changed(void *ctx, const struct larder_map *was, u8 now)
 		account(v, was->cache, was->len, now, 1);
 		return;
 	}
+	if (by)
+		log_replaces(by, was);
 	account(v, was->cache, was->len, was->state, -1);
 	if (now == LARDER_ST_NONE && unlikely(READ_ONCE(v->cache->pins[0])) && !larder_state_zero(was->state))
 		pins_clear(v, was->cache, was->len);
@@ -658,7 +660,7 @@ static u32 region_part(u64 sector, u64 end)
 	return min(border, end) - sector;
 }
 
-int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state)
+int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state, struct item *by)
 {
 	u64 end = sector + len;
 	int err = 0;
@@ -668,7 +670,7 @@ int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state)
 		n = region_part(sector, end);
 		if (state != LARDER_ST_NONE)
 			account(v, cache, n, state, 1);		/* before: a reclaimer must not see it empty */
-		err = larder_index_store(v->index, sector, n, state == LARDER_ST_NONE ? 0 : cache, state);
+		err = larder_index_store(v->index, sector, n, state == LARDER_ST_NONE ? 0 : cache, state, by);
 		if (err) {
 			if (state != LARDER_ST_NONE)
 				account(v, cache, n, state, -1);

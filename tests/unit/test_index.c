@@ -174,13 +174,16 @@ static struct {
 	u8 to_state;
 } seen;
 
-static void changed(void *ctx, const struct larder_map *was, u8 now)
+static char by_mark;		/* what do_store() gives the index for change() */
+
+static void changed(void *ctx, const struct larder_map *was, u8 now, void *by)
 {
 	u64 base = region_number[seen.slot] * REGION;
 	u32 i, a = (u32)(was->sector - base);
 	bool same;
 
 	expect(ctx == &seen);
+	expect(by == (seen.store ? &by_mark : NULL));
 	expect(seen.armed);
 	expect(was->state != LARDER_ST_NONE);
 	expect(was->len > 0);
@@ -416,7 +419,7 @@ static int do_store(u32 r, u32 a, u32 len, u64 cache, u8 state)
 
 	operations++;
 	arm(r, a, a + len, true, cache, state);
-	ret = larder_index_store(idx, region_number[r] * REGION + a, len, cache, state);
+	ret = larder_index_store(idx, region_number[r] * REGION + a, len, cache, state, &by_mark);
 	seen.armed = false;
 	if (ret) {
 		static struct cell keep[REGION];
@@ -744,8 +747,8 @@ static void test_reserve(void)
 	expect(larder_index_bytes(idx) < bytes + 19 * class_bytes(CLASS_SMALL) + class_bytes(class_for(65)) + class_bytes(class_for(16)));
 	/* pages: as many as there are, and not one more */
 	for (i = 0; i < larder_stock_goal[STOCK_PAGE]; i++)
-		expect_eq(larder_index_store(idx, (100 + i) * GIB, 8, 0, LARDER_ST_CLEAN), 0);
-	expect_eq(larder_index_store(idx, 200 * GIB, 8, 0, LARDER_ST_CLEAN), -ENOMEM);
+		expect_eq(larder_index_store(idx, (100 + i) * GIB, 8, 0, LARDER_ST_CLEAN, NULL), 0);
+	expect_eq(larder_index_store(idx, 200 * GIB, 8, 0, LARDER_ST_CLEAN, NULL), -ENOMEM);
 	expect_eq(idx->root->block[0]->gib[200].page == NULL, 1);
 	pure_fail_rate = 0;
 	for (i = 0; (piece = stock_take(&idx->stock, STOCK_SMALL)); i++)
@@ -755,7 +758,7 @@ static void test_reserve(void)
 	pure_fail_after = 1;		/* a page, but no array */
 	bytes = larder_index_bytes(idx);
 	served = pure_live;
-	expect_eq(larder_index_store(idx, 200 * GIB, 8, 0, LARDER_ST_CLEAN), -ENOMEM);
+	expect_eq(larder_index_store(idx, 200 * GIB, 8, 0, LARDER_ST_CLEAN, NULL), -ENOMEM);
 	expect_eq(larder_index_bytes(idx), bytes);
 	expect_eq(pure_live, served);
 	pure_fail_rate = 1;
@@ -764,7 +767,7 @@ static void test_reserve(void)
 	pure_fail_rate = 0;
 	pure_fail_mask = PURE_FAIL_SLEEPING | PURE_FAIL_ATOMIC;
 	expect_eq(larder_index_refill(idx), 0);
-	expect_eq(larder_index_store(idx, 200 * GIB, 8, 0, LARDER_ST_CLEAN), 0);
+	expect_eq(larder_index_store(idx, 200 * GIB, 8, 0, LARDER_ST_CLEAN, NULL), 0);
 	rcu_barrier();
 	expect_eq(larder_index_bytes(idx), pure_allocated - base_allocated);
 	check_inside();
@@ -809,7 +812,7 @@ static void test_memory(void)
 		for (i = 0; i < counts[k]; i++)
 			for (r = 0; r < regions; r++)
 				expect_eq(larder_index_store(idx, r * REGION + 8ull * gaps * i, 8, 8ull * gaps * (r * 4096ull + i),
-							     LARDER_ST_DIRTY), 0);
+							     LARDER_ST_DIRTY, NULL), 0);
 		expect_eq(larder_index_extents(idx), regions * counts[k]);
 		bytes = larder_index_bytes(idx) - empty - sizeof(struct larder_page);
 		if (bytes * 10 / (regions * counts[k]) > most)
@@ -835,8 +838,8 @@ static void test_create_fails(void)
 	}
 	expect(i > 10 && i < 100);		/* every allocation has failed once */
 	pure_fail_after = -1;
-	expect_eq(larder_index_store(idx, 0, 8, 0, LARDER_ST_DIRTY), 0);	/* no change() is fine */
-	expect_eq(larder_index_store(idx, 0, 8, 8, LARDER_ST_DIRTY), 0);
+	expect_eq(larder_index_store(idx, 0, 8, 0, LARDER_ST_DIRTY, NULL), 0);	/* no change() is fine */
+	expect_eq(larder_index_store(idx, 0, 8, 8, LARDER_ST_DIRTY, NULL), 0);
 	expect(!larder_index_create((1ull << 43) + 1, NULL, NULL));
 	stop();
 	for (i = 0; i < 60; i++) {
@@ -857,9 +860,9 @@ static void test_resize(void)
 	long i;
 
 	start(10 * GIB);
-	expect_eq(larder_index_store(idx, 9 * GIB, 8, 0, LARDER_ST_DIRTY), 0);
+	expect_eq(larder_index_store(idx, 9 * GIB, 8, 0, LARDER_ST_DIRTY, NULL), 0);
 	pure_warn_expected = true;
-	expect_eq(larder_index_store(idx, far, 8, 0, LARDER_ST_DIRTY), -EINVAL);
+	expect_eq(larder_index_store(idx, far, 8, 0, LARDER_ST_DIRTY, NULL), -EINVAL);
 	pure_warn_expected = false;
 	for (i = 0; i < 100; i++) {
 		pure_fail_after = i;
@@ -869,7 +872,7 @@ static void test_resize(void)
 	}
 	expect(i > 2 && i < 100);
 	pure_fail_after = -1;
-	expect_eq(larder_index_store(idx, far, 8, 0, LARDER_ST_DIRTY), 0);
+	expect_eq(larder_index_store(idx, far, 8, 0, LARDER_ST_DIRTY, NULL), 0);
 	expect_eq(larder_index_resize(idx, 999 * GIB), -EINVAL);
 	larder_index_lookup(idx, 9 * GIB, 16, &m);
 	expect(m.len == 8 && m.state == LARDER_ST_DIRTY);
@@ -887,8 +890,8 @@ static void test_huge_volume(void)
 	struct larder_map m;
 
 	start(sectors);
-	expect_eq(larder_index_store(idx, 0, 8, 0, LARDER_ST_CLEAN), 0);
-	expect_eq(larder_index_store(idx, sectors - 8, 8, 8, LARDER_ST_DIRTY), 0);
+	expect_eq(larder_index_store(idx, 0, 8, 0, LARDER_ST_CLEAN, NULL), 0);
+	expect_eq(larder_index_store(idx, sectors - 8, 8, 8, LARDER_ST_DIRTY, NULL), 0);
 	expect(larder_index_next(idx, 1, sectors, 1u << LARDER_ST_DIRTY, &m));
 	expect(m.sector == sectors - 8 && m.len == 8 && m.cache == 8);
 	expect(larder_index_next(idx, 1, sectors, ~0u, &m));
@@ -913,7 +916,7 @@ static void test_bad_arguments(void)
 	pure_warn_expected = true;
 	pure_warnings = 0;
 	for (i = 0; i < ARRAY_SIZE(bad); i++) {
-		expect_eq(larder_index_store(idx, bad[i].sector, bad[i].len, bad[i].cache, bad[i].state), -EINVAL);
+		expect_eq(larder_index_store(idx, bad[i].sector, bad[i].len, bad[i].cache, bad[i].state, NULL), -EINVAL);
 		expect_eq(larder_index_change(idx, bad[i].sector, bad[i].len, 0, ~0u, bad[i].cache, bad[i].state), -EINVAL);
 	}
 	expect_eq(larder_index_load_region(idx, VOLUME / REGION + 1, x, 1), -EINVAL);
@@ -1072,22 +1075,22 @@ static void test_load(void)
 
 static void nothing(u64 base) { }
 
-static void one(u64 base) { larder_index_store(idx, base, 8, 1000, LARDER_ST_CLEAN); }
+static void one(u64 base) { larder_index_store(idx, base, 8, 1000, LARDER_ST_CLEAN, NULL); }
 
 static void many(u64 base)
 {
 	u32 i;
 
 	for (i = 0; i < 8; i++)
-		larder_index_store(idx, base + 16 * i, 8, 1000 * (i + 1), 1 + i % 2);
+		larder_index_store(idx, base + 16 * i, 8, 1000 * (i + 1), 1 + i % 2, NULL);
 }
 
-static void remove_all(u64 base) { larder_index_store(idx, base, REGION, 0, LARDER_ST_NONE); }
+static void remove_all(u64 base) { larder_index_store(idx, base, REGION, 0, LARDER_ST_NONE, NULL); }
 
 static void remove_and_return(u64 base)
 {
 	remove_all(base);
-	larder_index_store(idx, base, 8, 7777, LARDER_ST_DIRTY);
+	larder_index_store(idx, base, 8, 7777, LARDER_ST_DIRTY, NULL);
 }
 
 static void grow(u64 base)
@@ -1095,16 +1098,16 @@ static void grow(u64 base)
 	u32 i;
 
 	for (i = 0; i < 300; i++)
-		larder_index_store(idx, base + 8 * i, 8, 500000 + 100 * i, LARDER_ST_DIRTY);
+		larder_index_store(idx, base + 8 * i, 8, 500000 + 100 * i, LARDER_ST_DIRTY, NULL);
 }
 
 static void shift(u64 base)	/* in place: what was at its place in the array is at another one */
 {
-	larder_index_store(idx, base + 2, 2, 0, LARDER_ST_NONE);
-	larder_index_store(idx, base + 16, 100, 0, LARDER_ST_NONE);
+	larder_index_store(idx, base + 2, 2, 0, LARDER_ST_NONE, NULL);
+	larder_index_store(idx, base + 16, 100, 0, LARDER_ST_NONE, NULL);
 }
 
-static void overwrite(u64 base) { larder_index_store(idx, base, 8, 123456, LARDER_ST_DIRTY); }
+static void overwrite(u64 base) { larder_index_store(idx, base, 8, 123456, LARDER_ST_DIRTY, NULL); }
 static void change_state(u64 base) { larder_index_change(idx, base, REGION, 1000, ~0u, 1000, LARDER_ST_CLEANING); }
 
 static void (*point_action)(u64 base);
@@ -1236,12 +1239,12 @@ static void *t_writer(void *arg)
 		switch (t_next(&seed, 4)) {
 		case 0:			/* remove, but for the first sectors; the far region wholly */
 			if (k == T_REGIONS - 1) {
-				ret = larder_index_store(idx, base + quarter, REGION / 4, 0, LARDER_ST_NONE);
+				ret = larder_index_store(idx, base + quarter, REGION / 4, 0, LARDER_ST_NONE, NULL);
 				break;
 			}
 			if (a < 8)
 				continue;
-			ret = larder_index_store(idx, sector, len, 0, LARDER_ST_NONE);
+			ret = larder_index_store(idx, sector, len, 0, LARDER_ST_NONE, NULL);
 			break;
 		case 1: {		/* what is there moves to the newest version, or changes state */
 			struct larder_map m;
@@ -1254,7 +1257,7 @@ static void *t_writer(void *arg)
 			break;
 		}
 		default:
-			ret = larder_index_store(idx, sector, len, t_cache(sector, version), 1 + t_next(&seed, 2));
+			ret = larder_index_store(idx, sector, len, t_cache(sector, version), 1 + t_next(&seed, 2), NULL);
 		}
 		if (ret < 0)
 			larder_index_refill(idx);
@@ -1328,7 +1331,7 @@ static void test_threads(void)
 	for (k = 0; k < T_REGIONS - 1; k++)
 		for (i = 0; i < 4; i++)
 			expect_eq(larder_index_store(idx, t_region[k] * REGION + i * (REGION / 4), 8, t_cache(t_region[k] * REGION + i * (REGION / 4), 0),
-						     LARDER_ST_CLEAN), 0);
+						     LARDER_ST_CLEAN, NULL), 0);
 	for (i = 0; i < T_WRITERS + T_READERS; i++)
 		pthread_create(&t[i], NULL, i < T_WRITERS ? t_writer : t_reader, (void *)(uintptr_t)(i < T_WRITERS ? i : i - T_WRITERS));
 	while (__atomic_load_n(&t_done, __ATOMIC_SEQ_CST) < T_WRITERS) {
@@ -1386,7 +1389,7 @@ static void bench_volume(u64 sectors, u64 n)
 	bytes = larder_index_bytes(idx);
 	bench_start = bench_now();
 	for (i = 0; i < n; i++)
-		larder_index_store(idx, rng() % (sectors / 8) * 8, 8, i * 8, LARDER_ST_DIRTY);
+		larder_index_store(idx, rng() % (sectors / 8) * 8, 8, i * 8, LARDER_ST_DIRTY, NULL);
 	snprintf(what, sizeof(what), "%llu GiB volume: insert 4 KiB", sectors / GIB);
 	bench_report(what, n);
 	printf("%-44s %8.1f bytes per extent (of which pages %.1f); index itself %llu\n", "",
@@ -1395,7 +1398,7 @@ static void bench_volume(u64 sectors, u64 n)
 	rng_state = seed;
 	bench_start = bench_now();
 	for (i = 0; i < n; i++)
-		larder_index_store(idx, rng() % (sectors / 8) * 8, 8, (n + i) * 8, LARDER_ST_DIRTY);
+		larder_index_store(idx, rng() % (sectors / 8) * 8, 8, (n + i) * 8, LARDER_ST_DIRTY, NULL);
 	bench_report("overwrite exactly", n);
 	rng_state = seed;
 	bench_start = bench_now();
