@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What goes to the SSD: a request against the volume's classes, the SSD's congestion, the volume's share, the backing's stripes.
+ * What goes to the SSD: a request against the volume's classes, the speed of both sides, the SSD's congestion, the volume's share,
+ * the backing's stripes.
  *
  * All of it only ever asks for a path that is there already: io->bypass makes a miss not fill, and a write go by bypass_write()
  * where rules 5 and 6 let it; a hit of CLEAN data is read from the backing instead.  Nothing here has a say in what is right.
@@ -393,16 +394,47 @@ unsigned int volume_class_counts(struct volume *v, struct class_count *sums)
 	return nr;
 }
 
+/* ------------------------------------------------------------------ streams: sequential_cutoff=auto */
+
+static u64 probe_now_ms(void)
+{
+	return jiffies64_to_msecs(get_jiffies_64());
+}
+
+/* As long as no more is dirty, segments come free without a word to the writeback. */
+static bool stream_has_room(struct cache *c)
+{
+	u64 sectors = (u64)c->nr_segments * c->data_slots * LARDER_SLOT_SECTORS;
+
+	return atomic64_read(&c->dirty_sectors) * 100 < sectors * LARDER_STREAM_ROOM;
+}
+
+bool stream_bypasses(struct volume *v, struct larder_io *io, u64 run, bool write)
+{
+	struct larder_speed *s = &v->speed[write];
+
+	if (run <= (u64)LARDER_STREAM_TIMED << 10)
+		return false;
+	io->began = ktime_get_ns();
+	if (run <= (u64)LARDER_STREAM_CUTOFF << 10)
+		return false;
+	if (!write)
+		return larder_speed_read_bypasses(s);
+	/* the other modes write to the backing in any case */
+	return v->set.mode != LARDER_WRITEBACK ||
+	       larder_speed_write(s, io->len, stream_has_room(v->cache), probe_now_ms()) == LARDER_SIDE_BACKING;
+}
+
+void stream_ended(struct volume *v, const struct larder_io *io, bool write)
+{
+	larder_speed_sample(&v->speed[write], io->backing ? LARDER_SIDE_BACKING : LARDER_SIDE_SSD, io->len, ktime_get_ns() - io->began);
+}
+
 /* ------------------------------------------------------------------ congestion */
 
 static u32 probe_threshold(const struct cache *c, enum ssd_direction dir)
 {
 	return dir == SSD_READ ? READ_ONCE(c->set.congestion_read) : READ_ONCE(c->set.congestion_write);
-}
-
-static u64 probe_now_ms(void)
-{
-	return jiffies64_to_msecs(get_jiffies_64());
 }
 
 /* Once per jiffy and direction.  One that is in flight counts by its age, so that an SSD that does not answer is noticed. */

@@ -133,6 +133,7 @@ int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool t
 	}
 	trace_larder_bypass(v, io->sector, io->len, io->exempt);
 	io->kind = IO_BYPASS;
+	io->backing = true;
 	/* durable by the flush that follows it (user_flush_after()) */
 	bio->bi_opf &= ~REQ_FUA;
 	bio_set_dev(bio, v->bdev);

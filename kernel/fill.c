@@ -168,6 +168,7 @@ static int fill_miss_try(struct volume *v, struct bio *bio, struct larder_io *io
 		volume_count(v, readahead_sectors, ahead);
 	}
 	io->kind = IO_FILL;
+	io->backing = true;
 	f->user = bio;
 	f->bio.bi_opf = REQ_OP_READ | (bio->bi_opf & (REQ_SYNC | REQ_META | REQ_PRIO));
 	f->bio.bi_end_io = fill_miss_end;

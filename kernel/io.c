@@ -211,6 +211,7 @@ void defer_again(struct work_struct *work)
 static int read_backing(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	io->kind = IO_MISS;
+	io->backing = true;
 	atomic_inc(&v->backing_reads);
 	WRITE_ONCE(v->last_io, jiffies);
 	volume_count(v, read_miss_sectors, io->len);
@@ -453,6 +454,17 @@ static bool read_may_fill(struct volume *v, const struct larder_io *io)
 	return true;
 }
 
+/* admit: not before its second miss. */
+static bool read_admits(struct volume *v, const struct larder_io *io)
+{
+	u64 block = io->sector / LARDER_SLOT_SECTORS, last = (io->sector + io->len - 1) / LARDER_SLOT_SECTORS;
+
+	if (likely(v->set.admit == ADMIT_ALWAYS) || io->pin || larder_ghost_missed(v->cache->ghost, v->number, block, last - block + 1))
+		return true;
+	volume_count(v, fills_first, 1);
+	return false;
+}
+
 static int read_miss(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	u32 most = v->cache->record_slots * LARDER_SLOT_SECTORS;
@@ -463,7 +475,7 @@ static int read_miss(struct volume *v, struct bio *bio, struct larder_io *io, bo
 	if (!may_wait && read_may_fill(v, io)) {
 		if (io->len > most)
 			io_cut(v, bio, io, most);
-		if (!fill_miss(v, bio, io))
+		if (read_admits(v, io) && !fill_miss(v, bio, io))
 			return DM_MAPIO_SUBMITTED;
 	}
 	trace_larder_miss(v, io->sector, io->len);
@@ -867,7 +879,10 @@ static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
 
 	if (v->set.sequential_cutoff) {
 		run = larder_seq_account(v->seq, io->sector, io->len, write, current->pid, jiffies);
-		sequential = run > (u64)v->set.sequential_cutoff << 10;
+		if (READ_ONCE(v->set.sequential_cutoff) == LARDER_CUTOFF_AUTO)
+			sequential = stream_bypasses(v, io, run, write);
+		else
+			sequential = run > (u64)v->set.sequential_cutoff << 10;
 	}
 	if (unlikely(rcu_access_pointer(v->classes)))
 		io_classify(v, bio, io, sequential);
@@ -1004,6 +1019,8 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 	struct volume *v = io->volume;
 	int r = io_end_kind(v, bio, io, error);
 
+	if (unlikely(io->began) && r == DM_ENDIO_DONE && !*error)
+		stream_ended(v, io, op_is_write(bio_op(bio)));
 	if (trace_larder_done_enabled() && r == DM_ENDIO_DONE)
 		trace_larder_done(v, bio, io, blk_status_to_errno(*error));
 	return r;

@@ -51,6 +51,7 @@
 #include "policy.h"
 #include "class.h"
 #include "congestion.h"
+#include "speed.h"
 #include "settings.h"
 
 #define DM_MSG_PREFIX "larder"
@@ -78,7 +79,7 @@ struct record;
 	X(write_congested) X(write_stripes) X(write_over_share) \
 	X(discards) X(flushes) X(fuas) \
 	X(read_hit_sectors) X(read_miss_sectors) X(write_cached_sectors) X(write_backing_sectors) \
-	X(fills) X(fill_sectors) X(fills_dropped) X(fills_denied) X(fills_over_share) X(readaheads) X(readahead_sectors) \
+	X(fills) X(fill_sectors) X(fills_dropped) X(fills_denied) X(fills_first) X(fills_over_share) X(readaheads) X(readahead_sectors) \
 	X(writeback_writes) X(writeback_sectors) X(writeback_superseded) \
 	X(backing_flushes) X(marks_set) X(marks_cleared) X(deferred) \
 	X(errors_read) X(errors_write) X(errors_flush) X(errors_checksum)
@@ -556,6 +557,7 @@ struct volume {
 
 	struct flusher flusher;
 	struct larder_seq *seq;
+	struct larder_speed speed[2];	/* of streams of reads, and of writes; racy */
 	atomic64_t cached_sectors, dirty_sectors;
 
 	spinlock_t marks_lock;		/* irqsave; struct mark, marks_lru, nr_marks, nofill*; the bits of known are atomic */
@@ -647,6 +649,8 @@ struct larder_io {
 	u8 pin;				/* ordinal of the rule that pins it, 0: none */
 	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
+	bool backing;			/* it went there; else to the SSD: stream_ended() */
+	u64 began;			/* ns: of a run that is timed; 0: not */
 	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
 	struct volume *volume;
 	u64 sector;			/* volume sector, as accepted */
@@ -1276,6 +1280,9 @@ void volume_admit_destroy(struct volume *v);		/* the last reference is gone */
 void volume_stripe_init(struct volume *v);		/* v->bdev and v->data_start are set */
 /* process context: io->bypass, pin, class; sequential: of a long stream */
 void io_classify(struct volume *v, struct bio *bio, struct larder_io *io, bool sequential);
+/* sequential_cutoff=auto: a request of a run of so many bytes.  Shall it, if it may, go past the cache? */
+bool stream_bypasses(struct volume *v, struct larder_io *io, u64 run, bool write);
+void stream_ended(struct volume *v, const struct larder_io *io, bool write);	/* any context */
 /* map() is about to accept so many sectors: the rest comes back as a request of its own */
 void io_class_cut(struct volume *v, struct bio *bio, struct larder_io *io, u32 sectors);
 /* by rule, the last: none matched; returns how many, 0: no table.  sums: LARDER_CLASS_RULES + 1 */

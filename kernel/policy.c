@@ -616,6 +616,34 @@ bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block)
 	return there;
 }
 
+static bool larder_ghost_has(struct larder_ghost *g, u32 volume, u64 block)
+{
+	u16 print;
+	u32 n = larder_ghost_hash(g, volume, block, &print);
+	unsigned long flags;
+	unsigned int i;
+	bool there;
+
+	spin_lock_irqsave(&g->lock[n % LARDER_GHOST_LOCKS], flags);
+	i = larder_ghost_find(&g->set[n], print);
+	there = i < LARDER_GHOST_WAYS && g->set[n].print[i];
+	spin_unlock_irqrestore(&g->lock[n % LARDER_GHOST_LOCKS], flags);
+	return there;
+}
+
+/* Any context. */
+bool larder_ghost_missed(struct larder_ghost *g, u32 volume, u64 block, u32 n)
+{
+	u32 i;
+
+	for (i = 0; i < n; i++)
+		if (larder_ghost_has(g, volume, block + i))
+			return true;
+	for (i = 0; i < n; i++)
+		larder_ghost_add(g, volume, block + i);
+	return false;
+}
+
 u64 larder_ghost_bytes(const struct larder_ghost *g)
 {
 	return g ? sizeof(*g) + g->sets * sizeof(struct larder_ghost_set) : 0;

@@ -59,6 +59,10 @@ struct larder_ghost *larder_ghost_create(u64 blocks);		/* sleeps; vmalloc; NULL:
 void larder_ghost_destroy(struct larder_ghost *g);
 void larder_ghost_add(struct larder_ghost *g, u32 volume, u64 block);
 bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block);	/* was it there?  it is not any more */
+/*
+ * admit=second-miss: has one of n blocks been evicted, or missed, lately?  It stays.  If none has, all are remembered as missed.
+ */
+bool larder_ghost_missed(struct larder_ghost *g, u32 volume, u64 block, u32 n);
 u64 larder_ghost_bytes(const struct larder_ghost *g);
 
 /* ------------------------------------------------------------- eviction: which segment next, and what of it stays */

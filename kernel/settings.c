@@ -15,6 +15,7 @@ struct setting {
 	size_t offset;
 	u32 min, max;
 	bool classes;			/* a struct larder_classes instead; it has reasons of its own */
+	bool automatic;			/* a number, or 'auto': U32_MAX */
 	bool roles;			/* role[] and nr_roles instead: 'words' of it, divided by '/', or '-': none is given */
 };
 
@@ -22,6 +23,7 @@ static const char *const words_switch[] = { "off", "on", NULL };
 static const char *const words_commit[] = { "auto", "always", "buffered", NULL };
 static const char *const words_mirror[] = { "none", "dirty", "all", NULL };
 static const char *const words_role[] = { "both", "write", "read", NULL };
+static const char *const words_admit[] = { "always", "second-miss", NULL };
 static const char *const words_mode[] = { "writeback", "writethrough", "writearound", NULL };
 
 #define WORDS(type, member, name, list, text)                                                                  \
@@ -51,8 +53,10 @@ static const struct setting cache_table[] = {
 
 static const struct setting volume_table[] = {
 	[VOLUME_SETTING_MODE] = WORDS(volume_settings, mode, "mode", words_mode, "writeback, writethrough or writearound"),
-	NUMBER(volume_settings, sequential_cutoff, 0, 4194304, " of KiB"),
+	{ .key = "sequential_cutoff", .why = "is neither auto nor a number of KiB (0 to 4194304)", .automatic = true,
+	  .offset = offsetof(struct volume_settings, sequential_cutoff), .max = 4194304 },
 	WORDS(volume_settings, fill, "fill", words_switch, "on or off"),
+	WORDS(volume_settings, admit, "admit", words_admit, "always or second-miss"),
 	WORDS(volume_settings, writeback, "writeback", words_switch, "on or off"),
 	NUMBER(volume_settings, writeback_percent, 0, 100, ""),
 	NUMBER(volume_settings, writeback_rate_min, 0, 16777216, " of KiB/s"),
@@ -70,6 +74,7 @@ static_assert(sizeof(bool) == sizeof(u8));
 static_assert(COMMIT_AUTO == 0 && COMMIT_ALWAYS == 1 && COMMIT_BUFFERED == 2);
 static_assert(MIRROR_NONE == 0 && MIRROR_DIRTY == 1 && MIRROR_ALL == 2);
 static_assert(LARDER_ROLE_BOTH == 0 && LARDER_ROLE_WRITE == 1 && LARDER_ROLE_READ == 2);
+static_assert(ADMIT_ALWAYS == 0 && ADMIT_SECOND_MISS == 1);
 static_assert(LARDER_WRITEBACK == 0 && LARDER_WRITETHROUGH == 1 && LARDER_WRITEAROUND == 2);
 
 void cache_settings_default(struct cache_settings *s)
@@ -133,6 +138,10 @@ static int setting_value(const struct setting *t, const char *value, u32 *n)
 			}
 		}
 		return -EINVAL;
+	}
+	if (t->automatic && !strcmp(value, "auto")) {
+		*n = U32_MAX;
+		return 0;
 	}
 	/* kstrtou32() takes a sign and a newline; here it is digits only */
 	for (i = 0; value[i]; i++)
@@ -231,8 +240,8 @@ static unsigned int setting_print(const struct setting *t, const void *s, const 
 		return sz + roles_print(s, buf + sz, size - sz);
 	}
 	n = setting_get(t, s);
-	if (t->words)
-		return scnprintf(buf, size, "%c%s%c%s", sep[0], t->key, sep[1], t->words[n]);
+	if (t->words || (t->automatic && n == U32_MAX))
+		return scnprintf(buf, size, "%c%s%c%s", sep[0], t->key, sep[1], t->words ? t->words[n] : "auto");
 	return scnprintf(buf, size, "%c%s%c%u", sep[0], t->key, sep[1], n);
 }
 

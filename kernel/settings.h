@@ -16,6 +16,11 @@ enum mirror_level { MIRROR_NONE, MIRROR_DIRTY, MIRROR_ALL };
 /* When a write is acknowledged: its data is on the SSD; its record is; its data is in memory (buffered.c) */
 enum commit_mode { COMMIT_AUTO, COMMIT_ALWAYS, COMMIT_BUFFERED };
 
+/* What a miss that may fill has to be: anything; not the first of its place within the ghost's memory */
+enum admit_mode { ADMIT_ALWAYS, ADMIT_SECOND_MISS };
+
+#define LARDER_CUTOFF_AUTO	U32_MAX	/* of sequential_cutoff: streams go where they are faster (speed.h) */
+
 struct cache_settings {
 	u8 commit;			/* enum commit_mode */
 	bool discard;
@@ -36,7 +41,8 @@ struct cache_settings {
 struct volume_settings {
 	u8 mode;			/* enum larder_mode */
 	bool fill, writeback;
-	u32 sequential_cutoff;		/* KiB */
+	u8 admit;			/* enum admit_mode */
+	u32 sequential_cutoff;		/* KiB, or LARDER_CUTOFF_AUTO */
 	u32 writeback_percent;
 	u32 writeback_rate_min, writeback_rate_max;	/* KiB/s */
 	u32 writeback_depth;

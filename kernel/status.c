@@ -333,7 +333,7 @@ static const struct counter_key volume_keys[] = {
 	KEY(discards), KEY(flushes), KEY(fuas),
 	KEY(read_hit_sectors), KEY(read_miss_sectors), KEY(write_cached_sectors), KEY(write_backing_sectors),
 	KEY(fills), KEY(fill_sectors), KEY(fills_dropped), KEY(fills_denied),
-	KEY(fills_over_share), KEY(readaheads), KEY(readahead_sectors),
+	KEY(fills_first), KEY(fills_over_share), KEY(readaheads), KEY(readahead_sectors),
 	KEY(writeback_writes), KEY(writeback_sectors), KEY(writeback_superseded),	/* writeback_rate follows */
 	KEY(backing_flushes), KEY(marks_set), KEY(marks_cleared), KEY(deferred),
 	KEY(errors_read), KEY(errors_write), KEY(errors_flush), KEY(errors_checksum),
@@ -381,6 +381,20 @@ static unsigned int volume_info_classes(struct volume *v, char *result, unsigned
 	return sz;
 }
 
+/* KiB/s that one request of a stream gets; 0: not known, or nothing asks for it. */
+static unsigned int volume_info_speed(struct volume *v, char *result, unsigned int sz, unsigned int maxlen)
+{
+	static const char *const keys[2][LARDER_NR_SIDES] = {
+		{ "stream_read_ssd", "stream_read_backing" }, { "stream_write_ssd", "stream_write_backing" },
+	};
+	unsigned int write, side;
+
+	for (write = 0; write < 2; write++)
+		for (side = 0; side < LARDER_NR_SIDES; side++)
+			DMEMIT(" %s=%u", keys[write][side], v ? larder_speed_kib(&v->speed[write], side) : 0);
+	return sz;
+}
+
 static unsigned int volume_table(struct volume_target *vt, char *result, unsigned int maxlen)
 {
 	unsigned int sz = 0, count;
@@ -421,6 +435,7 @@ void volume_status(struct dm_target *ti, status_type_t type, unsigned int flags,
 		sz = volume_info_state(vt, v, result, sz, maxlen);
 		sz = volume_info_counters(v, result, sz, maxlen);
 		sz = volume_info_classes(v, result, sz, maxlen);
+		sz = volume_info_speed(v, result, sz, maxlen);
 		if (v)
 			volume_put(v);
 		/* 'mode' is among the keys above */

@@ -102,7 +102,7 @@ static const struct metric volume_metrics[] = {
 	COUNTER(write_zeroes), COUNTER(write_congested), COUNTER(write_stripes), COUNTER(write_over_share), COUNTER(discards),
 	COUNTER(flushes), COUNTER(fuas), COUNTER(read_hit_sectors), COUNTER(read_miss_sectors), COUNTER(write_cached_sectors),
 	COUNTER(write_backing_sectors), COUNTER(fills), COUNTER(fill_sectors), COUNTER(fills_dropped), COUNTER(fills_denied),
-	COUNTER(fills_over_share), COUNTER(readaheads), COUNTER(readahead_sectors), COUNTER(writeback_writes),
+	COUNTER(fills_first), COUNTER(fills_over_share), COUNTER(readaheads), COUNTER(readahead_sectors), COUNTER(writeback_writes),
 	COUNTER(writeback_sectors), COUNTER(writeback_superseded), GAUGE(writeback_rate), COUNTER(backing_flushes), COUNTER(marks_set),
 	COUNTER(marks_cleared), COUNTER(deferred), COUNTER(errors_read), COUNTER(errors_write), COUNTER(errors_flush),
 	COUNTER(errors_checksum),
@@ -110,7 +110,7 @@ static const struct metric volume_metrics[] = {
 	{ "class_writes", METRIC_RULES, NULL, NULL, NULL },
 	{ "class_read_sectors", METRIC_RULES, "read by rule of class", NULL, NULL },
 	{ "class_write_sectors", METRIC_RULES, "written by rule of class", NULL, NULL },
-	GAUGE(pinned_sectors),
+	GAUGE(pinned_sectors), GAUGE(stream_read_ssd), GAUGE(stream_read_backing), GAUGE(stream_write_ssd), GAUGE(stream_write_backing),
 };
 
 

@@ -245,7 +245,7 @@ static bool hit_counts(struct log_cache *c, u32 slot)
 	return larder_heat_counts(c->position - segment_of(c, slot)->born, c->capacity);
 }
 
-/* The heat of a block that is written: log.c:item_heat(). */
+/* The heat of a block that is written: log.c:log_replaces(), item_ghost(). */
 static unsigned int write_heat(struct log_cache *c, u32 b)
 {
 	u32 slot = c->at[b];
@@ -275,12 +275,22 @@ static void write_blocks(struct log_cache *c, const u32 *block, u32 n, bool bypa
 	reclaim(c);
 }
 
+/* io.c:read_admits().  Blocks of a request follow one another in their volume. */
+static bool missed_before(struct log_cache *c, const u32 *block, u32 n)
+{
+	u64 number = c->trace->number[*block];
+
+	return larder_ghost_missed(c->ghost, number >> 40, number & ((1ull << 40) - 1), n);
+}
+
 static void fill(struct log_cache *c, const u32 *block, u32 n)
 {
 	unsigned int heat[ENTRY_SLOTS] = { 0 };
 	bool back = false;
 	u32 i;
 
+	if (c->o->second_miss && !missed_before(c, block, n))
+		return;
 	for (i = 0; i < n; i++)
 		back |= ghost_take(c, block[i]);
 	c->r.inserted += n;

@@ -10,6 +10,7 @@ struct larder_options {
 	uint32_t segments;		/* at least so many, where that leaves LARDER_LEAST_SLOTS: smaller segments in a small cache */
 	uint32_t small_percent;		/* the setting */
 	uint32_t cutoff;		/* sequential_cutoff, KiB; 0: none */
+	uint32_t second_miss;		/* admit=second-miss */
 };
 
 #define LARDER_LEAST_SLOTS	4u

@@ -5,7 +5,7 @@
  *	simulate [-s PERCENT,...] [-b BLOCKS,...] [-l] [-v NAME[:KEY=VALUE,...]]... TRACE|-
  *
  * -s: cache sizes in percent of the footprint (1,5,10,20); -b: in blocks of 4 KiB instead; -l: larder only; -v: a larder of that name with
- * settings: small_percent, sequential_cutoff (KiB), segments (at least so many), segment_slots (at most so many).  Requests are cut
+ * settings: small_percent, sequential_cutoff (KiB), second_miss (1: admit=second-miss), segments (at least so many), segment_slots (at most so many).  Requests are cut
  * into blocks of 4 KiB; a hit is a block found cached, read or written; what is not found is cached, read or written.
  *
  * Prints one object of JSON.  Exit code 1: the trace cannot be read; 2: the command line is wrong.
@@ -39,6 +39,7 @@ static const struct {
 } settings[] = {
 	{ "small_percent", offsetof(struct larder_options, small_percent), 5, 10 },
 	{ "sequential_cutoff", offsetof(struct larder_options, cutoff), 0, 4194304 },
+	{ "second_miss", offsetof(struct larder_options, second_miss), 0, 1 },
 	{ "segments", offsetof(struct larder_options, segments), 1, 1 << 20 },
 	{ "segment_slots", offsetof(struct larder_options, segment_slots), LARDER_LEAST_SLOTS, 4096 },
 };

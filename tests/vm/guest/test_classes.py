@@ -233,6 +233,55 @@ def test_actions(make_disk):
     stack.stop()
 
 
+def test_streams_where_they_are_faster(make_disk):
+    """sequential_cutoff=auto: what is not known, and room, decide here; what is measured: tests/unit/test_speed.c."""
+    stack = make_stack(make_disk, sequential_cutoff="auto")
+    v = stack.volume
+    assert " sequential_cutoff auto" in v.table() and v.status()["sequential_cutoff"] == "auto"
+    v.reload(v.table())
+    assert not any(v.status()[f"stream_{way}_{side}"] for way in ("read", "write") for side in ("ssd", "backing"))
+    assert not to_backing(stack, 0, 8 * MIB), "there is room, and nothing is known of the backing"
+    assert v.status()["stream_write_ssd"] and not v.status()["stream_write_backing"]
+    v.drain()
+    before = v.status()["fill_sectors"]
+    stack.hdd.reset_stats()
+    v.read(100 * MIB, 8 * MIB)
+    settle(stack)
+    assert 0 < v.status()["fill_sectors"] - before <= 5 * MIB, "a stream of reads, and nothing is known of the SSD"
+    assert v.status()["stream_read_backing"] and not v.status()["stream_read_ssd"]
+    v.set(sequential_cutoff=0)
+    v.write(16 * MIB, os.urandom(32 << 20))
+    v.set(sequential_cutoff="auto")
+    data = os.urandom(8 << 20)
+    stack.hdd.reset_stats()
+    v.write(120 * MIB, data)
+    assert 3 * MIB <= moved(stack.hdd, "w") <= 5 * MIB, "half of the cache is dirty: no room, but for the beginning"
+    assert v.read(120 * MIB, 8 * MIB) == data and v.status()["stream_write_backing"]
+    v.drain()
+    v.set(mode="writethrough")
+    stack.hdd.reset_stats()
+    before = v.status()["write_bypass"]
+    v.write(140 * MIB, data)
+    assert v.status()["write_bypass"] > before and moved(stack.hdd, "w") == 8 * MIB, "it goes to the backing in any case: past the cache"
+    stack.stop()
+
+
+def test_second_miss(make_disk):
+    stack = make_stack(make_disk, sequential_cutoff=0, admit="second-miss")
+    v = stack.volume
+    assert not fills(stack, 8 * MIB, 8), "its first miss"
+    settle(stack)
+    assert v.read(8 * MIB, 8) and not moved(stack.hdd, "r"), "the second one has filled"
+    assert (v.status()["fills_first"], v.status()["fills"]) == (1, 1)
+    assert not to_backing(stack, 24 * MIB, 8), "writes are cached at once"
+    v.set(**{"class": "any:pin-50"})
+    assert fills(stack, 16 * MIB, 8), "pinned"
+    v.set(**{"class": "default", "admit": "always"})
+    assert fills(stack, 32 * MIB, 8)
+    assert v.status()["fills_first"] == 1
+    stack.stop()
+
+
 def test_ioprio(make_disk):
     stack = make_stack(make_disk, **{"class": "ioprio-idle:bypass/ioprio-rt:cache/any:cache"})
 
@@ -508,7 +557,10 @@ LISTS = (
     "size-4:cache/size-16:bypass/sync:pin-10",
     "default",
 )
-REST = (("readahead", 128), ("share_max", 10), ("sequential_cutoff", 64), ("share_max", 100), ("readahead", 0), ("share_min", 10))
+REST = (
+    *(("readahead", 128), ("share_max", 10), ("sequential_cutoff", 64), ("share_max", 100), ("sequential_cutoff", "auto")),
+    *(("admit", "second-miss"), ("readahead", 0), ("share_min", 10), ("admit", "always")),
+)
 
 
 class ClassSwitches(Switches):

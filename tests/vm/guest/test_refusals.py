@@ -243,8 +243,9 @@ VOLUME_TABLES = {
 }
 VOLUME_OPTIONS = {
     "mode": (["passthrough", "writeBack", "0"], r"writeback, writethrough or writearound"),
-    "sequential_cutoff": (["4194305", "-1"], r"0 to 4194304"),
+    "sequential_cutoff": (["4194305", "-1", "Auto"], r"auto nor a number of KiB \(0 to 4194304\)"),
     "fill": (SWITCH, r"on or off"),
+    "admit": (["on", "second"], r"always or second-miss"),
     "writeback": (SWITCH, r"on or off"),
     "writeback_percent": (["101", *NUMBERS], r"0 to 100"),
     "writeback_rate_min": (["16777217"], r"0 to 16777216"),

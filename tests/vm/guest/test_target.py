@@ -183,6 +183,7 @@ VOLUME_OPTIONS = {
     "mode": "writearound",
     "sequential_cutoff": 12,
     "fill": "off",
+    "admit": "second-miss",
     "writeback": "off",
     "writeback_percent": 55,
     "writeback_rate_min": 66,
