@@ -427,7 +427,9 @@ bool stream_bypasses(struct volume *v, struct larder_io *io, u64 run, bool write
 
 void stream_ended(struct volume *v, const struct larder_io *io, bool write)
 {
-	larder_speed_sample(&v->speed[write], io->backing ? LARDER_SIDE_BACKING : LARDER_SIDE_SSD, io->len, ktime_get_ns() - io->began);
+	enum larder_side side = io->backing ? LARDER_SIDE_BACKING : LARDER_SIDE_SSD;
+
+	larder_speed_sample(&v->speed[write], side, io->len, ktime_get_ns() - io->began);
 }
 
 /* ------------------------------------------------------------------ congestion */

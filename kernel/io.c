@@ -459,7 +459,9 @@ static bool read_admits(struct volume *v, const struct larder_io *io)
 {
 	u64 block = io->sector / LARDER_SLOT_SECTORS, last = (io->sector + io->len - 1) / LARDER_SLOT_SECTORS;
 
-	if (likely(v->set.admit == ADMIT_ALWAYS) || io->pin || larder_ghost_missed(v->cache->ghost, v->number, block, last - block + 1))
+	if (likely(v->set.admit == ADMIT_ALWAYS) || io->pin)
+		return true;
+	if (larder_ghost_missed(v->cache->ghost, v->number, block, last - block + 1))
 		return true;
 	volume_count(v, fills_first, 1);
 	return false;

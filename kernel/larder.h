@@ -79,7 +79,8 @@ struct record;
 	X(write_congested) X(write_stripes) X(write_over_share) \
 	X(discards) X(flushes) X(fuas) \
 	X(read_hit_sectors) X(read_miss_sectors) X(write_cached_sectors) X(write_backing_sectors) \
-	X(fills) X(fill_sectors) X(fills_dropped) X(fills_denied) X(fills_first) X(fills_over_share) X(readaheads) X(readahead_sectors) \
+	X(fills) X(fill_sectors) X(fills_dropped) X(fills_denied) X(fills_first) X(fills_over_share) \
+	X(readaheads) X(readahead_sectors) \
 	X(writeback_writes) X(writeback_sectors) X(writeback_superseded) \
 	X(backing_flushes) X(marks_set) X(marks_cleared) X(deferred) \
 	X(errors_read) X(errors_write) X(errors_flush) X(errors_checksum)

@@ -607,6 +607,11 @@ static u32 append_copies(struct cache *c, const struct record *r, struct append_
 	struct cache_device *d;
 	bool failed;
 
+	if (likely(c->nr_devices == 1)) {
+		copy[0] = (struct append_copy){ .segment = r->segment };
+		*members = !READ_ONCE(c->dev[0].failed);
+		return *members;
+	}
 	*members = 0;
 	for (i = 0; i < 2; i++) {
 		if (both[i] == LARDER_NO_SEGMENT)
@@ -1303,14 +1308,14 @@ static void heat_take_over(struct cache *c, const struct item *it, const struct 
 		slot = (it->cache + off) / LARDER_SLOT_SECTORS;
 		heat = larder_heat_get(&c->heat, (m->cache + (it->sector + off - m->sector)) / LARDER_SLOT_SECTORS);
 		heat = larder_heat_overwritten(heat, counts, main);
-		if (heat && heat > larder_heat_get(&c->heat, slot))
-			larder_heat_set(&c->heat, slot, 1, heat);
+		if (heat)
+			larder_heat_raise(&c->heat, slot, heat);
 	}
 }
 
 void log_replaces(struct item *it, const struct larder_map *m)
 {
-	u32 first = (m->sector - it->sector) / LARDER_SLOT_SECTORS, last = (m->sector - it->sector + m->len - 1) / LARDER_SLOT_SECTORS;
+	u32 off = m->sector - it->sector, first = off / LARDER_SLOT_SECTORS, last = (off + m->len - 1) / LARDER_SLOT_SECTORS;
 
 	if (first == last)
 		__set_bit(first, it->replaces);

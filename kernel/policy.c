@@ -488,6 +488,19 @@ void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat)
 	}
 }
 
+void larder_heat_raise(struct larder_heat *h, u64 slot, unsigned int heat)
+{
+	heat = min(heat, LARDER_HEAT_MAX);
+	if (heat <= larder_heat_get(h, slot) || slot >= h->slots)
+		return;
+	if (heat & 2)
+		set_bit(slot, h->hot);
+	if (heat & 1)
+		set_bit(slot, h->warm);
+	else
+		clear_bit(slot, h->warm);
+}
+
 void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main)
 {
 	unsigned int heat;

@@ -37,6 +37,8 @@ void larder_heat_free(struct larder_heat *h);
 void larder_heat_hit(struct larder_heat *h, u64 slot, u32 n);
 unsigned int larder_heat_get(const struct larder_heat *h, u64 slot);
 void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat);
+/* of one slot; never lowers it */
+void larder_heat_raise(struct larder_heat *h, u64 slot, unsigned int heat);
 /* each of n slots has what larder_keep_worthy() leaves it */
 void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main);
 /* Does a hit count as heat?  age: blocks logged since the slot was written; capacity: of the cache, in blocks.  (design: 5 %) */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Speed: on which side streams are faster, on the SSD or on the backing (sequential_cutoff=auto).  Pure: includes pure.h only, tested
- * in userland.
+ * Speed: on which side streams are faster, on the SSD or on the backing (sequential_cutoff=auto).  Pure: includes pure.h only,
+ * tested in userland.
  *
  * Requests of streams are timed, from when the volume gets them to their end; what a KiB took goes into an average of the side that
  * they went to.  Whoever reads or writes a stream has as many requests in flight on either side, so the averages compare as

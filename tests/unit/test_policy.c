@@ -402,6 +402,24 @@ static void test_heat_against_array(void)
 }
 
 /* A hit on what is hottest, a set to what is there: no store; shown by memory that takes none. */
+static void test_heat_is_raised(void)
+{
+	struct larder_heat h;
+	unsigned int from, to;
+
+	CHECK(larder_heat_init(&h, 300) == 0);
+	for (from = 0; from <= LARDER_HEAT_MAX; from++)
+		for (to = 0; to <= LARDER_HEAT_MAX + 1; to++, operations++) {
+			larder_heat_set(&h, 63, 3, from);
+			larder_heat_raise(&h, 64, to);
+			CHECK(larder_heat_get(&h, 64) == max(from, min(to, LARDER_HEAT_MAX)), "%u to %u", from, to);
+			CHECK(larder_heat_get(&h, 63) == from && larder_heat_get(&h, 65) == from, "its neighbours");
+		}
+	larder_heat_raise(&h, 300, 3);
+	larder_heat_raise(&h, U64_MAX, 3);
+	larder_heat_free(&h);
+}
+
 static void test_heat_writes_only_changes(void)
 {
 	const size_t bytes = 4096;
@@ -476,6 +494,25 @@ static void test_heat_age(void)
 }
 
 /* ------------------------------------------------------------- ghost */
+
+/* admit=second-miss */
+static void test_ghost_second_miss(void)
+{
+	struct larder_ghost *g = larder_ghost_create(4096);
+	u64 block;
+
+	CHECK(!larder_ghost_missed(g, 1, 100, 8), "the first one");
+	CHECK(larder_ghost_missed(g, 1, 107, 1) && larder_ghost_missed(g, 1, 93, 8), "one block of it will do");
+	CHECK(larder_ghost_missed(g, 1, 100, 8), "to ask does not take it away");
+	CHECK(!larder_ghost_missed(g, 2, 100, 8), "another volume's");
+	CHECK(larder_ghost_take(g, 1, 100) && !larder_ghost_take(g, 1, 99), "what was let through is not remembered as missed");
+	larder_ghost_add(g, 1, 5000);
+	CHECK(larder_ghost_missed(g, 1, 5000, 1), "evicted");
+	for (block = 0; block < 100000; block++, operations++)
+		larder_ghost_missed(g, 3, block * 64, 1);
+	CHECK(!larder_ghost_missed(g, 2, 100, 1), "forgotten");
+	larder_ghost_destroy(g);
+}
 
 /* Against lists, one per set, of fingerprints: newest first, 32 at most. */
 static void test_ghost_against_lists(void)
@@ -977,10 +1014,12 @@ int main(int argc, char **argv)
 	run_test("streams, anything", test_seq_anything);
 	run_test("heat against an array", test_heat_against_array);
 	run_test("heat writes changes only", test_heat_writes_only_changes);
+	run_test("heat of one slot is raised", test_heat_is_raised);
 	run_test("heat, four threads", test_heat_threads);
 	run_test("heat counts after 5 %", test_heat_age);
 	run_test("heat of what is written over", test_heat_overwritten);
 	run_test("ghost against lists", test_ghost_against_lists);
+	run_test("ghost: a second miss", test_ghost_second_miss);
 	run_test("ghost, false positives", test_ghost_false_positives);
 	run_test("ghost, what it remembers", test_ghost_memory);
 	run_test("ghost, four threads", test_ghost_threads);
