@@ -261,7 +261,7 @@ def test_streams_where_they_are_faster(make_disk):
     before = v.status()["write_bypass"]
     v.write(140 * MIB, data)
     assert v.status()["write_bypass"] > before, "it goes to the backing in any case: past the cache"
-    assert moved(stack.hdd, "w") == 8 * MIB
+    assert 8 * MIB <= moved(stack.hdd, "w") < 9 * MIB, "and its superblock, as nothing is dirty any more"
     stack.stop()
 
 
