@@ -93,9 +93,9 @@ faults:	## random workloads with one random fault of a device each, 10,000 on ea
 	@tests/ci/dependencies build vm
 	@tests/faults/run --kernel $(KERNEL) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SHARD),--shard $(SHARD))
 
-soak:	## everything at once, for MINUTES=1 of a VM's time: loads, switches, faults, growth, SSDs that come and go, power cuts (SEED= WORLDS= KERNEL=)
+soak:	## everything at once, for MINUTES=1 of a VM's time: loads, switches, faults, growth, SSDs that come and go, power cuts (SEED= WORLDS= ROUNDS= KERNEL=)
 	@tests/ci/dependencies build vm
-	@tests/soak/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS))
+	@tests/soak/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 mutants:	## plant bugs, one at a time, and see that a test catches each (NAME=)
 	@tests/mutants/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)

@@ -2,9 +2,10 @@
 """Everything at once: a world of a cache and four volumes (two under the oracle, an ext4, an XFS) lives through some rounds.
 
 A round: load on all of them, switches beside it, and one step after the other (SSDs drained, lost, replaced, slow, with read
-errors; a scrub; volumes that grow; attach and detach; errors of a backing).  It ends by itself or by a power cut, in the middle of
-whatever there was.  Behind it everything is brought to rest: the set is whole again, nothing is dirty, the oracle judges the
-volumes and then the backings alone, fsck finds nothing, all is stopped, and of what the module has allocated nothing is left.
+errors; a scrub; volumes that grow; snapshots; attach and detach; errors of a backing).  It ends by itself or by a power cut, in
+the middle of whatever there was.  Behind it everything is brought to rest: the set is whole again, nothing is dirty, the oracle
+judges the volumes and then the backings alone, fsck finds nothing, all is stopped, and of what the module has allocated nothing
+is left.
 
 What is drawn is a function of seed; what meets what is up to the scheduler.
 """
@@ -29,10 +30,11 @@ from .larder import Cache, Volume, backing_alone, larder, wait_for
 from .oracle import Oracle
 from .parts import MIB, Part
 from .sets import MODES
+from .snapshots import Origin
 from .stress import TURNS
 
 PATIENCE = 300  # seconds, for what comes to its end by itself
-ROUNDS = 5  # of a world
+ROUNDS = 5  # of a world, unless others are asked for
 # switches that would load or resume a table under the hands of a step
 NOT_BESIDE = {step: {"suspend_cache", "reload_cache"} for step in ("leave", "lose", "detach")}
 for _step in ("leave", "lose"):
@@ -79,9 +81,14 @@ class Raw:
             if oracle.last and oracle.last.running():
                 oracle.last.process.kill()
 
+    def next(self, r: random.Random) -> Oracle:
+        """Whose turn it is: the region that has grown last is not left out."""
+        return next((o for o in self.oracles if not o.runs), r.choice(self.oracles))
+
     def verify(self, **options: object) -> None:
         for oracle in self.oracles:
-            oracle.verify(**options)
+            if oracle.runs:  # of what was not written yet nothing is known
+                oracle.verify(**options)
 
 
 class World:
@@ -104,6 +111,7 @@ class World:
         if shutil.which("mkfs.xfs") and not command.run("modprobe", "xfs", check=False).returncode:
             self.hdds["x"] = backings["x"] = self.hdd("hdd3", 320)
             self.kinds["x"] = "xfs"
+        self.store = self.hdd("store", 128)  # of snapshots
         self.backings = backings
         segment = r.choice(("128k", "256k"))
         log(f"world seed={seed} ssds={len(self.ssds)}x{self.ssd_mb}M mirror={self.mirror} segment={segment} {self.model}")
@@ -112,11 +120,13 @@ class World:
             Volume.format(name, backing, "--cache", "c")
         self.cache = Cache("larder-cache-c")  # as the command calls it
         self.volumes = {name: Volume(name) for name in backings}
+        self.origins: dict[str, Origin] = {}  # what the file systems are on
+        self.files: dict[str, Files] = {}
         self.start()
         self.raws = {name: Raw(self.volumes[name], make_oracle, 64 * seed + 32 * (name == "w") + 1) for name in ("v", "w")}
         for name, kind in self.kinds.items():
             command.run("modprobe", kind, check=False)
-            command.run(f"mkfs.{kind}", "-q", self.volumes[name])
+            command.run(f"mkfs.{kind}", "-q", self.origins[name])
         self.turns = dict.fromkeys(self.raws, 0)
 
     # ------------------------------------------------------------------ disks
@@ -148,16 +158,17 @@ class World:
         for name, backing in self.backings.items():
             sectors = int(larder("super", "show", backing, "-o", "volume_sectors", "--noheadings").stdout)
             Volume.create(name, Volume.line(backing, self.cache, sectors))
+        self.origins = {name: Origin.over(self.volumes[name]) for name in self.kinds}
 
     def stop(self) -> None:
-        for v in self.volumes.values():
-            if v.exists():
-                dm_ioctl.remove(v.name, PATIENCE)  # a file system that was unmounted lazily goes when it will
+        for d in (*self.origins.values(), *self.volumes.values()):
+            if d.exists():
+                dm_ioctl.remove(d.name, PATIENCE)  # a file system that was unmounted lazily goes when it will
         dm_ioctl.remove(self.cache.name, PATIENCE)
 
     def unblock(self) -> None:
         """What a power cut has left suspended gets an end, as in a machine that is switched off."""
-        for d in (self.cache, *self.volumes.values()):
+        for d in (self.cache, *self.volumes.values(), *self.origins.values()):
             if not d.exists() or not d.info()["suspended"]:
                 continue
             self.log(f"  {d.name} is suspended")
@@ -183,6 +194,15 @@ class World:
         if running.returncode and self.powered():
             raise AssertionError(f"{' '.join(words)}: status {running.returncode}\n{out}")
         return not running.returncode
+
+    @contextlib.contextmanager
+    def may_lose_power(self) -> Iterator[None]:
+        """What fails without it is no finding."""
+        try:
+            yield
+        except (CommandError, OSError):
+            if self.powered():
+                raise
 
     def whole(self) -> bool:
         if not self.powered():
@@ -287,10 +307,19 @@ class World:
             if not self.tell("volume", "resize", name):
                 return
             if name == "e":
-                grown = command.run("resize2fs", self.volumes["e"], check=False)
-                assert not grown.returncode or not self.powered(), grown.stderr
+                with self.may_lose_power():
+                    self.origins["e"].grown(self.volumes["e"])
+                    command.run("resize2fs", self.origins["e"])
             elif self.volumes[name].sectors > before:
                 self.raws[name].grown(before)
+
+    def snapshot(self) -> None:
+        """Of a file system in use."""
+        name = self.random.choice(list(self.kinds))
+        self.log(f"  snapshot of {name}")
+        with self.may_lose_power():
+            files = self.origins[name].snapshot(self.volumes[name], self.store, self.files[name])
+            self.log(f"   it has {files} files")
 
     def modes(self) -> None:
         for name in self.kinds:
@@ -314,7 +343,7 @@ class World:
         r = self.random
         cut = r.random() < 0.45
         errors = not cut and r.random() < 0.4
-        steps = ["leave", "lose", "ssd_reads", "ssd_slow", "backing_slow", "scrub", "grow", "modes"]
+        steps = ["leave", "lose", "ssd_reads", "ssd_slow", "backing_slow", "scrub", "grow", "modes", "snapshot"]
         steps += [] if cut else ["detach"]
         drawn = r.choices(steps, k=r.randrange(2, 5))
         if errors:
@@ -361,8 +390,7 @@ class World:
         else:
             turns, switches = list(Careless.NAMES), Careless(volume, self.cache)
         r.shuffle(turns)
-        oracle = raw.oracles[r.randrange(len(raw.oracles))]
-        self.turns[name] = switches.run(oracle, *turns, first=self.turns[name], errors_ok=errors and name == "w", **options)
+        self.turns[name] = switches.run(raw.next(r), *turns, first=self.turns[name], errors_ok=errors and name == "w", **options)
 
     def counted(self) -> None:
         for raw in self.raws.values():
@@ -378,8 +406,8 @@ class World:
         cut_before, after, mode = r.randrange(len(steps) + 1), r.randrange(1, 4000), r.choice(MODES)
         ends = [f"cut={mode},{after}"] if cut else []
         self.log(f" round {number} of seed={self.seed}: {' '.join(steps + ends + ['errors'] * errors)}")
-        files = {
-            name: Files(self.volumes[name], number, kind=kind, point=mount_point(name)) for name, kind in self.kinds.items()
+        self.files = files = {
+            name: Files(self.origins[name], number, kind=kind, point=mount_point(name)) for name, kind in self.kinds.items()
         }
         try:
             works = [lambda n=n: self.load(n, number, steps, cut, errors) for n in self.raws]
@@ -399,22 +427,22 @@ class World:
                 f.going = False
         self.counted()
         if cut:
-            self.after_cut(files)
+            self.after_cut()
         else:
             for f in files.values():
                 f.stop()
             self.raws["v"].verify()
         self.rest()
         for name, f in files.items():
-            f.check(self.volumes[name])
+            f.check(self.origins[name])
             self.figures.files += len(f.safe)
         self.figures.rounds += 1
 
-    def after_cut(self, files: dict[str, Files]) -> None:
+    def after_cut(self) -> None:
         self.figures.cuts += 1
         simdisk.wait_power_off(self.hdds["v"])
         self.unblock()
-        for f in files.values():
+        for f in self.files.values():
             f.going = True  # not an orderly stop
             f.leave()
         self.stop()
@@ -424,8 +452,8 @@ class World:
         for raw in self.raws.values():
             raw.verify(after="crash")
             raw.verify()
-        for name, f in files.items():
-            f.check(self.volumes[name])
+        for name, f in self.files.items():
+            f.check(self.origins[name])
 
     # ------------------------------------------------------------------ rest
 
@@ -501,8 +529,8 @@ class World:
         self.figures.worlds += 1
 
 
-def soak(make_disk, make_oracle, seed: int, minutes: float, results: Path, worlds: int = 0) -> Figures:
-    """World after world, of seeds that follow each other, for so long, or so many of them."""
+def soak(make_disk, make_oracle, seed: int, minutes: float, results: Path, worlds: int = 0, rounds: int = ROUNDS) -> Figures:
+    """World after world, of seeds that follow each other, each of so many rounds, for so long, or so many of them."""
     figures, begin = Figures(), time.monotonic()
     with open(results / "soak.log", "a", buffering=1) as file, memory.counting():
 
@@ -510,9 +538,9 @@ def soak(make_disk, make_oracle, seed: int, minutes: float, results: Path, world
             file.write(f"{time.monotonic() - begin:8.1f} {text}\n")
 
         try:
-            while figures.worlds < worlds if worlds else time.monotonic() - begin < 60 * minutes:
+            while figures.worlds < (worlds or 1) or (not worlds and time.monotonic() - begin < 60 * minutes):
                 world = World(make_disk, make_oracle, seed + figures.worlds, figures, log)
-                for number in range(ROUNDS):
+                for number in range(rounds):
                     world.round(number)
                     if not worlds and time.monotonic() - begin > 60 * minutes:
                         break
