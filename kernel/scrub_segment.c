@@ -35,6 +35,8 @@ struct scrub_pass {
 	unsigned long *data;		/* bit per slot: 0, and a block says that it is data */
 	unsigned long *lost;		/* bit per slot: data that no copy has */
 	unsigned long *clean, *dirty;	/* of these: the index maps to them */
+	unsigned long *mapped;		/* bit per slot: some index maps to it; see slot_mapped() */
+	bool mapped_known;
 	bool unknown;			/* a block is lost, and with it what it knew */
 	struct scrub_counts n;
 };
@@ -51,6 +53,7 @@ void scrub_pass_free(struct scrub_pass *p)
 		vfree(p->copy[i].buf);
 		kvfree(p->copy[i].bad);
 	}
+	kvfree(p->mapped);
 	kvfree(p->dirty);
 	kvfree(p->clean);
 	kvfree(p->lost);
@@ -78,7 +81,8 @@ struct scrub_pass *scrub_pass_create(struct cache *c)
 	p->lost = slot_bits(c);
 	p->clean = slot_bits(c);
 	p->dirty = slot_bits(c);
-	ok = p->sums && p->data && p->lost && p->clean && p->dirty;
+	p->mapped = slot_bits(c);
+	ok = p->sums && p->data && p->lost && p->clean && p->dirty && p->mapped;
 	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
 		p->copy[i].buf = __vmalloc((size_t)c->data_slots * LARDER_SLOT_SIZE, GFP_NOIO);
 		p->copy[i].bad = slot_bits(c);
@@ -139,6 +143,7 @@ static enum scrub_take pass_take(struct scrub_pass *p, u32 segment)
 	spin_unlock_irq(&c->log.lock);
 	p->segment = segment;
 	p->unknown = false;
+	p->mapped_known = false;
 	memset(&p->n, 0, sizeof(p->n));
 	bitmap_zero(p->data, c->data_slots);
 	bitmap_zero(p->lost, c->data_slots);
@@ -353,6 +358,53 @@ static u64 judge_block(struct scrub_pass *p, u32 slot, const struct larder_commi
 	return best ? le64_to_cpu(best->sequence) : behind;
 }
 
+/* Each mapping to the segment, of all volumes. */
+static int pass_maps(struct scrub_pass *p, int (*fn)(struct scrub_pass *p, struct volume *v, const struct larder_map *m))
+{
+	struct cache *c = p->cache;
+	struct larder_map m;
+	struct volume *v;
+	int err = 0;
+	u64 from;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES && !err; i++) {
+		v = cache_volume_get(c, i);
+		if (!v)
+			continue;
+		for (from = 0; !err && larder_index_next(v->index, from, v->sectors, ~0u, &m); from = m.sector + m.len) {
+			if (!larder_state_zero(m.state) && cache_segment(c, m.cache) == p->segment)
+				err = fn(p, v, &m);
+			cond_resched();
+		}
+		volume_put(v);
+	}
+	return err;
+}
+
+static int note_mapped(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
+{
+	u64 at = m->cache & (p->cache->segment_sectors - 1);
+	u32 first = at / LARDER_SLOT_SECTORS;
+
+	bitmap_set(p->mapped, first, DIV_ROUND_UP(at + m->len, LARDER_SLOT_SECTORS) - first);
+	return 0;
+}
+
+/*
+ * What nothing maps to may be damaged without a fault of the SSD: a start leaves out what a power cut has torn of the copies of
+ * misses.  It is mended where it can be, and does not count.
+ */
+static bool slot_mapped(struct scrub_pass *p, u32 slot)
+{
+	if (!p->mapped_known) {
+		bitmap_zero(p->mapped, p->cache->data_slots);
+		pass_maps(p, note_mapped);
+		p->mapped_known = true;
+	}
+	return test_bit(slot, p->mapped);
+}
+
 static void judge_data(struct scrub_pass *p, u32 slot)
 {
 	u32 i;
@@ -364,7 +416,8 @@ static void judge_data(struct scrub_pass *p, u32 slot)
 		    larder_crc(copy_slot(k, slot), LARDER_SLOT_SIZE) == p->sums[slot])
 			continue;
 		__set_bit(slot, k->bad);
-		cache_count(p->cache, errors_checksum, 1);
+		if (slot_mapped(p, slot))
+			cache_count(p->cache, errors_checksum, 1);
 	}
 }
 
@@ -455,6 +508,7 @@ static bool slot_rewrite(struct scrub_pass *p, struct scrub_copy *k, u32 slot, c
 
 static void slot_repair(struct scrub_pass *p, u32 slot, const struct scrub_copy *good)
 {
+	bool counts = !slot_is_data(p, slot) || slot_mapped(p, slot);
 	u32 i;
 
 	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
@@ -462,10 +516,10 @@ static void slot_repair(struct scrub_pass *p, u32 slot, const struct scrub_copy 
 
 		if (k->segment == LARDER_NO_SEGMENT || !test_bit(slot, k->bad))
 			continue;
-		p->n.errors++;
+		p->n.errors += counts;
 		if (slot_rewrite(p, k, slot, good)) {
 			__clear_bit(slot, k->bad);
-			p->n.repaired++;
+			p->n.repaired += counts;
 			continue;
 		}
 		p->n.unrepairable++;
@@ -556,41 +610,18 @@ static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_
 	return 0;
 }
 
-static int lost_volume(struct scrub_pass *p, struct volume *v)
-{
-	struct cache *c = p->cache;
-	struct larder_map m;
-	u64 from = 0;
-	int err = 0;
-
-	while (!err && larder_index_next(v->index, from, v->sectors, ~0u, &m)) {
-		from = m.sector + m.len;
-		if (!larder_state_zero(m.state) && cache_segment(c, m.cache) == p->segment)
-			err = lost_map(p, v, &m);
-		cond_resched();
-	}
-	return err;
-}
-
 /* By the indexes, whole: the entries that would name the sectors may be what is damaged. */
 static int pass_lost(struct scrub_pass *p)
 {
 	struct cache *c = p->cache;
-	struct volume *v;
-	u32 i, slot;
-	int err = 0;
+	u32 slot;
+	int err;
 
 	if (bitmap_empty(p->lost, c->data_slots))
 		return 0;
 	bitmap_zero(p->clean, c->data_slots);
 	bitmap_zero(p->dirty, c->data_slots);
-	for (i = 0; i < LARDER_MAX_VOLUMES && !err; i++) {
-		v = cache_volume_get(c, i);
-		if (!v)
-			continue;
-		err = lost_volume(p, v);
-		volume_put(v);
-	}
+	err = pass_maps(p, lost_map);
 	for_each_set_bit(slot, p->lost, c->data_slots) {
 		bool dirty = test_bit(slot, p->dirty), clean = test_bit(slot, p->clean);
 

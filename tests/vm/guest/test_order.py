@@ -14,13 +14,14 @@ from lib.larder import Stack, wait_for
 
 BLOCK = 8  # sectors
 A, B, C = (os.urandom(BLOCK * SECTOR) for _ in range(3))
+REGION = 1 << 17  # sectors that have a mark together
 HELD = 2000  # ms: long enough to do something meanwhile; what is judged is the order
 
 
-def make(make_disk, **options: object) -> Stack:
+def make(make_disk, hdd_mb: int = 64, **options: object) -> Stack:
     """Small segments; nothing is written back, or checkpointed, but what the test does; the backing has discards."""
     ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1)
-    hdd = make_disk("hdd0", model="null", mb=64, wce=1, discard="zero")
+    hdd = make_disk("hdd0", model="null", mb=hdd_mb, wce=1, discard="zero")
     options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
     return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
 
@@ -188,6 +189,22 @@ def test_bypass_under_a_mark(make_disk):
     stack.volume.set(mode="writearound")
     stack.volume.write(0, B)
     cut(stack, ssd="lose", hdd="keep")
+    assert settled(stack) == B
+    stack.stop()
+
+
+def test_mark_is_cleared(make_disk):
+    """Rule 6: of many the least recently used go; what was written under them is durable below before the log knows of that."""
+    most = 64
+    stack = make(make_disk, hdd_mb=most * REGION * SECTOR >> 20, mode="writethrough", cache_max_marks=most)
+    stack.volume.write(0, A)
+    stack.volume.flush()
+    stack.volume.write(0, B)
+    for region in range(1, most * 3 // 4 + 2):
+        stack.volume.write(region * REGION, C)
+    wait_for(lambda: stack.volume.status()["marks_cleared"], 60, "a mark to be cleared")
+    stack.cache.message("commit")
+    cut(stack, ssd="keep", hdd="lose")
     assert settled(stack) == B
     stack.stop()
 

@@ -68,9 +68,11 @@ def test_decayed_ssd(world):
 
 def test_dirty_data_is_stuck(world, monkeypatch):
     """On a backing that takes nothing, whatever is healed; all is well when it does again."""
-    part, disk = world.backings["v"], world.hdds["v"]
+    part, disk, volume = world.backings["v"], world.hdds["v"], world.volumes["v"]
     end = part.sectors - DATA_SECTOR
-    assert world.volumes["v"].dirty()
+    volume.set(writeback="off")
+    world.raws["v"].oracles[0].run(ops=100)
+    assert volume.dirty()
     lines = [f"0 {DATA_SECTOR} linear {disk} 0", f"{DATA_SECTOR} {end - DATA_SECTOR} error"]
     part.reload([*lines, f"{end} {DATA_SECTOR} linear {disk} {end}"], noflush=True)
     with monkeypatch.context() as m:
