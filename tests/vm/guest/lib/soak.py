@@ -35,6 +35,7 @@ from .stress import TURNS
 
 PATIENCE = 300  # seconds, for what comes to its end by itself
 ROUNDS = 5  # of a world, unless others are asked for
+STEPS = ["leave", "lose", "ssd_reads", "ssd_slow", "backing_slow", "scrub", "grow", "modes", "snapshot", "detach"]
 # switches that would load or resume a table under the hands of a step
 NOT_BESIDE = {step: {"suspend_cache", "reload_cache"} for step in ("leave", "lose", "detach")}
 for _step in ("leave", "lose"):
@@ -122,6 +123,7 @@ class World:
         self.volumes = {name: Volume(name) for name in backings}
         self.origins: dict[str, Origin] = {}  # what the file systems are on
         self.files: dict[str, Files] = {}
+        self.deck: list[str] = []  # of steps: none comes again before all have
         self.start()
         self.raws = {name: Raw(self.volumes[name], make_oracle, 64 * seed + 32 * (name == "w") + 1) for name in ("v", "w")}
         for name, kind in self.kinds.items():
@@ -343,9 +345,12 @@ class World:
         r = self.random
         cut = r.random() < 0.45
         errors = not cut and r.random() < 0.4
-        steps = ["leave", "lose", "ssd_reads", "ssd_slow", "backing_slow", "scrub", "grow", "modes", "snapshot"]
-        steps += [] if cut else ["detach"]
-        drawn = r.choices(steps, k=r.randrange(2, 5))
+        drawn = []
+        for _ in range(r.randrange(2, 5)):
+            if not set(self.deck) - ({"detach"} if cut else set()):
+                self.deck += r.sample(STEPS, len(STEPS))
+            drawn.append(next(s for s in self.deck if not (cut and s == "detach")))
+            self.deck.remove(drawn[-1])
         if errors:
             drawn.insert(r.randrange(len(drawn) + 1), "backing_errors")
             drawn = [s for s in drawn if s != "detach"]
