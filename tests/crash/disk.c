@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-/* A state put on simulated disks.  What is durable is saved there; each state is a few writes over it, taken back by "restore". */
+/*
+ * A state put on simulated disks.  What is durable is saved there; each state is a few writes over it, taken back by "restore".
+ *
+ * Or in regular files, for whoever reads them without a kernel: what is durable is a file of its own, copied for each state.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include "explore.h"
 
 #define ROOM	(1u << 20)
+
+static const char *images;	/* directory; NULL: simulated disks */
 
 int control(const char *format, ...)
 {
@@ -47,12 +54,57 @@ int mark(const char *text)
 	return err;
 }
 
-static int open_disk(const struct disk *d)
+bool disks_are_images(void)
 {
-	char path[32];
+	return images;
+}
 
-	snprintf(path, sizeof(path), "/dev/%s", d->name);
-	return open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+int disk_open(const struct disk *d)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", images ? images : "/dev", d->name);
+	return open(path, images ? O_RDWR | O_CREAT | O_CLOEXEC : O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+}
+
+static int open_durable(const struct disk *d)
+{
+	char path[256];
+
+	if (!images)
+		return disk_open(d);
+	snprintf(path, sizeof(path), "%s/%s.durable", images, d->name);
+	return open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+}
+
+int disks_in(struct recording *r, const char *directory)
+{
+	struct disk *d;
+
+	images = directory;
+	for (d = r->disk; d < r->disk + r->nr_disks; d++) {
+		d->durable = open_durable(d);
+		if (d->durable < 0 || ftruncate(d->durable, 0) || ftruncate(d->durable, d->bytes))
+			return -errno;
+		d->mapped = mmap(NULL, d->bytes, PROT_READ, MAP_SHARED, d->durable, 0);
+		if (d->mapped == MAP_FAILED)
+			return -errno;
+	}
+	return 0;
+}
+
+static int copy_durable(const struct disk *d, int to)
+{
+	off_t at = 0, end;
+
+	if (ftruncate(to, 0) || ftruncate(to, d->bytes))
+		return -errno;
+	for (; (at = lseek(d->durable, at, SEEK_DATA)) >= 0; at = end) {
+		end = lseek(d->durable, at, SEEK_HOLE);
+		if (pwrite(to, d->mapped + at, end - at, at) != end - at)
+			return -EIO;
+	}
+	return errno == ENXIO ? 0 : -errno;
 }
 
 /* Sectors [i, end) of a change. */
@@ -103,12 +155,12 @@ int disks_write_due(struct recording *r, bool save)
 
 	for (d = 0; d < r->nr_disks && !err; d++) {
 		if (r->disk[d].nr_due) {
-			fd = open_disk(&r->disk[d]);
+			fd = open_durable(&r->disk[d]);
 			err = fd < 0 ? -errno : write_due(&r->disk[d], fd);
 			if (fd >= 0)
 				close(fd);
 		}
-		if (!err && save)
+		if (!err && save && !images)
 			err = control("save name=%s", r->disk[d].name);
 	}
 	if (err)
@@ -121,7 +173,7 @@ int disks_restore(const struct recording *r)
 	unsigned int d;
 	int err = 0;
 
-	for (d = 0; d < r->nr_disks && !err; d++)
+	for (d = 0; d < r->nr_disks && !err && !images; d++)
 		err = control("restore name=%s", r->disk[d].name);
 	return err;
 }
@@ -133,11 +185,13 @@ int disks_write_open(const struct recording *r, uint64_t seed, uint64_t kind)
 	int fd, err = 0;
 
 	for (d = 0; d < r->nr_disks && !err; d++) {
-		if (!r->disk[d].nr_open)
+		if (!r->disk[d].nr_open && !images)
 			continue;
-		fd = open_disk(&r->disk[d]);
+		fd = disk_open(&r->disk[d]);
 		if (fd < 0)
 			return -errno;
+		if (images)
+			err = copy_durable(&r->disk[d], fd);
 		for (c = 0; c < r->disk[d].nr_open && !err; c++) {
 			n = r->disk[d].open[c].e->sectors;
 			for (i = 0; i < n && !err; i = end) {

@@ -16,12 +16,16 @@ static void usage(FILE *f)
 	fputs("usage: explore --recording FILE --disk NAME... --volume LIST... --table NAME=TABLE... [options]\n"
 	      "  --recording FILE   what simdisk/recording gave\n"
 	      "  --disk NAME        a simulated disk, as in the recording: crash=0, empty, of the same size\n"
-	      "  --volume LIST      name=DM,size=BYTES,seed=N[,offset=BYTES][,backing=DISK,sector=N],pid=N[,pid=N]...: region and seed of the\n"
+	      "  --disk NAME=BYTES --images DIRECTORY   the disks are regular files there: nothing is started, --alone is all that is judged\n"
+	      "  --volume LIST      name=DM or path,size=BYTES,seed=N[,offset=BYTES][,backing=DISK,sector=N],pid=N[,pid=N]...: region and seed of the\n"
 	      "                     oracle that ran on it, the processes that it ran as; where it is on a disk, when it is drained\n"
-	      "  --table NAME=TABLE a dm device of the stack, in order of starting\n"
+	      "  --table NAME=TABLE a dm device of the stack, in order of starting; the same NAME again: tried where the one before is refused\n"
+	      "  --start COMMAND, --stop COMMAND   starts behind the tables what is none of dm, stops it before they go; must succeed\n"
 	      "  --evict \"NAME MESSAGE\", --drain \"NAME MESSAGE\"   messages that evict what is cached, write back what is dirty\n"
 	      "  --drained KEY      the volumes' status says KEY=0 when that is done\n"
 	      "  --check COMMAND    must succeed after the first reads; /tmp/explore.sums has what the marks \"sum ...\" before the cut say\n"
+	      "  --alone COMMAND    brings the content to the backings without the stack: must succeed, and give what the stack reads then\n"
+	      "  --alone-each N     of each N-th state (default 1)\n"
 	      "  --name NAME        of the workload, for the report\n"
 	      "  --seed N           (default 1)\n"
 	      "  --states N         about so many (default 1000)\n"
@@ -37,7 +41,7 @@ static void usage(FILE *f)
 }
 
 struct choice {
-	const char *recording, *name, *begin, *end;
+	const char *recording, *name, *begin, *end, *images;
 	uint64_t seed, states, each, deep, cuts, shard, shards, failures;
 	uint64_t only, only_kind;
 	bool only_deep;
@@ -113,6 +117,20 @@ static bool parse_volume(struct recording *r, char *list)
 	return true;
 }
 
+static bool parse_disk(struct recording *r, char *arg)
+{
+	struct disk *d = &r->disk[r->nr_disks];
+	char *bytes = strchr(arg, '=');
+
+	if (bytes)
+		*bytes++ = 0;
+	if (r->nr_disks == MAX_DISKS || strlen(arg) >= sizeof(d->name) || (bytes && !number(bytes, &d->bytes, 0)))
+		return false;
+	strcpy(d->name, arg);
+	r->nr_disks++;
+	return true;
+}
+
 static bool parse_table(struct stack *s, char *arg)
 {
 	char *table = strchr(arg, '=');
@@ -146,7 +164,7 @@ static bool parse_shard(struct choice *o, const char *arg)
 	return of && number(arg, &o->shard, '/') && number(of + 1, &o->shards, 0) && o->shard < o->shards;
 }
 
-enum { OPT_RECORDING = 256, OPT_DISK, OPT_VOLUME, OPT_TABLE, OPT_EVICT, OPT_DRAIN, OPT_DRAINED, OPT_CHECK, OPT_NAME, OPT_SEED, OPT_STATES, OPT_EACH,
+enum { OPT_RECORDING = 256, OPT_DISK, OPT_VOLUME, OPT_TABLE, OPT_EVICT, OPT_DRAIN, OPT_DRAINED, OPT_CHECK, OPT_START, OPT_STOP, OPT_ALONE, OPT_ALONE_EACH, OPT_IMAGES, OPT_NAME, OPT_SEED, OPT_STATES, OPT_EACH,
 	OPT_DEEP, OPT_CUTS, OPT_BEGIN, OPT_END, OPT_SHARD, OPT_ONLY, OPT_KEEP, OPT_SECOND, OPT_FAILURES, OPT_HELP };
 
 static const struct option long_options[] = {
@@ -157,7 +175,8 @@ static const struct option long_options[] = {
 	{ "shard", 1, NULL, OPT_SHARD },
 	{ "begin", 1, NULL, OPT_BEGIN }, { "end", 1, NULL, OPT_END }, { "only", 1, NULL, OPT_ONLY }, { "keep", 1, NULL, OPT_KEEP },
 	{ "second", 1, NULL, OPT_SECOND }, { "failures", 1, NULL, OPT_FAILURES },
-	{ "help", 0, NULL, OPT_HELP }, { 0 },
+	{ "start", 1, NULL, OPT_START }, { "stop", 1, NULL, OPT_STOP }, { "alone", 1, NULL, OPT_ALONE },
+	{ "alone-each", 1, NULL, OPT_ALONE_EACH }, { "images", 1, NULL, OPT_IMAGES }, { "help", 0, NULL, OPT_HELP }, { 0 },
 };
 
 static bool parse_number(struct choice *o, int opt, const char *arg)
@@ -185,9 +204,9 @@ static bool parse_option(struct choice *o, struct recording *r, struct stack *s,
 		o->recording = arg;
 		return true;
 	case OPT_DISK:
-		if (r->nr_disks == MAX_DISKS || strlen(arg) >= sizeof(r->disk[0].name))
-			return false;
-		strcpy(r->disk[r->nr_disks++].name, arg);
+		return parse_disk(r, arg);
+	case OPT_IMAGES:
+		o->images = arg;
 		return true;
 	case OPT_VOLUME:
 		return parse_volume(r, arg);
@@ -214,6 +233,17 @@ static bool parse_option(struct choice *o, struct recording *r, struct stack *s,
 	case OPT_CHECK:
 		s->check = arg;
 		return true;
+	case OPT_START:
+		s->start = arg;
+		return true;
+	case OPT_STOP:
+		s->stop = arg;
+		return true;
+	case OPT_ALONE:
+		s->alone = arg;
+		return true;
+	case OPT_ALONE_EACH:
+		return number(arg, &s->alone_each, 0) && s->alone_each;
 	case OPT_KEEP:
 		s->keep = arg;
 		return true;
@@ -264,11 +294,12 @@ static bool try_state(struct walk *w, uint64_t kind, bool deep)
 static void try_position(struct walk *w, uint64_t each)
 {
 	struct rng rng = { .state = w->o->seed * 0x9e3779b97f4a7c15ull + w->r->position };
-	uint64_t kinds[64], n = 0, i, tries;
+	uint64_t kinds[64], numbers[64], n = 0, i, tries;
 
 	for (tries = 0; tries < 4 * each && n < each && n < 64; tries++) {
 		kinds[n] = state_choose(w->r, &rng);
-		for (i = 0; i < n && kinds[i] != kinds[n]; i++)
+		numbers[n] = state_number(w->r, w->o->seed, kinds[n]);
+		for (i = 0; i < n && numbers[i] != numbers[n]; i++)
 			;
 		n += i == n;
 	}
@@ -316,7 +347,7 @@ int main(int argc, char **argv)
 	static struct volume volumes[MAX_VOLUMES];
 	struct choice o = { .name = "?", .begin = "begin", .end = "end", .seed = 1, .states = 1000, .each = 3, .deep = 8, .cuts = 2, .shards = 1, .failures = 3 };
 	struct recording r = { .disk = disks, .volume = volumes };
-	struct stack s = { 0 };
+	struct stack s = { .alone_each = 1 };
 	struct walk w = { .o = &o, .r = &r, .s = &s };
 	double start = now_seconds();
 	uint64_t from, to;
@@ -332,12 +363,16 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	if (!o.recording || !r.nr_disks || !s.nr_tables || optind != argc) {
+	if (!o.recording || !r.nr_disks || !(s.nr_tables || s.start || (o.images && s.alone)) || optind != argc) {
 		usage(stderr);
 		return 2;
 	}
 	if (recording_load(&r, o.recording) || judge_init(&r))
 		return 2;
+	if (o.images && disks_in(&r, o.images)) {
+		fprintf(stderr, "explore: %s: the images cannot be made: %s\n", o.images, strerror(errno));
+		return 2;
+	}
 	from = recording_find(&r, o.begin) + 1;
 	to = recording_find(&r, o.end);
 	to = to ? to : r.nr;
@@ -346,10 +381,12 @@ int main(int argc, char **argv)
 		err = go(&w, o.only) || (try_state(&w, o.only_kind, o.only_deep), 0);
 	else
 		err = walk(&w, from, to);
-	control("record size=0");
-	printf("explore workload=%s result=%s states=%llu again=%llu wrong=%llu positions=%llu entries=%llu seconds=%.0f\n", o.name,
-	       err ? "failed" : w.t.failed ? "wrong" : "ok", (unsigned long long)w.t.states, (unsigned long long)w.t.again,
-	       (unsigned long long)w.t.failed, (unsigned long long)w.positions, (unsigned long long)r.nr, now_seconds() - start);
+	if (!o.images)
+		control("record size=0");
+	printf("explore workload=%s result=%s states=%llu again=%llu alone=%llu wrong=%llu positions=%llu entries=%llu seconds=%.0f "
+	       "put=%.0f start=%.0f read=%.0f stop=%.0f\n", o.name, err ? "failed" : w.t.failed ? "wrong" : "ok",
+	       (unsigned long long)w.t.states, (unsigned long long)w.t.again, (unsigned long long)w.t.alone, (unsigned long long)w.t.failed,
+	       (unsigned long long)w.positions, (unsigned long long)r.nr, now_seconds() - start, w.t.put, w.t.start, w.t.read, w.t.stop);
 	recording_free(&r);
 	return err ? 2 : w.t.failed > 0;
 }

@@ -6,7 +6,7 @@
  *   state.c      the states of a position: which of the writes that are not durable have arrived, whole or torn
  *   disk.c       a state put on simulated disks
  *   dm.c         device-mapper by ioctl
- *   judge.c      starts the stack on a state, reads, evicts, drains, restarts, cuts the power again
+ *   judge.c      starts the stack on a state, reads, evicts, drains, restarts, cuts the power again; asks who reads it without the stack
  *   explore.c    the command
  */
 #ifndef EXPLORE_H
@@ -19,7 +19,7 @@
 
 #define MAX_DISKS	8
 #define MAX_VOLUMES	4
-#define MAX_TABLES	8
+#define MAX_TABLES	16
 #define MAX_MESSAGES	8
 #define MAX_OPEN	16384		/* writes of a disk that are not durable */
 
@@ -50,6 +50,9 @@ struct change {
 
 struct disk {
 	char name[16];
+	uint64_t bytes;			/* of its image */
+	int durable;			/* file with what is durable of it */
+	uint8_t *mapped;		/* the same */
 	struct change open[MAX_OPEN];	/* not durable, in order of submission */
 	unsigned int nr_open;
 	struct change *due;		/* became durable since the disk was written last, in that order */
@@ -58,7 +61,7 @@ struct disk {
 
 /* What one oracle knows. */
 struct volume {
-	const char *name;		/* of the dm device */
+	const char *name;		/* of the dm device, or a path */
 	struct model model;
 	uint64_t pids[16];		/* processes whose marks are its own */
 	unsigned int nr_pids;
@@ -109,11 +112,17 @@ void recording_describe(const struct recording *r, FILE *f, uint64_t position);
 uint64_t state_choose(const struct recording *r, struct rng *rng);
 /* Does sector i of open change c of disk d survive? */
 bool state_has(const struct recording *r, uint64_t seed, uint64_t kind, unsigned int d, unsigned int c, uint32_t i);
+/* The same number: the same sectors survive. */
+uint64_t state_number(const struct recording *r, uint64_t seed, uint64_t kind);
 void state_describe(const struct recording *r, FILE *f, uint64_t seed, uint64_t kind);
 
 /* ------------------------------------------------------------------ disk.c: 0 or a negative errno, with a line on stderr */
 
 int control(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* From now on the disks are regular files there, NAME, and NAME.durable. */
+int disks_in(struct recording *r, const char *directory);
+bool disks_are_images(void);
+int disk_open(const struct disk *d);
 /* What is due becomes the content that disk_restore() brings back, if save; else it is only written. */
 int disks_write_due(struct recording *r, bool save);
 int disks_restore(const struct recording *r);
@@ -131,18 +140,22 @@ int64_t dm_status(const char *name, const char *key);
 /* ------------------------------------------------------------------ judge.c */
 
 struct stack {
-	const char *table_name[MAX_TABLES], *table[MAX_TABLES];	/* in order of starting */
+	const char *table_name[MAX_TABLES], *table[MAX_TABLES];	/* in order of starting; of one name: the first that is not refused */
 	unsigned int nr_tables;
+	const char *start, *stop;	/* commands behind the tables, and before they go; NULL: none */
 	const char *evict[MAX_MESSAGES], *drain[MAX_MESSAGES];	/* "NAME MESSAGE" */
 	unsigned int nr_evict, nr_drain;
 	const char *drained;		/* "KEY": the status of each volume says KEY=0 */
 	const char *check;		/* a command that must succeed when all runs */
+	const char *alone;		/* a command that brings all content to the backings without the stack; of each so many states */
+	uint64_t alone_each;
 	const char *second;		/* not NULL: only this second power cut, in the recording that keep names */
 	const char *keep;		/* file for the recording of a start that a second power cut broke */
 };
 
 struct tally {
-	uint64_t states, again, failed;
+	uint64_t states, again, alone, failed;
+	double put, start, read, stop;	/* seconds: states made, starts, reads judged, stops */
 };
 
 /* The state is on no disk yet.  deep: evict, drain, restart, and cuts of the power in the middle of it.  True: it is right. */

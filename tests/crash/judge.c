@@ -4,7 +4,8 @@
  *
  * What must hold: the stack starts; each sector reads as its last secured value or a later one; what was read is read again: at once; after
  * eviction; when everything was written back; after an orderly stop, also by the backing alone; and after another power cut in the middle of
- * all that (of one before anything was read: again the last secured value or a later one).  The volume takes a write.
+ * all that (of one before anything was read: again the last secured value or a later one).  The volume takes a write.  Whoever reads what is
+ * on the disks without the stack finds what the stack does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +23,7 @@
 struct run {
 	struct recording *r;
 	const struct stack *s;
+	struct tally *t;
 	uint64_t seed, kind;
 	const char *when;
 	char cut[64];
@@ -55,26 +57,62 @@ static bool wrong(struct run *u, const char *what, int err)
 
 /* ------------------------------------------------------------------ the stack */
 
-static void stop(const struct stack *s, unsigned int nr)
+static bool command(const char *words)
+{
+	fflush(stdout);
+	return !system(words);
+}
+
+/* Those of table[0..nr). */
+static void remove_tables(const struct stack *s, unsigned int nr)
 {
 	while (nr--)
-		dm_remove(s->table_name[nr]);
+		if (!nr || strcmp(s->table_name[nr], s->table_name[nr - 1]))
+			dm_remove(s->table_name[nr]);
+}
+
+static bool create_tables(struct run *u)
+{
+	const struct stack *s = u->s;
+	unsigned int i, next;
+	int err = 0;
+
+	for (i = 0; i < s->nr_tables && !err; i = next) {
+		for (next = i; next < s->nr_tables && !strcmp(s->table_name[next], s->table_name[i]); next++)
+			if (next == i || err)
+				err = dm_create(s->table_name[next], s->table[next]);
+		if (!err)
+			continue;
+		remove_tables(s, i);
+		printf("WRONG %s%s: %s does not start: %s\n", u->when, u->cut, s->table_name[i], strerror(-err));
+	}
+	return !err;
 }
 
 static bool start(struct run *u)
 {
-	unsigned int i;
-	int err;
+	double now = now_seconds();
+	bool ok = create_tables(u);
 
-	for (i = 0; i < u->s->nr_tables; i++) {
-		err = dm_create(u->s->table_name[i], u->s->table[i]);
-		if (!err)
-			continue;
-		stop(u->s, i);
-		printf("WRONG %s%s: %s does not start: %s\n", u->when, u->cut, u->s->table_name[i], strerror(-err));
-		return false;
+	if (ok && u->s->start && !command(u->s->start)) {
+		printf("WRONG %s%s: does not start: %s\n", u->when, u->cut, u->s->start);
+		remove_tables(u->s, u->s->nr_tables);
+		ok = false;
 	}
-	return true;
+	u->t->start += now_seconds() - now;
+	return ok;
+}
+
+static bool stop(struct run *u)
+{
+	double now = now_seconds();
+	bool ok = !u->s->stop || command(u->s->stop);
+
+	if (!ok)
+		printf("WRONG %s%s: does not stop: %s\n", u->when, u->cut, u->s->stop);
+	remove_tables(u->s, u->s->nr_tables);
+	u->t->stop += now_seconds() - now;
+	return ok;
 }
 
 /* "NAME MESSAGE".  What cannot be done is no error: a volume that is not dirty, nothing to evict. */
@@ -106,9 +144,10 @@ static bool drain(struct run *u)
 
 /* ------------------------------------------------------------------ content */
 
-static int read_region(const char *path, uint8_t *to, uint64_t offset, uint64_t bytes)
+/* A device may be shorter than the region, as it has not grown yet: zeroes. */
+static int read_region(int fd, uint8_t *to, uint64_t offset, uint64_t bytes)
 {
-	int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC), err = 0;
+	int err = 0;
 	uint64_t at, n;
 	ssize_t got;
 
@@ -117,18 +156,25 @@ static int read_region(const char *path, uint8_t *to, uint64_t offset, uint64_t 
 	for (at = 0; at < bytes && !err; at += n) {
 		n = bytes - at < CHUNK ? bytes - at : CHUNK;
 		got = pread(fd, to + at, n, offset + at);
-		err = got < 0 ? -errno : got != (ssize_t)n ? -EIO : 0;
+		err = got < 0 ? -errno : 0;
+		if (!err && got < (ssize_t)n)
+			memset(to + at + got, 0, n - got);
 	}
 	close(fd);
 	return err;
 }
 
+static const char *volume_path(const struct volume *v)
+{
+	static char path[64];
+
+	snprintf(path, sizeof(path), "%s%s", strchr(v->name, '/') ? "" : "/dev/mapper/", v->name);
+	return path;
+}
+
 static int read_volume(const struct volume *v)
 {
-	char path[64];
-
-	snprintf(path, sizeof(path), "/dev/mapper/%s", v->name);
-	return read_region(path, v->again, v->model.offset * SECTOR, v->model.sectors * SECTOR);
+	return read_region(open(volume_path(v), O_RDONLY | O_DIRECT | O_CLOEXEC), v->again, v->model.offset * SECTOR, v->model.sectors * SECTOR);
 }
 
 static void explain(struct run *u, const struct volume *v, uint32_t i, const struct found *f)
@@ -184,6 +230,7 @@ static bool same(struct run *u, const struct volume *v)
 
 static bool read_all(struct run *u, const char *when, bool crash)
 {
+	double now = now_seconds();
 	struct volume *v;
 	bool ok = true;
 	int err;
@@ -195,6 +242,7 @@ static bool read_all(struct run *u, const char *when, bool crash)
 			return wrong(u, "cannot be read", err);
 		ok &= crash ? judge_crash(u, v) : same(u, v);
 	}
+	u->t->read += now_seconds() - now;
 	return ok;
 }
 
@@ -205,27 +253,24 @@ static bool check(struct run *u)
 		return true;
 	if (recording_texts(u->r, "sum ", SUMS))
 		return wrong(u, "the sums cannot be written", 0);
-	fflush(stdout);
-	return !system(u->s->check) || wrong(u, u->s->check, 0);
+	return command(u->s->check) || wrong(u, u->s->check, 0);
 }
 
-/* Nothing is dirty, nothing runs. */
-static bool read_backings(struct run *u)
+/* Nothing runs, and nothing is dirty, or was brought there by another one. */
+static bool read_backings(struct run *u, const char *when, bool crash)
 {
 	struct volume *v;
 	bool ok = true;
-	char path[32];
 	int err;
 
-	u->when = "backing alone, after writeback";
+	u->when = when;
 	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
 		if (v->backing < 0)
 			continue;
-		snprintf(path, sizeof(path), "/dev/%s", u->r->disk[v->backing].name);
-		err = read_region(path, v->again, (v->backing_sector + v->model.offset) * SECTOR, v->model.sectors * SECTOR);
+		err = read_region(disk_open(&u->r->disk[v->backing]), v->again, (v->backing_sector + v->model.offset) * SECTOR, v->model.sectors * SECTOR);
 		if (err)
 			return wrong(u, "cannot be read", err);
-		ok &= same(u, v);
+		ok &= crash ? judge_crash(u, v) : same(u, v);
 	}
 	return ok;
 }
@@ -235,7 +280,6 @@ static bool take_writes(struct run *u)
 {
 	static uint8_t *buf, *back;
 	struct volume *v;
-	char path[64];
 	int fd, err;
 
 	u->when = "a write";
@@ -243,8 +287,7 @@ static bool take_writes(struct run *u)
 		exit(2);
 	memset(buf, 0xa5, 65536);
 	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
-		snprintf(path, sizeof(path), "/dev/mapper/%s", v->name);
-		fd = open(path, O_RDWR | O_DIRECT | O_CLOEXEC);
+		fd = open(volume_path(v), O_RDWR | O_DIRECT | O_CLOEXEC);
 		if (fd < 0)
 			return wrong(u, "cannot be opened", -errno);
 		err = pwrite(fd, buf, 65536, 0) == 65536 && !fsync(fd) && pread(fd, back, 65536, 0) == 65536 ? 0 : -errno;
@@ -259,7 +302,11 @@ static bool take_writes(struct run *u)
 
 static bool put_state(struct run *u)
 {
-	return !disks_restore(u->r) && !disks_write_open(u->r, u->seed, u->kind);
+	double now = now_seconds();
+	bool ok = !disks_restore(u->r) && !disks_write_open(u->r, u->seed, u->kind);
+
+	u->t->put += now_seconds() - now;
+	return ok;
 }
 
 /* The recording of the first start is at the position of the cut. */
@@ -276,7 +323,7 @@ static bool cut_again(struct run *u, struct recording *second, uint64_t seed, ui
 	if (!start(u))
 		return false;
 	ok = read_all(u, "second start", !served) && read_all(u, "second start, read again", false);
-	stop(u->s, u->s->nr_tables);
+	ok &= stop(u);
 	if (ok)
 		return true;
 	recording_describe(second, stdout, position);
@@ -329,8 +376,7 @@ static bool restart(struct run *u)
 	if (!start(u))
 		return false;
 	ok = read_all(u, "after an orderly stop", false) && take_writes(u);
-	stop(u->s, u->s->nr_tables);
-	return ok;
+	return stop(u) && ok;
 }
 
 /* For a recording of the start of a state; one at a time. */
@@ -369,19 +415,36 @@ static bool afterwards(struct run *u, unsigned int cuts, struct tally *t)
 	if (recording_load(&second, RECORDING))
 		return wrong(u, "cannot be recorded", 0);
 	control("record size=0");
-	ok = read_backings(u) && restart(u) && cuts_again(u, &second, cuts, t);
+	ok = read_backings(u, "backing alone, after writeback", false) && restart(u) && cuts_again(u, &second, cuts, t);
 	if (!ok && u->s->keep)
 		recording_save(&second, u->s->keep);
 	recording_free(&second);
 	return ok;
 }
 
+/* What the backings hold is what was seen from then on. */
+static bool alone(struct run *u)
+{
+	u->when = "without the stack";
+	u->t->alone++;
+	if (!put_state(u))
+		return wrong(u, "the state cannot be made", 0);
+	if (!command(u->s->alone))
+		return wrong(u, u->s->alone, 0);
+	return read_backings(u, u->when, true);
+}
+
 bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t kind, unsigned int deep, struct tally *t)
 {
-	struct run u = { .r = r, .s = s, .seed = seed, .kind = kind, .when = "start" };
-	bool ok;
+	struct run u = { .r = r, .s = s, .t = t, .seed = seed, .kind = kind, .when = "start" };
+	bool compared = s->alone && (disks_are_images() || t->states % s->alone_each == 0), ok;
 
 	t->states++;
+	if (compared && !alone(&u))
+		return false;
+	if (disks_are_images())
+		return true;
+	u.when = "start";
 	if (!put_state(&u) || (deep && control("record size=%u", SECOND_BYTES)))
 		return wrong(&u, "the state cannot be made", 0);
 	if (!start(&u))
@@ -390,9 +453,9 @@ bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t k
 		mark(SERVE);
 	if (s->second)
 		deep = 0;
-	ok = read_all(&u, "first read", true) && check(&u) &&
-		(!deep || (read_all(&u, "read again", false) && deeper(&u)));
-	stop(s, s->nr_tables);
+	ok = (!compared || read_all(&u, "first read, beside what was found without the stack", false)) &&
+		(compared || read_all(&u, "first read", true)) && check(&u) && (!deep || (read_all(&u, "read again", false) && deeper(&u)));
+	ok &= stop(&u);
 	if (ok && s->second)
 		return once_more(&u, t);
 	if (!ok || !deep)

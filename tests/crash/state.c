@@ -76,6 +76,19 @@ bool state_has(const struct recording *r, uint64_t seed, uint64_t kind, unsigned
 	return sampled(seed, kind, n, change->e->sector + i);
 }
 
+uint64_t state_number(const struct recording *r, uint64_t seed, uint64_t kind)
+{
+	uint64_t number = 0xcbf29ce484222325ull;
+	unsigned int d, c;
+	uint32_t i;
+
+	for (d = 0; d < r->nr_disks; d++)
+		for (c = 0; c < r->disk[d].nr_open; c++)
+			for (i = 0; i < r->disk[d].open[c].e->sectors; i++)
+				number = (number ^ (state_has(r, seed, kind, d, c, i) + 1)) * 0x100000001b3ull;
+	return number;
+}
+
 void state_describe(const struct recording *r, FILE *f, uint64_t seed, uint64_t kind)
 {
 	unsigned int d, c, lines = 0, has;

@@ -2,6 +2,8 @@
 """Crash states: for each workload a recording, and power cuts at its positions, in states that each may leave (tests/crash).
 
 LARDER_CRASH_STATES=N: so many of each workload; LARDER_CRASH_SHARD=I/N: the I-th part of them.
+LARDER_CRASH_ALONE=N: of each N-th `larder rescue` gives what the kernel reads.
+LARDER_CRASH_KEEP=1: recordings are kept even if nothing is wrong, for tests/crash/rescue.
 LARDER_CRASH_AGAIN=DIRECTORY:STATE:SECOND: that state alone.
 """
 
@@ -10,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lib.crash import Files, Recorded, Recording, Region, mark, replay
-from lib.larder import Volume
+from lib.crash import Database, Files, Mounted, Recorded, Recording, Region, mark, replay
+from lib.larder import Cache, Volume, larder
 
 STATES = int(os.environ.get("LARDER_CRASH_STATES", "160"))
 DEEP = int(os.environ.get("LARDER_CRASH_DEEP", "8"))
+ALONE = int(os.environ.get("LARDER_CRASH_ALONE", "4"))
 SHARD = os.environ.get("LARDER_CRASH_SHARD", "0/1")
 AGAIN = os.environ.get("LARDER_CRASH_AGAIN")
 OPS = int(os.environ.get("LARDER_CRASH_OPS", "1200"))
@@ -26,7 +29,7 @@ MODES = "n=$(($1 % 3)); set -- writeback writethrough writearound; shift $n; dms
 
 def explore(r: Recording, **options: object) -> None:
     """A quarter of the states asked for at least must have been made: a recording in which nothing is at risk shows nothing."""
-    options = {"states": STATES, "deep": DEEP, "shard": SHARD} | options
+    options = {"states": STATES, "deep": DEEP, "alone_each": ALONE, "shard": SHARD} | options
     report = r.explore(**options)
     assert report["states"] * int(SHARD.split("/")[1]) >= options["states"] / 4
 
@@ -120,8 +123,122 @@ def test_mirror(recording, make_oracle):
     stack = record(recording, make_oracle, 5 * MB, ssds=[8, 8])
     explore(recording)
     for missing in (0, 1):
-        recording.tables = stack.lines(missing)
-        explore(recording)
+        without(recording, stack, missing)
+
+
+def without(r: Recording, stack: Recorded, missing: int, **options: object) -> None:
+    r.tables, r.alone = stack.lines(missing), stack.rescue(missing)
+    explore(r, **options)
+
+
+@pytest.mark.limit(36000)
+def test_bypass(recording, make_oracle):
+    """What is large bypasses the cache, under marks, over and beside what is small, which is cached."""
+    load = SMALL | {"sizes": "4k:60,16k:25,64k:15", "control": "dmsetup message v 0 flush", "every": 100}
+    record(recording, make_oracle, 4 * MB, ssds=12, load=load, **{"class": "size-8:cache/any:bypass"})
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_superblocks(recording, make_oracle):
+    """Superblocks and tables written all the time: descriptions, modes, checkpoints."""
+    stacks = "for d in c v; do dmsetup message $d 0 stack $(printf %08x $1); done"
+    load = SMALL | {"control": f"{stacks}; {MODES}", "every": 8}
+    record(recording, make_oracle, 3 * MB, ssds=8, load=load)
+    explore(recording)
+
+
+@pytest.mark.limit(36000)
+def test_growth(recording, make_oracle):
+    """Twice the backing grows, and the volume by reload, in use; what is new is written at once, across the old end.  Started with
+    all the room there is: the growth goes on; and with as little as the superblock allows."""
+    sizes = (12, 16, 20)
+    with recording as r:
+        stack = Recorded(r, 8, sizes[-1], part=sizes[0])
+        first = r.add_region("v", stack.disk, make_oracle(stack.volume, size=2 * MB), 2 * MB)
+        lines = stack.lines()[-1:]
+        r.begin()
+        for mib in sizes[1:]:
+            load = first.start(ops=OPS // 3, control="dmsetup message v 0 flush", every=80, **SMALL)
+            offset = stack.volume.sectors * 512 - MB
+            stack.hdd.resize(mib)
+            larder("volume", "resize", "v")
+            stack.sectors = stack.volume.sectors
+            lines += stack.lines()[-1:]
+            new = make_oracle(stack.volume, size=2 * MB, offset=offset)
+            r.add_region("v", stack.disk, new, 2 * MB, offset=offset).run(ops=OPS // 6, **SMALL)
+            load.wait()
+        (cache, _) = stack.lines()
+        stack.stop()
+        stack.hdd.remove()
+    below = [("b", f"0 {stack.disk.sectors} linear {stack.disk} 0"), cache]
+    r.tables = [*below, lines[-1]]
+    explore(r)
+    r.tables = below + lines
+    explore(r)
+
+
+@pytest.mark.limit(36000)
+def test_members(recording, make_oracle):
+    """An SSD joins, the first one leaves, and joins again, under load; what a cut leaves starts with the SSDs that are members.
+    Between joining and leaving each of the two may be lost."""
+
+    def during(*words: object) -> None:
+        load = v.start(ops=OPS // 4, **SMALL)
+        larder(*words)
+        load.wait()
+
+    with recording as r:
+        stack = Recorded(r, [8, 8], members=1)
+        v = r.add_region("v", stack.disk, make_oracle(stack.volume, size=3 * MB), 3 * MB)
+        a, b = stack.made
+        r.begin()
+        during("cache", "add", "c", b, "--yes")
+        mark("joined")
+        v.run(ops=OPS // 6, **SMALL)
+        mark("leaving")
+        during("cache", "remove", "c", a)
+        during("cache", "add", "c", a, "--yes")
+        v.run(ops=OPS // 12, **SMALL)
+        stack.stop()
+    stack.ssd = [a, b]
+    cache, volume = stack.lines()
+    there = ([a], [a, None], [None, b])
+    r.tables = [cache, *(("c", Cache.line(ssds, **stack.cache_options)) for ssds in there), volume]
+    sets = (f"--cache {a} --cache {b}", f"--cache {a}", f"--cache {a} --degraded", f"--cache {b} --degraded")
+    r.alone = " || ".join(f"larder rescue writeback {stack.disk} {s} --keep-cache --yes >/dev/null" for s in sets)
+    explore(r)
+    for missing in (0, 1):
+        without(r, stack, missing, begin="joined", end="leaving", states=STATES // 4)
+
+
+@pytest.mark.limit(36000)
+def test_removal(recording, make_oracle):
+    """Beside a load another volume of the cache comes, is written to, and goes: detached, or forgotten with what is dirty."""
+    with recording as r:
+        stack = Recorded(r, 8)
+        v = r.add_region("v", stack.hdd, make_oracle(stack.volume, size=3 * MB), 3 * MB)
+        backing = r.make_disk("hdd1", 12)
+        r.begin()
+        load = v.start(ops=OPS, control="dmsetup message c 0 checkpoint; dmsetup message v 0 flush", every=100, **SMALL)
+        for i in range(6):
+            uuid = larder("super", "show", backing, "-o", "uuid", "--noheadings").stdout.strip() if i else None
+            again = ("--wipe", "--discard-dirty", uuid) if i % 2 else ("--wipe",) if i else ()
+            Volume.format(f"w{i}", backing, "--cache", "c", *again)
+            w = Volume.start(backing, stack.cache, name="w")
+            make_oracle(w, size=2 * MB).run(ops=60, **SMALL)
+            if i % 2:
+                w.set(mode="writethrough")
+                w.drain()
+                w.reload(Volume.line(backing, None, w.sectors))
+                w.remove()
+            else:
+                w.remove()
+                uuid = larder("super", "show", backing, "-o", "uuid", "--noheadings").stdout.strip()
+                stack.cache.message("forget", uuid, "discard_dirty")
+        load.wait()
+        stack.stop()
+    explore(recording)
 
 
 @pytest.mark.limit(36000)
@@ -142,6 +259,7 @@ def test_attach(recording, make_oracle):
         stack = Recorded(r, 8)
         turns(stack, r.add_region("v", stack.hdd, make_oracle(stack.volume, size=3 * MB), 3 * MB))
         r.tables[-1] = ("v", Volume.line(stack.hdd, "/dev/mapper/c", stack.volume.sectors, stale="discard"))
+        r.alone = f"{stack.rescue()} || [ $? = 5 ]"  # the cache does not count for a volume that ran without it
         stack.stop()
     explore(recording)
 
@@ -166,27 +284,41 @@ def test_volumes(recording, make_oracle):
     explore(recording)
 
 
-@pytest.mark.limit(36000)
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_files(recording, make_oracle, seed, kind):
-    """fsync of one file after the other, beside a load on another volume: each marked file is whole, fsck finds nothing."""
-    make, check, size = {
-        "ext4": (("mkfs.ext4", "-q"), "e2fsck -fn", 32),
-        "xfs": (("mkfs.xfs", "-q", "-f"), "xfs_repair -n", 320),
-    }[kind]
+EXT4 = (("mkfs.ext4", "-q"), "e2fsck -fn")
+XFS = (("mkfs.xfs", "-q", "-f"), "xfs_repair -n")
+
+
+def mounted(recording, make_oracle, size: int, make: Callable[[Volume], Mounted]) -> None:
+    """One volume under the load that make() gives, beside another one under load."""
     with recording as r:
         stack = Recorded(r, 12, 8)
-        device = stack.add(r, "f", r.make_disk("hdd1", size))
         v = r.add_region("v", stack.hdd, make_oracle(stack.volume, size=MB), MB)
-        files = Files(device, make, check, seed)
+        work = make(stack.add(r, "f", r.make_disk("hdd1", size)))
         r.begin()
-        files.start()
-        v.run(ops=OPS // 3, control="dmsetup message f 0 flush", every=40, **SMALL)
-        files.stop()
-        r.check = files.check
+        work.start()
+        for _ in range(8):
+            v.run(ops=OPS // 6, control="dmsetup message f 0 flush", every=40, **SMALL)
+            if work.count > 40:
+                break
+        work.stop()
+        r.check = work.check
         stack.stop()
-    assert files.count > 5
+    assert work.count > 5
     explore(recording, states=max(40, STATES // 8))
+
+
+@pytest.mark.limit(36000)
+@pytest.mark.parametrize(("kind", "size"), [(EXT4, 32), (XFS, 320)], ids=["ext4", "xfs"])
+def test_files(recording, make_oracle, seed, kind, size):
+    """fsync of one file after the other, beside a load on another volume: each marked file is whole, fsck finds nothing."""
+    mounted(recording, make_oracle, size, lambda f: Files(f, *kind, seed))
+
+
+@pytest.mark.limit(36000)
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_database(recording, make_oracle, seed, journal):
+    """SQLite, a write-ahead log or a rollback journal: each transaction that was committed is there, and none in part."""
+    mounted(recording, make_oracle, 32, lambda f: Database(f, *EXT4, seed, journal=journal))
 
 
 @pytest.mark.limit(3600)
@@ -212,7 +344,7 @@ def test_reuse(recording, make_oracle):
             mark(f"end {i}")
         stack.stop()
     for i in range(turns):
-        r.explore(begin=f"begin {i}", end=f"end {i}", states=100, deep=0)
+        r.explore(begin=f"begin {i}", end=f"end {i}", states=100, deep=0, alone_each=ALONE)
 
 
 @pytest.mark.limit(3600)
@@ -235,7 +367,27 @@ def test_opened(recording, make_oracle):
         v.run(ops=50, mix="write=1", sizes="64k:100", qd=4)
         mark("end 0")
         stack.stop()
-    r.explore(begin="begin 0", end="end 0", states=100, deep=0)
+    r.explore(begin="begin 0", end="end 0", states=100, deep=0, alone_each=ALONE)
+
+
+def test_found(recording, make_oracle):
+    """The judges can fail: nothing was written back without the stack; the check says no; no table is taken.  One of two is."""
+    stack = record(recording, make_oracle, MB, ops=200)
+    tables, rescue = recording.tables, recording.alone
+    options = {"states": 4, "deep": 0, "failures": 1}
+    for changes, words in (
+        ({"alone": "true"}, "WRONG without the stack"),
+        ({"alone": "false"}, "WRONG without the stack: false"),
+        ({"check": "false"}, "WRONG check: false"),
+        ({"tables": [*tables[:-1], ("v", Volume.line(stack.disk, "-", stack.sectors))]}, "v does not start"),
+    ):
+        recording.tables, recording.alone, recording.check = tables, rescue, None
+        for name, value in changes.items():
+            setattr(recording, name, value)
+        with pytest.raises(AssertionError, match=words):
+            recording.explore(**options)
+    recording.tables, recording.alone = [("c", "0 8 larder-cache 1 /dev/nowhere 0"), *tables], rescue
+    recording.explore(**options)
 
 
 @pytest.mark.skipif(not AGAIN, reason="by tests/crash/run --again")

@@ -3,21 +3,23 @@
 
 import dataclasses
 import hashlib
+import json
 import os
 import random
-import shlex
 import shutil
 import subprocess
 import threading
 from pathlib import Path
 
-from . import command, simdisk
+from . import command, database, simdisk
 from .command import key_values
 from .larder import DATA_SECTOR, Cache, Stack, Volume
 from .oracle import Load, Oracle
+from .parts import Part
 
 RECORDING = simdisk.ROOT / "recording"
 RESULTS = Path(os.environ.get("LARDER_RESULTS", "/tmp"))
+KEEP = bool(os.environ.get("LARDER_CRASH_KEEP", "1"))
 ROOM = 384 << 20  # bytes of a recording
 
 
@@ -28,12 +30,14 @@ class Region:
     volume: str
     oracle: Oracle
     size: int
+    offset: int
     backing: str
     pids: list[int] = dataclasses.field(default_factory=list)
 
     def words(self) -> str:
         pids = ",".join(f"pid={p}" for p in self.pids)
-        return f"name={self.volume},size={self.size},seed={self.oracle.seed},backing={self.backing},sector={DATA_SECTOR},{pids}"
+        place = f"offset={self.offset},backing={self.backing},sector={DATA_SECTOR}" if self.backing else f"offset={self.offset}"
+        return f"name={self.volume},size={self.size},seed={self.oracle.seed},{place},{pids}"
 
     def start(self, **options: object) -> Load:
         load = self.oracle.start(journal=RECORDING, journal_at_once=True, **options)
@@ -44,29 +48,43 @@ class Region:
         return self.start(**options).wait()
 
 
-class Files:
-    """Files of a file system, each written, fsynced and then marked with its checksum, by a thread, until stop()."""
+SUMS = Path("/tmp/explore.sums")  # what the marks "sum ..." before a power cut say
 
-    SUMS = "[ ! -s /tmp/explore.sums ] || md5sum --quiet -c /tmp/explore.sums"
-    CHECK = f"mount {{0}} /mnt && {{ {SUMS}; r=$?; umount /mnt; [ $r = 0 ]; }} && {{1}} {{0}} >/dev/null 2>&1"
 
-    def __init__(self, device: object, make: tuple, check: str, seed: int):
-        self.device, self.random = device, random.Random(seed)
-        self.check = self.CHECK.replace("{0}", str(device)).replace("{1}", check)
+class Mounted:
+    """A file system on which a thread does one turn after the other until stop(); what a turn has made durable is marked."""
+
+    def __init__(self, device: object, make: tuple, check: str, seed: int, judge: str):
+        """judge: shell: a mounted file system after a power cut, by SUMS."""
+        self.random = random.Random(seed)
+        self.check = (
+            f"mount {device} /mnt && {{ {judge}; r=$?; umount /mnt; [ $r = 0 ]; }} && "
+            f"{{ {check} {device} >/tmp/fsck 2>&1 || {{ cat /tmp/fsck; false; }}; }}"
+        )
         command.run(*make, device)
         command.run("mount", device, "/mnt")
         self.count, self.going = 0, True
+        self.wrong: Exception | None = None
         self.thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
-        while self.going:
-            self.count += 1
-            path, data = f"/mnt/{self.count}", self.random.randbytes(self.random.choice((100, 3000, 5000, 70000)))
-            with open(path, "wb") as f:
-                f.write(data)
-                f.flush()
-                os.fsync(f.fileno())
-            mark(f"sum {hashlib.md5(data, usedforsecurity=False).hexdigest()}  {path}")
+        try:
+            self.begin()
+            while self.going:
+                self.count += 1
+                mark(f"sum {self.turn()}")
+            self.end()
+        except Exception as e:
+            self.wrong = e  # stop() raises it
+
+    def begin(self) -> None:
+        pass
+
+    def turn(self) -> str:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        pass
 
     def start(self) -> None:
         self.thread.start()
@@ -75,6 +93,47 @@ class Files:
         self.going = False
         self.thread.join()
         command.run("umount", "/mnt")
+        if self.wrong:
+            raise self.wrong
+
+
+class Files(Mounted):
+    """Each written, fsynced and then marked with its checksum."""
+
+    def __init__(self, *arguments: object):
+        super().__init__(*arguments, f"[ ! -s {SUMS} ] || md5sum --quiet -c {SUMS}")
+
+    def turn(self) -> str:
+        path, data = f"/mnt/{self.count}", self.random.randbytes(self.random.choice((100, 3000, 5000, 70000)))
+        with open(path, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        return f"{hashlib.md5(data, usedforsecurity=False).hexdigest()}  {path}"
+
+
+class Database(Mounted):
+    """SQLite, a transaction a turn."""
+
+    PATH = "/mnt/db"
+
+    def __init__(self, *arguments: object, journal: str):
+        self.journal = journal
+        super().__init__(*arguments, self.judge().command)
+
+    @classmethod
+    def judge(cls) -> database.Judge:
+        return database.Judge(cls.PATH, SUMS, Path("/tmp"))
+
+    def begin(self) -> None:
+        self.db = database.create(self.PATH, self.journal)
+
+    def turn(self) -> str:
+        database.transact(self.db, self.count)
+        return str(self.count)
+
+    def end(self) -> None:
+        self.db.close()
 
 
 def mark(text: str) -> None:
@@ -101,6 +160,9 @@ class Recording:
         self.evict: list[str] = []
         self.drain: list[str] = []
         self.check: str | None = None
+        self.start: str | None = None  # command: what is none of dm
+        self.stop: str | None = None
+        self.alone: str | None = None  # command: brings the content to the backings without the stack
 
     def __enter__(self) -> "Recording":
         simdisk.control(f"record size={ROOM}")
@@ -110,8 +172,9 @@ class Recording:
         self.disks[name] = parameters = {"mb": mb, "wce": 1, "write_zeroes": 1} | parameters
         return simdisk.Simdisk.create(name, model="nvme", crash=False, jitter_ns=jitter_us * 1000, **parameters)
 
-    def add_region(self, volume: str, backing: simdisk.Simdisk, oracle: Oracle, size: int) -> Region:
-        region = Region(volume, oracle, size, backing.name)
+    def add_region(self, volume: str, backing: simdisk.Simdisk | None, oracle: Oracle, size: int, *, offset: int = 0) -> Region:
+        """backing: where it is when nothing is dirty."""
+        region = Region(volume, oracle, size, offset, backing.name if backing else "")
         self.regions.append(region)
         return region
 
@@ -134,13 +197,15 @@ class Recording:
         words += [w for r in self.regions for w in ("--volume", r.words())]
         words += [w for name, line in self.tables for w in ("--table", f"{name}={line}")]
         words += [w for m in self.evict for w in ("--evict", m)] + [w for m in self.drain for w in ("--drain", m)]
-        words += ["--check", self.check] if self.check else []
+        for option in ("check", "start", "stop", "alone"):
+            words += [f"--{option}", value] if (value := getattr(self, option)) else []
         for key, value in ({"seed": self.seed} | options).items():
-            words += [f"--{key}", value]
+            words += [f"--{key.replace('_', '-')}", value]
         return [str(w) for w in words]
 
-    def explore(self, *, log: Path | None = None, **options: object) -> dict:
-        """The explorer's last line.  AssertionError with what it says if a state is wrong; the recording is kept then."""
+    def explore(self, *, accept: bool = False, **options: object) -> dict:
+        """The explorer's last line.  If a state is wrong: AssertionError with what it says, or, accept, that is printed; the
+        recording is kept."""
         keep = RESULTS / f"crash-{self.name}"
         keep.mkdir(exist_ok=True)
         argv = self.argv(keep=keep / "second", **options)
@@ -150,26 +215,30 @@ class Recording:
             simdisk.Simdisk.create(name, model="null", crash=False, **parameters)
         run = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
         last = run.stdout.splitlines()[-1] if run.stdout else ""
-        if run.returncode:
+        if run.returncode or KEEP:
             shutil.copyfile(self.file, keep / "recording")
-            disks = [f"{name} {simdisk.words(**p)}" for name, p in self.disks.items()]
-            (keep / "disks").write_text("\n".join(disks) + "\n")
-            (keep / "argv").write_text(shlex.join(argv) + "\n")
+            (keep / "disks").write_text(json.dumps(self.disks) + "\n")
+            with open(keep / "argv", "a") as f:
+                f.write(json.dumps(argv) + "\n")
+        if run.returncode:
             (keep / "output").write_text(run.stdout + run.stderr)
-            raise AssertionError(
+            said = (
                 f"explore: status {run.returncode}; recording and command in {keep}; one state alone:\n"
                 f"  tests/crash/run --again {keep} POSITION.KIND[.deep] [SECOND]\n{run.stdout[:6000]}\n{last}\n{run.stderr[-1500:]}"
             )
+            if not accept or run.returncode != 1:
+                raise AssertionError(said)
+            print(said, flush=True)
         print(last, flush=True)
         return key_values(last)
 
 
 def replay(directory: Path, only: str, second: str) -> subprocess.CompletedProcess:
-    """A state that was wrong, once more: directory is what explore() kept."""
-    for line in (directory / "disks").read_text().splitlines():
-        name, *parameters = line.split()
-        simdisk.control(f"add name={name} model=null crash=0 {' '.join(parameters)}")
-    argv = shlex.split((directory / "argv").read_text())
+    """A state that was wrong, once more: directory is what explore() kept, the last argv in it that of the failure."""
+    for name, parameters in json.loads((directory / "disks").read_text()).items():
+        simdisk.Simdisk.create(name, model="null", crash=False, **parameters)
+    argv = json.loads((directory / "argv").read_text().splitlines()[-1])
+    Database.judge()
     argv[argv.index("--recording") + 1] = str(directory / "recording")
     hurry()
     argv[argv.index("--keep") + 1] = str(directory / "second" if second else RESULTS / "second")
@@ -180,11 +249,23 @@ def replay(directory: Path, only: str, second: str) -> subprocess.CompletedProce
 class Recorded(Stack):
     """A Stack that is being recorded, of small segments."""
 
-    def __init__(self, r: Recording, ssds: int | list[int] = 6, backings: int = 16, **options: object):
-        """ssds: MiB of the SSD, or of each."""
+    def __init__(
+        self,
+        r: Recording,
+        ssds: int | list[int] = 6,
+        backings: int = 16,
+        *,
+        members: int | None = None,
+        part: int = 0,
+        **options: object,
+    ):
+        """ssds: MiB of the SSD, or of each; members: so many of them are in the set.  part: only so many MiB of the backing."""
         sizes = [ssds] if isinstance(ssds, int) else ssds
-        made = [r.make_disk(f"ssd{i}", mb, fua=1, discard="zero") for i, mb in enumerate(sizes)]
-        hdd = r.make_disk("hdd0", backings)
+        self.made = [r.make_disk(f"ssd{i}", mb, fua=1, discard="zero") for i, mb in enumerate(sizes)]
+        made = self.made[:members]
+        self.disk = hdd = r.make_disk("hdd0", backings)
+        if part:
+            hdd = Part.make("b", hdd, part)
         options = {"cache_checkpoint_percent": 1} | options
         self.others: list[Volume] = []
         super().__init__(
@@ -198,6 +279,7 @@ class Recorded(Stack):
         r.tables = self.lines()
         r.evict = ["c reclaim 24"]
         r.drain = ["v flush"]
+        r.alone = self.rescue()
 
     def add(self, r: Recording, name: str, backing: simdisk.Simdisk) -> Volume:
         """One more volume of the same cache."""
@@ -206,7 +288,13 @@ class Recorded(Stack):
         r.tables.append((name, Volume.line(backing, "/dev/mapper/c", volume.sectors)))
         r.drain.append(f"{name} flush")
         self.others.append(volume)
+        r.alone += f" && {self.rescue(backing=backing)}"
         return volume
+
+    def rescue(self, missing: int | None = None, *, backing: simdisk.Simdisk | None = None) -> str:
+        ssds = [s for i, s in enumerate(self.made) if i != missing]
+        given = " ".join(f"--cache {s}" for s in ssds) + ("" if missing is None else " --degraded")
+        return f"larder rescue writeback {backing or self.disk} {given} --keep-cache --yes >/dev/null"
 
     def stop(self) -> None:
         while self.others:
