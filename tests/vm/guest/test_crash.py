@@ -226,7 +226,7 @@ def test_removal(recording, make_oracle):
             again = ("--wipe", "--discard-dirty", uuid) if i % 2 else ("--wipe",) if i else ()
             Volume.format(f"w{i}", backing, "--cache", "c", *again)
             w = Volume.start(backing, stack.cache, name="w")
-            make_oracle(w, size=2 * MB).run(ops=60, **SMALL)
+            make_oracle(w, size=2 * MB, unknown=True).run(ops=60, **SMALL)
             if i % 2:
                 w.set(mode="writethrough")
                 w.drain()
