@@ -5,6 +5,7 @@ There is no systemd in this VM: what it does above the volume is tested by the s
 """
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -74,9 +75,10 @@ def larderd(stack) -> Iterator[Larderd]:
         daemon.stop()
 
 
-def reboot(stack: Stack, larderd: Larderd) -> None:
+def reboot(stack: Stack, larderd: Larderd, *, stop: bool = True) -> None:
     """Everything goes, and comes back; larderd has made its first pass when this returns."""
-    larderd.stop()
+    if stop:
+        larderd.stop()
     stack.off()
     switch_on(stack, larderd)
 
@@ -190,3 +192,71 @@ def test_of_another_machine(stack, larderd):
     finally:
         with contextlib.suppress(FileNotFoundError):
             MACHINE_ID.write_text(before) if before is not None else MACHINE_ID.unlink()
+
+
+BUS = """<busconfig>
+  <listen>unix:path=/run/larder/bus</listen>
+  <auth>EXTERNAL</auth>
+  <policy context="default"><allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/></policy>
+</busconfig>
+"""
+ADDRESS = "unix:path=/run/larder/bus"
+
+
+def on_bus(*words: object, check: bool = True) -> subprocess.CompletedProcess:
+    return command.run("busctl", f"--address={ADDRESS}", "--json=short", f"--timeout={SECONDS}", *map(str, words), check=check)
+
+
+@pytest.mark.limit(1200)
+def test_by_dbus(stack, larderd, monkeypatch):
+    """Beside a bus: methods really stop and start, what was stopped stays so, and events of the kernel become properties."""
+    monkeypatch.setitem(ENVIRONMENT, "DBUS_SYSTEM_BUS_ADDRESS", ADDRESS)
+    larder(*stack.words())
+    number = rows()["volume"]["uuid"]
+    path = f"/org/larder1/volume/{number.replace('-', '_')}"
+    conf = Path("/run/larder/bus.conf")
+    conf.write_text(BUS)
+    reboot(stack, larderd, stop=False)
+    wait_for(lambda: running("data"), SECONDS, "the volume")
+    with subprocess.Popen(["dbus-daemon", f"--config-file={conf}", "--nofork"]) as bus:
+        try:
+
+            def state() -> str:
+                r = on_bus("get-property", "org.larder1", path, "org.larder1.Volume", "State", check=False)
+                return json.loads(r.stdout)["data"] if r.returncode == 0 else r.stderr
+
+            wait_for(lambda: state() == "running", SECONDS, "the volume on the bus")
+            stack_path = f"/org/larder1/stack/{rows()['stack']['uuid'].replace('-', '_')}"
+            cache_path = f"/org/larder1/cache/{rows()['cache']['uuid'].replace('-', '_')}"
+            r = on_bus("get-property", "org.larder1", stack_path, "org.larder1.Stack", "State")
+            assert json.loads(r.stdout)["data"] == "locked"
+            on_bus("call", "org.larder1", stack_path, "org.larder1.Stack", "Unlock")
+            assert os.path.ismount(MOUNTED)
+            r = on_bus("call", "org.larder1", path, "org.larder1.Volume", "Stop", check=False)
+            assert r.returncode and "in use" in r.stderr and running("data"), r.stderr
+            on_bus("call", "org.larder1", path, "org.larder1.Volume", "SetOption", "ss", "mode", "writethrough")
+            assert larder("volume", "get", "data", "mode").stdout == "mode=writethrough\n"
+            on_bus("call", "org.larder1", stack_path, "org.larder1.Stack", "Stop")
+            assert not dm.names()
+            wait_for(lambda: state() == "stopped", SECONDS, "the bus to show it")
+            settle()
+            assert not running("data"), "what was stopped was started again"
+            on_bus("call", "org.larder1", path, "org.larder1.Volume", "Start")
+            wait_for(lambda: state() == "running", SECONDS, "the bus to show it")
+            # what udev tells nothing of, and the kernel by an event of dm
+            dm.DmDevice("larder-cache-data").message("scrub")
+            scrub = ("get-property", "org.larder1", cache_path, "org.larder1.Cache", "Scrub")
+            wait_for(lambda: json.loads(on_bus(*scrub).stdout)["data"] == "done", SECONDS, "the end of the scrub")
+        finally:
+            bus.terminate()
+    larderd.stop()
+    larderd.process = None
+    # the policy file: what it leaves stays down, and starts when it is asked for
+    off = Path("/run/larder/larder.conf")
+    off.write_text("auto no data\nnonsense\n")
+    monkeypatch.setitem(ENVIRONMENT, "LARDER_CONF", str(off))
+    reboot(stack, larderd, stop=False)
+    larderd.wait_said(f"{off}:2", "'nonsense' is not auto")
+    assert not dm.names()
+    larder("start", "--locked", "data")
+    assert running("data")
