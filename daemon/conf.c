@@ -105,6 +105,36 @@ static void parse_rules(struct conf *conf, const struct reader *reader, enum con
 		mistake(reader, "%s: says of nobody; a name, a UUID, or all", keyword);
 }
 
+/* One that sendmail takes for an address, and that breaks no header. */
+static bool mail_valid(const char *word)
+{
+	for (const char *c = word; *c; c++)
+		if (*c <= 0x20 || *c == 0x7f || strchr(",;:<>()[]\"\\", *c))
+			return false;
+	return *word && *word != '-' && strlen(word) <= CONF_MAIL_MAX;
+}
+
+static bool program_valid(const char *word)
+{
+	for (const char *c = word; *c; c++)
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			return false;
+	return *word == '/';
+}
+
+/* The one word behind mail and program. */
+static void parse_word(char **kept, const struct reader *reader, const char *keyword, char *rest, bool (*valid)(const char *word), const char *what)
+{
+	char *word = next_word(&rest);
+
+	if (!word || next_word(&rest) || !valid(word)) {
+		mistake(reader, "%s: is not one %s", keyword, what);
+		return;
+	}
+	free(*kept);
+	*kept = must_allocate(strdup(word));
+}
+
 static void parse_line(struct conf *conf, const struct reader *reader, char *line)
 {
 	char *rest = line, *word = next_word(&rest), *seconds;
@@ -119,8 +149,12 @@ static void parse_line(struct conf *conf, const struct reader *reader, char *lin
 		seconds = next_word(&rest);
 		if (!seconds || next_word(&rest) || !conf_parse_wait(seconds, &conf->wait))
 			mistake(reader, "wait: is not one number of seconds up to %d", CONF_WAIT_MAX_S);
+	} else if (!strcmp(word, "mail")) {
+		parse_word(&conf->mail, reader, word, rest, mail_valid, "mail address");
+	} else if (!strcmp(word, "program")) {
+		parse_word(&conf->program, reader, word, rest, program_valid, "path that begins with /");
 	} else {
-		mistake(reader, "'%s' is not auto, degraded or wait", word);
+		mistake(reader, "'%s' is not auto, degraded, wait, mail or program", word);
 	}
 }
 
@@ -173,6 +207,8 @@ void conf_read(struct conf *conf, void (*say)(const char *line, void *data), voi
 void conf_free(struct conf *conf)
 {
 	free(conf->rule);
+	free(conf->mail);
+	free(conf->program);
 	*conf = (struct conf){ 0 };
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * larder.conf(5): what starts by itself, what not without all of its devices, how long is waited.
+ * larder.conf(5): what starts by itself, what not without all of its devices, how long is waited; who is told when something is wrong.
  *
  *	auto yes|no WHO...         WHO: a name or label, a UUID, or all
  *	degraded yes|no WHO...
  *	wait SECONDS
+ *	mail ADDRESS
+ *	program PATH
  *
  * Of each keyword the first line decides that names the stack, volume or cache; a line that cannot be understood is said, and ignored: a mistake
  * in this file stops no boot.
@@ -22,6 +24,7 @@
 #define CONF_SIZE_MAX 65536
 #define CONF_WAIT_DEFAULT UINT64_C(30000000) /* microseconds */
 #define CONF_WAIT_MAX_S 86400
+#define CONF_MAIL_MAX 254
 
 enum conf_about {
 	CONF_AUTO,
@@ -39,6 +42,7 @@ struct conf {
 	struct conf_rule *rule; /* in the order of the file */
 	size_t number;
 	uint64_t wait; /* microseconds */
+	char *mail, *program; /* of alerts; NULL: none */
 };
 
 /* say: a line for each mistake, with path and number of the line.  No I/O. */

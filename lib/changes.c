@@ -25,18 +25,22 @@ struct pair {
 	struct problems wrong_before, wrong; /* what advice finds */
 };
 
-static void add(const struct pair *p, const char *event, char *text)
+void changes_add(struct changes *changes, const struct change *change)
 {
-	struct changes *all = p->changes;
+	changes->change = must_allocate(realloc(changes->change, (changes->number + 1) * sizeof(*changes->change)));
+	changes->change[changes->number++] = *change;
+}
 
-	all->change = must_allocate(realloc(all->change, (all->number + 1) * sizeof(*all->change)));
-	all->change[all->number++] = (struct change){
-		.event = event,
-		.cache = p->mapped->cache,
-		.name = must_allocate(strdup(snapshot_name(p->list, p->mapped))),
-		.device = must_allocate(strdup(p->mapped->name)),
-		.text = text,
-	};
+static void add(const struct pair *p, const char *event, bool alarm, char *text)
+{
+	changes_add(p->changes, &(struct change){
+					.event = event,
+					.kind = p->mapped->cache ? "cache" : "volume",
+					.alarm = alarm,
+					.name = must_allocate(strdup(snapshot_name(p->list, p->mapped))),
+					.device = must_print("/dev/mapper/%s", p->mapped->name),
+					.text = text,
+				});
 }
 
 static bool is_new(const struct pair *p, const char *finding)
@@ -53,6 +57,15 @@ static const char *about(const char *finding, const char *field)
 	size_t length = strlen(field);
 
 	return !strncmp(finding, field, length) && !strncmp(finding + length, ": ", 2) ? finding + length + 2 : NULL;
+}
+
+/* Is something wrong with this field that was not? */
+static bool newly_wrong(const struct pair *p, const char *field)
+{
+	for (size_t i = 0; i < p->wrong.number; i++)
+		if (about(p->wrong.text[i], field) && is_new(p, p->wrong.text[i]))
+			return true;
+	return false;
 }
 
 /* Takes text; adds to it what is wrong with this field now, and was not before. */
@@ -75,7 +88,7 @@ static void compare_state(const struct pair *p, const char *key, const char *eve
 	char *before = status_value(p->before, key), *now = status_value(p->now, key);
 
 	if (before && now && strcmp(before, now))
-		add(p, event, advised(p, must_print("%s, was %s", now, before), key));
+		add(p, event, newly_wrong(p, key), advised(p, must_print("%s, was %s", now, before), key));
 	free(before);
 	free(now);
 }
@@ -101,9 +114,9 @@ static void compare_words(const struct pair *p, const char *words, const char *o
 		if (!*word || !strcmp(word, "-") || has_word(others, word))
 			continue;
 		if (come)
-			add(p, "trouble", advised(p, must_print("%s", word), "trouble"));
+			add(p, "trouble", true, advised(p, must_print("%s", word), "trouble"));
 		else
-			add(p, "recovered", must_print("%s succeeds again", word));
+			add(p, "recovered", false, must_print("%s succeeds again", word));
 	}
 	free(copy);
 }
@@ -131,9 +144,9 @@ static void compare_set(const struct pair *p)
 		if (!before || (then && !strcmp(then, word)))
 			continue;
 		if (then)
-			add(p, "ssd", advised(p, must_print("SSD %u is %s, was %s", place, word, then), "devices_failed"));
+			add(p, "ssd", !strcmp(word, "failed"), advised(p, must_print("SSD %u is %s, was %s", place, word, then), "devices_failed"));
 		else
-			add(p, "ssd", must_print("SSD %u is %s, was not there", place, word));
+			add(p, "ssd", false, must_print("SSD %u is %s, was not there", place, word));
 	}
 	free(before);
 	free(now);
@@ -147,7 +160,7 @@ static void compare_scrub(const struct pair *p)
 		text = must_print("%s, was %s: %" PRIu64 " errors, %" PRIu64 " repaired, %" PRIu64 " dropped, %" PRIu64 " unrepairable", now, before,
 				  status_number(p->now, "scrub_errors"), status_number(p->now, "scrub_repaired"),
 				  status_number(p->now, "scrub_dropped"), status_number(p->now, "scrub_unrepairable"));
-		add(p, "scrub", advised(p, advised(p, text, "scrub"), "scrub_unrepairable"));
+		add(p, "scrub", newly_wrong(p, "scrub") || newly_wrong(p, "scrub_unrepairable"), advised(p, advised(p, text, "scrub"), "scrub_unrepairable"));
 	}
 	free(before);
 	free(now);
@@ -158,7 +171,7 @@ static void compare_damage(const struct pair *p)
 	uint64_t before = status_number(p->before, "errors_checksum"), now = status_number(p->now, "errors_checksum");
 
 	if (now > before)
-		add(p, "damage", advised(p, must_print("%" PRIu64 " times more", now - before), "errors_checksum"));
+		add(p, "damage", true, advised(p, must_print("%" PRIu64 " times more", now - before), "errors_checksum"));
 }
 
 /* No event says that a flush begins: where none was seen under way, one is raised at its end. */
@@ -168,9 +181,9 @@ static void compare_flush(const struct pair *p)
 	bool seen = status_is(p->before, "flushing", "1") && status_is(p->now, "flushing", "0");
 
 	if (!dirty && (seen || (before && p->mapped->events != p->events_before)))
-		add(p, "flushed", must_print("nothing is dirty any more"));
+		add(p, "flushed", false, must_print("nothing is dirty any more"));
 	else if (seen)
-		add(p, "flushed", must_print("given up, %" PRIu64 " sectors are dirty", dirty));
+		add(p, "flushed", false, must_print("given up, %" PRIu64 " sectors are dirty", dirty));
 }
 
 static void look(struct pair *p)
@@ -192,7 +205,7 @@ static void look_away(struct pair *p)
 static void all_wrong(const struct pair *p)
 {
 	for (size_t i = 0; i < p->wrong.number; i++)
-		add(p, "wrong", must_print("%s", p->wrong.text[i]));
+		add(p, "wrong", true, must_print("%s", p->wrong.text[i]));
 }
 
 static void compare(struct pair *p)
@@ -231,7 +244,7 @@ void changes_between(struct changes *changes, const struct mapped_list *before, 
 {
 	for (size_t i = 0; i < before->number; i++)
 		if (!same(now, &before->mapped[i]))
-			add(&(struct pair){ .changes = changes, .list = before, .mapped = &before->mapped[i] }, "stopped",
+			add(&(struct pair){ .changes = changes, .list = before, .mapped = &before->mapped[i] }, "stopped", false,
 			    must_print("it is not there any more"));
 	for (size_t i = 0; i < now->number; i++) {
 		const struct mapped *m = &now->mapped[i], *then = same(before, m);
@@ -244,7 +257,7 @@ void changes_between(struct changes *changes, const struct mapped_list *before, 
 			continue;
 		}
 		look(&p);
-		add(&p, "started", must_print("as /dev/mapper/%s", m->name));
+		add(&p, "started", false, must_print("as /dev/mapper/%s", m->name));
 		all_wrong(&p);
 		look_away(&p);
 	}

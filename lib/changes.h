@@ -7,9 +7,10 @@
 
 struct change {
 	const char *event; /* larder(8) lists them */
-	bool cache;
+	const char *kind; /* cache, volume or disk */
+	bool alarm; /* something is wrong: somebody should come */
 	char *name; /* as we show it: of a cache without its prefix */
-	char *device; /* the name for dm */
+	char *device; /* its node */
 	char *text; /* what it was and is; what is wrong, and the command that mends it */
 };
 
@@ -22,6 +23,8 @@ struct changes {
 void changes_between(struct changes *changes, const struct mapped_list *before, const struct mapped_list *now);
 /* The same, of what is wrong now, whenever it came. */
 void changes_first(struct changes *changes, const struct mapped_list *now);
+/* One more; takes text. */
+void changes_add(struct changes *changes, const struct change *change);
 void changes_free(struct changes *changes);
 
 #endif

@@ -4,6 +4,7 @@
 The status comes from a file (LARDER_STATUS), made of the keys that docs/interface.md lists, so that no kernel module is needed.
 """
 
+import email
 import fcntl
 import json
 import os
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import time
 from pathlib import Path
 
 import pyte
@@ -24,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from harness import FAILED, NOT_FOUND, TOP, USAGE, one_line
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
+from smart import Smartctl, ata
 from status_lines import CACHE_UUID, VOLUME_UUID, Fed, keys, line, options
 
 pytest_plugins = ["larder_fixtures"]
@@ -519,7 +522,7 @@ def happened(larder, fed, *looks, program=None):
             fed.give(*look)
         fed.end()
     told = [
-        re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\S+) (cache|volume) (.*?): (.*)", row)
+        re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\S+) (cache|volume|disk) (.*?): (.*)", row)
         for row in process.out.splitlines()
     ]
     assert all(told), process.out
@@ -687,8 +690,154 @@ def test_program_that_fails(larder, running):
     assert run.stderr.count("none: it cannot be run; --exec names it") == 2
 
 
+@pytest.fixture
+def disks(larder):
+    """A cache on an SSD and a volume on a disk, as sysfs has them, and a smartctl that says of both that they are well."""
+    root = larder.directory / "root"
+    for name, disk in (("larder-cache-fast", "sdy"), ("data", "sdz")):
+        for directory in (f"sys/devices/{disk}", f"sys/dev/image/{name}/slaves"):
+            (root / directory).mkdir(parents=True)
+        (root / f"sys/dev/image/{name}/slaves/{disk}").symlink_to(root / f"sys/devices/{disk}")
+    # a volume lies on its cache, too
+    (root / "sys/dev/image/data/slaves/dm-0").symlink_to(root / "sys/dev/image/larder-cache-fast")
+    smartctl = Smartctl(larder.directory / "bin")
+    for disk in ("sdy", "sdz"):
+        smartctl.says(disk, ata())
+    larder.env = {"LARDER_ROOT": str(root), "PATH": f"{smartctl.directory}:{os.environ['PATH']}"}
+    return smartctl
+
+
+def test_disks_are_asked(larder, running, disks):
+    env = running(fast(), data()) | larder.env
+    assert larder("events", env=env).stdout == ""
+    # each once, and an idle one is not woken up
+    assert sorted(words.split("/dev/")[1] for words in disks.asked()) == ["sdy -n standby", "sdz -n standby"]
+    disks.says("sdy", ata(statistic=100))
+    disks.says("sdz", ata(pending=3, celsius=70))
+    text = larder("events", env=env).stdout
+    assert [row.split(" ", 1)[1].split(" has")[0].split(" cannot")[0] for row in text.splitlines()] == [
+        "disk disk sdy: worn: sdy", "disk disk sdz: hot: sdz", "disk disk sdz: pending: sdz",
+    ]  # fmt: skip
+    assert "larder cache replace" in text.splitlines()[0]
+    assert larder("events", "--disks", "0", env=env).stdout == "" and len(disks.asked()) == 4
+
+
+def test_disks_that_change(larder, running, disks):
+    """What is told is not told again though its numbers change; one that is asleep keeps what was known of it."""
+    env = running(fast(), data()) | larder.env
+    with subprocess.Popen(
+        [larder.program, "events", "--follow", "--interval", "0.1", "--disks", "0.1"],
+        env=os.environ | env, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            told = []
+
+            def turn(number=2):
+                """So many times the disks have been asked anew, and have answered: the next question comes behind the answers."""
+                until = len(disks.asked()) + 2 * number + 2
+                while len(disks.asked()) < until:
+                    assert process.poll() is None
+                    time.sleep(0.01)
+
+            disks.says("sdy", ata(celsius=65))
+            told.append(process.stdout.readline())
+            disks.says("sdy", ata(celsius=66))
+            turn()
+            (disks.directory / "sdy.json").rename(disks.directory / "away")
+            turn()
+            disks.says("sdy", ata(passed=False))
+            told += [process.stdout.readline(), process.stdout.readline()]
+            running(fast())
+            disks.says("sdz", ata(passed=False))
+            told.append(process.stdout.readline())
+        finally:
+            process.terminate()
+    assert [re.sub(r"^\S+ |[;,].*|;.*| has.*", "", row.strip()) for row in told] == [
+        "disk disk sdy: hot: sdy", "disk disk sdy: failing: sdy says itself that it fails", "recovered disk sdy: hot is over",
+        "stopped volume data: it is not there any more",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def sendmail(larder):
+    """One that keeps what it gets."""
+    directory, kept = larder.directory / "mail", larder.directory / "mails"
+    directory.mkdir()
+    program = directory / "sendmail"
+    program.write_text(f'#!/bin/sh\n[ "$*" = "-t -i" ] || exit 1\n{{ cat; echo; echo ----; }} >>{kept}\n')
+    program.chmod(0o755)
+
+    def mails():
+        texts = kept.read_text().split("----\n")[:-1] if kept.exists() else []
+        kept.unlink(missing_ok=True)
+        return [email.message_from_string(text) for text in texts]
+
+    return {"PATH": f"{directory}:{os.environ['PATH']}", "INVOCATION_ID": ""}, mails
+
+
+def with_alerts(larder, text):
+    path = larder.directory / "larder.conf"
+    path.write_text(text)
+    return {"LARDER_CONF": str(path)}
+
+
+def test_alerts(larder, fed, sendmail, program_told):
+    """The program is told of all, and a mail is written of what is wrong; the file is read when something happens."""
+    script, notes = program_told
+    environment, mails = sendmail
+    environment = environment | with_alerts(larder, "auto no nobody\nmail root@example.org # and nobody else\n")
+    words = ["events", "--follow", "--alert", "--interval", "0.1", "--disks", "0"]
+    failed = fast(ssds="failed", devices_failed=1)
+    looks = [fast(), data(flushing=1)], [failed, data(flushing=0)], [data(flushing=0, trouble="flush")]
+    with larder.started(*words, env=fed.environment | environment, code=NOT_FOUND) as process:
+        for look in looks:
+            fed.give(*look)
+            with_alerts(larder, f"mail admin+x@example.org\nprogram {script}\n")
+        fed.end()
+    assert process.err.count("larder: ") == 1
+    told = [row.split(" ", 1)[1] for row in process.out.splitlines()]
+    assert [row.split()[0] for row in told] == ["ssd", "flushed", "stopped", "trouble"]
+    assert [f"{event} {kind} {name}: {text}" for (event, name, text), kind, _, _ in notes()] == told
+    first, second = mails()
+    assert first["Subject"].startswith("larder: ssd cache fast on ") and first["Auto-Submitted"] == "auto-generated"
+    assert "SSD 0 is failed, was active" in first.get_payload() and "larder cache replace" in first.get_payload()
+    assert second["Subject"].startswith("larder: trouble volume data on ") and second["To"] == "admin+x@example.org"
+
+
+def test_alert_by_hand(larder, sendmail, program_told, disks):
+    """--test shows that it works; nothing is looked at."""
+    script, notes = program_told
+    environment, mails = sendmail
+    conf = with_alerts(larder, f"program {script}\nmail root\n")
+    out = larder("events", "--alert", "--test", env=environment | conf).stdout
+    assert re.fullmatch(r"\S+ test cache test: nothing is wrong.*\n", out) and not disks.asked()
+    (mail,) = mails()
+    assert mail["To"] == "root" and "nothing is wrong" in mail.get_payload()
+    assert notes()[0][0][0] == "test"
+    assert not larder("events", "--alert", "--test", env=environment | with_alerts(larder, "")).stderr
+    assert mails() == [] and len(notes()) == 1
+    larder("events", "--test", "--exec", script, env=environment | conf)
+    assert mails() == [] and len(notes()) == 2
+
+
+def test_alerts_that_fail(larder, running, sendmail):
+    environment, mails = sendmail
+    env = running(data(trouble="flush")) | environment
+    mistakes = "mail two words\nmail a@b,c@d\nmail -oQ/tmp\nprogram none\n"
+    run = larder("events", "--alert", env=env | with_alerts(larder, mistakes))
+    assert run.stderr.count("the line is ignored") == 4 and mails() == []
+    conf = with_alerts(larder, f"mail root\nprogram {larder.directory}/none\n")
+    (Path(environment["PATH"].split(":")[0]) / "sendmail").write_text("#!/bin/sh\nexit 75\n")
+    run = larder("events", "--alert", env=env | conf)
+    assert "none: it cannot be run; program in larder.conf names it" in run.stderr
+    assert "sendmail: it failed for the event wrong of volume data" in run.stderr and run.stdout.count("\n") == 1
+
+
 def test_usage_of_events(larder, running):
     env = running()
     one_line(larder("events", "data", env=env, code=USAGE), "too many words")
     one_line(larder("events", "--exec", "", env=env, code=USAGE), "--exec")
     one_line(larder("events", "--follow", "--interval", "0", env=env, code=USAGE), "--interval")
+    one_line(larder("events", "--disks", "often", env=env, code=USAGE), "--disks: 'often'")
+    one_line(larder("events", "--test", env=env, code=USAGE), "--test", "--alert")
+    one_line(larder("events", "--test", "--alert", "--follow", env=env, code=USAGE), "--test")

@@ -54,7 +54,7 @@ static const struct {
 	{ "journal.txt",
 	  FILTER_TEXT,
 	  { "journalctl", "--no-pager", "-q", "-n", "5000", "-o", "short-iso", "SYSLOG_IDENTIFIER=larder", "+", "SYSLOG_IDENTIFIER=larderd", "+",
-	    "_SYSTEMD_UNIT=larderd.service" } },
+	    "_SYSTEMD_UNIT=larderd.service", "+", "_SYSTEMD_UNIT=larder-events.service" } },
 	{ "module.txt", FILTER_TEXT, { "modinfo", "larder" } },
 	{ "versions-dmsetup.txt", FILTER_TABLE, { "dmsetup", "version" } },
 	{ "versions-mdadm.txt", FILTER_TEXT, { "mdadm", "--version" } },

@@ -3,30 +3,30 @@
  * larder events: what is wrong, and what changes, in words and for a program.
  *
  * The descriptor of device-mapper's control node is opened before each look: what happens after that wakes the next poll(), so nothing
- * is slept through.  What comes and goes between two looks is not seen.
+ * is slept through.  What comes and goes between two looks is not seen.  Disks raise no event: they are asked now and then (disk_watch.h).
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "../daemon/conf.h"
+#include "alert.h"
 #include "arguments.h"
 #include "changes.h"
+#include "disk_watch.h"
 #include "monitor.h"
 #include "snapshot.h"
 #include "verbs.h"
 
-#define EXEC_FAILED 127 /* as of a shell */
-
-static const char *kind(const struct change *c)
-{
-	return c->cache ? "cache" : "volume";
-}
+struct request {
+	const char *program; /* of --exec; or NULL */
+	bool alert; /* whom larder.conf names, too */
+	bool on;
+	double interval, disks; /* seconds; disks 0: they are not asked */
+};
 
 static void print(const struct change *c)
 {
@@ -35,58 +35,84 @@ static void print(const struct change *c)
 	char text[40];
 
 	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S%z", localtime_r(&clock, &local));
-	printf("%s %s %s %s: %s\n", text, c->event, kind(c), c->name, c->text);
+	printf("%s %s %s %s: %s\n", text, c->event, c->kind, c->name, c->text);
 }
 
-/* The child's part. */
-static void become(const char *program, const struct change *c)
+static void say_mistake(const char *line, void *data)
 {
-	char *device = must_print("/dev/mapper/%s", c->device);
-	int null = open("/dev/null", O_RDONLY);
-
-	if (null >= 0)
-		dup2(null, STDIN_FILENO);
-	setenv("LARDER_KIND", kind(c), 1);
-	setenv("LARDER_DEVICE", device, 1);
-	execlp(program, program, c->event, c->name, c->text, (char *)NULL);
-	_exit(EXEC_FAILED);
+	(void)data;
+	remark("%s", line);
 }
 
-/* Runs it, and waits for its end: one after another, in the order of the changes. */
-static void tell(const char *program, const struct change *c)
+/* The file is read anew each time: what is written there counts for the next alert. */
+static void alert(const struct changes *changes)
 {
-	int status = 0;
-	pid_t child;
+	/* systemd's, or somebody's at a terminal, who is not confined */
+	bool unit = getenv("INVOCATION_ID") && !access("/run/systemd/system", F_OK);
+	struct conf conf;
 
-	fflush(stdout);
-	child = fork();
-	if (!child)
-		become(program, c);
-	if (child < 0 || waitpid(child, &status, 0) < 0)
-		remark("%s: cannot run it: %s; --exec names it", program, strerror(errno));
-	else if (WIFEXITED(status) && WEXITSTATUS(status) == EXEC_FAILED)
-		remark("%s: it cannot be run; --exec names it", program);
-	else if (!WIFEXITED(status) || WEXITSTATUS(status))
-		remark("%s: it failed for the event %s of %s %s", program, c->event, kind(c), c->name);
+	conf_read(&conf, say_mistake, NULL);
+	for (size_t i = 0; i < changes->number; i++) {
+		const struct change *c = &changes->change[i];
+
+		if (conf.program)
+			alert_program(conf.program, c, "program in larder.conf", unit);
+		if (conf.mail && c->alarm)
+			alert_mail(conf.mail, c, unit);
+	}
+	conf_free(&conf);
 }
 
-static int report_changes(struct changes *changes, const char *program)
+static int report_changes(struct changes *changes, const struct request *request)
 {
 	for (size_t i = 0; i < changes->number; i++) {
 		print(&changes->change[i]);
-		if (program)
-			tell(program, &changes->change[i]);
+		if (request->program)
+			alert_program(request->program, &changes->change[i], "--exec", false);
 	}
+	if (request->alert && changes->number)
+		alert(changes);
 	changes_free(changes);
 	return fflush(stdout) ? complain(LARDER_FAILED, "cannot write the output") : LARDER_DONE;
 }
 
-/* Until something happens to a dm device, or for so long.  fd: -1 waits for the time alone. */
-static void wait_for_event(int fd, double seconds)
+/* Does whoever is named get it? */
+static int test(const struct request *request)
 {
-	struct pollfd event = { fd, POLLIN, 0 };
+	struct changes changes = { 0 };
 
-	poll(&event, 1, (int)(seconds * 1000)); /* whatever it says: the status is looked at */
+	changes_add(&changes, &(struct change){
+				      .event = "test",
+				      .kind = "cache",
+				      .alarm = true,
+				      .name = must_print("test"),
+				      .device = must_print("/dev/null"),
+				      .text = must_print("nothing is wrong: this is what an alert looks like"),
+			      });
+	return report_changes(&changes, request);
+}
+
+static double seconds_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/*
+ * Until something happens to a dm device, or for so long (negative: for ever), or until disks have answered: then it is told what they say.
+ * True: only that.  fd: -1 is not waited for.
+ */
+static bool wait_for_event(int fd, double seconds, struct disk_watch *disks, struct changes *changes)
+{
+	struct pollfd event[2] = { { fd, POLLIN, 0 }, { disks->answers, POLLIN, 0 } };
+
+	poll(event, 2, seconds < 0 ? -1 : (int)(seconds * 1000)); /* whatever it says: the status is looked at */
+	if (!event[1].revents)
+		return false;
+	disk_watch_hear(disks, changes);
+	return !event[0].revents;
 }
 
 /* The watch that the next wait is for; it begins before the look. */
@@ -100,26 +126,51 @@ static int look(struct mapped_list *list, int *watch)
 	return snapshot_take(list);
 }
 
-static int follow(const char *program, double interval, bool on)
+/* What comes of one wait. */
+static int turn(const struct request *request, struct disk_watch *disks, int *watch, struct mapped_list *before)
 {
 	struct changes changes = { 0 };
-	struct mapped_list before, now;
+	struct mapped_list now;
+	int result;
+
+	if (wait_for_event(*watch, request->interval, disks, &changes))
+		return report_changes(&changes, request);
+	result = look(&now, watch);
+	if (!result)
+		changes_between(&changes, before, &now);
+	mapped_list_free(before);
+	*before = now;
+	return result ? result : report_changes(&changes, request);
+}
+
+static int follow(const struct request *request)
+{
+	struct changes changes = { 0 };
+	struct disk_watch disks;
+	struct mapped_list before;
+	double due = seconds_now();
 	int watch = -1, result = look(&before, &watch);
 
+	disk_watch_init(&disks);
 	if (!result) {
 		changes_first(&changes, &before);
-		result = report_changes(&changes, program);
+		result = report_changes(&changes, request);
 	}
-	while (!result && on) {
-		wait_for_event(watch, interval);
-		result = look(&now, &watch);
-		if (!result) {
-			changes_between(&changes, &before, &now);
-			result = report_changes(&changes, program);
+	while (!result) {
+		if (request->disks > 0 && seconds_now() >= due) {
+			disk_watch_ask(&disks, &before);
+			due = seconds_now() + request->disks;
 		}
-		mapped_list_free(&before);
-		before = now;
+		if (request->on) {
+			result = turn(request, &disks, &watch, &before);
+			continue;
+		}
+		while (disks.answers >= 0)
+			wait_for_event(-1, -1, &disks, &changes);
+		result = report_changes(&changes, request);
+		break;
 	}
+	disk_watch_free(&disks);
 	mapped_list_free(&before);
 	if (watch >= 0)
 		close(watch);
@@ -128,23 +179,35 @@ static int follow(const char *program, double interval, bool on)
 
 int events(int argc, char **argv)
 {
-	const char *program = NULL, *interval_text = NULL;
-	bool on = false;
+	const char *interval_text = NULL, *disks_text = NULL;
+	struct request request = { .interval = 60, .disks = 3600 };
+	bool try = false;
 	const struct argument arguments[] = {
-		{ "follow", 'f', ARGUMENT_FLAG, &on, NULL, "go on with what changes, until interrupted" },
-		{ "exec", 0, ARGUMENT_TEXT, &program, "PROGRAM", "run PROGRAM EVENT NAME TEXT for each" },
+		{ "follow", 'f', ARGUMENT_FLAG, &request.on, NULL, "go on with what changes, until interrupted" },
+		{ "exec", 0, ARGUMENT_TEXT, &request.program, "PROGRAM", "run PROGRAM EVENT NAME TEXT for each" },
+		{ "alert", 0, ARGUMENT_FLAG, &request.alert, NULL, "tell whom larder.conf names, by mail or program" },
+		{ "test", 0, ARGUMENT_FLAG, &try, NULL, "with --alert or --exec: only an event that is a test" },
 		{ "interval", 'i', ARGUMENT_TEXT, &interval_text, "SECONDS", "look that often where no event tells; default: 60" },
+		{ "disks", 0, ARGUMENT_TEXT, &disks_text, "SECONDS", "ask disks that often how they are; default: 3600; 0: never" },
 		ARGUMENTS_END
 	};
-	double interval = 60;
 	int first, result;
 
-	if (!arguments_words(argc, argv, "larder events [--follow] [--exec PROGRAM] [--interval SECONDS]", arguments, 0, 0, &first, &result))
+	if (!arguments_words(argc, argv, "larder events [--follow] [--exec PROGRAM] [--alert] [--test] [--interval SECONDS] [--disks SECONDS]", arguments, 0,
+			     0, &first, &result))
 		return result;
-	if (!interval_parse(interval_text, &interval))
+	if (!interval_parse("--interval", interval_text, &request.interval))
 		return LARDER_USAGE;
-	if (program && !*program)
+	if (disks_text && !strcmp(disks_text, "0"))
+		request.disks = 0;
+	else if (!interval_parse("--disks", disks_text, &request.disks))
+		return LARDER_USAGE;
+	if (request.program && !*request.program)
 		return complain(LARDER_USAGE, "--exec: the name of a program is missing");
+	if (try && (request.on || (!request.alert && !request.program)))
+		return complain(LARDER_USAGE, "--test: goes with --alert or --exec, and without --follow");
+	if (try)
+		return test(&request);
 	mapped_init(false);
-	return follow(program, interval, on);
+	return follow(&request);
 }

@@ -51,7 +51,7 @@ struct monitor {
 	size_t volumes; /* in the last report */
 };
 
-bool interval_parse(const char *text, double *seconds)
+bool interval_parse(const char *option, const char *text, double *seconds)
 {
 	char *end;
 
@@ -61,7 +61,7 @@ bool interval_parse(const char *text, double *seconds)
 	/* not a number is in no range */
 	if (end != text && !*end && *seconds >= 0.1 && *seconds <= 86400)
 		return true;
-	complain(LARDER_USAGE, "--interval: '%s' is not a number of seconds between 0.1 and 86400", text);
+	complain(LARDER_USAGE, "%s: '%s' is not a number of seconds between 0.1 and 86400", option, text);
 	return false;
 }
 
@@ -233,7 +233,7 @@ int monitor(int argc, char **argv)
 	if (!arguments_words(argc, argv, "larder monitor [--interval SECONDS] [--count N] [-o FIELD,...] [--reportformat json] [VOLUME...]",
 			     arguments, 0, -1, &first, &result))
 		return result;
-	if (!interval_parse(interval_text, &interval) || !count_parse(count_text, &count))
+	if (!interval_parse("--interval", interval_text, &interval) || !count_parse(count_text, &count))
 		return LARDER_USAGE;
 	/* -o help, and complaints, before anything is waited for */
 	report = new_report(&m.options, &result);

@@ -7,8 +7,8 @@
 
 #include "rates.h"
 
-/* The value of --interval; NULL leaves *seconds as it is.  False: it has complained. */
-bool interval_parse(const char *text, double *seconds);
+/* The value of an option like --interval; NULL leaves *seconds as it is.  False: it has complained. */
+bool interval_parse(const char *option, const char *text, double *seconds);
 /* Sleeps until so long after the sample was taken. */
 void interval_wait(const struct sample *since, double seconds);
 /* All these volumes run?  Complains of the first that does not. */

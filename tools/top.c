@@ -352,7 +352,7 @@ int top(int argc, char **argv)
 
 	if (!arguments_words(argc, argv, "larder top [--interval SECONDS] [--units UNIT] [VOLUME...]", arguments, 0, -1, &first, &result))
 		return result;
-	if (!interval_parse(interval_text, &top.interval))
+	if (!interval_parse("--interval", interval_text, &top.interval))
 		return LARDER_USAGE;
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
 		return complain(LARDER_USAGE, "top: it needs a terminal; larder monitor does without");

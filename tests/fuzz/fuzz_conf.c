@@ -38,7 +38,7 @@ static void say(const char *line, void *data)
 /* A rule a line. */
 static char *write_anew(const struct conf *conf)
 {
-	char *text = malloc(conf->number * 128 + 64), *at = text, uuid[UUID_TEXT];
+	char *text = malloc(conf->number * 128 + 128 + (conf->mail ? strlen(conf->mail) : 0) + (conf->program ? strlen(conf->program) : 0)), *at = text, uuid[UUID_TEXT];
 
 	for (size_t i = 0; i < conf->number; i++) {
 		const struct conf_rule *r = &conf->rule[i];
@@ -46,7 +46,11 @@ static char *write_anew(const struct conf *conf)
 		at += sprintf(at, "%s %s %s\n", r->about == CONF_AUTO ? "auto" : "degraded", r->yes ? "yes" : "no",
 			      r->all ? "all" : r->is_uuid ? uuid_text(r->uuid, uuid) : r->name);
 	}
-	sprintf(at, "wait %llu\n", (unsigned long long)conf->wait / 1000000);
+	at += sprintf(at, "wait %llu\n", (unsigned long long)conf->wait / 1000000);
+	if (conf->mail)
+		at += sprintf(at, "mail %s\n", conf->mail);
+	if (conf->program)
+		sprintf(at, "program %s\n", conf->program);
 	return text;
 }
 

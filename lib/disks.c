@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * From a device down to its disks, by the links of sysfs.
+ */
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#include "disks.h"
+#include "message.h"
+
+#define DEPTH_MAX 8 /* of md over dm over partitions */
+
+bool sysfs_text(const char *directory, const char *name, char *text, size_t size)
+{
+	char *path = must_print("%s/%s", directory, name);
+	FILE *file = fopen(path, "re");
+	bool good = file && fgets(text, (int)size, file);
+
+	if (good)
+		text[strcspn(text, "\n")] = 0;
+	if (file)
+		fclose(file);
+	free(path);
+	return good;
+}
+
+bool sysfs_number(const char *directory, const char *name, uint64_t *value)
+{
+	char text[32], *end;
+
+	if (!sysfs_text(directory, name, text, sizeof(text)))
+		return false;
+	*value = strtoull(text, &end, 10);
+	return end != text && !*end;
+}
+
+char *disk_directory(const char *root, const char *path, bool block, dev_t number)
+{
+	const char *name = strrchr(path, '/');
+
+	if (block)
+		return must_print("%s/sys/dev/block/%u:%u", root, major(number), minor(number));
+	return must_print("%s/sys/dev/image/%s", root, name ? name + 1 : path);
+}
+
+static void add(struct disks *disks, const char *directory, bool cache)
+{
+	const char *name = strrchr(directory, '/') + 1;
+
+	for (size_t i = 0; i < disks->number; i++)
+		if (!strcmp(disks->disk[i].directory, directory))
+			return;
+	disks->disk = must_allocate(realloc(disks->disk, (disks->number + 1) * sizeof(*disks->disk)));
+	disks->disk[disks->number++] = (struct disk){
+		.name = must_allocate(strdup(name)),
+		.directory = must_allocate(strdup(directory)),
+		.cache = cache,
+	};
+}
+
+static int is_name(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+static void look_below(struct disks *disks, const char *directory, bool cache, unsigned depth)
+{
+	char *path = must_print("%s/slaves", directory), resolved[PATH_MAX], text[16];
+	struct dirent **entry;
+	int n = scandir(path, &entry, is_name, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		char *lower = must_print("%s/%s", path, entry[i]->d_name);
+
+		if (depth < DEPTH_MAX)
+			look_below(disks, lower, cache, depth + 1);
+		free(lower);
+		free(entry[i]);
+	}
+	if (n >= 0)
+		free(entry);
+	free(path);
+	if (n > 0 || !realpath(directory, resolved))
+		return;
+	if (sysfs_text(resolved, "partition", text, sizeof(text)))
+		*strrchr(resolved, '/') = 0;
+	add(disks, resolved, cache);
+}
+
+void disks_below(struct disks *disks, const char *directory, bool cache)
+{
+	look_below(disks, directory, cache, 0);
+}
+
+void disks_free(struct disks *disks)
+{
+	for (size_t i = 0; i < disks->number; i++) {
+		free(disks->disk[i].name);
+		free(disks->disk[i].directory);
+	}
+	free(disks->disk);
+	*disks = (struct disks){ 0 };
+}
+
+/* current or max, of a function of PCIe: "8.0 GT/s PCIe", lanes. */
+static bool link_of(const char *directory, const char *which, double *speed, double *lanes)
+{
+	char *speed_name = must_print("%s_link_speed", which), *width_name = must_print("%s_link_width", which), text[64];
+	uint64_t width = 0;
+	bool good = sysfs_text(directory, speed_name, text, sizeof(text)) && sysfs_number(directory, width_name, &width);
+
+	free(speed_name);
+	free(width_name);
+	*speed = good ? strtod(text, NULL) : 0;
+	*lanes = (double)width;
+	return *speed > 0 && *lanes > 0;
+}
+
+bool disk_pcie(const struct disk *disk, double *now, double *most)
+{
+	/* an NVMe disk, its controller, that one's function of PCIe; above it that of the slot */
+	char *path = must_print("%s/device/device", disk->directory), *slot = must_print("%s/..", path);
+	double speed, lanes, most_speed, most_lanes, slot_speed, slot_lanes;
+	bool good = link_of(path, "current", &speed, &lanes) && link_of(path, "max", &most_speed, &most_lanes) &&
+		    link_of(slot, "max", &slot_speed, &slot_lanes);
+
+	free(path);
+	free(slot);
+	if (!good)
+		return false;
+	*now = speed * lanes;
+	*most = (most_speed < slot_speed ? most_speed : slot_speed) * (most_lanes < slot_lanes ? most_lanes : slot_lanes);
+	return true;
+}

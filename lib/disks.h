@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The disks that a device lies on, by sysfs alone: none is opened, so none that is idle wakes up. */
+#ifndef LARDER_DISKS_H
+#define LARDER_DISKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct disk {
+	char *name; /* sda, as sysfs has it: any bytes but '/' */
+	char *directory; /* in sysfs */
+	bool cache; /* as it was asked for */
+};
+
+struct disks {
+	struct disk *disk;
+	size_t number;
+};
+
+/*
+ * The directory in sysfs of the system below root ("": this one).  A device that is no block device, as images in tests, has none: dev/image/NAME
+ * stands for it, where NAME is the end of path.  The caller frees it.
+ */
+char *disk_directory(const char *root, const char *path, bool block, dev_t number);
+/* Adds what is below the device with that directory: of a partition its disk, of md and dm what they are made of; once each. */
+void disks_below(struct disks *disks, const char *directory, bool cache);
+void disks_free(struct disks *disks);
+
+/* A file below a directory of sysfs: its first line; a number.  False: there is none. */
+bool sysfs_text(const char *directory, const char *name, char *text, size_t size);
+bool sysfs_number(const char *directory, const char *name, uint64_t *value);
+
+/*
+ * Speed times lanes, in GT/s: as PCIe has agreed on, and what the disk and its slot are both able to.  False: it is not on PCIe, or that is not
+ * known.
+ */
+bool disk_pcie(const struct disk *disk, double *now, double *most);
+
+#endif
