@@ -161,6 +161,14 @@ def test_initramfs(system):
     assert system.findings(code=0) == []
 
 
+def test_dracut(system):
+    system.file("usr/lib/dracut/dracut-functions.sh")
+    system.file("usr/lib/dracut/modules.d/90dm/module-setup.sh")
+    system.only("advice", "initramfs", "dracut", "dracut --regenerate-all --force")
+    system.file("usr/lib/dracut/modules.d/90larder/module-setup.sh")
+    assert system.findings(code=0) == []
+
+
 def test_rotating_cache(system):
     system.disk(system.ssd, "sdy", rotational=1)
     system.only("advice", "rotational", system.ssd, "queue/rotational", "larder cache replace")

@@ -88,6 +88,28 @@ static void examine_hooks(struct findings *f)
 	}
 }
 
+/* Its modules have a number before their name. */
+static int is_ours(const struct dirent *entry)
+{
+	return !strcmp(entry->d_name + strspn(entry->d_name, "0123456789"), "larder");
+}
+
+static void examine_dracut(struct findings *f)
+{
+	char *directory = below(f, "/usr/lib/dracut/modules.d", "");
+	struct dirent **entry;
+	int number = scandir(directory, &entry, is_ours, alphasort);
+
+	free(directory);
+	for (int i = 0; i < number; i++)
+		free(entry[i]);
+	if (number >= 0)
+		free(entry);
+	if (!number)
+		finding(f, FINDING_ADVICE, "initramfs", "dracut",
+			"it has no module larder: a root filesystem on a volume will not be found; make install-daemon, dracut --regenerate-all --force");
+}
+
 static int is_kernel(const struct dirent *entry)
 {
 	return entry->d_name[0] != '.';
@@ -113,4 +135,6 @@ void examine_system(struct findings *f)
 		free(kernel);
 	if (tools)
 		examine_hooks(f);
+	if (there(f, "/usr/lib/dracut/", "dracut-functions.sh"))
+		examine_dracut(f);
 }

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The module for dracut (udev/dracut), by dracut's functions as dracut.modules(7) has them: what it puts into an initramfs.
+
+dracut itself is not run.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[1]
+MODULE = TOP / "udev" / "dracut"
+# each says what it was called for; nothing else of dracut is there
+STUBS = """
+set -eu
+say() { printf '%s\\n' "$*"; }
+require_binaries() { [ -n "$binaries" ]; }
+for f in instmods inst_multiple inst_rules inst_hook dracut_need_initqueue; do
+	eval "$f() { say $f \\"\\$@\\"; }"
+done
+moddir=MODULE mount_needs=
+. "$module/module-setup.sh"
+"""
+
+
+def call(function, *, hostonly="", types="", binaries="yes"):
+    text = f"declare -A host_fs_types=({types})\n{STUBS}\n{function}\n"
+    env = dict(os.environ, module=str(MODULE), hostonly=hostonly, binaries=binaries)
+    return subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=env)
+
+
+@pytest.mark.parametrize(
+    ("hostonly", "types", "binaries", "code"),
+    [
+        ("", "", "yes", 0),
+        ("", "", "", 1),  # larder is not installed
+        ("yes", "", "yes", 255),
+        ("yes", "[/dev/sda1]=ext4 [/dev/sda2]=linux_raid_member", "yes", 255),
+        ("yes", "[/dev/dm-0]=ext4 [/dev/sdb]=larder_member", "yes", 0),
+        ("yes", "[/dev/sdb]=larder_member", "", 1),
+    ],
+)
+def test_check(hostonly, types, binaries, code):
+    run = call("r=0; check || r=$?; exit $r", hostonly=hostonly, types=types, binaries=binaries)
+    assert (run.returncode, run.stderr) == (code, "")
+
+
+def test_contents():
+    run = call("say $(depends); installkernel; install", hostonly="yes")
+    assert run.returncode == 0 and run.stderr == ""
+    assert run.stdout.splitlines() == [
+        "dm rootfs-block",
+        "instmods dm_mod larder",
+        "inst_multiple larder /usr/lib/udev/larder-probe",
+        "inst_rules 62-larder.rules 63-md-z-larder.rules",
+        "inst_multiple -o /etc/larder/larder.conf",
+        "inst_hook initqueue/settled 70 MODULE/larder-assemble.sh",
+        "inst_hook initqueue/timeout 70 MODULE/larder-degraded.sh",
+        "dracut_need_initqueue",
+    ]
+
+
+def test_what_it_names_is_there():
+    """Rules and hooks of this repository, by their names; and all of it is installed."""
+    text = (MODULE / "module-setup.sh").read_text()
+    installed = (TOP / "daemon" / "Makefile").read_text()
+    for rule in re.findall(r"[\w-]+\.rules", text):
+        assert (TOP / "udev" / rule).is_file()
+    hooks = re.findall(r'"\$moddir/([\w.-]+)"', text)
+    assert len(hooks) == 2
+    for name in ["module-setup.sh", *hooks]:
+        assert (MODULE / name).is_file() and os.access(MODULE / name, os.X_OK) and f"dracut/{name}" in installed
+
+
+@pytest.mark.parametrize(("hook", "words"), [("assemble", "assemble --all"), ("degraded", "assemble --all --degraded")])
+@pytest.mark.parametrize("code", [0, 3, 5])
+def test_hooks(tmp_path, hook, words, code):
+    """Sourced by a shell that goes on behind them, whatever larder says."""
+    for name, end in (("larder", code), ("modprobe", 1)):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* >>{tmp_path}/ran\nexit {end}\n")
+        (tmp_path / name).chmod(0o755)
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    run = subprocess.run(["sh", "-c", f". {MODULE}/larder-{hook}.sh; echo on"], capture_output=True, text=True, env=env)
+    assert (run.stdout, run.stderr) == ("on\n", "")
+    assert (tmp_path / "ran").read_text().splitlines() == ["modprobe -q larder", f"larder {words}"]

@@ -1,0 +1,40 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0-or-later
+#
+# dracut(8): puts larder into the initramfs, so that the root filesystem may be on a volume.  dracut sources this file; its functions and
+# variables (hostonly, moddir, host_fs_types, inst_*) are dracut.modules(7)'s.
+
+# 0: it belongs in; 255: only if another module, or the user, asks for it.  udev's database calls members larder_member.
+check() {
+	local type
+	require_binaries larder || return 1
+	# shellcheck disable=SC2154
+	if [ -n "$hostonly" ] || [ -n "$mount_needs" ]; then
+		for type in "${host_fs_types[@]}"; do
+			[ "$type" != larder_member ] || return 0
+		done
+		return 255
+	fi
+	return 0
+}
+
+depends() {
+	echo dm rootfs-block
+}
+
+installkernel() {
+	# also where dracut takes only what this machine has loaded
+	hostonly='' instmods dm_mod larder
+}
+
+install() {
+	# shellcheck disable=SC2154
+	inst_multiple larder /usr/lib/udev/larder-probe
+	inst_rules 62-larder.rules 63-md-z-larder.rules
+	inst_multiple -o /etc/larder/larder.conf
+	# shellcheck disable=SC2154
+	inst_hook initqueue/settled 70 "$moddir/larder-assemble.sh"
+	# shellcheck disable=SC2154
+	inst_hook initqueue/timeout 70 "$moddir/larder-degraded.sh"
+	dracut_need_initqueue
+}
