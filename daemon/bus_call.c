@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "../lib/message.h"
+#include "../lib/program.h"
 #include "../lib/superblock.h"
 #include "bus_call.h"
 
@@ -148,16 +149,16 @@ static int command_ended(sd_event_source *source, const siginfo_t *info, void *d
 
 static _Noreturn void become(const struct call *call, int out)
 {
-	/* a unit of its own: neither in our sandbox, nor gone when we are */
-	static const char *const unit[] = { "systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", "--" };
 	const char *words[WORDS_MAX] = { NULL };
 	int null = open("/dev/null", O_RDONLY);
 	size_t number = 0;
 	sigset_t none;
 
-	if (sd_booted() > 0)
-		for (; number < sizeof(unit) / sizeof(unit[0]); number++)
-			words[number] = unit[number];
+	if (sd_booted() > 0) {
+		for (; program_unit[number]; number++)
+			words[number] = program_unit[number];
+		words[number++] = "--";
+	}
 	words[number++] = "larder";
 	for (const char *const *word = call->method->words; *word; word++)
 		words[number++] = *word;

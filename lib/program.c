@@ -17,6 +17,13 @@
 
 #define SEARCH "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 
+const char *const program_unit[] = { "systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", NULL };
+
+bool program_is_unit(void)
+{
+	return getenv("INVOCATION_ID") && !access("/run/systemd/system", F_OK);
+}
+
 static char *search_path(void)
 {
 	const char *path = getenv("PATH");

@@ -6,6 +6,13 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+/*
+ * What stands before the words of a program that is to run as a unit of systemd's own: outside of our sandbox, and on when we are gone.  Ends with
+ * NULL; then come --setenv NAME=VALUE, "--", and the words.
+ */
+extern const char *const program_unit[];
+/* Are we such a unit of systemd, which may be confined, or stopped? */
+bool program_is_unit(void);
 /* Is it in PATH, or where the system keeps programs of root? */
 bool program_there(const char *name);
 /*

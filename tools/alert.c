@@ -17,6 +17,7 @@
 
 #include "alert.h"
 #include "message.h"
+#include "program.h"
 
 #define EXEC_FAILED 127 /* as of a shell */
 #define WORDS_MAX   24
@@ -37,12 +38,8 @@ static void begin(struct command *command, const char *const *environment, bool 
 	*command = (struct command){ 0 };
 	if (!unit)
 		return;
-	say(command, "systemd-run");
-	say(command, "--quiet");
-	say(command, "--wait");
-	say(command, "--pipe");
-	say(command, "--collect");
-	say(command, "--service-type=exec");
+	for (const char *const *word = program_unit; *word; word++)
+		say(command, *word);
 	for (; *environment; environment++) {
 		say(command, "--setenv");
 		say(command, *environment);

@@ -18,6 +18,7 @@
 #include "changes.h"
 #include "disk_watch.h"
 #include "monitor.h"
+#include "program.h"
 #include "snapshot.h"
 #include "verbs.h"
 
@@ -47,8 +48,7 @@ static void say_mistake(const char *line, void *data)
 /* The file is read anew each time: what is written there counts for the next alert. */
 static void alert(const struct changes *changes)
 {
-	/* systemd's, or somebody's at a terminal, who is not confined */
-	bool unit = getenv("INVOCATION_ID") && !access("/run/systemd/system", F_OK);
+	bool unit = program_is_unit();
 	struct conf conf;
 
 	conf_read(&conf, say_mistake, NULL);
