@@ -315,6 +315,26 @@ def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log):
     stack.verify_alone(oracle)
 
 
+def test_one_that_left_is_refused_alone(make_disk, make_oracle, kernel_log):
+    """After a power cut, before anything else was started: the disk knows that the others went on."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk)
+    oracle = make_oracle(stack.volume, size="32m")
+    oracle.run(ops=1500)
+    kill(stack.ssd[1])
+    oracle.run(ops=1500)
+    simdisk.power_cut(mode="lose")
+    up(stack)
+    cache = Cache.start([None, stack.ssd[1]])
+    with pytest.raises(command.CommandError):
+        Volume.start(stack.hdd, cache)
+    assert kernel_log.matching("ran with other SSDs")
+    cache.remove()
+    start_without(stack, 1)
+    oracle.verify(after="crash")
+    stack.verify_alone(oracle)
+
+
 def test_sides_that_went_apart(make_disk, make_oracle, kernel_log):
     """Each SSD was started without the other: the volume goes with the one it ran with; both together are refused."""
     stack = make_stack(make_disk)
