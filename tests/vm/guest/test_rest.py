@@ -5,7 +5,8 @@ can fail."""
 import pytest
 from lib import memory, soak
 from lib.command import CommandError
-from lib.larder import DATA_SECTOR, Cache, segment_layout
+from lib.files import Files, mount_point
+from lib.larder import DATA_SECTOR, Cache, segment_layout, wait_for
 from lib.oracle import OracleError
 
 pytestmark = pytest.mark.limit(600)
@@ -64,6 +65,19 @@ def test_decayed_ssd(world):
         ssd.corrupt(first + i * size + 64, 64, seed=i)
     with pytest.raises(AssertionError, match="scrub_errors"):
         world.rest()
+
+
+def test_snapshot(world):
+    """It has what was fsynced until then; what it has not is noticed."""
+    for name, kind in world.kinds.items():
+        files = Files(world.origins[name], 0, kind=kind, point=mount_point(name))
+        wait_for(lambda f=files: len(f.safe) > 10, 60, "some files")
+        assert world.origins[name].snapshot(world.volumes[name], world.store, files) > 10
+        files.safe[files.directory / "never"] = b""
+        with pytest.raises(FileNotFoundError):
+            world.origins[name].snapshot(world.volumes[name], world.store, files)
+        files.stop()
+    world.stop()
 
 
 def test_dirty_data_is_stuck(world, monkeypatch):
