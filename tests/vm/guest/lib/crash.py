@@ -19,7 +19,7 @@ from .parts import Part
 
 RECORDING = simdisk.ROOT / "recording"
 RESULTS = Path(os.environ.get("LARDER_RESULTS", "/tmp"))
-KEEP = bool(os.environ.get("LARDER_CRASH_KEEP", "1"))
+KEEP = bool(os.environ.get("LARDER_CRASH_KEEP"))
 ROOM = 384 << 20  # bytes of a recording
 
 
