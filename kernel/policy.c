@@ -681,8 +681,8 @@ enum larder_small_or_main larder_evict_queue(const struct larder_queue_facts *f)
 /*
  * Dirty data first: until it is written back a segment can neither be dropped nor become one of keep, which holds clean data
  * only.  RELINK: the segment goes to the young end of keep as it is, cooled (larder_heat_cool()): as no hit of it counts before
- * the log has gone on, it comes round three times at most without that.  DROP_REST: what is worth keeping is copied to keep, the rest
- * dropped.  Alike in both queues: what differs is how many are hot.
+ * the log has gone on, it comes round three times at most without that.  DROP_REST: what is worth keeping is copied to keep, the
+ * rest dropped.  Alike in both queues: what differs is how many are hot.
  */
 enum larder_fate larder_segment_fate(u32 live, u32 dirty, u32 hot, u32 size, bool main)
 {

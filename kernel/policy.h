@@ -83,9 +83,9 @@ enum larder_fate { LARDER_FATE_DROP_REST, LARDER_FATE_RELINK, LARDER_FATE_WAIT_W
 enum larder_fate larder_segment_fate(u32 live, u32 dirty, u32 hot, u32 size, bool main);
 bool larder_dead_first(u32 live, u32 size);		/* at most 25 % live: goes before its turn */
 /*
- * A block of the small queue needs LARDER_HEAT_KEPT and comes to keep with 1; there any heat will do, and it has one less afterwards
- * (as in S3-FIFO: Yang et al., SOSP 2023; but that what is promoted has a round to be asked for again).  Returns whether it stays;
- * *heat: what it has then.
+ * A block of the small queue needs LARDER_HEAT_KEPT and comes to keep with 1; there any heat will do, and it has one less then (as
+ * in S3-FIFO: Yang et al., SOSP 2023; but that what is promoted has a round to be asked for again).  Returns whether it stays;
+ * *heat: what it has afterwards.
  */
 bool larder_keep_worthy(unsigned int heat_now, bool main, unsigned int *heat);
 /* What becomes of clean data of a segment that is emptied. */
