@@ -56,6 +56,21 @@ def test_second_ssd_is_added(make_disk, make_oracle, sizes, mirror):
     lose_the_others(stack, oracle, 1)
 
 
+def test_what_is_written_while_one_joins(make_disk, make_oracle):
+    """It gets that at once, and what was there before at leisure: the first one can be lost."""
+    ssds = make_ssds(make_disk)
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=600)
+    ssds[1].fail(op="write", status="ok", delay_ms=20)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    oracle.run(ops=400)
+    assert states(stack) == "active/joining", "all of that was written meanwhile"
+    ssds[1].heal()
+    wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
+    lose_the_others(stack, oracle, 1)
+
+
 def test_third_ssd_is_added(make_disk, make_oracle):
     ssds = make_ssds(make_disk, (32, 32, 64))
     stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))

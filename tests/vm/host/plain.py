@@ -35,7 +35,7 @@ def modules_of(names: list[str], release: str = KERNEL, root: Path = Path("/")) 
     for name in names:
         for line in run("modprobe", "--show-depends", "--ignore-install", "-d", root, "-S", release, name).splitlines():
             if line.startswith("insmod"):
-                found[Path(line.split()[1])] = True
+                found[Path("/", line.split()[1].lstrip("/"))] = True  # below / it says //lib
     return list(found)
 
 
