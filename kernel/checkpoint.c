@@ -586,16 +586,16 @@ static u64 log_slots(struct cache *c)
 }
 
 /*
- * Slots of replay that make one due.  At most a quarter of what there is for it: segments with records of two such ranges cannot
- * be reused.
+ * Slots of replay that make one due.  At most a quarter of what there is for it, slots: segments with records of two such ranges
+ * cannot be reused.
  */
-static u64 checkpoint_limit(struct cache *c)
+static u64 checkpoint_limit(struct cache *c, u64 slots)
 {
 	u64 total = (u64)c->nr_segments * c->segment_slots;
 	u64 limit = div_u64(total * READ_ONCE(c->set.checkpoint_percent), 100);
 
 	limit = max(limit, 2 * READ_ONCE(c->named[0].bytes) / LARDER_SLOT_SIZE);
-	return min(limit, log_slots(c) / 4);
+	return min(limit, slots / 4);
 }
 
 /* Two are named, one is being written, and the log needs as much as two: a fifth of what there is for all of it. */
@@ -605,15 +605,27 @@ u64 checkpoint_most(struct cache *c)
 }
 
 /*
- * What is kept free for the next one: half as much again as this one, what the index may grow by until it is due (a write of one
- * slot may add two extents), and two.  A checkpoint, and so a start, finds space whatever the cache holds.
+ * Segments for the next one, of so many that there are for it and the log: half as much again as this one, what the index may grow
+ * by until it is due (a write of one slot may add two extents), and two.
  */
+static u32 checkpoint_needs(struct cache *c, u32 units)
+{
+	u64 bytes = c->named[0].bytes + c->named[0].bytes / 2 + checkpoint_limit(c, (u64)units * c->segment_slots) * 2 * sizeof(u64);
+
+	return div_u64(bytes + ((u64)c->segment_sectors << SECTOR_SHIFT) - 1, c->segment_sectors << SECTOR_SHIFT) + 2;
+}
+
+/* They are kept free.  A checkpoint, and so a start, finds space whatever the cache holds. */
 void checkpoint_set_reserve(struct cache *c)
 {
-	u64 bytes = c->named[0].bytes + c->named[0].bytes / 2 + checkpoint_limit(c) * 2 * sizeof(u64);
-	u32 n = div_u64(bytes + ((u64)c->segment_sectors << SECTOR_SHIFT) - 1, c->segment_sectors << SECTOR_SHIFT) + 2;
+	u32 units = segments_units(c, NULL);
 
-	WRITE_ONCE(c->reserve_checkpoint, min(n, segments_units(c, NULL) / 4));
+	WRITE_ONCE(c->reserve_checkpoint, min(checkpoint_needs(c, units), units / 4));
+}
+
+bool checkpoint_fits(struct cache *c, u32 units)
+{
+	return units >= max(LARDER_MIN_SEGMENTS, segments_opened_goal(c) + 3 * checkpoint_needs(c, units));
 }
 
 /* Records from here on may be replayed; segments with nothing but older ones may be reused. */
@@ -753,7 +765,7 @@ bool checkpoint_due(struct cache *c)
 
 	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
 		return false;
-	return READ_ONCE(c->want_checkpoint) || replay > checkpoint_limit(c);
+	return READ_ONCE(c->want_checkpoint) || replay > checkpoint_limit(c, log_slots(c));
 }
 
 void checkpoint_kick(struct cache *c)

@@ -30,7 +30,7 @@ static const char *refuse_drain(struct cache *c, const struct cache_device *d)
 		return "another one is joining or being drained: wait for that";
 	if (c->nr_devices - c->nr_failed == 1)
 		return "it is the last one of the set: detach the volumes, and stop the cache";
-	if (segments_units(c, d) < max(LARDER_MIN_SEGMENTS, segments_opened_goal(c) + 3 * READ_ONCE(c->reserve_checkpoint)))
+	if (!checkpoint_fits(c, segments_units(c, d)))
 		return "the others are too small for what the cache needs: add a larger one first";
 	return NULL;
 }

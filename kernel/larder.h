@@ -1358,6 +1358,8 @@ struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector
 void checkpoint_destroy(struct cache *c);		/* cache_put(): frees the lists of segments of c->named and c->doubtful */
 void checkpoint_set_keep(struct cache *c);		/* keep_sequence from c->named */
 void checkpoint_set_reserve(struct cache *c);		/* reserve_checkpoint from c->named[0] */
+/* Any context: would so many segments do, with what is open, and two that are named? */
+bool checkpoint_fits(struct cache *c, u32 units);
 /* Bytes: of the next one, about (takes super_lock); and what it may have: from there on memory is short */
 u64 checkpoint_estimate(struct cache *c);
 u64 checkpoint_most(struct cache *c);
