@@ -610,7 +610,8 @@ u64 checkpoint_most(struct cache *c)
  */
 static u32 checkpoint_needs(struct cache *c, u32 units)
 {
-	u64 bytes = c->named[0].bytes + c->named[0].bytes / 2 + checkpoint_limit(c, (u64)units * c->segment_slots) * 2 * sizeof(u64);
+	u64 growth = checkpoint_limit(c, (u64)units * c->segment_slots) * 2 * sizeof(u64);
+	u64 bytes = c->named[0].bytes + c->named[0].bytes / 2 + growth;
 
 	return div_u64(bytes + ((u64)c->segment_sectors << SECTOR_SHIFT) - 1, c->segment_sectors << SECTOR_SHIFT) + 2;
 }
