@@ -579,29 +579,23 @@ void checkpoint_destroy(struct cache *c)
 
 /* ------------------------------------------------------------------ steps 4 to 6 */
 
-/* Slots that the log and checkpoints may be in. */
-static u64 log_slots(struct cache *c)
-{
-	return (u64)segments_units(c, NULL) * c->segment_slots;
-}
-
 /*
- * Slots of replay that make one due.  At most a quarter of what there is for it, slots: segments with records of two such ranges
- * cannot be reused.
+ * Slots of replay that make one due.  At most a quarter of the segments that there are for it, units: those with records of two
+ * such ranges cannot be reused.
  */
-static u64 checkpoint_limit(struct cache *c, u64 slots)
+static u64 checkpoint_limit(struct cache *c, u32 units)
 {
 	u64 total = (u64)c->nr_segments * c->segment_slots;
 	u64 limit = div_u64(total * READ_ONCE(c->set.checkpoint_percent), 100);
 
 	limit = max(limit, 2 * READ_ONCE(c->named[0].bytes) / LARDER_SLOT_SIZE);
-	return min(limit, slots / 4);
+	return min(limit, (u64)units * c->segment_slots / 4);
 }
 
 /* Two are named, one is being written, and the log needs as much as two: a fifth of what there is for all of it. */
 u64 checkpoint_most(struct cache *c)
 {
-	return log_slots(c) / 5 * LARDER_SLOT_SIZE;
+	return (u64)segments_units(c, NULL) * c->segment_slots / 5 * LARDER_SLOT_SIZE;
 }
 
 /*
@@ -610,7 +604,7 @@ u64 checkpoint_most(struct cache *c)
  */
 static u32 checkpoint_needs(struct cache *c, u32 units)
 {
-	u64 growth = checkpoint_limit(c, (u64)units * c->segment_slots) * 2 * sizeof(u64);
+	u64 growth = checkpoint_limit(c, units) * 2 * sizeof(u64);
 	u64 bytes = c->named[0].bytes + c->named[0].bytes / 2 + growth;
 
 	return div_u64(bytes + ((u64)c->segment_sectors << SECTOR_SHIFT) - 1, c->segment_sectors << SECTOR_SHIFT) + 2;
@@ -766,7 +760,7 @@ bool checkpoint_due(struct cache *c)
 
 	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
 		return false;
-	return READ_ONCE(c->want_checkpoint) || replay > checkpoint_limit(c, log_slots(c));
+	return READ_ONCE(c->want_checkpoint) || replay > checkpoint_limit(c, segments_units(c, NULL));
 }
 
 void checkpoint_kick(struct cache *c)

@@ -608,8 +608,8 @@ void larder_ghost_add(struct larder_ghost *g, u32 volume, u64 block)
 	spin_unlock_irqrestore(&g->lock[n % LARDER_GHOST_LOCKS], flags);
 }
 
-/* Any context. */
-bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block)
+/* Is it there?  take: it is not any more. */
+static bool larder_ghost_look(struct larder_ghost *g, u32 volume, u64 block, bool take)
 {
 	u16 print;
 	u32 n = larder_ghost_hash(g, volume, block, &print);
@@ -621,7 +621,7 @@ bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block)
 	spin_lock_irqsave(&g->lock[n % LARDER_GHOST_LOCKS], flags);
 	i = larder_ghost_find(set, print);
 	there = i < LARDER_GHOST_WAYS && set->print[i];
-	if (there) {
+	if (there && take) {
 		memmove(&set->print[i], &set->print[i + 1], (LARDER_GHOST_WAYS - 1 - i) * sizeof(print));
 		set->print[LARDER_GHOST_WAYS - 1] = 0;
 	}
@@ -629,19 +629,10 @@ bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block)
 	return there;
 }
 
-static bool larder_ghost_has(struct larder_ghost *g, u32 volume, u64 block)
+/* Any context. */
+bool larder_ghost_take(struct larder_ghost *g, u32 volume, u64 block)
 {
-	u16 print;
-	u32 n = larder_ghost_hash(g, volume, block, &print);
-	unsigned long flags;
-	unsigned int i;
-	bool there;
-
-	spin_lock_irqsave(&g->lock[n % LARDER_GHOST_LOCKS], flags);
-	i = larder_ghost_find(&g->set[n], print);
-	there = i < LARDER_GHOST_WAYS && g->set[n].print[i];
-	spin_unlock_irqrestore(&g->lock[n % LARDER_GHOST_LOCKS], flags);
-	return there;
+	return larder_ghost_look(g, volume, block, true);
 }
 
 /* Any context. */
@@ -650,7 +641,7 @@ bool larder_ghost_missed(struct larder_ghost *g, u32 volume, u64 block, u32 n)
 	u32 i;
 
 	for (i = 0; i < n; i++)
-		if (larder_ghost_has(g, volume, block + i))
+		if (larder_ghost_look(g, volume, block + i, false))
 			return true;
 	for (i = 0; i < n; i++)
 		larder_ghost_add(g, volume, block + i);
@@ -702,10 +693,7 @@ bool larder_keep_worthy(unsigned int heat_now, bool main, unsigned int *heat)
 {
 	bool worthy = heat_now >= (main ? 1 : LARDER_HEAT_KEPT);
 
-	if (main)
-		*heat = worthy ? heat_now - 1 : 0;
-	else
-		*heat = worthy;
+	*heat = main ? heat_now - worthy : worthy;
 	return worthy;
 }
 
