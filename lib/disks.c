@@ -106,6 +106,18 @@ void disks_free(struct disks *disks)
 	*disks = (struct disks){ 0 };
 }
 
+bool disk_name_is_plain(const char *name)
+{
+	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(name);
+}
+
+bool disk_rotates(const struct disk *disk)
+{
+	uint64_t turns;
+
+	return sysfs_number(disk->directory, "queue/rotational", &turns) && turns;
+}
+
 /* current or max, of a function of PCIe: "8.0 GT/s PCIe", lanes. */
 static bool link_of(const char *directory, const char *which, double *speed, double *lanes)
 {

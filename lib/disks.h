@@ -32,6 +32,9 @@ void disks_free(struct disks *disks);
 bool sysfs_text(const char *directory, const char *name, char *text, size_t size);
 bool sysfs_number(const char *directory, const char *name, uint64_t *value);
 
+/* Out of sysfs: no word that a program would take for an option, or /dev for a way out of it. */
+bool disk_name_is_plain(const char *name);
+bool disk_rotates(const struct disk *disk); /* false, too, if the kernel does not say */
 /*
  * Speed times lanes, in GT/s: as PCIe has agreed on, and what the disk and its slot are both able to.  False: it is not on PCIe, or that is not
  * known.

@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "disks.h"
 #include "health.h"
 #include "message.h"
 #include "program.h"
@@ -226,8 +227,7 @@ static void ask_smartctl(struct health *health, const char *disk, bool wake)
 void health_ask(struct health *health, const char *disk, bool wake)
 {
 	unknown(health);
-	/* out of sysfs: no word that smartctl would take for an option, or /dev for a way out of it */
-	if (!*disk || strspn(disk, "abcdefghijklmnopqrstuvwxyz0123456789") != strlen(disk))
+	if (!disk_name_is_plain(disk))
 		return;
 	if (strncmp(disk, "nvme", strlen("nvme")) || !ask_nvme(health, disk))
 		ask_smartctl(health, disk, wake);

@@ -46,15 +46,13 @@ static void find_disks(struct disks *disks, const struct mapped_list *list)
 
 static void answer(FILE *out, const struct disk *disk)
 {
-	struct health_of of = { .disk = disk->name, .cache = disk->cache };
+	struct health_of of = { .disk = disk->name, .cache = disk->cache, .rotational = disk_rotates(disk) };
 	struct problems found = { 0 };
 	struct health health;
-	uint64_t turns;
 
 	health_ask(&health, disk->name, false);
 	if (!health.answered)
 		return;
-	of.rotational = sysfs_number(disk->directory, "queue/rotational", &turns) && turns;
 	health_judge(&health, &of, &found, &found);
 	fprintf(out, "%s\n", disk->name);
 	for (size_t i = 0; i < found.number; i++)

@@ -108,8 +108,7 @@ static void examine_patience(const struct place *p, const struct disk *disk, boo
 	uint64_t timeout;
 	int limit;
 
-	if (!rotational || !sysfs_number(disk->directory, "device/timeout", &timeout) ||
-	    strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789") != strlen(name))
+	if (!rotational || !sysfs_number(disk->directory, "device/timeout", &timeout) || !disk_name_is_plain(name))
 		return;
 	limit = error_recovery(name);
 	if (limit > 0 && (uint64_t)limit >= timeout * 10)
@@ -162,8 +161,7 @@ void examine_disks(struct findings *findings, const struct member *member)
 	disks_below(&disks, place.directory, le32toh(member->sb.head.kind) == LARDER_KIND_CACHE);
 	for (size_t i = 0; i < disks.number; i++) {
 		const struct disk *disk = &disks.disk[i];
-		uint64_t turns = 0;
-		bool rotational = sysfs_number(disk->directory, "queue/rotational", &turns) && turns;
+		bool rotational = disk_rotates(disk);
 
 		examine_zones(&place, disk);
 		examine_patience(&place, disk, rotational);

@@ -15,6 +15,7 @@
 #include "../../lib/fieldtext.c"
 #include "../../lib/problems.c"
 #include "../../lib/program.c"
+#include "../../lib/disks.c"
 #include "../../lib/health.c"
 
 typedef unsigned long long u64;
