@@ -291,14 +291,29 @@ def test_power_cuts(make_disk, make_oracle, seed, mirror):
     stack.verify_alone(oracle)
 
 
-def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log):
-    """It is back, well, with what it held when it left: stale, whether it comes with the others or alone."""
+def left_by_one(make_disk, make_oracle, kernel_log) -> tuple:
+    """A stack, and its oracle, that has gone on without SSD 1."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     stack = make_stack(make_disk)
     oracle = make_oracle(stack.volume, size="32m")
     oracle.run(ops=1500)
     kill(stack.ssd[1])
     oracle.run(ops=1500)
+    return stack, oracle
+
+
+def refused_alone(stack: Stack, kernel_log) -> None:
+    """SSD 1 starts by itself, but not the volume, which knows that the others went on."""
+    cache = Cache.start([None, stack.ssd[1]])
+    with pytest.raises(command.CommandError):
+        Volume.start(stack.hdd, cache)
+    assert kernel_log.matching("ran with other SSDs")
+    cache.remove()
+
+
+def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log):
+    """It is back, well, with what it held when it left: stale, whether it comes with the others or alone."""
+    stack, oracle = left_by_one(make_disk, make_oracle, kernel_log)
     stack.stop()
     stack.ssd[1].heal()
     stack.start()
@@ -306,11 +321,7 @@ def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log):
     assert stack.cache.status()["devices_failed"] == 1
     oracle.verify()
     stack.stop()
-    cache = Cache.start([None, stack.ssd[1]])
-    with pytest.raises(command.CommandError):
-        Volume.start(stack.hdd, cache)
-    assert kernel_log.matching("ran with other SSDs")
-    cache.remove()
+    refused_alone(stack, kernel_log)
     start_without(stack, 1)
     oracle.verify()
     stack.verify_alone(oracle)
@@ -318,19 +329,10 @@ def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log):
 
 def test_one_that_left_is_refused_alone(make_disk, make_oracle, kernel_log):
     """After a power cut, before anything else was started: the disk knows that the others went on."""
-    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
-    stack = make_stack(make_disk)
-    oracle = make_oracle(stack.volume, size="32m")
-    oracle.run(ops=1500)
-    kill(stack.ssd[1])
-    oracle.run(ops=1500)
+    stack, oracle = left_by_one(make_disk, make_oracle, kernel_log)
     simdisk.power_cut(mode="lose")
     up(stack)
-    cache = Cache.start([None, stack.ssd[1]])
-    with pytest.raises(command.CommandError):
-        Volume.start(stack.hdd, cache)
-    assert kernel_log.matching("ran with other SSDs")
-    cache.remove()
+    refused_alone(stack, kernel_log)
     start_without(stack, 1)
     oracle.verify(after="crash")
     stack.verify_alone(oracle)
