@@ -71,6 +71,24 @@ def test_what_is_written_while_one_joins(make_disk, make_oracle):
     lose_the_others(stack, oracle, 1)
 
 
+def test_first_one_dies_as_soon_as_another_has_joined(make_disk, make_oracle):
+    """By a power cut, with no stop and no checkpoint in between: those that the new one's superblock names lie on it, too."""
+    ssds = make_ssds(make_disk)
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=600)
+    stack.cache.message("checkpoint")
+    oracle.run(ops=200)
+    larder(*add(stack, ssds[1]))
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    start_without(stack, 0)
+    oracle.verify(after="crash")
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
 def test_third_ssd_is_added(make_disk, make_oracle):
     ssds = make_ssds(make_disk, (32, 32, 64))
     stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
