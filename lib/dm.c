@@ -19,6 +19,7 @@
 
 #include "device.h"
 #include "dm.h"
+#include "guard.h"
 #include "kernellog.h"
 #include "message.h"
 
@@ -72,7 +73,7 @@ static bool dm_available(void)
 	return found;
 }
 
-#define UNKNOWN_ERROR 100000 /* libdevmapper failed, and left no errno */
+#define UNKNOWN_ERROR 254 /* libdevmapper failed, and left no errno: greater than any, less than GUARD_BROKEN */
 
 static int code_of(int error)
 {
@@ -319,19 +320,28 @@ int mapped_table(const struct mapped *mapped, char **params)
 	return read_table(mapped->name, &sectors, params);
 }
 
-bool mapped_name_taken(const char *name)
+static bool mapped_info(const char *name, struct dm_info *info)
 {
-	struct dm_task *task;
-	struct dm_info info;
-	bool taken;
+	struct dm_task *task = ask(DM_DEVICE_INFO, name);
+	bool there = task && dm_task_get_info(task, info) && info->exists;
 
-	if (!dm_available())
-		return false;
-	task = ask(DM_DEVICE_INFO, name);
-	taken = task && dm_task_get_info(task, &info) && info.exists;
 	if (task)
 		dm_task_destroy(task);
-	return taken;
+	return there;
+}
+
+bool mapped_name_taken(const char *name)
+{
+	struct dm_info info;
+
+	return dm_available() && mapped_info(name, &info);
+}
+
+bool mapped_suspended(const char *name)
+{
+	struct dm_info info;
+
+	return mapped_info(name, &info) && info.suspended;
 }
 
 bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
@@ -412,9 +422,13 @@ static uint16_t udev_flags(const char *target)
 	return strcmp(target, TARGET_CACHE) ? 0 : DM_UDEV_DISABLE_DISK_RULES_FLAG | DM_UDEV_DISABLE_OTHER_RULES_FLAG;
 }
 
+/* What is not suspended, and has a table loaded, is drained first, filesystems not frozen. */
 static int resume(const char *name, const char *target)
 {
-	return run_flags(new_task(DM_DEVICE_RESUME, name), true, udev_flags(target));
+	struct dm_task *task = new_task(DM_DEVICE_RESUME, name);
+
+	dm_task_skip_lockfs(task);
+	return run_flags(task, true, udev_flags(target));
 }
 
 static int simple(int type, const char *name, bool with_cookie)
@@ -512,45 +526,51 @@ int mapped_resume(const char *name)
 	return change(DM_DEVICE_RESUME, name, "resume", "resume");
 }
 
-/* The kernel has let go of the old table when the new one's resume fails: load it again.  Returns 0 or a positive errno. */
-static int go_back(const char *name, const char *target, uint64_t sectors, const char *params)
-{
-	int error = load(name, target, sectors, params);
+struct swap {
+	const char *name, *target, *old; /* parameters of the live table */
+	uint64_t sectors;
+};
 
-	return error ? error : resume(name, target);
+/*
+ * Makes the loaded table live: the kernel suspends, swaps and resumes in one call, which a kill does not divide.  When the new table does
+ * not resume the old one is gone, the device suspended: it is loaded again.  Returns 0 or an error, with the old table live if that could be.
+ */
+static int swap_tables(void *argument)
+{
+	const struct swap *swap = argument;
+	int error = resume(swap->name, swap->target);
+
+	if (error && mapped_suspended(swap->name) && !load(swap->name, swap->target, swap->sectors, swap->old))
+		resume(swap->name, swap->target);
+	return error;
 }
 
-/* Makes the loaded table live.  sectors, old: of the one that is. */
-static int swap_tables(const char *name, const char *target, uint64_t sectors, const char *old)
+static int swap_guarded(struct swap *swap)
 {
-	int mark = kernellog_mark(), error = simple(DM_DEVICE_SUSPEND, name, false), code;
+	int mark = kernellog_mark(), error = guard_run(swap_tables, swap), code;
 
-	if (!error)
-		error = resume(name, target);
 	if (!error) {
 		free(kernellog_reason(mark));
 		return LARDER_DONE;
 	}
-	code = complain_of(error, mark, name, "switch the table of");
-	error = go_back(name, target, sectors, old);
-	if (error)
-		complain(code, "%s: stays suspended: the old table cannot be resumed either: %s; try dmsetup resume %s", name,
-			 strerror(error), name);
+	code = complain_of(error == GUARD_BROKEN ? EINTR : error, mark, swap->name, "switch the table of");
+	if (mapped_suspended(swap->name))
+		complain(code, "%s: stays suspended: the old table cannot be resumed either; try dmsetup resume %s", swap->name, swap->name);
 	return code;
 }
 
 int mapped_reload(const char *name, const char *target, uint64_t sectors, const char *params)
 {
+	struct swap swap = { .name = name, .target = target };
 	int error, mark, result;
-	uint64_t was;
 	char *old;
 
 	if (dry) {
 		printf("dmsetup load %s --table '0 %llu %s %s'\n", name, (unsigned long long)sectors, target, params);
-		printf("dmsetup suspend --nolockfs %s\ndmsetup resume %s\n", name, name);
+		printf("dmsetup resume --nolockfs %s\n", name);
 		return LARDER_DONE;
 	}
-	result = read_table(name, &was, &old);
+	result = read_table(name, &swap.sectors, &old);
 	if (result)
 		return result;
 	mark = kernellog_mark();
@@ -559,7 +579,8 @@ int mapped_reload(const char *name, const char *target, uint64_t sectors, const 
 		result = complain_of(error, mark, name, "load a table into");
 	} else {
 		free(kernellog_reason(mark));
-		result = swap_tables(name, target, was, old);
+		swap.old = old;
+		result = swap_guarded(&swap);
 	}
 	free(old);
 	return result;

@@ -73,7 +73,11 @@ int mapped_remove(const char *name);
 /* Requests are drained, filesystems not frozen. */
 int mapped_suspend(const char *name);
 int mapped_resume(const char *name);
-/* Loads a table and makes it live by suspend and resume; one that is suspended already is resumed too. */
+bool mapped_suspended(const char *name);
+/*
+ * Loads a table and makes it live; one that is suspended already is resumed too.  From the moment that the device stands still no kill of
+ * this process leaves it so (lib/guard.h).
+ */
 int mapped_reload(const char *name, const char *target, uint64_t sectors, const char *params);
 int mapped_message(const char *name, const char *message);
 

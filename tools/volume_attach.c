@@ -13,6 +13,7 @@
 #include <uuid/uuid.h>
 
 #include "drain.h"
+#include "guard.h"
 #include "running.h"
 #include "verbs.h"
 
@@ -124,16 +125,10 @@ static int set_mode(const struct mapped *volume, const char *mode)
 	return result;
 }
 
-/*
- * The kernel asks for a suspended volume: what it reads changes under its users, so there must be none.  It stays suspended,
- * unless this fails.
- */
-static int discard(struct mapped *volume, const char *cache, const struct detach_request *request)
+/* May --discard-dirty be?  The kernel asks for a suspended volume: what it reads changes under its users, so there must be none. */
+static int may_discard(const struct mapped *volume, const char *cache, const char *given)
 {
-	const char *given = request->discard_dirty;
 	uint8_t a[16], b[16];
-	char *message;
-	int result;
 
 	if (uuid_parse(given, a) || uuid_parse(cache, b) || memcmp(a, b, 16))
 		return complain(LARDER_UNSAFE, "%s: --discard-dirty: the cache is %s, not %s; nothing was given up", volume->name,
@@ -142,14 +137,45 @@ static int discard(struct mapped *volume, const char *cache, const struct detach
 		return complain(LARDER_BUSY,
 				"%s: --discard-dirty: the volume is in use, and what it reads would change; unmount it first",
 				volume->name);
-	result = mapped_suspend(volume->name);
+	return LARDER_DONE;
+}
+
+struct discard {
+	const struct mapped *volume;
+	const char *params, *cache;
+	bool dry_run;
+};
+
+/* Guarded: it is suspended from its first line to its last. */
+static int discard_dirty(void *argument)
+{
+	const struct discard *discard = argument;
+	const char *name = discard->volume->name;
+	int result = mapped_suspend(name);
+	char *message;
+
 	if (result)
 		return result;
-	message = must_print("discard_dirty %s", cache);
-	result = mapped_message(volume->name, message);
+	message = must_print("discard_dirty %s", discard->cache);
+	result = mapped_message(name, message);
 	free(message);
+	result = result ? result : reload(discard->volume, discard->params, "-");
+	if (result && !discard->dry_run && mapped_suspended(name))
+		mapped_resume(name);
+	return result;
+}
+
+static int detach_dirty(const struct mapped *volume, const char *params, const char *cache, const struct detach_request *request)
+{
+	struct discard discard = { volume, params, cache, request->dry_run };
+	int result = may_discard(volume, cache, request->discard_dirty);
+
 	if (result)
-		mapped_resume(volume->name);
+		return result;
+	result = request->dry_run ? discard_dirty(&discard) : guard_run(discard_dirty, &discard);
+	if (result == GUARD_BROKEN)
+		return complain(LARDER_FAILED, "%s: cannot detach it: the process that was to do it was killed, or could not begin; try again",
+				volume->name);
 	return result;
 }
 
@@ -159,8 +185,6 @@ static int clean(struct mapped *volume, const char *cache, const struct detach_r
 	uint64_t dirty;
 	int result;
 
-	if (request->discard_dirty)
-		return discard(volume, cache, request);
 	if (request->flush)
 		return request->dry_run ? mapped_message(volume->name, "flush") : drain(volume);
 	result = request->dry_run ? LARDER_DONE : mapped_refresh(volume);
@@ -201,8 +225,12 @@ static int detach(struct mapped *volume, const struct detach_request *request)
 	drain_catch_signals();
 	result = set_mode(volume, "writethrough");
 	if (!result) {
-		result = clean(volume, cache, request);
-		result = result ? result : reload(volume, params, "-");
+		if (request->discard_dirty)
+			result = detach_dirty(volume, params, cache, request);
+		else
+			result = clean(volume, cache, request);
+		if (!result && !request->discard_dirty)
+			result = reload(volume, params, "-");
 		if (result)
 			set_mode(volume, mode);
 	}

@@ -212,6 +212,72 @@ def test_detach_that_fails_restores_the_mode(started, kernel_log):
     check("data", 0, 64)
 
 
+@pytest.fixture
+def kill_at(tmp_path):
+    """larder, killed right behind the N-th change that it makes by device-mapper; what it has begun is over on return."""
+    library = tmp_path / "kill_at.so"
+    command.run("cc", "-O1", "-shared", "-fPIC", "-o", library, Path(__file__).parents[2] / "command/kill_at.c")
+
+    def run(number, *words):
+        env = os.environ | {"LD_PRELOAD": str(library), "KILL_AT": str(number)}
+        # whoever is left of it holds the pipe
+        done = subprocess.run(["larder", *map(str, words)], env=env, capture_output=True, text=True)
+        assert done.returncode in (DONE, FAILED, -signal.SIGKILL), done.stderr
+        assert not any(dm.DmDevice(name).info()["suspended"] for name in dm.names()), f"killed at {number}"
+        return done.returncode
+
+    return run
+
+
+def at_each_step(kill_at, *words, restore):
+    """How often it was killed until it came to its end, and the exit code then."""
+    for number in range(1, 20):
+        code = kill_at(number, *words)
+        if code != -signal.SIGKILL:
+            return number - 1, code
+        restore()
+    raise AssertionError("it never comes to an end")
+
+
+def test_killed_at_each_step(started, kill_at):
+    """Nothing is left suspended, and what holds the table is the old one or the new one."""
+
+    def attached(wanted):
+        if (values("volume", "data", "state") == ["running"]) != wanted:
+            larder("volume", *(("attach", "data", "--cache", "fast") if wanted else ("detach", "data", "--flush")))
+        if wanted:
+            larder("volume", "set", "data", "mode=writeback", "writeback=off")
+        check("data", 0, 64)
+
+    write("data", 0, 64)
+    cache = values("volume", "data", "cache")[0]
+    times, code = at_each_step(kill_at, "volume", "detach", "data", "--flush", restore=lambda: attached(True))
+    assert times >= 3 and code == DONE
+    times, code = at_each_step(kill_at, "volume", "attach", "data", "--cache", "fast", restore=lambda: attached(False))
+    assert times >= 2 and code == DONE
+    times, code = at_each_step(kill_at, "volume", "detach", "data", "--discard-dirty", cache, restore=lambda: attached(True))
+    assert times >= 5 and code == DONE
+    check("data", 0, 64)
+
+
+def test_killed_while_the_old_table_comes_back(formatted, kill_at, kernel_log):
+    """The new one does not resume."""
+    _, hdd = formatted
+    kernel_log.expect(r"hdd0|I/O error|larder")
+    larder("volume", "start", "data")
+    write("data", 0, 64)
+    larder("volume", "detach", "data", "--flush")
+    hdd.fail(op="write", status="ioerr")
+    larder("volume", "attach", "data", "--cache", "fast", code=FAILED)
+    times, code = at_each_step(kill_at, "volume", "attach", "data", "--cache", "fast", restore=lambda: check("data", 0, 64))
+    assert times >= 4 and code == FAILED
+    hdd.heal()
+    assert values("volume", "data", "state") == ["passthrough"]
+    check("data", 0, 64)
+    larder("volume", "attach", "data", "--cache", "fast")
+    check("data", 0, 64)
+
+
 def test_flush(started):
     write("data", 0, 64)
     assert values("volume", "data", "dirty_sectors") == [str(64 * 4096)]
