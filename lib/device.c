@@ -53,6 +53,20 @@ bool device_attribute(dev_t number, const char *name, char *text, size_t size)
 	return true;
 }
 
+int device_set_attribute(dev_t number, const char *name, const char *text)
+{
+	char path[PATH_MAX];
+	int fd, error;
+
+	sysfs_path(number, name, path, sizeof(path));
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno;
+	error = write(fd, text, strlen(text)) < 0 ? errno : 0;
+	close(fd);
+	return error;
+}
+
 static bool parse_number(const char *text, dev_t *number)
 {
 	unsigned high, low;

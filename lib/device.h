@@ -53,5 +53,7 @@ bool device_node(dev_t number, char *text, size_t size);
 bool device_is_below(dev_t below, dev_t above);
 /* Text of a file of sysfs beneath a block device, e.g. "queue/zoned"; false if it can't be read. */
 bool device_attribute(dev_t number, const char *name, char *text, size_t size);
+/* Writes it.  Returns 0 or a positive errno; says nothing. */
+int device_set_attribute(dev_t number, const char *name, const char *text);
 
 #endif

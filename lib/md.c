@@ -132,9 +132,9 @@ const char *md_state(dev_t device, unsigned *missing)
 		return "failed";
 	if (*missing || attribute(device, "md/degraded"))
 		return "degraded";
-	if (device_attribute(device, "md/sync_action", text, sizeof(text)) && strcmp(text, "idle"))
-		return "resyncing";
-	return "active";
+	if (!device_attribute(device, "md/sync_action", text, sizeof(text)) || !strcmp(text, "idle"))
+		return "active";
+	return !strcmp(text, "check") || !strcmp(text, "repair") ? "scrubbing" : "resyncing";
 }
 
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)

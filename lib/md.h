@@ -38,7 +38,7 @@ int md_grow(const char *node); /* it takes all of its disks */
 /* Bytes that it takes of each disk, and that the smallest of them has for it.  False: cannot be read. */
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room);
 
-/* Of one that runs: "active", "degraded", "failed", "resyncing"; *missing: disks that it lacks. */
+/* Of one that runs: "active", "degraded", "failed", "resyncing", "scrubbing"; *missing: disks that it lacks. */
 const char *md_state(dev_t device, unsigned *missing);
 
 #endif

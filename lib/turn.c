@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * /run/larder: lock, and stopped/UUID.
+ * /run/larder: lock, stopped/UUID, and scrub-UUID.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 
 #define RUN	"/run/larder"
 #define STOPPED RUN "/stopped"
+#define SCRUB	RUN "/scrub-"
 
 static int lock = -1;
 
@@ -92,4 +94,42 @@ size_t stopped_list(uint8_t (**uuids)[16])
 	if (directory)
 		closedir(directory);
 	return number;
+}
+
+/* ------------------------------------------------------------------ where a scrub was stopped */
+
+static FILE *scrub_file(const uint8_t uuid[16], const char *mode, char path[static sizeof(SCRUB) + UUID_TEXT])
+{
+	char text[UUID_TEXT];
+
+	snprintf(path, sizeof(SCRUB) + UUID_TEXT, SCRUB "%s", uuid_text(uuid, text));
+	return fopen(path, mode);
+}
+
+void scrub_stopped_set(const uint8_t uuid[16], uint64_t sector)
+{
+	char path[sizeof(SCRUB) + UUID_TEXT];
+	FILE *file;
+
+	mkdir(RUN, 0755);
+	file = scrub_file(uuid, "we", path);
+	if (!file)
+		return;
+	fprintf(file, "%" PRIu64 "\n", sector);
+	if (fclose(file) || !sector)
+		unlink(path);
+}
+
+uint64_t scrub_stopped(const uint8_t uuid[16])
+{
+	char path[sizeof(SCRUB) + UUID_TEXT];
+	FILE *file = scrub_file(uuid, "re", path);
+	uint64_t sector = 0;
+
+	if (!file)
+		return 0;
+	if (fscanf(file, "%" SCNu64, &sector) != 1)
+		sector = 0;
+	fclose(file);
+	return sector;
 }

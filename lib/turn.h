@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What larder keeps in /run/larder, for as long as the machine is up: a lock, so that a command and the daemon do not start the same thing
- * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so.  Nothing of it is needed to start anything.
+ * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so; where a scrub was stopped.  Nothing of it
+ * is needed to start anything.
  */
 #ifndef LARDER_TURN_H
 #define LARDER_TURN_H
@@ -21,5 +22,9 @@ void stopped_clear(const uint8_t uuid[16]);
 bool stopped_is(const uint8_t uuid[16]);
 /* Those marked; the caller frees the list. */
 size_t stopped_list(uint8_t (**uuids)[16]);
+
+/* Of an array: the sector of its disks at which its scrub was stopped, and may go on; 0: at none. */
+void scrub_stopped_set(const uint8_t uuid[16], uint64_t sector);
+uint64_t scrub_stopped(const uint8_t uuid[16]);
 
 #endif

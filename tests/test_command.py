@@ -355,6 +355,10 @@ WRONG_WORDS = [
     (["stop", "nowhere"], NOT_FOUND, "nowhere"),
     (["remove", "nowhere"], NOT_FOUND, "nowhere"),
     (["resize"], USAGE, "missing"),
+    (["scrub"], USAGE, "--all"),
+    (["scrub", "data", "--all"], USAGE, "--all"),
+    (["scrub", "data", "--stop", "--wait"], USAGE, "excludes"),
+    (["scrub", "nowhere"], NOT_FOUND, "nowhere"),
     (["resize", "nowhere"], NOT_FOUND, "nowhere"),
     (["lock", "nowhere"], NOT_FOUND, "nowhere"),
     (["unlock", "nowhere"], NOT_FOUND, "nowhere"),
@@ -411,7 +415,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 52
+    assert len(verbs) == 53
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

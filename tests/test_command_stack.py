@@ -97,7 +97,7 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--resume"], "--resume")
     refused(USAGE, [], "--cache: is missing", base=["create", "data", "--backing", images[2]])
     refused(USAGE, [], "--backing: is missing", base=["create", "data", "--cache", images[0]])
-    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock", "resize"):
+    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock", "resize", "scrub"):
         one_line(larder(verb, "data", code=NOT_FOUND), "no such stack")
 
 
@@ -183,6 +183,7 @@ def test_description_is_shown(larder, described):
     assert str(described.hdd) in larder("show", str(described.uuid)).stdout
     one_line(larder("remove", "data", code=UNSAFE), "LOST", described.uuid)
     one_line(larder("resize", "data", code=NOT_FOUND), "not started")
+    one_line(larder("scrub", "data", code=NOT_FOUND), "not started")
     one_line(larder("create", "data", "--backing", larder.image("x", 64 * MIB), "--cache", "fast", "--dry-run", code=BUSY), "data")
     # encrypted, on an array, with a filesystem
     part = {name: str(uuid.uuid5(described.uuid, name)) for name in ("md", "crypt", "fs")}

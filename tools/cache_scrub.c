@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "running.h"
+#include "scrub.h"
 #include "verbs.h"
 
 #define POLL_MICROSECONDS 500000
@@ -20,13 +21,18 @@ static uint64_t number(const struct mapped *cache, const char *key)
 	return status_number(cache->status, key);
 }
 
-static void progress(const struct mapped *cache, bool last)
+double scrub_percent(const struct mapped *cache)
 {
 	uint64_t done = number(cache, "scrub_segments"), all = number(cache, "segments");
 
+	return all ? 100.0 * (double)done / (double)all : 100.0;
+}
+
+static void progress(const struct mapped *cache, bool last)
+{
 	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r%s: %.0f %% scrubbed, %" PRIu64 " errors   %s", cache->name,
-			all ? 100.0 * (double)done / (double)all : 100.0, number(cache, "scrub_errors"), last ? "\n" : "");
+		fprintf(stderr, "\r%s: %.0f %% scrubbed, %" PRIu64 " errors   %s", cache->name, scrub_percent(cache),
+			number(cache, "scrub_errors"), last ? "\n" : "");
 }
 
 static int wait_scrubbed(struct mapped *cache)
@@ -43,7 +49,7 @@ static int wait_scrubbed(struct mapped *cache)
 	return result;
 }
 
-static int judge(const struct mapped *cache)
+int scrub_judge_cache(const struct mapped *cache)
 {
 	char *state = status_value(cache->status, "scrub");
 	int result = LARDER_DONE;
@@ -72,7 +78,7 @@ static int scrub(struct mapped *cache, bool wait, bool dry_run)
 	if (result || !wait || dry_run)
 		return result;
 	result = wait_scrubbed(cache);
-	return result ? result : judge(cache);
+	return result ? result : scrub_judge_cache(cache);
 }
 
 int cache_scrub(int argc, char **argv)

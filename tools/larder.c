@@ -35,6 +35,7 @@ static const struct verb verbs[] = {
 	{ "", "unlock", stack_unlock, "open it again" },
 	{ "", "rename", stack_rename, "give a stopped stack another name" },
 	{ "", "resize", stack_resize, "let a stack grow with its disks" },
+	{ "", "scrub", stack_scrub, "read and compare all that a stack keeps twice" },
 	{ "", "list", stacks_list, "show all stacks as trees" },
 	{ "", "show", stack_show, "show one stack, with all UUIDs" },
 	{ "", "status", stack_status, "is a stack fine (0), degraded (10), failed (11)?" },

@@ -56,6 +56,7 @@ int stack_rename(int argc, char **argv);
 int stack_lock(int argc, char **argv);
 int stack_unlock(int argc, char **argv);
 int stack_resize(int argc, char **argv);
+int stack_scrub(int argc, char **argv);
 int stacks_list(int argc, char **argv);
 int stack_show(int argc, char **argv);
 int stack_status(int argc, char **argv);

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from lib import command, dm, simdisk
+from lib.larder import wait_for
 from lib.parts import Part
 from lib.stacks import (
     BROKEN,
@@ -423,4 +424,55 @@ def test_filesystem_grows(make_disk, disks, fs):
     larder("stop", "data")
     larder("start", "data")
     check([0])
+    remove()
+
+
+def array_file(name: str) -> Path:
+    return Path(f"/sys/block/{Path(arrays()[0]).name}/md/{name}")
+
+
+def test_scrub(disks):
+    """What the disks of an array hold is compared, and made the same only when asked for."""
+    hdd1 = disks[3]
+    larder(*words(disks))
+    write(0)
+    larder("volume", "flush", "data", "--wait")
+    command.run("mdadm", "--wait", *arrays(), check=False)  # its first resync
+    assert " 0 sectors differ" in larder("scrub", "data", "--wait").stdout
+    at = int(array_file("rd1/offset").read_text()) + (30 << 11)
+    hdd1.corrupt(at, 8)
+    before = hdd1.read(at, 8)
+    assert "echo check" in larder("scrub", "data", "--dry-run").stdout
+    said = larder("scrub", "data", "--wait", code=FAILED)
+    assert " 0 sectors differ" not in said.stdout and "--repair" in said.stderr
+    assert " 0 errors" in said.stdout and hdd1.read(at, 8) == before != disks[2].read(at, 8)
+    assert "were made the same" in larder("scrub", "data", "--repair", "--wait").stdout
+    assert hdd1.read(at, 8) == disks[2].read(at, 8)
+    assert " 0 sectors differ" in larder("scrub", "--all", "--wait").stdout
+    check([0])
+    remove()
+
+
+def test_scrub_is_stopped_and_goes_on(disks):
+    larder(*words(disks))
+    command.run("mdadm", "--wait", *arrays(), check=False)
+    for name in ("sync_speed_min", "sync_speed_max"):
+        array_file(name).write_text("2000")
+    larder("scrub", "data")
+    wait_for(lambda: int(array_file("sync_completed").read_text().split()[0]) > 4000, 60, "the scrub to come somewhere")
+    assert rows()["array"]["state"] == "scrubbing"
+    refused(BUSY, ["scrub", "data", "--repair"], "does a check")
+    said = larder("scrub", "data", "--stop").stdout
+    at = int(said.split("sector ")[1].split()[0])
+    assert at >= 4000 and rows()["array"]["state"] == "active"
+    array_file("sync_speed_max").write_text("200000")
+    disks[3].reset_stats()
+    assert f"goes on at sector {at}" in larder("scrub", "data", "--wait").stdout
+    rest = disks[3].stats()["rbytes"]
+    disks[3].reset_stats()
+    assert "goes on" not in larder("scrub", "data", "--wait").stdout
+    assert rest + at * 256 < disks[3].stats()["rbytes"]
+    larder("stop", "data")
+    refused(NOT_FOUND, ["scrub", "data"], "not started")
+    larder("start", "data")
     remove()

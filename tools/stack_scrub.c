@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder scrub: all that a stack keeps twice is read and compared: by the cache what is on its SSDs, by md what is on the disks of the array.
+ *
+ * Both at once, as they are on different devices, and both by the kernel: whoever is waiting for it may end, and it goes on.  Between two
+ * disks of an array that differ nothing says which is right, so they are made the same only when that is asked for.  What --stop ends goes on
+ * where it was with the next one (an array), or begins anew (a cache, which is read in minutes).
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "md_scrub.h"
+#include "scrub.h"
+#include "stacks.h"
+#include "turn.h"
+#include "verbs.h"
+
+#define POLL_MICROSECONDS 500000
+#define ARRAYS_MAX	  64
+#define CACHES_MAX	  64
+
+struct array {
+	char node[64];
+	dev_t device;
+	uint8_t uuid[16];
+	unsigned missing; /* disks */
+	bool begun, repair;
+};
+
+/* What is scrubbed: each cache once, though several stacks have it. */
+struct work {
+	struct mapped *cache[CACHES_MAX];
+	struct array array[ARRAYS_MAX];
+	size_t caches, arrays;
+};
+
+struct scrub_request {
+	const char *name; /* NULL: all that runs */
+	bool repair, stop, wait, dry_run;
+};
+
+/* ------------------------------------------------------------------ what there is to do */
+
+static void add_cache(struct work *work, const struct mapped *cache)
+{
+	for (size_t i = 0; i < work->caches; i++)
+		if (work->cache[i] == cache)
+			return;
+	if (work->caches < CACHES_MAX)
+		work->cache[work->caches++] = (struct mapped *)cache;
+}
+
+static void add_array(struct work *work, const struct stack *stack, const struct md_array *found)
+{
+	struct array *array = &work->array[work->arrays];
+	struct md_scrub scrub;
+
+	if (work->arrays == ARRAYS_MAX || !*found->node || !md_scrub_look(found->device, &scrub))
+		return;
+	snprintf(array->node, sizeof(array->node), "%s", found->node);
+	array->device = found->device;
+	stack_part(stack, "md", array->uuid);
+	md_state(found->device, &array->missing);
+	work->arrays++;
+}
+
+static bool add_stack(struct work *work, const struct stacks *stacks, const struct stack *stack)
+{
+	struct layers layers;
+	bool runs;
+
+	layers_find(stacks, stack, &layers);
+	runs = layers.volume;
+	if (runs && layers.cache)
+		add_cache(work, layers.cache);
+	if (runs)
+		add_array(work, stack, &layers.array);
+	layers_free(&layers);
+	return runs;
+}
+
+static int find_work(const struct stacks *stacks, const struct scrub_request *request, struct work *work)
+{
+	const struct found *found;
+	int result;
+
+	if (!request->name) {
+		for (size_t i = 0; i < stacks->number; i++)
+			if (stacks->found[i].whole)
+				add_stack(work, stacks, &stacks->found[i].stack);
+		for (size_t i = 0; i < stacks->list.number; i++)
+			if (stacks->list.mapped[i].cache)
+				add_cache(work, &stacks->list.mapped[i]);
+		return LARDER_DONE;
+	}
+	result = stack_find(stacks, request->name, &found);
+	if (!result && (!found->whole || !add_stack(work, stacks, &found->stack)))
+		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", request->name, request->name);
+	if (!result && !work->caches && !work->arrays)
+		result = complain(LARDER_NOT_FOUND, "%s: has neither a cache nor an array with redundancy: nothing to compare",
+				  request->name);
+	return result;
+}
+
+/* ------------------------------------------------------------------ begin, stop */
+
+static int begin_array(struct array *array, const struct scrub_request *request)
+{
+	uint64_t from = scrub_stopped(array->uuid);
+	struct md_scrub scrub;
+	int error;
+
+	if (request->dry_run) {
+		printf("echo %s > /sys/class/block/%s/md/sync_action\n", request->repair ? "repair" : "check", strrchr(array->node, '/') + 1);
+		return LARDER_DONE;
+	}
+	if (!md_scrub_look(array->device, &scrub))
+		return complain(LARDER_NOT_FOUND, "%s: runs no more", array->node);
+	if (md_scrub_runs(&scrub) && request->repair == (scrub.action[0] == 'r')) {
+		array->begun = true;
+		array->repair = request->repair;
+		return LARDER_DONE;
+	}
+	if (strcmp(scrub.action, "idle"))
+		return complain(LARDER_BUSY, "%s: cannot be scrubbed now: it does a %s; again when that has ended", array->node, scrub.action);
+	error = md_scrub_begin(array->device, request->repair, from);
+	if (error)
+		return complain(LARDER_FAILED, "%s: the scrub cannot be begun: %s", array->node, strerror(error));
+	scrub_stopped_set(array->uuid, 0);
+	array->begun = true;
+	array->repair = request->repair;
+	if (from)
+		printf("array %s: goes on at sector %" PRIu64 " of its disks\n", array->node, from);
+	return LARDER_DONE;
+}
+
+static int begin_cache(const struct mapped *cache)
+{
+	return status_is(cache->status, "scrub", "running") ? LARDER_DONE : mapped_message(cache->name, "scrub");
+}
+
+static int end_array(const struct array *array, bool dry_run)
+{
+	struct md_scrub scrub;
+	uint64_t at;
+	int error;
+
+	if (!md_scrub_look(array->device, &scrub) || !md_scrub_runs(&scrub))
+		return LARDER_DONE;
+	if (dry_run) {
+		printf("echo idle > /sys/class/block/%s/md/sync_action\n", strrchr(array->node, '/') + 1);
+		return LARDER_DONE;
+	}
+	error = md_scrub_stop(array->device, &at);
+	if (error)
+		return complain(LARDER_FAILED, "%s: the scrub cannot be stopped: %s", array->node, strerror(error));
+	scrub_stopped_set(array->uuid, at);
+	printf("array %s: stopped at sector %" PRIu64 " of its disks; the next scrub goes on there\n", array->node, at);
+	return LARDER_DONE;
+}
+
+static int end_cache(const struct mapped *cache)
+{
+	return status_is(cache->status, "scrub", "running") ? mapped_message(cache->name, "scrub_stop") : LARDER_DONE;
+}
+
+/* ------------------------------------------------------------------ wait, judge */
+
+/* *busy: there is one that has not ended. */
+static int look_at_caches(const struct work *work, bool terminal, bool *busy)
+{
+	int result = LARDER_DONE;
+
+	for (size_t i = 0; i < work->caches && !result; i++) {
+		result = mapped_refresh(work->cache[i]);
+		if (result || !status_is(work->cache[i]->status, "scrub", "running"))
+			continue;
+		*busy = true;
+		if (terminal)
+			fprintf(stderr, "%s %.0f %%  ", work->cache[i]->name, scrub_percent(work->cache[i]));
+	}
+	return result;
+}
+
+static void look_at_arrays(const struct work *work, bool terminal, bool *busy)
+{
+	struct md_scrub scrub;
+
+	for (size_t i = 0; i < work->arrays; i++) {
+		if (!work->array[i].begun || !md_scrub_look(work->array[i].device, &scrub) || !md_scrub_runs(&scrub))
+			continue;
+		*busy = true;
+		if (terminal)
+			fprintf(stderr, "%s %.1f %%  ", work->array[i].node, scrub.all ? 100.0 * (double)scrub.done / (double)scrub.all : 0.0);
+	}
+}
+
+static int wait_for_all(const struct work *work)
+{
+	bool terminal = isatty(STDERR_FILENO), busy;
+	int result;
+
+	for (;;) {
+		busy = false;
+		if (terminal)
+			fputs("\r\033[K", stderr);
+		result = look_at_caches(work, terminal, &busy);
+		look_at_arrays(work, terminal, &busy);
+		if (result || !busy)
+			break;
+		usleep(POLL_MICROSECONDS);
+	}
+	if (terminal)
+		fputc('\n', stderr);
+	return result;
+}
+
+static int judge_array(const struct array *array)
+{
+	struct md_scrub scrub;
+
+	if (!array->begun)
+		return LARDER_DONE; /* it has been complained of */
+	if (!md_scrub_look(array->device, &scrub))
+		return complain(LARDER_FAILED, "%s: the array was stopped, or has failed, before its scrub ended", array->node);
+	if (scrub_stopped(array->uuid))
+		return complain(LARDER_FAILED, "%s: the scrub was stopped; larder scrub goes on with it", array->node);
+	printf("array %s: %" PRIu64 " sectors %s", array->node, scrub.differ,
+	       array->repair ? "differed between its disks, and were made the same" : "differ between its disks");
+	if (array->missing)
+		printf("; %u of them missing, and not compared", array->missing);
+	putchar('\n');
+	if (!scrub.differ || array->repair)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED,
+			"%s: disks differ, and nothing says which is right; larder scrub --repair makes them the same (RAID 1 and 10: as the first one "
+			"is; 5 and 6: parity as the data are); compare the files with a backup",
+			array->node);
+}
+
+/* Exit codes. */
+static int first_of(int a, int b)
+{
+	return a ? a : b;
+}
+
+static int scrub(struct work *work, const struct scrub_request *request)
+{
+	int result = LARDER_DONE;
+
+	mapped_init(request->dry_run);
+	for (size_t i = 0; i < work->caches; i++)
+		result = first_of(result, request->stop ? end_cache(work->cache[i]) : begin_cache(work->cache[i]));
+	for (size_t i = 0; i < work->arrays; i++)
+		result = first_of(result, request->stop ? end_array(&work->array[i], request->dry_run) : begin_array(&work->array[i], request));
+	if (!request->wait || request->dry_run)
+		return result;
+	result = first_of(result, wait_for_all(work));
+	for (size_t i = 0; i < work->caches; i++)
+		result = first_of(result, scrub_judge_cache(work->cache[i]));
+	for (size_t i = 0; i < work->arrays; i++)
+		result = first_of(result, judge_array(&work->array[i]));
+	return result;
+}
+
+int stack_scrub(int argc, char **argv)
+{
+	static const char usage[] = "larder scrub NAME|--all [--repair] [--wait | --stop] [--dry-run]";
+	struct scrub_request request = { 0 };
+	bool all = false;
+	const struct argument arguments[] = {
+		{ "all", 'a', ARGUMENT_FLAG, &all, NULL, "every stack and every cache that runs" },
+		{ "repair", 0, ARGUMENT_FLAG, &request.repair, NULL, "where the disks of an array differ make them the same" },
+		{ "wait", 'w', ARGUMENT_FLAG, &request.wait, NULL, "until it is done; say what was found" },
+		{ "stop", 0, ARGUMENT_FLAG, &request.stop, NULL, "the next one goes on where the arrays are" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the commands" },
+		ARGUMENTS_END
+	};
+	struct work work = { 0 };
+	struct stacks stacks;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 0, 1, &first, &result))
+		return result;
+	if (all == (first < argc))
+		return complain(LARDER_USAGE, "the name of a stack, or --all; usage: %s", usage);
+	if (request.stop && (request.wait || request.repair))
+		return complain(LARDER_USAGE, "--stop excludes --wait and --repair");
+	request.name = all ? NULL : argv[first];
+	mapped_init(false);
+	result = stacks_scan(&stacks);
+	result = result ? result : find_work(&stacks, &request, &work);
+	result = result ? result : scrub(&work, &request);
+	stacks_free(&stacks);
+	return result;
+}
