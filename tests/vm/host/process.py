@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 
+WITH_US = ("setpriv", "--pdeathsig", "TERM")  # before the words of a run of ours that is to end when we are killed
+
 _started: list[subprocess.Popen] = []
 
 
