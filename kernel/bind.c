@@ -20,7 +20,7 @@
  * them, or they are stale.
  *
  * Locks: volume_targets_lock (mutex, outermost: it is held while volumes are suspended and resumed, so never taken by what runs
- * then), vt->lock (preresume, and messages that change what it reads), then those of larder.h.
+ * then), vt->lock (preresume, postsuspend, and messages that change what these read), then those of larder.h.
  */
 #include "larder.h"
 
@@ -610,10 +610,12 @@ out:
 /* postsuspend.  Twice for one bind, or without one, does no harm.  Sleeps, as above. */
 void volume_target_unbind(struct volume_target *vt)
 {
-	struct volume *v = vt->volume;
+	struct volume *v;
 
+	mutex_lock(&vt->lock);		/* a message ends first */
+	v = vt->volume;
 	if (!v || !vt->live)
-		return;
+		goto out;
 	if (v->cache && !vt->noflush && READ_ONCE(v->cache->state) == CACHE_RUNNING) {
 		marks_stop(v);
 		/* with nothing dirty the backing is told so, and may then be started without its cache (rule 11) */
@@ -622,6 +624,8 @@ void volume_target_unbind(struct volume_target *vt)
 	}
 	volume_unbind(v);
 	resume_unclaim(vt);
+out:
+	mutex_unlock(&vt->lock);
 }
 
 /* ------------------------------------------------------------------ dirty data given up */
@@ -699,7 +703,10 @@ int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16])
 		err = -EINVAL;
 		goto out;
 	}
-	err = discard_dirty(vt);
+	mutex_lock(&cache_registry_lock);
+	err = check_duplicate(vt);
+	mutex_unlock(&cache_registry_lock);
+	err = err ?: discard_dirty(vt);
 out:
 	mutex_unlock(&vt->lock);
 	return err;

@@ -825,7 +825,8 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 		ct->cache->set = set;
 		if (!strcmp(key, "mirror") && ct->cache->started)
 			resync_look(ct->cache);
-		if (!strcmp(key, "roles") && ct->cache->started)
+		/* else the resume sees to it: without a table bound there is nothing to write to */
+		if (!strcmp(key, "roles") && ct->cache->started && ct->cache->ti)
 			err = cache_roles(ct);
 		/* one that was opened for another interval */
 		if (!strcmp(key, "commit"))

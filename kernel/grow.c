@@ -71,8 +71,12 @@ static int grow_in_cache(struct volume *v, u64 sectors)
 	err = READ_ONCE(c->state) == CACHE_RUNNING ? 0 : -EIO;
 	if (!err)
 		err = larder_index_resize(v->index, sectors);
-	if (!err)
+	if (!err) {
+		/* what is dirty in a volume that stands still gets its second copy all the same */
+		mutex_lock(&c->resync.lock);
 		err = marks_resize(v, sectors);
+		mutex_unlock(&c->resync.lock);
+	}
 	if (err)
 		goto out;
 	e->sectors = cpu_to_le64(sectors);

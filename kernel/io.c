@@ -664,6 +664,8 @@ static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct
 	}
 	if (m->state == LARDER_ST_CLEAN)
 		err = read_part_backing(v, bio, offset, m->len);
+	else if (segment_lost(v->cache, cache_segment(v->cache, m->cache)))
+		err = -EIO;		/* the place of an SSD that is not here has no block device */
 	else if (hit_unaligned(v->cache, m->cache, m->len))
 		err = read_part_bounced(v, bio, offset, m);
 	else

@@ -400,6 +400,8 @@ static void cache_cancel_works(struct cache *c)
 		if (v)
 			cancel_delayed_work_sync(&v->writeback_work);
 	}
+	cancel_work_sync(&c->set_work);		/* queues some of those that follow */
+	cancel_work_sync(&c->lost_work);
 	cancel_work_sync(&c->reclaim_work);
 	cancel_work_sync(&c->checkpoint_work);
 	cancel_work_sync(&c->join_work);

@@ -408,7 +408,8 @@ static int data_read_part(struct cache *c, struct cached_data *x, u32 at, u32 n,
 	u32 known;
 	int err;
 
-	if (super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
+	/* the place of an SSD that is not here has no block device */
+	if (segment_lost(c, cache_segment(c, cache)) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
 		return -EIO;
 	err = data_sums(c, x, cache, 1, &known);
 	if (err)

@@ -427,13 +427,8 @@ int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume,
 int rescue_release(const struct rescue_volume *volume)
 {
 	union superblock sb = { .volume = *volume->sb };
-	int error;
+	int error = superblock_release(&volume->device, &sb);
 
-	memset(sb.volume.cache_uuid, 0, sizeof(sb.volume.cache_uuid));
-	sb.volume.incarnation = htole64(le64toh(sb.volume.incarnation) + 1);
-	sb.head.flags &= ~htole32(LARDER_VOLUME_MAY_BE_DIRTY);
-	sb.head.generation = htole64(le64toh(sb.head.generation) + 1);
-	error = superblock_write(&volume->device, &sb);
 	if (error)
 		return complain(LARDER_FAILED,
 				"%s: the superblock cannot be written: %s; all data is on the disk, and whichever copy counts is right",

@@ -157,6 +157,15 @@ int superblock_write(const struct device *device, union superblock *sb)
 	return error;
 }
 
+int superblock_release(const struct device *device, union superblock *sb)
+{
+	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
+	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1);
+	sb->head.flags &= ~htole32(LARDER_VOLUME_MAY_BE_DIRTY);
+	sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
+	return superblock_write(device, sb);
+}
+
 int superblocks_erase(const struct device *device, const struct superblocks *found)
 {
 	const union superblock *sb = superblocks_best(found);

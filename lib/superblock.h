@@ -63,6 +63,11 @@ void superblock_set_crc(union superblock *sb);
 
 /* Writes copy, flush, main, flush.  generation is not touched, the checksum is set.  Returns 0 or -errno, says nothing. */
 int superblock_write(const struct device *device, union superblock *sb);
+/*
+ * That of a volume that has no cache any more: not dirty, and whatever a cache holds of it is stale from then on.  Whichever copy counts after a
+ * power cut is right.  Returns 0 or -errno, says nothing.
+ */
+int superblock_release(const struct device *device, union superblock *sb);
 /* Overwrites with zeroes what superblocks_read() found, and the tables of a cache; flushed.  Returns 0 or -errno. */
 int superblocks_erase(const struct device *device, const struct superblocks *found);
 

@@ -314,6 +314,7 @@ def test_volume_without_its_cache(larder):
         run = larder("volume", "start", "data", "--dry-run", *options, code=UNSAFE)
         one_line(run, cache, "bring that cache back")
         assert run.stdout == ""
+    one_line(larder("volume", "start", "data", "--dry-run", "--without-module", code=UNSAFE), cache, "larder rescue writeback")
 
 
 def test_volume_of_another_cache(larder):
@@ -388,6 +389,7 @@ WRONG_WORDS = [
     (["volume", "resize", "nowhere"], NOT_FOUND, "nowhere"),
     (["volume", "flush", "x", "--wait", "--stop"], USAGE, "exclude"),
     (["volume", "start", "x", "--cache", "y", "--without-cache"], USAGE, "exclude"),
+    (["volume", "start", "x", "--without-cache", "--without-module"], USAGE, "excludes"),
     (["volume", "get", "x", "bread"], USAGE, "bread"),
     (["volume", "set", "x", "bread", "butter"], USAGE, "bread"),
     (["volume", "set", "x", "mode="], USAGE, "mode"),

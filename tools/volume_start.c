@@ -4,6 +4,10 @@
  *
  * A volume is started with the cache that its superblock names, or not at all: without it only if the superblock says that no
  * cache holds anything newer, and only if asked to.
+ *
+ * --without-module: the kernel has no larder (an upgrade whose module did not build, a rescue system).  What the disk holds behind the
+ * superblock is the volume, if nothing is dirty: a linear target shows it, by the same name.  Nobody notices then what is written, so the
+ * volume is taken off its cache first, durably.
  */
 #include <endian.h>
 #include <limits.h>
@@ -11,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
 #include "running.h"
 #include "stack.h"
 #include "turn.h"
@@ -19,7 +24,7 @@
 struct start_request {
 	const char *name, *cache;
 	struct argument_list options;
-	bool without_cache, import, dry_run;
+	bool without_cache, without_module, import, dry_run;
 };
 
 /* Which cache: the UUID that the superblock names, or that of --cache where it names none.  Zero: none. */
@@ -125,6 +130,97 @@ static int create_volume(const struct member *volume, const char *cache, const s
 	return result;
 }
 
+/* ------------------------------------------------------------------ without the module */
+
+static int refuse_dirty(const char *path, const struct larder_volume_sb *sb)
+{
+	char text[UUID_TEXT];
+
+	return complain(LARDER_UNSAFE,
+			"%s: flags: may_be_dirty: the cache %s may hold newer data; larder rescue writeback brings it to the disk without the module",
+			path, uuid_text(sb->cache_uuid, text));
+}
+
+/* It has no cache any more, durably.  The superblock is read again, as nobody else has the disk now. */
+static int take_off_cache(const char *path)
+{
+	const union superblock *old;
+	struct superblocks found;
+	struct device device;
+	union superblock *sb;
+	int error, result = device_open(&device, path, DEVICE_CLAIM);
+
+	if (result)
+		return result;
+	superblocks_read(&device, &found, false);
+	result = superblocks_choose(&device, &found, &old);
+	if (!result && le32toh(old->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
+		result = refuse_dirty(path, &old->volume);
+	else if (!result && superblock_read_only(old))
+		result = complain(LARDER_FAILED, "%s: ro_compat: has features that only a newer larder may write; use a newer larder", path);
+	if (!result && !uuid_is_zero(old->volume.cache_uuid)) {
+		sb = device_buffer(LARDER_SB_SIZE);
+		memcpy(sb, old, LARDER_SB_SIZE);
+		error = superblock_release(&device, sb);
+		if (error)
+			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", path, strerror(-error));
+		free(sb);
+	}
+	superblocks_free(&found);
+	device_close(&device);
+	return result;
+}
+
+static int start_linear(const struct member *volume, const struct start_request *request)
+{
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	char uuid[UUID_TEXT], *name, *dm_uuid, *params;
+	int result = LARDER_DONE;
+
+	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
+		return refuse_dirty(volume->path, sb);
+	name = dm_name(request->name, sb->label, volume->path, false, &result);
+	if (!name)
+		return result;
+	if (mapped_name_taken(name))
+		result = complain(LARDER_BUSY, "%s: there is a dm device of this name; --name gives it another one", name);
+	else if (!request->dry_run)
+		result = take_off_cache(volume->path);
+	else if (!uuid_is_zero(sb->cache_uuid))
+		printf("write superblock to %s: no cache, incarnation %llu\n", volume->path,
+		       (unsigned long long)le64toh(sb->incarnation) + 1);
+	dm_uuid = must_print("LARDER-%s", uuid_text(sb->head.uuid, uuid));
+	params = must_print("%s %llu", volume->path, (unsigned long long)le64toh(sb->data_offset) >> LARDER_SECTOR_SHIFT);
+	if (!result)
+		result = mapped_create(name, dm_uuid, "linear", le64toh(sb->sectors), params);
+	if (!result && !request->dry_run)
+		printf("volume %s: started as /dev/mapper/%s, without larder's module: it belongs to no cache now; larder volume attach "
+		       "puts it behind one again\n",
+		       name, name);
+	free(params);
+	free(dm_uuid);
+	free(name);
+	return result;
+}
+
+/* Is that the name of one that start_linear() has made?  Then it is stopped, *result says how. */
+static bool stop_linear(const char *name, int *result)
+{
+	static const char ours[] = "LARDER-";
+	char uuid[DM_UUID_MAX], usage[PATH_MAX];
+	dev_t number;
+
+	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1)
+		return false;
+	if (device_usage(number, usage, sizeof(usage)))
+		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);
+	else
+		*result = mapped_remove(name);
+	return true;
+}
+
+/* ------------------------------------------------------------------ start, stop */
+
 static int start_one(struct members *members, const char *word, const struct start_request *request)
 {
 	const struct member *volume;
@@ -149,6 +245,10 @@ static int start_one(struct members *members, const char *word, const struct sta
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
 	if (!result && !request->import)
 		result = check_host(volume);
+	if (!result && request->without_module) {
+		mapped_list_free(&list);
+		return start_linear(volume, request);
+	}
 	result = result ? result : wanted_cache(members, volume, request, uuid);
 	if (!result && uuid_is_zero(uuid))
 		cache = must_print("-");
@@ -163,13 +263,14 @@ static int start_one(struct members *members, const char *word, const struct sta
 int volume_start(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder volume start LABEL|UUID|DISK... [--name NAME] [--cache CACHE | --without-cache] [--option KEY=VALUE]... "
-		"[--import] [--dry-run]";
+		"larder volume start LABEL|UUID|DISK... [--name NAME] [--cache CACHE | --without-cache | --without-module] "
+		"[--option KEY=VALUE]... [--import] [--dry-run]";
 	struct start_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "name", 'N', ARGUMENT_TEXT, &request.name, "NAME", "/dev/mapper/NAME (default: the label)" },
 		{ "cache", 'c', ARGUMENT_TEXT, &request.cache, "CACHE", "attach it to this cache, if it has none" },
 		{ "without-cache", 0, ARGUMENT_FLAG, &request.without_cache, NULL, "alone; only if no cache holds anything newer" },
+		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },
 		{ "option", 0, ARGUMENT_LIST, &request.options, "KEY=VALUE", "option of the target, see docs/interface.md" },
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if it, or its cache, is another machine's, this time" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the dmsetup commands" },
@@ -184,6 +285,8 @@ int volume_start(int argc, char **argv)
 		return complain(LARDER_USAGE, "--name: is for one volume, %d are given", argc - first);
 	if (request.cache && request.without_cache)
 		return complain(LARDER_USAGE, "--cache and --without-cache exclude each other");
+	if (request.without_module && (request.cache || request.without_cache || request.options.number))
+		return complain(LARDER_USAGE, "--without-module excludes --cache, --without-cache and --option");
 	mapped_init(request.dry_run);
 	turn_take();
 	members_scan(&members);
@@ -193,12 +296,23 @@ int volume_start(int argc, char **argv)
 	return result;
 }
 
+static bool is_listed(const struct mapped_list *list, const char *name)
+{
+	for (size_t i = 0; i < list->number; i++)
+		if (!strcmp(list->mapped[i].name, name))
+			return true;
+	return false;
+}
+
 static int stop_one(const struct mapped_list *list, const char *word, bool dry_run)
 {
 	char usage[PATH_MAX];
 	struct mapped *volume;
-	int result = running_find(list, word, false, &volume);
+	int result;
 
+	if (!is_listed(list, word) && stop_linear(word, &result))
+		return result;
+	result = running_find(list, word, false, &volume);
 	if (result)
 		return result;
 	if (volume->open_count && device_usage(volume->number, usage, sizeof(usage)))

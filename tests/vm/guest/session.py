@@ -84,6 +84,7 @@ def main() -> int:
             stop_udev()
             os.environ["DM_DISABLE_UDEV"] = "1"
         load_modules(session["modules"])
+        os.environ["LARDER_MODULES"] = " ".join(session["modules"])
         shutil.copyfile("/proc/kallsyms", results / "kallsyms")  # for an autopsy
         status = subprocess.run(session["command"], cwd="/tmp", stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT).returncode
         report_leaks()

@@ -299,6 +299,55 @@ def test_attach_starts_the_cache(formatted, make_disk):
     check("alone", 0, 8)
 
 
+def test_without_the_module(started):
+    """What is clean is started by a linear target, by its name; its cache is stale from then on."""
+    _, hdd = started
+    write("data", 0, 64)
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    command.run("rmmod", "larder")
+    try:
+        refused(UNSAFE, ["volume", "start", "data", "--without-module"], hdd, "may_be_dirty", "larder rescue writeback")
+        command.run("larder", "rescue", "writeback", "data", "--cache", "fast", "--yes")
+        before = int(values("volume", "data", "incarnation")[0])
+        assert "started as /dev/mapper/data" in larder("volume", "start", "data", "--without-module").stdout
+        assert dm.DmDevice("data").table().split()[2] == "linear"
+        check("data", 0, 64)
+        write("data", 0, 64, salt=1)
+        refused(BUSY, ["volume", "start", "data", "--without-module"], "data")
+        with open("/dev/mapper/data", "rb"):
+            mounted = larder("volume", "stop", "data", code=BUSY)
+            assert "in use" in mounted.stderr
+        larder("volume", "stop", "data")
+        assert dm.names() == []
+    finally:
+        (module,) = [m for m in os.environ["LARDER_MODULES"].split() if m.endswith("larder.ko")]
+        command.run("insmod", module)
+    assert int(values("volume", "data", "incarnation")[0]) >= before
+    larder("volume", "start", "data")
+    check("data", 0, 64, salt=1)
+    larder("volume", "attach", "data", "--cache", "fast")
+    check("data", 0, 64, salt=1)
+
+
+def test_a_clean_volume_leaves_its_cache(started):
+    larder("volume", "flush", "data", "--wait")
+    write("data", 0, 64)
+    larder("volume", "flush", "data", "--wait")
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    cache, before = values("volume", "data", "cache", "incarnation")
+    assert f"incarnation {int(before) + 1}" in larder("volume", "start", "data", "--without-module", "--dry-run").stdout
+    assert values("volume", "data", "cache", "incarnation") == [cache, before]
+    larder("volume", "start", "data", "--without-module")
+    write("data", 0, 32, salt=1)
+    larder("volume", "stop", "data")
+    assert values("volume", "data", "cache", "incarnation") == ["-", str(int(before) + 1)]
+    larder("volume", "start", "data", "--cache", "fast", "--option", "stale=discard")
+    check("data", 0, 32, salt=1)
+    check("data", 256, 32, salt=32)
+
+
 def test_cache_that_stayed_away(started):
     """Not while it may hold dirty data; then it is stale, and the cure is named."""
     ssd, _ = started

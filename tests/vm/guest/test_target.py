@@ -720,6 +720,41 @@ def test_marks_stay_where_the_backing_is_not_flushed(stack, kernel_log):
     assert found == {s: v.read(s, 8) for s in contents}, "what was read has changed"
 
 
+def test_clean_data_of_a_suspended_volume(stack):
+    contents = written_through(stack)
+    stack.volume.suspend()
+    with pytest.raises(command.CommandError) as e:
+        stack.volume.message("drop_clean")
+    assert e.value.status == errno.EBUSY
+    stack.volume.resume()
+    assert stack.volume.status()["cached_sectors"]
+    stack.volume.message("drop_clean")
+    assert stack.volume.status()["cached_sectors"] == 0
+    assert all(stack.volume.read(s, 8) == data for s, data in contents.items())
+
+
+def test_dirty_data_of_what_another_device_has(stack, make_disk, kernel_log):
+    """A clone of the disk, whose volume cannot be resumed beside that of the original, is told to give up what is dirty."""
+    kernel_log.expect("larder")
+    data = os.urandom(BLOCK)
+    stack.volume.set(writeback="off")
+    stack.volume.write(0, data)
+    stack.volume.flush()
+    clone = make_disk("clone0", model="null", mb=stack.hdd.sectors >> 11)
+    clone.write(0, stack.hdd.read(0, DATA_SECTOR))
+    status, before = stack.volume.status(), clone.read(8, 8)
+    command.run("dmsetup", "create", "second", "--notable")
+    command.run("dmsetup", "load", "second", "--table", Volume.line(clone, None, stack.volume.sectors))
+    command.run("dmsetup", "resume", "second", check=False)
+    with pytest.raises(command.CommandError):
+        command.run("dmsetup", "message", "second", 0, "discard_dirty", status["cache"])
+    assert kernel_log.matching("is in use by dm device")
+    command.run("dmsetup", "remove", "second")
+    assert clone.read(8, 8) == before and stack.volume.status()["dirty_sectors"] == status["dirty_sectors"]
+    stack.restart()
+    assert stack.volume.read(0, 8) == data
+
+
 def test_forget(stack):
     """Dirty data is dropped only by a word that says so."""
     data = os.urandom(BLOCK)
