@@ -77,6 +77,7 @@ static const struct verb verbs[] = {
 	{ "", "top", top, "the same, live in a terminal" },
 	{ "", "events", events, "what is wrong, and what changes; for a program too" },
 	{ "", "metrics", metrics, "all counters and gauges in OpenMetrics text" },
+	{ "", "advise", advise, "how much SSD serves which share of what disks are asked for" },
 	{ "", "doctor", doctor, "all that is wrong, and the commands that cure it" },
 	{ "", "collect", collect, "what who is to help needs to know, in a tar file without secrets" },
 	{ "", "help", help, "this list" },

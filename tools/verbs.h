@@ -45,6 +45,7 @@ int metrics(int argc, char **argv);
 int top(int argc, char **argv);
 int events(int argc, char **argv);
 int doctor(int argc, char **argv);
+int advise(int argc, char **argv);
 int collect(int argc, char **argv);
 int monitor(int argc, char **argv);
 
