@@ -15,7 +15,6 @@
 #define COLUMNS	  80 /* where it is no terminal */
 #define LEAST	  40
 #define MOST	  160
-#define LABEL	  10 /* columns, for a size */
 
 /* Of SVG. */
 #define WIDTH	  720
@@ -69,12 +68,15 @@ static void print_sizes(const struct advice_seen *seen, int columns)
 	for (int i = 0; i <= (int)(all + 0.5); i++) {
 		int place = (int)lround(i / all * (columns - 1));
 		const char *size = advice_size(text, seen->smallest << i);
+		int length = (int)strlen(size);
 
-		if (place < used || place + (int)strlen(size) > columns + 2)
+		if (place + length > columns)
+			place = columns - length;
+		/* the second blank keeps two sizes apart */
+		if (used && place < used + 2)
 			continue;
 		printf("%*s%s", place - used, "", size);
-		used = place + (int)strlen(size) > place + LABEL ? place + (int)strlen(size) : place + LABEL;
-		printf("%*s", used - place - (int)strlen(size), "");
+		used = place + length;
 	}
 	putchar('\n');
 }
