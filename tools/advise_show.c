@@ -13,7 +13,7 @@
 #define FIRST_SHARE 0.2 /* of reads: so many that nothing could have served, and the time was too short */
 
 static const struct field fields[] = {
-	{ "size", VALUE_BYTES, "Size", "of cached data; the SSD has to be some 3 % larger" },
+	{ "size", VALUE_BYTES, "Size", "of cached data; the SSD has to be a few percent larger" },
 	{ "hit_percent", VALUE_DECIMAL, "Hit%", "share of reads that a cache of this size serves: of requests, as in larder monitor; empty: none were seen" },
 	{ "error_percent", VALUE_DECIMAL, "+-", "standard error of hit_percent, as sampling leaves it" },
 	{ "byte_hit_percent", VALUE_DECIMAL, "Bytes%", "the same share of bytes" },
