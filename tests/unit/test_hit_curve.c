@@ -165,7 +165,7 @@ static void streams(void)
 	static const struct {
 		enum hit_access access;
 		u64 begin;
-	} stream[] = { { HIT_READ, 0 }, { HIT_READ, 1500 }, { HIT_WRITE, 400 }, { HIT_READ, 400 } };
+	} stream[] = { { HIT_READ, 0 }, { HIT_READ, 1600 }, { HIT_WRITE, 400 }, { HIT_READ, 500 } };
 	const u64 cutoff = 64 << 12;
 	struct stack *s = calloc(1, sizeof(*s));
 	struct hit_curve *c = curve_of(2 * BLOCKS, cutoff);

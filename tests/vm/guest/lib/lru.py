@@ -10,7 +10,7 @@ Request = tuple[object, str, int, int]  # device, R or W, sector, sectors
 
 
 def served(requests: Iterable[Request], blocks: int) -> tuple[float, float]:
-    """By a cache with room for so many blocks, in percent: of reads (a request counts as one); of written blocks those that were there."""
+    """In percent, by a cache of so many blocks: of reads (a request counts as one); of written blocks those that were there."""
     cache: OrderedDict[tuple[object, int], None] = OrderedDict()
     hits = {"R": 0.0, "W": 0.0}
     total = {"R": 0, "W": 0}
