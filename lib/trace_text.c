@@ -6,7 +6,8 @@
  *	CPU:1 [LOST 673 EVENTS]
  *	  8,16   1        9     0.000318721   611  Q  WS 4096 + 8 [fio]
  *
- * perf has "block:" before the name of the event, trace-cmd none of the flags; so what stands between the process and the time is not looked at.
+ * perf has "block:" before the name of the event, trace-cmd more blanks behind it and none of the flags; so what stands between the process and the time is not
+ * looked at.
  */
 #include <ctype.h>
 #include <stdbool.h>
@@ -156,6 +157,7 @@ enum trace_line trace_line_parse(const char *line, struct trace_request *request
 	if (event) {
 		text = event + strlen(EVENT);
 		request->time = time_before(line, event);
+		skip_spaces(&text);
 		return device(&text, request) && skip(&text, " ") ? what(text, request) : TRACE_BAD;
 	}
 	if (skip(&text, "CPU:") && number(&text, UINT32_MAX, &cpu) && skip(&text, " [LOST ")) {

@@ -148,12 +148,13 @@ def test_what_is_none_of_it(advise):
 CPU:1 [LOST 673 EVENTS]
 CPU:0 [LOST EVENTS]
  a b:c [x] 7 [000]  102.330218: block:block_bio_queue: 8,16 RM 2048 + 1 [a b]
+             fio-611   [001]   102.330218: block_bio_queue:      8,16 W 2048 + 8 [fio]
 block_bio_queue-1      [000] d..1.  102.335219: block_bio_queue: 8,16 RM 2049 + 7 [block_bio_queue]
   8,16   3        0     0.000000000     0  m   N cfq611 slice expired
   8,16   3       11     0.009507758   697  Q  FN [fio]
 """
     (row, *_) = advise(text)
-    assert (row["reads"], row["writes"], row["lost"]) == (3, 1, 674)
+    assert (row["reads"], row["writes"], row["lost"]) == (3, 2, 674)
     assert row["hit_percent"] == 66.7 and row["overwrite_percent"] == 100
     assert "674 requests are missing" in advise.said
     assert row["seconds"] == 0.005
