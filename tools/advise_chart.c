@@ -15,6 +15,7 @@
 #define COLUMNS	  80 /* where it is no terminal */
 #define LEAST	  40
 #define MOST	  160
+#define LABEL	  10 /* columns, for a size */
 
 /* Of SVG. */
 #define NAMESPACE "http://www.w3.org" "/2000/svg" /* a name; nothing is fetched from there */
@@ -58,24 +59,20 @@ static int terminal_columns(void)
 	return size.ws_col < LEAST ? LEAST : size.ws_col > MOST ? MOST : size.ws_col;
 }
 
-/* Below the axis: a size where there is room for it. */
+/* Below the axis: as many sizes as there is room for, the last one among them. */
 static void print_sizes(const struct advice_seen *seen, int columns)
 {
-	double all = doublings(seen);
+	int last = (int)(doublings(seen) + 0.5), step = (last + 1) * LABEL / columns + 1, used = 0;
 	char text[SIZE_TEXT];
-	int used = 0;
 
 	printf("%*s", MARGIN, "");
-	for (int i = 0; i <= (int)(all + 0.5); i++) {
-		int place = (int)lround(i / all * (columns - 1));
+	for (int i = last % step; i <= last; i += step) {
+		int place = (int)lround((double)i / last * (columns - 1));
 		const char *size = advice_size(text, seen->smallest << i);
 		int length = (int)strlen(size);
 
 		if (place + length > columns)
 			place = columns - length;
-		/* the second blank keeps two sizes apart */
-		if (used && place < used + 2)
-			continue;
 		printf("%*s%s", place - used, "", size);
 		used = place + length;
 	}
