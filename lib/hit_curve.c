@@ -12,10 +12,10 @@
  * many followed blocks as others, so a distance counted is divided by R, and each reference stands for 1/R references.  From that paper are
  * also:
  *
- * - Fixed size (§3.2): when too many blocks are followed the threshold falls, and those above it are dropped.  There it falls to the largest hash that is
+ * - Fixed size: when too many blocks are followed the threshold falls, and those above it are dropped.  There it falls to the largest hash that is
  *   followed, here by an eighth each time, so that it takes one pass in so many insertions and no heap.  Whether a block is followed depends on
  *   its hash and the threshold only, either way.  What was counted before keeps the weight 1/R of its time.
- * - The correction SHARDS-adj (§3.4): where hot blocks are among those followed, or are not, the sum of weights is not the number of references.  The difference is
+ * - The correction SHARDS-adj: where hot blocks are among those followed, or are not, the sum of weights is not the number of references.  The difference is
  *   taken for hits at the smallest distance, since it is of hot blocks.
  *
  * The error has two parts.  The followed blocks fall into eight groups by other bits of their hash; each makes an estimate, and how these differ says

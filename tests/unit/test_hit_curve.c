@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * lib/hit_curve.c against caches that are simulated one by one: exact where every block is followed; near it, by the figures of the SHARDS paper, where few are.
+ * lib/hit_curve.c against caches that are simulated one by one: exact where every block is followed; near it where few are.
  *
  *	test_hit_curve [seed]
  */
@@ -342,8 +342,8 @@ static struct hit_curve *follow_all(const unsigned *trace, size_t samples, u64 c
 #define LEAST_FOLLOWED 128
 
 /*
- * Mean error over the sizes, and the largest.  The paper has a mean of 0.006 over its traces with 8,192 followed blocks, and finds that errors go with the root of their
- * number (§4.2): 3.5 / sqrt(samples) is what the worst of many choices of blocks comes near.
+ * Mean error over the sizes, and the largest.  A share among n that were drawn is off by 1 / sqrt(n) or less as a rule, and so is a size measured by them: 3.5 / sqrt(samples) is
+ * what the mean comes near with the worst of many choices of blocks.
  */
 static void sampled(void)
 {
