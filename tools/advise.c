@@ -116,29 +116,58 @@ static void take_line(struct advise *a, const char *line)
 	}
 }
 
+/* Text that comes in pieces: the beginning of a line stays for the next one. */
+struct lines {
+	char text[BUFFER];
+	size_t length;
+};
+
+/* So many bytes have come behind lines->length. */
+static void take_text(struct advise *a, struct lines *lines, size_t got)
+{
+	char *line = lines->text, *end;
+
+	lines->length += got;
+	while ((end = memchr(line, '\n', lines->length - (size_t)(line - lines->text)))) {
+		*end = 0;
+		take_line(a, line);
+		line = end + 1;
+	}
+	lines->length -= (size_t)(line - lines->text);
+	memmove(lines->text, line, lines->length);
+	/* no line of a trace is as long as that */
+	if (lines->length == sizeof(lines->text) - 1)
+		lines->length = 0;
+}
+
 /* ------------------------------------------------------------------ a file */
+
+/* 0 or errno */
+static int read_text(struct advise *a, int fd)
+{
+	struct lines *lines = must_allocate(calloc(1, sizeof(*lines)));
+	ssize_t got = 0;
+	int error;
+
+	while (!interrupted && (got = read(fd, lines->text + lines->length, sizeof(lines->text) - lines->length - 1)) > 0)
+		take_text(a, lines, (size_t)got);
+	error = got < 0 && !interrupted ? errno : 0;
+	lines->text[lines->length] = 0;
+	take_line(a, lines->text);
+	free(lines);
+	return error;
+}
 
 static int read_file(struct advise *a, const char *path)
 {
 	bool standard = !strcmp(path, "-");
-	FILE *file = standard ? stdin : fopen(path, "re");
-	char *line = NULL;
-	size_t size = 0;
-	ssize_t length;
-	int error;
+	int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC), error;
 
-	if (!file)
+	if (fd < 0)
 		return complain(errno == ENOENT ? LARDER_NOT_FOUND : LARDER_FAILED, "%s: %s", path, strerror(errno));
-	errno = 0;
-	while (!interrupted && (length = getline(&line, &size, file)) > 0) {
-		if (line[length - 1] == '\n')
-			line[length - 1] = 0;
-		take_line(a, line);
-	}
-	error = ferror(file) && !interrupted ? errno : 0;
-	free(line);
+	error = read_text(a, fd);
 	if (!standard)
-		fclose(file);
+		close(fd);
 	if (error)
 		return complain(LARDER_FAILED, "%s: %s", path, strerror(error));
 	if (a->bad)
@@ -225,34 +254,6 @@ static char *make_filter(const struct advise *a)
 	return filter;
 }
 
-struct lines {
-	char text[BUFFER];
-	size_t length;
-};
-
-/* What has come, a line at a time; the beginning of a line stays for the next time.  Returns what tracefs_read() does. */
-static ssize_t take_lines(struct advise *a, struct lines *lines, const struct tracefs *trace)
-{
-	ssize_t got = tracefs_read(trace, lines->text + lines->length, sizeof(lines->text) - lines->length - 1);
-	char *line = lines->text, *end;
-
-	if (got <= 0)
-		return got;
-	lines->length += (size_t)got;
-	lines->text[lines->length] = 0;
-	while ((end = memchr(line, '\n', lines->length - (size_t)(line - lines->text)))) {
-		*end = 0;
-		take_line(a, line);
-		line = end + 1;
-	}
-	lines->length -= (size_t)(line - lines->text);
-	/* no line of a trace is as long as that */
-	if (lines->length == sizeof(lines->text) - 1)
-		lines->length = 0;
-	memmove(lines->text, line, lines->length);
-	return got;
-}
-
 static void progress(const struct advise *a, double seconds, bool last)
 {
 	if (isatty(STDERR_FILENO))
@@ -279,7 +280,9 @@ static int watch(struct advise *a, const struct tracefs *trace, double seconds)
 			progress(a, now - begin, false);
 			shown = now;
 		}
-		got = take_lines(a, lines, trace);
+		got = tracefs_read(trace, lines->text + lines->length, sizeof(lines->text) - lines->length - 1);
+		if (got > 0)
+			take_text(a, lines, (size_t)got);
 	}
 	progress(a, now - begin, true);
 	free(lines);
@@ -359,7 +362,7 @@ static int svg_close(struct advise *a, const struct advice_seen *seen)
 
 static char *names(const struct advise *a, const char *from)
 {
-	char *all = must_print("%s", from ? from : "");
+	char *all = must_print("%s", !from ? "" : strcmp(from, "-") ? from : "stdin");
 
 	for (unsigned i = 0; i < a->nr_watched; i++) {
 		char *more = must_print("%s%s%s", all, *all ? " " : "", a->watched[i].name);
