@@ -345,6 +345,12 @@ static int find_object(struct cache_target *ct, struct gendisk *disk, struct cac
 		ct->ti->error = "The superblock does not fit the running cache";
 		goto refuse;
 	}
+	if (*c && ct->nr_devices > READ_ONCE((*c)->nr_devices) && (READ_ONCE((*c)->nr_joining) || READ_ONCE((*c)->nr_draining))) {
+		DMERR("%s: SSD %u is to join, and another one joins or is drained: wait for that, or end it with message 'drain_stop'",
+		      name, ct->joins - 1);
+		ct->ti->error = "Another SSD joins or is drained: wait for that";
+		goto refuse;
+	}
 	if (*c)
 		return 1;
 	other = cache_find_disk(disk);
@@ -472,6 +478,16 @@ static void cache_dtr(struct dm_target *ti)
 
 /* ------------------------------------------------------------------ suspend and resume */
 
+/* cache_registry_lock held.  dev: NULL, '-' in the table.  Returns what reads must look at. */
+static u8 bind_device(struct cache_device *d, struct dm_dev *dev)
+{
+	d->dev = dev;
+	d->bdev = dev ? dev->bdev : NULL;
+	d->lbs = d->bdev ? bdev_logical_block_size(d->bdev) : SECTOR_SIZE;
+	d->flusher.bdev = d->bdev;
+	return d->lbs > SECTOR_SIZE ? LOOK_LARGE : 0;
+}
+
 /* The devices and settings of this table are those of the cache from now on. */
 static void cache_bind(struct cache *c, struct cache_target *ct)
 {
@@ -484,12 +500,7 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 	for (i = 0; i < c->nr_devices; i++) {
 		struct cache_device *d = &c->dev[i];
 
-		d->dev = ct->dev[i];
-		d->bdev = ct->dev[i] ? ct->dev[i]->bdev : NULL;
-		d->lbs = d->bdev ? bdev_logical_block_size(d->bdev) : SECTOR_SIZE;
-		if (d->lbs > SECTOR_SIZE)
-			large = LOOK_LARGE;
-		d->flusher.bdev = d->bdev;
+		large |= bind_device(d, ct->dev[i]);
 		if (d->joining && (!d->bdev || d->bdev->bd_dev != joining))
 			join_forget(c, d);
 	}
@@ -521,37 +532,68 @@ static int cache_roles(struct cache_target *ct)
 	return err;
 }
 
-/* The SSD of this table that is to join begins to, or goes on; without it the cache goes on too. */
-static void cache_join(struct cache_target *ct)
+/* Does the SSD still say that it joins in this place?  It may have joined since, and failed again; or been given to others. */
+static bool still_joins(const struct cache_target *ct, u32 number)
 {
-	struct larder_cache_sb *sb;
-	struct cache *c = ct->cache;
-	u32 number = ct->joins - 1;
-	struct cache_device *d;
+	struct larder_cache_sb *sb = ct->sb[number];
+	const struct cache *c = ct->cache;
+	const struct cache_device *d = &c->dev[number];
+	bool new = number == c->nr_devices;
+	u32 first = new ? c->nr_segments : d->first_segment;
+	u32 nr = new ? le32_to_cpu(ct->place[number].nr_segments) : d->nr_segments;
 	const char *why;
 
+	return !super_read_cache(ct->dev[number]->bdev, sb, &why) && sb_joins(sb) && le32_to_cpu(sb->device_number) == number &&
+	       !memcmp(sb->cache_uuid, c->uuid, sizeof(c->uuid)) && le32_to_cpu(sb->nr_segments) == nr &&
+	       le32_to_cpu(sb->first_segment) == first;
+}
+
+/* One place more, behind the others: this SSD's, which has passed all checks. */
+static int cache_place(struct cache_target *ct, u32 number)
+{
+	struct cache *c = ct->cache;
+	int err;
+
+	mutex_lock(&cache_registry_lock);
+	err = cache_grow(c, &ct->place[number]);
+	if (!err)
+		WRITE_ONCE(c->look, c->look | bind_device(&c->dev[number], ct->dev[number]));
+	mutex_unlock(&cache_registry_lock);
+	if (err)
+		DMERR("cache %pUb: no memory for %u segments more: SSD %u does not join; load the table again later", c->uuid,
+		      le32_to_cpu(ct->place[number].nr_segments), number);
+	return err;
+}
+
+/* The SSD of this table that is to join begins to, or goes on; without it, and its place if that is new, the cache goes on too. */
+static void cache_join(struct cache_target *ct)
+{
+	struct cache *c = ct->cache;
+	u32 number = ct->joins ? ct->joins - 1 : 0;
+	struct cache_device *d = &c->dev[number];
+	bool new = number == c->nr_devices;
+
 	WRITE_ONCE(c->shape_pause, false);
-	if (!ct->joins || number >= c->nr_devices || !c->dev[number].failed || c->dev[number].joining ||
-	    READ_ONCE(c->state) == CACHE_FAILED)
+	if (!ct->joins || (!new && (!d->failed || d->joining)) || READ_ONCE(c->state) == CACHE_FAILED)
 		goto out;
 	if (c->nr_joining || c->nr_draining) {
 		DMERR("cache %pUb: SSD %u is to join, and another one joins or is drained: load the table again later", c->uuid,
 		      number);
 		goto out;
 	}
-	d = &c->dev[number];
-	sb = ct->sb[number];
-	/* it may have joined since, and failed again; or been given to others */
-	if (super_read_cache(d->bdev, sb, &why) || !sb_joins(sb) || le32_to_cpu(sb->device_number) != number ||
-	    memcmp(sb->cache_uuid, c->uuid, sizeof(c->uuid)) || le32_to_cpu(sb->nr_segments) != d->nr_segments ||
-	    le32_to_cpu(sb->first_segment) != d->first_segment)
+	if (!still_joins(ct, number)) {
+		if (new)
+			DMERR("cache %pUb: %pg does not say any more that it joins as SSD %u: add it again", c->uuid,
+			      ct->dev[number]->bdev, number);
 		goto out;
-	d->start = le64_to_cpu(sb->segments_offset) >> LARDER_SECTOR_SHIFT;
-	if (!join_begin(c, d, sb))
+	}
+	if (new && cache_place(ct, number))
+		goto out;
+	d->start = le64_to_cpu(ct->sb[number]->segments_offset) >> LARDER_SECTOR_SHIFT;
+	if (!join_begin(c, d, ct->sb[number]))
 		c->joining_dev = d->bdev->bd_dev;
 	/* its own, whatever the table says */
 	ct->set.role[number] = d->role;
-	c->set.role[number] = d->role;
 out:
 	if (READ_ONCE(c->nr_joining))
 		queue_work(c->bg_wq, &c->join_work);
@@ -559,25 +601,15 @@ out:
 		queue_work(c->bg_wq, &c->drain_work);
 }
 
-/* One place more, for the SSD that joins. */
-static int cache_place(struct cache_target *ct)
+/* Has the table the places of the cache, but for a new one of an SSD that joins? */
+static int check_growth(struct cache_target *ct)
 {
 	struct cache *c = ct->cache;
-	int err;
 
-	if (!c->started || ct->nr_devices == c->nr_devices)
+	if (!c->started || ct->nr_devices == c->nr_devices || places_fit(ct, c))
 		return 0;
-	if (!places_fit(ct, c)) {
-		DMERR("cache %pUb: its set has changed since this table was loaded: load it again", c->uuid);
-		return -ESTALE;
-	}
-	mutex_lock(&cache_registry_lock);
-	err = cache_grow(c, &ct->place[c->nr_devices]);
-	mutex_unlock(&cache_registry_lock);
-	if (err)
-		DMERR("cache %pUb: no memory for %u segments more", c->uuid,
-		      le32_to_cpu(ct->place[ct->nr_devices - 1].nr_segments));
-	return err;
+	DMERR("cache %pUb: its set has changed since this table was loaded: load it again", c->uuid);
+	return -ESTALE;
 }
 
 static void cache_unbind(struct cache *c, struct dm_target *ti)
@@ -682,7 +714,7 @@ static int cache_preresume(struct dm_target *ti)
 	if (err)
 		goto out;
 	loaded = ct->cache->started && ct->cache->ti != ti;
-	err = check_members(ct) ?: cache_place(ct);
+	err = check_members(ct) ?: check_growth(ct);
 	if (err)
 		goto out;
 	cache_bind(ct->cache, ct);
@@ -693,8 +725,8 @@ static int cache_preresume(struct dm_target *ti)
 	} else {
 		if (loaded)
 			cache_take_growth(ct);
-		cache_roles(ct);
 		cache_join(ct);
+		cache_roles(ct);
 		cache_run(ct->cache);
 	}
 out:

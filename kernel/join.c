@@ -8,8 +8,9 @@
  * that (join-appends-first).
  *
  * Steps, and what a power cut finds on it (B) and on the members (A):
- *  1. A's table and superblock give B its place, as one that has failed; B's table is erased, durably.
- *	A has what it had, and everything; B is no member, and blank.
+ *  1. A's table and then its superblock give B its place, as one that has failed; B's table is erased, durably.
+ *	A has what it had, and everything; B is no member, and blank.  With a place more: no superblock counts one that is not in
+ *	the table of every A.
  *  2. B's superblock becomes that of A, and says LARDER_CACHE_JOINS all the same.
  *	As before, up to and including step 5; a start with B in the table begins again at 1.
  *  3. From the resume on B is sent what it has a copy of: every append, flush, checkpoint and superblock counts when it is complete
@@ -79,26 +80,41 @@ int cache_more_segments(struct cache *c, struct cache_device *d, u32 nr)
 	return 0;
 }
 
+/*
+ * The place is one that has failed, in memory and in the table that is written next: whatever happens now, both are valid, and the
+ * superblocks say one more when a table on the SSDs does.
+ */
 int cache_grow(struct cache *c, const struct larder_table_device *place)
 {
 	struct cache_device *d = &c->dev[c->nr_devices];
+	struct larder_table_device *e = &c->table->devices[c->nr_devices];
 	int err;
 
-	if (!d->sb)
-		d->sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
+	d->sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
 	if (!d->sb)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&d->free);
+	flusher_init(&d->flusher, c, NULL);
 	memcpy(d->uuid, place->uuid, LARDER_UUID_SIZE);
 	d->first_segment = c->nr_segments;
 	d->nr_segments = le32_to_cpu(place->nr_segments);
 	d->start = le64_to_cpu(place->segments_offset) >> LARDER_SECTOR_SHIFT;
 	d->failed = true;
 	err = cache_more_segments(c, d, c->nr_segments + d->nr_segments);
-	if (err)
+	if (err) {
+		kfree(d->sb);
+		d->sb = NULL;
 		return err;
-	c->nr_failed++;
+	}
+	mutex_lock(&c->super_lock);
+	*e = *place;
+	e->state = cpu_to_le32(LARDER_DEVICE_FAILED);
+	spin_lock_irq(&c->log.lock);
+	WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
 	c->nr_devices++;
+	spin_unlock_irq(&c->log.lock);
+	c->table->head.nr_devices = cpu_to_le32(c->nr_devices);
+	mutex_unlock(&c->super_lock);
 	return 0;
 }
 
@@ -213,7 +229,6 @@ static int give_place(struct cache *c, struct cache_device *d)
 	e->first_segment = cpu_to_le32(d->first_segment);
 	e->nr_segments = cpu_to_le32(d->nr_segments);
 	e->segments_offset = cpu_to_le64((u64)d->start << LARDER_SECTOR_SHIFT);
-	c->table->head.nr_devices = cpu_to_le32(c->nr_devices);
 	err = cache_table_write(c);
 	if (!err)
 		err = cache_super_write(c, 0);

@@ -449,6 +449,7 @@ struct cache {
 	struct mutex super_lock;	/* table, its place and the generations, sb of dev[], named[], writes to volumes[] */
 	struct larder_table *table;
 	u64 table_generation, set_generation, sb_generation;
+	u32 table_places;		/* SSDs by the table that is in both places of all members */
 	bool table_in_b;		/* the newest table is copy B */
 	struct named_checkpoint named[LARDER_NR_CHECKPOINTS];	/* [0] the newest; sequence 0: none */
 	struct named_checkpoint doubtful;	/* its superblock could not be written: neither named nor free; checkpoint_lock */

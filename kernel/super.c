@@ -261,7 +261,7 @@ static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, 
 
 	sb->head.generation = cpu_to_le64(c->sb_generation);
 	sb->head.flags = cpu_to_le32(flags);
-	sb->nr_devices = cpu_to_le32(c->nr_devices);
+	sb->nr_devices = cpu_to_le32(c->table_places);
 	sb->role = c->table->devices[le32_to_cpu(sb->device_number)].role;
 	sb->set_generation = cpu_to_le64(c->set_generation);
 	sb->table_generation = cpu_to_le64(c->table_generation);
@@ -622,6 +622,7 @@ int cache_table_read(struct cache *c)
 		swap(c->table, best);
 		c->table_generation = le64_to_cpu(c->table->head.generation);
 		c->set_generation = le64_to_cpu(c->table->head.set_generation);
+		c->table_places = le32_to_cpu(c->table->head.nr_devices);
 		err = 0;
 	} else if (!err) {
 		err = last;
@@ -716,7 +717,7 @@ int cache_table_blank(struct cache *c, struct cache_device *d)
  * c->table, changed by the caller.  The older place first; when it is durable the other one becomes the same.  On error the newest
  * generation may or may not be on the SSD: the caller changes c->table back and writes again, or tells its user that the change is
  * in doubt.  The next superblock says table_generation, and bars older tables by that: so it becomes the new one only when both
- * places hold it.
+ * places hold it.  So does its number of SSDs: one that is more than the table's would bar every start.
  */
 int cache_table_write(struct cache *c)
 {
@@ -731,9 +732,11 @@ int cache_table_write(struct cache *c)
 		return err;
 	c->table_in_b = older_in_b;
 	err = table_write_place(c, !older_in_b);
-	if (!err)
-		c->table_generation = le64_to_cpu(c->table->head.generation);
-	return err;
+	if (err)
+		return err;
+	c->table_generation = le64_to_cpu(c->table->head.generation);
+	c->table_places = le32_to_cpu(c->table->head.nr_devices);
+	return 0;
 }
 
 /* ------------------------------------------------------------------ scrub */

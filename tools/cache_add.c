@@ -117,6 +117,27 @@ static int format(const struct set *set, const struct device *device, const stru
 	return result;
 }
 
+/* One at a time: the kernel does not let one join while another one does, or is drained. */
+static int check_others(const struct set *set, const char *path)
+{
+	int ours = set_find_device(set, path), result = LARDER_DONE;
+	const char *cache = set->mapped->name;
+
+	for (uint32_t i = 0; i < set->number && !result; i++) {
+		char *state = set_state(set, i);
+
+		if (state && !strcmp(state, "draining"))
+			result = complain(LARDER_BUSY,
+					  "%s: SSD %u of %s is being drained: wait for that, or give it up: larder cache remove %s %u --stop",
+					  path, i, cache, cache, i);
+		else if (state && !strcmp(state, "joining") && (int)i != ours)
+			result = complain(LARDER_BUSY, "%s: SSD %u of %s is joining: wait for that; larder cache status %s shows it", path, i,
+					  cache, cache);
+		free(state);
+	}
+	return result;
+}
+
 /* Its former place in the dm table still has it open, for nothing; so have others that have failed, and may not be readable any more. */
 static int let_go(struct set *set, const char *path)
 {
@@ -181,8 +202,9 @@ static int join(struct set *set, const struct add_request *request, int wanted)
 {
 	uint32_t place;
 	uint64_t more;
-	int result = let_go(set, request->ssd);
+	int result = check_others(set, request->ssd);
 
+	result = result ? result : let_go(set, request->ssd);
 	result = result ? result : prepare(set, request, wanted, &place, &more);
 	if (result)
 		return result;

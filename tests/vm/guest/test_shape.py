@@ -3,6 +3,7 @@
 
 import pytest
 from lib import simdisk
+from lib.damage import SUPER, damage
 from lib.larder import Cache, Stack, larder, wait_for
 from lib.sets import MODES, kill, make_ssds, make_stack, start_without
 
@@ -450,3 +451,110 @@ def test_wrong_ones_do_not_join(make_disk, kernel_log):
         assert result.returncode and text in result.stderr, (arguments, result.stderr)
     assert states(stack) == "active/active"
     stack.stop()
+
+
+TABLES = {"from_": 256, "to": 768}  # sectors of both places of the table on an SSD (docs/on-disk-format.md)
+BUSY = 4
+
+
+def places(ssd: simdisk.Simdisk) -> int:
+    """SSDs of the set, as this one's superblock says."""
+    return int(larder("super", "show", ssd, "-o", "nr_devices", "--noheadings").stdout)
+
+
+def says_that_it_joins(stack: Stack, ssd: simdisk.Simdisk) -> str:
+    """What `larder cache add` writes to an SSD of a new place.  The table with it."""
+    number = len(stack.ssd)
+    Cache.format("d", ssd)
+    uuid = stack.ssd[0].read(8, 1)[128:144].hex()
+    first = stack.cache.status()["segments"]
+    changes = ("head.flags=4", f"device_number={number}", f"nr_devices={number + 1}", f"first_segment={first}")
+    damage(ssd, SUPER, f"cache_uuid=x:{uuid}", *changes)
+    ssd.write(TABLES["from_"], bytes(512 * (TABLES["to"] - TABLES["from_"])))
+    return Cache.line([*stack.ssd, ssd], **stack.cache_options)
+
+
+def stands_still_and_goes_on(stack: Stack) -> None:
+    stack.cache.suspend()
+    stack.cache.resume()
+
+
+def test_new_place_has_to_wait_for_a_drain(make_disk, make_oracle, kernel_log):
+    """The command refuses it, the load of a table, and the resume of one that was loaded before: nothing changes."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    ssds, third = stack.ssd, make_disk("ssd2", model="null", mb=48, wce=1, fua=1)
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=600)
+    stack.hdd.fail(op="write", status="ioerr")
+    larder("cache", "remove", stack.cache, 0, "--no-wait")
+    third.reset_stats()
+    result = larder("cache", "add", stack.cache, third, "--yes", check=False)
+    assert result.returncode == BUSY and "cache remove c 0 --stop" in result.stderr, result.stderr
+    assert not third.stats()["writes"]
+    line = says_that_it_joins(stack, third)
+    with pytest.raises(OSError):
+        stack.cache.load(line)
+    larder("cache", "remove", stack.cache, 0, "--stop")
+    stack.cache.load(line)
+    stack.cache.message("drain", 0)
+    for _ in range(2):
+        stands_still_and_goes_on(stack)
+        stack.cache.message("checkpoint")
+        assert states(stack) == "draining/active"
+        assert [places(s) for s in ssds] == [2, 2]
+    stack.hdd.heal()
+    wait_for(lambda: states(stack) == "removed/active", 120, "the SSD to be drained")
+    oracle.verify()
+    stack.ssd = [None, ssds[1]]
+    stack.restart()
+    oracle.verify()
+    stack.ssd = [*stack.ssd, third]
+    stack.cache.reload(Cache.line(stack.ssd, **stack.cache_options))
+    wait_for(lambda: states(stack) == "removed/active/active", 60, "the SSD to join")
+    lose_the_others(stack, oracle, 2)
+
+
+def test_new_place_of_an_ssd_that_cannot_be_read(make_disk, make_oracle, kernel_log):
+    """The resume does without it, and without its place; a later one has both."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    third = make_disk("ssd2", model="null", mb=48, wce=1, fua=1)
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=600)
+    stack.cache.load(says_that_it_joins(stack, third))
+    third.fail(op="read", status="ioerr")
+    for _ in range(2):
+        stands_still_and_goes_on(stack)
+        stack.cache.message("checkpoint")
+        assert states(stack) == "active/active"
+        assert [places(s) for s in stack.ssd] == [2, 2]
+    third.heal()
+    stands_still_and_goes_on(stack)
+    stack.ssd = [*stack.ssd, third]
+    wait_for(lambda: states(stack) == "active/active/active", 60, "the SSD to join")
+    assert [places(s) for s in stack.ssd] == [3, 3, 3]
+    stack.restart()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def test_new_place_that_the_table_could_not_get(make_disk, make_oracle, kernel_log):
+    """A superblock says no more places than the table has: the cache starts as it was after a power cut."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk)
+    stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=600)
+    stack.cache.load(says_that_it_joins(stack, ssds[1]))
+    ssds[0].fail(op="write", status="ioerr", count=1, **TABLES)
+    stands_still_and_goes_on(stack)
+    assert states(stack) == "active/failed"
+    stack.cache.message("checkpoint")
+    assert places(ssds[0]) == 1
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    oracle.verify(after="crash")
+    stack.verify_alone(oracle)
