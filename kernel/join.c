@@ -294,8 +294,13 @@ static int copy_slots(struct cache *c, struct cache_device *d, u32 from, u32 to,
 	for (slot = 0; slot < slots && !err; slot += n) {
 		n = min(slots - slot, COPY_SLOTS);
 		source = copy_sector_device(c, slot_sector(c, from, slot), &where);
-		if (join_ended(c, d) || READ_ONCE(source->failed))
+		if (join_ended(c, d))
 			return -ECANCELED;
+		if (READ_ONCE(source->failed)) {
+			DMERR("%pg: it failed, and had the only copy of segment %u: SSD %u cannot join now", source->bdev, from,
+			      (u32)(d - c->dev));
+			return -EIO;
+		}
 		err = super_io(source->bdev, REQ_OP_READ | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
 		if (err) {
 			cache_count(c, errors_read, 1);

@@ -254,6 +254,26 @@ def test_reloads_and_suspends_while_joining(make_disk, make_oracle):
     lose_the_others(stack, oracle, 1)
 
 
+def test_last_member_with_a_copy_fails(make_disk, make_oracle, kernel_log):
+    """What has to be copied was on it only: the SSD that joins is given up, and does not wait for ever."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk, (48, 48, 48, 48))
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(ssds[:3], hdd, format_volume=("--cache", "c"), writeback="off", cache_resync_rate=1)
+    make_oracle(stack.volume, size="24m").run(ops=800)
+    kill(ssds[1])
+    stack.cache.message("checkpoint")
+    wait_for(lambda: states(stack) == "active/failed/active", 60, "the SSD to leave")
+    ssds[3].fail(op="write", status="ok", delay_ms=200)
+    larder("cache", "replace", stack.cache, 1, ssds[3], "--yes", "--no-wait")
+    assert states(stack) == "active/joining/active"
+    ssds[2].fail(op="write,flush", status="ioerr")
+    stack.volume.write(0, bytes(4096))
+    stack.volume.flush()
+    wait_for(lambda: states(stack) == "active/failed/failed", 120, "the end of the joining")
+    stack.stop()
+
+
 @pytest.mark.parametrize("mirror", ["dirty", "all"])
 @pytest.mark.parametrize(("sizes", "which"), [((48, 48), 0), ((48, 48), 1), ((32, 48, 32), 1), ((64, 32, 32), 0)])
 def test_ssd_is_removed(make_disk, make_oracle, sizes, which, mirror):
