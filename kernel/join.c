@@ -396,18 +396,43 @@ static enum copy_verdict pair_sealed(struct cache *c, struct cache_device *d, u3
 	return COPY_NEEDED;
 }
 
-static void pair_all(struct cache *c, struct cache_device *d, bool *later)
+/* Does the write stream go on in a segment of which that would have to be copied?  Only if `mirror` was raised since it was opened. */
+static bool to_be_left(struct cache *c, u32 segment, const void *ignored)
+{
+	const struct segment *seg = &c->segments[segment];
+
+	return READ_ONCE(seg->mirror) == LARDER_NO_SEGMENT && segment_wants_copy(c, seg);
+}
+
+/* Any new ones?  *later: look again. */
+static bool pair_all(struct cache *c, struct cache_device *d, bool *later)
 {
 	enum copy_verdict verdict;
+	bool any = false;
 	u32 i;
 
+	/* perhaps nobody writes */
+	if (log_uses(c, to_be_left, NULL) && log_roll(c))
+		segments_open_kick(c);
 	for (i = 0; i < c->nr_segments && c->set.mirror; i++) {
 		spin_lock_irq(&c->segments_lock);
 		verdict = pair_sealed(c, d, i);
 		spin_unlock_irq(&c->segments_lock);
 		*later |= verdict != COPY_DONE;
+		any |= verdict == COPY_NEEDED;
 		cond_resched();
 	}
+	return any;
+}
+
+/* What is on its way to a segment was not sent to a second copy that it got since (join-waits-for-appends). */
+static int wait_for_appends(struct cache *c)
+{
+	int err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
+
+	if (!err)
+		copies_wait(c);
+	return err;
 }
 
 /* Until B has everything.  It has not enough room for the dirty data of the others: then writeback has to make some. */
@@ -418,8 +443,9 @@ static int join_copy(struct cache *c, struct cache_device *d, void *buf)
 
 	for (;;) {
 		later = false;
-		pair_all(c, d, &later);
-		err = copy_stale(c, d, buf, &later);
+		err = pair_all(c, d, &later) ? wait_for_appends(c) : 0;
+		if (!err)
+			err = copy_stale(c, d, buf, &later);
 		if (err || !later)
 			return err;
 		if (join_ended(c, d))

@@ -5,7 +5,7 @@ import pytest
 from lib import simdisk
 from lib.damage import SUPER, damage
 from lib.larder import Cache, Stack, larder, wait_for
-from lib.sets import MODES, kill, make_ssds, make_stack, start_without
+from lib.sets import MODES, kill, make_ssds, make_stack, resynced, start_without
 
 
 def states(stack: Stack) -> str:
@@ -578,3 +578,25 @@ def test_new_place_that_the_table_could_not_get(make_disk, make_oracle, kernel_l
     stack.start()
     oracle.verify(after="crash")
     stack.verify_alone(oracle)
+
+
+def test_mirror_is_raised_while_one_joins_in_a_new_place(make_disk, make_oracle):
+    """Nobody writes: what the log is in, and has one copy, gets another one all the same."""
+    ssds = make_ssds(make_disk)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(ssds[:1], hdd, format_volume=("--cache", "c"), cache_mirror="none", writeback="off")
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=300)
+    stack.volume.flush()
+    assert stack.volume.dirty()
+    stack.cache.load(says_that_it_joins(stack, ssds[1]))
+    # its superblock, after the first one: the joining waits there, at a checkpoint
+    ssds[1].fail(op="write", status="ok", delay_ms=5000, skip=1, from_=8, to=16)
+    stands_still_and_goes_on(stack)
+    stack.cache.set(mirror="dirty")
+    assert states(stack) == "active/joining"
+    ssds[1].heal()
+    stack.ssd, stack.cache_options["mirror"] = ssds, "dirty"
+    wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
+    resynced(stack, 0)
+    lose_the_others(stack, oracle, 1)
