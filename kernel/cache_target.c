@@ -581,6 +581,11 @@ static void cache_join(struct cache_target *ct)
 		      number);
 		goto out;
 	}
+	if (set_leaves_lost(c)) {
+		DMERR("cache %pUb: SSD %u is to join, and the log has still to leave those that failed: load the table again later",
+		      c->uuid, number);
+		goto out;
+	}
 	if (!still_joins(ct, number)) {
 		if (new)
 			DMERR("cache %pUb: %pg does not say any more that it joins as SSD %u: add it again", c->uuid,

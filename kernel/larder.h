@@ -899,6 +899,8 @@ void set_raise(struct cache *c);			/* super_lock held: the next set, without tho
 bool set_knows(struct cache *c, u64 generation);
 void set_work(struct work_struct *work);
 void set_lost_work(struct work_struct *work);
+/* Process context.  Has the log yet to leave segments that are on none but SSDs which left?  They are not used anew before. */
+bool set_leaves_lost(struct cache *c);
 void set_drop_lost(struct cache *c);			/* sleeps: what only SSDs have that are not in the set leaves the index */
 /* Sleeps.  A generation with 'd', which joins and has everything, becomes durable; d is a member. */
 int set_admit(struct cache *c, struct cache_device *d);

@@ -346,6 +346,11 @@ static bool is_lost(struct cache *c, u32 segment, const void *ignored)
 	return segment_lost(c, segment);
 }
 
+bool set_leaves_lost(struct cache *c)
+{
+	return log_uses(c, is_lost, NULL);
+}
+
 /*
  * Both SSDs of segments that the write stream has opened have left: it goes on behind these, and a checkpoint says so.  A start
  * would look for records there, and be refused, though the SSDs left have all that counts.  A power cut before the checkpoint is
@@ -356,7 +361,7 @@ static void set_leave_lost(struct cache *c)
 	unsigned int noio = memalloc_noio_save();
 
 	set_wait(c);
-	while (log_uses(c, is_lost, NULL)) {
+	while (set_leaves_lost(c)) {
 		/* the resume begins it again */
 		if (READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED)
 			goto out;
@@ -380,7 +385,7 @@ void set_lost_work(struct work_struct *work)
 	struct cache *c = container_of(work, struct cache, lost_work);
 
 	set_drop_lost(c);
-	if (log_uses(c, is_lost, NULL))
+	if (set_leaves_lost(c))
 		set_leave_lost(c);
 	reclaim_kick(c);
 }
