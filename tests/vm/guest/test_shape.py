@@ -262,7 +262,9 @@ def test_last_member_with_a_copy_fails(make_disk, make_oracle, kernel_log):
     stack = Stack(ssds[:3], hdd, format_volume=("--cache", "c"), writeback="off", cache_resync_rate=1)
     make_oracle(stack.volume, size="24m").run(ops=800)
     kill(ssds[1])
-    stack.cache.message("checkpoint")
+    stack.volume.write(0, bytes(4096))
+    stack.volume.flush()
+    stack.cache.message("checkpoint")  # this writes to every SSD
     wait_for(lambda: states(stack) == "active/failed/active", 60, "the SSD to leave")
     ssds[3].fail(op="write", status="ok", delay_ms=200)
     larder("cache", "replace", stack.cache, 1, ssds[3], "--yes", "--no-wait")
