@@ -346,7 +346,7 @@ static int find_object(struct cache_target *ct, struct gendisk *disk, struct cac
 		goto refuse;
 	}
 	if (*c && ct->nr_devices > READ_ONCE((*c)->nr_devices) && (READ_ONCE((*c)->nr_joining) || READ_ONCE((*c)->nr_draining))) {
-		DMERR("%s: SSD %u is to join, and another one joins or is drained: wait for that, or end it with message 'drain_stop'",
+		DMERR("%s: SSD %u is to join, and another one joins or is drained: wait for that, or send message 'drain_stop'",
 		      name, ct->joins - 1);
 		ct->ti->error = "Another SSD joins or is drained: wait for that";
 		goto refuse;

@@ -396,7 +396,7 @@ static enum copy_verdict pair_sealed(struct cache *c, struct cache_device *d, u3
 	return COPY_NEEDED;
 }
 
-/* Does the write stream go on in a segment of which that would have to be copied?  Only if `mirror` was raised since it was opened. */
+/* Does the write stream go on in a segment that would have to be copied?  Only if `mirror` was raised since it was opened. */
 static bool to_be_left(struct cache *c, u32 segment, const void *ignored)
 {
 	const struct segment *seg = &c->segments[segment];
