@@ -2,7 +2,7 @@
 """The set of SSDs changes while its volume is under load: one joins, is replaced, comes back, leaves."""
 
 import pytest
-from lib import simdisk
+from lib import command, simdisk
 from lib.damage import SUPER, damage
 from lib.larder import Cache, Stack, larder, wait_for
 from lib.sets import MODES, kill, make_ssds, make_stack, resynced, start_without
@@ -515,7 +515,7 @@ def test_new_place_has_to_wait_for_a_drain(make_disk, make_oracle, kernel_log):
     assert result.returncode == BUSY and "cache remove c 0 --stop" in result.stderr, result.stderr
     assert not third.stats()["writes"]
     line = says_that_it_joins(stack, third)
-    with pytest.raises(OSError):
+    with pytest.raises(command.CommandError):
         stack.cache.load(line)
     larder("cache", "remove", stack.cache, 0, "--stop")
     stack.cache.load(line)
