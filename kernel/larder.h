@@ -889,7 +889,7 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_loc
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
 /* A write of superblock, table or checkpoint failed: one of several SSDs leaves the set; else it is the caller's error alone. */
 void set_metadata_failed(struct cache *c, struct cache_device *d);
-/* Any context: it leaves the set if the others have everything; else its flusher remembers (rule 2). */
+/* Any context: it leaves the set if the others have everything, and the cache has started; else its flusher remembers (rule 2). */
 void set_flush_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
 void set_wait(struct cache *c);

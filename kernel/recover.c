@@ -660,6 +660,16 @@ static void start_forget(struct cache *c)
 	mutex_unlock(&c->super_lock);
 }
 
+/* An error leaves every member as it was found: none leaves the set before there is one to be served (set_flush_failed()). */
+static int start_flush(struct cache *c)
+{
+	int err = cache_flush_ssds(c);
+
+	if (err)
+		DMERR("cache %pUb: not started: an SSD cannot be flushed (error %d): check it, or give '-' in its place", c->uuid, err);
+	return err;
+}
+
 /* Members are missing: the set without them is durable before the first read (generation-at-start). */
 static int start_raise(struct cache *c)
 {
@@ -733,7 +743,7 @@ static int start_run(struct start *s)
 	if (!err)
 		err = start_segments(s);
 	if (!err)
-		err = cache_flush_ssds(c);
+		err = start_flush(c);
 	if (!err && s->degraded)
 		err = start_raise(c);
 	if (!err)

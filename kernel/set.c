@@ -84,7 +84,8 @@ void set_metadata_failed(struct cache *c, struct cache_device *d)
 
 void set_flush_failed(struct cache *c, struct cache_device *d)
 {
-	device_failed(c, d, "a flush of it failed", false);
+	if (c->started)	/* else the start fails: it has no checkpoint yet that a superblock could name */
+		device_failed(c, d, "a flush of it failed", false);
 }
 
 void set_wait(struct cache *c)

@@ -752,6 +752,31 @@ def test_a_start_makes_the_missing_copies(make_disk, make_oracle, seed, which):
     stack.verify_alone(oracle)
 
 
+@pytest.mark.parametrize("skip", [0, 1])
+def test_a_flush_fails_in_a_start(make_disk, kernel_log, skip):
+    """The first one, or that behind the checkpoint of the new epoch; the power fails at each of the writes that follow, if there are
+    any.  The start is refused, and leaves what the next one needs on either SSD."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    stack.volume.write(SECTOR, NEW)
+    stack.stop()
+    refused = 0
+    for after in range(1, 13):
+        simdisk.power_cut(mode="lose", after=after, ops="write")
+        stack.ssd[1].fail(op="flush", status="ioerr", skip=skip)
+        try:
+            stack.start()
+        except command.CommandError:
+            refused += 1
+        cut(stack.ssd)
+        up(stack)
+        stack.start()
+        assert stack.cache.status()["devices_failed"] == 0, after
+        assert stack.volume.read(SECTOR, 8) == NEW
+        stack.stop()
+    assert refused == 12 and kernel_log.matching("ssd1: a flush failed")
+
+
 def test_one_that_joins_is_told_last(make_disk, kernel_log):
     """A power cut as soon as it has a table of its own: then the others know the generation, and the backing."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
