@@ -7,6 +7,8 @@
  *  2. CLEAN extents in marked regions are dropped, in memory (rule 10).  The marks stay, in memory and in the new checkpoint.
  *  3. The SSDs are flushed: what was read and not durable yet becomes so before anybody sees it (rule 10; the backings: when their
  *     volumes are bound).
+ *     Then every member's table becomes the newest one, where a change of it was cut off (cache_table_settle()): before step 5, whose
+ *     superblock bars older ones.
  *  4. A new epoch is made up: number, secret, a sequence number far above any seen.  Free segments are taken for it and for a
  *     checkpoint of what was built, and the chunks are written.  Free here means: the recovered state maps nothing there, no record
  *     of the logs of the named checkpoints lies there (by keep_sequence: the older one's log too), and no chunk of theirs.  A power
@@ -670,6 +672,17 @@ static int start_flush(struct cache *c)
 	return err;
 }
 
+/* Mirror.md, Start 6: a change of the tables that was cut off is on some members only, and is everywhere before it bars the others. */
+static int start_tables(struct cache *c)
+{
+	int err;
+
+	mutex_lock(&c->super_lock);
+	err = cache_table_settle(c);
+	mutex_unlock(&c->super_lock);
+	return err;
+}
+
 /* Members are missing: the set without them is durable before the first read (generation-at-start). */
 static int start_raise(struct cache *c)
 {
@@ -744,6 +757,8 @@ static int start_run(struct start *s)
 		err = start_segments(s);
 	if (!err)
 		err = start_flush(c);
+	if (!err)
+		err = start_tables(c);
 	if (!err && s->degraded)
 		err = start_raise(c);
 	if (!err)

@@ -13,7 +13,8 @@
  * succeeded.
  *
  * The table of devices and volumes has two places.  The older one is written first, then the other, with the same contents: a power
- * cut leaves at least one whole, and a place that goes bad later takes nothing with it.
+ * cut leaves at least one whole, and a place that goes bad later takes nothing with it.  Which one is older is the same on all
+ * members: a start makes it so (cache_table_settle()).
  *
  * may_be_dirty (rule 11) is set when both copies say so, and counts as not set as soon as the first copy that clears it may be on
  * its way.
@@ -677,6 +678,69 @@ int cache_roles_write(struct cache *c, const u8 *role, u32 nr)
 		WRITE_ONCE(c->dev[i].role, le32_to_cpu(e->role));
 	}
 	return any ? cache_table_write(c) ?: cache_super_write(c, 0) : 0;
+}
+
+/*
+ * What is in the places is c->table in both, or a power cut or an error came between.  t: buffers.  The place that does not count
+ * first, and the one that does only when that one is durable: so the SSD has a table that fits its superblock at any moment.
+ */
+static int table_settle_device(struct cache *c, struct cache_device *d, struct larder_table *t[2])
+{
+	bool has[2], first;
+	const char *why = NULL;
+	int chosen, i;
+
+	for (i = 0; i < 2; i++) {
+		table_read_place(d->bdev, i, t[i]);
+		has[i] = !memcmp(t[i], c->table, LARDER_TABLE_SIZE);
+	}
+	if (has[0] && has[1])
+		return 0;
+	chosen = larder_check_table(c->table, d->sb, &why);
+	if (!chosen)
+		chosen = larder_choose_table(t[0], t[1], d->sb, &why);
+	if (chosen < 0) {
+		DMERR("%pg: the newest table of volumes of its set does not fit its superblock, or its own does not: %s", d->bdev, why);
+		return chosen;
+	}
+	DMINFO("%pg: its table of volumes is brought up to date (generation %llu)", d->bdev, le64_to_cpu(c->table->head.generation));
+	first = !chosen;
+	if (!has[first])
+		has[first] = !table_write_device(c, d, first);
+	if (!has[first] && !has[!first]) {
+		DMERR("%pg: not started: it cannot take the newest table of its set: check it, or give '-' in its place", d->bdev);
+		return -EIO;
+	}
+	if (!has[!first])
+		has[!first] = !table_write_device(c, d, !first);
+	if (!has[0] || !has[1])
+		c->table_in_b = has[1];
+	return 0;
+}
+
+/*
+ * The members' tables may be of different ages, if their last change was cut off, or failed on one of them.  The superblock that a
+ * start writes bars all that are older than the newest; and a volume that is bound bars all SSDs whose set is older than its own.
+ * So before either every member has the newest, unchanged: a power cut meanwhile leaves it where it was, and on each other one this
+ * or what was there, of which both count until a superblock says more.
+ *
+ * One place is enough: the other does not count then, is the first to be written the next time, and an error of it is logged.  A
+ * member that cannot take it in either fails the start, before anything is different for the others: without it ('-') they go on.
+ */
+int cache_table_settle(struct cache *c)
+{
+	struct larder_table *t[2] = { kvzalloc(sizeof(*t[0]), GFP_NOIO), kvzalloc(sizeof(*t[1]), GFP_NOIO) };
+	int err = t[0] && t[1] ? 0 : -ENOMEM;
+	u32 i;
+
+	lockdep_assert_held(&c->super_lock);
+	for (i = 0; i < c->nr_devices && !err; i++) {
+		if (!c->dev[i].failed)
+			err = table_settle_device(c, &c->dev[i], t);
+	}
+	kvfree(t[1]);
+	kvfree(t[0]);
+	return err;
 }
 
 /* One place of every member. */

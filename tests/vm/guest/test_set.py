@@ -752,6 +752,49 @@ def test_a_start_makes_the_missing_copies(make_disk, make_oracle, seed, which):
     stack.verify_alone(oracle)
 
 
+def tables(stack: Stack) -> list[bytes]:
+    """Both places on every SSD."""
+    return [s.read(at, 256) for s in stack.ssd for at in (TABLES["from_"], TABLES["from_"] + 256)]
+
+
+@pytest.mark.parametrize("mode", ["lose", "torn"])
+@pytest.mark.parametrize("sizes", [(48, 48), (48, 48, 48)], ids=["2", "3"])
+def test_a_change_of_the_tables_is_cut_off(make_disk, kernel_log, sizes, mode):
+    """At each of its writes, and at writes of the start behind it: each SSD is a member still, with the newest table in both places,
+    also after one start more, and by itself."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, sizes, writeback="off")
+    stack.volume.write(SECTOR, NEW)
+    apart = 0
+    for after, again in itertools.product(range(1, 2 * len(sizes) + 1), range(3)):
+        stack.volume.flush()
+        role = "read" if stack.cache.status()["roles"].endswith("both") else "both"
+        simdisk.power_cut(mode=mode, seed=after, after=after, ops="write")
+        with contextlib.suppress(command.CommandError):
+            stack.cache.set(roles="/".join(["both"] * (len(sizes) - 1) + [role]))
+        cut(stack.ssd, mode)
+        up(stack)
+        apart += len(set(tables(stack)[::2])) > 1 or len(set(tables(stack)[1::2])) > 1
+        if again:
+            simdisk.power_cut(mode=mode, seed=again, after=again, ops="write")
+            with contextlib.suppress(command.CommandError):
+                stack.start()
+            cut(stack.ssd, mode)
+            up(stack)
+        for _ in range(2):
+            stack.start()
+            assert stack.cache.status()["devices_failed"] == 0, (after, again)
+            assert stack.volume.read(SECTOR, 8) == NEW
+            assert len(set(tables(stack))) == 1, (after, again)
+            stack.stop()
+        stack.start()
+    assert apart, "no SSD had a table that another one had not"
+    stack.stop()
+    start_without(stack, 0)
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
 @pytest.mark.parametrize("skip", [0, 1])
 def test_a_flush_fails_in_a_start(make_disk, kernel_log, skip):
     """The first one, or that behind the checkpoint of the new epoch; the power fails at each of the writes that follow, if there are
