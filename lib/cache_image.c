@@ -453,7 +453,60 @@ static void find_durable_behind(struct cache_image *image)
 		empty = blocks_durable(image, s->segment[i], 0) ? 0 : empty + 1;
 }
 
-static bool find_written(struct cache_image *image)
+/* What SEGMENT_OPENs have changed so far; the write stream's segments are read to the end of its chain, whatever counts of it. */
+struct opened {
+	uint32_t *mirror, *mirror_of, count[LARDER_NR_STREAMS];
+};
+
+static struct opened opened_save(const struct cache_image *image)
+{
+	size_t bytes = image->segments_end * sizeof(*image->mirror);
+	struct opened opened = { must_allocate(malloc(bytes)), must_allocate(malloc(bytes)), { 0 } };
+
+	memcpy(opened.mirror, image->mirror, bytes);
+	memcpy(opened.mirror_of, image->mirror_of, bytes);
+	for (unsigned i = 0; i < LARDER_NR_STREAMS; i++)
+		opened.count[i] = image->stream[i].count;
+	return opened;
+}
+
+static void opened_free(struct opened *opened)
+{
+	free(opened->mirror);
+	free(opened->mirror_of);
+}
+
+/* Once it is known which records count: as it was, and by what these say.  False: one of them cannot be read any more. */
+static bool open_again(struct cache_image *image, const struct opened *opened)
+{
+	size_t bytes = image->segments_end * sizeof(*image->mirror);
+	struct larder_commit c;
+
+	memcpy(image->mirror, opened->mirror, bytes);
+	memcpy(image->mirror_of, opened->mirror_of, bytes);
+	image->window.segment = LARDER_NO_SEGMENT;
+	for (unsigned i = LARDER_STREAM_FILL; i < LARDER_NR_STREAMS; i++)
+		image->stream[i].count = opened->count[i];
+	for (uint64_t i = 0; i < image->nr_records; i++) {
+		if (!record_read(image, &image->record[i], &c)) {
+			problem(&image->problems, "log", "record %" PRIu64 " cannot be read a second time", image->record[i].sequence);
+			return false;
+		}
+		for (uint32_t k = 0; k < le16toh(c.nr_entries); k++) {
+			const struct larder_entry *e = commit_entry(&c, k);
+
+			if (e->kind != LARDER_SEGMENT_OPEN)
+				continue;
+			if (le32toh(e->length) == LARDER_STREAM_WRITE)
+				segment_pair(image, (uint32_t)le64toh(e->sector), (uint32_t)le64toh(e->cache));
+			else
+				open_segment(image, e);
+		}
+	}
+	return true;
+}
+
+static bool find_end(struct cache_image *image)
 {
 	const struct larder_commit *next;
 	struct larder_commit c;
@@ -485,6 +538,16 @@ static bool find_written(struct cache_image *image)
 		image->ends_at = le64toh(c.prev_sequence);
 	}
 	return true;
+}
+
+/* A SEGMENT_OPEN behind the end is none: what it calls second copies was never written, and the old ones still are. */
+static bool find_written(struct cache_image *image)
+{
+	struct opened opened = opened_save(image);
+	bool good = find_end(image) && (!image->torn.number || open_again(image, &opened));
+
+	opened_free(&opened);
+	return good;
 }
 
 /*

@@ -390,6 +390,32 @@ def test_the_end_of_the_log(pair):
     assert dirty_sectors(pair, "image")[0] < sectors
 
 
+def test_pairs_opened_behind_the_end(images):
+    """A torn record, the last one, opens a segment anew: the second copy that it names was never written, and the old one counts."""
+    at = log_blocks(images)
+    segment, slot = at[-1]
+    each, start = field(images.ssd, CACHE, "nr_segments"), field(images.ssd, CACHE, "segments_offset")
+    logged = {s for s, _ in at}
+    taken = next(s for s in (e[3] // (SEGMENT // SECTOR) for e in dirty_of(images) if e[2] == "dirty") if s not in logged)
+    missing = taken // each
+    other = (missing + 1) % len(images.ssds)
+    blank = next(k for k in reversed(range(each // 2)) if not any(read(images.ssds[other], start + k * SEGMENT, SEGMENT)))
+    entry = ("kind=6", f"sector={taken}", f"cache={other * each + blank + 1}", "length=0")
+    for path, offset in images.places((segment * SEGMENT + slot * SLOT) // SECTOR):
+        images.damage(path, f"byte:{offset}:larder_commit", *(f"entry[0].{change}" for change in entry))
+    images.spoil((segment * SEGMENT + (slot - 1) * SLOT) // SECTOR, copies=(0, 1))
+    (sectors, damaged, _), hdd = dirty_sectors(images, "image"), images.hdd.read_bytes()
+    assert not damaged and "the log ends at record" in images.larder("rescue", "check", "image").stdout
+    images.larder("rescue", "writeback", "image", "--yes")
+    expected = images.data()
+    images.hdd.write_bytes(hdd)
+    without(images, missing)
+    run = images.larder("rescue", "check", "image", "--degraded")
+    assert f"{sectors} sectors dirty" in run.stdout and " 0 damaged" in run.stdout
+    images.larder("rescue", "writeback", "image", "--degraded", "--yes")
+    written(images, expected)
+
+
 @pytest.mark.parametrize("copy", [0, 1])
 def test_one_copy_of_a_chunk_is_damaged(images, copy):
     sectors = expected_dirty(images)
