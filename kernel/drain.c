@@ -7,9 +7,18 @@
  *     other streams are passed over.  Segments on it are emptied as by reclaim: what is dirty is written back, what is worth
  *     keeping is appended elsewhere.  What has its second copy on it is written back too; then that copy is freed.  Checkpoints
  *     follow, until none that is named lies on it, or needs a record there.
- *  3. When it has nothing but free segments: a generation without it (set_dismiss()).  Its place stays in the set, empty.
- * A power cut before 3 is complete finds a member that has what it has; draining begins anew by a message.  After it: an SSD that
- * is stale.  Alone it cannot serve: of the checkpoints that its superblock names no chunk is on it.
+ *  3. When it has nothing but free segments: log_sync().  What took the place of what was on it (data written over, ZERO, discards,
+ *     CLEANs) is applied, but may be in a record that is open, or volatile on any of those that stay.
+ *  4. If it has nothing still: a generation without it (set_dismiss()), in the tables and superblocks of those that stay, then on
+ *     the backings.  Its place stays in the set, empty.
+ * A power cut leaves, where all is single (mirror=none) too:
+ *   before 3 is complete: a member.  What a checkpoint, or a replay that breaks off early, maps to it is there: its free segments
+ *	are neither opened nor discarded while it is drained.  Draining begins anew by a message.
+ *   between 3 and the first table of 4: a member, of which nothing that is dirty is needed: every replay comes past the records that
+ *	say so.
+ *   from the first table of 4 on: an SSD that is stale, as by 3 it may be, for that table is the newest and does not name it; those
+ *	which have an older table are members by their ancestor.  Alone it cannot serve: of the checkpoints that its superblock
+ *	names no chunk is on it.
  *
  * Dirty data that cannot be written back (its backing is absent, or fails) keeps it in the set: drain_stop() gives up.
  */
@@ -153,6 +162,14 @@ static bool wants_checkpoint(struct cache *c, const struct cache_device *d)
 	return wants;
 }
 
+/* Nothing is on it.  -EAGAIN: not yet, or no longer. */
+static int drain_leave(struct cache *c, struct cache_device *d)
+{
+	u32 failures = READ_ONCE(c->failures);
+
+	return log_sync(c) ? -EAGAIN : set_dismiss(c, d, failures);
+}
+
 /* Until nothing is on it. */
 static int drain_run(struct cache *c, struct cache_device *d)
 {
@@ -176,8 +193,9 @@ static int drain_run(struct cache *c, struct cache_device *d)
 		segments_release(c);
 		left = segments_in_use(c, d);
 		WRITE_ONCE(c->drain_left, left);
-		if (!left)
-			return set_dismiss(c, d);
+		err = left ? -EAGAIN : drain_leave(c, d);
+		if (err != -EAGAIN)
+			return err;
 		if (!drain_ended(c, d) && wants_checkpoint(c, d))
 			checkpoint_take(c);
 		segments_unmirror(c);

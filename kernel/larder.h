@@ -907,7 +907,7 @@ void set_drop_lost(struct cache *c);			/* sleeps: what only SSDs have that are n
 int set_admit(struct cache *c, struct cache_device *d);
 
 /* Sleeps.  d is drained: a generation without it becomes durable. */
-int set_dismiss(struct cache *c, struct cache_device *d);
+int set_dismiss(struct cache *c, struct cache_device *d, u32 failures);
 
 /* ------------------------------------------------------------------ drain.c.  Sleep. */
 int drain_begin(struct cache *c, u32 number);		/* message */

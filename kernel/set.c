@@ -275,27 +275,48 @@ int set_admit(struct cache *c, struct cache_device *d)
 	return err;
 }
 
-/* Nothing is held: no segment asks for a copy on d any more, and no checkpoint that is named. */
-int set_dismiss(struct cache *c, struct cache_device *d)
+/*
+ * d has nothing, and is no member in memory.  Both locks: whoever takes a segment sees it drained, or failed, or has taken one
+ * before.  -EAGAIN: it has something, or might have had since c->failures was as given.
+ */
+static int set_uncount(struct cache *c, struct cache_device *d, u32 failures)
 {
-	bool drained;
-	int err;
+	int err = 0;
 
-	mutex_lock(&c->set_lock);
 	spin_lock_irq(&c->log.lock);
-	drained = d->draining;
-	if (drained) {
+	spin_lock(&c->segments_lock);
+	if (!d->draining)
+		err = -ECANCELED;
+	else if (d->nr_free < d->nr_segments || c->failures != failures)
+		err = -EAGAIN;
+	if (!err) {
 		WRITE_ONCE(d->draining, false);
 		WRITE_ONCE(d->failed, true);
 		WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
 		WRITE_ONCE(c->failures, c->failures + 1);
 	}
+	spin_unlock(&c->segments_lock);
 	spin_unlock_irq(&c->log.lock);
-	mutex_lock(&c->super_lock);
-	d->removed = drained;
-	mutex_unlock(&c->super_lock);
-	err = drained ? set_write(c, NULL) : -ECANCELED;
+	return err;
+}
+
+/*
+ * Nothing is held: no segment asks for a copy on d any more, and no checkpoint that is named.  What emptied it is durable:
+ * log_sync() has been called since c->failures was as given.
+ */
+int set_dismiss(struct cache *c, struct cache_device *d, u32 failures)
+{
+	int err;
+
+	mutex_lock(&c->set_lock);
+	err = set_uncount(c, d, failures);
+	if (!err) {
+		mutex_lock(&c->super_lock);
+		d->removed = true;
+		mutex_unlock(&c->super_lock);
+		err = set_write(c, NULL);
+	}
 	if (!err)
 		set_write_volumes(c);
 	mutex_unlock(&c->set_lock);

@@ -12,7 +12,7 @@ from lib.controls import Switches
 from lib.decay import Written, commit, flip, places
 from lib.larder import Cache, Stack, Volume, larder, wait_for
 from lib.pattern import not_pattern, write_pattern
-from lib.sets import MODES, kill, make_ssds, make_stack, resynced, start_without
+from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, start_without
 
 
 @pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
@@ -585,7 +585,6 @@ def test_roles_are_set(make_disk, make_oracle):
 
 # ------------------------------------------------------------------ one ordering at a time (rule 14); tests/mutants breaks each
 
-TABLES = {"from_": 256, "to": 768}  # sectors of both places of the table on an SSD (docs/on-disk-format.md)
 SECTOR = 4096  # of the volume: what these tests write
 OLD, NEW = b"o" * 4096, b"n" * 4096
 

@@ -5,7 +5,7 @@ import pytest
 from lib import command, simdisk
 from lib.damage import SUPER, damage
 from lib.larder import Cache, Stack, larder, wait_for
-from lib.sets import MODES, kill, make_ssds, make_stack, resynced, start_without
+from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, start_without
 
 
 def states(stack: Stack) -> str:
@@ -426,6 +426,57 @@ def test_drain_of_the_copy_that_is_read(make_disk, kernel_log):
     drained(stack, 1 - first)
     for i in range(16):
         assert stack.volume.read(64 * i, 8) == bytes([i + 1]) * 4096
+    stack.stop()
+
+
+BLOCKS = range(0, 64 * 16, 64)
+
+
+def fill(stack: Stack, byte: bytes, sectors: range = BLOCKS) -> None:
+    for sector in sectors:
+        stack.volume.write(sector, byte * 4096)
+
+
+def holds(stack: Stack, byte: bytes, sectors: range = BLOCKS) -> bool:
+    return all(stack.volume.read(sector, 8) == byte * 4096 for sector in sectors)
+
+
+@pytest.mark.parametrize("how", ["written over", "written back"])
+def test_what_emptied_it_is_durable(make_disk, kernel_log, how):
+    """With mirror=none: old data that was flushed, and is dirty on the SSD that is drained only, is replaced by what is in no
+    complete record; or its CLEAN is in the write cache of another SSD.  That is durable before the first table without it."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    given = [w for role in ("read", "write", "write")[: 2 + (how == "written back")] for w in ("--role", role)]
+    stack = make_stack(
+        make_disk, (48,) * (len(given) // 2), format_cache=tuple(given), cache_mirror="none", writeback="off", sequential_cutoff=0
+    )
+    first, gone, *others = stack.ssd
+    gone.reset_stats()
+    while others and gone.stats()["wbytes"] < 1 << 20:  # the log alternates
+        stack.volume.write(1 << 16, bytes(1 << 20))
+    fill(stack, b"o")
+    stack.volume.flush()
+    stack.hdd.fail(op="write", status="ioerr")
+    stack.cache.message("drain", 1)
+    wait_for(lambda: others or stack.cache.status()["drain_segments"] == 1, 60, "nothing to be there but the old data")
+    for _ in range(4):
+        stack.cache.message("checkpoint")
+    assert states(stack).startswith("active/draining"), "its dirty data cannot be written back"
+    tables = first.read(TABLES["from_"], 512)
+    if how == "written over":
+        stack.cache.message("set", "commit_interval", 60000)
+        fill(stack, b"n")
+    else:
+        others[0].fail(op="flush", status="ok", delay_ms=1500)
+        stack.hdd.heal()
+    wait_for(lambda: first.read(TABLES["from_"], 512) != tables, 120, "a set without it")
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    for s in (stack.hdd, *stack.ssd):
+        s.heal()
+    simdisk.power_up()
+    start_without(stack, 1)
+    assert holds(stack, b"n" if how == "written over" else b"o")
     stack.stop()
 
 

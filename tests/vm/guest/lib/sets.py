@@ -5,6 +5,7 @@ from . import simdisk
 from .larder import Stack, wait_for
 
 MODES = ("random", "torn", "lose", "keep", "prefix")
+TABLES = {"from_": 256, "to": 768}  # sectors of both places of the table on an SSD (docs/on-disk-format.md)
 
 
 def make_ssds(make_disk, sizes: tuple[int, ...] = (48, 48), **parameters: object) -> list[simdisk.Simdisk]:
