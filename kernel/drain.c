@@ -84,6 +84,9 @@ int drain_stop(struct cache *c)
 	spin_lock_irq(&c->log.lock);
 	d = draining_device(c);
 	if (d) {
+		/* one of two: what was written meanwhile is on the other one only: not to be spared until the resync has ended */
+		if (READ_ONCE(c->set.mirror) && !cache_mirrored(c))
+			WRITE_ONCE(c->resync.raising, true);
 		WRITE_ONCE(d->draining, false);
 		WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
 		WRITE_ONCE(c->failures, c->failures + 1);
@@ -95,7 +98,7 @@ int drain_stop(struct cache *c)
 	}
 	cancel_work_sync(&c->drain_work);
 	segments_open_kick(c);
-	resync_look(c);		/* where it is one of two, what was written meanwhile is on the other one */
+	resync_look(c);
 	queue_work(larder_wq, &c->event_work);
 	return 0;
 }

@@ -604,6 +604,11 @@ static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *
 	return here ? EVACUATE_EMPTY : EVACUATE_NOTHING;
 }
 
+static bool evacuate_ended(struct cache *c, const struct cache_device *d)
+{
+	return READ_ONCE(c->shape_pause) || (d && !READ_ONCE(d->draining));
+}
+
 static void evacuate_segments(struct cache *c, const struct cache_device *d)
 {
 	u32 dirty[DIRTY_BATCH], nr_dirty = 0, i;
@@ -612,7 +617,7 @@ static void evacuate_segments(struct cache *c, const struct cache_device *d)
 	int err = reclaim_create(&rc, c);
 
 	mutex_lock(&c->reclaim_lock);
-	for (i = 0; i < c->nr_segments && !err && !READ_ONCE(c->shape_pause); i++) {
+	for (i = 0; i < c->nr_segments && !err && !evacuate_ended(c, d); i++) {
 		spin_lock_irq(&c->segments_lock);
 		what = judge_evacuate(c, d, i);
 		/* not to be put back young */
@@ -629,7 +634,7 @@ static void evacuate_segments(struct cache *c, const struct cache_device *d)
 	}
 	if (!err)
 		reclaim_settle(&rc);
-	if (nr_dirty)
+	if (nr_dirty && !evacuate_ended(c, d))
 		reclaim_write_back(&rc, dirty, nr_dirty);
 	mutex_unlock(&c->reclaim_lock);
 	reclaim_free(&rc);

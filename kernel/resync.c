@@ -86,6 +86,7 @@ static bool one_is_lost(const struct cache *c)
 /* Also of what the write stream has opened, and goes on to write to. */
 void resync_look(struct cache *c)
 {
+	u32 failures = READ_ONCE(c->failures);
 	u64 single;
 
 	segments_below(c, &single);
@@ -93,9 +94,13 @@ void resync_look(struct cache *c)
 		if (!one_is_lost(c))
 			WRITE_ONCE(c->resync.raising, true);
 		resync_begin(c);
-	} else if (READ_ONCE(c->resync.state) == RESYNC_IDLE) {
-		WRITE_ONCE(c->resync.raising, false);
+		return;
 	}
+	spin_lock_irq(&c->log.lock);
+	/* who has said otherwise since looks as well: resync_raise(), drain_stop() */
+	if (READ_ONCE(c->resync.state) == RESYNC_IDLE && c->failures == failures)
+		WRITE_ONCE(c->resync.raising, false);
+	spin_unlock_irq(&c->log.lock);
 }
 
 /* A pass that runs has not seen what was written without a second copy since. */

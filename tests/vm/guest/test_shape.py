@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The set of SSDs changes while its volume is under load: one joins, is replaced, comes back, leaves."""
 
+import concurrent.futures
+import contextlib
+
 import pytest
 from lib import command, simdisk
 from lib.damage import SUPER, damage
@@ -477,6 +480,37 @@ def test_what_emptied_it_is_durable(make_disk, kernel_log, how):
     simdisk.power_up()
     start_without(stack, 1)
     assert holds(stack, b"n" if how == "written over" else b"o")
+    stack.stop()
+
+
+def test_stopped_drain_spares_none(make_disk, kernel_log):
+    """One of two.  Its work ends when the batch of writeback in flight does; until then, too, what was written meanwhile is on the
+    other SSD only, and the set does not go on without that."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, writeback="off")
+    fill(stack, b"o", range(0, 64 * 200, 64))
+    stack.volume.flush()
+    stack.hdd.fail(op="write", status="ok", delay_ms=1500)
+    stack.hdd.reset_stats()
+    stack.cache.message("drain", 1)
+    wait_for(lambda: stack.hdd.stats()["writes"], 60, "writeback to begin")
+    fill(stack, b"n")
+    stack.volume.flush()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(stack.cache.message, "drain_stop")
+        wait_for(lambda: states(stack) != "active/draining", 60, "the drain to end")
+        kill(stack.ssd[0])
+        with contextlib.suppress(OSError):
+            fill(stack, b"m", range(64 * 300, 64 * 301, 64))
+            stack.volume.flush()
+        status = stack.cache.status()
+        stack.hdd.heal()
+        stopping.result()
+    assert (status["state"], status["devices_failed"]) == ("failed", 0)
+    stack.stop()
+    stack.ssd[0].heal()
+    stack.start()
+    assert holds(stack, b"n")
     stack.stop()
 
 
