@@ -7,6 +7,7 @@
  */
 #include <dirent.h>
 #include <endian.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,28 +22,85 @@
 #define MD_MAGIC  0xa92b4efcu
 #define MD_HEAD	  (16u << 20) /* of a disk: what 1.2 takes at most before the data of a small array begin */
 
+#define MD_PARTIAL (2u | 16u) /* features: it is being rebuilt; it takes the place of another */
+#define MD_ROLE_MAX 0xfffcu /* above it: spare, failed, journal */
+
 struct md_super { /* the beginning of it */
 	uint32_t magic, version, features, pad;
 	uint8_t uuid[16];
+	uint8_t others[128];
+	uint32_t number, corrected; /* of this disk, in roles */
+	uint8_t own[16];
+	uint8_t more[72];
+	uint16_t roles[(4096 - 256) / 2];
 };
+
+_Static_assert(offsetof(struct md_super, number) == 160 && offsetof(struct md_super, roles) == 256 && sizeof(struct md_super) == 4096,
+	       "as the kernel has it");
 
 /* ------------------------------------------------------------------ look */
 
-static bool is_leg(const char *path, const uint8_t uuid[16], dev_t *number)
+/* The caller frees it; NULL: there is none.  durable: what was read does not lie in the disk's own cache alone. */
+static struct md_super *read_super(const char *path, bool durable, dev_t *number, bool *readable)
 {
 	struct md_super *super;
 	struct device device;
-	bool found;
 
+	*readable = false;
 	if (device_try(&device, path))
-		return false;
-	super = device_buffer(4096);
-	found = device.block && !device_read(&device, MD_OFFSET, super, 4096) && le32toh(super->magic) == MD_MAGIC &&
-		le32toh(super->version) == 1 && !memcmp(super->uuid, uuid, 16);
+		return NULL;
+	super = device_buffer(sizeof(*super));
+	*readable = !device_read(&device, MD_OFFSET, super, sizeof(*super));
+	if (!device.block || !*readable || le32toh(super->magic) != MD_MAGIC || le32toh(super->version) != 1 ||
+	    (durable && device_sync(&device))) {
+		free(super);
+		super = NULL;
+	}
 	*number = device.number;
-	free(super);
 	device_close(&device);
+	return super;
+}
+
+static bool is_leg(const char *path, const uint8_t uuid[16], dev_t *number, bool *readable)
+{
+	struct md_super *super = read_super(path, false, number, readable);
+	bool found = super && !memcmp(super->uuid, uuid, 16);
+
+	free(super);
 	return found;
+}
+
+bool md_is_leg(const char *path, const uint8_t uuid[16], bool *readable)
+{
+	dev_t number;
+
+	return is_leg(path, uuid, &number, readable);
+}
+
+bool md_leg_uuid(const char *path, uint8_t uuid[16])
+{
+	bool readable;
+	dev_t number;
+	struct md_super *super = read_super(path, false, &number, &readable);
+	bool found = super;
+
+	if (found)
+		memcpy(uuid, super->own, 16);
+	free(super);
+	return found;
+}
+
+bool md_leg_settled(const char *path, const uint8_t uuid[16])
+{
+	bool readable;
+	dev_t number;
+	struct md_super *super = read_super(path, true, &number, &readable);
+	uint32_t own = super ? le32toh(super->number) : 0;
+	bool settled = super && !memcmp(super->uuid, uuid, 16) && !(le32toh(super->features) & MD_PARTIAL) &&
+		       own < sizeof(super->roles) / sizeof(super->roles[0]) && le16toh(super->roles[own]) <= MD_ROLE_MAX;
+
+	free(super);
+	return settled;
 }
 
 /* The md device above a disk. */
@@ -75,6 +133,7 @@ void md_find(const uint8_t uuid[16], struct md_array *array)
 	DIR *dir = opendir("/sys/class/block");
 	struct dirent *entry;
 	char node[300], *at;
+	bool readable;
 	dev_t number;
 
 	*array = (struct md_array){ 0 };
@@ -84,7 +143,7 @@ void md_find(const uint8_t uuid[16], struct md_array *array)
 		snprintf(node, sizeof(node), "/dev/%s", entry->d_name);
 		while ((at = strchr(node, '!')))
 			*at = '/';
-		if (!is_leg(node, uuid, &number))
+		if (!is_leg(node, uuid, &number, &readable))
 			continue;
 		array->leg[array->number++] = must_print("%s", node);
 		if (!*array->node)
@@ -135,6 +194,70 @@ const char *md_state(dev_t device, unsigned *missing)
 	if (!device_attribute(device, "md/sync_action", text, sizeof(text)) || !strcmp(text, "idle"))
 		return "active";
 	return !strcmp(text, "check") || !strcmp(text, "repair") ? "scrubbing" : "resyncing";
+}
+
+/* One "dev-sdb" that md has. */
+static void look_at(dev_t array, const char *entry, struct md_disks *disks)
+{
+	struct md_disk *disk = &disks->disk[disks->number];
+	char name[64], state[128], text[64];
+	unsigned high, low;
+
+	*disk = (struct md_disk){ .place = -1 };
+	if (snprintf(disk->name, sizeof(disk->name), "%s", entry + strlen("dev-")) >= (int)sizeof(disk->name))
+		return;
+	snprintf(name, sizeof(name), "md/dev-%s/state", disk->name);
+	if (!device_attribute(array, name, state, sizeof(state)))
+		return;
+	snprintf(name, sizeof(name), "md/dev-%s/slot", disk->name);
+	if (device_attribute(array, name, text, sizeof(text)))
+		sscanf(text, "%d", &disk->place);
+	snprintf(name, sizeof(name), "md/dev-%s/block/dev", disk->name);
+	if (device_attribute(array, name, text, sizeof(text)) && sscanf(text, "%u:%u", &high, &low) == 2) {
+		disk->number = makedev(high, low);
+		if (!device_node(disk->number, disk->node, sizeof(disk->node)))
+			disk->node[0] = 0;
+	}
+	if (strstr(state, "faulty"))
+		disk->role = MD_FAILED;
+	else if (strstr(state, "in_sync") && !strstr(state, ",replacement"))
+		disk->role = strstr(state, "want_replacement") ? MD_COPIED : MD_MEMBER;
+	else
+		disk->role = disk->place < 0 ? MD_SPARE : MD_REBUILT;
+	disks->number++;
+}
+
+bool md_held(const struct md_disks *disks, int place)
+{
+	for (size_t i = 0; i < disks->number; i++)
+		if (disks->disk[i].place == place && disks->disk[i].role != MD_FAILED)
+			return true;
+	return false;
+}
+
+bool md_disks(dev_t device, struct md_disks *disks)
+{
+	char path[64], text[64] = "";
+	unsigned long long done, all;
+	struct dirent *entry;
+	DIR *dir;
+
+	*disks = (struct md_disks){ .places = attribute(device, "md/raid_disks") };
+	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/md", major(device), minor(device));
+	dir = opendir(path);
+	if (!dir)
+		return false;
+	while ((entry = readdir(dir)) && disks->number < MD_LEGS_MAX)
+		if (!strncmp(entry->d_name, "dev-", 4))
+			look_at(device, entry->d_name, disks);
+	closedir(dir);
+	for (unsigned i = 0; i < disks->places; i++)
+		disks->missing += !md_held(disks, (int)i);
+	disks->frozen = device_attribute(device, "md/sync_action", text, sizeof(text)) && !strcmp(text, "frozen");
+	disks->idle = disks->frozen || !strcmp(text, "idle");
+	if (device_attribute(device, "md/sync_completed", text, sizeof(text)) && sscanf(text, "%llu / %llu", &done, &all) == 2 && all)
+		disks->percent = (unsigned)(done * 100 / all);
+	return true;
 }
 
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
@@ -206,6 +329,16 @@ static int mdadm(const char *const *words, const char *what, const char *action)
 		complain(LARDER_FAILED, "%s: mdadm cannot %s it: %s", what, action, *said ? said : "no reason given");
 	free(said);
 	return code ? LARDER_FAILED : LARDER_DONE;
+}
+
+static int change(const char *const *words, const char *what, const char *action, bool dry_run)
+{
+	if (!dry_run)
+		return mdadm(words, what, action);
+	for (int i = 0; words[i]; i++)
+		printf("%s%s", i ? " " : "", words[i]);
+	putchar('\n');
+	return LARDER_DONE;
 }
 
 /* "/dev/md/larder-0123abcd", "01234567:...": both from the UUID, so that no two arrays meet. */
@@ -314,4 +447,49 @@ int md_grow(const char *node)
 	const char *words[] = { "mdadm", "--grow", "--quiet", node, "--size=max", NULL };
 
 	return mdadm(words, node, "grow");
+}
+
+int md_add(const char *node, const char *disk, bool dry_run)
+{
+	const char *words[] = { "mdadm", node, "--add", disk, NULL };
+
+	return change(words, disk, "add", dry_run);
+}
+
+int md_replace(const char *node, const char *old, const char *with, bool dry_run)
+{
+	const char *words[] = { "mdadm", node, "--replace", old, "--with", with, NULL };
+
+	return change(words, old, "replace", dry_run);
+}
+
+int md_fail(const char *node, const char *disk, bool dry_run)
+{
+	const char *words[] = { "mdadm", node, "--fail", disk, NULL };
+
+	return change(words, disk, "take", dry_run);
+}
+
+int md_remove(const char *node, const char *disk, bool dry_run)
+{
+	const char *words[] = { "mdadm", node, "--remove", disk, NULL };
+
+	return change(words, disk, "remove", dry_run);
+}
+
+int md_set_places(const char *node, unsigned places, bool dry_run)
+{
+	char *devices = must_print("--raid-devices=%u", places);
+	const char *words[] = { "mdadm", "--grow", node, devices, NULL };
+	int result = change(words, node, "change the number of disks of", dry_run);
+
+	free(devices);
+	return result;
+}
+
+int md_thaw(const char *node)
+{
+	const char *words[] = { "mdadm", "--misc", "--action=idle", node, NULL };
+
+	return mdadm(words, node, "let rebuild what is in");
 }

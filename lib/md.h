@@ -18,9 +18,45 @@ struct md_array {
 	dev_t device;
 };
 
+/* What a disk is to an array that runs. */
+enum md_role {
+	MD_MEMBER, /* in its place, with all that belongs there */
+	MD_COPIED, /* the same, and another disk is taking its place */
+	MD_REBUILT, /* in a place, and not yet whole; or taking that of one that is copied to it */
+	MD_SPARE,
+	MD_FAILED,
+};
+
+struct md_disk {
+	char name[32]; /* as the kernel calls it, also when it is gone */
+	char node[64]; /* "": it is gone */
+	dev_t number;
+	enum md_role role;
+	int place; /* -1: none */
+};
+
+/* The disks of an array that runs. */
+struct md_disks {
+	struct md_disk disk[MD_LEGS_MAX];
+	size_t number;
+	unsigned places, missing; /* places of the array; of these without a whole disk, or one that is being rebuilt */
+	bool idle; /* nothing is resynced, rebuilt or checked */
+	bool frozen; /* and nothing will be */
+	unsigned percent; /* of that */
+};
+
 /* Looks at all block devices for superblocks (metadata 1.2) with this UUID.  Says nothing; md_free() after it. */
 void md_find(const uint8_t uuid[16], struct md_array *array);
 void md_free(struct md_array *array);
+/* Has it a superblock of that array?  *readable: else that is not known.  Its own UUID, which stands there. */
+bool md_is_leg(const char *path, const uint8_t uuid[16], bool *readable);
+bool md_leg_uuid(const char *path, uint8_t uuid[16]);
+/* Is it durable on the disk itself that it has all that belongs into its place of that array? */
+bool md_leg_settled(const char *path, const uint8_t uuid[16]);
+
+bool md_disks(dev_t device, struct md_disks *disks);
+/* Is a disk in that place, whole or being rebuilt? */
+bool md_held(const struct md_disks *disks, int place);
 
 /* The word to be shown for what is kept besides the data: "bitmap", "ppl", "". */
 const char *md_consistency(const char *level);
@@ -34,6 +70,14 @@ int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degra
 int md_stop(const char *node);
 int md_erase(const char *leg);
 int md_grow(const char *node); /* it takes all of its disks */
+/* These change the disks of one that runs, or only (dry_run) print the command.  disk: a node, or the kernel's name of one that is gone. */
+int md_add(const char *node, const char *disk, bool dry_run);
+int md_replace(const char *node, const char *old, const char *with, bool dry_run); /* with: a spare of it */
+int md_fail(const char *node, const char *disk, bool dry_run);
+int md_remove(const char *node, const char *disk, bool dry_run);
+int md_set_places(const char *node, unsigned places, bool dry_run);
+/* An mdadm that was killed in the middle may leave the array so that md rebuilds nothing: ends that. */
+int md_thaw(const char *node);
 
 /* Bytes that it takes of each disk, and that the smallest of them has for it.  False: cannot be read. */
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room);
