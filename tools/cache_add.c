@@ -30,17 +30,6 @@ static uint32_t place_state(const struct set *set, uint32_t place)
 	return place < set->number ? le32toh(set->table.devices[place].state) : LARDER_DEVICE_NONE;
 }
 
-/* Is this an SSD that left this very set?  Nothing on it counts any more. */
-static bool stale(const struct set *set, const union superblock *sb)
-{
-	uint32_t number = le32toh(sb->cache.device_number);
-
-	if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || memcmp(sb->cache.cache_uuid, set->sb.cache_uuid, 16))
-		return false;
-	return place_state(set, number) != LARDER_DEVICE_ACTIVE ||
-	       memcmp(set->table.devices[number].uuid, sb->head.uuid, 16);
-}
-
 static bool fits(const struct set *set, uint32_t place, uint32_t segments, uint32_t state)
 {
 	return place_state(set, place) == state && le32toh(set->table.devices[place].nr_segments) <= segments;
@@ -167,7 +156,7 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	if (result)
 		return result;
 	superblocks_read(&device, &found, true);
-	ours = found.chosen && stale(set, found.chosen->sb);
+	ours = found.chosen && set_is_stale(set, found.chosen->sb);
 	why = cache_layout(&layout, device.bytes, device.logical_block);
 	if (why)
 		result = complain(LARDER_FAILED, "%s: %s", request->ssd, why);

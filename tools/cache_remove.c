@@ -27,27 +27,6 @@ static int send_drain(const struct set *set, uint32_t place)
 	return result;
 }
 
-/* It is stale, whatever is on it; what is left makes it look like a part of the cache. */
-static void erase(const char *path)
-{
-	struct superblocks found;
-	struct device device;
-	int error;
-
-	if (!strcmp(path, "-"))
-		return;
-	if (device_open(&device, path, DEVICE_CLAIM)) {
-		remark("%s: is left as it is; larder super wipe %s removes what is on it", path, path);
-		return;
-	}
-	superblocks_read(&device, &found, false);
-	error = superblocks_any(&found) ? superblocks_erase(&device, &found) : 0;
-	if (error)
-		remark("%s: its superblock cannot be removed: %s", path, strerror(-error));
-	superblocks_free(&found);
-	device_close(&device);
-}
-
 static int let_go(struct set *set, uint32_t place, bool dry_run)
 {
 	char *path = set->ssd[place];
@@ -57,7 +36,7 @@ static int let_go(struct set *set, uint32_t place, bool dry_run)
 	set_forget_failed(set);
 	result = set_reload(set, 0);
 	if (!result && !dry_run) {
-		erase(path);
+		set_erase(path);
 		printf("cache %s: %s has left the set\n", set->mapped->name, path);
 	}
 	free(path);

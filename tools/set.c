@@ -165,9 +165,18 @@ int set_find_device(const struct set *set, const char *path)
 	return -1;
 }
 
-int set_place(const struct set *set, const char *word)
+int set_find_uuid(const struct set *set, const char *text)
 {
 	uint8_t uuid[16];
+
+	for (uint32_t i = 0; !uuid_parse(text, uuid) && i < set->number; i++)
+		if (!memcmp(uuid, set->table.devices[i].uuid, 16))
+			return (int)i;
+	return -1;
+}
+
+int set_place(const struct set *set, const char *word)
+{
 	char *end;
 	unsigned long number = strtoul(word, &end, 10);
 
@@ -175,12 +184,41 @@ int set_place(const struct set *set, const char *word)
 		return (int)number;
 	if (set_find_device(set, word) >= 0)
 		return set_find_device(set, word);
-	for (uint32_t i = 0; i < set->number; i++)
-		if (!uuid_parse(word, uuid) && !memcmp(uuid, set->table.devices[i].uuid, 16))
-			return (int)i;
+	if (set_find_uuid(set, word) >= 0)
+		return set_find_uuid(set, word);
 	complain(LARDER_NOT_FOUND, "%s: %s has no such SSD: give its number, device or UUID; larder cache status shows them", word,
 		 set->mapped->name);
 	return -1;
+}
+
+bool set_is_stale(const struct set *set, const union superblock *sb)
+{
+	uint32_t place = le32toh(sb->cache.device_number);
+
+	if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || memcmp(sb->cache.cache_uuid, set->sb.cache_uuid, 16))
+		return false;
+	return place >= set->number || le32toh(set->table.devices[place].state) != LARDER_DEVICE_ACTIVE ||
+	       memcmp(set->table.devices[place].uuid, sb->head.uuid, 16);
+}
+
+void set_erase(const char *path)
+{
+	struct superblocks found;
+	struct device device;
+	int error;
+
+	if (!strcmp(path, "-"))
+		return;
+	if (device_open(&device, path, DEVICE_CLAIM)) {
+		remark("%s: is left as it is; larder super wipe %s removes what is on it", path, path);
+		return;
+	}
+	superblocks_read(&device, &found, false);
+	error = superblocks_any(&found) ? superblocks_erase(&device, &found) : 0;
+	if (error)
+		remark("%s: its superblock cannot be removed: %s", path, strerror(-error));
+	superblocks_free(&found);
+	device_close(&device);
 }
 
 int set_reload(struct set *set, uint64_t more)

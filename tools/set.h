@@ -21,8 +21,14 @@ int set_read_table(struct set *set);
 /* Both.  Complains.  On success the caller frees it. */
 int set_read(struct set *set, struct mapped *mapped);
 void set_free(struct set *set);
+/* Is this the superblock of an SSD that left this very set?  Nothing on it counts any more. */
+bool set_is_stale(const struct set *set, const union superblock *sb);
+/* Overwrites the superblocks of one that has left: they make it look like a part of the cache.  Remarks when it cannot. */
+void set_erase(const char *path);
 /* The place with this device in the dm table; < 0: none.  Says nothing. */
 int set_find_device(const struct set *set, const char *path);
+/* The place of the SSD with this UUID, likewise. */
+int set_find_uuid(const struct set *set, const char *text);
 /* Which place does this word mean: a number, an SSD's path or UUID?  Complains; < 0: none. */
 int set_place(const struct set *set, const char *word);
 /* The dm table to be loaded is without the SSDs that have left the set: one that cannot be read any more would be refused. */
