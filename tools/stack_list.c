@@ -18,7 +18,8 @@
 static const struct field fields[] = {
 	{ "tree", VALUE_TEXT, "Stack", "the stack's name, and its layers below it, the lowest last" },
 	{ "name", VALUE_TEXT, "Name", "of the stack" },
-	{ "layer", VALUE_TEXT, "Layer", "stack, filesystem, luks, volume, cache, ssd, array or disk" },
+	{ "layer", VALUE_TEXT, "Layer", "stack, filesystem, luks, volume, cache, ssd, array, disk or spare" },
+	{ "number", VALUE_TEXT, "Number", "of a disk in its array, or an SSD in its cache: larder replace and drop take it" },
 	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, writeback, raid1, ..." },
 	{ "state", VALUE_TEXT, "State", "of the layer" },
 	{ "size", VALUE_BYTES, "Size", "of the layer's device" },
@@ -44,6 +45,7 @@ struct view {
 	const struct stacks *stacks;
 	const struct found *found;
 	struct layers layers;
+	struct md_disks disks; /* of an array that runs */
 	struct verdict verdict;
 };
 
@@ -61,17 +63,22 @@ static void judge_array(struct view *view)
 	const struct md_array *array = &view->layers.array;
 	unsigned missing = 0;
 	const char *state = *array->node ? md_state(array->device, &missing) : "";
-	char words[64];
+	char words[64], cure[128] = "", *line;
 
 	if (!*s->raid)
 		return;
 	snprintf(words, sizeof(words), "%u of %u disks missing, failed, or being rebuilt", missing, s->legs);
+	for (unsigned i = 0; i < view->disks.places && view->disks.missing && !*cure; i++)
+		if (!md_held(&view->disks, (int)i))
+			snprintf(cure, sizeof(cure), "; larder replace %s disk%u NEW", s->name, i);
+	line = must_print("%s%s", words, cure);
 	if (!*array->node)
 		say(&view->verdict, FAILED, "array", "does not run");
 	else if (!strcmp(state, "failed"))
 		say(&view->verdict, FAILED, "array", "has failed");
 	else if (missing)
-		say(&view->verdict, DEGRADED, "array", words);
+		say(&view->verdict, DEGRADED, "array", line);
+	free(line);
 }
 
 static void judge_cache(struct view *view)
@@ -169,6 +176,8 @@ static void view_open(struct view *view, const struct stacks *stacks, const stru
 {
 	*view = (struct view){ .stacks = stacks, .found = found };
 	layers_find(stacks, &found->stack, &view->layers);
+	if (*view->layers.array.node)
+		md_disks(view->layers.array.device, &view->disks);
 	judge(view);
 }
 
@@ -214,6 +223,18 @@ static void add(struct tree *t, int depth, const char *layer, const char *type, 
 	report_add(t->report, &t->row);
 }
 
+static void number(struct tree *t, const char *what, int place)
+{
+	if (place >= 0)
+		report_set(t->report, &t->row, "number", "%s%d", what, place);
+}
+
+static void add_ssd(struct tree *t, int depth, const struct member *m)
+{
+	number(t, "ssd", (int)le32toh(m->sb.cache.device_number));
+	add(t, depth, "ssd", role_text(le32toh(m->sb.cache.role)), "", m->path, m->sb.head.uuid);
+}
+
 static void add_ssds(struct tree *t, int depth)
 {
 	const struct stacks *stacks = t->view->stacks;
@@ -223,7 +244,47 @@ static void add_ssds(struct tree *t, int depth)
 
 		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE &&
 		    !memcmp(m->sb.cache.cache_uuid, t->view->found->stack.cache, 16))
-			add(t, depth, "ssd", role_text(le32toh(m->sb.cache.role)), "", m->path, m->sb.head.uuid);
+			add_ssd(t, depth, m);
+	}
+}
+
+static void add_leg(struct tree *t, int depth, const char *layer, const char *state, const char *node)
+{
+	uint8_t uuid[16];
+
+	add(t, depth, layer, "", state, node, md_leg_uuid(node, uuid) ? uuid : NULL);
+}
+
+/* Those that an array which runs has, and what has its superblock, but left it; or, of one that does not, whoever has that. */
+static void add_disks(struct tree *t, int depth)
+{
+	static const char *const roles[] = {
+		[MD_MEMBER] = "active", [MD_COPIED] = "copied", [MD_REBUILT] = "rebuilt", [MD_SPARE] = "spare", [MD_FAILED] = "failed",
+	};
+	const struct md_array *array = &t->view->layers.array;
+	const struct md_disks *disks = &t->view->disks;
+
+	for (int place = -1; place < (int)disks->places; place++) {
+		for (size_t i = 0; i < disks->number; i++) {
+			const struct md_disk *disk = &disks->disk[i];
+
+			if (disk->place != place)
+				continue;
+			number(t, "disk", place);
+			add_leg(t, depth, disk->role == MD_SPARE ? "spare" : "disk", roles[disk->role], *disk->node ? disk->node : disk->name);
+		}
+		if (place >= 0 && !md_held(disks, place)) {
+			number(t, "disk", place);
+			add_leg(t, depth, "disk", "missing", "");
+		}
+	}
+	for (size_t i = 0; i < array->number; i++) {
+		bool had = false;
+
+		for (size_t j = 0; j < disks->number; j++)
+			had |= !strcmp(disks->disk[j].node, array->leg[i]);
+		if (!had)
+			add_leg(t, depth, "disk", *array->node ? "left" : "", array->leg[i]);
 	}
 }
 
@@ -238,8 +299,7 @@ static void add_below(struct tree *t, int depth)
 	if (*s->raid) {
 		stack_part(s, "md", part);
 		add(t, depth, "array", level, *l->array.node ? md_state(l->array.device, &missing) : "stopped", l->array.node, part);
-		for (size_t i = 0; i < l->array.number; i++)
-			add(t, depth + 1, "disk", "", "", l->array.leg[i], NULL);
+		add_disks(t, depth + 1);
 	} else if (t->view->found->volume) {
 		add(t, depth, "disk", "", "", t->view->found->volume->path, NULL);
 	}
@@ -310,7 +370,7 @@ static int table(int argc, char **argv, const char *usage, int words)
 		result = stack_find(&stacks, argv[first], &only);
 	if (!result)
 		report = report_new("stacks", sections, counts, 1,
-				    words ? "tree,type,state,size,device,mount,uuid" : "tree,type,state,size,device,mount", &options,
+				    words ? "tree,number,type,state,size,device,mount,uuid" : "tree,type,state,size,device,mount", &options,
 				    &result);
 	for (size_t i = 0; report && i < stacks.number; i++)
 		if (!only || only == &stacks.found[i])
@@ -331,6 +391,16 @@ int stack_show(int argc, char **argv)
 	return table(argc, argv, "larder show NAME [-o FIELD,...] [--sort FIELD,...] [--units UNIT] [--noheadings] [--reportformat json]", 1);
 }
 
+static const char *spares_text(const struct view *view, char text[static 32])
+{
+	unsigned spares = 0;
+
+	for (size_t i = 0; i < view->disks.number; i++)
+		spares += view->disks.disk[i].role == MD_SPARE;
+	snprintf(text, 32, "; %u spare disk%s", spares, spares == 1 ? "" : "s");
+	return spares ? text : "";
+}
+
 int stack_status(int argc, char **argv)
 {
 	static const char usage[] = "larder status NAME";
@@ -339,7 +409,7 @@ int stack_status(int argc, char **argv)
 	struct stacks stacks;
 	struct view view;
 	int first, result;
-	char *words;
+	char *words, spares[32];
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
@@ -349,7 +419,7 @@ int stack_status(int argc, char **argv)
 	if (!result) {
 		view_open(&view, &stacks, found);
 		words = problems_line(&view.verdict.words);
-		printf("%s: %s%s%s\n", found->stack.name, verdict_text(&view), *words ? ": " : "", words);
+		printf("%s: %s%s%s%s\n", found->stack.name, verdict_text(&view), *words ? ": " : "", words, spares_text(&view, spares));
 		free(words);
 		result = view.verdict.health == FAILED	 ? EXIT_FAILED :
 			 view.verdict.health == DEGRADED ? EXIT_DEGRADED :
