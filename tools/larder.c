@@ -36,6 +36,9 @@ static const struct verb verbs[] = {
 	{ "", "rename", stack_rename, "give a stopped stack another name" },
 	{ "", "resize", stack_resize, "let a stack grow with its disks" },
 	{ "", "scrub", stack_scrub, "read and compare all that a stack keeps twice" },
+	{ "", "replace", stack_replace, "put another disk or SSD in the place of one of a stack" },
+	{ "", "add", stack_add, "add a disk, a spare, or an SSD to a stack" },
+	{ "", "drop", stack_drop, "take a disk, a spare, or an SSD out of a stack" },
 	{ "", "list", stacks_list, "show all stacks as trees" },
 	{ "", "show", stack_show, "show one stack, with all UUIDs" },
 	{ "", "status", stack_status, "is a stack fine (0), degraded (10), failed (11)?" },
@@ -191,7 +194,7 @@ static int complete(int argc, char **argv)
 
 /* Those that may change superblocks or tables, themselves or by what the kernel does for them. */
 static int (*const changing[])(int, char **) = {
-	stack_create, stack_start, stack_remove, stack_rename, stack_resize, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
+	stack_create, stack_start, stack_remove, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
 	volume_create, volume_start, volume_attach, volume_detach, volume_resize, volume_set, super_wipe, super_restore, rescue_writeback, assemble,
 };
 

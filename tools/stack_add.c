@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder add: one more disk, or SSD, for a stack that runs.
+ *
+ * A disk becomes a spare of the array; of a mirror then one more of its legs, unless --spare was given: each leg has everything, so nothing is
+ * rearranged, and what is cut short is a mirror with one leg that is not whole yet.  Levels that would have to move every stripe are not grown.
+ * An SSD joins the set of the cache.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arguments.h"
+#include "stack_devices.h"
+#include "turn.h"
+#include "verbs.h"
+
+struct adding {
+	struct devices_request request;
+	const char *disk, *ssd;
+	bool spare;
+};
+
+/* ------------------------------------------------------------------ a disk */
+
+static const struct md_disk *find(const struct devices *d, const struct adding *a)
+{
+	struct part part;
+
+	return part_find(d, a->request.claim.path, &part) && !part.ssd ? part.disk : NULL;
+}
+
+static bool grows(const struct devices *d, const struct adding *a)
+{
+	return !a->spare && !strcmp(d->stack.raid, "1");
+}
+
+/* Is it one of the legs, and noted as one? */
+static bool is_in(const struct devices *d, const struct md_disk *disk)
+{
+	return disk && (disk->role == MD_MEMBER || disk->role == MD_COPIED || disk->role == MD_REBUILT) && d->stack.legs >= d->disks.places;
+}
+
+static int check_disk(const struct devices *d, const struct adding *a, const struct md_disk *disk)
+{
+	const char *path = a->request.claim.path, *name = a->request.name;
+	int result = array_check(d);
+
+	if (result)
+		return result;
+	if (disk && disk->role == MD_FAILED)
+		return complain(LARDER_FAILED, "%s: has failed in this array; larder drop %s %s takes it out", path, name, path);
+	if (!grows(d, a) || is_in(d, disk))
+		return LARDER_DONE;
+	if (d->disks.missing && !disk)
+		return complain(LARDER_UNSAFE, "%s: its array lacks a disk; larder replace %s OLD %s first, or --spare, and it is rebuilt there", name,
+				name, path);
+	if (d->disks.places == MD_LEGS_MAX)
+		return complain(LARDER_FAILED, "%s: its array has %u disks, and cannot have more", name, MD_LEGS_MAX);
+	if (!d->disks.idle && d->disks.places <= d->stack.legs)
+		return complain(LARDER_BUSY, "%s: its array is rebuilt, or checked; wait until it is idle, see /proc/mdstat", name);
+	return LARDER_DONE;
+}
+
+static void show_disk(const struct devices *d, const struct adding *a, const struct md_disk *disk)
+{
+	const char *path = a->request.claim.path;
+
+	printf("stack %s, array %s:\n", d->stack.name, d->layers.array.node);
+	if (is_in(d, disk))
+		printf("  %s: is a disk of it already\n", path);
+	else if (grows(d, a))
+		printf("  %s: becomes one more disk of it, with a copy of everything\n", path);
+	else if (d->disks.missing)
+		printf("  %s: takes the place of a disk that is missing\n", path);
+	else
+		printf("  %s: becomes a spare, which takes the place of the first disk that fails\n", path);
+	if (!a->spare && !grows(d, a))
+		printf("  RAID %s is not grown: that would move all that is in it\n", d->stack.raid);
+	fflush(stdout);
+}
+
+static int begin_disk(const struct devices *d, const struct adding *a, bool *done)
+{
+	const struct md_disk *disk = find(d, a);
+	const char *node = d->layers.array.node;
+	int result = check_disk(d, a, disk);
+
+	if (result)
+		return result;
+	show_disk(d, a, disk);
+	*done = is_in(d, disk) && disk->role != MD_REBUILT;
+	if (!disk)
+		result = disk_take(d, &a->request, true);
+	if (result || !a->request.claim.dry_run)
+		return result ? result : *done ? LARDER_DONE : devices_confirm(&a->request, "Add it?");
+	if (!disk)
+		md_add(node, a->request.claim.path, true);
+	if (grows(d, a) && !is_in(d, disk) && d->disks.places <= d->stack.legs)
+		md_set_places(node, d->disks.places + 1, true);
+	return LARDER_DONE;
+}
+
+/* One step; *waits: it is rebuilt now. */
+static int join(const struct adding *a, bool *waits)
+{
+	const struct md_disk *disk;
+	struct devices d;
+	int result = devices_look(a->request.name, &d);
+
+	if (result)
+		return result;
+	result = array_thaw(&d);
+	if (!result && !find(&d, a)) {
+		result = disk_take(&d, &a->request, false);
+		result = result ? result : md_add(d.layers.array.node, a->request.claim.path, false);
+	}
+	disk = find(&d, a);
+	*waits = d.disks.missing || (disk && disk->role == MD_REBUILT);
+	/* grown, but not noted: that was cut short */
+	if (!result && grows(&d, a) && !is_in(&d, disk)) {
+		unsigned places = d.disks.places + (d.disks.places <= d.stack.legs);
+
+		if (places > d.disks.places)
+			result = md_set_places(d.layers.array.node, places, false);
+		result = result ? result : devices_store(a->request.name, places);
+		*waits = true;
+	} else if (!result) {
+		result = devices_store(a->request.name, 0);
+	}
+	devices_free(&d);
+	return result;
+}
+
+static int add_disk(const struct adding *a)
+{
+	const struct md_disk *disk;
+	struct devices d;
+	bool waits, settled = true;
+	int result = join(a, &waits);
+
+	if (result)
+		return result;
+	result = waits ? devices_look(a->request.name, &d) : LARDER_DONE;
+	if (!result && waits) {
+		disk = find(&d, a);
+		waits = d.disks.missing || !disk || disk->role != MD_SPARE; /* else another spare has taken the place */
+		devices_free(&d);
+	}
+	if (!result && waits)
+		result = disk_wait(&a->request, a->request.claim.path, "add", &settled);
+	if (!result && settled)
+		printf("%s: %s is a %s of its array\n", a->request.name, a->request.claim.path, waits ? "disk" : "spare");
+	return result;
+}
+
+/* ------------------------------------------------------------------ an SSD */
+
+static int begin_ssd(struct devices *d, const struct adding *a)
+{
+	const char *path = a->request.claim.path;
+	bool is_there;
+
+	if (!d->set.mapped)
+		return complain(LARDER_NOT_FOUND, "%s: its cache does not run; larder status %s", d->stack.name, d->stack.name);
+	is_there = set_find_device(&d->set, path) >= 0;
+	printf("stack %s, cache %s:\n", d->stack.name, d->set.mapped->name);
+	printf("  %s: %s\n", path, is_there ? "is in the set already" : "joins the set");
+	fflush(stdout);
+	if (a->request.claim.dry_run)
+		return is_there ? LARDER_DONE : ssd_add(d, &a->request);
+	return devices_confirm(&a->request, "Add it?");
+}
+
+static int add_ssd(const struct adding *a)
+{
+	struct devices d;
+	char state[16];
+	int place, result = devices_look(a->request.name, &d);
+
+	if (result)
+		return result;
+	place = set_find_device(&d.set, a->request.claim.path);
+	ssd_state(&d, place, state);
+	turn_give(); /* this may take long */
+	if (!strcmp(state, "joining") && !a->request.no_wait)
+		result = set_wait(&d.set, (uint32_t)place, "joining");
+	else if (strcmp(state, "joining") && strcmp(state, "active"))
+		result = ssd_add(&d, &a->request);
+	devices_free(&d);
+	turn_take();
+	return result ? result : devices_store(a->request.name, 0);
+}
+
+/* ------------------------------------------------------------------ both */
+
+static int add(const struct adding *a)
+{
+	struct devices d;
+	bool done = false;
+	int result = devices_look(a->request.name, &d);
+
+	if (result)
+		return result;
+	result = a->ssd ? begin_ssd(&d, a) : begin_disk(&d, a, &done);
+	devices_free(&d);
+	if (result || done || a->request.claim.dry_run)
+		return result;
+	return a->ssd ? add_ssd(a) : add_disk(a);
+}
+
+int stack_add(int argc, char **argv)
+{
+	static const char usage[] = "larder add NAME --cache SSD | --backing DISK [--spare] [--role ROLE] [--wipe] [--discard-dirty UUID] [--no-wait] "
+				    "[--dry-run] [--yes]";
+	struct adding a = { 0 };
+	const struct argument arguments[] = {
+		{ "cache", 'c', ARGUMENT_TEXT, &a.ssd, "SSD", "joins the cache" },
+		{ "backing", 'b', ARGUMENT_TEXT, &a.disk, "DISK", "joins the array: of RAID 1 as one more mirror, else as a spare" },
+		{ "spare", 0, ARGUMENT_FLAG, &a.spare, NULL, "with --backing: only to take the place of one that fails" },
+		{ "role", 'r', ARGUMENT_TEXT, &a.request.role, "ROLE", "of an SSD: both, write or read (default: both)" },
+		{ "wipe", 'W', ARGUMENT_FLAG, &a.request.claim.wipe, NULL, "remove what is on the device" },
+		{ "discard-dirty", 0, ARGUMENT_TEXT, &a.request.claim.discard_dirty, "UUID",
+		  "also if the dirty data of this cache or volume, on that device, is LOST" },
+		{ "no-wait", 0, ARGUMENT_FLAG, &a.request.no_wait, NULL, "do not wait until it has all that it is to have" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &a.request.claim.dry_run, NULL, "only say what would be done" },
+		{ "yes", 'y', ARGUMENT_FLAG, &a.request.claim.yes, NULL, "don't ask" },
+		ARGUMENTS_END
+	};
+	uint32_t ignored;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	a.request.name = argv[first];
+	a.request.claim.path = a.ssd ? a.ssd : a.disk;
+	if (!a.ssd == !a.disk)
+		return complain(LARDER_USAGE, "give one of --cache SSD and --backing DISK");
+	if ((a.ssd && a.spare) || (a.disk && a.request.role))
+		return complain(LARDER_USAGE, "--spare goes with --backing, --role with --cache");
+	if (a.request.role && !role_parse(a.request.role, &ignored))
+		return complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", a.request.role);
+	mapped_init(false);
+	if (!a.request.claim.dry_run)
+		turn_take();
+	return add(&a);
+}

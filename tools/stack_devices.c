@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The disks and SSDs of a stack that runs: which is meant, and the steps by which one joins or leaves.
+ *
+ * Nothing notes how far a change has come: md and the set of SSDs know that themselves, on their own devices.  So each step looks anew at what
+ * is there, and the command that was cut short, given once more, goes on where it was.  Two rules keep what is durable right:
+ *
+ *  - a disk that left loses its superblock last of all: behind that of the one in its place, which says, durably, that it has everything;
+ *  - the description never counts more disks than the array does: it is raised after the array, and lowered before it.
+ */
+#include <endian.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+#include "program.h"
+#include "stack_devices.h"
+#include "turn.h"
+#include "verbs.h"
+
+#define POLL_US 200000u
+#define PATIENCE 100 /* polls that nothing happens in */
+#define FROZEN_US 2000000u /* after which no mdadm is at work any more that froze the array */
+
+static const struct size_format human = { 'h', true };
+
+/* ------------------------------------------------------------------ look */
+
+/* A cache that has failed keeps nobody from exchanging a disk. */
+static void find_set(struct devices *d)
+{
+	if (d->layers.cache && set_read(&d->set, (struct mapped *)d->layers.cache))
+		d->set.mapped = NULL;
+}
+
+int devices_look(const char *name, struct devices *d)
+{
+	const struct found *found;
+	int result;
+
+	*d = (struct devices){ 0 };
+	result = stacks_scan(&d->stacks);
+	result = result ? result : stack_find(&d->stacks, name, &found);
+	if (!result && !found->whole)
+		result = complain(LARDER_NOT_FOUND, "%s: is not started, or its disks are not here; larder start %s", name, name);
+	if (!result && found->stack.state != STACK_READY)
+		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", name, name);
+	if (!result && stack_is_foreign(&found->stack))
+		result = complain(LARDER_UNSAFE, "%s: was made on another machine; larder start --import %s takes it over", name, name);
+	if (!result) {
+		d->stack = found->stack;
+		layers_find(&d->stacks, &d->stack, &d->layers);
+		if (!d->layers.volume)
+			result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", name, name);
+		if (*d->layers.array.node)
+			md_disks(d->layers.array.device, &d->disks);
+		if (!result)
+			find_set(d);
+	}
+	if (result)
+		devices_free(d);
+	return result;
+}
+
+void devices_free(struct devices *d)
+{
+	set_free(&d->set);
+	layers_free(&d->layers);
+	stacks_free(&d->stacks);
+}
+
+/* ------------------------------------------------------------------ which */
+
+static bool block_number(const char *path, dev_t *number)
+{
+	struct stat status;
+
+	if (!*path || stat(path, &status) || !S_ISBLK(status.st_mode))
+		return false;
+	*number = status.st_rdev;
+	return true;
+}
+
+static bool same(const char *a, const char *b)
+{
+	dev_t x, y;
+
+	return block_number(a, &x) && block_number(b, &y) && x == y;
+}
+
+bool part_is(const struct part *part, const char *path)
+{
+	return same(part->node, path);
+}
+
+static bool take_disk(const struct md_disk *disk, struct part *part)
+{
+	*part = (struct part){ .place = disk->place, .disk = disk };
+	snprintf(part->name, sizeof(part->name), "%s", *disk->node ? disk->node : disk->name);
+	snprintf(part->node, sizeof(part->node), "%s", disk->node);
+	return true;
+}
+
+/* An SSD that this cache was made with, or of that place, and that left it. */
+static const struct member *left_ssd(const struct devices *d, int place, const char *path)
+{
+	for (size_t i = 0; i < d->stacks.members.number; i++) {
+		const struct member *m = d->stacks.members.member[i];
+
+		if (set_is_stale(&d->set, &m->sb) &&
+		    (path ? same(m->path, path) : le32toh(m->sb.cache.device_number) == (uint32_t)place))
+			return m;
+	}
+	return NULL;
+}
+
+static bool take_ssd(const struct devices *d, int place, struct part *part)
+{
+	const struct member *left = NULL;
+
+	if (place < 0)
+		return false;
+	*part = (struct part){ .ssd = true, .place = place };
+	snprintf(part->name, sizeof(part->name), "ssd%d", place);
+	if (strcmp(d->set.ssd[place], "-"))
+		snprintf(part->node, sizeof(part->node), "%s", d->set.ssd[place]);
+	else
+		left = left_ssd(d, place, NULL);
+	if (left)
+		snprintf(part->node, sizeof(part->node), "%s", left->path);
+	return true;
+}
+
+/* "disk1": who is in that place; of two, the one that is to leave it. */
+static bool find_place(const struct devices *d, const char *word, struct part *part)
+{
+	const struct md_disk *in = NULL;
+	unsigned place;
+	char rest;
+
+	if (sscanf(word, "ssd%u%c", &place, &rest) == 1)
+		return d->set.mapped && place < d->set.number && take_ssd(d, (int)place, part);
+	if (sscanf(word, "disk%u%c", &place, &rest) != 1 || place >= d->disks.places)
+		return false;
+	for (size_t i = 0; i < d->disks.number; i++)
+		if (d->disks.disk[i].place == (int)place && (!in || d->disks.disk[i].role != MD_REBUILT))
+			in = &d->disks.disk[i];
+	if (in)
+		return take_disk(in, part);
+	*part = (struct part){ .place = (int)place };
+	snprintf(part->name, sizeof(part->name), "%s", word);
+	return true;
+}
+
+static bool find_device(const struct devices *d, const char *path, struct part *part)
+{
+	const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+	dev_t number;
+	bool here = block_number(path, &number);
+	const struct member *left;
+
+	for (size_t i = 0; i < d->disks.number; i++) {
+		const struct md_disk *disk = &d->disks.disk[i];
+
+		/* one that is gone goes by its former name */
+		if (here ? *disk->node && disk->number == number : !*disk->node && !strcmp(disk->name, name))
+			return take_disk(disk, part);
+	}
+	if (!here)
+		return false;
+	*part = (struct part){ .place = -1 };
+	snprintf(part->name, sizeof(part->name), "%s", path);
+	snprintf(part->node, sizeof(part->node), "%s", path);
+	for (size_t i = 0; i < d->layers.array.number; i++)
+		if (same(d->layers.array.leg[i], path))
+			return true;
+	if (!d->set.mapped)
+		return false;
+	if (set_find_device(&d->set, path) >= 0)
+		return take_ssd(d, set_find_device(&d->set, path), part);
+	left = left_ssd(d, -1, path);
+	part->ssd = left;
+	return left;
+}
+
+static bool find_uuid(const struct devices *d, const char *word, struct part *part)
+{
+	uint8_t uuid[16], own[16];
+
+	if (uuid_parse(word, uuid))
+		return false;
+	for (size_t i = 0; i < d->layers.array.number; i++)
+		if (md_leg_uuid(d->layers.array.leg[i], own) && !memcmp(own, uuid, 16))
+			return find_device(d, d->layers.array.leg[i], part);
+	if (!d->set.mapped)
+		return false;
+	if (set_find_uuid(&d->set, word) >= 0)
+		return take_ssd(d, set_find_uuid(&d->set, word), part);
+	for (size_t i = 0; i < d->stacks.members.number; i++)
+		if (!memcmp(d->stacks.members.member[i]->sb.head.uuid, uuid, 16))
+			return find_device(d, d->stacks.members.member[i]->path, part);
+	return false;
+}
+
+bool part_find(const struct devices *d, const char *word, struct part *part)
+{
+	return find_place(d, word, part) || find_device(d, word, part) || find_uuid(d, word, part);
+}
+
+int part_get(const struct devices *d, const char *word, struct part *part)
+{
+	if (part_find(d, word, part))
+		return LARDER_DONE;
+	return complain(LARDER_NOT_FOUND,
+			"%s: %s has no such disk or SSD: give its path, UUID, or number as disk1 or ssd0; larder show %s shows them", word,
+			d->stack.name, d->stack.name);
+}
+
+const char *ssd_state(const struct devices *d, int place, char text[static 16])
+{
+	char *state = place >= 0 && d->set.mapped ? set_state(&d->set, (uint32_t)place) : NULL;
+
+	snprintf(text, 16, "%s", state ? state : "");
+	free(state);
+	return text;
+}
+
+unsigned ssds_active(const struct devices *d)
+{
+	unsigned number = 0;
+	char text[16];
+
+	for (uint32_t i = 0; d->set.mapped && i < d->set.number; i++)
+		number += !strcmp(ssd_state(d, (int)i, text), "active");
+	return number;
+}
+
+/* ------------------------------------------------------------------ the steps, of disks */
+
+int devices_confirm(const struct devices_request *request, const char *question)
+{
+	char answer[16];
+
+	if (request->claim.yes || !isatty(STDIN_FILENO))
+		return LARDER_DONE;
+	fflush(stdout);
+	fprintf(stderr, "%s [y/N] ", question);
+	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: nothing was done", request->name);
+}
+
+int array_check(const struct devices *d)
+{
+	const struct stack *stack = &d->stack;
+	unsigned missing;
+
+	if (!*stack->raid)
+		return complain(LARDER_USAGE, "%s: it has one disk, and no array that another could join", stack->name);
+	if (!strcmp(stack->raid, "0"))
+		return complain(LARDER_USAGE, "%s: RAID 0 has no redundancy: none of its disks can be rebuilt, or do without", stack->name);
+	if (!program_there("mdadm"))
+		return complain(LARDER_FAILED, "mdadm: is missing; apt install mdadm");
+	if (!*d->layers.array.node || !strcmp(md_state(d->layers.array.device, &missing), "failed"))
+		return complain(LARDER_FAILED, "%s: its array does not run, or has failed; larder status %s", stack->name, stack->name);
+	return LARDER_DONE;
+}
+
+int array_thaw(const struct devices *d)
+{
+	struct md_disks disks;
+
+	if (!d->disks.frozen)
+		return LARDER_DONE;
+	usleep(FROZEN_US);
+	return md_disks(d->layers.array.device, &disks) && disks.frozen ? md_thaw(d->layers.array.node) : LARDER_DONE;
+}
+
+/* What md takes of each disk at least, what lies before it included: mdadm chooses that. */
+static uint64_t disk_needs(const struct devices *d)
+{
+	uint64_t least = UINT64_MAX, bytes, ignored;
+	char name[64], text[64];
+
+	if (!md_leg_room(d->layers.array.device, &bytes, &ignored))
+		return 0;
+	for (unsigned i = 0; i < d->disks.places; i++) {
+		snprintf(name, sizeof(name), "md/rd%u/offset", i);
+		if (device_attribute(d->layers.array.device, name, text, sizeof(text))) {
+			uint64_t offset = strtoull(text, NULL, 10) << LARDER_SECTOR_SHIFT;
+
+			least = offset < least ? offset : least;
+		}
+	}
+	return least == UINT64_MAX ? 0 : least + bytes;
+}
+
+int disk_take(const struct devices *d, const struct devices_request *request, bool dry_run)
+{
+	struct claim_request claim = request->claim;
+	uint64_t needs = disk_needs(d);
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+	struct device device;
+	int result;
+
+	claim.dry_run = dry_run;
+	claim.yes = true; /* devices_confirm() asks, for all of it */
+	result = claim_open(&device, &claim);
+	if (result)
+		return result;
+	if (!device.block)
+		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", claim.path);
+	else if (!needs)
+		result = complain(LARDER_FAILED, "%s: the sizes of %s cannot be read", d->stack.name, d->layers.array.node);
+	else if (device.bytes < needs)
+		result = complain(LARDER_FAILED, "%s: size: too small: it has %s, and the array takes %s of each disk", claim.path,
+				  size_print(a, device.bytes, &human), size_print(b, needs, &human));
+	result = result ? result : claim_clear(&device, &claim);
+	device_close(&device);
+	return result;
+}
+
+static void show_progress(const char *path, const struct md_disks *disks, bool end)
+{
+	if (isatty(STDERR_FILENO) && (end || !disks->idle))
+		fprintf(stderr, "\r%s: %u %% rebuilt%s", path, end ? 100 : disks->percent, end ? "\n" : " ");
+}
+
+enum rebuilt {
+	STILL,
+	WHOLE,
+	NEVER,
+};
+
+/* By sysfs alone until the end: whoever waits for hours keeps no other disk awake. */
+static enum rebuilt look_at_disk(dev_t array, const uint8_t uuid[16], const char *path, int *quiet)
+{
+	const struct md_disk *disk = NULL;
+	struct md_disks disks;
+	dev_t number;
+
+	if (!md_disks(array, &disks))
+		return complain(LARDER_FAILED, "%s: the array does not run any more", path), NEVER;
+	for (size_t i = 0; block_number(path, &number) && i < disks.number; i++)
+		if (*disks.disk[i].node && disks.disk[i].number == number)
+			disk = &disks.disk[i];
+	*quiet = disks.idle ? *quiet + 1 : 0;
+	if (!disk || disk->role == MD_FAILED || *quiet > PATIENCE) {
+		complain(LARDER_FAILED, "%s: is not rebuilt: %s; the kernel's log says why", path,
+			 !disk ? "the array has it no more" : disk->role == MD_FAILED ? "it has failed" : "the array does not go on with it");
+		return NEVER;
+	}
+	if (disk->role != MD_MEMBER || !disks.idle || !md_leg_settled(path, uuid)) {
+		show_progress(path, &disks, false);
+		return STILL;
+	}
+	show_progress(path, &disks, true);
+	return WHOLE;
+}
+
+int disk_wait(const struct devices_request *request, const char *path, const char *verb, bool *settled)
+{
+	enum rebuilt state;
+	uint8_t uuid[16];
+	struct devices d;
+	dev_t array;
+	int quiet = 0, result = devices_look(request->name, &d);
+
+	*settled = false;
+	if (result)
+		return result;
+	stack_part(&d.stack, "md", uuid);
+	array = d.layers.array.device;
+	devices_free(&d);
+	state = look_at_disk(array, uuid, path, &quiet);
+	if (state == STILL && request->no_wait) {
+		printf("%s: %s is being rebuilt; the same larder %s, once more, ends it\n", request->name, path, verb);
+		return LARDER_DONE;
+	}
+	fflush(stdout);
+	turn_give();
+	while (state == STILL) {
+		usleep(POLL_US);
+		state = look_at_disk(array, uuid, path, &quiet);
+	}
+	turn_take();
+	*settled = state == WHOLE;
+	return *settled ? LARDER_DONE : LARDER_FAILED;
+}
+
+int disk_remove(const char *name, const char *word)
+{
+	for (int i = 0;; i++) {
+		struct devices d;
+		struct part part;
+		bool there, busy;
+		int result = devices_look(name, &d);
+
+		if (result)
+			return result;
+		there = part_find(&d, word, &part) && part.disk;
+		/* md takes one that has failed out of its place a moment later */
+		busy = there && part.place >= 0 && part.place < (int)d.disks.places;
+		if (there && (!busy || i == PATIENCE))
+			result = md_remove(d.layers.array.node, part.name, false);
+		devices_free(&d);
+		if (result || !busy || i == PATIENCE)
+			return result;
+		usleep(POLL_US);
+	}
+}
+
+void disk_erase(const struct stack *stack, const char *node)
+{
+	uint8_t part[16];
+	bool readable;
+
+	stack_part(stack, "md", part);
+	if (*node && (md_is_leg(node, part, &readable) ? md_erase(node) : !readable))
+		remark("%s: may still look like a disk of %s, which it is not; mdadm --zero-superblock %s, if it works again, ends that", node,
+		       stack->name, node);
+}
+
+/* ------------------------------------------------------------------ of SSDs */
+
+#define WORDS_MAX 12
+
+static int ssd_words(const struct devices *d, const struct devices_request *request, const char *verb, const char *first, const char *second,
+		     char **words)
+{
+	const struct claim_request *claim = &request->claim;
+	static char uuid[UUID_TEXT];
+	int n = 0;
+
+	uuid_text(d->stack.cache, uuid);
+	words[n++] = (char *)verb;
+	words[n++] = uuid;
+	words[n++] = (char *)first;
+	if (second)
+		words[n++] = (char *)second;
+	if (claim->dry_run)
+		words[n++] = "--dry-run";
+	if (request->no_wait)
+		words[n++] = "--no-wait";
+	if (!strcmp(verb, "remove"))
+		return n;
+	words[n++] = "--yes";
+	if (claim->wipe)
+		words[n++] = "--wipe";
+	if (claim->discard_dirty) {
+		words[n++] = "--discard-dirty";
+		words[n++] = (char *)claim->discard_dirty;
+	}
+	if (request->role) {
+		words[n++] = "--role";
+		words[n++] = (char *)request->role;
+	}
+	return n;
+}
+
+int ssd_add(const struct devices *d, const struct devices_request *request)
+{
+	char *words[WORDS_MAX];
+
+	return cache_add(ssd_words(d, request, "add", request->claim.path, NULL, words), words);
+}
+
+int ssd_replace(const struct devices *d, const struct devices_request *request, int place)
+{
+	char *words[WORDS_MAX], text[16];
+
+	snprintf(text, sizeof(text), "%d", place);
+	return cache_replace(ssd_words(d, request, "replace", text, request->claim.path, words), words);
+}
+
+int ssd_remove(const struct devices *d, const struct devices_request *request, int place)
+{
+	char *words[WORDS_MAX], text[16];
+
+	snprintf(text, sizeof(text), "%d", place);
+	return cache_remove(ssd_words(d, request, "remove", text, NULL, words), words);
+}
+
+void ssd_erase(const struct devices *d, const char *node)
+{
+	if (*node && d->set.mapped && left_ssd(d, -1, node))
+		set_erase(node);
+}
+
+/* ------------------------------------------------------------------ the description */
+
+int devices_store(const char *name, unsigned places)
+{
+	struct devices d;
+	int result = devices_look(name, &d);
+	struct stack stack;
+
+	if (result)
+		return result;
+	stack = d.stack;
+	devices_free(&d);
+	if (places)
+		stack.legs = places;
+	return stack_store(&stack);
+}

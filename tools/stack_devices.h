@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* The disks and SSDs of a stack that runs, and the steps by which one joins or leaves: what replace, add and drop share. */
+#ifndef LARDER_STACK_DEVICES_H
+#define LARDER_STACK_DEVICES_H
+
+#include "claim.h"
+#include "set.h"
+#include "stacks.h"
+
+/* As it is at one moment. */
+struct devices {
+	struct stacks stacks;
+	struct stack stack;
+	struct layers layers;
+	struct md_disks disks; /* of its array; none without one */
+	struct set set; /* of its cache; set.mapped NULL: that does not run */
+};
+
+/* One of them. */
+struct part {
+	bool ssd;
+	int place; /* in the array, or the set; -1: none: a spare, or one that has left */
+	char name[300]; /* to show, and to find it again by: its node, the kernel's name of a disk that is gone, "disk1", "ssd0" */
+	char node[300]; /* "": it is not here */
+	const struct md_disk *disk; /* the array has it; NULL: it lacks it, or it is an SSD */
+};
+
+/* Complains of a stack that is not started, or half made.  On success devices_free(). */
+int devices_look(const char *name, struct devices *d);
+void devices_free(struct devices *d);
+
+/* Says nothing. */
+bool part_find(const struct devices *d, const char *word, struct part *part);
+/* Complains.  word: a path, a UUID, "disk1" or "ssd0", as larder show prints them. */
+int part_get(const struct devices *d, const char *word, struct part *part);
+/* Is this word a path to the part's device? */
+bool part_is(const struct part *part, const char *path);
+
+const char *ssd_state(const struct devices *d, int place, char text[static 16]); /* "active", ...; "": not known */
+unsigned ssds_active(const struct devices *d);
+
+/* What is asked for, of all three. */
+struct devices_request {
+	const char *name;
+	struct claim_request claim;
+	const char *role;
+	bool no_wait;
+};
+
+/* Asks, if there is a terminal to ask at.  Complains when the answer is no. */
+int devices_confirm(const struct devices_request *request, const char *question);
+/* mdadm is there, and the array runs and has redundancy.  Complains. */
+int array_check(const struct devices *d);
+/* A command that was killed with its mdadm may have left the array frozen.  Complains. */
+int array_thaw(const struct devices *d);
+/*
+ * A disk that is to join the array: fits, is free, carries nothing, or that may go; then that goes, unless dry_run.  Complains.
+ */
+int disk_take(const struct devices *d, const struct devices_request *request, bool dry_run);
+/* Waits until the array has rebuilt what is on the disk at path, or (no_wait) says what is still to be done.  *settled: it has. */
+int disk_wait(const struct devices_request *request, const char *path, const char *verb, bool *settled);
+/* Takes a disk out of the array, which has lost it, or does not need it: one that is not in a place any more.  Complains. */
+int disk_remove(const char *name, const char *word);
+/* One that has left carries nothing of the array afterwards; remarks when that cannot be. */
+void disk_erase(const struct stack *stack, const char *node);
+
+/* The cache verbs, with the words of this one. */
+int ssd_add(const struct devices *d, const struct devices_request *request);
+int ssd_replace(const struct devices *d, const struct devices_request *request, int place);
+int ssd_remove(const struct devices *d, const struct devices_request *request, int place);
+/* One that has left carries nothing of the cache afterwards. */
+void ssd_erase(const struct devices *d, const char *node);
+
+/* The description, with a raised generation, goes to all that are members now; places: of the array, 0: as it is noted.  Complains. */
+int devices_store(const char *name, unsigned places);
+
+#endif
