@@ -22,6 +22,7 @@ ON_VOLUME, ON_SSD = VOLUME | {"stack": (512, f"{SIZE}s")}, CACHE | {"stack": (92
 OF_VOLUME, OF_CACHE = 1, 2
 BROKEN = 11
 CLEAN_STOP = 1
+DEVICES = [["replace", "data", "disk0", "/new"], ["add", "data", "--backing", "/new", "--spare"], ["drop", "data", "ssd0"]]
 
 
 @pytest.fixture
@@ -99,6 +100,25 @@ def test_refused_words(larder, images):
     refused(USAGE, [], "--backing: is missing", base=["create", "data", "--cache", images[0]])
     for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock", "resize", "scrub"):
         one_line(larder(verb, "data", code=NOT_FOUND), "no such stack")
+    for verb in (["replace", "data", "disk0", "/new"], ["add", "data", "--cache", "/new"], ["drop", "data", "ssd0"]):
+        one_line(larder(*verb, code=NOT_FOUND), "no such stack")
+
+
+def test_refused_words_of_devices(larder, images):
+    """Of replace, add, drop: before anything is looked at."""
+
+    def refused(more, *parts):
+        one_line(larder(*more, code=USAGE), *parts)
+
+    refused(["replace", "data", "/old"], "missing")
+    refused(["replace", "data", "/old", "/new", "/more"], "too many")
+    refused(["replace", "data", "/old", "/new", "--role", "fast"], "--role", "both, write, read")
+    refused(["add", "data"], "--cache", "--backing")
+    refused(["add", "data", "--cache", images[0], "--backing", images[1]], "--cache", "--backing")
+    refused(["add", "data", "--cache", images[0], "--spare"], "--spare")
+    refused(["add", "data", "--backing", images[2], "--role", "read"], "--role")
+    refused(["add", "data", "--cache", images[0], "--role", "fast"], "--role", "both, write, read")
+    refused(["drop", "data"], "missing")
 
 
 def test_refused_devices(larder, images):
@@ -184,6 +204,10 @@ def test_description_is_shown(larder, described):
     one_line(larder("remove", "data", code=UNSAFE), "LOST", described.uuid)
     one_line(larder("resize", "data", code=NOT_FOUND), "not started")
     one_line(larder("scrub", "data", code=NOT_FOUND), "not started")
+    for verb in DEVICES:
+        one_line(larder(*verb, code=NOT_FOUND), "not started", "larder start data")
+    numbers = json.loads(larder("show", "data", "-o", "layer,number", "--reportformat", "json").stdout)["stacks"]
+    assert [(r["layer"], r["number"]) for r in numbers if r["number"]] == [("ssd", "ssd0")]
     one_line(larder("create", "data", "--backing", larder.image("x", 64 * MIB), "--cache", "fast", "--dry-run", code=BUSY), "data")
     # encrypted, on an array, with a filesystem
     part = {name: str(uuid.uuid5(described.uuid, name)) for name in ("md", "crypt", "fs")}
@@ -207,7 +231,8 @@ def test_newer_generation_counts(larder, described):
         described.volume(described.plain | {"generation": generation, "state": state, "step": 3})
         said = larder("doctor", "--root", elsewhere, code=BROKEN).stdout
         assert said == f"wrong: data: stack: it is half {cures[state]}\n"
-    one_line(larder("resize", "data", code=UNSAFE), "half made")
+    for verb in (["resize", "data"], *DEVICES):
+        one_line(larder(*verb, code=UNSAFE), "half made")
 
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -221,6 +246,8 @@ def test_another_machine(larder, described):
     described.volume(described.plain | {"host": str(uuid.uuid4())})
     one_line(larder("start", "data", code=UNSAFE), "another machine", "--import")
     one_line(larder("volume", "start", "data", "--dry-run", code=UNSAFE), described.hdd, "larder start --import data")
+    for verb in DEVICES:
+        one_line(larder(*verb, code=UNSAFE), "another machine", "larder start --import data")
     assert "dmsetup create data" in larder("volume", "start", "data", "--dry-run", "--import").stdout
     one_line(larder("start", "--crashed", "data", code=USAGE), "--import")
     # one that may run there
@@ -275,7 +302,8 @@ def test_stack_whose_disks_are_away(larder, described):
     assert "its disks are not here" in larder("status", "films", code=BROKEN).stdout
     one_line(larder("remove", "films", code=NOT_FOUND), "not here")
     one_line(larder("start", "films", code=NOT_FOUND), "not here")
-    one_line(larder("resize", "films", code=NOT_FOUND), "not started, or its disks are not here")
+    for verb in (["resize", "data"], *DEVICES):
+        one_line(larder(verb[0], "films", *verb[2:], code=NOT_FOUND), "not started, or its disks are not here")
 
 
 def test_two_of_one_name(larder, described):

@@ -30,9 +30,13 @@ def refused(code, words, *parts):
         assert str(part) in run.stderr, f"{part!r} is not in: {run.stderr}"
 
 
+def listed(name="data"):
+    found = json.loads(larder("list", "-o", "name,layer,number,type,state,uuid,device", "--reportformat", "json").stdout)["stacks"]
+    return [row for row in found if row["name"] == name]
+
+
 def rows(name="data"):
-    found = json.loads(larder("list", "-o", "name,layer,type,state,uuid,device", "--reportformat", "json").stdout)["stacks"]
-    return {row["layer"]: row for row in found if row["name"] == name}
+    return {row["layer"]: row for row in listed(name)}
 
 
 def arrays():
@@ -98,7 +102,7 @@ def on_disk(disks, what):
     return [d.name for d in disks if what in Path(f"/dev/{d.name}").read_bytes()]
 
 
-def prepare(make_disk, monkeypatch, kernel_log):
+def prepare(make_disk, monkeypatch, kernel_log, mb=96):
     """Two SSDs, two disks of unequal size; a mount point, and an fstab of our own.  A generator, for a fixture."""
     for module in ("md-mod", "raid1", "dm-crypt"):
         if command.run("modprobe", module, check=False).returncode:
@@ -108,6 +112,6 @@ def prepare(make_disk, monkeypatch, kernel_log):
     FSTAB.write_text(HAND_MADE)
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(FSTAB))
     ssds = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1) for i in range(2)]
-    hdds = [make_disk(f"hdd{i}", model="null", mb=96 + 8 * i, wce=1) for i in range(2)]
+    hdds = [make_disk(f"hdd{i}", model="null", mb=mb + 8 * i, wce=1) for i in range(2)]
     yield [*ssds, *hdds]
     release()

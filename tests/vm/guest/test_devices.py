@@ -1,0 +1,458 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Disks and SSDs of a stack come and go while it is mounted and written to; cut short at every step, and gone on with."""
+
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+from lib import command, dm, simdisk
+from lib.block import BlockDevice
+from lib.larder import wait_for
+from lib.sets import kill
+from lib.stacks import (
+    BUSY,
+    DEGRADED,
+    FAILED,
+    MOUNTED,
+    NAME,
+    NOT_FOUND,
+    UNSAFE,
+    USAGE,
+    arrays,
+    larder,
+    listed,
+    prepare,
+    refused,
+    release,
+    remove,
+    rows,
+    words,
+    write,
+)
+
+
+SPEED = Path("/proc/sys/dev/raid/speed_limit_min")
+
+
+@pytest.fixture
+def disks(make_disk, monkeypatch, kernel_log):
+    """SSDs 0 to 2, disks 0 to 2; the third of each is not in the stack."""
+    kernel_log.expect("ssd.*(failed|left|error)|has failed|larder|md/raid:")
+    for given in prepare(make_disk, monkeypatch, kernel_log, mb=40):
+        before = SPEED.read_text()
+        SPEED.write_text("1000000")  # beside a load md would take its time
+        ssd = make_disk("ssd2", model="null", mb=32, wce=1, fua=1)
+        yield [*given[:2], ssd, *given[2:], make_disk("hdd2", model="null", mb=48, wce=1)]
+        SPEED.write_text(before)
+
+
+def make(disks):
+    larder(*words([*disks[:2], *disks[3:5]]))
+
+
+class Load:
+    """Files of changing content, each durable before the next one; what was durable has to be there."""
+
+    def __init__(self, seed=1):
+        self.known: dict[int, int] = {}
+        self.begun, self.stop = {}, threading.Event()
+        self.random, self.error = random.Random(seed), None
+
+    @staticmethod
+    def content(seed):
+        return random.Random(seed).randbytes(4096 + seed * 977 % 60000)
+
+    def one(self):
+        name, seed = self.random.randrange(60), self.random.randrange(1 << 30)
+        self.begun = {name: seed}
+        write(name, self.content(seed))
+        self.known[name] = seed
+
+    def run(self):
+        try:
+            while not self.stop.is_set():
+                self.one()
+        except OSError as e:
+            self.error = e
+
+    def __enter__(self):
+        self.stop.clear()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *what):
+        self.stop.set()
+        self.thread.join()
+        if not what[0]:
+            assert not self.error and len(self.known) > 3
+
+    def check(self, cut=False):
+        """cut: one file may have been in the writing when the power went."""
+        for name, seed in self.known.items():
+            if not cut or name not in self.begun:
+                assert (MOUNTED / f"{NAME}-{name}").read_bytes() == self.content(seed), name
+
+
+def members(name="data"):
+    """Of the array: states by device."""
+    return {row["device"]: row["state"] for row in listed(name) if row["layer"] in ("disk", "spare")}
+
+
+def ssds(name="data"):
+    return {row["device"] for row in listed(name) if row["layer"] == "ssd"}
+
+
+def unsigned(*devices):
+    for device in devices:
+        assert not command.run("wipefs", "--no-act", "--noheadings", device).stdout, device
+        larder("probe", device, code=NOT_FOUND)
+
+
+def generation():
+    (node,) = arrays()
+    return int(BlockDevice(node).read(8, 8).split(b'"generation":')[1].split(b",")[0])
+
+
+def alone(load, *gone):
+    """What is left has everything: the others fail from the first read on."""
+    larder("stop", "data")
+    for disk in gone:
+        kill(disk)
+    larder("start", "data", "--degraded")
+    load.check()
+    larder("stop", "data")
+    for disk in gone:
+        disk.heal()
+
+
+@contextlib.contextmanager
+def mdadm(directory, verb, when, action):
+    """mdadm as it is, but before or after a call with that word something happens."""
+    program, path = directory / "mdadm", os.environ["PATH"]
+    hit = f'case " $* " in *" {verb} "*) {action};; esac'
+    lines = ["#!/bin/sh", f'{shutil.which("mdadm")} "$@"', "code=$?", "exit $code", ""]
+    lines.insert(1 if when == "before" else 3, hit)
+    program.write_text("\n".join(lines))
+    program.chmod(0o755)
+    os.environ["PATH"] = f"{directory}:{path}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = path
+
+
+def steps(*verbs):
+    return [(verb, when) for verb in verbs for when in ("before", "after")]
+
+
+REPLACE, ADD = steps("--add", "--replace", "--remove", "--zero-superblock"), steps("--add", "--grow")
+DROP = steps("--fail", "--remove", "--grow", "--zero-superblock")
+
+
+def killed(directory, step, *words):
+    """At that step, by kill -9, under load."""
+    with mdadm(directory, *step, "kill -9 $PPID"):
+        assert command.run("larder", *words, check=False).returncode == -9, step
+
+
+def cut_off(disks, directory, step, load, seed, *words):
+    """All devices lose their power at once there; the stack starts again without a word, and all that was durable is there."""
+    mode = ("lose", "random")[seed % 2]
+    cut = f"echo powercut all mode={mode} seed={seed} >/sys/kernel/debug/simdisk/ctl"
+    with mdadm(directory, *step, cut), contextlib.suppress(AssertionError), load:
+        command.run("larder", *words, check=False)
+    assert any(d.state()["power"] == "off" for d in disks), step
+    release()
+    simdisk.power_up()
+    load.error = None
+    larder("start", "data")
+    load.check(cut=True)
+    for name in load.begun:
+        load.known.pop(name, None)
+
+
+def test_disk_is_replaced(disks):
+    """One that works: a copy takes its place; it carries nothing afterwards; the new one alone has all."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    load, before = Load(), generation()
+    with load:
+        said = larder("replace", "data", hdd1, hdd2, "--dry-run").stdout
+        assert "--add /dev/hdd2" in said and "--replace /dev/hdd1 --with /dev/hdd2" in said and "copy" in said
+        assert members() == {"/dev/hdd0": "active", "/dev/hdd1": "active"}
+        larder("replace", "data", hdd1, hdd2)
+        assert members() == {"/dev/hdd0": "active", "/dev/hdd2": "active"}
+        unsigned(hdd1)
+        assert generation() > before
+        assert "already" in larder("replace", "data", hdd1, hdd2).stdout
+    load.check()
+    alone(load, hdd0)
+
+
+@pytest.mark.limit(900)
+def test_replace_is_killed(disks, tmp_path):
+    """By kill -9 before and after each program that it runs; given again, it ends what it began."""
+    _, _, _, hdd0, old, new = disks
+    make(disks)
+    load = Load()
+    with load:
+        for step in REPLACE:
+            killed(tmp_path, step, "replace", "data", old, new)
+            larder("replace", "data", old, new)
+            assert members() == {str(hdd0): "active", str(new): "active"}, step
+            unsigned(old)
+            old, new = new, old
+    load.check()
+    alone(load, hdd0)
+
+
+def test_disk_that_failed_is_replaced(disks):
+    """It cannot be written: it keeps its superblock, and comes back for nothing.  Then one that is gone, by its number."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    load = Load()
+    with load:
+        kill(hdd1)
+        wait_for(lambda: members().get("/dev/hdd1") == "failed", 60, "the array to see it")
+        said = larder("status", "data", code=DEGRADED).stdout
+        assert "1 of 2 disks" in said and "larder replace data disk1 NEW" in said
+        said = larder("replace", "data", hdd1, hdd2)
+        assert "zero-superblock" in said.stderr
+        assert members()["/dev/hdd2"] == "active"
+    hdd1.heal()
+    assert members()["/dev/hdd1"] == "left"
+    larder("stop", "data")
+    larder("start", "data")
+    assert members() == {"/dev/hdd0": "active", "/dev/hdd1": "left", "/dev/hdd2": "active"}
+    load.check()
+    (node,) = arrays()
+    command.run("mdadm", node, "--fail", hdd0, "--remove", hdd0)
+    command.run("mdadm", "--zero-superblock", hdd0)
+    refused(UNSAFE, ["replace", "data", "disk0", hdd1], "--wipe")
+    with load:
+        larder("replace", "data", "disk0", hdd1, "--wipe")
+    assert members() == {"/dev/hdd1": "active", "/dev/hdd2": "active"}
+    load.check()
+    alone(load, hdd2)
+
+
+def test_raid_5(disks, make_disk):
+    """With its partial parity log: one that works is replaced, one that died; one more is a spare, and takes a place."""
+    if command.run("modprobe", "raid456", check=False).returncode:
+        pytest.skip("this kernel has no raid456")
+    ssd0, ssd1, _, hdd0, hdd1, hdd2 = disks
+    hdd3 = make_disk("hdd3", model="null", mb=48, wce=1)
+    backing = [w for d in (hdd0, hdd1, hdd2) for w in ("--backing", d)]
+    made = ["create", "data", *backing, "--raid", "5", "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED]
+    larder(*made)
+    wait_for(lambda: set(members().values()) == {"active"}, 120, "the parity")
+    load = Load()
+    with load:
+        larder("replace", "data", hdd1, hdd3)
+        assert members() == dict.fromkeys(map(str, (hdd0, hdd2, hdd3)), "active")
+        unsigned(hdd1)
+        kill(hdd0)
+        wait_for(lambda: members().get(str(hdd0)) == "failed", 60, "the array to see it")
+        larder("replace", "data", hdd0, hdd1)
+    hdd0.heal()
+    with load:
+        larder("drop", "data", hdd0)
+        unsigned(hdd0)
+        assert "RAID 5 is not grown" in larder("add", "data", "--backing", hdd0).stdout
+        assert members()[str(hdd0)] == "spare"
+        # the spare is told to take a place
+        larder("replace", "data", hdd2, hdd0)
+        unsigned(hdd2)
+    uuid = rows()["stack"]["uuid"]
+    refused(UNSAFE, ["drop", "data", hdd3], "LOST")
+    load.check()
+    larder("drop", "data", hdd3, "--discard-redundancy", uuid)
+    refused(UNSAFE, ["drop", "data", hdd1, "--discard-redundancy", uuid], "would fail")
+    larder("stop", "data")
+    larder("start", "data", "--degraded")
+    load.check()
+
+
+@pytest.mark.limit(900)
+def test_power_cuts_in_replace(disks, tmp_path, seed):
+    """Before and after each step."""
+    _, _, _, hdd0, old, new = disks
+    make(disks)
+    load = Load()
+    for i, step in enumerate(REPLACE):
+        cut_off(disks, tmp_path, step, load, seed + i, "replace", "data", old, new)
+        larder("replace", "data", old, new)
+        assert members() == {str(hdd0): "active", str(new): "active"}, step
+        unsigned(old)
+        load.check()
+        old, new = new, old
+    alone(load, hdd0)
+
+
+def test_ssd_is_replaced(disks):
+    """One that works is drained; one that failed is not; killed at some moment, the same command ends it."""
+    ssd0, ssd1, ssd2, *_ = disks
+    make(disks)
+    load, before = Load(), generation()
+    with load:
+        larder("replace", "data", ssd0, ssd2, "--dry-run")
+        assert ssds() == {"/dev/ssd0", "/dev/ssd1"}
+        larder("replace", "data", ssd0, ssd2)
+        assert ssds() == {"/dev/ssd1", "/dev/ssd2"} and generation() > before
+        unsigned(ssd0)
+        kill(ssd1)
+        cache = dm.DmDevice("larder-cache-data")
+        wait_for(lambda: " devices_failed=1 " in cache.status_line(), 60, "the set to see it")
+        larder("replace", "data", ssd1, ssd0)
+        assert ssds() >= {"/dev/ssd0", "/dev/ssd2"}
+    ssd1.heal()
+    load.check()
+    old, new = ssd0, ssd1
+    with load:
+        for tenths in (1, 2, 4, 8, 16):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command.run("larder", "replace", "data", old, new, check=False, seconds=tenths / 10)
+            larder("replace", "data", old, new)
+            assert ssds() == {"/dev/ssd2", str(new)}
+            unsigned(old)
+            old, new = new, old
+    load.check()
+    alone(load, disks[3], ssd2)
+
+
+def test_disks_come_and_go(disks):
+    """A mirror of three, and of two again; a spare that takes the place of one that dies; what needs a word for it."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    load = Load()
+    with load:
+        assert "--raid-devices=3" in larder("add", "data", "--backing", hdd2, "--dry-run").stdout and len(members()) == 2
+        larder("add", "data", "--backing", hdd2)
+        assert members() == dict.fromkeys(map(str, (hdd0, hdd1, hdd2)), "active")
+        assert "already" in larder("add", "data", "--backing", hdd2).stdout
+        assert "--raid-devices=2" in larder("drop", "data", hdd1, "--dry-run").stdout and len(members()) == 3
+        refused(USAGE, ["drop", "data", "disk1"], hdd1)
+        larder("drop", "data", hdd1)
+        unsigned(hdd1)
+    larder("stop", "data")
+    larder("start", "data")
+    load.check()
+    assert members() == {str(hdd0): "active", str(hdd2): "active"}
+    with load:
+        larder("add", "data", "--backing", hdd1, "--spare")
+        assert members()[str(hdd1)] == "spare" and "fine; 1 spare disk" in larder("status", "data").stdout
+        refused(BUSY, ["drop", "data", hdd2], "larder replace data")
+        kill(hdd2)
+        wait_for(lambda: members().get(str(hdd1)) == "active", 60, "the spare to take its place")
+        assert "zero-superblock" in larder("drop", "data", hdd2).stderr
+    hdd2.heal()
+    assert members() == {str(hdd0): "active", str(hdd1): "active", str(hdd2): "left"}
+    larder("drop", "data", hdd2)
+    unsigned(hdd2)
+    uuid = rows()["stack"]["uuid"]
+    refused(UNSAFE, ["drop", "data", hdd1], "LOST", f"--discard-redundancy {uuid}")
+    refused(UNSAFE, ["drop", "data", hdd1, "--discard-redundancy", "11111111-2222-4333-8444-555555555555"], uuid)
+    larder("drop", "data", hdd1, "--discard-redundancy", uuid)
+    assert "1 of 2 disks" in larder("status", "data", code=DEGRADED).stdout
+    refused(UNSAFE, ["drop", "data", hdd0, "--discard-redundancy", uuid], "would fail")
+    refused(UNSAFE, ["add", "data", "--backing", hdd1], "lacks a disk")
+    refused(NOT_FOUND, ["drop", "data", "disk1"], "missing already")
+    larder("replace", "data", "disk1", hdd1)
+    load.check()
+    alone(load, hdd0)
+
+
+@pytest.mark.limit(900)
+@pytest.mark.parametrize("way", ["killed", "cut"])
+def test_add_and_drop_cut_short(disks, tmp_path, seed, way):
+    """Before and after each step of a mirror that gets a third disk, and loses it; the same command ends it."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    load = Load()
+    for i, step in enumerate(DROP):
+        words = ["add", "data", "--backing", hdd2]
+        if i < len(ADD) and way == "killed":
+            killed(tmp_path, ADD[i], *words)
+        elif i < len(ADD):
+            cut_off(disks, tmp_path, ADD[i], load, seed + i, *words)
+        larder(*words)
+        assert members() == dict.fromkeys(map(str, (hdd0, hdd1, hdd2)), "active"), step
+        for _ in range(5):
+            load.one()
+        words = ["drop", "data", hdd2]
+        if way == "killed":
+            killed(tmp_path, step, *words)
+        else:
+            cut_off(disks, tmp_path, step, load, seed + i, *words)
+        run = command.run("larder", *words, check=False)
+        # nothing told of it any more
+        over = run.returncode == NOT_FOUND and step[0] == "--zero-superblock"
+        assert over or not run.returncode, run.stderr
+        assert members() == {str(hdd0): "active", str(hdd1): "active"}, step
+        unsigned(hdd2)
+        load.check()
+    alone(load, hdd0)
+
+
+def test_ssds_come_and_go(disks):
+    """Killed at some moment, the same command ends it; the last but one needs a word, the last one stays."""
+    ssd0, ssd1, ssd2, *_ = disks
+    make(disks)
+    load = Load()
+    with load:
+        for tenths in (1, 4, 16):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command.run("larder", "add", "data", "--cache", ssd2, check=False, seconds=tenths / 10)
+            larder("add", "data", "--cache", ssd2)
+            assert ssds() == {str(ssd0), str(ssd1), str(ssd2)}
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command.run("larder", "drop", "data", ssd2, check=False, seconds=tenths / 10)
+            if str(ssd2) in ssds():
+                larder("drop", "data", ssd2)
+            assert ssds() == {str(ssd0), str(ssd1)}
+            unsigned(ssd2)
+        uuid = rows()["stack"]["uuid"]
+        refused(UNSAFE, ["drop", "data", "ssd1"], "LOST", f"--discard-redundancy {uuid}")
+        larder("drop", "data", "ssd1", "--discard-redundancy", uuid)
+        refused(UNSAFE, ["drop", "data", ssd0, "--discard-redundancy", uuid], "last SSD")
+        larder("add", "data", "--cache", ssd1)
+    larder("stop", "data")
+    larder("start", "data")
+    load.check()
+    assert "fine" in larder("status", "data").stdout
+
+
+def test_refused_disks(disks, make_disk):
+    """Before anything is changed."""
+    ssd0, _, ssd2, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    small = make_disk("small", model="null", mb=8, wce=1)
+    before = hdd2.read(0, 8192)
+    refused(USAGE, ["replace", "data", hdd1, hdd1], "given twice")
+    refused(USAGE, ["replace", "data", hdd1, hdd0], "already")
+    refused(BUSY, ["replace", "data", hdd1, ssd0], "in use")
+    refused(NOT_FOUND, ["replace", "data", hdd2, ssd2], "disk1 or ssd0")
+    refused(NOT_FOUND, ["replace", "data", "disk2", hdd2], "disk1 or ssd0")
+    refused(FAILED, ["replace", "data", hdd1, small], "too small")
+    refused(FAILED, ["add", "data", "--backing", small], "too small")
+    command.run("mkfs.ext4", "-q", hdd2)
+    before = hdd2.read(0, 8192)
+    refused(UNSAFE, ["replace", "data", hdd1, hdd2], "ext4", "--wipe")
+    refused(UNSAFE, ["add", "data", "--backing", hdd2], "ext4", "--wipe")
+    refused(UNSAFE, ["add", "data", "--cache", hdd2], "ext4", "--wipe")
+    assert hdd2.read(0, 8192) == before and len(members()) == 2 and len(ssds()) == 2
+    remove()
+    for raid, why in (("0", "RAID 0"), ("none", "no array")):
+        backing = [w for d in ((hdd0, hdd1) if raid == "0" else (hdd0,)) for w in ("--backing", d)]
+        larder("create", "data", *backing, "--raid", raid, "--cache", ssd0)
+        refused(USAGE, ["add", "data", "--backing", hdd2, "--wipe"], why)
+        refused(UNSAFE, ["drop", "data", ssd0], "last SSD")
+        if raid == "0":
+            refused(USAGE, ["replace", "data", hdd0, hdd2, "--wipe"], why)
+        remove()
