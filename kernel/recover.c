@@ -7,8 +7,8 @@
  *  2. CLEAN extents in marked regions are dropped, in memory (rule 10).  The marks stay, in memory and in the new checkpoint.
  *  3. The SSDs are flushed: what was read and not durable yet becomes so before anybody sees it (rule 10; the backings: when their
  *     volumes are bound).
- *     Then every member's table becomes the newest one, where a change of it was cut off (cache_table_settle()): before step 5, whose
- *     superblock bars older ones.
+ *     Then every member's table becomes the newest one, where a change of it was cut off (cache_table_settle()): before step 5,
+ *     whose superblock bars older ones.
  *  4. A new epoch is made up: number, secret, a sequence number far above any seen.  Free segments are taken for it and for a
  *     checkpoint of what was built, and the chunks are written.  Free here means: the recovered state maps nothing there, no record
  *     of the logs of the named checkpoints lies there (by keep_sequence: the older one's log too), and no chunk of theirs.  A power
@@ -668,11 +668,12 @@ static int start_flush(struct cache *c)
 	int err = cache_flush_ssds(c);
 
 	if (err)
-		DMERR("cache %pUb: not started: an SSD cannot be flushed (error %d): check it, or give '-' in its place", c->uuid, err);
+		DMERR("cache %pUb: not started: an SSD cannot be flushed (error %d): check it, or give '-' in its place", c->uuid,
+		      err);
 	return err;
 }
 
-/* Mirror.md, Start 6: a change of the tables that was cut off is on some members only, and is everywhere before it bars the others. */
+/* A change of the tables that was cut off is on some members only: it is on all before it bars the others (mirror.md, Start 6). */
 static int start_tables(struct cache *c)
 {
 	int err;

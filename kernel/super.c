@@ -700,10 +700,12 @@ static int table_settle_device(struct cache *c, struct cache_device *d, struct l
 	if (!chosen)
 		chosen = larder_choose_table(t[0], t[1], d->sb, &why);
 	if (chosen < 0) {
-		DMERR("%pg: the newest table of volumes of its set does not fit its superblock, or its own does not: %s", d->bdev, why);
+		DMERR("%pg: the newest table of volumes of its set does not fit its superblock, or its own does not: %s", d->bdev,
+		      why);
 		return chosen;
 	}
-	DMINFO("%pg: its table of volumes is brought up to date (generation %llu)", d->bdev, le64_to_cpu(c->table->head.generation));
+	DMINFO("%pg: its table of volumes is brought up to date (generation %llu)", d->bdev,
+	       le64_to_cpu(c->table->head.generation));
 	first = !chosen;
 	if (!has[first])
 		has[first] = !table_write_device(c, d, first);

@@ -391,7 +391,7 @@ def test_the_end_of_the_log(pair):
 
 
 def test_pairs_opened_behind_the_end(images):
-    """A torn record, the last one, opens a segment anew: the second copy that it names was never written, and the old one counts."""
+    """A torn record, the last one, opens a segment anew: the second copy that it names was never written, the old one counts."""
     at = log_blocks(images)
     segment, slot = at[-1]
     each, start = field(images.ssd, CACHE, "nr_segments"), field(images.ssd, CACHE, "segments_offset")
