@@ -21,6 +21,11 @@
  * (keep_sequence), nothing that stands before the SEGMENT_OPEN looks at a mapping and goes elsewhere for it, and what was mapped
  * there later is in the log.  The second pass merges the streams by sequence number and applies their entries.
  *
+ * The scan also learns which segments are pairs: it follows the chain through segments that are opened in it, behind the end too,
+ * where it looks for what was durable.  What a SEGMENT_OPEN behind the end says is not so, though: nothing was ever written to the
+ * second copy that it names, and the two may still be what they were.  If there is such an end, the pairs become what the
+ * checkpoint says, and what the records below the end do (scan_pairs_again()).
+ *
  * A segment of the write stream may have a second copy on another SSD.  A slot counts if it is whole in either; what one of them
  * lacks of a record that is applied is written to it, with the bytes of the other, before anybody reads (copy-before-read).  Doing
  * that again changes nothing.
@@ -396,6 +401,25 @@ static int scan_entries(struct replay *r, struct cursor *cur)
 	return err;
 }
 
+/* After a scan that ended at r->end, from the pairs that were loaded: those that the records below it have made. */
+static int scan_pairs_again(struct replay *r)
+{
+	struct cursor *cur = &r->cursor[LARDER_STREAM_WRITE];
+	int err = cursor_begin(r, LARDER_STREAM_WRITE);
+	u64 last = cur->prev_sequence;
+
+	while (!err && (err = cursor_peek(r, cur)) > 0 && commit_sequence(cur->commit) < r->end) {
+		err = scan_entries(r, cur);
+		last = commit_sequence(cur->commit);
+		cursor_take(cur);
+		cond_resched();
+	}
+	if (err < 0 || last == r->last_write)
+		return min(err, 0);
+	DMERR("%pg: record %llu of the log is not what it was when it was read before: check the device", cache_bdev(r->c), last);
+	return -EIO;
+}
+
 /* The newest durable_sequence in the epoch's blocks in slots [from, data_slots) of the segment loaded.  False: no such block. */
 static bool blocks_durable(struct replay *r, const struct cursor *cur, u32 segment, u32 from)
 {
@@ -468,16 +492,13 @@ int replay_check_end(struct replay *r)
 	return -EBADMSG;
 }
 
-int replay_scan(struct replay *r)
+static int scan_chain(struct replay *r)
 {
 	struct cursor *cur = &r->cursor[LARDER_STREAM_WRITE];
 	u32 ahead = LARDER_NO_SEGMENT;
 	u64 sequence;
 	int err;
 
-	r->scanned = true;
-	r->end = U64_MAX;
-	r->last_write = r->has_pos[LARDER_STREAM_WRITE] ? r->pos[LARDER_STREAM_WRITE].prev_sequence : 0;
 	err = cursor_begin(r, LARDER_STREAM_WRITE);
 	while (!err && (err = cursor_peek(r, cur)) > 0) {
 		sequence = commit_sequence(cur->commit);
@@ -498,10 +519,33 @@ int replay_scan(struct replay *r)
 	if (!err)
 		err = scan_behind(r, cur);
 	doubts_settle(r);
-	if (!err && r->nr_doubts) {
-		r->end = r->doubts[0].sequence;
-		r->last_write = r->doubts[0].before;
-	}
+	return err;
+}
+
+int replay_scan(struct replay *r)
+{
+	size_t bytes = (size_t)r->c->nr_segments * sizeof(*r->mirror);
+	u32 *mirror = kvmalloc(bytes, GFP_KERNEL), *mirror_of = kvmalloc(bytes, GFP_KERNEL);
+	int err = -ENOMEM;
+
+	if (!mirror || !mirror_of)
+		goto out;
+	memcpy(mirror, r->mirror, bytes);
+	memcpy(mirror_of, r->mirror_of, bytes);
+	r->scanned = true;
+	r->end = U64_MAX;
+	r->last_write = r->has_pos[LARDER_STREAM_WRITE] ? r->pos[LARDER_STREAM_WRITE].prev_sequence : 0;
+	err = scan_chain(r);
+	if (err || !r->nr_doubts)
+		goto out;
+	r->end = r->doubts[0].sequence;
+	r->last_write = r->doubts[0].before;
+	memcpy(r->mirror, mirror, bytes);
+	memcpy(r->mirror_of, mirror_of, bytes);
+	err = scan_pairs_again(r);
+out:
+	kvfree(mirror_of);
+	kvfree(mirror);
 	return err;
 }
 

@@ -5,14 +5,17 @@ import concurrent.futures
 import contextlib
 import itertools
 import random
+import struct
 
 import pytest
 from lib import command, simdisk
 from lib.controls import Switches
+from lib.damage import damage
 from lib.decay import Written, commit, flip, places
-from lib.larder import Cache, Stack, Volume, larder, wait_for
+from lib.larder import Cache, Stack, Volume, larder, segment_layout, wait_for
+from lib.log_blocks import commit_blocks
 from lib.pattern import not_pattern, write_pattern
-from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, start_without
+from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, small_stack, start_without
 
 
 @pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
@@ -759,8 +762,8 @@ def tables(stack: Stack) -> list[bytes]:
 @pytest.mark.parametrize("mode", ["lose", "torn"])
 @pytest.mark.parametrize("sizes", [(48, 48), (48, 48, 48)], ids=["2", "3"])
 def test_a_change_of_the_tables_is_cut_off(make_disk, kernel_log, sizes, mode):
-    """At each of its writes, and at writes of the start behind it: each SSD is a member still, with the newest table in both places,
-    also after one start more, and by itself."""
+    """At each of its writes, and at writes of the start behind it: each SSD is a member still, with the newest table in both
+    places, also after one start more, and by itself."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     stack = make_stack(make_disk, sizes, writeback="off")
     stack.volume.write(SECTOR, NEW)
@@ -796,8 +799,8 @@ def test_a_change_of_the_tables_is_cut_off(make_disk, kernel_log, sizes, mode):
 
 @pytest.mark.parametrize("skip", [0, 1])
 def test_a_flush_fails_in_a_start(make_disk, kernel_log, skip):
-    """The first one, or that behind the checkpoint of the new epoch; the power fails at each of the writes that follow, if there are
-    any.  The start is refused, and leaves what the next one needs on either SSD."""
+    """The first one, or that behind the checkpoint of the new epoch; the power fails at each of the writes that follow, if
+    there are any.  The start is refused, and leaves what the next one needs on either SSD."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     stack = make_stack(make_disk, writeback="off")
     stack.volume.write(SECTOR, NEW)
@@ -868,6 +871,46 @@ def test_second_copies_where_clean_data_was(make_disk):
     assert stack.cache.status()["live_sectors"] > pages
     assert not not_pattern(stack.volume, pages)
     assert not [i for i in range(24) if stack.volume.read(8 * pages + 256 * i, 256) != bytes([i + 1]) * (128 << 10)]
+    stack.stop()
+
+
+@pytest.mark.parametrize("when", ["at the start", "later"])
+def test_pairs_opened_behind_the_end(make_disk, kernel_log, when):
+    """The log ends in a torn record that opens a segment anew, with another second copy: nothing was written to that one yet, and
+    what the checkpoint maps to the segment is read from the second copy that it has, when its SSD is lost."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = small_stack(make_disk, 3)
+    content = {SECTOR + 64 * i: block(i + 1) for i in range(60)}
+    for sector, data in content.items():
+        stack.volume.write(sector, data)
+    commit(stack)
+    taken = next(b for s in stack.ssd for b in commit_blocks(s) if b.own)
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    before = stack.cache.status()["records_applied"]
+    stack.volume.write(0, NEW)
+    wait_for(lambda: stack.cache.status()["records_applied"] > before, 60, "the commit block")
+    cut(stack.ssd, "keep")
+    up(stack)
+    blocks = [b for s in stack.ssd for b in commit_blocks(s)[-1:]]
+    torn = [b for b in blocks if b.sequence == max(b.sequence for b in blocks)]
+    other = next(s for s in stack.ssd if s is not taken.ssd)
+    first, size, number = segment_layout(other)
+    blank = next(i for i in range(number // 2, number) if not any(other.read(first + size * i, size)))
+    second = struct.unpack_from("<I", other.read(8, 8), 228)[0] + blank
+    entry = ("kind=6", f"sector={taken.segment}", f"cache={second + 1}", "length=0")
+    assert len(torn) == 2
+    for b in torn:
+        assert b.ssd.read(b.sector - 8, 8) == NEW
+        b.ssd.write(b.sector - 8, OLD)
+        damage(b.ssd, (f"byte:{512 * b.sector}:larder_commit",), *(f"entry[0].{change}" for change in entry))
+    if when == "later":
+        stack.start()
+        kill(taken.ssd)
+    else:
+        start_without(stack, stack.ssd.index(taken.ssd))
+    assert {s: stack.volume.read(s, 8) for s in content} == content
+    assert stack.volume.read(0, 8) == bytes(4096)
     stack.stop()
 
 
