@@ -14,8 +14,8 @@
  * A power cut leaves, where all is single (mirror=none) too:
  *   before 3 is complete: a member.  What a checkpoint, or a replay that breaks off early, maps to it is there: its free segments
  *	are neither opened nor discarded while it is drained.  Draining begins anew by a message.
- *   between 3 and the first table of 4: a member, of which nothing that is dirty is needed: every replay comes past the records that
- *	say so.
+ *   between 3 and the first table of 4: a member, of which nothing that is dirty is needed: every replay comes past the records
+ *	that say so.
  *   from the first table of 4 on: an SSD that is stale, as by 3 it may be, for that table is the newest and does not name it; those
  *	which have an older table are members by their ancestor.  Alone it cannot serve: of the checkpoints that its superblock
  *	names no chunk is on it.
