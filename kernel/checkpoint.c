@@ -695,7 +695,7 @@ static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
 		return -EIO;
 	WRITE_ONCE(c->want_checkpoint, false);
-	err = checkpoint_settle(c);
+	err = checkpoint_settle(c) ?: cache_table_places(c);
 	if (err)
 		return err;
 	checkpoint_pass_waiting(c);

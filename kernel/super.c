@@ -805,6 +805,21 @@ int cache_table_write(struct cache *c)
 	return 0;
 }
 
+/*
+ * Before a checkpoint speaks of the segments of a place that is new: an SSD was to join in it, and the table could not be written then.
+ * Sleeps.
+ */
+int cache_table_places(struct cache *c)
+{
+	int err = 0;
+
+	mutex_lock(&c->super_lock);
+	if (c->table_places != c->nr_devices)
+		err = cache_table_write(c);
+	mutex_unlock(&c->super_lock);
+	return err;
+}
+
 /* ------------------------------------------------------------------ scrub */
 
 /* What is in two places of an SSD, and must be valid in both. */

@@ -560,7 +560,6 @@ def test_wrong_ones_do_not_join(make_disk, kernel_log):
     stack.stop()
 
 
-TABLES = {"from_": 256, "to": 768}  # sectors of both places of the table on an SSD (docs/on-disk-format.md)
 BUSY = 4
 
 
@@ -646,22 +645,30 @@ def test_new_place_of_an_ssd_that_cannot_be_read(make_disk, make_oracle, kernel_
     stack.verify_alone(oracle)
 
 
-def test_new_place_that_the_table_could_not_get(make_disk, make_oracle, kernel_log):
-    """A superblock says no more places than the table has: the cache starts as it was after a power cut."""
-    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+@pytest.mark.parametrize("healed", [False, True])
+def test_new_place_that_the_table_could_not_get(make_disk, make_oracle, kernel_log, healed):
+    """No superblock says more places than the table has, and no checkpoint speaks of its segments: the cache starts after a power cut."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|larder")
     ssds = make_ssds(make_disk)
     stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
     oracle = make_oracle(stack.volume, size="24m")
     oracle.run(ops=600)
     stack.cache.load(says_that_it_joins(stack, ssds[1]))
-    ssds[0].fail(op="write", status="ioerr", count=1, **TABLES)
+    ssds[0].fail(op="write", status="ioerr", **TABLES)
     stands_still_and_goes_on(stack)
     assert states(stack) == "active/failed"
-    stack.cache.message("checkpoint")
+    for _ in range(2):
+        with pytest.raises(command.CommandError):
+            stack.cache.message("checkpoint")
     assert places(ssds[0]) == 1
+    ssds[0].heal()
+    for _ in range(2 if healed else 0):
+        stack.cache.message("checkpoint")
+        assert places(ssds[0]) == 2
     simdisk.power_cut(mode="lose")
     stack.stop()
     simdisk.power_up()
+    stack.ssd = [ssds[0], None] if healed else ssds[:1]
     stack.start()
     oracle.verify(after="crash")
     stack.verify_alone(oracle)
