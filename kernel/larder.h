@@ -874,7 +874,7 @@ bool super_has_table(struct block_device *bdev);	/* or something that was one */
 int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb, struct larder_table *to, bool *in_b);
 int cache_table_read(struct cache *c);			/* at start */
 int cache_table_settle(struct cache *c);		/* at start, super_lock held: what was read, on every member */
-int cache_table_write(struct cache *c);
+int cache_table_write(struct cache *c);			/* super_lock held: the older copy, durable */
 int cache_table_places(struct cache *c);
 /* super_lock held: those of the first nr SSDs are these, durably if any was another; dev[] follows the table */
 int cache_roles_write(struct cache *c, const u8 *role, u32 nr);

@@ -356,6 +356,15 @@ WRONG_WORDS = [
     (["stop", "nowhere"], NOT_FOUND, "nowhere"),
     (["remove", "nowhere"], NOT_FOUND, "nowhere"),
     (["resize"], USAGE, "missing"),
+    (["replace", "x", "y"], USAGE, "missing"),
+    (["replace", "x", "y", "z", "--role", "sideways"], USAGE, "--role"),
+    (["replace", "nowhere", "x", "y"], NOT_FOUND, "nowhere"),
+    (["add", "x"], USAGE, "--backing"),
+    (["add", "x", "--cache", "y", "--backing", "z"], USAGE, "--backing"),
+    (["add", "x", "--cache", "y", "--spare"], USAGE, "--spare"),
+    (["add", "nowhere", "--backing", "x"], NOT_FOUND, "nowhere"),
+    (["drop", "x"], USAGE, "missing"),
+    (["drop", "nowhere", "x"], NOT_FOUND, "nowhere"),
     (["scrub"], USAGE, "--all"),
     (["scrub", "data", "--all"], USAGE, "--all"),
     (["scrub", "data", "--stop", "--wait"], USAGE, "excludes"),
@@ -417,7 +426,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 53
+    assert len(verbs) == 57
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")
