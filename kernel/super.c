@@ -806,8 +806,8 @@ int cache_table_write(struct cache *c)
 }
 
 /*
- * Before a checkpoint speaks of the segments of a place that is new: an SSD was to join in it, and the table could not be written then.
- * Sleeps.
+ * Before a checkpoint speaks of the segments of a place that is new: an SSD was to join in it, and the table could not be written
+ * then.  Sleeps.
  */
 int cache_table_places(struct cache *c)
 {
