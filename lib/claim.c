@@ -119,12 +119,10 @@ static char *describe(const struct superblocks *found)
 
 int claim_confirm(const struct device *device, const char *what, const struct claim_request *request)
 {
-	char answer[16];
-
 	if (request->yes || request->dry_run || !isatty(STDIN_FILENO))
 		return LARDER_DONE;
-	fprintf(stderr, "%s: %s\nWipe it?  All on it will be lost. [y/N] ", device->path, what);
-	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+	fprintf(stderr, "%s: %s\n", device->path, what);
+	if (answer_is_yes("Wipe it?  All on it will be lost."))
 		return LARDER_DONE;
 	return complain(LARDER_FAILED, "%s: left as it is", device->path);
 }

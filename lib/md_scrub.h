@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 /* What an array does just now, of itself or by a scrub. */
@@ -18,7 +19,7 @@ struct md_scrub {
 bool md_scrub_look(dev_t device, struct md_scrub *scrub);
 static inline bool md_scrub_runs(const struct md_scrub *scrub)
 {
-	return scrub->action[0] == 'c' || scrub->action[3] == 'a'; /* check, repair */
+	return !strcmp(scrub->action, "check") || !strcmp(scrub->action, "repair");
 }
 
 /*

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "message.h"
 
@@ -41,6 +42,22 @@ void remark(const char *format, ...)
 	va_start(args, format);
 	say(format, args);
 	va_end(args);
+}
+
+bool answer_is_yes(const char *question)
+{
+	char answer[16];
+
+	fflush(stdout);
+	fprintf(stderr, "%s [y/N] ", question);
+	return fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+int confirm(const char *name, bool yes, const char *question)
+{
+	if (yes || !isatty(STDIN_FILENO) || answer_is_yes(question))
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: nothing was done", name);
 }
 
 void *must_allocate(void *pointer)

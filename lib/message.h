@@ -9,6 +9,7 @@
 #define LARDER_MESSAGE_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 enum larder_exit {
 	LARDER_DONE = 0,
@@ -24,6 +25,11 @@ int complain(enum larder_exit code, const char *format, ...) __attribute__((form
 
 /* The same for what is no error. */
 void remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Asks on stderr, reads a line of stdin. */
+bool answer_is_yes(const char *question);
+/* The same before what is done to `name`, unless (yes) it was answered already, or there is no terminal to ask at.  Complains when the answer is no. */
+int confirm(const char *name, bool yes, const char *question);
 
 /* Out of memory is the one error nobody recovers from here: says so and ends the process with LARDER_FAILED. */
 void *must_allocate(void *pointer);

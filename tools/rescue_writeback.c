@@ -57,16 +57,13 @@ static int judge_damage(const struct rescue_cache *cache, const struct rescue_vo
 	return LARDER_DONE;
 }
 
-static int confirm(const struct rescue_volume *volume, const struct request *request)
+static int confirm_writeback(const struct rescue_volume *volume, const struct request *request)
 {
-	char answer[16];
-
 	if (request->yes)
 		return LARDER_DONE;
 	if (!isatty(STDIN_FILENO))
 		return complain(LARDER_FAILED, "%s: left as it is; --yes does it", volume->device.path);
-	fprintf(stderr, "Do it? [y/N] ");
-	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
+	if (answer_is_yes("Do it?"))
 		return LARDER_DONE;
 	return complain(LARDER_FAILED, "%s: left as it is", volume->device.path);
 }
@@ -137,7 +134,7 @@ static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume
 	announce(cache, volume, &count, request);
 	if (request->dry_run)
 		return LARDER_DONE;
-	result = confirm(volume, request);
+	result = confirm_writeback(volume, request);
 	return result ? result : write_back(cache, volume, &count, request);
 }
 

@@ -93,7 +93,7 @@ static int begin_disk(const struct devices *d, const struct adding *a, bool *don
 	if (!disk)
 		result = disk_take(d, &a->request, true);
 	if (result || !a->request.claim.dry_run)
-		return result ? result : *done ? LARDER_DONE : devices_confirm(&a->request, "Add it?");
+		return result ? result : *done ? LARDER_DONE : confirm(a->request.name, a->request.claim.yes, "Add it?");
 	if (!disk)
 		md_add(node, a->request.claim.path, true);
 	if (grows(d, a) && !is_in(d, disk) && d->disks.places <= d->stack.legs)
@@ -169,7 +169,7 @@ static int begin_ssd(struct devices *d, const struct adding *a)
 	fflush(stdout);
 	if (a->request.claim.dry_run)
 		return is_there ? LARDER_DONE : ssd_add(d, &a->request);
-	return devices_confirm(&a->request, "Add it?");
+	return confirm(a->request.name, a->request.claim.yes, "Add it?");
 }
 
 static int add_ssd(const struct adding *a)

@@ -22,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "create.h"
@@ -31,19 +30,6 @@
 #include "stack_plan.h"
 #include "turn.h"
 #include "verbs.h"
-
-static int confirm(const struct making *m)
-{
-	char answer[16];
-
-	if (m->request->yes || !isatty(STDIN_FILENO))
-		return LARDER_DONE;
-	fflush(stdout);
-	fprintf(stderr, "Make it?  All that is on these devices will be lost. [y/N] ");
-	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
-		return LARDER_DONE;
-	return complain(LARDER_FAILED, "%s: nothing was done", m->stack.name);
-}
 
 /* ------------------------------------------------------------------ the steps */
 
@@ -393,7 +379,7 @@ static int create_new(const struct stack_request *request)
 		puts("dry run: nothing was written");
 		return LARDER_DONE;
 	}
-	result = confirm(&m);
+	result = confirm(m.stack.name, m.request->yes, "Make it?  All that is on these devices will be lost.");
 	result = result ? result : get_secret(&m, true);
 	result = result ? result : make(&m, STEP_NONE);
 	secret_free(&m.secret);

@@ -241,19 +241,6 @@ unsigned ssds_active(const struct devices *d)
 
 /* ------------------------------------------------------------------ the steps, of disks */
 
-int devices_confirm(const struct devices_request *request, const char *question)
-{
-	char answer[16];
-
-	if (request->claim.yes || !isatty(STDIN_FILENO))
-		return LARDER_DONE;
-	fflush(stdout);
-	fprintf(stderr, "%s [y/N] ", question);
-	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
-		return LARDER_DONE;
-	return complain(LARDER_FAILED, "%s: nothing was done", request->name);
-}
-
 int array_check(const struct devices *d)
 {
 	const struct stack *stack = &d->stack;
@@ -308,7 +295,7 @@ int disk_take(const struct devices *d, const struct devices_request *request, bo
 	int result;
 
 	claim.dry_run = dry_run;
-	claim.yes = true; /* devices_confirm() asks, for all of it */
+	claim.yes = true; /* confirm() asks, for all of it */
 	result = claim_open(&device, &claim);
 	if (result)
 		return result;
@@ -414,15 +401,21 @@ int disk_remove(const char *name, const char *word)
 	}
 }
 
-void disk_erase(const struct stack *stack, const char *node)
+int disk_erase(const char *name, const char *node)
 {
+	struct devices d;
 	uint8_t part[16];
 	bool readable;
+	int result = devices_look(name, &d);
 
-	stack_part(stack, "md", part);
+	if (result)
+		return result;
+	stack_part(&d.stack, "md", part);
 	if (*node && (md_is_leg(node, part, &readable) ? md_erase(node) : !readable))
 		remark("%s: may still look like a disk of %s, which it is not; mdadm --zero-superblock %s, if it works again, ends that", node,
-		       stack->name, node);
+		       d.stack.name, node);
+	devices_free(&d);
+	return LARDER_DONE;
 }
 
 /* ------------------------------------------------------------------ of SSDs */
@@ -485,10 +478,17 @@ int ssd_remove(const struct devices *d, const struct devices_request *request, i
 	return cache_remove(ssd_words(d, request, "remove", text, NULL, words), words);
 }
 
-void ssd_erase(const struct devices *d, const char *node)
+int ssd_erase(const char *name, const char *node)
 {
-	if (*node && d->set.mapped && left_ssd(d, -1, node))
+	struct devices d;
+	int result = devices_look(name, &d);
+
+	if (result)
+		return result;
+	if (*node && d.set.mapped && left_ssd(&d, -1, node))
 		set_erase(node);
+	devices_free(&d);
+	return LARDER_DONE;
 }
 
 /* ------------------------------------------------------------------ the description */

@@ -47,8 +47,6 @@ struct devices_request {
 	bool no_wait;
 };
 
-/* Asks, if there is a terminal to ask at.  Complains when the answer is no. */
-int devices_confirm(const struct devices_request *request, const char *question);
 /* mdadm is there, and the array runs and has redundancy.  Complains. */
 int array_check(const struct devices *d);
 /* A command that was killed with its mdadm may have left the array frozen.  Complains. */
@@ -62,14 +60,14 @@ int disk_wait(const struct devices_request *request, const char *path, const cha
 /* Takes a disk out of the array, which has lost it, or does not need it: one that is not in a place any more.  Complains. */
 int disk_remove(const char *name, const char *word);
 /* One that has left carries nothing of the array afterwards; remarks when that cannot be. */
-void disk_erase(const struct stack *stack, const char *node);
+int disk_erase(const char *name, const char *node);
 
 /* The cache verbs, with the words of this one. */
 int ssd_add(const struct devices *d, const struct devices_request *request);
 int ssd_replace(const struct devices *d, const struct devices_request *request, int place);
 int ssd_remove(const struct devices *d, const struct devices_request *request, int place);
 /* One that has left carries nothing of the cache afterwards. */
-void ssd_erase(const struct devices *d, const char *node);
+int ssd_erase(const char *name, const char *node);
 
 /* The description, with a raised generation, goes to all that are members now; places: of the array, 0: as it is noted.  Complains. */
 int devices_store(const char *name, unsigned places);

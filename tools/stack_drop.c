@@ -112,7 +112,7 @@ static int begin_disk(struct dropping *r, const struct devices *d, const struct 
 	if (r->places)
 		printf("  the array: has %u disks then\n", r->places);
 	if (!r->request.claim.dry_run)
-		return devices_confirm(&r->request, "Drop it?");
+		return confirm(r->request.name, r->request.claim.yes, "Drop it?");
 	if (part->disk && part->disk->role != MD_SPARE && part->disk->role != MD_FAILED)
 		md_fail(node, r->name, true);
 	if (part->disk)
@@ -158,7 +158,6 @@ static int set_places(const struct dropping *r)
 
 static int drop_disk(const struct dropping *r)
 {
-	struct devices d;
 	int result = devices_store(r->request.name, r->places);
 
 	result = result ? result : fail_disk(r);
@@ -166,11 +165,9 @@ static int drop_disk(const struct dropping *r)
 		result = disk_remove(r->request.name, r->name);
 	if (!result && r->places)
 		result = set_places(r);
-	result = result ? result : devices_look(r->request.name, &d);
+	result = result ? result : disk_erase(r->request.name, r->node);
 	if (result)
 		return result;
-	disk_erase(&d.stack, r->node);
-	devices_free(&d);
 	printf("%s: %s has left its array\n", r->request.name, r->name);
 	return LARDER_DONE;
 }
@@ -195,7 +192,7 @@ static int begin_ssd(const struct dropping *r, struct devices *d, const struct p
 	printf("  %s: %s%s\n", r->name, works ? "is drained, and leaves the set" : "leaves the set", *r->node ? "; its superblocks are erased" : "");
 	fflush(stdout);
 	if (!r->request.claim.dry_run)
-		return devices_confirm(&r->request, "Drop it?");
+		return confirm(r->request.name, r->request.claim.yes, "Drop it?");
 	return part->place >= 0 ? ssd_remove(d, &r->request, part->place) : LARDER_DONE;
 }
 
@@ -220,12 +217,7 @@ static int drop_ssd(const struct dropping *r)
 		return result;
 	turn_take();
 	result = devices_store(r->request.name, 0);
-	result = result ? result : devices_look(r->request.name, &d);
-	if (result)
-		return result;
-	ssd_erase(&d, r->node);
-	devices_free(&d);
-	return LARDER_DONE;
+	return result ? result : ssd_erase(r->request.name, r->node);
 }
 
 /* ------------------------------------------------------------------ both */

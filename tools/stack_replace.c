@@ -134,7 +134,6 @@ static int take_place(struct replacing *r, bool *spare)
 static int replace_disk(struct replacing *r)
 {
 	bool settled = false, spare = false;
-	struct devices d;
 	int result = join(r);
 
 	result = result ? result : take_place(r, &spare);
@@ -149,11 +148,9 @@ static int replace_disk(struct replacing *r)
 	if (!result && !spare)
 		result = disk_wait(&r->request, r->request.claim.path, "replace", &settled);
 	result = result ? result : devices_store(r->request.name, 0);
-	result = result ? result : devices_look(r->request.name, &d);
+	result = result ? result : disk_erase(r->request.name, r->node);
 	if (result)
 		return result;
-	disk_erase(&d.stack, r->node);
-	devices_free(&d);
 	printf("%s: %s %s\n", r->request.name, r->request.claim.path, spare ? "is a spare of its array" : "has taken its place in the array");
 	return LARDER_DONE;
 }
@@ -172,7 +169,7 @@ static int begin_disk(const struct devices *d, struct replacing *r, const struct
 		result = disk_take(d, &r->request, true);
 	if (!result && r->request.claim.dry_run)
 		return print_disk(d, r, old, disk);
-	return result ? result : devices_confirm(&r->request, "Replace it?");
+	return result ? result : confirm(r->request.name, r->request.claim.yes, "Replace it?");
 }
 
 /* ------------------------------------------------------------------ an SSD */
@@ -264,11 +261,9 @@ static int replace_ssd(struct replacing *r)
 		return result;
 	turn_take();
 	result = devices_store(r->request.name, 0);
-	result = result ? result : devices_look(r->request.name, &d);
+	result = result ? result : ssd_erase(r->request.name, r->node);
 	if (result)
 		return result;
-	ssd_erase(&d, r->node);
-	devices_free(&d);
 	printf("%s: %s is an SSD of its cache\n", r->request.name, r->request.claim.path);
 	return LARDER_DONE;
 }
@@ -287,7 +282,7 @@ static int print_ssd(struct devices *d, const struct replacing *r, const struct 
 static int begin_ssd(struct devices *d, const struct replacing *r, const struct part *old)
 {
 	show_ssd(d, r, old);
-	return r->request.claim.dry_run ? print_ssd(d, r, old) : devices_confirm(&r->request, "Replace it?");
+	return r->request.claim.dry_run ? print_ssd(d, r, old) : confirm(r->request.name, r->request.claim.yes, "Replace it?");
 }
 
 /* ------------------------------------------------------------------ both */

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "program.h"
 #include "resize.h"
@@ -146,19 +145,6 @@ static void show_plan(const struct sight *sight, const struct resize_request *re
 	}
 }
 
-static int confirm(const struct resize_request *request)
-{
-	char answer[16];
-
-	if (request->yes || !isatty(STDIN_FILENO))
-		return LARDER_DONE;
-	fflush(stdout);
-	fprintf(stderr, "Grow it?  Nothing of it can be made smaller again. [y/N] ");
-	if (fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y'))
-		return LARDER_DONE;
-	return complain(LARDER_FAILED, "%s: nothing was done", request->name);
-}
-
 /* ------------------------------------------------------------------ the steps */
 
 static int grow_array(const struct sight *sight, const struct resize_request *request)
@@ -262,7 +248,8 @@ static int resize(const struct resize_request *request)
 	if (result)
 		return result;
 	show_plan(&sight, request);
-	result = request->dry_run ? print_commands(&sight, request) : confirm(request);
+	result = request->dry_run ? print_commands(&sight, request) :
+				    confirm(request->name, request->yes, "Grow it?  Nothing of it can be made smaller again.");
 	look_away(&sight);
 	for (size_t i = 0; !result && !request->dry_run && i < sizeof(steps) / sizeof(steps[0]); i++) {
 		result = look(request->name, &sight);

@@ -119,7 +119,7 @@ static int begin_array(struct array *array, const struct scrub_request *request)
 	}
 	if (!md_scrub_look(array->device, &scrub))
 		return complain(LARDER_NOT_FOUND, "%s: runs no more", array->node);
-	if (md_scrub_runs(&scrub) && request->repair == (scrub.action[0] == 'r')) {
+	if (md_scrub_runs(&scrub) && request->repair == !strcmp(scrub.action, "repair")) {
 		array->begun = true;
 		array->repair = request->repair;
 		return LARDER_DONE;
