@@ -80,7 +80,7 @@ class Switches:
 
     def evict(self, number: int) -> None:
         if number % 2:
-            self.volume.message("drop_clean")
+            self._patient(lambda: self.volume.message("drop_clean"))
         else:
             self._patient(lambda: self.cache.message("reclaim", 1 + number % 8))
 
@@ -96,7 +96,7 @@ class Switches:
                 raise
 
     def writeback(self, number: int) -> None:
-        self.volume.message(*(("flush",), ("flush_stop",), ("flush",))[number % 3])
+        self._patient(lambda: self.volume.message(("flush", "flush_stop", "flush")[number % 3]))
         self._patient(lambda: self.cache.message("commit"))
 
     def suspend(self, number: int) -> None:
