@@ -399,24 +399,26 @@ static int resume_write_super(struct volume_target *vt, struct volume *v)
 	return err;
 }
 
-/* The backing knows the set that it runs with before anything is read through it (rule 14).  v is bound. */
-static int resume_generation(struct volume_target *vt, struct volume *v)
+/*
+ * The backing knows the set that it runs with before anything is read through it (rule 14): a generation that every SSD has, as one
+ * that a power cut takes from them would be known to none.  v is bound.  attached: its superblock has more that is new.
+ */
+static int resume_generation(struct volume_target *vt, struct volume *v, bool attached)
 {
 	struct cache *c = vt->cache;
 	u64 generation;
 	int err = 0;
 
-	do {
-		set_wait(c);
-		generation = READ_ONCE(c->set_generation);
-		mutex_lock(&v->super_lock);
-		if (le64_to_cpu(v->sb->set_generation) != generation) {
-			v->sb->set_generation = cpu_to_le64(generation);
-			err = volume_super_write(v);
-		}
+	set_wait(c);
+	mutex_lock(&v->super_lock);
+	generation = READ_ONCE(c->set_durable);
+	if (attached || le64_to_cpu(v->sb->set_generation) != generation) {
+		v->sb->set_generation = cpu_to_le64(generation);
+		err = volume_super_write(v);
+	}
+	if (!err)
 		memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
-		mutex_unlock(&v->super_lock);
-	} while (!err && READ_ONCE(c->set_generation) != generation);
+	mutex_unlock(&v->super_lock);
 	if (err)
 		DMERR("%pg: the set of SSDs could not be noted in the superblock: error %d; the volume is not started",
 		      vt->backing->bdev, err);
@@ -442,13 +444,13 @@ static int resume_attach(struct volume_target *vt)
 		return err;
 	}
 	memcpy(sb->cache_uuid, c->uuid, LARDER_UUID_SIZE);
-	sb->set_generation = cpu_to_le64(c->set_generation);
+	sb->set_generation = cpu_to_le64(READ_ONCE(c->set_durable));
 	err = resume_bind(vt, v);
 	if (err) {
 		volume_put(v);
 		return err;
 	}
-	err = resume_write_super(vt, v);
+	err = resume_generation(vt, v, true);
 	if (err) {
 		volume_unbind(v);
 		volume_put(v);
@@ -485,7 +487,7 @@ static int resume_cached(struct volume_target *vt)
 	if (v && named && v->incarnation == le64_to_cpu(vt->sb->incarnation)) {
 		err = resume_bind(vt, v);
 		if (!err) {
-			err = resume_generation(vt, v);
+			err = resume_generation(vt, v, false);
 			if (err)
 				volume_unbind(v);
 		}

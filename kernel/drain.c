@@ -30,12 +30,23 @@
 #define TRY_AGAIN_MS	50u
 #define TRY_AGAIN_MOST_MS	800u	/* where nothing comes of it */
 
+/* Also one that has joined, but is not told: what is new could not go there yet. */
+static bool one_joins(const struct cache *c)
+{
+	u32 i;
+
+	for (i = 0; i < c->nr_devices; i++)
+		if (!c->dev[i].failed && c->dev[i].untold)
+			return true;
+	return c->nr_joining;
+}
+
 /* Why not?  NULL: it may be drained.  log->lock held. */
 static const char *refuse_drain(struct cache *c, const struct cache_device *d)
 {
 	if (d->removed || READ_ONCE(d->failed))
 		return "it is no member of the set: a table with '-' for it lets it go";
-	if (c->nr_draining || c->nr_joining)
+	if (c->nr_draining || one_joins(c))
 		return "another one is joining or being drained: wait for that";
 	if (c->nr_devices - c->nr_failed == 1)
 		return "it is the last one of the set: detach the volumes, and stop the cache";
@@ -218,12 +229,16 @@ void drain_work(struct work_struct *work)
 	struct cache *c = container_of(work, struct cache, drain_work);
 	struct cache_device *d = draining_device(c);
 	unsigned int noio = memalloc_noio_save();
+	int err = d ? drain_run(c, d) : -ECANCELED;
 
-	if (d && !drain_run(c, d)) {
+	if (!err) {
 		DMINFO("cache %pUb: SSD %u (%pg) was drained, and has left the set: generation %llx", c->uuid, (u32)(d - c->dev),
 		       d->bdev, READ_ONCE(c->set_generation));
 		reclaim_kick(c);
 		queue_work(larder_wq, &c->event_work);
+	} else if (err != -ECANCELED) {
+		DMERR("cache %pUb: SSD %u (%pg) is not drained, or the set without it not written: error %d; look at its status",
+		      c->uuid, (u32)(d - c->dev), d->bdev, err);
 	}
 	memalloc_noio_restore(noio);
 }

@@ -324,6 +324,7 @@ struct cache_device {
 	unsigned int lbs;		/* bytes */
 	bool failed;			/* no member: it is not read from, nor written to unless it joins; log->lock to change it */
 	bool joining;			/* no member yet, but sent all that its segments are; log->lock to change it */
+	bool untold;			/* a member that its own table does not name yet; log->lock to change it */
 	bool draining;			/* a member that no segment is opened on; log->lock to change it */
 	bool removed;			/* no member for good: it was drained; super_lock */
 	u8 role;			/* enum larder_device_role; super_lock to change it */
@@ -449,6 +450,7 @@ struct cache {
 	struct mutex super_lock;	/* table, its place and the generations, sb of dev[], named[], writes to volumes[] */
 	struct larder_table *table;
 	u64 table_generation, set_generation, sb_generation;
+	u64 set_durable;		/* the newest one that all members have: backings are told no other; super_lock */
 	u32 table_places;		/* SSDs by the table that is in both places of all members */
 	bool table_in_b;		/* the newest table is copy B */
 	struct named_checkpoint named[LARDER_NR_CHECKPOINTS];	/* [0] the newest; sequence 0: none */
@@ -1058,6 +1060,8 @@ void log_resume(struct cache *c);			/* after a suspend */
 bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
 /* sleeps: the write stream goes on in its next segment; -EAGAIN: none is opened yet */
 int log_roll(struct cache *c);
+/* is everything that the write stream writes to, or has opened, lost?  Then nothing can say any more which segment comes next */
+bool log_stuck(struct cache *c);
 /* is any segment such a one that the write stream writes to, or has opened? */
 bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg);
 /* log->lock held: the same of any stream */

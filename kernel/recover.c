@@ -788,6 +788,7 @@ int cache_start(struct cache *c)
 		start_unload(s);
 	} else {
 		start_forget(c);
+		c->set_durable = c->set_generation;
 		c->started = true;
 		DMINFO(
 			"%pg: cache %pUb started in %llu ms: epoch %u, %llu records (%llu KiB) replayed, %lld sectors cached, %lld of them dirty",

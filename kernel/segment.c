@@ -235,12 +235,18 @@ static u32 device_bit(const struct cache *c, const struct cache_device *d)
 	return 1u << (d - c->dev);
 }
 
+/* May segments of it be taken?  What has one copy is never on an SSD whose own table does not name it a member (set_admit()). */
+static bool device_takes(const struct cache *c, const struct cache_device *d)
+{
+	return device_usable(d) && (!READ_ONCE(d->untold) || READ_ONCE(c->set.mirror));
+}
+
 static u32 usable_mask(const struct cache *c)
 {
 	u32 i, mask = 0;
 
 	for (i = 0; i < c->nr_devices; i++)
-		mask |= device_usable(&c->dev[i]) ? 1u << i : 0;
+		mask |= device_takes(c, &c->dev[i]) ? 1u << i : 0;
 	return mask;
 }
 
@@ -259,7 +265,7 @@ static u32 role_mask(struct cache *c, enum segment_use use)
 	if (use == USE_LOG)
 		least = max(least, segments_opened_goal(c) + 3 * READ_ONCE(c->reserve_checkpoint));
 	for (i = 0; i < c->nr_devices; i++) {
-		if (!device_usable(&c->dev[i]) || !device_serves(&c->dev[i], use))
+		if (!device_takes(c, &c->dev[i]) || !device_serves(&c->dev[i], use))
 			continue;
 		mask |= 1u << i;
 		nr += c->dev[i].nr_segments;

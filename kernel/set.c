@@ -26,6 +26,9 @@
 /* Would the others have everything?  What is new is on none that is being drained; what is old may be on d only (resync.c). */
 static bool set_can_lose(const struct cache *c, const struct cache_device *d)
 {
+	/* nothing is on it that is nowhere else */
+	if (READ_ONCE(d->untold))
+		return c->nr_devices - READ_ONCE(c->nr_failed) > 1;
 	return READ_ONCE(c->set.mirror) && !READ_ONCE(c->resync.raising) &&
 	       c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > (READ_ONCE(d->draining) ? 0 : 1);
 }
@@ -135,17 +138,22 @@ static int set_write(struct cache *c, const struct cache_device *joins)
 	err = cache_table_write(c);
 	if (!err)
 		err = cache_super_write(c, 0);
+	if (!err)
+		WRITE_ONCE(c->set_durable, c->set_generation);
 	mutex_unlock(&c->super_lock);
 	return err;
 }
 
-/* The set's generation, durable on the backing. */
+/*
+ * The set's generation, durable on the backing: one that every SSD left has.  Who asks while the next one is being written gets
+ * this one, and as it is bound set_write_volumes() finds it: whichever of them comes second to v->super_lock has the newer one.
+ */
 static int volume_write_generation(struct volume *v)
 {
 	int err;
 
 	lockdep_assert_held(&v->super_lock);
-	v->sb->set_generation = cpu_to_le64(READ_ONCE(v->cache->set_generation));
+	v->sb->set_generation = cpu_to_le64(READ_ONCE(v->cache->set_durable));
 	err = volume_super_write(v);
 	WRITE_ONCE(v->behind, err);
 	return err;
@@ -223,26 +231,35 @@ void set_work(struct work_struct *work)
 	queue_work(larder_wq, &c->event_work);
 }
 
-/* d has everything, and counts: it is read from, and what only it has may be acknowledged. */
+/*
+ * d has everything, and counts: it is read from, and what is on it and on another one may be acknowledged.  segments_lock: whoever
+ * takes a segment of it sees that it is not told.
+ */
 static bool set_count(struct cache *c, struct cache_device *d)
 {
 	unsigned long flags;
 	bool joined;
 
 	spin_lock_irqsave(&c->log.lock, flags);
+	spin_lock(&c->segments_lock);
 	joined = d->joining;
 	if (joined) {
+		WRITE_ONCE(d->untold, true);
 		WRITE_ONCE(d->joining, false);
 		WRITE_ONCE(d->failed, false);
 		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);
 		WRITE_ONCE(c->failures, c->failures + 1);
 	}
+	spin_unlock(&c->segments_lock);
 	spin_unlock_irqrestore(&c->log.lock, flags);
 	return joined;
 }
 
-/* Its own table, last (join-own-table-last), and a superblock that says that it has joined. */
+/*
+ * Its own table, last (join-own-table-last), and a superblock that says that it has joined.  Only then may anything be on it alone.
+ * An error of d: it has left (set_metadata_failed()).  One of another SSD's superblock is that one's.
+ */
 static int set_tell(struct cache *c, struct cache_device *d)
 {
 	int err;
@@ -250,16 +267,25 @@ static int set_tell(struct cache *c, struct cache_device *d)
 	mutex_lock(&c->super_lock);
 	err = cache_table_tell(c, d);
 	if (!err)
-		err = cache_super_write(c, 0);
+		cache_super_write(c, 0);
 	mutex_unlock(&c->super_lock);
+	if (err)
+		return err;
+	spin_lock_irq(&c->log.lock);
+	if (d->failed)
+		err = -EIO;
+	else
+		WRITE_ONCE(d->untold, false);
+	spin_unlock_irq(&c->log.lock);
 	return err;
 }
 
 /*
  * A power cut finds the table of d blank, and so d no member, until it is written, whatever the others say of it; they have
- * everything until then.  From set_count() on an error of d is that of a member: log->held, a generation without it.  One that
- * comes before is an error of a stranger, but it may be named already: nothing follows from that while its table is blank, and the
- * next generation does not name it.
+ * everything until then: with mirror=none no segment of it is taken before.  From set_count() on an error of d is that of a
+ * member, which can be spared until it is told: log->held, a generation without it.  One that comes before is an error of a
+ * stranger, but it may be named already: nothing follows from that while its table is blank, and the next generation does not
+ * name it.
  */
 int set_admit(struct cache *c, struct cache_device *d)
 {
@@ -301,9 +327,18 @@ static int set_uncount(struct cache *c, struct cache_device *d, u32 failures)
 	return err;
 }
 
+/* Step 1: d counts no longer, but some SSD or backing may still take it for a member. */
+static void set_hold(struct cache *c)
+{
+	spin_lock_irq(&c->log.lock);
+	WRITE_ONCE(c->log.held, true);
+	spin_unlock_irq(&c->log.lock);
+	queue_work(c->open_wq, &c->set_work);
+}
+
 /*
- * Nothing is held: no segment asks for a copy on d any more, and no checkpoint that is named.  What emptied it is durable:
- * log_sync() has been called since c->failures was as given.
+ * Nothing is held, unless the generation without d cannot be written: no segment asks for a copy on d any more, and no checkpoint
+ * that is named.  What emptied it is durable: log_sync() has been called since c->failures was as given.
  */
 int set_dismiss(struct cache *c, struct cache_device *d, u32 failures)
 {
@@ -316,6 +351,8 @@ int set_dismiss(struct cache *c, struct cache_device *d, u32 failures)
 		d->removed = true;
 		mutex_unlock(&c->super_lock);
 		err = set_write(c, NULL);
+		if (err)
+			set_hold(c);
 	}
 	if (!err)
 		set_write_volumes(c);
@@ -383,7 +420,7 @@ static void set_leave_lost(struct cache *c)
 	unsigned int noio = memalloc_noio_save();
 
 	set_wait(c);
-	while (set_leaves_lost(c)) {
+	while (set_leaves_lost(c) && !log_stuck(c)) {
 		/* the resume begins it again */
 		if (READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED)
 			goto out;
@@ -391,6 +428,10 @@ static void set_leave_lost(struct cache *c)
 			segments_open_kick(c);
 			msleep(TRY_AGAIN_MS);
 		}
+	}
+	if (log_stuck(c)) {
+		cache_fail(c, "all segments that the log had opened were on SSDs which left");
+		goto out;
 	}
 	if (!checkpoint_take(c)) {
 		DMINFO("cache %pUb: the log goes on without the segments that were on SSDs which left, and on no other", c->uuid);

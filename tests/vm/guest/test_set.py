@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import random
 import struct
+from collections.abc import Callable
 
 import pytest
 from lib import command, simdisk
@@ -608,7 +609,10 @@ def up(stack: Stack) -> None:
 
 def never_old(stack: Stack, number: int) -> None:
     """What is served with this SSD alone, if anything is, is the new data."""
-    cache = Cache.start([s if i == number else None for i, s in enumerate(stack.ssd)])
+    try:
+        cache = Cache.start([s if i == number else None for i, s in enumerate(stack.ssd)])
+    except command.CommandError:
+        return
     try:
         volume = Volume.start(stack.hdd, cache)
     except command.CommandError:
@@ -707,6 +711,79 @@ def test_second_one_dies_before_the_generation(make_disk, kernel_log, late, powe
     for sector in sectors:
         found = stack.volume.read(sector, 8)
         assert found == NEW or (sector in never and found == OLD), sector
+    stack.stop()
+
+
+def test_backing_that_is_behind_is_told_what_is_durable(make_disk, kernel_log):
+    """One of three dies, and the backing cannot be told.  When it can, the second one has just died, and the third one has not yet
+    got the generation without it: a power cut then leaves a backing that was told one that the SSDs know."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|lost async page write")
+    stack = make_stack(make_disk, (32, 32, 128), writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    stack.hdd.fail(op="write", status="ioerr")
+    kill(stack.ssd[0])
+    with contextlib.suppress(OSError):
+        stack.volume.write(SECTOR + 64, NEW)
+        stack.volume.flush()
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the first one to leave")
+    wait_for(lambda: kernel_log.matching("must name the SSDs left"), 60, "the backing to be behind")
+    stack.ssd[2].fail(op="write", status="ok", delay_ms=20000, **TABLES)
+    kill(stack.ssd[1])
+
+    def quietly(what: Callable[[], object]) -> None:
+        with contextlib.suppress(OSError, command.CommandError):
+            what()
+
+    with concurrent.futures.ThreadPoolExecutor(2) as others:
+        others.submit(quietly, lambda: stack.cache.message("stack", "-"))
+        wait_for(lambda: stack.ssd[2].faults()[0]["hits"], 60, "the table without the second one")
+        stack.hdd.heal()
+        stack.hdd.reset_stats()
+        others.submit(quietly, lambda: stack.volume.write(SECTOR + 128, NEW))
+        wait_for(lambda: stack.hdd.stats()["writes"], 15, "the backing to be told")
+        cut(stack.ssd)
+    up(stack)
+    start_without(stack, 0)
+    assert stack.volume.read(SECTOR, 8) == OLD
+    stack.stop()
+
+
+def test_generation_without_a_drained_one_is_written_again(make_disk, kernel_log):
+    """The table of the other one could not be written at first: nothing is answered before it is."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|lost async page write")
+    stack = make_stack(make_disk)
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    stack.ssd[0].fail(op="write", status="ioerr", count=1, **TABLES)
+    stack.cache.message("drain", 1)
+    wait_for(lambda: stack.ssd[0].faults()[0]["hits"], 120, "the table without it")
+    stack.volume.write(SECTOR, NEW)
+    stack.volume.flush()
+    assert stack.cache.status()["ssds"] == "active/removed"
+    cut(stack.ssd)
+    up(stack)
+    never_old(stack, 1)
+    start_without(stack, 1)
+    assert stack.cache.status()["ssds"] == "active/removed"
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
+def test_all_that_was_opened_was_on_two_that_died(make_disk, kernel_log):
+    """Of three; the third one is too small to be in a pair of theirs.  There is nothing left in which the log could say where it
+    goes on: the cache fails and says why, clean data is read from the backing, and all can be stopped."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|lost async page write")
+    stack = make_stack(make_disk, (128, 128, 32))
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.drain()
+    kill(stack.ssd[0])
+    kill(stack.ssd[1])
+    with contextlib.suppress(command.CommandError):
+        stack.cache.message("stack", "-")
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+    assert kernel_log.matching("all segments that the log had opened were on SSDs which left")
+    assert stack.volume.read(SECTOR, 8) == OLD
     stack.stop()
 
 

@@ -93,6 +93,40 @@ def test_first_one_dies_as_soon_as_another_has_joined(make_disk, make_oracle):
     stack.verify_alone(oracle)
 
 
+@pytest.mark.parametrize("told", [{"status": "ok", "delay_ms": 120000}, {"status": "ioerr", "count": 1}], ids=["slow", "fails"])
+def test_one_that_is_untold_has_nothing_alone(make_disk, kernel_log, told):
+    """With mirror=none.  A power cut while the SSD that has joined has no table of its own yet: it is stale, and what was flushed
+    meanwhile is on the other one."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    stack = Stack(
+        ssds[:1],
+        hdd,
+        format_cache=("--segment-size", "128k"),
+        format_volume=("--cache", "c"),
+        cache_mirror="none",
+        writeback="off",
+        sequential_cutoff=0,
+    )
+    # the first two writes give the new one its place
+    ssds[0].fail(op="write", status="ok", delay_ms=5000, skip=2, **TABLES)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    ssds[1].fail(op="write", **told, **TABLES)
+    wait_for(lambda: ssds[1].faults()[0]["hits"], 60, "the table of the new SSD")
+    for i in range(32):
+        stack.volume.write(i * 256, bytes([i + 1]) * (128 << 10))
+    stack.volume.flush()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    for s in ssds:
+        s.heal()
+    simdisk.power_up()
+    stack.start()
+    assert all(stack.volume.read(i * 256, 256) == bytes([i + 1]) * (128 << 10) for i in range(32))
+    stack.stop()
+
+
 def test_third_ssd_is_added(make_disk, make_oracle):
     ssds = make_ssds(make_disk, (32, 32, 64))
     stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
