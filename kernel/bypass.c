@@ -9,7 +9,8 @@
  *      makes it durable)
  *   3. the index shows nothing dirty (bypass-not-over-dirty); discards may take dirty data away, that is what they are for
  *   4. the intent mark is durable, or the region is unknown to index and log (rule 6 and its exception)
- *   5. INVALIDATE is appended (the clearing of the mark comes after it in the write stream), then the range leaves the index
+ *   5. INVALIDATE is appended (the clearing of the mark comes after it in the write stream), then the range leaves the index; a
+ *	checkpoint that begins between the two waits for the second (invalidate-shown: it is replayed from behind the INVALIDATE)
  * If power is cut after 4: the mark makes recovery drop what is CLEAN in the region.  After a write reached the backing and before
  * INVALIDATE is durable: the same.  The mark is cleared only behind the INVALIDATE and a flush of the backing.
  */
@@ -30,12 +31,34 @@ static bool range_cached(struct volume *v, u64 sector, u32 len)
 	return larder_index_next(v->index, sector, sector + len, ~0u, &m);
 }
 
-/* Steps 1 to 5.  0: the range is ours (bypass_end() gives it back); -EAGAIN, -EBUSY: nothing is held. */
-static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bool discard)
+/* Step 5.  The RCU section: snapshot_wait() waits for whoever has logged it and not yet changed the index.  Nothing sleeps. */
+static int invalidate(struct volume *v, struct larder_io *io, bool dirty)
 {
 	struct larder_entry_in e = { .sector = io->sector, .length = io->len, .volume = v->number, .kind = LARDER_INVALIDATE };
 	struct cache *c = v->cache;
 	u64 lsn = 0;
+	int err;
+
+	rcu_read_lock();
+	err = log_entry(c, &e, &lsn);
+	if (!err && dirty) {
+		race_barrier(c, v, io->sector, io->len, lsn);
+		volume_note_dirty_lsn(v, lsn);
+	}
+	if (!err && range_cached(v, io->sector, io->len) && volume_map_store(v, io->sector, io->len, 0, LARDER_ST_NONE, NULL)) {
+		/* a split needs memory; the INVALIDATE in the log costs at most what is clean */
+		WRITE_ONCE(c->log.apply_stalled, true);
+		log_kick(c);
+		err = -EAGAIN;
+	}
+	rcu_read_unlock();
+	return err;
+}
+
+/* Steps 1 to 5.  0: the range is ours (bypass_end() gives it back); -EAGAIN, -EBUSY: nothing is held. */
+static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bool discard)
+{
+	struct cache *c = v->cache;
 	bool dirty;
 	int err;
 
@@ -73,23 +96,9 @@ static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bo
 		marks_exempt(v, io->sector, io->len);
 		return 0;
 	}
-	err = log_entry(c, &e, &lsn);
+	err = invalidate(v, io, dirty);
 	if (err)
 		goto mark;
-	if (dirty) {
-		race_barrier(c, v, io->sector, io->len, lsn);
-		volume_note_dirty_lsn(v, lsn);
-	}
-	if (range_cached(v, io->sector, io->len)) {
-		err = volume_map_store(v, io->sector, io->len, 0, LARDER_ST_NONE, NULL);
-		if (err) {
-			/* a split needs memory; the INVALIDATE in the log costs at most what is clean */
-			WRITE_ONCE(c->log.apply_stalled, true);
-			log_kick(c);
-			err = -EAGAIN;
-			goto mark;
-		}
-	}
 	return 0;
 mark:
 	marks_put(v, io->sector, io->len);

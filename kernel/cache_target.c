@@ -709,6 +709,20 @@ static void cache_take_growth(struct cache_target *ct)
 	ct->place[last].nr_segments = cpu_to_le32(c->dev[last].nr_segments);
 }
 
+/* It runs again: no SSD says that it was stopped in order. */
+static void cache_unstop(struct cache *c)
+{
+	bool stopped = false;
+	u32 i;
+
+	mutex_lock(&c->super_lock);
+	for (i = 0; i < c->nr_devices; i++)
+		stopped |= !READ_ONCE(c->dev[i].failed) && c->dev[i].sb->head.flags & cpu_to_le32(LARDER_CACHE_CLEAN_STOP);
+	if (stopped && READ_ONCE(c->state) != CACHE_FAILED)
+		cache_super_write(c, 0);	/* an error is told, and is that SSD's */
+	mutex_unlock(&c->super_lock);
+}
+
 static int cache_preresume(struct dm_target *ti)
 {
 	struct cache_target *ct = ti->private;
@@ -732,6 +746,7 @@ static int cache_preresume(struct dm_target *ti)
 			cache_take_growth(ct);
 		cache_join(ct);
 		cache_roles(ct);
+		cache_unstop(ct->cache);
 		cache_run(ct->cache);
 	}
 out:

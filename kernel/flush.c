@@ -450,11 +450,13 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 	struct log *log = &c->log;
 	bool ready;
 
+	spin_lock_irq(&log->lock);
+	/* under the lock: an append that failed says so before its record counts as applied (append_done()) */
 	if (unlikely(READ_ONCE(c->state) == CACHE_FAILED)) {
+		spin_unlock_irq(&log->lock);
 		io_complete(bio, -EIO);
 		return;
 	}
-	spin_lock_irq(&log->lock);
 	flush_learn(log);
 	io->target = log_close_locked(c, CLOSE_FLUSH);
 	ready = log->applied_lsn >= io->target && !log->held;

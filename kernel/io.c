@@ -929,6 +929,11 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 		defer_bio(v, bio);
 		return DM_MAPIO_SUBMITTED;
 	}
+	/* the cache failed on the way: dm knows no errors of map(), and the worker none but -EAGAIN */
+	if (unlikely(r < 0 && r != -EAGAIN)) {
+		io_complete(bio, r);
+		return DM_MAPIO_SUBMITTED;
+	}
 	return r;
 }
 
@@ -1023,7 +1028,8 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 	struct volume *v = io->volume;
 	int r = io_end_kind(v, bio, io, error);
 
-	if (unlikely(io->began) && r == DM_ENDIO_DONE && !*error)
+	/* else the bio, and what we have in it, is another one's by now, or gone */
+	if (r == DM_ENDIO_DONE && unlikely(io->began) && !*error)
 		stream_ended(v, io, op_is_write(bio_op(bio)));
 	if (trace_larder_done_enabled() && r == DM_ENDIO_DONE)
 		trace_larder_done(v, bio, io, blk_status_to_errno(*error));

@@ -515,7 +515,7 @@ struct cache {
 
 /* ------------------------------------------------------------------ volume */
 
-enum mark_state { MARK_WANTED, MARK_SETTING, MARK_SET, MARK_CLEARING };
+enum mark_state { MARK_WANTED, MARK_SETTING, MARK_SET, MARK_CLEARING, MARK_CLEARED };
 struct mark {
 	struct list_head list;		/* volume->marks, least recently used first */
 	u64 region;			/* of 64 MiB */
@@ -829,6 +829,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 			   struct gendisk *disk);
 /* -EEXIST: the UUID or the disk is taken.  Taken out by the last cache_put() */
 int cache_register(struct cache *c);
+bool cache_is_any(void);				/* sleeps: is any cache started? */
 void cache_abandon(struct cache *c);			/* could not be started: nobody shall find it any more */
 void cache_get(struct cache *c);
 void cache_put(struct cache *c);
@@ -1244,7 +1245,7 @@ void marks_flush_done(struct volume *v, u64 number, bool ok);
 void marks_stop(struct volume *v);			/* sleeps; not on meta_wq */
 void marks_load(struct volume *v, u64 region);		/* at start: set */
 void marks_cleared(struct volume *v, u64 region);	/* the INTENT-clear record is applied; interrupt context */
-u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip);	/* for a checkpoint: SETTING, SET and CLEARING ones */
+u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip);	/* for a checkpoint: all but those that are only wanted */
 
 /* ------------------------------------------------------------------ io.c, bypass.c, fill.c: requests */
 /* map(): judges the bio, or the piece of one that was cut, and acts on it.  Returns DM_MAPIO_*. */

@@ -258,7 +258,7 @@ void log_drain(struct cache *c)
 		flush_work(&log->work);
 		flush_work(&log->flush_work);
 		spin_lock_irq(&log->lock);
-		busy = log->in_flight || log->sending || !list_empty(&log->copies) || !list_empty(&log->records);
+		busy = log->in_flight || log->sending || log->applying || !list_empty(&log->copies) || !list_empty(&log->records);
 		spin_unlock_irq(&log->lock);
 		busy |= atomic_read(&c->summaries_in_flight);
 		for (i = 0; i < c->nr_devices; i++) {

@@ -3,6 +3,7 @@
  * The module: what there is once for all caches and volumes, and the two targets.
  */
 #include <linux/module.h>
+#include <linux/suspend.h>
 
 #include "larder.h"
 
@@ -10,6 +11,20 @@
 #include "trace.h"
 
 struct workqueue_struct *larder_wq;
+
+/*
+ * Hibernation is refused while there is a cache: what resumes it starts the caches first, as it looks for the root filesystem, and
+ * the image would go on with a log, an index and an epoch that are not those on the SSDs any more.
+ */
+static int larder_pm_event(struct notifier_block *block, unsigned long event, void *unused)
+{
+	if (event != PM_HIBERNATION_PREPARE || !cache_is_any())
+		return NOTIFY_DONE;
+	DMERR("no hibernation while a cache is started: stop the caches, or suspend to memory");
+	return notifier_from_errno(-EBUSY);
+}
+
+static struct notifier_block larder_pm = { .notifier_call = larder_pm_event };
 
 static int __init larder_init(void)
 {
@@ -30,8 +45,13 @@ static int __init larder_init(void)
 	err = dm_register_target(&volume_target_type);
 	if (err < 0)
 		goto unregister_cache;
+	err = register_pm_notifier(&larder_pm);
+	if (err)
+		goto unregister_volume;
 	return 0;
 
+unregister_volume:
+	dm_unregister_target(&volume_target_type);
 unregister_cache:
 	dm_unregister_target(&cache_target_type);
 exit_flush:
@@ -46,6 +66,7 @@ free_wq:
 /* No table is left: every cache and volume is gone, but arrays of their indexes may still wait for a grace period. */
 static void __exit larder_exit(void)
 {
+	unregister_pm_notifier(&larder_pm);
 	dm_unregister_target(&volume_target_type);
 	dm_unregister_target(&cache_target_type);
 	rcu_barrier();

@@ -2,11 +2,11 @@
 /*
  * Intent marks (ordering rule 6): regions of 64 MiB in which the backing may be changed behind what the log knows of it.
  *
- *   (none) -> WANTED -> SETTING -> SET -> CLEARING -> (none)
+ *   (none) -> WANTED -> SETTING -> SET -> CLEARING -> CLEARED -> (none)
  *
- * SET: an INTENT record says so, durably.  CLEARING: nothing is in flight in the region, the backing has been flushed since, and
- * the clearing record is appended; it is gone when that record is applied (checkpoint-mark-until-cleared: until then a checkpoint
- * contains it).
+ * SET: an INTENT record says so, durably.  CLEARING: nothing is in flight in the region, and the backing is flushed.  CLEARED: that
+ * is done, and the clearing record is appended: there is no way back to SET, whatever fails; it is gone when that record is applied
+ * (checkpoint-mark-until-cleared: until then a checkpoint contains it).
  * A request that needs a mark that is not SET is deferred; marks_work() sets them in batches, one commit and one flush for all.
  *
  * The exception: a region of which neither index, checkpoint, log nor a fill in flight knows anything (one bit, 'known') needs no
@@ -265,6 +265,18 @@ static u32 marks_move(struct volume *v, u8 from, u8 to, bool (*pick)(struct volu
 	return n;
 }
 
+/* It was not logged. */
+static void mark_not_cleared(struct volume *v, u64 region)
+{
+	struct mark *m;
+
+	spin_lock_irq(&v->marks_lock);
+	m = xa_load(&v->marks, region);
+	if (m && m->state == MARK_CLEARED)
+		m->state = MARK_CLEARING;
+	spin_unlock_irq(&v->marks_lock);
+}
+
 static int marks_log_all(struct volume *v, u8 state, bool set)
 {
 	u64 region = 0;
@@ -285,10 +297,14 @@ static int marks_log_all(struct volume *v, u8 state, bool set)
 				break;
 			}
 		}
+		if (found && !set)
+			m->state = MARK_CLEARED;	/* before it may be applied */
 		spin_unlock_irq(&v->marks_lock);
 		if (!found)
 			break;
 		err = mark_log(v, region, set);
+		if (err && !set)
+			mark_not_cleared(v, region);
 		region++;
 	} while (!err);
 	return err;
@@ -338,6 +354,7 @@ static void marks_clear(struct volume *v)
 		return;
 	v->clearing_again = false;
 	if (flusher_sync(&v->flusher, true)) {
+		/* not those of an earlier run that the log has cleared */
 		marks_move(v, MARK_CLEARING, MARK_SET, NULL);
 		return;
 	}
@@ -355,7 +372,7 @@ void marks_cleared(struct volume *v, u64 region)
 
 	spin_lock_irqsave(&v->marks_lock, flags);
 	m = xa_load(&v->marks, region);
-	if (m && m->state == MARK_CLEARING) {
+	if (m && m->state == MARK_CLEARED) {
 		xa_erase(&v->marks, region);
 		list_del(&m->list);
 		v->nr_marks--;

@@ -662,7 +662,7 @@ void reclaim_work(struct work_struct *work)
 	u32 need = segments_short(c), waiting = READ_ONCE(c->nr_state[SEGMENT_WAITING]);
 	int got = 0;
 
-	if (c->state == CACHE_FAILED || READ_ONCE(c->stopping))
+	if (c->state == CACHE_FAILED || READ_ONCE(c->stopping) || WARN_ON_ONCE(!c->started))
 		return;
 	segments_release(c);
 	need -= min(need, waiting);

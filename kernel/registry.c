@@ -55,6 +55,16 @@ struct cache *cache_find_disk(struct gendisk *disk)
 	return NULL;
 }
 
+bool cache_is_any(void)
+{
+	bool any;
+
+	mutex_lock(&cache_registry_lock);
+	any = !list_empty(&cache_registry);
+	mutex_unlock(&cache_registry_lock);
+	return any;
+}
+
 int cache_register(struct cache *c)
 {
 	struct cache *other;
@@ -361,6 +371,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 	c->disk = disk;
 	c->devt = disk_devt(disk);
 	c->state = CACHE_LOADED;
+	c->stopping = true;		/* until cache_run(): a start is alone with its log, segments and index */
 	cache_init_locks(c);
 	cache_init_works(c);
 	cache_settings_default(&c->set);

@@ -970,6 +970,8 @@ void segments_open_work(struct work_struct *work)
 	bool wanted = false;
 	int err = 0;
 
+	if (WARN_ON_ONCE(!c->started))
+		return;
 	mutex_lock(&c->open_lock);
 	roles_look(c);
 	for (i = 0; i < LARDER_NR_STREAMS && !err; i++) {

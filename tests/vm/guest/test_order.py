@@ -5,6 +5,7 @@ is cut at the moment that the rule is about.  Each is the test of a mutant (test
 import os
 import random
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -191,6 +192,32 @@ def test_bypass_under_a_mark(make_disk):
     cut(stack, ssd="lose", hdd="keep")
     assert settled(stack) == B
     stack.stop()
+
+
+def test_checkpoint_beside_an_invalidate(make_disk):
+    """One that begins when the INVALIDATE of a bypassed write is in the log, and its range still in the index, does not show the range.
+    The mark, which would drop it at a start, is cleared as the volume is stopped."""
+    stack = make_written(make_disk)
+    v = stack.volume
+    v.set(mode="writethrough")
+    v.drain()
+    assert v.status()["cached_sectors"] == BLOCK
+    v.set(mode="writearound")
+    v.write(1024, B)  # now the region has its mark
+    odd = os.urandom(3 * BLOCK * SECTOR)  # of a size that nothing else has
+    with Beside(v.write, 0, odd):
+        time.sleep(0.3)
+        stack.cache.message("commit")
+        stack.cache.message("checkpoint")
+    v.flush()
+    v.remove()
+    stack.volume = None
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    assert stack.volume.status()["marks"] == 0
+    assert stack.volume.read(0, 3 * BLOCK) == odd
 
 
 def test_mark_is_cleared(make_disk):

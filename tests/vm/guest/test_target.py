@@ -3,6 +3,7 @@
 can be loaded back, IMA, tracepoints, options that bound something, the smallest layout, a warm cache after a power cut."""
 
 import errno
+import json
 import mmap
 import os
 import random
@@ -702,6 +703,39 @@ def test_warm_after_a_clean_stop(stack):
     simdisk.power_up()
     stack.start()
     assert (stack.volume.status()["marks"], stack.volume.status()["cached_sectors"]) == (0, cached)
+
+
+def test_stopped_in_order_only_while_it_is_stopped(stack):
+    """A suspend writes the flag: it may be the last thing that happens.  What goes on after it takes it away."""
+
+    def said() -> str:
+        fields = json.loads(larder("super", "show", stack.ssd, "-o", "flags", "--reportformat", "json").stdout)
+        (rows,) = fields.values()
+        return rows[0]["flags"]
+
+    stack.volume.write(0, os.urandom(BLOCK))
+    assert said() == "none"
+    stack.cache.suspend()
+    assert said() == "clean_stop"
+    stack.cache.resume()
+    assert said() == "none"
+    stack.cache.reload(stack.cache.table())
+    assert said() == "none"
+    stack.stop()
+    assert said() == "clean_stop"
+    stack.start()
+    assert said() == "none"
+
+
+def test_no_hibernation_beside_a_cache(stack, kernel_log):
+    """Refused before anything is frozen."""
+    state = Path("/sys/power/state")
+    if "disk" not in state.read_text():
+        pytest.skip("this kernel cannot hibernate here")
+    with pytest.raises(OSError) as e:
+        state.write_text("disk")
+    assert e.value.errno == errno.EBUSY
+    assert kernel_log.matching("no hibernation while a cache is started")
 
 
 def test_marks_stay_where_the_backing_is_not_flushed(stack, kernel_log):
