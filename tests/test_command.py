@@ -355,6 +355,8 @@ WRONG_WORDS = [
     (["start", "nowhere"], NOT_FOUND, "nowhere"),
     (["stop", "nowhere"], NOT_FOUND, "nowhere"),
     (["remove", "nowhere"], NOT_FOUND, "nowhere"),
+    (["passwd"], USAGE, "missing"),
+    (["passwd", "nowhere"], NOT_FOUND, "nowhere"),
     (["resize"], USAGE, "missing"),
     (["replace", "x", "y"], USAGE, "missing"),
     (["replace", "x", "y", "z", "--role", "sideways"], USAGE, "--role"),

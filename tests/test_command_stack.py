@@ -25,6 +25,12 @@ CLEAN_STOP = 1
 DEVICES = [["replace", "data", "disk0", "/new"], ["add", "data", "--backing", "/new", "--spare"], ["drop", "data", "ssd0"]]
 
 
+MACHINE_ID = Path("/etc/machine-id")
+identified = pytest.mark.skipif(
+    not MACHINE_ID.exists() or len(MACHINE_ID.read_text().strip()) != 32, reason="this machine has no machine-id"
+)
+
+
 @pytest.fixture
 def images(larder):
     """Two SSDs, two disks of unequal size."""
@@ -98,7 +104,7 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--resume"], "--resume")
     refused(USAGE, [], "--cache: is missing", base=["create", "data", "--backing", images[2]])
     refused(USAGE, [], "--backing: is missing", base=["create", "data", "--cache", images[0]])
-    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock", "resize", "scrub"):
+    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock", "resize", "scrub", "passwd"):
         one_line(larder(verb, "data", code=NOT_FOUND), "no such stack")
     for verb in (["replace", "data", "disk0", "/new"], ["add", "data", "--cache", "/new"], ["drop", "data", "ssd0"]):
         one_line(larder(*verb, code=NOT_FOUND), "no such stack")
@@ -119,6 +125,40 @@ def test_refused_words_of_devices(larder, images):
     refused(["add", "data", "--backing", images[2], "--role", "read"], "--role")
     refused(["add", "data", "--cache", images[0], "--role", "fast"], "--role", "both, write, read")
     refused(["drop", "data"], "missing")
+
+
+def test_refused_words_of_passwd(larder, described):
+    described.volume(described.plain)
+    for more, code, part in (
+        (["--add", "--change"], USAGE, "one of them"),
+        (["--remove", "1", "--list"], USAGE, "one of them"),
+        (["--remove", "32"], USAGE, "0 to 31"),
+        (["--remove", "x"], USAGE, "--remove"),
+        (["--add", "--slot", "-1"], USAGE, "--slot"),
+        (["--remove", "1", "--slot", "1"], USAGE, "--add or --change"),
+        (["--list", "--new-keyfile", "/k"], USAGE, "--new-keyfile"),
+        (["--list", "--keyfile", "/k"], USAGE, "needs no key"),
+        (["--add", "--discard-data", "x"], USAGE, "--remove"),
+        (["--header-backup", "here"], USAGE, "absolute"),
+        (["--backup", "--header-backup", "none"], USAGE, "FILE"),
+        ([], USAGE, "not encrypted"),
+    ):
+        one_line(larder("passwd", "data", *more, code=code), part)
+    crypt = described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt"))}
+    described.volume(crypt | {"state": "creating", "step": 3})
+    one_line(larder("passwd", "data", code=UNSAFE), "half made")
+    described.volume(crypt)
+    before = digest(described.hdd)
+    said = larder("passwd", "data", "--remove", "3", "--dry-run").stdout
+    assert "starts array, cache and volume" in said and "remove a key, slot 3" in said and "dry run" in said
+    assert digest(described.hdd) == before
+
+
+@identified
+def test_keys_of_another_machine(larder, described):
+    crypt = described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "host": str(uuid.uuid4())}
+    described.volume(crypt)
+    one_line(larder("passwd", "data", "--add", code=UNSAFE), "another machine", "--import")
 
 
 def test_refused_devices(larder, images):
@@ -233,12 +273,6 @@ def test_newer_generation_counts(larder, described):
         assert said == f"wrong: data: stack: it is half {cures[state]}\n"
     for verb in (["resize", "data"], *DEVICES):
         one_line(larder(*verb, code=UNSAFE), "half made")
-
-
-MACHINE_ID = Path("/etc/machine-id")
-identified = pytest.mark.skipif(
-    not MACHINE_ID.exists() or len(MACHINE_ID.read_text().strip()) != 32, reason="this machine has no machine-id"
-)
 
 
 @identified

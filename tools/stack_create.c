@@ -227,7 +227,8 @@ static int make_crypt(struct making *m)
 		return result;
 	stack_part(&m->stack, "crypt", uuid);
 	node = mapper_path(m->stack.name);
-	result = luks_make(node, uuid, (unsigned)m->request->iteration_ms, &m->secret);
+	result = luks_make(node, uuid, (unsigned)m->request->iteration_ms, &m->secret,
+			   *m->stack.keyfile ? LUKS_KEYFILE : LUKS_PASSPHRASE);
 	backup = stack_backup_path(&m->stack, m->request->header_backup);
 	if (!result && backup)
 		result = luks_backup(node, backup);
