@@ -9,6 +9,7 @@
  * Order: the header first, durably, then its backup.  In between the old backup has a key that is gone: luks_backup_is_current() tells, and
  * --list says it, with what to do.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,17 +160,33 @@ static char *volume_node(const struct stack *stack)
 	return node;
 }
 
+static int start_below(const struct stack *stack)
+{
+	int result = start_array(stack, 0);
+
+	result = result ? result : start_cache(stack, 0);
+	return result ? result : start_volume(stack, 0);
+}
+
+/* What the layers say of their start goes to stderr: stdout may be a report. */
 static int lend(const struct stack *stack, struct borrowed *was)
 {
-	int result;
+	int out, result;
 
 	if (was->volume)
 		return LARDER_DONE;
 	was->lent = true;
 	crypt_mark(stack, true); /* before larder-unlock@.service sees the volume */
-	result = start_array(stack, 0);
-	result = result ? result : start_cache(stack, 0);
-	return result ? result : start_volume(stack, 0);
+	fflush(stdout);
+	out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
+	dup2(STDERR_FILENO, STDOUT_FILENO);
+	result = start_below(stack);
+	fflush(stdout);
+	if (out >= 0) {
+		dup2(out, STDOUT_FILENO);
+		close(out);
+	}
+	return result;
 }
 
 static int give_back(const struct stack *stack, const struct borrowed *was)
