@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * LUKS2 by libcryptsetup, aes-xts with 512 bits.
+ * LUKS2 by libcryptsetup: aes-xts with 512 bits, or ciphers that authenticate, over dm-integrity.
  *
  * What kind of key a slot has is not in LUKS2: a token of the type "larder" says it, one for each slot; others leave it alone.
  */
@@ -151,33 +151,163 @@ static int judge(int error, const char *device, const char *action)
 			*last_word ? last_word : strerror(-error));
 }
 
-static int set_kind(struct crypt_device *cd, int slot, enum luks_kind kind);
+#define TOKEN_TYPE "larder"
 
-int luks_make(const char *device, const uint8_t uuid[16], unsigned iteration_ms, const struct secret *secret, enum luks_kind kind)
+static const char *const kinds[] = { [LUKS_PASSPHRASE] = "passphrase", [LUKS_KEYFILE] = "keyfile" };
+
+/* The next token that is assigned to a slot, from *token on; its type.  NULL: there is none. */
+static const char *next_token(struct crypt_device *cd, int slot, int *token)
 {
+	for (; *token < crypt_token_max(CRYPT_LUKS2); ++*token) {
+		const char *type;
+		crypt_token_info info = crypt_token_status(cd, *token, &type);
+
+		if (info != CRYPT_TOKEN_INVALID && info != CRYPT_TOKEN_INACTIVE && !crypt_token_is_assigned(cd, *token, slot))
+			return type;
+	}
+	return NULL;
+}
+
+/* Notes what a slot has now, in the place of what it had. */
+static int set_kind(struct crypt_device *cd, int slot, enum luks_kind kind)
+{
+	char *json = must_print("{\"type\":\"" TOKEN_TYPE "\",\"keyslots\":[\"%d\"],\"kind\":\"%s\"}", slot, kinds[kind]);
+	const char *type;
+	int token = 0, error;
+
+	while ((type = next_token(cd, slot, &token)) && strcmp(type, TOKEN_TYPE))
+		token++;
+	error = crypt_token_json_set(cd, type ? token : CRYPT_ANY_TOKEN, json);
+	free(json);
+	return error < 0 ? error : 0;
+}
+
+/* As dm-crypt and libcryptsetup call them; bytes of all keys together. */
+static const struct cipher {
+	const char *name, *cipher, *mode, *integrity;
+	size_t key;
+} ciphers[] = {
+	{ "", "aes", "xts-plain64", NULL, 64 },
+	{ "chacha20-poly1305", "chacha20", "random", "poly1305", 32 },
+	{ "aes-gcm", "aes", "gcm-random", "aead", 32 },
+	{ "aes-xts-hmac", "aes", "xts-plain64", "hmac(sha256)", 64 + 32 },
+};
+
+static const struct cipher *find_cipher(const char *name)
+{
+	for (size_t i = 0; i < sizeof(ciphers) / sizeof(ciphers[0]); i++)
+		if (!strcmp(ciphers[i].name, name))
+			return &ciphers[i];
+	return NULL;
+}
+
+/* A tag for each 4 KiB; dm-integrity's journal keeps a sector of ours whole where those of the disk are smaller. */
+static uint32_t tagged_bytes(const char *device)
+{
+	int file = open(device, O_RDONLY | O_CLOEXEC);
+	off_t end = file < 0 ? 0 : lseek(file, 0, SEEK_END);
+
+	if (file >= 0)
+		close(file);
+	return end % 4096 ? 512 : 4096;
+}
+
+int luks_make(const char *device, const struct luks_format *format)
+{
+	const struct cipher *cipher = find_cipher(format->aead);
+	struct crypt_params_luks2 params = { .integrity = cipher ? cipher->integrity : NULL };
 	struct crypt_device *cd = NULL;
 	char text[UUID_TEXT];
-	int error = open_context(device, &cd);
+	int error = cipher ? open_context(device, &cd) : -EINVAL;
 
-	if (!error && iteration_ms)
-		crypt_set_iteration_time(cd, iteration_ms);
-	uuid_text(uuid, text);
-	error = error ? error : crypt_format(cd, CRYPT_LUKS2, "aes", "xts-plain64", text, NULL, 64, NULL);
+	if (!error && format->iteration_ms)
+		crypt_set_iteration_time(cd, format->iteration_ms);
+	if (!error && cipher->integrity)
+		params.sector_size = tagged_bytes(device);
+	uuid_text(format->uuid, text);
 	error = error ? error :
-			crypt_keyslot_add_by_volume_key(cd, 0, NULL, 0, secret->bytes, secret->length);
-	error = error < 0 ? error : set_kind(cd, 0, kind);
+			crypt_format(cd, CRYPT_LUKS2, cipher->cipher, cipher->mode, text, NULL, cipher->key,
+				     cipher->integrity ? &params : NULL);
+	error = error ? error : crypt_keyslot_add_by_volume_key(cd, 0, NULL, 0, format->secret->bytes, format->secret->length);
+	error = error < 0 ? error : set_kind(cd, 0, format->kind);
 	crypt_free(cd);
 	return judge(error, device, "encrypt");
+}
+
+#define WIPE_BLOCK (1u << 20)
+#define PART_LEAST (8u << 20) /* or a hundredth */
+
+static int write_zeroes(struct crypt_device *cd, const char *path, uint64_t from, uint64_t to)
+{
+	return crypt_wipe(cd, path, CRYPT_WIPE_ZERO, from, to - from, WIPE_BLOCK, 0, NULL, NULL);
+}
+
+/*
+ * Part by part, each durable before it is noted; the two ends before all, as whoever looks for superblocks reads there.  Held open all the
+ * while, so that nobody locks it, or makes it anew.
+ */
+static int wipe_parts(struct crypt_device *cd, const char *path, const struct luks_wipe *wipe, int *result)
+{
+	struct crypt_active_device active;
+	int file = open(path, O_RDWR | O_CLOEXEC), error = file < 0 ? -errno : crypt_get_active_device(cd, wipe->name, &active);
+	uint64_t all = error ? 0 : active.size << LARDER_SECTOR_SHIFT, part = all / 100 > PART_LEAST ? all / 100 / WIPE_BLOCK * WIPE_BLOCK : PART_LEAST,
+		 end = all < WIPE_BLOCK ? all : WIPE_BLOCK;
+
+	error = error ? error : write_zeroes(cd, path, 0, end);
+	error = error ? error : write_zeroes(cd, path, (all - end) & ~4095ull, all);
+	for (uint64_t at = wipe->from; !error && !*result && at < all; at += part) {
+		uint64_t to = part < all - at ? at + part : all;
+
+		error = write_zeroes(cd, path, at, to);
+		if (!error && fsync(file))
+			error = -errno;
+		if (!error)
+			*result = wipe->noted(to, all, wipe->data);
+	}
+	if (file >= 0)
+		close(file);
+	return error;
+}
+
+int luks_wipe(const char *device, const struct luks_wipe *wipe)
+{
+	/* without dm-integrity's journal: what is cut off is written again */
+	const uint32_t flags = CRYPT_ACTIVATE_PRIVATE | CRYPT_ACTIVATE_NO_JOURNAL;
+	char *path = must_print("/dev/mapper/%s", wipe->name);
+	struct crypt_device *cd = NULL;
+	int error = open_context(device, &cd), result = LARDER_DONE;
+
+	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
+	error = error ? error :
+			crypt_activate_by_passphrase(cd, wipe->name, CRYPT_ANY_SLOT, wipe->secret->bytes, wipe->secret->length, flags);
+	if (error >= 0) {
+		error = wipe_parts(cd, path, wipe, &result);
+		if (crypt_deactivate(cd, wipe->name) && !error)
+			error = -EBUSY;
+	}
+	crypt_free(cd);
+	free(path);
+	return result ? result : judge(error, device, "write the tags of");
+}
+
+/* One with authentication has no discards: what was discarded would have no tag. */
+static bool takes_discards(struct crypt_device *cd)
+{
+	struct crypt_params_integrity integrity = { 0 };
+
+	return crypt_get_integrity_info(cd, &integrity) || !integrity.tag_size;
 }
 
 int luks_unlock(const char *device, const char *name, const struct secret *secret, bool *wrong)
 {
 	/* one memory-hard guess at a time on this machine, systemd-cryptsetup's among them */
-	const uint32_t flags = CRYPT_ACTIVATE_ALLOW_DISCARDS | CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
+	uint32_t flags = CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	struct crypt_device *cd = NULL;
 	int error = open_context(device, &cd);
 
 	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
+	if (!error && takes_discards(cd))
+		flags |= CRYPT_ACTIVATE_ALLOW_DISCARDS;
 	error = error ? error :
 			crypt_activate_by_passphrase(cd, name, CRYPT_ANY_SLOT, secret->bytes, secret->length, flags);
 	crypt_free(cd);
@@ -310,28 +440,11 @@ bool luks_backup_is_current(const char *device, const char *path)
 
 /* ------------------------------------------------------------------ key slots */
 
-#define TOKEN_TYPE "larder"
-
-static const char *const kinds[] = { [LUKS_PASSPHRASE] = "passphrase", [LUKS_KEYFILE] = "keyfile" };
-
 static bool is_active(struct crypt_device *cd, int slot)
 {
 	crypt_keyslot_info info = crypt_keyslot_status(cd, slot);
 
 	return info == CRYPT_SLOT_ACTIVE || info == CRYPT_SLOT_ACTIVE_LAST;
-}
-
-/* The next token that is assigned to a slot, from *token on; its type.  NULL: there is none. */
-static const char *next_token(struct crypt_device *cd, int slot, int *token)
-{
-	for (; *token < crypt_token_max(CRYPT_LUKS2); ++*token) {
-		const char *type;
-		crypt_token_info info = crypt_token_status(cd, *token, &type);
-
-		if (info != CRYPT_TOKEN_INVALID && info != CRYPT_TOKEN_INACTIVE && !crypt_token_is_assigned(cd, *token, slot))
-			return type;
-	}
-	return NULL;
 }
 
 static void read_tokens(struct crypt_device *cd, struct luks_slot *slot)
@@ -353,20 +466,6 @@ static void read_tokens(struct crypt_device *cd, struct luks_slot *slot)
 			free(word);
 		}
 	}
-}
-
-/* Notes what a slot has now, in the place of what it had. */
-static int set_kind(struct crypt_device *cd, int slot, enum luks_kind kind)
-{
-	char *json = must_print("{\"type\":\"" TOKEN_TYPE "\",\"keyslots\":[\"%d\"],\"kind\":\"%s\"}", slot, kinds[kind]);
-	const char *type;
-	int token = 0, error;
-
-	while ((type = next_token(cd, slot, &token)) && strcmp(type, TOKEN_TYPE))
-		token++;
-	error = crypt_token_json_set(cd, type ? token : CRYPT_ANY_TOKEN, json);
-	free(json);
-	return error < 0 ? error : 0;
 }
 
 static int open_header(const char *device, unsigned iteration_ms, struct crypt_device **cd)

@@ -35,8 +35,29 @@ int secret_read_new(const char *keyfile, const char *stack, struct secret *secre
 int secret_take(int file, const char *name, struct secret *secret);
 void secret_free(struct secret *secret);
 
-/* All complain.  iteration_ms: how long a guess of the passphrase is to take; 0: libcryptsetup's default. */
-int luks_make(const char *device, const uint8_t uuid[16], unsigned iteration_ms, const struct secret *secret, enum luks_kind kind);
+struct luks_format {
+	uint8_t uuid[16];
+	unsigned iteration_ms; /* how long a guess of the passphrase is to take; 0: libcryptsetup's default */
+	const struct secret *secret;
+	enum luks_kind kind;
+	const char *aead; /* as a description has it; "": encrypted without authentication */
+};
+
+/* All complain. */
+int luks_make(const char *device, const struct luks_format *format);
+/*
+ * Writes all sectors of one with authentication, as none can be read before it was written: a tag that nobody made is an I/O error.  From a
+ * byte on, through a mapping of that name, which is gone afterwards.  noted(): so many of all bytes are durable with their tags; an error of
+ * it ends this.
+ */
+struct luks_wipe {
+	const char *name;
+	const struct secret *secret;
+	uint64_t from;
+	int (*noted)(uint64_t done, uint64_t all, void *data);
+	void *data;
+};
+int luks_wipe(const char *device, const struct luks_wipe *wipe);
 /* wrong, unless NULL: that no key fits is told there, and not complained of. */
 int luks_unlock(const char *device, const char *name, const struct secret *secret, bool *wrong);
 /* To all of the device; the secret as for unlocking: the kernel may have the volume key where nobody can read it. */

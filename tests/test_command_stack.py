@@ -58,6 +58,22 @@ def test_plan_changes_nothing(larder, images):
     assert [digest(i) for i in images] == before
 
 
+def test_plan_of_authenticated_encryption(larder, images):
+    before = [digest(i) for i in images]
+    said = larder(*words(images, "--encrypt", "luks2-aead", "--mkfs", "ext4"), "--dry-run").stdout
+    for part in (
+        "LUKS2, authenticated by chacha20-poly1305, opened by a passphrase",
+        "written once before",
+        "cannot grow",
+        "no discards",
+    ):
+        assert part in said, part
+    said = larder(*words(images, "--encrypt", "luks2-aead:passphrase", "--cipher", "aes-gcm"), "--dry-run").stdout
+    assert "authenticated by aes-gcm" in said
+    assert "authenticated" not in larder(*words(images, "--encrypt", "luks2"), "--dry-run").stdout
+    assert [digest(i) for i in images] == before
+
+
 def test_default_mode_and_its_reason(larder, images):
     ssd0, _, hdd0, _ = images
     one = ["create", "data", "--backing", hdd0, "--cache", ssd0, "--dry-run"]
@@ -91,6 +107,12 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--class", "a b"], "--class")
     refused(USAGE, ["--encrypt", "luks1"], "--encrypt")
     refused(USAGE, ["--encrypt", "luks2:secret"], "--encrypt")
+    refused(USAGE, ["--encrypt", "luks2-aea"], "--encrypt", "luks2-aead")
+    refused(USAGE, ["--encrypt", "luks2-aead:secret"], "--encrypt")
+    refused(NOT_FOUND, ["--encrypt", "luks2-aead:keyfile=/nothing"], "key file")
+    refused(USAGE, ["--encrypt", "luks2-aead", "--cipher", "aegis128"], "--cipher", "chacha20-poly1305, aes-gcm, aes-xts-hmac")
+    refused(USAGE, ["--encrypt", "luks2", "--cipher", "aes-gcm"], "--cipher", "luks2-aead")
+    refused(USAGE, ["--cipher", "aes-gcm"], "--cipher", "luks2-aead")
     refused(NOT_FOUND, ["--encrypt", "luks2:keyfile=/nothing"], "key file")
     inside = ["--mkfs", "ext4", "--mount", larder.directory, "--encrypt", f"luks2:keyfile={images[0]}"]
     refused(USAGE, inside, "behind the mount")
@@ -254,6 +276,10 @@ def test_description_is_shown(larder, described):
     more = {"raid": "1", "legs": 2, "md": part["md"], "crypt": part["crypt"], "fs": "ext4", "fs_uuid": part["fs"], "mount": "/srv"}
     described.volume(described.plain | more)
     assert [r["layer"] for r in described.rows()[0]] == ["stack", "filesystem", "luks", "volume", "cache", "ssd", "array"]
+    described.volume(described.plain | more | {"aead": "aes-gcm"})
+    shown = described.rows()[0]
+    assert [r["type"] for r in shown if r["layer"] in ("stack", "luks")] == ["authenticated", "luks2-aead:aes-gcm"]
+    one_line(larder("resize", "data", code=UNSAFE), "luks2-aead", "cannot grow", "nothing was changed")
 
 
 def test_newer_generation_counts(larder, described):
@@ -374,6 +400,9 @@ BAD = {
     "long mount": (lambda p: p | {"fs": "ext4", "mount": "/" + "x" * 255}, {}, "bounds"),
     "class": (lambda p: p | {"class": "a b"}, {}, "bounds"),
     "mode": (lambda p: p | {"mode": "passthrough"}, {}, "bounds"),
+    "cipher": (lambda p: p | {"crypt": str(uuid.uuid5(uuid.UUID(p["uuid"]), "crypt")), "aead": "rot13"}, {}, "bounds"),
+    "cipher alone": (lambda p: p | {"aead": "aes-gcm"}, {}, "contradicts"),
+    "tags of nothing": (lambda p: p | {"crypt": str(uuid.uuid5(uuid.UUID(p["uuid"]), "crypt")), "wiped": 5}, {}, "contradicts"),
     "key file alone": (lambda p: p | {"keyfile": "/etc/key"}, {}, "contradicts"),
     "disks without array": (lambda p: p | {"legs": 3}, {}, "contradicts"),
     "no cache": (lambda p: {k: v for k, v in p.items() if k != "cache"}, {}, "lacks"),

@@ -20,7 +20,7 @@ static const struct field fields[] = {
 	{ "name", VALUE_TEXT, "Name", "of the stack" },
 	{ "layer", VALUE_TEXT, "Layer", "stack, filesystem, luks, volume, cache, ssd, array, disk or spare" },
 	{ "number", VALUE_TEXT, "Number", "of a disk in its array, or an SSD in its cache: larder replace and drop take it" },
-	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, writeback, raid1, ..." },
+	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, luks2-aead:CIPHER, writeback, raid1, ..." },
 	{ "state", VALUE_TEXT, "State", "of the layer" },
 	{ "size", VALUE_BYTES, "Size", "of the layer's device" },
 	{ "device", VALUE_TEXT, "Device", "its node" },
@@ -152,6 +152,8 @@ static void judge(struct view *view)
 		judge_array(view);
 		judge_volume(view);
 		judge_cache(view);
+		if (*s->aead)
+			problem(&view->verdict.words, "encryption", "authenticated, %s", s->aead);
 		if (*s->mount && !*view->layers.mounted && (!s->encrypted || view->layers.open))
 			say(&view->verdict, DEGRADED, "filesystem", "is not mounted");
 	}
@@ -313,6 +315,7 @@ static void add_layers(struct tree *t)
 	char *volume = l->volume ? mapper_path(l->volume->name) : NULL, *cache = l->cache ? mapper_path(l->cache->name) : NULL,
 	     *state = l->volume ? status_value(l->volume->status, "state") : NULL,
 	     *cache_state = l->cache ? status_value(l->cache->status, "state") : NULL;
+	char *aead = must_print("luks2-aead:%s", s->aead);
 	uint8_t part[16];
 	int depth = 1;
 
@@ -323,7 +326,7 @@ static void add_layers(struct tree *t)
 	}
 	if (s->encrypted) {
 		stack_part(s, "crypt", part);
-		add(t, depth++, "luks", "luks2", l->open ? "open" : "locked", l->top, part);
+		add(t, depth++, "luks", *s->aead ? aead : "luks2", l->open ? "open" : "locked", l->top, part);
 	}
 	stack_part(s, "volume", part);
 	add(t, depth, "volume", s->mode, state ? state : "stopped", volume, part);
@@ -334,6 +337,7 @@ static void add_layers(struct tree *t)
 	free(cache);
 	free(state);
 	free(cache_state);
+	free(aead);
 }
 
 static void add_stack(struct report *report, const struct stacks *stacks, const struct found *found)
@@ -344,7 +348,7 @@ static void add_stack(struct report *report, const struct stacks *stacks, const 
 	view_open(&view, stacks, found);
 	t.view = &view;
 	cell(&t, "mount", view.layers.mounted);
-	add(&t, 0, "stack", found->whole && found->stack.encrypted ? "encrypted" : "", verdict_text(&view), view.layers.top,
+	add(&t, 0, "stack", !found->whole || !found->stack.encrypted ? "" : *found->stack.aead ? "authenticated" : "encrypted", verdict_text(&view), view.layers.top,
 	    found->stack.uuid);
 	if (found->whole)
 		add_layers(&t);

@@ -517,6 +517,19 @@ bool stack_locked(const struct stack *stack)
 	return locked;
 }
 
+/* dm-integrity alone, as a kill between the two leaves it. */
+static int stop_tags(const struct stack *stack)
+{
+	char dm_uuid[DM_UUID_MAX], *name = crypt_tags_name(stack);
+	dev_t number;
+	int result = LARDER_DONE;
+
+	if (mapped_look(name, dm_uuid, &number) && crypt_is_ours(stack, dm_uuid))
+		result = mapped_remove(name);
+	free(name);
+	return result;
+}
+
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong)
 {
 	struct sight sight;
@@ -532,7 +545,8 @@ int start_crypt(const struct stack *stack, const struct secret *secret, bool *wr
 		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	} else {
 		node = mapper_path(sight.layers.volume->name);
-		result = luks_unlock(node, name, secret, wrong);
+		result = *stack->aead ? stop_tags(stack) : LARDER_DONE;
+		result = result ? result : luks_unlock(node, name, secret, wrong);
 		free(node);
 		if (!result)
 			crypt_mark(stack, false);
@@ -622,7 +636,7 @@ int stop_crypt(const struct stack *stack)
 		result = luks_lock(name);
 	free(name);
 	look_away(&sight);
-	return result;
+	return result || !*stack->aead ? result : stop_tags(stack);
 }
 
 int stop_volume(const struct stack *stack)

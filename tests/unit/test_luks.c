@@ -152,11 +152,14 @@ static int drop(int slot, const char *old)
 static void make(void)
 {
 	struct secret secret = key("first");
+	struct luks_format format = { .iteration_ms = 1, .kind = LUKS_PASSPHRASE, .aead = "" };
 	int fd = open(header, O_RDWR | O_CREAT | O_TRUNC, 0600);
 
+	memcpy(format.uuid, uuid, sizeof(uuid));
 	CHECK(fd >= 0 && !ftruncate(fd, SIZE), "no room for a header");
 	close(fd);
-	CHECK(!luks_make(header, uuid, 1, &secret, LUKS_PASSPHRASE), "not made");
+	format.secret = &secret;
+	CHECK(!luks_make(header, &format), "not made");
 }
 
 /* "0 passphrase, 1 keyfile, " */
