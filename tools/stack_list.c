@@ -142,7 +142,7 @@ static void judge(struct view *view)
 		say(&view->verdict, FAILED, "stack",
 		    s->state == STACK_CREATING ? "is half made; larder create --resume, or larder remove" :
 						 "is being removed; larder remove goes on");
-	} else if (!view->layers.volume) {
+	} else if (!*view->layers.node) {
 		view->verdict.stopped = true;
 		view->verdict.foreign = stack_is_foreign(s);
 		if (view->verdict.foreign)
@@ -150,8 +150,12 @@ static void judge(struct view *view)
 				s->name);
 	} else {
 		judge_array(view);
-		judge_volume(view);
-		judge_cache(view);
+		if (view->layers.linear) {
+			say(&view->verdict, DEGRADED, "volume", "runs without larder's module, and belongs to no cache");
+		} else {
+			judge_volume(view);
+			judge_cache(view);
+		}
 		if (*s->aead)
 			problem(&view->verdict.words, "encryption", "authenticated, %s", s->aead);
 		if (*s->mount && !*view->layers.mounted && (!s->encrypted || view->layers.open))
@@ -312,7 +316,7 @@ static void add_layers(struct tree *t)
 {
 	const struct stack *s = &t->view->found->stack;
 	const struct layers *l = &t->view->layers;
-	char *volume = l->volume ? mapper_path(l->volume->name) : NULL, *cache = l->cache ? mapper_path(l->cache->name) : NULL,
+	char *cache = l->cache ? mapper_path(l->cache->name) : NULL,
 	     *state = l->volume ? status_value(l->volume->status, "state") : NULL,
 	     *cache_state = l->cache ? status_value(l->cache->status, "state") : NULL;
 	char *aead = must_print("luks2-aead:%s", s->aead);
@@ -329,11 +333,10 @@ static void add_layers(struct tree *t)
 		add(t, depth++, "luks", *s->aead ? aead : "luks2", l->open ? "open" : "locked", l->top, part);
 	}
 	stack_part(s, "volume", part);
-	add(t, depth, "volume", s->mode, state ? state : "stopped", volume, part);
+	add(t, depth, "volume", s->mode, l->linear ? "linear" : state ? state : "stopped", l->node, part);
 	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
 	add_ssds(t, depth + 2);
 	add_below(t, depth + 1);
-	free(volume);
 	free(cache);
 	free(state);
 	free(cache_state);

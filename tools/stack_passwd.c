@@ -133,7 +133,7 @@ static int load(const struct passwd_request *r, struct stack *stack, struct borr
 	layers_find(&stacks, stack, &layers);
 	was->array = *layers.array.node && !was->assembled;
 	was->cache = layers.cache;
-	was->volume = layers.volume;
+	was->volume = *layers.node;
 	was->assembled &= !was->volume; /* who started it has the array too */
 	was->mark = crypt_is_marked(stack);
 	layers_free(&layers);
@@ -151,8 +151,8 @@ static char *volume_node(const struct stack *stack)
 	if (stacks_scan(&stacks))
 		return NULL;
 	layers_find(&stacks, stack, &layers);
-	if (layers.volume)
-		node = mapper_path(layers.volume->name);
+	if (*layers.node)
+		node = must_print("%s", layers.node);
 	else
 		complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	layers_free(&layers);

@@ -64,7 +64,7 @@ static int check(const struct stacks *stacks, const struct stack *stack, const c
 		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed", stack->name);
 	else if (stack_is_foreign(stack))
 		result = complain(LARDER_UNSAFE, "%s: was made on another machine; larder start --import %s takes it over", stack->name, stack->name);
-	else if (layers.volume)
+	else if (*layers.node)
 		result = complain(LARDER_BUSY, "%s: is started; larder stop %s", stack->name, stack->name);
 	else if (stack->own_cache && layers.cache)
 		result = complain(LARDER_BUSY, "%s: its cache runs, for others; stop them, and larder cache stop %s", stack->name,

@@ -355,6 +355,20 @@ static void find_mount(dev_t number, char where[static PATH_MAX])
 	free(line);
 }
 
+static void find_node(const struct stack *stack, const uint8_t uuid[16], struct layers *layers)
+{
+	char text[UUID_TEXT], *dm_uuid = must_print("LARDER-%s", uuid_text(uuid, text));
+	const char *name = layers->volume ? layers->volume->name : stack->name;
+
+	if (layers->volume)
+		layers->node_number = layers->volume->number;
+	else
+		layers->linear = mapped_is_linear(name, dm_uuid, &layers->node_number);
+	if (layers->volume || layers->linear)
+		snprintf(layers->node, sizeof(layers->node), "/dev/mapper/%s", name);
+	free(dm_uuid);
+}
+
 void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers)
 {
 	uint8_t part[16];
@@ -367,6 +381,7 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 	stack_part(stack, "volume", part);
 	layers->volume = running_by_uuid(&stacks->list, part, false);
 	layers->cache = running_by_uuid(&stacks->list, stack->cache, true);
+	find_node(stack, part, layers);
 	if (stack->encrypted) {
 		char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
 
@@ -374,9 +389,9 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 		if (layers->open)
 			snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", name);
 		free(name);
-	} else if (layers->volume) {
-		layers->top_number = layers->volume->number;
-		snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", layers->volume->name);
+	} else {
+		layers->top_number = layers->node_number;
+		memcpy(layers->top, layers->node, sizeof(layers->top));
 	}
 	if (*layers->top)
 		find_mount(layers->top_number, layers->mounted);
@@ -461,7 +476,7 @@ int start_array(const struct stack *stack, unsigned flags)
 int start_volume(const struct stack *stack, unsigned flags)
 {
 	char uuid[UUID_TEXT], *class = must_print("class=%s", stack->class);
-	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL };
+	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL, NULL };
 	int number = 4;
 	struct sight sight;
 	uint8_t part[16];
@@ -469,12 +484,14 @@ int start_volume(const struct stack *stack, unsigned flags)
 
 	if (flags & START_IMPORT)
 		words[number++] = "--import";
-	if (*stack->class) {
+	if (flags & START_WITHOUT_MODULE) {
+		words[number++] = "--without-module";
+	} else if (*stack->class) {
 		words[number++] = "--option";
 		words[number++] = class;
 	}
 	if (!result) {
-		bool runs = sight.layers.volume;
+		bool runs = *sight.layers.node;
 
 		look_away(&sight);
 		stack_part(stack, "volume", part);
@@ -533,7 +550,7 @@ static int stop_tags(const struct stack *stack)
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong)
 {
 	struct sight sight;
-	char *name, *node;
+	char *name;
 	int result = stack->encrypted ? look(stack, &sight) : LARDER_DONE;
 
 	if (result || !stack->encrypted)
@@ -541,13 +558,11 @@ int start_crypt(const struct stack *stack, const struct secret *secret, bool *wr
 	name = crypt_name(stack);
 	if (sight.layers.open) {
 		result = LARDER_DONE;
-	} else if (!sight.layers.volume) {
+	} else if (!*sight.layers.node) {
 		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	} else {
-		node = mapper_path(sight.layers.volume->name);
 		result = *stack->aead ? stop_tags(stack) : LARDER_DONE;
-		result = result ? result : luks_unlock(node, name, secret, wrong);
-		free(node);
+		result = result ? result : luks_unlock(sight.layers.node, name, secret, wrong);
 		if (!result)
 			crypt_mark(stack, false);
 	}
@@ -647,9 +662,11 @@ int stop_volume(const struct stack *stack)
 
 	if (result)
 		return result;
-	if (sight.layers.volume && sight.layers.volume->open_count &&
-	    device_usage(sight.layers.volume->number, usage, sizeof(usage)))
-		result = complain(LARDER_BUSY, "%s: in use: %s; release it first", sight.layers.volume->name, usage);
+	if (*sight.layers.node && (sight.layers.linear || sight.layers.volume->open_count) &&
+	    device_usage(sight.layers.node_number, usage, sizeof(usage)))
+		result = complain(LARDER_BUSY, "%s: in use: %s; release it first", sight.layers.node, usage);
+	else if (sight.layers.linear)
+		result = mapped_remove(stack->name);
 	else if (sight.layers.volume)
 		result = stop_running(sight.layers.volume, false);
 	look_away(&sight);

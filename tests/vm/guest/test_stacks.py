@@ -19,6 +19,7 @@ from lib.stacks import (
     BROKEN,
     BUSY,
     CONTENT,
+    DEGRADED,
     DONE,
     FAILED,
     FSTAB,
@@ -599,6 +600,43 @@ def test_authenticated_cut_off(disks, tagged, seed, kernel_log):
     cut_at(["larder", *tagged("chacha20-poly1305")], 20, kill)
     larder("remove", "data", "--discard-data", rows()["stack"]["uuid"])
     nothing_left(disks)
+
+
+def test_without_the_module(disks, key):
+    """A kernel without larder: what is dirty goes to the array by `larder rescue`, then the stack comes up without its cache."""
+    larder(*words(disks, key))
+    write(0)
+    larder("stop", "data")
+    command.run("rmmod", "larder")
+    try:
+        refused(FAILED, ["start", "data"], "modprobe larder", "--without-module")
+        refused(UNSAFE, ["start", "data", "--without-module"], "may_be_dirty", "larder rescue writeback")
+        command.run("larder", "rescue", "writeback", "data", "--cache", "data", "--yes")
+        assert "without larder's module" in larder("start", "data", "--without-module").stdout
+        check([0])
+        write(1)
+        assert "without larder's module" in larder("status", "data", code=DEGRADED).stdout
+        assert rows()["volume"]["state"] == "linear"
+        refused(BUSY, ["rename", "data", "other"], "is started")
+        larder("lock", "data")
+        larder("unlock", "data")
+        check([0, 1])
+        larder("stop", "data")
+        assert not dm.names() and not arrays()
+    finally:
+        (module,) = [m for m in os.environ["LARDER_MODULES"].split() if m.endswith("larder.ko")]
+        command.run("insmod", module)
+    larder("start", "data")
+    check([0, 1])
+    assert "without its cache" in larder("status", "data", code=DEGRADED).stdout
+    larder("stop", "data")
+    larder("start", "data", "--locked")
+    larder("volume", "stop", "data")
+    larder("volume", "start", "data", "--cache", "data", "--option", "stale=discard")
+    larder("start", "data")
+    check([0, 1])
+    larder("status", "data")
+    remove()
 
 
 def room() -> int:
