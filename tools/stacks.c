@@ -170,36 +170,34 @@ static int send(const struct mapped *mapped, const uint8_t field[static LARDER_S
 	return result;
 }
 
+struct stack_change {
+	const uint8_t *field;
+	const char *label; /* NULL: as it is */
+};
+
+static int change_stack(union superblock *sb, bool *write, void *data)
+{
+	const struct stack_change *change = data;
+
+	(void)write;
+	memcpy(le32toh(sb->head.kind) == LARDER_KIND_CACHE ? sb->cache.stack : sb->volume.stack, change->field, LARDER_STACK_SIZE);
+	if (change->label) {
+		memset(sb->cache.label, 0, LARDER_LABEL_SIZE); /* it lies at the same place in both */
+		memcpy(sb->cache.label, change->label, strlen(change->label));
+	}
+	return LARDER_DONE;
+}
+
 /* The superblock of a member that does not run: field, and label, unless NULL, in one write. */
 static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE], const char *label)
 {
-	const union superblock *chosen;
-	struct superblocks found;
+	struct stack_change change = { field, label };
 	struct device device;
-	union superblock *sb;
-	int error, result = device_open(&device, m->path, DEVICE_CLAIM);
+	int result = device_open(&device, m->path, DEVICE_CLAIM);
 
 	if (result)
 		return result;
-	superblocks_read(&device, &found, false);
-	result = superblocks_choose(&device, &found, &chosen);
-	if (!result && superblock_read_only(chosen))
-		result = complain(LARDER_FAILED, "%s: ro_compat: only a newer larder may write it", m->path);
-	if (!result) {
-		sb = device_buffer(LARDER_SB_SIZE);
-		memcpy(sb, chosen, LARDER_SB_SIZE);
-		sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
-		memcpy(le32toh(sb->head.kind) == LARDER_KIND_CACHE ? sb->cache.stack : sb->volume.stack, field, LARDER_STACK_SIZE);
-		if (label) {
-			memset(sb->cache.label, 0, LARDER_LABEL_SIZE); /* it lies at the same place in both */
-			memcpy(sb->cache.label, label, strlen(label));
-		}
-		error = superblock_write(&device, sb);
-		if (error)
-			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", m->path, strerror(-error));
-		free(sb);
-	}
-	superblocks_free(&found);
+	result = superblock_change(&device, change_stack, &change);
 	device_close(&device);
 	return result;
 }
