@@ -14,6 +14,11 @@ char *crypt_name(const struct stack *stack)
 	return must_print("%s-crypt", stack->name);
 }
 
+char *crypt_tags_name(const struct stack *stack)
+{
+	return must_print("%s-crypt_dif", stack->name);
+}
+
 /* "CRYPT-LUKS2-<uuid without dashes>-<name>": as libcryptsetup has it. */
 bool crypt_is_ours(const struct stack *stack, const char *dm_uuid)
 {

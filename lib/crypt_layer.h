@@ -6,6 +6,7 @@
 #include "stack.h"
 
 char *crypt_name(const struct stack *stack); /* "NAME-crypt"; the caller frees it */
+char *crypt_tags_name(const struct stack *stack); /* "NAME-crypt_dif": dm-integrity below it, as libcryptsetup calls it */
 bool crypt_is_ours(const struct stack *stack, const char *dm_uuid);
 bool crypt_is_open(const struct stack *stack);
 

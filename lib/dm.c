@@ -361,6 +361,21 @@ bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
 	return there;
 }
 
+bool mapped_is_linear(const char *name, const char *uuid, dev_t *number)
+{
+	char found[DM_UUID_MAX];
+	struct dm_task *task = mapped_look(name, found, number) && !strcmp(found, uuid) ? ask(DM_DEVICE_STATUS, name) : NULL;
+	const char *type, *params;
+	bool linear = false;
+	uint64_t sectors;
+
+	if (task) {
+		linear = first_target(task, &sectors, &type, &params) && !strcmp(type, "linear");
+		dm_task_destroy(task);
+	}
+	return linear;
+}
+
 int mapped_watch(void)
 {
 	char *path = must_print("%s/" DM_CONTROL_NODE, dm_dir());
@@ -489,7 +504,7 @@ int mapped_create(const char *name, const char *uuid, const char *target, uint64
 	}
 	if (dm_available() && !target_known(target)) {
 		free(kernellog_reason(mark));
-		return complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder", name, target);
+		return complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder, or start what is clean with --without-module", name, target);
 	}
 	return complain_of(error, mark, name, "create");
 }

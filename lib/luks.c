@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * LUKS2 by libcryptsetup, aes-xts with 512 bits.
+ * LUKS2 by libcryptsetup: aes-xts with 512 bits, or ciphers that authenticate, over dm-integrity.
+ *
+ * What kind of key a slot has is not in LUKS2: a token of the type "larder" says it, one for each slot; others leave it alone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -71,9 +73,9 @@ static int ask(const char *prompt, struct secret *secret)
 	return result;
 }
 
-static int ask_user(const char *stack, bool twice, struct secret *secret)
+static int ask_user(const char *which, const char *stack, bool twice, struct secret *secret)
 {
-	char *prompt = must_print("Passphrase of the stack %s", stack);
+	char *prompt = must_print("%s of the stack %s", which, stack);
 	struct secret again;
 	int result = ask(prompt, secret);
 
@@ -91,19 +93,29 @@ static int ask_user(const char *stack, bool twice, struct secret *secret)
 	return result;
 }
 
-int secret_read(const char *keyfile, const char *stack, bool twice, struct secret *secret)
+static int read_secret(const char *keyfile, const char *which, const char *stack, bool twice, struct secret *secret)
 {
 	int file, result;
 
 	*secret = (struct secret){ 0 };
 	if (!keyfile || !*keyfile)
-		return isatty(STDIN_FILENO) ? ask_user(stack, twice, secret) : read_all(STDIN_FILENO, "passphrase on stdin", true, secret);
+		return isatty(STDIN_FILENO) ? ask_user(which, stack, twice, secret) : read_all(STDIN_FILENO, "passphrase on stdin", true, secret);
 	file = open(keyfile, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
 		return complain(errno == ENOENT ? LARDER_NOT_FOUND : LARDER_FAILED, "%s: key file: %s", keyfile, strerror(errno));
 	result = read_all(file, keyfile, false, secret);
 	close(file);
 	return result;
+}
+
+int secret_read(const char *keyfile, const char *stack, bool twice, struct secret *secret)
+{
+	return read_secret(keyfile, "Passphrase", stack, twice, secret);
+}
+
+int secret_read_new(const char *keyfile, const char *stack, struct secret *secret)
+{
+	return read_secret(keyfile, "New passphrase", stack, true, secret);
 }
 
 int secret_take(int file, const char *name, struct secret *secret)
@@ -139,30 +151,163 @@ static int judge(int error, const char *device, const char *action)
 			*last_word ? last_word : strerror(-error));
 }
 
-int luks_make(const char *device, const uint8_t uuid[16], unsigned iteration_ms, const struct secret *secret)
+#define TOKEN_TYPE "larder"
+
+static const char *const kinds[] = { [LUKS_PASSPHRASE] = "passphrase", [LUKS_KEYFILE] = "keyfile" };
+
+/* The next token that is assigned to a slot, from *token on; its type.  NULL: there is none. */
+static const char *next_token(struct crypt_device *cd, int slot, int *token)
 {
+	for (; *token < crypt_token_max(CRYPT_LUKS2); ++*token) {
+		const char *type;
+		crypt_token_info info = crypt_token_status(cd, *token, &type);
+
+		if (info != CRYPT_TOKEN_INVALID && info != CRYPT_TOKEN_INACTIVE && !crypt_token_is_assigned(cd, *token, slot))
+			return type;
+	}
+	return NULL;
+}
+
+/* Notes what a slot has now, in the place of what it had. */
+static int set_kind(struct crypt_device *cd, int slot, enum luks_kind kind)
+{
+	char *json = must_print("{\"type\":\"" TOKEN_TYPE "\",\"keyslots\":[\"%d\"],\"kind\":\"%s\"}", slot, kinds[kind]);
+	const char *type;
+	int token = 0, error;
+
+	while ((type = next_token(cd, slot, &token)) && strcmp(type, TOKEN_TYPE))
+		token++;
+	error = crypt_token_json_set(cd, type ? token : CRYPT_ANY_TOKEN, json);
+	free(json);
+	return error < 0 ? error : 0;
+}
+
+/* As dm-crypt and libcryptsetup call them; bytes of all keys together. */
+static const struct cipher {
+	const char *name, *cipher, *mode, *integrity;
+	size_t key;
+} ciphers[] = {
+	{ "", "aes", "xts-plain64", NULL, 64 },
+	{ "chacha20-poly1305", "chacha20", "random", "poly1305", 32 },
+	{ "aes-gcm", "aes", "gcm-random", "aead", 32 },
+	{ "aes-xts-hmac", "aes", "xts-plain64", "hmac(sha256)", 64 + 32 },
+};
+
+static const struct cipher *find_cipher(const char *name)
+{
+	for (size_t i = 0; i < sizeof(ciphers) / sizeof(ciphers[0]); i++)
+		if (!strcmp(ciphers[i].name, name))
+			return &ciphers[i];
+	return NULL;
+}
+
+/* A tag for each 4 KiB; dm-integrity's journal keeps a sector of ours whole where those of the disk are smaller. */
+static uint32_t tagged_bytes(const char *device)
+{
+	int file = open(device, O_RDONLY | O_CLOEXEC);
+	off_t end = file < 0 ? 0 : lseek(file, 0, SEEK_END);
+
+	if (file >= 0)
+		close(file);
+	return end % 4096 ? 512 : 4096;
+}
+
+int luks_make(const char *device, const struct luks_format *format)
+{
+	const struct cipher *cipher = find_cipher(format->aead);
+	struct crypt_params_luks2 params = { .integrity = cipher ? cipher->integrity : NULL };
 	struct crypt_device *cd = NULL;
 	char text[UUID_TEXT];
-	int error = open_context(device, &cd);
+	int error = cipher ? open_context(device, &cd) : -EINVAL;
 
-	if (!error && iteration_ms)
-		crypt_set_iteration_time(cd, iteration_ms);
-	uuid_text(uuid, text);
-	error = error ? error : crypt_format(cd, CRYPT_LUKS2, "aes", "xts-plain64", text, NULL, 64, NULL);
+	if (!error && format->iteration_ms)
+		crypt_set_iteration_time(cd, format->iteration_ms);
+	if (!error && cipher->integrity)
+		params.sector_size = tagged_bytes(device);
+	uuid_text(format->uuid, text);
 	error = error ? error :
-			crypt_keyslot_add_by_volume_key(cd, CRYPT_ANY_SLOT, NULL, 0, secret->bytes, secret->length);
+			crypt_format(cd, CRYPT_LUKS2, cipher->cipher, cipher->mode, text, NULL, cipher->key,
+				     cipher->integrity ? &params : NULL);
+	error = error ? error : crypt_keyslot_add_by_volume_key(cd, 0, NULL, 0, format->secret->bytes, format->secret->length);
+	error = error < 0 ? error : set_kind(cd, 0, format->kind);
 	crypt_free(cd);
 	return judge(error, device, "encrypt");
+}
+
+#define WIPE_BLOCK (1u << 20)
+#define PART_LEAST (8u << 20) /* or a hundredth */
+
+static int write_zeroes(struct crypt_device *cd, const char *path, uint64_t from, uint64_t to)
+{
+	return crypt_wipe(cd, path, CRYPT_WIPE_ZERO, from, to - from, WIPE_BLOCK, 0, NULL, NULL);
+}
+
+/*
+ * Part by part, each durable before it is noted; the two ends before all, as whoever looks for superblocks reads there.  Held open all the
+ * while, so that nobody locks it, or makes it anew.
+ */
+static int wipe_parts(struct crypt_device *cd, const char *path, const struct luks_wipe *wipe, int *result)
+{
+	struct crypt_active_device active;
+	int file = open(path, O_RDWR | O_CLOEXEC), error = file < 0 ? -errno : crypt_get_active_device(cd, wipe->name, &active);
+	uint64_t all = error ? 0 : active.size << LARDER_SECTOR_SHIFT, part = all / 100 > PART_LEAST ? all / 100 / WIPE_BLOCK * WIPE_BLOCK : PART_LEAST,
+		 end = all < WIPE_BLOCK ? all : WIPE_BLOCK;
+
+	error = error ? error : write_zeroes(cd, path, 0, end);
+	error = error ? error : write_zeroes(cd, path, (all - end) & ~4095ull, all);
+	for (uint64_t at = wipe->from; !error && !*result && at < all; at += part) {
+		uint64_t to = part < all - at ? at + part : all;
+
+		error = write_zeroes(cd, path, at, to);
+		if (!error && fsync(file))
+			error = -errno;
+		if (!error)
+			*result = wipe->noted(to, all, wipe->data);
+	}
+	if (file >= 0)
+		close(file);
+	return error;
+}
+
+int luks_wipe(const char *device, const struct luks_wipe *wipe)
+{
+	/* without dm-integrity's journal: what is cut off is written again */
+	const uint32_t flags = CRYPT_ACTIVATE_PRIVATE | CRYPT_ACTIVATE_NO_JOURNAL;
+	char *path = must_print("/dev/mapper/%s", wipe->name);
+	struct crypt_device *cd = NULL;
+	int error = open_context(device, &cd), result = LARDER_DONE;
+
+	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
+	error = error ? error :
+			crypt_activate_by_passphrase(cd, wipe->name, CRYPT_ANY_SLOT, wipe->secret->bytes, wipe->secret->length, flags);
+	if (error >= 0) {
+		error = wipe_parts(cd, path, wipe, &result);
+		if (crypt_deactivate(cd, wipe->name) && !error)
+			error = -EBUSY;
+	}
+	crypt_free(cd);
+	free(path);
+	return result ? result : judge(error, device, "write the tags of");
+}
+
+/* One with authentication has no discards: what was discarded would have no tag. */
+static bool takes_discards(struct crypt_device *cd)
+{
+	struct crypt_params_integrity integrity = { 0 };
+
+	return crypt_get_integrity_info(cd, &integrity) || !integrity.tag_size;
 }
 
 int luks_unlock(const char *device, const char *name, const struct secret *secret, bool *wrong)
 {
 	/* one memory-hard guess at a time on this machine, systemd-cryptsetup's among them */
-	const uint32_t flags = CRYPT_ACTIVATE_ALLOW_DISCARDS | CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
+	uint32_t flags = CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	struct crypt_device *cd = NULL;
 	int error = open_context(device, &cd);
 
 	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
+	if (!error && takes_discards(cd))
+		flags |= CRYPT_ACTIVATE_ALLOW_DISCARDS;
 	error = error ? error :
 			crypt_activate_by_passphrase(cd, name, CRYPT_ANY_SLOT, secret->bytes, secret->length, flags);
 	crypt_free(cd);
@@ -236,18 +381,286 @@ static int sync_directory(const char *path)
 	return error;
 }
 
+/* What had the name before: its key slots go from the disk, as far as that writes in place. */
+static void overwrite(int file)
+{
+	static const char zeroes[65536];
+	struct stat status;
+
+	if (fstat(file, &status) || !S_ISREG(status.st_mode) || status.st_nlink)
+		return;
+	for (off_t at = 0; at < status.st_size;) {
+		size_t left = (size_t)(status.st_size - at);
+		ssize_t done = pwrite(file, zeroes, left < sizeof(zeroes) ? left : sizeof(zeroes), at);
+
+		if (done <= 0)
+			return;
+		at += done;
+	}
+	fsync(file);
+}
+
 int luks_backup(const char *device, const char *path)
 {
 	char *next = must_print("%s.new", path);
-	int error = make_backup(device, next);
+	int old = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = make_backup(device, next);
 
 	if (!error && rename(next, path))
 		error = -errno;
 	error = error ? error : sync_directory(path);
 	if (error)
 		unlink(next);
+	else if (old >= 0)
+		overwrite(old);
+	if (old >= 0)
+		close(old);
 	free(next);
 	return error ? complain(LARDER_FAILED, "%s: cannot keep a backup of its LUKS header in %s: %s", device, path,
 				*last_word ? last_word : strerror(-error)) :
 		       LARDER_DONE;
+}
+
+/* Salt, counter of changes, and checksum of all that describes the slots. */
+static bool read_binary_header(const char *path, char header[static 4096])
+{
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+	bool good = file >= 0 && pread(file, header, 4096, 0) == 4096;
+
+	if (file >= 0)
+		close(file);
+	return good;
+}
+
+bool luks_backup_is_current(const char *device, const char *path)
+{
+	char here[4096], there[4096];
+
+	return read_binary_header(device, here) && read_binary_header(path, there) && !memcmp(here, there, sizeof(here));
+}
+
+/* ------------------------------------------------------------------ key slots */
+
+static bool is_active(struct crypt_device *cd, int slot)
+{
+	crypt_keyslot_info info = crypt_keyslot_status(cd, slot);
+
+	return info == CRYPT_SLOT_ACTIVE || info == CRYPT_SLOT_ACTIVE_LAST;
+}
+
+static void read_tokens(struct crypt_device *cd, struct luks_slot *slot)
+{
+	const char *type, *json;
+
+	for (int token = 0; (type = next_token(cd, slot->number, &token)); token++) {
+		if (strcmp(type, TOKEN_TYPE)) {
+			snprintf(slot->token, sizeof(slot->token), "%s", type);
+			continue;
+		}
+		if (crypt_token_json_get(cd, token, &json) < 0)
+			continue;
+		for (size_t i = LUKS_PASSPHRASE; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+			char *word = must_print("\"%s\"", kinds[i]);
+
+			if (strstr(json, word))
+				slot->kind = (enum luks_kind)i;
+			free(word);
+		}
+	}
+}
+
+static int open_header(const char *device, unsigned iteration_ms, struct crypt_device **cd)
+{
+	int error = open_context(device, cd);
+
+	error = error ? error : crypt_load(*cd, CRYPT_LUKS2, NULL);
+	if (!error && iteration_ms)
+		crypt_set_iteration_time(*cd, iteration_ms);
+	return error;
+}
+
+int luks_slots(const char *device, struct luks_slot slots[static LUKS_SLOTS], unsigned *number)
+{
+	struct crypt_device *cd = NULL;
+	int error = open_header(device, 0, &cd), last = error ? 0 : crypt_keyslot_max(CRYPT_LUKS2);
+
+	*number = 0;
+	for (int i = 0; i < last && *number < LUKS_SLOTS; i++) {
+		struct luks_slot *slot = &slots[*number];
+		struct crypt_pbkdf_type pbkdf = { 0 };
+		crypt_keyslot_info info = crypt_keyslot_status(cd, i);
+
+		if (info == CRYPT_SLOT_INVALID || info == CRYPT_SLOT_INACTIVE)
+			continue;
+		*slot = (struct luks_slot){ .number = i, .unbound = info == CRYPT_SLOT_UNBOUND };
+		if (!crypt_keyslot_get_pbkdf(cd, i, &pbkdf)) {
+			snprintf(slot->pbkdf, sizeof(slot->pbkdf), "%s", pbkdf.type);
+			snprintf(slot->hash, sizeof(slot->hash), "%s", !strcmp(pbkdf.type, CRYPT_KDF_PBKDF2) ? pbkdf.hash : "");
+			slot->iterations = pbkdf.iterations;
+			slot->memory_kib = pbkdf.max_memory_kb;
+			slot->threads = pbkdf.parallel_threads;
+		}
+		read_tokens(cd, slot);
+		++*number;
+	}
+	crypt_free(cd);
+	return judge(error, device, "read the key slots of");
+}
+
+/* The slot that a key opens, one of those but `not`; -EPERM: none. */
+static int slot_of(struct crypt_device *cd, const struct secret *secret, int not)
+{
+	int found = -EPERM;
+
+	for (int i = 0; found == -EPERM && i < crypt_keyslot_max(CRYPT_LUKS2); i++) {
+		if (i == not || !is_active(cd, i))
+			continue;
+		found = crypt_activate_by_passphrase(cd, NULL, i, secret->bytes, secret->length, CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF);
+	}
+	return found;
+}
+
+/* A key twice would survive the removal of one of its slots. */
+static int refuse_twice(struct crypt_device *cd, const struct luks_request *request)
+{
+	int slot = slot_of(cd, request->new, LUKS_ANY_SLOT);
+
+	if (slot == -EPERM)
+		return LARDER_DONE;
+	return slot < 0 ? judge(slot, request->device, "try the new key on") :
+			  complain(LARDER_BUSY, "%s: slot %d has this key already; nothing was changed", request->device, slot);
+}
+
+static int check_old(struct crypt_device *cd, const struct luks_request *request, int *slot)
+{
+	*slot = slot_of(cd, request->old, LUKS_ANY_SLOT);
+	return judge(*slot, request->device, "unlock");
+}
+
+int luks_add(const struct luks_request *request, int *slot)
+{
+	struct crypt_device *cd = NULL;
+	int error = open_header(request->device, request->iteration_ms, &cd), result = judge(error, request->device, "read the key slots of");
+
+	if (!result && request->slot != LUKS_ANY_SLOT && crypt_keyslot_status(cd, request->slot) != CRYPT_SLOT_INACTIVE)
+		result = complain(LARDER_BUSY, "%s: slot %d is in use; remove it, or give another one", request->device, request->slot);
+	result = result ? result : check_old(cd, request, slot);
+	result = result ? result : refuse_twice(cd, request);
+	if (!result) {
+		*slot = crypt_keyslot_add_by_passphrase(cd, request->slot, request->old->bytes, request->old->length, request->new->bytes,
+							request->new->length);
+		error = *slot < 0 ? *slot : set_kind(cd, *slot, request->kind);
+		result = judge(error, request->device, "add a key to");
+	}
+	crypt_free(cd);
+	return result;
+}
+
+static int check_change(struct crypt_device *cd, const struct luks_request *request, int slot)
+{
+	struct luks_slot described = { .number = slot };
+	unsigned used = 0;
+
+	if (request->slot != LUKS_ANY_SLOT && slot != request->slot)
+		return complain(LARDER_FAILED, "%s: slot %d: the key that was given is that of slot %d; nothing was changed", request->device,
+				request->slot, slot);
+	read_tokens(cd, &described);
+	if (*described.token)
+		return complain(LARDER_UNSAFE, "%s: slot %d: is opened by a token (%s), which a new key would break; add a key, and remove this slot",
+				request->device, slot, described.token);
+	for (int i = 0; i < crypt_keyslot_max(CRYPT_LUKS2); i++)
+		used += crypt_keyslot_status(cd, i) != CRYPT_SLOT_INACTIVE;
+	if (used == (unsigned)crypt_keyslot_max(CRYPT_LUKS2))
+		return complain(LARDER_UNSAFE,
+				"%s: all %u slots are in use: the old key would have to go before the new one is there; remove one first",
+				request->device, used);
+	return LARDER_DONE;
+}
+
+/* The new key is in a slot of its own, durably, before the old one goes: libcryptsetup then gives it the number of the old one. */
+int luks_change(const struct luks_request *request, int *slot)
+{
+	struct crypt_device *cd = NULL;
+	int error = open_header(request->device, request->iteration_ms, &cd), result = judge(error, request->device, "read the key slots of");
+
+	if (!result && request->slot != LUKS_ANY_SLOT && !is_active(cd, request->slot))
+		result = complain(LARDER_NOT_FOUND, "%s: slot %d: has no key of the volume", request->device, request->slot);
+	if (!result && request->slot != LUKS_ANY_SLOT) {
+		*slot = crypt_activate_by_passphrase(cd, NULL, request->slot, request->old->bytes, request->old->length,
+						     CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF);
+		if (*slot == -EPERM)
+			*slot = slot_of(cd, request->old, request->slot);
+		result = judge(*slot, request->device, "unlock");
+	} else if (!result) {
+		result = check_old(cd, request, slot);
+	}
+	result = result ? result : check_change(cd, request, *slot);
+	result = result ? result : refuse_twice(cd, request);
+	if (!result) {
+		*slot = crypt_keyslot_change_by_passphrase(cd, *slot, CRYPT_ANY_SLOT, request->old->bytes, request->old->length,
+							   request->new->bytes, request->new->length);
+		error = *slot < 0 ? *slot : set_kind(cd, *slot, request->kind);
+		result = judge(error, request->device, "change a key of");
+	}
+	crypt_free(cd);
+	return result;
+}
+
+/* Tokens that open this slot and no other go with it. */
+static int drop_tokens(struct crypt_device *cd, int slot)
+{
+	const char *type;
+	int error = 0;
+
+	for (int token = 0; error >= 0 && (type = next_token(cd, slot, &token)); token++) {
+		bool shared = false;
+
+		for (int i = 0; i < crypt_keyslot_max(CRYPT_LUKS2); i++)
+			shared |= i != slot && !crypt_token_is_assigned(cd, token, i);
+		error = shared ? crypt_token_unassign_keyslot(cd, token, slot) : crypt_token_json_set(cd, token, NULL);
+	}
+	return error < 0 ? error : 0;
+}
+
+/* Refused: without one that stays, all is lost. */
+static int check_remove(struct crypt_device *cd, const struct luks_request *request)
+{
+	int other;
+
+	if (!request->old || crypt_keyslot_status(cd, request->slot) == CRYPT_SLOT_UNBOUND)
+		return LARDER_DONE;
+	other = slot_of(cd, request->old, request->slot);
+	if (other != -EPERM)
+		return judge(other, request->device, "unlock");
+	other = crypt_activate_by_passphrase(cd, NULL, request->slot, request->old->bytes, request->old->length, 0);
+	if (other < 0)
+		return judge(other, request->device, "unlock");
+	return complain(LARDER_UNSAFE, "%s: slot %d: this is its own key, and nothing shows that another one is known; give the key of a slot that stays",
+			request->device, request->slot);
+}
+
+int luks_remove(const struct luks_request *request)
+{
+	struct crypt_device *cd = NULL;
+	int error = open_header(request->device, 0, &cd), result = judge(error, request->device, "read the key slots of");
+
+	if (!result && crypt_keyslot_status(cd, request->slot) == CRYPT_SLOT_INACTIVE)
+		result = complain(LARDER_NOT_FOUND, "%s: slot %d: is empty", request->device, request->slot);
+	result = result ? result : check_remove(cd, request);
+	if (!result) {
+		error = drop_tokens(cd, request->slot);
+		error = error ? error : crypt_keyslot_destroy(cd, request->slot);
+		result = judge(error, request->device, "remove a key of");
+	}
+	crypt_free(cd);
+	return result;
+}
+
+int luks_fits(const char *device, const struct secret *secret, bool *fits)
+{
+	struct crypt_device *cd = NULL;
+	int error = open_header(device, 0, &cd), slot = error ? error : slot_of(cd, secret, LUKS_ANY_SLOT);
+
+	crypt_free(cd);
+	*fits = slot >= 0;
+	return slot == -EPERM ? LARDER_DONE : judge(slot, device, "unlock");
 }

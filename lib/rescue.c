@@ -427,8 +427,11 @@ int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume,
 int rescue_release(const struct rescue_volume *volume)
 {
 	union superblock sb = { .volume = *volume->sb };
-	int error = superblock_release(&volume->device, &sb);
+	int error;
 
+	superblock_leave_cache(&sb);
+	sb.head.generation = htole64(le64toh(sb.head.generation) + 1);
+	error = superblock_write(&volume->device, &sb);
 	if (error)
 		return complain(LARDER_FAILED,
 				"%s: the superblock cannot be written: %s; all data is on the disk, and whichever copy counts is right",

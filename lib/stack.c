@@ -62,6 +62,13 @@ bool stack_fs_valid(const char *fs)
 	return one_of(fs, kinds, sizeof(kinds) / sizeof(kinds[0]));
 }
 
+bool stack_aead_valid(const char *aead)
+{
+	static const char *const ciphers[] = { "chacha20-poly1305", "aes-gcm", "aes-xts-hmac" };
+
+	return one_of(aead, ciphers, sizeof(ciphers) / sizeof(ciphers[0]));
+}
+
 bool stack_text_valid(const char *text, bool path)
 {
 	if (strlen(text) >= STACK_PATH_MAX || (path && text[0] != '/'))
@@ -155,6 +162,8 @@ static struct json_object *to_json(const struct stack *s)
 		stack_part(s, "crypt", part);
 		put_uuid(o, "crypt", part);
 	}
+	put_text(o, "aead", s->aead);
+	put_number(o, "wiped", s->wiped);
 	put_text(o, "keyfile", s->keyfile);
 	put_text(o, "fs", s->fs);
 	if (*s->fs) {
@@ -346,6 +355,10 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		return get_text(o, s->class, sizeof(s->class)) && !strpbrk(s->class, " \\");
 	if (!strcmp(key, "crypt"))
 		return get_uuid(o, part) && (s->encrypted = true);
+	if (!strcmp(key, "aead"))
+		return get_text(o, s->aead, sizeof(s->aead)) && stack_aead_valid(s->aead);
+	if (!strcmp(key, "wiped"))
+		return get_number(o, INT64_MAX, &s->wiped);
 	if (!strcmp(key, "keyfile"))
 		return get_text(o, s->keyfile, sizeof(s->keyfile)) && stack_text_valid(s->keyfile, true);
 	if (!strcmp(key, "fs"))
@@ -386,7 +399,8 @@ static const char *from_json(struct json_object *o, struct stack *s)
 			return "stack: has a key that is not known, or a value out of bounds";
 	if (!*s->name || uuid_is_null(s->uuid) || uuid_is_null(s->cache) || !s->legs || !*s->mode)
 		return "stack: lacks name, uuid, cache, legs or mode";
-	if ((!*s->raid && s->legs != 1) || (*s->keyfile && !s->encrypted) || (*s->mount && !*s->fs))
+	if ((!*s->raid && s->legs != 1) || (*s->keyfile && !s->encrypted) || (*s->mount && !*s->fs) || (*s->aead && !s->encrypted) ||
+	    (s->wiped && !*s->aead))
 		return "stack: contradicts itself";
 	return parts_match(s, o) ? NULL : "stack: the UUID of a part is not the stack's";
 }

@@ -48,6 +48,8 @@ struct stack {
 	bool own_cache; /* made with the stack, and goes with it */
 	char mode[16], class[192]; /* class: "" for the default */
 	bool encrypted;
+	char aead[24]; /* "": the encryption does not authenticate; else by which cipher it does */
+	uint64_t wiped; /* while that is made: so many bytes have their tags, durably; 0: the LUKS header may not be there yet */
 	char keyfile[STACK_PATH_MAX]; /* "": a passphrase */
 	char fs[8], label[LARDER_LABEL_SIZE + 1]; /* fs "": none */
 	char mkfs[STACK_PATH_MAX]; /* further words for mkfs */
@@ -86,6 +88,7 @@ void stack_list_drop(struct stack_list *list, const uint8_t uuid[16]);
 const char *stack_state_text(enum stack_state state);
 bool stack_raid_valid(const char *raid); /* 0, 1, 10, 5, 6 */
 bool stack_fs_valid(const char *fs); /* ext4, xfs, btrfs */
+bool stack_aead_valid(const char *aead); /* chacha20-poly1305, aes-gcm, aes-xts-hmac */
 bool stack_text_valid(const char *text, bool path); /* of a path, or words: printable, no more than STACK_PATH_MAX */
 
 #endif

@@ -157,13 +157,37 @@ int superblock_write(const struct device *device, union superblock *sb)
 	return error;
 }
 
-int superblock_release(const struct device *device, union superblock *sb)
+int superblock_change(const struct device *device, int (*change)(union superblock *sb, bool *write, void *data), void *data)
+{
+	const union superblock *chosen;
+	struct superblocks found;
+	union superblock *sb;
+	bool write = true;
+	int error, result;
+
+	superblocks_read(device, &found, false);
+	result = superblocks_choose(device, &found, &chosen);
+	if (!result && superblock_read_only(chosen))
+		result = complain(LARDER_FAILED, "%s: ro_compat: has features that only a newer larder may write; use a newer larder", device->path);
+	if (!result) {
+		sb = device_buffer(LARDER_SB_SIZE);
+		memcpy(sb, chosen, LARDER_SB_SIZE);
+		sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
+		result = change(sb, &write, data);
+		error = !result && write ? superblock_write(device, sb) : 0;
+		if (error)
+			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", device->path, strerror(-error));
+		free(sb);
+	}
+	superblocks_free(&found);
+	return result;
+}
+
+void superblock_leave_cache(union superblock *sb)
 {
 	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
 	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1);
 	sb->head.flags &= ~htole32(LARDER_VOLUME_MAY_BE_DIRTY);
-	sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
-	return superblock_write(device, sb);
 }
 
 int superblocks_erase(const struct device *device, const struct superblocks *found)

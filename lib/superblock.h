@@ -64,10 +64,15 @@ void superblock_set_crc(union superblock *sb);
 /* Writes copy, flush, main, flush.  generation is not touched, the checksum is set.  Returns 0 or -errno, says nothing. */
 int superblock_write(const struct device *device, union superblock *sb);
 /*
- * That of a volume that has no cache any more: not dirty, and whatever a cache holds of it is stale from then on.  Whichever copy counts after a
- * power cut is right.  Returns 0 or -errno, says nothing.
+ * Of a device that is claimed: change() gets a copy of the superblock that counts, with the next generation; *write, which is true, says whether
+ * that is written.  Complains, also of one that only a newer larder may write.
  */
-int superblock_release(const struct device *device, union superblock *sb);
+int superblock_change(const struct device *device, int (*change)(union superblock *sb, bool *write, void *data), void *data);
+/*
+ * To that of a volume that has no cache any more: not dirty, and whatever a cache holds of it is stale from then on.  Whichever copy counts after
+ * a power cut is right.  The generation is the caller's.
+ */
+void superblock_leave_cache(union superblock *sb);
 /* Overwrites with zeroes what superblocks_read() found, and the tables of a cache; flushed.  Returns 0 or -errno. */
 int superblocks_erase(const struct device *device, const struct superblocks *found);
 

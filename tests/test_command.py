@@ -355,6 +355,8 @@ WRONG_WORDS = [
     (["start", "nowhere"], NOT_FOUND, "nowhere"),
     (["stop", "nowhere"], NOT_FOUND, "nowhere"),
     (["remove", "nowhere"], NOT_FOUND, "nowhere"),
+    (["passwd"], USAGE, "missing"),
+    (["passwd", "nowhere"], NOT_FOUND, "nowhere"),
     (["resize"], USAGE, "missing"),
     (["replace", "x", "y"], USAGE, "missing"),
     (["replace", "x", "y", "z", "--role", "sideways"], USAGE, "--role"),
@@ -426,7 +428,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 57
+    assert len(verbs) == 58
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

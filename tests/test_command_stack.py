@@ -25,6 +25,12 @@ CLEAN_STOP = 1
 DEVICES = [["replace", "data", "disk0", "/new"], ["add", "data", "--backing", "/new", "--spare"], ["drop", "data", "ssd0"]]
 
 
+MACHINE_ID = Path("/etc/machine-id")
+identified = pytest.mark.skipif(
+    not MACHINE_ID.exists() or len(MACHINE_ID.read_text().strip()) != 32, reason="this machine has no machine-id"
+)
+
+
 @pytest.fixture
 def images(larder):
     """Two SSDs, two disks of unequal size."""
@@ -49,6 +55,22 @@ def test_plan_changes_nothing(larder, images):
         assert part in said, part
     assert f"opened by {key}" in said
     assert "ppl" in larder(*words(images, "--backing", larder.image("hdd2", 512 * MIB), raid="5"), "--dry-run").stdout
+    assert [digest(i) for i in images] == before
+
+
+def test_plan_of_authenticated_encryption(larder, images):
+    before = [digest(i) for i in images]
+    said = larder(*words(images, "--encrypt", "luks2-aead", "--mkfs", "ext4"), "--dry-run").stdout
+    for part in (
+        "LUKS2, authenticated by chacha20-poly1305, opened by a passphrase",
+        "written once before",
+        "cannot grow",
+        "no discards",
+    ):
+        assert part in said, part
+    said = larder(*words(images, "--encrypt", "luks2-aead:passphrase", "--cipher", "aes-gcm"), "--dry-run").stdout
+    assert "authenticated by aes-gcm" in said
+    assert "authenticated" not in larder(*words(images, "--encrypt", "luks2"), "--dry-run").stdout
     assert [digest(i) for i in images] == before
 
 
@@ -85,6 +107,12 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--class", "a b"], "--class")
     refused(USAGE, ["--encrypt", "luks1"], "--encrypt")
     refused(USAGE, ["--encrypt", "luks2:secret"], "--encrypt")
+    refused(USAGE, ["--encrypt", "luks2-aea"], "--encrypt", "luks2-aead")
+    refused(USAGE, ["--encrypt", "luks2-aead:secret"], "--encrypt")
+    refused(NOT_FOUND, ["--encrypt", "luks2-aead:keyfile=/nothing"], "key file")
+    refused(USAGE, ["--encrypt", "luks2-aead", "--cipher", "aegis128"], "--cipher", "chacha20-poly1305, aes-gcm, aes-xts-hmac")
+    refused(USAGE, ["--encrypt", "luks2", "--cipher", "aes-gcm"], "--cipher", "luks2-aead")
+    refused(USAGE, ["--cipher", "aes-gcm"], "--cipher", "luks2-aead")
     refused(NOT_FOUND, ["--encrypt", "luks2:keyfile=/nothing"], "key file")
     inside = ["--mkfs", "ext4", "--mount", larder.directory, "--encrypt", f"luks2:keyfile={images[0]}"]
     refused(USAGE, inside, "behind the mount")
@@ -98,7 +126,7 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--resume"], "--resume")
     refused(USAGE, [], "--cache: is missing", base=["create", "data", "--backing", images[2]])
     refused(USAGE, [], "--backing: is missing", base=["create", "data", "--cache", images[0]])
-    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock", "resize", "scrub"):
+    for verb in ("show", "status", "start", "stop", "remove", "lock", "unlock", "resize", "scrub", "passwd"):
         one_line(larder(verb, "data", code=NOT_FOUND), "no such stack")
     for verb in (["replace", "data", "disk0", "/new"], ["add", "data", "--cache", "/new"], ["drop", "data", "ssd0"]):
         one_line(larder(*verb, code=NOT_FOUND), "no such stack")
@@ -119,6 +147,40 @@ def test_refused_words_of_devices(larder, images):
     refused(["add", "data", "--backing", images[2], "--role", "read"], "--role")
     refused(["add", "data", "--cache", images[0], "--role", "fast"], "--role", "both, write, read")
     refused(["drop", "data"], "missing")
+
+
+def test_refused_words_of_passwd(larder, described):
+    described.volume(described.plain)
+    for more, code, part in (
+        (["--add", "--change"], USAGE, "one of them"),
+        (["--remove", "1", "--list"], USAGE, "one of them"),
+        (["--remove", "32"], USAGE, "0 to 31"),
+        (["--remove", "x"], USAGE, "--remove"),
+        (["--add", "--slot", "-1"], USAGE, "--slot"),
+        (["--remove", "1", "--slot", "1"], USAGE, "--add or --change"),
+        (["--list", "--new-keyfile", "/k"], USAGE, "--new-keyfile"),
+        (["--list", "--keyfile", "/k"], USAGE, "needs no key"),
+        (["--add", "--discard-data", "x"], USAGE, "--remove"),
+        (["--header-backup", "here"], USAGE, "absolute"),
+        (["--backup", "--header-backup", "none"], USAGE, "FILE"),
+        ([], USAGE, "not encrypted"),
+    ):
+        one_line(larder("passwd", "data", *more, code=code), part)
+    crypt = described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt"))}
+    described.volume(crypt | {"state": "creating", "step": 3})
+    one_line(larder("passwd", "data", code=UNSAFE), "half made")
+    described.volume(crypt)
+    before = digest(described.hdd)
+    said = larder("passwd", "data", "--remove", "3", "--dry-run").stdout
+    assert "starts array, cache and volume" in said and "remove a key, slot 3" in said and "dry run" in said
+    assert digest(described.hdd) == before
+
+
+@identified
+def test_keys_of_another_machine(larder, described):
+    crypt = described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "host": str(uuid.uuid4())}
+    described.volume(crypt)
+    one_line(larder("passwd", "data", "--add", code=UNSAFE), "another machine", "--import")
 
 
 def test_refused_devices(larder, images):
@@ -214,6 +276,10 @@ def test_description_is_shown(larder, described):
     more = {"raid": "1", "legs": 2, "md": part["md"], "crypt": part["crypt"], "fs": "ext4", "fs_uuid": part["fs"], "mount": "/srv"}
     described.volume(described.plain | more)
     assert [r["layer"] for r in described.rows()[0]] == ["stack", "filesystem", "luks", "volume", "cache", "ssd", "array"]
+    described.volume(described.plain | more | {"aead": "aes-gcm"})
+    shown = described.rows()[0]
+    assert [r["type"] for r in shown if r["layer"] in ("stack", "luks")] == ["authenticated", "luks2-aead:aes-gcm"]
+    one_line(larder("resize", "data", code=UNSAFE), "luks2-aead", "cannot grow", "nothing was changed")
 
 
 def test_newer_generation_counts(larder, described):
@@ -233,12 +299,6 @@ def test_newer_generation_counts(larder, described):
         assert said == f"wrong: data: stack: it is half {cures[state]}\n"
     for verb in (["resize", "data"], *DEVICES):
         one_line(larder(*verb, code=UNSAFE), "half made")
-
-
-MACHINE_ID = Path("/etc/machine-id")
-identified = pytest.mark.skipif(
-    not MACHINE_ID.exists() or len(MACHINE_ID.read_text().strip()) != 32, reason="this machine has no machine-id"
-)
 
 
 @identified
@@ -340,6 +400,9 @@ BAD = {
     "long mount": (lambda p: p | {"fs": "ext4", "mount": "/" + "x" * 255}, {}, "bounds"),
     "class": (lambda p: p | {"class": "a b"}, {}, "bounds"),
     "mode": (lambda p: p | {"mode": "passthrough"}, {}, "bounds"),
+    "cipher": (lambda p: p | {"crypt": str(uuid.uuid5(uuid.UUID(p["uuid"]), "crypt")), "aead": "rot13"}, {}, "bounds"),
+    "cipher alone": (lambda p: p | {"aead": "aes-gcm"}, {}, "contradicts"),
+    "tags of nothing": (lambda p: p | {"crypt": str(uuid.uuid5(uuid.UUID(p["uuid"]), "crypt")), "wiped": 5}, {}, "contradicts"),
     "key file alone": (lambda p: p | {"keyfile": "/etc/key"}, {}, "contradicts"),
     "disks without array": (lambda p: p | {"legs": 3}, {}, "contradicts"),
     "no cache": (lambda p: {k: v for k, v in p.items() if k != "cache"}, {}, "lacks"),

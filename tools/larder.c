@@ -33,6 +33,7 @@ static const struct verb verbs[] = {
 	{ "", "remove", stack_remove, "take a stack apart: all in it is lost" },
 	{ "", "lock", stack_lock, "close the encryption of a stack" },
 	{ "", "unlock", stack_unlock, "open it again" },
+	{ "", "passwd", stack_passwd, "list, add, change and remove keys of an encrypted stack" },
 	{ "", "rename", stack_rename, "give a stopped stack another name" },
 	{ "", "resize", stack_resize, "let a stack grow with its disks" },
 	{ "", "scrub", stack_scrub, "read and compare all that a stack keeps twice" },
@@ -194,7 +195,7 @@ static int complete(int argc, char **argv)
 
 /* Those that may change superblocks or tables, themselves or by what the kernel does for them. */
 static int (*const changing[])(int, char **) = {
-	stack_create, stack_start, stack_remove, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
+	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
 	volume_create, volume_start, volume_attach, volume_detach, volume_resize, volume_set, super_wipe, super_restore, rescue_writeback, assemble,
 };
 

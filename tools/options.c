@@ -169,37 +169,35 @@ static int send_pairs(bool cache, const char *name, const struct pair *pairs, in
 	return result;
 }
 
+struct mode_change {
+	const char *path;
+	uint32_t mode;
+	bool dry_run;
+};
+
+static int change_mode(union superblock *sb, bool *write, void *data)
+{
+	const struct mode_change *change = data;
+
+	if (le32toh(sb->head.kind) != LARDER_KIND_VOLUME)
+		return complain(LARDER_NOT_FOUND, "%s: kind: is a %s, not a volume", change->path, kind_text(le32toh(sb->head.kind)));
+	if (change->dry_run)
+		printf("write superblock to %s: mode %s\n", change->path, mode_text(change->mode));
+	*write = !change->dry_run;
+	sb->volume.mode = htole32(change->mode);
+	return LARDER_DONE;
+}
+
 static int write_mode(const char *path, uint32_t mode, bool dry_run)
 {
 	struct claim_request request = { .path = path, .dry_run = dry_run };
-	union superblock *sb = NULL;
-	const union superblock *old;
-	struct superblocks found;
+	struct mode_change change = { path, mode, dry_run };
 	struct device device;
-	int error, result = claim_open(&device, &request);
+	int result = claim_open(&device, &request);
 
 	if (result)
 		return result;
-	superblocks_read(&device, &found, false);
-	result = superblocks_choose(&device, &found, &old);
-	if (!result && le32toh(old->head.kind) != LARDER_KIND_VOLUME)
-		result = complain(LARDER_NOT_FOUND, "%s: kind: is a %s, not a volume", path, kind_text(le32toh(old->head.kind)));
-	if (!result && superblock_read_only(old))
-		result = complain(LARDER_FAILED,
-				  "%s: ro_compat: has features that only a newer larder may write; use a newer larder", path);
-	if (!result && dry_run) {
-		printf("write superblock to %s: mode %s\n", path, mode_text(mode));
-	} else if (!result) {
-		sb = device_buffer(LARDER_SB_SIZE);
-		memcpy(sb, old, LARDER_SB_SIZE);
-		sb->volume.mode = htole32(mode);
-		sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
-		error = superblock_write(&device, sb);
-		if (error)
-			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", path, strerror(-error));
-	}
-	free(sb);
-	superblocks_free(&found);
+	result = superblock_change(&device, change_mode, &change);
 	device_close(&device);
 	return result;
 }

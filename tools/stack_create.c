@@ -12,7 +12,7 @@
  *		find the disks by it, whatever they are called by then, and never take another one
  *  ARRAY	mdadm makes the array over them; its superblock overwrites the mark
  *  VOLUME	the superblock of the volume, with the description; from here on it lies in two places
- *  CRYPT	the LUKS2 header
+ *  CRYPT	the LUKS2 header; where the encryption authenticates, then a tag for each sector, and now and then how many there are
  *  FILESYSTEM	mkfs: noted before anybody can mount it, so that no repetition ever meets data
  *  MOUNT	fstab, the mount
  *
@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "create.h"
@@ -30,6 +31,8 @@
 #include "stack_plan.h"
 #include "turn.h"
 #include "verbs.h"
+
+static const struct size_format human = { 'h', true };
 
 /* ------------------------------------------------------------------ the steps */
 
@@ -213,10 +216,46 @@ static int make_volume(struct making *m)
 	return result;
 }
 
+/* So far the tags are durable: that goes into the description, and what is cut off goes on behind it. */
+static int note_tags(uint64_t done, uint64_t all, void *data)
+{
+	struct making *m = data;
+	unsigned before = (unsigned)(m->stack.wiped * 10 / all), now = (unsigned)(done * 10 / all);
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+	int result;
+
+	m->stack.wiped = done;
+	if (isatty(STDOUT_FILENO) || now > before) {
+		printf("%s%s: tags: %u %%, %s of %s%s", isatty(STDOUT_FILENO) ? "\r" : "", m->stack.name, (unsigned)(done * 100 / all),
+		       size_print(a, done, &human), size_print(b, all, &human), isatty(STDOUT_FILENO) && done < all ? "  " : "\n");
+		fflush(stdout);
+	}
+	turn_take();
+	result = stack_store(&m->stack);
+	turn_give();
+	return result;
+}
+
+static int write_tags(struct making *m, const char *node)
+{
+	char *name = crypt_name(&m->stack);
+	const struct luks_wipe wipe = { .name = name, .secret = &m->secret, .from = m->stack.wiped, .noted = note_tags, .data = m };
+	int result;
+
+	turn_give(); /* for hours; the state `creating` keeps larderd off it, and luks_wipe() everybody else */
+	result = luks_wipe(node, &wipe);
+	turn_take();
+	if (!result)
+		m->stack.wiped = 0; /* with the step, which is noted next */
+	free(name);
+	return result;
+}
+
 static int make_crypt(struct making *m)
 {
+	struct luks_format format = { .iteration_ms = (unsigned)m->request->iteration_ms, .secret = &m->secret, .aead = m->stack.aead,
+				      .kind = *m->stack.keyfile ? LUKS_KEYFILE : LUKS_PASSPHRASE };
 	char *node, *backup;
-	uint8_t uuid[16];
 	int result;
 
 	if (!m->stack.encrypted)
@@ -225,13 +264,17 @@ static int make_crypt(struct making *m)
 	result = stop_crypt(&m->stack);
 	if (result)
 		return result;
-	stack_part(&m->stack, "crypt", uuid);
+	stack_part(&m->stack, "crypt", format.uuid);
 	node = mapper_path(m->stack.name);
-	result = luks_make(node, uuid, (unsigned)m->request->iteration_ms, &m->secret);
-	backup = stack_backup_path(&m->stack, m->request->header_backup);
-	if (!result && backup)
-		result = luks_backup(node, backup);
-	free(backup);
+	if (!m->stack.wiped) {
+		result = luks_make(node, &format);
+		backup = stack_backup_path(&m->stack, m->request->header_backup);
+		if (!result && backup)
+			result = luks_backup(node, backup);
+		free(backup);
+	}
+	if (!result && *m->stack.aead)
+		result = write_tags(m, node);
 	free(node);
 	return result;
 }
@@ -402,7 +445,7 @@ static int resume(const struct stack_request *request)
 			result = complain(LARDER_UNSAFE, "%s: is ready; larder start %s", m.stack.name, m.stack.name);
 	}
 	stacks_free(&stacks);
-	result = result ? result : get_secret(&m, m.stack.step < STEP_CRYPT);
+	result = result ? result : get_secret(&m, m.stack.step < STEP_CRYPT && !m.stack.wiped);
 	result = result ? result : make(&m, m.stack.step + 1);
 	secret_free(&m.secret);
 	return result;
@@ -411,7 +454,7 @@ static int resume(const struct stack_request *request)
 int stack_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder create NAME --backing DISK... [--raid LEVEL] --cache SSD...|CACHE [--mode MODE] [--class CLASS] [--encrypt luks2[:KEY]] "
+		"larder create NAME --backing DISK... [--raid LEVEL] --cache SSD...|CACHE [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
 		"[--header-backup FILE|none] "
 		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--wipe] [--dry-run] [--yes] | larder create --resume NAME";
 	struct stack_request request = { 0 };
@@ -422,7 +465,9 @@ int stack_create(int argc, char **argv)
 		{ "mode", 'm', ARGUMENT_TEXT, &request.mode, "MODE",
 		  "writeback (default, with two SSDs), writethrough (with one), writearound" },
 		{ "class", 0, ARGUMENT_TEXT, &request.class, "CLASS", "what is to be cached: a preset, see docs/interface.md" },
-		{ "encrypt", 'e', ARGUMENT_TEXT, &request.encrypt, "HOW", "luks2, luks2:passphrase or luks2:keyfile=FILE" },
+		{ "encrypt", 'e', ARGUMENT_TEXT, &request.encrypt, "HOW", "luks2 or luks2-aead, alone or with :passphrase or :keyfile=FILE" },
+		{ "cipher", 0, ARGUMENT_TEXT, &request.cipher, "CIPHER",
+		  "of luks2-aead: chacha20-poly1305 (default), aes-gcm or aes-xts-hmac" },
 		{ "iter-time", 0, ARGUMENT_SIZE, &request.iteration_ms, "MS", "what a guess of the passphrase costs, as with cryptsetup" },
 		{ "header-backup", 0, ARGUMENT_TEXT, &request.header_backup, "FILE",
 		  "backup of the LUKS header (default: below /var/lib/larder), or none" },

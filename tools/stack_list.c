@@ -20,7 +20,7 @@ static const struct field fields[] = {
 	{ "name", VALUE_TEXT, "Name", "of the stack" },
 	{ "layer", VALUE_TEXT, "Layer", "stack, filesystem, luks, volume, cache, ssd, array, disk or spare" },
 	{ "number", VALUE_TEXT, "Number", "of a disk in its array, or an SSD in its cache: larder replace and drop take it" },
-	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, writeback, raid1, ..." },
+	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, luks2-aead:CIPHER, writeback, raid1, ..." },
 	{ "state", VALUE_TEXT, "State", "of the layer" },
 	{ "size", VALUE_BYTES, "Size", "of the layer's device" },
 	{ "device", VALUE_TEXT, "Device", "its node" },
@@ -142,7 +142,7 @@ static void judge(struct view *view)
 		say(&view->verdict, FAILED, "stack",
 		    s->state == STACK_CREATING ? "is half made; larder create --resume, or larder remove" :
 						 "is being removed; larder remove goes on");
-	} else if (!view->layers.volume) {
+	} else if (!*view->layers.node) {
 		view->verdict.stopped = true;
 		view->verdict.foreign = stack_is_foreign(s);
 		if (view->verdict.foreign)
@@ -150,8 +150,14 @@ static void judge(struct view *view)
 				s->name);
 	} else {
 		judge_array(view);
-		judge_volume(view);
-		judge_cache(view);
+		if (view->layers.linear) {
+			say(&view->verdict, DEGRADED, "volume", "runs without larder's module, and belongs to no cache");
+		} else {
+			judge_volume(view);
+			judge_cache(view);
+		}
+		if (*s->aead)
+			problem(&view->verdict.words, "encryption", "authenticated, %s", s->aead);
 		if (*s->mount && !*view->layers.mounted && (!s->encrypted || view->layers.open))
 			say(&view->verdict, DEGRADED, "filesystem", "is not mounted");
 	}
@@ -310,9 +316,10 @@ static void add_layers(struct tree *t)
 {
 	const struct stack *s = &t->view->found->stack;
 	const struct layers *l = &t->view->layers;
-	char *volume = l->volume ? mapper_path(l->volume->name) : NULL, *cache = l->cache ? mapper_path(l->cache->name) : NULL,
+	char *cache = l->cache ? mapper_path(l->cache->name) : NULL,
 	     *state = l->volume ? status_value(l->volume->status, "state") : NULL,
 	     *cache_state = l->cache ? status_value(l->cache->status, "state") : NULL;
+	char *aead = must_print("luks2-aead:%s", s->aead);
 	uint8_t part[16];
 	int depth = 1;
 
@@ -323,17 +330,17 @@ static void add_layers(struct tree *t)
 	}
 	if (s->encrypted) {
 		stack_part(s, "crypt", part);
-		add(t, depth++, "luks", "luks2", l->open ? "open" : "locked", l->top, part);
+		add(t, depth++, "luks", *s->aead ? aead : "luks2", l->open ? "open" : "locked", l->top, part);
 	}
 	stack_part(s, "volume", part);
-	add(t, depth, "volume", s->mode, state ? state : "stopped", volume, part);
+	add(t, depth, "volume", s->mode, l->linear ? "linear" : state ? state : "stopped", l->node, part);
 	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
 	add_ssds(t, depth + 2);
 	add_below(t, depth + 1);
-	free(volume);
 	free(cache);
 	free(state);
 	free(cache_state);
+	free(aead);
 }
 
 static void add_stack(struct report *report, const struct stacks *stacks, const struct found *found)
@@ -344,7 +351,7 @@ static void add_stack(struct report *report, const struct stacks *stacks, const 
 	view_open(&view, stacks, found);
 	t.view = &view;
 	cell(&t, "mount", view.layers.mounted);
-	add(&t, 0, "stack", found->whole && found->stack.encrypted ? "encrypted" : "", verdict_text(&view), view.layers.top,
+	add(&t, 0, "stack", !found->whole || !found->stack.encrypted ? "" : *found->stack.aead ? "authenticated" : "encrypted", verdict_text(&view), view.layers.top,
 	    found->stack.uuid);
 	if (found->whole)
 		add_layers(&t);

@@ -17,29 +17,50 @@
 #include "program.h"
 #include "stack_plan.h"
 
-#define STATE "/var/lib/larder"
+#define STATE	   "/var/lib/larder"
+#define TAGS_LEAST (4u << 20) /* of dm-integrity's journal and tags on a small volume */
 
 static const struct size_format human = { 'h', true };
 
 /* ------------------------------------------------------------------ the words */
 
+#define ENCRYPT_WORDS "luks2 or luks2-aead, each alone or with :passphrase or :keyfile=FILE"
+
+/* By which cipher.  ChaCha20-Poly1305, as a nonce that comes twice, by chance, gives away less with it: docs/design.md 11. */
+static int parse_cipher(const struct stack_request *request, struct stack *stack, bool aead)
+{
+	const char *cipher = request->cipher ? request->cipher : aead ? "chacha20-poly1305" : "";
+
+	if (request->cipher && !aead)
+		return complain(LARDER_USAGE, "--cipher: is for --encrypt luks2-aead");
+	if (*cipher && !stack_aead_valid(cipher))
+		return complain(LARDER_USAGE, "--cipher: '%s' is not one of chacha20-poly1305, aes-gcm, aes-xts-hmac", cipher);
+	strcpy(stack->aead, cipher);
+	return LARDER_DONE;
+}
+
 static int parse_encrypt(const struct stack_request *request, struct stack *stack)
 {
-	const char *how = request->encrypt;
+	const char *how = request->encrypt, *by;
+	bool aead;
 	char *full;
 
 	if (!how)
-		return LARDER_DONE;
-	if (strncmp(how, "luks2", 5) || (how[5] && how[5] != ':'))
-		return complain(LARDER_USAGE, "--encrypt: '%s' is not luks2, luks2:passphrase or luks2:keyfile=FILE", how);
+		return parse_cipher(request, stack, false);
+	by = how + strcspn(how, ":");
+	aead = by - how == 10 && !strncmp(how, "luks2-aead", 10);
+	if (!aead && (by - how != 5 || strncmp(how, "luks2", 5)))
+		return complain(LARDER_USAGE, "--encrypt: '%s' is not " ENCRYPT_WORDS, how);
 	stack->encrypted = true;
-	if (!how[5] || !strcmp(how + 5, ":passphrase"))
+	if (parse_cipher(request, stack, aead))
+		return LARDER_USAGE;
+	if (!*by || !strcmp(by, ":passphrase"))
 		return LARDER_DONE;
-	if (strncmp(how + 5, ":keyfile=", 9))
-		return complain(LARDER_USAGE, "--encrypt: what follows luks2: is passphrase (it is asked for) or keyfile=FILE");
-	full = realpath(how + 14, NULL);
+	if (strncmp(by, ":keyfile=", 9))
+		return complain(LARDER_USAGE, "--encrypt: what follows the : is passphrase (it is asked for) or keyfile=FILE");
+	full = realpath(by + 9, NULL);
 	if (!full)
-		return complain(LARDER_NOT_FOUND, "--encrypt: %s: no such key file", how + 14);
+		return complain(LARDER_NOT_FOUND, "--encrypt: %s: no such key file", by + 9);
 	if (!stack_text_valid(full, true)) {
 		free(full);
 		return complain(LARDER_USAGE, "--encrypt: the path of the key file is too long, or not printable");
@@ -273,7 +294,8 @@ static uint64_t least_volume(const struct stack *stack)
 {
 	uint64_t fs = !strcmp(stack->fs, "xfs") ? 300u << 20 : !strcmp(stack->fs, "btrfs") ? 128u << 20 : 4u << 20;
 
-	return LARDER_DEF_DATA_OFFSET + LARDER_DEF_TAIL_RESERVE + (stack->encrypted ? LUKS_HEADER : 0) + fs;
+	return LARDER_DEF_DATA_OFFSET + LARDER_DEF_TAIL_RESERVE + (stack->encrypted ? LUKS_HEADER : 0) +
+	       (*stack->aead ? TAGS_LEAST : 0) + fs;
 }
 
 static int check_disks(struct making *m)
@@ -316,7 +338,8 @@ static int find_cache(struct making *m, struct stacks *stacks)
 
 static int check_names(const struct making *m, const struct stacks *stacks)
 {
-	char *names[3] = { must_print("%s", m->stack.name), crypt_name(&m->stack), must_print("%s%s", CACHE_PREFIX, m->stack.name) };
+	char *names[4] = { must_print("%s", m->stack.name), crypt_name(&m->stack), must_print("%s%s", CACHE_PREFIX, m->stack.name),
+			   crypt_tags_name(&m->stack) };
 	int result = create_check_names(m->stack.name, m->stack.name, LARDER_KIND_VOLUME);
 
 	if (!result && m->stack.own_cache)
@@ -324,8 +347,8 @@ static int check_names(const struct making *m, const struct stacks *stacks)
 	for (size_t i = 0; !result && i < stacks->number; i++)
 		if (!strcmp(stacks->found[i].stack.name, m->stack.name))
 			result = complain(LARDER_BUSY, "%s: a stack has this name already; see larder show %s", m->stack.name, m->stack.name);
-	for (int i = 0; i < 3; i++) {
-		if (!result && (i != 1 || m->stack.encrypted) && (i != 2 || m->stack.own_cache) && mapped_name_taken(names[i]))
+	for (int i = 0; i < 4; i++) {
+		if (!result && (i != 1 || m->stack.encrypted) && (i != 2 || m->stack.own_cache) && (i != 3 || *m->stack.aead) && mapped_name_taken(names[i]))
 			result = complain(LARDER_BUSY, "%s: another device is called %s; choose another name", m->stack.name, names[i]);
 		free(names[i]);
 	}
@@ -343,6 +366,7 @@ static int check_room(const struct making *m)
 
 	longest.generation = 1000000;
 	longest.step = STEP_MOUNT;
+	longest.wiped = *longest.aead ? INT64_MAX : 0;
 	longest.state = STACK_REMOVING;
 	if (!m->stack.own_cache)
 		result = stack_list_read(m->stack.cache, list);
@@ -431,8 +455,11 @@ void stack_show_plan(const struct making *m)
 		printf("  unused: %s, as the disks are of unequal size\n", size_print(a, m->unused, &human));
 	printf("  volume: %s, mode %s%s%s\n", s->name, s->mode, *s->class ? ", class " : "", s->class);
 	if (s->encrypted)
-		printf("  encryption: LUKS2, opened by %s; backup of its header: %s\n", *s->keyfile ? s->keyfile : "a passphrase",
-		       backup ? backup : "none");
+		printf("  encryption: LUKS2%s%s, opened by %s; backup of its header: %s\n", *s->aead ? ", authenticated by " : "", s->aead,
+		       *s->keyfile ? s->keyfile : "a passphrase", backup ? backup : "none");
+	if (*s->aead)
+		printf("  tags: all of the volume is written once before it can be used, at the speed of the disks (hours for each TB); "
+		       "the stack cannot grow, and takes no discards\n");
 	if (*s->fs)
 		printf("  filesystem: %s%s%s%s%s\n", s->fs, *s->label ? ", label " : "", s->label, *s->mkfs ? ", mkfs with " : "", s->mkfs);
 	if (*s->mount)

@@ -8,7 +8,7 @@
 struct stack_request {
 	const char *name;
 	struct argument_list disks, caches;
-	const char *raid, *mode, *class, *encrypt, *label, *mkfs, *mkfs_options, *mount, *header_backup;
+	const char *raid, *mode, *class, *encrypt, *cipher, *label, *mkfs, *mkfs_options, *mount, *header_backup;
 	uint64_t iteration_ms;
 	bool wipe, dry_run, yes, resume;
 	const char *discard_dirty;

@@ -42,11 +42,12 @@ static int check_name(const struct stacks *stacks, const struct stack *stack, co
 
 static int check_devices(const struct stack *stack, const char *name)
 {
-	char *names[3] = { must_print("%s", name), must_print("%s-crypt", name), must_print("%s%s", CACHE_PREFIX, name) };
+	char *names[4] = { must_print("%s", name), must_print("%s-crypt", name), must_print("%s%s", CACHE_PREFIX, name),
+			   must_print("%s-crypt_dif", name) };
 	int result = LARDER_DONE;
 
-	for (int i = 0; i < 3; i++) {
-		if (!result && (i != 1 || stack->encrypted) && (i != 2 || stack->own_cache) && mapped_name_taken(names[i]))
+	for (int i = 0; i < 4; i++) {
+		if (!result && (i != 1 || stack->encrypted) && (i != 2 || stack->own_cache) && (i != 3 || *stack->aead) && mapped_name_taken(names[i]))
 			result = complain(LARDER_BUSY, "%s: a device is called %s; choose another name", name, names[i]);
 		free(names[i]);
 	}
@@ -63,7 +64,7 @@ static int check(const struct stacks *stacks, const struct stack *stack, const c
 		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed", stack->name);
 	else if (stack_is_foreign(stack))
 		result = complain(LARDER_UNSAFE, "%s: was made on another machine; larder start --import %s takes it over", stack->name, stack->name);
-	else if (layers.volume)
+	else if (*layers.node)
 		result = complain(LARDER_BUSY, "%s: is started; larder stop %s", stack->name, stack->name);
 	else if (stack->own_cache && layers.cache)
 		result = complain(LARDER_BUSY, "%s: its cache runs, for others; stop them, and larder cache stop %s", stack->name,

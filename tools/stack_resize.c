@@ -37,6 +37,18 @@ static void look_away(struct sight *sight)
 	stacks_free(&sight->stacks);
 }
 
+/* dm-integrity spreads the tags over the size that it was made with. */
+static int refuse_tagged(struct sight *sight)
+{
+	int result = complain(LARDER_UNSAFE,
+			      "%s: its encryption has a tag for each sector (luks2-aead, %s), and cannot grow; nothing was changed; make a larger stack, "
+			      "and copy the data",
+			      sight->stack.name, sight->stack.aead);
+
+	stacks_free(&sight->stacks);
+	return result;
+}
+
 /* Each step looks anew: what is below has grown meanwhile.  On success look_away() after it. */
 static int look(const char *name, struct sight *sight)
 {
@@ -52,6 +64,8 @@ static int look(const char *name, struct sight *sight)
 		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", name, name);
 	if (!result) {
 		sight->stack = found->stack;
+		if (*sight->stack.aead)
+			return refuse_tagged(sight);
 		layers_find(&sight->stacks, &sight->stack, &sight->layers);
 		if (!sight->layers.volume)
 			result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", name, name);

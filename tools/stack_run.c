@@ -18,7 +18,7 @@
 
 struct run_request {
 	const char *keyfile;
-	bool degraded, import, crashed, locked, agent;
+	bool degraded, import, crashed, locked, agent, without_module;
 };
 
 /* A copy of the description, which must be whole. */
@@ -132,7 +132,8 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 
 static int start_one(const char *word, const struct run_request *request)
 {
-	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0);
+	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) |
+			 (request->without_module ? START_WITHOUT_MODULE : 0);
 	struct stack stack;
 	bool marked = false, assembled;
 	int result;
@@ -147,7 +148,8 @@ static int start_one(const char *word, const struct run_request *request)
 		marked = true;
 	}
 	result = result ? result : start_array(&stack, flags);
-	result = result ? result : start_cache(&stack, flags);
+	if (!result && !request->without_module)
+		result = start_cache(&stack, flags);
 	result = result ? result : start_volume(&stack, flags);
 	if (result && marked)
 		crypt_mark(&stack, false);
@@ -250,10 +252,11 @@ int stack_start(int argc, char **argv)
 		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack" },
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it: it is this one's from then on" },
 		{ "crashed", 0, ARGUMENT_FLAG, &request.crashed, NULL, "with --import: also if that machine did not stop it" },
+		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },
 		ARGUMENTS_END
 	};
 
-	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]]", arguments, &request, 's');
+	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--without-module]", arguments, &request, 's');
 }
 
 int stack_stop(int argc, char **argv)

@@ -73,7 +73,7 @@ static bool add_stack(struct work *work, const struct stacks *stacks, const stru
 	bool runs;
 
 	layers_find(stacks, stack, &layers);
-	runs = layers.volume;
+	runs = *layers.node;
 	if (runs && layers.cache)
 		add_cache(work, layers.cache);
 	if (runs)

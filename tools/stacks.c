@@ -170,36 +170,34 @@ static int send(const struct mapped *mapped, const uint8_t field[static LARDER_S
 	return result;
 }
 
+struct stack_change {
+	const uint8_t *field;
+	const char *label; /* NULL: as it is */
+};
+
+static int change_stack(union superblock *sb, bool *write, void *data)
+{
+	const struct stack_change *change = data;
+
+	(void)write;
+	memcpy(le32toh(sb->head.kind) == LARDER_KIND_CACHE ? sb->cache.stack : sb->volume.stack, change->field, LARDER_STACK_SIZE);
+	if (change->label) {
+		memset(sb->cache.label, 0, LARDER_LABEL_SIZE); /* it lies at the same place in both */
+		memcpy(sb->cache.label, change->label, strlen(change->label));
+	}
+	return LARDER_DONE;
+}
+
 /* The superblock of a member that does not run: field, and label, unless NULL, in one write. */
 static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE], const char *label)
 {
-	const union superblock *chosen;
-	struct superblocks found;
+	struct stack_change change = { field, label };
 	struct device device;
-	union superblock *sb;
-	int error, result = device_open(&device, m->path, DEVICE_CLAIM);
+	int result = device_open(&device, m->path, DEVICE_CLAIM);
 
 	if (result)
 		return result;
-	superblocks_read(&device, &found, false);
-	result = superblocks_choose(&device, &found, &chosen);
-	if (!result && superblock_read_only(chosen))
-		result = complain(LARDER_FAILED, "%s: ro_compat: only a newer larder may write it", m->path);
-	if (!result) {
-		sb = device_buffer(LARDER_SB_SIZE);
-		memcpy(sb, chosen, LARDER_SB_SIZE);
-		sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
-		memcpy(le32toh(sb->head.kind) == LARDER_KIND_CACHE ? sb->cache.stack : sb->volume.stack, field, LARDER_STACK_SIZE);
-		if (label) {
-			memset(sb->cache.label, 0, LARDER_LABEL_SIZE); /* it lies at the same place in both */
-			memcpy(sb->cache.label, label, strlen(label));
-		}
-		error = superblock_write(&device, sb);
-		if (error)
-			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", m->path, strerror(-error));
-		free(sb);
-	}
-	superblocks_free(&found);
+	result = superblock_change(&device, change_stack, &change);
 	device_close(&device);
 	return result;
 }
@@ -355,6 +353,20 @@ static void find_mount(dev_t number, char where[static PATH_MAX])
 	free(line);
 }
 
+static void find_node(const struct stack *stack, const uint8_t uuid[16], struct layers *layers)
+{
+	char text[UUID_TEXT], *dm_uuid = must_print("LARDER-%s", uuid_text(uuid, text));
+	const char *name = layers->volume ? layers->volume->name : stack->name;
+
+	if (layers->volume)
+		layers->node_number = layers->volume->number;
+	else
+		layers->linear = mapped_is_linear(name, dm_uuid, &layers->node_number);
+	if (layers->volume || layers->linear)
+		snprintf(layers->node, sizeof(layers->node), "/dev/mapper/%s", name);
+	free(dm_uuid);
+}
+
 void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers)
 {
 	uint8_t part[16];
@@ -367,6 +379,7 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 	stack_part(stack, "volume", part);
 	layers->volume = running_by_uuid(&stacks->list, part, false);
 	layers->cache = running_by_uuid(&stacks->list, stack->cache, true);
+	find_node(stack, part, layers);
 	if (stack->encrypted) {
 		char dm_uuid[DM_UUID_MAX], *name = crypt_name(stack);
 
@@ -374,9 +387,9 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 		if (layers->open)
 			snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", name);
 		free(name);
-	} else if (layers->volume) {
-		layers->top_number = layers->volume->number;
-		snprintf(layers->top, sizeof(layers->top), "/dev/mapper/%s", layers->volume->name);
+	} else {
+		layers->top_number = layers->node_number;
+		memcpy(layers->top, layers->node, sizeof(layers->top));
 	}
 	if (*layers->top)
 		find_mount(layers->top_number, layers->mounted);
@@ -461,7 +474,7 @@ int start_array(const struct stack *stack, unsigned flags)
 int start_volume(const struct stack *stack, unsigned flags)
 {
 	char uuid[UUID_TEXT], *class = must_print("class=%s", stack->class);
-	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL };
+	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL, NULL };
 	int number = 4;
 	struct sight sight;
 	uint8_t part[16];
@@ -469,12 +482,14 @@ int start_volume(const struct stack *stack, unsigned flags)
 
 	if (flags & START_IMPORT)
 		words[number++] = "--import";
-	if (*stack->class) {
+	if (flags & START_WITHOUT_MODULE) {
+		words[number++] = "--without-module";
+	} else if (*stack->class) {
 		words[number++] = "--option";
 		words[number++] = class;
 	}
 	if (!result) {
-		bool runs = sight.layers.volume;
+		bool runs = *sight.layers.node;
 
 		look_away(&sight);
 		stack_part(stack, "volume", part);
@@ -517,10 +532,23 @@ bool stack_locked(const struct stack *stack)
 	return locked;
 }
 
+/* dm-integrity alone, as a kill between the two leaves it. */
+static int stop_tags(const struct stack *stack)
+{
+	char dm_uuid[DM_UUID_MAX], *name = crypt_tags_name(stack);
+	dev_t number;
+	int result = LARDER_DONE;
+
+	if (mapped_look(name, dm_uuid, &number) && crypt_is_ours(stack, dm_uuid))
+		result = mapped_remove(name);
+	free(name);
+	return result;
+}
+
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong)
 {
 	struct sight sight;
-	char *name, *node;
+	char *name;
 	int result = stack->encrypted ? look(stack, &sight) : LARDER_DONE;
 
 	if (result || !stack->encrypted)
@@ -528,12 +556,11 @@ int start_crypt(const struct stack *stack, const struct secret *secret, bool *wr
 	name = crypt_name(stack);
 	if (sight.layers.open) {
 		result = LARDER_DONE;
-	} else if (!sight.layers.volume) {
+	} else if (!*sight.layers.node) {
 		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	} else {
-		node = mapper_path(sight.layers.volume->name);
-		result = luks_unlock(node, name, secret, wrong);
-		free(node);
+		result = *stack->aead ? stop_tags(stack) : LARDER_DONE;
+		result = result ? result : luks_unlock(sight.layers.node, name, secret, wrong);
 		if (!result)
 			crypt_mark(stack, false);
 	}
@@ -622,7 +649,7 @@ int stop_crypt(const struct stack *stack)
 		result = luks_lock(name);
 	free(name);
 	look_away(&sight);
-	return result;
+	return result || !*stack->aead ? result : stop_tags(stack);
 }
 
 int stop_volume(const struct stack *stack)
@@ -633,9 +660,11 @@ int stop_volume(const struct stack *stack)
 
 	if (result)
 		return result;
-	if (sight.layers.volume && sight.layers.volume->open_count &&
-	    device_usage(sight.layers.volume->number, usage, sizeof(usage)))
-		result = complain(LARDER_BUSY, "%s: in use: %s; release it first", sight.layers.volume->name, usage);
+	if (*sight.layers.node && (sight.layers.linear || sight.layers.volume->open_count) &&
+	    device_usage(sight.layers.node_number, usage, sizeof(usage)))
+		result = complain(LARDER_BUSY, "%s: in use: %s; release it first", sight.layers.node, usage);
+	else if (sight.layers.linear)
+		result = mapped_remove(stack->name);
 	else if (sight.layers.volume)
 		result = stop_running(sight.layers.volume, false);
 	look_away(&sight);

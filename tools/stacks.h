@@ -47,6 +47,9 @@ int stack_list_read(const uint8_t cache[16], struct stack_list *list);
 struct layers {
 	struct md_array array;
 	const struct mapped *volume, *cache; /* of stacks->list */
+	char node[PATH_MAX]; /* of the volume; "": it does not run */
+	dev_t node_number;
+	bool linear; /* by a linear target, without larder's module: volume is NULL */
 	bool open; /* the LUKS layer */
 	char top[PATH_MAX]; /* device of the filesystem; "": not there */
 	dev_t top_number;
@@ -60,6 +63,7 @@ int stack_unlock_by_agent(const char *volume);
 
 #define START_DEGRADED 1u
 #define START_IMPORT 2u /* also if it is another machine's */
+#define START_WITHOUT_MODULE 4u /* the volume by a linear target, if nothing is dirty; start_cache() is not called then */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started
  * for it then (assembled).  Complains.

@@ -56,6 +56,7 @@ int stack_remove(int argc, char **argv);
 int stack_rename(int argc, char **argv);
 int stack_lock(int argc, char **argv);
 int stack_unlock(int argc, char **argv);
+int stack_passwd(int argc, char **argv);
 int stack_resize(int argc, char **argv);
 int stack_scrub(int argc, char **argv);
 int stack_replace(int argc, char **argv);

@@ -141,32 +141,26 @@ static int refuse_dirty(const char *path, const struct larder_volume_sb *sb)
 			path, uuid_text(sb->cache_uuid, text));
 }
 
+static int leave_cache(union superblock *sb, bool *write, void *data)
+{
+	const char *path = data;
+
+	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
+		return refuse_dirty(path, &sb->volume);
+	*write = !uuid_is_zero(sb->volume.cache_uuid);
+	superblock_leave_cache(sb);
+	return LARDER_DONE;
+}
+
 /* It has no cache any more, durably.  The superblock is read again, as nobody else has the disk now. */
 static int take_off_cache(const char *path)
 {
-	const union superblock *old;
-	struct superblocks found;
 	struct device device;
-	union superblock *sb;
-	int error, result = device_open(&device, path, DEVICE_CLAIM);
+	int result = device_open(&device, path, DEVICE_CLAIM);
 
 	if (result)
 		return result;
-	superblocks_read(&device, &found, false);
-	result = superblocks_choose(&device, &found, &old);
-	if (!result && le32toh(old->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
-		result = refuse_dirty(path, &old->volume);
-	else if (!result && superblock_read_only(old))
-		result = complain(LARDER_FAILED, "%s: ro_compat: has features that only a newer larder may write; use a newer larder", path);
-	if (!result && !uuid_is_zero(old->volume.cache_uuid)) {
-		sb = device_buffer(LARDER_SB_SIZE);
-		memcpy(sb, old, LARDER_SB_SIZE);
-		error = superblock_release(&device, sb);
-		if (error)
-			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", path, strerror(-error));
-		free(sb);
-	}
-	superblocks_free(&found);
+	result = superblock_change(&device, leave_cache, (void *)path);
 	device_close(&device);
 	return result;
 }
@@ -210,7 +204,8 @@ static bool stop_linear(const char *name, int *result)
 	char uuid[DM_UUID_MAX], usage[PATH_MAX];
 	dev_t number;
 
-	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1)
+	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1 ||
+	    !mapped_is_linear(name, uuid, &number))
 		return false;
 	if (device_usage(number, usage, sizeof(usage)))
 		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);

@@ -28,6 +28,7 @@ static void check(const struct stack *s)
 	must(!*s->raid || stack_raid_valid(s->raid), "raid");
 	must(!*s->fs || stack_fs_valid(s->fs), "fs");
 	must(!*s->mount || stack_text_valid(s->mount, true), "mount");
+	must(!*s->aead || (s->encrypted && stack_aead_valid(s->aead)), "aead");
 	must(!*s->keyfile || (s->encrypted && stack_text_valid(s->keyfile, true)), "keyfile");
 }
 

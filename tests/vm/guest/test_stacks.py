@@ -2,7 +2,11 @@
 """Stacks made, cut short at every step, resumed, removed; several on one cache; wrong devices; secrets."""
 
 import contextlib
+import errno
+import json
 import os
+import re
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -15,6 +19,7 @@ from lib.stacks import (
     BROKEN,
     BUSY,
     CONTENT,
+    DEGRADED,
     DONE,
     FAILED,
     FSTAB,
@@ -363,6 +368,275 @@ def test_header_backup(disks, tmp_path, key):
     assert not list(backup.parent.iterdir())
     remove()
     nothing_left(disks)
+
+
+def opens(node, key) -> bool:
+    return command.run("cryptsetup", "open", "--test-passphrase", "--key-file", key, node, check=False).returncode == 0
+
+
+@contextlib.contextmanager
+def watched(secret):
+    """Words and environment of all processes meanwhile, and the kernel's log, do not have it."""
+    seen, stop = set(), threading.Event()
+
+    def watch():
+        while not stop.wait(0.02):
+            for p in [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]:
+                with contextlib.suppress(OSError):
+                    seen.add(p.read_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        watcher.join()
+    assert any(b"passwd" in x for x in seen) and not any(secret.encode() in x for x in seen)
+    assert secret not in command.output("dmesg")
+
+
+@pytest.mark.limit(1500)
+def test_keys_of_a_stack(disks, tmp_path, key):
+    """`larder passwd`, started and stopped: new keys open it after a restart, gone ones never; backup; no secret in sight."""
+    secret, second = "correct horse battery staple", tmp_path / "second"
+    second.write_bytes(os.urandom(64))
+    typed = tmp_path / "typed"
+    typed.write_text(secret)
+    quick, node = ("--iter-time", "10"), "/dev/mapper/data"
+
+    def passwd(*more, **options):
+        """Each of some guesses costs seconds under TCG."""
+        return larder("passwd", "data", *more, seconds=600, **options)
+
+    def slots():
+        found = passwd("--list", "-o", "slot,kind,state", "--reportformat", "json")
+        return [(int(s["slot"]), s["kind"], s["state"]) for s in json.loads(found.stdout)["slots"]], found.stderr
+
+    def no(code, more, *parts):
+        said = passwd(*more, code=code).stderr
+        assert all(part in said for part in parts), said
+
+    larder(*words(disks, key))
+    uuid = rows()["stack"]["uuid"]
+    backup = Path(f"/var/lib/larder/{uuid}.luks-header")
+    old_backup = tmp_path / "old-backup"
+    shutil.copy(backup, old_backup)
+    write(0)
+    assert slots() == ([(0, "keyfile", "last")], "")
+    with watched(secret):
+        run = passwd("--add", *quick, stdin=secret + "\n")
+    assert "slot 1: added, passphrase" in run.stdout and str(backup) in run.stdout and not run.stderr
+    assert slots() == ([(0, "keyfile", "active"), (1, "passphrase", "active")], "") and opens(backup, typed)
+    no(BUSY, ["--add", "--new-keyfile", key, *quick], "slot 0 has this key")
+    no(UNSAFE, ["--remove", "0"], "its own key")
+    no(NOT_FOUND, ["--remove", "5"], "slot 5", "--list")
+    no(FAILED, ["--remove", "0", "--keyfile", second], "no key")
+    assert "dry run" in passwd("--remove", "1", "--dry-run").stdout and len(slots()[0]) == 2
+    check([0])
+
+    larder("stop", "data")
+    run = passwd("--change", "--new-keyfile", second, *quick)
+    assert "slot 0: changed, keyfile" in run.stdout
+    assert "copy of the LUKS header" in run.stderr and f"{key}: which" in run.stderr
+    assert not dm.names() and not arrays()
+    assert slots()[0] == [(0, "keyfile", "active"), (1, "passphrase", "active")]
+    assert not dm.names() and not arrays()
+    refused(FAILED, ["start", "data"], "no key")
+    larder("unlock", "data", "--keyfile", second)
+    check([0])
+    assert not opens(node, key) and opens(node, second) and opens(node, typed)
+    assert not opens(backup, key) and opens(backup, second) and opens(old_backup, key)
+
+    with watched(secret):
+        run = passwd("--remove", "0", "--keyfile", "-", stdin=secret + "\n")
+    assert "slot 0: removed" in run.stdout and not opens(node, second) and not opens(backup, second)
+    write(1)
+    simdisk.power_cut(mode="random", seed=5)
+    release()
+    simdisk.power_up()
+    larder("start", "data", "--keyfile", typed)
+    check([0, 1])
+    assert slots() == ([(1, "passphrase", "last")], "")
+    shutil.copy(old_backup, backup)
+    assert f"{backup}: is not of the header as it is now" in slots()[1]
+    passwd("--backup")
+    assert slots()[1] == "" and not opens(backup, key)
+    no(UNSAFE, ["--remove", "1"], "last key", "LOST", uuid)
+    passwd("--remove", "1", "--discard-data", uuid)
+    assert slots()[0] == [] and not opens(node, typed)
+    check([0, 1])
+    remove()
+    nothing_left(disks)
+
+
+@pytest.fixture
+def tagged(disks, key):
+    """Words of create, with authenticated encryption."""
+    for module in ("dm-integrity", "chacha20poly1305", "gcm", "authenc", "algif_aead"):
+        if command.run("modprobe", module, check=False).returncode:
+            pytest.skip(f"this kernel has no {module}")
+
+    def make(cipher):
+        return [*words(disks), "--encrypt", f"luks2-aead:keyfile={key}", "--cipher", cipher, "--iter-time", "10"]
+
+    return make
+
+
+def read_through(node):
+    """No sector without its tag: each of them reads."""
+    command.run("dd", f"if={node}", "of=/dev/null", "bs=1M", "iflag=direct")
+
+
+@pytest.mark.limit(1200)
+def test_authenticated(disks, key, tagged, kernel_log):
+    """Content after a stop and a power cut; a flipped byte is an error, and no other sector is hurt; no discards; no growth."""
+    kernel_log.expect("INTEGRITY AEAD ERROR|device-mapper: crypt|device-mapper: integrity")
+    said = larder(*tagged("chacha20-poly1305"), seconds=600).stdout
+    assert "authenticated by chacha20-poly1305" in said and "cannot grow" in said and "tags: 100 %" in said
+    assert rows()["luks"]["type"] == "luks2-aead:chacha20-poly1305"
+    assert "fine: encryption: authenticated, chacha20-poly1305" in larder("status", "data").stdout
+    crypt, volume = dm.DmDevice("data-crypt"), dm.DmDevice("data")
+    assert command.output("blockdev", "--getss", crypt).strip() == "4096"
+    assert "allow_discards" not in command.output("dmsetup", "table", "data-crypt")
+    read_through(crypt)
+    for i in range(4):
+        write(i)
+    larder("stop", "data")
+    assert not dm.names() and not arrays()
+    larder("start", "data")
+    write("durable")
+    simdisk.power_cut(mode="random", seed=7)
+    release()
+    simdisk.power_up()
+    larder("start", "data")
+    check([*range(4), "durable"])
+    larder("lock", "data")
+    assert sorted(dm.names()) == ["data", "larder-cache-data"]
+    refused(UNSAFE, ["resize", "data"], "luks2-aead", "cannot grow")
+    larder("unlock", "data")
+    tables = {name: command.output("dmsetup", "table", name) for name in dm.names()}
+    refused(UNSAFE, ["resize", "data", "--array"], "luks2-aead", "cannot grow")
+    assert {name: command.output("dmsetup", "table", name) for name in dm.names()} == tables
+    check([*range(4), "durable"])
+
+    command.run("umount", MOUNTED)
+    at = crypt.sectors - 16
+    images = []
+    for content in (b"a", b"b"):
+        crypt.write(at, content * 4096)
+        crypt.flush()
+        larder("lock", "data")
+        images.append(volume.read(0, volume.sectors))
+        command.run("cryptsetup", "open", "--key-file", key, volume, "data-crypt")
+        assert crypt.read(at, 8) == content * 4096
+    blocks = [i for i in range(0, len(images[0]), 4096) if images[0][i : i + 4096] != images[1][i : i + 4096]]
+    larder("lock", "data")
+    block = bytearray(volume.read(blocks[-1] // 512, 8))  # behind tags and journal
+    block[1000] ^= 1
+    volume.write(blocks[-1] // 512, bytes(block))
+    larder("unlock", "data")
+    with pytest.raises(OSError) as error:
+        crypt.read(at, 8)
+    assert error.value.errno in (errno.EIO, errno.EILSEQ)
+    crypt.read(at - 8, 8)
+    crypt.read(at + 8, 8)
+    check([*range(4), "durable"])
+    block[1000] ^= 1
+    larder("lock", "data")
+    volume.write(blocks[-1] // 512, bytes(block))
+    command.run("cryptsetup", "open", "--key-file", key, volume, "data-crypt")
+    command.run("dmsetup", "remove", "data-crypt")  # what a kill between the two leaves
+    assert "data-crypt_dif" in dm.names()
+    larder("unlock", "data")
+    assert crypt.read(at, 8) == b"b" * 4096
+    remove()
+    nothing_left(disks)
+
+
+def cut_at(program, percent, how):
+    """Runs create until so many percent of the tags are there, and cuts it off; how many there were."""
+    child = subprocess.Popen([str(w) for w in program], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    for line in child.stdout:
+        done = re.match(r"data: tags: (\d+) %", line)
+        if done and int(done[1]) >= percent:
+            how(child)
+            break
+    child.stdout.close()
+    child.wait()
+    assert rows()["stack"]["state"] == "creating"
+    return int(done[1])
+
+
+@pytest.mark.limit(1500)
+def test_authenticated_cut_off(disks, tagged, seed, kernel_log):
+    """Without power, or killed, while tags are written: gone on with behind those that are durable, or removed."""
+    kernel_log.expect("INTEGRITY AEAD ERROR|device-mapper: crypt|device-mapper: integrity")
+
+    def lose_power(child):
+        simdisk.power_cut(mode="random", seed=seed)
+        child.kill()
+        child.wait()
+        release()
+        simdisk.power_up()
+
+    def kill(child):
+        child.kill()
+
+    for cipher, percent, how in (("aes-gcm", 50, lose_power), ("aes-xts-hmac", 20, kill)):
+        before = cut_at(["larder", *tagged(cipher)], percent, how)
+        refused(UNSAFE, ["start", "data"], "half made")
+        said = [int(p) for p in re.findall(r"tags: (\d+) %", larder("create", "--resume", "data", seconds=600).stdout)]
+        # the note of the last part may have been lost
+        assert said[-1] == 100 and min(said) >= before and before < 90
+        assert rows()["luks"]["type"] == f"luks2-aead:{cipher}"
+        read_through("/dev/mapper/data-crypt")
+        write(0)
+        larder("stop", "data")
+        larder("start", "data")
+        check([0])
+        remove()
+        nothing_left(disks)
+    cut_at(["larder", *tagged("chacha20-poly1305")], 20, kill)
+    larder("remove", "data", "--discard-data", rows()["stack"]["uuid"])
+    nothing_left(disks)
+
+
+def test_without_the_module(disks, key):
+    """A kernel without larder: what is dirty goes to the array by `larder rescue`, then the stack comes up without its cache."""
+    larder(*words(disks, key))
+    write(0)
+    larder("stop", "data")
+    command.run("rmmod", "larder")
+    try:
+        refused(FAILED, ["start", "data"], "modprobe larder", "--without-module")
+        refused(UNSAFE, ["start", "data", "--without-module"], "may_be_dirty", "larder rescue writeback")
+        command.run("larder", "rescue", "writeback", "data", "--cache", "data", "--yes")
+        assert "without larder's module" in larder("start", "data", "--without-module").stdout
+        check([0])
+        write(1)
+        assert "without larder's module" in larder("status", "data", code=DEGRADED).stdout
+        assert rows()["volume"]["state"] == "linear"
+        refused(BUSY, ["rename", "data", "other"], "is started")
+        larder("lock", "data")
+        larder("unlock", "data")
+        check([0, 1])
+        larder("stop", "data")
+        assert not dm.names() and not arrays()
+    finally:
+        (module,) = [m for m in os.environ["LARDER_MODULES"].split() if m.endswith("larder.ko")]
+        command.run("insmod", module)
+    larder("start", "data")
+    check([0, 1])
+    assert "without its cache" in larder("status", "data", code=DEGRADED).stdout
+    larder("stop", "data")
+    larder("start", "data", "--locked")
+    larder("volume", "stop", "data")
+    larder("volume", "start", "data", "--cache", "data", "--option", "stale=discard")
+    larder("start", "data")
+    check([0, 1])
+    larder("status", "data")
+    remove()
 
 
 def room() -> int:

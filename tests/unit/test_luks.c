@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * lib/luks.c: key slots in a header that lies in a regular file.  Which keys open it, what is refused, and that a power cut at any write or
+ * flush of libcryptsetup's leaves a header that opens: of an add by the old key, of a change by the old or the new one, of a removal
+ * by the one that stays.
+ *
+ *	test_luks [seed]
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <libcryptsetup.h>
+
+/* No benchmark, and a guess that costs nothing: there are thousands here. */
+static void set_cheap_guess(struct crypt_device *cd)
+{
+	const struct crypt_pbkdf_type cheap = { .type = CRYPT_KDF_PBKDF2, .hash = "sha256", .iterations = 1000, .flags = CRYPT_PBKDF_NO_BENCHMARK };
+
+	crypt_set_pbkdf_type(cd, &cheap);
+}
+#define crypt_set_iteration_time(cd, ms) set_cheap_guess(cd)
+
+#include "../../lib/message.c"
+#include "../../lib/luks.c"
+
+typedef unsigned long long u64;
+static long pure_live;
+#include "seeded.h"
+
+#define SIZE (LUKS_HEADER + (1u << 20))
+
+static char directory[64], header[80], backup[80];
+static const uint8_t uuid[16] = { 0x22, 0x94, 0x08, 0x84, 0xbe, 0x32, 0x50, 0x2e, 0xa8, 0x8c, 0xf9, 0xee, 0x26, 0x00, 0x23, 0x76 };
+
+const char *uuid_text(const uint8_t bytes[16], char text[static UUID_TEXT])
+{
+	snprintf(text, UUID_TEXT, "%02x%02x%02x%02x-be32-502e-a88c-f9ee26002376", bytes[0], bytes[1], bytes[2], bytes[3]);
+	return text;
+}
+
+/* ------------------------------------------------------------------ a disk that loses power */
+
+/* What was written to the header and not yet flushed: as it was before. */
+static struct undo {
+	off_t at;
+	size_t length;
+	char *before;
+} undo[4096];
+static int undos, calls, cut_at; /* cut_at 0: never */
+
+static bool is_header(int fd)
+{
+	struct stat a, b;
+
+	return *header && !fstat(fd, &a) && !stat(header, &b) && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+/* Of what was not flushed each write is lost or not. */
+static void power_cut(void)
+{
+	int fd = open(header, O_RDWR);
+
+	while (undos--)
+		if (rnd(2))
+			syscall(SYS_pwrite64, fd, undo[undos].before, undo[undos].length, undo[undos].at);
+	_exit(77);
+}
+
+static void note(int fd, size_t length, off_t at)
+{
+	struct undo *u;
+
+	if (++calls == cut_at)
+		power_cut();
+	u = &undo[undos++];
+	*u = (struct undo){ at, length, malloc(length) };
+	memset(u->before, 0, length);
+	if (syscall(SYS_pread64, fd, u->before, length, at) < 0) {
+		int other = open(header, O_RDONLY); /* it is open for writing only */
+
+		syscall(SYS_pread64, other, u->before, length, at);
+		close(other);
+	}
+}
+
+ssize_t write(int fd, const void *bytes, size_t length)
+{
+	if (cut_at && is_header(fd))
+		note(fd, length, lseek(fd, 0, SEEK_CUR));
+	return syscall(SYS_write, fd, bytes, length);
+}
+
+int fsync(int fd)
+{
+	if (cut_at && is_header(fd)) {
+		if (++calls == cut_at)
+			power_cut();
+		while (undos)
+			free(undo[--undos].before);
+	}
+	return is_header(fd) ? 0 : (int)syscall(SYS_fsync, fd);
+}
+
+/* ------------------------------------------------------------------ keys */
+
+static struct secret key(const char *text)
+{
+	return (struct secret){ (char *)text, strlen(text) };
+}
+
+static bool opens(const char *device, const char *text)
+{
+	struct secret secret = key(text);
+	bool fits = false;
+
+	CHECK(!luks_fits(device, &secret, &fits), "the header cannot be read");
+	return fits;
+}
+
+static struct luks_request request(int slot, struct secret *old, struct secret *new, enum luks_kind kind)
+{
+	return (struct luks_request){ .device = header, .slot = slot, .iteration_ms = 1, .old = old, .new = new, .kind = kind };
+}
+
+static int add(int slot, const char *old, const char *new, enum luks_kind kind, int *got)
+{
+	struct secret a = key(old), b = key(new);
+	struct luks_request r = request(slot, &a, &b, kind);
+
+	return luks_add(&r, got);
+}
+
+static int change(int slot, const char *old, const char *new, enum luks_kind kind, int *got)
+{
+	struct secret a = key(old), b = key(new);
+	struct luks_request r = request(slot, &a, &b, kind);
+
+	return luks_change(&r, got);
+}
+
+static int drop(int slot, const char *old)
+{
+	struct secret a = key(old ? old : "");
+	struct luks_request r = request(slot, old ? &a : NULL, NULL, LUKS_UNKNOWN);
+
+	return luks_remove(&r);
+}
+
+static void make(void)
+{
+	struct secret secret = key("first");
+	struct luks_format format = { .iteration_ms = 1, .kind = LUKS_PASSPHRASE, .aead = "" };
+	int fd = open(header, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	memcpy(format.uuid, uuid, sizeof(uuid));
+	CHECK(fd >= 0 && !ftruncate(fd, SIZE), "no room for a header");
+	close(fd);
+	format.secret = &secret;
+	CHECK(!luks_make(header, &format), "not made");
+}
+
+/* "0 passphrase, 1 keyfile, " */
+static const char *listed(void)
+{
+	static const char *const names[] = { "key", "passphrase", "keyfile" };
+	static char text[1024];
+	struct luks_slot slots[LUKS_SLOTS];
+	unsigned number;
+
+	*text = 0;
+	CHECK(!luks_slots(header, slots, &number), "not listed");
+	for (unsigned i = 0; i < number; i++) {
+		const struct luks_slot *s = &slots[i];
+
+		CHECK(*s->pbkdf && s->iterations && !s->unbound, "slot %d", s->number);
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%d %s, ", s->number, *s->token ? s->token : names[s->kind]);
+	}
+	operations++;
+	return text;
+}
+
+#define LISTED(expected) CHECK(!strcmp(listed(), expected), "the slots are: %s", listed())
+
+static void slots(void)
+{
+	int got;
+
+	make();
+	LISTED("0 passphrase, ");
+	CHECK(!add(LUKS_ANY_SLOT, "first", "second", LUKS_KEYFILE, &got) && got == 1, "add");
+	CHECK(!add(7, "second", "third", LUKS_PASSPHRASE, &got) && got == 7, "add to a slot");
+	LISTED("0 passphrase, 1 keyfile, 7 passphrase, ");
+	CHECK(opens(header, "first") && opens(header, "second") && opens(header, "third") && !opens(header, "fourth"), "keys");
+	CHECK(!change(LUKS_ANY_SLOT, "second", "fourth", LUKS_PASSPHRASE, &got) && got == 1, "change: slot %d", got);
+	CHECK(!opens(header, "second") && opens(header, "fourth"), "the old key still opens, or the new one does not");
+	CHECK(!change(0, "first", "fifth", LUKS_KEYFILE, &got) && got == 0, "change of a slot");
+	LISTED("0 keyfile, 1 passphrase, 7 passphrase, ");
+	CHECK(!drop(1, "third"), "remove");
+	LISTED("0 keyfile, 7 passphrase, ");
+	CHECK(!opens(header, "fourth") && opens(header, "fifth") && opens(header, "third"), "keys after a removal");
+}
+
+/* Nothing is changed by what is refused. */
+static void refused(void)
+{
+	int got;
+
+	make();
+	CHECK(!add(1, "first", "second", LUKS_PASSPHRASE, &got), "add");
+	luks_backup(header, backup);
+	CHECK(add(LUKS_ANY_SLOT, "wrong", "third", LUKS_PASSPHRASE, &got) == LARDER_FAILED, "a wrong key adds");
+	CHECK(add(1, "first", "third", LUKS_PASSPHRASE, &got) == LARDER_BUSY, "into a slot in use");
+	CHECK(add(LUKS_ANY_SLOT, "first", "second", LUKS_PASSPHRASE, &got) == LARDER_BUSY, "the same key twice");
+	CHECK(change(LUKS_ANY_SLOT, "wrong", "third", LUKS_PASSPHRASE, &got) == LARDER_FAILED, "a wrong key changes");
+	CHECK(change(1, "first", "third", LUKS_PASSPHRASE, &got) == LARDER_FAILED, "the key of another slot changes");
+	CHECK(change(5, "first", "third", LUKS_PASSPHRASE, &got) == LARDER_NOT_FOUND, "change of an empty slot");
+	CHECK(change(0, "first", "second", LUKS_PASSPHRASE, &got) == LARDER_BUSY, "into a key that there is");
+	CHECK(drop(5, "first") == LARDER_NOT_FOUND, "remove an empty slot");
+	CHECK(drop(1, "second") == LARDER_UNSAFE, "its own key is no proof");
+	CHECK(drop(1, "wrong") == LARDER_FAILED, "a wrong key removes");
+	CHECK(luks_backup_is_current(header, backup), "something was changed");
+	CHECK(!drop(1, "first") && drop(0, "first") == LARDER_UNSAFE && opens(header, "first"), "the last key");
+	CHECK(!drop(0, NULL) && !opens(header, "first"), "the last key, on purpose");
+	LISTED("");
+}
+
+/* Tokens of others stay, or go with the one slot that they open; a change would break them. */
+static void tokens(void)
+{
+	struct crypt_device *cd;
+	int got;
+
+	make();
+	CHECK(!add(1, "first", "second", LUKS_PASSPHRASE, &got) && !add(2, "first", "third", LUKS_PASSPHRASE, &got), "add");
+	CHECK(!crypt_init(&cd, header) && !crypt_load(cd, CRYPT_LUKS2, NULL), "open");
+	CHECK(crypt_token_json_set(cd, CRYPT_ANY_TOKEN, "{\"type\":\"other\",\"keyslots\":[\"1\"]}") >= 0, "token");
+	CHECK(crypt_token_json_set(cd, 20, "{\"type\":\"both\",\"keyslots\":[\"0\",\"2\"]}") >= 0, "token");
+	crypt_free(cd);
+	LISTED("0 both, 1 other, 2 both, ");
+	CHECK(change(1, "second", "fourth", LUKS_PASSPHRASE, &got) == LARDER_UNSAFE && opens(header, "second"), "change under a token");
+	CHECK(!drop(1, "first") && !drop(2, "first"), "remove");
+	LISTED("0 both, ");
+	CHECK(!crypt_init(&cd, header) && !crypt_load(cd, CRYPT_LUKS2, NULL), "open");
+	for (int i = 0; i < crypt_token_max(CRYPT_LUKS2); i++) {
+		const char *type;
+		bool there = crypt_token_status(cd, i, &type) != CRYPT_TOKEN_INACTIVE;
+
+		CHECK(there == (i == 20 || (there && !strcmp(type, "larder") && !crypt_token_is_assigned(cd, i, 0))), "token %d", i);
+	}
+	crypt_free(cd);
+}
+
+/* The file that was there has no key any more, unless it has another name. */
+static void backups(void)
+{
+	char other[96], kept[96], bytes[4096];
+	int got, fd;
+
+	make();
+	snprintf(other, sizeof(other), "%s.link", backup);
+	snprintf(kept, sizeof(kept), "%s.kept", backup);
+	unlink(backup);
+	CHECK(!luks_backup(header, backup) && luks_backup_is_current(header, backup), "backup");
+	fd = open(backup, O_RDONLY);
+	CHECK(!change(LUKS_ANY_SLOT, "first", "second", LUKS_PASSPHRASE, &got), "change");
+	CHECK(!luks_backup_is_current(header, backup) && opens(backup, "first"), "an old backup is told");
+	CHECK(!luks_backup(header, backup) && luks_backup_is_current(header, backup), "again");
+	CHECK(opens(backup, "second") && !opens(backup, "first"), "the new backup");
+	for (off_t at = 0; pread(fd, bytes, sizeof(bytes), at) > 0; at += sizeof(bytes))
+		for (size_t i = 0; i < sizeof(bytes); i++)
+			CHECK(!bytes[i], "byte %zu of the old one", (size_t)at + i);
+	close(fd);
+	CHECK(!link(backup, kept) && !luks_backup(header, backup) && luks_backup_is_current(header, kept), "one with two names");
+	CHECK(!symlink(header, other) && luks_backup(header, "/nowhere/backup") == LARDER_FAILED, "into no directory");
+	CHECK(!luks_backup(header, other) && opens(header, "second"), "over a link: that goes, not what it is to");
+	unlink(other);
+	unlink(kept);
+}
+
+/* ------------------------------------------------------------------ power cuts */
+
+enum what { ADD, CHANGE, REMOVE };
+
+static int act(enum what what)
+{
+	int got;
+
+	return what == ADD ? add(LUKS_ANY_SLOT, "first", "new", LUKS_KEYFILE, &got) :
+	       what == CHANGE ? change(1, "second", "new", LUKS_KEYFILE, &got) : drop(1, "first");
+}
+
+/* The header before; of each cut. */
+static void put_back(void)
+{
+	static char bytes[1 << 20];
+	int from = open(backup, O_RDONLY), to = open(header, O_WRONLY);
+	ssize_t got;
+
+	while ((got = read(from, bytes, sizeof(bytes))) > 0)
+		CHECK(write(to, bytes, (size_t)got) == got, "copy");
+	close(from);
+	close(to);
+}
+
+/* True: the cut came. */
+static bool cut(enum what what, int at)
+{
+	pid_t child;
+	int status;
+
+	put_back();
+	child = fork();
+	if (!child) {
+		cut_at = at;
+		_exit(act(what));
+	}
+	waitpid(child, &status, 0);
+	CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 77 || !WEXITSTATUS(status)), "status %x", status);
+	operations++;
+	return WEXITSTATUS(status) == 77;
+}
+
+static void cuts_of(enum what what)
+{
+	bool old_seen = false, new_seen = false, goes_on;
+	int at = 1, got;
+
+	make();
+	CHECK(!add(1, "first", "second", LUKS_PASSPHRASE, &got) && !luks_backup(header, backup), "add");
+	do {
+		bool old, new;
+
+		goes_on = cut(what, at);
+		old = opens(header, "second");
+		new = opens(header, "new");
+		CHECK(opens(header, "first"), "cut %d: the key that nobody touched is lost", at);
+		CHECK(what == REMOVE ? !new : what == ADD ? old : old || new, "cut %d: no key", at);
+		CHECK(goes_on || (what == ADD ? new : !old), "it says it is done");
+		old_seen |= old;
+		new_seen |= new;
+		/* what was cut off can be done */
+		if (at % 4)
+			;
+		else if (what == REMOVE && strstr(listed(), "1 "))
+			CHECK(!act(REMOVE) && !opens(header, "second"), "cut %d: cannot be removed", at);
+		else if (what != REMOVE && !new)
+			CHECK(!act(what) && opens(header, "new"), "cut %d: cannot be done again", at);
+		at++;
+	} while (goes_on);
+	CHECK(at > 10 && old_seen && (what == REMOVE || new_seen), "%d cuts: that was no test", at);
+}
+
+static void cuts_of_add(void)
+{
+	cuts_of(ADD);
+}
+
+static void cuts_of_change(void)
+{
+	cuts_of(CHANGE);
+}
+
+static void cuts_of_remove(void)
+{
+	cuts_of(REMOVE);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		seed = strtoull(argv[1], NULL, 0);
+	strcpy(directory, access("/dev/shm", W_OK) ? "/tmp/test_luks.XXXXXX" : "/dev/shm/test_luks.XXXXXX");
+	if (!mkdtemp(directory))
+		return 1;
+	snprintf(header, sizeof(header), "%s/header", directory);
+	snprintf(backup, sizeof(backup), "%s/backup", directory);
+	if (!freopen("/dev/null", "w", stderr)) /* what is refused is said there */
+		return 1;
+	run_test("slots", slots);
+	run_test("refused", refused);
+	run_test("tokens", tokens);
+	run_test("backups", backups);
+	run_test("cuts_of_add", cuts_of_add);
+	run_test("cuts_of_change", cuts_of_change);
+	run_test("cuts_of_remove", cuts_of_remove);
+	unlink(header);
+	unlink(backup);
+	rmdir(directory);
+	return 0;
+}
