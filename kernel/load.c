@@ -43,6 +43,16 @@ static int load_pos(struct loader *l, const struct larder_item_in *item)
 	return 0;
 }
 
+static int link_copies(struct loader *l, u32 first, u32 second)
+{
+	if (!replay_pair_ok(l->s->c, first, second)) {
+		l->why = "both copies of a segment on one SSD";
+		return -EINVAL;
+	}
+	replay_link(&l->s->r, first, second);
+	return 0;
+}
+
 static int load_opened(struct loader *l, const struct larder_item_in *item)
 {
 	struct replay *r = &l->s->r;
@@ -59,7 +69,10 @@ static int load_opened(struct loader *l, const struct larder_item_in *item)
 		memcpy(to, r->opened[item->volume], had * sizeof(u32));
 	for (i = 0; i < item->count; i++) {
 		to[had + i] = (u32)larder_item_u64(item, i);
-		replay_link(r, to[had + i], larder_item_u64(item, i) >> 32);
+		if (link_copies(l, to[had + i], larder_item_u64(item, i) >> 32)) {
+			kvfree(to);
+			return -EINVAL;
+		}
 	}
 	kvfree(r->opened[item->volume]);
 	r->opened[item->volume] = to;
@@ -87,18 +100,19 @@ static int load_segments(struct loader *l, const struct larder_item_in *item)
 {
 	struct larder_segment_in info;
 	struct segment *seg;
+	int err = 0;
 	u32 i;
 
-	for (i = 0; i < item->count; i++) {
+	for (i = 0; i < item->count && !err; i++) {
 		larder_item_segment(item, i, &info);
 		seg = &l->s->c->segments[item->number + i];
 		seg->stream = info.stream;
 		seg->sequence = info.state == LARDER_SEGMENT_USED ? info.sequence : 0;
 		l->s->r.highest = max(l->s->r.highest, seg->sequence);
 		if (info.state == LARDER_SEGMENT_USED && info.mirror)
-			replay_link(&l->s->r, item->number + i, info.mirror);
+			err = link_copies(l, item->number + i, info.mirror);
 	}
-	return 0;
+	return err;
 }
 
 /* Does each extent lie in the data slots of one segment? */
@@ -340,9 +354,9 @@ static int load_chunks(struct loader *l)
 		}
 		l->n->segments[l->n->nr_segments++] = here.segment;
 		if (here.mirror)
-			replay_link(&l->s->r, here.segment, here.mirror);
+			err = link_copies(l, here.segment, here.mirror);
 		left -= n;
-		if (left) {
+		if (left && !err) {
 			err = load_next_segment(l, &l->buf[which][n - 1], l->number + n - 1, &next);
 			if (!err) {
 				load_begin(l, !which, &next, min(left, l->per_segment));
@@ -453,8 +467,8 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 	while (!err) {
 		end = min(l.number + l.per_segment, l.total);
 		n->segments[n->nr_segments++] = here.segment;
-		if (here.mirror)
-			replay_link(&s->r, here.segment, here.mirror);
+		if (here.mirror && link_copies(&l, here.segment, here.mirror))
+			here.mirror = 0;
 		if (end == l.total)
 			break;
 		from = here.segment;

@@ -194,6 +194,23 @@ static const struct larder_commit *cursor_slot(const struct cursor *cur, u32 slo
 	return cur->buf + (size_t)slot * LARDER_SLOT_SIZE;
 }
 
+/* Is it the commit block that is looked for? */
+static bool commit_valid(struct replay *r, const struct larder_commit *commit, const struct larder_commit_expect *expect)
+{
+	struct larder_entry_in e;
+	const char *why;
+	u32 i;
+
+	if (!larder_commit_maybe(commit, expect) || larder_check_commit(commit, expect, &why))
+		return false;
+	for (i = 0; i < larder_commit_entries(commit); i++) {
+		larder_commit_entry(commit, i, &e);
+		if (e.kind == LARDER_SEGMENT_OPEN && !replay_pair_ok(r->c, e.sector, e.cache))
+			return false;
+	}
+	return true;
+}
+
 /* The record behind prev_sequence in the segment that is loaded, from this slot on; NULL: none. */
 static const struct larder_commit *find_commit(struct replay *r, const struct cursor *cur, u32 segment, u32 slot, u64 prev_sequence,
 					       u32 prev_crc)
@@ -204,16 +221,15 @@ static const struct larder_commit *find_commit(struct replay *r, const struct cu
 	};
 	u32 end = min(slot + LARDER_RECORD_SLOTS + 1, r->c->data_slots);
 	const struct larder_commit *commit;
-	const char *why;
 
 	for (e.slot = slot; e.slot < end; e.slot++) {
 		commit = cursor_slot(cur, e.slot);
-		if (larder_commit_maybe(commit, &e) && !larder_check_commit(commit, &e, &why))
+		if (commit_valid(r, commit, &e))
 			return commit;
 		if (!cur->has_copy || !test_bit(e.slot, cur->differ))
 			continue;
 		commit = cur->copy + (size_t)e.slot * LARDER_SLOT_SIZE;
-		if (larder_commit_maybe(commit, &e) && !larder_check_commit(commit, &e, &why)) {
+		if (commit_valid(r, commit, &e)) {
 			cursor_use_copy(cur, e.slot);
 			return cursor_slot(cur, e.slot);
 		}
@@ -428,14 +444,13 @@ static bool blocks_durable(struct replay *r, const struct cursor *cur, u32 segme
 	};
 	const struct larder_commit *commit[2];
 	bool found = false;
-	const char *why;
 	u32 i;
 
 	for (e.slot = from; e.slot < r->c->data_slots; e.slot++) {
 		commit[0] = cursor_slot(cur, e.slot);
 		commit[1] = cur->copy + (size_t)e.slot * LARDER_SLOT_SIZE;
 		for (i = 0; i < (cur->has_copy && test_bit(e.slot, cur->differ) ? 2 : 1); i++) {
-			if (!larder_commit_maybe(commit[i], &e) || larder_check_commit(commit[i], &e, &why))
+			if (!commit_valid(r, commit[i], &e))
 				continue;
 			r->durable = max(r->durable, le64_to_cpu(commit[i]->durable_sequence));
 			found = true;
