@@ -452,6 +452,33 @@ def test_what_has_decayed_on_one(make_disk, seed):
     stack.stop()
 
 
+def test_chunks_of_either_copy(make_disk, kernel_log):
+    """Of a checkpoint's segment the first SSD has lost one chunk, the other one the next: each chunk counts for itself."""
+    ssds, hdd = make_ssds(make_disk, (512, 512)), make_disk("hdd0", model="null", mb=64, wce=1)  # its segments fill two chunks
+    stack = Stack(ssds, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), writeback="off")
+    stack.volume.write(0, NEW)
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    stack.stop()
+    for named in range(2):
+        pointer = 288 + 64 * named
+        number, other = (struct.unpack_from("<I", ssds[0].read(8, 8), pointer + at)[0] for at in (24, 40))
+        assert other
+        for chunk, segment in enumerate((number, other - 1)):
+            for s in ssds:
+                first, size, n = segment_layout(s)
+                index = segment - struct.unpack_from("<I", s.read(8, 8), 228)[0]
+                if 0 <= index < n:
+                    at = first + index * size + 128 * chunk
+                    assert s.read(at, 8)[:4] == b"LCHK"
+                    flip(s, at)
+    stack.start()
+    for chunk in range(2):
+        assert bool(kernel_log.matching(f"chunk {chunk} of a checkpoint is damaged")) == (chunk == 0)
+    assert stack.volume.read(0, 8) == NEW
+    stack.stop()
+
+
 # ------------------------------------------------------------------ roles
 
 
