@@ -294,47 +294,76 @@ static void cursor_take(struct cursor *cur)
 	cur->commit = NULL;
 }
 
-/* Does the record's data match its sums? */
-static bool data_matches(const struct cursor *cur)
+/* Does a slot of the record's data match its sum?  It is taken from the second copy if that is the one which does. */
+static bool slot_matches(const struct cursor *cur, u32 slot)
 {
-	u32 first = le16_to_cpu(cur->commit->first), n = larder_commit_slots(cur->commit), i;
+	u32 sum = larder_commit_sum(cur->commit, slot - le16_to_cpu(cur->commit->first));
 
-	for (i = 0; i < n; i++) {
-		u32 sum = larder_commit_sum(cur->commit, i);
-
-		if (larder_crc(cursor_slot(cur, first + i), LARDER_SLOT_SIZE) == sum)
-			continue;
-		if (!cur->has_copy || !test_bit(first + i, cur->differ) ||
-		    larder_crc(cur->copy + (size_t)(first + i) * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) != sum)
-			return false;
-		cursor_use_copy(cur, first + i);
-	}
+	if (larder_crc(cursor_slot(cur, slot), LARDER_SLOT_SIZE) == sum)
+		return true;
+	if (!cur->has_copy || !test_bit(slot, cur->differ) ||
+	    larder_crc(cur->copy + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) != sum)
+		return false;
+	cursor_use_copy(cur, slot);
 	return true;
 }
 
-/* The record that cur looks at, which is valid: where the copies differ, both get what is whole. */
+/* Does the record's data match its sums? */
+static bool data_matches(const struct cursor *cur)
+{
+	u32 slot;
+
+	for (slot = le16_to_cpu(cur->commit->first); slot < le16_to_cpu(cur->commit->end); slot++)
+		if (!slot_matches(cur, slot))
+			return false;
+	return true;
+}
+
+static int slots_copy(struct replay *r, const struct cursor *cur, u32 segment, u32 slot, u32 n)
+{
+	sector_t where;
+	struct cache_device *d = copy_sector_device(r->c, slot_sector(r->c, segment, slot), &where);
+	int err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, cur->buf + (size_t)slot * LARDER_SLOT_SIZE,
+			   n * LARDER_SLOT_SIZE);
+
+	flusher_wrote(&d->flusher);
+	if (err)
+		DMERR("%pg: a record cannot be copied to segment %u: error %d; give '-' for this SSD", d->bdev, segment, err);
+	return err;
+}
+
+/* Which copy lacks this slot of the record: 0, 1; -1: none, or both. */
+static int slot_lacks(const struct cursor *cur, u32 slot)
+{
+	u32 block = le16_to_cpu(cur->commit->slot);
+
+	if (!test_bit(slot, cur->differ) || (slot < block && (slot >= le16_to_cpu(cur->commit->end) || !slot_matches(cur, slot))))
+		return -1;
+	/* what is whole is in buf now */
+	return memcmp(cursor_slot(cur, slot), cur->copy + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) ? 1 : 0;
+}
+
+/*
+ * The record that cur looks at, which is valid: where the copies differ, the one that is not whole gets what is.  What neither has
+ * stays as it is, and what is whole is not written to.
+ */
 static int record_repair(struct replay *r, struct cursor *cur)
 {
-	u32 first = le16_to_cpu(cur->commit->first), slot = le16_to_cpu(cur->commit->slot), i;
+	u32 slot = le16_to_cpu(cur->commit->first), end = le16_to_cpu(cur->commit->slot) + 1, n;
 	u32 copy[2] = { cur->segment, r->mirror[cur->segment] - 1 };
-	struct cache *c = r->c;
-	int err = 0;
+	bool repaired = false;
+	int lacks, err = 0;
 
-	if (!cur->has_copy || find_next_bit(cur->differ, slot + 1, first) > slot)
-		return 0;
-	data_matches(cur);
-	for (i = 0; i < 2 && !err; i++) {
-		sector_t where;
-		struct cache_device *d = copy_sector_device(c, slot_sector(c, copy[i], first), &where);
-
-		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, cur->buf + (size_t)first * LARDER_SLOT_SIZE,
-			       (slot + 1 - first) * LARDER_SLOT_SIZE);
-		flusher_wrote(&d->flusher);
-		if (err)
-			DMERR("%pg: a record cannot be copied to segment %u: error %d; give '-' for this SSD",
-			      d->bdev, copy[i], err);
+	for (; cur->has_copy && slot < end && !err; slot += n) {
+		lacks = slot_lacks(cur, slot);
+		for (n = 1; slot + n < end && slot_lacks(cur, slot + n) == lacks; )
+			n++;
+		if (lacks < 0)
+			continue;
+		err = slots_copy(r, cur, copy[lacks], slot, n);
+		repaired = true;
 	}
-	r->repaired++;
+	r->repaired += repaired;
 	return err;
 }
 
