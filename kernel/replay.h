@@ -95,6 +95,7 @@ static inline bool replay_pair_ok(struct cache *c, u32 first, u32 second)
 {
 	return !second || segment_device(c, first) != segment_device(c, second - 1);
 }
+
 /* A pair that is ok is one from now on; what the two were before they are not any more. */
 void replay_link(struct replay *r, u32 first, u32 second);
 /* Was this segment opened again behind the checkpoint?  Then what the checkpoint maps to it is gone. */
