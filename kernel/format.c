@@ -445,7 +445,8 @@ static int check_table_volumes(const struct larder_table *t, const char **why)
  */
 static int check_table_fits(const struct larder_table *t, const struct larder_cache_sb *sb, const char **why)
 {
-	const struct larder_table_device *d = &t->devices[le32_to_cpu(sb->device_number)];
+	const struct larder_table_device *d = &t->devices[le32_to_cpu(sb->device_number)], *o;
+	u64 sectors = le32_to_cpu(sb->segment_size) >> LARDER_SECTOR_SHIFT;
 	u32 i;
 
 	if (memcmp(t->head.cache_uuid, sb->cache_uuid, sizeof(sb->cache_uuid)))
@@ -458,6 +459,12 @@ static int check_table_fits(const struct larder_table *t, const struct larder_ca
 		return refuse(why, -EINVAL, "devices.nr_segments");
 	if (d->segments_offset != sb->segments_offset)
 		return refuse(why, -EINVAL, "devices.segments_offset");
+	for (i = 0; i < LARDER_MAX_DEVICES; i++) {
+		o = &t->devices[i];
+		if (o->state && ((u64)le32_to_cpu(o->first_segment) + le32_to_cpu(o->nr_segments)) * sectors >
+				1ull << LARDER_CACHE_SECTOR_BITS)
+			return refuse(why, -EINVAL, "devices.nr_segments (beyond 36 bits of sectors)");
+	}
 	if (sb->epoch && !table_segment_ok(t, le32_to_cpu(sb->epochs[0].segment)))
 		return refuse(why, -EINVAL, "epochs.segment (superblock)");
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)

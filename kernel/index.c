@@ -27,7 +27,6 @@
 #define GIB_SHIFT		21		/* log2 sectors */
 #define GIBS_PER_BLOCK		256u
 #define NR_SHARDS		64u
-#define MAX_SECTORS		(1ull << 43)	/* of a volume: 4 PiB */
 #define DIRTY_STATES		(~(1u << LARDER_ST_CLEAN))
 
 /*
@@ -1222,7 +1221,7 @@ static struct larder_root *root_create(u64 sectors, const struct larder_root *ol
 	u64 gibs = DIV_ROUND_UP_ULL(sectors, 1ull << GIB_SHIFT), n = root_blocks(gibs), have = old ? root_blocks(old->gibs) : 0, i;
 	struct larder_root *root;
 
-	if (sectors > MAX_SECTORS)
+	if (sectors > LARDER_INDEX_MAX_SECTORS)
 		return NULL;
 	root = kvzalloc(struct_size(root, block, n), GFP_KERNEL);
 	if (!root)
@@ -1277,7 +1276,7 @@ int larder_index_resize(struct larder_index *idx, u64 sectors)
 	int ret = 0;
 
 	mutex_lock(&idx->mutex);
-	if (sectors < idx->sectors || sectors > MAX_SECTORS) {
+	if (sectors < idx->sectors || sectors > LARDER_INDEX_MAX_SECTORS) {
 		ret = -EINVAL;
 		goto out;
 	}

@@ -34,7 +34,9 @@ static inline bool larder_state_zero(u8 st) { return st == LARDER_ST_ZERO || st 
  */
 typedef void (*larder_index_change_fn)(void *ctx, const struct larder_map *was, u8 now, void *by);
 
-/* Sleeps.  sectors: of the volume.  ctx is given to change().  NULL: no memory. */
+#define LARDER_INDEX_MAX_SECTORS	(1ull << 43)	/* of a volume: 4 PiB */
+
+/* Sleeps.  sectors: of the volume.  ctx is given to change().  NULL: no memory, or more than that. */
 struct larder_index *larder_index_create(u64 sectors, larder_index_change_fn change, void *ctx);
 /* Sleeps; no reader or writer may be left.  change() is not called. */
 void larder_index_destroy(struct larder_index *idx);

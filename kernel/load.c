@@ -43,6 +43,16 @@ static int load_pos(struct loader *l, const struct larder_item_in *item)
 	return 0;
 }
 
+static int link_copies(struct loader *l, u32 first, u32 second)
+{
+	if (!replay_pair_ok(l->s->c, first, second)) {
+		l->why = "both copies of a segment on one SSD";
+		return -EINVAL;
+	}
+	replay_link(&l->s->r, first, second);
+	return 0;
+}
+
 static int load_opened(struct loader *l, const struct larder_item_in *item)
 {
 	struct replay *r = &l->s->r;
@@ -59,7 +69,10 @@ static int load_opened(struct loader *l, const struct larder_item_in *item)
 		memcpy(to, r->opened[item->volume], had * sizeof(u32));
 	for (i = 0; i < item->count; i++) {
 		to[had + i] = (u32)larder_item_u64(item, i);
-		replay_link(r, to[had + i], larder_item_u64(item, i) >> 32);
+		if (link_copies(l, to[had + i], larder_item_u64(item, i) >> 32)) {
+			kvfree(to);
+			return -EINVAL;
+		}
 	}
 	kvfree(r->opened[item->volume]);
 	r->opened[item->volume] = to;
@@ -87,18 +100,19 @@ static int load_segments(struct loader *l, const struct larder_item_in *item)
 {
 	struct larder_segment_in info;
 	struct segment *seg;
+	int err = 0;
 	u32 i;
 
-	for (i = 0; i < item->count; i++) {
+	for (i = 0; i < item->count && !err; i++) {
 		larder_item_segment(item, i, &info);
 		seg = &l->s->c->segments[item->number + i];
 		seg->stream = info.stream;
 		seg->sequence = info.state == LARDER_SEGMENT_USED ? info.sequence : 0;
 		l->s->r.highest = max(l->s->r.highest, seg->sequence);
 		if (info.state == LARDER_SEGMENT_USED && info.mirror)
-			replay_link(&l->s->r, item->number + i, info.mirror);
+			err = link_copies(l, item->number + i, info.mirror);
 	}
-	return 0;
+	return err;
 }
 
 /* Does each extent lie in the data slots of one segment? */
@@ -223,16 +237,22 @@ static int load_item(struct loader *l, const struct larder_item_in *item)
 
 /* ------------------------------------------------------------------ chunks */
 
-static int load_chunk(struct loader *l, const struct larder_chunk *chunk)
+static int check_chunk(struct loader *l, const struct larder_chunk *chunk, u32 number)
 {
 	struct larder_chunk_expect e = {
-		.geo = &l->s->r.geo, .hash = l->n->hash, .sequence = l->n->sequence, .number = l->number,
+		.geo = &l->s->r.geo, .hash = l->n->hash, .sequence = l->n->sequence, .number = number,
 	};
+
+	return larder_check_chunk(chunk, &e, &l->why);
+}
+
+static int load_chunk(struct loader *l, const struct larder_chunk *chunk)
+{
 	struct larder_item_in item;
 	u32 at = 0;
 	int err;
 
-	err = larder_check_chunk(chunk, &e, &l->why);
+	err = check_chunk(l, chunk, l->number);
 	if (err)
 		return err;
 	while ((err = larder_chunk_next(chunk, &l->s->r.geo, &at, &item, &l->why)) > 0) {
@@ -270,46 +290,58 @@ static void load_begin(struct loader *l, unsigned int which, const struct place 
 		bulk_start(&l->io[which], d->bdev, REQ_OP_READ | REQ_META, where, l->buf[which], (size_t)n * LARDER_CHUNK_SIZE);
 }
 
-static bool chunks_valid(struct loader *l, unsigned int which, u32 n)
+/* Chunk i of a segment, from whichever copy has it whole; l->why: of the last one tried. */
+static int read_chunk(struct loader *l, const struct place *p, u32 i, u32 number, struct larder_chunk *chunk)
 {
-	struct larder_chunk_expect e = { .geo = &l->s->r.geo, .hash = l->n->hash, .sequence = l->n->sequence };
-	const char *why;
-	u32 i;
-
-	for (i = 0; i < n; i++) {
-		e.number = l->number + i;
-		if (larder_check_chunk(&l->buf[which][i], &e, &why))
-			return false;
-	}
-	return true;
-}
-
-/* Until they are read; from the second copy if the first one is not whole. */
-static int load_wait(struct loader *l, unsigned int which, const struct place *p, u32 n)
-{
+	u32 copy[2] = { p->segment, p->mirror - 1 }, k;
 	struct cache *c = l->s->c;
 	struct cache_device *d;
+	int err = -ENODEV;
 	sector_t where;
-	int err = l->absent[which] ? -ENODEV : bulk_wait(&l->io[which]);
+
+	l->why = "its SSD is missing";
+
+	for (k = 0; k < (p->mirror ? 2 : 1); k++) {
+		d = chunk_place(c, copy[k], i, &where);
+		if (d->failed)
+			continue;
+		l->why = "read error";
+		err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, chunk, LARDER_CHUNK_SIZE) ?: check_chunk(l, chunk, number);
+		if (err)
+			continue;
+		if (k && !segment_device(c, copy[0])->failed)
+			DMWARN("%pg: chunk %u of a checkpoint is damaged in segment %u; its copy on %pg is used",
+			       segment_device(c, copy[0])->bdev, number, copy[0], d->bdev);
+		l->why = NULL;
+		return 0;
+	}
+	return err;
+}
+
+/* Until they are read.  What is not whole in this copy may be in the other one: each chunk for itself. */
+static int load_wait(struct loader *l, unsigned int which, const struct place *p, u32 n)
+{
+	int err = l->absent[which] ? -ENODEV : bulk_wait(&l->io[which]), got = 0;
+	struct cache *c = l->s->c;
+	u32 i;
 
 	if (err && err != -ENODEV)
 		cache_count(c, errors_read, 1);
-	if (!p->mirror || l->absent[which] || segment_device(c, p->segment)->failed || segment_device(c, p->mirror - 1)->failed ||
-	    (!err && chunks_valid(l, which, n)))
+	if (!p->mirror || segment_device(c, p->segment)->failed || segment_device(c, p->mirror - 1)->failed) {
+		if (err)
+			l->why = err == -ENODEV ? "its SSD is missing" : "read error";
 		return err;
-	d = chunk_place(c, p->mirror - 1, 0, &where);
-	DMWARN("%pg: a checkpoint is damaged in segment %u; its copy on %pg is used", segment_device(c, p->segment)->bdev,
-	       p->segment, d->bdev);
-	return super_io(d->bdev, REQ_OP_READ | REQ_META, where, l->buf[which], (size_t)n * LARDER_CHUNK_SIZE);
+	}
+	for (i = 0; i < n && !got; i++)
+		if (err || check_chunk(l, &l->buf[which][i], l->number + i))
+			got = read_chunk(l, p, i, l->number + i, &l->buf[which][i]);
+	return got;
 }
 
 /* Where the chunk behind this one, the last in its segment, is. */
 static int load_next_segment(struct loader *l, const struct larder_chunk *last, u32 number, struct place *next)
 {
-	struct larder_chunk_expect e = {
-		.geo = &l->s->r.geo, .hash = l->n->hash, .sequence = l->n->sequence, .number = number,
-	};
-	int err = larder_check_chunk(last, &e, &l->why);
+	int err = check_chunk(l, last, number);
 
 	if (err)
 		return err;
@@ -334,15 +366,13 @@ static int load_chunks(struct loader *l)
 	while (reading && !err) {
 		err = load_wait(l, which, &here, n);
 		reading = false;
-		if (err) {
-			l->why = err == -ENODEV ? "its SSD is missing" : "read error";
+		if (err)
 			break;
-		}
 		l->n->segments[l->n->nr_segments++] = here.segment;
 		if (here.mirror)
-			replay_link(&l->s->r, here.segment, here.mirror);
+			err = link_copies(l, here.segment, here.mirror);
 		left -= n;
-		if (left) {
+		if (left && !err) {
 			err = load_next_segment(l, &l->buf[which][n - 1], l->number + n - 1, &next);
 			if (!err) {
 				load_begin(l, !which, &next, min(left, l->per_segment));
@@ -442,10 +472,8 @@ int checkpoint_load(struct start *s, unsigned int which)
 void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 {
 	struct place here = { n->first_segment, n->first_mirror };
-	struct cache_device *d;
 	struct loader l;
-	sector_t where;
-	u32 end, from;
+	u32 end;
 	int err = n->sequence ? loader_create(&l, s, n) : -ENOENT;
 
 	if (err == -ENOENT)
@@ -453,15 +481,11 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 	while (!err) {
 		end = min(l.number + l.per_segment, l.total);
 		n->segments[n->nr_segments++] = here.segment;
-		if (here.mirror)
-			replay_link(&s->r, here.segment, here.mirror);
+		if (here.mirror && link_copies(&l, here.segment, here.mirror))
+			here.mirror = 0;
 		if (end == l.total)
 			break;
-		from = here.segment;
-		if (here.mirror && segment_device(s->c, from)->failed)
-			from = here.mirror - 1;
-		d = chunk_place(s->c, from, l.per_segment - 1, &where);
-		err = d->failed ? -ENODEV : super_io(d->bdev, REQ_OP_READ | REQ_META, where, l.buf[0], LARDER_CHUNK_SIZE);
+		err = read_chunk(&l, &here, l.per_segment - 1, end - 1, l.buf[0]);
 		if (!err)
 			err = load_next_segment(&l, l.buf[0], end - 1, &here);
 		l.number = end;

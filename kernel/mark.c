@@ -27,6 +27,9 @@ int marks_create(struct volume *v)
 	spin_lock_init(&v->marks_lock);
 	xa_init(&v->marks);
 	INIT_LIST_HEAD(&v->marks_lru);
+	/* the size of a volume in the table may be anything: no memory for what the index refuses */
+	if (v->sectors > LARDER_INDEX_MAX_SECTORS)
+		return -EFBIG;
 	v->nr_mark_regions = n;
 	v->known = kvcalloc(BITS_TO_LONGS(n), sizeof(long), GFP_KERNEL);
 	v->nofill = kvcalloc(BITS_TO_LONGS(n), sizeof(long), GFP_KERNEL);

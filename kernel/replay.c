@@ -194,6 +194,23 @@ static const struct larder_commit *cursor_slot(const struct cursor *cur, u32 slo
 	return cur->buf + (size_t)slot * LARDER_SLOT_SIZE;
 }
 
+/* Is it the commit block that is looked for? */
+static bool commit_valid(struct replay *r, const struct larder_commit *commit, const struct larder_commit_expect *expect)
+{
+	struct larder_entry_in e;
+	const char *why;
+	u32 i;
+
+	if (!larder_commit_maybe(commit, expect) || larder_check_commit(commit, expect, &why))
+		return false;
+	for (i = 0; i < larder_commit_entries(commit); i++) {
+		larder_commit_entry(commit, i, &e);
+		if (e.kind == LARDER_SEGMENT_OPEN && !replay_pair_ok(r->c, e.sector, e.cache))
+			return false;
+	}
+	return true;
+}
+
 /* The record behind prev_sequence in the segment that is loaded, from this slot on; NULL: none. */
 static const struct larder_commit *find_commit(struct replay *r, const struct cursor *cur, u32 segment, u32 slot, u64 prev_sequence,
 					       u32 prev_crc)
@@ -204,16 +221,15 @@ static const struct larder_commit *find_commit(struct replay *r, const struct cu
 	};
 	u32 end = min(slot + LARDER_RECORD_SLOTS + 1, r->c->data_slots);
 	const struct larder_commit *commit;
-	const char *why;
 
 	for (e.slot = slot; e.slot < end; e.slot++) {
 		commit = cursor_slot(cur, e.slot);
-		if (larder_commit_maybe(commit, &e) && !larder_check_commit(commit, &e, &why))
+		if (commit_valid(r, commit, &e))
 			return commit;
 		if (!cur->has_copy || !test_bit(e.slot, cur->differ))
 			continue;
 		commit = cur->copy + (size_t)e.slot * LARDER_SLOT_SIZE;
-		if (larder_commit_maybe(commit, &e) && !larder_check_commit(commit, &e, &why)) {
+		if (commit_valid(r, commit, &e)) {
 			cursor_use_copy(cur, e.slot);
 			return cursor_slot(cur, e.slot);
 		}
@@ -278,47 +294,76 @@ static void cursor_take(struct cursor *cur)
 	cur->commit = NULL;
 }
 
-/* Does the record's data match its sums? */
-static bool data_matches(const struct cursor *cur)
+/* Does a slot of the record's data match its sum?  It is taken from the second copy if that is the one which does. */
+static bool slot_matches(const struct cursor *cur, u32 slot)
 {
-	u32 first = le16_to_cpu(cur->commit->first), n = larder_commit_slots(cur->commit), i;
+	u32 sum = larder_commit_sum(cur->commit, slot - le16_to_cpu(cur->commit->first));
 
-	for (i = 0; i < n; i++) {
-		u32 sum = larder_commit_sum(cur->commit, i);
-
-		if (larder_crc(cursor_slot(cur, first + i), LARDER_SLOT_SIZE) == sum)
-			continue;
-		if (!cur->has_copy || !test_bit(first + i, cur->differ) ||
-		    larder_crc(cur->copy + (size_t)(first + i) * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) != sum)
-			return false;
-		cursor_use_copy(cur, first + i);
-	}
+	if (larder_crc(cursor_slot(cur, slot), LARDER_SLOT_SIZE) == sum)
+		return true;
+	if (!cur->has_copy || !test_bit(slot, cur->differ) ||
+	    larder_crc(cur->copy + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) != sum)
+		return false;
+	cursor_use_copy(cur, slot);
 	return true;
 }
 
-/* The record that cur looks at, which is valid: where the copies differ, both get what is whole. */
+/* Does the record's data match its sums? */
+static bool data_matches(const struct cursor *cur)
+{
+	u32 slot;
+
+	for (slot = le16_to_cpu(cur->commit->first); slot < le16_to_cpu(cur->commit->end); slot++)
+		if (!slot_matches(cur, slot))
+			return false;
+	return true;
+}
+
+static int slots_copy(struct replay *r, const struct cursor *cur, u32 segment, u32 slot, u32 n)
+{
+	sector_t where;
+	struct cache_device *d = copy_sector_device(r->c, slot_sector(r->c, segment, slot), &where);
+	int err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, cur->buf + (size_t)slot * LARDER_SLOT_SIZE,
+			   n * LARDER_SLOT_SIZE);
+
+	flusher_wrote(&d->flusher);
+	if (err)
+		DMERR("%pg: a record cannot be copied to segment %u: error %d; give '-' for this SSD", d->bdev, segment, err);
+	return err;
+}
+
+/* Which copy lacks this slot of the record: 0, 1; -1: none, or both. */
+static int slot_lacks(const struct cursor *cur, u32 slot)
+{
+	u32 block = le16_to_cpu(cur->commit->slot);
+
+	if (!test_bit(slot, cur->differ) || (slot < block && (slot >= le16_to_cpu(cur->commit->end) || !slot_matches(cur, slot))))
+		return -1;
+	/* what is whole is in buf now */
+	return memcmp(cursor_slot(cur, slot), cur->copy + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) ? 1 : 0;
+}
+
+/*
+ * The record that cur looks at, which is valid: where the copies differ, the one that is not whole gets what is.  What neither has
+ * stays as it is, and what is whole is not written to.
+ */
 static int record_repair(struct replay *r, struct cursor *cur)
 {
-	u32 first = le16_to_cpu(cur->commit->first), slot = le16_to_cpu(cur->commit->slot), i;
+	u32 slot = le16_to_cpu(cur->commit->first), end = le16_to_cpu(cur->commit->slot) + 1, n;
 	u32 copy[2] = { cur->segment, r->mirror[cur->segment] - 1 };
-	struct cache *c = r->c;
-	int err = 0;
+	bool repaired = false;
+	int lacks, err = 0;
 
-	if (!cur->has_copy || find_next_bit(cur->differ, slot + 1, first) > slot)
-		return 0;
-	data_matches(cur);
-	for (i = 0; i < 2 && !err; i++) {
-		sector_t where;
-		struct cache_device *d = copy_sector_device(c, slot_sector(c, copy[i], first), &where);
-
-		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, cur->buf + (size_t)first * LARDER_SLOT_SIZE,
-			       (slot + 1 - first) * LARDER_SLOT_SIZE);
-		flusher_wrote(&d->flusher);
-		if (err)
-			DMERR("%pg: a record cannot be copied to segment %u: error %d; give '-' for this SSD",
-			      d->bdev, copy[i], err);
+	for (; cur->has_copy && slot < end && !err; slot += n) {
+		lacks = slot_lacks(cur, slot);
+		for (n = 1; slot + n < end && slot_lacks(cur, slot + n) == lacks; )
+			n++;
+		if (lacks < 0)
+			continue;
+		err = slots_copy(r, cur, copy[lacks], slot, n);
+		repaired = true;
 	}
-	r->repaired++;
+	r->repaired += repaired;
 	return err;
 }
 
@@ -428,14 +473,13 @@ static bool blocks_durable(struct replay *r, const struct cursor *cur, u32 segme
 	};
 	const struct larder_commit *commit[2];
 	bool found = false;
-	const char *why;
 	u32 i;
 
 	for (e.slot = from; e.slot < r->c->data_slots; e.slot++) {
 		commit[0] = cursor_slot(cur, e.slot);
 		commit[1] = cur->copy + (size_t)e.slot * LARDER_SLOT_SIZE;
 		for (i = 0; i < (cur->has_copy && test_bit(e.slot, cur->differ) ? 2 : 1); i++) {
-			if (!larder_commit_maybe(commit[i], &e) || larder_check_commit(commit[i], &e, &why))
+			if (!commit_valid(r, commit[i], &e))
 				continue;
 			r->durable = max(r->durable, le64_to_cpu(commit[i]->durable_sequence));
 			found = true;

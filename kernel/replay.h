@@ -90,7 +90,13 @@ int replay_apply(struct replay *r);	/* merges the streams into the indexes and r
 /* -EBADMSG, logged: a record of the write stream that was durable is not among those that are valid */
 int replay_check_end(struct replay *r);
 void replay_cursors_free(struct replay *r);
-/* second (+ 1, 0: none) is the second copy of first from now on; what the two were before they are not any more */
+/* May second (+ 1, 0: none) be the second copy of first?  It is on another SSD, where there is one. */
+static inline bool replay_pair_ok(struct cache *c, u32 first, u32 second)
+{
+	return !second || segment_device(c, first) != segment_device(c, second - 1);
+}
+
+/* A pair that is ok is one from now on; what the two were before they are not any more. */
 void replay_link(struct replay *r, u32 first, u32 second);
 /* Was this segment opened again behind the checkpoint?  Then what the checkpoint maps to it is gone. */
 static inline bool replay_reopened(const struct replay *r, u32 segment)

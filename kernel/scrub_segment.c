@@ -18,6 +18,7 @@
 #define READ_SLOTS		64u	/* at once */
 #define UNREADABLE_SLOTS	64u	/* of a segment: it is not the data, it is the SSD */
 #define USER_IO_LATELY		(HZ / 5)
+#define DROP_ATTEMPTS		16u
 
 struct scrub_copy {
 	u32 segment;			/* LARDER_NO_SEGMENT: there is none that can be read */
@@ -573,14 +574,24 @@ static void lost_dirty(struct scrub_pass *p, struct volume *v, const struct lard
 		    m->sector + m->len - 1, p->segment, d->bdev, (u64)where, "reads fail; write it anew or discard it");
 }
 
-static void lost_clean(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
+/* The middle of an extent leaves two, which need memory.  -ENOMEM: it is still mapped. */
+static int lost_clean(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
 {
 	sector_t where;
 	struct cache_device *d = copy_sector_device(p->cache, m->cache, &where);
+	unsigned int attempt = 0;
+	int err;
 
-	volume_map_change(v, m->sector, m->len, m->cache, 1u << LARDER_ST_CLEAN, m->cache, LARDER_ST_NONE);
+	do {
+		err = volume_map_change(v, m->sector, m->len, m->cache, 1u << LARDER_ST_CLEAN, m->cache, LARDER_ST_NONE);
+		if (err == -ENOMEM)
+			larder_index_refill(v->index);
+	} while (err == -ENOMEM && attempt++ < DROP_ATTEMPTS);
+	if (err < 0)
+		return err;
 	DMWARN_LIMIT("%pg: damaged clean data at sector %llu (segment %u): sectors %llu to %llu of volume %pUb are dropped",
 		     d->bdev, (u64)where, p->segment, m->sector, m->sector + m->len - 1, v->uuid);
+	return 0;
 }
 
 /* What of a mapping lies in slots that are lost. */
@@ -603,8 +614,10 @@ static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_
 			__set_bit(slot, p->dirty);
 			lost_dirty(p, v, &part);
 		} else {
+			err = lost_clean(p, v, &part);
+			if (err)
+				return err;
 			__set_bit(slot, p->clean);
-			lost_clean(p, v, &part);
 		}
 	}
 	return 0;

@@ -212,10 +212,18 @@ static void segment_read(struct cache *c, u32 segment, void *buf)
 	}
 }
 
-/* The commit block in this slot of a segment that was read, or NULL. */
-const struct larder_commit *segment_block(struct cache *c, u32 segment, const void *buf, u32 slot)
+/* One slot, of that copy alone. */
+static int copy_read_slot(struct cache *c, u32 copy, u32 slot, void *to)
 {
-	const struct larder_commit *k = buf + (size_t)slot * LARDER_SLOT_SIZE;
+	sector_t where;
+	struct cache_device *d = copy_sector_device(c, slot_sector(c, copy, slot), &where);
+
+	return READ_ONCE(d->failed) ? -ENODEV : super_io(d->bdev, REQ_OP_READ, where, to, LARDER_SLOT_SIZE);
+}
+
+/* k, if it is a commit block for this slot of the segment, or NULL. */
+static const struct larder_commit *block_valid(struct cache *c, u32 segment, const struct larder_commit *k, u32 slot)
+{
 	struct larder_geometry geo = { };
 	struct larder_commit_expect e = {
 		.geo = &geo, .hash = le64_to_cpu(k->hash), .epoch = le32_to_cpu(k->epoch), .segment = segment, .slot = slot,
@@ -225,6 +233,12 @@ const struct larder_commit *segment_block(struct cache *c, u32 segment, const vo
 
 	contents_geometry(c, &geo);
 	return larder_check_commit(k, &e, &why) ? NULL : k;
+}
+
+/* The commit block in this slot of a segment that was read, or NULL. */
+const struct larder_commit *segment_block(struct cache *c, u32 segment, const void *buf, u32 slot)
+{
+	return block_valid(c, segment, buf + (size_t)slot * LARDER_SLOT_SIZE, slot);
 }
 
 static bool epoch_hash_fits(struct cache *c, const struct larder_commit *k)
@@ -237,6 +251,12 @@ static bool epoch_hash_fits(struct cache *c, const struct larder_commit *k)
 		if (e[i].epoch && e[i].epoch == k->epoch)
 			return larder_log_hash(c->uuid, le64_to_cpu(e[i].secret)) == le64_to_cpu(k->hash);
 	return true;
+}
+
+/* The block with the segment's last sequence number is of this life of it. */
+static bool block_is_last(struct cache *c, u32 segment, const struct larder_commit *k)
+{
+	return le64_to_cpu(k->sequence) == c->segments[segment].sequence && epoch_hash_fits(c, k);
 }
 
 static void block_entries(struct cache *c, const struct larder_commit *k, struct segment_contents *sc)
@@ -266,31 +286,6 @@ static void blocks_sums(struct cache *c, u32 segment, const void *buf, const str
 	}
 }
 
-static int read_blocks(struct cache *c, u32 segment, struct segment_contents *sc)
-{
-	void *buf = __vmalloc((size_t)c->data_slots * LARDER_SLOT_SIZE, GFP_NOIO);
-	const struct larder_commit *k, *last = NULL;
-	u32 slot;
-
-	if (!buf)
-		return -ENOMEM;
-	segment_read(c, segment, buf);
-	contents_begin(c, sc);
-	for (slot = 0; slot < c->data_slots; slot++) {
-		k = segment_block(c, segment, buf, slot);
-		if (!k)
-			continue;
-		if (sc->entries)
-			block_entries(c, k, sc);
-		if (le64_to_cpu(k->sequence) == c->segments[segment].sequence && epoch_hash_fits(c, k))
-			last = k;
-	}
-	if (sc->sums && last)
-		blocks_sums(c, segment, buf, last, sc->sums);
-	vfree(buf);
-	return 0;
-}
-
 const struct larder_commit *segment_last_block(struct cache *c, u32 segment, const void *buf, u32 end, u32 *slot)
 {
 	const struct larder_commit *k;
@@ -298,12 +293,73 @@ const struct larder_commit *segment_last_block(struct cache *c, u32 segment, con
 
 	for (i = 0; i < end; i++) {
 		k = segment_block(c, segment, buf, i);
-		if (!k || le64_to_cpu(k->sequence) != c->segments[segment].sequence || !epoch_hash_fits(c, k))
+		if (!k || !block_is_last(c, segment, k))
 			continue;
 		*slot = i;
 		return k;
 	}
 	return NULL;
+}
+
+/*
+ * Where a segment that was read has no commit block, and another copy has one: that goes there.  From the last one down: what a block
+ * covers is data, so that no further read is made of a segment whose blocks are whole.
+ */
+static int blocks_from_copies(struct cache *c, u32 segment, void *buf)
+{
+	u32 copy[2] = { segment, READ_ONCE(c->segments[segment].mirror) }, slot = 0, unreadable = 0, i;
+	const struct larder_commit *last, *k;
+	void *other;
+
+	if (copy[1] == LARDER_NO_SEGMENT || segment_below(c, segment, NULL))
+		return 0;
+	other = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
+	if (!other)
+		return -ENOMEM;
+	last = segment_last_block(c, segment, buf, c->data_slots, &slot);
+	slot = last ? slot + 1 : c->data_slots;
+	while (slot-- && unreadable < UNREADABLE_SLOTS) {
+		k = segment_block(c, segment, buf, slot);
+		for (i = 0; !k && i < ARRAY_SIZE(copy); i++) {
+			if (copy_read_slot(c, copy[i], slot, other))
+				unreadable++;
+			else if (block_valid(c, segment, other, slot))
+				k = memcpy(buf + (size_t)slot * LARDER_SLOT_SIZE, other, LARDER_SLOT_SIZE);
+		}
+		if (k && !last && block_is_last(c, segment, k))
+			last = k;
+		if (k && last && k->hash == last->hash && k->epoch == last->epoch)
+			slot = le16_to_cpu(k->first);
+	}
+	kfree(other);
+	return 0;
+}
+
+static int read_blocks(struct cache *c, u32 segment, struct segment_contents *sc)
+{
+	void *buf = __vmalloc((size_t)c->data_slots * LARDER_SLOT_SIZE, GFP_NOIO);
+	const struct larder_commit *k, *last = NULL;
+	u32 slot;
+	int err;
+
+	if (!buf)
+		return -ENOMEM;
+	segment_read(c, segment, buf);
+	err = blocks_from_copies(c, segment, buf);
+	contents_begin(c, sc);
+	for (slot = 0; !err && slot < c->data_slots; slot++) {
+		k = segment_block(c, segment, buf, slot);
+		if (!k)
+			continue;
+		if (sc->entries)
+			block_entries(c, k, sc);
+		if (block_is_last(c, segment, k))
+			last = k;
+	}
+	if (sc->sums && last)
+		blocks_sums(c, segment, buf, last, sc->sums);
+	vfree(buf);
+	return err;
 }
 
 void segment_block_sums(struct cache *c, u32 segment, const void *buf, u32 *sums)

@@ -898,8 +898,9 @@ int super_scrub(struct cache *c, struct scrub_counts *n)
 		d = &c->dev[i];
 		if (READ_ONCE(d->failed))
 			continue;
-		twin_scrub(&(struct twin){ c, d, { LARDER_SB_OFFSET, le64_to_cpu(d->sb->head.copy_offset) }, LARDER_SB_SIZE,
-					   twin_super_valid, "superblock" }, d->sb, buf, n);
+		if (d->sb->head.copy_offset)
+			twin_scrub(&(struct twin){ c, d, { LARDER_SB_OFFSET, le64_to_cpu(d->sb->head.copy_offset) }, LARDER_SB_SIZE,
+						   twin_super_valid, "superblock" }, d->sb, buf, n);
 		twin_scrub(&(struct twin){ c, d, { LARDER_TABLE_OFFSET_A, LARDER_TABLE_OFFSET_B }, LARDER_TABLE_SIZE,
 					   twin_table_valid, "table of volumes" }, c->table, buf, n);
 	}

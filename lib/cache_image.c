@@ -191,6 +191,7 @@ bool cache_image_checkpoint(struct cache_image *image)
 			break;
 		wrong = checkpoint_load(image, p);
 		if (!wrong) {
+			image->absent = false; /* what the newer one lacks is not needed */
 			image->loaded = p;
 			break;
 		}

@@ -55,7 +55,8 @@ unsigned segment_copies(const struct cache_image *image, uint32_t segment, uint3
 
 bool segment_pair_ok(const struct cache_image *image, uint64_t segment, uint64_t second)
 {
-	return !second || (second != segment + 1 && segment_exists(image, second - 1));
+	return !second || (segment_exists(image, second - 1) && segment_exists(image, segment) &&
+			   segment_place(image, (uint32_t)segment) != segment_place(image, (uint32_t)(second - 1)));
 }
 
 static void unpair(struct cache_image *image, uint32_t segment)

@@ -508,6 +508,31 @@ static void test_refusals(void)
 	refuse_each(&targets[6], chunk_of_each_kind, bad_chunk, ARRAY_SIZE(bad_chunk));
 }
 
+/* The place of another SSD, which need not be there: its sectors are numbered with 36 bits, too. */
+static void test_place_of_another(void)
+{
+	const char *beyond = "devices.nr_segments (beyond 36 bits of sectors)", *why = NULL;
+	struct larder_cache_sb *sb = buffer(LARDER_SB_SIZE);
+	struct larder_table *t = buffer(LARDER_TABLE_SIZE);
+	u32 most;
+
+	sample_cache_sb(sb, 5);
+	sample_table(t, 5);
+	most = (1ull << LARDER_CACHE_SECTOR_BITS) / (le32_to_cpu(sb->segment_size) / 512);
+	t->head.nr_devices = cpu_to_le32(2);
+	t->devices[1].state = cpu_to_le32(LARDER_DEVICE_FAILED);
+	t->devices[1].first_segment = cpu_to_le32(most - 7);
+	t->devices[1].nr_segments = cpu_to_le32(7);
+	larder_seal_table(t);
+	CHECK(!larder_check_table(t, sb, &why), "%s", why);
+	t->devices[1].nr_segments = cpu_to_le32(8);
+	larder_seal_table(t);
+	CHECK(larder_check_table(t, sb, &why) == -EINVAL && !strcmp(why, beyond), "%s", why);
+	free(t);
+	free(sb);
+	operations += 2;
+}
+
 /* Of an SSD that has grown a table may know fewer segments than its superblock; there is room for as many as end before the copy. */
 static void test_grown_cache(void)
 {
@@ -951,6 +976,7 @@ int main(int argc, char **argv)
 	run_test("summaries", test_summary_round_trip);
 	run_test("checkpoint chunks against a list", test_chunk_against_list);
 	run_test("each refusal by its name", test_refusals);
+	run_test("the place of another SSD", test_place_of_another);
 	run_test("an SSD that has grown", test_grown_cache);
 	run_test("the growth of an SSD is cut off", test_growth_is_cut);
 	run_test("the commit block that is expected, and no other", test_commit_expectations);

@@ -179,6 +179,35 @@ def test_two_copies(make_disk, seed, which):
     stack.stop()
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_blocks_of_one_copy(make_disk, seed, which):
+    """On two SSDs, a segment that was being written at the stop has no summary, and what is damaged in one copy is data and the
+    commit blocks behind it: the sums are those of the other copy's blocks, and scrub mends what it was."""
+    ssds = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1) for i in range(2)]
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    stack = Stack(
+        ssds, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0
+    )
+    w = Written(stack, seed)
+    _, data = prepare(stack, w, "restarted")
+    at = [places(ssds[which], d)[0] for d in (data[3], data[12])]
+    first, size, _ = segment_layout(ssds[which])
+    starts = {first + (a - first) // size * size for a in at}
+    blocks = [s for start in starts for s in range(start, start + DATA, SLOT) if ssds[which].read(s, 4)[:4] == b"LCMT"]
+    assert len(blocks) >= 2
+    for s in (*at, *blocks):
+        flip(ssds[which], s)
+    settled(stack, 0)
+    assert w.not_on_backing() == set()
+    assert counts(stack)["unchecked_slots"] == 0
+    stack.cache.message("scrub")
+    wait_for(lambda: stack.cache.status()["scrub"] == "done", 60, "the scrub")
+    status = stack.cache.status()
+    assert status["scrub_errors"] == status["scrub_repaired"]  # none of a second copy that is not needed any more
+    assert status["scrub_dropped"] == status["scrub_unrepairable"] == 0
+    stack.stop()
+
+
 def test_damaged_summary(make_disk, seed):
     """Its checksum tells: the commit blocks are read instead, once."""
     stack = make_stack(make_disk)

@@ -12,7 +12,7 @@ import pytest
 from lib import command, simdisk
 from lib.controls import Switches
 from lib.damage import damage
-from lib.decay import Written, commit, flip, places
+from lib.decay import SLOT, Written, commit, flip, places
 from lib.larder import Cache, Stack, Volume, larder, segment_layout, wait_for
 from lib.log_blocks import commit_blocks
 from lib.pattern import not_pattern, write_pattern
@@ -449,6 +449,58 @@ def test_what_has_decayed_on_one(make_disk, seed):
     assert stack.volume.read(0, 8) == data[0] and stack.volume.read(128, 8) == data[2]
     w.write(64)
     assert w.wrong(stack.volume) == {}
+    stack.stop()
+
+
+def test_chunks_of_either_copy(make_disk, kernel_log):
+    """Of a checkpoint's segment the first SSD has lost one chunk, the other one the next: each chunk counts for itself."""
+    ssds, hdd = make_ssds(make_disk, (512, 512)), make_disk("hdd0", model="null", mb=64, wce=1)  # its segments fill two chunks
+    stack = Stack(ssds, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), writeback="off")
+    stack.volume.write(0, NEW)
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    stack.stop()
+    for named in range(2):
+        pointer = 288 + 64 * named
+        number, other = (struct.unpack_from("<I", ssds[0].read(8, 8), pointer + at)[0] for at in (24, 40))
+        assert other
+        for chunk, segment in enumerate((number, other - 1)):
+            for s in ssds:
+                first, size, n = segment_layout(s)
+                index = segment - struct.unpack_from("<I", s.read(8, 8), 228)[0]
+                if 0 <= index < n:
+                    at = first + index * size + 128 * chunk
+                    assert s.read(at, 8)[:4] == b"LCHK"
+                    flip(s, at)
+    stack.start()
+    for chunk in range(2):
+        assert bool(kernel_log.matching(f"chunk {chunk} of a checkpoint is damaged")) == (chunk == 0)
+    assert stack.volume.read(0, 8) == NEW
+    stack.stop()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_what_neither_has_is_left_alone(make_disk, seed, which):
+    """A durable record, one slot of it damaged on both SSDs and another on one: the start mends that one from what is whole, and
+    writes to neither of what it cannot mend."""
+    stack = make_stack(make_disk, (32, 32), writeback="off")
+    w = Written(stack, seed)
+    data = w.write(0, 3 * SLOT)
+    commit(stack)
+    w.write(64)  # its block says that the record before it is durable
+    commit(stack)
+    cut(stack.ssd, "keep")
+    up(stack)
+    at = [places(s, data)[0] for s in stack.ssd]
+    for i, s in enumerate(stack.ssd):
+        flip(s, at[i], 100 + i)
+    flip(stack.ssd[which], at[which] + 2 * SLOT)
+    damaged = [s.read(a, SLOT) for s, a in zip(stack.ssd, at, strict=True)]
+    assert damaged[0] != damaged[1]
+    stack.start()
+    assert stack.volume.read(SLOT, 2 * SLOT) == data[4096:]
+    for s, a, slot in zip(stack.ssd, at, damaged, strict=True):
+        assert s.read(a, SLOT) == slot and s.read(a + SLOT, 2 * SLOT) == data[4096:], f"{s}"
     stack.stop()
 
 

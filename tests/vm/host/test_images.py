@@ -205,6 +205,48 @@ def torn(stream: int, index: int, byte: int = 0):
     return lambda image: image.spoil(image.records(stream)[index], b"spoilt", byte)
 
 
+OPEN, SEGMENTS = 3, 5  # items of a checkpoint
+
+
+def items(image: Image, kind: int) -> list[tuple[int, bytes]]:
+    """(where in the payload its data begins, the data) of those in the first chunk of the newest checkpoint."""
+    sb = image.superblock()
+    with open(image.ssd, "rb") as f:
+        f.seek(4096 + 288 + 24)
+        segment = int.from_bytes(f.read(4), "little")
+        f.seek(int(sb["segments_offset"]) + segment * int(sb["segment_size"]))
+        chunk = f.read(65536)
+    unit = {1: 8, 2: 8, OPEN: 8, 4: 32, SEGMENTS: 16, 6: 1}
+    payload, at, found = chunk[64 : 64 + int.from_bytes(chunk[28:32], "little")], 0, []
+    while at < len(payload):
+        size = unit[payload[at]] * int.from_bytes(payload[at + 4 : at + 8], "little")
+        if payload[at] == kind:
+            found.append((at + 16, payload[at + 16 : at + 16 + size]))
+        at += 16 + size
+    return found
+
+
+def second(segment: int) -> int:
+    """The number + 1 of another one."""
+    return 3 if segment == 1 else 2
+
+
+def opened_pair(image: Image) -> None:
+    at, data = next((at, data) for at, data in items(image, OPEN) if data)
+    image.damage("chunk:0:0", f"payload[{at + 4}]={second(int.from_bytes(data[:4], 'little'))}")
+
+
+def used_pair(image: Image) -> None:
+    at, data = items(image, SEGMENTS)[0]
+    segment = next(i for i in range(len(data) // 16) if data[16 * i] == 1)
+    image.damage("chunk:0:0", f"payload[{at + 16 * segment + 4}]={second(segment)}")
+
+
+def chunk_pair(image: Image) -> None:
+    for copy in ("super", "super-copy"):
+        image.damage(copy, "checkpoint[0].first_mirror=1", "head.generation=+1")
+
+
 # id: (options of the writer, damage, what the kernel must say if it refuses; None: it starts)
 DAMAGE = {
     "image-clean": (SMALL, None, None),
@@ -231,6 +273,14 @@ DAMAGE = {
     "checkpoint-crc-only-one": (ONE, field("chunk:0:0", "payload[300]=^4", "--keep-crc"), "checkpoint"),
     "checkpoint-item-kind-only-one": (ONE, field("chunk:0:0", "payload[0]=77"), "item kind"),
     "checkpoint-item-count-only-one": (ONE, field("chunk:0:0", "payload[7]=255"), "item count"),
+    "pair-on-one-ssd-opened": (ONE, opened_pair, "both copies of a segment on one SSD"),
+    "pair-on-one-ssd-used": (ONE, used_pair, "both copies of a segment on one SSD"),
+    "pair-on-one-ssd-of-chunks": (ONE, chunk_pair, "both copies of a segment on one SSD"),
+    "pair-on-one-ssd-in-the-log": (
+        CRASHED,
+        commit("entry[0].kind=6", "entry[0].sector=1", "entry[0].cache=3", "entry[0].length=0"),
+        "were durable",
+    ),
     "checkpoint-both": (CRASHED, both(field("chunk:1:0", "magic=0"), field("chunk:0:0", "magic=0")), "checkpoint"),
     "commit-magic": (CRASHED, commit("magic=0"), "were durable"),
     "commit-crc": (CRASHED, commit("body[4]=^1", "--keep-crc"), "were durable"),
