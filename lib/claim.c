@@ -81,13 +81,38 @@ static int judge_cache(const struct device *device, const struct larder_cache_sb
 	return result;
 }
 
+/* What stands there as it was written, whether this larder can use it here or not: a device may show less than it has.  NULL: it is damaged. */
+static const union superblock *find_whole(const struct superblocks *found)
+{
+	if (found->chosen)
+		return found->chosen->sb;
+	if (found->main.magic && superblock_is_whole(found->main.sb))
+		return found->main.sb;
+	return found->copy.offset && found->copy.magic && superblock_is_whole(found->copy.sb) ? found->copy.sb : NULL;
+}
+
+static bool is_understood(const struct larder_sb_head *head)
+{
+	uint32_t kind = le32toh(head->kind);
+
+	return le32toh(head->version) == LARDER_VERSION && !(le64toh(head->incompat) & ~LARDER_INCOMPAT_ALL) && kind >= LARDER_KIND_CACHE &&
+	       kind <= LARDER_KIND_OTHER;
+}
+
 int claim_superblock(const struct device *device, const struct superblocks *found, const char *discard_dirty)
 {
-	const union superblock *sb = superblocks_best(found);
+	const union superblock *sb = find_whole(found);
 	char uuid[UUID_TEXT];
 
-	if (!found->chosen)
+	if (!sb)
 		return LARDER_DONE; /* damaged beyond use: --wipe is enough */
+	if (!is_understood(&sb->head))
+		return names_uuid(discard_dirty, sb->head.uuid) ?
+			       LARDER_DONE :
+			       complain(LARDER_UNSAFE,
+					"%s: superblock: is a newer larder's, which alone can say whether dirty data is in it: what there is is LOST "
+					"with --discard-dirty %s",
+					device->path, uuid_text(sb->head.uuid, uuid));
 	if (le32toh(sb->head.kind) == LARDER_KIND_CACHE)
 		return judge_cache(device, &sb->cache, discard_dirty);
 	if (le32toh(sb->head.kind) != LARDER_KIND_VOLUME || !(le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY) ||
