@@ -177,8 +177,10 @@ static int judge(const struct device *device, const struct superblocks *found, c
 	struct problems foreign = { 0 };
 	int result = signatures_find(device, &foreign);
 	char *ours, *line, *what;
+	/* a copy alone is what is left of it where another has written since */
+	bool nothing = request->stale ? found->chosen == &found->main : !superblocks_any(found);
 
-	if (result || (!foreign.number && !superblocks_any(found))) {
+	if (result || (!foreign.number && nothing)) {
 		problems_free(&foreign);
 		return result;
 	}
@@ -187,7 +189,7 @@ static int judge(const struct device *device, const struct superblocks *found, c
 	what = must_print("%s%s%s", ours, *ours && *line ? "; " : "", line);
 	if (!request->wipe)
 		result = complain(LARDER_UNSAFE, "%s: carries %s; --wipe overwrites it", device->path, what);
-	result = result ? result : claim_superblock(device, found, request->discard_dirty);
+	result = result || request->stale ? result : claim_superblock(device, found, request->discard_dirty);
 	result = result ? result : claim_confirm(device, what, request);
 	result = result ? result : wipe(device, found, foreign.number, what, request);
 	free(ours);

@@ -10,6 +10,7 @@ struct claim_request {
 	const char *path;
 	bool wipe; /* what is on it may go */
 	const char *discard_dirty; /* UUID of a cache or volume of which dirty data may go with it, or NULL */
+	bool stale; /* its superblock has been judged: it says nothing that counts, and needs no --wipe; what else is there does */
 	bool yes; /* ask nothing */
 	bool dry_run; /* check all, change nothing, print what would be done */
 };
