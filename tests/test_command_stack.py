@@ -337,6 +337,42 @@ def test_cache_of_another_machine(larder, described):
 
 
 @identified
+def test_half_made_on_another_machine(larder, described):
+    """Nobody goes on with it here, or takes it away, before it was taken over: it may be in use there."""
+    described.plain["host"] = str(uuid.uuid4())
+    for state, verbs in (("creating", (["create", "--resume"], ["remove"])), ("removing", (["remove"],)), ("ready", (["remove"],))):
+        text = described.plain | {"state": state, "step": 3}
+        described.volume(text)
+        described.ssds({"ready": [], "changing": [text]} if state != "ready" else {"ready": [f"{described.uuid} data"], "changing": []})
+        before = [digest(path) for path in (described.ssd, described.hdd)]
+        for words in verbs:
+            more = ["--discard-data", described.uuid] if words == ["remove"] else []
+            one_line(larder(*words, "data", *more, code=UNSAFE), "another machine", "larder start --import data")
+        one_line(larder("start", "data", code=UNSAFE), "another machine", "--import")
+        assert [digest(path) for path in (described.ssd, described.hdd)] == before
+    # its cache alone says so
+    text = described.plain | {"state": "removing"}
+    del text["host"]
+    described.volume(text)
+    described.ssds({"ready": [], "changing": [text], "host": str(uuid.uuid4())})
+    one_line(larder("remove", "data", code=UNSAFE), "another machine", "--import")
+    # not while it may run there; then it is this machine's, and still half made
+    patch_both(described.ssd, CACHE, epoch=1, epochs0__epoch=1, epochs0__segment=0, epochs0__first_sequence=1)
+    one_line(larder("start", "--import", "data", code=UNSAFE), "may run there", "--crashed")
+    one_line(larder("start", "--import", "--crashed", "data", code=UNSAFE), "is being removed; larder remove data")
+    assert "another machine" not in larder("remove", "data", code=None).stderr
+
+
+@identified
+def test_stack_for_a_cache_of_another_machine(larder, described):
+    described.ssds({"ready": [f"{described.uuid} films"], "changing": [], "host": str(uuid.uuid4())})
+    words = ["create", "new", "--backing", larder.image("disk", 64 * MIB), "--cache", "fast", "--dry-run"]
+    one_line(larder(*words, code=UNSAFE), "fast", "another machine", "larder start --import films")
+    described.ssds({"ready": [f"{described.uuid} films"], "changing": []})
+    assert "that of the name fast" in larder(*words).stdout
+
+
+@identified
 def test_name_of_another_machine(larder, described):
     """A stack of another machine with the name of one of this one keeps that from nothing."""
     described.volume(described.plain)

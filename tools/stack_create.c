@@ -55,7 +55,7 @@ static int make_cache(struct making *m)
 
 	if (!m->stack.own_cache) {
 		free(list);
-		result = start_cache(&m->stack, START_IMPORT);
+		result = start_cache(&m->stack, 0);
 		return result ? result : stack_store(&m->stack);
 	}
 	m->stack.generation = 1;
@@ -445,6 +445,7 @@ static int resume(const struct stack_request *request)
 			result = complain(LARDER_UNSAFE, "%s: is ready; larder start %s", m.stack.name, m.stack.name);
 	}
 	stacks_free(&stacks);
+	result = result ? result : stack_check_machine(&m.stack);
 	result = result ? result : get_secret(&m, m.stack.step < STEP_CRYPT && !m.stack.wiped);
 	result = result ? result : make(&m, m.stack.step + 1);
 	secret_free(&m.secret);
