@@ -402,7 +402,7 @@ static void overwrite(int file)
 
 int luks_backup(const char *device, const char *path)
 {
-	char *next = must_print("%s.new", path);
+	char *next = must_print("%s.larder-new", path);
 	int old = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = make_backup(device, next);
 
 	if (!error && rename(next, path))
@@ -436,6 +436,15 @@ bool luks_backup_is_current(const char *device, const char *path)
 	char here[4096], there[4096];
 
 	return read_binary_header(device, here) && read_binary_header(path, there) && !memcmp(here, there, sizeof(here));
+}
+
+bool luks_backup_is_of(const char *path, const uint8_t uuid[16])
+{
+	static const char magic[6] = { 'L', 'U', 'K', 'S', '\xba', '\xbe' };
+	char header[4096], text[UUID_TEXT];
+
+	return read_binary_header(path, header) && !memcmp(header, magic, sizeof(magic)) &&
+	       !strncmp(header + 168, uuid_text(uuid, text), 40); /* LUKS2: uuid[40] */
 }
 
 /* ------------------------------------------------------------------ key slots */

@@ -402,6 +402,31 @@ def test_stack_whose_disks_are_away(larder, described):
         one_line(larder(verb[0], "films", *verb[2:], code=NOT_FOUND), "not started, or its disks are not here")
 
 
+def test_resume_judges_the_header_backup(larder, described):
+    """As the first run does: a file that is there may be the only backup of another stack's header."""
+    crypt = uuid.uuid5(described.uuid, "crypt")
+    described.volume(described.plain | {"state": "creating", "step": 3, "crypt": str(crypt)})
+
+    def resume(word, code):
+        before = file.read_bytes()
+        run = larder("create", "--resume", "data", "--header-backup", word, code=code)
+        assert file.read_bytes() == before
+        return run
+
+    file = larder.directory / "other.luks-header"
+    file.write_bytes((b"LUKS\xba\xbe" + bytes(162) + str(uuid.uuid4()).encode()).ljust(8192, b"\0"))
+    one_line(resume(file, USAGE), "--header-backup", "is there already")
+    one_line(resume("backup", USAGE), "--header-backup", "absolute")
+    one_line(resume(larder.directory / "nothing" / "file", FAILED), "--header-backup", "nothing")
+    # of this stack: of a run that was cut short behind it; it goes on to the empty passphrase
+    file.write_bytes((b"LUKS\xba\xbe" + bytes(162) + str(crypt).encode()).ljust(8192, b"\0"))
+    assert "--header-backup" not in resume(file, FAILED).stderr
+    described.volume(described.plain | {"state": "creating", "step": 4, "crypt": str(crypt)})
+    one_line(resume(larder.directory / "new", USAGE), "--header-backup", "made already", "larder passwd data --backup")
+    described.volume(described.plain | {"state": "creating", "step": 3})
+    one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
+
+
 def test_two_of_one_name(larder, described):
     described.volume(described.plain)
     described.ssds({"ready": [f"{uuid.uuid4()} data"], "changing": []})

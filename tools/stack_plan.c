@@ -82,16 +82,18 @@ char *stack_backup_path(const struct stack *stack, const char *word)
 	return word ? must_print("%s", word) : must_print(STATE "/%s.luks-header", uuid_text(stack->uuid, text));
 }
 
-static int check_backup(const struct stack *stack, const char *word)
+int stack_check_backup(const struct stack *stack, const char *word)
 {
 	char *path = stack_backup_path(stack, word), *parent = must_print("%s", word && strchr(word, '/') ? word : STATE "/");
+	uint8_t part[16];
 	int result = LARDER_DONE;
 
+	stack_part(stack, "crypt", part);
 	if (word && !stack->encrypted)
 		result = complain(LARDER_USAGE, "--header-backup: is for --encrypt");
 	else if (word && path && *word != '/')
 		result = complain(LARDER_USAGE, "--header-backup: '%s' is not none, nor an absolute path", word);
-	else if (word && path && !access(word, F_OK))
+	else if (word && path && !access(word, F_OK) && !luks_backup_is_of(word, part))
 		result = complain(LARDER_USAGE, "--header-backup: %s: is there already; give another name", word);
 	if (!word && path)
 		mkdir(STATE, 0700);
@@ -423,7 +425,7 @@ int stack_plan(struct making *m)
 	stacks_free(&stacks);
 	result = result ? result : check_programs(&m->stack);
 	if (!result && !r->dry_run)
-		result = check_backup(&m->stack, r->header_backup);
+		result = stack_check_backup(&m->stack, r->header_backup);
 	result = result ? result : check_mount(&m->stack);
 	result = result ? result : check_disks(m);
 	if (!result && m->stack.own_cache)
