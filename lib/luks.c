@@ -16,6 +16,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "archive.h"
 #include "luks.h"
 #include "message.h"
 #include "superblock.h"
@@ -367,20 +368,6 @@ static int make_backup(const char *device, const char *path)
 	return error;
 }
 
-static int sync_directory(const char *path)
-{
-	char *parent = must_print("%s", path);
-	int file, error;
-
-	parent[strrchr(parent, '/') - parent + 1] = 0;
-	file = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	error = file < 0 || fsync(file) ? -errno : 0;
-	if (file >= 0)
-		close(file);
-	free(parent);
-	return error;
-}
-
 /* What had the name before: its key slots go from the disk, as far as that writes in place. */
 static void overwrite(int file)
 {
@@ -407,7 +394,7 @@ int luks_backup(const char *device, const char *path)
 
 	if (!error && rename(next, path))
 		error = -errno;
-	error = error ? error : sync_directory(path);
+	error = error ? error : sync_directory_of(path);
 	if (error)
 		unlink(next);
 	else if (old >= 0)

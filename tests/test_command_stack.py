@@ -427,6 +427,32 @@ def test_resume_judges_the_header_backup(larder, described):
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
 
 
+def test_fstab_loses_no_line(larder, described, tmp_path):
+    """The line of the stack goes; all others stay as they are, also where one cannot be read, and a link stays one."""
+    library, fstab, real = tmp_path / "read_error.so", tmp_path / "fstab", tmp_path / "real"
+    source = TOP / "tests" / "command" / "read_error.c"
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-o", library, source]
+    subprocess.run(command, check=True)
+    others = [b"/dev/sda1 / ext4 defaults 0 1\n", b"# a\0b\n", b"/dev/sdb1 /b ext4 defaults 0 2"]
+    mine = f"/dev/mapper/data /srv ext4 nofail,x-larder.stack={described.uuid} 0 2\n".encode()
+    real.write_bytes(others[0] + mine + others[1] + others[2])
+    real.chmod(0o640)
+    fstab.symlink_to(real)
+    text = described.plain | {"state": "removing"}
+    described.volume(text)
+    described.ssds({"ready": [], "changing": [text]})
+    environment = {"LIBMOUNT_FSTAB": str(fstab)}
+    before = real.read_bytes()
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    failing = environment | {"LD_PRELOAD": f"{asan} {library}", "READ_ERROR": str(real)}
+    run = larder("remove", "data", env=failing, code=FAILED)
+    assert f"{real}: cannot change it: Input/output error" in run.stderr and "larder remove data goes on" in run.stderr
+    assert real.read_bytes() == before and fstab.is_symlink() and {p.name for p in tmp_path.iterdir()} == {library.name, "fstab", "real"}
+    larder("remove", "data", env=environment)
+    assert real.read_bytes() == b"".join(others) + b"\n" and fstab.is_symlink()
+    assert real.stat().st_mode & 0o7777 == 0o640 and not real.with_name("real.larder-new").exists()
+
+
 def test_two_of_one_name(larder, described):
     described.volume(described.plain)
     described.ssds({"ready": [f"{uuid.uuid4()} data"], "changing": []})
