@@ -6,11 +6,17 @@
  * judged.  --wipe lets go what is on the device.  What is not on it needs a word of its own: a cache may hold the only copy of
  * data of other disks, and a volume's disk is worth little without what its cache holds.  --discard-dirty UUID says that this is
  * known.
+ *
+ * A device is known by its path, and often looked at, closed, asked about, and opened again: what has the path by then must be what was looked
+ * at.  The number of a disk may be that of another one after a hotplug; the kernel's sequence of disks (Linux 5.15) never is.
  */
 #include <endian.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 
@@ -124,6 +130,63 @@ int claim_superblock(const struct device *device, const struct superblocks *foun
 			device->path, uuid_text(sb->head.uuid, uuid));
 }
 
+struct sight {
+	struct sight *next;
+	char *path;
+	bool block;
+	dev_t device; /* of a file: that it is on */
+	ino_t inode;
+	uint64_t bytes, sequence; /* sequence 0: not known */
+};
+
+/* All that this process has looked at. */
+static struct sight *sights;
+
+static struct sight look(const struct device *device)
+{
+	struct sight now = { .block = device->block, .bytes = device->bytes };
+	struct stat status;
+
+	if (fstat(device->fd, &status))
+		return now;
+	now.device = device->block ? status.st_rdev : status.st_dev;
+	now.inode = device->block ? 0 : status.st_ino;
+#ifdef BLKGETDISKSEQ
+	if (device->block && ioctl(device->fd, BLKGETDISKSEQ, &now.sequence))
+		now.sequence = 0;
+#endif
+	return now;
+}
+
+static int check_same(const struct device *device)
+{
+	struct sight now = look(device), *s;
+
+	for (s = sights; s && strcmp(s->path, device->path); s = s->next)
+		;
+	if (s && (s->block != now.block || s->device != now.device || s->inode != now.inode || s->bytes != now.bytes || s->sequence != now.sequence))
+		return complain(LARDER_UNSAFE, "%s: is another device now, or of another size, than when it was looked at; begin anew, and see what it is",
+				device->path);
+	if (s)
+		return LARDER_DONE;
+	now.path = must_print("%s", device->path);
+	now.next = sights;
+	s = must_allocate(malloc(sizeof(*s)));
+	*s = now;
+	sights = s;
+	return LARDER_DONE;
+}
+
+void claim_note(const char *path)
+{
+	struct device device;
+
+	if (device_try(&device, path))
+		return;
+	check_same(&device);
+	device_close(&device);
+}
+
 static int check_fitness(const struct device *device)
 {
 	if (device->read_only)
@@ -206,6 +269,7 @@ int claim_open(struct device *device, const struct claim_request *request)
 	if (result)
 		return result;
 	result = check_fitness(device);
+	result = result ? result : check_same(device);
 	if (result)
 		device_close(device);
 	return result;

@@ -16,8 +16,13 @@ struct claim_request {
 };
 
 /*
+ * Notes which device has this path now, for a question that comes before the first claim_open().  Says nothing.
+ */
+void claim_note(const char *path);
+
+/*
  * Two steps, so that the caller can refuse for reasons of its own in between, before anything is changed.  claim_open: opens the
- * device for us alone, and checks that it is fit (not read-only, not zoned).  claim_clear: checks that it carries nothing, or
+ * device for us alone, and checks that it is fit (not read-only, not zoned) and the one that had this path when this process first saw it.  claim_clear: checks that it carries nothing, or
  * that what it carries may go, and wipes that.  Both complain; the caller closes the device after a successful claim_open.
  */
 int claim_open(struct device *device, const struct claim_request *request);

@@ -3,6 +3,7 @@
 
 import fcntl
 import os
+import pty
 import re
 import subprocess
 import uuid
@@ -296,6 +297,45 @@ def test_block_device(larder, loop):
     larder("cache", "create", "slow", "--cache", device, "--wipe")
     larder("super", "wipe", device)
     assert read(image, SB, 16) == bytes(16)
+
+
+def test_path_becomes_another_device_at_the_question(larder, loop):
+    """What was judged, and shown, is what is taken: not what has its name behind the answer.  By a link, and by the same number."""
+    images = [larder.image(name, 128 * MIB, seen=False) for name in ("ssd", "other", "disk")]
+    ssd, other, disk = map(loop, images)
+    link = larder.directory / "link"
+
+    def asked(change):
+        link.unlink(missing_ok=True)
+        link.symlink_to(ssd)
+        shell, answer = pty.openpty()
+        words = [larder.program, "create", "data", "--backing", disk, "--cache", str(link)]
+        run = subprocess.Popen(words, stdin=answer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=larder.environment())
+        said = ""
+        while "Make it?" not in said:
+            assert run.poll() is None, said
+            said += run.stderr.read(1)
+        change()
+        before = [digest(image) for image in images]
+        os.write(shell, b"y\n")
+        said = run.communicate()[1]
+        os.close(shell)
+        os.close(answer)
+        assert run.returncode == UNSAFE and f"{link}: is another device now" in said, said
+        assert [digest(image) for image in images] == before
+
+    def relink():
+        link.unlink()
+        link.symlink_to(other)
+
+    def exchange():
+        for device in (ssd, other):
+            subprocess.run(["losetup", "--detach", device], check=True)
+        for device, image in ((ssd, images[1]), (other, images[0])):
+            subprocess.run(["losetup", device, image], check=True)
+
+    asked(relink)
+    asked(exchange)
 
 
 def test_block_device_found_by_scanning(larder, loop):
