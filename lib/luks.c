@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libcryptsetup.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,20 +59,40 @@ static int read_all(int file, const char *name, bool line, struct secret *secret
 	return complain(LARDER_FAILED, "%s: %s", name, got < 0 ? strerror(errno) : length ? "is longer than 64 KiB" : "is empty");
 }
 
+static volatile sig_atomic_t caught;
+
+static void catch_signal(int number)
+{
+	caught = number;
+}
+
+/* Whatever ends it, the terminal shows again what is typed. */
 static int ask(const char *prompt, struct secret *secret)
 {
+	static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+	const struct sigaction action = { .sa_handler = catch_signal }; /* no SA_RESTART: read() ends */
+	struct sigaction was[sizeof(ends) / sizeof(ends[0])];
 	struct termios before, quiet;
 	int result;
 
+	caught = 0;
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaction(ends[i], &action, &was[i]);
 	fprintf(stderr, "%s: ", prompt);
 	tcgetattr(STDIN_FILENO, &before);
 	quiet = before;
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
-	result = read_all(STDIN_FILENO, "passphrase", true, secret);
+	result = caught ? LARDER_FAILED : read_all(STDIN_FILENO, "passphrase", true, secret);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 	fputc('\n', stderr);
-	return result;
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaction(ends[i], &was[i], NULL);
+	if (caught && !result)
+		secret_free(secret);
+	if (caught)
+		raise((int)caught);
+	return caught ? LARDER_FAILED : result;
 }
 
 static int ask_user(const char *which, const char *stack, bool twice, struct secret *secret)

@@ -3,9 +3,12 @@
 
 import json
 import os
+import pty
+import signal
 import struct
 import subprocess
 import sys
+import termios
 import uuid
 from pathlib import Path
 
@@ -123,6 +126,7 @@ def test_refused_words(larder, images):
     refused(BUSY, ["--mkfs", "ext4", "--mount", "/"], "mounted there")
     refused(USAGE, ["--mkfs", "xfs", "--label", "thirteen-long"], "--label", "12")
     refused(USAGE, ["--mkfs", "ext4", "--mkfs-options", "a" * 256], "--mkfs-options")
+    refused(USAGE, ["--encrypt", "luks2", "--iter-time", "4294967297"], "--iter-time", "4294967295")
     refused(USAGE, ["--resume"], "--resume")
     refused(USAGE, [], "--cache: is missing", base=["create", "data", "--backing", images[2]])
     refused(USAGE, [], "--backing: is missing", base=["create", "data", "--cache", images[0]])
@@ -160,6 +164,7 @@ def test_refused_words_of_passwd(larder, described):
         (["--remove", "1", "--slot", "1"], USAGE, "--add or --change"),
         (["--list", "--new-keyfile", "/k"], USAGE, "--new-keyfile"),
         (["--list", "--keyfile", "/k"], USAGE, "needs no key"),
+        (["--add", "--iter-time", "4294967297"], USAGE, "4294967295"),
         (["--add", "--discard-data", "x"], USAGE, "--remove"),
         (["--header-backup", "here"], USAGE, "absolute"),
         (["--backup", "--header-backup", "none"], USAGE, "FILE"),
@@ -425,6 +430,23 @@ def test_resume_judges_the_header_backup(larder, described):
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "made already", "larder passwd data --backup")
     described.volume(described.plain | {"state": "creating", "step": 3})
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_terminal_shows_what_is_typed_again(larder, described, how):
+    """Whoever ends the command at the passphrase has the terminal as it was, and nothing was done."""
+    described.volume(described.plain | {"state": "creating", "step": 3, "crypt": str(uuid.uuid5(described.uuid, "crypt"))})
+    before = digest(described.hdd)
+    shell, terminal = pty.openpty()
+    words = [larder.program, "create", "--resume", "data", "--header-backup", "none"]
+    run = subprocess.Popen(words, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=larder.environment())
+    while termios.tcgetattr(terminal)[3] & termios.ECHO:
+        assert run.poll() is None
+    run.send_signal(how)
+    run.communicate()
+    assert run.returncode == -how and termios.tcgetattr(terminal)[3] & termios.ECHO and digest(described.hdd) == before
+    os.close(shell)
+    os.close(terminal)
 
 
 def test_fstab_loses_no_line(larder, described, tmp_path):

@@ -160,6 +160,12 @@ static int parse_filesystem(const struct stack_request *request, struct stack *s
 	return LARDER_DONE;
 }
 
+int stack_check_iteration(uint64_t ms)
+{
+	/* what cryptsetup takes: 32 bits */
+	return ms > UINT32_MAX ? complain(LARDER_USAGE, "--iter-time: is at most %u milliseconds", UINT32_MAX) : LARDER_DONE;
+}
+
 int stack_parse(const struct stack_request *request, struct stack *stack)
 {
 	int result;
@@ -177,6 +183,8 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 	result = result ? result : parse_encrypt(request, stack);
 	if (result)
 		return result;
+	if (stack_check_iteration(request->iteration_ms))
+		return LARDER_USAGE;
 	if (!request->caches.number)
 		return complain(LARDER_USAGE, "--cache: is missing; give each SSD, or the name of a cache that is there");
 	if (request->caches.number > (int)LARDER_MAX_DEVICES)
