@@ -310,7 +310,8 @@ def test_path_becomes_another_device_at_the_question(larder, loop):
         link.symlink_to(ssd)
         shell, answer = pty.openpty()
         words = [larder.program, "create", "data", "--backing", disk, "--cache", str(link)]
-        run = subprocess.Popen(words, stdin=answer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=larder.environment())
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        run = subprocess.Popen(words, stdin=answer, **pipes, text=True, env=larder.environment())
         said = ""
         while "Make it?" not in said:
             assert run.poll() is None, said

@@ -348,7 +348,8 @@ def test_half_made_on_another_machine(larder, described):
     for state, verbs in (("creating", (["create", "--resume"], ["remove"])), ("removing", (["remove"],)), ("ready", (["remove"],))):
         text = described.plain | {"state": state, "step": 3}
         described.volume(text)
-        described.ssds({"ready": [], "changing": [text]} if state != "ready" else {"ready": [f"{described.uuid} data"], "changing": []})
+        ready = [f"{described.uuid} data"] if state == "ready" else []
+        described.ssds({"ready": ready, "changing": [] if ready else [text]})
         before = [digest(path) for path in (described.ssd, described.hdd)]
         for words in verbs:
             more = ["--discard-data", described.uuid] if words == ["remove"] else []
@@ -439,7 +440,8 @@ def test_terminal_shows_what_is_typed_again(larder, described, how):
     before = digest(described.hdd)
     shell, terminal = pty.openpty()
     words = [larder.program, "create", "--resume", "data", "--header-backup", "none"]
-    run = subprocess.Popen(words, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=larder.environment())
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    run = subprocess.Popen(words, stdin=terminal, **pipes, text=True, env=larder.environment())
     while termios.tcgetattr(terminal)[3] & termios.ECHO:
         assert run.poll() is None
     run.send_signal(how)
@@ -469,7 +471,7 @@ def test_fstab_loses_no_line(larder, described, tmp_path):
     failing = environment | {"LD_PRELOAD": f"{asan} {library}", "READ_ERROR": str(real)}
     run = larder("remove", "data", env=failing, code=FAILED)
     assert f"{real}: cannot change it: Input/output error" in run.stderr and "larder remove data goes on" in run.stderr
-    assert real.read_bytes() == before and fstab.is_symlink() and {p.name for p in tmp_path.iterdir()} == {library.name, "fstab", "real"}
+    assert real.read_bytes() == before and fstab.is_symlink() and not (tmp_path / "real.larder-new").exists()
     larder("remove", "data", env=environment)
     assert real.read_bytes() == b"".join(others) + b"\n" and fstab.is_symlink()
     assert real.stat().st_mode & 0o7777 == 0o640 and not real.with_name("real.larder-new").exists()

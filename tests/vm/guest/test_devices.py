@@ -286,7 +286,8 @@ def test_another_one_fails_at_the_question(disks):
     make(disks)
     larder("add", "data", "--backing", hdd2)
     shell, answer = pty.openpty()
-    drop = subprocess.Popen(["larder", "drop", "data", str(hdd1)], stdin=answer, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    drop = subprocess.Popen(["larder", "drop", "data", str(hdd1)], stdin=answer, **pipes, text=True)
     asked = ""
     while "Drop it?" not in asked:
         assert drop.poll() is None, asked
