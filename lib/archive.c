@@ -37,7 +37,7 @@ static const char *directory(void)
 	return given ? given : getenv("LARDER_DEVICES") ? NULL : DIRECTORY;
 }
 
-static int sync_directory_of(const char *path)
+int sync_directory_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *parent = slash ? must_print("%.*s", slash == path ? 1 : (int)(slash - path), path) : must_print(".");

@@ -6,11 +6,17 @@
  * judged.  --wipe lets go what is on the device.  What is not on it needs a word of its own: a cache may hold the only copy of
  * data of other disks, and a volume's disk is worth little without what its cache holds.  --discard-dirty UUID says that this is
  * known.
+ *
+ * A device is known by its path, and often looked at, closed, asked about, and opened again: what has the path by then must be what was looked
+ * at.  The number of a disk may be that of another one after a hotplug; the kernel's sequence of disks (Linux 5.15) never is.
  */
 #include <endian.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 
@@ -81,13 +87,38 @@ static int judge_cache(const struct device *device, const struct larder_cache_sb
 	return result;
 }
 
+/* What stands there as it was written, whether this larder can use it here or not: a device may show less than it has.  NULL: it is damaged. */
+static const union superblock *find_whole(const struct superblocks *found)
+{
+	if (found->chosen)
+		return found->chosen->sb;
+	if (found->main.magic && superblock_is_whole(found->main.sb))
+		return found->main.sb;
+	return found->copy.offset && found->copy.magic && superblock_is_whole(found->copy.sb) ? found->copy.sb : NULL;
+}
+
+static bool is_understood(const struct larder_sb_head *head)
+{
+	uint32_t kind = le32toh(head->kind);
+
+	return le32toh(head->version) == LARDER_VERSION && !(le64toh(head->incompat) & ~LARDER_INCOMPAT_ALL) && kind >= LARDER_KIND_CACHE &&
+	       kind <= LARDER_KIND_OTHER;
+}
+
 int claim_superblock(const struct device *device, const struct superblocks *found, const char *discard_dirty)
 {
-	const union superblock *sb = superblocks_best(found);
+	const union superblock *sb = find_whole(found);
 	char uuid[UUID_TEXT];
 
-	if (!found->chosen)
+	if (!sb)
 		return LARDER_DONE; /* damaged beyond use: --wipe is enough */
+	if (!is_understood(&sb->head))
+		return names_uuid(discard_dirty, sb->head.uuid) ?
+			       LARDER_DONE :
+			       complain(LARDER_UNSAFE,
+					"%s: superblock: is a newer larder's, which alone can say whether dirty data is in it: what there is is LOST "
+					"with --discard-dirty %s",
+					device->path, uuid_text(sb->head.uuid, uuid));
 	if (le32toh(sb->head.kind) == LARDER_KIND_CACHE)
 		return judge_cache(device, &sb->cache, discard_dirty);
 	if (le32toh(sb->head.kind) != LARDER_KIND_VOLUME || !(le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY) ||
@@ -97,6 +128,63 @@ int claim_superblock(const struct device *device, const struct superblocks *foun
 			"%s: flags: may_be_dirty: the volume's newest data may be in its cache: LOST, with the volume, by "
 			"--discard-dirty %s",
 			device->path, uuid_text(sb->head.uuid, uuid));
+}
+
+struct sight {
+	struct sight *next;
+	char *path;
+	bool block;
+	dev_t device; /* of a file: that it is on */
+	ino_t inode;
+	uint64_t bytes, sequence; /* sequence 0: not known */
+};
+
+/* All that this process has looked at. */
+static struct sight *sights;
+
+static struct sight look(const struct device *device)
+{
+	struct sight now = { .block = device->block, .bytes = device->bytes };
+	struct stat status;
+
+	if (fstat(device->fd, &status))
+		return now;
+	now.device = device->block ? status.st_rdev : status.st_dev;
+	now.inode = device->block ? 0 : status.st_ino;
+#ifdef BLKGETDISKSEQ
+	if (device->block && ioctl(device->fd, BLKGETDISKSEQ, &now.sequence))
+		now.sequence = 0;
+#endif
+	return now;
+}
+
+static int check_same(const struct device *device)
+{
+	struct sight now = look(device), *s;
+
+	for (s = sights; s && strcmp(s->path, device->path); s = s->next)
+		;
+	if (s && (s->block != now.block || s->device != now.device || s->inode != now.inode || s->bytes != now.bytes || s->sequence != now.sequence))
+		return complain(LARDER_UNSAFE, "%s: is another device now, or of another size, than when it was looked at; begin anew, and see what it is",
+				device->path);
+	if (s)
+		return LARDER_DONE;
+	now.path = must_print("%s", device->path);
+	now.next = sights;
+	s = must_allocate(malloc(sizeof(*s)));
+	*s = now;
+	sights = s;
+	return LARDER_DONE;
+}
+
+void claim_note(const char *path)
+{
+	struct device device;
+
+	if (device_try(&device, path))
+		return;
+	check_same(&device);
+	device_close(&device);
 }
 
 static int check_fitness(const struct device *device)
@@ -152,8 +240,10 @@ static int judge(const struct device *device, const struct superblocks *found, c
 	struct problems foreign = { 0 };
 	int result = signatures_find(device, &foreign);
 	char *ours, *line, *what;
+	/* a copy alone is what is left of it where another has written since */
+	bool nothing = request->stale ? found->chosen == &found->main : !superblocks_any(found);
 
-	if (result || (!foreign.number && !superblocks_any(found))) {
+	if (result || (!foreign.number && nothing)) {
 		problems_free(&foreign);
 		return result;
 	}
@@ -162,7 +252,7 @@ static int judge(const struct device *device, const struct superblocks *found, c
 	what = must_print("%s%s%s", ours, *ours && *line ? "; " : "", line);
 	if (!request->wipe)
 		result = complain(LARDER_UNSAFE, "%s: carries %s; --wipe overwrites it", device->path, what);
-	result = result ? result : claim_superblock(device, found, request->discard_dirty);
+	result = result || request->stale ? result : claim_superblock(device, found, request->discard_dirty);
 	result = result ? result : claim_confirm(device, what, request);
 	result = result ? result : wipe(device, found, foreign.number, what, request);
 	free(ours);
@@ -179,6 +269,7 @@ int claim_open(struct device *device, const struct claim_request *request)
 	if (result)
 		return result;
 	result = check_fitness(device);
+	result = result ? result : check_same(device);
 	if (result)
 		device_close(device);
 	return result;

@@ -10,13 +10,19 @@ struct claim_request {
 	const char *path;
 	bool wipe; /* what is on it may go */
 	const char *discard_dirty; /* UUID of a cache or volume of which dirty data may go with it, or NULL */
+	bool stale; /* its superblock has been judged: it says nothing that counts, and needs no --wipe; what else is there does */
 	bool yes; /* ask nothing */
 	bool dry_run; /* check all, change nothing, print what would be done */
 };
 
 /*
+ * Notes which device has this path now, for a question that comes before the first claim_open().  Says nothing.
+ */
+void claim_note(const char *path);
+
+/*
  * Two steps, so that the caller can refuse for reasons of its own in between, before anything is changed.  claim_open: opens the
- * device for us alone, and checks that it is fit (not read-only, not zoned).  claim_clear: checks that it carries nothing, or
+ * device for us alone, and checks that it is fit (not read-only, not zoned) and the one that had this path when this process first saw it.  claim_clear: checks that it carries nothing, or
  * that what it carries may go, and wipes that.  Both complain; the caller closes the device after a successful claim_open.
  */
 int claim_open(struct device *device, const struct claim_request *request);

@@ -283,10 +283,12 @@ static int open_descriptors(struct device *device, enum device_access access, co
 {
 	int flags = (access == DEVICE_CLAIM ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK;
 	struct stat status;
+	dev_t number;
 
 	*step = "open";
 	if (stat(device->path, &status))
 		return -errno;
+	number = status.st_rdev;
 	device->block = S_ISBLK(status.st_mode);
 	if (!device->block && !S_ISREG(status.st_mode))
 		return -ENOTBLK;
@@ -300,6 +302,8 @@ static int open_descriptors(struct device *device, enum device_access access, co
 	device->fd = open(device->path, flags | (device->block && access != DEVICE_READ ? O_EXCL : 0));
 	if (device->fd < 0 || fstat(device->fd, &status))
 		return -errno;
+	if (S_ISBLK(status.st_mode) != device->block || status.st_rdev != number)
+		return -ESTALE; /* another one has this path now */
 	*step = "read the size of";
 	if (!device->block) {
 		device->bytes = (uint64_t)status.st_size;
@@ -309,8 +313,10 @@ static int open_descriptors(struct device *device, enum device_access access, co
 	}
 	device->number = status.st_rdev;
 	device->direct = open(device->path, (flags & ~O_NONBLOCK) | O_DIRECT);
-	if (device->direct < 0)
+	if (device->direct < 0 || fstat(device->direct, &status))
 		return -errno;
+	if (!S_ISBLK(status.st_mode) || status.st_rdev != number)
+		return -ESTALE;
 	return block_facts(device);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * fstab is replaced as a whole, by rename: whoever reads it, or a power cut, finds the old one or the new one.
+ * fstab is replaced as a whole, by rename: whoever reads it, or a power cut, finds the old one or the new one; behind fstab_set() and fstab_move()
+ * the new one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "archive.h"
 #include "fstab.h"
 #include "message.h"
 #include "program.h"
@@ -38,39 +40,50 @@ struct change {
 	bool waits;
 };
 
-/* All lines of from but the marked one, of which the source may change. */
-static void copy_others(FILE *from, FILE *to, const struct change *change)
+/* All lines of from but the marked one, of which the source may change.  Returns 0 or -errno: then some are missing. */
+static int copy_others(FILE *from, FILE *to, const struct change *change)
 {
 	char *line = NULL;
 	size_t room = 0;
 	ssize_t length;
 
+	errno = 0;
 	while ((length = getline(&line, &room, from)) > 0) {
 		bool marked = strstr(line, change->mark) && line[strspn(line, " \t")] != '#';
+		size_t skip = marked ? strspn(line, " \t") : 0;
 
 		if (marked && (change->type || !change->source))
 			continue;
 		if (marked)
 			fputs(change->source, to);
-		fputs(marked ? line + strspn(line, " \t") + strcspn(line + strspn(line, " \t"), " \t\n") : line, to);
+		skip += marked ? strcspn(line + skip, " \t\n") : 0;
+		fwrite(line + skip, 1, (size_t)length - skip, to);
 		if (line[length - 1] != '\n')
 			fputc('\n', to);
 	}
+	length = feof(from) ? 0 : errno ? -errno : -EIO;
 	free(line);
+	return (int)length;
 }
 
 static int replace(FILE *from, const char *path, const char *next, const struct change *change)
 {
 	FILE *to = fopen(next, "we");
 	struct stat status;
+	int error = 0;
 	bool good;
 
 	if (!to)
 		return -errno;
 	if (from) {
-		copy_others(from, to, change);
-		if (!fstat(fileno(from), &status))
-			fchmod(fileno(to), status.st_mode & 07777);
+		error = copy_others(from, to, change);
+		if (!error && (fstat(fileno(from), &status) || fchown(fileno(to), status.st_uid, status.st_gid) ||
+			       fchmod(fileno(to), status.st_mode & 07777)))
+			error = -errno;
+	}
+	if (error) {
+		fclose(to);
+		return error;
 	}
 	if (change->type) {
 		fprintf(to, "%s ", change->source);
@@ -81,7 +94,7 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 	good = !fflush(to) && !fsync(fileno(to));
 	good = !fclose(to) && good;
 	good = good && !rename(next, path);
-	return good ? 0 : errno ? -errno : -EIO;
+	return good ? sync_directory_of(path) : errno ? -errno : -EIO;
 }
 
 bool fstab_is_systemds(void)
@@ -104,10 +117,11 @@ static void tell_systemd(void)
 
 static int apply(const uint8_t uuid[16], struct change change)
 {
-	const char *path = fstab_path();
+	char *real = realpath(fstab_path(), NULL); /* where it is a link that stays one */
+	const char *path = real ? real : fstab_path();
 	char text[UUID_TEXT], *mark = must_print("x-larder.stack=%s", uuid_text(uuid, text)), *next = must_print("%s.larder-new", path);
 	FILE *from = fopen(path, "re");
-	int error;
+	int error, result;
 
 	change.mark = mark;
 	if (!from && (errno != ENOENT || !change.type)) {
@@ -123,7 +137,9 @@ static int apply(const uint8_t uuid[16], struct change change)
 		fclose(from);
 	free(mark);
 	free(next);
-	return error ? complain(LARDER_FAILED, "%s: cannot change it: %s", path, strerror(-error)) : LARDER_DONE;
+	result = error ? complain(LARDER_FAILED, "%s: cannot change it: %s", path, strerror(-error)) : LARDER_DONE;
+	free(real);
+	return result;
 }
 
 int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, bool waits)

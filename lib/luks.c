@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libcryptsetup.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "archive.h"
 #include "luks.h"
 #include "message.h"
 #include "superblock.h"
@@ -57,20 +59,40 @@ static int read_all(int file, const char *name, bool line, struct secret *secret
 	return complain(LARDER_FAILED, "%s: %s", name, got < 0 ? strerror(errno) : length ? "is longer than 64 KiB" : "is empty");
 }
 
+static volatile sig_atomic_t caught;
+
+static void catch_signal(int number)
+{
+	caught = number;
+}
+
+/* Whatever ends it, the terminal shows again what is typed. */
 static int ask(const char *prompt, struct secret *secret)
 {
+	static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+	const struct sigaction action = { .sa_handler = catch_signal }; /* no SA_RESTART: read() ends */
+	struct sigaction was[sizeof(ends) / sizeof(ends[0])];
 	struct termios before, quiet;
 	int result;
 
+	caught = 0;
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaction(ends[i], &action, &was[i]);
 	fprintf(stderr, "%s: ", prompt);
 	tcgetattr(STDIN_FILENO, &before);
 	quiet = before;
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
-	result = read_all(STDIN_FILENO, "passphrase", true, secret);
+	result = caught ? LARDER_FAILED : read_all(STDIN_FILENO, "passphrase", true, secret);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 	fputc('\n', stderr);
-	return result;
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaction(ends[i], &was[i], NULL);
+	if (caught && !result)
+		secret_free(secret);
+	if (caught)
+		raise((int)caught);
+	return caught ? LARDER_FAILED : result;
 }
 
 static int ask_user(const char *which, const char *stack, bool twice, struct secret *secret)
@@ -367,20 +389,6 @@ static int make_backup(const char *device, const char *path)
 	return error;
 }
 
-static int sync_directory(const char *path)
-{
-	char *parent = must_print("%s", path);
-	int file, error;
-
-	parent[strrchr(parent, '/') - parent + 1] = 0;
-	file = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	error = file < 0 || fsync(file) ? -errno : 0;
-	if (file >= 0)
-		close(file);
-	free(parent);
-	return error;
-}
-
 /* What had the name before: its key slots go from the disk, as far as that writes in place. */
 static void overwrite(int file)
 {
@@ -402,12 +410,12 @@ static void overwrite(int file)
 
 int luks_backup(const char *device, const char *path)
 {
-	char *next = must_print("%s.new", path);
+	char *next = must_print("%s.larder-new", path);
 	int old = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = make_backup(device, next);
 
 	if (!error && rename(next, path))
 		error = -errno;
-	error = error ? error : sync_directory(path);
+	error = error ? error : sync_directory_of(path);
 	if (error)
 		unlink(next);
 	else if (old >= 0)
@@ -436,6 +444,15 @@ bool luks_backup_is_current(const char *device, const char *path)
 	char here[4096], there[4096];
 
 	return read_binary_header(device, here) && read_binary_header(path, there) && !memcmp(here, there, sizeof(here));
+}
+
+bool luks_backup_is_of(const char *path, const uint8_t uuid[16])
+{
+	static const char magic[6] = { 'L', 'U', 'K', 'S', '\xba', '\xbe' };
+	char header[4096], text[UUID_TEXT];
+
+	return read_binary_header(path, header) && !memcmp(header, magic, sizeof(magic)) &&
+	       !strncmp(header + 168, uuid_text(uuid, text), 40); /* LUKS2: uuid[40] */
 }
 
 /* ------------------------------------------------------------------ key slots */

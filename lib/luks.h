@@ -70,6 +70,8 @@ int luks_lock(const char *name);
 int luks_backup(const char *device, const char *path);
 /* Has the file that header as it is now?  False also where one of them cannot be read: says nothing. */
 bool luks_backup_is_current(const char *device, const char *path);
+/* Is it one of the header with this UUID?  Says nothing. */
+bool luks_backup_is_of(const char *path, const uint8_t uuid[16]);
 
 /* ------------------------------------------------------------------ key slots */
 

@@ -3,6 +3,7 @@
 
 import fcntl
 import os
+import pty
 import re
 import subprocess
 import uuid
@@ -168,6 +169,40 @@ def test_cache_without_readable_tables_is_kept(larder):
     one_line(larder("cache", "create", "new", "--cache", ssd, "--wipe", code=UNSAFE), "table", "--discard-dirty")
 
 
+@pytest.mark.parametrize("verb", ["create", "wipe"])
+@pytest.mark.parametrize("change", [{"version": 2}, {"incompat": 1 << 40}, {"kind": 9}], ids=["version", "incompat", "kind"])
+def test_superblock_of_a_newer_larder_is_kept(larder, verb, change):
+    """Whole, but not to be understood: whatever it holds is not ours to call damaged."""
+    ssd = larder.cache("fast")
+    own = uuid.UUID(bytes=field(ssd, CACHE, "uuid"))
+    patch_both(ssd, CACHE, **change)
+    words = ["super", "wipe", ssd] if verb == "wipe" else ["cache", "create", "new", "--cache", ssd, "--wipe"]
+    before = digest(ssd)
+    one_line(larder(*words, "--yes", code=UNSAFE), ssd, "newer larder", f"--discard-dirty {own}")
+    one_line(larder(*words, "--yes", "--discard-dirty", uuid.uuid4(), code=UNSAFE), "newer larder")
+    assert digest(ssd) == before
+    larder(*words, "--yes", "--discard-dirty", own)
+    assert digest(ssd) != before
+
+
+@pytest.mark.parametrize("verb", ["create", "wipe"])
+def test_dirty_devices_that_show_less_are_kept(larder, verb):
+    """Behind a bridge that hides some sectors: larder refuses to use it there, and it is as dirty as ever."""
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+    attach_by_hand(ssd, hdd)
+    patch_both(hdd, VOLUME, flags=1)
+    for path, layout, name in ((ssd, CACHE, "cache_uuid"), (hdd, VOLUME, "uuid")):
+        own = uuid.UUID(bytes=field(path, layout, name))
+        os.truncate(path, path.stat().st_size - MIB)
+        how = ["super", "wipe", path] if verb == "wipe" else ["volume", "create", "new", "--backing", path, "--wipe"]
+        before = digest(path)
+        one_line(larder(*how, "--yes", code=UNSAFE), path, f"--discard-dirty {own}")
+        assert digest(path) == before
+    os.truncate(hdd, 64 * MIB)
+    patch_both(hdd, VOLUME, flags=0)
+    larder("super", "wipe", ssd, "--yes")  # all that it held is on the disk as well
+
+
 # ---------------------------------------------------------------------- signatures made inside a volume
 
 
@@ -262,6 +297,46 @@ def test_block_device(larder, loop):
     larder("cache", "create", "slow", "--cache", device, "--wipe")
     larder("super", "wipe", device)
     assert read(image, SB, 16) == bytes(16)
+
+
+def test_path_becomes_another_device_at_the_question(larder, loop):
+    """What was judged, and shown, is what is taken: not what has its name behind the answer.  By a link, and by the same number."""
+    images = [larder.image(name, 128 * MIB, seen=False) for name in ("ssd", "other", "disk")]
+    ssd, other, disk = map(loop, images)
+    link = larder.directory / "link"
+
+    def asked(change):
+        link.unlink(missing_ok=True)
+        link.symlink_to(ssd)
+        shell, answer = pty.openpty()
+        words = [larder.program, "create", "data", "--backing", disk, "--cache", str(link)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        run = subprocess.Popen(words, stdin=answer, **pipes, text=True, env=larder.environment())
+        said = ""
+        while "Make it?" not in said:
+            assert run.poll() is None, said
+            said += run.stderr.read(1)
+        change()
+        before = [digest(image) for image in images]
+        os.write(shell, b"y\n")
+        said = run.communicate()[1]
+        os.close(shell)
+        os.close(answer)
+        assert run.returncode == UNSAFE and f"{link}: is another device now" in said, said
+        assert [digest(image) for image in images] == before
+
+    def relink():
+        link.unlink()
+        link.symlink_to(other)
+
+    def exchange():
+        for device in (ssd, other):
+            subprocess.run(["losetup", "--detach", device], check=True)
+        for device, image in ((ssd, images[1]), (other, images[0])):
+            subprocess.run(["losetup", device, image], check=True)
+
+    asked(relink)
+    asked(exchange)
 
 
 def test_block_device_found_by_scanning(larder, loop):

@@ -3,9 +3,12 @@
 
 import json
 import os
+import pty
+import signal
 import struct
 import subprocess
 import sys
+import termios
 import uuid
 from pathlib import Path
 
@@ -123,6 +126,7 @@ def test_refused_words(larder, images):
     refused(BUSY, ["--mkfs", "ext4", "--mount", "/"], "mounted there")
     refused(USAGE, ["--mkfs", "xfs", "--label", "thirteen-long"], "--label", "12")
     refused(USAGE, ["--mkfs", "ext4", "--mkfs-options", "a" * 256], "--mkfs-options")
+    refused(USAGE, ["--encrypt", "luks2", "--iter-time", "4294967297"], "--iter-time", "4294967295")
     refused(USAGE, ["--resume"], "--resume")
     refused(USAGE, [], "--cache: is missing", base=["create", "data", "--backing", images[2]])
     refused(USAGE, [], "--backing: is missing", base=["create", "data", "--cache", images[0]])
@@ -160,6 +164,7 @@ def test_refused_words_of_passwd(larder, described):
         (["--remove", "1", "--slot", "1"], USAGE, "--add or --change"),
         (["--list", "--new-keyfile", "/k"], USAGE, "--new-keyfile"),
         (["--list", "--keyfile", "/k"], USAGE, "needs no key"),
+        (["--add", "--iter-time", "4294967297"], USAGE, "4294967295"),
         (["--add", "--discard-data", "x"], USAGE, "--remove"),
         (["--header-backup", "here"], USAGE, "absolute"),
         (["--backup", "--header-backup", "none"], USAGE, "FILE"),
@@ -337,6 +342,43 @@ def test_cache_of_another_machine(larder, described):
 
 
 @identified
+def test_half_made_on_another_machine(larder, described):
+    """Nobody goes on with it here, or takes it away, before it was taken over: it may be in use there."""
+    described.plain["host"] = str(uuid.uuid4())
+    for state, verbs in (("creating", (["create", "--resume"], ["remove"])), ("removing", (["remove"],)), ("ready", (["remove"],))):
+        text = described.plain | {"state": state, "step": 3}
+        described.volume(text)
+        ready = [f"{described.uuid} data"] if state == "ready" else []
+        described.ssds({"ready": ready, "changing": [] if ready else [text]})
+        before = [digest(path) for path in (described.ssd, described.hdd)]
+        for words in verbs:
+            more = ["--discard-data", described.uuid] if words == ["remove"] else []
+            one_line(larder(*words, "data", *more, code=UNSAFE), "another machine", "larder start --import data")
+        one_line(larder("start", "data", code=UNSAFE), "another machine", "--import")
+        assert [digest(path) for path in (described.ssd, described.hdd)] == before
+    # its cache alone says so
+    text = described.plain | {"state": "removing"}
+    del text["host"]
+    described.volume(text)
+    described.ssds({"ready": [], "changing": [text], "host": str(uuid.uuid4())})
+    one_line(larder("remove", "data", code=UNSAFE), "another machine", "--import")
+    # not while it may run there; then it is this machine's, and still half made
+    patch_both(described.ssd, CACHE, epoch=1, epochs0__epoch=1, epochs0__segment=0, epochs0__first_sequence=1)
+    one_line(larder("start", "--import", "data", code=UNSAFE), "may run there", "--crashed")
+    one_line(larder("start", "--import", "--crashed", "data", code=UNSAFE), "is being removed; larder remove data")
+    assert "another machine" not in larder("remove", "data", code=None).stderr
+
+
+@identified
+def test_stack_for_a_cache_of_another_machine(larder, described):
+    described.ssds({"ready": [f"{described.uuid} films"], "changing": [], "host": str(uuid.uuid4())})
+    words = ["create", "new", "--backing", larder.image("disk", 64 * MIB), "--cache", "fast", "--dry-run"]
+    one_line(larder(*words, code=UNSAFE), "fast", "another machine", "larder start --import films")
+    described.ssds({"ready": [f"{described.uuid} films"], "changing": []})
+    assert "that of the name fast" in larder(*words).stdout
+
+
+@identified
 def test_name_of_another_machine(larder, described):
     """A stack of another machine with the name of one of this one keeps that from nothing."""
     described.volume(described.plain)
@@ -364,6 +406,75 @@ def test_stack_whose_disks_are_away(larder, described):
     one_line(larder("start", "films", code=NOT_FOUND), "not here")
     for verb in (["resize", "data"], *DEVICES):
         one_line(larder(verb[0], "films", *verb[2:], code=NOT_FOUND), "not started, or its disks are not here")
+
+
+def test_resume_judges_the_header_backup(larder, described):
+    """As the first run does: a file that is there may be the only backup of another stack's header."""
+    crypt = uuid.uuid5(described.uuid, "crypt")
+    described.volume(described.plain | {"state": "creating", "step": 3, "crypt": str(crypt)})
+
+    def resume(word, code):
+        before = file.read_bytes()
+        run = larder("create", "--resume", "data", "--header-backup", word, code=code)
+        assert file.read_bytes() == before
+        return run
+
+    file = larder.directory / "other.luks-header"
+    file.write_bytes((b"LUKS\xba\xbe" + bytes(162) + str(uuid.uuid4()).encode()).ljust(8192, b"\0"))
+    one_line(resume(file, USAGE), "--header-backup", "is there already")
+    one_line(resume("backup", USAGE), "--header-backup", "absolute")
+    one_line(resume(larder.directory / "nothing" / "file", FAILED), "--header-backup", "nothing")
+    # of this stack: of a run that was cut short behind it; it goes on to the empty passphrase
+    file.write_bytes((b"LUKS\xba\xbe" + bytes(162) + str(crypt).encode()).ljust(8192, b"\0"))
+    assert "--header-backup" not in resume(file, FAILED).stderr
+    described.volume(described.plain | {"state": "creating", "step": 4, "crypt": str(crypt)})
+    one_line(resume(larder.directory / "new", USAGE), "--header-backup", "made already", "larder passwd data --backup")
+    described.volume(described.plain | {"state": "creating", "step": 3})
+    one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_terminal_shows_what_is_typed_again(larder, described, how):
+    """Whoever ends the command at the passphrase has the terminal as it was, and nothing was done."""
+    described.volume(described.plain | {"state": "creating", "step": 3, "crypt": str(uuid.uuid5(described.uuid, "crypt"))})
+    before = digest(described.hdd)
+    shell, terminal = pty.openpty()
+    words = [larder.program, "create", "--resume", "data", "--header-backup", "none"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    run = subprocess.Popen(words, stdin=terminal, **pipes, text=True, env=larder.environment())
+    while termios.tcgetattr(terminal)[3] & termios.ECHO:
+        assert run.poll() is None
+    run.send_signal(how)
+    run.communicate()
+    assert run.returncode == -how and termios.tcgetattr(terminal)[3] & termios.ECHO and digest(described.hdd) == before
+    os.close(shell)
+    os.close(terminal)
+
+
+def test_fstab_loses_no_line(larder, described, tmp_path):
+    """The line of the stack goes; all others stay as they are, also where one cannot be read, and a link stays one."""
+    library, fstab, real = tmp_path / "read_error.so", tmp_path / "fstab", tmp_path / "real"
+    source = TOP / "tests" / "command" / "read_error.c"
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-o", library, source]
+    subprocess.run(command, check=True)
+    others = [b"/dev/sda1 / ext4 defaults 0 1\n", b"# a\0b\n", b"/dev/sdb1 /b ext4 defaults 0 2"]
+    mine = f"/dev/mapper/data /srv ext4 nofail,x-larder.stack={described.uuid} 0 2\n".encode()
+    real.write_bytes(others[0] + mine + others[1] + others[2])
+    real.chmod(0o640)
+    fstab.symlink_to(real)
+    text = described.plain | {"state": "removing"}
+    described.volume(text)
+    described.ssds({"ready": [], "changing": [text]})
+    environment = {"LIBMOUNT_FSTAB": str(fstab)}
+    before = real.read_bytes()
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    failing = environment | {"LD_PRELOAD": f"{asan} {library}", "READ_ERROR": str(real)}
+    run = larder("remove", "data", env=failing, code=FAILED)
+    assert f"{real}: cannot change it: Input/output error" in run.stderr and "larder remove data goes on" in run.stderr
+    assert real.read_bytes() == before and fstab.is_symlink() and not (tmp_path / "real.larder-new").exists()
+    larder("remove", "data", env=environment)
+    assert real.read_bytes() == b"".join(others) + b"\n" and fstab.is_symlink()
+    assert real.stat().st_mode & 0o7777 == 0o640 and not real.with_name("real.larder-new").exists()
 
 
 def test_two_of_one_name(larder, described):

@@ -7,7 +7,7 @@
  * that has failed, if it is large enough for that; of one that was removed; or one behind the others, as large as the SSD is: with
  * --new-place in any case, so that one that was removed and has grown comes back with all of it.
  *
- * What an SSD that was away holds is stale, and goes: it joins as a new one does.
+ * What an SSD that was away holds is stale, and goes: it joins as a new one does.  Not so what others have put on it since: that needs --wipe.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -148,7 +148,6 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	struct superblocks found;
 	struct device device;
 	const char *why;
-	bool ours;
 	int result;
 
 	claim.path = request->ssd;
@@ -156,15 +155,14 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	if (result)
 		return result;
 	superblocks_read(&device, &found, true);
-	ours = found.chosen && set_is_stale(set, found.chosen->sb);
+	claim.stale = found.chosen && set_is_stale(set, found.chosen->sb);
 	why = cache_layout(&layout, device.bytes, device.logical_block);
 	if (why)
 		result = complain(LARDER_FAILED, "%s: %s", request->ssd, why);
-	*place = wanted >= 0 ? (uint32_t)wanted : choose_place(set, layout.nr_segments, ours ? found.chosen->sb : NULL, request->new_place);
+	*place = wanted >= 0 ? (uint32_t)wanted : choose_place(set, layout.nr_segments, claim.stale ? found.chosen->sb : NULL, request->new_place);
 	result = result ? result : check_place(set, *place, layout.nr_segments, request->ssd);
 	superblocks_free(&found);
-	if (!result && !ours)
-		result = claim_clear(&device, &claim);
+	result = result ? result : claim_clear(&device, &claim);
 	result = result ? result : format(set, &device, &layout, *place, request);
 	*more = *place < set->number ? 0 : (uint64_t)layout.nr_segments * (layout.segment_size >> LARDER_SECTOR_SHIFT);
 	device_close(&device);

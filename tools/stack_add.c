@@ -167,6 +167,7 @@ static int begin_ssd(struct devices *d, const struct adding *a)
 	printf("stack %s, cache %s:\n", d->stack.name, d->set.mapped->name);
 	printf("  %s: %s\n", path, is_there ? "is in the set already" : "joins the set");
 	fflush(stdout);
+	claim_note(path);
 	if (a->request.claim.dry_run)
 		return is_there ? LARDER_DONE : ssd_add(d, &a->request);
 	return confirm(a->request.name, a->request.claim.yes, "Add it?");

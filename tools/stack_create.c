@@ -55,7 +55,7 @@ static int make_cache(struct making *m)
 
 	if (!m->stack.own_cache) {
 		free(list);
-		result = start_cache(&m->stack, START_IMPORT);
+		result = start_cache(&m->stack, 0);
 		return result ? result : stack_store(&m->stack);
 	}
 	m->stack.generation = 1;
@@ -429,6 +429,18 @@ static int create_new(const struct stack_request *request)
 	return result;
 }
 
+/* The header is still to be made, or there is nothing to say of its backup any more. */
+static int check_resumed_backup(const struct stack *stack, const char *word)
+{
+	bool made = stack->step >= STEP_CRYPT || stack->wiped;
+
+	if (!stack->encrypted || !made)
+		return stack_check_backup(stack, word);
+	return word ? complain(LARDER_USAGE, "--header-backup: the header is made already; larder passwd %s --backup --header-backup %s, once it is ready",
+			       stack->name, word) :
+		      LARDER_DONE;
+}
+
 static int resume(const struct stack_request *request)
 {
 	struct making m = { .request = request };
@@ -445,6 +457,8 @@ static int resume(const struct stack_request *request)
 			result = complain(LARDER_UNSAFE, "%s: is ready; larder start %s", m.stack.name, m.stack.name);
 	}
 	stacks_free(&stacks);
+	result = result ? result : stack_check_machine(&m.stack);
+	result = result ? result : check_resumed_backup(&m.stack, request->header_backup);
 	result = result ? result : get_secret(&m, m.stack.step < STEP_CRYPT && !m.stack.wiped);
 	result = result ? result : make(&m, m.stack.step + 1);
 	secret_free(&m.secret);

@@ -124,16 +124,31 @@ static int begin_disk(struct dropping *r, const struct devices *d, const struct 
 	return LARDER_DONE;
 }
 
+/* The array as it is now: while somebody was asked another disk may have failed.  devices_free() after LARDER_DONE. */
+static int judge_again(const struct dropping *r, struct devices *d, struct part *part)
+{
+	int result = devices_look(r->request.name, d);
+
+	*part = (struct part){ .place = -1 };
+	if (result)
+		return result;
+	if (part_find(d, r->name, part))
+		result = check_disk(r, d, part);
+	if (result)
+		devices_free(d);
+	return result;
+}
+
 static int fail_disk(const struct dropping *r)
 {
 	struct devices d;
 	struct part part;
-	int result = devices_look(r->request.name, &d);
+	int result = judge_again(r, &d, &part);
 
 	if (result)
 		return result;
 	result = array_thaw(&d);
-	if (!result && part_find(&d, r->name, &part) && part.disk && part.disk->role != MD_SPARE && part.disk->role != MD_FAILED)
+	if (!result && part.disk && part.disk->role != MD_SPARE && part.disk->role != MD_FAILED)
 		result = md_fail(d.layers.array.node, part.name, false);
 	devices_free(&d);
 	return result;
@@ -158,8 +173,14 @@ static int set_places(const struct dropping *r)
 
 static int drop_disk(const struct dropping *r)
 {
-	int result = devices_store(r->request.name, r->places);
+	struct devices d;
+	struct part part;
+	int result = judge_again(r, &d, &part);
 
+	if (result)
+		return result;
+	devices_free(&d);
+	result = devices_store(r->request.name, r->places);
 	result = result ? result : fail_disk(r);
 	if (!result && r->had)
 		result = disk_remove(r->request.name, r->name);
@@ -174,18 +195,26 @@ static int drop_disk(const struct dropping *r)
 
 /* ------------------------------------------------------------------ an SSD */
 
-static int begin_ssd(const struct dropping *r, struct devices *d, const struct part *part)
+static int check_ssd(const struct dropping *r, const struct devices *d, const struct part *part)
 {
 	char state[16], *mode = status_value(d->layers.volume->status, "mode");
 	bool works = !strcmp(ssd_state(d, part->place, state), "active"), dirty = !mode || !strcmp(mode, "writeback") || !d->stack.own_cache;
-	int result = LARDER_DONE;
 
 	free(mode);
 	if (works && ssds_active(d) < 2)
 		return complain(LARDER_UNSAFE, "%s: is the last SSD of the cache; larder volume detach %s takes the volume off it", r->word,
 				d->stack.name);
 	if (works && ssds_active(d) == 2 && dirty)
-		result = check_word(r, d, "the one SSD that is left would have the only copy of what is dirty");
+		return check_word(r, d, "the one SSD that is left would have the only copy of what is dirty");
+	return LARDER_DONE;
+}
+
+static int begin_ssd(const struct dropping *r, struct devices *d, const struct part *part)
+{
+	char state[16];
+	bool works = !strcmp(ssd_state(d, part->place, state), "active");
+	int result = check_ssd(r, d, part);
+
 	if (result)
 		return result;
 	printf("stack %s, cache %s:\n", d->stack.name, d->set.mapped->name);
@@ -209,8 +238,9 @@ static int drop_ssd(const struct dropping *r)
 	part_find(&d, r->name, &part);
 	ssd_state(&d, part.place, state);
 	left = !r->request.no_wait || !strcmp(state, "removed") || !strcmp(state, "failed");
+	result = check_ssd(r, &d, &part); /* while somebody was asked another one may have failed */
 	turn_give(); /* this may take long */
-	if (part.place >= 0)
+	if (!result && part.place >= 0)
 		result = ssd_remove(&d, &r->request, part.place);
 	devices_free(&d);
 	if (result || !left)

@@ -80,6 +80,8 @@ static int parse(struct passwd_request *r)
 		return complain(LARDER_USAGE, "--slot: goes with --add or --change");
 	if ((r->new_keyfile || r->iteration_ms) && !writes)
 		return complain(LARDER_USAGE, "--new-keyfile, --iter-time: go with --add or --change");
+	if (stack_check_iteration(r->iteration_ms))
+		return LARDER_USAGE;
 	if (r->discard && r->action != REMOVE)
 		return complain(LARDER_USAGE, "--discard-data: goes with --remove");
 	if (r->action == LIST && (r->keyfile || r->backup))

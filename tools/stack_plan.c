@@ -82,16 +82,18 @@ char *stack_backup_path(const struct stack *stack, const char *word)
 	return word ? must_print("%s", word) : must_print(STATE "/%s.luks-header", uuid_text(stack->uuid, text));
 }
 
-static int check_backup(const struct stack *stack, const char *word)
+int stack_check_backup(const struct stack *stack, const char *word)
 {
 	char *path = stack_backup_path(stack, word), *parent = must_print("%s", word && strchr(word, '/') ? word : STATE "/");
+	uint8_t part[16];
 	int result = LARDER_DONE;
 
+	stack_part(stack, "crypt", part);
 	if (word && !stack->encrypted)
 		result = complain(LARDER_USAGE, "--header-backup: is for --encrypt");
 	else if (word && path && *word != '/')
 		result = complain(LARDER_USAGE, "--header-backup: '%s' is not none, nor an absolute path", word);
-	else if (word && path && !access(word, F_OK))
+	else if (word && path && !access(word, F_OK) && !luks_backup_is_of(word, part))
 		result = complain(LARDER_USAGE, "--header-backup: %s: is there already; give another name", word);
 	if (!word && path)
 		mkdir(STATE, 0700);
@@ -158,6 +160,12 @@ static int parse_filesystem(const struct stack_request *request, struct stack *s
 	return LARDER_DONE;
 }
 
+int stack_check_iteration(uint64_t ms)
+{
+	/* what cryptsetup takes: 32 bits */
+	return ms > UINT32_MAX ? complain(LARDER_USAGE, "--iter-time: is at most %u milliseconds", UINT32_MAX) : LARDER_DONE;
+}
+
 int stack_parse(const struct stack_request *request, struct stack *stack)
 {
 	int result;
@@ -175,6 +183,8 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 	result = result ? result : parse_encrypt(request, stack);
 	if (result)
 		return result;
+	if (stack_check_iteration(request->iteration_ms))
+		return LARDER_USAGE;
 	if (!request->caches.number)
 		return complain(LARDER_USAGE, "--cache: is missing; give each SSD, or the name of a cache that is there");
 	if (request->caches.number > (int)LARDER_MAX_DEVICES)
@@ -326,6 +336,7 @@ static int find_cache(struct making *m, struct stacks *stacks)
 {
 	const struct member *member;
 	const char *name = m->request->caches.value[0];
+	struct stack_list *list;
 	int result = member_find(&stacks->members, name, LARDER_KIND_CACHE, &member);
 
 	if (result)
@@ -333,7 +344,13 @@ static int find_cache(struct making *m, struct stacks *stacks)
 	memcpy(m->stack.cache, member->sb.cache.cache_uuid, 16);
 	m->ssds = le32toh(member->sb.cache.nr_devices);
 	label_text(member->sb.cache.label, m->cache_label);
-	return LARDER_DONE;
+	list = must_allocate(calloc(1, sizeof(*list)));
+	result = stack_list_read(m->stack.cache, list);
+	if (!result && list->number && stack_host_is_foreign(list->host))
+		result = complain(LARDER_UNSAFE, "%s: the cache is another machine's; if that does not use it any more: larder start --import %s first",
+				  name, list->stack[0].name);
+	free(list);
+	return result;
 }
 
 static int check_names(const struct making *m, const struct stacks *stacks)
@@ -416,7 +433,7 @@ int stack_plan(struct making *m)
 	stacks_free(&stacks);
 	result = result ? result : check_programs(&m->stack);
 	if (!result && !r->dry_run)
-		result = check_backup(&m->stack, r->header_backup);
+		result = stack_check_backup(&m->stack, r->header_backup);
 	result = result ? result : check_mount(&m->stack);
 	result = result ? result : check_disks(m);
 	if (!result && m->stack.own_cache)

@@ -233,6 +233,7 @@ int stack_remove(int argc, char **argv)
 	if (!result)
 		stack = found->stack;
 	stacks_free(&stacks);
+	result = result ? result : stack_check_machine(&stack);
 	result = result ? result : check_word(&stack, discard);
 	return result ? result : remove_stack(&stack);
 }

@@ -282,6 +282,7 @@ static int print_ssd(struct devices *d, const struct replacing *r, const struct 
 static int begin_ssd(struct devices *d, const struct replacing *r, const struct part *old)
 {
 	show_ssd(d, r, old);
+	claim_note(r->request.claim.path);
 	return r->request.claim.dry_run ? print_ssd(d, r, old) : confirm(r->request.name, r->request.claim.yes, "Replace it?");
 }
 

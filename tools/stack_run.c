@@ -94,15 +94,9 @@ static bool may_run_elsewhere(const struct stack *stack)
 	return unstopped;
 }
 
-static int check_state(struct stack *stack, const struct run_request *request)
+/* From another machine.  What cannot be started is taken over as well: or nobody here could remove it, or go on with it. */
+static int take_over(struct stack *stack, const struct run_request *request)
 {
-	if (stack->state == STACK_CREATING)
-		return complain(LARDER_UNSAFE, "%s: is half made; larder create --resume %s, or larder remove %s", stack->name, stack->name,
-				stack->name);
-	if (stack->state == STACK_REMOVING)
-		return complain(LARDER_UNSAFE, "%s: is being removed; larder remove %s goes on", stack->name, stack->name);
-	if (!stack_is_foreign(stack))
-		return LARDER_DONE;
 	if (!request->import)
 		return refuse_foreign(stack);
 	if (!request->crashed && may_run_elsewhere(stack))
@@ -111,6 +105,26 @@ static int check_state(struct stack *stack, const struct run_request *request)
 				"lost these disks: larder start --import --crashed %s",
 				stack->name, stack->name, stack->name);
 	stack_host(stack->host);
+	if (stack->state == STACK_READY)
+		return LARDER_DONE; /* durable when it has started */
+	turn_take();
+	return stack_store(stack);
+}
+
+static int check_state(struct stack *stack, const struct run_request *request)
+{
+	bool elsewhere = stack_is_foreign(stack);
+	int result = stack->state == STACK_READY ? LARDER_DONE : stack_elsewhere(stack, &elsewhere);
+
+	if (!result && elsewhere)
+		result = take_over(stack, request);
+	if (result)
+		return result;
+	if (stack->state == STACK_CREATING)
+		return complain(LARDER_UNSAFE, "%s: is half made; larder create --resume %s, or larder remove %s", stack->name, stack->name,
+				stack->name);
+	if (stack->state == STACK_REMOVING)
+		return complain(LARDER_UNSAFE, "%s: is being removed; larder remove %s goes on", stack->name, stack->name);
 	return LARDER_DONE;
 }
 
@@ -158,6 +172,8 @@ static int start_one(const char *word, const struct run_request *request)
 	if (result || request->locked)
 		return result;
 	result = open_crypt(&stack, request->keyfile);
+	if (result && marked)
+		crypt_mark(&stack, false); /* nobody locked it: an agent may ask for what was mistyped */
 	result = result ? result : start_mount(&stack, true);
 	if (!result)
 		printf("%s: started%s%s\n", stack.name, *stack.mount ? ", mounted on " : "", stack.mount);

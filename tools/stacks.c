@@ -252,6 +252,27 @@ int stack_list_read(const uint8_t cache[16], struct stack_list *list)
 	return result;
 }
 
+int stack_elsewhere(const struct stack *stack, bool *elsewhere)
+{
+	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
+	int result = stack_list_read(stack->cache, list);
+
+	*elsewhere = stack_is_foreign(stack) || (!result && list->number && stack_host_is_foreign(list->host));
+	free(list);
+	return result;
+}
+
+int stack_check_machine(const struct stack *stack)
+{
+	bool elsewhere;
+	int result = stack_elsewhere(stack, &elsewhere);
+
+	if (!result && elsewhere)
+		result = complain(LARDER_UNSAFE, "%s: is another machine's; if that does not use it any more: larder start --import %s takes it over",
+				  stack->name, stack->name);
+	return result;
+}
+
 /* put: the stack joins the list, or leaves it.  label: of the cache from now on, if it does not run; NULL: as it is. */
 static int store_ssds(const struct stacks *stacks, const struct stack *stack, bool put, const char *label)
 {

@@ -42,6 +42,10 @@ int stack_store_name(struct stack *stack);
 int stack_forget(const struct stack *stack);
 /* Of the SSDs of that cache, as written last; empty where nothing is.  Complains. */
 int stack_list_read(const uint8_t cache[16], struct stack_list *list);
+/* Is it another machine's, as its own description or that of its cache has it?  Complains of what cannot be read. */
+int stack_elsewhere(const struct stack *stack, bool *elsewhere);
+/* The same for whoever would write to it: complains of that, too. */
+int stack_check_machine(const struct stack *stack);
 
 /* The layers of a stack as they run now.  layers_free() after it. */
 struct layers {

@@ -15,6 +15,7 @@
 #include "drain.h"
 #include "guard.h"
 #include "running.h"
+#include "turn.h"
 #include "verbs.h"
 
 /* "<backing> <cache> <rest>" with another cache; the caller frees it.  NULL: the table is not of that form. */
@@ -102,6 +103,8 @@ int volume_attach(int argc, char **argv)
 	if (!cache)
 		return complain(LARDER_USAGE, "--cache: is missing; usage: %s", usage);
 	mapped_init(dry_run);
+	if (!dry_run)
+		turn_take(); /* or larderd would take the cache, as it has no table yet, for what somebody left behind */
 	result = mapped_scan(&list);
 	result = result ? result : running_find(&list, argv[first], false, &volume);
 	result = result ? result : attach(&list, volume, cache, dry_run);

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import pty
 import random
 import shutil
 import subprocess
@@ -277,6 +278,26 @@ def test_raid_5(disks, make_disk):
     larder("stop", "data")
     larder("start", "data", "--degraded")
     load.check()
+
+
+def test_another_one_fails_at_the_question(disks):
+    """Judged again behind the answer: what three disks allowed needs the word where two are left.  Nothing is changed."""
+    hdd0, hdd1, hdd2 = disks[3:]
+    make(disks)
+    larder("add", "data", "--backing", hdd2)
+    shell, answer = pty.openpty()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    drop = subprocess.Popen(["larder", "drop", "data", str(hdd1)], stdin=answer, **pipes, text=True)
+    asked = ""
+    while "Drop it?" not in asked:
+        assert drop.poll() is None, asked
+        asked += drop.stderr.read(1)
+    command.run("mdadm", *arrays(), "--fail", hdd2)
+    os.write(shell, b"y\n")
+    said = drop.communicate()[1]
+    assert drop.returncode == UNSAFE and "LOST" in said and "--discard-redundancy" in said, said
+    assert members().items() >= {str(hdd0): "active", str(hdd1): "active", str(hdd2): "failed"}.items()
+    remove()
 
 
 @pytest.mark.limit(900)

@@ -331,6 +331,27 @@ def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log):
     stack.verify_alone(oracle)
 
 
+def test_one_that_left_has_another_owner(make_disk, make_oracle, kernel_log):
+    """It was given a partition table since, which leaves its superblock as it was: nothing of it goes without --wipe."""
+    stack, oracle = left_by_one(make_disk, make_oracle, kernel_log)
+    stack.stop()
+    late = stack.ssd[1]
+    late.heal()
+    entry = struct.pack("<8B2I", 0, 0, 2, 0, 0x83, 0, 0, 0, 2048, 4096)
+    late.write(0, entry.rjust(446 + len(entry), b"\0").ljust(510, b"\0") + b"\x55\xaa")
+    late.write(2048, b"F" * (1 << 20))  # what is in the partition
+    start_without(stack, 1)
+    before = late.read(0, 8192)
+    for words in (("add", stack.cache, late), ("replace", stack.cache, "1", late)):
+        run = larder("cache", *words, "--yes", check=False)
+        assert run.returncode == 5 and "dos" in run.stderr and "--wipe" in run.stderr, run.stderr
+    assert late.read(0, 8192) == before
+    larder("cache", "add", stack.cache, late, "--wipe", "--yes")
+    assert stack.cache.status()["devices_failed"] == 0 and late.read(0, 1)[510:] == bytes(2)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
 def test_one_that_left_is_refused_alone(make_disk, make_oracle, kernel_log):
     """After a power cut, before anything else was started: the disk knows that the others went on."""
     stack, oracle = left_by_one(make_disk, make_oracle, kernel_log)
