@@ -152,7 +152,8 @@ static bool take_member(struct fact_member *fact, const struct member *member)
 	memcpy(fact->uuid, member->sb.head.uuid, 16);
 	memcpy(fact->cache_uuid, member->sb.cache.cache_uuid, 16); /* it and the label lie at the same place in both */
 	label_text(member->sb.cache.label, fact->label);
-	if (signature_of_raid(&device, foreign, sizeof(foreign)))
+	fact->copy_only = member->copy_only;
+	if (signature_of_others(&device, foreign, sizeof(foreign)))
 		fact->foreign = must_allocate(strdup(foreign));
 	if (member->block && device_usage(member->number, usage, sizeof(usage)))
 		fact->used = must_allocate(strdup(usage));
