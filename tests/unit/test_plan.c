@@ -606,8 +606,10 @@ static void the_wait(void)
 	m = nr_members;
 	add_member(LARDER_KIND_CACHE, "c");
 	add_member(LARDER_KIND_VOLUME, "v");
-	member[m].foreign = member[m].used = member[m].held = member[m + 1].foreign = member[m + 1].used = member[m + 1].held = NULL;
-	member[m].copy_only = member[m + 1].copy_only = false;
+	for (size_t i = m; i < nr_members; i++) { /* nothing speaks against them */
+		member[i].foreign = member[i].used = member[i].held = NULL;
+		member[i].copy_only = member[i].left = member[i].whole = false;
+	}
 	memcpy(member[m].cache_uuid, c->uuid, 16);
 	memcpy(member[m + 1].cache_uuid, c->uuid, 16);
 	member[m].table = t;
