@@ -287,10 +287,20 @@ def test_conf_with_mistakes(larder, stack):
     assert all("the line is ignored" in x for x in said) and "\x01" not in run.stderr
     assert names(run) == ["larder-cache-fast"]
     one_line(with_conf(larder, b"auto no all\0\n"), f"{path}:1", "byte 0")
-    one_line(with_conf(larder, "#" * 70000 + "\nauto no all\n"), "longer than")
+
+
+def test_conf_that_cannot_be_read(larder, stack):
+    """Nobody knows what it keeps from starting: nothing starts by itself; what is asked for by its name does."""
+    long = "#" * 70000 + "\nauto no all\n"
+    run = with_conf(larder, long)
+    one_line(run, "longer than", "nothing starts by itself")
+    assert not names(run)
     run = larder("assemble", "--all", "--dry-run", env={"LARDER_CONF": str(larder.directory)})
-    one_line(run, "is no file")
-    assert len(names(run)) == 2
+    one_line(run, "is no file", "nothing starts by itself")
+    assert not names(run)
+    assert names(with_conf(larder, long, "data")) == ["larder-cache-fast", "data"]
+    run = larder("assemble", "--all", "--dry-run", env={"LARDER_CONF": str(larder.directory / "none")})
+    assert not run.stderr and len(names(run)) == 2
 
 
 def test_random_edits_of_the_conf(tmp_path):
