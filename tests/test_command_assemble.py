@@ -131,7 +131,7 @@ LEAVE_US = [(w, k) for w in (0, 2) for k in (*signatures.HEAD, "gpt backup") if 
 
 @pytest.mark.parametrize(("which", "kind"), LEAVE_US)
 def test_given_to_somebody_else(larder, stack, which, kind):
-    """A filesystem, swap area, partition table came behind us, and leaves our superblock, or its copy alone: not written to by itself."""
+    """A filesystem, swap area, partition table came behind us, and leaves our superblock, or its copy: not written to by itself."""
     write = signatures.gpt_backup if kind == "gpt backup" else signatures.HEAD[kind]
     write(stack[which])
     run = dry(larder, code=UNSAFE)
@@ -168,8 +168,9 @@ def test_signatures_in_the_data_are_ours(larder, tmp_path, kind, layout):
     """What a volume holds is its user's, wherever its data begin; so is what a cache holds of it."""
     write = (signatures.HEAD | {k: w for k, (_, w) in signatures.TAIL.items()})[kind]
     ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, *layout)
+    segments = field(ssd, CACHE, "nr_segments") * field(ssd, CACHE, "segment_size")
     inside(hdd, field(hdd, VOLUME, "data_offset"), 512 * field(hdd, VOLUME, "sectors"), write, tmp_path / "scratch")
-    inside(ssd, field(ssd, CACHE, "segments_offset"), field(ssd, CACHE, "nr_segments") * field(ssd, CACHE, "segment_size"), write, tmp_path / "scratch")
+    inside(ssd, field(ssd, CACHE, "segments_offset"), segments, write, tmp_path / "scratch")
     assert sorted(names(dry(larder))) == ["data", "larder-cache-fast"]
 
 
