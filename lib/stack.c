@@ -86,7 +86,7 @@ void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16])
 
 void stack_host(uint8_t host[16])
 {
-	const char *given = getenv("LARDER_MACHINE_ID"); /* of tests */
+	const char *given = getenv("LARDER_MACHINE_ID");
 	char text[33] = "", spelled[UUID_TEXT];
 	uint8_t machine[16];
 	int file = open(given ? given : "/etc/machine-id", O_RDONLY | O_CLOEXEC);
