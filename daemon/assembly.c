@@ -55,6 +55,15 @@ static int carry_out(const struct facts *facts, const struct step *step)
 	return result;
 }
 
+static void tell_failed(struct assembly *a, bool cache, const char *name, const uint8_t uuid[16])
+{
+	const char *kind = cache ? "cache" : "volume";
+	char *text = must_print("%s %s: not started, see above; larder %s start %s tries again", kind, name, kind, uuid_text(uuid, (char[UUID_TEXT]){ 0 }));
+
+	a->tell(ASSEMBLY_FAILED, uuid, text);
+	free(text);
+}
+
 static void tell_step(struct assembly *a, const struct step *step, int result)
 {
 	enum assembly_event event = ASSEMBLY_STARTED;
@@ -65,9 +74,8 @@ static void tell_step(struct assembly *a, const struct step *step, int result)
 		event = ASSEMBLY_CLEARED;
 		text = must_print("%s: removed: a start had left it without a table", step->name);
 	} else if (result) {
-		event = ASSEMBLY_FAILED;
-		text = must_print("%s %s: not started, see above; larder %s start %s tries again", kind, step->name, kind,
-				  uuid_text(step->uuid, (char[UUID_TEXT]){ 0 }));
+		tell_failed(a, step->kind == PLAN_CACHE, step->name, step->uuid);
+		return;
 	} else {
 		if (step->degraded)
 			event = step->kind == PLAN_CACHE ? ASSEMBLY_DEGRADED : ASSEMBLY_ALONE;
@@ -135,14 +143,18 @@ struct tried {
 	bool cleared;
 };
 
+static void add_tried_uuid(struct tried *tried, const uint8_t uuid[16])
+{
+	tried->uuid = must_allocate(realloc(tried->uuid, (tried->number + 1) * sizeof(*tried->uuid)));
+	memcpy(tried->uuid[tried->number++], uuid, 16);
+}
+
 static void add_tried(struct tried *tried, const struct step *step)
 {
-	if (step->kind == PLAN_CLEAR) {
+	if (step->kind == PLAN_CLEAR)
 		tried->cleared = true;
-		return;
-	}
-	tried->uuid = must_allocate(realloc(tried->uuid, (tried->number + 1) * sizeof(*tried->uuid)));
-	memcpy(tried->uuid[tried->number++], step->uuid, 16);
+	else
+		add_tried_uuid(tried, step->uuid);
 }
 
 static void complete(const struct assembly *a, const struct conf *conf, const struct tried *tried, struct facts *facts)
@@ -171,6 +183,36 @@ static void tell_refusals(struct assembly *a, const struct plan *plan)
 	a->again = plan->again;
 }
 
+/* Those of earlier passes that are not tried in this one. */
+static void hold_failed(struct assembly_memory *memory, struct tried *tried)
+{
+	attempts_hold(&memory->attempts, facts_clock());
+	for (uint32_t i = 0; i < memory->attempts.number; i++)
+		if (memory->attempts.attempt[i].held)
+			add_tried_uuid(tried, memory->attempts.attempt[i].uuid);
+}
+
+/* What does not run yet is said again, and its time asked for; *result is that of the first. */
+static void tell_held(struct assembly *a, const struct facts *facts, int *result)
+{
+	struct attempts *attempts = &a->memory->attempts;
+
+	for (uint32_t i = 0; i < attempts->number;) {
+		const struct attempt *one = &attempts->attempt[i];
+
+		if (runs(facts, one->uuid) || !is_here(facts, one->uuid)) {
+			attempts_forget(attempts, one->uuid); /* the last one is in its place now */
+			continue;
+		}
+		if (one->held)
+			tell_failed(a, one->cache, one->name, one->uuid);
+		*result = *result ? *result : one->result;
+		if (!a->again || one->again < a->again)
+			a->again = one->again;
+		i++;
+	}
+}
+
 /* True: there were some, so there may be more to do. */
 static bool run_steps(struct assembly *a, const struct look *look, const struct plan *plan, struct tried *tried, int *result)
 {
@@ -178,6 +220,8 @@ static bool run_steps(struct assembly *a, const struct look *look, const struct 
 		int error = carry_out(&look->facts, &plan->step[i]);
 
 		add_tried(tried, &plan->step[i]);
+		if (a->memory && error && plan->step[i].kind != PLAN_CLEAR)
+			attempts_failed(&a->memory->attempts, plan->step[i].uuid, plan->step[i].kind == PLAN_CACHE, plan->step[i].name, error, facts_clock());
 		if (!a->dry_run || error)
 			tell_step(a, &plan->step[i], error);
 		*result = *result ? *result : error;
@@ -224,6 +268,8 @@ static int rounds(struct assembly *a, const struct conf *conf)
 	int result = LARDER_DONE;
 	bool first = true, more = true;
 
+	if (a->memory)
+		hold_failed(a->memory, &tried);
 	while (more) {
 		struct look look;
 		struct plan plan;
@@ -240,6 +286,8 @@ static int rounds(struct assembly *a, const struct conf *conf)
 		more = !a->observe && run_steps(a, &look, &plan, &tried, &result);
 		if (!more) {
 			tell_refusals(a, &plan);
+			if (a->memory)
+				tell_held(a, &look.facts, &result);
 			if (a->seen)
 				a->seen(&look, &plan);
 			if (a->memory)

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attempts.h"
+
 enum assembly_event {
 	ASSEMBLY_STARTED, /* a cache or volume, whole */
 	ASSEMBLY_DEGRADED, /* a cache without all of its SSDs */
@@ -27,6 +29,7 @@ enum assembly_event {
 struct assembly_memory {
 	uint32_t number;
 	uint8_t ran[ASSEMBLY_RAN_MAX][16];
+	struct attempts attempts; /* starts that failed */
 };
 
 struct look;

@@ -188,16 +188,20 @@ void conf_read(struct conf *conf, void (*say)(const char *line, void *data), voi
 	ssize_t length = 0;
 
 	if (file < 0 && errno != ENOENT && errno != ENOTDIR)
-		line = must_print("%s: cannot open it: %s: as if it were empty", path, strerror(errno));
+		line = must_print("%s: cannot open it: %s: nothing starts by itself", path, strerror(errno));
 	else if (file >= 0 && (fstat(file, &status) || !S_ISREG(status.st_mode)))
-		line = must_print("%s: is no file: as if it were empty", path);
+		line = must_print("%s: is no file: nothing starts by itself", path);
 	else if (file >= 0 && (length = read(file, text, CONF_SIZE_MAX + 1)) < 0)
-		line = must_print("%s: cannot read it: %s: as if it were empty", path, strerror(errno));
+		line = must_print("%s: cannot read it: %s: nothing starts by itself", path, strerror(errno));
 	else if (length > CONF_SIZE_MAX)
-		line = must_print("%s: is longer than %d bytes: as if it were empty", path, CONF_SIZE_MAX);
+		line = must_print("%s: is longer than %d bytes: nothing starts by itself", path, CONF_SIZE_MAX);
 	if (line)
 		say(line, data);
 	conf_parse(conf, text, line || length < 0 ? 0 : (size_t)length, path, say, data);
+	if (line) { /* it may say so, and whoever wrote it had a reason */
+		conf->rule = must_allocate(calloc(1, sizeof(*conf->rule)));
+		conf->rule[conf->number++] = (struct conf_rule){ .about = CONF_AUTO, .all = true };
+	}
 	free(line);
 	free(text);
 	if (file >= 0)

@@ -47,7 +47,7 @@ struct conf {
 
 /* say: a line for each mistake, with path and number of the line.  No I/O. */
 void conf_parse(struct conf *conf, const char *text, size_t length, const char *path, void (*say)(const char *line, void *data), void *data);
-/* A file that is not there is an empty one. */
+/* A file that is not there is an empty one; one that is, and cannot be read, is "auto no all". */
 void conf_read(struct conf *conf, void (*say)(const char *line, void *data), void *data);
 void conf_free(struct conf *conf);
 /* Seconds as --wait has them too. */

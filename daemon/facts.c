@@ -73,15 +73,24 @@ static uint64_t appeared(struct udev *udev, const struct member *member, uint64_
 
 /* ------------------------------------------------------------------ a member */
 
-/* What it says of its stacks; a list that cannot be understood is a newer larder's, or damage, and holds nothing back. */
+/* Why something whose description cannot be read is left: the superblock has a checksum, so it is no damage but a newer larder's. */
+static const char NEWER[] = "its description is a newer larder's (%s): it may be half made, or another machine's; start it with that larder, or larder %s start --import %s";
+static const char UNKNOWN[] = "the %s %s names the machine that it is of, and this one has no /etc/machine-id (an initramfs made before it had one?); larder %s start %s";
+
+/* What it says of its stacks. */
 static void take_list(struct fact_member *fact, const struct larder_cache_sb *sb)
 {
 	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
 	bool there;
+	const char *why = stack_list_decode(sb->stack, list, &there);
 
-	if (!stack_list_decode(sb->stack, list, &there) && list->number && stack_host_is_foreign(list->host))
+	if (why)
+		fact->held = must_print(NEWER, why, "cache", fact->label);
+	else if (list->number && stack_host_is_foreign(list->host))
 		fact->held = must_print("the cache %s is another machine's, for the stack %s; if that does not use it any more: larder start --import %s",
 					fact->label, list->stack[0].name, list->stack[0].name);
+	else if (list->number && stack_host_is_unknown(list->host))
+		fact->held = must_print(UNKNOWN, "cache", fact->label, "cache", fact->label);
 	free(list);
 }
 
@@ -106,14 +115,17 @@ static void take_cache(struct fact_member *fact, const struct device *device, co
 	tables_free(&tables);
 }
 
-/* What the description of its stack says; one that cannot be understood is a newer larder's, or damage, and holds nothing back. */
+/* What the description of its stack says. */
 static void take_stack(struct fact_member *fact, const struct larder_volume_sb *sb)
 {
 	struct stack stack;
 	uint8_t part[16];
 	bool there;
+	const char *why = stack_decode(sb->stack, &stack, &there);
 
-	if (stack_decode(sb->stack, &stack, &there) || !there)
+	if (why)
+		fact->held = must_print(NEWER, why, "volume", fact->label);
+	if (why || !there)
 		return;
 	stack_part(&stack, "volume", part);
 	if (memcmp(part, sb->head.uuid, 16))
@@ -129,6 +141,8 @@ static void take_stack(struct fact_member *fact, const struct larder_volume_sb *
 	else if (stack_is_foreign(&stack))
 		fact->held = must_print("the stack %s was made on another machine; if that does not use it any more: larder start --import %s", stack.name,
 					stack.name);
+	else if (stack_host_is_unknown(stack.host))
+		fact->held = must_print(UNKNOWN, "stack", stack.name, "volume", fact->label);
 }
 
 static void take_volume(struct fact_member *fact, const struct larder_volume_sb *sb)
@@ -152,7 +166,8 @@ static bool take_member(struct fact_member *fact, const struct member *member)
 	memcpy(fact->uuid, member->sb.head.uuid, 16);
 	memcpy(fact->cache_uuid, member->sb.cache.cache_uuid, 16); /* it and the label lie at the same place in both */
 	label_text(member->sb.cache.label, fact->label);
-	if (signature_of_raid(&device, foreign, sizeof(foreign)))
+	fact->copy_only = member->copy_only;
+	if (signature_of_others(&device, foreign, sizeof(foreign)))
 		fact->foreign = must_allocate(strdup(foreign));
 	if (member->block && device_usage(member->number, usage, sizeof(usage)))
 		fact->used = must_allocate(strdup(usage));

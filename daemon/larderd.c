@@ -54,6 +54,7 @@ struct daemon {
 	struct bus *bus;
 	int seen; /* file with the objects of the last pass */
 	bool observe, running, more, ready, ending;
+	bool retry; /* what failed is tried again in the next pass: somebody has done something */
 };
 
 /* ------------------------------------------------------------------ journal */
@@ -228,6 +229,9 @@ static int start_pass(sd_event_source *source, uint64_t when, void *data)
 	}
 	daemon->more = false;
 	daemon->shared->again = 0;
+	if (daemon->retry)
+		daemon->shared->memory.attempts.number = 0;
+	daemon->retry = false;
 	watch_dm(daemon);
 	fflush(NULL);
 	child = fork();
@@ -259,6 +263,14 @@ static void schedule(struct daemon *daemon, uint64_t when)
 
 /* ------------------------------------------------------------------ events */
 
+/* Of a member itself: it came, or was changed.  A start that fails makes no such event. */
+static bool is_of_a_member(struct udev_device *device)
+{
+	const char *type = udev_device_get_property_value(device, "ID_FS_TYPE"), *action = udev_device_get_action(device);
+
+	return type && !strcmp(type, "larder_member") && !(action && !strcmp(action, "remove"));
+}
+
 static bool concerns_us(struct udev_device *device)
 {
 	const char *type = udev_device_get_property_value(device, "ID_FS_TYPE"), *uuid = udev_device_get_property_value(device, "DM_UUID"),
@@ -278,6 +290,7 @@ static int device_event(sd_event_source *source, int fd, uint32_t events, void *
 	(void)events;
 	/* those that were lost where there were too many: what comes behind them makes a pass as well, over everything */
 	while ((device = udev_monitor_receive_device(daemon->monitor))) {
+		daemon->retry |= is_of_a_member(device);
 		if (concerns_us(device))
 			schedule(daemon, facts_clock() + SETTLE_US);
 		udev_device_unref(device);
@@ -288,7 +301,10 @@ static int device_event(sd_event_source *source, int fd, uint32_t events, void *
 /* A method, or a signal, asks for a pass. */
 static void refresh(void *data)
 {
-	schedule(data, facts_clock() + SETTLE_US);
+	struct daemon *daemon = data;
+
+	daemon->retry = true;
+	schedule(daemon, facts_clock() + SETTLE_US);
 }
 
 static int hang_up(sd_event_source *source, const struct signalfd_siginfo *info, void *data)

@@ -149,13 +149,17 @@ static bool unfit(const struct facts *facts, struct plan *plan, const struct fac
 		       m->path, copy->path);
 	else if (!copy && m->foreign)
 		refuse(plan, uuid, false,
-		       "%s: carries a signature %s as well: left to that; if it is larder's, wipefs --types %s --all %s, then larder assemble", m->path,
-		       m->foreign, m->foreign, m->path);
+		       "%s: carries a signature %s as well: left to that; if it is larder's, wipefs --types %s --all %s, then larder assemble; if not, larder super wipe %s",
+		       m->path, m->foreign, m->foreign, m->path, m->path);
+	else if (!copy && m->copy_only)
+		refuse(plan, uuid, false,
+		       "%s: superblock: overwritten, only its copy is left: is it somebody else's now? if it is larder's: larder %s start %s; if not, larder super wipe %s",
+		       m->path, m->kind == LARDER_KIND_CACHE ? "cache" : "volume", m->label, m->path);
 	else if (!copy && m->used)
 		refuse(plan, uuid, false, "%s: in use: %s; release it first", m->path, m->used);
 	else if (!copy && m->held)
 		refuse(plan, uuid, false, "%s: %s", m->path, m->held);
-	return copy || m->foreign || m->used || m->held;
+	return copy || m->foreign || m->copy_only || m->used || m->held;
 }
 
 /* The name for dm; false: refused. */
@@ -333,7 +337,7 @@ static const struct fact_member *volume_here(const struct facts *facts, const ui
 		const struct fact_member *m = &facts->member[i];
 
 		if (m->kind == LARDER_KIND_VOLUME && same(m->uuid, uuid) && same(m->cache_uuid, cache) && !copy_of(facts, m) && !m->foreign &&
-		    !m->held)
+		    !m->copy_only && !m->held)
 			return m;
 	}
 	return NULL;

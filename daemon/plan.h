@@ -3,8 +3,8 @@
  * Given these facts, which steps?  A pure function: no device, no clock, no environment.
  *
  * What holds of every plan, whatever the facts (tests/unit/test_plan.c, docs/daemon.md):
- *   1. no step uses a member of which there is a copy, which carries a foreign RAID signature, which is in use by others, or whose stack
- *      is half made, being removed, or another machine's
+ *   1. no step uses a member of which there is a copy, which carries another owner's signature, whose superblock was overwritten and is known
+ *      by its copy alone, which is in use by others, or whose stack is half made, being removed, or another machine's
  *   2. no step uses an SSD that the newest table of its set does not call active in its place (one that joins goes on joining in a
  *      place that is vacant), nor any of a set of which two sides were used without one another
  *   3. no member is in two steps, or in a step and in something that runs
@@ -31,7 +31,8 @@ struct fact_member {
 	uint8_t uuid[16]; /* its own */
 	uint8_t cache_uuid[16]; /* zero: a volume without one */
 	char label[LARDER_LABEL_SIZE + 1];
-	const char *foreign; /* another owner's signature: "linux_raid_member"; or NULL */
+	const char *foreign; /* another owner's signature: "linux_raid_member", "swap", "dos"; or NULL */
+	bool copy_only; /* where its superblock was there is something else: found by the copy alone */
 	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
 	const char *held; /* why its stack, or its cache, does not start by itself: "the stack x is half made; ..."; or NULL */
 	char stack[LARDER_LABEL_SIZE + 1]; /* of a volume; "": none */

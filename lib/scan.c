@@ -26,7 +26,7 @@ static bool worth_reading(dev_t number)
 	return !device_attribute(number, "dm/suspended", text, sizeof(text)) || !strcmp(text, "0");
 }
 
-static const struct member *add(struct members *members, const struct device *device, const union superblock *sb)
+static const struct member *add(struct members *members, const struct device *device, const struct superblocks *found)
 {
 	struct member *m = must_allocate(malloc(sizeof(*m)));
 
@@ -34,8 +34,9 @@ static const struct member *add(struct members *members, const struct device *de
 		.path = must_allocate(strdup(device->path)),
 		.number = device->number,
 		.block = device->block,
+		.copy_only = !found->main.error && !found->main.magic,
 		.bytes = device->bytes,
-		.sb = *sb,
+		.sb = *found->chosen->sb,
 	};
 	members->member = must_allocate(realloc(members->member, (members->number + 1) * sizeof(*members->member)));
 	members->member[members->number++] = m;
@@ -57,7 +58,7 @@ static void read_one(struct members *members, const char *path)
 		return;
 	superblocks_read(&device, &found, false);
 	if (found.chosen)
-		add(members, &device, found.chosen->sb);
+		add(members, &device, &found);
 	superblocks_free(&found);
 	device_close(&device);
 }
@@ -181,7 +182,7 @@ static int find_path(struct members *members, const char *path, uint32_t kind, c
 		result = complain(LARDER_NOT_FOUND, "%s: kind: is a %s, not a %s", path, kind_text(le32toh(sb->head.kind)),
 				  kind_text(kind));
 	if (!result)
-		*found = add(members, &device, sb);
+		*found = add(members, &device, &blocks);
 	superblocks_free(&blocks);
 	device_close(&device);
 	return result;

@@ -9,6 +9,7 @@ struct member {
 	char *path; /* /dev/sdb */
 	dev_t number;
 	bool block;
+	bool copy_only; /* what lies at LARDER_SB_OFFSET can be read, and is no superblock of larder */
 	uint64_t bytes;
 	union superblock sb; /* valid */
 };

@@ -27,8 +27,6 @@ static blkid_probe new_probe(const struct device *device)
 
 	if (!probe)
 		return NULL;
-	if (device->block)
-		ioctl(device->fd, BLKFLSBUF);
 	if (blkid_probe_set_device(probe, device->fd, 0, 0)) {
 		blkid_free_probe(probe);
 		return NULL;
@@ -92,9 +90,12 @@ static void add(blkid_probe probe, struct problems *found)
 /* One pass over everything on the device.  Returns LARDER_DONE, or complains. */
 static int pass(const struct device *device, bool wipe, struct problems *found)
 {
-	blkid_probe probe = new_probe(device);
+	blkid_probe probe;
 	int result = 0, rounds = 0;
 
+	if (device->block)
+		ioctl(device->fd, BLKFLSBUF);
+	probe = new_probe(device);
 	if (!probe)
 		return complain(LARDER_FAILED, "%s: libblkid cannot probe it: %s", device->path, strerror(errno));
 	errno = 0;
@@ -118,18 +119,19 @@ int signatures_find(const struct device *device, struct problems *found)
 	return pass(device, false, found);
 }
 
-bool signature_of_raid(const struct device *device, char *type, size_t size)
+bool signature_of_others(const struct device *device, char *type, size_t size)
 {
-	blkid_probe probe = blkid_new_probe();
-	bool found = probe && !blkid_probe_set_device(probe, device->fd, 0, 0);
+	blkid_probe probe = new_probe(device);
+	int rounds = 0;
+	bool found = false;
 
-	if (found) {
-		blkid_probe_enable_superblocks(probe, 1);
-		blkid_probe_set_superblocks_flags(probe, BLKID_SUBLKS_TYPE);
-		found = !blkid_probe_filter_superblocks_usage(probe, BLKID_FLTR_ONLYIN, BLKID_USAGE_RAID) && !blkid_do_probe(probe) &&
-			value(probe, "TYPE") && strcmp(value(probe, "TYPE"), "larder_member");
+	while (probe && !found && rounds++ < MAX_ROUNDS && !blkid_do_probe(probe)) {
+		const char *what = value(probe, "TYPE");
+
+		what = what ? what : value(probe, "PTTYPE");
+		found = what && strcmp(what, "larder_member");
 		if (found)
-			snprintf(type, size, "%s", value(probe, "TYPE"));
+			snprintf(type, size, "%s", what);
 	}
 	if (probe)
 		blkid_free_probe(probe);

@@ -10,8 +10,11 @@
 
 /* Adds a line "type: what it is" for every signature, damaged ones included, at head and tail.  Complains of I/O errors. */
 int signatures_find(const struct device *device, struct problems *found);
-/* Is there one of a RAID array or volume manager?  Then its type, "linux_raid_member".  Says nothing. */
-bool signature_of_raid(const struct device *device, char *type, size_t size);
+/*
+ * Is there any that is not ours?  Then the type of the first, "linux_raid_member", "swap", "dos".  Commands leave none on what they format, and what is
+ * in a volume or a segment does not lie where libblkid looks: it came later, with a new owner.  Says nothing.
+ */
+bool signature_of_others(const struct device *device, char *type, size_t size);
 /* Overwrites each, flushes, and looks again: what is left is an error.  The device is open by DEVICE_CLAIM. */
 int signatures_wipe(const struct device *device);
 

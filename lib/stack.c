@@ -86,9 +86,10 @@ void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16])
 
 void stack_host(uint8_t host[16])
 {
+	const char *given = getenv("LARDER_MACHINE_ID");
 	char text[33] = "", spelled[UUID_TEXT];
 	uint8_t machine[16];
-	int file = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
+	int file = open(given ? given : "/etc/machine-id", O_RDONLY | O_CLOEXEC);
 	bool there = file >= 0 && read(file, text, 32) == 32;
 
 	if (file >= 0)
@@ -106,6 +107,14 @@ bool stack_host_is_foreign(const uint8_t host[16])
 
 	stack_host(here);
 	return !uuid_is_null(here) && !uuid_is_null(host) && memcmp(here, host, 16);
+}
+
+bool stack_host_is_unknown(const uint8_t host[16])
+{
+	uint8_t here[16];
+
+	stack_host(here);
+	return uuid_is_null(here) && !uuid_is_null(host);
 }
 
 bool stack_is_foreign(const struct stack *stack)

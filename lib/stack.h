@@ -71,6 +71,8 @@ void stack_host(uint8_t host[16]);
 /* Another machine, as far as both are known; made on one. */
 bool stack_host_is_foreign(const uint8_t host[16]);
 bool stack_is_foreign(const struct stack *stack);
+/* It names a machine, and this one does not know who it is: an initramfs without /etc/machine-id, say.  What starts by itself takes that for another one. */
+bool stack_host_is_unknown(const uint8_t host[16]);
 
 /*
  * Into a field of LARDER_STACK_SIZE bytes.  NULL: done; else what does not fit.  Of a list no stack: all zero.

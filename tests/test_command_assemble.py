@@ -125,6 +125,65 @@ def test_somebody_elses(larder, stack, which):
     assert names(run) == (["larder-cache-fast"] if which == 2 else [])
 
 
+# without ext4, and on an SSD GPT, which overwrite all that says larder
+LEAVE_US = [(w, k) for w in (0, 2) for k in (*signatures.HEAD, "gpt backup") if k != "ext4" and (w, k) != (0, "gpt")]
+
+
+@pytest.mark.parametrize(("which", "kind"), LEAVE_US)
+def test_given_to_somebody_else(larder, stack, which, kind):
+    """A filesystem, swap area, partition table came behind us, and leaves our superblock, or its copy: not written to by itself."""
+    write = signatures.gpt_backup if kind == "gpt backup" else signatures.HEAD[kind]
+    write(stack[which])
+    run = dry(larder, code=UNSAFE)
+    one_line(run, stack[which], "larder super wipe")
+    assert names(run) == (["larder-cache-fast"] if which == 2 else [])
+    # nor when its name is given; the commands that start one thing do it
+    assert names(dry(larder, "data", code=UNSAFE)) == names(run)
+
+
+@pytest.mark.parametrize("which", [0, 2])
+@pytest.mark.parametrize("what", [bytes(SB_SIZE), b"\xa5" * SB_SIZE])
+def test_only_a_copy_is_left(larder, stack, which, what):
+    with open(stack[which], "r+b") as f:
+        f.seek(SB)
+        f.write(what)
+    run = dry(larder, code=UNSAFE)
+    one_line(run, stack[which], "only its copy is left", "larder cache start fast" if which == 0 else "larder volume start data")
+    assert names(run) == (["larder-cache-fast"] if which == 2 else [])
+
+
+def inside(path, offset, size, write, scratch):
+    """What write() makes on a device of its own, in the data of a member."""
+    scratch.write_bytes(b"")
+    os.truncate(scratch, size)
+    write(scratch)
+    with open(path, "r+b") as f:
+        f.seek(offset)
+        f.write(scratch.read_bytes())
+
+
+@pytest.mark.parametrize("kind", [*signatures.HEAD, *(k for k in signatures.TAIL if k != "zfs")])
+@pytest.mark.parametrize("layout", [[], ["--data-offset", "8K"], ["--data-offset", "64K"]])
+def test_signatures_in_the_data_are_ours(larder, tmp_path, kind, layout):
+    """What a volume holds is its user's, wherever its data begin; so is what a cache holds of it."""
+    write = (signatures.HEAD | {k: w for k, (_, w) in signatures.TAIL.items()})[kind]
+    ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, *layout)
+    segments = field(ssd, CACHE, "nr_segments") * field(ssd, CACHE, "segment_size")
+    inside(hdd, field(hdd, VOLUME, "data_offset"), 512 * field(hdd, VOLUME, "sectors"), write, tmp_path / "scratch")
+    inside(ssd, field(ssd, CACHE, "segments_offset"), segments, write, tmp_path / "scratch")
+    assert sorted(names(dry(larder))) == ["data", "larder-cache-fast"]
+
+
+@pytest.mark.parametrize("layout", [[], ["--data-offset", "8K"]])
+def test_what_lies_before_us_is_kept(larder, layout):
+    """create keeps the first 4 KiB but for signatures, and what is left there is nobody's."""
+    hdd = larder.image("loader", 64 * MIB)
+    loader = b"\xeb\x63\x90" + b"a loader".ljust(4093, b"\x90")
+    hdd.write_bytes(loader + hdd.read_bytes()[4096:])
+    larder("volume", "create", "data", "--backing", hdd, *layout)
+    assert hdd.read_bytes()[:4096] == loader and names(dry(larder)) == ["data"]
+
+
 def test_one_label_for_two(larder):
     first = larder.volume("data")
     larder.devices = []
@@ -229,10 +288,20 @@ def test_conf_with_mistakes(larder, stack):
     assert all("the line is ignored" in x for x in said) and "\x01" not in run.stderr
     assert names(run) == ["larder-cache-fast"]
     one_line(with_conf(larder, b"auto no all\0\n"), f"{path}:1", "byte 0")
-    one_line(with_conf(larder, "#" * 70000 + "\nauto no all\n"), "longer than")
+
+
+def test_conf_that_cannot_be_read(larder, stack):
+    """Nobody knows what it keeps from starting: nothing starts by itself; what is asked for by its name does."""
+    long = "#" * 70000 + "\nauto no all\n"
+    run = with_conf(larder, long)
+    one_line(run, "longer than", "nothing starts by itself")
+    assert not names(run)
     run = larder("assemble", "--all", "--dry-run", env={"LARDER_CONF": str(larder.directory)})
-    one_line(run, "is no file")
-    assert len(names(run)) == 2
+    one_line(run, "is no file", "nothing starts by itself")
+    assert not names(run)
+    assert names(with_conf(larder, long, "data")) == ["larder-cache-fast", "data"]
+    run = larder("assemble", "--all", "--dry-run", env={"LARDER_CONF": str(larder.directory / "none")})
+    assert not run.stderr and len(names(run)) == 2
 
 
 def test_random_edits_of_the_conf(tmp_path):

@@ -56,7 +56,7 @@ def test_contents():
         "instmods dm_mod larder",
         "inst_multiple larder /usr/lib/udev/larder-probe",
         "inst_rules 62-larder.rules 63-md-z-larder.rules",
-        "inst_multiple -o /etc/larder/larder.conf",
+        "inst_multiple -o /etc/larder/larder.conf /etc/machine-id",
         "inst_hook initqueue/settled 70 MODULE/larder-assemble.sh",
         "inst_hook initqueue/timeout 70 MODULE/larder-degraded.sh",
         "dracut_need_initqueue",

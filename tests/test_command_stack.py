@@ -325,6 +325,51 @@ def test_another_machine(larder, described):
     assert "another machine" not in larder("start", "data", code=None).stderr
 
 
+def test_machine_without_an_identity(larder, described):
+    """In an initramfs that has no machine-id nothing says whose a stack is: what names a machine does not start by itself there."""
+    machine = larder.directory / "machine-id"
+    env = {"LARDER_MACHINE_ID": str(machine)}
+    host = str(uuid.uuid5(uuid.UUID(int=7), "larder"))
+    listed = {"ready": [f"{described.uuid} data"], "changing": []}
+    for description in (described.plain, described.plain | {"host": host}):
+        described.volume(description)
+        described.ssds(listed | {k: v for k, v in description.items() if k == "host"})
+        for text in ("", "uninitialized\n", f"{7:032x}\n"):
+            machine.write_text(text)
+            held = description != described.plain and len(text) < 33
+            run = larder("assemble", "--all", "--dry-run", env=env, code=UNSAFE if held else 0)
+            assert len(run.stdout.splitlines()) == (0 if held else 2)
+            if held:
+                ssd, hdd = run.stderr.splitlines()
+                assert "machine-id" in ssd and "larder cache start fast" in ssd
+                assert "machine-id" in hdd and "larder volume start data" in hdd
+    machine.unlink()
+    run = larder("assemble", "--all", "--dry-run", env=env, code=UNSAFE)
+    assert not run.stdout
+    assert "dmsetup create" in larder("volume", "start", "data", "--dry-run", env=env).stdout
+    # the volume is held for itself
+    described.ssds(listed)
+    run = larder("assemble", "--all", "--dry-run", env=env, code=UNSAFE)
+    one_line(run, described.hdd, "machine-id", "larder volume start data")
+
+
+def test_description_of_a_newer_larder(larder, described):
+    """One more key than this one knows: it may be half made, or another machine's, and is not started but by --import."""
+    described.volume(described.plain | {"novelty": "x"})
+    run = larder("assemble", "--all", "--dry-run", code=UNSAFE)
+    one_line(run, described.hdd, "newer larder", "larder volume start --import data")
+    assert run.stdout.count("dmsetup create") == 1
+    one_line(larder("volume", "start", "data", "--dry-run", code=UNSAFE), described.hdd, "newer larder", "--import")
+    assert "dmsetup create data" in larder("volume", "start", "data", "--dry-run", "--import").stdout
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": [], "novelty": "x"})
+    run = larder("assemble", "--all", "--dry-run", code=UNSAFE)
+    one_line(run, described.ssd, "newer larder", "larder cache start --import fast")
+    assert not run.stdout
+    one_line(larder("cache", "start", "fast", "--dry-run", code=UNSAFE), described.ssd, "newer larder", "--import")
+    assert "dmsetup create" in larder("cache", "start", "fast", "--dry-run", "--import").stdout
+
+
 @identified
 def test_cache_of_another_machine(larder, described):
     """Its SSDs say so, also where no disk of the stack is here."""

@@ -216,8 +216,13 @@ static int check_host(const struct member *member)
 	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
 	int result = LARDER_DONE;
 	bool there;
+	const char *why = stack_list_decode(member->sb.cache.stack, list, &there);
 
-	if (!stack_list_decode(member->sb.cache.stack, list, &there) && list->number && stack_host_is_foreign(list->host))
+	if (why)
+		result = complain(LARDER_UNSAFE,
+				  "%s: stack: is a newer larder's (%s), which knows whether this machine may start it; if it may: larder cache start --import",
+				  member->path, why);
+	else if (list->number && stack_host_is_foreign(list->host))
 		result = complain(LARDER_UNSAFE,
 				  "%s: stack: the cache is another machine's; if that does not use it any more: larder start --import %s, which takes it, or --import here",
 				  member->path, list->stack[0].name);

@@ -95,8 +95,13 @@ static int check_host(const struct member *volume)
 {
 	struct stack stack;
 	bool there;
+	const char *why = stack_decode(volume->sb.volume.stack, &stack, &there);
 
-	if (stack_decode(volume->sb.volume.stack, &stack, &there) || !there || !stack_is_foreign(&stack))
+	if (why)
+		return complain(LARDER_UNSAFE,
+				"%s: stack: is a newer larder's (%s), which knows whether this machine may start it; if it may: larder volume start --import",
+				volume->path, why);
+	if (!there || !stack_is_foreign(&stack))
 		return LARDER_DONE;
 	return complain(LARDER_UNSAFE,
 			"%s: stack: was made on another machine; if that does not use it any more: larder start --import %s, which takes it, or --import here",

@@ -92,6 +92,7 @@ static struct fact_member *add_member(uint32_t kind, const char *label)
 	snprintf(m->label, sizeof(m->label), "%s", label);
 	random_uuid(m->uuid);
 	m->foreign = chance(2) ? "linux_raid_member" : NULL;
+	m->copy_only = chance(2);
 	m->used = chance(2) ? "mounted on /x" : NULL;
 	m->held = chance(kind == LARDER_KIND_VOLUME ? 5 : 2) ? "the stack s is half made" : NULL;
 	m->left = chance(3);
@@ -267,7 +268,7 @@ static bool has_copy(const struct fact_member *m)
 
 static bool is_fit(const struct fact_member *m)
 {
-	return !has_copy(m) && !m->foreign && !m->used && !m->held;
+	return !has_copy(m) && !m->foreign && !m->copy_only && !m->used && !m->held;
 }
 
 static struct cache_truth *cache_by(const uint8_t uuid[16])
@@ -605,7 +606,10 @@ static void the_wait(void)
 	m = nr_members;
 	add_member(LARDER_KIND_CACHE, "c");
 	add_member(LARDER_KIND_VOLUME, "v");
-	member[m].foreign = member[m].used = member[m + 1].foreign = member[m + 1].used = member[m + 1].held = NULL;
+	for (size_t i = m; i < nr_members; i++) { /* nothing speaks against them */
+		member[i].foreign = member[i].used = member[i].held = NULL;
+		member[i].copy_only = member[i].left = member[i].whole = false;
+	}
 	memcpy(member[m].cache_uuid, c->uuid, 16);
 	memcpy(member[m + 1].cache_uuid, c->uuid, 16);
 	member[m].table = t;

@@ -31,7 +31,8 @@ install() {
 	# shellcheck disable=SC2154
 	inst_multiple larder /usr/lib/udev/larder-probe
 	inst_rules 62-larder.rules 63-md-z-larder.rules
-	inst_multiple -o /etc/larder/larder.conf
+	# machine-id: whose the stacks are; without it those that name a machine do not start there
+	inst_multiple -o /etc/larder/larder.conf /etc/machine-id
 	# shellcheck disable=SC2154
 	inst_hook initqueue/settled 70 "$moddir/larder-assemble.sh"
 	# shellcheck disable=SC2154

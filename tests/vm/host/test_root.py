@@ -59,6 +59,7 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run("mkinitramfs", "-d", conf, "-o", out, KERNEL, **ours)
     names = run("lsinitramfs", out).splitlines()
     rules = ("62-larder.rules", "63-md-z-larder.rules", "55-dm.rules")
+    assert "etc/machine-id" in names or not Path("/etc/machine-id").exists()
     for wanted in ("sbin/larder", "larder-probe", "larder.ko", "local-block/larder", *rules):
         assert any(x.endswith(wanted) for x in names), f"{wanted} is not in the initramfs"
     return out

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Which starts were refused, and when they are tried again.  No I/O, no clock.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "attempts.h"
+
+static struct attempt *find(struct attempts *attempts, const uint8_t uuid[16])
+{
+	for (uint32_t i = 0; i < attempts->number; i++)
+		if (!memcmp(attempts->attempt[i].uuid, uuid, 16))
+			return &attempts->attempt[i];
+	return NULL;
+}
+
+void attempts_hold(struct attempts *attempts, uint64_t now)
+{
+	for (uint32_t i = 0; i < attempts->number; i++)
+		attempts->attempt[i].held = now < attempts->attempt[i].again;
+}
+
+void attempts_failed(struct attempts *attempts, const uint8_t uuid[16], bool cache, const char *name, int result, uint64_t now)
+{
+	struct attempt *a = find(attempts, uuid);
+
+	if (!a && attempts->number == ATTEMPTS_MAX)
+		return;
+	if (!a) {
+		a = &attempts->attempt[attempts->number++];
+		*a = (struct attempt){ .cache = cache };
+		memcpy(a->uuid, uuid, 16);
+	}
+	snprintf(a->name, sizeof(a->name), "%s", name);
+	a->result = result;
+	a->wait = a->wait ? 2 * a->wait : ATTEMPT_FIRST_US;
+	if (a->wait > ATTEMPT_LAST_US)
+		a->wait = ATTEMPT_LAST_US;
+	a->again = now + a->wait;
+	a->held = false;
+}
+
+void attempts_forget(struct attempts *attempts, const uint8_t uuid[16])
+{
+	struct attempt *a = find(attempts, uuid);
+
+	if (a)
+		*a = attempts->attempt[--attempts->number];
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Starts that the kernel refused.  A start makes a dm device and removes it again, and both are events: without a memory the attempt itself would ask
+ * for the next one, for ever.  So each is held back, for longer each time, until its time comes or somebody has done something.
+ */
+#ifndef LARDER_ATTEMPTS_H
+#define LARDER_ATTEMPTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../kernel/larder_format.h"
+
+#define ATTEMPTS_MAX 256 /* those that are too many are not held back */
+#define ATTEMPT_FIRST_US UINT64_C(30000000)
+#define ATTEMPT_LAST_US UINT64_C(3600000000)
+
+struct attempt {
+	uint8_t uuid[16]; /* of the cache, or volume */
+	char name[LARDER_LABEL_SIZE + 32]; /* of dm */
+	bool cache;
+	int result;
+	uint64_t again, wait; /* microseconds, on the clock of facts.now: when it is tried again; how long that was */
+	bool held; /* in this pass */
+};
+
+struct attempts {
+	uint32_t number;
+	struct attempt attempt[ATTEMPTS_MAX];
+};
+
+/* At the beginning of a pass: those whose time has not come are held. */
+void attempts_hold(struct attempts *attempts, uint64_t now);
+/* A start failed at this time. */
+void attempts_failed(struct attempts *attempts, const uint8_t uuid[16], bool cache, const char *name, int result, uint64_t now);
+/* It runs, or is not there any more. */
+void attempts_forget(struct attempts *attempts, const uint8_t uuid[16]);
+
+#endif

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * daemon/attempts.c: a start that failed is held back, for longer each time, and passes that it caused itself do not try it again.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "../../daemon/attempts.c"
+
+static struct attempts list;
+static int failed;
+
+static void check(bool good, int number, const char *name)
+{
+	printf("%sok %d %s\n", good ? "" : "not ", number, name);
+	failed |= !good;
+}
+
+static bool held(uint8_t id)
+{
+	uint8_t uuid[16] = { id };
+	struct attempt *a = find(&list, uuid);
+
+	return a && a->held;
+}
+
+static void fail(uint8_t id, uint64_t now)
+{
+	attempts_failed(&list, (uint8_t[16]){ id }, true, "larder-cache-x", 1, now);
+}
+
+/* A pass each second, as events would ask for it, for a day: how often is a start that always fails tried? */
+static unsigned tries_of_a_day(void)
+{
+	unsigned tries = 0;
+
+	for (uint64_t now = 1000000; now < UINT64_C(86400000000); now += 1000000) {
+		attempts_hold(&list, now);
+		if (held(1))
+			continue;
+		tries++;
+		fail(1, now);
+	}
+	return tries;
+}
+
+int main(void)
+{
+	unsigned tries = tries_of_a_day();
+
+	check(tries >= 24 && tries <= 40, 1, "seldom, but on and on");
+	attempts_forget(&list, (uint8_t[16]){ 1 });
+	attempts_hold(&list, 1000000);
+	check(!list.number && !held(1), 2, "one that runs is forgotten");
+	fail(1, 0);
+	fail(2, 10);
+	attempts_hold(&list, ATTEMPT_FIRST_US);
+	check(!held(1) && held(2), 3, "each has its own time");
+	fail(1, ATTEMPT_FIRST_US);
+	attempts_hold(&list, 3 * ATTEMPT_FIRST_US - 1);
+	check(held(1) && !held(2), 4, "the second wait is twice the first");
+	list.number = 0;
+	for (unsigned i = 0; i < ATTEMPTS_MAX + 5; i++)
+		attempts_failed(&list, (uint8_t[16]){ (uint8_t)i, (uint8_t)(i >> 8) }, false, "x", 1, 0);
+	check(list.number == ATTEMPTS_MAX, 5, "no more than there is room for");
+	return failed;
+}
