@@ -302,8 +302,8 @@ const struct larder_commit *segment_last_block(struct cache *c, u32 segment, con
 }
 
 /*
- * Where a segment that was read has no commit block, and another copy has one: that goes there.  From the last one down: what a block
- * covers is data, so that no further read is made of a segment whose blocks are whole.
+ * Where a segment that was read has no commit block, and another copy has one: that goes there.  From the last one down: what a
+ * block covers is data, so that no further read is made of a segment whose blocks are whole.
  */
 static int blocks_from_copies(struct cache *c, u32 segment, void *buf)
 {

@@ -195,7 +195,7 @@ def test_bypass_under_a_mark(make_disk):
 
 
 def test_checkpoint_beside_an_invalidate(make_disk):
-    """One that begins when the INVALIDATE of a bypassed write is in the log, and its range still in the index, does not show the range.
+    """One that begins when the INVALIDATE of a bypassed write is in the log, and its range still in the index, does not show that.
     The mark, which would drop it at a start, is cleared as the volume is stopped."""
     stack = make_written(make_disk)
     v = stack.volume
