@@ -20,6 +20,7 @@
 
 #include "archive.h"
 #include "backup.h"
+#include "directory.h"
 #include "message.h"
 #include "scan.h"
 
@@ -35,18 +36,6 @@ static const char *directory(void)
 	const char *given = getenv("LARDER_ARCHIVE");
 
 	return given ? given : getenv("LARDER_DEVICES") ? NULL : DIRECTORY;
-}
-
-int sync_directory_of(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	char *parent = slash ? must_print("%.*s", slash == path ? 1 : (int)(slash - path), path) : must_print(".");
-	int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = fd < 0 || fsync(fd) ? -errno : 0;
-
-	if (fd >= 0)
-		close(fd);
-	free(parent);
-	return error;
 }
 
 static int write_all(int fd, const uint8_t *bytes, size_t number)

@@ -17,9 +17,6 @@
  */
 void archive_members(const char *why);
 
-/* What was made or renamed in the directory of this file is durable then.  Returns 0 or -errno. */
-int sync_directory_of(const char *path);
-
 /* Writes a file that is not there yet, for its owner alone, durable when this returns; nothing is left of it after an error.  0 or -errno. */
 int archive_write(const char *path, const uint8_t *bytes, size_t number);
 

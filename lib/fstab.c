@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "archive.h"
+#include "directory.h"
 #include "fstab.h"
 #include "message.h"
 #include "program.h"

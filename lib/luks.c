@@ -17,7 +17,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-#include "archive.h"
+#include "directory.h"
 #include "luks.h"
 #include "message.h"
 #include "superblock.h"
