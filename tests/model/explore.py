@@ -82,6 +82,8 @@ SCENARIOS = {
                            prelude=BYPASSED_BEHIND_A_WRITE),
     'marked': dict(actions='bypass bypass-fua evict mark', slots=1, writes=1, crashes=2, max_log=5,
                    prelude=FILLED_AND_MARKED),
+    'shown': dict(actions='bypass checkpoint mark flush', slots=1, writes=1, crashes=1, max_log=5,
+                  prelude=FILLED_AND_MARKED),
     'through': dict(actions='writethrough evict mark', slots=1, writes=1, crashes=2, max_log=5),
     'over-clean': dict(actions='write bypass bypass-fua flush missing', slots=2, writes=2, crashes=2, max_log=6,
                        prelude=CLEAN_APPENDED),

@@ -62,6 +62,7 @@ RULES = {
     'intent-discard': (6, 'the mark is needed for discards too'),
     'intent-clear-after-flush': (6, 'a mark is cleared only after the backing was flushed'),
     'invalidate-bypassed': (6, 'an INVALIDATE of the bypassed range is in the stream ahead of the clearing of the mark'),
+    'invalidate-shown': (6, 'a snapshot waits for what an INVALIDATE before its replay start names to leave the index'),
     'fill-yields-to-later-write': (7, 'a fill is dropped if a write or discard was issued after the miss began'),
     'fill-yields-to-write-in-flight': (7, 'a fill is dropped if a write or discard was in flight when the miss began'),
     'fill-commit-yields': (7, 'a commit block omits a fill whose range was written or discarded since its append'),
@@ -226,7 +227,7 @@ class System:
     @staticmethod
     def values_in_flight(s, block):
         """Values of user writes and discards of block that are issued and not acknowledged."""
-        return [op[2] for op in s.ops if op[0] in ('bypass', 'discard') and op[1] == block] + \
+        return [op[2] for op in s.ops if op[0] in ('logged', 'bypass', 'discard') and op[1] == block] + \
                [r.value for r in s.log if r.kind == WRITE and r.block == block and r.phase < SHOWN]
 
     # -- the log -----------------------------------------------------------------------------------------------------
@@ -546,13 +547,17 @@ class System:
         if needed and 'intent-before-bypass' in self.rules and not s.mark:
             return None
         value, s = self.next_value(s, block)
-        s = self.spoil_fills(self.issue(s, block, value), block)._replace(index=put(s.index, block, None))
+        s = self.spoil_fills(self.issue(s, block, value), block)
+        kind = 'bypass'
         if needed and 'invalidate-bypassed' in self.rules and 'clear-by-checkpoint' not in self.relaxed:
             if not self.room(s):
                 return None
             s = self.append(s, INVALIDATE, block)
+            # the rule makes one step of the two for all that a snapshot can see
+            kind = 'bypass' if 'invalidate-shown' in self.rules else 'logged'
+        s = s if kind == 'logged' else s._replace(index=put(s.index, block, None))
         s = self.owe(s, block) if fua else s
-        return self.begin(s, ('bypass', block, value, fua, through))
+        return self.begin(s, (kind, block, value, fua, through))
 
     def stuck(self, s):
         return 'failed-flush-sticks' in self.rules and any(s.failed)
@@ -665,6 +670,9 @@ class System:
             kind, block = op[0], op[1]
             if kind in ('bypass', 'discard'):
                 yield (kind + '-completes', block), self.reached_backing(s, op)
+            elif kind == 'logged':
+                hidden = self.end(s, op)._replace(index=put(s.index, block, None))
+                yield ('range-hidden', block), self.begin(hidden, ('bypass', *op[1:]))
             elif kind == 'writeback':
                 landed = self.set_flag(self.land(self.end(s, op), block, op[3]), HDD)
                 yield ('writeback-completes', block), self.begin(landed, ('written-back', block, op[2]))
@@ -782,7 +790,7 @@ class System:
 
     def backing_settled(self, s):
         """Nothing that was bypassed, written through or discarded is in flight or volatile on the backing."""
-        if any(op[0] in ('bypass', 'discard') for op in s.ops):
+        if any(op[0] in ('logged', 'bypass', 'discard') for op in s.ops):
             return False
         return 'intent-clear-after-flush' not in self.rules or all(self.flushed(s, b) for b in range(self.blocks))
 
