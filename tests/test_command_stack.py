@@ -486,7 +486,9 @@ def test_terminal_shows_what_is_typed_again(larder, described, how):
     shell, terminal = pty.openpty()
     words = [larder.program, "create", "--resume", "data", "--header-backup", "none"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    was = signal.signal(how, signal.default_int_handler)  # of who ignores it, as nohup does, the command would, too
     run = subprocess.Popen(words, stdin=terminal, **pipes, text=True, env=larder.environment())
+    signal.signal(how, was)
     while termios.tcgetattr(terminal)[3] & termios.ECHO:
         assert run.poll() is None
     run.send_signal(how)
