@@ -19,8 +19,10 @@ from lib.pattern import not_pattern, write_pattern
 from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, small_stack, start_without
 
 
-@pytest.mark.parametrize("sizes", [(48, 48), (32, 96), (32, 32, 32)])
-@pytest.mark.parametrize("mirror", ["none", "dirty", "all"])
+@pytest.mark.parametrize(
+    ("sizes", "mirror"),
+    [*(((48, 48), m) for m in ("none", "dirty", "all")), ((32, 96), "dirty"), ((32, 32, 32), "dirty"), ((32, 32, 32), "all")],
+)
 def test_content(make_disk, make_oracle, sizes, mirror):
     stack = make_stack(make_disk, sizes, cache_mirror=mirror)
     status = stack.cache.status()
