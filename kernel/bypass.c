@@ -97,10 +97,8 @@ static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bo
 		return 0;
 	}
 	err = invalidate(v, io, dirty);
-	if (err)
-		goto mark;
-	return 0;
-mark:
+	if (!err)
+		return 0;
 	marks_put(v, io->sector, io->len);
 race:
 	race_end(c, v, io->sector, io->len, RACE_BYPASS);

@@ -1061,8 +1061,6 @@ void log_resume(struct cache *c);			/* after a suspend */
 bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
 /* sleeps: the write stream goes on in its next segment; -EAGAIN: none is opened yet */
 int log_roll(struct cache *c);
-/* is everything that the write stream writes to, or has opened, lost?  Then nothing can say any more which segment comes next */
-bool log_stuck(struct cache *c);
 /* is any segment such a one that the write stream writes to, or has opened? */
 bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg);
 /* log->lock held: the same of any stream */

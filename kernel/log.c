@@ -1077,21 +1077,6 @@ bool stream_uses(struct cache *c, const struct stream *s, bool (*is)(struct cach
 	return uses;
 }
 
-bool log_stuck(struct cache *c)
-{
-	const struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
-	const struct opened_list *o = &s->opened;
-	bool stuck;
-	u32 i;
-
-	spin_lock_irq(&c->log.lock);
-	stuck = s->segment == LARDER_NO_SEGMENT || segment_lost(c, s->segment);
-	for (i = 0; i < o->count && stuck; i++)
-		stuck = segment_lost(c, o->segment[(o->head + i) % o->size]);
-	spin_unlock_irq(&c->log.lock);
-	return stuck;
-}
-
 bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const void *arg), const void *arg)
 {
 	bool uses;

@@ -405,6 +405,17 @@ static bool is_lost(struct cache *c, u32 segment, const void *ignored)
 	return segment_lost(c, segment);
 }
 
+static bool is_left(struct cache *c, u32 segment, const void *ignored)
+{
+	return !segment_lost(c, segment);
+}
+
+/* Then nothing can say any more which segment comes next. */
+static bool set_lost_all_opened(struct cache *c)
+{
+	return !log_uses(c, is_left, NULL);
+}
+
 bool set_leaves_lost(struct cache *c)
 {
 	return log_uses(c, is_lost, NULL);
@@ -420,7 +431,7 @@ static void set_leave_lost(struct cache *c)
 	unsigned int noio = memalloc_noio_save();
 
 	set_wait(c);
-	while (set_leaves_lost(c) && !log_stuck(c)) {
+	while (set_leaves_lost(c) && !set_lost_all_opened(c)) {
 		/* the resume begins it again */
 		if (READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED)
 			goto out;
@@ -429,7 +440,7 @@ static void set_leave_lost(struct cache *c)
 			msleep(TRY_AGAIN_MS);
 		}
 	}
-	if (log_stuck(c)) {
+	if (set_lost_all_opened(c)) {
 		cache_fail(c, "all segments that the log had opened were on SSDs which left");
 		goto out;
 	}

@@ -212,10 +212,7 @@ def test_checkpoint_beside_an_invalidate(make_disk):
     v.flush()
     v.remove()
     stack.volume = None
-    simdisk.power_cut(mode="lose")
-    stack.stop()
-    simdisk.power_up()
-    stack.start()
+    cut(stack)
     assert stack.volume.status()["marks"] == 0
     assert stack.volume.read(0, 3 * BLOCK) == odd
 
