@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libcryptsetup.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,14 +39,24 @@ void secret_free(struct secret *secret)
 	*secret = (struct secret){ 0 };
 }
 
-/* Until the end, or (line) the end of the line. */
-static int read_all(int file, const char *name, bool line, struct secret *secret)
+/* read(); of a terminal with the signals that end it let in while it waits, and no sooner: one that came just before would be lost. */
+static ssize_t read_some(int file, void *bytes, size_t length, const sigset_t *waiting)
+{
+	struct pollfd wanted = { .fd = file, .events = POLLIN };
+
+	if (waiting && ppoll(&wanted, 1, NULL, waiting) < 0)
+		return -1;
+	return read(file, bytes, length);
+}
+
+/* Until the end, or (line) the end of the line; waiting: the signal mask while it waits, NULL: as it is. */
+static int read_all(int file, const char *name, bool line, const sigset_t *waiting, struct secret *secret)
 {
 	char *bytes = must_allocate(crypt_safe_alloc(SECRET_MAX));
 	size_t length = 0;
 	ssize_t got = 0;
 
-	while (length < SECRET_MAX && (got = read(file, bytes + length, line ? 1 : SECRET_MAX - length)) > 0) {
+	while (length < SECRET_MAX && (got = read_some(file, bytes + length, line ? 1 : SECRET_MAX - length, waiting)) > 0) {
 		length += (size_t)got;
 		if (line && bytes[length - 1] == '\n')
 			break;
@@ -66,26 +77,35 @@ static void catch_signal(int number)
 	caught = number;
 }
 
-/* Whatever ends it, the terminal shows again what is typed. */
+/* Whatever ends it, the terminal shows again what is typed.  Signals that are ignored stay so. */
 static int ask(const char *prompt, struct secret *secret)
 {
 	static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
-	const struct sigaction action = { .sa_handler = catch_signal }; /* no SA_RESTART: read() ends */
+	const struct sigaction action = { .sa_handler = catch_signal }; /* no SA_RESTART: ppoll() and read() end */
 	struct sigaction was[sizeof(ends) / sizeof(ends[0])];
 	struct termios before, quiet;
+	sigset_t held, mask;
 	int result;
 
 	caught = 0;
+	sigemptyset(&held);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		sigaction(ends[i], &action, &was[i]);
+		sigaddset(&held, ends[i]);
+	sigprocmask(SIG_BLOCK, &held, &mask);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		sigaction(ends[i], NULL, &was[i]);
+		if (was[i].sa_handler != SIG_IGN)
+			sigaction(ends[i], &action, NULL);
+	}
 	fprintf(stderr, "%s: ", prompt);
 	tcgetattr(STDIN_FILENO, &before);
 	quiet = before;
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
-	result = caught ? LARDER_FAILED : read_all(STDIN_FILENO, "passphrase", true, secret);
+	result = read_all(STDIN_FILENO, "passphrase", true, &mask, secret);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 	fputc('\n', stderr);
+	sigprocmask(SIG_SETMASK, &mask, NULL);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
 		sigaction(ends[i], &was[i], NULL);
 	if (caught && !result)
@@ -121,11 +141,11 @@ static int read_secret(const char *keyfile, const char *which, const char *stack
 
 	*secret = (struct secret){ 0 };
 	if (!keyfile || !*keyfile)
-		return isatty(STDIN_FILENO) ? ask_user(which, stack, twice, secret) : read_all(STDIN_FILENO, "passphrase on stdin", true, secret);
+		return isatty(STDIN_FILENO) ? ask_user(which, stack, twice, secret) : read_all(STDIN_FILENO, "passphrase on stdin", true, NULL, secret);
 	file = open(keyfile, O_RDONLY | O_CLOEXEC);
 	if (file < 0)
 		return complain(errno == ENOENT ? LARDER_NOT_FOUND : LARDER_FAILED, "%s: key file: %s", keyfile, strerror(errno));
-	result = read_all(file, keyfile, false, secret);
+	result = read_all(file, keyfile, false, NULL, secret);
 	close(file);
 	return result;
 }
@@ -142,7 +162,7 @@ int secret_read_new(const char *keyfile, const char *stack, struct secret *secre
 
 int secret_take(int file, const char *name, struct secret *secret)
 {
-	return read_all(file, name, false, secret);
+	return read_all(file, name, false, NULL, secret);
 }
 
 /* ------------------------------------------------------------------ LUKS2 */

@@ -478,21 +478,39 @@ def test_resume_judges_the_header_backup(larder, described):
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
 
 
+def preloaded(name, directory):
+    """The environment that puts tests/command/NAME.c in front of the C library, behind ASan's."""
+    source, library = TOP / "tests" / "command" / f"{name}.c", directory / f"{name}.so"
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-o", library, source]
+    subprocess.run(command, check=True)
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    return {"LD_PRELOAD": f"{asan} {library}"}
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_terminal_shows_what_is_typed_again(larder, described, how):
+@pytest.mark.parametrize("early", [True, False], ids=["before the question waits", "at the question"])
+def test_terminal_shows_what_is_typed_again(larder, described, how, early, tmp_path):
     """Whoever ends the command at the passphrase has the terminal as it was, and nothing was done."""
     described.volume(described.plain | {"state": "creating", "step": 3, "crypt": str(uuid.uuid5(described.uuid, "crypt"))})
     before = digest(described.hdd)
     shell, terminal = pty.openpty()
     words = [larder.program, "create", "--resume", "data", "--header-backup", "none"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = larder.environment()
+    if early:
+        environment |= preloaded("early_signal", tmp_path) | {"EARLY_SIGNAL": str(int(how))}
     was = signal.signal(how, signal.default_int_handler)  # of who ignores it, as nohup does, the command would, too
-    run = subprocess.Popen(words, stdin=terminal, **pipes, text=True, env=larder.environment())
+    run = subprocess.Popen(words, stdin=terminal, **pipes, text=True, env=environment)
     signal.signal(how, was)
-    while termios.tcgetattr(terminal)[3] & termios.ECHO:
-        assert run.poll() is None
-    run.send_signal(how)
-    run.communicate()
+    try:
+        while not early and termios.tcgetattr(terminal)[3] & termios.ECHO:
+            assert run.poll() is None
+        if not early:
+            run.send_signal(how)
+        said = run.communicate(timeout=60)[1]
+    finally:
+        run.kill()
+    assert "Passphrase of the stack data" in said
     assert run.returncode == -how and termios.tcgetattr(terminal)[3] & termios.ECHO and digest(described.hdd) == before
     os.close(shell)
     os.close(terminal)
@@ -500,10 +518,7 @@ def test_terminal_shows_what_is_typed_again(larder, described, how):
 
 def test_fstab_loses_no_line(larder, described, tmp_path):
     """The line of the stack goes; all others stay as they are, also where one cannot be read, and a link stays one."""
-    library, fstab, real = tmp_path / "read_error.so", tmp_path / "fstab", tmp_path / "real"
-    source = TOP / "tests" / "command" / "read_error.c"
-    command = ["gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-o", library, source]
-    subprocess.run(command, check=True)
+    fstab, real = tmp_path / "fstab", tmp_path / "real"
     others = [b"/dev/sda1 / ext4 defaults 0 1\n", b"# a\0b\n", b"/dev/sdb1 /b ext4 defaults 0 2"]
     mine = f"/dev/mapper/data /srv ext4 nofail,x-larder.stack={described.uuid} 0 2\n".encode()
     real.write_bytes(others[0] + mine + others[1] + others[2])
@@ -514,8 +529,7 @@ def test_fstab_loses_no_line(larder, described, tmp_path):
     described.ssds({"ready": [], "changing": [text]})
     environment = {"LIBMOUNT_FSTAB": str(fstab)}
     before = real.read_bytes()
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    failing = environment | {"LD_PRELOAD": f"{asan} {library}", "READ_ERROR": str(real)}
+    failing = environment | preloaded("read_error", tmp_path) | {"READ_ERROR": str(real)}
     run = larder("remove", "data", env=failing, code=FAILED)
     assert f"{real}: cannot change it: Input/output error" in run.stderr and "larder remove data goes on" in run.stderr
     assert real.read_bytes() == before and fstab.is_symlink() and not (tmp_path / "real.larder-new").exists()
