@@ -4,8 +4,8 @@
  * nothing waits for it yet.
  */
 #include <dlfcn.h>
+#include <libcryptsetup.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <termios.h>
 #include <unistd.h>
