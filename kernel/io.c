@@ -156,53 +156,68 @@ void defer_bio(struct volume *v, struct bio *bio)
 		passthrough_defer(bio);
 		return;
 	}
-	spin_lock_irqsave(&c->defer_lock, flags);
-	bio_list_add(&c->deferred, bio);
-	atomic_inc(&c->nr_deferred);
-	spin_unlock_irqrestore(&c->defer_lock, flags);
-	queue_work(c->io_wq, &c->defer_work);
+	/* all of it under the lock: behind it the bio, and with it what keeps the volume, may be gone */
+	spin_lock_irqsave(&v->defer_lock, flags);
+	if (!v->nr_deferred++) {
+		spin_lock(&c->defer_lock);
+		list_add_tail(&v->deferring, &c->deferring);
+		spin_unlock(&c->defer_lock);
+	}
+	bio_list_add(&v->deferred, bio);
+	queue_work(c->io_wq, &v->defer_work);
 	cache_tick_wake(c);
+	spin_unlock_irqrestore(&v->defer_lock, flags);
 }
 
 void defer_kick(struct cache *c)
 {
-	if (atomic_read(&c->nr_deferred))
-		queue_work(c->io_wq, &c->defer_work);
+	unsigned long flags;
+	struct volume *v;
+
+	if (list_empty(&c->deferring))
+		return;
+	spin_lock_irqsave(&c->defer_lock, flags);
+	list_for_each_entry(v, &c->deferring, deferring)
+		queue_work(c->io_wq, &v->defer_work);
+	spin_unlock_irqrestore(&c->defer_lock, flags);
 }
 
-/* One pass over what is deferred: events kick it again, and a timer in case that one was missed. */
+/* One pass over what is deferred of a volume: events kick it again, and a timer in case that one was missed. */
 void defer_work(struct work_struct *work)
 {
-	struct cache *c = container_of(work, struct cache, defer_work);
+	struct volume *v = container_of(work, struct volume, defer_work);
+	struct cache *c = v->cache;
 	struct bio_list todo, again;
-	struct bio *bio;
 	unsigned int n = 0;
+	struct bio *bio;
 
 	bio_list_init(&again);
-	spin_lock_irq(&c->defer_lock);
-	todo = c->deferred;
-	bio_list_init(&c->deferred);
-	spin_unlock_irq(&c->defer_lock);
+	spin_lock_irq(&v->defer_lock);
+	todo = v->deferred;
+	bio_list_init(&v->deferred);
+	spin_unlock_irq(&v->defer_lock);
 	while ((bio = bio_list_pop(&todo))) {
-		if (io_map(larder_io(bio)->volume, bio, larder_io(bio), true) == -EAGAIN)
+		if (io_map(v, bio, larder_io(bio), true) == -EAGAIN)
 			bio_list_add(&again, bio);
 		else
 			n++;
 	}
-	atomic_sub(n, &c->nr_deferred);
-	if (bio_list_empty(&again))
-		return;
-	spin_lock_irq(&c->defer_lock);
-	bio_list_merge_head(&c->deferred, &again);
-	spin_unlock_irq(&c->defer_lock);
-	queue_delayed_work(c->io_wq, &c->defer_again, msecs_to_jiffies(10));
+	if (!bio_list_empty(&again))
+		queue_delayed_work(c->io_wq, &c->defer_again, msecs_to_jiffies(10));
+	spin_lock_irq(&v->defer_lock);
+	bio_list_merge_head(&v->deferred, &again);
+	v->nr_deferred -= n;
+	if (n && !v->nr_deferred) {
+		spin_lock(&c->defer_lock);
+		list_del_init(&v->deferring);
+		spin_unlock(&c->defer_lock);
+	}
+	spin_unlock_irq(&v->defer_lock);
 }
 
 void defer_again(struct work_struct *work)
 {
-	struct cache *c = container_of(to_delayed_work(work), struct cache, defer_again);
-
-	queue_work(c->io_wq, &c->defer_work);
+	defer_kick(container_of(to_delayed_work(work), struct cache, defer_again));
 }
 
 /* ------------------------------------------------------------------ reads */
@@ -718,7 +733,7 @@ static int write_wants_dirty(struct volume *v, struct bio *bio, int err, bool ma
 		return DM_MAPIO_SUBMITTED;
 	}
 	WRITE_ONCE(v->want_dirty, true);
-	queue_work(v->cache->meta_wq, &v->cache->mark_work);
+	queue_work(v->cache->meta_wq, &v->mark_work);
 	return err;
 }
 

@@ -23,7 +23,8 @@
  *   cache->segments_lock (spin, irqsave)  segment states and queues; nests inside log->lock
  *   race_bucket->lock (spin, irqsave)  one at a time; region locks nest inside
  *   region locks of the index (irqsave, inside index.c): nothing nests inside but atomics
- *   volume->marks_lock, flusher->lock, defer_lock (spin, irqsave), sums.lock (spin, process context): leaves
+ *   volume->defer_lock (spin, irqsave)  cache->defer_lock nests inside, which is a leaf
+ *   volume->marks_lock, flusher->lock (spin, irqsave), sums.lock (spin, process context): leaves
  *
  * Contexts: map() never waits; what would wait goes to cache->io_wq (defer_bio()).  End-io runs in interrupt context: it changes
  * indexes and completes bios, it never submits.  Works on io_wq never wait for other works; those that do (open, marks, checkpoint,
@@ -464,9 +465,8 @@ struct cache {
 	struct mutex page_pool_lock;	/* who waits for it */
 	struct workqueue_struct *io_wq;	/* never waits for other works */
 	struct workqueue_struct *open_wq, *meta_wq, *reclaim_wq, *bg_wq;	/* each may wait for those named before it */
-	spinlock_t defer_lock;		/* irqsave; deferred */
-	struct bio_list deferred;
-	struct work_struct defer_work;
+	spinlock_t defer_lock;		/* irqsave; deferring */
+	struct list_head deferring;	/* volumes that have deferred requests */
 	struct delayed_work defer_again;
 	struct work_struct copy_work;
 	spinlock_t copy_lock;		/* irqsave; fills_done */
@@ -477,7 +477,7 @@ struct cache {
 	struct mutex open_lock, checkpoint_lock, reclaim_lock;
 	unsigned long discard_after;	/* jiffies; of a segment; open_lock */
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
-	struct work_struct open_work, mark_work, reclaim_work, checkpoint_work;
+	struct work_struct open_work, reclaim_work, checkpoint_work;
 	struct work_struct set_work, lost_work, join_work, drain_work;
 	struct mutex set_lock;		/* one change of the set at a time; outside of super_lock */
 	struct scrub scrub;
@@ -501,7 +501,6 @@ struct cache {
 	unsigned long *pins[LARDER_CLASS_PINS];	/* bit per slot; NULL until a volume needs it */
 	atomic64_t pins_bytes, pinned;	/* their memory; slots pinned */
 	atomic_t guaranteed;		/* percent, of all volumes */
-	atomic_t nr_deferred;
 	atomic_t summaries_in_flight;
 	bool stopping;
 	atomic_t fills_in_flight;
@@ -569,6 +568,8 @@ struct volume {
 	struct list_head marks_lru;
 	u32 nr_marks;
 	bool marks_stopping;		/* the volume is about to be unbound: all are cleared, none is set */
+	/* what waits for this backing, or its marks, is each volume's own: one that hangs stops nobody else.  meta_wq */
+	struct work_struct mark_work, tick_work;
 	u32 marks_to_clear;		/* marks_work only, both */
 	bool clearing_again;		/* the log had no room for all clearings */
 	unsigned long *known;		/* bit per 64 MiB: index, checkpoint, log or a fill may know something of it */
@@ -577,6 +578,12 @@ struct volume {
 	bool nofill_any, nofill_flushing_any;
 	u64 nofill_flush_number;	/* of the flush that nofill_flushing waits for */
 	u64 nr_mark_regions;
+
+	spinlock_t defer_lock;		/* irqsave; the two that follow; outside of that of the cache */
+	struct bio_list deferred;
+	u32 nr_deferred;		/* with those that the work has taken */
+	struct list_head deferring;	/* cache->deferring */
+	struct work_struct defer_work;	/* io_wq */
 
 	struct delayed_work writeback_work;
 	struct mutex writeback_lock;	/* one batch at a time */
@@ -1348,6 +1355,7 @@ int reclaim_now(struct cache *c, u32 n);		/* message; sleeps */
 void reclaim_drain(struct cache *c, const struct cache_device *d);
 void reclaim_single(struct cache *c);
 void cache_tick(struct work_struct *work);
+void volume_tick_work(struct work_struct *work);
 void cache_tick_wake(struct cache *c);			/* any context: something has changed that it may have to see to */
 void volume_note_dirty_lsn(struct volume *v, u64 lsn);	/* a CLEAN, or an INVALIDATE of dirty data, was appended to this record */
 int volume_try_clean(struct volume *v);			/* sleeps: clears may_be_dirty if rule 11 allows; 0: it is clear */

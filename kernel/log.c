@@ -1438,7 +1438,7 @@ out:
 		if (wq_has_sleeper(&log->wait))
 			wake_up(&log->wait);
 		/* soon, not at once: it looks at all that is deferred */
-		if (atomic_read(&c->nr_deferred))
+		if (!list_empty(&c->deferring))
 			queue_delayed_work(c->io_wq, &c->defer_again, 1);
 	}
 }
