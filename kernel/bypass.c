@@ -184,48 +184,20 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 
 /* ------------------------------------------------------------------ volumes without a cache */
 
-static DEFINE_SPINLOCK(passthrough_lock);
-static struct bio_list passthrough_list = BIO_EMPTY_LIST;
-
-static void passthrough_work(struct work_struct *work)
-{
-	struct bio_list todo;
-	struct bio *bio;
-
-	spin_lock_irq(&passthrough_lock);
-	todo = passthrough_list;
-	bio_list_init(&passthrough_list);
-	spin_unlock_irq(&passthrough_lock);
-	while ((bio = bio_list_pop(&todo))) {
-		struct volume *v = larder_io(bio)->volume;
-		int err = 0;
-
-		/* rule 11: durable before the first write without the cache */
-		if (!v->raised)
-			err = volume_raise_incarnation(v);
-		if (err)
-			io_complete(bio, err);
-		else
-			io_map(v, bio, larder_io(bio), true);
-	}
-}
-
-static DECLARE_WORK(passthrough_worker, passthrough_work);
-
-void passthrough_defer(struct bio *bio)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&passthrough_lock, flags);
-	bio_list_add(&passthrough_list, bio);
-	spin_unlock_irqrestore(&passthrough_lock, flags);
-	queue_work(larder_wq, &passthrough_worker);
-}
-
+/* Rule 11: before the first write without the cache its superblock must say so; that is the worker's. */
 int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
-	if (bio_op(bio) != REQ_OP_READ && unlikely(!READ_ONCE(v->raised)))
-		return -EAGAIN;
+	int err;
+
+	if (op_is_write(bio_op(bio)) && unlikely(!READ_ONCE(v->raised))) {
+		if (!may_wait)
+			return -EAGAIN;
+		err = volume_raise_incarnation(v);
+		if (err) {
+			io_complete(bio, err);
+			return DM_MAPIO_SUBMITTED;
+		}
+	}
 	io->kind = IO_PASS;
 	bio_set_dev(bio, v->bdev);
 	bio->bi_iter.bi_sector = v->data_start + io->sector;

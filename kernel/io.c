@@ -152,20 +152,17 @@ void defer_bio(struct volume *v, struct bio *bio)
 	}
 	volume_count(v, deferred, 1);
 	trace_larder_defer(v, bio, larder_io(bio), 0);
-	if (!c) {
-		passthrough_defer(bio);
-		return;
-	}
 	/* all of it under the lock: behind it the bio, and with it what keeps the volume, may be gone */
 	spin_lock_irqsave(&v->defer_lock, flags);
-	if (!v->nr_deferred++) {
+	if (!v->nr_deferred++ && c) {
 		spin_lock(&c->defer_lock);
 		list_add_tail(&v->deferring, &c->deferring);
 		spin_unlock(&c->defer_lock);
 	}
 	bio_list_add(&v->deferred, bio);
-	queue_work(c->io_wq, &v->defer_work);
-	cache_tick_wake(c);
+	queue_work(c ? c->io_wq : larder_wq, &v->defer_work);
+	if (c)
+		cache_tick_wake(c);
 	spin_unlock_irqrestore(&v->defer_lock, flags);
 }
 
@@ -207,7 +204,7 @@ void defer_work(struct work_struct *work)
 	spin_lock_irq(&v->defer_lock);
 	bio_list_merge_head(&v->deferred, &again);
 	v->nr_deferred -= n;
-	if (n && !v->nr_deferred) {
+	if (c && n && !v->nr_deferred) {
 		spin_lock(&c->defer_lock);
 		list_del_init(&v->deferring);
 		spin_unlock(&c->defer_lock);
@@ -916,7 +913,7 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 	int r;
 
 	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
-		user_flush(v, bio, io);
+		user_flush(v, bio, io, may_wait);
 		return DM_MAPIO_SUBMITTED;
 	}
 	if (!v->cache) {

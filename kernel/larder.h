@@ -583,7 +583,7 @@ struct volume {
 	struct bio_list deferred;
 	u32 nr_deferred;		/* with those that the work has taken */
 	struct list_head deferring;	/* cache->deferring */
-	struct work_struct defer_work;	/* io_wq */
+	struct work_struct defer_work;	/* io_wq; without a cache larder_wq */
 
 	struct delayed_work writeback_work;
 	struct mutex writeback_lock;	/* one batch at a time */
@@ -1204,7 +1204,8 @@ static inline void flusher_wrote(struct flusher *f)
 		WRITE_ONCE(f->needed, true);
 }
 int cache_flush_ssds(struct cache *c);			/* sleeps: moves durable_lsn */
-void user_flush(struct volume *v, struct bio *bio, struct larder_io *io);	/* map(): takes the bio */
+/* map(), or, of a volume without a cache, its worker: takes the bio */
+void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 void user_flush_after(struct volume *v, struct larder_io *io);	/* interrupt context: a bypassed FUA write completed */
 void user_flush_fua(struct cache *c, struct larder_io *io);	/* log->lock held, any context: a cached FUA write is applied */
 void flush_enqueue(struct cache *c, struct larder_io *io);	/* any context */
@@ -1275,9 +1276,6 @@ void io_complete(struct bio *bio, int error);		/* any context */
 /* DM_MAPIO_*; -EAGAIN: try again later; -EBUSY: something dirty is there: to the cache */
 int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool through, bool may_wait);
 int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
-extern struct workqueue_struct *larder_wq;		/* volumes without a cache */
-void passthrough_defer(struct bio *bio);
-int volume_raise_incarnation(struct volume *v);		/* attach.c; sleeps */
 void defer_again(struct work_struct *work);
 int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io);	/* worker */
 void bypass_end(struct volume *v, struct larder_io *io, bool ok);	/* interrupt context */

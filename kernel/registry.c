@@ -478,8 +478,7 @@ static void volume_release(struct kref *ref)
 	struct volume *v = container_of(ref, struct volume, ref);
 
 	WARN_ON_ONCE(v->active);
-	if (v->cache)
-		volume_cancel_works(v);
+	volume_cancel_works(v);
 	volume_free(v);
 }
 

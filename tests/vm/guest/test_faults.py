@@ -498,6 +498,31 @@ def test_backing_that_hangs(make_disk, hangs):
     cache.remove()
 
 
+def test_passthrough_backing_that_hangs(make_disk):
+    """The first write of each volume without its cache waits for its own superblock alone."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    below = Part.make("below", make_disk("hdd1", model="null", mb=64, wce=1), 64)
+    Cache.format("c", ssd)
+    for name, backing in (("v", hdd), ("w", below)):
+        Volume.format(name, backing, "--cache", "c")
+    cache = Cache.start(ssd)
+    for name, backing in (("v", hdd), ("w", below)):  # from now on their superblocks name the cache
+        Volume.start(backing, cache, name).remove()
+    cache.remove()
+    v, w = Volume.start(hdd, None), Volume.start(below, None, "w")
+    below.suspend(noflush=True)
+    t = begin(w.write, 0, block(1))
+    try:
+        wait_for(lambda: w.status()["deferred"] == 1, PATIENCE, "the write to wait for the superblock")
+        ends(v.write, 0, block(2))
+    finally:
+        below.resume()
+        t.join(PATIENCE)
+    assert (w.read(0, SECTORS), v.read(0, SECTORS)) == (block(1), block(2))
+    w.remove()
+    v.remove()
+
+
 def test_half_of_the_cache_is_dirty(stack):
     """And its disk takes nothing: the status says so before writes wait, and names what gives it up."""
     stack.hdd.fail(op="write", status="ioerr")
