@@ -54,6 +54,9 @@ static void race_add(struct race_bucket *b, enum race_kind kind, int by)
 	case RACE_WRITEBACK:
 		b->writebacks += by;
 		break;
+	case RACE_TURN:
+		b->turns += by;
+		break;
 	}
 }
 
@@ -78,17 +81,17 @@ bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum rac
 
 		spin_lock_irqsave(&b->lock, flags);
 		race_add(b, kind, 1);
-		if (kind != RACE_WRITEBACK && !list_empty(&b->copies))
+		if ((kind == RACE_WRITE || kind == RACE_BYPASS) && !list_empty(&b->copies))
 			race_void(b, v, sector, len);
 		switch (kind) {
 		case RACE_WRITE:
-			conflict |= b->bypasses;
+		case RACE_WRITEBACK:
+			conflict |= b->bypasses || b->turns;
 			break;
 		case RACE_BYPASS:
 			conflict |= b->writes || b->writebacks;
 			break;
-		case RACE_WRITEBACK:
-			conflict |= b->bypasses;
+		case RACE_TURN:
 			break;
 		}
 		spin_unlock_irqrestore(&b->lock, flags);
@@ -912,6 +915,8 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 {
 	int r;
 
+	if (unlikely(io->turn))
+		bypass_turn_end(v, io);
 	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
 		user_flush(v, bio, io, may_wait);
 		return DM_MAPIO_SUBMITTED;

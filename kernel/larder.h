@@ -305,6 +305,7 @@ struct race_bucket {
 	u32 writes;			/* cached writes in flight */
 	u32 bypasses;			/* bypassed and written-through writes, discards in flight */
 	u32 writebacks;			/* writes of writeback in flight */
+	u32 turns;			/* bypasses that have waited for long: no write and no writeback begins before them */
 	struct list_head copies;	/* struct copy_link: copies whose range begins or ends here */
 	struct list_head buffered;	/* struct buffered: acknowledged from memory, not in the index */
 	u64 barrier_lsn;		/* a bypass needs applied_lsn >= this (CLEAN or INVALIDATE of dirty data pending) */
@@ -584,6 +585,7 @@ struct volume {
 	u32 nr_deferred;		/* with those that the work has taken */
 	struct list_head deferring;	/* cache->deferring */
 	struct work_struct defer_work;	/* io_wq; without a cache larder_wq */
+	bool turn;			/* a request of it has a turn in the race buckets; defer_work only */
 
 	struct delayed_work writeback_work;
 	struct mutex writeback_lock;	/* one batch at a time */
@@ -661,6 +663,8 @@ struct larder_io {
 	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
 	bool backing;			/* it went there; else to the SSD: stream_ended() */
+	bool turn;			/* deferred: its buckets are kept free for it, volume->turn */
+	unsigned long raced_since;	/* jiffies: a bypass that found its buckets in use; 0: not yet */
 	u64 began;			/* ns: of a run that is timed; 0: not */
 	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
 	struct volume *volume;
@@ -1262,7 +1266,7 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error);
 void defer_bio(struct volume *v, struct bio *bio);
 void defer_kick(struct cache *c);			/* any context: conditions changed */
 void defer_work(struct work_struct *work);
-enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK };
+enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK, RACE_TURN };
 /*
  * Any context.  Announces a request on the buckets of its range; true: a conflicting kind is in flight there (then race_end(), and
  * try again later).
@@ -1276,6 +1280,7 @@ void io_complete(struct bio *bio, int error);		/* any context */
 /* DM_MAPIO_*; -EAGAIN: try again later; -EBUSY: something dirty is there: to the cache */
 int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool through, bool may_wait);
 int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+void bypass_turn_end(struct volume *v, struct larder_io *io);	/* worker */
 void defer_again(struct work_struct *work);
 int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io);	/* worker */
 void bypass_end(struct volume *v, struct larder_io *io, bool ok);	/* interrupt context */
