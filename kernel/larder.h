@@ -285,6 +285,7 @@ struct log {
 	bool applying;			/* one applier at a time */
 	bool apply_again;
 	bool apply_stalled;		/* the index needs memory: the worker goes on */
+	bool apply_left;		/* there was more than one interrupt should do: the worker goes on */
 	unsigned int flush_follows;	/* learnt: how often a flush followed a single write lately (0..8) */
 	u32 zero_serial;		/* of ZERO entries in this epoch */
 	u32 writes_since_flush;
