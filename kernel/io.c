@@ -263,6 +263,8 @@ static __always_inline int read_hit(struct volume *v, struct bio *bio, struct la
 
 	io->kind = IO_HIT;
 	io->iter = bio->bi_iter;
+	/* its failure counts as bad media: it is not to fail for less */
+	bio->bi_opf &= ~(REQ_RAHEAD | REQ_FAILFAST_MASK);
 	io->probe = ssd_probe_begin(c, SSD_READ);
 	read_heat(c, io->segment, io->cache, io->len);
 	if (unlikely(io->pin))
