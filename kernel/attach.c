@@ -179,7 +179,6 @@ static void forget_unpublish(struct cache *c, struct volume *v)
 	/* a reclaim that found it, for whomever: behind this its copies are on their way, or never */
 	mutex_lock(&c->reclaim_lock);
 	mutex_unlock(&c->reclaim_lock);
-	flush_work(&c->mark_work);
 	flush_work(&c->tick.work);
 	flush_work(&c->event_work);
 }

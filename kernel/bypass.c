@@ -11,6 +11,9 @@
  *   4. the intent mark is durable, or the region is unknown to index and log (rule 6 and its exception)
  *   5. INVALIDATE is appended (the clearing of the mark comes after it in the write stream), then the range leaves the index; a
  *	checkpoint that begins between the two waits for the second (invalidate-shown: it is replayed from behind the INVALIDATE)
+ * A bypass whose buckets are in use is deferred, and tried again.  Under load they may always be: one that has waited for long gets
+ * a turn while it waits: in its buckets no write and no writeback begins, as if it were in flight, so that those which are end.
+ * Only for step 1: the steps behind it may wait for space, and so for writeback; for them it keeps nobody out.
  * If power is cut after 4: the mark makes recovery drop what is CLEAN in the region.  After a write reached the backing and before
  * INVALIDATE is durable: the same.  The mark is cleared only behind the INVALIDATE and a flush of the backing.
  */
@@ -55,6 +58,26 @@ static int invalidate(struct volume *v, struct larder_io *io, bool dirty)
 	return err;
 }
 
+#define TURN_AFTER	(HZ / 20)
+#define DISCARD_PIECES	256u
+
+/* Its buckets are in use.  One turn for a volume at a time: many that wait shall not stop all writes. */
+static void bypass_turn(struct volume *v, struct larder_io *io)
+{
+	if (!io->raced_since) {
+		io->raced_since = jiffies ?: 1;		/* whoever is tried again is the worker's */
+	} else if (!v->turn && time_after(jiffies, io->raced_since + TURN_AFTER)) {
+		race_begin(v->cache, v, io->sector, io->len, RACE_TURN);
+		v->turn = io->turn = true;
+	}
+}
+
+void bypass_turn_end(struct volume *v, struct larder_io *io)
+{
+	race_end(v->cache, v, io->sector, io->len, RACE_TURN);
+	v->turn = io->turn = false;
+}
+
 /* Steps 1 to 5.  0: the range is ours (bypass_end() gives it back); -EAGAIN, -EBUSY: nothing is held. */
 static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bool discard)
 {
@@ -72,6 +95,7 @@ static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bo
 			WRITE_ONCE(c->want_commit, true);
 			log_kick(c);
 		}
+		bypass_turn(v, io);
 		goto race;
 	}
 	if (race_barrier_lsn(c, v, io->sector, io->len) > READ_ONCE(c->log.applied_lsn)) {
@@ -148,6 +172,23 @@ int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool t
 	return io_issue(bio, may_wait);
 }
 
+/*
+ * What of a discard is deferred: up to 64 MiB, the region of a mark, in whole granules of the backing.  1 GiB wants 512 buckets and
+ * 17 marks at one instant.  Where many wait already it stays as large as it is: each costs memory.
+ */
+static void discard_cut(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	u32 granule = max(bdev_discard_granularity(v->bdev) >> SECTOR_SHIFT, 1u);
+	u32 unit = roundup(1u << LARDER_INTENT_SHIFT, granule), off, most;
+
+	div_u64_rem(v->data_start + io->sector, unit, &off);
+	most = unit - off;
+	if (io->len <= most || READ_ONCE(v->nr_deferred) >= DISCARD_PIECES)
+		return;
+	dm_accept_partial_bio(bio, most);
+	io->len = most;
+}
+
 int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	int err;
@@ -167,6 +208,8 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 	}
 	io->fua = false;
 	err = bypass_begin(v, io, false, true);
+	if (err == -EAGAIN && !may_wait)
+		discard_cut(v, bio, io);
 	if (err)
 		return err;
 	volume_count(v, discards, 1);
@@ -184,48 +227,20 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 
 /* ------------------------------------------------------------------ volumes without a cache */
 
-static DEFINE_SPINLOCK(passthrough_lock);
-static struct bio_list passthrough_list = BIO_EMPTY_LIST;
-
-static void passthrough_work(struct work_struct *work)
-{
-	struct bio_list todo;
-	struct bio *bio;
-
-	spin_lock_irq(&passthrough_lock);
-	todo = passthrough_list;
-	bio_list_init(&passthrough_list);
-	spin_unlock_irq(&passthrough_lock);
-	while ((bio = bio_list_pop(&todo))) {
-		struct volume *v = larder_io(bio)->volume;
-		int err = 0;
-
-		/* rule 11: durable before the first write without the cache */
-		if (!v->raised)
-			err = volume_raise_incarnation(v);
-		if (err)
-			io_complete(bio, err);
-		else
-			io_map(v, bio, larder_io(bio), true);
-	}
-}
-
-static DECLARE_WORK(passthrough_worker, passthrough_work);
-
-void passthrough_defer(struct bio *bio)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&passthrough_lock, flags);
-	bio_list_add(&passthrough_list, bio);
-	spin_unlock_irqrestore(&passthrough_lock, flags);
-	queue_work(larder_wq, &passthrough_worker);
-}
-
+/* Rule 11: before the first write without the cache its superblock must say so; that is the worker's. */
 int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
-	if (bio_op(bio) != REQ_OP_READ && unlikely(!READ_ONCE(v->raised)))
-		return -EAGAIN;
+	int err;
+
+	if (op_is_write(bio_op(bio)) && unlikely(!READ_ONCE(v->raised))) {
+		if (!may_wait)
+			return -EAGAIN;
+		err = volume_raise_incarnation(v);
+		if (err) {
+			io_complete(bio, err);
+			return DM_MAPIO_SUBMITTED;
+		}
+	}
 	io->kind = IO_PASS;
 	bio_set_dev(bio, v->bdev);
 	bio->bi_iter.bi_sector = v->data_start + io->sector;

@@ -807,7 +807,6 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_delayed_work_sync(&c->tick);
 	cancel_work_sync(&c->reclaim_work);
 	cancel_work_sync(&c->checkpoint_work);
-	cancel_work_sync(&c->mark_work);
 	cancel_work_sync(&c->open_work);
 	flush_work(&c->set_work);
 	cancel_work_sync(&c->lost_work);

@@ -473,7 +473,7 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 	log_send(c);
 }
 
-void user_flush(struct volume *v, struct bio *bio, struct larder_io *io)
+void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	io->kind = IO_FLUSH;
 	io->volume = v;
@@ -483,7 +483,7 @@ void user_flush(struct volume *v, struct bio *bio, struct larder_io *io)
 	volume_count(v, flushes, 1);
 	if (v->cache)
 		user_flush_begin(v, bio, io, false);
-	else if (user_flush_devices(v, io, false))
+	else if (user_flush_devices(v, io, may_wait))
 		defer_bio(v, bio);
 }
 

@@ -54,6 +54,9 @@ static void race_add(struct race_bucket *b, enum race_kind kind, int by)
 	case RACE_WRITEBACK:
 		b->writebacks += by;
 		break;
+	case RACE_TURN:
+		b->turns += by;
+		break;
 	}
 }
 
@@ -78,17 +81,17 @@ bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum rac
 
 		spin_lock_irqsave(&b->lock, flags);
 		race_add(b, kind, 1);
-		if (kind != RACE_WRITEBACK && !list_empty(&b->copies))
+		if ((kind == RACE_WRITE || kind == RACE_BYPASS) && !list_empty(&b->copies))
 			race_void(b, v, sector, len);
 		switch (kind) {
 		case RACE_WRITE:
-			conflict |= b->bypasses;
+		case RACE_WRITEBACK:
+			conflict |= b->bypasses || b->turns;
 			break;
 		case RACE_BYPASS:
 			conflict |= b->writes || b->writebacks;
 			break;
-		case RACE_WRITEBACK:
-			conflict |= b->bypasses;
+		case RACE_TURN:
 			break;
 		}
 		spin_unlock_irqrestore(&b->lock, flags);
@@ -152,57 +155,69 @@ void defer_bio(struct volume *v, struct bio *bio)
 	}
 	volume_count(v, deferred, 1);
 	trace_larder_defer(v, bio, larder_io(bio), 0);
-	if (!c) {
-		passthrough_defer(bio);
-		return;
+	/* all of it under the lock: behind it the bio, and with it what keeps the volume, may be gone */
+	spin_lock_irqsave(&v->defer_lock, flags);
+	if (!v->nr_deferred++ && c) {
+		spin_lock(&c->defer_lock);
+		list_add_tail(&v->deferring, &c->deferring);
+		spin_unlock(&c->defer_lock);
 	}
-	spin_lock_irqsave(&c->defer_lock, flags);
-	bio_list_add(&c->deferred, bio);
-	atomic_inc(&c->nr_deferred);
-	spin_unlock_irqrestore(&c->defer_lock, flags);
-	queue_work(c->io_wq, &c->defer_work);
-	cache_tick_wake(c);
+	bio_list_add(&v->deferred, bio);
+	queue_work(c ? c->io_wq : larder_wq, &v->defer_work);
+	if (c)
+		cache_tick_wake(c);
+	spin_unlock_irqrestore(&v->defer_lock, flags);
 }
 
 void defer_kick(struct cache *c)
 {
-	if (atomic_read(&c->nr_deferred))
-		queue_work(c->io_wq, &c->defer_work);
+	unsigned long flags;
+	struct volume *v;
+
+	if (list_empty(&c->deferring))
+		return;
+	spin_lock_irqsave(&c->defer_lock, flags);
+	list_for_each_entry(v, &c->deferring, deferring)
+		queue_work(c->io_wq, &v->defer_work);
+	spin_unlock_irqrestore(&c->defer_lock, flags);
 }
 
-/* One pass over what is deferred: events kick it again, and a timer in case that one was missed. */
+/* One pass over what is deferred of a volume: events kick it again, and a timer in case that one was missed. */
 void defer_work(struct work_struct *work)
 {
-	struct cache *c = container_of(work, struct cache, defer_work);
+	struct volume *v = container_of(work, struct volume, defer_work);
+	struct cache *c = v->cache;
 	struct bio_list todo, again;
-	struct bio *bio;
 	unsigned int n = 0;
+	struct bio *bio;
 
 	bio_list_init(&again);
-	spin_lock_irq(&c->defer_lock);
-	todo = c->deferred;
-	bio_list_init(&c->deferred);
-	spin_unlock_irq(&c->defer_lock);
+	spin_lock_irq(&v->defer_lock);
+	todo = v->deferred;
+	bio_list_init(&v->deferred);
+	spin_unlock_irq(&v->defer_lock);
 	while ((bio = bio_list_pop(&todo))) {
-		if (io_map(larder_io(bio)->volume, bio, larder_io(bio), true) == -EAGAIN)
+		if (io_map(v, bio, larder_io(bio), true) == -EAGAIN)
 			bio_list_add(&again, bio);
 		else
 			n++;
 	}
-	atomic_sub(n, &c->nr_deferred);
-	if (bio_list_empty(&again))
-		return;
-	spin_lock_irq(&c->defer_lock);
-	bio_list_merge_head(&c->deferred, &again);
-	spin_unlock_irq(&c->defer_lock);
-	queue_delayed_work(c->io_wq, &c->defer_again, msecs_to_jiffies(10));
+	if (!bio_list_empty(&again))
+		queue_delayed_work(c->io_wq, &c->defer_again, msecs_to_jiffies(10));
+	spin_lock_irq(&v->defer_lock);
+	bio_list_merge_head(&v->deferred, &again);
+	v->nr_deferred -= n;
+	if (c && n && !v->nr_deferred) {
+		spin_lock(&c->defer_lock);
+		list_del_init(&v->deferring);
+		spin_unlock(&c->defer_lock);
+	}
+	spin_unlock_irq(&v->defer_lock);
 }
 
 void defer_again(struct work_struct *work)
 {
-	struct cache *c = container_of(to_delayed_work(work), struct cache, defer_again);
-
-	queue_work(c->io_wq, &c->defer_work);
+	defer_kick(container_of(to_delayed_work(work), struct cache, defer_again));
 }
 
 /* ------------------------------------------------------------------ reads */
@@ -248,6 +263,8 @@ static __always_inline int read_hit(struct volume *v, struct bio *bio, struct la
 
 	io->kind = IO_HIT;
 	io->iter = bio->bi_iter;
+	/* its failure counts as bad media: it is not to fail for less */
+	bio->bi_opf &= ~(REQ_RAHEAD | REQ_FAILFAST_MASK);
 	io->probe = ssd_probe_begin(c, SSD_READ);
 	read_heat(c, io->segment, io->cache, io->len);
 	if (unlikely(io->pin))
@@ -718,7 +735,7 @@ static int write_wants_dirty(struct volume *v, struct bio *bio, int err, bool ma
 		return DM_MAPIO_SUBMITTED;
 	}
 	WRITE_ONCE(v->want_dirty, true);
-	queue_work(v->cache->meta_wq, &v->cache->mark_work);
+	queue_work(v->cache->meta_wq, &v->mark_work);
 	return err;
 }
 
@@ -900,8 +917,10 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 {
 	int r;
 
+	if (unlikely(io->turn))
+		bypass_turn_end(v, io);
 	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
-		user_flush(v, bio, io);
+		user_flush(v, bio, io, may_wait);
 		return DM_MAPIO_SUBMITTED;
 	}
 	if (!v->cache) {

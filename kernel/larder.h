@@ -23,7 +23,8 @@
  *   cache->segments_lock (spin, irqsave)  segment states and queues; nests inside log->lock
  *   race_bucket->lock (spin, irqsave)  one at a time; region locks nest inside
  *   region locks of the index (irqsave, inside index.c): nothing nests inside but atomics
- *   volume->marks_lock, flusher->lock, defer_lock (spin, irqsave), sums.lock (spin, process context): leaves
+ *   volume->defer_lock (spin, irqsave)  cache->defer_lock nests inside, which is a leaf
+ *   volume->marks_lock, flusher->lock (spin, irqsave), sums.lock (spin, process context): leaves
  *
  * Contexts: map() never waits; what would wait goes to cache->io_wq (defer_bio()).  End-io runs in interrupt context: it changes
  * indexes and completes bios, it never submits.  Works on io_wq never wait for other works; those that do (open, marks, checkpoint,
@@ -284,6 +285,7 @@ struct log {
 	bool applying;			/* one applier at a time */
 	bool apply_again;
 	bool apply_stalled;		/* the index needs memory: the worker goes on */
+	bool apply_left;		/* there was more than one interrupt should do: the worker goes on */
 	unsigned int flush_follows;	/* learnt: how often a flush followed a single write lately (0..8) */
 	u32 zero_serial;		/* of ZERO entries in this epoch */
 	u32 writes_since_flush;
@@ -304,6 +306,7 @@ struct race_bucket {
 	u32 writes;			/* cached writes in flight */
 	u32 bypasses;			/* bypassed and written-through writes, discards in flight */
 	u32 writebacks;			/* writes of writeback in flight */
+	u32 turns;			/* bypasses that have waited for long: no write and no writeback begins before them */
 	struct list_head copies;	/* struct copy_link: copies whose range begins or ends here */
 	struct list_head buffered;	/* struct buffered: acknowledged from memory, not in the index */
 	u64 barrier_lsn;		/* a bypass needs applied_lsn >= this (CLEAN or INVALIDATE of dirty data pending) */
@@ -464,9 +467,8 @@ struct cache {
 	struct mutex page_pool_lock;	/* who waits for it */
 	struct workqueue_struct *io_wq;	/* never waits for other works */
 	struct workqueue_struct *open_wq, *meta_wq, *reclaim_wq, *bg_wq;	/* each may wait for those named before it */
-	spinlock_t defer_lock;		/* irqsave; deferred */
-	struct bio_list deferred;
-	struct work_struct defer_work;
+	spinlock_t defer_lock;		/* irqsave; deferring */
+	struct list_head deferring;	/* volumes that have deferred requests */
 	struct delayed_work defer_again;
 	struct work_struct copy_work;
 	spinlock_t copy_lock;		/* irqsave; fills_done */
@@ -477,7 +479,7 @@ struct cache {
 	struct mutex open_lock, checkpoint_lock, reclaim_lock;
 	unsigned long discard_after;	/* jiffies; of a segment; open_lock */
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
-	struct work_struct open_work, mark_work, reclaim_work, checkpoint_work;
+	struct work_struct open_work, reclaim_work, checkpoint_work;
 	struct work_struct set_work, lost_work, join_work, drain_work;
 	struct mutex set_lock;		/* one change of the set at a time; outside of super_lock */
 	struct scrub scrub;
@@ -501,7 +503,6 @@ struct cache {
 	unsigned long *pins[LARDER_CLASS_PINS];	/* bit per slot; NULL until a volume needs it */
 	atomic64_t pins_bytes, pinned;	/* their memory; slots pinned */
 	atomic_t guaranteed;		/* percent, of all volumes */
-	atomic_t nr_deferred;
 	atomic_t summaries_in_flight;
 	bool stopping;
 	atomic_t fills_in_flight;
@@ -569,6 +570,8 @@ struct volume {
 	struct list_head marks_lru;
 	u32 nr_marks;
 	bool marks_stopping;		/* the volume is about to be unbound: all are cleared, none is set */
+	/* what waits for this backing, or its marks, is each volume's own: one that hangs stops nobody else.  meta_wq */
+	struct work_struct mark_work, tick_work;
 	u32 marks_to_clear;		/* marks_work only, both */
 	bool clearing_again;		/* the log had no room for all clearings */
 	unsigned long *known;		/* bit per 64 MiB: index, checkpoint, log or a fill may know something of it */
@@ -577,6 +580,13 @@ struct volume {
 	bool nofill_any, nofill_flushing_any;
 	u64 nofill_flush_number;	/* of the flush that nofill_flushing waits for */
 	u64 nr_mark_regions;
+
+	spinlock_t defer_lock;		/* irqsave; the two that follow; outside of that of the cache */
+	struct bio_list deferred;
+	u32 nr_deferred;		/* with those that the work has taken */
+	struct list_head deferring;	/* cache->deferring */
+	struct work_struct defer_work;	/* io_wq; without a cache larder_wq */
+	bool turn;			/* a request of it has a turn in the race buckets; defer_work only */
 
 	struct delayed_work writeback_work;
 	struct mutex writeback_lock;	/* one batch at a time */
@@ -654,6 +664,8 @@ struct larder_io {
 	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
 	bool backing;			/* it went there; else to the SSD: stream_ended() */
+	bool turn;			/* deferred: its buckets are kept free for it, volume->turn */
+	unsigned long raced_since;	/* jiffies: a bypass that found its buckets in use; 0: not yet */
 	u64 began;			/* ns: of a run that is timed; 0: not */
 	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
 	struct volume *volume;
@@ -1197,7 +1209,8 @@ static inline void flusher_wrote(struct flusher *f)
 		WRITE_ONCE(f->needed, true);
 }
 int cache_flush_ssds(struct cache *c);			/* sleeps: moves durable_lsn */
-void user_flush(struct volume *v, struct bio *bio, struct larder_io *io);	/* map(): takes the bio */
+/* map(), or, of a volume without a cache, its worker: takes the bio */
+void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 void user_flush_after(struct volume *v, struct larder_io *io);	/* interrupt context: a bypassed FUA write completed */
 void user_flush_fua(struct cache *c, struct larder_io *io);	/* log->lock held, any context: a cached FUA write is applied */
 void flush_enqueue(struct cache *c, struct larder_io *io);	/* any context */
@@ -1254,7 +1267,7 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error);
 void defer_bio(struct volume *v, struct bio *bio);
 void defer_kick(struct cache *c);			/* any context: conditions changed */
 void defer_work(struct work_struct *work);
-enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK };
+enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK, RACE_TURN };
 /*
  * Any context.  Announces a request on the buckets of its range; true: a conflicting kind is in flight there (then race_end(), and
  * try again later).
@@ -1268,9 +1281,7 @@ void io_complete(struct bio *bio, int error);		/* any context */
 /* DM_MAPIO_*; -EAGAIN: try again later; -EBUSY: something dirty is there: to the cache */
 int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool through, bool may_wait);
 int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
-extern struct workqueue_struct *larder_wq;		/* volumes without a cache */
-void passthrough_defer(struct bio *bio);
-int volume_raise_incarnation(struct volume *v);		/* attach.c; sleeps */
+void bypass_turn_end(struct volume *v, struct larder_io *io);	/* worker */
 void defer_again(struct work_struct *work);
 int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io);	/* worker */
 void bypass_end(struct volume *v, struct larder_io *io, bool ok);	/* interrupt context */
@@ -1348,6 +1359,7 @@ int reclaim_now(struct cache *c, u32 n);		/* message; sleeps */
 void reclaim_drain(struct cache *c, const struct cache_device *d);
 void reclaim_single(struct cache *c);
 void cache_tick(struct work_struct *work);
+void volume_tick_work(struct work_struct *work);
 void cache_tick_wake(struct cache *c);			/* any context: something has changed that it may have to see to */
 void volume_note_dirty_lsn(struct volume *v, u64 lsn);	/* a CLEAN, or an INVALIDATE of dirty data, was appended to this record */
 int volume_try_clean(struct volume *v);			/* sleeps: clears may_be_dirty if rule 11 allows; 0: it is clear */

@@ -737,6 +737,7 @@ static void log_work(struct work_struct *work)
 {
 	struct cache *c = container_of(work, struct cache, log.work);
 	struct log *log = &c->log;
+	bool apply = READ_ONCE(log->apply_left);
 	unsigned long flags;
 	s64 age;
 	u32 i;
@@ -751,6 +752,9 @@ static void log_work(struct work_struct *work)
 			}
 		}
 		WRITE_ONCE(log->apply_stalled, false);
+		apply = true;
+	}
+	if (apply) {
 		spin_lock_irqsave(&log->lock, flags);
 		log_apply(c);
 		spin_unlock_irqrestore(&log->lock, flags);
@@ -1249,13 +1253,14 @@ static void item_complete(struct item *it)
 		io_complete(larder_io_bio(io), it->error);
 }
 
-/* The first record is complete and all before it are applied: its entries, its waiters. */
-static void log_apply_record(struct cache *c, struct record *r)
+/* The first record is complete and all before it are applied: its entries, its waiters.  Returns how much it was, in items. */
+static u32 log_apply_record(struct cache *c, struct record *r)
 	__must_hold(&c->log.lock)
 {
 	struct log *log = &c->log;
 	struct item *it, *next;
 	struct larder_io *io;
+	u32 n = 1 + larder_commit_entries(r->commit);
 
 	list_del_init(&r->list);
 	spin_unlock(&log->lock);
@@ -1273,6 +1278,7 @@ static void log_apply_record(struct cache *c, struct record *r)
 	list_for_each_entry_safe(it, next, &r->acks, list) {
 		io = container_of(it, struct larder_io, item);
 		list_del_init(&it->list);
+		n++;
 		if (!it->error && log->durable_frozen)
 			it->error = -EIO;
 		if (!it->error && it->answer == ANSWER_DURABLE && (!r->fua || READ_ONCE(it->volume->behind))) {
@@ -1291,6 +1297,7 @@ static void log_apply_record(struct cache *c, struct record *r)
 		log_record_put(c, r);
 	}
 	user_flush_ready(c);
+	return n;
 }
 
 /* What the sectors of m, which this item has replaced, leave to its slots.  A hint: what changes meanwhile does no harm. */
@@ -1397,13 +1404,39 @@ static bool log_is_held(const struct cache *c)
 	return unlikely(c->log.held) && READ_ONCE(c->state) != CACHE_FAILED;
 }
 
+/* What can be applied next.  Returns how much it was, in items; 0: nothing can; -ENOMEM: the index needs memory. */
+static int log_apply_next(struct cache *c)
+	__must_hold(&c->log.lock)
+{
+	struct item *it = list_first_entry_or_null(&c->log.items, struct item, list);
+	struct record *r;
+	int n = 0;
+
+	if (log_is_held(c))
+		return 0;
+	if (it && it->done) {
+		n = log_apply_item(c, it);
+		if (n)
+			return n;
+		n = 1;
+	}
+	r = list_first_entry_or_null(&c->log.records, struct record, list);
+	if (r && r->closed && r->commit_done && !r->items_left && !log_is_held(c))
+		n += log_apply_record(c, r);
+	return n;
+}
+
+/*
+ * Interrupts are off, and other processors complete more meanwhile: what is left behind so many items is for log->work, or for the
+ * next append that completes, whichever comes first.
+ */
+#define APPLY_ITEMS	64
+
 /* log->lock held, interrupts off; lets go of it in between. */
 void log_apply(struct cache *c)
 {
 	struct log *log = &c->log;
-	struct record *r;
-	struct item *it;
-	bool progress = false;
+	int n = 0, done = 0;
 
 	if (log->applying) {
 		log->apply_again = true;
@@ -1414,31 +1447,21 @@ void log_apply(struct cache *c)
 	log->applying = true;
 	do {
 		log->apply_again = false;
-		while ((it = list_first_entry_or_null(&log->items, struct item, list)) && it->done && !log_is_held(c)) {
-			if (log_apply_item(c, it)) {
-				log->apply_stalled = true;
-				log_kick(c);
-				goto out;
-			}
-			progress = true;
-			r = list_first_entry_or_null(&log->records, struct record, list);
-			if (r && r->closed && r->commit_done && !r->items_left && !log_is_held(c))
-				log_apply_record(c, r);
-		}
-		while ((r = list_first_entry_or_null(&log->records, struct record, list)) && r->closed && r->commit_done &&
-		       !r->items_left && !log_is_held(c)) {
-			log_apply_record(c, r);
-			progress = true;
-		}
-	} while (log->apply_again);
-out:
+		while (done < APPLY_ITEMS && (n = log_apply_next(c)) > 0)
+			done += n;
+	} while (done < APPLY_ITEMS && n == 0 && log->apply_again);
 	log->applying = false;
-	if (progress) {
+	if (n < 0)
+		log->apply_stalled = true;
+	log->apply_left = n > 0;
+	if (n)
+		log_kick(c);
+	if (done) {
 		/* its barrier: who waits looks at the ordinals after entering the queue */
 		if (wq_has_sleeper(&log->wait))
 			wake_up(&log->wait);
 		/* soon, not at once: it looks at all that is deferred */
-		if (atomic_read(&c->nr_deferred))
+		if (!list_empty(&c->deferring))
 			queue_delayed_work(c->io_wq, &c->defer_again, 1);
 	}
 }

@@ -137,7 +137,7 @@ int marks_get(struct volume *v, u64 sector, u32 len, bool through)
 	    ((sector + len) & ((1u << LARDER_INTENT_SHIFT) - 1)) >= (3u << (LARDER_INTENT_SHIFT - 2)) &&
 	    test_bit(region, v->known) && !xa_load(&v->marks, region) && v->nr_marks < v->cache->set.max_marks / 2) {
 		mark_want(v, region);
-		queue_work(v->cache->meta_wq, &v->cache->mark_work);
+		queue_work(v->cache->meta_wq, &v->mark_work);
 	}
 	for (region = first; ready && region <= last; region++) {
 		m = xa_load(&v->marks, region);
@@ -148,7 +148,7 @@ int marks_get(struct volume *v, u64 sector, u32 len, bool through)
 	spin_unlock_irqrestore(&v->marks_lock, flags);
 	if (ready)
 		return 0;
-	queue_work(v->cache->meta_wq, &v->cache->mark_work);
+	queue_work(v->cache->meta_wq, &v->mark_work);
 	return -EAGAIN;
 }
 
@@ -351,8 +351,6 @@ static void marks_clear(struct volume *v)
 	u32 most = v->cache->set.max_marks;
 
 	v->marks_to_clear = v->nr_marks > most * 3 / 4 ? v->nr_marks - most / 2 : 0;
-	if (!v->active)
-		return;
 	if (!marks_move(v, MARK_SET, MARK_CLEARING, mark_clearable) && !v->clearing_again)
 		return;
 	v->clearing_again = false;
@@ -385,28 +383,25 @@ void marks_cleared(struct volume *v, u64 region)
 	spin_unlock_irqrestore(&v->marks_lock, flags);
 }
 
-/* meta_wq: marks, and may_be_dirty before the first dirty write (rule 11). */
+/*
+ * meta_wq: marks, and may_be_dirty before the first dirty write (rule 11).  It may find that the volume is not bound any more: then
+ * nobody waits for anything of it.
+ */
 void marks_work(struct work_struct *work)
 {
-	struct cache *c = container_of(work, struct cache, mark_work);
-	struct volume *v;
-	u32 i;
+	struct volume *v = container_of(work, struct volume, mark_work);
 
-	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-		v = cache_volume_get(c, i);
-		if (!v)
-			continue;
-		if (v->active && READ_ONCE(v->want_dirty)) {
-			WRITE_ONCE(v->want_dirty, false);
-			if (!v->may_be_dirty)
-				WRITE_ONCE(v->dirty_error, volume_set_may_be_dirty(v, true));
-		}
-		marks_clear(v);
-		if (!READ_ONCE(v->marks_stopping))
-			marks_set(v);
-		volume_put(v);
+	if (!READ_ONCE(v->active))
+		return;
+	if (READ_ONCE(v->want_dirty)) {
+		WRITE_ONCE(v->want_dirty, false);
+		if (!v->may_be_dirty)
+			WRITE_ONCE(v->dirty_error, volume_set_may_be_dirty(v, true));
 	}
-	defer_kick(c);
+	marks_clear(v);
+	if (!READ_ONCE(v->marks_stopping))
+		marks_set(v);
+	defer_kick(v->cache);
 }
 
 /*
@@ -418,8 +413,8 @@ void marks_stop(struct volume *v)
 	if (!READ_ONCE(v->nr_marks))
 		return;
 	WRITE_ONCE(v->marks_stopping, true);
-	queue_work(v->cache->meta_wq, &v->cache->mark_work);
-	flush_work(&v->cache->mark_work);
+	queue_work(v->cache->meta_wq, &v->mark_work);
+	flush_work(&v->mark_work);
 	WRITE_ONCE(v->marks_stopping, false);
 	log_sync(v->cache);
 }

@@ -690,26 +690,43 @@ int reclaim_now(struct cache *c, u32 n)
 
 /* ------------------------------------------------------------------ once a second */
 
+static bool clean_due(const struct volume *v)
+{
+	unsigned long since = READ_ONCE(v->clean_since);
+
+	/* quiet: or the first write behind that would need the disk */
+	return since && v->may_be_dirty && !v->set.quiet && time_after(jiffies, since + 60 * HZ);
+}
+
+/* meta_wq: what of a tick waits for the volume's backing.  It may find that the volume is not bound any more. */
+void volume_tick_work(struct work_struct *work)
+{
+	struct volume *v = container_of(work, struct volume, tick_work);
+
+	if (!READ_ONCE(v->active))
+		return;
+	if (unlikely(READ_ONCE(v->behind)))
+		volume_catch_up(v);
+	if (clean_due(v))
+		volume_try_clean(v);
+}
+
 static void tick_volume(struct volume *v)
 {
 	struct cache *c = v->cache;
 
-	if (!v->active)
+	if (!READ_ONCE(v->active))
 		return;
-	if (unlikely(READ_ONCE(v->behind)))
-		volume_catch_up(v);
 	if (v->nr_marks && time_after(jiffies, READ_ONCE(v->last_io) + 30 * HZ))
-		queue_work(c->meta_wq, &c->mark_work);
+		queue_work(c->meta_wq, &v->mark_work);
 	if (atomic64_read(&v->dirty_sectors) || v->flushing) {
-		v->clean_since = 0;
+		WRITE_ONCE(v->clean_since, 0);
 		writeback_kick(v);
-		return;
+	} else if (!v->clean_since) {
+		WRITE_ONCE(v->clean_since, jiffies ?: 1);
 	}
-	if (!v->clean_since)
-		v->clean_since = jiffies ?: 1;
-	/* quiet: or the first write behind that would need the disk */
-	if (v->may_be_dirty && !v->set.quiet && time_after(jiffies, v->clean_since + 60 * HZ))
-		volume_try_clean(v);
+	if (unlikely(READ_ONCE(v->behind)) || clean_due(v))
+		queue_work(c->meta_wq, &v->tick_work);
 }
 
 void volume_note_dirty_lsn(struct volume *v, u64 lsn)
@@ -788,7 +805,7 @@ static bool volumes_rest(struct cache *c)
 static bool cache_rests(struct cache *c)
 {
 	return READ_ONCE(c->memory_pressure) < 2 && !READ_ONCE(c->nr_joining) && !READ_ONCE(c->nr_draining) &&
-	       READ_ONCE(c->resync.state) == RESYNC_IDLE && !atomic_read(&c->nr_deferred) && !checkpoint_due(c) &&
+	       READ_ONCE(c->resync.state) == RESYNC_IDLE && list_empty(&c->deferring) && !checkpoint_due(c) &&
 	       !segments_short(c) && log_idle(c) && volumes_rest(c);
 }
 

@@ -217,19 +217,17 @@ static void cache_init_locks(struct cache *c)
 	mutex_init(&c->resync.lock);
 	spin_lock_init(&c->defer_lock);
 	spin_lock_init(&c->copy_lock);
-	bio_list_init(&c->deferred);
+	INIT_LIST_HEAD(&c->deferring);
 	INIT_LIST_HEAD(&c->fills_done);
 }
 
 static void cache_init_works(struct cache *c)
 {
 	INIT_WORK(&c->event_work, cache_event_work);
-	INIT_WORK(&c->defer_work, defer_work);
 	INIT_DELAYED_WORK(&c->defer_again, defer_again);
 	INIT_WORK(&c->copy_work, fill_work);
 	INIT_DELAYED_WORK(&c->copy_timer, copies_timer);
 	INIT_WORK(&c->open_work, segments_open_work);
-	INIT_WORK(&c->mark_work, marks_work);
 	INIT_WORK(&c->reclaim_work, reclaim_work);
 	INIT_WORK(&c->checkpoint_work, checkpoint_work);
 	INIT_WORK(&c->set_work, set_work);
@@ -399,6 +397,15 @@ void cache_get(struct cache *c)
 	kref_get(&c->ref);
 }
 
+/* Nothing of it is in flight, and it is not bound: those that run come to their end, none is queued anew. */
+static void volume_cancel_works(struct volume *v)
+{
+	cancel_delayed_work_sync(&v->writeback_work);
+	cancel_work_sync(&v->mark_work);
+	cancel_work_sync(&v->tick_work);
+	cancel_work_sync(&v->defer_work);
+}
+
 static void cache_cancel_works(struct cache *c)
 {
 	struct volume *v;
@@ -409,7 +416,7 @@ static void cache_cancel_works(struct cache *c)
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
 		v = c->volumes[i];
 		if (v)
-			cancel_delayed_work_sync(&v->writeback_work);
+			volume_cancel_works(v);
 	}
 	cancel_work_sync(&c->set_work);		/* queues some of those that follow */
 	cancel_work_sync(&c->lost_work);
@@ -419,12 +426,10 @@ static void cache_cancel_works(struct cache *c)
 	cancel_work_sync(&c->drain_work);
 	cancel_work_sync(&c->resync.work);
 	cancel_delayed_work_sync(&c->scrub.work);
-	cancel_work_sync(&c->mark_work);
 	cancel_work_sync(&c->open_work);
 	cancel_delayed_work_sync(&c->copy_timer);
 	cancel_work_sync(&c->copy_work);
 	cancel_delayed_work_sync(&c->defer_again);
-	cancel_work_sync(&c->defer_work);
 	hrtimer_cancel(&c->log.timer);
 	cancel_work_sync(&c->log.work);
 	cancel_work_sync(&c->log.flush_work);
@@ -473,8 +478,7 @@ static void volume_release(struct kref *ref)
 	struct volume *v = container_of(ref, struct volume, ref);
 
 	WARN_ON_ONCE(v->active);
-	if (v->cache)
-		cancel_delayed_work_sync(&v->writeback_work);
+	volume_cancel_works(v);
 	volume_free(v);
 }
 
@@ -514,6 +518,12 @@ struct volume *volume_create(struct cache *c, u16 number, const u8 uuid[16], u64
 	mutex_init(&v->writeback_lock);
 	flusher_init(&v->flusher, NULL, v);
 	INIT_DELAYED_WORK(&v->writeback_work, writeback_work);
+	INIT_WORK(&v->mark_work, marks_work);
+	INIT_WORK(&v->tick_work, volume_tick_work);
+	INIT_WORK(&v->defer_work, defer_work);
+	spin_lock_init(&v->defer_lock);
+	bio_list_init(&v->deferred);
+	INIT_LIST_HEAD(&v->deferring);
 	volume_settings_default(&v->set);
 	v->cache = c;
 	v->number = number;
@@ -633,9 +643,9 @@ void volume_unbind(struct volume *v)
 		log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
 		/* also where the cache has failed: what is acknowledged from memory is no request that dm has waited for */
 		wait_event(c->log.wait, !READ_ONCE(v->items));
-		/* they may have found it active: marks and the tick flush the backing and write its superblock */
-		flush_work(&c->mark_work);
-		flush_work(&c->tick.work);
+		/* those that found it active: they flush the backing and write its superblock; one that begins now does nothing */
+		flush_work(&v->mark_work);
+		flush_work(&v->tick_work);
 	}
 	flusher_sync(&v->flusher, false);
 	mutex_lock(&v->super_lock);

@@ -13,6 +13,7 @@ from lib.block import BlockDevice
 from lib.decay import Written, commit, places
 from lib.fault_runs import Careless
 from lib.larder import RESERVED_SECTORS, Cache, Stack, Volume, backing_alone, larder, wait_for
+from lib.parts import Part
 from lib.sets import kill, make_stack, small_stack
 
 BLOCK = 4096
@@ -404,6 +405,122 @@ def test_backing_that_refuses_flushes(stack, kernel_log):
     stack.stop()
     simdisk.power_up()
     check_all(backing_alone(stack.hdd))
+
+
+# ---------------------------------------------------------------- a backing that hangs
+
+
+PATIENCE = 90  # seconds: what takes longer hangs
+
+
+def begin(what: Callable, *arguments: object) -> threading.Thread:
+    t = threading.Thread(target=what, args=arguments, daemon=True)
+    t.start()
+    return t
+
+
+def ends(what: Callable, *arguments: object) -> None:
+    """In a thread of its own: who hangs in the kernel can be given up only so."""
+    t = begin(what, *arguments)
+    t.join(PATIENCE)
+    assert not t.is_alive(), f"{what} hangs"
+
+
+def hangs_clearing_a_mark(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[threading.Thread]:
+    """An idle mark: its clearing begins with a flush of the backing."""
+    b.set(mode="writearound")
+    b.write(0, block(9))
+    b.flush()
+    assert b.status()["marks"] == 1
+    flushes = b.status()["backing_flushes"]
+    below.suspend(noflush=True)
+    wait_for(lambda: b.status()["backing_flushes"] > flushes, PATIENCE, "the flush in front of the clearing")
+    return []
+
+
+def hangs_clearing_the_flag(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[threading.Thread]:
+    """Nothing dirty for a minute: the superblock shall say so."""
+    b.write(0, block(9))
+    b.drain()
+    below.suspend(noflush=True)
+    wait_for(lambda: not b.status()["may_be_dirty"], 2 * PATIENCE, "the flag to be cleared")
+    return []
+
+
+def hangs_in_the_worker(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[threading.Thread]:
+    """A flush has failed: the next write begins with another one, in the worker of deferred requests."""
+    b.set(mode="writearound")
+    b.write(0, block(9))
+    disk.fail(op="flush", status="ioerr")
+    assert fails(b.flush)
+    disk.heal()
+    flushes = b.status()["backing_flushes"]
+    below.suspend(noflush=True)
+    t = begin(b.write, 0, block(9))
+    wait_for(lambda: b.status()["backing_flushes"] > flushes, PATIENCE, "the flush in front of the write")
+    return [t]
+
+
+@pytest.mark.limit(1200)
+@pytest.mark.parametrize("hangs", [hangs_clearing_a_mark, hangs_clearing_the_flag, hangs_in_the_worker])
+def test_backing_that_hangs(make_disk, hangs):
+    """Not: fails.  Another volume of its cache needs a mark, the flag on its backing, the worker, and is reloaded and removed."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    disk = make_disk("hdd1", model="null", mb=64, wce=1)
+    below = Part.make("below", disk, 64)
+    Cache.format("c", ssd)
+    for name, backing in (("v", hdd), ("w", below)):
+        Volume.format(name, backing, "--cache", "c")
+    cache = Cache.start(ssd, congestion_read=0, congestion_write=0)
+    v, w = (Volume.start(backing, cache, name, sequential_cutoff=0) for name, backing in (("v", hdd), ("w", below)))
+    for x in (v, w):
+        x.read(0, SECTORS)  # known: what bypasses the cache needs a mark
+    hanging = hangs(w, disk, below)
+    try:
+        v.set(mode="writearound")
+        ends(v.write, 0, block(1))
+        assert v.status()["marks"] == 1 and not v.status()["may_be_dirty"]
+        v.set(mode="writeback")
+        ends(v.write, SECTORS, block(2))
+        assert v.status()["may_be_dirty"]
+        ends(v.reload, v.table())
+        assert v.read(0, 2 * SECTORS) == block(1) + block(2)
+        ends(v.remove)
+    finally:
+        below.resume()
+        for t in hanging:
+            t.join(PATIENCE)
+    assert w.read(0, SECTORS) == block(9)
+    w.remove()
+    v = Volume.start(hdd, cache)
+    assert v.read(0, 2 * SECTORS) == block(1) + block(2)
+    v.remove()
+    cache.remove()
+
+
+def test_passthrough_backing_that_hangs(make_disk):
+    """The first write of each volume without its cache waits for its own superblock alone."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    below = Part.make("below", make_disk("hdd1", model="null", mb=64, wce=1), 64)
+    Cache.format("c", ssd)
+    for name, backing in (("v", hdd), ("w", below)):
+        Volume.format(name, backing, "--cache", "c")
+    cache = Cache.start(ssd)
+    for name, backing in (("v", hdd), ("w", below)):  # from now on their superblocks name the cache
+        Volume.start(backing, cache, name).remove()
+    cache.remove()
+    v, w = Volume.start(hdd, None), Volume.start(below, None, "w")
+    below.suspend(noflush=True)
+    t = begin(w.write, 0, block(1))
+    try:
+        wait_for(lambda: w.status()["deferred"] == 1, PATIENCE, "the write to wait for the superblock")
+        ends(v.write, 0, block(2))
+    finally:
+        below.resume()
+        t.join(PATIENCE)
+    assert (w.read(0, SECTORS), v.read(0, SECTORS)) == (block(1), block(2))
+    w.remove()
+    v.remove()
 
 
 def test_half_of_the_cache_is_dirty(stack):

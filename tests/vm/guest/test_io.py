@@ -3,6 +3,9 @@
 
 import os
 import random
+import subprocess
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -300,6 +303,73 @@ def test_discard_before_reuse(make_disk, make_oracle):
     stack.restart()
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+class Writers:
+    """with Writers(volume, places): a thread for each list of sectors writes blocks to one of them after the other, at random; not
+    all at one instant."""
+
+    def __init__(self, volume: Volume, places: list[list[int]], seed: int):
+        self.volume, self.done, self.seed = volume, 0, seed
+        self.content: dict[int, bytes] = {}
+        self.stop = threading.Event()
+        self.threads = [threading.Thread(target=self.run, args=(n, p), daemon=True) for n, p in enumerate(places)]
+
+    def run(self, number: int, places: list[int]) -> None:
+        r = random.Random(self.seed + number)
+        while not self.stop.is_set():
+            sector, data = r.choice(places), r.randbytes(4096)
+            self.volume.write(sector, data)
+            self.content[sector] = data
+            self.done += 1
+            time.sleep(r.choice((0, r.random() / 10)))
+
+    def __enter__(self) -> "Writers":
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        for t in self.threads:
+            t.join(60)
+            assert not t.is_alive(), "a writer hangs"
+
+    def check(self) -> None:
+        for sector, data in self.content.items():
+            assert self.volume.read(sector, 8) == data, f"sector {sector}"
+
+
+@pytest.mark.limit(600)
+def test_discard_beside_writes(make_disk, seed):
+    """As deep as they are: at each instant some are in flight in the 2 MiB where the discard begins, the others are anywhere behind
+    it.  It has its turn; what it cannot get at once goes in pieces; the disk is told of all of it, once."""
+    gib, first = 1 << 21, 2048
+    ssd = make_disk("ssd0", model="null", mb=512, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=3072, wce=1, discard="zero")
+    stack = Stack(ssd, hdd, format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0, cache_gather=64)
+    stack.volume.write(first + gib // 2, os.urandom(65536))
+    stack.volume.write(first + gib, os.urandom(4096))
+    near, far = range(0, first, 8), range(first + gib + 8, first + 2 * gib, 8)
+    ssd.fail(op="write", status="ok", delay_ms=200)
+    places = [list(near[i::16]) if i < 16 else list(far[i::16]) for i in range(32)]
+    with Writers(stack.volume, places, seed) as writers:
+        wait_for(lambda: writers.done > 200, 120, "the writers")
+        before = stack.volume.status()["discards"]
+        p = subprocess.Popen(["blkdiscard", "-f", "-o", str(first * SECTOR), "-l", str(gib * SECTOR), stack.volume.path])
+        done = writers.done
+        wait_for(lambda: p.poll() is not None or writers.done > done + 10000, 400, "the discard, or ten thousand writes")
+        ended = p.poll()
+    ssd.heal()
+    assert p.wait(60) == 0
+    assert ended == 0, "it ended only when nobody wrote any more"
+    assert hdd.stats()["dbytes"] == gib * SECTOR
+    assert stack.volume.status()["discards"] > before + 1
+    assert stack.volume.read(first + gib // 2, 128) == bytes(65536)
+    writers.check()
+    stack.restart()
+    writers.check()
+    stack.stop()
 
 
 def test_rate_of_discards(make_disk, make_oracle):

@@ -134,7 +134,8 @@ def test_nowait_without_a_cache(make_disk):
 
 
 def test_readahead_and_metadata(stack, trace, tmp_path):
-    """Readahead may be refused by a device: what fills the cache is a read of our own, without it.  Metadata stays metadata."""
+    """Readahead may be refused by a device: what fills the cache is a read of our own, and a hit an ordinary one.  Metadata stays
+    metadata."""
     fd = os.open(stack.volume.path, os.O_RDONLY)
 
     def ahead(sector: int) -> list[simdisk.Command]:
@@ -147,7 +148,11 @@ def test_readahead_and_metadata(stack, trace, tmp_path):
     assert any("rahead" in c.flags for c in ahead(2 * MIB)), "or the test shows nothing"
     stack.volume.set(fill="on")
     assert ahead(4 * MIB) and not any("rahead" in c.flags for c in trace.commands(stack.hdd))
+    stack.volume.write(6 * MIB, bytes(16 * BLOCK))
+    assert not ahead(6 * MIB)
+    hits = trace.commands(stack.ssd, "read")
     os.close(fd)
+    assert hits and not any("rahead" in c.flags for c in hits), "an SSD that refuses one looks like bad media"
 
     stack.volume.set(mode="writearound")
     command.run("mkfs.ext4", "-q", stack.volume)
