@@ -31,6 +31,8 @@
 #define LARDER_VERSION		1u
 #define LARDER_UUID_SIZE	16u
 #define LARDER_LABEL_SIZE	64u		/* bytes of UTF-8, zero padded; no terminator needed when full */
+/* no start where a generation or sequence number that it would raise is as high: no cache comes to it */
+#define LARDER_COUNTER_END	(1ull << 62)
 
 /* "larder" 0x1f 0xf9 and eight random bytes */
 #define LARDER_MAGIC { 0x6c, 0x61, 0x72, 0x64, 0x65, 0x72, 0x1f, 0xf9, 0xc3, 0x0e, 0x8a, 0x57, 0xd1, 0x64, 0xb2, 0x9e }

@@ -440,7 +440,7 @@ static int load_epoch(struct start *s, const struct named_checkpoint *n)
 		s->r.first_sequence = le64_to_cpu(sb->epochs[i].first_sequence);
 		s->r.durable = n->epoch == s->c->epoch ? s->durable : 0;
 		s->r.replay_sequence = n->replay_sequence;
-		s->r.highest = n->replay_sequence;
+		s->r.highest = max(n->replay_sequence, le64_to_cpu(sb->epochs[0].first_sequence));
 		return 0;
 	}
 	return -EINVAL;

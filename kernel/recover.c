@@ -259,6 +259,33 @@ static void replay_destroy(struct replay *r)
 	kvfree(r->any_volume);
 }
 
+/* What a start and every write of it raise, and what is newer is told by: behind the end of their range the newest would be the oldest. */
+static int start_counters(struct start *s)
+{
+	struct cache *c = s->c;
+	const struct {
+		const char *field;
+		u64 value, end;
+	} counter[] = {
+		{ "superblock: generation", c->sb_generation, LARDER_COUNTER_END },
+		{ "superblock: epoch", c->epoch, U32_MAX },
+		{ "superblock: checkpoint.sequence", c->checkpoint_sequence, LARDER_COUNTER_END },
+		{ "table: generation", le64_to_cpu(c->table->head.generation), LARDER_COUNTER_END },
+		{ "table: set_generation", c->set_generation, LARDER_COUNTER_END },
+		{ "log: sequence number", s->r.highest, LARDER_COUNTER_END },
+	};
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(counter); i++) {
+		if (counter[i].value < counter[i].end)
+			continue;
+		DMERR("%pg: %s %llu: a number that no cache comes to: not started; `larder rescue` saves what is dirty",
+		      cache_bdev(c), counter[i].field, counter[i].value);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 /* The newest checkpoint that is whole, then its log. */
 static int start_replay(struct start *s)
 {
@@ -600,11 +627,6 @@ static int start_serve(struct start *s)
 	unsigned int i;
 	int err;
 
-	if (c->epoch == U32_MAX || s->r.highest >= 1ull << 62) {
-		DMERR("%pg: epoch %u, sequence number %llu: numbers no cache ever reached: refused", cache_bdev(c), c->epoch,
-		      s->r.highest);
-		return -EINVAL;
-	}
 	s->r.epoch = c->epoch;
 	start_new_epoch(s, &epoch);
 	err = start_checkpoint(s, &n);
@@ -741,6 +763,8 @@ static int start_run(struct start *s)
 		err = replay_create(&s->r, c);
 	if (!err)
 		err = start_replay(s);
+	if (!err)
+		err = start_counters(s);
 	if (err)
 		return err;
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)

@@ -557,6 +557,7 @@ static int scan_chain(struct replay *r)
 		if (!err)
 			err = scan_entries(r, cur);
 		r->last_write = sequence;
+		r->highest = max(r->highest, sequence);
 		cursor_take(cur);
 		cond_resched();
 	}

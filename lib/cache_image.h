@@ -69,6 +69,7 @@ struct cache_image {
 	struct problems torn; /* what a power cut leaves */
 	bool lost; /* records that were durable cannot be reached: newer data than what was found has been there */
 	bool absent; /* something that was needed is only on an SSD that is not here */
+	bool spent; /* a number that a start would raise is at the end of its range: it is refused */
 
 	struct segment_window window;
 	struct slot_sums **sums; /* by segment: lib/slot_sums.c */

@@ -247,6 +247,26 @@ def chunk_pair(image: Image) -> None:
         image.damage(copy, "checkpoint[0].first_mirror=1", "head.generation=+1")
 
 
+FAR = 1 << 62  # no start where a counter has come to that
+
+
+def supers(*words: str):
+    return both(*(field(s, *words, "head.generation=+1") for s in ("super", "super-copy")))
+
+
+def tables(*words: str):
+    return both(*(field(t, *words) for t in ("table-a", "table-b")))
+
+
+def far_checkpoint(image: Image) -> None:
+    with open(image.ssd, "rb") as f:
+        f.seek(4096 + 288 + 8)
+        chunks = int.from_bytes(f.read(8), "little") // 65536
+    for i in range(chunks):
+        image.damage(f"chunk:0:{i}", f"sequence={FAR}")
+    supers(f"checkpoint[0].sequence={FAR}")(image)
+
+
 # id: (options of the writer, damage, what the kernel must say if it refuses; None: it starts)
 DAMAGE = {
     "image-clean": (SMALL, None, None),
@@ -281,6 +301,17 @@ DAMAGE = {
         commit("entry[0].kind=6", "entry[0].sector=1", "entry[0].cache=3", "entry[0].length=0"),
         "were durable",
     ),
+    "counter-generation": (SMALL, supers(f"head.generation={FAR}"), "superblock: generation"),
+    "counter-epoch": (
+        SMALL,
+        supers("epoch=0xffffffff", "epochs[0].epoch=0xffffffff", "checkpoint[0].epoch=0xffffffff"),
+        "superblock: epoch",
+    ),
+    "counter-checkpoint": (SMALL, far_checkpoint, "superblock: checkpoint.sequence"),
+    "counter-table": (SMALL, tables(f"head.generation={FAR}"), "table: generation"),
+    "counter-set": (SMALL, tables(f"head.set_generation={FAR}"), "table: set_generation"),
+    "counter-replay-sequence": (SMALL, supers(f"checkpoint[0].replay_sequence={FAR}"), "log: sequence number"),
+    "counter-first-sequence": (SMALL, supers(f"epochs[0].first_sequence={FAR}"), "log: sequence number"),
     "checkpoint-both": (CRASHED, both(field("chunk:1:0", "magic=0"), field("chunk:0:0", "magic=0")), "checkpoint"),
     "commit-magic": (CRASHED, commit("magic=0"), "were durable"),
     "commit-crc": (CRASHED, commit("body[4]=^1", "--keep-crc"), "were durable"),
