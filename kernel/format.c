@@ -573,6 +573,8 @@ static int check_entry(const struct larder_entry_in *e, const struct larder_geom
 	case LARDER_CLEAN:	/* it may name the serial number of a ZERO */
 		if (e->cache >> LARDER_CACHE_SECTOR_BITS)
 			return refuse(why, -EINVAL, "entry cache");
+		if (e->length > LARDER_MAX_ZERO_SECTORS)
+			return refuse(why, -EINVAL, "entry length");
 		break;
 	case LARDER_INVALIDATE:
 		break;

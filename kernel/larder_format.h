@@ -252,6 +252,7 @@ struct larder_volume_sb {
 #define LARDER_CHUNK_MAGIC	0x4b48434cu	/* "LCHK" */
 #define LARDER_SUMMARY_SLOTS	4u
 #define LARDER_RECORD_SLOTS	127u		/* data slots of a record, at most */
+#define LARDER_MAX_ZERO_SECTORS	(1u << 17)	/* of a ZERO, or a CLEAN: 64 MiB */
 
 enum larder_entry_kind {
 	LARDER_WRITE		= 1,	/* sector, length, cache: newer than the backing */

@@ -620,6 +620,7 @@ int replay_store(struct volume *v, u64 sector, u64 len, u64 cache, u8 state)
 			return err;
 		if (state == LARDER_ST_CLEAN || state == LARDER_ST_DIRTY)
 			cache += n;
+		cond_resched();
 	}
 	return 0;
 }
@@ -657,6 +658,7 @@ static int change(struct volume *v, u64 sector, u32 len, u64 cache, u8 from, u8 
 			return err;
 		if (!zero)
 			cache += n;
+		cond_resched();
 	}
 	return 0;
 }

@@ -255,7 +255,7 @@ static bool entry_ok(const struct cache_image *image, const struct larder_entry 
 		return false;
 	if (e->kind == LARDER_WRITE || e->kind == LARDER_FILL)
 		return cache >= low && cache < high && length <= high - cache;
-	return e->kind == LARDER_INVALIDATE || cache >> LARDER_CACHE_SECTOR_BITS == 0;
+	return e->kind == LARDER_INVALIDATE || (cache >> LARDER_CACHE_SECTOR_BITS == 0 && length <= LARDER_MAX_ZERO_SECTORS);
 }
 
 static bool entries_ok(const struct cache_image *image, const struct larder_commit *c)

@@ -375,6 +375,7 @@ static const struct refusal bad_commit[] = {
 	ENTRY(0, volume, 4, -EINVAL, "entry length"), ENTRY(1, cache, BASE + 159, -EINVAL, "entry cache"),
 	ENTRY(2, cache, 1ull << 36, -EINVAL, "entry cache"), ENTRY(2, sector, (1ull << 31) - 99, -EINVAL, "entry sector"),
 	ENTRY(3, cache, 1ull << 36, -EINVAL, "entry cache"), ENTRY(3, length, 0, -EINVAL, "entry length"),
+	ENTRY(2, length, (1 << 17) + 1, -EINVAL, "entry length"), ENTRY(3, length, (1 << 17) + 1, -EINVAL, "entry length"),
 	ENTRY(4, length, 0, -EINVAL, "entry length"), ENTRY(4, sector, (1ull << 31) - 7, -EINVAL, "entry sector"),
 	ENTRY(5, sector, NR_SEGMENTS, -EINVAL, "entry sector (of a segment)"),
 	ENTRY(5, length, LARDER_OPEN_CHUNKS + 1, -EINVAL, "entry length (of a stream)"),

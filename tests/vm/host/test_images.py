@@ -247,6 +247,7 @@ def chunk_pair(image: Image) -> None:
         image.damage(copy, "checkpoint[0].first_mirror=1", "head.generation=+1")
 
 
+LONG_ZERO = ("entry[0].kind=3", "entry[0].sector=0", "entry[0].cache=5", "entry[0].length=131073")
 FAR = 1 << 62  # no start where a counter has come to that
 
 
@@ -325,6 +326,7 @@ DAMAGE = {
     "entry-cache": (CRASHED, commit("entry[0].cache=+100000"), "were durable"),
     "entry-kind": (CRASHED, commit("entry[1].kind=77"), "were durable"),
     "entry-length": (CRASHED, commit("entry[2].length=0"), "were durable"),
+    "zero-too-long": (CRASHED, commit(*LONG_ZERO, record=-1), None),
     "commit-not-known-durable": (CRASHED, commit("magic=0", record=-2), None),
     "commit-last": (CRASHED, commit("magic=0", record=-1), None),
     "commits-behind-it-all": (CRASHED, lambda image: damage_all(image, image.records(0)[RECORD:]), "were durable"),
