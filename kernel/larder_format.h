@@ -95,6 +95,7 @@ enum larder_stream {
 };
 
 #define LARDER_NO_SEGMENT	0xffffffffu
+#define LARDER_MAX_OPENED	64u	/* of a stream at once: OPEN items of a checkpoint */
 #define LARDER_OPEN_CHUNKS	3u	/* in the place of the stream in a SEGMENT_OPEN: for chunks of a checkpoint */
 
 /* 64 bytes.  Empty when first_segment is LARDER_NO_SEGMENT or sequence is 0. */

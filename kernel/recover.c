@@ -207,8 +207,6 @@ static void replay_reset(struct replay *r)
 
 	replay_cursors_free(r);
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
-		kvfree(r->opened[i]);
-		r->opened[i] = NULL;
 		r->nr_opened[i] = 0;
 		r->has_pos[i] = false;
 	}

@@ -30,7 +30,8 @@
  * lacks of a record that is applied is written to it, with the bytes of the other, before anybody reads (copy-before-read).  Doing
  * that again changes nothing.
  *
- * A SEGMENT_OPEN of a segment that waits in its stream's queue already is the one the checkpoint knew (checkpoint.c).
+ * A SEGMENT_OPEN of a segment that its stream's queue has, or had, is the one the checkpoint knew (checkpoint.c): nothing in which a
+ * record is replayed is opened again.
  *
  * Nothing read is trusted: blocks pass larder_check_commit() (every entry inside its record's slots and its kind's bounds), volumes
  * are looked up, sectors compared.
@@ -43,11 +44,10 @@
 
 static int queue_push(struct cursor *cur, u32 segment)
 {
-	u32 i, size, *to;
+	u32 size, *to;
 
-	for (i = cur->next; i < cur->nr; i++)
-		if (cur->queue[i] == segment)
-			return 0;
+	if (__test_and_set_bit(segment, cur->queued))
+		return 0;
 	if (cur->nr == cur->size) {
 		size = cur->size ? cur->size * 2 : 64;
 		to = kvmalloc_array(size, sizeof(u32), GFP_KERNEL);
@@ -95,8 +95,11 @@ static int cursor_begin(struct replay *r, u8 stream)
 		cur->copy = vmalloc(r->c->data_slots * LARDER_SLOT_SIZE);
 	if (!cur->differ)
 		cur->differ = bitmap_zalloc(r->c->data_slots, GFP_KERNEL);
-	if (!cur->buf || !cur->differ || (!cur->copy && r->c->nr_devices > 1))
+	if (!cur->queued)
+		cur->queued = kvmalloc_array(BITS_TO_LONGS(r->c->nr_segments), sizeof(long), GFP_KERNEL);
+	if (!cur->buf || !cur->differ || !cur->queued || (!cur->copy && r->c->nr_devices > 1))
 		return -ENOMEM;
+	bitmap_zero(cur->queued, r->c->nr_segments);
 	for (i = 0; i < r->nr_opened[stream] && !err; i++)
 		err = queue_push(cur, r->opened[stream][i]);
 	return err;
@@ -108,6 +111,7 @@ void replay_cursors_free(struct replay *r)
 
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
 		kvfree(r->cursor[i].queue);
+		kvfree(r->cursor[i].queued);
 		vfree(r->cursor[i].buf);
 		vfree(r->cursor[i].copy);
 		bitmap_free(r->cursor[i].differ);

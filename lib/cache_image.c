@@ -136,6 +136,7 @@ static void forget_all(struct cache_image *image)
 		volume_forget(&image->volume[i]);
 	for (unsigned i = 0; i < LARDER_NR_STREAMS; i++) {
 		free(image->stream[i].segment);
+		free(image->stream[i].listed);
 		image->stream[i] = (struct log_stream){ .at = LARDER_NO_SEGMENT };
 	}
 	memset(image->last_record, 0, image->segments_end * sizeof(*image->last_record));
@@ -172,9 +173,11 @@ void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, u
 	struct log_stream *s = &image->stream[stream];
 
 	segment_pair(image, segment, second);
-	for (uint32_t i = s->next; i < s->count; i++)
-		if (s->segment[i] == segment)
-			return;
+	if (!s->listed)
+		s->listed = must_allocate(calloc(image->segments_end, sizeof(*s->listed)));
+	if (s->listed[segment])
+		return;
+	s->listed[segment] = true;
 	s->segment = must_allocate(realloc(s->segment, (s->count + 1) * sizeof(*s->segment)));
 	s->segment[s->count++] = segment;
 }
@@ -491,8 +494,12 @@ static bool open_again(struct cache_image *image, const struct opened *opened)
 	memcpy(image->mirror, opened->mirror, bytes);
 	memcpy(image->mirror_of, opened->mirror_of, bytes);
 	image->window.segment = LARDER_NO_SEGMENT;
-	for (unsigned i = LARDER_STREAM_FILL; i < LARDER_NR_STREAMS; i++)
-		image->stream[i].count = opened->count[i];
+	for (unsigned i = LARDER_STREAM_FILL; i < LARDER_NR_STREAMS; i++) {
+		struct log_stream *s = &image->stream[i];
+
+		while (s->count > opened->count[i])
+			s->listed[s->segment[--s->count]] = false;
+	}
 	for (uint64_t i = 0; i < image->nr_records; i++) {
 		if (!record_read(image, &image->record[i], &c)) {
 			problem(&image->problems, "log", "record %" PRIu64 " cannot be read a second time", image->record[i].sequence);
