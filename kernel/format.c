@@ -430,7 +430,7 @@ static int check_table_volumes(const struct larder_table *t, const char **why)
 		v = &t->volumes[i];
 		if (le32_to_cpu(v->state) > LARDER_VOLUME_FORGETTING)
 			return refuse(why, -EINVAL, "volumes.state");
-		if (v->state && (!v->sectors || le64_to_cpu(v->sectors) >= MAX_DEVICE_SECTORS))
+		if (v->state && (!v->sectors || le64_to_cpu(v->sectors) > LARDER_MAX_VOLUME_SECTORS))
 			return refuse(why, -EINVAL, "volumes.sectors");
 		for (k = 0; le32_to_cpu(v->state) == LARDER_VOLUME_ATTACHED && k < i; k++)
 			if (v->state == t->volumes[k].state && !memcmp(v->uuid, t->volumes[k].uuid, sizeof(v->uuid)))

@@ -73,6 +73,7 @@ struct larder_sb_head {
 
 #define LARDER_MAX_DEVICES	16u
 #define LARDER_MAX_VOLUMES	1024u
+#define LARDER_MAX_VOLUME_SECTORS (1ull << 43)	/* 4 PiB, of one that a cache has */
 #define LARDER_NR_EPOCHS	16u
 #define LARDER_NR_ANCESTORS	64u
 #define LARDER_NR_CHECKPOINTS	2u

@@ -141,10 +141,35 @@ static int start_superblocks(struct start *s)
 	return start_pointers(s, sb);
 }
 
+/* What a table says costs memory before anything is cached, and no disk: that of all together is bounded. */
+static int start_volumes_fit(const struct cache *c)
+{
+	u32 i, nr = 0, n = le32_to_cpu(c->table->head.nr_volumes);
+	u64 bytes = 0, sectors = 0;
+
+	for (i = 0; i < n; i++) {
+		const struct larder_table_volume *e = &c->table->volumes[i];
+
+		if (le32_to_cpu(e->state) != LARDER_VOLUME_ATTACHED)
+			continue;
+		nr++;
+		sectors += le64_to_cpu(e->sectors);
+		bytes += volume_base_bytes(le64_to_cpu(e->sectors));
+	}
+	if (bytes <= ((u64)totalram_pages() << PAGE_SHIFT) / 2)
+		return 0;
+	DMERR("%pg: table: volumes.sectors: %u volumes of %llu sectors in all need %llu MiB, over half of all memory: add memory",
+	      cache_bdev(c), nr, sectors, bytes >> 20);
+	return -ENOMEM;
+}
+
 static int start_volumes(struct cache *c)
 {
 	u32 i, n = le32_to_cpu(c->table->head.nr_volumes);
+	int err = start_volumes_fit(c);
 
+	if (err)
+		return err;
 	for (i = 0; i < n; i++) {
 		const struct larder_table_volume *e = &c->table->volumes[i];
 		struct volume *v;

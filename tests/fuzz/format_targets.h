@@ -235,7 +235,7 @@ static int read_table(const void *p, const char **why)
 	must(t->devices[0].nr_segments == sb.nr_segments && !t->devices[0].first_segment);
 	for (i = 0; i < le32_to_cpu(t->head.nr_volumes); i++)
 		if (t->volumes[i].state)
-			must(t->volumes[i].sectors && le32_to_cpu(t->volumes[i].state) <= 2);
+			must(t->volumes[i].sectors && le64_to_cpu(t->volumes[i].sectors) <= 1ull << 43 && le32_to_cpu(t->volumes[i].state) <= 2);
 	return 0;
 }
 

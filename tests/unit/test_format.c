@@ -352,7 +352,7 @@ static const struct refusal bad_table[] = {
 	T(devices[0].nr_segments, NR_SEGMENTS + 1, -EINVAL, "devices.nr_segments"),
 	T(devices[0].segments_offset, 1, -EINVAL, "devices.segments_offset"), T(devices[0].segments_offset, 2 << 20, -EINVAL, "devices.segments_offset"),
 	T(devices[1].state, 1, -EINVAL, "devices.nr_segments"), T(volumes[2].state, 3, -EINVAL, "volumes.state"),
-	T(volumes[1].sectors, 0, -EINVAL, "volumes.sectors"), T(volumes[1].sectors, 1ull << 54, -EINVAL, "volumes.sectors"),
+	T(volumes[1].sectors, 0, -EINVAL, "volumes.sectors"), T(volumes[1].sectors, (1ull << 43) + 1, -EINVAL, "volumes.sectors"),
 	T(volumes[4].uuid[0], 1, -EINVAL, "volumes.uuid"), T(head.cache_uuid[3], 1, -ESTALE, "cache_uuid"), T(devices[0].uuid[1], 2, -EINVAL, "devices.uuid"),
 };
 
