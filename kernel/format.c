@@ -723,7 +723,7 @@ int larder_check_commit(const struct larder_commit *c, const struct larder_commi
 		return refuse(why, -EINVAL, "segment");
 	if (slot + LARDER_SUMMARY_SLOTS >= e->geo->segment_slots)
 		return refuse(why, -EINVAL, "slot");
-	if (first > end || end > slot || end - first > LARDER_RECORD_SLOTS)
+	if (first < e->from || first > end || end > slot || end - first > LARDER_RECORD_SLOTS)
 		return refuse(why, -EINVAL, "first, end");
 	if (n * ENTRY_BYTES + (end - first) * 4 > LARDER_COMMIT_BODY)
 		return refuse(why, -EINVAL, "nr_entries");

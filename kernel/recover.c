@@ -318,7 +318,8 @@ static int start_replay(struct start *s)
 	if (err || s->fresh)
 		return err;
 	err = checkpoint_load(s, 0);
-	if (err && !s->fatal && s->old[1].sequence) {
+	/* one of an older epoch stands on a log that has gone on since */
+	if (err && !s->fatal && s->old[1].sequence && s->old[1].epoch == s->old[0].epoch) {
 		DMWARN("%pg: the checkpoint before it, %llu, and a longer log are tried", cache_bdev(c), s->old[1].sequence);
 		s->must_reach = s->r.has_pos[LARDER_STREAM_WRITE] ? s->r.pos[LARDER_STREAM_WRITE].prev_sequence : 0;
 		if (s->r.scanned)

@@ -221,7 +221,7 @@ static const struct larder_commit *find_commit(struct replay *r, const struct cu
 {
 	struct larder_commit_expect e = {
 		.geo = &r->geo, .hash = r->hash, .prev_sequence = prev_sequence, .prev_crc = prev_crc, .epoch = r->epoch,
-		.segment = segment, .stream = cur->stream,
+		.segment = segment, .from = slot, .stream = cur->stream,
 	};
 	u32 end = min(slot + LARDER_RECORD_SLOTS + 1, r->c->data_slots);
 	const struct larder_commit *commit;
@@ -510,9 +510,10 @@ static int scan_behind(struct replay *r, struct cursor *cur)
 	}
 	for (i = cur->next; i < cur->nr && empty < 2; i++) {
 		err = cursor_load(r, cur, cur->queue[i]);
-		if (err)
-			return err == -ENODEV || empty ? 0 : err;
-		empty = blocks_durable(r, cur, cur->queue[i], 0) ? 0 : empty + 1;
+		if (err && err != -ENODEV)
+			return empty ? 0 : err;
+		/* one that is on a missing SSD counts as having nothing */
+		empty = !err && blocks_durable(r, cur, cur->queue[i], 0) ? 0 : empty + 1;
 		cond_resched();
 	}
 	return 0;

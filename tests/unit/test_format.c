@@ -687,6 +687,11 @@ static void test_commit_expectations(void)
 	e.any_prev = true;
 	CHECK(!larder_check_commit(c, &e, &why));
 	e = right;
+	e.from = le16_to_cpu(c->first);
+	CHECK(!larder_check_commit(c, &e, &why));
+	e.from++;
+	CHECK(larder_check_commit(c, &e, &why) == -EINVAL && !strcmp(why, "first, end"));
+	e = right;
 	e.geo = &small;
 	CHECK(larder_check_commit(c, &e, &why) == -EINVAL && !strcmp(why, "segment"));
 	summary_of_one(s, 0);

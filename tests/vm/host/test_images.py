@@ -315,6 +315,11 @@ DAMAGE = {
     "counter-set": (SMALL, tables(f"head.set_generation={FAR}"), "table: set_generation"),
     "counter-replay-sequence": (SMALL, supers(f"checkpoint[0].replay_sequence={FAR}"), "log: sequence number"),
     "counter-first-sequence": (SMALL, supers(f"epochs[0].first_sequence={FAR}"), "log: sequence number"),
+    "checkpoint-of-an-older-epoch": (
+        CRASHED,
+        both(supers("checkpoint[1].epoch=-1"), field("chunk:0:0", "magic=0")),
+        "checkpoint",
+    ),
     "checkpoint-both": (CRASHED, both(field("chunk:1:0", "magic=0"), field("chunk:0:0", "magic=0")), "checkpoint"),
     "commit-magic": (CRASHED, commit("magic=0"), "were durable"),
     "commit-crc": (CRASHED, commit("body[4]=^1", "--keep-crc"), "were durable"),
