@@ -282,7 +282,7 @@ static void replay_destroy(struct replay *r)
 	kvfree(r->any_volume);
 }
 
-/* What a start and every write of it raise, and what is newer is told by: behind the end of their range the newest would be the oldest. */
+/* What a start raises, and what is newer is told by: behind the end of their range the newest would be the oldest. */
 static int start_counters(struct start *s)
 {
 	struct cache *c = s->c;

@@ -30,8 +30,8 @@
  * lacks of a record that is applied is written to it, with the bytes of the other, before anybody reads (copy-before-read).  Doing
  * that again changes nothing.
  *
- * A SEGMENT_OPEN of a segment that its stream's queue has, or had, is the one the checkpoint knew (checkpoint.c): nothing in which a
- * record is replayed is opened again.
+ * A SEGMENT_OPEN of a segment that its stream's queue has, or had, is the one the checkpoint knew (checkpoint.c): nothing in which
+ * a record is replayed is opened again.
  *
  * Nothing read is trusted: blocks pass larder_check_commit() (every entry inside its record's slots and its kind's bounds), volumes
  * are looked up, sectors compared.
