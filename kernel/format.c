@@ -430,7 +430,7 @@ static int check_table_volumes(const struct larder_table *t, const char **why)
 		v = &t->volumes[i];
 		if (le32_to_cpu(v->state) > LARDER_VOLUME_FORGETTING)
 			return refuse(why, -EINVAL, "volumes.state");
-		if (v->state && (!v->sectors || le64_to_cpu(v->sectors) >= MAX_DEVICE_SECTORS))
+		if (v->state && (!v->sectors || le64_to_cpu(v->sectors) > LARDER_MAX_VOLUME_SECTORS))
 			return refuse(why, -EINVAL, "volumes.sectors");
 		for (k = 0; le32_to_cpu(v->state) == LARDER_VOLUME_ATTACHED && k < i; k++)
 			if (v->state == t->volumes[k].state && !memcmp(v->uuid, t->volumes[k].uuid, sizeof(v->uuid)))
@@ -573,6 +573,8 @@ static int check_entry(const struct larder_entry_in *e, const struct larder_geom
 	case LARDER_CLEAN:	/* it may name the serial number of a ZERO */
 		if (e->cache >> LARDER_CACHE_SECTOR_BITS)
 			return refuse(why, -EINVAL, "entry cache");
+		if (e->length > LARDER_MAX_ZERO_SECTORS)
+			return refuse(why, -EINVAL, "entry length");
 		break;
 	case LARDER_INVALIDATE:
 		break;
@@ -721,7 +723,7 @@ int larder_check_commit(const struct larder_commit *c, const struct larder_commi
 		return refuse(why, -EINVAL, "segment");
 	if (slot + LARDER_SUMMARY_SLOTS >= e->geo->segment_slots)
 		return refuse(why, -EINVAL, "slot");
-	if (first > end || end > slot || end - first > LARDER_RECORD_SLOTS)
+	if (first < e->from || first > end || end > slot || end - first > LARDER_RECORD_SLOTS)
 		return refuse(why, -EINVAL, "first, end");
 	if (n * ENTRY_BYTES + (end - first) * 4 > LARDER_COMMIT_BODY)
 		return refuse(why, -EINVAL, "nr_entries");

@@ -132,6 +132,7 @@ struct larder_commit_expect {
 	u64 prev_sequence;		/* of the predecessor in stream and epoch; 0: none */
 	u32 prev_crc;
 	u32 epoch, segment, slot;
+	u32 from;			/* slot behind the commit block before it: its data does not begin in front of that */
 	u8 stream;
 	bool any_prev;			/* prev_sequence and prev_crc are not checked (a segment read for itself: reclaim, scrub) */
 };

@@ -1331,6 +1331,14 @@ void larder_index_destroy(struct larder_index *idx)
 	kvfree(idx);
 }
 
+u64 larder_index_base_bytes(u64 sectors)
+{
+	u64 n = root_blocks(DIV_ROUND_UP_ULL(sectors, 1ull << GIB_SHIFT));
+
+	return sizeof(struct larder_index) + sizeof(struct larder_root) +
+	       n * (sizeof(struct larder_block *) + sizeof(struct larder_block));
+}
+
 u64 larder_index_bytes(struct larder_index *idx)
 {
 	u64 bytes = READ_ONCE(idx->base_bytes);

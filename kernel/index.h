@@ -34,7 +34,7 @@ static inline bool larder_state_zero(u8 st) { return st == LARDER_ST_ZERO || st 
  */
 typedef void (*larder_index_change_fn)(void *ctx, const struct larder_map *was, u8 now, void *by);
 
-#define LARDER_INDEX_MAX_SECTORS	(1ull << 43)	/* of a volume: 4 PiB */
+#define LARDER_INDEX_MAX_SECTORS	LARDER_MAX_VOLUME_SECTORS
 
 /* Sleeps.  sectors: of the volume.  ctx is given to change().  NULL: no memory, or more than that. */
 struct larder_index *larder_index_create(u64 sectors, larder_index_change_fn change, void *ctx);
@@ -103,6 +103,8 @@ int larder_index_refill(struct larder_index *idx);
 
 /* Any context: bytes allocated (the reserve too; without what waits for an RCU grace period); extents held. */
 u64 larder_index_bytes(struct larder_index *idx);
+/* Of one of so many sectors before anything is stored. */
+u64 larder_index_base_bytes(u64 sectors);
 u64 larder_index_extents(struct larder_index *idx);
 
 /* Module-wide caches for the size classes (kmem_cache).  Sleep. */

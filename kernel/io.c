@@ -833,6 +833,11 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 		}
 		err = -EBUSY;
 	}
+	/* no replay would take such a record; the limits of the queue forbid it */
+	if (WARN_ON_ONCE(io->len > LARDER_MAX_ZERO_SECTORS)) {
+		io_complete(bio, -EOPNOTSUPP);
+		return DM_MAPIO_SUBMITTED;
+	}
 	io->fua = bio->bi_opf & REQ_FUA;
 	if (v->set.mode != LARDER_WRITEBACK)
 		err = bypass_write(v, bio, io, false, may_wait);

@@ -845,6 +845,7 @@ bool cache_is_any(void);				/* sleeps: is any cache started? */
 void cache_abandon(struct cache *c);			/* could not be started: nobody shall find it any more */
 void cache_get(struct cache *c);
 void cache_put(struct cache *c);
+u64 volume_base_bytes(u64 sectors);	/* memory of one of so many sectors of which nothing is cached */
 struct volume *volume_create(struct cache *c, u16 number, const u8 uuid[16], u64 sectors);	/* ERR_PTR; not yet in c->volumes */
 struct volume *cache_find_volume(struct cache *c, const u8 uuid[16]);	/* counted, or NULL */
 void volume_get(struct volume *v);
@@ -1239,6 +1240,7 @@ int volume_grow(struct volume *v, u64 sectors);
 void cache_grow_last(struct cache *c);
 
 /* ------------------------------------------------------------------ mark.c (rule 6) */
+u64 marks_base_bytes(u64 sectors);
 int marks_create(struct volume *v);
 /* For so many sectors, if that is more.  Sleeps; the volume is not active, nothing of it in flight.  -ENOMEM: as it was */
 int marks_resize(struct volume *v, u64 sectors);

@@ -31,6 +31,8 @@
 #define LARDER_VERSION		1u
 #define LARDER_UUID_SIZE	16u
 #define LARDER_LABEL_SIZE	64u		/* bytes of UTF-8, zero padded; no terminator needed when full */
+/* no start where a generation or sequence number that it would raise is as high: no cache comes to it */
+#define LARDER_COUNTER_END	(1ull << 62)
 
 /* "larder" 0x1f 0xf9 and eight random bytes */
 #define LARDER_MAGIC { 0x6c, 0x61, 0x72, 0x64, 0x65, 0x72, 0x1f, 0xf9, 0xc3, 0x0e, 0x8a, 0x57, 0xd1, 0x64, 0xb2, 0x9e }
@@ -71,6 +73,7 @@ struct larder_sb_head {
 
 #define LARDER_MAX_DEVICES	16u
 #define LARDER_MAX_VOLUMES	1024u
+#define LARDER_MAX_VOLUME_SECTORS (1ull << 43)	/* 4 PiB, of one that a cache has */
 #define LARDER_NR_EPOCHS	16u
 #define LARDER_NR_ANCESTORS	64u
 #define LARDER_NR_CHECKPOINTS	2u
@@ -93,6 +96,7 @@ enum larder_stream {
 };
 
 #define LARDER_NO_SEGMENT	0xffffffffu
+#define LARDER_MAX_OPENED	64u	/* of a stream at once: OPEN items of a checkpoint */
 #define LARDER_OPEN_CHUNKS	3u	/* in the place of the stream in a SEGMENT_OPEN: for chunks of a checkpoint */
 
 /* 64 bytes.  Empty when first_segment is LARDER_NO_SEGMENT or sequence is 0. */
@@ -250,6 +254,7 @@ struct larder_volume_sb {
 #define LARDER_CHUNK_MAGIC	0x4b48434cu	/* "LCHK" */
 #define LARDER_SUMMARY_SLOTS	4u
 #define LARDER_RECORD_SLOTS	127u		/* data slots of a record, at most */
+#define LARDER_MAX_ZERO_SECTORS	(1u << 17)	/* of a ZERO, or a CLEAN: 64 MiB */
 
 enum larder_entry_kind {
 	LARDER_WRITE		= 1,	/* sector, length, cache: newer than the backing */

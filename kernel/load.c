@@ -56,28 +56,20 @@ static int link_copies(struct loader *l, u32 first, u32 second)
 static int load_opened(struct loader *l, const struct larder_item_in *item)
 {
 	struct replay *r = &l->s->r;
-	u32 had = r->nr_opened[item->volume], i, *to;
+	u32 *nr = &r->nr_opened[item->volume], i;
+	int err = 0;
 
-	if (had + item->count > r->c->nr_segments) {
-		l->why = "more opened segments than there are";
+	if (item->count > LARDER_MAX_OPENED - *nr) {
+		l->why = "too many opened segments of a stream";
 		return -EINVAL;
 	}
-	to = kvmalloc_array(had + item->count, sizeof(u32), GFP_KERNEL);
-	if (!to)
-		return -ENOMEM;
-	if (had)
-		memcpy(to, r->opened[item->volume], had * sizeof(u32));
-	for (i = 0; i < item->count; i++) {
-		to[had + i] = (u32)larder_item_u64(item, i);
-		if (link_copies(l, to[had + i], larder_item_u64(item, i) >> 32)) {
-			kvfree(to);
-			return -EINVAL;
-		}
+	for (i = 0; i < item->count && !err; i++) {
+		u64 value = larder_item_u64(item, i);
+
+		r->opened[item->volume][(*nr)++] = (u32)value;
+		err = link_copies(l, (u32)value, value >> 32);
 	}
-	kvfree(r->opened[item->volume]);
-	r->opened[item->volume] = to;
-	r->nr_opened[item->volume] = had + item->count;
-	return 0;
+	return err;
 }
 
 static int load_marks(struct loader *l, const struct larder_item_in *item)
@@ -440,7 +432,7 @@ static int load_epoch(struct start *s, const struct named_checkpoint *n)
 		s->r.first_sequence = le64_to_cpu(sb->epochs[i].first_sequence);
 		s->r.durable = n->epoch == s->c->epoch ? s->durable : 0;
 		s->r.replay_sequence = n->replay_sequence;
-		s->r.highest = n->replay_sequence;
+		s->r.highest = max(n->replay_sequence, le64_to_cpu(sb->epochs[0].first_sequence));
 		return 0;
 	}
 	return -EINVAL;

@@ -89,7 +89,7 @@ static int stream_create(struct cache *c, struct stream *s, u8 number)
 	s->segment = LARDER_NO_SEGMENT;
 	s->summary_segment = LARDER_NO_SEGMENT;
 	INIT_LIST_HEAD(&s->unbuilt);
-	s->opened.size = 64;
+	s->opened.size = LARDER_MAX_OPENED;
 	s->opened.segment = kcalloc(s->opened.size, sizeof(u32), GFP_KERNEL);
 	s->entries = kvcalloc(c->segment_slots, sizeof(*s->entries), GFP_KERNEL);
 	s->sums = kvcalloc(c->segment_slots, sizeof(*s->sums), GFP_KERNEL);

@@ -20,6 +20,11 @@
 
 static u64 region_of(u64 sector) { return sector >> LARDER_INTENT_SHIFT; }
 
+u64 marks_base_bytes(u64 sectors)
+{
+	return 3 * sizeof(long) * BITS_TO_LONGS(region_of(sectors - 1) + 1);
+}
+
 int marks_create(struct volume *v)
 {
 	u64 n = region_of(v->sectors - 1) + 1;

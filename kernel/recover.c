@@ -141,10 +141,35 @@ static int start_superblocks(struct start *s)
 	return start_pointers(s, sb);
 }
 
+/* What a table says costs memory before anything is cached, and no disk: that of all together is bounded. */
+static int start_volumes_fit(const struct cache *c)
+{
+	u32 i, nr = 0, n = le32_to_cpu(c->table->head.nr_volumes);
+	u64 bytes = 0, sectors = 0;
+
+	for (i = 0; i < n; i++) {
+		const struct larder_table_volume *e = &c->table->volumes[i];
+
+		if (le32_to_cpu(e->state) != LARDER_VOLUME_ATTACHED)
+			continue;
+		nr++;
+		sectors += le64_to_cpu(e->sectors);
+		bytes += volume_base_bytes(le64_to_cpu(e->sectors));
+	}
+	if (bytes <= ((u64)totalram_pages() << PAGE_SHIFT) / 2)
+		return 0;
+	DMERR("%pg: table: volumes.sectors: %u volumes of %llu sectors in all need %llu MiB, over half of all memory: add memory",
+	      cache_bdev(c), nr, sectors, bytes >> 20);
+	return -ENOMEM;
+}
+
 static int start_volumes(struct cache *c)
 {
 	u32 i, n = le32_to_cpu(c->table->head.nr_volumes);
+	int err = start_volumes_fit(c);
 
+	if (err)
+		return err;
 	for (i = 0; i < n; i++) {
 		const struct larder_table_volume *e = &c->table->volumes[i];
 		struct volume *v;
@@ -207,8 +232,6 @@ static void replay_reset(struct replay *r)
 
 	replay_cursors_free(r);
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
-		kvfree(r->opened[i]);
-		r->opened[i] = NULL;
 		r->nr_opened[i] = 0;
 		r->has_pos[i] = false;
 	}
@@ -259,6 +282,33 @@ static void replay_destroy(struct replay *r)
 	kvfree(r->any_volume);
 }
 
+/* What a start raises, and what is newer is told by: behind the end of their range the newest would be the oldest. */
+static int start_counters(struct start *s)
+{
+	struct cache *c = s->c;
+	const struct {
+		const char *field;
+		u64 value, end;
+	} counter[] = {
+		{ "superblock: generation", c->sb_generation, LARDER_COUNTER_END },
+		{ "superblock: epoch", c->epoch, U32_MAX },
+		{ "superblock: checkpoint.sequence", c->checkpoint_sequence, LARDER_COUNTER_END },
+		{ "table: generation", le64_to_cpu(c->table->head.generation), LARDER_COUNTER_END },
+		{ "table: set_generation", c->set_generation, LARDER_COUNTER_END },
+		{ "log: sequence number", s->r.highest, LARDER_COUNTER_END },
+	};
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(counter); i++) {
+		if (counter[i].value < counter[i].end)
+			continue;
+		DMERR("%pg: %s %llu: a number that no cache comes to: not started; `larder rescue` saves what is dirty",
+		      cache_bdev(c), counter[i].field, counter[i].value);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 /* The newest checkpoint that is whole, then its log. */
 static int start_replay(struct start *s)
 {
@@ -268,7 +318,8 @@ static int start_replay(struct start *s)
 	if (err || s->fresh)
 		return err;
 	err = checkpoint_load(s, 0);
-	if (err && !s->fatal && s->old[1].sequence) {
+	/* one of an older epoch stands on a log that has gone on since */
+	if (err && !s->fatal && s->old[1].sequence && s->old[1].epoch == s->old[0].epoch) {
 		DMWARN("%pg: the checkpoint before it, %llu, and a longer log are tried", cache_bdev(c), s->old[1].sequence);
 		s->must_reach = s->r.has_pos[LARDER_STREAM_WRITE] ? s->r.pos[LARDER_STREAM_WRITE].prev_sequence : 0;
 		if (s->r.scanned)
@@ -600,11 +651,6 @@ static int start_serve(struct start *s)
 	unsigned int i;
 	int err;
 
-	if (c->epoch == U32_MAX || s->r.highest >= 1ull << 62) {
-		DMERR("%pg: epoch %u, sequence number %llu: numbers no cache ever reached: refused", cache_bdev(c), c->epoch,
-		      s->r.highest);
-		return -EINVAL;
-	}
 	s->r.epoch = c->epoch;
 	start_new_epoch(s, &epoch);
 	err = start_checkpoint(s, &n);
@@ -741,6 +787,8 @@ static int start_run(struct start *s)
 		err = replay_create(&s->r, c);
 	if (!err)
 		err = start_replay(s);
+	if (!err)
+		err = start_counters(s);
 	if (err)
 		return err;
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)

@@ -488,6 +488,11 @@ void volume_put(struct volume *v)
 	kref_put(&v->ref, volume_release);
 }
 
+u64 volume_base_bytes(u64 sectors)
+{
+	return sizeof(struct volume) + larder_index_base_bytes(sectors) + marks_base_bytes(sectors);
+}
+
 static int volume_create_cached(struct volume *v)
 {
 	int err = marks_create(v);

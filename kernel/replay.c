@@ -30,7 +30,8 @@
  * lacks of a record that is applied is written to it, with the bytes of the other, before anybody reads (copy-before-read).  Doing
  * that again changes nothing.
  *
- * A SEGMENT_OPEN of a segment that waits in its stream's queue already is the one the checkpoint knew (checkpoint.c).
+ * A SEGMENT_OPEN of a segment that its stream's queue has, or had, is the one the checkpoint knew (checkpoint.c): nothing in which
+ * a record is replayed is opened again.
  *
  * Nothing read is trusted: blocks pass larder_check_commit() (every entry inside its record's slots and its kind's bounds), volumes
  * are looked up, sectors compared.
@@ -43,11 +44,10 @@
 
 static int queue_push(struct cursor *cur, u32 segment)
 {
-	u32 i, size, *to;
+	u32 size, *to;
 
-	for (i = cur->next; i < cur->nr; i++)
-		if (cur->queue[i] == segment)
-			return 0;
+	if (__test_and_set_bit(segment, cur->queued))
+		return 0;
 	if (cur->nr == cur->size) {
 		size = cur->size ? cur->size * 2 : 64;
 		to = kvmalloc_array(size, sizeof(u32), GFP_KERNEL);
@@ -95,8 +95,11 @@ static int cursor_begin(struct replay *r, u8 stream)
 		cur->copy = vmalloc(r->c->data_slots * LARDER_SLOT_SIZE);
 	if (!cur->differ)
 		cur->differ = bitmap_zalloc(r->c->data_slots, GFP_KERNEL);
-	if (!cur->buf || !cur->differ || (!cur->copy && r->c->nr_devices > 1))
+	if (!cur->queued)
+		cur->queued = kvmalloc_array(BITS_TO_LONGS(r->c->nr_segments), sizeof(long), GFP_KERNEL);
+	if (!cur->buf || !cur->differ || !cur->queued || (!cur->copy && r->c->nr_devices > 1))
 		return -ENOMEM;
+	bitmap_zero(cur->queued, r->c->nr_segments);
 	for (i = 0; i < r->nr_opened[stream] && !err; i++)
 		err = queue_push(cur, r->opened[stream][i]);
 	return err;
@@ -108,6 +111,7 @@ void replay_cursors_free(struct replay *r)
 
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
 		kvfree(r->cursor[i].queue);
+		kvfree(r->cursor[i].queued);
 		vfree(r->cursor[i].buf);
 		vfree(r->cursor[i].copy);
 		bitmap_free(r->cursor[i].differ);
@@ -217,7 +221,7 @@ static const struct larder_commit *find_commit(struct replay *r, const struct cu
 {
 	struct larder_commit_expect e = {
 		.geo = &r->geo, .hash = r->hash, .prev_sequence = prev_sequence, .prev_crc = prev_crc, .epoch = r->epoch,
-		.segment = segment, .stream = cur->stream,
+		.segment = segment, .from = slot, .stream = cur->stream,
 	};
 	u32 end = min(slot + LARDER_RECORD_SLOTS + 1, r->c->data_slots);
 	const struct larder_commit *commit;
@@ -506,9 +510,10 @@ static int scan_behind(struct replay *r, struct cursor *cur)
 	}
 	for (i = cur->next; i < cur->nr && empty < 2; i++) {
 		err = cursor_load(r, cur, cur->queue[i]);
-		if (err)
-			return err == -ENODEV || empty ? 0 : err;
-		empty = blocks_durable(r, cur, cur->queue[i], 0) ? 0 : empty + 1;
+		if (err && err != -ENODEV)
+			return empty ? 0 : err;
+		/* one that is on a missing SSD counts as having nothing */
+		empty = !err && blocks_durable(r, cur, cur->queue[i], 0) ? 0 : empty + 1;
 		cond_resched();
 	}
 	return 0;
@@ -557,6 +562,7 @@ static int scan_chain(struct replay *r)
 		if (!err)
 			err = scan_entries(r, cur);
 		r->last_write = sequence;
+		r->highest = max(r->highest, sequence);
 		cursor_take(cur);
 		cond_resched();
 	}
@@ -619,6 +625,7 @@ int replay_store(struct volume *v, u64 sector, u64 len, u64 cache, u8 state)
 			return err;
 		if (state == LARDER_ST_CLEAN || state == LARDER_ST_DIRTY)
 			cache += n;
+		cond_resched();
 	}
 	return 0;
 }
@@ -656,6 +663,7 @@ static int change(struct volume *v, u64 sector, u32 len, u64 cache, u8 from, u8 
 			return err;
 		if (!zero)
 			cache += n;
+		cond_resched();
 	}
 	return 0;
 }

@@ -18,6 +18,7 @@ struct cursor {
 	u32 prev_crc;
 	u32 *queue;			/* opened segments in order; [next, nr) are not begun */
 	u32 next, nr, size;
+	unsigned long *queued;		/* bit per segment: it is in the queue, or was */
 	void *buf;			/* data_slots of segment 'loaded'; what is not whole there may come from the copy */
 	void *copy;			/* of its second copy */
 	bool has_copy;
@@ -42,7 +43,7 @@ struct replay {
 	/* from the checkpoint */
 	struct larder_pos_in pos[LARDER_NR_STREAMS];
 	bool has_pos[LARDER_NR_STREAMS];
-	u32 *opened[LARDER_NR_STREAMS];
+	u32 opened[LARDER_NR_STREAMS][LARDER_MAX_OPENED];
 	u32 nr_opened[LARDER_NR_STREAMS];
 	struct xarray *marks;		/* by volume: region -> value entry */
 	/* from the scan */

@@ -268,13 +268,17 @@ static int pass_sums(struct scrub_pass *p)
 	struct cache *c = p->cache;
 	u32 i;
 
-	if (sums_look(c, p->segment, p->sums))
-		return 0;
-	if (p->active)
-		return -EAGAIN;
-	if (!segment_read_summary(c, p->segment, &sc))
-		return 0;
-	memset(p->sums, 0, c->data_slots * sizeof(*p->sums));
+	if (sums_look(c, p->segment, p->sums)) {
+		if (p->active)
+			return 0;
+		/* those of a block that could not be read then are missing: it may be whole again, or in the other copy */
+	} else {
+		if (p->active)
+			return -EAGAIN;
+		if (!segment_read_summary(c, p->segment, &sc))
+			return 0;
+		memset(p->sums, 0, c->data_slots * sizeof(*p->sums));
+	}
 	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
 		if (p->copy[i].segment != LARDER_NO_SEGMENT)
 			segment_block_sums(c, p->segment, p->copy[i].buf, p->sums);

@@ -741,7 +741,7 @@ void segments_open_kick(struct cache *c)
 
 void segments_forget_opened(struct cache *c)
 {
-	u32 list[64], nr, usable, i, k;
+	u32 list[LARDER_MAX_OPENED], nr, usable, i, k;
 
 	for (i = LARDER_STREAM_FILL; i < LARDER_NR_STREAMS; i++) {
 		struct stream *s = &c->log.stream[i];

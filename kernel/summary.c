@@ -250,7 +250,8 @@ static bool epoch_hash_fits(struct cache *c, const struct larder_commit *k)
 	for (i = 0; i < LARDER_NR_EPOCHS; i++)
 		if (e[i].epoch && e[i].epoch == k->epoch)
 			return larder_log_hash(c->uuid, le64_to_cpu(e[i].secret)) == le64_to_cpu(k->hash);
-	return true;
+	/* nobody knows the hash of one that the list has lost */
+	return k->epoch && le32_to_cpu(k->epoch) < le32_to_cpu(e[LARDER_NR_EPOCHS - 1].epoch);
 }
 
 /* The block with the segment's last sequence number is of this life of it. */

@@ -12,7 +12,6 @@
 
 #define VOLUME_MAX_WORDS	64u
 #define DISCARD_SECTORS		(1u << 21)	/* 1 GiB */
-#define WRITE_ZEROES_SECTORS	(1u << 17)	/* 64 MiB */
 
 /* ------------------------------------------------------------------ constructor: parsing */
 
@@ -264,7 +263,7 @@ static int volume_iterate_devices(struct dm_target *ti, iterate_devices_callout_
 static void volume_io_hints(struct dm_target *ti, struct queue_limits *limits)
 {
 	larder_limit_discard(limits, DISCARD_SECTORS, limits->discard_granularity ?: limits->logical_block_size);
-	larder_limit_write_zeroes(limits, WRITE_ZEROES_SECTORS);
+	larder_limit_write_zeroes(limits, LARDER_MAX_ZERO_SECTORS);
 }
 
 /* ------------------------------------------------------------------ messages */

@@ -136,6 +136,7 @@ static void forget_all(struct cache_image *image)
 		volume_forget(&image->volume[i]);
 	for (unsigned i = 0; i < LARDER_NR_STREAMS; i++) {
 		free(image->stream[i].segment);
+		free(image->stream[i].listed);
 		image->stream[i] = (struct log_stream){ .at = LARDER_NO_SEGMENT };
 	}
 	memset(image->last_record, 0, image->segments_end * sizeof(*image->last_record));
@@ -172,11 +173,18 @@ void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, u
 	struct log_stream *s = &image->stream[stream];
 
 	segment_pair(image, segment, second);
-	for (uint32_t i = s->next; i < s->count; i++)
-		if (s->segment[i] == segment)
-			return;
+	if (!s->listed)
+		s->listed = must_allocate(calloc(image->segments_end, sizeof(*s->listed)));
+	if (s->listed[segment])
+		return;
+	s->listed[segment] = true;
 	s->segment = must_allocate(realloc(s->segment, (s->count + 1) * sizeof(*s->segment)));
 	s->segment[s->count++] = segment;
+}
+
+static bool checkpoint_named(const struct larder_checkpoint_ptr *p)
+{
+	return p->sequence && le32toh(p->first_segment) != LARDER_NO_SEGMENT;
 }
 
 bool cache_image_checkpoint(struct cache_image *image)
@@ -185,7 +193,7 @@ bool cache_image_checkpoint(struct cache_image *image)
 		const struct larder_checkpoint_ptr *p = &image->sb->checkpoint[i];
 		const char *wrong;
 
-		if (!p->sequence || le32toh(p->first_segment) == LARDER_NO_SEGMENT)
+		if (!checkpoint_named(p))
 			continue;
 		if (i && image->sb->checkpoint[0].epoch != p->epoch)
 			break;
@@ -250,7 +258,7 @@ static bool entry_ok(const struct cache_image *image, const struct larder_entry 
 		return false;
 	if (e->kind == LARDER_WRITE || e->kind == LARDER_FILL)
 		return cache >= low && cache < high && length <= high - cache;
-	return e->kind == LARDER_INVALIDATE || cache >> LARDER_CACHE_SECTOR_BITS == 0;
+	return e->kind == LARDER_INVALIDATE || (cache >> LARDER_CACHE_SECTOR_BITS == 0 && length <= LARDER_MAX_ZERO_SECTORS);
 }
 
 static bool entries_ok(const struct cache_image *image, const struct larder_commit *c)
@@ -486,8 +494,12 @@ static bool open_again(struct cache_image *image, const struct opened *opened)
 	memcpy(image->mirror, opened->mirror, bytes);
 	memcpy(image->mirror_of, opened->mirror_of, bytes);
 	image->window.segment = LARDER_NO_SEGMENT;
-	for (unsigned i = LARDER_STREAM_FILL; i < LARDER_NR_STREAMS; i++)
-		image->stream[i].count = opened->count[i];
+	for (unsigned i = LARDER_STREAM_FILL; i < LARDER_NR_STREAMS; i++) {
+		struct log_stream *s = &image->stream[i];
+
+		while (s->count > opened->count[i])
+			s->listed[s->segment[--s->count]] = false;
+	}
 	for (uint64_t i = 0; i < image->nr_records; i++) {
 		if (!record_read(image, &image->record[i], &c)) {
 			problem(&image->problems, "log", "record %" PRIu64 " cannot be read a second time", image->record[i].sequence);
@@ -566,6 +578,47 @@ static void find_lost(struct cache_image *image)
 		image->durable);
 }
 
+/* The highest sequence number that anything has which counts. */
+static uint64_t highest_sequence(const struct cache_image *image)
+{
+	uint64_t highest = image->replay_from, first = le64toh(image->sb->epochs[0].first_sequence);
+
+	highest = first > highest ? first : highest;
+	highest = image->ends_at > highest ? image->ends_at : highest;
+	for (unsigned i = LARDER_STREAM_FILL; i < LARDER_NR_STREAMS; i++)
+		if (image->stream[i].prev_sequence > highest)
+			highest = image->stream[i].prev_sequence;
+	for (uint32_t i = 0; i < image->segments_end; i++)
+		if (image->last_record[i] > highest)
+			highest = image->last_record[i];
+	return highest;
+}
+
+static void find_spent(struct cache_image *image)
+{
+	const struct larder_cache_sb *sb = image->sb;
+	uint64_t checkpoint = checkpoint_named(&sb->checkpoint[0]) ? le64toh(sb->checkpoint[0].sequence) : 0;
+	const struct {
+		const char *what, *field;
+		uint64_t value, end;
+	} counter[] = {
+		{ "superblock", "generation", le64toh(sb->head.generation), LARDER_COUNTER_END },
+		{ "superblock", "epoch", le32toh(sb->epoch), UINT32_MAX },
+		{ "superblock", "checkpoint.sequence", checkpoint, LARDER_COUNTER_END },
+		{ "table", "generation", le64toh(image->table->head.generation), LARDER_COUNTER_END },
+		{ "table", "set_generation", le64toh(image->table->head.set_generation), LARDER_COUNTER_END },
+		{ "log", "sequence number", image->loaded ? highest_sequence(image) : 0, LARDER_COUNTER_END },
+	};
+
+	for (size_t i = 0; i < sizeof(counter) / sizeof(counter[0]); i++) {
+		if (counter[i].value < counter[i].end)
+			continue;
+		image->spent = true;
+		problem(&image->problems, counter[i].what, "%s is %" PRIu64 ", which no cache comes to: the kernel does not start it",
+			counter[i].field, counter[i].value);
+	}
+}
+
 static int by_sequence(const void *a, const void *b)
 {
 	const struct log_record *x = a, *y = b;
@@ -578,8 +631,10 @@ bool cache_image_records(struct cache_image *image)
 	const struct larder_commit *next;
 	struct larder_commit c;
 
-	if (!image->loaded)
+	if (!image->loaded) {
+		find_spent(image);
 		return true;
+	}
 	if (!find_written(image))
 		return false;
 	if (image->ends_at < image->must_reach) {
@@ -597,6 +652,7 @@ bool cache_image_records(struct cache_image *image)
 				image->ignored++;
 		}
 	find_lost(image);
+	find_spent(image);
 	if (image->nr_records)
 		qsort(image->record, image->nr_records, sizeof(*image->record), by_sequence);
 	return true;

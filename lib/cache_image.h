@@ -27,6 +27,8 @@ struct log_record {
 
 struct log_stream {
 	uint32_t *segment, count, next; /* in order; [next] is the one to begin */
+	bool *listed; /* by segment: it is one of these; NULL: none is */
+	uint32_t opened; /* so many were named by OPEN items */
 	uint32_t at, slot; /* where the next record is looked for; at: LARDER_NO_SEGMENT */
 	uint64_t prev_sequence;
 	uint32_t prev_crc;
@@ -69,6 +71,7 @@ struct cache_image {
 	struct problems torn; /* what a power cut leaves */
 	bool lost; /* records that were durable cannot be reached: newer data than what was found has been there */
 	bool absent; /* something that was needed is only on an SSD that is not here */
+	bool spent; /* a number that a start would raise is at the end of its range: it is refused */
 
 	struct segment_window window;
 	struct slot_sums **sums; /* by segment: lib/slot_sums.c */
@@ -122,7 +125,7 @@ const struct larder_commit *window_block(const struct cache_image *image, unsign
 
 /* lib/checkpoint.c: loads the one that the pointer names.  NULL, or what is wrong with it. */
 const char *checkpoint_load(struct cache_image *image, const struct larder_checkpoint_ptr *pointer);
-/* Adds a segment to those of a stream, unless it waits there already.  second: as in segment_pair(). */
+/* Adds a segment to those of a stream, unless it is one already.  second: as in segment_pair(). */
 void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, uint32_t second);
 
 #endif

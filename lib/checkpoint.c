@@ -116,6 +116,8 @@ static const char *take_numbers(struct cache_image *image, const struct larder_i
 		memcpy(&value, data + i * sizeof(value), sizeof(value));
 		value = le64toh(value);
 		if (item->kind == LARDER_ITEM_OPEN) {
+			if (image->stream[le16toh(item->volume)].opened++ == LARDER_MAX_OPENED)
+				return "OPEN: too many segments of a stream";
 			if (!segment_exists(image, (uint32_t)value) || !segment_pair_ok(image, (uint32_t)value, value >> 32))
 				return "OPEN: segment";
 			stream_open(image, le16toh(item->volume), (uint32_t)value, (uint32_t)(value >> 32));

@@ -271,8 +271,8 @@ static void verify_volumes(const struct larder_table *table, struct problems *p)
 			problem(p, "volumes", "[%u] state is %u", i, state);
 		if (state == LARDER_VOLUME_NONE)
 			continue;
-		if (!v->sectors || le64toh(v->sectors) > MAX_BYTES >> LARDER_SECTOR_SHIFT)
-			problem(p, "volumes", "[%u] sectors is %" PRIu64 ", which no volume has", i, le64toh(v->sectors));
+		if (!v->sectors || le64toh(v->sectors) > LARDER_MAX_VOLUME_SECTORS)
+			problem(p, "volumes", "[%u] sectors is %" PRIu64 ", not within [1, %llu]", i, le64toh(v->sectors), LARDER_MAX_VOLUME_SECTORS);
 		for (uint32_t j = 0; j < i; j++)
 			if (le32toh(table->volumes[j].state) == LARDER_VOLUME_ATTACHED && state == LARDER_VOLUME_ATTACHED &&
 			    !memcmp(v->uuid, table->volumes[j].uuid, 16))

@@ -235,7 +235,7 @@ static int read_table(const void *p, const char **why)
 	must(t->devices[0].nr_segments == sb.nr_segments && !t->devices[0].first_segment);
 	for (i = 0; i < le32_to_cpu(t->head.nr_volumes); i++)
 		if (t->volumes[i].state)
-			must(t->volumes[i].sectors && le32_to_cpu(t->volumes[i].state) <= 2);
+			must(t->volumes[i].sectors && le64_to_cpu(t->volumes[i].sectors) <= 1ull << 43 && le32_to_cpu(t->volumes[i].state) <= 2);
 	return 0;
 }
 
@@ -262,6 +262,7 @@ static void sample_entry(struct larder_entry_in *e, u8 stream, u64 low, u64 high
 		break;
 	case LARDER_ZERO:
 	case LARDER_CLEAN:
+		e->length = min(e->length, 1u << 17);
 		e->cache = target_random(state) >> 28;
 		break;
 	case LARDER_INVALIDATE:
@@ -304,6 +305,7 @@ static void promise_entry(const struct larder_entry_in *e, u8 stream, u64 low, u
 	if (data)
 		must(e->cache >= low && (unsigned __int128)e->cache + e->length <= high);
 	must(e->kind == LARDER_INVALIDATE || e->cache < 1ull << 36);
+	must((e->kind != LARDER_ZERO && e->kind != LARDER_CLEAN) || e->length <= 1u << 17);
 }
 
 static struct larder_commit_expect sample_expect(const struct larder_commit *c)

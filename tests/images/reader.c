@@ -339,7 +339,7 @@ static int show(const char *verb, int argc, char **argv)
 		print_records();
 	if (replay)
 		must(cache_image_replay(&image));
-	if (!strcmp(verb, "view") && image.lost) {
+	if (!strcmp(verb, "view") && (image.lost || image.spent)) {
 		tell_image();
 		return 1;
 	}

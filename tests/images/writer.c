@@ -34,7 +34,7 @@ struct options {
 	uint32_t ssds;
 	bool unmirrored;
 	uint64_t cache_size, volume_size, segment_size, extent;
-	unsigned fill, dirty, tail, fill_tail, unsynced, checkpoints;
+	unsigned fill, dirty, tail, fill_tail, unsynced, checkpoints, opened;
 	bool crashed, pattern, records;
 };
 
@@ -509,11 +509,13 @@ static void put_stream_items(unsigned number)
 	struct larder_stream_pos pos = {
 		.segment = htole32(s->segment == LARDER_NO_SEGMENT ? s->segment : first_of(s->segment)), .slot = htole32(s->slot), .prev_sequence = htole64(s->prev_sequence), .prev_crc = htole32(s->prev_crc),
 	};
-	uint64_t opened[OPENED];
+	uint64_t opened[LARDER_CHUNK_PAYLOAD / 64];
 	uint32_t n = 0;
 
 	for (uint32_t i = s->first; i < s->count; i++)
 		opened[n++] = htole64(first_of(s->opened[i]) | (uint64_t)mirror_of(s->opened[i], number == LARDER_STREAM_WRITE) << 32);
+	for (; n && n < opt.opened; n++)
+		opened[n] = opened[n - 1];
 	put_item(LARDER_ITEM_STREAM, number, 0, &pos, 1, sizeof(pos));
 	put_item(LARDER_ITEM_OPEN, number, 0, opened, n, 8);
 }
@@ -721,7 +723,7 @@ static unsigned parse_number(const char *name, const char *text, unsigned most)
 static const struct option long_options[] = {
 	{ "cache", 1, NULL, 'c' }, { "backing", 1, NULL, 'b' }, { "cache-size", 1, NULL, 's' }, { "volume-size", 1, NULL, 'v' },
 	{ "segment-size", 1, NULL, 'g' }, { "extent", 1, NULL, 'e' }, { "fill", 1, NULL, 'f' }, { "dirty", 1, NULL, 'd' }, { "state", 1, NULL, 'S' },
-	{ "tail", 1, NULL, 't' }, { "fill-tail", 1, NULL, 'T' }, { "unsynced", 1, NULL, 'u' }, { "checkpoints", 1, NULL, 'C' }, { "seed", 1, NULL, 'r' },
+	{ "tail", 1, NULL, 't' }, { "fill-tail", 1, NULL, 'T' }, { "unsynced", 1, NULL, 'u' }, { "checkpoints", 1, NULL, 'C' }, { "opened", 1, NULL, 'o' }, { "seed", 1, NULL, 'r' },
 	{ "mirror", 1, NULL, 'm' }, { "pattern", 0, NULL, 'p' }, { "records", 0, NULL, 'R' }, { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 }
 };
 
@@ -740,6 +742,7 @@ static void usage(FILE *to)
 	      "  --fill-tail N        segments of it in the fill stream, 16\n"
 	      "  --unsynced N         its last records, not known durable: their data must be summed, 64\n"
 	      "  --checkpoints N      1 or 2 named ones, 1\n"
+	      "  --opened N           segments in the OPEN items of each stream, at least; the last one again and again\n"
 	      "  --records            commit blocks and summaries in the sealed segments too (1.5 % of the size)\n"
 	      "  --pattern            data that tells where it belongs (not sparse; --records is implied)\n"
 	      "  --seed N             1\n", to);
@@ -772,6 +775,7 @@ static void parse(int argc, char **argv)
 		case 'T': opt.fill_tail = parse_number("fill-tail", optarg, 30000); break;
 		case 'u': opt.unsynced = parse_number("unsynced", optarg, 1000000); break;
 		case 'C': opt.checkpoints = parse_number("checkpoints", optarg, 2); break;
+		case 'o': opt.opened = parse_number("opened", optarg, 1000); break;
 		case 'r': random_state = strtoull(optarg, NULL, 0); break;
 		case 'p': opt.pattern = opt.records = true; break;
 		case 'R': opt.records = true; break;

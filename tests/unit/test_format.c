@@ -352,7 +352,7 @@ static const struct refusal bad_table[] = {
 	T(devices[0].nr_segments, NR_SEGMENTS + 1, -EINVAL, "devices.nr_segments"),
 	T(devices[0].segments_offset, 1, -EINVAL, "devices.segments_offset"), T(devices[0].segments_offset, 2 << 20, -EINVAL, "devices.segments_offset"),
 	T(devices[1].state, 1, -EINVAL, "devices.nr_segments"), T(volumes[2].state, 3, -EINVAL, "volumes.state"),
-	T(volumes[1].sectors, 0, -EINVAL, "volumes.sectors"), T(volumes[1].sectors, 1ull << 54, -EINVAL, "volumes.sectors"),
+	T(volumes[1].sectors, 0, -EINVAL, "volumes.sectors"), T(volumes[1].sectors, (1ull << 43) + 1, -EINVAL, "volumes.sectors"),
 	T(volumes[4].uuid[0], 1, -EINVAL, "volumes.uuid"), T(head.cache_uuid[3], 1, -ESTALE, "cache_uuid"), T(devices[0].uuid[1], 2, -EINVAL, "devices.uuid"),
 };
 
@@ -375,6 +375,7 @@ static const struct refusal bad_commit[] = {
 	ENTRY(0, volume, 4, -EINVAL, "entry length"), ENTRY(1, cache, BASE + 159, -EINVAL, "entry cache"),
 	ENTRY(2, cache, 1ull << 36, -EINVAL, "entry cache"), ENTRY(2, sector, (1ull << 31) - 99, -EINVAL, "entry sector"),
 	ENTRY(3, cache, 1ull << 36, -EINVAL, "entry cache"), ENTRY(3, length, 0, -EINVAL, "entry length"),
+	ENTRY(2, length, (1 << 17) + 1, -EINVAL, "entry length"), ENTRY(3, length, (1 << 17) + 1, -EINVAL, "entry length"),
 	ENTRY(4, length, 0, -EINVAL, "entry length"), ENTRY(4, sector, (1ull << 31) - 7, -EINVAL, "entry sector"),
 	ENTRY(5, sector, NR_SEGMENTS, -EINVAL, "entry sector (of a segment)"),
 	ENTRY(5, length, LARDER_OPEN_CHUNKS + 1, -EINVAL, "entry length (of a stream)"),
@@ -685,6 +686,11 @@ static void test_commit_expectations(void)
 	e.prev_crc = 1;
 	e.any_prev = true;
 	CHECK(!larder_check_commit(c, &e, &why));
+	e = right;
+	e.from = le16_to_cpu(c->first);
+	CHECK(!larder_check_commit(c, &e, &why));
+	e.from++;
+	CHECK(larder_check_commit(c, &e, &why) == -EINVAL && !strcmp(why, "first, end"));
 	e = right;
 	e.geo = &small;
 	CHECK(larder_check_commit(c, &e, &why) == -EINVAL && !strcmp(why, "segment"));

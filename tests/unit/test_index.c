@@ -291,6 +291,7 @@ static void check_sums(void)
 	expect_eq(larder_index_extents(idx), extents);
 	rcu_barrier();
 	expect_eq(larder_index_bytes(idx), pure_allocated - base_allocated);
+	expect_eq(larder_index_base_bytes(idx->sectors), idx->base_bytes);
 }
 
 /* The counters that readers use to skip must be right, too. */

@@ -548,7 +548,7 @@ TABLE_DAMAGE = {
     "device-segments-offset": ("devices[0].segments_offset=+4096", "devices|segments_offset"),
     "volume-state": ("volumes[0].state=3", "volumes.state"),
     "volume-sectors-0": ("volumes[0].sectors=0", "volumes.sectors"),
-    "volume-sectors-huge": (f"volumes[0].sectors={1 << 54}", "volumes.sectors"),
+    "volume-sectors-huge": (f"volumes[0].sectors={(1 << 43) + 1}", "volumes.sectors"),
 }
 
 
@@ -578,6 +578,15 @@ def test_volume_superblock_fields(used, kernel_log):
 @pytest.mark.limit(600)
 def test_table_fields(used, kernel_log):
     all_refused(kernel_log, damaged(used.ssd, TABLES, TABLE_DAMAGE, start(used), used.restore))
+    usable(used)
+
+
+def test_volumes_beyond_memory(used, kernel_log):
+    """A table may name volumes of 4 PiB that no disk has: 90 MiB each."""
+    many = [f"volumes[{i}].{word}" for i in range(1, 15) for word in ("state=1", f"uuid=x:{i:032x}", f"sectors={1 << 43}")]
+    damage(used.ssd, TABLES, "head.nr_volumes=15", *many)
+    all_refused(kernel_log, [("15 volumes", start(used), used.ssd.name, r"volumes\.sectors: 15 volumes", "add memory")])
+    used.restore()
     usable(used)
 
 

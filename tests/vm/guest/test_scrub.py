@@ -370,6 +370,31 @@ def test_commit_block_without_a_copy(make_disk, seed, kernel_log, where, scrub):
     stack.stop()
 
 
+def test_commit_block_that_is_whole_again(make_disk, seed, kernel_log):
+    """What writeback keeps in memory lacks the sums of a block that it could not read: the block counts when the scrub can."""
+    kernel_log.expect("larder")
+    stack = small_stack(make_disk)
+    w = Written(stack, seed)
+    data = prepare(stack, w, "restarted")
+    at = [places(stack.ssd, data[i])[0] for i in (3, 6)]
+    block = at[1] + SLOT
+    assert stack.ssd.read(block, 4)[:4] == b"LCMT"
+    flip(stack.ssd, at[0])
+    flip(stack.ssd, block)
+    stack.volume.message("flush")
+    wait_for(lambda: stack.volume.dirty() == SLOT, 60, "the rest to be written back")
+    assert stack.cache.status()["unchecked_slots"] > 0
+    flip(stack.ssd, block)
+    assert scrubbed(stack) == found(errors=1, unrepairable=1)
+    flip(stack.ssd, at[1])
+    assert scrubbed(stack) == found(errors=2, unrepairable=1, dropped=1)
+    w.write(sector_of(3))
+    assert w.wrong(stack.volume) == {}
+    stack.volume.drain()
+    assert w.not_on_backing() == set()
+    stack.stop()
+
+
 @pytest.mark.parametrize("ssds", [1, 2])
 def test_last_block(make_disk, seed, ssds):
     """Of a segment that was being written at a stop, of a record without data: its number alone tells that it is missing."""

@@ -247,6 +247,27 @@ def chunk_pair(image: Image) -> None:
         image.damage(copy, "checkpoint[0].first_mirror=1", "head.generation=+1")
 
 
+LONG_ZERO = ("entry[0].kind=3", "entry[0].sector=0", "entry[0].cache=5", "entry[0].length=131073")
+FAR = 1 << 62  # no start where a counter has come to that
+
+
+def supers(*words: str):
+    return both(*(field(s, *words, "head.generation=+1") for s in ("super", "super-copy")))
+
+
+def tables(*words: str):
+    return both(*(field(t, *words) for t in ("table-a", "table-b")))
+
+
+def far_checkpoint(image: Image) -> None:
+    with open(image.ssd, "rb") as f:
+        f.seek(4096 + 288 + 8)
+        chunks = int.from_bytes(f.read(8), "little") // 65536
+    for i in range(chunks):
+        image.damage(f"chunk:0:{i}", f"sequence={FAR}")
+    supers(f"checkpoint[0].sequence={FAR}")(image)
+
+
 # id: (options of the writer, damage, what the kernel must say if it refuses; None: it starts)
 DAMAGE = {
     "image-clean": (SMALL, None, None),
@@ -273,6 +294,8 @@ DAMAGE = {
     "checkpoint-crc-only-one": (ONE, field("chunk:0:0", "payload[300]=^4", "--keep-crc"), "checkpoint"),
     "checkpoint-item-kind-only-one": (ONE, field("chunk:0:0", "payload[0]=77"), "item kind"),
     "checkpoint-item-count-only-one": (ONE, field("chunk:0:0", "payload[7]=255"), "item count"),
+    "opened-64": ((*CRASHED, "--opened", "64"), None, None),
+    "opened-65": ((*CRASHED, "--opened", "65"), None, "too many opened segments of a stream"),
     "pair-on-one-ssd-opened": (ONE, opened_pair, "both copies of a segment on one SSD"),
     "pair-on-one-ssd-used": (ONE, used_pair, "both copies of a segment on one SSD"),
     "pair-on-one-ssd-of-chunks": (ONE, chunk_pair, "both copies of a segment on one SSD"),
@@ -280,6 +303,22 @@ DAMAGE = {
         CRASHED,
         commit("entry[0].kind=6", "entry[0].sector=1", "entry[0].cache=3", "entry[0].length=0"),
         "were durable",
+    ),
+    "counter-generation": (SMALL, supers(f"head.generation={FAR}"), "superblock: generation"),
+    "counter-epoch": (
+        SMALL,
+        supers("epoch=0xffffffff", "epochs[0].epoch=0xffffffff", "checkpoint[0].epoch=0xffffffff"),
+        "superblock: epoch",
+    ),
+    "counter-checkpoint": (SMALL, far_checkpoint, "superblock: checkpoint.sequence"),
+    "counter-table": (SMALL, tables(f"head.generation={FAR}"), "table: generation"),
+    "counter-set": (SMALL, tables(f"head.set_generation={FAR}"), "table: set_generation"),
+    "counter-replay-sequence": (SMALL, supers(f"checkpoint[0].replay_sequence={FAR}"), "log: sequence number"),
+    "counter-first-sequence": (SMALL, supers(f"epochs[0].first_sequence={FAR}"), "log: sequence number"),
+    "checkpoint-of-an-older-epoch": (
+        CRASHED,
+        both(supers("checkpoint[1].epoch=-1"), field("chunk:0:0", "magic=0")),
+        "checkpoint",
     ),
     "checkpoint-both": (CRASHED, both(field("chunk:1:0", "magic=0"), field("chunk:0:0", "magic=0")), "checkpoint"),
     "commit-magic": (CRASHED, commit("magic=0"), "were durable"),
@@ -294,6 +333,7 @@ DAMAGE = {
     "entry-cache": (CRASHED, commit("entry[0].cache=+100000"), "were durable"),
     "entry-kind": (CRASHED, commit("entry[1].kind=77"), "were durable"),
     "entry-length": (CRASHED, commit("entry[2].length=0"), "were durable"),
+    "zero-too-long": (CRASHED, commit(*LONG_ZERO, record=-1), None),
     "commit-not-known-durable": (CRASHED, commit("magic=0", record=-2), None),
     "commit-last": (CRASHED, commit("magic=0", record=-1), None),
     "commits-behind-it-all": (CRASHED, lambda image: damage_all(image, image.records(0)[RECORD:]), "were durable"),
