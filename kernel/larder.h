@@ -280,6 +280,7 @@ struct log {
 	u32 nr_free_pages, nr_pages;
 	u32 nr_records;
 	unsigned int in_flight;		/* appends */
+	unsigned int slots_in_flight;	/* data slots of these */
 	bool sending;			/* one sender at a time */
 	bool held;			/* an SSD has failed: nothing counts before the set without it is durable (rule 14) */
 	bool applying;			/* one applier at a time */

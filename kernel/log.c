@@ -3,10 +3,10 @@
  * The write stream: records are gathered, appended, committed, applied in order.
  *
  * A write reserves slots of the open record under log->lock, copies its data into the record's pages outside of it, and goes out at
- * once as an append of its own while fewer than 'gather' appends are in flight; beyond that it waits in the record until one of
- * them completes.  Its entry waits in the record's commit block until the record is closed: full, commit_interval over, a flush, a
- * FUA write, somebody who waits for durability, or at once where flushes follow single writes.  A closed record's commit block
- * stands directly behind its data and leaves together with what of it is not submitted yet.
+ * once as an append of its own while few are in flight; beyond that several leave together (log_gathered()).  Its entry waits in the
+ * record's commit block until the record is closed: full, commit_interval over, a flush, a FUA write, somebody who waits for
+ * durability, or at once where flushes follow single writes.  A closed record's commit block stands directly behind its data and
+ * leaves together with what of it is not submitted yet.
  *
  * A record:  open
  *         -> closed (sequence number, place of the commit block)
@@ -30,6 +30,7 @@
 #define METADATA_RECORDS	16u
 #define METADATA_PAGES		16u
 #define OPEN_SLOTS		8u	/* of the last opened segment: only SEGMENT_OPEN may use them */
+#define GATHERED_SLOTS		16u	/* that wait for no more */
 #define APPEND_TRIES		4u	/* of a record's appends that fail, where there is somebody who was answered from memory */
 #define APPEND_PAUSE		msecs_to_jiffies(10)
 
@@ -549,6 +550,20 @@ static void log_finish(struct cache *c, struct stream *s, struct record *r, u64 
 	log_summary_add(c, s, r);
 }
 
+/*
+ * Is it time for what of the open record is ready?  Yes, if it is a share of all that is out, were there 'gather' appends: so deep
+ * queues leave in few large ones, and shallow ones do not wait.
+ */
+static bool log_gathered(const struct cache *c)
+{
+	const struct log *log = &c->log;
+	u32 ready = log->open ? log->open->ready - log->open->submitted : 0;
+
+	if (!ready || !log->in_flight)
+		return ready;
+	return log->in_flight < c->set.gather && (ready >= GATHERED_SLOTS || ready * (c->set.gather - 1) >= log->slots_in_flight);
+}
+
 /* What goes out next, if anything may: a record only behind all of those before it, so that a segment is written front to back. */
 static struct record *log_sendable(struct cache *c)
 {
@@ -560,7 +575,7 @@ static struct record *log_sendable(struct cache *c)
 			return NULL;
 	} else {
 		r = log->open;
-		if (!r || r->ready == r->submitted || log->in_flight >= c->set.gather)
+		if (!log_gathered(c))
 			return NULL;
 	}
 	if (unlikely(log->nr_free_appends < 2)) {
@@ -592,6 +607,7 @@ static struct append *log_send_take(struct cache *c, struct record *r, u32 *item
 	for (i = a->from, *items = 0; i < a->to; i++)
 		*items += !!r->items[i - r->first];
 	log->in_flight++;
+	log->slots_in_flight += a->to - a->from;
 	return a;
 }
 
@@ -1109,6 +1125,21 @@ int log_sync(struct cache *c)
 
 /* ------------------------------------------------------------------ completion: interrupt context */
 
+/*
+ * Is log_work() to send what has gathered?  log->lock held.  Whoever writes next does it for less: a completion that leaves more
+ * than half of 'gather' in flight leaves it to him, or to the completions that are still to come.
+ */
+static bool append_leaves_work(const struct cache *c)
+{
+	const struct log *log = &c->log;
+
+	if (!log->open)
+		return false;
+	if (c->set.commit == COMMIT_ALWAYS && !log->in_flight)
+		return true;
+	return log->in_flight <= c->set.gather / 2 && log_gathered(c);
+}
+
 /* All copies have ended.  One will do: before it counts, the set without the other is durable (rule 14, log->held). */
 static void append_done(struct append *a)
 {
@@ -1143,9 +1174,9 @@ static void append_done(struct append *a)
 	if (a->commit)
 		r->commit_done = true;
 	log->in_flight--;
+	log->slots_in_flight -= a->to - a->from;
 	append_free(log, a);
-	kick = log->starved ||
-	       (log->open && (log->open->ready != log->open->submitted || (c->set.commit == COMMIT_ALWAYS && !log->in_flight)));
+	kick = log->starved || append_leaves_work(c);
 	log->starved = false;
 	log_apply(c);
 	spin_unlock_irqrestore(&log->lock, flags);

@@ -477,7 +477,7 @@ FILES = Set(
 ENDLESS = 100_000_000
 PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
     "profile",
-    (Group("hot", "micro", (PREFILL, _read(1, ENDLESS), _write(1, ENDLESS))),),
+    (Group("hot", "micro", (PREFILL, _read(1, ENDLESS), *(_write(depth, ENDLESS) for depth in (1, 8, 32)))),),
     models=("profile",),
 )
 
