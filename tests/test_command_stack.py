@@ -478,6 +478,116 @@ def test_resume_judges_the_header_backup(larder, described):
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
 
 
+# ---------------------------------------------------------------------- another cache
+
+
+def cache_of(larder, path):
+    """Of a member, as whoever starts it reads it: its cache, and whether that is whole."""
+    run = larder("super", "show", path, "-o", "cache_uuid,incarnation", "--reportformat", "json", code=None)
+    return json.loads(run.stdout)["superblock"][0] if run.returncode == 0 else None
+
+
+def test_cache_is_gone(larder, described):
+    """The only SSD has died: the stack is clean, and gets another cache, which it has for good."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    former = described.plain["cache"]
+    before = cache_of(larder, described.hdd)
+    assert before["cache_uuid"] == former
+    larder.devices.remove(described.ssd)
+    one_line(larder("start", "data", code=NOT_FOUND), "no SSD of its cache", "--degraded data", "larder replace data cache SSD")
+    one_line(larder("start", "data", "--degraded", code=USAGE), described.hdd, "losetup")  # the volume alone, were it no file
+    new = larder.image("new", 64 * MIB)
+    digests = [digest(described.hdd), digest(new)]
+    said = larder("replace", "data", "cache", new, "--dry-run").stdout
+    assert "leaves the cache " + former in said and "RISK: mode writeback" in said and str(described.hdd) in said
+    assert [digest(described.hdd), digest(new)] == digests
+    one_line(larder("replace", "data", "cache", new, "--no-wait", code=USAGE), "--no-wait")
+    one_line(larder("replace", "data", "cache", "nowhere", code=NOT_FOUND), "nowhere")
+    patch_both(described.hdd, VOLUME, flags=1)
+    one_line(larder("start", "data", "--degraded", code=USAGE), "losetup")
+    one_line(larder("replace", "data", "cache", new, code=UNSAFE), "may_be_dirty", f"LOST with --discard-dirty {former}")
+    one_line(larder("replace", "data", "cache", new, "--discard-dirty", described.uuid, code=UNSAFE), "may_be_dirty")
+    patch_both(described.hdd, VOLUME, flags=0)
+    assert digest(new) == digests[1]
+    larder("replace", "data", "cache", new, "--yes")
+    after = cache_of(larder, described.hdd)
+    assert after["cache_uuid"] == cache_of(larder, new)["cache_uuid"] != former
+    assert int(after["incarnation"]) == int(before["incarnation"]) + 1
+    (row,) = [r for r in described.rows()[0] if r["layer"] == "cache"]
+    assert row["uuid"] == after["cache_uuid"]
+    run = larder("assemble", "--all", "--dry-run").stdout.splitlines()
+    assert len(run) == 2 and str(new) in run[0] and str(described.hdd) in run[1]
+    # the former one comes back: it keeps nobody from starting, and is not what the stack starts with
+    larder.devices.append(described.ssd)
+    run = larder("assemble", "--all", "--dry-run").stdout
+    assert str(new) in run and f"{described.hdd} /dev/mapper/larder-cache-data-" in run
+    (row,) = [r for r in described.rows()[0] if r["layer"] == "cache"]
+    assert row["uuid"] == after["cache_uuid"]
+
+
+def test_cache_is_left(larder, described):
+    """For one that has a name, while the former one is here: that forgets the stack."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    one_line(larder("replace", "data", "cache", "fast", code=USAGE), "is the cache of data already")
+    larger = larder.cache("larger")
+    patch_both(described.hdd, VOLUME, flags=1)
+    one_line(larder("replace", "data", "cache", "larger", code=UNSAFE), "is here, and may hold newer data", "detach data --flush")
+    patch_both(described.hdd, VOLUME, flags=0)
+    run = larder("replace", "data", "cache", "larger")
+    assert f"larder super wipe {described.ssd}" in run.stderr
+    assert read(described.ssd, SB + ON_SSD["stack"][0], SIZE) == bytes(SIZE)
+    assert str(described.uuid).encode() in read(larger, SB + ON_SSD["stack"][0], SIZE)
+    assert cache_of(larder, described.hdd)["cache_uuid"] == str(uuid.UUID(bytes=field(larger, CACHE, "cache_uuid")))
+    # dirty, and the cache is gone
+    larder.devices.remove(larger)
+    patch_both(described.hdd, VOLUME, flags=1)
+    gone = str(uuid.UUID(bytes=field(larger, CACHE, "cache_uuid")))
+    ssds = [larder.image(f"new{i}", 64 * MIB) for i in range(2)]
+    larder("replace", "data", "cache", *ssds, "--discard-dirty", gone, "--yes")
+    assert field(described.hdd, VOLUME, "flags") == 0
+    assert {cache_of(larder, x)["cache_uuid"] for x in (*ssds, described.hdd)} == {cache_of(larder, ssds[1])["cache_uuid"]}
+    described.volume(described.plain | {"state": "removing", "generation": 9})
+    one_line(larder("replace", "data", "cache", "fast", code=UNSAFE), "half made, or being removed")
+
+
+@pytest.mark.parametrize("keep", ["none", "7"])
+def test_power_cuts_while_it_gets_another_cache(larder, described, tools, tmp_path, keep):
+    """At each write and flush: it has its former cache, or the new one, which is whole; the same command ends it."""
+    described.volume(described.plain)
+    former = described.plain["cache"]
+    larder.devices.remove(described.ssd)
+    new, saved, log = larder.image("new", 64 * MIB), tmp_path / "saved", tmp_path / "calls"
+    saved.write_bytes(described.hdd.read_bytes())
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    seen = {}
+    at = 0
+    while "end" not in seen:
+        at += 1
+        described.hdd.write_bytes(saved.read_bytes())
+        os.truncate(new, 0)
+        os.truncate(new, 64 * MIB)
+        cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep, "POWER_CUT_LOG": str(log)}
+        words = [larder.program, "replace", "data", "cache", str(new), "--yes"]
+        run = subprocess.run(words, capture_output=True, text=True, env=larder.environment(cut), timeout=60)
+        volume = cache_of(larder, described.hdd)
+        assert volume, f"at {at}: the volume has no superblock"
+        old = volume["cache_uuid"] == former
+        assert [r["state"] for r in described.rows()[0] if r["layer"] == "stack"] == ["stopped"]
+        if not old:
+            assert cache_of(larder, new)["cache_uuid"] == volume["cache_uuid"], f"at {at}: the new cache is not whole"
+            assert str(described.uuid).encode() in read(new, SB + ON_SSD["stack"][0], SIZE)
+        seen["former" if old else "new"] = at
+        if run.returncode == 0:
+            seen["end"] = at
+        else:
+            assert run.returncode == 88, run.stderr
+            larder("replace", "data", "cache", new, "--yes", "--wipe")
+            assert cache_of(larder, new)["cache_uuid"] == cache_of(larder, described.hdd)["cache_uuid"]
+    assert seen["former"] > 8 and set(seen) == {"former", "new", "end"}, seen
+
+
 def preloaded(name, directory):
     """The environment that puts tests/command/NAME.c in front of the C library, behind ASan's."""
     source, library = TOP / "tests" / "command" / f"{name}.c", directory / f"{name}.so"

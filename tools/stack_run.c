@@ -3,7 +3,7 @@
  * larder start, stop, lock, unlock: the layers of a stack, from below, and from above.
  *
  * A stack is started as its description says.  What would risk data is refused, and the option that does it all the same is named:
- * --degraded (SSDs, or disks of the array, are missing), --import (another machine made the stack), --crashed (and did not stop it).
+ * --degraded (SSDs, all of the cache where the volume is clean, or disks of the array, are missing), --import (another machine made the stack), --crashed (and did not stop it).
  */
 #include <endian.h>
 #include <stdio.h>
@@ -144,6 +144,25 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 	return result;
 }
 
+/* The volume, with what it stands on.  Of a cache of which nothing is left only a volume that needs none starts, and only if asked to. */
+static int start_below(const struct stack *stack, unsigned flags)
+{
+	bool with = !(flags & START_WITHOUT_MODULE);
+	int result = start_array(stack, flags);
+
+	if (!result && with && !stack_cache_here(stack)) {
+		if (!(flags & START_DEGRADED))
+			return complain(LARDER_NOT_FOUND,
+					"%s: no SSD of its cache is here; attach them; if they are gone: larder start --degraded %s starts it without, where nothing is lost by that, and larder replace %s cache SSD gives it another one",
+					stack->name, stack->name, stack->name);
+		flags |= START_WITHOUT_CACHE;
+		with = false;
+	}
+	if (!result && with)
+		result = start_cache(stack, flags);
+	return result ? result : start_volume(stack, flags);
+}
+
 static int start_one(const char *word, const struct run_request *request)
 {
 	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) |
@@ -161,10 +180,7 @@ static int start_one(const char *word, const struct run_request *request)
 		crypt_mark(&stack, true); /* before the volume is there, which larder-unlock@.service would ask for */
 		marked = true;
 	}
-	result = result ? result : start_array(&stack, flags);
-	if (!result && !request->without_module)
-		result = start_cache(&stack, flags);
-	result = result ? result : start_volume(&stack, flags);
+	result = result ? result : start_below(&stack, flags);
 	if (result && marked)
 		crypt_mark(&stack, false);
 	if (!result && request->import)
@@ -265,7 +281,7 @@ int stack_start(int argc, char **argv)
 	const struct argument arguments[] = {
 		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "unlock with this file (default: as it was created)" },
 		{ "locked", 0, ARGUMENT_FLAG, &request.locked, NULL, "do not unlock it, nor mount it" },
-		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack" },
+		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack; if all SSDs are, without the cache" },
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it: it is this one's from then on" },
 		{ "crashed", 0, ARGUMENT_FLAG, &request.crashed, NULL, "with --import: also if that machine did not stop it" },
 		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },

@@ -273,6 +273,22 @@ int stack_check_machine(const struct stack *stack)
 	return result;
 }
 
+int stack_named_cache(const struct stacks *stacks, const char *name, const struct member **member)
+{
+	struct stack_list *list;
+	int result = member_find((struct members *)&stacks->members, name, LARDER_KIND_CACHE, member);
+
+	if (result)
+		return result;
+	list = must_allocate(calloc(1, sizeof(*list)));
+	result = stack_list_read((*member)->sb.cache.cache_uuid, list);
+	if (!result && list->number && stack_host_is_foreign(list->host))
+		result = complain(LARDER_UNSAFE, "%s: the cache is another machine's; if that does not use it any more: larder start --import %s first",
+				  name, list->stack[0].name);
+	free(list);
+	return result;
+}
+
 /* put: the stack joins the list, or leaves it.  label: of the cache from now on, if it does not run; NULL: as it is. */
 static int store_ssds(const struct stacks *stacks, const struct stack *stack, bool put, const char *label)
 {
@@ -325,14 +341,25 @@ int stack_store_name(struct stack *stack)
 	return store(stack, stack->name, stack->own_cache ? stack->name : NULL);
 }
 
-int stack_forget(const struct stack *stack)
+/* Only the SSDs. */
+static int store_list(const struct stack *stack, bool put)
 {
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
-	result = result ? result : store_ssds(&stacks, stack, false, NULL);
+	result = result ? result : store_ssds(&stacks, stack, put, NULL);
 	stacks_free(&stacks);
 	return result;
+}
+
+int stack_store_ssds(const struct stack *stack)
+{
+	return store_list(stack, true);
+}
+
+int stack_forget(const struct stack *stack)
+{
+	return store_list(stack, false);
 }
 
 /* ------------------------------------------------------------------ layers */
@@ -467,6 +494,18 @@ int start_cache(const struct stack *stack, unsigned flags)
 	return cache_start(number, words);
 }
 
+bool stack_cache_here(const struct stack *stack)
+{
+	struct sight sight;
+	bool here;
+
+	if (look(stack, &sight))
+		return false;
+	here = sight.layers.cache || member_cache(&sight.stacks.members, stack->cache);
+	look_away(&sight);
+	return here;
+}
+
 int start_array(const struct stack *stack, unsigned flags)
 {
 	struct sight sight;
@@ -495,7 +534,7 @@ int start_array(const struct stack *stack, unsigned flags)
 int start_volume(const struct stack *stack, unsigned flags)
 {
 	char uuid[UUID_TEXT], *class = must_print("class=%s", stack->class);
-	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL, NULL };
+	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL, NULL, NULL };
 	int number = 4;
 	struct sight sight;
 	uint8_t part[16];
@@ -509,6 +548,8 @@ int start_volume(const struct stack *stack, unsigned flags)
 		words[number++] = "--option";
 		words[number++] = class;
 	}
+	if (flags & START_WITHOUT_CACHE)
+		words[number++] = "--without-cache";
 	if (!result) {
 		bool runs = *sight.layers.node;
 

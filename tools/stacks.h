@@ -38,6 +38,8 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 int stack_store(struct stack *stack);
 /* The same, and its name becomes the label of the volume, which must not run, and of a cache of its own that does not. */
 int stack_store_name(struct stack *stack);
+/* Only the list on the SSDs, with this generation. */
+int stack_store_ssds(const struct stack *stack);
 /* Takes it out of the list on the SSDs. */
 int stack_forget(const struct stack *stack);
 /* Of the SSDs of that cache, as written last; empty where nothing is.  Complains. */
@@ -46,6 +48,8 @@ int stack_list_read(const uint8_t cache[16], struct stack_list *list);
 int stack_elsewhere(const struct stack *stack, bool *elsewhere);
 /* The same for whoever would write to it: complains of that, too. */
 int stack_check_machine(const struct stack *stack);
+/* A cache that is there and this machine's, by label or UUID: one of its SSDs.  Complains. */
+int stack_named_cache(const struct stacks *stacks, const char *name, const struct member **member);
 
 /* The layers of a stack as they run now.  layers_free() after it. */
 struct layers {
@@ -68,6 +72,7 @@ int stack_unlock_by_agent(const char *volume);
 #define START_DEGRADED 1u
 #define START_IMPORT 2u /* also if it is another machine's */
 #define START_WITHOUT_MODULE 4u /* the volume by a linear target, if nothing is dirty; start_cache() is not called then */
+#define START_WITHOUT_CACHE 8u /* the volume alone, if nothing is dirty; likewise */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started
  * for it then (assembled).  Complains.
@@ -75,6 +80,7 @@ int stack_unlock_by_agent(const char *volume);
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled);
 /* Each does nothing where the layer runs already.  Complain. */
 int start_cache(const struct stack *stack, unsigned flags);
+bool stack_cache_here(const struct stack *stack); /* it runs, or one of its SSDs is here */
 int start_array(const struct stack *stack, unsigned flags);
 int start_volume(const struct stack *stack, unsigned flags);
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong); /* wrong: as in luks_unlock() */

@@ -639,6 +639,34 @@ def test_without_the_module(disks, key):
     remove()
 
 
+def test_the_only_ssd_is_gone(disks, key):
+    """Clean, as one SSD is writethrough: it starts without its cache, and gets another one, which caches it from then on."""
+    ssd0, ssd1, hdd0, _ = disks
+    one = ["create", "data", "--backing", hdd0, "--cache", ssd0, "--class", "default", "--encrypt", f"luks2:keyfile={key}", "--iter-time", "10"]
+    larder(*one, "--mkfs", "ext4", "--mount", MOUNTED)
+    write(0)
+    larder("stop", "data")
+    larder("super", "wipe", ssd0, "--yes")
+    refused(NOT_FOUND, ["start", "data"], "no SSD of its cache", "--degraded")
+    larder("start", "data", "--degraded")
+    check([0])
+    write(1)
+    assert "without its cache" in larder("status", "data", code=DEGRADED).stdout
+    refused(BUSY, ["replace", "data", "cache", ssd1], "is started")
+    larder("stop", "data")
+    larder("replace", "data", "cache", ssd1, "--yes")
+    for number in (2, 3):
+        larder("start", "data")
+        larder("status", "data")
+        check(range(number))
+        write(number)
+        larder("stop", "data")
+    larder("start", "data")
+    check(range(4))
+    remove()
+    nothing_left(disks)
+
+
 def room() -> int:
     return os.statvfs(MOUNTED).f_blocks * os.statvfs(MOUNTED).f_frsize
 
