@@ -478,6 +478,38 @@ def test_resume_judges_the_header_backup(larder, described):
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
 
 
+@pytest.mark.parametrize("what", ["volume", "ssd", "mark"])
+def test_copy_of_a_device(larder, described, what):
+    """dd, or a snapshot: nobody knows which is the stack's, and neither is written to."""
+    text = described.plain | ({"state": "creating", "step": 1} if what == "mark" else {})
+    described.volume(text)
+    described.ssds({"ready": [], "changing": [text]} if what == "mark" else {"ready": [f"{described.uuid} data"], "changing": []})
+    original = described.ssd if what == "ssd" else described.hdd
+    if what == "mark":
+        original = larder.volume("marked", 64 * MIB)
+        patch_both(original, VOLUME, kind=4, uuid=uuid.uuid5(described.uuid, "disk 0").bytes)
+    copy = larder.image("copy", original.stat().st_size)
+    copy.write_bytes(original.read_bytes())
+    before = [digest(x) for x in (described.ssd, described.hdd, copy)]
+    for devices in (larder.devices, larder.devices[::-1]):
+        larder.devices = devices
+        for words in (
+            ["start", "data"],
+            ["remove", "data", "--discard-data", described.uuid],
+            ["rename", "data", "films"],
+            ["replace", "data", "cache", larder.image("new", 64 * MIB, seen=False)],
+            ["create", "--resume", "data"],
+            *DEVICES,
+        ):
+            if (words[0] == "create") != (what == "mark"):
+                continue
+            one_line(larder(*words, code=UNSAFE), original, copy, "copy of the other")
+        assert "data" in larder("list").stdout
+    assert [digest(x) for x in (described.ssd, described.hdd, copy)] == before
+    larder.devices.remove(copy)
+    assert "copy" not in larder("start", "data", code=None).stderr
+
+
 # ---------------------------------------------------------------------- another cache
 
 

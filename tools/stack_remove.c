@@ -63,9 +63,10 @@ static int cache_is_shared(const struct stack *stack, bool *shared)
 	return result;
 }
 
-/* Overwrites the superblocks on a device with those of ours that carry this UUID, and (head) so many bytes behind data_offset. */
-static int erase(const char *path, uint64_t head)
+/* Overwrites the superblocks of a member, and (head) so many bytes behind data_offset. */
+static int erase(const struct member *m, uint64_t head)
 {
+	const char *path = m->path;
 	struct superblocks found;
 	struct device device;
 	int error = 0, result = device_open(&device, path, DEVICE_CLAIM);
@@ -73,6 +74,11 @@ static int erase(const char *path, uint64_t head)
 	if (result)
 		return result;
 	superblocks_read(&device, &found, false);
+	if (found.chosen && memcmp(found.chosen->sb->head.uuid, m->sb.head.uuid, 16)) {
+		superblocks_free(&found);
+		device_close(&device);
+		return complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago; nothing was written to it", path);
+	}
 	if (found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_VOLUME && head) {
 		uint64_t from = le64toh(found.chosen->sb->volume.data_offset), room = (device.bytes - from) & ~4095ull;
 
@@ -94,7 +100,7 @@ static int erase_volume(const struct stack *stack)
 	stack_part(stack, "volume", part);
 	members_scan(&members);
 	m = member_volume(&members, part);
-	result = m ? erase(m->path, stack->encrypted ? LUKS_HEADER : 0) : LARDER_DONE;
+	result = m ? erase(m, stack->encrypted ? LUKS_HEADER : 0) : LARDER_DONE;
 	members_free(&members);
 	return result;
 }
@@ -132,7 +138,7 @@ static int erase_disks(const struct stack *stack)
 		stack_part(stack, part, uuid);
 		for (size_t j = 0; !result && j < members.number; j++)
 			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16))
-				result = erase(members.member[j]->path, 0);
+				result = erase(members.member[j], 0);
 	}
 	members_free(&members);
 	return result;
@@ -176,7 +182,7 @@ static int erase_cache(const struct stack *stack)
 		const struct member *m = members.member[i];
 
 		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
-			result = erase(m->path, 0);
+			result = erase(m, 0);
 	}
 	members_free(&members);
 	return result;

@@ -62,7 +62,8 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 		stack_part(&found->stack, "md", part);
 		md_find(part, &array);
 		/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
-		*assembled = !found->whole && array.number && !*array.node;
+		result = stack_check_copies(&stacks, &found->stack, &array);
+		*assembled = !result && !found->whole && array.number && !*array.node;
 		if (*assembled)
 			result = md_assemble(part, &array, flags & START_DEGRADED);
 		md_free(&array);

@@ -143,6 +143,66 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 	return *found ? LARDER_DONE : complain(LARDER_NOT_FOUND, "%s: there is no such stack; see larder list", word);
 }
 
+static bool is_part(const struct stack *stack, const struct member *m)
+{
+	char name[32];
+	uint8_t part[16];
+
+	if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE)
+		return !memcmp(m->sb.cache.cache_uuid, stack->cache, 16);
+	stack_part(stack, "volume", part);
+	if (!memcmp(m->sb.head.uuid, part, 16))
+		return true;
+	for (uint32_t i = 0; i < stack->legs; i++) {
+		snprintf(name, sizeof(name), "disk %u", i);
+		stack_part(stack, name, part);
+		if (!memcmp(m->sb.head.uuid, part, 16))
+			return true;
+	}
+	return false;
+}
+
+static int refuse_copy(const struct stack *stack, const char *a, const char *b)
+{
+	bool first = strcmp(a, b) < 0;
+
+	return complain(LARDER_UNSAFE, "%s: %s and %s have one UUID: one is a copy of the other (dd, a snapshot?): detach the copy, or remove its signature",
+			stack->name, first ? a : b, first ? b : a);
+}
+
+/* One disk, by itself and through what lies over it (multipath), is no copy. */
+static bool is_one_disk(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	if (stat(a, &x) || stat(b, &y) || !S_ISBLK(x.st_mode) || !S_ISBLK(y.st_mode))
+		return false;
+	return x.st_rdev == y.st_rdev || device_is_below(x.st_rdev, y.st_rdev) || device_is_below(y.st_rdev, x.st_rdev);
+}
+
+static int check_legs(const struct stack *stack, const struct md_array *array)
+{
+	uint8_t a[16], b[16];
+
+	for (size_t i = 0; i < array->number; i++)
+		for (size_t j = 0; j < i; j++)
+			if (md_leg_uuid(array->leg[i], a) && md_leg_uuid(array->leg[j], b) && !memcmp(a, b, 16) &&
+			    !is_one_disk(array->leg[i], array->leg[j]))
+				return refuse_copy(stack, array->leg[i], array->leg[j]);
+	return LARDER_DONE;
+}
+
+int stack_check_copies(const struct stacks *stacks, const struct stack *stack, const struct md_array *array)
+{
+	const struct members *members = &stacks->members;
+
+	for (size_t i = 0; i < members->number; i++)
+		for (size_t j = 0; j < i && is_part(stack, members->member[i]); j++)
+			if (!memcmp(members->member[i]->sb.head.uuid, members->member[j]->sb.head.uuid, 16))
+				return refuse_copy(stack, members->member[i]->path, members->member[j]->path);
+	return check_legs(stack, array);
+}
+
 /* ------------------------------------------------------------------ the description */
 
 static char *hex(const uint8_t field[static LARDER_STACK_SIZE])
@@ -171,6 +231,7 @@ static int send(const struct mapped *mapped, const uint8_t field[static LARDER_S
 }
 
 struct stack_change {
+	const struct member *member;
 	const uint8_t *field;
 	const char *label; /* NULL: as it is */
 };
@@ -180,6 +241,8 @@ static int change_stack(union superblock *sb, bool *write, void *data)
 	const struct stack_change *change = data;
 
 	(void)write;
+	if (memcmp(sb->head.uuid, change->member->sb.head.uuid, 16))
+		return complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago; nothing was written to it", change->member->path);
 	memcpy(le32toh(sb->head.kind) == LARDER_KIND_CACHE ? sb->cache.stack : sb->volume.stack, change->field, LARDER_STACK_SIZE);
 	if (change->label) {
 		memset(sb->cache.label, 0, LARDER_LABEL_SIZE); /* it lies at the same place in both */
@@ -191,7 +254,7 @@ static int change_stack(union superblock *sb, bool *write, void *data)
 /* The superblock of a member that does not run: field, and label, unless NULL, in one write. */
 static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE], const char *label)
 {
-	struct stack_change change = { field, label };
+	struct stack_change change = { m, field, label };
 	struct device device;
 	int result = device_open(&device, m->path, DEVICE_CLAIM);
 
@@ -264,12 +327,24 @@ int stack_elsewhere(const struct stack *stack, bool *elsewhere)
 
 int stack_check_machine(const struct stack *stack)
 {
+	struct md_array array = { 0 };
+	struct stacks stacks;
+	uint8_t part[16];
 	bool elsewhere;
 	int result = stack_elsewhere(stack, &elsewhere);
 
 	if (!result && elsewhere)
 		result = complain(LARDER_UNSAFE, "%s: is another machine's; if that does not use it any more: larder start --import %s takes it over",
 				  stack->name, stack->name);
+	result = result ? result : stacks_scan(&stacks);
+	if (result)
+		return result;
+	stack_part(stack, "md", part);
+	if (*stack->raid)
+		md_find(part, &array);
+	result = stack_check_copies(&stacks, stack, &array);
+	md_free(&array);
+	stacks_free(&stacks);
 	return result;
 }
 

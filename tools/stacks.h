@@ -28,6 +28,11 @@ struct stacks {
 /* Complains of what stands in a superblock and cannot be understood, and leaves that out. */
 int stacks_scan(struct stacks *stacks);
 void stacks_free(struct stacks *stacks);
+/*
+ * Of two devices with one superblock nobody knows which is the stack's, and which a copy (dd, a snapshot): refused, both named, for whoever would
+ * start it, or write to it.  array: its legs, as found.
+ */
+int stack_check_copies(const struct stacks *stacks, const struct stack *stack, const struct md_array *array);
 /* By name or UUID.  Complains when there is none, or more than one. */
 int stack_find(const struct stacks *stacks, const char *word, const struct found **found);
 
@@ -46,7 +51,7 @@ int stack_forget(const struct stack *stack);
 int stack_list_read(const uint8_t cache[16], struct stack_list *list);
 /* Is it another machine's, as its own description or that of its cache has it?  Complains of what cannot be read. */
 int stack_elsewhere(const struct stack *stack, bool *elsewhere);
-/* The same for whoever would write to it: complains of that, too. */
+/* The same for whoever would write to it: complains of that, too, and of copies of its devices. */
 int stack_check_machine(const struct stack *stack);
 /* A cache that is there and this machine's, by label or UUID: one of its SSDs.  Complains. */
 int stack_named_cache(const struct stacks *stacks, const char *name, const struct member **member);
