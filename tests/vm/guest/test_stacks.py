@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -755,6 +756,12 @@ def test_scrub(disks):
     remove()
 
 
+def catches_term(pid: int) -> bool:
+    """Does it handle SIGTERM?"""
+    (mask,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def test_scrub_is_stopped_and_goes_on(disks):
     larder(*words(disks))
     command.run("mdadm", "--wait", *arrays(), check=False)
@@ -774,6 +781,18 @@ def test_scrub_is_stopped_and_goes_on(disks):
     disks[3].reset_stats()
     assert "goes on" not in larder("scrub", "data", "--wait").stdout
     assert rest + at * 256 < disks[3].stats()["rbytes"]
+    # who waits and is told to end stops what it began; what somebody else began goes on
+    array_file("sync_speed_max").write_text("2000")
+    for begun in (False, True):
+        if begun:
+            larder("scrub", "data")
+        waits = subprocess.Popen(["larder", "scrub", "data", "--wait"], stdout=subprocess.DEVNULL)
+        wait_for(lambda: rows()["array"]["state"] == "scrubbing", 60, "the scrub to begin")
+        wait_for(lambda p=waits.pid: catches_term(p), 60, "the command to wait")
+        waits.terminate()
+        assert waits.wait(60) == -signal.SIGTERM
+        assert rows()["array"]["state"] == ("scrubbing" if begun else "active")
+    larder("scrub", "data", "--stop")
     larder("stop", "data")
     refused(NOT_FOUND, ["scrub", "data"], "not started")
     larder("start", "data")
