@@ -104,7 +104,10 @@ def test_own_superblock_needs_wipe(larder):
         assert digest(path) == before
         larder(*words, path, "--wipe")
         assert field(path, CACHE, "label").rstrip(b"\0") == b"new"
-        larder("super", "wipe", path)
+        before = digest(path)
+        one_line(larder("super", "wipe", path, code=FAILED), path, "left as it is", "--yes")  # nobody is there to be asked
+        assert digest(path) == before
+        larder("super", "wipe", path, "--yes")
         assert larder("probe", path, code=NOT_FOUND)
         larder("super", "check", path, code=NOT_FOUND)
 
@@ -295,7 +298,7 @@ def test_block_device(larder, loop):
     larder("super", "check", device)
     assert f"larder-cache 1 {device} 0'" in larder("cache", "start", "fast", "--dry-run").stdout
     larder("cache", "create", "slow", "--cache", device, "--wipe")
-    larder("super", "wipe", device)
+    larder("super", "wipe", device, "--yes")
     assert read(image, SB, 16) == bytes(16)
 
 

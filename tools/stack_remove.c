@@ -90,6 +90,39 @@ static int erase(const struct member *m, uint64_t head)
 	return error ? complain(LARDER_FAILED, "%s: cannot overwrite its superblock: %s", path, strerror(-error)) : LARDER_DONE;
 }
 
+/* What went on after a reboot finds the disks of an array that nobody has assembled: superblock and LUKS header are in that. */
+static void show_volume(const struct stack *stack)
+{
+	struct md_array array = { 0 };
+	bool waits;
+	uint8_t part[16];
+
+	stack_part(stack, "md", part);
+	if (*stack->raid)
+		md_find(part, &array);
+	waits = array.number && !*array.node;
+	md_free(&array);
+	if (waits && start_array(stack, START_DEGRADED))
+		remark("%s: its array cannot be started: what is in it, %sstays on its disks%s", stack->name,
+		       stack->encrypted ? "the LUKS header among it, " : "", stack->encrypted ? ", for whoever has a key" : "");
+}
+
+/* The LUKS header went through the cache, too. */
+static void discard_segments(const struct member *m)
+{
+	const struct larder_cache_sb *sb = &m->sb.cache;
+	struct device device;
+	int error;
+
+	if (device_open(&device, m->path, DEVICE_CLAIM))
+		return;
+	error = device_discard(&device, le64toh(sb->segments_offset), (uint64_t)le32toh(sb->nr_segments) * le32toh(sb->segment_size));
+	if (error)
+		remark("%s: its segments cannot be discarded: %s; what was cached, the LUKS header among it, stays there until it is overwritten", m->path,
+		       strerror(-error));
+	device_close(&device);
+}
+
 static int erase_volume(const struct stack *stack)
 {
 	const struct member *m;
@@ -181,8 +214,11 @@ static int erase_cache(const struct stack *stack)
 	for (size_t i = 0; !result && i < members.number; i++) {
 		const struct member *m = members.member[i];
 
-		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
-			result = erase(m, 0);
+		if (le32toh(m->sb.head.kind) != LARDER_KIND_CACHE || memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
+			continue;
+		if (stack->encrypted)
+			discard_segments(m);
+		result = erase(m, 0);
 	}
 	members_free(&members);
 	return result;
@@ -203,6 +239,8 @@ static int remove_stack(struct stack *stack)
 		result = stack_store(stack);
 	}
 	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, false);
+	if (!result)
+		show_volume(stack);
 	result = result ? result : erase_volume(stack);
 	result = result ? result : forget_backup(stack);
 	result = result ? result : erase_disks(stack);

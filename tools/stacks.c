@@ -439,41 +439,70 @@ int stack_forget(const struct stack *stack)
 
 /* ------------------------------------------------------------------ layers */
 
-/* Where a device is mounted; a btrfs has a number of its own there, but tells its device. */
-static void find_mount(dev_t number, char where[static PATH_MAX])
+/* One line of mountinfo. */
+struct mount {
+	unsigned id, parent, high, low;
+	char point[PATH_MAX], source[PATH_MAX];
+};
+
+static bool next_mount(FILE *file, struct mount *mount)
 {
 	char *line = NULL, *at;
 	size_t room = 0;
-	FILE *file = fopen("/proc/self/mountinfo", "re");
+	bool good = false;
 
-	where[0] = 0;
-	while (file && !*where && getline(&line, &room, file) > 0) {
-		char point[PATH_MAX], source[PATH_MAX];
-		unsigned high, low;
-		struct stat status;
-
+	while (!good && getline(&line, &room, file) > 0) {
 		at = strstr(line, " - ");
-		if (!at || sscanf(line, "%*u %*u %u:%u %*s %4095s", &high, &low, point) != 3 ||
-		    sscanf(at, " - %*s %4095s", source) != 1)
-			continue;
-		if (makedev(high, low) != number &&
-		    (source[0] != '/' || stat(source, &status) || !S_ISBLK(status.st_mode) || status.st_rdev != number))
-			continue;
-		/* spaces and the like are octal there */
-		for (char *from = point, *to = where;; to++) {
-			unsigned code;
+		good = at &&
+		       sscanf(line, "%u %u %u:%u %*s %4095s", &mount->id, &mount->parent, &mount->high, &mount->low, mount->point) == 5 &&
+		       sscanf(at, " - %*s %4095s", mount->source) == 1;
+	}
+	free(line);
+	return good;
+}
 
-			if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
-				*to = (char)code;
-				from += 4;
-			} else if (!(*to = *from++)) {
-				break;
-			}
+/* A btrfs has a number of its own there, but tells its device. */
+static bool mount_is_of(const struct mount *mount, dev_t number)
+{
+	struct stat status;
+
+	return makedev(mount->high, mount->low) == number ||
+	       (mount->source[0] == '/' && !stat(mount->source, &status) && S_ISBLK(status.st_mode) && status.st_rdev == number);
+}
+
+/* Spaces and the like are octal there. */
+static void decode(const char *from, char *to)
+{
+	for (;; to++) {
+		unsigned code;
+
+		if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
+			*to = (char)code;
+			from += 4;
+		} else if (!(*to = *from++)) {
+			break;
 		}
 	}
+}
+
+/* Where a device is mounted.  *covered: something else is, too, at the same place, and would be unmounted first. */
+static void find_mount(dev_t number, char where[static PATH_MAX], bool *covered)
+{
+	FILE *file = fopen("/proc/self/mountinfo", "re");
+	struct mount *mounts = must_allocate(calloc(2, sizeof(*mounts))), *ours = &mounts[0], *other = &mounts[1];
+
+	where[0] = 0;
+	*covered = false;
+	while (file && !*where && next_mount(file, ours))
+		if (mount_is_of(ours, number))
+			decode(ours->point, where);
+	if (file)
+		rewind(file);
+	while (file && *where && next_mount(file, other))
+		*covered |= other->parent == ours->id && !strcmp(other->point, ours->point) && !mount_is_of(other, number);
 	if (file)
 		fclose(file);
-	free(line);
+	free(mounts);
 }
 
 static void find_node(const struct stack *stack, const uint8_t uuid[16], struct layers *layers)
@@ -515,7 +544,7 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 		memcpy(layers->top, layers->node, sizeof(layers->top));
 	}
 	if (*layers->top)
-		find_mount(layers->top_number, layers->mounted);
+		find_mount(layers->top_number, layers->mounted, &layers->covered);
 }
 
 void layers_free(struct layers *layers)
@@ -759,7 +788,9 @@ int stop_mount(const struct stack *stack)
 		if (result)
 			return result;
 		mounted = *sight.layers.mounted;
-		if (mounted) {
+		if (sight.layers.covered) {
+			result = complain(LARDER_BUSY, "%s: something else is mounted over %s; unmount that first", stack->name, sight.layers.mounted);
+		} else if (mounted) {
 			const char *words[] = { "umount", sight.layers.mounted, NULL };
 
 			code = program_run(words, &said);

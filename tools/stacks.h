@@ -67,6 +67,7 @@ struct layers {
 	char top[PATH_MAX]; /* device of the filesystem; "": not there */
 	dev_t top_number;
 	char mounted[PATH_MAX]; /* "": not mounted */
+	bool covered; /* something else is mounted there, over it */
 };
 void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers);
 void layers_free(struct layers *layers);

@@ -229,6 +229,23 @@ static int check_table(const struct device *device, const union superblock *sb, 
 	return result;
 }
 
+/* An empty cache of one SSD is newer than all others: those of a set that has grown since would be stale beside it. */
+static int check_alone(const struct device *device, const union superblock *sb)
+{
+	const struct member *other;
+	struct members members;
+	int result = LARDER_DONE;
+
+	members_scan(&members);
+	other = member_cache(&members, sb->cache.cache_uuid);
+	if (other)
+		result = complain(LARDER_UNSAFE,
+				  "%s: cache_uuid: %s is of the same cache, and has what is cached: larder cache replace gives that a new SSD; if it is of no use: larder super wipe %s",
+				  device->path, other->path, other->path);
+	members_free(&members);
+	return result;
+}
+
 static int check_superblock(const struct device *device, const struct superblocks *found, struct restore *r)
 {
 	const union superblock *mine = r->backup->sb, *there = superblocks_best(found);
@@ -243,7 +260,7 @@ static int check_superblock(const struct device *device, const struct superblock
 				device->path, device->path);
 	if (!found->chosen) {
 		r->what = cache ? RESTORE_EMPTY_CACHE : RESTORE_VOLUME;
-		return LARDER_DONE;
+		return cache ? check_alone(device, mine) : LARDER_DONE;
 	}
 	if (memcmp(found->chosen->sb->head.uuid, mine->head.uuid, 16) || found->chosen->sb->head.kind != mine->head.kind)
 		return complain(LARDER_UNSAFE, "%s: uuid: is the %s %s: larder super wipe %s first, if that may go", device->path,

@@ -668,6 +668,28 @@ def test_the_only_ssd_is_gone(disks, key):
     nothing_left(disks)
 
 
+def test_removal_goes_on_behind_a_reboot(disks, key, monkeypatch, tmp_path):
+    """The array is not assembled any more: what lies in it goes all the same, and the LUKS header is nowhere."""
+    header = b"LUKS\xba\xbe"
+    larder(*words(disks, key))
+    uuid = rows()["stack"]["uuid"]
+    command.run("mount", "-t", "tmpfs", "tmpfs", MOUNTED)
+    refused(BUSY, ["stop", "data"], "something else is mounted over", str(MOUNTED))
+    refused(BUSY, ["remove", "data", "--discard-data", uuid], "something else is mounted over")
+    command.run("umount", MOUNTED)
+    assert os.path.ismount(MOUNTED)
+    larder("volume", "flush", "data", "--wait")
+    assert on_disk(disks[2:], header)
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path))  # a directory
+    refused(FAILED, ["remove", "data", "--discard-data", uuid], "is not removed yet")
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(FSTAB))
+    release()
+    assert not arrays()
+    larder("remove", "data")
+    assert not on_disk(disks, header)
+    nothing_left(disks)
+
+
 def room() -> int:
     return os.statvfs(MOUNTED).f_blocks * os.statvfs(MOUNTED).f_frsize
 
