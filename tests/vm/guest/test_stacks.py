@@ -643,8 +643,8 @@ def test_without_the_module(disks, key):
 def test_the_only_ssd_is_gone(disks, key):
     """Clean, as one SSD is writethrough: it starts without its cache, and gets another one, which caches it from then on."""
     ssd0, ssd1, hdd0, _ = disks
-    one = ["create", "data", "--backing", hdd0, "--cache", ssd0, "--class", "default", "--encrypt", f"luks2:keyfile={key}", "--iter-time", "10"]
-    larder(*one, "--mkfs", "ext4", "--mount", MOUNTED)
+    one = ["create", "data", "--backing", hdd0, "--cache", ssd0, "--class", "default", "--mkfs", "ext4", "--mount", MOUNTED]
+    larder(*one, "--encrypt", f"luks2:keyfile={key}", "--iter-time", "10")
     write(0)
     larder("stop", "data")
     larder("super", "wipe", ssd0, "--yes")

@@ -67,7 +67,7 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def disks(make_disk_file, tmp_path) -> list[Path]:
-    """Two SSDs and a disk; the filesystem is written to the disk where the volume's data are.  Behind them: the same without one, of no use to root."""
+    """Two SSDs and a disk; the filesystem is written to it where the volume's data are.  Three more that root does not need."""
     ssds, hdd = [make_disk_file(f"ssd{i}", 32) for i in range(2)], make_disk_file("hdd", 96)
     larder = program("larder")
     given = ":".join(map(str, [*ssds, hdd]))
@@ -94,7 +94,7 @@ def boot(name: str, initramfs: Path, disks: list[Path]) -> str:
 
 
 def test_root(initramfs, disks):
-    """Whole, twice, in another order of disks; then without an SSD: what was written is there each time, and what else lacks one waits."""
+    """Whole, twice, in another order of disks; then without an SSD: what was written is there; what else lacks one waits."""
     both = r"ROOT: boot {} on /dev/\S+ / +of larder-cache-other larder-cache-root other root"
     on = r"ROOT: boot {} on /dev/\S+ / +of larder-cache-root root"
     text = boot("whole", initramfs, disks)
