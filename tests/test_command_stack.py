@@ -513,6 +513,89 @@ def test_copy_of_a_device(larder, described, what):
 # ---------------------------------------------------------------------- another cache
 
 
+def test_older_than_its_ssds_say(larder, described):
+    """A leg that had left the array, or a disk put back from a backup: not below the cache of today."""
+    described.volume(described.plain)
+    brief = f"{described.uuid} data"
+    for generation in ("", " 2", " 3"):
+        described.ssds({"ready": [brief + generation], "changing": []})
+        assert len(larder("assemble", "--all", "--dry-run").stdout.splitlines()) == 2
+        one_line(larder("start", "data", code=USAGE), "losetup")
+    described.ssds({"ready": [f"{uuid.uuid4()} other 9", brief + " 5"], "changing": []})
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    why = ("generation 3 here", "have seen 5", f"LOST with larder start data --discard-newer {described.uuid}")
+    run = larder("assemble", "--all", "--dry-run", code=UNSAFE)
+    one_line(run, described.hdd, *why)
+    assert len(run.stdout.splitlines()) == 1 and str(described.hdd) not in run.stdout
+    for words in (
+        ["start", "data"],
+        ["start", "data", "--degraded"],
+        ["rename", "data", "films"],
+        ["volume", "start", "data", "--dry-run"],
+        ["replace", "data", "cache", larder.image("new", 64 * MIB, seen=False)],
+    ):
+        one_line(larder(*words, code=UNSAFE), described.hdd, *why)
+    assert "dmsetup" in larder("volume", "start", "data", "--dry-run", "--import").stdout
+    run = larder("start", "data", "--discard-newer", uuid.uuid4(), code=UNSAFE)
+    one_line(run, "--discard-newer", described.uuid, "nothing was done")
+    assert [digest(x) for x in (described.ssd, described.hdd)] == before
+    # it is the newest then; the cache is told apart from it by the incarnation
+    was = field(described.hdd, VOLUME, "incarnation")
+    assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
+    assert field(described.hdd, VOLUME, "incarnation") == was + 1
+    assert not larder("assemble", "--all", "--dry-run", code=None).stderr.count("have seen")
+    # what they have seen is of another cache
+    described.volume(described.plain)
+    patch_both(described.hdd, VOLUME, cache_uuid=uuid.uuid4().bytes)
+    assert "have seen" not in larder("assemble", "--all", "--dry-run", code=None).stderr
+
+
+def test_descriptions_with_bad_generations(larder, described):
+    described.volume(described.plain)
+    for bad in (" 0", " -1", " 01", " 1x", " ", " 5 6", " 9223372036854775808", " 99999999999999999999999"):
+        described.ssds({"ready": [f"{described.uuid} data{bad}"], "changing": []})
+        assert "stack: an entry" in described.rows()[1], bad
+    # a list that is full does without them, but for that of the stack that is changed, where it fits then
+    many = [f"{uuid.uuid4()} {'n' * 10} {10**12 + i}" for i in range(30)]
+    described.ssds({"ready": [*many, f"{described.uuid} data 3"], "changing": []})
+    name = "f" * 64
+    larder("rename", "data", name)
+    text = read(described.ssd, SB + ON_SSD["stack"][0] + HEAD, SIZE - HEAD).rstrip(b"\0")
+    assert set(json.loads(text)["ready"]) == {x.rsplit(" ", 1)[0] for x in many} | {f"{described.uuid} {name} 4"}
+
+
+@pytest.mark.parametrize("keep", ["none", "7"])
+def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep):
+    """Whatever a change of the description was cut off at, SSDs have not seen more than the volume has."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    devices = {x: x.read_bytes() for x in (described.ssd, described.hdd)}
+    seen, at, done = set(), 0, False
+    while not done:
+        at += 1
+        for path, content in devices.items():
+            path.write_bytes(content)
+        cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
+        cut["POWER_CUT_LOG"] = str(tmp_path / "calls")
+        words = [larder.program, "rename", str(described.uuid), "films"]
+        run = subprocess.run(words, capture_output=True, text=True, env=larder.environment(cut), timeout=60)
+        done = run.returncode == 0
+        assert done or run.returncode == 88, run.stderr
+        run = larder("assemble", "--all", "--dry-run")
+        assert not run.stderr and len(run.stdout.splitlines()) == 2, at
+        texts = []
+        for path, offset in ((described.hdd, ON_VOLUME["stack"][0]), (described.ssd, ON_SSD["stack"][0])):
+            copy = field(path, VOLUME, "copy_offset")
+            block = max((read(path, x, 4096) for x in (SB, copy)), key=lambda b: int.from_bytes(b[32:40], "little"))
+            texts.append(json.loads(block[offset + HEAD : offset + SIZE].rstrip(b"\0")))
+        volume, ssd = texts[0]["generation"], int(texts[1]["ready"][0].split()[2])
+        seen.add((volume, ssd))
+        assert ssd <= volume
+        larder("rename", described.uuid, "films")
+    assert seen == {(3, 3), (4, 3), (4, 4)}
+
+
 def cache_of(larder, path):
     """Of a member, as whoever starts it reads it: its cache, and whether that is whole."""
     run = larder("super", "show", path, "-o", "cache_uuid,incarnation", "--reportformat", "json", code=None)
@@ -600,7 +683,8 @@ def test_power_cuts_while_it_gets_another_cache(larder, described, tools, tmp_pa
         described.hdd.write_bytes(saved.read_bytes())
         os.truncate(new, 0)
         os.truncate(new, 64 * MIB)
-        cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep, "POWER_CUT_LOG": str(log)}
+        cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
+        cut["POWER_CUT_LOG"] = str(log)
         words = [larder.program, "replace", "data", "cache", str(new), "--yes"]
         run = subprocess.run(words, capture_output=True, text=True, env=larder.environment(cut), timeout=60)
         volume = cache_of(larder, described.hdd)

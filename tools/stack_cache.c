@@ -127,9 +127,11 @@ static int format(const struct changing *c)
 	struct cache_request request = { .name = c->label, .label = c->label, .paths = c->words, .claim = c->request->claim, .uuid = c->stack.cache };
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
+	struct stack listed = c->stack;
 
 	request.claim.yes = true; /* it has been asked for */
-	stack_list_put(list, &c->stack);
+	listed.generation = 0; /* until the volume has it */
+	stack_list_put(list, &listed);
 	stack_list_encode(list, field); /* one name */
 	free(list);
 	request.stack = field;
@@ -188,8 +190,9 @@ static int carry_out(struct changing *c)
 	int result;
 
 	c->stack.generation++;
-	result = c->stack.own_cache ? format(c) : stack_store_ssds(&c->stack);
+	result = c->stack.own_cache ? format(c) : stack_store_ssds(&c->stack, false);
 	result = result ? result : store_volume(c);
+	result = result ? result : stack_store_ssds(&c->stack, true);
 	if (result)
 		return result;
 	leave_former(c);

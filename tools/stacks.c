@@ -17,6 +17,7 @@
 #include "fstab.h"
 #include "program.h"
 #include "running.h"
+#include "stack_age.h"
 #include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
@@ -265,13 +266,16 @@ static int write_member(const struct member *m, const uint8_t field[static LARDE
 	return result;
 }
 
-static int store_volume(const struct stacks *stacks, const struct stack *stack, const char *label)
+/* *written: it is there, and has it. */
+static int store_volume(const struct stacks *stacks, const struct stack *stack, const char *label, bool *written)
 {
 	uint8_t part[16], field[LARDER_STACK_SIZE];
 	const struct mapped *running;
 	const struct member *m;
 	const char *why;
+	int result;
 
+	*written = false;
 	stack_part(stack, "volume", part);
 	m = member_volume(&stacks->members, part);
 	running = running_by_uuid(&stacks->list, part, false);
@@ -280,7 +284,9 @@ static int store_volume(const struct stacks *stacks, const struct stack *stack, 
 	why = stack_encode(stack, field);
 	if (why)
 		return complain(LARDER_FAILED, "%s: %s", stack->name, why);
-	return running ? send(running, field) : write_member(m, field, label);
+	result = running ? send(running, field) : write_member(m, field, label);
+	*written = !result;
+	return result;
 }
 
 /* That of the SSD whose superblock is the newest. */
@@ -364,18 +370,36 @@ int stack_named_cache(const struct stacks *stacks, const char *name, const struc
 	return result;
 }
 
-/* put: the stack joins the list, or leaves it.  label: of the cache from now on, if it does not run; NULL: as it is. */
-static int store_ssds(const struct stacks *stacks, const struct stack *stack, bool put, const char *label)
+/* What the list says that its volume has had. */
+static uint64_t seen_in(const struct stack_list *list, const struct stack *stack)
+{
+	for (size_t i = 0; i < list->number; i++)
+		if (list->brief[i] && !memcmp(list->stack[i].uuid, stack->uuid, 16))
+			return list->stack[i].generation;
+	return 0;
+}
+
+enum listing {
+	LIST_DROP,
+	LIST_PUT, /* of one that is ready with the generation that its volume was seen with before */
+	LIST_SEEN, /* its volume has this generation, durably */
+};
+
+/* label: of the cache from now on, if it does not run; NULL: as it is. */
+static int store_ssds(const struct stacks *stacks, const struct stack *stack, enum listing how, const char *label)
 {
 	const struct mapped *running = running_by_uuid(&stacks->list, stack->cache, true);
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
+	struct stack listed = *stack;
 	const char *why = NULL;
 	int result = newest_list(&stacks->members, stack->cache, list);
 
-	if (!result && put && !stack_list_put(list, stack))
+	if (stack->state == STACK_READY && how == LIST_PUT)
+		listed.generation = seen_in(list, stack);
+	if (!result && how != LIST_DROP && !stack_list_put(list, &listed))
 		why = "its cache has the most stacks that it can have";
-	if (!put)
+	if (how == LIST_DROP)
 		stack_list_drop(list, stack->uuid);
 	if (!result)
 		why = why ? why : stack_list_encode(list, field);
@@ -396,14 +420,16 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, bo
 static int store(struct stack *stack, const char *volume_label, const char *cache_label)
 {
 	struct stacks stacks;
+	bool written;
 	int result = stacks_scan(&stacks);
 
 	stack->generation++;
 	/* what comes second may be lost, and the first has the higher generation */
-	result = result ? result : store_ssds(&stacks, stack, true, cache_label);
-	result = result ? result : store_volume(&stacks, stack, volume_label);
+	result = result ? result : store_ssds(&stacks, stack, LIST_PUT, cache_label);
+	result = result ? result : store_volume(&stacks, stack, volume_label, &written);
 	stacks_free(&stacks);
-	return result;
+	/* last, or a power cut would leave a volume that is older than its SSDs say */
+	return result || !written || stack->state != STACK_READY ? result : stack_store_ssds(stack, true);
 }
 
 int stack_store(struct stack *stack)
@@ -417,24 +443,66 @@ int stack_store_name(struct stack *stack)
 }
 
 /* Only the SSDs. */
-static int store_list(const struct stack *stack, bool put)
+static int store_list(const struct stack *stack, enum listing how)
 {
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
-	result = result ? result : store_ssds(&stacks, stack, put, NULL);
+	result = result ? result : store_ssds(&stacks, stack, how, NULL);
 	stacks_free(&stacks);
 	return result;
 }
 
-int stack_store_ssds(const struct stack *stack)
+int stack_store_ssds(const struct stack *stack, bool seen)
 {
-	return store_list(stack, true);
+	return store_list(stack, seen ? LIST_SEEN : LIST_PUT);
+}
+
+static int take_older(union superblock *sb, bool *write, void *data)
+{
+	const struct stack *stack = data;
+	uint8_t part[16], cache[16];
+	const char *why = stack_encode(stack, sb->volume.stack);
+
+	stack_part(stack, "volume", part);
+	if (why || memcmp(sb->head.uuid, part, 16))
+		return complain(LARDER_FAILED, "%s: %s", stack->name, why ? why : "uuid: its volume is another device now");
+	*write = true;
+	memcpy(cache, sb->volume.cache_uuid, 16);
+	superblock_leave_cache(sb);
+	memcpy(sb->volume.cache_uuid, cache, 16);
+	sb->volume.set_generation = 0;
+	return LARDER_DONE;
+}
+
+int stack_take_older(struct stack *stack)
+{
+	const struct member *volume;
+	struct members members;
+	struct device device;
+	uint8_t part[16];
+	int result = LARDER_DONE;
+
+	stack_part(stack, "volume", part);
+	members_scan(&members);
+	volume = member_volume(&members, part);
+	if (!volume)
+		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
+	else if (stack_seen(&members, volume->sb.volume.cache_uuid, stack->uuid) > stack->generation) {
+		stack->generation = stack_seen(&members, volume->sb.volume.cache_uuid, stack->uuid) + 1;
+		result = device_open(&device, volume->path, DEVICE_CLAIM);
+		if (!result) {
+			result = superblock_change(&device, take_older, stack);
+			device_close(&device);
+		}
+	}
+	members_free(&members);
+	return result;
 }
 
 int stack_forget(const struct stack *stack)
 {
-	return store_list(stack, false);
+	return store_list(stack, LIST_DROP);
 }
 
 /* ------------------------------------------------------------------ layers */
@@ -638,7 +706,7 @@ int start_array(const struct stack *stack, unsigned flags)
 int start_volume(const struct stack *stack, unsigned flags)
 {
 	char uuid[UUID_TEXT], *class = must_print("class=%s", stack->class);
-	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL, NULL, NULL };
+	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
 	int number = 4;
 	struct sight sight;
 	uint8_t part[16];
@@ -654,6 +722,10 @@ int start_volume(const struct stack *stack, unsigned flags)
 	}
 	if (flags & START_WITHOUT_CACHE)
 		words[number++] = "--without-cache";
+	if (flags & START_STALE) {
+		words[number++] = "--option";
+		words[number++] = "stale=discard";
+	}
 	if (!result) {
 		bool runs = *sight.layers.node;
 

@@ -43,8 +43,13 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 int stack_store(struct stack *stack);
 /* The same, and its name becomes the label of the volume, which must not run, and of a cache of its own that does not. */
 int stack_store_name(struct stack *stack);
-/* Only the list on the SSDs, with this generation. */
-int stack_store_ssds(const struct stack *stack);
+/* Only the list on the SSDs; seen: the volume has this generation, durably. */
+int stack_store_ssds(const struct stack *stack, bool seen);
+/*
+ * Its volume, which does not run, is older than the SSDs: it is made the newest, without what they have of it.  What they have is stale then
+ * (START_STALE gives it up).  Complains.
+ */
+int stack_take_older(struct stack *stack);
 /* Takes it out of the list on the SSDs. */
 int stack_forget(const struct stack *stack);
 /* Of the SSDs of that cache, as written last; empty where nothing is.  Complains. */
@@ -78,6 +83,8 @@ int stack_unlock_by_agent(const char *volume);
 #define START_DEGRADED 1u
 #define START_IMPORT 2u /* also if it is another machine's */
 #define START_WITHOUT_MODULE 4u /* the volume by a linear target, if nothing is dirty; start_cache() is not called then */
+#define START_OLDER 16u /* stack_load_with_array(): also disks that are older than the SSDs */
+#define START_STALE 32u /* the volume, and what its cache has of it goes, if that is stale */
 #define START_WITHOUT_CACHE 8u /* the volume alone, if nothing is dirty; likewise */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started

@@ -40,6 +40,7 @@
 #include "backup.h"
 #include "claim.h"
 #include "scan.h"
+#include "stack.h"
 #include "signature.h"
 #include "verbs.h"
 
@@ -310,6 +311,20 @@ static uint64_t above(__le64 generation)
 	return htole64(le64toh(generation) + GENERATIONS_ABOVE);
 }
 
+/* No SSD has seen a later description: it would be taken for a disk that had left its stack. */
+static void raise_description(struct larder_volume_sb *sb)
+{
+	uint8_t field[LARDER_STACK_SIZE];
+	struct stack stack;
+	bool there;
+
+	if (stack_decode(sb->stack, &stack, &there) || !there)
+		return;
+	stack.generation += GENERATIONS_ABOVE;
+	if (!stack_encode(&stack, field))
+		memcpy(sb->stack, field, sizeof(field));
+}
+
 /* As the kernel and rescue leave a volume that was detached. */
 static int make_volume(union superblock *sb)
 {
@@ -321,6 +336,7 @@ static int make_volume(union superblock *sb)
 	sb->head.flags &= ~htole32(LARDER_VOLUME_MAY_BE_DIRTY);
 	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
 	sb->volume.set_generation = 0;
+	raise_description(&sb->volume);
 	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1 + (by >> (64 - INCARNATION_BITS)));
 	return LARDER_DONE;
 }
