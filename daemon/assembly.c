@@ -163,7 +163,7 @@ static void complete(const struct assembly *a, const struct conf *conf, const st
 	facts->only = a->only;
 	facts->failed = tried->uuid;
 	facts->nr_failed = tried->number;
-	if (a->only)
+	if (a->only && !a->obey)
 		facts->nr_stopped = 0;
 	else
 		conf_apply(conf, facts);

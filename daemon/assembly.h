@@ -38,6 +38,7 @@ struct plan;
 struct assembly {
 	uint64_t wait; /* microseconds for what is missing */
 	const uint8_t *only; /* this cache or volume, and what it needs; also if it was stopped, whatever larder.conf says */
+	bool obey; /* but not so: as if it started by itself */
 	bool marked; /* see facts_look() */
 	bool dry_run;
 	bool observe; /* plan, and do nothing */

@@ -19,6 +19,7 @@
 #include "../lib/signature.h"
 #include "../lib/snapshot.h"
 #include "../lib/stack.h"
+#include "../lib/stack_age.h"
 #include "../lib/status.h"
 #include "../lib/turn.h"
 #include "facts.h"
@@ -116,7 +117,7 @@ static void take_cache(struct fact_member *fact, const struct device *device, co
 }
 
 /* What the description of its stack says. */
-static void take_stack(struct fact_member *fact, const struct larder_volume_sb *sb)
+static void take_stack(struct fact_member *fact, const struct members *members, const struct larder_volume_sb *sb)
 {
 	struct stack stack;
 	uint8_t part[16];
@@ -143,11 +144,13 @@ static void take_stack(struct fact_member *fact, const struct larder_volume_sb *
 					stack.name);
 	else if (stack_host_is_unknown(stack.host))
 		fact->held = must_print(UNKNOWN, "stack", stack.name, "volume", fact->label);
+	else
+		fact->held = stack_too_old(members, sb, &stack);
 }
 
-static void take_volume(struct fact_member *fact, const struct larder_volume_sb *sb)
+static void take_volume(struct fact_member *fact, const struct members *members, const struct larder_volume_sb *sb)
 {
-	take_stack(fact, sb);
+	take_stack(fact, members, sb);
 	fact->may_be_dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 	fact->sectors = le64toh(sb->sectors);
 	fact->incarnation = le64toh(sb->incarnation);
@@ -155,7 +158,7 @@ static void take_volume(struct fact_member *fact, const struct larder_volume_sb 
 }
 
 /* False: it cannot be read any more, and is no fact. */
-static bool take_member(struct fact_member *fact, const struct member *member)
+static bool take_member(struct fact_member *fact, const struct members *members, const struct member *member)
 {
 	char usage[PATH_MAX], foreign[64];
 	struct device device;
@@ -174,7 +177,7 @@ static bool take_member(struct fact_member *fact, const struct member *member)
 	if (fact->kind == LARDER_KIND_CACHE)
 		take_cache(fact, &device, &member->sb.cache);
 	else
-		take_volume(fact, &member->sb.volume);
+		take_volume(fact, members, &member->sb.volume);
 	device_close(&device);
 	return true;
 }
@@ -188,7 +191,7 @@ static void take_members(struct look *look)
 	for (size_t i = 0; i < look->members.number; i++) {
 		struct fact_member *fact = &facts->member[facts->nr_members];
 
-		if (!take_member(fact, look->members.member[i]))
+		if (!take_member(fact, &look->members, look->members.member[i]))
 			continue;
 		fact->appeared = appeared(udev, look->members.member[i], facts->now);
 		facts->nr_members++;

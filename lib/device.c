@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <linux/major.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,6 +155,17 @@ static bool is_or_is_below(dev_t holder, void *data)
 	found = each_device(holder, "holders", NULL, is_or_is_below, search);
 	search->depth--;
 	return found;
+}
+
+bool device_worth_reading(dev_t number)
+{
+	char text[64];
+
+	if (major(number) == FLOPPY_MAJOR)
+		return false;
+	if (!device_attribute(number, "size", text, sizeof(text)) || !strcmp(text, "0"))
+		return false;
+	return !device_attribute(number, "dm/suspended", text, sizeof(text)) || !strcmp(text, "0");
 }
 
 bool device_is_below(dev_t below, dev_t above)
@@ -456,6 +468,13 @@ int device_zero(const struct device *device, uint64_t offset, uint64_t bytes)
 	}
 	free(zeroes);
 	return error;
+}
+
+int device_discard(const struct device *device, uint64_t offset, uint64_t bytes)
+{
+	uint64_t range[2] = { offset, bytes };
+
+	return ioctl(io_descriptor(device), BLKDISCARD, range) ? -errno : 0;
 }
 
 int device_sync(const struct device *device)

@@ -41,6 +41,8 @@ void device_close(struct device *device);
 int device_read(const struct device *device, uint64_t offset, void *buffer, size_t bytes);
 int device_write(const struct device *device, uint64_t offset, const void *buffer, size_t bytes);
 int device_zero(const struct device *device, uint64_t offset, uint64_t bytes);
+/* The device may forget what is there, and mostly does.  Returns 0 or -errno; says nothing. */
+int device_discard(const struct device *device, uint64_t offset, uint64_t bytes);
 int device_sync(const struct device *device);
 void *device_buffer(size_t bytes); /* zeroed, aligned for direct I/O; free() */
 
@@ -49,6 +51,8 @@ bool device_usage(dev_t number, char *text, size_t size);
 
 /* Node of a block device, from sysfs: "/dev/sda".  False if the kernel has none. */
 bool device_node(dev_t number, char *text, size_t size);
+/* Does reading it end?  No floppy, nothing empty, nor suspended. */
+bool device_worth_reading(dev_t number);
 /* Does the device `below` have `above` among its holders, directly or through others? */
 bool device_is_below(dev_t below, dev_t above);
 /* Text of a file of sysfs beneath a block device, e.g. "queue/zoned"; false if it can't be read. */

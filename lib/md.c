@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "device.h"
@@ -128,6 +129,17 @@ static void find_node(dev_t leg, struct md_array *array)
 	closedir(dir);
 }
 
+/* Neither what would not answer, nor larder's own devices, which may not either: no stack has an array upon them. */
+static bool may_be_leg(const char *node)
+{
+	char text[160];
+	struct stat status;
+
+	if (stat(node, &status) || !S_ISBLK(status.st_mode) || !device_worth_reading(status.st_rdev))
+		return false;
+	return !device_attribute(status.st_rdev, "dm/uuid", text, sizeof(text)) || strncmp(text, "LARDER-", 7) != 0;
+}
+
 void md_find(const uint8_t uuid[16], struct md_array *array)
 {
 	DIR *dir = opendir("/sys/class/block");
@@ -138,12 +150,12 @@ void md_find(const uint8_t uuid[16], struct md_array *array)
 
 	*array = (struct md_array){ 0 };
 	while (dir && (entry = readdir(dir)) && array->number < MD_LEGS_MAX) {
-		if (entry->d_name[0] == '.' || !strncmp(entry->d_name, "fd", 2))
+		if (entry->d_name[0] == '.')
 			continue;
 		snprintf(node, sizeof(node), "/dev/%s", entry->d_name);
 		while ((at = strchr(node, '!')))
 			*at = '/';
-		if (!is_leg(node, uuid, &number, &readable))
+		if (!may_be_leg(node) || !is_leg(node, uuid, &number, &readable))
 			continue;
 		array->leg[array->number++] = must_print("%s", node);
 		if (!*array->node)

@@ -6,25 +6,12 @@
  */
 #include <endian.h>
 #include <libudev.h>
-#include <linux/major.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysmacros.h>
 #include <uuid/uuid.h>
 
 #include "message.h"
 #include "scan.h"
-
-static bool worth_reading(dev_t number)
-{
-	char text[64];
-
-	if (major(number) == FLOPPY_MAJOR)
-		return false;
-	if (!device_attribute(number, "size", text, sizeof(text)) || !strcmp(text, "0"))
-		return false;
-	return !device_attribute(number, "dm/suspended", text, sizeof(text)) || !strcmp(text, "0");
-}
 
 static const struct member *add(struct members *members, const struct device *device, const struct superblocks *found)
 {
@@ -77,7 +64,7 @@ static void read_all(struct members *members, bool (*wanted)(struct udev_device 
 
 		if (!one)
 			continue;
-		if (udev_device_get_devnode(one) && worth_reading(udev_device_get_devnum(one)) && (!wanted || wanted(one)))
+		if (udev_device_get_devnode(one) && device_worth_reading(udev_device_get_devnum(one)) && (!wanted || wanted(one)))
 			read_one(members, udev_device_get_devnode(one));
 		udev_device_unref(one);
 	}

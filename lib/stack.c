@@ -8,6 +8,7 @@
  */
 #include <endian.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #define STACK_MAGIC   0x4b54534cu /* "LSTK" */
 #define STACK_VERSION 1u
 #define STACK_DEPTH   4
+#define BRIEF_TEXT    (UUID_TEXT + LARDER_LABEL_SIZE + 1 + 24) /* "UUID NAME GENERATION" */
 
 enum stack_of {
 	OF_VOLUME = 1,
@@ -207,22 +209,19 @@ const char *stack_encode(const struct stack *stack, uint8_t field[static LARDER_
 	return encode(to_json(stack), OF_VOLUME, field);
 }
 
-const char *stack_list_encode(const struct stack_list *list, uint8_t field[static LARDER_STACK_SIZE])
+static struct json_object *list_to_json(const struct stack_list *list, bool generations)
 {
-	struct json_object *o, *ready, *changing;
+	struct json_object *o = must_allocate(json_object_new_object()), *ready = must_allocate(json_object_new_array()),
+			   *changing = must_allocate(json_object_new_array());
 
-	memset(field, 0, LARDER_STACK_SIZE);
-	if (!list->number)
-		return NULL;
-	o = must_allocate(json_object_new_object());
-	ready = must_allocate(json_object_new_array());
-	changing = must_allocate(json_object_new_array());
 	for (size_t i = 0; i < list->number; i++) {
 		const struct stack *s = &list->stack[i];
-		char text[UUID_TEXT], word[UUID_TEXT + sizeof(s->name)];
+		char text[UUID_TEXT], word[BRIEF_TEXT], generation[24] = "";
 
+		if (generations && s->generation)
+			snprintf(generation, sizeof(generation), " %" PRIu64, s->generation);
 		if (s->state == STACK_READY) {
-			snprintf(word, sizeof(word), "%s %s", uuid_text(s->uuid, text), s->name);
+			snprintf(word, sizeof(word), "%s %s%s", uuid_text(s->uuid, text), s->name, generation);
 			json_object_array_add(ready, json_object_new_string(word));
 		} else {
 			json_object_array_add(changing, to_json(s));
@@ -231,7 +230,16 @@ const char *stack_list_encode(const struct stack_list *list, uint8_t field[stati
 	json_object_object_add(o, "ready", ready);
 	json_object_object_add(o, "changing", changing);
 	put_uuid(o, "host", list->host);
-	return encode(o, OF_CACHE, field);
+	return o;
+}
+
+const char *stack_list_encode(const struct stack_list *list, uint8_t field[static LARDER_STACK_SIZE])
+{
+	memset(field, 0, LARDER_STACK_SIZE);
+	if (!list->number)
+		return NULL;
+	/* a list that is full does without what only helps to notice a mistake */
+	return encode(list_to_json(list, true), OF_CACHE, field) ? encode(list_to_json(list, false), OF_CACHE, field) : NULL;
 }
 
 /* ------------------------------------------------------------------ decode */
@@ -427,16 +435,25 @@ const char *stack_decode(const uint8_t field[static LARDER_STACK_SIZE], struct s
 	return why;
 }
 
-/* "UUID NAME" */
+/* "UUID NAME", "UUID NAME GENERATION" */
 static bool get_brief(struct json_object *o, struct stack *s)
 {
-	char text[UUID_TEXT + sizeof(s->name)];
+	char text[BRIEF_TEXT], *name = text + UUID_TEXT, *generation, *end = "";
 
 	memset(s, 0, sizeof(*s));
 	if (!get_text(o, text, sizeof(text)) || strlen(text) < UUID_TEXT || text[UUID_TEXT - 1] != ' ')
 		return false;
 	text[UUID_TEXT - 1] = 0;
-	snprintf(s->name, sizeof(s->name), "%s", text + UUID_TEXT);
+	generation = strchr(name, ' ');
+	if (generation) {
+		*generation++ = 0;
+		if (*generation < '1' || *generation > '9')
+			return false;
+		s->generation = strtoull(generation, &end, 10);
+	}
+	if (strlen(name) >= sizeof(s->name) || *end || s->generation > INT64_MAX)
+		return false;
+	strcpy(s->name, name);
 	return !uuid_parse(text, s->uuid) && !uuid_is_null(s->uuid) && name_valid(s->name);
 }
 
@@ -457,7 +474,7 @@ static const char *list_from_json(struct json_object *o, struct stack_list *list
 
 			if (list->number == STACK_LIST_MAX)
 				return "stack: too many stacks";
-			why = brief ? (get_brief(one, s) ? NULL : "stack: an entry is not UUID and name") : from_json(one, s);
+			why = brief ? (get_brief(one, s) ? NULL : "stack: an entry is not UUID, name and generation") : from_json(one, s);
 			if (why)
 				return why;
 			list->brief[list->number++] = brief;

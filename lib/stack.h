@@ -56,7 +56,10 @@ struct stack {
 	char mount[STACK_PATH_MAX]; /* "": nowhere */
 };
 
-/* Of one cache: whole descriptions, or (brief) only name and uuid of one that is ready; and the machine whose the cache is. */
+/*
+ * Of one cache: whole descriptions, or (brief) name and uuid of one that is ready, and the generation that its volume is known to have had, durably
+ * (0: not known); and the machine whose the cache is.
+ */
 struct stack_list {
 	uint8_t host[16]; /* zero: not known */
 	struct stack stack[STACK_LIST_MAX];

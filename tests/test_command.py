@@ -361,6 +361,8 @@ WRONG_WORDS = [
     (["replace", "x", "y"], USAGE, "missing"),
     (["replace", "x", "y", "z", "--role", "sideways"], USAGE, "--role"),
     (["replace", "nowhere", "x", "y"], NOT_FOUND, "nowhere"),
+    (["replace", "nowhere", "cache", "x"], NOT_FOUND, "nowhere"),
+    (["replace", "x", "cache", "y", "--no-wait"], USAGE, "--no-wait"),
     (["add", "x"], USAGE, "--backing"),
     (["add", "x", "--cache", "y", "--backing", "z"], USAGE, "--backing"),
     (["add", "x", "--cache", "y", "--spare"], USAGE, "--spare"),

@@ -272,9 +272,48 @@ def test_conf_degraded(larder, stack):
         one_line(run, "larder.conf", "degraded no", "larder cache start fast --degraded")
         assert not run.stdout
     assert names(with_conf(larder, "degraded no fast", "data", "--degraded")) == ["larder-cache-fast", "data"]
+    # as an initramfs asks for root
+    assert names(with_conf(larder, "degraded no other", "data", "--degraded", "--conf")) == ["larder-cache-fast", "data"]
+    one_line(with_conf(larder, "degraded no data", "data", "--degraded", "--conf", code=UNSAFE), "larder.conf", "degraded no")
+    assert names(with_conf(larder, "auto no all", "data", "--degraded", "--conf")) == []
     larder.devices = [hdd]
     assert names(with_conf(larder, "", *words)) == ["data"]
     one_line(with_conf(larder, "degraded no data", *words, code=UNSAFE), "larder.conf", "--without-cache")
+
+
+LOCAL_BLOCK = TOP / "udev" / "initramfs" / "local-block"
+
+
+@pytest.mark.parametrize(
+    ("root", "cmdline", "name"),
+    [
+        ("/dev/mapper/root", "quiet", "root"),
+        ("/dev/larder/root", "quiet", "root"),
+        ("/dev/sda1", "quiet", ""),
+        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet ro", ""),
+        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet larder.degraded=sys ro", "sys"),
+        ("", "", ""),
+    ],
+)
+def test_local_block(tmp_path, root, cmdline, name):
+    """initramfs-tools: what is whole starts; when the wait is nearly over, root's volume alone starts without what is missing."""
+    text = LOCAL_BLOCK.read_text()
+    for path in ("/sbin/larder ", "/run/larder.since", "/proc/uptime", "/proc/cmdline"):
+        assert path in text
+        text = text.replace(path, str(tmp_path / path.split("/")[-1]))
+    text = text.replace(str(tmp_path / "larder "), str(tmp_path / "larder") + " ")
+    (tmp_path / "local-block").write_text(text)
+    for program, end in (("larder", 5), ("modprobe", 1)):
+        (tmp_path / program).write_text(f"#!/bin/sh\necho {program} $* >>{tmp_path}/ran\nexit {end}\n")
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "cmdline").write_text(cmdline + "\n")
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", ROOT=root)
+    for uptime in (5, 24, 26):
+        (tmp_path / "uptime").write_text(f"{uptime}.50 7.00\n")
+        run = subprocess.run(["sh", "-e", tmp_path / "local-block", root], capture_output=True, text=True, env=env)
+        assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    late = [f"larder assemble --degraded --conf {name}"] if name else []
+    assert (tmp_path / "ran").read_text().splitlines() == 3 * ["modprobe -q larder", "larder assemble --all"] + late
 
 
 def test_conf_with_mistakes(larder, stack):

@@ -283,6 +283,22 @@ def test_cache_comes_back_empty(larder, tools):
     one_line(larder("rescue", "writeback", pair.hdd, "--yes", code=UNSAFE), "may_be_dirty")
 
 
+def test_set_that_has_grown_is_refused(larder):
+    """The backup is of the only SSD; by now there is another one, which would be stale beside an empty cache."""
+    ssd, file = larder.cache("fast"), larder.directory / "ssd.backup"
+    larder("super", "backup", ssd, file)
+    other = larder.image("other", 64 * MIB)
+    other.write_bytes(ssd.read_bytes())
+    patch_both(other, CACHE, uuid=bytes(range(16)), device_number=1, nr_devices=2, first_segment=field(ssd, CACHE, "nr_segments"))
+    word = text(field(ssd, CACHE, "cache_uuid"))
+    lose_superblocks(ssd)
+    before = digest(ssd)
+    one_line(larder("super", "restore", file, ssd, "--discard-dirty", word, code=UNSAFE), ssd, other, "same cache", "cache replace")
+    assert digest(ssd) == before
+    larder.devices.remove(other)
+    larder("super", "restore", file, ssd, "--discard-dirty", word)
+
+
 def test_set_of_ssds_is_refused(larder):
     ssds = [larder.image(f"ssd{i}", 64 * MIB) for i in range(2)]
     larder("cache", "create", "fast", *(w for s in ssds for w in ("--cache", s)))

@@ -289,7 +289,7 @@ def test_tiny_devices(larder, size):
     for words in (
         ["super", "show", path],
         ["super", "check", path],
-        ["super", "wipe", path],
+        ["super", "wipe", path, "--yes"],
         ["probe", path],
         ["probe"],
         ["cache", "list"],
@@ -302,7 +302,7 @@ def test_tiny_devices(larder, size):
         ["probe", path],
         ["probe"],
         ["cache", "list"],
-        ["super", "wipe", path],
+        ["super", "wipe", path, "--yes"],
     ):
         larder(*words, code=None)
 

@@ -75,14 +75,36 @@ def test_what_it_names_is_there():
         assert (MODULE / name).is_file() and os.access(MODULE / name, os.X_OK) and f"dracut/{name}" in installed
 
 
-@pytest.mark.parametrize(("hook", "words"), [("assemble", "assemble --all"), ("degraded", "assemble --all --degraded")])
-@pytest.mark.parametrize("code", [0, 3, 5])
-def test_hooks(tmp_path, hook, words, code):
-    """Sourced by a shell that goes on behind them, whatever larder says."""
+def sourced(tmp_path, hook, code, root="", cmdline=""):
+    """By a shell that goes on behind it, whatever larder says."""
     for name, end in (("larder", code), ("modprobe", 1)):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* >>{tmp_path}/ran\nexit {end}\n")
         (tmp_path / name).chmod(0o755)
-    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
-    run = subprocess.run(["sh", "-c", f". {MODULE}/larder-{hook}.sh; echo on"], capture_output=True, text=True, env=env)
+    (tmp_path / "ran").touch()
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", root=root, cmdline=cmdline)
+    getarg = 'getarg() { for w in $cmdline; do case $w in "$1"*) echo "${w#"$1"}"; return 0;; esac; done; return 1; }'
+    run = subprocess.run(["sh", "-c", f"{getarg}; . {MODULE}/larder-{hook}.sh; echo on"], capture_output=True, text=True, env=env)
     assert (run.stdout, run.stderr) == ("on\n", "")
-    assert (tmp_path / "ran").read_text().splitlines() == ["modprobe -q larder", f"larder {words}"]
+    return (tmp_path / "ran").read_text().splitlines()
+
+
+@pytest.mark.parametrize("code", [0, 3, 5])
+def test_hook_of_what_is_whole(tmp_path, code):
+    assert sourced(tmp_path, "assemble", code) == ["modprobe -q larder", "larder assemble --all"]
+
+
+@pytest.mark.parametrize(
+    ("root", "cmdline", "name"),
+    [
+        ("block:/dev/mapper/root", "", "root"),
+        ("block:/dev/larder/root", "quiet", "root"),
+        ("block:/dev/disk/by-uuid/12345678-1234-4321-8765-123456789abc", "quiet", ""),
+        ("block:/dev/disk/by-uuid/12345678-1234-4321-8765-123456789abc", "quiet larder.degraded=sys ro", "sys"),
+        ("nfs:server:/root", "", ""),
+    ],
+)
+@pytest.mark.parametrize("code", [0, 5])
+def test_hook_of_what_is_degraded(tmp_path, code, root, cmdline, name):
+    """Root's volume alone."""
+    expected = ["modprobe -q larder", f"larder assemble --degraded --conf {name}"] if name else []
+    assert sourced(tmp_path, "degraded", code, root, cmdline) == expected

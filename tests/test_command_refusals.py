@@ -104,7 +104,10 @@ def test_own_superblock_needs_wipe(larder):
         assert digest(path) == before
         larder(*words, path, "--wipe")
         assert field(path, CACHE, "label").rstrip(b"\0") == b"new"
-        larder("super", "wipe", path)
+        before = digest(path)
+        one_line(larder("super", "wipe", path, code=FAILED), path, "left as it is", "--yes")  # nobody is there to be asked
+        assert digest(path) == before
+        larder("super", "wipe", path, "--yes")
         assert larder("probe", path, code=NOT_FOUND)
         larder("super", "check", path, code=NOT_FOUND)
 
@@ -123,7 +126,7 @@ def test_dirty_volume_is_kept(larder, verb):
     path = larder.volume("data", 64 * MIB, "--cache", "fast")
     patch_both(path, VOLUME, flags=1)
     own = uuid.UUID(bytes=field(path, VOLUME, "uuid"))
-    words = ["super", "wipe", path] if verb == "wipe" else ["volume", "create", "new", "--backing", path, "--wipe"]
+    words = ["super", "wipe", path, "--yes"] if verb == "wipe" else ["volume", "create", "new", "--backing", path, "--wipe"]
     before = digest(path)
     one_line(larder(*words, code=UNSAFE), path, "may_be_dirty", f"--discard-dirty {own}")
     one_line(larder(*words, "--discard-dirty", uuid.uuid4(), code=UNSAFE), "may_be_dirty")
@@ -138,7 +141,7 @@ def test_cache_of_dirty_volumes_is_kept(larder, verb):
     hdd = larder.volume("data", 64 * MIB, "--cache", "fast")
     attach_by_hand(ssd, hdd)
     own, volume = uuid.UUID(bytes=field(ssd, CACHE, "cache_uuid")), uuid.UUID(bytes=field(hdd, VOLUME, "uuid"))
-    words = ["super", "wipe", ssd] if verb == "wipe" else ["cache", "create", "new", "--cache", ssd, "--wipe"]
+    words = ["super", "wipe", ssd, "--yes"] if verb == "wipe" else ["cache", "create", "new", "--cache", ssd, "--wipe"]
     before = digest(ssd)
     larder.devices = [ssd]
     one_line(larder(*words, code=UNSAFE), volume, "not here", f"--discard-dirty {own}")
@@ -295,7 +298,7 @@ def test_block_device(larder, loop):
     larder("super", "check", device)
     assert f"larder-cache 1 {device} 0'" in larder("cache", "start", "fast", "--dry-run").stdout
     larder("cache", "create", "slow", "--cache", device, "--wipe")
-    larder("super", "wipe", device)
+    larder("super", "wipe", device, "--yes")
     assert read(image, SB, 16) == bytes(16)
 
 

@@ -478,6 +478,232 @@ def test_resume_judges_the_header_backup(larder, described):
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
 
 
+@pytest.mark.parametrize("what", ["volume", "ssd", "mark"])
+def test_copy_of_a_device(larder, described, what):
+    """dd, or a snapshot: nobody knows which is the stack's, and neither is written to."""
+    text = described.plain | ({"state": "creating", "step": 1} if what == "mark" else {})
+    described.volume(text)
+    described.ssds({"ready": [], "changing": [text]} if what == "mark" else {"ready": [f"{described.uuid} data"], "changing": []})
+    original = described.ssd if what == "ssd" else described.hdd
+    if what == "mark":
+        original = larder.volume("marked", 64 * MIB)
+        patch_both(original, VOLUME, kind=4, uuid=uuid.uuid5(described.uuid, "disk 0").bytes)
+    copy = larder.image("copy", original.stat().st_size)
+    copy.write_bytes(original.read_bytes())
+    before = [digest(x) for x in (described.ssd, described.hdd, copy)]
+    for devices in (larder.devices, larder.devices[::-1]):
+        larder.devices = devices
+        for words in (
+            ["start", "data"],
+            ["remove", "data", "--discard-data", described.uuid],
+            ["rename", "data", "films"],
+            ["replace", "data", "cache", larder.image("new", 64 * MIB, seen=False)],
+            ["create", "--resume", "data"],
+            *DEVICES,
+        ):
+            if (words[0] == "create") != (what == "mark"):
+                continue
+            one_line(larder(*words, code=UNSAFE), original, copy, "copy of the other")
+        assert "data" in larder("list").stdout
+    assert [digest(x) for x in (described.ssd, described.hdd, copy)] == before
+    larder.devices.remove(copy)
+    assert "copy" not in larder("start", "data", code=None).stderr
+
+
+# ---------------------------------------------------------------------- another cache
+
+
+def test_older_than_its_ssds_say(larder, described):
+    """A leg that had left the array, or a disk put back from a backup: not below the cache of today."""
+    described.volume(described.plain)
+    brief = f"{described.uuid} data"
+    for generation in ("", " 2", " 3"):
+        described.ssds({"ready": [brief + generation], "changing": []})
+        assert len(larder("assemble", "--all", "--dry-run").stdout.splitlines()) == 2
+        one_line(larder("start", "data", code=USAGE), "losetup")
+    described.ssds({"ready": [f"{uuid.uuid4()} other 9", brief + " 5"], "changing": []})
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    why = ("generation 3 here", "have seen 5", f"LOST with larder start data --discard-newer {described.uuid}")
+    run = larder("assemble", "--all", "--dry-run", code=UNSAFE)
+    one_line(run, described.hdd, *why)
+    assert len(run.stdout.splitlines()) == 1 and str(described.hdd) not in run.stdout
+    for words in (
+        ["start", "data"],
+        ["start", "data", "--degraded"],
+        ["rename", "data", "films"],
+        ["volume", "start", "data", "--dry-run"],
+        ["replace", "data", "cache", larder.image("new", 64 * MIB, seen=False)],
+    ):
+        one_line(larder(*words, code=UNSAFE), described.hdd, *why)
+    assert "dmsetup" in larder("volume", "start", "data", "--dry-run", "--import").stdout
+    run = larder("start", "data", "--discard-newer", uuid.uuid4(), code=UNSAFE)
+    one_line(run, "--discard-newer", described.uuid, "nothing was done")
+    assert [digest(x) for x in (described.ssd, described.hdd)] == before
+    # it is the newest then; the cache is told apart from it by the incarnation
+    was = field(described.hdd, VOLUME, "incarnation")
+    assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
+    assert field(described.hdd, VOLUME, "incarnation") == was + 1
+    assert not larder("assemble", "--all", "--dry-run", code=None).stderr.count("have seen")
+    # what they have seen is of another cache
+    described.volume(described.plain)
+    patch_both(described.hdd, VOLUME, cache_uuid=uuid.uuid4().bytes)
+    assert "have seen" not in larder("assemble", "--all", "--dry-run", code=None).stderr
+
+
+def test_descriptions_with_bad_generations(larder, described):
+    described.volume(described.plain)
+    for bad in (" 0", " -1", " 01", " 1x", " ", " 5 6", " 9223372036854775808", " 99999999999999999999999"):
+        described.ssds({"ready": [f"{described.uuid} data{bad}"], "changing": []})
+        assert "stack: an entry" in described.rows()[1], bad
+    # a list that is full does without them, but for that of the stack that is changed, where it fits then
+    many = [f"{uuid.uuid4()} {'n' * 10} {10**12 + i}" for i in range(30)]
+    described.ssds({"ready": [*many, f"{described.uuid} data 3"], "changing": []})
+    name = "f" * 64
+    larder("rename", "data", name)
+    text = read(described.ssd, SB + ON_SSD["stack"][0] + HEAD, SIZE - HEAD).rstrip(b"\0")
+    assert set(json.loads(text)["ready"]) == {x.rsplit(" ", 1)[0] for x in many} | {f"{described.uuid} {name} 4"}
+
+
+@pytest.mark.parametrize("keep", ["none", "7"])
+def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep):
+    """Whatever a change of the description was cut off at, SSDs have not seen more than the volume has."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    devices = {x: x.read_bytes() for x in (described.ssd, described.hdd)}
+    seen, at, done = set(), 0, False
+    while not done:
+        at += 1
+        for path, content in devices.items():
+            path.write_bytes(content)
+        cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
+        cut["POWER_CUT_LOG"] = str(tmp_path / "calls")
+        words = [larder.program, "rename", str(described.uuid), "films"]
+        run = subprocess.run(words, capture_output=True, text=True, env=larder.environment(cut), timeout=60)
+        done = run.returncode == 0
+        assert done or run.returncode == 88, run.stderr
+        run = larder("assemble", "--all", "--dry-run")
+        assert not run.stderr and len(run.stdout.splitlines()) == 2, at
+        texts = []
+        for path, offset in ((described.hdd, ON_VOLUME["stack"][0]), (described.ssd, ON_SSD["stack"][0])):
+            copy = field(path, VOLUME, "copy_offset")
+            block = max((read(path, x, 4096) for x in (SB, copy)), key=lambda b: int.from_bytes(b[32:40], "little"))
+            texts.append(json.loads(block[offset + HEAD : offset + SIZE].rstrip(b"\0")))
+        volume, ssd = texts[0]["generation"], int(texts[1]["ready"][0].split()[2])
+        seen.add((volume, ssd))
+        assert ssd <= volume
+        larder("rename", described.uuid, "films")
+    assert seen == {(3, 3), (4, 3), (4, 4)}
+
+
+def cache_of(larder, path):
+    """Of a member, as whoever starts it reads it: its cache, and whether that is whole."""
+    run = larder("super", "show", path, "-o", "cache_uuid,incarnation", "--reportformat", "json", code=None)
+    return json.loads(run.stdout)["superblock"][0] if run.returncode == 0 else None
+
+
+def test_cache_is_gone(larder, described):
+    """The only SSD has died: the stack is clean, and gets another cache, which it has for good."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    former = described.plain["cache"]
+    before = cache_of(larder, described.hdd)
+    assert before["cache_uuid"] == former
+    larder.devices.remove(described.ssd)
+    one_line(larder("start", "data", code=NOT_FOUND), "no SSD of its cache", "--degraded data", "larder replace data cache SSD")
+    one_line(larder("start", "data", "--degraded", code=USAGE), described.hdd, "losetup")  # the volume alone, were it no file
+    new = larder.image("new", 64 * MIB)
+    digests = [digest(described.hdd), digest(new)]
+    said = larder("replace", "data", "cache", new, "--dry-run").stdout
+    assert "leaves the cache " + former in said and "RISK: mode writeback" in said and str(described.hdd) in said
+    assert [digest(described.hdd), digest(new)] == digests
+    one_line(larder("replace", "data", "cache", new, "--no-wait", code=USAGE), "--no-wait")
+    one_line(larder("replace", "data", "cache", "nowhere", code=NOT_FOUND), "nowhere")
+    patch_both(described.hdd, VOLUME, flags=1)
+    one_line(larder("start", "data", "--degraded", code=USAGE), "losetup")
+    one_line(larder("replace", "data", "cache", new, code=UNSAFE), "may_be_dirty", f"LOST with --discard-dirty {former}")
+    one_line(larder("replace", "data", "cache", new, "--discard-dirty", described.uuid, code=UNSAFE), "may_be_dirty")
+    patch_both(described.hdd, VOLUME, flags=0)
+    assert digest(new) == digests[1]
+    larder("replace", "data", "cache", new, "--yes")
+    after = cache_of(larder, described.hdd)
+    assert after["cache_uuid"] == cache_of(larder, new)["cache_uuid"] != former
+    assert int(after["incarnation"]) == int(before["incarnation"]) + 1
+    (row,) = [r for r in described.rows()[0] if r["layer"] == "cache"]
+    assert row["uuid"] == after["cache_uuid"]
+    run = larder("assemble", "--all", "--dry-run").stdout.splitlines()
+    assert len(run) == 2 and str(new) in run[0] and str(described.hdd) in run[1]
+    # the former one comes back: it keeps nobody from starting, and is not what the stack starts with
+    larder.devices.append(described.ssd)
+    run = larder("assemble", "--all", "--dry-run").stdout
+    assert str(new) in run and f"{described.hdd} /dev/mapper/larder-cache-data-" in run
+    (row,) = [r for r in described.rows()[0] if r["layer"] == "cache"]
+    assert row["uuid"] == after["cache_uuid"]
+
+
+def test_cache_is_left(larder, described):
+    """For one that has a name, while the former one is here: that forgets the stack."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    one_line(larder("replace", "data", "cache", "fast", code=USAGE), "is the cache of data already")
+    larger = larder.cache("larger")
+    patch_both(described.hdd, VOLUME, flags=1)
+    one_line(larder("replace", "data", "cache", "larger", code=UNSAFE), "is here, and may hold newer data", "detach data --flush")
+    patch_both(described.hdd, VOLUME, flags=0)
+    run = larder("replace", "data", "cache", "larger")
+    assert f"larder super wipe {described.ssd}" in run.stderr
+    assert read(described.ssd, SB + ON_SSD["stack"][0], SIZE) == bytes(SIZE)
+    assert str(described.uuid).encode() in read(larger, SB + ON_SSD["stack"][0], SIZE)
+    assert cache_of(larder, described.hdd)["cache_uuid"] == str(uuid.UUID(bytes=field(larger, CACHE, "cache_uuid")))
+    # dirty, and the cache is gone
+    larder.devices.remove(larger)
+    patch_both(described.hdd, VOLUME, flags=1)
+    gone = str(uuid.UUID(bytes=field(larger, CACHE, "cache_uuid")))
+    ssds = [larder.image(f"new{i}", 64 * MIB) for i in range(2)]
+    larder("replace", "data", "cache", *ssds, "--discard-dirty", gone, "--yes")
+    assert field(described.hdd, VOLUME, "flags") == 0
+    assert {cache_of(larder, x)["cache_uuid"] for x in (*ssds, described.hdd)} == {cache_of(larder, ssds[1])["cache_uuid"]}
+    described.volume(described.plain | {"state": "removing", "generation": 9})
+    one_line(larder("replace", "data", "cache", "fast", code=UNSAFE), "half made, or being removed")
+
+
+@pytest.mark.parametrize("keep", ["none", "7"])
+def test_power_cuts_while_it_gets_another_cache(larder, described, tools, tmp_path, keep):
+    """At each write and flush: it has its former cache, or the new one, which is whole; the same command ends it."""
+    described.volume(described.plain)
+    former = described.plain["cache"]
+    larder.devices.remove(described.ssd)
+    new, saved, log = larder.image("new", 64 * MIB), tmp_path / "saved", tmp_path / "calls"
+    saved.write_bytes(described.hdd.read_bytes())
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    seen = {}
+    at = 0
+    while "end" not in seen:
+        at += 1
+        described.hdd.write_bytes(saved.read_bytes())
+        os.truncate(new, 0)
+        os.truncate(new, 64 * MIB)
+        cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
+        cut["POWER_CUT_LOG"] = str(log)
+        words = [larder.program, "replace", "data", "cache", str(new), "--yes"]
+        run = subprocess.run(words, capture_output=True, text=True, env=larder.environment(cut), timeout=60)
+        volume = cache_of(larder, described.hdd)
+        assert volume, f"at {at}: the volume has no superblock"
+        old = volume["cache_uuid"] == former
+        assert [r["state"] for r in described.rows()[0] if r["layer"] == "stack"] == ["stopped"]
+        if not old:
+            assert cache_of(larder, new)["cache_uuid"] == volume["cache_uuid"], f"at {at}: the new cache is not whole"
+            assert str(described.uuid).encode() in read(new, SB + ON_SSD["stack"][0], SIZE)
+        seen["former" if old else "new"] = at
+        if run.returncode == 0:
+            seen["end"] = at
+        else:
+            assert run.returncode == 88, run.stderr
+            larder("replace", "data", "cache", new, "--yes", "--wipe")
+            assert cache_of(larder, new)["cache_uuid"] == cache_of(larder, described.hdd)["cache_uuid"]
+    assert seen["former"] > 8 and set(seen) == {"former", "new", "end"}, seen
+
+
 def preloaded(name, directory):
     """The environment that puts tests/command/NAME.c in front of the C library, behind ASan's."""
     source, library = TOP / "tests" / "command" / f"{name}.c", directory / f"{name}.so"

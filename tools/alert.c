@@ -3,7 +3,7 @@
  * Alerts, as mdadm --monitor has them: a program is told of everything, and a mail is written where something is wrong.
  *
  * larder-events.service is confined, and neither a mail system nor somebody's program can work so: where systemd runs us, they run in a unit of
- * their own.  What they are told comes from superblocks, too: it has no control characters, and in the head of a mail nothing but ASCII.
+ * their own.  One that hangs is ended after a minute: the next event must not wait behind it.  What they are told comes from superblocks, too: it has no control characters, and in the head of a mail nothing but ASCII.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,9 @@
 #include "program.h"
 
 #define EXEC_FAILED 127 /* as of a shell */
-#define WORDS_MAX   24
+#define WORDS_MAX   28
+#define PATIENCE_S  60 /* LARDER_ALERT_SECONDS: another number */
+#define POLL_US	    20000
 
 /* The words of a command; those of systemd-run before it. */
 struct command {
@@ -33,13 +35,26 @@ static void say(struct command *command, const char *word)
 	command->word[command->number++] = word;
 }
 
+static unsigned patience(void)
+{
+	const char *text = getenv("LARDER_ALERT_SECONDS");
+	unsigned seconds = text ? (unsigned)strtoul(text, NULL, 10) : 0;
+
+	return seconds ? seconds : PATIENCE_S;
+}
+
 static void begin(struct command *command, const char *const *environment, bool unit)
 {
+	char *limit = must_print("RuntimeMaxSec=%u", patience()); /* goes with the process */
+
 	*command = (struct command){ 0 };
+	setpgid(0, 0);
 	if (!unit)
 		return;
 	for (const char *const *word = program_unit; *word; word++)
 		say(command, *word);
+	say(command, "--property");
+	say(command, limit);
 	for (; *environment; environment++) {
 		say(command, "--setenv");
 		say(command, *environment);
@@ -53,13 +68,37 @@ static _Noreturn void become(const struct command *command)
 	_exit(EXEC_FAILED);
 }
 
+/* False: errno says why. */
+static bool wait_for(pid_t child, int *status, bool *hangs)
+{
+	struct timespec begun, now;
+	pid_t ended;
+
+	*hangs = false;
+	clock_gettime(CLOCK_MONOTONIC, &begun);
+	for (;;) {
+		ended = waitpid(child, status, *hangs ? 0 : WNOHANG);
+		if (ended || *hangs)
+			return ended == child;
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		*hangs = now.tv_sec - begun.tv_sec > (time_t)patience();
+		if (!*hangs)
+			usleep(POLL_US);
+		else if (kill(-child, SIGKILL))
+			kill(child, SIGKILL);
+	}
+}
+
 /* The end of a child; what is said of one that did not do it. */
 static void judge(pid_t child, const char *program, const char *how, const struct change *c)
 {
 	int status = 0;
+	bool hangs;
 
-	if (child < 0 || waitpid(child, &status, 0) < 0)
+	if (child < 0 || !wait_for(child, &status, &hangs))
 		remark("%s: cannot run it: %s; %s names it", program, strerror(errno), how);
+	else if (hangs)
+		remark("%s: it had not ended after %u seconds, and was killed, for the event %s of %s %s", program, patience(), c->event, c->kind, c->name);
 	else if (WIFEXITED(status) && WEXITSTATUS(status) == EXEC_FAILED)
 		remark("%s: it cannot be run; %s names it", program, how);
 	else if (!WIFEXITED(status) || WEXITSTATUS(status))

@@ -51,12 +51,13 @@ static int run(struct assembly *assembly)
 
 int assemble(int argc, char **argv)
 {
-	static const char usage[] = "larder assemble --all | NAME|UUID... [--degraded] [--dry-run]";
+	static const char usage[] = "larder assemble --all | NAME|UUID... [--conf] [--degraded] [--dry-run]";
 	struct assembly assembly = { .wait = ASSEMBLY_WAIT_FOR_EVER, .tell = tell };
 	bool all = false, degraded = false;
 	const struct argument arguments[] = {
 		{ "all", 'a', ARGUMENT_FLAG, &all, NULL, "whatever is here, but what was stopped" },
 		{ "degraded", 0, ARGUMENT_FLAG, &degraded, NULL, "wait no longer for what is missing, where nothing is lost by that" },
+		{ "conf", 0, ARGUMENT_FLAG, &assembly.obey, NULL, "also of what is named only what larder.conf lets start by itself" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &assembly.dry_run, NULL, "only print the dmsetup commands, and what is refused" },
 		ARGUMENTS_END
 	};
@@ -69,7 +70,7 @@ int assemble(int argc, char **argv)
 		return complain(LARDER_USAGE, "%s; usage: %s", all ? "--all goes without names" : "a name, or --all, is missing", usage);
 	if (degraded)
 		assembly.wait = 0;
-	if (all && assembly_is_off()) {
+	if ((all || assembly.obey) && assembly_is_off()) {
 		remark("larder.auto=no is on the kernel's command line: nothing is assembled; larder assemble NAME does it all the same");
 		return LARDER_DONE;
 	}
@@ -78,7 +79,7 @@ int assemble(int argc, char **argv)
 	for (int i = first; i < argc; i++) {
 		result = find(argv[i], uuid);
 		assembly.only = uuid;
-		if (!result && !assembly.dry_run)
+		if (!result && !assembly.dry_run && !assembly.obey)
 			stopped_clear(uuid);
 		result = result ? result : run(&assembly);
 		worst = worst ? worst : result;

@@ -36,7 +36,7 @@ static int let_go(struct set *set, uint32_t place, bool dry_run)
 	set_forget_failed(set);
 	result = set_reload(set, 0);
 	if (!result && !dry_run) {
-		set_erase(path);
+		set_erase(path, set->sb.cache_uuid);
 		printf("cache %s: %s has left the set\n", set->mapped->name, path);
 	}
 	free(path);

@@ -201,10 +201,11 @@ bool set_is_stale(const struct set *set, const union superblock *sb)
 	       memcmp(set->table.devices[place].uuid, sb->head.uuid, 16);
 }
 
-void set_erase(const char *path)
+void set_erase(const char *path, const uint8_t cache[16])
 {
 	struct superblocks found;
 	struct device device;
+	bool other;
 	int error;
 
 	if (!strcmp(path, "-"))
@@ -214,8 +215,11 @@ void set_erase(const char *path)
 		return;
 	}
 	superblocks_read(&device, &found, false);
-	error = superblocks_any(&found) ? superblocks_erase(&device, &found) : 0;
-	if (error)
+	other = found.chosen && memcmp(found.chosen->sb->cache.cache_uuid, cache, 16);
+	error = !other && superblocks_any(&found) ? superblocks_erase(&device, &found) : 0;
+	if (other)
+		remark("%s: cache_uuid: is another device than a moment ago; it is left as it is", path);
+	else if (error)
 		remark("%s: its superblock cannot be removed: %s", path, strerror(-error));
 	superblocks_free(&found);
 	device_close(&device);

@@ -24,7 +24,7 @@ void set_free(struct set *set);
 /* Is this the superblock of an SSD that left this very set?  Nothing on it counts any more. */
 bool set_is_stale(const struct set *set, const union superblock *sb);
 /* Overwrites the superblocks of one that has left: they make it look like a part of the cache.  Remarks when it cannot. */
-void set_erase(const char *path);
+void set_erase(const char *path, const uint8_t cache[16]);
 /* The place with this device in the dm table; < 0: none.  Says nothing. */
 int set_find_device(const struct set *set, const char *path);
 /* The place of the SSD with this UUID, likewise. */

@@ -54,7 +54,8 @@ int devices_look(const char *name, struct devices *d)
 	if (!result) {
 		d->stack = found->stack;
 		layers_find(&d->stacks, &d->stack, &d->layers);
-		if (!d->layers.volume)
+		result = stack_check_copies(&d->stacks, &d->stack, &d->layers.array);
+		if (!result && !d->layers.volume)
 			result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", name, name);
 		if (*d->layers.array.node)
 			md_disks(d->layers.array.device, &d->disks);
@@ -486,7 +487,7 @@ int ssd_erase(const char *name, const char *node)
 	if (result)
 		return result;
 	if (*node && d.set.mapped && left_ssd(&d, -1, node))
-		set_erase(node);
+		set_erase(node, d.stack.cache);
 	devices_free(&d);
 	return LARDER_DONE;
 }

@@ -69,6 +69,9 @@ int ssd_remove(const struct devices *d, const struct devices_request *request, i
 /* One that has left carries nothing of the cache afterwards. */
 int ssd_erase(const char *name, const char *node);
 
+/* larder replace NAME cache: the stack, which is stopped, gets another cache: SSDs that become one, or the name of one.  Complains. */
+int stack_change_cache(const struct devices_request *request, char **words, int number);
+
 /* The description, with a raised generation, goes to all that are members now; places: of the array, 0: as it is noted.  Complains. */
 int devices_store(const char *name, unsigned places);
 

@@ -186,6 +186,8 @@ static int drop_disk(const struct dropping *r)
 		result = disk_remove(r->request.name, r->name);
 	if (!result && r->places)
 		result = set_places(r);
+	/* what has left does not have this generation: it is not taken for the stack */
+	result = result ? result : devices_store(r->request.name, 0);
 	result = result ? result : disk_erase(r->request.name, r->node);
 	if (result)
 		return result;

@@ -336,21 +336,14 @@ static int find_cache(struct making *m, struct stacks *stacks)
 {
 	const struct member *member;
 	const char *name = m->request->caches.value[0];
-	struct stack_list *list;
-	int result = member_find(&stacks->members, name, LARDER_KIND_CACHE, &member);
+	int result = stack_named_cache(stacks, name, &member);
 
 	if (result)
 		return result;
 	memcpy(m->stack.cache, member->sb.cache.cache_uuid, 16);
 	m->ssds = le32toh(member->sb.cache.nr_devices);
 	label_text(member->sb.cache.label, m->cache_label);
-	list = must_allocate(calloc(1, sizeof(*list)));
-	result = stack_list_read(m->stack.cache, list);
-	if (!result && list->number && stack_host_is_foreign(list->host))
-		result = complain(LARDER_UNSAFE, "%s: the cache is another machine's; if that does not use it any more: larder start --import %s first",
-				  name, list->stack[0].name);
-	free(list);
-	return result;
+	return LARDER_DONE;
 }
 
 static int check_names(const struct making *m, const struct stacks *stacks)

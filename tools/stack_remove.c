@@ -63,9 +63,10 @@ static int cache_is_shared(const struct stack *stack, bool *shared)
 	return result;
 }
 
-/* Overwrites the superblocks on a device with those of ours that carry this UUID, and (head) so many bytes behind data_offset. */
-static int erase(const char *path, uint64_t head)
+/* Overwrites the superblocks of a member, and (head) so many bytes behind data_offset. */
+static int erase(const struct member *m, uint64_t head)
 {
+	const char *path = m->path;
 	struct superblocks found;
 	struct device device;
 	int error = 0, result = device_open(&device, path, DEVICE_CLAIM);
@@ -73,6 +74,11 @@ static int erase(const char *path, uint64_t head)
 	if (result)
 		return result;
 	superblocks_read(&device, &found, false);
+	if (found.chosen && memcmp(found.chosen->sb->head.uuid, m->sb.head.uuid, 16)) {
+		superblocks_free(&found);
+		device_close(&device);
+		return complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago; nothing was written to it", path);
+	}
 	if (found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_VOLUME && head) {
 		uint64_t from = le64toh(found.chosen->sb->volume.data_offset), room = (device.bytes - from) & ~4095ull;
 
@@ -82,6 +88,39 @@ static int erase(const char *path, uint64_t head)
 	superblocks_free(&found);
 	device_close(&device);
 	return error ? complain(LARDER_FAILED, "%s: cannot overwrite its superblock: %s", path, strerror(-error)) : LARDER_DONE;
+}
+
+/* What went on after a reboot finds the disks of an array that nobody has assembled: superblock and LUKS header are in that. */
+static void show_volume(const struct stack *stack)
+{
+	struct md_array array = { 0 };
+	bool waits;
+	uint8_t part[16];
+
+	stack_part(stack, "md", part);
+	if (*stack->raid)
+		md_find(part, &array);
+	waits = array.number && !*array.node;
+	md_free(&array);
+	if (waits && start_array(stack, START_DEGRADED))
+		remark("%s: its array cannot be started: what is in it, %sstays on its disks%s", stack->name,
+		       stack->encrypted ? "the LUKS header among it, " : "", stack->encrypted ? ", for whoever has a key" : "");
+}
+
+/* The LUKS header went through the cache, too. */
+static void discard_segments(const struct member *m)
+{
+	const struct larder_cache_sb *sb = &m->sb.cache;
+	struct device device;
+	int error;
+
+	if (device_open(&device, m->path, DEVICE_CLAIM))
+		return;
+	error = device_discard(&device, le64toh(sb->segments_offset), (uint64_t)le32toh(sb->nr_segments) * le32toh(sb->segment_size));
+	if (error)
+		remark("%s: its segments cannot be discarded: %s; what was cached, the LUKS header among it, stays there until it is overwritten", m->path,
+		       strerror(-error));
+	device_close(&device);
 }
 
 static int erase_volume(const struct stack *stack)
@@ -94,7 +133,7 @@ static int erase_volume(const struct stack *stack)
 	stack_part(stack, "volume", part);
 	members_scan(&members);
 	m = member_volume(&members, part);
-	result = m ? erase(m->path, stack->encrypted ? LUKS_HEADER : 0) : LARDER_DONE;
+	result = m ? erase(m, stack->encrypted ? LUKS_HEADER : 0) : LARDER_DONE;
 	members_free(&members);
 	return result;
 }
@@ -132,7 +171,7 @@ static int erase_disks(const struct stack *stack)
 		stack_part(stack, part, uuid);
 		for (size_t j = 0; !result && j < members.number; j++)
 			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16))
-				result = erase(members.member[j]->path, 0);
+				result = erase(members.member[j], 0);
 	}
 	members_free(&members);
 	return result;
@@ -175,8 +214,11 @@ static int erase_cache(const struct stack *stack)
 	for (size_t i = 0; !result && i < members.number; i++) {
 		const struct member *m = members.member[i];
 
-		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
-			result = erase(m->path, 0);
+		if (le32toh(m->sb.head.kind) != LARDER_KIND_CACHE || memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
+			continue;
+		if (stack->encrypted)
+			discard_segments(m);
+		result = erase(m, 0);
 	}
 	members_free(&members);
 	return result;
@@ -197,6 +239,8 @@ static int remove_stack(struct stack *stack)
 		result = stack_store(stack);
 	}
 	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, false);
+	if (!result)
+		show_volume(stack);
 	result = result ? result : erase_volume(stack);
 	result = result ? result : forget_backup(stack);
 	result = result ? result : erase_disks(stack);

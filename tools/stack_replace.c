@@ -4,6 +4,7 @@
  *
  * A disk: NEW becomes a spare of the array, which takes the place of OLD: as a copy of it, if that works, so that nothing lacks redundancy
  * meanwhile; else rebuilt from the others.  OLD leaves the array when that is done, and loses its superblock last.
+ * The whole cache: tools/stack_cache.c.
  * An SSD: NEW takes the place of one that failed; or it joins the set, and then OLD is drained and leaves it.
  */
 #include <endian.h>
@@ -333,7 +334,7 @@ static int replace(struct replacing *r)
 
 int stack_replace(int argc, char **argv)
 {
-	static const char usage[] = "larder replace NAME OLD NEW [--wipe] [--discard-dirty UUID] [--role ROLE] [--no-wait] [--dry-run] [--yes]";
+	static const char usage[] = "larder replace NAME OLD NEW | NAME cache SSD...|CACHE [--wipe] [--discard-dirty UUID] [--role ROLE] [--no-wait] [--dry-run] [--yes]";
 	struct replacing r = { 0 };
 	const struct argument arguments[] = {
 		{ "wipe", 'W', ARGUMENT_FLAG, &r.request.claim.wipe, NULL, "remove what is on NEW" },
@@ -348,15 +349,17 @@ int stack_replace(int argc, char **argv)
 	uint32_t ignored;
 	int first, result;
 
-	if (!arguments_words(argc, argv, usage, arguments, 3, 3, &first, &result))
+	if (!arguments_words(argc, argv, usage, arguments, 3, 2 + (int)LARDER_MAX_DEVICES, &first, &result))
 		return result;
 	r.request.name = argv[first];
 	r.old = argv[first + 1];
+	if (strcmp(r.old, "cache") && argc - first > 3)
+		return complain(LARDER_USAGE, "too many words; usage: %s", usage);
 	r.request.claim.path = argv[first + 2];
 	if (r.request.role && !role_parse(r.request.role, &ignored))
 		return complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", r.request.role);
 	mapped_init(false);
 	if (!r.request.claim.dry_run)
 		turn_take();
-	return replace(&r);
+	return strcmp(r.old, "cache") ? replace(&r) : stack_change_cache(&r.request, &argv[first + 2], argc - first - 2);
 }

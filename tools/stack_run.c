@@ -3,7 +3,7 @@
  * larder start, stop, lock, unlock: the layers of a stack, from below, and from above.
  *
  * A stack is started as its description says.  What would risk data is refused, and the option that does it all the same is named:
- * --degraded (SSDs, or disks of the array, are missing), --import (another machine made the stack), --crashed (and did not stop it).
+ * --degraded (SSDs, all of the cache where the volume is clean, or disks of the array, are missing), --import (another machine made the stack), --crashed (and did not stop it).
  */
 #include <endian.h>
 #include <stdio.h>
@@ -12,12 +12,13 @@
 #include <uuid/uuid.h>
 
 #include "running.h"
+#include "stack_age.h"
 #include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
 
 struct run_request {
-	const char *keyfile;
+	const char *keyfile, *discard_newer;
 	bool degraded, import, crashed, locked, agent, without_module;
 };
 
@@ -45,6 +46,29 @@ static int refuse_foreign(const struct stack *stack)
 			stack->name);
 }
 
+/* Below the cache of today a disk of last month is neither the one nor the other. */
+static int check_age(const struct stack *stack)
+{
+	const struct member *volume;
+	struct members members;
+	struct stack own;
+	uint8_t part[16];
+	char *why = NULL;
+	bool there;
+	int result = LARDER_DONE;
+
+	stack_part(stack, "volume", part);
+	members_scan(&members);
+	volume = member_volume(&members, part);
+	if (volume && !stack_decode(volume->sb.volume.stack, &own, &there) && there)
+		why = stack_too_old(&members, &volume->sb.volume, &own);
+	if (why)
+		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
+	free(why);
+	members_free(&members);
+	return result;
+}
+
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled)
 {
 	const struct found *found;
@@ -62,13 +86,15 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 		stack_part(&found->stack, "md", part);
 		md_find(part, &array);
 		/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
-		*assembled = !found->whole && array.number && !*array.node;
+		result = stack_check_copies(&stacks, &found->stack, &array);
+		*assembled = !result && !found->whole && array.number && !*array.node;
 		if (*assembled)
 			result = md_assemble(part, &array, flags & START_DEGRADED);
 		md_free(&array);
 	}
 	stacks_free(&stacks);
-	return result ? result : load(word, stack);
+	result = result ? result : load(word, stack);
+	return result || (flags & START_OLDER) ? result : check_age(stack);
 }
 
 /* Of the newest set of SSDs here one was not stopped: the cache runs on the machine that made it, or ran when that went down. */
@@ -144,10 +170,41 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 	return result;
 }
 
+/* The volume, with what it stands on.  Of a cache of which nothing is left only a volume that needs none starts, and only if asked to. */
+static int start_below(struct stack *stack, unsigned flags)
+{
+	bool with = !(flags & START_WITHOUT_MODULE);
+	int result = start_array(stack, flags);
+
+	if (!result && (flags & START_OLDER))
+		result = stack_take_older(stack);
+	if (!result && with && !stack_cache_here(stack)) {
+		if (!(flags & START_DEGRADED))
+			return complain(LARDER_NOT_FOUND,
+					"%s: no SSD of its cache is here; attach them; if they are gone: larder start --degraded %s starts it without, where nothing is lost by that, and larder replace %s cache SSD gives it another one",
+					stack->name, stack->name, stack->name);
+		flags |= START_WITHOUT_CACHE;
+		with = false;
+	}
+	if (!result && with)
+		result = start_cache(stack, flags);
+	return result ? result : start_volume(stack, flags);
+}
+
+static int check_newer(const struct stack *stack, const char *discard)
+{
+	char text[UUID_TEXT];
+	uint8_t given[16];
+
+	if (!discard || (!uuid_parse(discard, given) && !memcmp(given, stack->uuid, 16)))
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE, "%s: --discard-newer: the stack is %s, not %s; nothing was done", stack->name, uuid_text(stack->uuid, text), discard);
+}
+
 static int start_one(const char *word, const struct run_request *request)
 {
 	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) |
-			 (request->without_module ? START_WITHOUT_MODULE : 0);
+			 (request->without_module ? START_WITHOUT_MODULE : 0) | (request->discard_newer ? START_OLDER | START_STALE : 0);
 	struct stack stack;
 	bool marked = false, assembled;
 	int result;
@@ -157,17 +214,15 @@ static int start_one(const char *word, const struct run_request *request)
 	result = stack_load_with_array(word, &stack, flags, &assembled);
 
 	result = result ? result : check_state(&stack, request);
+	result = result ? result : check_newer(&stack, request->discard_newer);
 	if (!result && stack.encrypted && !crypt_is_open(&stack)) {
 		crypt_mark(&stack, true); /* before the volume is there, which larder-unlock@.service would ask for */
 		marked = true;
 	}
-	result = result ? result : start_array(&stack, flags);
-	if (!result && !request->without_module)
-		result = start_cache(&stack, flags);
-	result = result ? result : start_volume(&stack, flags);
+	result = result ? result : start_below(&stack, flags);
 	if (result && marked)
 		crypt_mark(&stack, false);
-	if (!result && request->import)
+	if (!result && (request->import || request->discard_newer))
 		result = stack_store(&stack);
 	if (result || request->locked)
 		return result;
@@ -265,14 +320,16 @@ int stack_start(int argc, char **argv)
 	const struct argument arguments[] = {
 		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "unlock with this file (default: as it was created)" },
 		{ "locked", 0, ARGUMENT_FLAG, &request.locked, NULL, "do not unlock it, nor mount it" },
-		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack" },
+		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack; if all SSDs are, without the cache" },
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it: it is this one's from then on" },
+		{ "discard-newer", 0, ARGUMENT_TEXT, &request.discard_newer, "UUID",
+		  "also from disks that are older than the SSDs say: what was written since to the stack with this UUID is LOST" },
 		{ "crashed", 0, ARGUMENT_FLAG, &request.crashed, NULL, "with --import: also if that machine did not stop it" },
 		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },
 		ARGUMENTS_END
 	};
 
-	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--without-module]", arguments, &request, 's');
+	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--without-module]", arguments, &request, 's');
 }
 
 int stack_stop(int argc, char **argv)

@@ -5,9 +5,12 @@
  * Both at once, as they are on different devices, and both by the kernel: whoever is waiting for it may end, and it goes on.  Between two
  * disks of an array that differ nothing says which is right, so they are made the same only when that is asked for.  What --stop ends goes on
  * where it was with the next one (an array), or begins anew (a cache, which is read in minutes).
+ *
+ * SIGTERM to who waits stops what this command has begun, and nothing that was running before it: larder-scrub.service is ended so.
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,11 +31,13 @@ struct array {
 	uint8_t uuid[16];
 	unsigned missing; /* disks */
 	bool begun, repair;
+	bool ours; /* begun by this command */
 };
 
 /* What is scrubbed: each cache once, though several stacks have it. */
 struct work {
 	struct mapped *cache[CACHES_MAX];
+	bool ours[CACHES_MAX]; /* begun by this command */
 	struct array array[ARRAYS_MAX];
 	size_t caches, arrays;
 };
@@ -130,16 +135,23 @@ static int begin_array(struct array *array, const struct scrub_request *request)
 	if (error)
 		return complain(LARDER_FAILED, "%s: the scrub cannot be begun: %s", array->node, strerror(error));
 	scrub_stopped_set(array->uuid, 0);
-	array->begun = true;
+	array->begun = array->ours = true;
 	array->repair = request->repair;
 	if (from)
 		printf("array %s: goes on at sector %" PRIu64 " of its disks\n", array->node, from);
 	return LARDER_DONE;
 }
 
-static int begin_cache(const struct mapped *cache)
+static int begin_cache(const struct mapped *cache, bool *ours)
 {
-	return status_is(cache->status, "scrub", "running") ? LARDER_DONE : mapped_message(cache->name, "scrub");
+	int result = LARDER_DONE;
+
+	*ours = false;
+	if (!status_is(cache->status, "scrub", "running")) {
+		result = mapped_message(cache->name, "scrub");
+		*ours = !result;
+	}
+	return result;
 }
 
 static int end_array(const struct array *array, bool dry_run)
@@ -165,6 +177,29 @@ static int end_array(const struct array *array, bool dry_run)
 static int end_cache(const struct mapped *cache)
 {
 	return status_is(cache->status, "scrub", "running") ? mapped_message(cache->name, "scrub_stop") : LARDER_DONE;
+}
+
+static volatile sig_atomic_t told_to_end;
+
+static void note_end(int signal_number)
+{
+	(void)signal_number;
+	told_to_end = 1;
+}
+
+/* Told to end: what was begun here stops, and the signal does what it does. */
+static _Noreturn void give_up(const struct work *work)
+{
+	for (size_t i = 0; i < work->caches; i++)
+		if (work->ours[i] && !mapped_refresh(work->cache[i]))
+			end_cache(work->cache[i]);
+	for (size_t i = 0; i < work->arrays; i++)
+		if (work->array[i].ours)
+			end_array(&work->array[i], false);
+	fflush(stdout);
+	signal(SIGTERM, SIG_DFL);
+	raise(SIGTERM);
+	_exit(128 + SIGTERM);
 }
 
 /* ------------------------------------------------------------------ wait, judge */
@@ -209,7 +244,7 @@ static int wait_for_all(const struct work *work)
 			fputs("\r\033[K", stderr);
 		result = look_at_caches(work, terminal, &busy);
 		look_at_arrays(work, terminal, &busy);
-		if (result || !busy)
+		if (result || !busy || told_to_end)
 			break;
 		usleep(POLL_MICROSECONDS);
 	}
@@ -249,16 +284,21 @@ static int first_of(int a, int b)
 
 static int scrub(struct work *work, const struct scrub_request *request)
 {
+	struct sigaction end = { .sa_handler = note_end };
 	int result = LARDER_DONE;
 
 	mapped_init(request->dry_run);
+	if (request->wait && !request->dry_run)
+		sigaction(SIGTERM, &end, NULL);
 	for (size_t i = 0; i < work->caches; i++)
-		result = first_of(result, request->stop ? end_cache(work->cache[i]) : begin_cache(work->cache[i]));
+		result = first_of(result, request->stop ? end_cache(work->cache[i]) : begin_cache(work->cache[i], &work->ours[i]));
 	for (size_t i = 0; i < work->arrays; i++)
 		result = first_of(result, request->stop ? end_array(&work->array[i], request->dry_run) : begin_array(&work->array[i], request));
 	if (!request->wait || request->dry_run)
 		return result;
 	result = first_of(result, wait_for_all(work));
+	if (told_to_end)
+		give_up(work);
 	for (size_t i = 0; i < work->caches; i++)
 		result = first_of(result, scrub_judge_cache(work->cache[i]));
 	for (size_t i = 0; i < work->arrays; i++)

@@ -17,6 +17,7 @@
 #include "fstab.h"
 #include "program.h"
 #include "running.h"
+#include "stack_age.h"
 #include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
@@ -143,6 +144,66 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 	return *found ? LARDER_DONE : complain(LARDER_NOT_FOUND, "%s: there is no such stack; see larder list", word);
 }
 
+static bool is_part(const struct stack *stack, const struct member *m)
+{
+	char name[32];
+	uint8_t part[16];
+
+	if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE)
+		return !memcmp(m->sb.cache.cache_uuid, stack->cache, 16);
+	stack_part(stack, "volume", part);
+	if (!memcmp(m->sb.head.uuid, part, 16))
+		return true;
+	for (uint32_t i = 0; i < stack->legs; i++) {
+		snprintf(name, sizeof(name), "disk %u", i);
+		stack_part(stack, name, part);
+		if (!memcmp(m->sb.head.uuid, part, 16))
+			return true;
+	}
+	return false;
+}
+
+static int refuse_copy(const struct stack *stack, const char *a, const char *b)
+{
+	bool first = strcmp(a, b) < 0;
+
+	return complain(LARDER_UNSAFE, "%s: %s and %s have one UUID: one is a copy of the other (dd, a snapshot?): detach the copy, or remove its signature",
+			stack->name, first ? a : b, first ? b : a);
+}
+
+/* One disk, by itself and through what lies over it (multipath), is no copy. */
+static bool is_one_disk(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	if (stat(a, &x) || stat(b, &y) || !S_ISBLK(x.st_mode) || !S_ISBLK(y.st_mode))
+		return false;
+	return x.st_rdev == y.st_rdev || device_is_below(x.st_rdev, y.st_rdev) || device_is_below(y.st_rdev, x.st_rdev);
+}
+
+static int check_legs(const struct stack *stack, const struct md_array *array)
+{
+	uint8_t a[16], b[16];
+
+	for (size_t i = 0; i < array->number; i++)
+		for (size_t j = 0; j < i; j++)
+			if (md_leg_uuid(array->leg[i], a) && md_leg_uuid(array->leg[j], b) && !memcmp(a, b, 16) &&
+			    !is_one_disk(array->leg[i], array->leg[j]))
+				return refuse_copy(stack, array->leg[i], array->leg[j]);
+	return LARDER_DONE;
+}
+
+int stack_check_copies(const struct stacks *stacks, const struct stack *stack, const struct md_array *array)
+{
+	const struct members *members = &stacks->members;
+
+	for (size_t i = 0; i < members->number; i++)
+		for (size_t j = 0; j < i && is_part(stack, members->member[i]); j++)
+			if (!memcmp(members->member[i]->sb.head.uuid, members->member[j]->sb.head.uuid, 16))
+				return refuse_copy(stack, members->member[i]->path, members->member[j]->path);
+	return check_legs(stack, array);
+}
+
 /* ------------------------------------------------------------------ the description */
 
 static char *hex(const uint8_t field[static LARDER_STACK_SIZE])
@@ -171,6 +232,7 @@ static int send(const struct mapped *mapped, const uint8_t field[static LARDER_S
 }
 
 struct stack_change {
+	const struct member *member;
 	const uint8_t *field;
 	const char *label; /* NULL: as it is */
 };
@@ -180,6 +242,8 @@ static int change_stack(union superblock *sb, bool *write, void *data)
 	const struct stack_change *change = data;
 
 	(void)write;
+	if (memcmp(sb->head.uuid, change->member->sb.head.uuid, 16))
+		return complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago; nothing was written to it", change->member->path);
 	memcpy(le32toh(sb->head.kind) == LARDER_KIND_CACHE ? sb->cache.stack : sb->volume.stack, change->field, LARDER_STACK_SIZE);
 	if (change->label) {
 		memset(sb->cache.label, 0, LARDER_LABEL_SIZE); /* it lies at the same place in both */
@@ -191,7 +255,7 @@ static int change_stack(union superblock *sb, bool *write, void *data)
 /* The superblock of a member that does not run: field, and label, unless NULL, in one write. */
 static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE], const char *label)
 {
-	struct stack_change change = { field, label };
+	struct stack_change change = { m, field, label };
 	struct device device;
 	int result = device_open(&device, m->path, DEVICE_CLAIM);
 
@@ -202,13 +266,16 @@ static int write_member(const struct member *m, const uint8_t field[static LARDE
 	return result;
 }
 
-static int store_volume(const struct stacks *stacks, const struct stack *stack, const char *label)
+/* *written: it is there, and has it. */
+static int store_volume(const struct stacks *stacks, const struct stack *stack, const char *label, bool *written)
 {
 	uint8_t part[16], field[LARDER_STACK_SIZE];
 	const struct mapped *running;
 	const struct member *m;
 	const char *why;
+	int result;
 
+	*written = false;
 	stack_part(stack, "volume", part);
 	m = member_volume(&stacks->members, part);
 	running = running_by_uuid(&stacks->list, part, false);
@@ -217,7 +284,9 @@ static int store_volume(const struct stacks *stacks, const struct stack *stack, 
 	why = stack_encode(stack, field);
 	if (why)
 		return complain(LARDER_FAILED, "%s: %s", stack->name, why);
-	return running ? send(running, field) : write_member(m, field, label);
+	result = running ? send(running, field) : write_member(m, field, label);
+	*written = !result;
+	return result;
 }
 
 /* That of the SSD whose superblock is the newest. */
@@ -264,27 +333,73 @@ int stack_elsewhere(const struct stack *stack, bool *elsewhere)
 
 int stack_check_machine(const struct stack *stack)
 {
+	struct md_array array = { 0 };
+	struct stacks stacks;
+	uint8_t part[16];
 	bool elsewhere;
 	int result = stack_elsewhere(stack, &elsewhere);
 
 	if (!result && elsewhere)
 		result = complain(LARDER_UNSAFE, "%s: is another machine's; if that does not use it any more: larder start --import %s takes it over",
 				  stack->name, stack->name);
+	result = result ? result : stacks_scan(&stacks);
+	if (result)
+		return result;
+	stack_part(stack, "md", part);
+	if (*stack->raid)
+		md_find(part, &array);
+	result = stack_check_copies(&stacks, stack, &array);
+	md_free(&array);
+	stacks_free(&stacks);
 	return result;
 }
 
-/* put: the stack joins the list, or leaves it.  label: of the cache from now on, if it does not run; NULL: as it is. */
-static int store_ssds(const struct stacks *stacks, const struct stack *stack, bool put, const char *label)
+int stack_named_cache(const struct stacks *stacks, const char *name, const struct member **member)
+{
+	struct stack_list *list;
+	int result = member_find((struct members *)&stacks->members, name, LARDER_KIND_CACHE, member);
+
+	if (result)
+		return result;
+	list = must_allocate(calloc(1, sizeof(*list)));
+	result = stack_list_read((*member)->sb.cache.cache_uuid, list);
+	if (!result && list->number && stack_host_is_foreign(list->host))
+		result = complain(LARDER_UNSAFE, "%s: the cache is another machine's; if that does not use it any more: larder start --import %s first",
+				  name, list->stack[0].name);
+	free(list);
+	return result;
+}
+
+/* What the list says that its volume has had. */
+static uint64_t seen_in(const struct stack_list *list, const struct stack *stack)
+{
+	for (size_t i = 0; i < list->number; i++)
+		if (list->brief[i] && !memcmp(list->stack[i].uuid, stack->uuid, 16))
+			return list->stack[i].generation;
+	return 0;
+}
+
+enum listing {
+	LIST_DROP,
+	LIST_PUT, /* of one that is ready with the generation that its volume was seen with before */
+	LIST_SEEN, /* its volume has this generation, durably */
+};
+
+/* label: of the cache from now on, if it does not run; NULL: as it is. */
+static int store_ssds(const struct stacks *stacks, const struct stack *stack, enum listing how, const char *label)
 {
 	const struct mapped *running = running_by_uuid(&stacks->list, stack->cache, true);
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
+	struct stack listed = *stack;
 	const char *why = NULL;
 	int result = newest_list(&stacks->members, stack->cache, list);
 
-	if (!result && put && !stack_list_put(list, stack))
+	if (stack->state == STACK_READY && how == LIST_PUT)
+		listed.generation = seen_in(list, stack);
+	if (!result && how != LIST_DROP && !stack_list_put(list, &listed))
 		why = "its cache has the most stacks that it can have";
-	if (!put)
+	if (how == LIST_DROP)
 		stack_list_drop(list, stack->uuid);
 	if (!result)
 		why = why ? why : stack_list_encode(list, field);
@@ -305,14 +420,16 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, bo
 static int store(struct stack *stack, const char *volume_label, const char *cache_label)
 {
 	struct stacks stacks;
+	bool written;
 	int result = stacks_scan(&stacks);
 
 	stack->generation++;
 	/* what comes second may be lost, and the first has the higher generation */
-	result = result ? result : store_ssds(&stacks, stack, true, cache_label);
-	result = result ? result : store_volume(&stacks, stack, volume_label);
+	result = result ? result : store_ssds(&stacks, stack, LIST_PUT, cache_label);
+	result = result ? result : store_volume(&stacks, stack, volume_label, &written);
 	stacks_free(&stacks);
-	return result;
+	/* last, or a power cut would leave a volume that is older than its SSDs say */
+	return result || !written || stack->state != STACK_READY ? result : stack_store_ssds(stack, true);
 }
 
 int stack_store(struct stack *stack)
@@ -325,53 +442,135 @@ int stack_store_name(struct stack *stack)
 	return store(stack, stack->name, stack->own_cache ? stack->name : NULL);
 }
 
-int stack_forget(const struct stack *stack)
+/* Only the SSDs. */
+static int store_list(const struct stack *stack, enum listing how)
 {
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
-	result = result ? result : store_ssds(&stacks, stack, false, NULL);
+	result = result ? result : store_ssds(&stacks, stack, how, NULL);
 	stacks_free(&stacks);
 	return result;
 }
 
+int stack_store_ssds(const struct stack *stack, bool seen)
+{
+	return store_list(stack, seen ? LIST_SEEN : LIST_PUT);
+}
+
+static int take_older(union superblock *sb, bool *write, void *data)
+{
+	const struct stack *stack = data;
+	uint8_t part[16], cache[16];
+	const char *why = stack_encode(stack, sb->volume.stack);
+
+	stack_part(stack, "volume", part);
+	if (why || memcmp(sb->head.uuid, part, 16))
+		return complain(LARDER_FAILED, "%s: %s", stack->name, why ? why : "uuid: its volume is another device now");
+	*write = true;
+	memcpy(cache, sb->volume.cache_uuid, 16);
+	superblock_leave_cache(sb);
+	memcpy(sb->volume.cache_uuid, cache, 16);
+	sb->volume.set_generation = 0;
+	return LARDER_DONE;
+}
+
+int stack_take_older(struct stack *stack)
+{
+	const struct member *volume;
+	struct members members;
+	struct device device;
+	uint8_t part[16];
+	int result = LARDER_DONE;
+
+	stack_part(stack, "volume", part);
+	members_scan(&members);
+	volume = member_volume(&members, part);
+	if (!volume)
+		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
+	else if (stack_seen(&members, volume->sb.volume.cache_uuid, stack->uuid) > stack->generation) {
+		stack->generation = stack_seen(&members, volume->sb.volume.cache_uuid, stack->uuid) + 1;
+		result = device_open(&device, volume->path, DEVICE_CLAIM);
+		if (!result) {
+			result = superblock_change(&device, take_older, stack);
+			device_close(&device);
+		}
+	}
+	members_free(&members);
+	return result;
+}
+
+int stack_forget(const struct stack *stack)
+{
+	return store_list(stack, LIST_DROP);
+}
+
 /* ------------------------------------------------------------------ layers */
 
-/* Where a device is mounted; a btrfs has a number of its own there, but tells its device. */
-static void find_mount(dev_t number, char where[static PATH_MAX])
+/* One line of mountinfo. */
+struct mount {
+	unsigned id, parent, high, low;
+	char point[PATH_MAX], source[PATH_MAX];
+};
+
+static bool next_mount(FILE *file, struct mount *mount)
 {
 	char *line = NULL, *at;
 	size_t room = 0;
-	FILE *file = fopen("/proc/self/mountinfo", "re");
+	bool good = false;
 
-	where[0] = 0;
-	while (file && !*where && getline(&line, &room, file) > 0) {
-		char point[PATH_MAX], source[PATH_MAX];
-		unsigned high, low;
-		struct stat status;
-
+	while (!good && getline(&line, &room, file) > 0) {
 		at = strstr(line, " - ");
-		if (!at || sscanf(line, "%*u %*u %u:%u %*s %4095s", &high, &low, point) != 3 ||
-		    sscanf(at, " - %*s %4095s", source) != 1)
-			continue;
-		if (makedev(high, low) != number &&
-		    (source[0] != '/' || stat(source, &status) || !S_ISBLK(status.st_mode) || status.st_rdev != number))
-			continue;
-		/* spaces and the like are octal there */
-		for (char *from = point, *to = where;; to++) {
-			unsigned code;
+		good = at &&
+		       sscanf(line, "%u %u %u:%u %*s %4095s", &mount->id, &mount->parent, &mount->high, &mount->low, mount->point) == 5 &&
+		       sscanf(at, " - %*s %4095s", mount->source) == 1;
+	}
+	free(line);
+	return good;
+}
 
-			if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
-				*to = (char)code;
-				from += 4;
-			} else if (!(*to = *from++)) {
-				break;
-			}
+/* A btrfs has a number of its own there, but tells its device. */
+static bool mount_is_of(const struct mount *mount, dev_t number)
+{
+	struct stat status;
+
+	return makedev(mount->high, mount->low) == number ||
+	       (mount->source[0] == '/' && !stat(mount->source, &status) && S_ISBLK(status.st_mode) && status.st_rdev == number);
+}
+
+/* Spaces and the like are octal there. */
+static void decode(const char *from, char *to)
+{
+	for (;; to++) {
+		unsigned code;
+
+		if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
+			*to = (char)code;
+			from += 4;
+		} else if (!(*to = *from++)) {
+			break;
 		}
 	}
+}
+
+/* Where a device is mounted.  *covered: something else is, too, at the same place, and would be unmounted first. */
+static void find_mount(dev_t number, char where[static PATH_MAX], bool *covered)
+{
+	FILE *file = fopen("/proc/self/mountinfo", "re");
+	struct mount *mounts = must_allocate(calloc(2, sizeof(*mounts))), *ours = &mounts[0], *other = &mounts[1];
+
+	where[0] = 0;
+	*covered = false;
+	while (file && !*where && next_mount(file, ours))
+		if (mount_is_of(ours, number))
+			decode(ours->point, where);
+	if (file)
+		rewind(file);
+	while (file && *where && next_mount(file, other))
+		*covered |= other->parent == ours->id && !strcmp(other->point, ours->point) && !mount_is_of(other, number);
 	if (file)
 		fclose(file);
-	free(line);
+	free(mounts);
 }
 
 static void find_node(const struct stack *stack, const uint8_t uuid[16], struct layers *layers)
@@ -413,7 +612,7 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 		memcpy(layers->top, layers->node, sizeof(layers->top));
 	}
 	if (*layers->top)
-		find_mount(layers->top_number, layers->mounted);
+		find_mount(layers->top_number, layers->mounted, &layers->covered);
 }
 
 void layers_free(struct layers *layers)
@@ -467,6 +666,18 @@ int start_cache(const struct stack *stack, unsigned flags)
 	return cache_start(number, words);
 }
 
+bool stack_cache_here(const struct stack *stack)
+{
+	struct sight sight;
+	bool here;
+
+	if (look(stack, &sight))
+		return false;
+	here = sight.layers.cache || member_cache(&sight.stacks.members, stack->cache);
+	look_away(&sight);
+	return here;
+}
+
 int start_array(const struct stack *stack, unsigned flags)
 {
 	struct sight sight;
@@ -495,7 +706,7 @@ int start_array(const struct stack *stack, unsigned flags)
 int start_volume(const struct stack *stack, unsigned flags)
 {
 	char uuid[UUID_TEXT], *class = must_print("class=%s", stack->class);
-	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL, NULL };
+	char *words[] = { "start", uuid, "--name", (char *)stack->name, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
 	int number = 4;
 	struct sight sight;
 	uint8_t part[16];
@@ -508,6 +719,12 @@ int start_volume(const struct stack *stack, unsigned flags)
 	} else if (*stack->class) {
 		words[number++] = "--option";
 		words[number++] = class;
+	}
+	if (flags & START_WITHOUT_CACHE)
+		words[number++] = "--without-cache";
+	if (flags & START_STALE) {
+		words[number++] = "--option";
+		words[number++] = "stale=discard";
 	}
 	if (!result) {
 		bool runs = *sight.layers.node;
@@ -643,7 +860,9 @@ int stop_mount(const struct stack *stack)
 		if (result)
 			return result;
 		mounted = *sight.layers.mounted;
-		if (mounted) {
+		if (sight.layers.covered) {
+			result = complain(LARDER_BUSY, "%s: something else is mounted over %s; unmount that first", stack->name, sight.layers.mounted);
+		} else if (mounted) {
 			const char *words[] = { "umount", sight.layers.mounted, NULL };
 
 			code = program_run(words, &said);

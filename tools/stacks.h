@@ -28,6 +28,11 @@ struct stacks {
 /* Complains of what stands in a superblock and cannot be understood, and leaves that out. */
 int stacks_scan(struct stacks *stacks);
 void stacks_free(struct stacks *stacks);
+/*
+ * Of two devices with one superblock nobody knows which is the stack's, and which a copy (dd, a snapshot): refused, both named, for whoever would
+ * start it, or write to it.  array: its legs, as found.
+ */
+int stack_check_copies(const struct stacks *stacks, const struct stack *stack, const struct md_array *array);
 /* By name or UUID.  Complains when there is none, or more than one. */
 int stack_find(const struct stacks *stacks, const char *word, const struct found **found);
 
@@ -38,14 +43,23 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 int stack_store(struct stack *stack);
 /* The same, and its name becomes the label of the volume, which must not run, and of a cache of its own that does not. */
 int stack_store_name(struct stack *stack);
+/* Only the list on the SSDs; seen: the volume has this generation, durably. */
+int stack_store_ssds(const struct stack *stack, bool seen);
+/*
+ * Its volume, which does not run, is older than the SSDs: it is made the newest, without what they have of it.  What they have is stale then
+ * (START_STALE gives it up).  Complains.
+ */
+int stack_take_older(struct stack *stack);
 /* Takes it out of the list on the SSDs. */
 int stack_forget(const struct stack *stack);
 /* Of the SSDs of that cache, as written last; empty where nothing is.  Complains. */
 int stack_list_read(const uint8_t cache[16], struct stack_list *list);
 /* Is it another machine's, as its own description or that of its cache has it?  Complains of what cannot be read. */
 int stack_elsewhere(const struct stack *stack, bool *elsewhere);
-/* The same for whoever would write to it: complains of that, too. */
+/* The same for whoever would write to it: complains of that, too, and of copies of its devices. */
 int stack_check_machine(const struct stack *stack);
+/* A cache that is there and this machine's, by label or UUID: one of its SSDs.  Complains. */
+int stack_named_cache(const struct stacks *stacks, const char *name, const struct member **member);
 
 /* The layers of a stack as they run now.  layers_free() after it. */
 struct layers {
@@ -58,6 +72,7 @@ struct layers {
 	char top[PATH_MAX]; /* device of the filesystem; "": not there */
 	dev_t top_number;
 	char mounted[PATH_MAX]; /* "": not mounted */
+	bool covered; /* something else is mounted there, over it */
 };
 void layers_find(const struct stacks *stacks, const struct stack *stack, struct layers *layers);
 void layers_free(struct layers *layers);
@@ -68,6 +83,9 @@ int stack_unlock_by_agent(const char *volume);
 #define START_DEGRADED 1u
 #define START_IMPORT 2u /* also if it is another machine's */
 #define START_WITHOUT_MODULE 4u /* the volume by a linear target, if nothing is dirty; start_cache() is not called then */
+#define START_OLDER 16u /* stack_load_with_array(): also disks that are older than the SSDs */
+#define START_STALE 32u /* the volume, and what its cache has of it goes, if that is stale */
+#define START_WITHOUT_CACHE 8u /* the volume alone, if nothing is dirty; likewise */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started
  * for it then (assembled).  Complains.
@@ -75,6 +93,7 @@ int stack_unlock_by_agent(const char *volume);
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled);
 /* Each does nothing where the layer runs already.  Complain. */
 int start_cache(const struct stack *stack, unsigned flags);
+bool stack_cache_here(const struct stack *stack); /* it runs, or one of its SSDs is here */
 int start_array(const struct stack *stack, unsigned flags);
 int start_volume(const struct stack *stack, unsigned flags);
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong); /* wrong: as in luks_unlock() */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <time.h>
 
 #include "arguments.h"
@@ -286,6 +287,8 @@ static int wipe(const struct device *device, const struct claim_request *request
 		result = complain(LARDER_NOT_FOUND, "%s: magic: no larder superblock; nothing to wipe", device->path);
 	else
 		result = claim_superblock(device, &found, request->discard_dirty);
+	if (!result && !request->yes && !request->dry_run && !isatty(STDIN_FILENO))
+		result = complain(LARDER_FAILED, "%s: left as it is; --yes does it", device->path);
 	result = result ? result : claim_confirm(device, "its larder superblocks", request);
 	if (!result && request->dry_run) {
 		printf("wipe superblocks of %s\n", device->path);

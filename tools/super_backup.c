@@ -40,6 +40,7 @@
 #include "backup.h"
 #include "claim.h"
 #include "scan.h"
+#include "stack.h"
 #include "signature.h"
 #include "verbs.h"
 
@@ -229,6 +230,23 @@ static int check_table(const struct device *device, const union superblock *sb, 
 	return result;
 }
 
+/* An empty cache of one SSD is newer than all others: those of a set that has grown since would be stale beside it. */
+static int check_alone(const struct device *device, const union superblock *sb)
+{
+	const struct member *other;
+	struct members members;
+	int result = LARDER_DONE;
+
+	members_scan(&members);
+	other = member_cache(&members, sb->cache.cache_uuid);
+	if (other)
+		result = complain(LARDER_UNSAFE,
+				  "%s: cache_uuid: %s is of the same cache, and has what is cached: larder cache replace gives that a new SSD; if it is of no use: larder super wipe %s",
+				  device->path, other->path, other->path);
+	members_free(&members);
+	return result;
+}
+
 static int check_superblock(const struct device *device, const struct superblocks *found, struct restore *r)
 {
 	const union superblock *mine = r->backup->sb, *there = superblocks_best(found);
@@ -243,7 +261,7 @@ static int check_superblock(const struct device *device, const struct superblock
 				device->path, device->path);
 	if (!found->chosen) {
 		r->what = cache ? RESTORE_EMPTY_CACHE : RESTORE_VOLUME;
-		return LARDER_DONE;
+		return cache ? check_alone(device, mine) : LARDER_DONE;
 	}
 	if (memcmp(found->chosen->sb->head.uuid, mine->head.uuid, 16) || found->chosen->sb->head.kind != mine->head.kind)
 		return complain(LARDER_UNSAFE, "%s: uuid: is the %s %s: larder super wipe %s first, if that may go", device->path,
@@ -293,6 +311,20 @@ static uint64_t above(__le64 generation)
 	return htole64(le64toh(generation) + GENERATIONS_ABOVE);
 }
 
+/* No SSD has seen a later description: it would be taken for a disk that had left its stack. */
+static void raise_description(struct larder_volume_sb *sb)
+{
+	uint8_t field[LARDER_STACK_SIZE];
+	struct stack stack;
+	bool there;
+
+	if (stack_decode(sb->stack, &stack, &there) || !there)
+		return;
+	stack.generation += GENERATIONS_ABOVE;
+	if (!stack_encode(&stack, field))
+		memcpy(sb->stack, field, sizeof(field));
+}
+
 /* As the kernel and rescue leave a volume that was detached. */
 static int make_volume(union superblock *sb)
 {
@@ -304,6 +336,7 @@ static int make_volume(union superblock *sb)
 	sb->head.flags &= ~htole32(LARDER_VOLUME_MAY_BE_DIRTY);
 	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
 	sb->volume.set_generation = 0;
+	raise_description(&sb->volume);
 	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1 + (by >> (64 - INCARNATION_BITS)));
 	return LARDER_DONE;
 }

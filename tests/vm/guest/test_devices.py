@@ -243,6 +243,43 @@ def test_disk_that_failed_is_replaced(disks):
     alone(load, hdd2)
 
 
+def test_leg_that_had_left(disks):
+    """It dropped off, and comes back when the other one is dead: not below the cache of today, unless what is newer is given up."""
+    _, _, _, hdd0, hdd1, _ = disks
+    make(disks)
+    uuid = rows()["stack"]["uuid"]
+    load = Load()
+    with load:
+        wait_for(lambda: len(load.known) > 5, 120, "some files")
+    larder("volume", "flush", "data", "--wait")
+    then = dict(load.known)
+    kill(hdd1)
+    with load:
+        wait_for(lambda: members().get("/dev/hdd1") == "failed", 120, "the array to see it")
+    larder("drop", "data", hdd1)
+    load.check()
+    larder("stop", "data")
+    hdd1.heal()
+    larder("start", "data", "--degraded")  # on the good one: it does not refuse itself
+    load.check()
+    larder("stop", "data")
+    kill(hdd0)
+    refused(UNSAFE, ["start", "data", "--degraded"], "have seen", f"LOST with larder start data --discard-newer {uuid}")
+    refused(UNSAFE, ["start", "data", "--degraded", "--discard-newer", "11111111-2222-4333-8444-555555555555"], uuid)
+    larder("start", "data", "--degraded", "--discard-newer", uuid)
+    load.known = then
+    load.check()
+    for _ in range(2):
+        with load:
+            known = dict(load.known)
+            wait_for(lambda before=known: load.known != before, 120, "a file")
+        larder("stop", "data")
+        larder("start", "data", "--degraded")
+        load.check()
+    larder("stop", "data")
+    hdd0.heal()
+
+
 def test_raid_5(disks, make_disk):
     """With its partial parity log: one that works is replaced, one that died; one more is a spare, and takes a place."""
     if command.run("modprobe", "raid456", check=False).returncode:

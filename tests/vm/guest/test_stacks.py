@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -639,6 +640,56 @@ def test_without_the_module(disks, key):
     remove()
 
 
+def test_the_only_ssd_is_gone(disks, key):
+    """Clean, as one SSD is writethrough: it starts without its cache, and gets another one, which caches it from then on."""
+    ssd0, ssd1, hdd0, _ = disks
+    one = ["create", "data", "--backing", hdd0, "--cache", ssd0, "--class", "default", "--mkfs", "ext4", "--mount", MOUNTED]
+    larder(*one, "--encrypt", f"luks2:keyfile={key}", "--iter-time", "10")
+    write(0)
+    larder("stop", "data")
+    larder("super", "wipe", ssd0, "--yes")
+    refused(NOT_FOUND, ["start", "data"], "no SSD of its cache", "--degraded")
+    larder("start", "data", "--degraded")
+    check([0])
+    write(1)
+    assert "without its cache" in larder("status", "data", code=DEGRADED).stdout
+    refused(BUSY, ["replace", "data", "cache", ssd1], "is started")
+    larder("stop", "data")
+    larder("replace", "data", "cache", ssd1, "--yes")
+    for number in (2, 3):
+        larder("start", "data")
+        larder("status", "data")
+        check(range(number))
+        write(number)
+        larder("stop", "data")
+    larder("start", "data")
+    check(range(4))
+    remove()
+    nothing_left(disks)
+
+
+def test_removal_goes_on_behind_a_reboot(disks, key, monkeypatch, tmp_path):
+    """The array is not assembled any more: what lies in it goes all the same, and the LUKS header is nowhere."""
+    header = b"LUKS\xba\xbe"
+    larder(*words(disks, key))
+    uuid = rows()["stack"]["uuid"]
+    command.run("mount", "-t", "tmpfs", "tmpfs", MOUNTED)
+    refused(BUSY, ["stop", "data"], "something else is mounted over", str(MOUNTED))
+    refused(BUSY, ["remove", "data", "--discard-data", uuid], "something else is mounted over")
+    command.run("umount", MOUNTED)
+    assert os.path.ismount(MOUNTED)
+    larder("volume", "flush", "data", "--wait")
+    assert on_disk(disks[2:], header)
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path))  # a directory
+    refused(FAILED, ["remove", "data", "--discard-data", uuid], "is not removed yet")
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(FSTAB))
+    release()
+    assert not arrays()
+    larder("remove", "data")
+    assert not on_disk(disks, header)
+    nothing_left(disks)
+
+
 def room() -> int:
     return os.statvfs(MOUNTED).f_blocks * os.statvfs(MOUNTED).f_frsize
 
@@ -727,6 +778,12 @@ def test_scrub(disks):
     remove()
 
 
+def catches_term(pid: int) -> bool:
+    """Does it handle SIGTERM?"""
+    (mask,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def test_scrub_is_stopped_and_goes_on(disks):
     larder(*words(disks))
     command.run("mdadm", "--wait", *arrays(), check=False)
@@ -746,6 +803,18 @@ def test_scrub_is_stopped_and_goes_on(disks):
     disks[3].reset_stats()
     assert "goes on" not in larder("scrub", "data", "--wait").stdout
     assert rest + at * 256 < disks[3].stats()["rbytes"]
+    # who waits and is told to end stops what it began; what somebody else began goes on
+    array_file("sync_speed_max").write_text("2000")
+    for begun in (False, True):
+        if begun:
+            larder("scrub", "data")
+        waits = subprocess.Popen(["larder", "scrub", "data", "--wait"], stdout=subprocess.DEVNULL)
+        wait_for(lambda: rows()["array"]["state"] == "scrubbing", 60, "the scrub to begin")
+        wait_for(lambda p=waits.pid: catches_term(p), 60, "the command to wait")
+        waits.terminate()
+        assert waits.wait(60) == -signal.SIGTERM
+        assert rows()["array"]["state"] == ("scrubbing" if begun else "active")
+    larder("scrub", "data", "--stop")
     larder("stop", "data")
     refused(NOT_FOUND, ["scrub", "data"], "not started")
     larder("start", "data")

@@ -67,12 +67,16 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def disks(make_disk_file, tmp_path) -> list[Path]:
-    """Two SSDs and a disk; the filesystem is written to the disk where the volume's data are."""
+    """Two SSDs and a disk; the filesystem is written to it where the volume's data are.  Three more that root does not need."""
     ssds, hdd = [make_disk_file(f"ssd{i}", 32) for i in range(2)], make_disk_file("hdd", 96)
     larder = program("larder")
     given = ":".join(map(str, [*ssds, hdd]))
     run(larder, "cache", "create", "root", "--cache", ssds[0], "--cache", ssds[1], "--yes", LARDER_DEVICES=given)
     run(larder, "volume", "create", "root", "--backing", hdd, "--cache", "root", "--yes", LARDER_DEVICES=given)
+    others = [make_disk_file(f"other{i}", 32) for i in range(3)]
+    given = ":".join(map(str, others))
+    run(larder, "cache", "create", "other", "--cache", others[0], "--cache", others[1], "--yes", LARDER_DEVICES=given)
+    run(larder, "volume", "create", "other", "--backing", others[2], "--cache", "other", "--yes", LARDER_DEVICES=given)
     tree = tmp_path / "tree"
     for directory in ("bin", "sbin", "proc", "sys", "dev", "run", "root"):
         (tree / directory).mkdir(parents=True)
@@ -82,7 +86,7 @@ def disks(make_disk_file, tmp_path) -> list[Path]:
     (tree / "sbin/init").chmod(0o755)
     (tree / "boots").write_text("0\n")
     run("mkfs.ext4", "-q", "-F", "-d", tree, "-E", f"offset={DATA_OFFSET}", hdd, "90M")
-    return [*ssds, hdd]
+    return [*ssds, hdd, *others]
 
 
 def boot(name: str, initramfs: Path, disks: list[Path]) -> str:
@@ -90,13 +94,14 @@ def boot(name: str, initramfs: Path, disks: list[Path]) -> str:
 
 
 def test_root(initramfs, disks):
-    """Whole, twice, in another order of disks; then without an SSD: what was written is there each time."""
+    """Whole, twice, in another order of disks; then without an SSD: what was written is there; what else lacks one waits."""
+    both = r"ROOT: boot {} on /dev/\S+ / +of larder-cache-other larder-cache-root other root"
     on = r"ROOT: boot {} on /dev/\S+ / +of larder-cache-root root"
     text = boot("whole", initramfs, disks)
-    assert re.search(on.format(1), text), text[-4000:]
+    assert re.search(both.format(1), text), text[-4000:]
     text = boot("reversed", initramfs, disks[::-1])
-    assert re.search(on.format(2), text), text[-4000:]
+    assert re.search(both.format(2), text), text[-4000:]
     assert "WITHOUT" not in text
-    text = boot("degraded", initramfs, disks[1:])
+    text = boot("degraded", initramfs, [*disks[1:3], *disks[4:]])
     assert re.search(on.format(3), text), text[-4000:]
     assert "WITHOUT ALL OF ITS SSDs" in text

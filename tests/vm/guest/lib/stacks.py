@@ -111,7 +111,7 @@ def prepare(make_disk, monkeypatch, kernel_log, mb=96):
     MOUNTED.mkdir(exist_ok=True)
     FSTAB.write_text(HAND_MADE)
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(FSTAB))
-    ssds = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1) for i in range(2)]
+    ssds = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1, discard="zero") for i in range(2)]
     hdds = [make_disk(f"hdd{i}", model="null", mb=mb + 8 * i, wce=1) for i in range(2)]
     yield [*ssds, *hdds]
     release()

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Of two legs of a mirror that were used without one another md, alone with the older one, knows nothing; nor does a cache: the volume's UUID, and
+ * its incarnation there, are those that it had.  What is cached would lie over a disk that lacks what was written beside it.
+ *
+ * Each change of a stack's devices raises the generation of its description, on the disks that are in it then.  The SSDs note which one the volume
+ * has only when it has it, durably (store() in tools/stacks.c): so what they say was true of the right disks once, and these have it, or a
+ * later one, whatever a power cut has cut off.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "message.h"
+#include "stack_age.h"
+
+uint64_t stack_seen(const struct members *members, const uint8_t cache[16], const uint8_t uuid[16])
+{
+	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
+	uint64_t seen = 0;
+	bool there;
+
+	for (size_t i = 0; i < members->number; i++) {
+		const struct larder_cache_sb *sb = &members->member[i]->sb.cache;
+
+		if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || memcmp(sb->cache_uuid, cache, 16) || stack_list_decode(sb->stack, list, &there))
+			continue;
+		for (size_t j = 0; j < list->number; j++)
+			if (list->brief[j] && !memcmp(list->stack[j].uuid, uuid, 16) && list->stack[j].generation > seen)
+				seen = list->stack[j].generation;
+	}
+	free(list);
+	return seen;
+}
+
+char *stack_too_old(const struct members *members, const struct larder_volume_sb *sb, const struct stack *stack)
+{
+	uint64_t seen = stack_seen(members, sb->cache_uuid, stack->uuid);
+	char text[UUID_TEXT];
+
+	if (stack->generation >= seen)
+		return NULL;
+	return must_print("the description of the stack %s is of generation %" PRIu64
+			  " here, and its SSDs have seen %" PRIu64
+			  ": a disk that had left it, or came from a backup? attach those that have all; what was written since is LOST with larder start "
+			  "%s --discard-newer %s",
+			  stack->name, stack->generation, seen, stack->name, uuid_text(stack->uuid, text));
+}

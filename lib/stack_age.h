@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Disks of a stack that are older than its SSDs: what left an array, or was put back from a backup, below the cache of today. */
+#ifndef LARDER_STACK_AGE_H
+#define LARDER_STACK_AGE_H
+
+#include "scan.h"
+#include "stack.h"
+
+/* The generation that SSDs of this cache say the volume of this stack has had, durably; 0: none says so. */
+uint64_t stack_seen(const struct members *members, const uint8_t cache[16], const uint8_t uuid[16]);
+/*
+ * NULL: the volume with this superblock, and this description of its stack in it, is as new as the SSDs of the cache that it names say; else why not,
+ * and what can be done, to be freed by the caller.
+ */
+char *stack_too_old(const struct members *members, const struct larder_volume_sb *sb, const struct stack *stack);
+
+#endif

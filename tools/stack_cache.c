@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder replace NAME cache: another cache for a stack, as its own is gone, or is to be left.
+ *
+ * The stack is stopped, and its former cache holds nothing that its disks lack, or that is given up by a word.  What a power cut leaves:
+ *
+ *  the SSDs are formatted, with a list that has the stack; or the list of a cache that is there gets it
+ *		the volume belongs to its former cache; the same command, with --wipe for what is formatted, begins anew
+ *  one write of the volume's superblock: the description, the new cache, and an incarnation that the former one does not know
+ *		the volume belongs to the new cache, which knows nothing of it yet, and attaches it when it starts; the former one is stale
+ *  the former cache, as far as it is here, drops the stack from its list
+ *		an entry that stays there says nothing: the description of the volume has the higher generation, and another cache
+ *
+ * The label of the new one is not that of the former, which may come back: two of one label would keep each other from starting.
+ */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uuid/uuid.h>
+
+#include "create.h"
+#include "stack_devices.h"
+
+struct changing {
+	const struct devices_request *request;
+	struct argument_list words; /* SSDs, or the name of a cache */
+	struct stack stack; /* as it will be */
+	uint8_t former[16];
+	char label[LARDER_LABEL_SIZE + 1]; /* of the new one */
+	char *volume; /* path */
+};
+
+/* ------------------------------------------------------------------ what can be refused */
+
+static bool gives_up(const struct changing *c, const uint8_t cache[16])
+{
+	uint8_t given[16];
+
+	return c->request->claim.discard_dirty && !uuid_parse(c->request->claim.discard_dirty, given) && !memcmp(given, cache, 16);
+}
+
+static int check_dirty(const struct changing *c, const struct members *members, const struct member *volume)
+{
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	char text[UUID_TEXT];
+
+	if (!(le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY))
+		return LARDER_DONE;
+	uuid_text(sb->cache_uuid, text);
+	if (member_cache(members, sb->cache_uuid))
+		return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty: its cache %s is here, and may hold newer data; larder start %s, larder volume detach %s --flush",
+				volume->path, text, c->stack.name, c->stack.name);
+	if (!gives_up(c, sb->cache_uuid))
+		return complain(LARDER_UNSAFE,
+				"%s: flags: may_be_dirty: its cache %s may hold newer data; bring that cache back, or what only it has is LOST with --discard-dirty %s",
+				volume->path, text, text);
+	return LARDER_DONE;
+}
+
+static int check_stack(struct changing *c, const struct stacks *stacks)
+{
+	const struct stack *stack = &c->stack;
+	const struct member *volume;
+	struct layers layers;
+	uint8_t part[16];
+	int result = LARDER_DONE;
+
+	stack_part(stack, "volume", part);
+	volume = member_volume(&stacks->members, part);
+	layers_find(stacks, stack, &layers);
+	if (stack->state != STACK_READY)
+		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", stack->name, stack->name);
+	else if (*layers.node)
+		result = complain(LARDER_BUSY, "%s: is started: it gets another cache while it is stopped; larder stop %s", stack->name, stack->name);
+	else if (!volume)
+		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
+	layers_free(&layers);
+	result = result ? result : check_dirty(c, &stacks->members, volume);
+	if (!result)
+		c->volume = must_print("%s", volume->path);
+	return result;
+}
+
+/* The name of a cache that is there, or SSDs that become one. */
+static int choose(struct changing *c, const struct stacks *stacks)
+{
+	const struct member *member;
+	char text[UUID_TEXT];
+	int result;
+
+	c->stack.own_cache = c->words.number > 1 || strchr(c->words.value[0], '/');
+	if (c->stack.own_cache) {
+		uuid_generate_random(c->stack.cache);
+		snprintf(c->label, sizeof(c->label), "%.*s-%.4s", LARDER_LABEL_SIZE - 5, c->stack.name, uuid_text(c->stack.cache, text));
+		return create_check_names(c->label, c->label, LARDER_KIND_CACHE);
+	}
+	result = stack_named_cache(stacks, c->words.value[0], &member);
+	if (result)
+		return result;
+	memcpy(c->stack.cache, member->sb.cache.cache_uuid, 16);
+	label_text(member->sb.cache.label, c->label);
+	if (!memcmp(c->stack.cache, c->former, 16))
+		result = complain(LARDER_USAGE, "%s: is the cache of %s already", c->words.value[0], c->stack.name);
+	return result;
+}
+
+static void show(const struct changing *c)
+{
+	char text[UUID_TEXT];
+
+	printf("stack %s: leaves the cache %s\n", c->stack.name, uuid_text(c->former, text));
+	for (int i = 0; c->stack.own_cache && i < c->words.number; i++) {
+		printf("  %s: is formatted\n", c->words.value[i]);
+		claim_note(c->words.value[i]);
+	}
+	printf("  its cache then: %s, mode %s\n", c->label, c->stack.mode);
+	if (c->stack.own_cache && c->words.number < 2 && !strcmp(c->stack.mode, "writeback"))
+		printf("RISK: mode writeback on a single SSD: if it is lost, so is what was not yet written back\n");
+	fflush(stdout);
+}
+
+/* ------------------------------------------------------------------ the steps */
+
+static int format(const struct changing *c)
+{
+	struct cache_request request = { .name = c->label, .label = c->label, .paths = c->words, .claim = c->request->claim, .uuid = c->stack.cache };
+	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
+	uint8_t field[LARDER_STACK_SIZE];
+	struct stack listed = c->stack;
+
+	request.claim.yes = true; /* it has been asked for */
+	listed.generation = 0; /* until the volume has it */
+	stack_list_put(list, &listed);
+	stack_list_encode(list, field); /* one name */
+	free(list);
+	request.stack = field;
+	return cache_format(&request);
+}
+
+static int change_volume(union superblock *sb, bool *write, void *data)
+{
+	const struct changing *c = data;
+	uint8_t part[16], field[LARDER_STACK_SIZE];
+	const char *why = stack_encode(&c->stack, field);
+
+	stack_part(&c->stack, "volume", part);
+	if (why || memcmp(sb->head.uuid, part, 16))
+		return complain(LARDER_FAILED, "%s: %s", c->volume, why ? why : "uuid: is another device now");
+	if ((le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY) && !gives_up(c, sb->volume.cache_uuid))
+		return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty: was started meanwhile", c->volume);
+	*write = true;
+	superblock_leave_cache(sb);
+	memcpy(sb->volume.stack, field, sizeof(field));
+	memcpy(sb->volume.cache_uuid, c->stack.cache, 16);
+	sb->volume.set_generation = 0; /* of a set that it has not run with */
+	return LARDER_DONE;
+}
+
+static int store_volume(struct changing *c)
+{
+	struct device device;
+	int result = device_open(&device, c->volume, DEVICE_CLAIM);
+
+	if (result)
+		return result;
+	result = superblock_change(&device, change_volume, c);
+	device_close(&device);
+	return result;
+}
+
+static void leave_former(const struct changing *c)
+{
+	struct stack former = c->stack;
+	struct members members;
+	const struct member *ssd;
+	char text[UUID_TEXT];
+
+	memcpy(former.cache, c->former, 16);
+	members_scan(&members);
+	ssd = member_cache(&members, c->former);
+	if (ssd && !stack_forget(&former))
+		remark("%s: its former cache %s is still on %s; if no other volume uses it: larder super wipe %s", c->stack.name,
+		       uuid_text(c->former, text), ssd->path, ssd->path);
+	members_free(&members);
+}
+
+static int carry_out(struct changing *c)
+{
+	int result;
+
+	c->stack.generation++;
+	result = c->stack.own_cache ? format(c) : stack_store_ssds(&c->stack, false);
+	result = result ? result : store_volume(c);
+	result = result ? result : stack_store_ssds(&c->stack, true);
+	if (result)
+		return result;
+	leave_former(c);
+	printf("%s: its cache is %s; larder start %s\n", c->stack.name, c->label, c->stack.name);
+	return LARDER_DONE;
+}
+
+/* As far as it can be known: the devices are judged, nothing is written. */
+static int print_steps(struct changing *c)
+{
+	int result = c->stack.own_cache ? format(c) : LARDER_DONE;
+
+	if (!result)
+		printf("write superblock to %s: cache %s\n", c->volume, c->label);
+	return result;
+}
+
+static int change(struct changing *c)
+{
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	memcpy(c->former, c->stack.cache, 16);
+	result = check_stack(c, &stacks);
+	result = result ? result : choose(c, &stacks);
+	stacks_free(&stacks);
+	if (result)
+		return result;
+	show(c);
+	if (c->request->claim.dry_run)
+		return print_steps(c);
+	result = confirm(c->stack.name, c->request->claim.yes, "Give it this cache?");
+	return result ? result : carry_out(c);
+}
+
+int stack_change_cache(const struct devices_request *request, char **words, int number)
+{
+	struct changing c = { .request = request };
+	bool assembled;
+	int result;
+
+	if (request->role || request->no_wait)
+		return complain(LARDER_USAGE, "--role, --no-wait: are for an SSD of a cache that runs");
+	if (number > (int)LARDER_MAX_DEVICES)
+		return complain(LARDER_USAGE, "%d SSDs are given; a cache has at most %u", number, LARDER_MAX_DEVICES);
+	while (c.words.number < number) {
+		c.words.value[c.words.number] = words[c.words.number];
+		c.words.number++;
+	}
+	result = stack_load_with_array(request->name, &c.stack, 0, &assembled);
+	result = result ? result : stack_check_machine(&c.stack);
+	result = result ? result : change(&c);
+	if (assembled && stop_array(&c.stack) && !result)
+		result = LARDER_FAILED;
+	free(c.volume);
+	return result;
+}
