@@ -386,6 +386,17 @@ def test_spare_by_larderd(degraded, spare_daemon, code):
     assert calls.read_text().splitlines() == [expected]
 
 
+def test_spare_is_left_where_the_ssd_is_back(degraded, spare_daemon):
+    spare = degraded.spare()
+    degraded.larder.devices.append(degraded.b)
+    degraded.status()
+    with spare_daemon(degraded, "--wait", 3600) as (log, process):
+        told(log, "waits, in case that comes back")
+        process.send_signal(signal.SIGHUP)  # an image came whenever it is looked at
+        told(log, f"{degraded.b}: SSD 1 has failed, and is here again: its spare is left")
+        assert f"larder cache replace larder-cache-fast 1 {spare} the spare instead" in log.read_text()
+
+
 def test_spare_is_shown(degraded):
     spare = degraded.spare()
     for words in (["probe", spare], ["super", "show", spare]):

@@ -14,6 +14,7 @@ import pytest
 from lib import command, dm, simdisk
 from lib.block import BlockDevice
 from lib.larder import wait_for
+from lib.members import udevd
 from lib.sets import kill
 from lib.stacks import (
     BUSY,
@@ -451,20 +452,22 @@ def test_ssds_come_and_go(disks):
 
 @contextlib.contextmanager
 def larderd(directory, wait):
-    """With what it says."""
+    """With what it says.  It uses what udev has marked."""
     log = directory / "larderd.log"
-    with open(log, "ab") as out, subprocess.Popen(["larderd", "--wait", str(wait)], stderr=out) as daemon:
-        try:
-            yield log.read_text
-        finally:
-            daemon.terminate()
+    with udevd(), open(log, "ab") as out:
+        command.run("udevadm", "trigger", "--settle", "--subsystem-match=block")
+        with subprocess.Popen(["larderd", "--wait", str(wait)], stderr=out) as daemon:
+            try:
+                yield log.read_text
+            finally:
+                daemon.terminate()
 
 
 def wait_said(said, text):
     try:
         wait_for(lambda: text in said(), 120, f"larderd to say: {text}")
     except AssertionError as e:
-        plan = command.run("larder", "assemble", "data", "--degraded", "--dry-run", check=False)
+        plan = command.run("larder", "assemble", rows()["cache"]["uuid"], "--degraded", "--dry-run", check=False)
         raise AssertionError(f"{e}; it said:\n{said()}and the plan is:\n{plan.stdout}{plan.stderr}") from None
 
 
@@ -513,7 +516,7 @@ def test_spare_ssd(disks, tmp_path):
 
 @pytest.mark.limit(900)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_spare_is_cut_off(disks, tmp_path, seed, when):
+def test_spare_ssd_is_cut_off(disks, tmp_path, seed, when):
     """By power, at the command that uses it: larderd ends that behind the next start, and the spare has everything alone."""
     ssd0, ssd1, ssd2, *_ = disks
     make(disks)
