@@ -453,14 +453,17 @@ def test_ssds_come_and_go(disks):
 @contextlib.contextmanager
 def larderd(directory, wait):
     """With what it says.  It uses what udev has marked."""
-    log = directory / "larderd.log"
-    with udevd(), open(log, "ab") as out:
+    log, marking = directory / "larderd.log", udevd()
+    marking.__enter__()
+    try:
         command.run("udevadm", "trigger", "--settle", "--subsystem-match=block")
-        with subprocess.Popen(["larderd", "--wait", str(wait)], stderr=out) as daemon:
+        with open(log, "ab") as out, subprocess.Popen(["larderd", "--wait", str(wait)], stderr=out) as daemon:
             try:
                 yield log.read_text
             finally:
                 daemon.terminate()
+    finally:
+        marking.__exit__(None, None, None)
 
 
 def wait_said(said, text):
@@ -503,7 +506,7 @@ def test_spare_ssd(disks, tmp_path):
         wait_said(said, "waits, in case that comes back")
         assert states() == "active/failed" and members()[str(ssd2)] == "spare"
         refused(UNSAFE, ["cache", "replace", "larder-cache-data", "1", hdd2, "--spare"], "is no spare")
-        refused(BUSY, ["cache", "replace", "larder-cache-data", "0", ssd2, "--spare"], "has not failed")
+        refused(BUSY, ["cache", "replace", "larder-cache-data", "0", ssd2, "--spare"], "is in use")
     with larderd(tmp_path, 1) as said, load:
         wait_said(said, "takes its place")
         wait_for(is_whole, 300, "the second copies")
