@@ -4,7 +4,6 @@
 
 import os
 import shutil
-import struct
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ import pytest
 from lib import command, dm, members
 from lib.larder import wait_for
 from lib.members import ENVIRONMENT, FILES, SECONDS, Larderd, Member, Rig, larder, running, settle, status
-from lib.stacks import UNSAFE
 
 @pytest.fixture(scope="module", autouse=True)
 def udevd() -> Iterator[None]:
@@ -157,59 +155,6 @@ def test_without_its_cache(rig, larderd):
     assert running("larder-cache-fast") and not running("data")
     larder("volume", "start", "data", "--option", "stale=discard")
     rig.verify()
-
-
-@pytest.mark.limit(1200)
-def test_spare(rig, larderd):
-    """An SSD stays away: the spare takes its place, once nothing else is on it, and then has all that is dirty, alone."""
-    spare, small = Member("spare", 24), Member("small", 12)
-    rig.members += [spare, small]
-    for m in rig.members:
-        m.plug()
-    larder("cache", "start", "fast")
-    r = larder("cache", "add", "fast", small, "--spare", "--yes", check=False)
-    assert r.returncode and "it could replace none" in r.stderr, r.stderr
-    larder("cache", "add", "fast", spare, "--spare", "--yes")
-    assert larder("cache", "list", "-o", "spares", "--noheadings").stdout.split() == ["1"]
-    larder("cache", "remove", "fast", spare)
-    assert larder("cache", "list", "-o", "spares", "--noheadings").stdout.split() == ["0"]
-    larder("cache", "add", "fast", spare, "--spare", "--yes")
-    settle()
-    p = spare.properties()
-    assert (p["ID_FS_TYPE"], p["LARDER_KIND"], p["ID_FS_LABEL"]) == ("larder_member", "spare", "fast")
-    rig.off()
-
-    with open(spare.file, "r+b") as f:  # somebody has put something there meanwhile: a swap area
-        f.seek(1024)
-        f.write(struct.pack("<II", 1, 1000))
-        f.seek(4086)
-        f.write(b"SWAPSPACE2")
-    for m in (rig.ssd[0], spare, rig.hdd):
-        m.plug()
-    larderd.wait = 0
-    larderd.start()
-    wait_for(lambda: running("data"), SECONDS, "the volume")
-    settle()
-    r = larder("assemble", "fast", "--degraded", check=False)  # which looks at devices that are not marked, too
-    assert r.returncode == UNSAFE and f"{spare.node}: carries a signature swap" in r.stderr, r.stderr
-    assert status("larder-cache-fast")["ssds"] == "active/failed"
-    with open(spare.node, "r+b") as f:
-        f.seek(4086)
-        f.write(bytes(10))
-    larderd.wait_said(f"its spare {spare.node} takes its place")
-    wait_for(lambda: status("larder-cache-fast")["ssds"] == "active/active", SECONDS, "the spare")
-    wait_for(lambda: status("larder-cache-fast")["trouble"] == "-", SECONDS, "the second copies")
-    rig.verify()
-    assert larder("cache", "list", "-o", "spares", "--noheadings").stdout.split() == ["0"]
-    larderd.stop()
-    rig.off()
-
-    larderd.start()
-    spare.plug()
-    rig.hdd.plug()
-    rig.verify(failed=1)
-    rig.ssd[1].plug()
-    larderd.wait_said(rig.ssd[1].node, "is stale")
 
 
 # ---------------------------------------------------------------- copies and strangers
