@@ -3,13 +3,15 @@
  * A pass: look, plan, do the first step, look again.
  *
  * It may be killed anywhere.  Each step is one dm device: there, not there, or there without a table (PLAN_CLEAR of the next pass).  What
- * a step does on the disks is what the kernel does at any start.
+ * a step does on the disks is what the kernel does at any start.  That a spare takes a place is a command of its own: killed anywhere, it leaves a
+ * spare, one that was to join in that place, which the next pass goes on with, or one that joins.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../lib/message.h"
+#include "../lib/program.h"
 #include "../lib/turn.h"
 #include "assembly.h"
 #include "conf.h"
@@ -39,7 +41,39 @@ static char *volume_params(const struct facts *facts, const struct step *step)
 			  m->class ? m->class : "");
 }
 
-static int carry_out(const struct facts *facts, const struct step *step)
+/*
+ * What `larder cache replace --spare` does: it takes its turn, and judges cache, place and device once more, when nobody else can open that.  Where
+ * there is systemd it is a unit of its own: who stops the daemon does not stop it.
+ */
+static int use_spare(const struct facts *facts, const struct step *step, bool dry_run)
+{
+	char *place = must_print("%u", step->number), *said;
+	const char *path = facts->member[step->member[0]].path,
+		   *replace[] = { "larder", "cache", "replace", step->name, place, path, "--spare", "--no-wait", "--yes", NULL };
+	const char *words[32] = { NULL };
+	size_t number = 0;
+	int result = LARDER_DONE;
+
+	if (dry_run) {
+		printf("larder cache replace %s %s %s --spare\n", step->name, place, path);
+		free(place);
+		return result;
+	}
+	for (; program_is_unit() && program_unit[number]; number++)
+		words[number] = program_unit[number];
+	if (number)
+		words[number++] = "--";
+	memcpy(&words[number], replace, sizeof(replace));
+	turn_give();
+	if (program_run(words, &said))
+		result = complain(LARDER_FAILED, "%s", strncmp(said, "larder: ", strlen("larder: ")) ? said : said + strlen("larder: "));
+	turn_take();
+	free(place);
+	free(said);
+	return result;
+}
+
+static int carry_out(const struct facts *facts, const struct step *step, bool dry_run)
 {
 	bool cache = step->kind == PLAN_CACHE;
 	char uuid[UUID_TEXT], *dm_uuid, *params;
@@ -47,6 +81,8 @@ static int carry_out(const struct facts *facts, const struct step *step)
 
 	if (step->kind == PLAN_CLEAR)
 		return mapped_remove(step->name);
+	if (step->kind == PLAN_SPARE)
+		return use_spare(facts, step, dry_run);
 	params = cache ? set_params(facts, step) : volume_params(facts, step);
 	dm_uuid = must_print("LARDER-%s%s", uuid_text(step->uuid, uuid), cache ? "-cache" : "");
 	result = mapped_create(step->name, dm_uuid, cache ? TARGET_CACHE : TARGET_VOLUME, step->sectors, params);
@@ -64,7 +100,19 @@ static void tell_failed(struct assembly *a, bool cache, const char *name, const 
 	free(text);
 }
 
-static void tell_step(struct assembly *a, const struct step *step, int result)
+static void tell_spare(struct assembly *a, const struct facts *facts, const struct step *step, int result)
+{
+	const char *path = facts->member[step->member[0]].path;
+	char *text = result ? must_print("%s: SSD %u has failed, and its spare %s could not join, see above; larder cache replace %s %u %s tries again",
+					 step->name, step->number, path, step->name, step->number, path) :
+			      must_print("%s: SSD %u has failed: its spare %s takes its place; larder cache add %s SSD --spare makes another one", step->name,
+					 step->number, path, step->name);
+
+	a->tell(result ? ASSEMBLY_FAILED : ASSEMBLY_SPARE, step->uuid, text);
+	free(text);
+}
+
+static void tell_step(struct assembly *a, const struct facts *facts, const struct step *step, int result)
 {
 	enum assembly_event event = ASSEMBLY_STARTED;
 	const char *kind = step->kind == PLAN_CACHE ? "cache" : "volume", *how = "";
@@ -73,6 +121,9 @@ static void tell_step(struct assembly *a, const struct step *step, int result)
 	if (step->kind == PLAN_CLEAR) {
 		event = ASSEMBLY_CLEARED;
 		text = must_print("%s: removed: a start had left it without a table", step->name);
+	} else if (step->kind == PLAN_SPARE) {
+		tell_spare(a, facts, step, result);
+		return;
 	} else if (result) {
 		tell_failed(a, step->kind == PLAN_CACHE, step->name, step->uuid);
 		return;
@@ -134,6 +185,65 @@ static void remember(struct assembly_memory *memory, const struct facts *facts)
 	}
 }
 
+/* ------------------------------------------------------------------ whose SSDs have failed */
+
+static struct assembly_failure *find_failure(struct assembly_memory *memory, const uint8_t uuid[16])
+{
+	for (uint32_t i = 0; i < memory->nr_failures; i++)
+		if (!memcmp(memory->failure[i].uuid, uuid, 16))
+			return &memory->failure[i];
+	return NULL;
+}
+
+static void forget_failures(struct assembly_memory *memory, const struct facts *facts)
+{
+	for (uint32_t i = 0; i < memory->nr_failures;) {
+		bool lasts = false;
+
+		for (size_t k = 0; k < facts->nr_running; k++)
+			lasts |= facts->running[k].failed && !memcmp(facts->running[k].uuid, memory->failure[i].uuid, 16);
+		if (lasts)
+			i++;
+		else
+			memory->failure[i] = memory->failure[--memory->nr_failures];
+	}
+}
+
+/* Since when?  Without a memory: since now. */
+static void date_failures(struct assembly_memory *memory, struct facts *facts)
+{
+	if (memory)
+		forget_failures(memory, facts);
+	for (size_t i = 0; i < facts->nr_running; i++) {
+		struct fact_running *r = &facts->running[i];
+		struct assembly_failure *f = memory ? find_failure(memory, r->uuid) : NULL;
+
+		r->failed_since = facts->now;
+		if (!memory || !r->failed || (!f && memory->nr_failures == ASSEMBLY_FAILURES_MAX))
+			continue;
+		if (!f) {
+			f = &memory->failure[memory->nr_failures++];
+			*f = (struct assembly_failure){ 0 };
+			memcpy(f->uuid, r->uuid, 16);
+		}
+		if (r->failed & ~f->places)
+			f->since = facts->now;
+		f->places = r->failed;
+		r->failed_since = f->since;
+		r->held_until = f->held_until;
+	}
+}
+
+static void hold_spares(struct assembly_memory *memory, const uint8_t uuid[16], uint64_t now)
+{
+	struct assembly_failure *f = find_failure(memory, uuid);
+
+	if (!f)
+		return;
+	f->held = !f->held ? ATTEMPT_FIRST_US : 2 * f->held < ATTEMPT_LAST_US ? 2 * f->held : ATTEMPT_LAST_US;
+	f->held_until = now + f->held;
+}
+
 /* ------------------------------------------------------------------ rounds */
 
 /* What a step was tried of in this pass: settled, however it went. */
@@ -161,6 +271,9 @@ static void complete(const struct assembly *a, const struct conf *conf, const st
 {
 	facts->wait = a->wait == ASSEMBLY_WAIT_CONF ? conf->wait : a->wait;
 	facts->only = a->only;
+	/* by who can wait for the one that has failed, or by name: not by an initramfs */
+	facts->spares = a->memory || a->only;
+	date_failures(a->memory, facts);
 	facts->failed = tried->uuid;
 	facts->nr_failed = tried->number;
 	if (a->only && !a->obey)
@@ -217,19 +330,21 @@ static void tell_held(struct assembly *a, const struct facts *facts, int *result
 static bool run_steps(struct assembly *a, const struct look *look, const struct plan *plan, struct tried *tried, int *result)
 {
 	for (size_t i = 0; i < plan->nr_steps; i++) {
-		int error = carry_out(&look->facts, &plan->step[i]);
+		int error = carry_out(&look->facts, &plan->step[i], a->dry_run);
 
 		add_tried(tried, &plan->step[i]);
-		if (a->memory && error && plan->step[i].kind != PLAN_CLEAR)
+		if (a->memory && error && plan->step[i].kind == PLAN_SPARE)
+			hold_spares(a->memory, plan->step[i].uuid, facts_clock());
+		else if (a->memory && error && plan->step[i].kind != PLAN_CLEAR)
 			attempts_failed(&a->memory->attempts, plan->step[i].uuid, plan->step[i].kind == PLAN_CACHE, plan->step[i].name, error, facts_clock());
 		if (!a->dry_run || error)
-			tell_step(a, &plan->step[i], error);
+			tell_step(a, &look->facts, &plan->step[i], error);
 		*result = *result ? *result : error;
 	}
 	return plan->nr_steps;
 }
 
-#define DRY_ROUNDS 4 /* what is left over, caches, volumes, and what is refused then */
+#define DRY_ROUNDS 5 /* what is left over, caches, volumes, spares, and what is refused then */
 
 static void tell_mistake(const char *line, void *data)
 {

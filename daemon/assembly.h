@@ -13,6 +13,7 @@ enum assembly_event {
 	ASSEMBLY_STARTED, /* a cache or volume, whole */
 	ASSEMBLY_DEGRADED, /* a cache without all of its SSDs */
 	ASSEMBLY_ALONE, /* a volume without its cache, which is missing */
+	ASSEMBLY_SPARE, /* a spare takes the place of an SSD that has failed */
 	ASSEMBLY_CLEARED, /* what an interrupted start had left */
 	ASSEMBLY_WAITING,
 	ASSEMBLY_REFUSED,
@@ -25,11 +26,23 @@ enum assembly_event {
 #define ASSEMBLY_WAIT_CONF UINT64_MAX /* as larder.conf has it */
 #define ASSEMBLY_RAN_MAX 2048
 
+#define ASSEMBLY_FAILURES_MAX 64 /* caches; of those that are too many the time to wait is never over */
+
+/* A cache that runs without SSDs that have failed. */
+struct assembly_failure {
+	uint8_t uuid[16];
+	uint32_t places; /* bit by bit */
+	uint64_t since; /* the last of them was seen so for the first time */
+	uint64_t held_until, held; /* no spare is tried before; how long that was */
+};
+
 /* What ran at the end of a pass, for the next one: who does not run any more was stopped by somebody. */
 struct assembly_memory {
 	uint32_t number;
 	uint8_t ran[ASSEMBLY_RAN_MAX][16];
 	struct attempts attempts; /* starts that failed */
+	uint32_t nr_failures;
+	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
 };
 
 struct look;

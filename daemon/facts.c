@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <uuid/uuid.h>
 
+#include "../lib/layout.h"
 #include "../lib/message.h"
 #include "../lib/signature.h"
 #include "../lib/snapshot.h"
@@ -157,6 +158,14 @@ static void take_volume(struct fact_member *fact, const struct members *members,
 	fact->set_generation = le64toh(sb->set_generation);
 }
 
+static void take_spare(struct fact_member *fact, const struct device *device, const struct larder_cache_sb *sb)
+{
+	struct cache_layout layout = { .segment_size = le32toh(sb->segment_size) };
+
+	if (layout.segment_size && !cache_layout(&layout, device->bytes, device->logical_block))
+		fact->nr_segments = layout.nr_segments;
+}
+
 /* False: it cannot be read any more, and is no fact. */
 static bool take_member(struct fact_member *fact, const struct members *members, const struct member *member)
 {
@@ -164,10 +173,12 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 	struct device device;
 
 	*fact = (struct fact_member){ .path = member->path, .kind = le32toh(member->sb.head.kind) };
-	if ((fact->kind != LARDER_KIND_CACHE && fact->kind != LARDER_KIND_VOLUME) || device_try(&device, member->path))
+	if (fact->kind != LARDER_KIND_CACHE && fact->kind != LARDER_KIND_VOLUME && fact->kind != LARDER_KIND_SPARE)
+		return false;
+	if (device_try(&device, member->path))
 		return false;
 	memcpy(fact->uuid, member->sb.head.uuid, 16);
-	memcpy(fact->cache_uuid, member->sb.cache.cache_uuid, 16); /* it and the label lie at the same place in both */
+	memcpy(fact->cache_uuid, member->sb.cache.cache_uuid, 16); /* it and the label lie at the same place in all three */
 	label_text(member->sb.cache.label, fact->label);
 	fact->copy_only = member->copy_only;
 	if (signature_of_others(&device, foreign, sizeof(foreign)))
@@ -176,6 +187,8 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 		fact->used = must_allocate(strdup(usage));
 	if (fact->kind == LARDER_KIND_CACHE)
 		take_cache(fact, &device, &member->sb.cache);
+	else if (fact->kind == LARDER_KIND_SPARE)
+		take_spare(fact, &device, &member->sb.cache);
 	else
 		take_volume(fact, members, &member->sb.volume);
 	device_close(&device);
@@ -201,6 +214,20 @@ static void take_members(struct look *look)
 
 /* ------------------------------------------------------------------ what runs */
 
+/* Of a cache that does not take writes no SSD is exchanged. */
+static void take_places(struct fact_running *fact, const char *status)
+{
+	char *ssds = status_value(status, "ssds"), *rest = ssds, *word;
+
+	for (unsigned place = 0; place < LARDER_MAX_DEVICES && (word = strsep(&rest, "/")); place++) {
+		fact->failed |= (uint32_t)!strcmp(word, "failed") << place;
+		fact->busy |= !strcmp(word, "joining") || !strcmp(word, "draining");
+	}
+	if (!status_is(status, "state", "running"))
+		fact->failed = 0;
+	free(ssds);
+}
+
 static void take_running(struct look *look)
 {
 	struct facts *facts = &look->facts;
@@ -212,6 +239,8 @@ static void take_running(struct look *look)
 		char *uuid = status_value(mapped->status, "uuid");
 
 		*fact = (struct fact_running){ .name = mapped->name, .cache = mapped->cache };
+		if (mapped->cache)
+			take_places(fact, mapped->status);
 		facts->nr_running += uuid && !uuid_parse(uuid, fact->uuid);
 		free(uuid);
 	}
@@ -262,6 +291,11 @@ void facts_pretend(struct facts *facts, const struct step *step)
 {
 	if (step->kind == PLAN_CLEAR) {
 		facts->nr_half = 0;
+		return;
+	}
+	if (step->kind == PLAN_SPARE) {
+		for (size_t i = 0; i < facts->nr_running; i++)
+			facts->running[i].busy |= !strcmp(facts->running[i].name, step->name);
 		return;
 	}
 	facts->running = must_allocate(realloc(facts->running, (facts->nr_running + 1) * sizeof(*facts->running)));

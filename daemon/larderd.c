@@ -66,6 +66,7 @@ static const struct {
 	[ASSEMBLY_STARTED] = { 6, "ddc3a4b0a5d94c2a8f3e1d6b7a9c0e11" },	 [ASSEMBLY_DEGRADED] = { 4, "a1f06b1c5e2d4d7c9b3a8e7f6d5c4b22" },
 	[ASSEMBLY_ALONE] = { 4, "7c9e2f4b8a6d4e1f8c5b3a2d1e0f9833" },	 [ASSEMBLY_CLEARED] = { 5, "3e8d7c6b5a4f4e3d9c2b1a0f9e8d7c44" },
 	[ASSEMBLY_WAITING] = { 6, "b5a4c3d2e1f04a9b8c7d6e5f4a3b2c55" },	 [ASSEMBLY_REFUSED] = { 4, "e0f1a2b3c4d54e6f8a7b9c8d7e6f5a66" },
+	[ASSEMBLY_SPARE] = { 4, "c41d9be05a7743d0a2f95f0c6de81b99" },
 	[ASSEMBLY_CONF] = { 4, "5d0c1f3e8b6a4c7f9e2d7a1b4c8f6e88" },
 	[ASSEMBLY_FAILED] = { 3, "92b8f1e7d6c54b3a8291e0f7d6c5b477" },
 };

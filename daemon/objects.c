@@ -241,14 +241,38 @@ static void take_running(struct objects *objects, const struct mapped *mapped)
 	free(text);
 }
 
-/* What a superblock says, where what runs has not said it. */
+/* Takes cache_path. */
+static void take_device(struct objects *objects, const struct fact_member *m, char *device, char *cache_path)
+{
+	struct object *o = object_at(objects, OBJECT_DEVICE, device);
+	char text[UUID_TEXT];
+
+	set(o, "Path", "%s", m->path);
+	set(o, "UUID", "%s", uuid_text(m->uuid, text));
+	set(o, "Kind", "%s", kind_text(m->kind));
+	set(o, "Label", "%s", m->label);
+	if (cache_path)
+		set(o, "Cache", "%s", cache_path);
+	if (m->kind == LARDER_KIND_VOLUME) {
+		free(cache_path);
+		cache_path = path_by_uuid(OBJECT_VOLUME, m->uuid);
+		set(o, "Volume", "%s", cache_path);
+	}
+	free(cache_path);
+}
+
+/* What a superblock says, where what runs has not said it.  A spare is a device, and no part of a cache. */
 static void take_member(struct objects *objects, const struct fact_member *m)
 {
 	bool cache = m->kind == LARDER_KIND_CACHE;
-	const uint8_t *uuid = cache ? m->cache_uuid : m->uuid;
-	char *device = path_of_device(m), *cache_path = uuid_is_zero(m->cache_uuid) ? NULL : path_by_uuid(OBJECT_CACHE, m->cache_uuid), text[UUID_TEXT];
-	struct object *o = unit_object(objects, uuid, cache);
+	char *device = path_of_device(m), *cache_path = uuid_is_zero(m->cache_uuid) ? NULL : path_by_uuid(OBJECT_CACHE, m->cache_uuid);
+	struct object *o;
 
+	if (m->kind == LARDER_KIND_SPARE) {
+		take_device(objects, m, device, cache_path);
+		return;
+	}
+	o = unit_object(objects, cache ? m->cache_uuid : m->uuid, cache);
 	if (!*object_value(o, "Name"))
 		set(o, "Name", "%s", m->label);
 	if (cache)
@@ -259,19 +283,7 @@ static void take_member(struct objects *objects, const struct fact_member *m)
 		set(o, "Cache", "%s", cache_path);
 	if (!cache && strcmp(object_value(o, "Running"), "1"))
 		set(o, "Size", "%" PRIu64, m->sectors << LARDER_SECTOR_SHIFT);
-	o = object_at(objects, OBJECT_DEVICE, device);
-	set(o, "Path", "%s", m->path);
-	set(o, "UUID", "%s", uuid_text(m->uuid, text));
-	set(o, "Kind", "%s", kind_text(m->kind));
-	set(o, "Label", "%s", m->label);
-	if (cache_path)
-		set(o, "Cache", "%s", cache_path);
-	if (!cache) {
-		free(cache_path);
-		cache_path = path_by_uuid(OBJECT_VOLUME, m->uuid);
-		set(o, "Volume", "%s", cache_path);
-	}
-	free(cache_path);
+	take_device(objects, m, device, cache_path);
 }
 
 /* The volumes of each cache, from what those say. */

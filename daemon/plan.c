@@ -151,6 +151,10 @@ static bool unfit(const struct facts *facts, struct plan *plan, const struct fac
 		refuse(plan, uuid, false,
 		       "%s: carries a signature %s as well: left to that; if it is larder's, wipefs --types %s --all %s, then larder assemble; if not, larder super wipe %s",
 		       m->path, m->foreign, m->foreign, m->path, m->path);
+	else if (!copy && m->copy_only && m->kind == LARDER_KIND_SPARE)
+		refuse(plan, uuid, false,
+		       "%s: superblock: overwritten, only its copy is left: no spare any more; if nobody else has it now: larder super wipe %s, and make it one again",
+		       m->path, m->path);
 	else if (!copy && m->copy_only)
 		refuse(plan, uuid, false,
 		       "%s: superblock: overwritten, only its copy is left: is it somebody else's now? if it is larder's: larder %s start %s; if not, larder super wipe %s",
@@ -528,6 +532,139 @@ static void plan_volume(const struct facts *facts, struct plan *plan, size_t pla
 	step->degraded = without;
 }
 
+/* ------------------------------------------------------------------ a spare */
+
+static bool wanted(const struct facts *facts, const struct fact_member *m);
+
+static bool is_spare_of(const struct fact_member *m, const uint8_t cache[16])
+{
+	return m->kind == LARDER_KIND_SPARE && same(m->cache_uuid, cache);
+}
+
+/* Whoever made it one that joins in this place was killed before the kernel knew of it: it carries nothing yet. */
+static bool is_half_joined(const struct fact_member *m, const uint8_t cache[16], uint32_t place)
+{
+	return is_ssd_of(m, cache) && m->joins && !m->table && m->place == place;
+}
+
+static bool usable(const struct facts *facts, const struct fact_member *m)
+{
+	struct plan nobody = { 0 };
+	bool bad = unfit(facts, &nobody, m, m->uuid);
+
+	plan_free(&nobody);
+	return !bad;
+}
+
+/* What was begun goes first; then by size, then by UUID: the order in which they are listed does not matter. */
+static bool is_before(const struct fact_member *a, const struct fact_member *b)
+{
+	if (a->kind != b->kind)
+		return a->kind != LARDER_KIND_SPARE;
+	if (a->nr_segments != b->nr_segments)
+		return a->nr_segments < b->nr_segments;
+	return memcmp(a->uuid, b->uuid, 16) < 0;
+}
+
+/* Who takes the place; -1: nobody.  *small: there is one, which has too little room. */
+static int choose_spare(const struct facts *facts, const uint8_t cache[16], uint32_t place, uint32_t segments, bool *small)
+{
+	int best = -1;
+
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if ((!is_spare_of(m, cache) && !is_half_joined(m, cache, place)) || !wanted(facts, m) || !usable(facts, m))
+			continue;
+		if (m->nr_segments < segments)
+			*small = true;
+		else if (best < 0 || is_before(m, &facts->member[best]))
+			best = (int)i;
+	}
+	return best;
+}
+
+/* The SSD that failed, and that came since: a cable, say; NULL: it did not. */
+static const struct fact_member *came_back(const struct facts *facts, const struct fact_running *cache, const struct larder_table_device *d)
+{
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (is_ssd_of(m, cache->uuid) && same(m->uuid, d->uuid) && m->appeared > cache->failed_since && !m->foreign && !m->copy_only)
+			return m;
+	}
+	return NULL;
+}
+
+/* Is it too early?  An SSD that is away for a moment only is not replaced, and a spare that could not join is not tried over and over. */
+static bool spare_waits(const struct facts *facts, struct plan *plan, const struct fact_running *cache, uint32_t place, const char *spare)
+{
+	if (facts->now < cache->held_until) {
+		if (!plan->again || cache->held_until < plan->again)
+			plan->again = cache->held_until;
+		refuse(plan, cache->uuid, true, "%s: SSD %u has failed, and its spare %s could not join: it is tried again later", cache->name, place,
+		       spare);
+		return true;
+	}
+	if (!wait_on(facts, plan, cache->failed_since))
+		return false;
+	refuse(plan, cache->uuid, true, "%s: SSD %u has failed: its spare %s waits, in case that comes back", cache->name, place, spare);
+	return true;
+}
+
+/* True: nothing more is planned for this cache. */
+static bool plan_place(const struct facts *facts, struct plan *plan, const struct fact_running *cache, uint32_t place,
+		       const struct larder_table_device *d)
+{
+	const struct fact_member *back;
+	bool small = false;
+	int spare = choose_spare(facts, cache->uuid, place, le32toh(d->nr_segments), &small);
+	struct step *step;
+
+	if (spare < 0 && small)
+		refuse(plan, cache->uuid, false,
+		       "%s: SSD %u has failed, and its spares have less room than that had: none is used; larder cache add %s SPARE adds one as it is",
+		       cache->name, place, cache->name);
+	if (spare < 0)
+		return false;
+	back = came_back(facts, cache, d);
+	if (back) {
+		refuse(plan, cache->uuid, false,
+		       "%s: SSD %u has failed, and is here again: its spare is left; larder cache add %s %s takes it back, larder cache replace %s %u %s the spare instead",
+		       back->path, place, cache->name, back->path, cache->name, place, facts->member[spare].path);
+		return false;
+	}
+	if (spare_waits(facts, plan, cache, place, facts->member[spare].path))
+		return true;
+	step = add_step(plan, PLAN_SPARE, cache->uuid);
+	snprintf(step->name, sizeof(step->name), "%s", cache->name);
+	step->number = place;
+	step->member[0] = spare;
+	return true;
+}
+
+/* One at a time: what it gets is copied while it joins, and the next plan sees what came of it. */
+static void plan_spares(const struct facts *facts, struct plan *plan, const struct fact_running *cache)
+{
+	struct set set = { .uuid = cache->uuid };
+	struct plan nobody = { 0 }; /* of two sides that are here list_strangers() tells */
+	bool whole;
+
+	if (!cache->cache || !cache->failed || cache->busy || listed(facts->failed, facts->nr_failed, cache->uuid) || cache_left(facts, cache->uuid))
+		return;
+	whole = choose_table(facts, &nobody, &set);
+	plan_free(&nobody);
+	if (!whole)
+		return;
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (is_spare_of(&facts->member[i], cache->uuid) && wanted(facts, &facts->member[i]))
+			unfit(facts, plan, &facts->member[i], facts->member[i].uuid);
+	for (uint32_t place = 0; place < LARDER_MAX_DEVICES && place < le32toh(set.table->head.nr_devices); place++)
+		if (cache->failed >> place & 1 && le32toh(set.table->devices[place].state) == LARDER_DEVICE_FAILED &&
+		    plan_place(facts, plan, cache, place, &set.table->devices[place]))
+			return;
+}
+
 /* ------------------------------------------------------------------ all of it */
 
 /* Is it asked for?  A cache is, too, where a volume of it is. */
@@ -599,4 +736,8 @@ void plan_make(const struct facts *facts, struct plan *plan)
 		else if (first_of_cache(facts, i))
 			plan_cache(facts, plan, uuid);
 	}
+	if (plan->nr_steps || !facts->spares) /* what starts goes first */
+		return;
+	for (size_t i = 0; i < facts->nr_running; i++)
+		plan_spares(facts, plan, &facts->running[i]);
 }

@@ -12,8 +12,11 @@
  *      table knows is here and proves by its superblock that the set was not used without the SSDs that are
  *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty
  *   6. nothing is started that larder.conf leaves, nor without what is missing what it wants whole, unless it is asked for by name
- *   7. the order in which facts are listed does not matter
- *   8. with its steps done, or marked as failed, planning again ends in no step
+ *   7. a spare that is whole, and nothing else but what was to join in that very place, is used only for a cache that runs, to which nothing joins and
+ *      of which nothing is drained, in the place of an SSD that failed longer ago than the time to wait, has not come back since, and was no larger;
+ *      one for each failure, and only where spares may be used at all
+ *   8. the order in which facts are listed does not matter
+ *   9. with its steps done, or marked as failed, planning again ends in no step
  */
 #ifndef LARDER_PLAN_H
 #define LARDER_PLAN_H
@@ -27,7 +30,7 @@
 struct fact_member {
 	const char *path;
 	uint64_t appeared; /* microseconds; on the clock of facts.now */
-	uint32_t kind; /* LARDER_KIND_CACHE or LARDER_KIND_VOLUME; others do not concern us */
+	uint32_t kind; /* LARDER_KIND_CACHE, _VOLUME or _SPARE; others do not concern us */
 	uint8_t uuid[16]; /* its own */
 	uint8_t cache_uuid[16]; /* zero: a volume without one */
 	char label[LARDER_LABEL_SIZE + 1];
@@ -38,7 +41,7 @@ struct fact_member {
 	char stack[LARDER_LABEL_SIZE + 1]; /* of a volume; "": none */
 	uint8_t stack_uuid[16];
 	bool left, whole; /* larder.conf: does not start by itself; only with all that belongs to it */
-	/* an SSD */
+	/* an SSD; of a spare nr_segments alone, that it has room for */
 	uint32_t place, nr_segments, first_segment, segment_size;
 	uint64_t segments_offset;
 	bool joins;
@@ -53,6 +56,10 @@ struct fact_running {
 	const char *name; /* of dm */
 	uint8_t uuid[16];
 	bool cache;
+	uint32_t failed; /* places of a cache that takes writes: bit by bit */
+	uint64_t failed_since; /* when the last of them was first seen so; on the clock of facts.now */
+	uint64_t held_until; /* a spare could not join: no other one before then; 0: not so */
+	bool busy; /* an SSD joins it, or is drained */
 };
 
 struct facts {
@@ -69,6 +76,7 @@ struct facts {
 	uint8_t (*failed)[16]; /* of which a step failed already */
 	size_t nr_failed;
 	uint64_t now, wait; /* microseconds */
+	bool spares; /* they may be used */
 	const uint8_t *only; /* just this volume, or cache, and what it needs; or NULL */
 };
 
@@ -76,15 +84,16 @@ enum step_kind {
 	PLAN_CLEAR, /* remove what a start left unfinished */
 	PLAN_CACHE,
 	PLAN_VOLUME,
+	PLAN_SPARE, /* one becomes an SSD of a cache */
 };
 
 struct step {
 	enum step_kind kind;
-	uint8_t uuid[16]; /* of the cache, or volume */
-	char name[LARDER_LABEL_SIZE + 32]; /* of dm */
+	uint8_t uuid[16]; /* of the cache, or volume; of a spare that of its cache */
+	char name[LARDER_LABEL_SIZE + 32]; /* of dm; of a spare its cache's */
 	uint64_t sectors;
-	uint32_t number; /* of places */
-	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume: [0] alone */
+	uint32_t number; /* of places; of a spare the place that it takes */
+	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume, a spare: [0] alone */
 	bool degraded; /* a cache without an SSD that is active; a volume without its cache */
 	char cache[LARDER_LABEL_SIZE + 32]; /* of a volume: dm name of its cache, or "-" */
 };

@@ -40,7 +40,8 @@
 enum larder_kind {
 	LARDER_KIND_CACHE	= 1,	/* an SSD of a cache: struct larder_cache_sb */
 	LARDER_KIND_VOLUME	= 2,	/* the backing of a volume: struct larder_volume_sb */
-	LARDER_KIND_SPARE	= 3,	/* a member that waits for a job: the head only */
+	/* an SSD that waits for one of a cache to fail: the head; cache_uuid, label, segment_size where those of kind 1 are */
+	LARDER_KIND_SPARE	= 3,
 	LARDER_KIND_OTHER	= 4,	/* a member whose contents another layer owns: the head only */
 };
 

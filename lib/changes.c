@@ -133,6 +133,12 @@ static void compare_trouble(const struct pair *p)
 	free(now);
 }
 
+/* Also what joins in the place of one that failed: it may be a spare, which nobody stood by to see. */
+static bool is_alarming(const char *was, const char *is)
+{
+	return !strcmp(is, "failed") || (!strcmp(was, "failed") && !strcmp(is, "joining"));
+}
+
 /* SSD by SSD, in the places of the set. */
 static void compare_set(const struct pair *p)
 {
@@ -144,7 +150,7 @@ static void compare_set(const struct pair *p)
 		if (!before || (then && !strcmp(then, word)))
 			continue;
 		if (then)
-			add(p, "ssd", !strcmp(word, "failed"), advised(p, must_print("SSD %u is %s, was %s", place, word, then), "devices_failed"));
+			add(p, "ssd", is_alarming(then, word), advised(p, must_print("SSD %u is %s, was %s", place, word, then), "devices_failed"));
 		else
 			add(p, "ssd", false, must_print("SSD %u is %s, was not there", place, word));
 	}

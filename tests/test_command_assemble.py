@@ -4,11 +4,15 @@
 What plans must hold is shown by tests/unit/test_plan.c; here superblocks, signatures and tables become facts.
 """
 
+import contextlib
 import itertools
 import os
 import shutil
+import signal
+import struct
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -16,8 +20,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
-from harness import CACHE, KIB, MIB, NOT_FOUND, SB, SB_SIZE, TOP, UNSAFE, VOLUME
-from harness import attach_by_hand, digest, field, one_line, patch_both
+from harness import CACHE, KIB, MIB, NOT_FOUND, SB, SB_SIZE, TABLES, TOP, UNSAFE, VOLUME
+from harness import attach_by_hand, digest, field, one_line, patch_both, patch_tables
+from status_lines import line
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -212,6 +217,197 @@ def test_damaged(larder, stack):
         f.write(bytes(SB_SIZE))
     run = dry(larder, code=UNSAFE)
     assert "table: neither copy is valid" in run.stderr and run.stdout == ""
+
+
+# ---------------------------------------------------------------- spares
+
+
+class Running:
+    """The cache of `stack` runs without its second SSD, as LARDER_STATUS says; spares by hand, as `cache add` needs a kernel."""
+
+    def __init__(self, larder, stack):
+        self.larder, (self.a, self.b, self.hdd), self.file = larder, stack, larder.directory / "status"
+        patch_tables(self.a, device1__state=3)
+        self.cache = field(self.a, CACHE, "cache_uuid")
+        self.places = "active/failed"
+        larder.devices.remove(self.b)
+
+    def spare(self, name="spare", size=64 * MIB):
+        others, self.larder.devices = self.larder.devices, []
+        path = self.larder.cache(name, size)
+        self.larder.devices = [*others, path]
+        unit = field(self.a, CACHE, "segment_size")
+        patch_both(path, CACHE, kind=3, flags=0, cache_uuid=self.cache, label=b"fast", segment_size=unit)
+        return path
+
+    def status(self, state="running"):
+        text = line("cache", "larder-cache-fast", uuid=str(uuid.UUID(bytes=self.cache)), ssds=self.places, state=state)
+        self.file.write_text(text + line("volume", "data", uuid=str(uuid.UUID(int=5))))
+
+    def dry(self, *words, code=0, state="running"):
+        self.status(state)
+        before = [digest(d) for d in self.larder.devices]
+        env = {"LARDER_STATUS": str(self.file)}
+        run = self.larder("assemble", *(words or ("fast", "--degraded")), "--dry-run", env=env, code=code)
+        assert [digest(d) for d in self.larder.devices] == before
+        added = [row.split() for row in run.stdout.splitlines() if row.startswith("larder cache replace ")]
+        assert all(row[3] == "larder-cache-fast" and row[4] == "1" and row[6:] == ["--spare"] for row in added)
+        return run, [row[5] for row in added]
+
+
+@pytest.fixture
+def degraded(larder, stack):
+    return Running(larder, stack)
+
+
+@pytest.fixture
+def spare_daemon(larderd):
+    """It runs, on images, and for real: what it would start runs already, as the status says."""
+
+    @contextlib.contextmanager
+    def run(degraded, *words):
+        directory = degraded.larder.directory
+        path = f"{directory}/bin:{os.environ['PATH']}"
+        devices = ":".join(str(d) for d in degraded.larder.devices if d != degraded.hdd)
+        environment = os.environ | {"LARDER_STATUS": str(degraded.file), "LARDER_DEVICES": devices, "PATH": path}
+        environment.pop("INVOCATION_ID", None)
+        log = directory / "larderd.log"
+        with open(log, "w") as out, subprocess.Popen([larderd, *map(str, words)], env=environment, stderr=out) as process:
+            try:
+                yield log, process
+            finally:
+                process.terminate()
+                process.wait(60)
+
+    return run
+
+
+def test_spare_is_used(degraded):
+    """The smaller one of those that are large enough, and one at a time."""
+    degraded.spare("large", 128 * MIB)
+    middle, small = degraded.spare("middle", 64 * MIB), degraded.spare("small", 48 * MIB)
+    for devices in itertools.permutations(degraded.larder.devices):
+        degraded.larder.devices = list(devices)
+        assert degraded.dry()[1] == [str(middle)]
+    # who does not wait, and whom nobody has asked for it by name, leaves it: an initramfs
+    assert degraded.dry("--all", "--degraded")[1] == []
+    run, used = degraded.dry("fast", code=NOT_FOUND)
+    one_line(run, "larder-cache-fast: SSD 1 has failed", f"its spare {middle} waits")
+    assert used == []
+    degraded.larder.devices = [degraded.a, small]
+    run, used = degraded.dry(code=UNSAFE)
+    one_line(run, "its spares have less room", "larder cache add")
+    assert used == []
+
+
+def test_spare_that_was_begun(degraded):
+    """The command that was to add it was killed behind its superblock: it goes on, before other spares, in that place alone."""
+    begun, other = degraded.spare("begun"), degraded.spare("other")
+    patch_both(begun, CACHE, kind=1, flags=4, device_number=1, nr_devices=2, nr_segments=field(degraded.a, CACHE, "nr_segments"))
+    for table in TABLES:
+        signatures.write(begun, table, bytes(64))
+    assert degraded.dry()[1] == [str(begun)]
+    degraded.places = "active/joining"
+    assert degraded.dry()[1] == []
+    degraded.places = "active/failed"
+    patch_both(begun, CACHE, device_number=2)
+    assert degraded.dry()[1] == [str(other)]
+
+
+def test_spare_is_not_needed(degraded):
+    degraded.spare()
+    for places in ("active/active", "active/joining", "active/removed", "draining/failed", "joining/failed"):
+        degraded.places = places
+        assert degraded.dry()[1] == [], places
+    degraded.places = "active/failed"
+    assert degraded.dry(state="failed")[1] == [] and len(degraded.dry()[1]) == 1
+    # the cache does not run, or it is another one's: nothing is done with a spare
+    degraded.cache = bytes(16)
+    assert degraded.dry()[1] == []
+
+
+@pytest.mark.parametrize("what", ["ext4", "lvm"])
+def test_spare_with_something_on_it(degraded, what):
+    """Whatever it is, not only what a volume manager would take: a spare is used unasked."""
+    spare = degraded.spare()
+    if what == "lvm":
+        signatures.lvm(spare)
+    else:
+        signatures.write(spare, 1024, struct.pack("<4xI", 16384))
+        signatures.write(spare, 1024 + 56, b"\x53\xef")
+        signatures.write(spare, 1024 + 76, struct.pack("<I", 1))
+        signatures.write(spare, 1024 + 96, struct.pack("<I", 0x40))
+    run, used = degraded.dry(code=UNSAFE)
+    one_line(run, spare, "carries a signature", "wipefs")
+    assert used == []
+
+
+def test_spare_twice(degraded):
+    spare = degraded.spare()
+    clone = degraded.larder.image("clone", 0)
+    shutil.copy(spare, clone)
+    run, used = degraded.dry(code=UNSAFE)
+    one_line(run, spare, clone, "neither is used")
+    assert used == []
+
+
+def told(log, text, times=1):
+    """Waits until larderd has said it so often."""
+    end = time.monotonic() + 60
+    while log.read_text().count(text) < times:
+        assert time.monotonic() < end, f"not said: {text}; but:\n{log.read_text()}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_spare_by_larderd(degraded, spare_daemon, code):
+    """It waits for the SSD, and gives the command once; one that fails is not given again with every event."""
+    spare, calls = degraded.spare(), degraded.larder.directory / "calls"
+    degraded.status()
+    with spare_daemon(degraded, "--wait", 3600) as (log, _):
+        told(log, f"SSD 1 has failed: its spare {spare} waits, in case that comes back")
+    assert not calls.exists()
+    program = degraded.larder.directory / "bin" / "larder"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >>{calls}\necho "larder: no luck"\nexit {code}\n')
+    program.chmod(0o755)
+    if not code:  # as it is behind the command
+        program.write_text(program.read_text() + f"sed -i s,active/failed,active/joining, {degraded.file}\n")
+        program.write_text(program.read_text().replace(f"exit {code}\n", ""))
+    with spare_daemon(degraded, "--wait", 0) as (log, process):
+        told(log, "could not join, see above" if code else f"its spare {spare} takes its place")
+        for _ in range(3):
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.3)
+        if code:
+            told(log, "could not join: it is tried again later")
+            assert "no luck" in log.read_text()
+    expected = f"cache replace larder-cache-fast 1 {spare} --spare --no-wait --yes"
+    assert calls.read_text().splitlines() == [expected]
+
+
+def test_spare_is_left_where_the_ssd_is_back(degraded, spare_daemon):
+    spare = degraded.spare()
+    degraded.larder.devices.append(degraded.b)
+    degraded.status()
+    with spare_daemon(degraded, "--wait", 3600) as (log, process):
+        told(log, "waits, in case that comes back")
+        process.send_signal(signal.SIGHUP)  # an image came whenever it is looked at
+        told(log, f"{degraded.b}: SSD 1 has failed, and is here again: its spare is left")
+        assert f"larder cache replace larder-cache-fast 1 {spare} the spare instead" in log.read_text()
+
+
+def test_spare_is_shown(degraded):
+    spare = degraded.spare()
+    for words in (["probe", spare], ["super", "show", spare]):
+        assert "spare" in degraded.larder(*words).stdout
+    properties = degraded.larder("probe", "--udev", spare).stdout.splitlines()
+    cache = uuid.UUID(bytes=degraded.cache)
+    assert {"LARDER_KIND=spare", f"LARDER_CACHE_UUID={cache}", f"ID_FS_UUID={cache}", "ID_FS_LABEL=fast"} <= set(properties)
+    assert degraded.larder("cache", "list", "-o", "spares", "--noheadings").stdout.split() == ["1"]
+    # no SSD of the cache: neither started with it nor taken for it
+    assert str(spare) not in dry(degraded.larder).stdout
+    one_line(degraded.larder("cache", "create", "x", "--cache", spare, code=UNSAFE), spare, "spare", "--wipe")
 
 
 # ---------------------------------------------------------------- larder.conf

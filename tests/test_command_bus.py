@@ -8,6 +8,7 @@ built with ASan and UBSan, only observes.  Methods run a command in its place, w
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -54,13 +55,6 @@ CONF = """<busconfig>
   <include>{policy}</include>
 </busconfig>
 """
-
-
-@pytest.fixture(scope="session")
-def larderd():
-    run = subprocess.run(["make", "-s", "-C", TOP / "daemon", "SANITIZE=1", "larderd"], capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout.strip().splitlines()[-1]
 
 
 @pytest.fixture(scope="session")
@@ -247,6 +241,21 @@ def test_stopped(bus, members):
     assert cache["Devices"] == [path] and (ssd["Kind"], ssd["Label"], ssd["Volume"]) == ("cache", "fast", "/")
     path, hdd = devices[str(members["hdd"])]
     assert volume["Device"] == path and (hdd["Kind"], hdd["Volume"]) == ("volume", path_of("volume", members["volume"]))
+
+
+def test_spare(bus, larder, members):
+    """A device beside its cache: no volume, and not one of the cache's devices."""
+    spare = larder.image("spare", 0)
+    shutil.copy(members["ssd"], spare)
+    patch_both(spare, CACHE, kind=3, flags=0, uuid=uuid.UUID(int=7).bytes)
+    bus.start_larderd()
+    bus.owned()
+    found = {i: d for interfaces in bus.objects().values() for i, d in interfaces.items() if d.get("Path") == str(spare)}
+    device = found[f"{NAME}.Device"]
+    assert (device["Kind"], device["Label"], device["Volume"]) == ("spare", "fast", "/")
+    assert device["Cache"] == path_of("cache", members["cache"])
+    volumes = [path for path in bus.objects() if "/volume/" in path]
+    assert volumes == [path_of("volume", members["volume"])] and len(bus.get("cache", members["cache"])["Devices"]) == 1
 
 
 def test_running(bus, members):

@@ -804,6 +804,20 @@ def test_alerts(larder, fed, sendmail, program_told):
     assert second["Subject"].startswith("larder: trouble volume data on ") and second["To"] == "admin+x@example.org"
 
 
+def test_alert_of_a_spare(larder, fed, sendmail):
+    """A mail for the SSD that fails, and one for what joins in its place; none where it has joined."""
+    environment, mails = sendmail
+    environment = environment | with_alerts(larder, "mail root\n")
+    words = ["events", "--follow", "--alert", "--interval", "0.1", "--disks", "0"]
+    with larder.started(*words, env=fed.environment | environment, code=NOT_FOUND) as process:
+        for word in ("active", "failed", "joining", "active"):
+            fed.give(fast(devices=2, ssds=f"active/{word}", devices_failed=int(word == "failed")))
+        fed.end()
+    assert len(process.out.splitlines()) == 3
+    payloads = [mail.get_payload() for mail in mails()]
+    assert len(payloads) == 2 and "SSD 1 is failed, was active" in payloads[0] and "SSD 1 is joining, was failed" in payloads[1]
+
+
 def test_alert_by_hand(larder, sendmail, program_told, disks):
     """--test shows that it works; nothing is looked at."""
     script, notes = program_told

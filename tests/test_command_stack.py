@@ -147,7 +147,7 @@ def test_refused_words_of_devices(larder, images):
     refused(["replace", "data", "/old", "/new", "--role", "fast"], "--role", "both, write, read")
     refused(["add", "data"], "--cache", "--backing")
     refused(["add", "data", "--cache", images[0], "--backing", images[1]], "--cache", "--backing")
-    refused(["add", "data", "--cache", images[0], "--spare"], "--spare")
+    refused(["add", "data", "--cache", images[0], "--spare", "--role", "read"], "--role", "--spare")
     refused(["add", "data", "--backing", images[2], "--role", "read"], "--role")
     refused(["add", "data", "--cache", images[0], "--role", "fast"], "--role", "both, write, read")
     refused(["drop", "data"], "missing")

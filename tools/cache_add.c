@@ -7,6 +7,10 @@
  * that has failed, if it is large enough for that; of one that was removed; or one behind the others, as large as the SSD is: with
  * --new-place in any case, so that one that was removed and has grown comes back with all of it.
  *
+ * A spare has a superblock alone, that names its cache.  It is taken without --wipe as long as nothing else is on it, and is one until, in a single
+ * write, it becomes an SSD that joins: whatever is cut short, it is one of the two.  larderd has it take a place by `cache replace --spare`, which takes
+ * nothing else, and only where an SSD has failed.
+ *
  * What an SSD that was away holds is stale, and goes: it joins as a new one does.  Not so what others have put on it since: that needs --wipe.
  */
 #include <endian.h>
@@ -17,12 +21,13 @@
 #include "create.h"
 #include "layout.h"
 #include "set.h"
+#include "turn.h"
 #include "verbs.h"
 
 struct add_request {
 	const char *cache, *ssd, *old, *role;
 	struct claim_request claim;
-	bool no_wait, new_place;
+	bool no_wait, new_place, spare; /* spare: becomes one; with old: is to be one */
 };
 
 static uint32_t place_state(const struct set *set, uint32_t place)
@@ -93,12 +98,13 @@ static void fill(union superblock *sb, const struct set *set, const struct devic
 		c->checkpoint[i].first_segment = htole32(LARDER_NO_SEGMENT);
 }
 
+/* keep: the superblock that is there says what it is until the new one does. */
 static int format(const struct set *set, const struct device *device, const struct cache_layout *layout, uint32_t place,
-		  const struct add_request *request)
+		  const struct add_request *request, bool keep)
 {
 	bool dry_run = request->claim.dry_run;
 	union superblock *sb = device_buffer(LARDER_SB_SIZE);
-	int result = dry_run ? LARDER_DONE : create_zero(device, LARDER_SB_OFFSET, layout->segments_offset);
+	int result = dry_run ? LARDER_DONE : create_zero(device, LARDER_SB_OFFSET + (keep ? LARDER_SB_SIZE : 0), layout->segments_offset);
 
 	fill(sb, set, device, layout, place, request->role);
 	result = result ? result : create_superblock(device, sb, dry_run);
@@ -140,14 +146,67 @@ static int let_go(struct set *set, const char *path)
 	return set_reload(set, 0);
 }
 
-/* Judges, takes over and formats the device; it is closed again, for the kernel to open it. */
-static int prepare(struct set *set, const struct add_request *request, int wanted, uint32_t *place, uint64_t *more)
+/* Whoever was to have it join in this place was killed before the kernel knew of it. */
+static bool is_half_joined(const struct set *set, const struct device *device, const union superblock *sb, uint32_t place)
+{
+	struct cache_tables tables;
+	bool empty;
+
+	if (!set_is_stale(set, sb) || !(le32toh(sb->head.flags) & LARDER_CACHE_JOINS) || le32toh(sb->cache.device_number) != place)
+		return false;
+	tables_read(device, &sb->cache, &tables);
+	empty = !tables.chosen;
+	tables_free(&tables);
+	return empty;
+}
+
+/* replace --spare: nothing else is taken, and for one that has failed alone.  *keep: see format() */
+static int check_spare(const struct set *set, const struct device *device, const struct superblocks *found, const struct add_request *request, uint32_t place,
+		       bool *keep)
+{
+	const union superblock *sb = found->chosen == &found->main ? found->main.sb : NULL;
+	char *state = set_state(set, place);
+	bool failed = state && !strcmp(state, "failed") && place_state(set, place) == LARDER_DEVICE_FAILED;
+
+	free(state);
+	*keep = sb && (set_is_spare(set, sb) || is_half_joined(set, device, sb, place));
+	if (!request->spare)
+		return LARDER_DONE;
+	if (!failed)
+		return complain(LARDER_BUSY, "%s: SSD %u of %s has not failed: no spare is needed there", request->ssd, place, set->mapped->name);
+	if (!*keep)
+		return complain(LARDER_UNSAFE, "%s: superblock: is no spare of %s; larder cache replace without --spare takes any device", request->ssd,
+				set->mapped->name);
+	return LARDER_DONE;
+}
+
+/* Our turn, for a change of the set; before: its states when it was looked at. */
+static int take_turn(struct set *set, const struct add_request *request, const char *before)
+{
+	char *now;
+	int result;
+
+	if (request->claim.dry_run)
+		return LARDER_DONE;
+	turn_take();
+	result = mapped_refresh(set->mapped);
+	now = status_value(set->mapped->status, "ssds");
+	if (!result && (!now || strcmp(now, before)))
+		result = complain(LARDER_BUSY, "%s: its SSDs have changed meanwhile (%s, now %s); look at it, and begin anew", set->mapped->name, before,
+				  now ? now : "unknown");
+	free(now);
+	return result;
+}
+
+/* Judges, takes over and formats the device; it is closed again, for the kernel to open it.  Has the turn afterwards. */
+static int prepare(struct set *set, const struct add_request *request, int wanted, const char *before, uint32_t *place, uint64_t *more)
 {
 	struct cache_layout layout = { .segment_size = le32toh(set->sb.segment_size) };
 	struct claim_request claim = request->claim;
 	struct superblocks found;
 	struct device device;
 	const char *why;
+	bool keep;
 	int result;
 
 	claim.path = request->ssd;
@@ -155,15 +214,19 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	if (result)
 		return result;
 	superblocks_read(&device, &found, true);
-	claim.stale = found.chosen && set_is_stale(set, found.chosen->sb);
+	claim.stale = found.chosen && (set_is_stale(set, found.chosen->sb) || set_is_spare(set, found.chosen->sb));
 	why = cache_layout(&layout, device.bytes, device.logical_block);
 	if (why)
 		result = complain(LARDER_FAILED, "%s: %s", request->ssd, why);
-	*place = wanted >= 0 ? (uint32_t)wanted : choose_place(set, layout.nr_segments, claim.stale ? found.chosen->sb : NULL, request->new_place);
+	*place = wanted >= 0 ? (uint32_t)wanted :
+			       choose_place(set, layout.nr_segments, found.chosen && set_is_stale(set, found.chosen->sb) ? found.chosen->sb : NULL,
+					    request->new_place);
 	result = result ? result : check_place(set, *place, layout.nr_segments, request->ssd);
+	result = result ? result : check_spare(set, &device, &found, request, *place, &keep);
 	superblocks_free(&found);
 	result = result ? result : claim_clear(&device, &claim);
-	result = result ? result : format(set, &device, &layout, *place, request);
+	result = result ? result : take_turn(set, request, before);
+	result = result ? result : format(set, &device, &layout, *place, request, keep);
 	*more = *place < set->number ? 0 : (uint64_t)layout.nr_segments * (layout.segment_size >> LARDER_SECTOR_SHIFT);
 	device_close(&device);
 	return result;
@@ -187,12 +250,17 @@ static int report(struct set *set, uint32_t place, const struct add_request *req
 
 static int join(struct set *set, const struct add_request *request, int wanted)
 {
+	char *before = status_value(set->mapped->status, "ssds");
 	uint32_t place;
 	uint64_t more;
 	int result = check_others(set, request->ssd);
 
+	before = before ? before : must_print("%s", "");
+	result = result ? result : take_turn(set, request, before);
 	result = result ? result : let_go(set, request->ssd);
-	result = result ? result : prepare(set, request, wanted, &place, &more);
+	turn_give(); /* somebody may be asked */
+	result = result ? result : prepare(set, request, wanted, before, &place, &more);
+	free(before);
 	if (result)
 		return result;
 	if (place == set->number)
@@ -200,6 +268,7 @@ static int join(struct set *set, const struct add_request *request, int wanted)
 	free(set->ssd[place]);
 	set->ssd[place] = must_print("%s", request->ssd);
 	result = set_reload(set, more);
+	turn_give(); /* the rest may take long */
 	if (result || request->claim.dry_run)
 		return result;
 	result = mapped_refresh(set->mapped);
@@ -207,6 +276,76 @@ static int join(struct set *set, const struct add_request *request, int wanted)
 		result = set_wait(set, place, "joining");
 	return result ? result : report(set, place, request);
 }
+
+/* ------------------------------------------------------------------ a spare */
+
+/* Nothing that was there is left where a member has something. */
+static int format_spare(const struct set *set, const struct device *device, const struct cache_layout *layout, bool dry_run)
+{
+	union superblock *sb = device_buffer(LARDER_SB_SIZE);
+	int result = dry_run ? LARDER_DONE : create_zero(device, LARDER_SB_OFFSET, layout->segments_offset);
+
+	create_head(&sb->head, LARDER_KIND_SPARE, device, layout->copy_offset);
+	memcpy(sb->cache.cache_uuid, set->sb.cache_uuid, 16);
+	memcpy(sb->cache.label, set->sb.label, sizeof(sb->cache.label));
+	sb->cache.segment_size = set->sb.segment_size;
+	result = result ? result : create_superblock(device, sb, dry_run);
+	free(sb);
+	return result;
+}
+
+/* Would it fit into any place?  Else it would wait for ever. */
+static int check_room(const struct set *set, const struct cache_layout *layout, const char *path)
+{
+	uint32_t least = UINT32_MAX;
+
+	for (uint32_t i = 0; i < set->number; i++)
+		if (place_state(set, i) == LARDER_DEVICE_ACTIVE || place_state(set, i) == LARDER_DEVICE_FAILED)
+			least = le32toh(set->table.devices[i].nr_segments) < least ? le32toh(set->table.devices[i].nr_segments) : least;
+	if (layout->nr_segments < least)
+		return complain(LARDER_FAILED, "%s: size: has room for %u segments, the smallest SSD of the cache has %u: it could replace none; give a larger one",
+				path, layout->nr_segments, least);
+	return LARDER_DONE;
+}
+
+static int make_spare(const struct set *set, const struct device *device, const struct claim_request *claim)
+{
+	struct cache_layout layout = { .segment_size = le32toh(set->sb.segment_size) };
+	const char *why = cache_layout(&layout, device->bytes, device->logical_block);
+	int result = why ? complain(LARDER_FAILED, "%s: %s", device->path, why) : check_room(set, &layout, device->path);
+
+	result = result ? result : claim_clear(device, claim);
+	return result ? result : format_spare(set, device, &layout, claim->dry_run);
+}
+
+static int keep_spare(const struct set *set, const struct add_request *request)
+{
+	struct claim_request claim = request->claim;
+	struct superblocks found;
+	struct device device;
+	bool already;
+	int result;
+
+	claim.path = request->ssd;
+	result = claim_open(&device, &claim);
+	if (result)
+		return result;
+	superblocks_read(&device, &found, true);
+	already = found.chosen == &found.main && set_is_spare(set, found.chosen->sb);
+	claim.stale = found.chosen && (set_is_stale(set, found.chosen->sb) || set_is_spare(set, found.chosen->sb));
+	superblocks_free(&found);
+	if (already && !claim.wipe)
+		result = claim_clear(&device, &claim); /* what else is on it? */
+	else
+		result = make_spare(set, &device, &claim);
+	device_close(&device);
+	if (!result && !claim.dry_run)
+		printf("cache %s: %s is a spare%s; larderd has it take the place of an SSD that fails\n", set->mapped->name, request->ssd,
+		       already && !claim.wipe ? " already" : "");
+	return result;
+}
+
+/* ------------------------------------------------------------------ both */
 
 static int run(const struct add_request *request)
 {
@@ -227,7 +366,8 @@ static int run(const struct add_request *request)
 		wanted = set_place(&set, request->old);
 		result = wanted < 0 ? LARDER_NOT_FOUND : LARDER_DONE;
 	}
-	result = result ? result : join(&set, request, wanted);
+	if (!result)
+		result = request->spare && !request->old ? keep_spare(&set, request) : join(&set, request, wanted);
 	set_free(&set);
 	mapped_list_free(&list);
 	return result;
@@ -242,6 +382,7 @@ static int parse(int argc, char **argv, const char *usage, int words, struct add
 		{ "role", 'r', ARGUMENT_TEXT, &request->role, "ROLE",
 		  "both, write or read (default: that of its predecessor, or both)" },
 		{ "new-place", 0, ARGUMENT_FLAG, &request->new_place, NULL, "behind the others, with all of the SSD; in no other's place" },
+		{ "spare", 0, ARGUMENT_FLAG, &request->spare, NULL, "add: it waits until an SSD has failed; replace: NEW is one" },
 		{ "no-wait", 0, ARGUMENT_FLAG, &request->no_wait, NULL, "do not wait until it is a member" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request->claim.dry_run, NULL, "only say what would be done" },
 		{ "yes", 'y', ARGUMENT_FLAG, &request->claim.yes, NULL, "don't ask" },
@@ -257,6 +398,10 @@ static int parse(int argc, char **argv, const char *usage, int words, struct add
 	request->old = words == 3 ? argv[first + 1] : NULL;
 	if (request->new_place && request->old)
 		return complain(LARDER_USAGE, "--new-place: a replacement takes the place of what it replaces; see larder cache add");
+	if (request->spare && (request->new_place || request->role))
+		return complain(LARDER_USAGE, "--spare: takes the place and the role of the SSD that fails; --role and --new-place do not go with it");
+	if (request->spare && request->old && request->claim.wipe)
+		return complain(LARDER_USAGE, "--spare: nothing is wiped for it; larder cache replace without --spare takes any device");
 	if (request->role && !role_parse(request->role, &ignored))
 		return complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", request->role);
 	return run(request);
@@ -267,7 +412,7 @@ int cache_add(int argc, char **argv)
 	struct add_request request = { 0 };
 
 	return parse(argc, argv,
-		     "larder cache add CACHE SSD [--role ROLE] [--new-place] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]",
+		     "larder cache add CACHE SSD [--spare] [--role ROLE] [--new-place] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]",
 		     2, &request);
 }
 
@@ -276,5 +421,5 @@ int cache_replace(int argc, char **argv)
 	struct add_request request = { 0 };
 
 	return parse(argc, argv,
-		     "larder cache replace CACHE OLD NEW [--role ROLE] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 3, &request);
+		     "larder cache replace CACHE OLD NEW [--spare] [--role ROLE] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 3, &request);
 }

@@ -4,6 +4,7 @@
  *
  * The kernel drains it (message `drain`), and names it no more in the tables of the others; then the table of the cache is reloaded
  * without it, and its superblocks go, so that nobody takes it for a part of the cache.  One that has failed only leaves the table.
+ * A spare was never in it, and only loses its superblocks.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -41,6 +42,35 @@ static int let_go(struct set *set, uint32_t place, bool dry_run)
 	}
 	free(path);
 	return result;
+}
+
+/* Its superblock is that of a spare of this cache. */
+static bool is_spare(const struct set *set, const char *path)
+{
+	struct superblocks found;
+	struct device device;
+	bool is;
+
+	if (!strchr(path, '/') || device_try(&device, path))
+		return false;
+	superblocks_read(&device, &found, false);
+	is = found.chosen && set_is_spare(set, found.chosen->sb);
+	superblocks_free(&found);
+	device_close(&device);
+	return is;
+}
+
+static int remove_spare(const struct set *set, const struct remove_request *request)
+{
+	if (request->dry_run) {
+		printf("wipe %s: larder spare superblock\n", request->ssd);
+		return LARDER_DONE;
+	}
+	set_erase(request->ssd, set->sb.cache_uuid);
+	if (is_spare(set, request->ssd))
+		return complain(LARDER_FAILED, "%s: is still a spare of %s", request->ssd, set->mapped->name);
+	printf("cache %s: %s is no spare any more\n", set->mapped->name, request->ssd);
+	return LARDER_DONE;
 }
 
 static int drain_place(struct set *set, uint32_t place, const struct remove_request *request)
@@ -117,7 +147,7 @@ int cache_remove(int argc, char **argv)
 	result = result ? result : running_find(&list, request.cache, true, &cache);
 	result = result ? result : set_read(&set, cache);
 	if (!result) {
-		result = remove_ssd(&set, &request);
+		result = is_spare(&set, request.ssd) ? remove_spare(&set, &request) : remove_ssd(&set, &request);
 		set_free(&set);
 	}
 	mapped_list_free(&list);

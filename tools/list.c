@@ -22,6 +22,7 @@ static const struct field cache_fields[] = {
 	{ "devno", VALUE_TEXT, "Maj:Min", "number of that node" },
 	{ "open", VALUE_NUMBER, "Open", "users of that node" },
 	{ "ssd", VALUE_TEXT, "SSD", "its device" },
+	{ "spares", VALUE_NUMBER, "Spares", "SSDs that wait to take the place of one that fails" },
 	{ "dirty_percent", VALUE_TEXT, "Dirty%", "share of the cache that is dirty" },
 };
 
@@ -114,6 +115,20 @@ static void set_label(struct listing *l, const struct mapped *m)
 		report_set(l->report, &l->row, "label", "%s", label_text(member->sb.cache.label, text));
 }
 
+/* A spare has the cache's UUID where an SSD of it has it. */
+static void set_spares(struct listing *l, const uint8_t uuid[16])
+{
+	unsigned number = 0;
+
+	for (size_t i = 0; l->members && i < l->members->number; i++) {
+		const union superblock *sb = &l->members->member[i]->sb;
+
+		number += le32toh(sb->head.kind) == LARDER_KIND_SPARE && !memcmp(sb->cache.cache_uuid, uuid, 16);
+	}
+	if (l->members)
+		report_set(l->report, &l->row, "spares", "%u", number);
+}
+
 static void add_running(struct listing *l, const struct mapped *m)
 {
 	char *text;
@@ -127,8 +142,11 @@ static void add_running(struct listing *l, const struct mapped *m)
 	set_device(l, m);
 	set_label(l, m);
 	if (m->cache) {
+		uint8_t uuid[16];
 		uint64_t all = status_number(m->status, "segments") * status_number(m->status, "segment_sectors");
 
+		if (running_uuid(m, uuid))
+			set_spares(l, uuid);
 		if (all)
 			report_set(l->report, &l->row, "dirty_percent", "%.1f",
 				   100.0 * (double)status_number(m->status, "dirty_sectors") / (double)all);
@@ -161,6 +179,7 @@ static void add_stopped(struct listing *l, const struct member *m, bool cache)
 		report_set(l->report, &l->row, "uuid", "%s", uuid_text(sb->cache_uuid, text));
 		report_set(l->report, &l->row, "size", "%" PRIu64, (uint64_t)le32toh(sb->nr_segments) * le32toh(sb->segment_size));
 		report_set(l->report, &l->row, "devices", "%u", le32toh(sb->nr_devices));
+		set_spares(l, sb->cache_uuid);
 		report_set(l->report, &l->row, "segments", "%u", le32toh(sb->nr_segments));
 		report_set(l->report, &l->row, "segment_sectors", "%u", le32toh(sb->segment_size) >> LARDER_SECTOR_SHIFT);
 	} else {

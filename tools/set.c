@@ -201,6 +201,11 @@ bool set_is_stale(const struct set *set, const union superblock *sb)
 	       memcmp(set->table.devices[place].uuid, sb->head.uuid, 16);
 }
 
+bool set_is_spare(const struct set *set, const union superblock *sb)
+{
+	return le32toh(sb->head.kind) == LARDER_KIND_SPARE && !memcmp(sb->cache.cache_uuid, set->sb.cache_uuid, 16);
+}
+
 void set_erase(const char *path, const uint8_t cache[16])
 {
 	struct superblocks found;

@@ -23,6 +23,8 @@ int set_read(struct set *set, struct mapped *mapped);
 void set_free(struct set *set);
 /* Is this the superblock of an SSD that left this very set?  Nothing on it counts any more. */
 bool set_is_stale(const struct set *set, const union superblock *sb);
+/* Is it that of a spare of this cache? */
+bool set_is_spare(const struct set *set, const union superblock *sb);
 /* Overwrites the superblocks of one that has left: they make it look like a part of the cache.  Remarks when it cannot. */
 void set_erase(const char *path, const uint8_t cache[16]);
 /* The place with this device in the dm table; < 0: none.  Says nothing. */

@@ -4,7 +4,7 @@
  *
  * A disk becomes a spare of the array; of a mirror then one more of its legs, unless --spare was given: each leg has everything, so nothing is
  * rearranged, and what is cut short is a mirror with one leg that is not whole yet.  Levels that would have to move every stripe are not grown.
- * An SSD joins the set of the cache.
+ * An SSD joins the set of the cache, or waits as its spare.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,6 @@
 struct adding {
 	struct devices_request request;
 	const char *disk, *ssd;
-	bool spare;
 };
 
 /* ------------------------------------------------------------------ a disk */
@@ -32,7 +31,7 @@ static const struct md_disk *find(const struct devices *d, const struct adding *
 
 static bool grows(const struct devices *d, const struct adding *a)
 {
-	return !a->spare && !strcmp(d->stack.raid, "1");
+	return !a->request.spare && !strcmp(d->stack.raid, "1");
 }
 
 /* Is it one of the legs, and noted as one? */
@@ -75,7 +74,7 @@ static void show_disk(const struct devices *d, const struct adding *a, const str
 		printf("  %s: takes the place of a disk that is missing\n", path);
 	else
 		printf("  %s: becomes a spare, which takes the place of the first disk that fails\n", path);
-	if (!a->spare && !grows(d, a))
+	if (!a->request.spare && !grows(d, a))
 		printf("  RAID %s is not grown: that would move all that is in it\n", d->stack.raid);
 	fflush(stdout);
 }
@@ -165,7 +164,12 @@ static int begin_ssd(struct devices *d, const struct adding *a)
 		return complain(LARDER_NOT_FOUND, "%s: its cache does not run; larder status %s", d->stack.name, d->stack.name);
 	is_there = set_find_device(&d->set, path) >= 0;
 	printf("stack %s, cache %s:\n", d->stack.name, d->set.mapped->name);
-	printf("  %s: %s\n", path, is_there ? "is in the set already" : "joins the set");
+	printf("  %s: %s\n", path,
+	       is_there		? "is in the set already" :
+	       a->request.spare ? "becomes a spare, which takes the place of the first SSD that fails" :
+				  "joins the set");
+	if (is_there && a->request.spare)
+		return complain(LARDER_BUSY, "%s: is no spare while it is in the set; larder drop %s %s takes it out", path, d->stack.name, path);
 	fflush(stdout);
 	claim_note(path);
 	if (a->request.claim.dry_run)
@@ -190,7 +194,7 @@ static int add_ssd(const struct adding *a)
 		result = ssd_add(&d, &a->request);
 	devices_free(&d);
 	turn_take();
-	return result ? result : devices_store(a->request.name, 0);
+	return result || a->request.spare ? result : devices_store(a->request.name, 0);
 }
 
 /* ------------------------------------------------------------------ both */
@@ -218,7 +222,7 @@ int stack_add(int argc, char **argv)
 	const struct argument arguments[] = {
 		{ "cache", 'c', ARGUMENT_TEXT, &a.ssd, "SSD", "joins the cache" },
 		{ "backing", 'b', ARGUMENT_TEXT, &a.disk, "DISK", "joins the array: of RAID 1 as one more mirror, else as a spare" },
-		{ "spare", 0, ARGUMENT_FLAG, &a.spare, NULL, "with --backing: only to take the place of one that fails" },
+		{ "spare", 0, ARGUMENT_FLAG, &a.request.spare, NULL, "only to take the place of one that fails" },
 		{ "role", 'r', ARGUMENT_TEXT, &a.request.role, "ROLE", "of an SSD: both, write or read (default: both)" },
 		{ "wipe", 'W', ARGUMENT_FLAG, &a.request.claim.wipe, NULL, "remove what is on the device" },
 		{ "discard-dirty", 0, ARGUMENT_TEXT, &a.request.claim.discard_dirty, "UUID",
@@ -237,8 +241,8 @@ int stack_add(int argc, char **argv)
 	a.request.claim.path = a.ssd ? a.ssd : a.disk;
 	if (!a.ssd == !a.disk)
 		return complain(LARDER_USAGE, "give one of --cache SSD and --backing DISK");
-	if ((a.ssd && a.spare) || (a.disk && a.request.role))
-		return complain(LARDER_USAGE, "--spare goes with --backing, --role with --cache");
+	if (a.request.role && (a.disk || a.request.spare))
+		return complain(LARDER_USAGE, "--role goes with --cache, and not with --spare: it has the role of the SSD that fails");
 	if (a.request.role && !role_parse(a.request.role, &ignored))
 		return complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", a.request.role);
 	mapped_init(false);

@@ -106,14 +106,14 @@ static bool take_disk(const struct md_disk *disk, struct part *part)
 	return true;
 }
 
-/* An SSD that this cache was made with, or of that place, and that left it. */
+/* An SSD that this cache was made with, or of that place, and that left it; by its path a spare, too. */
 static const struct member *left_ssd(const struct devices *d, int place, const char *path)
 {
 	for (size_t i = 0; i < d->stacks.members.number; i++) {
 		const struct member *m = d->stacks.members.member[i];
 
-		if (set_is_stale(&d->set, &m->sb) &&
-		    (path ? same(m->path, path) : le32toh(m->sb.cache.device_number) == (uint32_t)place))
+		if (path ? (set_is_stale(&d->set, &m->sb) || set_is_spare(&d->set, &m->sb)) && same(m->path, path) :
+			   set_is_stale(&d->set, &m->sb) && le32toh(m->sb.cache.device_number) == (uint32_t)place)
 			return m;
 	}
 	return NULL;
@@ -185,6 +185,7 @@ static bool find_device(const struct devices *d, const char *path, struct part *
 		return take_ssd(d, set_find_device(&d->set, path), part);
 	left = left_ssd(d, -1, path);
 	part->ssd = left;
+	part->spare = left && set_is_spare(&d->set, &left->sb);
 	return left;
 }
 
@@ -421,7 +422,7 @@ int disk_erase(const char *name, const char *node)
 
 /* ------------------------------------------------------------------ of SSDs */
 
-#define WORDS_MAX 12
+#define WORDS_MAX 13
 
 static int ssd_words(const struct devices *d, const struct devices_request *request, const char *verb, const char *first, const char *second,
 		     char **words)
@@ -449,6 +450,8 @@ static int ssd_words(const struct devices *d, const struct devices_request *requ
 		words[n++] = "--discard-dirty";
 		words[n++] = (char *)claim->discard_dirty;
 	}
+	if (request->spare)
+		words[n++] = "--spare";
 	if (request->role) {
 		words[n++] = "--role";
 		words[n++] = (char *)request->role;

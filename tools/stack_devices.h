@@ -18,7 +18,7 @@ struct devices {
 
 /* One of them. */
 struct part {
-	bool ssd;
+	bool ssd, spare; /* spare: of the cache; one of the array has that role */
 	int place; /* in the array, or the set; -1: none: a spare, or one that has left */
 	char name[300]; /* to show, and to find it again by: its node, the kernel's name of a disk that is gone, "disk1", "ssd0" */
 	char node[300]; /* "": it is not here */
@@ -44,7 +44,7 @@ struct devices_request {
 	const char *name;
 	struct claim_request claim;
 	const char *role;
-	bool no_wait;
+	bool spare, no_wait; /* spare: of what is added */
 };
 
 /* mdadm is there, and the array runs and has redundancy.  Complains. */

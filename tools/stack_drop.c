@@ -220,7 +220,7 @@ static int begin_ssd(const struct dropping *r, struct devices *d, const struct p
 	if (result)
 		return result;
 	printf("stack %s, cache %s:\n", d->stack.name, d->set.mapped->name);
-	printf("  %s: %s%s\n", r->name, works ? "is drained, and leaves the set" : "leaves the set", *r->node ? "; its superblocks are erased" : "");
+	printf("  %s: %s%s\n", r->name, works ? "is drained, and leaves the set" : part->spare ? "is no spare any more" : "leaves the set", *r->node ? "; its superblocks are erased" : "");
 	fflush(stdout);
 	if (!r->request.claim.dry_run)
 		return confirm(r->request.name, r->request.claim.yes, "Drop it?");

@@ -248,9 +248,12 @@ static void add_ssds(struct tree *t, int depth)
 	for (size_t i = 0; i < stacks->members.number; i++) {
 		const struct member *m = stacks->members.member[i];
 
-		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE &&
-		    !memcmp(m->sb.cache.cache_uuid, t->view->found->stack.cache, 16))
+		if (memcmp(m->sb.cache.cache_uuid, t->view->found->stack.cache, 16))
+			continue;
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE)
 			add_ssd(t, depth, m);
+		else if (le32toh(m->sb.head.kind) == LARDER_KIND_SPARE)
+			add(t, depth, "spare", "ssd", "spare", m->path, m->sb.head.uuid);
 	}
 }
 
@@ -398,14 +401,24 @@ int stack_show(int argc, char **argv)
 	return table(argc, argv, "larder show NAME [-o FIELD,...] [--sort FIELD,...] [--units UNIT] [--noheadings] [--reportformat json]", 1);
 }
 
-static const char *spares_text(const struct view *view, char text[static 32])
+static const char *spares_text(const struct view *view, char text[static 64])
 {
-	unsigned spares = 0;
+	unsigned disks = 0, ssds = 0;
+	int length = 0;
 
 	for (size_t i = 0; i < view->disks.number; i++)
-		spares += view->disks.disk[i].role == MD_SPARE;
-	snprintf(text, 32, "; %u spare disk%s", spares, spares == 1 ? "" : "s");
-	return spares ? text : "";
+		disks += view->disks.disk[i].role == MD_SPARE;
+	for (size_t i = 0; i < view->stacks->members.number; i++) {
+		const union superblock *sb = &view->stacks->members.member[i]->sb;
+
+		ssds += le32toh(sb->head.kind) == LARDER_KIND_SPARE && !memcmp(sb->cache.cache_uuid, view->found->stack.cache, 16);
+	}
+	text[0] = 0;
+	if (disks)
+		length = snprintf(text, 64, "; %u spare disk%s", disks, disks == 1 ? "" : "s");
+	if (ssds)
+		snprintf(text + length, 64 - (size_t)length, "; %u spare SSD%s", ssds, ssds == 1 ? "" : "s");
+	return text;
 }
 
 int stack_status(int argc, char **argv)
@@ -416,7 +429,7 @@ int stack_status(int argc, char **argv)
 	struct stacks stacks;
 	struct view view;
 	int first, result;
-	char *words, spares[32];
+	char *words, spares[64];
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;

@@ -211,15 +211,18 @@ static int erase_cache(const struct stack *stack)
 	int result = stop_cache(stack);
 
 	members_scan(&members);
-	for (size_t i = 0; !result && i < members.number; i++) {
-		const struct member *m = members.member[i];
+	/* the description, which is on the SSDs, last */
+	for (int spare = 1; spare >= 0; spare--)
+		for (size_t i = 0; !result && i < members.number; i++) {
+			const struct member *m = members.member[i];
 
-		if (le32toh(m->sb.head.kind) != LARDER_KIND_CACHE || memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
-			continue;
-		if (stack->encrypted)
-			discard_segments(m);
-		result = erase(m, 0);
-	}
+			if (le32toh(m->sb.head.kind) != (spare ? LARDER_KIND_SPARE : LARDER_KIND_CACHE) ||
+			    memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
+				continue;
+			if (stack->encrypted && !spare)
+				discard_segments(m);
+			result = erase(m, 0);
+		}
 	members_free(&members);
 	return result;
 }

@@ -10,9 +10,9 @@ import pytest
 from harness import TOP, Larder
 
 
-def build(target, **variables):
+def build(target, *goals, **variables):
     run = subprocess.run(
-        ["make", "-s", "-C", str(TOP / target)] + [f"{k}={v}" for k, v in variables.items()], capture_output=True, text=True
+        ["make", "-s", "-C", str(TOP / target), *goals] + [f"{k}={v}" for k, v in variables.items()], capture_output=True, text=True
     )
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout.strip().splitlines()[-1]
@@ -22,6 +22,12 @@ def build(target, **variables):
 def program():
     """Path of the command."""
     return os.environ.get("LARDER") or build("tools", SANITIZE="1")
+
+
+@pytest.fixture(scope="session")
+def larderd():
+    """Path of the daemon."""
+    return build("daemon", "larderd", SANITIZE="1")
 
 
 def memory():

@@ -55,6 +55,7 @@ static struct larder_table *table[MAX_MEMBERS];
 static size_t nr_tables;
 static struct fact_running running_now[MAX_MEMBERS];
 static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
+static unsigned spares_used;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
 static struct facts facts;
@@ -147,7 +148,7 @@ static void make_cache(int number)
 		m->first_segment = i * 100;
 		m->segment_size = 2 << 20;
 		m->segments_offset = 1 << 20;
-		m->table = t->history == LEFT ? before : c->side && chance(50) ? other : chance(30) ? before : now;
+		m->table = t->history == LEFT ? (chance(10) ? NULL : before) : c->side && chance(50) ? other : chance(30) ? before : now;
 		memcpy(d.uuid, m->uuid, 16);
 		before->devices[i] = other->devices[i] = now->devices[i] = d;
 		if (t->history != CURRENT)
@@ -168,6 +169,17 @@ static void make_cache(int number)
 		else if (chance(3))
 			add_copy(m);
 	}
+}
+
+static void make_spare(const struct cache_truth *c)
+{
+	struct fact_member *m = add_member(LARDER_KIND_SPARE, "c");
+
+	truth[m - member] = (struct ssd_truth){ CURRENT, (int)(c - cache) };
+	memcpy(m->cache_uuid, c->uuid, 16);
+	m->nr_segments = 98 + (uint32_t)rnd(10);
+	if (chance(5))
+		add_copy(m);
 }
 
 static void make_volume(struct cache_truth *c)
@@ -220,12 +232,20 @@ static void add_running(const uint8_t uuid[16], bool is_cache, const char *name)
 	snprintf(running_name[facts.nr_running], sizeof(running_name[0]), "%s", name);
 	*r = (struct fact_running){ .name = running_name[facts.nr_running], .cache = is_cache };
 	memcpy(r->uuid, uuid, 16);
+	if (is_cache) {
+		r->failed = chance(70) ? 15 : (uint32_t)rnd(16);
+		r->failed_since = 1000 + rnd(2000);
+		r->held_until = chance(10) ? 1000 + rnd(2000) : 0;
+		r->busy = chance(20);
+	}
 	facts.nr_running++;
 	taken[facts.nr_taken++] = r->name;
 }
 
 static void make_world(void)
 {
+	bool all_run;
+
 	for (size_t i = 0; i < nr_tables; i++)
 		free(table[i]);
 	nr_members = nr_tables = 0;
@@ -235,13 +255,17 @@ static void make_world(void)
 		make_cache((int)i);
 	for (unsigned i = 0; i < rnd(5); i++)
 		make_volume(nr_caches && chance(80) ? &cache[rnd(nr_caches)] : NULL);
+	for (unsigned i = 0; nr_caches && i < rnd(8); i++)
+		make_spare(&cache[rnd(nr_caches)]);
 	facts.nr_members = nr_members;
 	facts.now = 1000 + rnd(2000);
+	facts.spares = chance(90);
+	all_run = chance(30);
 	facts.wait = chance(30) ? 0 : chance(30) ? (u64)1 << 62 : rnd(2000);
 	for (size_t i = 0; i < nr_members; i++) {
 		bool is_cache = member[i].kind == LARDER_KIND_CACHE;
 
-		if (chance(3) && !running(&facts, unit_of(&member[i]), is_cache)) {
+		if ((all_run || chance(is_cache ? 8 : 3)) && member[i].kind != LARDER_KIND_SPARE && !running(&facts, unit_of(&member[i]), is_cache)) {
 			char name[32];
 
 			snprintf(name, sizeof(name), "r%zu", i);
@@ -386,6 +410,129 @@ static void judge_volume(const struct step *s)
 		CHECK(member[i].kind != LARDER_KIND_CACHE || memcmp(member[i].cache_uuid, m->cache_uuid, 16), "its cache is here");
 }
 
+static bool is_asked_for(const struct fact_member *m)
+{
+	bool by_volume = false;
+
+	for (size_t i = 0; facts.only && m->kind == LARDER_KIND_CACHE && i < nr_members; i++)
+		by_volume |= member[i].kind == LARDER_KIND_VOLUME && !memcmp(facts.only, member[i].uuid, 16) &&
+			     !memcmp(member[i].cache_uuid, m->cache_uuid, 16);
+	return !facts.only || !memcmp(facts.only, m->uuid, 16) || !memcmp(facts.only, m->cache_uuid, 16) || by_volume;
+}
+
+/* May it be used there, as far as it is about itself: a spare, or what was begun in that very place? */
+static bool is_ready(const struct fact_member *m, const uint8_t uuid[16], unsigned place)
+{
+	bool begun = m->kind == LARDER_KIND_CACHE && truth[m - member].history == JOINING && m->place == place;
+
+	return (m->kind == LARDER_KIND_SPARE || begun) && !memcmp(m->cache_uuid, uuid, 16) && is_fit(m) && is_asked_for(m);
+}
+
+static bool is_left_alone(const struct fact_running *r)
+{
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].kind == LARDER_KIND_CACHE && !memcmp(member[i].cache_uuid, r->uuid, 16) && member[i].left)
+			return true;
+	return false;
+}
+
+/* The kernel and the newest table here both call the place failed, and there is no other side. */
+static const struct larder_table_device *has_failed(const struct fact_running *r, unsigned place)
+{
+	const struct larder_table *t = NULL;
+	bool is;
+
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].table && !memcmp(member[i].cache_uuid, r->uuid, 16) &&
+		    (!t || le64toh(member[i].table->head.generation) > le64toh(t->head.generation)))
+			t = member[i].table;
+	if (!r->cache || both_sides_here(cache_by(r->uuid)) || is_left_alone(r))
+		return NULL;
+	is = t && place < le32toh(t->head.nr_devices) && r->failed >> place & 1 && le32toh(t->devices[place].state) == LARDER_DEVICE_FAILED;
+
+	return is ? &t->devices[place] : NULL;
+}
+
+static bool is_back(const struct fact_running *r, const struct larder_table_device *d)
+{
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].kind == LARDER_KIND_CACHE && !memcmp(member[i].uuid, d->uuid, 16) && member[i].appeared > r->failed_since &&
+		    !member[i].foreign && !member[i].copy_only)
+			return true;
+	return false;
+}
+
+static bool has_time(const struct fact_running *r)
+{
+	return facts.now >= r->failed_since + facts.wait && facts.now >= r->held_until;
+}
+
+static void judge_spare(const struct step *s)
+{
+	const struct fact_member *m = &member[s->member[0]];
+	const struct fact_running *r = running(&facts, s->uuid, true);
+	const struct larder_table_device *d = r ? has_failed(r, s->number) : NULL;
+
+	CHECK(is_ready(m, s->uuid, s->number), "%s is no spare that may be used there", m->path);
+	CHECK(facts.spares && d && !strcmp(r->name, s->name) && !r->busy, "it is not needed");
+	CHECK(!d || (has_time(r) && !is_back(r, d)), "it may come back, or is here again");
+	CHECK(m->nr_segments >= 100, "it is too small");
+	for (size_t i = 0; m->kind == LARDER_KIND_SPARE && i < nr_members; i++)
+		if (is_ready(&member[i], s->uuid, s->number))
+			CHECK(member[i].kind == LARDER_KIND_SPARE && (member[i].nr_segments < 100 || member[i].nr_segments >= m->nr_segments), "%s would do",
+			      member[i].path);
+}
+
+/* How many of those that could be used have room? */
+static unsigned count_ready(const struct fact_running *r, unsigned place, unsigned *small)
+{
+	unsigned large = *small = 0;
+
+	for (size_t i = 0; i < nr_members; i++)
+		if (is_ready(&member[i], r->uuid, place)) {
+			large += member[i].nr_segments >= 100;
+			*small += member[i].nr_segments < 100;
+		}
+	return large;
+}
+
+/* One for each cache that needs one, has one, and has waited; or a word of why not. */
+static void judge_spares(const struct plan *plan)
+{
+	bool others = !facts.spares;
+
+	for (size_t i = 0; i < plan->nr_steps; i++)
+		others |= plan->step[i].kind != PLAN_SPARE;
+	for (size_t i = 0; i < facts.nr_running; i++) {
+		const struct fact_running *r = &facts.running[i];
+		unsigned steps = 0, due = 0, early = 0, unsaid = 0, again = 0, small;
+
+		for (unsigned place = 0; place < LARDER_MAX_DEVICES && r->cache && !r->busy && !listed(failed, facts.nr_failed, r->uuid); place++) {
+			const struct larder_table_device *d = has_failed(r, place);
+
+			if (!d)
+				continue;
+			if (!count_ready(r, place, &small))
+				unsaid += !!small;
+			else if (is_back(r, d))
+				again++;
+			else if (has_time(r))
+				due++;
+			else
+				early++;
+		}
+		for (size_t k = 0; k < plan->nr_steps; k++)
+			steps += plan->step[k].kind == PLAN_SPARE && !strcmp(plan->step[k].name, r->name);
+		CHECK(steps == (!others && due), "%u spares, %u places", steps, due);
+		CHECK(others || !early || plan->again, "nobody looks again when the time has come");
+		for (size_t k = 0; k < plan->nr_refusals; k++)
+			if (!memcmp(plan->refusal[k].uuid, r->uuid, 16) && strstr(plan->refusal[k].text, "SSD "))
+				unsaid = again = early = 0;
+		CHECK(others || due || (!unsaid && !again && !early), "it is not said why no spare is used");
+		spares_used += steps;
+	}
+}
+
 /* Its members, as larder.conf has them. */
 static bool is_left(const struct step *s)
 {
@@ -412,6 +559,12 @@ static void judge(const struct plan *plan)
 
 		if (s->kind == PLAN_CLEAR)
 			continue;
+		if (s->kind == PLAN_SPARE) {
+			judge_spare(s);
+			CHECK(!taken_member[s->member[0]], "two on %s", member[s->member[0]].path);
+			taken_member[s->member[0]] = true;
+			continue;
+		}
 		CHECK(!running(&facts, s->uuid, s->kind == PLAN_CACHE), "it runs already");
 		CHECK(!listed(facts.stopped, facts.nr_stopped, s->uuid), "it was stopped");
 		CHECK(!listed(facts.failed, facts.nr_failed, s->uuid), "it failed");
@@ -430,6 +583,7 @@ static void judge(const struct plan *plan)
 		else
 			judge_volume(s);
 	}
+	judge_spares(plan);
 	for (size_t i = 0; i < plan->nr_refusals; i++)
 		CHECK(strlen(plan->refusal[i].text) > 10, "says nothing");
 	if (plan->again)
@@ -459,7 +613,12 @@ static void settle(void)
 		for (size_t i = 0; i < plan.nr_steps; i++) {
 			const struct step *s = &plan.step[i];
 
-			if (chance(90))
+			if (s->kind == PLAN_SPARE && chance(90)) {
+				for (size_t r = 0; r < facts.nr_running; r++)
+					if (!memcmp(facts.running[r].uuid, s->uuid, 16))
+						facts.running[r].failed &= ~(1u << s->number);
+				member[s->member[0]].kind = LARDER_KIND_OTHER;
+			} else if (s->kind != PLAN_SPARE && chance(90))
 				add_running(s->uuid, s->kind == PLAN_CACHE, s->name);
 			else
 				memcpy(failed[facts.nr_failed++], s->uuid, 16);
@@ -478,6 +637,7 @@ static void every_plan(void)
 		make_world();
 		settle();
 	}
+	CHECK(spares_used > WORLDS / 200, "%u spares", spares_used);
 }
 
 static void order_does_not_matter(void)
@@ -534,7 +694,7 @@ static void what_is_whole_starts(void)
 			for (size_t m = 0; m < nr_members; m++) {
 				const struct fact_member *one = &member[m];
 
-				if (memcmp(one->cache_uuid, c->uuid, 16))
+				if (memcmp(one->cache_uuid, c->uuid, 16) || one->kind == LARDER_KIND_SPARE)
 					continue;
 				if (one->kind == LARDER_KIND_VOLUME) {
 					good &= table_knows(table[0], 0) || one->set_generation >> 32 < 11;

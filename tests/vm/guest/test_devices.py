@@ -14,6 +14,7 @@ import pytest
 from lib import command, dm, simdisk
 from lib.block import BlockDevice
 from lib.larder import wait_for
+from lib.members import udevd
 from lib.sets import kill
 from lib.stacks import (
     BUSY,
@@ -484,6 +485,112 @@ def test_ssds_come_and_go(disks):
     larder("start", "data")
     load.check()
     assert "fine" in larder("status", "data").stdout
+
+
+@contextlib.contextmanager
+def larderd(directory, wait):
+    """With what it says.  It uses what udev has marked."""
+    log, marking = directory / "larderd.log", udevd()
+    marking.__enter__()
+    try:
+        command.run("udevadm", "trigger", "--settle", "--subsystem-match=block")
+        with open(log, "ab") as out, subprocess.Popen(["larderd", "--wait", str(wait)], stderr=out) as daemon:
+            try:
+                yield log.read_text
+            finally:
+                daemon.terminate()
+    finally:
+        marking.__exit__(None, None, None)
+
+
+def wait_said(said, text):
+    try:
+        wait_for(lambda: text in said(), 120, f"larderd to say: {text}")
+    except AssertionError as e:
+        plan = command.run("larder", "assemble", rows()["cache"]["uuid"], "--degraded", "--dry-run", check=False)
+        raise AssertionError(f"{e}; it said:\n{said()}and the plan is:\n{plan.stdout}{plan.stderr}") from None
+
+
+def states():
+    return dm.DmDevice("larder-cache-data").status()["ssds"]
+
+
+def is_whole():
+    status = dm.DmDevice("larder-cache-data").status()
+    return status["ssds"] == "active/active" and status["trouble"] == "-"
+
+
+def test_spare_ssd(disks, tmp_path):
+    """Through a stop it waits; one that dies under load is waited for; then the spare has all that is dirty, alone."""
+    ssd0, ssd1, ssd2, _, _, hdd2 = disks
+    make(disks)
+    load = Load()
+    assert "becomes a spare" in larder("add", "data", "--cache", ssd2, "--spare", "--dry-run").stdout
+    unsigned(ssd2)
+    larder("add", "data", "--cache", ssd2, "--spare")
+    spare = ssd2.read(0, 16384)
+    assert "already" in larder("add", "data", "--cache", ssd2, "--spare").stdout and ssd2.read(0, 16384) == spare
+    refused(BUSY, ["add", "data", "--cache", ssd1, "--spare"], "is no spare while it is in the set")
+    larder("drop", "data", ssd2)
+    unsigned(ssd2)
+    larder("add", "data", "--cache", ssd2, "--spare")
+    larder("stop", "data")
+    larder("start", "data")
+    assert members()[str(ssd2)] == "spare" and "fine; 1 spare SSD" in larder("status", "data").stdout
+    with larderd(tmp_path, 86400) as said, load:
+        wait_for(lambda: len(load.known) > 3, 60, "a load")
+        kill(ssd1)
+        wait_said(said, "waits, in case that comes back")
+        assert states() == "active/failed" and members()[str(ssd2)] == "spare"
+        refused(UNSAFE, ["cache", "replace", "larder-cache-data", "1", hdd2, "--spare"], "is no spare")
+        refused(BUSY, ["cache", "replace", "larder-cache-data", "0", ssd2, "--spare"], "is in use")
+    with larderd(tmp_path, 1) as said, load:
+        wait_said(said, "takes its place")
+        wait_for(is_whole, 300, "the second copies")
+    assert said().count("takes its place") == 1, said()
+    assert str(ssd2) in ssds()
+    assert "spare SSD" not in command.run("larder", "status", "data", check=False).stdout
+    load.check()
+    alone(load, ssd0, ssd1)
+
+
+@pytest.mark.limit(900)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_spare_ssd_is_cut_off(disks, tmp_path, seed, when):
+    """By power, at the command that uses it: larderd ends that behind the next start, and the spare has everything alone."""
+    ssd0, ssd1, ssd2, *_ = disks
+    make(disks)
+    larder("add", "data", "--cache", ssd2, "--spare")
+    load, path = Load(), os.environ["PATH"]
+    mode = ("lose", "random")[seed % 2]
+    cut = f"echo powercut all mode={mode} seed={seed} >/sys/kernel/debug/simdisk/ctl"
+    with contextlib.suppress(AssertionError), load:
+        wait_for(lambda: len(load.known) > 3, 60, "a load")
+        kill(ssd1)
+        wait_for(lambda: states() == "active/failed", 60, "the cache to see it")
+        program = tmp_path / "larder"
+        lines = ["#!/bin/sh", cut if when == "before" else "", f'{shutil.which("larder")} "$@"', "code=$?", cut, "exit $code", ""]
+        program.write_text("\n".join(lines))
+        program.chmod(0o755)
+        os.environ["PATH"] = f"{tmp_path}:{path}"
+        try:
+            with larderd(tmp_path, 1):
+                wait_for(lambda: ssd0.state()["power"] == "off", 120, "larderd to use it")
+        finally:
+            os.environ["PATH"] = path
+    assert ssd0.state()["power"] == "off"
+    release()
+    simdisk.power_up()
+    load.error = None
+    larder("start", "data", "--degraded")
+    load.check(cut=True)
+    for name in load.begun:
+        load.known.pop(name, None)
+    with larderd(tmp_path, 1), load:
+        wait_for(is_whole, 300, "the second copies")
+    assert str(ssd2) in ssds()
+    load.check()
+    alone(load, ssd0, ssd1)
 
 
 def test_refused_disks(disks, make_disk):
