@@ -2,9 +2,9 @@
 /*
  * The write stream: records are gathered, appended, committed, applied in order.
  *
- * A write reserves slots of the open record under log->lock, copies its data into the record's pages outside of it, and goes out at
- * once as an append of its own while few are in flight; beyond that several leave together (log_gathered()).  Its entry waits in the
- * record's commit block until the record is closed: full, commit_interval over, a flush, a FUA write, somebody who waits for
+ * A write reserves slots of the open record under log->lock, copies its data into the record's pages outside of it, and goes out
+ * at once as an append of its own while few are in flight; beyond that several leave together (log_gathered()).  Its entry waits in
+ * the record's commit block until the record is closed: full, commit_interval over, a flush, a FUA write, somebody who waits for
  * durability, or at once where flushes follow single writes.  A closed record's commit block stands directly behind its data and
  * leaves together with what of it is not submitted yet.
  *
