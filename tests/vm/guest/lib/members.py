@@ -61,15 +61,17 @@ def udevd() -> Iterator[None]:
         command.run("/lib/systemd/systemd-udevd", "--daemon", "--resolve-names=never")
         command.run("udevadm", "control", "--ping")
     FILES.mkdir(exist_ok=True)
-    yield
-    if not ran:
-        command.run("udevadm", "settle", "-t", "60", check=False)
-        command.run("udevadm", "control", "--exit")
-    for rule in rules.glob("*larder*"):
-        rule.unlink()
-    shutil.rmtree(FILES)
-    for file in bound:
-        command.run("umount", "-l", file)
+    try:
+        yield
+    finally:
+        if not ran:
+            command.run("udevadm", "settle", "-t", "60", check=False)
+            command.run("udevadm", "control", "--exit")
+        for rule in rules.glob("*larder*"):
+            rule.unlink()
+        shutil.rmtree(FILES)
+        for file in bound:
+            command.run("umount", "-l", file)
 
 
 def larder(*arguments: object, check: bool = True) -> subprocess.CompletedProcess:
