@@ -12,7 +12,7 @@
  *   5. INVALIDATE is appended (the clearing of the mark comes after it in the write stream), then the range leaves the index; a
  *	checkpoint that begins between the two waits for the second (invalidate-shown: it is replayed from behind the INVALIDATE)
  * A bypass whose buckets are in use is deferred, and tried again.  Under load they may always be: one that has waited for long gets
- * a turn while it waits: in its buckets no write and no writeback begins, as if it were in flight, so that those which are end.
+ * a turn: in its buckets no write and no writeback begins for a while, as if it were in flight, so that those which are end.
  * Only for step 1: the steps behind it may wait for space, and so for writeback; for them it keeps nobody out.
  * If power is cut after 4: the mark makes recovery drop what is CLEAN in the region.  After a write reached the backing and before
  * INVALIDATE is durable: the same.  The mark is cleared only behind the INVALIDATE and a flush of the backing.
@@ -59,23 +59,35 @@ static int invalidate(struct volume *v, struct larder_io *io, bool dirty)
 }
 
 #define TURN_AFTER	(HZ / 20)
+#define TURN		(HZ / 10)
+#define TURNS_MOST	6u		/* that make the pause behind them longer: 3 s */
 #define DISCARD_PIECES	256u
 
-/* Its buckets are in use.  One turn for a volume at a time: many that wait shall not stop all writes. */
+/*
+ * Its buckets are in use.  One turn for a volume at a time.  It ends by itself, and after one that was of no use the others go for
+ * longer each time: what is in flight there may be another volume's, and wait for a backing that hangs.
+ */
 static void bypass_turn(struct volume *v, struct larder_io *io)
 {
+	u64 now = get_jiffies_64();
+
 	if (!io->raced_since) {
-		io->raced_since = jiffies ?: 1;		/* whoever is tried again is the worker's */
-	} else if (!v->turn && time_after(jiffies, io->raced_since + TURN_AFTER)) {
-		race_begin(v->cache, v, io->sector, io->len, RACE_TURN);
-		v->turn = io->turn = true;
+		io->raced_since = now;		/* whoever is tried again is the worker's */
+	} else if (now >= v->turn_until && now >= io->raced_since + (TURN_AFTER << io->turns)) {
+		v->turn_until = now + TURN;
+		race_turn(v->cache, v, io->sector, io->len, v->turn_until);
+		io->raced_since = v->turn_until;
+		io->turns = min(io->turns + 1u, TURNS_MOST);
 	}
 }
 
-void bypass_turn_end(struct volume *v, struct larder_io *io)
+/* It has its buckets. */
+static void bypass_turn_end(struct volume *v, const struct larder_io *io)
 {
-	race_end(v->cache, v, io->sector, io->len, RACE_TURN);
-	v->turn = io->turn = false;
+	if (likely(!io->turns) || get_jiffies_64() >= v->turn_until)
+		return;
+	race_turn(v->cache, v, io->sector, io->len, 0);
+	v->turn_until = 0;
 }
 
 /* Steps 1 to 5.  0: the range is ours (bypass_end() gives it back); -EAGAIN, -EBUSY: nothing is held. */
@@ -98,6 +110,7 @@ static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bo
 		bypass_turn(v, io);
 		goto race;
 	}
+	bypass_turn_end(v, io);
 	if (race_barrier_lsn(c, v, io->sector, io->len) > READ_ONCE(c->log.applied_lsn)) {
 		WRITE_ONCE(c->want_commit, true);
 		log_kick(c);
@@ -203,8 +216,10 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 			io_complete(bio, err);
 			return DM_MAPIO_SUBMITTED;
 		}
-		if (err)
+		if (err) {
+			discard_cut(v, bio, io);
 			return err;
+		}
 	}
 	io->fua = false;
 	err = bypass_begin(v, io, false, true);

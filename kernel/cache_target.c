@@ -813,7 +813,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_delayed_work_sync(&c->copy_timer);
 	hrtimer_cancel(&c->log.timer);
 	flush_work(&c->log.work);
-	flush_work(&c->log.flush_work);
+	user_flushes_wait(c);
 	log_drain(c);
 	try_cmpxchg(&c->state, &was, CACHE_SUSPENDED);
 	queue_work(larder_wq, &c->event_work);

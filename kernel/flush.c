@@ -420,15 +420,23 @@ static int user_flush_devices(struct volume *v, struct larder_io *io, bool may_w
 	return 0;
 }
 
+/* log->lock held: behind it the work may have answered it, and its volume be gone. */
+static void flush_ready(struct cache *c, struct larder_io *io)
+{
+	struct volume *v = io->volume;
+
+	list_add_tail(&io->list, &v->flush_ready);
+	queue_work(c->io_wq, &v->flush_work);
+}
+
 /* For the worker: from any context */
 void flush_enqueue(struct cache *c, struct larder_io *io)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(&c->log.lock, flags);
-	list_add_tail(&io->list, &c->log.flush_ready);
+	flush_ready(c, io);
 	spin_unlock_irqrestore(&c->log.lock, flags);
-	queue_work(c->io_wq, &c->log.flush_work);
 }
 
 /* Learns whether a flush follows single writes: then their commit block leaves with the data (design, section 2). */
@@ -461,7 +469,7 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 	io->target = log_close_locked(c, CLOSE_FLUSH);
 	ready = log->applied_lsn >= io->target && !log->held;
 	if (!ready && log->applied_lsn >= io->target)
-		list_add_tail(&io->list, &log->flush_ready);	/* held: set_work() sees to it */
+		list_add_tail(&io->list, &v->flush_ready);	/* held: user_flushes_kick() */
 	else if (!ready)
 		list_add_tail(&io->list, &log->flush_waiters);
 	spin_unlock_irq(&log->lock);
@@ -504,37 +512,64 @@ void user_flush_fua(struct cache *c, struct larder_io *io)
 	io->only_ssd = true;
 	io->stage = 0;
 	io->again = true;
-	list_add_tail(&io->list, &c->log.flush_ready);
-	queue_work(c->io_wq, &c->log.flush_work);
+	flush_ready(c, io);
 }
 
 void user_flush_ready(struct cache *c)
 {
 	struct log *log = &c->log;
 	struct larder_io *io, *next;
-	bool any = false;
 
 	list_for_each_entry_safe(io, next, &log->flush_waiters, list) {
 		if (log->applied_lsn < io->target)
 			break;
-		list_move_tail(&io->list, &log->flush_ready);
-		any = true;
+		list_del(&io->list);
+		flush_ready(c, io);
 	}
-	if (any)
-		queue_work(c->io_wq, &log->flush_work);
 }
 
+void user_flushes_kick(struct cache *c)
+{
+	struct volume *v;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = cache_volume_get(c, i);
+		if (!v)
+			continue;
+		if (!list_empty(&v->flush_ready))
+			queue_work(c->io_wq, &v->flush_work);
+		volume_put(v);
+	}
+}
+
+void user_flushes_wait(struct cache *c)
+{
+	struct volume *v;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = cache_volume_get(c, i);
+		if (!v)
+			continue;
+		flush_work(&v->flush_work);
+		volume_put(v);
+	}
+}
+
+/* Of one volume, whose backing may hang. */
 void user_flush_work(struct work_struct *work)
 {
-	struct cache *c = container_of(work, struct cache, log.flush_work);
+	struct volume *v = container_of(work, struct volume, flush_work);
+	struct cache *c = v->cache;
 	struct log *log = &c->log;
 	struct larder_io *io;
 
 	for (;;) {
 		spin_lock_irq(&log->lock);
-		/* set_work() queues this again */
+		/* user_flushes_kick() queues this again */
 		io = log->held && c->state != CACHE_FAILED ? NULL :
-			list_first_entry_or_null(&log->flush_ready, struct larder_io, list);
+			list_first_entry_or_null(&v->flush_ready, struct larder_io, list);
 		if (io)
 			list_del_init(&io->list);
 		spin_unlock_irq(&log->lock);
@@ -550,9 +585,9 @@ void user_flush_work(struct work_struct *work)
 			}
 		} else if (!io->again) {
 			io->again = true;
-			user_flush_begin(io->volume, larder_io_bio(io), io, true);
+			user_flush_begin(v, larder_io_bio(io), io, true);
 		} else {
-			user_flush_devices(io->volume, io, true);
+			user_flush_devices(v, io, true);
 		}
 	}
 }

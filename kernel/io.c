@@ -54,9 +54,6 @@ static void race_add(struct race_bucket *b, enum race_kind kind, int by)
 	case RACE_WRITEBACK:
 		b->writebacks += by;
 		break;
-	case RACE_TURN:
-		b->turns += by;
-		break;
 	}
 }
 
@@ -70,6 +67,11 @@ static void race_void(struct race_bucket *b, const struct volume *v, u64 sector,
 			WRITE_ONCE(l->copy->raced, true);
 }
 
+static bool race_waits(const struct race_bucket *b)
+{
+	return unlikely(b->turn_until) && get_jiffies_64() < b->turn_until;
+}
+
 bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind)
 {
 	u64 region = sector >> LARDER_REGION_SHIFT, last = (sector + len - 1) >> LARDER_REGION_SHIFT;
@@ -81,22 +83,34 @@ bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum rac
 
 		spin_lock_irqsave(&b->lock, flags);
 		race_add(b, kind, 1);
-		if ((kind == RACE_WRITE || kind == RACE_BYPASS) && !list_empty(&b->copies))
+		if (kind != RACE_WRITEBACK && !list_empty(&b->copies))
 			race_void(b, v, sector, len);
 		switch (kind) {
 		case RACE_WRITE:
 		case RACE_WRITEBACK:
-			conflict |= b->bypasses || b->turns;
+			conflict |= b->bypasses || race_waits(b);
 			break;
 		case RACE_BYPASS:
 			conflict |= b->writes || b->writebacks;
-			break;
-		case RACE_TURN:
 			break;
 		}
 		spin_unlock_irqrestore(&b->lock, flags);
 	}
 	return conflict;
+}
+
+void race_turn(struct cache *c, struct volume *v, u64 sector, u64 len, u64 until)
+{
+	u64 region = sector >> LARDER_REGION_SHIFT, last = (sector + len - 1) >> LARDER_REGION_SHIFT;
+	unsigned long flags;
+
+	for (; region <= last; region++) {
+		struct race_bucket *b = race_bucket(c, v, region);
+
+		spin_lock_irqsave(&b->lock, flags);
+		b->turn_until = until;
+		spin_unlock_irqrestore(&b->lock, flags);
+	}
 }
 
 void race_end(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind)
@@ -922,8 +936,6 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 {
 	int r;
 
-	if (unlikely(io->turn))
-		bypass_turn_end(v, io);
 	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
 		user_flush(v, bio, io, may_wait);
 		return DM_MAPIO_SUBMITTED;

@@ -291,13 +291,11 @@ struct log {
 	u32 zero_serial;		/* of ZERO entries in this epoch */
 	u32 writes_since_flush;
 	struct list_head flush_waiters;	/* larder_io of user flushes, waiting for applied_lsn >= target */
-	struct list_head flush_ready;	/* those that may issue device flushes: flush_work */
 	wait_queue_head_t wait;		/* applied_lsn, durable_lsn, copies, opened segments: any progress */
 	struct hrtimer timer;
 	bool timer_armed;
 	struct work_struct work;	/* submits what was gathered, commits by timer, goes on applying */
 	struct delayed_work again_work;
-	struct work_struct flush_work;
 };
 
 /* ------------------------------------------------------ races between copies and writes (rules 4, 5, 7): hashed by 2 MiB region */
@@ -307,7 +305,7 @@ struct race_bucket {
 	u32 writes;			/* cached writes in flight */
 	u32 bypasses;			/* bypassed and written-through writes, discards in flight */
 	u32 writebacks;			/* writes of writeback in flight */
-	u32 turns;			/* bypasses that have waited for long: no write and no writeback begins before them */
+	u64 turn_until;			/* get_jiffies_64(): no write and no writeback begins before, for a bypass that has waited */
 	struct list_head copies;	/* struct copy_link: copies whose range begins or ends here */
 	struct list_head buffered;	/* struct buffered: acknowledged from memory, not in the index */
 	u64 barrier_lsn;		/* a bypass needs applied_lsn >= this (CLEAN or INVALIDATE of dirty data pending) */
@@ -571,8 +569,10 @@ struct volume {
 	struct list_head marks_lru;
 	u32 nr_marks;
 	bool marks_stopping;		/* the volume is about to be unbound: all are cleared, none is set */
-	/* what waits for this backing, or its marks, is each volume's own: one that hangs stops nobody else.  meta_wq */
-	struct work_struct mark_work, tick_work;
+	/* what waits for this backing, or its marks, is each volume's own: one that hangs stops nobody else */
+	struct work_struct mark_work, tick_work;	/* meta_wq */
+	struct work_struct flush_work;	/* io_wq */
+	struct list_head flush_ready;	/* log->lock: larder_io of flushes that may go to the devices: flush_work */
 	u32 marks_to_clear;		/* marks_work only, both */
 	bool clearing_again;		/* the log had no room for all clearings */
 	unsigned long *known;		/* bit per 64 MiB: index, checkpoint, log or a fill may know something of it */
@@ -587,7 +587,7 @@ struct volume {
 	u32 nr_deferred;		/* with those that the work has taken */
 	struct list_head deferring;	/* cache->deferring */
 	struct work_struct defer_work;	/* io_wq; without a cache larder_wq */
-	bool turn;			/* a request of it has a turn in the race buckets; defer_work only */
+	u64 turn_until;			/* get_jiffies_64(): a request of it has a turn in the race buckets; defer_work only */
 
 	struct delayed_work writeback_work;
 	struct mutex writeback_lock;	/* one batch at a time */
@@ -658,6 +658,7 @@ struct larder_io {
 	bool again;			/* IO_FLUSH: committed and applied, only the devices are left */
 	u8 stage;			/* IO_FLUSH: SSDs whose flush is under way, and one; 0: not begun */
 	u8 retries;
+	u8 turns;			/* that a bypass had */
 	u8 state;			/* IO_HIT: enum larder_extent_state */
 	bool bypass;			/* as judged: does not fill; a write goes to the backing where rules 5 and 6 let it */
 	bool probe;			/* IO_HIT: it is timed */
@@ -665,8 +666,7 @@ struct larder_io {
 	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
 	bool backing;			/* it went there; else to the SSD: stream_ended() */
-	bool turn;			/* deferred: its buckets are kept free for it, volume->turn */
-	unsigned long raced_since;	/* jiffies: a bypass that found its buckets in use; 0: not yet */
+	u64 raced_since;		/* get_jiffies_64(): a bypass found its buckets in use, or its last turn ends; 0: not yet */
 	u64 began;			/* ns: of a run that is timed; 0: not */
 	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
 	struct volume *volume;
@@ -1221,6 +1221,8 @@ void flush_exit(void);
 /* log->lock held, any context: moves waiters whose target is applied, queues the work */
 void user_flush_ready(struct cache *c);
 void user_flush_work(struct work_struct *work);
+void user_flushes_kick(struct cache *c);		/* process context: log->held has ended, or the cache has failed */
+void user_flushes_wait(struct cache *c);		/* sleeps: until none of their works runs */
 /* any context: a write must first repeat a flush that has failed (rule 2), or bring the backing up to the set of SSDs (rule 14) */
 bool volume_in_doubt(struct volume *v);
 bool cache_in_doubt(struct cache *c);		/* the last flush of an SSD of the set has failed */
@@ -1270,13 +1272,15 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error);
 void defer_bio(struct volume *v, struct bio *bio);
 void defer_kick(struct cache *c);			/* any context: conditions changed */
 void defer_work(struct work_struct *work);
-enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK, RACE_TURN };
+enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK };
 /*
  * Any context.  Announces a request on the buckets of its range; true: a conflicting kind is in flight there (then race_end(), and
  * try again later).
  */
 bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind);
 void race_end(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind);
+/* Bypasses only.  In the buckets of the range nothing else begins before get_jiffies_64() is until; 0: at once. */
+void race_turn(struct cache *c, struct volume *v, u64 sector, u64 len, u64 until);
 void race_barrier(struct cache *c, struct volume *v, u64 sector, u64 len, u64 lsn);	/* a bypass there needs this lsn applied */
 u64 race_barrier_lsn(struct cache *c, struct volume *v, u64 sector, u64 len);
 int io_issue(struct bio *bio, bool may_wait);		/* a remapped clone: to dm (map) or down (worker); DM_MAPIO_* */
@@ -1284,7 +1288,6 @@ void io_complete(struct bio *bio, int error);		/* any context */
 /* DM_MAPIO_*; -EAGAIN: try again later; -EBUSY: something dirty is there: to the cache */
 int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool through, bool may_wait);
 int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
-void bypass_turn_end(struct volume *v, struct larder_io *io);	/* worker */
 void defer_again(struct work_struct *work);
 int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io);	/* worker */
 void bypass_end(struct volume *v, struct larder_io *io, bool ok);	/* interrupt context */

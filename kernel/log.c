@@ -138,11 +138,9 @@ int log_create(struct cache *c)
 	INIT_LIST_HEAD(&log->free_records);
 	INIT_LIST_HEAD(&log->read_from);
 	INIT_LIST_HEAD(&log->flush_waiters);
-	INIT_LIST_HEAD(&log->flush_ready);
 	init_waitqueue_head(&log->wait);
 	INIT_WORK(&log->work, log_work);
 	INIT_DELAYED_WORK(&log->again_work, append_again_work);
-	INIT_WORK(&log->flush_work, user_flush_work);
 	larder_hrtimer_setup(&log->timer, log_timer);
 	c->record_slots = min(RECORD_SLOTS, c->data_slots - 1);
 	/* four full records and their commit blocks fill the default segment to the last slot */
@@ -257,7 +255,7 @@ void log_drain(struct cache *c)
 	copies_close(c, LARDER_STREAM_KEEP);
 	for (;;) {
 		flush_work(&log->work);
-		flush_work(&log->flush_work);
+		user_flushes_wait(c);
 		spin_lock_irq(&log->lock);
 		busy = log->in_flight || log->sending || log->applying || !list_empty(&log->copies) || !list_empty(&log->records);
 		spin_unlock_irq(&log->lock);

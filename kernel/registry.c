@@ -403,6 +403,7 @@ static void volume_cancel_works(struct volume *v)
 	cancel_delayed_work_sync(&v->writeback_work);
 	cancel_work_sync(&v->mark_work);
 	cancel_work_sync(&v->tick_work);
+	cancel_work_sync(&v->flush_work);
 	cancel_work_sync(&v->defer_work);
 }
 
@@ -432,7 +433,6 @@ static void cache_cancel_works(struct cache *c)
 	cancel_delayed_work_sync(&c->defer_again);
 	hrtimer_cancel(&c->log.timer);
 	cancel_work_sync(&c->log.work);
-	cancel_work_sync(&c->log.flush_work);
 	cancel_work_sync(&c->event_work);
 }
 
@@ -525,6 +525,8 @@ struct volume *volume_create(struct cache *c, u16 number, const u8 uuid[16], u64
 	INIT_DELAYED_WORK(&v->writeback_work, writeback_work);
 	INIT_WORK(&v->mark_work, marks_work);
 	INIT_WORK(&v->tick_work, volume_tick_work);
+	INIT_WORK(&v->flush_work, user_flush_work);
+	INIT_LIST_HEAD(&v->flush_ready);
 	INIT_WORK(&v->defer_work, defer_work);
 	spin_lock_init(&v->defer_lock);
 	bio_list_init(&v->deferred);
@@ -651,6 +653,7 @@ void volume_unbind(struct volume *v)
 		/* those that found it active: they flush the backing and write its superblock; one that begins now does nothing */
 		flush_work(&v->mark_work);
 		flush_work(&v->tick_work);
+		flush_work(&v->flush_work);
 	}
 	flusher_sync(&v->flusher, false);
 	mutex_lock(&v->super_lock);

@@ -915,6 +915,20 @@ static void segments_opened(struct cache *c)
 	}
 }
 
+/* Those of SSDs that have left do not count. */
+static u32 opened_number(struct cache *c, const struct opened_list *o)
+{
+	u32 nr = 0, i;
+
+	if (likely(!READ_ONCE(c->nr_failed)))
+		return o->count;
+	spin_lock_irq(&c->log.lock);
+	for (i = 0; i < o->count; i++)
+		nr += !segment_lost(c, o->segment[(o->head + i) % o->size]);
+	spin_unlock_irq(&c->log.lock);
+	return nr;
+}
+
 static bool segments_opening(struct cache *c)
 {
 	bool any = false;
@@ -976,9 +990,9 @@ void segments_open_work(struct work_struct *work)
 	roles_look(c);
 	for (i = 0; i < LARDER_NR_STREAMS && !err; i++) {
 		struct stream *s = &c->log.stream[i];
-		u32 goal = opened_goal(c, i), free = segments_free_count(c, stream_use(i));
+		u32 goal = opened_goal(c, i), free = segments_free_count(c, stream_use(i)), nr = opened_number(c, &s->opened);
 
-		if (s->opened.count > goal / 2)
+		if (nr > goal / 2)
 			continue;
 		wanted = true;
 		/* few left: what fills and copies would take is kept for writes */
@@ -986,7 +1000,7 @@ void segments_open_work(struct work_struct *work)
 			continue;
 		if (i == LARDER_STREAM_FILL && free <= opened_goal(c, LARDER_STREAM_WRITE) + 2)
 			continue;
-		while (s->opened.count < goal && !err) {
+		for (; nr < goal && s->opened.count < s->opened.size && !err; nr++) {
 			err = open_one(c, s);
 			opened += !err;
 		}

@@ -223,7 +223,7 @@ void set_work(struct work_struct *work)
 	memalloc_noio_restore(noio);
 	wake_up(&log->wait);
 	log_kick(c);
-	queue_work(c->io_wq, &log->flush_work);
+	user_flushes_kick(c);
 	defer_kick(c);
 	queue_work(c->reclaim_wq, &c->lost_work);
 	resync_begin(c);
@@ -421,6 +421,19 @@ bool set_leaves_lost(struct cache *c)
 	return log_uses(c, is_lost, NULL);
 }
 
+static bool is_left_behind(struct cache *c, u32 segment, const void *current_segment)
+{
+	return segment != *(const u32 *)current_segment && !segment_lost(c, segment);
+}
+
+/* The log is in the last segment that is left: it says where it goes on as long as it is there. */
+static bool set_in_last(struct cache *c)
+{
+	u32 segment = READ_ONCE(c->log.stream[LARDER_STREAM_WRITE].segment);
+
+	return segment != LARDER_NO_SEGMENT && !segment_lost(c, segment) && !log_uses(c, is_left_behind, &segment);
+}
+
 /*
  * Both SSDs of segments that the write stream has opened have left: it goes on behind these, and a checkpoint says so.  A start
  * would look for records there, and be refused, though the SSDs left have all that counts.  A power cut before the checkpoint is
@@ -435,7 +448,7 @@ static void set_leave_lost(struct cache *c)
 		/* the resume begins it again */
 		if (READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED)
 			goto out;
-		if (log_roll(c)) {
+		if (set_in_last(c) || log_roll(c)) {
 			segments_open_kick(c);
 			msleep(TRY_AGAIN_MS);
 		}
