@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Taking a device over, to format it.
+ * Taking a device over, to format it, or to change what is ours on it.
  *
  * Order: open exclusively, fitness, our own superblocks, foreign signatures; nothing is changed before all have been
  * judged.  --wipe lets go what is on the device.  What is not on it needs a word of its own: a cache may hold the only copy of
@@ -128,6 +128,69 @@ int claim_superblock(const struct device *device, const struct superblocks *foun
 			"%s: flags: may_be_dirty: the volume's newest data may be in its cache: LOST, with the volume, by "
 			"--discard-dirty %s",
 			device->path, uuid_text(sb->head.uuid, uuid));
+}
+
+bool claim_is_ours(const struct device *device, const struct superblocks *found)
+{
+	char foreign[64];
+
+	if (signature_of_others(device, foreign, sizeof(foreign)))
+		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder super wipe %s", device->path,
+		       foreign, device->path);
+	else if (superblocks_overwritten(found))
+		remark("%s: superblock: overwritten, only its copy is left: is somebody else's now, and left as it is; if it is larder's after all: larder super wipe %s",
+		       device->path, device->path);
+	else
+		return true;
+	return false;
+}
+
+static int open_member(struct device *device, struct superblocks *found, const char *path, enum device_access access, uint32_t kind,
+		       const uint8_t uuid[16], bool *ours)
+{
+	const union superblock *sb;
+	int result = device_open(device, path, access);
+
+	if (result)
+		return result;
+	superblocks_read(device, found, false);
+	sb = found->chosen ? found->chosen->sb : NULL;
+	/* cache_uuid lies at the same place in all kinds; a volume's is not its own */
+	if (!sb || le32toh(sb->head.kind) != kind ||
+	    (memcmp(sb->head.uuid, uuid, 16) && (kind == LARDER_KIND_VOLUME || memcmp(sb->cache.cache_uuid, uuid, 16))))
+		result = complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago, or damaged; nothing was written to it", path);
+	*ours = !result && claim_is_ours(device, found);
+	if (*ours)
+		return LARDER_DONE;
+	superblocks_free(found);
+	device_close(device);
+	return result;
+}
+
+int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16])
+{
+	struct superblocks found;
+	struct device device;
+	bool ours;
+	int result = open_member(&device, &found, path, DEVICE_READ, kind, uuid, &ours);
+
+	if (result || !ours)
+		return result ? result : LARDER_UNSAFE;
+	superblocks_free(&found);
+	device_close(&device);
+	return LARDER_DONE;
+}
+
+int claim_member(struct device *device, struct superblocks *found, const char *path, uint32_t kind, const uint8_t uuid[16], bool *ours)
+{
+	/* first by looking: its new owner may have it in use */
+	int result = open_member(device, found, path, DEVICE_READ, kind, uuid, ours);
+
+	if (result || !*ours)
+		return result;
+	superblocks_free(found);
+	device_close(device);
+	return open_member(device, found, path, DEVICE_CLAIM, kind, uuid, ours);
 }
 
 struct sight {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Taking a device over, to format it. */
+/* Taking a device over, to format it, or to change what is ours on it. */
 #ifndef LARDER_CLAIM_H
 #define LARDER_CLAIM_H
 
@@ -29,6 +29,21 @@ int claim_open(struct device *device, const struct claim_request *request);
 int claim_clear(const struct device *device, const struct claim_request *request);
 /* The part of it that judges larder superblocks found on the device: LARDER_DONE if they may be overwritten. */
 int claim_superblock(const struct device *device, const struct superblocks *found, const char *discard_dirty);
+
+/*
+ * Whoever finds a device by its superblock and writes to it asks this first: is it still larder's?  A signature of others says no, and so does
+ * something else where the main superblock was, with the copy alone left.  (Zeroes there are what a power cut leaves of an erase, or of a
+ * format, of larder.)  False: one line says whose it is, and the remedy.
+ */
+bool claim_is_ours(const struct device *device, const struct superblocks *found);
+/*
+ * Opens it for us alone, if it is ours and still the member of that kind with this UUID (its own, or that of its cache).  LARDER_DONE and not *ours:
+ * left alone, by the line of claim_is_ours(), whoever uses it.  Else it complains.  With *ours the caller frees found, and closes the device.
+ */
+int claim_member(struct device *device, struct superblocks *found, const char *path, uint32_t kind, const uint8_t uuid[16], bool *ours);
+
+/* Would claim_member() take it?  LARDER_UNSAFE: no, as it is somebody else's.  Whoever uses it is not asked. */
+int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16]);
 
 /* Asks, if there is a terminal to ask at and the request does not say yes already.  Complains when the answer is no. */
 int claim_confirm(const struct device *device, const char *what, const struct claim_request *request);

@@ -110,6 +110,13 @@ bool superblocks_any(const struct superblocks *found)
 	return found->main.magic || (found->copy.offset && found->copy.magic);
 }
 
+bool superblocks_overwritten(const struct superblocks *found)
+{
+	static const union superblock zero;
+
+	return !found->main.error && !found->main.magic && memcmp(found->main.sb, &zero, sizeof(zero)) != 0;
+}
+
 const union superblock *superblocks_best(const struct superblocks *found)
 {
 	if (found->chosen)
@@ -193,12 +200,13 @@ void superblock_leave_cache(union superblock *sb)
 int superblocks_erase(const struct device *device, const struct superblocks *found)
 {
 	const union superblock *sb = superblocks_best(found);
-	int error = device_zero(device, LARDER_SB_OFFSET, LARDER_SB_SIZE);
+	bool whole = !superblocks_overwritten(found);
+	int error = whole ? device_zero(device, LARDER_SB_OFFSET, LARDER_SB_SIZE) : 0;
 
 	error = error ? error : device_sync(device);
 	if (!error && found->copy.offset && found->copy.magic)
 		error = device_zero(device, found->copy.offset, LARDER_SB_SIZE);
-	if (!error && sb && le32toh(sb->head.kind) == LARDER_KIND_CACHE &&
+	if (!error && whole && sb && le32toh(sb->head.kind) == LARDER_KIND_CACHE &&
 	    device->bytes >= LARDER_TABLE_OFFSET_B + LARDER_TABLE_SIZE)
 		error = device_zero(device, LARDER_TABLE_OFFSET_A, 2 * LARDER_TABLE_SIZE);
 	return error ? error : device_sync(device);

@@ -48,6 +48,8 @@ void superblocks_read(const struct device *device, struct superblocks *found, bo
 void superblocks_free(struct superblocks *found);
 /* Is there anything that says it is ours, valid or not? */
 bool superblocks_any(const struct superblocks *found);
+/* Is something else where the main one was?  Zeroes are what a power cut leaves of an erase, or of a format, of larder. */
+bool superblocks_overwritten(const struct superblocks *found);
 /* The chosen one, or a complaint that names each problem. */
 int superblocks_choose(const struct device *device, const struct superblocks *found, const union superblock **sb);
 /* Of the two, whatever its state, the one to show and to judge an overwrite by. */
@@ -73,7 +75,7 @@ int superblock_change(const struct device *device, int (*change)(union superbloc
  * a power cut is right.  The generation is the caller's.
  */
 void superblock_leave_cache(union superblock *sb);
-/* Overwrites with zeroes what superblocks_read() found, and the tables of a cache; flushed.  Returns 0 or -errno. */
+/* Overwrites with zeroes what superblocks_read() found, and the tables of a cache, no more if only a copy is left; flushed.  Returns 0 or -errno. */
 int superblocks_erase(const struct device *device, const struct superblocks *found);
 
 /* ---- table of devices and volumes of a cache */

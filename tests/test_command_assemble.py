@@ -342,6 +342,16 @@ def test_spare_with_something_on_it(degraded, what):
     assert used == []
 
 
+@pytest.mark.parametrize("what", ["copy", "whole"])
+def test_spare_of_somebody_else_is_not_listed(degraded, what):
+    spare = degraded.spare()
+    if what == "copy":
+        signatures.write(spare, 4096, b"\x5a" * 4096)
+    degraded.status()
+    run = degraded.larder("cache", "list", "-o", "name,spares", "--noheadings", env={"LARDER_STATUS": str(degraded.file)})
+    assert run.stdout.split()[-1] == ("0" if what == "copy" else "1"), run.stdout
+
+
 def test_spare_twice(degraded):
     spare = degraded.spare()
     clone = degraded.larder.image("clone", 0)

@@ -16,7 +16,24 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
-from harness import BUSY, CACHE, FAILED, MIB, NOT_FOUND, SB, TOP, UNSAFE, USAGE, VOLUME, digest, field, one_line, patch_both, read
+from harness import (
+    BUSY,
+    CACHE,
+    FAILED,
+    MIB,
+    NOT_FOUND,
+    SB,
+    SB_SIZE,
+    TOP,
+    UNSAFE,
+    USAGE,
+    VOLUME,
+    digest,
+    field,
+    one_line,
+    patch_both,
+    read,
+)
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -508,6 +525,151 @@ def test_copy_of_a_device(larder, described, what):
     assert [digest(x) for x in (described.ssd, described.hdd, copy)] == before
     larder.devices.remove(copy)
     assert "copy" not in larder("start", "data", code=None).stderr
+
+
+# ---------------------------------------------------------------------- somebody else's by now
+
+
+def pv(path):
+    """pvcreate: a label in sector 1, and what it keeps at byte 4096."""
+    signatures.lvm(path)
+    signatures.write(path, SB, b"\x9c LVM2 x[5A%r0N*>" + b"m" * (SB_SIZE - 18))
+
+
+def taken_on_top(path):
+    """A label in sector 0 alone: both superblocks are left."""
+    signatures.luks(path)
+
+
+def taken(path):
+    """mkfs, luksFormat, pvcreate: what it writes at byte 4096 leaves the copy."""
+    pv(path)
+
+
+def taken_and_wiped(path):
+    """No signature that anybody knows; only the copy is left."""
+    signatures.write(path, SB, b"\x5a" * SB_SIZE)
+
+
+REUSED = [taken, taken_on_top, taken_and_wiped]
+
+
+def left_alone(run, path, how):
+    (line,) = [x for x in run.stderr.splitlines() if "somebody else's now" in x]
+    assert line.count(str(path)) >= 2 and f"larder super wipe {path}" in line, line
+    assert {taken: "LVM2_member", taken_on_top: "crypto_LUKS", taken_and_wiped: "only its copy is left"}[how] in line, line
+
+
+@pytest.fixture
+def pair(larder, described):
+    """Two SSDs of one cache, and a stack on it."""
+    other = larder.image("other", described.ssd.stat().st_size)
+    other.write_bytes(described.ssd.read_bytes())
+    patch_both(other, CACHE, uuid=uuid.uuid4().bytes, device_number=1)
+    described.other = other
+    return described
+
+
+@pytest.mark.parametrize("how", REUSED)
+def test_remove_leaves_an_ssd_of_somebody_else(larder, pair, how):
+    """It fell out of the set, and was used for something else: the rest goes, to the end."""
+    text = pair.plain | {"state": "removing", "crypt": str(uuid.uuid5(pair.uuid, "crypt"))}
+    pair.volume(text)
+    pair.ssds({"ready": [], "changing": [text]})
+    how(pair.other)
+    before = pair.other.read_bytes()
+    run = larder("remove", "data")
+    left_alone(run, pair.other, how)
+    discarded = [x for x in run.stderr.splitlines() if "cannot be discarded" in x]
+    assert len(discarded) == 1 and str(pair.ssd) in discarded[0]  # tried: it is a file
+    assert "data: removed; what is somebody else's now was left as it is" in run.stdout
+    assert pair.other.read_bytes() == before
+    for path in (pair.ssd, pair.hdd):
+        assert read(path, SB, SB_SIZE) == bytes(SB_SIZE)
+
+
+@pytest.mark.parametrize("how", REUSED)
+def test_remove_leaves_a_volume_of_somebody_else(larder, pair, how):
+    pair.volume(pair.plain | {"crypt": str(uuid.uuid5(pair.uuid, "crypt"))})
+    pair.ssds({"ready": [f"{pair.uuid} data"], "changing": []})
+    patch_both(pair.other, CACHE, cache_uuid=uuid.uuid4().bytes)
+    how(pair.hdd)
+    signatures.write(pair.hdd, MIB, b"whose this is" * 1000)
+    before = pair.hdd.read_bytes()
+    run = larder("remove", "data", "--discard-data", pair.uuid)
+    assert f"larder super wipe {pair.hdd}" in run.stderr and "removed; what is somebody else's now" in run.stdout
+    assert pair.hdd.read_bytes() == before
+    assert read(pair.ssd, SB, SB_SIZE) == bytes(SB_SIZE)
+
+
+@pytest.mark.parametrize("how", REUSED)
+def test_descriptions_leave_an_ssd_of_somebody_else(larder, pair, how):
+    """rename writes to the SSDs of the cache, replace cache to those that the stack leaves."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data"], "changing": []})
+    how(pair.other)
+    before = pair.other.read_bytes()
+    run = larder("rename", "data", "films")
+    assert f"larder super wipe {pair.other}" in run.stderr
+    assert pair.other.read_bytes() == before
+    assert b"films" in read(pair.ssd, SB + ON_SSD["stack"][0], SIZE) and b"films" in read(pair.hdd, SB, SB_SIZE)
+    run = larder("replace", "films", "cache", larder.image("new", 64 * MIB), "--yes")
+    assert f"larder super wipe {pair.other}" in run.stderr
+    assert pair.other.read_bytes() == before
+    assert read(pair.ssd, SB + ON_SSD["stack"][0], SIZE) == bytes(SIZE)
+
+
+@pytest.mark.parametrize("how", REUSED)
+def test_descriptions_leave_a_volume_of_somebody_else(larder, pair, how):
+    """Half of such a change would be none: nothing is written, to the SSDs neither."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data"], "changing": []})
+    how(pair.hdd)
+    new = larder.image("new", 64 * MIB)
+    paths = (pair.hdd, pair.ssd, pair.other, new)
+    before = [digest(x) for x in paths]
+    rename, replace = ["rename", "data", "films"], ["replace", "data", "cache", new, "--yes"]
+    for words in (rename, replace, ["volume", "set", "data", "mode=writethrough", "--persist"]):
+        left_alone(larder(*words, code=UNSAFE), pair.hdd, how)
+        assert [digest(x) for x in paths] == before, words
+
+
+@pytest.mark.parametrize("how", [taken, taken_and_wiped])
+def test_wipe_takes_the_copy_alone(larder, pair, how):
+    """`super wipe`, which is what they are told, takes nothing that a new owner wrote."""
+    how(pair.other)
+    before = bytearray(pair.other.read_bytes())
+    copy = field(pair.ssd, CACHE, "copy_offset")
+    larder("super", "wipe", pair.other, "--yes", "--discard-dirty", pair.plain["cache"])
+    before[copy : copy + SB_SIZE] = bytes(SB_SIZE)
+    assert pair.other.read_bytes() == before
+    assert "data" not in larder("probe", pair.other, code=None).stdout
+
+
+def test_cut_off_erase_and_format_are_larders(larder, pair):
+    """Nothing where the main superblock was, and the copy: a power cut in between; that is gone on with."""
+    pair.volume(pair.plain | {"state": "removing"})
+    pair.ssds({"ready": [], "changing": [pair.plain | {"state": "removing"}]})
+    copy = field(pair.other, CACHE, "copy_offset")
+    signatures.write(pair.other, SB, bytes(SB_SIZE))
+    run = larder("remove", "data")
+    assert "somebody" not in run.stderr + run.stdout
+    assert read(pair.other, copy, SB_SIZE) == bytes(SB_SIZE)
+
+
+def test_its_own_disk_is_no_ssd(larder, described):
+    """Given among the SSDs by mistake, with --wipe, as these were used before."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    link = larder.directory / "link"
+    link.symlink_to(described.hdd)
+    new = larder.image("new", 64 * MIB)
+    before = [digest(x) for x in (described.hdd, described.ssd, new)]
+    for disk in (described.hdd, link):
+        for words in ([disk], [new, disk]):
+            run = larder("replace", "data", "cache", *words, "--wipe", "--yes", code=USAGE)
+            one_line(run, disk, "is a disk of data itself", described.hdd)
+    assert [digest(x) for x in (described.hdd, described.ssd, new)] == before
 
 
 # ---------------------------------------------------------------------- another cache

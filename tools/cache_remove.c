@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "claim.h"
 #include "set.h"
+#include "turn.h"
 #include "verbs.h"
 
 struct remove_request {
@@ -37,7 +39,7 @@ static int let_go(struct set *set, uint32_t place, bool dry_run)
 	set_forget_failed(set);
 	result = set_reload(set, 0);
 	if (!result && !dry_run) {
-		set_erase(path, set->sb.cache_uuid);
+		set_erase(path, LARDER_KIND_CACHE, set->sb.cache_uuid);
 		printf("cache %s: %s has left the set\n", set->mapped->name, path);
 	}
 	free(path);
@@ -62,12 +64,16 @@ static bool is_spare(const struct set *set, const char *path)
 
 static int remove_spare(const struct set *set, const struct remove_request *request)
 {
+	int result = claim_check(request->ssd, LARDER_KIND_SPARE, set->sb.cache_uuid);
+
+	if (result)
+		return result;
 	if (request->dry_run) {
 		printf("wipe %s: larder spare superblock\n", request->ssd);
 		return LARDER_DONE;
 	}
-	set_erase(request->ssd, set->sb.cache_uuid);
-	if (is_spare(set, request->ssd))
+	turn_take(); /* larderd may take it for an SSD that failed */
+	if (!set_erase(request->ssd, LARDER_KIND_SPARE, set->sb.cache_uuid) || is_spare(set, request->ssd))
 		return complain(LARDER_FAILED, "%s: is still a spare of %s", request->ssd, set->mapped->name);
 	printf("cache %s: %s is no spare any more\n", set->mapped->name, request->ssd);
 	return LARDER_DONE;

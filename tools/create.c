@@ -8,6 +8,7 @@
 #include <endian.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <uuid/uuid.h>
 
@@ -39,6 +40,25 @@ int create_check_names(const char *name, const char *label, uint32_t kind)
 	}
 	members_free(&members);
 	return result;
+}
+
+bool create_is_same(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	if (stat(a, &x) || stat(b, &y))
+		return false;
+	return S_ISBLK(x.st_mode) && S_ISBLK(y.st_mode) ? x.st_rdev == y.st_rdev : x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool create_is_partition(const char *part, const char *whole)
+{
+	char text[64], other[64];
+	struct stat x, y;
+
+	return !stat(part, &x) && !stat(whole, &y) && S_ISBLK(x.st_mode) && S_ISBLK(y.st_mode) &&
+	       device_attribute(x.st_rdev, "partition", text, sizeof(text)) && device_attribute(x.st_rdev, "../dev", text, sizeof(text)) &&
+	       device_attribute(y.st_rdev, "dev", other, sizeof(other)) && !strcmp(text, other);
 }
 
 void create_head(struct larder_sb_head *head, uint32_t kind, const struct device *device, uint64_t copy_offset)

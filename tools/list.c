@@ -121,9 +121,10 @@ static void set_spares(struct listing *l, const uint8_t uuid[16])
 	unsigned number = 0;
 
 	for (size_t i = 0; l->members && i < l->members->number; i++) {
-		const union superblock *sb = &l->members->member[i]->sb;
+		const struct member *m = l->members->member[i];
+		const union superblock *sb = &m->sb;
 
-		number += le32toh(sb->head.kind) == LARDER_KIND_SPARE && !memcmp(sb->cache.cache_uuid, uuid, 16);
+		number += !m->copy_only && le32toh(sb->head.kind) == LARDER_KIND_SPARE && !memcmp(sb->cache.cache_uuid, uuid, 16);
 	}
 	if (l->members)
 		report_set(l->report, &l->row, "spares", "%u", number);

@@ -188,12 +188,14 @@ static int change_mode(union superblock *sb, bool *write, void *data)
 	return LARDER_DONE;
 }
 
-static int write_mode(const char *path, uint32_t mode, bool dry_run)
+static int write_mode(const struct member *m, uint32_t mode, bool dry_run)
 {
-	struct claim_request request = { .path = path, .dry_run = dry_run };
-	struct mode_change change = { path, mode, dry_run };
+	struct claim_request request = { .path = m->path, .dry_run = dry_run };
+	struct mode_change change = { m->path, mode, dry_run };
 	struct device device;
-	int result = claim_open(&device, &request);
+	int result = claim_check(m->path, LARDER_KIND_VOLUME, m->sb.head.uuid);
+
+	result = result ? result : claim_open(&device, &request);
 
 	if (result)
 		return result;
@@ -223,7 +225,7 @@ static int persist(const char *name, const struct pair *pairs, int count, bool d
 			LARDER_BUSY,
 			"%s: --persist: the volume runs, its superblock is the kernel's; stop it first, or set without --persist",
 			name);
-	result = result ? result : write_mode(member->path, mode, dry_run);
+	result = result ? result : write_mode(member, mode, dry_run);
 	mapped_list_free(&list);
 	members_free(&members);
 	return result;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <uuid/uuid.h>
 
+#include "claim.h"
 #include "set.h"
 
 #define POLL_US 100000u
@@ -206,28 +207,27 @@ bool set_is_spare(const struct set *set, const union superblock *sb)
 	return le32toh(sb->head.kind) == LARDER_KIND_SPARE && !memcmp(sb->cache.cache_uuid, set->sb.cache_uuid, 16);
 }
 
-void set_erase(const char *path, const uint8_t cache[16])
+bool set_erase(const char *path, uint32_t kind, const uint8_t cache[16])
 {
 	struct superblocks found;
 	struct device device;
-	bool other;
+	bool ours;
 	int error;
 
 	if (!strcmp(path, "-"))
-		return;
-	if (device_open(&device, path, DEVICE_CLAIM)) {
+		return true;
+	if (claim_member(&device, &found, path, kind, cache, &ours)) {
 		remark("%s: is left as it is; larder super wipe %s removes what is on it", path, path);
-		return;
+		return false;
 	}
-	superblocks_read(&device, &found, false);
-	other = found.chosen && memcmp(found.chosen->sb->cache.cache_uuid, cache, 16);
-	error = !other && superblocks_any(&found) ? superblocks_erase(&device, &found) : 0;
-	if (other)
-		remark("%s: cache_uuid: is another device than a moment ago; it is left as it is", path);
-	else if (error)
+	if (!ours)
+		return false;
+	error = superblocks_erase(&device, &found);
+	if (error)
 		remark("%s: its superblock cannot be removed: %s", path, strerror(-error));
 	superblocks_free(&found);
 	device_close(&device);
+	return !error;
 }
 
 int set_reload(struct set *set, uint64_t more)

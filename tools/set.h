@@ -25,8 +25,8 @@ void set_free(struct set *set);
 bool set_is_stale(const struct set *set, const union superblock *sb);
 /* Is it that of a spare of this cache? */
 bool set_is_spare(const struct set *set, const union superblock *sb);
-/* Overwrites the superblocks of one that has left: they make it look like a part of the cache.  Remarks when it cannot. */
-void set_erase(const char *path, const uint8_t cache[16]);
+/* Overwrites the superblocks of an SSD, or spare, that has left: they make it look like a part of the cache.  Remarks when it cannot: false. */
+bool set_erase(const char *path, uint32_t kind, const uint8_t cache[16]);
 /* The place with this device in the dm table; < 0: none.  Says nothing. */
 int set_find_device(const struct set *set, const char *path);
 /* The place of the SSD with this UUID, likewise. */

@@ -76,9 +76,37 @@ static int check_stack(struct changing *c, const struct stacks *stacks)
 	else if (!volume)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
 	layers_free(&layers);
+	result = result ? result : claim_check(volume->path, LARDER_KIND_VOLUME, part);
 	result = result ? result : check_dirty(c, &stacks->members, volume);
 	if (!result)
 		c->volume = must_print("%s", volume->path);
+	return result;
+}
+
+/* A word that is a disk of the stack, or has one as a partition: --wipe would let it go. */
+static int check_disk(const struct changing *c, const char *word, const char *disk)
+{
+	if (!create_is_same(word, disk) && !create_is_partition(word, disk) && !create_is_partition(disk, word))
+		return LARDER_DONE;
+	return complain(LARDER_USAGE, "%s: is a disk of %s itself (%s); give an SSD", word, c->stack.name, disk);
+}
+
+/* Of an array that lacks some, a disk of it may be held by nobody. */
+static int check_words(const struct changing *c)
+{
+	struct md_array array = { 0 };
+	uint8_t part[16];
+	int result = LARDER_DONE;
+
+	stack_part(&c->stack, "md", part);
+	if (*c->stack.raid)
+		md_find(part, &array);
+	for (int i = 0; !result && i < c->words.number; i++) {
+		result = check_disk(c, c->words.value[i], c->volume);
+		for (size_t j = 0; !result && j < array.number; j++)
+			result = check_disk(c, c->words.value[i], array.leg[j]);
+	}
+	md_free(&array);
 	return result;
 }
 
@@ -91,6 +119,9 @@ static int choose(struct changing *c, const struct stacks *stacks)
 
 	c->stack.own_cache = c->words.number > 1 || strchr(c->words.value[0], '/');
 	if (c->stack.own_cache) {
+		result = check_words(c);
+		if (result)
+			return result;
 		uuid_generate_random(c->stack.cache);
 		snprintf(c->label, sizeof(c->label), "%.*s-%.4s", LARDER_LABEL_SIZE - 5, c->stack.name, uuid_text(c->stack.cache, text));
 		return create_check_names(c->label, c->label, LARDER_KIND_CACHE);
@@ -159,11 +190,17 @@ static int change_volume(union superblock *sb, bool *write, void *data)
 
 static int store_volume(struct changing *c)
 {
+	struct superblocks found;
 	struct device device;
-	int result = device_open(&device, c->volume, DEVICE_CLAIM);
+	uint8_t part[16];
+	bool ours;
+	int result;
 
-	if (result)
-		return result;
+	stack_part(&c->stack, "volume", part);
+	result = claim_member(&device, &found, c->volume, LARDER_KIND_VOLUME, part, &ours);
+	if (result || !ours)
+		return result ? result : LARDER_UNSAFE;
+	superblocks_free(&found);
 	result = superblock_change(&device, change_volume, c);
 	device_close(&device);
 	return result;
@@ -179,7 +216,7 @@ static void leave_former(const struct changing *c)
 	memcpy(former.cache, c->former, 16);
 	members_scan(&members);
 	ssd = member_cache(&members, c->former);
-	if (ssd && !stack_forget(&former))
+	if (ssd && !stack_forget(&former) && !ssd->copy_only)
 		remark("%s: its former cache %s is still on %s; if no other volume uses it: larder super wipe %s", c->stack.name,
 		       uuid_text(c->former, text), ssd->path, ssd->path);
 	members_free(&members);

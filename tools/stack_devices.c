@@ -112,6 +112,9 @@ static const struct member *left_ssd(const struct devices *d, int place, const c
 	for (size_t i = 0; i < d->stacks.members.number; i++) {
 		const struct member *m = d->stacks.members.member[i];
 
+		/* where only the copy is left, somebody else has it now */
+		if (m->copy_only)
+			continue;
 		if (path ? (set_is_stale(&d->set, &m->sb) || set_is_spare(&d->set, &m->sb)) && same(m->path, path) :
 			   set_is_stale(&d->set, &m->sb) && le32toh(m->sb.cache.device_number) == (uint32_t)place)
 			return m;
@@ -484,15 +487,18 @@ int ssd_remove(const struct devices *d, const struct devices_request *request, i
 
 int ssd_erase(const char *name, const char *node)
 {
+	const struct member *left;
 	struct devices d;
 	int result = devices_look(name, &d);
 
 	if (result)
 		return result;
-	if (*node && d.set.mapped && left_ssd(&d, -1, node))
-		set_erase(node, d.stack.cache);
+	left = *node && d.set.mapped ? left_ssd(&d, -1, node) : NULL;
+	/* one that has left the set has left it anyway; a spare that keeps its superblock is one */
+	if (left && !set_erase(node, le32toh(left->sb.head.kind), d.stack.cache) && le32toh(left->sb.head.kind) == LARDER_KIND_SPARE)
+		result = complain(LARDER_UNSAFE, "%s: is still a spare of %s", node, name);
 	devices_free(&d);
-	return LARDER_DONE;
+	return result;
 }
 
 /* ------------------------------------------------------------------ the description */

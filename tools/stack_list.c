@@ -252,7 +252,7 @@ static void add_ssds(struct tree *t, int depth)
 			continue;
 		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE)
 			add_ssd(t, depth, m);
-		else if (le32toh(m->sb.head.kind) == LARDER_KIND_SPARE)
+		else if (le32toh(m->sb.head.kind) == LARDER_KIND_SPARE && !m->copy_only)
 			add(t, depth, "spare", "ssd", "spare", m->path, m->sb.head.uuid);
 	}
 }

@@ -241,24 +241,10 @@ static int check_twice(const char *const *paths, int number)
 {
 	for (int i = 0; i < number; i++)
 		for (int j = 0; j < i; j++) {
-			struct stat a, b;
-			char text[64], other[64];
-
-			if (stat(paths[i], &a) || stat(paths[j], &b))
-				continue;
-			if (S_ISBLK(a.st_mode) && S_ISBLK(b.st_mode) ? a.st_rdev == b.st_rdev :
-								       a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+			if (create_is_same(paths[i], paths[j]))
 				return complain(LARDER_USAGE, "%s: is given twice (also as %s)", paths[i], paths[j]);
-			if (!S_ISBLK(a.st_mode) || !S_ISBLK(b.st_mode))
-				continue;
-			for (int turn = 0; turn < 2; turn++) {
-				dev_t part = turn ? a.st_rdev : b.st_rdev, whole = turn ? b.st_rdev : a.st_rdev;
-
-				if (device_attribute(part, "partition", text, sizeof(text)) &&
-				    device_attribute(part, "../dev", text, sizeof(text)) &&
-				    device_attribute(whole, "dev", other, sizeof(other)) && !strcmp(text, other))
-					return complain(LARDER_USAGE, "%s and %s: one is a partition of the other", paths[i], paths[j]);
-			}
+			if (create_is_partition(paths[i], paths[j]) || create_is_partition(paths[j], paths[i]))
+				return complain(LARDER_USAGE, "%s and %s: one is a partition of the other", paths[i], paths[j]);
 		}
 	return LARDER_DONE;
 }

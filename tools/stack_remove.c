@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <uuid/uuid.h>
 
+#include "claim.h"
 #include "fstab.h"
 #include "set.h"
 #include "stack_plan.h"
@@ -63,31 +64,48 @@ static int cache_is_shared(const struct stack *stack, bool *shared)
 	return result;
 }
 
-/* Overwrites the superblocks of a member, and (head) so many bytes behind data_offset. */
-static int erase(const struct member *m, uint64_t head)
+/* The LUKS header went through the cache, too. */
+static void discard_segments(const struct device *device, const struct larder_cache_sb *sb)
 {
-	const char *path = m->path;
+	int error = device_discard(device, le64toh(sb->segments_offset), (uint64_t)le32toh(sb->nr_segments) * le32toh(sb->segment_size));
+
+	if (error)
+		remark("%s: its segments cannot be discarded: %s; what was cached, the LUKS header among it, stays there until it is overwritten",
+		       device->path, strerror(-error));
+}
+
+/* The head of a volume is where the LUKS header is. */
+static int zero_head(const struct device *device, const struct larder_volume_sb *sb)
+{
+	uint64_t from = le64toh(sb->data_offset), room = (device->bytes - from) & ~4095ull;
+
+	return device_zero(device, from, LUKS_HEADER < room ? LUKS_HEADER : room);
+}
+
+/*
+ * Overwrites the superblocks of a member, and (keys) what may hold the LUKS header.  That is done with, or was never there, where a power cut left
+ * a copy and nothing in the main one's place.  What is somebody else's by now stays as it is, and is counted (left).
+ */
+static int erase(const struct member *m, bool keys, unsigned *left)
+{
+	uint32_t kind = le32toh(m->sb.head.kind);
 	struct superblocks found;
 	struct device device;
-	int error = 0, result = device_open(&device, path, DEVICE_CLAIM);
+	bool ours;
+	int error = 0, result = claim_member(&device, &found, m->path, kind, m->sb.head.uuid, &ours);
 
-	if (result)
+	*left += !result && !ours;
+	if (result || !ours)
 		return result;
-	superblocks_read(&device, &found, false);
-	if (found.chosen && memcmp(found.chosen->sb->head.uuid, m->sb.head.uuid, 16)) {
-		superblocks_free(&found);
-		device_close(&device);
-		return complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago; nothing was written to it", path);
-	}
-	if (found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_VOLUME && head) {
-		uint64_t from = le64toh(found.chosen->sb->volume.data_offset), room = (device.bytes - from) & ~4095ull;
-
-		error = device_zero(&device, from, head < room ? head : room);
-	}
-	error = error ? error : superblocks_any(&found) ? superblocks_erase(&device, &found) : 0;
+	keys &= found.main.error || found.main.magic;
+	if (keys && kind == LARDER_KIND_VOLUME)
+		error = zero_head(&device, &found.chosen->sb->volume);
+	else if (keys && kind == LARDER_KIND_CACHE)
+		discard_segments(&device, &found.chosen->sb->cache);
+	error = error ? error : superblocks_erase(&device, &found);
 	superblocks_free(&found);
 	device_close(&device);
-	return error ? complain(LARDER_FAILED, "%s: cannot overwrite its superblock: %s", path, strerror(-error)) : LARDER_DONE;
+	return error ? complain(LARDER_FAILED, "%s: cannot overwrite its superblock: %s", m->path, strerror(-error)) : LARDER_DONE;
 }
 
 /* What went on after a reboot finds the disks of an array that nobody has assembled: superblock and LUKS header are in that. */
@@ -107,23 +125,7 @@ static void show_volume(const struct stack *stack)
 		       stack->encrypted ? "the LUKS header among it, " : "", stack->encrypted ? ", for whoever has a key" : "");
 }
 
-/* The LUKS header went through the cache, too. */
-static void discard_segments(const struct member *m)
-{
-	const struct larder_cache_sb *sb = &m->sb.cache;
-	struct device device;
-	int error;
-
-	if (device_open(&device, m->path, DEVICE_CLAIM))
-		return;
-	error = device_discard(&device, le64toh(sb->segments_offset), (uint64_t)le32toh(sb->nr_segments) * le32toh(sb->segment_size));
-	if (error)
-		remark("%s: its segments cannot be discarded: %s; what was cached, the LUKS header among it, stays there until it is overwritten", m->path,
-		       strerror(-error));
-	device_close(&device);
-}
-
-static int erase_volume(const struct stack *stack)
+static int erase_volume(const struct stack *stack, unsigned *left)
 {
 	const struct member *m;
 	struct members members;
@@ -133,7 +135,7 @@ static int erase_volume(const struct stack *stack)
 	stack_part(stack, "volume", part);
 	members_scan(&members);
 	m = member_volume(&members, part);
-	result = m ? erase(m, stack->encrypted ? LUKS_HEADER : 0) : LARDER_DONE;
+	result = m ? erase(m, stack->encrypted, left) : LARDER_DONE;
 	members_free(&members);
 	return result;
 }
@@ -151,7 +153,7 @@ static int forget_backup(const struct stack *stack)
 }
 
 /* The array, and the marks of disks that never became a part of it. */
-static int erase_disks(const struct stack *stack)
+static int erase_disks(const struct stack *stack, unsigned *left)
 {
 	struct members members;
 	struct md_array array;
@@ -171,7 +173,7 @@ static int erase_disks(const struct stack *stack)
 		stack_part(stack, part, uuid);
 		for (size_t j = 0; !result && j < members.number; j++)
 			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16))
-				result = erase(members.member[j], 0);
+				result = erase(members.member[j], false, left);
 	}
 	members_free(&members);
 	return result;
@@ -205,7 +207,7 @@ static int leave_cache(const struct stack *stack)
 	return result ? result : stack_forget(stack);
 }
 
-static int erase_cache(const struct stack *stack)
+static int erase_cache(const struct stack *stack, unsigned *left)
 {
 	struct members members;
 	int result = stop_cache(stack);
@@ -219,9 +221,7 @@ static int erase_cache(const struct stack *stack)
 			if (le32toh(m->sb.head.kind) != (spare ? LARDER_KIND_SPARE : LARDER_KIND_CACHE) ||
 			    memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
 				continue;
-			if (stack->encrypted && !spare)
-				discard_segments(m);
-			result = erase(m, 0);
+			result = erase(m, stack->encrypted, left);
 		}
 	members_free(&members);
 	return result;
@@ -229,6 +229,7 @@ static int erase_cache(const struct stack *stack)
 
 static int remove_stack(struct stack *stack)
 {
+	unsigned left = 0;
 	bool shared;
 	int result = stop_mount(stack);
 
@@ -244,15 +245,16 @@ static int remove_stack(struct stack *stack)
 	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, false);
 	if (!result)
 		show_volume(stack);
-	result = result ? result : erase_volume(stack);
+	result = result ? result : erase_volume(stack, &left);
 	result = result ? result : forget_backup(stack);
-	result = result ? result : erase_disks(stack);
+	result = result ? result : erase_disks(stack, &left);
 	if (!result)
-		result = shared ? leave_cache(stack) : erase_cache(stack);
+		result = shared ? leave_cache(stack) : erase_cache(stack, &left);
 	if (result)
 		remark("%s: is not removed yet; larder remove %s goes on", stack->name, stack->name);
 	else
-		printf("%s: removed%s\n", stack->name, shared ? "; its cache stays, as others use it" : "");
+		printf("%s: removed%s%s\n", stack->name, shared ? "; its cache stays, as others use it" : "",
+		       left ? "; what is somebody else's now was left as it is" : "");
 	return result;
 }
 

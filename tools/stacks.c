@@ -14,6 +14,7 @@
 #include <sys/sysmacros.h>
 #include <uuid/uuid.h>
 
+#include "claim.h"
 #include "fstab.h"
 #include "program.h"
 #include "running.h"
@@ -252,18 +253,33 @@ static int change_stack(union superblock *sb, bool *write, void *data)
 	return LARDER_DONE;
 }
 
-/* The superblock of a member that does not run: field, and label, unless NULL, in one write. */
-static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE], const char *label)
+/* The superblock of a member that does not run: field, and label, unless NULL, in one write.  Not *written: it is somebody else's by now. */
+static int write_member(const struct member *m, const uint8_t field[static LARDER_STACK_SIZE], const char *label, bool *written)
 {
 	struct stack_change change = { m, field, label };
 	struct device device;
-	int result = device_open(&device, m->path, DEVICE_CLAIM);
+	struct superblocks found;
+	int result = claim_member(&device, &found, m->path, le32toh(m->sb.head.kind), m->sb.head.uuid, written);
 
-	if (result)
+	if (result || !*written)
 		return result;
+	superblocks_free(&found);
 	result = superblock_change(&device, change_stack, &change);
 	device_close(&device);
 	return result;
+}
+
+/* What the SSDs were told, and the volume was not, would be half a change. */
+static int check_volume(const struct stacks *stacks, const struct stack *stack)
+{
+	const struct member *m;
+	uint8_t part[16];
+
+	stack_part(stack, "volume", part);
+	m = member_volume(&stacks->members, part);
+	if (!m || running_by_uuid(&stacks->list, part, false) || stack->state == STACK_REMOVING)
+		return LARDER_DONE;
+	return claim_check(m->path, LARDER_KIND_VOLUME, part);
 }
 
 /* *written: it is there, and has it. */
@@ -284,9 +300,10 @@ static int store_volume(const struct stacks *stacks, const struct stack *stack, 
 	why = stack_encode(stack, field);
 	if (why)
 		return complain(LARDER_FAILED, "%s: %s", stack->name, why);
-	result = running ? send(running, field) : write_member(m, field, label);
-	*written = !result;
-	return result;
+	result = running ? send(running, field) : write_member(m, field, label, written);
+	*written = !result && (running || *written);
+	/* what is removed does without it */
+	return result || *written || stack->state == STACK_REMOVING ? result : LARDER_UNSAFE;
 }
 
 /* That of the SSD whose superblock is the newest. */
@@ -393,6 +410,7 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, en
 	uint8_t field[LARDER_STACK_SIZE];
 	struct stack listed = *stack;
 	const char *why = NULL;
+	bool written;
 	int result = newest_list(&stacks->members, stack->cache, list);
 
 	if (stack->state == STACK_READY && how == LIST_PUT)
@@ -412,7 +430,7 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, en
 		const struct member *m = stacks->members.member[i];
 
 		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
-			result = write_member(m, field, label);
+			result = write_member(m, field, label, &written);
 	}
 	return result;
 }
@@ -424,6 +442,7 @@ static int store(struct stack *stack, const char *volume_label, const char *cach
 	int result = stacks_scan(&stacks);
 
 	stack->generation++;
+	result = result ? result : check_volume(&stacks, stack);
 	/* what comes second may be lost, and the first has the higher generation */
 	result = result ? result : store_ssds(&stacks, stack, LIST_PUT, cache_label);
 	result = result ? result : store_volume(&stacks, stack, volume_label, &written);
@@ -478,9 +497,11 @@ static int take_older(union superblock *sb, bool *write, void *data)
 int stack_take_older(struct stack *stack)
 {
 	const struct member *volume;
+	struct superblocks found;
 	struct members members;
 	struct device device;
 	uint8_t part[16];
+	bool ours;
 	int result = LARDER_DONE;
 
 	stack_part(stack, "volume", part);
@@ -490,10 +511,13 @@ int stack_take_older(struct stack *stack)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
 	else if (stack_seen(&members, volume->sb.volume.cache_uuid, stack->uuid) > stack->generation) {
 		stack->generation = stack_seen(&members, volume->sb.volume.cache_uuid, stack->uuid) + 1;
-		result = device_open(&device, volume->path, DEVICE_CLAIM);
-		if (!result) {
+		result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, part, &ours);
+		if (!result && ours) {
+			superblocks_free(&found);
 			result = superblock_change(&device, take_older, stack);
 			device_close(&device);
+		} else if (!result) {
+			result = LARDER_UNSAFE;
 		}
 	}
 	members_free(&members);
