@@ -387,14 +387,18 @@ def test_spare_by_larderd(degraded, spare_daemon, code):
 
 
 def test_spare_is_left_where_the_ssd_is_back(degraded, spare_daemon):
-    spare = degraded.spare()
+    """Also by who was not there when it came: a daemon that was started behind it, a command."""
+    spare, said = degraded.spare(), f"{degraded.b}: SSD 1 has failed, and is here again: its spare is left"
     degraded.larder.devices.append(degraded.b)
-    degraded.status()
-    with spare_daemon(degraded, "--wait", 3600) as (log, process):
-        told(log, "waits, in case that comes back")
-        process.send_signal(signal.SIGHUP)  # an image came whenever it is looked at
-        told(log, f"{degraded.b}: SSD 1 has failed, and is here again: its spare is left")
+    run, used = degraded.dry(code=UNSAFE)
+    assert used == [] and said in run.stderr
+    with spare_daemon(degraded, "--wait", 0) as (log, _):
+        told(log, said)
         assert f"larder cache replace larder-cache-fast 1 {spare} the spare instead" in log.read_text()
+        assert "its spare" not in log.read_text().replace(said, "")
+    # what is nobody's SSD any more is not waited for
+    signatures.lvm(degraded.b)
+    assert degraded.dry(code=UNSAFE)[1] == [str(spare)]
 
 
 def test_spare_is_shown(degraded):
