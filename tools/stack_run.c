@@ -61,7 +61,7 @@ static int check_age(const struct stack *stack)
 	members_scan(&members);
 	volume = member_volume(&members, part);
 	if (volume && !stack_decode(volume->sb.volume.stack, &own, &there) && there)
-		why = stack_too_old(&members, &volume->sb.volume, &own);
+		why = stack_too_old(&members, &own);
 	if (why)
 		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
 	free(why);
