@@ -274,7 +274,7 @@ static void complete(const struct assembly *a, const struct conf *conf, const st
 	facts->wait = a->wait == ASSEMBLY_WAIT_CONF ? conf->wait : a->wait;
 	facts->only = a->only;
 	/* by who can wait for the one that has failed, or by name: not by an initramfs */
-	facts->spares = a->memory || a->only;
+	facts->spares = a->memory || (a->only && !a->obey);
 	date_failures(a->memory, facts);
 	facts->failed = tried->uuid;
 	facts->nr_failed = tried->number;

@@ -290,7 +290,7 @@ def test_spare_is_used(degraded):
         degraded.larder.devices = list(devices)
         assert degraded.dry()[1] == [str(middle)]
     # who does not wait, and whom nobody has asked for it by name, leaves it: an initramfs
-    assert degraded.dry("--all", "--degraded")[1] == []
+    assert degraded.dry("--all", "--degraded")[1] == degraded.dry("fast", "--degraded", "--conf")[1] == []
     run, used = degraded.dry("fast", code=NOT_FOUND)
     one_line(run, "larder-cache-fast: SSD 1 has failed", f"its spare {middle} waits")
     assert used == []

@@ -94,7 +94,14 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	}
 	stacks_free(&stacks);
 	result = result ? result : load(word, stack);
-	return result || (flags & START_OLDER) ? result : check_age(stack);
+	if (result || (flags & START_OLDER))
+		return result;
+	result = check_age(stack);
+	if (result && *assembled) {
+		stop_array(stack);
+		*assembled = false;
+	}
+	return result;
 }
 
 /* Of the newest set of SSDs here one was not stopped: the cache runs on the machine that made it, or ran when that went down. */
