@@ -551,7 +551,8 @@ def test_volume_of_root(tmp_path, source, code, found):
     for program, text in programs.items():
         (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / program).chmod(0o755)
-    run = subprocess.run(["sh", script], capture_output=True, text=True, env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    run = subprocess.run(["sh", script], capture_output=True, text=True, env=env)
     assert (run.returncode, run.stdout.split(), run.stderr) == (code, found, "")
 
 
