@@ -218,7 +218,8 @@ static void date_failures(struct assembly_memory *memory, struct facts *facts)
 		struct fact_running *r = &facts->running[i];
 		struct assembly_failure *f = memory ? find_failure(memory, r->uuid) : NULL;
 
-		r->failed_since = facts->now;
+		for (unsigned place = 0; place < LARDER_MAX_DEVICES; place++)
+			r->failed_since[place] = facts->now;
 		if (!memory || !r->failed || (!f && memory->nr_failures == ASSEMBLY_FAILURES_MAX))
 			continue;
 		if (!f) {
@@ -226,10 +227,11 @@ static void date_failures(struct assembly_memory *memory, struct facts *facts)
 			*f = (struct assembly_failure){ 0 };
 			memcpy(f->uuid, r->uuid, 16);
 		}
-		if (r->failed & ~f->places)
-			f->since = facts->now;
+		for (unsigned place = 0; place < LARDER_MAX_DEVICES; place++)
+			if (r->failed & ~f->places & 1u << place)
+				f->since[place] = facts->now;
 		f->places = r->failed;
-		r->failed_since = f->since;
+		memcpy(r->failed_since, f->since, sizeof(f->since));
 		r->held_until = f->held_until;
 	}
 }
@@ -272,7 +274,7 @@ static void complete(const struct assembly *a, const struct conf *conf, const st
 	facts->wait = a->wait == ASSEMBLY_WAIT_CONF ? conf->wait : a->wait;
 	facts->only = a->only;
 	/* by who can wait for the one that has failed, or by name: not by an initramfs */
-	facts->spares = a->memory || a->only;
+	facts->spares = a->memory || (a->only && !a->obey);
 	date_failures(a->memory, facts);
 	facts->failed = tried->uuid;
 	facts->nr_failed = tried->number;

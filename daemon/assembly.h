@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "../kernel/larder_format.h"
 #include "attempts.h"
 
 enum assembly_event {
@@ -32,7 +33,7 @@ enum assembly_event {
 struct assembly_failure {
 	uint8_t uuid[16];
 	uint32_t places; /* bit by bit */
-	uint64_t since; /* the last of them was seen so for the first time */
+	uint64_t since[LARDER_MAX_DEVICES]; /* each of them was seen so for the first time */
 	uint64_t held_until, held; /* no spare is tried before; how long that was */
 };
 

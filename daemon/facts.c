@@ -146,7 +146,7 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 	else if (stack_host_is_unknown(stack.host))
 		fact->held = must_print(UNKNOWN, "stack", stack.name, "volume", fact->label);
 	else
-		fact->held = stack_too_old(members, sb, &stack);
+		fact->held = stack_too_old(members, &stack);
 }
 
 static void take_volume(struct fact_member *fact, const struct members *members, const struct larder_volume_sb *sb)

@@ -584,13 +584,18 @@ static int choose_spare(const struct facts *facts, const uint8_t cache[16], uint
 	return best;
 }
 
-/* The SSD that failed, and that came since: a cable, say; NULL: it did not. */
-static const struct fact_member *came_back(const struct facts *facts, const struct fact_running *cache, const struct larder_table_device *d)
+/*
+ * The SSD that failed, and that is here again: a cable, say; NULL: it is not.  One that failed and never went is held by the cache, as the kernel keeps
+ * it; one that nobody holds is here for another reason, and no memory of when it came is needed.  What was begun carries nothing, and is no SSD yet.
+ */
+static const struct fact_member *came_back(const struct facts *facts, const struct fact_running *cache, uint32_t place,
+					   const struct larder_table_device *d)
 {
 	for (size_t i = 0; i < facts->nr_members; i++) {
 		const struct fact_member *m = &facts->member[i];
 
-		if (is_ssd_of(m, cache->uuid) && same(m->uuid, d->uuid) && m->appeared > cache->failed_since && !m->foreign && !m->copy_only)
+		if (is_ssd_of(m, cache->uuid) && same(m->uuid, d->uuid) && !is_half_joined(m, cache->uuid, place) &&
+		    (!m->used || m->appeared > cache->failed_since[place]) && !m->foreign && !m->copy_only)
 			return m;
 	}
 	return NULL;
@@ -606,7 +611,7 @@ static bool spare_waits(const struct facts *facts, struct plan *plan, const stru
 		       spare);
 		return true;
 	}
-	if (!wait_on(facts, plan, cache->failed_since))
+	if (!wait_on(facts, plan, cache->failed_since[place]))
 		return false;
 	refuse(plan, cache->uuid, true, "%s: SSD %u has failed: its spare %s waits, in case that comes back", cache->name, place, spare);
 	return true;
@@ -627,7 +632,7 @@ static bool plan_place(const struct facts *facts, struct plan *plan, const struc
 		       cache->name, place, cache->name);
 	if (spare < 0)
 		return false;
-	back = came_back(facts, cache, d);
+	back = came_back(facts, cache, place, d);
 	if (back) {
 		refuse(plan, cache->uuid, false,
 		       "%s: SSD %u has failed, and is here again: its spare is left; larder cache add %s %s takes it back, larder cache replace %s %u %s the spare instead",
@@ -635,7 +640,7 @@ static bool plan_place(const struct facts *facts, struct plan *plan, const struc
 		return false;
 	}
 	if (spare_waits(facts, plan, cache, place, facts->member[spare].path))
-		return true;
+		return false;
 	step = add_step(plan, PLAN_SPARE, cache->uuid);
 	snprintf(step->name, sizeof(step->name), "%s", cache->name);
 	step->number = place;

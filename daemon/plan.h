@@ -13,7 +13,7 @@
  *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty
  *   6. nothing is started that larder.conf leaves, nor without what is missing what it wants whole, unless it is asked for by name
  *   7. a spare that is whole, and nothing else but what was to join in that very place, is used only for a cache that runs, to which nothing joins and
- *      of which nothing is drained, in the place of an SSD that failed longer ago than the time to wait, has not come back since, and was no larger;
+ *      of which nothing is drained, in the place of an SSD that failed longer ago than the time to wait, is not here again, and was no larger;
  *      one for each failure, and only where spares may be used at all
  *   8. the order in which facts are listed does not matter
  *   9. with its steps done, or marked as failed, planning again ends in no step
@@ -57,7 +57,7 @@ struct fact_running {
 	uint8_t uuid[16];
 	bool cache;
 	uint32_t failed; /* places of a cache that takes writes: bit by bit */
-	uint64_t failed_since; /* when the last of them was first seen so; on the clock of facts.now */
+	uint64_t failed_since[LARDER_MAX_DEVICES]; /* of each when it was first seen so; on the clock of facts.now */
 	uint64_t held_until; /* a spare could not join: no other one before then; 0: not so */
 	bool busy; /* an SSD joins it, or is drained */
 };

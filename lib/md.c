@@ -140,13 +140,30 @@ static bool may_be_leg(const char *node)
 	return !device_attribute(status.st_rdev, "dm/uuid", text, sizeof(text)) || strncmp(text, "LARDER-", 7) != 0;
 }
 
+/* The paths of a multipath disk all show what that shows, which alone is the leg: two of them are no copies of one another. */
+static void drop_lower(struct md_array *array, const dev_t number[])
+{
+	bool lower[MD_LEGS_MAX] = { false };
+	size_t kept = 0;
+
+	for (size_t i = 0; i < array->number; i++)
+		for (size_t k = 0; k < array->number; k++)
+			lower[i] |= k != i && device_is_below(number[i], number[k]);
+	for (size_t i = 0; i < array->number; i++)
+		if (lower[i])
+			free(array->leg[i]);
+		else
+			array->leg[kept++] = array->leg[i];
+	array->number = kept;
+}
+
 void md_find(const uint8_t uuid[16], struct md_array *array)
 {
 	DIR *dir = opendir("/sys/class/block");
+	dev_t numbers[MD_LEGS_MAX], number;
 	struct dirent *entry;
 	char node[300], *at;
 	bool readable;
-	dev_t number;
 
 	*array = (struct md_array){ 0 };
 	while (dir && (entry = readdir(dir)) && array->number < MD_LEGS_MAX) {
@@ -157,12 +174,14 @@ void md_find(const uint8_t uuid[16], struct md_array *array)
 			*at = '/';
 		if (!may_be_leg(node) || !is_leg(node, uuid, &number, &readable))
 			continue;
+		numbers[array->number] = number;
 		array->leg[array->number++] = must_print("%s", node);
 		if (!*array->node)
 			find_node(number, array);
 	}
 	if (dir)
 		closedir(dir);
+	drop_lower(array, numbers);
 }
 
 void md_free(struct md_array *array)

@@ -3,6 +3,9 @@
  * Of two legs of a mirror that were used without one another md, alone with the older one, knows nothing; nor does a cache: the volume's UUID, and
  * its incarnation there, are those that it had.  What is cached would lie over a disk that lacks what was written beside it.
  *
+ * Any SSD that lists the stack is asked, not those of the cache that the volume names: a disk that left before the stack got another cache names the one
+ * that it had, or none.
+ *
  * Each change of a stack's devices raises the generation of its description, on the disks that are in it then.  The SSDs note which one the volume
  * has only when it has it, durably (store() in tools/stacks.c): so what they say was true of the right disks once, and these have it, or a
  * later one, whatever a power cut has cut off.
@@ -14,7 +17,7 @@
 #include "message.h"
 #include "stack_age.h"
 
-uint64_t stack_seen(const struct members *members, const uint8_t cache[16], const uint8_t uuid[16])
+uint64_t stack_seen(const struct members *members, const uint8_t uuid[16])
 {
 	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
 	uint64_t seen = 0;
@@ -23,7 +26,7 @@ uint64_t stack_seen(const struct members *members, const uint8_t cache[16], cons
 	for (size_t i = 0; i < members->number; i++) {
 		const struct larder_cache_sb *sb = &members->member[i]->sb.cache;
 
-		if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || memcmp(sb->cache_uuid, cache, 16) || stack_list_decode(sb->stack, list, &there))
+		if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || stack_list_decode(sb->stack, list, &there))
 			continue;
 		for (size_t j = 0; j < list->number; j++)
 			if (list->brief[j] && !memcmp(list->stack[j].uuid, uuid, 16) && list->stack[j].generation > seen)
@@ -33,9 +36,9 @@ uint64_t stack_seen(const struct members *members, const uint8_t cache[16], cons
 	return seen;
 }
 
-char *stack_too_old(const struct members *members, const struct larder_volume_sb *sb, const struct stack *stack)
+char *stack_too_old(const struct members *members, const struct stack *stack)
 {
-	uint64_t seen = stack_seen(members, sb->cache_uuid, stack->uuid);
+	uint64_t seen = stack_seen(members, stack->uuid);
 	char text[UUID_TEXT];
 
 	if (stack->generation >= seen)

@@ -6,12 +6,12 @@
 #include "scan.h"
 #include "stack.h"
 
-/* The generation that SSDs of this cache say the volume of this stack has had, durably; 0: none says so. */
-uint64_t stack_seen(const struct members *members, const uint8_t cache[16], const uint8_t uuid[16]);
+/* The generation that SSDs, of whichever cache, say the volume of this stack has had, durably; 0: none says so. */
+uint64_t stack_seen(const struct members *members, const uint8_t uuid[16]);
 /*
- * NULL: the volume with this superblock, and this description of its stack in it, is as new as the SSDs of the cache that it names say; else why not,
- * and what can be done, to be freed by the caller.
+ * NULL: the volume with this description of its stack in it is as new as the SSDs that list the stack say; else why not, and what can be done, to be
+ * freed by the caller.
  */
-char *stack_too_old(const struct members *members, const struct larder_volume_sb *sb, const struct stack *stack);
+char *stack_too_old(const struct members *members, const struct stack *stack);
 
 #endif

@@ -290,7 +290,7 @@ def test_spare_is_used(degraded):
         degraded.larder.devices = list(devices)
         assert degraded.dry()[1] == [str(middle)]
     # who does not wait, and whom nobody has asked for it by name, leaves it: an initramfs
-    assert degraded.dry("--all", "--degraded")[1] == []
+    assert degraded.dry("--all", "--degraded")[1] == degraded.dry("fast", "--degraded", "--conf")[1] == []
     run, used = degraded.dry("fast", code=NOT_FOUND)
     one_line(run, "larder-cache-fast: SSD 1 has failed", f"its spare {middle} waits")
     assert used == []
@@ -397,14 +397,18 @@ def test_spare_by_larderd(degraded, spare_daemon, code):
 
 
 def test_spare_is_left_where_the_ssd_is_back(degraded, spare_daemon):
-    spare = degraded.spare()
+    """Also by who was not there when it came: a daemon that was started behind it, a command."""
+    spare, said = degraded.spare(), f"{degraded.b}: SSD 1 has failed, and is here again: its spare is left"
     degraded.larder.devices.append(degraded.b)
-    degraded.status()
-    with spare_daemon(degraded, "--wait", 3600) as (log, process):
-        told(log, "waits, in case that comes back")
-        process.send_signal(signal.SIGHUP)  # an image came whenever it is looked at
-        told(log, f"{degraded.b}: SSD 1 has failed, and is here again: its spare is left")
+    run, used = degraded.dry(code=UNSAFE)
+    assert used == [] and said in run.stderr
+    with spare_daemon(degraded, "--wait", 0) as (log, _):
+        told(log, said)
         assert f"larder cache replace larder-cache-fast 1 {spare} the spare instead" in log.read_text()
+        assert "its spare" not in log.read_text().replace(said, "")
+    # what is nobody's SSD any more is not waited for
+    signatures.lvm(degraded.b)
+    assert degraded.dry(code=UNSAFE)[1] == [str(spare)]
 
 
 def test_spare_is_shown(degraded):
@@ -487,24 +491,27 @@ def test_conf_degraded(larder, stack):
     one_line(with_conf(larder, "degraded no data", *words, code=UNSAFE), "larder.conf", "--without-cache")
 
 
+OF_ROOT = "4762e82b-29a8-5b0e-813a-5b13a9901745"
 LOCAL_BLOCK = TOP / "udev" / "initramfs" / "local-block"
 
 
 @pytest.mark.parametrize(
-    ("root", "cmdline", "name"),
+    ("root", "cmdline", "recorded", "name"),
     [
-        ("/dev/mapper/root", "quiet", "root"),
-        ("/dev/larder/root", "quiet", "root"),
-        ("/dev/sda1", "quiet", ""),
-        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet ro", ""),
-        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet larder.degraded=sys ro", "sys"),
-        ("", "", ""),
+        ("/dev/mapper/root", "quiet", "", "root"),
+        ("/dev/larder/root", "quiet", "", "root"),
+        ("/dev/mapper/vg-root", "quiet", OF_ROOT, OF_ROOT),
+        ("/dev/sda1", "quiet", "", ""),
+        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet ro", "", ""),
+        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet ro", OF_ROOT, OF_ROOT),
+        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet larder.degraded=sys ro", OF_ROOT, "sys"),
+        ("", "", "", ""),
     ],
 )
-def test_local_block(tmp_path, root, cmdline, name):
+def test_local_block(tmp_path, root, cmdline, recorded, name):
     """initramfs-tools: what is whole starts; when the wait is nearly over, root's volume alone starts without what is missing."""
     text = LOCAL_BLOCK.read_text()
-    for path in ("/sbin/larder ", "/run/larder.since", "/proc/uptime", "/proc/cmdline"):
+    for path in ("/sbin/larder ", "/run/larder.since", "/proc/uptime", "/proc/cmdline", "/etc/larder/root"):
         assert path in text
         text = text.replace(path, str(tmp_path / path.split("/")[-1]))
     text = text.replace(str(tmp_path / "larder "), str(tmp_path / "larder") + " ")
@@ -513,6 +520,7 @@ def test_local_block(tmp_path, root, cmdline, name):
         (tmp_path / program).write_text(f"#!/bin/sh\necho {program} $* >>{tmp_path}/ran\nexit {end}\n")
         (tmp_path / program).chmod(0o755)
     (tmp_path / "cmdline").write_text(cmdline + "\n")
+    (tmp_path / "root").write_text(recorded)
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", ROOT=root)
     for uptime in (5, 24, 26):
         (tmp_path / "uptime").write_text(f"{uptime}.50 7.00\n")
@@ -520,6 +528,61 @@ def test_local_block(tmp_path, root, cmdline, name):
         assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     late = [f"larder assemble --degraded --conf {name}"] if name else []
     assert (tmp_path / "ran").read_text().splitlines() == 3 * ["modprobe -q larder", "larder assemble --all"] + late
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "found"),
+    [
+        ("/dev/dm-1", 0, [OF_ROOT]),
+        ("/dev/dm-3", 0, [OF_ROOT, OF_ROOT[::-1]]),  # LVM over encryption, and over another volume
+        ("/dev/sda", 0, []),
+        ("/dev/dm-9", 1, []),  # not to be seen from a chroot
+        ("overlay", 1, []),
+        ("", 1, []),
+    ],
+)
+def test_volume_of_root(tmp_path, source, code, found):
+    """Of what / is on, by sysfs; the cache below the volume is none."""
+    block = tmp_path / "block"
+    below = {"sda": [], "dm-0": ["sda"], "dm-1": ["sda", "dm-0"], "dm-2": ["dm-1"], "dm-3": ["dm-2", "dm-4"], "dm-4": ["sda"]}
+    uuids = {"dm-0": f"LARDER-{OF_ROOT}-cache", "dm-1": f"LARDER-{OF_ROOT}", "dm-2": "CRYPT-LUKS2-x", "dm-3": "LVM-x"}
+    uuids["dm-4"] = f"LARDER-{OF_ROOT[::-1]}"
+    for name, lower in below.items():
+        (block / name / "slaves").mkdir(parents=True)
+        (block / name / "dev").write_text("1:1\n")
+        for one in lower:
+            (block / name / "slaves" / one).symlink_to(block / one)
+        if name in uuids:
+            (block / name / "dm").mkdir()
+            (block / name / "dm" / "uuid").write_text(uuids[name] + "\n")
+    script = tmp_path / "larder-root"
+    script.write_text((TOP / "udev" / "larder-root").read_text().replace("/sys/class/block", str(block)))
+    programs = {"findmnt": f"echo {source}\n[ -n '{source}' ]", "readlink": 'case $2 in /*) echo "$2" ;; *) exit 1 ;; esac'}
+    for program, text in programs.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / program).chmod(0o755)
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    run = subprocess.run(["sh", script], capture_output=True, text=True, env=env)
+    assert (run.returncode, run.stdout.split(), run.stderr) == (code, found, "")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_hook_records_the_volume_of_root(tmp_path, known):
+    """Or says the word that is needed."""
+    image, hook, root, functions = (tmp_path / name for name in ("image", "hook", "larder-root", "hook-functions"))
+    functions.write_text("copy_exec() { :; }\nmanual_add_modules() { :; }\n")
+    path = "/usr/share/initramfs-tools/hook-functions"
+    text = (TOP / "udev" / "initramfs" / "hook").read_text()
+    assert path in text
+    hook.write_text(text.replace(path, str(functions)))
+    root.write_text(f"#!/bin/sh\necho {OF_ROOT}\nexit {0 if known else 1}\n")
+    root.chmod(0o755)
+    ours = {"LARDER_PROGRAM": "/bin/true", "LARDER_PROBE": "/bin/true", "LARDER_RULES": str(TOP / "udev"), "LARDER_ROOT": str(root)}
+    run = subprocess.run(["sh", "-e", hook], capture_output=True, text=True, env=os.environ | ours | {"DESTDIR": str(image)})
+    assert run.returncode == 0
+    recorded = image / "etc" / "larder" / "root"
+    assert recorded.read_text() == OF_ROOT + "\n" if known else not recorded.exists()
+    assert ("larder.degraded=NAME" in run.stderr) != known
 
 
 def test_conf_with_mistakes(larder, stack):

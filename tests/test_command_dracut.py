@@ -13,11 +13,13 @@ import pytest
 
 TOP = Path(__file__).resolve().parents[1]
 MODULE = TOP / "udev" / "dracut"
+VOLUME = "4762e82b-29a8-5b0e-813a-5b13a9901745"
 # each says what it was called for; nothing else of dracut is there
 STUBS = """
 set -eu
 say() { printf '%s\\n' "$*"; }
 require_binaries() { [ -n "$binaries" ]; }
+dwarn() { say warned; }
 for f in instmods inst_multiple inst_rules inst_hook dracut_need_initqueue; do
 	eval "$f() { say $f \\"\\$@\\"; }"
 done
@@ -26,9 +28,9 @@ moddir=MODULE mount_needs=
 """
 
 
-def call(function, *, hostonly="", types="", binaries="yes"):
+def call(function, *, hostonly="", types="", binaries="yes", image="/nowhere", root="/nowhere"):
     text = f"declare -A host_fs_types=({types})\n{STUBS}\n{function}\n"
-    env = dict(os.environ, module=str(MODULE), hostonly=hostonly, binaries=binaries)
+    env = dict(os.environ, module=str(MODULE), hostonly=hostonly, binaries=binaries, initdir=str(image), LARDER_ROOT=str(root))
     return subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=env)
 
 
@@ -48,8 +50,14 @@ def test_check(hostonly, types, binaries, code):
     assert (run.returncode, run.stderr) == (code, "")
 
 
-def test_contents():
-    run = call("say $(depends); installkernel; install", hostonly="yes")
+@pytest.mark.parametrize("known", [True, False])
+def test_contents(tmp_path, known):
+    root, image = tmp_path / "larder-root", tmp_path / "image"
+    root.write_text(f"#!/bin/sh\necho {VOLUME}\nexit {0 if known else 1}\n")
+    root.chmod(0o755)
+    run = call("say $(depends); installkernel; install", hostonly="yes", image=image, root=root)
+    recorded = image / "etc/larder/root"
+    assert recorded.read_text() == VOLUME + "\n" if known else not recorded.exists()
     assert run.returncode == 0 and run.stderr == ""
     assert run.stdout.splitlines() == [
         "dm rootfs-block",
@@ -57,6 +65,7 @@ def test_contents():
         "inst_multiple larder /usr/lib/udev/larder-probe",
         "inst_rules 62-larder.rules 63-md-z-larder.rules",
         "inst_multiple -o /etc/larder/larder.conf /etc/machine-id",
+        *([] if known else ["warned"]),
         "inst_hook initqueue/settled 70 MODULE/larder-assemble.sh",
         "inst_hook initqueue/timeout 70 MODULE/larder-degraded.sh",
         "dracut_need_initqueue",
@@ -75,15 +84,18 @@ def test_what_it_names_is_there():
         assert (MODULE / name).is_file() and os.access(MODULE / name, os.X_OK) and f"dracut/{name}" in installed
 
 
-def sourced(tmp_path, hook, code, root="", cmdline=""):
+def sourced(tmp_path, hook, code, root="", cmdline="", recorded=""):
     """By a shell that goes on behind it, whatever larder says."""
     for name, end in (("larder", code), ("modprobe", 1)):
         (tmp_path / name).write_text(f"#!/bin/sh\necho {name} $* >>{tmp_path}/ran\nexit {end}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "ran").touch()
+    (tmp_path / "root").write_text(recorded)
+    text = (MODULE / f"larder-{hook}.sh").read_text()
+    (tmp_path / "hook.sh").write_text(text.replace("/etc/larder/root", str(tmp_path / "root")))
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", root=root, cmdline=cmdline)
     getarg = 'getarg() { for w in $cmdline; do case $w in "$1"*) echo "${w#"$1"}"; return 0;; esac; done; return 1; }'
-    run = subprocess.run(["sh", "-c", f"{getarg}; . {MODULE}/larder-{hook}.sh; echo on"], capture_output=True, text=True, env=env)
+    run = subprocess.run(["sh", "-c", f"{getarg}; . {tmp_path}/hook.sh; echo on"], capture_output=True, text=True, env=env)
     assert (run.stdout, run.stderr) == ("on\n", "")
     return (tmp_path / "ran").read_text().splitlines()
 
@@ -94,17 +106,19 @@ def test_hook_of_what_is_whole(tmp_path, code):
 
 
 @pytest.mark.parametrize(
-    ("root", "cmdline", "name"),
+    ("root", "cmdline", "recorded", "name"),
     [
-        ("block:/dev/mapper/root", "", "root"),
-        ("block:/dev/larder/root", "quiet", "root"),
-        ("block:/dev/disk/by-uuid/12345678-1234-4321-8765-123456789abc", "quiet", ""),
-        ("block:/dev/disk/by-uuid/12345678-1234-4321-8765-123456789abc", "quiet larder.degraded=sys ro", "sys"),
-        ("nfs:server:/root", "", ""),
+        ("block:/dev/mapper/root", "", "", "root"),
+        ("block:/dev/larder/root", "quiet", "", "root"),
+        ("block:/dev/mapper/vg-root", "quiet", VOLUME, VOLUME),
+        ("block:/dev/disk/by-uuid/12345678-1234-4321-8765-123456789abc", "quiet", "", ""),
+        ("block:/dev/disk/by-uuid/12345678-1234-4321-8765-123456789abc", "quiet", VOLUME, VOLUME),
+        ("block:/dev/disk/by-uuid/12345678-1234-4321-8765-123456789abc", "quiet larder.degraded=sys ro", VOLUME, "sys"),
+        ("nfs:server:/root", "", "", ""),
     ],
 )
 @pytest.mark.parametrize("code", [0, 5])
-def test_hook_of_what_is_degraded(tmp_path, code, root, cmdline, name):
+def test_hook_of_what_is_degraded(tmp_path, code, root, cmdline, recorded, name):
     """Root's volume alone."""
     expected = ["modprobe -q larder", f"larder assemble --degraded --conf {name}"] if name else []
-    assert sourced(tmp_path, "degraded", code, root, cmdline) == expected
+    assert sourced(tmp_path, "degraded", code, root, cmdline, recorded) == expected

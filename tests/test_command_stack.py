@@ -697,7 +697,7 @@ def test_older_than_its_ssds_say(larder, described):
         ["replace", "data", "cache", larder.image("new", 64 * MIB, seen=False)],
     ):
         one_line(larder(*words, code=UNSAFE), described.hdd, *why)
-    assert "dmsetup" in larder("volume", "start", "data", "--dry-run", "--import").stdout
+    one_line(larder("volume", "start", "data", "--dry-run", "--import", code=UNSAFE), described.hdd, *why)
     run = larder("start", "data", "--discard-newer", uuid.uuid4(), code=UNSAFE)
     one_line(run, "--discard-newer", described.uuid, "nothing was done")
     assert [digest(x) for x in (described.ssd, described.hdd)] == before
@@ -706,10 +706,15 @@ def test_older_than_its_ssds_say(larder, described):
     assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
     assert field(described.hdd, VOLUME, "incarnation") == was + 1
     assert not larder("assemble", "--all", "--dry-run", code=None).stderr.count("have seen")
-    # what they have seen is of another cache
-    described.volume(described.plain)
-    patch_both(described.hdd, VOLUME, cache_uuid=uuid.uuid4().bytes)
-    assert "have seen" not in larder("assemble", "--all", "--dry-run", code=None).stderr
+    # a disk that had left before the stack got the cache of today names another one, or none
+    for cache in (uuid.uuid4().bytes, bytes(16)):
+        described.volume(described.plain)
+        patch_both(described.hdd, VOLUME, cache_uuid=cache)
+        run = larder("assemble", "--all", "--dry-run", "--degraded", code=UNSAFE)
+        assert all(part in run.stderr for part in why) and str(described.hdd) not in run.stdout
+        one_line(larder("volume", "start", "data", "--dry-run", "--without-cache", code=UNSAFE), described.hdd, *why)
+        assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
+        assert "have seen" not in larder("assemble", "--all", "--dry-run", code=None).stderr
 
 
 def test_descriptions_with_bad_generations(larder, described):

@@ -239,7 +239,7 @@ static int drop_ssd(const struct dropping *r)
 		return result;
 	part_find(&d, r->name, &part);
 	ssd_state(&d, part.place, state);
-	left = !r->request.no_wait || !strcmp(state, "removed") || !strcmp(state, "failed");
+	left = part.place < 0 || !r->request.no_wait || !strcmp(state, "removed") || !strcmp(state, "failed");
 	result = check_ssd(r, &d, &part); /* while somebody was asked another one may have failed */
 	turn_give(); /* this may take long */
 	if (!result && part.place >= 0)

@@ -61,7 +61,7 @@ static int check_age(const struct stack *stack)
 	members_scan(&members);
 	volume = member_volume(&members, part);
 	if (volume && !stack_decode(volume->sb.volume.stack, &own, &there) && there)
-		why = stack_too_old(&members, &volume->sb.volume, &own);
+		why = stack_too_old(&members, &own);
 	if (why)
 		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
 	free(why);
@@ -94,7 +94,14 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	}
 	stacks_free(&stacks);
 	result = result ? result : load(word, stack);
-	return result || (flags & START_OLDER) ? result : check_age(stack);
+	if (result || (flags & START_OLDER))
+		return result;
+	result = check_age(stack);
+	if (result && *assembled) {
+		stop_array(stack);
+		*assembled = false;
+	}
+	return result;
 }
 
 /* Of the newest set of SSDs here one was not stopped: the cache runs on the machine that made it, or ran when that went down. */

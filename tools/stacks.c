@@ -509,8 +509,8 @@ int stack_take_older(struct stack *stack)
 	volume = member_volume(&members, part);
 	if (!volume)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
-	else if (stack_seen(&members, volume->sb.volume.cache_uuid, stack->uuid) > stack->generation) {
-		stack->generation = stack_seen(&members, volume->sb.volume.cache_uuid, stack->uuid) + 1;
+	else if (stack_seen(&members, stack->uuid) > stack->generation) {
+		stack->generation = stack_seen(&members, stack->uuid) + 1;
 		result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, part, &ours);
 		if (!result && ours) {
 			superblocks_free(&found);

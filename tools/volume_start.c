@@ -90,8 +90,8 @@ static int bring_cache(const struct members *members, const struct mapped_list *
 	return result;
 }
 
-/* Not by the way what another machine may be using, nor a disk that had left its stack. */
-static int check_stack(const struct members *members, const struct member *volume)
+/* Not by the way what another machine may be using, unless that is the word; whatever the word, no disk that had left its stack. */
+static int check_stack(const struct members *members, const struct member *volume, bool import)
 {
 	struct stack stack;
 	bool there;
@@ -99,17 +99,19 @@ static int check_stack(const struct members *members, const struct member *volum
 	int result;
 	const char *why = stack_decode(volume->sb.volume.stack, &stack, &there);
 
+	if (why && import)
+		return LARDER_DONE;
 	if (why)
 		return complain(LARDER_UNSAFE,
 				"%s: stack: is a newer larder's (%s), which knows whether this machine may start it; if it may: larder volume start --import",
 				volume->path, why);
-	old = there ? stack_too_old(members, &volume->sb.volume, &stack) : NULL;
+	old = there ? stack_too_old(members, &stack) : NULL;
 	if (old) {
 		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, old);
 		free(old);
 		return result;
 	}
-	if (!there || !stack_is_foreign(&stack))
+	if (import || !there || !stack_is_foreign(&stack))
 		return LARDER_DONE;
 	return complain(LARDER_UNSAFE,
 			"%s: stack: was made on another machine; if that does not use it any more: larder start --import %s, which takes it, or --import here",
@@ -251,8 +253,8 @@ static int start_one(struct members *members, const char *word, const struct sta
 	}
 	if (!result && !volume->block && !request->dry_run)
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
-	if (!result && !request->import)
-		result = check_stack(members, volume);
+	if (!result)
+		result = check_stack(members, volume, request->import);
 	if (!result && request->without_module) {
 		mapped_list_free(&list);
 		return start_linear(volume, request);

@@ -154,7 +154,8 @@ static void make_cache(int number)
 		if (t->history != CURRENT)
 			now->devices[i].state = other->devices[i].state = htole32(LARDER_DEVICE_FAILED);
 		if (t->history == JOINING) {
-			random_uuid(now->devices[i].uuid);
+			if (chance(50)) /* else the kernel had named it there already */
+				random_uuid(now->devices[i].uuid);
 			memcpy(before->devices[i].uuid, now->devices[i].uuid, 16);
 			m->joins = true;
 			m->table = NULL;
@@ -234,7 +235,8 @@ static void add_running(const uint8_t uuid[16], bool is_cache, const char *name)
 	memcpy(r->uuid, uuid, 16);
 	if (is_cache) {
 		r->failed = chance(70) ? 15 : (uint32_t)rnd(16);
-		r->failed_since = 1000 + rnd(2000);
+		for (unsigned place = 0; place < LARDER_MAX_DEVICES; place++)
+			r->failed_since[place] = 1000 + rnd(2000);
 		r->held_until = chance(10) ? 1000 + rnd(2000) : 0;
 		r->busy = chance(20);
 	}
@@ -453,18 +455,19 @@ static const struct larder_table_device *has_failed(const struct fact_running *r
 	return is ? &t->devices[place] : NULL;
 }
 
-static bool is_back(const struct fact_running *r, const struct larder_table_device *d)
+/* The kernel holds one that failed in its place; one that nobody holds is here for another reason, whenever it came.  What was begun is not back. */
+static bool is_back(const struct fact_running *r, unsigned place, const struct larder_table_device *d)
 {
 	for (size_t i = 0; i < nr_members; i++)
-		if (member[i].kind == LARDER_KIND_CACHE && !memcmp(member[i].uuid, d->uuid, 16) && member[i].appeared > r->failed_since &&
-		    !member[i].foreign && !member[i].copy_only)
+		if (member[i].kind == LARDER_KIND_CACHE && !memcmp(member[i].uuid, d->uuid, 16) && truth[i].history != JOINING &&
+		    (!member[i].used || member[i].appeared > r->failed_since[place]) && !member[i].foreign && !member[i].copy_only)
 			return true;
 	return false;
 }
 
-static bool has_time(const struct fact_running *r)
+static bool has_time(const struct fact_running *r, unsigned place)
 {
-	return facts.now >= r->failed_since + facts.wait && facts.now >= r->held_until;
+	return facts.now >= r->failed_since[place] + facts.wait && facts.now >= r->held_until;
 }
 
 static void judge_spare(const struct step *s)
@@ -475,7 +478,7 @@ static void judge_spare(const struct step *s)
 
 	CHECK(is_ready(m, s->uuid, s->number), "%s is no spare that may be used there", m->path);
 	CHECK(facts.spares && d && !strcmp(r->name, s->name) && !r->busy, "it is not needed");
-	CHECK(!d || (has_time(r) && !is_back(r, d)), "it may come back, or is here again");
+	CHECK(!d || (has_time(r, s->number) && !is_back(r, s->number, d)), "it may come back, or is here again");
 	CHECK(m->nr_segments >= 100, "it is too small");
 	for (size_t i = 0; m->kind == LARDER_KIND_SPARE && i < nr_members; i++)
 		if (is_ready(&member[i], s->uuid, s->number))
@@ -514,9 +517,9 @@ static void judge_spares(const struct plan *plan)
 				continue;
 			if (!count_ready(r, place, &small))
 				unsaid += !!small;
-			else if (is_back(r, d))
+			else if (is_back(r, place, d))
 				again++;
-			else if (has_time(r))
+			else if (has_time(r, place))
 				due++;
 			else
 				early++;
@@ -524,7 +527,7 @@ static void judge_spares(const struct plan *plan)
 		for (size_t k = 0; k < plan->nr_steps; k++)
 			steps += plan->step[k].kind == PLAN_SPARE && !strcmp(plan->step[k].name, r->name);
 		CHECK(steps == (!others && due), "%u spares, %u places", steps, due);
-		CHECK(others || !early || plan->again, "nobody looks again when the time has come");
+		CHECK(others || due || !early || plan->again, "nobody looks again when the time has come");
 		for (size_t k = 0; k < plan->nr_refusals; k++)
 			if (!memcmp(plan->refusal[k].uuid, r->uuid, 16) && strstr(plan->refusal[k].text, "SSD "))
 				unsaid = again = early = 0;
@@ -803,6 +806,67 @@ static void the_wait(void)
 	plan_free(&plan);
 }
 
+/* Two SSDs of a running cache have failed, one after the other: each is waited for by itself, and the one that is here again by no spare replaced. */
+static void two_failures(void)
+{
+	struct cache_truth *c = &cache[0];
+	struct fact_running *r = &running_now[0];
+	struct larder_table *t;
+	struct plan plan;
+
+	make_world();
+	for (size_t i = 0; i < nr_tables; i++)
+		free(table[i]);
+	nr_members = nr_tables = 0;
+	nr_caches = 1;
+	*c = (struct cache_truth){ .number = 3, .active = 1, .generation = { 5ull << 32, 4ull << 32, 3ull << 32 } };
+	random_uuid(c->uuid);
+	t = new_table(c, 0);
+	facts = (struct facts){ .member = member, .running = running_now, .taken = taken, .stopped = stopped, .failed = failed, .wait = 30, .spares = true };
+	add_member(LARDER_KIND_CACHE, "c");
+	add_member(LARDER_KIND_SPARE, "c");
+	add_member(LARDER_KIND_CACHE, "c"); /* SSD 1 */
+	for (size_t i = 0; i < nr_members; i++) {
+		member[i].foreign = member[i].used = member[i].held = NULL;
+		member[i].copy_only = member[i].left = member[i].whole = false;
+		member[i].nr_segments = 10;
+		member[i].appeared = 5;
+		member[i].table = member[i].kind == LARDER_KIND_CACHE ? t : NULL;
+		memcpy(member[i].cache_uuid, c->uuid, 16);
+		truth[i] = (struct ssd_truth){ i == 2 ? LEFT : CURRENT, 0 };
+	}
+	member[2].place = 1;
+	for (int i = 0; i < 3; i++) {
+		t->devices[i] = (struct larder_table_device){ .state = htole32(i ? LARDER_DEVICE_FAILED : LARDER_DEVICE_ACTIVE), .nr_segments = htole32(10) };
+		random_uuid(t->devices[i].uuid);
+	}
+	memcpy(t->devices[0].uuid, member[0].uuid, 16);
+	memcpy(t->devices[1].uuid, member[2].uuid, 16);
+	add_running(c->uuid, true, "larder-cache-c");
+	r->failed = 6;
+	r->failed_since[1] = 120;
+	r->failed_since[2] = 100;
+	r->held_until = 0;
+	r->busy = false;
+	facts.now = 140;
+	facts.nr_members = 2;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].number == 2 && plan.again == 150, "one that is waited for holds up the other");
+	plan_free(&plan);
+	facts.now = 1000;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].number == 1, "the lower place goes first");
+	plan_free(&plan);
+	facts.nr_members = 3;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].number == 2, "the spare is used where the SSD is here again");
+	plan_free(&plan);
+	member[2].used = "held by /dev/dm-1 (larder-cache-c)";
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].number == 1, "one that failed and never went is no SSD that is here again");
+	plan_free(&plan);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -812,6 +876,7 @@ int main(int argc, char **argv)
 	run_test("what_is_whole_starts", what_is_whole_starts);
 	run_test("what_is_unfinished_comes_first", what_is_unfinished_comes_first);
 	run_test("the_wait", the_wait);
+	run_test("two_failures", two_failures);
 	for (size_t i = 0; i < nr_tables; i++)
 		free(table[i]);
 	return 0;

@@ -3,15 +3,16 @@
 #
 # dracut sources this when two thirds of the time that it waits (rd.retry=) have gone by: root's volume starts, too, if nothing is lost by what
 # is missing.  Of others nobody knows yet what is: their drivers, or what is below them, may not be in the initramfs.
-larder_name=
+larder_names=
 # shellcheck disable=SC2154
 case ${root-} in
-block:/dev/mapper/* | block:/dev/larder/*) larder_name=${root##*/} ;;
+block:/dev/mapper/* | block:/dev/larder/*) larder_names=${root##*/} ;;
 esac
-# where root is above the volume (LVM), or given by UUID=
-larder_word=$(getarg larder.degraded=) && larder_name=$larder_word
-if [ -n "$larder_name" ]; then
+# where root is above the volume (LVM), or given by UUID=: what the module has found out, or the word
+[ ! -s /etc/larder/root ] || larder_names=$(cat /etc/larder/root)
+larder_word=$(getarg larder.degraded=) && larder_names=$larder_word
+for larder_name in $larder_names; do
 	modprobe -q larder
 	larder assemble --degraded --conf "$larder_name" || :
-fi
-unset larder_name larder_word
+done
+unset larder_names larder_name larder_word

@@ -33,6 +33,13 @@ install() {
 	inst_rules 62-larder.rules 63-md-z-larder.rules
 	# machine-id: whose the stacks are; without it those that name a machine do not start there
 	inst_multiple -o /etc/larder/larder.conf /etc/machine-id
+	# which volume root is on: root=UUID=... does not say it
+	# shellcheck disable=SC2154
+	mkdir -p "$initdir/etc/larder"
+	if ! "${LARDER_ROOT:-/usr/lib/udev/larder-root}" > "$initdir/etc/larder/root"; then
+		rm -f "$initdir/etc/larder/root"
+		dwarn "larder: it cannot be found out which volume root is on: if it is on one, put larder.degraded=NAME on the kernel's command line, or it does not start there when an SSD is missing"
+	fi
 	# shellcheck disable=SC2154
 	inst_hook initqueue/settled 70 "$moddir/larder-assemble.sh"
 	# shellcheck disable=SC2154

@@ -56,6 +56,7 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = conf / "initrd"
     ours = {"LARDER_PROGRAM": str(program("larder")), "LARDER_PROBE": str(program("larder-probe"))}
     ours["LARDER_RULES"] = str(TOP / "udev")
+    ours["LARDER_ROOT"] = str(TOP / "udev" / "larder-root")
     run("mkinitramfs", "-d", conf, "-o", out, KERNEL, **ours)
     names = run("lsinitramfs", out).splitlines()
     rules = ("62-larder.rules", "63-md-z-larder.rules", "55-dm.rules")
