@@ -60,12 +60,13 @@ static int invalidate(struct volume *v, struct larder_io *io, bool dirty)
 
 #define TURN_AFTER	(HZ / 20)
 #define TURN		(HZ / 10)
-#define TURNS_MOST	6u		/* that make the pause behind them longer: 3 s */
+#define TURNS_MOST	3u		/* that make those behind them longer: 0.8 s, and the pauses 3.2 s */
 #define DISCARD_PIECES	256u
 
 /*
- * Its buckets are in use.  One turn for a volume at a time.  It ends by itself, and after one that was of no use the others go for
- * longer each time: what is in flight there may be another volume's, and wait for a backing that hangs.
+ * Its buckets are in use.  One turn for a volume at a time.  It ends by itself; behind one that was of no use the next is twice as
+ * long, as an SSD may be slow, and the pause before it four times, as what is in flight there may be another volume's, and wait for
+ * a backing that hangs.
  */
 static void bypass_turn(struct volume *v, struct larder_io *io)
 {
@@ -73,8 +74,8 @@ static void bypass_turn(struct volume *v, struct larder_io *io)
 
 	if (!io->raced_since) {
 		io->raced_since = now;		/* whoever is tried again is the worker's */
-	} else if (now >= v->turn_until && now >= io->raced_since + (TURN_AFTER << io->turns)) {
-		v->turn_until = now + TURN;
+	} else if (now >= v->turn_until && now >= io->raced_since + (TURN_AFTER << 2 * io->turns)) {
+		v->turn_until = now + (TURN << io->turns);
 		race_turn(v->cache, v, io->sector, io->len, v->turn_until);
 		io->raced_since = v->turn_until;
 		io->turns = min(io->turns + 1u, TURNS_MOST);
