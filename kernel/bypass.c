@@ -74,7 +74,7 @@ static void bypass_turn(struct volume *v, struct larder_io *io)
 
 	if (!io->raced_since) {
 		io->raced_since = now;		/* whoever is tried again is the worker's */
-	} else if (now >= v->turn_until && now >= io->raced_since + (TURN_AFTER << 2 * io->turns)) {
+	} else if (time_after_eq64(now, v->turn_until) && time_after_eq64(now, io->raced_since + (TURN_AFTER << 2 * io->turns))) {
 		v->turn_until = now + (TURN << io->turns);
 		race_turn(v->cache, v, io->sector, io->len, v->turn_until);
 		io->raced_since = v->turn_until;
@@ -85,7 +85,7 @@ static void bypass_turn(struct volume *v, struct larder_io *io)
 /* It has its buckets. */
 static void bypass_turn_end(struct volume *v, const struct larder_io *io)
 {
-	if (likely(!io->turns) || get_jiffies_64() >= v->turn_until)
+	if (likely(!io->turns) || time_after_eq64(get_jiffies_64(), v->turn_until))
 		return;
 	race_turn(v->cache, v, io->sector, io->len, 0);
 	v->turn_until = 0;

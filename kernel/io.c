@@ -69,7 +69,7 @@ static void race_void(struct race_bucket *b, const struct volume *v, u64 sector,
 
 static bool race_waits(const struct race_bucket *b)
 {
-	return unlikely(b->turn_until) && get_jiffies_64() < b->turn_until;
+	return unlikely(b->turn_until) && time_before64(get_jiffies_64(), b->turn_until);
 }
 
 bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_kind kind)

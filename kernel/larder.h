@@ -305,7 +305,7 @@ struct race_bucket {
 	u32 writes;			/* cached writes in flight */
 	u32 bypasses;			/* bypassed and written-through writes, discards in flight */
 	u32 writebacks;			/* writes of writeback in flight */
-	u64 turn_until;			/* get_jiffies_64(): no write and no writeback begins before, for a bypass that has waited */
+	u64 turn_until;			/* get_jiffies_64(): no write or writeback begins before, for a bypass that has waited */
 	struct list_head copies;	/* struct copy_link: copies whose range begins or ends here */
 	struct list_head buffered;	/* struct buffered: acknowledged from memory, not in the index */
 	u64 barrier_lsn;		/* a bypass needs applied_lsn >= this (CLEAN or INVALIDATE of dirty data pending) */

@@ -50,15 +50,15 @@ class Switches:
         self.detached = self.attached = self.refused = 0
 
     @staticmethod
-    def _patient(what: Callable[[], object]) -> None:
-        """What is refused while the cache is suspended, as somebody else may just have done it."""
+    def _patient(what: Callable[[], object], *passing: int) -> None:
+        """What is refused while the cache is suspended, as somebody else may just have done it, or by an error that passes."""
         end = time.monotonic() + 60
         while True:
             try:
                 what()
                 return
             except CommandError as e:
-                if e.status != errno.EBUSY or time.monotonic() > end:
+                if e.status not in (errno.EBUSY, *passing) or time.monotonic() > end:
                     raise
                 time.sleep(0.01)
 
@@ -76,7 +76,8 @@ class Switches:
         getattr(self, who).message("set", key, value)
 
     def checkpoint(self, number: int) -> None:
-        self._patient(lambda: self.cache.message("checkpoint"))
+        """In a small cache there may be no free segment for one, until reclaim has made some."""
+        self._patient(lambda: self.cache.message("checkpoint"), errno.ENOSPC)
 
     def evict(self, number: int) -> None:
         if number % 2:
