@@ -198,23 +198,35 @@ static int take_turn(struct set *set, const struct add_request *request, const c
 	return result;
 }
 
+/* Claimed and read; claim->stale: it has left this set, or is a spare of it.  Both are the caller's, if it is LARDER_DONE. */
+static int open_ssd(const struct set *set, const struct add_request *request, struct claim_request *claim, struct device *device,
+		    struct superblocks *found)
+{
+	int result;
+
+	*claim = request->claim;
+	claim->path = request->ssd;
+	result = claim_open(device, claim);
+	if (result)
+		return result;
+	superblocks_read(device, found, true);
+	claim->stale = found->chosen && (set_is_stale(set, found->chosen->sb) || set_is_spare(set, found->chosen->sb));
+	return LARDER_DONE;
+}
+
 /* Judges, takes over and formats the device; it is closed again, for the kernel to open it.  Has the turn afterwards. */
 static int prepare(struct set *set, const struct add_request *request, int wanted, const char *before, uint32_t *place, uint64_t *more)
 {
 	struct cache_layout layout = { .segment_size = le32toh(set->sb.segment_size) };
-	struct claim_request claim = request->claim;
+	struct claim_request claim;
 	struct superblocks found;
 	struct device device;
 	const char *why;
 	bool keep;
-	int result;
+	int result = open_ssd(set, request, &claim, &device, &found);
 
-	claim.path = request->ssd;
-	result = claim_open(&device, &claim);
 	if (result)
 		return result;
-	superblocks_read(&device, &found, true);
-	claim.stale = found.chosen && (set_is_stale(set, found.chosen->sb) || set_is_spare(set, found.chosen->sb));
 	why = cache_layout(&layout, device.bytes, device.logical_block);
 	if (why)
 		result = complain(LARDER_FAILED, "%s: %s", request->ssd, why);
@@ -320,19 +332,15 @@ static int make_spare(const struct set *set, const struct device *device, const 
 
 static int keep_spare(const struct set *set, const struct add_request *request)
 {
-	struct claim_request claim = request->claim;
+	struct claim_request claim;
 	struct superblocks found;
 	struct device device;
 	bool already;
-	int result;
+	int result = open_ssd(set, request, &claim, &device, &found);
 
-	claim.path = request->ssd;
-	result = claim_open(&device, &claim);
 	if (result)
 		return result;
-	superblocks_read(&device, &found, true);
 	already = found.chosen == &found.main && set_is_spare(set, found.chosen->sb);
-	claim.stale = found.chosen && (set_is_stale(set, found.chosen->sb) || set_is_spare(set, found.chosen->sb));
 	superblocks_free(&found);
 	if (already && !claim.wipe)
 		result = claim_clear(&device, &claim); /* what else is on it? */

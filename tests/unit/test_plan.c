@@ -750,6 +750,16 @@ static void what_is_unfinished_comes_first(void)
 	plan_free(&plan);
 }
 
+/* One cache, of which there is nothing yet. */
+static void make_empty_world(void)
+{
+	make_world();
+	for (size_t i = 0; i < nr_tables; i++)
+		free(table[i]);
+	nr_members = nr_tables = 0;
+	nr_caches = 1;
+}
+
 /* Two SSDs and a volume, one SSD away: by the clock. */
 static void the_wait(void)
 {
@@ -758,11 +768,7 @@ static void the_wait(void)
 	struct plan plan;
 	size_t m;
 
-	make_world();
-	for (size_t i = 0; i < nr_tables; i++)
-		free(table[i]);
-	nr_members = nr_tables = 0;
-	nr_caches = 1;
+	make_empty_world();
 	*c = (struct cache_truth){ .number = 2, .active = 2, .attached = 1, .generation = { 5ull << 32, 4ull << 32, 3ull << 32 } };
 	random_uuid(c->uuid);
 	t = new_table(c, 0);
@@ -814,11 +820,7 @@ static void two_failures(void)
 	struct larder_table *t;
 	struct plan plan;
 
-	make_world();
-	for (size_t i = 0; i < nr_tables; i++)
-		free(table[i]);
-	nr_members = nr_tables = 0;
-	nr_caches = 1;
+	make_empty_world();
 	*c = (struct cache_truth){ .number = 3, .active = 1, .generation = { 5ull << 32, 4ull << 32, 3ull << 32 } };
 	random_uuid(c->uuid);
 	t = new_table(c, 0);
