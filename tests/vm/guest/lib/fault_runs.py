@@ -48,7 +48,7 @@ class Careless(Switches):
         return careless
 
     @staticmethod
-    def _patient(what) -> None:
+    def _patient(what, *_passing: int) -> None:
         what()
 
 
