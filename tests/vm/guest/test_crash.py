@@ -304,7 +304,7 @@ def mounted(recording, make_oracle, size: int, make: Callable[[Volume], Mounted]
         r.check = work.check
         stack.stop()
     assert work.count > 5
-    explore(recording, states=max(40, STATES // 8))
+    explore(recording, states=max(12, STATES // 8))
 
 
 @pytest.mark.limit(36000)
@@ -344,7 +344,7 @@ def test_reuse(recording, make_oracle):
             mark(f"end {i}")
         stack.stop()
     for i in range(turns):
-        r.explore(begin=f"begin {i}", end=f"end {i}", states=100, deep=0, alone_each=ALONE)
+        r.explore(begin=f"begin {i}", end=f"end {i}", states=min(100, STATES), deep=0, alone_each=ALONE)
 
 
 @pytest.mark.limit(3600)
@@ -367,7 +367,7 @@ def test_opened(recording, make_oracle):
         v.run(ops=50, mix="write=1", sizes="64k:100", qd=4)
         mark("end 0")
         stack.stop()
-    r.explore(begin="begin 0", end="end 0", states=100, deep=0, alone_each=ALONE)
+    r.explore(begin="begin 0", end="end 0", states=min(100, STATES), deep=0, alone_each=ALONE)
 
 
 def test_found(recording, make_oracle):
