@@ -438,6 +438,50 @@ def test_devices_read_only(new, kernel_log):
     usable(new)
 
 
+@pytest.fixture
+def make_zoned() -> Iterator[Callable[[str, simdisk.Simdisk], Path]]:
+    """A zoned disk as large as another one, with its head; its first zones are conventional, the last one is not."""
+    made, root = [], Path("/sys/kernel/config")
+    command.run("modprobe", "null_blk", "nr_devices=0")
+    if not root.is_mount():
+        command.run("mount", "-t", "configfs", "none", root)
+
+    def make(name: str, like: simdisk.Simdisk) -> Path:
+        node = root / "nullb" / name
+        node.mkdir()
+        made.append(node)
+        zones = like.sectors // 8192
+        for key, value in {
+            "size": like.sectors // 2048,
+            "memory_backed": 1,
+            "zoned": 1,
+            "zone_size": 4,
+            "zone_nr_conv": zones - 1,
+            "power": 1,
+        }.items():
+            (node / key).write_text(str(value))
+        zoned = Path("/dev") / name
+        assert Path(f"/sys/block/{name}/queue/zoned").read_text().strip() == "host-managed"
+        zoned.write_bytes(like.read(0, 2048))
+        return zoned
+
+    yield make
+    for node in made:
+        (node / "power").write_text("0")
+        node.rmdir()
+    command.run("modprobe", "-r", "null_blk")
+
+
+def test_devices_zoned(new, make_zoned, kernel_log):
+    """By the dm core, before anything of the device counts; the command looks itself (tests/test_command_refusals.py)."""
+    ssd, hdd = make_zoned("nullb0", new.ssd), make_zoned("nullb1", new.hdd)
+    before = [d.read_bytes()[: 12 << 20] for d in (ssd, hdd)]
+    refused(kernel_log, lambda: Cache.start(ssd), r"nullb0|zoned")
+    refused(kernel_log, lambda: Volume.start(hdd, "-"), r"nullb1|zoned")
+    assert [d.read_bytes()[: 12 << 20] for d in (ssd, hdd)] == before
+    usable(new)
+
+
 def test_tables_read_only(new, kernel_log):
     for line in (f"0 8 larder-cache 1 {new.ssd} 0", f"0 8 larder {new.hdd} - 0"):
         refused(kernel_log, lambda line=line: dm.DmDevice.create("x", line, readonly=True), r"read-only")

@@ -6,17 +6,28 @@ import os
 import subprocess
 from pathlib import Path
 
-from . import kernels, machine
+from . import build, kernels, machine
 
-RESULTS = Path(os.environ.get("LARDER_RESULTS", "."))
-KERNEL = os.environ.get("LARDER_KERNEL", "")
-PROGRAMS = [Path(p) for p in os.environ.get("LARDER_PROGRAMS", "").split(":")]
 SECONDS = 1200
+
+
+def environment(kernel: str, products: build.Products, results: Path) -> dict[str, str]:
+    """What is read here."""
+    return {
+        "LARDER_KERNEL": kernel,
+        "LARDER_RESULTS": str(results),
+        "LARDER_MODULES": ":".join(map(str, products.modules)),
+        "LARDER_PROGRAMS": ":".join(map(str, products.programs)),
+    }
+
+
+def kernel() -> str:
+    return os.environ["LARDER_KERNEL"]
 
 
 def program(name: str) -> Path:
     """One that tests/vm/run has built."""
-    return next(p / name for p in PROGRAMS if (p / name).exists())
+    return next(p / name for p in map(Path, os.environ["LARDER_PROGRAMS"].split(":")) if (p / name).exists())
 
 
 def larder_module() -> Path:
@@ -29,8 +40,9 @@ def run(*words: object, **environment: str) -> str:
     return r.stdout
 
 
-def modules_of(names: list[str], release: str = KERNEL, root: Path = Path("/")) -> list[Path]:
+def modules_of(names: list[str], release: str = "", root: Path = Path("/")) -> list[Path]:
     """Files of modules, each behind those it needs."""
+    release = release or kernel()
     found = {}
     for name in names:
         for line in run("modprobe", "--show-depends", "--ignore-install", "-d", root, "-S", release, name).splitlines():
@@ -53,17 +65,23 @@ def pack(tree: Path, initramfs: Path) -> Path:
     return initramfs
 
 
-def boot(name: str, initramfs: Path, disks: list[Path], append: str, memory: int = 512) -> str:
-    """What its console, in the results as NAME.console, has shown.  A disk's serial number is the stem of its file's name."""
-    words = ["qemu-system-x86_64", "-machine", "q35", "-cpu", machine.TCG_CPU, "-m", memory, "-nographic", "-no-reboot"]
-    words += ["-nodefaults", "-serial", "stdio", "-kernel", kernels.image(KERNEL), "-initrd", initramfs]
-    words += ["-append", f"console=ttyS0 panic=-1 {append}"]
+def command(initramfs: Path, disks: list[Path], append: str, memory: int, *ports: Path) -> list[str]:
+    """Its console is the terminal.  ports: files for more serial ports.  A disk's serial number is the stem of its file's name."""
+    words = ["qemu-system-x86_64", "-machine", "q35", "-m", memory, "-nographic", "-no-reboot", "-nodefaults"]
+    words += ["-accel", "kvm", "-cpu", "max"] if machine.kvm_works() else ["-cpu", machine.TCG_CPU]
+    for port in ("stdio", *(f"file:{p}" for p in ports)):
+        words += ["-serial", port]
+    words += ["-kernel", kernels.image(kernel()), "-initrd", initramfs, "-append", f"console=ttyS0 panic=-1 {append}"]
     for i, disk in enumerate(disks):
         words += ["-drive", f"if=none,id=d{i},file={disk},format=raw,discard=unmap"]
         words += ["-device", f"virtio-blk-pci,drive=d{i},serial={disk.stem}"]
-    console = RESULTS / f"{name}.console"
+    return [str(w) for w in words]
+
+
+def boot(name: str, initramfs: Path, disks: list[Path], append: str, memory: int = 512) -> str:
+    """What its console, in the results as NAME.console, has shown."""
+    console = Path(os.environ["LARDER_RESULTS"], f"{name}.console")
+    words = command(initramfs, disks, append, memory)
     with open(console, "wb") as f:
-        subprocess.run(
-            [str(w) for w in words], stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=True
-        )
+        subprocess.run(words, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=True)
     return console.read_text(errors="replace")

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from . import build, machine, verdict
+from . import build, machine, plain, verdict
 
 HERE = Path(__file__).resolve().parent
 GUEST = HERE.parent / "guest"
@@ -66,12 +66,8 @@ def run_on_host(kernel: str, suite: str, products: build.Products, where: Path, 
     env = (
         os.environ
         | environment(kernel, a)
-        | {
-            "LARDER_RESULTS": str(where),
-            "LARDER_MODULES": ":".join(map(str, products.modules)),
-            "LARDER_PROGRAMS": ":".join(map(str, products.programs)),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
+        | plain.environment(kernel, products, where)
+        | {"PYTHONDONTWRITEBYTECODE": "1"}
     )
     start = time.monotonic()
     with open(where / "output", "wb") as out:

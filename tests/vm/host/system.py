@@ -5,11 +5,12 @@ The packages come from a mirror, once: their tar file is kept in the cache direc
 """
 
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
 from . import build
-from .plain import KERNEL, larder_module, modules_of, pack, program, put_modules, run
+from .plain import kernel, larder_module, modules_of, pack, program, put_modules, run
 
 TOP = build.TOP
 RELEASE = "bookworm"
@@ -20,6 +21,8 @@ MACHINE_ID = "6c61726465722d746573742d6d616368"
 MODULES = ["dm_mod", "dm_crypt", "raid456", "xts", "ecb", "aes_generic", "cbc", "sha256_generic", "algif_skcipher", "algif_hash"]
 FIRST = ["virtio_pci", "virtio_blk", "crc32c_generic", "ext4"]
 SIZE = "900M"
+# what tar and mkfs are told where we are not root: all is root's in that system
+AS_USER = ([], []) if os.getuid() == 0 else (["--no-same-owner"], ["unshare", "--map-root-user"])
 
 INIT = """#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /new
@@ -86,19 +89,19 @@ def image(directory: Path, work: str) -> Path:
     """The disk, whose serial number is "system".  work: a script that runs at the end of each boot; then the machine goes off."""
     tree, out = directory / "tree", directory / "system.img"
     tree.mkdir()
-    run("tar", "-C", tree, "-xf", clean())
+    run("tar", "-C", tree, "--exclude=./dev/*", *AS_USER[0], "-xf", clean())
     for part, products in (("tools", program("larder").parent), ("daemon", program("larderd").parent)):
         run("make", "-s", "-C", TOP / part, "install", f"BUILD={products}", f"DESTDIR={tree}", "PREFIX=/usr")
-    modules = tree / "usr/lib/modules" / KERNEL
+    modules = tree / "usr/lib/modules" / kernel()
     for module in modules_of([*FIRST, *MODULES]):
-        to = modules / module.relative_to(Path("/lib/modules", KERNEL))
+        to = modules / module.relative_to(Path("/lib/modules", kernel()))
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(module, to)
     (modules / "updates").mkdir()
     shutil.copy(larder_module(), modules / "updates/larder.ko")
     for name in ("modules.builtin", "modules.order", "modules.builtin.modinfo"):
-        shutil.copy(Path("/lib/modules", KERNEL, name), modules)
-    run("depmod", "-b", tree, KERNEL)
+        shutil.copy(Path("/lib/modules", kernel(), name), modules)
+    run("depmod", "-b", tree, kernel())
     put(tree, "etc/machine-id", MACHINE_ID + "\n")
     put(tree, "etc/hostname", "larder\n")
     put(tree, "etc/fstab", "/dev/disk/by-id/virtio-system / ext4 defaults 0 1\n")
@@ -107,6 +110,6 @@ def image(directory: Path, work: str) -> Path:
     wanted = tree / "etc/systemd/system/multi-user.target.wants"
     wanted.mkdir(parents=True, exist_ok=True)
     (wanted / "work.service").symlink_to("../work.service")
-    run("mkfs.ext4", "-q", "-F", "-d", tree, out, SIZE)
+    run(*AS_USER[1], "mkfs.ext4", "-q", "-F", "-d", tree, out, SIZE)
     shutil.rmtree(tree)
     return out

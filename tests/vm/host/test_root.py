@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from host import plain
-from host.plain import KERNEL, larder_module, program, run
+from host.plain import kernel, larder_module, program, run
 
 TOP = Path(__file__).resolve().parents[3]
 DATA_OFFSET = 1 << 20
@@ -57,7 +57,7 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ours = {"LARDER_PROGRAM": str(program("larder")), "LARDER_PROBE": str(program("larder-probe"))}
     ours["LARDER_RULES"] = str(TOP / "udev")
     ours["LARDER_ROOT"] = str(TOP / "udev" / "larder-root")
-    run("mkinitramfs", "-d", conf, "-o", out, KERNEL, **ours)
+    run("mkinitramfs", "-d", conf, "-o", out, kernel(), **ours)
     names = run("lsinitramfs", out).splitlines()
     rules = ("62-larder.rules", "63-md-z-larder.rules", "55-dm.rules")
     assert "etc/machine-id" in names or not Path("/etc/machine-id").exists()
