@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from lib import command, dm, simdisk
+from lib.block import BlockDevice
 from lib.damage import SUPER, TABLES, damage, fields
 from lib.larder import Cache, Stack, Target, Volume
 from lib.refusal import areas, assert_unused, changes, module_users, refused, said
@@ -439,14 +440,14 @@ def test_devices_read_only(new, kernel_log):
 
 
 @pytest.fixture
-def make_zoned() -> Iterator[Callable[[str, simdisk.Simdisk], Path]]:
+def make_zoned() -> Iterator[Callable[[str, simdisk.Simdisk], BlockDevice]]:
     """A zoned disk as large as another one, with its head; its first zones are conventional, the last one is not."""
     made, root = [], Path("/sys/kernel/config")
     command.run("modprobe", "null_blk", "nr_devices=0")
     if not root.is_mount():
         command.run("mount", "-t", "configfs", "none", root)
 
-    def make(name: str, like: simdisk.Simdisk) -> Path:
+    def make(name: str, like: simdisk.Simdisk) -> BlockDevice:
         node = root / "nullb" / name
         node.mkdir()
         made.append(node)
@@ -460,9 +461,9 @@ def make_zoned() -> Iterator[Callable[[str, simdisk.Simdisk], Path]]:
             "power": 1,
         }.items():
             (node / key).write_text(str(value))
-        zoned = Path("/dev") / name
+        zoned = BlockDevice(Path("/dev") / name)
         assert Path(f"/sys/block/{name}/queue/zoned").read_text().strip() == "host-managed"
-        zoned.write_bytes(like.read(0, 2048))
+        zoned.write(0, like.read(0, 2048))
         return zoned
 
     yield make
@@ -475,10 +476,10 @@ def make_zoned() -> Iterator[Callable[[str, simdisk.Simdisk], Path]]:
 def test_devices_zoned(new, make_zoned, kernel_log):
     """By the dm core, before anything of the device counts; the command looks itself (tests/test_command_refusals.py)."""
     ssd, hdd = make_zoned("nullb0", new.ssd), make_zoned("nullb1", new.hdd)
-    before = [d.read_bytes()[: 12 << 20] for d in (ssd, hdd)]
+    before = [d.read(0, 24576) for d in (ssd, hdd)]
     refused(kernel_log, lambda: Cache.start(ssd), r"nullb0|zoned")
     refused(kernel_log, lambda: Volume.start(hdd, "-"), r"nullb1|zoned")
-    assert [d.read_bytes()[: 12 << 20] for d in (ssd, hdd)] == before
+    assert [d.read(0, 24576) for d in (ssd, hdd)] == before
     usable(new)
 
 
