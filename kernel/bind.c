@@ -19,13 +19,12 @@
  * raised: the incarnation, before the first write.  leftovers: of an attach or a detach that was cut off; nothing dirty is in
  * them, or they are stale.
  *
- * Locks: volume_targets_lock (mutex, outermost: it is held while volumes are suspended and resumed, so never taken by what runs
- * then), vt->lock (preresume, postsuspend, and messages that change what these read), then those of larder.h.
+ * Locks: c->targets_lock (mutex, outermost: it is held while the volumes of a cache are suspended and resumed, so never taken by what
+ * runs then), vt->lock (preresume, postsuspend, and messages that change what these read), then those of larder.h.
  */
 #include "larder.h"
 
-static DEFINE_MUTEX(volume_targets_lock);	/* volume_targets, vt->suspended */
-static LIST_HEAD(volume_targets);		/* this one and cache_registry_lock to change it, either to read it */
+static LIST_HEAD(volume_targets);		/* cache_registry_lock */
 
 static bool uuid_none(const u8 uuid[16])
 {
@@ -155,13 +154,19 @@ static int check_passthrough_dirty(struct volume_target *vt)
 	return -EUCLEAN;
 }
 
+/* Bound, or to be bound again when its cache is resumed. */
+static bool volume_target_claims(struct volume_target *vt)
+{
+	return READ_ONCE(vt->live) || READ_ONCE(vt->suspended) || READ_ONCE(vt->resumed_by);
+}
+
 /* cache_registry_lock held.  Is the volume, or another backing with its UUID, live under another dm device? */
 static int check_duplicate(struct volume_target *vt)
 {
 	struct volume_target *other;
 
 	list_for_each_entry(other, &volume_targets, list) {
-		if (!other->live || !uuid_same(other->sb->head.uuid, vt->sb->head.uuid) ||
+		if (!volume_target_claims(other) || !uuid_same(other->sb->head.uuid, vt->sb->head.uuid) ||
 		    dm_table_get_md(other->ti->table) == dm_table_get_md(vt->ti->table))
 			continue;
 		DMERR("%pg: volume %pUb is in use by dm device %s (backing %pg): remove that one first%s", vt->backing->bdev,
@@ -254,54 +259,29 @@ int volume_target_check(struct volume_target *vt)
 
 void volume_target_list(struct volume_target *vt)
 {
-	mutex_lock(&volume_targets_lock);
+	if (vt->cache) {
+		mutex_lock(&vt->cache->targets_lock);
+		list_add_tail(&vt->sibling, &vt->cache->targets);
+		mutex_unlock(&vt->cache->targets_lock);
+	}
 	mutex_lock(&cache_registry_lock);
 	list_add_tail(&vt->list, &volume_targets);
 	mutex_unlock(&cache_registry_lock);
-	mutex_unlock(&volume_targets_lock);
 }
 
 /* Takes back the internal suspend that volumes_resume() would have taken back. */
 void volume_target_unlist(struct volume_target *vt)
 {
-	mutex_lock(&volume_targets_lock);
 	mutex_lock(&cache_registry_lock);
 	list_del(&vt->list);
 	mutex_unlock(&cache_registry_lock);
+	if (!vt->cache)
+		return;
+	mutex_lock(&vt->cache->targets_lock);
+	list_del(&vt->sibling);
 	if (vt->suspended)
 		dm_internal_resume(dm_table_get_md(vt->ti->table));
-	mutex_unlock(&volume_targets_lock);
-}
-
-/* dm counts internal suspends: each of ours is taken back once, here, or by the destructor. */
-void volumes_suspend(struct cache *c)
-{
-	struct volume_target *vt;
-
-	mutex_lock(&volume_targets_lock);
-	list_for_each_entry(vt, &volume_targets, list) {
-		if (vt->cache != c || vt->suspended || !READ_ONCE(vt->live))
-			continue;
-		vt->suspended = true;
-		dm_internal_suspend_noflush(dm_table_get_md(vt->ti->table));
-		dm_table_event(vt->ti->table);
-	}
-	mutex_unlock(&volume_targets_lock);
-}
-
-void volumes_resume(struct cache *c)
-{
-	struct volume_target *vt;
-
-	mutex_lock(&volume_targets_lock);
-	list_for_each_entry(vt, &volume_targets, list) {
-		if (vt->cache != c || !vt->suspended)
-			continue;
-		vt->suspended = false;
-		dm_internal_resume(dm_table_get_md(vt->ti->table));
-		dm_table_event(vt->ti->table);
-	}
-	mutex_unlock(&volume_targets_lock);
+	mutex_unlock(&vt->cache->targets_lock);
 }
 
 /* ------------------------------------------------------------------ preresume */
@@ -584,20 +564,53 @@ put:
 }
 
 /*
+ * Its cache was suspended, and nobody else could have the volume meanwhile: it goes on with the superblock and the settings that it
+ * has.  An error here would leave it suspended, with nobody told; so what the backing refuses now is what it would refuse had the cache
+ * not been suspended at all.
+ */
+static int resume_again(struct volume_target *vt)
+{
+	struct volume *v = vt->volume;
+	int err = volume_settings_apply(v, &vt->set);
+
+	if (err)
+		DMWARN("%pg: volume %pUb: no memory for its settings: classes and shares are as before", vt->backing->bdev, v->uuid);
+	err = volume_bind(v, vt->ti, vt->backing->bdev, NULL);
+	if (err)
+		return err;
+	set_wait(vt->cache);
+	mutex_lock(&v->super_lock);
+	if (le64_to_cpu(v->sb->set_generation) != READ_ONCE(vt->cache->set_durable))
+		WRITE_ONCE(v->behind, true);
+	mutex_unlock(&v->super_lock);
+	if (volume_catch_up(v))
+		DMERR("%pg: volume %pUb: its superblock must name the SSDs left before anything is written: writes fail",
+		      vt->backing->bdev, v->uuid);
+	mutex_lock(&v->super_lock);
+	memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
+	mutex_unlock(&v->super_lock);
+	return 0;
+}
+
+/*
  * preresume: does what table and superblock ask for, and binds the volume.  Sleeps; the caller has said memalloc_noio_save().  An
  * error leaves it unbound, with the reason in the log.
  */
 int volume_target_bind(struct volume_target *vt)
 {
+	bool again = READ_ONCE(vt->resumed_by) == current;
 	int err;
 
 	mutex_lock(&vt->lock);
-	err = resume_read_super(vt);
+	err = again ? 0 : resume_read_super(vt);
 	if (!err)
 		err = resume_claim(vt);
 	if (err)
 		goto out;
-	err = vt->cache ? resume_cached(vt) : resume_passthrough(vt);
+	if (again)
+		err = resume_again(vt);
+	else
+		err = vt->cache ? resume_cached(vt) : resume_passthrough(vt);
 	if (err) {
 		resume_unclaim(vt);
 	} else {
@@ -609,8 +622,8 @@ out:
 	return err;
 }
 
-/* postsuspend.  Twice for one bind, or without one, does no harm.  Sleeps, as above. */
-void volume_target_unbind(struct volume_target *vt)
+/* Twice for one bind, or without one, does no harm.  Sleeps, as above. */
+static void volume_target_unbind(struct volume_target *vt)
 {
 	struct volume *v;
 
@@ -628,6 +641,61 @@ void volume_target_unbind(struct volume_target *vt)
 	resume_unclaim(vt);
 out:
 	mutex_unlock(&vt->lock);
+}
+
+/* Sleeps, as above. */
+void volume_target_postsuspend(struct volume_target *vt)
+{
+	if (!READ_ONCE(vt->suspended))
+		volume_target_unbind(vt);
+}
+
+/* ------------------------------------------------------------------ with its cache */
+
+/*
+ * All come to rest before one of them is unbound, which volume_target_postsuspend() leaves to this: what the last one waits for may be
+ * space that is made by writing back what others have dirty.  dm counts internal suspends: each of ours is taken back once, by
+ * volumes_resume(), or by the destructor.
+ */
+void volumes_suspend(struct cache *c)
+{
+	struct volume_target *vt;
+	unsigned int noio;
+
+	mutex_lock(&c->targets_lock);
+	list_for_each_entry(vt, &c->targets, sibling) {
+		if (vt->suspended || !READ_ONCE(vt->live))
+			continue;
+		WRITE_ONCE(vt->suspended, true);
+		dm_internal_suspend_noflush(dm_table_get_md(vt->ti->table));
+	}
+	noio = memalloc_noio_save();
+	list_for_each_entry(vt, &c->targets, sibling) {
+		if (!vt->suspended)
+			continue;
+		volume_target_unbind(vt);
+		dm_table_event(vt->ti->table);
+	}
+	memalloc_noio_restore(noio);
+	mutex_unlock(&c->targets_lock);
+}
+
+void volumes_resume(struct cache *c)
+{
+	struct volume_target *vt;
+
+	mutex_lock(&c->targets_lock);
+	list_for_each_entry(vt, &c->targets, sibling) {
+		if (!vt->suspended)
+			continue;
+		/* first: as soon as it is resumed somebody else may suspend it */
+		WRITE_ONCE(vt->resumed_by, current);
+		WRITE_ONCE(vt->suspended, false);
+		dm_internal_resume(dm_table_get_md(vt->ti->table));
+		WRITE_ONCE(vt->resumed_by, NULL);
+		dm_table_event(vt->ti->table);
+	}
+	mutex_unlock(&c->targets_lock);
 }
 
 /* ------------------------------------------------------------------ dirty data given up */

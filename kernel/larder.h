@@ -412,6 +412,8 @@ struct cache {
 	struct gendisk *disk;		/* of the dm device that is its handle: compared, never dereferenced */
 	dev_t devt;			/* of the same */
 	struct dm_target *ti;		/* of the live table, for events; cache_registry_lock */
+	struct mutex targets_lock;	/* targets, and that they are suspended with it */
+	struct list_head targets;	/* volume_target.sibling */
 	struct work_struct event_work;	/* raises the event of a state that changed in interrupt context */
 	bool suspending;		/* no volume may be bound; cache_registry_lock */
 	u8 uuid[16];
@@ -593,7 +595,7 @@ struct volume {
 	struct mutex writeback_lock;	/* one batch at a time */
 	struct larder_rate rate;
 	u64 writeback_pos;
-	int dirty_error;		/* of the last attempt to set may_be_dirty */
+	int dirty_error;		/* of an attempt to set may_be_dirty, until a write has met it */
 	bool behind;			/* the backing does not know the set of SSDs (rule 14); super_lock to change it */
 	bool want_dirty;		/* a write waits for may_be_dirty; marks_work sets it */
 	bool flushing;			/* message flush */
@@ -625,9 +627,11 @@ struct volume_target {
 	u64 grows_from;			/* sectors by the superblock, if the table has more, until it was resumed; else 0 */
 	u32 given_mask;			/* options given, a bit per key: the printed table has them even if they are the default */
 	struct mutex lock;		/* preresume and message discard_dirty */
-	struct list_head list;		/* of all; volume_targets_lock and cache_registry_lock to change it, either to read it */
+	struct list_head list;		/* of all; cache_registry_lock */
+	struct list_head sibling;	/* cache->targets; its targets_lock */
 	bool live;			/* bound; cache_registry_lock */
-	bool suspended;			/* internally, because its cache is; volume_targets_lock */
+	bool suspended;			/* internally, because its cache is; the cache's targets_lock */
+	struct task_struct *resumed_by;	/* taking that back just now: whoever it is knows it for itself */
 	bool noflush;			/* the suspend under way */
 };
 
@@ -666,6 +670,7 @@ struct larder_io {
 	u8 class, class_generation;
 	bool exempt;			/* IO_BYPASS: no mark was needed */
 	bool backing;			/* it went there; else to the SSD: stream_ended() */
+	bool asked;			/* for may_be_dirty, by the worker */
 	u64 raced_since;		/* get_jiffies_64(): a bypass found its buckets in use, or its last turn ends; 0: not yet */
 	u64 began;			/* ns: of a run that is timed; 0: not */
 	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
@@ -1411,7 +1416,7 @@ int volume_target_check(struct volume_target *vt);	/* constructor: could it be b
 void volume_target_list(struct volume_target *vt);
 void volume_target_unlist(struct volume_target *vt);
 int volume_target_bind(struct volume_target *vt);	/* preresume */
-void volume_target_unbind(struct volume_target *vt);	/* postsuspend */
+void volume_target_postsuspend(struct volume_target *vt);
 int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16]);	/* -EBUSY: bound */
 void volumes_suspend(struct cache *c);			/* its live ones, internally and without flush; c->suspending is set */
 void volumes_resume(struct cache *c);			/* those again; c->suspending is clear */

@@ -206,6 +206,8 @@ static void cache_init_locks(struct cache *c)
 
 	for (i = 0; i < NR_SSD_DIRECTIONS; i++)
 		spin_lock_init(&c->probe[i].lock);
+	mutex_init(&c->targets_lock);
+	INIT_LIST_HEAD(&c->targets);
 	mutex_init(&c->super_lock);
 	mutex_init(&c->set_lock);
 	mutex_init(&c->open_lock);
@@ -589,9 +591,9 @@ static int volume_flush_backing(struct volume *v)
 }
 
 /*
- * preresume of its table.  bdev and *sb: of the backing; sb is copied.  The caller has checked that cache, UUID and incarnation
- * fit, and that the backing has room for all of the table.  Sleeps: may flush the backing, and grows the volume to the length of
- * the table.  -EBUSY: another table has it, or it is being forgotten.
+ * preresume of its table.  bdev and *sb: of the backing; sb is copied; NULL: it was bound to this table before, and nothing has changed.
+ * The caller has checked that cache, UUID and incarnation fit, and that the backing has room for all of the table.  Sleeps: may flush
+ * the backing, and grows the volume to the length of the table.  -EBUSY: another table has it, or it is being forgotten.
  */
 int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bdev, struct larder_volume_sb *sb)
 {
@@ -600,19 +602,20 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 	if (err)
 		return err;
 	mutex_lock(&v->super_lock);
-	memcpy(v->sb, sb, LARDER_SB_SIZE);
-	memcpy(v->label, sb->label, LARDER_LABEL_SIZE);
-	v->incarnation = le64_to_cpu(sb->incarnation);
-	v->data_start = le64_to_cpu(sb->data_offset) >> LARDER_SECTOR_SHIFT;
 	v->bdev = bdev;
 	v->flusher.bdev = bdev;
-	volume_stripe_init(v);
-	WRITE_ONCE(v->behind, false);		/* who binds it sees to the generation */
-	WRITE_ONCE(v->may_be_dirty, le32_to_cpu(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY);
+	if (sb) {
+		memcpy(v->sb, sb, LARDER_SB_SIZE);
+		memcpy(v->label, sb->label, LARDER_LABEL_SIZE);
+		v->incarnation = le64_to_cpu(sb->incarnation);
+		v->data_start = le64_to_cpu(sb->data_offset) >> LARDER_SECTOR_SHIFT;
+		volume_stripe_init(v);
+		WRITE_ONCE(v->behind, false);		/* who binds it sees to the generation */
+		WRITE_ONCE(v->may_be_dirty, le32_to_cpu(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY);
+	}
 	mutex_unlock(&v->super_lock);
-	err = volume_flush_backing(v);
-	if (!err)
-		err = volume_grow(v, ti->len);
+	if (sb)
+		err = volume_flush_backing(v) ?: volume_grow(v, ti->len);
 	if (err) {
 		mutex_lock(&v->super_lock);
 		v->bdev = v->flusher.bdev = NULL;

@@ -231,7 +231,7 @@ static void volume_postsuspend(struct dm_target *ti)
 {
 	unsigned int noio = memalloc_noio_save();
 
-	volume_target_unbind(ti->private);
+	volume_target_postsuspend(ti->private);
 	memalloc_noio_restore(noio);
 }
 

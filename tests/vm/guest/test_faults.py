@@ -221,6 +221,39 @@ def test_writes_that_fail_are_not_counted(make_disk, fua):
     stack.stop()
 
 
+@pytest.mark.parametrize("started_again", [False, True])
+def test_first_write_behind_a_repair(make_disk, started_again):
+    """An error of the backing, which nobody has met yet, is not that of a write which comes when it is mended."""
+    stack = make_stack(make_disk, (48,), writeback="off")
+    stack.hdd.fail(op="write,flush", status="ioerr")
+    for i in range(3):
+        assert fails(stack.volume.write, i * SECTORS, block(i))
+    stack.hdd.heal()
+    if started_again:
+        line = stack.volume.table()
+        stack.volume.remove()
+        stack.volume = Volume.create("v", line)
+    stack.volume.write(0, block(0))
+    assert stack.volume.status()["may_be_dirty"]
+    stack.stop()
+
+
+def test_reload_beside_a_dead_backing(stack, kernel_log):
+    """Of the cache, as larderd does it by itself: what is cached can be read as before, and all goes on when the disk is mended."""
+    kernel_log.expect("I/O error")
+    stack.hdd.fail(op="read,write,flush,discard,zeroes", status="ioerr")
+    for _ in range(2):
+        ends(stack.cache.reload, stack.cache.table())
+        ends(check_all, stack.volume)
+        assert stack.volume.status()["state"] == "running"
+    ends(stack.volume.write, 0, block(0, salt=1))  # may_be_dirty is set, so the cache takes it
+    stack.hdd.heal()
+    stack.volume.write(SECTORS, block(1, salt=1))
+    stack.volume.drain()
+    assert stack.volume.read(0, 2 * SECTORS) == block(0, salt=1) + block(1, salt=1)
+    stack.stop()
+
+
 def test_ssd_that_refuses_writes(stack, kernel_log):
     """state=failed: writes and flushes fail, reads go on; a start with it well again has everything that was flushed."""
     stack.ssd.fail(op="write", status="ioerr")
@@ -496,6 +529,36 @@ def test_backing_that_hangs(make_disk, hangs):
     assert v.read(0, 2 * SECTORS) == block(1) + block(2)
     v.remove()
     cache.remove()
+
+
+@pytest.mark.limit(1200)
+def test_reload_beside_a_backing_that_hangs(make_disk):
+    """That of its cache waits.  Volumes of another cache come and go meanwhile, and those without one."""
+    made = [make_disk(f"{name}{i}", model="null", mb=64, wce=1, fua=1) for i in range(2) for name in ("ssd", "hdd")]
+    third = make_disk("hdd2", model="null", mb=64, wce=1)
+    below = Part.make("below", made[1], 64)
+    for name, ssd, backing in (("c", made[0], below), ("d", made[2], made[3])):
+        Cache.format(name, ssd)
+        Volume.format(f"v{name}", backing, "--cache", name)
+    Volume.format("alone", third)
+    c, d = Cache.start(made[0]), Cache.start(made[2], "d")
+    v = Volume.start(below, c, "v", writeback="off")
+    below.suspend(noflush=True)
+    waiting = [begin(v.read, 0, SECTORS)]
+    try:
+        waiting.append(begin(c.reload, c.table()))
+        for start in (lambda: Volume.start(made[3], d, "w"), lambda: Volume.start(third, None, "w")):
+            for _ in range(5):
+                ends(lambda start=start: start().remove())
+        assert waiting[1].is_alive()
+    finally:
+        below.resume()
+        for t in waiting:
+            t.join(PATIENCE)
+    v.write(0, block(1))
+    assert v.read(0, SECTORS) == block(1)
+    for x in (v, c, d):
+        x.remove()
 
 
 def test_passthrough_backing_that_hangs(make_disk):
