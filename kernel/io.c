@@ -277,8 +277,8 @@ static __always_inline int read_hit(struct volume *v, struct bio *bio, struct la
 
 	io->kind = IO_HIT;
 	io->iter = bio->bi_iter;
-	/* its failure counts as bad media: it is not to fail for less */
-	bio->bi_opf &= ~(REQ_RAHEAD | REQ_FAILFAST_MASK);
+	/* its failure counts as bad media: it is not to fail for less; nor need the SSD have queues that are polled */
+	bio->bi_opf &= ~(REQ_RAHEAD | REQ_FAILFAST_MASK | REQ_POLLED);
 	io->probe = ssd_probe_begin(c, SSD_READ);
 	read_heat(c, io->segment, io->cache, io->len);
 	if (unlikely(io->pin))
@@ -737,17 +737,24 @@ static enum write_verdict write_judge(struct volume *v, struct larder_io *io)
 	}
 }
 
-/* Rule 11: the flag on the backing comes first.  If it cannot be set, the write fails. */
-static int write_wants_dirty(struct volume *v, struct bio *bio, int err, bool may_wait)
+/*
+ * Rule 11: the flag on the backing comes first.  If it cannot be set, the write fails: by an attempt that it has asked for, as an error
+ * left over from one that others had asked for may be long mended.
+ */
+static int write_wants_dirty(struct volume *v, struct bio *bio, struct larder_io *io, int err, bool may_wait)
 {
+	int error = may_wait ? READ_ONCE(v->dirty_error) : 0;
+
 	if (READ_ONCE(v->may_be_dirty))
 		return err;
-	if (may_wait && READ_ONCE(v->dirty_error)) {
-		err = v->dirty_error;
-		WRITE_ONCE(v->dirty_error, 0);		/* the next one tries again */
-		io_complete(bio, err);
-		return DM_MAPIO_SUBMITTED;
+	if (error) {
+		WRITE_ONCE(v->dirty_error, 0);
+		if (io->asked) {
+			io_complete(bio, error);
+			return DM_MAPIO_SUBMITTED;
+		}
 	}
+	io->asked |= may_wait;
 	WRITE_ONCE(v->want_dirty, true);
 	queue_work(v->cache->meta_wq, &v->mark_work);
 	return err;
@@ -771,7 +778,7 @@ static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io,
 	if (err) {
 		race_end(c, v, io->sector, io->len, RACE_WRITE);
 		io->kind = IO_NONE;
-		return write_wants_dirty(v, bio, err, may_wait);
+		return write_wants_dirty(v, bio, io, err, may_wait);
 	}
 	return DM_MAPIO_SUBMITTED;
 }
@@ -871,7 +878,7 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 	}
 	race_end(c, v, io->sector, io->len, RACE_WRITE);
 	io->kind = IO_NONE;
-	return write_wants_dirty(v, bio, err, may_wait);
+	return write_wants_dirty(v, bio, io, err, may_wait);
 }
 
 /* ------------------------------------------------------------------ entry and exit */
