@@ -1015,8 +1015,10 @@ int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io)
 		it->cache = 1ull << (LARDER_CACHE_SECTOR_BITS - 1) | (u64)(c->epoch & 0x7fff) << 20 |
 			    (++log->zero_serial & 0xfffff);
 		log_reserve(c, v, it, 0);
-		if (io->fua)
-			log_close_locked(c, CLOSE_FUA);
+		/* else nobody would: no append of its own completes, and none is sent for what was answered from memory before it */
+		if (io->fua || (c->set.commit == COMMIT_ALWAYS && !log->in_flight) ||
+		    list_first_entry(&log->items, struct item, list)->answer == ANSWERED)
+			log_close_locked(c, io->fua ? CLOSE_FUA : CLOSE_WITH_DATA);
 		log_apply(c);		/* nothing of it has to arrive; in its turn */
 	}
 	log_send_unlock(c);
@@ -1433,7 +1435,7 @@ static bool log_is_held(const struct cache *c)
 	return unlikely(c->log.held) && READ_ONCE(c->state) != CACHE_FAILED;
 }
 
-/* What can be applied next.  Returns how much it was, in items; 0: nothing can; -ENOMEM: the index needs memory. */
+/* What can be applied next.  Returns how much it was, in items of up to 128 KiB; 0: nothing can; -ENOMEM: the index needs memory. */
 static int log_apply_next(struct cache *c)
 	__must_hold(&c->log.lock)
 {
@@ -1444,10 +1446,12 @@ static int log_apply_next(struct cache *c)
 	if (log_is_held(c))
 		return 0;
 	if (it && it->done) {
+		int most = 1 + it->len / 256;	/* one of zeroes may take thousands of extents away */
+
 		n = log_apply_item(c, it);
 		if (n)
 			return n;
-		n = 1;
+		n = most;
 	}
 	r = list_first_entry_or_null(&c->log.records, struct record, list);
 	if (r && r->closed && r->commit_done && !r->items_left && !log_is_held(c))

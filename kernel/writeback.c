@@ -481,8 +481,8 @@ static int clean_entry(struct cache *c, const struct larder_entry_in *e, u64 *ls
 static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
 {
 	struct larder_entry_in e = { .volume = v->number, .kind = LARDER_CLEAN };
-	unsigned long give_up = jiffies + HZ;
 	struct cache *c = v->cache;
+	unsigned long give_up;
 	u64 lsn = v->clean_lsn;
 	u32 i;
 	int err;
@@ -493,6 +493,7 @@ static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
 	if (i == n)
 		return 0;
 	err = READ_ONCE(v->active) ? flusher_sync(&v->flusher, true) : -ESHUTDOWN;
+	give_up = jiffies + HZ;
 	for (i = 0; i < n; i++) {
 		struct piece *p = &pieces[i];
 
