@@ -474,11 +474,14 @@ def make_zoned() -> Iterator[Callable[[str, simdisk.Simdisk], BlockDevice]]:
 
 
 def test_devices_zoned(new, make_zoned, kernel_log):
-    """By the dm core, before anything of the device counts; the command looks itself (tests/test_command_refusals.py)."""
+    """By the dm core, in one line or two, before anything of the device counts.  The command looks by itself (lib/claim.c)."""
     ssd, hdd = make_zoned("nullb0", new.ssd), make_zoned("nullb1", new.hdd)
     before = [d.read(0, 24576) for d in (ssd, hdd)]
-    refused(kernel_log, lambda: Cache.start(ssd), r"nullb0|zoned")
-    refused(kernel_log, lambda: Volume.start(hdd, "-"), r"nullb1|zoned")
+    for device, attempt in ((ssd, lambda: Cache.start(ssd)), (hdd, lambda: Volume.start(hdd, "-"))):
+        kernel_log.mark()
+        with pytest.raises(command.CommandError):
+            attempt()
+        assert any(re.search(f"{device.kernel_name}|zone", x) for x in said(kernel_log)), said(kernel_log)
     assert [d.read(0, 24576) for d in (ssd, hdd)] == before
     usable(new)
 
