@@ -870,6 +870,8 @@ int super_read_cache(struct block_device *bdev, struct larder_cache_sb *sb, cons
 int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, const char **why);
 /* Logs why it is not what it should be ("an SSD of a cache"), and the remedy; noun: of the command that makes one */
 void super_refused(struct block_device *bdev, const char *why, const char *what, const char *noun);
+int super_init(void);
+void super_exit(void);
 /* Large I/O in the background: several bios.  The buffer and *b belong to it until bulk_wait(), which returns the error. */
 struct bulk_io {
 	atomic_t left;

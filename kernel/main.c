@@ -39,9 +39,12 @@ static int __init larder_init(void)
 	err = flush_init();
 	if (err)
 		goto exit_index;
+	err = super_init();
+	if (err)
+		goto exit_flush;
 	err = dm_register_target(&cache_target_type);
 	if (err < 0)
-		goto exit_flush;
+		goto exit_super;
 	err = dm_register_target(&volume_target_type);
 	if (err < 0)
 		goto unregister_cache;
@@ -54,6 +57,8 @@ unregister_volume:
 	dm_unregister_target(&volume_target_type);
 unregister_cache:
 	dm_unregister_target(&cache_target_type);
+exit_super:
+	super_exit();
 exit_flush:
 	flush_exit();
 exit_index:
@@ -71,6 +76,7 @@ static void __exit larder_exit(void)
 	dm_unregister_target(&cache_target_type);
 	rcu_barrier();
 	destroy_workqueue(larder_wq);
+	super_exit();
 	flush_exit();
 	larder_index_exit();
 }

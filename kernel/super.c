@@ -50,6 +50,19 @@ static struct page *buffer_page(void *p)
 	return is_vmalloc_addr(p) ? vmalloc_to_page(p) : virt_to_page(p);
 }
 
+/* Of our own: those of fs_bio_set may all be waiting above us for what we read or write (rule 12) */
+static struct bio_set bulk_bios;
+
+int super_init(void)
+{
+	return bioset_init(&bulk_bios, BIO_POOL_SIZE, 0, BIOSET_NEED_BVECS);
+}
+
+void super_exit(void)
+{
+	bioset_exit(&bulk_bios);
+}
+
 void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
 {
 	struct blk_plug plug;
@@ -68,7 +81,9 @@ void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sec
 		flush_kernel_vmap_range(buf, bytes);
 	blk_start_plug(&plug);
 	while (bytes) {
-		bio = bio_alloc(bdev, bio_max_segs(DIV_ROUND_UP(bytes + offset_in_page(buf), PAGE_SIZE)), opf, GFP_NOIO);
+		/* each is submitted before the next one is taken */
+		bio = bio_alloc_bioset(bdev, bio_max_segs(DIV_ROUND_UP(bytes + offset_in_page(buf), PAGE_SIZE)), opf, GFP_NOIO,
+				       &bulk_bios);
 		bio->bi_iter.bi_sector = sector;
 		bio->bi_private = b;
 		bio->bi_end_io = bulk_end_io;
