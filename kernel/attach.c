@@ -221,7 +221,7 @@ int cache_forget(struct cache *c, struct volume *v)
 	err = forget_log(c, v);
 	forget_unpublish(c, v);
 	forget_index(v);
-	copies_wait(c);
+	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
 	forget_index(v);	/* a copy that was on its way */
 	/* two: neither of the named ones may know the number once another volume can have it */
 	if (!err)

@@ -943,7 +943,7 @@ void cache_stop(struct cache *c)
 
 	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
 		return;
-	copies_wait(c);
+	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
 	err = log_sync(c);
 	if (err) {
 		DMERR("%pg: the log could not be made durable: error %d", cache_bdev(c), err);

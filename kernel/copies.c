@@ -354,7 +354,7 @@ static bool copies_done_before(struct cache *c, u64 sequence)
 	return done;
 }
 
-void copies_wait(struct cache *c)
+void copies_wait(struct cache *c, long timeout)
 {
 	u64 sequence;
 
@@ -363,5 +363,5 @@ void copies_wait(struct cache *c)
 	spin_lock_irq(&c->log.lock);
 	sequence = c->log.next_sequence;
 	spin_unlock_irq(&c->log.lock);
-	wait_event(c->log.wait, copies_done_before(c, sequence));
+	wait_event_timeout(c->log.wait, copies_done_before(c, sequence), timeout);
 }

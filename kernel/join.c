@@ -431,7 +431,7 @@ static int wait_for_appends(struct cache *c)
 	int err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
 
 	if (!err)
-		copies_wait(c);
+		copies_wait(c, MAX_SCHEDULE_TIMEOUT);
 	return err;
 }
 

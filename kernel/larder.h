@@ -1193,7 +1193,7 @@ struct copy {				/* a clean copy on its way into the cache */
 /* process context, sleeps on copies_lock; -EAGAIN: no segment; the copy stays the caller's */
 int copies_add(struct cache *c, u8 stream, struct copy *copy);
 void copies_close(struct cache *c, u8 stream);		/* sleeps: what is open goes out now */
-void copies_wait(struct cache *c);			/* sleeps: until what had been gathered is in the index */
+void copies_wait(struct cache *c, long timeout);	/* jiffies; sleeps: until what had been gathered is in the index */
 #define COPY_FROM_BACKING (~0ull)
 /*
  * Any context.  From here on a write or discard of its range voids it; false: one is in flight already (own_bypasses: those of the

@@ -478,9 +478,7 @@ static void reclaim_settle(struct reclaim *rc)
 
 	if (!rc->nr_segments)
 		return;
-	copies_close(c, LARDER_STREAM_FILL);
-	copies_close(c, LARDER_STREAM_KEEP);
-	wait_event_timeout(c->log.wait, list_empty_careful(&c->log.copies), HZ);
+	copies_wait(c, HZ);
 	for (i = 0; i < rc->nr_segments; i++) {
 		u32 segment = rc->segments[i];
 
