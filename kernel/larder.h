@@ -24,7 +24,7 @@
  *   race_bucket->lock (spin, irqsave)  one at a time; region locks nest inside
  *   region locks of the index (irqsave, inside index.c): nothing nests inside but atomics
  *   volume->defer_lock (spin, irqsave)  cache->defer_lock nests inside, which is a leaf
- *   volume->marks_lock, flusher->lock (spin, irqsave), sums.lock (spin, process context): leaves
+ *   volume->marks_lock, flusher->lock (spin, irqsave): leaves; sums.lock (spin, process context): likewise, but for segments_lock
  *
  * Contexts: map() never waits; what would wait goes to cache->io_wq (defer_bio()).  End-io runs in interrupt context: it changes
  * indexes and completes bios, it never submits.  Works on io_wq never wait for other works; those that do (open, marks, checkpoint,
