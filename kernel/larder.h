@@ -994,6 +994,8 @@ u32 segments_units(const struct cache *c, const struct cache_device *without);
 int segments_grow(struct cache *c, struct cache_device *d, u32 nr);
 /* The cache stands still: what a stream of clean copies had opened, or begun, is none of it if no copy is left. */
 void segments_forget_opened(struct cache *c);
+/* log->lock held.  Of the first so many that are opened: those that are not lost, in which the log can go on */
+u32 opened_left(struct cache *c, const struct opened_list *o, u32 first);
 /* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
 void segment_link(struct cache *c, u32 first, u32 second);
 /* to reclaim it makes more of what is short possible; segments_lock held, or a look */

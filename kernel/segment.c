@@ -795,6 +795,18 @@ int segments_grow(struct cache *c, struct cache_device *d, u32 nr)
 	return 0;
 }
 
+u32 opened_left(struct cache *c, const struct opened_list *o, u32 first)
+{
+	u32 nr = 0, i;
+
+	lockdep_assert_held(&c->log.lock);
+	if (likely(!READ_ONCE(c->nr_failed)))
+		return first;
+	for (i = 0; i < first; i++)
+		nr += !segment_lost(c, o->segment[(o->head + i) % o->size]);
+	return nr;
+}
+
 /* At start: the checkpoint that is about to be named says that these are open. */
 int segments_open_initial(struct cache *c)
 {
@@ -863,7 +875,13 @@ static int open_one(struct cache *c, struct stream *s)
 /* Does a write wait for a segment, or will the next one? */
 static bool write_stream_short(struct cache *c)
 {
-	return READ_ONCE(c->log.stream[LARDER_STREAM_WRITE].opened.usable) < 2;
+	const struct opened_list *o = &c->log.stream[LARDER_STREAM_WRITE].opened;
+	bool is_short;
+
+	spin_lock_irq(&c->log.lock);
+	is_short = opened_left(c, o, o->usable) < 2;
+	spin_unlock_irq(&c->log.lock);
+	return is_short;
 }
 
 /* open_lock held.  Its turn by DISCARD_RATE is waited for, but not while a write waits for the segment: then it is left out. */
@@ -915,16 +933,12 @@ static void segments_opened(struct cache *c)
 	}
 }
 
-/* Those of SSDs that have left do not count. */
 static u32 opened_number(struct cache *c, const struct opened_list *o)
 {
-	u32 nr = 0, i;
+	u32 nr;
 
-	if (likely(!READ_ONCE(c->nr_failed)))
-		return o->count;
 	spin_lock_irq(&c->log.lock);
-	for (i = 0; i < o->count; i++)
-		nr += !segment_lost(c, o->segment[(o->head + i) % o->size]);
+	nr = opened_left(c, o, o->count);
 	spin_unlock_irq(&c->log.lock);
 	return nr;
 }

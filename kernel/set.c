@@ -225,6 +225,7 @@ void set_work(struct work_struct *work)
 	log_kick(c);
 	user_flushes_kick(c);
 	defer_kick(c);
+	segments_open_kick(c);	/* what was opened may be lost; nothing can be appended where nothing is left of it */
 	queue_work(c->reclaim_wq, &c->lost_work);
 	resync_begin(c);
 	cache_tick_wake(c);
