@@ -809,12 +809,15 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_work_sync(&c->checkpoint_work);
 	cancel_work_sync(&c->open_work);
 	flush_work(&c->set_work);
-	cancel_work_sync(&c->lost_work);
 	cancel_delayed_work_sync(&c->copy_timer);
 	hrtimer_cancel(&c->log.timer);
 	flush_work(&c->log.work);
 	user_flushes_wait(c);
 	log_drain(c);
+	/* what it waited for may have made an SSD leave; now only set_work's own writes can, which it sees to in the same run */
+	flush_work(&c->set_work);
+	cancel_work_sync(&c->set_work);
+	cancel_work_sync(&c->lost_work);
 	try_cmpxchg(&c->state, &was, CACHE_SUSPENDED);
 	queue_work(larder_wq, &c->event_work);
 	memalloc_noio_restore(noio);
