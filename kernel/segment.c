@@ -187,13 +187,6 @@ static struct cache_device *joining_device(struct cache *c)
 	return NULL;
 }
 
-static u32 joining_free(struct cache *c)
-{
-	struct cache_device *d = joining_device(c);
-
-	return d ? READ_ONCE(d->nr_free) : 0;
-}
-
 /* ------------------------------------------------------------------ how many, and of which SSD (roles) */
 
 u32 segments_units(const struct cache *c, const struct cache_device *without)
@@ -339,16 +332,17 @@ static u32 free_pairs(struct cache *c, u32 mask, u32 *help)
 static u32 free_units(struct cache *c, enum segment_use use, u32 *help)
 {
 	u32 mask = use_mask(c, use), most, all;
+	const struct cache_device *joins;
 
 	if (use_pairs(c, use))
 		return free_pairs(c, mask, help);
 	all = free_of(c, mask, &most);
 	*help = mask;
-	/* a last SSD and the one that joins it */
-	if (!cache_mirrored(c) && cache_pairs(c)) {
-		if (all > joining_free(c))
-			*help = device_bit(c, joining_device(c));
-		all = min(all, joining_free(c));
+	/* a last SSD and the one that joins it, unless that has failed just now */
+	joins = !cache_mirrored(c) && cache_pairs(c) ? joining_device(c) : NULL;
+	if (joins && all > READ_ONCE(joins->nr_free)) {
+		all = READ_ONCE(joins->nr_free);
+		*help = device_bit(c, joins);
 	}
 	return all;
 }
