@@ -575,35 +575,30 @@ static void cache_join(struct cache_target *ct)
 
 	WRITE_ONCE(c->shape_pause, false);
 	if (!ct->joins || (!new && (!d->failed || d->joining)) || READ_ONCE(c->state) == CACHE_FAILED)
-		goto out;
+		return;
 	if (c->nr_joining || c->nr_draining) {
 		DMERR("cache %pUb: SSD %u is to join, and another one joins or is drained: load the table again later", c->uuid,
 		      number);
-		goto out;
+		return;
 	}
 	if (set_leaves_lost(c)) {
 		DMERR("cache %pUb: SSD %u is to join, and the log has still to leave those that failed: load the table again later",
 		      c->uuid, number);
-		goto out;
+		return;
 	}
 	if (!still_joins(ct, number)) {
 		if (new)
 			DMERR("cache %pUb: %pg does not say any more that it joins as SSD %u: add it again", c->uuid,
 			      ct->dev[number]->bdev, number);
-		goto out;
+		return;
 	}
 	if (new && cache_place(ct, number))
-		goto out;
+		return;
 	d->start = le64_to_cpu(ct->sb[number]->segments_offset) >> LARDER_SECTOR_SHIFT;
 	if (!join_begin(c, d, ct->sb[number]))
 		c->joining_dev = d->bdev->bd_dev;
 	/* its own, whatever the table says */
 	ct->set.role[number] = d->role;
-out:
-	if (READ_ONCE(c->nr_joining))
-		queue_work(c->bg_wq, &c->join_work);
-	if (READ_ONCE(c->nr_draining))
-		queue_work(c->bg_wq, &c->drain_work);
 }
 
 /* Has the table the places of the cache, but for a new one of an SSD that joins? */
@@ -673,6 +668,11 @@ static void cache_run(struct cache *c)
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 	segments_open_kick(c);
 	reclaim_kick(c);
+	/* these append: no SSD says any more that it was stopped in order */
+	if (READ_ONCE(c->nr_joining))
+		queue_work(c->bg_wq, &c->join_work);
+	if (READ_ONCE(c->nr_draining))
+		queue_work(c->bg_wq, &c->drain_work);
 	if (READ_ONCE(c->nr_failed))
 		queue_work(c->reclaim_wq, &c->lost_work);
 	resync_look(c);
@@ -809,12 +809,15 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_work_sync(&c->checkpoint_work);
 	cancel_work_sync(&c->open_work);
 	flush_work(&c->set_work);
-	cancel_work_sync(&c->lost_work);
 	cancel_delayed_work_sync(&c->copy_timer);
 	hrtimer_cancel(&c->log.timer);
 	flush_work(&c->log.work);
 	user_flushes_wait(c);
 	log_drain(c);
+	/* what it waited for may have made an SSD leave; now only set_work's own writes can, which it sees to in the same run */
+	flush_work(&c->set_work);
+	cancel_work_sync(&c->set_work);
+	cancel_work_sync(&c->lost_work);
 	try_cmpxchg(&c->state, &was, CACHE_SUSPENDED);
 	queue_work(larder_wq, &c->event_work);
 	memalloc_noio_restore(noio);

@@ -247,13 +247,13 @@ static struct record *copies_open(struct cache *c, u8 stream, u32 nr_slots)
 	struct record *r = NULL;
 
 	spin_lock_irq(&log->lock);
+	/* these streams never take what the write stream may need */
+	if (log->nr_records <= 64 || log->nr_free_pages <= 64)
+		goto out;
 	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots || segment_lost(c, s->segment) ||
 	    segment_draining(c, s->segment))
 		if (log_next_segment(c, s, false))
 			goto out;
-	/* these streams never take what the write stream may need */
-	if (log->nr_records <= 64 || log->nr_free_pages <= 64)
-		goto out;
 	r = log_record_get(c, stream);
 	r->segment = s->segment;
 	r->first = r->end = s->head;

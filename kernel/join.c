@@ -36,6 +36,7 @@
 
 #define COPY_SLOTS	64u	/* at once */
 #define TRY_AGAIN_MS	20u
+#define TRY_AGAIN_MOST_MS	800u	/* where no checkpoint can be taken */
 
 /* ------------------------------------------------------------------ more segments, one place more */
 
@@ -459,7 +460,7 @@ static int join_copy(struct cache *c, struct cache_device *d, void *buf)
 static int join_run(struct cache *c, struct cache_device *d)
 {
 	void *buf = kvmalloc(COPY_SLOTS * LARDER_SLOT_SIZE, GFP_KERNEL);
-	u32 taken = 0;
+	u32 taken = 0, wait = TRY_AGAIN_MS;
 	int err = buf ? 0 : -ENOMEM;
 
 	while (!err && taken < LARDER_NR_CHECKPOINTS) {
@@ -471,7 +472,8 @@ static int join_run(struct cache *c, struct cache_device *d)
 		/* no space just now, or a member failed: there is another one */
 		if (err && !join_ended(c, d)) {
 			set_wait(c);
-			msleep(TRY_AGAIN_MS);
+			msleep(wait);
+			wait = min(2 * wait, TRY_AGAIN_MOST_MS);
 			err = 0;
 		}
 	}

@@ -24,7 +24,7 @@
  *   race_bucket->lock (spin, irqsave)  one at a time; region locks nest inside
  *   region locks of the index (irqsave, inside index.c): nothing nests inside but atomics
  *   volume->defer_lock (spin, irqsave)  cache->defer_lock nests inside, which is a leaf
- *   volume->marks_lock, flusher->lock (spin, irqsave), sums.lock (spin, process context): leaves
+ *   volume->marks_lock, flusher->lock (spin, irqsave): leaves; sums.lock (spin, process context): likewise, but for segments_lock
  *
  * Contexts: map() never waits; what would wait goes to cache->io_wq (defer_bio()).  End-io runs in interrupt context: it changes
  * indexes and completes bios, it never submits.  Works on io_wq never wait for other works; those that do (open, marks, checkpoint,
@@ -1001,6 +1001,8 @@ u32 segments_units(const struct cache *c, const struct cache_device *without);
 int segments_grow(struct cache *c, struct cache_device *d, u32 nr);
 /* The cache stands still: what a stream of clean copies had opened, or begun, is none of it if no copy is left. */
 void segments_forget_opened(struct cache *c);
+/* log->lock held.  Of the first so many that are opened: those that are not lost, in which the log can go on */
+u32 opened_left(struct cache *c, const struct opened_list *o, u32 first);
 /* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
 void segment_link(struct cache *c, u32 first, u32 second);
 /* to reclaim it makes more of what is short possible; segments_lock held, or a look */

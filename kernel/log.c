@@ -334,13 +334,22 @@ void log_record_put(struct cache *c, struct record *r)
 	list_add(&r->list, &log->free_records);
 }
 
+/* Opened segments that the write stream may go on in: none of SSDs that have left. */
+static u32 log_usable(struct cache *c)
+{
+	const struct opened_list *o = &c->log.stream[LARDER_STREAM_WRITE].opened;
+
+	return opened_left(c, o, o->usable);
+}
+
 int log_next_segment(struct cache *c, struct stream *s, bool metadata)
 {
 	struct opened_list *o = &s->opened;
-	bool last_is_kept = s->number == LARDER_STREAM_WRITE && !metadata;
+	bool writes = s->number == LARDER_STREAM_WRITE;
 	u32 segment;
 
-	if (o->usable < (last_is_kept ? 2 : 1)) {
+	/* streams of clean copies pass over all that is lost, even if nothing is behind it */
+	if ((writes ? log_usable(c) : o->usable) < (writes && !metadata ? 2 : 1)) {
 		segments_open_kick(c);
 		return -EAGAIN;
 	}
@@ -361,7 +370,7 @@ int log_next_segment(struct cache *c, struct stream *s, bool metadata)
 	c->segments[segment].born = c->log.position;
 	s->segment = segment;
 	s->head = 0;
-	if (o->count < 4)
+	if (opened_left(c, o, o->count) < 4)
 		segments_open_kick(c);
 	return 0;
 }
@@ -464,7 +473,7 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 			cache_count(c, waits_pool, 1);
 			return -EAGAIN;
 		}
-		if (s->opened.usable < 2) {
+		if (log_usable(c) < 2) {
 			segments_open_kick(c);
 			cache_count(c, waits_space, 1);
 			return -EAGAIN;
@@ -477,7 +486,7 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 			return err;
 		}
 	}
-	if (rank == RANK_SPACE && !s->opened.usable && s->head + OPEN_SLOTS >= c->data_slots) {
+	if (rank == RANK_SPACE && !log_usable(c) && s->head + OPEN_SLOTS >= c->data_slots) {
 		segments_open_kick(c);
 		return -EAGAIN;
 	}
@@ -506,7 +515,7 @@ static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
 		u32 slots = r->end - r->first + nr_slots;
 
 		/* a record that was opened with the last segment in hand is not for users */
-		if (rank == RANK_USER && !log->stream[LARDER_STREAM_WRITE].opened.usable) {
+		if (rank == RANK_USER && !log_usable(c)) {
 			segments_open_kick(c);
 			cache_count(c, waits_space, 1);
 			return -EAGAIN;

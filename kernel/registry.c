@@ -434,6 +434,7 @@ static void cache_cancel_works(struct cache *c)
 	cancel_work_sync(&c->copy_work);
 	cancel_delayed_work_sync(&c->defer_again);
 	hrtimer_cancel(&c->log.timer);
+	cancel_delayed_work_sync(&c->log.again_work);
 	cancel_work_sync(&c->log.work);
 	cancel_work_sync(&c->event_work);
 }

@@ -187,13 +187,6 @@ static struct cache_device *joining_device(struct cache *c)
 	return NULL;
 }
 
-static u32 joining_free(struct cache *c)
-{
-	struct cache_device *d = joining_device(c);
-
-	return d ? READ_ONCE(d->nr_free) : 0;
-}
-
 /* ------------------------------------------------------------------ how many, and of which SSD (roles) */
 
 u32 segments_units(const struct cache *c, const struct cache_device *without)
@@ -339,16 +332,17 @@ static u32 free_pairs(struct cache *c, u32 mask, u32 *help)
 static u32 free_units(struct cache *c, enum segment_use use, u32 *help)
 {
 	u32 mask = use_mask(c, use), most, all;
+	const struct cache_device *joins;
 
 	if (use_pairs(c, use))
 		return free_pairs(c, mask, help);
 	all = free_of(c, mask, &most);
 	*help = mask;
-	/* a last SSD and the one that joins it */
-	if (!cache_mirrored(c) && cache_pairs(c)) {
-		if (all > joining_free(c))
-			*help = device_bit(c, joining_device(c));
-		all = min(all, joining_free(c));
+	/* a last SSD and the one that joins it, unless that has failed just now */
+	joins = !cache_mirrored(c) && cache_pairs(c) ? joining_device(c) : NULL;
+	if (joins && all > READ_ONCE(joins->nr_free)) {
+		all = READ_ONCE(joins->nr_free);
+		*help = device_bit(c, joins);
 	}
 	return all;
 }
@@ -795,6 +789,18 @@ int segments_grow(struct cache *c, struct cache_device *d, u32 nr)
 	return 0;
 }
 
+u32 opened_left(struct cache *c, const struct opened_list *o, u32 first)
+{
+	u32 nr = 0, i;
+
+	lockdep_assert_held(&c->log.lock);
+	if (likely(!READ_ONCE(c->nr_failed)))
+		return first;
+	for (i = 0; i < first; i++)
+		nr += !segment_lost(c, o->segment[(o->head + i) % o->size]);
+	return nr;
+}
+
 /* At start: the checkpoint that is about to be named says that these are open. */
 int segments_open_initial(struct cache *c)
 {
@@ -863,7 +869,13 @@ static int open_one(struct cache *c, struct stream *s)
 /* Does a write wait for a segment, or will the next one? */
 static bool write_stream_short(struct cache *c)
 {
-	return READ_ONCE(c->log.stream[LARDER_STREAM_WRITE].opened.usable) < 2;
+	const struct opened_list *o = &c->log.stream[LARDER_STREAM_WRITE].opened;
+	bool is_short;
+
+	spin_lock_irq(&c->log.lock);
+	is_short = opened_left(c, o, o->usable) < 2;
+	spin_unlock_irq(&c->log.lock);
+	return is_short;
 }
 
 /* open_lock held.  Its turn by DISCARD_RATE is waited for, but not while a write waits for the segment: then it is left out. */
@@ -915,16 +927,12 @@ static void segments_opened(struct cache *c)
 	}
 }
 
-/* Those of SSDs that have left do not count. */
 static u32 opened_number(struct cache *c, const struct opened_list *o)
 {
-	u32 nr = 0, i;
+	u32 nr;
 
-	if (likely(!READ_ONCE(c->nr_failed)))
-		return o->count;
 	spin_lock_irq(&c->log.lock);
-	for (i = 0; i < o->count; i++)
-		nr += !segment_lost(c, o->segment[(o->head + i) % o->size]);
+	nr = opened_left(c, o, o->count);
 	spin_unlock_irq(&c->log.lock);
 	return nr;
 }

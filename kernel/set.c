@@ -225,6 +225,7 @@ void set_work(struct work_struct *work)
 	log_kick(c);
 	user_flushes_kick(c);
 	defer_kick(c);
+	segments_open_kick(c);	/* what was opened may be lost; nothing can be appended where nothing is left of it */
 	queue_work(c->reclaim_wq, &c->lost_work);
 	resync_begin(c);
 	cache_tick_wake(c);
@@ -434,6 +435,12 @@ static bool set_in_last(struct cache *c)
 	return segment != LARDER_NO_SEGMENT && !segment_lost(c, segment) && !log_uses(c, is_left_behind, &segment);
 }
 
+/* The resume begins it again. */
+static bool lost_ended(const struct cache *c)
+{
+	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED;
+}
+
 /*
  * Both SSDs of segments that the write stream has opened have left: it goes on behind these, and a checkpoint says so.  A start
  * would look for records there, and be refused, though the SSDs left have all that counts.  A power cut before the checkpoint is
@@ -444,15 +451,15 @@ static void set_leave_lost(struct cache *c)
 	unsigned int noio = memalloc_noio_save();
 
 	set_wait(c);
-	while (set_leaves_lost(c) && !set_lost_all_opened(c)) {
-		/* the resume begins it again */
-		if (READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED)
-			goto out;
+	while (!lost_ended(c) && set_leaves_lost(c) && !set_lost_all_opened(c)) {
 		if (set_in_last(c) || log_roll(c)) {
 			segments_open_kick(c);
 			msleep(TRY_AGAIN_MS);
 		}
 	}
+	/* it may have been queued while the cache comes to rest: nothing is appended then */
+	if (lost_ended(c))
+		goto out;
 	if (set_lost_all_opened(c)) {
 		cache_fail(c, "all segments that the log had opened were on SSDs which left");
 		goto out;

@@ -43,39 +43,74 @@ static void summary_end(struct bio *bio)
 	atomic_dec(&c->summaries_in_flight);	/* last: log_drain() */
 }
 
-static void summary_seal(struct cache *c, struct stream *s)
+/*
+ * Pins what the stream has left, if that is still sealed, and in the same life: sums_drop() comes before another one can be sealed.
+ * LARDER_NO_SEGMENT: it is not.
+ */
+static u32 summary_pin(struct cache *c, const struct stream *s)
+{
+	u32 segment;
+
+	spin_lock(&c->sums.lock);
+	segment = s->summary_segment;
+	spin_lock_irq(&c->segments_lock);
+	if (segment != LARDER_NO_SEGMENT && c->segments[segment].state == SEGMENT_SEALED)
+		segment_pin(c, segment);
+	else
+		segment = LARDER_NO_SEGMENT;
+	spin_unlock_irq(&c->segments_lock);
+	spin_unlock(&c->sums.lock);
+	return segment;
+}
+
+/* The segment is pinned, until it is written. */
+static bool summary_send(struct cache *c, const struct stream *s, u32 segment)
 {
 	struct larder_summary_place p = {
 		.hash = c->hash, .first_sequence = s->first_sequence, .last_sequence = s->summary_sequence,
-		.segment = s->summary_segment, .epoch = c->epoch, .stream = s->number, .flags = LARDER_SUMMARY_DATA_ONLY,
+		.segment = segment, .epoch = c->epoch, .stream = s->number, .flags = LARDER_SUMMARY_DATA_ONLY,
 	};
 	gfp_t gfp = GFP_NOWAIT | __GFP_NOWARN;
 	struct cache_device *d;
 	struct summary_write *w;
 	sector_t where;
 
-	d = copy_sector_device(c, slot_sector(c, s->summary_segment, c->data_slots), &where);
+	d = copy_sector_device(c, slot_sector(c, segment, c->data_slots), &where);
 	if (READ_ONCE(d->failed))
-		return;
+		return false;
 	w = kzalloc(sizeof(*w), gfp);
 	if (!w)
-		return;
+		return false;
 	w->buf = kmalloc(sizeof(*w->buf), gfp);
 	if (!w->buf || larder_summary_build(w->buf, &p, s->entries, s->nr_entries, s->sums, s->nr_sums)) {
 		kfree(w->buf);
 		kfree(w);
-		return;
+		return false;
 	}
 	w->cache = c;
-	w->segment = s->summary_segment;
+	w->segment = segment;
 	bio_init(&w->bio, d->bdev, &w->vec, 1, REQ_OP_WRITE);
 	w->bio.bi_iter.bi_sector = where;
 	w->bio.bi_end_io = summary_end;
 	__bio_add_page(&w->bio, virt_to_page(w->buf), sizeof(*w->buf), offset_in_page(w->buf));
-	segment_pin(c, w->segment);
 	atomic_inc(&c->summaries_in_flight);
 	cache_count(c, summaries, 1);
 	submit_bio(&w->bio);
+	return true;
+}
+
+/* The stream's records are in another segment from now on. */
+static void summary_seal(struct cache *c, struct stream *s)
+{
+	u32 segment = s->nr_entries ? summary_pin(c, s) : LARDER_NO_SEGMENT;
+
+	if (segment == LARDER_NO_SEGMENT)
+		return;
+	/* of dirty data: it will be written back */
+	if (s->number == LARDER_STREAM_WRITE)
+		sums_put(c, segment, s->sums);
+	if (!summary_send(c, s, segment))
+		segment_unpin(c, segment);
 }
 
 void summary_forget(struct cache *c, struct stream *s)
@@ -90,13 +125,8 @@ void log_summary_add(struct cache *c, struct stream *s, struct record *r)
 {
 	u32 i, n = larder_commit_entries(r->commit);
 
-	if (s->summary_segment != r->segment) {
-		if (s->summary_segment != LARDER_NO_SEGMENT && s->nr_entries) {
-			summary_seal(c, s);
-			/* of dirty data: it will be written back */
-			if (s->number == LARDER_STREAM_WRITE)
-				sums_put(c, s->summary_segment, s->sums);
-		}
+	if (READ_ONCE(s->summary_segment) != r->segment) {
+		summary_seal(c, s);
 		spin_lock(&c->sums.lock);
 		s->summary_segment = r->segment;
 		memset(s->sums, 0, c->segment_slots * sizeof(*s->sums));

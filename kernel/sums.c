@@ -17,7 +17,8 @@
  * nothing against the data, and to hold dirty data back for that would be worse than to copy it.  0 stands for it: a slot whose sum
  * is 0 is the one in 2^32 of which damage is taken for that.
  *
- * Lock: sums.lock, a leaf, process context only: what is kept, segments[].sums, the streams' sums and summary_segment.
+ * Lock: sums.lock, process context only, nothing but segments_lock is taken under it: what is kept, segments[].sums, the streams'
+ * sums and summary_segment.
  */
 #include <linux/mm.h>
 #include <linux/vmalloc.h>
@@ -128,9 +129,11 @@ void sums_put(struct cache *c, u32 segment, const u32 *sums)
 	kfree(more);
 }
 
+/* Also of the stream that wrote it and has left it, but not begun another one: it names what it has written last. */
 void sums_drop(struct cache *c, u32 segment)
 {
 	struct segment_sums *e;
+	u32 i;
 
 	spin_lock(&c->sums.lock);
 	e = c->segments[segment].sums;
@@ -139,6 +142,9 @@ void sums_drop(struct cache *c, u32 segment)
 		e->segment = LARDER_NO_SEGMENT;
 		list_move(&e->list, &c->sums.kept);
 	}
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		if (c->log.stream[i].summary_segment == segment)
+			WRITE_ONCE(c->log.stream[i].summary_segment, LARDER_NO_SEGMENT);
 	spin_unlock(&c->sums.lock);
 }
 

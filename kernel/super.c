@@ -777,7 +777,12 @@ static int table_write_place(struct cache *c, bool b)
 
 int cache_table_tell(struct cache *c, struct cache_device *d)
 {
+	const char *why;
+
 	lockdep_assert_held(&c->super_lock);
+	/* a change that could not be written was taken back in memory, and is not sealed: for all, as others may have got it */
+	if (larder_check_table(c->table, NULL, &why))
+		cache_table_write(c);	/* an error of another SSD is that one's */
 	return table_write_device(c, d, false) ?: table_write_device(c, d, true);
 }
 

@@ -888,6 +888,47 @@ def test_pairs_that_were_on_two_that_died(make_disk, kernel_log):
     stack.stop()
 
 
+def test_opened_ones_that_are_lost_are_not_used_up(make_disk, kernel_log):
+    """What the log has opened is on two SSDs, which die; it is in a segment that the third one has, too.  Who writes before others
+    are opened must not fill that one, or nothing can say any more where the log goes on."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    given = roles("read", "read", "write")
+    disks, hdd = make_ssds(make_disk, (32, 32, 32)), make_disk("hdd0", model="null", mb=64, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50}
+    stack = Stack(disks, hdd, format_cache=("--segment-size", "128k", *given), format_volume=("--cache", "c"), **options)
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    stack.cache.set(roles="write/write/read")  # what is opened from now on is on these two
+
+    sectors = []
+    while stack.cache.status()["segments_write"] < 5:  # six were opened before
+        sectors.append(SECTOR + 64 * (1 + len(sectors)))
+        stack.volume.write(sectors[-1], OLD * 8)
+        stack.volume.flush()
+    third = {b.segment for b in commit_blocks(disks[2])}
+    newest = max((b for s in disks for b in commit_blocks(s)), key=lambda b: b.sequence)
+    print(sorted(third), newest, stack.cache.status()["segments_opened"])
+    assert len(third) == 6 and newest.segment in third
+    disks[2].fail(op="write", status="ok", delay_ms=3000, **TABLES)
+    kill(disks[0])
+    kill(disks[1])
+    large, whole = 32 << 11, b"n" * (27 * 4096)  # as much as a segment takes
+    with concurrent.futures.ThreadPoolExecutor(2) as writer:
+        told = writer.submit(lambda: stack.cache.message("stack", "-"))
+        wait_for(lambda: stack.cache.status()["devices_failed"] == 2, 60, "both to leave")
+        writing = writer.submit(lambda: stack.volume.write(large, whole))
+        wait_for(lambda: told.done() and writing.done(), 90, "the write")
+    assert not writing.exception() and stack.cache.status()["state"] == "running"
+    disks[2].heal()
+    stack.volume.flush()
+    wait_for(lambda: kernel_log.matching("the log goes on without the segments"), 60, "the log to go on")
+    cut(disks)
+    up(stack)
+    start_without(stack, 0, 1)
+    assert stack.volume.read(large, 27 * 8) == whole and all(stack.volume.read(s, 64) == OLD * 8 for s in sectors)
+    stack.stop()
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_start_makes_the_missing_copies(make_disk, make_oracle, seed, which):
     """What a power cut left on one SSD only, and was shown, is shown when that one is lost after the start."""
