@@ -434,6 +434,7 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		return -ENOMEM;
 	}
 	ct->ti = ti;
+	init_rwsem(&ct->messages);
 	cache_settings_default(&ct->set);
 	err = parse_devices(ct, &as);
 	if (!err)
@@ -782,6 +783,13 @@ static void cache_presuspend_undo(struct dm_target *ti)
 	cache_resume(ti);
 }
 
+/* Those that came before c->suspending: dm has waited for them in front of a suspend, but not in front of a removal. */
+static void messages_wait(struct cache_target *ct)
+{
+	down_write(&ct->messages);
+	up_write(&ct->messages);
+}
+
 /*
  * No volume is bound.  What the cache does by itself ends first, but segments may still be opened: the last commit, or checkpoint,
  * may need one.  Then nothing is begun any more.
@@ -793,6 +801,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	unsigned int noio = memalloc_noio_save();
 	enum cache_state was = CACHE_RUNNING;
 
+	messages_wait(ct);
 	WRITE_ONCE(c->shape_pause, true);
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
@@ -1010,9 +1019,12 @@ static int cache_message(struct dm_target *ti, unsigned int argc, char **argv, c
 {
 	unsigned int noio = memalloc_noio_save();
 	struct cache_target *ct = ti->private;
-	int err = cache_message_run(ct, argc, argv);
+	int err;
 
+	down_read(&ct->messages);
+	err = cache_message_run(ct, argc, argv);
 	cache_tick_wake(ct->cache);
+	up_read(&ct->messages);
 	memalloc_noio_restore(noio);
 	return err;
 }

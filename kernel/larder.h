@@ -15,6 +15,7 @@
  * docs/design.md.
  *
  * Locks, outermost first
+ *   cache_target->messages (rwsem)  read by each message, to its end
  *   cache_registry_lock (mutex)  the list of caches, and a volume's being bound
  *   cache->super_lock   (mutex)  superblock and table of the cache, their buffers and generations; volume->super_lock likewise
  *   cache->open_lock    (mutex)  opening of segments (SEGMENT_OPEN); checkpoint_lock: one checkpoint at a time
@@ -41,6 +42,7 @@
 #include <linux/mempool.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
+#include <linux/rwsem.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
@@ -641,6 +643,7 @@ struct cache_target {
 	struct larder_table_device place[LARDER_MAX_DEVICES];
 	u32 absent;			/* bits by device number: '-' in the table */
 	u32 joins;			/* the SSD that is to join is not counted among the others: 1 + its number, or 0 */
+	struct rw_semaphore messages;	/* read: one is under way */
 	struct cache_settings set;
 };
 
