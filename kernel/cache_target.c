@@ -626,6 +626,17 @@ static void cache_unbind(struct cache *c, struct dm_target *ti)
 	mutex_unlock(&cache_registry_lock);
 }
 
+struct cache *cache_target_get(struct cache_target *ct)
+{
+	struct cache *c;
+
+	mutex_lock(&cache_registry_lock);
+	c = ct->cache;
+	cache_get(c);
+	mutex_unlock(&cache_registry_lock);
+	return c;
+}
+
 /* A start that failed leaves an object that nobody can use: the next attempt begins with a new one. */
 static int cache_renew(struct cache_target *ct)
 {
@@ -639,13 +650,14 @@ static int cache_renew(struct cache_target *ct)
 		return PTR_ERR(new);
 	mutex_lock(&cache_registry_lock);
 	err = cache_register(new);
+	if (!err)
+		ct->cache = new;
 	mutex_unlock(&cache_registry_lock);
 	if (err) {
 		DMERR("cache %pUb: another table has it by now: load this one again", old->uuid);
 		cache_put(new);
 		return err;
 	}
-	ct->cache = new;
 	cache_put(old);
 	return 0;
 }
@@ -857,7 +869,7 @@ static int cache_iterate_devices(struct dm_target *ti, iterate_devices_callout_f
 
 /* ------------------------------------------------------------------ messages */
 
-static int message_set(struct cache_target *ct, const char *key, const char *value)
+static int message_set(struct cache_target *ct, struct cache *c, const char *key, const char *value)
 {
 	struct cache_settings set;
 	const char *why;
@@ -871,30 +883,30 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 		n = -EINVAL;
 	}
 	if (n >= 0 && set.commit == COMMIT_BUFFERED) {
-		err = buffered_create(ct->cache);
+		err = buffered_create(c);
 		if (err) {
 			mutex_unlock(&cache_registry_lock);
-			DMERR("cache %pUb: not enough memory for commit=buffered: it stays as it was; try again", ct->cache->uuid);
+			DMERR("cache %pUb: not enough memory for commit=buffered: it stays as it was; try again", c->uuid);
 			return err;
 		}
 	}
 	if (n >= 0) {
 		if (set.mirror && !ct->set.mirror)
-			resync_raise(ct->cache);
+			resync_raise(c);
 		ct->set = set;
-		ct->cache->set = set;
-		if (!strcmp(key, "mirror") && ct->cache->started)
-			resync_look(ct->cache);
+		c->set = set;
+		if (!strcmp(key, "mirror") && c->started)
+			resync_look(c);
 		/* else the resume sees to it: without a table bound there is nothing to write to */
-		if (!strcmp(key, "roles") && ct->cache->started && ct->cache->ti)
+		if (!strcmp(key, "roles") && c->started && c->ti)
 			err = cache_roles(ct);
 		/* one that was opened for another interval */
 		if (!strcmp(key, "commit"))
-			log_close_open(ct->cache, CLOSE_ASKED);
+			log_close_open(c, CLOSE_ASKED);
 	}
 	mutex_unlock(&cache_registry_lock);
 	if (n < 0)
-		DMERR("cache %pUb: %s: '%s' %s", ct->cache->uuid, key, value, why);
+		DMERR("cache %pUb: %s: '%s' %s", c->uuid, key, value, why);
 	return min(n, 0) ?: err;
 }
 
@@ -982,13 +994,12 @@ static int message_commit(struct cache *c)
 	return log_wait_applied(c, lsn);
 }
 
-static int cache_message_run(struct cache_target *ct, unsigned int argc, char **argv)
+static int cache_message_run(struct cache_target *ct, struct cache *c, unsigned int argc, char **argv)
 {
-	struct cache *c = ct->cache;
 	int err;
 
 	if (argc == 3 && !strcasecmp(argv[0], "set"))
-		return message_set(ct, argv[1], argv[2]);
+		return message_set(ct, c, argv[1], argv[2]);
 	err = message_running(c);
 	if (err)
 		return err;
@@ -1019,11 +1030,14 @@ static int cache_message(struct dm_target *ti, unsigned int argc, char **argv, c
 {
 	unsigned int noio = memalloc_noio_save();
 	struct cache_target *ct = ti->private;
+	struct cache *c;
 	int err;
 
 	down_read(&ct->messages);
-	err = cache_message_run(ct, argc, argv);
-	cache_tick_wake(ct->cache);
+	c = cache_target_get(ct);
+	err = cache_message_run(ct, c, argc, argv);
+	cache_tick_wake(c);
+	cache_put(c);
 	up_read(&ct->messages);
 	memalloc_noio_restore(noio);
 	return err;

@@ -636,7 +636,7 @@ struct volume_target {
 /* What of a cache a table holds: ti->private of `larder-cache` */
 struct cache_target {
 	struct dm_target *ti;
-	struct cache *cache;		/* counted */
+	struct cache *cache;		/* counted; a resume may replace it: cache_registry_lock; STATUS and MESSAGE: cache_target_get() */
 	u32 nr_devices;
 	struct dm_dev *dev[LARDER_MAX_DEVICES];	/* by device number, as c->dev[] */
 	struct larder_cache_sb *sb[LARDER_MAX_DEVICES];	/* by device number, as read by the constructor; NULL: absent */
@@ -1424,6 +1424,9 @@ static inline const char *volume_target_name(const struct volume_target *vt)
 }
 
 /* status.c */
+/* Sleep.  What the target has, counted: a resume that is tried again replaces it; volume_target_get(): NULL before the first one */
+struct cache *cache_target_get(struct cache_target *ct);
+struct volume *volume_target_get(struct volume_target *vt);
 void cache_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen);
 void volume_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen);
 
