@@ -435,6 +435,7 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	}
 	ct->ti = ti;
 	init_rwsem(&ct->messages);
+	mutex_init(&ct->lock);
 	cache_settings_default(&ct->set);
 	err = parse_devices(ct, &as);
 	if (!err)
@@ -442,9 +443,7 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	if (!err)
 		err = parse_object(ct);
 	if (!err && ct->set.commit == COMMIT_BUFFERED) {
-		mutex_lock(&cache_registry_lock);
 		err = buffered_create(ct->cache);
-		mutex_unlock(&cache_registry_lock);
 		if (err)
 			ti->error = "Not enough memory for commit=buffered";
 	}
@@ -489,13 +488,14 @@ static u8 bind_device(struct cache_device *d, struct dm_dev *dev)
 	return d->lbs > SECTOR_SIZE ? LOOK_LARGE : 0;
 }
 
-/* The devices and settings of this table are those of the cache from now on. */
+/* ct->lock held.  The devices and settings of this table are those of the cache from now on. */
 static void cache_bind(struct cache *c, struct cache_target *ct)
 {
 	dev_t joining = c->joining_dev;
 	u8 large = 0;
 	unsigned int i;
 
+	lockdep_assert_held(&ct->lock);
 	mutex_lock(&cache_registry_lock);
 	c->ti = ct->ti;
 	for (i = 0; i < c->nr_devices; i++) {
@@ -512,13 +512,14 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 	c->set = ct->set;
 }
 
-/* Those that the settings give are written to the SSDs; then the settings have all of them. */
+/* ct->lock held.  Those that the settings give are written to the SSDs; then the settings have all of them. */
 static int cache_roles(struct cache_target *ct)
 {
 	struct cache *c = ct->cache;
 	u32 i;
 	int err;
 
+	lockdep_assert_held(&ct->lock);
 	mutex_lock(&c->super_lock);
 	err = cache_roles_write(c, ct->set.role, ct->set.nr_roles);
 	for (i = 0; i < c->nr_devices; i++)
@@ -566,7 +567,10 @@ static int cache_place(struct cache_target *ct, u32 number)
 	return err;
 }
 
-/* The SSD of this table that is to join begins to, or goes on; without it, and its place if that is new, the cache goes on too. */
+/*
+ * ct->lock held.  The SSD of this table that is to join begins to, or goes on; without it, and its place if that is new, the cache
+ * goes on too.
+ */
 static void cache_join(struct cache_target *ct)
 {
 	struct cache *c = ct->cache;
@@ -648,11 +652,13 @@ static int cache_renew(struct cache_target *ct)
 	new = cache_create(first_sb(ct), ct->place, ct->nr_devices, not_used(ct), old->disk);
 	if (IS_ERR(new))
 		return PTR_ERR(new);
+	mutex_lock(&ct->lock);
 	mutex_lock(&cache_registry_lock);
 	err = cache_register(new);
 	if (!err)
 		ct->cache = new;
 	mutex_unlock(&cache_registry_lock);
+	mutex_unlock(&ct->lock);
 	if (err) {
 		DMERR("cache %pUb: another table has it by now: load this one again", old->uuid);
 		cache_put(new);
@@ -749,7 +755,9 @@ static int cache_preresume(struct dm_target *ti)
 	err = check_members(ct) ?: check_growth(ct);
 	if (err)
 		goto out;
+	mutex_lock(&ct->lock);
 	cache_bind(ct->cache, ct);
+	mutex_unlock(&ct->lock);
 	if (!ct->cache->started)
 		err = cache_first_start(ct->cache);
 	if (err) {
@@ -757,8 +765,10 @@ static int cache_preresume(struct dm_target *ti)
 	} else {
 		if (loaded)
 			cache_take_growth(ct);
+		mutex_lock(&ct->lock);
 		cache_join(ct);
 		cache_roles(ct);
+		mutex_unlock(&ct->lock);
 		cache_unstop(ct->cache);
 		cache_run(ct->cache);
 	}
@@ -869,13 +879,15 @@ static int cache_iterate_devices(struct dm_target *ti, iterate_devices_callout_f
 
 /* ------------------------------------------------------------------ messages */
 
-static int message_set(struct cache_target *ct, struct cache *c, const char *key, const char *value)
+static int message_set(struct cache_target *ct, const char *key, const char *value)
 {
 	struct cache_settings set;
+	struct cache *c;
 	const char *why;
 	int n, err = 0;
 
-	mutex_lock(&cache_registry_lock);	/* one change after the other */
+	mutex_lock(&ct->lock);		/* one change after the other, and no other cache meanwhile */
+	c = ct->cache;
 	set = ct->set;
 	n = cache_setting_parse(&set, key, value, &why);
 	if (n >= 0 && set.nr_roles > ct->nr_devices) {
@@ -885,8 +897,8 @@ static int message_set(struct cache_target *ct, struct cache *c, const char *key
 	if (n >= 0 && set.commit == COMMIT_BUFFERED) {
 		err = buffered_create(c);
 		if (err) {
-			mutex_unlock(&cache_registry_lock);
 			DMERR("cache %pUb: not enough memory for commit=buffered: it stays as it was; try again", c->uuid);
+			mutex_unlock(&ct->lock);
 			return err;
 		}
 	}
@@ -897,16 +909,16 @@ static int message_set(struct cache_target *ct, struct cache *c, const char *key
 		c->set = set;
 		if (!strcmp(key, "mirror") && c->started)
 			resync_look(c);
-		/* else the resume sees to it: without a table bound there is nothing to write to */
-		if (!strcmp(key, "roles") && c->started && c->ti)
+		/* else the resume sees to it: without this table bound there is nothing to write to that stays open */
+		if (!strcmp(key, "roles") && c->started && READ_ONCE(c->ti) == ct->ti)
 			err = cache_roles(ct);
 		/* one that was opened for another interval */
 		if (!strcmp(key, "commit"))
 			log_close_open(c, CLOSE_ASKED);
 	}
-	mutex_unlock(&cache_registry_lock);
 	if (n < 0)
 		DMERR("cache %pUb: %s: '%s' %s", c->uuid, key, value, why);
+	mutex_unlock(&ct->lock);
 	return min(n, 0) ?: err;
 }
 
@@ -999,7 +1011,7 @@ static int cache_message_run(struct cache_target *ct, struct cache *c, unsigned 
 	int err;
 
 	if (argc == 3 && !strcasecmp(argv[0], "set"))
-		return message_set(ct, c, argv[1], argv[2]);
+		return message_set(ct, argv[1], argv[2]);
 	err = message_running(c);
 	if (err)
 		return err;
