@@ -410,6 +410,8 @@ static void cache_target_free(struct cache_target *ct)
 {
 	unsigned int i;
 
+	if (ct->cache)
+		cache_put(ct->cache);
 	for (i = 0; i < LARDER_MAX_DEVICES; i++) {
 		if (ct->dev[i])
 			dm_put_device(ct->ti, ct->dev[i]);
@@ -472,7 +474,6 @@ static void cache_dtr(struct dm_target *ti)
 		}
 	}
 	mutex_unlock(&cache_registry_lock);
-	cache_put(c);
 	cache_target_free(ct);
 }
 
