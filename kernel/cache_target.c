@@ -654,19 +654,20 @@ static int cache_renew(struct cache_target *ct)
 	if (IS_ERR(new))
 		return PTR_ERR(new);
 	mutex_lock(&ct->lock);
+	err = ct->set.commit == COMMIT_BUFFERED ? buffered_create(new) : 0;
+	if (err)
+		goto put;
 	mutex_lock(&cache_registry_lock);
 	err = cache_register(new);
 	if (!err)
 		ct->cache = new;
 	mutex_unlock(&cache_registry_lock);
-	mutex_unlock(&ct->lock);
-	if (err) {
+	if (err)
 		DMERR("cache %pUb: another table has it by now: load this one again", old->uuid);
-		cache_put(new);
-		return err;
-	}
-	cache_put(old);
-	return 0;
+put:
+	mutex_unlock(&ct->lock);
+	cache_put(err ? new : old);
+	return err;
 }
 
 static int cache_first_start(struct cache *c)
