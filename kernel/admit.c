@@ -228,14 +228,25 @@ static struct class_table *class_table_create(const struct larder_classes *list,
 	return NULL;
 }
 
+/* They go with the size of the cache, which may have grown since. */
+static void pin_limits_apply(struct volume *v, const struct larder_classes *list)
+{
+	unsigned int i;
+
+	for (i = 0; i < list->nr; i++)
+		if (list->rule[i].pin)
+			WRITE_ONCE(v->pin_limit[list->rule[i].pin - 1], percent_of_cache(v->cache, list->rule[i].percent));
+}
+
 static int classes_apply(struct volume *v, const struct larder_classes *list)
 {
 	struct class_table *old = rcu_dereference_protected(v->classes, true), *new = NULL;
-	unsigned int i;
 	int err;
 
-	if (old ? larder_classes_same(&old->list, list) : list->preset == LARDER_CLASS_DEFAULT)
+	if (old ? larder_classes_same(&old->list, list) : list->preset == LARDER_CLASS_DEFAULT) {
+		pin_limits_apply(v, list);
 		return 0;
+	}
 	err = pins_create(v->cache, list->pins);
 	if (err)
 		return err;
@@ -250,9 +261,7 @@ static int classes_apply(struct volume *v, const struct larder_classes *list)
 		synchronize_rcu();
 		pins_forget(v);
 	}
-	for (i = 0; i < list->nr; i++)
-		if (list->rule[i].pin)
-			WRITE_ONCE(v->pin_limit[list->rule[i].pin - 1], percent_of_cache(v->cache, list->rule[i].percent));
+	pin_limits_apply(v, list);
 	if (old)
 		call_rcu(&old->rcu, class_table_free_rcu);
 	return 0;

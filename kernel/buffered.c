@@ -41,18 +41,24 @@ int buffered_create(struct cache *c)
 	u32 size = roundup_pow_of_two(log->nr_pages);
 	struct buffered *ring;
 
-	if (log->ring)
+	if (READ_ONCE(log->ring))
 		return 0;
 	ring = kvcalloc(size, sizeof(*ring), GFP_KERNEL);
 	if (!ring)
 		return -ENOMEM;
-	c->fixed_bytes += (u64)size * sizeof(*ring);
-	/* reads look for it before there can be anything */
-	WRITE_ONCE(c->look, c->look | LOOK_BUFFERED);
-	spin_lock_irq(&log->lock);
-	log->ring = ring;
-	log->ring_size = size;
-	spin_unlock_irq(&log->lock);
+	mutex_lock(&cache_registry_lock);
+	if (!log->ring) {
+		c->fixed_bytes += (u64)size * sizeof(*ring);
+		/* reads look for it before there can be anything */
+		WRITE_ONCE(c->look, c->look | LOOK_BUFFERED);
+		spin_lock_irq(&log->lock);
+		log->ring_size = size;
+		WRITE_ONCE(log->ring, ring);
+		spin_unlock_irq(&log->lock);
+		ring = NULL;
+	}
+	mutex_unlock(&cache_registry_lock);
+	kvfree(ring);
 	return 0;
 }
 

@@ -410,6 +410,8 @@ static void cache_target_free(struct cache_target *ct)
 {
 	unsigned int i;
 
+	if (ct->cache)
+		cache_put(ct->cache);
 	for (i = 0; i < LARDER_MAX_DEVICES; i++) {
 		if (ct->dev[i])
 			dm_put_device(ct->ti, ct->dev[i]);
@@ -434,6 +436,8 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		return -ENOMEM;
 	}
 	ct->ti = ti;
+	init_rwsem(&ct->messages);
+	mutex_init(&ct->lock);
 	cache_settings_default(&ct->set);
 	err = parse_devices(ct, &as);
 	if (!err)
@@ -441,9 +445,7 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 	if (!err)
 		err = parse_object(ct);
 	if (!err && ct->set.commit == COMMIT_BUFFERED) {
-		mutex_lock(&cache_registry_lock);
 		err = buffered_create(ct->cache);
-		mutex_unlock(&cache_registry_lock);
 		if (err)
 			ti->error = "Not enough memory for commit=buffered";
 	}
@@ -472,7 +474,6 @@ static void cache_dtr(struct dm_target *ti)
 		}
 	}
 	mutex_unlock(&cache_registry_lock);
-	cache_put(c);
 	cache_target_free(ct);
 }
 
@@ -488,13 +489,14 @@ static u8 bind_device(struct cache_device *d, struct dm_dev *dev)
 	return d->lbs > SECTOR_SIZE ? LOOK_LARGE : 0;
 }
 
-/* The devices and settings of this table are those of the cache from now on. */
+/* ct->lock held.  The devices and settings of this table are those of the cache from now on. */
 static void cache_bind(struct cache *c, struct cache_target *ct)
 {
 	dev_t joining = c->joining_dev;
 	u8 large = 0;
 	unsigned int i;
 
+	lockdep_assert_held(&ct->lock);
 	mutex_lock(&cache_registry_lock);
 	c->ti = ct->ti;
 	for (i = 0; i < c->nr_devices; i++) {
@@ -511,13 +513,14 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 	c->set = ct->set;
 }
 
-/* Those that the settings give are written to the SSDs; then the settings have all of them. */
+/* ct->lock held.  Those that the settings give are written to the SSDs; then the settings have all of them. */
 static int cache_roles(struct cache_target *ct)
 {
 	struct cache *c = ct->cache;
 	u32 i;
 	int err;
 
+	lockdep_assert_held(&ct->lock);
 	mutex_lock(&c->super_lock);
 	err = cache_roles_write(c, ct->set.role, ct->set.nr_roles);
 	for (i = 0; i < c->nr_devices; i++)
@@ -565,7 +568,10 @@ static int cache_place(struct cache_target *ct, u32 number)
 	return err;
 }
 
-/* The SSD of this table that is to join begins to, or goes on; without it, and its place if that is new, the cache goes on too. */
+/*
+ * ct->lock held.  The SSD of this table that is to join begins to, or goes on; without it, and its place if that is new, the cache
+ * goes on too.
+ */
 static void cache_join(struct cache_target *ct)
 {
 	struct cache *c = ct->cache;
@@ -620,6 +626,17 @@ static void cache_unbind(struct cache *c, struct dm_target *ti)
 	mutex_unlock(&cache_registry_lock);
 }
 
+struct cache *cache_target_get(struct cache_target *ct)
+{
+	struct cache *c;
+
+	mutex_lock(&cache_registry_lock);
+	c = ct->cache;
+	cache_get(c);
+	mutex_unlock(&cache_registry_lock);
+	return c;
+}
+
 /* A start that failed leaves an object that nobody can use: the next attempt begins with a new one. */
 static int cache_renew(struct cache_target *ct)
 {
@@ -631,17 +648,21 @@ static int cache_renew(struct cache_target *ct)
 	new = cache_create(first_sb(ct), ct->place, ct->nr_devices, not_used(ct), old->disk);
 	if (IS_ERR(new))
 		return PTR_ERR(new);
+	mutex_lock(&ct->lock);
+	err = ct->set.commit == COMMIT_BUFFERED ? buffered_create(new) : 0;
+	if (err)
+		goto put;
 	mutex_lock(&cache_registry_lock);
 	err = cache_register(new);
+	if (!err)
+		ct->cache = new;
 	mutex_unlock(&cache_registry_lock);
-	if (err) {
+	if (err)
 		DMERR("cache %pUb: another table has it by now: load this one again", old->uuid);
-		cache_put(new);
-		return err;
-	}
-	ct->cache = new;
-	cache_put(old);
-	return 0;
+put:
+	mutex_unlock(&ct->lock);
+	cache_put(err ? new : old);
+	return err;
 }
 
 static int cache_first_start(struct cache *c)
@@ -736,7 +757,9 @@ static int cache_preresume(struct dm_target *ti)
 	err = check_members(ct) ?: check_growth(ct);
 	if (err)
 		goto out;
+	mutex_lock(&ct->lock);
 	cache_bind(ct->cache, ct);
+	mutex_unlock(&ct->lock);
 	if (!ct->cache->started)
 		err = cache_first_start(ct->cache);
 	if (err) {
@@ -744,8 +767,10 @@ static int cache_preresume(struct dm_target *ti)
 	} else {
 		if (loaded)
 			cache_take_growth(ct);
+		mutex_lock(&ct->lock);
 		cache_join(ct);
 		cache_roles(ct);
+		mutex_unlock(&ct->lock);
 		cache_unstop(ct->cache);
 		cache_run(ct->cache);
 	}
@@ -782,6 +807,13 @@ static void cache_presuspend_undo(struct dm_target *ti)
 	cache_resume(ti);
 }
 
+/* Those that came before c->suspending: dm has waited for them in front of a suspend, but not in front of a removal. */
+static void messages_wait(struct cache_target *ct)
+{
+	down_write(&ct->messages);
+	up_write(&ct->messages);
+}
+
 /*
  * No volume is bound.  What the cache does by itself ends first, but segments may still be opened: the last commit, or checkpoint,
  * may need one.  Then nothing is begun any more.
@@ -793,6 +825,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	unsigned int noio = memalloc_noio_save();
 	enum cache_state was = CACHE_RUNNING;
 
+	messages_wait(ct);
 	WRITE_ONCE(c->shape_pause, true);
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
@@ -854,10 +887,12 @@ static int cache_iterate_devices(struct dm_target *ti, iterate_devices_callout_f
 static int message_set(struct cache_target *ct, const char *key, const char *value)
 {
 	struct cache_settings set;
+	struct cache *c;
 	const char *why;
 	int n, err = 0;
 
-	mutex_lock(&cache_registry_lock);	/* one change after the other */
+	mutex_lock(&ct->lock);		/* one change after the other, and no other cache meanwhile */
+	c = ct->cache;
 	set = ct->set;
 	n = cache_setting_parse(&set, key, value, &why);
 	if (n >= 0 && set.nr_roles > ct->nr_devices) {
@@ -865,30 +900,30 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 		n = -EINVAL;
 	}
 	if (n >= 0 && set.commit == COMMIT_BUFFERED) {
-		err = buffered_create(ct->cache);
+		err = buffered_create(c);
 		if (err) {
-			mutex_unlock(&cache_registry_lock);
-			DMERR("cache %pUb: not enough memory for commit=buffered: it stays as it was; try again", ct->cache->uuid);
+			DMERR("cache %pUb: not enough memory for commit=buffered: it stays as it was; try again", c->uuid);
+			mutex_unlock(&ct->lock);
 			return err;
 		}
 	}
 	if (n >= 0) {
 		if (set.mirror && !ct->set.mirror)
-			resync_raise(ct->cache);
+			resync_raise(c);
 		ct->set = set;
-		ct->cache->set = set;
-		if (!strcmp(key, "mirror") && ct->cache->started)
-			resync_look(ct->cache);
-		/* else the resume sees to it: without a table bound there is nothing to write to */
-		if (!strcmp(key, "roles") && ct->cache->started && ct->cache->ti)
+		c->set = set;
+		if (!strcmp(key, "mirror") && c->started)
+			resync_look(c);
+		/* else the resume sees to it: without this table bound there is nothing to write to that stays open */
+		if (!strcmp(key, "roles") && c->started && READ_ONCE(c->ti) == ct->ti)
 			err = cache_roles(ct);
 		/* one that was opened for another interval */
 		if (!strcmp(key, "commit"))
-			log_close_open(ct->cache, CLOSE_ASKED);
+			log_close_open(c, CLOSE_ASKED);
 	}
-	mutex_unlock(&cache_registry_lock);
 	if (n < 0)
-		DMERR("cache %pUb: %s: '%s' %s", ct->cache->uuid, key, value, why);
+		DMERR("cache %pUb: %s: '%s' %s", c->uuid, key, value, why);
+	mutex_unlock(&ct->lock);
 	return min(n, 0) ?: err;
 }
 
@@ -976,9 +1011,8 @@ static int message_commit(struct cache *c)
 	return log_wait_applied(c, lsn);
 }
 
-static int cache_message_run(struct cache_target *ct, unsigned int argc, char **argv)
+static int cache_message_run(struct cache_target *ct, struct cache *c, unsigned int argc, char **argv)
 {
-	struct cache *c = ct->cache;
 	int err;
 
 	if (argc == 3 && !strcasecmp(argv[0], "set"))
@@ -1013,9 +1047,15 @@ static int cache_message(struct dm_target *ti, unsigned int argc, char **argv, c
 {
 	unsigned int noio = memalloc_noio_save();
 	struct cache_target *ct = ti->private;
-	int err = cache_message_run(ct, argc, argv);
+	struct cache *c;
+	int err;
 
-	cache_tick_wake(ct->cache);
+	down_read(&ct->messages);
+	c = cache_target_get(ct);
+	err = cache_message_run(ct, c, argc, argv);
+	cache_tick_wake(c);
+	cache_put(c);
+	up_read(&ct->messages);
 	memalloc_noio_restore(noio);
 	return err;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Every shim for a kernel version; no version test anywhere else in kernel/.  Supported: 6.1 and later. */
+/* Every shim for a kernel version; no version test anywhere else in kernel/.  Supported: 6.1.83 and later, see below. */
 #ifndef LARDER_COMPAT_H
 #define LARDER_COMPAT_H
 
@@ -9,7 +9,17 @@
 #include <linux/workqueue.h>
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
-#error "larder needs Linux 6.1 or later"
+#error "larder needs Linux 6.1.83 or later"
+#endif
+
+/*
+ * Before "dm: call the resume method on internal suspend" (65e8fbde6452; CVE-2024-26880) an internal suspend called postsuspend, and the
+ * internal resume not preresume: behind the first reload of its cache a volume would go on unbound.
+ */
+#define LARDER_BEFORE(major, minor, first, fixed) \
+	(LINUX_VERSION_CODE >= KERNEL_VERSION(major, first, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(major, minor, fixed))
+#if LARDER_BEFORE(6, 1, 1, 83) || LARDER_BEFORE(6, 6, 2, 23) || LARDER_BEFORE(6, 7, 7, 11) || LARDER_BEFORE(6, 8, 8, 2)
+#error "device mapper of this kernel resumes a volume without binding it: larder needs Linux 6.1.83, 6.6.23, 6.7.11, 6.8.2, or 6.9 and later"
 #endif
 
 /* hex2bin(): once of <linux/kernel.h>, which no longer brings this header */

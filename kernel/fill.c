@@ -336,4 +336,5 @@ void fills_wait(struct volume *v)
 		copies_close(c, LARDER_STREAM_KEEP);
 		wait_event_timeout(c->log.wait, !atomic_read(&v->fills), HZ / 10);
 	}
+	flush_work(&c->copy_work);	/* one that has handed over the last one, and counts it still */
 }

@@ -15,7 +15,9 @@
  * docs/design.md.
  *
  * Locks, outermost first
- *   cache_registry_lock (mutex)  the list of caches, and a volume's being bound
+ *   cache_target->messages (rwsem)  read by each message, to its end
+ *   cache_target->lock  (mutex)  one change of the settings after the other; SSDs are written to under it
+ *   cache_registry_lock (mutex)  the list of caches, and a volume's being bound; nothing waits for I/O under it
  *   cache->super_lock   (mutex)  superblock and table of the cache, their buffers and generations; volume->super_lock likewise
  *   cache->open_lock    (mutex)  opening of segments (SEGMENT_OPEN); checkpoint_lock: one checkpoint at a time
  *   log->lock           (spin, irqsave)  records, items, streams' heads, sequence numbers, opened segments, page stack.
@@ -41,6 +43,7 @@
 #include <linux/mempool.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
+#include <linux/rwsem.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
@@ -638,13 +641,15 @@ struct volume_target {
 /* What of a cache a table holds: ti->private of `larder-cache` */
 struct cache_target {
 	struct dm_target *ti;
-	struct cache *cache;		/* counted */
+	struct cache *cache;		/* counted; replaced under lock and cache_registry_lock: cache_target_get() */
 	u32 nr_devices;
 	struct dm_dev *dev[LARDER_MAX_DEVICES];	/* by device number, as c->dev[] */
 	struct larder_cache_sb *sb[LARDER_MAX_DEVICES];	/* by device number, as read by the constructor; NULL: absent */
 	struct larder_table_device place[LARDER_MAX_DEVICES];
 	u32 absent;			/* bits by device number: '-' in the table */
 	u32 joins;			/* the SSD that is to join is not counted among the others: 1 + its number, or 0 */
+	struct rw_semaphore messages;	/* read: one is under way */
+	struct mutex lock;		/* set, and its being brought to the cache: preresume, message 'set' */
 	struct cache_settings set;
 };
 
@@ -1096,7 +1101,7 @@ struct record *log_record_get(struct cache *c, u8 stream);	/* log->lock held, or
 void log_record_put(struct cache *c, struct record *r);	/* log->lock held: pages and record go back */
 
 /* ------------------------------------------------------------------ buffered.c: writes that are acknowledged from memory */
-/* Sleeps; cache_registry_lock held: from now on that is possible.  -ENOMEM */
+/* Sleeps: from now on that is possible.  -ENOMEM */
 int buffered_create(struct cache *c);
 void buffered_destroy(struct cache *c);			/* nothing is in flight */
 /* ms after which a record that was opened is closed: commit_interval, or less */
@@ -1430,6 +1435,9 @@ static inline const char *volume_target_name(const struct volume_target *vt)
 }
 
 /* status.c */
+/* Sleep.  What the target has, counted: a resume that is tried again replaces it; volume_target_get(): NULL before the first one */
+struct cache *cache_target_get(struct cache_target *ct);
+struct volume *volume_target_get(struct volume_target *vt);
 void cache_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen);
 void volume_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen);
 

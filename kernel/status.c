@@ -208,12 +208,12 @@ static unsigned int cache_table(struct cache_target *ct, char *result, unsigned 
 	return sz;
 }
 
-static unsigned int cache_ima(struct cache_target *ct, char *result, unsigned int maxlen)
+static unsigned int cache_ima(struct cache_target *ct, struct cache *c, char *result, unsigned int maxlen)
 {
 	unsigned int sz = 0, i, count;
 
 	DMEMIT_TARGET_NAME_VERSION(ct->ti->type);
-	DMEMIT(",uuid=%pUb,nr_devices=%u", ct->cache->uuid, ct->nr_devices);
+	DMEMIT(",uuid=%pUb,nr_devices=%u", c->uuid, ct->nr_devices);
 	for (i = 0; i < ct->nr_devices; i++)
 		DMEMIT(",device_%u=%s", i, ct->dev[i] ? ct->dev[i]->name : "-");
 	if (sz < maxlen)
@@ -225,12 +225,13 @@ static unsigned int cache_ima(struct cache_target *ct, char *result, unsigned in
 void cache_status(struct dm_target *ti, status_type_t type, unsigned int flags, char *result, unsigned int maxlen)
 {
 	struct cache_target *ct = ti->private;
+	struct cache *c = cache_target_get(ct);
 	unsigned int sz = 0, count;
 
 	switch (type) {
 	case STATUSTYPE_INFO:
-		sz = cache_info_state(ct->cache, result, sz, maxlen);
-		sz = cache_info_counters(ct->cache, result, sz, maxlen);
+		sz = cache_info_state(c, result, sz, maxlen);
+		sz = cache_info_counters(c, result, sz, maxlen);
 		if (sz < maxlen)
 			cache_settings_print(&ct->set, false, " =", result + sz, maxlen - sz, &count);
 		break;
@@ -238,9 +239,10 @@ void cache_status(struct dm_target *ti, status_type_t type, unsigned int flags, 
 		cache_table(ct, result, maxlen);
 		break;
 	case STATUSTYPE_IMA:
-		cache_ima(ct, result, maxlen);
+		cache_ima(ct, c, result, maxlen);
 		break;
 	}
+	cache_put(c);
 }
 
 /* ------------------------------------------------------------------ volume */
@@ -427,11 +429,7 @@ void volume_status(struct dm_target *ti, status_type_t type, unsigned int flags,
 
 	switch (type) {
 	case STATUSTYPE_INFO:
-		mutex_lock(&cache_registry_lock);
-		v = vt->volume;
-		if (v)
-			volume_get(v);
-		mutex_unlock(&cache_registry_lock);
+		v = volume_target_get(vt);
 		sz = volume_info_state(vt, v, result, sz, maxlen);
 		sz = volume_info_counters(v, result, sz, maxlen);
 		sz = volume_info_classes(v, result, sz, maxlen);

@@ -268,6 +268,18 @@ static void volume_io_hints(struct dm_target *ti, struct queue_limits *limits)
 
 /* ------------------------------------------------------------------ messages */
 
+struct volume *volume_target_get(struct volume_target *vt)
+{
+	struct volume *v;
+
+	mutex_lock(&cache_registry_lock);
+	v = vt->volume;
+	if (v)
+		volume_get(v);
+	mutex_unlock(&cache_registry_lock);
+	return v;
+}
+
 static int message_set(struct volume_target *vt, const char *key, const char *value)
 {
 	struct volume_settings set;
@@ -296,20 +308,14 @@ static int message_set(struct volume_target *vt, const char *key, const char *va
 	return err ?: min(n, 0);
 }
 
-static int message_flush(struct volume_target *vt, bool begin)
+static void volume_flush(struct volume_target *vt, struct volume *v, bool begin)
 {
-	struct volume *v = vt->volume;
-
-	if (!v || !v->active) {
-		DMERR("%s: the volume is suspended: resume it, then flush", volume_target_name(vt));
-		return -EBUSY;
-	}
 	if (!v->cache) {
 		dm_table_event(vt->ti->table);	/* nothing to do */
-		return 0;
+		return;
 	}
 	if (!begin && !READ_ONCE(v->flushing))
-		return 0;
+		return;
 	/* what is acknowledged from memory is dirty when it is applied */
 	if (begin && READ_ONCE(v->cache->look) & LOOK_BUFFERED)
 		log_wait_applied(v->cache, log_close_open(v->cache, CLOSE_ASKED));
@@ -319,7 +325,21 @@ static int message_flush(struct volume_target *vt, bool begin)
 	writeback_kick(v);
 	if (!begin)
 		dm_table_event(vt->ti->table);
-	return 0;
+}
+
+/* Not under vt->lock, which a suspend needs: it may wait for the SSD. */
+static int message_flush(struct volume_target *vt, bool begin)
+{
+	struct volume *v = volume_target_get(vt);
+	bool active = v && v->active;
+
+	if (active)
+		volume_flush(vt, v, begin);
+	else
+		DMERR("%s: the volume is suspended: resume it, then flush", volume_target_name(vt));
+	if (v)
+		volume_put(v);
+	return active ? 0 : -EBUSY;
 }
 
 /*

@@ -8,7 +8,7 @@ import pytest
 from lib import simdisk
 from lib.block import SECTOR
 from lib.command import CommandError
-from lib.larder import Stack, Volume, wait_for
+from lib.larder import Cache, Stack, Volume, wait_for
 from lib.sets import make_stack
 
 BLOCK = 8  # sectors
@@ -58,6 +58,40 @@ def test_option(make_disk):
     stack.cache.set(commit="auto")
     stack.volume.write(0, data)
     assert count(stack, "write_buffered") == 0
+    stack.stop()
+
+
+def test_start_that_is_tried_again(make_disk, kernel_log):
+    """The object of a start that failed is replaced by the next one, which buffers too; who asks for its status, or changes a
+    setting, meanwhile is answered."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = buffered_stack(make_disk)
+    table = stack.cache.table()
+    stack.stop()
+    stack.cache = Cache.create("c", table, suspended=True)
+    stack.ssd.fail(op="write,flush", status="ioerr")
+    assert fails(stack.cache.resume)
+    done, answers = threading.Event(), []
+
+    def ask() -> None:
+        while not done.is_set():
+            answers.append((stack.cache.status()["state"], fails(stack.cache.message, "set", "gather", 8)))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    for _ in range(8):
+        assert fails(stack.cache.resume)
+    done.set()
+    thread.join(60)
+    assert set(answers) == {("suspended", False)}
+    stack.ssd.heal()
+    stack.cache.resume()
+    assert stack.cache.status()["gather"] == 8
+    stack.volume = Volume.start(stack.hdd, stack.cache, **stack.options)
+    data = os.urandom(BLOCK * SECTOR)
+    stack.volume.write(0, data)
+    assert count(stack, "write_buffered") == 1
+    assert stack.volume.read(0, BLOCK) == data
     stack.stop()
 
 

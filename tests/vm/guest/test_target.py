@@ -732,6 +732,61 @@ def test_stopped_in_order_only_while_it_is_stopped(stack):
     assert said() == "none"
 
 
+def test_message_beside_a_removal(make_disk):
+    """dm waits for the messages of a device before it suspends it, but not before it removes it: what `reclaim` copies must not
+    come behind the clean stop."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    small = {"format_cache": ("--segment-size", "128k"), "format_volume": ("--cache", "c")}
+    stack = Stack(ssd, hdd, sequential_cutoff=0, **small)
+    places = range(0, 8 * MIB, 128)
+    for sector in places:
+        stack.volume.write(sector, os.urandom(64 * 1024))
+    stack.volume.drain()
+    stack.restart()  # from here on a hit counts: it is old
+    replayed = stack.cache.status()["replayed_records"]
+    hot = [s + 24 * i for s in places for i in range(5)]  # a third: where more is hot, all of the segment stays as it is
+    for sector in 2 * hot:  # what is hit twice is kept
+        stack.volume.read(sector, 8)
+    stack.volume.remove()
+    stack.volume = None
+    cache = stack.cache
+    status = cache.status()
+    ssd.fail(op="write", status="ok", delay_ms=300)
+    thread = threading.Thread(target=cache.message, args=("reclaim", status["segments_write"] + status["segments_keep"]))
+    thread.start()
+    wait_for(lambda: cache.status()["reclaim_kept_slots"], 60, "the first copies")
+    assert thread.is_alive()
+    cache.remove()
+    thread.join(60)
+    assert not thread.is_alive()
+    ssd.heal()
+    stack.start()
+    assert stack.cache.status()["replayed_records"] == replayed
+    assert stack.volume.status()["cached_sectors"] > 0
+    stack.stop()
+
+
+def test_roles_hold_up_no_others(make_disk):
+    """While an SSD takes its time over the roles that are written to it, status is answered, and volumes start and stop."""
+    ssds = [make_disk(f"ssd{i}", model="null", mb=64, wce=1, fua=1) for i in range(2)]
+    stack = Stack(ssds, make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
+    other = make_disk("hdd1", model="null", mb=64, wce=1)
+    Volume.format("w", other)
+    ssds[0].fail(op="write", status="ok", delay_ms=20000, count=1)
+    thread = threading.Thread(target=stack.cache.set, kwargs={"roles": "write/read"})
+    thread.start()
+    wait_for(lambda: ssds[0].faults()[0]["hits"], 60, "the roles to be written")
+    stack.volume.status_line()
+    stack.cache.status_line()
+    w = Volume.start(other, None, name="w")
+    w.remove()
+    assert ssds[0].state()["inflight"] and thread.is_alive()
+    thread.join(120)
+    assert stack.cache.status()["roles"] == "write/read"
+    stack.stop()
+
+
 def test_no_hibernation_beside_a_cache(stack, kernel_log):
     """Refused before anything is frozen."""
     state = Path("/sys/power/state")
