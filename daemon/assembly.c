@@ -43,7 +43,7 @@ static char *volume_params(const struct facts *facts, const struct step *step)
 
 /*
  * What `larder cache replace --spare` does: it takes its turn, and judges cache, place and device once more, when nobody else can open that.  Where
- * there is systemd it is a unit of its own: who stops the daemon does not stop it.
+ * there is systemd, and D-Bus, it is a unit of its own: who stops the daemon does not stop it.  Else it is cut off then, as anything may cut it off.
  */
 static int use_spare(const struct facts *facts, const struct step *step, bool dry_run)
 {
@@ -202,10 +202,12 @@ static void forget_failures(struct assembly_memory *memory, const struct facts *
 
 		for (size_t k = 0; k < facts->nr_running; k++)
 			lasts |= facts->running[k].failed && !memcmp(facts->running[k].uuid, memory->failure[i].uuid, 16);
-		if (lasts)
+		if (lasts) {
 			i++;
-		else
-			memory->failure[i] = memory->failure[--memory->nr_failures];
+			continue;
+		}
+		attempts_forget(&memory->spares, memory->failure[i].uuid);
+		memory->failure[i] = memory->failure[--memory->nr_failures];
 	}
 }
 
@@ -217,6 +219,7 @@ static void date_failures(struct assembly_memory *memory, struct facts *facts)
 	for (size_t i = 0; i < facts->nr_running; i++) {
 		struct fact_running *r = &facts->running[i];
 		struct assembly_failure *f = memory ? find_failure(memory, r->uuid) : NULL;
+		const struct attempt *failed;
 
 		for (unsigned place = 0; place < LARDER_MAX_DEVICES; place++)
 			r->failed_since[place] = facts->now;
@@ -232,18 +235,17 @@ static void date_failures(struct assembly_memory *memory, struct facts *facts)
 				f->since[place] = facts->now;
 		f->places = r->failed;
 		memcpy(r->failed_since, f->since, sizeof(f->since));
-		r->held_until = f->held_until;
+		failed = attempts_find(&memory->spares, r->uuid);
+		r->held_since = failed ? failed->again - failed->wait : 0;
+		r->held_until = failed ? failed->again : 0;
 	}
 }
 
-static void hold_spares(struct assembly_memory *memory, const uint8_t uuid[16], uint64_t now)
+void assembly_retry(struct assembly_memory *memory, bool asked)
 {
-	struct assembly_failure *f = find_failure(memory, uuid);
-
-	if (!f)
-		return;
-	f->held = !f->held ? ATTEMPT_FIRST_US : 2 * f->held < ATTEMPT_LAST_US ? 2 * f->held : ATTEMPT_LAST_US;
-	f->held_until = now + f->held;
+	memory->attempts.number = 0;
+	if (asked)
+		memory->spares.number = 0;
 }
 
 /* ------------------------------------------------------------------ rounds */
@@ -328,6 +330,13 @@ static void tell_held(struct assembly *a, const struct facts *facts, int *result
 	}
 }
 
+static void remember_failure(struct assembly_memory *memory, const struct step *step, int error)
+{
+	if (step->kind != PLAN_CLEAR)
+		attempts_failed(step->kind == PLAN_SPARE ? &memory->spares : &memory->attempts, step->uuid, step->kind == PLAN_CACHE, step->name, error,
+				facts_clock());
+}
+
 /* True: there were some, so there may be more to do. */
 static bool run_steps(struct assembly *a, const struct look *look, const struct plan *plan, struct tried *tried, int *result)
 {
@@ -335,10 +344,8 @@ static bool run_steps(struct assembly *a, const struct look *look, const struct 
 		int error = carry_out(&look->facts, &plan->step[i], a->dry_run);
 
 		add_tried(tried, &plan->step[i]);
-		if (a->memory && error && plan->step[i].kind == PLAN_SPARE)
-			hold_spares(a->memory, plan->step[i].uuid, facts_clock());
-		else if (a->memory && error && plan->step[i].kind != PLAN_CLEAR)
-			attempts_failed(&a->memory->attempts, plan->step[i].uuid, plan->step[i].kind == PLAN_CACHE, plan->step[i].name, error, facts_clock());
+		if (a->memory && error)
+			remember_failure(a->memory, &plan->step[i], error);
 		if (!a->dry_run || error)
 			tell_step(a, &look->facts, &plan->step[i], error);
 		*result = *result ? *result : error;
@@ -383,7 +390,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 {
 	struct tried tried = { 0 };
 	int result = LARDER_DONE;
-	bool first = true, more = true;
+	bool more = true;
 
 	if (a->memory)
 		hold_failed(a->memory, &tried);
@@ -396,7 +403,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			result = result ? result : error;
 			break;
 		}
-		if (a->memory && first)
+		if (a->memory) /* in each round: while a spare joins, the turn is somebody else's */
 			find_stopped(a->memory, &look.facts);
 		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
@@ -410,7 +417,6 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			if (a->memory)
 				remember(a->memory, &look.facts);
 		}
-		first = false;
 		plan_free(&plan);
 		facts_free(&look);
 	}

@@ -54,7 +54,7 @@ struct daemon {
 	struct bus *bus;
 	int seen; /* file with the objects of the last pass */
 	bool observe, running, more, ready, ending;
-	bool retry; /* what failed is tried again in the next pass: somebody has done something */
+	bool retry, asked; /* what failed is tried again in the next pass: something was done; somebody has asked for it */
 };
 
 /* ------------------------------------------------------------------ journal */
@@ -231,8 +231,8 @@ static int start_pass(sd_event_source *source, uint64_t when, void *data)
 	daemon->more = false;
 	daemon->shared->again = 0;
 	if (daemon->retry)
-		daemon->shared->memory.attempts.number = 0;
-	daemon->retry = false;
+		assembly_retry(&daemon->shared->memory, daemon->asked);
+	daemon->retry = daemon->asked = false;
 	watch_dm(daemon);
 	fflush(NULL);
 	child = fork();
@@ -304,7 +304,7 @@ static void refresh(void *data)
 {
 	struct daemon *daemon = data;
 
-	daemon->retry = true;
+	daemon->retry = daemon->asked = true;
 	schedule(daemon, facts_clock() + SETTLE_US);
 }
 

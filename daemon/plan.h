@@ -58,7 +58,7 @@ struct fact_running {
 	bool cache;
 	uint32_t failed; /* places of a cache that takes writes: bit by bit */
 	uint64_t failed_since[LARDER_MAX_DEVICES]; /* of each when it was first seen so; on the clock of facts.now */
-	uint64_t held_until; /* a spare could not join: no other one before then; 0: not so */
+	uint64_t held_since, held_until; /* a spare could not join: no other one before then, unless one that came since; 0: not so */
 	bool busy; /* an SSD joins it, or is drained */
 };
 

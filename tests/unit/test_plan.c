@@ -238,6 +238,7 @@ static void add_running(const uint8_t uuid[16], bool is_cache, const char *name)
 		for (unsigned place = 0; place < LARDER_MAX_DEVICES; place++)
 			r->failed_since[place] = 1000 + rnd(2000);
 		r->held_until = chance(10) ? 1000 + rnd(2000) : 0;
+		r->held_since = chance(50) ? r->held_until : 0;
 		r->busy = chance(20);
 	}
 	facts.nr_running++;
@@ -416,7 +417,7 @@ static bool is_asked_for(const struct fact_member *m)
 {
 	bool by_volume = false;
 
-	for (size_t i = 0; facts.only && m->kind == LARDER_KIND_CACHE && i < nr_members; i++)
+	for (size_t i = 0; facts.only && m->kind != LARDER_KIND_VOLUME && i < nr_members; i++)
 		by_volume |= member[i].kind == LARDER_KIND_VOLUME && !memcmp(facts.only, member[i].uuid, 16) &&
 			     !memcmp(member[i].cache_uuid, m->cache_uuid, 16);
 	return !facts.only || !memcmp(facts.only, m->uuid, 16) || !memcmp(facts.only, m->cache_uuid, 16) || by_volume;
@@ -462,12 +463,23 @@ static bool is_back(const struct fact_running *r, unsigned place, const struct l
 		if (member[i].kind == LARDER_KIND_CACHE && !memcmp(member[i].uuid, d->uuid, 16) && truth[i].history != JOINING &&
 		    (!member[i].used || member[i].appeared > r->failed_since[place]) && !member[i].foreign && !member[i].copy_only)
 			return true;
-	return false;
+	return false; /* no world has one that left and one that was begun in the same place: who_failed_is_here_again() */
+}
+
+/* A spare could not join, and nothing of the cache has come since. */
+static bool is_held(const struct fact_running *r)
+{
+	bool came = false;
+
+	for (size_t i = 0; i < nr_members; i++)
+		came |= member[i].kind != LARDER_KIND_VOLUME && member[i].kind != LARDER_KIND_OTHER && !memcmp(member[i].cache_uuid, r->uuid, 16) &&
+			member[i].appeared > r->held_since && member[i].appeared < facts.now;
+	return facts.now < r->held_until && !came;
 }
 
 static bool has_time(const struct fact_running *r, unsigned place)
 {
-	return facts.now >= r->failed_since[place] + facts.wait && facts.now >= r->held_until;
+	return facts.now >= r->failed_since[place] + facts.wait && !is_held(r);
 }
 
 static void judge_spare(const struct step *s)
@@ -510,7 +522,7 @@ static void judge_spares(const struct plan *plan)
 		const struct fact_running *r = &facts.running[i];
 		unsigned steps = 0, due = 0, early = 0, unsaid = 0, again = 0, small;
 
-		for (unsigned place = 0; place < LARDER_MAX_DEVICES && r->cache && !r->busy && !listed(failed, facts.nr_failed, r->uuid); place++) {
+		for (unsigned place = 0; place < LARDER_MAX_DEVICES && r->cache && !r->busy; place++) {
 			const struct larder_table_device *d = has_failed(r, place);
 
 			if (!d)
@@ -519,6 +531,8 @@ static void judge_spares(const struct plan *plan)
 				unsaid += !!small;
 			else if (is_back(r, place, d))
 				again++;
+			else if (!is_held(r) && listed(failed, facts.nr_failed, r->uuid))
+				continue;
 			else if (has_time(r, place))
 				due++;
 			else
@@ -625,6 +639,11 @@ static void settle(void)
 				add_running(s->uuid, s->kind == PLAN_CACHE, s->name);
 			else
 				memcpy(failed[facts.nr_failed++], s->uuid, 16);
+			for (size_t r = 0; s->kind == PLAN_SPARE && r < facts.nr_running && listed(failed, facts.nr_failed, s->uuid); r++)
+				if (!memcmp(facts.running[r].uuid, s->uuid, 16) && chance(80)) {
+					facts.running[r].held_since = facts.now;
+					facts.running[r].held_until = facts.now + 30;
+				}
 		}
 		if (!plan.nr_steps) {
 			plan_free(&plan);
@@ -869,6 +888,81 @@ static void two_failures(void)
 	plan_free(&plan);
 }
 
+/* A spare could not join: nobody tries in the same pass, somebody when its time has come; at once, where another one has come since. */
+static void a_spare_that_could_not_join(void)
+{
+	struct fact_running *r = &running_now[0];
+	struct plan plan;
+
+	two_failures();
+	r->failed = 4;
+	facts.nr_members = 2;
+	facts.now = 1000;
+	r->held_since = 1000;
+	r->held_until = 1030;
+	memcpy(failed[facts.nr_failed++], r->uuid, 16);
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 1030, "nobody looks again when its time has come");
+	plan_free(&plan);
+	facts.nr_failed = 0;
+	facts.now = 1010;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 1030, "it is tried before its time");
+	plan_free(&plan);
+	member[1].appeared = 1005;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].kind == PLAN_SPARE, "one that came since is not tried");
+	plan_free(&plan);
+}
+
+/* A spare could not join, and the kernel had named it in the place already: who had that before is known all the same when it comes again. */
+static void who_failed_is_here_again(void)
+{
+	struct fact_running *r = &running_now[0];
+	struct plan plan;
+
+	two_failures();
+	r->failed = 2;
+	facts.now = 1000;
+	facts.nr_members = 3;
+	member[1].kind = LARDER_KIND_CACHE; /* the spare */
+	member[1].joins = true;
+	member[1].table = NULL;
+	member[1].place = 1;
+	memcpy(table[0]->devices[1].uuid, member[1].uuid, 16);
+	member[2].used = NULL;
+	member[2].appeared = 100; /* before SSD 1 failed, at 120: one that left long ago */
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].member[0] == 1, "what was begun does not go on");
+	plan_free(&plan);
+	member[2].appeared = 130;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.nr_refusals && strstr(plan.refusal[plan.nr_refusals - 1].text, "is here again"), "not known to be here again");
+	plan_free(&plan);
+}
+
+/* Asked for by its volume the cache gets its spare, as by its own name. */
+static void a_spare_by_its_volume(void)
+{
+	struct fact_member *m;
+	struct plan plan;
+
+	two_failures();
+	facts.nr_members = nr_members = 2;
+	m = add_member(LARDER_KIND_VOLUME, "v");
+	memcpy(m->cache_uuid, cache[0].uuid, 16);
+	facts.nr_members = nr_members;
+	facts.only = m->uuid;
+	add_running(m->uuid, false, "v");
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].kind == PLAN_SPARE, "the spare is left");
+	plan_free(&plan);
+	facts.only = (const uint8_t[16]){ 1 };
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps, "the spare of another cache is used");
+	plan_free(&plan);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -879,6 +973,9 @@ int main(int argc, char **argv)
 	run_test("what_is_unfinished_comes_first", what_is_unfinished_comes_first);
 	run_test("the_wait", the_wait);
 	run_test("two_failures", two_failures);
+	run_test("a_spare_that_could_not_join", a_spare_that_could_not_join);
+	run_test("who_failed_is_here_again", who_failed_is_here_again);
+	run_test("a_spare_by_its_volume", a_spare_by_its_volume);
 	for (size_t i = 0; i < nr_tables; i++)
 		free(table[i]);
 	return 0;
