@@ -403,6 +403,23 @@ def test_spare_by_larderd(degraded, spare_daemon, code):
     assert calls.read_text().splitlines() == [expected] * (3 if code else 1)
 
 
+BEFORE_DBUS = ["unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /run && mkdir -p /run/systemd/system && exec "$@"', "sh"]
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "-rm", "true"], check=False).returncode, reason="no mount namespace here")
+def test_spare_before_dbus(degraded, spare_daemon):
+    """systemd-run reaches systemd by D-Bus alone: early at a boot, or on a machine without, the command is run as it is."""
+    spare, calls, programs = degraded.spare(), degraded.larder.directory / "calls", degraded.larder.directory / "bin"
+    degraded.status()
+    programs.mkdir()
+    for name, text in (("larder", f"sed -i s,active/failed,active/joining, {degraded.file}"), ("systemd-run", "exit 1")):
+        (programs / name).write_text(f'#!/bin/sh\necho "${{0##*/}} $1 $2" >>{calls}\n{text}\n')
+        (programs / name).chmod(0o755)
+    with spare_daemon(degraded, "--wait", 0, within=BEFORE_DBUS, more={"INVOCATION_ID": "0"}) as (log, _):
+        told(log, f"its spare {spare} takes its place")
+    assert calls.read_text().splitlines() == ["larder cache replace"]
+
+
 def test_spare_is_left_where_the_ssd_is_back(degraded, spare_daemon):
     """Also by who was not there when it came: a daemon that was started behind it, a command."""
     spare, said = degraded.spare(), f"{degraded.b}: SSD 1 has failed, and is here again: its spare is left"
