@@ -441,7 +441,7 @@ static int store(struct stack *stack, const char *volume_label, const char *cach
 	bool written;
 	int result = stacks_scan(&stacks);
 
-	stack->generation++;
+	stack->generation = stack_raise(stack->generation, 1);
 	result = result ? result : check_volume(&stacks, stack);
 	/* what comes second may be lost, and the first has the higher generation */
 	result = result ? result : store_ssds(&stacks, stack, LIST_PUT, cache_label);
@@ -510,7 +510,7 @@ int stack_take_older(struct stack *stack)
 	if (!volume)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
 	else if (stack_seen(&members, stack->uuid) > stack->generation) {
-		stack->generation = stack_seen(&members, stack->uuid) + 1;
+		stack->generation = stack_raise(stack_seen(&members, stack->uuid), 1);
 		result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, part, &ours);
 		if (!result && ours) {
 			superblocks_free(&found);
