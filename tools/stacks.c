@@ -306,7 +306,15 @@ static int store_volume(const struct stacks *stacks, const struct stack *stack, 
 	return result || *written || stack->state == STACK_REMOVING ? result : LARDER_UNSAFE;
 }
 
-/* That of the SSD whose superblock is the newest. */
+/* Of two SSDs of one cache.  Each counts its own writes: first by the set that it knows, or one that left it long ago would come before. */
+static bool is_newer(const struct member *a, const struct member *b)
+{
+	uint64_t x = le64toh(a->sb.cache.set_generation) >> 32, y = le64toh(b->sb.cache.set_generation) >> 32;
+
+	return x != y ? x > y : le64toh(a->sb.head.generation) > le64toh(b->sb.head.generation);
+}
+
+/* That of the SSD whose superblock is the newest, of those that nobody else has by now. */
 static int newest_list(const struct members *members, const uint8_t cache[16], struct stack_list *list)
 {
 	const struct member *newest = NULL;
@@ -318,7 +326,7 @@ static int newest_list(const struct members *members, const uint8_t cache[16], s
 		const struct member *m = members->member[i];
 
 		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16) &&
-		    (!newest || le64toh(m->sb.head.generation) > le64toh(newest->sb.head.generation)))
+		    (!newest || is_newer(m, newest)) && !claim_is_others(m->path))
 			newest = m;
 	}
 	if (!newest)
