@@ -41,7 +41,7 @@ struct assembly_memory {
 	uint32_t number;
 	uint8_t ran[ASSEMBLY_RAN_MAX][16];
 	struct attempts attempts; /* starts that failed */
-	struct attempts spares; /* that could not join: by the UUID of their cache */
+	struct attempts others; /* steps for what runs: of a spare that could not join by the UUID of its cache, of a note by that of the volume */
 	uint32_t nr_failures;
 	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
 };

@@ -698,6 +698,32 @@ static void plan_spares(const struct facts *facts, struct plan *plan, const stru
 			return;
 }
 
+/* ------------------------------------------------------------------ what an array has lost */
+
+/*
+ * A disk that md has failed, or that is not here, has the description that the others have, and may be the only one here some day: the description of
+ * these gets a generation that it lacks.
+ */
+static void plan_note(const struct facts *facts, struct plan *plan, size_t place)
+{
+	const struct fact_member *m = &facts->member[place];
+	const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(facts, m->uuid, false) : NULL;
+	struct step *step;
+
+	if (!r || !*m->stack || !(m->lacks & ~m->noted) || m->held || copy_of(facts, m))
+		return;
+	if (facts->now < r->held_until) {
+		if (!plan->again || r->held_until < plan->again)
+			plan->again = r->held_until;
+		return;
+	}
+	if (listed(facts->failed, facts->nr_failed, m->uuid))
+		return;
+	step = add_step(plan, PLAN_NOTE, m->uuid);
+	snprintf(step->name, sizeof(step->name), "%s", m->stack);
+	step->member[0] = (int)place;
+}
+
 /* ------------------------------------------------------------------ all of it */
 
 /* Is it asked for?  A cache is, with its spares, where a volume of it is. */
@@ -769,7 +795,11 @@ void plan_make(const struct facts *facts, struct plan *plan)
 		else if (first_of_cache(facts, i))
 			plan_cache(facts, plan, uuid);
 	}
-	if (plan->nr_steps || !facts->spares) /* what starts goes first */
+	if (plan->nr_steps) /* what starts goes first */
+		return;
+	for (size_t i = 0; facts->notes && i < facts->nr_members; i++)
+		plan_note(facts, plan, i);
+	if (!facts->spares)
 		return;
 	for (size_t i = 0; i < facts->nr_running; i++)
 		plan_spares(facts, plan, &facts->running[i]);

@@ -517,3 +517,24 @@ int devices_store(const char *name, unsigned places)
 		stack.legs = places;
 	return stack_store(&stack);
 }
+
+int devices_note(const char *name)
+{
+	struct stack stack;
+	struct devices d;
+	uint8_t part[16];
+	uint64_t lacks;
+	int result = devices_look(name, &d);
+
+	if (result)
+		return result;
+	stack = d.stack;
+	lacks = *d.layers.array.node ? md_lacks(d.layers.array.device) : 0;
+	devices_free(&d);
+	stack_part(&stack, "volume", part);
+	if (lacks & ~lacks_noted(part))
+		result = stack_store(&stack);
+	if (!result)
+		lacks_set(part, lacks);
+	return result;
+}

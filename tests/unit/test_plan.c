@@ -55,7 +55,7 @@ static struct larder_table *table[MAX_MEMBERS];
 static size_t nr_tables;
 static struct fact_running running_now[MAX_MEMBERS];
 static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
-static unsigned spares_used;
+static unsigned spares_used, notes_made;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
 static struct facts facts;
@@ -194,6 +194,11 @@ static void make_volume(struct cache_truth *c)
 	m->sectors = 1000;
 	m->incarnation = 7;
 	m->may_be_dirty = chance(50);
+	if (chance(30)) {
+		snprintf(m->stack, sizeof(m->stack), "s");
+		m->lacks = rnd(4);
+		m->noted = rnd(4);
+	}
 	if (c) {
 		memcpy(m->cache_uuid, c->uuid, 16);
 		m->set_generation = c->generation[chance(20)];
@@ -233,6 +238,7 @@ static void add_running(const uint8_t uuid[16], bool is_cache, const char *name)
 	snprintf(running_name[facts.nr_running], sizeof(running_name[0]), "%s", name);
 	*r = (struct fact_running){ .name = running_name[facts.nr_running], .cache = is_cache };
 	memcpy(r->uuid, uuid, 16);
+	r->held_until = !is_cache && chance(10) ? 1000 + rnd(2000) : 0;
 	if (is_cache) {
 		r->failed = chance(70) ? 15 : (uint32_t)rnd(16);
 		for (unsigned place = 0; place < LARDER_MAX_DEVICES; place++)
@@ -263,6 +269,7 @@ static void make_world(void)
 	facts.nr_members = nr_members;
 	facts.now = 1000 + rnd(2000);
 	facts.spares = chance(90);
+	facts.notes = chance(90);
 	all_run = chance(30);
 	facts.wait = chance(30) ? 0 : chance(30) ? (u64)1 << 62 : rnd(2000);
 	for (size_t i = 0; i < nr_members; i++) {
@@ -517,7 +524,7 @@ static void judge_spares(const struct plan *plan)
 	bool others = !facts.spares;
 
 	for (size_t i = 0; i < plan->nr_steps; i++)
-		others |= plan->step[i].kind != PLAN_SPARE;
+		others |= plan->step[i].kind != PLAN_SPARE && plan->step[i].kind != PLAN_NOTE;
 	for (size_t i = 0; i < facts.nr_running; i++) {
 		const struct fact_running *r = &facts.running[i];
 		unsigned steps = 0, due = 0, early = 0, unsaid = 0, again = 0, small;
@@ -547,6 +554,27 @@ static void judge_spares(const struct plan *plan)
 				unsaid = again = early = 0;
 		CHECK(others || due || (!unsaid && !again && !early), "it is not said why no spare is used");
 		spares_used += steps;
+	}
+}
+
+/* What is lacked and not known is noted, or asked for again when its time has come; nothing else is. */
+static void judge_notes(const struct plan *plan)
+{
+	bool others = !facts.notes;
+
+	for (size_t i = 0; i < plan->nr_steps; i++)
+		others |= plan->step[i].kind != PLAN_SPARE && plan->step[i].kind != PLAN_NOTE;
+	for (size_t i = 0; i < nr_members; i++) {
+		const struct fact_member *m = &member[i];
+		const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(&facts, m->uuid, false) : NULL;
+		bool due = !others && r && *m->stack && (m->lacks & ~m->noted) && !has_copy(m) && !m->held, held = due && facts.now < r->held_until;
+		unsigned steps = 0;
+
+		for (size_t k = 0; k < plan->nr_steps; k++)
+			steps += plan->step[k].kind == PLAN_NOTE && plan->step[k].member[0] == (int)i && !memcmp(plan->step[k].uuid, m->uuid, 16);
+		CHECK(steps == (due && !held && !listed(failed, facts.nr_failed, m->uuid)), "%u notes of %s", steps, m->path);
+		CHECK(!held || (plan->again && plan->again <= r->held_until), "nobody notes it when the time has come");
+		notes_made += steps;
 	}
 }
 
@@ -582,6 +610,8 @@ static void judge(const struct plan *plan)
 			taken_member[s->member[0]] = true;
 			continue;
 		}
+		if (s->kind == PLAN_NOTE)
+			continue;
 		CHECK(!running(&facts, s->uuid, s->kind == PLAN_CACHE), "it runs already");
 		CHECK(!listed(facts.stopped, facts.nr_stopped, s->uuid), "it was stopped");
 		CHECK(!listed(facts.failed, facts.nr_failed, s->uuid), "it failed");
@@ -601,6 +631,7 @@ static void judge(const struct plan *plan)
 			judge_volume(s);
 	}
 	judge_spares(plan);
+	judge_notes(plan);
 	for (size_t i = 0; i < plan->nr_refusals; i++)
 		CHECK(strlen(plan->refusal[i].text) > 10, "says nothing");
 	if (plan->again)
@@ -635,7 +666,9 @@ static void settle(void)
 					if (!memcmp(facts.running[r].uuid, s->uuid, 16))
 						facts.running[r].failed &= ~(1u << s->number);
 				member[s->member[0]].kind = LARDER_KIND_OTHER;
-			} else if (s->kind != PLAN_SPARE && chance(90))
+			} else if (s->kind == PLAN_NOTE && chance(90))
+				member[s->member[0]].noted |= member[s->member[0]].lacks;
+			else if (s->kind != PLAN_SPARE && s->kind != PLAN_NOTE && chance(90))
 				add_running(s->uuid, s->kind == PLAN_CACHE, s->name);
 			else
 				memcpy(failed[facts.nr_failed++], s->uuid, 16);
@@ -659,7 +692,7 @@ static void every_plan(void)
 		make_world();
 		settle();
 	}
-	CHECK(spares_used > WORLDS / 200, "%u spares", spares_used);
+	CHECK(spares_used > WORLDS / 200 && notes_made > WORLDS / 200, "%u spares, %u notes", spares_used, notes_made);
 }
 
 static void order_does_not_matter(void)

@@ -281,6 +281,34 @@ def test_leg_that_had_left(disks):
     hdd0.heal()
 
 
+def test_leg_that_md_failed(disks, tmp_path):
+    """Nobody drops it: larderd notes on the other one that it is newer, and so does a start without it."""
+    _, _, _, hdd0, hdd1, _ = disks
+    make(disks)
+    load, before = Load(), generation()
+    with larderd(tmp_path, 86400), load:
+        kill(hdd1)
+        wait_for(lambda: members().get("/dev/hdd1") == "failed", 120, "the array to see it")
+        wait_for(lambda: generation() > before, 120, "larderd to note it")
+    load.check()
+    noted = generation()
+    larder("start", "--note", "data")
+    assert generation() == noted  # once
+    larder("stop", "data")
+    hdd1.heal()
+    kill(hdd0)
+    refused(UNSAFE, ["start", "data", "--degraded"], "have seen")
+    hdd0.heal()
+    kill(hdd1)
+    for path in Path("/run/larder").glob("lacks-*"):
+        path.unlink()  # as a reboot does
+    larder("start", "data", "--degraded")
+    assert generation() > noted
+    load.check()
+    larder("stop", "data")
+    hdd1.heal()
+
+
 def test_raid_5(disks, make_disk):
     """With its partial parity log: one that works is replaced, one that died; one more is a spare, and takes a place."""
     if command.run("modprobe", "raid456", check=False).returncode:
