@@ -607,13 +607,13 @@ static void find_mount(dev_t number, char where[static PATH_MAX], bool *covered)
 
 static void find_node(const struct stack *stack, const uint8_t uuid[16], struct layers *layers)
 {
-	char text[UUID_TEXT], *dm_uuid = must_print("LARDER-%s", uuid_text(uuid, text));
+	char text[UUID_TEXT], found[DM_UUID_MAX], *dm_uuid = must_print("LARDER-%s", uuid_text(uuid, text));
 	const char *name = layers->volume ? layers->volume->name : stack->name;
 
 	if (layers->volume)
 		layers->node_number = layers->volume->number;
 	else
-		layers->linear = mapped_is_linear(name, dm_uuid, &layers->node_number);
+		layers->linear = mapped_look(name, found, &layers->node_number) && !strcmp(found, dm_uuid) && mapped_is_linear(name);
 	if (layers->volume || layers->linear)
 		snprintf(layers->node, sizeof(layers->node), "/dev/mapper/%s", name);
 	free(dm_uuid);

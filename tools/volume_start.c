@@ -220,7 +220,7 @@ static bool stop_linear(const char *name, int *result)
 	dev_t number;
 
 	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1 ||
-	    !mapped_is_linear(name, uuid, &number))
+	    !mapped_is_linear(name))
 		return false;
 	if (device_usage(number, usage, sizeof(usage)))
 		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);
