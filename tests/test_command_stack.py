@@ -629,7 +629,8 @@ def test_descriptions_leave_a_volume_of_somebody_else(larder, pair, how):
     paths = (pair.hdd, pair.ssd, pair.other, new)
     before = [digest(x) for x in paths]
     rename, replace = ["rename", "data", "films"], ["replace", "data", "cache", new, "--yes"]
-    for words in (rename, replace, ["volume", "set", "data", "mode=writethrough", "--persist"]):
+    alone = ["volume", "start", "data", "--without-module", "--dry-run"]
+    for words in (rename, replace, ["volume", "set", "data", "mode=writethrough", "--persist"], alone):
         left_alone(larder(*words, code=UNSAFE), pair.hdd, how)
         assert [digest(x) for x in paths] == before, words
 
