@@ -145,6 +145,22 @@ bool claim_is_ours(const struct device *device, const struct superblocks *found)
 	return false;
 }
 
+bool claim_leg_is_ours(const char *path)
+{
+	struct device device;
+	char foreign[64];
+	bool others;
+
+	if (device_try(&device, path))
+		return true;
+	others = signature_besides(&device, "linux_raid_member", foreign, sizeof(foreign));
+	device_close(&device);
+	if (others)
+		remark("%s: carries a signature %s beside that of the array: is somebody else's now, and left as it is; if it is not: mdadm --zero-superblock %s", path,
+		       foreign, path);
+	return !others;
+}
+
 bool claim_is_others(const char *path)
 {
 	struct superblocks found;

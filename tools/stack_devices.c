@@ -416,7 +416,7 @@ int disk_erase(const char *name, const char *node)
 	if (result)
 		return result;
 	stack_part(&d.stack, "md", part);
-	if (*node && (md_is_leg(node, part, &readable) ? md_erase(node) : !readable))
+	if (*node && (md_is_leg(node, part, &readable) ? claim_leg_is_ours(node) && md_erase(node) : !readable))
 		remark("%s: may still look like a disk of %s, which it is not; mdadm --zero-superblock %s, if it works again, ends that", node,
 		       d.stack.name, node);
 	devices_free(&d);

@@ -309,6 +309,22 @@ def test_leg_that_md_failed(disks, tmp_path):
     hdd1.heal()
 
 
+def test_removal_leaves_a_leg_of_somebody_else(disks):
+    """It left the array, and got a partition table; md's superblock, between that and the first partition, is left."""
+    _, _, _, hdd0, hdd1, _ = disks
+    make(disks)
+    uuid = rows()["stack"]["uuid"]
+    (node,) = arrays()
+    command.run("mdadm", node, "--fail", hdd1, "--remove", hdd1)
+    command.run("sfdisk", "--quiet", "--wipe", "never", "--no-reread", hdd1, stdin="label: dos\n2048,+,83\n")
+    before = hdd1.read(0, 128)
+    run = larder("remove", "data", "--discard-data", uuid)
+    assert "carries a signature dos" in run.stderr and str(hdd1) in run.stderr
+    assert "what is somebody else's now was left" in run.stdout
+    assert hdd1.read(0, 128) == before
+    unsigned(hdd0)
+
+
 def test_raid_5(disks, make_disk):
     """With its partial parity log: one that works is replaced, one that died; one more is a spare, and takes a place."""
     if command.run("modprobe", "raid456", check=False).returncode:
