@@ -147,8 +147,8 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 		if (!result)
 			return; /* that a disk is lacked others tell */
 		event = ASSEMBLY_FAILED;
-		text = must_print("stack %s: its array lacks a disk, and that could not be noted, see above: alone, that disk would be taken for the stack; larder start --note %s tries again",
-				  step->name, step->name);
+		text = must_print("stack %s: its array lacks a disk, and that could not be noted, see above: that disk, alone, would be taken for the stack; "
+				  "larder start --note %s tries again", step->name, step->name);
 	} else if (result) {
 		tell_failed(a, step->kind == PLAN_CACHE, step->name, step->uuid);
 		return;

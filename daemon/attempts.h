@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Starts that the kernel refused, and spares that could not join.  A start makes a dm device and removes it again, and both are events: without a memory the attempt itself would ask
- * for the next one, for ever.  So each is held back, for longer each time, until its time comes or somebody has done something.
+ * Starts that the kernel refused, and steps for what runs that failed.  A start makes a dm device and removes it again, and both are events: without
+ * a memory the attempt itself would ask for the next one, for ever.  So each is held back, for longer each time, until its time comes or somebody has done something.
  */
 #ifndef LARDER_ATTEMPTS_H
 #define LARDER_ATTEMPTS_H

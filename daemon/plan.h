@@ -60,7 +60,8 @@ struct fact_running {
 	bool cache;
 	uint32_t failed; /* places of a cache that takes writes: bit by bit */
 	uint64_t failed_since[LARDER_MAX_DEVICES]; /* of each when it was first seen so; on the clock of facts.now */
-	uint64_t held_since, held_until; /* a spare could not join: no other one before then, unless one that came since; a disk that is lacked could not be noted; 0: not so */
+	/* a spare could not join: no other one before then, but one that came since; or what its array lacks could not be noted; 0: not so */
+	uint64_t held_since, held_until;
 	bool busy; /* an SSD joins it, or is drained */
 };
 

@@ -376,7 +376,7 @@ def until(done, log):
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_spare_by_larderd(degraded, spare_daemon, code):
-    """It waits for the SSD, and gives the command once; one that fails is tried again where somebody asks for it, and not by its own events."""
+    """It waits for the SSD, and gives the command once; one that fails is tried again if somebody asks, not by its own events."""
     spare, calls = degraded.spare(), degraded.larder.directory / "calls"
     degraded.status()
     with spare_daemon(degraded, "--wait", 3600) as (log, _):
@@ -393,11 +393,10 @@ def test_spare_by_larderd(degraded, spare_daemon, code):
         told(log, "could not join, see above" if code else f"its spare {spare} takes its place")
         if code:
             told(log, "could not join: it is tried again later")
-        for _ in range(2):
+        for times in (2, 3):
             process.send_signal(signal.SIGHUP)
             if code:
-                times = len(calls.read_text().splitlines())
-                until(lambda: len(calls.read_text().splitlines()) > times, log)
+                until(lambda expected=times: len(calls.read_text().splitlines()) == expected, log)
             time.sleep(0.3)
     expected = f"cache replace larder-cache-fast 1 {spare} --spare --no-wait --yes"
     assert calls.read_text().splitlines() == [expected] * (3 if code else 1)
