@@ -42,35 +42,52 @@ static char *volume_params(const struct facts *facts, const struct step *step)
 }
 
 /*
- * What `larder cache replace --spare` does: it takes its turn, and judges cache, place and device once more, when nobody else can open that.  Where
- * there is systemd it is a unit of its own: who stops the daemon does not stop it.
+ * A command of larder, which takes its turn.  Where there is systemd, and D-Bus, it is a unit of its own: who stops the daemon does not stop it.  Else it is
+ * cut off then, as anything may cut it off.
  */
-static int use_spare(const struct facts *facts, const struct step *step, bool dry_run)
+static int run_larder(const char *const *command)
 {
-	char *place = must_print("%u", step->number), *said;
-	const char *path = facts->member[step->member[0]].path,
-		   *replace[] = { "larder", "cache", "replace", step->name, place, path, "--spare", "--no-wait", "--yes", NULL };
 	const char *words[32] = { NULL };
 	size_t number = 0;
+	char *said;
 	int result = LARDER_DONE;
 
-	if (dry_run) {
-		printf("larder cache replace %s %s %s --spare\n", step->name, place, path);
-		free(place);
-		return result;
-	}
 	for (; program_is_unit() && program_unit[number]; number++)
 		words[number] = program_unit[number];
 	if (number)
 		words[number++] = "--";
-	memcpy(&words[number], replace, sizeof(replace));
+	while (*command)
+		words[number++] = *command++;
 	turn_give();
 	if (program_run(words, &said))
 		result = complain(LARDER_FAILED, "%s", strncmp(said, "larder: ", strlen("larder: ")) ? said : said + strlen("larder: "));
 	turn_take();
-	free(place);
 	free(said);
 	return result;
+}
+
+/* What `larder cache replace --spare` does: it judges cache, place and device once more, when nobody else can open that. */
+static int use_spare(const struct facts *facts, const struct step *step, bool dry_run)
+{
+	char *place = must_print("%u", step->number);
+	const char *path = facts->member[step->member[0]].path,
+		   *words[] = { "larder", "cache", "replace", step->name, place, path, "--spare", "--no-wait", "--yes", NULL };
+	int result = LARDER_DONE;
+
+	if (dry_run)
+		printf("larder cache replace %s %s %s --spare\n", step->name, place, path);
+	else
+		result = run_larder(words);
+	free(place);
+	return result;
+}
+
+static int note(const struct facts *facts, const struct step *step)
+{
+	char uuid[UUID_TEXT];
+	const char *words[] = { "larder", "start", "--note", uuid_text(facts->member[step->member[0]].stack_uuid, uuid), NULL };
+
+	return run_larder(words);
 }
 
 static int carry_out(const struct facts *facts, const struct step *step, bool dry_run)
@@ -83,6 +100,8 @@ static int carry_out(const struct facts *facts, const struct step *step, bool dr
 		return mapped_remove(step->name);
 	if (step->kind == PLAN_SPARE)
 		return use_spare(facts, step, dry_run);
+	if (step->kind == PLAN_NOTE)
+		return note(facts, step);
 	params = cache ? set_params(facts, step) : volume_params(facts, step);
 	dm_uuid = must_print("LARDER-%s%s", uuid_text(step->uuid, uuid), cache ? "-cache" : "");
 	result = mapped_create(step->name, dm_uuid, cache ? TARGET_CACHE : TARGET_VOLUME, step->sectors, params);
@@ -124,6 +143,12 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 	} else if (step->kind == PLAN_SPARE) {
 		tell_spare(a, facts, step, result);
 		return;
+	} else if (step->kind == PLAN_NOTE) {
+		if (!result)
+			return; /* that a disk is lacked others tell */
+		event = ASSEMBLY_FAILED;
+		text = must_print("stack %s: its array lacks a disk, and that could not be noted, see above: that disk, alone, would be taken for the stack; "
+				  "larder start --note %s tries again", step->name, step->name);
 	} else if (result) {
 		tell_failed(a, step->kind == PLAN_CACHE, step->name, step->uuid);
 		return;
@@ -202,10 +227,39 @@ static void forget_failures(struct assembly_memory *memory, const struct facts *
 
 		for (size_t k = 0; k < facts->nr_running; k++)
 			lasts |= facts->running[k].failed && !memcmp(facts->running[k].uuid, memory->failure[i].uuid, 16);
-		if (lasts)
+		if (lasts) {
+			i++;
+			continue;
+		}
+		attempts_forget(&memory->others, memory->failure[i].uuid);
+		memory->failure[i] = memory->failure[--memory->nr_failures];
+	}
+}
+
+/* What failed of what runs, and when that is tried again. */
+static void hold_others(struct assembly_memory *memory, struct facts *facts)
+{
+	for (uint32_t i = 0; i < memory->others.number;)
+		if (runs(facts, memory->others.attempt[i].uuid))
 			i++;
 		else
-			memory->failure[i] = memory->failure[--memory->nr_failures];
+			attempts_forget(&memory->others, memory->others.attempt[i].uuid);
+	for (size_t i = 0; i < facts->nr_running; i++) {
+		const struct attempt *failed = attempts_find(&memory->others, facts->running[i].uuid);
+
+		facts->running[i].held_since = failed ? failed->again - failed->wait : 0;
+		facts->running[i].held_until = failed ? failed->again : 0;
+	}
+}
+
+/* What an array has again would have to be noted anew. */
+static void forget_notes(const struct facts *facts)
+{
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (m->noted & ~m->lacks)
+			lacks_set(m->uuid, m->noted & m->lacks);
 	}
 }
 
@@ -232,18 +286,14 @@ static void date_failures(struct assembly_memory *memory, struct facts *facts)
 				f->since[place] = facts->now;
 		f->places = r->failed;
 		memcpy(r->failed_since, f->since, sizeof(f->since));
-		r->held_until = f->held_until;
 	}
 }
 
-static void hold_spares(struct assembly_memory *memory, const uint8_t uuid[16], uint64_t now)
+void assembly_retry(struct assembly_memory *memory, bool asked)
 {
-	struct assembly_failure *f = find_failure(memory, uuid);
-
-	if (!f)
-		return;
-	f->held = !f->held ? ATTEMPT_FIRST_US : 2 * f->held < ATTEMPT_LAST_US ? 2 * f->held : ATTEMPT_LAST_US;
-	f->held_until = now + f->held;
+	memory->attempts.number = 0;
+	if (asked)
+		memory->others.number = 0;
 }
 
 /* ------------------------------------------------------------------ rounds */
@@ -275,7 +325,12 @@ static void complete(const struct assembly *a, const struct conf *conf, const st
 	facts->only = a->only;
 	/* by who can wait for the one that has failed, or by name: not by an initramfs */
 	facts->spares = a->memory || (a->only && !a->obey);
+	facts->notes = a->memory;
 	date_failures(a->memory, facts);
+	if (a->memory) {
+		hold_others(a->memory, facts);
+		forget_notes(facts);
+	}
 	facts->failed = tried->uuid;
 	facts->nr_failed = tried->number;
 	if (a->only && !a->obey)
@@ -328,6 +383,16 @@ static void tell_held(struct assembly *a, const struct facts *facts, int *result
 	}
 }
 
+static void remember_result(struct assembly_memory *memory, const struct step *step, int error)
+{
+	bool other = step->kind == PLAN_SPARE || step->kind == PLAN_NOTE;
+
+	if (error && step->kind != PLAN_CLEAR)
+		attempts_failed(other ? &memory->others : &memory->attempts, step->uuid, step->kind == PLAN_CACHE, step->name, error, facts_clock());
+	else if (other)
+		attempts_forget(&memory->others, step->uuid);
+}
+
 /* True: there were some, so there may be more to do. */
 static bool run_steps(struct assembly *a, const struct look *look, const struct plan *plan, struct tried *tried, int *result)
 {
@@ -335,10 +400,8 @@ static bool run_steps(struct assembly *a, const struct look *look, const struct 
 		int error = carry_out(&look->facts, &plan->step[i], a->dry_run);
 
 		add_tried(tried, &plan->step[i]);
-		if (a->memory && error && plan->step[i].kind == PLAN_SPARE)
-			hold_spares(a->memory, plan->step[i].uuid, facts_clock());
-		else if (a->memory && error && plan->step[i].kind != PLAN_CLEAR)
-			attempts_failed(&a->memory->attempts, plan->step[i].uuid, plan->step[i].kind == PLAN_CACHE, plan->step[i].name, error, facts_clock());
+		if (a->memory)
+			remember_result(a->memory, &plan->step[i], error);
 		if (!a->dry_run || error)
 			tell_step(a, &look->facts, &plan->step[i], error);
 		*result = *result ? *result : error;
@@ -383,7 +446,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 {
 	struct tried tried = { 0 };
 	int result = LARDER_DONE;
-	bool first = true, more = true;
+	bool more = true;
 
 	if (a->memory)
 		hold_failed(a->memory, &tried);
@@ -396,7 +459,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			result = result ? result : error;
 			break;
 		}
-		if (a->memory && first)
+		if (a->memory) /* in each round: while a spare joins, the turn is somebody else's */
 			find_stopped(a->memory, &look.facts);
 		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
@@ -410,7 +473,6 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			if (a->memory)
 				remember(a->memory, &look.facts);
 		}
-		first = false;
 		plan_free(&plan);
 		facts_free(&look);
 	}

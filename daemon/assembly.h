@@ -34,7 +34,6 @@ struct assembly_failure {
 	uint8_t uuid[16];
 	uint32_t places; /* bit by bit */
 	uint64_t since[LARDER_MAX_DEVICES]; /* each of them was seen so for the first time */
-	uint64_t held_until, held; /* no spare is tried before; how long that was */
 };
 
 /* What ran at the end of a pass, for the next one: who does not run any more was stopped by somebody. */
@@ -42,6 +41,7 @@ struct assembly_memory {
 	uint32_t number;
 	uint8_t ran[ASSEMBLY_RAN_MAX][16];
 	struct attempts attempts; /* starts that failed */
+	struct attempts others; /* steps for what runs: of a spare that could not join by the UUID of its cache, of a note by that of the volume */
 	uint32_t nr_failures;
 	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
 };
@@ -69,6 +69,11 @@ struct assembly {
 
 /* Takes the turn.  Returns LARDER_DONE, or the first error of a step. */
 int assembly_pass(struct assembly *assembly);
+/*
+ * Something was done: starts that failed are tried again in the next pass; where somebody has asked, spares too.  (A spare that could not join has had its
+ * superblock written, which is an event: of others that came since then the planner knows by itself.)
+ */
+void assembly_retry(struct assembly_memory *memory, bool asked);
 /* larder.auto=no on the kernel's command line */
 bool assembly_is_off(void);
 

@@ -15,6 +15,11 @@ static struct attempt *find(struct attempts *attempts, const uint8_t uuid[16])
 	return NULL;
 }
 
+const struct attempt *attempts_find(const struct attempts *attempts, const uint8_t uuid[16])
+{
+	return find((struct attempts *)attempts, uuid);
+}
+
 void attempts_hold(struct attempts *attempts, uint64_t now)
 {
 	for (uint32_t i = 0; i < attempts->number; i++)

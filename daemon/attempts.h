@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Starts that the kernel refused.  A start makes a dm device and removes it again, and both are events: without a memory the attempt itself would ask
- * for the next one, for ever.  So each is held back, for longer each time, until its time comes or somebody has done something.
+ * Starts that the kernel refused, and steps for what runs that failed.  A start makes a dm device and removes it again, and both are events: without
+ * a memory the attempt itself would ask for the next one, for ever.  So each is held back, for longer each time, until its time comes or somebody has done something.
  */
 #ifndef LARDER_ATTEMPTS_H
 #define LARDER_ATTEMPTS_H
@@ -29,6 +29,8 @@ struct attempts {
 	struct attempt attempt[ATTEMPTS_MAX];
 };
 
+/* NULL: it has not failed. */
+const struct attempt *attempts_find(const struct attempts *attempts, const uint8_t uuid[16]);
 /* At the beginning of a pass: those whose time has not come are held. */
 void attempts_hold(struct attempts *attempts, uint64_t now);
 /* A start failed at this time. */

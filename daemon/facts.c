@@ -16,6 +16,7 @@
 #include <uuid/uuid.h>
 
 #include "../lib/layout.h"
+#include "../lib/md.h"
 #include "../lib/message.h"
 #include "../lib/signature.h"
 #include "../lib/snapshot.h"
@@ -149,9 +150,12 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 		fact->held = stack_too_old(members, &stack);
 }
 
-static void take_volume(struct fact_member *fact, const struct members *members, const struct larder_volume_sb *sb)
+/* number: of the device; 0: it is none. */
+static void take_volume(struct fact_member *fact, const struct members *members, dev_t number, const struct larder_volume_sb *sb)
 {
 	take_stack(fact, members, sb);
+	fact->lacks = number && *fact->stack ? md_lacks(number) : 0;
+	fact->noted = lacks_noted(fact->uuid);
 	fact->may_be_dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 	fact->sectors = le64toh(sb->sectors);
 	fact->incarnation = le64toh(sb->incarnation);
@@ -190,7 +194,7 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 	else if (fact->kind == LARDER_KIND_SPARE)
 		take_spare(fact, &device, &member->sb.cache);
 	else
-		take_volume(fact, members, &member->sb.volume);
+		take_volume(fact, members, member->block ? member->number : 0, &member->sb.volume);
 	device_close(&device);
 	return true;
 }
@@ -291,6 +295,10 @@ void facts_pretend(struct facts *facts, const struct step *step)
 {
 	if (step->kind == PLAN_CLEAR) {
 		facts->nr_half = 0;
+		return;
+	}
+	if (step->kind == PLAN_NOTE) {
+		facts->member[step->member[0]].noted = facts->member[step->member[0]].lacks;
 		return;
 	}
 	if (step->kind == PLAN_SPARE) {

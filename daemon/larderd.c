@@ -7,6 +7,7 @@
  * another one behind it.  What it saw is shown on the system bus, where there is one (bus.h).  It keeps nothing that a restart would lose, but what ran, to know what somebody stopped, and what has been said.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <libudev.h>
 #include <signal.h>
@@ -51,10 +52,11 @@ struct daemon {
 	struct udev_monitor *monitor;
 	sd_event_source *dm_event;
 	int dm_watch; /* -1: none */
+	sd_event_source *md_event;
 	struct bus *bus;
 	int seen; /* file with the objects of the last pass */
 	bool observe, running, more, ready, ending;
-	bool retry; /* what failed is tried again in the next pass: somebody has done something */
+	bool retry, asked; /* what failed is tried again in the next pass: something was done; somebody has asked for it */
 };
 
 /* ------------------------------------------------------------------ journal */
@@ -177,6 +179,28 @@ static void watch_dm(struct daemon *daemon)
 		sd_event_add_io(daemon->event, &daemon->dm_event, daemon->dm_watch, EPOLLIN, dm_event, daemon);
 }
 
+static int md_event(sd_event_source *source, int fd, uint32_t events, void *data)
+{
+	struct daemon *daemon = data;
+
+	(void)fd;
+	(void)events;
+	sd_event_source_set_enabled(source, SD_EVENT_OFF);
+	schedule(daemon, facts_clock() + SETTLE_US);
+	return 0;
+}
+
+/* That an array has lost a disk makes no event of a device; who has this file open is told.  Without md there is none. */
+static void watch_md(struct daemon *daemon)
+{
+	int fd = open("/proc/mdstat", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	daemon->md_event = sd_event_source_disable_unref(daemon->md_event);
+	if (fd >= 0 && (sd_event_add_io(daemon->event, &daemon->md_event, fd, EPOLLPRI, md_event, daemon) < 0 ||
+			sd_event_source_set_io_fd_own(daemon->md_event, true) < 0))
+		close(fd);
+}
+
 static void show(struct daemon *daemon)
 {
 	struct objects objects;
@@ -231,9 +255,10 @@ static int start_pass(sd_event_source *source, uint64_t when, void *data)
 	daemon->more = false;
 	daemon->shared->again = 0;
 	if (daemon->retry)
-		daemon->shared->memory.attempts.number = 0;
-	daemon->retry = false;
+		assembly_retry(&daemon->shared->memory, daemon->asked);
+	daemon->retry = daemon->asked = false;
 	watch_dm(daemon);
+	watch_md(daemon);
 	fflush(NULL);
 	child = fork();
 	if (!child)
@@ -304,7 +329,7 @@ static void refresh(void *data)
 {
 	struct daemon *daemon = data;
 
-	daemon->retry = true;
+	daemon->retry = daemon->asked = true;
 	schedule(daemon, facts_clock() + SETTLE_US);
 }
 

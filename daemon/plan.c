@@ -584,33 +584,61 @@ static int choose_spare(const struct facts *facts, const uint8_t cache[16], uint
 	return best;
 }
 
+/* The kernel gives a place its next SSD's UUID before that has joined: where it could not, the table names who was begun there, not who failed. */
+static bool names_begun(const struct facts *facts, const uint8_t cache[16], uint32_t place, const struct larder_table_device *d)
+{
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (same(facts->member[i].uuid, d->uuid) && is_half_joined(&facts->member[i], cache, place))
+			return true;
+	return false;
+}
+
 /*
  * The SSD that failed, and that is here again: a cable, say; NULL: it is not.  One that failed and never went is held by the cache, as the kernel keeps
  * it; one that nobody holds is here for another reason, and no memory of when it came is needed.  What was begun carries nothing, and is no SSD yet.
+ * Whom the table does not name any more is known by its place, and by having come since: others may have left that place long ago.
  */
 static const struct fact_member *came_back(const struct facts *facts, const struct fact_running *cache, uint32_t place,
 					   const struct larder_table_device *d)
 {
+	bool begun = names_begun(facts, cache->uuid, place, d);
+
 	for (size_t i = 0; i < facts->nr_members; i++) {
 		const struct fact_member *m = &facts->member[i];
+		bool came = m->appeared > cache->failed_since[place],
+		     it = begun ? came && m->table && m->place == place : same(m->uuid, d->uuid) && (came || !m->used);
 
-		if (is_ssd_of(m, cache->uuid) && same(m->uuid, d->uuid) && !is_half_joined(m, cache->uuid, place) &&
-		    (!m->used || m->appeared > cache->failed_since[place]) && !m->foreign && !m->copy_only)
+		if (it && is_ssd_of(m, cache->uuid) && !is_half_joined(m, cache->uuid, place) && !m->foreign && !m->copy_only)
 			return m;
 	}
 	return NULL;
 }
 
+/* A spare, or an SSD of it, that was not here when the last one could not join. */
+static bool another_came(const struct facts *facts, const struct fact_running *cache)
+{
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		/* when it came is not known of one that comes now in each look */
+		if ((is_spare_of(m, cache->uuid) || is_ssd_of(m, cache->uuid)) && m->appeared > cache->held_since && m->appeared < facts->now)
+			return true;
+	}
+	return false;
+}
+
 /* Is it too early?  An SSD that is away for a moment only is not replaced, and a spare that could not join is not tried over and over. */
 static bool spare_waits(const struct facts *facts, struct plan *plan, const struct fact_running *cache, uint32_t place, const char *spare)
 {
-	if (facts->now < cache->held_until) {
+	if (facts->now < cache->held_until && !another_came(facts, cache)) {
 		if (!plan->again || cache->held_until < plan->again)
 			plan->again = cache->held_until;
 		refuse(plan, cache->uuid, true, "%s: SSD %u has failed, and its spare %s could not join: it is tried again later", cache->name, place,
 		       spare);
 		return true;
 	}
+	if (listed(facts->failed, facts->nr_failed, cache->uuid))
+		return true;
 	if (!wait_on(facts, plan, cache->failed_since[place]))
 		return false;
 	refuse(plan, cache->uuid, true, "%s: SSD %u has failed: its spare %s waits, in case that comes back", cache->name, place, spare);
@@ -655,7 +683,7 @@ static void plan_spares(const struct facts *facts, struct plan *plan, const stru
 	struct plan nobody = { 0 }; /* of two sides that are here list_strangers() tells */
 	bool whole;
 
-	if (!cache->cache || !cache->failed || cache->busy || listed(facts->failed, facts->nr_failed, cache->uuid) || cache_left(facts, cache->uuid))
+	if (!cache->cache || !cache->failed || cache->busy || cache_left(facts, cache->uuid))
 		return;
 	whole = choose_table(facts, &nobody, &set);
 	plan_free(&nobody);
@@ -670,14 +698,40 @@ static void plan_spares(const struct facts *facts, struct plan *plan, const stru
 			return;
 }
 
+/* ------------------------------------------------------------------ what an array has lost */
+
+/*
+ * A disk that md has failed, or that is not here, has the description that the others have, and may be the only one here some day: the description of
+ * these gets a generation that it lacks.
+ */
+static void plan_note(const struct facts *facts, struct plan *plan, size_t place)
+{
+	const struct fact_member *m = &facts->member[place];
+	const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(facts, m->uuid, false) : NULL;
+	struct step *step;
+
+	if (!r || !*m->stack || !(m->lacks & ~m->noted) || m->held || copy_of(facts, m))
+		return;
+	if (facts->now < r->held_until) {
+		if (!plan->again || r->held_until < plan->again)
+			plan->again = r->held_until;
+		return;
+	}
+	if (listed(facts->failed, facts->nr_failed, m->uuid))
+		return;
+	step = add_step(plan, PLAN_NOTE, m->uuid);
+	snprintf(step->name, sizeof(step->name), "%s", m->stack);
+	step->member[0] = (int)place;
+}
+
 /* ------------------------------------------------------------------ all of it */
 
-/* Is it asked for?  A cache is, too, where a volume of it is. */
+/* Is it asked for?  A cache is, with its spares, where a volume of it is. */
 static bool wanted(const struct facts *facts, const struct fact_member *m)
 {
 	if (!facts->only || same(facts->only, m->uuid) || same(facts->only, m->cache_uuid))
 		return true;
-	for (size_t i = 0; m->kind == LARDER_KIND_CACHE && i < facts->nr_members; i++)
+	for (size_t i = 0; m->kind != LARDER_KIND_VOLUME && i < facts->nr_members; i++)
 		if (facts->member[i].kind == LARDER_KIND_VOLUME && same(facts->member[i].uuid, facts->only) &&
 		    same(facts->member[i].cache_uuid, m->cache_uuid))
 			return true;
@@ -741,7 +795,11 @@ void plan_make(const struct facts *facts, struct plan *plan)
 		else if (first_of_cache(facts, i))
 			plan_cache(facts, plan, uuid);
 	}
-	if (plan->nr_steps || !facts->spares) /* what starts goes first */
+	if (plan->nr_steps) /* what starts goes first */
+		return;
+	for (size_t i = 0; facts->notes && i < facts->nr_members; i++)
+		plan_note(facts, plan, i);
+	if (!facts->spares)
 		return;
 	for (size_t i = 0; i < facts->nr_running; i++)
 		plan_spares(facts, plan, &facts->running[i]);

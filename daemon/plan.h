@@ -17,6 +17,7 @@
  *      one for each failure, and only where spares may be used at all
  *   8. the order in which facts are listed does not matter
  *   9. with its steps done, or marked as failed, planning again ends in no step
+ *  10. a note is made only of a volume that runs, of a stack that is whole and this machine's, whose array lacks a disk that the stack does not know of
  */
 #ifndef LARDER_PLAN_H
 #define LARDER_PLAN_H
@@ -49,6 +50,7 @@ struct fact_member {
 	/* a backing */
 	bool may_be_dirty;
 	uint64_t sectors, incarnation, set_generation;
+	uint64_t lacks, noted; /* places of the array that it is on which have no whole disk, bit by bit; of which its stack knows */
 	const char *class; /* option of the target that its stack was made with; NULL: the default */
 };
 
@@ -58,7 +60,8 @@ struct fact_running {
 	bool cache;
 	uint32_t failed; /* places of a cache that takes writes: bit by bit */
 	uint64_t failed_since[LARDER_MAX_DEVICES]; /* of each when it was first seen so; on the clock of facts.now */
-	uint64_t held_until; /* a spare could not join: no other one before then; 0: not so */
+	/* a spare could not join: no other one before then, but one that came since; or what its array lacks could not be noted; 0: not so */
+	uint64_t held_since, held_until;
 	bool busy; /* an SSD joins it, or is drained */
 };
 
@@ -76,7 +79,7 @@ struct facts {
 	uint8_t (*failed)[16]; /* of which a step failed already */
 	size_t nr_failed;
 	uint64_t now, wait; /* microseconds */
-	bool spares; /* they may be used */
+	bool spares, notes; /* they may be used, made */
 	const uint8_t *only; /* just this volume, or cache, and what it needs; or NULL */
 };
 
@@ -85,15 +88,16 @@ enum step_kind {
 	PLAN_CACHE,
 	PLAN_VOLUME,
 	PLAN_SPARE, /* one becomes an SSD of a cache */
+	PLAN_NOTE, /* what is on the disks of a stack that runs becomes newer than what a disk has that its array lacks */
 };
 
 struct step {
 	enum step_kind kind;
 	uint8_t uuid[16]; /* of the cache, or volume; of a spare that of its cache */
-	char name[LARDER_LABEL_SIZE + 32]; /* of dm; of a spare its cache's */
+	char name[LARDER_LABEL_SIZE + 32]; /* of dm; of a spare its cache's; of a note its stack's */
 	uint64_t sectors;
 	uint32_t number; /* of places; of a spare the place that it takes */
-	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume, a spare: [0] alone */
+	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume, a spare, a note: [0] alone */
 	bool degraded; /* a cache without an SSD that is active; a volume without its cache */
 	char cache[LARDER_LABEL_SIZE + 32]; /* of a volume: dm name of its cache, or "-" */
 };

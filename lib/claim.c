@@ -145,6 +145,38 @@ bool claim_is_ours(const struct device *device, const struct superblocks *found)
 	return false;
 }
 
+bool claim_leg_is_ours(const char *path)
+{
+	struct device device;
+	char foreign[64];
+	bool others;
+
+	if (device_try(&device, path))
+		return true;
+	others = signature_besides(&device, "linux_raid_member", foreign, sizeof(foreign));
+	device_close(&device);
+	if (others)
+		remark("%s: carries a signature %s beside that of the array: is somebody else's now, and left as it is; if it is not: mdadm --zero-superblock %s", path,
+		       foreign, path);
+	return !others;
+}
+
+bool claim_is_others(const char *path)
+{
+	struct superblocks found;
+	struct device device;
+	char foreign[64];
+	bool others;
+
+	if (device_try(&device, path))
+		return false;
+	superblocks_read(&device, &found, false);
+	others = signature_of_others(&device, foreign, sizeof(foreign)) || superblocks_overwritten(&found);
+	superblocks_free(&found);
+	device_close(&device);
+	return others;
+}
+
 static int open_member(struct device *device, struct superblocks *found, const char *path, enum device_access access, uint32_t kind,
 		       const uint8_t uuid[16], bool *ours)
 {

@@ -36,6 +36,10 @@ int claim_superblock(const struct device *device, const struct superblocks *foun
  * format, of larder.)  False: one line says whose it is, and the remedy.
  */
 bool claim_is_ours(const struct device *device, const struct superblocks *found);
+/* The same of a disk of an md array, before its superblock is erased; one line if not.  What cannot be read mdadm will complain of. */
+bool claim_leg_is_ours(const char *path);
+/* The same question, for who only reads what larder wrote there.  Says nothing; what cannot be read is nobody's. */
+bool claim_is_others(const char *path);
 /*
  * Opens it for us alone, if it is ours and still the member of that kind with this UUID (its own, or that of its cache).  LARDER_DONE and not *ours:
  * left alone, by the line of claim_is_ours(), whoever uses it.  Else it complains.  With *ours the caller frees found, and closes the device.

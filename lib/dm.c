@@ -361,10 +361,9 @@ bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
 	return there;
 }
 
-bool mapped_is_linear(const char *name, const char *uuid, dev_t *number)
+bool mapped_is_linear(const char *name)
 {
-	char found[DM_UUID_MAX];
-	struct dm_task *task = mapped_look(name, found, number) && !strcmp(found, uuid) ? ask(DM_DEVICE_STATUS, name) : NULL;
+	struct dm_task *task = dm_available() ? ask(DM_DEVICE_STATUS, name) : NULL;
 	const char *type, *params;
 	bool linear = false;
 	uint64_t sectors;

@@ -66,8 +66,8 @@ int mapped_watch(void);
 
 /* Any dm device, of whatever target: its UUID for dm and its number.  False: there is none of that name. */
 bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number);
-/* One with this UUID and a table that is a linear target: a volume without larder's module. */
-bool mapped_is_linear(const char *name, const char *uuid, dev_t *number);
+/* Has it a table, of a linear target: with a volume's UUID, one without larder's module? */
+bool mapped_is_linear(const char *name);
 
 /* All complain, with the kernel's reason where its log has one.  They wait for udev, where udev runs. */
 int mapped_create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params);

@@ -199,24 +199,25 @@ static unsigned attribute(dev_t device, const char *name)
 }
 
 /* What is failed, or not there: of each place the directory that md has of it. */
-static unsigned places_in_sync(dev_t device, unsigned places)
+uint64_t md_lacks(dev_t device)
 {
+	unsigned places = attribute(device, "md/raid_disks");
 	char name[64], text[64];
-	unsigned good = 0;
+	uint64_t lacks = 0;
 
-	for (unsigned i = 0; i < places; i++) {
+	for (unsigned i = 0; i < places && i < MD_LEGS_MAX; i++) {
 		snprintf(name, sizeof(name), "md/rd%u/state", i);
-		good += device_attribute(device, name, text, sizeof(text)) && strstr(text, "in_sync") && !strstr(text, "faulty");
+		if (!device_attribute(device, name, text, sizeof(text)) || !strstr(text, "in_sync") || strstr(text, "faulty"))
+			lacks |= UINT64_C(1) << i;
 	}
-	return good;
+	return lacks;
 }
 
 const char *md_state(dev_t device, unsigned *missing)
 {
-	unsigned places = attribute(device, "md/raid_disks");
 	char text[64];
 
-	*missing = places - places_in_sync(device, places);
+	*missing = (unsigned)__builtin_popcountll(md_lacks(device));
 	if (!device_attribute(device, "md/array_state", text, sizeof(text)) || !strcmp(text, "clear") || !strcmp(text, "inactive") ||
 	    !strcmp(text, "broken"))
 		return "failed";

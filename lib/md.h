@@ -82,6 +82,8 @@ int md_thaw(const char *node);
 /* Bytes that it takes of each disk, and that the smallest of them has for it.  False: cannot be read. */
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room);
 
+/* The places of an array that have no whole disk, bit by bit; 0 of another device. */
+uint64_t md_lacks(dev_t device);
 /* Of one that runs: "active", "degraded", "failed", "resyncing", "scrubbing"; *missing: disks that it lacks. */
 const char *md_state(dev_t device, unsigned *missing);
 

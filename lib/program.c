@@ -21,7 +21,7 @@ const char *const program_unit[] = { "systemd-run", "--quiet", "--wait", "--pipe
 
 bool program_is_unit(void)
 {
-	return getenv("INVOCATION_ID") && !access("/run/systemd/system", F_OK);
+	return getenv("INVOCATION_ID") && !access("/run/systemd/system", F_OK) && !access("/run/dbus/system_bus_socket", F_OK);
 }
 
 static char *search_path(void)

@@ -11,7 +11,10 @@
  * NULL; then come --setenv NAME=VALUE, "--", and the words.
  */
 extern const char *const program_unit[];
-/* Are we such a unit of systemd, which may be confined, or stopped? */
+/*
+ * Are we such a unit of systemd, which may be confined, or stopped, and can it be asked for another one?  By D-Bus alone: early at a boot, and
+ * on a machine without, the program is to be run as it is.
+ */
 bool program_is_unit(void);
 /* Is it in PATH, or where the system keeps programs of root? */
 bool program_there(const char *name);

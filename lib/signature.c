@@ -119,7 +119,7 @@ int signatures_find(const struct device *device, struct problems *found)
 	return pass(device, false, found);
 }
 
-bool signature_of_others(const struct device *device, char *type, size_t size)
+bool signature_besides(const struct device *device, const char *mine, char *type, size_t size)
 {
 	blkid_probe probe = new_probe(device);
 	int rounds = 0;
@@ -129,13 +129,18 @@ bool signature_of_others(const struct device *device, char *type, size_t size)
 		const char *what = value(probe, "TYPE");
 
 		what = what ? what : value(probe, "PTTYPE");
-		found = what && strcmp(what, "larder_member");
+		found = what && strcmp(what, mine);
 		if (found)
 			snprintf(type, size, "%s", what);
 	}
 	if (probe)
 		blkid_free_probe(probe);
 	return found;
+}
+
+bool signature_of_others(const struct device *device, char *type, size_t size)
+{
+	return signature_besides(device, "larder_member", type, size);
 }
 
 int signatures_wipe(const struct device *device)

@@ -15,6 +15,8 @@ int signatures_find(const struct device *device, struct problems *found);
  * in a volume or a segment does not lie where libblkid looks: it came later, with a new owner.  Says nothing.
  */
 bool signature_of_others(const struct device *device, char *type, size_t size);
+/* The same, where that of this type is ours: of a disk of an array, say. */
+bool signature_besides(const struct device *device, const char *mine, char *type, size_t size);
 /* Overwrites each, flushes, and looks again: what is left is an error.  The device is open by DEVICE_CLAIM. */
 int signatures_wipe(const struct device *device);
 

@@ -22,6 +22,7 @@
 #define STACK_MAGIC   0x4b54534cu /* "LSTK" */
 #define STACK_VERSION 1u
 #define STACK_DEPTH   4
+#define GENERATION_MAX ((uint64_t)INT64_MAX) /* as JSON has numbers */
 #define BRIEF_TEXT    (UUID_TEXT + LARDER_LABEL_SIZE + 1 + 24) /* "UUID NAME GENERATION" */
 
 enum stack_of {
@@ -187,6 +188,11 @@ static struct json_object *to_json(const struct stack *s)
 	return o;
 }
 
+uint64_t stack_raise(uint64_t generation, uint64_t changes)
+{
+	return generation > GENERATION_MAX - changes ? GENERATION_MAX : generation + changes;
+}
+
 static const char *encode(struct json_object *o, enum stack_of of, uint8_t field[static LARDER_STACK_SIZE])
 {
 	const char *text = must_allocate(
@@ -341,7 +347,7 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 	if (!strcmp(key, "uuid"))
 		return get_uuid(o, s->uuid);
 	if (!strcmp(key, "generation"))
-		return get_number(o, INT64_MAX, &s->generation);
+		return get_number(o, GENERATION_MAX, &s->generation);
 	if (!strcmp(key, "host"))
 		return get_uuid(o, s->host);
 	if (!strcmp(key, "state"))
@@ -451,7 +457,7 @@ static bool get_brief(struct json_object *o, struct stack *s)
 			return false;
 		s->generation = strtoull(generation, &end, 10);
 	}
-	if (strlen(name) >= sizeof(s->name) || *end || s->generation > INT64_MAX)
+	if (strlen(name) >= sizeof(s->name) || *end || s->generation > GENERATION_MAX)
 		return false;
 	strcpy(s->name, name);
 	return !uuid_parse(text, s->uuid) && !uuid_is_null(s->uuid) && name_valid(s->name);

@@ -38,7 +38,7 @@ enum stack_step {
 struct stack {
 	char name[LARDER_LABEL_SIZE + 1];
 	uint8_t uuid[16];
-	uint64_t generation; /* raised by each change */
+	uint64_t generation; /* raised by each change: stack_raise() */
 	uint8_t host[16]; /* stack_host() of who made it */
 	enum stack_state state;
 	enum stack_step step;
@@ -66,6 +66,12 @@ struct stack_list {
 	bool brief[STACK_LIST_MAX];
 	size_t number;
 };
+
+/*
+ * So many changes behind this generation.  Anybody may have written the last one that there is: it is never gone beyond, and whatever is compared with
+ * it stands; or the stack could be described no more.
+ */
+uint64_t stack_raise(uint64_t generation, uint64_t changes);
 
 /* UUID of a part of a stack: "md", "volume", "crypt", "fs", "disk 0": the same each time (RFC 4122, version 5). */
 void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16]);

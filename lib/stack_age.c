@@ -8,7 +8,8 @@
  *
  * Each change of a stack's devices raises the generation of its description, on the disks that are in it then.  The SSDs note which one the volume
  * has only when it has it, durably (store() in tools/stacks.c): so what they say was true of the right disks once, and these have it, or a
- * later one, whatever a power cut has cut off.
+ * later one, whatever a power cut has cut off.  That stays true of an SSD that somebody else has by now, of which a copy of the superblock is left:
+ * it is believed, as it can only hold back what is older; it is not written to, and its list is nobody's (newest_list() in tools/stacks.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * /run/larder: lock, stopped/UUID, and scrub-UUID.
+ * /run/larder: lock, stopped/UUID, scrub-UUID, and lacks-UUID.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,6 @@
 
 #define RUN	"/run/larder"
 #define STOPPED RUN "/stopped"
-#define SCRUB	RUN "/scrub-"
 
 static int lock = -1;
 
@@ -96,40 +95,62 @@ size_t stopped_list(uint8_t (**uuids)[16])
 	return number;
 }
 
-/* ------------------------------------------------------------------ where a scrub was stopped */
+/* ------------------------------------------------------------------ numbers: 0 is none */
 
-static FILE *scrub_file(const uint8_t uuid[16], const char *mode, char path[static sizeof(SCRUB) + UUID_TEXT])
+#define NUMBER_PATH (sizeof(RUN) + 16 + UUID_TEXT)
+
+static FILE *number_file(const char *what, const uint8_t uuid[16], const char *mode, char path[static NUMBER_PATH])
 {
 	char text[UUID_TEXT];
 
-	snprintf(path, sizeof(SCRUB) + UUID_TEXT, SCRUB "%s", uuid_text(uuid, text));
+	snprintf(path, NUMBER_PATH, RUN "/%s-%s", what, uuid_text(uuid, text));
 	return fopen(path, mode);
+}
+
+static void number_set(const char *what, const uint8_t uuid[16], uint64_t number)
+{
+	char path[NUMBER_PATH];
+	FILE *file;
+
+	mkdir(RUN, 0755);
+	file = number_file(what, uuid, "we", path);
+	if (!file)
+		return;
+	fprintf(file, "%" PRIu64 "\n", number);
+	if (fclose(file) || !number)
+		unlink(path);
+}
+
+static uint64_t number_get(const char *what, const uint8_t uuid[16])
+{
+	char path[NUMBER_PATH];
+	FILE *file = number_file(what, uuid, "re", path);
+	uint64_t number = 0;
+
+	if (!file)
+		return 0;
+	if (fscanf(file, "%" SCNu64, &number) != 1)
+		number = 0;
+	fclose(file);
+	return number;
 }
 
 void scrub_stopped_set(const uint8_t uuid[16], uint64_t sector)
 {
-	char path[sizeof(SCRUB) + UUID_TEXT];
-	FILE *file;
-
-	mkdir(RUN, 0755);
-	file = scrub_file(uuid, "we", path);
-	if (!file)
-		return;
-	fprintf(file, "%" PRIu64 "\n", sector);
-	if (fclose(file) || !sector)
-		unlink(path);
+	number_set("scrub", uuid, sector);
 }
 
 uint64_t scrub_stopped(const uint8_t uuid[16])
 {
-	char path[sizeof(SCRUB) + UUID_TEXT];
-	FILE *file = scrub_file(uuid, "re", path);
-	uint64_t sector = 0;
+	return number_get("scrub", uuid);
+}
 
-	if (!file)
-		return 0;
-	if (fscanf(file, "%" SCNu64, &sector) != 1)
-		sector = 0;
-	fclose(file);
-	return sector;
+void lacks_set(const uint8_t uuid[16], uint64_t places)
+{
+	number_set("lacks", uuid, places);
+}
+
+uint64_t lacks_noted(const uint8_t uuid[16])
+{
+	return number_get("lacks", uuid);
 }

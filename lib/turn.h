@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What larder keeps in /run/larder, for as long as the machine is up: a lock, so that a command and the daemon do not start the same thing
- * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so; where a scrub was stopped.  Nothing of it
- * is needed to start anything.
+ * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so; where a scrub was stopped; what arrays lacked when
+ * that was noted on their disks.  Nothing of it is needed to start anything.
  */
 #ifndef LARDER_TURN_H
 #define LARDER_TURN_H
@@ -26,5 +26,9 @@ size_t stopped_list(uint8_t (**uuids)[16]);
 /* Of an array: the sector of its disks at which its scrub was stopped, and may go on; 0: at none. */
 void scrub_stopped_set(const uint8_t uuid[16], uint64_t sector);
 uint64_t scrub_stopped(const uint8_t uuid[16]);
+
+/* Of a volume: the places of its array that lacked a disk when that was noted last (larder start --note), bit by bit. */
+void lacks_set(const uint8_t uuid[16], uint64_t places);
+uint64_t lacks_noted(const uint8_t uuid[16]);
 
 #endif

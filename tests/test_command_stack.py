@@ -629,7 +629,8 @@ def test_descriptions_leave_a_volume_of_somebody_else(larder, pair, how):
     paths = (pair.hdd, pair.ssd, pair.other, new)
     before = [digest(x) for x in paths]
     rename, replace = ["rename", "data", "films"], ["replace", "data", "cache", new, "--yes"]
-    for words in (rename, replace, ["volume", "set", "data", "mode=writethrough", "--persist"]):
+    alone = ["volume", "start", "data", "--without-module", "--dry-run"]
+    for words in (rename, replace, ["volume", "set", "data", "mode=writethrough", "--persist"], alone):
         left_alone(larder(*words, code=UNSAFE), pair.hdd, how)
         assert [digest(x) for x in paths] == before, words
 
@@ -644,6 +645,50 @@ def test_wipe_takes_the_copy_alone(larder, pair, how):
     before[copy : copy + SB_SIZE] = bytes(SB_SIZE)
     assert pair.other.read_bytes() == before
     assert "data" not in larder("probe", pair.other, code=None).stdout
+
+
+@pytest.mark.parametrize("how", [*REUSED, None])
+def test_list_of_an_ssd_that_left_is_not_believed(larder, pair, how):
+    """It was written to more often than those that are in the set: what it lists is that of then."""
+    pair.volume(pair.plain)
+    since, then = f"{uuid.uuid4()} since 4", f"{uuid.uuid4()} then 4"
+    pair.ssds({"ready": [f"{pair.uuid} data 3", since], "changing": []})
+    patch_both(pair.ssd, CACHE, set_generation=3 << 32)
+    text = pack({"ready": [f"{pair.uuid} data 2", then], "changing": []}, OF_CACHE)
+    was = 3 << 32 if how else 2 << 32  # by another one's signature, or by the set that it knows
+    patch_both(pair.other, ON_SSD, stack=text, generation=1000, set_generation=was)
+    if how:
+        how(pair.other)
+    for devices in (larder.devices, larder.devices[::-1]):
+        larder.devices = devices
+        larder("rename", pair.uuid, "films")
+        listed = json.loads(read(pair.ssd, SB + ON_SSD["stack"][0] + HEAD, SIZE - HEAD).rstrip(b"\0"))["ready"]
+        assert since in listed and then not in listed, listed
+
+
+@pytest.mark.parametrize("how", REUSED)
+def test_what_an_ssd_has_seen_stays_true(larder, pair, how):
+    """Somebody else has it by now; a disk that is older is older all the same."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data 3"], "changing": []})
+    patch_both(pair.other, ON_SSD, stack=pack({"ready": [f"{pair.uuid} data 5"], "changing": []}, OF_CACHE))
+    how(pair.other)
+    assert "have seen 5" in larder("assemble", "--all", "--dry-run", code=UNSAFE).stderr
+    one_line(larder("start", "data", code=UNSAFE), pair.hdd, "generation 3 here", "have seen 5")
+
+
+def test_generations_that_end(larder, described):
+    """Written by anybody: the last number there is neither wraps nor keeps anything from starting for ever."""
+    last = 2**63 - 1
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data {last}"], "changing": []})
+    one_line(larder("start", "data", code=UNSAFE), described.hdd, f"have seen {last}")
+    assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
+    for name in ("films", "data"):
+        larder("rename", described.uuid, name)
+        assert described.rows()[0][0]["name"] == name
+        run = larder("assemble", "--all", "--dry-run", code=None)
+        assert "stack" not in run.stderr and str(described.hdd) in run.stdout
 
 
 def test_cut_off_erase_and_format_are_larders(larder, pair):

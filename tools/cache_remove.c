@@ -3,7 +3,8 @@
  * larder cache remove: an SSD is drained and leaves the set of a cache that runs, in use or not.
  *
  * The kernel drains it (message `drain`), and names it no more in the tables of the others; then the table of the cache is reloaded
- * without it, and its superblocks go, so that nobody takes it for a part of the cache.  One that has failed only leaves the table.
+ * without it, and its superblocks go, so that nobody takes it for a part of the cache.  One that has failed only leaves the table.  While it is
+ * drained, which may last hours, the turn is others': what is loaded then is read then.
  * A spare was never in it, and only loses its superblocks.
  */
 #include <endian.h>
@@ -72,13 +73,13 @@ static int remove_spare(const struct set *set, const struct remove_request *requ
 		printf("wipe %s: larder spare superblock\n", request->ssd);
 		return LARDER_DONE;
 	}
-	turn_take(); /* larderd may take it for an SSD that failed */
 	if (!set_erase(request->ssd, LARDER_KIND_SPARE, set->sb.cache_uuid) || is_spare(set, request->ssd))
 		return complain(LARDER_FAILED, "%s: is still a spare of %s", request->ssd, set->mapped->name);
 	printf("cache %s: %s is no spare any more\n", set->mapped->name, request->ssd);
 	return LARDER_DONE;
 }
 
+/* Drains it if that is what it takes, and lets others have their turn meanwhile, as that may last hours. */
 static int drain_place(struct set *set, uint32_t place, const struct remove_request *request)
 {
 	char *state = set_state(set, place);
@@ -93,7 +94,10 @@ static int drain_place(struct set *set, uint32_t place, const struct remove_requ
 		return LARDER_DONE;
 	}
 	result = mapped_refresh(set->mapped);
+	fflush(stdout);
+	turn_give();
 	result = result ? result : set_wait(set, place, "draining");
+	turn_take();
 	if (result)
 		return result;
 	state = set_state(set, place);
@@ -103,10 +107,48 @@ static int drain_place(struct set *set, uint32_t place, const struct remove_requ
 	return result;
 }
 
+/* The cache as it is now; mapped_list_free() and set_free() after LARDER_DONE. */
+static int look(const char *word, struct mapped_list *list, struct set *set)
+{
+	struct mapped *cache;
+	int result = mapped_scan(list);
+
+	result = result ? result : running_find(list, word, true, &cache);
+	result = result ? result : set_read(set, cache);
+	if (result)
+		mapped_list_free(list);
+	return result;
+}
+
+/* The place is drained, or had failed: others may have changed the cache since it was looked at. */
+static int take_out(const uint8_t cache[16], uint32_t place, const char *ssd, const struct remove_request *request)
+{
+	struct mapped_list list;
+	char text[UUID_TEXT], *state;
+	struct set set;
+	int result = look(uuid_text(cache, text), &list, &set);
+
+	if (result)
+		return result;
+	state = set_state(&set, place);
+	if (place >= set.number || (strcmp(set.ssd[place], ssd) && strcmp(set.ssd[place], "-")))
+		result = complain(LARDER_BUSY, "%s: SSD %u is another one than %s by now; see larder cache status %s", set.mapped->name, place, ssd,
+				  set.mapped->name);
+	else if (strcmp(set.ssd[place], ssd))
+		printf("cache %s: %s has left the set\n", set.mapped->name, ssd);
+	else if (state && (!strcmp(state, "removed") || !strcmp(state, "failed")))
+		result = let_go(&set, place, false);
+	else if (!request->no_wait)
+		result = complain(LARDER_BUSY, "%s: SSD %u is %s", set.mapped->name, place, state ? state : "unknown");
+	free(state);
+	set_free(&set);
+	mapped_list_free(&list);
+	return result;
+}
+
 static int remove_ssd(struct set *set, const struct remove_request *request)
 {
 	int place = set_place(set, request->ssd), result;
-	char *state;
 
 	if (place < 0)
 		return LARDER_NOT_FOUND;
@@ -115,16 +157,7 @@ static int remove_ssd(struct set *set, const struct remove_request *request)
 	result = drain_place(set, (uint32_t)place, request);
 	if (!result && request->dry_run)
 		return let_go(set, (uint32_t)place, true);
-	result = result ? result : mapped_refresh(set->mapped);
-	if (result)
-		return result;
-	state = set_state(set, (uint32_t)place);
-	if (state && (!strcmp(state, "removed") || !strcmp(state, "failed")))
-		result = let_go(set, (uint32_t)place, false);
-	else if (!request->no_wait)
-		result = complain(LARDER_BUSY, "%s: SSD %d is %s", set->mapped->name, place, state ? state : "unknown");
-	free(state);
-	return result;
+	return result ? result : take_out(set->sb.cache_uuid, (uint32_t)place, set->ssd[place], request);
 }
 
 int cache_remove(int argc, char **argv)
@@ -138,7 +171,6 @@ int cache_remove(int argc, char **argv)
 		ARGUMENTS_END
 	};
 	struct mapped_list list;
-	struct mapped *cache;
 	struct set set;
 	int first, result;
 
@@ -149,13 +181,13 @@ int cache_remove(int argc, char **argv)
 	if (request.stop && request.no_wait)
 		return complain(LARDER_USAGE, "--stop and --no-wait exclude each other");
 	mapped_init(request.dry_run);
-	result = mapped_scan(&list);
-	result = result ? result : running_find(&list, request.cache, true, &cache);
-	result = result ? result : set_read(&set, cache);
-	if (!result) {
-		result = is_spare(&set, request.ssd) ? remove_spare(&set, &request) : remove_ssd(&set, &request);
-		set_free(&set);
-	}
+	if (!request.dry_run)
+		turn_take(); /* larderd may be about to replace what has failed, or to take the spare */
+	result = look(request.cache, &list, &set);
+	if (result)
+		return result;
+	result = is_spare(&set, request.ssd) ? remove_spare(&set, &request) : remove_ssd(&set, &request);
+	set_free(&set);
 	mapped_list_free(&list);
 	return result;
 }

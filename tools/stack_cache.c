@@ -226,7 +226,7 @@ static int carry_out(struct changing *c)
 {
 	int result;
 
-	c->stack.generation++;
+	c->stack.generation = stack_raise(c->stack.generation, 1);
 	result = c->stack.own_cache ? format(c) : stack_store_ssds(&c->stack, false);
 	result = result ? result : store_volume(c);
 	result = result ? result : stack_store_ssds(&c->stack, true);

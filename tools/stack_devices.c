@@ -416,7 +416,7 @@ int disk_erase(const char *name, const char *node)
 	if (result)
 		return result;
 	stack_part(&d.stack, "md", part);
-	if (*node && (md_is_leg(node, part, &readable) ? md_erase(node) : !readable))
+	if (*node && (md_is_leg(node, part, &readable) ? claim_leg_is_ours(node) && md_erase(node) : !readable))
 		remark("%s: may still look like a disk of %s, which it is not; mdadm --zero-superblock %s, if it works again, ends that", node,
 		       d.stack.name, node);
 	devices_free(&d);
@@ -516,4 +516,25 @@ int devices_store(const char *name, unsigned places)
 	if (places)
 		stack.legs = places;
 	return stack_store(&stack);
+}
+
+int devices_note(const char *name)
+{
+	struct stack stack;
+	struct devices d;
+	uint8_t part[16];
+	uint64_t lacks;
+	int result = devices_look(name, &d);
+
+	if (result)
+		return result;
+	stack = d.stack;
+	lacks = *d.layers.array.node ? md_lacks(d.layers.array.device) : 0;
+	devices_free(&d);
+	stack_part(&stack, "volume", part);
+	if (lacks & ~lacks_noted(part))
+		result = stack_store(&stack);
+	if (!result)
+		lacks_set(part, lacks);
+	return result;
 }

@@ -74,5 +74,7 @@ int stack_change_cache(const struct devices_request *request, char **words, int 
 
 /* The description, with a raised generation, goes to all that are members now; places: of the array, 0: as it is noted.  Complains. */
 int devices_store(const char *name, unsigned places);
+/* The same, if the array lacks a disk that it had when that was noted last.  Complains. */
+int devices_note(const char *name);
 
 #endif

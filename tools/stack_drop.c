@@ -241,13 +241,11 @@ static int drop_ssd(const struct dropping *r)
 	ssd_state(&d, part.place, state);
 	left = part.place < 0 || !r->request.no_wait || !strcmp(state, "removed") || !strcmp(state, "failed");
 	result = check_ssd(r, &d, &part); /* while somebody was asked another one may have failed */
-	turn_give(); /* this may take long */
 	if (!result && part.place >= 0)
 		result = ssd_remove(&d, &r->request, part.place);
 	devices_free(&d);
 	if (result || !left)
 		return result;
-	turn_take();
 	result = devices_store(r->request.name, 0);
 	return result ? result : ssd_erase(r->request.name, r->node);
 }

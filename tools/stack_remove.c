@@ -162,8 +162,12 @@ static int erase_disks(const struct stack *stack, unsigned *left)
 
 	stack_part(stack, "md", uuid);
 	md_find(uuid, &array);
-	for (size_t i = 0; !result && i < array.number; i++)
-		result = md_erase(array.leg[i]);
+	for (size_t i = 0; !result && i < array.number; i++) {
+		bool ours = claim_leg_is_ours(array.leg[i]);
+
+		*left += !ours;
+		result = ours ? md_erase(array.leg[i]) : LARDER_DONE;
+	}
 	md_free(&array);
 	members_scan(&members);
 	for (uint32_t i = 0; i < stack->legs; i++) {

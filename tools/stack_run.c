@@ -13,13 +13,13 @@
 
 #include "running.h"
 #include "stack_age.h"
-#include "stacks.h"
+#include "stack_devices.h"
 #include "turn.h"
 #include "verbs.h"
 
 struct run_request {
 	const char *keyfile, *discard_newer;
-	bool degraded, import, crashed, locked, agent, without_module;
+	bool degraded, import, crashed, locked, agent, without_module, note;
 };
 
 /* A copy of the description, which must be whole. */
@@ -208,6 +208,15 @@ static int check_newer(const struct stack *stack, const char *discard)
 	return complain(LARDER_UNSAFE, "%s: --discard-newer: the stack is %s, not %s; nothing was done", stack->name, uuid_text(stack->uuid, text), discard);
 }
 
+/* A disk that the array lacks may be the only one here some day.  What cannot be noted now larderd tries again. */
+static void note_lacks(const struct stack *stack)
+{
+	char text[UUID_TEXT];
+
+	turn_take();
+	devices_note(uuid_text(stack->uuid, text));
+}
+
 static int start_one(const char *word, const struct run_request *request)
 {
 	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) |
@@ -218,6 +227,10 @@ static int start_one(const char *word, const struct run_request *request)
 
 	if (request->crashed && !request->import)
 		return complain(LARDER_USAGE, "--crashed: goes with --import");
+	if (request->note) {
+		turn_take();
+		return devices_note(word);
+	}
 	result = stack_load_with_array(word, &stack, flags, &assembled);
 
 	result = result ? result : check_state(&stack, request);
@@ -231,6 +244,8 @@ static int start_one(const char *word, const struct run_request *request)
 		crypt_mark(&stack, false);
 	if (!result && (request->import || request->discard_newer))
 		result = stack_store(&stack);
+	if (!result && *stack.raid && !request->without_module)
+		note_lacks(&stack);
 	if (result || request->locked)
 		return result;
 	result = open_crypt(&stack, request->keyfile);
@@ -332,11 +347,13 @@ int stack_start(int argc, char **argv)
 		{ "discard-newer", 0, ARGUMENT_TEXT, &request.discard_newer, "UUID",
 		  "also from disks that are older than the SSDs say: what was written since to the stack with this UUID is LOST" },
 		{ "crashed", 0, ARGUMENT_FLAG, &request.crashed, NULL, "with --import: also if that machine did not stop it" },
+		{ "note", 0, ARGUMENT_FLAG, &request.note, NULL,
+		  "start nothing: if the array of one that runs lacks a disk, note on the others that they are newer (larderd does so)" },
 		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },
 		ARGUMENTS_END
 	};
 
-	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--without-module]", arguments, &request, 's');
+	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--without-module] [--note]", arguments, &request, 's');
 }
 
 int stack_stop(int argc, char **argv)

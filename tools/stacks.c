@@ -306,7 +306,15 @@ static int store_volume(const struct stacks *stacks, const struct stack *stack, 
 	return result || *written || stack->state == STACK_REMOVING ? result : LARDER_UNSAFE;
 }
 
-/* That of the SSD whose superblock is the newest. */
+/* Of two SSDs of one cache.  Each counts its own writes: first by the set that it knows, or one that left it long ago would come before. */
+static bool is_newer(const struct member *a, const struct member *b)
+{
+	uint64_t x = le64toh(a->sb.cache.set_generation) >> 32, y = le64toh(b->sb.cache.set_generation) >> 32;
+
+	return x != y ? x > y : le64toh(a->sb.head.generation) > le64toh(b->sb.head.generation);
+}
+
+/* That of the SSD whose superblock is the newest, of those that nobody else has by now. */
 static int newest_list(const struct members *members, const uint8_t cache[16], struct stack_list *list)
 {
 	const struct member *newest = NULL;
@@ -318,7 +326,7 @@ static int newest_list(const struct members *members, const uint8_t cache[16], s
 		const struct member *m = members->member[i];
 
 		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16) &&
-		    (!newest || le64toh(m->sb.head.generation) > le64toh(newest->sb.head.generation)))
+		    (!newest || is_newer(m, newest)) && !claim_is_others(m->path))
 			newest = m;
 	}
 	if (!newest)
@@ -441,7 +449,7 @@ static int store(struct stack *stack, const char *volume_label, const char *cach
 	bool written;
 	int result = stacks_scan(&stacks);
 
-	stack->generation++;
+	stack->generation = stack_raise(stack->generation, 1);
 	result = result ? result : check_volume(&stacks, stack);
 	/* what comes second may be lost, and the first has the higher generation */
 	result = result ? result : store_ssds(&stacks, stack, LIST_PUT, cache_label);
@@ -510,7 +518,7 @@ int stack_take_older(struct stack *stack)
 	if (!volume)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
 	else if (stack_seen(&members, stack->uuid) > stack->generation) {
-		stack->generation = stack_seen(&members, stack->uuid) + 1;
+		stack->generation = stack_raise(stack_seen(&members, stack->uuid), 1);
 		result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, part, &ours);
 		if (!result && ours) {
 			superblocks_free(&found);
@@ -599,13 +607,13 @@ static void find_mount(dev_t number, char where[static PATH_MAX], bool *covered)
 
 static void find_node(const struct stack *stack, const uint8_t uuid[16], struct layers *layers)
 {
-	char text[UUID_TEXT], *dm_uuid = must_print("LARDER-%s", uuid_text(uuid, text));
+	char text[UUID_TEXT], found[DM_UUID_MAX], *dm_uuid = must_print("LARDER-%s", uuid_text(uuid, text));
 	const char *name = layers->volume ? layers->volume->name : stack->name;
 
 	if (layers->volume)
 		layers->node_number = layers->volume->number;
 	else
-		layers->linear = mapped_is_linear(name, dm_uuid, &layers->node_number);
+		layers->linear = mapped_look(name, found, &layers->node_number) && !strcmp(found, dm_uuid) && mapped_is_linear(name);
 	if (layers->volume || layers->linear)
 		snprintf(layers->node, sizeof(layers->node), "/dev/mapper/%s", name);
 	free(dm_uuid);

@@ -320,7 +320,7 @@ static void raise_description(struct larder_volume_sb *sb)
 
 	if (stack_decode(sb->stack, &stack, &there) || !there)
 		return;
-	stack.generation += GENERATIONS_ABOVE;
+	stack.generation = stack_raise(stack.generation, GENERATIONS_ABOVE);
 	if (!stack_encode(&stack, field))
 		memcpy(sb->stack, field, sizeof(field));
 }

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device.h"
+#include "claim.h"
 #include "running.h"
 #include "stack_age.h"
 #include "turn.h"
@@ -167,15 +167,18 @@ static int leave_cache(union superblock *sb, bool *write, void *data)
 	return LARDER_DONE;
 }
 
-/* It has no cache any more, durably.  The superblock is read again, as nobody else has the disk now. */
-static int take_off_cache(const char *path)
+/* It has no cache any more, durably.  The superblock is read again, as nobody else has the disk now; or did by the time when it was looked at. */
+static int take_off_cache(const struct member *volume)
 {
+	struct superblocks found;
 	struct device device;
-	int result = device_open(&device, path, DEVICE_CLAIM);
+	bool ours;
+	int result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, volume->sb.head.uuid, &ours);
 
-	if (result)
-		return result;
-	result = superblock_change(&device, leave_cache, (void *)path);
+	if (result || !ours)
+		return result ? result : LARDER_UNSAFE;
+	superblocks_free(&found);
+	result = superblock_change(&device, leave_cache, volume->path);
 	device_close(&device);
 	return result;
 }
@@ -194,8 +197,10 @@ static int start_linear(const struct member *volume, const struct start_request 
 	if (mapped_name_taken(name))
 		result = complain(LARDER_BUSY, "%s: there is a dm device of this name; --name gives it another one", name);
 	else if (!request->dry_run)
-		result = take_off_cache(volume->path);
-	else if (!uuid_is_zero(sb->cache_uuid))
+		result = take_off_cache(volume);
+	else
+		result = claim_check(volume->path, LARDER_KIND_VOLUME, sb->head.uuid);
+	if (!result && request->dry_run && !uuid_is_zero(sb->cache_uuid))
 		printf("write superblock to %s: no cache, incarnation %llu\n", volume->path,
 		       (unsigned long long)le64toh(sb->incarnation) + 1);
 	dm_uuid = must_print("LARDER-%s", uuid_text(sb->head.uuid, uuid));
@@ -220,7 +225,7 @@ static bool stop_linear(const char *name, int *result)
 	dev_t number;
 
 	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1 ||
-	    !mapped_is_linear(name, uuid, &number))
+	    !mapped_is_linear(name))
 		return false;
 	if (device_usage(number, usage, sizeof(usage)))
 		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);

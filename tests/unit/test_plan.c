@@ -55,7 +55,7 @@ static struct larder_table *table[MAX_MEMBERS];
 static size_t nr_tables;
 static struct fact_running running_now[MAX_MEMBERS];
 static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
-static unsigned spares_used;
+static unsigned spares_used, notes_made;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
 static struct facts facts;
@@ -194,6 +194,11 @@ static void make_volume(struct cache_truth *c)
 	m->sectors = 1000;
 	m->incarnation = 7;
 	m->may_be_dirty = chance(50);
+	if (chance(30)) {
+		snprintf(m->stack, sizeof(m->stack), "s");
+		m->lacks = rnd(4);
+		m->noted = rnd(4);
+	}
 	if (c) {
 		memcpy(m->cache_uuid, c->uuid, 16);
 		m->set_generation = c->generation[chance(20)];
@@ -233,11 +238,13 @@ static void add_running(const uint8_t uuid[16], bool is_cache, const char *name)
 	snprintf(running_name[facts.nr_running], sizeof(running_name[0]), "%s", name);
 	*r = (struct fact_running){ .name = running_name[facts.nr_running], .cache = is_cache };
 	memcpy(r->uuid, uuid, 16);
+	r->held_until = !is_cache && chance(10) ? 1000 + rnd(2000) : 0;
 	if (is_cache) {
 		r->failed = chance(70) ? 15 : (uint32_t)rnd(16);
 		for (unsigned place = 0; place < LARDER_MAX_DEVICES; place++)
 			r->failed_since[place] = 1000 + rnd(2000);
 		r->held_until = chance(10) ? 1000 + rnd(2000) : 0;
+		r->held_since = chance(50) ? r->held_until : 0;
 		r->busy = chance(20);
 	}
 	facts.nr_running++;
@@ -262,6 +269,7 @@ static void make_world(void)
 	facts.nr_members = nr_members;
 	facts.now = 1000 + rnd(2000);
 	facts.spares = chance(90);
+	facts.notes = chance(90);
 	all_run = chance(30);
 	facts.wait = chance(30) ? 0 : chance(30) ? (u64)1 << 62 : rnd(2000);
 	for (size_t i = 0; i < nr_members; i++) {
@@ -416,7 +424,7 @@ static bool is_asked_for(const struct fact_member *m)
 {
 	bool by_volume = false;
 
-	for (size_t i = 0; facts.only && m->kind == LARDER_KIND_CACHE && i < nr_members; i++)
+	for (size_t i = 0; facts.only && m->kind != LARDER_KIND_VOLUME && i < nr_members; i++)
 		by_volume |= member[i].kind == LARDER_KIND_VOLUME && !memcmp(facts.only, member[i].uuid, 16) &&
 			     !memcmp(member[i].cache_uuid, m->cache_uuid, 16);
 	return !facts.only || !memcmp(facts.only, m->uuid, 16) || !memcmp(facts.only, m->cache_uuid, 16) || by_volume;
@@ -462,12 +470,23 @@ static bool is_back(const struct fact_running *r, unsigned place, const struct l
 		if (member[i].kind == LARDER_KIND_CACHE && !memcmp(member[i].uuid, d->uuid, 16) && truth[i].history != JOINING &&
 		    (!member[i].used || member[i].appeared > r->failed_since[place]) && !member[i].foreign && !member[i].copy_only)
 			return true;
-	return false;
+	return false; /* no world has one that left and one that was begun in the same place: who_failed_is_here_again() */
+}
+
+/* A spare could not join, and nothing of the cache has come since. */
+static bool is_held(const struct fact_running *r)
+{
+	bool came = false;
+
+	for (size_t i = 0; i < nr_members; i++)
+		came |= member[i].kind != LARDER_KIND_VOLUME && member[i].kind != LARDER_KIND_OTHER && !memcmp(member[i].cache_uuid, r->uuid, 16) &&
+			member[i].appeared > r->held_since && member[i].appeared < facts.now;
+	return facts.now < r->held_until && !came;
 }
 
 static bool has_time(const struct fact_running *r, unsigned place)
 {
-	return facts.now >= r->failed_since[place] + facts.wait && facts.now >= r->held_until;
+	return facts.now >= r->failed_since[place] + facts.wait && !is_held(r);
 }
 
 static void judge_spare(const struct step *s)
@@ -505,12 +524,12 @@ static void judge_spares(const struct plan *plan)
 	bool others = !facts.spares;
 
 	for (size_t i = 0; i < plan->nr_steps; i++)
-		others |= plan->step[i].kind != PLAN_SPARE;
+		others |= plan->step[i].kind != PLAN_SPARE && plan->step[i].kind != PLAN_NOTE;
 	for (size_t i = 0; i < facts.nr_running; i++) {
 		const struct fact_running *r = &facts.running[i];
 		unsigned steps = 0, due = 0, early = 0, unsaid = 0, again = 0, small;
 
-		for (unsigned place = 0; place < LARDER_MAX_DEVICES && r->cache && !r->busy && !listed(failed, facts.nr_failed, r->uuid); place++) {
+		for (unsigned place = 0; place < LARDER_MAX_DEVICES && r->cache && !r->busy; place++) {
 			const struct larder_table_device *d = has_failed(r, place);
 
 			if (!d)
@@ -519,6 +538,8 @@ static void judge_spares(const struct plan *plan)
 				unsaid += !!small;
 			else if (is_back(r, place, d))
 				again++;
+			else if (!is_held(r) && listed(failed, facts.nr_failed, r->uuid))
+				continue;
 			else if (has_time(r, place))
 				due++;
 			else
@@ -533,6 +554,27 @@ static void judge_spares(const struct plan *plan)
 				unsaid = again = early = 0;
 		CHECK(others || due || (!unsaid && !again && !early), "it is not said why no spare is used");
 		spares_used += steps;
+	}
+}
+
+/* What is lacked and not known is noted, or asked for again when its time has come; nothing else is. */
+static void judge_notes(const struct plan *plan)
+{
+	bool others = !facts.notes;
+
+	for (size_t i = 0; i < plan->nr_steps; i++)
+		others |= plan->step[i].kind != PLAN_SPARE && plan->step[i].kind != PLAN_NOTE;
+	for (size_t i = 0; i < nr_members; i++) {
+		const struct fact_member *m = &member[i];
+		const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(&facts, m->uuid, false) : NULL;
+		bool due = !others && r && *m->stack && (m->lacks & ~m->noted) && !has_copy(m) && !m->held, held = due && facts.now < r->held_until;
+		unsigned steps = 0;
+
+		for (size_t k = 0; k < plan->nr_steps; k++)
+			steps += plan->step[k].kind == PLAN_NOTE && plan->step[k].member[0] == (int)i && !memcmp(plan->step[k].uuid, m->uuid, 16);
+		CHECK(steps == (due && !held && !listed(failed, facts.nr_failed, m->uuid)), "%u notes of %s", steps, m->path);
+		CHECK(!held || (plan->again && plan->again <= r->held_until), "nobody notes it when the time has come");
+		notes_made += steps;
 	}
 }
 
@@ -568,6 +610,8 @@ static void judge(const struct plan *plan)
 			taken_member[s->member[0]] = true;
 			continue;
 		}
+		if (s->kind == PLAN_NOTE)
+			continue;
 		CHECK(!running(&facts, s->uuid, s->kind == PLAN_CACHE), "it runs already");
 		CHECK(!listed(facts.stopped, facts.nr_stopped, s->uuid), "it was stopped");
 		CHECK(!listed(facts.failed, facts.nr_failed, s->uuid), "it failed");
@@ -587,6 +631,7 @@ static void judge(const struct plan *plan)
 			judge_volume(s);
 	}
 	judge_spares(plan);
+	judge_notes(plan);
 	for (size_t i = 0; i < plan->nr_refusals; i++)
 		CHECK(strlen(plan->refusal[i].text) > 10, "says nothing");
 	if (plan->again)
@@ -621,10 +666,17 @@ static void settle(void)
 					if (!memcmp(facts.running[r].uuid, s->uuid, 16))
 						facts.running[r].failed &= ~(1u << s->number);
 				member[s->member[0]].kind = LARDER_KIND_OTHER;
-			} else if (s->kind != PLAN_SPARE && chance(90))
+			} else if (s->kind == PLAN_NOTE && chance(90))
+				member[s->member[0]].noted |= member[s->member[0]].lacks;
+			else if (s->kind != PLAN_SPARE && s->kind != PLAN_NOTE && chance(90))
 				add_running(s->uuid, s->kind == PLAN_CACHE, s->name);
 			else
 				memcpy(failed[facts.nr_failed++], s->uuid, 16);
+			for (size_t r = 0; s->kind == PLAN_SPARE && r < facts.nr_running && listed(failed, facts.nr_failed, s->uuid); r++)
+				if (!memcmp(facts.running[r].uuid, s->uuid, 16) && chance(80)) {
+					facts.running[r].held_since = facts.now;
+					facts.running[r].held_until = facts.now + 30;
+				}
 		}
 		if (!plan.nr_steps) {
 			plan_free(&plan);
@@ -640,7 +692,7 @@ static void every_plan(void)
 		make_world();
 		settle();
 	}
-	CHECK(spares_used > WORLDS / 200, "%u spares", spares_used);
+	CHECK(spares_used > WORLDS / 200 && notes_made > WORLDS / 200, "%u spares, %u notes", spares_used, notes_made);
 }
 
 static void order_does_not_matter(void)
@@ -869,6 +921,81 @@ static void two_failures(void)
 	plan_free(&plan);
 }
 
+/* A spare could not join: nobody tries in the same pass, somebody when its time has come; at once, where another one has come since. */
+static void a_spare_that_could_not_join(void)
+{
+	struct fact_running *r = &running_now[0];
+	struct plan plan;
+
+	two_failures();
+	r->failed = 4;
+	facts.nr_members = 2;
+	facts.now = 1000;
+	r->held_since = 1000;
+	r->held_until = 1030;
+	memcpy(failed[facts.nr_failed++], r->uuid, 16);
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 1030, "nobody looks again when its time has come");
+	plan_free(&plan);
+	facts.nr_failed = 0;
+	facts.now = 1010;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 1030, "it is tried before its time");
+	plan_free(&plan);
+	member[1].appeared = 1005;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].kind == PLAN_SPARE, "one that came since is not tried");
+	plan_free(&plan);
+}
+
+/* A spare could not join, and the kernel had named it in the place already: who had that before is known all the same when it comes again. */
+static void who_failed_is_here_again(void)
+{
+	struct fact_running *r = &running_now[0];
+	struct plan plan;
+
+	two_failures();
+	r->failed = 2;
+	facts.now = 1000;
+	facts.nr_members = 3;
+	member[1].kind = LARDER_KIND_CACHE; /* the spare */
+	member[1].joins = true;
+	member[1].table = NULL;
+	member[1].place = 1;
+	memcpy(table[0]->devices[1].uuid, member[1].uuid, 16);
+	member[2].used = NULL;
+	member[2].appeared = 100; /* before SSD 1 failed, at 120: one that left long ago */
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].member[0] == 1, "what was begun does not go on");
+	plan_free(&plan);
+	member[2].appeared = 130;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.nr_refusals && strstr(plan.refusal[plan.nr_refusals - 1].text, "is here again"), "not known to be here again");
+	plan_free(&plan);
+}
+
+/* Asked for by its volume the cache gets its spare, as by its own name. */
+static void a_spare_by_its_volume(void)
+{
+	struct fact_member *m;
+	struct plan plan;
+
+	two_failures();
+	facts.nr_members = nr_members = 2;
+	m = add_member(LARDER_KIND_VOLUME, "v");
+	memcpy(m->cache_uuid, cache[0].uuid, 16);
+	facts.nr_members = nr_members;
+	facts.only = m->uuid;
+	add_running(m->uuid, false, "v");
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].kind == PLAN_SPARE, "the spare is left");
+	plan_free(&plan);
+	facts.only = (const uint8_t[16]){ 1 };
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps, "the spare of another cache is used");
+	plan_free(&plan);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -879,6 +1006,9 @@ int main(int argc, char **argv)
 	run_test("what_is_unfinished_comes_first", what_is_unfinished_comes_first);
 	run_test("the_wait", the_wait);
 	run_test("two_failures", two_failures);
+	run_test("a_spare_that_could_not_join", a_spare_that_could_not_join);
+	run_test("who_failed_is_here_again", who_failed_is_here_again);
+	run_test("a_spare_by_its_volume", a_spare_by_its_volume);
 	for (size_t i = 0; i < nr_tables; i++)
 		free(table[i]);
 	return 0;

@@ -252,6 +252,7 @@ def test_leg_that_had_left(disks):
     load = Load()
     with load:
         wait_for(lambda: len(load.known) > 5, 120, "some files")
+    command.run("sync")  # or ext4 writes beside the flush
     larder("volume", "flush", "data", "--wait")
     then = dict(load.known)
     kill(hdd1)
@@ -279,6 +280,50 @@ def test_leg_that_had_left(disks):
         load.check()
     larder("stop", "data")
     hdd0.heal()
+
+
+def test_leg_that_md_failed(disks, tmp_path):
+    """Nobody drops it: larderd notes on the other one that it is newer, and so does a start without it."""
+    _, _, _, hdd0, hdd1, _ = disks
+    make(disks)
+    load, before = Load(), generation()
+    with larderd(tmp_path, 86400), load:
+        kill(hdd1)
+        wait_for(lambda: members().get("/dev/hdd1") == "failed", 120, "the array to see it")
+        wait_for(lambda: generation() > before, 120, "larderd to note it")
+    load.check()
+    noted = generation()
+    larder("start", "--note", "data")
+    assert generation() == noted  # once
+    larder("stop", "data")
+    hdd1.heal()
+    kill(hdd0)
+    refused(UNSAFE, ["start", "data", "--degraded"], "have seen")
+    hdd0.heal()
+    kill(hdd1)
+    for path in Path("/run/larder").glob("lacks-*"):
+        path.unlink()  # as a reboot does
+    larder("start", "data", "--degraded")
+    assert generation() > noted
+    load.check()
+    larder("stop", "data")
+    hdd1.heal()
+
+
+def test_leg_that_had_left_has_another_owner(disks):
+    """It left the array, and got a partition table; md's superblock, between that and the first partition, is left."""
+    _, _, _, hdd0, hdd1, _ = disks
+    make(disks)
+    uuid = rows()["stack"]["uuid"]
+    (node,) = arrays()
+    command.run("mdadm", node, "--fail", hdd1, "--remove", hdd1)
+    command.run("sfdisk", "--quiet", "--wipe", "never", "--no-reread", hdd1, stdin="label: dos\n2048,+,83\n")
+    before = hdd1.read(0, 128)
+    run = larder("remove", "data", "--discard-data", uuid)
+    assert "carries a signature dos" in run.stderr and str(hdd1) in run.stderr
+    assert "what is somebody else's now was left" in run.stdout
+    assert hdd1.read(0, 128) == before
+    unsigned(hdd0)
 
 
 def test_raid_5(disks, make_disk):

@@ -3,6 +3,9 @@
 
 import concurrent.futures
 import contextlib
+import fcntl
+import subprocess
+from pathlib import Path
 
 import pytest
 from lib import command, simdisk
@@ -619,6 +622,32 @@ def test_stopped_drain_spares_none(make_disk, kernel_log):
     stack.start()
     assert holds(stack, b"n")
     stack.stop()
+
+
+def test_others_have_their_turn_while_one_is_drained(make_disk, make_oracle, kernel_log):
+    """What they set stays set: the table without the SSD is read when it is loaded; and that waits for its turn."""
+    stack = make_stack(make_disk, writeback="off")
+    oracle = make_oracle(stack.volume, size="24m")
+    oracle.run(ops=300)
+    stack.hdd.fail(op="write", status="ioerr")
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    with subprocess.Popen(["larder", "cache", "remove", stack.cache.name, "0"]) as removing, open("/run/larder/lock", "w") as lock:
+        wait_for(lambda: states(stack) == "draining/active", 60, "the drain")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        larder("cache", "set", stack.cache, "gather=7")
+        stack.hdd.heal()
+        wait_for(lambda: states(stack) == "removed/active", 60, "the end of the drain")
+        wait_for(lambda: f"-> FLOCK  ADVISORY  WRITE {removing.pid} " in locks(), 60, "the command to wait for its turn")
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert removing.wait(600) == 0
+    assert "gather 7" in stack.cache.table()
+    stack.ssd = [None, stack.ssd[1]]
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+def locks() -> str:
+    return Path("/proc/locks").read_text()
 
 
 def test_drain_is_refused_and_stopped(make_disk, make_oracle, kernel_log):
