@@ -375,6 +375,54 @@ bool mapped_is_linear(const char *name)
 	return linear;
 }
 
+static void add_target(struct mapped_target **target, size_t *targets, const struct mapped_target *one)
+{
+	*target = must_allocate(realloc(*target, (*targets + 1) * sizeof(**target)));
+	(*target)[(*targets)++] = *one;
+}
+
+int mapped_targets(dev_t number, char name[static DM_NAME_MAX], struct mapped_target **target, size_t *targets)
+{
+	struct dm_task *task = must_allocate(dm_task_create(DM_DEVICE_TABLE));
+	void *next = NULL;
+	bool good;
+
+	*target = NULL;
+	*targets = 0;
+	/* of a LUKS layer there may be the key in it */
+	good = dm_task_secure_data(task) && dm_task_no_flush(task) && dm_task_no_open_count(task) &&
+	       dm_task_set_major_minor(task, (int)major(number), (int)minor(number), 0) && dm_task_run(task);
+	if (!good) {
+		int error = dm_task_get_errno(task);
+
+		dm_task_destroy(task);
+		return complain(LARDER_FAILED, "%u:%u: its table cannot be read: %s", major(number), minor(number), strerror(error ? error : EIO));
+	}
+	snprintf(name, DM_NAME_MAX, "%s", dm_task_get_name(task));
+	do {
+		struct mapped_target one = { 0 };
+		char *type = NULL, *params = NULL;
+
+		next = dm_get_next_target(task, next, &one.first, &one.sectors, &type, &params);
+		if (!type)
+			break;
+		snprintf(one.type, sizeof(one.type), "%s", type);
+		one.params = must_print("%s", params ? params : "");
+		add_target(target, targets, &one);
+	} while (next);
+	dm_task_destroy(task);
+	return LARDER_DONE;
+}
+
+void mapped_targets_free(struct mapped_target *target, size_t targets)
+{
+	for (size_t i = 0; i < targets; i++) {
+		explicit_bzero(target[i].params, strlen(target[i].params));
+		free(target[i].params);
+	}
+	free(target);
+}
+
 int mapped_watch(void)
 {
 	char *path = must_print("%s/" DM_CONTROL_NODE, dm_dir());

@@ -58,6 +58,16 @@ int mapped_table(const struct mapped *mapped, char **params);
 /* Is there a dm device with that name, of whatever target? */
 bool mapped_name_taken(const char *name);
 
+/* A target of the live table of any dm device.  params of a crypt target may have its key: they are wiped when they are freed. */
+struct mapped_target {
+	uint64_t first, sectors;
+	char type[32];
+	char *params;
+};
+/* Those of the device with this number, whose name is returned, too.  Complains. */
+int mapped_targets(dev_t number, char name[static DM_NAME_MAX], struct mapped_target **target, size_t *targets);
+void mapped_targets_free(struct mapped_target *target, size_t targets);
+
 /*
  * A descriptor, to be closed, of which poll() says POLLIN once an event is raised on any dm device after this call, or one is made, renamed
  * or removed.  -1: there is no device-mapper, or we may not; says nothing.

@@ -16,6 +16,7 @@
 
 #define STACK_PATH_MAX 256 /* of a mount point, a key file, words for mkfs; with the final zero */
 #define STACK_LIST_MAX 64 /* stacks of one cache */
+#define STACK_CLASS_MAX 512 /* of a class list, as the kernel has it, with the final zero */
 
 enum stack_state {
 	STACK_READY,
@@ -46,7 +47,7 @@ struct stack {
 	uint32_t legs; /* disks of the array, or 1 */
 	uint8_t cache[16];
 	bool own_cache; /* made with the stack, and goes with it */
-	char mode[16], class[192]; /* class: "" for the default */
+	char mode[16], class[STACK_CLASS_MAX]; /* class: "" for the default */
 	bool encrypted;
 	char aead[24]; /* "": the encryption does not authenticate; else by which cipher it does */
 	uint64_t wiped; /* while that is made: so many bytes have their tags, durably; 0: the LUKS header may not be there yet */

@@ -374,6 +374,15 @@ WRONG_WORDS = [
     (["scrub", "data", "--stop", "--wait"], USAGE, "excludes"),
     (["scrub", "nowhere"], NOT_FOUND, "nowhere"),
     (["resize", "nowhere"], NOT_FOUND, "nowhere"),
+    (["pin"], USAGE, "a file is missing"),
+    (["pin", "--list", "--refresh"], USAGE, "--list"),
+    (["pin", "--list", "--no-load"], USAGE, "--list"),
+    (["pin", "--list", "nowhere"], NOT_FOUND, "nowhere"),
+    (["pin", "--refresh", "nowhere"], NOT_FOUND, "nowhere"),
+    (["pin", "/nowhere"], NOT_FOUND, "/nowhere"),
+    (["pin", "/tmp"], USAGE, "/tmp"),
+    (["unpin"], USAGE, "missing"),
+    (["unpin", "/nowhere"], NOT_FOUND, "/nowhere"),
     (["lock", "nowhere"], NOT_FOUND, "nowhere"),
     (["unlock", "nowhere"], NOT_FOUND, "nowhere"),
     (["cache", "create"], USAGE, "usage"),
@@ -432,7 +441,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 58
+    assert len(verbs) == 60
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

@@ -304,6 +304,19 @@ def test_description_is_shown(larder, described):
     one_line(larder("resize", "data", code=UNSAFE), "luks2-aead", "cannot grow", "nothing was changed")
 
 
+def test_pins_of_a_stopped_stack(larder, described):
+    """Rules that pin are in the description; which files they are for is in the filesystem, which is not seen."""
+    described.volume(described.plain | {"class": "lba-8-16:pin-75/sequential:bypass"})
+    listed = json.loads(larder("pin", "--list", "--reportformat", "json").stdout)["pins"]
+    assert [(r["stack"], r["state"], r["file"], r["size"]) for r in listed] == [("data", "stopped", "", "")]
+    before = described.hdd.read_bytes()
+    assert larder("pin", "--refresh").stdout == ""
+    one_line(larder("pin", "--refresh", "data", code=NOT_FOUND), "not started", "larder start data")
+    assert described.hdd.read_bytes() == before
+    described.volume(described.plain | {"class": "lba-8-16:pin-74/sequential:bypass"})
+    assert json.loads(larder("pin", "--list", "--reportformat", "json").stdout)["pins"] == []
+
+
 def test_newer_generation_counts(larder, described):
     described.volume(described.plain)
     described.ssds({"ready": [], "changing": [described.plain | {"generation": 4, "state": "removing"}]})
@@ -1009,6 +1022,7 @@ BAD = {
     "line end in mount": (lambda p: p | {"fs": "ext4", "mount": "/srv\n/dev/sda / ext4"}, {}, "bounds"),
     "long mount": (lambda p: p | {"fs": "ext4", "mount": "/" + "x" * 255}, {}, "bounds"),
     "class": (lambda p: p | {"class": "a b"}, {}, "bounds"),
+    "long class": (lambda p: p | {"class": "x" * 512}, {}, "bounds"),
     "mode": (lambda p: p | {"mode": "passthrough"}, {}, "bounds"),
     "cipher": (lambda p: p | {"crypt": str(uuid.uuid5(uuid.UUID(p["uuid"]), "crypt")), "aead": "rot13"}, {}, "bounds"),
     "cipher alone": (lambda p: p | {"aead": "aes-gcm"}, {}, "contradicts"),

@@ -40,6 +40,8 @@ static const struct verb verbs[] = {
 	{ "", "replace", stack_replace, "put another disk or SSD in the place of one of a stack" },
 	{ "", "add", stack_add, "add a disk, a spare, or an SSD to a stack" },
 	{ "", "drop", stack_drop, "take a disk, a spare, or an SSD out of a stack" },
+	{ "", "pin", stack_pin, "keep files on the SSD" },
+	{ "", "unpin", stack_unpin, "let them go like any other" },
 	{ "", "list", stacks_list, "show all stacks as trees" },
 	{ "", "show", stack_show, "show one stack, with all UUIDs" },
 	{ "", "status", stack_status, "is a stack fine (0), degraded (10), failed (11)?" },
@@ -195,7 +197,7 @@ static int complete(int argc, char **argv)
 
 /* Those that may change superblocks or tables, themselves or by what the kernel does for them. */
 static int (*const changing[])(int, char **) = {
-	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
+	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, stack_pin, stack_unpin, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
 	volume_create, volume_start, volume_attach, volume_detach, volume_resize, volume_set, super_wipe, super_restore, rescue_writeback, assemble,
 };
 
@@ -206,7 +208,8 @@ static bool may_change(const struct verb *v, int argc, char **argv)
 	for (size_t i = 0; i < sizeof(changing) / sizeof(changing[0]); i++)
 		may |= v->function == changing[i];
 	for (int i = 1; i < argc; i++)
-		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || !strcmp(argv[i], "--dry-run") || !strcmp(argv[i], "-n"))
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h") || !strcmp(argv[i], "--dry-run") || !strcmp(argv[i], "-n") ||
+		    (v->function == stack_pin && (!strcmp(argv[i], "--list") || !strcmp(argv[i], "-l"))))
 			return false;
 	return may;
 }

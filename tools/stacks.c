@@ -16,6 +16,7 @@
 
 #include "claim.h"
 #include "fstab.h"
+#include "mounts.h"
 #include "program.h"
 #include "running.h"
 #include "stack_age.h"
@@ -540,27 +541,6 @@ int stack_forget(const struct stack *stack)
 /* ------------------------------------------------------------------ layers */
 
 /* One line of mountinfo. */
-struct mount {
-	unsigned id, parent, high, low;
-	char point[PATH_MAX], source[PATH_MAX];
-};
-
-static bool next_mount(FILE *file, struct mount *mount)
-{
-	char *line = NULL, *at;
-	size_t room = 0;
-	bool good = false;
-
-	while (!good && getline(&line, &room, file) > 0) {
-		at = strstr(line, " - ");
-		good = at &&
-		       sscanf(line, "%u %u %u:%u %*s %4095s", &mount->id, &mount->parent, &mount->high, &mount->low, mount->point) == 5 &&
-		       sscanf(at, " - %*s %4095s", mount->source) == 1;
-	}
-	free(line);
-	return good;
-}
-
 /* A btrfs has a number of its own there, but tells its device. */
 static bool mount_is_of(const struct mount *mount, dev_t number)
 {
@@ -570,35 +550,20 @@ static bool mount_is_of(const struct mount *mount, dev_t number)
 	       (mount->source[0] == '/' && !stat(mount->source, &status) && S_ISBLK(status.st_mode) && status.st_rdev == number);
 }
 
-/* Spaces and the like are octal there. */
-static void decode(const char *from, char *to)
-{
-	for (;; to++) {
-		unsigned code;
-
-		if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
-			*to = (char)code;
-			from += 4;
-		} else if (!(*to = *from++)) {
-			break;
-		}
-	}
-}
-
 /* Where a device is mounted.  *covered: something else is, too, at the same place, and would be unmounted first. */
 static void find_mount(dev_t number, char where[static PATH_MAX], bool *covered)
 {
-	FILE *file = fopen("/proc/self/mountinfo", "re");
+	FILE *file = mounts_open();
 	struct mount *mounts = must_allocate(calloc(2, sizeof(*mounts))), *ours = &mounts[0], *other = &mounts[1];
 
 	where[0] = 0;
 	*covered = false;
-	while (file && !*where && next_mount(file, ours))
+	while (file && !*where && mounts_next(file, ours))
 		if (mount_is_of(ours, number))
-			decode(ours->point, where);
+			strcpy(where, ours->point);
 	if (file)
 		rewind(file);
-	while (file && *where && next_mount(file, other))
+	while (file && *where && mounts_next(file, other))
 		*covered |= other->parent == ours->id && !strcmp(other->point, ours->point) && !mount_is_of(other, number);
 	if (file)
 		fclose(file);

@@ -62,6 +62,8 @@ int stack_scrub(int argc, char **argv);
 int stack_replace(int argc, char **argv);
 int stack_add(int argc, char **argv);
 int stack_drop(int argc, char **argv);
+int stack_pin(int argc, char **argv);
+int stack_unpin(int argc, char **argv);
 int stacks_list(int argc, char **argv);
 int stack_show(int argc, char **argv);
 int stack_status(int argc, char **argv);
