@@ -8,7 +8,6 @@ docs/design.md.  What is judged: the pages that come back, and that all of them 
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def swap_stack(make_disk, ssd_mb: int, hdd_mb: int) -> Stack:
     disks = {"crash": False, "prealloc": 1, "wce": 1}
     return Stack(
         make_disk("ssd0", model="nvme", mb=ssd_mb, fua=1, jitter_ns=100000, **disks),
-        make_disk("hdd0", model="nvme", mb=hdd_mb, jitter_ns=1000000, **disks),
+        make_disk("hdd0", model="nvme", mb=hdd_mb, jitter_ns=300000, **disks),
         format_cache=("--segment-size", "128k"),
         format_volume=("--cache", "c"),
         sequential_cutoff=0,
@@ -184,10 +183,10 @@ CYCLES = int(os.environ.get("LARDER_RELOADS", "200"))
 
 @pytest.fixture
 def module() -> Path:
-    """The file, in memory."""
+    """The file, in memory, without what a debugger wants."""
     (built,) = [m for m in os.environ["LARDER_MODULES"].split() if m.endswith("larder.ko")]
     copy = Path("/run/larder/larder.ko")
-    shutil.copy(built, copy)
+    command.run("strip", "--strip-debug", "-o", copy, built)
     yield copy
     copy.unlink()
 

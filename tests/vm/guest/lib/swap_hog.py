@@ -24,11 +24,10 @@ from pathlib import Path
 PAGE = 4096
 SOURCE = 1 << 20
 HEAD = struct.Struct("<QII")
-MAP_POPULATE = 0x8000
 FLAGS = {
     "private": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
     "shared": mmap.MAP_SHARED | mmap.MAP_ANONYMOUS,
-    "locked": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE,
+    "locked": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
 }
 LOCK_ALL = 1 | 2 | 4  # MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -48,7 +47,9 @@ class Pages:
         self.generation = array.array("I", bytes(4 * self.number))
         stay()
         self.memory = mmap.mmap(-1, mib << 20, flags=FLAGS[kind])
-        if kind != "locked":
+        if kind == "locked":
+            self.memory[::PAGE] = bytes(self.number)
+        else:
             LIBC.munlock(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(self.memory))), ctypes.c_size_t(mib << 20))
 
     def content(self, page: int) -> bytes:
