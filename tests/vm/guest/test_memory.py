@@ -53,6 +53,12 @@ def swap_stack(make_disk, ssd_mb: int, hdd_mb: int) -> Stack:
     )
 
 
+def make_group(mib: int) -> pressure.Group:
+    if not pressure.Group.possible():
+        pytest.skip("this kernel has no controller of memory (CONFIG_MEMCG)")
+    return pressure.Group(mib)
+
+
 class Beside:
     """Called again and again: one switch after the other."""
 
@@ -81,8 +87,8 @@ def judge(stack: Stack, hogs: list[pressure.Hog], turns: int, beside: Beside, be
     )
     pages = sum(h.pages for h in hogs)
     assert seen["killed"] == 0
-    assert seen["swapped_out"] > pages and seen["swapped_in"] > pages * turns // 4
-    assert volume["write_cached_sectors"] > stack.ssd.sectors // 2 and cache["reclaimed"] > 10
+    assert seen["swapped_out"] > pages * (turns + 1) // 4 and seen["swapped_in"] > pages * turns // 4
+    assert volume["write_cached_sectors"] > stack.ssd.sectors // 4 and cache["reclaimed"] > 10
     assert volume["writeback_sectors"] > 0 and hdd["writes"] > 100 and ssd["writes"] > 100
     assert volume["read_hits"] > 100 and ssd["reads"] > 100 and hdd["reads"] > 100
     assert beside.number >= 2 * len(TURNS)
@@ -93,10 +99,8 @@ def judge(stack: Stack, hogs: list[pressure.Hog], turns: int, beside: Beside, be
 @pytest.mark.parametrize("reserves", [False, True])
 def test_swap_of_a_group(make_disk, seed, reserves):
     """Two processes that may keep a part of what they have.  reserves: every mempool of the kernel has nothing but its reserve."""
-    if not pressure.Group.possible():
-        pytest.skip("this kernel has no controller of memory (CONFIG_MEMCG)")
     stack = swap_stack(make_disk, 32, 160)
-    group, turns, beside = pressure.Group(48), 2, Beside(stack)
+    group, turns, beside = make_group(48), 1 if reserves else 2, Beside(stack)
     with (
         pressure.setting("page-cluster", 0),
         pressure.swap_on(stack.volume),
@@ -128,6 +132,8 @@ def test_swap_of_the_whole_machine(make_disk, seed):
     with (
         pressure.setting("page-cluster", 0),
         pressure.setting("swappiness", 200),
+        pressure.setting("min_free_kbytes", 1024),
+        pressure.setting("watermark_scale_factor", 1),
         pressure.swap_on(stack.volume),
         pressure.Hog(seed, pressure.available_mib() - 96, "locked"),
         pressure.Hog(seed + 1, 80, "private") as one,
@@ -145,18 +151,18 @@ def test_swap_of_the_whole_machine(make_disk, seed):
 
 
 @pytest.mark.limit(600)
-def test_wrong_page_is_noticed(make_disk, seed, kernel_log):
-    """What the two above judge by can fail: swapped pages are not what they were."""
-    stack = swap_stack(make_disk, 48, 192)
-    with pressure.swap_on(stack.volume), pressure.Hog(seed, 96) as hog:
-        with pressure.setting("swappiness", 200), pressure.Hog(seed + 1, pressure.available_mib() - 48, "locked"):
-            pressure.obey([hog], "fill")
-        assert pressure.vmstat()["pswpout"]
+def test_wrong_page_is_noticed(make_disk, seed):
+    """What the two above judge by can fail: swapped pages are not what they were.  In a group, so that they are nobody else's."""
+    stack, group = swap_stack(make_disk, 32, 160), make_group(32)
+    with pressure.swap_on(stack.volume), pressure.Hog(seed, 40, "private", group) as hog:
+        pressure.obey([hog], "fill")
+        assert stack.volume.status()["write_cached"]
         stack.volume.drain(240)
         stack.volume.message("drop_clean")
         stack.hdd.corrupt(DATA_SECTOR + PAGE_SECTORS, stack.volume.sectors - PAGE_SECTORS)
         with pytest.raises(AssertionError, match="wrong pages of"):
             pressure.obey([hog], "check")
+    group.remove()
     stack.stop()
 
 

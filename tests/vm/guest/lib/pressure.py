@@ -98,13 +98,15 @@ class Hog:
         assert report["pages"] == self.pages
 
 
-def obey(hogs: list[Hog], order: str, beside: Callable[[], object] | None = None) -> None:
-    """All of them at once.  beside() is called again and again until the last one has done it."""
+def obey(hogs: list[Hog], order: str, beside: Callable[[], object] | None = None, times: int = 4) -> None:
+    """All of them at once.  beside() is called so many times, and then now and then until the last one has done it."""
     before = vmstat()
     for h in hogs:
         h.tell(order)
+    for _ in range(times if beside else 0):
+        beside()
     for h in hogs:
-        while beside and not h.answered(0.5):
+        while beside and not h.answered(2):
             beside()
         h.answer()
     Path("/dev/kmsg").write_text(f"hogs have done {order}: {since(before)}\n")  # where it hangs one knows how far they were
