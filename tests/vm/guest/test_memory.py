@@ -307,7 +307,7 @@ def test_requests_fail_as_they_are_sent(make_disk, make_oracle, kernel_log, whic
         with fault_injection.failing_requests(stack.hdd if which == "hdd" else stack.ssd[1], 20) as failed:
             Careless(stack.volume, stack.cache).run(oracle, *Careless.NAMES, ops=700, every=50, errors_ok=which == "hdd")
             print(f"failed={failed()} {oracle.last.report}")
-            assert failed() > 5
+            assert failed()  # an SSD is asked for nothing more once it has left
         if which == "ssd":
             wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the SSD to leave")
             stack.ssd = [stack.ssd[0], None]
