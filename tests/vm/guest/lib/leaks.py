@@ -5,31 +5,20 @@ each cycle."""
 
 import collections
 import contextlib
-import ctypes
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import memory
+from . import command, memory
 
 TRACING = Path("/sys/kernel/tracing")
 PERCPU = TRACING / "events/percpu"
 ENTRIES = re.compile(r"entries-in-buffer/entries-written: (\d+)/(\d+)")
 ALLOC = re.compile(r"percpu_alloc_percpu: call_site=(\S+) .*base_addr=(\S+) off=(\S+) ")
 FREE = re.compile(r"percpu_free_percpu: base_addr=(\S+) off=(\S+) ")
-FINIT_MODULE, DELETE_MODULE = 313, 176  # of x86-64
-LIBC = ctypes.CDLL(None, use_errno=True)
 OWN_THREAD = re.compile(r"larder|kworker/R-larder")  # other workers are called by what they have done last
 PLACES = 128  # that simdisk/held shows
 NAMELESS = re.compile(r"^0x[0-9a-f]+")  # an address in a module that is gone
-
-
-def _call(number: int, *arguments: object) -> None:
-    """Without a program, which would leave in the caches of the kernel what it was read by."""
-    if LIBC.syscall(ctypes.c_long(number), *arguments):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    memory.text.cache_clear()
 
 
 class Reloads:
@@ -57,11 +46,12 @@ class Reloads:
         return Path("/sys/module/larder").exists()
 
     def load(self) -> None:
-        with open(self.module, "rb") as f:
-            _call(FINIT_MODULE, ctypes.c_int(f.fileno()), b"", ctypes.c_int(0))
+        command.run("insmod", self.module)
+        memory.text.cache_clear()
 
     def unload(self) -> None:
-        _call(DELETE_MODULE, b"larder", ctypes.c_int(os.O_NONBLOCK))
+        command.run("rmmod", "larder")
+        memory.text.cache_clear()
 
     def read_trace(self) -> None:
         """So often that the ring is not full."""
