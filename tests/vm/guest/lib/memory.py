@@ -44,12 +44,13 @@ def failing(**rule: object) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def counting() -> Iterator[None]:
-    """held() counts from now on."""
+def counting(first: int | None = None, last: int | None = None) -> Iterator[None]:
+    """held() counts from now on.  first, last: of what code; None: the module's, where it is now."""
     symbols = [x.split() for x in Path("/proc/kallsyms").read_text().splitlines()]
     kernel = sorted((int(x[0], 16), x[2]) for x in symbols if len(x) == 3 and x[1] in "tT")
     via = [f"via={at:#x}-{end:#x}" for (at, name), (end, _) in itertools.pairwise(kernel) if VIA.fullmatch(name) and at < end]
-    first, last = text()
+    if first is None or last is None:
+        first, last = text()
     simdisk.control(f"held from={first:#x} to={(last | 4095) + 1:#x} {' '.join(via)}")
     try:
         yield
