@@ -11,6 +11,8 @@ from lib import simdisk
 from lib.block import SECTOR
 from lib.decay import SLOT, Written, commit, crash, flip, places, settle
 from lib.larder import Cache, Stack, segment_layout, wait_for
+from lib.log_blocks import FILL, WRITE, commit_blocks
+from lib.sets import small_stack
 
 SEGMENT = 256  # sectors: 28 slots of data, 4 of summary
 DATA = 224
@@ -445,3 +447,79 @@ def test_memory(make_disk, seed):
     assert s["sums_reads"] > 0 and s["errors_checksum"] == s["unchecked_slots"] == 0
     stack.stop()
     assert not Cache("c").exists()
+
+
+PIECE = 64 << 10
+
+
+def memory_is_short(stack: Stack) -> None:
+    """Not so much that anything has to go, but nothing is filled, and of no more segments sums are kept than of 16."""
+    mib = 1 << 20
+    used = stack.cache.status()["memory_bytes"]
+    limit = (used + (120 << 10)) // mib + 1
+    assert limit * mib * 15 // 16 < used
+    stack.cache.set(memory_limit=limit)
+    blocks = iter(range(32 << 11, 56 << 11, 64))
+
+    def denied() -> bool:
+        stack.volume.read(next(blocks), 8)
+        return stack.cache.status()["waits_memory"] > 0
+
+    wait_for(denied, 30, "the limit to be seen")
+
+
+@pytest.mark.parametrize("what", ["judged", "written"])
+def test_segment_that_a_drain_left_lives_again(make_disk, what):
+    """Clean copies were in it, then the drain seals it, and nothing is filled any more.  What is dirty there in another life is not
+    judged by the sums of those copies, and their summary is not written into it."""
+    stack = small_stack(make_disk, 2, cache_mirror="none")
+    for sector in range(0, 24 << 6, 64):
+        stack.volume.read(sector, 8)
+    memory_is_short(stack)
+    stack.cache.message("commit")
+    wait_for(lambda: [b for s in stack.ssd for b in commit_blocks(s, FILL)], 30, "the fills")
+    left = max((b for s in stack.ssd for b in commit_blocks(s, FILL)), key=lambda b: b.sequence)
+    first = left.sector - left.slot * SLOT
+    stack.cache.message("drain", 1 - stack.ssd.index(left.ssd))
+    wait_for(lambda: "removed" in stack.cache.status()["ssds"], 120, "the SSD to be drained")
+
+    def lives_again() -> bool:
+        data = left.ssd.read(first, DATA)
+        return any(data[at : at + 4] == b"LCMT" and data[at + 60] == WRITE for at in range(0, len(data), SLOT * SECTOR))
+
+    bytes_of, seen = {}, None
+    for at in range(0, 16 << 20, PIECE):
+        bytes_of[at // 512] = bytes([1 + at // PIECE % 255]) * PIECE
+        stack.volume.write(at // 512, bytes_of[at // 512])
+        if seen is None and at % (1 << 20) == 0:
+            if lives_again():
+                seen = at
+                continue
+            stack.cache.message("reclaim", 4)
+            for _ in range(2):
+                stack.cache.message("checkpoint")
+    stack.volume.flush()
+    # it is sealed, and others behind it
+    assert seen is not None and seen < 10 << 20 and stack.volume.dirty() * 512 > 6 << 20
+    if what == "judged":
+        stack.volume.message("flush")
+        wait_for(lambda: stack.cache.status()["errors_checksum"] or not stack.volume.status()["flushing"], 120, "the writeback")
+    else:
+        summary = left.ssd.read(first + DATA, SUMMARY)
+        stack.cache.set(memory_limit=0)
+        blocks = iter(range(32 << 11, 56 << 11, 64))
+        before = stack.volume.status()["cached_sectors"]
+
+        def filled() -> bool:
+            stack.volume.read(next(blocks) + 8, 8)
+            stack.cache.message("commit")
+            return stack.volume.status()["cached_sectors"] > before
+
+        wait_for(filled, 30, "a fill")
+        assert left.ssd.read(first + DATA, SUMMARY) == summary
+        stack.volume.drain()
+    s = counts(stack)
+    assert s["errors_checksum"] == s["unchecked_slots"] == 0 and (s["sums_reads"] > 0 or what == "written")
+    for sector, data in bytes_of.items():
+        assert stack.volume.read(sector, PIECE // 512) == data
+    stack.stop()

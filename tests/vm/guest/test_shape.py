@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from lib import command, simdisk
 from lib.damage import SUPER, damage
-from lib.larder import Cache, Stack, larder, segment_layout, wait_for
-from lib.log_blocks import FILL, SLOT, WRITE, commit_blocks
-from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, small_stack, start_without
+from lib.larder import Cache, Stack, larder, wait_for
+from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, start_without
 
 
 def states(stack: Stack) -> str:
@@ -432,78 +431,6 @@ def test_drain_of_an_idle_set(make_disk, which):
     """Nobody writes or reads: segments that were opened on it are left all the same."""
     stack = make_stack(make_disk, (48, 48, 48, 48))
     drained(stack, which)
-    stack.stop()
-
-
-PIECE = 64 << 10
-
-
-def memory_is_short(stack: Stack) -> None:
-    """Not so much that anything has to go, but nothing is filled, and of no more segments sums are kept than of 16."""
-    mib = 1 << 20
-    used = stack.cache.status()["memory_bytes"]
-    limit = (used + (120 << 10)) // mib + 1
-    assert limit * mib * 15 // 16 < used
-    stack.cache.set(memory_limit=limit)
-    blocks = iter(range(32 << 11, 56 << 11, 64))
-
-    def denied() -> bool:
-        stack.volume.read(next(blocks), 8)
-        return stack.cache.status()["waits_memory"] > 0
-
-    wait_for(denied, 30, "the limit to be seen")
-
-
-@pytest.mark.parametrize("what", ["judged", "written"])
-def test_segment_that_a_drain_left_lives_again(make_disk, what):
-    """Clean copies were in it, then the drain seals it, and nothing is filled any more.  What is dirty there in another life is not
-    judged by the sums of those copies, and their summary is not written into it."""
-    stack = small_stack(make_disk, 2, cache_mirror="none")
-    for sector in range(0, 24 << 6, 64):
-        stack.volume.read(sector, 8)
-    memory_is_short(stack)
-    stack.cache.message("commit")
-    wait_for(lambda: [b for s in stack.ssd for b in commit_blocks(s, FILL)], 30, "the fills")
-    left = max((b for s in stack.ssd for b in commit_blocks(s, FILL)), key=lambda b: b.sequence)
-    first, size = left.sector - left.slot * (SLOT // 512), segment_layout(left.ssd)[1]
-    drained(stack, 1 - stack.ssd.index(left.ssd))
-
-    def lives_again() -> bool:
-        data = left.ssd.read(first, size)
-        return any(data[at : at + 4] == b"LCMT" and data[at + 60] == WRITE for at in range(0, len(data), SLOT))
-
-    bytes_of = {}
-    for at in range(0, 16 << 20, PIECE):
-        bytes_of[at // 512] = bytes([1 + at // PIECE % 255]) * PIECE
-        stack.volume.write(at // 512, bytes_of[at // 512])
-        if at % (2 << 20) == 0 and not lives_again():
-            stack.cache.message("reclaim", 4)
-            for _ in range(2):
-                stack.cache.message("checkpoint")
-    stack.volume.flush()
-    assert lives_again() and stack.volume.dirty() * 512 > 8 << 20
-    if what == "judged":
-        stack.volume.message("flush")
-        wait_for(lambda: stack.cache.status()["errors_checksum"] or not stack.volume.status()["flushing"], 120, "the writeback")
-    else:
-        summary = left.ssd.read(first + size - 32, 32)
-        stack.cache.set(memory_limit=0)
-        blocks = iter(range(32 << 11, 56 << 11, 64))
-        before = stack.volume.status()["cached_sectors"]
-
-        def filled() -> bool:
-            stack.volume.read(next(blocks) + 8, 8)
-            stack.cache.message("commit")
-            return stack.volume.status()["cached_sectors"] > before
-
-        wait_for(filled, 30, "a fill")
-        assert left.ssd.read(first + size - 32, 32) == summary
-        stack.volume.drain()
-    status = stack.cache.status()
-    assert (status["errors_checksum"], status["unchecked_slots"]) == (0, 0)
-    assert status["sums_reads"] > 0 or what == "written"
-    for sector, data in bytes_of.items():
-        assert stack.volume.read(sector, PIECE // 512) == data
     stack.stop()
 
 
