@@ -7,7 +7,7 @@ import time
 import pytest
 from lib import command
 from lib.controls import Switches
-from lib.larder import DATA_SECTOR, Cache, Stack, Volume, backing_alone, wait_for
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, backing_alone
 from lib.parts import MIB, Part
 
 LOAD = {"ops": 2500, "every": 40}
@@ -32,46 +32,6 @@ def test_switches(make_disk, make_oracle, what):
     stack.restart()
     oracle.verify()
     stack.verify_alone(oracle)
-
-
-@pytest.mark.limit(1200)
-def test_full_cache_is_suspended(make_disk, make_oracle):
-    """Each segment has dirty data of two volumes, and writes of both wait for space: it comes by writing back both, until the
-    last of these writes has ended."""
-    ssd = make_disk("ssd0", model="null", mb=24, wce=1, fua=1)
-    disks = [make_disk(f"hdd{i}", model="null", mb=64, wce=1) for i in range(2)]
-    Cache.format("c", ssd)
-    cache = Cache.start(ssd, congestion_write=0)
-    volumes = []
-    for name, disk in zip("vw", disks, strict=True):
-        Volume.format(name, disk, "--cache", "c")
-        volumes.append(Volume.start(disk, cache, name, writeback="off"))
-        disk.fail(op="write", status="ok", delay_ms=20)  # so that space is short all the time
-    oracles = [make_oracle(v, size="48m") for v in volumes]
-    loads = [o.start(ops=6000, mix="write=1", sizes="4k:100", qd=32) for o in oracles]
-    suspended = 0
-
-    def waits() -> bool:
-        before = [v.status()["deferred"] for v in volumes]
-        return all(before) or not all(load.running() for load in loads)
-
-    while all(load.running() for load in loads):
-        wait_for(waits, 240, "writes of both to wait for space")
-        for switch in (cache.suspend, cache.resume):
-            t = threading.Thread(target=switch, daemon=True)
-            t.start()
-            t.join(240)
-            assert not t.is_alive(), f"{switch.__name__} of the cache hangs"
-        suspended += 1
-    for load in loads:
-        load.wait()
-    assert suspended > 2, suspended
-    for disk in disks:
-        disk.heal()
-    for o in oracles:
-        o.verify()
-    for x in (*volumes, cache):
-        x.remove()
 
 
 def test_attach_and_detach(make_disk, make_oracle):
