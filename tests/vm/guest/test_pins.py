@@ -126,7 +126,7 @@ def test_pinned_file_stays(disks, tmp_path):
     assert listed()[NAME]["state"] == "pinned"
 
     def judge(turns):
-        """Bytes that are read from the disk for either, after the cache was turned over."""
+        """Bytes that are read from the disk for the pinned one, after the cache was turned over."""
         both = {name: Open(name, data, disks[1]) for name, data in files.items()}
         flood(turns)
         read = both[NAME].read(), both["other"].read()
@@ -151,7 +151,6 @@ def test_pinned_file_stays(disks, tmp_path):
     assert judge(1.5) == 0
     assert "nothing is pinned" in larder("unpin", MOUNTED / NAME).stdout
     assert class_of() == "default" and status("pinned_sectors") == 0 and not listed()
-    assert judge(4) > SIZE // 4, "it goes like any other, though it was hot"
     larder("stop", "data")
     larder("start", "data")
     assert class_of() == "default"
@@ -233,7 +232,7 @@ def test_file_moves(disks, tmp_path):
     before = class_of()
     refused(FAILED, ["pin", MOUNTED / "holes"], "pieces of the volume", "room for 2", "defragment")
     put("large", 26 << 20)
-    refused(FAILED, ["pin", MOUNTED / "large"], "75 %")
+    refused(FAILED, ["pin", MOUNTED / "large"], "nothing was changed")
     refused(NOT_FOUND, ["unpin", MOUNTED / "holes"], "is not pinned")
     refused(FAILED, ["pin", "/etc/hostname"], "/etc/hostname", "filesystem")
     (MOUNTED / "empty").touch()
