@@ -13,13 +13,15 @@
 #endif
 
 /*
- * Before "dm: call the resume method on internal suspend" (65e8fbde6452; CVE-2024-26880) an internal suspend called postsuspend, and the
- * internal resume not preresume: behind the first reload of its cache a volume would go on unbound.
+ * Before "dm: call the resume method on internal suspend" (65e8fbde6452; CVE-2024-26880) an internal suspend called postsuspend,
+ * and the internal resume not preresume: behind the first reload of its cache a volume would go on unbound.
  */
-#define LARDER_BEFORE(major, minor, first, fixed) \
-	(LINUX_VERSION_CODE >= KERNEL_VERSION(major, first, 0) && LINUX_VERSION_CODE < KERNEL_VERSION(major, minor, fixed))
-#if LARDER_BEFORE(6, 1, 1, 83) || LARDER_BEFORE(6, 6, 2, 23) || LARDER_BEFORE(6, 7, 7, 11) || LARDER_BEFORE(6, 8, 8, 2)
-#error "device mapper of this kernel resumes a volume without binding it: larder needs Linux 6.1.83, 6.6.23, 6.7.11, 6.8.2, or 6.9 and later"
+#define LARDER_FROM_TO(from, to) (LINUX_VERSION_CODE >= (from) && LINUX_VERSION_CODE < (to))
+#if LARDER_FROM_TO(KERNEL_VERSION(6, 1, 0), KERNEL_VERSION(6, 1, 83)) || \
+	LARDER_FROM_TO(KERNEL_VERSION(6, 2, 0), KERNEL_VERSION(6, 6, 23)) || \
+	LARDER_FROM_TO(KERNEL_VERSION(6, 7, 0), KERNEL_VERSION(6, 7, 11)) || \
+	LARDER_FROM_TO(KERNEL_VERSION(6, 8, 0), KERNEL_VERSION(6, 8, 2))
+#error "its device mapper resumes a volume unbound: larder needs Linux 6.1.83, 6.6.23, 6.7.11, 6.8.2, or 6.9 and later"
 #endif
 
 /* hex2bin(): once of <linux/kernel.h>, which no longer brings this header */
