@@ -93,7 +93,8 @@ def test_start_that_is_tried_again(make_disk, kernel_log):
     stack.volume.write(0, data)
     assert count(stack, "write_buffered") == 1
     assert stack.volume.read(0, BLOCK) == data
-    stack.stop()
+    stack.volume.remove()
+    stack.cache.remove(retry=True)  # by dmsetup, which misses no node
 
 
 # ---------------------------------------------------------------- what is read
