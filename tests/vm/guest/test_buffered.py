@@ -87,12 +87,14 @@ def test_start_that_is_tried_again(make_disk, kernel_log):
     stack.ssd.heal()
     stack.cache.resume()
     assert stack.cache.status()["gather"] == 8
-    stack.volume = Volume.start(stack.hdd, stack.cache, **stack.options)
+    number = "{major}:{minor}".format(**stack.cache.info())  # it has no node
+    stack.volume = Volume.start(stack.hdd, number, **stack.options)
     data = os.urandom(BLOCK * SECTOR)
     stack.volume.write(0, data)
     assert count(stack, "write_buffered") == 1
     assert stack.volume.read(0, BLOCK) == data
-    stack.stop()
+    stack.volume.remove()
+    stack.cache.remove(retry=True)  # by dmsetup, which misses no node
 
 
 # ---------------------------------------------------------------- what is read
