@@ -901,7 +901,7 @@ def test_opened_ones_that_are_lost_are_not_used_up(make_disk, kernel_log):
     stack.cache.set(roles="write/write/read")  # what is opened from now on is on these two
 
     sectors = []
-    while stack.cache.status()["segments_write"] < 5:  # six were opened before
+    while stack.cache.status()["segments_write"] < 6:  # those that were opened before
         sectors.append(SECTOR + 64 * (1 + len(sectors)))
         stack.volume.write(sectors[-1], OLD * 8)
         stack.volume.flush()
@@ -921,10 +921,6 @@ def test_opened_ones_that_are_lost_are_not_used_up(make_disk, kernel_log):
     assert not writing.exception() and stack.cache.status()["state"] == "running"
     disks[2].heal()
     stack.volume.flush()
-    wait_for(lambda: kernel_log.matching("the log goes on without the segments"), 60, "the log to go on")
-    cut(disks)
-    up(stack)
-    start_without(stack, 0, 1)
     assert stack.volume.read(large, 27 * 8) == whole and all(stack.volume.read(s, 64) == OLD * 8 for s in sectors)
     stack.stop()
 
