@@ -19,8 +19,8 @@
  * raised: the incarnation, before the first write.  leftovers: of an attach or a detach that was cut off; nothing dirty is in
  * them, or they are stale.
  *
- * Locks: c->targets_lock (mutex, outermost: it is held while the volumes of a cache are suspended and resumed, so never taken by what
- * runs then), vt->lock (preresume, postsuspend, and messages that change what these read), then those of larder.h.
+ * Locks: c->targets_lock (mutex, outermost: it is held while the volumes of a cache are suspended and resumed, so never taken by
+ * what runs then), vt->lock (preresume, postsuspend, and messages that change what these read), then those of larder.h.
  */
 #include "larder.h"
 
@@ -564,9 +564,9 @@ put:
 }
 
 /*
- * Its cache was suspended, and nobody else could have the volume meanwhile: it goes on with the superblock and the settings that it
- * has.  An error here would leave it suspended, with nobody told; so what the backing refuses now is what it would refuse had the cache
- * not been suspended at all.
+ * Its cache was suspended, and nobody else could have the volume meanwhile: it goes on with the superblock and the settings that
+ * it has.  An error here would leave it suspended, with nobody told; so what the backing refuses now is what it would refuse had
+ * the cache not been suspended at all.
  */
 static int resume_again(struct volume_target *vt)
 {
@@ -574,7 +574,8 @@ static int resume_again(struct volume_target *vt)
 	int err = volume_settings_apply(v, &vt->set);
 
 	if (err)
-		DMWARN("%pg: volume %pUb: no memory for its settings: classes and shares are as before", vt->backing->bdev, v->uuid);
+		DMWARN("%pg: volume %pUb: no memory for its settings: classes and shares are as before", vt->backing->bdev,
+		       v->uuid);
 	err = volume_bind(v, vt->ti, vt->backing->bdev, NULL);
 	if (err)
 		return err;
@@ -653,9 +654,9 @@ void volume_target_postsuspend(struct volume_target *vt)
 /* ------------------------------------------------------------------ with its cache */
 
 /*
- * All come to rest before one of them is unbound, which volume_target_postsuspend() leaves to this: what the last one waits for may be
- * space that is made by writing back what others have dirty.  dm counts internal suspends: each of ours is taken back once, by
- * volumes_resume(), or by the destructor.
+ * All come to rest before one of them is unbound, which volume_target_postsuspend() leaves to this: what the last one waits for
+ * may be space that is made by writing back what others have dirty.  dm counts internal suspends: each of ours is taken back
+ * once, by volumes_resume(), or by the destructor.
  */
 void volumes_suspend(struct cache *c)
 {

@@ -738,8 +738,8 @@ static enum write_verdict write_judge(struct volume *v, struct larder_io *io)
 }
 
 /*
- * Rule 11: the flag on the backing comes first.  If it cannot be set, the write fails: by an attempt that it has asked for, as an error
- * left over from one that others had asked for may be long mended.
+ * Rule 11: the flag on the backing comes first.  If it cannot be set, the write fails: by an attempt that it has asked for, as an
+ * error left over from one that others had asked for may be long mended.
  */
 static int write_wants_dirty(struct volume *v, struct bio *bio, struct larder_io *io, int err, bool may_wait)
 {

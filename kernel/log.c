@@ -1024,7 +1024,7 @@ int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io)
 		it->cache = 1ull << (LARDER_CACHE_SECTOR_BITS - 1) | (u64)(c->epoch & 0x7fff) << 20 |
 			    (++log->zero_serial & 0xfffff);
 		log_reserve(c, v, it, 0);
-		/* else nobody would: no append of its own completes, and none is sent for what was answered from memory before it */
+		/* else nobody would: no append of its own completes, and none is sent for what was answered from memory */
 		if (io->fua || (c->set.commit == COMMIT_ALWAYS && !log->in_flight) ||
 		    list_first_entry(&log->items, struct item, list)->answer == ANSWERED)
 			log_close_locked(c, io->fua ? CLOSE_FUA : CLOSE_WITH_DATA);
@@ -1444,7 +1444,7 @@ static bool log_is_held(const struct cache *c)
 	return unlikely(c->log.held) && READ_ONCE(c->state) != CACHE_FAILED;
 }
 
-/* What can be applied next.  Returns how much it was, in items of up to 128 KiB; 0: nothing can; -ENOMEM: the index needs memory. */
+/* What can be applied next.  Returns how much, in items of up to 128 KiB; 0: nothing can; -ENOMEM: the index needs memory. */
 static int log_apply_next(struct cache *c)
 	__must_hold(&c->log.lock)
 {

@@ -592,9 +592,10 @@ static int volume_flush_backing(struct volume *v)
 }
 
 /*
- * preresume of its table.  bdev and *sb: of the backing; sb is copied; NULL: it was bound to this table before, and nothing has changed.
- * The caller has checked that cache, UUID and incarnation fit, and that the backing has room for all of the table.  Sleeps: may flush
- * the backing, and grows the volume to the length of the table.  -EBUSY: another table has it, or it is being forgotten.
+ * preresume of its table.  bdev and *sb: of the backing; sb is copied; NULL: it was bound to this table before, and nothing has
+ * changed.  The caller has checked that cache, UUID and incarnation fit, and that the backing has room for all of the table.
+ * Sleeps: may flush the backing, and grows the volume to the length of the table.  -EBUSY: another table has it, or it is being
+ * forgotten.
  */
 int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bdev, struct larder_volume_sb *sb)
 {
