@@ -70,18 +70,10 @@ static const char *size_text(char text[static SIZE_TEXT], uint64_t sectors)
 
 /* ------------------------------------------------------------------ stacks */
 
-static struct mapped *volume_of(const struct stacks *stacks, const struct stack *stack)
-{
-	uint8_t part[16];
-
-	stack_part(stack, "volume", part);
-	return running_by_uuid(&stacks->list, part, false);
-}
-
 static const struct found *found_by_volume(const struct stacks *stacks, dev_t number)
 {
 	for (size_t i = 0; i < stacks->number; i++) {
-		const struct mapped *volume = stacks->found[i].whole ? volume_of(stacks, &stacks->found[i].stack) : NULL;
+		const struct mapped *volume = stacks->found[i].whole ? stack_volume(stacks, &stacks->found[i].stack) : NULL;
 
 		if (volume && volume->number == number)
 			return &stacks->found[i];
@@ -98,7 +90,7 @@ static int job_begin(const struct stacks *stacks, const struct found *found, str
 		return complain(LARDER_NOT_FOUND, "%s: is not started, or its disks are not here; larder start %s", stack->name, stack->name);
 	if (stack->state != STACK_READY)
 		return complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", stack->name, stack->name);
-	job->volume = volume_of(stacks, stack);
+	job->volume = stack_volume(stacks, stack);
 	job->cache = running_by_uuid(&stacks->list, stack->cache, true);
 	if (!job->volume)
 		return complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
@@ -534,7 +526,7 @@ static int run_files(int words, char **word, const struct pin_request *request, 
 /* Has a stack pins of ours: in its description, or in the kernel? */
 static bool stack_has_pins(const struct work *work, const struct stack *stack)
 {
-	const struct mapped *volume = volume_of(&work->stacks, stack);
+	const struct mapped *volume = stack_volume(&work->stacks, stack);
 	char *live = volume ? status_value(volume->status, "class") : NULL;
 	struct ranges stored, set = { 0 };
 	bool some;
@@ -575,7 +567,7 @@ static int refresh_one(struct work *work, const struct found *found, bool named,
 	int result;
 
 	(void)data;
-	if (!named && !volume_of(&work->stacks, &found->stack))
+	if (!named && !stack_volume(&work->stacks, &found->stack))
 		return LARDER_DONE; /* not started: as it is to be, it seems */
 	result = work_job(work, found, &job);
 	job->quiet = !named;
@@ -647,7 +639,7 @@ static void list_root(struct report *report, const struct stack *stack, const st
 
 static int list_one(struct work *work, const struct found *found, bool named, void *data)
 {
-	const struct mapped *volume = volume_of(&work->stacks, &found->stack);
+	const struct mapped *volume = stack_volume(&work->stacks, &found->stack);
 	char *live = volume ? status_value(volume->status, "class") : NULL;
 	struct ranges pins = { 0 };
 	bool mounted = false;

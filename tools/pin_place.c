@@ -48,15 +48,24 @@ char *place_path(const struct pin_root *root, const char *name)
 	return must_print("%s/%s", strcmp(root->point, "/") ? root->point : "", name);
 }
 
+/* As open(). */
+static int open_name(const struct pin_root *root, const char *name)
+{
+	int directory = pin_root_open(root), fd = directory < 0 ? -1 : file_open(directory, name), error = errno;
+
+	if (directory >= 0)
+		close(directory);
+	errno = error;
+	return fd;
+}
+
 int place_of_name(const struct pin_root *root, const char *name, struct place *place)
 {
 	char *path = place_path(root, name);
-	int directory = pin_root_open(root), fd = directory < 0 ? -1 : file_open(directory, name), result = place_find(path, fd, place);
+	int fd = open_name(root, name), result = place_find(path, fd, place);
 
 	if (fd >= 0)
 		close(fd);
-	if (directory >= 0)
-		close(directory);
 	free(path);
 	return result;
 }
@@ -93,13 +102,11 @@ void place_plain_path(const char *word, char path[static PATH_MAX])
 
 bool place_is_name(const struct pin_root *root, const char *name, int fd)
 {
-	int directory = root ? pin_root_open(root) : -1, again = directory < 0 ? -1 : file_open(directory, name);
+	int again = root ? open_name(root, name) : -1;
 	struct stat a, b;
 	bool same = again >= 0 && !fstat(fd, &a) && !fstat(again, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 
 	if (again >= 0)
 		close(again);
-	if (directory >= 0)
-		close(directory);
 	return same;
 }

@@ -22,11 +22,8 @@ static bool find_by_volume(const struct stacks *stacks, const char *name, struct
 {
 	for (size_t i = 0; i < stacks->number; i++) {
 		const struct found *f = &stacks->found[i];
-		const struct mapped *volume;
-		uint8_t part[16];
+		const struct mapped *volume = f->whole ? stack_volume(stacks, &f->stack) : NULL;
 
-		stack_part(&f->stack, "volume", part);
-		volume = f->whole ? running_by_uuid(&stacks->list, part, false) : NULL;
 		if (volume && !strcmp(volume->name, name)) {
 			*stack = f->stack;
 			return true;

@@ -270,6 +270,14 @@ static int write_member(const struct member *m, const uint8_t field[static LARDE
 	return result;
 }
 
+struct mapped *stack_volume(const struct stacks *stacks, const struct stack *stack)
+{
+	uint8_t part[16];
+
+	stack_part(stack, "volume", part);
+	return running_by_uuid(&stacks->list, part, false);
+}
+
 /* What the SSDs were told, and the volume was not, would be half a change. */
 static int check_volume(const struct stacks *stacks, const struct stack *stack)
 {

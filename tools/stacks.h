@@ -36,6 +36,9 @@ int stack_check_copies(const struct stacks *stacks, const struct stack *stack, c
 /* By name or UUID.  Complains when there is none, or more than one. */
 int stack_find(const struct stacks *stacks, const char *word, const struct found **found);
 
+/* NULL: its volume does not run. */
+struct mapped *stack_volume(const struct stacks *stacks, const struct stack *stack);
+
 /*
  * Raises the generation, and writes the description to the volume, if that is formatted, and to every SSD of the cache: by message
  * where they run.  Complains.
