@@ -581,13 +581,8 @@ static int resume_again(struct volume_target *vt)
 		return err;
 	set_wait(vt->cache);
 	mutex_lock(&v->super_lock);
-	if (le64_to_cpu(v->sb->set_generation) != READ_ONCE(vt->cache->set_durable))
-		WRITE_ONCE(v->behind, true);
-	mutex_unlock(&v->super_lock);
-	if (volume_catch_up(v))
-		DMERR("%pg: volume %pUb: its superblock must name the SSDs left before anything is written: writes fail",
-		      vt->backing->bdev, v->uuid);
-	mutex_lock(&v->super_lock);
+	if (READ_ONCE(v->behind) || le64_to_cpu(v->sb->set_generation) != READ_ONCE(vt->cache->set_durable))
+		volume_tell_generation(v);
 	memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
 	mutex_unlock(&v->super_lock);
 	return 0;

@@ -118,7 +118,7 @@ int drain_stop(struct cache *c)
 
 static bool drain_ended(struct cache *c, const struct cache_device *d)
 {
-	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(d->draining);
+	return shape_ended(c) || !READ_ONCE(d->draining);
 }
 
 /* Is the segment, or its second copy, on this SSD? */

@@ -281,7 +281,7 @@ void join_forget(struct cache *c, struct cache_device *d)
 
 static bool join_ended(struct cache *c, const struct cache_device *d)
 {
-	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(d->joining);
+	return shape_ended(c) || !READ_ONCE(d->joining);
 }
 
 /* [0, slots) of one copy to the other.  What cannot be read cannot be copied: it is up to who has the data to mend that. */

@@ -924,6 +924,8 @@ void set_metadata_failed(struct cache *c, struct cache_device *d);
 void set_flush_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
 void set_wait(struct cache *c);
+/* sleeps, v->super_lock held: the set's generation goes to the backing; where that fails it is behind, and the log says so */
+void volume_tell_generation(struct volume *v);
 int volume_catch_up(struct volume *v);			/* sleeps: the generation is durable on a backing that is behind */
 void set_raise(struct cache *c);			/* super_lock held: the next set, without those that failed, in memory */
 /* Sleeps.  Is this generation, of a backing, the set's own, or one before it?  0: it has seen none. */
@@ -950,6 +952,11 @@ int scrub_stop(struct cache *c);
 void scrub_resume(struct cache *c);			/* goes on, if a suspend came between */
 void scrub_work(struct work_struct *work);
 void scrub_destroy(struct cache *c);
+/* Nothing that changes the shape of the cache, or walks all of it, goes on: the resume begins it again */
+static inline bool shape_ended(const struct cache *c)
+{
+	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED;
+}
 bool scrub_ended(struct cache *c);			/* any context: stopped, or interrupted by a suspend */
 /* scrub_segment.c: its buffers, or NULL */
 struct scrub_pass *scrub_pass_create(struct cache *c);

@@ -127,7 +127,7 @@ void resync_leave(struct cache *c)
 
 static bool resync_ended(struct cache *c)
 {
-	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED || READ_ONCE(c->nr_joining) || !cache_mirrored(c);
+	return shape_ended(c) || READ_ONCE(c->nr_joining) || !cache_mirrored(c);
 }
 
 /* ------------------------------------------------------------------ a piece */

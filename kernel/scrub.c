@@ -31,7 +31,7 @@
 
 bool scrub_ended(struct cache *c)
 {
-	return READ_ONCE(c->shape_pause) || READ_ONCE(c->scrub.state) != SCRUB_RUNNING || READ_ONCE(c->state) == CACHE_FAILED;
+	return shape_ended(c) || READ_ONCE(c->scrub.state) != SCRUB_RUNNING;
 }
 
 /* ------------------------------------------------------------------ all of them */

@@ -159,6 +159,13 @@ static int volume_write_generation(struct volume *v)
 	return err;
 }
 
+void volume_tell_generation(struct volume *v)
+{
+	if (volume_write_generation(v))
+		DMERR("%pg: volume %pUb: its superblock must name the SSDs left before anything is written: writes fail", v->bdev,
+		      v->uuid);
+}
+
 /*
  * Step 2 on the backings.  One that cannot be written is behind: the others go on, and it does when it has got the generation.
  * Until then an SSD that has left, alone, would be taken for the set by it; so no write, discard or flush of it succeeds.
@@ -173,9 +180,8 @@ static void set_write_volumes(struct cache *c)
 		if (!v)
 			continue;
 		mutex_lock(&v->super_lock);
-		if (v->sb && v->bdev && volume_write_generation(v))
-			DMERR("%pg: volume %pUb: its superblock must name the SSDs left before anything is written: writes fail",
-			      v->bdev, v->uuid);
+		if (v->sb && v->bdev)
+			volume_tell_generation(v);
 		mutex_unlock(&v->super_lock);
 		volume_put(v);
 	}
@@ -435,12 +441,6 @@ static bool set_in_last(struct cache *c)
 	return segment != LARDER_NO_SEGMENT && !segment_lost(c, segment) && !log_uses(c, is_left_behind, &segment);
 }
 
-/* The resume begins it again. */
-static bool lost_ended(const struct cache *c)
-{
-	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED;
-}
-
 /*
  * Both SSDs of segments that the write stream has opened have left: it goes on behind these, and a checkpoint says so.  A start
  * would look for records there, and be refused, though the SSDs left have all that counts.  A power cut before the checkpoint is
@@ -451,14 +451,14 @@ static void set_leave_lost(struct cache *c)
 	unsigned int noio = memalloc_noio_save();
 
 	set_wait(c);
-	while (!lost_ended(c) && set_leaves_lost(c) && !set_lost_all_opened(c)) {
+	while (!shape_ended(c) && set_leaves_lost(c) && !set_lost_all_opened(c)) {
 		if (set_in_last(c) || log_roll(c)) {
 			segments_open_kick(c);
 			msleep(TRY_AGAIN_MS);
 		}
 	}
 	/* it may have been queued while the cache comes to rest: nothing is appended then */
-	if (lost_ended(c))
+	if (shape_ended(c))
 		goto out;
 	if (set_lost_all_opened(c)) {
 		cache_fail(c, "all segments that the log had opened were on SSDs which left");
