@@ -242,6 +242,7 @@ static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoi
 	memset(n, 0, sizeof(*n));
 	n->sequence = ++c->checkpoint_sequence;
 	n->replay_sequence = snap->sequence;
+	n->log_segment = snap->pos[LARDER_STREAM_WRITE].segment;
 	n->epoch = c->epoch;
 	n->hash = larder_checkpoint_hash(c->uuid, c->secret, n->sequence);
 	err = writer_take_segment(w, &w->segment);
@@ -634,6 +635,18 @@ void checkpoint_set_keep(struct cache *c)
 	spin_lock_irqsave(&c->segments_lock, flags);
 	c->keep_sequence = keep;
 	spin_unlock_irqrestore(&c->segments_lock, flags);
+}
+
+bool checkpoint_begins_on(struct cache *c, const struct cache_device *d)
+{
+	const struct named_checkpoint *n;
+	bool any = false;
+
+	mutex_lock(&c->super_lock);
+	for (n = c->named; n < c->named + LARDER_NR_CHECKPOINTS; n++)
+		any |= n->sequence && n->log_segment != LARDER_NO_SEGMENT && segment_device(c, n->log_segment) == d;
+	mutex_unlock(&c->super_lock);
+	return any;
 }
 
 /* Takes over n.  On error the superblock on the SSD names either state. */

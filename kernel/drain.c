@@ -6,7 +6,8 @@
  *  2. drain_work(): the write stream goes on, by records without data, until no segment that it has opened is on it; those of the
  *     other streams are passed over.  Segments on it are emptied as by reclaim: what is dirty is written back, what is worth
  *     keeping is appended elsewhere.  What has its second copy on it is written back too; then that copy is freed.  Checkpoints
- *     follow, until none that is named lies on it, or needs a record there.
+ *     follow, until none that is named lies on it, needs a record there, or has its replay begin there: behind the last record of a
+ *     segment that was emptied since there may be none, but only who has the segment can tell.
  *  3. When it has nothing but free segments: log_sync().  What took the place of what was on it (data written over, ZERO, discards,
  *     CLEANs) is applied, but may be in a record that is open, or volatile on any of those that stay.
  *  4. If it has nothing still: a generation without it (set_dismiss()), in the tables and superblocks of those that stay, then on
@@ -158,11 +159,11 @@ static u32 segments_in_use(struct cache *c, const struct cache_device *d)
 	return n;
 }
 
-/* Does anything on it wait for one?  Chunks; records that a replay may need; second copies of what is clean. */
+/* Does anything on it wait for one?  Chunks; records that a replay may need, or looks for; second copies of what is clean. */
 static bool wants_checkpoint(struct cache *c, const struct cache_device *d)
 {
+	bool wants = checkpoint_begins_on(c, d);
 	const struct segment *seg, *first;
-	bool wants = false;
 	u32 i;
 
 	for (i = d->first_segment; i < d->first_segment + d->nr_segments && !wants; i++) {
@@ -207,7 +208,7 @@ static int drain_run(struct cache *c, struct cache_device *d)
 		segments_release(c);
 		left = segments_in_use(c, d);
 		WRITE_ONCE(c->drain_left, left);
-		err = left ? -EAGAIN : drain_leave(c, d);
+		err = left || checkpoint_begins_on(c, d) ? -EAGAIN : drain_leave(c, d);
 		if (err != -EAGAIN)
 			return err;
 		if (!drain_ended(c, d) && wants_checkpoint(c, d))

@@ -407,6 +407,7 @@ struct named_checkpoint {		/* super_lock */
 	u32 first_segment, first_mirror, epoch;	/* first_mirror: number + 1, 0: none */
 	u32 *segments;			/* of its chunks */
 	u32 nr_segments;
+	u32 log_segment;		/* where the write stream was: a replay looks there first, even if no record behind is there */
 };
 
 struct cache {
@@ -1403,6 +1404,8 @@ void checkpoint_free(struct cache *c, struct named_checkpoint *n);	/* its segmen
 /* Any context: the SSD with this copy of a checkpoint's segment, and where its chunk'th chunk is there, in sectors. */
 struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector_t *where);
 void checkpoint_destroy(struct cache *c);		/* cache_put(): frees the lists of segments of c->named and c->doubtful */
+/* Sleeps.  Would a replay look for its first record on this SSD? */
+bool checkpoint_begins_on(struct cache *c, const struct cache_device *d);
 void checkpoint_set_keep(struct cache *c);		/* keep_sequence from c->named */
 void checkpoint_set_reserve(struct cache *c);		/* reserve_checkpoint from c->named[0] */
 /* Any context: would so many segments do, with what is open, and two that are named? */

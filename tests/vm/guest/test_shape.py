@@ -481,10 +481,11 @@ def holds(stack: Stack, byte: bytes, sectors: range = BLOCKS) -> bool:
     return all(stack.volume.read(sector, 8) == byte * 4096 for sector in sectors)
 
 
-@pytest.mark.parametrize("how", ["written over", "written back"])
-def test_what_emptied_it_is_durable(make_disk, kernel_log, how):
+@pytest.mark.parametrize(("how", "checkpoints"), [("written over", 4), ("written back", 2), ("written back", 3), ("written back", 4)])
+def test_what_emptied_it_is_durable(make_disk, kernel_log, how, checkpoints):
     """With mirror=none: old data that was flushed, and is dirty on the SSD that is drained only, is replaced by what is in no
-    complete record; or its CLEAN is in the write cache of another SSD.  That is durable before the first table without it."""
+    complete record; or its CLEAN is in the write cache of another SSD.  That is durable before the first table without it.  Two
+    checkpoints that are taken when the log has not left it yet have no use for a record there; but a replay of them would begin there."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     given = [w for role in ("read", "write", "write")[: 2 + (how == "written back")] for w in ("--role", role)]
     stack = make_stack(
@@ -499,7 +500,7 @@ def test_what_emptied_it_is_durable(make_disk, kernel_log, how):
     stack.hdd.fail(op="write", status="ioerr")
     stack.cache.message("drain", 1)
     wait_for(lambda: others or stack.cache.status()["drain_segments"] == 1, 60, "nothing to be there but the old data")
-    for _ in range(4):
+    for _ in range(checkpoints):
         stack.cache.message("checkpoint")
     assert states(stack).startswith("active/draining"), "its dirty data cannot be written back"
     tables = first.read(TABLES["from_"], 512)
