@@ -485,7 +485,7 @@ def holds(stack: Stack, byte: bytes, sectors: range = BLOCKS) -> bool:
 def test_what_emptied_it_is_durable(make_disk, kernel_log, how, checkpoints):
     """With mirror=none: old data that was flushed, and is dirty on the SSD that is drained only, is replaced by what is in no
     complete record; or its CLEAN is in the write cache of another SSD.  That is durable before the first table without it.  Two
-    checkpoints that are taken when the log has not left it yet have no use for a record there; but a replay of them would begin there."""
+    checkpoints that are taken when the log has not left it yet have no use for a record there; but a replay would begin there."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     given = [w for role in ("read", "write", "write")[: 2 + (how == "written back")] for w in ("--role", role)]
     stack = make_stack(

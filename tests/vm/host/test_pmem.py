@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Persistent memory, which the kernel takes out of the machine's own: a cache and a volume on it work through the block layer, and the
-volume offers no DAX, as bytes stored past the cache would be no writes to it."""
+"""Persistent memory, which the kernel takes out of the machine's own: a cache and a volume on it work through the block layer, and
+the volume offers no DAX, as bytes stored past the cache would be no writes to it."""
 
 SCRIPT = """
 set -eux
