@@ -481,7 +481,7 @@ def holds(stack: Stack, byte: bytes, sectors: range = BLOCKS) -> bool:
     return all(stack.volume.read(sector, 8) == byte * 4096 for sector in sectors)
 
 
-@pytest.mark.parametrize(("how", "checkpoints"), [("written over", 4), ("written back", 2), ("written back", 3), ("written back", 4)])
+@pytest.mark.parametrize(("how", "checkpoints"), [("written over", 4), *(("written back", n) for n in (2, 3, 4))])
 def test_what_emptied_it_is_durable(make_disk, kernel_log, how, checkpoints):
     """With mirror=none: old data that was flushed, and is dirty on the SSD that is drained only, is replaced by what is in no
     complete record; or its CLEAN is in the write cache of another SSD.  That is durable before the first table without it.  Two
