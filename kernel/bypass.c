@@ -207,18 +207,17 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 {
 	int err;
 
-	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED)) {
-		io_complete(bio, -EIO);
-		return DM_MAPIO_SUBMITTED;
-	}
+	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED))
+		return leave_map(v, bio, io, may_wait);
 	if (unlikely(volume_in_doubt(v))) {
 		err = may_wait ? write_settle(v) : -EAGAIN;
-		if (err && may_wait) {
+		if (err && err != -EAGAIN) {
 			io_complete(bio, err);
 			return DM_MAPIO_SUBMITTED;
 		}
 		if (err) {
-			discard_cut(v, bio, io);
+			if (!may_wait)
+				discard_cut(v, bio, io);
 			return err;
 		}
 	}

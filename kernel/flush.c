@@ -152,8 +152,11 @@ static void flush_op_end(struct bio *bio)
 	}
 	failed = f->failed;
 	spin_unlock_irqrestore(&f->lock, flags);
-	if (error && f->cache)
+	if (error && f->cache) {
 		set_flush_failed(f->cache, container_of(f, struct cache_device, flusher));
+		if (cache_in_doubt(f->cache))
+			leave_clean(f->cache, "a flush of it failed, and nothing is dirty");
+	}
 	if (was_failed != failed)
 		flusher_report(f, error);
 	/* durable before anybody is told */
@@ -310,15 +313,23 @@ static void user_flush_put(struct larder_io *io)
 			return;
 		}
 	}
-	io_complete(bio, io->error);
+	if (unlikely(io->ssd_error) && !io->error && leave_may(io->volume)) {
+		/* the backing alone will do, if the volume can leave */
+		io->stage = 0;
+		flush_enqueue(io->volume->cache, io);
+		return;
+	}
+	io_complete(bio, io->error ?: io->ssd_error);
 }
 
 static void user_flush_done(struct flush_wait *w, int error)
 {
 	struct larder_io *io = container_of(w, struct larder_io, wait[w->index]);
 
-	if (error)
+	if (error && w->index)
 		io->error = error;
+	else if (error)
+		io->ssd_error = error;
 	user_flush_put(io);
 }
 
@@ -327,7 +338,7 @@ static void user_flush_set_done(struct flush_wait *w, int error)
 	struct flush_set *set = container_of(w, struct flush_set, wait[w->index]);
 
 	if (error)
-		set->io->error = error;
+		set->io->ssd_error = error;
 	user_flush_put(set->io);
 }
 
@@ -349,6 +360,7 @@ static int user_flush_prepare(struct cache *c, struct larder_io *io, bool may_wa
 	}
 	atomic_set(&io->pending, 1);
 	io->error = 0;
+	io->ssd_error = 0;
 	for (i = 0; i < ARRAY_SIZE(io->wait); i++) {
 		io->wait[i].done = user_flush_done;
 		io->wait[i].index = i;
@@ -391,11 +403,11 @@ static int user_flush_catch_up(struct volume *v, struct larder_io *io, bool may_
  */
 static int user_flush_devices(struct volume *v, struct larder_io *io, bool may_wait)
 {
-	struct cache *c = v->cache;
+	struct cache *c = smp_load_acquire(&v->leave) == LEAVE_DONE ? NULL : v->cache;	/* pairs with leave_work() */
 	int err;
 
 	if (!io->stage) {
-		err = user_flush_catch_up(v, io, may_wait);
+		err = c || !v->cache ? user_flush_catch_up(v, io, may_wait) : 0;
 		if (err)
 			return min(err, 0);
 		err = user_flush_prepare(c, io, may_wait);
@@ -461,8 +473,8 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 	spin_lock_irq(&log->lock);
 	/* under the lock: an append that failed says so before its record counts as applied (append_done()) */
 	if (unlikely(READ_ONCE(c->state) == CACHE_FAILED)) {
+		flush_ready(c, io);
 		spin_unlock_irq(&log->lock);
-		io_complete(bio, -EIO);
 		return;
 	}
 	flush_learn(log);
@@ -564,18 +576,20 @@ void user_flush_work(struct work_struct *work)
 	struct cache *c = v->cache;
 	struct log *log = &c->log;
 	struct larder_io *io;
+	bool failed;
 
 	for (;;) {
 		spin_lock_irq(&log->lock);
-		/* user_flushes_kick() queues this again */
-		io = log->held && c->state != CACHE_FAILED ? NULL :
+		/* user_flushes_kick(), or leave_work(), queues this again */
+		failed = READ_ONCE(c->state) == CACHE_FAILED;
+		io = (failed ? READ_ONCE(v->leave) == LEAVE_UNDECIDED : log->held) ? NULL :
 			list_first_entry_or_null(&v->flush_ready, struct larder_io, list);
 		if (io)
 			list_del_init(&io->list);
 		spin_unlock_irq(&log->lock);
 		if (!io)
 			break;
-		if (c->state == CACHE_FAILED) {
+		if (failed && READ_ONCE(v->leave) == LEAVE_REFUSED) {
 			if (io->stage) {
 				/* one of its flushes is in flight still */
 				io->error = -EIO;
@@ -583,7 +597,7 @@ void user_flush_work(struct work_struct *work)
 			} else {
 				io_complete(larder_io_bio(io), -EIO);
 			}
-		} else if (!io->again) {
+		} else if (!failed && !io->again) {
 			io->again = true;
 			user_flush_begin(v, larder_io_bio(io), io, true);
 		} else {

@@ -783,14 +783,17 @@ static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io,
 	return DM_MAPIO_SUBMITTED;
 }
 
-/* Before a write, when volume_in_doubt(); it fails if this does. */
+/* Before a write, when volume_in_doubt(); it fails if this does.  -EAGAIN: without its cache it need not, see leave.c. */
 int write_settle(struct volume *v)
 {
 	int err = volume_catch_up(v);
 
 	if (!err)
 		err = flusher_sync(&v->flusher, false);
-	return err ?: cache_flush_ssds(v->cache);
+	if (err)
+		return err;
+	err = cache_flush_ssds(v->cache);
+	return err && leave_may(v) ? -EAGAIN : err;
 }
 
 /* What of a write is deferred: whole stripes, if it is some and one fits. */
@@ -805,13 +808,11 @@ static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bo
 	enum write_verdict verdict;
 	int r = -EBUSY;
 
-	if (unlikely(v->cache->state == CACHE_FAILED)) {
-		io_complete(bio, -EIO);
-		return DM_MAPIO_SUBMITTED;
-	}
+	if (unlikely(v->cache->state == CACHE_FAILED))
+		return leave_map(v, bio, io, may_wait);
 	if (unlikely(volume_in_doubt(v))) {
 		r = may_wait ? write_settle(v) : -EAGAIN;
-		if (r && may_wait) {
+		if (r && r != -EAGAIN) {
 			io_complete(bio, r);
 			return DM_MAPIO_SUBMITTED;
 		}
@@ -840,18 +841,16 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 	int err = -EBUSY;
 	u32 len = io->len;
 
-	if (unlikely(c->state == CACHE_FAILED)) {
-		io_complete(bio, -EIO);
-		return DM_MAPIO_SUBMITTED;
-	}
+	if (unlikely(c->state == CACHE_FAILED))
+		return leave_map(v, bio, io, may_wait);
 	if (unlikely(volume_in_doubt(v))) {
-		if (!may_wait)
-			return -EAGAIN;
-		err = write_settle(v);
-		if (err) {
+		err = may_wait ? write_settle(v) : -EAGAIN;
+		if (err && err != -EAGAIN) {
 			io_complete(bio, err);
 			return DM_MAPIO_SUBMITTED;
 		}
+		if (err)
+			return err;
 		err = -EBUSY;
 	}
 	/* no replay would take such a record; the limits of the queue forbid it */
@@ -974,6 +973,12 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 	}
 	/* the cache failed on the way: dm knows no errors of map(), and the worker none but -EAGAIN */
 	if (unlikely(r < 0 && r != -EAGAIN)) {
+		if (op_is_write(bio_op(bio)) && leave_may(v)) {
+			if (may_wait)
+				return -EAGAIN;
+			defer_bio(v, bio);
+			return DM_MAPIO_SUBMITTED;
+		}
 		io_complete(bio, r);
 		return DM_MAPIO_SUBMITTED;
 	}

@@ -530,6 +530,9 @@ struct mark {
 	unsigned long used;		/* jiffies */
 };
 
+/* Is everything on the backing, which knows that what the cache has is stale? */
+enum volume_leave { LEAVE_UNDECIDED, LEAVE_DONE, LEAVE_REFUSED };
+
 struct volume {
 	struct kref ref;
 	struct cache *cache;		/* NULL: passthrough */
@@ -560,6 +563,8 @@ struct volume {
 	struct larder_volume_sb *sb;
 	bool may_be_dirty;		/* durable on the backing; log->lock for clearing (rule 11) */
 	bool raised;			/* passthrough: the incarnation was raised, or need not be */
+	u8 leave;			/* enum volume_leave: where the cache has failed; leave.c */
+	struct work_struct leave_work;	/* larder_wq; holds a reference while it is queued */
 	u32 items;			/* in log->items; log->lock */
 	unsigned long clean_since;	/* jiffies; 0: dirty */
 	/* newest record with a CLEAN or INVALIDATE of dirty data: must be durable before the flag is cleared */
@@ -691,6 +696,7 @@ struct larder_io {
 	u64 target;			/* IO_FLUSH: lsn */
 	atomic_t pending;
 	u32 failures;			/* IO_FLUSH: of SSDs when it began */
+	int ssd_error;			/* IO_FLUSH: the last one of an SSD; 'error' has those of the backing */
 	struct list_head list;
 	struct flush_wait wait[2];
 	struct flush_set *set;		/* IO_FLUSH: several SSDs */
@@ -1314,6 +1320,15 @@ void defer_again(struct work_struct *work);
 int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io);	/* worker */
 void bypass_end(struct volume *v, struct larder_io *io, bool ok);	/* interrupt context */
 int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+
+/* ------------------------------------------------------------------ leave.c */
+/* What changes something, while the cache has failed: as io_map(). */
+int leave_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+/* Any context.  Would an error of the cache be no error of this volume, or is that not known yet? */
+bool leave_may(const struct volume *v);
+void leave_kick(struct volume *v);	/* process context: the cache has failed, or the volume is bound to one that has */
+void leave_work(struct work_struct *work);
+void leave_clean(struct cache *c, const char *why);	/* any context: the cache fails for this if nothing at all is dirty */
 /* 0: the write goes to the backing from a copy that fills the cache after it */
 int fill_through(struct volume *v, struct bio *bio, struct larder_io *io);
 int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io);	/* 0: taken; -EAGAIN: plain miss */

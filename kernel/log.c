@@ -1287,10 +1287,14 @@ static void item_complete(struct item *it)
 {
 	struct larder_io *io = container_of(it, struct larder_io, item);
 
-	if (unlikely(io->resync))
+	if (unlikely(io->resync)) {
 		resync_applied(io);
-	else
+	} else if (unlikely(it->error) && leave_may(it->volume)) {
+		io->kind = IO_NONE;
+		defer_bio(it->volume, larder_io_bio(io));
+	} else {
 		io_complete(larder_io_bio(io), it->error);
+	}
 }
 
 /* The first record is complete and all before it are applied: its entries, its waiters.  Returns how much it was, in items. */

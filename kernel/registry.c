@@ -131,6 +131,8 @@ static void cache_event_work(struct work_struct *work)
 			continue;
 		if (v->ti)
 			dm_table_event(v->ti->table);
+		if (READ_ONCE(c->state) == CACHE_FAILED && READ_ONCE(v->leave) == LEAVE_UNDECIDED)
+			leave_kick(v);
 		/* never the last one: c->volumes[] gives its own back only behind a flush of this work */
 		volume_put(v);
 	}
@@ -529,6 +531,7 @@ struct volume *volume_create(struct cache *c, u16 number, const u8 uuid[16], u64
 	INIT_WORK(&v->mark_work, marks_work);
 	INIT_WORK(&v->tick_work, volume_tick_work);
 	INIT_WORK(&v->flush_work, user_flush_work);
+	INIT_WORK(&v->leave_work, leave_work);
 	INIT_LIST_HEAD(&v->flush_ready);
 	INIT_WORK(&v->defer_work, defer_work);
 	spin_lock_init(&v->defer_lock);
@@ -632,6 +635,11 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 	v->clean_since = atomic64_read(&v->dirty_sectors) ? 0 : jiffies ?: 1;
 	v->writeback_error = false;
 	v->flushing = v->emptying = false;
+	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED)) {
+		if (READ_ONCE(v->leave) == LEAVE_REFUSED)
+			WRITE_ONCE(v->leave, LEAVE_UNDECIDED);
+		leave_kick(v);
+	}
 	writeback_kick(v);
 	cache_tick_wake(v->cache);
 	return 0;
@@ -658,6 +666,7 @@ void volume_unbind(struct volume *v)
 		/* those that found it active: they flush the backing and write its superblock; one that begins now does nothing */
 		flush_work(&v->mark_work);
 		flush_work(&v->tick_work);
+		flush_work(&v->leave_work);
 		flush_work(&v->flush_work);
 	}
 	flusher_sync(&v->flusher, false);
@@ -666,4 +675,6 @@ void volume_unbind(struct volume *v)
 	v->bdev = NULL;
 	mutex_unlock(&v->super_lock);
 	volume_give_back(v);
+	if (c)
+		flush_work(&v->leave_work);	/* cache_event_work() queues it under the lock that was just held */
 }

@@ -259,11 +259,14 @@ static void volume_counters_sum(struct volume *v, struct volume_counters *sum)
 			sum->n[i] += READ_ONCE(per_cpu_ptr(v->counters, cpu)->n[i]);
 }
 
-static const char *volume_state_name(struct volume_target *vt)
+/* passing: the backing has all of it, and the cache, which has failed, is not asked any more (leave.c) */
+static const char *volume_state_name(struct volume_target *vt, const struct volume *v)
 {
 	if (!vt->cache)
 		return "passthrough";
-	return READ_ONCE(vt->cache->state) == CACHE_FAILED ? "cache-failed" : "running";
+	if (READ_ONCE(vt->cache->state) != CACHE_FAILED)
+		return "running";
+	return v && READ_ONCE(v->leave) == LEAVE_DONE ? "passing" : "cache-failed";
 }
 
 static const char *volume_mode_name(struct volume_target *vt)
@@ -315,7 +318,7 @@ static unsigned int volume_info_state(struct volume_target *vt, struct volume *v
 		DMEMIT(" cache=%pUb", vt->cache->uuid);
 	else
 		DMEMIT(" cache=-");
-	DMEMIT(" state=%s mode=%s room_sectors=%llu", volume_state_name(vt), volume_mode_name(vt),
+	DMEMIT(" state=%s mode=%s room_sectors=%llu", volume_state_name(vt, v), volume_mode_name(vt),
 	       volume_room(vt->sb, vt->backing->bdev));
 	DMEMIT(" cached_sectors=%llu dirty_sectors=%llu extents=%llu index_bytes=%llu",
 	       v ? (u64)atomic64_read(&v->cached_sectors) : 0, v ? (u64)atomic64_read(&v->dirty_sectors) : 0,

@@ -101,6 +101,11 @@ void advise_cache(const char *name, const char *status, struct problems *found)
 
 void advise_volume(const char *name, const char *status, struct problems *found)
 {
+	if (status_is(status, "state", "passing"))
+		problem(found, "state",
+			"its cache has failed, and it goes on without, as slow as its disk: nothing was in the cache alone; larder cache status "
+			"says what is wrong there; larder volume detach %s, and larder volume attach %s --cache OTHER for another one",
+			name, name);
 	if (status_is(status, "state", "cache-failed"))
 		problem(found, "state",
 			"its cache has failed: writes and flushes fail%s; larder cache status says what mends it%s%s",

@@ -29,8 +29,8 @@ def small_stack(make_disk, ssds: int = 1, **options: object) -> Stack:
     )
 
 
-def kill(ssd: simdisk.Simdisk) -> None:
-    ssd.fail(op="read,write,flush,discard,zeroes", status="ioerr")
+def kill(ssd: simdisk.Simdisk, ops: str = "read,write,flush,discard,zeroes") -> None:
+    ssd.fail(op=ops, status="ioerr")
 
 
 def resynced(stack: Stack, failed: int = 1, seconds: float = 120) -> dict:
