@@ -117,8 +117,8 @@ def test_goes_on_behind_a_suspend(make_disk, make_oracle, kernel_log):
 @pytest.mark.parametrize("mode", ["writethrough", "writeback"])
 @pytest.mark.limit(1200)
 def test_power_cuts(make_disk, make_oracle, kernel_log, seed, mode):
-    """Power fails at each of the first commands that the backing gets behind the death of the SSD; that is well again afterwards, and
-    has all that it had.  Started with it: it is stale, or nothing has reached the backing that it does not know of."""
+    """Power fails at each of the first commands that the backing gets behind the death of the SSD; that is well again afterwards,
+    and has all that it had.  Started with it: it is stale, or nothing has reached the backing that it does not know of."""
     kernel_log.expect(NOISE)
     stack = make(make_disk, mode=mode, sequential_cutoff=0)
     oracle = make_oracle(stack.volume, size="16m")
