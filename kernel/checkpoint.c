@@ -242,7 +242,7 @@ static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoi
 	memset(n, 0, sizeof(*n));
 	n->sequence = ++c->checkpoint_sequence;
 	n->replay_sequence = snap->sequence;
-	n->log_segment = snap->pos[LARDER_STREAM_WRITE].segment;
+	n->replay_segment = snap->pos[LARDER_STREAM_WRITE].segment;
 	n->epoch = c->epoch;
 	n->hash = larder_checkpoint_hash(c->uuid, c->secret, n->sequence);
 	err = writer_take_segment(w, &w->segment);
@@ -644,7 +644,7 @@ bool checkpoint_begins_on(struct cache *c, const struct cache_device *d)
 
 	mutex_lock(&c->super_lock);
 	for (n = c->named; n < c->named + LARDER_NR_CHECKPOINTS; n++)
-		any |= n->sequence && n->log_segment != LARDER_NO_SEGMENT && segment_device(c, n->log_segment) == d;
+		any |= n->sequence && n->replay_segment != LARDER_NO_SEGMENT && segment_device(c, n->replay_segment) == d;
 	mutex_unlock(&c->super_lock);
 	return any;
 }

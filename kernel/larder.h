@@ -176,6 +176,7 @@ struct stream {				/* log->lock unless said */
 	u8 number;			/* enum larder_stream */
 	u32 segment;			/* being written, or LARDER_NO_SEGMENT */
 	u32 head;			/* next slot of it */
+	bool leave;			/* a write to it failed: the next record goes elsewhere (clean copies) */
 	u64 last_sequence;		/* of the last record closed */
 	u64 built_sequence;		/* of the last commit block built; sender only */
 	u32 built_crc;
@@ -329,6 +330,7 @@ struct cache_device {
 	unsigned int lbs;		/* bytes */
 	bool failed;			/* no member: it is not read from, nor written to unless it joins; log->lock to change it */
 	bool joining;			/* no member yet, but sent all that its segments are; log->lock to change it */
+	bool doubtful;			/* failed, and may alone have dirty data (set_judge()); log->lock to change it */
 	bool untold;			/* a member that its own table does not name yet; log->lock to change it */
 	bool draining;			/* a member that no segment is opened on; log->lock to change it */
 	bool removed;			/* no member for good: it was drained; super_lock */
@@ -405,9 +407,9 @@ struct ssd_probe {
 struct named_checkpoint {		/* super_lock */
 	u64 sequence, replay_sequence, bytes, hash;
 	u32 first_segment, first_mirror, epoch;	/* first_mirror: number + 1, 0: none */
+	u32 replay_segment;		/* the write stream was in it; LARDER_NO_SEGMENT: in none, or it is one of a former run */
 	u32 *segments;			/* of its chunks */
 	u32 nr_segments;
-	u32 log_segment;		/* where the write stream was: a replay looks there first, even if no record behind is there */
 };
 
 struct cache {
@@ -925,6 +927,8 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_loc
 /* ------------------------------------------------------------------ set.c */
 /* Any context.  An SSD has failed a write or a flush: the set goes on without it, or, if it must not, the cache fails. */
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
+/* Any context.  An append of clean copies failed: one of several SSDs leaves the set.  False: it stays, without these copies. */
+bool set_copy_failed(struct cache *c, struct cache_device *d);
 /* A write of superblock, table or checkpoint failed: one of several SSDs leaves the set; else it is the caller's error alone. */
 void set_metadata_failed(struct cache *c, struct cache_device *d);
 /* Any context: it leaves the set if the others have everything, and the cache has started; else its flusher remembers (rule 2). */
@@ -1024,8 +1028,23 @@ void segments_forget_opened(struct cache *c);
 u32 opened_left(struct cache *c, const struct opened_list *o, u32 first);
 /* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
 void segment_link(struct cache *c, u32 first, u32 second);
-/* to reclaim it makes more of what is short possible; segments_lock held, or a look */
-bool segment_helps(struct cache *c, u32 segment);
+#define SEGMENTS_AT_ONCE 1024u
+/*
+ * Process context, segments_lock held with interrupts off, by whoever looks at so many segments: it is let go of now and then.  n:
+ * the number of the one at hand
+ */
+static inline void segments_turn(struct cache *c, u32 n)
+{
+	if (n % SEGMENTS_AT_ONCE)
+		return;
+	spin_unlock_irq(&c->segments_lock);
+	cond_resched();
+	spin_lock_irq(&c->segments_lock);
+}
+/* Bits of the SSDs of which one free segment more would make more of what is short possible; nothing is short: of anything */
+u32 segments_wanted(struct cache *c);
+/* is it, or its second copy, on one of these? */
+bool segment_helps(struct cache *c, u32 segment, u32 wanted);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
 /* segments_lock held: nothing is mapped to it, or what is has another copy; the pair is none any more */
 void segment_free_lost(struct cache *c, u32 segment);
@@ -1041,7 +1060,7 @@ bool segment_below(struct cache *c, u32 segment, const void *ignored);	/* does o
 void segment_set_state(struct cache *c, u32 segment, u8 state);
 /* any context: is one WAITING with this sequence number, or a later one? */
 bool segments_wait_for(struct cache *c, u64 sequence);
-void segments_release(struct cache *c);			/* WAITING ones that nothing needs any more become FREE; wakes who waits */
+void segments_release(struct cache *c);			/* sleeps; WAITING ones that nothing needs become FREE; wakes who waits */
 /* that can be taken, as pairs where the set is mirrored; without the reserve */
 u32 segments_free_count(struct cache *c, enum segment_use use);
 u32 segments_free_goal(struct cache *c, enum segment_use use);	/* of these */
@@ -1108,6 +1127,8 @@ bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const vo
 /* log->lock held: the same of any stream */
 bool stream_uses(struct cache *c, const struct stream *s, bool (*is)(struct cache *c, u32 segment, const void *arg),
 		 const void *arg);
+/* nothing that the write stream has opened is left, and the segment that it is in, if that is, has no room to open another one */
+bool log_at_its_end(struct cache *c);
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */
