@@ -7,8 +7,8 @@
  * Invariants
  *   - Extents of a region are sorted, disjoint and not empty; a region without extents has no array, a GiB without regions no page.
  *   - Blocks exist for the whole volume and live as long as the index; a root is replaced when the volume grows.
- *   - An array never changes its size.  It is changed in place under its seqcount, or replaced by another one whose pointer is
- *     published.
+ *   - An array never changes its size.  It is changed in place under its seqcount, or replaced, under its seqcount too, by
+ *     another one whose pointer is published: what change() is told of no reader finds any more.
  *
  * Locks: shard (hashed by GiB; everything below its GiBs, and its counters) -> stock (the reserve).  Both irq-safe.  The mutex
  * serialises growth of the volume and refilling; it is taken before them.
@@ -614,11 +614,14 @@ static int edit_room(struct larder_edit *e, u32 room, u32 n)
 	return 0;
 }
 
-/* Around the change of the array e->r. */
+/*
+ * Around the change of the region, in place or by another array: readers of the one that is there wait from here on, so that none
+ * gives an answer that has been reported as gone.
+ */
 static inline void edit_open(struct larder_edit *e)
 {
-	if (e->r && e->r == e->old)
-		write_seqcount_begin(&e->r->seq);
+	if (e->old)
+		write_seqcount_begin(&e->old->seq);
 }
 
 static inline void edit_close(struct larder_edit *e, u32 count, u32 dirty)
@@ -630,7 +633,7 @@ static inline void edit_close(struct larder_edit *e, u32 count, u32 dirty)
 		write_seqcount_end(&e->r->seq);
 }
 
-/* Makes the region's pointer r (NULL: none) and retires what it was; the page comes and goes with its regions. */
+/* After edit_open().  Makes the region's pointer r (NULL: none) and retires what it was; the page comes and goes with its regions. */
 static void edit_publish(struct larder_edit *e, struct larder_region *r)
 {
 	struct larder_gib *gib = e->gib;
@@ -643,8 +646,12 @@ static void edit_publish(struct larder_edit *e, struct larder_region *r)
 		rcu_assign_pointer(gib->page, e->page);
 	}
 	if (e->old) {
-		if (!r && --gib->regions == 0) {
+		bool last = !r && --gib->regions == 0;
+
+		if (last)
 			RCU_INIT_POINTER(gib->page, NULL);
+		write_seqcount_end(&e->old->seq);	/* its readers find that it is not the region's any more */
+		if (last) {
 			retire_page(e->shard, e->page);
 			e->page = NULL;
 		}
@@ -672,6 +679,7 @@ static void edit_shrink(struct larder_edit *e)
 	memcpy(r->extents, e->old->extents, n * sizeof(u64));
 	e->shard->bytes += class_bytes(class);
 	e->class = class;
+	edit_open(e);
 	edit_publish(e, r);
 }
 
@@ -805,7 +813,7 @@ static int edit_store(struct larder_edit *e, u32 a, u32 b, u64 put)
 		return ret;
 
 	edit_open(e);
-	/* not before: who looks up after a report finds the range gone, or waits for it */
+	/* not before: who looks up after a report finds the range gone, or waits for that */
 	for (i = lo; i < hi; i++)
 		edit_report(e, extent_cut(ext[i], max(a, larder_extent_first(ext[i])), min(b, extent_end(ext[i]))), LARDER_ST_NONE);
 	for (i = s.from; i < s.to; i++)

@@ -1349,6 +1349,75 @@ static void test_threads(void)
 	stop();
 }
 
+/*
+ * Whoever looks up behind a report finds the range gone, or waits: pins (admit.c) rely on it.  Behind the first report of each change another thread looks up
+ * what was reported, and has its time to: it does not matter whether it has answered by then, only what it answers.
+ */
+#define REPORT_WAIT_NS 100000000l
+static struct {
+	struct larder_map was, found;
+	u32 step;			/* 1: reported, 2: somebody looks, 3: answered */
+} report;
+
+static void *report_reader(void *arg)
+{
+	while (__atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 1)
+		sched_yield();
+	__atomic_store_n(&report.step, 2, __ATOMIC_RELEASE);
+	larder_index_lookup(idx, report.was.sector, report.was.len, &report.found);
+	__atomic_store_n(&report.step, 3, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void reported(void *ctx, const struct larder_map *was, u8 now, void *by)
+{
+	struct timespec ms = { .tv_nsec = 1000000 };
+	long waited;
+
+	if (report.step)
+		return;
+	report.was = *was;
+	__atomic_store_n(&report.step, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 2)
+		sched_yield();
+	for (waited = 0; waited < REPORT_WAIT_NS && __atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 3; waited += ms.tv_nsec)
+		nanosleep(&ms, NULL);
+}
+
+static void report_in_place(u64 base) { larder_index_store(idx, base, 8, 123456, LARDER_ST_DIRTY, NULL); }
+static void report_grows(u64 base) { larder_index_store(idx, base + 2, 2, 123456, LARDER_ST_DIRTY, NULL); }
+static void report_last(u64 base) { larder_index_store(idx, base, REGION, 0, LARDER_ST_NONE, NULL); }
+static void report_moves(u64 base) { larder_index_change(idx, base + 2, 2, 1002, ~0u, 5000, LARDER_ST_CLEAN); }
+static void report_goes(u64 base) { larder_index_change(idx, base, 8, 1000, ~0u, 1000, LARDER_ST_NONE); }
+
+static void test_reports(void)
+{
+	static void (*const change[])(u64) = { report_in_place, report_grows, report_last, report_moves, report_goes };
+	u64 base = 5 * 512 * REGION;
+	pthread_t reader;
+	u32 i;
+
+	expect_eq(larder_index_init(), 0);
+	for (i = 0; i < ARRAY_SIZE(change) && test_ok; i++) {
+		idx = larder_index_create(6 * GIB, reported, NULL);
+		larder_index_store(idx, base, 8, 1000, LARDER_ST_CLEAN, NULL);
+		memset(&report, 0, sizeof(report));
+		pthread_create(&reader, NULL, report_reader, NULL);
+		change[i](base);
+		if (!report.step)
+			fail(__LINE__, "change %u reported nothing", i);
+		__atomic_store_n(&report.step, max(report.step, 1u), __ATOMIC_RELEASE);
+		pthread_join(reader, NULL);
+		if (report.found.state == report.was.state && report.found.cache == report.was.cache)
+			fail(__LINE__, "change %u: a reader found what had been reported as gone", i);
+		rcu_barrier();
+		larder_index_destroy(idx);
+	}
+	operations += i;
+	larder_index_exit();
+	expect_eq(pure_live, 0);
+}
+
 /* ------------------------------------------------------------------ benchmark */
 
 static int bench_fd = -1;
@@ -1470,6 +1539,7 @@ int main(int argc, char **argv)
 		run("the same with failing allocations", test_random_failing);
 		run("a writer at every point of a reader", test_points);
 		run("threads", test_threads);
+		run("what was reported as gone is not found", test_reports);
 	}
 	printf("%s: %u tests, %u failed, %lu operations\n", argv[0], test_number, test_failures, operations);
 	return test_failures != 0;
