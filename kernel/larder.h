@@ -485,6 +485,7 @@ struct cache {
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
 	struct work_struct open_work, reclaim_work, checkpoint_work;
 	struct work_struct set_work, lost_work, join_work, drain_work;
+	struct work_struct refill_work;	/* bg_wq: reserves of the indexes; may wait for memory */
 	struct mutex set_lock;		/* one change of the set at a time; outside of super_lock */
 	struct scrub scrub;
 	unsigned long *bad_slots;	/* bit per slot: dirty data there does not match its sum; NULL: there never was one */
@@ -844,6 +845,7 @@ static inline struct race_bucket *race_bucket(struct cache *c, const struct volu
 /* ------------------------------------------------------------------ registry.c: objects and lifetimes.  All sleep unless said. */
 extern struct mutex cache_registry_lock;
 struct volume *cache_volume_get(struct cache *c, u32 number);	/* any context; counted, or NULL */
+int cache_refill(struct cache *c, int (*refill)(struct larder_index *idx));	/* sleeps: of indexes whose reserve is low */
 struct cache *cache_find_uuid(const u8 uuid[16]);	/* registry lock held; counted */
 struct cache *cache_find_disk(struct gendisk *disk);	/* registry lock held; counted */
 /* allocates everything that depends on geometry; ERR_PTR */

@@ -149,6 +149,37 @@ struct volume *cache_volume_get(struct cache *c, u32 number)
 	return v;
 }
 
+int cache_refill(struct cache *c, int (*refill)(struct larder_index *idx))
+{
+	struct volume *v;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = cache_volume_get(c, i);
+		if (!v)
+			continue;
+		if (larder_index_low(v->index))
+			err = refill(v->index) ?: err;
+		volume_put(v);
+	}
+	return err;
+}
+
+/* Ahead of need.  An error: the next writer that takes from a reserve asks for it again. */
+static void cache_refill_work(struct work_struct *work)
+{
+	cache_refill(container_of(work, struct cache, refill_work), larder_index_refill);
+}
+
+/* A writer of an index, any context: half of its reserve is gone. */
+static void index_low(void *ctx)
+{
+	struct volume *v = ctx;
+
+	queue_work(v->cache->bg_wq, &v->cache->refill_work);
+}
+
 void cache_fail(struct cache *c, const char *why)
 {
 	enum cache_state was = READ_ONCE(c->state);
@@ -232,6 +263,7 @@ static void cache_init_works(struct cache *c)
 	INIT_WORK(&c->open_work, segments_open_work);
 	INIT_WORK(&c->reclaim_work, reclaim_work);
 	INIT_WORK(&c->checkpoint_work, checkpoint_work);
+	INIT_WORK(&c->refill_work, cache_refill_work);
 	INIT_WORK(&c->set_work, set_work);
 	INIT_WORK(&c->lost_work, set_lost_work);
 	INIT_WORK(&c->join_work, join_work);
@@ -436,6 +468,7 @@ static void cache_cancel_works(struct cache *c)
 	hrtimer_cancel(&c->log.timer);
 	cancel_delayed_work_sync(&c->log.again_work);
 	cancel_work_sync(&c->log.work);
+	cancel_work_sync(&c->refill_work);
 	cancel_work_sync(&c->event_work);
 }
 
@@ -503,7 +536,7 @@ static int volume_create_cached(struct volume *v)
 	if (err)
 		return err;
 	v->seq = larder_seq_create();
-	v->index = larder_index_create(v->sectors, index_changed, v);
+	v->index = larder_index_create(v->sectors, index_changed, index_low, v);
 	if (!v->seq || !v->index)
 		return -ENOMEM;
 	larder_rate_init(&v->rate, ktime_get_ns());
