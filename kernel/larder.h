@@ -15,7 +15,7 @@
  * docs/design.md.
  *
  * Locks, outermost first
- *   cache_target->messages (rwsem)  read by each message, to its end
+ *   cache->users        (rwsem)  read by each message, and by a volume that leaves the cache, to the end: a suspend waits for them
  *   cache_target->lock  (mutex)  one change of the settings after the other; SSDs are written to under it
  *   cache_registry_lock (mutex)  the list of caches, and a volume's being bound; nothing waits for I/O under it
  *   cache->super_lock   (mutex)  superblock and table of the cache, their buffers and generations; volume->super_lock likewise
@@ -419,6 +419,7 @@ struct cache {
 	struct list_head targets;	/* volume_target.sibling */
 	struct work_struct event_work;	/* raises the event of a state that changed in interrupt context */
 	bool suspending;		/* no volume may be bound; cache_registry_lock */
+	struct rw_semaphore users;	/* read: by cache_enter() */
 	u8 uuid[16];
 	char label[LARDER_LABEL_SIZE + 1];
 	enum cache_state state;
@@ -649,7 +650,6 @@ struct cache_target {
 	struct larder_table_device place[LARDER_MAX_DEVICES];
 	u32 absent;			/* bits by device number: '-' in the table */
 	u32 joins;			/* the SSD that is to join is not counted among the others: 1 + its number, or 0 */
-	struct rw_semaphore messages;	/* read: one is under way */
 	struct mutex lock;		/* set, and its being brought to the cache: preresume, message 'set' */
 	struct cache_settings set;
 };
@@ -844,6 +844,9 @@ static inline struct race_bucket *race_bucket(struct cache *c, const struct volu
 
 /* ------------------------------------------------------------------ registry.c: objects and lifetimes.  All sleep unless said. */
 extern struct mutex cache_registry_lock;
+/* Sleeps.  The cache does not come to rest before cache_leave().  False: it has, or is about to: nothing may be written to it. */
+bool cache_enter(struct cache *c);
+void cache_leave(struct cache *c);
 struct volume *cache_volume_get(struct cache *c, u32 number);	/* any context; counted, or NULL */
 int cache_refill(struct cache *c, int (*refill)(struct larder_index *idx));	/* sleeps: of indexes whose reserve is low */
 struct cache *cache_find_uuid(const u8 uuid[16]);	/* registry lock held; counted */

@@ -137,6 +137,17 @@ static void cache_event_work(struct work_struct *work)
 	mutex_unlock(&cache_registry_lock);
 }
 
+bool cache_enter(struct cache *c)
+{
+	down_read(&c->users);
+	return !READ_ONCE(c->suspending);
+}
+
+void cache_leave(struct cache *c)
+{
+	up_read(&c->users);
+}
+
 struct volume *cache_volume_get(struct cache *c, u32 number)
 {
 	struct volume *v;
@@ -238,6 +249,7 @@ static void cache_init_locks(struct cache *c)
 	for (i = 0; i < NR_SSD_DIRECTIONS; i++)
 		spin_lock_init(&c->probe[i].lock);
 	mutex_init(&c->targets_lock);
+	init_rwsem(&c->users);
 	INIT_LIST_HEAD(&c->targets);
 	mutex_init(&c->super_lock);
 	mutex_init(&c->set_lock);

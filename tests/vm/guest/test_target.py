@@ -2,6 +2,7 @@
 """What the targets promise to the dm core, the block layer and an administrator, one promise a test: flags of requests, tables that
 can be loaded back, IMA, tracepoints, options that bound something, the smallest layout, a warm cache after a power cut."""
 
+import concurrent.futures
 import errno
 import json
 import mmap
@@ -764,6 +765,49 @@ def test_message_beside_a_removal(make_disk):
     stack.start()
     assert stack.cache.status()["replayed_records"] == replayed
     assert stack.volume.status()["cached_sectors"] > 0
+    stack.stop()
+
+
+@pytest.mark.parametrize("how", ["detach", "discard_dirty"])
+def test_leaving_beside_a_removal(make_disk, kernel_log, how):
+    """A volume that is not bound leaves its cache as that is removed: nothing holds the device open, and what is forgotten is
+    written to it.  It is forgotten to the end first."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    stack = Stack(ssd, hdd, writeback="off", format_volume=("--cache", "c"))
+    data = os.urandom(BLOCK)
+    stack.volume.write(0, data)
+    if how == "detach":
+        stack.volume.drain()
+        stack.volume.set(mode="writethrough")
+    status, sectors = stack.volume.status(), stack.volume.sectors
+    assert bool(status["dirty_sectors"]) == (how == "discard_dirty")
+    stack.stop()
+    command.run("dmsetup", "create", "v", "--notable")
+    command.run("dmsetup", "load", "v", "--table", Volume.line(hdd, None, sectors))  # refused where the cache runs with what is dirty
+    stack.cache = Cache.start(ssd, **stack.cache_options)
+    if how == "discard_dirty":
+        command.run("dmsetup", "resume", "v", check=False)
+        leave = ("dmsetup", "message", "v", 0, "discard_dirty", status["cache"])
+    else:
+        leave = ("dmsetup", "resume", "v")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ssd.fail(op="write", status="ok", delay_ms=500)
+        left = pool.submit(command.run, *leave)
+        wait_for(lambda: ssd.faults()[0]["hits"], 60, "the cache to be told")
+        stack.cache.remove()
+        assert left.result(60) is not None
+    ssd.heal()
+    assert not kernel_log.matching("is not forgotten|forgetting it failed")
+    stack.cache = Cache.start(ssd, **stack.cache_options)
+    status = stack.cache.status()
+    assert (status["volumes"], status["dirty_sectors"]) == (0, 0)
+    if how == "discard_dirty":
+        command.run("dmsetup", "resume", "v")
+    volume = Volume("v")
+    assert volume.status()["state"] == "passthrough"
+    assert volume.read(0, 8) == (data if how == "detach" else bytes(BLOCK))
+    volume.remove()
     stack.stop()
 
 
