@@ -608,8 +608,8 @@ struct volume {
 	bool emptying;			/* option quiet: begun, and goes on until nothing is dirty; writeback_work() only */
 	u64 clean_lsn;			/* of the last batch's CLEAN records */
 	unsigned long writeback_backoff;	/* jiffies */
-	bool writeback_error;
-	unsigned long writeback_retry;	/* jiffies */
+	int writeback_error;		/* of the last batch; writeback_lock to change these */
+	unsigned long writeback_tried, writeback_retry;	/* jiffies: when it failed, when the background tries again */
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never; writeback_lock */
 	u32 unreadable_row;		/* pieces of a batch in a row that no copy gives; writeback_lock */
 	unsigned long unreadable;	/* jiffies of the event for dirty data that could not be read; 0: never */
@@ -1379,6 +1379,12 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n);
 void writeback_work(struct work_struct *work);
 void writeback_cleaned(struct volume *v, const struct larder_entry_in *e);	/* interrupt context: a CLEAN is applied */
 void writeback_kick(struct volume *v);
+/*
+ * writeback_lock held.  A batch has ended, with so many sectors on the backing: what has failed stays dirty, and is tried again, ever
+ * later, by the background, and once a second by who needs space: writeback_fails() until then.  False: it has failed.
+ */
+bool writeback_ended(struct volume *v, int err, u64 sent);
+bool writeback_fails(const struct volume *v);
 bool writeback_waits(const struct volume *v);		/* dirty data stays where it is until something changes */
 void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in flight */
 void reclaim_work(struct work_struct *work);

@@ -675,7 +675,7 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 	if (!v->cache)
 		return 0;
 	v->clean_since = atomic64_read(&v->dirty_sectors) ? 0 : jiffies ?: 1;
-	v->writeback_error = false;
+	v->writeback_error = 0;
 	v->flushing = v->emptying = false;
 	writeback_kick(v);
 	cache_tick_wake(v->cache);
