@@ -1008,7 +1008,7 @@ static int message_commit(struct cache *c)
 {
 	u64 lsn = log_close_open(c, CLOSE_ASKED);
 
-	flush_work(&c->copy_work);	/* fills whose callers have been answered */
+	fills_flush(c);		/* whose callers have been answered */
 	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
 	return log_wait_applied(c, lsn);
 }

@@ -475,9 +475,10 @@ struct cache {
 	spinlock_t defer_lock;		/* irqsave; deferring */
 	struct list_head deferring;	/* volumes that have deferred requests */
 	struct delayed_work defer_again;
-	struct work_struct copy_work;
-	spinlock_t copy_lock;		/* irqsave; fills_done */
-	struct list_head fills_done;	/* struct fill: read, to be copied to their callers */
+	struct work_struct answer_work, copy_work;
+	spinlock_t copy_lock;		/* irqsave; fills_read, fills_done */
+	struct list_head fills_read;	/* struct fill: read, to be copied to their callers */
+	struct list_head fills_done;	/* struct fill: to be handed to the fill stream */
 	struct delayed_work copy_timer;
 	struct mutex copies_lock;	/* open records of fill and keep, and their closing */
 	struct record *open_copies[LARDER_NR_STREAMS];
@@ -1321,7 +1322,9 @@ int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 /* 0: the write goes to the backing from a copy that fills the cache after it */
 int fill_through(struct volume *v, struct bio *bio, struct larder_io *io);
 int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io);	/* 0: taken; -EAGAIN: plain miss */
+void fill_answer_work(struct work_struct *work);
 void fill_work(struct work_struct *work);
+void fills_flush(struct cache *c);			/* sleeps: what has been read is answered, and gathered */
 void fills_wait(struct volume *v);			/* sleeps: until none of the volume is in flight */
 
 /* ------------------------------------------------------------------ admit.c: what goes to the SSD.  Any context unless said. */
@@ -1376,15 +1379,15 @@ u32 writeback_piece_len(const struct volume *v, u64 cache, u32 len);
  * error (what failed stays dirty); -EBADMSG: damaged pieces were left out.
  */
 int writeback_pieces(struct volume *v, struct piece *pieces, u32 n);
-void writeback_work(struct work_struct *work);
-void writeback_cleaned(struct volume *v, const struct larder_entry_in *e);	/* interrupt context: a CLEAN is applied */
-void writeback_kick(struct volume *v);
 /*
  * writeback_lock held.  A batch has ended, with so many sectors on the backing: what has failed stays dirty, and is tried again, ever
  * later, by the background, and once a second by who needs space: writeback_fails() until then.  False: it has failed.
  */
 bool writeback_ended(struct volume *v, int err, u64 sent);
 bool writeback_fails(const struct volume *v);
+void writeback_work(struct work_struct *work);
+void writeback_cleaned(struct volume *v, const struct larder_entry_in *e);	/* interrupt context: a CLEAN is applied */
+void writeback_kick(struct volume *v);
 bool writeback_waits(const struct volume *v);		/* dirty data stays where it is until something changes */
 void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in flight */
 void reclaim_work(struct work_struct *work);

@@ -263,6 +263,7 @@ static void cache_init_locks(struct cache *c)
 	spin_lock_init(&c->defer_lock);
 	spin_lock_init(&c->copy_lock);
 	INIT_LIST_HEAD(&c->deferring);
+	INIT_LIST_HEAD(&c->fills_read);
 	INIT_LIST_HEAD(&c->fills_done);
 }
 
@@ -270,6 +271,7 @@ static void cache_init_works(struct cache *c)
 {
 	INIT_WORK(&c->event_work, cache_event_work);
 	INIT_DELAYED_WORK(&c->defer_again, defer_again);
+	INIT_WORK(&c->answer_work, fill_answer_work);
 	INIT_WORK(&c->copy_work, fill_work);
 	INIT_DELAYED_WORK(&c->copy_timer, copies_timer);
 	INIT_WORK(&c->open_work, segments_open_work);
@@ -475,6 +477,7 @@ static void cache_cancel_works(struct cache *c)
 	cancel_delayed_work_sync(&c->scrub.work);
 	cancel_work_sync(&c->open_work);
 	cancel_delayed_work_sync(&c->copy_timer);
+	cancel_work_sync(&c->answer_work);
 	cancel_work_sync(&c->copy_work);
 	cancel_delayed_work_sync(&c->defer_again);
 	hrtimer_cancel(&c->log.timer);
