@@ -858,7 +858,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 			   struct gendisk *disk);
 /* -EEXIST: the UUID or the disk is taken.  Taken out by the last cache_put() */
 int cache_register(struct cache *c);
-bool cache_is_any(void);				/* sleeps: is any cache started? */
+bool cache_hibernate(bool begins);			/* sleeps: none is registered until it ends; false: there are some */
 void cache_abandon(struct cache *c);			/* could not be started: nobody shall find it any more */
 void cache_get(struct cache *c);
 void cache_put(struct cache *c);

@@ -24,6 +24,7 @@
 
 DEFINE_MUTEX(cache_registry_lock);	/* see larder.h */
 static LIST_HEAD(cache_registry);
+static bool cache_hibernating;		/* cache_registry_lock */
 
 /* ------------------------------------------------------------------ finding */
 
@@ -55,14 +56,15 @@ struct cache *cache_find_disk(struct gendisk *disk)
 	return NULL;
 }
 
-bool cache_is_any(void)
+bool cache_hibernate(bool begins)
 {
-	bool any;
+	bool none;
 
 	mutex_lock(&cache_registry_lock);
-	any = !list_empty(&cache_registry);
+	none = list_empty(&cache_registry);
+	cache_hibernating = begins && none;
 	mutex_unlock(&cache_registry_lock);
-	return any;
+	return none;
 }
 
 int cache_register(struct cache *c)
@@ -70,6 +72,10 @@ int cache_register(struct cache *c)
 	struct cache *other;
 
 	lockdep_assert_held(&cache_registry_lock);
+	if (cache_hibernating) {
+		DMERR("cache %pUb: it would be started in the image of a hibernation: start it behind that", c->uuid);
+		return -EBUSY;
+	}
 	list_for_each_entry(other, &cache_registry, registry)
 		if (other->disk == c->disk || !memcmp(other->uuid, c->uuid, LARDER_UUID_SIZE))
 			return -EEXIST;
@@ -372,6 +378,8 @@ static void cache_free(struct cache *c)
 {
 	unsigned int i;
 
+	/* what was in flight last may still be waking those who have gone on: in an interrupt, or with them off */
+	synchronize_rcu();
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++)
 		if (c->volumes[i])
 			volume_put(c->volumes[i]);
