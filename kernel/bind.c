@@ -500,12 +500,12 @@ static void leave_behind(struct cache *c, bool entered, struct volume *v)
 	int err = entered ? cache_forget(c, v) : -EBUSY;
 
 	if (err)
-		DMWARN("cache %pUb: volume %pUb has left it, but is not forgotten: error %d; message 'forget %pUb%s' does that", c->uuid,
-		       v->uuid, err, v->uuid, dirty ? " discard_dirty" : "");
+		DMWARN("cache %pUb: volume %pUb has left it, but is not forgotten: error %d; message 'forget %pUb%s' does that",
+		       c->uuid, v->uuid, err, v->uuid, dirty ? " discard_dirty" : "");
 }
 
 /* Everything of it is on the backing, durably; then the backing says that it needs no cache, and only then the cache forgets it. */
-static int detach(struct volume_target *vt, struct cache *c, bool entered, struct volume *v, struct volume *pass)
+static int detach_volume(struct volume_target *vt, struct cache *c, bool entered, struct volume *v, struct volume *pass)
 {
 	struct larder_volume_sb *sb = pass->sb;
 	int err = !entered || READ_ONCE(c->state) == CACHE_FAILED ? 0 : log_sync(c);
@@ -538,7 +538,7 @@ static int detach(struct volume_target *vt, struct cache *c, bool entered, struc
 
 static int resume_detach(struct volume_target *vt, struct cache *c, struct volume *v, struct volume *pass)
 {
-	int err = detach(vt, c, cache_enter(c), v, pass);
+	int err = detach_volume(vt, c, cache_enter(c), v, pass);
 
 	cache_leave(c);
 	return err;

@@ -3,9 +3,9 @@
  * Misses that fill the cache, and writes that go through it.
  *
  * A miss is read into pages of our own; a worker copies them to the caller and completes it, another one hands the pages to the
- * fill stream: after its completion the caller's pages are not ours.  A written-through write is copied first and written to the backing from
- * the copy (a caller may change its pages under I/O: cache and backing must not differ); when the backing has it the caller is
- * answered, then the copy follows to the fill stream.
+ * fill stream: after its completion the caller's pages are not ours.  A written-through write is copied first and written to the
+ * backing from the copy (a caller may change its pages under I/O: cache and backing must not differ); when the backing has it the
+ * caller is answered, then the copy follows to the fill stream.
  */
 #include "larder.h"
 #include "trace.h"

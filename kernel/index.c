@@ -643,7 +643,7 @@ static inline void edit_close(struct larder_edit *e, u32 count, u32 dirty)
 		write_seqcount_end(&e->r->seq);
 }
 
-/* After edit_open().  Makes the region's pointer r (NULL: none) and retires what it was; the page comes and goes with its regions. */
+/* After edit_open().  Makes the region's pointer r (NULL: none), retires what it was; the page comes and goes with its regions. */
 static void edit_publish(struct larder_edit *e, struct larder_region *r)
 {
 	struct larder_gib *gib = e->gib;

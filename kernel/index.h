@@ -106,8 +106,8 @@ bool larder_index_low(struct larder_index *idx);
 /* Sleeps, perhaps until memory has been reclaimed.  Fills the reserve up again (the largest class: 4,096 extents, 32 KiB). */
 int larder_index_refill(struct larder_index *idx);
 /*
- * The same for those on whom reclaim of memory may wait: sleeps, but does not reclaim, and may use what the kernel keeps for them (up
- * to 170 KiB).
+ * The same for those on whom reclaim of memory may wait: sleeps, but does not reclaim, and may use what the kernel keeps for them
+ * (up to 170 KiB).
  */
 int larder_index_refill_stalled(struct larder_index *idx);
 

@@ -1380,8 +1380,8 @@ u32 writeback_piece_len(const struct volume *v, u64 cache, u32 len);
  */
 int writeback_pieces(struct volume *v, struct piece *pieces, u32 n);
 /*
- * writeback_lock held.  A batch has ended, with so many sectors on the backing: what has failed stays dirty, and is tried again, ever
- * later, by the background, and once a second by who needs space: writeback_fails() until then.  False: it has failed.
+ * writeback_lock held.  A batch has ended, with so many sectors on the backing: what has failed stays dirty, and is tried again,
+ * ever later, by the background, and once a second by who needs space: writeback_fails() until then.  False: it has failed.
  */
 bool writeback_ended(struct volume *v, int err, u64 sent);
 bool writeback_fails(const struct volume *v);

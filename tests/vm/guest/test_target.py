@@ -138,7 +138,8 @@ def test_nowait_without_a_cache(make_disk):
 def polled_disk(clean_devices):
     """A disk with a queue that is polled, which the simulated ones have not."""
     command.run("modprobe", "configfs")
-    command.run("modprobe", "null_blk", "nr_devices=1", "queue_mode=2", "submit_queues=1", "poll_queues=1", "gb=1", "memory_backed=1")
+    queues = ("queue_mode=2", "submit_queues=1", "poll_queues=1")
+    command.run("modprobe", "null_blk", "nr_devices=1", "gb=1", "memory_backed=1", *queues)
     yield BlockDevice("/dev/nullb0")
     for name in ("v", "c"):
         if name in dm.names():
@@ -148,15 +149,17 @@ def polled_disk(clean_devices):
 
 def test_polled_reads(make_disk, polled_disk):
     """The volume's queue is polled, as that of its backing is; the SSD has none of the kind.  Hits are read all the same."""
-    stack = Stack(make_disk("ssd0", model="null", mb=64, wce=1, fua=1), polled_disk, format_volume=("--cache", "c"), writeback="off")
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    stack = Stack(ssd, polled_disk, format_volume=("--cache", "c"), writeback="off")
     queue = Path("/sys/block", stack.volume.kernel_name, "queue")
     if queue.joinpath("io_poll").read_text().strip() != "1":
         pytest.skip("the volume's queue is not polled on this kernel")
     for i in range(32):
         stack.volume.write(8 * i, b"\x5a" * BLOCK)
     before = stack.volume.status()
-    fio = "--ioengine=io_uring --hipri=1 --direct=1 --thread --bs=4k --size=128k --iodepth=4 --rw=read --verify=pattern --verify_pattern=0x5a"
-    command.run("fio", "--name=hits", f"--filename={stack.volume.path}", *fio.split())
+    how = "--ioengine=io_uring --hipri=1 --direct=1 --thread --iodepth=4"
+    what = "--rw=read --bs=4k --size=128k --verify=pattern --verify_pattern=0x5a"
+    command.run("fio", "--name=hits", f"--filename={stack.volume.path}", *how.split(), *what.split())
     after = stack.volume.status()
     assert after["read_hits"] >= before["read_hits"] + 32
     assert stack.cache.status()["errors_read"] == 0 and after["trouble"] == "-"
@@ -814,7 +817,8 @@ def test_leaving_beside_a_removal(make_disk, kernel_log, how):
     assert bool(status["dirty_sectors"]) == (how == "discard_dirty")
     stack.stop()
     command.run("dmsetup", "create", "v", "--notable")
-    command.run("dmsetup", "load", "v", "--table", Volume.line(hdd, None, sectors))  # refused where the cache runs with what is dirty
+    # not while the cache runs with what is dirty
+    command.run("dmsetup", "load", "v", "--table", Volume.line(hdd, None, sectors))
     stack.cache = Cache.start(ssd, **stack.cache_options)
     if how == "discard_dirty":
         command.run("dmsetup", "resume", "v", check=False)
