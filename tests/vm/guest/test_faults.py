@@ -615,18 +615,20 @@ def test_full_cache_whose_backing_fails(make_disk, kernel_log):
     stack.hdd.fail(op="write", status="ioerr", from_=2048)
     step, n = 128, 800  # 50 MB
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        with Told(kernel_log, [stack.volume], "hdd0: volume .* dirty data cannot be written back"):
-            writes = [pool.submit(stack.volume.write, i * step, block(i) * (step // SECTORS)) for i in range(n)]
-            wait_for(lambda: stack.hdd.faults()[0]["hits"] >= 2, 120, "reclaim to try")
-        began, hits = time.monotonic(), stack.hdd.faults()[0]["hits"]
-        wait_for(lambda: stack.hdd.faults()[0]["hits"] >= hits + 10, 120, "reclaim to try again")
-        hits, took = stack.hdd.faults()[0]["hits"] - hits, time.monotonic() - began
-        print(f"{hits} attempts in {took:.1f} s")
-        assert hits <= 2 * (took + 2), "it is asked all the time"
-        assert stack.volume.status()["trouble"] == "writeback" and not all(w.done() for w in writes)
-        stack.hdd.heal()
+        try:
+            with Told(kernel_log, [stack.volume], "hdd0: volume .* dirty data cannot be written back"):
+                writes = [pool.submit(stack.volume.write, i * step, block(i) * (step // SECTORS)) for i in range(n)]
+                wait_for(lambda: stack.hdd.faults()[0]["hits"] >= 2, 120, "reclaim to try")
+            began, hits = time.monotonic(), stack.hdd.faults()[0]["hits"]
+            wait_for(lambda: stack.hdd.faults()[0]["hits"] >= hits + 10, 120, "reclaim to try again")
+            hits, took = stack.hdd.faults()[0]["hits"] - hits, time.monotonic() - began
+            status, waiting = stack.volume.status(), not all(w.done() for w in writes)
+        finally:
+            stack.hdd.heal()
         for w in writes:
             w.result(120)
+    assert hits <= 2 * (took + 2), f"{hits} attempts in {took:.1f} s"
+    assert waiting and status["trouble"] == "writeback"
     assert stack.volume.status()["trouble"] == "-"
     for i in range(n):
         assert stack.volume.read(i * step, SECTORS) == block(i), i
