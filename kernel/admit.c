@@ -114,8 +114,8 @@ void pin_set(struct volume *v, u64 sector, u64 cache, u32 len, u8 pin)
 		atomic64_inc(&v->pinned[pin - 1]);
 		atomic64_inc(&v->cache->pinned);
 	}
-	/* pairs with the one in pins_clear(): either that finds the bit, or we find the mapping gone */
-	smp_mb__after_atomic();
+	/* pairs with the one in index_changed(): either pins_clear() finds the bit, or we find the mapping gone */
+	smp_mb();
 	for (; len; sector += m.len, cache += m.len, len -= m.len) {
 		larder_index_lookup(v->index, sector, len, &m);
 		if (m.state == LARDER_ST_NONE || larder_state_zero(m.state) || m.cache != cache)
@@ -129,8 +129,6 @@ void pins_clear(struct volume *v, u64 cache, u32 len)
 	u64 first = cache / LARDER_SLOT_SECTORS, last = (cache + len - 1) / LARDER_SLOT_SECTORS, slot;
 	unsigned int i;
 
-	/* the mapping went before */
-	smp_mb__before_atomic();
 	for (i = 0; i < LARDER_CLASS_PINS; i++) {
 		unsigned long *bits = READ_ONCE(v->cache->pins[i]);
 

@@ -128,8 +128,8 @@ static bool find_attached(struct volume_target *vt, struct cache **c, struct vol
 	return false;
 }
 
-/* May v be detached now, or, in the constructor, soon?  It is bound to the table before then. */
-static int check_detach(struct volume_target *vt, struct cache *c, struct volume *v)
+/* May v be detached now, or, in the constructor, soon?  It is bound to the table before then.  runs: the cache is not suspended. */
+static int check_detach(struct volume_target *vt, struct cache *c, struct volume *v, bool runs)
 {
 	u64 dirty = atomic64_read(&v->dirty_sectors);
 
@@ -138,7 +138,7 @@ static int check_detach(struct volume_target *vt, struct cache *c, struct volume
 		      vt->backing->bdev, v->uuid, dirty, dirty ? "" : " and is in mode writeback");
 		return -EBUSY;
 	}
-	if (READ_ONCE(c->state) != CACHE_FAILED && (READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->suspending))) {
+	if (READ_ONCE(c->state) != CACHE_FAILED && (READ_ONCE(c->state) != CACHE_RUNNING || !runs)) {
 		DMERR("%pg: cache %pUb is suspended: resume it, then detach volume %pUb", vt->backing->bdev, c->uuid, v->uuid);
 		return -EBUSY;
 	}
@@ -244,7 +244,7 @@ int volume_target_check(struct volume_target *vt)
 	if (vt->cache) {
 		err = check_cached(vt);
 	} else if (find_attached(vt, &c, &v)) {
-		err = check_detach(vt, c, v);
+		err = check_detach(vt, c, v, !READ_ONCE(c->suspending));
 		volume_put(v);
 		cache_put(c);
 	} else {
@@ -490,15 +490,29 @@ static int resume_cached(struct volume_target *vt)
 	return resume_attach(vt);
 }
 
+/*
+ * The backing says that it needs no cache.  The incarnation makes what that has stale: what cannot be forgotten now is forgotten by
+ * the next attach.
+ */
+static void leave_behind(struct cache *c, bool entered, struct volume *v)
+{
+	u64 dirty = atomic64_read(&v->dirty_sectors);
+	int err = entered ? cache_forget(c, v) : -EBUSY;
+
+	if (err)
+		DMWARN("cache %pUb: volume %pUb has left it, but is not forgotten: error %d; message 'forget %pUb%s' does that",
+		       c->uuid, v->uuid, err, v->uuid, dirty ? " discard_dirty" : "");
+}
+
 /* Everything of it is on the backing, durably; then the backing says that it needs no cache, and only then the cache forgets it. */
-static int resume_detach(struct volume_target *vt, struct cache *c, struct volume *v, struct volume *pass)
+static int detach_volume(struct volume_target *vt, struct cache *c, bool entered, struct volume *v, struct volume *pass)
 {
 	struct larder_volume_sb *sb = pass->sb;
-	int err = READ_ONCE(c->state) == CACHE_FAILED ? 0 : log_sync(c);
+	int err = !entered || READ_ONCE(c->state) == CACHE_FAILED ? 0 : log_sync(c);
 
 	if (err && READ_ONCE(c->state) != CACHE_FAILED)
 		return err;
-	err = check_detach(vt, c, v);
+	err = check_detach(vt, c, v, entered);
 	if (err)
 		return err;
 	err = blkdev_issue_flush(vt->backing->bdev);
@@ -518,12 +532,16 @@ static int resume_detach(struct volume_target *vt, struct cache *c, struct volum
 	pass->incarnation = le64_to_cpu(sb->incarnation);
 	pass->may_be_dirty = false;
 	pass->raised = true;
-	/* the incarnation makes it stale: what cannot be forgotten now is forgotten by the next attach */
-	err = cache_forget(c, v);
-	if (err)
-		DMWARN("cache %pUb: volume %pUb is detached, but not forgotten: error %d; message 'forget %pUb' does that", c->uuid,
-		       v->uuid, err, v->uuid);
+	leave_behind(c, entered, v);
 	return 0;
+}
+
+static int resume_detach(struct volume_target *vt, struct cache *c, struct volume *v, struct volume *pass)
+{
+	int err = detach_volume(vt, c, cache_enter(c), v, pass);
+
+	cache_leave(c);
+	return err;
 }
 
 static int resume_passthrough(struct volume_target *vt)
@@ -716,20 +734,15 @@ static int discard_super(struct volume_target *vt)
 }
 
 /* vt->lock held, not live.  The superblock goes first: cut off behind it, what the cache has is stale. */
-static int discard_dirty(struct volume_target *vt)
+static int discard_dirty(struct volume_target *vt, struct cache *c, bool entered)
 {
 	u8 uuid[LARDER_UUID_SIZE];
 	struct volume *v = NULL;
-	struct cache *c;
 	int err;
 
 	memcpy(uuid, vt->sb->cache_uuid, LARDER_UUID_SIZE);
-	mutex_lock(&cache_registry_lock);
-	c = cache_find_uuid(uuid);
-	mutex_unlock(&cache_registry_lock);
-	if (c && c->started && c->state != CACHE_FAILED && (c->state != CACHE_RUNNING || c->suspending)) {
+	if (c && c->started && c->state != CACHE_FAILED && (c->state != CACHE_RUNNING || !entered)) {
 		DMERR("%s: cache %pUb is suspended: resume it, then send the message again", volume_target_name(vt), uuid);
-		cache_put(c);
 		return -EBUSY;
 	}
 	if (c && c->started)
@@ -739,18 +752,17 @@ static int discard_dirty(struct volume_target *vt)
 		DMWARN("%pg: dirty data of volume %pUb in cache %pUb was given up by message: %llu sectors are known of",
 		       vt->backing->bdev, vt->sb->head.uuid, uuid, v ? (u64)atomic64_read(&v->dirty_sectors) : 0);
 		if (v && c->state == CACHE_RUNNING)
-			err = cache_forget(c, v);
+			leave_behind(c, entered, v);
 	}
 	if (v)
 		volume_put(v);
-	if (c)
-		cache_put(c);
 	return err;
 }
 
 /* Message `discard_dirty`, with the volume not bound.  uuid: of the cache whose data is to be lost.  Sleeps, as above. */
 int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16])
 {
+	struct cache *c = NULL;
 	int err;
 
 	mutex_lock(&vt->lock);
@@ -771,8 +783,14 @@ int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16])
 	}
 	mutex_lock(&cache_registry_lock);
 	err = check_duplicate(vt);
+	if (!err)
+		c = cache_find_uuid(uuid);
 	mutex_unlock(&cache_registry_lock);
-	err = err ?: discard_dirty(vt);
+	err = err ?: discard_dirty(vt, c, c && cache_enter(c));
+	if (c) {
+		cache_leave(c);
+		cache_put(c);
+	}
 out:
 	mutex_unlock(&vt->lock);
 	return err;

@@ -8,8 +8,8 @@
  *   for reads      until it is applied the index does not show it: reads look into its race bucket first, and are answered from the
  *                  record's pages, which stay while somebody copies from them.  It enters the index before it leaves the bucket
  *   for bypasses   the bucket's count of writes in flight holds until it is applied, as for every write
- *   its bounds     pages of the log (16 MiB), and BUFFERED_MS: while what is oldest in the log is older, writes are acknowledged as
- *                  without this option
+ *   its bounds     pages of the log (16 MiB), BUFFERED_MS and BUCKET_MOST: while what is oldest in the log is older, or the write's
+ *                  bucket has more, writes are acknowledged as without this option
  *   its failure    an append of a record that has such a write is sent again, at its place, before its SSD counts as failed.
  *                  When the last copy has failed the cache is 'failed': flushes and writes fail from then on, and what was
  *                  acknowledged and is on no SSD stays where it is: read from memory, counted as dirty, lost when the cache stops
@@ -20,10 +20,11 @@
 #include "trace.h"
 
 #define BUFFERED_MS	100u	/* at risk, at most: LOG_PAGES has the other bound */
+#define BUCKET_MOST	128u	/* writes in flight where one is still taken: reads look through them, with interrupts off */
 
 struct buffered {
 	struct item item;
-	struct list_head list;		/* race_bucket->buffered, newest first, roughly; bucket lock */
+	struct list_head list;		/* race_bucket->buffered, newest first; bucket lock */
 	unsigned long since;		/* jiffies */
 	u8 pin;				/* as larder_io->pin */
 };
@@ -89,6 +90,9 @@ struct item *buffered_take(struct volume *v, const struct larder_io *io)
 	/* one bucket has all of it */
 	if (io->sector >> LARDER_REGION_SHIFT != (io->sector + io->len - 1) >> LARDER_REGION_SHIFT)
 		return NULL;
+	/* one or two more, where others come at the same time, do no harm */
+	if (READ_ONCE(race_bucket(c, v, io->sector >> LARDER_REGION_SHIFT)->writes) > BUCKET_MOST)
+		return NULL;
 	if (log->ring_head != log->ring_tail) {
 		w = &log->ring[log->ring_tail & (log->ring_size - 1)];
 		if (time_after(jiffies, w->since + msecs_to_jiffies(BUFFERED_MS)))
@@ -101,14 +105,25 @@ struct item *buffered_take(struct volume *v, const struct larder_io *io)
 	return &w->item;
 }
 
-/* Its data is in place: from here on reads find it. */
+static bool newer(const struct item *a, const struct item *b)
+{
+	return a->record->lsn != b->record->lsn ? a->record->lsn > b->record->lsn : a->slot > b->slot;
+}
+
+/* Its data is in place: from here on reads find it.  Few are newer: those that were copied faster. */
 void buffered_show(struct cache *c, struct item *it)
 {
 	struct race_bucket *b = race_bucket(c, it->volume, it->sector >> LARDER_REGION_SHIFT);
-	struct buffered *w = container_of(it, struct buffered, item);
+	struct buffered *w = container_of(it, struct buffered, item), *other;
+	struct list_head *before = &b->buffered;
 
 	spin_lock_irq(&b->lock);
-	list_add(&w->list, &b->buffered);
+	list_for_each_entry(other, &b->buffered, list) {
+		if (newer(it, &other->item))
+			break;
+		before = &other->list;
+	}
+	list_add(&w->list, before);
 	spin_unlock_irq(&b->lock);
 	volume_count(it->volume, write_buffered, 1);
 }
@@ -145,11 +160,6 @@ void buffered_put(struct log *log, const struct item *it)
 
 /* ------------------------------------------------------------------ reads */
 
-static bool newer(const struct item *a, const struct item *b)
-{
-	return a->record->lsn != b->record->lsn ? a->record->lsn > b->record->lsn : a->slot > b->slot;
-}
-
 /*
  * Bucket lock held.  The newest one that has the sector, or NULL; *len: shortened to the part of [sector, sector + *len) that
  * it, or none, has.
@@ -162,15 +172,14 @@ static const struct item *buffered_find(const struct race_bucket *b, const struc
 
 	list_for_each_entry(w, &b->buffered, list) {
 		it = &w->item;
-		if (it->volume == v && it->sector <= sector && sector < it->sector + it->len && (!found || newer(it, found)))
+		if (it->volume != v || it->sector >= end || it->sector + it->len <= sector)
+			continue;
+		if (it->sector <= sector) {
 			found = it;
-	}
-	if (found)
-		end = min(end, found->sector + found->len);
-	list_for_each_entry(w, &b->buffered, list) {
-		it = &w->item;
-		if (it->volume == v && it->sector > sector && it->sector < end && (!found || newer(it, found)))
-			end = it->sector;
+			end = min(end, it->sector + it->len);
+			break;
+		}
+		end = it->sector;	/* newer than whatever has the sector */
 	}
 	*len = end - sector;
 	return found;

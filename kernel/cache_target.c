@@ -452,7 +452,6 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		return -ENOMEM;
 	}
 	ct->ti = ti;
-	init_rwsem(&ct->messages);
 	mutex_init(&ct->lock);
 	cache_settings_default(&ct->set);
 	err = parse_devices(ct, &as);
@@ -813,11 +812,14 @@ static void cache_presuspend_undo(struct dm_target *ti)
 	cache_resume(ti);
 }
 
-/* Those that came before c->suspending: dm has waited for them in front of a suspend, but not in front of a removal. */
-static void messages_wait(struct cache_target *ct)
+/*
+ * Those that came before c->suspending.  Messages: dm has waited for them in front of a suspend, but not in front of a removal.  Of
+ * volumes that leave dm knows nothing.
+ */
+static void users_wait(struct cache *c)
 {
-	down_write(&ct->messages);
-	up_write(&ct->messages);
+	down_write(&c->users);
+	up_write(&c->users);
 }
 
 /*
@@ -831,7 +833,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	unsigned int noio = memalloc_noio_save();
 	enum cache_state was = CACHE_RUNNING;
 
-	messages_wait(ct);
+	users_wait(c);
 	WRITE_ONCE(c->shape_pause, true);
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
@@ -1000,9 +1002,9 @@ static int message_stack(struct cache *c, const char *hex)
 	return err;
 }
 
-static int message_running(struct cache *c)
+static int message_running(struct cache *c, bool entered)
 {
-	if (READ_ONCE(c->state) == CACHE_RUNNING && !READ_ONCE(c->suspending))
+	if (READ_ONCE(c->state) == CACHE_RUNNING && entered)
 		return 0;
 	DMERR("cache %pUb: it is %s: only 'set' is possible now", c->uuid, c->state == CACHE_FAILED ? "failed" : "suspended");
 	return -EBUSY;
@@ -1012,18 +1014,18 @@ static int message_commit(struct cache *c)
 {
 	u64 lsn = log_close_open(c, CLOSE_ASKED);
 
-	flush_work(&c->copy_work);	/* fills whose callers have been answered */
+	fills_flush(c);		/* whose callers have been answered */
 	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
 	return log_wait_applied(c, lsn);
 }
 
-static int cache_message_run(struct cache_target *ct, struct cache *c, unsigned int argc, char **argv)
+static int cache_message_run(struct cache_target *ct, struct cache *c, bool entered, unsigned int argc, char **argv)
 {
 	int err;
 
 	if (argc == 3 && !strcasecmp(argv[0], "set"))
 		return message_set(ct, argv[1], argv[2]);
-	err = message_running(c);
+	err = message_running(c, entered);
 	if (err)
 		return err;
 	if (argc == 1 && !strcasecmp(argv[0], "commit"))
@@ -1056,12 +1058,11 @@ static int cache_message(struct dm_target *ti, unsigned int argc, char **argv, c
 	struct cache *c;
 	int err;
 
-	down_read(&ct->messages);
 	c = cache_target_get(ct);
-	err = cache_message_run(ct, c, argc, argv);
+	err = cache_message_run(ct, c, cache_enter(c), argc, argv);
 	cache_tick_wake(c);
+	cache_leave(c);
 	cache_put(c);
-	up_read(&ct->messages);
 	memalloc_noio_restore(noio);
 	return err;
 }

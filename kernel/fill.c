@@ -2,10 +2,10 @@
 /*
  * Misses that fill the cache, and writes that go through it.
  *
- * A miss is read into pages of our own; a worker copies them to the caller, completes it, and hands the pages to the fill stream:
- * after its completion the caller's pages are not ours.  A written-through write is copied first and written to the backing from
- * the copy (a caller may change its pages under I/O: cache and backing must not differ); when the backing has it the caller is
- * answered, then the copy follows to the fill stream.
+ * A miss is read into pages of our own; a worker copies them to the caller and completes it, another one hands the pages to the
+ * fill stream: after its completion the caller's pages are not ours.  A written-through write is copied first and written to the
+ * backing from the copy (a caller may change its pages under I/O: cache and backing must not differ); when the backing has it the
+ * caller is answered, then the copy follows to the fill stream.
  */
 #include "larder.h"
 #include "trace.h"
@@ -16,8 +16,7 @@ struct fill {
 	struct list_head list;
 	struct copy copy;		/* its pages array stands behind the fill's bio vectors */
 	struct volume *volume;
-	struct bio *user;
-	bool through;
+	struct bio *user;		/* of a miss, until it is answered */
 	u8 pin;
 	u32 ahead;		/* sectors behind what the user asked for */
 	int error;
@@ -101,16 +100,17 @@ none:
 	return NULL;
 }
 
-/* To the worker, from interrupt context. */
+/* To the workers, from interrupt context: where somebody waits for it he is answered first. */
 static void fill_hand_over(struct fill *f)
 {
 	struct cache *c = f->volume->cache;
 	unsigned long flags;
+	bool asked = f->user;
 
 	spin_lock_irqsave(&c->copy_lock, flags);
-	list_add_tail(&f->list, &c->fills_done);
+	list_add_tail(&f->list, asked ? &c->fills_read : &c->fills_done);
 	spin_unlock_irqrestore(&c->copy_lock, flags);
-	queue_work(c->io_wq, &c->copy_work);
+	queue_work(c->io_wq, asked ? &c->answer_work : &c->copy_work);
 }
 
 static void fill_miss_end(struct bio *bio)
@@ -243,7 +243,6 @@ int fill_through(struct volume *v, struct bio *bio, struct larder_io *io)
 		kunmap_local(from);
 	}
 	io->kind = IO_THROUGH;
-	f->through = true;
 	f->user = bio;
 	f->bio.bi_opf = REQ_OP_WRITE | (bio->bi_opf & (REQ_SYNC | REQ_META | REQ_PRIO | REQ_IDLE));
 	f->bio.bi_end_io = fill_through_end;
@@ -298,6 +297,26 @@ static u8 fill_stream(struct cache *c, struct fill *f)
 	return ghost && READ_ONCE(c->log.stream[LARDER_STREAM_KEEP].opened.usable) ? LARDER_STREAM_KEEP : LARDER_STREAM_FILL;
 }
 
+/* Of its own: it waits for nothing, while an SSD may take its time over what fill_work() sends. */
+void fill_answer_work(struct work_struct *work)
+{
+	struct cache *c = container_of(work, struct cache, answer_work);
+	LIST_HEAD(todo);
+	struct fill *f;
+
+	spin_lock_irq(&c->copy_lock);
+	list_splice_init(&c->fills_read, &todo);
+	spin_unlock_irq(&c->copy_lock);
+	list_for_each_entry(f, &todo, list) {
+		fill_answer(f);
+		f->user = NULL;
+	}
+	spin_lock_irq(&c->copy_lock);
+	list_splice_tail(&todo, &c->fills_done);
+	spin_unlock_irq(&c->copy_lock);
+	queue_work(c->io_wq, &c->copy_work);
+}
+
 void fill_work(struct work_struct *work)
 {
 	struct cache *c = container_of(work, struct cache, copy_work);
@@ -307,10 +326,6 @@ void fill_work(struct work_struct *work)
 	spin_lock_irq(&c->copy_lock);
 	list_splice_init(&c->fills_done, &todo);
 	spin_unlock_irq(&c->copy_lock);
-	/* all callers first */
-	list_for_each_entry(f, &todo, list)
-		if (!f->through)
-			fill_answer(f);
 	list_for_each_entry_safe(f, next, &todo, list) {
 		struct volume *v = f->volume;
 
@@ -325,13 +340,19 @@ void fill_work(struct work_struct *work)
 	}
 }
 
+void fills_flush(struct cache *c)
+{
+	flush_work(&c->answer_work);
+	flush_work(&c->copy_work);
+}
+
 /* Sleeps: until no fill of the volume is in flight; no new one can begin. */
 void fills_wait(struct volume *v)
 {
 	struct cache *c = v->cache;
 
 	while (atomic_read(&v->fills)) {
-		flush_work(&c->copy_work);
+		fills_flush(c);
 		copies_close(c, LARDER_STREAM_FILL);
 		copies_close(c, LARDER_STREAM_KEEP);
 		wait_event_timeout(c->log.wait, !atomic_read(&v->fills), HZ / 10);

@@ -7,11 +7,11 @@
  * Invariants
  *   - Extents of a region are sorted, disjoint and not empty; a region without extents has no array, a GiB without regions no page.
  *   - Blocks exist for the whole volume and live as long as the index; a root is replaced when the volume grows.
- *   - An array never changes its size.  It is changed in place under its seqcount, or replaced by another one whose pointer is
- *     published.
+ *   - An array never changes its size.  It is changed in place under its seqcount, or replaced, under its seqcount too, by
+ *     another one whose pointer is published: what change() is told of no reader finds any more.
  *
  * Locks: shard (hashed by GiB; everything below its GiBs, and its counters) -> stock (the reserve).  Both irq-safe.  The mutex
- * serialises growth of the volume and refilling; it is taken before them.
+ * serialises growth of the volume; it is taken before them.
  *
  * Readers take no lock.  A page or an array that was unpublished waits for a grace period, but its first words are given to the
  * rcu_head at once, so a reader trusts what it read only if the pointer it followed is still there afterwards (read_again(), and
@@ -91,8 +91,9 @@ struct larder_index {
 	struct larder_root __rcu *root;
 	u64 sectors;
 	larder_index_change_fn change;
+	larder_index_low_fn low;
 	void *ctx;
-	struct mutex mutex;		/* resize, refill; base_bytes */
+	struct mutex mutex;		/* resize; base_bytes */
 	u64 base_bytes;			/* of this, the root and the blocks */
 	struct larder_stock stock;
 	struct larder_shard shard[NR_SHARDS];
@@ -244,7 +245,7 @@ static size_t stock_bytes(u32 kind)
 }
 
 /* Any context.  NULL: none left. */
-static void *stock_take(struct larder_stock *s, u32 kind)
+static void *stock_pop(struct larder_stock *s, u32 kind)
 {
 	unsigned long flags;
 	void **p;
@@ -256,6 +257,16 @@ static void *stock_take(struct larder_stock *s, u32 kind)
 		WRITE_ONCE(s->count[kind], s->count[kind] - 1);
 	}
 	spin_unlock_irqrestore(&s->lock, flags);
+	return p;
+}
+
+/* The same, for a writer: it is told when the reserve is to be filled up again, while there is some of it. */
+static void *stock_take(struct larder_index *idx, u32 kind)
+{
+	void *p = stock_pop(&idx->stock, kind);
+
+	if (idx->low && larder_index_low(idx))
+		idx->low(idx->ctx);
 	return p;
 }
 
@@ -544,7 +555,6 @@ static inline u64 *edit_extents(struct larder_edit *e)
 /* An array for n extents and its class: the caller's, the allocator's, or one of the reserve.  NULL: not even that. */
 static struct larder_region *edit_alloc(struct larder_edit *e, u32 n, u32 *class)
 {
-	struct larder_stock *s = &e->idx->stock;
 	struct larder_region *r = e->spare_region;
 	u32 want = class_for(n);
 
@@ -557,13 +567,13 @@ static struct larder_region *edit_alloc(struct larder_edit *e, u32 n, u32 *class
 	r = region_alloc(want, GFP_NOWAIT | __GFP_NOWARN);
 	if (!r && want <= CLASS_SMALL) {
 		*class = CLASS_SMALL;
-		r = stock_take(s, STOCK_SMALL);
+		r = stock_take(e->idx, STOCK_SMALL);
 	}
 	if (!r) {
 		*class = CLASS_LARGE;
-		r = stock_take(s, STOCK_LARGE);
+		r = stock_take(e->idx, STOCK_LARGE);
 		if (r && want < CLASS_LARGE)
-			stock_lend(s, e->region);
+			stock_lend(&e->idx->stock, e->region);
 	}
 	return r;
 }
@@ -579,7 +589,7 @@ static struct larder_page *edit_alloc_page(struct larder_edit *e)
 	page = kzalloc(sizeof(*page), GFP_NOWAIT | __GFP_NOWARN);
 	if (page)
 		return page;
-	page = stock_take(&e->idx->stock, STOCK_PAGE);
+	page = stock_take(e->idx, STOCK_PAGE);
 	if (page)
 		memset(page, 0, sizeof(*page));
 	return page;
@@ -614,11 +624,14 @@ static int edit_room(struct larder_edit *e, u32 room, u32 n)
 	return 0;
 }
 
-/* Around the change of the array e->r. */
+/*
+ * Around the change of the region, in place or by another array: readers of the one that is there wait from here on, so that none
+ * gives an answer that has been reported as gone.
+ */
 static inline void edit_open(struct larder_edit *e)
 {
-	if (e->r && e->r == e->old)
-		write_seqcount_begin(&e->r->seq);
+	if (e->old)
+		write_seqcount_begin(&e->old->seq);
 }
 
 static inline void edit_close(struct larder_edit *e, u32 count, u32 dirty)
@@ -630,7 +643,7 @@ static inline void edit_close(struct larder_edit *e, u32 count, u32 dirty)
 		write_seqcount_end(&e->r->seq);
 }
 
-/* Makes the region's pointer r (NULL: none) and retires what it was; the page comes and goes with its regions. */
+/* After edit_open().  Makes the region's pointer r (NULL: none), retires what it was; the page comes and goes with its regions. */
 static void edit_publish(struct larder_edit *e, struct larder_region *r)
 {
 	struct larder_gib *gib = e->gib;
@@ -643,8 +656,12 @@ static void edit_publish(struct larder_edit *e, struct larder_region *r)
 		rcu_assign_pointer(gib->page, e->page);
 	}
 	if (e->old) {
-		if (!r && --gib->regions == 0) {
+		bool last = !r && --gib->regions == 0;
+
+		if (last)
 			RCU_INIT_POINTER(gib->page, NULL);
+		write_seqcount_end(&e->old->seq);	/* its readers find that it is not the region's any more */
+		if (last) {
 			retire_page(e->shard, e->page);
 			e->page = NULL;
 		}
@@ -672,6 +689,7 @@ static void edit_shrink(struct larder_edit *e)
 	memcpy(r->extents, e->old->extents, n * sizeof(u64));
 	e->shard->bytes += class_bytes(class);
 	e->class = class;
+	edit_open(e);
 	edit_publish(e, r);
 }
 
@@ -805,7 +823,7 @@ static int edit_store(struct larder_edit *e, u32 a, u32 b, u64 put)
 		return ret;
 
 	edit_open(e);
-	/* not before: who looks up after a report finds the range gone, or waits for it */
+	/* not before: who looks up after a report finds the range gone, or waits for that */
 	for (i = lo; i < hi; i++)
 		edit_report(e, extent_cut(ext[i], max(a, larder_extent_first(ext[i])), min(b, extent_end(ext[i]))), LARDER_ST_NONE);
 	for (i = s.from; i < s.to; i++)
@@ -1168,30 +1186,49 @@ static int loans_repay(struct larder_index *idx)
 	}
 }
 
-int larder_index_refill(struct larder_index *idx)
+bool larder_index_low(struct larder_index *idx)
 {
-	struct larder_stock *s = &idx->stock;
-	unsigned int noio;
-	int ret = 0;
+	const struct larder_stock *s = &idx->stock;
+	u32 k;
+
+	for (k = 0; k < NR_STOCKS; k++)
+		if (READ_ONCE(s->count[k]) < larder_stock_goal[k] / 2)
+			return true;
+	return false;
+}
+
+/* Two at once may leave a piece or two more than the goal. */
+static int stock_fill(struct larder_stock *s, gfp_t gfp)
+{
 	void *p;
 	u32 k;
 
-	mutex_lock(&idx->mutex);
-	noio = memalloc_noio_save();
-	for (k = 0; k < NR_STOCKS && !ret; k++) {
+	for (k = 0; k < NR_STOCKS; k++) {
 		while (READ_ONCE(s->count[k]) < larder_stock_goal[k]) {
-			p = stock_alloc(k, GFP_KERNEL);
-			if (!p) {
-				ret = -ENOMEM;
-				break;
-			}
+			p = stock_alloc(k, gfp);
+			if (!p)
+				return -ENOMEM;
 			stock_put(s, k, p);
 		}
 	}
+	return 0;
+}
+
+int larder_index_refill(struct larder_index *idx)
+{
+	unsigned int noio = memalloc_noio_save();
+	int ret = stock_fill(&idx->stock, GFP_KERNEL);
+
 	memalloc_noio_restore(noio);
-	if (!ret)
-		ret = loans_repay(idx);
-	mutex_unlock(&idx->mutex);
+	return ret ?: loans_repay(idx);
+}
+
+int larder_index_refill_stalled(struct larder_index *idx)
+{
+	unsigned int noreclaim = memalloc_noreclaim_save();
+	int ret = stock_fill(&idx->stock, GFP_KERNEL | __GFP_NOWARN);
+
+	memalloc_noreclaim_restore(noreclaim);
 	return ret;
 }
 
@@ -1239,7 +1276,7 @@ static struct larder_root *root_create(u64 sectors, const struct larder_root *ol
 	return root;
 }
 
-struct larder_index *larder_index_create(u64 sectors, larder_index_change_fn change, void *ctx)
+struct larder_index *larder_index_create(u64 sectors, larder_index_change_fn change, larder_index_low_fn low, void *ctx)
 {
 	struct larder_index *idx = kvzalloc(sizeof(*idx), GFP_KERNEL);
 	struct larder_root *root;
@@ -1257,6 +1294,7 @@ struct larder_index *larder_index_create(u64 sectors, larder_index_change_fn cha
 	idx->base_bytes = bytes + sizeof(*idx);
 	idx->sectors = sectors;
 	idx->change = change;
+	idx->low = low;
 	idx->ctx = ctx;
 	mutex_init(&idx->mutex);
 	spin_lock_init(&idx->stock.lock);
@@ -1325,7 +1363,7 @@ void larder_index_destroy(struct larder_index *idx)
 	}
 	root_free(root, 0);
 	for (k = 0; k < NR_STOCKS; k++)
-		while ((p = stock_take(&idx->stock, k)))
+		while ((p = stock_pop(&idx->stock, k)))
 			stock_free(k, p);
 	mutex_destroy(&idx->mutex);
 	kvfree(idx);

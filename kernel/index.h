@@ -34,10 +34,13 @@ static inline bool larder_state_zero(u8 st) { return st == LARDER_ST_ZERO || st 
  */
 typedef void (*larder_index_change_fn)(void *ctx, const struct larder_map *was, u8 now, void *by);
 
+/* Called by writers, as change(), who find half of the reserve gone: it should be filled up in process context.  May be NULL. */
+typedef void (*larder_index_low_fn)(void *ctx);
+
 #define LARDER_INDEX_MAX_SECTORS	LARDER_MAX_VOLUME_SECTORS
 
-/* Sleeps.  sectors: of the volume.  ctx is given to change().  NULL: no memory, or more than that. */
-struct larder_index *larder_index_create(u64 sectors, larder_index_change_fn change, void *ctx);
+/* Sleeps.  sectors: of the volume.  ctx is given to change() and low().  NULL: no memory, or more than that. */
+struct larder_index *larder_index_create(u64 sectors, larder_index_change_fn change, larder_index_low_fn low, void *ctx);
 /* Sleeps; no reader or writer may be left.  change() is not called. */
 void larder_index_destroy(struct larder_index *idx);
 /* Sleeps.  The volume has grown. */
@@ -98,8 +101,15 @@ int larder_index_load_region(struct larder_index *idx, u64 region, const u64 *ex
  */
 int larder_index_check_region(u64 volume_sectors, u64 region, const u64 *extents, u32 n, u64 nr_cache_sectors);
 
-/* Sleeps.  Fills the reserve of arrays up again (the largest class: 4,096 extents, 32 KiB). */
+/* Is half of the reserve of a kind gone?  Any context. */
+bool larder_index_low(struct larder_index *idx);
+/* Sleeps, perhaps until memory has been reclaimed.  Fills the reserve up again (the largest class: 4,096 extents, 32 KiB). */
 int larder_index_refill(struct larder_index *idx);
+/*
+ * The same for those on whom reclaim of memory may wait: sleeps, but does not reclaim, and may use what the kernel keeps for them
+ * (up to 170 KiB).
+ */
+int larder_index_refill_stalled(struct larder_index *idx);
 
 /* Any context: bytes allocated (the reserve too; without what waits for an RCU grace period); extents held. */
 u64 larder_index_bytes(struct larder_index *idx);

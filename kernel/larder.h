@@ -15,7 +15,7 @@
  * docs/design.md.
  *
  * Locks, outermost first
- *   cache_target->messages (rwsem)  read by each message, to its end
+ *   cache->users        (rwsem)  read by each message, and by a volume that leaves the cache, to the end: a suspend waits for them
  *   cache_target->lock  (mutex)  one change of the settings after the other; SSDs are written to under it
  *   cache_registry_lock (mutex)  the list of caches, and a volume's being bound; nothing waits for I/O under it
  *   cache->super_lock   (mutex)  superblock and table of the cache, their buffers and generations; volume->super_lock likewise
@@ -422,6 +422,7 @@ struct cache {
 	struct list_head targets;	/* volume_target.sibling */
 	struct work_struct event_work;	/* raises the event of a state that changed in interrupt context */
 	bool suspending;		/* no volume may be bound; cache_registry_lock */
+	struct rw_semaphore users;	/* read: by cache_enter() */
 	u8 uuid[16];
 	char label[LARDER_LABEL_SIZE + 1];
 	enum cache_state state;
@@ -477,9 +478,10 @@ struct cache {
 	spinlock_t defer_lock;		/* irqsave; deferring */
 	struct list_head deferring;	/* volumes that have deferred requests */
 	struct delayed_work defer_again;
-	struct work_struct copy_work;
-	spinlock_t copy_lock;		/* irqsave; fills_done */
-	struct list_head fills_done;	/* struct fill: read, to be copied to their callers */
+	struct work_struct answer_work, copy_work;
+	spinlock_t copy_lock;		/* irqsave; fills_read, fills_done */
+	struct list_head fills_read;	/* struct fill: read, to be copied to their callers */
+	struct list_head fills_done;	/* struct fill: to be handed to the fill stream */
 	struct delayed_work copy_timer;
 	struct mutex copies_lock;	/* open records of fill and keep, and their closing */
 	struct record *open_copies[LARDER_NR_STREAMS];
@@ -488,6 +490,7 @@ struct cache {
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
 	struct work_struct open_work, reclaim_work, checkpoint_work;
 	struct work_struct set_work, lost_work, join_work, drain_work;
+	struct work_struct refill_work;	/* bg_wq: reserves of the indexes; may wait for memory */
 	struct mutex set_lock;		/* one change of the set at a time; outside of super_lock */
 	struct scrub scrub;
 	unsigned long *bad_slots;	/* bit per slot: dirty data there does not match its sum; NULL: there never was one */
@@ -614,8 +617,8 @@ struct volume {
 	bool emptying;			/* option quiet: begun, and goes on until nothing is dirty; writeback_work() only */
 	u64 clean_lsn;			/* of the last batch's CLEAN records */
 	unsigned long writeback_backoff;	/* jiffies */
-	bool writeback_error;
-	unsigned long writeback_retry;	/* jiffies */
+	int writeback_error;		/* of the last batch; writeback_lock to change these */
+	unsigned long writeback_tried, writeback_retry;	/* jiffies: when it failed, when the background tries again */
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never; writeback_lock */
 	u32 unreadable_row;		/* pieces of a batch in a row that no copy gives; writeback_lock */
 	unsigned long unreadable;	/* jiffies of the event for dirty data that could not be read; 0: never */
@@ -656,7 +659,6 @@ struct cache_target {
 	struct larder_table_device place[LARDER_MAX_DEVICES];
 	u32 absent;			/* bits by device number: '-' in the table */
 	u32 joins;			/* the SSD that is to join is not counted among the others: 1 + its number, or 0 */
-	struct rw_semaphore messages;	/* read: one is under way */
 	struct mutex lock;		/* set, and its being brought to the cache: preresume, message 'set' */
 	struct cache_settings set;
 };
@@ -852,7 +854,11 @@ static inline struct race_bucket *race_bucket(struct cache *c, const struct volu
 
 /* ------------------------------------------------------------------ registry.c: objects and lifetimes.  All sleep unless said. */
 extern struct mutex cache_registry_lock;
+/* Sleeps.  The cache does not come to rest before cache_leave().  False: it has, or is about to: nothing may be written to it. */
+bool cache_enter(struct cache *c);
+void cache_leave(struct cache *c);
 struct volume *cache_volume_get(struct cache *c, u32 number);	/* any context; counted, or NULL */
+int cache_refill(struct cache *c, int (*refill)(struct larder_index *idx));	/* sleeps: of indexes whose reserve is low */
 struct cache *cache_find_uuid(const u8 uuid[16]);	/* registry lock held; counted */
 struct cache *cache_find_disk(struct gendisk *disk);	/* registry lock held; counted */
 /* allocates everything that depends on geometry; ERR_PTR */
@@ -861,7 +867,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 			   struct gendisk *disk);
 /* -EEXIST: the UUID or the disk is taken.  Taken out by the last cache_put() */
 int cache_register(struct cache *c);
-bool cache_is_any(void);				/* sleeps: is any cache started? */
+bool cache_hibernate(bool begins);			/* sleeps: none is registered until it ends; false: there are some */
 void cache_abandon(struct cache *c);			/* could not be started: nobody shall find it any more */
 void cache_get(struct cache *c);
 void cache_put(struct cache *c);
@@ -1353,7 +1359,9 @@ void leave_clean(struct cache *c, const char *why);	/* any context: the cache fa
 /* 0: the write goes to the backing from a copy that fills the cache after it */
 int fill_through(struct volume *v, struct bio *bio, struct larder_io *io);
 int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io);	/* 0: taken; -EAGAIN: plain miss */
+void fill_answer_work(struct work_struct *work);
 void fill_work(struct work_struct *work);
+void fills_flush(struct cache *c);			/* sleeps: what has been read is answered, and gathered */
 void fills_wait(struct volume *v);			/* sleeps: until none of the volume is in flight */
 
 /* ------------------------------------------------------------------ admit.c: what goes to the SSD.  Any context unless said. */
@@ -1408,6 +1416,12 @@ u32 writeback_piece_len(const struct volume *v, u64 cache, u32 len);
  * error (what failed stays dirty); -EBADMSG: damaged pieces were left out.
  */
 int writeback_pieces(struct volume *v, struct piece *pieces, u32 n);
+/*
+ * writeback_lock held.  A batch has ended, with so many sectors on the backing: what has failed stays dirty, and is tried again,
+ * ever later, by the background, and once a second by who needs space: writeback_fails() until then.  False: it has failed.
+ */
+bool writeback_ended(struct volume *v, int err, u64 sent);
+bool writeback_fails(const struct volume *v);
 void writeback_work(struct work_struct *work);
 void writeback_cleaned(struct volume *v, const struct larder_entry_in *e);	/* interrupt context: a CLEAN is applied */
 void writeback_kick(struct volume *v);

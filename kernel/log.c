@@ -779,17 +779,11 @@ static void log_work(struct work_struct *work)
 	bool apply = READ_ONCE(log->apply_left);
 	unsigned long flags;
 	s64 age;
-	u32 i;
 
 	if (READ_ONCE(log->apply_stalled)) {
-		for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-			struct volume *v = cache_volume_get(c, i);
-
-			if (v) {
-				larder_index_refill(v->index);
-				volume_put(v);
-			}
-		}
+		/* who reclaims memory may wait for what is to be applied: not the other way round (rule 12) */
+		if (cache_refill(c, larder_index_refill_stalled))
+			schedule_timeout_uninterruptible(1);
 		WRITE_ONCE(log->apply_stalled, false);
 		apply = true;
 	}

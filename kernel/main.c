@@ -18,10 +18,17 @@ struct workqueue_struct *larder_wq;
  */
 static int larder_pm_event(struct notifier_block *block, unsigned long event, void *unused)
 {
-	if (event != PM_HIBERNATION_PREPARE || !cache_is_any())
-		return NOTIFY_DONE;
-	DMERR("no hibernation while a cache is started: stop the caches, or suspend to memory");
-	return notifier_from_errno(-EBUSY);
+	switch (event) {
+	case PM_HIBERNATION_PREPARE:
+		if (cache_hibernate(true))
+			break;
+		DMERR("no hibernation while a cache is started: stop the caches, or suspend to memory");
+		return notifier_from_errno(-EBUSY);
+	case PM_POST_HIBERNATION:
+		cache_hibernate(false);
+		break;
+	}
+	return NOTIFY_DONE;
 }
 
 static struct notifier_block larder_pm = { .notifier_call = larder_pm_event };

@@ -292,7 +292,7 @@ static void pick_dirty(struct reclaim *rc, struct volume *v, const struct larder
 
 	u32 done, n;
 
-	if (!larder_state_dirty(m->state) || !v->active || (d->v && d->v != v))
+	if (!larder_state_dirty(m->state) || !v->active || (d->v && d->v != v) || writeback_fails(v))
 		return;
 	d->v = v;
 	for (done = 0; done < m->len && d->n < d->max; done += n) {
@@ -342,6 +342,9 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		d.v->writeback_urgent = true;
 		err = writeback_pieces(d.v, d.pieces, d.n);
 		d.v->writeback_urgent = false;
+		/* damaged data has its own break (segment_damaged()), and is no less damaged when other data is written */
+		if (err ? err != -EBADMSG : d.v->writeback_error != -EBADMSG)
+			writeback_ended(d.v, err, 0);
 		if (!err)
 			err = log_wait_applied(rc->cache, d.v->clean_lsn);
 		mutex_unlock(&d.v->writeback_lock);
@@ -559,6 +562,15 @@ static void reclaim_free(struct reclaim *rc)
 	kvfree(rc->in.sums);
 }
 
+static u32 segments_sealed(const struct cache *c)
+{
+	u32 n = 0, i;
+
+	for (i = 0; i < LARDER_NR_STREAMS; i++)
+		n += READ_ONCE(c->nr_sealed[i]);
+	return n;
+}
+
 /* Empties up to n segments; returns how many, or a negative error when none could be. */
 static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 {
@@ -566,6 +578,7 @@ static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 	struct reclaim rc;
 	struct tally t = {};
 	int err = reclaim_create(&rc, c), stuck = 0;
+	u32 looked = 0;
 
 	rc.only_space = only_space;
 	mutex_lock(&c->reclaim_lock);
@@ -576,6 +589,10 @@ static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 		} else if (nr_dirty) {
 			reclaim_settle(&rc);
 			stuck = reclaim_write_back(&rc, dirty, nr_dirty);
+			/* nothing of them can be written: others, but each only once */
+			looked = stuck == -EAGAIN ? looked + nr_dirty : 0;
+			if (looked >= segments_sealed(c))
+				break;
 		} else {
 			break;
 		}

@@ -24,6 +24,7 @@
 
 DEFINE_MUTEX(cache_registry_lock);	/* see larder.h */
 static LIST_HEAD(cache_registry);
+static bool cache_hibernating;		/* cache_registry_lock */
 
 /* ------------------------------------------------------------------ finding */
 
@@ -55,14 +56,15 @@ struct cache *cache_find_disk(struct gendisk *disk)
 	return NULL;
 }
 
-bool cache_is_any(void)
+bool cache_hibernate(bool begins)
 {
-	bool any;
+	bool none;
 
 	mutex_lock(&cache_registry_lock);
-	any = !list_empty(&cache_registry);
+	none = list_empty(&cache_registry);
+	cache_hibernating = begins && none;
 	mutex_unlock(&cache_registry_lock);
-	return any;
+	return none;
 }
 
 int cache_register(struct cache *c)
@@ -70,6 +72,10 @@ int cache_register(struct cache *c)
 	struct cache *other;
 
 	lockdep_assert_held(&cache_registry_lock);
+	if (cache_hibernating) {
+		DMERR("cache %pUb: it would be started in the image of a hibernation: start it behind that", c->uuid);
+		return -EBUSY;
+	}
 	list_for_each_entry(other, &cache_registry, registry)
 		if (other->disk == c->disk || !memcmp(other->uuid, c->uuid, LARDER_UUID_SIZE))
 			return -EEXIST;
@@ -139,6 +145,17 @@ static void cache_event_work(struct work_struct *work)
 	mutex_unlock(&cache_registry_lock);
 }
 
+bool cache_enter(struct cache *c)
+{
+	down_read(&c->users);
+	return !READ_ONCE(c->suspending);
+}
+
+void cache_leave(struct cache *c)
+{
+	up_read(&c->users);
+}
+
 struct volume *cache_volume_get(struct cache *c, u32 number)
 {
 	struct volume *v;
@@ -149,6 +166,37 @@ struct volume *cache_volume_get(struct cache *c, u32 number)
 		volume_get(v);
 	rcu_read_unlock();
 	return v;
+}
+
+int cache_refill(struct cache *c, int (*refill)(struct larder_index *idx))
+{
+	struct volume *v;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
+		v = cache_volume_get(c, i);
+		if (!v)
+			continue;
+		if (larder_index_low(v->index))
+			err = refill(v->index) ?: err;
+		volume_put(v);
+	}
+	return err;
+}
+
+/* Ahead of need.  An error: the next writer that takes from a reserve asks for it again. */
+static void cache_refill_work(struct work_struct *work)
+{
+	cache_refill(container_of(work, struct cache, refill_work), larder_index_refill);
+}
+
+/* A writer of an index, any context: half of its reserve is gone. */
+static void index_low(void *ctx)
+{
+	struct volume *v = ctx;
+
+	queue_work(v->cache->bg_wq, &v->cache->refill_work);
 }
 
 void cache_fail(struct cache *c, const char *why)
@@ -209,6 +257,7 @@ static void cache_init_locks(struct cache *c)
 	for (i = 0; i < NR_SSD_DIRECTIONS; i++)
 		spin_lock_init(&c->probe[i].lock);
 	mutex_init(&c->targets_lock);
+	init_rwsem(&c->users);
 	INIT_LIST_HEAD(&c->targets);
 	mutex_init(&c->super_lock);
 	mutex_init(&c->set_lock);
@@ -222,6 +271,7 @@ static void cache_init_locks(struct cache *c)
 	spin_lock_init(&c->defer_lock);
 	spin_lock_init(&c->copy_lock);
 	INIT_LIST_HEAD(&c->deferring);
+	INIT_LIST_HEAD(&c->fills_read);
 	INIT_LIST_HEAD(&c->fills_done);
 }
 
@@ -229,11 +279,13 @@ static void cache_init_works(struct cache *c)
 {
 	INIT_WORK(&c->event_work, cache_event_work);
 	INIT_DELAYED_WORK(&c->defer_again, defer_again);
+	INIT_WORK(&c->answer_work, fill_answer_work);
 	INIT_WORK(&c->copy_work, fill_work);
 	INIT_DELAYED_WORK(&c->copy_timer, copies_timer);
 	INIT_WORK(&c->open_work, segments_open_work);
 	INIT_WORK(&c->reclaim_work, reclaim_work);
 	INIT_WORK(&c->checkpoint_work, checkpoint_work);
+	INIT_WORK(&c->refill_work, cache_refill_work);
 	INIT_WORK(&c->set_work, set_work);
 	INIT_WORK(&c->lost_work, set_lost_work);
 	INIT_WORK(&c->join_work, join_work);
@@ -328,6 +380,8 @@ static void cache_free(struct cache *c)
 {
 	unsigned int i;
 
+	/* what was in flight last may still be waking those who have gone on: in an interrupt, or with them off */
+	synchronize_rcu();
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++)
 		if (c->volumes[i])
 			volume_put(c->volumes[i]);
@@ -433,11 +487,13 @@ static void cache_cancel_works(struct cache *c)
 	cancel_delayed_work_sync(&c->scrub.work);
 	cancel_work_sync(&c->open_work);
 	cancel_delayed_work_sync(&c->copy_timer);
+	cancel_work_sync(&c->answer_work);
 	cancel_work_sync(&c->copy_work);
 	cancel_delayed_work_sync(&c->defer_again);
 	hrtimer_cancel(&c->log.timer);
 	cancel_delayed_work_sync(&c->log.again_work);
 	cancel_work_sync(&c->log.work);
+	cancel_work_sync(&c->refill_work);
 	cancel_work_sync(&c->event_work);
 }
 
@@ -505,7 +561,7 @@ static int volume_create_cached(struct volume *v)
 	if (err)
 		return err;
 	v->seq = larder_seq_create();
-	v->index = larder_index_create(v->sectors, index_changed, v);
+	v->index = larder_index_create(v->sectors, index_changed, index_low, v);
 	if (!v->seq || !v->index)
 		return -ENOMEM;
 	larder_rate_init(&v->rate, ktime_get_ns());
@@ -633,7 +689,7 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 	if (!v->cache)
 		return 0;
 	v->clean_since = atomic64_read(&v->dirty_sectors) ? 0 : jiffies ?: 1;
-	v->writeback_error = false;
+	v->writeback_error = 0;
 	v->flushing = v->emptying = false;
 	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED)) {
 		if (READ_ONCE(v->leave) == LEAVE_REFUSED)

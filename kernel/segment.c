@@ -651,8 +651,12 @@ void index_changed(void *ctx, const struct larder_map *was, u8 now, void *by)
 	if (by)
 		log_replaces(by, was);
 	account(v, was->cache, was->len, was->state, -1);
-	if (now == LARDER_ST_NONE && unlikely(READ_ONCE(v->cache->pins[0])) && !larder_state_zero(was->state))
-		pins_clear(v, was->cache, was->len);
+	if (now == LARDER_ST_NONE && !larder_state_zero(was->state)) {
+		/* account()'s; readers find the mapping gone, or wait.  Pairs with the one in pin_set() */
+		smp_mb__after_atomic();
+		if (unlikely(READ_ONCE(v->cache->pins[0])))
+			pins_clear(v, was->cache, was->len);
+	}
 	if (now != LARDER_ST_NONE)
 		account(v, was->cache, was->len, now, 1);
 }

@@ -652,11 +652,34 @@ static void writeback_flushed(struct volume *v)
 	}
 }
 
-static void writeback_failed(struct volume *v, int err)
+bool writeback_fails(const struct volume *v)
 {
-	DMERR("%pg: volume %pUb: dirty data cannot be written back: error %d%s; it stays in the cache, and is tried again", v->bdev,
-	      v->uuid, err, err == -ENOSPC ? ": no space is left below" : "");
-	dm_table_event(v->ti->table);
+	return READ_ONCE(v->writeback_error) && time_before(jiffies, READ_ONCE(v->writeback_tried) + HZ);
+}
+
+bool writeback_ended(struct volume *v, int err, u64 sent)
+{
+	lockdep_assert_held(&v->writeback_lock);
+	if (!err || err == -ESHUTDOWN || err == -EAGAIN || err == -ENOMEM) {
+		if (v->writeback_error && !err)
+			DMINFO("%pg: volume %pUb: dirty data is written back again", v->bdev, v->uuid);
+		WRITE_ONCE(v->writeback_error, 0);
+		v->writeback_backoff = 0;
+		return true;
+	}
+	if (!v->writeback_error && err != -EBADMSG) {
+		DMERR("%pg: volume %pUb: dirty data cannot be written back: error %d%s; it stays in the cache, and is tried again",
+		      v->bdev, v->uuid, err, err == -ENOSPC ? ": no space is left below" : "");
+		dm_table_event(v->ti->table);
+	}
+	if (err == -EBADMSG && sent)
+		v->writeback_backoff = HZ;	/* the others go on */
+	else
+		v->writeback_backoff = clamp(v->writeback_backoff * 2, (unsigned long)HZ, 60UL * HZ);
+	WRITE_ONCE(v->writeback_tried, jiffies);
+	WRITE_ONCE(v->writeback_retry, jiffies + v->writeback_backoff);
+	WRITE_ONCE(v->writeback_error, err);
+	return false;
 }
 
 void writeback_work(struct work_struct *work)
@@ -697,26 +720,11 @@ void writeback_work(struct work_struct *work)
 	for (i = 0; i < n; i++)
 		sent += pieces[i].written ? pieces[i].len : 0;
 	writeback_go_on(v, pieces, n);
+	if (writeback_ended(v, n ? err : -EAGAIN, sent) && allowance == LARDER_RATE_FULL && sent)
+		delay = 0;
 	mutex_unlock(&v->writeback_lock);
 	kvfree(pieces);
 	larder_rate_spent(&v->rate, sent);
-	if (err && err != -ESHUTDOWN && err != -EAGAIN && err != -ENOMEM) {
-		/* stays dirty, retried with back-off, never dropped */
-		if (!v->writeback_error && err != -EBADMSG)
-			writeback_failed(v, err);
-		if (err == -EBADMSG && sent)
-			v->writeback_backoff = HZ;	/* the others go on */
-		else
-			v->writeback_backoff = clamp(v->writeback_backoff * 2, (unsigned long)HZ, 60UL * HZ);
-		v->writeback_retry = jiffies + v->writeback_backoff;
-		v->writeback_error = true;
-	} else {
-		if (v->writeback_error && !err && n)
-			DMINFO("%pg: volume %pUb: dirty data is written back again", v->bdev, v->uuid);
-		v->writeback_error = false;
-		v->writeback_backoff = 0;
-		delay = allowance == LARDER_RATE_FULL && sent ? 0 : HZ / 10;
-	}
 again:
 	if (READ_ONCE(v->active))
 		queue_delayed_work(v->cache->bg_wq, &v->writeback_work, delay);

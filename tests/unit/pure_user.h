@@ -12,7 +12,7 @@
  * reports every access that is not marked.
  *
  * Failing allocations: pure_fail_after = n lets n allocations pass, then fails one; pure_fail_rate = n fails one in n at random;
- * pure_fail_mask says which kind (sleeping, atomic).  pure_allocated and pure_live count bytes and pieces in use.
+ * pure_fail_mask says which kind (sleeping, atomic, sleeping without reclaim).  pure_allocated and pure_live count bytes and pieces in use.
  */
 #ifndef PURE_USER_H
 #define PURE_USER_H
@@ -587,9 +587,13 @@ static inline void call_rcu(struct rcu_head *head, void (*func)(struct rcu_head 
 #define memalloc_noio_restore(f) ((void)(f))
 #define memalloc_nofs_save() 0u
 #define memalloc_nofs_restore(f) ((void)(f))
+static __thread unsigned int pure_noreclaim;
+#define memalloc_noreclaim_save() (pure_noreclaim++)
+#define memalloc_noreclaim_restore(f) ((void)(pure_noreclaim = (f)))
 
 #define PURE_FAIL_SLEEPING 1u
 #define PURE_FAIL_ATOMIC 2u
+#define PURE_FAIL_NORECLAIM 4u		/* sleeping, but without reclaim */
 static long pure_fail_after = -1;		/* this many succeed, then one fails; -1: off */
 static unsigned int pure_fail_rate;		/* one in so many fails; 0: off */
 static unsigned int pure_fail_mask = PURE_FAIL_SLEEPING | PURE_FAIL_ATOMIC;
@@ -601,7 +605,7 @@ static inline bool pure_fail(gfp_t gfp)
 {
 	bool fail = false;
 
-	if (!(pure_fail_mask & (gfp & __GFP_DIRECT_RECLAIM ? PURE_FAIL_SLEEPING : PURE_FAIL_ATOMIC)))
+	if (!(pure_fail_mask & (!(gfp & __GFP_DIRECT_RECLAIM) ? PURE_FAIL_ATOMIC : pure_noreclaim ? PURE_FAIL_NORECLAIM : PURE_FAIL_SLEEPING)))
 		return false;
 	if (pure_fail_after >= 0 && pure_fail_after-- == 0)
 		fail = true;

@@ -176,6 +176,14 @@ static struct {
 
 static char by_mark;		/* what do_store() gives the index for change() */
 
+static u32 lows;		/* how often the index asked for its reserve to be filled up */
+
+static void low(void *ctx)
+{
+	expect(ctx == &seen);
+	lows++;
+}
+
 static void changed(void *ctx, const struct larder_map *was, u8 now, void *by)
 {
 	u64 base = region_number[seen.slot] * REGION;
@@ -237,7 +245,7 @@ static void start(u64 sectors)
 	base_allocated = pure_allocated;
 	memset(&seen, 0, sizeof(seen));
 	model_clear();
-	idx = larder_index_create(sectors, changed, &seen);
+	idx = larder_index_create(sectors, changed, low, &seen);
 	expect(idx);
 }
 
@@ -752,9 +760,9 @@ static void test_reserve(void)
 	expect_eq(larder_index_store(idx, 200 * GIB, 8, 0, LARDER_ST_CLEAN, NULL), -ENOMEM);
 	expect_eq(idx->root->block[0]->gib[200].page == NULL, 1);
 	pure_fail_rate = 0;
-	for (i = 0; (piece = stock_take(&idx->stock, STOCK_SMALL)); i++)
+	for (i = 0; (piece = stock_pop(&idx->stock, STOCK_SMALL)); i++)
 		stock_free(STOCK_SMALL, piece);
-	while ((piece = stock_take(&idx->stock, STOCK_LARGE)))
+	while ((piece = stock_pop(&idx->stock, STOCK_LARGE)))
 		stock_free(STOCK_LARGE, piece);
 	pure_fail_after = 1;		/* a page, but no array */
 	bytes = larder_index_bytes(idx);
@@ -769,6 +777,42 @@ static void test_reserve(void)
 	pure_fail_mask = PURE_FAIL_SLEEPING | PURE_FAIL_ATOMIC;
 	expect_eq(larder_index_refill(idx), 0);
 	expect_eq(larder_index_store(idx, 200 * GIB, 8, 0, LARDER_ST_CLEAN, NULL), 0);
+	rcu_barrier();
+	expect_eq(larder_index_bytes(idx), pure_allocated - base_allocated);
+	check_inside();
+	stop();
+}
+
+/*
+ * It is asked for when half of a kind is gone, while there is as much left; and those on whom reclaim may wait fill it up where allocations that may reclaim
+ * do not come back.
+ */
+static void test_reserve_low(void)
+{
+	u32 i, half = larder_stock_goal[STOCK_PAGE] / 2;
+
+	start(VOLUME);
+	pure_fail_rate = 1;
+	pure_fail_mask = PURE_FAIL_ATOMIC | PURE_FAIL_SLEEPING;
+	for (i = 0, lows = 0; i <= half; i++) {
+		expect_eq(lows, 0);
+		expect(!larder_index_low(idx));
+		expect_eq(larder_index_store(idx, (100 + i) * GIB, 8, 0, LARDER_ST_CLEAN, NULL), 0);
+	}
+	expect(lows > 0);
+	expect_eq(idx->stock.count[STOCK_PAGE], larder_stock_goal[STOCK_PAGE] - half - 1);
+	expect(idx->stock.count[STOCK_PAGE] > 0);
+	expect_eq(larder_index_refill(idx), -ENOMEM);
+	expect_eq(larder_index_refill_stalled(idx), 0);
+	expect(!larder_index_low(idx));
+	for (i = 0; i < NR_STOCKS; i++)
+		expect_eq(idx->stock.count[i], larder_stock_goal[i]);
+	pure_fail_mask |= PURE_FAIL_NORECLAIM;
+	stock_free(STOCK_PAGE, stock_pop(&idx->stock, STOCK_PAGE));
+	expect_eq(larder_index_refill_stalled(idx), -ENOMEM);
+	pure_fail_rate = 0;
+	pure_fail_mask = PURE_FAIL_SLEEPING | PURE_FAIL_ATOMIC;
+	expect_eq(larder_index_refill(idx), 0);
 	rcu_barrier();
 	expect_eq(larder_index_bytes(idx), pure_allocated - base_allocated);
 	check_inside();
@@ -832,7 +876,7 @@ static void test_create_fails(void)
 	base_allocated = pure_allocated;
 	for (i = 0; i < 100; i++) {
 		pure_fail_after = i;
-		idx = larder_index_create(VOLUME, NULL, NULL);
+		idx = larder_index_create(VOLUME, NULL, NULL, NULL);
 		if (idx)
 			break;
 		expect_eq(pure_allocated, base_allocated);
@@ -841,7 +885,7 @@ static void test_create_fails(void)
 	pure_fail_after = -1;
 	expect_eq(larder_index_store(idx, 0, 8, 0, LARDER_ST_DIRTY, NULL), 0);	/* no change() is fine */
 	expect_eq(larder_index_store(idx, 0, 8, 8, LARDER_ST_DIRTY, NULL), 0);
-	expect(!larder_index_create((1ull << 43) + 1, NULL, NULL));
+	expect(!larder_index_create((1ull << 43) + 1, NULL, NULL, NULL));
 	stop();
 	for (i = 0; i < 60; i++) {
 		pure_fail_after = i;
@@ -1165,7 +1209,7 @@ static void test_points(void)
 			for (e = 0; e < ARRAY_SIZE(event); e++) {
 				for (how = 0; how < 9; how++) {
 					for (n = 1, left = 0; !left && test_ok; n++) {
-						idx = larder_index_create(6 * GIB, NULL, NULL);
+						idx = larder_index_create(6 * GIB, NULL, NULL, NULL);
 						base = region[r] * REGION;
 						before[b](base);
 						ask(how, base, &first);
@@ -1327,7 +1371,7 @@ static void test_threads(void)
 	expect_eq(larder_index_init(), 0);
 	base_allocated = pure_allocated;
 	t_done = 0;
-	idx = larder_index_create(10 * GIB, NULL, NULL);
+	idx = larder_index_create(10 * GIB, NULL, NULL, NULL);
 	expect(idx);
 	for (k = 0; k < T_REGIONS - 1; k++)
 		for (i = 0; i < 4; i++)
@@ -1347,6 +1391,75 @@ static void test_threads(void)
 	rcu_barrier();
 	expect_eq(larder_index_bytes(idx), pure_allocated - base_allocated);
 	stop();
+}
+
+/*
+ * Whoever looks up behind a report finds the range gone, or waits: pins (admit.c) rely on it.  Behind the first report of each change another thread looks up
+ * what was reported, and has its time to: it does not matter whether it has answered by then, only what it answers.
+ */
+#define REPORT_WAIT_NS 100000000l
+static struct {
+	struct larder_map was, found;
+	u32 step;			/* 1: reported, 2: somebody looks, 3: answered */
+} report;
+
+static void *report_reader(void *arg)
+{
+	while (__atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 1)
+		sched_yield();
+	__atomic_store_n(&report.step, 2, __ATOMIC_RELEASE);
+	larder_index_lookup(idx, report.was.sector, report.was.len, &report.found);
+	__atomic_store_n(&report.step, 3, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void reported(void *ctx, const struct larder_map *was, u8 now, void *by)
+{
+	struct timespec ms = { .tv_nsec = 1000000 };
+	long waited;
+
+	if (report.step)
+		return;
+	report.was = *was;
+	__atomic_store_n(&report.step, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 2)
+		sched_yield();
+	for (waited = 0; waited < REPORT_WAIT_NS && __atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 3; waited += ms.tv_nsec)
+		nanosleep(&ms, NULL);
+}
+
+static void report_in_place(u64 base) { larder_index_store(idx, base, 8, 123456, LARDER_ST_DIRTY, NULL); }
+static void report_grows(u64 base) { larder_index_store(idx, base + 2, 2, 123456, LARDER_ST_DIRTY, NULL); }
+static void report_last(u64 base) { larder_index_store(idx, base, REGION, 0, LARDER_ST_NONE, NULL); }
+static void report_moves(u64 base) { larder_index_change(idx, base + 2, 2, 1002, ~0u, 5000, LARDER_ST_CLEAN); }
+static void report_goes(u64 base) { larder_index_change(idx, base, 8, 1000, ~0u, 1000, LARDER_ST_NONE); }
+
+static void test_reports(void)
+{
+	static void (*const change[])(u64) = { report_in_place, report_grows, report_last, report_moves, report_goes };
+	u64 base = 5 * 512 * REGION;
+	pthread_t reader;
+	u32 i;
+
+	expect_eq(larder_index_init(), 0);
+	for (i = 0; i < ARRAY_SIZE(change) && test_ok; i++) {
+		idx = larder_index_create(6 * GIB, reported, NULL, NULL);
+		larder_index_store(idx, base, 8, 1000, LARDER_ST_CLEAN, NULL);
+		memset(&report, 0, sizeof(report));
+		pthread_create(&reader, NULL, report_reader, NULL);
+		change[i](base);
+		if (!report.step)
+			fail(__LINE__, "change %u reported nothing", i);
+		__atomic_store_n(&report.step, max(report.step, 1u), __ATOMIC_RELEASE);
+		pthread_join(reader, NULL);
+		if (report.found.state == report.was.state && report.found.cache == report.was.cache)
+			fail(__LINE__, "change %u: a reader found what had been reported as gone", i);
+		rcu_barrier();
+		larder_index_destroy(idx);
+	}
+	operations += i;
+	larder_index_exit();
+	expect_eq(pure_live, 0);
 }
 
 /* ------------------------------------------------------------------ benchmark */
@@ -1386,7 +1499,7 @@ static void bench_volume(u64 sectors, u64 n)
 	struct larder_map m;
 	char what[80];
 
-	idx = larder_index_create(sectors, NULL, NULL);
+	idx = larder_index_create(sectors, NULL, NULL, NULL);
 	bytes = larder_index_bytes(idx);
 	bench_start = bench_now();
 	for (i = 0; i < n; i++)
@@ -1458,6 +1571,7 @@ int main(int argc, char **argv)
 		run("split and merge", test_split_merge);
 		run("4,096 extents in a region", test_full_region);
 		run("reserve", test_reserve);
+		run("reserve is filled up ahead", test_reserve_low);
 		run("arrays shrink, pages go", test_shrink);
 		run("memory per extent", test_memory);
 		run("creation without memory", test_create_fails);
@@ -1470,6 +1584,7 @@ int main(int argc, char **argv)
 		run("the same with failing allocations", test_random_failing);
 		run("a writer at every point of a reader", test_points);
 		run("threads", test_threads);
+		run("what was reported as gone is not found", test_reports);
 	}
 	printf("%s: %u tests, %u failed, %lu operations\n", argv[0], test_number, test_failures, operations);
 	return test_failures != 0;

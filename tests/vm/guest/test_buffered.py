@@ -5,7 +5,7 @@ import os
 import threading
 
 import pytest
-from lib import simdisk
+from lib import aio, simdisk
 from lib.block import SECTOR
 from lib.command import CommandError
 from lib.larder import Cache, Stack, Volume, wait_for
@@ -216,6 +216,29 @@ def test_bound_of_time(make_disk):
     assert count(stack, "write_buffered") == 1, "one was acknowledged behind an append that is 300 ms old"
     assert stack.cache.status()["records_applied"] > applied
     stack.ssd.heal()
+    stack.stop()
+
+
+def test_bound_of_a_region(make_disk):
+    """What is acknowledged and not applied is looked through by each read there: of one region only so many are."""
+    stack = buffered_stack(make_disk, ssd={"mb": 1024})  # one segment has room for all of it
+    data = os.urandom(400 * SECTOR)
+    fd = os.open(stack.volume.path, os.O_WRONLY | os.O_DIRECT)
+    applied = stack.cache.status()["records_applied"]
+    writer = threading.Thread(target=aio.write_many, args=(fd, data, SECTOR, 0))
+    stack.ssd.fail(op="write", status="ok", delay_ms=LATE_MS)
+    writer.start()
+    try:
+        wait_for(lambda: count(stack, "write_cached") == 400, 60, "all of them to be under way")
+        taken = count(stack, "write_buffered")
+        if stack.cache.status()["records_applied"] == applied:  # else others may have been taken behind an append that is complete
+            assert 0 < taken <= 128
+        assert stack.volume.read(0, taken) == data[: taken * SECTOR]
+    finally:
+        stack.ssd.heal()
+        writer.join(60)
+        os.close(fd)
+    assert not writer.is_alive() and stack.volume.read(0, 400) == data
     stack.stop()
 
 

@@ -2,8 +2,10 @@
 """Rows of the table of failures (docs/testing.md), each made to happen: what callers get, the state, the event, the line in the
 kernel log, what the command says, and that all is as if nothing had been when it is over."""
 
+import concurrent.futures
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -654,6 +656,60 @@ def test_half_of_the_cache_is_dirty(stack):
     stack.hdd.heal()
     stack.volume.drain()
     says("cache", "c")
+    stack.stop()
+
+
+def test_full_cache_whose_backing_fails(make_disk, kernel_log):
+    """Writes wait for space, and the disk refuses each attempt at once: it is asked once a second, not as often as it can be.  With
+    `writeback=off` nobody else would say what is wrong.  Back: writes go on by themselves."""
+    stack = Stack(
+        make_disk("ssd0", model="null", mb=32, wce=1, fua=1),
+        make_disk("hdd0", model="null", mb=128, wce=1),
+        format_cache=("--segment-size", "128k"),
+        format_volume=("--cache", "c"),
+        writeback="off",
+        writeback_depth=1,
+        sequential_cutoff=0,
+    )
+    stack.hdd.fail(op="write", status="ioerr", from_=2048)
+    step, n = 128, 800  # 50 MB
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        try:
+            with Told(kernel_log, [stack.volume], "hdd0: volume .* dirty data cannot be written back"):
+                writes = [pool.submit(stack.volume.write, i * step, block(i) * (step // SECTORS)) for i in range(n)]
+                wait_for(lambda: stack.hdd.faults()[0]["hits"] >= 2, 120, "reclaim to try")
+            began, hits = time.monotonic(), stack.hdd.faults()[0]["hits"]
+            wait_for(lambda: stack.hdd.faults()[0]["hits"] >= hits + 10, 120, "reclaim to try again")
+            hits, took = stack.hdd.faults()[0]["hits"] - hits, time.monotonic() - began
+            status, waiting = stack.volume.status(), not all(w.done() for w in writes)
+        finally:
+            stack.hdd.heal()
+        for w in writes:
+            w.result(120)
+    assert hits <= 2 * (took + 2), f"{hits} attempts in {took:.1f} s"
+    assert waiting and status["trouble"] == "writeback"
+    assert stack.volume.status()["trouble"] == "-"
+    for i in range(n):
+        assert stack.volume.read(i * step, SECTORS) == block(i), i
+    stack.stop()
+
+
+def test_misses_beside_an_ssd_that_is_busy(make_disk):
+    """It takes one write at a time, and its time over it: who reads what is not cached waits for the disk alone."""
+    stack = Stack(
+        make_disk("ssd0", model="null", mb=48, wce=1, fua=1, qd=1),
+        make_disk("hdd0", model="null", mb=64, wce=1),
+        format_volume=("--cache", "c"),
+        sequential_cutoff=0,
+    )
+    stack.ssd.fail(op="write", status="ok", delay_ms=20000)
+    step, n = 128, 256  # 16 MB
+    for i in range(n):
+        assert stack.volume.read(i * step, step) == bytes(step * 512)
+    status = stack.volume.status()
+    assert status["fill_sectors"] == 0, "reads have waited until copies were on the SSD"
+    stack.ssd.heal()
+    wait_for(lambda: stack.volume.status()["fill_sectors"], 120, "the copies to enter the index")
     stack.stop()
 
 

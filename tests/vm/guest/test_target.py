@@ -2,6 +2,7 @@
 """What the targets promise to the dm core, the block layer and an administrator, one promise a test: flags of requests, tables that
 can be loaded back, IMA, tracepoints, options that bound something, the smallest layout, a warm cache after a power cut."""
 
+import concurrent.futures
 import errno
 import json
 import mmap
@@ -17,7 +18,7 @@ import pytest
 from lib import command, dm, simdisk
 from lib.bio_trace import ROOT as TRACING
 from lib.bio_trace import BioTrace
-from lib.block import SECTOR
+from lib.block import SECTOR, BlockDevice
 from lib.controls import Switches
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, segment_layout, wait_for
 
@@ -131,6 +132,39 @@ def test_nowait_without_a_cache(make_disk):
     assert d.read(0) == d.read(8) == data
     d.close()
     v.remove()
+
+
+@pytest.fixture
+def polled_disk(clean_devices):
+    """A disk with a queue that is polled, which the simulated ones have not."""
+    command.run("modprobe", "configfs")
+    queues = ("queue_mode=2", "submit_queues=1", "poll_queues=1")
+    command.run("modprobe", "null_blk", "nr_devices=1", "gb=1", "memory_backed=1", *queues)
+    yield BlockDevice("/dev/nullb0")
+    for name in ("v", "c"):
+        if name in dm.names():
+            dm.DmDevice(name).remove()
+    command.run("modprobe", "-r", "null_blk")
+
+
+def test_polled_reads(make_disk, polled_disk):
+    """The volume's queue is polled, as that of its backing is; the SSD has none of the kind.  Hits are read all the same."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    stack = Stack(ssd, polled_disk, format_volume=("--cache", "c"), writeback="off")
+    queue = Path("/sys/block", stack.volume.kernel_name, "queue")
+    if queue.joinpath("io_poll").read_text().strip() != "1":
+        pytest.skip("the volume's queue is not polled on this kernel")
+    for i in range(32):
+        stack.volume.write(8 * i, b"\x5a" * BLOCK)
+    before = stack.volume.status()
+    how = "--ioengine=io_uring --hipri=1 --direct=1 --thread --iodepth=4"
+    what = "--rw=read --bs=4k --size=128k --verify=pattern --verify_pattern=0x5a"
+    command.run("fio", "--name=hits", f"--filename={stack.volume.path}", *how.split(), *what.split())
+    after = stack.volume.status()
+    assert after["read_hits"] >= before["read_hits"] + 32
+    assert stack.cache.status()["errors_read"] == 0 and after["trouble"] == "-"
+    assert stack.volume.read(0, 8 * 32) == b"\x5a" * BLOCK * 32
+    stack.stop()
 
 
 def test_readahead_and_metadata(stack, trace, tmp_path):
@@ -764,6 +798,50 @@ def test_message_beside_a_removal(make_disk):
     stack.start()
     assert stack.cache.status()["replayed_records"] == replayed
     assert stack.volume.status()["cached_sectors"] > 0
+    stack.stop()
+
+
+@pytest.mark.parametrize("how", ["detach", "discard_dirty"])
+def test_leaving_beside_a_removal(make_disk, kernel_log, how):
+    """A volume that is not bound leaves its cache as that is removed: nothing holds the device open, and what is forgotten is
+    written to it.  It is forgotten to the end first."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    stack = Stack(ssd, hdd, writeback="off", format_volume=("--cache", "c"))
+    data = os.urandom(BLOCK)
+    stack.volume.write(0, data)
+    if how == "detach":
+        stack.volume.drain()
+        stack.volume.set(mode="writethrough")
+    status, sectors = stack.volume.status(), stack.volume.sectors
+    assert bool(status["dirty_sectors"]) == (how == "discard_dirty")
+    stack.stop()
+    command.run("dmsetup", "create", "v", "--notable")
+    # not while the cache runs with what is dirty
+    command.run("dmsetup", "load", "v", "--table", Volume.line(hdd, None, sectors))
+    stack.cache = Cache.start(ssd, **stack.cache_options)
+    if how == "discard_dirty":
+        command.run("dmsetup", "resume", "v", check=False)
+        leave = ("dmsetup", "message", "v", 0, "discard_dirty", status["cache"])
+    else:
+        leave = ("dmsetup", "resume", "v")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ssd.fail(op="write", status="ok", delay_ms=500)
+        left = pool.submit(command.run, *leave)
+        wait_for(lambda: ssd.faults()[0]["hits"], 60, "the cache to be told")
+        stack.cache.remove()
+        assert left.result(60) is not None
+    ssd.heal()
+    assert not kernel_log.matching("is not forgotten|forgetting it failed")
+    stack.cache = Cache.start(ssd, **stack.cache_options)
+    status = stack.cache.status()
+    assert (status["volumes"], status["dirty_sectors"]) == (0, 0)
+    if how == "discard_dirty":
+        command.run("dmsetup", "resume", "v")
+    volume = Volume("v")
+    assert volume.status()["state"] == "passthrough"
+    assert volume.read(0, 8) == (data if how == "detach" else bytes(BLOCK))
+    volume.remove()
     stack.stop()
 
 

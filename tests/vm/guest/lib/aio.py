@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""One asynchronous write with RWF_DSYNC: the kernel sends a single write with FUA (after a synchronous one a flush as well)."""
+"""Asynchronous writes: one with RWF_DSYNC, for which the kernel sends a single write with FUA (after a synchronous one a flush as
+well); many that are under way at once."""
 
 import ctypes
 import mmap
@@ -40,19 +41,48 @@ def _syscall(*arguments: object) -> int:
     return n
 
 
-def write_dsync(fd: int, buf: mmap.mmap, offset: int) -> int:
-    """Bytes written; OSError."""
-    context = ctypes.c_uint64(0)
-    memory = (ctypes.c_char * len(buf)).from_buffer(buf)
-    cb = Iocb(opcode=IOCB_CMD_PWRITE, fd=fd, buf=ctypes.addressof(memory), nbytes=len(buf), offset=offset, rw_flags=RWF_DSYNC)
-    event = Event()
-    _syscall(ctypes.c_long(SYS_IO_SETUP), ctypes.c_long(1), ctypes.byref(context))
+def _run(cbs: list[Iocb]) -> list[int]:
+    """Submits them at once and waits for all: bytes written, of each, in the order in which they ended; OSError."""
+    context, n = ctypes.c_uint64(0), ctypes.c_long(len(cbs))
+    pointers = (ctypes.POINTER(Iocb) * len(cbs))(*map(ctypes.pointer, cbs))
+    events = (Event * len(cbs))()
+    _syscall(ctypes.c_long(SYS_IO_SETUP), n, ctypes.byref(context))
     try:
-        _syscall(ctypes.c_long(SYS_IO_SUBMIT), context, ctypes.c_long(1), ctypes.byref(ctypes.pointer(cb)))
-        _syscall(ctypes.c_long(SYS_IO_GETEVENTS), context, ctypes.c_long(1), ctypes.c_long(1), ctypes.byref(event), None)
+        if _syscall(ctypes.c_long(SYS_IO_SUBMIT), context, n, pointers) != len(cbs):
+            raise OSError("not all of them could be submitted")
+        _syscall(ctypes.c_long(SYS_IO_GETEVENTS), context, n, n, events, None)
     finally:
         _syscall(ctypes.c_long(SYS_IO_DESTROY), context)
+    failed = [e.res for e in events if e.res < 0]
+    if failed:
+        raise OSError(-failed[0], os.strerror(-failed[0]))
+    return [e.res for e in events]
+
+
+def write_dsync(fd: int, buf: mmap.mmap, offset: int) -> int:
+    """Bytes written; OSError."""
+    memory = (ctypes.c_char * len(buf)).from_buffer(buf)
+    cb = Iocb(opcode=IOCB_CMD_PWRITE, fd=fd, buf=ctypes.addressof(memory), nbytes=len(buf), offset=offset, rw_flags=RWF_DSYNC)
+    try:
+        (n,) = _run([cb])
+    finally:
         del memory  # or the buffer could not be closed
-    if event.res < 0:
-        raise OSError(-event.res, os.strerror(-event.res))
-    return event.res
+    return n
+
+
+def write_many(fd: int, data: bytes, size: int, offset: int) -> None:
+    """Writes of size bytes each, all of them under way at once.  fd: open with O_DIRECT."""
+    buf = mmap.mmap(-1, len(data))
+    buf[:] = data
+    memory = (ctypes.c_char * len(buf)).from_buffer(buf)
+    at = ctypes.addressof(memory)
+    try:
+        _run(
+            [
+                Iocb(opcode=IOCB_CMD_PWRITE, fd=fd, buf=at + i, nbytes=size, offset=offset + i)
+                for i in range(0, len(data), size)
+            ]
+        )
+    finally:
+        del memory
+    buf.close()
