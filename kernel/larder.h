@@ -212,6 +212,7 @@ struct record {
 	u16 copying;			/* items reserved, not copied yet */
 	bool closed;			/* no more entries; its commit block stands at slot 'end' */
 	bool commit_done;		/* it is on the SSD */
+	bool acts;			/* among its entries are some for log_apply_entries() */
 	bool seals;			/* last record of its segment: the summary follows */
 	bool fua;			/* durable when complete: everything before it was durable at submission */
 	u8 close_reason;		/* CLOSE_FUA: its last write is one, or a zeroing */
@@ -248,12 +249,16 @@ struct item {
 	u64 cache;			/* linear cache sector; ZERO: serial */
 	u32 len;			/* sectors */
 	u16 slot, nr_slots;		/* of the record's segment */
+	u32 gone, gone_dirty;		/* volume_map_store(): sectors that were cached, and dirty, where it is now */
 	DECLARE_BITMAP(replaces, RECORD_SLOTS);	/* its slots: something was mapped where they are now */
 	u8 kind;			/* LARDER_WRITE, LARDER_ZERO */
 	bool done;			/* its data is on the SSD */
 	u8 answer;			/* enum item_answer; DURABLE: FUA */
 	int error;
 };
+
+/* RUNS: it has seen all that asked.  AGAIN: somebody has asked since. */
+enum log_sending { SEND_IDLE, SEND_RUNS, SEND_AGAIN };
 
 struct log {
 	/*
@@ -285,7 +290,7 @@ struct log {
 	u32 nr_records;
 	unsigned int in_flight;		/* appends */
 	unsigned int slots_in_flight;	/* data slots of these */
-	bool sending;			/* one sender at a time */
+	atomic_t sending;		/* enum log_sending: one sender at a time.  Only its end (IDLE) is not under the lock */
 	bool held;			/* an SSD has failed: nothing counts before the set without it is durable (rule 14) */
 	bool applying;			/* one applier at a time */
 	bool apply_again;
@@ -668,7 +673,7 @@ struct cache_target {
 enum io_kind { IO_NONE, IO_HIT, IO_MISS, IO_WRITE, IO_FLUSH, IO_BYPASS, IO_DISCARD, IO_FILL, IO_THROUGH, IO_PASS };
 
 struct larder_io {
-	/* from here to 'volume': zero when a bio arrives */
+	/* from here to 'volume': zero when a bio arrives; io_begin() */
 	u8 kind;			/* enum io_kind */
 	bool raced;			/* bucket counters are held */
 	bool marked;			/* a mark is held */
@@ -763,8 +768,13 @@ static inline u32 segment_mirror_number(const struct cache *c, u32 segment)
 /* Any context: the place of this very sector. */
 static inline struct cache_device *copy_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
 {
-	struct cache_device *d = segment_device(c, cache_segment(c, cache_sector));
+	struct cache_device *d;
 
+	if (likely(c->nr_devices == 1)) {
+		*where = c->dev[0].start + cache_sector;	/* its segments are all there are: the first one is 0 */
+		return &c->dev[0];
+	}
+	d = segment_device(c, cache_segment(c, cache_sector));
 	*where = d->start + cache_sector - ((u64)d->first_segment << c->segment_shift);
 	return d;
 }
@@ -774,10 +784,8 @@ static inline struct cache_device *cache_sector_device(struct cache *c, u64 cach
 {
 	u32 segment = cache_segment(c, cache_sector), mirror;
 
-	if (likely(c->nr_devices == 1)) {
-		*where = c->dev[0].start + cache_sector;	/* its segments are all there are: the first one is 0 */
-		return &c->dev[0];
-	}
+	if (likely(c->nr_devices == 1))
+		return copy_sector_device(c, cache_sector, where);
 	mirror = READ_ONCE(c->segments[segment].mirror);
 	if (unlikely(mirror != LARDER_NO_SEGMENT &&
 		     (READ_ONCE(c->segments[segment].prefer_mirror) || READ_ONCE(segment_device(c, segment)->failed)) &&

@@ -257,7 +257,8 @@ void log_drain(struct cache *c)
 		flush_work(&log->work);
 		user_flushes_wait(c);
 		spin_lock_irq(&log->lock);
-		busy = log->in_flight || log->sending || log->applying || !list_empty(&log->copies) || !list_empty(&log->records);
+		busy = log->in_flight || atomic_read(&log->sending) != SEND_IDLE || log->applying || !list_empty(&log->copies) ||
+		       !list_empty(&log->records);
 		spin_unlock_irq(&log->lock);
 		busy |= atomic_read(&c->summaries_in_flight);
 		for (i = 0; i < c->nr_devices; i++) {
@@ -309,7 +310,7 @@ struct record *log_record_get(struct cache *c, u8 stream)
 	r->commit = page_address(r->commit_page);
 	larder_commit_init(r->commit);
 	r->stream = stream;
-	r->closed = r->commit_done = r->fua = false;
+	r->closed = r->commit_done = r->acts = r->fua = false;
 	r->error = 0;
 	r->items_left = r->copying = 0;
 	r->tries = 0;
@@ -460,6 +461,12 @@ static enum log_rank entry_rank(const struct larder_entry_in *e)
 	}
 }
 
+/* Does it change something in core when its record is applied?  CLEAN does, and the clearing of a mark. */
+static bool entry_acts(const struct larder_entry_in *e)
+{
+	return e->kind == LARDER_CLEAN || (e->kind == LARDER_INTENT && !e->length);
+}
+
 /* Opens a record with room for nr_slots and a commit block.  -EAGAIN: no segment, no record, no page. */
 static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 {
@@ -558,7 +565,7 @@ void log_pinned_crc(struct stream *s, struct record *r, u32 crc)
 }
 
 /* Sender: the checksum over all of it, then entries and sums for the segment's summary. */
-static void log_finish(struct cache *c, struct stream *s, struct record *r, u64 durable_sequence)
+static noinline void log_finish(struct cache *c, struct stream *s, struct record *r, u64 durable_sequence)
 {
 	struct larder_commit_place p = {
 		.hash = c->hash, .sequence = r->sequence, .prev_sequence = r->prev_sequence,
@@ -646,11 +653,6 @@ static u32 append_copies(struct cache *c, const struct record *r, struct append_
 	struct cache_device *d;
 	bool failed;
 
-	if (likely(c->nr_devices == 1)) {
-		copy[0] = (struct append_copy){ .segment = r->segment };
-		*members = !READ_ONCE(c->dev[0].failed);
-		return *members;
-	}
 	*members = 0;
 	for (i = 0; i < 2; i++) {
 		if (both[i] == LARDER_NO_SEGMENT)
@@ -666,20 +668,43 @@ static u32 append_copies(struct cache *c, const struct record *r, struct append_
 }
 
 /* copy: the one that this bio writes. */
-static void append_init(struct append *a, struct append *first, const struct append_copy *copy)
+static void append_init(struct append *a, struct append *first, struct append_copy copy)
 {
 	struct record *r = first->record;
 	u32 slots = first->to - first->from + first->commit;
 	sector_t where;
 
 	a->first = first;
-	a->joining = copy->joining;
-	a->device = copy_sector_device(r->cache, slot_sector(r->cache, copy->segment, first->from), &where);
+	a->joining = copy.joining;
+	a->device = copy_sector_device(r->cache, slot_sector(r->cache, copy.segment, first->from), &where);
 	bio_init(&a->bio, a->device->bdev, &r->vec[first->from - r->first], slots, APPEND_OPF | (first->fua ? REQ_FUA : 0));
 	a->bio.bi_vcnt = slots;
 	a->bio.bi_iter.bi_size = slots * LARDER_SLOT_SIZE;
 	a->bio.bi_iter.bi_sector = where;
 	a->bio.bi_end_io = append_end;
+}
+
+/* n copies are written; those of members count. */
+static void append_count(struct cache *c, struct append *a, u32 n, u32 members)
+{
+	a->copies = members;
+	atomic_set(&a->left, max(n, 1u));
+	atomic_set(&a->failed, 0);
+	a->probe = !a->fua && ssd_probe_begin(c, SSD_WRITE);
+}
+
+/* Of several SSDs. */
+static noinline void append_init_copies(struct cache *c, struct append *a)
+{
+	struct append_copy copy[2] = { { .segment = a->record->segment } };
+	u32 members, n = append_copies(c, a->record, copy, &members);
+
+	append_count(c, a, n, members);
+	append_init(a, a, copy[0]);
+	if (n > 1) {
+		append_init(a->second, a, copy[1]);
+		submit_bio_noacct(&a->second->bio);
+	}
 }
 
 /*
@@ -688,19 +713,13 @@ static void append_init(struct append *a, struct append *first, const struct app
  */
 static void append_submit(struct cache *c, struct append *a)
 {
-	struct append_copy copy[2] = { { .segment = a->record->segment } };
-	u32 members, n = append_copies(c, a->record, copy, &members);
-
-	a->copies = members;
-	atomic_set(&a->left, max(n, 1u));
-	atomic_set(&a->failed, 0);
-	a->probe = !a->fua && ssd_probe_begin(c, SSD_WRITE);
-	append_init(a, a, &copy[0]);
-	if (n > 1) {
-		append_init(a->second, a, &copy[1]);
-		submit_bio_noacct(&a->second->bio);
+	if (likely(c->nr_devices == 1)) {
+		append_count(c, a, 1, !READ_ONCE(c->dev[0].failed));
+		append_init(a, a, (struct append_copy){ .segment = a->record->segment });
+	} else {
+		append_init_copies(c, a);
 	}
-	if (members)
+	if (likely(a->copies))
 		submit_bio_noacct(&a->bio);
 	else
 		bio_io_error(&a->bio);
@@ -714,9 +733,18 @@ static void append_free(struct log *log, struct append *a)
 	append_put(log, a);
 }
 
+/* log->lock held: is there something behind what was just taken?  What comes later asks for itself. */
+static bool log_sends_more(const struct log *log)
+{
+	return !list_empty(&log->stream[LARDER_STREAM_WRITE].unbuilt) || (log->open && log->open->ready != log->open->submitted);
+}
+
 /*
  * log->lock held with interrupts off; lets go of it.  One sender at a time, whoever comes first: it also sends what others make
  * ready meanwhile.  So appends reach submit_bio() in the order of the log, each segment front to back.
+ *
+ * A sender that left nothing behind ends without the lock, if nobody has asked (SEND_AGAIN) by then: whoever makes something ready
+ * asks behind that, under the lock, and either finds the sender at work, which then looks again, or becomes it.
  */
 static void log_send_unlock(struct cache *c)
 	__releases(&c->log.lock)
@@ -726,14 +754,17 @@ static void log_send_unlock(struct cache *c)
 	struct append *a;
 	u64 durable;
 	u32 items;
+	bool more;
 
-	if (log->sending) {
+	if (atomic_xchg(&log->sending, SEND_AGAIN) != SEND_IDLE) {
 		spin_unlock_irq(&log->lock);
 		return;
 	}
-	log->sending = true;
 	while ((r = log_sendable(c))) {
+		/* asked for until now is what this one sees */
+		atomic_set(&log->sending, SEND_RUNS);
 		a = log_send_take(c, r, &items);
+		more = log_sends_more(log);
 		durable = log->durable_sequence;
 		spin_unlock_irq(&log->lock);
 
@@ -749,9 +780,11 @@ static void log_send_unlock(struct cache *c)
 			cache_count(c, fua_appends, 1);
 		trace_larder_append(c, r, a->from, a->to, a->commit);
 		append_submit(c, a);
+		if (!more && atomic_cmpxchg(&log->sending, SEND_RUNS, SEND_IDLE) == SEND_RUNS)
+			return;
 		spin_lock_irq(&log->lock);
 	}
-	log->sending = false;
+	atomic_set(&log->sending, SEND_IDLE);
 	spin_unlock_irq(&log->lock);
 }
 
@@ -1056,6 +1089,7 @@ int log_entry_locked(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
 	if (err)
 		return err;
 	larder_commit_add(c->log.open->commit, e);
+	c->log.open->acts |= entry_acts(e);
 	if (lsn)
 		*lsn = c->log.open->lsn;
 	return 0;
@@ -1248,7 +1282,7 @@ static void append_again_work(struct work_struct *work)
 			copy.segment = READ_ONCE(c->segments[copy.segment].mirror);
 		copy.joining = a->joining;
 		bio_uninit(&a->bio);
-		append_init(a, a->first, &copy);
+		append_init(a, a->first, copy);
 		submit_bio(&a->bio);
 	}
 }
@@ -1272,22 +1306,24 @@ static void append_end(struct bio *bio)
 		append_done(first);
 }
 
-/* The entries that change the index when their record is applied. */
+/* The entries that change something when their record is applied: entry_acts(). */
 static void log_apply_entries(struct cache *c, struct record *r)
 {
 	u32 i, n = larder_commit_entries(r->commit);
 	struct larder_entry_in e;
 	struct volume *v;
 
+	if (!r->acts)
+		return;
 	for (i = 0; i < n; i++) {
 		larder_commit_entry(r->commit, i, &e);
-		if (e.kind != LARDER_CLEAN && e.kind != LARDER_INTENT)
+		if (!entry_acts(&e))
 			continue;
 		rcu_read_lock();
 		v = rcu_dereference_raw(c->volumes[e.volume]);
-		if (v && e.kind == LARDER_INTENT && !e.length)
+		if (v && e.kind == LARDER_INTENT)
 			marks_cleared(v, e.sector);
-		else if (v && e.kind == LARDER_CLEAN)
+		else if (v)
 			writeback_cleaned(v, &e);
 		rcu_read_unlock();
 	}
@@ -1308,7 +1344,7 @@ static void item_complete(struct item *it)
 }
 
 /* The first record is complete and all before it are applied: its entries, its waiters.  Returns how much it was, in items. */
-static u32 log_apply_record(struct cache *c, struct record *r)
+static noinline u32 log_apply_record(struct cache *c, struct record *r)
 	__must_hold(&c->log.lock)
 {
 	struct log *log = &c->log;
@@ -1382,8 +1418,12 @@ void log_replaces(struct item *it, const struct larder_map *m)
 		__set_bit(first, it->replaces);
 	else
 		bitmap_set(it->replaces, first, last - first + 1);
-	if (!larder_state_zero(m->state))
+	if (larder_state_dirty(m->state))
+		it->gone_dirty += m->len;
+	if (!larder_state_zero(m->state)) {
+		it->gone += m->len;
 		heat_take_over(it->volume->cache, it, m);
+	}
 }
 
 /* Slots that took nothing's place, of blocks that the ghost knows, begin as those do that are kept. */
