@@ -1401,15 +1401,15 @@ static void test_threads(void)
 static struct {
 	struct larder_map was, found;
 	u32 step;			/* 1: reported, 2: somebody looks, 3: answered */
-} report;
+} observed;
 
 static void *report_reader(void *arg)
 {
-	while (__atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 1)
+	while (__atomic_load_n(&observed.step, __ATOMIC_ACQUIRE) < 1)
 		sched_yield();
-	__atomic_store_n(&report.step, 2, __ATOMIC_RELEASE);
-	larder_index_lookup(idx, report.was.sector, report.was.len, &report.found);
-	__atomic_store_n(&report.step, 3, __ATOMIC_RELEASE);
+	__atomic_store_n(&observed.step, 2, __ATOMIC_RELEASE);
+	larder_index_lookup(idx, observed.was.sector, observed.was.len, &observed.found);
+	__atomic_store_n(&observed.step, 3, __ATOMIC_RELEASE);
 	return NULL;
 }
 
@@ -1418,13 +1418,13 @@ static void reported(void *ctx, const struct larder_map *was, u8 now, void *by)
 	struct timespec ms = { .tv_nsec = 1000000 };
 	long waited;
 
-	if (report.step)
+	if (observed.step)
 		return;
-	report.was = *was;
-	__atomic_store_n(&report.step, 1, __ATOMIC_RELEASE);
-	while (__atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 2)
+	observed.was = *was;
+	__atomic_store_n(&observed.step, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&observed.step, __ATOMIC_ACQUIRE) < 2)
 		sched_yield();
-	for (waited = 0; waited < REPORT_WAIT_NS && __atomic_load_n(&report.step, __ATOMIC_ACQUIRE) < 3; waited += ms.tv_nsec)
+	for (waited = 0; waited < REPORT_WAIT_NS && __atomic_load_n(&observed.step, __ATOMIC_ACQUIRE) < 3; waited += ms.tv_nsec)
 		nanosleep(&ms, NULL);
 }
 
@@ -1445,14 +1445,14 @@ static void test_reports(void)
 	for (i = 0; i < ARRAY_SIZE(change) && test_ok; i++) {
 		idx = larder_index_create(6 * GIB, reported, NULL, NULL);
 		larder_index_store(idx, base, 8, 1000, LARDER_ST_CLEAN, NULL);
-		memset(&report, 0, sizeof(report));
+		memset(&observed, 0, sizeof(observed));
 		pthread_create(&reader, NULL, report_reader, NULL);
 		change[i](base);
-		if (!report.step)
+		if (!observed.step)
 			fail(__LINE__, "change %u reported nothing", i);
-		__atomic_store_n(&report.step, max(report.step, 1u), __ATOMIC_RELEASE);
+		__atomic_store_n(&observed.step, max(observed.step, 1u), __ATOMIC_RELEASE);
 		pthread_join(reader, NULL);
-		if (report.found.state == report.was.state && report.found.cache == report.was.cache)
+		if (observed.found.state == observed.was.state && observed.found.cache == observed.was.cache)
 			fail(__LINE__, "change %u: a reader found what had been reported as gone", i);
 		rcu_barrier();
 		larder_index_destroy(idx);
