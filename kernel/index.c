@@ -118,18 +118,19 @@ static inline u64 extent_cut(u64 e, u32 a, u32 b)
 	return larder_extent_pack(a, b - a, larder_extent_state(e), cache);
 }
 
+#define EXTENT_LEN		0xfff000ull	/* its bits */
+
 /*
- * Does y go on where x ends, on the volume and in the cache?  0 is no extent and joins nothing.  Neighbours mostly lie apart in the
- * cache: that is looked at first.
+ * Does y go on where x ends, on the volume and in the cache?  0, whose state is none that an extent has, joins nothing.  One
+ * subtraction for all fields but the length: in each but the last the difference is less than one of the next field.
  */
 static inline bool extent_joins(u64 x, u64 y)
 {
-	u64 next = larder_extent_cache(x);
+	u64 from = x & ~EXTENT_LEN, to = y & ~EXTENT_LEN, next = larder_extent_len(x);
 
 	if (!larder_state_zero(larder_extent_state(x)))
-		next += larder_extent_len(x);
-	return next == larder_extent_cache(y) && x && extent_end(x) == larder_extent_first(y) &&
-	       larder_extent_state(x) == larder_extent_state(y);
+		next += next << 28;
+	return to - from == next && to > from;
 }
 
 static inline u64 extent_join(u64 x, u64 y)
@@ -140,23 +141,30 @@ static inline u64 extent_join(u64 x, u64 y)
 
 /*
  * The first of n extents that ends behind sector 'at' of the region; n: none.  Looks first where it lies if all are of one length,
- * without holes.  Readers call it too: any value may change under it.
+ * without holes; then as many blocks from there as that was wrong by; then by halves.  Readers call it too: any value may change
+ * under it.
  */
 static __always_inline u32 extents_search(const u64 *ext, u32 n, u32 at)
 {
-	u32 lo = 0, half = at * n >> LARDER_REGION_SHIFT;
+	u32 lo = 0, half = at * n >> LARDER_REGION_SHIFT, off;
+	bool guess = true;
 
-	for (; n; half = n / 2) {
+	while (n) {
 		u64 e = READ_ONCE(ext[lo + half]);
 
 		if (larder_extent_first(e) <= at && extent_end(e) > at)
 			return lo + half;
 		if (extent_end(e) <= at) {
+			off = (at - extent_end(e)) / LARDER_SLOT_SECTORS;
 			lo += half + 1;
 			n -= half + 1;
+			half = guess && off < n ? off : n / 2;
 		} else {
+			off = (larder_extent_first(e) - at - 1) / LARDER_SLOT_SECTORS;
 			n = half;
+			half = guess && off < n ? n - 1 - off : n / 2;
 		}
+		guess = false;
 	}
 	return lo;
 }
@@ -169,12 +177,12 @@ static __always_inline u64 extents_find(const u64 *ext, u32 n, u32 at)
 	return i < n ? READ_ONCE(ext[i]) : 0;
 }
 
-static inline void map_set(struct larder_map *m, u64 region, u64 e)
+static inline struct larder_map map_of(u64 region, u64 e)
 {
-	m->sector = (region << LARDER_REGION_SHIFT) + larder_extent_first(e);
-	m->cache = larder_extent_cache(e);
-	m->len = larder_extent_len(e);
-	m->state = larder_extent_state(e);
+	return (struct larder_map){
+		.sector = (region << LARDER_REGION_SHIFT) + larder_extent_first(e), .cache = larder_extent_cache(e),
+		.len = larder_extent_len(e), .state = larder_extent_state(e),
+	};
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -302,10 +310,13 @@ static void stock_lend(struct larder_stock *s, u64 region)
 
 /* ------------------------------------------------------------------ readers */
 
-/* Under rcu_read_lock().  NULL: the volume ends before it. */
+/*
+ * Under rcu_read_lock(), or a shard's lock, under which preemption is off, or, on PREEMPT_RT, which is a reader's section by
+ * itself.  NULL: the volume ends before it.
+ */
 static __always_inline struct larder_gib *gib_find(struct larder_index *idx, u64 gib)
 {
-	struct larder_root *root = rcu_dereference(idx->root);
+	struct larder_root *root = rcu_dereference_check(idx->root, rcu_read_lock_any_held());
 
 	if (unlikely(gib >= root->gibs))
 		return NULL;
@@ -472,7 +483,7 @@ bool larder_index_next(struct larder_index *idx, u64 sector, u64 end, u32 mask, 
 	base = region << LARDER_REGION_SHIFT;
 	a = max_t(u64, larder_extent_first(e), sector > base ? sector - base : 0);
 	b = min_t(u64, extent_end(e), end - base);
-	map_set(out, region, extent_cut(e, a, b));
+	*out = map_of(region, extent_cut(e, a, b));
 	return true;
 }
 
@@ -506,20 +517,21 @@ static inline bool range_valid(struct larder_index *idx, u64 sector, u32 len)
 	return len && sector < sectors && len <= sectors - sector && len <= LARDER_REGION_SECTORS - sector % LARDER_REGION_SECTORS;
 }
 
-/* Takes the lock of a region that range_valid() knows.  Spares are the caller's to set before and to free afterwards. */
-static void edit_begin(struct larder_edit *e, struct larder_index *idx, u64 region)
-	__acquires(RCU) __acquires(&e->shard->lock)
+static inline struct larder_shard *shard_of(struct larder_index *idx, u64 region)
 {
-	u64 gib = region / REGIONS_PER_GIB;
+	return &idx->shard[region / REGIONS_PER_GIB % NR_SHARDS];
+}
+
+/* Of a region that range_valid() knows; its shard is locked.  Spares are the caller's to set before and to free afterwards. */
+static void edit_set(struct larder_edit *e, struct larder_index *idx, u64 region)
+{
 	u32 head;
 
 	e->idx = idx;
 	e->region = region;
 	e->by = NULL;
-	e->shard = &idx->shard[gib % NR_SHARDS];
-	rcu_read_lock();
-	e->gib = gib_find(idx, gib);
-	spin_lock_irqsave(&e->shard->lock, e->flags);
+	e->shard = shard_of(idx, region);
+	e->gib = gib_find(idx, region / REGIONS_PER_GIB);
 	e->page = rcu_dereference_protected(e->gib->page, lockdep_is_held(&e->shard->lock));
 	e->old = e->page ? rcu_dereference_protected(e->page->region[edit_slot(e)], lockdep_is_held(&e->shard->lock)) : NULL;
 	head = e->old ? e->old->head : 0;
@@ -529,11 +541,20 @@ static void edit_begin(struct larder_edit *e, struct larder_index *idx, u64 regi
 	e->r = e->old;
 }
 
+static void edit_begin(struct larder_edit *e, struct larder_index *idx, u64 region)
+	__acquires(&e->shard->lock)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&shard_of(idx, region)->lock, flags);
+	edit_set(e, idx, region);
+	e->flags = flags;
+}
+
 static void edit_end(struct larder_edit *e)
-	__releases(&e->shard->lock) __releases(RCU)
+	__releases(&e->shard->lock)
 {
 	spin_unlock_irqrestore(&e->shard->lock, e->flags);
-	rcu_read_unlock();
 }
 
 static inline u64 *edit_extents(struct larder_edit *e)
@@ -675,14 +696,20 @@ static void edit_shrink(struct larder_edit *e)
 	edit_publish(e, r);
 }
 
+/* A region had 'was' dirty extents, and has 'now'. */
+static inline void gib_count_dirty(struct larder_gib *gib, u32 was, u32 now)
+{
+	if (!was != !now)
+		WRITE_ONCE(gib->dirty, gib->dirty + (now ? 1 : -1));
+}
+
 /* The array is written: count extents, dirty of them dirty.  Makes it the region's, and keeps the sums. */
 static void edit_commit(struct larder_edit *e, u32 count, u32 dirty)
 {
 	bool in_place = e->r && e->r == e->old;
 
 	e->shard->extents += (s64)count - e->count;
-	if (!e->dirty != !dirty)
-		WRITE_ONCE(e->gib->dirty, e->gib->dirty + (dirty ? 1 : -1));
+	gib_count_dirty(e->gib, e->dirty, dirty);
 	edit_close(e, count, dirty);
 	if (!in_place)
 		edit_publish(e, e->r);
@@ -693,14 +720,17 @@ static void edit_commit(struct larder_edit *e, u32 count, u32 dirty)
 }
 
 /* What was there, an extent or a part of one, becomes 'now'. */
+static inline void report(struct larder_index *idx, u64 region, u64 was, u8 now, void *by)
+{
+	struct larder_map m = map_of(region, was);
+
+	if (idx->change)
+		idx->change(idx->ctx, &m, now, by);
+}
+
 static inline void edit_report(struct larder_edit *e, u64 was, u8 now)
 {
-	struct larder_map m;
-
-	if (!e->idx->change)
-		return;
-	map_set(&m, e->region, was);
-	e->idx->change(e->idx->ctx, &m, now, e->by);
+	report(e->idx, e->region, was, now, e->by);
 }
 
 /* ------------------------------------------------------------------ store */
@@ -761,30 +791,6 @@ static void splice_apply(struct larder_edit *e, const struct larder_splice *s)
 		WRITE_ONCE(dst[s->from + i], s->out[i]);
 }
 
-/*
- * Extent number i becomes 'put', if that has its bounds and merges with neither neighbour: one store, which a reader sees or does
- * not see.
- */
-static bool store_exact(struct larder_edit *e, u32 i, u64 put)
-{
-	u64 *ext = edit_extents(e), was;
-	u32 dirty;
-
-	if (BITS_PER_LONG < 64 || i == e->count || !put)
-		return false;
-	was = ext[i];
-	if (((was ^ put) & 0xffffff) || (i && extent_joins(ext[i - 1], put)) || (i + 1 < e->count && extent_joins(put, ext[i + 1])))
-		return false;
-	WRITE_ONCE(ext[i], put);
-	edit_report(e, was, LARDER_ST_NONE);
-	dirty = e->dirty - extent_dirty(was) + extent_dirty(put);
-	if (dirty != e->dirty) {
-		edit_open(e);
-		edit_commit(e, e->count, dirty);
-	}
-	return true;
-}
-
 static int edit_store(struct larder_edit *e, u32 a, u32 b, u64 put)
 {
 	const u64 *ext = edit_extents(e);
@@ -792,8 +798,6 @@ static int edit_store(struct larder_edit *e, u32 a, u32 b, u64 put)
 	struct larder_splice s;
 	int ret;
 
-	if (store_exact(e, lo, put))
-		return 0;
 	while (hi < e->count && larder_extent_first(ext[hi]) < b)
 		hi++;
 	if (lo == hi && !put)
@@ -818,20 +822,71 @@ static int edit_store(struct larder_edit *e, u32 a, u32 b, u64 put)
 	return 0;
 }
 
+/*
+ * Shard locked.  What most writes are: one extent of the region has the bounds of 'put', and that merges with neither neighbour:
+ * one store, which a reader sees or does not see.  False: it is not so.
+ */
+static __always_inline bool store_exact(struct larder_index *idx, struct larder_gib *gib, u64 region, u32 a, u64 put, void *by)
+{
+	struct larder_shard *shard = shard_of(idx, region);
+	struct larder_region *r;
+	struct larder_page *page;
+	u32 head, n, i, dirty;
+	u64 *ext, was;
+
+	page = rcu_dereference_protected(gib->page, lockdep_is_held(&shard->lock));
+	r = page ? rcu_dereference_protected(page->region[region % REGIONS_PER_GIB], lockdep_is_held(&shard->lock)) : NULL;
+	if (BITS_PER_LONG < 64 || !r || !put)
+		return false;
+	head = r->head;
+	n = head_count(head);
+	ext = r->extents;
+	i = extents_search(ext, n, a);
+	if (i == n)
+		return false;
+	was = ext[i];
+	if (((was ^ put) & 0xffffff) || (i && extent_joins(ext[i - 1], put)) || (i + 1 < n && extent_joins(put, ext[i + 1])))
+		return false;
+	WRITE_ONCE(ext[i], put);
+	report(idx, region, was, LARDER_ST_NONE, by);
+	dirty = head_dirty(head) - extent_dirty(was) + extent_dirty(put);
+	if (dirty != head_dirty(head)) {
+		gib_count_dirty(gib, head_dirty(head), dirty);
+		write_seqcount_begin(&r->seq);
+		WRITE_ONCE(r->head, head_pack(n, dirty, head_class(head)));
+		write_seqcount_end(&r->seq);
+	}
+	return true;
+}
+
+/* Shard locked: any other one. */
+static noinline int store_edit(struct larder_index *idx, u64 region, u32 a, u32 b, u64 put, void *by)
+{
+	struct larder_edit e;
+
+	e.spare_page = NULL;
+	e.spare_region = NULL;
+	edit_set(&e, idx, region);
+	e.by = by;
+	return edit_store(&e, a, b, put);
+}
+
 int larder_index_store(struct larder_index *idx, u64 sector, u32 len, u64 cache, u8 state, void *by)
 {
+	u64 region = sector >> LARDER_REGION_SHIFT, put;
 	u32 a = sector & (LARDER_REGION_SECTORS - 1);
-	struct larder_edit e;
-	int ret;
+	struct larder_shard *shard;
+	unsigned long flags;
+	int ret = 0;
 
 	if (WARN_ON_ONCE(!range_valid(idx, sector, len) || state > LARDER_ST_ZERO_CLEANING || cache >> LARDER_CACHE_SECTOR_BITS))
 		return -EINVAL;
-	e.spare_page = NULL;
-	e.spare_region = NULL;
-	edit_begin(&e, idx, sector >> LARDER_REGION_SHIFT);
-	e.by = by;
-	ret = edit_store(&e, a, a + len, state == LARDER_ST_NONE ? 0 : larder_extent_pack(a, len, state, cache));
-	edit_end(&e);
+	put = state == LARDER_ST_NONE ? 0 : larder_extent_pack(a, len, state, cache);
+	shard = shard_of(idx, region);
+	spin_lock_irqsave(&shard->lock, flags);
+	if (!store_exact(idx, gib_find(idx, region / REGIONS_PER_GIB), region, a, put, by))
+		ret = store_edit(idx, region, a, a + len, put, by);
+	spin_unlock_irqrestore(&shard->lock, flags);
 	return ret;
 }
 

@@ -427,6 +427,10 @@ static __thread int pure_rcu_depth;
 #define lockdep_is_held(l) ((l)->owner == &pure_atomic_depth)
 #define lockdep_assert_irqs_disabled() do { } while (0)
 
+/* who holds a spin lock is a reader of RCU, as in the kernel */
+static inline void rcu_read_lock(void);
+static inline void rcu_read_unlock(void);
+
 typedef struct { int held; int *owner; } spinlock_t;
 typedef spinlock_t raw_spinlock_t;
 #define DEFINE_SPINLOCK(x) spinlock_t x
@@ -440,6 +444,7 @@ static inline void spin_lock(spinlock_t *l)
 		sched_yield();
 	WRITE_ONCE(l->owner, &pure_atomic_depth);
 	pure_atomic_depth++;
+	rcu_read_lock();
 }
 static inline void spin_unlock(spinlock_t *l)
 {
@@ -447,6 +452,7 @@ static inline void spin_unlock(spinlock_t *l)
 	WRITE_ONCE(l->owner, NULL);
 	pure_atomic_depth--;
 	__atomic_store_n(&l->held, 0, __ATOMIC_RELEASE);
+	rcu_read_unlock();
 }
 #define spin_lock_irqsave(l, flags) do { (flags) = 1; spin_lock(l); } while (0)
 #define spin_unlock_irqrestore(l, flags) do { (void)(flags); spin_unlock(l); } while (0)
@@ -519,6 +525,7 @@ static inline void rcu_read_unlock(void)
 }
 
 #define rcu_read_lock_held() (pure_rcu_depth > 0)
+#define rcu_read_lock_any_held() rcu_read_lock_held()
 #define rcu_dereference(p) ({ pure_check(pure_rcu_depth, "rcu_dereference outside"); __atomic_load_n(&(p), __ATOMIC_ACQUIRE); })
 #define rcu_dereference_protected(p, c) ({ pure_check(c, "not protected"); __atomic_load_n(&(p), __ATOMIC_RELAXED); })
 #define rcu_dereference_check(p, c) ({ pure_check(pure_rcu_depth || (c), "not protected"); __atomic_load_n(&(p), __ATOMIC_ACQUIRE); })
