@@ -269,6 +269,16 @@ static void read_heat(struct cache *c, const struct segment *seg, u64 cache, u32
 		larder_heat_hit(&c->heat, first, last - first + 1);
 }
 
+/*
+ * Nobody has counted a clone's vectors, and where their number is not known to be one, the block layer goes through them to see
+ * whether it has to split the bio (bio_may_exceed_limits(), bio_may_need_split()).
+ */
+static void hit_count_vector(struct bio *bio)
+{
+	if (!bio->bi_iter.bi_idx && bio->bi_iter.bi_bvec_done + bio->bi_iter.bi_size <= bio->bi_io_vec->bv_len)
+		bio->bi_vcnt = 1;
+}
+
 /* A hit: io has the place and the state, the segment is pinned.  A 4Kn SSD and an unaligned extent: see read_bounce(). */
 static __always_inline int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
@@ -288,6 +298,7 @@ static __always_inline int read_hit(struct volume *v, struct bio *bio, struct la
 	trace_larder_hit(v, io->sector, io->len, io->cache);
 	d = io->device = cache_sector_device(c, io->cache, &bio->bi_iter.bi_sector);
 	bio_set_dev(bio, d->bdev);
+	hit_count_vector(bio);
 	if (unlikely(bio->bi_opf & REQ_NOWAIT) && !bdev_nowait(d->bdev))
 		bio->bi_opf &= ~REQ_NOWAIT;
 	return io_issue(bio, may_wait);
@@ -985,7 +996,11 @@ int io_begin(struct volume *v, struct bio *bio)
 	struct larder_io *io = larder_io(bio);
 	int r;
 
-	memset(io, 0, offsetof(struct larder_io, volume));
+	/* of more than this the compiler makes a string instruction, which costs more than its stores */
+	memset(io, 0, offsetof(struct larder_io, raced_since));
+	io->raced_since = 0;
+	io->began = 0;
+	io->resync = NULL;
 	io->volume = v;
 	io->error = 0;
 	io->sector = dm_target_offset(v->ti, bio->bi_iter.bi_sector);

@@ -658,7 +658,7 @@ struct cache_target {
 enum io_kind { IO_NONE, IO_HIT, IO_MISS, IO_WRITE, IO_FLUSH, IO_BYPASS, IO_DISCARD, IO_FILL, IO_THROUGH, IO_PASS };
 
 struct larder_io {
-	/* from here to 'volume': zero when a bio arrives */
+	/* from here to 'volume': zero when a bio arrives; io_begin() */
 	u8 kind;			/* enum io_kind */
 	bool raced;			/* bucket counters are held */
 	bool marked;			/* a mark is held */
