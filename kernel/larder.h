@@ -254,6 +254,9 @@ struct item {
 	int error;
 };
 
+/* RUNS: it has seen all that asked.  AGAIN: somebody has asked since. */
+enum log_sending { SEND_IDLE, SEND_RUNS, SEND_AGAIN };
+
 struct log {
 	/*
 	 * irqsave; all below, but what a stream's sender collects.  timer_armed and apply_stalled are also cleared without it, and
@@ -284,7 +287,7 @@ struct log {
 	u32 nr_records;
 	unsigned int in_flight;		/* appends */
 	unsigned int slots_in_flight;	/* data slots of these */
-	bool sending;			/* one sender at a time */
+	atomic_t sending;		/* enum log_sending: one sender at a time.  Only its end (IDLE) is not under the lock */
 	bool held;			/* an SSD has failed: nothing counts before the set without it is durable (rule 14) */
 	bool applying;			/* one applier at a time */
 	bool apply_again;
@@ -752,8 +755,13 @@ static inline u32 segment_mirror_number(const struct cache *c, u32 segment)
 /* Any context: the place of this very sector. */
 static inline struct cache_device *copy_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
 {
-	struct cache_device *d = segment_device(c, cache_segment(c, cache_sector));
+	struct cache_device *d;
 
+	if (likely(c->nr_devices == 1)) {
+		*where = c->dev[0].start + cache_sector;	/* its segments are all there are: the first one is 0 */
+		return &c->dev[0];
+	}
+	d = segment_device(c, cache_segment(c, cache_sector));
 	*where = d->start + cache_sector - ((u64)d->first_segment << c->segment_shift);
 	return d;
 }
@@ -763,10 +771,8 @@ static inline struct cache_device *cache_sector_device(struct cache *c, u64 cach
 {
 	u32 segment = cache_segment(c, cache_sector), mirror;
 
-	if (likely(c->nr_devices == 1)) {
-		*where = c->dev[0].start + cache_sector;	/* its segments are all there are: the first one is 0 */
-		return &c->dev[0];
-	}
+	if (likely(c->nr_devices == 1))
+		return copy_sector_device(c, cache_sector, where);
 	mirror = READ_ONCE(c->segments[segment].mirror);
 	if (unlikely(mirror != LARDER_NO_SEGMENT &&
 		     (READ_ONCE(c->segments[segment].prefer_mirror) || READ_ONCE(segment_device(c, segment)->failed)) &&

@@ -257,7 +257,8 @@ void log_drain(struct cache *c)
 		flush_work(&log->work);
 		user_flushes_wait(c);
 		spin_lock_irq(&log->lock);
-		busy = log->in_flight || log->sending || log->applying || !list_empty(&log->copies) || !list_empty(&log->records);
+		busy = log->in_flight || atomic_read(&log->sending) != SEND_IDLE || log->applying || !list_empty(&log->copies) ||
+		       !list_empty(&log->records);
 		spin_unlock_irq(&log->lock);
 		busy |= atomic_read(&c->summaries_in_flight);
 		for (i = 0; i < c->nr_devices; i++) {
@@ -630,11 +631,6 @@ static u32 append_copies(struct cache *c, const struct record *r, struct append_
 	struct cache_device *d;
 	bool failed;
 
-	if (likely(c->nr_devices == 1)) {
-		copy[0] = (struct append_copy){ .segment = r->segment };
-		*members = !READ_ONCE(c->dev[0].failed);
-		return *members;
-	}
 	*members = 0;
 	for (i = 0; i < 2; i++) {
 		if (both[i] == LARDER_NO_SEGMENT)
@@ -650,20 +646,43 @@ static u32 append_copies(struct cache *c, const struct record *r, struct append_
 }
 
 /* copy: the one that this bio writes. */
-static void append_init(struct append *a, struct append *first, const struct append_copy *copy)
+static void append_init(struct append *a, struct append *first, struct append_copy copy)
 {
 	struct record *r = first->record;
 	u32 slots = first->to - first->from + first->commit;
 	sector_t where;
 
 	a->first = first;
-	a->joining = copy->joining;
-	a->device = copy_sector_device(r->cache, slot_sector(r->cache, copy->segment, first->from), &where);
+	a->joining = copy.joining;
+	a->device = copy_sector_device(r->cache, slot_sector(r->cache, copy.segment, first->from), &where);
 	bio_init(&a->bio, a->device->bdev, &r->vec[first->from - r->first], slots, APPEND_OPF | (first->fua ? REQ_FUA : 0));
 	a->bio.bi_vcnt = slots;
 	a->bio.bi_iter.bi_size = slots * LARDER_SLOT_SIZE;
 	a->bio.bi_iter.bi_sector = where;
 	a->bio.bi_end_io = append_end;
+}
+
+/* n copies are written; those of members count. */
+static void append_count(struct cache *c, struct append *a, u32 n, u32 members)
+{
+	a->copies = members;
+	atomic_set(&a->left, max(n, 1u));
+	atomic_set(&a->failed, 0);
+	a->probe = !a->fua && ssd_probe_begin(c, SSD_WRITE);
+}
+
+/* Of several SSDs. */
+static noinline void append_init_copies(struct cache *c, struct append *a)
+{
+	struct append_copy copy[2] = { { .segment = a->record->segment } };
+	u32 members, n = append_copies(c, a->record, copy, &members);
+
+	append_count(c, a, n, members);
+	append_init(a, a, copy[0]);
+	if (n > 1) {
+		append_init(a->second, a, copy[1]);
+		submit_bio_noacct(&a->second->bio);
+	}
 }
 
 /*
@@ -672,19 +691,13 @@ static void append_init(struct append *a, struct append *first, const struct app
  */
 static void append_submit(struct cache *c, struct append *a)
 {
-	struct append_copy copy[2] = { { .segment = a->record->segment } };
-	u32 members, n = append_copies(c, a->record, copy, &members);
-
-	a->copies = members;
-	atomic_set(&a->left, max(n, 1u));
-	atomic_set(&a->failed, 0);
-	a->probe = !a->fua && ssd_probe_begin(c, SSD_WRITE);
-	append_init(a, a, &copy[0]);
-	if (n > 1) {
-		append_init(a->second, a, &copy[1]);
-		submit_bio_noacct(&a->second->bio);
+	if (likely(c->nr_devices == 1)) {
+		append_count(c, a, 1, !READ_ONCE(c->dev[0].failed));
+		append_init(a, a, (struct append_copy){ .segment = a->record->segment });
+	} else {
+		append_init_copies(c, a);
 	}
-	if (members)
+	if (likely(a->copies))
 		submit_bio_noacct(&a->bio);
 	else
 		bio_io_error(&a->bio);
@@ -698,9 +711,18 @@ static void append_free(struct log *log, struct append *a)
 	append_put(log, a);
 }
 
+/* log->lock held: is there something behind what was just taken?  What comes later asks for itself. */
+static bool log_sends_more(const struct log *log)
+{
+	return !list_empty(&log->stream[LARDER_STREAM_WRITE].unbuilt) || (log->open && log->open->ready != log->open->submitted);
+}
+
 /*
  * log->lock held with interrupts off; lets go of it.  One sender at a time, whoever comes first: it also sends what others make
  * ready meanwhile.  So appends reach submit_bio() in the order of the log, each segment front to back.
+ *
+ * A sender that left nothing behind ends without the lock, if nobody has asked (SEND_AGAIN) by then: whoever makes something ready
+ * asks behind that, under the lock, and either finds the sender at work, which then looks again, or becomes it.
  */
 static void log_send_unlock(struct cache *c)
 	__releases(&c->log.lock)
@@ -710,14 +732,17 @@ static void log_send_unlock(struct cache *c)
 	struct append *a;
 	u64 durable;
 	u32 items;
+	bool more;
 
-	if (log->sending) {
+	if (atomic_xchg(&log->sending, SEND_AGAIN) != SEND_IDLE) {
 		spin_unlock_irq(&log->lock);
 		return;
 	}
-	log->sending = true;
 	while ((r = log_sendable(c))) {
+		/* asked for until now is what this one sees */
+		atomic_set(&log->sending, SEND_RUNS);
 		a = log_send_take(c, r, &items);
+		more = log_sends_more(log);
 		durable = log->durable_sequence;
 		spin_unlock_irq(&log->lock);
 
@@ -733,9 +758,11 @@ static void log_send_unlock(struct cache *c)
 			cache_count(c, fua_appends, 1);
 		trace_larder_append(c, r, a->from, a->to, a->commit);
 		append_submit(c, a);
+		if (!more && atomic_cmpxchg(&log->sending, SEND_RUNS, SEND_IDLE) == SEND_RUNS)
+			return;
 		spin_lock_irq(&log->lock);
 	}
-	log->sending = false;
+	atomic_set(&log->sending, SEND_IDLE);
 	spin_unlock_irq(&log->lock);
 }
 
@@ -1238,7 +1265,7 @@ static void append_again_work(struct work_struct *work)
 			copy.segment = READ_ONCE(c->segments[copy.segment].mirror);
 		copy.joining = a->joining;
 		bio_uninit(&a->bio);
-		append_init(a, a->first, &copy);
+		append_init(a, a->first, copy);
 		submit_bio(&a->bio);
 	}
 }
