@@ -247,6 +247,7 @@ struct item {
 	u64 cache;			/* linear cache sector; ZERO: serial */
 	u32 len;			/* sectors */
 	u16 slot, nr_slots;		/* of the record's segment */
+	u32 gone, gone_dirty;		/* volume_map_store(): sectors that were cached, and dirty, where it is now */
 	DECLARE_BITMAP(replaces, RECORD_SLOTS);	/* its slots: something was mapped where they are now */
 	u8 kind;			/* LARDER_WRITE, LARDER_ZERO */
 	bool done;			/* its data is on the SSD */

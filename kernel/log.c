@@ -1395,8 +1395,12 @@ void log_replaces(struct item *it, const struct larder_map *m)
 		__set_bit(first, it->replaces);
 	else
 		bitmap_set(it->replaces, first, last - first + 1);
-	if (!larder_state_zero(m->state))
+	if (larder_state_dirty(m->state))
+		it->gone_dirty += m->len;
+	if (!larder_state_zero(m->state)) {
+		it->gone += m->len;
 		heat_take_over(it->volume->cache, it, m);
+	}
 }
 
 /* Slots that took nothing's place, of blocks that the ghost knows, begin as those do that are kept. */

@@ -609,24 +609,39 @@ bool segments_wait_for(struct cache *c, u64 sequence)
 
 /* ------------------------------------------------------------------ what is live */
 
-static void account(struct volume *v, u64 cache, u32 len, u8 state, int sign)
+/* Of the segment, which must not look empty while something enters or leaves it. */
+static __always_inline void account_segment(struct cache *c, u64 cache, u8 state, int by)
+{
+	struct segment *seg = &c->segments[cache_segment(c, cache)];
+
+	if (larder_state_zero(state))
+		return;
+	atomic_add(by, &seg->live);
+	if (larder_state_dirty(state))
+		atomic_add(by, &seg->dirty);
+}
+
+/* Of cache and volume: sectors that are cached, and that are dirty. */
+static __always_inline void account_sums(struct volume *v, s64 cached, s64 dirty)
 {
 	struct cache *c = v->cache;
-	long n = sign * (long)len;
 
-	if (!larder_state_zero(state)) {
-		struct segment *seg = &c->segments[cache_segment(c, cache)];
+	if (cached) {
+		atomic64_add(cached, &c->live_sectors);
+		atomic64_add(cached, &v->cached_sectors);
+	}
+	if (dirty) {
+		atomic64_add(dirty, &c->dirty_sectors);
+		atomic64_add(dirty, &v->dirty_sectors);
+	}
+}
 
-		atomic_add(n, &seg->live);
-		atomic64_add(n, &c->live_sectors);
-		atomic64_add(n, &v->cached_sectors);
-		if (larder_state_dirty(state))
-			atomic_add(n, &seg->dirty);
-	}
-	if (larder_state_dirty(state)) {
-		atomic64_add(n, &c->dirty_sectors);
-		atomic64_add(n, &v->dirty_sectors);
-	}
+static void account(struct volume *v, u64 cache, u32 len, u8 state, int sign)
+{
+	int by = sign * (int)len;
+
+	account_segment(v->cache, cache, state, by);
+	account_sums(v, larder_state_zero(state) ? 0 : by, larder_state_dirty(state) ? by : 0);
 }
 
 /* Under a region lock: was->state == now only while a checkpoint is loaded. */
@@ -638,9 +653,12 @@ void index_changed(void *ctx, const struct larder_map *was, u8 now, void *by)
 		account(v, was->cache, was->len, now, 1);
 		return;
 	}
-	if (by)
-		log_replaces(by, was);
-	account(v, was->cache, was->len, was->state, -1);
+	if (by) {
+		log_replaces(by, was);		/* store_part() sees to the sums */
+		account_segment(v->cache, was->cache, was->state, -(int)was->len);
+	} else {
+		account(v, was->cache, was->len, was->state, -1);
+	}
 	if (now == LARDER_ST_NONE && unlikely(READ_ONCE(v->cache->pins[0])) && !larder_state_zero(was->state))
 		pins_clear(v, was->cache, was->len);
 	if (now != LARDER_ST_NONE)
@@ -660,6 +678,24 @@ static u32 region_part(u64 sector, u64 end)
 	return min(border, end) - sector;
 }
 
+/*
+ * In one region.  A user's write mostly takes the place of what is dirty, too: the sums get the difference, behind the store.
+ * Until then the write counts as one in flight (v->items).
+ */
+static __always_inline int store_part(struct volume *v, u64 sector, u32 n, u64 cache, u8 state, struct item *by)
+{
+	int err;
+
+	if (!by)
+		return larder_index_store(v->index, sector, n, state == LARDER_ST_NONE ? 0 : cache, state, NULL);
+	by->gone = 0;
+	by->gone_dirty = 0;
+	err = larder_index_store(v->index, sector, n, cache, state, by);
+	if (!err)
+		account_sums(v, (s64)n - by->gone, (s64)n - by->gone_dirty);
+	return err;
+}
+
 int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state, struct item *by)
 {
 	u64 end = sector + len;
@@ -668,11 +704,16 @@ int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state,
 
 	for (; sector < end; sector += n) {
 		n = region_part(sector, end);
-		if (state != LARDER_ST_NONE)
-			account(v, cache, n, state, 1);		/* before: a reclaimer must not see it empty */
-		err = larder_index_store(v->index, sector, n, state == LARDER_ST_NONE ? 0 : cache, state, by);
+		/* before: a reclaimer must not see it empty */
+		if (by)
+			account_segment(v->cache, cache, state, n);
+		else if (state != LARDER_ST_NONE)
+			account(v, cache, n, state, 1);
+		err = store_part(v, sector, n, cache, state, by);
 		if (err) {
-			if (state != LARDER_ST_NONE)
+			if (by)
+				account_segment(v->cache, cache, state, -(int)n);
+			else if (state != LARDER_ST_NONE)
 				account(v, cache, n, state, -1);
 			break;
 		}
