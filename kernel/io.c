@@ -572,7 +572,7 @@ static int read_from_memory(struct volume *v, struct bio *bio, struct larder_io 
 	return DM_MAPIO_SUBMITTED;
 }
 
-static int read_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
 	struct larder_map m;
@@ -898,7 +898,7 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
  * Whole stripes go to an array at once, which need not read for their parity then; what is before them is cut off, as is what is
  * behind them.  Only map() can cut.
  */
-static void judge_stripes(struct volume *v, struct bio *bio, struct larder_io *io)
+static noinline void judge_stripes(struct volume *v, struct bio *bio, struct larder_io *io)
 {
 	u32 lead, whole = io_stripes(v, io, &lead);
 

@@ -543,7 +543,7 @@ void log_pinned_crc(struct stream *s, struct record *r, u32 crc)
 }
 
 /* Sender: the checksum over all of it, then entries and sums for the segment's summary. */
-static void log_finish(struct cache *c, struct stream *s, struct record *r, u64 durable_sequence)
+static noinline void log_finish(struct cache *c, struct stream *s, struct record *r, u64 durable_sequence)
 {
 	struct larder_commit_place p = {
 		.hash = c->hash, .sequence = r->sequence, .prev_sequence = r->prev_sequence,
@@ -1321,7 +1321,7 @@ static void item_complete(struct item *it)
 }
 
 /* The first record is complete and all before it are applied: its entries, its waiters.  Returns how much it was, in items. */
-static u32 log_apply_record(struct cache *c, struct record *r)
+static noinline u32 log_apply_record(struct cache *c, struct record *r)
 	__must_hold(&c->log.lock)
 {
 	struct log *log = &c->log;

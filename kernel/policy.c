@@ -458,16 +458,6 @@ void larder_heat_hit(struct larder_heat *h, u64 slot, u32 n)
 	}
 }
 
-unsigned int larder_heat_get(const struct larder_heat *h, u64 slot)
-{
-	size_t w = slot / BITS_PER_LONG;
-	u32 bit = slot % BITS_PER_LONG;
-
-	if (slot >= h->slots)
-		return 0;
-	return (READ_ONCE(h->warm[w]) >> bit & 1) + 2 * (READ_ONCE(h->hot[w]) >> bit & 1);
-}
-
 void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat)
 {
 	unsigned long mask, warm, hot;
@@ -511,12 +501,6 @@ void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main)
 		larder_keep_worthy(larder_heat_get(h, slot), main, &heat);
 		larder_heat_set(h, slot, 1, heat);
 	}
-}
-
-unsigned int larder_heat_overwritten(unsigned int heat, bool counts, bool main)
-{
-	heat = min(heat + counts, LARDER_HEAT_MAX);
-	return main ? max(heat, LARDER_HEAT_KEPT) : heat;
 }
 
 /* ------------------------------------------------------------- ghost

@@ -35,7 +35,15 @@ void larder_heat_free(struct larder_heat *h);
 /* Any context, lock-free. */
 /* one more, up to 3, for n slots; writes memory only where it changes */
 void larder_heat_hit(struct larder_heat *h, u64 slot, u32 n);
-unsigned int larder_heat_get(const struct larder_heat *h, u64 slot);
+static inline unsigned int larder_heat_get(const struct larder_heat *h, u64 slot)
+{
+	size_t w = slot / BITS_PER_LONG;
+	u32 bit = slot % BITS_PER_LONG;
+
+	if (slot >= h->slots)
+		return 0;
+	return (READ_ONCE(h->warm[w]) >> bit & 1) + 2 * (READ_ONCE(h->hot[w]) >> bit & 1);
+}
 void larder_heat_set(struct larder_heat *h, u64 slot, u32 n, unsigned int heat);
 /* of one slot; never lowers it */
 void larder_heat_raise(struct larder_heat *h, u64 slot, unsigned int heat);
@@ -49,7 +57,11 @@ static inline bool larder_heat_counts(u64 age, u64 capacity) { return age >= div
  * The heat that a write takes over from the block that it writes over.  counts: larder_heat_counts() of that; main: it lay in keep,
  * where it would have had to be asked for again to stay, and has been.
  */
-unsigned int larder_heat_overwritten(unsigned int heat, bool counts, bool main);
+static inline unsigned int larder_heat_overwritten(unsigned int heat, bool counts, bool main)
+{
+	heat = min(heat + counts, LARDER_HEAT_MAX);
+	return main ? max(heat, LARDER_HEAT_KEPT) : heat;
+}
 
 /* ------------------------------------------------------------- ghost: evicted 4 KiB blocks */
 /*
