@@ -512,16 +512,6 @@ void larder_seal_table(struct larder_table *t)
 
 /* ------------------------------------------------------------- entries */
 
-static void entry_encode(struct larder_entry *d, const struct larder_entry_in *e)
-{
-	d->sector = cpu_to_le64(e->sector);
-	d->cache = cpu_to_le64(e->cache);
-	d->length = cpu_to_le32(e->length);
-	d->volume = cpu_to_le16(e->volume);
-	d->kind = e->kind;
-	d->zero = 0;
-}
-
 static void entry_decode(const struct larder_entry *d, struct larder_entry_in *e)
 {
 	e->sector = le64_to_cpu(d->sector);
@@ -602,26 +592,9 @@ static __le32 *commit_sums(const struct larder_commit *c)
 	return (__le32 *)(c->body + larder_commit_entries(c) * ENTRY_BYTES);
 }
 
-bool larder_commit_room(const struct larder_commit *c, u32 nr_more, u32 nr_slots)
-{
-	return nr_slots <= LARDER_RECORD_SLOTS && nr_more <= LARDER_COMMIT_BODY / ENTRY_BYTES &&
-	       (larder_commit_entries(c) + nr_more) * ENTRY_BYTES + nr_slots * 4 <= LARDER_COMMIT_BODY;
-}
-
 void larder_commit_init(struct larder_commit *c)
 {
 	memset(c, 0, sizeof(*c));
-}
-
-int larder_commit_add(struct larder_commit *c, const struct larder_entry_in *e)
-{
-	u32 n = larder_commit_entries(c);
-
-	if (!larder_commit_room(c, 1, 0))
-		return -ENOSPC;
-	entry_encode(&commit_entries(c)[n], e);
-	c->nr_entries = cpu_to_le16(n + 1);
-	return n;
 }
 
 void larder_commit_drop(struct larder_commit *c, u32 i)
@@ -631,7 +604,7 @@ void larder_commit_drop(struct larder_commit *c, u32 i)
 
 void larder_commit_set(struct larder_commit *c, u32 i, const struct larder_entry_in *e)
 {
-	entry_encode(&commit_entries(c)[i], e);
+	larder_entry_encode(&commit_entries(c)[i], e);
 }
 
 /* Closes the gaps that larder_commit_drop() left. */
@@ -783,7 +756,7 @@ int larder_summary_add(struct larder_summary *s, const struct larder_entry_in *e
 
 	if ((n + 1) * ENTRY_BYTES > SUMMARY_BODY)
 		return -ENOSPC;
-	entry_encode(&summary_entries(s)[n], e);
+	larder_entry_encode(&summary_entries(s)[n], e);
 	s->nr_entries = cpu_to_le32(n + 1);
 	return 0;
 }

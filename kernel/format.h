@@ -96,6 +96,18 @@ struct larder_entry_in {
 	u8 kind;			/* enum larder_entry_kind */
 };
 
+static inline void larder_entry_encode(struct larder_entry *d, const struct larder_entry_in *e)
+{
+	d->sector = cpu_to_le64(e->sector);
+	d->cache = cpu_to_le64(e->cache);
+	d->length = cpu_to_le32(e->length);
+	d->volume = cpu_to_le16(e->volume);
+	d->kind = e->kind;
+	d->zero = 0;
+}
+
+static inline u32 larder_commit_entries(const struct larder_commit *c) { return le16_to_cpu(c->nr_entries); }
+
 struct larder_commit_place {
 	u64 hash;			/* larder_log_hash() of the epoch */
 	u64 sequence, prev_sequence, durable_sequence;
@@ -109,13 +121,28 @@ struct larder_commit_place {
  * Room for nr_more further entries in a record that will have nr_slots data slots in all (not: more), at most
  * LARDER_RECORD_SLOTS?
  */
-bool larder_commit_room(const struct larder_commit *c, u32 nr_more, u32 nr_slots);
+static inline bool larder_commit_room(const struct larder_commit *c, u32 nr_more, u32 nr_slots)
+{
+	const u32 bytes = sizeof(struct larder_entry);
+
+	return nr_slots <= LARDER_RECORD_SLOTS && nr_more <= LARDER_COMMIT_BODY / bytes &&
+	       (larder_commit_entries(c) + nr_more) * bytes + nr_slots * 4 <= LARDER_COMMIT_BODY;
+}
 /* Zeroes the block. */
 void larder_commit_init(struct larder_commit *c);
 /*
  * Appends.  Returns the index of the entry, for larder_commit_drop(), or -ENOSPC: not even the body has room (sums not counted).
  */
-int larder_commit_add(struct larder_commit *c, const struct larder_entry_in *e);
+static inline int larder_commit_add(struct larder_commit *c, const struct larder_entry_in *e)
+{
+	u32 n = larder_commit_entries(c);
+
+	if (!larder_commit_room(c, 1, 0))
+		return -ENOSPC;
+	larder_entry_encode((struct larder_entry *)c->body + n, e);
+	c->nr_entries = cpu_to_le16(n + 1);
+	return n;
+}
 /* Takes entry i out: indexes of the others stay as they are until larder_commit_finish() closes the gaps. */
 void larder_commit_drop(struct larder_commit *c, u32 i);
 /* Replaces entry i (a fill shortened by a racing write, say). */
@@ -148,7 +175,6 @@ bool larder_commit_maybe(const struct larder_commit *c, const struct larder_comm
 void larder_commit_entry(const struct larder_commit *c, u32 i, struct larder_entry_in *e);
 /* i < end - first; of a block that is checked or finished.  CPU order. */
 u32 larder_commit_sum(const struct larder_commit *c, u32 i);
-static inline u32 larder_commit_entries(const struct larder_commit *c) { return le16_to_cpu(c->nr_entries); }
 /* Data slots of the record. */
 static inline u32 larder_commit_slots(const struct larder_commit *c) { return le16_to_cpu(c->end) - le16_to_cpu(c->first); }
 
