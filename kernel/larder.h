@@ -211,6 +211,7 @@ struct record {
 	u16 copying;			/* items reserved, not copied yet */
 	bool closed;			/* no more entries; its commit block stands at slot 'end' */
 	bool commit_done;		/* it is on the SSD */
+	bool acts;			/* among its entries are some for log_apply_entries() */
 	bool seals;			/* last record of its segment: the summary follows */
 	bool fua;			/* durable when complete: everything before it was durable at submission */
 	u8 close_reason;		/* CLOSE_FUA: its last write is one, or a zeroing */

@@ -310,7 +310,7 @@ struct record *log_record_get(struct cache *c, u8 stream)
 	r->commit = page_address(r->commit_page);
 	larder_commit_init(r->commit);
 	r->stream = stream;
-	r->closed = r->commit_done = r->fua = false;
+	r->closed = r->commit_done = r->acts = r->fua = false;
 	r->error = 0;
 	r->items_left = r->copying = 0;
 	r->tries = 0;
@@ -459,6 +459,12 @@ static enum log_rank entry_rank(const struct larder_entry_in *e)
 	default:
 		return RANK_USER;
 	}
+}
+
+/* Does it change something in core when its record is applied?  CLEAN does, and the clearing of a mark. */
+static bool entry_acts(const struct larder_entry_in *e)
+{
+	return e->kind == LARDER_CLEAN || (e->kind == LARDER_INTENT && !e->length);
 }
 
 /* Opens a record with room for nr_slots and a commit block.  -EAGAIN: no segment, no record, no page. */
@@ -1073,6 +1079,7 @@ int log_entry_locked(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
 	if (err)
 		return err;
 	larder_commit_add(c->log.open->commit, e);
+	c->log.open->acts |= entry_acts(e);
 	if (lsn)
 		*lsn = c->log.open->lsn;
 	return 0;
@@ -1296,15 +1303,17 @@ static void log_apply_entries(struct cache *c, struct record *r)
 	struct larder_entry_in e;
 	struct volume *v;
 
+	if (!r->acts)
+		return;
 	for (i = 0; i < n; i++) {
 		larder_commit_entry(r->commit, i, &e);
-		if (e.kind != LARDER_CLEAN && e.kind != LARDER_INTENT)
+		if (!entry_acts(&e))
 			continue;
 		rcu_read_lock();
 		v = rcu_dereference_raw(c->volumes[e.volume]);
-		if (v && e.kind == LARDER_INTENT && !e.length)
+		if (v && e.kind == LARDER_INTENT)
 			marks_cleared(v, e.sector);
-		else if (v && e.kind == LARDER_CLEAN)
+		else if (v)
 			writeback_cleaned(v, &e);
 		rcu_read_unlock();
 	}
