@@ -322,8 +322,8 @@ static void stock_lend(struct larder_stock *s, u64 region)
 /* ------------------------------------------------------------------ readers */
 
 /*
- * Under rcu_read_lock(), or a shard's lock, under which preemption is off, or, on PREEMPT_RT, which is a reader's section by itself.
- * NULL: the volume ends before it.
+ * Under rcu_read_lock(), or a shard's lock, under which preemption is off, or, on PREEMPT_RT, which is a reader's section by
+ * itself.  NULL: the volume ends before it.
  */
 static __always_inline struct larder_gib *gib_find(struct larder_index *idx, u64 gib)
 {
