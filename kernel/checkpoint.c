@@ -242,6 +242,7 @@ static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoi
 	memset(n, 0, sizeof(*n));
 	n->sequence = ++c->checkpoint_sequence;
 	n->replay_sequence = snap->sequence;
+	n->replay_segment = snap->pos[LARDER_STREAM_WRITE].segment;
 	n->epoch = c->epoch;
 	n->hash = larder_checkpoint_hash(c->uuid, c->secret, n->sequence);
 	err = writer_take_segment(w, &w->segment);

@@ -405,6 +405,7 @@ struct ssd_probe {
 struct named_checkpoint {		/* super_lock */
 	u64 sequence, replay_sequence, bytes, hash;
 	u32 first_segment, first_mirror, epoch;	/* first_mirror: number + 1, 0: none */
+	u32 replay_segment;		/* the write stream was in it; LARDER_NO_SEGMENT: in none, or it is one of a former run */
 	u32 *segments;			/* of its chunks */
 	u32 nr_segments;
 };
@@ -1101,6 +1102,8 @@ bool log_uses(struct cache *c, bool (*is)(struct cache *c, u32 segment, const vo
 /* log->lock held: the same of any stream */
 bool stream_uses(struct cache *c, const struct stream *s, bool (*is)(struct cache *c, u32 segment, const void *arg),
 		 const void *arg);
+/* nothing that the write stream has opened is left, and the segment that it is in, if that is, has no room to open another one */
+bool log_at_its_end(struct cache *c);
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */

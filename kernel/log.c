@@ -505,6 +505,22 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 	return 0;
 }
 
+bool log_at_its_end(struct cache *c)
+{
+	struct log *log = &c->log;
+	const struct stream *s = &log->stream[LARDER_STREAM_WRITE];
+	const struct record *r;
+	bool room = false;
+
+	spin_lock_irq(&log->lock);
+	r = log->open;
+	if (s->segment != LARDER_NO_SEGMENT && !segment_lost(c, s->segment))
+		room = (r ? r->end + 1 : s->head) < c->data_slots || (r && larder_commit_room(r->commit, 1, r->end - r->first));
+	room |= opened_left(c, &s->opened, s->opened.count);
+	spin_unlock_irq(&log->lock);
+	return !room;
+}
+
 /* An open record with room for nr_slots more, one more entry. */
 static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
 {

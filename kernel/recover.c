@@ -80,6 +80,7 @@ static int start_pointers(struct start *s, const struct larder_cache_sb *sb)
 			continue;
 		n->sequence = le64_to_cpu(p->sequence);
 		n->replay_sequence = le64_to_cpu(p->replay_sequence);
+		n->replay_segment = LARDER_NO_SEGMENT;
 		n->bytes = le64_to_cpu(p->bytes);
 		n->hash = le64_to_cpu(p->hash);
 		n->first_segment = le32_to_cpu(p->first_segment);

@@ -412,20 +412,40 @@ static bool is_lost(struct cache *c, u32 segment, const void *ignored)
 	return segment_lost(c, segment);
 }
 
-static bool is_left(struct cache *c, u32 segment, const void *ignored)
-{
-	return !segment_lost(c, segment);
-}
-
-/* Then nothing can say any more which segment comes next. */
-static bool set_lost_all_opened(struct cache *c)
-{
-	return !log_uses(c, is_left, NULL);
-}
-
 bool set_leaves_lost(struct cache *c)
 {
 	return log_uses(c, is_lost, NULL);
+}
+
+/* Might a start need it: records behind the place where the newest checkpoint's replay begins; chunks of any? */
+static bool is_replayed(const struct segment *seg, u64 replay_sequence)
+{
+	u8 state = READ_ONCE(seg->state);
+
+	if (state == SEGMENT_CHECKPOINT)
+		return true;
+	/* what was passed over says when that was */
+	return seg->stream == LARDER_STREAM_WRITE && seg->sequence >= replay_sequence &&
+	       ((state >= SEGMENT_ACTIVE && state <= SEGMENT_WAITING) || state == SEGMENT_LOST);
+}
+
+/* Would a start look for chunks or records that no SSD which is left has? */
+static bool set_start_needs_lost(struct cache *c)
+{
+	u32 segment, i;
+	u64 sequence;
+	bool needs;
+
+	mutex_lock(&c->super_lock);
+	segment = c->named[0].replay_segment;
+	sequence = c->named[0].replay_sequence;
+	mutex_unlock(&c->super_lock);
+	needs = segment != LARDER_NO_SEGMENT && segment_lost(c, segment);
+	for (i = 0; i < c->nr_segments && !needs; i++) {
+		needs = segment_lost(c, i) && is_replayed(&c->segments[i], sequence);
+		cond_resched();
+	}
+	return needs;
 }
 
 static bool is_left_behind(struct cache *c, u32 segment, const void *current_segment)
@@ -442,16 +462,16 @@ static bool set_in_last(struct cache *c)
 }
 
 /*
- * Both SSDs of segments that the write stream has opened have left: it goes on behind these, and a checkpoint says so.  A start
- * would look for records there, and be refused, though the SSDs left have all that counts.  A power cut before the checkpoint is
- * named: the start is refused.
+ * Both SSDs of segments that a start would look at have left: of those that the write stream is in or has opened, which it goes on
+ * behind, of those that it has left or passed over since the newest checkpoint, of the chunks of that.  A checkpoint says that none
+ * of them is needed.  A power cut before it is named: the start is refused, though the SSDs left have all that counts.
  */
 static void set_leave_lost(struct cache *c)
 {
 	unsigned int noio = memalloc_noio_save();
 
 	set_wait(c);
-	while (!shape_ended(c) && set_leaves_lost(c) && !set_lost_all_opened(c)) {
+	while (!shape_ended(c) && set_leaves_lost(c) && !log_at_its_end(c)) {
 		if (set_in_last(c) || log_roll(c)) {
 			segments_open_kick(c);
 			msleep(TRY_AGAIN_MS);
@@ -460,7 +480,7 @@ static void set_leave_lost(struct cache *c)
 	/* it may have been queued while the cache comes to rest: nothing is appended then */
 	if (shape_ended(c))
 		goto out;
-	if (set_lost_all_opened(c)) {
+	if (log_at_its_end(c)) {
 		cache_fail(c, "all segments that the log had opened were on SSDs which left");
 		goto out;
 	}
@@ -479,7 +499,7 @@ void set_lost_work(struct work_struct *work)
 	struct cache *c = container_of(work, struct cache, lost_work);
 
 	set_drop_lost(c);
-	if (set_leaves_lost(c))
+	if (set_leaves_lost(c) || set_start_needs_lost(c))
 		set_leave_lost(c);
 	reclaim_kick(c);
 }

@@ -888,39 +888,114 @@ def test_pairs_that_were_on_two_that_died(make_disk, kernel_log):
     stack.stop()
 
 
-def test_opened_ones_that_are_lost_are_not_used_up(make_disk, kernel_log):
-    """What the log has opened is on two SSDs, which die; it is in a segment that the third one has, too.  Who writes before others
-    are opened must not fill that one, or nothing can say any more where the log goes on."""
-    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+SLOTS = 28  # of a segment of 128 KiB, without its summary
+
+
+def small_segments(make_disk) -> Stack:
+    """The first segments that the log opens are on the third SSD, each with its copy on one of the others."""
     given = roles("read", "read", "write")
     disks, hdd = make_ssds(make_disk, (32, 32, 32)), make_disk("hdd0", model="null", mb=64, wce=1)
     options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50}
     stack = Stack(disks, hdd, format_cache=("--segment-size", "128k", *given), format_volume=("--cache", "c"), **options)
     stack.volume.write(SECTOR, OLD)
     stack.volume.flush()
-    stack.cache.set(roles="write/write/read")  # what is opened from now on is on these two
+    return stack
 
-    sectors = []
-    while stack.cache.status()["segments_write"] < 6:  # those that were opened before
-        sectors.append(SECTOR + 64 * (1 + len(sectors)))
+
+def newest(stack: Stack):
+    """The last commit block, and the segments of the log on the third SSD."""
+    blocks = [commit_blocks(s) for s in stack.ssd]
+    return max((b for found in blocks for b in found), key=lambda b: b.sequence), {b.segment for b in blocks[2]}
+
+
+def write_up_to(stack: Stack, segment: int) -> list[int]:
+    """Until the log is in the so-many'th one.  The sectors that have OLD * 8."""
+    sectors: list[int] = []
+    while stack.cache.status()["segments_write"] < segment:
+        sectors.append(SECTOR + 64 * (1 + stack.volume.status()["dirty_sectors"] // 64))
         stack.volume.write(sectors[-1], OLD * 8)
         stack.volume.flush()
-    third = {b.segment for b in commit_blocks(disks[2])}
-    newest = max((b for s in disks for b in commit_blocks(s)), key=lambda b: b.sequence)
-    print(sorted(third), newest, stack.cache.status()["segments_opened"])
-    assert len(third) == 6 and newest.segment in third
-    disks[2].fail(op="write", status="ok", delay_ms=3000, **TABLES)
-    kill(disks[0])
-    kill(disks[1])
-    large, whole = 32 << 11, b"n" * (27 * 4096)  # as much as a segment takes
-    with concurrent.futures.ThreadPoolExecutor(2) as writer:
-        told = writer.submit(lambda: stack.cache.message("stack", "-"))
+    return sectors
+
+
+def both_die(stack: Stack, meanwhile: Callable[[], None]) -> None:
+    """The first two; before the third one knows, this is done."""
+    stack.ssd[2].fail(op="write", status="ok", delay_ms=3000, **TABLES)
+    kill(stack.ssd[0])
+    kill(stack.ssd[1])
+    with concurrent.futures.ThreadPoolExecutor(2) as both:
+        told = both.submit(lambda: stack.cache.message("stack", "-"))
         wait_for(lambda: stack.cache.status()["devices_failed"] == 2, 60, "both to leave")
-        writing = writer.submit(lambda: stack.volume.write(large, whole))
-        wait_for(lambda: told.done() and writing.done(), 90, "the write")
-    assert not writing.exception() and stack.cache.status()["state"] == "running"
-    disks[2].heal()
+        doing = both.submit(meanwhile)
+        wait_for(lambda: told.done() and doing.done(), 90, "what is done meanwhile")
+    doing.result()
+    stack.ssd[2].heal()
+
+
+def test_opened_ones_that_are_lost_are_not_used_up(make_disk, kernel_log):
+    """What the log has opened is on two SSDs, which die; it is in a segment that the third one has, too.  Who writes before others
+    are opened must not fill that one, or nothing can say any more where the log goes on."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = small_segments(make_disk)
+    stack.cache.set(roles="write/write/read")  # what is opened from now on is on these two
+    sectors = write_up_to(stack, 6)  # those that were opened before
+    last, third = newest(stack)
+    print(sorted(third), last, stack.cache.status()["segments_opened"])
+    assert len(third) == 6 and last.segment in third
+    large, whole = 32 << 11, b"n" * (27 * 4096)  # as much as a segment takes
+    both_die(stack, lambda: stack.volume.write(large, whole))
+    assert stack.cache.status()["state"] == "running"
     stack.volume.flush()
+    assert stack.volume.read(large, 27 * 8) == whole and all(stack.volume.read(s, 64) == OLD * 8 for s in sectors)
+    stack.stop()
+
+
+def test_segment_that_was_full_as_two_died(make_disk, kernel_log):
+    """What the log has opened is on two SSDs, which die as the segment of the third one that it is in is full: it can never go on.
+    The cache fails and says why."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|lost async page write")
+    stack = small_segments(make_disk)
+    stack.cache.set(roles="write/write/read")
+    write_up_to(stack, 6)
+    last, third = newest(stack)
+    data = SLOTS - last.slot - 2
+    assert len(third) == 6 and last.segment in third and data > 0
+    stack.volume.write(32 << 11, NEW * data)
+    stack.volume.flush()
+    last, third = newest(stack)
+    assert len(third) == 6 and last.segment in third and last.slot == SLOTS - 1
+    kill(stack.ssd[0])
+    kill(stack.ssd[1])
+    with contextlib.suppress(command.CommandError):
+        stack.cache.message("stack", "-")
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+    assert kernel_log.matching("all segments that the log had opened were on SSDs which left")
+    stack.stop()
+
+
+def test_opened_ones_that_are_lost_are_passed_over(make_disk, kernel_log):
+    """Two SSDs die; the log is in a segment of the third one, too, the next ones that it has opened are on these two, those behind
+    them on the third one.  Who writes at once makes it pass over what is lost.  A start with the third one alone finds all that was
+    flushed since: none would be able to look there."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = small_segments(make_disk)
+    opened = stack.cache.status()["segments_opened"]
+    stack.cache.set(roles="write/write/read")
+    sectors = write_up_to(stack, 3)
+    wait_for(lambda: stack.cache.status()["segments_opened"] >= opened, 30, "some to be opened on the first two")
+    stack.cache.set(roles="read/read/write")
+    sectors += write_up_to(stack, 6)
+    wait_for(lambda: stack.cache.status()["segments_opened"] >= opened, 30, "some to be opened on the third one")
+    last, third = newest(stack)
+    print(sorted(third), last, stack.cache.status()["segments_opened"])
+    assert len(third) == 6 and last.segment in third
+    large, whole = 32 << 11, b"n" * (27 * 4096)
+    both_die(stack, lambda: stack.volume.write(large, whole))
+    wait_for(lambda: kernel_log.matching("the log goes on without the segments"), 60, "the checkpoint")
+    stack.volume.flush()
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, 0, 1)
     assert stack.volume.read(large, 27 * 8) == whole and all(stack.volume.read(s, 64) == OLD * 8 for s in sectors)
     stack.stop()
 
