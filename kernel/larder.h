@@ -329,6 +329,7 @@ struct cache_device {
 	unsigned int lbs;		/* bytes */
 	bool failed;			/* no member: it is not read from, nor written to unless it joins; log->lock to change it */
 	bool joining;			/* no member yet, but sent all that its segments are; log->lock to change it */
+	bool doubtful;			/* failed, and may alone have dirty data (set_judge()); log->lock to change it */
 	bool untold;			/* a member that its own table does not name yet; log->lock to change it */
 	bool draining;			/* a member that no segment is opened on; log->lock to change it */
 	bool removed;			/* no member for good: it was drained; super_lock */

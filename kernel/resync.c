@@ -5,7 +5,8 @@
  * when `mirror` is raised from none.
  *
  * In all but the first of these no SSD is lost, and each may have what no other has: until the end ('raising') the set does not go
- * on without one that fails, as with mirror=none: the cache fails, and finds everything when it is started with it again.
+ * on without one that fails, as with mirror=none: the cache fails, and finds everything when it is started with it again.  Where
+ * one is lost, too, but only if the next one that fails has what no other has: set_work() looks for that.
  *
  * A piece is copied by appending it to the write stream again, as if it were written by a user once more with what it has: so its
  * two copies are those of a new pair of segments, whichever half of the old pair is lost, and nothing of replay, of the order of

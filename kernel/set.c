@@ -23,7 +23,10 @@
 
 #define TRY_AGAIN_MS	20u
 
-/* Would the others have everything?  What is new is on none that is being drained; what is old may be on d only (resync.c). */
+/*
+ * Would the others have everything?  What is new is on none that is being drained; while `mirror` is raised what is old may be on d
+ * only (resync.c).  What it alone has because others left before it takes longer to find: set_judge().
+ */
 static bool set_can_lose(const struct cache *c, const struct cache_device *d)
 {
 	/* nothing is on it that is nowhere else */
@@ -48,11 +51,13 @@ static void device_failed(struct cache *c, struct cache_device *d, const char *w
 		WRITE_ONCE(c->failures, c->failures + 1);
 		joined = true;
 	} else if (!d->failed) {
-		last = !set_can_lose(c, d);
+		/* what has failed acknowledges nothing more, and so needs no set without d */
+		last = READ_ONCE(c->state) == CACHE_FAILED || !set_can_lose(c, d);
 		if (!last) {
 			if (d->draining)
 				WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
 			WRITE_ONCE(d->draining, false);
+			WRITE_ONCE(d->doubtful, true);
 			WRITE_ONCE(d->failed, true);
 			WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
 			WRITE_ONCE(c->failures, c->failures + 1);
@@ -70,7 +75,7 @@ static void device_failed(struct cache *c, struct cache_device *d, const char *w
 	}
 	if (!new)
 		return;
-	DMERR("cache %pUb: SSD %u (%pg): %s: the cache goes on without it; replace it", c->uuid, (u32)(d - c->dev), d->bdev, why);
+	DMERR("cache %pUb: SSD %u (%pg): %s: it is not used any more", c->uuid, (u32)(d - c->dev), d->bdev, why);
 	queue_work(c->open_wq, &c->set_work);
 }
 
@@ -96,9 +101,15 @@ void set_wait(struct cache *c)
 	wait_event(c->log.wait, !READ_ONCE(c->log.held) || READ_ONCE(c->state) == CACHE_FAILED);
 }
 
+static bool device_out(const struct cache_device *d)
+{
+	return READ_ONCE(d->failed) && !READ_ONCE(d->doubtful);
+}
+
 /*
- * super_lock held.  The next generation, in memory: without the SSDs that have failed.  The tag: two sets that went apart may come
- * to the same number, and must not be taken for one another.
+ * super_lock held.  The next generation, in memory: without the SSDs that have failed, but for those that set_judge() has not
+ * looked at: set_work() raises another one for them.  The tag: two sets that went apart may come to the same number, and must not
+ * be taken for one another.
  */
 void set_raise(struct cache *c)
 {
@@ -108,9 +119,9 @@ void set_raise(struct cache *c)
 	c->table->ancestors[0] = cpu_to_le64(c->set_generation);
 	c->set_generation = ((c->set_generation >> 32) + 1) << 32 | get_random_u32();
 	for (i = 0; i < c->nr_devices; i++)
-		c->table->devices[i].state = cpu_to_le32(c->dev[i].removed	      ? LARDER_DEVICE_REMOVED :
-							 READ_ONCE(c->dev[i].failed) ? LARDER_DEVICE_FAILED :
-										       LARDER_DEVICE_ACTIVE);
+		c->table->devices[i].state = cpu_to_le32(c->dev[i].removed	  ? LARDER_DEVICE_REMOVED :
+							 device_out(&c->dev[i]) ? LARDER_DEVICE_FAILED :
+										  LARDER_DEVICE_ACTIVE);
 }
 
 bool set_knows(struct cache *c, u64 generation)
@@ -198,6 +209,101 @@ int volume_catch_up(struct volume *v)
 	return err;
 }
 
+/* Is dirty data on none that is left, or in a record of which the item is not in the index yet?  log->held, and nobody applies. */
+static bool set_dirty_is_lost(struct cache *c)
+{
+	const struct record *r;
+	bool lost = false;
+	u32 i;
+
+	spin_lock_irq(&c->log.lock);
+	list_for_each_entry(r, &c->log.records, list)
+		lost |= r->items_left && segment_lost(c, r->segment);
+	spin_unlock_irq(&c->log.lock);
+	for (i = 0; i < c->nr_segments && !lost; i++) {
+		lost = atomic_read(&c->segments[i].dirty) && segment_lost(c, i);
+		cond_resched();
+	}
+	return lost;
+}
+
+/* The bits of those that failed since the last generation.  What one processor was applying as they failed is in the index. */
+static u32 set_doubtful(struct cache *c)
+{
+	struct log *log = &c->log;
+	u32 mask = 0, i;
+
+	spin_lock_irq(&log->lock);
+	while (log->applying) {
+		spin_unlock_irq(&log->lock);
+		schedule_timeout_uninterruptible(1);
+		spin_lock_irq(&log->lock);
+	}
+	for (i = 0; i < c->nr_devices; i++)
+		mask |= c->dev[i].doubtful ? 1u << i : 0;
+	spin_unlock_irq(&log->lock);
+	return mask;
+}
+
+/* Those of the mask are members again, for reads.  Clean copies made meanwhile are not on them: others that have it come first. */
+static void set_take_back(struct cache *c, u32 mask)
+{
+	u32 i, mirror;
+
+	for (i = 0; i < c->nr_segments && mask; i++) {
+		mirror = READ_ONCE(c->segments[i].mirror);
+		if (mirror != LARDER_NO_SEGMENT && segment_device(c, i)->doubtful && !segment_device(c, mirror)->failed)
+			WRITE_ONCE(c->segments[i].prefer_mirror, true);
+		cond_resched();
+	}
+	spin_lock_irq(&c->log.lock);
+	for (i = 0; i < c->nr_devices; i++) {
+		if (!(mask & 1u << i))
+			continue;
+		WRITE_ONCE(c->dev[i].doubtful, false);
+		WRITE_ONCE(c->dev[i].failed, false);
+		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);
+	}
+	spin_unlock_irq(&c->log.lock);
+}
+
+static void set_let_go(struct cache *c, u32 mask)
+{
+	u32 i;
+
+	spin_lock_irq(&c->log.lock);
+	for (i = 0; i < c->nr_devices; i++)
+		if (mask & 1u << i)
+			WRITE_ONCE(c->dev[i].doubtful, false);
+	spin_unlock_irq(&c->log.lock);
+	for (i = 0; i < c->nr_devices; i++)
+		if (mask & 1u << i)
+			DMERR("cache %pUb: SSD %u (%pg) has failed: the cache goes on without it; replace it", c->uuid, i,
+			      c->dev[i].bdev);
+}
+
+/*
+ * May the next generation be without the SSDs that have failed?  Not if dirty data is on none but these: others left before them,
+ * and what is left has not got its second copy yet.  It would be lost for good, be their failure as short as it may.  Then the
+ * cache fails: every table on disk names them still, and a start with them finds everything, as with an only SSD.  Nothing was
+ * acknowledged since they failed, and nothing will be: what is dirty can be read from them until then.
+ *
+ * One that fails meanwhile is looked at in the next round; until then it counts as one that is there (set_raise()).
+ */
+static int set_judge(struct cache *c)
+{
+	u32 mask = set_doubtful(c);
+
+	if (READ_ONCE(c->state) != CACHE_FAILED && set_dirty_is_lost(c))
+		cache_fail(c, "an SSD failed that alone had dirty data: with it, all of that is there");
+	if (READ_ONCE(c->state) == CACHE_FAILED) {
+		set_take_back(c, mask);
+		return -EIO;
+	}
+	set_let_go(c, mask);
+	return 0;
+}
+
 void set_work(struct work_struct *work)
 {
 	struct cache *c = container_of(work, struct cache, set_work);
@@ -210,7 +316,7 @@ void set_work(struct work_struct *work)
 	mutex_lock(&c->set_lock);
 	do {
 		failures = READ_ONCE(c->failures);
-		err = set_write(c, NULL);
+		err = set_judge(c) ?: set_write(c, NULL);
 		if (!err)
 			set_write_volumes(c);
 		spin_lock_irq(&log->lock);

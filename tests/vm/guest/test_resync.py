@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One SSD of several is lost: the cache makes second copies of all that is dirty on the others, and another one may be lost."""
 
+import contextlib
+
 import pytest
 from lib import simdisk
+from lib.command import CommandError
 from lib.controls import Switches
 from lib.larder import Cache, Stack, Volume, larder, wait_for
 from lib.sets import MODES, kill, make_ssds, make_stack, resynced, start_without
@@ -138,18 +141,63 @@ def test_rate_and_interruptions(make_disk, kernel_log):
     stack.stop()
 
 
+def fails_with_what_it_alone_has(stack: Stack, kernel_log, number: int) -> None:
+    """The cache; what is dirty is read from this SSD all the same once it is well again, and is all there after a start."""
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+    status = stack.cache.status()
+    assert (status["devices_failed"], status["ssds"].split("/")[number]) == (1, "active")
+    assert kernel_log.matching("an SSD failed that alone had dirty data")
+    stack.ssd[number].heal()
+    assert all_there(stack)
+    stack.stop()
+
+
 def test_last_but_one_fails_meanwhile(make_disk, kernel_log):
-    """Of three: with one left there is nowhere to copy to; the cache goes on."""
+    """Of three.  It has what no other has: it is not left out."""
     kernel_log.expect(FAILS + "|dirty data")
     stack = make_stack(make_disk, (48, 48, 48), writeback="off", cache_resync_rate=1)
     make_dirty(stack)
     lose(stack, 0)
     wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
+    kill(stack.ssd[2])
+    with pytest.raises((OSError, CommandError)):
+        for sector in BLOCKS:
+            stack.volume.write(sector, block(sector), fua=True)
+        stack.cache.message("checkpoint")
+    fails_with_what_it_alone_has(stack, kernel_log, 2)
+    start_without(stack, 0)
+    assert all_there(stack)
+    stack.cache.set(resync_rate=0)
+    resynced(stack)
     lose(stack, 2)
-    wait_for(lambda: stack.cache.status()["resync"] == "idle", 30, "the resync to be given up")
     status = stack.cache.status()
     assert (status["state"], status["devices_failed"], status["mirrored"], status["trouble"]) == ("running", 2, 0, "-")
-    assert status["single_sectors"] > 0
+    assert all_there(stack)
+    stack.stop()
+
+
+def test_one_flush_fails_meanwhile(make_disk, kernel_log):
+    """Of the one that has all, while the one that joined in a place of its own gets its copies: added, it makes nothing worse."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, writeback="off", cache_resync_rate=1)
+    spare = make_disk("ssd2", model="null", mb=64, wce=1, fua=1)
+    make_dirty(stack)
+    lose(stack, 0)
+    larder("cache", "add", stack.cache, spare, "--new-place", "--yes")
+    stack.ssd = [*stack.ssd, spare]
+    wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
+    stack.ssd[1].fail(op="flush", status="ioerr", count=1)
+    with contextlib.suppress(OSError):
+        stack.volume.write(BLOCKS.stop + 64, block(1))
+        stack.volume.flush()
+    fails_with_what_it_alone_has(stack, kernel_log, 1)
+    start_without(stack, 0)
+    assert all_there(stack)
+    stack.cache.set(resync_rate=0)
+    resynced(stack)
+    stack.stop()
+    start_without(stack, 0, 1)
+    assert all_there(stack)
     stack.stop()
 
 
