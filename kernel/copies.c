@@ -85,7 +85,12 @@ static bool copy_enter(struct cache *c, const struct copy *copy)
 	return entered;
 }
 
-/* All copies have ended.  One will do: what replay finds of them is whole, or not cached. */
+/*
+ * All copies have ended.  One will do: what replay finds of them is whole, or not cached.  None: they are dropped, and the stream
+ * goes on in another segment.  What of them is on the SSD all the same is older than any write or INVALIDATE that comes, for their
+ * regions are known (rule 6).  The chain has a hole: a replay ends there, and what this stream appends up to the next checkpoint
+ * is not cached after a power cut.
+ */
 static void copies_done(struct record *r)
 {
 	struct cache *c = r->cache;
@@ -94,6 +99,9 @@ static void copies_done(struct record *r)
 	struct copy *copy, *next;
 	unsigned long flags;
 
+	if (error && READ_ONCE(c->state) != CACHE_FAILED)
+		DMERR_LIMIT("%pg: clean copies could not be written to segment %u: they are dropped, others go to another one",
+			    segment_device(c, r->segment)->bdev, r->segment);
 	list_for_each_entry_safe(copy, next, &r->copies, list) {
 		bool entered = !error && !copy->omitted && copy_enter(c, copy);
 
@@ -102,6 +110,8 @@ static void copies_done(struct record *r)
 		copy->done(copy, error ?: entered ? 0 : -ESTALE);
 	}
 	spin_lock_irqsave(&log->lock, flags);
+	if (error && log->stream[r->stream].segment == r->segment)
+		log->stream[r->stream].leave = true;
 	c->segments[r->segment].sequence = max(c->segments[r->segment].sequence, r->sequence);
 	list_del(&r->list);
 	segment_unpin(c, r->segment);
@@ -124,10 +134,9 @@ static void copies_end_on(struct bio *bio, u32 segment, bool counts)
 
 	flusher_wrote(&d->flusher);
 	if (bio->bi_status) {
-		/* this stream's chain has a hole: replay would end there, nothing else depends on it */
 		cache_count(c, errors_write, 1);
-		atomic_add(counts, &r->writes_failed);
-		set_device_failed(c, d, "an append of clean copies to it failed");
+		/* one that stays is read from: then none counts */
+		atomic_add(set_copy_failed(c, d) ? counts : 2, &r->writes_failed);
 	}
 	bio_put(bio);
 	copies_ended(r);
@@ -251,9 +260,10 @@ static struct record *copies_open(struct cache *c, u8 stream, u32 nr_slots)
 	if (log->nr_records <= 64 || log->nr_free_pages <= 64)
 		goto out;
 	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots || segment_lost(c, s->segment) ||
-	    segment_draining(c, s->segment))
+	    segment_draining(c, s->segment) || s->leave)
 		if (log_next_segment(c, s, false))
 			goto out;
+	s->leave = false;
 	r = log_record_get(c, stream);
 	r->segment = s->segment;
 	r->first = r->end = s->head;

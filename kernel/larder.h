@@ -176,6 +176,7 @@ struct stream {				/* log->lock unless said */
 	u8 number;			/* enum larder_stream */
 	u32 segment;			/* being written, or LARDER_NO_SEGMENT */
 	u32 head;			/* next slot of it */
+	bool leave;			/* a write to it failed: the next record goes elsewhere (clean copies) */
 	u64 last_sequence;		/* of the last record closed */
 	u64 built_sequence;		/* of the last commit block built; sender only */
 	u32 built_crc;
@@ -920,6 +921,8 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_loc
 /* ------------------------------------------------------------------ set.c */
 /* Any context.  An SSD has failed a write or a flush: the set goes on without it, or, if it must not, the cache fails. */
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
+/* Any context.  An append of clean copies failed: one of several SSDs leaves the set.  False: it stays, without these copies. */
+bool set_copy_failed(struct cache *c, struct cache_device *d);
 /* A write of superblock, table or checkpoint failed: one of several SSDs leaves the set; else it is the caller's error alone. */
 void set_metadata_failed(struct cache *c, struct cache_device *d);
 /* Any context: it leaves the set if the others have everything, and the cache has started; else its flusher remembers (rule 2). */

@@ -84,6 +84,14 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 	device_failed(c, d, why, true);
 }
 
+bool set_copy_failed(struct cache *c, struct cache_device *d)
+{
+	/* while second copies are made it may have what no other has: that is not judged by what the backing has, too */
+	if (READ_ONCE(c->resync.state) == RESYNC_IDLE || READ_ONCE(d->failed))
+		device_failed(c, d, "an append of clean copies to it failed", false);
+	return READ_ONCE(d->failed);
+}
+
 void set_metadata_failed(struct cache *c, struct cache_device *d)
 {
 	if (c->started)

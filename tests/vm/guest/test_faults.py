@@ -13,6 +13,7 @@ from lib.block import BlockDevice
 from lib.decay import Written, commit, places
 from lib.fault_runs import Careless
 from lib.larder import RESERVED_SECTORS, Cache, Stack, Volume, backing_alone, larder, wait_for
+from lib.log_blocks import FILL, commit_blocks
 from lib.parts import Part
 from lib.sets import kill, make_stack, small_stack
 
@@ -270,6 +271,65 @@ def test_ssd_that_refuses_writes(stack, kernel_log):
     stack.start()
     check_all(stack.volume)
     stack.volume.drain()
+    stack.stop()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_clean_copies_that_cannot_be_written(make_disk, kernel_log, stored):
+    """A bad place in a segment of misses, of the only SSD: the backing has what was to go there.  Others go elsewhere, and what is
+    dirty is written back.  stored: they are there all the same, and must not come back over what is written later."""
+    kernel_log.expect("I/O error|critical .* error")
+    stack = small_stack(make_disk)
+    for i in range(N):
+        stack.volume.write(i * SECTORS, block(i))
+    first, more, last = range(4096, 4352, 8), range(8192, 8448, 8), range(12288, 12416, 8)
+    stack.volume.set(mode="writearound")
+    for sector in (*first, *more, *last):
+        stack.volume.write(sector, block(sector))
+    stack.volume.flush()
+    stack.volume.set(mode="writeback")
+
+    def read(sectors: range, salt: int = 0) -> None:
+        assert all(stack.volume.read(sector, SECTORS) == block(sector, salt) for sector in sectors)
+
+    def fills() -> list:
+        return commit_blocks(stack.ssd, FILL)
+
+    read(first[:4])
+    wait_for(fills, 30, "a fill")
+    bad = fills()[-1]
+    begins = bad.sector - bad.slot * SECTORS
+    stack.ssd.fail(op="write", status="medium", from_=begins, to=begins + 256, store=stored)
+    read(first)
+    wait_for(lambda: stack.cache.status()["errors_write"], 30, "the error")
+    read(first)
+    status = stack.cache.status()
+    assert (status["state"], stack.volume.status()["state"]) == ("running", "running")
+    assert kernel_log.matching(f"clean copies could not be written to segment {bad.segment}")
+    before = status["errors_write"]
+    read(more)
+    wait_for(lambda: any(b.segment != bad.segment for b in fills()), 30, "a fill elsewhere")
+    stack.volume.write(0, block(0, 1))
+    stack.volume.flush()
+    stack.volume.set(mode="writearound")
+    for sector in first:
+        stack.volume.write(sector, block(sector, 2))
+    stack.volume.flush()
+    stack.volume.set(writeback="on")
+    stack.volume.drain()
+    read(more)
+    read(first, 2)
+    status = stack.cache.status()
+    assert status["state"] == "running" and status["errors_write"] <= before + 2  # one that was gathered, the summary
+    simdisk.power_cut(mode="keep")
+    stack.stop()
+    stack.ssd.heal()
+    simdisk.power_up()
+    stack.start()
+    read(first, 2)
+    read(more)
+    read(last)
+    assert stack.volume.read(0, SECTORS) == block(0, 1) and all(stack.volume.read(i * 8, 8) == block(i) for i in range(1, N))
     stack.stop()
 
 
