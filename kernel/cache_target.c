@@ -406,6 +406,22 @@ static int parse_object(struct cache_target *ct)
 	return 0;
 }
 
+/* A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not. */
+static int check_members(struct cache_target *ct)
+{
+	struct cache *c = ct->cache;
+	u32 i;
+
+	for (i = 0; c->started && i < c->nr_devices; i++) {
+		if (READ_ONCE(c->dev[i].failed) || (ct->dev[i] && !memcmp(ct->sb[i]->head.uuid, c->dev[i].uuid, LARDER_UUID_SIZE)))
+			continue;
+		DMERR("cache %pUb: SSD %u is in use, and the table has %s for it: give it, or remove it first", c->uuid, i,
+		      ct->dev[i] ? "another one" : "'-'");
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static void cache_target_free(struct cache_target *ct)
 {
 	unsigned int i;
@@ -444,6 +460,12 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		err = parse_options(ct, &as);
 	if (!err)
 		err = parse_object(ct);
+	if (!err) {
+		/* and again in preresume: it would leave the cache and its volumes suspended */
+		err = check_members(ct);
+		if (err)
+			ti->error = "An SSD that the cache uses is not in the table";
+	}
 	if (!err && ct->set.commit == COMMIT_BUFFERED) {
 		err = buffered_create(ct->cache);
 		if (err)
@@ -700,22 +722,6 @@ static void cache_run(struct cache *c)
 	resync_kick(c);
 	scrub_resume(c);
 	queue_work(larder_wq, &c->event_work);
-}
-
-/* A running cache goes on with the SSDs it has; one that has left it is not used, whether it is in the table or not. */
-static int check_members(struct cache_target *ct)
-{
-	struct cache *c = ct->cache;
-	u32 i;
-
-	for (i = 0; c->started && i < c->nr_devices; i++) {
-		if (READ_ONCE(c->dev[i].failed) || (ct->dev[i] && !memcmp(ct->sb[i]->head.uuid, c->dev[i].uuid, LARDER_UUID_SIZE)))
-			continue;
-		DMERR("cache %pUb: SSD %u is in use, and the table has %s for it: give it, or remove it first", c->uuid, i,
-		      ct->dev[i] ? "another one" : "'-'");
-		return -EINVAL;
-	}
-	return 0;
 }
 
 /* A table that was loaded for a cache that runs: what its SSDs have grown by is used.  Not while its set changes. */

@@ -405,6 +405,22 @@ def test_wrong_sets(make_disk, kernel_log):
     cache.remove()
 
 
+def test_table_without_one_that_has_not_left(make_disk, kernel_log):
+    """Of a running cache: refused as it is loaded, not as the cache and its volumes are suspended for it."""
+    stack = make_stack(make_disk)
+    stack.volume.write(4096, b"o" * 4096)
+    for given in ([stack.ssd[0], None], [None, stack.ssd[1]]):
+        with pytest.raises(command.CommandError):
+            stack.cache.load(Cache.line(given, **stack.cache_options))
+        assert kernel_log.matching(f"SSD {given.index(None)} is in use, and the table has '-' for it")
+        assert not stack.cache.table(inactive=True)
+    stack.cache.load(Cache.line(stack.ssd, **stack.cache_options))
+    stack.cache.suspend()
+    stack.cache.resume()
+    assert stack.volume.read(4096, 8) == b"o" * 4096
+    stack.stop()
+
+
 @pytest.mark.parametrize("then", ["the one that left", "all"])
 def test_backing_that_does_not_take_the_generation(make_disk, make_oracle, kernel_log, then):
     """Its superblock cannot be written when an SSD leaves: nothing of its volume is written or flushed with success before it can,
