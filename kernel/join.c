@@ -195,10 +195,14 @@ static void place_segments(struct cache *c, struct cache_device *d)
 	u32 i;
 
 	segments_forget_opened(c);
+	spin_lock_irq(&c->segments_lock);
+	for (i = d->first_segment; i < d->first_segment + d->nr_segments; i++) {
+		place_segment(c, d, i);
+		segments_turn(c, i);	/* the cache stands still */
+	}
+	spin_unlock_irq(&c->segments_lock);
 	spin_lock_irq(&c->log.lock);
 	spin_lock(&c->segments_lock);
-	for (i = d->first_segment; i < d->first_segment + d->nr_segments; i++)
-		place_segment(c, d, i);
 	for (i = 0; i < LARDER_NR_STREAMS; i++)
 		if (c->set.mirror && stream_pairs(c, i))
 			pair_stream(c, d, &c->log.stream[i]);

@@ -1022,8 +1022,23 @@ void segments_forget_opened(struct cache *c);
 u32 opened_left(struct cache *c, const struct opened_list *o, u32 first);
 /* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
 void segment_link(struct cache *c, u32 first, u32 second);
-/* to reclaim it makes more of what is short possible; segments_lock held, or a look */
-bool segment_helps(struct cache *c, u32 segment);
+#define SEGMENTS_AT_ONCE 1024u
+/*
+ * Process context, segments_lock held with interrupts off, by whoever looks at so many segments: it is let go of now and then.  n:
+ * the number of the one at hand
+ */
+static inline void segments_turn(struct cache *c, u32 n)
+{
+	if (n % SEGMENTS_AT_ONCE)
+		return;
+	spin_unlock_irq(&c->segments_lock);
+	cond_resched();
+	spin_lock_irq(&c->segments_lock);
+}
+/* Bits of the SSDs of which one free segment more would make more of what is short possible; nothing is short: of anything */
+u32 segments_wanted(struct cache *c);
+/* is it, or its second copy, on one of these? */
+bool segment_helps(struct cache *c, u32 segment, u32 wanted);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
 /* segments_lock held: nothing is mapped to it, or what is has another copy; the pair is none any more */
 void segment_free_lost(struct cache *c, u32 segment);
@@ -1039,7 +1054,7 @@ bool segment_below(struct cache *c, u32 segment, const void *ignored);	/* does o
 void segment_set_state(struct cache *c, u32 segment, u8 state);
 /* any context: is one WAITING with this sequence number, or a later one? */
 bool segments_wait_for(struct cache *c, u64 sequence);
-void segments_release(struct cache *c);			/* WAITING ones that nothing needs any more become FREE; wakes who waits */
+void segments_release(struct cache *c);			/* sleeps; WAITING ones that nothing needs become FREE; wakes who waits */
 /* that can be taken, as pairs where the set is mirrored; without the reserve */
 u32 segments_free_count(struct cache *c, enum segment_use use);
 u32 segments_free_goal(struct cache *c, enum segment_use use);	/* of these */

@@ -367,12 +367,12 @@ static struct segment *queue_oldest(struct cache *c, enum larder_small_or_main q
 	return w->sequence <= f->sequence ? w : f;
 }
 
-/* May it be emptied now?  Where segments are taken in pairs, one without a copy on a full SSD would not help. */
-static bool segment_idle(struct cache *c, const struct segment *seg)
+/* May it be emptied now?  Where segments are taken in pairs, one without a copy on a full SSD would not help: segments_wanted(). */
+static bool segment_idle(struct cache *c, const struct segment *seg, u32 wanted)
 {
 	if (seg->stays && time_before(jiffies, seg->stays + STAYS_BREAK))
 		return false;
-	return !atomic_read(&seg->pins) && segment_helps(c, seg - c->segments);
+	return !atomic_read(&seg->pins) && segment_helps(c, seg - c->segments, wanted);
 }
 
 /* What of it could be written back was; the rest is tried again later. */
@@ -384,7 +384,7 @@ static bool segment_damaged(const struct segment *seg)
 }
 
 /* A segment with little left goes before its turn: the first such one among the oldest of each stream. */
-static struct segment *find_dead(struct cache *c)
+static struct segment *find_dead(struct cache *c, u32 wanted)
 {
 	struct segment *seg;
 	u32 i, n;
@@ -394,10 +394,10 @@ static struct segment *find_dead(struct cache *c)
 		list_for_each_entry(seg, &c->sealed[i], list) {
 			u32 live = atomic_read(&seg->live);
 
-			if (!live && segment_idle(c, seg))
+			if (!live && segment_idle(c, seg, wanted))
 				return seg;
 			if (larder_dead_first(live / LARDER_SLOT_SECTORS, c->data_slots) && !atomic_read(&seg->dirty) &&
-			    segment_idle(c, seg))
+			    segment_idle(c, seg, wanted))
 				return seg;
 			if (!--n)
 				break;
@@ -407,19 +407,24 @@ static struct segment *find_dead(struct cache *c)
 }
 
 /*
- * The oldest one is dirty or in use: a clean one a little younger will do; the oldest dirty ones are for writeback.  segments_lock
- * held.
+ * The oldest one is dirty, in use, or of no help: a clean one a little younger will do; the oldest dirty ones are for writeback.
+ * segments_lock held, but not all the time: where few SSDs are short, all segments of the others are passed over.  Nobody else
+ * empties any; one at hand that has left its queue meanwhile, or has another place in it, ends the walk, or lets it go on there.
  */
-static struct segment *reclaim_choose_other(struct cache *c, u32 *dirty, u32 *nr_dirty)
+static struct segment *reclaim_choose_other(struct cache *c, u32 wanted, u32 *dirty, u32 *nr_dirty)
 {
 	static const u8 order[] = { LARDER_STREAM_FILL, LARDER_STREAM_WRITE, LARDER_STREAM_KEEP };
 	struct segment *seg, *pick = NULL;
-	u32 i, n;
+	u32 i, n, left;
 
 	for (i = 0; i < ARRAY_SIZE(order); i++) {
 		n = 4096;
+		left = c->nr_sealed[order[i]];
 		list_for_each_entry(seg, &c->sealed[order[i]], list) {
-			if (!segment_idle(c, seg))
+			segments_turn(c, left);
+			if (!left-- || seg->state != SEGMENT_SEALED || seg->stream != order[i])
+				break;
+			if (!segment_idle(c, seg, wanted))
 				continue;
 			if (!atomic_read(&seg->dirty))
 				pick = pick ?: seg;
@@ -429,7 +434,7 @@ static struct segment *reclaim_choose_other(struct cache *c, u32 *dirty, u32 *nr
 				break;
 		}
 	}
-	return pick;
+	return pick && pick->state == SEGMENT_SEALED ? pick : NULL;
 }
 
 /* Marks the next victim RECLAIMING.  LARDER_NO_SEGMENT: none that is clean; then dirty[] has the oldest dirty ones. */
@@ -438,7 +443,7 @@ static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *
 	struct cache *c = rc->cache;
 	struct larder_queue_facts facts;
 	struct segment *pick;
-	u32 n;
+	u32 n, wanted;
 
 	*nr_dirty = 0;
 	spin_lock_irq(&c->segments_lock);
@@ -446,15 +451,16 @@ static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *
 	facts.main_segments = c->nr_sealed[LARDER_STREAM_KEEP];
 	facts.total_segments = c->nr_segments;
 	facts.small_percent = c->set.small_percent;
-	pick = find_dead(c);
+	wanted = segments_wanted(c);
+	pick = find_dead(c, wanted);
 	/* where space is too short for fills it is too short for what is moved */
 	t->dead = pick && rc->only_space && READ_ONCE(c->log.stream[LARDER_STREAM_FILL].opened.usable);
 	if (!pick) {
 		pick = queue_oldest(c, larder_evict_queue(&facts));
 		if (!pick)
 			pick = queue_oldest(c, facts.main_segments ? LARDER_QUEUE_MAIN : LARDER_QUEUE_SMALL);
-		if (pick && (atomic_read(&pick->dirty) || !segment_idle(c, pick)))
-			pick = reclaim_choose_other(c, dirty, nr_dirty);
+		if (pick && (atomic_read(&pick->dirty) || !segment_idle(c, pick, wanted)))
+			pick = reclaim_choose_other(c, wanted, dirty, nr_dirty);
 	}
 	n = LARDER_NO_SEGMENT;
 	if (pick) {

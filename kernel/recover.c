@@ -423,6 +423,7 @@ static void start_copies(struct start *s)
 
 	spin_lock_irq(&c->segments_lock);
 	for (i = 0; i < c->nr_segments; i++) {
+		segments_turn(c, i);
 		mirror = s->r.mirror[i];
 		if (!mirror || c->segments[i].state == SEGMENT_FREE)
 			continue;

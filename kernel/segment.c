@@ -391,23 +391,28 @@ u32 segments_short(struct cache *c)
 	return n;
 }
 
-/* Would more of what is short be possible if this one were free?  Nothing is short: of anything. */
-bool segment_helps(struct cache *c, u32 segment)
+u32 segments_wanted(struct cache *c)
 {
-	u32 use, help, any = 0, wanted = 0, mirror = READ_ONCE(c->segments[segment].mirror);
-	u32 copies = device_bit(c, segment_device(c, segment));
+	u32 use, help, any = 0, wanted = 0;
 
 	if (c->nr_devices == 1)
-		return true;
-	if (mirror != LARDER_NO_SEGMENT)
-		copies |= device_bit(c, segment_device(c, mirror));
+		return 1;
 	for (use = 0; use < NR_SEGMENT_USES; use++) {
 		free_units(c, use, &help);
 		any |= help;
 		if (segments_free_count(c, use) < segments_free_goal(c, use))
 			wanted |= help;
 	}
-	return copies & (wanted ?: any);
+	return wanted ?: any;
+}
+
+bool segment_helps(struct cache *c, u32 segment, u32 wanted)
+{
+	u32 mirror = READ_ONCE(c->segments[segment].mirror), copies = device_bit(c, segment_device(c, segment));
+
+	if (mirror != LARDER_NO_SEGMENT)
+		copies |= device_bit(c, segment_device(c, mirror));
+	return copies & wanted;
 }
 
 bool segment_misplaced(struct cache *c, u32 segment)
@@ -576,18 +581,23 @@ u64 segments_below(struct cache *c, u64 *single)
 
 void segments_release(struct cache *c)
 {
-	struct segment *seg, *next;
-	unsigned long flags;
+	struct segment *seg;
 	bool any = false;
+	u32 n;
 
-	spin_lock_irqsave(&c->segments_lock, flags);
-	list_for_each_entry_safe(seg, next, &c->waiting, list) {
-		if (atomic_read(&seg->pins) || atomic_read(&seg->live) || seg->sequence >= c->keep_sequence)
-			continue;
-		segment_move(c, seg, SEGMENT_FREE);
-		any = true;
+	spin_lock_irq(&c->segments_lock);
+	/* in turns: each goes, or to the end of the list */
+	for (n = c->nr_state[SEGMENT_WAITING]; n && !list_empty(&c->waiting); n--) {
+		seg = list_first_entry(&c->waiting, struct segment, list);
+		if (atomic_read(&seg->pins) || atomic_read(&seg->live) || seg->sequence >= c->keep_sequence) {
+			list_move_tail(&seg->list, &c->waiting);
+		} else {
+			segment_move(c, seg, SEGMENT_FREE);
+			any = true;
+		}
+		segments_turn(c, n);
 	}
-	spin_unlock_irqrestore(&c->segments_lock, flags);
+	spin_unlock_irq(&c->segments_lock);
 	if (any) {
 		segments_open_kick(c);
 		wake_up(&c->log.wait);
@@ -956,8 +966,11 @@ void segments_want_checkpoint(struct cache *c)
 	bool any = false;
 
 	spin_lock_irq(&c->segments_lock);
-	list_for_each_entry(seg, &c->waiting, list)
-		any |= !atomic_read(&seg->pins) && !atomic_read(&seg->live);
+	list_for_each_entry(seg, &c->waiting, list) {
+		any = !atomic_read(&seg->pins) && !atomic_read(&seg->live);
+		if (any)
+			break;
+	}
 	spin_unlock_irq(&c->segments_lock);
 	if (any) {
 		WRITE_ONCE(c->want_checkpoint, true);
