@@ -17,6 +17,10 @@
  *  MOUNT	fstab, the mount
  *
  * A step that was cut short is repeated from its beginning.  The state `ready` is the end.
+ *
+ * With --separate the stacks are made one behind the other, and only the first one is noted at the beginning, with the number of those behind it
+ * (`next`): DISKS marks the disks of them all.  The one behind is noted, as one whose disk is marked, before this one is ready: of a chain that
+ * is cut off there is always one link that --resume goes on with, and that remove takes away with all behind it.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -46,7 +50,7 @@ static void disk_uuid(const struct stack *stack, uint32_t number, uint8_t uuid[1
 
 static int make_cache(struct making *m)
 {
-	struct cache_request request = { .name = m->stack.name, .label = m->stack.name, .paths = m->request->caches,
+	struct cache_request request = { .name = m->cache_label, .label = m->cache_label, .paths = m->request->caches,
 					 .claim = { .wipe = m->request->wipe, .yes = true, .discard_dirty = m->request->discard_dirty },
 					 .uuid = m->stack.cache };
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
@@ -66,9 +70,9 @@ static int make_cache(struct making *m)
 	return cache_format(&request);
 }
 
-static int mark_disk(const struct making *m, uint32_t number)
+static int mark_disk(const struct making *m, const struct stack *stack, uint32_t number, const char *path)
 {
-	struct claim_request claim = { .path = m->request->disks.value[number], .wipe = m->request->wipe,
+	struct claim_request claim = { .path = path, .wipe = m->request->wipe,
 				       .discard_dirty = m->request->discard_dirty, .yes = true };
 	struct device device;
 	union superblock *sb;
@@ -80,7 +84,7 @@ static int mark_disk(const struct making *m, uint32_t number)
 	if (!result) {
 		sb = device_buffer(LARDER_SB_SIZE);
 		create_head(&sb->head, LARDER_KIND_OTHER, &device, 0);
-		disk_uuid(&m->stack, number, sb->head.uuid);
+		disk_uuid(stack, number, sb->head.uuid);
 		result = create_superblock(&device, sb, false);
 		free(sb);
 	}
@@ -120,22 +124,36 @@ static int find_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsig
 			stack->name, *number, stack->legs, stack->name);
 }
 
-static int make_disks(struct making *m)
+/* What was cut short may be the note alone; a disk without a mark could be any disk. */
+static int check_marks(const struct making *m)
 {
-	int result = LARDER_DONE;
+	struct stack stack = m->stack;
+	char *paths[MD_LEGS_MAX];
+	unsigned number;
+	int result;
 
-	if (m->request->resume) {
-		char *paths[MD_LEGS_MAX];
-		unsigned number;
-
-		/* what was cut short may be the note alone; a disk without a mark could be any disk */
-		result = find_disks(&m->stack, paths, &number);
+	do {
+		result = find_disks(&stack, paths, &number);
 		for (unsigned i = 0; !result && i < number; i++)
 			free(paths[i]);
-		return result;
-	}
-	for (uint32_t i = 0; !result && i < m->stack.legs; i++)
-		result = mark_disk(m, i);
+	} while (!result && stack_next(&stack, &stack));
+	if (result && m->stack.next)
+		remark("%s: without all of them larder remove %s takes away what there is; create them anew then", m->stack.name, m->stack.name);
+	return result;
+}
+
+static int make_disks(struct making *m)
+{
+	const char *const *paths = m->request->disks.value;
+	struct stack stack = m->stack;
+	int result = LARDER_DONE;
+
+	if (m->request->resume)
+		return check_marks(m);
+	do
+		for (uint32_t i = 0; !result && i < stack.legs; i++)
+			result = mark_disk(m, &stack, i, *paths++);
+	while (!result && stack_next(&stack, &stack));
 	return result;
 }
 
@@ -377,8 +395,26 @@ static bool step_is_empty(const struct stack *stack, enum stack_step step)
 	       (step == STEP_FILESYSTEM && !*stack->fs) || (step == STEP_MOUNT && !*stack->mount);
 }
 
-static int make(struct making *m, enum stack_step from)
+/* The stack behind this one, as it is noted by now: what was cut off may have noted it, or gone on with it.  Else *next is noted. */
+static int note_next(struct stack *next)
 {
+	struct stacks stacks;
+	bool noted = false;
+	int result = stacks_scan(&stacks);
+
+	for (size_t i = 0; !result && i < stacks.number; i++)
+		if (!memcmp(stacks.found[i].stack.uuid, next->uuid, 16)) {
+			*next = stacks.found[i].stack;
+			noted = true;
+		}
+	if (!result)
+		stacks_free(&stacks);
+	return result || noted ? result : stack_store(next);
+}
+
+static int make_one(struct making *m, enum stack_step from, struct stack *next)
+{
+	bool more = stack_next(&m->stack, next);
 	int result = LARDER_DONE;
 
 	for (enum stack_step step = from; !result && step < NR_STEPS; step++) {
@@ -392,10 +428,15 @@ static int make(struct making *m, enum stack_step from)
 		if (!result && step > STEP_NONE && step < STEP_MOUNT)
 			result = stack_store(&m->stack);
 	}
+	if (!result && more)
+		result = note_next(next);
 	if (!result) {
 		m->stack.state = STACK_READY;
+		m->stack.next = 0;
 		result = stack_store(&m->stack);
 	}
+	if (!more || next->state != STACK_CREATING)
+		next->name[0] = 0;
 	if (result)
 		remark("%s: is half made; larder create --resume %s goes on, larder remove %s takes it away", m->stack.name, m->stack.name,
 		       m->stack.name);
@@ -404,9 +445,24 @@ static int make(struct making *m, enum stack_step from)
 	return result;
 }
 
+static int make(struct making *m, enum stack_step from)
+{
+	struct stack next;
+	int result = make_one(m, from, &next);
+
+	while (!result && *next.name) {
+		m->stack = next;
+		result = make_one(m, m->stack.step + 1, &next);
+	}
+	return result;
+}
+
 static int get_secret(struct making *m, bool twice)
 {
-	return m->stack.encrypted ? secret_read(m->stack.keyfile, m->stack.name, twice, &m->secret) : LARDER_DONE;
+	/* one for all that are made together */
+	const char *name = m->stack.next ? m->request->name : m->stack.name;
+
+	return m->stack.encrypted ? secret_read(m->stack.keyfile, name, twice, &m->secret) : LARDER_DONE;
 }
 
 static int create_new(const struct stack_request *request)
@@ -422,7 +478,7 @@ static int create_new(const struct stack_request *request)
 		puts("dry run: nothing was written");
 		return LARDER_DONE;
 	}
-	result = confirm(m.stack.name, m.request->yes, "Make it?  All that is on these devices will be lost.");
+	result = confirm(request->name, m.request->yes, "Make it?  All that is on these devices will be lost.");
 	result = result ? result : get_secret(&m, true);
 	result = result ? result : make(&m, STEP_NONE);
 	secret_free(&m.secret);
@@ -434,11 +490,30 @@ static int check_resumed_backup(const struct stack *stack, const char *word)
 {
 	bool made = stack->step >= STEP_CRYPT || stack->wiped;
 
+	if (stack->next && word && strcmp(word, "none"))
+		return complain(LARDER_USAGE, "--header-backup: %u more headers are made behind that of %s; leave it out, or none", stack->next, stack->name);
 	if (!stack->encrypted || !made)
 		return stack_check_backup(stack, word);
 	return word ? complain(LARDER_USAGE, "--header-backup: the header is made already; larder passwd %s --backup --header-backup %s, once it is ready",
 			       stack->name, word) :
 		      LARDER_DONE;
+}
+
+/* By its name, or by that which --separate was given: the first of those that is half made. */
+static int find_half_made(const struct stacks *stacks, const char *word, const struct found **found)
+{
+	const struct found *first = NULL;
+
+	for (size_t i = 0; i < stacks->number; i++) {
+		const struct found *f = &stacks->found[i];
+
+		if (!strcmp(f->stack.name, word))
+			return stack_find(stacks, word, found);
+		if (f->whole && f->stack.state == STACK_CREATING && stack_is_one_of(&f->stack, word) && (!first || f->stack.next > first->stack.next))
+			first = f;
+	}
+	*found = first;
+	return first ? LARDER_DONE : stack_find(stacks, word, found);
 }
 
 static int resume(const struct stack_request *request)
@@ -448,7 +523,7 @@ static int resume(const struct stack_request *request)
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
-	result = result ? result : stack_find(&stacks, request->name, &found);
+	result = result ? result : find_half_made(&stacks, request->name, &found);
 	if (!result) {
 		m.stack = found->stack;
 		if (m.stack.state == STACK_REMOVING)
@@ -459,7 +534,8 @@ static int resume(const struct stack_request *request)
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&m.stack);
 	result = result ? result : check_resumed_backup(&m.stack, request->header_backup);
-	result = result ? result : get_secret(&m, m.stack.step < STEP_CRYPT && !m.stack.wiped);
+	/* and for those behind it, whose headers are still to be made */
+	result = result ? result : get_secret(&m, (m.stack.step < STEP_CRYPT && !m.stack.wiped) || m.stack.next);
 	result = result ? result : make(&m, m.stack.step + 1);
 	secret_free(&m.secret);
 	return result;
@@ -468,13 +544,14 @@ static int resume(const struct stack_request *request)
 int stack_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder create NAME --backing DISK... [--raid LEVEL] --cache SSD...|CACHE [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
+		"larder create NAME --backing DISK... [--raid LEVEL | --separate] --cache SSD...|CACHE [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
 		"[--header-backup FILE|none] "
 		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--wipe] [--dry-run] [--yes] | larder create --resume NAME";
 	struct stack_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "backing", 'b', ARGUMENT_LIST, &request.disks, "DISK", "a disk; once for each" },
 		{ "raid", 0, ARGUMENT_TEXT, &request.raid, "LEVEL", "none (one disk), 0, 1, 10, 5, 6: an md array of the disks" },
+		{ "separate", 0, ARGUMENT_FLAG, &request.separate, NULL, "a stack of each disk, NAME-1, NAME-2, ..., on one cache" },
 		{ "cache", 'c', ARGUMENT_LIST, &request.caches, "SSD|CACHE", "an SSD (its path), once for each; or the name of a cache" },
 		{ "mode", 'm', ARGUMENT_TEXT, &request.mode, "MODE",
 		  "writeback (default, with two SSDs), writethrough (with one), writearound" },

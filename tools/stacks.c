@@ -475,7 +475,7 @@ int stack_store(struct stack *stack)
 
 int stack_store_name(struct stack *stack)
 {
-	return store(stack, stack->name, stack->own_cache ? stack->name : NULL);
+	return store(stack, stack->name, stack->own_cache == OWN_CACHE ? stack->name : NULL);
 }
 
 /* Only the SSDs. */

@@ -23,6 +23,12 @@ static void must(bool good, const char *what)
 
 static void check(const struct stack *s)
 {
+	struct stack next = *s;
+	uint32_t behind = 0;
+
+	while (stack_next(&next, &next))
+		must(name_valid(next.name) && ++behind <= 64, "those behind it");
+	must(behind == s->next, "number of those behind it");
 	must(name_valid(s->name) && !uuid_is_zero(s->uuid) && !uuid_is_zero(s->cache), "name, uuid, cache");
 	must(s->legs >= 1 && s->legs <= 64 && s->step < NR_STEPS && s->state <= STACK_REMOVING, "numbers");
 	must(!*s->raid || stack_raid_valid(s->raid), "raid");

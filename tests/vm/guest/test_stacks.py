@@ -184,6 +184,86 @@ def test_power_cuts_while_it_is_made(disks, key, seed):
     assert "creating" in states
 
 
+TOGETHER = ("data-1", "data-2")
+
+
+def separate(disks, key):
+    ssd0, ssd1, hdd0, hdd1 = disks
+    w = ["create", "data", "--backing", hdd0, "--backing", hdd1, "--separate", "--cache", ssd0, "--cache", ssd1]
+    return [*w, "--encrypt", f"luks2:keyfile={key}", "--iter-time", "10"]
+
+
+def states():
+    found = {name: rows(name) for name in TOGETHER}
+    return {name: r["stack"]["state"] for name, r in found.items() if r}
+
+
+def settle_separate(disks, resumed):
+    """What a cut left of two stacks is whole in the end, or taken away."""
+    begun = bool(states())
+    if resumed and "creating" in states().values():
+        run = larder("create", "--resume", "data", code=None)
+        # before all disks had their marks there is nothing to go on with, and it says what there is to do
+        assert run.returncode == DONE or "larder remove data-1" in run.stderr, run.stderr
+        if run.returncode == DONE:
+            assert states() == dict.fromkeys(TOGETHER, "fine"), states()
+    for name, state in states().items():
+        if state == "fine":
+            dm.DmDevice(f"{name}-crypt").write(8, name.encode().ljust(4096, b"."))
+            larder("stop", name)
+            larder("start", name)
+            assert dm.DmDevice(f"{name}-crypt").read(8, 8) == name.encode().ljust(4096, b".")
+        uuid = rows(name)["stack"]["uuid"]
+        if larder("remove", name, "--discard-data", uuid, code=None).returncode == NOT_FOUND:
+            larder("start", name)
+            larder("remove", name, "--discard-data", uuid)
+    if not begun:
+        for disk in disks:
+            command.run("larder", "super", "wipe", disk, "--yes", check=False)
+            command.run("wipefs", "-a", disk, check=False)
+    assert not states()
+    nothing_left(disks)
+
+
+@pytest.mark.limit(1200)
+@pytest.mark.parametrize("way", ["resume", "remove"])
+def test_separate_is_killed(disks, key, way):
+    """Two stacks by one command: dead behind each line that it prints, --resume makes both of them, remove leaves nothing."""
+    seen = set()
+    for step in range(1, 9):
+        program = [str(w) for w in ("larder", *separate(disks, key))]
+        child = subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        lines = 0
+        for line in child.stdout:
+            lines += line.startswith("data-")
+            if lines == step:
+                child.kill()
+                break
+        child.wait()
+        child.stdout.close()
+        seen.add(tuple(states().values()))
+        settle_separate(disks, way == "resume")
+    print(seen)
+    assert ("creating",) in seen and ("fine", "creating") in seen
+
+
+@pytest.mark.limit(1200)
+def test_power_cuts_in_separate(disks, key, seed):
+    """After the N-th write command: the same."""
+    seen = set()
+    for i, after in enumerate((12, 40, 60, 80, 110)):
+        simdisk.power_cut(mode=("random", "lose")[i % 2], seed=seed + i, after=after, ops="write")
+        larder(*separate(disks, key), code=None)
+        if not any(d.state()["power"] == "off" for d in disks):
+            simdisk.power_cut(mode="random", seed=seed)
+        release()
+        simdisk.power_up()
+        seen.add(tuple(states().values()))
+        settle_separate(disks, i != 3)
+    print(seen)
+    assert any("creating" in s for s in seen)
+
+
 def test_wrong_devices(disks, make_disk, key, tmp_path):
     """Refused, with the documented code, before anything is changed."""
     ssd0, _, hdd0, hdd1 = disks
