@@ -344,6 +344,8 @@ WRONG_WORDS = [
     (["create", "x"], USAGE, "--backing"),
     (["create", "../x", "--backing", "a", "--cache", "b"], USAGE, "NAME"),
     (["create", "x", "--backing", "a", "--backing", "b", "--cache", "/c"], USAGE, "--raid"),
+    (["create", "x", "--backing", "a", "--backing", "b", "--separate", "--raid", "1", "--cache", "/c"], USAGE, "--separate"),
+    (["create", "x", "--backing", "a", "--backing", "b", "--separate", "--mkfs", "ext4", "--cache", "/c"], USAGE, "--separate"),
     (["create", "x", "--backing", "a", "--cache", "/b", "--encrypt", "rot13"], USAGE, "--encrypt"),
     (["create", "x", "--backing", "/dev/nowhere", "--cache", "/dev/nosuch"], NOT_FOUND, "/dev/nowhere"),
     (["create", "--resume", "x", "--backing", "a"], USAGE, "--resume"),
