@@ -52,6 +52,7 @@ struct stack {
 	enum stack_step step;
 	char raid[8]; /* "" : none; "0", "1", "10", "5", "6" */
 	uint32_t legs; /* disks of the array, or 1 */
+	uint32_t spares; /* while it is made: so many disks more, marked behind those, are spares of the array; then md knows */
 	uint8_t cache[16];
 	enum stack_own own_cache;
 	uint32_t next; /* while it is made: so many are made behind it, by stack_next() */

@@ -346,6 +346,8 @@ WRONG_WORDS = [
     (["create", "x", "--backing", "a", "--backing", "b", "--cache", "/c"], USAGE, "--raid"),
     (["create", "x", "--backing", "a", "--backing", "b", "--separate", "--raid", "1", "--cache", "/c"], USAGE, "--separate"),
     (["create", "x", "--backing", "a", "--backing", "b", "--separate", "--mkfs", "ext4", "--cache", "/c"], USAGE, "--separate"),
+    (["create", "x", "--backing", "a", "--spare", "b", "--cache", "/c"], USAGE, "--spare"),
+    (["create", "x", "--backing", "a", "--cache", "b", "--cache-spare", "/c"], USAGE, "--cache-spare"),
     (["create", "x", "--backing", "a", "--cache", "/b", "--encrypt", "rot13"], USAGE, "--encrypt"),
     (["create", "x", "--backing", "/dev/nowhere", "--cache", "/dev/nosuch"], NOT_FOUND, "/dev/nowhere"),
     (["create", "--resume", "x", "--backing", "a"], USAGE, "--resume"),

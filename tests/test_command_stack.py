@@ -163,6 +163,33 @@ def test_refused_separate_stacks(larder, images):
     assert "30 stacks of one cache" in larder(*separate(images, *many[:56])).stdout
 
 
+def test_spares_at_create(larder, images):
+    disk, ssd = larder.image("spare", 520 * MIB), larder.image("spare ssd", 64 * MIB)
+    before = [digest(i) for i in (*images, disk, ssd)]
+    said = larder(*words(images, "--spare", disk, "--cache-spare", ssd, "--dry-run")).stdout
+    assert "RAID 1 of 2 disks" in said and f"spares of the array: {disk}, to be over" in said and f"spares of the cache: {ssd}, to be over" in said
+    assert "unused: 88.00MiB" in said
+    assert [digest(i) for i in (*images, disk, ssd)] == before
+
+    def refused(code, more, *parts, base=None):
+        one_line(larder(*(base or words(images)), *more, "--dry-run", code=code), *parts)
+
+    small, tiny = larder.image("small", 511 * MIB), larder.image("tiny", 32 * MIB)
+    refused(FAILED, ["--spare", small], small, "size", "too small for a spare", "512")
+    refused(FAILED, ["--cache-spare", tiny], tiny, "size", "could replace none")
+    refused(USAGE, ["--spare", images[2]], "given twice", images[2])
+    refused(USAGE, ["--cache-spare", disk, "--spare", disk], "given twice", disk)
+    refused(USAGE, ["--spare", disk], "--spare", disk, "--raid 1, 10, 5 or 6", base=words(images, raid="0"))
+    one = ["create", "data", "--cache", images[0], "--backing", images[2]]
+    refused(USAGE, ["--spare", disk], "--spare", "no array", base=one)
+    refused(USAGE, ["--spare", disk], "--spare", "no array", base=[w for w in separate(images) if w != "--dry-run"])
+    signatures.luks(disk)
+    refused(UNSAFE, ["--spare", disk], disk, "crypto_LUKS", "--wipe")
+    refused(USAGE, ["--resume"], "--resume", base=["create", "data", "--spare", disk])
+    larder("cache", "create", "fast", "--cache", images[0])
+    refused(USAGE, ["--cache-spare", ssd], "larder cache add fast", base=["create", "data", "--cache", "fast", "--backing", images[2]])
+
+
 def test_refused_words(larder, images):
     plain = words(images, "--dry-run")
 
@@ -1089,6 +1116,11 @@ BAD = {
     "those behind it have no name": (lambda p: p | LINK | {"name": "data"}, {}, "contradicts"),
     "name too long for those behind it": (lambda p: p | LINK | {"name": "x" * 62 + "-9"}, {}, "contradicts"),
     "more behind one that is ready": (lambda p: p | LINK | {"state": "ready"}, {}, "contradicts"),
+    "spares of no array": (lambda p: p | {"state": "creating", "spares": 1}, {}, "contradicts"),
+    "spares of a stripe": (lambda p: p | {"state": "creating", "raid": "0", "legs": 2, "spares": 1}, {}, "contradicts"),
+    "spares of one that is ready": (lambda p: p | {"raid": "1", "legs": 2, "spares": 1}, {}, "contradicts"),
+    "too many spares": (lambda p: p | {"state": "creating", "raid": "1", "legs": 2, "spares": 63}, {}, "contradicts"),
+    "more spares than disks may be": (lambda p: p | {"state": "creating", "raid": "1", "legs": 2, "spares": 64}, {}, "bounds"),
     "array before others": (lambda p: p | LINK | {"raid": "1", "legs": 2}, {}, "contradicts"),
     "another's part": (lambda p: p | {"volume": str(uuid.uuid4())}, {}, "not the stack's"),
 }
@@ -1121,6 +1153,21 @@ def test_half_made_separate_stacks(larder, described):
     for path in (described.ssd, described.hdd, *marked):
         assert read(path, SB, SB_SIZE) == bytes(SB_SIZE), path
     assert digest(other) == before
+
+
+def test_half_made_with_spares(larder, described):
+    """Marked, and not yet of an array: remove takes the marks of spares, too, and the spares of a cache that goes."""
+    text = described.plain | {"state": "creating", "step": 1, "raid": "1", "legs": 2, "spares": 1, "md": str(uuid.uuid5(described.uuid, "md"))}
+    described.volume({})
+    patch_both(described.hdd, VOLUME, kind=4, uuid=uuid.uuid5(described.uuid, "disk 0").bytes)
+    described.ssds({"ready": [], "changing": [text]})
+    marked = [larder.volume(f"marked{number}", 64 * MIB) for number in (1, 2, 3)]
+    for number, path in enumerate(marked, 1):
+        patch_both(path, VOLUME, kind=4, uuid=uuid.uuid5(described.uuid, f"disk {number}").bytes)
+    larder("remove", "data")
+    for path in (described.ssd, described.hdd, *marked[:2]):
+        assert read(path, SB, SB_SIZE) == bytes(SB_SIZE), path
+    assert read(marked[2], SB, SB_SIZE) != bytes(SB_SIZE), "no disk of it has that number"
 
 
 def test_name_of_a_cache_made_together(larder, described):

@@ -8,7 +8,7 @@
  *
  *  NONE		the SSDs are formatted as a cache, each with the description (a cache that was there gets it by message): the
  *		first write of all, before any disk is touched
- *  DISKS	old signatures go, and each disk gets a superblock of kind 4 with a UUID that follows from the stack's: the next steps
+ *  DISKS	spares of the cache become such; old signatures of the disks go, and each disk gets a superblock of kind 4 with a UUID that follows from the stack's: the next steps
  *		find the disks by it, whatever they are called by then, and never take another one
  *  ARRAY	mdadm makes the array over them; its superblock overwrites the mark
  *  VOLUME	the superblock of the volume, with the description; from here on it lies in two places
@@ -92,16 +92,20 @@ static int mark_disk(const struct making *m, const struct stack *stack, uint32_t
 	return result;
 }
 
-/* Paths of the disks, by their marks or, where mdadm was cut short, by its superblocks.  The caller frees them. */
+/*
+ * Paths of the disks, spares last, by their marks or, where mdadm was cut short, by its superblocks: which of those became a spare is all one then.
+ * The caller frees them.
+ */
 static int find_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsigned *number)
 {
+	uint32_t wanted = stack->legs + stack->spares;
 	struct md_array array = { 0 };
 	struct members members;
 	uint8_t uuid[16];
 
 	*number = 0;
 	members_scan(&members);
-	for (uint32_t i = 0; i < stack->legs; i++) {
+	for (uint32_t i = 0; i < wanted; i++) {
 		disk_uuid(stack, i, uuid);
 		for (size_t j = 0; j < members.number; j++)
 			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16) && *number < MD_LEGS_MAX)
@@ -115,13 +119,13 @@ static int find_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsig
 	for (size_t i = 0; i < array.number && *number < MD_LEGS_MAX; i++)
 		paths[(*number)++] = must_print("%s", array.leg[i]);
 	md_free(&array);
-	if (*number == stack->legs)
+	if (*number == wanted)
 		return LARDER_DONE;
 	for (unsigned i = 0; i < *number; i++)
 		free(paths[i]);
 	return complain(LARDER_NOT_FOUND,
 			"%s: %u of its %u disks are found with its mark; attach the others, or larder remove %s and create it anew",
-			stack->name, *number, stack->legs, stack->name);
+			stack->name, *number, wanted, stack->name);
 }
 
 /* What was cut short may be the note alone; a disk without a mark could be any disk. */
@@ -142,6 +146,28 @@ static int check_marks(const struct making *m)
 	return result;
 }
 
+/* The cache runs by now: as by larder cache add. */
+static int make_cache_spares(const struct making *m)
+{
+	char uuid[UUID_TEXT];
+	int result = LARDER_DONE;
+
+	uuid_text(m->stack.cache, uuid);
+	for (int i = 0; !result && i < m->request->cache_spares.number; i++) {
+		char *words[8] = { "add", uuid, (char *)m->request->cache_spares.value[i], "--spare", "--yes" };
+		int number = 5;
+
+		if (m->request->wipe)
+			words[number++] = "--wipe";
+		if (m->request->discard_dirty) {
+			words[number++] = "--discard-dirty";
+			words[number++] = (char *)m->request->discard_dirty;
+		}
+		result = cache_add(number, words);
+	}
+	return result;
+}
+
 static int make_disks(struct making *m)
 {
 	const char *const *paths = m->request->disks.value;
@@ -150,10 +176,14 @@ static int make_disks(struct making *m)
 
 	if (m->request->resume)
 		return check_marks(m);
+	/* first: where the last mark is, these are there */
+	result = make_cache_spares(m);
 	do
 		for (uint32_t i = 0; !result && i < stack.legs; i++)
 			result = mark_disk(m, &stack, i, *paths++);
 	while (!result && stack_next(&stack, &stack));
+	for (uint32_t i = 0; !result && i < stack.spares; i++)
+		result = mark_disk(m, &stack, stack.legs + i, m->request->spares.value[i]);
 	return result;
 }
 
@@ -172,7 +202,7 @@ static int make_array(struct making *m)
 	if (result)
 		return result;
 	stack_part(&m->stack, "md", uuid);
-	result = md_create(uuid, m->stack.raid, (const char *const *)paths, number);
+	result = md_create(uuid, m->stack.raid, (const char *const *)paths, number, m->stack.spares);
 	for (unsigned i = 0; i < number; i++)
 		free(paths[i]);
 	return result;
@@ -433,6 +463,7 @@ static int make_one(struct making *m, enum stack_step from, struct stack *next)
 	if (!result) {
 		m->stack.state = STACK_READY;
 		m->stack.next = 0;
+		m->stack.spares = 0;
 		result = stack_store(&m->stack);
 	}
 	if (!more || next->state != STACK_CREATING)
@@ -544,7 +575,7 @@ static int resume(const struct stack_request *request)
 int stack_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder create NAME --backing DISK... [--raid LEVEL | --separate] --cache SSD...|CACHE [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
+		"larder create NAME --backing DISK... [--raid LEVEL [--spare DISK...] | --separate] --cache SSD...|CACHE [--cache-spare SSD...] [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
 		"[--header-backup FILE|none] "
 		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--wipe] [--dry-run] [--yes] | larder create --resume NAME";
 	struct stack_request request = { 0 };
@@ -553,6 +584,8 @@ int stack_create(int argc, char **argv)
 		{ "raid", 0, ARGUMENT_TEXT, &request.raid, "LEVEL", "none (one disk), 0, 1, 10, 5, 6: an md array of the disks" },
 		{ "separate", 0, ARGUMENT_FLAG, &request.separate, NULL, "a stack of each disk, NAME-1, NAME-2, ..., on one cache" },
 		{ "cache", 'c', ARGUMENT_LIST, &request.caches, "SSD|CACHE", "an SSD (its path), once for each; or the name of a cache" },
+		{ "spare", 0, ARGUMENT_LIST, &request.spares, "DISK", "a spare of the array; once for each" },
+		{ "cache-spare", 0, ARGUMENT_LIST, &request.cache_spares, "SSD", "a spare of the cache; once for each" },
 		{ "mode", 'm', ARGUMENT_TEXT, &request.mode, "MODE",
 		  "writeback (default, with two SSDs), writethrough (with one), writearound" },
 		{ "class", 0, ARGUMENT_TEXT, &request.class, "CLASS", "what is to be cached: a preset, see docs/interface.md" },
@@ -585,7 +618,7 @@ int stack_create(int argc, char **argv)
 		turn_take();	/* or larderd would start what is half made */
 	if (!request.resume)
 		return create_new(&request);
-	if (request.disks.number || request.caches.number || request.dry_run)
+	if (request.disks.number || request.caches.number || request.spares.number || request.cache_spares.number || request.dry_run)
 		return complain(LARDER_USAGE, "--resume: takes the name alone; the rest is in the description");
 	return resume(&request);
 }

@@ -153,6 +153,24 @@ static int parse_raid(const struct stack_request *request, struct stack *stack)
 	return LARDER_DONE;
 }
 
+static int parse_spares(const struct stack_request *request, struct stack *stack)
+{
+	int number = request->spares.number;
+
+	if (request->cache_spares.number && request->caches.number == 1 && !strchr(request->caches.value[0], '/'))
+		return complain(LARDER_USAGE, "--cache-spare: is for a cache that is made; larder cache add %s %s --spare is for one that is there",
+				request->caches.value[0], request->cache_spares.value[0]);
+	if (!number)
+		return LARDER_DONE;
+	if (!*stack->raid || !strcmp(stack->raid, "0"))
+		return complain(LARDER_USAGE, "--spare: %s: no array with redundancy is made that a spare could serve; --raid 1, 10, 5 or 6 makes one",
+				request->spares.value[0]);
+	if (request->disks.number + number > MD_LEGS_MAX)
+		return complain(LARDER_USAGE, "--spare: with %d disks and %d spares the array has more than %d", request->disks.number, number, MD_LEGS_MAX);
+	stack->spares = (uint32_t)number;
+	return LARDER_DONE;
+}
+
 static int parse_filesystem(const struct stack_request *request, struct stack *stack)
 {
 	static const struct {
@@ -203,6 +221,7 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 	stack_host(stack->host);
 	stack->state = STACK_CREATING;
 	result = request->separate ? parse_separate(request, stack) : parse_raid(request, stack);
+	result = result ? result : parse_spares(request, stack);
 	result = result ? result : parse_filesystem(request, stack);
 	result = result ? result : parse_encrypt(request, stack);
 	if (result)
@@ -292,20 +311,36 @@ static int check_device(const struct making *m, const char *path, uint64_t *byte
 	return result;
 }
 
+static int check_ssd(const struct making *m, const char *path, struct cache_layout *layout)
+{
+	const char *why;
+	uint64_t bytes;
+	unsigned logical;
+	int result = check_device(m, path, &bytes, &logical);
+
+	if (result)
+		return result;
+	why = cache_layout(layout, bytes, logical);
+	return why ? complain(LARDER_FAILED, "%s: %s", path, why) : LARDER_DONE;
+}
+
 static int check_ssds(struct making *m)
 {
+	const struct argument_list *spares = &m->request->cache_spares;
 	struct cache_layout layout = { 0 };
+	uint32_t least = UINT32_MAX;
 	int result = LARDER_DONE;
 
 	for (int i = 0; !result && i < m->request->caches.number; i++) {
-		const char *path = m->request->caches.value[i], *why;
-		uint64_t bytes;
-		unsigned logical;
-
-		result = check_device(m, path, &bytes, &logical);
-		why = result ? NULL : cache_layout(&layout, bytes, logical);
-		if (why)
-			result = complain(LARDER_FAILED, "%s: %s", path, why);
+		result = check_ssd(m, m->request->caches.value[i], &layout);
+		least = layout.nr_segments < least ? layout.nr_segments : least;
+	}
+	for (int i = 0; !result && i < spares->number; i++) {
+		result = check_ssd(m, spares->value[i], &layout);
+		if (!result && layout.nr_segments < least)
+			result = complain(LARDER_FAILED,
+					  "%s: size: has room for %u segments, the smallest SSD of the cache has %u: it could replace none; give a larger one",
+					  spares->value[i], layout.nr_segments, least);
 	}
 	return result;
 }
@@ -328,6 +363,27 @@ static int check_separate(const struct making *m)
 			return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a volume of its own needs %s", disks->value[i],
 					size_print(a, m->disk_bytes[i], &human), size_print(b, least_volume(&m->stack), &human));
 	return LARDER_DONE;
+}
+
+/* Each must be able to take the place of any disk: the array takes as much of each as the smallest has. */
+static int check_spares(const struct making *m)
+{
+	uint64_t bytes, least = UINT64_MAX;
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+	unsigned logical;
+	int result = LARDER_DONE;
+
+	for (int i = 0; i < m->request->disks.number; i++)
+		least = m->disk_bytes[i] < least ? m->disk_bytes[i] : least;
+	for (int i = 0; !result && i < m->request->spares.number; i++) {
+		const char *path = m->request->spares.value[i];
+
+		result = check_device(m, path, &bytes, &logical);
+		if (!result && bytes < least)
+			result = complain(LARDER_FAILED, "%s: size: too small for a spare: it has %s, and the array takes %s of each disk", path,
+					  size_print(a, bytes, &human), size_print(b, least, &human));
+	}
+	return result;
 }
 
 static int check_disks(struct making *m)
@@ -442,7 +498,7 @@ static void choose_mode(struct making *m)
 int stack_plan(struct making *m)
 {
 	const struct stack_request *r = m->request;
-	const char *paths[2 * ARGUMENT_LIST_MAX];
+	const char *paths[4 * ARGUMENT_LIST_MAX];
 	struct stacks stacks;
 	int number = 0, result;
 
@@ -451,6 +507,10 @@ int stack_plan(struct making *m)
 		m->stack.own_cache = r->separate ? OWN_TOGETHER : OWN_CACHE;
 	for (int i = 0; i < r->disks.number; i++)
 		paths[number++] = r->disks.value[i];
+	for (int i = 0; i < r->spares.number; i++)
+		paths[number++] = r->spares.value[i];
+	for (int i = 0; i < r->cache_spares.number; i++)
+		paths[number++] = r->cache_spares.value[i];
 	for (int i = 0; m->stack.own_cache && i < r->caches.number; i++)
 		paths[number++] = r->caches.value[i];
 	result = result ? result : check_names(m, &stacks);
@@ -468,6 +528,7 @@ int stack_plan(struct making *m)
 		result = stack_check_backup(&m->stack, r->header_backup);
 	result = result ? result : check_mount(&m->stack);
 	result = result ? result : check_disks(m);
+	result = result ? result : check_spares(m);
 	if (!result && m->stack.own_cache)
 		result = check_ssds(m);
 	if (!result)
@@ -483,9 +544,11 @@ static void show_list(const struct argument_list *list)
 		printf("%s%s", i ? ", " : " ", list->value[i]);
 }
 
-static void show_disks(const struct argument_list *disks)
+static void show_disks(const char *what, const struct argument_list *disks)
 {
-	printf("  disks:");
+	if (!disks->number)
+		return;
+	printf("  %s:", what);
 	show_list(disks);
 	printf(", to be overwritten\n");
 }
@@ -511,7 +574,9 @@ void stack_show_plan(const struct making *m)
 			printf("  stack %s: %s, to be overwritten; UUID %s\n", one.name, m->request->disks.value[number++], uuid_text(one.uuid, uuid));
 		while (stack_next(&one, &one));
 	else
-		show_disks(&m->request->disks);
+		show_disks("disks", &m->request->disks);
+	show_disks("spares of the array", &m->request->spares);
+	show_disks("spares of the cache", &m->request->cache_spares);
 	if (*s->raid)
 		printf("  array: RAID %s of %u disks, metadata 1.2%s%s\n", s->raid, s->legs,
 		       *md_consistency(s->raid) ? ", " : "", md_consistency(s->raid));

@@ -7,7 +7,7 @@
 
 struct stack_request {
 	const char *name;
-	struct argument_list disks, caches;
+	struct argument_list disks, spares, caches, cache_spares;
 	const char *raid, *mode, *class, *encrypt, *cipher, *label, *mkfs, *mkfs_options, *mount, *header_backup;
 	uint64_t iteration_ms;
 	bool separate, wipe, dry_run, yes, resume;

@@ -158,7 +158,7 @@ static int erase_marks(const struct members *members, const struct stack *stack,
 	uint8_t uuid[16];
 	int result = LARDER_DONE;
 
-	for (uint32_t i = 0; i < stack->legs; i++) {
+	for (uint32_t i = 0; i < stack->legs + stack->spares; i++) {
 		char part[32];
 
 		snprintf(part, sizeof(part), "disk %u", i);
