@@ -8,8 +8,8 @@
  *
  *  NONE		the SSDs are formatted as a cache, each with the description (a cache that was there gets it by message): the
  *		first write of all, before any disk is touched
- *  DISKS	spares of the cache become such; old signatures of the disks go, and each disk gets a superblock of kind 4 with a UUID that follows from the stack's: the next steps
- *		find the disks by it, whatever they are called by then, and never take another one
+ *  DISKS	spares of the cache are made; then old signatures go, and each disk gets a superblock of kind 4 with a UUID that follows from the
+ *		stack's: the next steps find the disks by it, whatever they are called by then, and never take another one
  *  ARRAY	mdadm makes the array over them; its superblock overwrites the mark
  *  VOLUME	the superblock of the volume, with the description; from here on it lies in two places
  *  CRYPT	the LUKS2 header; where the encryption authenticates, then a tag for each sector, and now and then how many there are
@@ -521,9 +521,9 @@ static int check_resumed_backup(const struct stack *stack, const char *word)
 {
 	bool made = stack->step >= STEP_CRYPT || stack->wiped;
 
-	if (stack->next && word && strcmp(word, "none"))
+	if (stack->encrypted && stack->next && word && strcmp(word, "none"))
 		return complain(LARDER_USAGE, "--header-backup: %u more headers are made behind that of %s; leave it out, or none", stack->next, stack->name);
-	if (!stack->encrypted || !made)
+	if (!stack->encrypted || !made || stack->next)
 		return stack_check_backup(stack, word);
 	return word ? complain(LARDER_USAGE, "--header-backup: the header is made already; larder passwd %s --backup --header-backup %s, once it is ready",
 			       stack->name, word) :
