@@ -233,13 +233,14 @@ def separate(stack) -> Iterator[Separate]:
 
 @pytest.mark.limit(900)
 def test_separate(separate, larderd):
-    """One btrfs, a mirror of two volumes of one cache, one upon a partition of an md array: back after a reboot; and without a disk."""
+    """One btrfs, a mirror of two volumes of one cache, one upon a partition of an array: back after a reboot, and without a disk."""
     ssd, large = separate.ssd, separate.large
     mirror = ["--run", "--metadata=1.2", "--level=1", "--raid-devices=2", "--bitmap=none"]
     command.run("mdadm", "--create", "/dev/md9", *mirror, *separate.legs)
     command.run("sgdisk", "--clear", "--new=1:2048:0", "/dev/md9")
     larderd.start()
-    larder("create", "data", "--backing", large, "--backing", separate.array(), "--separate", "--cache", ssd[0], "--cache", ssd[1], "--yes")
+    words = ["--backing", large, "--backing", separate.array(), "--cache", ssd[0], "--cache", ssd[1]]
+    larder("create", "data", "--separate", *words, "--yes")
     volumes = [f"/dev/mapper/data-{i}" for i in (1, 2)]
     assert {rows(f"data-{i}")["cache"]["uuid"] for i in (1, 2)} == {rows("data-1")["cache"]["uuid"]}
     command.run("mkfs.btrfs", "-q", "-d", "raid1", "-m", "raid1", *volumes)
