@@ -1157,7 +1157,8 @@ def test_half_made_separate_stacks(larder, described):
 
 def test_half_made_with_spares(larder, described):
     """Marked, and not yet of an array: remove takes the marks of spares, too, and the spares of a cache that goes."""
-    text = described.plain | {"state": "creating", "step": 1, "raid": "1", "legs": 2, "spares": 1, "md": str(uuid.uuid5(described.uuid, "md"))}
+    array = {"raid": "1", "legs": 2, "spares": 1, "md": str(uuid.uuid5(described.uuid, "md"))}
+    text = described.plain | {"state": "creating", "step": 1} | array
     described.volume({})
     patch_both(described.hdd, VOLUME, kind=4, uuid=uuid.uuid5(described.uuid, "disk 0").bytes)
     described.ssds({"ready": [], "changing": [text]})

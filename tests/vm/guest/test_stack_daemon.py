@@ -233,7 +233,7 @@ def separate(stack) -> Iterator[Separate]:
 
 @pytest.mark.limit(900)
 def test_separate(separate, larderd):
-    """One btrfs, a mirror of two volumes of one cache, one upon a partition of an array: back after a reboot, and without a disk."""
+    """A btrfs, mirror of two volumes of one cache, one upon a partition of an array: back after a reboot, and without a disk."""
     ssd, large = separate.ssd, separate.large
     mirror = ["--run", "--metadata=1.2", "--level=1", "--raid-devices=2", "--bitmap=none"]
     command.run("mdadm", "--create", "/dev/md9", *mirror, *separate.legs)

@@ -262,7 +262,7 @@ def test_power_cuts_in_separate(disks, key, seed):
 
 
 def test_made_with_spares(disks, make_disk):
-    """Of array and cache, from the beginning; killed before the array, and resumed.  md takes one as a disk fails; remove takes both."""
+    """Of array and cache; killed before the array is made, and resumed.  md uses one when a disk fails; remove erases both."""
     spare = make_disk("hdd2", model="null", mb=96, wce=1)
     ssd = make_disk("ssd2", model="null", mb=32, wce=1, fua=1, discard="zero")
     program = [str(w) for w in ("larder", *words(disks), "--spare", spare, "--cache-spare", ssd)]
