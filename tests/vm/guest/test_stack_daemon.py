@@ -213,8 +213,11 @@ class Separate(Stack):
     def off(self) -> None:
         command.run("umount", MOUNTED, check=False)
         dm.remove_all()
-        for node in arrays():
-            command.run("mdadm", "--stop", node)
+        tries = 10  # udev's rule for mdadm may put it together again
+        while (nodes := arrays()) and tries:
+            command.run("mdadm", "--stop", *nodes, check=False)
+            settle()
+            tries -= 1
         super().off()
 
 
