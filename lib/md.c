@@ -383,17 +383,18 @@ static void spell(const uint8_t uuid[16], char path[64], char text[40])
 		 u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 }
 
-int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number)
+int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number, unsigned spares)
 {
 	const char *words[MD_LEGS_MAX + 20], *keeps = md_consistency(level);
-	char path[64], text[40], *identity, *raid, *devices, *policy;
+	char path[64], text[40], *identity, *raid, *devices, *further, *policy;
 	unsigned n = 0;
 	int result;
 
 	spell(uuid, path, text);
 	identity = must_print("--uuid=%s", text);
 	raid = must_print("--level=%s", level);
-	devices = must_print("--raid-devices=%u", number);
+	devices = must_print("--raid-devices=%u", number - spares);
+	further = must_print("--spare-devices=%u", spares);
 	policy = must_print("--consistency-policy=%s", keeps);
 	words[n++] = "mdadm";
 	words[n++] = "--create";
@@ -404,6 +405,8 @@ int md_create(const uint8_t uuid[16], const char *level, const char *const *legs
 	words[n++] = identity;
 	words[n++] = raid;
 	words[n++] = devices;
+	if (spares)
+		words[n++] = further;
 	if (!strcmp(keeps, "ppl"))
 		words[n++] = policy;
 	if (!strcmp(keeps, "bitmap"))
@@ -415,6 +418,7 @@ int md_create(const uint8_t uuid[16], const char *level, const char *const *legs
 	free(identity);
 	free(raid);
 	free(devices);
+	free(further);
 	free(policy);
 	return result;
 }

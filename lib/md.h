@@ -65,7 +65,7 @@ unsigned md_legs_min(const char *level);
 uint64_t md_capacity(const char *level, const uint64_t *bytes, unsigned number, uint64_t *unused);
 
 /* These run mdadm, and complain. */
-int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number);
+int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number, unsigned spares); /* these: the last of number */
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded);
 int md_stop(const char *node);
 int md_erase(const char *leg);

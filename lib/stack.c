@@ -87,6 +87,60 @@ void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16])
 	uuid_generate_sha1(uuid, stack->uuid, part, strlen(part));
 }
 
+/* "data-12": 12, and *stem the length of "data"; 0: it has none. */
+static unsigned name_number(const char *name, size_t *stem)
+{
+	const char *dash = strrchr(name, '-'), *at = dash ? dash + 1 : "";
+	unsigned number = 0;
+
+	if (*at == '0')
+		return 0;
+	for (; *at >= '0' && *at <= '9' && number <= STACK_LIST_MAX; at++)
+		number = number * 10 + (unsigned)(*at - '0');
+	if (*at || !number || number > STACK_LIST_MAX || dash == name)
+		return 0;
+	*stem = (size_t)(dash - name);
+	return number;
+}
+
+bool stack_is_one_of(const struct stack *stack, const char *name)
+{
+	size_t stem;
+
+	return name_number(stack->name, &stem) && stem == strlen(name) && !strncmp(stack->name, name, stem);
+}
+
+/* Has each of those behind it a name, and is it of one disk that the name of its mark tells? */
+static bool next_fits(const struct stack *stack)
+{
+	char last[24];
+	size_t stem;
+	unsigned number = name_number(stack->name, &stem);
+
+	if (!number || number + stack->next > STACK_LIST_MAX || *stack->raid || *stack->fs || stack->state == STACK_READY)
+		return false;
+	return stem + (size_t)snprintf(last, sizeof(last), "-%u", number + stack->next) <= LARDER_LABEL_SIZE;
+}
+
+bool stack_next(const struct stack *stack, struct stack *next)
+{
+	struct stack made = *stack;
+	char *dash = strrchr(made.name, '-');
+	size_t stem;
+
+	if (!stack->next || !next_fits(stack))
+		return false;
+	stack_part(stack, "next", made.uuid);
+	made.generation = 0;
+	made.state = STACK_CREATING;
+	made.step = STEP_DISKS;
+	made.wiped = 0;
+	made.next--;
+	snprintf(dash, sizeof(made.name) - (size_t)(dash - made.name), "-%u", name_number(stack->name, &stem) + 1);
+	*next = made;
+	return true;
+}
+
 void stack_host(uint8_t host[16])
 {
 	const char *given = getenv("LARDER_MACHINE_ID");
@@ -160,12 +214,14 @@ static struct json_object *to_json(const struct stack *s)
 	put_number(o, "step", s->step);
 	put_text(o, "raid", s->raid);
 	put_number(o, "legs", s->legs);
+	put_number(o, "spares", s->spares);
 	if (*s->raid) {
 		stack_part(s, "md", part);
 		put_uuid(o, "md", part);
 	}
 	put_uuid(o, "cache", s->cache);
 	put_number(o, "own_cache", s->own_cache);
+	put_number(o, "next", s->next);
 	put_text(o, "mode", s->mode);
 	put_text(o, "class", s->class);
 	stack_part(s, "volume", part);
@@ -366,12 +422,16 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		s->legs = (uint32_t)number;
 		return good && number;
 	}
+	if (!strcmp(key, "spares"))
+		return get_number(o, 63, &number) && (s->spares = (uint32_t)number, true);
 	if (!strcmp(key, "md") || !strcmp(key, "volume") || !strcmp(key, "fs_uuid"))
 		return get_uuid(o, part);
 	if (!strcmp(key, "cache"))
 		return get_uuid(o, s->cache);
 	if (!strcmp(key, "own_cache"))
-		return get_number(o, 1, &number) && (s->own_cache = number, true);
+		return get_number(o, OWN_TOGETHER, &number) && (s->own_cache = (enum stack_own)number, true);
+	if (!strcmp(key, "next"))
+		return get_number(o, STACK_LIST_MAX - 1, &number) && (s->next = (uint32_t)number, true);
 	if (!strcmp(key, "mode"))
 		return get_text(o, s->mode, sizeof(s->mode)) && mode_parse(s->mode, &mode);
 	if (!strcmp(key, "class"))
@@ -423,7 +483,8 @@ static const char *from_json(struct json_object *o, struct stack *s)
 	if (!*s->name || uuid_is_null(s->uuid) || uuid_is_null(s->cache) || !s->legs || !*s->mode)
 		return "stack: lacks name, uuid, cache, legs or mode";
 	if ((!*s->raid && s->legs != 1) || (*s->keyfile && !s->encrypted) || (*s->mount && !*s->fs) || (*s->aead && !s->encrypted) ||
-	    (s->wiped && !*s->aead))
+	    (s->wiped && !*s->aead) || (s->next && !next_fits(s)) ||
+	    (s->spares && (!*s->raid || !strcmp(s->raid, "0") || s->legs + s->spares > 64 || s->state == STACK_READY)))
 		return "stack: contradicts itself";
 	return parts_match(s, o) ? NULL : "stack: the UUID of a part is not the stack's";
 }

@@ -36,6 +36,13 @@ enum stack_step {
 	NR_STEPS,
 };
 
+/* The cache of a stack. */
+enum stack_own {
+	OWN_NONE, /* it was there before */
+	OWN_CACHE, /* made with the stack, has its name, and goes with it */
+	OWN_TOGETHER, /* made with several stacks (create --separate), has a name of its own, and goes with the last of them */
+};
+
 struct stack {
 	char name[LARDER_LABEL_SIZE + 1];
 	uint8_t uuid[16];
@@ -45,8 +52,10 @@ struct stack {
 	enum stack_step step;
 	char raid[8]; /* "" : none; "0", "1", "10", "5", "6" */
 	uint32_t legs; /* disks of the array, or 1 */
+	uint32_t spares; /* while it is made: so many disks more, marked behind those, are spares of the array; then md knows */
 	uint8_t cache[16];
-	bool own_cache; /* made with the stack, and goes with it */
+	enum stack_own own_cache;
+	uint32_t next; /* while it is made: so many are made behind it, by stack_next() */
 	char mode[16], class[STACK_CLASS_MAX]; /* class: "" for the default */
 	bool encrypted;
 	char aead[24]; /* "": the encryption does not authenticate; else by which cipher it does */
@@ -76,6 +85,13 @@ uint64_t stack_raise(uint64_t generation, uint64_t changes);
 
 /* UUID of a part of a stack: "md", "volume", "crypt", "fs", "disk 0": the same each time (RFC 4122, version 5). */
 void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16]);
+/*
+ * Of several stacks that are made at once, NAME-1, NAME-2, ..., the one behind this, before its first step, its disk marked.  Its UUID follows from this
+ * one's, so that each finds its disk, and one description of a chain tells all that is still to be made.  False: there is none.
+ */
+bool stack_next(const struct stack *stack, struct stack *next);
+/* Is it one of those of that NAME? */
+bool stack_is_one_of(const struct stack *stack, const char *name);
 /* This machine, as descriptions name it: its machine-id, hashed; zero: it has none. */
 void stack_host(uint8_t host[16]);
 /* Another machine, as far as both are known; made on one. */

@@ -111,6 +111,88 @@ def test_cache_that_is_there(larder, images):
     one_line(larder("create", "data", "--backing", images[2], "--cache", "other", "--dry-run", code=NOT_FOUND), "other")
 
 
+def separate(images, *more, name="data"):
+    ssd0, ssd1, hdd0, hdd1 = images
+    made = ["create", name, "--cache", ssd0, "--cache", ssd1, "--backing", hdd0, "--backing", hdd1, "--separate"]
+    return [*made, "--dry-run", *more]
+
+
+def test_plan_of_separate_stacks(larder, images):
+    ssd0, ssd1, hdd0, hdd1 = images
+    before = [digest(i) for i in images]
+    said = larder(*separate(images, "--encrypt", "luks2", "--raid", "none")).stdout
+    for part in (
+        "2 stacks of one cache",
+        f"stack data-1: {hdd0}, to be overwritten",
+        f"stack data-2: {hdd1}, to be overwritten",
+        "to be formatted as data, 2 SSDs",
+        "volume: one on each, mode writeback",
+        "a file for each in /var/lib/larder",
+    ):
+        assert part in said, part
+    assert "array" not in said and "unused" not in said
+    assert "backup of its header: none" in larder(*separate(images, "--encrypt", "luks2", "--header-backup", "none")).stdout
+    assert [digest(i) for i in images] == before
+    # beside others: on a cache that is there, and where a name is taken
+    larder("cache", "create", "fast", "--cache", ssd0, "--cache", ssd1)
+    shared = ["create", "data", "--backing", hdd0, "--backing", hdd1, "--cache", "fast", "--separate", "--dry-run"]
+    assert "that of the name fast" in larder(*shared).stdout
+    third = larder.volume("data-2", 64 * MIB)
+    one_line(larder(*shared, code=BUSY), "data-2", "label", third)
+
+
+def test_refused_separate_stacks(larder, images):
+    ssd0, _, hdd0, hdd1 = images
+
+    def refused(code, more, *parts, name="data"):
+        one_line(larder(*separate(images, *more, name=name), code=code), *parts)
+
+    refused(USAGE, ["--raid", "1"], "--separate", "--raid 1")
+    for more in (["--mkfs", "btrfs"], ["--mount", "/mnt"], ["--label", "films"]):
+        refused(USAGE, more, "--separate", "--mkfs", "mkfs.btrfs -d raid1")
+    refused(USAGE, ["--encrypt", "luks2", "--header-backup", "/root/header"], "--header-backup", "--separate")
+    refused(USAGE, [], "NAME", "too long", name="x" * 63)
+    one_line(larder("create", "data", "--cache", ssd0, "--backing", hdd0, "--separate", code=USAGE), "--separate", "one is given")
+    one_line(larder("create", "data", "--cache", ssd0, "--separate", code=USAGE), "--separate", "none is given")
+    two = ["create", "data", "--cache", ssd0, "--backing", hdd0, "--backing", hdd1, "--dry-run"]
+    one_line(larder(*two, code=USAGE), "--raid: is missing", "--separate")
+    small = larder.image("small", 2 * MIB)
+    one_line(larder(*separate([*images[:3], small]), code=FAILED), small, "size", "too small")
+    refused(USAGE, ["--backing", hdd0], "given twice", hdd0)
+    many = [w for i in range(50) for w in ("--backing", larder.image(f"m{i}", 64 * MIB))]
+    refused(FAILED, many, "data", "does not fit", "fewer disks")
+    assert "30 stacks of one cache" in larder(*separate(images, *many[:56])).stdout
+
+
+def test_spares_at_create(larder, images):
+    disk, ssd = larder.image("spare", 520 * MIB), larder.image("spare ssd", 64 * MIB)
+    before = [digest(i) for i in (*images, disk, ssd)]
+    said = larder(*words(images, "--spare", disk, "--cache-spare", ssd, "--dry-run")).stdout
+    parts = ("RAID 1 of 2 disks", "unused: 88.00MiB", f"spares of the array: {disk}, to be", f"spares of the cache: {ssd}, to be")
+    for part in parts:
+        assert part in said, part
+    assert [digest(i) for i in (*images, disk, ssd)] == before
+
+    def refused(code, more, *parts, base=None):
+        one_line(larder(*(base or words(images)), *more, "--dry-run", code=code), *parts)
+
+    small, tiny = larder.image("small", 511 * MIB), larder.image("tiny", 32 * MIB)
+    refused(FAILED, ["--spare", small], small, "size", "too small for a spare", "512")
+    refused(FAILED, ["--cache-spare", tiny], tiny, "size", "could replace none")
+    refused(USAGE, ["--spare", images[2]], "given twice", images[2])
+    refused(USAGE, ["--cache-spare", disk, "--spare", disk], "given twice", disk)
+    refused(USAGE, ["--spare", disk], "--spare", disk, "--raid 1, 10, 5 or 6", base=words(images, raid="0"))
+    one = ["create", "data", "--cache", images[0], "--backing", images[2]]
+    refused(USAGE, ["--spare", disk], "--spare", "no array", base=one)
+    refused(USAGE, ["--spare", disk], "--spare", "no array", base=[w for w in separate(images) if w != "--dry-run"])
+    signatures.luks(disk)
+    refused(UNSAFE, ["--spare", disk], disk, "crypto_LUKS", "--wipe")
+    refused(USAGE, ["--resume"], "--resume", base=["create", "data", "--spare", disk])
+    larder("cache", "create", "fast", "--cache", images[0])
+    shared = ["create", "data", "--cache", "fast", "--backing", images[2]]
+    refused(USAGE, ["--cache-spare", ssd], "larder cache add fast", base=shared)
+
+
 def test_refused_words(larder, images):
     plain = words(images, "--dry-run")
 
@@ -996,6 +1078,7 @@ def test_two_of_one_name(larder, described):
     assert larder("show", str(described.uuid)).stdout
 
 
+LINK = {"name": "data-1", "state": "creating", "own_cache": 2, "next": 2}
 BAD = {
     "version": (lambda p: p, {"version": 2}, "another version"),
     "magic": (lambda p: p, {"magic": 1}, "no description"),
@@ -1030,8 +1113,77 @@ BAD = {
     "key file alone": (lambda p: p | {"keyfile": "/etc/key"}, {}, "contradicts"),
     "disks without array": (lambda p: p | {"legs": 3}, {}, "contradicts"),
     "no cache": (lambda p: {k: v for k, v in p.items() if k != "cache"}, {}, "lacks"),
+    "cache of whom": (lambda p: p | {"own_cache": 3}, {}, "bounds"),
+    "too many behind it": (lambda p: p | LINK | {"next": 64}, {}, "bounds"),
+    "more behind it than have a number": (lambda p: p | LINK | {"name": "data-2", "next": 63}, {}, "contradicts"),
+    "those behind it have no name": (lambda p: p | LINK | {"name": "data"}, {}, "contradicts"),
+    "name too long for those behind it": (lambda p: p | LINK | {"name": "x" * 62 + "-9"}, {}, "contradicts"),
+    "more behind one that is ready": (lambda p: p | LINK | {"state": "ready"}, {}, "contradicts"),
+    "spares of no array": (lambda p: p | {"state": "creating", "spares": 1}, {}, "contradicts"),
+    "spares of a stripe": (lambda p: p | {"state": "creating", "raid": "0", "legs": 2, "spares": 1}, {}, "contradicts"),
+    "spares of one that is ready": (lambda p: p | {"raid": "1", "legs": 2, "spares": 1}, {}, "contradicts"),
+    "too many spares": (lambda p: p | {"state": "creating", "raid": "1", "legs": 2, "spares": 63}, {}, "contradicts"),
+    "more spares than disks may be": (lambda p: p | {"state": "creating", "raid": "1", "legs": 2, "spares": 64}, {}, "bounds"),
+    "array before others": (lambda p: p | LINK | {"raid": "1", "legs": 2}, {}, "contradicts"),
     "another's part": (lambda p: p | {"volume": str(uuid.uuid4())}, {}, "not the stack's"),
 }
+
+
+def chain(described):
+    """UUIDs of the stacks behind the first one, from docs/on-disk-format.md."""
+    second = uuid.uuid5(described.uuid, "next")
+    return second, uuid.uuid5(second, "next")
+
+
+def test_half_made_separate_stacks(larder, described):
+    """One has a description, those behind it a mark on their disks: remove takes all of it."""
+    crypt = str(uuid.uuid5(described.uuid, "crypt"))
+    text = described.plain | LINK | {"step": 4, "crypt": crypt}
+    described.volume(text)
+    described.ssds({"ready": [], "changing": [text]})
+    marked = []
+    for number, own in enumerate(chain(described)):
+        marked.append(larder.volume(f"marked{number}", 64 * MIB))
+        patch_both(marked[-1], VOLUME, kind=4, uuid=uuid.uuid5(own, "disk 0").bytes)
+    other = larder.volume("other", 64 * MIB)
+    patch_both(other, VOLUME, kind=4, uuid=uuid.uuid5(uuid.uuid4(), "disk 0").bytes)
+    assert [(r["name"], r["state"]) for r in described.rows()[0] if r["layer"] == "stack"] == [("data-1", "creating")]
+    before = digest(other)
+    for word in ("data-1", "data"):
+        one_line(larder("create", "--resume", word, "--header-backup", "/root/header", code=USAGE), "2 more headers", "data-1")
+    one_line(larder("create", "--resume", "dat", code=NOT_FOUND), "dat")
+    larder("remove", "data-1")
+    for path in (described.ssd, described.hdd, *marked):
+        assert read(path, SB, SB_SIZE) == bytes(SB_SIZE), path
+    assert digest(other) == before
+
+
+def test_half_made_with_spares(larder, described):
+    """Marked, and not yet of an array: remove takes the marks of spares, too, and the spares of a cache that goes."""
+    array = {"raid": "1", "legs": 2, "spares": 1, "md": str(uuid.uuid5(described.uuid, "md"))}
+    text = described.plain | {"state": "creating", "step": 1} | array
+    described.volume({})
+    patch_both(described.hdd, VOLUME, kind=4, uuid=uuid.uuid5(described.uuid, "disk 0").bytes)
+    described.ssds({"ready": [], "changing": [text]})
+    marked = [larder.volume(f"marked{number}", 64 * MIB) for number in (1, 2, 3)]
+    for number, path in enumerate(marked, 1):
+        patch_both(path, VOLUME, kind=4, uuid=uuid.uuid5(described.uuid, f"disk {number}").bytes)
+    larder("remove", "data")
+    for path in (described.ssd, described.hdd, *marked[:2]):
+        assert read(path, SB, SB_SIZE) == bytes(SB_SIZE), path
+    assert read(marked[2], SB, SB_SIZE) != bytes(SB_SIZE), "no disk of it has that number"
+
+
+def test_name_of_a_cache_made_together(larder, described):
+    """It has a name of its own, which stays when one of its stacks gets another one."""
+    described.volume(described.plain | {"name": "data-1", "own_cache": 2})
+    described.ssds({"ready": [f"{described.uuid} data-1"], "changing": []})
+    larder("rename", "data-1", "films")
+    assert field(described.ssd, CACHE, "label").rstrip(b"\0") == b"fast"
+    assert field(described.hdd, VOLUME, "label").rstrip(b"\0") == b"films"
+    described.volume(described.plain | {"name": "films", "generation": 9})
+    larder("rename", "films", "music")
+    assert field(described.ssd, CACHE, "label").rstrip(b"\0") == b"music"
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -1076,7 +1228,8 @@ def test_random_edits_of_a_description(tmp_path):
     """tests/fuzz/fuzz_stack.c without clang: what is accepted is in bounds, and the same when it was written and read again."""
     fuzz = TOP / "tests" / "fuzz"
     subprocess.run(["make", "-s", "-C", fuzz, f"WORK={tmp_path}", "standalone-stack"], check=True, stdout=subprocess.DEVNULL)
-    program = [tmp_path / "standalone-stack", "1", "50000", fuzz / "stack.json"]
     environment = dict(os.environ, ASAN_OPTIONS="detect_leaks=1")
-    run = subprocess.run(program, capture_output=True, text=True, errors="replace", env=environment)
-    assert run.returncode == 0 and "Sanitizer" not in run.stderr, run.stderr[-4000:]
+    for name, number in (("stack.json", 50000), ("stack_chain.json", 20000)):
+        program = [tmp_path / "standalone-stack", "1", str(number), fuzz / name]
+        run = subprocess.run(program, capture_output=True, text=True, errors="replace", env=environment)
+        assert run.returncode == 0 and "Sanitizer" not in run.stderr, run.stderr[-4000:]

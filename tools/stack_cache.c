@@ -117,7 +117,7 @@ static int choose(struct changing *c, const struct stacks *stacks)
 	char text[UUID_TEXT];
 	int result;
 
-	c->stack.own_cache = c->words.number > 1 || strchr(c->words.value[0], '/');
+	c->stack.own_cache = c->words.number > 1 || strchr(c->words.value[0], '/') ? OWN_CACHE : OWN_NONE;
 	if (c->stack.own_cache) {
 		result = check_words(c);
 		if (result)

@@ -8,8 +8,8 @@
  *
  *  NONE		the SSDs are formatted as a cache, each with the description (a cache that was there gets it by message): the
  *		first write of all, before any disk is touched
- *  DISKS	old signatures go, and each disk gets a superblock of kind 4 with a UUID that follows from the stack's: the next steps
- *		find the disks by it, whatever they are called by then, and never take another one
+ *  DISKS	spares of the cache are made; then old signatures go, and each disk gets a superblock of kind 4 with a UUID that follows from the
+ *		stack's: the next steps find the disks by it, whatever they are called by then, and never take another one
  *  ARRAY	mdadm makes the array over them; its superblock overwrites the mark
  *  VOLUME	the superblock of the volume, with the description; from here on it lies in two places
  *  CRYPT	the LUKS2 header; where the encryption authenticates, then a tag for each sector, and now and then how many there are
@@ -17,6 +17,10 @@
  *  MOUNT	fstab, the mount
  *
  * A step that was cut short is repeated from its beginning.  The state `ready` is the end.
+ *
+ * With --separate the stacks are made one behind the other, and only the first one is noted at the beginning, with the number of those behind it
+ * (`next`): DISKS marks the disks of them all.  The one behind is noted, as one whose disk is marked, before this one is ready: of a chain that
+ * is cut off there is always one link that --resume goes on with, and that remove takes away with all behind it.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -46,7 +50,7 @@ static void disk_uuid(const struct stack *stack, uint32_t number, uint8_t uuid[1
 
 static int make_cache(struct making *m)
 {
-	struct cache_request request = { .name = m->stack.name, .label = m->stack.name, .paths = m->request->caches,
+	struct cache_request request = { .name = m->cache_label, .label = m->cache_label, .paths = m->request->caches,
 					 .claim = { .wipe = m->request->wipe, .yes = true, .discard_dirty = m->request->discard_dirty },
 					 .uuid = m->stack.cache };
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
@@ -66,9 +70,9 @@ static int make_cache(struct making *m)
 	return cache_format(&request);
 }
 
-static int mark_disk(const struct making *m, uint32_t number)
+static int mark_disk(const struct making *m, const struct stack *stack, uint32_t number, const char *path)
 {
-	struct claim_request claim = { .path = m->request->disks.value[number], .wipe = m->request->wipe,
+	struct claim_request claim = { .path = path, .wipe = m->request->wipe,
 				       .discard_dirty = m->request->discard_dirty, .yes = true };
 	struct device device;
 	union superblock *sb;
@@ -80,7 +84,7 @@ static int mark_disk(const struct making *m, uint32_t number)
 	if (!result) {
 		sb = device_buffer(LARDER_SB_SIZE);
 		create_head(&sb->head, LARDER_KIND_OTHER, &device, 0);
-		disk_uuid(&m->stack, number, sb->head.uuid);
+		disk_uuid(stack, number, sb->head.uuid);
 		result = create_superblock(&device, sb, false);
 		free(sb);
 	}
@@ -88,16 +92,20 @@ static int mark_disk(const struct making *m, uint32_t number)
 	return result;
 }
 
-/* Paths of the disks, by their marks or, where mdadm was cut short, by its superblocks.  The caller frees them. */
+/*
+ * Paths of the disks, spares last, by their marks or, where mdadm was cut short, by its superblocks: which of those became a spare is all one then.
+ * The caller frees them.
+ */
 static int find_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsigned *number)
 {
+	uint32_t wanted = stack->legs + stack->spares;
 	struct md_array array = { 0 };
 	struct members members;
 	uint8_t uuid[16];
 
 	*number = 0;
 	members_scan(&members);
-	for (uint32_t i = 0; i < stack->legs; i++) {
+	for (uint32_t i = 0; i < wanted; i++) {
 		disk_uuid(stack, i, uuid);
 		for (size_t j = 0; j < members.number; j++)
 			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16) && *number < MD_LEGS_MAX)
@@ -111,31 +119,71 @@ static int find_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsig
 	for (size_t i = 0; i < array.number && *number < MD_LEGS_MAX; i++)
 		paths[(*number)++] = must_print("%s", array.leg[i]);
 	md_free(&array);
-	if (*number == stack->legs)
+	if (*number == wanted)
 		return LARDER_DONE;
 	for (unsigned i = 0; i < *number; i++)
 		free(paths[i]);
 	return complain(LARDER_NOT_FOUND,
 			"%s: %u of its %u disks are found with its mark; attach the others, or larder remove %s and create it anew",
-			stack->name, *number, stack->legs, stack->name);
+			stack->name, *number, wanted, stack->name);
+}
+
+/* What was cut short may be the note alone; a disk without a mark could be any disk. */
+static int check_marks(const struct making *m)
+{
+	struct stack stack = m->stack;
+	char *paths[MD_LEGS_MAX];
+	unsigned number;
+	int result;
+
+	do {
+		result = find_disks(&stack, paths, &number);
+		for (unsigned i = 0; !result && i < number; i++)
+			free(paths[i]);
+	} while (!result && stack_next(&stack, &stack));
+	if (result && m->stack.next)
+		remark("%s: without all of them larder remove %s takes away what there is; create them anew then", m->stack.name, m->stack.name);
+	return result;
+}
+
+/* The cache runs by now: as by larder cache add. */
+static int make_cache_spares(const struct making *m)
+{
+	char uuid[UUID_TEXT];
+	int result = LARDER_DONE;
+
+	uuid_text(m->stack.cache, uuid);
+	for (int i = 0; !result && i < m->request->cache_spares.number; i++) {
+		char *words[8] = { "add", uuid, (char *)m->request->cache_spares.value[i], "--spare", "--yes" };
+		int number = 5;
+
+		if (m->request->wipe)
+			words[number++] = "--wipe";
+		if (m->request->discard_dirty) {
+			words[number++] = "--discard-dirty";
+			words[number++] = (char *)m->request->discard_dirty;
+		}
+		result = cache_add(number, words);
+	}
+	return result;
 }
 
 static int make_disks(struct making *m)
 {
+	const char *const *paths = m->request->disks.value;
+	struct stack stack = m->stack;
 	int result = LARDER_DONE;
 
-	if (m->request->resume) {
-		char *paths[MD_LEGS_MAX];
-		unsigned number;
-
-		/* what was cut short may be the note alone; a disk without a mark could be any disk */
-		result = find_disks(&m->stack, paths, &number);
-		for (unsigned i = 0; !result && i < number; i++)
-			free(paths[i]);
-		return result;
-	}
-	for (uint32_t i = 0; !result && i < m->stack.legs; i++)
-		result = mark_disk(m, i);
+	if (m->request->resume)
+		return check_marks(m);
+	/* first: where the last mark is, these are there */
+	result = make_cache_spares(m);
+	do
+		for (uint32_t i = 0; !result && i < stack.legs; i++)
+			result = mark_disk(m, &stack, i, *paths++);
+	while (!result && stack_next(&stack, &stack));
+	for (uint32_t i = 0; !result && i < stack.spares; i++)
+		result = mark_disk(m, &stack, stack.legs + i, m->request->spares.value[i]);
 	return result;
 }
 
@@ -154,7 +202,7 @@ static int make_array(struct making *m)
 	if (result)
 		return result;
 	stack_part(&m->stack, "md", uuid);
-	result = md_create(uuid, m->stack.raid, (const char *const *)paths, number);
+	result = md_create(uuid, m->stack.raid, (const char *const *)paths, number, m->stack.spares);
 	for (unsigned i = 0; i < number; i++)
 		free(paths[i]);
 	return result;
@@ -377,8 +425,26 @@ static bool step_is_empty(const struct stack *stack, enum stack_step step)
 	       (step == STEP_FILESYSTEM && !*stack->fs) || (step == STEP_MOUNT && !*stack->mount);
 }
 
-static int make(struct making *m, enum stack_step from)
+/* The stack behind this one, as it is noted by now: what was cut off may have noted it, or gone on with it.  Else *next is noted. */
+static int note_next(struct stack *next)
 {
+	struct stacks stacks;
+	bool noted = false;
+	int result = stacks_scan(&stacks);
+
+	for (size_t i = 0; !result && i < stacks.number; i++)
+		if (!memcmp(stacks.found[i].stack.uuid, next->uuid, 16)) {
+			*next = stacks.found[i].stack;
+			noted = true;
+		}
+	if (!result)
+		stacks_free(&stacks);
+	return result || noted ? result : stack_store(next);
+}
+
+static int make_one(struct making *m, enum stack_step from, struct stack *next)
+{
+	bool more = stack_next(&m->stack, next);
 	int result = LARDER_DONE;
 
 	for (enum stack_step step = from; !result && step < NR_STEPS; step++) {
@@ -392,10 +458,16 @@ static int make(struct making *m, enum stack_step from)
 		if (!result && step > STEP_NONE && step < STEP_MOUNT)
 			result = stack_store(&m->stack);
 	}
+	if (!result && more)
+		result = note_next(next);
 	if (!result) {
 		m->stack.state = STACK_READY;
+		m->stack.next = 0;
+		m->stack.spares = 0;
 		result = stack_store(&m->stack);
 	}
+	if (!more || next->state != STACK_CREATING)
+		next->name[0] = 0;
 	if (result)
 		remark("%s: is half made; larder create --resume %s goes on, larder remove %s takes it away", m->stack.name, m->stack.name,
 		       m->stack.name);
@@ -404,9 +476,24 @@ static int make(struct making *m, enum stack_step from)
 	return result;
 }
 
+static int make(struct making *m, enum stack_step from)
+{
+	struct stack next;
+	int result = make_one(m, from, &next);
+
+	while (!result && *next.name) {
+		m->stack = next;
+		result = make_one(m, m->stack.step + 1, &next);
+	}
+	return result;
+}
+
 static int get_secret(struct making *m, bool twice)
 {
-	return m->stack.encrypted ? secret_read(m->stack.keyfile, m->stack.name, twice, &m->secret) : LARDER_DONE;
+	/* one for all that are made together */
+	const char *name = m->stack.next ? m->request->name : m->stack.name;
+
+	return m->stack.encrypted ? secret_read(m->stack.keyfile, name, twice, &m->secret) : LARDER_DONE;
 }
 
 static int create_new(const struct stack_request *request)
@@ -422,7 +509,7 @@ static int create_new(const struct stack_request *request)
 		puts("dry run: nothing was written");
 		return LARDER_DONE;
 	}
-	result = confirm(m.stack.name, m.request->yes, "Make it?  All that is on these devices will be lost.");
+	result = confirm(request->name, m.request->yes, "Make it?  All that is on these devices will be lost.");
 	result = result ? result : get_secret(&m, true);
 	result = result ? result : make(&m, STEP_NONE);
 	secret_free(&m.secret);
@@ -434,11 +521,30 @@ static int check_resumed_backup(const struct stack *stack, const char *word)
 {
 	bool made = stack->step >= STEP_CRYPT || stack->wiped;
 
-	if (!stack->encrypted || !made)
+	if (stack->encrypted && stack->next && word && strcmp(word, "none"))
+		return complain(LARDER_USAGE, "--header-backup: %u more headers are made behind that of %s; leave it out, or none", stack->next, stack->name);
+	if (!stack->encrypted || !made || stack->next)
 		return stack_check_backup(stack, word);
 	return word ? complain(LARDER_USAGE, "--header-backup: the header is made already; larder passwd %s --backup --header-backup %s, once it is ready",
 			       stack->name, word) :
 		      LARDER_DONE;
+}
+
+/* By its name, or by that which --separate was given: the first of those that is half made. */
+static int find_half_made(const struct stacks *stacks, const char *word, const struct found **found)
+{
+	const struct found *first = NULL;
+
+	for (size_t i = 0; i < stacks->number; i++) {
+		const struct found *f = &stacks->found[i];
+
+		if (!strcmp(f->stack.name, word))
+			return stack_find(stacks, word, found);
+		if (f->whole && f->stack.state == STACK_CREATING && stack_is_one_of(&f->stack, word) && (!first || f->stack.next > first->stack.next))
+			first = f;
+	}
+	*found = first;
+	return first ? LARDER_DONE : stack_find(stacks, word, found);
 }
 
 static int resume(const struct stack_request *request)
@@ -448,7 +554,7 @@ static int resume(const struct stack_request *request)
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
-	result = result ? result : stack_find(&stacks, request->name, &found);
+	result = result ? result : find_half_made(&stacks, request->name, &found);
 	if (!result) {
 		m.stack = found->stack;
 		if (m.stack.state == STACK_REMOVING)
@@ -459,7 +565,8 @@ static int resume(const struct stack_request *request)
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&m.stack);
 	result = result ? result : check_resumed_backup(&m.stack, request->header_backup);
-	result = result ? result : get_secret(&m, m.stack.step < STEP_CRYPT && !m.stack.wiped);
+	/* and for those behind it, whose headers are still to be made */
+	result = result ? result : get_secret(&m, (m.stack.step < STEP_CRYPT && !m.stack.wiped) || m.stack.next);
 	result = result ? result : make(&m, m.stack.step + 1);
 	secret_free(&m.secret);
 	return result;
@@ -468,14 +575,17 @@ static int resume(const struct stack_request *request)
 int stack_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder create NAME --backing DISK... [--raid LEVEL] --cache SSD...|CACHE [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
+		"larder create NAME --backing DISK... [--raid LEVEL [--spare DISK...] | --separate] --cache SSD...|CACHE [--cache-spare SSD...] [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
 		"[--header-backup FILE|none] "
 		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--wipe] [--dry-run] [--yes] | larder create --resume NAME";
 	struct stack_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "backing", 'b', ARGUMENT_LIST, &request.disks, "DISK", "a disk; once for each" },
 		{ "raid", 0, ARGUMENT_TEXT, &request.raid, "LEVEL", "none (one disk), 0, 1, 10, 5, 6: an md array of the disks" },
+		{ "separate", 0, ARGUMENT_FLAG, &request.separate, NULL, "a stack of each disk, NAME-1, NAME-2, ..., on one cache" },
 		{ "cache", 'c', ARGUMENT_LIST, &request.caches, "SSD|CACHE", "an SSD (its path), once for each; or the name of a cache" },
+		{ "spare", 0, ARGUMENT_LIST, &request.spares, "DISK", "a spare of the array; once for each" },
+		{ "cache-spare", 0, ARGUMENT_LIST, &request.cache_spares, "SSD", "a spare of the cache; once for each" },
 		{ "mode", 'm', ARGUMENT_TEXT, &request.mode, "MODE",
 		  "writeback (default, with two SSDs), writethrough (with one), writearound" },
 		{ "class", 0, ARGUMENT_TEXT, &request.class, "CLASS", "what is to be cached: a preset, see docs/interface.md" },
@@ -508,7 +618,7 @@ int stack_create(int argc, char **argv)
 		turn_take();	/* or larderd would start what is half made */
 	if (!request.resume)
 		return create_new(&request);
-	if (request.disks.number || request.caches.number || request.dry_run)
+	if (request.disks.number || request.caches.number || request.spares.number || request.cache_spares.number || request.dry_run)
 		return complain(LARDER_USAGE, "--resume: takes the name alone; the rest is in the description");
 	return resume(&request);
 }

@@ -200,7 +200,7 @@ static int drop_disk(const struct dropping *r)
 static int check_ssd(const struct dropping *r, const struct devices *d, const struct part *part)
 {
 	char state[16], *mode = status_value(d->layers.volume->status, "mode");
-	bool works = !strcmp(ssd_state(d, part->place, state), "active"), dirty = !mode || !strcmp(mode, "writeback") || !d->stack.own_cache;
+	bool works = !strcmp(ssd_state(d, part->place, state), "active"), dirty = !mode || !strcmp(mode, "writeback") || d->stack.own_cache != OWN_CACHE;
 
 	free(mode);
 	if (works && ssds_active(d) < 2)

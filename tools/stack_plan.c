@@ -105,6 +105,30 @@ int stack_check_backup(const struct stack *stack, const char *word)
 	return result;
 }
 
+/* Each disk is a stack of its own, up to the encryption: one filesystem over them is made when they are there. */
+static int parse_separate(const struct stack_request *request, struct stack *stack)
+{
+	int number = request->disks.number;
+	char last[24];
+
+	if (number < 2)
+		return complain(LARDER_USAGE, "--separate: makes a volume of each disk, and %s given; leave it out", number ? "one is" : "none is");
+	if (request->raid && strcmp(request->raid, "none"))
+		return complain(LARDER_USAGE, "--separate: each disk is a volume of its own, and --raid %s makes one of all; leave one of them out", request->raid);
+	if (request->mkfs || request->mount || request->label || request->mkfs_options)
+		return complain(LARDER_USAGE,
+				"--separate: goes without --mkfs, --mount and --label; make the filesystem over the volumes once they are there, as by mkfs.btrfs -d raid1 -m raid1");
+	if (request->header_backup && strcmp(request->header_backup, "none"))
+		return complain(LARDER_USAGE, "--header-backup: with --separate there is a header for each volume; leave it out (each has a file below " STATE
+					      "), or none");
+	if (strlen(request->name) + (size_t)snprintf(last, sizeof(last), "-%d", number) > LARDER_LABEL_SIZE)
+		return complain(LARDER_USAGE, "%s: NAME: is too long: the last volume would be called %s%s", request->name, request->name, last);
+	stack->legs = 1;
+	stack->next = (uint32_t)number - 1;
+	snprintf(stack->name, sizeof(stack->name), "%s-1", request->name);
+	return LARDER_DONE;
+}
+
 static int parse_raid(const struct stack_request *request, struct stack *stack)
 {
 	const char *raid = request->raid ? request->raid : request->disks.number > 1 ? "" : "none";
@@ -118,7 +142,7 @@ static int parse_raid(const struct stack_request *request, struct stack *stack)
 						    complain(LARDER_USAGE, "--raid: none is for one disk, %d are given",
 							     request->disks.number);
 	if (!*raid)
-		return complain(LARDER_USAGE, "--raid: is missing: %d disks; say 1 (mirrors), 10, 5, 6 or 0 (no redundancy)",
+		return complain(LARDER_USAGE, "--raid: is missing: %d disks; say 1 (mirrors), 10, 5, 6 or 0 (no redundancy), or --separate (a volume of each)",
 				request->disks.number);
 	if (!stack_raid_valid(raid))
 		return complain(LARDER_USAGE, "--raid: '%s' is not one of none, 0, 1, 10, 5, 6", raid);
@@ -126,6 +150,24 @@ static int parse_raid(const struct stack_request *request, struct stack *stack)
 	if ((unsigned)request->disks.number < least)
 		return complain(LARDER_USAGE, "--raid: %s needs at least %u disks, %d are given", raid, least, request->disks.number);
 	strcpy(stack->raid, raid);
+	return LARDER_DONE;
+}
+
+static int parse_spares(const struct stack_request *request, struct stack *stack)
+{
+	int number = request->spares.number;
+
+	if (request->cache_spares.number && request->caches.number == 1 && !strchr(request->caches.value[0], '/'))
+		return complain(LARDER_USAGE, "--cache-spare: is for a cache that is made; larder cache add %s %s --spare is for one that is there",
+				request->caches.value[0], request->cache_spares.value[0]);
+	if (!number)
+		return LARDER_DONE;
+	if (!*stack->raid || !strcmp(stack->raid, "0"))
+		return complain(LARDER_USAGE, "--spare: %s: no array with redundancy is made that a spare could serve; --raid 1, 10, 5 or 6 makes one",
+				request->spares.value[0]);
+	if (request->disks.number + number > MD_LEGS_MAX)
+		return complain(LARDER_USAGE, "--spare: with %d disks and %d spares the array has more than %d", request->disks.number, number, MD_LEGS_MAX);
+	stack->spares = (uint32_t)number;
 	return LARDER_DONE;
 }
 
@@ -178,7 +220,8 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 	uuid_generate_random(stack->uuid);
 	stack_host(stack->host);
 	stack->state = STACK_CREATING;
-	result = parse_raid(request, stack);
+	result = request->separate ? parse_separate(request, stack) : parse_raid(request, stack);
+	result = result ? result : parse_spares(request, stack);
 	result = result ? result : parse_filesystem(request, stack);
 	result = result ? result : parse_encrypt(request, stack);
 	if (result)
@@ -268,20 +311,36 @@ static int check_device(const struct making *m, const char *path, uint64_t *byte
 	return result;
 }
 
+static int check_ssd(const struct making *m, const char *path, struct cache_layout *layout)
+{
+	const char *why;
+	uint64_t bytes;
+	unsigned logical;
+	int result = check_device(m, path, &bytes, &logical);
+
+	if (result)
+		return result;
+	why = cache_layout(layout, bytes, logical);
+	return why ? complain(LARDER_FAILED, "%s: %s", path, why) : LARDER_DONE;
+}
+
 static int check_ssds(struct making *m)
 {
+	const struct argument_list *spares = &m->request->cache_spares;
 	struct cache_layout layout = { 0 };
+	uint32_t least = UINT32_MAX;
 	int result = LARDER_DONE;
 
 	for (int i = 0; !result && i < m->request->caches.number; i++) {
-		const char *path = m->request->caches.value[i], *why;
-		uint64_t bytes;
-		unsigned logical;
-
-		result = check_device(m, path, &bytes, &logical);
-		why = result ? NULL : cache_layout(&layout, bytes, logical);
-		if (why)
-			result = complain(LARDER_FAILED, "%s: %s", path, why);
+		result = check_ssd(m, m->request->caches.value[i], &layout);
+		least = layout.nr_segments < least ? layout.nr_segments : least;
+	}
+	for (int i = 0; !result && i < spares->number; i++) {
+		result = check_ssd(m, spares->value[i], &layout);
+		if (!result && layout.nr_segments < least)
+			result = complain(LARDER_FAILED,
+					  "%s: size: has room for %u segments, the smallest SSD of the cache has %u: it could replace none; give a larger one",
+					  spares->value[i], layout.nr_segments, least);
 	}
 	return result;
 }
@@ -294,6 +353,39 @@ static uint64_t least_volume(const struct stack *stack)
 	       (*stack->aead ? TAGS_LEAST : 0) + fs;
 }
 
+static int check_separate(const struct making *m)
+{
+	const struct argument_list *disks = &m->request->disks;
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+
+	for (int i = 0; i < disks->number; i++)
+		if (m->disk_bytes[i] < least_volume(&m->stack))
+			return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a volume of its own needs %s", disks->value[i],
+					size_print(a, m->disk_bytes[i], &human), size_print(b, least_volume(&m->stack), &human));
+	return LARDER_DONE;
+}
+
+/* Each must be able to take the place of any disk: the array takes as much of each as the smallest has. */
+static int check_spares(const struct making *m)
+{
+	uint64_t bytes, least = UINT64_MAX;
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+	unsigned logical;
+	int result = LARDER_DONE;
+
+	for (int i = 0; i < m->request->disks.number; i++)
+		least = m->disk_bytes[i] < least ? m->disk_bytes[i] : least;
+	for (int i = 0; !result && i < m->request->spares.number; i++) {
+		const char *path = m->request->spares.value[i];
+
+		result = check_device(m, path, &bytes, &logical);
+		if (!result && bytes < least)
+			result = complain(LARDER_FAILED, "%s: size: too small for a spare: it has %s, and the array takes %s of each disk", path,
+					  size_print(a, bytes, &human), size_print(b, least, &human));
+	}
+	return result;
+}
+
 static int check_disks(struct making *m)
 {
 	const struct argument_list *disks = &m->request->disks;
@@ -304,8 +396,8 @@ static int check_disks(struct making *m)
 
 	for (int i = 0; !result && i < disks->number; i++)
 		result = check_device(m, disks->value[i], &m->disk_bytes[i], &logical);
-	if (result)
-		return result;
+	if (result || m->request->separate)
+		return result ? result : check_separate(m);
 	all = *m->stack.raid ? md_capacity(m->stack.raid, m->disk_bytes, m->stack.legs, &m->unused) : m->disk_bytes[0];
 	if (all >= least_volume(&m->stack))
 		return LARDER_DONE;
@@ -332,22 +424,32 @@ static int find_cache(struct making *m, struct stacks *stacks)
 	return LARDER_DONE;
 }
 
-static int check_names(const struct making *m, const struct stacks *stacks)
+static int check_stack_names(const struct stack *stack, const struct stacks *stacks, const char *cache)
 {
-	char *names[4] = { must_print("%s", m->stack.name), crypt_name(&m->stack), must_print("%s%s", CACHE_PREFIX, m->stack.name),
-			   crypt_tags_name(&m->stack) };
-	int result = create_check_names(m->stack.name, m->stack.name, LARDER_KIND_VOLUME);
+	char *names[4] = { must_print("%s", stack->name), crypt_name(stack), must_print("%s%s", CACHE_PREFIX, cache), crypt_tags_name(stack) };
+	int result = create_check_names(stack->name, stack->name, LARDER_KIND_VOLUME);
 
-	if (!result && m->stack.own_cache)
-		result = create_check_names(m->stack.name, m->stack.name, LARDER_KIND_CACHE);
+	if (!result && stack->own_cache)
+		result = create_check_names(cache, cache, LARDER_KIND_CACHE);
 	for (size_t i = 0; !result && i < stacks->number; i++)
-		if (!strcmp(stacks->found[i].stack.name, m->stack.name))
-			result = complain(LARDER_BUSY, "%s: a stack has this name already; see larder show %s", m->stack.name, m->stack.name);
+		if (!strcmp(stacks->found[i].stack.name, stack->name))
+			result = complain(LARDER_BUSY, "%s: a stack has this name already; see larder show %s", stack->name, stack->name);
 	for (int i = 0; i < 4; i++) {
-		if (!result && (i != 1 || m->stack.encrypted) && (i != 2 || m->stack.own_cache) && (i != 3 || *m->stack.aead) && mapped_name_taken(names[i]))
-			result = complain(LARDER_BUSY, "%s: another device is called %s; choose another name", m->stack.name, names[i]);
+		if (!result && (i != 1 || stack->encrypted) && (i != 2 || stack->own_cache) && (i != 3 || *stack->aead) && mapped_name_taken(names[i]))
+			result = complain(LARDER_BUSY, "%s: another device is called %s; choose another name", stack->name, names[i]);
 		free(names[i]);
 	}
+	return result;
+}
+
+static int check_names(const struct making *m, const struct stacks *stacks)
+{
+	struct stack stack = m->stack;
+	int result;
+
+	do
+		result = check_stack_names(&stack, stacks, m->request->name);
+	while (!result && stack_next(&stack, &stack));
 	return result;
 }
 
@@ -356,21 +458,27 @@ static int check_room(const struct making *m)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
-	struct stack longest = m->stack;
+	struct stack stack = m->stack, longest;
 	int result = LARDER_DONE;
-	const char *why;
+	const char *why = NULL;
 
-	longest.generation = 1000000;
-	longest.step = STEP_MOUNT;
-	longest.wiped = *longest.aead ? INT64_MAX : 0;
-	longest.state = STACK_REMOVING;
 	if (!m->stack.own_cache)
 		result = stack_list_read(m->stack.cache, list);
-	if (!result) {
-		why = stack_list_put(list, &longest) ? stack_list_encode(list, field) : "its cache has the most stacks that it can have";
-		if (why)
-			result = complain(LARDER_FAILED, "%s: %s; shorter paths, or another cache", m->stack.name, why);
-	}
+	do {
+		longest = stack;
+		longest.generation = 1000000;
+		longest.step = STEP_MOUNT;
+		longest.wiped = *longest.aead ? INT64_MAX : 0;
+		/* of those that are made one behind the other two are in the making at most */
+		longest.state = stack.next > 1 ? STACK_READY : STACK_REMOVING;
+		if (!result && !stack_list_put(list, &longest))
+			why = "its cache has the most stacks that it can have";
+	} while (stack_next(&stack, &stack));
+	if (!result && !why)
+		why = stack_list_encode(list, field);
+	if (!result && why)
+		result = complain(LARDER_FAILED, "%s: %s; %s, or another cache", m->request->name, why,
+				  m->request->separate ? "fewer disks at once" : "shorter paths");
 	free(list);
 	return result;
 }
@@ -390,14 +498,19 @@ static void choose_mode(struct making *m)
 int stack_plan(struct making *m)
 {
 	const struct stack_request *r = m->request;
-	const char *paths[2 * ARGUMENT_LIST_MAX];
+	const char *paths[4 * ARGUMENT_LIST_MAX];
 	struct stacks stacks;
 	int number = 0, result;
 
 	result = stacks_scan(&stacks);
-	m->stack.own_cache = r->caches.number > 1 || strchr(r->caches.value[0], '/');
+	if (r->caches.number > 1 || strchr(r->caches.value[0], '/'))
+		m->stack.own_cache = r->separate ? OWN_TOGETHER : OWN_CACHE;
 	for (int i = 0; i < r->disks.number; i++)
 		paths[number++] = r->disks.value[i];
+	for (int i = 0; i < r->spares.number; i++)
+		paths[number++] = r->spares.value[i];
+	for (int i = 0; i < r->cache_spares.number; i++)
+		paths[number++] = r->cache_spares.value[i];
 	for (int i = 0; m->stack.own_cache && i < r->caches.number; i++)
 		paths[number++] = r->caches.value[i];
 	result = result ? result : check_names(m, &stacks);
@@ -405,7 +518,7 @@ int stack_plan(struct making *m)
 	if (!result && m->stack.own_cache) {
 		uuid_generate_random(m->stack.cache);
 		m->ssds = (uint32_t)r->caches.number;
-		strcpy(m->cache_label, m->stack.name);
+		strcpy(m->cache_label, r->name);
 	} else if (!result) {
 		result = find_cache(m, &stacks);
 	}
@@ -415,6 +528,7 @@ int stack_plan(struct making *m)
 		result = stack_check_backup(&m->stack, r->header_backup);
 	result = result ? result : check_mount(&m->stack);
 	result = result ? result : check_disks(m);
+	result = result ? result : check_spares(m);
 	if (!result && m->stack.own_cache)
 		result = check_ssds(m);
 	if (!result)
@@ -430,29 +544,48 @@ static void show_list(const struct argument_list *list)
 		printf("%s%s", i ? ", " : " ", list->value[i]);
 }
 
+static void show_disks(const char *what, const struct argument_list *disks)
+{
+	if (!disks->number)
+		return;
+	printf("  %s:", what);
+	show_list(disks);
+	printf(", to be overwritten\n");
+}
+
 void stack_show_plan(const struct making *m)
 {
 	const struct stack *s = &m->stack;
 	char a[SIZE_TEXT], uuid[UUID_TEXT], *backup = stack_backup_path(s, m->request->header_backup);
+	struct stack one = *s;
+	int number = 0;
 
-	printf("stack %s, UUID %s:\n", s->name, uuid_text(s->uuid, uuid));
+	if (m->request->separate)
+		printf("%u stacks of one cache, each a disk:\n", s->next + 1);
+	else
+		printf("stack %s, UUID %s:\n", s->name, uuid_text(s->uuid, uuid));
 	printf("  cache:");
 	if (s->own_cache)
 		show_list(&m->request->caches);
 	printf("%s %s, %u SSD%s%s\n", s->own_cache ? ", to be formatted as" : " that of the name", m->cache_label, m->ssds,
 	       m->ssds == 1 ? "" : "s", m->ssds > 1 && !strcmp(s->mode, "writeback") ? ", dirty data on two of them" : "");
-	printf("  disks:");
-	show_list(&m->request->disks);
-	printf(", to be overwritten\n");
+	if (m->request->separate)
+		do
+			printf("  stack %s: %s, to be overwritten; UUID %s\n", one.name, m->request->disks.value[number++], uuid_text(one.uuid, uuid));
+		while (stack_next(&one, &one));
+	else
+		show_disks("disks", &m->request->disks);
+	show_disks("spares of the array", &m->request->spares);
+	show_disks("spares of the cache", &m->request->cache_spares);
 	if (*s->raid)
 		printf("  array: RAID %s of %u disks, metadata 1.2%s%s\n", s->raid, s->legs,
 		       *md_consistency(s->raid) ? ", " : "", md_consistency(s->raid));
 	if (m->unused)
 		printf("  unused: %s, as the disks are of unequal size\n", size_print(a, m->unused, &human));
-	printf("  volume: %s, mode %s%s%s\n", s->name, s->mode, *s->class ? ", class " : "", s->class);
+	printf("  volume: %s, mode %s%s%s\n", m->request->separate ? "one on each" : s->name, s->mode, *s->class ? ", class " : "", s->class);
 	if (s->encrypted)
 		printf("  encryption: LUKS2%s%s, opened by %s; backup of its header: %s\n", *s->aead ? ", authenticated by " : "", s->aead,
-		       *s->keyfile ? s->keyfile : "a passphrase", backup ? backup : "none");
+		       *s->keyfile ? s->keyfile : "a passphrase", !backup ? "none" : m->request->separate ? "a file for each in " STATE : backup);
 	if (*s->aead)
 		printf("  tags: all of the volume is written once before it can be used, at the speed of the disks (hours for each TB); "
 		       "the stack cannot grow, and takes no discards\n");

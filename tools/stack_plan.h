@@ -7,16 +7,16 @@
 
 struct stack_request {
 	const char *name;
-	struct argument_list disks, caches;
+	struct argument_list disks, spares, caches, cache_spares;
 	const char *raid, *mode, *class, *encrypt, *cipher, *label, *mkfs, *mkfs_options, *mount, *header_backup;
 	uint64_t iteration_ms;
-	bool wipe, dry_run, yes, resume;
+	bool separate, wipe, dry_run, yes, resume;
 	const char *discard_dirty;
 };
 
 /* What is being made. */
 struct making {
-	struct stack stack;
+	struct stack stack; /* with --separate the first one, then the next ones in its place */
 	const struct stack_request *request;
 	uint64_t disk_bytes[MD_LEGS_MAX], unused; /* of the disks */
 	uint32_t ssds;

@@ -152,9 +152,28 @@ static int forget_backup(const struct stack *stack)
 	return result;
 }
 
-/* The array, and the marks of disks that never became a part of it. */
+/* The marks of disks that never became a part of a stack. */
+static int erase_marks(const struct members *members, const struct stack *stack, unsigned *left)
+{
+	uint8_t uuid[16];
+	int result = LARDER_DONE;
+
+	for (uint32_t i = 0; i < stack->legs + stack->spares; i++) {
+		char part[32];
+
+		snprintf(part, sizeof(part), "disk %u", i);
+		stack_part(stack, part, uuid);
+		for (size_t j = 0; !result && j < members->number; j++)
+			if (!memcmp(members->member[j]->sb.head.uuid, uuid, 16))
+				result = erase(members->member[j], false, left);
+	}
+	return result;
+}
+
+/* The array, and the marks: also of the stacks that were to be made behind this one. */
 static int erase_disks(const struct stack *stack, unsigned *left)
 {
+	struct stack marked = *stack;
 	struct members members;
 	struct md_array array;
 	uint8_t uuid[16];
@@ -170,15 +189,9 @@ static int erase_disks(const struct stack *stack, unsigned *left)
 	}
 	md_free(&array);
 	members_scan(&members);
-	for (uint32_t i = 0; i < stack->legs; i++) {
-		char part[32];
-
-		snprintf(part, sizeof(part), "disk %u", i);
-		stack_part(stack, part, uuid);
-		for (size_t j = 0; !result && j < members.number; j++)
-			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16))
-				result = erase(members.member[j], false, left);
-	}
+	do
+		result = result ? result : erase_marks(&members, &marked, left);
+	while (stack_next(&marked, &marked));
 	members_free(&members);
 	return result;
 }

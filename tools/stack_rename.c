@@ -33,7 +33,7 @@ static int check_name(const struct stacks *stacks, const struct stack *stack, co
 		char label[LARDER_LABEL_SIZE + 1];
 
 		if ((volume && memcmp(m->sb.head.uuid, part, 16) && !strcmp(label_text(m->sb.volume.label, label), name)) ||
-		    (cache && stack->own_cache && memcmp(m->sb.cache.cache_uuid, stack->cache, 16) &&
+		    (cache && stack->own_cache == OWN_CACHE && memcmp(m->sb.cache.cache_uuid, stack->cache, 16) &&
 		     !strcmp(label_text(m->sb.cache.label, label), name)))
 			return complain(LARDER_BUSY, "%s: a %s on %s has this label already", name, cache ? "cache" : "volume", m->path);
 	}
@@ -47,7 +47,7 @@ static int check_devices(const struct stack *stack, const char *name)
 	int result = LARDER_DONE;
 
 	for (int i = 0; i < 4; i++) {
-		if (!result && (i != 1 || stack->encrypted) && (i != 2 || stack->own_cache) && (i != 3 || *stack->aead) && mapped_name_taken(names[i]))
+		if (!result && (i != 1 || stack->encrypted) && (i != 2 || stack->own_cache == OWN_CACHE) && (i != 3 || *stack->aead) && mapped_name_taken(names[i]))
 			result = complain(LARDER_BUSY, "%s: a device is called %s; choose another name", name, names[i]);
 		free(names[i]);
 	}
@@ -66,7 +66,7 @@ static int check(const struct stacks *stacks, const struct stack *stack, const c
 		result = complain(LARDER_UNSAFE, "%s: was made on another machine; larder start --import %s takes it over", stack->name, stack->name);
 	else if (*layers.node)
 		result = complain(LARDER_BUSY, "%s: is started; larder stop %s", stack->name, stack->name);
-	else if (stack->own_cache && layers.cache)
+	else if (stack->own_cache == OWN_CACHE && layers.cache)
 		result = complain(LARDER_BUSY, "%s: its cache runs, for others; stop them, and larder cache stop %s", stack->name,
 				  layers.cache->name + strlen(CACHE_PREFIX));
 	layers_free(&layers);

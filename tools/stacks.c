@@ -156,7 +156,7 @@ static bool is_part(const struct stack *stack, const struct member *m)
 	stack_part(stack, "volume", part);
 	if (!memcmp(m->sb.head.uuid, part, 16))
 		return true;
-	for (uint32_t i = 0; i < stack->legs; i++) {
+	for (uint32_t i = 0; i < stack->legs + stack->spares; i++) {
 		snprintf(name, sizeof(name), "disk %u", i);
 		stack_part(stack, name, part);
 		if (!memcmp(m->sb.head.uuid, part, 16))
@@ -475,7 +475,7 @@ int stack_store(struct stack *stack)
 
 int stack_store_name(struct stack *stack)
 {
-	return store(stack, stack->name, stack->own_cache ? stack->name : NULL);
+	return store(stack, stack->name, stack->own_cache == OWN_CACHE ? stack->name : NULL);
 }
 
 /* Only the SSDs. */

@@ -23,9 +23,16 @@ static void must(bool good, const char *what)
 
 static void check(const struct stack *s)
 {
+	struct stack next = *s;
+	uint32_t behind = 0;
+
+	while (stack_next(&next, &next))
+		must(name_valid(next.name) && ++behind <= 64, "those behind it");
+	must(behind == s->next, "number of those behind it");
 	must(name_valid(s->name) && !uuid_is_zero(s->uuid) && !uuid_is_zero(s->cache), "name, uuid, cache");
 	must(s->legs >= 1 && s->legs <= 64 && s->step < NR_STEPS && s->state <= STACK_REMOVING, "numbers");
 	must(!*s->raid || stack_raid_valid(s->raid), "raid");
+	must(!s->spares || (*s->raid && s->legs + s->spares <= 64), "spares");
 	must(!*s->fs || stack_fs_valid(s->fs), "fs");
 	must(!*s->mount || stack_text_valid(s->mount, true), "mount");
 	must(!*s->aead || (s->encrypted && stack_aead_valid(s->aead)), "aead");

@@ -16,7 +16,7 @@ import pytest
 from lib import command, dm, members
 from lib.larder import wait_for
 from lib.members import ENVIRONMENT, FILES, SECONDS, Larderd, Member, larder, running, settle
-from lib.stacks import FSTAB, HAND_MADE, MOUNTED, UNSAFE, rows
+from lib.stacks import FSTAB, HAND_MADE, MOUNTED, UNSAFE, arrays, rows
 
 MACHINE_ID = Path("/etc/machine-id")
 
@@ -192,6 +192,95 @@ def test_of_another_machine(stack, larderd):
     finally:
         with contextlib.suppress(FileNotFoundError):
             MACHINE_ID.write_text(before) if before is not None else MACHINE_ID.unlink()
+
+
+class Separate(Stack):
+    """Besides: a large disk, and two of which a mirror, by hand, has a partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.large, self.legs = Member("large", 256), [Member(f"leg{i}", 256) for i in range(2)]
+        self.members += [self.large, *self.legs]
+
+    def array(self) -> str:
+        """Runs: udev's rule for mdadm may have been there before."""
+        if not arrays():
+            command.run("mdadm", "--assemble", "/dev/md9", *self.legs)
+        (node,) = arrays()
+        wait_for(lambda: Path(f"{node}p1").exists(), SECONDS, "the partition of the array")
+        return f"{node}p1"
+
+    def off(self) -> None:
+        command.run("umount", MOUNTED, check=False)
+        dm.remove_all()
+        tries = 10  # udev's rule for mdadm may put it together again
+        while (nodes := arrays()) and tries:
+            command.run("mdadm", "--stop", *nodes, check=False)
+            settle()
+            tries -= 1
+        super().off()
+
+
+@pytest.fixture
+def separate(stack) -> Iterator[Separate]:
+    """In the place of the smaller one."""
+    for module in ("md-mod", "raid1", "btrfs"):
+        if command.run("modprobe", module, check=False).returncode:
+            pytest.skip(f"this kernel has no {module}")
+    stack.off()
+    s = Separate()
+    s.plug()
+    yield s
+    s.off()
+
+
+@pytest.mark.limit(900)
+def test_separate(separate, larderd):
+    """A btrfs, mirror of two volumes of one cache, one upon a partition of an array: back after a reboot, and without a disk."""
+    ssd, large = separate.ssd, separate.large
+    mirror = ["--run", "--metadata=1.2", "--level=1", "--raid-devices=2", "--bitmap=none"]
+    command.run("mdadm", "--create", "/dev/md9", *mirror, *separate.legs)
+    command.run("sgdisk", "--clear", "--new=1:2048:0", "/dev/md9")
+    larderd.start()
+    words = ["--backing", large, "--backing", separate.array(), "--cache", ssd[0], "--cache", ssd[1]]
+    larder("create", "data", "--separate", *words, "--yes")
+    volumes = [f"/dev/mapper/data-{i}" for i in (1, 2)]
+    assert {rows(f"data-{i}")["cache"]["uuid"] for i in (1, 2)} == {rows("data-1")["cache"]["uuid"]}
+    command.run("mkfs.btrfs", "-q", "-d", "raid1", "-m", "raid1", *volumes)
+    command.run("mount", "-t", "btrfs", volumes[0], MOUNTED)
+    fill("what was written")
+    settle()
+    larderd.stop()
+    assert not larderd.said("data-"), "it did, or refused, something while the stacks were made"
+
+    separate.off()
+    larderd.log.write_text("")
+    larderd.start()
+    separate.plug()
+    separate.array()
+    for i in (1, 2):
+        wait_for(lambda i=i: running(f"data-{i}") and Path(volumes[i - 1]).exists(), SECONDS, f"the volume {i}")
+    settle()
+    command.run("btrfs", "device", "scan")
+    command.run("mount", "-t", "btrfs", volumes[1], MOUNTED)
+    assert (MOUNTED / "content").read_text() == "what was written"
+    assert "missing" not in command.run("btrfs", "filesystem", "show", MOUNTED).stdout
+    assert "no errors found" in command.run("btrfs", "scrub", "start", "-B", MOUNTED).stdout
+    assert {larder("status", f"data-{i}").returncode for i in (1, 2)} == {0}
+
+    # one disk stays away: the other volume needs nothing of it
+    larderd.stop()
+    separate.off()
+    command.run("btrfs", "device", "scan", "--forget")
+    for m in separate.members:
+        if m is not large:
+            m.plug()
+    separate.array()
+    larderd.start()
+    wait_for(lambda: running("data-2") and Path(volumes[1]).exists(), SECONDS, "the volume whose disk is there")
+    assert not running("data-1")
+    command.run("mount", "-t", "btrfs", "-o", "degraded,ro", volumes[1], MOUNTED)
+    assert (MOUNTED / "content").read_text() == "what was written"
 
 
 BUS = """<busconfig>

@@ -184,6 +184,108 @@ def test_power_cuts_while_it_is_made(disks, key, seed):
     assert "creating" in states
 
 
+TOGETHER = ("data-1", "data-2")
+
+
+def separate(disks, key=None):
+    ssd0, ssd1, hdd0, hdd1 = disks
+    w = ["create", "data", "--backing", hdd0, "--backing", hdd1, "--separate", "--cache", ssd0, "--cache", ssd1]
+    return w + (["--encrypt", f"luks2:keyfile={key}", "--iter-time", "10"] if key else [])
+
+
+def states():
+    found = {name: rows(name) for name in TOGETHER}
+    return {name: r["stack"]["state"] for name, r in found.items() if r}
+
+
+def settle_separate(disks, resumed):
+    """What a cut left of two stacks is whole in the end, or taken away."""
+    begun = bool(states())
+    if resumed and "creating" in states().values():
+        run = larder("create", "--resume", "data", code=None)
+        # before all disks had their marks there is nothing to go on with, and it says what there is to do
+        assert run.returncode == DONE or "larder remove data-1" in run.stderr, run.stderr
+        if run.returncode == DONE:
+            assert states() == dict.fromkeys(TOGETHER, "fine"), states()
+    for name, state in states().items():
+        if state == "fine":
+            assert {name, f"{name}-crypt"} & set(dm.names())
+        uuid = rows(name)["stack"]["uuid"]
+        if larder("remove", name, "--discard-data", uuid, code=None).returncode == NOT_FOUND:
+            larder("start", name)
+            larder("remove", name, "--discard-data", uuid)
+    if not begun:
+        for disk in disks:
+            command.run("larder", "super", "wipe", disk, "--yes", check=False)
+            command.run("wipefs", "-a", disk, check=False)
+    assert not states()
+    nothing_left(disks)
+
+
+@pytest.mark.limit(1200)
+@pytest.mark.parametrize("way", ["resume", "remove"])
+def test_separate_is_killed(disks, way):
+    """Two stacks by one command: dead behind each line that it prints, --resume makes both of them, remove leaves nothing."""
+    seen = set()
+    for step in range(2, 6):  # the disks, the volume, ready; the second volume
+        program = [str(w) for w in ("larder", *separate(disks))]
+        child = subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        lines = 0
+        for line in child.stdout:
+            lines += line.startswith("data-")
+            if lines == step:
+                child.kill()
+                break
+        child.wait()
+        child.stdout.close()
+        seen.add(tuple(states().values()))
+        settle_separate(disks, way == "resume")
+    print(seen)
+    assert ("creating",) in seen and ("fine", "creating") in seen
+
+
+@pytest.mark.limit(1200)
+def test_power_cuts_in_separate(disks, key, seed):
+    """After the N-th write command: the same."""
+    seen = set()
+    for i, after in enumerate((12, 60, 100)):
+        simdisk.power_cut(mode=("random", "lose")[i % 2], seed=seed + i, after=after, ops="write")
+        larder(*separate(disks, key), code=None)
+        if not any(d.state()["power"] == "off" for d in disks):
+            simdisk.power_cut(mode="random", seed=seed)
+        release()
+        simdisk.power_up()
+        seen.add(tuple(states().values()))
+        settle_separate(disks, True)
+    print(seen)
+    assert any("creating" in s for s in seen)
+
+
+def test_made_with_spares(disks, make_disk):
+    """Of array and cache; killed before the array is made, and resumed.  md uses one when a disk fails; remove erases both."""
+    spare = make_disk("hdd2", model="null", mb=96, wce=1)
+    ssd = make_disk("ssd2", model="null", mb=32, wce=1, fua=1, discard="zero")
+    program = [str(w) for w in ("larder", *words(disks), "--spare", spare, "--cache-spare", ssd)]
+    child = subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    assert any(line.startswith("data: the array") for line in child.stdout)
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    larder("create", "--resume", "data")
+    node = arrays()[0].removeprefix("/dev/")
+    member = {d.name: Path(f"/sys/block/{node}/md/dev-{d.name}/state") for d in (*disks[2:], spare)}
+    assert sorted(path.read_text().strip() for path in member.values()) == ["in_sync", "in_sync", "spare"]
+    assert json.loads(larder("cache", "list", "-o", "spares", "--reportformat", "json").stdout)["caches"] == [{"spares": "1"}]
+    write(0)
+    failing = next(name for name, path in member.items() if path.read_text().strip() == "in_sync")
+    command.run("mdadm", "--quiet", f"/dev/{node}", "--fail", f"/dev/{failing}")
+    others = [path for name, path in member.items() if name != failing]
+    wait_for(lambda: all(path.read_text().strip() == "in_sync" for path in others), 240, "the spare to be rebuilt")
+    check([0])
+    remove()
+    nothing_left([*disks, spare, ssd])
+
+
 def test_wrong_devices(disks, make_disk, key, tmp_path):
     """Refused, with the documented code, before anything is changed."""
     ssd0, _, hdd0, hdd1 = disks
