@@ -288,86 +288,14 @@ static bool join_ended(struct cache *c, const struct cache_device *d)
 	return shape_ended(c) || !READ_ONCE(d->joining);
 }
 
-struct join_buffer {
-	void *data;		/* COPY_SLOTS of them */
-	unsigned long *bad;	/* slots of the segment at hand that cannot be read */
-	bool any_bad;
-};
-
-/* Slots at 'where'.  Those that cannot be read are zeroes.  So many at once are no bad places, but an SSD that reads nothing. */
-static int slots_read(struct cache *c, struct block_device *bdev, sector_t where, u32 slot, u32 n, struct join_buffer *b)
-{
-	u32 i, failed = 0;
-
-	if (!super_io(bdev, REQ_OP_READ | REQ_META, where, b->data, n * LARDER_SLOT_SIZE))
-		return 0;
-	for (i = 0; i < n; i++) {
-		void *data = b->data + i * LARDER_SLOT_SIZE;
-
-		if (!super_io(bdev, REQ_OP_READ | REQ_META, where + i * LARDER_SLOT_SECTORS, data, LARDER_SLOT_SIZE))
-			continue;
-		cache_count(c, errors_read, 1);
-		failed++;
-		memset(data, 0, LARDER_SLOT_SIZE);
-		if (!b->any_bad)
-			bitmap_zero(b->bad, c->segment_slots);
-		__set_bit(slot + i, b->bad);
-		b->any_bad = true;
-	}
-	return failed < COPY_SLOTS ? 0 : -EIO;
-}
-
-/* Is any of this extent, of the segment at hand, in a slot that cannot be read? */
-static bool in_bad_slots(const struct cache *c, const struct larder_map *m, const struct join_buffer *b)
-{
-	u32 at = m->cache & (c->segment_sectors - 1), end = DIV_ROUND_UP(at + m->len, LARDER_SLOT_SECTORS);
-
-	return find_next_bit(b->bad, end, at / LARDER_SLOT_SECTORS) < end;
-}
-
-/*
- * Some slots could not be read.  Where nothing is mapped, nothing needs them: what they had of the log is behind no checkpoint that
- * step 5 takes.  Clean data there leaves the index before that.  Dirty data: it is up to who has it to mend that.
- */
-static int leave_bad_slots(struct cache *c, const struct cache_device *d, u32 first, const struct join_buffer *b)
-{
-	u32 clean = 1u << LARDER_ST_CLEAN, i;
-	struct larder_map m;
-	struct volume *v;
-	int err = 0;
-	u64 from;
-
-	for (i = 0; i < LARDER_MAX_VOLUMES && !err; i++) {
-		v = cache_volume_get(c, i);
-		if (!v)
-			continue;
-		for (from = 0; !err && larder_index_next(v->index, from, v->sectors, ~0u, &m); from = m.sector + m.len) {
-			cond_resched();
-			if (larder_state_zero(m.state) || cache_segment(c, m.cache) != first || !in_bad_slots(c, &m, b))
-				continue;
-			if (m.state == LARDER_ST_CLEAN) {
-				err = volume_map_change(v, m.sector, m.len, m.cache, clean, m.cache, LARDER_ST_NONE);
-				err = min(err, 0);
-				continue;
-			}
-			DMERR("volume %pUb: dirty data in sectors %llu to %llu cannot be read: SSD %u cannot join; write it anew",
-			      v->uuid, m.sector, m.sector + m.len - 1, (u32)(d - c->dev));
-			err = -EIO;
-		}
-		volume_put(v);
-	}
-	return err;
-}
-
-/* [0, slots) of one copy, the segment's first one or its second, to the other. */
-static int copy_slots(struct cache *c, struct cache_device *d, u32 from, u32 to, u32 first, u32 slots, struct join_buffer *b)
+/* [0, slots) of one copy to the other.  What cannot be read cannot be copied: it is up to who has the data to mend that. */
+static int copy_slots(struct cache *c, struct cache_device *d, u32 from, u32 to, u32 slots, void *buf)
 {
 	struct cache_device *source;
 	sector_t where;
 	u32 slot, n;
 	int err = 0;
 
-	b->any_bad = false;
 	for (slot = 0; slot < slots && !err; slot += n) {
 		n = min(slots - slot, COPY_SLOTS);
 		source = copy_sector_device(c, slot_sector(c, from, slot), &where);
@@ -378,14 +306,15 @@ static int copy_slots(struct cache *c, struct cache_device *d, u32 from, u32 to,
 			      (u32)(d - c->dev));
 			return -EIO;
 		}
-		err = slots_read(c, source->bdev, where, slot, n, b);
+		err = super_io(source->bdev, REQ_OP_READ | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
 		if (err) {
+			cache_count(c, errors_read, 1);
 			DMERR("%pg: cannot read segment %u: error %d; SSD %u cannot join before what is there was written anew",
 			      source->bdev, from, err, (u32)(d - c->dev));
 			return err;
 		}
 		copy_sector_device(c, slot_sector(c, to, slot), &where);
-		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, b->data, n * LARDER_SLOT_SIZE);
+		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
 		flusher_wrote(&d->flusher);
 		if (err) {
 			cache_count(c, errors_write, 1);
@@ -395,7 +324,7 @@ static int copy_slots(struct cache *c, struct cache_device *d, u32 from, u32 to,
 		WRITE_ONCE(c->join_copied, c->join_copied + n);
 		cond_resched();
 	}
-	return b->any_bad ? leave_bad_slots(c, d, first, b) : 0;
+	return err;
 }
 
 enum copy_verdict { COPY_DONE, COPY_NEEDED, COPY_LATER };
@@ -425,7 +354,7 @@ static enum copy_verdict judge_copy(struct cache *c, u32 n)
 }
 
 /* What has a copy on B that is not made yet.  *later: some are in work just now. */
-static int copy_stale(struct cache *c, struct cache_device *d, struct join_buffer *b, bool *later)
+static int copy_stale(struct cache *c, struct cache_device *d, void *buf, bool *later)
 {
 	enum copy_verdict verdict;
 	u32 i, other, first, slots;
@@ -441,7 +370,7 @@ static int copy_stale(struct cache *c, struct cache_device *d, struct join_buffe
 		*later |= verdict == COPY_LATER;
 		if (verdict != COPY_NEEDED)
 			continue;
-		err = copy_slots(c, d, other, i, first, slots, b);
+		err = copy_slots(c, d, other, i, slots, buf);
 		spin_lock_irq(&c->segments_lock);
 		if (!err)
 			c->segments[i].stale = 0;
@@ -512,7 +441,7 @@ static int wait_for_appends(struct cache *c)
 }
 
 /* Until B has everything.  It has not enough room for the dirty data of the others: then writeback has to make some. */
-static int join_copy(struct cache *c, struct cache_device *d, struct join_buffer *b)
+static int join_copy(struct cache *c, struct cache_device *d, void *buf)
 {
 	bool later;
 	int err;
@@ -521,7 +450,7 @@ static int join_copy(struct cache *c, struct cache_device *d, struct join_buffer
 		later = false;
 		err = pair_all(c, d, &later) ? wait_for_appends(c) : 0;
 		if (!err)
-			err = copy_stale(c, d, b, &later);
+			err = copy_stale(c, d, buf, &later);
 		if (err || !later)
 			return err;
 		if (join_ended(c, d))
@@ -534,14 +463,12 @@ static int join_copy(struct cache *c, struct cache_device *d, struct join_buffer
 
 static int join_run(struct cache *c, struct cache_device *d)
 {
-	struct join_buffer b = {
-		.data = kvmalloc(COPY_SLOTS * LARDER_SLOT_SIZE, GFP_KERNEL), .bad = bitmap_alloc(c->segment_slots, GFP_KERNEL),
-	};
+	void *buf = kvmalloc(COPY_SLOTS * LARDER_SLOT_SIZE, GFP_KERNEL);
 	u32 taken = 0, wait = TRY_AGAIN_MS;
-	int err = b.data && b.bad ? 0 : -ENOMEM;
+	int err = buf ? 0 : -ENOMEM;
 
 	while (!err && taken < LARDER_NR_CHECKPOINTS) {
-		err = join_copy(c, d, &b);
+		err = join_copy(c, d, buf);
 		if (err)
 			break;
 		err = checkpoint_take(c);
@@ -554,8 +481,7 @@ static int join_run(struct cache *c, struct cache_device *d)
 			err = 0;
 		}
 	}
-	bitmap_free(b.bad);
-	kvfree(b.data);
+	kvfree(buf);
 	if (!err && join_ended(c, d))
 		err = -ECANCELED;
 	return err ?: set_admit(c, d);

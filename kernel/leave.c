@@ -2,16 +2,16 @@
 /*
  * A volume leaves a cache that has failed, if the backing has all of it.
  *
- * Nobody is to see an error because of an SSD that has nothing which only it has.  So from the moment when the cache fails what would
- * change something waits (leave_map(), user_flush_work()), as does what had begun in the log and ends with an error there; reads of
- * what is clean come from the backing as it is.  leave_work():
+ * Nobody is to see an error because of an SSD that has nothing which only it has.  So from the moment when the cache fails what
+ * would change something waits (leave_map(), user_flush_work()), as does what had begun in the log and ends with an error there;
+ * reads of what is clean come from the backing as it is.  leave_work():
  *  1. Nothing of the volume is on its way into the log any more, and nothing is dirty.  Else: errors for all that has waited, and
  *     what is dirty stays where it is.
  *  2. The superblock of the backing, durable: the incarnation raised, may_be_dirty cleared.
  *  3. What has waited goes to the backing, and so does all that comes, past the index; flushes flush the backing alone.
  * A power cut leaves
- *   before 2 is durable: what the failure has left, with nothing written since.  Regions that a bypass has changed before have their
- *	marks (rule 6); a CLEAN or INVALIDATE that is not durable takes nothing away, as nothing newer has reached the backing.
+ *   before 2 is durable: what the failure has left, with nothing written since.  Regions that a bypass has changed before have
+ *	their marks (rule 6); a CLEAN or INVALIDATE that is not durable takes nothing away, as nothing newer has reached the backing.
  *   from 2 on: a cache that is stale for this volume (rule 11), whatever its log says.
  * A flush that fails on the SSD counts likewise: it is answered when 2 is durable, by a flush of the backing.  Without 2 that would
  * not do: a replay could come before the CLEAN, or the INVALIDATE, of what a later write to the backing has replaced.
@@ -108,8 +108,8 @@ static int leave_run(struct volume *v)
 	int err = 0;
 
 	if (dirty) {
-		DMERR("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed: writes fail until it is repaired",
-		      v->uuid, v->bdev, dirty);
+		DMERR("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed: writes fail", v->uuid, v->bdev,
+		      dirty);
 		return -EUCLEAN;
 	}
 	for (tries = 0; tries < TRIES; tries++) {
@@ -119,10 +119,10 @@ static int leave_run(struct volume *v)
 		msleep(TRY_AGAIN_MS);
 	}
 	if (err)
-		DMERR("volume %pUb: its cache has failed, and its superblock cannot be written: error %d; writes fail", v->uuid, err);
+		DMERR("volume %pUb: its cache has failed, and its superblock cannot be written: error %d; writes fail", v->uuid,
+		      err);
 	else
-		DMWARN("volume %pUb on %pg: its cache has failed, nothing of it was there alone: it goes on without (incarnation %llu)",
-		       v->uuid, v->bdev, v->incarnation);
+		DMWARN("volume %pUb on %pg: its cache has failed, nothing of it was there alone: it goes on without", v->uuid, v->bdev);
 	return err;
 }
 

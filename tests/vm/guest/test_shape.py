@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lib import command, decay, simdisk
+from lib import command, simdisk
 from lib.damage import SUPER, damage
 from lib.larder import Cache, Stack, larder, wait_for
 from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, start_without
@@ -294,53 +294,8 @@ def test_reloads_and_suspends_while_joining(make_disk, make_oracle):
     lose_the_others(stack, oracle, 1)
 
 
-@pytest.mark.parametrize("mapped", ["nothing", "clean", "dirty"])
-def test_slot_that_cannot_be_read(make_disk, kernel_log, mapped):
-    """Of the last member.  Only if dirty data is there does it bar others from joining, and that is named; written anew, it does no
-    more.  What is clean is read from the backing."""
-    kernel_log.expect("I/O error|critical .* error|Buffer I/O|dirty data")
-    stack = make_stack(make_disk, writeback="off", sequential_cutoff=0)
-    spare, another = (make_disk(f"ssd{i}", model="null", mb=64, wce=1, fua=1) for i in (2, 3))
-    sector, there = 4096, b"this one".ljust(512, b".") * 8
-    fill(stack, b"o")
-    stack.volume.write(sector, there)
-    stack.volume.flush()
-    at = {first // 8 * 8 for first in decay.places(stack.ssd[0], there)}
-    if mapped == "nothing":
-        there = b"u" * 4096
-        stack.volume.write(sector, there)
-        stack.volume.flush()
-    if mapped == "clean":
-        stack.volume.drain()
-        fill(stack, b"n")  # something is to be copied
-        stack.volume.flush()
-    kill(stack.ssd[1])
-    stack.cache.message("stack", "-")
-    wait_for(lambda: states(stack) == "active/failed", 60, "the SSD to leave")
-    for first in at:
-        stack.ssd[0].fail(op="read", status="medium", from_=first, to=first + 8)
-    joined = larder("cache", "replace", stack.cache, 1, spare, "--yes", check=False)
-    assert stack.cache.status()["errors_read"]
-    if mapped == "dirty":
-        assert joined.returncode and states(stack) == "active/failed"
-        assert kernel_log.matching(f"dirty data in sectors {sector} to .* cannot be read: SSD 1 cannot join")
-        there = b"u" * 4096
-        stack.volume.write(sector, there)
-        stack.volume.flush()
-        spare = another
-        joined = larder("cache", "replace", stack.cache, 1, spare, "--yes", check=False)
-    assert not joined.returncode, joined.stderr
-    stack.ssd[1] = spare
-    assert states(stack) == "active/active"
-    assert stack.volume.read(sector, 8) == there
-    stack.stop()
-    start_without(stack, 0)
-    assert stack.volume.read(sector, 8) == there and holds(stack, b"n" if mapped == "clean" else b"o")
-    stack.stop()
-
-
 def test_last_member_with_a_copy_fails(make_disk, make_oracle, kernel_log):
-    """What has to be copied was on it only: the cache fails, and finds it when that one is back; the joining comes to its end."""
+    """What has to be copied was on it only: the cache fails, and finds it when that one is back; the joining ends."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     ssds = make_ssds(make_disk, (48, 48, 48, 48))
     hdd = make_disk("hdd0", model="null", mb=128, wce=1)

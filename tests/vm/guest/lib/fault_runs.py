@@ -127,8 +127,8 @@ class Run:
         return True
 
     def restart(self) -> str:
-        """In order, whatever the state was; what it may have done: see Oracle.verify().  A volume that went on without its cache has
-        lost nothing, and is attached anew."""
+        """In order, whatever the state was; returns what it may have done: see Oracle.verify().  A volume that went on without its
+        cache has lost nothing, and is attached anew."""
         stack, left = self.stack, self.stack.volume.status()["state"] == "passing"
         self.report |= {"left": left}
         stack.stop()
