@@ -11,7 +11,7 @@
  *  3. What has waited goes to the backing, and so does all that comes, past the index; flushes flush the backing alone.
  * A power cut leaves
  *   before 2 is durable: what the failure has left, with nothing written since.  Regions that a bypass has changed before have
- *	their marks (rule 6); a CLEAN or INVALIDATE that is not durable takes nothing away, as nothing newer has reached the backing.
+ *	their marks (rule 6); a CLEAN or INVALIDATE that is not durable takes nothing away, as nothing newer is on the backing.
  *   from 2 on: a cache that is stale for this volume (rule 11), whatever its log says.
  * A flush that fails on the SSD counts likewise: it is answered when 2 is durable, by a flush of the backing.  Without 2 that would
  * not do: a replay could come before the CLEAN, or the INVALIDATE, of what a later write to the backing has replaced.
@@ -122,7 +122,8 @@ static int leave_run(struct volume *v)
 		DMERR("volume %pUb: its cache has failed, and its superblock cannot be written: error %d; writes fail", v->uuid,
 		      err);
 	else
-		DMWARN("volume %pUb on %pg: its cache has failed, nothing of it was there alone: it goes on without", v->uuid, v->bdev);
+		DMWARN("volume %pUb on %pg: its cache has failed, nothing of it was there alone: it goes on without", v->uuid,
+		       v->bdev);
 	return err;
 }
 
