@@ -240,6 +240,7 @@ static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoi
 	if (!w->chunk || !w->values || !w->infos)
 		return -ENOMEM;
 	memset(n, 0, sizeof(*n));
+	/* before segments_lock is taken for the first time: what loses its second copy behind that sees it (known_to) */
 	n->sequence = ++c->checkpoint_sequence;
 	n->replay_sequence = snap->sequence;
 	n->replay_segment = snap->pos[LARDER_STREAM_WRITE].segment;
@@ -629,11 +630,12 @@ bool checkpoint_fits(struct cache *c, u32 units)
 /* Records from here on may be replayed; segments with nothing but older ones may be reused. */
 void checkpoint_set_keep(struct cache *c)
 {
+	const struct named_checkpoint *older = &c->named[c->named[1].sequence ? 1 : 0];
 	unsigned long flags;
-	u64 keep = c->named[1].sequence ? c->named[1].replay_sequence : c->named[0].replay_sequence;
 
 	spin_lock_irqsave(&c->segments_lock, flags);
-	c->keep_sequence = keep;
+	c->keep_sequence = older->replay_sequence;
+	c->keep_checkpoint = older->sequence;
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 }
 
@@ -688,7 +690,7 @@ static int checkpoint_settle(struct cache *c)
 }
 
 /*
- * What waits with the newest sequence number waits for a checkpoint that begins behind it (segments_unmirror()): there is a record
+ * What waits with the newest sequence number waits for a checkpoint that begins behind it (log_next_segment()): there is a record
  * between the two, should nobody else write one.  No room for it: others are about to write some.
  */
 static void checkpoint_pass_waiting(struct cache *c)

@@ -158,7 +158,10 @@ struct segment {
 	u32 mirror;			/* the other copy, LARDER_NO_SEGMENT: none; segments_lock to change it */
 	u64 sequence;			/* of its last record */
 	u64 emptied;			/* log->next_sequence when it became free of what was mapped to it, 0: at the start */
-	u64 born;			/* log position (slots written to the cache) when it was sealed: age for heat */
+	union {
+		u64 born;		/* log position (slots written to the cache) when it was sealed: age for heat */
+		u64 known_to;		/* WAITING: the last checkpoint that may have it as a second copy */
+	};
 	struct segment_sums *sums;	/* sums.lock; NULL: not kept */
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never */
 	unsigned long stays;		/* jiffies of when there was no room to carry over what is in it; 0: never */
@@ -329,8 +332,8 @@ struct cache_device {
 	struct block_device *bdev;
 	u8 uuid[16];
 	u32 first_segment, nr_segments;
-	struct list_head free;		/* its FREE segments; segments_lock, as nr_free */
-	u32 nr_free;
+	struct list_head free;		/* its FREE segments; segments_lock, as nr_free and nr_waiting */
+	u32 nr_free, nr_waiting;
 	sector_t start;			/* sectors: of its first segment */
 	unsigned int lbs;		/* bytes */
 	bool failed;			/* no member: it is not read from, nor written to unless it joins; log->lock to change it */
@@ -456,6 +459,7 @@ struct cache {
 	u32 nr_sealed[LARDER_NR_STREAMS];
 	u32 reserve_checkpoint;		/* free segments that only a checkpoint may take */
 	u64 keep_sequence;		/* records with this sequence number and later may be replayed */
+	u64 keep_checkpoint;		/* the older one that is named */
 
 	struct log log;
 	struct sums sums;
@@ -1057,6 +1061,8 @@ static inline void segments_turn(struct cache *c, u32 n)
 }
 /* Bits of the SSDs of which one free segment more would make more of what is short possible; nothing is short: of anything */
 u32 segments_wanted(struct cache *c);
+/* Process context: how many will be free on each SSD where any is missing, once readers are gone and a checkpoint is named. */
+u32 segments_coming(struct cache *c);
 /* is it, or its second copy, on one of these? */
 bool segment_helps(struct cache *c, u32 segment, u32 wanted);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
@@ -1464,7 +1470,7 @@ struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector
 void checkpoint_destroy(struct cache *c);		/* cache_put(): frees the lists of segments of c->named and c->doubtful */
 /* Sleeps.  Would a replay look for its first record on this SSD? */
 bool checkpoint_begins_on(struct cache *c, const struct cache_device *d);
-void checkpoint_set_keep(struct cache *c);		/* keep_sequence from c->named */
+void checkpoint_set_keep(struct cache *c);		/* keep_sequence, keep_checkpoint from c->named */
 void checkpoint_set_reserve(struct cache *c);		/* reserve_checkpoint from c->named[0] */
 /* Any context: would so many segments do, with what is open, and two that are named? */
 bool checkpoint_fits(struct cache *c, u32 units);

@@ -680,12 +680,13 @@ void reclaim_kick(struct cache *c)
 void reclaim_work(struct work_struct *work)
 {
 	struct cache *c = container_of(work, struct cache, reclaim_work);
-	u32 need = segments_short(c), waiting = READ_ONCE(c->nr_state[SEGMENT_WAITING]);
+	u32 need = segments_short(c), waiting;
 	int got = 0;
 
 	if (c->state == CACHE_FAILED || READ_ONCE(c->stopping) || WARN_ON_ONCE(!c->started))
 		return;
 	segments_release(c);
+	waiting = segments_coming(c);
 	need -= min(need, waiting);
 	if (READ_ONCE(c->memory_pressure) > 1)
 		need = max(need, RECLAIM_BATCH);

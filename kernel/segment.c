@@ -89,6 +89,8 @@ static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 		c->nr_sealed[seg->stream]--;
 	if (seg->state == SEGMENT_FREE)
 		segment_device(c, seg - c->segments)->nr_free--;
+	if (seg->state == SEGMENT_WAITING)
+		segment_device(c, seg - c->segments)->nr_waiting--;
 	c->nr_state[seg->state]--;
 	if (segment_queue(c, seg))
 		list_del_init(&seg->list);
@@ -98,6 +100,10 @@ static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 		c->nr_sealed[seg->stream]++;
 	if (state == SEGMENT_FREE)
 		segment_device(c, seg - c->segments)->nr_free++;
+	if (state == SEGMENT_WAITING) {
+		segment_device(c, seg - c->segments)->nr_waiting++;
+		seg->known_to = 0;
+	}
 	queue = segment_queue(c, seg);
 	if (!queue)
 		INIT_LIST_HEAD(&seg->list);
@@ -406,6 +412,19 @@ u32 segments_wanted(struct cache *c)
 	return wanted ?: any;
 }
 
+u32 segments_coming(struct cache *c)
+{
+	u32 i, n = U32_MAX, wanted;
+
+	spin_lock_irq(&c->segments_lock);
+	wanted = segments_wanted(c);
+	for (i = 0; i < c->nr_devices; i++)
+		if (wanted & device_bit(c, &c->dev[i]))
+			n = min(n, c->dev[i].nr_waiting);
+	spin_unlock_irq(&c->segments_lock);
+	return n == U32_MAX ? 0 : n;
+}
+
 bool segment_helps(struct cache *c, u32 segment, u32 wanted)
 {
 	u32 mirror = READ_ONCE(c->segments[segment].mirror), copies = device_bit(c, segment_device(c, segment));
@@ -511,7 +530,8 @@ u32 segment_take_free(struct cache *c, u8 state, u8 stream)
 /*
  * The second copy of a sealed segment goes when nothing in it is to have one (what is clean gives its own to an SSD that is
  * drained) and no replay needs its records (free-after-replay).  It is reused only when the named checkpoints know nothing of it
- * as a copy, and so know that what was in it is clean (free-after-clean-durable): it waits with the newest sequence number.
+ * as a copy, and so know that what was in it is clean (free-after-clean-durable): it waits until both are younger than the one
+ * that is under way, or was the last.  That takes no record: the log may have no room for any before something is free.
  */
 void segments_unmirror(struct cache *c)
 {
@@ -533,8 +553,9 @@ void segments_unmirror(struct cache *c)
 			continue;
 		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
 		c->segments[mirror].mirror = LARDER_NO_SEGMENT;
-		c->segments[mirror].sequence = READ_ONCE(c->log.next_sequence);
+		c->segments[mirror].sequence = 0;
 		segment_move(c, &c->segments[mirror], SEGMENT_WAITING);
+		c->segments[mirror].known_to = READ_ONCE(c->checkpoint_sequence);
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 }
@@ -589,7 +610,8 @@ void segments_release(struct cache *c)
 	/* in turns: each goes, or to the end of the list */
 	for (n = c->nr_state[SEGMENT_WAITING]; n && !list_empty(&c->waiting); n--) {
 		seg = list_first_entry(&c->waiting, struct segment, list);
-		if (atomic_read(&seg->pins) || atomic_read(&seg->live) || seg->sequence >= c->keep_sequence) {
+		if (atomic_read(&seg->pins) || atomic_read(&seg->live) || seg->sequence >= c->keep_sequence ||
+		    (seg->known_to && seg->known_to >= c->keep_checkpoint)) {
 			list_move_tail(&seg->list, &c->waiting);
 		} else {
 			segment_move(c, seg, SEGMENT_FREE);
