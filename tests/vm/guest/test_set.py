@@ -63,18 +63,6 @@ def test_very_unequal_sizes(make_disk, make_oracle):
     stack.verify_alone(oracle)
 
 
-@pytest.mark.parametrize("second", [16, 24])
-def test_small_and_always_flushed(make_disk, make_oracle, second):
-    """A cache of few segments under writes that are flushed one by one, as by mkfs: the log comes to its last slots, which are for
-    what makes space, while second copies that were given up wait for a checkpoint, and the other SSD is full.  It goes on."""
-    stack = make_stack(make_disk, (16, second), sequential_cutoff=0)
-    oracle = make_oracle(stack.volume, size="96m")
-    for mix in ("write=60,flush=40", "write=50,flush=30,discard=20", "fua=80,zeroes=20"):
-        oracle.run(ops=3000, mix=mix, sizes="4k:100", qd=4)
-    oracle.verify()
-    stack.verify_alone(oracle)
-
-
 def test_dirty_data_is_on_two(make_disk):
     stack = make_stack(make_disk, cache_commit_interval=1000, writeback="off")
     for s in stack.ssd:
