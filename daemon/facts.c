@@ -157,6 +157,7 @@ static void take_volume(struct fact_member *fact, const struct members *members,
 	fact->lacks = number && *fact->stack ? md_lacks(number) : 0;
 	fact->noted = lacks_noted(fact->uuid);
 	fact->may_be_dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+	fact->left_cache = le32toh(sb->head.flags) & LARDER_VOLUME_LEFT;
 	fact->sectors = le64toh(sb->sectors);
 	fact->incarnation = le64toh(sb->incarnation);
 	fact->set_generation = le64toh(sb->set_generation);

@@ -515,7 +515,7 @@ static void plan_volume(const struct facts *facts, struct plan *plan, size_t pla
 			return;
 	}
 	entry = cache ? entry_of(facts, m) : NULL;
-	if (entry && le64toh(entry->incarnation) != m->incarnation) {
+	if (entry && le64toh(entry->incarnation) != m->incarnation && (!m->left_cache || m->may_be_dirty)) {
 		refuse(plan, m->uuid, false,
 		       "%s: incarnation: the volume %s ran without its cache %s, which is stale for it; larder volume start %s --option stale=discard",
 		       m->path, m->label, cache->name, m->label);

@@ -49,6 +49,7 @@ struct fact_member {
 	const struct larder_table *table; /* NULL: neither copy is valid */
 	/* a backing */
 	bool may_be_dirty;
+	bool left_cache; /* which had failed, of its own accord: the kernel attaches it anew */
 	uint64_t sectors, incarnation, set_generation;
 	uint64_t lacks, noted; /* places of the array that it is on which have no whole disk, bit by bit; of which its stack knows */
 	const char *class; /* option of the target that its stack was made with; NULL: the default */

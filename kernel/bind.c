@@ -8,7 +8,8 @@
  *
  *   table	superblock names	the cache has of it		what happens
  *   cache C	C			an entry, same incarnation	bound
- *   cache C	C			an entry, another one		refused as stale; `stale discard`: forgotten, attached anew
+ *   cache C	C			an entry, another one		refused as stale; `stale discard`, or it left by itself
+ *									(leave.c): forgotten, attached anew
  *   cache C	C			nothing				may_be_dirty: refused; else attached anew
  *   cache C	another cache		-				refused
  *   cache C	none			nothing, or leftovers		may_be_dirty: refused; else attached anew
@@ -41,6 +42,12 @@ static bool sb_may_be_dirty(const struct larder_volume_sb *sb)
 	return le32_to_cpu(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 }
 
+/* What the cache has of it, whatever a replay finds, was on the backing when it left: leave.c */
+static bool sb_left(const struct larder_volume_sb *sb)
+{
+	return le32_to_cpu(sb->head.flags) & LARDER_VOLUME_LEFT;
+}
+
 /* ------------------------------------------------------------------ what fits, and what is refused */
 
 /* Table with a cache, superblock naming another one. */
@@ -67,7 +74,7 @@ static int check_incarnation(struct volume_target *vt, struct volume *v)
 	const struct larder_volume_sb *sb = vt->sb;
 	u64 dirty = atomic64_read(&v->dirty_sectors);
 
-	if (vt->discard_stale && !sb_may_be_dirty(sb))
+	if ((vt->discard_stale || sb_left(sb)) && !sb_may_be_dirty(sb))
 		return 0;
 	if (uuid_none(sb->cache_uuid) ? !dirty : le64_to_cpu(sb->incarnation) == v->incarnation)
 		return 0;
@@ -424,6 +431,7 @@ static int resume_attach(struct volume_target *vt)
 		return err;
 	}
 	memcpy(sb->cache_uuid, c->uuid, LARDER_UUID_SIZE);
+	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_LEFT);
 	sb->set_generation = cpu_to_le64(READ_ONCE(c->set_durable));
 	err = resume_bind(vt, v);
 	if (err) {
@@ -524,7 +532,7 @@ static int detach_volume(struct volume_target *vt, struct cache *c, bool entered
 	mutex_lock(&pass->super_lock);
 	memset(sb->cache_uuid, 0, LARDER_UUID_SIZE);
 	sb->incarnation = cpu_to_le64(le64_to_cpu(sb->incarnation) + 1);
-	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY);
+	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_LEFT);
 	mutex_unlock(&pass->super_lock);
 	err = resume_write_super(vt, pass);
 	if (err)
@@ -725,7 +733,7 @@ static int discard_super(struct volume_target *vt)
 	memcpy(v->sb, vt->sb, LARDER_SB_SIZE);
 	memset(v->sb->cache_uuid, 0, LARDER_UUID_SIZE);
 	v->sb->incarnation = cpu_to_le64(le64_to_cpu(v->sb->incarnation) + 1);
-	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY);
+	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_LEFT);
 	v->bdev = vt->backing->bdev;
 	v->flusher.bdev = v->bdev;
 	err = resume_write_super(vt, v);

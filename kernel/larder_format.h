@@ -224,6 +224,7 @@ struct larder_table {
 #define LARDER_DEF_TAIL_RESERVE	(1u << 20)	/* bytes; 0 is allowed */
 
 #define LARDER_VOLUME_MAY_BE_DIRTY 0x1u	/* sb flags: the cache may hold what the backing does not */
+#define LARDER_VOLUME_LEFT	0x2u	/* it left its cache, which had failed, with nothing dirty: attached anew without a word */
 
 enum larder_mode {
 	LARDER_WRITEBACK	= 0,

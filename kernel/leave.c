@@ -7,7 +7,8 @@
  * reads of what is clean come from the backing as it is.  leave_work():
  *  1. Nothing of the volume is on its way into the log any more, and nothing is dirty.  Else: errors for all that has waited, and
  *     what is dirty stays where it is.
- *  2. The superblock of the backing, durable: the incarnation raised, may_be_dirty cleared.
+ *  2. The superblock of the backing, durable: the incarnation raised, may_be_dirty cleared, and that it left of its own accord:
+ *     when the SSD is well again a start attaches the volume anew, and nobody need say that what is stale may go.
  *  3. What has waited goes to the backing, and so does all that comes, past the index; flushes flush the backing alone.
  * A power cut leaves
  *   before 2 is durable: what the failure has left, with nothing written since.  Regions that a bypass has changed before have
@@ -89,7 +90,7 @@ static int leave_tell(struct volume *v)
 		return -ENODEV;
 	}
 	v->sb->incarnation = cpu_to_le64(v->incarnation + 1);
-	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY);
+	v->sb->head.flags = cpu_to_le32((le32_to_cpu(v->sb->head.flags) & ~LARDER_VOLUME_MAY_BE_DIRTY) | LARDER_VOLUME_LEFT);
 	err = volume_super_write(v);
 	if (!err) {
 		v->incarnation++;

@@ -24,7 +24,7 @@ static const struct field super_fields[] = {
 	{ "cache_uuid", VALUE_TEXT, "cache uuid", "UUID of the cache" },
 	{ "version", VALUE_NUMBER, "version", "version of the format" },
 	{ "generation", VALUE_NUMBER, "generation", "generation of the superblock" },
-	{ "flags", VALUE_TEXT, "flags", "clean_stop, may_be_dirty" },
+	{ "flags", VALUE_TEXT, "flags", "clean_stop, may_be_dirty, left" },
 	{ "features", VALUE_TEXT, "features", "compat, ro_compat, incompat" },
 	{ "created", VALUE_TEXT, "created", "when it was made, UTC" },
 	{ "device_size", VALUE_BYTES, "device size", "size of the device when it was made" },
@@ -55,6 +55,8 @@ static const char *flags_text(uint32_t kind, uint32_t flags)
 		return "clean_stop";
 	if (kind == LARDER_KIND_VOLUME && flags == LARDER_VOLUME_MAY_BE_DIRTY)
 		return "may_be_dirty";
+	if (kind == LARDER_KIND_VOLUME && flags == LARDER_VOLUME_LEFT)
+		return "left";
 	return "unknown";
 }
 

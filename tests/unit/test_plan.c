@@ -216,8 +216,10 @@ static void make_volume(struct cache_truth *c)
 				memcpy(t->volumes[n].uuid, m->uuid, 16);
 				t->head.nr_volumes = htole32(n + 1);
 			}
-			if (chance(5))
+			if (chance(5)) {
 				m->incarnation = 8;
+				m->left_cache = chance(50);
+			}
 		}
 	}
 	if (chance(15))
@@ -411,6 +413,7 @@ static void judge_volume(const struct step *s)
 		}
 	if (none || !runs)
 		CHECK(!strcmp(s->cache, "-"), "with a cache that does not run");
+	CHECK(!runs || m->incarnation == 7 || (m->left_cache && !m->may_be_dirty), "with a cache that is stale");
 	CHECK(s->degraded == (!none && !runs), "degraded is not what it says");
 	if (!s->degraded)
 		return;

@@ -83,8 +83,8 @@ def write_record(stack: Stack, sector: int, data: bytes) -> None:
 
 def cut(stack: Stack, ssd: str = "lose", hdd: str = "lose", stop: Callable[[], object] | None = None) -> None:
     """Power cut, and a start.  ssd, hdd: what becomes of what was not flushed there."""
+    simdisk.power_cut(stack.hdd, mode=hdd)  # first: a cache that fails under a disk with power is left, durably
     simdisk.power_cut(stack.ssd, mode=ssd)
-    simdisk.power_cut(stack.hdd, mode=hdd)
     (stop or stack.stop)()
     simdisk.power_up()
     stack.start()
