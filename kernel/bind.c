@@ -42,10 +42,10 @@ static bool sb_may_be_dirty(const struct larder_volume_sb *sb)
 	return le32_to_cpu(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 }
 
-/* What the cache has of it, whatever a replay finds, was on the backing when it left: leave.c */
-static bool sb_left(const struct larder_volume_sb *sb)
+/* What the cache that it names has of it, whatever a replay finds, was on the backing when it left: leave.c */
+static bool sb_left(const struct volume_target *vt)
 {
-	return le32_to_cpu(sb->head.flags) & LARDER_VOLUME_LEFT;
+	return le32_to_cpu(vt->sb->head.flags) & LARDER_VOLUME_LEFT && uuid_same(vt->sb->cache_uuid, vt->cache->uuid);
 }
 
 /* ------------------------------------------------------------------ what fits, and what is refused */
@@ -74,7 +74,7 @@ static int check_incarnation(struct volume_target *vt, struct volume *v)
 	const struct larder_volume_sb *sb = vt->sb;
 	u64 dirty = atomic64_read(&v->dirty_sectors);
 
-	if ((vt->discard_stale || sb_left(sb)) && !sb_may_be_dirty(sb))
+	if ((vt->discard_stale || sb_left(vt)) && !sb_may_be_dirty(sb))
 		return 0;
 	if (uuid_none(sb->cache_uuid) ? !dirty : le64_to_cpu(sb->incarnation) == v->incarnation)
 		return 0;
@@ -465,7 +465,7 @@ static int resume_forget(struct volume_target *vt, struct volume *v)
 
 static int resume_cached(struct volume_target *vt)
 {
-	bool named = uuid_same(vt->sb->cache_uuid, vt->cache->uuid);
+	bool named = uuid_same(vt->sb->cache_uuid, vt->cache->uuid), left;
 	struct volume *v;
 	int err = check_cached(vt);
 
@@ -473,9 +473,13 @@ static int resume_cached(struct volume_target *vt)
 		return err;
 	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
 	if (v && named && v->incarnation == le64_to_cpu(vt->sb->incarnation)) {
+		/* an attach that was cut off behind its entry: the flag goes with the superblock that is written now */
+		left = READ_ONCE(vt->cache->state) == CACHE_RUNNING && sb_left(vt);
+		if (left)
+			vt->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_LEFT);
 		err = resume_bind(vt, v);
 		if (!err) {
-			err = resume_generation(vt, v, false);
+			err = resume_generation(vt, v, left);
 			if (err)
 				volume_unbind(v);
 		}
@@ -484,6 +488,12 @@ static int resume_cached(struct volume_target *vt)
 		else
 			resume_set_volume(vt, v);
 		return err;
+	}
+	if (v && READ_ONCE(vt->cache->state) == CACHE_FAILED) {
+		DMERR("%pg: cache %pUb has failed, and can forget nothing: start it again, or load a table with '-'",
+		      vt->backing->bdev, vt->cache->uuid);
+		volume_put(v);
+		return -EIO;
 	}
 	if (v) {
 		err = resume_forget(vt, v);

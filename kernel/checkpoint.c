@@ -373,14 +373,15 @@ static int put_streams(struct writer *w, const struct snapshot *snap)
 	return err;
 }
 
-static void segment_info(const struct cache *c, u32 segment, struct larder_segment_in *info)
+/* A second copy that was given up waits behind a start too, until what knew it is not named any more: for records from replay on. */
+static void segment_info(const struct cache *c, u32 segment, u64 replay, struct larder_segment_in *info)
 {
 	const struct segment *seg = &c->segments[segment];
 
 	info->stream = seg->stream;
 	info->flags = 0;
 	info->mirror = segment_mirror_number(c, segment);
-	info->sequence = seg->sequence;
+	info->sequence = seg->state == SEGMENT_WAITING && seg->known_to ? max(seg->sequence, replay) : seg->sequence;
 	switch (seg->state) {
 	case SEGMENT_FREE:
 	case SEGMENT_LOST:
@@ -415,7 +416,7 @@ static int put_segments(struct writer *w)
 		}
 		spin_lock_irq(&c->segments_lock);
 		for (i = 0; i < n; i++)
-			segment_info(c, first + i, &w->infos[i]);
+			segment_info(c, first + i, w->n->replay_sequence, &w->infos[i]);
 		spin_unlock_irq(&c->segments_lock);
 		err = larder_chunk_add_segments(w->chunk, first, w->infos, n);
 	}

@@ -756,7 +756,7 @@ static int write_wants_dirty(struct volume *v, struct bio *bio, struct larder_io
 {
 	int error = may_wait ? READ_ONCE(v->dirty_error) : 0;
 
-	if (READ_ONCE(v->may_be_dirty))
+	if (READ_ONCE(v->may_be_dirty) || READ_ONCE(v->cache->state) == CACHE_FAILED)
 		return err;
 	if (error) {
 		WRITE_ONCE(v->dirty_error, 0);
@@ -1001,6 +1001,7 @@ int io_begin(struct volume *v, struct bio *bio)
 	struct larder_io *io = larder_io(bio);
 	int r;
 
+	BUILD_BUG_ON(offsetof(struct larder_io, volume) != offsetofend(struct larder_io, resync));
 	/* of more than this the compiler makes a string instruction, which costs more than its stores */
 	memset(io, 0, offsetof(struct larder_io, raced_since));
 	io->raced_since = 0;

@@ -332,8 +332,8 @@ struct cache_device {
 	struct block_device *bdev;
 	u8 uuid[16];
 	u32 first_segment, nr_segments;
-	struct list_head free;		/* its FREE segments; segments_lock, as nr_free and nr_waiting */
-	u32 nr_free, nr_waiting;
+	struct list_head free;		/* its FREE segments; segments_lock, as nr_free */
+	u32 nr_free;
 	sector_t start;			/* sectors: of its first segment */
 	unsigned int lbs;		/* bytes */
 	bool failed;			/* no member: it is not read from, nor written to unless it joins; log->lock to change it */
@@ -1061,7 +1061,10 @@ static inline void segments_turn(struct cache *c, u32 n)
 }
 /* Bits of the SSDs of which one free segment more would make more of what is short possible; nothing is short: of anything */
 u32 segments_wanted(struct cache *c);
-/* Process context: how many will be free on each SSD where any is missing, once readers are gone and a checkpoint is named. */
+/*
+ * Process context: how many, of the first thousand that wait, will help where any is missing, once readers are gone and a checkpoint
+ * is named.
+ */
 u32 segments_coming(struct cache *c);
 /* is it, or its second copy, on one of these? */
 bool segment_helps(struct cache *c, u32 segment, u32 wanted);

@@ -40,6 +40,8 @@ int leave_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
 	default:
+		if (may_wait)
+			leave_kick(v);		/* should nobody have seen both that it is bound and that the cache has failed */
 		return -EAGAIN;
 	}
 	io->kind = IO_PASS;
@@ -156,7 +158,8 @@ void leave_clean(struct cache *c, const char *why)
 	if (!c->started || READ_ONCE(c->state) != CACHE_RUNNING)
 		return;
 	spin_lock_irqsave(&c->log.lock, flags);
-	clean = list_empty(&c->log.items) && !atomic64_read(&c->dirty_sectors);
+	/* applying: one has left the list, and may not be in the sums yet */
+	clean = !c->log.applying && list_empty(&c->log.items) && !atomic64_read(&c->dirty_sectors);
 	spin_unlock_irqrestore(&c->log.lock, flags);
 	if (clean)
 		cache_fail(c, why);

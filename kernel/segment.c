@@ -89,8 +89,6 @@ static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 		c->nr_sealed[seg->stream]--;
 	if (seg->state == SEGMENT_FREE)
 		segment_device(c, seg - c->segments)->nr_free--;
-	if (seg->state == SEGMENT_WAITING)
-		segment_device(c, seg - c->segments)->nr_waiting--;
 	c->nr_state[seg->state]--;
 	if (segment_queue(c, seg))
 		list_del_init(&seg->list);
@@ -100,10 +98,8 @@ static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 		c->nr_sealed[seg->stream]++;
 	if (state == SEGMENT_FREE)
 		segment_device(c, seg - c->segments)->nr_free++;
-	if (state == SEGMENT_WAITING) {
-		segment_device(c, seg - c->segments)->nr_waiting++;
+	if (state == SEGMENT_WAITING)
 		seg->known_to = 0;
-	}
 	queue = segment_queue(c, seg);
 	if (!queue)
 		INIT_LIST_HEAD(&seg->list);
@@ -412,17 +408,30 @@ u32 segments_wanted(struct cache *c)
 	return wanted ?: any;
 }
 
+#define COMING_MOST	1024u
+
 u32 segments_coming(struct cache *c)
 {
-	u32 i, n = U32_MAX, wanted;
+	u32 i, n = 0, least = U32_MAX, left = COMING_MOST, wanted, count[LARDER_MAX_DEVICES] = { };
+	const struct segment *seg;
 
 	spin_lock_irq(&c->segments_lock);
 	wanted = segments_wanted(c);
-	for (i = 0; i < c->nr_devices; i++)
-		if (wanted & device_bit(c, &c->dev[i]))
-			n = min(n, c->dev[i].nr_waiting);
+	list_for_each_entry(seg, &c->waiting, list) {
+		if (!left--)
+			break;
+		count[segment_device(c, seg - c->segments) - c->dev]++;
+		if (seg->mirror != LARDER_NO_SEGMENT)	/* both become free */
+			count[segment_device(c, seg->mirror) - c->dev]++;
+	}
+	for (i = 0; i < c->nr_devices; i++) {
+		if (!(wanted & device_bit(c, &c->dev[i])))
+			continue;
+		n += count[i];
+		least = min(least, count[i]);
+	}
 	spin_unlock_irq(&c->segments_lock);
-	return n == U32_MAX ? 0 : n;
+	return cache_pairs(c) && least != U32_MAX ? least : n;
 }
 
 bool segment_helps(struct cache *c, u32 segment, u32 wanted)
@@ -685,6 +694,9 @@ void index_changed(void *ctx, const struct larder_map *was, u8 now, void *by)
 		account(v, was->cache, was->len, now, 1);
 		return;
 	}
+	/* first: what is dirty before and after must not look clean in between, to nobody */
+	if (now != LARDER_ST_NONE)
+		account(v, was->cache, was->len, now, 1);
 	if (by) {
 		log_replaces(by, was);		/* store_part() sees to the sums */
 		account_segment(v->cache, was->cache, was->state, -(int)was->len);
@@ -697,8 +709,6 @@ void index_changed(void *ctx, const struct larder_map *was, u8 now, void *by)
 		if (unlikely(READ_ONCE(v->cache->pins[0])))
 			pins_clear(v, was->cache, was->len);
 	}
-	if (now != LARDER_ST_NONE)
-		account(v, was->cache, was->len, now, 1);
 }
 
 void index_account_new(struct volume *v, u64 cache, u32 len, u8 state)
@@ -936,8 +946,10 @@ static int open_one(struct cache *c, struct stream *s)
 	if (!err)
 		opened_push(&s->opened, segment);
 	spin_unlock_irq(&c->log.lock);
-	if (err)
+	if (err) {
+		log_kick(c);		/* log_room() may have closed a record */
 		segment_set_state(c, segment, SEGMENT_FREE);
+	}
 	return err;
 }
 

@@ -424,6 +424,11 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty)
 		err = -EAGAIN;
 		goto out;
 	}
+	/* nothing will become dirty; the volume may have left it (leave.c) */
+	if (dirty && READ_ONCE(v->cache->state) == CACHE_FAILED) {
+		err = -EIO;
+		goto out;
+	}
 	flags = le32_to_cpu(v->sb->head.flags);
 	on_disk = flags & LARDER_VOLUME_MAY_BE_DIRTY;
 	if (on_disk != dirty) {

@@ -404,21 +404,6 @@ def test_commit_always(make_disk, make_oracle):
     stack.verify_alone(oracle)
 
 
-def test_zeroes_wait_for_no_timer(make_disk):
-    """With commit=always nothing but their record keeps them from being acknowledged: it is closed at once."""
-    stack = small_stack(make_disk, cache_commit="always", cache_commit_interval=60000)
-    stack.volume.write(0, os.urandom(64 * SECTOR))
-    before = stack.cache.status()
-    for i in range(5):
-        command.run("blkdiscard", "-f", "-z", "-o", 8192 * i, "-l", 8192, stack.volume)
-    after = stack.cache.status()
-    assert stack.volume.status()["write_zeroes"] >= 5
-    assert after["commits"] >= before["commits"] + 5
-    assert after["commits_timer"] == before["commits_timer"], "they were acknowledged when the timer came"
-    assert stack.volume.read(0, 64) == bytes(64 * SECTOR)
-    stack.stop()
-
-
 def test_memory_limit(make_disk, make_oracle):
     """At the bound fills stop, clean extents go, writes pass the cache by or wait; nothing fails, and all of it is right."""
     stack = small_stack(make_disk, {"mb": 64}, sequential_cutoff=0)
