@@ -6,7 +6,7 @@
 #include "dm.h"
 
 struct change {
-	const char *event; /* larder(8) lists them */
+	const char *event; /* larder-monitor(8) lists them */
 	const char *kind; /* cache, volume or disk */
 	bool alarm; /* something is wrong: somebody should come */
 	char *name; /* as we show it: of a cache without its prefix */

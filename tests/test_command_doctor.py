@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`larder doctor`: each of its findings is made, on images and on a system below --root, and nothing else is found.
 
-What runs comes from LARDER_STATUS; a disk of sysfs that an image stands for is below --root too.  docs/larder.8 lists the checks.
+What runs comes from LARDER_STATUS; a disk of sysfs that an image stands for is below --root too.  docs/larder-doctor.8 lists the checks.
 """
 
 import json
@@ -365,8 +365,8 @@ def test_usage_of_doctor(system, larder):
 
 
 def test_documented_checks(system):
-    """larder(8) has a paragraph for each check of the sources, and no other."""
+    """larder-doctor(8) has a paragraph for each check of the sources, and no other."""
     sources = "".join(path.read_text() for path in (TOP / "tools").glob("doctor*.c"))
     checks = set(re.findall(r'finding\([^"]*?FINDING_\w+, "(\w+)"', sources)) | set(re.findall(r'FINDING_WRONG, "(\w+)"', sources))
-    manual = (TOP / "docs" / "larder.8").read_text().split(".It Cm doctor\n", 1)[1].split("\n.It Cm metrics\n", 1)[0]
+    manual = (TOP / "docs" / "larder-doctor.8").read_text().split(".It Cm doctor\n", 1)[1]
     assert len(checks) >= 9 and set(re.findall(r"^\.It Cm (\w+)$", manual, re.M)) == checks

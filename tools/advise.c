@@ -175,7 +175,7 @@ static int read_file(struct advise *a, const char *path)
 	if (a->requests)
 		return LARDER_DONE;
 	return complain(LARDER_FAILED,
-			"%s: no request%s in it; --from takes the text of ftrace (event block_bio_queue) or of blkparse (action Q), see larder(8)", path,
+			"%s: no request%s in it; --from takes the text of ftrace (event block_bio_queue) or of blkparse (action Q), see larder-advise(8)", path,
 			a->nr_watched ? " to these devices" : "");
 }
 

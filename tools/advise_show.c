@@ -159,7 +159,7 @@ static void say_sure(const struct advice_seen *seen)
 	if (t->requests[HIT_READ] && first_share(seen) > FIRST_SHARE)
 		printf("Too short: %.0f %% of reads were the first of their place in this time, and what serves those cannot be known: trace for longer.\n",
 		       100 * first_share(seen));
-	puts("Estimated for LRU; larder's own policy served 2 to 7 points more, in the mean of its traces (larder(8)).");
+	puts("Estimated for LRU; larder's own policy served 2 to 7 points more, in the mean of its traces (larder-advise(8)).");
 }
 
 static void say_knee(const struct advice_seen *seen)

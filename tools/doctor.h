@@ -15,7 +15,7 @@ enum finding_level {
 
 struct finding {
 	enum finding_level level;
-	const char *check; /* larder(8) lists them */
+	const char *check; /* larder-doctor(8) lists them */
 	char *subject; /* a device, cache, volume, stack, kernel */
 	char *text; /* what it is; and the command that cures it */
 };
