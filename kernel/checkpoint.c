@@ -373,7 +373,7 @@ static int put_streams(struct writer *w, const struct snapshot *snap)
 	return err;
 }
 
-/* A second copy that was given up waits behind a start too, until what knew it is not named any more: for records from replay on. */
+/* A second copy that was given up waits behind a start too, until what knew it is not named any more: as if used from replay on. */
 static void segment_info(const struct cache *c, u32 segment, u64 replay, struct larder_segment_in *info)
 {
 	const struct segment *seg = &c->segments[segment];

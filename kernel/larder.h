@@ -1062,8 +1062,8 @@ static inline void segments_turn(struct cache *c, u32 n)
 /* Bits of the SSDs of which one free segment more would make more of what is short possible; nothing is short: of anything */
 u32 segments_wanted(struct cache *c);
 /*
- * Process context: how many, of the first thousand that wait, will help where any is missing, once readers are gone and a checkpoint
- * is named.
+ * Process context: how many, of the first thousand that wait, will help where any is missing, once readers are gone and a
+ * checkpoint is named.
  */
 u32 segments_coming(struct cache *c);
 /* is it, or its second copy, on one of these? */

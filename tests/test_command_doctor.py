@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """`larder doctor`: each of its findings is made, on images and on a system below --root, and nothing else is found.
 
-What runs comes from LARDER_STATUS; a disk of sysfs that an image stands for is below --root too.  docs/larder-doctor.8 lists the checks.
+What runs comes from LARDER_STATUS; a disk of sysfs that an image stands for is below --root too.
+docs/larder-doctor.8 lists the checks.
 """
 
 import json

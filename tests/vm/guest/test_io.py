@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from lib import command, simdisk
+from lib import simdisk
 from lib.block import SECTOR, BlockDevice
 from lib.larder import Stack, Volume, backing_alone, segment_layout, wait_for
 
