@@ -242,6 +242,14 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 
 /* ------------------------------------------------------------------ volumes without a cache */
 
+int pass_issue(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	io->kind = IO_PASS;
+	bio_set_dev(bio, v->bdev);
+	bio->bi_iter.bi_sector = v->data_start + io->sector;
+	return io_issue(bio, may_wait);
+}
+
 /* Rule 11: before the first write without the cache its superblock must say so; that is the worker's. */
 int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
@@ -256,8 +264,5 @@ int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 			return DM_MAPIO_SUBMITTED;
 		}
 	}
-	io->kind = IO_PASS;
-	bio_set_dev(bio, v->bdev);
-	bio->bi_iter.bi_sector = v->data_start + io->sector;
-	return io_issue(bio, may_wait);
+	return pass_issue(v, bio, io, may_wait);
 }

@@ -1363,6 +1363,8 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 void defer_again(struct work_struct *work);
 int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io);	/* worker */
 void bypass_end(struct volume *v, struct larder_io *io, bool ok);	/* interrupt context */
+/* To the backing, past any cache; as io_issue(). */
+int pass_issue(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 
 /* ------------------------------------------------------------------ leave.c */

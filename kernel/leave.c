@@ -44,19 +44,16 @@ int leave_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_
 			leave_kick(v);		/* should nobody have seen both that it is bound and that the cache has failed */
 		return -EAGAIN;
 	}
-	io->kind = IO_PASS;
 	io->backing = true;
 	WRITE_ONCE(v->last_io, jiffies);
 	if (bio_op(bio) == REQ_OP_DISCARD && !bdev_max_discard_sectors(v->bdev)) {
-		/* io_end() follows */
+		io->kind = IO_PASS;		/* io_end() follows */
 		io_complete(bio, 0);
 		return DM_MAPIO_SUBMITTED;
 	}
 	if (bio_op(bio) == REQ_OP_WRITE)
 		volume_count(v, write_backing_sectors, io->len);
-	bio_set_dev(bio, v->bdev);
-	bio->bi_iter.bi_sector = v->data_start + io->sector;
-	return io_issue(bio, may_wait);
+	return pass_issue(v, bio, io, may_wait);
 }
 
 void leave_kick(struct volume *v)

@@ -861,6 +861,16 @@ def test_generation_without_a_drained_one_is_written_again(make_disk, kernel_log
     stack.stop()
 
 
+def two_die_with_all_opened(stack: Stack, kernel_log) -> None:
+    """Of three; the one that is left has nothing that the log could go on in."""
+    kill(stack.ssd[0])
+    kill(stack.ssd[1])
+    with contextlib.suppress(command.CommandError):
+        stack.cache.message("stack", "-")
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+    assert kernel_log.matching("all segments that the log had opened were on SSDs which left")
+
+
 def test_all_that_was_opened_was_on_two_that_died(make_disk, kernel_log):
     """Of three; the third one is too small to be in a pair of theirs.  There is nothing left in which the log could say where it
     goes on: the cache fails and says why, clean data is read from the backing, and all can be stopped."""
@@ -868,12 +878,7 @@ def test_all_that_was_opened_was_on_two_that_died(make_disk, kernel_log):
     stack = make_stack(make_disk, (128, 128, 32))
     stack.volume.write(SECTOR, OLD)
     stack.volume.drain()
-    kill(stack.ssd[0])
-    kill(stack.ssd[1])
-    with contextlib.suppress(command.CommandError):
-        stack.cache.message("stack", "-")
-    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
-    assert kernel_log.matching("all segments that the log had opened were on SSDs which left")
+    two_die_with_all_opened(stack, kernel_log)
     assert stack.volume.read(SECTOR, 8) == OLD
     stack.stop()
 
@@ -980,12 +985,7 @@ def test_segment_that_was_full_as_two_died(make_disk, kernel_log):
     stack.volume.flush()
     last, third = newest(stack)
     assert len(third) == 6 and last.segment in third and last.slot == SLOTS - 1
-    kill(stack.ssd[0])
-    kill(stack.ssd[1])
-    with contextlib.suppress(command.CommandError):
-        stack.cache.message("stack", "-")
-    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
-    assert kernel_log.matching("all segments that the log had opened were on SSDs which left")
+    two_die_with_all_opened(stack, kernel_log)
     stack.stop()
 
 
