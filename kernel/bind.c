@@ -7,7 +7,8 @@
  * superblock anew and checks again:
  *
  *   table	superblock names	the cache has of it		what happens
- *   cache C	C			an entry, same incarnation	bound
+ *   cache C	C			an entry, same incarnation	bound; clean_void: without what is clean, and if nothing
+ *									is dirty either, as one that left by itself
  *   cache C	C			an entry, another one		refused as stale; `stale discard`, or it left by itself
  *									(leave.c): forgotten, attached anew
  *   cache C	C			nothing				may_be_dirty: refused; else attached anew
@@ -46,6 +47,12 @@ static bool sb_may_be_dirty(const struct larder_volume_sb *sb)
 static bool sb_left(const struct volume_target *vt)
 {
 	return le32_to_cpu(vt->sb->head.flags) & LARDER_VOLUME_LEFT && uuid_same(vt->sb->cache_uuid, vt->cache->uuid);
+}
+
+/* The backing was written past the log of the cache that it names, which had failed: leave.c */
+static bool sb_clean_void(const struct volume_target *vt)
+{
+	return le32_to_cpu(vt->sb->head.flags) & LARDER_VOLUME_CLEAN_VOID;
 }
 
 /* ------------------------------------------------------------------ what fits, and what is refused */
@@ -373,6 +380,21 @@ static int resume_bind(struct volume_target *vt, struct volume *v)
 	return 0;
 }
 
+/*
+ * Before anything is read through it: what is clean in the index does not count (void-drops-clean).  The log has it still, and each
+ * start comes to this again, until the incarnation is raised.  Reclaim may be moving some of it.
+ */
+static void resume_void(struct volume_target *vt, struct volume *v)
+{
+	if (!sb_clean_void(vt) || v->clean_voided)
+		return;
+	while (volume_drop_clean(v))
+		;
+	v->clean_voided = true;
+	DMWARN("%pg: volume %pUb was written past cache %pUb, which had failed: what is clean there does not count", vt->backing->bdev,
+	       v->uuid, vt->cache->uuid);
+}
+
 /* The superblock that v has got, durable. */
 static int resume_write_super(struct volume_target *vt, struct volume *v)
 {
@@ -431,7 +453,7 @@ static int resume_attach(struct volume_target *vt)
 		return err;
 	}
 	memcpy(sb->cache_uuid, c->uuid, LARDER_UUID_SIZE);
-	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_LEFT);
+	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_LEFT | LARDER_VOLUME_CLEAN_VOID);
 	sb->set_generation = cpu_to_le64(READ_ONCE(c->set_durable));
 	err = resume_bind(vt, v);
 	if (err) {
@@ -463,6 +485,27 @@ static int resume_forget(struct volume_target *vt, struct volume *v)
 	return err;
 }
 
+/*
+ * A volume that was leaving has nothing dirty in its cache, which runs: it leaves, in the words of leave.c, and is attached anew by
+ * who calls this.
+ */
+static int resume_outdate(struct volume_target *vt)
+{
+	struct volume *v = volume_create(NULL, 0, vt->sb->head.uuid, le64_to_cpu(vt->sb->sectors));
+	int err;
+
+	if (IS_ERR(v))
+		return PTR_ERR(v);
+	memcpy(v->sb, vt->sb, LARDER_SB_SIZE);
+	v->sb->incarnation = cpu_to_le64(le64_to_cpu(vt->sb->incarnation) + 1);
+	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_OF_CACHE);
+	v->sb->head.flags |= cpu_to_le32(LARDER_VOLUME_LEFT);
+	v->bdev = v->flusher.bdev = vt->backing->bdev;
+	err = resume_write_super(vt, v);
+	volume_put(v);
+	return err;
+}
+
 static int resume_cached(struct volume_target *vt)
 {
 	bool named = uuid_same(vt->sb->cache_uuid, vt->cache->uuid), left;
@@ -472,11 +515,20 @@ static int resume_cached(struct volume_target *vt)
 	if (err)
 		return err;
 	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
+	if (v && named && sb_clean_void(vt) && v->incarnation == le64_to_cpu(vt->sb->incarnation) &&
+	    READ_ONCE(vt->cache->state) == CACHE_RUNNING && !atomic64_read(&v->dirty_sectors)) {
+		err = resume_outdate(vt);
+		if (err) {
+			volume_put(v);
+			return err;
+		}
+	}
 	if (v && named && v->incarnation == le64_to_cpu(vt->sb->incarnation)) {
 		/* an attach that was cut off behind its entry: the flag goes with the superblock that is written now */
 		left = READ_ONCE(vt->cache->state) == CACHE_RUNNING && sb_left(vt);
 		if (left)
 			vt->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_LEFT);
+		resume_void(vt, v);
 		err = resume_bind(vt, v);
 		if (!err) {
 			err = resume_generation(vt, v, left);
@@ -542,7 +594,7 @@ static int detach_volume(struct volume_target *vt, struct cache *c, bool entered
 	mutex_lock(&pass->super_lock);
 	memset(sb->cache_uuid, 0, LARDER_UUID_SIZE);
 	sb->incarnation = cpu_to_le64(le64_to_cpu(sb->incarnation) + 1);
-	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_LEFT);
+	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_OF_CACHE);
 	mutex_unlock(&pass->super_lock);
 	err = resume_write_super(vt, pass);
 	if (err)
@@ -743,7 +795,7 @@ static int discard_super(struct volume_target *vt)
 	memcpy(v->sb, vt->sb, LARDER_SB_SIZE);
 	memset(v->sb->cache_uuid, 0, LARDER_UUID_SIZE);
 	v->sb->incarnation = cpu_to_le64(le64_to_cpu(v->sb->incarnation) + 1);
-	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_LEFT);
+	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_OF_CACHE);
 	v->bdev = vt->backing->bdev;
 	v->flusher.bdev = v->bdev;
 	err = resume_write_super(vt, v);

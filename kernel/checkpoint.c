@@ -128,6 +128,7 @@ static void snapshot_capture(struct cache *c, struct snapshot *snap)
 	snap->lsn = (log->open ? log->open->lsn : log->next_lsn) - 1;
 	for (i = 0; i < LARDER_NR_STREAMS; i++)
 		snapshot_stream(c, snap, &log->stream[i], i == LARDER_STREAM_WRITE ? log->open : c->open_copies[i]);
+	WRITE_ONCE(c->captured_segment, snap->pos[LARDER_STREAM_WRITE].segment);
 	spin_unlock_irq(&log->lock);
 	mutex_unlock(&c->copies_lock);
 }
@@ -555,6 +556,7 @@ int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoin
 	if (err)
 		checkpoint_free(c, n);
 out:
+	WRITE_ONCE(c->captured_segment, LARDER_NO_SEGMENT);
 	snapshot_free(&snap);
 	return err;
 }

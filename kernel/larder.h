@@ -510,6 +510,8 @@ struct cache {
 	u32 drain_left;			/* segments */
 	bool roles_ignored;		/* open_lock: said so */
 	u32 unmirror_pos;		/* cache_tick() only: where segments_unmirror() goes on */
+	/* where the replay of the checkpoint that is being written begins: it keeps its second copy, which is named later than it is */
+	u32 captured_segment;
 	struct delayed_work tick;	/* once a second: rates, flags, idle marks */
 	bool resting;			/* there is nothing to do: it does not run.  Set under log->lock */
 	u32 rest_ticks;			/* cache_tick() only, both: so often in a row there was nothing to do; */
@@ -544,7 +546,10 @@ struct mark {
 	unsigned long used;		/* jiffies */
 };
 
-/* Is everything on the backing, which knows that what the cache has is stale? */
+/*
+ * Is everything on the backing, which knows that what the cache has is stale?  UNDECIDED: what would change something waits.  REFUSED:
+ * it gets errors; but what is dirty may be on its way to the backing still, and then it is DONE.
+ */
 enum volume_leave { LEAVE_UNDECIDED, LEAVE_DONE, LEAVE_REFUSED };
 
 struct volume {
@@ -577,7 +582,10 @@ struct volume {
 	struct larder_volume_sb *sb;
 	bool may_be_dirty;		/* durable on the backing; log->lock for clearing (rule 11) */
 	bool raised;			/* passthrough: the incarnation was raised, or need not be */
-	u8 leave;			/* enum volume_leave: where the cache has failed; leave.c */
+	u32 leave;			/* enum volume_leave: where the cache has failed; leave.c */
+	bool leave_drains;		/* CLEAN_VOID is durable: what is dirty is written back past the log of a cache that has failed */
+	bool clean_voided;		/* the index has nothing CLEAN of before CLEAN_VOID */
+	unsigned long leave_since;	/* jiffies: requests wait since then */
 	struct work_struct leave_work;	/* larder_wq; holds a reference while it is queued */
 	u32 items;			/* in log->items; log->lock */
 	unsigned long clean_since;	/* jiffies; 0: dirty */
@@ -1099,6 +1107,8 @@ void index_account_new(struct volume *v, u64 cache, u32 len, u8 state);	/* a map
 int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state, struct item *by);
 /* over region borders; sectors changed */
 int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from, u64 to_cache, u8 to_state);
+/* Sleeps.  In core only.  How many extents it found: what somebody moved meanwhile (reclaim) is found by another call. */
+u64 volume_drop_clean(struct volume *v);
 /* is all of it mapped as it was, in one of these states? */
 bool volume_maps(struct volume *v, const struct larder_map *m, u32 states);
 void cache_account_loaded(struct cache *c);		/* sleeps: after bulk load, nothing to do if change() counted */
@@ -1372,7 +1382,13 @@ int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 int leave_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 /* Any context.  Would an error of the cache be no error of this volume, or is that not known yet? */
 bool leave_may(const struct volume *v);
-void leave_kick(struct volume *v);	/* process context: the cache has failed, or the volume is bound to one that has */
+/* Any context.  The cache has failed, and what is dirty is written back past its log: no record of it need be durable, none follows. */
+bool leave_drains(const struct volume *v);
+/* writeback_work(): true: the cache has failed, and there is nothing to write back, or not yet. */
+bool leave_waits(struct volume *v);
+void leave_drained(struct volume *v, u64 sent);	/* writeback_work(): after a batch; sectors */
+void leave_begin(struct volume *v);	/* process context: it is bound to a cache that has failed */
+void leave_kick(struct volume *v);	/* process context: the cache has failed */
 void leave_work(struct work_struct *work);
 void leave_clean(struct cache *c, const char *why);	/* any context: the cache fails for this if nothing at all is dirty */
 /* 0: the write goes to the backing from a copy that fills the cache after it */

@@ -225,6 +225,9 @@ struct larder_table {
 
 #define LARDER_VOLUME_MAY_BE_DIRTY 0x1u	/* sb flags: the cache may hold what the backing does not */
 #define LARDER_VOLUME_LEFT	0x2u	/* it left its cache, which had failed, with nothing dirty: attached anew without a word */
+#define LARDER_VOLUME_CLEAN_VOID 0x4u	/* what a replay finds CLEAN of it does not count: the backing was written past the log */
+/* what of its flags is about the cache that it names */
+#define LARDER_VOLUME_OF_CACHE	(LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_LEFT | LARDER_VOLUME_CLEAN_VOID)
 
 enum larder_mode {
 	LARDER_WRITEBACK	= 0,

@@ -1,21 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A volume leaves a cache that has failed, if the backing has all of it.
+ * A volume leaves a cache that has failed, when the backing has all of it.
  *
- * Nobody is to see an error because of an SSD that has nothing which only it has.  So from the moment when the cache fails what
- * would change something waits (leave_map(), user_flush_work()), as does what had begun in the log and ends with an error there;
- * reads of what is clean come from the backing as it is.  leave_work():
- *  1. Nothing of the volume is on its way into the log any more, and nothing is dirty.  Else: errors for all that has waited, and
- *     what is dirty stays where it is.
- *  2. The superblock of the backing, durable: the incarnation raised, may_be_dirty cleared, and that it left of its own accord:
+ * An SSD that takes nothing any more can mostly be read still: that is how many end.  So nobody is to see an error because of one
+ * that gives what only it has.  From the moment when the cache fails what would change something waits (leave_map(),
+ * user_flush_work()), as does what had begun in the log and ends with an error there; reads of what is clean come from the backing
+ * as it is, of what is dirty from the SSD.  leave_work():
+ *  1. Nothing of the volume is on its way into the log any more.  If nothing is dirty: 4.
+ *  2. The superblock of the backing, durable: CLEAN_VOID.  From then on a start counts what its replay finds dirty, and nothing that
+ *     it finds clean (bind.c).
+ *  3. What is dirty is written back (writeback.c), whether or not its record is durable: the log can make nothing durable any more,
+ *     and no CLEAN follows.  The index shows it clean behind a flush of the backing.
+ *  4. The superblock of the backing, durable: the incarnation raised, may_be_dirty cleared, and that it left of its own accord:
  *     when the SSD is well again a start attaches the volume anew, and nobody need say that what is stale may go.
- *  3. What has waited goes to the backing, and so does all that comes, past the index; flushes flush the backing alone.
+ *  5. What has waited goes to the backing, and so does all that comes, past the index; flushes flush the backing alone.
  * A power cut leaves
  *   before 2 is durable: what the failure has left, with nothing written since.  Regions that a bypass has changed before have
  *	their marks (rule 6); a CLEAN or INVALIDATE that is not durable takes nothing away, as nothing newer is on the backing.
- *   from 2 on: a cache that is stale for this volume (rule 11), whatever its log says.
- * A flush that fails on the SSD counts likewise: it is answered when 2 is durable, by a flush of the backing.  Without 2 that would
+ *   in 3: what replay shows dirty hides whatever of 3 has reached the backing, torn or whole, and is no older than what was flushed.
+ *	Of what it does not show dirty the backing has what it had, or a write that was never flushed, whole: one or the other, and
+ *	what replay shows clean there would be a third (without 2: read as that, and after eviction as the write).
+ *   from 4 on: a cache that is stale for this volume (rule 11), whatever its log says.
+ * A flush that fails on the SSD counts likewise: it is answered when 4 is durable, by a flush of the backing.  Without 4 that would
  * not do: a replay could come before the CLEAN, or the INVALIDATE, of what a later write to the backing has replaced.
+ *
+ * What waits does so for failure_wait seconds, and as long as anything comes of it: where a batch brings nothing (the SSD cannot be
+ * read, what it gives is damaged, the backing fails as well) there are errors at once.  The work goes on all the same, and ends them
+ * when it has come to 4.
  */
 #include <linux/delay.h>
 #include <linux/sched/mm.h>
@@ -24,6 +35,7 @@
 
 #define TRIES		3u
 #define TRY_AGAIN_MS	1000u
+#define LATER		(10 * HZ)
 
 bool leave_may(const struct volume *v)
 {
@@ -65,6 +77,14 @@ void leave_kick(struct volume *v)
 		volume_put(v);
 }
 
+void leave_begin(struct volume *v)
+{
+	if (READ_ONCE(v->leave) == LEAVE_REFUSED)
+		WRITE_ONCE(v->leave, LEAVE_UNDECIDED);
+	WRITE_ONCE(v->leave_since, jiffies);
+	leave_kick(v);
+}
+
 /* Nothing that was begun can end as an extent any more: log_may_write() takes no new one. */
 static bool items_ended(struct volume *v)
 {
@@ -77,22 +97,42 @@ static bool items_ended(struct volume *v)
 	return ended;
 }
 
-/* Step 2.  Never back: what was not written without an error may be there all the same. */
+/* Never back: what was not written without an error may be there all the same. */
+static int leave_write(struct volume *v, u64 incarnation, u32 set, u32 clear)
+{
+	int err;
+
+	lockdep_assert_held(&v->super_lock);
+	if (!v->bdev)
+		return -ENODEV;
+	v->sb->incarnation = cpu_to_le64(incarnation);
+	v->sb->head.flags = cpu_to_le32((le32_to_cpu(v->sb->head.flags) & ~clear) | set);
+	err = volume_super_write(v);
+	if (!err)
+		v->incarnation = incarnation;
+	return err;
+}
+
+/* Step 2. */
+static int leave_void(struct volume *v)
+{
+	int err;
+
+	mutex_lock(&v->super_lock);
+	err = leave_write(v, v->incarnation, LARDER_VOLUME_CLEAN_VOID, 0);
+	mutex_unlock(&v->super_lock);
+	return err;
+}
+
+/* Step 4. */
 static int leave_tell(struct volume *v)
 {
 	struct cache *c = v->cache;
 	int err;
 
 	mutex_lock(&v->super_lock);
-	if (!v->bdev) {
-		mutex_unlock(&v->super_lock);
-		return -ENODEV;
-	}
-	v->sb->incarnation = cpu_to_le64(v->incarnation + 1);
-	v->sb->head.flags = cpu_to_le32((le32_to_cpu(v->sb->head.flags) & ~LARDER_VOLUME_MAY_BE_DIRTY) | LARDER_VOLUME_LEFT);
-	err = volume_super_write(v);
+	err = leave_write(v, v->incarnation + 1, LARDER_VOLUME_LEFT, LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_CLEAN_VOID);
 	if (!err) {
-		v->incarnation++;
 		spin_lock_irq(&c->log.lock);
 		WRITE_ONCE(v->may_be_dirty, false);
 		spin_unlock_irq(&c->log.lock);
@@ -101,30 +141,69 @@ static int leave_tell(struct volume *v)
 	return err;
 }
 
-static int leave_run(struct volume *v)
+static int leave_try(struct volume *v, int (*step)(struct volume *v))
 {
-	u64 dirty = atomic64_read(&v->dirty_sectors);
 	unsigned int tries;
 	int err = 0;
 
-	if (dirty) {
-		DMERR("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed: writes fail", v->uuid, v->bdev,
-		      dirty);
-		return -EUCLEAN;
-	}
-	for (tries = 0; tries < TRIES; tries++) {
-		err = leave_tell(v);
+	for (tries = 0; tries < TRIES && READ_ONCE(v->active); tries++) {
+		err = step(v);
 		if (!err)
-			break;
+			return 0;
 		msleep(TRY_AGAIN_MS);
 	}
-	if (err)
-		DMERR("volume %pUb: its cache has failed, and its superblock cannot be written: error %d; writes fail", v->uuid,
-		      err);
-	else
-		DMWARN("volume %pUb on %pg: its cache has failed, nothing of it was there alone: it goes on without", v->uuid,
-		       v->bdev);
+	if (!READ_ONCE(v->active))
+		return -ESHUTDOWN;
+	DMERR_LIMIT("volume %pUb: its cache has failed, and its superblock cannot be written: error %d; writes fail", v->uuid, err);
 	return err;
+}
+
+/* -EINPROGRESS: step 3 */
+static int leave_run(struct volume *v)
+{
+	u64 dirty = atomic64_read(&v->dirty_sectors);
+	bool was_dirty = READ_ONCE(v->leave_drains);
+	int err;
+
+	if (!dirty) {
+		err = leave_try(v, leave_tell);
+		if (!err)
+			DMWARN("volume %pUb on %pg: its cache has failed, %s: it goes on without", v->uuid, v->bdev,
+			       was_dirty ? "what only that had is written back" : "nothing of it was there alone");
+		return err;
+	}
+	if (!was_dirty) {
+		err = leave_try(v, leave_void);
+		if (err)
+			return err;
+		DMWARN("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed: they are written back, and writes wait for that %u s at most",
+		       v->uuid, v->bdev, dirty, READ_ONCE(v->set.failure_wait));
+		WRITE_ONCE(v->leave_since, jiffies);
+		/* pairs with leave_drains() */
+		smp_store_release(&v->leave_drains, true);
+	}
+	writeback_kick(v);
+	return -EINPROGRESS;
+}
+
+static void leave_answer(struct volume *v)
+{
+	struct cache *c = v->cache;
+
+	queue_work(c->io_wq, &v->flush_work);
+	defer_kick(c);
+	queue_work(larder_wq, &c->event_work);
+}
+
+/* Errors from here on, unless it has left, or leaves after all. */
+static void leave_refuse(struct volume *v, const char *why)
+{
+	if (cmpxchg(&v->leave, LEAVE_UNDECIDED, LEAVE_REFUSED) != LEAVE_UNDECIDED)
+		return;
+	if (why)
+		DMERR("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed, and %s: writes fail", v->uuid, v->bdev,
+		      (u64)atomic64_read(&v->dirty_sectors), why);
+	leave_answer(v);
 }
 
 void leave_work(struct work_struct *work)
@@ -135,17 +214,57 @@ void leave_work(struct work_struct *work)
 	int err;
 
 	wait_event(c->log.wait, items_ended(v));
-	if (READ_ONCE(v->active) && READ_ONCE(v->leave) == LEAVE_UNDECIDED) {
+	if (READ_ONCE(v->active) && READ_ONCE(v->leave) != LEAVE_DONE) {
 		err = leave_run(v);
-		/* pairs with leave_map() */
-		smp_store_release(&v->leave, err ? LEAVE_REFUSED : LEAVE_DONE);
-		queue_work(c->io_wq, &v->flush_work);
-		defer_kick(c);
-		queue_work(larder_wq, &c->event_work);
+		if (!err) {
+			/* pairs with leave_map() */
+			smp_store_release(&v->leave, LEAVE_DONE);
+			leave_answer(v);
+		} else if (err != -EINPROGRESS) {
+			leave_refuse(v, NULL);
+			queue_delayed_work(c->bg_wq, &v->writeback_work, LATER);
+		}
 	}
 	memalloc_noio_restore(noio);
 	volume_put(v);
 }
+
+/* ------------------------------------------------------------------ step 3, by writeback */
+
+bool leave_drains(const struct volume *v)
+{
+	/* pairs with leave_run(): the superblock is durable */
+	return unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED) && smp_load_acquire(&v->leave_drains);
+}
+
+bool leave_waits(struct volume *v)
+{
+	if (likely(READ_ONCE(v->cache->state) != CACHE_FAILED))
+		return false;
+	if (READ_ONCE(v->leave) == LEAVE_DONE)
+		return true;
+	if (leave_drains(v) && atomic64_read(&v->dirty_sectors))
+		return false;
+	leave_kick(v);
+	return true;
+}
+
+void leave_drained(struct volume *v, u64 sent)
+{
+	lockdep_assert_held(&v->writeback_lock);
+	if (!atomic64_read(&v->dirty_sectors))
+		return;		/* leave_waits() is next */
+	if (!sent) {
+		leave_refuse(v, "cannot be written back now");
+		return;
+	}
+	v->writeback_backoff = 0;
+	WRITE_ONCE(v->writeback_retry, jiffies);
+	if (time_after(jiffies, READ_ONCE(v->leave_since) + READ_ONCE(v->set.failure_wait) * HZ))
+		leave_refuse(v, "are not all written back in time (failure_wait)");
+}
+
+/* ------------------------------------------------------------------ a flush that fails */
 
 void leave_clean(struct cache *c, const char *why)
 {

@@ -427,6 +427,7 @@ struct cache *cache_create(const struct larder_cache_sb *sb, const struct larder
 	c->disk = disk;
 	c->devt = disk_devt(disk);
 	c->state = CACHE_LOADED;
+	c->captured_segment = LARDER_NO_SEGMENT;
 	c->stopping = true;		/* until cache_run(): a start is alone with its log, segments and index */
 	cache_init_locks(c);
 	cache_init_works(c);
@@ -691,11 +692,8 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 	v->clean_since = atomic64_read(&v->dirty_sectors) ? 0 : jiffies ?: 1;
 	v->writeback_error = 0;
 	v->flushing = v->emptying = false;
-	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED)) {
-		if (READ_ONCE(v->leave) == LEAVE_REFUSED)
-			WRITE_ONCE(v->leave, LEAVE_UNDECIDED);
-		leave_kick(v);
-	}
+	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED))
+		leave_begin(v);
 	writeback_kick(v);
 	cache_tick_wake(v->cache);
 	return 0;

@@ -557,7 +557,8 @@ void segments_unmirror(struct cache *c)
 		mirror = seg->mirror;
 		if (seg->state != SEGMENT_SEALED || mirror == LARDER_NO_SEGMENT || atomic_read(&seg->dirty) ||
 		    (segment_wants_copy(c, seg) && !segment_draining(c, seg - c->segments)) ||
-		    seg->sequence >= c->keep_sequence || seg->prefer_mirror || atomic_read(&seg->pins) ||
+		    seg->sequence >= c->keep_sequence || seg - c->segments == READ_ONCE(c->captured_segment) || seg->prefer_mirror ||
+		    atomic_read(&seg->pins) ||
 		    READ_ONCE(segment_device(c, seg - c->segments)->failed))
 			continue;
 		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
@@ -780,6 +781,20 @@ bool volume_maps(struct volume *v, const struct larder_map *m, u32 states)
 			return false;
 	}
 	return true;
+}
+
+u64 volume_drop_clean(struct volume *v)
+{
+	u64 sector = 0, found = 0;
+	struct larder_map m;
+
+	while (larder_index_next(v->index, sector, v->sectors, 1u << LARDER_ST_CLEAN, &m)) {
+		volume_map_change(v, m.sector, m.len, m.cache, 1u << LARDER_ST_CLEAN, m.cache, LARDER_ST_NONE);
+		sector = m.sector + m.len;
+		if (!(++found % 1024))
+			cond_resched();
+	}
+	return found;
 }
 
 int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from, u64 to_cache, u8 to_state)

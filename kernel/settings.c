@@ -67,6 +67,7 @@ static const struct setting volume_table[] = {
 	NUMBER(volume_settings, share_max, 1, 100, " of percent"),
 	WORDS(volume_settings, stripes, "stripes", words_switch, "on or off"),
 	WORDS(volume_settings, quiet, "quiet", words_switch, "on or off"),
+	NUMBER(volume_settings, failure_wait, 0, 86400, " of seconds"),
 	{ .key = "class", .classes = true, .offset = offsetof(struct volume_settings, class) },
 };
 
@@ -105,6 +106,7 @@ void volume_settings_default(struct volume_settings *s)
 		.writeback_depth = 32,
 		.share_max = 100,
 		.stripes = true,
+		.failure_wait = 300,
 	};
 	larder_classes_default(&s->class);
 }

@@ -259,14 +259,19 @@ static void volume_counters_sum(struct volume *v, struct volume_counters *sum)
 			sum->n[i] += READ_ONCE(per_cpu_ptr(v->counters, cpu)->n[i]);
 }
 
-/* passing: the backing has all of it, and the cache, which has failed, is not asked any more (leave.c) */
+/*
+ * Where the cache has failed: passing: the backing has all of it, and the cache is not asked any more; leaving: that is about to be,
+ * and what would change something waits (leave.c).
+ */
 static const char *volume_state_name(struct volume_target *vt, const struct volume *v)
 {
 	if (!vt->cache)
 		return "passthrough";
 	if (READ_ONCE(vt->cache->state) != CACHE_FAILED)
 		return "running";
-	return v && READ_ONCE(v->leave) == LEAVE_DONE ? "passing" : "cache-failed";
+	if (!v || READ_ONCE(v->leave) == LEAVE_REFUSED)
+		return "cache-failed";
+	return READ_ONCE(v->leave) == LEAVE_DONE ? "passing" : "leaving";
 }
 
 static const char *volume_mode_name(struct volume_target *vt)

@@ -348,10 +348,7 @@ static int message_flush(struct volume_target *vt, bool begin)
  */
 static int message_drop_clean(struct volume_target *vt)
 {
-	struct larder_map m;
 	struct volume *v;
-	u64 sector = 0;
-	unsigned int n = 0;
 
 	mutex_lock(&vt->lock);
 	v = vt->volume;
@@ -360,14 +357,10 @@ static int message_drop_clean(struct volume_target *vt)
 		DMERR("%s: the volume is suspended: resume it, then drop what is clean", volume_target_name(vt));
 		return -EBUSY;
 	}
-	while (v->cache && sector < v->sectors && larder_index_next(v->index, sector, v->sectors, 1u << LARDER_ST_CLEAN, &m)) {
-		volume_map_change(v, m.sector, m.len, m.cache, 1u << LARDER_ST_CLEAN, m.cache, LARDER_ST_NONE);
-		sector = m.sector + m.len;
-		if (!(++n % 1024))
-			cond_resched();
-	}
-	if (v->cache)
+	if (v->cache) {
+		volume_drop_clean(v);
 		reclaim_kick(v->cache);
+	}
 	mutex_unlock(&vt->lock);
 	return 0;
 }

@@ -413,7 +413,7 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 			break;
 	}
 	/* what was taken is pinned and mapped as it is: now make its records durable (writeback-durable-only) */
-	error = nr ? log_sync(v->cache) : 0;
+	error = nr && !leave_drains(v) ? log_sync(v->cache) : 0;
 	for (i = 0; i < nr; i++)
 		groups[i].error = groups[i].error ?: error;
 	atomic_set(&pending, 1);
@@ -477,6 +477,27 @@ static int clean_entry(struct cache *c, const struct larder_entry_in *e, u64 *ls
 	return err;
 }
 
+/* Step 5 where the log takes nothing any more: no replay counts what is CLEAN (void-before-drain; leave.c). */
+static void writeback_shown(struct volume *v, struct piece *pieces, u32 n)
+{
+	struct larder_entry_in e = { .volume = v->number, .kind = LARDER_CLEAN };
+	u32 i;
+
+	for (i = 0; i < n; i++) {
+		struct piece *p = &pieces[i];
+
+		if (!p->held)
+			continue;
+		e.sector = p->sector;
+		e.length = p->len;
+		e.cache = p->cache;
+		writeback_cleaned(v, &e);
+		if (!larder_state_zero(p->state))
+			segment_unpin(v->cache, cache_segment(v->cache, p->cache));
+		p->held = false;
+	}
+}
+
 /* Steps 4 and 5. */
 static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
 {
@@ -493,6 +514,10 @@ static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
 	if (i == n)
 		return 0;
 	err = READ_ONCE(v->active) ? flusher_sync(&v->flusher, true) : -ESHUTDOWN;
+	if (!err && leave_drains(v)) {
+		writeback_shown(v, pieces, n);
+		return 0;
+	}
 	give_up = jiffies + HZ;
 	for (i = 0; i < n; i++) {
 		struct piece *p = &pieces[i];
@@ -526,7 +551,7 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	struct group *groups;
 	int error = 0, err;
 
-	if (READ_ONCE(v->cache->state) == CACHE_FAILED)
+	if (READ_ONCE(v->cache->state) == CACHE_FAILED && !leave_drains(v))
 		return -EIO;
 	groups = kvcalloc(depth, sizeof(*groups), GFP_NOIO);
 	if (!groups)
@@ -575,8 +600,8 @@ static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 	u64 from = v->writeback_pos, got = 0;
 	bool wrapped = false;
 
-	/* CLEANING with no CLEAN on its way: a batch was given up half way */
-	if (READ_ONCE(v->cache->log.applied_lsn) >= v->clean_lsn)
+	/* CLEANING with no CLEAN on its way: a batch was given up half way, or the log */
+	if (READ_ONCE(v->cache->log.applied_lsn) >= v->clean_lsn || leave_drains(v))
 		mask |= CLEANING_MASK;
 	while (n < BATCH_PIECES && got < sectors) {
 		if (!larder_index_next(v->index, from, v->sectors, mask, &m)) {
@@ -617,7 +642,7 @@ static u64 writeback_target(const struct volume *v)
 /* Quiet: a disk that may have been spun down takes nothing until more than the target is dirty, and then all there is. */
 bool writeback_waits(const struct volume *v)
 {
-	if (READ_ONCE(v->flushing))
+	if (READ_ONCE(v->flushing) || leave_drains(v))
 		return false;
 	if (!READ_ONCE(v->set.writeback))
 		return true;
@@ -634,7 +659,7 @@ static u64 writeback_allowance(struct volume *v)
 		.min_rate = (u64)v->set.writeback_rate_min * 2,
 		.max_rate = (u64)v->set.writeback_rate_max * 2,
 		.backing_idle = v->emptying || time_after(jiffies, READ_ONCE(v->last_user_io) + IDLE_BEFORE),
-		.urgent = v->flushing,
+		.urgent = v->flushing || leave_drains(v),
 		.space_short = v->writeback_urgent,
 		.now_ns = ktime_get_ns(),
 	};
@@ -696,9 +721,8 @@ void writeback_work(struct work_struct *work)
 	if (!atomic64_read(&v->dirty_sectors)) {
 		WRITE_ONCE(v->emptying, false);
 		writeback_flushed(v);
-		return;
 	}
-	if (writeback_waits(v))
+	if (unlikely(leave_waits(v)) || !atomic64_read(&v->dirty_sectors) || writeback_waits(v))
 		return;
 	WRITE_ONCE(v->emptying, v->set.quiet);
 	if (v->writeback_error && time_before(jiffies, READ_ONCE(v->writeback_retry)))
@@ -722,9 +746,14 @@ void writeback_work(struct work_struct *work)
 	writeback_go_on(v, pieces, n);
 	if (writeback_ended(v, n ? err : -EAGAIN, sent) && allowance == LARDER_RATE_FULL && sent)
 		delay = 0;
+	if (unlikely(leave_drains(v)))
+		leave_drained(v, sent);
 	mutex_unlock(&v->writeback_lock);
 	kvfree(pieces);
 	larder_rate_spent(&v->rate, sent);
+	/* what is left was acknowledged from memory, and is nowhere else (buffered.c) */
+	if (unlikely(!n && leave_drains(v)))
+		return;
 again:
 	if (READ_ONCE(v->active))
 		queue_delayed_work(v->cache->bg_wq, &v->writeback_work, delay);

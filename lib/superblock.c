@@ -194,7 +194,7 @@ void superblock_leave_cache(union superblock *sb)
 {
 	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
 	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1);
-	sb->head.flags &= ~htole32(LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_LEFT);
+	sb->head.flags &= ~htole32(LARDER_VOLUME_OF_CACHE);
 }
 
 int superblocks_erase(const struct device *device, const struct superblocks *found)

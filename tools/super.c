@@ -24,7 +24,7 @@ static const struct field super_fields[] = {
 	{ "cache_uuid", VALUE_TEXT, "cache uuid", "UUID of the cache" },
 	{ "version", VALUE_NUMBER, "version", "version of the format" },
 	{ "generation", VALUE_NUMBER, "generation", "generation of the superblock" },
-	{ "flags", VALUE_TEXT, "flags", "clean_stop, may_be_dirty, left" },
+	{ "flags", VALUE_TEXT, "flags", "clean_stop, drop_clean; may_be_dirty, left, clean_void" },
 	{ "features", VALUE_TEXT, "features", "compat, ro_compat, incompat" },
 	{ "created", VALUE_TEXT, "created", "when it was made, UTC" },
 	{ "device_size", VALUE_BYTES, "device size", "size of the device when it was made" },
@@ -47,24 +47,39 @@ static const struct field super_fields[] = {
 	{ "incarnation", VALUE_NUMBER, "incarnation", "raised when the volume ran without its cache" },
 };
 
-static const char *flags_text(uint32_t kind, uint32_t flags)
+#define FLAGS_TEXT 64
+
+/* Their names, divided by commas. */
+static const char *flags_text(uint32_t kind, uint32_t flags, char text[FLAGS_TEXT])
 {
-	if (!flags)
-		return "none";
-	if (kind == LARDER_KIND_CACHE && flags == LARDER_CACHE_CLEAN_STOP)
-		return "clean_stop";
-	if (kind == LARDER_KIND_VOLUME && flags == LARDER_VOLUME_MAY_BE_DIRTY)
-		return "may_be_dirty";
-	if (kind == LARDER_KIND_VOLUME && flags == LARDER_VOLUME_LEFT)
-		return "left";
-	return "unknown";
+	static const struct {
+		uint32_t kind, flag;
+		const char *name;
+	} names[] = {
+		{ LARDER_KIND_CACHE, LARDER_CACHE_CLEAN_STOP, "clean_stop" },
+		{ LARDER_KIND_CACHE, LARDER_CACHE_DROP_CLEAN, "drop_clean" },
+		{ LARDER_KIND_VOLUME, LARDER_VOLUME_MAY_BE_DIRTY, "may_be_dirty" },
+		{ LARDER_KIND_VOLUME, LARDER_VOLUME_LEFT, "left" },
+		{ LARDER_KIND_VOLUME, LARDER_VOLUME_CLEAN_VOID, "clean_void" },
+	};
+	size_t i, n = 0;
+
+	for (i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (names[i].kind != kind || !(flags & names[i].flag))
+			continue;
+		n += (size_t)snprintf(text + n, FLAGS_TEXT - n, "%s%s", n ? "," : "", names[i].name);
+		flags &= ~names[i].flag;
+	}
+	if (flags)
+		n += (size_t)snprintf(text + n, FLAGS_TEXT - n, "%sunknown", n ? "," : "");
+	return n ? text : "none";
 }
 
 static void set_head(struct report *r, struct row *row, const struct larder_sb_head *head)
 {
 	time_t created = (time_t)le64toh(head->created);
 	uint32_t kind = le32toh(head->kind);
-	char text[UUID_TEXT], when[64] = "?";
+	char text[UUID_TEXT], flags[FLAGS_TEXT], when[64] = "?";
 	struct tm tm;
 
 	if (gmtime_r(&created, &tm))
@@ -73,7 +88,7 @@ static void set_head(struct report *r, struct row *row, const struct larder_sb_h
 	report_set(r, row, "uuid", "%s", uuid_text(head->uuid, text));
 	report_set(r, row, "version", "%u", le32toh(head->version));
 	report_set(r, row, "generation", "%" PRIu64, le64toh(head->generation));
-	report_set(r, row, "flags", "%s", flags_text(kind, le32toh(head->flags)));
+	report_set(r, row, "flags", "%s", flags_text(kind, le32toh(head->flags), flags));
 	report_set(r, row, "features", "%" PRIx64 " %" PRIx64 " %" PRIx64, le64toh(head->compat), le64toh(head->ro_compat),
 		   le64toh(head->incompat));
 	report_set(r, row, "created", "%s", when);

@@ -333,7 +333,7 @@ static int make_volume(union superblock *sb)
 	if (getrandom(&by, sizeof(by), 0) != sizeof(by))
 		return complain(LARDER_FAILED, "no random numbers: %s", strerror(errno));
 	sb->head.generation = above(sb->head.generation);
-	sb->head.flags &= ~htole32(LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_LEFT);
+	sb->head.flags &= ~htole32(LARDER_VOLUME_OF_CACHE);
 	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
 	sb->volume.set_generation = 0;
 	raise_description(&sb->volume);

@@ -14,7 +14,7 @@ from lib import command, dm, memory, simdisk
 from lib.block import BlockDevice
 from lib.decay import Written, commit, places
 from lib.fault_runs import Careless
-from lib.larder import RESERVED_SECTORS, Cache, Stack, Volume, backing_alone, larder, wait_for
+from lib.larder import DATA_SECTOR, RESERVED_SECTORS, Cache, Stack, Volume, backing_alone, larder, wait_for
 from lib.log_blocks import FILL, commit_blocks
 from lib.parts import Part
 from lib.sets import kill, make_stack, small_stack
@@ -258,11 +258,14 @@ def test_reload_beside_a_dead_backing(stack, kernel_log):
 
 
 def test_ssd_that_refuses_writes(stack, kernel_log):
-    """state=failed: writes and flushes fail, reads go on; a start with it well again has everything that was flushed."""
+    """state=failed.  While what is dirty cannot be written back writes and flushes fail, and reads go on; a start with it well again
+    has everything that was flushed."""
+    stack.hdd.fail(op="write", from_=DATA_SECTOR, status="ioerr")
     stack.ssd.fail(op="write", status="ioerr")
     with Told(kernel_log, [stack.volume, stack.cache], "an append to it failed: it has failed"):
         assert fails(stack.volume.write, N * SECTORS, block(N)) or fails(stack.volume.flush)
-    assert (stack.cache.status()["state"], stack.volume.status()["state"]) == ("failed", "cache-failed")
+    wait_for(lambda: stack.volume.status()["state"] == "cache-failed", 60, "it to be known that nothing is written back")
+    assert stack.cache.status()["state"] == "failed"
     says("cache", "c", "state: .*larder cache stop c, larder cache start c.*larder rescue writeback")
     says("volume", "v", "state: .*larder cache status")
     assert fails(stack.volume.write, 0, block(5)) and fails(stack.volume.flush) and fails(stack.volume.discard, 0, SECTORS)
@@ -270,9 +273,24 @@ def test_ssd_that_refuses_writes(stack, kernel_log):
     stack.volume.read(N * SECTORS * 4, SECTORS)
     stack.stop()
     stack.ssd.heal()
+    stack.hdd.heal()
     stack.start()
     check_all(stack.volume)
     stack.volume.drain()
+    stack.stop()
+
+
+def test_ssd_that_takes_nothing_more(stack, kernel_log):
+    """But it can be read: what is dirty is written back, and nobody sees an error."""
+    stack.ssd.fail(op="write", status="ioerr")
+    with Told(kernel_log, [stack.volume, stack.cache], "what only that had is written back: it goes on without"):
+        stack.volume.write(N * SECTORS, block(N))
+        stack.volume.flush()
+    assert (stack.cache.status()["state"], stack.volume.status()["state"]) == ("failed", "passing")
+    says("volume", "v", "it goes on without, as slow as its disk.*larder volume detach v")
+    check_all(stack.volume)
+    larder("volume", "detach", "v")
+    check_all(stack.volume)
     stack.stop()
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A cache fails of which nothing is dirty: its volumes go on without it, and nobody sees an error.  It is stale from then on, if it
-comes back, before anything has reached the backing past it."""
+"""A cache fails: its volumes go on without it, and nobody sees an error, where nothing is dirty, or what is can be read.  It is stale
+from then on, if it comes back, before anything has reached the backing past it."""
 
 import pytest
 from lib import simdisk
@@ -22,13 +22,16 @@ def passing(stack: Stack) -> None:
     wait_for(lambda: stack.volume.status()["state"] == "passing", 60, "the volume to leave")
 
 
+def flags(stack: Stack) -> str:
+    return larder("super", "show", stack.hdd, "-o", "flags", "--noheadings").stdout.strip()
+
+
 def is_stale(stack: Stack) -> bool:
     """Starts the stack with its SSDs, as always: what is stale has nothing of it any more, and may have again."""
-    flags = ["super", "show", stack.hdd, "-o", "flags", "--noheadings"]
-    left = larder(*flags).stdout.strip() == "left"
+    left = flags(stack) == "left"
     stack.start()
     assert not left or not stack.volume.status()["cached_sectors"]
-    assert larder(*flags).stdout.strip() in ("none", "may_be_dirty")
+    assert flags(stack) in ("none", "may_be_dirty")
     return left
 
 
@@ -144,9 +147,142 @@ def test_power_cuts(make_disk, make_oracle, kernel_log, seed, mode):
     stack.stop()
 
 
+READ_ONLY = "write,discard,zeroes"  # a flush that fails is another row: it is tried again, and its caller told
+
+
+def make_dirty(make_disk, make_oracle, ssds: int = 1, **options: object) -> tuple:
+    """A stack with dirty, clean and zeroed data, of which some was written over, and not all was flushed."""
+    stack = make(make_disk, ssds=ssds, **{"mode": "writeback", "sequential_cutoff": 0, **options})
+    oracle = make_oracle(stack.volume, size="16m")
+    oracle.run(ops=400, qd=8)
+    stack.volume.drain()
+    stack.volume.set(writeback="off")
+    oracle.run(ops=400, qd=8)
+    assert stack.volume.status()["dirty_sectors"] > 1000
+    return stack, oracle
+
+
+@pytest.mark.parametrize(("ssds", "options"), [(1, {}), (1, {"cache_commit": "always"}), (2, {"cache_mirror": "none"})])
+def test_dirty_data_of_a_read_only_ssd(make_disk, make_oracle, kernel_log, ssds, options):
+    """The SSDs take nothing any more, and can be read.  Under load nobody sees an error, what is dirty reaches the backing, and the
+    volume goes on; they are stale afterwards."""
+    kernel_log.expect(NOISE)
+    stack, oracle = make_dirty(make_disk, make_oracle, ssds, **options)
+    load = oracle.start(ops=2000, qd=8)
+    for s in stack.ssd if ssds > 1 else [stack.ssd]:
+        kill(s, READ_ONLY)
+    load.wait()
+    stack.volume.flush()
+    passing(stack)
+    status = stack.volume.status()
+    assert not status["dirty_sectors"] and not status["may_be_dirty"]
+    oracle.verify()
+    oracle.run(ops=500, qd=8)
+    simdisk.power_cut(mode="random")
+    stack.stop()
+    simdisk.power_up()
+    raw = backing_alone(stack.hdd)
+    oracle.verify(after="crash", device=raw)
+    raw.remove()
+    for s in stack.ssd if ssds > 1 else [stack.ssd]:
+        s.heal()
+    assert is_stale(stack)
+    oracle.verify()
+    oracle.run(ops=300)
+    stack.verify_alone(oracle)
+
+
+@pytest.mark.limit(1200)
+def test_power_cuts_while_it_is_written_back(make_disk, make_oracle, kernel_log, seed):
+    """Power fails at a command of the backing after the SSD has become read-only; all of it is well again afterwards.  What a start
+    shows stays what it is behind evictions and writeback; once nothing is dirty a start attaches the volume anew."""
+    kernel_log.expect(NOISE)
+    stack, oracle = make_dirty(make_disk, make_oracle)
+    seen = set()
+    for k in range(10):
+        stack.volume.set(writeback="off")
+        oracle.run(ops=300, qd=8)
+        load = oracle.start(ops=0, seconds=60, until_error=True, qd=8)
+        kill(stack.ssd, READ_ONLY)
+        simdisk.power_cut(stack.hdd, mode="random", seed=seed + k, after=1 + k * k)
+        load.wait()
+        simdisk.wait_power_off(stack.hdd)
+        simdisk.power_cut(mode="random", seed=seed + k)
+        stack.stop()
+        stack.ssd.heal()
+        simdisk.power_up()
+        seen.add(flags(stack))
+        void = "clean_void" in flags(stack)
+        stack.start()
+        oracle.verify(after="crash")
+        oracle.verify()
+        stack.volume.message("drop_clean")
+        oracle.verify()
+        stack.volume.set(writeback="on")
+        stack.volume.drain()
+        stack.volume.message("drop_clean")
+        oracle.verify()
+        if void:
+            assert "clean_void" in flags(stack)
+            stack.restart()
+            assert flags(stack) in ("none", "may_be_dirty") and not stack.volume.status()["cached_sectors"]
+            oracle.verify()
+    assert "may_be_dirty,clean_void" in seen, seen
+    stack.verify_alone(oracle)
+
+
+def test_it_is_written_back_later(make_disk, make_oracle, kernel_log):
+    """The backing fails as well: writes get errors at once, and dirty data can be read.  When it is well again the volume goes on,
+    without a hand.  So, too, where the SSD could not be read for a while."""
+    kernel_log.expect(NOISE)
+    stack, oracle = make_dirty(make_disk, make_oracle)
+    for disk, ops in ((stack.hdd, "write"), (stack.ssd, "read")):
+        kill(stack.ssd, READ_ONLY)
+        disk.fail(op=ops, status="ioerr")
+        oracle.run(ops=200, errors_ok=True)
+        wait_for(lambda: stack.volume.status()["state"] == "cache-failed", 60, "writes to fail")
+        with pytest.raises(OSError):
+            stack.volume.write(0, bytes(4096))
+        if disk == stack.hdd:
+            oracle.verify()
+        disk.heal()
+        if disk == stack.ssd:
+            kill(stack.ssd, READ_ONLY)
+        passing(stack)
+        oracle.verify()
+        oracle.run(ops=200)
+        oracle.verify()
+        stack.stop()
+        stack.ssd.heal()
+        stack.start()
+        oracle.run(ops=300)
+        assert stack.volume.status()["dirty_sectors"]
+    stack.volume.set(writeback="on")
+    stack.verify_alone(oracle)
+
+
+def test_nobody_waits_for_it(make_disk, make_oracle, kernel_log):
+    """failure_wait=0: errors while it is written back; suspended, resumed, reloaded meanwhile; it goes on when it is."""
+    kernel_log.expect(NOISE)
+    stack, oracle = make_dirty(make_disk, make_oracle, failure_wait=0)
+    assert stack.volume.status()["failure_wait"] == 0
+    stack.hdd.fail(op="write", status="ioerr")
+    kill(stack.ssd, READ_ONLY)
+    oracle.run(ops=100, errors_ok=True)
+    stack.volume.suspend()
+    stack.volume.resume()
+    stack.volume.reload(stack.volume.table())
+    stack.hdd.heal()
+    passing(stack)
+    oracle.verify()
+    oracle.run(ops=200)
+    oracle.verify()
+    stack.stop()
+
+
 def test_what_is_dirty_stays(make_disk, make_oracle, kernel_log):
-    """One of two volumes has dirty data: writes of that one fail, the other one leaves; and at a start with the SSD well again the
-    dirty data is there."""
+    """One of two volumes has dirty data, and the SSD cannot be read: writes of that one fail, the other one leaves; and at a start
+    with the SSD well again the dirty data is there."""
     kernel_log.expect(NOISE)
     stack = make(make_disk, mode="writeback", writeback="off", sequential_cutoff=0)
     hdd = make_disk("hdd1", model="null", mb=64, wce=1)
@@ -156,7 +292,7 @@ def test_what_is_dirty_stays(make_disk, make_oracle, kernel_log):
     dirty.run(ops=300)
     stack.volume.flush()
     clean.run(ops=300)
-    kill(stack.ssd, "write,flush")
+    kill(stack.ssd)
     dirty.run(ops=50, errors_ok=True)
     clean.run(ops=300)
     wait_for(lambda: other.status()["state"] == "passing", 60, "the other one to leave")
