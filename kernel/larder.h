@@ -1382,7 +1382,7 @@ int passthrough_map(struct volume *v, struct bio *bio, struct larder_io *io, boo
 int leave_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 /* Any context.  Would an error of the cache be no error of this volume, or is that not known yet? */
 bool leave_may(const struct volume *v);
-/* Any context.  The cache has failed, and what is dirty is written back past its log: no record of it need be durable, none follows. */
+/* Any context.  The cache has failed, and what is dirty is written back past its log: no record need be durable, none follows. */
 bool leave_drains(const struct volume *v);
 /* writeback_work(): true: the cache has failed, and there is nothing to write back, or not yet. */
 bool leave_waits(struct volume *v);

@@ -844,6 +844,9 @@ int cache_start(struct cache *c)
 			"%pg: cache %pUb started in %llu ms: epoch %u, %llu records (%llu KiB) replayed, %lld sectors cached, %lld of them dirty",
 			cache_bdev(c), c->uuid, c->start_ms, c->epoch, c->replayed_records, c->replayed_bytes >> 10,
 			(long long)atomic64_read(&c->live_sectors), (long long)atomic64_read(&c->dirty_sectors));
+		if (s->r.repaired)
+			DMINFO("%pg: %llu records of the log were whole on one SSD only, and are on both now", cache_bdev(c),
+			       (u64)s->r.repaired);
 		if (s->r.damaged)
 			DMWARN("%pg: %llu records of the log had damaged data", cache_bdev(c), s->r.damaged);
 	}

@@ -557,8 +557,8 @@ void segments_unmirror(struct cache *c)
 		mirror = seg->mirror;
 		if (seg->state != SEGMENT_SEALED || mirror == LARDER_NO_SEGMENT || atomic_read(&seg->dirty) ||
 		    (segment_wants_copy(c, seg) && !segment_draining(c, seg - c->segments)) ||
-		    seg->sequence >= c->keep_sequence || seg - c->segments == READ_ONCE(c->captured_segment) || seg->prefer_mirror ||
-		    atomic_read(&seg->pins) ||
+		    seg->sequence >= c->keep_sequence || seg - c->segments == READ_ONCE(c->captured_segment) ||
+		    seg->prefer_mirror || atomic_read(&seg->pins) ||
 		    READ_ONCE(segment_device(c, seg - c->segments)->failed))
 			continue;
 		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);

@@ -106,10 +106,15 @@ void advise_volume(const char *name, const char *status, struct problems *found)
 			"its cache has failed, and it goes on without, as slow as its disk: nothing was in the cache alone; larder cache status "
 			"says what is wrong there; larder volume detach %s, and larder volume attach %s --cache OTHER for another one",
 			name, name);
+	if (status_is(status, "state", "leaving"))
+		problem(found, "state",
+			"its cache has failed, and what only that has is read from it and written to the disk (dirty_sectors); writes wait for that, "
+			"failure_wait seconds at most; then it goes on without, by itself");
 	if (status_is(status, "state", "cache-failed"))
 		problem(found, "state",
 			"its cache has failed: writes and flushes fail%s; larder cache status says what mends it%s%s",
-			status_number(status, "dirty_sectors") ? ", dirty data is read from the SSD if that lets it" : "",
+			status_number(status, "dirty_sectors") ?
+				", until the dirty data is written to the disk, which is tried again and again (the kernel's log says what is in the way)" : "",
 			status_number(status, "dirty_sectors") ? "" : "; nothing is dirty: to go on without it, larder volume detach ",
 			status_number(status, "dirty_sectors") ? "" : name);
 	if (has_word(status, "trouble", "writeback"))

@@ -92,7 +92,7 @@ static const struct metric cache_metrics[] = {
 static const struct metric volume_metrics[] = {
 	{ "uuid", METRIC_LABEL, NULL, NULL, NULL },
 	{ "cache", METRIC_LABEL, NULL, NULL, "cache_uuid" },
-	{ "state", METRIC_WORDS, "1 for the state that the volume is in", "running/passthrough/passing/cache-failed", NULL },
+	{ "state", METRIC_WORDS, "1 for the state that the volume is in", "running/passthrough/leaving/passing/cache-failed", NULL },
 	{ "mode", METRIC_WORDS, "1 for the mode that the volume is in", "writeback/writethrough/writearound/passthrough", NULL },
 	GAUGE(room_sectors), GAUGE(cached_sectors), GAUGE(dirty_sectors), GAUGE(extents), GAUGE(index_bytes), GAUGE(may_be_dirty), GAUGE(incarnation),
 	GAUGE(marks), GAUGE(flushing),

@@ -121,7 +121,7 @@ const size_t cache_status_count = sizeof(cache_status_fields) / sizeof(cache_sta
 const struct field volume_status_fields[] = {
 	{ "uuid", VALUE_TEXT, "UUID", "UUID of the volume" },
 	{ "cache", VALUE_TEXT, "CacheUUID", "UUID of its cache, or -" },
-	{ "state", VALUE_TEXT, "State", "running, passthrough, passing, cache-failed; stopped: not started" },
+	{ "state", VALUE_TEXT, "State", "running, passthrough, leaving, passing, cache-failed; stopped: not started" },
 	{ "mode", VALUE_TEXT, "Mode", "writeback, writethrough, writearound, passthrough" },
 	{ "room_sectors", VALUE_SECTORS, "Room", "size that the volume may have on its backing as it is now" },
 	{ "cached_sectors", VALUE_SECTORS, "Cached", "cached data" },

@@ -21,7 +21,7 @@ static const struct field fields[] = {
 	{ "seconds", VALUE_DECIMAL, "Seconds", "length of the interval" },
 	{ "name", VALUE_TEXT, "Name", "name of the volume" },
 	{ "cache_name", VALUE_TEXT, "Cache", "name of its cache" },
-	{ "state", VALUE_TEXT, "State", "running, passthrough, passing, cache-failed" },
+	{ "state", VALUE_TEXT, "State", "running, passthrough, leaving, passing, cache-failed" },
 	{ "mode", VALUE_TEXT, "Mode", "writeback, writethrough, writearound, passthrough" },
 	{ "trouble", VALUE_TEXT, "Trouble", "what the disk refuses now: writeback, flush, superblock; -: nothing" },
 	{ "hit_percent", VALUE_DECIMAL, "Hit%", "share of reads that the cache served; empty: none were read" },

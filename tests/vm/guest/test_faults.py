@@ -258,8 +258,8 @@ def test_reload_beside_a_dead_backing(stack, kernel_log):
 
 
 def test_ssd_that_refuses_writes(stack, kernel_log):
-    """state=failed.  While what is dirty cannot be written back writes and flushes fail, and reads go on; a start with it well again
-    has everything that was flushed."""
+    """state=failed.  While what is dirty cannot be written back writes and flushes fail, and reads go on; a start with it well
+    again has everything that was flushed."""
     stack.hdd.fail(op="write", from_=DATA_SECTOR, status="ioerr")
     stack.ssd.fail(op="write", status="ioerr")
     with Told(kernel_log, [stack.volume, stack.cache], "an append to it failed: it has failed"):

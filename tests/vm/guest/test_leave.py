@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A cache fails: its volumes go on without it, and nobody sees an error, where nothing is dirty, or what is can be read.  It is stale
-from then on, if it comes back, before anything has reached the backing past it."""
+"""A cache fails: its volumes go on without it, and nobody sees an error, where nothing is dirty, or what is can be read.  It is
+stale from then on, if it comes back, before anything has reached the backing past it."""
 
 import pytest
 from lib import simdisk
