@@ -36,10 +36,14 @@ FILLED_AND_MARKED = ('miss a', 'fill-appended a', 'commit FILL(a0)', 'commit-com
 COMMITTED = ('write a', 'commit WRITE(a1)', 'commit-completes WRITE(a1)', *FLUSH, 'mark-set')
 CLEAN_APPENDED = COMMITTED + ('writeback-begins a', 'writeback-completes a', 'backing-flush', 'clean-appended a')
 INVALIDATE_APPENDED = COMMITTED + ('discard a', 'discard-completes a', 'backing-flush')
+SSD_FAILED = ('miss a', 'fill-appended a', 'commit FILL(a0)', 'commit-completes FILL(a0)', 'write a', 'commit WRITE(a1)',
+              'commit-completes WRITE(a1)', 'ssd-fails')
+DRAIN_CUT_OFF = SSD_FAILED + ('void-set', 'writeback-begins a', 'power-cut: replay misses WRITE(a1); backing has a1; starts')
 
-# The rules as the design words them: which of the cheaper variants its rules 5, 6 (and 6b), and 9 are.
+# The rules as the design words them: which of the cheaper variants its rules 4, 5, 6 (and 6b), 9 and 11 are.
 RULES_5_6_9 = ('bypass-after-clean-applied', 'mark-only-where-replay-finds-a-copy', 'no-separate-reuse-waits')
-WORDINGS = {model: {'plain': (), 'design (a)': RULES_5_6_9, 'design (b)': RULES_5_6_9 + ('clear-by-checkpoint',)},
+DESIGN = RULES_5_6_9 + ('void-by-checkpoint', 'void-only-where-not-durable')
+WORDINGS = {model: {'plain': (), 'design (a)': DESIGN, 'design (b)': DESIGN + ('clear-by-checkpoint',)},
             mirror: {'plain': (), 'cheap': tuple(mirror.RELAXATIONS)}}
 
 # Each scenario races a few operations deeply; 'all' races everything, less deeply.
@@ -91,10 +95,23 @@ SCENARIOS = {
                          prelude=INVALIDATE_APPENDED),
     'missing': dict(actions='write bypass writeback fill evict flush mark missing', slots=2, writes=3, crashes=3,
                     max_log=5),
+    'ssd-fails': dict(actions='write fill evict flush', slots=2, writes=2, crashes=2, max_log=3, deaths=1),
+    'ssd-fails-fua': dict(actions='write write-fua flush', blocks=2, slots=2, writes=2, crashes=1, max_log=2, deaths=1),
+    'ssd-fails-flush': dict(actions='writeback flush device-flush', blocks=2, slots=2, writes=2, crashes=1, max_log=3, deaths=1,
+                            failures=1, prelude=COMMITTED + ('bypass b', 'bypass-completes b')),
+    'ssd-fails-clean': dict(actions='write bypass writeback flush missing', slots=2, writes=2, crashes=1, max_log=6,
+                            deaths=1, prelude=COMMITTED + ('writeback-begins a',)),
+    'ssd-fails-bypass': dict(actions='write bypass discard mark', slots=2, writes=2, crashes=1, max_log=4, deaths=1,
+                             prelude=FILLED_AND_MARKED),
+    'ssd-fails-again': dict(actions='write fill evict checkpoint', slots=4, writes=2, crashes=3, max_log=5, deaths=2,
+                            prelude=DRAIN_CUT_OFF),
+    'ssd-fails-marked': dict(actions='bypass mark checkpoint evict', slots=2, writes=2, crashes=3, max_log=5, deaths=2,
+                             prelude=DRAIN_CUT_OFF),
     'all': dict(actions='write write-fua bypass bypass-fua writethrough discard fill keep evict read flush writeback reclaim '
                         'mark checkpoint chunks missing device-flush', blocks=2, slots=3, writes=5, crashes=3, max_log=8, flushes=2,
                 failures=2),
 }
+SCENARIOS['all-ssd-fails'] = dict(SCENARIOS['all'], deaths=3, prelude=SSD_FAILED)
 
 A_WRITE = ('write a', 'WRITE(a1) completes on A', 'WRITE(a1) completes on B')
 FLUSHED = ('ssd-flush A', 'ssd-flush B')
@@ -230,8 +247,8 @@ def path(parents, key):
     return labels[::-1]
 
 
-def random_walk(system, steps, rng):
-    state, labels = system.initial(), []
+def random_walk(name, system, steps, rng):
+    state, labels = begin(name, system)
     for _ in range(steps):
         left = state.crashes_left
         quiet = left and rng.random() < .95
@@ -241,7 +258,7 @@ def random_walk(system, steps, rng):
         if not choices:
             break
         names = sorted({label[0] for label, _ in choices})      # by name: a crash has hundreds of outcomes
-        name = rng.choice([n for n in names if not quiet or n != 'detach'] or names)
+        name = rng.choice([n for n in names if not quiet or n not in ('detach', 'leave')] or names)
         label, after = rng.choice([c for c in choices if c[0][0] == name])
         labels.append(label)
         broken = after if isinstance(after, str) else system.violation(after)
@@ -326,13 +343,13 @@ def explore(rules, relaxations, options):
 
 def walk(rules, relaxations, options):
     for mode in options.commit:
-        everything = argparse.Namespace(scenario=options.scenario or ['all', 'mirror-all'])
+        everything = argparse.Namespace(scenario=options.scenario or ['all', 'all-ssd-fails', 'mirror-all'])
         for wording, variants, names in wordings(relaxations, everything):
             for number, name in product(range(options.walk), names):
                 rng = random.Random(f'{options.seed}/{number}')
                 system = build(name, mode, rules, variants, options)
-                system.writes, system.crashes, system.max_log, system.losses = 9, 4, 12 if name == 'all' else 8, 3
-                trace = random_walk(system, 150, rng)
+                system.writes, system.crashes, system.max_log, system.losses = 9, 4, 8 if name == 'mirror-all' else 12, 3
+                trace = random_walk(name, system, 150, rng)
                 if trace:
                     print(f'commit={mode}, {name}, {wording}, walk {number} of seed {options.seed}:')
                     print_trace(trace)

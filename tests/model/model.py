@@ -28,7 +28,7 @@ FILL, OMITTED, FILL_COMMIT = range(6, 9)                # the fill stream; OMITT
 DATA, COMMITS = (WRITE, FILL), (COMMIT, FILL_COMMIT)
 IN_FLIGHT, COMPLETED, SHOWN, TORN = range(4)            # phase of an entry; SHOWN: the index shows it
 DIRTY, CLEANING, CLEANED = range(3)                    # state of an index entry (slot, state)
-CACHED, PASSTHROUGH = range(2)
+CACHED, PASSTHROUGH, FAILED, PASSING = range(4)         # FAILED: the SSD is only read; PASSING: the volume has left it
 SSD, HDD = DEVICES = range(2)
 BELIEVED = 2                                            # durable, for all the cache knows; the device knows better
 
@@ -53,6 +53,7 @@ RULES = {
     'writeback-owns-range': (4, 'a discard or bypassed write waits for a writeback of its range in flight'),
     'clean-after-backing-flush': (4, 'a CLEAN record is appended only after a flush of the backing'),
     'clean-names-slot': (4, 'a CLEAN record names the slot, and cleans only a mapping to that slot'),
+    'void-before-drain': (4, 'what a failed SSD cannot make durable is written back all the same, after CLEAN_VOID is durable'),
     'pin-writebacks': (4, 'a slot is not reused while a writeback of it has neither logged its CLEAN nor been given up'),
     'bypass-not-over-dirty': (5, 'a write bypasses only where nothing is cached or all is CLEAN'),
     'bypass-after-clean-durable': (5, 'a bypassed write waits until the CLEAN record is durable'),
@@ -86,12 +87,17 @@ RULES = {
     'epoch-seals': (10, 'a new epoch seals what lies behind the hole, before the first append'),
     'drop-marked': (10, 'recovery drops CLEAN extents in marked regions'),
     'recovery-flushes': (10, 'recovery flushes both devices before it serves the first read'),
-    'recovery-logs-drops': (10, 'recovery logs an INVALIDATE for each extent it dropped for a mark'),
+    'void-drops-clean': (10, 'recovery drops all CLEAN extents of a volume whose superblock says CLEAN_VOID'),
+    'recovery-logs-drops': (10, 'recovery logs an INVALIDATE for each extent it dropped for a mark, or for CLEAN_VOID'),
     'dirty-flag-first': (11, 'may_be_dirty is durable before the first dirty write'),
     'dirty-flag-clear-after-flush': (11, 'may_be_dirty is cleared after the backing was flushed'),
     'dirty-flag-clear-after-durable': (11, 'may_be_dirty is cleared only when each CLEAN and each INVALIDATE of dirty '
                                            'data is durable'),
     'incarnation': (11, 'the incarnation is raised before the first write without the cache'),
+    'void-until-dropped': (11, 'CLEAN_VOID is cleared only when no replay finds what was dropped for it'),
+    'leave-after-drain': (11, 'the incarnation is raised for a failed cache only when nothing of the volume is dirty'),
+    'leave-after-drain-flushed': (11, 'and only after a flush of the backing behind all that was written back'),
+    'leave-tells-first': (11, 'and is durable before anything that waited goes past the cache, or a flush is answered'),
 }
 ALL_RULES = frozenset(RULES)
 
@@ -108,6 +114,9 @@ RELAXATIONS = {
                                            'then no fill of it before the next backing flush',
     'clear-by-checkpoint': 'no INVALIDATE for bypassed writes: only a checkpoint clears a mark, one whose snapshot begins '
                            'after the backing flush and whose replay start is later than the last bypassed write',
+    'void-by-checkpoint': 'no INVALIDATE for what was dropped for CLEAN_VOID: only a checkpoint that began after the start '
+                          'clears the flag',
+    'void-only-where-not-durable': 'what is durable in the cache is written back without CLEAN_VOID',
     'no-separate-reuse-waits': 'reuse waits for its SEGMENT-OPEN only, not for CLEAN or superseding records by themselves',
 }
 
@@ -135,6 +144,7 @@ class State(NamedTuple):
     hdd: tuple
     may_be_dirty: bool
     stale: bool                     # the backing's incarnation differs from the cache's
+    void: bool                      # CLEAN_VOID: what a replay finds CLEAN does not count
     # on the SSD
     slots: tuple                    # data by slot; None: never written
     checkpoint: tuple               # (index, mark)
@@ -161,6 +171,7 @@ class State(NamedTuple):
     writes_left: int
     crashes_left: int
     failures_left: int
+    deaths_left: int
 
 
 def put(items, i, item):
@@ -184,11 +195,12 @@ class System:
     """The design under one set of rules, within one scenario's bounds."""
 
     def __init__(self, rules=ALL_RULES, relaxations=(), actions=(), blocks=1, slots=2, writes=3, crashes=2,
-                 max_log=6, flushes=1, failures=0, strict_discard=False, kernel_crashes=True, always=False):
+                 max_log=6, flushes=1, failures=0, deaths=0, strict_discard=False, kernel_crashes=True, always=False):
         self.rules, self.relaxed = frozenset(rules), frozenset(relaxations)
         self.actions, self.blocks, self.nr_slots = frozenset(actions), blocks, slots
         self.writes, self.crashes, self.max_log, self.strict_discard = writes, crashes, max_log, strict_discard
         self.flushes, self.failures = flushes, failures        # user flushes at once, device flushes that may fail
+        self.deaths = deaths                    # how often the SSD may stop taking writes; at the next start it is well again
         self.always = always                    # commit=always
         self.crash_kinds = (True, False) if kernel_crashes else (True,)         # is it a power cut?
 
@@ -197,19 +209,20 @@ class System:
         start = tuple(b * 10 for b in n)
         nothing = (None,) * self.blocks
         return State(
-            hdd=tuple((v,) for v in start), may_be_dirty=False, stale=False,
+            hdd=tuple((v,) for v in start), may_be_dirty=False, stale=False, void=False,
             slots=(None,) * self.nr_slots, checkpoint=(nothing, False), log=(), replay_from=0, ghosts=None,
             mode=CACHED, index=nothing, mark=False, free=(True,) * self.nr_slots, ops=(), snapshot=None,
             needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks,
             acked=start, allowed=tuple((v,) for v in start), owed=None, versions=(0,) * self.blocks,
-            writes_left=self.writes, crashes_left=self.crashes, failures_left=self.failures)
+            writes_left=self.writes, crashes_left=self.crashes, failures_left=self.failures, deaths_left=self.deaths)
 
     # -- what a state shows ------------------------------------------------------------------------------------------
 
     @staticmethod
     def visible(s, block):
         entry = s.index[block]
-        return s.slots[entry[0]] if entry and s.mode == CACHED else s.hdd[block][-1]
+        cached = s.mode == CACHED or s.mode == FAILED and entry and entry[1] != CLEANED
+        return s.slots[entry[0]] if entry and cached else s.hdd[block][-1]
 
     @staticmethod
     def permitted(value, allowed, block):
@@ -446,7 +459,7 @@ class System:
                 after = self.flush_fails(s, n)
                 yield (f'{name}{which} FAILS' + answers(s, after, True),), after
         if 'device-flush' in self.actions and len(s.flushes) < 3:
-            for device in DEVICES:
+            for device in DEVICES if s.mode == CACHED else (HDD,):
                 if s.needs_flush[device] or s.failed[device]:
                     name = 'backing-flush' if device == HDD else 'ssd-flush'
                     yield (name + ' issued',), self.issue_flush(s, device)
@@ -603,6 +616,9 @@ class System:
             yield from self.user_steps(s)
             yield from self.device_steps(s)
             yield from self.cache_steps(s)
+        elif s.mode == FAILED:
+            yield from self.failed_steps(s)
+            yield from self.device_steps(s)
         else:
             yield from self.passthrough_steps(s)
             yield from self.device_steps(s)
@@ -665,6 +681,7 @@ class System:
     def device_steps(self, s):
         if s.mode == CACHED:
             yield from self.append_steps(s)
+        if s.mode in (CACHED, FAILED):
             yield from self.flush_steps(s)
         for op in s.ops:
             kind, block = op[0], op[1]
@@ -681,7 +698,7 @@ class System:
                     yield ('read-ends', block), f'a read of block {block} returned {show(s.slots[op[2]])}'
                 else:
                     yield ('read-ends', block), self.end(s, op)
-        if any(not r.durable and r.phase in (COMPLETED, SHOWN) for r in s.log):
+        if s.mode in (CACHED, PASSTHROUGH) and any(not r.durable and r.phase in (COMPLETED, SHOWN) for r in s.log):
             yield ('ssd-flush',), self.ssd_flush(s)
         if any(len(values) > 1 for values in s.hdd):
             yield ('backing-flush',), self.hdd_flush(s)
@@ -737,9 +754,18 @@ class System:
             yield from self.chunk_steps(s)
         if 'missing' in can:
             yield from self.dirty_flag_steps(s)
+        if s.void and 'void-by-checkpoint' not in self.relaxed and ('void-until-dropped' not in self.rules or not any(
+                self.pending(s, b, (INVALIDATE,)) for b in range(self.blocks))):
+            yield ('void-cleared',), s._replace(void=False)
+        if s.deaths_left:
+            yield ('ssd-fails',), self.fail(s)
 
     def may_write_back(self, s, block, slot):
         if any(op[0] == 'writeback' and op[1] == block for op in s.ops):
+            return False
+        if s.mode == FAILED and (s.void or 'void-before-drain' not in self.rules):
+            return True
+        if s.mode == FAILED and 'void-only-where-not-durable' not in self.relaxed:
             return False
         return 'writeback-durable-only' not in self.rules or not any(
             r.kind == WRITE and r.slot == slot and r.phase != TORN and not self.durable(s, i)
@@ -819,8 +845,10 @@ class System:
             elif s.log[commit].phase == IN_FLIGHT:
                 kept += entries + (commit,)
         unfinished = tuple(s.log[i] for i in sorted(kept))
-        yield ('checkpoint-named',), s._replace(checkpoint=(index, mark), log=unfinished + s.log[start:], snapshot=None,
-                                                replay_from=len(unfinished))
+        s = s._replace(checkpoint=(index, mark), log=unfinished + s.log[start:], snapshot=None, replay_from=len(unfinished))
+        yield ('checkpoint-named',), s
+        if s.void and 'void-by-checkpoint' in self.relaxed:
+            yield ('checkpoint-named-void-cleared',), s._replace(void=False)
 
     def chunk_steps(self, s):
         """A chunk is written where nothing is mapped any more.  Content that is neither here nor there is garbage to a reader."""
@@ -861,12 +889,60 @@ class System:
             yield ('detach',), s._replace(mode=PASSTHROUGH, index=(None,) * self.blocks, snapshot=None,
                                           stale='incarnation' in self.rules)
 
+    # -- an SSD that takes no more writes ----------------------------------------------------------------------------
+
+    def fail(self, s):
+        """Nothing is appended, shown or flushed there any more.  What is in flight may be on the media, or not."""
+        ops = tuple(('held-flush', op[2]) if op[0] == 'flush' else op for op in s.ops if op[0] not in ('fill', 'read'))
+        owned = {op[2] for op in ops if op[0] in ('writeback', 'written-back')}
+        index = tuple((e[0], DIRTY) if e and e[1] == CLEANING and e[0] not in owned else e for e in s.index)
+        flushes = tuple(f._replace(waiters=()) for f in s.flushes if f.device == HDD)
+        return s._replace(mode=FAILED, index=index, ops=tuple(sorted(ops)), flushes=flushes, snapshot=None,
+                          deaths_left=s.deaths_left - 1)
+
+    def failed_steps(self, s):
+        """User writes and flushes wait.  What is dirty, durable or not, is read from the SSD and written to the backing."""
+        dirty = [b for b, e in enumerate(s.index) if e and e[1] != CLEANED]
+        if dirty and not s.void:
+            yield ('void-set',), s._replace(void=True)
+        for b in dirty:
+            slot, state = s.index[b]
+            if state == DIRTY and self.may_write_back(s, b, slot):
+                cleaning = s._replace(index=put(s.index, b, (slot, CLEANING)))
+                yield ('writeback-begins', b), self.begin(cleaning, ('writeback', b, slot, s.slots[slot]))
+        for op in s.ops:
+            if op[0] != 'written-back':
+                continue
+            _, block, slot = op
+            if s.index[block] != (slot, CLEANING):
+                yield ('writeback-superseded', block), self.end(s, op)
+            elif 'leave-after-drain-flushed' not in self.rules or self.flushed(s, block):
+                yield ('drained', block), self.end(s, op)._replace(index=put(s.index, block, (slot, CLEANED)))
+        if not dirty or 'leave-after-drain' not in self.rules:
+            yield ('leave',), self.leave(s)
+
+    def leave(self, s):
+        """One write of the backing's superblock; what has waited goes to the backing from now on."""
+        waited = [r for r in s.log if r.kind == WRITE and r.phase < SHOWN]
+        s = s._replace(mode=PASSING, index=(None,) * self.blocks, flushes=())
+        for r in waited:
+            s = self.begin(s, ('bypass', r.block, r.value, r.flag, False))
+        if 'leave-tells-first' not in self.rules:
+            return s._replace(log=tuple(r._replace(phase=SHOWN) if r in waited else r for r in s.log))
+        start = self.initial()              # nobody will read the SSD again
+        return s._replace(stale=True, may_be_dirty=False, void=False, log=(), replay_from=0, ghosts=None, mark=False,
+                          slots=start.slots, checkpoint=start.checkpoint, free=start.free)
+
     def passthrough_steps(self, s):
         for b in range(self.blocks):
             if s.writes_left and not self.busy(s, b):
                 value, after = self.next_value(s, b)
                 after = self.begin(self.issue(after, b, value), ('bypass', b, value, False, False))
-                yield ('write-without-cache', b), after._replace(stale=s.stale or 'incarnation' in self.rules)
+                raised = s.stale or s.mode == PASSTHROUGH and 'incarnation' in self.rules
+                yield ('write-without-cache', b), after._replace(stale=raised)
+        for op in s.ops:
+            if op[0] == 'held-flush':
+                yield ('held-flush-answered',), self.secure(self.hdd_flush(self.end(s, op)), op[1])
         if 'flush' in self.actions:
             yield ('flush',), self.secure(self.hdd_flush(s), self.promised(s))
 
@@ -925,7 +1001,10 @@ class System:
         """The next start, with the cache or without it; then the oracle looks at every block."""
         starts = []
         if not s.stale:
-            starts.append(('starts', self.recover(s)))
+            found = self.recover(s)
+            starts.append(('starts', found))
+            if s.void and ('leave-after-drain' not in self.rules or not any(e and e[1] != CLEANED for e in found.index)):
+                starts.append(('starts, leaves the cache', s._replace(mode=PASSTHROUGH, stale=True, may_be_dirty=False)))
         elif s.stale:
             starts.append(('starts, stale cache refused', s._replace(mode=PASSTHROUGH)))
         if 'missing' in self.actions and not s.may_be_dirty and not s.stale:
@@ -969,13 +1048,15 @@ class System:
                 mark = bool(value)
             elif kind == OPEN:
                 index = [None if e and e[0] == slot else e for e in index]
-        dropped = [b for b in range(self.blocks) if mark and index[b] and index[b][1] == CLEANED]
-        if 'drop-marked' in self.rules:
-            for b in dropped:
-                index[b] = None
+        marked, void = mark and 'drop-marked' in self.rules, s.void and 'void-drops-clean' in self.rules
+        dropped = [b for b in range(self.blocks) if (marked or void) and index[b] and index[b][1] == CLEANED]
+        for b in dropped:
+            index[b] = None
         s = s._replace(log=tuple(log), replay_from=0, ghosts=ghosts, mode=CACHED, index=tuple(index), mark=mark,
                        free=tuple(v is None for v in s.slots))
-        if 'recovery-logs-drops' in self.rules and 'clear-by-checkpoint' not in self.relaxed:
+        unlogged = {'clear-by-checkpoint'} if not void else {'void-by-checkpoint'} if not marked else \
+            {'clear-by-checkpoint', 'void-by-checkpoint'}
+        if 'recovery-logs-drops' in self.rules and not unlogged <= self.relaxed:
             for b in dropped:
                 s = self.append(s, INVALIDATE, b, phase=SHOWN)
         return s
