@@ -198,6 +198,7 @@ const struct field volume_status_fields[] = {
 	{ "share_max", VALUE_OPTION, "ShareMax", "option: percent of the cache that it has at most" },
 	{ "stripes", VALUE_OPTION, "Stripes", "option: writes of whole stripes go to the backing" },
 	{ "quiet", VALUE_OPTION, "Quiet", "option: an idle disk is left alone until more than writeback_percent is dirty" },
+	{ "failure_wait", VALUE_OPTION, "FailWait", "option: seconds that writes wait for what is dirty in a cache that has failed" },
 	{ "class", VALUE_OPTION, "Class", "option: what goes to the SSD: rules, or default, special, log, everything" },
 };
 const size_t volume_status_count = sizeof(volume_status_fields) / sizeof(volume_status_fields[0]);
