@@ -1386,7 +1386,9 @@ bool leave_may(const struct volume *v);
 bool leave_drains(const struct volume *v);
 /* writeback_work(): true: the cache has failed, and there is nothing to write back, or not yet. */
 bool leave_waits(struct volume *v);
-void leave_drained(struct volume *v, u64 sent);	/* writeback_work(): after a batch; sectors */
+/* writeback_work(): after a batch; err: -ENODATA: there was nothing to take.  before: sectors that were dirty before it */
+void leave_drained(struct volume *v, int err, u64 before);
+void leave_late(struct volume *v);	/* sleeps not; errors to who waits, if failure_wait is over */
 void leave_begin(struct volume *v);	/* process context: it is bound to a cache that has failed */
 void leave_kick(struct volume *v);	/* process context: the cache has failed */
 void leave_work(struct work_struct *work);

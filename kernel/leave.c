@@ -166,6 +166,9 @@ static int leave_run(struct volume *v)
 	int err;
 
 	if (!dirty) {
+		/* a CLEAN that was in flight may have been the last: a batch that took the same has still to write it */
+		mutex_lock(&v->writeback_lock);
+		mutex_unlock(&v->writeback_lock);
 		err = leave_try(v, leave_tell);
 		if (!err)
 			DMWARN("volume %pUb on %pg: its cache has failed, %s: it goes on without", v->uuid, v->bdev,
@@ -179,6 +182,7 @@ static int leave_run(struct volume *v)
 		DMWARN("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed: they are written back, and writes wait for that %u s at most",
 		       v->uuid, v->bdev, dirty, READ_ONCE(v->set.failure_wait));
 		WRITE_ONCE(v->leave_since, jiffies);
+		WRITE_ONCE(v->writeback_retry, jiffies);
 		/* pairs with leave_drains() */
 		smp_store_release(&v->leave_drains, true);
 	}
@@ -214,6 +218,7 @@ void leave_work(struct work_struct *work)
 	int err;
 
 	wait_event(c->log.wait, items_ended(v));
+	log_close_open(c, CLOSE_ASKED);		/* the sums of what it has are known to writeback then */
 	if (READ_ONCE(v->active) && READ_ONCE(v->leave) != LEAVE_DONE) {
 		err = leave_run(v);
 		if (!err) {
@@ -249,19 +254,26 @@ bool leave_waits(struct volume *v)
 	return true;
 }
 
-void leave_drained(struct volume *v, u64 sent)
+void leave_late(struct volume *v)
 {
-	lockdep_assert_held(&v->writeback_lock);
-	if (!atomic64_read(&v->dirty_sectors))
-		return;		/* leave_waits() is next */
-	if (!sent) {
-		leave_refuse(v, "cannot be written back now");
-		return;
-	}
-	v->writeback_backoff = 0;
-	WRITE_ONCE(v->writeback_retry, jiffies);
 	if (time_after(jiffies, READ_ONCE(v->leave_since) + READ_ONCE(v->set.failure_wait) * HZ))
 		leave_refuse(v, "are not all written back in time (failure_wait)");
+}
+
+void leave_drained(struct volume *v, int err, u64 before)
+{
+	u64 dirty = atomic64_read(&v->dirty_sectors);
+
+	lockdep_assert_held(&v->writeback_lock);
+	if (!dirty)
+		return;		/* leave_waits() is next */
+	if (dirty < before) {
+		v->writeback_backoff = 0;
+		WRITE_ONCE(v->writeback_retry, jiffies);
+	} else if (err && err != -ENOMEM && err != -ESHUTDOWN && err != -EAGAIN) {
+		leave_refuse(v, "cannot be written back now");
+	}
+	leave_late(v);
 }
 
 /* ------------------------------------------------------------------ a flush that fails */

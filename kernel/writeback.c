@@ -569,6 +569,8 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 		error = graver(error, err);
 		if (err && err != -ENOMEM && err != -EBADMSG)
 			break;
+		if (unlikely(leave_drains(v)))
+			leave_late(v);
 	}
 	for (i = at; i < n; i++)
 		if (pieces[i].held && !pieces[i].written) {
@@ -712,7 +714,7 @@ void writeback_work(struct work_struct *work)
 	struct volume *v = container_of(to_delayed_work(work), struct volume, writeback_work);
 	struct piece *pieces;
 	unsigned long delay = HZ / 10;
-	u64 allowance, sent = 0;
+	u64 allowance, before, sent = 0;
 	u32 n, i;
 	int err = 0;
 
@@ -738,6 +740,7 @@ void writeback_work(struct work_struct *work)
 	if (!pieces)
 		goto again;
 	mutex_lock(&v->writeback_lock);
+	before = atomic64_read(&v->dirty_sectors);
 	n = writeback_pick(v, pieces, min_t(u64, allowance, 64 << 11));
 	if (n)
 		err = writeback_pieces(v, pieces, n);
@@ -747,12 +750,12 @@ void writeback_work(struct work_struct *work)
 	if (writeback_ended(v, n ? err : -EAGAIN, sent) && allowance == LARDER_RATE_FULL && sent)
 		delay = 0;
 	if (unlikely(leave_drains(v)))
-		leave_drained(v, sent);
+		leave_drained(v, n ? err : -ENODATA, before);
 	mutex_unlock(&v->writeback_lock);
 	kvfree(pieces);
 	larder_rate_spent(&v->rate, sent);
 	/* what is left was acknowledged from memory, and is nowhere else (buffered.c) */
-	if (unlikely(!n && leave_drains(v)))
+	if (unlikely(!n && leave_drains(v) && atomic64_read(&v->dirty_sectors)))
 		return;
 again:
 	if (READ_ONCE(v->active))
