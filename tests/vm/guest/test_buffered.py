@@ -261,14 +261,17 @@ def test_append_is_tried_again(make_disk):
 
 def test_without_the_option_it_is_not(make_disk):
     stack = buffered_stack(make_disk, cache_commit="auto")
+    data = os.urandom(BLOCK * SECTOR)
     stack.ssd.fail(op="write", status="ioerr", count=1)
-    assert fails(stack.volume.write, 0, os.urandom(BLOCK * SECTOR))
+    stack.volume.write(0, data)
     assert stack.cache.status()["state"] == "failed" and stack.cache.status()["append_retries"] == 0
+    assert stack.volume.status()["state"] == "passing" and stack.volume.read(0, BLOCK) == data
     stack.stop()
 
 
 def test_append_fails(make_disk, kernel_log):
-    """The next flush fails, and each after it; reads have what was acknowledged; it is dirty: it cannot be detached from."""
+    """The next flush fails, and each after it; reads have what was acknowledged; that stays dirty, what lies under it is written
+    back: it cannot be detached from."""
     stack = buffered_stack(make_disk)
     old, new = os.urandom(64 * SECTOR), os.urandom(BLOCK * SECTOR)
     stack.volume.write(1000, old)
@@ -283,7 +286,7 @@ def test_append_fails(make_disk, kernel_log):
     content = old[: 10 * SECTOR] + new + old[18 * SECTOR :]
     assert stack.volume.read(1010, BLOCK) == new and stack.volume.read(1000, 64) == content
     assert fails(stack.volume.write, 1010, old[: BLOCK * SECTOR]) and stack.volume.read(1010, BLOCK) == new
-    assert stack.volume.dirty() >= 64 + BLOCK
+    assert stack.volume.dirty() == BLOCK and stack.volume.status()["state"] == "cache-failed"
     stack.stop()
     stack.ssd.heal()
     stack.start()
