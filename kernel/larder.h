@@ -127,6 +127,7 @@ struct flusher {
 	/* of an SSD: applied when the newest flush that has succeeded was issued */
 	u64 covered_lsn, covered_sequence;
 	struct list_head in_flight;	/* of struct flush_op, in order of issue */
+	atomic_t errors;		/* flushes and writes that have failed, and may have taken other data with them: rule 4 */
 };
 
 /* ------------------------------------------------------------------ segments (segment.c) */
@@ -626,6 +627,7 @@ struct volume {
 	struct mutex writeback_lock;	/* one batch at a time */
 	struct larder_rate rate;
 	u64 writeback_pos;
+	bool writeback_singly;		/* the last batch was written in vain: the next one write by write; writeback_lock */
 	int dirty_error;		/* of an attempt to set may_be_dirty, until a write has met it */
 	bool behind;			/* the backing does not know the set of SSDs (rule 14); super_lock to change it */
 	bool want_dirty;		/* a write waits for may_be_dirty; marks_work sets it */
@@ -1287,6 +1289,9 @@ void flusher_init(struct flusher *f, struct cache *c, struct volume *v);
  */
 int flusher_flush(struct flusher *f, struct flush_wait *w, bool force, bool may_wait);
 int flusher_sync(struct flusher *f, bool force);	/* sleeps */
+void flusher_wait(struct flusher *f);			/* sleeps: until the flushes that are in flight now have ended */
+/* Any context.  A write has failed, ours or a user's: an error that is of its place alone (no space, a bad sector) counts not */
+void flusher_write_failed(struct flusher *f, blk_status_t status);
 static inline void flusher_wrote(struct flusher *f)
 {
 	if (!READ_ONCE(f->needed))
