@@ -210,6 +210,29 @@ def test_writeback_from_an_ssd_that_reads_nothing(make_disk, kernel_log, seed):
     stack.stop()
 
 
+def test_volume_is_stopped_while_reclaim_reads_a_dying_ssd(make_disk, kernel_log):
+    """Reclaim has picked what of it is to be written back, and reads on; meanwhile the cache fails, and the volume is stopped."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = small_stack(make_disk)
+    for i in range(4 * N):
+        stack.volume.write(i * 4 * SECTORS, block(i))
+    stack.volume.flush()
+    stack.ssd.fail(op="read", status="ok", delay_ms=8000)
+    t = begin(fails, stack.cache.message, "reclaim", 1)
+    wait_for(lambda: stack.ssd.faults()[0]["hits"] > 1, 60, "the second segment")
+    kill(stack.hdd, "write,flush")
+    kill(stack.ssd, "write")
+    assert fails(stack.volume.write, 0, block(0)) or fails(stack.volume.flush)
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+    ends(stack.volume.remove)
+    stack.volume = None
+    assert t.is_alive(), "it was to read on"
+    stack.ssd.heal()  # not the one in flight
+    t.join(PATIENCE)
+    assert not t.is_alive()
+    ends(stack.stop)
+
+
 @pytest.mark.parametrize("fua", [False, True])
 def test_writes_that_fail_are_not_counted(make_disk, fua):
     """may_be_dirty cannot be set: nothing was written to the cache, and no counter says so, nor falls when one does."""
