@@ -1147,6 +1147,12 @@ int log_wait_applied(struct cache *c, u64 lsn);		/* sleeps */
 /* sleeps: commit, wait, flush the SSDs: everything accepted before is durable */
 int log_sync(struct cache *c);
 void log_kick(struct cache *c);				/* any context: log->work */
+/* Any context.  What is in the open record is waited for: one that nobody waits for need not be sent soon. */
+static inline void log_hurry(struct cache *c)
+{
+	WRITE_ONCE(c->want_commit, true);
+	log_kick(c);
+}
 /* process context: sends what is ready, in the order of the log; closed records with their commit blocks */
 void log_send(struct cache *c);
 void log_apply(struct cache *c);			/* any context: applies in log order what has completed */
