@@ -630,18 +630,26 @@ enum evacuate { EVACUATE_NOTHING, EVACUATE_WRITE_BACK, EVACUATE_EMPTY };
 
 /*
  * segments_lock held.  What has this segment to do with the SSD that is drained (NULL: is it one without a second copy?), and can
- * that be done now?
+ * that be done now?  While it is pinned something of it may not be in the index yet.  Or it is being read, all the time: so what is
+ * found pinned once more, when drain_run() has waited for all records that it may have, is emptied, and its readers are waited for
+ * behind that.  That goes for one with its second copy there as well, which segments_unmirror() takes only where nobody reads.
  */
 static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *d, u32 n)
 {
 	struct segment *seg = &c->segments[n];
 	bool single = seg->mirror == LARDER_NO_SEGMENT, here = segment_device(c, n) == d;
 	bool concerned = d ? here || (!single && segment_device(c, seg->mirror) == d) : single;
+	bool pinned = atomic_read(&seg->pins);
 
-	if (seg->state != SEGMENT_SEALED || !concerned || atomic_read(&seg->pins))
+	if (seg->state != SEGMENT_SEALED || !concerned)
 		return EVACUATE_NOTHING;
+	if (pinned && (!d || !seg->settled)) {
+		seg->settled = d;
+		return EVACUATE_NOTHING;
+	}
 	if (atomic_read(&seg->dirty))
 		return segment_damaged(seg) ? EVACUATE_NOTHING : EVACUATE_WRITE_BACK;
+	here |= pinned;
 	/* its first copy is lost, or damaged: that on this SSD is the one to be read */
 	here |= d && (READ_ONCE(segment_device(c, n)->failed) || READ_ONCE(seg->prefer_mirror));
 	return here ? EVACUATE_EMPTY : EVACUATE_NOTHING;
