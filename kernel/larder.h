@@ -483,7 +483,7 @@ struct cache {
 
 	struct bio_set bios;		/* those of ours that have no place of their own */
 	mempool_t page_pool;		/* of writeback: WRITEBACK_GROUP_PAGES at least */
-	struct mutex page_pool_lock;	/* who waits for it */
+	struct mutex page_pool_lock;	/* one takes what it needs of it, waiting for memory or pages; nothing else */
 	struct workqueue_struct *io_wq;	/* never waits for other works */
 	struct workqueue_struct *open_wq, *meta_wq, *reclaim_wq, *bg_wq;	/* each may wait for those named before it */
 	spinlock_t defer_lock;		/* irqsave; deferring */

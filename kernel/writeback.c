@@ -405,11 +405,15 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 				*at = before;	/* later */
 				break;
 			}
-			/* memory is short: this one alone, from the pool, nobody else waiting for it */
-			mutex_lock(&v->cache->page_pool_lock);
+			/*
+			 * Memory is short: this one alone, from the pool, of which nobody else takes meanwhile.  Whoever comes
+			 * then waits for its pages, or for memory: not for the backing that these are written to.
+			 */
 			alone = true;
+			mutex_lock(&v->cache->page_pool_lock);
 			if (!group_alloc(v->cache, g, true))
 				g->error = -ENOMEM;
+			mutex_unlock(&v->cache->page_pool_lock);
 		}
 		pages += g->nr_pages;
 		before = *at;
@@ -459,8 +463,6 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 	wait_for_completion_io(&done);
 	for (i = 0; i < nr; i++)
 		error = graver(error, group_finish(v, &groups[i]));
-	if (alone)
-		mutex_unlock(&v->cache->page_pool_lock);
 	return error;
 }
 

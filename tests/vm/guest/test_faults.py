@@ -633,6 +633,40 @@ def test_backing_that_hangs(make_disk, hangs):
     cache.remove()
 
 
+def test_no_memory_beside_a_backing_that_hangs(make_disk):
+    """The write that hangs has its pages from the pool; another volume's needs some as well."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    below = Part.make("below", make_disk("hdd1", model="null", mb=64, wce=1), 64)
+    Cache.format("c", ssd)
+    for name, backing in (("v", hdd), ("w", below)):
+        Volume.format(name, backing, "--cache", "c")
+    cache = Cache.start(ssd, congestion_read=0, congestion_write=0)
+    v, w = (Volume.start(backing, cache, name, writeback="off") for name, backing in (("v", hdd), ("w", below)))
+    for x in (v, w):
+        x.write(0, block(1))
+        x.flush()
+
+    def write_back(x: Volume) -> None:
+        """Its first page is not there at once: behind the list of them."""
+        with memory.failing("group_alloc", "writeback_window", skip=1, count=1):
+            x.message("flush")
+            wait_for(lambda: memory.counts()["failed"], 60, "a page to be missing")
+            time.sleep(1)  # it has what it needs of the pool, or waits
+
+    below.suspend(noflush=True)
+    try:
+        write_back(w)
+        write_back(v)
+        wait_for(lambda: not v.dirty(), PATIENCE, "the other one to be written back")
+        assert w.dirty()
+    finally:
+        below.resume()
+    wait_for(lambda: not w.dirty(), PATIENCE, "the one that hung")
+    for x in (v, w):
+        x.remove()
+    cache.remove()
+
+
 @pytest.mark.limit(1200)
 def test_reload_beside_a_backing_that_hangs(make_disk):
     """That of its cache waits.  Volumes of another cache come and go meanwhile, and those without one."""
