@@ -397,19 +397,28 @@ static int aged_compare(const void *a, const void *b)
 	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
 }
 
+/*
+ * First of the one that is loaded.  What another one says is its own, and holds data, or chunks of the first, is not given up with
+ * it: that superblock was never larder's.
+ */
 static int start_named_segments(struct start *s, unsigned int which)
 {
-	const struct named_checkpoint *n = &s->old[which];
+	struct named_checkpoint *n = &s->old[which];
+	u32 i, segment, nr = n->nr_segments;
 	struct cache *c = s->c;
-	u32 i;
 
-	for (i = 0; i < n->nr_segments; i++) {
-		if (!atomic_read(&c->segments[n->segments[i]].live)) {
-			segment_set_state(c, n->segments[i], SEGMENT_CHECKPOINT);
-		} else if (which == s->used) {
-			DMERR("%pg: segment %u holds data and a checkpoint: refused", cache_bdev(c), n->segments[i]);
-			return -EINVAL;
+	n->nr_segments = 0;
+	for (i = 0; i < nr; i++) {
+		segment = n->segments[i];
+		if (!atomic_read(&c->segments[segment].live) && c->segments[segment].state != SEGMENT_CHECKPOINT) {
+			segment_set_state(c, segment, SEGMENT_CHECKPOINT);
+			n->segments[n->nr_segments++] = segment;
+			continue;
 		}
+		DMERR("%pg: superblock: checkpoint[%u]: its segment %u holds other data as well: %s", cache_bdev(c), which, segment,
+		      which == s->used ? "refused" : "it keeps that");
+		if (which == s->used)
+			return -EINVAL;
 	}
 	return 0;
 }
@@ -467,8 +476,10 @@ static int start_segments(struct start *s)
 
 	if (!aged)
 		return -ENOMEM;
+	err = start_named_segments(s, s->used);
 	for (i = 0; i < LARDER_NR_CHECKPOINTS && !err; i++)
-		err = start_named_segments(s, i);
+		if (i != s->used)
+			err = start_named_segments(s, i);
 	for (i = 0; i < c->nr_segments && !err; i++) {
 		struct segment *seg = &c->segments[i];
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from lib import command, dm, memory, simdisk
 from lib.block import BlockDevice
+from lib.damage import SUPER, damage
 from lib.decay import Written, commit, places
 from lib.fault_runs import Careless
 from lib.larder import DATA_SECTOR, RESERVED_SECTORS, Cache, Stack, Volume, backing_alone, larder, wait_for
@@ -374,6 +375,29 @@ def test_clean_copies_that_cannot_be_written(make_disk, kernel_log, stored):
     read(last)
     assert stack.volume.read(0, SECTORS) == block(0, 1) and all(stack.volume.read(i * 8, 8) == block(i) for i in range(1, N))
     stack.stop()
+
+
+def test_superblock_that_gives_data_away(make_disk, kernel_log):
+    """Crafted: it says that the older checkpoint is where dirty data is.  That is not free when the checkpoint is given up."""
+    stack = small_stack(make_disk)
+    write_all(stack.volume)
+    stack.volume.flush()
+    segment = commit_blocks(stack.ssd)[0].segment
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    stack.stop()
+    older = (f"checkpoint[1].first_segment={segment}", "checkpoint[1].bytes=65536", "head.generation=+1")
+    damage(stack.ssd, SUPER, *older)
+    stack.start()
+    assert kernel_log.matching(rf"ssd0: superblock: checkpoint\[1\]: its segment {segment} holds other data as well")
+    for sector in range(4096, 60 << 11, 128):  # twice what the cache has
+        stack.volume.read(sector, 128)
+    check_all(stack.volume)
+    stack.volume.drain()
+    stack.stop()
+    raw = backing_alone(stack.hdd)
+    check_all(raw)
+    raw.remove()
 
 
 def test_ssd_that_refuses_writes_with_nothing_dirty(stack, kernel_log):
