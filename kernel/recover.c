@@ -257,7 +257,8 @@ static int replay_create(struct replay *r, struct cache *c)
 	r->c = c;
 	r->any_volume = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(u64), GFP_KERNEL);
 	r->marks = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(*r->marks), GFP_KERNEL);
-	r->reopened = kvcalloc(c->nr_segments, sizeof(*r->reopened), GFP_KERNEL);
+	/* may be more than 2 GiB, as what segments_create() takes; kvmalloc() gives no more */
+	r->reopened = vcalloc(c->nr_segments, sizeof(*r->reopened));
 	r->mirror = kvcalloc(c->nr_segments, sizeof(*r->mirror), GFP_KERNEL);
 	r->mirror_of = kvcalloc(c->nr_segments, sizeof(*r->mirror_of), GFP_KERNEL);
 	for (i = 0; r->marks && i < LARDER_MAX_VOLUMES; i++)
@@ -278,7 +279,7 @@ static void replay_destroy(struct replay *r)
 	kvfree(r->doubts);
 	kvfree(r->mirror_of);
 	kvfree(r->mirror);
-	kvfree(r->reopened);
+	vfree(r->reopened);
 	kvfree(r->marks);
 	kvfree(r->any_volume);
 }
@@ -470,7 +471,7 @@ static void start_unlink(struct start *s)
 static int start_segments(struct start *s)
 {
 	struct cache *c = s->c;
-	struct aged *aged = kvmalloc_array(c->nr_segments, sizeof(*aged), GFP_KERNEL);
+	struct aged *aged = vmalloc_array(c->nr_segments, sizeof(*aged));	/* may be more than 2 GiB */
 	u32 i, n = 0;
 	int err = 0;
 
@@ -498,7 +499,7 @@ static int start_segments(struct start *s)
 	sort(aged, n, sizeof(*aged), aged_compare, NULL);
 	for (i = 0; i < n && !err; i++)
 		segment_set_state(c, aged[i].segment, SEGMENT_SEALED);
-	kvfree(aged);
+	vfree(aged);
 	if (!err)
 		start_copies(s);
 	return err;
