@@ -103,18 +103,14 @@ static int bypass_begin(struct volume *v, struct larder_io *io, bool through, bo
 		return -EAGAIN;
 	err = -EAGAIN;
 	if (race_begin(c, v, io->sector, io->len, RACE_BYPASS)) {
-		/* a record that nobody waits for need not be sent soon */
-		if (READ_ONCE(c->look) & LOOK_BUFFERED) {
-			WRITE_ONCE(c->want_commit, true);
-			log_kick(c);
-		}
+		if (READ_ONCE(c->look) & LOOK_BUFFERED)
+			log_hurry(c);
 		bypass_turn(v, io);
 		goto race;
 	}
 	bypass_turn_end(v, io);
 	if (race_barrier_lsn(c, v, io->sector, io->len) > READ_ONCE(c->log.applied_lsn)) {
-		WRITE_ONCE(c->want_commit, true);
-		log_kick(c);
+		log_hurry(c);
 		goto race;
 	}
 	dirty = range_dirty(v, io->sector, io->len);

@@ -203,6 +203,9 @@ static int drain_run(struct cache *c, struct cache_device *d)
 		}
 		leave_copies(c, d, LARDER_STREAM_FILL);
 		leave_copies(c, d, LARDER_STREAM_KEEP);
+		/* judge_evacuate(): all records of what was sealed in the pass before are in the index */
+		log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
+		copies_wait(c, MAX_SCHEDULE_TIMEOUT);
 		reclaim_drain(c, d);
 		segments_unmirror(c);
 		segments_release(c);

@@ -203,8 +203,10 @@ static void fill_through_end(struct bio *bio)
 	f->user = NULL;
 	f->error = error;
 	fill_hand_over(f);		/* f may be gone now */
-	if (error)
+	if (error) {
 		volume_count(v, errors_write, 1);
+		flusher_write_failed(&v->flusher, errno_to_blk_status(error));
+	}
 	if (!error && io->fua)
 		user_flush_after(v, io);
 	else

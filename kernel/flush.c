@@ -67,6 +67,7 @@ void flusher_init(struct flusher *f, struct cache *c, struct volume *v)
 	f->fail_barrier = 0;
 	f->covered_lsn = 0;
 	f->covered_sequence = 0;
+	atomic_set(&f->errors, 0);
 }
 
 /*
@@ -138,6 +139,7 @@ static void flush_op_end(struct bio *bio)
 		f->needed = true;
 		f->failed = true;
 		f->fail_barrier = f->issued;
+		atomic_inc(&f->errors);
 		if (f->cache)
 			cache_count(f->cache, errors_flush, 1);
 		else
@@ -252,6 +254,31 @@ int flusher_sync(struct flusher *f, bool force)
 	if (flusher_flush(f, &s.wait, force, true))
 		wait_for_completion_io(&s.done);
 	return s.error;
+}
+
+void flusher_wait(struct flusher *f)
+{
+	struct flush_op *op;
+	u64 upto;
+
+	spin_lock_irq(&f->lock);
+	upto = f->issued;
+	while ((op = list_first_entry_or_null(&f->in_flight, struct flush_op, list)) && op->number <= upto) {
+		struct flush_sync s = { .wait.done = flush_sync_done };
+
+		init_completion(&s.done);
+		list_add_tail(&s.wait.list, &op->waiters);
+		spin_unlock_irq(&f->lock);
+		wait_for_completion_io(&s.done);
+		spin_lock_irq(&f->lock);
+	}
+	spin_unlock_irq(&f->lock);
+}
+
+void flusher_write_failed(struct flusher *f, blk_status_t status)
+{
+	if (blk_path_error(status))
+		atomic_inc(&f->errors);
 }
 
 int cache_flush_ssds(struct cache *c)

@@ -1068,8 +1068,10 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 		bypass_end(v, io, !*error);
 		if (*error) {
 			/* a device that would have to wait (REQ_NOWAIT) has not failed */
-			if (*error != BLK_STS_AGAIN)
+			if (*error != BLK_STS_AGAIN) {
 				volume_count(v, errors_write, 1);
+				flusher_write_failed(&v->flusher, *error);
+			}
 		} else if (io->fua) {
 			user_flush_after(v, io);
 			return DM_ENDIO_INCOMPLETE;

@@ -127,6 +127,7 @@ struct flusher {
 	/* of an SSD: applied when the newest flush that has succeeded was issued */
 	u64 covered_lsn, covered_sequence;
 	struct list_head in_flight;	/* of struct flush_op, in order of issue */
+	atomic_t errors;		/* flushes and writes that have failed, and may have taken other data with them: rule 4 */
 };
 
 /* ------------------------------------------------------------------ segments (segment.c) */
@@ -154,6 +155,7 @@ struct segment {
 	bool relinked;			/* not to be put back young: its SSD is drained; reclaim_lock */
 	bool has_summary;		/* it may have one: reading it tells */
 	bool prefer_mirror;		/* the first copy could not be read, or does not match its checksums */
+	bool settled;			/* its SSD is drained: it was found pinned, and all records of it are in the index; reclaim_lock */
 	u16 stale;			/* slots of this copy, on an SSD that joins, that are not copied yet; segments_lock */
 	u32 mirror;			/* the other copy, LARDER_NO_SEGMENT: none; segments_lock to change it */
 	u64 sequence;			/* of its last record */
@@ -481,7 +483,7 @@ struct cache {
 
 	struct bio_set bios;		/* those of ours that have no place of their own */
 	mempool_t page_pool;		/* of writeback: WRITEBACK_GROUP_PAGES at least */
-	struct mutex page_pool_lock;	/* who waits for it */
+	struct mutex page_pool_lock;	/* one takes what it needs of it, waiting for memory or pages; nothing else */
 	struct workqueue_struct *io_wq;	/* never waits for other works */
 	struct workqueue_struct *open_wq, *meta_wq, *reclaim_wq, *bg_wq;	/* each may wait for those named before it */
 	spinlock_t defer_lock;		/* irqsave; deferring */
@@ -626,6 +628,7 @@ struct volume {
 	struct mutex writeback_lock;	/* one batch at a time */
 	struct larder_rate rate;
 	u64 writeback_pos;
+	bool writeback_singly;		/* the last batch was written in vain: the next one write by write; writeback_lock */
 	int dirty_error;		/* of an attempt to set may_be_dirty, until a write has met it */
 	bool behind;			/* the backing does not know the set of SSDs (rule 14); super_lock to change it */
 	bool want_dirty;		/* a write waits for may_be_dirty; marks_work sets it */
@@ -1145,6 +1148,12 @@ int log_wait_applied(struct cache *c, u64 lsn);		/* sleeps */
 /* sleeps: commit, wait, flush the SSDs: everything accepted before is durable */
 int log_sync(struct cache *c);
 void log_kick(struct cache *c);				/* any context: log->work */
+/* Any context.  What is in the open record is waited for: one that nobody waits for need not be sent soon. */
+static inline void log_hurry(struct cache *c)
+{
+	WRITE_ONCE(c->want_commit, true);
+	log_kick(c);
+}
 /* process context: sends what is ready, in the order of the log; closed records with their commit blocks */
 void log_send(struct cache *c);
 void log_apply(struct cache *c);			/* any context: applies in log order what has completed */
@@ -1287,6 +1296,9 @@ void flusher_init(struct flusher *f, struct cache *c, struct volume *v);
  */
 int flusher_flush(struct flusher *f, struct flush_wait *w, bool force, bool may_wait);
 int flusher_sync(struct flusher *f, bool force);	/* sleeps */
+void flusher_wait(struct flusher *f);			/* sleeps: until the flushes that are in flight now have ended */
+/* Any context.  A write has failed, ours or a user's: an error that is of its place alone (no space, a bad sector) counts not */
+void flusher_write_failed(struct flusher *f, blk_status_t status);
 static inline void flusher_wrote(struct flusher *f)
 {
 	if (!READ_ONCE(f->needed))

@@ -19,6 +19,7 @@
 #define RECLAIM_BATCH	4u	/* segments emptied together: one grace period */
 #define DIRTY_BATCH	8u	/* dirty segments written back together */
 #define STAYS_BREAK	(HZ / 10)	/* before a segment is tried again whose data found no room */
+#define BUSY_WAITS	16u	/* of a jiffy, for writes beside what is hot; of a segment */
 #define DAMAGED_BREAK	(60 * HZ)	/* before dirty data that is damaged is tried again */
 
 struct reclaim {
@@ -27,7 +28,8 @@ struct reclaim {
 	u32 segments[RECLAIM_BATCH];
 	u32 nr_segments;
 	bool only_space;			/* is wanted: not memory, nor that something is dropped */
-	bool stays;				/* something of it: the keep stream had no room */
+	bool stays;				/* something of it: the keep stream had no room, or writes go on beside it */
+	u32 waits;				/* left, of BUSY_WAITS */
 };
 
 /* ------------------------------------------------------------------ what is in a segment */
@@ -192,7 +194,10 @@ static int keep_add(struct cache *c, u8 stream, struct copy *copy)
 	return copies_add(c, stream, copy);
 }
 
-/* Appends the piece to the stream, keep or fill.  -EAGAIN: it has no room now; another error: this one cannot be kept. */
+/*
+ * Appends the piece to the stream, keep or fill.  -EAGAIN: it has no room now; -EBUSY: something is being written beside it;
+ * another error: this one cannot be kept.
+ */
 static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, u8 stream, unsigned int heat)
 {
 	u32 n = DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS), i = 0;
@@ -220,8 +225,10 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 	k->copy.pages = k->pages;
 	k->copy.done = keep_done;
 	/* looked up again behind the link, as in fill_miss() */
-	err = -ESTALE;
-	if (!copy_begin_race(c, &k->copy, 0) || !volume_maps(v, m, 1u << LARDER_ST_CLEAN))
+	err = copy_begin_race(c, &k->copy, 0) ? 0 : -EBUSY;
+	if (!volume_maps(v, m, 1u << LARDER_ST_CLEAN))
+		err = -ESTALE;
+	if (err)
 		goto free;
 	err = data_read(c, &x);
 	if (err == -EBADMSG)
@@ -250,6 +257,20 @@ static bool may_stay(struct reclaim *rc, struct volume *v, const struct larder_m
 	return admit_keeps(v, m) && segments_free_count(c, USE_CLEAN) + READ_ONCE(c->nr_state[SEGMENT_WAITING]);
 }
 
+/* The buckets are of 2 MiB, and shared: somebody writes there nearly always, but hardly to what is to be kept. */
+static int keep_beside_writes(struct reclaim *rc, struct volume *v, const struct larder_map *m, u8 stream, unsigned int heat)
+{
+	int err;
+
+	while ((err = keep_one(rc, v, m, stream, heat)) == -EBUSY && rc->waits) {
+		rc->waits--;
+		if (READ_ONCE(rc->cache->look) & LOOK_BUFFERED)
+			log_hurry(rc->cache);
+		schedule_timeout_uninterruptible(1);
+	}
+	return err;
+}
+
 static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
 {
 	struct cache *c = rc->cache;
@@ -270,11 +291,11 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 	stream = fate == LARDER_EXTENT_AGAIN ? LARDER_STREAM_FILL : LARDER_STREAM_KEEP;
 	for (; left; part.sector += part.len, part.cache += part.len, left -= part.len) {
 		part.len = min(left, most);
-		err = keep_one(rc, v, &part, stream, heat);
-		if (err == -EAGAIN && may_stay(rc, v, &part))
+		err = keep_beside_writes(rc, v, &part, stream, heat);
+		if ((err == -EAGAIN || err == -EBUSY) && may_stay(rc, v, &part))
 			rc->stays = true;
 		else if (err)
-			drop_one(rc, v, &part, NULL);
+			drop_one(rc, v, &part, err == -EBUSY ? c->ghost : NULL);
 	}
 }
 
@@ -530,6 +551,7 @@ static bool reclaim_one(struct reclaim *rc, u32 segment, struct tally t)
 			return true;
 		}
 		rc->stays = false;
+		rc->waits = BUSY_WAITS;
 		segment_live(rc, keep_or_drop, &t);
 		if (rc->stays) {
 			seg->stays = jiffies ?: 1;
@@ -608,18 +630,26 @@ enum evacuate { EVACUATE_NOTHING, EVACUATE_WRITE_BACK, EVACUATE_EMPTY };
 
 /*
  * segments_lock held.  What has this segment to do with the SSD that is drained (NULL: is it one without a second copy?), and can
- * that be done now?
+ * that be done now?  While it is pinned something of it may not be in the index yet.  Or it is being read, all the time: so what is
+ * found pinned once more, when drain_run() has waited for all records that it may have, is emptied, and its readers are waited for
+ * behind that.  That goes for one with its second copy there as well, which segments_unmirror() takes only where nobody reads.
  */
 static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *d, u32 n)
 {
 	struct segment *seg = &c->segments[n];
 	bool single = seg->mirror == LARDER_NO_SEGMENT, here = segment_device(c, n) == d;
 	bool concerned = d ? here || (!single && segment_device(c, seg->mirror) == d) : single;
+	bool pinned = atomic_read(&seg->pins);
 
-	if (seg->state != SEGMENT_SEALED || !concerned || atomic_read(&seg->pins))
+	if (seg->state != SEGMENT_SEALED || !concerned)
 		return EVACUATE_NOTHING;
+	if (pinned && (!d || !seg->settled)) {
+		seg->settled = d;
+		return EVACUATE_NOTHING;
+	}
 	if (atomic_read(&seg->dirty))
 		return segment_damaged(seg) ? EVACUATE_NOTHING : EVACUATE_WRITE_BACK;
+	here |= pinned;
 	/* its first copy is lost, or damaged: that on this SSD is the one to be read */
 	here |= d && (READ_ONCE(segment_device(c, n)->failed) || READ_ONCE(seg->prefer_mirror));
 	return here ? EVACUATE_EMPTY : EVACUATE_NOTHING;

@@ -257,7 +257,8 @@ static int replay_create(struct replay *r, struct cache *c)
 	r->c = c;
 	r->any_volume = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(u64), GFP_KERNEL);
 	r->marks = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(*r->marks), GFP_KERNEL);
-	r->reopened = kvcalloc(c->nr_segments, sizeof(*r->reopened), GFP_KERNEL);
+	/* may be more than 2 GiB, as what segments_create() takes; kvmalloc() gives no more */
+	r->reopened = vcalloc(c->nr_segments, sizeof(*r->reopened));
 	r->mirror = kvcalloc(c->nr_segments, sizeof(*r->mirror), GFP_KERNEL);
 	r->mirror_of = kvcalloc(c->nr_segments, sizeof(*r->mirror_of), GFP_KERNEL);
 	for (i = 0; r->marks && i < LARDER_MAX_VOLUMES; i++)
@@ -278,7 +279,7 @@ static void replay_destroy(struct replay *r)
 	kvfree(r->doubts);
 	kvfree(r->mirror_of);
 	kvfree(r->mirror);
-	kvfree(r->reopened);
+	vfree(r->reopened);
 	kvfree(r->marks);
 	kvfree(r->any_volume);
 }
@@ -397,19 +398,28 @@ static int aged_compare(const void *a, const void *b)
 	return x->sequence < y->sequence ? -1 : x->sequence > y->sequence;
 }
 
+/*
+ * First of the one that is loaded.  What another one says is its own, and holds data, or chunks of the first, is not given up with
+ * it: that superblock was never larder's.
+ */
 static int start_named_segments(struct start *s, unsigned int which)
 {
-	const struct named_checkpoint *n = &s->old[which];
+	struct named_checkpoint *n = &s->old[which];
+	u32 i, segment, nr = n->nr_segments;
 	struct cache *c = s->c;
-	u32 i;
 
-	for (i = 0; i < n->nr_segments; i++) {
-		if (!atomic_read(&c->segments[n->segments[i]].live)) {
-			segment_set_state(c, n->segments[i], SEGMENT_CHECKPOINT);
-		} else if (which == s->used) {
-			DMERR("%pg: segment %u holds data and a checkpoint: refused", cache_bdev(c), n->segments[i]);
-			return -EINVAL;
+	n->nr_segments = 0;
+	for (i = 0; i < nr; i++) {
+		segment = n->segments[i];
+		if (!atomic_read(&c->segments[segment].live) && c->segments[segment].state != SEGMENT_CHECKPOINT) {
+			segment_set_state(c, segment, SEGMENT_CHECKPOINT);
+			n->segments[n->nr_segments++] = segment;
+			continue;
 		}
+		DMERR("%pg: superblock: checkpoint[%u]: its segment %u holds other data as well: %s", cache_bdev(c), which, segment,
+		      which == s->used ? "refused" : "it keeps that");
+		if (which == s->used)
+			return -EINVAL;
 	}
 	return 0;
 }
@@ -461,14 +471,16 @@ static void start_unlink(struct start *s)
 static int start_segments(struct start *s)
 {
 	struct cache *c = s->c;
-	struct aged *aged = kvmalloc_array(c->nr_segments, sizeof(*aged), GFP_KERNEL);
+	struct aged *aged = vmalloc_array(c->nr_segments, sizeof(*aged));	/* may be more than 2 GiB */
 	u32 i, n = 0;
 	int err = 0;
 
 	if (!aged)
 		return -ENOMEM;
+	err = start_named_segments(s, s->used);
 	for (i = 0; i < LARDER_NR_CHECKPOINTS && !err; i++)
-		err = start_named_segments(s, i);
+		if (i != s->used)
+			err = start_named_segments(s, i);
 	for (i = 0; i < c->nr_segments && !err; i++) {
 		struct segment *seg = &c->segments[i];
 
@@ -487,7 +499,7 @@ static int start_segments(struct start *s)
 	sort(aged, n, sizeof(*aged), aged_compare, NULL);
 	for (i = 0; i < n && !err; i++)
 		segment_set_state(c, aged[i].segment, SEGMENT_SEALED);
-	kvfree(aged);
+	vfree(aged);
 	if (!err)
 		start_copies(s);
 	return err;

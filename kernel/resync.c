@@ -16,6 +16,8 @@
  *   - resync-yields: one that is issued after that is found by log_write(), under log->lock, and the piece is given up; one that is
  *     issued behind log_write() has a later place in the log, which decides in the index and in a replay.
  *   - What is read is compared with its checksum before it gets a new one.
+ * Under load something always is.  So, once it was left out a few times, a piece gets a turn: for 100 ms at most no write begins in
+ * its buckets, and what is in flight there ends.
  * A CLEAN that is on its way for the old place is ignored, as where a user overwrites: it stays dirty, and is written back again.
  *
  * Steps, and what a power cut leaves:
@@ -41,6 +43,8 @@
 #define NO_ROOM_MS	250u
 #define UNREADABLE_BREAK (60 * HZ)
 #define NO_ROOM_FOR	(HZ / 10)	/* so long a piece waits for room in the log */
+#define TURN		(HZ / 10)
+#define TURN_AFTER	3u		/* passes that left something out for what was in flight beside it */
 
 struct resync_run {
 	struct cache *c;
@@ -50,6 +54,8 @@ struct resync_run {
 	struct copy copy;		/* the range of the piece at hand */
 	u32 failures;			/* c->failures when this pass began */
 	bool later;			/* some could not be copied now */
+	bool busy;			/* of them: for what was in flight beside it */
+	u32 busy_passes;		/* in a row */
 	u64 unreadable;			/* sectors of this pass */
 };
 
@@ -176,13 +182,33 @@ static int piece_send(struct resync_run *rr, struct volume *v, const struct lard
 	return err;
 }
 
+/* Its neighbourhood is in use.  True: not any more.  A turn that a bypass has there ends with this one: it gets another one. */
+static bool piece_turn(struct resync_run *rr, struct volume *v, const struct larder_map *m)
+{
+	u64 until = get_jiffies_64() + TURN;
+	struct cache *c = rr->c;
+	bool busy;
+
+	race_turn(c, v, m->sector, m->len, until);
+	do {
+		if (READ_ONCE(c->look) & LOOK_BUFFERED)
+			log_hurry(c);
+		schedule_timeout_uninterruptible(1);
+		copy_end_race(c, &rr->copy);
+		busy = !copy_begin_race(c, &rr->copy, 0);
+	} while (busy && time_before64(get_jiffies_64(), until) && !resync_ended(c));
+	race_turn(c, v, m->sector, m->len, 0);
+	defer_kick(c);
+	return !busy;
+}
+
 static int piece_copy(struct resync_run *rr, struct volume *v, const struct larder_map *m)
 {
 	struct larder_io *io = kzalloc(sizeof(*io), GFP_NOIO | __GFP_NOWARN);
 	u32 segment = cache_segment(rr->c, m->cache);
 	struct cache *c = rr->c;
 	int err = -EAGAIN;
-	bool busy;
+	bool waits, busy;
 
 	if (!io)
 		return -ENOMEM;
@@ -191,12 +217,16 @@ static int piece_copy(struct resync_run *rr, struct volume *v, const struct lard
 	rr->copy.len = m->len;
 	mutex_lock(&c->resync.lock);
 	segment_pin(c, segment);
-	busy = race_begin(c, v, m->sector, m->len, RACE_WRITEBACK);
-	busy |= !copy_begin_race(c, &rr->copy, 0);
+	waits = race_begin(c, v, m->sector, m->len, RACE_WRITEBACK);
+	busy = !copy_begin_race(c, &rr->copy, 0);
+	if (busy && rr->busy_passes >= TURN_AFTER)
+		waits = busy = !piece_turn(rr, v, m);
 	if (READ_ONCE(v->forgotten))
 		err = -ESTALE;
-	else if (!busy)
+	else if (!waits && !busy)
 		err = piece_send(rr, v, m, io);
+	else
+		rr->busy = true;
 	copy_end_race(c, &rr->copy);
 	if (err) {
 		race_end(c, v, m->sector, m->len, RACE_WRITEBACK);	/* else when it is applied */
@@ -335,12 +365,13 @@ static int resync_pass(struct resync_run *rr)
 	int err, i;
 
 	rr->failures = READ_ONCE(c->failures);
-	rr->later = false;
+	rr->later = rr->busy = false;
 	rr->unreadable = 0;
 	set_wait(c);
 	err = resync_roll(c);
 	if (!err)
 		resync_volumes(rr);
+	rr->busy_passes = rr->busy ? rr->busy_passes + 1 : 0;
 	if (err || rr->later)
 		return -EAGAIN;
 	for (i = 0; i < LARDER_NR_CHECKPOINTS && !err; i++)

@@ -477,7 +477,7 @@ static u32 segment_take(struct cache *c, struct cache_device *d, u8 state, bool 
 	seg = for_checkpoint ? list_first_entry(&d->free, struct segment, list) : list_last_entry(&d->free, struct segment, list);
 	segment_move(c, seg, state);
 	seg->has_summary = false;
-	seg->relinked = false;
+	seg->relinked = seg->settled = false;
 	seg->prefer_mirror = false;
 	seg->sequence = 0;
 	seg->damaged = 0;

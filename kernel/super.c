@@ -128,6 +128,7 @@ static void flusher_doubt(struct flusher *f)
 	f->needed = true;
 	f->failed = true;
 	f->fail_barrier = f->issued;
+	atomic_inc(&f->errors);
 	spin_unlock_irqrestore(&f->lock, flags);
 }
 

@@ -9,7 +9,8 @@
  *   3. the data is read from the SSD, compared with its checksums (sums.c), and written to the backing, but for pieces that do not
  *      match, or cannot be read, in any copy: these stay DIRTY.  The backing may hold old or new; replay shows the piece DIRTY:
  *      what it reads is the log's.
- *   4. a flush of the backing, issued after the writes completed.  As before.
+ *   4. a flush of the backing, issued after the writes completed, and since the first of these no write and no flush of it has
+ *      failed, whoever's it was (clean-without-error).  As before.
  *   5. CLEAN names the place in the cache; the piece becomes CLEAN in the index when that record is applied, so a bypass finds it
  *      DIRTY until then (rule 5).  A cut before CLEAN is durable: replay shows it DIRTY, and it is written back again.
  */
@@ -31,7 +32,8 @@ struct group {
 	u32 nr_pieces, sectors, nr_pages;
 	u32 writes, written;		/* to the backing; sectors in them */
 	struct page **pages;
-	bool sent;			/* to the backing */
+	struct flusher *flusher;	/* of the backing */
+	bool sent;			/* to it */
 	bool unread;			/* some of it was not read: one copy does not give it, or none is left */
 	atomic_t *pending;
 	struct completion *done;
@@ -49,8 +51,10 @@ static void group_io_end(struct bio *bio)
 {
 	struct group *g = bio->bi_private;
 
-	if (bio->bi_status)
+	if (bio->bi_status) {
 		WRITE_ONCE(g->error, blk_status_to_errno(bio->bi_status));
+		flusher_write_failed(g->flusher, bio->bi_status);
+	}
 	window_put(g->pending, g->done);
 	bio_put(bio);
 }
@@ -394,17 +398,22 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 
 		g->pending = &pending;
 		g->done = &done;
+		g->flusher = &v->flusher;
 		if (g->nr_pages && !group_alloc(v->cache, g, false)) {
 			group_free(v->cache, g);
 			if (nr) {
 				*at = before;	/* later */
 				break;
 			}
-			/* memory is short: this one alone, from the pool, nobody else waiting for it */
-			mutex_lock(&v->cache->page_pool_lock);
+			/*
+			 * Memory is short: this one alone, from the pool, of which nobody else takes meanwhile.  Whoever comes
+			 * then waits for its pages, or for memory: not for the backing that these are written to.
+			 */
 			alone = true;
+			mutex_lock(&v->cache->page_pool_lock);
 			if (!group_alloc(v->cache, g, true))
 				g->error = -ENOMEM;
+			mutex_unlock(&v->cache->page_pool_lock);
 		}
 		pages += g->nr_pages;
 		before = *at;
@@ -444,6 +453,8 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 			continue;
 		}
 		g->error = blkdev_issue_zeroout(v->bdev, v->data_start + g->sector, g->sectors, GFP_NOIO, 0);
+		if (g->error)
+			flusher_write_failed(g->flusher, errno_to_blk_status(g->error));
 		g->writes = 1;
 		g->written = g->sectors;
 	}
@@ -452,8 +463,6 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 	wait_for_completion_io(&done);
 	for (i = 0; i < nr; i++)
 		error = graver(error, group_finish(v, &groups[i]));
-	if (alone)
-		mutex_unlock(&v->cache->page_pool_lock);
 	return error;
 }
 
@@ -498,8 +507,35 @@ static void writeback_shown(struct volume *v, struct piece *pieces, u32 n)
 	}
 }
 
-/* Steps 4 and 5. */
-static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
+static unsigned int backing_errors(const struct volume *v)
+{
+	return atomic_read(&v->flusher.errors);
+}
+
+/*
+ * Step 4.  A backing that was reset for a moment has lost what was volatile, and so may one whose flush has failed; whoever had a
+ * command there then is told, and the next flush succeeds.  errors: as of before the first of the writes.
+ */
+static int writeback_secure(struct volume *v, unsigned int errors)
+{
+	int err;
+
+	if (!READ_ONCE(v->active))
+		return -ESHUTDOWN;
+	if (backing_errors(v) != errors)
+		return -EIO;
+	err = flusher_sync(&v->flusher, true);
+	if (err)
+		return err;
+	/* others may have begun before, and are told later; a superblock's flush is in its write */
+	flusher_wait(&v->flusher);
+	mutex_lock(&v->super_lock);
+	mutex_unlock(&v->super_lock);
+	return backing_errors(v) != errors ? -EIO : 0;
+}
+
+/* Steps 4 and 5; errors: writeback_secure(). */
+static int writeback_commit(struct volume *v, struct piece *pieces, u32 n, unsigned int errors)
 {
 	struct larder_entry_in e = { .volume = v->number, .kind = LARDER_CLEAN };
 	struct cache *c = v->cache;
@@ -513,7 +549,7 @@ static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
 		;
 	if (i == n)
 		return 0;
-	err = READ_ONCE(v->active) ? flusher_sync(&v->flusher, true) : -ESHUTDOWN;
+	err = writeback_secure(v, errors);
 	if (!err && leave_drains(v)) {
 		writeback_shown(v, pieces, n);
 		return 0;
@@ -548,29 +584,45 @@ static int writeback_commit(struct volume *v, struct piece *pieces, u32 n)
 int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 {
 	u32 depth = clamp(READ_ONCE(v->set.writeback_depth), 1u, 128u), at = 0, i;
+	unsigned int errors = backing_errors(v);
+	bool singly = v->writeback_singly;
 	struct group *groups;
+	u32 failures = 0, from;
 	int error = 0, err;
 
+	/* first: who has picked while the volume was bound, and comes late, must not tell an error of one without a table */
+	if (!READ_ONCE(v->active))
+		return -ESHUTDOWN;
 	if (READ_ONCE(v->cache->state) == CACHE_FAILED && !leave_drains(v))
 		return -EIO;
 	groups = kvcalloc(depth, sizeof(*groups), GFP_NOIO);
 	if (!groups)
 		return -ENOMEM;
 	v->unreadable_row = 0;
+	v->writeback_singly = false;
 	trace_larder_writeback_begin(v, n, 0);
 	for (i = 0; i < n; i++)
 		pieces[i].tried = pieces[i].held = pieces[i].written = pieces[i].damaged = false;
 	while (at < n) {
 		if (!READ_ONCE(v->active))
 			break;
+		from = at;
 		/* gives way to reads of the backing, unless space is short */
-		err = writeback_window(v, pieces, n, &at, groups,
+		err = writeback_window(v, pieces, n, &at, groups, singly ? 1 :
 				       atomic_read(&v->backing_reads) && !v->writeback_urgent ? min(depth, 4u) : depth);
 		error = graver(error, err);
-		if (err && err != -ENOMEM && err != -EBADMSG)
+		/* singly: as many may fail as there are in a window, and the others are not lost for it */
+		if (err && err != -ENOMEM && err != -EBADMSG && ++failures >= (singly ? depth : 1))
 			break;
 		if (unlikely(leave_drains(v)))
 			leave_late(v);
+		if (!singly)
+			continue;
+		err = writeback_commit(v, pieces + from, at - from, errors);
+		error = graver(error, err);
+		if (err)
+			break;
+		errors = backing_errors(v);
 	}
 	for (i = at; i < n; i++)
 		if (pieces[i].held && !pieces[i].written) {
@@ -579,8 +631,9 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 		}
 	defer_kick(v->cache);
 	kvfree(groups);
-	err = writeback_commit(v, pieces, n);
+	err = writeback_commit(v, pieces, n, errors);
 	error = graver(error, err);
+	v->writeback_singly = !singly && err == -EIO;
 	trace_larder_writeback(v, n, error);
 	return error;
 }
@@ -625,11 +678,15 @@ static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 	return n;
 }
 
-/* What was not tried comes next: not what is in its way again. */
+/* What was not tried comes next: not what is in its way again.  What was written in vain comes once more. */
 static void writeback_go_on(struct volume *v, const struct piece *pieces, u32 n)
 {
 	u32 i;
 
+	if (v->writeback_singly) {
+		v->writeback_pos = pieces[0].sector;
+		return;
+	}
 	for (i = 0; i < n && pieces[i].tried; i++)
 		;
 	if (i && i < n)

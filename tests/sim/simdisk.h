@@ -98,6 +98,7 @@ struct sim_cmd {
 	bool fast;			/* moves no data: discard, write-zeroes */
 	bool lose, corrupt;		/* injected: acknowledges but stores nothing; reads wrong data */
 	bool keep;			/* injected error, but the data is stored */
+	bool reset;			/* injected error, and what is volatile is lost */
 };
 
 struct sim_stats {

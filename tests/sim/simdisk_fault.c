@@ -7,7 +7,9 @@
  *
  * from, to: half open, a command matches if it touches the range; a flush matches whatever the range.  STATUS: ioerr, nospc,
  * medium, timeout, target, protection, notsupp, again; lost: acknowledged, but nothing is stored; corrupt: a read returns wrong
- * data; ok: delays only.  store=1: a write fails, but its data was stored.  Without store=1 a failing write changes nothing.
+ * data; reset: the command fails, the disk has lost all that it had answered and not secured, and then all is well (what is in
+ * flight goes on, as if the host had sent it again); ok: delays only.  store=1: a write fails, but its data was stored.  Without
+ * store=1 a failing write changes nothing.
  */
 #include <linux/module.h>
 #include <linux/seq_file.h>
@@ -16,7 +18,7 @@
 
 #define ALL_OPS	(BIT(SIM_NR_OPS) - 1)
 
-enum effect { EFFECT_STATUS, EFFECT_LOST, EFFECT_CORRUPT };
+enum effect { EFFECT_STATUS, EFFECT_LOST, EFFECT_CORRUPT, EFFECT_RESET };
 
 struct rule {
 	struct list_head list;
@@ -37,7 +39,8 @@ static const struct outcome {
 	{ "ioerr", BLK_STS_IOERR }, { "nospc", BLK_STS_NOSPC }, { "medium", BLK_STS_MEDIUM }, { "timeout", BLK_STS_TIMEOUT },
 	{ "target", BLK_STS_TARGET }, { "protection", BLK_STS_PROTECTION }, { "notsupp", BLK_STS_NOTSUPP },
 	{ "again", BLK_STS_AGAIN },
-	{ "lost", BLK_STS_OK, EFFECT_LOST }, { "corrupt", BLK_STS_OK, EFFECT_CORRUPT }, { "ok", BLK_STS_OK },
+	{ "lost", BLK_STS_OK, EFFECT_LOST }, { "corrupt", BLK_STS_OK, EFFECT_CORRUPT }, { "reset", BLK_STS_IOERR, EFFECT_RESET },
+	{ "ok", BLK_STS_OK },
 };
 
 static const struct outcome *find_outcome(const char *name)
@@ -141,6 +144,7 @@ void sim_fault_match(struct sim_disk *sd, struct sim_cmd *c)
 		c->status = r->outcome->status;
 		c->lose = r->outcome->effect == EFFECT_LOST;
 		c->corrupt = r->outcome->effect == EFFECT_CORRUPT;
+		c->reset = r->outcome->effect == EFFECT_RESET;
 		c->keep = r->store;
 		return;
 	}

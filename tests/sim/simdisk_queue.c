@@ -152,7 +152,7 @@ static bool init_command(struct sim_disk *sd, struct request *rq, struct sim_cmd
 	c->e = c->s + (len >> 9);
 	c->extra_ns = 0;
 	c->status = BLK_STS_OK;
-	c->lose = c->corrupt = c->keep = false;
+	c->lose = c->corrupt = c->keep = c->reset = false;
 	c->id = atomic64_inc_return(&next_id);
 	INIT_LIST_HEAD(&c->list);
 	timerqueue_init(&c->tq);

@@ -15,6 +15,7 @@
  *       when its command completes, if that is FUA, or the disk has no volatile cache (wce=0, plp=1);
  *       when a flush completes whose issue came after the completion of its command (done <= flush_mark);
  *     then earlier pieces lose the sectors it covers: they can no longer survive;
+ *   - a reset (simdisk_fault.c) takes all volatile pieces at once;
  *   - anything else survives a cut or not, each version on its own (sim_store_settle()): what was in flight as well.
  */
 #include <linux/highmem.h>
@@ -453,6 +454,27 @@ static blk_status_t submit_volatile(struct sim_disk *sd, struct request *rq, str
 	return ret;
 }
 
+/* Any context, sim_lock not held, for as long as that takes.  Injected: what was answered, and not secured, is lost. */
+static void lose_volatile(struct sim_disk *sd)
+{
+	struct sim_frag *f, *g;
+	struct sim_vpage *vp;
+	unsigned long flags;
+	u8 *page;
+
+	spin_lock_irqsave(&sim_lock, flags);
+	while ((f = list_first_entry_or_null(&sd->store.complete, struct sim_frag, complete))) {
+		vp = f->vp;
+		forget_frag(sd, f);
+		page = page_address(store_page(&sd->store, vp->nr));
+		memcpy(page, vp->durable, PAGE_SIZE);
+		list_for_each_entry(g, &vp->frags, order)
+			apply_frag(page, g, g->mask);
+		drop_vpage(sd, vp);
+	}
+	spin_unlock_irqrestore(&sim_lock, flags);
+}
+
 /* ------------------------------------------------------------------ commands */
 
 /* A command that changes nothing; its place among the completions counts. */
@@ -481,6 +503,8 @@ blk_status_t sim_store_submit(struct sim_disk *sd, struct request *rq, struct si
 	blk_status_t ret = BLK_STS_OK;
 
 	c->frags = NULL;
+	if (c->reset)
+		lose_volatile(sd);
 	if (sd->p.crash) {
 		ret = changes ? submit_volatile(sd, rq, c, random) : submit_other(sd, c);
 	} else {

@@ -4,6 +4,7 @@ of content, also while lists are changed under its load."""
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -409,6 +410,39 @@ def test_pinned_data_stays(make_disk):
     assert moved(stack.hdd, "r") > MIB, "what is not pinned has gone"
     v.set(**{"class": "default"})
     assert v.status()["pinned_sectors"] == 0 == stack.cache.status()["pinned_sectors"]
+    stack.stop()
+
+
+def test_pinned_data_stays_beside_a_write(make_disk):
+    """In the same 2 MiB one is in flight all the time that reclaim takes."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0, "class": f"lba-0-{MIB}:pin-30/any:cache"}
+    stack = Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+    v = stack.volume
+    data = os.urandom(MIB * 512)
+    v.write(0, data)
+    v.drain()
+    v.read(0, MIB)
+    v.write(32 * MIB, os.urandom(MIB * 512))  # the segments before are sealed
+    v.drain()
+    v.set(mode="writearound")
+    assert v.status()["pinned_sectors"] == MIB
+    there = 2048 + MIB + 512  # on the backing
+    hdd.fail(op="write", from_=there, to=there + 8, status="ok", delay_ms=15000, count=1)
+    with contextlib.ExitStack() as held:
+        writer = threading.Thread(target=v.write, args=(MIB + 512, os.urandom(4096)))
+        writer.start()
+        held.callback(writer.join)
+        wait_for(lambda: hdd.faults()[0]["hits"], 30, "the write")
+        before = stack.cache.status()["reclaimed"]
+        for _ in range(3):
+            with contextlib.suppress(OSError):  # EAGAIN: what stays is all there is
+                stack.cache.message("reclaim", 100)
+        assert stack.cache.status()["reclaimed"] > before, "the other segments"
+        assert writer.is_alive() and v.status()["pinned_sectors"] == MIB
+    stack.cache.message("reclaim", 100)
+    hdd.reset_stats()
+    assert v.status()["pinned_sectors"] == MIB and v.read(0, MIB) == data and not moved(hdd, "r")
     stack.stop()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from lib import command, dm, memory, simdisk
 from lib.block import BlockDevice
+from lib.damage import SUPER, damage
 from lib.decay import Written, commit, places
 from lib.fault_runs import Careless
 from lib.larder import DATA_SECTOR, RESERVED_SECTORS, Cache, Stack, Volume, backing_alone, larder, wait_for
@@ -210,6 +211,29 @@ def test_writeback_from_an_ssd_that_reads_nothing(make_disk, kernel_log, seed):
     stack.stop()
 
 
+def test_volume_is_stopped_while_reclaim_reads_a_dying_ssd(make_disk, kernel_log):
+    """Reclaim has picked what of it is to be written back, and reads on; meanwhile the cache fails, and the volume is stopped."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = small_stack(make_disk)
+    for i in range(4 * N):
+        stack.volume.write(i * 4 * SECTORS, block(i))
+    stack.volume.flush()
+    stack.ssd.fail(op="read", status="ok", delay_ms=8000)
+    t = begin(fails, stack.cache.message, "reclaim", 1)
+    wait_for(lambda: stack.ssd.faults()[0]["hits"] > 1, 60, "the second segment")
+    kill(stack.hdd, "write,flush")
+    kill(stack.ssd, "write")
+    assert fails(stack.volume.write, 0, block(0)) or fails(stack.volume.flush)
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+    ends(stack.volume.remove)
+    stack.volume = None
+    assert t.is_alive(), "it was to read on"
+    stack.ssd.heal()  # not the one in flight
+    t.join(PATIENCE)
+    assert not t.is_alive()
+    ends(stack.stop)
+
+
 @pytest.mark.parametrize("fua", [False, True])
 def test_writes_that_fail_are_not_counted(make_disk, fua):
     """may_be_dirty cannot be set: nothing was written to the cache, and no counter says so, nor falls when one does."""
@@ -351,6 +375,29 @@ def test_clean_copies_that_cannot_be_written(make_disk, kernel_log, stored):
     read(last)
     assert stack.volume.read(0, SECTORS) == block(0, 1) and all(stack.volume.read(i * 8, 8) == block(i) for i in range(1, N))
     stack.stop()
+
+
+def test_superblock_that_gives_data_away(make_disk, kernel_log):
+    """Crafted: it says that the older checkpoint is where dirty data is.  That is not free when the checkpoint is given up."""
+    stack = small_stack(make_disk)
+    write_all(stack.volume)
+    stack.volume.flush()
+    segment = commit_blocks(stack.ssd)[0].segment
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    stack.stop()
+    older = (f"checkpoint[1].first_segment={segment}", "checkpoint[1].bytes=65536", "head.generation=+1")
+    damage(stack.ssd, SUPER, *older)
+    stack.start()
+    assert kernel_log.matching(rf"ssd0: superblock: checkpoint\[1\]: its segment {segment} holds other data as well")
+    for sector in range(4096, 60 << 11, 128):  # twice what the cache has
+        stack.volume.read(sector, 128)
+    check_all(stack.volume)
+    stack.volume.drain()
+    stack.stop()
+    raw = backing_alone(stack.hdd)
+    check_all(raw)
+    raw.remove()
 
 
 def test_ssd_that_refuses_writes_with_nothing_dirty(stack, kernel_log):
@@ -607,6 +654,40 @@ def test_backing_that_hangs(make_disk, hangs):
     v = Volume.start(hdd, cache)
     assert v.read(0, 2 * SECTORS) == block(1) + block(2)
     v.remove()
+    cache.remove()
+
+
+def test_no_memory_beside_a_backing_that_hangs(make_disk):
+    """The write that hangs has its pages from the pool; another volume's needs some as well."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    below = Part.make("below", make_disk("hdd1", model="null", mb=64, wce=1), 64)
+    Cache.format("c", ssd)
+    for name, backing in (("v", hdd), ("w", below)):
+        Volume.format(name, backing, "--cache", "c")
+    cache = Cache.start(ssd, congestion_read=0, congestion_write=0)
+    v, w = (Volume.start(backing, cache, name, writeback="off") for name, backing in (("v", hdd), ("w", below)))
+    for x in (v, w):
+        x.write(0, block(1))
+        x.flush()
+
+    def write_back(x: Volume) -> None:
+        """Its first page is not there at once: behind the list of them."""
+        with memory.failing("group_alloc", "writeback_window", skip=1, count=1):
+            x.message("flush")
+            wait_for(lambda: memory.counts()["failed"], 60, "a page to be missing")
+            time.sleep(1)  # it has what it needs of the pool, or waits
+
+    below.suspend(noflush=True)
+    try:
+        write_back(w)
+        write_back(v)
+        wait_for(lambda: not v.dirty(), PATIENCE, "the other one to be written back")
+        assert w.dirty()
+    finally:
+        below.resume()
+    wait_for(lambda: not w.dirty(), PATIENCE, "the one that hung")
+    for x in (v, w):
+        x.remove()
     cache.remove()
 
 

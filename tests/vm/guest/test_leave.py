@@ -4,7 +4,7 @@ stale from then on, if it comes back, before anything has reached the backing pa
 
 import pytest
 from lib import simdisk
-from lib.larder import Stack, Volume, backing_alone, larder, wait_for
+from lib.larder import DATA_SECTOR, Stack, Volume, backing_alone, larder, wait_for
 from lib.sets import kill, make_ssds
 
 MODES = ("writethrough", "writearound", "writeback")
@@ -229,6 +229,20 @@ def test_power_cuts_while_it_is_written_back(make_disk, make_oracle, kernel_log,
             oracle.verify()
     assert "may_be_dirty,clean_void" in seen, seen
     stack.verify_alone(oracle)
+
+
+def test_backing_is_reset_meanwhile(make_disk, make_oracle, kernel_log):
+    """While what is dirty is written back the backing loses what it has answered of it; one write fails, the flush succeeds."""
+    kernel_log.expect(NOISE)
+    stack, oracle = make_dirty(make_disk, make_oracle)
+    stack.volume.flush()
+    stack.hdd.fail(op="write", from_=DATA_SECTOR, skip=40, count=1, status="reset")
+    kill(stack.ssd, READ_ONLY)
+    oracle.run(ops=50)
+    passing(stack)
+    assert stack.hdd.faults()[0]["hits"] == 1
+    oracle.verify()
+    stack.stop()
 
 
 def test_it_is_written_back_later(make_disk, make_oracle, kernel_log):

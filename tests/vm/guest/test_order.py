@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from lib import simdisk
 from lib.block import SECTOR
-from lib.larder import Stack, wait_for
+from lib.larder import DATA_SECTOR, Stack, wait_for
 
 BLOCK = 8  # sectors
 A, B, C = (os.urandom(BLOCK * SECTOR) for _ in range(3))
@@ -159,6 +159,68 @@ def test_written_back_is_durable_above(make_disk):
     stack.volume.drain()
     cut(stack, ssd="lose", hdd="keep")
     assert settled(stack) == B
+    stack.stop()
+
+
+NOISE = "I/O error|critical .* error|Buffer I/O"
+
+
+def make_scattered(make_disk) -> tuple[Stack, dict[int, bytes]]:
+    """Dirty and durable, and written back one by one, in this order."""
+    stack = make(make_disk, writeback_depth=1)
+    content = {i * 4 * BLOCK: os.urandom(BLOCK * SECTOR) for i in range(8)}
+    for sector, data in content.items():
+        stack.volume.write(sector, data)
+    stack.volume.flush()
+    return stack, content
+
+
+def nothing_went_back(stack: Stack, content: dict[int, bytes]) -> None:
+    """All of it is written back, and is there without its copy in the cache."""
+    stack.volume.drain()
+    stack.volume.message("drop_clean")
+    assert [s for s, data in content.items() if stack.volume.read(s, BLOCK) != data] == []
+
+
+def test_backing_is_reset_in_a_batch(make_disk, kernel_log):
+    """Rule 4: it has lost what it had answered of the batch, a write fails, and then all is well: no flush tells."""
+    kernel_log.expect(NOISE)
+    stack, content = make_scattered(make_disk)
+    stack.hdd.fail(op="write", from_=DATA_SECTOR, skip=len(content) // 2, count=1, status="reset")
+    nothing_went_back(stack, content)
+    assert stack.hdd.faults()[0]["hits"] == 1
+    stack.stop()
+
+
+@pytest.mark.parametrize("late", [0, 25000])
+def test_flush_of_a_user_fails_beside_a_batch(make_disk, kernel_log, late):
+    """Rule 4: it has taken what was written back before with it, and the batch's own flush, behind it, succeeds.  late: in ms, that
+    it is told, when the batch's own one has ended."""
+    kernel_log.expect(NOISE)
+    stack, content = make_scattered(make_disk)
+    last = DATA_SECTOR + max(content)
+    stack.volume.set(mode="writearound")
+    stack.hdd.fail(op="write", from_=last, to=last + BLOCK, status="ok", delay_ms=5 * HELD, count=1)
+    stack.volume.message("flush")
+    wait_for(lambda: stack.hdd.faults()[0]["hits"], 60, "the last write of the batch")
+    stack.hdd.fail(op="flush", status="reset", delay_ms=late, count=1)
+    stack.volume.write(8192, A)
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    nothing_went_back(stack, content)
+    stack.stop()
+
+
+def test_place_that_cannot_be_written_in_a_batch(make_disk, kernel_log):
+    """What is beside it is written back all the same."""
+    kernel_log.expect(NOISE)
+    stack, content = make_scattered(make_disk)
+    bad = DATA_SECTOR + sorted(content)[4]
+    stack.hdd.fail(op="write", from_=bad, to=bad + BLOCK, status="ioerr")
+    stack.volume.message("flush")
+    wait_for(lambda: stack.volume.dirty() == BLOCK, 120, "all but that place")
+    stack.hdd.heal()
+    nothing_went_back(stack, content)
     stack.stop()
 
 

@@ -2,6 +2,7 @@
 """One SSD of several is lost: the cache makes second copies of all that is dirty on the others, and another one may be lost."""
 
 import contextlib
+import threading
 
 import pytest
 from lib import simdisk
@@ -58,6 +59,48 @@ def test_under_load(make_disk, make_oracle, kernel_log, seed, mirror, which, los
     start_without(stack, which, lost)
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+def test_writes_beside_it_all_the_time(make_disk, kernel_log):
+    """Some are always in flight in the 2 MiB of what has one copy: it gets its second one."""
+    kernel_log.expect(FAILS)
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off", sequential_cutoff=0)
+    cold = range(0, 1024, 64)
+    for sector in cold:
+        stack.volume.write(sector, block(sector))
+    stack.volume.flush()
+    for s in stack.ssd:
+        s.reset_stats()
+    assert all(stack.volume.read(sector, 8) == block(sector) for sector in cold)
+    lost = max(range(3), key=lambda i: stack.ssd[i].stats()["reads"])  # it has that
+    left = [i for i in range(3) if i != lost]
+    for i in left:
+        stack.ssd[i].fail(op="write", status="ok", delay_ms=50)  # so that they are in flight for long
+    ends = threading.Event()
+
+    def write(i: int) -> None:
+        while not ends.is_set():
+            stack.volume.write(2048 + 64 * i, block(i))
+
+    writers = [threading.Thread(target=write, args=(i,), daemon=True) for i in range(16)]
+    for t in writers:
+        t.start()
+    try:
+        kill(stack.ssd[lost])
+        wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the SSD to leave")
+        wait_for(lambda: stack.cache.status()["resync_sectors"] >= 8 * len(cold), 120, "the second copies")
+        wait_for(lambda: stack.cache.status()["resync"] == "idle", 120, "the resync to end, under the load")
+        assert stack.cache.status()["trouble"] == "-"
+    finally:
+        ends.set()
+        for t in writers:
+            t.join()
+    assert all(stack.volume.read(sector, 8) == block(sector) for sector in cold)
+    stack.ssd[left[1]].heal()
+    stack.stop()
+    start_without(stack, lost, left[0])
+    assert all(stack.volume.read(sector, 8) == block(sector) for sector in cold)
+    stack.stop()
 
 
 def test_power_cuts(make_disk, make_oracle, seed):

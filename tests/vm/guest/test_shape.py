@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import fcntl
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -363,6 +364,47 @@ def test_what_has_no_other_copy_leaves(make_disk, make_oracle, which):
     oracle.verify()
     stack.verify_alone(oracle)
     assert not gone.stats()["reads"]
+
+
+@pytest.mark.parametrize("mirror", ["none", "all"])
+def test_drained_while_it_is_read(make_disk, mirror):
+    """What is clean there is read all the time, by many; what has only its second copy there as well."""
+    stack = make_stack(make_disk, writeback="off", sequential_cutoff=0, cache_mirror=mirror)
+    content = {s: s.to_bytes(8, "little") * 64 * 64 for s in range(2048, 4096, 64)}
+    for sector, data in content.items():
+        stack.volume.write(sector, data)
+    stack.volume.drain()
+    stack.volume.message("drop_clean")
+    for sector in content:
+        stack.volume.read(sector, 64)
+    wait_for(lambda: stack.volume.status()["cached_sectors"] >= 2048, 60, "the fills")
+    for s in stack.ssd:
+        s.reset_stats()
+    for sector in content:
+        stack.volume.read(sector, 64)
+    busy = max((0, 1), key=lambda i: stack.ssd[i].stats()["reads"])
+    assert stack.ssd[busy].stats()["reads"] >= len(content) // 2
+    stack.ssd[busy].fail(op="read", status="ok", delay_ms=200)
+    number = busy if mirror == "none" else 1 - busy
+    ends, wrong = threading.Event(), []
+
+    def read(i: int) -> None:
+        mine = list(content)[i::16]
+        while not ends.is_set():
+            wrong.extend(s for s in mine if stack.volume.read(s, 64) != content[s])
+
+    readers = [threading.Thread(target=read, args=(i,), daemon=True) for i in range(16)]
+    for t in readers:
+        t.start()
+    try:
+        stack.cache.message("drain", number)
+        wait_for(lambda: states(stack).split("/")[number] == "removed", 120, "the SSD to be drained")
+    finally:
+        ends.set()
+        for t in readers:
+            t.join()
+    assert not wrong
+    stack.stop()
 
 
 def test_removed_place_is_taken_again(make_disk, make_oracle):

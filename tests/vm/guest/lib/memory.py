@@ -32,10 +32,22 @@ def counts() -> dict:
     return key_values((simdisk.ROOT / "memory").read_text())
 
 
+def function(*names: str) -> tuple[int, int]:
+    """Of the module: where it is, or the first of these that it was inlined into."""
+    with open("/proc/kallsyms") as f:
+        symbols = [x.split() for x in f if x.endswith("[larder]\n")]
+    at = sorted((int(x[0], 16), x[2].split(".")[0]) for x in symbols if x[1] in "tT")
+    for name in names:
+        for (first, found), (last, _) in itertools.pairwise(at):
+            if found == name:
+                return first, last - 1
+    raise LookupError(f"no function {names}")
+
+
 @contextlib.contextmanager
-def failing(**rule: object) -> Iterator[None]:
-    """skip=N, count=N (0: without end), odds=N: one of so many, at random, seed=N."""
-    first, last = text()
+def failing(*functions: str, **rule: object) -> Iterator[None]:
+    """skip=N, count=N (0: without end), odds=N: one of so many, at random, seed=N.  functions: function(), of that one alone."""
+    first, last = function(*functions) if functions else text()
     simdisk.control(f"memory from={first:#x} to={last + 1:#x} {simdisk.words(**rule)}")
     try:
         yield
