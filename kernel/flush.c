@@ -223,7 +223,7 @@ int flusher_flush(struct flusher *f, struct flush_wait *w, bool force, bool may_
 	if (f->volume)
 		marks_flush_issued(f->volume, op->number);
 	trace_larder_flush(f->bdev->bd_dev, op->number);
-	bio_init(&op->bio, f->bdev, NULL, 0, REQ_OP_WRITE | REQ_PREFLUSH | REQ_SYNC);
+	bio_init_for_all(&op->bio, f->bdev, NULL, 0, REQ_OP_WRITE | REQ_PREFLUSH | REQ_SYNC);
 	op->bio.bi_end_io = flush_op_end;
 	submit_bio(&op->bio);
 	return 1;
