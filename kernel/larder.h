@@ -1143,6 +1143,7 @@ void log_replaces(struct item *it, const struct larder_map *m);	/* region lock h
 /* sleeps: until no end-io of ours can come; nothing new may begin */
 void log_drain(struct cache *c);
 void log_resume(struct cache *c);			/* after a suspend */
+void log_interval_changed(struct cache *c);		/* sleeps: c->set has another commit or commit_interval */
 bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
 /* sleeps: the write stream goes on in its next segment; -EAGAIN: none is opened yet */
 int log_roll(struct cache *c);

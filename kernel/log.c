@@ -283,6 +283,14 @@ void log_resume(struct cache *c)
 	log_kick(c);
 }
 
+/* Neither what was opened for another interval, nor the timer, on which what is opened later would rely, goes on with that. */
+void log_interval_changed(struct cache *c)
+{
+	log_close_open(c, CLOSE_ASKED);
+	hrtimer_cancel(&c->log.timer);
+	log_resume(c);
+}
+
 bool log_idle(struct cache *c)
 {
 	struct log *log = &c->log;

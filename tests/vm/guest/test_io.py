@@ -447,6 +447,17 @@ def test_commit_always(make_disk, make_oracle):
     stack.verify_alone(oracle)
 
 
+def test_shorter_interval(make_disk):
+    """It holds at once, also while the timer of the former one would still run."""
+    stack = small_stack(make_disk, cache_commit_interval=60000)
+    stack.volume.write(0, b"a" * 4096)
+    before = stack.cache.status()
+    stack.cache.set(commit_interval=10)
+    stack.volume.write(64, b"b" * 4096)
+    wait_for(lambda: stack.cache.status()["commits_timer"] > before["commits_timer"], 20, "the next record")
+    stack.stop()
+
+
 def test_memory_limit(make_disk, make_oracle):
     """At the bound fills stop, clean extents go, writes pass the cache by or wait; nothing fails, and all of it is right."""
     stack = small_stack(make_disk, {"mb": 64}, sequential_cutoff=0)
