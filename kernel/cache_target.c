@@ -925,9 +925,8 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 		/* else the resume sees to it: without this table bound there is nothing to write to that stays open */
 		if (!strcmp(key, "roles") && c->started && READ_ONCE(c->ti) == ct->ti)
 			err = cache_roles(ct);
-		/* one that was opened for another interval */
-		if (!strcmp(key, "commit"))
-			log_close_open(c, CLOSE_ASKED);
+		if (!strcmp(key, "commit") || !strcmp(key, "commit_interval"))
+			log_interval_changed(c);
 	}
 	if (n < 0)
 		DMERR("cache %pUb: %s: '%s' %s", c->uuid, key, value, why);

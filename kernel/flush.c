@@ -31,6 +31,7 @@ struct flush_op {
 /* A user flush that waits for several SSDs. */
 struct flush_set {
 	struct larder_io *io;
+	bool failed;			/* of an SSD that has not left the set for it */
 	struct flush_wait wait[LARDER_MAX_DEVICES];
 };
 
@@ -224,7 +225,7 @@ int flusher_flush(struct flusher *f, struct flush_wait *w, bool force, bool may_
 	if (f->volume)
 		marks_flush_issued(f->volume, op->number);
 	trace_larder_flush(f->bdev->bd_dev, op->number);
-	bio_init(&op->bio, f->bdev, NULL, 0, REQ_OP_WRITE | REQ_PREFLUSH | REQ_SYNC);
+	bio_init_for_all(&op->bio, f->bdev, NULL, 0, REQ_OP_WRITE | REQ_PREFLUSH | REQ_SYNC);
 	op->bio.bi_end_io = flush_op_end;
 	submit_bio(&op->bio);
 	return 1;
@@ -330,11 +331,15 @@ static void user_flush_put(struct larder_io *io)
 		return;
 	if (io->set) {
 		struct cache *c = io->volume->cache;
+		bool failed = io->error || READ_ONCE(io->set->failed);
 
 		mempool_free(io->set, &flush_set_pool);
 		io->set = NULL;
-		/* an SSD has left the set: once the set without it is durable, the others are asked again */
-		if (unlikely(READ_ONCE(c->failures) != io->failures) && READ_ONCE(c->state) != CACHE_FAILED) {
+		/*
+		 * An SSD has left the set: once the set without it is durable, the others are asked again.  Not if one of them, or
+		 * the backing, has failed this flush: it may have lost what the flush was for, and say so but once.
+		 */
+		if (unlikely(READ_ONCE(c->failures) != io->failures) && !failed && READ_ONCE(c->state) != CACHE_FAILED) {
 			io->stage = 0;
 			flush_enqueue(c, io);
 			return;
@@ -363,10 +368,15 @@ static void user_flush_done(struct flush_wait *w, int error)
 static void user_flush_set_done(struct flush_wait *w, int error)
 {
 	struct flush_set *set = container_of(w, struct flush_set, wait[w->index]);
+	struct larder_io *io = set->io;
 
-	if (error)
-		set->io->ssd_error = error;
-	user_flush_put(set->io);
+	if (error) {
+		io->ssd_error = error;
+		/* flush_op_end() has made it leave by now, if it can be spared */
+		if (!READ_ONCE(io->volume->cache->dev[w->index].failed))
+			WRITE_ONCE(set->failed, true);
+	}
+	user_flush_put(io);
 }
 
 static int user_flush_prepare(struct cache *c, struct larder_io *io, bool may_wait)
@@ -380,6 +390,7 @@ static int user_flush_prepare(struct cache *c, struct larder_io *io, bool may_wa
 		if (!io->set)
 			return -EAGAIN;
 		io->set->io = io;
+		io->set->failed = false;
 		for (i = 0; i < c->nr_devices; i++) {
 			io->set->wait[i].done = user_flush_set_done;
 			io->set->wait[i].index = i;

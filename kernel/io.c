@@ -279,7 +279,7 @@ static void hit_count_vector(struct bio *bio)
 		bio->bi_vcnt = 1;
 }
 
-/* A hit: io has the place and the state, the segment is pinned.  A 4Kn SSD and an unaligned extent: see read_bounce(). */
+/* A hit: io has the place and the state, its segment is pinned.  4Kn SSD, and extent or vectors do not fit: read_bounce(). */
 static __always_inline int read_hit(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
@@ -369,7 +369,7 @@ static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, 
 	return err;
 }
 
-/* Sleeps.  Reads an extent that does not lie on whole blocks of a 4Kn SSD into the bio, which is as long as it. */
+/* Sleeps.  Reads an extent, which need not lie on whole blocks of a 4Kn SSD, into the bio, which is as long as it; any vectors. */
 static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map *m)
 {
 	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
@@ -526,8 +526,25 @@ static int read_miss(struct volume *v, struct bio *bio, struct larder_io *io, bo
 	return read_backing(v, bio, io, may_wait);
 }
 
-/* Would reading [cache, cache + len) of this SSD be unaligned to its blocks? */
-static bool hit_unaligned(struct cache *c, u64 cache, u32 len)
+/*
+ * Are the first len sectors of the bio in vectors of whole blocks of this SSD, as it wants them?  The volume has the limits of its
+ * backing, so they may be smaller: then the block layer would have to split the bio within a block where the SSD bears no gap
+ * between vectors (NVMe), and dm-crypt takes them only one by one.
+ */
+static bool vectors_fit(const struct cache_device *d, const struct bio *bio, u32 len)
+{
+	struct bvec_iter iter, start = bio->bi_iter;
+	struct bio_vec bv;
+
+	start.bi_size = len << SECTOR_SHIFT;
+	__bio_for_each_bvec(bv, bio, iter, start)
+		if ((bv.bv_len & (d->lbs - 1)) || (bv.bv_offset & bdev_dma_alignment(d->bdev)))
+			return false;
+	return true;
+}
+
+/* Has this SSD larger blocks than that [cache, cache + len) could be read from it into the beginning of the bio? */
+static bool hit_unaligned(struct cache *c, const struct bio *bio, u64 cache, u32 len)
 {
 	sector_t where;
 	struct cache_device *d;
@@ -535,18 +552,19 @@ static bool hit_unaligned(struct cache *c, u64 cache, u32 len)
 	if (likely(!(READ_ONCE(c->look) & LOOK_LARGE)))
 		return false;
 	d = cache_sector_device(c, cache, &where);
-	return d->lbs > SECTOR_SIZE && ((where | len) & ((d->lbs >> SECTOR_SHIFT) - 1));
+	return d->lbs > SECTOR_SIZE && (((where | len) & ((d->lbs >> SECTOR_SHIFT) - 1)) || !vectors_fit(d, bio, len));
 }
 
 /*
  * A hit of CLEAN data that is read from the backing, which has the same: the cache has failed, the SSD's blocks do not fit, or it
  * is congested.
  */
-static bool hit_elsewhere(struct volume *v, const struct larder_map *m)
+static bool hit_elsewhere(struct volume *v, const struct bio *bio, const struct larder_map *m)
 {
 	struct cache *c = v->cache;
 
-	if (unlikely(c->state == CACHE_FAILED || segment_lost(c, cache_segment(c, m->cache)) || hit_unaligned(c, m->cache, m->len)))
+	if (unlikely(c->state == CACHE_FAILED || segment_lost(c, cache_segment(c, m->cache)) ||
+		     hit_unaligned(c, bio, m->cache, m->len)))
 		return true;
 	if (likely(!ssd_congested(c, SSD_READ)) || !ssd_avoids(c, SSD_READ))
 		return false;
@@ -601,7 +619,7 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (m.state == LARDER_ST_CLEAN && unlikely(hit_elsewhere(v, &m))) {
+	if (m.state == LARDER_ST_CLEAN && unlikely(hit_elsewhere(v, bio, &m))) {
 		segment_unpin(c, cache_segment(c, m.cache));
 		m.state = LARDER_ST_NONE;
 		io->bypass = true;		/* no fill where it is cached */
@@ -625,7 +643,7 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 		bio_endio(bio);
 		return DM_MAPIO_SUBMITTED;
 	}
-	if (unlikely(hit_unaligned(c, m.cache, m.len))) {
+	if (unlikely(hit_unaligned(c, bio, m.cache, m.len))) {
 		if (may_wait)
 			return read_bounce(v, bio, io, &m);
 		segment_unpin(c, cache_segment(c, m.cache));
@@ -680,7 +698,7 @@ static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const
 	return err;
 }
 
-/* The same from an SSD of larger blocks than what is asked for. */
+/* The same where an SSD, perhaps the one of the other copy, has larger blocks than what is asked for, or than its vectors. */
 static int read_part_bounced(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
 {
 	struct bio *part = part_of(v, bio, offset, m->len);
@@ -708,7 +726,7 @@ static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct
 		err = read_part_backing(v, bio, offset, m->len);
 	else if (segment_lost(v->cache, cache_segment(v->cache, m->cache)))
 		err = -EIO;		/* the place of an SSD that is not here has no block device */
-	else if (hit_unaligned(v->cache, m->cache, m->len))
+	else if (READ_ONCE(v->cache->look) & LOOK_LARGE)
 		err = read_part_bounced(v, bio, offset, m);
 	else
 		err = read_part_cached(v, bio, offset, m);

@@ -36,6 +36,7 @@
 #define LARDER_H
 
 #include <linux/bio.h>
+#include <linux/blk-cgroup.h>
 #include <linux/blkdev.h>
 #include <linux/device-mapper.h>
 #include <linux/hrtimer.h>
@@ -1161,6 +1162,7 @@ void log_replaces(struct item *it, const struct larder_map *m);	/* region lock h
 /* sleeps: until no end-io of ours can come; nothing new may begin */
 void log_drain(struct cache *c);
 void log_resume(struct cache *c);			/* after a suspend */
+void log_interval_changed(struct cache *c);		/* sleeps: c->set has another commit or commit_interval */
 bool log_idle(struct cache *c);				/* nothing in flight and nothing open */
 /* sleeps: the write stream goes on in its next segment; -EAGAIN: none is opened yet */
 int log_roll(struct cache *c);
@@ -1377,6 +1379,18 @@ void race_end(struct cache *c, struct volume *v, u64 sector, u64 len, enum race_
 void race_turn(struct cache *c, struct volume *v, u64 sector, u64 len, u64 until);
 void race_barrier(struct cache *c, struct volume *v, u64 sector, u64 len, u64 lsn);	/* a bypass there needs this lsn applied */
 u64 race_barrier_lsn(struct cache *c, struct volume *v, u64 sector, u64 len);
+/*
+ * Any context.  bio_init() for what all users of a cache wait for, in the order of the log: charged to the root cgroup, for the
+ * limits (io.max, io.latency, io.weight) of that of the task which happens to send it are not for the others.
+ */
+static inline void bio_init_for_all(struct bio *bio, struct block_device *bdev, struct bio_vec *vecs, unsigned short n,
+				    blk_opf_t opf)
+{
+	bio_init(bio, NULL, vecs, n, opf);	/* no look-up of the task's */
+	bio->bi_bdev = bdev;
+	bio_associate_blkg_from_css(bio, blkcg_root_css);
+}
+
 int io_issue(struct bio *bio, bool may_wait);		/* a remapped clone: to dm (map) or down (worker); DM_MAPIO_* */
 void io_complete(struct bio *bio, int error);		/* any context */
 /* DM_MAPIO_*; -EAGAIN: try again later; -EBUSY: something dirty is there: to the cache */

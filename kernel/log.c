@@ -283,6 +283,14 @@ void log_resume(struct cache *c)
 	log_kick(c);
 }
 
+/* Neither what was opened for another interval, nor the timer, on which what is opened later would rely, goes on with that. */
+void log_interval_changed(struct cache *c)
+{
+	log_close_open(c, CLOSE_ASKED);
+	hrtimer_cancel(&c->log.timer);
+	log_resume(c);
+}
+
 bool log_idle(struct cache *c)
 {
 	struct log *log = &c->log;
@@ -677,7 +685,8 @@ static void append_init(struct append *a, struct append *first, struct append_co
 	a->first = first;
 	a->joining = copy.joining;
 	a->device = copy_sector_device(r->cache, slot_sector(r->cache, copy.segment, first->from), &where);
-	bio_init(&a->bio, a->device->bdev, &r->vec[first->from - r->first], slots, APPEND_OPF | (first->fua ? REQ_FUA : 0));
+	bio_init_for_all(&a->bio, a->device->bdev, &r->vec[first->from - r->first], slots,
+			 APPEND_OPF | (first->fua ? REQ_FUA : 0));
 	a->bio.bi_vcnt = slots;
 	a->bio.bi_iter.bi_size = slots * LARDER_SLOT_SIZE;
 	a->bio.bi_iter.bi_sector = where;
@@ -708,8 +717,8 @@ static noinline void append_init_copies(struct cache *c, struct append *a)
 }
 
 /*
- * To each copy that can be written.  No copy is left: it fails.  The system has counted what users write already, and the priority
- * of the task that happens to send is not that of all who wait for it.
+ * To each copy that can be written.  No copy is left: it fails.  The system has counted what users write already, and priority and
+ * cgroup of the task that happens to send are not those of all who wait for it.
  */
 static void append_submit(struct cache *c, struct append *a)
 {

@@ -89,7 +89,7 @@ static bool summary_send(struct cache *c, const struct stream *s, u32 segment)
 	}
 	w->cache = c;
 	w->segment = segment;
-	bio_init(&w->bio, d->bdev, &w->vec, 1, REQ_OP_WRITE);
+	bio_init_for_all(&w->bio, d->bdev, &w->vec, 1, REQ_OP_WRITE);
 	w->bio.bi_iter.bi_sector = where;
 	w->bio.bi_end_io = summary_end;
 	__bio_add_page(&w->bio, virt_to_page(w->buf), sizeof(*w->buf), offset_in_page(w->buf));

@@ -41,9 +41,13 @@ static inline void sim_hrtimer_setup(struct hrtimer *t, enum hrtimer_restart (*f
 #endif
 }
 
-/* What simdisk asks of its queue.  Sizes in bytes, max_sectors in sectors of 512; discard_bytes, zeroes_bytes 0: not supported. */
+/*
+ * What simdisk asks of its queue.  Sizes in bytes, max_sectors in sectors of 512; virt_boundary 0: none; discard_bytes,
+ * zeroes_bytes 0: not supported.
+ */
 struct sim_limits {
 	u32 lbs, pbs, io_min, io_opt;
+	u32 virt_boundary;
 	u32 max_sectors;
 	u64 discard_bytes, zeroes_bytes;
 	u32 discard_gran;
@@ -57,6 +61,7 @@ static inline struct gendisk *sim_alloc_disk(struct blk_mq_tag_set *set, const s
 	struct queue_limits lim = {
 		.logical_block_size = l->lbs, .physical_block_size = l->pbs, .io_min = l->io_min, .io_opt = l->io_opt,
 		.max_hw_sectors = l->max_sectors, .max_segments = 256,
+		.virt_boundary_mask = l->virt_boundary ? l->virt_boundary - 1 : 0,
 		.max_hw_discard_sectors = l->discard_bytes >> 9, .max_discard_segments = 1,
 		.discard_granularity = l->discard_bytes ? l->discard_gran : 0,
 		.max_write_zeroes_sectors = l->zeroes_bytes >> 9,
@@ -85,6 +90,8 @@ static inline struct gendisk *sim_alloc_disk(struct blk_mq_tag_set *set, const s
 		blk_queue_io_opt(q, l->io_opt);
 	blk_queue_max_hw_sectors(q, l->max_sectors);
 	blk_queue_max_segments(q, 256);
+	if (l->virt_boundary)
+		blk_queue_virt_boundary(q, l->virt_boundary - 1);
 	if (l->discard_bytes) {
 		blk_queue_max_discard_sectors(q, l->discard_bytes >> 9);
 		q->limits.discard_granularity = l->discard_gran;

@@ -67,6 +67,7 @@ struct sim_params {
 	u64 rpm, hdd_mbs, seek_a, seek_b, seek_c, wc_kb, wc_ext, wc_idle_ns, starve_ns, la_kb, wc_scan;
 	/* queue limits */
 	u64 io_min, io_opt;	/* bytes */
+	u64 virt_boundary;	/* bytes, 0: none.  Vectors meet there, as NVMe's pages; a command with others fails, with a WARN */
 	u64 ro;
 	u64 discard;		/* enum sim_discard */
 	u64 discard_kb, discard_gran;	/* largest discard or write-zeroes, KiB; granularity, bytes */

@@ -110,8 +110,8 @@ static const struct param {
 	PARAM(fua_ns, true), PARAM(plp, false), PARAM(rpm, false), PARAM(hdd_mbs, false), PARAM(seek_a, false),
 	PARAM(seek_b, false), PARAM(seek_c, false), PARAM(wc_kb, false), PARAM(wc_ext, false), PARAM(wc_idle_ns, true),
 	PARAM(starve_ns, true), PARAM(la_kb, false), PARAM(wc_scan, false),
-	PARAM(io_min, false), PARAM(io_opt, false), PARAM(ro, true), PARAM(discard, false), PARAM(discard_kb, false),
-	PARAM(discard_gran, false), PARAM(discard_ns, true), PARAM(write_zeroes, false),
+	PARAM(io_min, false), PARAM(io_opt, false), PARAM(virt_boundary, false), PARAM(ro, true), PARAM(discard, false),
+	PARAM(discard_kb, false), PARAM(discard_gran, false), PARAM(discard_ns, true), PARAM(write_zeroes, false),
 	PARAM(crash, false), PARAM(ignore_flush, true), PARAM(ignore_fua, true), PARAM(jitter_ns, true),
 #undef PARAM
 };
@@ -150,7 +150,9 @@ static bool params_valid(const struct sim_params *p)
 	return p->scale && p->qd && p->qd <= 10240 && p->channels <= SIM_MAX_CHANNELS && p->streams <= SIM_MAX_STREAMS &&
 		is_power_of_2(p->lbs) && p->lbs >= 512 && p->lbs <= PAGE_SIZE && is_power_of_2(p->pbs) && p->pbs >= p->lbs &&
 		p->max_kb >= 4 && p->max_kb <= 65536 && p->discard_kb && p->discard_kb <= (1 << 20) &&
-		is_power_of_2(p->discard_gran) && p->discard_gran >= p->lbs;
+		is_power_of_2(p->discard_gran) && p->discard_gran >= p->lbs &&
+		(!p->virt_boundary ||
+		 (is_power_of_2(p->virt_boundary) && p->virt_boundary >= 512 && p->virt_boundary <= PAGE_SIZE));
 }
 
 /* ------------------------------------------------------------------ words */
@@ -407,7 +409,7 @@ static int alloc_queue(struct sim_disk *sd)
 {
 	struct sim_limits lim = {
 		.lbs = sd->p.lbs, .pbs = sd->p.pbs, .io_min = sd->p.io_min, .io_opt = sd->p.io_opt,
-		.max_sectors = sd->p.max_kb * 2, .discard_gran = sd->p.discard_gran,
+		.virt_boundary = sd->p.virt_boundary, .max_sectors = sd->p.max_kb * 2, .discard_gran = sd->p.discard_gran,
 		.discard_bytes = sd->p.discard ? sd->p.discard_kb << 10 : 0,
 		.zeroes_bytes = sd->p.write_zeroes ? sd->p.discard_kb << 10 : 0,
 		.wce = sd->p.wce, .fua = sd->p.fua, .rotational = sd->model == SIM_HDD,

@@ -225,6 +225,27 @@ static bool start_command(struct sim_disk *sd, struct sim_cmd *c)
 	return true;
 }
 
+/* What a controller that is given a list of pages cannot do: a vector but the first begins, or but the last ends, within one. */
+static bool has_gap(const struct sim_disk *sd, struct request *rq, const struct sim_cmd *c)
+{
+	u64 mask = sd->p.virt_boundary - 1;
+	struct req_iterator iter;
+	phys_addr_t at, end = 0;
+	struct bio_vec bv;
+	bool first = true;
+
+	if (!sd->p.virt_boundary || (c->op != SIM_READ && c->op != SIM_WRITE))
+		return false;
+	rq_for_each_bvec(bv, rq, iter) {
+		at = page_to_phys(bv.bv_page) + bv.bv_offset;
+		if (!first && at != end && ((at | end) & mask))
+			return true;
+		end = at + bv.bv_len;
+		first = false;
+	}
+	return false;
+}
+
 static blk_status_t sim_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
 {
 	struct sim_disk *sd = hctx->queue->queuedata;
@@ -237,6 +258,10 @@ static blk_status_t sim_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq
 	if (!init_command(sd, rq, c))
 		return BLK_STS_NOTSUPP;
 	blk_mq_start_request(rq);
+	if (WARN_ONCE(has_gap(sd, rq, c), "simdisk: %s: a command whose vectors have a gap\n", sd->name)) {
+		blk_mq_end_request(rq, BLK_STS_IOERR);
+		return BLK_STS_OK;
+	}
 	if (sd->p.jitter_ns || !list_empty_careful(&sd->faults)) {
 		spin_lock_irqsave(&sd->lock, flags);
 		disturb(sd, c);

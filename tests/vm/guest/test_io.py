@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A volume holds what was written: every size and alignment, every kind of request, all modes, a full cache, little memory."""
 
+import mmap
 import os
 import random
 import subprocess
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from lib import simdisk
+from lib import dm, simdisk
 from lib.block import SECTOR, BlockDevice
 from lib.larder import Stack, Volume, backing_alone, segment_layout, wait_for
 
@@ -258,6 +259,48 @@ def test_oracle_of_block_sizes(make_disk, make_oracle, ssd_block, hdd_block):
     stack.verify_alone(oracle)
 
 
+def read_scattered(device: BlockDevice, sector: int, pieces: int) -> bytes:
+    """One read into so many pieces of memory: of a sector each, in a page of its own, somewhere in it."""
+    pages = [mmap.mmap(-1, mmap.PAGESIZE) for _ in range(pieces)]
+    at = [i * SECTOR % mmap.PAGESIZE for i in range(pieces)]
+    fd = os.open(device, os.O_RDONLY | os.O_DIRECT)
+    try:
+        n = os.preadv(fd, [memoryview(page)[a : a + SECTOR] for page, a in zip(pages, at, strict=True)], sector * SECTOR)
+        assert n == pieces * SECTOR
+    finally:
+        os.close(fd)
+    for page, a in zip(pages, at, strict=True):
+        assert not any(page[:a]) and not any(page[a + SECTOR :]), "memory beside that of the caller was written to"
+    return b"".join(page[a : a + SECTOR] for page, a in zip(pages, at, strict=True))
+
+
+@pytest.mark.parametrize("ssd", ["pages", "dm-crypt"])
+def test_scattered_reads(make_disk, ssd):
+    """Hits on an SSD of 4 KiB blocks, into vectors of 512 bytes, as the blocks of the backing allow them.  The SSD takes a list of
+    whole pages, as NVMe does, or whole blocks only, as dm-crypt."""
+    disk = make_disk("ssd0", model="null", mb=48, wce=1, fua=1, lbs=4096, virt_boundary=4096 if ssd == "pages" else 0)
+    crypt = None
+    if ssd == "dm-crypt":
+        crypt = dm.DmDevice.create(
+            "crypt", f"0 {disk.sectors} crypt aes-xts-plain64 {'07' * 64} 0 {disk} 0 2 sector_size:4096 iv_large_sectors"
+        )
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    stack = Stack(crypt or disk, hdd, format_volume=("--cache", "c"), writeback="off")
+    data = random.Random(ssd).randbytes(64 * SECTOR)
+    stack.volume.write(1024, data)
+    for state in ("dirty", "clean"):
+        for first, count in ((0, 8), (8, 16), (0, 64), (4, 8), (1, 5), (15, 1)):
+            assert read_scattered(stack.volume, 1024 + first, count) == data[first * SECTOR : (first + count) * SECTOR], state
+            assert stack.volume.read(1024 + first, count) == data[first * SECTOR : (first + count) * SECTOR], state
+        stack.volume.set(writeback="on")
+        stack.volume.drain()
+    status = stack.cache.status()
+    assert status["errors_read"] == 0 and stack.volume.status()["cached_sectors"] == 64
+    stack.stop()
+    if crypt:
+        crypt.remove()
+
+
 def test_oracle_notices(make_disk, make_oracle):
     """A disk that loses writes: what the tests before would not let pass."""
     stack = small_stack(make_disk, mode="writearound")
@@ -402,6 +445,17 @@ def test_commit_always(make_disk, make_oracle):
     oracle.run(ops=1500)
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+def test_shorter_interval(make_disk):
+    """It holds at once, also while the timer of the former one would still run."""
+    stack = small_stack(make_disk, cache_commit_interval=60000)
+    stack.volume.write(0, b"a" * 4096)
+    before = stack.cache.status()
+    stack.cache.set(commit_interval=10)
+    stack.volume.write(64, b"b" * 4096)
+    wait_for(lambda: stack.cache.status()["commits_timer"] > before["commits_timer"], 20, "the next record")
+    stack.stop()
 
 
 def test_memory_limit(make_disk, make_oracle):

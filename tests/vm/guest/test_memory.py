@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lib import command, fault_injection, leaks, memory, pressure
+from lib import cgroup, command, fault_injection, leaks, memory, pressure
 from lib.controls import Switches
 from lib.fault_runs import Careless
 from lib.larder import DATA_SECTOR, Stack, wait_for
@@ -54,7 +54,7 @@ def swap_stack(make_disk, ssd_mb: int, hdd_mb: int) -> Stack:
 
 
 def make_group(mib: int) -> pressure.Group:
-    if not pressure.Group.possible():
+    if not cgroup.possible("memory"):
         pytest.skip("this kernel has no controller of memory (CONFIG_MEMCG)")
     return pressure.Group(mib)
 

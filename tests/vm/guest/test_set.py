@@ -757,6 +757,33 @@ def test_nothing_is_answered_before_the_generation(make_disk, kernel_log, late):
     stack.stop()
 
 
+@pytest.mark.parametrize("other", ["ssd", "backing"])
+def test_flush_that_two_devices_fail(make_disk, kernel_log, other):
+    """One flush is failed by an SSD, which leaves, and by what stays.  That may have lost what was to be flushed, and says so once:
+    the caller gets the error, and the next flush succeeds."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|a flush failed")
+    stack = make_stack(make_disk, writeback="off")
+    if other == "backing":
+        stack.volume.set(mode="writearound")
+        stack.volume.write(SECTOR + 4096, OLD)
+        stack.volume.set(mode="writeback")
+    stack.volume.write(SECTOR, NEW)
+    late = stack.hdd if other == "backing" else stack.ssd[0]
+    late.fail(op="flush", status="ioerr", delay_ms=1000, count=1)
+    stack.ssd[1].fail(op="flush", status="ioerr")
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    assert late.faults()[0]["hits"] == 1
+    stack.volume.flush()
+    status = stack.cache.status()
+    assert (status["state"], status["devices_failed"], status["trouble"]) == ("running", 1, "-")
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+    start_without(stack, 1)
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
 @pytest.mark.parametrize("late", ["ssd", "backing", None])
 @pytest.mark.parametrize("power", [False, True])
 def test_second_one_dies_before_the_generation(make_disk, kernel_log, late, power):

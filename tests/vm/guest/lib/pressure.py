@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import command, simdisk, swap_hog
+from . import cgroup, command, simdisk, swap_hog
 from .command import key_values
 
 MIB = 1 << 20
-CGROUP = Path("/run/larder-cgroup")
 SPARED = "-1000"  # by the OOM killer
 
 
@@ -37,20 +36,9 @@ class Group:
     """A cgroup (v2) of hogs.  mib: what they may keep of all that they have."""
 
     def __init__(self, mib: int):
-        self.path = CGROUP / "hogs"
+        self.path = cgroup.ROOT / "hogs"
         self.path.mkdir(exist_ok=True)
         self.limit(mib)
-
-    @staticmethod
-    def possible() -> bool:
-        """Whether the kernel has the controller.  The hierarchy is mounted, for this test and those behind it."""
-        if not CGROUP.is_mount():
-            CGROUP.mkdir(exist_ok=True)
-            command.run("mount", "-t", "cgroup2", "larder", CGROUP)
-        if "memory" not in (CGROUP / "cgroup.controllers").read_text().split():
-            return False
-        (CGROUP / "cgroup.subtree_control").write_text("+memory")
-        return True
 
     def limit(self, mib: int | None) -> None:
         (self.path / "memory.max").write_text("max" if mib is None else str(mib * MIB))
