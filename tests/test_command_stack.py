@@ -590,6 +590,40 @@ def test_resume_judges_the_header_backup(larder, described):
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
 
 
+@pytest.mark.parametrize("action", [["--backup"], ["--change"], ["--add"], ["--remove", "1"]], ids=lambda x: x[0])
+def test_passwd_judges_the_header_backup(larder, described, action):
+    """The file that a new backup replaces is overwritten: only one of this header may be, by whatever name."""
+    crypt = uuid.uuid5(described.uuid, "crypt")
+    described.volume(described.plain | {"crypt": str(crypt)})
+
+    def header(of):
+        return (b"LUKS\xba\xbe" + bytes(162) + str(of).encode()).ljust(8192, b"\0")
+
+    def passwd(word, code):
+        return larder("passwd", "data", *action, "--header-backup", word, "--dry-run", code=code)
+
+    file, link, nowhere = (larder.directory / name for name in ("file", "link", "nowhere"))
+    link.symlink_to(file)
+    nowhere.symlink_to(larder.directory / "nothing")
+    for kept in (header(uuid.uuid4()), b"a key", b"", header(crypt)[:200]):
+        file.write_bytes(kept)
+        for word in (file, link):
+            one_line(passwd(word, USAGE), "--header-backup", file, "is there already", "another name")
+        one_line(larder("passwd", "data", *action, "--header-backup", file, code=USAGE), "is there already")
+        assert file.read_bytes() == kept
+    fifo = larder.directory / "fifo"
+    os.mkfifo(fifo)
+    for word in (nowhere, fifo, "/dev/null", larder.directory):
+        one_line(passwd(word, USAGE), "--header-backup", "is there already")
+    # its own: the file goes, and the link to it stays
+    file.write_bytes(header(crypt))
+    for word in (file, link):
+        assert f"backup of the LUKS header: {file}\n" in passwd(word, 0).stdout
+    assert f"backup of the LUKS header: {larder.directory / 'new'}\n" in passwd(larder.directory / "new", 0).stdout
+    if action != ["--backup"]:
+        assert "backup of the LUKS header: none" in passwd("none", 0).stdout
+
+
 @pytest.mark.parametrize("what", ["volume", "ssd", "mark"])
 def test_copy_of_a_device(larder, described, what):
     """dd, or a snapshot: nobody knows which is the stack's, and neither is written to."""

@@ -27,6 +27,8 @@ struct making {
 /* Where the backup of its LUKS header goes, to be freed by the caller; NULL: nowhere. */
 char *stack_backup_path(const struct stack *stack, const char *word);
 int stack_check_iteration(uint64_t ms);
+/* What is there by that name, if anything, may be replaced: it is a backup of the header of this stack.  Complains. */
+int stack_check_backup_file(const struct stack *stack, const char *path);
 /* May it be made there, as --header-backup has it?  Where that file is there it is one of this stack's, of a try that was cut short. */
 int stack_check_backup(const struct stack *stack, const char *word);
 /* The words, without a look at any device: fills the description.  All complain. */
