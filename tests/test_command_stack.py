@@ -1208,6 +1208,44 @@ def test_half_made_with_spares(larder, described):
     assert read(marked[2], SB, SB_SIZE) != bytes(SB_SIZE), "no disk of it has that number"
 
 
+ABOVE_MARKS = [signatures.dos, signatures.swap, signatures.md_0_90, signatures.md_1_0, signatures.luks, signatures.gpt]
+
+
+@pytest.mark.parametrize("shape", ["one", "array", "separate"])
+@pytest.mark.parametrize("how", ABOVE_MARKS, ids=lambda x: x.__name__)
+def test_resume_leaves_a_disk_of_somebody_else(larder, described, how, shape):
+    """Given up, and used for something else that left the mark whole: nobody goes on with it, nor is anything started."""
+    text = described.plain | {"state": "creating", "step": 1}
+    own = [described.uuid]
+    if shape == "array":
+        text |= {"raid": "1", "legs": 2, "md": str(uuid.uuid5(described.uuid, "md"))}
+    elif shape == "separate":
+        text |= LINK
+        own += chain(described)
+    parts = [(x, number) for x in own for number in range(text["legs"])]
+    described.volume({})
+    described.ssds({"ready": [], "changing": [text]})
+    larder.devices.remove(described.hdd)
+    marked = []
+    for number, (of, disk) in enumerate(parts):
+        marked.append(larder.volume(f"marked{number}", 64 * MIB))
+        patch_both(marked[-1], VOLUME, kind=4, uuid=uuid.uuid5(of, f"disk {disk}").bytes)
+    name = text["name"]
+    assert "losetup" in larder("create", "--resume", name, code=USAGE).stderr
+    how(marked[-1])
+    before = [digest(x) for x in (*marked, described.ssd)]
+    for more in ([], ["--wipe"]):
+        run = larder("create", "--resume", name, *more, code=UNSAFE)
+        said = run.stderr.splitlines()
+        assert len(said) == 2 and str(marked[-1]) in said[0] and "somebody else's now" in said[0], said
+        assert "nothing goes on with that disk; larder remove" in said[1], said
+        assert [digest(x) for x in (*marked, described.ssd)] == before
+    larder("remove", name)
+    assert digest(marked[-1]) == before[-2]
+    for path in (*marked[:-1], described.ssd):
+        assert read(path, SB, SB_SIZE) == bytes(SB_SIZE), path
+
+
 def test_name_of_a_cache_made_together(larder, described):
     """It has a name of its own, which stays when one of its stacks gets another one."""
     described.volume(described.plain | {"name": "data-1", "own_cache": 2})
