@@ -764,6 +764,22 @@ def test_descriptions_leave_a_volume_of_somebody_else(larder, pair, how):
         assert [digest(x) for x in paths] == before, words
 
 
+@pytest.mark.parametrize("how", REUSED)
+def test_rescue_leaves_a_volume_of_somebody_else(larder, pair, how):
+    """By the volume's name; the path of the device says that it is known what it is."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data 3"], "changing": []})
+    patch_both(pair.other, CACHE, cache_uuid=uuid.uuid4().bytes)
+    how(pair.hdd)
+    before = digest(pair.hdd)
+    for words in (["--yes"], ["--dry-run"], ["--yes", "--cache", pair.ssd]):
+        one_line(larder("rescue", "writeback", "data", *words, code=UNSAFE), "somebody else's now", f"larder rescue writeback {pair.hdd}")
+        assert digest(pair.hdd) == before, words
+    socket = larder.directory / "socket"
+    assert str(pair.hdd) in larder("rescue", "serve", "data", "--socket", socket, "--dry-run").stdout  # only reads
+    assert "no cache now" in larder("rescue", "writeback", pair.hdd, "--yes").stdout
+
+
 @pytest.mark.parametrize("how", [taken, taken_and_wiped])
 def test_wipe_takes_the_copy_alone(larder, pair, how):
     """`super wipe`, which is what they are told, takes nothing that a new owner wrote."""
@@ -889,6 +905,32 @@ def test_older_than_its_ssds_say(larder, described):
         one_line(larder("volume", "start", "data", "--dry-run", "--without-cache", code=UNSAFE), described.hdd, *why)
         assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
         assert "have seen" not in larder("assemble", "--all", "--dry-run", code=None).stderr
+
+
+def test_rescue_lays_nothing_over_an_older_disk(larder, described):
+    """Today's cache over a disk of last month, written or only shown, would be neither."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data 5"], "changing": []})
+    why = ("generation 3 here", "have seen 5", f"LOST with larder start data --discard-newer {described.uuid}")
+    socket = larder.directory / "socket"
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+
+    def refused(*more):
+        for words in (["writeback", "data", "--yes"], ["writeback", described.hdd, "--yes"], ["serve", "data", "--socket", socket, "--dry-run"]):
+            one_line(larder("rescue", *words, *more, code=UNSAFE), described.hdd, *why)
+        assert [digest(x) for x in (described.ssd, described.hdd)] == before
+
+    refused()
+    # one that is given, and in no scan
+    larder.devices.remove(described.ssd)
+    refused("--cache", described.ssd)
+    # nor alone, as what "the disk alone holds": an SSD of whichever cache has seen more
+    larder.devices.append(described.ssd)
+    patch_both(described.hdd, VOLUME, cache_uuid=bytes(16))
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    refused()
+    described.volume(described.plain | {"generation": 5})
+    assert "belongs to no cache" in larder("rescue", "writeback", "data", "--yes").stdout
 
 
 def test_descriptions_with_bad_generations(larder, described):
