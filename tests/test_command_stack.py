@@ -765,6 +765,48 @@ def test_descriptions_leave_a_volume_of_somebody_else(larder, pair, how):
 
 
 @pytest.mark.parametrize("how", REUSED)
+def test_starts_leave_a_volume_of_somebody_else(larder, pair, how):
+    """Whoever starts it by its name, or that of its stack, may not know what became of the disk since."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data 3"], "changing": []})
+    assert str(pair.hdd) in larder("volume", "start", "data", "--dry-run").stdout
+    how(pair.hdd)
+    before = digest(pair.hdd)
+    for more in ([], ["--cache", "fast"], ["--import"], ["--without-cache"]):
+        run = larder("volume", "start", "data", "--dry-run", *more, code=UNSAFE)
+        one_line(run, pair.hdd, "somebody else's now", f"larder volume start {pair.hdd}")
+        assert not run.stdout
+    assert f" {pair.hdd} " in larder("volume", "start", pair.hdd, "--dry-run").stdout
+    assert digest(pair.hdd) == before
+
+
+@pytest.mark.parametrize("how", REUSED)
+def test_starts_leave_an_ssd_of_somebody_else(larder, how):
+    """It is missing, and leaves the set only where that is the word; of an only one nothing starts."""
+    first, other = (larder.image(name, 64 * MIB) for name in ("first", "other"))
+    larder("cache", "create", "duo", "--cache", first, "--cache", other)
+    disk, alone = larder.volume("data", 64 * MIB, "--cache", "duo"), larder.cache("single")
+    assert f"2 {first} {other} " in larder("cache", "start", "duo", "--dry-run").stdout
+    how(other)
+    how(alone)
+    line = f"larder cache start {other}"
+    before = [digest(x) for x in (first, other, alone)]
+    for words in (["cache", "start", "duo"], ["cache", "start", first], ["volume", "start", "data"], ["volume", "start", disk]):
+        run = larder(*words, "--dry-run", code=UNSAFE)
+        said = run.stderr.splitlines()
+        assert len(said) == 2 and "somebody else's now" in said[0] and line in said[0], said
+        assert f"not found (2 {first} -)" in said[1] and "--degraded" in said[1] and not run.stdout, said
+    run = larder("cache", "start", "duo", "--degraded", "--dry-run")
+    assert f"2 {first} - " in run.stdout and line in run.stderr
+    assert f"2 {first} {other} " in larder("cache", "start", other, "--dry-run").stdout
+    for more in ([], ["--degraded"]):
+        said = larder("cache", "start", "single", "--dry-run", *more, code=UNSAFE).stderr.splitlines()
+        assert len(said) == 2 and f"larder cache start {alone}" in said[0] and "no SSD left" in said[1], said
+    assert f"1 {alone} " in larder("cache", "start", alone, "--dry-run").stdout
+    assert [digest(x) for x in (first, other, alone)] == before
+
+
+@pytest.mark.parametrize("how", REUSED)
 def test_rescue_leaves_a_volume_of_somebody_else(larder, pair, how):
     """By the volume's name; the path of the device says that it is known what it is."""
     pair.volume(pair.plain)

@@ -316,6 +316,7 @@ def test_half_made_and_used_for_something_else(disks):
     assert taken.read_bytes() == before
     command.run("wipefs", "-a", taken)
     command.run("mdadm", "--zero-superblock", taken, check=False)
+    command.run("larder", "super", "wipe", taken, "--yes", check=False)
     # a filesystem on the array
     for _ in range(5):
         killed_at(disks, "the volume")
