@@ -936,8 +936,8 @@ int stop_array(const struct stack *stack)
 
 	if (result || !*stack->raid)
 		return result;
-	if (*sight.layers.array.node)
-		result = md_stop(sight.layers.array.node);
+	if (*sight.layers.array.node || *sight.layers.array.inactive)
+		result = md_stop(*sight.layers.array.node ? sight.layers.array.node : sight.layers.array.inactive);
 	look_away(&sight);
 	return result;
 }
