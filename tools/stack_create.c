@@ -449,7 +449,7 @@ static int make_mount(struct making *m)
 		return result;
 	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
 	node = mapper_path(name);
-	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs, m->stack.encrypted);
+	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs);
 	free(node);
 	free(name);
 	return result ? result : start_mount(&m->stack, true);
