@@ -1021,6 +1021,39 @@ def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep
     assert seen == {(3, 3), (4, 3), (4, 4)}
 
 
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_question_holds_up_nobody(larder, described, changes):
+    """Who is asked may have gone home: others have their turn (where there is a lock), and the answer is for what was asked about."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    new = larder.image("new", 64 * MIB, seen=False)
+    shell, answer = pty.openpty()
+    words = [larder.program, "replace", "data", "cache", str(new)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, stdin=answer, **pipes, text=True, env=larder.environment()) as run:
+        try:
+            said = ""
+            while "Give it this cache?" not in said:
+                assert run.poll() is None, said
+                said += run.stderr.read(1)
+            if changes:
+                larder("rename", "data", "films")
+            else:
+                larder("cache", "stop", "nowhere", code=None)  # waits for the lock
+            before = [digest(x) for x in (described.ssd, described.hdd, new)]
+            os.write(shell, b"y\n")
+            out, said = run.communicate(timeout=120)
+        finally:
+            run.kill()
+            os.close(shell)
+            os.close(answer)
+    if changes:
+        assert run.returncode == BUSY and "data: was changed while the question was open" in said, said
+        assert [digest(x) for x in (described.ssd, described.hdd, new)] == before
+    else:
+        assert run.returncode == 0 and "its cache is data-" in out, out + said
+
+
 def cache_of(larder, path):
     """Of a member, as whoever starts it reads it: its cache, and whether that is whole."""
     run = larder("super", "show", path, "-o", "cache_uuid,incarnation", "--reportformat", "json", code=None)

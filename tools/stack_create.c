@@ -554,7 +554,14 @@ static int get_secret(struct making *m, bool twice)
 	/* one for all that are made together */
 	const char *name = m->stack.next ? m->request->name : m->stack.name;
 
-	return m->stack.encrypted ? secret_read(m->stack.keyfile, name, twice, &m->secret) : LARDER_DONE;
+	int result;
+
+	if (!m->stack.encrypted)
+		return LARDER_DONE;
+	turn_give(); /* who types takes his time */
+	result = secret_read(m->stack.keyfile, name, twice, &m->secret);
+	turn_take();
+	return result;
 }
 
 static int create_new(const struct stack_request *request)
@@ -570,8 +577,9 @@ static int create_new(const struct stack_request *request)
 		puts("dry run: nothing was written");
 		return LARDER_DONE;
 	}
-	result = confirm(request->name, m.request->yes, "Make it?  All that is on these devices will be lost.");
+	result = turn_confirm(request->name, m.request->yes, "Make it?  All that is on these devices will be lost.");
 	result = result ? result : get_secret(&m, true);
+	result = result ? result : stack_plan_again(&m);
 	result = result ? result : make(&m, STEP_NONE);
 	secret_free(&m.secret);
 	return result;
@@ -629,6 +637,7 @@ static int resume(const struct stack_request *request)
 	result = result ? result : check_resumed_backup(&m.stack, request->header_backup);
 	/* and for those behind it, whose headers are still to be made */
 	result = result ? result : get_secret(&m, (m.stack.step < STEP_CRYPT && !m.stack.wiped) || m.stack.next);
+	result = result ? result : stack_check_same(&m.stack);
 	result = result ? result : make(&m, m.stack.step + 1);
 	secret_free(&m.secret);
 	return result;

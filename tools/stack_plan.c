@@ -545,6 +545,20 @@ int stack_plan(struct making *m)
 	return result ? result : check_room(m);
 }
 
+int stack_plan_again(const struct making *m)
+{
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	result = check_names(m, &stacks);
+	stacks_free(&stacks);
+	result = result ? result : stack_check_backup(&m->stack, m->request->header_backup);
+	result = result ? result : check_mount(&m->stack);
+	return result ? result : check_room(m);
+}
+
 /* ------------------------------------------------------------------ what will be done */
 
 static void show_list(const struct argument_list *list)

@@ -35,6 +35,8 @@ int stack_check_backup(const struct stack *stack, const char *word);
 int stack_parse(const struct stack_request *request, struct stack *stack);
 /* The devices: free, fit, large enough, with nothing on them; the names are not taken.  Fills the rest. */
 int stack_plan(struct making *m);
+/* Behind a question: what others can have taken meanwhile.  The devices are claimed anew when they are cleared. */
+int stack_plan_again(const struct making *m);
 void stack_show_plan(const struct making *m);
 
 #endif
