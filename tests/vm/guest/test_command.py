@@ -183,6 +183,39 @@ def test_detach_and_attach_in_use(started):
     check("data", 0, 64, salt=2)
 
 
+def locks() -> str:
+    return Path("/proc/locks").read_text()
+
+
+def test_tables_are_read_in_their_turn(started):
+    """What others set while a volume is drained stays set; what is read to be loaded again is read under the lock."""
+    write("data", 0, 256)
+    slow, fast = ("writeback_rate_max=64", "writeback_rate_min=64"), ("writeback_rate_max=0", "writeback_rate_min=0")
+    larder("volume", "set", "data", *slow)
+    with subprocess.Popen(["larder", "volume", "detach", "data", "--flush"]) as run, open("/run/larder/lock", "w") as lock:
+
+        def waits(pid):
+            assert run.poll() is None
+            return f"-> FLOCK  ADVISORY  WRITE {pid} " in locks()
+
+        wait_for(lambda: values("volume", "data", "mode") == ["writethrough"], 60, "the detach to begin")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run.poll() is None and values("volume", "data", "dirty_sectors") != ["0"]
+        larder("volume", "set", "data", "writeback_depth=9", *fast)
+        wait_for(lambda: waits(run.pid), 120, "the detach to wait for its turn")
+        for verb in (["cache", "resize", "fast"], ["volume", "resize", "data"]):
+            with subprocess.Popen(["larder", *verb]) as other:
+                wait_for(lambda pid=other.pid: waits(pid), 60, f"{verb} to wait for its turn")
+                other.kill()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert run.wait(120) == 0
+    assert values("volume", "data", "state", "cache") == ["passthrough", "-"]
+    larder("volume", "attach", "data", "--cache", "fast")
+    assert larder("volume", "get", "data", "writeback_depth").stdout == "writeback_depth=9\n"
+    assert values("volume", "data", "state", "mode") == ["running", "writeback"]
+    check("data", 0, 256)
+
+
 def test_detach_giving_up_dirty_data(started):
     write("data", 0, 64)
     cache = values("volume", "data", "cache")[0]
