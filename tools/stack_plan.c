@@ -338,7 +338,7 @@ static int check_ssds(struct making *m)
 	const struct argument_list *spares = &m->request->cache_spares;
 	struct cache_layout layout = { 0 };
 	uint32_t least = UINT32_MAX;
-	int result = LARDER_DONE;
+	int result = create_check_apart(m->request->caches.value, m->request->caches.number);
 
 	for (int i = 0; !result && i < m->request->caches.number; i++) {
 		result = check_ssd(m, m->request->caches.value[i], &layout);

@@ -614,6 +614,27 @@ def test_lock_of_the_whole_disk(tmp_path):
         command.run("losetup", "--detach", whole)
 
 
+def test_ssds_of_one_disk(tmp_path):
+    """Not held up by our own lock of that disk, nor taken for another program's: two copies on it would be lost together."""
+    image = tmp_path / "disk"
+    with open(image, "wb") as f:
+        f.truncate(256 * MIB)
+    command.run("sgdisk", "--clear", "--new=1:2048:+64M", "--new=2:0:+64M", image)
+    command.run("modprobe", "loop")
+    whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
+    try:
+        parts = [Path(f"{whole}p{number}") for number in (1, 2)]
+        wait_for(lambda: all(part.is_block_device() for part in parts), 10, "partitions")
+        for ssds in (parts, [parts[0], whole]):
+            given = [word for ssd in ssds for word in ("--cache", ssd)]
+            refused(USAGE, ["cache", "create", "fast", *given], *ssds, "are parts of one disk")
+            refused(USAGE, ["cache", "create", "fast", *given, "--dry-run"], *ssds, "are parts of one disk")
+        for part in parts:
+            assert not BlockDevice(part).read(0, 4096).strip(b"\0")
+    finally:
+        command.run("losetup", "--detach", whole)
+
+
 @pytest.fixture
 def udevd():
     """Running, with the rules of this system; libdevmapper is told to believe in it."""
