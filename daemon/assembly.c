@@ -366,6 +366,7 @@ static void hold_failed(struct assembly_memory *memory, struct tried *tried)
 static void tell_held(struct assembly *a, const struct facts *facts, int *result)
 {
 	struct attempts *attempts = &a->memory->attempts;
+	uint64_t again;
 
 	for (uint32_t i = 0; i < attempts->number;) {
 		const struct attempt *one = &attempts->attempt[i];
@@ -377,10 +378,11 @@ static void tell_held(struct assembly *a, const struct facts *facts, int *result
 		if (one->held)
 			tell_failed(a, one->cache, one->name, one->uuid);
 		*result = *result ? *result : one->result;
-		if (!a->again || one->again < a->again)
-			a->again = one->again;
 		i++;
 	}
+	again = attempts_again(attempts, facts->now);
+	if (again && (!a->again || again < a->again))
+		a->again = again;
 }
 
 static void remember_result(struct assembly_memory *memory, const struct step *step, int error)

@@ -26,6 +26,22 @@ void attempts_hold(struct attempts *attempts, uint64_t now)
 		attempts->attempt[i].held = now < attempts->attempt[i].again;
 }
 
+uint64_t attempts_again(const struct attempts *attempts, uint64_t now)
+{
+	uint64_t again = 0;
+
+	for (uint32_t i = 0; i < attempts->number; i++) {
+		const struct attempt *a = &attempts->attempt[i];
+
+		/* its time had come before this pass, which did not try it: somebody left it out, who will say so when that changes */
+		if (!a->held && a->again <= now)
+			continue;
+		if (!again || a->again < again)
+			again = a->again;
+	}
+	return again;
+}
+
 void attempts_failed(struct attempts *attempts, const uint8_t uuid[16], bool cache, const char *name, int result, uint64_t now)
 {
 	struct attempt *a = find(attempts, uuid);

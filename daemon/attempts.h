@@ -33,6 +33,8 @@ struct attempts {
 const struct attempt *attempts_find(const struct attempts *attempts, const uint8_t uuid[16]);
 /* At the beginning of a pass: those whose time has not come are held. */
 void attempts_hold(struct attempts *attempts, uint64_t now);
+/* At the end of a pass that looked last at this time: when the next one is due; 0: for these there need not be any. */
+uint64_t attempts_again(const struct attempts *attempts, uint64_t now);
 /* A start failed at this time. */
 void attempts_failed(struct attempts *attempts, const uint8_t uuid[16], bool cache, const char *name, int result, uint64_t now);
 /* It runs, or is not there any more. */

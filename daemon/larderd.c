@@ -49,6 +49,7 @@ struct daemon {
 	sd_event_source *timer;
 	struct shared *shared;
 	uint64_t wait;
+	uint64_t killed_us; /* for how long the next pass is put off, as the last one was killed; 0: it was not */
 	struct udev_monitor *monitor;
 	sd_event_source *dm_event;
 	int dm_watch; /* -1: none */
@@ -222,6 +223,7 @@ static void report(struct daemon *daemon, int status)
 static int pass_ended(sd_event_source *source, const siginfo_t *info, void *data)
 {
 	struct daemon *daemon = data;
+	uint64_t soonest;
 
 	sd_event_source_unref(source);
 	daemon->running = false;
@@ -229,12 +231,17 @@ static int pass_ended(sd_event_source *source, const siginfo_t *info, void *data
 	show(daemon);
 	if (daemon->ending)
 		return sd_event_exit(daemon->event, LARDER_DONE);
-	if (info->si_code != CLD_EXITED) /* killed: what it had begun is looked at anew */
-		daemon->more = true;
+	soonest = facts_clock() + SETTLE_US;
+	/* killed: what it had begun is looked at anew; if that is what kills it (memory is short), less and less often */
+	daemon->killed_us = info->si_code == CLD_EXITED ? 0 : daemon->killed_us ? 2 * daemon->killed_us : SETTLE_US;
+	if (daemon->killed_us > ATTEMPT_LAST_US)
+		daemon->killed_us = ATTEMPT_LAST_US;
 	if (daemon->more)
-		schedule(daemon, facts_clock() + SETTLE_US);
+		schedule(daemon, soonest);
+	else if (daemon->killed_us)
+		schedule(daemon, facts_clock() + daemon->killed_us);
 	else if (daemon->shared->again)
-		schedule(daemon, daemon->shared->again);
+		schedule(daemon, daemon->shared->again > soonest ? daemon->shared->again : soonest);
 	return 0;
 }
 

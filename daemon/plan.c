@@ -158,7 +158,7 @@ static bool unfit(const struct facts *facts, struct plan *plan, const struct fac
 	else if (!copy && m->copy_only)
 		refuse(plan, uuid, false,
 		       "%s: superblock: overwritten, only its copy is left: is it somebody else's now? if it is larder's: larder %s start %s; if not, larder super wipe %s",
-		       m->path, m->kind == LARDER_KIND_CACHE ? "cache" : "volume", m->label, m->path);
+		       m->path, m->kind == LARDER_KIND_CACHE ? "cache" : "volume", m->path, m->path);
 	else if (!copy && m->used)
 		refuse(plan, uuid, false, "%s: in use: %s; release it first", m->path, m->used);
 	else if (!copy && m->held)

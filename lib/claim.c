@@ -161,20 +161,45 @@ bool claim_leg_is_ours(const char *path)
 	return !others;
 }
 
-bool claim_is_others(const char *path)
+/* What lies there, if it can be read; "": nothing of others.  Says nothing. */
+static bool read_others(const char *path, char foreign[static 64])
 {
 	struct superblocks found;
 	struct device device;
-	char foreign[64];
-	bool others;
+	bool overwritten;
 
+	foreign[0] = 0;
 	if (device_try(&device, path))
 		return false;
 	superblocks_read(&device, &found, false);
-	others = signature_of_others(&device, foreign, sizeof(foreign)) || superblocks_overwritten(&found);
+	if (!signature_of_others(&device, foreign, 64))
+		foreign[0] = 0;
+	overwritten = superblocks_overwritten(&found);
 	superblocks_free(&found);
 	device_close(&device);
-	return others;
+	return *foreign || overwritten;
+}
+
+bool claim_is_others(const char *path)
+{
+	char foreign[64];
+
+	return read_others(path, foreign);
+}
+
+bool claim_may_start(const char *path, const char *verb)
+{
+	char foreign[64];
+
+	if (!read_others(path, foreign))
+		return true;
+	if (*foreign)
+		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder %s %s, or first wipefs --types %s --all %s",
+		       path, foreign, verb, path, foreign, path);
+	else
+		remark("%s: superblock: overwritten, only its copy is left: is somebody else's now, and left as it is; if it is larder's after all: larder %s %s", path,
+		       verb, path);
+	return false;
 }
 
 static int open_member(struct device *device, struct superblocks *found, const char *path, enum device_access access, uint32_t kind,

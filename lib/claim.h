@@ -41,6 +41,11 @@ bool claim_leg_is_ours(const char *path);
 /* The same question, for who only reads what larder wrote there.  Says nothing; what cannot be read is nobody's. */
 bool claim_is_others(const char *path);
 /*
+ * The same question, before a verb that was given a name makes it a part of something that writes to it; a path as the name is somebody's word that it is
+ * larder's, and needs none.  verb: with that path it takes the device all the same ("volume start"); one line says so if not.
+ */
+bool claim_may_start(const char *path, const char *verb);
+/*
  * Opens it for us alone, if it is ours and still the member of that kind with this UUID (its own, or that of its cache).  LARDER_DONE and not *ours:
  * left alone, by the line of claim_is_ours(), whoever uses it.  Else it complains.  With *ours the caller frees found, and closes the device.
  */

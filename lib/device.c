@@ -95,8 +95,7 @@ bool device_node(dev_t number, char *text, size_t size)
 	return true;
 }
 
-/* The disk that a partition is of; any other device itself. */
-static dev_t whole_disk(dev_t number)
+dev_t device_whole_disk(dev_t number)
 {
 	dev_t whole = number;
 	char text[64];
@@ -259,7 +258,7 @@ static int lock_whole_disk(dev_t number)
 	char node[PATH_MAX];
 	int fd, error = -EBUSY;
 
-	if (!device_node(whole_disk(number), node, sizeof(node)))
+	if (!device_node(device_whole_disk(number), node, sizeof(node)))
 		return -ENXIO;
 	fd = open(node, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)

@@ -53,6 +53,8 @@ bool device_usage(dev_t number, char *text, size_t size);
 bool device_node(dev_t number, char *text, size_t size);
 /* Does reading it end?  No floppy, nothing empty, nor suspended. */
 bool device_worth_reading(dev_t number);
+/* The disk that a partition is of; any other device itself. */
+dev_t device_whole_disk(dev_t number);
 /* Does the device `below` have `above` among its holders, directly or through others? */
 bool device_is_below(dev_t below, dev_t above);
 /* Text of a file of sysfs beneath a block device, e.g. "queue/zoned"; false if it can't be read. */

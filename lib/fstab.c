@@ -37,7 +37,6 @@ static void put_field(FILE *file, const char *text)
 /* What the marked line becomes: another one, or none, or (type NULL) the same from another source. */
 struct change {
 	const char *mark, *source, *directory, *type;
-	bool waits;
 };
 
 /* All lines of from but the marked one, of which the source may change.  Returns 0 or -errno: then some are missing. */
@@ -88,8 +87,11 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 	if (change->type) {
 		fprintf(to, "%s ", change->source);
 		put_field(to, change->directory);
-		fprintf(to, " %s nofail,x-systemd.device-timeout=%d,%s 0 %d\n", change->type, change->waits ? 0 : 90, change->mark,
-			strcmp(change->type, "ext4") ? 0 : 2);
+		/*
+		 * For ever: somebody may have to type first, larderd waits for what is missing (larder.conf), md for a disk, and behind a timeout nobody
+		 * would mount what comes then.
+		 */
+		fprintf(to, " %s nofail,x-systemd.device-timeout=0,%s 0 %d\n", change->type, change->mark, strcmp(change->type, "ext4") ? 0 : 2);
 	}
 	good = !fflush(to) && !fsync(fileno(to));
 	good = !fclose(to) && good;
@@ -142,9 +144,9 @@ static int apply(const uint8_t uuid[16], struct change change)
 	return result;
 }
 
-int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, bool waits)
+int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type)
 {
-	return apply(uuid, (struct change){ .source = source, .directory = directory, .type = source ? type : NULL, .waits = waits });
+	return apply(uuid, (struct change){ .source = source, .directory = directory, .type = source ? type : NULL });
 }
 
 int fstab_move(const uint8_t uuid[16], const char *source)

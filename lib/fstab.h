@@ -6,13 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/*
- * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  waits: for ever for
- * the device at a boot, since a passphrase may have to be typed first.  Complains.
- */
 /* Does systemd make mount units of this fstab? */
 bool fstab_is_systemds(void);
-int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, bool waits);
+/*
+ * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  A boot does not wait for the device, which is
+ * mounted whenever it comes.  Complains.
+ */
+int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type);
 /* The same line with another source, if it is there: what somebody changed in it stays.  Complains. */
 int fstab_move(const uint8_t uuid[16], const char *source);
 

@@ -29,14 +29,16 @@
 struct md_super { /* the beginning of it */
 	uint32_t magic, version, features, pad;
 	uint8_t uuid[16];
-	uint8_t others[128];
+	uint8_t others[60];
+	uint32_t places; /* of the array */
+	uint8_t sizes[64];
 	uint32_t number, corrected; /* of this disk, in roles */
 	uint8_t own[16];
 	uint8_t more[72];
 	uint16_t roles[(4096 - 256) / 2];
 };
 
-_Static_assert(offsetof(struct md_super, number) == 160 && offsetof(struct md_super, roles) == 256 && sizeof(struct md_super) == 4096,
+_Static_assert(offsetof(struct md_super, places) == 92 && offsetof(struct md_super, number) == 160 && offsetof(struct md_super, roles) == 256 && sizeof(struct md_super) == 4096,
 	       "as the kernel has it");
 
 /* ------------------------------------------------------------------ look */
@@ -62,20 +64,23 @@ static struct md_super *read_super(const char *path, bool durable, dev_t *number
 	return super;
 }
 
-static bool is_leg(const char *path, const uint8_t uuid[16], dev_t *number, bool *readable)
+/* *places: of the array, as this disk has it. */
+static bool is_leg(const char *path, const uint8_t uuid[16], dev_t *number, uint32_t *places, bool *readable)
 {
 	struct md_super *super = read_super(path, false, number, readable);
 	bool found = super && !memcmp(super->uuid, uuid, 16);
 
+	*places = found ? le32toh(super->places) : 0;
 	free(super);
 	return found;
 }
 
 bool md_is_leg(const char *path, const uint8_t uuid[16], bool *readable)
 {
+	uint32_t places;
 	dev_t number;
 
-	return is_leg(path, uuid, &number, readable);
+	return is_leg(path, uuid, &number, &places, readable);
 }
 
 bool md_leg_uuid(const char *path, uint8_t uuid[16])
@@ -104,10 +109,19 @@ bool md_leg_settled(const char *path, const uint8_t uuid[16])
 	return settled;
 }
 
+/* Not where disks of it were put together alone, as mdadm --incremental does for udev until all are there, or somebody runs it. */
+static bool array_runs(dev_t device)
+{
+	char text[64];
+
+	return device_attribute(device, "md/array_state", text, sizeof(text)) && strcmp(text, "clear") && strcmp(text, "inactive");
+}
+
 /* The md device above a disk. */
 static void find_node(dev_t leg, struct md_array *array)
 {
 	char path[64], text[64];
+	dev_t device;
 	struct dirent *entry;
 	unsigned high, low;
 	DIR *dir;
@@ -121,8 +135,13 @@ static void find_node(dev_t leg, struct md_array *array)
 
 		if (!strncmp(entry->d_name, "md", 2) && device_attribute(leg, name, text, sizeof(text)) &&
 		    sscanf(text, "%u:%u", &high, &low) == 2) {
-			array->device = makedev(high, low);
-			device_node(array->device, array->node, sizeof(array->node));
+			device = makedev(high, low);
+			if (array_runs(device)) {
+				array->device = device;
+				device_node(device, array->node, sizeof(array->node));
+			} else {
+				device_node(device, array->inactive, sizeof(array->inactive));
+			}
 		}
 		free(name);
 	}
@@ -163,6 +182,7 @@ void md_find(const uint8_t uuid[16], struct md_array *array)
 	dev_t numbers[MD_LEGS_MAX], number;
 	struct dirent *entry;
 	char node[300], *at;
+	uint32_t places;
 	bool readable;
 
 	*array = (struct md_array){ 0 };
@@ -172,8 +192,9 @@ void md_find(const uint8_t uuid[16], struct md_array *array)
 		snprintf(node, sizeof(node), "/dev/%s", entry->d_name);
 		while ((at = strchr(node, '!')))
 			*at = '/';
-		if (!may_be_leg(node) || !is_leg(node, uuid, &number, &readable))
+		if (!may_be_leg(node) || !is_leg(node, uuid, &number, &places, &readable))
 			continue;
+		array->places = places > array->places ? places : array->places;
 		numbers[array->number] = number;
 		array->leg[array->number++] = must_print("%s", node);
 		if (!*array->node)
@@ -426,17 +447,29 @@ int md_create(const uint8_t uuid[16], const char *level, const char *const *legs
 static int check_started(const uint8_t uuid[16], int result)
 {
 	struct md_array array;
+	const char *node;
 	unsigned missing;
 
 	md_find(uuid, &array);
-	if (*array.node && !strcmp(md_state(array.device, &missing), "failed")) {
+	node = *array.node && strcmp(md_state(array.device, &missing), "failed") ? "" : *array.node ? array.node : array.inactive;
+	if (*node) {
 		if (!result)
-			result = complain(LARDER_UNSAFE, "%s: disks are missing that it had when it ran last; start with --degraded",
-					  array.node);
-		md_stop(array.node);
+			result = complain(LARDER_UNSAFE, "%s: disks are missing that it had when it ran last; start with --degraded", node);
+		md_stop(node);
 	}
 	md_free(&array);
 	return result;
+}
+
+/* What udev has put together holds the disks.  It is taken apart only where more comes of it: mdadm adds the next one that comes to it. */
+static int release_legs(const struct md_array *array, bool degraded)
+{
+	if (!*array->inactive)
+		return LARDER_DONE;
+	if (!degraded && array->number < array->places)
+		return complain(LARDER_UNSAFE, "%s: only %zu of its %u disks are here; attach the others, or start with --degraded", array->inactive,
+				array->number, array->places);
+	return md_stop(array->inactive);
 }
 
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded)
@@ -444,8 +477,10 @@ int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degra
 	const char *words[MD_LEGS_MAX + 8];
 	char path[64], text[40], *identity;
 	unsigned n = 0;
-	int result;
+	int result = release_legs(array, degraded);
 
+	if (result)
+		return result;
 	spell(uuid, path, text);
 	identity = must_print("--uuid=%s", text);
 	words[n++] = "mdadm";

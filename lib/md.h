@@ -14,8 +14,10 @@
 struct md_array {
 	char *leg[MD_LEGS_MAX]; /* their nodes */
 	size_t number;
+	unsigned places; /* for disks, as these have it; spares are none */
 	char node[64]; /* "": it does not run */
 	dev_t device;
+	char inactive[64]; /* what holds them, and does not run: some were put together, as by udev while others are missing; "": nothing */
 };
 
 /* What a disk is to an array that runs. */

@@ -39,6 +39,19 @@ void turn_give(void)
 	lock = -1;
 }
 
+int turn_confirm(const char *name, bool yes, const char *question)
+{
+	bool held = lock >= 0 && !yes && isatty(STDIN_FILENO);
+	int result;
+
+	if (held)
+		turn_give();
+	result = confirm(name, yes, question);
+	if (held)
+		turn_take();
+	return result;
+}
+
 static void path_of(const uint8_t uuid[16], char *path, size_t size)
 {
 	char text[UUID_TEXT];

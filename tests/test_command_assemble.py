@@ -142,7 +142,7 @@ def test_given_to_somebody_else(larder, stack, which, kind):
     run = dry(larder, code=UNSAFE)
     one_line(run, stack[which], "larder super wipe")
     assert names(run) == (["larder-cache-fast"] if which == 2 else [])
-    # nor when its name is given; the commands that start one thing do it
+    # nor when its name is given; the commands that start one thing do it by the path
     assert names(dry(larder, "data", code=UNSAFE)) == names(run)
 
 
@@ -153,7 +153,7 @@ def test_only_a_copy_is_left(larder, stack, which, what):
         f.seek(SB)
         f.write(what)
     run = dry(larder, code=UNSAFE)
-    one_line(run, stack[which], "only its copy is left", "larder cache start fast" if which == 0 else "larder volume start data")
+    one_line(run, stack[which], "only its copy is left", f"larder {'volume' if which else 'cache'} start {stack[which]}")
     assert names(run) == (["larder-cache-fast"] if which == 2 else [])
 
 

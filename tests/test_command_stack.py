@@ -590,6 +590,40 @@ def test_resume_judges_the_header_backup(larder, described):
     one_line(resume(larder.directory / "new", USAGE), "--header-backup", "is for --encrypt")
 
 
+@pytest.mark.parametrize("action", [["--backup"], ["--change"], ["--add"], ["--remove", "1"]], ids=lambda x: x[0])
+def test_passwd_judges_the_header_backup(larder, described, action):
+    """The file that a new backup replaces is overwritten: only one of this header may be, by whatever name."""
+    crypt = uuid.uuid5(described.uuid, "crypt")
+    described.volume(described.plain | {"crypt": str(crypt)})
+
+    def header(of):
+        return (b"LUKS\xba\xbe" + bytes(162) + str(of).encode()).ljust(8192, b"\0")
+
+    def passwd(word, code):
+        return larder("passwd", "data", *action, "--header-backup", word, "--dry-run", code=code)
+
+    file, link, nowhere = (larder.directory / name for name in ("file", "link", "nowhere"))
+    link.symlink_to(file)
+    nowhere.symlink_to(larder.directory / "nothing")
+    for kept in (header(uuid.uuid4()), b"a key", b"", header(crypt)[:200]):
+        file.write_bytes(kept)
+        for word in (file, link):
+            one_line(passwd(word, USAGE), "--header-backup", file, "is there already", "another name")
+        one_line(larder("passwd", "data", *action, "--header-backup", file, code=USAGE), "is there already")
+        assert file.read_bytes() == kept
+    fifo = larder.directory / "fifo"
+    os.mkfifo(fifo)
+    for word in (nowhere, fifo, "/dev/null", larder.directory):
+        one_line(passwd(word, USAGE), "--header-backup", "is there already")
+    # its own: the file goes, and the link to it stays
+    file.write_bytes(header(crypt))
+    for word in (file, link):
+        assert f"backup of the LUKS header: {file}\n" in passwd(word, 0).stdout
+    assert f"backup of the LUKS header: {larder.directory / 'new'}\n" in passwd(larder.directory / "new", 0).stdout
+    if action != ["--backup"]:
+        assert "backup of the LUKS header: none" in passwd("none", 0).stdout
+
+
 @pytest.mark.parametrize("what", ["volume", "ssd", "mark"])
 def test_copy_of_a_device(larder, described, what):
     """dd, or a snapshot: nobody knows which is the stack's, and neither is written to."""
@@ -730,6 +764,64 @@ def test_descriptions_leave_a_volume_of_somebody_else(larder, pair, how):
         assert [digest(x) for x in paths] == before, words
 
 
+@pytest.mark.parametrize("how", REUSED)
+def test_starts_leave_a_volume_of_somebody_else(larder, pair, how):
+    """Whoever starts it by its name, or that of its stack, may not know what became of the disk since."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data 3"], "changing": []})
+    assert str(pair.hdd) in larder("volume", "start", "data", "--dry-run").stdout
+    how(pair.hdd)
+    before = digest(pair.hdd)
+    for more in ([], ["--cache", "fast"], ["--import"], ["--without-cache"]):
+        run = larder("volume", "start", "data", "--dry-run", *more, code=UNSAFE)
+        one_line(run, pair.hdd, "somebody else's now", f"larder volume start {pair.hdd}")
+        assert not run.stdout
+    assert f" {pair.hdd} " in larder("volume", "start", pair.hdd, "--dry-run").stdout
+    assert digest(pair.hdd) == before
+
+
+@pytest.mark.parametrize("how", REUSED)
+def test_starts_leave_an_ssd_of_somebody_else(larder, how):
+    """It is missing, and leaves the set only where that is the word; of an only one nothing starts."""
+    first, other = (larder.image(name, 64 * MIB) for name in ("first", "other"))
+    larder("cache", "create", "duo", "--cache", first, "--cache", other)
+    disk, alone = larder.volume("data", 64 * MIB, "--cache", "duo"), larder.cache("single")
+    assert f"2 {first} {other} " in larder("cache", "start", "duo", "--dry-run").stdout
+    how(other)
+    how(alone)
+    line = f"larder cache start {other}"
+    before = [digest(x) for x in (first, other, alone)]
+    for words in (["cache", "start", "duo"], ["cache", "start", first], ["volume", "start", "data"], ["volume", "start", disk]):
+        run = larder(*words, "--dry-run", code=UNSAFE)
+        said = run.stderr.splitlines()
+        assert len(said) == 2 and "somebody else's now" in said[0] and line in said[0], said
+        assert f"not found (2 {first} -)" in said[1] and "--degraded" in said[1] and not run.stdout, said
+    run = larder("cache", "start", "duo", "--degraded", "--dry-run")
+    assert f"2 {first} - " in run.stdout and line in run.stderr
+    assert f"2 {first} {other} " in larder("cache", "start", other, "--dry-run").stdout
+    for more in ([], ["--degraded"]):
+        said = larder("cache", "start", "single", "--dry-run", *more, code=UNSAFE).stderr.splitlines()
+        assert len(said) == 2 and f"larder cache start {alone}" in said[0] and "no SSD left" in said[1], said
+    assert f"1 {alone} " in larder("cache", "start", alone, "--dry-run").stdout
+    assert [digest(x) for x in (first, other, alone)] == before
+
+
+@pytest.mark.parametrize("how", REUSED)
+def test_rescue_leaves_a_volume_of_somebody_else(larder, pair, how):
+    """By the volume's name; the path of the device says that it is known what it is."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data 3"], "changing": []})
+    patch_both(pair.other, CACHE, cache_uuid=uuid.uuid4().bytes)
+    how(pair.hdd)
+    before = digest(pair.hdd)
+    for words in (["--yes"], ["--dry-run"], ["--yes", "--cache", pair.ssd]):
+        one_line(larder("rescue", "writeback", "data", *words, code=UNSAFE), "somebody else's now", f"larder rescue writeback {pair.hdd}")
+        assert digest(pair.hdd) == before, words
+    socket = larder.directory / "socket"
+    assert str(pair.hdd) in larder("rescue", "serve", "data", "--socket", socket, "--dry-run").stdout  # only reads
+    assert "no cache now" in larder("rescue", "writeback", pair.hdd, "--yes").stdout
+
+
 @pytest.mark.parametrize("how", [taken, taken_and_wiped])
 def test_wipe_takes_the_copy_alone(larder, pair, how):
     """`super wipe`, which is what they are told, takes nothing that a new owner wrote."""
@@ -857,6 +949,32 @@ def test_older_than_its_ssds_say(larder, described):
         assert "have seen" not in larder("assemble", "--all", "--dry-run", code=None).stderr
 
 
+def test_rescue_lays_nothing_over_an_older_disk(larder, described):
+    """Today's cache over a disk of last month, written or only shown, would be neither."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data 5"], "changing": []})
+    why = ("generation 3 here", "have seen 5", f"LOST with larder start data --discard-newer {described.uuid}")
+    socket = larder.directory / "socket"
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+
+    def refused(*more):
+        for words in (["writeback", "data", "--yes"], ["writeback", described.hdd, "--yes"], ["serve", "data", "--socket", socket, "--dry-run"]):
+            one_line(larder("rescue", *words, *more, code=UNSAFE), described.hdd, *why)
+        assert [digest(x) for x in (described.ssd, described.hdd)] == before
+
+    refused()
+    # one that is given, and in no scan
+    larder.devices.remove(described.ssd)
+    refused("--cache", described.ssd)
+    # nor alone, as what "the disk alone holds": an SSD of whichever cache has seen more
+    larder.devices.append(described.ssd)
+    patch_both(described.hdd, VOLUME, cache_uuid=bytes(16))
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    refused()
+    described.volume(described.plain | {"generation": 5})
+    assert "belongs to no cache" in larder("rescue", "writeback", "data", "--yes").stdout
+
+
 def test_descriptions_with_bad_generations(larder, described):
     described.volume(described.plain)
     for bad in (" 0", " -1", " 01", " 1x", " ", " 5 6", " 9223372036854775808", " 99999999999999999999999"):
@@ -901,6 +1019,39 @@ def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep
         assert ssd <= volume
         larder("rename", described.uuid, "films")
     assert seen == {(3, 3), (4, 3), (4, 4)}
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_question_holds_up_nobody(larder, described, changes):
+    """Who is asked may have gone home: others have their turn (where there is a lock), and the answer is for what was asked about."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    new = larder.image("new", 64 * MIB, seen=False)
+    shell, answer = pty.openpty()
+    words = [larder.program, "replace", "data", "cache", str(new)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, stdin=answer, **pipes, text=True, env=larder.environment()) as run:
+        try:
+            said = ""
+            while "Give it this cache?" not in said:
+                assert run.poll() is None, said
+                said += run.stderr.read(1)
+            if changes:
+                larder("rename", "data", "films")
+            else:
+                larder("cache", "stop", "nowhere", code=None)  # waits for the lock
+            before = [digest(x) for x in (described.ssd, described.hdd, new)]
+            os.write(shell, b"y\n")
+            out, said = run.communicate(timeout=120)
+        finally:
+            run.kill()
+            os.close(shell)
+            os.close(answer)
+    if changes:
+        assert run.returncode == BUSY and "data: was changed while the question was open" in said, said
+        assert [digest(x) for x in (described.ssd, described.hdd, new)] == before
+    else:
+        assert run.returncode == 0 and "its cache is data-" in out, out + said
 
 
 def cache_of(larder, path):
@@ -1172,6 +1323,44 @@ def test_half_made_with_spares(larder, described):
     for path in (described.ssd, described.hdd, *marked[:2]):
         assert read(path, SB, SB_SIZE) == bytes(SB_SIZE), path
     assert read(marked[2], SB, SB_SIZE) != bytes(SB_SIZE), "no disk of it has that number"
+
+
+ABOVE_MARKS = [signatures.dos, signatures.swap, signatures.md_0_90, signatures.md_1_0, signatures.luks, signatures.gpt]
+
+
+@pytest.mark.parametrize("shape", ["one", "array", "separate"])
+@pytest.mark.parametrize("how", ABOVE_MARKS, ids=lambda x: x.__name__)
+def test_resume_leaves_a_disk_of_somebody_else(larder, described, how, shape):
+    """Given up, and used for something else that left the mark whole: nobody goes on with it, nor is anything started."""
+    text = described.plain | {"state": "creating", "step": 1}
+    own = [described.uuid]
+    if shape == "array":
+        text |= {"raid": "1", "legs": 2, "md": str(uuid.uuid5(described.uuid, "md"))}
+    elif shape == "separate":
+        text |= LINK
+        own += chain(described)
+    parts = [(x, number) for x in own for number in range(text["legs"])]
+    described.volume({})
+    described.ssds({"ready": [], "changing": [text]})
+    larder.devices.remove(described.hdd)
+    marked = []
+    for number, (of, disk) in enumerate(parts):
+        marked.append(larder.volume(f"marked{number}", 64 * MIB))
+        patch_both(marked[-1], VOLUME, kind=4, uuid=uuid.uuid5(of, f"disk {disk}").bytes)
+    name = text["name"]
+    assert "losetup" in larder("create", "--resume", name, code=USAGE).stderr
+    how(marked[-1])
+    before = [digest(x) for x in (*marked, described.ssd)]
+    for more in ([], ["--wipe"]):
+        run = larder("create", "--resume", name, *more, code=UNSAFE)
+        said = run.stderr.splitlines()
+        assert len(said) == 2 and str(marked[-1]) in said[0] and "somebody else's now" in said[0], said
+        assert "nothing goes on with that disk; larder remove" in said[1], said
+        assert [digest(x) for x in (*marked, described.ssd)] == before
+    larder("remove", name)
+    assert digest(marked[-1]) == before[-2]
+    for path in (*marked[:-1], described.ssd):
+        assert read(path, SB, SB_SIZE) == bytes(SB_SIZE), path
 
 
 def test_name_of_a_cache_made_together(larder, described):

@@ -151,7 +151,7 @@ static int format_set(struct ssd *ssds, int number, const struct cache_request *
 int cache_format(const struct cache_request *request)
 {
 	struct ssd ssds[LARDER_MAX_DEVICES] = { 0 };
-	int number = 0, result = LARDER_DONE;
+	int number = 0, result = create_check_apart(request->paths.value, request->paths.number);
 
 	while (!result && number < request->paths.number) {
 		/* the size chosen for the first one is that of the set */

@@ -13,6 +13,7 @@
 
 #include "layout.h"
 #include "set.h"
+#include "turn.h"
 #include "verbs.h"
 
 /* An SSD as its superblock has it, and as it is. */
@@ -137,6 +138,8 @@ int cache_resize(int argc, char **argv)
 	if (!arguments_words(argc, argv, "larder cache resize CACHE [--dry-run]", arguments, 1, 1, &first, &result))
 		return result;
 	mapped_init(dry_run);
+	if (!dry_run)
+		turn_take(); /* a table that is read is loaded: nobody changes the set in between */
 	result = mapped_scan(&list);
 	result = result ? result : running_find(&list, argv[first], true, &cache);
 	result = result ? result : resize(cache, dry_run);

@@ -33,7 +33,9 @@ static int start_one(struct members *members, const struct mapped_list *list, co
 		return LARDER_DONE;
 	}
 	result = cache_bring_up(members, member, request->name, &request->options,
-				(request->dry_run ? BRING_UP_DRY : 0) | (request->degraded ? BRING_UP_DEGRADED : 0) | (request->import ? BRING_UP_IMPORT : 0), &path);
+				(request->dry_run ? BRING_UP_DRY : 0) | (request->degraded ? BRING_UP_DEGRADED : 0) |
+					(request->import ? BRING_UP_IMPORT : 0) | (strchr(word, '/') ? BRING_UP_BY_PATH : 0),
+				&path);
 	if (result)
 		return result;
 	if (!request->dry_run)

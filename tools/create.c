@@ -61,6 +61,24 @@ bool create_is_partition(const char *part, const char *whole)
 	       device_attribute(y.st_rdev, "dev", other, sizeof(other)) && !strcmp(text, other);
 }
 
+static bool is_one_disk(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return !stat(a, &x) && !stat(b, &y) && S_ISBLK(x.st_mode) && S_ISBLK(y.st_mode) && x.st_rdev != y.st_rdev &&
+	       device_whole_disk(x.st_rdev) == device_whole_disk(y.st_rdev);
+}
+
+int create_check_apart(const char *const *paths, int number)
+{
+	for (int i = 0; i < number; i++)
+		for (int j = 0; j < i; j++)
+			if (is_one_disk(paths[i], paths[j]))
+				return complain(LARDER_USAGE, "%s and %s: are parts of one disk, and would be lost together; give another SSD", paths[j],
+						paths[i]);
+	return LARDER_DONE;
+}
+
 void create_head(struct larder_sb_head *head, uint32_t kind, const struct device *device, uint64_t copy_offset)
 {
 	head->version = htole32(LARDER_VERSION);

@@ -34,6 +34,8 @@ int create_check_names(const char *name, const char *label, uint32_t kind);
 /* Are both paths of one device, or file?  Is part a partition of whole?  Say nothing. */
 bool create_is_same(const char *a, const char *b);
 bool create_is_partition(const char *part, const char *whole);
+/* SSDs of one set that are parts of one disk, which would be lost, and is locked, as one: refused.  Complains. */
+int create_check_apart(const char *const *paths, int number);
 /* Fills the head of a new superblock: UUID, sizes, time, generation 1. */
 void create_head(struct larder_sb_head *head, uint32_t kind, const struct device *device, uint64_t copy_offset);
 /* Zeroes [from, to), which nothing may be left in.  Complains. */

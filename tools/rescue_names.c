@@ -8,6 +8,7 @@
 
 #include "message.h"
 #include "rescue_names.h"
+#include "stack_age.h"
 
 /* All that were found of a cache. */
 static int open_found(const struct members *members, const uint8_t cache_uuid[16], bool degraded, struct rescue_cache *cache)
@@ -71,6 +72,42 @@ static int open_cache_of(struct members *members, const struct member *volume, c
 	return open_found(members, cache_uuid, names->degraded, cache);
 }
 
+/* The SSDs that are read, which the scan may not have seen, and those that it has. */
+static char *too_old(const struct members *members, const struct rescue_cache *cache, const struct stack *stack)
+{
+	struct member *of_cache = must_allocate(calloc(cache->set.number + 1, sizeof(*of_cache)));
+	struct members all = { must_allocate(calloc(members->number + cache->set.number + 1, sizeof(*all.member))), 0 };
+	char *why;
+
+	for (size_t i = 0; i < members->number; i++)
+		all.member[all.number++] = members->member[i];
+	for (size_t i = 0; i < cache->set.number; i++)
+		if (cache->set.ssd[i].sb) {
+			of_cache[i].sb.cache = *cache->set.ssd[i].sb;
+			all.member[all.number++] = &of_cache[i];
+		}
+	why = stack_too_old(&all, stack);
+	free(all.member);
+	free(of_cache);
+	return why;
+}
+
+/* Today's cache over a disk that had left its stack, or came from a backup, would be neither the one nor the other. */
+static int judge_age(const struct members *members, const struct rescue_cache *cache, const struct rescue_volume *volume)
+{
+	struct stack stack;
+	int result = LARDER_DONE;
+	bool there;
+	char *why = NULL;
+
+	if (!stack_decode(volume->sb->stack, &stack, &there) && there)
+		why = too_old(members, cache, &stack);
+	if (why)
+		result = complain(LARDER_UNSAFE, "%s: %s", volume->device.path, why);
+	free(why);
+	return result;
+}
+
 int rescue_with_volume(const char *name, const struct cache_names *names, enum device_access access,
 		       int (*run)(struct rescue_cache *cache, const struct rescue_volume *volume, void *data), void *data)
 {
@@ -87,7 +124,8 @@ int rescue_with_volume(const char *name, const struct cache_names *names, enum d
 	if (!result) {
 		result = rescue_volume_open(&volume, has_cache ? &cache : NULL, member->path, access);
 		if (!result) {
-			result = run(&cache, &volume, data);
+			result = judge_age(&members, &cache, &volume);
+			result = result ? result : run(&cache, &volume, data);
 			rescue_volume_close(&volume);
 		}
 		if (has_cache)

@@ -12,10 +12,12 @@
 #include <uuid/uuid.h>
 
 #include "arguments.h"
+#include "claim.h"
 #include "rescue_names.h"
 #include "verbs.h"
 
 struct request {
+	const char *name;
 	struct argument_list ssds;
 	struct cache_names cache;
 	const char *skip_damaged;
@@ -121,6 +123,8 @@ static int rescue(struct rescue_cache *cache, const struct rescue_volume *volume
 	char label[LARDER_LABEL_SIZE + 1];
 	int result;
 
+	if (!strchr(request->name, '/') && !claim_may_start(volume->device.path, "rescue writeback"))
+		return LARDER_UNSAFE;
 	if (volume->standing == STANDING_DETACHED)
 		return finish_detached(volume, request);
 	result = rescue_judge(cache, volume);
@@ -156,7 +160,8 @@ int rescue_writeback(int argc, char **argv)
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
+	request.name = argv[first];
 	request.cache.name = request.ssds.value;
 	request.cache.number = request.ssds.number;
-	return rescue_with_volume(argv[first], &request.cache, request.dry_run ? DEVICE_EXAMINE : DEVICE_CLAIM, rescue, &request);
+	return rescue_with_volume(request.name, &request.cache, request.dry_run ? DEVICE_EXAMINE : DEVICE_CLAIM, rescue, &request);
 }

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <uuid/uuid.h>
 
+#include "claim.h"
 #include "set.h"
 #include "stack.h"
 #include "turn.h"
@@ -161,53 +162,70 @@ static const struct member *in_place(const struct members *members, const struct
 	return joins;
 }
 
-/*
- * The SSDs of the set that member is of, as a table wants them: "2 /dev/sdb -", and their segments.  *missing: without counting places
- * that are empty.
- */
-static char *set_words(const struct members *members, const struct member *member, bool dry_run, uint64_t *segments, bool *missing,
-		       int *result)
+/* What the table of a set says of its SSDs. */
+struct set_words {
+	char *words; /* "2 /dev/sdb -" */
+	uint64_t segments;
+	unsigned here;
+	bool missing; /* without counting places that are empty */
+};
+
+/* May it be in a table: not where somebody else has it by now, unless it was named by its path. */
+static bool is_taken(const struct member *m, const struct member *named, unsigned flags)
+{
+	bool by_path = flags & BRING_UP_BY_PATH && !memcmp(m->sb.head.uuid, named->sb.head.uuid, 16);
+
+	return !by_path && !claim_may_start(m->path, "cache start");
+}
+
+/* The SSDs of the set that member is of.  To be freed: words. */
+static int find_set(const struct members *members, const struct member *member, unsigned flags, struct set_words *set)
 {
 	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
 	bool known = set_newest_table(members, member->sb.cache.cache_uuid, table);
 	uint32_t number = le32toh(member->sb.cache.nr_devices);
-	char *words = NULL, *longer;
+	int result = LARDER_DONE;
+	char *longer;
 
 	if (known && le32toh(table->head.nr_devices) > number)
 		number = le32toh(table->head.nr_devices);
-	words = must_print("%u", number);
-	*segments = 0;
-	*missing = false;
-	for (uint32_t i = 0; i < number && !*result; i++) {
+	*set = (struct set_words){ .words = must_print("%u", number) };
+	for (uint32_t i = 0; i < number && !result; i++) {
 		const struct member *m = known ? in_place(members, table, i) :
 				 i == le32toh(member->sb.cache.device_number) ?
 						 member :
 						 member_of_set(members, member->sb.cache.cache_uuid, i);
 
+		if (m && is_taken(m, member, flags))
+			m = NULL;
+		set->here += m ? 1 : 0;
 		if (m)
-			*segments += le32toh(m->sb.cache.nr_segments);
+			set->segments += le32toh(m->sb.cache.nr_segments);
 		else if (!known || le32toh(table->devices[i].state) != LARDER_DEVICE_REMOVED)
-			*missing = true;
-		if (m && !m->block && !dry_run)
-			*result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", m->path);
-		longer = must_print("%s %s", words, m ? m->path : "-");
-		free(words);
-		words = longer;
+			set->missing = true;
+		if (m && !m->block && !(flags & BRING_UP_DRY))
+			result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", m->path);
+		longer = must_print("%s %s", set->words, m ? m->path : "-");
+		free(set->words);
+		set->words = longer;
 	}
 	free(table);
-	return words;
+	return result;
 }
 
 /* Members that are missing leave the set when it starts: not without being told to. */
-static int check_complete(const char *words, bool missing, const struct member *member, bool degraded)
+static int check_complete(const struct set_words *set, const struct member *member, bool degraded)
 {
 	char uuid[UUID_TEXT];
 
-	if (degraded || !missing)
+	if (!set->here)
+		return complain(LARDER_UNSAFE, "%s: the cache %s has no SSD left that may be used", member->path,
+				uuid_text(member->sb.cache.cache_uuid, uuid));
+	if (degraded || !set->missing)
 		return LARDER_DONE;
 	return complain(LARDER_UNSAFE,
 			"%s: the cache %s has SSDs that were not found (%s); attach them, or start with --degraded, and they leave the set",
-			member->path, uuid_text(member->sb.cache.cache_uuid, uuid), words);
+			member->path, uuid_text(member->sb.cache.cache_uuid, uuid), set->words);
 }
 
 /* Not by the way what another machine may be using. */
@@ -234,40 +252,40 @@ int cache_bring_up(const struct members *members, const struct member *member, c
 		   const struct argument_list *options, unsigned flags, char **path)
 {
 	const struct larder_cache_sb *sb = &member->sb.cache;
-	char uuid[UUID_TEXT], *mapped, *dm_uuid, *words, *params, *set;
+	char uuid[UUID_TEXT], *mapped, *dm_uuid, *words, *params;
+	struct set_words set;
 	uint64_t sectors;
-	bool missing;
 	int result = flags & BRING_UP_IMPORT ? LARDER_DONE : check_host(member);
 
 	if (result)
 		return result;
-	set = set_words(members, member, flags & BRING_UP_DRY, &sectors, &missing, &result);
-	result = result ? result : check_complete(set, missing, member, flags & BRING_UP_DEGRADED);
+	result = find_set(members, member, flags, &set);
+	result = result ? result : check_complete(&set, member, flags & BRING_UP_DEGRADED);
 	if (result) {
-		free(set);
+		free(set.words);
 		return result;
 	}
-	sectors *= le32toh(sb->segment_size) >> LARDER_SECTOR_SHIFT;
+	sectors = set.segments * (le32toh(sb->segment_size) >> LARDER_SECTOR_SHIFT);
 	mapped = dm_name(name, sb->label, member->path, true, &result);
 	if (!mapped) {
-		free(set);
+		free(set.words);
 		return result;
 	}
 	words = table_options(options);
 	if (!words) {
 		free(mapped);
-		free(set);
+		free(set.words);
 		return LARDER_USAGE;
 	}
 	dm_uuid = must_print("LARDER-%s-cache", uuid_text(sb->cache_uuid, uuid));
-	params = must_print("%s %s", set, words);
+	params = must_print("%s %s", set.words, words);
 	result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
 	if (!result)
 		*path = mapper_path(mapped);
 	if (!result && !(flags & BRING_UP_DRY))
 		stopped_clear(sb->cache_uuid);
 	free(params);
-	free(set);
+	free(set.words);
 	free(dm_uuid);
 	free(words);
 	free(mapped);

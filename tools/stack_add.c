@@ -92,7 +92,7 @@ static int begin_disk(const struct devices *d, const struct adding *a, bool *don
 	if (!disk)
 		result = disk_take(d, &a->request, true);
 	if (result || !a->request.claim.dry_run)
-		return result ? result : *done ? LARDER_DONE : confirm(a->request.name, a->request.claim.yes, "Add it?");
+		return result ? result : *done ? LARDER_DONE : turn_confirm(a->request.name, a->request.claim.yes, "Add it?");
 	if (!disk)
 		md_add(node, a->request.claim.path, true);
 	if (grows(d, a) && !is_in(d, disk) && d->disks.places <= d->stack.legs)
@@ -109,7 +109,8 @@ static int join(const struct adding *a, bool *waits)
 
 	if (result)
 		return result;
-	result = array_thaw(&d);
+	result = check_disk(&d, a, find(&d, a)); /* somebody may have been asked meanwhile */
+	result = result ? result : array_thaw(&d);
 	if (!result && !find(&d, a)) {
 		result = disk_take(&d, &a->request, false);
 		result = result ? result : md_add(d.layers.array.node, a->request.claim.path, false);
@@ -155,13 +156,18 @@ static int add_disk(const struct adding *a)
 
 /* ------------------------------------------------------------------ an SSD */
 
+static int no_cache(const char *name)
+{
+	return complain(LARDER_NOT_FOUND, "%s: its cache does not run; larder status %s", name, name);
+}
+
 static int begin_ssd(struct devices *d, const struct adding *a)
 {
 	const char *path = a->request.claim.path;
 	bool is_there;
 
 	if (!d->set.mapped)
-		return complain(LARDER_NOT_FOUND, "%s: its cache does not run; larder status %s", d->stack.name, d->stack.name);
+		return no_cache(d->stack.name);
 	is_there = set_find_device(&d->set, path) >= 0;
 	printf("stack %s, cache %s:\n", d->stack.name, d->set.mapped->name);
 	printf("  %s: %s\n", path,
@@ -174,7 +180,7 @@ static int begin_ssd(struct devices *d, const struct adding *a)
 	claim_note(path);
 	if (a->request.claim.dry_run)
 		return is_there ? LARDER_DONE : ssd_add(d, &a->request);
-	return confirm(a->request.name, a->request.claim.yes, "Add it?");
+	return turn_confirm(a->request.name, a->request.claim.yes, "Add it?");
 }
 
 static int add_ssd(const struct adding *a)
@@ -185,6 +191,10 @@ static int add_ssd(const struct adding *a)
 
 	if (result)
 		return result;
+	if (!d.set.mapped) {
+		devices_free(&d);
+		return no_cache(a->request.name);
+	}
 	place = set_find_device(&d.set, a->request.claim.path);
 	ssd_state(&d, place, state);
 	turn_give(); /* this may take long */

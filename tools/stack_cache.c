@@ -21,6 +21,7 @@
 
 #include "create.h"
 #include "stack_devices.h"
+#include "turn.h"
 
 struct changing {
 	const struct devices_request *request;
@@ -247,6 +248,27 @@ static int print_steps(struct changing *c)
 	return result;
 }
 
+/* Others may have started it, or changed it, or the cache that it is to get, while somebody was asked. */
+static int judge_again(struct changing *c)
+{
+	const struct member *member;
+	struct stacks stacks;
+	int result = stack_check_same(&c->stack);
+
+	result = result ? result : stacks_scan(&stacks);
+	if (result)
+		return result;
+	free(c->volume);
+	c->volume = NULL;
+	result = check_stack(c, &stacks);
+	if (!result && !c->stack.own_cache)
+		result = stack_named_cache(&stacks, c->words.value[0], &member);
+	if (!result && !c->stack.own_cache && memcmp(c->stack.cache, member->sb.cache.cache_uuid, 16))
+		result = complain(LARDER_BUSY, "%s: is another cache since the question was asked; begin anew", c->words.value[0]);
+	stacks_free(&stacks);
+	return result;
+}
+
 static int change(struct changing *c)
 {
 	struct stacks stacks;
@@ -263,7 +285,8 @@ static int change(struct changing *c)
 	show(c);
 	if (c->request->claim.dry_run)
 		return print_steps(c);
-	result = confirm(c->stack.name, c->request->claim.yes, "Give it this cache?");
+	result = turn_confirm(c->stack.name, c->request->claim.yes, "Give it this cache?");
+	result = result ? result : judge_again(c);
 	return result ? result : carry_out(c);
 }
 

@@ -92,40 +92,80 @@ static int mark_disk(const struct making *m, const struct stack *stack, uint32_t
 	return result;
 }
 
-/*
- * Paths of the disks, spares last, by their marks or, where mdadm was cut short, by its superblocks: which of those became a spare is all one then.
- * The caller frees them.
- */
-static int find_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsigned *number)
+static void free_disks(char *paths[MD_LEGS_MAX], unsigned number)
 {
-	uint32_t wanted = stack->legs + stack->spares;
+	for (unsigned i = 0; i < number; i++)
+		free(paths[i]);
+}
+
+/*
+ * Paths of the disks that are here, spares last, by their marks or, where mdadm was cut short, by its superblocks: which of those became a spare is
+ * all one then.  The caller frees them.  Refused where one is somebody else's by now: a partition table, or swap, leaves the mark whole.
+ */
+static int collect_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsigned *number)
+{
 	struct md_array array = { 0 };
 	struct members members;
+	int result = LARDER_DONE;
 	uint8_t uuid[16];
 
 	*number = 0;
 	members_scan(&members);
-	for (uint32_t i = 0; i < wanted; i++) {
+	for (uint32_t i = 0; i < stack->legs + stack->spares; i++) {
 		disk_uuid(stack, i, uuid);
-		for (size_t j = 0; j < members.number; j++)
-			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16) && *number < MD_LEGS_MAX)
+		for (size_t j = 0; !result && j < members.number; j++)
+			if (!memcmp(members.member[j]->sb.head.uuid, uuid, 16) && *number < MD_LEGS_MAX) {
 				paths[(*number)++] = must_print("%s", members.member[j]->path);
+				result = claim_check(members.member[j]->path, LARDER_KIND_OTHER, uuid);
+			}
 	}
 	members_free(&members);
 	if (*stack->raid) {
 		stack_part(stack, "md", uuid);
 		md_find(uuid, &array);
 	}
-	for (size_t i = 0; i < array.number && *number < MD_LEGS_MAX; i++)
+	for (size_t i = 0; !result && i < array.number && *number < MD_LEGS_MAX; i++) {
 		paths[(*number)++] = must_print("%s", array.leg[i]);
+		result = claim_leg_is_ours(array.leg[i]) ? LARDER_DONE : LARDER_UNSAFE;
+	}
 	md_free(&array);
-	if (*number == wanted)
+	if (!result)
 		return LARDER_DONE;
-	for (unsigned i = 0; i < *number; i++)
-		free(paths[i]);
+	free_disks(paths, *number);
+	return complain(result, "%s: nothing goes on with that disk; larder remove %s takes away the rest, then create it anew", stack->name, stack->name);
+}
+
+/* All of them. */
+static int find_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsigned *number)
+{
+	uint32_t wanted = stack->legs + stack->spares;
+	int result = collect_disks(stack, paths, number);
+
+	if (result || *number == wanted)
+		return result;
+	free_disks(paths, *number);
 	return complain(LARDER_NOT_FOUND,
 			"%s: %u of its %u disks are found with its mark; attach the others, or larder remove %s and create it anew",
 			stack->name, *number, wanted, stack->name);
+}
+
+/* Before anything is started: those that are not yet a part of an array or volume, of the stacks behind this one, too. */
+static int check_owners(const struct stack *first)
+{
+	struct stack stack = *first;
+	char *paths[MD_LEGS_MAX];
+	unsigned number;
+	int result;
+
+	do {
+		if (stack.step >= (*stack.raid ? STEP_ARRAY : STEP_VOLUME))
+			continue;
+		result = collect_disks(&stack, paths, &number);
+		if (result)
+			return result;
+		free_disks(paths, number);
+	} while (stack_next(&stack, &stack));
+	return LARDER_DONE;
 }
 
 /* What was cut short may be the note alone; a disk without a mark could be any disk. */
@@ -138,8 +178,8 @@ static int check_marks(const struct making *m)
 
 	do {
 		result = find_disks(&stack, paths, &number);
-		for (unsigned i = 0; !result && i < number; i++)
-			free(paths[i]);
+		if (!result)
+			free_disks(paths, number);
 	} while (!result && stack_next(&stack, &stack));
 	if (result && m->stack.next)
 		remark("%s: without all of them larder remove %s takes away what there is; create them anew then", m->stack.name, m->stack.name);
@@ -187,27 +227,6 @@ static int make_disks(struct making *m)
 	return result;
 }
 
-static int make_array(struct making *m)
-{
-	char *paths[MD_LEGS_MAX];
-	uint8_t uuid[16];
-	unsigned number;
-	int result;
-
-	if (!*m->stack.raid)
-		return LARDER_DONE;
-	/* of an array that was cut short, or of which the note was */
-	result = stop_array(&m->stack);
-	result = result ? result : find_disks(&m->stack, paths, &number);
-	if (result)
-		return result;
-	stack_part(&m->stack, "md", uuid);
-	result = md_create(uuid, m->stack.raid, (const char *const *)paths, number, m->stack.spares);
-	for (unsigned i = 0; i < number; i++)
-		free(paths[i]);
-	return result;
-}
-
 /* Node of the array, or of the one disk; the caller frees it.  NULL: it has complained. */
 static char *backing_path(const struct stack *stack)
 {
@@ -228,6 +247,46 @@ static char *backing_path(const struct stack *stack)
 	return path;
 }
 
+/* What its disks had where the data of the array are goes now, while nobody else can have put it there. */
+static int clear_array(const struct making *m)
+{
+	struct claim_request claim = { .wipe = true, .discard_dirty = m->request->discard_dirty, .yes = true };
+	char *path = backing_path(&m->stack);
+	struct device device;
+	int result;
+
+	if (!path)
+		return LARDER_NOT_FOUND;
+	claim.path = path;
+	result = claim_open(&device, &claim);
+	if (!result) {
+		result = claim_clear(&device, &claim);
+		device_close(&device);
+	}
+	free(path);
+	return result;
+}
+
+static int make_array(struct making *m)
+{
+	char *paths[MD_LEGS_MAX];
+	uint8_t uuid[16];
+	unsigned number;
+	int result;
+
+	if (!*m->stack.raid)
+		return LARDER_DONE;
+	/* of an array that was cut short, or of which the note was */
+	result = stop_array(&m->stack);
+	result = result ? result : find_disks(&m->stack, paths, &number);
+	if (result)
+		return result;
+	stack_part(&m->stack, "md", uuid);
+	result = md_create(uuid, m->stack.raid, (const char *const *)paths, number, m->stack.spares);
+	free_disks(paths, number);
+	return result ? result : clear_array(m);
+}
+
 static int make_volume(struct making *m)
 {
 	uint8_t uuid[16], field[LARDER_STACK_SIZE];
@@ -239,7 +298,9 @@ static int make_volume(struct making *m)
 		.label = m->stack.name,
 		.cache = uuid_text(m->stack.cache, cache),
 		.layout = { .data_offset = LARDER_DEF_DATA_OFFSET, .tail_reserve = LARDER_DEF_TAIL_RESERVE },
-		.claim = { .wipe = true, .yes = true },
+		/* the mark goes; what else is there was put there since */
+		.claim = { .stale = !*m->stack.raid, .wipe = *m->stack.raid && m->request->resume && m->request->wipe,
+			   .discard_dirty = m->request->discard_dirty, .yes = true },
 		.uuid = uuid,
 		.stack = field,
 	};
@@ -388,7 +449,7 @@ static int make_mount(struct making *m)
 		return result;
 	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
 	node = mapper_path(name);
-	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs, m->stack.encrypted);
+	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs);
 	free(node);
 	free(name);
 	return result ? result : start_mount(&m->stack, true);
@@ -493,7 +554,14 @@ static int get_secret(struct making *m, bool twice)
 	/* one for all that are made together */
 	const char *name = m->stack.next ? m->request->name : m->stack.name;
 
-	return m->stack.encrypted ? secret_read(m->stack.keyfile, name, twice, &m->secret) : LARDER_DONE;
+	int result;
+
+	if (!m->stack.encrypted)
+		return LARDER_DONE;
+	turn_give(); /* who types takes his time */
+	result = secret_read(m->stack.keyfile, name, twice, &m->secret);
+	turn_take();
+	return result;
 }
 
 static int create_new(const struct stack_request *request)
@@ -509,8 +577,9 @@ static int create_new(const struct stack_request *request)
 		puts("dry run: nothing was written");
 		return LARDER_DONE;
 	}
-	result = confirm(request->name, m.request->yes, "Make it?  All that is on these devices will be lost.");
+	result = turn_confirm(request->name, m.request->yes, "Make it?  All that is on these devices will be lost.");
 	result = result ? result : get_secret(&m, true);
+	result = result ? result : stack_plan_again(&m);
 	result = result ? result : make(&m, STEP_NONE);
 	secret_free(&m.secret);
 	return result;
@@ -564,9 +633,11 @@ static int resume(const struct stack_request *request)
 	}
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&m.stack);
+	result = result ? result : check_owners(&m.stack);
 	result = result ? result : check_resumed_backup(&m.stack, request->header_backup);
 	/* and for those behind it, whose headers are still to be made */
 	result = result ? result : get_secret(&m, (m.stack.step < STEP_CRYPT && !m.stack.wiped) || m.stack.next);
+	result = result ? result : stack_check_same(&m.stack);
 	result = result ? result : make(&m, m.stack.step + 1);
 	secret_free(&m.secret);
 	return result;

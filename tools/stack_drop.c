@@ -112,7 +112,7 @@ static int begin_disk(struct dropping *r, const struct devices *d, const struct 
 	if (r->places)
 		printf("  the array: has %u disks then\n", r->places);
 	if (!r->request.claim.dry_run)
-		return confirm(r->request.name, r->request.claim.yes, "Drop it?");
+		return turn_confirm(r->request.name, r->request.claim.yes, "Drop it?");
 	if (part->disk && part->disk->role != MD_SPARE && part->disk->role != MD_FAILED)
 		md_fail(node, r->name, true);
 	if (part->disk)
@@ -125,7 +125,7 @@ static int begin_disk(struct dropping *r, const struct devices *d, const struct 
 }
 
 /* The array as it is now: while somebody was asked another disk may have failed.  devices_free() after LARDER_DONE. */
-static int judge_again(const struct dropping *r, struct devices *d, struct part *part)
+static int judge_again(struct dropping *r, struct devices *d, struct part *part)
 {
 	int result = devices_look(r->request.name, d);
 
@@ -139,7 +139,7 @@ static int judge_again(const struct dropping *r, struct devices *d, struct part 
 	return result;
 }
 
-static int fail_disk(const struct dropping *r)
+static int fail_disk(struct dropping *r)
 {
 	struct devices d;
 	struct part part;
@@ -171,7 +171,7 @@ static int set_places(const struct dropping *r)
 	return result;
 }
 
-static int drop_disk(const struct dropping *r)
+static int drop_disk(struct dropping *r)
 {
 	struct devices d;
 	struct part part;
@@ -179,6 +179,8 @@ static int drop_disk(const struct dropping *r)
 
 	if (result)
 		return result;
+	if (part.disk || *part.node)
+		r->places = places_after(&d, &part); /* others may have come, or gone, while somebody was asked */
 	devices_free(&d);
 	result = devices_store(r->request.name, r->places);
 	result = result ? result : fail_disk(r);
@@ -223,7 +225,7 @@ static int begin_ssd(const struct dropping *r, struct devices *d, const struct p
 	printf("  %s: %s%s\n", r->name, works ? "is drained, and leaves the set" : part->spare ? "is no spare any more" : "leaves the set", *r->node ? "; its superblocks are erased" : "");
 	fflush(stdout);
 	if (!r->request.claim.dry_run)
-		return confirm(r->request.name, r->request.claim.yes, "Drop it?");
+		return turn_confirm(r->request.name, r->request.claim.yes, "Drop it?");
 	return part->place >= 0 ? ssd_remove(d, &r->request, part->place) : LARDER_DONE;
 }
 

@@ -100,16 +100,26 @@ static const char *key_word(const char *word)
 	return word && !strcmp(word, "-") ? "" : word;
 }
 
-/* The file that is to be replaced, to be freed; NULL: none. */
+/* The file that is to be replaced, to be freed; NULL: none.  Where it is a link that stays one: the old keys are in what is behind it. */
 static char *backup_path(const struct passwd_request *r, const struct stack *stack)
 {
-	char *path = stack_backup_path(stack, r->backup);
+	char *path = r->action == LIST ? NULL : stack_backup_path(stack, r->backup), *real = path ? realpath(path, NULL) : NULL;
 
-	if (path && !r->backup && r->action != BACKUP && access(path, F_OK)) {
+	if (real || (path && !r->backup && r->action != BACKUP && access(path, F_OK))) {
 		free(path);
-		path = NULL;
+		path = real;
 	}
 	return path;
+}
+
+/* Before any key changes: the file that it replaces is overwritten, and could be the only backup of another header. */
+static int check_backup(const struct passwd_request *r, const struct stack *stack)
+{
+	char *path = backup_path(r, stack);
+	int result = path ? stack_check_backup_file(stack, path) : LARDER_DONE;
+
+	free(path);
+	return result;
 }
 
 /* ------------------------------------------------------------------ the layers below */
@@ -354,7 +364,8 @@ static int work(const struct passwd_request *r, const struct stack *stack, const
 
 	if (r->action == LIST)
 		return list(r, stack, node);
-	if (r->action == REMOVE)
+	result = check_backup(r, stack); /* who typed took his time */
+	if (!result && r->action == REMOVE)
 		result = check_last(r, stack, node, &last);
 	if (!result && r->action != BACKUP)
 		result = change(r, stack, node, last ? &(struct secret){ 0 } : old, new, &slot);
@@ -382,7 +393,7 @@ static int say_plan(const struct passwd_request *r, const struct stack *stack, c
 {
 	static const char *const words[] = { [CHANGE] = "change a key", [LIST] = "list the key slots", [ADD] = "add a key",
 					     [REMOVE] = "remove a key", [BACKUP] = "write the backup" };
-	char *path = r->action == LIST ? NULL : backup_path(r, stack);
+	char *path = backup_path(r, stack);
 
 	if (!was->volume)
 		printf("%s: is stopped: starts array, cache and volume, and stops them again\n", stack->name);
@@ -398,10 +409,10 @@ static int say_plan(const struct passwd_request *r, const struct stack *stack, c
 static int check_first(const struct passwd_request *r, const struct stack *stack, const struct borrowed *was)
 {
 	char *node = r->action == REMOVE && was->volume ? volume_node(stack) : NULL;
-	int result = LARDER_DONE;
+	int result = check_backup(r, stack);
 	bool last;
 
-	if (node)
+	if (!result && node)
 		result = check_last(r, stack, node, &last);
 	free(node);
 	return result;

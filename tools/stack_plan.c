@@ -82,19 +82,28 @@ char *stack_backup_path(const struct stack *stack, const char *word)
 	return word ? must_print("%s", word) : must_print(STATE "/%s.luks-header", uuid_text(stack->uuid, text));
 }
 
+int stack_check_backup_file(const struct stack *stack, const char *path)
+{
+	struct stat status;
+	uint8_t part[16];
+
+	stack_part(stack, "crypt", part);
+	if (lstat(path, &status) || (!stat(path, &status) && S_ISREG(status.st_mode) && luks_backup_is_of(path, part)))
+		return LARDER_DONE;
+	return complain(LARDER_USAGE, "--header-backup: %s: is there already, and no backup of the LUKS header of %s; give another name", path, stack->name);
+}
+
 int stack_check_backup(const struct stack *stack, const char *word)
 {
 	char *path = stack_backup_path(stack, word), *parent = must_print("%s", word && strchr(word, '/') ? word : STATE "/");
-	uint8_t part[16];
 	int result = LARDER_DONE;
 
-	stack_part(stack, "crypt", part);
 	if (word && !stack->encrypted)
 		result = complain(LARDER_USAGE, "--header-backup: is for --encrypt");
 	else if (word && path && *word != '/')
 		result = complain(LARDER_USAGE, "--header-backup: '%s' is not none, nor an absolute path", word);
-	else if (word && path && !access(word, F_OK) && !luks_backup_is_of(word, part))
-		result = complain(LARDER_USAGE, "--header-backup: %s: is there already; give another name", word);
+	else if (path)
+		result = stack_check_backup_file(stack, path);
 	if (!word && path)
 		mkdir(STATE, 0700);
 	parent[strrchr(parent, '/') - parent + 1] = 0;
@@ -329,7 +338,7 @@ static int check_ssds(struct making *m)
 	const struct argument_list *spares = &m->request->cache_spares;
 	struct cache_layout layout = { 0 };
 	uint32_t least = UINT32_MAX;
-	int result = LARDER_DONE;
+	int result = create_check_apart(m->request->caches.value, m->request->caches.number);
 
 	for (int i = 0; !result && i < m->request->caches.number; i++) {
 		result = check_ssd(m, m->request->caches.value[i], &layout);
@@ -533,6 +542,20 @@ int stack_plan(struct making *m)
 		result = check_ssds(m);
 	if (!result)
 		choose_mode(m);
+	return result ? result : check_room(m);
+}
+
+int stack_plan_again(const struct making *m)
+{
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	result = check_names(m, &stacks);
+	stacks_free(&stacks);
+	result = result ? result : stack_check_backup(&m->stack, m->request->header_backup);
+	result = result ? result : check_mount(&m->stack);
 	return result ? result : check_room(m);
 }
 

@@ -27,12 +27,16 @@ struct making {
 /* Where the backup of its LUKS header goes, to be freed by the caller; NULL: nowhere. */
 char *stack_backup_path(const struct stack *stack, const char *word);
 int stack_check_iteration(uint64_t ms);
+/* What is there by that name, if anything, may be replaced: it is a backup of the header of this stack.  Complains. */
+int stack_check_backup_file(const struct stack *stack, const char *path);
 /* May it be made there, as --header-backup has it?  Where that file is there it is one of this stack's, of a try that was cut short. */
 int stack_check_backup(const struct stack *stack, const char *word);
 /* The words, without a look at any device: fills the description.  All complain. */
 int stack_parse(const struct stack_request *request, struct stack *stack);
 /* The devices: free, fit, large enough, with nothing on them; the names are not taken.  Fills the rest. */
 int stack_plan(struct making *m);
+/* Behind a question: what others can have taken meanwhile.  The devices are claimed anew when they are cleared. */
+int stack_plan_again(const struct making *m);
 void stack_show_plan(const struct making *m);
 
 #endif

@@ -170,7 +170,7 @@ static int begin_disk(const struct devices *d, struct replacing *r, const struct
 		result = disk_take(d, &r->request, true);
 	if (!result && r->request.claim.dry_run)
 		return print_disk(d, r, old, disk);
-	return result ? result : confirm(r->request.name, r->request.claim.yes, "Replace it?");
+	return result ? result : turn_confirm(r->request.name, r->request.claim.yes, "Replace it?");
 }
 
 /* ------------------------------------------------------------------ an SSD */
@@ -284,7 +284,7 @@ static int begin_ssd(struct devices *d, const struct replacing *r, const struct 
 {
 	show_ssd(d, r, old);
 	claim_note(r->request.claim.path);
-	return r->request.claim.dry_run ? print_ssd(d, r, old) : confirm(r->request.name, r->request.claim.yes, "Replace it?");
+	return r->request.claim.dry_run ? print_ssd(d, r, old) : turn_confirm(r->request.name, r->request.claim.yes, "Replace it?");
 }
 
 /* ------------------------------------------------------------------ both */
@@ -313,6 +313,26 @@ static int find_old(const struct devices *d, struct replacing *r, struct part *o
 	return LARDER_DONE;
 }
 
+/* While somebody was asked others may have changed the stack: what was named is still that, and may be replaced. */
+static int judge_again(struct replacing *r)
+{
+	const struct replacing then = *r;
+	struct devices d;
+	struct part old, new;
+	int result = devices_look(r->request.name, &d);
+
+	if (result)
+		return result;
+	result = find_old(&d, r, &old);
+	if (!result && (strcmp(then.name, r->name) || strcmp(then.node, r->node)))
+		result = complain(LARDER_BUSY, "%s: is another device, or gone, since the question was asked; begin anew: larder show %s", r->old,
+				  r->request.name);
+	if (!result && !old.ssd)
+		result = check_disk(&d, r, &old, new_disk(&d, r, &new));
+	devices_free(&d);
+	return result;
+}
+
 static int replace(struct replacing *r)
 {
 	struct devices d;
@@ -328,6 +348,9 @@ static int replace(struct replacing *r)
 		result = ssd ? begin_ssd(&d, r, &old) : begin_disk(&d, r, &old);
 	devices_free(&d);
 	if (result || r->request.claim.dry_run)
+		return result;
+	result = judge_again(r);
+	if (result)
 		return result;
 	return ssd ? replace_ssd(r) : replace_disk(r);
 }

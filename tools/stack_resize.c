@@ -190,23 +190,30 @@ static int grow_volume(const struct sight *sight, const struct resize_request *r
 static int grow_crypt(const struct sight *sight, const struct resize_request *request)
 {
 	const struct stack *stack = &sight->stack;
-	char *name, *node;
 	struct secret secret;
+	struct sight now;
+	char *name, *node;
 	int result;
 
 	if (!stack->encrypted || !crypt_room(sight))
 		return LARDER_DONE;
+	turn_give(); /* who types takes his time */
 	result = secret_read(request->keyfile ? request->keyfile : stack->keyfile, stack->name, false, &secret);
+	turn_take();
 	if (result)
 		return result;
-	name = crypt_name(stack);
-	node = mapper_path(sight->layers.volume->name);
-	result = luks_resize(node, name, &secret);
-	if (!result)
-		printf("encryption %s: %" PRIu64 " bytes\n", name, device_bytes(sight->layers.top_number));
+	result = look(request->name, &now);
+	if (!result) {
+		name = crypt_name(&now.stack);
+		node = mapper_path(now.layers.volume->name);
+		result = luks_resize(node, name, &secret);
+		if (!result)
+			printf("encryption %s: %" PRIu64 " bytes\n", name, device_bytes(now.layers.top_number));
+		free(node);
+		free(name);
+		look_away(&now);
+	}
 	secret_free(&secret);
-	free(node);
-	free(name);
 	return result;
 }
 
@@ -263,7 +270,7 @@ static int resize(const struct resize_request *request)
 		return result;
 	show_plan(&sight, request);
 	result = request->dry_run ? print_commands(&sight, request) :
-				    confirm(request->name, request->yes, "Grow it?  Nothing of it can be made smaller again.");
+				    turn_confirm(request->name, request->yes, "Grow it?  Nothing of it can be made smaller again.");
 	look_away(&sight);
 	for (size_t i = 0; !result && !request->dry_run && i < sizeof(steps) / sizeof(steps[0]); i++) {
 		result = look(request->name, &sight);

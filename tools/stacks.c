@@ -146,6 +146,22 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 	return *found ? LARDER_DONE : complain(LARDER_NOT_FOUND, "%s: there is no such stack; see larder list", word);
 }
 
+int stack_check_same(const struct stack *stack)
+{
+	const struct found *found;
+	struct stacks stacks;
+	char uuid[UUID_TEXT];
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	result = stack_find(&stacks, uuid_text(stack->uuid, uuid), &found);
+	if (!result && (!found->whole || found->stack.generation != stack->generation))
+		result = complain(LARDER_BUSY, "%s: was changed while the question was open; begin anew: larder show %s", stack->name, stack->name);
+	stacks_free(&stacks);
+	return result;
+}
+
 static bool is_part(const struct stack *stack, const struct member *m)
 {
 	char name[32];
@@ -936,8 +952,8 @@ int stop_array(const struct stack *stack)
 
 	if (result || !*stack->raid)
 		return result;
-	if (*sight.layers.array.node)
-		result = md_stop(sight.layers.array.node);
+	if (*sight.layers.array.node || *sight.layers.array.inactive)
+		result = md_stop(*sight.layers.array.node ? sight.layers.array.node : sight.layers.array.inactive);
 	look_away(&sight);
 	return result;
 }

@@ -36,6 +36,9 @@ int stack_check_copies(const struct stacks *stacks, const struct stack *stack, c
 /* By name or UUID.  Complains when there is none, or more than one. */
 int stack_find(const struct stacks *stacks, const char *word, const struct found **found);
 
+/* Behind a question, asked without the lock: is the description what it was?  Complains. */
+int stack_check_same(const struct stack *stack);
+
 /* NULL: its volume does not run. */
 struct mapped *stack_volume(const struct stacks *stacks, const struct stack *stack);
 

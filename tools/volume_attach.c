@@ -188,8 +188,14 @@ static int clean(struct mapped *volume, const char *cache, const struct detach_r
 	uint64_t dirty;
 	int result;
 
-	if (request->flush)
-		return request->dry_run ? mapped_message(volume->name, "flush") : drain(volume);
+	if (request->flush && request->dry_run)
+		return mapped_message(volume->name, "flush");
+	if (request->flush) {
+		turn_give(); /* it may last hours */
+		result = drain(volume);
+		turn_take();
+		return result;
+	}
 	result = request->dry_run ? LARDER_DONE : mapped_refresh(volume);
 	dirty = result ? 0 : status_number(volume->status, "dirty_sectors") << 9;
 	if (!dirty)
@@ -209,6 +215,28 @@ static char *table_mode(const char *params)
 		return must_print("writeback");
 	at += strlen(" mode ");
 	return must_print("%.*s", (int)strcspn(at, " "), at);
+}
+
+/* *params anew: others may have set options while it was drained.  The mode is ours, and becomes what it was. */
+static int read_again(struct mapped *volume, const char *cache, const char *mode, char **params)
+{
+	static const char ours[] = " mode writethrough";
+	int result = mapped_refresh(volume);
+	char *now, *at;
+
+	if (!result && !status_is(volume->status, "cache", cache))
+		result = complain(LARDER_BUSY, "%s: has another cache by now, or none; see larder volume status %s", volume->name, volume->name);
+	result = result ? result : mapped_table(volume, &now);
+	if (result)
+		return result;
+	free(*params);
+	*params = now;
+	at = strstr(now, ours);
+	if (at && (!at[strlen(ours)] || at[strlen(ours)] == ' ')) {
+		*params = must_print("%.*s mode %s%s", (int)(at - now), now, mode, at + strlen(ours));
+		free(now);
+	}
+	return LARDER_DONE;
 }
 
 static int detach(struct mapped *volume, const struct detach_request *request)
@@ -232,6 +260,8 @@ static int detach(struct mapped *volume, const struct detach_request *request)
 			result = detach_dirty(volume, params, cache, request);
 		else
 			result = clean(volume, cache, request);
+		if (!result && request->flush && !request->dry_run)
+			result = read_again(volume, cache, mode, &params);
 		if (!result && !request->discard_dirty)
 			result = reload(volume, params, "-");
 		if (result)
@@ -265,6 +295,8 @@ int volume_detach(int argc, char **argv)
 	if (request.flush && request.discard_dirty)
 		return complain(LARDER_USAGE, "--flush and --discard-dirty exclude each other");
 	mapped_init(request.dry_run);
+	if (!request.dry_run)
+		turn_take();
 	result = mapped_scan(&list);
 	result = result ? result : running_find(&list, argv[first], false, &volume);
 	result = result ? result : detach(volume, &request);

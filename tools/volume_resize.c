@@ -10,6 +10,7 @@
 
 #include "resize.h"
 #include "running.h"
+#include "turn.h"
 #include "verbs.h"
 
 /* Sectors, or a complaint.  bytes 0: all that there is room for. */
@@ -83,6 +84,8 @@ int volume_resize(int argc, char **argv)
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
 	mapped_init(dry_run);
+	if (!dry_run)
+		turn_take(); /* a table that is read is loaded: nobody attaches or detaches it in between */
 	result = mapped_scan(&list);
 	result = result ? result : running_find(&list, argv[first], false, &volume);
 	result = result ? result : volume_resize_running(volume, size, dry_run);

@@ -260,6 +260,8 @@ static int start_one(struct members *members, const char *word, const struct sta
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
 	if (!result)
 		result = check_stack(members, volume, request->import);
+	if (!result && !request->without_module && !strchr(word, '/') && !claim_may_start(volume->path, "volume start"))
+		result = LARDER_UNSAFE;
 	if (!result && request->without_module) {
 		mapped_list_free(&list);
 		return start_linear(volume, request);

@@ -183,6 +183,39 @@ def test_detach_and_attach_in_use(started):
     check("data", 0, 64, salt=2)
 
 
+def locks() -> str:
+    return Path("/proc/locks").read_text()
+
+
+def test_tables_are_read_in_their_turn(started):
+    """What others set while a volume is drained stays set; what is read to be loaded again is read under the lock."""
+    write("data", 0, 256)
+    slow, fast = ("writeback_rate_max=64", "writeback_rate_min=64"), ("writeback_rate_max=0", "writeback_rate_min=0")
+    larder("volume", "set", "data", *slow)
+    with subprocess.Popen(["larder", "volume", "detach", "data", "--flush"]) as run, open("/run/larder/lock", "w") as lock:
+
+        def waits(pid):
+            assert run.poll() is None
+            return f"-> FLOCK  ADVISORY  WRITE {pid} " in locks()
+
+        wait_for(lambda: values("volume", "data", "mode") == ["writethrough"], 60, "the detach to begin")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert run.poll() is None and values("volume", "data", "dirty_sectors") != ["0"]
+        larder("volume", "set", "data", "writeback_depth=9", *fast)
+        wait_for(lambda: waits(run.pid), 120, "the detach to wait for its turn")
+        for verb in (["cache", "resize", "fast"], ["volume", "resize", "data"]):
+            with subprocess.Popen(["larder", *verb]) as other:
+                wait_for(lambda pid=other.pid: waits(pid), 60, f"{verb} to wait for its turn")
+                other.kill()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert run.wait(120) == 0
+    assert values("volume", "data", "state", "cache") == ["passthrough", "-"]
+    larder("volume", "attach", "data", "--cache", "fast")
+    assert larder("volume", "get", "data", "writeback_depth").stdout == "writeback_depth=9\n"
+    assert values("volume", "data", "state", "mode") == ["running", "writeback"]
+    check("data", 0, 256)
+
+
 def test_detach_giving_up_dirty_data(started):
     write("data", 0, 64)
     cache = values("volume", "data", "cache")[0]
@@ -577,6 +610,27 @@ def test_lock_of_the_whole_disk(tmp_path):
         assert not BlockDevice(part).read(0, 4096).strip(b"\0")
         larder("volume", "create", "data", "--backing", part)
         larder("super", "check", part)
+    finally:
+        command.run("losetup", "--detach", whole)
+
+
+def test_ssds_of_one_disk(tmp_path):
+    """Not held up by our own lock of that disk, nor taken for another program's: two copies on it would be lost together."""
+    image = tmp_path / "disk"
+    with open(image, "wb") as f:
+        f.truncate(256 * MIB)
+    command.run("sgdisk", "--clear", "--new=1:2048:+64M", "--new=2:0:+64M", image)
+    command.run("modprobe", "loop")
+    whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
+    try:
+        parts = [Path(f"{whole}p{number}") for number in (1, 2)]
+        wait_for(lambda: all(part.is_block_device() for part in parts), 10, "partitions")
+        for ssds in (parts, [parts[0], whole]):
+            given = [word for ssd in ssds for word in ("--cache", ssd)]
+            refused(USAGE, ["cache", "create", "fast", *given], *ssds, "are parts of one disk")
+            refused(USAGE, ["cache", "create", "fast", *given, "--dry-run"], *ssds, "are parts of one disk")
+        for part in parts:
+            assert not BlockDevice(part).read(0, 4096).strip(b"\0")
     finally:
         command.run("losetup", "--detach", whole)
 

@@ -26,6 +26,7 @@ from lib.stacks import (
     UNSAFE,
     USAGE,
     arrays,
+    check,
     larder,
     listed,
     prepare,
@@ -307,6 +308,44 @@ def test_leg_that_md_failed(disks, tmp_path):
     assert generation() > noted
     load.check()
     larder("stop", "data")
+    hdd1.heal()
+
+
+def test_array_that_udev_put_together(disks):
+    """mdadm --incremental, of the disks that are here, does not run it while one is missing, or ever where it is another host's: it is no array that runs."""
+    _, _, _, hdd0, hdd1, _ = disks
+    make(disks)
+    write(0)
+
+    def inactive():
+        """As udev does it."""
+        larder("stop", "data")
+        assert not arrays()
+        command.run("mdadm", "--incremental", hdd0)
+        (node,) = arrays()
+        state = Path(f"/sys/block/{node.removeprefix('/dev/')}/md/array_state")
+        assert state.read_text().strip() == "inactive"
+        return state
+
+    def failed():
+        write(1)
+        return members().get("/dev/hdd1") == "failed"
+
+    inactive()
+    assert rows()["stack"]["state"] == "stopped"
+    larder("start", "data")
+    check([0])
+    assert rows()["array"]["state"] == "active"
+    kill(hdd1)
+    wait_for(failed, 120, "the array to see it")
+    state = inactive()
+    for words_ in (["start", "data"], ["start", "data", "--locked"]):
+        refused(UNSAFE, words_, "1 of", "2 disks", "--degraded")
+        assert state.read_text().strip() == "inactive"  # the other one may come yet
+    larder("start", "data", "--degraded")
+    check([0])
+    larder("stop", "data")
+    assert not arrays()
     hdd1.heal()
 
 

@@ -64,6 +64,12 @@ def test_properties_and_links(rig, larderd):
     settle()
     assert os.path.realpath("/dev/larder/data") == os.path.realpath("/dev/mapper/data")
     assert not Path("/dev/larder/larder-cache-fast").exists()
+    command.run("dmsetup", "suspend", "data")
+    command.run("udevadm", "trigger", "--settle", os.path.realpath("/dev/mapper/data"))
+    assert Path("/dev/larder/data").exists(), "an event of one that is suspended"
+    command.run("dmsetup", "resume", "data")
+    settle()
+    assert Path("/dev/larder/data").exists()
     cache = Member("x", 0)
     cache.node = "/dev/mapper/larder-cache-fast"
     p = cache.properties()

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import threading
 from pathlib import Path
@@ -261,16 +262,20 @@ def test_power_cuts_in_separate(disks, key, seed):
     assert any("creating" in s for s in seen)
 
 
+def killed_at(disks, line, *more):
+    program = [str(w) for w in ("larder", *words(disks), *more)]
+    child = subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    assert any(said.startswith(f"data: {line}") for said in child.stdout)
+    child.kill()
+    child.wait()
+    child.stdout.close()
+
+
 def test_made_with_spares(disks, make_disk):
     """Of array and cache; killed before the array is made, and resumed.  md uses one when a disk fails; remove erases both."""
     spare = make_disk("hdd2", model="null", mb=96, wce=1)
     ssd = make_disk("ssd2", model="null", mb=32, wce=1, fua=1, discard="zero")
-    program = [str(w) for w in ("larder", *words(disks), "--spare", spare, "--cache-spare", ssd)]
-    child = subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
-    assert any(line.startswith("data: the array") for line in child.stdout)
-    child.kill()
-    child.wait()
-    child.stdout.close()
+    killed_at(disks, "the array", "--spare", spare, "--cache-spare", ssd)
     larder("create", "--resume", "data")
     node = arrays()[0].removeprefix("/dev/")
     member = {d.name: Path(f"/sys/block/{node}/md/dev-{d.name}/state") for d in (*disks[2:], spare)}
@@ -284,6 +289,50 @@ def test_made_with_spares(disks, make_disk):
     check([0])
     remove()
     nothing_left([*disks, spare, ssd])
+
+
+def test_half_made_and_used_for_something_else(disks):
+    """What a disk, or the array, got since is not written over; what was in an array of the same disks before goes."""
+    old = ["--level=1", "--raid-devices=2", "--metadata=1.2", "--bitmap=internal", *disks[2:]]
+    command.run("mdadm", "--create", "/dev/md/old", "--run", "--quiet", *old)
+    (node,) = arrays()
+    command.run("mkfs.ext4", "-q", "-F", node)
+    command.run("mdadm", "--stop", node)
+    for disk in disks[2:]:
+        command.run("mdadm", "--zero-superblock", disk)
+    # a partition table beside the mark, or beside md's superblock where it had got that far
+    killed_at(disks, "the array")
+    table = bytes(446) + struct.pack("<B3sB3sII", 0x80, bytes(3), 0x83, bytes(3), 2048, 4096) + bytes(48) + b"\x55\xaa"
+    taken = Path(f"/dev/{disks[3].name}")
+    with open(taken, "r+b") as file:
+        file.write(table)
+        os.fsync(file.fileno())
+    for node in arrays():
+        command.run("mdadm", "--stop", node)
+    before = taken.read_bytes()
+    for more in ([], ["--wipe"]):
+        refused(UNSAFE, ["create", "--resume", "data", *more], taken, "dos", "somebody else's now", "larder remove data")
+    larder("remove", "data")
+    assert taken.read_bytes() == before
+    command.run("wipefs", "-a", taken)
+    command.run("mdadm", "--zero-superblock", taken, check=False)
+    command.run("larder", "super", "wipe", taken, "--yes", check=False)
+    # a filesystem on the array
+    for _ in range(5):
+        killed_at(disks, "the volume")
+        if "volume" not in rows():
+            break
+        larder("remove", "data", "--discard-data", rows()["stack"]["uuid"])
+    (node,) = arrays()
+    assert not command.run("blkid", "-p", node, check=False).stdout, "what was in the old array"
+    command.run("mkfs.ext4", "-q", "-F", node)
+    before = Path(node).read_bytes()
+    refused(UNSAFE, ["create", "--resume", "data"], "ext4", "--wipe")
+    assert Path(node).read_bytes() == before
+    larder("create", "--resume", "data", "--wipe")
+    write(0)
+    remove()
+    nothing_left(disks)
 
 
 def test_wrong_devices(disks, make_disk, key, tmp_path):

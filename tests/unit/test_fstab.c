@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * lib/fstab.c: the line of a stack, as systemd reads it at a boot, and all others as they are.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../lib/message.c"
+#include "../../lib/directory.c"
+#include "../../lib/fstab.c"
+
+static int failed;
+
+static void check(bool good, int number, const char *name)
+{
+	printf("%sok %d %s\n", good ? "" : "not ", number, name);
+	failed |= !good;
+}
+
+/* Of lib/superblock.c and lib/program.c, which are not under test: no systemd reads this fstab. */
+const char *uuid_text(const uint8_t uuid[16], char text[static UUID_TEXT])
+{
+	snprintf(text, UUID_TEXT, "%02x", uuid[0]);
+	return text;
+}
+
+int program_run(const char *const *words, char **said)
+{
+	*said = NULL;
+	check(false, 0, words[0]);
+	return 1;
+}
+
+static bool is(const char *path, const char *wanted)
+{
+	char text[4096];
+	FILE *file = fopen(path, "r");
+	size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+
+	text[length] = 0;
+	if (file)
+		fclose(file);
+	if (strcmp(text, wanted))
+		printf("# found:\n%s# instead of:\n%s", text, wanted);
+	return !strcmp(text, wanted);
+}
+
+int main(void)
+{
+	static const char hand[] = "# by hand\nLABEL=x / ext4 defaults 0 1";
+	const uint8_t one[16] = { 0xaa }, two[16] = { 0xbb };
+	char path[] = "/tmp/larder-fstab-XXXXXX";
+	int fd = mkstemp(path);
+
+	check(fd >= 0 && write(fd, hand, strlen(hand)) == (ssize_t)strlen(hand), 1, "one by hand, without an end of its line");
+	close(fd);
+	setenv("LIBMOUNT_FSTAB", path, 1);
+	check(!fstab_set(one, "/dev/mapper/a", "/a b", "ext4") && !fstab_set(two, "/dev/mapper/b", "/b", "xfs") &&
+		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
+			       "/dev/mapper/a /a\\040b ext4 nofail,x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"
+			       "/dev/mapper/b /b xfs nofail,x-systemd.device-timeout=0,x-larder.stack=bb 0 0\n"),
+	      2, "no boot waits for it, and it waits for ever for its device");
+	check(!fstab_move(one, "/dev/mapper/c") && !fstab_set(two, NULL, NULL, NULL) &&
+		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
+			       "/dev/mapper/c /a\\040b ext4 nofail,x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"),
+	      3, "each is known by its mark");
+	unlink(path);
+	return failed;
+}
