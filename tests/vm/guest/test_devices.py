@@ -312,7 +312,7 @@ def test_leg_that_md_failed(disks, tmp_path):
 
 
 def test_array_that_udev_put_together(disks):
-    """mdadm --incremental, of the disks that are here, does not run it while one is missing, or ever where it is another host's: it is no array that runs."""
+    """mdadm --incremental does not run it while a disk is missing, nor ever where it is another host's: it does not run then."""
     _, _, _, hdd0, hdd1, _ = disks
     make(disks)
     write(0)
