@@ -33,7 +33,7 @@ uint64_t attempts_again(const struct attempts *attempts, uint64_t now)
 	for (uint32_t i = 0; i < attempts->number; i++) {
 		const struct attempt *a = &attempts->attempt[i];
 
-		/* its time had come before this pass, which did not try it: somebody left it out, who will say so when that changes */
+		/* its time had come, and this pass did not try it: somebody left it out, who will say so when that changes */
 		if (!a->held && a->again <= now)
 			continue;
 		if (!again || a->again < again)

@@ -194,11 +194,13 @@ bool claim_may_start(const char *path, const char *verb)
 	if (!read_others(path, foreign))
 		return true;
 	if (*foreign)
-		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder %s %s, or first wipefs --types %s --all %s",
+		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder %s %s, "
+		       "or first wipefs --types %s --all %s",
 		       path, foreign, verb, path, foreign, path);
 	else
-		remark("%s: superblock: overwritten, only its copy is left: is somebody else's now, and left as it is; if it is larder's after all: larder %s %s", path,
-		       verb, path);
+		remark("%s: superblock: overwritten, only its copy is left: is somebody else's now, and left as it is; "
+		       "if it is larder's after all: larder %s %s",
+		       path, verb, path);
 	return false;
 }
 

@@ -41,8 +41,8 @@ bool claim_leg_is_ours(const char *path);
 /* The same question, for who only reads what larder wrote there.  Says nothing; what cannot be read is nobody's. */
 bool claim_is_others(const char *path);
 /*
- * The same question, before a verb that was given a name makes it a part of something that writes to it; a path as the name is somebody's word that it is
- * larder's, and needs none.  verb: with that path it takes the device all the same ("volume start"); one line says so if not.
+ * The same question, before a verb that was given a name makes it a part of something that writes to it; a path as the name is somebody's
+ * word that it is larder's, and needs none.  verb: with that path it takes the device all the same ("volume start"); one line says so if not.
  */
 bool claim_may_start(const char *path, const char *verb);
 /*

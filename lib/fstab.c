@@ -88,10 +88,11 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 		fprintf(to, "%s ", change->source);
 		put_field(to, change->directory);
 		/*
-		 * For ever: somebody may have to type first, larderd waits for what is missing (larder.conf), md for a disk, and behind a timeout nobody
-		 * would mount what comes then.
+		 * For ever: somebody may have to type first, larderd waits for what is missing (larder.conf), md for a disk, and behind a
+		 * timeout nobody would mount what comes then.
 		 */
-		fprintf(to, " %s nofail,x-systemd.device-timeout=0,%s 0 %d\n", change->type, change->mark, strcmp(change->type, "ext4") ? 0 : 2);
+		fprintf(to, " %s nofail,x-systemd.device-timeout=0,%s 0 %d\n", change->type, change->mark,
+			strcmp(change->type, "ext4") ? 0 : 2);
 	}
 	good = !fflush(to) && !fsync(fileno(to));
 	good = !fclose(to) && good;

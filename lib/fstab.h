@@ -9,8 +9,8 @@
 /* Does systemd make mount units of this fstab? */
 bool fstab_is_systemds(void);
 /*
- * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  A boot does not wait for the device, which is
- * mounted whenever it comes.  Complains.
+ * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  A boot does not wait for the
+ * device, which is mounted whenever it comes.  Complains.
  */
 int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type);
 /* The same line with another source, if it is there: what somebody changed in it stays.  Complains. */

@@ -38,7 +38,8 @@ struct md_super { /* the beginning of it */
 	uint16_t roles[(4096 - 256) / 2];
 };
 
-_Static_assert(offsetof(struct md_super, places) == 92 && offsetof(struct md_super, number) == 160 && offsetof(struct md_super, roles) == 256 && sizeof(struct md_super) == 4096,
+_Static_assert(offsetof(struct md_super, places) == 92 && offsetof(struct md_super, number) == 160 &&
+	       offsetof(struct md_super, roles) == 256 && sizeof(struct md_super) == 4096,
 	       "as the kernel has it");
 
 /* ------------------------------------------------------------------ look */
@@ -454,21 +455,22 @@ static int check_started(const uint8_t uuid[16], int result)
 	node = *array.node && strcmp(md_state(array.device, &missing), "failed") ? "" : *array.node ? array.node : array.inactive;
 	if (*node) {
 		if (!result)
-			result = complain(LARDER_UNSAFE, "%s: disks are missing that it had when it ran last; start with --degraded", node);
+			result = complain(LARDER_UNSAFE, "%s: disks are missing that it had when it ran last; start with --degraded",
+					  node);
 		md_stop(node);
 	}
 	md_free(&array);
 	return result;
 }
 
-/* What udev has put together holds the disks.  It is taken apart only where more comes of it: mdadm adds the next one that comes to it. */
+/* What udev has put together holds the disks.  It is taken apart only where more comes of it: mdadm adds the next one to it. */
 static int release_legs(const struct md_array *array, bool degraded)
 {
 	if (!*array->inactive)
 		return LARDER_DONE;
 	if (!degraded && array->number < array->places)
-		return complain(LARDER_UNSAFE, "%s: only %zu of its %u disks are here; attach the others, or start with --degraded", array->inactive,
-				array->number, array->places);
+		return complain(LARDER_UNSAFE, "%s: only %zu of its %u disks are here; attach the others, or start with --degraded",
+				array->inactive, array->number, array->places);
 	return md_stop(array->inactive);
 }
 

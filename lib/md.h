@@ -17,7 +17,7 @@ struct md_array {
 	unsigned places; /* for disks, as these have it; spares are none */
 	char node[64]; /* "": it does not run */
 	dev_t device;
-	char inactive[64]; /* what holds them, and does not run: some were put together, as by udev while others are missing; "": nothing */
+	char inactive[64]; /* what holds them, and does not run, as udev leaves it while others are missing; "": nothing */
 };
 
 /* What a disk is to an array that runs. */

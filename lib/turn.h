@@ -15,7 +15,7 @@
 void turn_take(void);
 /* Before then: whoever waits for a human being does not hold up the others. */
 void turn_give(void);
-/* confirm() without the lock, if somebody is asked: what was looked at before may be otherwise then, and is to be looked at again. */
+/* confirm() without the lock, if somebody is asked: what was looked at before is to be looked at again. */
 int turn_confirm(const char *name, bool yes, const char *question);
 
 /* A mark on a cache, a volume, or the LUKS layer of a stack: somebody stopped it, or wants it again.  Fails silently: all that is lost is the mark. */

@@ -815,7 +815,8 @@ def test_rescue_leaves_a_volume_of_somebody_else(larder, pair, how):
     how(pair.hdd)
     before = digest(pair.hdd)
     for words in (["--yes"], ["--dry-run"], ["--yes", "--cache", pair.ssd]):
-        one_line(larder("rescue", "writeback", "data", *words, code=UNSAFE), "somebody else's now", f"larder rescue writeback {pair.hdd}")
+        run = larder("rescue", "writeback", "data", *words, code=UNSAFE)
+        one_line(run, "somebody else's now", f"larder rescue writeback {pair.hdd}")
         assert digest(pair.hdd) == before, words
     socket = larder.directory / "socket"
     assert str(pair.hdd) in larder("rescue", "serve", "data", "--socket", socket, "--dry-run").stdout  # only reads
@@ -958,7 +959,8 @@ def test_rescue_lays_nothing_over_an_older_disk(larder, described):
     before = [digest(x) for x in (described.ssd, described.hdd)]
 
     def refused(*more):
-        for words in (["writeback", "data", "--yes"], ["writeback", described.hdd, "--yes"], ["serve", "data", "--socket", socket, "--dry-run"]):
+        serve = ["serve", "data", "--socket", socket, "--dry-run"]
+        for words in (["writeback", "data", "--yes"], ["writeback", described.hdd, "--yes"], serve):
             one_line(larder("rescue", *words, *more, code=UNSAFE), described.hdd, *why)
         assert [digest(x) for x in (described.ssd, described.hdd)] == before
 
@@ -1023,7 +1025,7 @@ def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep
 
 @pytest.mark.parametrize("changes", [False, True])
 def test_a_question_holds_up_nobody(larder, described, changes):
-    """Who is asked may have gone home: others have their turn (where there is a lock), and the answer is for what was asked about."""
+    """Who is asked may have gone home: others have their turn (where there is a lock); the answer is for what was asked about."""
     described.volume(described.plain)
     described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
     new = larder.image("new", 64 * MIB, seen=False)

@@ -74,8 +74,8 @@ int create_check_apart(const char *const *paths, int number)
 	for (int i = 0; i < number; i++)
 		for (int j = 0; j < i; j++)
 			if (is_one_disk(paths[i], paths[j]))
-				return complain(LARDER_USAGE, "%s and %s: are parts of one disk, and would be lost together; give another SSD", paths[j],
-						paths[i]);
+				return complain(LARDER_USAGE, "%s and %s: are parts of one disk, and would be lost together; give another SSD",
+						paths[j], paths[i]);
 	return LARDER_DONE;
 }
 

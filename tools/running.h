@@ -38,8 +38,8 @@ char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const c
 #define BRING_UP_IMPORT 4u /* also if it is another machine's */
 #define BRING_UP_BY_PATH 8u /* the member was named by its path: it is taken whatever else is on it */
 /*
- * Starts a cache that does not run, member being one of its SSDs.  *path, to be freed by the caller, is its node.  An SSD that somebody else has by now
- * is missing, and a line says so.
+ * Starts a cache that does not run, member being one of its SSDs.  *path, to be freed by the caller, is its node.  An SSD that somebody
+ * else has by now is missing, and a line says so.
  */
 int cache_bring_up(const struct members *members, const struct member *member, const char *name,
 		   const struct argument_list *options, unsigned flags, char **path);

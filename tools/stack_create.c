@@ -99,8 +99,8 @@ static void free_disks(char *paths[MD_LEGS_MAX], unsigned number)
 }
 
 /*
- * Paths of the disks that are here, spares last, by their marks or, where mdadm was cut short, by its superblocks: which of those became a spare is
- * all one then.  The caller frees them.  Refused where one is somebody else's by now: a partition table, or swap, leaves the mark whole.
+ * Paths of the disks that are here, spares last, by their marks or, where mdadm was cut short, by its superblocks: which of those became
+ * a spare is all one then.  The caller frees them.  Refused where one is somebody else's by now: a partition table leaves the mark whole.
  */
 static int collect_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], unsigned *number)
 {
@@ -132,7 +132,8 @@ static int collect_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], un
 	if (!result)
 		return LARDER_DONE;
 	free_disks(paths, *number);
-	return complain(result, "%s: nothing goes on with that disk; larder remove %s takes away the rest, then create it anew", stack->name, stack->name);
+	return complain(result, "%s: nothing goes on with that disk; larder remove %s takes away the rest, then create it anew",
+			stack->name, stack->name);
 }
 
 /* All of them. */

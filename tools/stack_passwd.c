@@ -100,7 +100,7 @@ static const char *key_word(const char *word)
 	return word && !strcmp(word, "-") ? "" : word;
 }
 
-/* The file that is to be replaced, to be freed; NULL: none.  Where it is a link that stays one: the old keys are in what is behind it. */
+/* The file that is to be replaced, to be freed; NULL: none.  A link stays one: the old keys are in what is behind it. */
 static char *backup_path(const struct passwd_request *r, const struct stack *stack)
 {
 	char *path = r->action == LIST ? NULL : stack_backup_path(stack, r->backup), *real = path ? realpath(path, NULL) : NULL;

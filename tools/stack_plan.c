@@ -90,7 +90,8 @@ int stack_check_backup_file(const struct stack *stack, const char *path)
 	stack_part(stack, "crypt", part);
 	if (lstat(path, &status) || (!stat(path, &status) && S_ISREG(status.st_mode) && luks_backup_is_of(path, part)))
 		return LARDER_DONE;
-	return complain(LARDER_USAGE, "--header-backup: %s: is there already, and no backup of the LUKS header of %s; give another name", path, stack->name);
+	return complain(LARDER_USAGE, "--header-backup: %s: is there already, and no backup of the LUKS header of %s; give another name",
+			path, stack->name);
 }
 
 int stack_check_backup(const struct stack *stack, const char *word)

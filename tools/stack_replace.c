@@ -325,8 +325,8 @@ static int judge_again(struct replacing *r)
 		return result;
 	result = find_old(&d, r, &old);
 	if (!result && (strcmp(then.name, r->name) || strcmp(then.node, r->node)))
-		result = complain(LARDER_BUSY, "%s: is another device, or gone, since the question was asked; begin anew: larder show %s", r->old,
-				  r->request.name);
+		result = complain(LARDER_BUSY, "%s: is another device, or gone, since the question was asked; begin anew: larder show %s",
+				  r->old, r->request.name);
 	if (!result && !old.ssd)
 		result = check_disk(&d, r, &old, new_disk(&d, r, &new));
 	devices_free(&d);

@@ -225,7 +225,8 @@ static int read_again(struct mapped *volume, const char *cache, const char *mode
 	char *now, *at;
 
 	if (!result && !status_is(volume->status, "cache", cache))
-		result = complain(LARDER_BUSY, "%s: has another cache by now, or none; see larder volume status %s", volume->name, volume->name);
+		result = complain(LARDER_BUSY, "%s: has another cache by now, or none; see larder volume status %s", volume->name,
+				  volume->name);
 	result = result ? result : mapped_table(volume, &now);
 	if (result)
 		return result;

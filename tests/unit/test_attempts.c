@@ -45,8 +45,8 @@ static unsigned tries_of_a_day(void)
 }
 
 /*
- * Passes of a day that nothing but the next attempt asks for, of one that fails at first, and is left out by somebody then (stopped, in larder.conf, in
- * use): looked at by a pass before and behind its time, which takes a moment itself.
+ * Passes of a day that nothing but the next attempt asks for, of one that fails at first, and is left out by somebody then (stopped, in
+ * larder.conf, in use): looked at by a pass before and behind its time, which takes a moment itself.
  */
 static unsigned passes_of_a_day(unsigned tries, uint64_t takes)
 {
@@ -88,12 +88,14 @@ int main(void)
 	check(list.number == ATTEMPTS_MAX, 5, "no more than there is room for");
 	list.number = 0;
 	check(!attempts_again(&list, 1000000), 6, "without any there is no next pass");
-	check(passes_of_a_day(1, 0) == 2 && passes_of_a_day(4, 1000) == 5, 7, "one that is not tried when its time comes asks for no pass");
+	check(passes_of_a_day(1, 0) == 2 && passes_of_a_day(4, 1000) == 5, 7,
+	      "one that is not tried when its time comes asks for no pass");
 	list.number = 0;
 	fail(1, 0);
 	fail(2, 10);
 	attempts_hold(&list, ATTEMPT_FIRST_US - 1);
-	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US, 8, "whose time comes in a pass that held it is tried in the next one");
+	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US, 8,
+	      "whose time comes in a pass that held it is tried in the next one");
 	attempts_hold(&list, ATTEMPT_FIRST_US + 5);
 	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US + 10, 9, "and the others in theirs");
 	return failed;
