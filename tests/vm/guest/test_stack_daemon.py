@@ -361,7 +361,7 @@ def below() -> list[str]:
     return [n for n in dm.names() if n.startswith("data") and not n.endswith("-crypt")]
 
 
-@pytest.mark.limit(900)
+@pytest.mark.limit(1800)
 def test_assembled_with_snapshots(stack, tmp_path):
     """Without the daemon; killed behind each change; and not without the store."""
     node, store = "/dev/mapper/data@one", Member("store", 64)
