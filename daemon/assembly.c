@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/cow.h"
 #include "../lib/message.h"
 #include "../lib/program.h"
 #include "../lib/turn.h"
@@ -90,6 +91,25 @@ static int note(const struct facts *facts, const struct step *step)
 	return run_larder(words);
 }
 
+static int start_volume(const struct facts *facts, const struct step *step, const char *dm_uuid, const char *params)
+{
+	const struct fact_member *m = &facts->member[step->member[0]];
+	struct cow cow = { .name = step->name, .number = m->snapshots };
+
+	if (!m->snapshots)
+		return mapped_create(step->name, dm_uuid, TARGET_VOLUME, step->sectors, params);
+	memcpy(cow.volume, m->uuid, 16);
+	for (uint32_t i = 0; i < m->snapshots; i++) {
+		const struct fact_member *store = &facts->member[step->store[i]];
+
+		memcpy(cow.snapshot[i].name, m->snapshot[i].name, sizeof(cow.snapshot[i].name));
+		memcpy(cow.snapshot[i].uuid, m->snapshot[i].uuid, 16);
+		cow.snapshot[i].store = store->path;
+		cow.snapshot[i].bytes = store->sectors << LARDER_SECTOR_SHIFT;
+	}
+	return cow_start(&cow, TARGET_VOLUME, step->sectors, params);
+}
+
 static int carry_out(const struct facts *facts, const struct step *step, bool dry_run)
 {
 	bool cache = step->kind == PLAN_CACHE;
@@ -104,7 +124,7 @@ static int carry_out(const struct facts *facts, const struct step *step, bool dr
 		return note(facts, step);
 	params = cache ? set_params(facts, step) : volume_params(facts, step);
 	dm_uuid = must_print("LARDER-%s%s", uuid_text(step->uuid, uuid), cache ? "-cache" : "");
-	result = mapped_create(step->name, dm_uuid, cache ? TARGET_CACHE : TARGET_VOLUME, step->sectors, params);
+	result = cache ? mapped_create(step->name, dm_uuid, TARGET_CACHE, step->sectors, params) : start_volume(facts, step, dm_uuid, params);
 	free(dm_uuid);
 	free(params);
 	return result;
@@ -147,7 +167,7 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 		if (!result)
 			return; /* that a disk is lacked others tell */
 		event = ASSEMBLY_FAILED;
-		text = must_print("stack %s: its array lacks a disk, and that could not be noted, see above: that disk, alone, would be taken for the stack; "
+		text = must_print("stack %s: its array lacks a disk, or it has lost a snapshot, and that could not be noted, see above: what is lost would be taken for whole; "
 				  "larder start --note %s tries again", step->name, step->name);
 	} else if (result) {
 		tell_failed(a, step->kind == PLAN_CACHE, step->name, step->uuid);

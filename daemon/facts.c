@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <uuid/uuid.h>
 
+#include "../lib/cow.h"
 #include "../lib/layout.h"
 #include "../lib/md.h"
 #include "../lib/message.h"
@@ -118,6 +119,27 @@ static void take_cache(struct fact_member *fact, const struct device *device, co
 	tables_free(&tables);
 }
 
+/* Adds to what is to be said of its snapshots. */
+static void warn_of(struct fact_member *fact, const struct stack *stack, const struct stack_snapshot *one, const uint8_t volume[16])
+{
+	char name[DM_NAME_MAX], *shown = cow_volume_uuid(volume), *before = (char *)fact->warning;
+	struct cow_status status = { 0 };
+	const char *what = NULL;
+
+	if (one->state == SNAPSHOT_READY && mapped_name_of(shown, name))
+		cow_status(name, one->name, &status);
+	if (one->state == SNAPSHOT_LOST)
+		what = "is lost";
+	else if (status.state == COW_OVERFLOW || cow_nearly_full(&status))
+		what = "is lost when its store is full, and that is nearly so";
+	if (what) {
+		fact->warning = must_print("%s%sits snapshot %s %s; larder snapshot remove %s@%s", before ? before : "", before ? "; " : "", one->name, what,
+					   stack->name, one->name);
+		free(before);
+	}
+	free(shown);
+}
+
 /* What the description of its stack says. */
 static void take_stack(struct fact_member *fact, const struct members *members, const struct larder_volume_sb *sb)
 {
@@ -135,6 +157,17 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 		return;
 	snprintf(fact->stack, sizeof(fact->stack), "%s", stack.name);
 	memcpy(fact->stack_uuid, stack.uuid, 16);
+	for (uint32_t i = 0; i < stack.snapshots; i++) {
+		struct fact_snapshot *to = &fact->snapshot[fact->snapshots];
+
+		warn_of(fact, &stack, &stack.snapshot[i], part);
+		if (stack.snapshot[i].state != SNAPSHOT_READY)
+			continue;
+		memcpy(to->name, stack.snapshot[i].name, sizeof(to->name));
+		stack_snapshot_uuid(&stack, &stack.snapshot[i], to->uuid);
+		fact->lost += cow_is_lost(part, to->uuid);
+		fact->snapshots++;
+	}
 	if (*stack.class)
 		fact->class = must_print("%s", stack.class);
 	if (stack.state == STACK_CREATING)
@@ -178,13 +211,15 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 	struct device device;
 
 	*fact = (struct fact_member){ .path = member->path, .kind = le32toh(member->sb.head.kind) };
-	if (fact->kind != LARDER_KIND_CACHE && fact->kind != LARDER_KIND_VOLUME && fact->kind != LARDER_KIND_SPARE)
+	if (fact->kind != LARDER_KIND_CACHE && fact->kind != LARDER_KIND_VOLUME && fact->kind != LARDER_KIND_SPARE && fact->kind != LARDER_KIND_OTHER)
 		return false;
 	if (device_try(&device, member->path))
 		return false;
 	memcpy(fact->uuid, member->sb.head.uuid, 16);
-	memcpy(fact->cache_uuid, member->sb.cache.cache_uuid, 16); /* it and the label lie at the same place in all three */
-	label_text(member->sb.cache.label, fact->label);
+	if (fact->kind != LARDER_KIND_OTHER) { /* they lie at the same place in all three */
+		memcpy(fact->cache_uuid, member->sb.cache.cache_uuid, 16);
+		label_text(member->sb.cache.label, fact->label);
+	}
 	fact->copy_only = member->copy_only;
 	if (signature_of_others(&device, foreign, sizeof(foreign)))
 		fact->foreign = must_allocate(strdup(foreign));
@@ -194,6 +229,8 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 		take_cache(fact, &device, &member->sb.cache);
 	else if (fact->kind == LARDER_KIND_SPARE)
 		take_spare(fact, &device, &member->sb.cache);
+	else if (fact->kind == LARDER_KIND_OTHER)
+		fact->sectors = device.bytes >> LARDER_SECTOR_SHIFT;
 	else
 		take_volume(fact, members, member->block ? member->number : 0, &member->sb.volume);
 	device_close(&device);
@@ -282,6 +319,7 @@ void facts_free(struct look *look)
 		free((void *)look->facts.member[i].used);
 		free((void *)look->facts.member[i].held);
 		free((void *)look->facts.member[i].class);
+		free((void *)look->facts.member[i].warning);
 	}
 	free(look->facts.member);
 	free(look->facts.running);
@@ -300,6 +338,7 @@ void facts_pretend(struct facts *facts, const struct step *step)
 	}
 	if (step->kind == PLAN_NOTE) {
 		facts->member[step->member[0]].noted = facts->member[step->member[0]].lacks;
+		facts->member[step->member[0]].lost = 0;
 		return;
 	}
 	if (step->kind == PLAN_SPARE) {

@@ -261,14 +261,14 @@ static void take_device(struct objects *objects, const struct fact_member *m, ch
 	free(cache_path);
 }
 
-/* What a superblock says, where what runs has not said it.  A spare is a device, and no part of a cache. */
+/* What a superblock says, where what runs has not said it.  A spare is a device, and no part of a cache; so is the store of a snapshot. */
 static void take_member(struct objects *objects, const struct fact_member *m)
 {
 	bool cache = m->kind == LARDER_KIND_CACHE;
 	char *device = path_of_device(m), *cache_path = uuid_is_zero(m->cache_uuid) ? NULL : path_by_uuid(OBJECT_CACHE, m->cache_uuid);
 	struct object *o;
 
-	if (m->kind == LARDER_KIND_SPARE) {
+	if (m->kind == LARDER_KIND_SPARE || m->kind == LARDER_KIND_OTHER) {
 		take_device(objects, m, device, cache_path);
 		return;
 	}

@@ -30,6 +30,8 @@ static struct step *add_step(struct plan *plan, enum step_kind kind, const uint8
 		memcpy(step->uuid, uuid, 16);
 	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
 		step->member[i] = -1;
+	for (unsigned i = 0; i < SNAPSHOTS_MAX; i++)
+		step->store[i] = -1;
 	return step;
 }
 
@@ -498,6 +500,40 @@ static bool may_start_alone(const struct facts *facts, struct plan *plan, const 
 	return false;
 }
 
+/* Of two copies, neither of which is used, that which it is said of. */
+static int find_store(const struct facts *facts, const uint8_t uuid[16])
+{
+	int found = -1;
+
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (facts->member[i].kind == LARDER_KIND_OTHER && same(facts->member[i].uuid, uuid) &&
+		    (found < 0 || strcmp(facts->member[i].path, facts->member[found].path) < 0))
+			found = (int)i;
+	return found;
+}
+
+/* Without one of its snapshots a volume that was written to would leave that with contents that never were.  Refuses if one cannot be used. */
+static bool find_stores(const struct facts *facts, struct plan *plan, const struct fact_member *m, int store[static SNAPSHOTS_MAX])
+{
+	bool good = true;
+
+	for (uint32_t i = 0; i < m->snapshots; i++) {
+		store[i] = find_store(facts, m->snapshot[i].uuid);
+		if (store[i] >= 0) {
+			good &= !unfit(facts, plan, &facts->member[store[i]], m->uuid);
+			continue;
+		}
+		good = false;
+		if (wait_on(facts, plan, m->appeared))
+			refuse(plan, m->uuid, true, "volume %s: waits for the store of its snapshot %s", m->label, m->snapshot[i].name);
+		else
+			refuse(plan, m->uuid, false,
+			       "volume %s: the store of its snapshot %s is not here; attach it, or larder start %s --drop-snapshot %s: the snapshot is LOST then",
+			       m->label, m->snapshot[i].name, m->stack, m->snapshot[i].name);
+	}
+	return good;
+}
+
 static void plan_volume(const struct facts *facts, struct plan *plan, size_t place)
 {
 	const struct fact_member *m = &facts->member[place];
@@ -506,8 +542,9 @@ static void plan_volume(const struct facts *facts, struct plan *plan, size_t pla
 	const struct larder_table_volume *entry;
 	struct step *step;
 	char name[sizeof(step->name)];
+	int store[SNAPSHOTS_MAX];
 
-	if (unfit(facts, plan, m, m->uuid))
+	if (unfit(facts, plan, m, m->uuid) || !find_stores(facts, plan, m, store))
 		return;
 	if (!alone && !cache) {
 		without = may_start_alone(facts, plan, m);
@@ -530,6 +567,7 @@ static void plan_volume(const struct facts *facts, struct plan *plan, size_t pla
 	step->member[0] = (int)place;
 	step->sectors = m->sectors;
 	step->degraded = without;
+	memcpy(step->store, store, m->snapshots * sizeof(*store));
 }
 
 /* ------------------------------------------------------------------ a spare */
@@ -710,7 +748,7 @@ static void plan_note(const struct facts *facts, struct plan *plan, size_t place
 	const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(facts, m->uuid, false) : NULL;
 	struct step *step;
 
-	if (!r || !*m->stack || !(m->lacks & ~m->noted) || m->held || copy_of(facts, m))
+	if (!r || !*m->stack || (!(m->lacks & ~m->noted) && !m->lost) || m->held || copy_of(facts, m))
 		return;
 	if (facts->now < r->held_until) {
 		if (!plan->again || r->held_until < plan->again)
@@ -722,6 +760,20 @@ static void plan_note(const struct facts *facts, struct plan *plan, size_t place
 	step = add_step(plan, PLAN_NOTE, m->uuid);
 	snprintf(step->name, sizeof(step->name), "%s", m->stack);
 	step->member[0] = (int)place;
+}
+
+/* ------------------------------------------------------------------ how full the stores of snapshots are */
+
+#define STORE_LOOK 60000000u /* microseconds: nothing tells of a store that fills up */
+
+static void watch_snapshots(const struct facts *facts, struct plan *plan, const struct fact_member *m)
+{
+	if (m->kind != LARDER_KIND_VOLUME || !running(facts, m->uuid, false) || copy_of(facts, m))
+		return;
+	if (m->warning)
+		refuse(plan, m->uuid, false, "stack %s: %s", m->stack, m->warning);
+	if (m->snapshots && (!plan->again || facts->now + STORE_LOOK < plan->again))
+		plan->again = facts->now + STORE_LOOK;
 }
 
 /* ------------------------------------------------------------------ all of it */
@@ -797,8 +849,10 @@ void plan_make(const struct facts *facts, struct plan *plan)
 	}
 	if (plan->nr_steps) /* what starts goes first */
 		return;
-	for (size_t i = 0; facts->notes && i < facts->nr_members; i++)
+	for (size_t i = 0; facts->notes && i < facts->nr_members; i++) {
 		plan_note(facts, plan, i);
+		watch_snapshots(facts, plan, &facts->member[i]);
+	}
 	if (!facts->spares)
 		return;
 	for (size_t i = 0; i < facts->nr_running; i++)

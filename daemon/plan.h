@@ -17,7 +17,9 @@
  *      one for each failure, and only where spares may be used at all
  *   8. the order in which facts are listed does not matter
  *   9. with its steps done, or marked as failed, planning again ends in no step
- *  10. a note is made only of a volume that runs, of a stack that is whole and this machine's, whose array lacks a disk that the stack does not know of
+ *  10. a volume of a stack that has snapshots which count starts with a store for each of them, or not at all
+ *  11. a note is made only of a volume that runs, of a stack that is whole and this machine's, whose array lacks a disk that the stack does not know of, or which has
+ *      lost a snapshot
  */
 #ifndef LARDER_PLAN_H
 #define LARDER_PLAN_H
@@ -27,11 +29,18 @@
 #include <stdint.h>
 
 #include "../kernel/larder_format.h"
+#include "../lib/stack.h"
+
+/* One that the volume does not start without. */
+struct fact_snapshot {
+	char name[SNAPSHOT_NAME_MAX];
+	uint8_t uuid[16]; /* of the member of LARDER_KIND_OTHER that is its store */
+};
 
 struct fact_member {
 	const char *path;
 	uint64_t appeared; /* microseconds; on the clock of facts.now */
-	uint32_t kind; /* LARDER_KIND_CACHE, _VOLUME or _SPARE; others do not concern us */
+	uint32_t kind; /* of LARDER_KIND_OTHER only stores of snapshots concern us */
 	uint8_t uuid[16]; /* its own */
 	uint8_t cache_uuid[16]; /* zero: a volume without one */
 	char label[LARDER_LABEL_SIZE + 1];
@@ -50,9 +59,12 @@ struct fact_member {
 	/* a backing */
 	bool may_be_dirty;
 	bool left_cache; /* which had failed, of its own accord: the kernel attaches it anew */
-	uint64_t sectors, incarnation, set_generation;
+	uint64_t sectors, incarnation, set_generation; /* sectors: of a store those of its device */
 	uint64_t lacks, noted; /* places of the array that it is on which have no whole disk, bit by bit; of which its stack knows */
 	const char *class; /* option of the target that its stack was made with; NULL: the default */
+	struct fact_snapshot snapshot[SNAPSHOTS_MAX];
+	uint32_t snapshots, lost; /* lost: so many of them have become unreadable while they ran, which their stores may not know */
+	const char *warning; /* of its snapshots what somebody should know before it is too late, or after; or NULL */
 };
 
 struct fact_running {
@@ -89,7 +101,7 @@ enum step_kind {
 	PLAN_CACHE,
 	PLAN_VOLUME,
 	PLAN_SPARE, /* one becomes an SSD of a cache */
-	PLAN_NOTE, /* what is on the disks of a stack that runs becomes newer than what a disk has that its array lacks */
+	PLAN_NOTE, /* a snapshot that is lost counts no more; what is on the disks of a stack that runs becomes newer than what a disk has that its array lacks */
 };
 
 struct step {
@@ -101,6 +113,7 @@ struct step {
 	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume, a spare, a note: [0] alone */
 	bool degraded; /* a cache without an SSD that is active; a volume without its cache */
 	char cache[LARDER_LABEL_SIZE + 32]; /* of a volume: dm name of its cache, or "-" */
+	int store[SNAPSHOTS_MAX]; /* of a volume: place in facts.member of the store of each of its snapshots */
 };
 
 /* What is left as it is, and why: one line, with the command that resolves it. */

@@ -2,7 +2,8 @@
 /*
  * Down to the volume, layer by layer (descent.h).
  *
- * dm-linear (LVM, kpartx: a dm device has no other partitions) and dm-crypt (LUKS, each of its segments is a target) keep sectors in a row: a number is added.
+ * dm-linear (LVM, kpartx: a dm device has no other partitions), dm-crypt (LUKS, each of its segments is a target) and the origin of snapshots keep sectors in a
+ * row: a number is added.
  * Of all else, known or not, no sector is believed to be anywhere: striped, raid, thin, integrity (tags lie between the data), md, loop.
  */
 #include <inttypes.h>
@@ -50,6 +51,17 @@ static bool take_place(struct piece *piece, const char *text)
 	return true;
 }
 
+/* "8:16": all of it, from its first sector on */
+static bool take_origin(struct piece *piece, const char *text)
+{
+	unsigned int major, minor;
+	bool good = sscanf(text, "%u:%u", &major, &minor) == 2;
+
+	if (good)
+		piece->number = makedev(major, minor);
+	return good && !piece->first;
+}
+
 void level_take_target(struct level *level, uint64_t first, uint64_t sectors, const char *type, const char *params)
 {
 	struct piece piece = { .first = first, .sectors = sectors };
@@ -63,6 +75,8 @@ void level_take_target(struct level *level, uint64_t first, uint64_t sectors, co
 		good = take_place(&piece, params);
 	else if (!strcmp(type, "crypt"))
 		good = take_place(&piece, word(params, 3)); /* behind cipher, key, offset of its IVs */
+	else if (!strcmp(type, "snapshot-origin"))
+		good = take_origin(&piece, params);
 	if (!good)
 		piece.refused = must_print("a target '%s', below which sectors are not in the same order", type);
 	level->piece = must_allocate(realloc(level->piece, (level->pieces + 1) * sizeof(piece)));

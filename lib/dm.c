@@ -14,7 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "device.h"
@@ -24,6 +26,8 @@
 #include "message.h"
 
 #define DM_PREFIX "device-mapper: " /* of lines in the kernel's log */
+
+#define UUID_LENGTH 36
 
 static bool dry;
 
@@ -164,6 +168,53 @@ static bool read_open_count(struct mapped *mapped)
 	return good;
 }
 
+/* Of the device with this UUID for dm.  False: there is none that has a table. */
+static bool shown_by(const char *uuid, struct mapped *shown)
+{
+	struct dm_task *task = dm_task_create(DM_DEVICE_INFO);
+	struct dm_info info;
+	bool good = task && dm_task_set_uuid(task, uuid) && dm_task_run(task) && dm_task_get_info(task, &info) && info.exists && info.live_table;
+
+	if (good) {
+		snprintf(shown->name, sizeof(shown->name), "%s", dm_task_get_name(task));
+		snprintf(shown->uuid, sizeof(shown->uuid), "%s", uuid);
+		shown->open_count = info.open_count;
+		shown->suspended = info.suspended;
+		shown->number = makedev(info.major, info.minor);
+	}
+	if (task)
+		dm_task_destroy(task);
+	return good;
+}
+
+/* "LARDER-<uuid>" for what is below or beside that volume; false: it is neither. */
+static bool volume_above(const char *uuid, char above[static DM_UUID_MAX])
+{
+	static const char *const below[] = { BELOW_ORIGIN, BELOW_STORE, BELOW_SNAPSHOT };
+	const size_t length = strlen("LARDER-") + UUID_LENGTH;
+	bool is = false;
+
+	if (strncmp(uuid, "LARDER-", strlen("LARDER-")) || strlen(uuid) <= length)
+		return false;
+	for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++)
+		is |= !strncmp(uuid + length, below[i], strlen(below[i]));
+	snprintf(above, DM_UUID_MAX, "%.*s", (int)length, uuid);
+	return is;
+}
+
+/* Is this the device that shows a volume which has no snapshots any more: what was below it is left over? */
+static bool shows_itself(const struct mapped *shown)
+{
+	struct dm_task *task = ask(DM_DEVICE_TABLE, shown->name);
+	const char *type, *params;
+	uint64_t sectors;
+	bool itself = task && first_target(task, &sectors, &type, &params) && !strcmp(type, TARGET_VOLUME);
+
+	if (task)
+		dm_task_destroy(task);
+	return itself;
+}
+
 /* Fills it if the device of that name is one of ours. */
 static bool read_mapped(const char *name, struct mapped *mapped)
 {
@@ -177,10 +228,16 @@ static bool read_mapped(const char *name, struct mapped *mapped)
 	ours = first_target(task, &mapped->sectors, &type, &params) &&
 	       (!strcmp(type, TARGET_CACHE) || !strcmp(type, TARGET_VOLUME));
 	if (ours) {
+		char above[DM_UUID_MAX];
+
 		snprintf(mapped->name, sizeof(mapped->name), "%s", name);
+		snprintf(mapped->target, sizeof(mapped->target), "%s", name);
 		mapped->cache = !strcmp(type, TARGET_CACHE);
 		mapped->status = must_allocate(strdup(params));
 		ours = read_open_count(mapped);
+		mapped->target_number = mapped->number;
+		if (ours && volume_above(mapped->uuid, above))
+			ours = !shown_by(above, mapped) || !shows_itself(mapped);
 		if (!ours)
 			free(mapped->status);
 	}
@@ -231,16 +288,20 @@ int mapped_scan(struct mapped_list *list)
 	return each_name(add_mapped, list);
 }
 
-/* A UUID of ours, and no live table. */
-static bool is_half(const char *name)
+/* A UUID of ours, and no live table; or the volume that it was made for is not shown. */
+static bool is_half(const char *name, char uuid[static DM_UUID_MAX])
 {
 	struct dm_task *task = ask(DM_DEVICE_INFO, name);
+	char above[DM_UUID_MAX];
+	struct mapped shown;
 	struct dm_info info;
-	const char *uuid;
-	bool half;
+	bool half = task && dm_task_get_info(task, &info) && info.exists && dm_task_get_uuid(task);
 
-	half = task && dm_task_get_info(task, &info) && info.exists && !info.live_table && (uuid = dm_task_get_uuid(task)) &&
-	       !strncmp(uuid, "LARDER-", strlen("LARDER-"));
+	if (half) {
+		snprintf(uuid, DM_UUID_MAX, "%s", dm_task_get_uuid(task));
+		half = !strncmp(uuid, "LARDER-", strlen("LARDER-")) &&
+		       (!info.live_table || (volume_above(uuid, above) && !shown_by(above, &shown)));
+	}
 	if (task)
 		dm_task_destroy(task);
 	return half;
@@ -257,14 +318,79 @@ static void add_name(const char *name, void *data)
 	struct mapped_names *names = data;
 
 	push(&names->name, &names->number, name);
-	if (is_half(name))
-		push(&names->half, &names->nr_half, name);
+}
+
+/* What shows a volume goes first, then its snapshots, what is below both, their stores; and anything else. */
+static unsigned removed_in_turn(const char *uuid)
+{
+	static const char *const order[] = { BELOW_SNAPSHOT, BELOW_ORIGIN, BELOW_STORE };
+	char above[DM_UUID_MAX];
+
+	for (unsigned i = 0; volume_above(uuid, above) && i < sizeof(order) / sizeof(order[0]); i++)
+		if (strstr(uuid, order[i]))
+			return i + 1;
+	return 0;
 }
 
 int mapped_scan_names(struct mapped_names *names)
 {
+	char uuid[DM_UUID_MAX];
+	int result;
+
 	*names = (struct mapped_names){ 0 };
-	return each_name(add_name, names);
+	result = each_name(add_name, names);
+	for (unsigned turn = 0; turn < 4; turn++)
+		for (size_t i = 0; i < names->number; i++)
+			if (is_half(names->name[i], uuid) && removed_in_turn(uuid) == turn)
+				push(&names->half, &names->nr_half, names->name[i]);
+	return result;
+}
+
+int mapped_scan_below(const char *dm_uuid, struct mapped_names *names)
+{
+	char uuid[DM_UUID_MAX], above[DM_UUID_MAX];
+	dev_t number;
+	int result;
+
+	*names = (struct mapped_names){ 0 };
+	result = each_name(add_name, names);
+	for (unsigned turn = 1; turn < 4; turn++)
+		for (size_t i = 0; i < names->number; i++)
+			if (mapped_look(names->name[i], uuid, &number) && removed_in_turn(uuid) == turn && volume_above(uuid, above) &&
+			    !strcmp(above, dm_uuid))
+				push(&names->half, &names->nr_half, names->name[i]);
+	return result;
+}
+
+bool mapped_is_shown(const char *dm_uuid)
+{
+	struct mapped shown;
+
+	return dm_available() && shown_by(dm_uuid, &shown);
+}
+
+bool mapped_name_of(const char *dm_uuid, char name[static DM_NAME_MAX])
+{
+	struct mapped shown;
+	bool there = dm_available() && shown_by(dm_uuid, &shown);
+
+	if (there)
+		snprintf(name, DM_NAME_MAX, "%s", shown.name);
+	return there;
+}
+
+bool mapped_status(const char *name, const char *target, char *text, size_t size)
+{
+	struct dm_task *task = dm_available() ? ask(DM_DEVICE_STATUS, name) : NULL;
+	const char *type, *params;
+	uint64_t sectors;
+	bool there = task && first_target(task, &sectors, &type, &params) && !strcmp(type, target);
+
+	if (there)
+		snprintf(text, size, "%s", params);
+	if (task)
+		dm_task_destroy(task);
+	return there;
 }
 
 void mapped_names_free(struct mapped_names *names)
@@ -290,7 +416,7 @@ int mapped_refresh(struct mapped *mapped)
 {
 	struct mapped now;
 
-	if (!read_mapped(mapped->name, &now))
+	if (!read_mapped(mapped->target, &now))
 		return complain(LARDER_NOT_FOUND, "%s: is gone, or is no larder device any more", mapped->name);
 	free(mapped->status);
 	*mapped = now;
@@ -317,7 +443,7 @@ int mapped_table(const struct mapped *mapped, char **params)
 {
 	uint64_t sectors;
 
-	return read_table(mapped->name, &sectors, params);
+	return read_table(mapped->target, &sectors, params);
 }
 
 static bool mapped_info(const char *name, struct dm_info *info)
@@ -361,7 +487,7 @@ bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
 	return there;
 }
 
-bool mapped_is_linear(const char *name)
+bool mapped_is_without_larder(const char *name)
 {
 	struct dm_task *task = dm_available() ? ask(DM_DEVICE_STATUS, name) : NULL;
 	const char *type, *params;
@@ -369,7 +495,7 @@ bool mapped_is_linear(const char *name)
 	uint64_t sectors;
 
 	if (task) {
-		linear = first_target(task, &sectors, &type, &params) && !strcmp(type, "linear");
+		linear = first_target(task, &sectors, &type, &params) && (!strcmp(type, "linear") || !strcmp(type, "snapshot-origin"));
 		dm_task_destroy(task);
 	}
 	return linear;
@@ -478,19 +604,37 @@ static struct dm_task *new_task(int type, const char *name)
 	return task;
 }
 
-/* For udev: nobody but us looks at a cache. */
-static uint16_t udev_flags(const char *target)
+/*
+ * For udev: nobody but us looks at a cache, or at what is below a volume with snapshots; and of a snapshot nobody reads what is on it, as its filesystem
+ * has the UUID of the volume's.  (Where others resume them: udev/11-dm-larder.rules.)
+ */
+static uint16_t udev_flags(const char *name)
 {
-	return strcmp(target, TARGET_CACHE) ? 0 : DM_UDEV_DISABLE_DISK_RULES_FLAG | DM_UDEV_DISABLE_OTHER_RULES_FLAG;
+	struct dm_task *task = ask(DM_DEVICE_INFO, name);
+	const char *uuid = task ? dm_task_get_uuid(task) : NULL;
+	char above[DM_UUID_MAX];
+	uint16_t flags = 0;
+
+	if (uuid && !strncmp(uuid, "LARDER-", strlen("LARDER-"))) {
+		bool below = volume_above(uuid, above);
+
+		if (below || !strcmp(uuid + strlen(uuid) - strlen("-cache"), "-cache"))
+			flags = DM_UDEV_DISABLE_DISK_RULES_FLAG | DM_UDEV_DISABLE_OTHER_RULES_FLAG;
+		if (below && strstr(uuid, BELOW_SNAPSHOT))
+			flags = DM_UDEV_DISABLE_DISK_RULES_FLAG;
+	}
+	if (task)
+		dm_task_destroy(task);
+	return flags;
 }
 
 /* What is not suspended, and has a table loaded, is drained first, filesystems not frozen. */
-static int resume(const char *name, const char *target)
+static int resume(const char *name)
 {
 	struct dm_task *task = new_task(DM_DEVICE_RESUME, name);
 
 	dm_task_skip_lockfs(task);
-	return run_flags(task, true, udev_flags(target));
+	return run_flags(task, true, udev_flags(name));
 }
 
 static int simple(int type, const char *name, bool with_cookie)
@@ -528,7 +672,7 @@ static int create(const char *name, const char *uuid, const char *target, uint64
 	if (error)
 		return error;
 	error = load(name, target, sectors, params);
-	error = error ? error : resume(name, target);
+	error = error ? error : resume(name);
 	if (error)
 		simple(DM_DEVICE_REMOVE, name, true);
 	return error;
@@ -554,6 +698,36 @@ int mapped_create(const char *name, const char *uuid, const char *target, uint64
 		return complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder, or start what is clean with --without-module", name, target);
 	}
 	return complain_of(error, mark, name, "create");
+}
+
+int mapped_create_suspended(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params)
+{
+	struct dm_task *task;
+	bool made;
+	int error, mark, result;
+
+	if (dry) {
+		printf("dmsetup create %s --uuid %s --notable\n", name, uuid);
+		printf("dmsetup load %s --table '0 %llu %s %s'\n", name, (unsigned long long)sectors, target, params);
+		return LARDER_DONE;
+	}
+	mark = kernellog_mark();
+	task = new_task(DM_DEVICE_CREATE, name);
+	error = dm_task_set_uuid(task, uuid) ? 0 : ENOMEM;
+	if (error)
+		dm_task_destroy(task);
+	else
+		error = run(task, false);
+	made = !error;
+	error = error ? error : load(name, target, sectors, params);
+	if (!error) {
+		free(kernellog_reason(mark));
+		return LARDER_DONE;
+	}
+	result = complain_of(error, mark, name, made ? "load a table into" : "create");
+	if (made)
+		simple(DM_DEVICE_REMOVE, name, true);
+	return result;
 }
 
 /* dmsetup's word for a task of that type, and ours for what it does */
@@ -600,10 +774,10 @@ struct swap {
 static int swap_tables(void *argument)
 {
 	const struct swap *swap = argument;
-	int error = resume(swap->name, swap->target);
+	int error = resume(swap->name);
 
 	if (error && mapped_suspended(swap->name) && !load(swap->name, swap->target, swap->sectors, swap->old))
-		resume(swap->name, swap->target);
+		resume(swap->name);
 	return error;
 }
 
@@ -645,6 +819,127 @@ int mapped_reload(const char *name, const char *target, uint64_t sectors, const 
 		result = swap_guarded(&swap);
 	}
 	free(old);
+	return result;
+}
+
+/* ------------------------------------------------------------------ several at once */
+
+struct exchange {
+	const struct mapped_step *steps, *back;
+	size_t number, nr_back;
+	struct exchange_result { /* in memory that the process which carries it out shares */
+		uint64_t blocked;
+		size_t failed; /* place of the step */
+	} *result;
+};
+
+static int one_step(const struct mapped_step *step, uint32_t *cookie)
+{
+	struct dm_task *task;
+
+	if (step->action == MAPPED_LOAD)
+		return load(step->name, step->target, step->sectors, step->params);
+	task = new_task(step->action == MAPPED_RESUME ? DM_DEVICE_RESUME : DM_DEVICE_SUSPEND, step->name);
+	if (step->action != MAPPED_FREEZE)
+		dm_task_skip_lockfs(task);
+	/* where udev cannot be told it goes on all the same */
+	if (step->action == MAPPED_RESUME)
+		dm_task_set_cookie(task, cookie, udev_flags(step->name));
+	return run(task, false);
+}
+
+static bool stands_still(const char *name)
+{
+	struct dm_info info;
+
+	return mapped_info(name, &info) && (info.suspended || !info.live_table);
+}
+
+/* Where what a table is loaded into runs, it has the new one, or never lost the old one: all that is left is to resume. */
+static void go_back(const struct exchange *x, uint32_t *cookie)
+{
+	bool tables = true;
+
+	for (size_t i = 0; i < x->nr_back; i++)
+		if (x->back[i].action == MAPPED_LOAD)
+			tables &= mapped_suspended(x->back[i].name);
+	for (size_t i = 0; i < x->nr_back; i++) {
+		const struct mapped_step *step = &x->back[i];
+
+		if (step->action == MAPPED_SUSPEND ? tables && !stands_still(step->name) : mapped_suspended(step->name))
+			one_step(step, cookie);
+	}
+}
+
+static uint64_t microseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static int exchange(void *argument)
+{
+	const struct exchange *x = argument;
+	uint64_t begun = microseconds();
+	uint32_t cookie = 0;
+	int error = 0;
+
+	for (size_t i = 0; !error && i < x->number; i++) {
+		x->result->failed = i;
+		error = one_step(&x->steps[i], &cookie);
+	}
+	if (error)
+		go_back(x, &cookie);
+	x->result->blocked = microseconds() - begun;
+	dm_udev_wait(cookie);
+	return error;
+}
+
+static void print_steps(const struct mapped_step *steps, size_t number)
+{
+	static const char *const words[] = { "suspend", "suspend --nolockfs", "load", "resume" };
+
+	for (size_t i = 0; i < number; i++)
+		if (steps[i].action == MAPPED_LOAD)
+			printf("dmsetup load %s --table '0 %llu %s %s'\n", steps[i].name, (unsigned long long)steps[i].sectors, steps[i].target,
+			       steps[i].params);
+		else
+			printf("dmsetup %s %s\n", words[steps[i].action], steps[i].name);
+}
+
+int mapped_exchange(const struct mapped_step *steps, size_t number, const struct mapped_step *back, size_t nr_back, uint64_t *blocked)
+{
+	static const char *const actions[] = { "suspend", "suspend", "load a table into", "resume" };
+	struct exchange x = { steps, back, number, nr_back, NULL };
+	uint32_t cookie = 0;
+	int error, mark, result = LARDER_DONE;
+
+	*blocked = 0;
+	if (dry) {
+		print_steps(steps, number);
+		return LARDER_DONE;
+	}
+	x.result = mmap(NULL, sizeof(*x.result), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	must_allocate(x.result == MAP_FAILED ? NULL : x.result);
+	mark = kernellog_mark();
+	mlockall(MCL_CURRENT | MCL_FUTURE); /* where the process that carries it out is killed, or ends early, it is ours to go back */
+	error = guard_run(exchange, &x);
+	if (error) {
+		go_back(&x, &cookie);
+		dm_udev_wait(cookie);
+	}
+	munlockall();
+	if (error)
+		result = complain_of(error == GUARD_BROKEN ? EINTR : error, mark, steps[x.result->failed].name, actions[steps[x.result->failed].action]);
+	else
+		free(kernellog_reason(mark));
+	for (size_t i = 0; error && i < nr_back; i++)
+		if (back[i].action == MAPPED_RESUME && mapped_suspended(back[i].name))
+			complain(result, "%s: stays suspended: the old table cannot be resumed either; try dmsetup resume %s", back[i].name, back[i].name);
+	*blocked = x.result->blocked;
+	munmap(x.result, sizeof(*x.result));
 	return result;
 }
 

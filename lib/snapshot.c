@@ -38,6 +38,7 @@ static bool parse_line(const char *line, struct mapped *mapped)
 		if (colon == line || !parse_target(colon + 2, mapped))
 			continue;
 		snprintf(mapped->name, sizeof(mapped->name), "%.*s", (int)(colon - line), line);
+		memcpy(mapped->target, mapped->name, sizeof(mapped->target));
 		return true;
 	}
 	return false;

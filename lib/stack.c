@@ -25,6 +25,8 @@
 #define GENERATION_MAX ((uint64_t)INT64_MAX) /* as JSON has numbers */
 #define BRIEF_TEXT    (UUID_TEXT + LARDER_LABEL_SIZE + 1 + 24) /* "UUID NAME GENERATION" */
 
+#define SNAPSHOT_TEXT (24 + 12 + SNAPSHOT_NAME_MAX) /* "SERIAL STATE NAME" */
+
 enum stack_of {
 	OF_VOLUME = 1,
 	OF_CACHE = 2,
@@ -37,10 +39,16 @@ struct head {
 #define TEXT_MAX (LARDER_STACK_SIZE - sizeof(struct head))
 
 static const char *const states[] = { "ready", "creating", "removing" };
+static const char *const snapshot_states[] = { "ready", "creating", "removing", "lost" };
 
 const char *stack_state_text(enum stack_state state)
 {
 	return states[state];
+}
+
+const char *snapshot_state_text(enum snapshot_state state)
+{
+	return snapshot_states[state];
 }
 
 static bool one_of(const char *word, const char *const *words, size_t number)
@@ -85,6 +93,49 @@ bool stack_text_valid(const char *text, bool path)
 void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16])
 {
 	uuid_generate_sha1(uuid, stack->uuid, part, strlen(part));
+}
+
+/* ------------------------------------------------------------------ snapshots */
+
+bool snapshot_name_valid(const char *name)
+{
+	return name_valid(name) && strlen(name) < SNAPSHOT_NAME_MAX && !strchr(name, '@');
+}
+
+struct stack_snapshot *stack_snapshot_find(struct stack *stack, const char *name)
+{
+	for (uint32_t i = 0; i < stack->snapshots; i++)
+		if (!strcmp(stack->snapshot[i].name, name))
+			return &stack->snapshot[i];
+	return NULL;
+}
+
+void stack_snapshot_uuid(const struct stack *stack, const struct stack_snapshot *snapshot, uint8_t uuid[16])
+{
+	char part[40];
+
+	snprintf(part, sizeof(part), "snapshot %" PRIu64, snapshot->serial);
+	stack_part(stack, part, uuid);
+}
+
+bool stack_snapshot_needed(const struct stack *stack)
+{
+	for (uint32_t i = 0; i < stack->snapshots; i++)
+		if (stack->snapshot[i].state == SNAPSHOT_READY)
+			return true;
+	return false;
+}
+
+void stack_snapshot_forget(struct stack *stack, const char *name)
+{
+	struct stack_snapshot *gone = stack_snapshot_find(stack, name), *last = &stack->snapshot[stack->snapshots];
+
+	if (!gone)
+		return;
+	for (; gone + 1 < last; gone++)
+		*gone = gone[1];
+	*gone = (struct stack_snapshot){ 0 };
+	stack->snapshots--;
 }
 
 /* "data-12": 12, and *stem the length of "data"; 0: it has none. */
@@ -201,6 +252,21 @@ static void put_number(struct json_object *o, const char *key, uint64_t number)
 		json_object_object_add(o, key, json_object_new_int64((int64_t)number));
 }
 
+/* "SERIAL STATE NAME" each */
+static struct json_object *snapshots_to_json(const struct stack *s)
+{
+	struct json_object *list = must_allocate(json_object_new_array());
+	char word[SNAPSHOT_TEXT];
+
+	for (uint32_t i = 0; i < s->snapshots; i++) {
+		const struct stack_snapshot *one = &s->snapshot[i];
+
+		snprintf(word, sizeof(word), "%" PRIu64 " %s %s", one->serial, snapshot_states[one->state], one->name);
+		json_object_array_add(list, json_object_new_string(word));
+	}
+	return list;
+}
+
 static struct json_object *to_json(const struct stack *s)
 {
 	struct json_object *o = must_allocate(json_object_new_object());
@@ -241,6 +307,8 @@ static struct json_object *to_json(const struct stack *s)
 	put_text(o, "label", s->label);
 	put_text(o, "mkfs", s->mkfs);
 	put_text(o, "mount", s->mount);
+	if (s->snapshots)
+		json_object_object_add(o, "snapshots", snapshots_to_json(s));
 	return o;
 }
 
@@ -391,6 +459,43 @@ static bool get_state(struct json_object *o, enum stack_state *state)
 	return false;
 }
 
+static bool get_snapshot(struct json_object *o, struct stack_snapshot *one)
+{
+	char text[SNAPSHOT_TEXT], state[12], name[SNAPSHOT_NAME_MAX];
+	int length = 0;
+
+	if (!get_text(o, text, sizeof(text)) || *text < '1' || *text > '9' ||
+	    sscanf(text, "%" SCNu64 " %11[a-z] %31s%n", &one->serial, state, name, &length) != 3 || text[length] ||
+	    one->serial > GENERATION_MAX || !snapshot_name_valid(name))
+		return false;
+	strcpy(one->name, name);
+	for (size_t i = 0; i < sizeof(snapshot_states) / sizeof(snapshot_states[0]); i++)
+		if (!strcmp(snapshot_states[i], state)) {
+			one->state = (enum snapshot_state)i;
+			return true;
+		}
+	return false;
+}
+
+/* Each name, and each serial number, once. */
+static bool get_snapshots(struct json_object *o, struct stack *s)
+{
+	s->snapshots = 0;
+	if (!json_object_is_type(o, json_type_array) || json_object_array_length(o) > SNAPSHOTS_MAX)
+		return false;
+	for (size_t i = 0; i < json_object_array_length(o); i++) {
+		struct stack_snapshot *one = &s->snapshot[i];
+
+		if (!get_snapshot(json_object_array_get_idx(o, i), one))
+			return false;
+		for (uint32_t k = 0; k < s->snapshots; k++)
+			if (s->snapshot[k].serial == one->serial || !strcmp(s->snapshot[k].name, one->name))
+				return false;
+		s->snapshots++;
+	}
+	return s->snapshots;
+}
+
 /* One key of a description; false: it is not known, or its value is not what it may be. */
 static bool get_key(struct stack *s, const char *key, struct json_object *o)
 {
@@ -452,6 +557,8 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		return get_text(o, s->mkfs, sizeof(s->mkfs));
 	if (!strcmp(key, "mount"))
 		return get_text(o, s->mount, sizeof(s->mount)) && stack_text_valid(s->mount, true);
+	if (!strcmp(key, "snapshots"))
+		return get_snapshots(o, s);
 	return false;
 }
 
@@ -483,7 +590,7 @@ static const char *from_json(struct json_object *o, struct stack *s)
 	if (!*s->name || uuid_is_null(s->uuid) || uuid_is_null(s->cache) || !s->legs || !*s->mode)
 		return "stack: lacks name, uuid, cache, legs or mode";
 	if ((!*s->raid && s->legs != 1) || (*s->keyfile && !s->encrypted) || (*s->mount && !*s->fs) || (*s->aead && !s->encrypted) ||
-	    (s->wiped && !*s->aead) || (s->next && !next_fits(s)) ||
+	    (s->wiped && !*s->aead) || (s->next && !next_fits(s)) || (s->snapshots && s->state != STACK_READY) ||
 	    (s->spares && (!*s->raid || !strcmp(s->raid, "0") || s->legs + s->spares > 64 || s->state == STACK_READY)))
 		return "stack: contradicts itself";
 	return parts_match(s, o) ? NULL : "stack: the UUID of a part is not the stack's";

@@ -36,6 +36,24 @@ enum stack_step {
 	NR_STEPS,
 };
 
+#define SNAPSHOTS_MAX 8 /* of one stack */
+#define SNAPSHOT_NAME_MAX 32 /* with the final zero */
+
+/* Whoever starts the stack starts those that are ready with it, or refuses; the others count for nothing. */
+enum snapshot_state {
+	SNAPSHOT_READY,
+	SNAPSHOT_CREATING, /* nobody was told yet that there is one */
+	SNAPSHOT_REMOVING,
+	SNAPSHOT_LOST, /* its store was full, or failed, or somebody gave it up: the stack may have run without it */
+};
+
+/* What the filesystem was at one moment; what has changed since is on a device of its own, the store (lib/cow.h). */
+struct stack_snapshot {
+	char name[SNAPSHOT_NAME_MAX];
+	uint64_t serial; /* no other one of this stack has had it: the UUID of the store follows from it */
+	enum snapshot_state state;
+};
+
 /* The cache of a stack. */
 enum stack_own {
 	OWN_NONE, /* it was there before */
@@ -64,6 +82,8 @@ struct stack {
 	char fs[8], label[LARDER_LABEL_SIZE + 1]; /* fs "": none */
 	char mkfs[STACK_PATH_MAX]; /* further words for mkfs */
 	char mount[STACK_PATH_MAX]; /* "": nowhere */
+	struct stack_snapshot snapshot[SNAPSHOTS_MAX];
+	uint32_t snapshots;
 };
 
 /*
@@ -112,6 +132,16 @@ const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], str
 /* Puts it into the list in the place of the one with its UUID, or behind the others; the cache is its machine's then.  False: the list is full. */
 bool stack_list_put(struct stack_list *list, const struct stack *stack);
 void stack_list_drop(struct stack_list *list, const uint8_t uuid[16]);
+
+/* NULL: it has none of that name. */
+struct stack_snapshot *stack_snapshot_find(struct stack *stack, const char *name);
+/* UUID of its store. */
+void stack_snapshot_uuid(const struct stack *stack, const struct stack_snapshot *snapshot, uint8_t uuid[16]);
+bool stack_snapshot_needed(const struct stack *stack); /* it has one that is ready */
+void stack_snapshot_forget(struct stack *stack, const char *name);
+const char *snapshot_state_text(enum snapshot_state state);
+/* As of a dm device, up to 31 of [A-Za-z0-9#+.:=_-]: behind the last '@' of NAME@SNAPSHOT. */
+bool snapshot_name_valid(const char *name);
 
 const char *stack_state_text(enum stack_state state);
 bool stack_raid_valid(const char *raid); /* 0, 1, 10, 5, 6 */

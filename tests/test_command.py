@@ -352,6 +352,16 @@ WRONG_WORDS = [
     (["create", "x", "--backing", "/dev/nowhere", "--cache", "/dev/nosuch"], NOT_FOUND, "/dev/nowhere"),
     (["create", "--resume", "x", "--backing", "a"], USAGE, "--resume"),
     (["create", "--resume", "nowhere"], NOT_FOUND, "nowhere"),
+    (["snapshot"], USAGE, "snapshot"),
+    (["snapshot", "create"], USAGE, "missing"),
+    (["snapshot", "create", "x@y"], USAGE, "--store"),
+    (["snapshot", "create", "x", "--store", "y"], USAGE, "NAME@SNAPSHOT"),
+    (["snapshot", "create", "x@a/b", "--store", "y"], USAGE, "NAME@SNAPSHOT"),
+    (["snapshot", "create", "nowhere@x", "--store", "y"], NOT_FOUND, "nowhere"),
+    (["snapshot", "remove", "x"], USAGE, "NAME@SNAPSHOT"),
+    (["snapshot", "remove", "nowhere@x"], NOT_FOUND, "nowhere"),
+    (["snapshot", "list", "nowhere"], NOT_FOUND, "nowhere"),
+    (["start", "nowhere", "--drop-snapshot", "x"], NOT_FOUND, "nowhere"),
     (["list", "x"], USAGE, "too many"),
     (["show", "nowhere"], NOT_FOUND, "nowhere"),
     (["status"], USAGE, "a word is missing"),
@@ -445,7 +455,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 60
+    assert len(verbs) == 63
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

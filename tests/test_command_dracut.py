@@ -63,7 +63,7 @@ def test_contents(tmp_path, known):
         "dm rootfs-block",
         "instmods dm_mod larder",
         "inst_multiple larder /usr/lib/udev/larder-probe",
-        "inst_rules 62-larder.rules 63-md-z-larder.rules",
+        "inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules",
         "inst_multiple -o /etc/larder/larder.conf /etc/machine-id",
         *([] if known else ["warned"]),
         "inst_hook initqueue/settled 70 MODULE/larder-assemble.sh",

@@ -68,6 +68,9 @@ static const struct verb verbs[] = {
 	{ "volume", "flush", volume_flush, "write dirty data back at full speed" },
 	{ "volume", "list", volume_list, "list volumes, started or not" },
 	{ "volume", "status", volume_status, "show what a volume does" },
+	{ "snapshot", "create", snapshot_create, "keep what a stack is at this moment, beside it" },
+	{ "snapshot", "list", snapshot_list, "list snapshots, and how full their stores are" },
+	{ "snapshot", "remove", snapshot_remove, "let a snapshot go" },
 	{ "super", "show", super_show, "show the superblock of a device" },
 	{ "super", "check", super_check, "check both superblocks and the tables of a device" },
 	{ "super", "wipe", super_wipe, "remove the superblocks of a device" },
@@ -197,7 +200,7 @@ static int complete(int argc, char **argv)
 
 /* Those that may change superblocks or tables, themselves or by what the kernel does for them. */
 static int (*const changing[])(int, char **) = {
-	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, stack_pin, stack_unpin, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
+	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, stack_pin, stack_unpin, snapshot_create, snapshot_remove, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
 	volume_create, volume_start, volume_attach, volume_detach, volume_resize, volume_set, super_wipe, super_restore, rescue_writeback, assemble,
 };
 

@@ -162,7 +162,7 @@ static int send_pairs(bool cache, const char *name, const struct pair *pairs, in
 	for (int i = 0; !result && i < count; i++) {
 		char *message = must_print("set %s %s", pairs[i].key, pairs[i].value);
 
-		result = mapped_message(mapped->name, message);
+		result = mapped_message(mapped->target, message);
 		free(message);
 	}
 	mapped_list_free(&list);

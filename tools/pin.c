@@ -75,7 +75,7 @@ static const struct found *found_by_volume(const struct stacks *stacks, dev_t nu
 	for (size_t i = 0; i < stacks->number; i++) {
 		const struct mapped *volume = stacks->found[i].whole ? stack_volume(stacks, &stacks->found[i].stack) : NULL;
 
-		if (volume && volume->number == number)
+		if (volume && volume->target_number == number)
 			return &stacks->found[i];
 	}
 	return NULL;
@@ -118,7 +118,7 @@ static int map_file(struct job *job, const struct pin_root *root, const char *na
 	struct place place;
 	int result = place_of_name(root, name, &place);
 
-	if (!result && place.volume != job->volume->number)
+	if (!result && place.volume != job->volume->target_number)
 		result = complain(LARDER_NOT_FOUND, "%s: lies on another volume than that of the stack %s", path, job->stack.name);
 	if (!result) {
 		take_ranges(&job->pins, &place.all);
@@ -142,7 +142,7 @@ static int job_map(struct job *job, const struct pin_roots *roots)
 		const struct pin_root *root = &roots->root[i];
 		size_t at = 0;
 
-		if (root->again || root->volume != job->volume->number)
+		if (root->again || root->volume != job->volume->target_number)
 			continue;
 		job->mounted = true;
 		while (pinned_names_next(root->names, &at, name)) {
@@ -231,7 +231,7 @@ static int check_list(const struct job *job, const char *list)
 static int set_class(const struct job *job, const char *list)
 {
 	char *message = must_print("set class %s", list);
-	int result = mapped_message(job->volume->name, message);
+	int result = mapped_message(job->volume->target, message);
 
 	free(message);
 	return result;
@@ -242,7 +242,7 @@ static int store_names(const struct job *job, struct pin_roots *roots)
 	int result = LARDER_DONE;
 
 	for (size_t i = 0; !result && i < roots->number; i++)
-		if (roots->root[i].changed && roots->root[i].volume == job->volume->number)
+		if (roots->root[i].changed && roots->root[i].volume == job->volume->target_number)
 			result = pin_root_store(&roots->root[i]);
 	return result;
 }
@@ -433,7 +433,7 @@ static int refuse_loose(const struct stacks *stacks, const char *path, const str
 	int result;
 
 	for (size_t i = 0; i < stacks->list.number; i++)
-		if (stacks->list.mapped[i].number == place->volume)
+		if (stacks->list.mapped[i].target_number == place->volume)
 			name = stacks->list.mapped[i].name;
 	list = class_with_pins("default", &place->all);
 	result = place->all.number <= CLASS_PINS_MAX ?
@@ -536,7 +536,7 @@ static bool stack_has_pins(const struct work *work, const struct stack *stack)
 		class_pins(live, &set);
 	some = stored.number || set.number;
 	for (size_t i = 0; volume && i < work->roots.number; i++)
-		some |= work->roots.root[i].volume == volume->number && *work->roots.root[i].names;
+		some |= work->roots.root[i].volume == volume->target_number && *work->roots.root[i].names;
 	ranges_free(&stored);
 	ranges_free(&set);
 	free(live);
@@ -627,7 +627,7 @@ static void list_root(struct report *report, const struct stack *stack, const st
 
 		report_set(report, &row, "stack", "%s", stack->name);
 		report_set(report, &row, "file", "%s", path);
-		if (place_of_name(root, name, &place) || place.volume != volume->number)
+		if (place_of_name(root, name, &place) || place.volume != volume->target_number)
 			report_set(report, &row, "state", "missing");
 		else
 			list_place(report, &row, pins, &place.all);
@@ -649,7 +649,7 @@ static int list_one(struct work *work, const struct found *found, bool named, vo
 	for (size_t i = 0; volume && i < work->roots.number; i++) {
 		const struct pin_root *root = &work->roots.root[i];
 
-		if (root->again || root->volume != volume->number)
+		if (root->again || root->volume != volume->target_number)
 			continue;
 		mounted = true;
 		list_root(data, &found->stack, volume, root, &pins);

@@ -12,6 +12,7 @@
 #include <uuid/uuid.h>
 
 #include "claim.h"
+#include "cow.h"
 #include "set.h"
 #include "stack.h"
 #include "turn.h"
@@ -88,16 +89,35 @@ int running_find(const struct mapped_list *list, const char *name, bool cache, s
 int stop_running(const struct mapped *mapped, bool dry_run)
 {
 	uint8_t uuid[16];
-	bool known = !dry_run && running_uuid(mapped, uuid);
-	int result;
+	bool known = running_uuid(mapped, uuid), below = known && !mapped->cache;
+	int result = below ? cow_check_unused(uuid) : LARDER_DONE;
 
+	if (result)
+		return result;
 	/* before: once it is gone the daemon looks */
-	if (known)
+	if (known && !dry_run)
 		stopped_set(uuid);
-	result = mapped_remove(mapped->name);
-	if (result && known)
+	/* what a start has left is below a volume that is not shown */
+	if (!below || !strstr(mapped->uuid, BELOW_ORIGIN))
+		result = mapped_remove(mapped->name);
+	if (!result && below)
+		result = cow_clear(uuid);
+	if (result && known && !dry_run)
 		stopped_clear(uuid);
 	return result;
+}
+
+bool running_left_over(const uint8_t uuid[16])
+{
+	char *shown = cow_volume_uuid(uuid);
+	struct mapped_names names;
+	bool left;
+
+	left = !mapped_is_shown(shown) && !mapped_scan_below(shown, &names) && names.nr_half;
+	if (left)
+		mapped_names_free(&names);
+	free(shown);
+	return left;
 }
 
 char *mapper_path(const char *name)

@@ -17,6 +17,8 @@ int running_find(const struct mapped_list *list, const char *name, bool cache, s
 /* UUID that its status tells; false: none. */
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16]);
 
+/* Is there nothing of a volume but what a start or stop that was cut short has left below it? */
+bool running_left_over(const uint8_t uuid[16]);
 /* Removes it, and tells the daemon to leave it so. */
 int stop_running(const struct mapped *mapped, bool dry_run);
 

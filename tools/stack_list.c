@@ -9,6 +9,7 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
+#include "cow.h"
 #include "stacks.h"
 #include "verbs.h"
 
@@ -18,9 +19,9 @@
 static const struct field fields[] = {
 	{ "tree", VALUE_TEXT, "Stack", "the stack's name, and its layers below it, the lowest last" },
 	{ "name", VALUE_TEXT, "Name", "of the stack" },
-	{ "layer", VALUE_TEXT, "Layer", "stack, filesystem, luks, volume, cache, ssd, array, disk or spare" },
+	{ "layer", VALUE_TEXT, "Layer", "stack, filesystem, luks, snapshot, volume, cache, ssd, array, disk or spare" },
 	{ "number", VALUE_TEXT, "Number", "of a disk in its array, or an SSD in its cache: larder replace and drop take it" },
-	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, luks2-aead:CIPHER, writeback, raid1, ..." },
+	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, luks2-aead:CIPHER, writeback, raid1, ...; of a snapshot its name" },
 	{ "state", VALUE_TEXT, "State", "of the layer" },
 	{ "size", VALUE_BYTES, "Size", "of the layer's device" },
 	{ "device", VALUE_TEXT, "Device", "its node" },
@@ -116,6 +117,36 @@ static void judge_volume(struct view *view)
 	free(state);
 }
 
+static void judge_snapshots(struct view *view)
+{
+	const struct stack *s = &view->found->stack;
+	const char *volume = view->layers.volume ? view->layers.volume->name : s->name;
+
+	for (uint32_t i = 0; i < s->snapshots; i++) {
+		const struct stack_snapshot *one = &s->snapshot[i];
+		struct cow_status status;
+		char *words = NULL;
+
+		cow_status(volume, one->name, &status);
+		if (one->state == SNAPSHOT_LOST)
+			words = must_print("%s is LOST; larder snapshot remove %s@%s", one->name, s->name, one->name);
+		else if (one->state != SNAPSHOT_READY)
+			words = must_print("%s is half made, or half removed; larder snapshot remove %s@%s", one->name, s->name, one->name);
+		else if (status.state == COW_INVALID)
+			words = must_print("%s is LOST: its store was full, or failed; larder snapshot remove %s@%s", one->name, s->name, one->name);
+		else if (status.state == COW_OVERFLOW)
+			words = must_print("%s: its store is full, and a write to the snapshot has failed; larder snapshot remove %s@%s", one->name, s->name, one->name);
+		else if (status.state == COW_ABSENT)
+			words = must_print("%s is not started with it; larder stop %s, and larder start %s", one->name, s->name, s->name);
+		else if (cow_nearly_full(&status))
+			words = must_print("%s: its store is full to %u %%, and it is LOST when that is full; larder snapshot remove %s@%s", one->name,
+					   cow_percent(&status), s->name, one->name);
+		if (words)
+			say(&view->verdict, DEGRADED, "snapshot", words);
+		free(words);
+	}
+}
+
 /* Only its name is known: are disks of its array here, which nobody has started? */
 static bool array_waits(const struct stack *stack)
 {
@@ -156,6 +187,7 @@ static void judge(struct view *view)
 			judge_volume(view);
 			judge_cache(view);
 		}
+		judge_snapshots(view);
 		if (*s->aead)
 			problem(&view->verdict.words, "encryption", "authenticated, %s", s->aead);
 		if (*s->mount && !*view->layers.mounted && (!s->encrypted || view->layers.open))
@@ -315,6 +347,25 @@ static void add_below(struct tree *t, int depth)
 	free(level);
 }
 
+static void add_snapshots(struct tree *t, int depth)
+{
+	const struct stack *s = &t->view->found->stack;
+	const char *volume = t->view->layers.volume ? t->view->layers.volume->name : s->name;
+
+	for (uint32_t i = 0; i < s->snapshots; i++) {
+		const struct stack_snapshot *one = &s->snapshot[i];
+		char *name = cow_snapshot_name(volume, one->name), *node = mapper_path(name);
+		struct cow_status status;
+		uint8_t uuid[16];
+
+		cow_status(volume, one->name, &status);
+		stack_snapshot_uuid(s, one, uuid);
+		add(t, depth, "snapshot", one->name, cow_state_text(one, &status), status.state == COW_ABSENT ? "" : node, uuid);
+		free(node);
+		free(name);
+	}
+}
+
 static void add_layers(struct tree *t)
 {
 	const struct stack *s = &t->view->found->stack;
@@ -336,6 +387,7 @@ static void add_layers(struct tree *t)
 		add(t, depth++, "luks", *s->aead ? aead : "luks2", l->open ? "open" : "locked", l->top, part);
 	}
 	stack_part(s, "volume", part);
+	add_snapshots(t, depth);
 	add(t, depth, "volume", s->mode, l->linear ? "linear" : state ? state : "stopped", l->node, part);
 	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
 	add_ssds(t, depth + 2);

@@ -301,5 +301,7 @@ int stack_remove(int argc, char **argv)
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&stack);
 	result = result ? result : check_word(&stack, discard);
+	if (!result && stack.snapshots)
+		result = complain(LARDER_BUSY, "%s: has snapshots; larder snapshot remove them first, see larder snapshot list %s", stack.name, stack.name);
 	return result ? result : remove_stack(&stack);
 }

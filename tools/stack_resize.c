@@ -69,6 +69,8 @@ static int look(const char *name, struct sight *sight)
 		layers_find(&sight->stacks, &sight->stack, &sight->layers);
 		if (!sight->layers.volume)
 			result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", name, name);
+		else if (strcmp(sight->layers.volume->name, sight->layers.volume->target))
+			result = complain(LARDER_BUSY, "%s: has snapshots, which cannot grow with it; remove them first: larder snapshot list %s", name, name);
 		else if (sight->stack.encrypted && !sight->layers.open)
 			result = complain(LARDER_NOT_FOUND, "%s: is locked; larder unlock %s", name, name);
 		else if (*sight->stack.fs && !*sight->layers.mounted)

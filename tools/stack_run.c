@@ -14,11 +14,13 @@
 #include "running.h"
 #include "stack_age.h"
 #include "stack_devices.h"
+#include "stack_snapshot.h"
 #include "turn.h"
 #include "verbs.h"
 
 struct run_request {
 	const char *keyfile, *discard_newer;
+	struct argument_list drop; /* snapshots */
 	bool degraded, import, crashed, locked, agent, without_module, note;
 };
 
@@ -178,11 +180,12 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 }
 
 /* The volume, with what it stands on.  Of a cache of which nothing is left only a volume that needs none starts, and only if asked to. */
-static int start_below(struct stack *stack, unsigned flags)
+static int start_below(struct stack *stack, unsigned flags, const struct argument_list *drop)
 {
 	bool with = !(flags & START_WITHOUT_MODULE);
 	int result = start_array(stack, flags);
 
+	result = result ? result : snapshots_give_up(stack, drop, flags & START_OLDER);
 	if (!result && (flags & START_OLDER))
 		result = stack_take_older(stack);
 	if (!result && with && !stack_cache_here(stack)) {
@@ -229,7 +232,8 @@ static int start_one(const char *word, const struct run_request *request)
 		return complain(LARDER_USAGE, "--crashed: goes with --import");
 	if (request->note) {
 		turn_take();
-		return devices_note(word);
+		result = devices_note(word);
+		return result ? result : snapshots_note_lost(word);
 	}
 	result = stack_load_with_array(word, &stack, flags, &assembled);
 
@@ -239,7 +243,7 @@ static int start_one(const char *word, const struct run_request *request)
 		crypt_mark(&stack, true); /* before the volume is there, which larder-unlock@.service would ask for */
 		marked = true;
 	}
-	result = result ? result : start_below(&stack, flags);
+	result = result ? result : start_below(&stack, flags, &request->drop);
 	if (result && marked)
 		crypt_mark(&stack, false);
 	if (!result && (request->import || request->discard_newer))
@@ -267,6 +271,7 @@ static int stop_one(const char *word)
 
 	result = result ? result : stop_mount(&stack);
 	result = result ? result : stop_crypt(&stack);
+	result = result ? result : snapshots_note_lost(word);
 	result = result ? result : stop_volume(&stack);
 	result = result ? result : stop_cache(&stack);
 	result = result ? result : stop_array(&stack);
@@ -346,14 +351,15 @@ int stack_start(int argc, char **argv)
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it: it is this one's from then on" },
 		{ "discard-newer", 0, ARGUMENT_TEXT, &request.discard_newer, "UUID",
 		  "also from disks that are older than the SSDs say: what was written since to the stack with this UUID is LOST" },
+		{ "drop-snapshot", 0, ARGUMENT_LIST, &request.drop, "SNAPSHOT", "also without this snapshot, whose store is not here, or fails: it is LOST then" },
 		{ "crashed", 0, ARGUMENT_FLAG, &request.crashed, NULL, "with --import: also if that machine did not stop it" },
 		{ "note", 0, ARGUMENT_FLAG, &request.note, NULL,
-		  "start nothing: if the array of one that runs lacks a disk, note on the others that they are newer (larderd does so)" },
+		  "start nothing: note what a stack that runs has lost, a disk of its array or a snapshot, where it counts at the next start (larderd does so)" },
 		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },
 		ARGUMENTS_END
 	};
 
-	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--without-module] [--note]", arguments, &request, 's');
+	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--drop-snapshot SNAPSHOT]... [--without-module] [--note]", arguments, &request, 's');
 }
 
 int stack_stop(int argc, char **argv)

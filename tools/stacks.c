@@ -15,6 +15,7 @@
 #include <uuid/uuid.h>
 
 #include "claim.h"
+#include "cow.h"
 #include "fstab.h"
 #include "mounts.h"
 #include "program.h"
@@ -244,7 +245,7 @@ static char *hex(const uint8_t field[static LARDER_STACK_SIZE])
 static int send(const struct mapped *mapped, const uint8_t field[static LARDER_STACK_SIZE])
 {
 	char *message = hex(field);
-	int result = mapped_message(mapped->name, message);
+	int result = mapped_message(mapped->target, message);
 
 	free(message);
 	return result;
@@ -603,7 +604,7 @@ static void find_node(const struct stack *stack, const uint8_t uuid[16], struct 
 	if (layers->volume)
 		layers->node_number = layers->volume->number;
 	else
-		layers->linear = mapped_look(name, found, &layers->node_number) && !strcmp(found, dm_uuid) && mapped_is_linear(name);
+		layers->linear = mapped_look(name, found, &layers->node_number) && !strcmp(found, dm_uuid) && mapped_is_without_larder(name);
 	if (layers->volume || layers->linear)
 		snprintf(layers->node, sizeof(layers->node), "/dev/mapper/%s", name);
 	free(dm_uuid);
@@ -620,6 +621,9 @@ void layers_find(const struct stacks *stacks, const struct stack *stack, struct 
 	}
 	stack_part(stack, "volume", part);
 	layers->volume = running_by_uuid(&stacks->list, part, false);
+	layers->left_over = layers->volume && strstr(layers->volume->uuid, BELOW_ORIGIN);
+	if (layers->left_over)
+		layers->volume = NULL;
 	layers->cache = running_by_uuid(&stacks->list, stack->cache, true);
 	find_node(stack, part, layers);
 	if (stack->encrypted) {
@@ -914,19 +918,34 @@ int stop_crypt(const struct stack *stack)
 	return result || !*stack->aead ? result : stop_tags(stack);
 }
 
+static int stop_without_larder(const struct stack *stack)
+{
+	uint8_t part[16];
+	int result;
+
+	stack_part(stack, "volume", part);
+	result = cow_check_unused(part);
+	result = result ? result : mapped_remove(stack->name);
+	return result ? result : cow_clear(part);
+}
+
 int stop_volume(const struct stack *stack)
 {
 	struct sight sight;
+	uint8_t part[16];
 	char usage[PATH_MAX];
 	int result = look(stack, &sight);
 
 	if (result)
 		return result;
-	if (*sight.layers.node && (sight.layers.linear || sight.layers.volume->open_count) &&
+	stack_part(stack, "volume", part);
+	if (sight.layers.left_over)
+		result = cow_clear(part);
+	else if (*sight.layers.node && (sight.layers.linear || sight.layers.volume->open_count) &&
 	    device_usage(sight.layers.node_number, usage, sizeof(usage)))
 		result = complain(LARDER_BUSY, "%s: in use: %s; release it first", sight.layers.node, usage);
 	else if (sight.layers.linear)
-		result = mapped_remove(stack->name);
+		result = stop_without_larder(stack);
 	else if (sight.layers.volume)
 		result = stop_running(sight.layers.volume, false);
 	look_away(&sight);

@@ -73,6 +73,7 @@ struct layers {
 	const struct mapped *volume, *cache; /* of stacks->list */
 	char node[PATH_MAX]; /* of the volume; "": it does not run */
 	dev_t node_number;
+	bool left_over; /* of the volume only what a start or stop that was cut short has left below it (cow.h) */
 	bool linear; /* by a linear target, without larder's module: volume is NULL */
 	bool open; /* the LUKS layer */
 	char top[PATH_MAX]; /* device of the filesystem; "": not there */

@@ -33,7 +33,7 @@ static int reload(const struct mapped *volume, const char *params, const char *c
 
 	if (!next)
 		return complain(LARDER_FAILED, "%s: its table cannot be understood: %s", volume->name, params);
-	result = mapped_reload(volume->name, TARGET_VOLUME, volume->sectors, next);
+	result = mapped_reload(volume->target, TARGET_VOLUME, volume->sectors, next);
 	free(next);
 	return result;
 }
@@ -122,7 +122,7 @@ struct detach_request {
 static int set_mode(const struct mapped *volume, const char *mode)
 {
 	char *message = must_print("set mode %s", mode);
-	int result = mapped_message(volume->name, message);
+	int result = mapped_message(volume->target, message);
 
 	free(message);
 	return result;
@@ -136,6 +136,9 @@ static int may_discard(const struct mapped *volume, const char *cache, const cha
 	if (uuid_parse(given, a) || uuid_parse(cache, b) || memcmp(a, b, 16))
 		return complain(LARDER_UNSAFE, "%s: --discard-dirty: the cache is %s, not %s; nothing was given up", volume->name,
 				cache, given);
+	if (strcmp(volume->name, volume->target))
+		return complain(LARDER_UNSAFE, "%s: --discard-dirty: it has snapshots, which would lose what they share with it; remove them first",
+				volume->name);
 	if (volume->open_count)
 		return complain(LARDER_BUSY,
 				"%s: --discard-dirty: the volume is in use, and what it reads would change; unmount it first",
@@ -153,7 +156,7 @@ struct discard {
 static int discard_dirty(void *argument)
 {
 	const struct discard *discard = argument;
-	const char *name = discard->volume->name;
+	const char *name = discard->volume->target;
 	int result = mapped_suspend(name);
 	char *message;
 
@@ -189,7 +192,7 @@ static int clean(struct mapped *volume, const char *cache, const struct detach_r
 	int result;
 
 	if (request->flush && request->dry_run)
-		return mapped_message(volume->name, "flush");
+		return mapped_message(volume->target, "flush");
 	if (request->flush) {
 		turn_give(); /* it may last hours */
 		result = drain(volume);

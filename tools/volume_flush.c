@@ -92,12 +92,12 @@ int drain(struct mapped *volume)
 	int result;
 
 	drain_catch_signals();
-	result = mapped_message(volume->name, "flush");
+	result = mapped_message(volume->target, "flush");
 	result = result ? result : wait_drained(volume);
 	if (result)
 		return result;
 	if (interrupted) {
-		mapped_message(volume->name, "flush_stop");
+		mapped_message(volume->target, "flush_stop");
 		return complain(LARDER_FAILED, "%s: interrupted: %llu bytes are still dirty", volume->name,
 				(unsigned long long)dirty_bytes(volume));
 	}
@@ -131,7 +131,7 @@ int volume_flush(int argc, char **argv)
 	result = mapped_scan(&list);
 	result = result ? result : running_find(&list, argv[first], false, &volume);
 	if (!result)
-		result = wait && !dry_run ? drain(volume) : mapped_message(volume->name, stop ? "flush_stop" : "flush");
+		result = wait && !dry_run ? drain(volume) : mapped_message(volume->target, stop ? "flush_stop" : "flush");
 	mapped_list_free(&list);
 	return result;
 }

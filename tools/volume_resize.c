@@ -26,7 +26,9 @@ static int wanted(const struct mapped *volume, uint64_t bytes, uint64_t *sectors
 	free(params);
 	device_attribute(volume->number, "queue/logical_block_size", block, sizeof(block));
 	*sectors = bytes ? bytes >> LARDER_SECTOR_SHIFT : room;
-	if (room < now)
+	if (strcmp(volume->name, volume->target))
+		result = complain(LARDER_BUSY, "%s: has snapshots, which cannot grow with it; remove them first: larder snapshot list", volume->name);
+	else if (room < now)
 		result = complain(LARDER_UNSAFE,
 				  "%s: its disk %s has become smaller than the volume (room for %" PRIu64 " sectors of %" PRIu64
 				  "): make that as large as it was, at once",
@@ -59,7 +61,7 @@ int volume_resize_running(struct mapped *volume, uint64_t bytes, bool dry_run)
 		return LARDER_DONE;
 	}
 	result = mapped_table(volume, &params);
-	result = result ? result : mapped_reload(volume->name, TARGET_VOLUME, sectors, params);
+	result = result ? result : mapped_reload(volume->target, TARGET_VOLUME, sectors, params);
 	free(params);
 	if (!result && !dry_run)
 		printf("volume %s: %" PRIu64 " bytes, %" PRIu64 " before\n", volume->name, sectors << LARDER_SECTOR_SHIFT,

@@ -14,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <uuid/uuid.h>
 
 #include "claim.h"
+#include "cow.h"
 #include "running.h"
 #include "stack_age.h"
 #include "turn.h"
@@ -118,10 +120,48 @@ static int check_stack(const struct members *members, const struct member *volum
 			volume->path, stack.name);
 }
 
-static int create_volume(const struct member *volume, const char *cache, const struct start_request *request)
+/* Snapshots that it does not start without.  A description that cannot be read is a newer larder's, and came here by --import. */
+static bool has_snapshots(const struct member *volume, struct stack *stack)
+{
+	bool there;
+
+	return !stack_decode(volume->sb.volume.stack, stack, &there) && there && stack_snapshot_needed(stack);
+}
+
+static int check_snapshots(const struct members *members, const struct member *volume)
+{
+	struct stack stack;
+	struct cow cow;
+
+	if (!has_snapshots(volume, &stack))
+		return LARDER_DONE;
+	cow_find(&cow, stack.name, &stack, members);
+	return cow_check_stores(&cow, stack.name);
+}
+
+/* Its device; with all of its snapshots, or not at all. */
+static int make_device(const struct members *members, const struct member *volume, const char *name, const char *target, const char *params)
+{
+	uint64_t sectors = le64toh(volume->sb.volume.sectors);
+	char *dm_uuid = cow_volume_uuid(volume->sb.head.uuid);
+	struct stack stack;
+	struct cow cow;
+	int result;
+
+	if (has_snapshots(volume, &stack)) {
+		cow_find(&cow, name, &stack, members);
+		result = cow_start(&cow, target, sectors, params);
+	} else {
+		result = mapped_create(name, dm_uuid, target, sectors, params);
+	}
+	free(dm_uuid);
+	return result;
+}
+
+static int create_volume(const struct members *members, const struct member *volume, const char *cache, const struct start_request *request)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
-	char uuid[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *words, *name, *dm_uuid, *params;
+	char label[LARDER_LABEL_SIZE + 1], *words, *name, *params;
 	int result = LARDER_DONE;
 
 	name = dm_name(request->name, sb->label, volume->path, false, &result);
@@ -132,14 +172,12 @@ static int create_volume(const struct member *volume, const char *cache, const s
 		free(name);
 		return LARDER_USAGE;
 	}
-	dm_uuid = must_print("LARDER-%s", uuid_text(sb->head.uuid, uuid));
 	params = must_print("%s %s %s", volume->path, cache, words);
-	result = mapped_create(name, dm_uuid, TARGET_VOLUME, le64toh(sb->sectors), params);
+	result = make_device(members, volume, name, TARGET_VOLUME, params);
 	if (!result && !request->dry_run)
 		printf("volume %s: started as /dev/mapper/%s%s\n", label_text(sb->label, label), name,
 		       strcmp(cache, "-") ? "" : ", without a cache");
 	free(params);
-	free(dm_uuid);
 	free(words);
 	free(name);
 	return result;
@@ -183,10 +221,10 @@ static int take_off_cache(const struct member *volume)
 	return result;
 }
 
-static int start_linear(const struct member *volume, const struct start_request *request)
+static int start_linear(const struct members *members, const struct member *volume, const struct start_request *request)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
-	char uuid[UUID_TEXT], *name, *dm_uuid, *params;
+	char *name, *params;
 	int result = LARDER_DONE;
 
 	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
@@ -203,16 +241,14 @@ static int start_linear(const struct member *volume, const struct start_request 
 	if (!result && request->dry_run && !uuid_is_zero(sb->cache_uuid))
 		printf("write superblock to %s: no cache, incarnation %llu\n", volume->path,
 		       (unsigned long long)le64toh(sb->incarnation) + 1);
-	dm_uuid = must_print("LARDER-%s", uuid_text(sb->head.uuid, uuid));
 	params = must_print("%s %llu", volume->path, (unsigned long long)le64toh(sb->data_offset) >> LARDER_SECTOR_SHIFT);
 	if (!result)
-		result = mapped_create(name, dm_uuid, "linear", le64toh(sb->sectors), params);
+		result = make_device(members, volume, name, "linear", params);
 	if (!result && !request->dry_run)
 		printf("volume %s: started as /dev/mapper/%s, without larder's module: it belongs to no cache now; larder volume attach "
 		       "puts it behind one again\n",
 		       name, name);
 	free(params);
-	free(dm_uuid);
 	free(name);
 	return result;
 }
@@ -222,15 +258,17 @@ static bool stop_linear(const char *name, int *result)
 {
 	static const char ours[] = "LARDER-";
 	char uuid[DM_UUID_MAX], usage[PATH_MAX];
+	uint8_t volume[16];
 	dev_t number;
 
 	if (!mapped_look(name, uuid, &number) || strncmp(uuid, ours, strlen(ours)) || strlen(uuid) != strlen(ours) + UUID_TEXT - 1 ||
-	    !mapped_is_linear(name))
+	    !mapped_is_without_larder(name) || uuid_parse(uuid + strlen(ours), volume))
 		return false;
-	if (device_usage(number, usage, sizeof(usage)))
+	*result = cow_check_unused(volume);
+	if (!*result && device_usage(number, usage, sizeof(usage)))
 		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);
-	else
-		*result = mapped_remove(name);
+	*result = *result ? *result : mapped_remove(name);
+	*result = *result ? *result : cow_clear(volume);
 	return true;
 }
 
@@ -249,6 +287,10 @@ static int start_one(struct members *members, const char *word, const struct sta
 		return result;
 	if (!request->dry_run)
 		stopped_clear(volume->sb.head.uuid);
+	if (!request->dry_run && running_left_over(volume->sb.head.uuid))
+		result = cow_clear(volume->sb.head.uuid);
+	if (result)
+		return result;
 	result = mapped_scan(&list);
 	running = result ? NULL : running_by_uuid(&list, volume->sb.head.uuid, false);
 	if (running) {
@@ -262,16 +304,17 @@ static int start_one(struct members *members, const char *word, const struct sta
 		result = check_stack(members, volume, request->import);
 	if (!result && !request->without_module && !strchr(word, '/') && !claim_may_start(volume->path, "volume start"))
 		result = LARDER_UNSAFE;
+	result = result ? result : check_snapshots(members, volume);
 	if (!result && request->without_module) {
 		mapped_list_free(&list);
-		return start_linear(volume, request);
+		return start_linear(members, volume, request);
 	}
 	result = result ? result : wanted_cache(members, volume, request, uuid);
 	if (!result && uuid_is_zero(uuid))
 		cache = must_print("-");
 	else if (!result)
 		result = bring_cache(members, &list, volume, uuid, request, &cache);
-	result = result ? result : create_volume(volume, cache, request);
+	result = result ? result : create_volume(members, volume, cache, request);
 	free(cache);
 	mapped_list_free(&list);
 	return result;

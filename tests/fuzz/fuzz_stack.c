@@ -36,6 +36,14 @@ static void check(const struct stack *s)
 	must(!*s->fs || stack_fs_valid(s->fs), "fs");
 	must(!*s->mount || stack_text_valid(s->mount, true), "mount");
 	must(!*s->aead || (s->encrypted && stack_aead_valid(s->aead)), "aead");
+	must(s->snapshots <= SNAPSHOTS_MAX && (!s->snapshots || s->state == STACK_READY), "snapshots");
+	for (uint32_t i = 0; i < s->snapshots; i++) {
+		const struct stack_snapshot *one = &s->snapshot[i];
+
+		must(snapshot_name_valid(one->name) && one->serial && one->state <= SNAPSHOT_LOST, "snapshot");
+		for (uint32_t k = 0; k < i; k++)
+			must(one->serial != s->snapshot[k].serial && strcmp(one->name, s->snapshot[k].name), "two snapshots");
+	}
 	must(!*s->keyfile || (s->encrypted && stack_text_valid(s->keyfile, true)), "keyfile");
 }
 

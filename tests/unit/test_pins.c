@@ -236,6 +236,12 @@ static int look(dev_t number, struct level *level)
 		level_take_target(level, 0, 10, "linear", "9:4 0");
 		level_take_target(level, 10, 10, "linear", "9:8 0");
 		break;
+	case 10:
+		level_take_target(level, 0, 1000, "snapshot-origin", "9:4");
+		break;
+	case 11:
+		level_take_target(level, 0, 1000, "snapshot", "9:4 9:5 PO 32");
+		break;
 	default:
 		level->kind = LEVEL_DISK;
 	}
@@ -283,6 +289,8 @@ static void test_descent(void)
 		{ 6, 0, 1, LARDER_FAILED, { { 0 } } }, /* a table that is not as the kernel shows it */
 		{ 7, 0, 1, LARDER_FAILED, { { 0 } } }, /* without end */
 		{ 9, 5, 15, LARDER_FAILED, { { 0 } } }, /* two volumes */
+		{ 10, 5, 9, LARDER_DONE, { { 5, 9 } } }, /* one that has snapshots */
+		{ 11, 5, 9, LARDER_FAILED, { { 0 } } }, /* what is on a snapshot may be in its store */
 	};
 
 	CHECK(freopen("/dev/null", "w", stderr)); /* complaints */

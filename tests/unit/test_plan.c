@@ -22,7 +22,7 @@ static long pure_live;
 
 #define WORLDS 12000
 #define MAX_CACHES 3
-#define MAX_MEMBERS 64
+#define MAX_MEMBERS 128
 #define MAX_SETS 3 /* set generations that a cache had, or sides of it */
 
 enum history {
@@ -55,7 +55,7 @@ static struct larder_table *table[MAX_MEMBERS];
 static size_t nr_tables;
 static struct fact_running running_now[MAX_MEMBERS];
 static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
-static unsigned spares_used, notes_made;
+static unsigned spares_used, notes_made, snapshots_started, snapshots_refused;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
 static struct facts facts;
@@ -183,6 +183,25 @@ static void make_spare(const struct cache_truth *c)
 		add_copy(m);
 }
 
+/* A volume with snapshots, and their stores, or some of them. */
+static void make_snapshots(struct fact_member *m)
+{
+	m->snapshots = 1 + (uint32_t)rnd(3);
+	m->warning = chance(30) ? "its snapshot s0 is nearly full" : NULL;
+	for (uint32_t i = 0; i < m->snapshots; i++) {
+		struct fact_member *store = add_member(LARDER_KIND_OTHER, "");
+
+		store->left = store->whole = false;
+		snprintf(m->snapshot[i].name, sizeof(m->snapshot[i].name), "s%u", i);
+		memcpy(m->snapshot[i].uuid, store->uuid, 16);
+		truth[store - member] = (struct ssd_truth){ CURRENT, -1 };
+		if (chance(10))
+			nr_members--;
+		else if (chance(3))
+			add_copy(store);
+	}
+}
+
 static void make_volume(struct cache_truth *c)
 {
 	struct fact_member *m;
@@ -198,6 +217,7 @@ static void make_volume(struct cache_truth *c)
 		snprintf(m->stack, sizeof(m->stack), "s");
 		m->lacks = rnd(4);
 		m->noted = rnd(4);
+		m->lost = chance(20);
 	}
 	if (c) {
 		memcpy(m->cache_uuid, c->uuid, 16);
@@ -226,6 +246,8 @@ static void make_volume(struct cache_truth *c)
 		nr_members--;
 	else if (chance(3))
 		add_copy(m);
+	else if (chance(30))
+		make_snapshots(m);
 }
 
 static const uint8_t *unit_of(const struct fact_member *m)
@@ -277,7 +299,8 @@ static void make_world(void)
 	for (size_t i = 0; i < nr_members; i++) {
 		bool is_cache = member[i].kind == LARDER_KIND_CACHE;
 
-		if ((all_run || chance(is_cache ? 8 : 3)) && member[i].kind != LARDER_KIND_SPARE && !running(&facts, unit_of(&member[i]), is_cache)) {
+		if ((all_run || chance(is_cache ? 8 : 3)) && member[i].kind != LARDER_KIND_SPARE && member[i].kind != LARDER_KIND_OTHER &&
+		    !running(&facts, unit_of(&member[i]), is_cache)) {
 			char name[32];
 
 			snprintf(name, sizeof(name), "r%zu", i);
@@ -399,6 +422,64 @@ static void judge_cache(const struct step *s)
 		judge_degraded(c);
 }
 
+/* All of its snapshots that count, each with its own store, which is fit; or it does not start. */
+static void judge_snapshots(const struct step *s)
+{
+	const struct fact_member *m = &member[s->member[0]];
+
+	for (uint32_t i = 0; i < m->snapshots; i++) {
+		const struct fact_member *store = s->store[i] < 0 ? NULL : &member[s->store[i]];
+
+		CHECK(store && store->kind == LARDER_KIND_OTHER && !memcmp(store->uuid, m->snapshot[i].uuid, 16), "without its snapshot %u", i);
+		CHECK(!store || is_fit(store), "the store is a copy or somebody else's");
+		snapshots_started++;
+	}
+}
+
+/* What a volume with snapshots lacks is said, and looked for again. */
+static void judge_refused(const struct plan *plan, const struct fact_member *m)
+{
+	bool said = false, lacks = false;
+
+	for (uint32_t i = 0; i < m->snapshots; i++) {
+		bool here = false;
+
+		for (size_t k = 0; k < nr_members; k++)
+			here |= member[k].kind == LARDER_KIND_OTHER && !memcmp(member[k].uuid, m->snapshot[i].uuid, 16);
+		lacks |= !here;
+	}
+	if (m->kind != LARDER_KIND_VOLUME || !lacks || !is_fit(m) || m->left || running(&facts, m->uuid, false) || facts.only ||
+	    listed(stopped, facts.nr_stopped, m->uuid) || listed(failed, facts.nr_failed, m->uuid))
+		return;
+	for (size_t i = 0; i < plan->nr_refusals; i++)
+		if (!memcmp(plan->refusal[i].uuid, m->uuid, 16) && strstr(plan->refusal[i].text, "snapshot")) {
+			said = true;
+			CHECK(plan->refusal[i].waiting == (facts.now < m->appeared + facts.wait) || strstr(plan->refusal[i].text, "uuid"), "waits, or does not");
+		}
+	CHECK(said, "%s lacks a store, and nobody says so", m->path);
+	snapshots_refused++;
+}
+
+/* Of what runs: said, and looked at again; not while something is to be started. */
+static void judge_warnings(const struct plan *plan)
+{
+	bool others = !facts.notes;
+
+	for (size_t i = 0; i < plan->nr_steps; i++)
+		others |= plan->step[i].kind != PLAN_SPARE && plan->step[i].kind != PLAN_NOTE;
+	for (size_t i = 0; i < nr_members; i++) {
+		const struct fact_member *m = &member[i];
+		bool said = false;
+
+		if (others || m->kind != LARDER_KIND_VOLUME || !m->snapshots || !running(&facts, m->uuid, false) || has_copy(m))
+			continue;
+		for (size_t k = 0; k < plan->nr_refusals; k++)
+			said |= !memcmp(plan->refusal[k].uuid, m->uuid, 16) && strstr(plan->refusal[k].text, "nearly full");
+		CHECK(said == !!m->warning, "it is said, or not");
+		CHECK(plan->again && plan->again <= facts.now + 60000000, "nobody looks at its stores again");
+	}
+}
+
 static void judge_volume(const struct step *s)
 {
 	const struct fact_member *m = &member[s->member[0]];
@@ -415,6 +496,7 @@ static void judge_volume(const struct step *s)
 		CHECK(!strcmp(s->cache, "-"), "with a cache that does not run");
 	CHECK(!runs || m->incarnation == 7 || (m->left_cache && !m->may_be_dirty), "with a cache that is stale");
 	CHECK(s->degraded == (!none && !runs), "degraded is not what it says");
+	judge_snapshots(s);
 	if (!s->degraded)
 		return;
 	CHECK(!m->may_be_dirty, "without its cache, and may be dirty");
@@ -570,7 +652,7 @@ static void judge_notes(const struct plan *plan)
 	for (size_t i = 0; i < nr_members; i++) {
 		const struct fact_member *m = &member[i];
 		const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(&facts, m->uuid, false) : NULL;
-		bool due = !others && r && *m->stack && (m->lacks & ~m->noted) && !has_copy(m) && !m->held, held = due && facts.now < r->held_until;
+		bool due = !others && r && *m->stack && ((m->lacks & ~m->noted) || m->lost) && !has_copy(m) && !m->held, held = due && facts.now < r->held_until;
 		unsigned steps = 0;
 
 		for (size_t k = 0; k < plan->nr_steps; k++)
@@ -635,6 +717,9 @@ static void judge(const struct plan *plan)
 	}
 	judge_spares(plan);
 	judge_notes(plan);
+	for (size_t i = 0; i < nr_members; i++)
+		judge_refused(plan, &member[i]);
+	judge_warnings(plan);
 	for (size_t i = 0; i < plan->nr_refusals; i++)
 		CHECK(strlen(plan->refusal[i].text) > 10, "says nothing");
 	if (plan->again)
@@ -670,7 +755,7 @@ static void settle(void)
 						facts.running[r].failed &= ~(1u << s->number);
 				member[s->member[0]].kind = LARDER_KIND_OTHER;
 			} else if (s->kind == PLAN_NOTE && chance(90))
-				member[s->member[0]].noted |= member[s->member[0]].lacks;
+				member[s->member[0]].noted |= member[s->member[0]].lacks, member[s->member[0]].lost = 0;
 			else if (s->kind != PLAN_SPARE && s->kind != PLAN_NOTE && chance(90))
 				add_running(s->uuid, s->kind == PLAN_CACHE, s->name);
 			else
@@ -696,6 +781,7 @@ static void every_plan(void)
 		settle();
 	}
 	CHECK(spares_used > WORLDS / 200 && notes_made > WORLDS / 200, "%u spares, %u notes", spares_used, notes_made);
+	CHECK(snapshots_started > WORLDS / 200 && snapshots_refused > WORLDS / 200, "%u snapshots, %u refused", snapshots_started, snapshots_refused);
 }
 
 static void order_does_not_matter(void)
@@ -722,6 +808,9 @@ static void order_does_not_matter(void)
 
 			CHECK(y && y->kind == x->kind && y->degraded == x->degraded && !strcmp(y->name, x->name) && y->sectors == x->sectors &&
 				      y->number == x->number, "another step");
+			for (uint32_t p = 0; p < SNAPSHOTS_MAX; p++)
+				CHECK((x->store[p] < 0) == (y->store[p] < 0) &&
+					      (x->store[p] < 0 || member[x->store[p]].path == shuffled[y->store[p]].path), "another store");
 			for (uint32_t p = 0; p < x->number; p++)
 				CHECK((x->member[p] < 0) == (y->member[p] < 0) &&
 					      (x->member[p] < 0 || member[x->member[p]].path == shuffled[y->member[p]].path), "another member");

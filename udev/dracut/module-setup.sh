@@ -30,7 +30,7 @@ installkernel() {
 install() {
 	# shellcheck disable=SC2154
 	inst_multiple larder /usr/lib/udev/larder-probe
-	inst_rules 62-larder.rules 63-md-z-larder.rules
+	inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules
 	# machine-id: whose the stacks are; without it those that name a machine do not start there
 	inst_multiple -o /etc/larder/larder.conf /etc/machine-id
 	# which volume root is on: root=UUID=... does not say it

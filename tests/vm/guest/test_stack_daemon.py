@@ -5,6 +5,7 @@ There is no systemd in this VM: what it does above the volume is tested by the s
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -349,3 +350,118 @@ def test_by_dbus(stack, larderd, monkeypatch):
     assert not dm.names()
     larder("start", "--locked", "data")
     assert running("data")
+
+
+def sums(*nodes: str) -> list[str]:
+    return [hashlib.sha256(Path(n).read_bytes()).hexdigest() for n in nodes]
+
+
+def below() -> list[str]:
+    """What there is of a volume with snapshots, or was left of it."""
+    return [n for n in dm.names() if n.startswith("data") and not n.endswith("-crypt")]
+
+
+@pytest.mark.limit(1800)
+def test_assembled_with_snapshots(stack, tmp_path):
+    """Without the daemon; killed behind each change; and not without the store."""
+    node, store = "/dev/mapper/data@one", Member("store", 64)
+    stack.members.append(store)
+    store.plug()
+    settle()
+    larder(*stack.words())
+    fill("what was written")
+    larder("snapshot", "create", "data@one", "--store", store)
+    fill("what came later")
+    first = sums(node)
+    library = tmp_path / "kill_at.so"
+    command.run("cc", "-O1", "-shared", "-fPIC", "-o", library, Path(__file__).parents[2] / "command/kill_at.c")
+    for number in range(1, 30):
+        stack.off()
+        stack.plug()
+        env = ENVIRONMENT | {"LD_PRELOAD": str(library), "KILL_AT": str(number)}
+        code = subprocess.run(["larder", "assemble", "--all"], env=env).returncode
+        if running("data"):
+            assert running("data@one"), number
+        larder("assemble", "--all")
+        assert sums(node) == first and len(below()) == 4, below()
+        if code == 0:
+            break
+    assert number > 4
+    larder("unlock", "data")
+    assert (MOUNTED / "content").read_text() == "what came later"
+    stack.off()
+    stack.members.remove(store)
+    stack.plug()
+    r = larder("assemble", "--all", check=False)
+    assert r.returncode and "waits for the store of its snapshot one" in r.stdout + r.stderr and not below()
+    r = larder("assemble", "--all", "--degraded", check=False)
+    assert r.returncode and "larder start data --drop-snapshot one" in r.stdout + r.stderr and not below()
+    store.plug()
+    stack.members.append(store)
+    settle()
+    larder("assemble", "--all")
+    assert sums(node) == first
+    larder("snapshot", "remove", "data@one")
+    assert below() == ["data"]
+
+
+def test_reboot_with_snapshots(stack, larderd):
+    """Behind a reboot larderd shows the stack with its snapshots, and not before their stores are here; /dev/disk/by-uuid never has
+    what is on one; a store that fills up is told of, and what was lost counts no more at the next boot."""
+    by_uuid, node = Path("/dev/disk/by-uuid"), "/dev/mapper/data@one"
+    store, small = Member("store", 64), Member("small", 16)
+    stack.members += [store, small]
+    store.plug()
+    small.plug()
+    settle()
+    larder(*stack.words())
+    fill("what was written")
+    before = {p.name: os.path.realpath(p) for p in by_uuid.iterdir()}
+    larderd.start()
+    larder("snapshot", "create", "data@one", "--store", store)
+    fill("what came later")
+    settle()
+    assert {p.name: os.path.realpath(p) for p in by_uuid.iterdir()} == before
+    assert os.path.realpath("/dev/larder/data@one") == os.path.realpath(node)
+    assert os.path.realpath("/dev/larder/data") == os.path.realpath("/dev/mapper/data")
+    assert not Path("/dev/larder/data-origin").exists() and store.properties()["ID_FS_TYPE"] == "larder_member"
+    opened = ["cryptsetup", "open", "--readonly", "--key-file", stack.key, node, "data@one-snapshot"]
+    subprocess.run(opened, env=ENVIRONMENT, check=True)
+    settle()
+    assert {p.name: os.path.realpath(p) for p in by_uuid.iterdir()} == before
+    subprocess.run(["cryptsetup", "close", "data@one-snapshot"], env=ENVIRONMENT, check=True)
+    first = sums(node)
+
+    larderd.stop()
+    stack.off()
+    stack.members.remove(store)
+    switch_on(stack, larderd)
+    larderd.wait_said("volume data: waits for the store of its snapshot one")
+    assert not [n for n in dm.names() if n.startswith("data")]
+    store.plug()
+    stack.members.append(store)
+    wait_for(lambda: running("data"), SECONDS, "the volume")
+    assert sums(node) == first
+    larder("unlock", "data")
+    assert (MOUNTED / "content").read_text() == "what came later"
+    settle()
+    assert {p.name for p in by_uuid.iterdir()} == set(before)
+
+    larder("snapshot", "create", "data@two", "--store", small)
+    (MOUNTED / "filler").write_bytes(os.urandom(13 << 20))
+    os.sync()
+    (MOUNTED / "more").write_bytes(os.urandom(8 << 20))
+    os.sync()
+    wait_for(lambda: "lost" in larder("snapshot", "list").stdout, SECONDS, "the note")
+    larderd.wait_said("its snapshot two is lost", "larder snapshot remove data@two")
+    reboot(stack, larderd)
+    wait_for(lambda: running("data"), SECONDS, "the volume")
+    assert sums(node) == first and not running("data@two")
+    larder("snapshot", "remove", "data@two")
+    larder("snapshot", "remove", "data@one")
+    larder("unlock", "data")
+    assert "fine" in larder("status", "data").stdout
+    settle()
+    assert {p.name for p in by_uuid.iterdir()} == set(before)
+    larder("stop", "data")
+    assert not dm.names()

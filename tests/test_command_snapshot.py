@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Snapshots of stacks without device-mapper: what descriptions of them may say, and what starts, would start, and is refused."""
+
+import json
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+from harness import BUSY, HEAD, MAGIC, MIB, NOT_FOUND, SB, digest, one_line, patch
+from test_command_stack import Described
+
+pytest_plugins = ["larder_fixtures"]
+
+
+@pytest.fixture
+def described(larder):
+    return Described(larder)
+
+
+def store_of(larder, described, serial, name="store", size=64 * MIB):
+    """A device with the mark of a store."""
+    path = larder.image(name, size)
+    mark = uuid.uuid5(described.uuid, f"snapshot {serial}").bytes
+    patch(path, HEAD, at=SB, magic=MAGIC, version=1, kind=4, generation=1, uuid=mark, device_sectors=size // 512)
+    return path
+
+
+def listed(larder):
+    text = larder("snapshot", "list", "-o", "all", "--reportformat", "json").stdout
+    return {r["snapshot"]: r for r in json.loads(text)["snapshots"]}
+
+
+def assembled(larder, code):
+    return larder("assemble", "--all", "--degraded", "--dry-run", code=code)
+
+
+BAD = [
+    "17 ready daily",
+    [],
+    [17],
+    ["17 ready"],
+    ["17 ready daily more"],
+    ["0 ready daily"],
+    ["017 ready daily"],
+    ["-1 ready daily"],
+    ["99999999999999999999 ready daily"],
+    ["17 gone daily"],
+    ["17 ready a@b"],
+    ["17 ready a/b"],
+    ["17 ready ."],
+    ["17 ready " + 32 * "x"],
+    ["17 ready a", "17 ready b"],
+    ["17 ready a", "18 ready a"],
+    [f"{i} ready s{i}" for i in range(1, 10)],
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=str)
+def test_description_is_refused(larder, described, bad):
+    """As by a larder that does not know snapshots: nothing starts by itself, and the reason is said."""
+    described.volume(described.plain | {"snapshots": bad})
+    rows, said = described.rows()
+    assert not rows and "not known, or a value out of bounds" in said
+    one_line(larder("volume", "start", "data", "--dry-run", code=5), "newer larder")
+
+
+def test_not_while_it_is_made(larder, described):
+    described.volume(described.plain | {"state": "creating", "snapshots": ["17 ready daily"]})
+    assert "contradicts itself" in described.rows()[1]
+
+
+def test_store_is_missing(larder, described):
+    """Refused, whoever starts it; one that does not count holds up nothing."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily", "19 creating weekly", "20 lost x", "21 removing y"]})
+    assert {k: (v["state"], v["store"]) for k, v in listed(larder).items()} == {
+        "data@daily": ("stopped", ""),
+        "data@weekly": ("creating", ""),
+        "data@x": ("lost", ""),
+        "data@y": ("removing", ""),
+    }
+    before = digest(described.hdd)
+    for how in ("--without-cache", "--without-module"):
+        run = larder("volume", "start", "data", how, "--dry-run", code=NOT_FOUND)
+        one_line(run, "snapshot daily", "--drop-snapshot daily")
+    larder.devices.remove(described.ssd)
+    run = assembled(larder, 5)
+    assert "the store of its snapshot daily is not here" in run.stdout + run.stderr
+    assert "dmsetup create data" not in run.stdout
+    one_line(larder("remove", "data", "--discard-data", described.uuid, code=BUSY), "has snapshots")
+    assert digest(described.hdd) == before
+    described.volume(described.plain | {"snapshots": ["19 creating weekly", "20 lost x", "21 removing y"]})
+    assert "dmsetup create data --uuid" in assembled(larder, 0).stdout
+
+
+def test_order_of_a_start(larder, described):
+    """Stores, what is below, snapshots, and last of all what can be written to."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily", "19 ready weekly"]})
+    store_of(larder, described, 17)
+    weekly = store_of(larder, described, 19, "other")
+    wanted = [
+        "data@daily-store",
+        "data@weekly-store",
+        "data-origin",
+        "data@daily",
+        "data@weekly",
+        "data",
+    ]
+    text = larder("volume", "start", "data", "--without-cache", "--dry-run").stdout
+    assert [line.split()[2] for line in text.splitlines() if line.startswith("dmsetup create")] == wanted
+    assert text.splitlines()[-1].split("'")[1].split()[2] == "snapshot-origin"
+    larder.devices.remove(described.ssd)
+    text = assembled(larder, 0).stdout
+    assert [line.split()[2] for line in text.splitlines() if line.startswith("dmsetup create")] == wanted
+    # a copy of a store is none
+    copy = larder.image("copy", 64 * MIB)
+    copy.write_bytes(weekly.read_bytes())
+    run = assembled(larder, 5)
+    assert str(weekly) in run.stdout + run.stderr and str(copy) in run.stdout + run.stderr
+    assert "dmsetup create data" not in run.stdout

@@ -1,0 +1,590 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Snapshots of stacks: what they hold, every way of starting, stores that are missing, full or failing, commands cut short."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from lib import command, database, dm, simdisk
+from lib.stacks import (
+    BUSY,
+    DEGRADED,
+    DONE,
+    FAILED,
+    MOUNTED,
+    NOT_FOUND,
+    UNSAFE,
+    USAGE,
+    check,
+    larder,
+    nothing_left,
+    prepare,
+    refused,
+    release,
+    remove,
+    rows,
+    words,
+    write,
+)
+
+SNAPSHOT = Path("/run/snapshot")  # where one is mounted
+ONE, TWO = "data@one", "data@two"
+
+
+@pytest.fixture
+def key(tmp_path):
+    path = tmp_path / "key"
+    path.write_bytes(os.urandom(64))
+    return path
+
+
+@pytest.fixture
+def disks(make_disk, monkeypatch, kernel_log):
+    if command.run("modprobe", "dm-snapshot", check=False).returncode:
+        pytest.skip("this kernel has no dm-snapshot")
+    kernel_log.expect("Snapshot|snapshots: |XFS")
+    SNAPSHOT.mkdir(exist_ok=True)
+    yield from prepare(make_disk, monkeypatch, kernel_log)
+
+
+@pytest.fixture
+def store(disks, make_disk):
+    """disks first: they are released before it goes."""
+    return make_disk("store0", model="null", mb=64, wce=1)
+
+
+def stack(disks, key=None, raid=False):
+    """Made; of one disk, unless it is an array."""
+    given = words(disks, key)
+    if not raid:
+        given = [w for w in given if w not in ("--raid", "1")]
+        at = given.index(disks[3])
+        del given[at - 1 : at + 1]
+    larder(*given)
+
+
+def snapshots():
+    found = json.loads(larder("snapshot", "list", "-o", "all", "--units", "b", "--reportformat", "json").stdout)["snapshots"]
+    return {row["snapshot"]: row for row in found}
+
+
+def states():
+    return {name: row["state"] for name, row in snapshots().items()}
+
+
+def digest(name):
+    """Of all that a snapshot shows, past the page cache's memory of it."""
+    node = f"/dev/mapper/{name}"
+    command.run("blockdev", "--flushbufs", node)
+    return hashlib.sha256(Path(node).read_bytes()).hexdigest()
+
+
+@contextlib.contextmanager
+def mounted(name, key=None):
+    node = f"/dev/mapper/{name}"
+    if key:
+        command.run("cryptsetup", "open", "--key-file", key, "--readonly", node, f"{name}-snapshot")
+        node += "-snapshot"
+    try:
+        command.run("mount", "-o", "ro", node, SNAPSHOT)
+        try:
+            yield SNAPSHOT
+        finally:
+            command.run("umount", SNAPSHOT)
+    finally:
+        if key:
+            command.run("cryptsetup", "close", f"{name}-snapshot")
+
+
+class Writer:
+    """Transactions, each durable when it is counted, as fast as they go."""
+
+    def __init__(self):
+        database.create(str(MOUNTED / "db"), "wal").close()
+        self.begun = self.done = 0
+        self.longest = 0.0
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self):
+        with contextlib.closing(database.connect(str(MOUNTED / "db"))) as db:
+            while not self.over.is_set():
+                self.begun += 1
+                before = time.monotonic()
+                database.transact(db, self.begun)
+                self.longest = max(self.longest, time.monotonic() - before)
+                self.done = self.begun
+
+    def __enter__(self):
+        self.thread.start()
+        while self.done < 20:
+            assert self.thread.is_alive()
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
+
+    def rate(self, number):
+        """Transactions a second, of so many more."""
+        begin, end = time.monotonic(), self.done + number
+        while self.done < end:
+            assert self.thread.is_alive()
+            time.sleep(0.01)
+        return number / (time.monotonic() - begin)
+
+
+def transactions(directory, tmp_path):
+    """How many the database below a directory has had, by a copy, as reading makes files beside it."""
+    for name in ("db", "db-wal"):
+        if (directory / name).exists():
+            (tmp_path / name).write_bytes((directory / name).read_bytes())
+    with contextlib.closing(sqlite3.connect(tmp_path / "db")) as db:
+        number = db.execute("SELECT number FROM log WHERE key=-1").fetchone()[0]
+    assert database.judge(str(tmp_path / "db"), number) == ""
+    for file in tmp_path.glob("db*"):
+        file.unlink()
+    return number
+
+
+def blocked(said):
+    return float(re.search(r"writes were blocked for ([\d.]+) ms", said).group(1))
+
+
+def unmarked(store):
+    larder("probe", store, code=NOT_FOUND)
+    assert not command.run("blkid", "-p", store, check=False).stdout
+
+
+def plain():
+    """Of what a snapshot needs nothing is left."""
+    assert not [n for n in dm.names() if "@" in n or n.endswith("-origin")]
+    assert not states() and "fine" in larder("status", "data").stdout
+    assert dm.DmDevice("data").table().split()[2] == "larder"
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "luks"])
+def test_of_its_moment(disks, store, key, tmp_path, encrypted):
+    """Under load: a state between the last transaction before and the first one after; which it stays, whatever the stack does."""
+    key = key if encrypted else None
+    stack(disks, key, raid=encrypted)
+    write(0)
+    with Writer() as writer:
+        alone = writer.rate(100)
+        before = writer.done
+        said = larder("snapshot", "create", ONE, "--store", store).stdout
+        after = writer.begun
+        beside = writer.rate(100)
+        longest = writer.longest
+    print(f"blocked for {blocked(said)} ms; the longest transaction took {1000 * longest:.1f} ms")
+    print(f"transactions a second: {alone:.0f} alone, {beside:.0f} beside a snapshot")
+    assert states() == {ONE: "valid"}
+    first = digest(ONE)
+    with mounted(ONE, key) as directory:
+        assert before <= transactions(directory, tmp_path) <= after
+        assert (directory / "lost+found").is_dir()
+    assert int(snapshots()[ONE]["used"].rstrip("B")) > 0
+    write(1)
+    refused(BUSY, ["snapshot", "create", ONE, "--store", store], "there is a snapshot")
+    refused(BUSY, ["resize", "data"], "has snapshots")
+    refused(BUSY, ["volume", "resize", "data"], "has snapshots")
+    refused(BUSY, ["remove", "data", "--discard-data", rows()["stack"]["uuid"]], "has snapshots")
+    assert digest(ONE) == first
+
+    larder("stop", "data")
+    assert not dm.names() and (encrypted or states() == {ONE: "stopped"})
+    larder("start", "data")
+    check([0, 1])
+    assert digest(ONE) == first
+    for i in range(2, 6):
+        write(i, os.urandom(1 << 20))
+    assert digest(ONE) == first
+    larder("stop", "data")
+    if not encrypted:  # it has no array, which would have to be started first
+        larder("volume", "start", "data")
+        assert digest(ONE) == first and states() == {ONE: "valid"}
+    larder("start", "data")
+    check([0, 1])
+
+    with mounted(ONE, key):
+        refused(BUSY, ["snapshot", "remove", ONE], "in use")
+        if not encrypted:
+            refused(BUSY, ["stop", "data"], "in use")
+            larder("start", "data")
+    assert states() == {ONE: "valid"} and digest(ONE) == first
+    larder("snapshot", "remove", ONE)
+    plain()
+    unmarked(store)
+    check([0, 1])
+    write(6)
+    larder("stop", "data")
+    larder("start", "data")
+    check([0, 1, 6])
+    remove()
+    nothing_left([*disks, store])
+
+
+def test_several(disks, store, make_disk):
+    """Of different moments; any of them goes first; writable, for itself; with --without-module, and by its volume alone."""
+    other = make_disk("store1", model="null", mb=64, wce=1)
+    stack(disks)
+    write(0, b"old")
+    larder("snapshot", "create", ONE, "--store", store)
+    write(0, b"new")
+    said = larder("snapshot", "create", TWO, "--store", other).stdout
+    print(f"the second one blocked for {blocked(said)} ms")
+    write(0, b"newest")
+    sums = {name: digest(name) for name in (ONE, TWO)}
+    assert states() == {ONE: "valid", TWO: "valid"} and sums[ONE] != sums[TWO]
+    for name, content in ((ONE, b"old"), (TWO, b"new")):
+        with mounted(name) as directory:
+            assert next(directory.glob("telltale*")).read_bytes() == content
+    larder("stop", "data")
+    larder("volume", "start", "data")
+    assert {name: digest(name) for name in (ONE, TWO)} == sums
+    larder("volume", "flush", "data", "--wait")
+    larder("volume", "stop", "data")
+    assert not [n for n in dm.names() if n.startswith("data")]
+    larder("start", "--without-module", "data")
+    assert {name: digest(name) for name in (ONE, TWO)} == sums
+    write(1)
+    refused(UNSAFE, ["snapshot", "create", "data@three", "--store", store], "without larder's module")
+    larder("stop", "data")
+    assert not [n for n in dm.names() if n.startswith("data")]
+    larder("start", "data", code=None)
+    assert {name: digest(name) for name in (ONE, TWO)} == sums
+    command.run("mount", f"/dev/mapper/{TWO}", SNAPSHOT)
+    (SNAPSHOT / "more").write_bytes(b"written to the snapshot")
+    command.run("umount", SNAPSHOT)
+    assert not (MOUNTED / "more").exists() and digest(ONE) == sums[ONE] and digest(TWO) != sums[TWO]
+    larder("snapshot", "remove", ONE)
+    assert states() == {TWO: "valid"}
+    with mounted(TWO) as directory:
+        assert (directory / "more").read_bytes() == b"written to the snapshot"
+    larder("snapshot", "remove", TWO)
+    assert not states()
+    unmarked(store)
+    unmarked(other)
+
+
+def fill(megabytes, begin=0):
+    for i in range(begin, begin + megabytes):
+        write(f"m{i}", os.urandom(1 << 20))
+
+
+def test_store_fills_up(disks, make_disk):
+    """Said before, then the snapshot is lost, and the stack goes on, and starts again; nothing of it is believed later."""
+    small = make_disk("small", model="null", mb=16, wce=1)
+    stack(disks)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", small)
+    assert "fine" in larder("status", "data").stdout
+    for i in range(40):
+        fill(1, i)
+        if int(snapshots()[ONE]["percent"]) >= 80:
+            break
+    assert f"larder snapshot remove {ONE}" in larder("status", "data", code=DEGRADED).stdout
+    assert states() == {ONE: "valid"}
+    fill(10, 40)
+    assert states() == {ONE: "invalid"}
+    assert "LOST" in larder("status", "data", code=DEGRADED).stdout
+    with pytest.raises(OSError):
+        digest(ONE)
+    write(1)
+    larder("stop", "data")
+    assert states() == {ONE: "lost"}
+    larder("start", "data")
+    check([0, 1])
+    assert "data@one" not in dm.names() and "LOST" in larder("status", "data", code=DEGRADED).stdout
+    refused(BUSY, ["snapshot", "create", ONE, "--store", small], "larder snapshot remove")
+    larder("snapshot", "remove", ONE)
+    plain()
+    unmarked(small)
+
+
+@pytest.mark.parametrize("noted", ["stop", "note", "invalid"])
+def test_store_fails(disks, store, noted):
+    """The stack goes on; a store that could not note that it failed is not believed when it works again."""
+    stack(disks)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    store.fail(op="write,flush", status="ioerr")
+    for i in range(1, 6):
+        write(i, os.urandom(1 << 20))
+    assert states() == {ONE: "invalid"} and "LOST" in larder("status", "data", code=DEGRADED).stdout
+    check([0])
+    if noted == "note":
+        larder("start", "--note", "data")
+        store.heal()
+        release()
+    elif noted == "stop":
+        larder("stop", "data")
+        store.heal()
+    else:
+        store.heal()
+        larder("snapshot", "remove", ONE)
+        plain()
+        return
+    assert states() == {ONE: "lost"}
+    larder("start", "data")
+    check([0])
+    assert "data@one" not in dm.names()
+    larder("snapshot", "remove", ONE)
+    plain()
+
+
+def test_store_is_absent(disks, store):
+    """Nothing shows the stack without it, unless the snapshot is given up by its name."""
+    stack(disks)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    first = digest(ONE)
+    larder("volume", "flush", "data", "--wait")
+    larder("stop", "data")
+    head = Path(f"/dev/{store.name}").read_bytes()[4096:8192]
+
+    def overwrite(data):
+        with open(f"/dev/{store.name}", "r+b") as f:
+            f.seek(4096)
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+
+    overwrite(bytes(4096))
+    refused(NOT_FOUND, ["start", "data"], "the store of its snapshot one is not here", "--drop-snapshot one")
+    refused(NOT_FOUND, ["volume", "start", "data"], "the store of its snapshot one is not here")
+    refused(NOT_FOUND, ["start", "--without-module", "data"], "store of its snapshot one")
+    assert not [n for n in dm.names() if n.startswith("data")]
+    refused(NOT_FOUND, ["start", "data", "--drop-snapshot", "other"], "no snapshot other")
+    overwrite(head)
+    larder("start", "data")
+    assert digest(ONE) == first
+    larder("stop", "data")
+    # it cannot be read
+    store.fail(op="read", from_=2048, status="ioerr")
+    refused(FAILED, ["start", "data"], "--drop-snapshot one")
+    assert not [n for n in dm.names() if n.startswith("data")]
+    store.heal()
+    overwrite(bytes(4096))
+    larder("start", "data", "--drop-snapshot", "one")
+    check([0])
+    assert states() == {ONE: "lost"}
+    write(1)
+    overwrite(head)
+    larder("stop", "data")
+    larder("start", "data")
+    check([0, 1])
+    assert states() == {ONE: "lost"} and "data@one" not in dm.names()
+    larder("snapshot", "remove", ONE)
+    plain()
+    unmarked(store)
+
+
+@pytest.fixture
+def kill_at(tmp_path):
+    """larder, killed right behind the N-th change that it makes by device-mapper; what it has begun is over on return."""
+    library = tmp_path / "kill_at.so"
+    command.run("cc", "-O1", "-shared", "-fPIC", "-o", library, Path(__file__).parents[2] / "command/kill_at.c")
+
+    def run(number, *given, **more):
+        env = os.environ | {"LD_PRELOAD": str(library), "KILL_AT": str(number)} | more
+        done = subprocess.run(["larder", *map(str, given)], env=env, capture_output=True, text=True)
+        assert done.returncode in (DONE, FAILED if more else DONE, -signal.SIGKILL), done.stderr
+        shown = [n for n in dm.names() if "@" not in n and not n.endswith("-origin")]
+        assert not any(dm.DmDevice(n).info()["suspended"] for n in shown), number
+        return done.returncode
+
+    return run
+
+
+def cut_off(number, key):
+    """The stack is there and can be written to; then, each second time, as after a power cut."""
+    write(number)
+    if number % 2:
+        release()
+        larder("start", "data", *(["--keyfile", key] if key else []))
+    check([0, number])
+
+
+@pytest.mark.limit(1800)
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "luks"])
+def test_killed_at_each_step(disks, store, key, kill_at, encrypted):
+    """Nothing is left suspended, every start is right, and the same verb, or `remove`, comes to its end."""
+    key = key if encrypted else None
+    stack(disks, key)
+    write(0)
+    for number in range(1, 40):
+        code = kill_at(number, "snapshot", "create", ONE, "--store", store)
+        if code == DONE:
+            break
+        cut_off(number, key)
+        assert states() in ({}, {ONE: "creating"}, {ONE: "valid"}), number
+        if number % 3 == 0 and states():
+            larder("snapshot", "remove", ONE)
+            plain()
+        if states() != {ONE: "valid"}:
+            larder("snapshot", "create", ONE, "--store", store)
+        first = digest(ONE)
+        write(f"b{number}")
+        assert digest(ONE) == first and states() == {ONE: "valid"}
+        larder("snapshot", "remove", ONE)
+        plain()
+    assert number > 6
+    print(f"create: killed at {number - 1} steps")
+    for number in range(1, 40):
+        if not states():
+            larder("snapshot", "create", ONE, "--store", store)
+        code = kill_at(number, "snapshot", "remove", ONE)
+        if code == DONE:
+            break
+        cut_off(number, key)
+        assert states() in ({}, {ONE: "removing"}, {ONE: "valid"}), number
+        if states():
+            larder("snapshot", "remove", ONE)
+        plain()
+    assert number > 4
+    print(f"remove: killed at {number - 1} steps")
+    plain()
+    unmarked(store)
+
+
+@pytest.mark.limit(1800)
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "luks"])
+def test_guard_is_killed(disks, store, key, kill_at, encrypted):
+    """Any process that makes a change is killed behind it, also that which carries out the exchange."""
+    key = key if encrypted else None
+    stack(disks, key)
+    write(0)
+    codes = []
+    for number in range(1, 40):
+        codes.append(kill_at(number, "snapshot", "create", ONE, "--store", store, KILL_CALLER="1"))
+        write(number)
+        check([0, number])
+        if states():
+            larder("snapshot", "remove", ONE)
+        plain()
+        if codes[-1] == DONE:
+            break
+    assert codes[-1] == DONE and codes.count(FAILED) >= 5, codes
+    larder("snapshot", "create", ONE, "--store", store)
+    codes = []
+    for number in range(1, 40):
+        codes.append(kill_at(number, "snapshot", "remove", ONE, KILL_CALLER="1"))
+        write(number)
+        check([0, number])
+        if codes[-1] == DONE:
+            break
+        if not states():
+            larder("snapshot", "create", ONE, "--store", store)
+    assert codes[-1] == DONE and codes.count(FAILED) >= 3, codes
+    plain()
+    unmarked(store)
+
+
+@pytest.mark.limit(1800)
+def test_power_cuts(disks, store, key, seed):
+    """Of all disks at one instant, while it is made, is used, and is removed."""
+    stack(disks)
+    write(0)
+    seen = set()
+    for i, after in enumerate((1, 4, 9, 14, 20, 27, 35, 50, 80)):
+        simdisk.power_cut(mode=("random", "lose", "torn")[i % 3], seed=seed + i, after=after, ops="write")
+        made = command.run("larder", "snapshot", "create", ONE, "--store", store, check=False).returncode == DONE
+        with contextlib.suppress(OSError):
+            if made:
+                write(f"c{i}", os.urandom(1 << 18))
+                command.run("larder", "snapshot", "remove", ONE, check=False)
+        if not any(d.state()["power"] == "off" for d in (*disks, store)):
+            simdisk.power_cut(mode="random", seed=seed)
+        release()
+        simdisk.power_up()
+        larder("start", "data")
+        check([0])
+        seen |= set(states().values())
+        found = states().get(ONE)
+        if found == "valid":
+            with mounted(ONE) as directory:
+                assert (directory / "lost+found").is_dir()
+        else:
+            assert found in (None, "creating", "removing", "lost"), found
+        if found:
+            larder("snapshot", "remove", ONE)
+        plain()
+        write(f"p{i}")
+    print(f"states behind power cuts: {sorted(seen)}")
+    assert "creating" in seen
+    command.run("larder", "super", "wipe", store, "--yes", check=False)
+    larder("snapshot", "create", ONE, "--store", store)
+    larder("snapshot", "remove", ONE)
+
+
+def test_power_cuts_beside_one(disks, store, seed):
+    """What is in a snapshot that was made stays what it is, whatever is written beside it when the power goes."""
+    stack(disks)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    first = digest(ONE)
+    for i in range(6):
+        simdisk.power_cut(mode=("random", "lose", "torn")[i % 3], seed=seed + i, after=30 + 20 * i, ops="write")
+        with contextlib.suppress(OSError):
+            fill(2, 2 * i)
+        if not any(d.state()["power"] == "off" for d in (*disks, store)):
+            simdisk.power_cut(mode="random", seed=seed)
+        release()
+        simdisk.power_up()
+        larder("start", "data")
+        check([0])
+        assert digest(ONE) == first and states() == {ONE: "valid"}, i
+    larder("snapshot", "remove", ONE)
+    plain()
+
+
+def test_refused(disks, store, make_disk, tmp_path):
+    """Before anything is changed."""
+    small = make_disk("small", model="null", mb=8)
+    stack(disks)
+    write(0)
+    before = larder("list", "-o", "all").stdout
+    ssd, hdd = disks[0], disks[2]
+    for code, given, *parts in (
+        (USAGE, ["data", "--store", store], "NAME@SNAPSHOT"),
+        (USAGE, ["data@", "--store", store], "NAME@SNAPSHOT"),
+        (USAGE, ["@one", "--store", store], "NAME@SNAPSHOT"),
+        (USAGE, ["data@" + 32 * "x", "--store", store], "NAME@SNAPSHOT"),
+        (USAGE, ["data@a/b", "--store", store], "NAME@SNAPSHOT"),
+        (USAGE, [ONE], "--store"),
+        (NOT_FOUND, ["other@one", "--store", store], "no such stack"),
+        (NOT_FOUND, [ONE, "--store", "/dev/none"], "/dev/none"),
+        (FAILED, [ONE, "--store", small], "too small", small),
+        (BUSY, [ONE, "--store", ssd], ssd),
+        (BUSY, [ONE, "--store", hdd], hdd),
+        (BUSY, [ONE, "--store", "/dev/mapper/data"], "/dev/mapper/data"),
+    ):
+        refused(code, ["snapshot", "create", *given], *parts)
+    command.run("mkfs.ext4", "-q", store)
+    refused(UNSAFE, ["snapshot", "create", ONE, "--store", store], "ext4", "--wipe")
+    refused(NOT_FOUND, ["snapshot", "remove", ONE], "no such snapshot")
+    refused(NOT_FOUND, ["snapshot", "list", "other"], "no such stack")
+    assert "dmsetup" in larder("snapshot", "create", ONE, "--store", store, "--wipe", "--dry-run").stdout
+    taken = dm.DmDevice.create(ONE, f"0 8 linear {small} 0")
+    refused(BUSY, ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"], "choose another name")
+    taken.remove()
+    assert larder("list", "-o", "all").stdout == before and not states() and "ext4" in command.output("blkid", "-p", store)
+    larder("snapshot", "create", ONE, "--store", store, "--wipe", "--yes")
+    assert "dmsetup" in larder("snapshot", "remove", ONE, "--dry-run").stdout and states() == {ONE: "valid"}
+    refused(BUSY, ["snapshot", "create", TWO, "--store", store], store)
+    larder("snapshot", "remove", ONE)
+    larder("stop", "data")
+    refused(NOT_FOUND, ["snapshot", "create", ONE, "--store", store], "larder start data")
+    larder("start", "data")
+    plain()

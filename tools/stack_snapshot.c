@@ -1,0 +1,681 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * larder snapshot create, remove: what a stack was at one moment, beside the stack that goes on (lib/cow.h has the devices).
+ *
+ * What is on the devices after a kill, or a power cut, in each step:
+ *
+ *	create: the store is wiped	nothing of ours
+ *	it is noted as `creating`	a start passes over it: nobody was told that there is one
+ *	the store is marked		likewise
+ *	all moves over to the new	a process that no kill reaches ends it, or goes back; a power cut takes it away, the note is as it was
+ *	devices, in one stop
+ *	noted as `ready`		from here on no start is without it
+ *
+ *	remove: noted as `removing`	a start passes over it, and what the store holds counts for nothing
+ *	its devices go			likewise
+ *	the store loses its mark	likewise
+ *	the note goes
+ *
+ * So the same command ends what was cut short, `create` by beginning anew, and `remove` ends either.
+ */
+#include <endian.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "claim.h"
+#include "create.h"
+#include "stack_snapshot.h"
+#include "turn.h"
+#include "verbs.h"
+
+#define COW_HEAD (64u << 10) /* bytes at the head of a store's contents: zeroes there are a store that has none yet */
+#define STEPS_MAX 8u
+
+static const struct size_format human = { 'h', true };
+
+struct snapshot_request {
+	struct claim_request claim; /* path: of the store */
+};
+
+struct job {
+	const struct snapshot_request *request;
+	char *word; /* NAME@SNAPSHOT; the first part ends where the other begins */
+	const char *name; /* of the snapshot */
+	struct stacks stacks;
+	struct stack stack;
+	struct layers layers;
+	struct cow cow; /* of this snapshot alone */
+	uint64_t blocked; /* microseconds */
+};
+
+/* ------------------------------------------------------------------ begin, end */
+
+static int look(struct job *job)
+{
+	const struct found *found = NULL;
+	int result = stacks_scan(&job->stacks);
+
+	result = result ? result : stack_find(&job->stacks, job->word, &found);
+	if (!result && !found->whole)
+		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here; larder start %s", job->word, job->word);
+	if (result) {
+		stacks_free(&job->stacks);
+		return result;
+	}
+	job->stack = found->stack;
+	layers_find(&job->stacks, &job->stack, &job->layers);
+	return LARDER_DONE;
+}
+
+static void look_away(struct job *job)
+{
+	layers_free(&job->layers);
+	stacks_free(&job->stacks);
+}
+
+/* On an error nothing is seen any more. */
+static int look_again(struct job *job)
+{
+	look_away(job);
+	job->layers = (struct layers){ 0 };
+	return look(job);
+}
+
+static int begin(struct job *job, const char *word)
+{
+	char *at;
+	int result;
+
+	*job = (struct job){ .request = job->request, .word = must_print("%s", word) };
+	at = strrchr(job->word, '@');
+	if (!at || at == job->word || !snapshot_name_valid(at + 1)) {
+		result = complain(LARDER_USAGE, "%s: is not NAME@SNAPSHOT: a stack, and 1 to %d of A-Z a-z 0-9 # + . : = _ -, not beginning with - or a dot", word,
+				  SNAPSHOT_NAME_MAX - 1);
+	} else {
+		*at = 0;
+		job->name = at + 1;
+		turn_take();
+		result = look(job);
+	}
+	if (result) {
+		free(job->word);
+		return result;
+	}
+	if (job->stack.state != STACK_READY)
+		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", job->word, job->word);
+	else
+		result = stack_check_machine(&job->stack);
+	if (result) {
+		look_away(job);
+		free(job->word);
+	}
+	return result;
+}
+
+static int end(struct job *job, int result)
+{
+	look_away(job);
+	free(job->word);
+	return result;
+}
+
+/* This snapshot as cow.h has it; store: its device, if that is here. */
+static void name_devices(struct job *job, const struct member *store)
+{
+	const struct stack_snapshot *one = stack_snapshot_find(&job->stack, job->name);
+	struct cow_snapshot *to = &job->cow.snapshot[0];
+
+	job->cow = (struct cow){ .name = job->stack.name, .number = 1 };
+	stack_part(&job->stack, "volume", job->cow.volume);
+	snprintf(to->name, sizeof(to->name), "%s", job->name);
+	stack_snapshot_uuid(&job->stack, one, to->uuid);
+	to->store = store ? store->path : NULL;
+	to->bytes = store ? store->bytes : 0;
+	if (job->layers.volume)
+		job->cow.name = job->layers.volume->name;
+}
+
+static int note(struct job *job, enum snapshot_state state)
+{
+	stack_snapshot_find(&job->stack, job->name)->state = state;
+	return job->request->claim.dry_run ? LARDER_DONE : stack_store(&job->stack);
+}
+
+/* ------------------------------------------------------------------ the exchange */
+
+/* All that is above the volume, and stops for that long. */
+struct exchange {
+	struct mapped_step step[STEPS_MAX], back[STEPS_MAX];
+	size_t steps, backs;
+};
+
+static void put(struct exchange *x, enum mapped_action action, const char *name)
+{
+	x->step[x->steps++] = (struct mapped_step){ .action = action, .name = name };
+}
+
+static void put_table(struct exchange *x, const char *name, const char *target, uint64_t sectors, const char *params)
+{
+	x->step[x->steps++] = (struct mapped_step){ MAPPED_LOAD, name, target, params, sectors };
+}
+
+static void put_back(struct exchange *x, enum mapped_action action, const char *name)
+{
+	x->back[x->backs++] = (struct mapped_step){ .action = action, .name = name };
+}
+
+static void put_back_table(struct exchange *x, const char *name, const char *target, uint64_t sectors, const char *params)
+{
+	x->back[x->backs++] = (struct mapped_step){ MAPPED_LOAD, name, target, params, sectors };
+}
+
+static bool has_layer(const struct mapped *volume)
+{
+	return strcmp(volume->name, volume->target);
+}
+
+/* The filesystem comes to rest, the snapshot begins; with the first one the volume's target moves into the device below. */
+static int exchange_create(struct job *job)
+{
+	const struct mapped *volume = job->layers.volume;
+	char *top = job->layers.open ? crypt_name(&job->stack) : NULL, *below = cow_origin_name(volume->name),
+	     *snapshot = cow_snapshot_name(volume->name, job->name), *shown = cow_origin_params(volume->name), *params = NULL;
+	bool first = !has_layer(volume);
+	struct exchange x = { 0 };
+	int result = mapped_table(volume, &params);
+
+	put(&x, MAPPED_FREEZE, top ? top : volume->name);
+	if (top)
+		put(&x, MAPPED_SUSPEND, volume->name);
+	if (first) {
+		put_table(&x, below, TARGET_VOLUME, volume->sectors, params);
+		put(&x, MAPPED_RESUME, below);
+		put_back(&x, MAPPED_SUSPEND, below);
+		put_back_table(&x, volume->name, TARGET_VOLUME, volume->sectors, params);
+	}
+	put(&x, MAPPED_RESUME, snapshot);
+	if (first)
+		put_table(&x, volume->name, COW_ORIGIN, volume->sectors, shown);
+	put(&x, MAPPED_RESUME, volume->name);
+	put_back(&x, MAPPED_RESUME, volume->name);
+	if (top) {
+		put(&x, MAPPED_RESUME, top);
+		put_back(&x, MAPPED_RESUME, top);
+	}
+	result = result ? result : mapped_exchange(x.step, x.steps, x.back, x.backs, &job->blocked);
+	free(params);
+	free(shown);
+	free(snapshot);
+	free(below);
+	free(top);
+	return result;
+}
+
+/* The volume's target moves back into the device that shows it. */
+static int exchange_plain(struct job *job)
+{
+	const struct mapped *volume = job->layers.volume;
+	char *shown = cow_origin_params(volume->name), *params = NULL;
+	struct exchange x = { 0 };
+	int result = mapped_table(volume, &params);
+
+	put(&x, MAPPED_SUSPEND, volume->name);
+	put(&x, MAPPED_SUSPEND, volume->target);
+	put_table(&x, volume->name, TARGET_VOLUME, volume->sectors, params);
+	put(&x, MAPPED_RESUME, volume->name);
+	put_back(&x, MAPPED_RESUME, volume->target);
+	put_back_table(&x, volume->name, COW_ORIGIN, volume->sectors, shown);
+	put_back(&x, MAPPED_RESUME, volume->name);
+	result = result ? result : mapped_exchange(x.step, x.steps, x.back, x.backs, &job->blocked);
+	result = result ? result : mapped_remove(volume->target);
+	free(params);
+	free(shown);
+	return result;
+}
+
+/* ------------------------------------------------------------------ taking it apart */
+
+/* By the UUID, so that nobody else's device of that name goes. */
+static int remove_device(const char *name, const char *uuid)
+{
+	char found[DM_UUID_MAX];
+	dev_t number;
+
+	return mapped_look(name, found, &number) && !strcmp(found, uuid) ? mapped_remove(name) : LARDER_DONE;
+}
+
+static bool another_runs(const struct job *job)
+{
+	char *shown = cow_volume_uuid(job->cow.volume), uuid[DM_UUID_MAX];
+	struct mapped_names names;
+	bool some = mapped_scan_below(shown, &names);
+	dev_t number;
+
+	for (size_t i = 0; !some && i < names.nr_half; i++)
+		some = mapped_look(names.half[i], uuid, &number) && strstr(uuid, BELOW_SNAPSHOT);
+	mapped_names_free(&names);
+	free(shown);
+	return some;
+}
+
+/* What an exchange that was never begun has left below the volume. */
+static int remove_unused_origin(const struct job *job)
+{
+	char *name = cow_origin_name(job->cow.name), *uuid = cow_origin_uuid(job->cow.volume);
+	int result = remove_device(name, uuid);
+
+	free(uuid);
+	free(name);
+	return result;
+}
+
+/* Its devices, and with the last one the layer that all of them need.  Each may be there or not. */
+static int stop_snapshot(struct job *job)
+{
+	const struct cow_snapshot *one = &job->cow.snapshot[0];
+	char *name = cow_snapshot_name(job->cow.name, one->name), *uuid = cow_snapshot_uuid(job->cow.volume, one->uuid),
+	     *store = cow_store_name(job->cow.name, one->name), *store_uuid = cow_store_uuid(job->cow.volume, one->uuid);
+	int result = remove_device(name, uuid);
+
+	result = result ? result : remove_device(store, store_uuid);
+	if (!result && job->layers.volume && !another_runs(job))
+		result = has_layer(job->layers.volume) ? exchange_plain(job) : remove_unused_origin(job);
+	free(store_uuid);
+	free(store);
+	free(uuid);
+	free(name);
+	return result;
+}
+
+/* The store carries nothing of ours any more, if it is here. */
+static int erase_mark(const struct job *job)
+{
+	const uint8_t *uuid = job->cow.snapshot[0].uuid;
+	const struct member *store;
+	struct members members;
+	struct superblocks found;
+	struct device device;
+	bool ours = false;
+	char text[UUID_TEXT];
+	int result = LARDER_DONE, error;
+
+	members_scan(&members);
+	store = cow_store(&members, uuid);
+	if (!store) {
+		remark("%s@%s: its store %s is not here; larder super wipe ends it, where it is", job->word, job->name, uuid_text(uuid, text));
+	} else {
+		result = claim_member(&device, &found, store->path, LARDER_KIND_OTHER, uuid, &ours);
+		error = !result && ours ? superblocks_erase(&device, &found) : 0;
+		if (!result && ours) {
+			superblocks_free(&found);
+			device_close(&device);
+		}
+		if (error)
+			result = complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", store->path, strerror(-error));
+	}
+	members_free(&members);
+	return result;
+}
+
+static int forget(struct job *job)
+{
+	stack_snapshot_forget(&job->stack, job->name);
+	return stack_store(&job->stack);
+}
+
+/* ------------------------------------------------------------------ create: what is refused */
+
+static int check_stack(const struct job *job)
+{
+	const struct stack *s = &job->stack;
+	const struct layers *l = &job->layers;
+
+	if (l->linear)
+		return complain(LARDER_UNSAFE, "%s: runs without larder's module, and begins no snapshot", s->name);
+	if (!l->volume)
+		return complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", s->name, s->name);
+	if (strcmp(l->volume->name, s->name))
+		return complain(LARDER_UNSAFE, "%s: was started as %s; larder volume stop it, and larder start %s", s->name, l->volume->name, s->name);
+	if (!strcmp(s->fs, "btrfs"))
+		return complain(LARDER_USAGE, "%s: is a btrfs, which must not see a copy of itself, and has snapshots of its own: btrfs subvolume snapshot", s->name);
+	if (s->encrypted && !l->open)
+		return complain(LARDER_NOT_FOUND, "%s: is locked, and what it holds may not be at rest; larder unlock %s", s->name, s->name);
+	if (l->volume->suspended)
+		return complain(LARDER_BUSY, "%s: is suspended; dmsetup resume %s", s->name, l->volume->name);
+	return LARDER_DONE;
+}
+
+/* What a command that was cut short has left of it.  Complains. */
+static int begin_anew(struct job *job)
+{
+	const struct stack_snapshot *one = stack_snapshot_find(&job->stack, job->name);
+	int result;
+
+	if (!one || one->state != SNAPSHOT_CREATING)
+		return LARDER_DONE;
+	name_devices(job, NULL);
+	result = stop_snapshot(job);
+	if (result || job->request->claim.dry_run)
+		return result;
+	return look_again(job);
+}
+
+/* Puts it into the description, if it is not there. */
+static int check_place(struct job *job)
+{
+	struct stack_snapshot *one = stack_snapshot_find(&job->stack, job->name);
+	uint8_t field[LARDER_STACK_SIZE];
+	const char *why;
+
+	if (one && one->state == SNAPSHOT_READY)
+		return complain(LARDER_BUSY, "%s@%s: there is a snapshot of that name; larder snapshot remove %s@%s, or take another name", job->word, job->name,
+				job->word, job->name);
+	if (one && one->state != SNAPSHOT_CREATING)
+		return complain(LARDER_BUSY, "%s@%s: is being removed, or is lost; larder snapshot remove %s@%s goes on", job->word, job->name, job->word,
+				job->name);
+	if (one)
+		return LARDER_DONE;
+	if (job->stack.snapshots == SNAPSHOTS_MAX)
+		return complain(LARDER_UNSAFE, "%s: has %d snapshots, the most that it can have", job->word, SNAPSHOTS_MAX);
+	one = &job->stack.snapshot[job->stack.snapshots++];
+	*one = (struct stack_snapshot){ .serial = stack_raise(job->stack.generation, 1), .state = SNAPSHOT_CREATING };
+	snprintf(one->name, sizeof(one->name), "%s", job->name);
+	for (uint32_t i = 0; i + 1 < job->stack.snapshots; i++)
+		if (job->stack.snapshot[i].serial >= one->serial)
+			one->serial = stack_raise(job->stack.snapshot[i].serial, 1);
+	why = stack_encode(&job->stack, field);
+	return why ? complain(LARDER_UNSAFE, "%s: %s with one more snapshot", job->word, why) : LARDER_DONE;
+}
+
+static int check_names(const struct job *job)
+{
+	char *names[3] = { cow_snapshot_name(job->cow.name, job->name), cow_store_name(job->cow.name, job->name), cow_origin_name(job->cow.name) };
+	int result = LARDER_DONE;
+
+	for (int i = 0; i < 3; i++) {
+		if (!result && (i < 2 || !has_layer(job->layers.volume)) && mapped_name_taken(names[i]))
+			result = complain(LARDER_BUSY, "%s@%s: a device is called %s; choose another name", job->word, job->name, names[i]);
+		free(names[i]);
+	}
+	return result;
+}
+
+/* Could what is on it ask for what it is to keep?  What it lies on is in use, and nobody's to take. */
+static int check_store(const struct job *job, const struct device *device)
+{
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+
+	if (!device->block)
+		return complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", device->path);
+	if (device->bytes < COW_STORE_MIN)
+		return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a store has %s at least", device->path, size_print(a, device->bytes, &human),
+				size_print(b, COW_STORE_MIN, &human));
+	if (device_is_below(job->layers.volume->number, device->number))
+		return complain(LARDER_UNSAFE, "%s: lies on %s itself, and would wait for itself; give a device that does not", device->path, job->word);
+	return LARDER_DONE;
+}
+
+/* ------------------------------------------------------------------ create: the steps */
+
+/* Does it carry the mark of this very snapshot, as a command that was cut short leaves it? */
+static bool is_marked(const struct device *device, const uint8_t uuid[16])
+{
+	struct superblocks found;
+	bool is;
+
+	superblocks_read(device, &found, false);
+	is = found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_OTHER && !memcmp(found.chosen->sb->head.uuid, uuid, 16);
+	superblocks_free(&found);
+	return is;
+}
+
+static int mark(const struct device *device, const uint8_t uuid[16])
+{
+	union superblock *sb = device_buffer(LARDER_SB_SIZE);
+	int result = create_zero(device, COW_STORE_OFFSET, COW_STORE_OFFSET + COW_HEAD);
+
+	create_head(&sb->head, LARDER_KIND_OTHER, device, 0);
+	memcpy(sb->head.uuid, uuid, 16);
+	result = result ? result : create_superblock(device, sb, false);
+	free(sb);
+	return result;
+}
+
+/* Opened for us alone, judged, wiped, noted (*noted: or begun to), marked. */
+static int take_store(struct job *job, bool *noted)
+{
+	struct claim_request claim = job->request->claim;
+	struct cow_snapshot *one = &job->cow.snapshot[0];
+	struct device device;
+	int result;
+
+	claim_note(claim.path);
+	result = claim_open(&device, &claim);
+	if (result)
+		return result;
+	result = check_store(job, &device);
+	claim.stale = is_marked(&device, one->uuid);
+	one->store = claim.path;
+	one->bytes = device.bytes;
+	result = result ? result : claim_clear(&device, &claim);
+	*noted = !result;
+	result = result ? result : note(job, SNAPSHOT_CREATING);
+	if (!result && !claim.dry_run)
+		result = mark(&device, one->uuid);
+	device_close(&device);
+	return result;
+}
+
+static int prepare(const struct job *job)
+{
+	const struct cow_snapshot *one = &job->cow.snapshot[0];
+	const struct mapped *volume = job->layers.volume;
+	char *below = cow_origin_name(volume->name), *below_uuid = cow_origin_uuid(job->cow.volume), *name = cow_snapshot_name(volume->name, one->name),
+	     *uuid = cow_snapshot_uuid(job->cow.volume, one->uuid), *params;
+	int result = cow_start_store(&job->cow, one);
+
+	/* a device that never had a table cannot be opened, and volume's is loaded when nobody else has that any more */
+	if (!result && !has_layer(volume))
+		result = mapped_create_suspended(below, below_uuid, "error", volume->sectors, "");
+	params = cow_snapshot_params(volume->name, one->name);
+	result = result ? result : mapped_create_suspended(name, uuid, COW_SNAPSHOT, volume->sectors, params);
+	free(params);
+	free(uuid);
+	free(name);
+	free(below_uuid);
+	free(below);
+	return result;
+}
+
+/* What is written back before it stops need not be while it stands still. */
+static void sync_filesystem(const struct job *job)
+{
+	int file = *job->layers.mounted ? open(job->layers.mounted, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	if (file < 0)
+		return;
+	syncfs(file);
+	close(file);
+}
+
+static void show(const struct job *job)
+{
+	char size[SIZE_TEXT];
+
+	printf("snapshot %s@%s: what changes from now on is kept on %s, %s\n", job->word, job->name, job->cow.snapshot[0].store,
+	       size_print(size, job->cow.snapshot[0].bytes - COW_STORE_OFFSET, &human));
+	fflush(stdout);
+}
+
+/* Back to where it was before; what cannot be undone `remove` ends. */
+static void undo(struct job *job)
+{
+	int result = look_again(job);
+
+	if (result)
+		return;
+	name_devices(job, NULL);
+	result = stop_snapshot(job);
+	result = result ? result : erase_mark(job);
+	result = result ? result : forget(job);
+	if (result)
+		remark("%s@%s: is half made; larder snapshot remove %s@%s", job->word, job->name, job->word, job->name);
+}
+
+static int make(struct job *job)
+{
+	struct cow_status status;
+	int result = prepare(job);
+
+	if (!result && !job->request->claim.dry_run)
+		sync_filesystem(job);
+	result = result ? result : exchange_create(job);
+	if (result || job->request->claim.dry_run)
+		return result;
+	cow_status(job->cow.name, job->name, &status);
+	if (status.state != COW_VALID)
+		return complain(LARDER_FAILED, "%s@%s: its store %s was full, or failed, at once", job->word, job->name, job->cow.snapshot[0].store);
+	result = look_again(job);
+	if (!result && !stack_snapshot_find(&job->stack, job->name))
+		result = complain(LARDER_FAILED, "%s@%s: its description is gone", job->word, job->name);
+	return result ? result : note(job, SNAPSHOT_READY);
+}
+
+int snapshot_create(int argc, char **argv)
+{
+	static const char usage[] = "larder snapshot create NAME@SNAPSHOT --store DEVICE [--wipe] [--discard-dirty UUID] [--yes] [--dry-run]";
+	struct snapshot_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "store", 's', ARGUMENT_TEXT, &request.claim.path, "DEVICE", "where what changes is kept: a disk, a partition, a logical volume" },
+		{ "wipe", 'w', ARGUMENT_FLAG, &request.claim.wipe, NULL, "what is on it may be overwritten" },
+		{ "discard-dirty", 0, ARGUMENT_TEXT, &request.claim.discard_dirty, "UUID", "and dirty data of this cache or volume be LOST with it" },
+		{ "yes", 'y', ARGUMENT_FLAG, &request.claim.yes, NULL, "ask nothing" },
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.claim.dry_run, NULL, "check all, only print what would be done" },
+		ARGUMENTS_END
+	};
+	struct job job = { .request = &request };
+	bool noted = false;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	if (!request.claim.path)
+		return complain(LARDER_USAGE, "--store: is missing: which device keeps what changes?");
+	mapped_init(request.claim.dry_run);
+	result = begin(&job, argv[first]);
+	if (result)
+		return result;
+	result = check_stack(&job);
+	result = result ? result : begin_anew(&job);
+	if (result)
+		return end(&job, result);
+	result = check_place(&job);
+	if (!result)
+		name_devices(&job, NULL);
+	result = result ? result : check_names(&job);
+	result = result ? result : take_store(&job, &noted);
+	if (!result) {
+		show(&job);
+		result = make(&job);
+	}
+	if (result && noted && !request.claim.dry_run)
+		undo(&job);
+	if (!result && !request.claim.dry_run)
+		printf("snapshot %s@%s: made; writes were blocked for %.1f ms\n", job.word, job.name, (double)job.blocked / 1000);
+	return end(&job, result);
+}
+
+/* ------------------------------------------------------------------ remove */
+
+static int check_unused(const struct job *job)
+{
+	char *name = cow_snapshot_name(job->cow.name, job->name), uuid[DM_UUID_MAX], usage[PATH_MAX];
+	int result = LARDER_DONE;
+	dev_t number;
+
+	if (mapped_look(name, uuid, &number) && device_usage(number, usage, sizeof(usage)))
+		result = complain(LARDER_BUSY, "%s: the snapshot is in use: %s; release it first", name, usage);
+	free(name);
+	return result;
+}
+
+int snapshot_remove(int argc, char **argv)
+{
+	static const char usage[] = "larder snapshot remove NAME@SNAPSHOT [--dry-run]";
+	struct snapshot_request request = { 0 };
+	const struct argument arguments[] = {
+		{ "dry-run", 'n', ARGUMENT_FLAG, &request.claim.dry_run, NULL, "only print the dmsetup commands" },
+		ARGUMENTS_END
+	};
+	struct job job = { .request = &request };
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
+		return result;
+	mapped_init(request.claim.dry_run);
+	result = begin(&job, argv[first]);
+	if (result)
+		return result;
+	if (!stack_snapshot_find(&job.stack, job.name))
+		return end(&job, complain(LARDER_NOT_FOUND, "%s@%s: there is no such snapshot; see larder snapshot list %s", job.word, job.name, job.word));
+	name_devices(&job, NULL);
+	result = check_unused(&job);
+	result = result ? result : note(&job, SNAPSHOT_REMOVING);
+	result = result ? result : stop_snapshot(&job);
+	if (!request.claim.dry_run) {
+		result = result ? result : erase_mark(&job);
+		result = result ? result : forget(&job);
+		if (!result)
+			printf("snapshot %s@%s: removed\n", job.word, job.name);
+	}
+	return end(&job, result);
+}
+
+/* ------------------------------------------------------------------ at a start */
+
+int snapshots_give_up(struct stack *stack, const struct argument_list *names, bool older)
+{
+	for (int i = 0; i < names->number; i++) {
+		struct stack_snapshot *one = stack_snapshot_find(stack, names->value[i]);
+
+		if (!one)
+			return complain(LARDER_NOT_FOUND, "%s: --drop-snapshot: it has no snapshot %s", stack->name, names->value[i]);
+		one->state = SNAPSHOT_LOST;
+	}
+	for (uint32_t i = 0; older && i < stack->snapshots; i++)
+		if (stack->snapshot[i].state == SNAPSHOT_READY)
+			return complain(LARDER_UNSAFE, "%s: --discard-newer: its snapshot %s shares what is newer: give that up too, by --drop-snapshot %s", stack->name,
+					stack->snapshot[i].name, stack->snapshot[i].name);
+	return names->number ? stack_store(stack) : LARDER_DONE;
+}
+
+int snapshots_note_lost(const char *name)
+{
+	const struct found *found = NULL;
+	struct stacks stacks;
+	struct stack stack;
+	uint8_t volume[16], uuid[16];
+	unsigned lost = 0;
+	int result = stacks_scan(&stacks);
+
+	result = result ? result : stack_find(&stacks, name, &found);
+	if (!result)
+		stack = found->stack;
+	stacks_free(&stacks);
+	if (result)
+		return result;
+	stack_part(&stack, "volume", volume);
+	for (uint32_t i = 0; i < stack.snapshots; i++) {
+		stack_snapshot_uuid(&stack, &stack.snapshot[i], uuid);
+		if (stack.snapshot[i].state != SNAPSHOT_READY || !cow_is_lost(volume, uuid))
+			continue;
+		stack.snapshot[i].state = SNAPSHOT_LOST;
+		remark("%s@%s: is lost: its store was full, or failed; larder snapshot remove %s@%s", stack.name, stack.snapshot[i].name, stack.name,
+		       stack.snapshot[i].name);
+		lost++;
+	}
+	return lost ? stack_store(&stack) : LARDER_DONE;
+}

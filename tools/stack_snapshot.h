@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* Snapshots of a stack: what other verbs need to know. */
+#ifndef LARDER_STACK_SNAPSHOT_H
+#define LARDER_STACK_SNAPSHOT_H
+
+#include "arguments.h"
+#include "cow.h"
+#include "stacks.h"
+
+/*
+ * Of a stack that does not run: its snapshots of these names are lost, durably, and it starts without them.  older: it begins with what is older than
+ * those that are left.  Complains.
+ */
+int snapshots_give_up(struct stack *stack, const struct argument_list *names, bool older);
+
+/* What has become unreadable while it ran counts no more, durably: its store may not know of that.  Complains. */
+int snapshots_note_lost(const char *name);
+
+#endif
