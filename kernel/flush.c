@@ -260,11 +260,11 @@ int flusher_sync(struct flusher *f, bool force)
 void flusher_wait(struct flusher *f)
 {
 	struct flush_op *op;
-	u64 upto;
+	u64 last;
 
 	spin_lock_irq(&f->lock);
-	upto = f->issued;
-	while ((op = list_first_entry_or_null(&f->in_flight, struct flush_op, list)) && op->number <= upto) {
+	last = f->issued;
+	while ((op = list_first_entry_or_null(&f->in_flight, struct flush_op, list)) && op->number <= last) {
 		struct flush_sync s = { .wait.done = flush_sync_done };
 
 		init_completion(&s.done);

@@ -156,7 +156,7 @@ struct segment {
 	bool relinked;			/* not to be put back young: its SSD is drained; reclaim_lock */
 	bool has_summary;		/* it may have one: reading it tells */
 	bool prefer_mirror;		/* the first copy could not be read, or does not match its checksums */
-	bool settled;			/* its SSD is drained: it was found pinned, and all records of it are in the index; reclaim_lock */
+	bool settled;			/* its SSD is drained: judge_evacuate() has found it pinned; reclaim_lock */
 	u16 stale;			/* slots of this copy, on an SSD that joins, that are not copied yet; segments_lock */
 	u32 mirror;			/* the other copy, LARDER_NO_SEGMENT: none; segments_lock to change it */
 	u64 sequence;			/* of its last record */

@@ -37,6 +37,9 @@ def write(device) -> list:
 
 def test_limit_of_a_sender(stack):
     """Who happens to send an append, or a flush, sends it for all.  A limit that holds for the SSD itself is none of theirs."""
+    for volume in (stack.volume, stack.other):
+        volume.write(0, bytes(BLOCK))  # the first one is a worker's: it notes on the disk that there is dirty data
+        volume.flush()
     with cgroup.throttled(stack.ssd) as group:
         held = group.start(*write(stack.ssd))  # what is in front of the first superblock is nobody's
         wait_for(lambda: Path(f"/proc/{held.pid}/stat").read_text().split()[2] == "D", PATIENCE, "the limit to hold")
