@@ -586,7 +586,8 @@ struct volume {
 	bool may_be_dirty;		/* durable on the backing; log->lock for clearing (rule 11) */
 	bool raised;			/* passthrough: the incarnation was raised, or need not be */
 	u32 leave;			/* enum volume_leave: where the cache has failed; leave.c */
-	bool leave_drains;		/* CLEAN_VOID is durable: what is dirty is written back past the log of a cache that has failed */
+	bool leave_drains;		/* CLEAN_VOID is durable: what is dirty is written back past the log */
+	u8 leave_vain;			/* batches in a row that brought nothing; writeback_lock */
 	bool clean_voided;		/* the index has nothing CLEAN of before CLEAN_VOID */
 	unsigned long leave_since;	/* jiffies: requests wait since then */
 	struct work_struct leave_work;	/* larder_wq; holds a reference while it is queued */

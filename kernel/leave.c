@@ -36,6 +36,7 @@
 #define TRIES		3u
 #define TRY_AGAIN_MS	1000u
 #define LATER		(10 * HZ)
+#define VAIN		2u		/* batches in a row: one may have met a single error of the backing */
 
 bool leave_may(const struct volume *v)
 {
@@ -82,6 +83,7 @@ void leave_begin(struct volume *v)
 	if (READ_ONCE(v->leave) == LEAVE_REFUSED)
 		WRITE_ONCE(v->leave, LEAVE_UNDECIDED);
 	WRITE_ONCE(v->leave_since, jiffies);
+	v->leave_vain = 0;
 	leave_kick(v);
 }
 
@@ -268,9 +270,10 @@ void leave_drained(struct volume *v, int err, u64 before)
 	if (!dirty)
 		return;		/* leave_waits() is next */
 	if (dirty < before) {
+		v->leave_vain = 0;
 		v->writeback_backoff = 0;
 		WRITE_ONCE(v->writeback_retry, jiffies);
-	} else if (err && err != -ENOMEM && err != -ESHUTDOWN && err != -EAGAIN) {
+	} else if (err == -ENODATA || (err && err != -ENOMEM && err != -ESHUTDOWN && err != -EAGAIN && ++v->leave_vain >= VAIN)) {
 		leave_refuse(v, "cannot be written back now");
 	}
 	leave_late(v);

@@ -260,8 +260,8 @@ static void volume_counters_sum(struct volume *v, struct volume_counters *sum)
 }
 
 /*
- * Where the cache has failed: passing: the backing has all of it, and the cache is not asked any more; leaving: that is to come, and
- * what would change something waits (leave.c).
+ * Where the cache has failed: passing: the backing has all of it, and the cache is not asked any more; leaving: that is to come,
+ * and what would change something waits (leave.c).
  */
 static const char *volume_state_name(struct volume_target *vt, const struct volume *v)
 {
