@@ -550,8 +550,8 @@ struct mark {
 };
 
 /*
- * Is everything on the backing, which knows that what the cache has is stale?  UNDECIDED: what would change something waits.  REFUSED:
- * it gets errors; but what is dirty may be on its way to the backing still, and then it is DONE.
+ * Is everything on the backing, which knows that what the cache has is stale?  UNDECIDED: what would change something waits.
+ * REFUSED: it gets errors; but what is dirty may be on its way to the backing still, and then it is DONE.
  */
 enum volume_leave { LEAVE_UNDECIDED, LEAVE_DONE, LEAVE_REFUSED };
 
