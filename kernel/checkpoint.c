@@ -58,7 +58,7 @@ struct writer {
 	u64 *values;			/* LARDER_REGION_SECTORS of them */
 	struct larder_segment_in *infos;	/* INFO_BATCH */
 	u32 number;			/* of the chunk */
-	u32 segment, in_segment;	/* where it goes: the in_segment'th chunk there, and in the second copy */
+	u32 segment, in_segment;	/* where it goes: the in_segment'th chunk there, and in its further copies */
 	u32 size_segments;		/* of n->segments */
 	u64 records;			/* extents written */
 	enum checkpoint_pace pace;
@@ -260,18 +260,16 @@ static void writer_end(struct writer *w)
 	kvfree(w->chunk);
 }
 
-/* To both copies of the segment.  Those that were taken as a pair stay one: a chunk that only one has is no checkpoint. */
+/* To all copies of the segment.  Those that were taken together stay so: a chunk that one of them lacks is no checkpoint. */
 static int writer_write(struct writer *w)
 {
 	struct cache *c = w->c;
-	u32 copy[2] = { w->segment, READ_ONCE(c->segments[w->segment].mirror) }, i;
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, w->segment, copy), i;
 	struct cache_device *d;
 	sector_t where;
 	int err;
 
-	for (i = 0; i < 2; i++) {
-		if (copy[i] == LARDER_NO_SEGMENT)
-			continue;
+	for (i = 0; i < n; i++) {
 		d = chunk_place(c, copy[i], w->in_segment, &where);
 		if (!device_written(d))
 			return -EIO;
@@ -805,7 +803,7 @@ struct chunk_scrub {
 	struct cache *cache;
 	const struct named_checkpoint *n;
 	u32 number, segment;
-	struct larder_chunk *buf[2];
+	struct larder_chunk *buf[SEGMENT_COPIES];
 	struct scrub_counts *counts;
 	bool lost;			/* no copy is valid */
 };
@@ -842,22 +840,26 @@ static bool chunk_valid(const struct chunk_scrub *s, u32 segment, struct larder_
 
 static void chunk_scrub(struct chunk_scrub *s)
 {
-	u32 copy[2] = { s->segment, READ_ONCE(s->cache->segments[s->segment].mirror) }, i;
-	bool there[2], valid[2];
+	u32 copy[SEGMENT_COPIES], n = segment_ring(s->cache, s->segment, copy), i;
+	bool there[SEGMENT_COPIES], valid[SEGMENT_COPIES], any = false;
+	struct larder_chunk *good = NULL;
 
-	for (i = 0; i < 2; i++) {
-		there[i] = copy[i] != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(s->cache, copy[i])->failed);
+	for (i = 0; i < n; i++) {
+		there[i] = !READ_ONCE(segment_device(s->cache, copy[i])->failed);
 		valid[i] = there[i] && chunk_valid(s, copy[i], s->buf[i]);
 		s->counts->errors += there[i] && !valid[i];
+		any |= there[i];
+		if (valid[i])
+			good = s->buf[i];
 	}
-	if (!valid[0] && !valid[1]) {
-		s->lost |= there[0] || there[1];
+	if (!good) {
+		s->lost |= any;
 		return;
 	}
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < n; i++) {
 		if (!there[i] || valid[i])
 			continue;
-		if (chunk_io(s, copy[i], REQ_OP_WRITE | REQ_FUA, s->buf[!i]) || !chunk_valid(s, copy[i], s->buf[i]))
+		if (chunk_io(s, copy[i], REQ_OP_WRITE | REQ_FUA, good) || !chunk_valid(s, copy[i], s->buf[i]))
 			s->counts->unrepairable++;
 		else
 			s->counts->repaired++;
@@ -916,16 +918,20 @@ static int checkpoint_renew(struct cache *c, struct scrub_counts *n)
 int checkpoint_scrub(struct cache *c, struct scrub_counts *n)
 {
 	struct chunk_scrub s = { .cache = c, .counts = n };
+	bool memory = true;
 	int err = -ENOMEM;
+	u32 i;
 
-	s.buf[0] = kvmalloc(LARDER_CHUNK_SIZE, GFP_NOIO);
-	s.buf[1] = kvmalloc(LARDER_CHUNK_SIZE, GFP_NOIO);
-	if (s.buf[0] && s.buf[1])
+	for (i = 0; i < SEGMENT_COPIES; i++) {
+		s.buf[i] = kvmalloc(LARDER_CHUNK_SIZE, GFP_NOIO);
+		memory &= !!s.buf[i];
+	}
+	if (memory)
 		err = checkpoints_scrub(&s);
 	if (!err && s.lost)
 		err = checkpoint_renew(c, n);
-	kvfree(s.buf[1]);
-	kvfree(s.buf[0]);
+	for (i = 0; i < SEGMENT_COPIES; i++)
+		kvfree(s.buf[i]);
 	return err;
 }
 

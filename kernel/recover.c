@@ -414,27 +414,29 @@ static int start_named_segments(struct start *s, unsigned int which)
 	return 0;
 }
 
-/* Pairs are known by what replay found; a link that does not fit the states of the two is none. */
+/* Copies are known by what replay found; one that does not fit the states of the segments is none. */
 static void start_copies(struct start *s)
 {
+	u32 i, k, n, copy[SEGMENT_COPIES];
 	struct cache *c = s->c;
-	struct segment *second;
-	u32 i, mirror;
+	struct segment *further;
 
 	spin_lock_irq(&c->segments_lock);
 	for (i = 0; i < c->nr_segments; i++) {
 		segments_turn(c, i);
-		mirror = s->r.mirror[i];
-		if (!mirror || c->segments[i].state == SEGMENT_FREE)
+		if (!s->r.mirror[i] || s->r.mirror_of[i] || c->segments[i].state == SEGMENT_FREE)
 			continue;
-		second = &c->segments[mirror - 1];
-		if (second->state == SEGMENT_FREE && second->mirror == LARDER_NO_SEGMENT && !atomic_read(&second->live))
-			segment_link(c, i, mirror - 1);
+		n = replay_copies(&s->r, i, copy);
+		for (k = 1; k < n; k++) {
+			further = &c->segments[copy[k]];
+			if (further->state == SEGMENT_FREE && further->mirror == LARDER_NO_SEGMENT && !atomic_read(&further->live))
+				segment_link(c, i, copy[k]);
+		}
 	}
 	spin_unlock_irq(&c->segments_lock);
 }
 
-/* While the log is replayed, and what is lost is looked for, pairs are what replay says. */
+/* While the log is replayed, and what is lost is looked for, copies are what replay says: a chain from the first one. */
 static void start_link_early(struct start *s)
 {
 	struct cache *c = s->c;
