@@ -47,7 +47,8 @@ struct snapshot {
 	u64 lsn;			/* of the last closed record of the write stream */
 	struct larder_pos_in pos[LARDER_NR_STREAMS];
 	bool pinned[LARDER_NR_STREAMS];	/* prev_crc is known when step 2 is over */
-	u64 *opened[LARDER_NR_STREAMS];
+	u64 *opened[LARDER_NR_STREAMS];	/* as an OPEN item has them */
+	u32 *third[LARDER_NR_STREAMS];	/* third copy of each + 1, 0: none */
 	u32 nr_opened[LARDER_NR_STREAMS];
 };
 
@@ -73,7 +74,8 @@ static int snapshot_alloc(struct cache *c, struct snapshot *s)
 	memset(s, 0, sizeof(*s));
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
 		s->opened[i] = kcalloc(c->log.stream[i].opened.size, sizeof(u64), GFP_KERNEL);
-		if (!s->opened[i])
+		s->third[i] = kcalloc(c->log.stream[i].opened.size, sizeof(u32), GFP_KERNEL);
+		if (!s->opened[i] || !s->third[i])
 			return -ENOMEM;
 	}
 	return 0;
@@ -83,8 +85,10 @@ static void snapshot_free(struct snapshot *s)
 {
 	unsigned int i;
 
-	for (i = 0; i < LARDER_NR_STREAMS; i++)
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		kfree(s->third[i]);
 		kfree(s->opened[i]);
+	}
 }
 
 /* log->lock held.  r: the stream's open record, or NULL. */
@@ -107,8 +111,10 @@ static void snapshot_stream(struct cache *c, struct snapshot *snap, struct strea
 	}
 	for (i = 0; i < o->count; i++) {
 		u32 segment = o->segment[(o->head + i) % o->size];
+		u64 further = segment_names(c, segment);
 
-		snap->opened[s->number][i] = segment | (u64)segment_mirror_number(c, segment) << 32;
+		snap->opened[s->number][i] = segment | (u64)larder_second(further) << 32;
+		snap->third[s->number][i] = larder_third(further);
 	}
 	snap->nr_opened[s->number] = o->count;
 }
@@ -200,7 +206,7 @@ static int writer_open_segment(struct writer *w, u32 segment)
 {
 	struct larder_entry_in e = {
 		.kind = LARDER_SEGMENT_OPEN, .length = LARDER_OPEN_CHUNKS, .sector = segment,
-		.cache = segment_mirror_number(w->c, segment),
+		.cache = segment_names(w->c, segment),
 	};
 	int err = log_entry(w->c, &e, NULL);
 
@@ -248,7 +254,7 @@ static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoi
 	n->hash = larder_checkpoint_hash(c->uuid, c->secret, n->sequence);
 	err = writer_take_segment(w, &w->segment);
 	n->first_segment = w->segment;
-	n->first_mirror = err ? 0 : segment_mirror_number(c, w->segment);
+	n->first_further = err ? 0 : segment_names(c, w->segment);
 	larder_chunk_init(w->chunk, n->sequence, 0);
 	return err;
 }
@@ -311,7 +317,7 @@ static int writer_put_chunk(struct writer *w, bool last)
 		if (err)
 			return err;
 	}
-	larder_chunk_finish(w->chunk, w->n->hash, next, next == LARDER_NO_SEGMENT ? 0 : segment_mirror_number(w->c, next));
+	larder_chunk_finish(w->chunk, w->n->hash, next, next == LARDER_NO_SEGMENT ? 0 : segment_names(w->c, next));
 	began = ktime_get_ns();
 	err = writer_write(w);
 	if (err)
@@ -358,6 +364,27 @@ static int put_list(struct writer *w, u8 kind, u16 volume, const u64 *values, u3
 	return err;
 }
 
+/* One that has a third copy is in an item of its own, which names that. */
+static int put_opened(struct writer *w, u8 stream, const struct snapshot *snap)
+{
+	const u64 *opened = snap->opened[stream];
+	const u32 *third = snap->third[stream];
+	u32 i, n, nr = snap->nr_opened[stream];
+	int err = 0;
+
+	for (i = 0; i < nr && !err; i += n) {
+		for (n = 0; i + n < nr && !third[i + n]; )
+			n++;
+		if (n) {
+			err = put_list(w, LARDER_ITEM_OPEN, stream, opened + i, n);
+		} else {
+			n = 1;
+			err = put_values(w, LARDER_ITEM_OPEN, stream, third[i], opened + i, n);
+		}
+	}
+	return err;
+}
+
 static int put_streams(struct writer *w, const struct snapshot *snap)
 {
 	unsigned int i;
@@ -366,19 +393,31 @@ static int put_streams(struct writer *w, const struct snapshot *snap)
 	for (i = 0; i < LARDER_NR_STREAMS && !err; i++) {
 		err = larder_chunk_add_pos(w->chunk, i, &snap->pos[i]);	/* the first chunk is empty: all of this fits */
 		if (!err)
-			err = put_list(w, LARDER_ITEM_OPEN, i, snap->opened[i], snap->nr_opened[i]);
+			err = put_opened(w, i, snap);
 	}
 	return err;
 }
 
-/* A second copy that was given up waits behind a start too, until what knew it is not named any more: as if used from replay on. */
+/* Of a second copy of what may be replayed, or is mapped: the third one, which only it names; + 1, 0: none.  segments_lock held. */
+static u32 third_number(const struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], first, n;
+
+	if (c->segments[segment].state != SEGMENT_MIRROR)
+		return 0;
+	first = segment_first(c, segment);
+	n = segment_ring(c, first, copy);
+	return n > 2 && copy[1] == segment && c->segments[first].state != SEGMENT_CHECKPOINT ? copy[2] + 1 : 0;
+}
+
+/* A further copy that was given up waits behind a start too, until nothing named knows it any more: as if used from replay on. */
 static void segment_info(const struct cache *c, u32 segment, u64 replay, struct larder_segment_in *info)
 {
 	const struct segment *seg = &c->segments[segment];
 
 	info->stream = seg->stream;
 	info->flags = 0;
-	info->mirror = segment_mirror_number(c, segment);
+	info->mirror = larder_second(segment_names(c, segment));
 	info->sequence = seg->state == SEGMENT_WAITING && seg->known_to ? max(seg->sequence, replay) : seg->sequence;
 	switch (seg->state) {
 	case SEGMENT_FREE:
@@ -386,7 +425,7 @@ static void segment_info(const struct cache *c, u32 segment, u64 replay, struct 
 	case SEGMENT_MIRROR:
 	case SEGMENT_CHECKPOINT:
 		info->state = LARDER_SEGMENT_FREE;
-		info->mirror = 0;
+		info->mirror = third_number(c, segment);
 		info->stream = 0;
 		info->sequence = 0;
 		break;

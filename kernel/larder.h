@@ -144,7 +144,7 @@ enum segment_state {
 	SEGMENT_CHECKPOINT,
 };
 
-#define SEGMENT_COPIES	3u		/* of a segment, at most */
+#define SEGMENT_COPIES	LARDER_COPIES	/* of a segment, at most */
 
 struct segment {
 	struct list_head list;		/* of its state or stream */
@@ -417,7 +417,8 @@ struct ssd_probe {
 
 struct named_checkpoint {		/* super_lock */
 	u64 sequence, replay_sequence, bytes, hash;
-	u32 first_segment, first_mirror, epoch;	/* first_mirror: number + 1, 0: none */
+	u32 first_segment, epoch;
+	u64 first_further;		/* its further copies: larder_further() */
 	u32 replay_segment;		/* the write stream was in it; LARDER_NO_SEGMENT: in none, or it is one of a former run */
 	u32 *segments;			/* of its chunks */
 	u32 nr_segments;
@@ -476,6 +477,7 @@ struct cache {
 	u64 set_durable;		/* the newest one that all members have: backings are told no other; super_lock */
 	u32 table_places;		/* SSDs by the table that is in both places of all members */
 	bool table_in_b;		/* the newest table is copy B */
+	bool third;			/* the superblocks say that segments may have a third copy; super_lock */
 	struct named_checkpoint named[LARDER_NR_CHECKPOINTS];	/* [0] the newest; sequence 0: none */
 	struct named_checkpoint doubtful;	/* its superblock could not be written: neither named nor free; checkpoint_lock */
 	u64 checkpoint_sequence;
@@ -785,12 +787,12 @@ static inline bool segment_mirrored(const struct cache *c, u32 segment)
 	return READ_ONCE(c->segments[segment].mirror) != LARDER_NO_SEGMENT;
 }
 
-/* Any context: the segment's second copy as it is named on disk: its number + 1, 0: none. */
-static inline u32 segment_mirror_number(const struct cache *c, u32 segment)
+/* Any context: the segment's further copies as they are named on disk: larder_further(). */
+static inline u64 segment_names(const struct cache *c, u32 segment)
 {
-	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy);
 
-	return mirror == LARDER_NO_SEGMENT ? 0 : mirror + 1;
+	return larder_further(n > 1 ? copy[1] + 1 : 0, n > 2 ? copy[2] + 1 : 0);
 }
 
 /* Any context: the place of this very sector. */
@@ -1102,7 +1104,7 @@ u32 opened_left(struct cache *c, const struct opened_list *o, u32 first);
 /* segments_lock held: further, which has none, is one more copy of first from now on; it becomes SEGMENT_MIRROR */
 void segment_link(struct cache *c, u32 first, u32 further);
 /* segments_lock held: the one of these copies that extents name, and that is no SEGMENT_MIRROR */
-u32 segment_first(struct cache *c, u32 segment);
+u32 segment_first(const struct cache *c, u32 segment);
 #define SEGMENTS_AT_ONCE 1024u
 /*
  * Process context, segments_lock held with interrupts off, by whoever looks at so many segments: it is let go of now and then.  n:

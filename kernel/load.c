@@ -43,7 +43,7 @@ static int load_pos(struct loader *l, const struct larder_item_in *item)
 	return 0;
 }
 
-static int link_copies(struct loader *l, u32 first, const u32 further[SEGMENT_COPIES - 1])
+static int link_copies(struct loader *l, u32 first, u64 further)
 {
 	if (!replay_copies_ok(l->s->c, first, further)) {
 		l->why = "two copies of a segment on one SSD";
@@ -66,10 +66,9 @@ static int load_opened(struct loader *l, const struct larder_item_in *item)
 	for (i = 0; i < item->count && !err; i++) {
 		u64 value = larder_item_u64(item, i);
 
-		u32 further[SEGMENT_COPIES - 1] = { value >> 32 };
 
 		r->opened[item->volume][(*nr)++] = (u32)value;
-		err = link_copies(l, (u32)value, further);
+		err = link_copies(l, (u32)value, larder_further(value >> 32, item->number));
 	}
 	return err;
 }
@@ -103,11 +102,14 @@ static int load_segments(struct loader *l, const struct larder_item_in *item)
 		seg->stream = info.stream;
 		seg->sequence = info.state == LARDER_SEGMENT_USED ? info.sequence : 0;
 		l->s->r.highest = max(l->s->r.highest, seg->sequence);
-		if (info.state == LARDER_SEGMENT_USED && info.mirror) {
-			u32 further[SEGMENT_COPIES - 1] = { info.mirror };
-
-			err = link_copies(l, item->number + i, further);
+		/* a FREE one is a second copy, and names the third; the one in use may be known already, or come later */
+		if (info.state == LARDER_SEGMENT_OPENED || !info.mirror)
+			continue;
+		if (!replay_copies_ok(l->s->c, item->number + i, info.mirror)) {
+			l->why = "two copies of a segment on one SSD";
+			return -EINVAL;
 		}
+		replay_link_next(&l->s->r, item->number + i, info.mirror - 1, info.state == LARDER_SEGMENT_USED);
 	}
 	return err;
 }
@@ -267,19 +269,21 @@ struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector
 	return copy_sector_device(c, slot_sector(c, segment, 0) + chunk * CHUNK_SECTORS, where);
 }
 
-/* A segment of chunks, and its further copies, + 1, up to the first 0. */
+/* A segment of chunks, and its further copies: larder_further(). */
 struct place {
-	u32 segment, further[SEGMENT_COPIES - 1];
+	u32 segment;
+	u64 further;
 };
 
 /* All of them: how many.  *there: of these, on SSDs that are in the set. */
 static u32 place_copies(struct cache *c, const struct place *p, u32 copy[SEGMENT_COPIES], u32 *there)
 {
+	u64 further = p->further;
 	u32 n = 0, i;
 
 	copy[n++] = p->segment;
-	for (i = 0; i < SEGMENT_COPIES - 1 && p->further[i]; i++)
-		copy[n++] = p->further[i] - 1;
+	for (; larder_second(further); further >>= 32)
+		copy[n++] = larder_second(further) - 1;
 	for (i = *there = 0; i < n; i++)
 		*there += !segment_device(c, copy[i])->failed;
 	return n;
@@ -356,8 +360,8 @@ static int load_next_segment(struct loader *l, const struct larder_chunk *last, 
 	if (err)
 		return err;
 	next->segment = le32_to_cpu(last->next_segment);
-	next->further[0] = le32_to_cpu(last->next_mirror);
-	if (next->segment == LARDER_NO_SEGMENT) {
+	next->further = larder_further(le32_to_cpu(last->next_mirror), le32_to_cpu(last->next_third));
+	if (next->segment == LARDER_NO_SEGMENT || !larder_further_ok(next->segment, next->further, l->s->c->nr_segments)) {
 		l->why = "next_segment";
 		return -EINVAL;
 	}
@@ -366,7 +370,7 @@ static int load_next_segment(struct loader *l, const struct larder_chunk *last, 
 
 static int load_chunks(struct loader *l)
 {
-	struct place here = { l->n->first_segment, { l->n->first_mirror } }, next = { LARDER_NO_SEGMENT };
+	struct place here = { l->n->first_segment, l->n->first_further }, next = { LARDER_NO_SEGMENT };
 	u32 left = l->total, n = min(left, l->per_segment), i;
 	unsigned int which = 0;
 	bool reading = true;
@@ -379,7 +383,7 @@ static int load_chunks(struct loader *l)
 		if (err)
 			break;
 		l->n->segments[l->n->nr_segments++] = here.segment;
-		if (here.further[0])
+		if (here.further)
 			err = link_copies(l, here.segment, here.further);
 		left -= n;
 		if (left && !err) {
@@ -481,7 +485,7 @@ int checkpoint_load(struct start *s, unsigned int which)
 /* They are not reused before that checkpoint is given up. */
 void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 {
-	struct place here = { n->first_segment, { n->first_mirror } };
+	struct place here = { n->first_segment, n->first_further };
 	struct loader l;
 	u32 end;
 	int err = n->sequence ? loader_create(&l, s, n) : -ENOENT;
@@ -491,8 +495,8 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 	while (!err) {
 		end = min(l.number + l.per_segment, l.total);
 		n->segments[n->nr_segments++] = here.segment;
-		if (here.further[0] && link_copies(&l, here.segment, here.further))
-			memset(here.further, 0, sizeof(here.further));
+		if (here.further && link_copies(&l, here.segment, here.further))
+			here.further = 0;
 		if (end == l.total)
 			break;
 		err = read_chunk(&l, &here, l.per_segment - 1, end - 1, l.buf[0]);

@@ -127,17 +127,15 @@ void replay_cursors_free(struct replay *r)
 	}
 }
 
-bool replay_copies_ok(struct cache *c, u32 first, const u32 further[SEGMENT_COPIES - 1])
+bool replay_copies_ok(struct cache *c, u32 first, u64 further)
 {
-	u32 has = 1u << (segment_device(c, first) - c->dev), bit, i;
+	const struct cache_device *d = segment_device(c, first), *second, *third;
 
-	for (i = 0; i < SEGMENT_COPIES - 1 && further[i]; i++) {
-		bit = 1u << (segment_device(c, further[i] - 1) - c->dev);
-		if (has & bit)
-			return false;
-		has |= bit;
-	}
-	return true;
+	if (!further)
+		return true;
+	second = segment_device(c, larder_second(further) - 1);
+	third = larder_third(further) ? segment_device(c, larder_third(further) - 1) : NULL;
+	return second != d && third != d && third != second;
 }
 
 /* A further copy leaves the chain, the others stay what they are.  Of a first one none is left: extents name it. */
@@ -160,17 +158,34 @@ static void chain_leave(struct replay *r, u32 segment)
 	r->mirror_of[segment] = 0;
 }
 
-void replay_link(struct replay *r, u32 first, const u32 further[SEGMENT_COPIES - 1])
+void replay_link(struct replay *r, u32 first, u64 further)
 {
-	u32 i, last = first;
+	u32 last = first, next;
 
 	chain_leave(r, first);
-	for (i = 0; i < SEGMENT_COPIES - 1 && further[i]; i++) {
-		chain_leave(r, further[i] - 1);
-		r->mirror[last] = further[i];
-		r->mirror_of[further[i] - 1] = last + 1;
-		last = further[i] - 1;
+	for (; (next = larder_second(further)); further >>= 32) {
+		chain_leave(r, next - 1);
+		r->mirror[last] = next;
+		r->mirror_of[next - 1] = last + 1;
+		last = next - 1;
 	}
+}
+
+/* Hostile ones may go round: nobody follows them further than SEGMENT_COPIES, and chain_leave() takes them apart. */
+void replay_link_next(struct replay *r, u32 segment, u32 next, bool first)
+{
+	u32 was = r->mirror[segment], before = r->mirror_of[next];
+
+	if (first && r->mirror_of[segment]) {
+		r->mirror[r->mirror_of[segment] - 1] = 0;
+		r->mirror_of[segment] = 0;
+	}
+	if (was)
+		r->mirror_of[was - 1] = 0;
+	if (before)
+		r->mirror[before - 1] = 0;
+	r->mirror[segment] = next + 1;
+	r->mirror_of[next] = segment + 1;
 }
 
 u32 replay_copies(const struct replay *r, u32 segment, u32 copy[SEGMENT_COPIES])
@@ -256,28 +271,18 @@ static void cursor_use_copy(const struct cursor *cur, u32 i, u32 slot)
 	__set_bit(slot, cur->taken);
 }
 
-/* The further copies that a SEGMENT_OPEN names. */
-static void open_further(const struct larder_entry_in *e, u32 further[SEGMENT_COPIES - 1])
-{
-	memset(further, 0, (SEGMENT_COPIES - 1) * sizeof(*further));
-	further[0] = e->cache;
-}
-
 /* Is it the commit block that is looked for? */
 static bool commit_valid(struct replay *r, const struct larder_commit *commit, const struct larder_commit_expect *expect)
 {
-	u32 further[SEGMENT_COPIES - 1], i;
 	struct larder_entry_in e;
 	const char *why;
+	u32 i;
 
 	if (!larder_commit_maybe(commit, expect) || larder_check_commit(commit, expect, &why))
 		return false;
 	for (i = 0; i < larder_commit_entries(commit); i++) {
 		larder_commit_entry(commit, i, &e);
-		if (e.kind != LARDER_SEGMENT_OPEN)
-			continue;
-		open_further(&e, further);
-		if (!replay_copies_ok(r->c, e.sector, further))
+		if (e.kind == LARDER_SEGMENT_OPEN && !replay_copies_ok(r->c, e.sector, e.cache))
 			return false;
 	}
 	return true;
@@ -511,19 +516,19 @@ static void scan_reopened(struct replay *r, u32 segment, u64 sequence)
 /* Which segments does this record open?  What the checkpoint maps to a further copy is gone as well. */
 static int scan_entries(struct replay *r, struct cursor *cur)
 {
-	u32 i, k, n = larder_commit_entries(cur->commit), further[SEGMENT_COPIES - 1];
+	u32 i, n = larder_commit_entries(cur->commit);
 	struct larder_entry_in e;
+	u64 further;
 	int err = 0;
 
 	for (i = 0; i < n && !err; i++) {
 		larder_commit_entry(cur->commit, i, &e);
 		if (e.kind != LARDER_SEGMENT_OPEN)
 			continue;
-		open_further(&e, further);
-		replay_link(r, e.sector, further);
+		replay_link(r, e.sector, e.cache);
 		scan_reopened(r, e.sector, commit_sequence(cur->commit));
-		for (k = 0; k < SEGMENT_COPIES - 1 && further[k]; k++)
-			scan_reopened(r, further[k] - 1, commit_sequence(cur->commit));
+		for (further = e.cache; larder_second(further); further >>= 32)
+			scan_reopened(r, larder_second(further) - 1, commit_sequence(cur->commit));
 		if (e.length == LARDER_STREAM_WRITE)
 			err = queue_push(cur, e.sector);
 	}

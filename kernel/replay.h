@@ -94,10 +94,12 @@ int replay_apply(struct replay *r);	/* merges the streams into the indexes and r
 /* -EBADMSG, logged: a record of the write stream that was durable is not among those that are valid */
 int replay_check_end(struct replay *r);
 void replay_cursors_free(struct replay *r);
-/* May these (+ 1, up to the first 0) be further copies of first?  Each is on an SSD of its own. */
-bool replay_copies_ok(struct cache *c, u32 first, const u32 further[SEGMENT_COPIES - 1]);
+/* May these (larder_further()) be further copies of first?  Each is on an SSD of its own. */
+bool replay_copies_ok(struct cache *c, u32 first, u64 further);
 /* What is ok is so from now on; what they were before they are not any more. */
-void replay_link(struct replay *r, u32 first, const u32 further[SEGMENT_COPIES - 1]);
+void replay_link(struct replay *r, u32 first, u64 further);
+/* By the information on a segment, the first one or not: its next copy, of which it may be known already what comes behind it. */
+void replay_link_next(struct replay *r, u32 segment, u32 next, bool first);
 /* The copies of the segment, itself first: how many */
 u32 replay_copies(const struct replay *r, u32 segment, u32 copy[SEGMENT_COPIES]);
 /* Was this segment opened again behind the checkpoint?  Then what the checkpoint maps to it is gone. */

@@ -180,7 +180,7 @@ void segment_link(struct cache *c, u32 first, u32 further)
 	segment_move(c, &c->segments[further], SEGMENT_MIRROR);
 }
 
-u32 segment_first(struct cache *c, u32 segment)
+u32 segment_first(const struct cache *c, u32 segment)
 {
 	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
 
@@ -992,7 +992,7 @@ static int open_one(struct cache *c, struct stream *s)
 		return -ENOSPC;
 	c->segments[segment].stream = s->number;
 	e.sector = segment;
-	e.cache = segment_mirror_number(c, segment);
+	e.cache = segment_names(c, segment);
 	spin_lock_irq(&c->log.lock);
 	err = log_entry_locked(c, &e, NULL);
 	if (!err)
