@@ -70,7 +70,7 @@ fuzz:	## fuzz every parser of bytes that come from a disk, a user or the kernel,
 	@tests/ci/dependencies build fuzz
 	@tests/fuzz/run --minutes $(or $(MINUTES),1)
 
-model:	## explore the ordering rules in full: 3 million states
+model:	## explore the ordering rules in full: 3.5 million states
 	@/usr/bin/python3 tests/model/explore.py
 
 model-smoke:	## the same with smaller bounds, in a minute

@@ -47,7 +47,8 @@ struct snapshot {
 	u64 lsn;			/* of the last closed record of the write stream */
 	struct larder_pos_in pos[LARDER_NR_STREAMS];
 	bool pinned[LARDER_NR_STREAMS];	/* prev_crc is known when step 2 is over */
-	u64 *opened[LARDER_NR_STREAMS];
+	u64 *opened[LARDER_NR_STREAMS];	/* as an OPEN item has them */
+	u32 *third[LARDER_NR_STREAMS];	/* third copy of each + 1, 0: none */
 	u32 nr_opened[LARDER_NR_STREAMS];
 };
 
@@ -58,7 +59,7 @@ struct writer {
 	u64 *values;			/* LARDER_REGION_SECTORS of them */
 	struct larder_segment_in *infos;	/* INFO_BATCH */
 	u32 number;			/* of the chunk */
-	u32 segment, in_segment;	/* where it goes: the in_segment'th chunk there, and in the second copy */
+	u32 segment, in_segment;	/* where it goes: the in_segment'th chunk there, and in its further copies */
 	u32 size_segments;		/* of n->segments */
 	u64 records;			/* extents written */
 	enum checkpoint_pace pace;
@@ -73,7 +74,8 @@ static int snapshot_alloc(struct cache *c, struct snapshot *s)
 	memset(s, 0, sizeof(*s));
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
 		s->opened[i] = kcalloc(c->log.stream[i].opened.size, sizeof(u64), GFP_KERNEL);
-		if (!s->opened[i])
+		s->third[i] = kcalloc(c->log.stream[i].opened.size, sizeof(u32), GFP_KERNEL);
+		if (!s->opened[i] || !s->third[i])
 			return -ENOMEM;
 	}
 	return 0;
@@ -83,8 +85,10 @@ static void snapshot_free(struct snapshot *s)
 {
 	unsigned int i;
 
-	for (i = 0; i < LARDER_NR_STREAMS; i++)
+	for (i = 0; i < LARDER_NR_STREAMS; i++) {
+		kfree(s->third[i]);
 		kfree(s->opened[i]);
+	}
 }
 
 /* log->lock held.  r: the stream's open record, or NULL. */
@@ -107,8 +111,10 @@ static void snapshot_stream(struct cache *c, struct snapshot *snap, struct strea
 	}
 	for (i = 0; i < o->count; i++) {
 		u32 segment = o->segment[(o->head + i) % o->size];
+		u64 further = segment_names(c, segment);
 
-		snap->opened[s->number][i] = segment | (u64)segment_mirror_number(c, segment) << 32;
+		snap->opened[s->number][i] = segment | (u64)larder_second(further) << 32;
+		snap->third[s->number][i] = larder_third(further);
 	}
 	snap->nr_opened[s->number] = o->count;
 }
@@ -201,7 +207,7 @@ static int writer_open_segment(struct writer *w, u32 segment)
 {
 	struct larder_entry_in e = {
 		.kind = LARDER_SEGMENT_OPEN, .length = LARDER_OPEN_CHUNKS, .sector = segment,
-		.cache = segment_mirror_number(w->c, segment),
+		.cache = segment_names(w->c, segment),
 	};
 	int err = log_entry(w->c, &e, NULL);
 
@@ -249,7 +255,7 @@ static int writer_begin(struct writer *w, struct cache *c, struct named_checkpoi
 	n->hash = larder_checkpoint_hash(c->uuid, c->secret, n->sequence);
 	err = writer_take_segment(w, &w->segment);
 	n->first_segment = w->segment;
-	n->first_mirror = err ? 0 : segment_mirror_number(c, w->segment);
+	n->first_further = err ? 0 : segment_names(c, w->segment);
 	larder_chunk_init(w->chunk, n->sequence, 0);
 	return err;
 }
@@ -261,18 +267,16 @@ static void writer_end(struct writer *w)
 	kvfree(w->chunk);
 }
 
-/* To both copies of the segment.  Those that were taken as a pair stay one: a chunk that only one has is no checkpoint. */
+/* To all copies of the segment.  Those that were taken together stay so: a chunk that one of them lacks is no checkpoint. */
 static int writer_write(struct writer *w)
 {
 	struct cache *c = w->c;
-	u32 copy[2] = { w->segment, READ_ONCE(c->segments[w->segment].mirror) }, i;
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, w->segment, copy), i;
 	struct cache_device *d;
 	sector_t where;
 	int err;
 
-	for (i = 0; i < 2; i++) {
-		if (copy[i] == LARDER_NO_SEGMENT)
-			continue;
+	for (i = 0; i < n; i++) {
 		d = chunk_place(c, copy[i], w->in_segment, &where);
 		if (!device_written(d))
 			return -EIO;
@@ -314,7 +318,7 @@ static int writer_put_chunk(struct writer *w, bool last)
 		if (err)
 			return err;
 	}
-	larder_chunk_finish(w->chunk, w->n->hash, next, next == LARDER_NO_SEGMENT ? 0 : segment_mirror_number(w->c, next));
+	larder_chunk_finish(w->chunk, w->n->hash, next, next == LARDER_NO_SEGMENT ? 0 : segment_names(w->c, next));
 	began = ktime_get_ns();
 	err = writer_write(w);
 	if (err)
@@ -361,6 +365,27 @@ static int put_list(struct writer *w, u8 kind, u16 volume, const u64 *values, u3
 	return err;
 }
 
+/* One that has a third copy is in an item of its own, which names that. */
+static int put_opened(struct writer *w, u8 stream, const struct snapshot *snap)
+{
+	const u64 *opened = snap->opened[stream];
+	const u32 *third = snap->third[stream];
+	u32 i, n, nr = snap->nr_opened[stream];
+	int err = 0;
+
+	for (i = 0; i < nr && !err; i += n) {
+		for (n = 0; i + n < nr && !third[i + n]; )
+			n++;
+		if (n) {
+			err = put_list(w, LARDER_ITEM_OPEN, stream, opened + i, n);
+		} else {
+			n = 1;
+			err = put_values(w, LARDER_ITEM_OPEN, stream, third[i], opened + i, n);
+		}
+	}
+	return err;
+}
+
 static int put_streams(struct writer *w, const struct snapshot *snap)
 {
 	unsigned int i;
@@ -369,19 +394,31 @@ static int put_streams(struct writer *w, const struct snapshot *snap)
 	for (i = 0; i < LARDER_NR_STREAMS && !err; i++) {
 		err = larder_chunk_add_pos(w->chunk, i, &snap->pos[i]);	/* the first chunk is empty: all of this fits */
 		if (!err)
-			err = put_list(w, LARDER_ITEM_OPEN, i, snap->opened[i], snap->nr_opened[i]);
+			err = put_opened(w, i, snap);
 	}
 	return err;
 }
 
-/* A second copy that was given up waits behind a start too, until what knew it is not named any more: as if used from replay on. */
+/* Of a second copy of what may be replayed, or is mapped: the third one, which only it names; + 1, 0: none.  segments_lock held. */
+static u32 third_number(const struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], first, n;
+
+	if (c->segments[segment].state != SEGMENT_MIRROR)
+		return 0;
+	first = segment_first(c, segment);
+	n = segment_ring(c, first, copy);
+	return n > 2 && copy[1] == segment && c->segments[first].state != SEGMENT_CHECKPOINT ? copy[2] + 1 : 0;
+}
+
+/* A further copy that was given up waits behind a start too, until nothing named knows it any more: as if used from replay on. */
 static void segment_info(const struct cache *c, u32 segment, u64 replay, struct larder_segment_in *info)
 {
 	const struct segment *seg = &c->segments[segment];
 
 	info->stream = seg->stream;
 	info->flags = 0;
-	info->mirror = segment_mirror_number(c, segment);
+	info->mirror = larder_second(segment_names(c, segment));
 	info->sequence = seg->state == SEGMENT_WAITING && seg->known_to ? max(seg->sequence, replay) : seg->sequence;
 	switch (seg->state) {
 	case SEGMENT_FREE:
@@ -389,7 +426,7 @@ static void segment_info(const struct cache *c, u32 segment, u64 replay, struct 
 	case SEGMENT_MIRROR:
 	case SEGMENT_CHECKPOINT:
 		info->state = LARDER_SEGMENT_FREE;
-		info->mirror = 0;
+		info->mirror = third_number(c, segment);
 		info->stream = 0;
 		info->sequence = 0;
 		break;
@@ -807,7 +844,7 @@ struct chunk_scrub {
 	struct cache *cache;
 	const struct named_checkpoint *n;
 	u32 number, segment;
-	struct larder_chunk *buf[2];
+	struct larder_chunk *buf[SEGMENT_COPIES];
 	struct scrub_counts *counts;
 	bool lost;			/* no copy is valid */
 };
@@ -844,22 +881,26 @@ static bool chunk_valid(const struct chunk_scrub *s, u32 segment, struct larder_
 
 static void chunk_scrub(struct chunk_scrub *s)
 {
-	u32 copy[2] = { s->segment, READ_ONCE(s->cache->segments[s->segment].mirror) }, i;
-	bool there[2], valid[2];
+	u32 copy[SEGMENT_COPIES], n = segment_ring(s->cache, s->segment, copy), i;
+	bool there[SEGMENT_COPIES], valid[SEGMENT_COPIES], any = false;
+	struct larder_chunk *good = NULL;
 
-	for (i = 0; i < 2; i++) {
-		there[i] = copy[i] != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(s->cache, copy[i])->failed);
+	for (i = 0; i < n; i++) {
+		there[i] = !READ_ONCE(segment_device(s->cache, copy[i])->failed);
 		valid[i] = there[i] && chunk_valid(s, copy[i], s->buf[i]);
 		s->counts->errors += there[i] && !valid[i];
+		any |= there[i];
+		if (valid[i])
+			good = s->buf[i];
 	}
-	if (!valid[0] && !valid[1]) {
-		s->lost |= there[0] || there[1];
+	if (!good) {
+		s->lost |= any;
 		return;
 	}
-	for (i = 0; i < 2; i++) {
+	for (i = 0; i < n; i++) {
 		if (!there[i] || valid[i])
 			continue;
-		if (chunk_io(s, copy[i], REQ_OP_WRITE | REQ_FUA, s->buf[!i]) || !chunk_valid(s, copy[i], s->buf[i]))
+		if (chunk_io(s, copy[i], REQ_OP_WRITE | REQ_FUA, good) || !chunk_valid(s, copy[i], s->buf[i]))
 			s->counts->unrepairable++;
 		else
 			s->counts->repaired++;
@@ -918,16 +959,20 @@ static int checkpoint_renew(struct cache *c, struct scrub_counts *n)
 int checkpoint_scrub(struct cache *c, struct scrub_counts *n)
 {
 	struct chunk_scrub s = { .cache = c, .counts = n };
+	bool memory = true;
 	int err = -ENOMEM;
+	u32 i;
 
-	s.buf[0] = kvmalloc(LARDER_CHUNK_SIZE, GFP_NOIO);
-	s.buf[1] = kvmalloc(LARDER_CHUNK_SIZE, GFP_NOIO);
-	if (s.buf[0] && s.buf[1])
+	for (i = 0; i < SEGMENT_COPIES; i++) {
+		s.buf[i] = kvmalloc(LARDER_CHUNK_SIZE, GFP_NOIO);
+		memory &= !!s.buf[i];
+	}
+	if (memory)
 		err = checkpoints_scrub(&s);
 	if (!err && s.lost)
 		err = checkpoint_renew(c, n);
-	kvfree(s.buf[1]);
-	kvfree(s.buf[0]);
+	for (i = 0; i < SEGMENT_COPIES; i++)
+		kvfree(s.buf[i]);
 	return err;
 }
 

@@ -126,35 +126,26 @@ static void copies_ended(struct record *r)
 		copies_done(r);
 }
 
-static void copies_end_on(struct bio *bio, u32 segment, bool counts)
+static void copies_end_on(struct bio *bio, u32 i)
 {
 	struct record *r = bio->bi_private;
+	bool counts = !(r->joining & BIT(i));
 	struct cache *c = r->cache;
-	struct cache_device *d = segment_device(c, segment);
+	struct cache_device *d = segment_device(c, r->copy[i]);
 
 	flusher_wrote(&d->flusher);
 	if (bio->bi_status) {
 		cache_count(c, errors_write, 1);
 		/* one that stays is read from: then none counts */
-		atomic_add(set_copy_failed(c, d) ? counts : 2, &r->writes_failed);
+		atomic_add(set_copy_failed(c, d) ? counts : SEGMENT_COPIES, &r->writes_failed);
 	}
 	bio_put(bio);
 	copies_ended(r);
 }
 
-static void copies_end(struct bio *bio)
-{
-	struct record *r = bio->bi_private;
-
-	copies_end_on(bio, r->segment, !(r->joining & BIT(0)));
-}
-
-static void copies_end_second(struct bio *bio)
-{
-	struct record *r = bio->bi_private;
-
-	copies_end_on(bio, r->second, !(r->joining & BIT(1)));
-}
+static void copies_end_first(struct bio *bio) { copies_end_on(bio, 0); }
+static void copies_end_second(struct bio *bio) { copies_end_on(bio, 1); }
+static void copies_end_third(struct bio *bio) { copies_end_on(bio, 2); }
 
 /* To one copy of its segment. */
 static void copies_submit_to(struct cache *c, struct record *r, u32 segment, bio_end_io_t *end)
@@ -178,26 +169,25 @@ static void copies_submit_to(struct cache *c, struct record *r, u32 segment, bio
 /* To each copy of its segment: those on SSDs that have failed are left out, one on an SSD that joins does not count. */
 static void copies_submit(struct cache *c, struct record *r)
 {
-	bio_end_io_t *end[2] = { copies_end, copies_end_second };
-	u32 copy[2] = { r->segment, READ_ONCE(c->segments[r->segment].mirror) }, i;
-	bool failed[2], sent[2];
+	static bio_end_io_t *const end[SEGMENT_COPIES] = { copies_end_first, copies_end_second, copies_end_third };
+	u32 n = segment_ring(c, r->segment, r->copy), i;
+	bool failed[SEGMENT_COPIES], sent[SEGMENT_COPIES];
 
-	r->second = copy[1];
 	r->joining = 0;
 	r->writes = 0;
-	for (i = 0; i < 2; i++) {
-		const struct cache_device *d = copy[i] == LARDER_NO_SEGMENT ? NULL : segment_device(c, copy[i]);
+	for (i = 0; i < n; i++) {
+		const struct cache_device *d = segment_device(c, r->copy[i]);
 
-		failed[i] = !d || READ_ONCE(d->failed);
-		sent[i] = d && (!failed[i] || READ_ONCE(d->joining));
+		failed[i] = READ_ONCE(d->failed);
+		sent[i] = !failed[i] || READ_ONCE(d->joining);
 		r->writes += !failed[i];
 		r->joining |= failed[i] ? BIT(i) : 0;
 	}
 	atomic_set(&r->writes_failed, 0);
 	atomic_set(&r->writes_left, 1);
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < n; i++)
 		if (sent[i] && r->writes)
-			copies_submit_to(c, r, copy[i], end[i]);
+			copies_submit_to(c, r, r->copy[i], end[i]);
 	copies_ended(r);
 }
 

@@ -122,14 +122,10 @@ static bool drain_ended(struct cache *c, const struct cache_device *d)
 	return shape_ended(c) || !READ_ONCE(d->draining);
 }
 
-/* Is the segment, or its second copy, on this SSD? */
-static bool on_device(struct cache *c, u32 segment, const void *arg)
+/* segment_on(), for log_uses() */
+static bool on_device(struct cache *c, u32 segment, const void *device)
 {
-	const struct cache_device *d = arg;
-	u32 mirror;
-
-	mirror = READ_ONCE(c->segments[segment].mirror);
-	return segment_device(c, segment) == d || (mirror != LARDER_NO_SEGMENT && segment_device(c, mirror) == d);
+	return segment_on(c, segment, device);
 }
 
 /* The open segments of the other streams on it are sealed; those that they have opened are passed over. */
@@ -169,7 +165,7 @@ static bool wants_checkpoint(struct cache *c, const struct cache_device *d)
 	for (i = d->first_segment; i < d->first_segment + d->nr_segments && !wants; i++) {
 		spin_lock_irq(&c->segments_lock);
 		seg = &c->segments[i];
-		first = seg->state == SEGMENT_MIRROR ? &c->segments[seg->mirror] : seg;
+		first = &c->segments[segment_first(c, i)];
 		wants = first->state == SEGMENT_CHECKPOINT || first->state == SEGMENT_WAITING ||
 			(first != seg && first->state == SEGMENT_SEALED && !atomic_read(&first->dirty));
 		spin_unlock_irq(&c->segments_lock);

@@ -269,6 +269,9 @@ static int check_checkpoints(const struct larder_cache_sb *sb, const char **why)
 			return refuse(why, -EINVAL, "checkpoint.first_segment");
 		if (p->first_mirror && !cache_segment_ok(sb, le32_to_cpu(p->first_mirror) - 1))
 			return refuse(why, -EINVAL, "checkpoint.first_mirror");
+		if (p->first_third && (!p->first_mirror || p->first_third == p->first_mirror ||
+				       !cache_segment_ok(sb, le32_to_cpu(p->first_third) - 1)))
+			return refuse(why, -EINVAL, "checkpoint.first_third");
 		epoch = find_epoch(sb, le32_to_cpu(p->epoch));
 		if (!epoch)
 			return refuse(why, -EINVAL, "checkpoint.epoch");
@@ -527,6 +530,15 @@ static u64 volume_size(const struct larder_geometry *geo, u32 volume)
 	return volume < geo->nr_volumes ? geo->volume_sectors[volume] : 0;
 }
 
+bool larder_further_ok(u64 segment, u64 further, u32 nr_segments)
+{
+	u32 second = larder_second(further), third = larder_third(further);
+
+	if (second > nr_segments || third > nr_segments || second == segment + 1)
+		return false;
+	return !third || (second && third != second && third != segment + 1);
+}
+
 /* The bounds of one entry.  [low, high): cache sectors where its data may lie. */
 static int check_entry(const struct larder_entry_in *e, const struct larder_geometry *geo, u8 stream, u64 low, u64 high,
 		       const char **why)
@@ -540,8 +552,8 @@ static int check_entry(const struct larder_entry_in *e, const struct larder_geom
 	if (e->kind == LARDER_SEGMENT_OPEN) {
 		if (e->sector >= geo->nr_segments)
 			return refuse(why, -EINVAL, "entry sector (of a segment)");
-		if (e->cache > geo->nr_segments || e->cache == e->sector + 1)
-			return refuse(why, -EINVAL, "entry cache (of a second copy)");
+		if (!larder_further_ok(e->sector, e->cache, geo->nr_segments))
+			return refuse(why, -EINVAL, "entry cache (of further copies)");
 		return e->length <= LARDER_OPEN_CHUNKS ? 0 : refuse(why, -EINVAL, "entry length (of a stream)");
 	}
 	size = volume_size(geo, e->volume);
@@ -944,12 +956,13 @@ int larder_chunk_add_end(struct larder_chunk *c)
 	return chunk_item(c, LARDER_ITEM_END, 0, 0, 0, 1) ? 0 : -ENOSPC;
 }
 
-void larder_chunk_finish(struct larder_chunk *c, u64 hash, u32 next_segment, u32 next_mirror)
+void larder_chunk_finish(struct larder_chunk *c, u64 hash, u32 next_segment, u64 next_further)
 {
 	c->magic = cpu_to_le32(LARDER_CHUNK_MAGIC);
 	c->hash = cpu_to_le64(hash);
 	c->next_segment = cpu_to_le32(next_segment);
-	c->next_mirror = cpu_to_le32(next_mirror);
+	c->next_mirror = cpu_to_le32(larder_second(next_further));
+	c->next_third = cpu_to_le32(larder_third(next_further));
 	c->crc = cpu_to_le32(larder_crc_without(c, sizeof(*c), CHUNK_CRC_AT));
 }
 
@@ -971,6 +984,9 @@ int larder_check_chunk(const struct larder_chunk *c, const struct larder_chunk_e
 		return refuse(why, -EINVAL, "next_segment");
 	if (le32_to_cpu(c->next_mirror) > e->geo->nr_segments)
 		return refuse(why, -EINVAL, "next_mirror");
+	if (c->next_third &&
+	    (le32_to_cpu(c->next_third) > e->geo->nr_segments || !c->next_mirror || c->next_third == c->next_mirror))
+		return refuse(why, -EINVAL, "next_third");
 	if (le32_to_cpu(c->crc) != larder_crc_without(c, sizeof(*c), CHUNK_CRC_AT))
 		return refuse(why, -EBADMSG, "checksum");
 	return 0;
@@ -1011,9 +1027,12 @@ static bool item_opened_ok(const struct larder_item_in *item, u32 nr_segments)
 	u64 value;
 	u32 i;
 
+	if (item->number && (item->count != 1 || item->number > nr_segments))
+		return false;
 	for (i = 0; i < item->count; i++) {
 		value = larder_item_u64(item, i);
-		if ((u32)value >= nr_segments || value >> 32 > nr_segments || value >> 32 == (value & U32_MAX) + 1)
+		if ((u32)value >= nr_segments ||
+		    !larder_further_ok((u32)value, larder_further(value >> 32, item->number), nr_segments))
 			return false;
 	}
 	return true;

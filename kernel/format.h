@@ -219,7 +219,7 @@ struct larder_pos_in {			/* struct larder_stream_pos */
 struct larder_segment_in {		/* struct larder_segment_info */
 	u64 sequence;
 	u8 state, stream, flags;
-	u32 mirror;			/* number + 1, 0: none */
+	u32 mirror;			/* number + 1, 0: none: the next copy */
 };
 
 /* Zeroes the chunk. */
@@ -234,8 +234,17 @@ int larder_chunk_add_u64(struct larder_chunk *c, u8 kind, u16 volume, u64 number
 int larder_chunk_add_pos(struct larder_chunk *c, u8 stream, const struct larder_pos_in *pos);	/* NULL: count 0 */
 int larder_chunk_add_segments(struct larder_chunk *c, u64 first, const struct larder_segment_in *info, u32 count);
 int larder_chunk_add_end(struct larder_chunk *c);
-/* next_mirror: number + 1, 0: none */
-void larder_chunk_finish(struct larder_chunk *c, u64 hash, u32 next_segment, u32 next_mirror);
+/*
+ * The further copies of a segment in one number, as a SEGMENT_OPEN has them: lower half: the second one + 1, upper half: the third
+ * one + 1; 0: none.
+ */
+static inline u32 larder_second(u64 further) { return (u32)further; }
+static inline u32 larder_third(u64 further) { return further >> 32; }
+static inline u64 larder_further(u32 second, u32 third) { return second | (u64)third << 32; }
+/* Do these exist, and is each another one than the segment and the other? */
+bool larder_further_ok(u64 segment, u64 further, u32 nr_segments);
+
+void larder_chunk_finish(struct larder_chunk *c, u64 hash, u32 next_segment, u64 next_further);
 
 struct larder_chunk_expect {
 	const struct larder_geometry *geo;

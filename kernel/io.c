@@ -325,18 +325,26 @@ static __always_inline int read_hit_whole(struct volume *v, struct bio *bio, str
 	return likely(io->state != LARDER_ST_NONE) ? read_hit(v, bio, io, false) : -EAGAIN;
 }
 
-/* Worker.  Where the cache sector is in the copy of its segment that is not on this SSD; NULL: there is none. */
-static struct cache_device *other_copy(struct cache *c, u64 cache, const struct cache_device *d, sector_t *where)
+/*
+ * Worker.  Where the cache sector is in the next copy of its segment, behind the one on d, that can be read; NULL: there is none,
+ * or it is the one on 'began'.
+ */
+static struct cache_device *next_copy(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began,
+				      sector_t *where)
 {
-	u32 segment = cache_segment(c, cache), mirror = READ_ONCE(c->segments[segment].mirror);
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, cache_segment(c, cache), copy), at = 0, i;
 	struct cache_device *other;
 
-	if (mirror == LARDER_NO_SEGMENT)
-		return NULL;
-	if (segment_device(c, segment) == d)
-		cache += ((s64)mirror - segment) * (1ll << c->segment_shift);
-	other = copy_sector_device(c, cache, where);
-	return other == d || READ_ONCE(other->failed) ? NULL : other;
+	while (at + 1 < n && segment_device(c, copy[at]) != d)
+		at++;
+	for (i = 1; i < n; i++) {
+		other = copy_sector_device(c, copy_sector(c, cache, copy[(at + i) % n]), where);
+		if (other == began)
+			break;
+		if (other != d && !READ_ONCE(other->failed))
+			return other;
+	}
+	return NULL;
 }
 
 /* Sleeps.  Fills the bio with what lies at this sector of an SSD of 4 KiB blocks; buf: one of them. */
@@ -373,20 +381,20 @@ static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, 
 static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map *m)
 {
 	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
-	struct cache_device *d;
-	int err, tries = 0;
+	struct cache_device *d, *began;
 	sector_t where;
+	int err;
 
 	if (!buf)
 		return -ENOMEM;
-	d = cache_sector_device(c, m->cache, &where);
+	d = began = cache_sector_device(c, m->cache, &where);
 	do {
 		err = bounce_from(d, where, bio, buf);
 		if (!err)
 			break;
 		cache_count(c, errors_read, 1);
-		d = other_copy(c, m->cache, d, &where);
-	} while (d && !tries++);
+		d = next_copy(c, m->cache, d, began, &where);
+	} while (d);
 	kfree(buf);
 	return err;
 }
@@ -674,16 +682,16 @@ static int read_part_backing(struct volume *v, struct bio *bio, u32 offset, u32 
 	return err;
 }
 
-/* Its segment is pinned: no second copy goes meanwhile. */
+/* Its segment is pinned: no copy goes meanwhile. */
 static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
 {
+	struct cache_device *d, *began;
 	struct cache *c = v->cache;
-	struct cache_device *d;
 	struct bio *part;
 	sector_t where;
-	int err, tries = 0;
+	int err;
 
-	d = cache_sector_device(c, m->cache, &where);
+	d = began = cache_sector_device(c, m->cache, &where);
 	do {
 		part = part_of(v, bio, offset, m->len);
 		bio_set_dev(part, d->bdev);
@@ -693,8 +701,8 @@ static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const
 		if (!err)
 			return 0;
 		cache_count(c, errors_read, 1);
-		d = other_copy(c, m->cache, d, &where);
-	} while (d && !tries++);
+		d = next_copy(c, m->cache, d, began, &where);
+	} while (d);
 	return err;
 }
 
@@ -1046,7 +1054,7 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	struct cache *c = v->cache;
 	bool failed = unlikely(*error) && *error != BLK_STS_AGAIN, other;
 
-	/* before the pin goes, and with it perhaps the second copy */
+	/* before the pin goes, and with it perhaps the other copies */
 	other = failed && segment_try_mirror(c, io->segment - c->segments, io->device);
 	atomic_dec(&io->segment->pins);
 	if (unlikely(io->probe))
@@ -1059,7 +1067,7 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 			read_lost(v, io->sector, io->len);
 		return DM_ENDIO_DONE;
 	}
-	/* of clean data the backing has the same; of dirty data the other copy */
+	/* of clean data the backing has the same; of dirty data another copy */
 	io->retries = 1;
 	io->kind = IO_NONE;
 	bio->bi_iter = io->iter;

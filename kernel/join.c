@@ -27,7 +27,7 @@
  *
  * A suspend may come between any two of the steps: join_work() ends, and is begun again by the resume.
  *
- * Locks: segments_lock for states, links and 'stale'; a pair that is copied is pinned, so that it is neither freed nor divided.
+ * Locks: segments_lock for states, links and 'stale'; what is copied is pinned, so that no copy of it is freed.
  */
 #include <linux/delay.h>
 #include <linux/sched/mm.h>
@@ -140,14 +140,13 @@ static int check_lost(struct cache *c, const struct cache_device *d)
 static void place_segment(struct cache *c, struct cache_device *d, u32 n)
 {
 	struct segment *seg = &c->segments[n];
-	u32 other = seg->mirror, first = seg->state == SEGMENT_MIRROR ? other : n;
-	bool copied = other != LARDER_NO_SEGMENT && !segment_device(c, other)->failed;
+	u32 first = segment_first(c, n);
 
 	seg->stale = 0;
 	seg->prefer_mirror = false;
 	if (seg->state == SEGMENT_FREE || seg->state == SEGMENT_CHECKPOINT)
 		return;
-	if (!copied) {
+	if (segment_further(c, n) == LARDER_NO_SEGMENT) {
 		segment_free_lost(c, n);
 		return;
 	}
@@ -168,15 +167,15 @@ static void place_segment(struct cache *c, struct cache_device *d, u32 n)
 /* segments_lock held: a second copy on B of a segment that is to be written to. */
 static void pair_one(struct cache *c, struct cache_device *d, u32 segment, u32 slots)
 {
-	u32 second;
+	u32 further;
 
-	if (segment == LARDER_NO_SEGMENT || c->segments[segment].mirror != LARDER_NO_SEGMENT || segment_device(c, segment) == d)
+	if (segment == LARDER_NO_SEGMENT || segment_mirrored(c, segment) || segment_device(c, segment) == d)
 		return;
-	second = segment_take_of(c, d, SEGMENT_MIRROR);
-	if (second == LARDER_NO_SEGMENT)
+	further = segment_take_of(c, d, SEGMENT_MIRROR);
+	if (further == LARDER_NO_SEGMENT)
 		return;
-	segment_link(c, segment, second);
-	c->segments[second].stale = slots;
+	segment_link(c, segment, further);
+	c->segments[further].stale = slots;
 }
 
 /* log->lock and segments_lock held */
@@ -288,31 +287,45 @@ static bool join_ended(struct cache *c, const struct cache_device *d)
 	return shape_ended(c) || !READ_ONCE(d->joining);
 }
 
-/* [0, slots) of one copy to the other.  What cannot be read cannot be copied: it is up to who has the data to mend that. */
-static int copy_slots(struct cache *c, struct cache_device *d, u32 from, u32 to, u32 slots, void *buf)
+/* From the first of the copies, from[], that gives it. */
+static int read_slots(struct cache *c, struct cache_device *d, const u32 *from, u32 nr, u32 slot, u32 n, void *buf)
 {
 	struct cache_device *source;
 	sector_t where;
-	u32 slot, n;
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < nr; i++) {
+		source = copy_sector_device(c, slot_sector(c, from[i], slot), &where);
+		if (READ_ONCE(source->failed))
+			continue;
+		err = super_io(source->bdev, REQ_OP_READ | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
+		if (!err)
+			return 0;
+		cache_count(c, errors_read, 1);
+		DMERR("%pg: cannot read segment %u: error %d; SSD %u cannot join before what is there was written anew",
+		      source->bdev, from[i], err, (u32)(d - c->dev));
+	}
+	if (!err)
+		DMERR("cache %pUb: the SSDs that had segment %u have failed: SSD %u cannot join now", c->uuid, from[0],
+		      (u32)(d - c->dev));
+	return err ?: -EIO;
+}
+
+/* [0, slots) to this copy.  What cannot be read cannot be copied: it is up to who has the data to mend that. */
+static int copy_slots(struct cache *c, struct cache_device *d, u32 to, u32 slots, void *buf)
+{
+	u32 copy[SEGMENT_COPIES], nr = segment_ring(c, to, copy), slot, n;
+	sector_t where;
 	int err = 0;
 
 	for (slot = 0; slot < slots && !err; slot += n) {
 		n = min(slots - slot, COPY_SLOTS);
-		source = copy_sector_device(c, slot_sector(c, from, slot), &where);
 		if (join_ended(c, d))
 			return -ECANCELED;
-		if (READ_ONCE(source->failed)) {
-			DMERR("%pg: it failed, and had the only copy of segment %u: SSD %u cannot join now", source->bdev, from,
-			      (u32)(d - c->dev));
-			return -EIO;
-		}
-		err = super_io(source->bdev, REQ_OP_READ | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
-		if (err) {
-			cache_count(c, errors_read, 1);
-			DMERR("%pg: cannot read segment %u: error %d; SSD %u cannot join before what is there was written anew",
-			      source->bdev, from, err, (u32)(d - c->dev));
+		err = read_slots(c, d, copy + 1, nr - 1, slot, n, buf);
+		if (err)
 			return err;
-		}
 		copy_sector_device(c, slot_sector(c, to, slot), &where);
 		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
 		flusher_wrote(&d->flusher);
@@ -329,11 +342,11 @@ static int copy_slots(struct cache *c, struct cache_device *d, u32 from, u32 to,
 
 enum copy_verdict { COPY_DONE, COPY_NEEDED, COPY_LATER };
 
-/* segments_lock held.  Does this copy on B lack what the other one has?  Pins the pair if it is to be made now. */
+/* segments_lock held.  Does this copy on B lack what the others have?  Pins all if it is to be made now. */
 static enum copy_verdict judge_copy(struct cache *c, u32 n)
 {
 	struct segment *seg = &c->segments[n];
-	u32 first = seg->state == SEGMENT_MIRROR ? seg->mirror : n;
+	u32 first = segment_first(c, n);
 
 	if (!seg->stale)
 		return COPY_DONE;
@@ -357,20 +370,19 @@ static enum copy_verdict judge_copy(struct cache *c, u32 n)
 static int copy_stale(struct cache *c, struct cache_device *d, void *buf, bool *later)
 {
 	enum copy_verdict verdict;
-	u32 i, other, first, slots;
+	u32 i, first, slots;
 	int err = 0;
 
 	for (i = d->first_segment; i < d->first_segment + d->nr_segments && !err; i++) {
 		spin_lock_irq(&c->segments_lock);
 		verdict = judge_copy(c, i);
 		slots = c->segments[i].stale;
-		other = c->segments[i].mirror;
-		first = c->segments[i].state == SEGMENT_MIRROR ? other : i;
+		first = segment_first(c, i);
 		spin_unlock_irq(&c->segments_lock);
 		*later |= verdict == COPY_LATER;
 		if (verdict != COPY_NEEDED)
 			continue;
-		err = copy_slots(c, d, other, i, slots, buf);
+		err = copy_slots(c, d, i, slots, buf);
 		spin_lock_irq(&c->segments_lock);
 		if (!err)
 			c->segments[i].stale = 0;
@@ -388,16 +400,16 @@ static int copy_stale(struct cache *c, struct cache_device *d, void *buf, bool *
 static enum copy_verdict pair_sealed(struct cache *c, struct cache_device *d, u32 n)
 {
 	struct segment *seg = &c->segments[n];
-	u32 second;
+	u32 further;
 
-	if (seg->mirror != LARDER_NO_SEGMENT || !segment_wants_copy(c, seg) || segment_device(c, n)->failed)
+	if (segment_mirrored(c, n) || !segment_wants_copy(c, seg) || segment_device(c, n)->failed)
 		return COPY_DONE;
 	/* what the log needs to go on is not for copies */
 	if (seg->state != SEGMENT_SEALED || d->nr_free <= segments_opened_goal(c) + READ_ONCE(c->reserve_checkpoint))
 		return atomic_read(&seg->dirty) ? COPY_LATER : COPY_DONE;
-	second = segment_take_of(c, d, SEGMENT_MIRROR);
-	segment_link(c, n, second);
-	c->segments[second].stale = c->segment_slots;
+	further = segment_take_of(c, d, SEGMENT_MIRROR);
+	segment_link(c, n, further);
+	c->segments[further].stale = c->segment_slots;
 	return COPY_NEEDED;
 }
 
@@ -406,7 +418,7 @@ static bool to_be_left(struct cache *c, u32 segment, const void *ignored)
 {
 	const struct segment *seg = &c->segments[segment];
 
-	return READ_ONCE(seg->mirror) == LARDER_NO_SEGMENT && segment_wants_copy(c, seg);
+	return !segment_mirrored(c, segment) && segment_wants_copy(c, seg);
 }
 
 /* Any new ones?  *later: look again. */

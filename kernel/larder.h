@@ -141,10 +141,12 @@ enum segment_state {
 	SEGMENT_SEALED,			/* in its stream's queue of age */
 	SEGMENT_RECLAIMING,
 	SEGMENT_WAITING,		/* empty; a named checkpoint's replay may need its records, or readers are still there */
-	SEGMENT_MIRROR,			/* second copy of 'mirror' */
+	SEGMENT_MIRROR,			/* a further copy of another one: segment_first() */
 	SEGMENT_LOST,			/* on an SSD that has failed */
 	SEGMENT_CHECKPOINT,
 };
+
+#define SEGMENT_COPIES	LARDER_COPIES	/* of a segment, at most */
 
 struct segment {
 	struct list_head list;		/* of its state or stream */
@@ -158,7 +160,8 @@ struct segment {
 	bool prefer_mirror;		/* the first copy could not be read, or does not match its checksums */
 	bool settled;			/* its SSD is drained: judge_evacuate() has found it pinned; reclaim_lock */
 	u16 stale;			/* slots of this copy, on an SSD that joins, that are not copied yet; segments_lock */
-	u32 mirror;			/* the other copy, LARDER_NO_SEGMENT: none; segments_lock to change it */
+	/* the next copy of the same segment, behind the last the first: a ring; LARDER_NO_SEGMENT: there is one; segments_lock */
+	u32 mirror;
 	u64 sequence;			/* of its last record */
 	u64 emptied;			/* log->next_sequence when it became free of what was mapped to it, 0: at the start */
 	union {
@@ -238,8 +241,8 @@ struct record {
 	struct list_head copies;	/* struct copy: fill and keep only, as all below, which is of its append */
 	atomic_t writes_left, writes_failed;	/* one for each copy of the segment; and one while it is submitted */
 	u8 writes;			/* those that count */
-	u8 joining;			/* bits: the first one, or the second one, does not */
-	u32 second;			/* the segment's second copy */
+	u8 joining;			/* bits: the first one, or a further one, does not */
+	u32 copy[SEGMENT_COPIES];	/* of the segment, itself first */
 	struct item *items[RECORD_SLOTS];	/* by first slot */
 };
 
@@ -417,7 +420,8 @@ struct ssd_probe {
 
 struct named_checkpoint {		/* super_lock */
 	u64 sequence, replay_sequence, bytes, hash;
-	u32 first_segment, first_mirror, epoch;	/* first_mirror: number + 1, 0: none */
+	u32 first_segment, epoch;
+	u64 first_further;		/* its further copies: larder_further() */
 	u32 replay_segment;		/* the write stream was in it; LARDER_NO_SEGMENT: in none, or it is one of a former run */
 	u32 *segments;			/* of its chunks */
 	u32 nr_segments;
@@ -476,6 +480,7 @@ struct cache {
 	u64 set_durable;		/* the newest one that all members have: backings are told no other; super_lock */
 	u32 table_places;		/* SSDs by the table that is in both places of all members */
 	bool table_in_b;		/* the newest table is copy B */
+	bool third;			/* the superblocks say that segments may have a third copy; super_lock */
 	struct named_checkpoint named[LARDER_NR_CHECKPOINTS];	/* [0] the newest; sequence 0: none */
 	struct named_checkpoint doubtful;	/* its superblock could not be written: neither named nor free; checkpoint_lock */
 	u64 checkpoint_sequence;
@@ -774,12 +779,33 @@ static inline struct cache_device *segment_device(struct cache *c, u32 segment)
 	return &c->dev[i];
 }
 
-/* Any context: the segment's second copy as it is named on disk: its number + 1, 0: none. */
-static inline u32 segment_mirror_number(const struct cache *c, u32 segment)
+/*
+ * Any context: the copies of the segment, itself first: how many.  Without segments_lock, and with nothing that keeps them together
+ * (a pin), a look.
+ */
+static inline u32 segment_ring(const struct cache *c, u32 segment, u32 copy[SEGMENT_COPIES])
 {
-	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+	u32 n = 0, next = segment;
 
-	return mirror == LARDER_NO_SEGMENT ? 0 : mirror + 1;
+	do {
+		copy[n++] = next;
+		next = READ_ONCE(c->segments[next].mirror);
+	} while (next != LARDER_NO_SEGMENT && next != segment && n < SEGMENT_COPIES);
+	return n;
+}
+
+/* Any context: has it another copy? */
+static inline bool segment_mirrored(const struct cache *c, u32 segment)
+{
+	return READ_ONCE(c->segments[segment].mirror) != LARDER_NO_SEGMENT;
+}
+
+/* Any context: the segment's further copies as they are named on disk: larder_further(). */
+static inline u64 segment_names(const struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy);
+
+	return larder_further(n > 1 ? copy[1] + 1 : 0, n > 2 ? copy[2] + 1 : 0);
 }
 
 /* Any context: the place of this very sector. */
@@ -796,18 +822,35 @@ static inline struct cache_device *copy_sector_device(struct cache *c, u64 cache
 	return d;
 }
 
+/* Any context: the same sector in another copy of its segment. */
+static inline u64 copy_sector(const struct cache *c, u64 cache_sector, u32 copy)
+{
+	return slot_sector(c, copy, 0) + (cache_sector & (c->segment_sectors - 1));
+}
+
+/* Any context: the first further copy of the segment that is on an SSD which has not failed; LARDER_NO_SEGMENT: there is none. */
+static inline u32 segment_further(struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
+
+	for (i = 1; i < n; i++)
+		if (!READ_ONCE(segment_device(c, copy[i])->failed))
+			return copy[i];
+	return LARDER_NO_SEGMENT;
+}
+
 /* Any context: where to read it: in the first copy of its segment, unless that is known to be bad and there is another one. */
 static inline struct cache_device *cache_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
 {
-	u32 segment = cache_segment(c, cache_sector), mirror;
+	u32 segment = cache_segment(c, cache_sector), further;
 
 	if (likely(c->nr_devices == 1))
 		return copy_sector_device(c, cache_sector, where);
-	mirror = READ_ONCE(c->segments[segment].mirror);
-	if (unlikely(mirror != LARDER_NO_SEGMENT &&
-		     (READ_ONCE(c->segments[segment].prefer_mirror) || READ_ONCE(segment_device(c, segment)->failed)) &&
-		     !READ_ONCE(segment_device(c, mirror)->failed)))
-		cache_sector += ((s64)mirror - segment) * (1ll << c->segment_shift);
+	if (unlikely(READ_ONCE(c->segments[segment].prefer_mirror) || READ_ONCE(segment_device(c, segment)->failed))) {
+		further = segment_further(c, segment);
+		if (further != LARDER_NO_SEGMENT)
+			cache_sector = copy_sector(c, cache_sector, further);
+	}
 	return copy_sector_device(c, cache_sector, where);
 }
 
@@ -824,10 +867,8 @@ static inline struct block_device *cache_bdev(const struct cache *c)
 /* Any context.  No copy of it can be read. */
 static inline bool segment_lost(struct cache *c, u32 segment)
 {
-	u32 mirror = READ_ONCE(c->segments[segment].mirror);
-
 	return unlikely(READ_ONCE(c->nr_failed)) && READ_ONCE(segment_device(c, segment)->failed) &&
-	       (mirror == LARDER_NO_SEGMENT || READ_ONCE(segment_device(c, mirror)->failed));
+	       segment_further(c, segment) == LARDER_NO_SEGMENT;
 }
 
 /* Any context: is it sent what is appended, flushed, and told of checkpoints? */
@@ -863,13 +904,29 @@ static inline bool stream_pairs(const struct cache *c, u8 stream)
 	return stream == LARDER_STREAM_WRITE || READ_ONCE(c->set.mirror) == MIRROR_ALL;
 }
 
+/* Any context: is a copy of it on this SSD? */
+static inline bool segment_on(struct cache *c, u32 segment, const struct cache_device *d)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy);
+
+	while (n--)
+		if (segment_device(c, copy[n]) == d)
+			return true;
+	return false;
+}
+
 /* Any context: is a copy of it on an SSD that is being drained? */
 static inline bool segment_draining(struct cache *c, u32 segment)
 {
-	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+	u32 copy[SEGMENT_COPIES], n;
 
-	return READ_ONCE(c->nr_draining) && (READ_ONCE(segment_device(c, segment)->draining) ||
-					     (mirror != LARDER_NO_SEGMENT && READ_ONCE(segment_device(c, mirror)->draining)));
+	if (likely(!READ_ONCE(c->nr_draining)))
+		return false;
+	n = segment_ring(c, segment, copy);
+	while (n--)
+		if (READ_ONCE(segment_device(c, copy[n])->draining))
+			return true;
+	return false;
 }
 
 static inline struct race_bucket *race_bucket(struct cache *c, const struct volume *v, u64 region)
@@ -1057,8 +1114,10 @@ int segments_grow(struct cache *c, struct cache_device *d, u32 nr);
 void segments_forget_opened(struct cache *c);
 /* log->lock held.  Of the first so many that are opened: those that are not lost, in which the log can go on */
 u32 opened_left(struct cache *c, const struct opened_list *o, u32 first);
-/* segments_lock held: these two are copies of one another from now on; second becomes SEGMENT_MIRROR */
-void segment_link(struct cache *c, u32 first, u32 second);
+/* segments_lock held: further, which has none, is one more copy of first from now on; it becomes SEGMENT_MIRROR */
+void segment_link(struct cache *c, u32 first, u32 further);
+/* segments_lock held: the one of these copies that extents name, and that is no SEGMENT_MIRROR */
+u32 segment_first(const struct cache *c, u32 segment);
 #define SEGMENTS_AT_ONCE 1024u
 /*
  * Process context, segments_lock held with interrupts off, by whoever looks at so many segments: it is let go of now and then.  n:
@@ -1082,14 +1141,15 @@ u32 segments_coming(struct cache *c);
 /* is it, or its second copy, on one of these? */
 bool segment_helps(struct cache *c, u32 segment, u32 wanted);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
-/* segments_lock held: nothing is mapped to it, or what is has another copy; the pair is none any more */
+/* segments_lock held: nothing is mapped to it, or what is has another copy; with a first copy its further ones go */
 void segment_free_lost(struct cache *c, u32 segment);
-/* A read of its copy on this SSD failed.  True: there is another one; if that is the second one, it is read from now on. */
+/* A read of its copy on this SSD failed.  True: there is another one; if the first one failed, that is read from now on. */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d);
 #define UNMIRROR_BATCH	8192u				/* segments looked at by each call */
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
 /* Sectors that have fewer copies than the set asks for; *single: of these, dirty ones that have one left.  A look */
 u64 segments_below(struct cache *c, u64 *single);
+u32 segment_members(struct cache *c, u32 segment);	/* how many have it */
 bool segment_single(struct cache *c, u32 segment, const void *ignored);	/* does one member have it, and no other? */
 bool segment_below(struct cache *c, u32 segment, const void *ignored);	/* does one have it, or none? */
 /* moves it between lists and counts; segments_lock taken inside */

@@ -48,7 +48,9 @@ enum larder_kind {
 /* Feature masks.  Unknown compat: ignore; unknown ro_compat: do not write; unknown incompat: refuse. */
 #define LARDER_COMPAT_ALL	0ull
 #define LARDER_RO_COMPAT_ALL	0ull
-#define LARDER_INCOMPAT_ALL	0ull
+/* Of SSDs: segments may have a third copy: see SEGMENT_OPEN, OPEN and SEGMENTS items, first_third, next_third */
+#define LARDER_INCOMPAT_THIRD	0x1ull
+#define LARDER_INCOMPAT_ALL	LARDER_INCOMPAT_THIRD
 
 #define LARDER_STACK_SIZE	2048u	/* of a description of stacks, see docs/on-disk-format.md 3.4 */
 
@@ -97,6 +99,7 @@ enum larder_stream {
 };
 
 #define LARDER_NO_SEGMENT	0xffffffffu
+#define LARDER_COPIES		3u	/* of a segment, itself among them: at most */
 #define LARDER_MAX_OPENED	64u	/* of a stream at once: OPEN items of a checkpoint */
 #define LARDER_OPEN_CHUNKS	3u	/* in the place of the stream in a SEGMENT_OPEN: for chunks of a checkpoint */
 
@@ -109,7 +112,8 @@ struct larder_checkpoint_ptr {
 	__le32	epoch;			/* of the records behind it */
 	__le64	hash;			/* that its chunks carry */
 	__le32	first_mirror;		/* second copy of first_segment: its number + 1; 0: none */
-	__u8	reserved[20];
+	__le32	first_third;		/* its third copy, likewise */
+	__u8	reserved[16];
 };
 
 /* 32 bytes */
@@ -267,7 +271,10 @@ enum larder_entry_kind {
 	LARDER_ZERO		= 3,	/* sector, length; cache: a serial number of its own: zeroes, newer than the backing */
 	LARDER_CLEAN		= 4,	/* sector, length, cache: what is mapped there to this place was written back */
 	LARDER_INVALIDATE	= 5,	/* sector, length: nothing is cached there */
-	/* sector: segment, length: enum larder_stream, cache: its second copy + 1, or 0; the stream's next one, in order */
+	/*
+	 * sector: segment, length: enum larder_stream, cache: lower half: its second copy + 1, or 0; upper half: its third copy,
+	 * likewise; the stream's next one, in order
+	 */
 	LARDER_SEGMENT_OPEN	= 6,
 	LARDER_INTENT		= 7,	/* sector: region of 64 MiB, length: 1 set, 0 cleared */
 	LARDER_FORGET		= 8,	/* the volume's extents and marks are gone */
@@ -350,7 +357,8 @@ struct larder_chunk {
 	__le32	used;			/* bytes of payload */
 	__le32	next_segment;		/* where the chunk is that follows the last one of this segment; LARDER_NO_SEGMENT: none */
 	__le32	next_mirror;		/* second copy of next_segment: its number + 1; 0: none */
-	__u8	reserved[24];
+	__le32	next_third;		/* its third copy, likewise */
+	__u8	reserved[20];
 	__u8	payload[LARDER_CHUNK_SIZE - 64];
 };
 #define LARDER_CHUNK_PAYLOAD	(LARDER_CHUNK_SIZE - 64u)
@@ -360,7 +368,7 @@ enum larder_item_kind {
 	LARDER_ITEM_MARKS	= 2,	/* count set intent marks (__le64: number of the 64 MiB region) of volume */
 	/*
 	 * count segments (__le64: number, and in the upper half that of the second copy + 1, or 0) of stream volume, opened, not
-	 * begun at the snapshot, in order
+	 * begun at the snapshot, in order.  number: the third copy + 1 of the only one; 0: those of this item have none
 	 */
 	LARDER_ITEM_OPEN	= 3,
 	LARDER_ITEM_STREAM	= 4,	/* struct larder_stream_pos of stream volume: where replay of it starts; count 0 or 1 */
@@ -399,7 +407,8 @@ struct larder_segment_info {
 	__u8	stream;
 	__u8	flags;			/* LARDER_SEGMENT_* */
 	__u8	zero;
-	__le32	mirror;			/* segment of its second copy + 1; 0: none */
+	/* segment of its second copy + 1; 0: none.  Of a FREE one that is a second copy: the third copy, likewise */
+	__le32	mirror;
 	__le64	sequence;		/* of its last record: the order of age within a stream */
 };
 

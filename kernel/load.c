@@ -43,13 +43,13 @@ static int load_pos(struct loader *l, const struct larder_item_in *item)
 	return 0;
 }
 
-static int link_copies(struct loader *l, u32 first, u32 second)
+static int link_copies(struct loader *l, u32 first, u64 further)
 {
-	if (!replay_pair_ok(l->s->c, first, second)) {
-		l->why = "both copies of a segment on one SSD";
+	if (!replay_copies_ok(l->s->c, first, further)) {
+		l->why = "two copies of a segment on one SSD";
 		return -EINVAL;
 	}
-	replay_link(&l->s->r, first, second);
+	replay_link(&l->s->r, first, further);
 	return 0;
 }
 
@@ -66,8 +66,9 @@ static int load_opened(struct loader *l, const struct larder_item_in *item)
 	for (i = 0; i < item->count && !err; i++) {
 		u64 value = larder_item_u64(item, i);
 
+
 		r->opened[item->volume][(*nr)++] = (u32)value;
-		err = link_copies(l, (u32)value, value >> 32);
+		err = link_copies(l, (u32)value, larder_further(value >> 32, item->number));
 	}
 	return err;
 }
@@ -101,8 +102,14 @@ static int load_segments(struct loader *l, const struct larder_item_in *item)
 		seg->stream = info.stream;
 		seg->sequence = info.state == LARDER_SEGMENT_USED ? info.sequence : 0;
 		l->s->r.highest = max(l->s->r.highest, seg->sequence);
-		if (info.state == LARDER_SEGMENT_USED && info.mirror)
-			err = link_copies(l, item->number + i, info.mirror);
+		/* a FREE one is a second copy, and names the third; the one in use may be known already, or come later */
+		if (info.state == LARDER_SEGMENT_OPENED || !info.mirror)
+			continue;
+		if (!replay_copies_ok(l->s->c, item->number + i, info.mirror)) {
+			l->why = "two copies of a segment on one SSD";
+			return -EINVAL;
+		}
+		replay_link_next(&l->s->r, item->number + i, info.mirror - 1, info.state == LARDER_SEGMENT_USED);
 	}
 	return err;
 }
@@ -262,21 +269,36 @@ struct cache_device *chunk_place(struct cache *c, u32 segment, u32 chunk, sector
 	return copy_sector_device(c, slot_sector(c, segment, 0) + chunk * CHUNK_SECTORS, where);
 }
 
-/* A segment of chunks, and its second copy, + 1, or 0. */
+/* A segment of chunks, and its further copies: larder_further(). */
 struct place {
-	u32 segment, mirror;
+	u32 segment;
+	u64 further;
 };
+
+/* All of them: how many.  *there: of these, on SSDs that are in the set. */
+static u32 place_copies(struct cache *c, const struct place *p, u32 copy[SEGMENT_COPIES], u32 *there)
+{
+	u64 further = p->further;
+	u32 n = 0, i;
+
+	copy[n++] = p->segment;
+	for (; larder_second(further); further >>= 32)
+		copy[n++] = larder_second(further) - 1;
+	for (i = *there = 0; i < n; i++)
+		*there += !segment_device(c, copy[i])->failed;
+	return n;
+}
 
 /* n chunks of a segment into one of the buffers, in the background. */
 static void load_begin(struct loader *l, unsigned int which, const struct place *p, u32 n)
 {
-	u32 segment = p->segment;
+	u32 copy[SEGMENT_COPIES], there, nr = place_copies(l->s->c, p, copy, &there), i = 0;
 	struct cache_device *d;
 	sector_t where;
 
-	if (p->mirror && segment_device(l->s->c, segment)->failed)
-		segment = p->mirror - 1;
-	d = chunk_place(l->s->c, segment, 0, &where);
+	while (i + 1 < nr && segment_device(l->s->c, copy[i])->failed)
+		i++;
+	d = chunk_place(l->s->c, copy[i], 0, &where);
 	l->absent[which] = d->failed;
 	if (!d->failed)
 		bulk_start(&l->io[which], d->bdev, REQ_OP_READ | REQ_META, where, l->buf[which], (size_t)n * LARDER_CHUNK_SIZE);
@@ -285,7 +307,7 @@ static void load_begin(struct loader *l, unsigned int which, const struct place 
 /* Chunk i of a segment, from whichever copy has it whole; l->why: of the last one tried. */
 static int read_chunk(struct loader *l, const struct place *p, u32 i, u32 number, struct larder_chunk *chunk)
 {
-	u32 copy[2] = { p->segment, p->mirror - 1 }, k;
+	u32 copy[SEGMENT_COPIES], there, nr = place_copies(l->s->c, p, copy, &there), k;
 	struct cache *c = l->s->c;
 	struct cache_device *d;
 	int err = -ENODEV;
@@ -293,7 +315,7 @@ static int read_chunk(struct loader *l, const struct place *p, u32 i, u32 number
 
 	l->why = "its SSD is missing";
 
-	for (k = 0; k < (p->mirror ? 2 : 1); k++) {
+	for (k = 0; k < nr; k++) {
 		d = chunk_place(c, copy[k], i, &where);
 		if (d->failed)
 			continue;
@@ -310,16 +332,16 @@ static int read_chunk(struct loader *l, const struct place *p, u32 i, u32 number
 	return err;
 }
 
-/* Until they are read.  What is not whole in this copy may be in the other one: each chunk for itself. */
+/* Until they are read.  What is not whole in this copy may be in another one: each chunk for itself. */
 static int load_wait(struct loader *l, unsigned int which, const struct place *p, u32 n)
 {
 	int err = l->absent[which] ? -ENODEV : bulk_wait(&l->io[which]), got = 0;
-	struct cache *c = l->s->c;
-	u32 i;
+	u32 copy[SEGMENT_COPIES], there, i;
 
 	if (err && err != -ENODEV)
-		cache_count(c, errors_read, 1);
-	if (!p->mirror || segment_device(c, p->segment)->failed || segment_device(c, p->mirror - 1)->failed) {
+		cache_count(l->s->c, errors_read, 1);
+	place_copies(l->s->c, p, copy, &there);
+	if (there < 2) {
 		if (err)
 			l->why = err == -ENODEV ? "its SSD is missing" : "read error";
 		return err;
@@ -338,8 +360,8 @@ static int load_next_segment(struct loader *l, const struct larder_chunk *last, 
 	if (err)
 		return err;
 	next->segment = le32_to_cpu(last->next_segment);
-	next->mirror = le32_to_cpu(last->next_mirror);
-	if (next->segment == LARDER_NO_SEGMENT) {
+	next->further = larder_further(le32_to_cpu(last->next_mirror), le32_to_cpu(last->next_third));
+	if (next->segment == LARDER_NO_SEGMENT || !larder_further_ok(next->segment, next->further, l->s->c->nr_segments)) {
 		l->why = "next_segment";
 		return -EINVAL;
 	}
@@ -348,7 +370,7 @@ static int load_next_segment(struct loader *l, const struct larder_chunk *last, 
 
 static int load_chunks(struct loader *l)
 {
-	struct place here = { l->n->first_segment, l->n->first_mirror }, next = { LARDER_NO_SEGMENT, 0 };
+	struct place here = { l->n->first_segment, l->n->first_further }, next = { LARDER_NO_SEGMENT };
 	u32 left = l->total, n = min(left, l->per_segment), i;
 	unsigned int which = 0;
 	bool reading = true;
@@ -361,8 +383,8 @@ static int load_chunks(struct loader *l)
 		if (err)
 			break;
 		l->n->segments[l->n->nr_segments++] = here.segment;
-		if (here.mirror)
-			err = link_copies(l, here.segment, here.mirror);
+		if (here.further)
+			err = link_copies(l, here.segment, here.further);
 		left -= n;
 		if (left && !err) {
 			err = load_next_segment(l, &l->buf[which][n - 1], l->number + n - 1, &next);
@@ -463,7 +485,7 @@ int checkpoint_load(struct start *s, unsigned int which)
 /* They are not reused before that checkpoint is given up. */
 void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 {
-	struct place here = { n->first_segment, n->first_mirror };
+	struct place here = { n->first_segment, n->first_further };
 	struct loader l;
 	u32 end;
 	int err = n->sequence ? loader_create(&l, s, n) : -ENOENT;
@@ -473,8 +495,8 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 	while (!err) {
 		end = min(l.number + l.per_segment, l.total);
 		n->segments[n->nr_segments++] = here.segment;
-		if (here.mirror && link_copies(&l, here.segment, here.mirror))
-			here.mirror = 0;
+		if (here.further && link_copies(&l, here.segment, here.further))
+			here.further = 0;
 		if (end == l.total)
 			break;
 		err = read_chunk(&l, &here, l.per_segment - 1, end - 1, l.buf[0]);

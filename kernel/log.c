@@ -26,7 +26,7 @@
 
 #define LOG_RECORDS		256u
 #define LOG_PAGES		4096u	/* 16 MiB of data, each slot in a page of its own */
-#define LOG_APPENDS		256u	/* in flight */
+#define LOG_APPENDS		(128u * SEGMENT_COPIES)	/* in flight */
 #define METADATA_RECORDS	16u
 #define METADATA_PAGES		16u
 #define OPEN_SLOTS		8u	/* of the last opened segment: only SEGMENT_OPEN may use them */
@@ -41,15 +41,15 @@
 #define APPEND_OPF		(REQ_OP_WRITE | REQ_SYNC | REQ_IDLE)
 
 /*
- * A write of data slots and perhaps the commit block; with two copies of the segment, two of them.  Its bio's vectors are the
- * record's, which outlives it.
+ * A write of data slots and perhaps the commit block; one for each copy of the segment.  Its bio's vectors are the record's, which
+ * outlives it.
  */
 struct append {
-	struct append *next;		/* log->free_appends */
+	struct append *next;		/* log->free_appends, log->again */
 	struct record *record;
 	struct cache_device *device;
 	struct append *first;		/* of the copies; what follows, but the bio and joining, is there */
-	struct append *second;		/* for the other copy, if there is one; NULL: the cache has one SSD */
+	struct append *more;		/* first->more, and so on: for the other copies, as many as there may be */
 	u16 from, to;			/* data slots */
 	bool commit, fua;
 	bool probe;			/* it is timed: ssd_probe_end() */
@@ -616,7 +616,7 @@ static struct record *log_sendable(struct cache *c)
 		if (!log_gathered(c))
 			return NULL;
 	}
-	if (unlikely(log->nr_free_appends < 2)) {
+	if (unlikely(log->nr_free_appends < SEGMENT_COPIES)) {
 		log->starved = true;	/* append_done() sees to it */
 		return NULL;
 	}
@@ -627,12 +627,17 @@ static struct record *log_sendable(struct cache *c)
 static struct append *log_send_take(struct cache *c, struct record *r, u32 *items)
 {
 	struct log *log = &c->log;
-	struct append *a = append_get(log);
+	struct append *a = append_get(log), *more;
 	u32 i;
 
 	a->record = r;
 	a->first = a;
-	a->second = c->nr_devices > 1 ? append_get(log) : NULL;
+	a->more = NULL;
+	for (i = 1; i < min(c->nr_devices, SEGMENT_COPIES); i++) {
+		more = append_get(log);
+		more->more = a->more;
+		a->more = more;
+	}
 	a->commit = r->closed;
 	a->from = r->submitted;
 	a->to = r->closed ? r->end : r->ready;
@@ -655,21 +660,19 @@ struct append_copy {
 };
 
 /* The copies of the record's segment that can be written; 0: none that a member has.  *members: those that count. */
-static u32 append_copies(struct cache *c, const struct record *r, struct append_copy copy[2], u32 *members)
+static u32 append_copies(struct cache *c, const struct record *r, struct append_copy copy[SEGMENT_COPIES], u32 *members)
 {
-	u32 both[2] = { r->segment, READ_ONCE(c->segments[r->segment].mirror) }, n = 0, i;
+	u32 all[SEGMENT_COPIES], nr = segment_ring(c, r->segment, all), n = 0, i;
 	struct cache_device *d;
 	bool failed;
 
 	*members = 0;
-	for (i = 0; i < 2; i++) {
-		if (both[i] == LARDER_NO_SEGMENT)
-			continue;
-		d = segment_device(c, both[i]);
+	for (i = 0; i < nr; i++) {
+		d = segment_device(c, all[i]);
 		failed = READ_ONCE(d->failed);
 		if (failed && !READ_ONCE(d->joining))
 			continue;
-		copy[n++] = (struct append_copy){ .segment = both[i], .joining = failed };
+		copy[n++] = (struct append_copy){ .segment = all[i], .joining = failed };
 		*members += !failed;
 	}
 	return *members ? n : 0;
@@ -705,14 +708,17 @@ static void append_count(struct cache *c, struct append *a, u32 n, u32 members)
 /* Of several SSDs. */
 static noinline void append_init_copies(struct cache *c, struct append *a)
 {
-	struct append_copy copy[2] = { { .segment = a->record->segment } };
-	u32 members, n = append_copies(c, a->record, copy, &members);
+	struct append_copy copy[SEGMENT_COPIES] = { { .segment = a->record->segment } };
+	u32 members, n = append_copies(c, a->record, copy, &members), i;
+	struct append *more = a->more, *next;
 
 	append_count(c, a, n, members);
 	append_init(a, a, copy[0]);
-	if (n > 1) {
-		append_init(a->second, a, copy[1]);
-		submit_bio_noacct(&a->second->bio);
+	/* the one of the first copy goes last: a is not free before it ends */
+	for (i = 1; i < n; i++, more = next) {
+		next = more->more;
+		append_init(more, a, copy[i]);
+		submit_bio_noacct(&more->bio);
 	}
 }
 
@@ -737,8 +743,12 @@ static void append_submit(struct cache *c, struct append *a)
 /* All copies have ended; log->lock held. */
 static void append_free(struct log *log, struct append *a)
 {
-	if (a->second)
-		append_put(log, a->second);
+	struct append *more;
+
+	while ((more = a->more)) {
+		a->more = more->more;
+		append_put(log, more);
+	}
 	append_put(log, a);
 }
 
@@ -1276,6 +1286,7 @@ static void append_again_work(struct work_struct *work)
 	struct cache *c = container_of(to_delayed_work(work), struct cache, log.again_work);
 	struct log *log = &c->log;
 	struct append_copy copy;
+	u32 all[SEGMENT_COPIES], n;
 	struct append *a;
 
 	for (;;) {
@@ -1286,10 +1297,10 @@ static void append_again_work(struct work_struct *work)
 		spin_unlock_irq(&log->lock);
 		if (!a)
 			break;
-		copy.segment = a->first->record->segment;
-		if (segment_device(c, copy.segment) != a->device)
-			copy.segment = READ_ONCE(c->segments[copy.segment].mirror);
-		copy.joining = a->joining;
+		n = segment_ring(c, a->first->record->segment, all);
+		while (--n && segment_device(c, all[n]) != a->device)
+			;
+		copy = (struct append_copy){ .segment = all[n], .joining = a->joining };
 		bio_uninit(&a->bio);
 		append_init(a, a->first, copy);
 		submit_bio(&a->bio);

@@ -637,8 +637,7 @@ enum evacuate { EVACUATE_NOTHING, EVACUATE_WRITE_BACK, EVACUATE_EMPTY };
 static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *d, u32 n)
 {
 	struct segment *seg = &c->segments[n];
-	bool single = seg->mirror == LARDER_NO_SEGMENT, here = segment_device(c, n) == d;
-	bool concerned = d ? here || (!single && segment_device(c, seg->mirror) == d) : single;
+	bool here = segment_device(c, n) == d, concerned = d ? segment_on(c, n, d) : !segment_mirrored(c, n);
 	bool pinned = atomic_read(&seg->pins);
 
 	if (seg->state != SEGMENT_SEALED || !concerned)

@@ -84,10 +84,10 @@ static int start_pointers(struct start *s, const struct larder_cache_sb *sb)
 		n->bytes = le64_to_cpu(p->bytes);
 		n->hash = le64_to_cpu(p->hash);
 		n->first_segment = le32_to_cpu(p->first_segment);
-		n->first_mirror = le32_to_cpu(p->first_mirror);
+		n->first_further = larder_further(le32_to_cpu(p->first_mirror), le32_to_cpu(p->first_third));
 		n->epoch = le32_to_cpu(p->epoch);
 		c->checkpoint_sequence = max(c->checkpoint_sequence, n->sequence);
-		if (n->first_segment >= c->nr_segments || n->first_mirror > c->nr_segments) {
+		if (n->first_segment >= c->nr_segments || !larder_further_ok(n->first_segment, n->first_further, c->nr_segments)) {
 			DMERR("%pg: the superblock names a checkpoint in segment %u of %u: refused", cache_bdev(c),
 			      n->first_segment, c->nr_segments);
 			return -EINVAL;
@@ -126,6 +126,9 @@ static int start_superblocks(struct start *s)
 			sb = d->sb;
 		if (!d->failed)
 			s->durable = max(s->durable, le64_to_cpu(d->sb->durable_sequence));
+		/* also where only some were told yet */
+		if (!d->failed && d->sb->head.incompat & cpu_to_le64(LARDER_INCOMPAT_THIRD))
+			c->third = true;
 		s->degraded |= d->failed && le32_to_cpu(c->table->devices[i].state) == LARDER_DEVICE_ACTIVE;
 	}
 	if (!sb) {
@@ -424,27 +427,34 @@ static int start_named_segments(struct start *s, unsigned int which)
 	return 0;
 }
 
-/* Pairs are known by what replay found; a link that does not fit the states of the two is none. */
+/* Copies are known by what replay found; one that does not fit the states of the segments is none. */
 static void start_copies(struct start *s)
 {
+	u32 i, k, n, has, bit, copy[SEGMENT_COPIES];
 	struct cache *c = s->c;
-	struct segment *second;
-	u32 i, mirror;
+	struct segment *further;
 
 	spin_lock_irq(&c->segments_lock);
 	for (i = 0; i < c->nr_segments; i++) {
 		segments_turn(c, i);
-		mirror = s->r.mirror[i];
-		if (!mirror || c->segments[i].state == SEGMENT_FREE)
+		if (!s->r.mirror[i] || s->r.mirror_of[i] || c->segments[i].state == SEGMENT_FREE)
 			continue;
-		second = &c->segments[mirror - 1];
-		if (second->state == SEGMENT_FREE && second->mirror == LARDER_NO_SEGMENT && !atomic_read(&second->live))
-			segment_link(c, i, mirror - 1);
+		n = replay_copies(&s->r, i, copy);
+		has = 1u << (segment_device(c, i) - c->dev);
+		for (k = 1; k < n; k++) {
+			further = &c->segments[copy[k]];
+			bit = 1u << (segment_device(c, copy[k]) - c->dev);
+			if (has & bit || further->state != SEGMENT_FREE || further->mirror != LARDER_NO_SEGMENT ||
+			    atomic_read(&further->live))
+				continue;
+			segment_link(c, i, copy[k]);
+			has |= bit;
+		}
 	}
 	spin_unlock_irq(&c->segments_lock);
 }
 
-/* While the log is replayed, and what is lost is looked for, pairs are what replay says. */
+/* While the log is replayed, and what is lost is looked for, copies are what replay says: a chain from the first one. */
 static void start_link_early(struct start *s)
 {
 	struct cache *c = s->c;

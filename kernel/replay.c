@@ -26,9 +26,9 @@
  * second copy that it names, and the two may still be what they were.  If there is such an end, the pairs become what the
  * checkpoint says, and what the records below the end do (scan_pairs_again()).
  *
- * A segment of the write stream may have a second copy on another SSD.  A slot counts if it is whole in either; what one of them
- * lacks of a record that is applied is written to it, with the bytes of the other, before anybody reads (copy-before-read).  Doing
- * that again changes nothing.
+ * A segment of the write stream may have further copies on other SSDs.  A slot counts if it is whole in any (merge-copies); what
+ * one of them lacks of a record that is applied is written to it, with the bytes of another, before anybody reads
+ * (copy-before-read, copy-to-every-copy).  Doing that again changes nothing.
  *
  * A SEGMENT_OPEN of a segment that its stream's queue has, or had, is the one the checkpoint knew (checkpoint.c): nothing in which
  * a record is replayed is opened again.
@@ -69,7 +69,8 @@ static int queue_push(struct cursor *cur, u32 segment)
 static int cursor_begin(struct replay *r, u8 stream)
 {
 	struct cursor *cur = &r->cursor[stream];
-	u32 i;
+	u32 i, most = min(r->c->nr_devices, SEGMENT_COPIES);
+	bool memory = true;
 	int err = 0;
 
 	cur->stream = stream;
@@ -91,13 +92,18 @@ static int cursor_begin(struct replay *r, u8 stream)
 	}
 	if (!cur->buf)
 		cur->buf = vmalloc(r->c->data_slots * LARDER_SLOT_SIZE);
-	if (!cur->copy && r->c->nr_devices > 1)
-		cur->copy = vmalloc(r->c->data_slots * LARDER_SLOT_SIZE);
+	for (i = 0; i + 1 < most; i++) {
+		if (!cur->copy[i])
+			cur->copy[i] = vmalloc(r->c->data_slots * LARDER_SLOT_SIZE);
+		memory &= !!cur->copy[i];
+	}
 	if (!cur->differ)
 		cur->differ = bitmap_zalloc(r->c->data_slots, GFP_KERNEL);
+	if (!cur->taken)
+		cur->taken = bitmap_zalloc(r->c->data_slots, GFP_KERNEL);
 	if (!cur->queued)
 		cur->queued = kvmalloc_array(BITS_TO_LONGS(r->c->nr_segments), sizeof(long), GFP_KERNEL);
-	if (!cur->buf || !cur->differ || !cur->queued || (!cur->copy && r->c->nr_devices > 1))
+	if (!memory || !cur->buf || !cur->differ || !cur->taken || !cur->queued)
 		return -ENOMEM;
 	bitmap_zero(cur->queued, r->c->nr_segments);
 	for (i = 0; i < r->nr_opened[stream] && !err; i++)
@@ -107,36 +113,88 @@ static int cursor_begin(struct replay *r, u8 stream)
 
 void replay_cursors_free(struct replay *r)
 {
-	unsigned int i;
+	unsigned int i, k;
 
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
 		kvfree(r->cursor[i].queue);
 		kvfree(r->cursor[i].queued);
 		vfree(r->cursor[i].buf);
-		vfree(r->cursor[i].copy);
+		for (k = 0; k < SEGMENT_COPIES - 1; k++)
+			vfree(r->cursor[i].copy[k]);
+		bitmap_free(r->cursor[i].taken);
 		bitmap_free(r->cursor[i].differ);
 		memset(&r->cursor[i], 0, sizeof(r->cursor[i]));
 	}
 }
 
-void replay_link(struct replay *r, u32 first, u32 second)
+bool replay_copies_ok(struct cache *c, u32 first, u64 further)
 {
-	u32 was[] = { first + 1, second }, i;
+	const struct cache_device *d = segment_device(c, first), *second, *third;
 
-	for (i = 0; i < ARRAY_SIZE(was); i++) {
-		if (!was[i])
-			continue;
-		if (r->mirror[was[i] - 1])
-			r->mirror_of[r->mirror[was[i] - 1] - 1] = 0;
-		if (r->mirror_of[was[i] - 1])
-			r->mirror[r->mirror_of[was[i] - 1] - 1] = 0;
-		r->mirror[was[i] - 1] = 0;
-		r->mirror_of[was[i] - 1] = 0;
+	if (!further)
+		return true;
+	second = segment_device(c, larder_second(further) - 1);
+	third = larder_third(further) ? segment_device(c, larder_third(further) - 1) : NULL;
+	return second != d && third != d && third != second;
+}
+
+/* A further copy leaves the chain, the others stay what they are.  Of a first one none is left: extents name it. */
+static void chain_leave(struct replay *r, u32 segment)
+{
+	u32 before = r->mirror_of[segment], next = r->mirror[segment], n;
+
+	if (before) {
+		r->mirror[before - 1] = next;
+		if (next)
+			r->mirror_of[next - 1] = before;
+	} else {
+		for (; next; next = n) {
+			n = r->mirror[next - 1];
+			r->mirror[next - 1] = 0;
+			r->mirror_of[next - 1] = 0;
+		}
 	}
-	if (!second)
-		return;
-	r->mirror[first] = second;
-	r->mirror_of[second - 1] = first + 1;
+	r->mirror[segment] = 0;
+	r->mirror_of[segment] = 0;
+}
+
+void replay_link(struct replay *r, u32 first, u64 further)
+{
+	u32 last = first, next;
+
+	chain_leave(r, first);
+	for (; (next = larder_second(further)); further >>= 32) {
+		chain_leave(r, next - 1);
+		r->mirror[last] = next;
+		r->mirror_of[next - 1] = last + 1;
+		last = next - 1;
+	}
+}
+
+/* Hostile ones may go round: nobody follows them further than SEGMENT_COPIES, and chain_leave() takes them apart. */
+void replay_link_next(struct replay *r, u32 segment, u32 next, bool first)
+{
+	u32 was = r->mirror[segment], before = r->mirror_of[next];
+
+	if (first && r->mirror_of[segment]) {
+		r->mirror[r->mirror_of[segment] - 1] = 0;
+		r->mirror_of[segment] = 0;
+	}
+	if (was)
+		r->mirror_of[was - 1] = 0;
+	if (before)
+		r->mirror[before - 1] = 0;
+	r->mirror[segment] = next + 1;
+	r->mirror_of[next] = segment + 1;
+}
+
+u32 replay_copies(const struct replay *r, u32 segment, u32 copy[SEGMENT_COPIES])
+{
+	u32 n = 0, next;
+
+	for (next = segment + 1; next && n < SEGMENT_COPIES; next = r->mirror[next - 1])
+		copy[n++] = next - 1;
+	return n;
 }
 
 static int cursor_read(struct replay *r, u32 segment, void *buf)
@@ -156,46 +214,61 @@ static int cursor_read(struct replay *r, u32 segment, void *buf)
 	return err;
 }
 
-/* The two copies of a segment, or the one that can be read.  -ENODEV: its SSD is not in the set. */
+static const struct larder_commit *cursor_slot(const struct cursor *cur, u32 slot)
+{
+	return cur->buf + (size_t)slot * LARDER_SLOT_SIZE;
+}
+
+/* The slot as it was read from copy i of those in copy[]. */
+static const void *copy_slot(const struct cursor *cur, u32 i, u32 slot)
+{
+	return cur->copy[i] + (size_t)slot * LARDER_SLOT_SIZE;
+}
+
+/* How many of copy[] have something else in this slot than buf had, or may have? */
+static u32 slot_others(const struct cursor *cur, u32 slot)
+{
+	return cur->nr_copies && test_bit(slot, cur->differ) ? cur->nr_copies : 0;
+}
+
+/* The copies of a segment that can be read.  -ENODEV: the SSD of the first one is not in the set, and none can be. */
 static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
 {
-	u32 mirror = r->mirror[segment], i;
-	int err, copy_err = -ENODEV;
+	u32 all[SEGMENT_COPIES], n = replay_copies(r, segment, all), got = 0, i, slot;
+	int err = 0, failed;
 
 	if (cur->loaded == segment)
 		return 0;
 	cur->loaded = LARDER_NO_SEGMENT;
-	cur->has_copy = false;
+	cur->nr_copies = 0;
 	bitmap_zero(cur->differ, r->c->data_slots);
-	err = cursor_read(r, segment, cur->buf);
-	if (mirror)
-		copy_err = cursor_read(r, mirror - 1, cur->copy);
-	if (err && !copy_err)
-		swap(cur->buf, cur->copy);
-	if (err && copy_err) {
+	bitmap_zero(cur->taken, r->c->data_slots);
+	for (i = 0; i < n; i++) {
+		failed = cursor_read(r, all[i], got ? cur->copy[got - 1] : cur->buf);
+		if (!failed)
+			cur->from[got++] = all[i];
+		else if (!i)
+			err = failed;
+	}
+	if (!got) {
 		if (err != -ENODEV)
 			DMERR("%pg: nothing was changed: check the device and try again", segment_device(r->c, segment)->bdev);
 		return err;
 	}
 	cur->loaded = segment;
-	if (err || copy_err)
-		return 0;
-	cur->has_copy = true;
-	for (i = 0; i < r->c->data_slots; i++)
-		if (memcmp(cur->buf + (size_t)i * LARDER_SLOT_SIZE, cur->copy + (size_t)i * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE))
-			set_bit(i, cur->differ);
+	cur->nr_copies = got - 1;
+	for (i = 0; i < cur->nr_copies; i++)
+		for (slot = 0; slot < r->c->data_slots; slot++)
+			if (memcmp(cursor_slot(cur, slot), copy_slot(cur, i, slot), LARDER_SLOT_SIZE))
+				__set_bit(slot, cur->differ);
 	return 0;
 }
 
-/* Takes the slot from the second copy. */
-static void cursor_use_copy(const struct cursor *cur, u32 slot)
+/* Takes the slot from copy[i]. */
+static void cursor_use_copy(const struct cursor *cur, u32 i, u32 slot)
 {
-	memcpy(cur->buf + (size_t)slot * LARDER_SLOT_SIZE, cur->copy + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE);
-}
-
-static const struct larder_commit *cursor_slot(const struct cursor *cur, u32 slot)
-{
-	return cur->buf + (size_t)slot * LARDER_SLOT_SIZE;
+	memcpy(cur->buf + (size_t)slot * LARDER_SLOT_SIZE, copy_slot(cur, i, slot), LARDER_SLOT_SIZE);
+	__set_bit(slot, cur->taken);
 }
 
 /* Is it the commit block that is looked for? */
@@ -209,7 +282,7 @@ static bool commit_valid(struct replay *r, const struct larder_commit *commit, c
 		return false;
 	for (i = 0; i < larder_commit_entries(commit); i++) {
 		larder_commit_entry(commit, i, &e);
-		if (e.kind == LARDER_SEGMENT_OPEN && !replay_pair_ok(r->c, e.sector, e.cache))
+		if (e.kind == LARDER_SEGMENT_OPEN && !replay_copies_ok(r->c, e.sector, e.cache))
 			return false;
 	}
 	return true;
@@ -223,18 +296,17 @@ static const struct larder_commit *find_commit(struct replay *r, const struct cu
 		.geo = &r->geo, .hash = r->hash, .prev_sequence = prev_sequence, .prev_crc = prev_crc, .epoch = r->epoch,
 		.segment = segment, .from = slot, .stream = cur->stream,
 	};
-	u32 end = min(slot + LARDER_RECORD_SLOTS + 1, r->c->data_slots);
+	u32 end = min(slot + LARDER_RECORD_SLOTS + 1, r->c->data_slots), i;
 	const struct larder_commit *commit;
 
 	for (e.slot = slot; e.slot < end; e.slot++) {
 		commit = cursor_slot(cur, e.slot);
 		if (commit_valid(r, commit, &e))
 			return commit;
-		if (!cur->has_copy || !test_bit(e.slot, cur->differ))
-			continue;
-		commit = cur->copy + (size_t)e.slot * LARDER_SLOT_SIZE;
-		if (commit_valid(r, commit, &e)) {
-			cursor_use_copy(cur, e.slot);
+		for (i = 0; i < slot_others(cur, e.slot); i++) {
+			if (!commit_valid(r, copy_slot(cur, i, e.slot), &e))
+				continue;
+			cursor_use_copy(cur, i, e.slot);
 			return cursor_slot(cur, e.slot);
 		}
 	}
@@ -298,18 +370,20 @@ static void cursor_take(struct cursor *cur)
 	cur->commit = NULL;
 }
 
-/* Does a slot of the record's data match its sum?  It is taken from the second copy if that is the one which does. */
+/* Does a slot of the record's data match its sum?  It is taken from the copy which does. */
 static bool slot_matches(const struct cursor *cur, u32 slot)
 {
-	u32 sum = larder_commit_sum(cur->commit, slot - le16_to_cpu(cur->commit->first));
+	u32 sum = larder_commit_sum(cur->commit, slot - le16_to_cpu(cur->commit->first)), i;
 
 	if (larder_crc(cursor_slot(cur, slot), LARDER_SLOT_SIZE) == sum)
 		return true;
-	if (!cur->has_copy || !test_bit(slot, cur->differ) ||
-	    larder_crc(cur->copy + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) != sum)
-		return false;
-	cursor_use_copy(cur, slot);
-	return true;
+	for (i = 0; i < slot_others(cur, slot); i++) {
+		if (larder_crc(copy_slot(cur, i, slot), LARDER_SLOT_SIZE) != sum)
+			continue;
+		cursor_use_copy(cur, i, slot);
+		return true;
+	}
+	return false;
 }
 
 /* Does the record's data match its sums? */
@@ -336,37 +410,47 @@ static int slots_copy(struct replay *r, const struct cursor *cur, u32 segment, u
 	return err;
 }
 
-/* Which copy lacks this slot of the record: 0, 1; -1: none, or both. */
-static int slot_lacks(const struct cursor *cur, u32 slot)
+/* Does the copy in from[k] lack this slot of the record, and another one has it? */
+static bool slot_lacks(const struct cursor *cur, u32 k, u32 slot)
 {
 	u32 block = le16_to_cpu(cur->commit->slot);
 
 	if (!test_bit(slot, cur->differ) || (slot < block && (slot >= le16_to_cpu(cur->commit->end) || !slot_matches(cur, slot))))
-		return -1;
+		return false;
 	/* what is whole is in buf now */
-	return memcmp(cursor_slot(cur, slot), cur->copy + (size_t)slot * LARDER_SLOT_SIZE, LARDER_SLOT_SIZE) ? 1 : 0;
+	return k ? memcmp(cursor_slot(cur, slot), copy_slot(cur, k - 1, slot), LARDER_SLOT_SIZE) : test_bit(slot, cur->taken);
+}
+
+static int copy_repair(struct replay *r, const struct cursor *cur, u32 k, bool *repaired)
+{
+	u32 slot = le16_to_cpu(cur->commit->first), end = le16_to_cpu(cur->commit->slot) + 1, n;
+	bool lacks;
+	int err = 0;
+
+	for (; slot < end && !err; slot += n) {
+		lacks = slot_lacks(cur, k, slot);
+		for (n = 1; slot + n < end && slot_lacks(cur, k, slot + n) == lacks; )
+			n++;
+		if (!lacks)
+			continue;
+		err = slots_copy(r, cur, cur->from[k], slot, n);
+		*repaired = true;
+	}
+	return err;
 }
 
 /*
- * The record that cur looks at, which is valid: where the copies differ, the one that is not whole gets what is.  What neither has
+ * The record that cur looks at, which is valid: where the copies differ, each one that is not whole gets what is.  What none has
  * stays as it is, and what is whole is not written to.
  */
 static int record_repair(struct replay *r, struct cursor *cur)
 {
-	u32 slot = le16_to_cpu(cur->commit->first), end = le16_to_cpu(cur->commit->slot) + 1, n;
-	u32 copy[2] = { cur->segment, r->mirror[cur->segment] - 1 };
 	bool repaired = false;
-	int lacks, err = 0;
+	int err = 0;
+	u32 k;
 
-	for (; cur->has_copy && slot < end && !err; slot += n) {
-		lacks = slot_lacks(cur, slot);
-		for (n = 1; slot + n < end && slot_lacks(cur, slot + n) == lacks; )
-			n++;
-		if (lacks < 0)
-			continue;
-		err = slots_copy(r, cur, copy[lacks], slot, n);
-		repaired = true;
-	}
+	for (k = 0; cur->nr_copies && k <= cur->nr_copies && !err; k++)
+		err = copy_repair(r, cur, k, &repaired);
 	r->repaired += repaired;
 	return err;
 }
@@ -429,11 +513,12 @@ static void scan_reopened(struct replay *r, u32 segment, u64 sequence)
 		r->reopened[segment] = sequence;
 }
 
-/* Which segments does this record open?  What the checkpoint maps to a second copy is gone as well. */
+/* Which segments does this record open?  What the checkpoint maps to a further copy is gone as well. */
 static int scan_entries(struct replay *r, struct cursor *cur)
 {
 	u32 i, n = larder_commit_entries(cur->commit);
 	struct larder_entry_in e;
+	u64 further;
 	int err = 0;
 
 	for (i = 0; i < n && !err; i++) {
@@ -442,8 +527,8 @@ static int scan_entries(struct replay *r, struct cursor *cur)
 			continue;
 		replay_link(r, e.sector, e.cache);
 		scan_reopened(r, e.sector, commit_sequence(cur->commit));
-		if (e.cache)
-			scan_reopened(r, e.cache - 1, commit_sequence(cur->commit));
+		for (further = e.cache; larder_second(further); further >>= 32)
+			scan_reopened(r, larder_second(further) - 1, commit_sequence(cur->commit));
 		if (e.length == LARDER_STREAM_WRITE)
 			err = queue_push(cur, e.sector);
 	}
@@ -475,17 +560,16 @@ static bool blocks_durable(struct replay *r, const struct cursor *cur, u32 segme
 	struct larder_commit_expect e = {
 		.geo = &r->geo, .hash = r->hash, .epoch = r->epoch, .segment = segment, .stream = cur->stream, .any_prev = true,
 	};
-	const struct larder_commit *commit[2];
+	const struct larder_commit *commit;
 	bool found = false;
 	u32 i;
 
 	for (e.slot = from; e.slot < r->c->data_slots; e.slot++) {
-		commit[0] = cursor_slot(cur, e.slot);
-		commit[1] = cur->copy + (size_t)e.slot * LARDER_SLOT_SIZE;
-		for (i = 0; i < (cur->has_copy && test_bit(e.slot, cur->differ) ? 2 : 1); i++) {
-			if (!commit_valid(r, commit[i], &e))
+		for (i = 0; i <= slot_others(cur, e.slot); i++) {
+			commit = i ? copy_slot(cur, i - 1, e.slot) : cursor_slot(cur, e.slot);
+			if (!commit_valid(r, commit, &e))
 				continue;
-			r->durable = max(r->durable, le64_to_cpu(commit[i]->durable_sequence));
+			r->durable = max(r->durable, le64_to_cpu(commit->durable_sequence));
 			found = true;
 		}
 	}

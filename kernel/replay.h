@@ -19,10 +19,13 @@ struct cursor {
 	u32 *queue;			/* opened segments in order; [next, nr) are not begun */
 	u32 next, nr, size;
 	unsigned long *queued;		/* bit per segment: it is in the queue, or was */
-	void *buf;			/* data_slots of segment 'loaded'; what is not whole there may come from the copy */
-	void *copy;			/* of its second copy */
-	bool has_copy;
-	unsigned long *differ;		/* slots in which the two differed when they were read */
+	/* data_slots of segment 'loaded', of the first copy that could be read; what is not whole may come from another one */
+	void *buf;
+	void *copy[SEGMENT_COPIES - 1];	/* of the others */
+	u32 nr_copies;			/* in copy[] */
+	u32 from[SEGMENT_COPIES];	/* segments: of buf, of copy[0], ... */
+	unsigned long *differ;		/* slots in which they differed when they were read */
+	unsigned long *taken;		/* slots that buf has from another one */
 	u32 loaded;
 	const struct larder_commit *commit;
 };
@@ -49,7 +52,7 @@ struct replay {
 	/* from the scan */
 	bool scanned;
 	u64 *reopened;			/* by segment: sequence of the record that opens it again, 0: none */
-	u32 *mirror, *mirror_of;	/* by segment: its second copy, whose second copy it is; + 1, 0: none */
+	u32 *mirror, *mirror_of;	/* by segment: its next copy, and whose that is: a chain from the first; + 1, 0: none */
 	u64 end;			/* records of the write stream with this sequence number and later are not valid */
 	u64 last_write;			/* the last valid one */
 	u64 durable;			/* newest durable_sequence found, wherever it stands */
@@ -62,7 +65,7 @@ struct replay {
 	u64 skipped;			/* entries of unknown volumes, or outside of theirs */
 	/* records with damaged data: ignored (fill, keep), or durable all the same (write stream) */
 	u64 damaged;
-	u64 repaired;			/* records that one of two copies did not have whole */
+	u64 repaired;			/* records that not every copy had whole */
 };
 
 /* One start of a cache. */
@@ -91,14 +94,14 @@ int replay_apply(struct replay *r);	/* merges the streams into the indexes and r
 /* -EBADMSG, logged: a record of the write stream that was durable is not among those that are valid */
 int replay_check_end(struct replay *r);
 void replay_cursors_free(struct replay *r);
-/* May second (+ 1, 0: none) be the second copy of first?  It is on another SSD, where there is one. */
-static inline bool replay_pair_ok(struct cache *c, u32 first, u32 second)
-{
-	return !second || segment_device(c, first) != segment_device(c, second - 1);
-}
-
-/* A pair that is ok is one from now on; what the two were before they are not any more. */
-void replay_link(struct replay *r, u32 first, u32 second);
+/* May these (larder_further()) be further copies of first?  Each is on an SSD of its own. */
+bool replay_copies_ok(struct cache *c, u32 first, u64 further);
+/* What is ok is so from now on; what they were before they are not any more. */
+void replay_link(struct replay *r, u32 first, u64 further);
+/* By the information on a segment, the first one or not: its next copy, of which it may be known already what comes behind it. */
+void replay_link_next(struct replay *r, u32 segment, u32 next, bool first);
+/* The copies of the segment, itself first: how many */
+u32 replay_copies(const struct replay *r, u32 segment, u32 copy[SEGMENT_COPIES]);
 /* Was this segment opened again behind the checkpoint?  Then what the checkpoint maps to it is gone. */
 static inline bool replay_reopened(const struct replay *r, u32 segment)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The scrub of a segment: both copies are read, compared, and mended.  See scrub.c.
+ * The scrub of a segment: all copies are read, compared, and mended.  See scrub.c.
  *
- * Where the sums come from: memory, the summary, or the commit blocks of either copy.  Up to the last block each slot that has no
+ * Where the sums come from: memory, the summary, or the commit blocks of any copy.  Up to the last block each slot that has no
  * sum must be a block.  The last one is that with the segment's last sequence number; in a segment that is being written, what
  * stands in front of the first record that is not complete is looked at.
  *
  * A copy that matches is the source, and is not written to.  The pin of the segment lasts until the last write is complete: so none
- * comes into another life of it, and the pair is not divided.
+ * comes into another life of it, and none of its copies is freed.
  */
 #include <linux/delay.h>
 #include <linux/vmalloc.h>
@@ -31,7 +31,7 @@ struct scrub_pass {
 	u32 segment;
 	bool active;			/* being written, or just now sealed: [0, end) is complete */
 	u32 end;			/* slots [0, end) are looked at */
-	struct scrub_copy copy[2];
+	struct scrub_copy copy[SEGMENT_COPIES];
 	u32 *sums;			/* by slot, 0: a commit block, not known, or the sum of data that ends with its own */
 	unsigned long *data;		/* bit per slot: 0, and a block says that it is data */
 	unsigned long *lost;		/* bit per slot: data that no copy has */
@@ -125,16 +125,15 @@ static enum scrub_take pass_take(struct scrub_pass *p, u32 segment)
 {
 	struct cache *c = p->cache;
 	struct segment *seg = &c->segments[segment];
+	u32 copy[SEGMENT_COPIES], n = 0, i;
 	enum scrub_take take = TAKE_NOTHING;
-	u32 i;
 
 	spin_lock_irq(&c->log.lock);
 	spin_lock(&c->segments_lock);
 	if (seg->state == SEGMENT_SEALED || seg->state == SEGMENT_ACTIVE) {
 		segment_pin(c, segment);
 		take = TAKE_IT;
-		p->copy[0].segment = segment;
-		p->copy[1].segment = seg->mirror;
+		n = segment_ring(c, segment, copy);
 		p->end = complete_end(c, segment);
 		p->active = seg->state == SEGMENT_ACTIVE || p->end < c->data_slots;
 	} else if (seg->state == SEGMENT_RECLAIMING) {
@@ -148,8 +147,10 @@ static enum scrub_take pass_take(struct scrub_pass *p, u32 segment)
 	memset(&p->n, 0, sizeof(p->n));
 	bitmap_zero(p->data, c->data_slots);
 	bitmap_zero(p->lost, c->data_slots);
-	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		p->copy[i].segment = i < n ? copy[i] : LARDER_NO_SEGMENT;
 		bitmap_zero(p->copy[i].bad, c->data_slots);
+	}
 	return take;
 }
 
@@ -271,7 +272,7 @@ static int pass_sums(struct scrub_pass *p)
 	if (sums_look(c, p->segment, p->sums)) {
 		if (p->active)
 			return 0;
-		/* those of a block that could not be read then are missing: it may be whole again, or in the other copy */
+		/* those of a block that could not be read then are missing: it may be whole again, or in another copy */
 	} else {
 		if (p->active)
 			return -EAGAIN;
@@ -528,7 +529,7 @@ static void slot_repair(struct scrub_pass *p, u32 slot, const struct scrub_copy 
 			continue;
 		}
 		p->n.unrepairable++;
-		DMERR_LIMIT("%pg: slot %u of segment %u is damaged and cannot be repaired; it is whole on the other SSD",
+		DMERR_LIMIT("%pg: slot %u of segment %u is damaged and cannot be repaired; it is whole on another SSD",
 			    segment_device(p->cache, k->segment)->bdev, slot, k->segment);
 	}
 }

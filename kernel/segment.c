@@ -109,23 +109,35 @@ static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 		list_add_tail(&seg->list, queue);
 }
 
-/* segments_lock held.  Both copies of a segment become free together. */
+/* segments_lock held.  It leaves the ring of its copies; the others stay copies of one another. */
+static void segment_unlink(struct cache *c, u32 segment)
+{
+	struct segment *seg = &c->segments[segment], *before = seg;
+
+	if (seg->mirror == LARDER_NO_SEGMENT)
+		return;
+	while (before->mirror != segment)
+		before = &c->segments[before->mirror];
+	WRITE_ONCE(before->mirror, &c->segments[seg->mirror] == before ? LARDER_NO_SEGMENT : seg->mirror);
+	WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
+}
+
+/* segments_lock held.  All copies of a segment become free together. */
 static void segment_move(struct cache *c, struct segment *seg, u8 state)
 {
-	struct segment *other = NULL;
+	bool empties = state == SEGMENT_FREE && seg->state != SEGMENT_CHECKPOINT && seg->state != SEGMENT_OPENING;
+	u64 emptied = READ_ONCE(c->log.next_sequence);
+	struct segment *other;
 
-	if (state == SEGMENT_FREE && seg->mirror != LARDER_NO_SEGMENT) {
+	if (empties)
+		seg->emptied = emptied;
+	while (state == SEGMENT_FREE && seg->mirror != LARDER_NO_SEGMENT) {
 		other = &c->segments[seg->mirror];
-		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
-		WRITE_ONCE(other->mirror, LARDER_NO_SEGMENT);
-	}
-	if (state == SEGMENT_FREE && seg->state != SEGMENT_CHECKPOINT && seg->state != SEGMENT_OPENING) {
-		seg->emptied = READ_ONCE(c->log.next_sequence);
-		if (other)
-			other->emptied = seg->emptied;
-	}
-	if (other)
+		segment_unlink(c, seg->mirror);
+		if (empties)
+			other->emptied = emptied;
 		segment_requeue(c, other, SEGMENT_FREE);
+	}
 	segment_requeue(c, seg, state);
 }
 
@@ -136,13 +148,13 @@ void segment_become_lost(struct cache *c, u32 segment)
 
 void segment_free_lost(struct cache *c, u32 segment)
 {
-	u32 other = c->segments[segment].mirror;
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
+	bool first = c->segments[segment].state != SEGMENT_MIRROR;
 
-	if (other != LARDER_NO_SEGMENT) {
-		WRITE_ONCE(c->segments[segment].mirror, LARDER_NO_SEGMENT);
-		WRITE_ONCE(c->segments[other].mirror, LARDER_NO_SEGMENT);
-		if (c->segments[other].state == SEGMENT_MIRROR)
-			segment_move(c, &c->segments[other], SEGMENT_FREE);
+	segment_unlink(c, segment);
+	for (i = 1; first && i < n; i++) {
+		segment_unlink(c, copy[i]);
+		segment_move(c, &c->segments[copy[i]], SEGMENT_FREE);
 	}
 	segment_move(c, &c->segments[segment], SEGMENT_FREE);
 }
@@ -156,26 +168,45 @@ void segment_set_state(struct cache *c, u32 segment, u8 state)
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 }
 
-void segment_link(struct cache *c, u32 first, u32 second)
+/* Whoever walks the ring meanwhile finds it with further in it, or without. */
+void segment_link(struct cache *c, u32 first, u32 further)
 {
-	WRITE_ONCE(c->segments[first].mirror, second);
-	c->segments[second].mirror = first;
-	segment_move(c, &c->segments[second], SEGMENT_MIRROR);
+	struct segment *last = &c->segments[first];
+
+	while (last->mirror != LARDER_NO_SEGMENT && last->mirror != first)
+		last = &c->segments[last->mirror];
+	WRITE_ONCE(c->segments[further].mirror, first);
+	smp_store_release(&last->mirror, further);	/* segment_ring() */
+	segment_move(c, &c->segments[further], SEGMENT_MIRROR);
 }
 
-/* Several reads of the first copy may be in flight, and fail: each of them is to be read from the second one. */
+u32 segment_first(const struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
+
+	for (i = 0; i < n; i++)
+		if (c->segments[copy[i]].state != SEGMENT_MIRROR)
+			return copy[i];
+	return segment;
+}
+
+/* Several reads of the first copy may be in flight, and fail: each of them is to be read from another one. */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d)
 {
-	struct segment *seg = &c->segments[segment];
-	u32 mirror = READ_ONCE(seg->mirror);
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
+	bool further = false, another = !READ_ONCE(segment_device(c, segment)->failed);
 
-	if (mirror == LARDER_NO_SEGMENT)
+	for (i = 1; i < n; i++) {
+		if (segment_device(c, copy[i]) == d)
+			further = true;
+		else
+			another |= !READ_ONCE(segment_device(c, copy[i])->failed);
+	}
+	if (further)
+		return another;
+	if (segment_further(c, segment) == LARDER_NO_SEGMENT)
 		return false;
-	if (segment_device(c, mirror) == d)
-		return !READ_ONCE(segment_device(c, segment)->failed);
-	if (READ_ONCE(segment_device(c, mirror)->failed))
-		return false;
-	WRITE_ONCE(seg->prefer_mirror, true);
+	WRITE_ONCE(c->segments[segment].prefer_mirror, true);
 	return true;
 }
 
@@ -412,7 +443,7 @@ u32 segments_wanted(struct cache *c)
 
 u32 segments_coming(struct cache *c)
 {
-	u32 i, n = 0, least = U32_MAX, left = COMING_MOST, wanted, count[LARDER_MAX_DEVICES] = { };
+	u32 i, n = 0, least = U32_MAX, left = COMING_MOST, wanted, count[LARDER_MAX_DEVICES] = { }, copy[SEGMENT_COPIES];
 	const struct segment *seg;
 
 	spin_lock_irq(&c->segments_lock);
@@ -420,9 +451,9 @@ u32 segments_coming(struct cache *c)
 	list_for_each_entry(seg, &c->waiting, list) {
 		if (!left--)
 			break;
-		count[segment_device(c, seg - c->segments) - c->dev]++;
-		if (seg->mirror != LARDER_NO_SEGMENT)	/* both become free */
-			count[segment_device(c, seg->mirror) - c->dev]++;
+		/* all of them become free */
+		for (i = segment_ring(c, seg - c->segments, copy); i--; )
+			count[segment_device(c, copy[i]) - c->dev]++;
 	}
 	for (i = 0; i < c->nr_devices; i++) {
 		if (!(wanted & device_bit(c, &c->dev[i])))
@@ -436,11 +467,12 @@ u32 segments_coming(struct cache *c)
 
 bool segment_helps(struct cache *c, u32 segment, u32 wanted)
 {
-	u32 mirror = READ_ONCE(c->segments[segment].mirror), copies = device_bit(c, segment_device(c, segment));
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy);
 
-	if (mirror != LARDER_NO_SEGMENT)
-		copies |= device_bit(c, segment_device(c, mirror));
-	return copies & wanted;
+	while (n--)
+		if (device_bit(c, segment_device(c, copy[n])) & wanted)
+			return true;
+	return false;
 }
 
 bool segment_misplaced(struct cache *c, u32 segment)
@@ -494,31 +526,41 @@ u32 segment_take_of(struct cache *c, struct cache_device *d, u8 state)
 
 bool segment_may_be_mapped(struct cache *c, u32 segment)
 {
-	u32 mirror = READ_ONCE(c->segments[segment].mirror);
+	u32 copy[SEGMENT_COPIES], n;
 	unsigned long flags;
-	bool may;
+	bool may = false;
 
 	spin_lock_irqsave(&c->segments_lock, flags);
-	may = may_be_mapped(c, &c->segments[segment]) ||
-	      (mirror != LARDER_NO_SEGMENT && may_be_mapped(c, &c->segments[mirror]));
+	n = segment_ring(c, segment, copy);
+	while (n--)
+		may |= may_be_mapped(c, &c->segments[copy[n]]);
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 	return may;
 }
 
-/* segments_lock held: where the second copy of a segment on d goes */
-static struct cache_device *second_device(struct cache *c, u32 mask, const struct cache_device *d)
+/* segments_lock held: where a further copy of a segment goes that is on the SSDs of these bits */
+static struct cache_device *further_device(struct cache *c, u32 mask, u32 has)
 {
-	u32 not_d = ~device_bit(c, d);
+	struct cache_device *d = emptiest_device(c, mask & ~has, false) ?: emptiest_device(c, usable_mask(c) & ~has, false), *joins;
 
-	return emptiest_device(c, mask & not_d, false) ?: emptiest_device(c, usable_mask(c) & not_d, false) ?: joining_device(c);
+	if (d)
+		return d;
+	joins = joining_device(c);
+	return joins && joins->nr_free && !(device_bit(c, joins) & has) ? joins : NULL;
+}
+
+/* Copies that a segment of this stream is to have, if there is room for them. */
+static u32 stream_copies(const struct cache *c, u8 stream)
+{
+	return stream_pairs(c, stream) && cache_pairs(c) ? 2 : 1;
 }
 
 u32 segment_take_free(struct cache *c, u8 state, u8 stream)
 {
 	enum segment_use use = stream_use(stream);
-	u32 segment = LARDER_NO_SEGMENT, mask, help;
+	u32 segment = LARDER_NO_SEGMENT, mask, help, has, copies;
 	bool chunks = state == SEGMENT_CHECKPOINT;
-	struct cache_device *d, *other;
+	struct cache_device *d;
 	unsigned long flags;
 
 	spin_lock_irqsave(&c->segments_lock, flags);
@@ -526,9 +568,14 @@ u32 segment_take_free(struct cache *c, u8 state, u8 stream)
 		mask = use_mask(c, use);
 		d = emptiest_device(c, mask, !use_pairs(c, use));
 		segment = d ? segment_take(c, d, state, chunks) : LARDER_NO_SEGMENT;
-		other = d && stream_pairs(c, stream) && cache_pairs(c) ? second_device(c, mask, d) : NULL;
-		if (other && other->nr_free)
-			segment_link(c, segment, segment_take(c, other, SEGMENT_MIRROR, chunks));
+		has = d ? device_bit(c, d) : 0;
+		for (copies = d ? stream_copies(c, stream) : 0; copies > 1; copies--) {
+			d = further_device(c, mask, has);
+			if (!d)
+				break;
+			segment_link(c, segment, segment_take(c, d, SEGMENT_MIRROR, chunks));
+			has |= device_bit(c, d);
+		}
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 	if (segment != LARDER_NO_SEGMENT)
@@ -536,15 +583,24 @@ u32 segment_take_free(struct cache *c, u8 state, u8 stream)
 	return segment;
 }
 
+/* segments_lock held.  It is no copy any more, and waits until the checkpoints that are named know it. */
+static void segment_give_up(struct cache *c, u32 further)
+{
+	segment_unlink(c, further);
+	c->segments[further].sequence = 0;
+	segment_move(c, &c->segments[further], SEGMENT_WAITING);
+	c->segments[further].known_to = READ_ONCE(c->checkpoint_sequence);
+}
+
 /*
- * The second copy of a sealed segment goes when nothing in it is to have one (what is clean gives its own to an SSD that is
- * drained) and no replay needs its records (free-after-replay).  It is reused only when the named checkpoints know nothing of it
- * as a copy, and so know that what was in it is clean (free-after-clean-durable): it waits until both are younger than the one
- * that is under way, or was the last.  That takes no record: the log may have no room for any before something is free.
+ * The further copies of a sealed segment go when nothing in it is to have any (what is clean gives its own to an SSD that is
+ * drained) and no replay needs its records (free-after-replay).  They are reused only when the named checkpoints know nothing of
+ * them as copies, and so know that what was in them is clean (free-after-clean-durable): each waits until both are younger than the
+ * one that is under way, or was the last.  That takes no record: the log may have no room for any before something is free.
  */
 void segments_unmirror(struct cache *c)
 {
-	u32 n = min(c->nr_segments, UNMIRROR_BATCH), mirror;
+	u32 n = min(c->nr_segments, UNMIRROR_BATCH);
 	struct segment *seg;
 	unsigned long flags;
 
@@ -554,37 +610,35 @@ void segments_unmirror(struct cache *c)
 	while (n--) {
 		seg = &c->segments[c->unmirror_pos];
 		c->unmirror_pos = (c->unmirror_pos + 1) % c->nr_segments;
-		mirror = seg->mirror;
-		if (seg->state != SEGMENT_SEALED || mirror == LARDER_NO_SEGMENT || atomic_read(&seg->dirty) ||
+		if (seg->state != SEGMENT_SEALED || seg->mirror == LARDER_NO_SEGMENT || atomic_read(&seg->dirty) ||
 		    (segment_wants_copy(c, seg) && !segment_draining(c, seg - c->segments)) ||
 		    seg->sequence >= c->keep_sequence || seg - c->segments == READ_ONCE(c->captured_segment) ||
 		    seg->prefer_mirror || atomic_read(&seg->pins) ||
 		    READ_ONCE(segment_device(c, seg - c->segments)->failed))
 			continue;
-		WRITE_ONCE(seg->mirror, LARDER_NO_SEGMENT);
-		c->segments[mirror].mirror = LARDER_NO_SEGMENT;
-		c->segments[mirror].sequence = 0;
-		segment_move(c, &c->segments[mirror], SEGMENT_WAITING);
-		c->segments[mirror].known_to = READ_ONCE(c->checkpoint_sequence);
+		while (seg->mirror != LARDER_NO_SEGMENT)
+			segment_give_up(c, seg->mirror);
 	}
 	spin_unlock_irqrestore(&c->segments_lock, flags);
 }
 
-/* How many members have it: at most two. */
-static u32 segment_copies(struct cache *c, u32 segment, u32 mirror)
+u32 segment_members(struct cache *c, u32 segment)
 {
-	return !READ_ONCE(segment_device(c, segment)->failed) +
-	       (mirror != LARDER_NO_SEGMENT && !READ_ONCE(segment_device(c, mirror)->failed));
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), members = 0;
+
+	while (n--)
+		members += !READ_ONCE(segment_device(c, copy[n])->failed);
+	return members;
 }
 
 bool segment_below(struct cache *c, u32 segment, const void *ignored)
 {
-	return segment_copies(c, segment, READ_ONCE(c->segments[segment].mirror)) < 2;
+	return segment_members(c, segment) < 2;
 }
 
 bool segment_single(struct cache *c, u32 segment, const void *ignored)
 {
-	return segment_copies(c, segment, READ_ONCE(c->segments[segment].mirror)) == 1;
+	return segment_members(c, segment) == 1;
 }
 
 /* Of the status, which may be asked for while a set grows: segments_grow(). */
@@ -600,7 +654,7 @@ u64 segments_below(struct cache *c, u64 *single)
 
 		if (!segment_wants_copy(c, seg))
 			continue;
-		copies = segment_copies(c, i, READ_ONCE(seg->mirror));
+		copies = segment_members(c, i);
 		if (copies < 2)
 			below += atomic_read(READ_ONCE(c->set.mirror) == MIRROR_ALL ? &seg->live : &seg->dirty);
 		if (copies == 1)
@@ -932,8 +986,6 @@ static void segment_discard(struct cache *c, u32 segment)
 	sector_t where;
 	struct cache_device *d;
 
-	if (segment == LARDER_NO_SEGMENT)
-		return;
 	d = copy_sector_device(c, slot_sector(c, segment, 0), &where);
 	if (READ_ONCE(d->failed) || !bdev_max_discard_sectors(d->bdev))
 		return;
@@ -955,7 +1007,7 @@ static int open_one(struct cache *c, struct stream *s)
 		return -ENOSPC;
 	c->segments[segment].stream = s->number;
 	e.sector = segment;
-	e.cache = segment_mirror_number(c, segment);
+	e.cache = segment_names(c, segment);
 	spin_lock_irq(&c->log.lock);
 	err = log_entry_locked(c, &e, NULL);
 	if (!err)
@@ -986,6 +1038,7 @@ static bool write_stream_short(struct cache *c)
 static void segment_discard_copies(struct cache *c, u32 segment)
 {
 	u64 bytes = (u64)c->segment_sectors << SECTOR_SHIFT;
+	u32 copy[SEGMENT_COPIES], n;
 
 	while (time_before(jiffies, c->discard_after) && !write_stream_short(c) && !READ_ONCE(c->stopping))
 		schedule_timeout_uninterruptible(1);
@@ -994,8 +1047,8 @@ static void segment_discard_copies(struct cache *c, u32 segment)
 		return;
 	}
 	c->discard_after = jiffies + div_u64(bytes * HZ, DISCARD_RATE) + 1;
-	segment_discard(c, segment);
-	segment_discard(c, READ_ONCE(c->segments[segment].mirror));
+	for (n = segment_ring(c, segment, copy); n--; )
+		segment_discard(c, copy[n]);
 }
 
 /* The next one that is opened, and not usable yet: only segments_opened(), under open_lock, makes it so. */

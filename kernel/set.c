@@ -256,11 +256,10 @@ static u32 set_doubtful(struct cache *c)
 /* Those of the mask are members again, for reads.  Clean copies made meanwhile are not on them: others that have it come first. */
 static void set_take_back(struct cache *c, u32 mask)
 {
-	u32 i, mirror;
+	u32 i;
 
 	for (i = 0; i < c->nr_segments && mask; i++) {
-		mirror = READ_ONCE(c->segments[i].mirror);
-		if (mirror != LARDER_NO_SEGMENT && segment_device(c, i)->doubtful && !segment_device(c, mirror)->failed)
+		if (segment_device(c, i)->doubtful && segment_further(c, i) != LARDER_NO_SEGMENT)
 			WRITE_ONCE(c->segments[i].prefer_mirror, true);
 		cond_resched();
 	}

@@ -224,7 +224,7 @@ static int segment_read_slots(struct cache *c, u32 segment, u32 slot, u32 n, voi
 	return super_io(d->bdev, REQ_OP_READ, where, buf + (size_t)slot * LARDER_SLOT_SIZE, (size_t)n * LARDER_SLOT_SIZE);
 }
 
-/* All data slots.  What cannot be read, from the other copy either, is zeroes. */
+/* All data slots.  What cannot be read, from another copy either, is zeroes. */
 static void segment_read(struct cache *c, u32 segment, void *buf)
 {
 	u32 slot, unreadable = segment_lost(c, segment) ? UNREADABLE_SLOTS : 0;
@@ -338,11 +338,11 @@ const struct larder_commit *segment_last_block(struct cache *c, u32 segment, con
  */
 static int blocks_from_copies(struct cache *c, u32 segment, void *buf)
 {
-	u32 copy[2] = { segment, READ_ONCE(c->segments[segment].mirror) }, slot = 0, unreadable = 0, i;
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), slot = 0, unreadable = 0, i;
 	const struct larder_commit *last, *k;
 	void *other;
 
-	if (copy[1] == LARDER_NO_SEGMENT || segment_below(c, segment, NULL))
+	if (segment_members(c, segment) < 2)
 		return 0;
 	other = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
 	if (!other)
@@ -351,7 +351,7 @@ static int blocks_from_copies(struct cache *c, u32 segment, void *buf)
 	slot = last ? slot + 1 : c->data_slots;
 	while (slot-- && unreadable < UNREADABLE_SLOTS) {
 		k = segment_block(c, segment, buf, slot);
-		for (i = 0; !k && i < ARRAY_SIZE(copy); i++) {
+		for (i = 0; !k && i < n; i++) {
 			if (copy_read_slot(c, copy[i], slot, other))
 				unreadable++;
 			else if (block_valid(c, segment, other, slot))

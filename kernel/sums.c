@@ -317,20 +317,18 @@ static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found)
 }
 
 /*
- * From one copy after the other, until one matches; known 0: until one can be read.  Where that is the second one, it is the one to
- * be read from now on.  -EBADMSG: what can be read does not match; -EIO: none can be read.
+ * From one copy after the other, until one matches; known 0: until one can be read.  Where that is a further one, those are
+ * read from now on.  -EBADMSG: what can be read does not match; -EIO: none can be read.
  */
 static int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
 {
-	u32 segment = cache_segment(c, cache), copy[2] = { segment, READ_ONCE(c->segments[segment].mirror) }, i;
+	u32 segment = cache_segment(c, cache), copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
 	struct cache_device *d;
 	sector_t where;
 	int err = -EIO;
 
-	for (i = 0; i < ARRAY_SIZE(copy); i++) {
-		if (copy[i] == LARDER_NO_SEGMENT)
-			continue;
-		d = copy_sector_device(c, slot_sector(c, copy[i], 0) + (cache & (c->segment_sectors - 1)), &where);
+	for (i = 0; i < n; i++) {
+		d = copy_sector_device(c, copy_sector(c, cache, copy[i]), &where);
 		if (READ_ONCE(d->failed) || super_io(d->bdev, REQ_OP_READ, where, slot, LARDER_SLOT_SIZE))
 			continue;
 		err = known ? -EBADMSG : 0;

@@ -278,6 +278,9 @@ static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, 
 
 	sb->head.generation = cpu_to_le64(c->sb_generation);
 	sb->head.flags = cpu_to_le32(flags);
+	sb->head.incompat &= ~cpu_to_le64(LARDER_INCOMPAT_THIRD);
+	if (c->third)
+		sb->head.incompat |= cpu_to_le64(LARDER_INCOMPAT_THIRD);
 	sb->nr_devices = cpu_to_le32(c->table_places);
 	sb->role = c->table->devices[le32_to_cpu(sb->device_number)].role;
 	sb->set_generation = cpu_to_le64(c->set_generation);
@@ -296,7 +299,8 @@ static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, 
 		p->bytes = cpu_to_le64(n->bytes);
 		p->replay_sequence = cpu_to_le64(n->replay_sequence);
 		p->first_segment = cpu_to_le32(n->first_segment);
-		p->first_mirror = cpu_to_le32(n->first_mirror);
+		p->first_mirror = cpu_to_le32(larder_second(n->first_further));
+		p->first_third = cpu_to_le32(larder_third(n->first_further));
 		p->epoch = cpu_to_le32(n->epoch);
 		p->hash = cpu_to_le64(n->hash);
 	}

@@ -168,11 +168,11 @@ void cache_image_free(struct cache_image *image)
 
 /* ------------------------------------------------------------- checkpoint */
 
-void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, uint32_t second)
+void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, uint64_t further)
 {
 	struct log_stream *s = &image->stream[stream];
 
-	segment_pair(image, segment, second);
+	segment_pair(image, segment, further);
 	if (!s->listed)
 		s->listed = must_allocate(calloc(image->segments_end, sizeof(*s->listed)));
 	if (s->listed[segment])
@@ -358,12 +358,12 @@ static const struct larder_commit *look(struct cache_image *image, unsigned stre
 
 static void open_segment(struct cache_image *image, const struct larder_entry *e)
 {
-	uint32_t segment = (uint32_t)le64toh(e->sector), second = (uint32_t)le64toh(e->cache);
+	uint32_t segment = (uint32_t)le64toh(e->sector);
 
 	if (le32toh(e->length) < LARDER_NR_STREAMS)
-		stream_open(image, le32toh(e->length), segment, second);
+		stream_open(image, le32toh(e->length), segment, le64toh(e->cache));
 	else
-		segment_pair(image, segment, second);
+		segment_pair(image, segment, le64toh(e->cache));
 }
 
 /* The next record of a stream by its chain, in the window; moves the stream on.  NULL: its end. */
@@ -511,7 +511,7 @@ static bool open_again(struct cache_image *image, const struct opened *opened)
 			if (e->kind != LARDER_SEGMENT_OPEN)
 				continue;
 			if (le32toh(e->length) == LARDER_STREAM_WRITE)
-				segment_pair(image, (uint32_t)le64toh(e->sector), (uint32_t)le64toh(e->cache));
+				segment_pair(image, (uint32_t)le64toh(e->sector), le64toh(e->cache));
 			else
 				open_segment(image, e);
 		}
@@ -553,7 +553,7 @@ static bool find_end(struct cache_image *image)
 	return true;
 }
 
-/* A SEGMENT_OPEN behind the end is none: what it calls second copies was never written, and the old ones still are. */
+/* A SEGMENT_OPEN behind the end is none: what it calls further copies was never written, and the old ones still are. */
 static bool find_written(struct cache_image *image)
 {
 	struct opened opened = opened_save(image);
@@ -714,7 +714,7 @@ static void apply(struct cache_image *image, const struct larder_entry *e)
 
 	if (e->kind == LARDER_SEGMENT_OPEN) {
 		drop_segment(image, (uint32_t)sector);
-		if (cache)
+		for (; (uint32_t)cache; cache >>= 32)
 			drop_segment(image, (uint32_t)cache - 1);
 		return;
 	}
@@ -805,8 +805,8 @@ static void note_reopened(struct cache_image *image, const struct larder_entry *
 	if (e->kind != LARDER_SEGMENT_OPEN)
 		return;
 	reopened[le64toh(e->sector)] = true;
-	if (e->cache)
-		reopened[le64toh(e->cache) - 1] = true;
+	for (uint64_t further = le64toh(e->cache); (uint32_t)further; further >>= 32)
+		reopened[(uint32_t)further - 1] = true;
 }
 
 static void apply_visited(struct cache_image *image, const struct larder_entry *e, void *data)

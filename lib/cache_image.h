@@ -3,7 +3,7 @@
  * What lies on the SSDs of a cache, read as a start reads it (docs/on-disk-format.md, section 7), by software that is not the
  * kernel's: the newest whole checkpoint, the log behind it, and what both say is mapped.  Nothing is written.
  *
- * What has a second copy on another SSD counts if it is valid in either.  Not for several threads at once.
+ * What has further copies on other SSDs counts if it is valid in any.  Not for several threads at once.
  */
 #ifndef LARDER_CACHE_IMAGE_H
 #define LARDER_CACHE_IMAGE_H
@@ -36,9 +36,9 @@ struct log_stream {
 
 struct slot_sums;
 
-#define SEGMENT_COPIES 2u
+#define SEGMENT_COPIES LARDER_COPIES
 
-/* One segment in memory, and its second copy if it has one. */
+/* One segment in memory, with its further copies if it has any. */
 struct segment_window {
 	uint32_t segment;
 	unsigned copies;
@@ -64,7 +64,7 @@ struct cache_image {
 	uint64_t ends_at; /* newest one found that counts */
 	uint64_t must_reach; /* what the log must come to, or part of it is missing */
 	uint64_t *last_record; /* by segment: sequence of its last record, 0: not known */
-	uint32_t *mirror, *mirror_of; /* by segment: its second copy, and that whose second copy it is: number + 1; 0: none */
+	uint32_t *mirror, *mirror_of; /* by segment: its next copy, and that whose next copy it is, from the first one on: number + 1; 0: none */
 	uint64_t dropped, ignored, skipped;
 
 	struct problems problems; /* damage */
@@ -108,24 +108,29 @@ void volume_mark(struct cached_volume *v, uint64_t region, bool set);
 bool segment_exists(const struct cache_image *image, uint64_t segment);
 /* The SSD that a segment which exists is on; NULL: it is not here.  *offset: bytes. */
 const struct device *segment_device(const struct cache_image *image, uint32_t segment, uint64_t *offset);
-/* The segments that hold this one's contents, itself first.  Returns how many: 1 or 2. */
+/* The segments that hold this one's contents, itself first.  Returns how many. */
 unsigned segment_copies(const struct cache_image *image, uint32_t segment, uint32_t copy[SEGMENT_COPIES]);
-/* Of that segment alone, no second copy is asked.  0 or -errno, -ENODEV: its SSD is not here. */
+/* Of that segment alone, no further copy is asked.  0 or -errno, -ENODEV: its SSD is not here. */
 int segment_read_at(const struct cache_image *image, uint32_t segment, uint64_t offset, void *buffer, size_t bytes);
-/* Is an SSD here that has this segment, or its second copy? */
+/* Is an SSD here that has this segment, or a further copy of it? */
 bool segment_is_here(const struct cache_image *image, uint32_t segment);
-/* second: the number + 1 of the segment that is from now on its second copy; 0: it has none.  Both are no copies of others any more. */
-void segment_pair(struct cache_image *image, uint32_t segment, uint32_t second);
-/* Is this a second copy that the segment may have?  0 is none, and may be. */
-bool segment_pair_ok(const struct cache_image *image, uint64_t segment, uint64_t second);
-/* Makes the segment, with its second copy, the window. */
+/*
+ * further: the segments that are from now on its further copies, as a SEGMENT_OPEN has them: the number + 1 of the second in the lower
+ * half, of the third in the upper half; 0: it has none.  None of them is a copy of another one any more.
+ */
+void segment_pair(struct cache_image *image, uint32_t segment, uint64_t further);
+/* Are these further copies that the segment may have?  0 is none, and may be. */
+bool segment_pair_ok(const struct cache_image *image, uint64_t segment, uint64_t further);
+/* By what a checkpoint says of a segment, which is the first of its copies or not: its next copy. */
+void segment_next(struct cache_image *image, uint32_t segment, uint32_t next, bool first);
+/* Makes the segment, with its further copies, the window. */
 void segment_read(struct cache_image *image, uint32_t segment);
-/* What lies at a slot of the window, in its copy 0 or 1. */
+/* What lies at a slot of the window, in this one of its copies. */
 const struct larder_commit *window_block(const struct cache_image *image, unsigned copy, uint32_t slot);
 
 /* lib/checkpoint.c: loads the one that the pointer names.  NULL, or what is wrong with it. */
 const char *checkpoint_load(struct cache_image *image, const struct larder_checkpoint_ptr *pointer);
-/* Adds a segment to those of a stream, unless it is one already.  second: as in segment_pair(). */
-void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, uint32_t second);
+/* Adds a segment to those of a stream, unless it is one already.  further: as in segment_pair(). */
+void stream_open(struct cache_image *image, unsigned stream, uint32_t segment, uint64_t further);
 
 #endif

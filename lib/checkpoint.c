@@ -100,8 +100,9 @@ static const char *take_segments(struct cache_image *image, const struct larder_
 		if (!segment_exists(image, number + i) || !segment_pair_ok(image, number + i, le32toh(info.mirror)))
 			return "SEGMENTS: number or mirror";
 		image->last_record[number + i] = info.state == LARDER_SEGMENT_USED ? le64toh(info.sequence) : 0;
-		if (info.state == LARDER_SEGMENT_USED && info.mirror)
-			segment_pair(image, (uint32_t)(number + i), le32toh(info.mirror));
+		/* a free one is a second copy, and names the third; the one in use may be known already, or come later */
+		if (info.state != LARDER_SEGMENT_OPENED && info.mirror)
+			segment_next(image, (uint32_t)(number + i), le32toh(info.mirror) - 1, info.state == LARDER_SEGMENT_USED);
 	}
 	return NULL;
 }
@@ -110,17 +111,19 @@ static const char *take_segments(struct cache_image *image, const struct larder_
 static const char *take_numbers(struct cache_image *image, const struct larder_item *item, const uint8_t *data, uint32_t count)
 {
 	struct cached_volume *v = &image->volume[le16toh(item->volume) % LARDER_MAX_VOLUMES];
-	uint64_t value;
+	uint64_t value, third = le64toh(item->number);
 
+	if (item->kind == LARDER_ITEM_OPEN && third && (count != 1 || third >> 32))
+		return "OPEN: number";
 	for (uint32_t i = 0; i < count; i++) {
 		memcpy(&value, data + i * sizeof(value), sizeof(value));
 		value = le64toh(value);
 		if (item->kind == LARDER_ITEM_OPEN) {
 			if (image->stream[le16toh(item->volume)].opened++ == LARDER_MAX_OPENED)
 				return "OPEN: too many segments of a stream";
-			if (!segment_exists(image, (uint32_t)value) || !segment_pair_ok(image, (uint32_t)value, value >> 32))
+			if (!segment_exists(image, (uint32_t)value) || !segment_pair_ok(image, (uint32_t)value, value >> 32 | third << 32))
 				return "OPEN: segment";
-			stream_open(image, le16toh(item->volume), (uint32_t)value, (uint32_t)(value >> 32));
+			stream_open(image, le16toh(item->volume), (uint32_t)value, value >> 32 | third << 32);
 		} else {
 			if (value >> 47)
 				return "MARKS: region";
@@ -200,7 +203,8 @@ static const char *check_chunk(const struct larder_chunk *c, const struct larder
 /* Where a chunk is. */
 struct chunk_place {
 	const struct larder_checkpoint_ptr *pointer;
-	uint32_t segment, mirror; /* mirror: its second copy + 1, 0: none */
+	uint32_t segment;
+	uint64_t further; /* as in segment_pair() */
 	uint32_t number, at; /* at: bytes in the segment */
 };
 
@@ -216,18 +220,20 @@ static const char *read_chunk(const struct cache_image *image, const struct chun
 /* From whichever copy has it.  NULL, or what is wrong with the first that is here. */
 static const char *find_chunk(struct cache_image *image, const struct chunk_place *place, struct larder_chunk *c)
 {
-	uint32_t copy[SEGMENT_COPIES] = { place->segment, place->mirror - 1 };
-	unsigned copies = place->mirror ? 2 : 1;
+	uint32_t copy[SEGMENT_COPIES] = { place->segment };
 	const char *wrong = NULL;
+	unsigned copies = 1;
 	uint64_t offset;
 	bool here = false;
 
+	for (uint64_t further = place->further; (uint32_t)further; further >>= 32)
+		copy[copies++] = (uint32_t)further - 1;
 	for (unsigned i = 0; i < copies; i++) {
 		const struct device *device = segment_device(image, copy[i], &offset);
 		const char *why = read_chunk(image, place, copy[i], c);
 
 		if (!why && wrong && here)
-			problem(&image->problems, "checkpoint", "sequence %" PRIu64 ": chunk %u: %s; its second copy is good",
+			problem(&image->problems, "checkpoint", "sequence %" PRIu64 ": chunk %u: %s; another copy of it is good",
 				le64toh(place->pointer->sequence), place->number, wrong);
 		if (!why)
 			return NULL;
@@ -241,7 +247,7 @@ static const char *find_chunk(struct cache_image *image, const struct chunk_plac
 
 const char *checkpoint_load(struct cache_image *image, const struct larder_checkpoint_ptr *p)
 {
-	struct chunk_place place = { p, le32toh(p->first_segment), le32toh(p->first_mirror), 0, 0 };
+	struct chunk_place place = { p, le32toh(p->first_segment), le32toh(p->first_mirror) | (uint64_t)le32toh(p->first_third) << 32, 0, 0 };
 	uint64_t number = le64toh(p->bytes) / LARDER_CHUNK_SIZE;
 	bool regions = false, ended = false;
 	const char *wrong = NULL;
@@ -252,7 +258,7 @@ const char *checkpoint_load(struct cache_image *image, const struct larder_check
 		return "bytes";
 	c = device_buffer(sizeof(*c));
 	for (; !wrong && place.number < number; place.number++) {
-		if (!segment_exists(image, place.segment) || !segment_pair_ok(image, place.segment, place.mirror))
+		if (!segment_exists(image, place.segment) || !segment_pair_ok(image, place.segment, place.further))
 			wrong = "segment of a chunk";
 		else
 			wrong = find_chunk(image, &place, c);
@@ -262,7 +268,7 @@ const char *checkpoint_load(struct cache_image *image, const struct larder_check
 		if (place.at < le32toh(image->sb->segment_size))
 			continue;
 		place.segment = le32toh(c->next_segment);
-		place.mirror = le32toh(c->next_mirror);
+		place.further = le32toh(c->next_mirror) | (uint64_t)le32toh(c->next_third) << 32;
 		place.at = 0;
 	}
 	free(c);

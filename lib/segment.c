@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Segments of a set of SSDs: where they are, which two have the same contents (docs/on-disk-format.md, section 4.2), and reading them.
+ * Segments of a set of SSDs: where they are, which have the same contents (docs/on-disk-format.md, section 4.2), and reading them.
  */
 #include <endian.h>
 #include <errno.h>
@@ -48,35 +48,76 @@ int segment_read_at(const struct cache_image *image, uint32_t segment, uint64_t 
 
 unsigned segment_copies(const struct cache_image *image, uint32_t segment, uint32_t copy[SEGMENT_COPIES])
 {
-	copy[0] = segment;
-	copy[1] = image->mirror[segment] - 1;
-	return image->mirror[segment] ? 2 : 1;
+	unsigned n = 0;
+
+	for (uint32_t next = segment + 1; next && n < SEGMENT_COPIES; next = image->mirror[next - 1])
+		copy[n++] = next - 1;
+	return n;
 }
 
-bool segment_pair_ok(const struct cache_image *image, uint64_t segment, uint64_t second)
+bool segment_pair_ok(const struct cache_image *image, uint64_t segment, uint64_t further)
 {
-	return !second || (segment_exists(image, second - 1) && segment_exists(image, segment) &&
-			   segment_place(image, (uint32_t)segment) != segment_place(image, (uint32_t)(second - 1)));
+	uint32_t second = (uint32_t)further, third = (uint32_t)(further >> 32);
+
+	if (!further)
+		return true;
+	if (!second || !segment_exists(image, segment) || !segment_exists(image, second - 1) || (third && !segment_exists(image, third - 1)))
+		return false;
+	return segment_place(image, segment) != segment_place(image, second - 1) &&
+	       (!third || (segment_place(image, third - 1) != segment_place(image, segment) &&
+			   segment_place(image, third - 1) != segment_place(image, second - 1)));
 }
 
+static void detach(uint32_t *to, uint32_t *from, uint32_t segment)
+{
+	if (to[segment])
+		from[to[segment] - 1] = 0;
+	to[segment] = 0;
+}
+
+/* A further copy leaves its chain, the others stay what they are; of a first one none is left. */
 static void unpair(struct cache_image *image, uint32_t segment)
 {
-	if (image->mirror[segment])
-		image->mirror_of[image->mirror[segment] - 1] = 0;
-	if (image->mirror_of[segment])
-		image->mirror[image->mirror_of[segment] - 1] = 0;
-	image->mirror[segment] = image->mirror_of[segment] = 0;
+	uint32_t before = image->mirror_of[segment], next = image->mirror[segment];
+
+	detach(image->mirror_of, image->mirror, segment);
+	detach(image->mirror, image->mirror_of, segment);
+	if (before && next) {
+		image->mirror[before - 1] = next;
+		image->mirror_of[next - 1] = before;
+		return;
+	}
+	for (uint32_t behind; !before && next; next = behind) {
+		behind = image->mirror[next - 1];
+		detach(image->mirror, image->mirror_of, next - 1);
+	}
 }
 
-void segment_pair(struct cache_image *image, uint32_t segment, uint32_t second)
+void segment_pair(struct cache_image *image, uint32_t segment, uint64_t further)
 {
+	uint32_t last = segment;
+
 	image->window.segment = LARDER_NO_SEGMENT;
 	unpair(image, segment);
-	if (!second)
-		return;
-	unpair(image, second - 1);
-	image->mirror[segment] = second;
-	image->mirror_of[second - 1] = segment + 1;
+	for (; (uint32_t)further; further >>= 32) {
+		uint32_t next = (uint32_t)further - 1;
+
+		unpair(image, next);
+		image->mirror[last] = next + 1;
+		image->mirror_of[next] = last + 1;
+		last = next;
+	}
+}
+
+void segment_next(struct cache_image *image, uint32_t segment, uint32_t next, bool first)
+{
+	image->window.segment = LARDER_NO_SEGMENT;
+	if (first)
+		detach(image->mirror_of, image->mirror, segment);
+	detach(image->mirror, image->mirror_of, segment);
+	detach(image->mirror_of, image->mirror, next);
+	image->mirror[segment] = next + 1;
+	image->mirror_of[next] = segment + 1;
 }
 
 static void read_copy(const struct cache_image *image, uint32_t segment, uint8_t *data, bool *bad)

@@ -135,7 +135,7 @@ CACHE_DAMAGE = [
 ]
 VOLUME_DAMAGE = [
     ("version", {"version": 0}),
-    ("incompat", {"incompat": 1}),
+    ("incompat", {"incompat": 2}),
     ("kind", {"kind": 99}),
     ("uuid", {"uuid": bytes(16)}),
     ("generation", {"generation": 0}),

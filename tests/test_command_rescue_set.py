@@ -183,6 +183,21 @@ def test_one_missing(images):
     assert images.digests() == before
 
 
+@pytest.mark.parametrize("here", range(3))
+@pytest.mark.parametrize("behind", [False, True], ids=["checkpoint", "opened-behind-it"])
+def test_two_missing_of_three_copies(larder, tools, here, behind):
+    """Whichever one is left has all that is dirty, the log that says so, and each chunk."""
+    images = Images(larder, tools, f"{REOPENED if behind else CRASHED} --mirror dirty:3", 3)
+    expected, sectors = images.view(), expected_dirty(images)
+    assert f"{sectors} sectors dirty" in images.larder("rescue", "check", "image").stdout
+    without(images, *({0, 1, 2} - {here}))
+    run = images.larder("rescue", "check", "image", "--degraded")
+    assert f"{sectors} sectors dirty" in run.stdout and " 0 damaged" in run.stdout
+    assert dirty_sectors(images, "image", "--degraded")[:2] == (sectors, 0)
+    images.larder("rescue", "writeback", "image", "--degraded", "--yes")
+    written(images, expected)
+
+
 def test_segments_opened_behind_the_checkpoint(images):
     """Pairs that only the log knows of."""
     images.make(REOPENED)
@@ -425,7 +440,7 @@ def test_one_copy_of_a_chunk_is_damaged(images, copy):
         ssd.write(b"spoilt")
     assert dirty_sectors(images, "image")[:2] == (sectors, 0)
     if copy == 0:
-        one_line(images.larder("rescue", "check", "image", code=FAILED), "chunk 0: crc of a chunk; its second copy is good")
+        one_line(images.larder("rescue", "check", "image", code=FAILED), "chunk 0: crc of a chunk; another copy of it is good")
     without(images, images.ssds.index(chunk_places(images)[0][1 - copy][0]))
     assert dirty_sectors(images, "image", "--degraded")[:2] == (sectors, 0)  # by the checkpoint before it
     run = images.larder("rescue", "check", "image", "--degraded", code=FAILED)

@@ -188,7 +188,7 @@ static int read_any_sb(const void *p, const char **why)
 	int error = larder_check_sb(head, DEVICE_SECTORS, why);
 
 	if (!error)
-		must(le32_to_cpu(head->kind) - 1 < 4 && !head->incompat && le64_to_cpu(head->device_sectors) <= DEVICE_SECTORS);
+		must(le32_to_cpu(head->kind) - 1 < 4 && !(head->incompat & ~cpu_to_le64(LARDER_INCOMPAT_ALL)) && le64_to_cpu(head->device_sectors) <= DEVICE_SECTORS);
 	return error;
 }
 
@@ -268,8 +268,9 @@ static void sample_entry(struct larder_entry_in *e, u8 stream, u64 low, u64 high
 	case LARDER_INVALIDATE:
 		break;
 	case LARDER_SEGMENT_OPEN:
-		e->sector = target_below(state, NR_SEGMENTS);
+		e->sector = 2 + target_below(state, NR_SEGMENTS - 2);
 		e->length = target_below(state, LARDER_OPEN_CHUNKS + 1);
+		e->cache = target_below(state, 2) ? larder_further(1, target_below(state, 2) ? 2 : 0) : 0;
 		return;
 	case LARDER_INTENT:
 		e->sector = target_random(state) % (((size - 1) >> LARDER_INTENT_SHIFT) + 1);
@@ -279,6 +280,15 @@ static void sample_entry(struct larder_entry_in *e, u8 stream, u64 low, u64 high
 		return;
 	}
 	e->sector = target_random(state) % (size - e->length + 1);
+}
+
+/* Each exists, none is there twice, and there is no third without a second. */
+static void promise_further(u64 segment, u64 further)
+{
+	u32 second = larder_second(further), third = larder_third(further);
+
+	must(second <= NR_SEGMENTS && third <= NR_SEGMENTS && second != segment + 1);
+	must(!third || (second && third != second && third != segment + 1));
 }
 
 /* Is this what a user of a checked entry may rely on? */
@@ -292,6 +302,7 @@ static void promise_entry(const struct larder_entry_in *e, u8 stream, u64 low, u
 		return;
 	if (e->kind == LARDER_SEGMENT_OPEN) {
 		must(e->sector < NR_SEGMENTS && e->length <= LARDER_OPEN_CHUNKS);
+		promise_further(e->sector, e->cache);
 		return;
 	}
 	must(e->volume < ARRAY_SIZE(test_volumes) && test_volumes[e->volume]);
@@ -432,6 +443,9 @@ static void sample_chunk(void *p, u64 seed)
 			break;
 		case 2:
 			must(!larder_chunk_add_u64(c, LARDER_ITEM_OPEN, (u16)target_below(&state, 3), 0, values, n));
+			values[0] = target_below(&state, NR_SEGMENTS - 2);
+			values[0] |= (values[0] + 2) << 32;
+			must(!larder_chunk_add_u64(c, LARDER_ITEM_OPEN, (u16)target_below(&state, 3), (u32)values[0] + 3, values, 1));
 			break;
 		case 3:
 			must(!larder_chunk_add_pos(c, (u8)target_below(&state, 3), n & 1 ? &pos : NULL));
@@ -470,6 +484,9 @@ static void promise_item(const struct larder_item_in *item)
 		must(item->volume < 3);
 		for (i = 0; i < item->count; i++)
 			must((u32)larder_item_u64(item, i) < NR_SEGMENTS && larder_item_u64(item, i) >> 32 <= NR_SEGMENTS);
+		must(!item->number || (item->count == 1 && item->number <= NR_SEGMENTS));
+		if (item->number)
+			promise_further((u32)larder_item_u64(item, 0), larder_further(larder_item_u64(item, 0) >> 32, item->number));
 		return;
 	case LARDER_ITEM_STREAM:
 		must(item->volume < 3 && item->count <= 1);

@@ -15,7 +15,8 @@
  * the fill stream.  Sequence numbers of the two interleave.
  *
  * Of several SSDs, all of one size, the segments are numbered by pairs here: pair number p is a segment in the first half of SSD p mod n, and for what has
- * a second copy (stream write, checkpoints) one in the second half of the next SSD.  What lies on the SSDs has their global numbers: first_of(), second_of().
+ * a second copy (stream write, checkpoints) one in the second half of the next SSD; with three copies by triples, and thirds.  What lies on the SSDs has
+ * their global numbers: first_of(), copy_of().
  */
 #include <fcntl.h>
 #include <getopt.h>
@@ -31,8 +32,7 @@
 
 struct options {
 	const char *cache[LARDER_MAX_DEVICES], *backing;
-	uint32_t ssds;
-	bool unmirrored;
+	uint32_t ssds, copies;	/* copies: of what is mirrored */
 	uint64_t cache_size, volume_size, segment_size, extent;
 	unsigned fill, dirty, tail, fill_tail, unsynced, checkpoints, opened;
 	bool crashed, pattern, records;
@@ -48,7 +48,7 @@ struct stream {
 
 static struct options opt = {
 	.cache_size = 64ull << 30, .segment_size = LARDER_DEF_SEGMENT_SIZE, .extent = 16384, .fill = 100, .dirty = 10, .tail = 64, .fill_tail = 16,
-	.unsynced = 64, .checkpoints = 1,
+	.unsynced = 64, .checkpoints = 1, .copies = 2,
 };
 static int cache_fd[LARDER_MAX_DEVICES], backing_fd;
 static uint8_t cache_uuid[16], ssd_uuid[LARDER_MAX_DEVICES][16], volume_uuid[16];
@@ -59,7 +59,7 @@ static uint32_t write_segments, fill_segments, sealed_segments, next_free, top_f
 static uint64_t nr_extents, volume_extents, multiplier, inverse;
 static uint64_t sequence = FIRST_SEQUENCE, first_replayed, newest_durable, random_state = 1;
 static struct stream streams[LARDER_NR_STREAMS], at_checkpoint[LARDER_NR_STREAMS];
-static struct larder_segment_info *segments;	/* mirror: while it has a second copy */
+static struct larder_segment_info *segments;	/* mirror: while it has further copies */
 static uint32_t zero_sum;
 
 /* ------------------------------------------------------------- arithmetic */
@@ -108,15 +108,28 @@ static uint32_t first_of(uint32_t segment)
 	return opt.ssds == 1 ? segment : segment % opt.ssds * ssd_segments + segment / opt.ssds;
 }
 
-static uint32_t second_of(uint32_t segment)
+/* The k'th copy, 0: itself */
+static uint32_t copy_of(uint32_t segment, uint32_t k)
 {
-	return (segment + 1) % opt.ssds * ssd_segments + ssd_segments / 2 + segment / opt.ssds;
+	return (segment + k) % opt.ssds * ssd_segments + ssd_segments / opt.copies * k + segment / opt.ssds;
 }
 
-/* As the format has it: number + 1, 0: none */
+/* As the format has it: the second copy + 1, 0: none */
 static uint32_t mirror_of(uint32_t segment, bool pair)
 {
-	return pair && opt.ssds > 1 && !opt.unmirrored ? second_of(segment) + 1 : 0;
+	return pair && opt.copies > 1 ? copy_of(segment, 1) + 1 : 0;
+}
+
+/* Likewise, the third one */
+static uint32_t third_of(uint32_t segment, bool pair)
+{
+	return pair && opt.copies > 2 ? copy_of(segment, 2) + 1 : 0;
+}
+
+/* Both, as a SEGMENT_OPEN has them */
+static uint64_t further_of(uint32_t segment, bool pair)
+{
+	return mirror_of(segment, pair) | (uint64_t)third_of(segment, pair) << 32;
 }
 
 static uint64_t cache_address(uint32_t segment, uint32_t slot)
@@ -131,12 +144,12 @@ static void put_global(uint32_t global, uint64_t offset, const void *p, size_t b
 	image_write(cache_fd[ssd], opt.cache[ssd], p, bytes, segments_offset + (uint64_t)(global % ssd_segments) * opt.segment_size + offset);
 }
 
-/* To both copies of the segment, if it has two. */
+/* To all copies of the segment. */
 static void put_at(uint32_t segment, uint64_t offset, const void *p, size_t bytes)
 {
 	put_global(first_of(segment), offset, p, bytes);
-	if (segments[segment].mirror)
-		put_global(le32toh(segments[segment].mirror) - 1, offset, p, bytes);
+	for (uint32_t k = 1; segments[segment].mirror && k < opt.copies; k++)
+		put_global(copy_of(segment, k), offset, p, bytes);
 }
 
 static uint32_t extent_slot(uint32_t number)	/* of the number'th extent of a sealed segment */
@@ -352,14 +365,14 @@ static void add_opens(struct record *r, unsigned stream, uint32_t *victim)
 	for (unsigned i = 0; i < OPENED; i++) {
 		uint32_t segment = *victim > write_segments + fill_segments ? --*victim : take_free();
 
-		add_entry(r, LARDER_SEGMENT_OPEN, first_of(segment), stream, mirror_of(segment, stream == LARDER_STREAM_WRITE));
+		add_entry(r, LARDER_SEGMENT_OPEN, first_of(segment), stream, further_of(segment, stream == LARDER_STREAM_WRITE));
 		open_segment(stream, segment);
 	}
 	/* for a checkpoint that was never named */
 	if (*victim > write_segments + fill_segments) {
 		uint32_t segment = --*victim;
 
-		add_entry(r, LARDER_SEGMENT_OPEN, first_of(segment), LARDER_OPEN_CHUNKS, mirror_of(segment, true));
+		add_entry(r, LARDER_SEGMENT_OPEN, first_of(segment), LARDER_OPEN_CHUNKS, further_of(segment, true));
 	}
 }
 
@@ -480,10 +493,10 @@ static void put_chunk(bool last)
 	chunk.used = htole32(chunk.used);
 	chunk.next_segment = htole32(next == LARDER_NO_SEGMENT ? next : first_of(next));
 	chunk.next_mirror = htole32(next == LARDER_NO_SEGMENT ? 0 : mirror_of(next, true));
+	chunk.next_third = htole32(next == LARDER_NO_SEGMENT ? 0 : third_of(next, true));
 	chunk.crc = htole32(block_crc(&chunk, sizeof(chunk), offsetof(struct larder_chunk, crc)));
-	put_global(first_of(chunk_segment), (uint64_t)place * LARDER_CHUNK_SIZE, &chunk, sizeof(chunk));
-	if (mirror_of(chunk_segment, true))
-		put_global(second_of(chunk_segment), (uint64_t)place * LARDER_CHUNK_SIZE, &chunk, sizeof(chunk));
+	for (uint32_t k = 0; k < opt.copies; k++)
+		put_global(copy_of(chunk_segment, k), (uint64_t)place * LARDER_CHUNK_SIZE, &chunk, sizeof(chunk));
 	checkpoint->bytes = htole64((uint64_t)chunk_number * LARDER_CHUNK_SIZE);
 	memset(&chunk, 0, sizeof(chunk));
 	if (next != LARDER_NO_SEGMENT)
@@ -517,7 +530,12 @@ static void put_stream_items(unsigned number)
 	for (; n && n < opt.opened; n++)
 		opened[n] = opened[n - 1];
 	put_item(LARDER_ITEM_STREAM, number, 0, &pos, 1, sizeof(pos));
-	put_item(LARDER_ITEM_OPEN, number, 0, opened, n, 8);
+	if (opt.copies < 3 || number != LARDER_STREAM_WRITE)
+		put_item(LARDER_ITEM_OPEN, number, 0, opened, n, 8);
+	else
+		for (uint32_t i = 0; i < n; i++)
+			put_item(LARDER_ITEM_OPEN, number, third_of(s->opened[s->first + (i < s->count - s->first ? i : s->count - s->first - 1)], true),
+				 opened + i, 1, 8);
 }
 
 static void put_region_items(void)
@@ -547,7 +565,7 @@ static void put_region_items(void)
 	}
 }
 
-/* By global number; second copies are called free. */
+/* By global number; further copies are called free, the second of three names the third. */
 static void put_segment_items(const struct larder_segment_info *info)
 {
 	uint32_t all = opt.ssds * ssd_segments;
@@ -555,6 +573,9 @@ static void put_segment_items(const struct larder_segment_info *info)
 
 	for (uint32_t i = 0; i < nr_segments; i++)
 		global[first_of(i)] = info[i];
+	for (uint32_t i = 0; i < nr_segments && opt.copies > 2; i++)
+		if (info[i].mirror)
+			global[copy_of(i, 1)].mirror = htole32(third_of(i, true));
 	for (uint32_t i = 0, n; i < all; i += n) {
 		n = all - i < 2048 ? all - i : 2048;
 		put_item(LARDER_ITEM_SEGMENTS, 0, i, global + i, n, sizeof(*global));
@@ -571,6 +592,7 @@ static void put_checkpoint(struct larder_checkpoint_ptr *p, uint64_t number, con
 	chunk_segment = --top_free;
 	p->first_segment = htole32(first_of(chunk_segment));
 	p->first_mirror = htole32(mirror_of(chunk_segment, true));
+	p->first_third = htole32(third_of(chunk_segment, true));
 	p->epoch = htole32(EPOCH);
 	p->hash = htole64(checkpoint_hash(cache_uuid, SECRET, number));
 	chunk_number = 0;
@@ -640,6 +662,7 @@ static void put_cache_superblock(struct larder_cache_sb *sb)
 {
 	fill_head(&sb->head, LARDER_KIND_CACHE, ssd_uuid[0], opt.cache_size, opt.cache_size / LARDER_SB_SIZE * LARDER_SB_SIZE - LARDER_SB_SIZE);
 	sb->head.flags = htole32(opt.crashed ? 0 : LARDER_CACHE_CLEAN_STOP);
+	sb->head.incompat = htole64(opt.copies > 2 ? LARDER_INCOMPAT_THIRD : 0);
 	memcpy(sb->cache_uuid, cache_uuid, 16);
 	memcpy(sb->label, "image", 5);
 	sb->nr_devices = htole32(opt.ssds);
@@ -731,7 +754,7 @@ static void usage(FILE *to)
 {
 	fputs("usage: writer --cache FILE [--cache FILE]... --backing FILE [OPTION]...\n"
 	      "  --cache-size SIZE    of each SSD, 64G\n"
-	      "  --mirror WHAT        of several SSDs: dirty: dirty data, log and checkpoints are on two; none; dirty\n"
+	      "  --mirror WHAT        of several SSDs: dirty: dirty data, log and checkpoints are on two; dirty:3: on three; none; dirty\n"
 	      "  --volume-size SIZE   of the volume, four times that\n"
 	      "  --segment-size SIZE  2M\n"
 	      "  --extent SIZE        of all cached extents, a power of two from 4K to 256K; 16K\n"
@@ -760,9 +783,9 @@ static void parse(int argc, char **argv)
 			opt.cache[opt.ssds++] = optarg;
 			break;
 		case 'm':
-			opt.unmirrored = !strcmp(optarg, "none");
-			if (!opt.unmirrored && strcmp(optarg, "dirty"))
-				die("--mirror: dirty or none, not %s", optarg);
+			opt.copies = !strcmp(optarg, "none") ? 1 : !strcmp(optarg, "dirty") ? 2 : 3;
+			if (opt.copies == 3 && strcmp(optarg, "dirty:3"))
+				die("--mirror: dirty, dirty:3 or none, not %s", optarg);
 			break;
 		case 'b': opt.backing = optarg; break;
 		case 's': opt.cache_size = parse_size("cache-size", optarg); break;
@@ -792,6 +815,8 @@ static void parse(int argc, char **argv)
 		usage(stderr);
 		exit(2);
 	}
+	if (opt.copies > opt.ssds)
+		opt.copies = opt.ssds;
 	if (!opt.volume_size)
 		opt.volume_size = 4 * opt.cache_size;
 	if (opt.extent < LARDER_SLOT_SIZE || opt.extent > 256 << 10 || opt.extent & (opt.extent - 1))
@@ -827,8 +852,10 @@ static void plan(void)
 		die("--cache-size: at most 32T");
 	ssd_segments = (uint32_t)number;
 	if (opt.ssds > 1) {
-		ssd_segments &= ~1u;
-		number = (uint64_t)ssd_segments / 2 * opt.ssds;
+		uint32_t parts = opt.copies > 2 ? opt.copies : 2;
+
+		ssd_segments -= ssd_segments % parts;
+		number = (uint64_t)ssd_segments / parts * opt.ssds;
 	}
 	nr_segments = (uint32_t)number;
 	volume_sectors = opt.volume_size / SECTOR;

@@ -128,6 +128,15 @@ OLD_EPOCH = ('write a', 'WRITE(a1) completes on A', 'ssd-flush A',
              'power-cut: log has WRITE(a1) on {A}; backing has a0; {A, B} start as {A}', 'start: flushes {A} and the backing',
              'start: new epoch on A ; serves')
 
+# three copies
+A_WRITE_3 = (*A_WRITE, 'WRITE(a1) completes on C')
+FLUSHED_3 = (*FLUSHED, 'ssd-flush C')
+CLEANED_3 = (*CLEANED, 'CLEAN(a) completes on C')
+CHECKPOINT_3 = (*CHECKPOINT, 'superblock written on C')
+C_JOINS = ('C begins to join', 'copying begins to C', 'all copied to C', 'flushed, counts: C', 'ssd-flush A', 'ssd-flush B',
+           'checkpoint begins', 'superblock written on A', 'superblock written on B', 'superblock written on C',
+           'generation begins with C')
+
 # The set of SSDs.  losses: SSDs that die, or are missing at a start, and copies that go bad, together.
 MIRROR_SCENARIOS = {
     'mirror-write': dict(actions='write flush die', writes=1, crashes=1, losses=2, max_log=1),
@@ -172,6 +181,27 @@ MIRROR_SCENARIOS = {
     'mirror-resync-written': dict(actions='write resync', writes=2, crashes=0, losses=0, max_log=3, prelude=A_WRITE),
     'mirror-resync-clean': dict(actions='writeback bypass resync', writes=2, crashes=0, losses=0, max_log=4,
                                 prelude=A_WRITE + FLUSHED + ('mark set',)),
+    'mirror-3': dict(actions='write flush die', disks=3, members=(0, 1, 2), writes=1, crashes=1, losses=2, max_log=1),
+    'mirror-3-flush': dict(actions='flush die', disks=3, members=(0, 1, 2), writes=1, crashes=1, losses=2, max_log=1,
+                           prelude=A_WRITE_3),
+    'mirror-3-overwrite': dict(actions='write flush die', disks=3, members=(0, 1, 2), writes=2, crashes=1, losses=2, max_log=2,
+                               prelude=A_WRITE_3 + FLUSHED_3),
+    'mirror-3-start': dict(actions='write flush', disks=3, members=(0, 1, 2), writes=1, crashes=2, losses=2, max_log=1),
+    'mirror-3-damage': dict(actions='flush damage', disks=3, members=(0, 1, 2), writes=1, crashes=1, losses=2, max_log=1,
+                            prelude=A_WRITE_3 + FLUSHED_3),
+    'mirror-3-two-die': dict(actions='write flush die', disks=3, members=(0, 1, 2), writes=2, crashes=1, losses=2, max_log=2,
+                             prelude=(*A_WRITE_3, *FLUSHED_3, 'C dies')),
+    'mirror-3-freed': dict(actions='free write flush die', disks=3, members=(0, 1, 2), writes=2, crashes=1, losses=2, max_log=4,
+                           prelude=A_WRITE_3 + FLUSHED_3 + CLEANED_3 + FLUSHED_3 + CHECKPOINT_3),
+    'mirror-3-joins': dict(actions='write flush join die', disks=3, writes=2, crashes=1, losses=2, max_log=2,
+                           prelude=('write a', 'C begins to join')),
+    'mirror-3-joined': dict(actions='flush die', disks=3, writes=1, crashes=1, losses=2, max_log=1, prelude=A_WRITE + C_JOINS),
+    'mirror-2-of-3': dict(actions='write flush die resync', disks=3, members=(0, 1, 2), copies=2, writes=2, crashes=1, losses=1,
+                          max_log=3),
+    'mirror-3-of-4': dict(actions='write flush die', disks=4, members=(0, 1, 2, 3), copies=3, writes=1, crashes=1, losses=2,
+                          max_log=1),
+    'mirror-3-of-4-two-die': dict(actions='write flush die', disks=4, members=(0, 1, 2, 3), copies=3, writes=2, crashes=1, losses=2,
+                                  max_log=2, prelude=('write a to {A, B, C}', *A_WRITE_3[1:], *FLUSHED_3, 'B dies', 'C dies')),
     'mirror-all': dict(actions='write flush bypass fill evict writeback checkpoint free reopen mark die join damage resync',
                        blocks=2, disks=3, writes=3, crashes=2, losses=2, max_log=6),
 }

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Executable specification of a set of SSDs: mirrored dirty data, spread clean data, generations (rule 14).
 
-One volume, two or three SSDs and one backing, each with a volatile write cache; the write stream is on all members, a clean copy
-on one.  An SSD may die, be missing at a start, come back stale, join again; a power cut or a kernel crash may come at any
-step, those of a start included.  Same interface as model.py, which has the rules of one SSD; mirror.md is the recipe that
-follows from this.
+One volume, two to four SSDs and one backing, each with a volatile write cache; a record of the write stream is on all members, or
+on as many as a scenario's `copies` says, a clean copy on one.  An SSD may die, be missing at a start, come back stale, join again;
+a power cut or a kernel crash may come at any step, those of a start included.  Same interface as model.py, which has the rules of
+one SSD; mirror.md is the recipe that follows from this.
 
 Simplifications (README.md):
  * a record is one entry with its data and its commit block, appended to each SSD as a whole (model.py has the rest)
@@ -15,7 +15,7 @@ Simplifications (README.md):
 
 Values are ints: block * 10 + n is the n-th write to that block, n = 0 what the backing held at first.
 """
-from itertools import product
+from itertools import combinations, product
 from typing import NamedTuple
 
 GARBAGE = 91
@@ -59,6 +59,11 @@ RULES = {
     'join-drops-old-mappings': (14, 'before it becomes a member a checkpoint is named that maps nothing to its former life'),
     'join-superblock': (14, 'before it becomes a member it has the newest superblock'),
     'join-own-table-last': (14, 'a generation with a new member is written to that member last'),
+    'ack-waits-for-third': (1, 'with three copies a write is acknowledged when its append is complete in the third, too'),
+    'flush-third': (2, 'with three copies a flush counts when the SSD of the third was flushed, too'),
+    'third-copy-named': (9, 'what names a segment names its third copy, too: SEGMENT-OPEN, checkpoint, superblock'),
+    'merge-third': (10, 'with three copies a record is valid if it is whole in the third alone'),
+    'copy-to-every-copy': (10, 'a record found in one of three copies is copied to both others before the first read'),
     'resync-owns-range': (7, 'what is appended again: no write of it is in flight at the look, and no bypass until it is applied'),
     'resync-yields': (7, 'what was written since it was looked up is not appended again'),
 }
@@ -78,6 +83,7 @@ class Record(NamedTuple):
     epoch: int
     copies: tuple       # by SSD
     shown: bool
+    place: tuple | None = None      # the SSDs that its segment is on; None: all members
 
 
 class Super(NamedTuple):
@@ -153,23 +159,29 @@ def describe(label):
 
 
 def name(disk):
-    return 'the backing' if disk == BACKING else 'ABC'[disk]
+    return 'the backing' if disk == BACKING else 'ABCD'[disk]
 
 
 def names(disks):
     return '{' + ', '.join(map(name, sorted(disks))) + '}'
 
 
+def where(place):
+    """Words of a label: on which SSDs, where that is not all members."""
+    return ('to', names(place)) if place else ()
+
+
 class System:
     """The design under one set of rules, within one scenario's bounds."""
 
     def __init__(self, rules=ALL_RULES, relaxations=(), actions=(), blocks=1, disks=2, members=(0, 1), writes=2, crashes=1,
-                 losses=1, max_log=4, kernel_crashes=True, always=False, strict_discard=False):
+                 losses=1, max_log=4, copies=None, kernel_crashes=True, always=False, strict_discard=False):
         del strict_discard                      # of model.py
         self.rules, self.relaxed, self.actions = frozenset(rules), frozenset(relaxations), frozenset(actions)
         self.blocks, self.nr_disks, self.first_members = blocks, disks, tuple(members)
         self.writes, self.crashes, self.losses, self.max_log = writes, crashes, losses, max_log
         self.crash_kinds = (True, False) if kernel_crashes else (True,)         # is it a power cut?
+        self.copies = copies                    # of a record of the write stream, where there are more members; None: all have it
         self.always = always                    # commit=always
 
     def initial(self):
@@ -197,10 +209,16 @@ class System:
             counted = tuple(d for d in counted if s.alive[d])
         return counted
 
-    def targets(self, s):
+    def places(self, s):
+        """The sets of SSDs that a segment may be on.  One that has died is left out when the generation without it is durable."""
+        if not self.copies or len(s.members) <= self.copies:
+            return [None]
+        return [p for p in combinations(s.members, self.copies) if any(s.alive[d] for d in p)]
+
+    def targets(self, s, place=None):
         """The SSDs that an append is sent to."""
         joins = s.joining and (s.joining[1] >= COPIED or 'join-appends-first' in self.rules)
-        return tuple(d for d in s.members + ((s.joining[0],) if joins else ()) if s.alive[d])
+        return tuple(d for d in (place or s.members) + ((s.joining[0],) if joins else ()) if s.alive[d])
 
     @staticmethod
     def pending(s, record, disk, states=(FLIGHT,)):
@@ -208,7 +226,10 @@ class System:
         return record.copies[disk] in states or record.copies[disk] == NONE and not s.alive[disk]
 
     def complete(self, s, record):
-        pending = [self.pending(s, record, d) for d in self.required(s)]
+        copies, states = [c for c in record.copies if c != NONE], (FLIGHT,)
+        if 'ack-waits-for-third' not in self.rules and len(copies) > 2 and copies.count(FLIGHT) == 1:
+            states = ()
+        pending = [self.pending(s, record, d, states) for d in self.required(s)]
         return not any(pending) if 'ack-waits-for-copies' in self.rules else not all(pending)
 
     def durable(self, s, position):
@@ -253,11 +274,11 @@ class System:
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
-    def append(self, s, kind, block=0, value=0, named=(), copies=None):
+    def append(self, s, kind, block=0, value=0, named=(), copies=None, place=None):
         if copies is None:
-            to = self.targets(s)
+            to = self.targets(s, place)
             copies = tuple(FLIGHT if d in to else NONE for d in range(self.nr_disks))
-        return s._replace(log=s.log + (Record(kind, block, value, named, s.epoch, copies, False),))
+        return s._replace(log=s.log + (Record(kind, block, value, named, s.epoch, copies, False, place),))
 
     def append_durably(self, s, kind, **fields):
         """Append and flush as one step.  Only for metadata, with the stream idle and every member alive."""
@@ -338,7 +359,8 @@ class System:
                 continue
             if 'write' in can and self.room(s):
                 value, after = self.next_value(s, b)
-                yield ('write', 'abc'[b]), self.append(after, WRITE, b, value)
+                for place in self.places(s):
+                    yield ('write', 'abc'[b], *where(place)), self.append(after, WRITE, b, value, place=place)
             if 'bypass' in can and self.may_bypass(s, b):
                 known = s.known
                 value, after = self.next_value(s, b)
@@ -347,6 +369,7 @@ class System:
         if 'flush' in can and self.idle(s) and not any(op[0] == 'flush' for op in s.ops):
             to = self.required(s)
             to = to if 'flush-every-ssd' in self.rules else to[:1]
+            to = to if 'flush-third' in self.rules else to[:2]
             yield ('flush issued',), self.begin(s, ('flush', to, s.acked, len(s.log)))
 
     def resync_steps(self, s):
@@ -364,7 +387,9 @@ class System:
             if 'resync-yields' in self.rules and any(r.kind == WRITE and r.block == b for r in s.log[since:]):
                 yield ('given up', 'abc'[b]), self.end(s, op)
             elif self.room(s):
-                yield ('appended again', 'abc'[b]), self.append(self.end(s, op), WRITE, b, s.log[record].value, (record,))
+                for place in self.places(s):
+                    yield ('appended again', 'abc'[b], *where(place)), self.append(
+                        self.end(s, op), WRITE, b, s.log[record].value, (record,), place=place)
 
     def may_bypass(self, s, block):
         entry = s.index[block]
@@ -546,8 +571,10 @@ class System:
                 yield (name(d), 'answers again'), s._replace(alive=put(s.alive, d, True))
             if 'damage' in self.actions and s.losses_left and d in s.members:
                 for i, r in enumerate(s.log):
-                    if r.copies[d] == DURABLE and any(r.copies[m] == DURABLE and s.alive[m] for m in s.members if m != d):
-                        bad = s._replace(log=put(s.log, i, r._replace(copies=put(r.copies, d, BAD))), losses_left=0)
+                    others = sum(r.copies[m] == DURABLE and s.alive[m] for m in s.members if m != d)
+                    if r.copies[d] == DURABLE and others:
+                        left = s.losses_left - 1 if others >= s.losses_left else 0
+                        bad = s._replace(log=put(s.log, i, r._replace(copies=put(r.copies, d, BAD))), losses_left=left)
                         yield ('copy of', describe_record(r), 'on', name(d), 'goes bad'), bad
 
     def die(self, s, disk):
@@ -834,17 +861,26 @@ class System:
         def whole(r, d):
             return r.copies[d] in COMPLETE
         one = 'merge-copies' not in self.rules
+
+        def places(r):
+            """The members that are known to have it, and those of them that are looked at."""
+            named = r.place or tuple(range(self.nr_disks))
+            if 'third-copy-named' not in self.rules and r.kind != FILL:
+                named = named[:2]
+            there = tuple(d for d in members if d in named)
+            return there, there if 'merge-third' in self.rules or r.kind == FILL else there[:2]
         index, mark, hole = list(superblock.index), superblock.mark, False
         for i, r in enumerate(s.log):
             if i < superblock.replay_from or r.epoch != superblock.epoch:
                 continue
-            if not any(whole(r, d) for d in (members[:1] if one and r.kind != FILL else members)):
+            there, looked_at = places(r)
+            if not any(whole(r, d) for d in (members[:1] if one and r.kind != FILL else looked_at)):
                 hole = hole or r.kind != FILL
                 continue
             if hole and r.kind != FILL:
                 continue
             if r.kind in (WRITE, FILL):
-                holders = tuple(d for d in members if r.kind == WRITE or r.copies[d] != NONE)
+                holders = tuple(d for d in there if r.kind == WRITE or r.copies[d] != NONE)
                 index[r.block] = (i, DIRTY if r.kind == WRITE else CLEANED, holders)
             elif r.kind == CLEAN and index[r.block] and index[r.block][0] == r.names[0]:
                 index[r.block] = (r.names[0], CLEANED, index[r.block][2])
@@ -866,7 +902,8 @@ class System:
             if not source and state == DIRTY:
                 return None
             if record >= superblock.replay_from and s.log[record].epoch == superblock.epoch:     # nobody looks at the others
-                copies += [(record, d) for d in holders if source and not whole(s.log[record], d)]
+                lack = [d for d in holders if source and not whole(s.log[record], d)]
+                copies += [(record, d) for d in (lack if 'copy-to-every-copy' in self.rules else lack[:1])]
         return tuple(index), mark, copies
 
     def start_step(self, s):

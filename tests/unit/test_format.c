@@ -250,6 +250,8 @@ static void test_chunk_against_list(void)
 				list[n].n = min(list[n].n, 990u);
 				error = larder_chunk_add_segments(c, list[n].start, info + list[n].start, list[n].n);
 			} else {
+				if (list[n].kind == LARDER_ITEM_OPEN)
+					list[n].start = 0;
 				error = larder_chunk_add_u64(c, list[n].kind, list[n].kind == LARDER_ITEM_OPEN ? 2 : 5, list[n].start,
 							     values + list[n].start, list[n].n);
 			}
@@ -307,7 +309,7 @@ struct refusal {
 #define P(field, v, e, w) BAD(struct larder_chunk, field, v, e, w)
 
 static const struct refusal bad_cache[] = {
-	H(version, 2, -EOPNOTSUPP, "version"), H(version, 0, -EOPNOTSUPP, "version"), H(incompat, 1, -EOPNOTSUPP, "incompat"),
+	H(version, 2, -EOPNOTSUPP, "version"), H(version, 0, -EOPNOTSUPP, "version"), H(incompat, 2, -EOPNOTSUPP, "incompat"),
 	H(incompat, 1ull << 63, -EOPNOTSUPP, "incompat"), H(kind, 0, -EINVAL, "kind"), H(kind, 5, -EINVAL, "kind"),
 	H(kind, LARDER_KIND_VOLUME, -EINVAL, "kind"), H(device_sectors, 15, -EINVAL, "device_sectors"),
 	H(device_sectors, 1ull << 54, -EINVAL, "device_sectors"),
@@ -379,7 +381,13 @@ static const struct refusal bad_commit[] = {
 	ENTRY(4, length, 0, -EINVAL, "entry length"), ENTRY(4, sector, (1ull << 31) - 7, -EINVAL, "entry sector"),
 	ENTRY(5, sector, NR_SEGMENTS, -EINVAL, "entry sector (of a segment)"),
 	ENTRY(5, length, LARDER_OPEN_CHUNKS + 1, -EINVAL, "entry length (of a stream)"),
-	ENTRY(5, cache, NR_SEGMENTS + 1, -EINVAL, "entry cache (of a second copy)"),
+	ENTRY(5, cache, NR_SEGMENTS + 1, -EINVAL, "entry cache (of further copies)"),
+	ENTRY(5, cache, NR_SEGMENTS, -EINVAL, "entry cache (of further copies)"),
+	ENTRY(5, cache, 5ull << 32, -EINVAL, "entry cache (of further copies)"),
+	ENTRY(5, cache, 5ull << 32 | 5, -EINVAL, "entry cache (of further copies)"),
+	ENTRY(5, cache, (u64)NR_SEGMENTS << 32 | 5, -EINVAL, "entry cache (of further copies)"),
+	ENTRY(5, cache, (NR_SEGMENTS + 1ull) << 32 | 5, -EINVAL, "entry cache (of further copies)"),
+	ENTRY(5, cache, ~0ull, -EINVAL, "entry cache (of further copies)"),
 	ENTRY(6, sector, 1 << 14, -EINVAL, "entry sector (of a region)"), ENTRY(6, length, 2, -EINVAL, "entry length (of a mark)"),
 	ENTRY(6, volume, 1, -EINVAL, "entry volume"), ENTRY(7, volume, 6, -EINVAL, "entry volume"),
 };
@@ -428,17 +436,22 @@ static void summary_of_one(void *p, u64 unused)
 #define END_AT (SEGMENTS_AT + 16 + 16)
 #define ITEM(i, field, v, e, w) { 64 + (i) + offsetof(struct larder_item, field), sizeof_field(struct larder_item, field), v, e, w }
 #define DATA(i, off, width, v, e, w) { 64 + (i) + 16 + (off), width, v, e, w }
+#define NEXT(v, e, w) { offsetof(struct larder_chunk, next_mirror), 8, v, e, w }	/* both further copies */
 static const struct refusal bad_chunk[] = {
 	P(magic, 1, -ENODATA, "magic"), P(hash, 1, -ESTALE, "hash"), P(sequence, 19, -ESTALE, "sequence"), P(number, 4, -ESTALE, "number"),
 	P(used, 65473, -EINVAL, "used"), P(used, END_AT + 15, -EINVAL, "used"), P(used, 20, -EINVAL, "item count"), P(used, ~0u, -EINVAL, "used"),
 	P(used, END_AT + 32, -EINVAL, "item behind the last one"),
 	P(next_segment, NR_SEGMENTS, -EINVAL, "next_segment"), P(next_mirror, NR_SEGMENTS + 1, -EINVAL, "next_mirror"),
+	P(next_third, 9, -EINVAL, "next_third"), NEXT(9ull << 32 | 9, -EINVAL, "next_third"),
+	NEXT((NR_SEGMENTS + 1ull) << 32 | 9, -EINVAL, "next_third"),
 	ITEM(REGION_AT, kind, 0, -EINVAL, "item kind"), ITEM(REGION_AT, kind, 7, -EINVAL, "item kind"),
 	ITEM(REGION_AT, count, 0, -EINVAL, "item count"), ITEM(REGION_AT, count, 4097, -EINVAL, "item count"),
 	ITEM(REGION_AT, count, ~0u, -EINVAL, "item count"), ITEM(REGION_AT, volume, 1, -EINVAL, "item volume"),
 	ITEM(REGION_AT, number, 1ull << 19, -EINVAL, "item number (of a region)"), ITEM(REGION_AT, number, ~0ull, -EINVAL, "item number (of a region)"),
 	ITEM(MARKS_AT, volume, 9, -EINVAL, "item volume"), DATA(MARKS_AT, 0, 8, 1 << 14, -EINVAL, "mark"), DATA(MARKS_AT, 0, 8, ~0ull, -EINVAL, "mark"),
 	ITEM(OPEN_AT, volume, 3, -EINVAL, "item stream"), DATA(OPEN_AT, 0, 8, NR_SEGMENTS, -EINVAL, "opened segment"),
+	ITEM(OPEN_AT, number, NR_SEGMENTS + 1, -EINVAL, "opened segment"), ITEM(OPEN_AT, number, ~0ull, -EINVAL, "opened segment"),
+	ITEM(OPEN_AT, number, 5, -EINVAL, "opened segment"),
 	DATA(OPEN_AT, 4, 4, NR_SEGMENTS + 1, -EINVAL, "opened segment"), DATA(OPEN_AT, 4, 4, 2, -EINVAL, "opened segment"),
 	DATA(SEGMENTS_AT, 4, 4, NR_SEGMENTS + 1, -EINVAL, "segment mirror"), DATA(SEGMENTS_AT, 4, 4, NR_SEGMENTS, -EINVAL, "segment mirror"),
 	ITEM(STREAM_AT, volume, 3, -EINVAL, "item stream"), ITEM(STREAM_AT, count, 2, -EINVAL, "item count"),
