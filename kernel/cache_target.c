@@ -706,6 +706,8 @@ static void cache_run(struct cache *c)
 		;
 	WRITE_ONCE(c->stopping, false);
 	log_resume(c);
+	if (READ_ONCE(c->state) == CACHE_RUNNING)
+		cache_allow_third(c);
 	WRITE_ONCE(c->resting, false);
 	queue_delayed_work(c->meta_wq, &c->tick, HZ);
 	segments_open_kick(c);
@@ -920,8 +922,11 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 			resync_raise(c);
 		ct->set = set;
 		c->set = set;
-		if (!strcmp(key, "mirror") && c->started)
+		if (!strcmp(key, "mirror") && c->started) {
+			if (READ_ONCE(c->ti) == ct->ti)
+				cache_allow_third(c);
 			resync_look(c);
+		}
 		/* else the resume sees to it: without this table bound there is nothing to write to that stays open */
 		if (!strcmp(key, "roles") && c->started && READ_ONCE(c->ti) == ct->ti)
 			err = cache_roles(ct);

@@ -741,6 +741,29 @@ static void checkpoint_pass_waiting(struct cache *c)
 		log_entry(c, &e, NULL);
 }
 
+/* checkpoint_lock held: a checkpoint begins.  May it know a third copy, or a record behind it name one? */
+static void third_look(struct cache *c)
+{
+	if (READ_ONCE(c->third) && (READ_ONCE(c->set.mirror) == MIRROR_DIRTY_3 || READ_ONCE(c->nr_thirds)))
+		c->third_until = c->checkpoint_sequence + 1;
+}
+
+/*
+ * checkpoint_lock held: one was named.  Neither of the two that are knows any third copy, nor the log behind them: the next
+ * superblock says so.  segments_lock: whoever takes a third copy is counted before, or finds that it must not.
+ */
+static void third_end(struct cache *c)
+{
+	mutex_lock(&c->super_lock);
+	spin_lock_irq(&c->segments_lock);
+	if (c->third && READ_ONCE(c->set.mirror) != MIRROR_DIRTY_3 && !c->nr_thirds && c->keep_checkpoint > c->third_until) {
+		WRITE_ONCE(c->third_durable, false);
+		WRITE_ONCE(c->third, false);
+	}
+	spin_unlock_irq(&c->segments_lock);
+	mutex_unlock(&c->super_lock);
+}
+
 /* checkpoint_lock held */
 static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 {
@@ -756,6 +779,7 @@ static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 	if (err)
 		return err;
 	checkpoint_pass_waiting(c);
+	third_look(c);
 	err = checkpoint_write(c, &n, pace, &position);
 	if (err)
 		return err;
@@ -774,6 +798,7 @@ static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 	cache_count(c, checkpoint_bytes, c->named[0].bytes);
 	checkpoint_set_reserve(c);
 	checkpoint_set_keep(c);
+	third_end(c);
 	segments_release(c);
 	reclaim_kick(c);
 	return 0;

@@ -164,12 +164,20 @@ static void place_segment(struct cache *c, struct cache_device *d, u32 n)
 	}
 }
 
-/* segments_lock held: a second copy on B of a segment that is to be written to. */
+/* Has it fewer copies than it is to have, and none on B?  Copies on SSDs that have failed are those of their successors. */
+static bool lacks_copy(struct cache *c, const struct cache_device *d, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES];
+
+	return segment_ring(c, segment, copy) < max(mirror_copies(c), 2u) && !segment_on(c, segment, d);
+}
+
+/* segments_lock held: one more copy on B of a segment that is to be written to. */
 static void pair_one(struct cache *c, struct cache_device *d, u32 segment, u32 slots)
 {
 	u32 further;
 
-	if (segment == LARDER_NO_SEGMENT || segment_mirrored(c, segment) || segment_device(c, segment) == d)
+	if (segment == LARDER_NO_SEGMENT || !lacks_copy(c, d, segment))
 		return;
 	further = segment_take_of(c, d, SEGMENT_MIRROR);
 	if (further == LARDER_NO_SEGMENT)
@@ -402,7 +410,7 @@ static enum copy_verdict pair_sealed(struct cache *c, struct cache_device *d, u3
 	struct segment *seg = &c->segments[n];
 	u32 further;
 
-	if (segment_mirrored(c, n) || !segment_wants_copy(c, seg) || segment_device(c, n)->failed)
+	if (seg->state == SEGMENT_MIRROR || !lacks_copy(c, d, n) || !segment_wants_copy(c, seg) || segment_device(c, n)->failed)
 		return COPY_DONE;
 	/* what the log needs to go on is not for copies */
 	if (seg->state != SEGMENT_SEALED || d->nr_free <= segments_opened_goal(c) + READ_ONCE(c->reserve_checkpoint))
@@ -414,11 +422,9 @@ static enum copy_verdict pair_sealed(struct cache *c, struct cache_device *d, u3
 }
 
 /* Does the write stream go on in a segment that would have to be copied?  Only if `mirror` was raised since it was opened. */
-static bool to_be_left(struct cache *c, u32 segment, const void *ignored)
+static bool to_be_left(struct cache *c, u32 segment, const void *device)
 {
-	const struct segment *seg = &c->segments[segment];
-
-	return !segment_mirrored(c, segment) && segment_wants_copy(c, seg);
+	return lacks_copy(c, device, segment) && segment_wants_copy(c, &c->segments[segment]);
 }
 
 /* Any new ones?  *later: look again. */
@@ -429,7 +435,7 @@ static bool pair_all(struct cache *c, struct cache_device *d, bool *later)
 	u32 i;
 
 	/* perhaps nobody writes */
-	if (log_uses(c, to_be_left, NULL) && log_roll(c))
+	if (log_uses(c, to_be_left, d) && log_roll(c))
 		segments_open_kick(c);
 	for (i = 0; i < c->nr_segments && c->set.mirror; i++) {
 		spin_lock_irq(&c->segments_lock);

@@ -480,7 +480,10 @@ struct cache {
 	u64 set_durable;		/* the newest one that all members have: backings are told no other; super_lock */
 	u32 table_places;		/* SSDs by the table that is in both places of all members */
 	bool table_in_b;		/* the newest table is copy B */
-	bool third;			/* the superblocks say that segments may have a third copy; super_lock */
+	bool third;			/* the superblocks say, or some do, that segments may have a third copy; super_lock */
+	bool third_durable;		/* all do: they may be given one */
+	u32 nr_thirds;			/* rings of three; segments_lock */
+	u64 third_until;		/* newest checkpoint that may know, or whose log may name, one; checkpoint_lock */
 	struct named_checkpoint named[LARDER_NR_CHECKPOINTS];	/* [0] the newest; sequence 0: none */
 	struct named_checkpoint doubtful;	/* its superblock could not be written: neither named nor free; checkpoint_lock */
 	u64 checkpoint_sequence;
@@ -883,6 +886,22 @@ static inline bool cache_mirrored(const struct cache *c)
 	return READ_ONCE(c->set.mirror) && c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining) > 1;
 }
 
+/* Any context: how many copies `mirror` asks for, of the write stream; what is on disk must be able to say so */
+static inline u32 mirror_copies(const struct cache *c)
+{
+	u8 level = READ_ONCE(c->set.mirror);
+
+	return level == MIRROR_DIRTY_3 && READ_ONCE(c->third_durable) ? 3 : level ? 2 : 1;
+}
+
+/* Any context: so many of them can be made on the usable SSDs */
+static inline u32 cache_copies(const struct cache *c)
+{
+	u32 usable = c->nr_devices - READ_ONCE(c->nr_failed) - READ_ONCE(c->nr_draining);
+
+	return clamp(usable, 1u, mirror_copies(c));
+}
+
 /* Any context: are segments taken in pairs?  Also by a last SSD and the one that joins it. */
 static inline bool cache_pairs(const struct cache *c)
 {
@@ -992,6 +1011,8 @@ int bulk_wait(struct bulk_io *b);
 int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
 int cache_super_write(struct cache *c, u32 flags);
+/* Sleeps; the cache runs, its SSDs are bound.  Where `mirror` asks for three copies: superblocks say so before there are any */
+void cache_allow_third(struct cache *c);
 /* super_lock held: only the second copy of this SSD; and the erasing of one that was written so and never named by the first */
 int cache_super_write_ahead(struct cache *c, struct cache_device *d);
 void cache_super_drop_ahead(struct cache *c, struct cache_device *d);
@@ -1147,11 +1168,16 @@ void segment_free_lost(struct cache *c, u32 segment);
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d);
 #define UNMIRROR_BATCH	8192u				/* segments looked at by each call */
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
-/* Sectors that have fewer copies than the set asks for; *single: of these, dirty ones that have one left.  A look */
-u64 segments_below(struct cache *c, u64 *single);
+/* Of dirty sectors */
+struct segments_short {
+	u64 single;			/* one member has them, and no other */
+	u64 some;			/* some have them, but fewer than could */
+};
+/* Sectors that have fewer copies than the set asks for.  A look */
+u64 segments_below(struct cache *c, struct segments_short *n);
 u32 segment_members(struct cache *c, u32 segment);	/* how many have it */
-bool segment_single(struct cache *c, u32 segment, const void *ignored);	/* does one member have it, and no other? */
-bool segment_below(struct cache *c, u32 segment, const void *ignored);	/* does one have it, or none? */
+bool segment_short(struct cache *c, u32 segment);	/* some have it, but fewer than could */
+bool segment_below(struct cache *c, u32 segment, const void *ignored);	/* do fewer have it than could, or none? */
 /* moves it between lists and counts; segments_lock taken inside */
 void segment_set_state(struct cache *c, u32 segment, u8 state);
 /* any context: is one WAITING with this sequence number, or a later one? */

@@ -637,7 +637,9 @@ enum evacuate { EVACUATE_NOTHING, EVACUATE_WRITE_BACK, EVACUATE_EMPTY };
 static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *d, u32 n)
 {
 	struct segment *seg = &c->segments[n];
-	bool here = segment_device(c, n) == d, concerned = d ? segment_on(c, n, d) : !segment_mirrored(c, n);
+	u32 copy[SEGMENT_COPIES];
+	bool here = segment_device(c, n) == d;
+	bool concerned = d ? segment_on(c, n, d) : segment_ring(c, n, copy) < max(mirror_copies(c), 2u);
 	bool pinned = atomic_read(&seg->pins);
 
 	if (seg->state != SEGMENT_SEALED || !concerned)

@@ -224,6 +224,7 @@ static void start_unload(struct start *s)
 			segment_set_state(c, i, SEGMENT_FREE);
 		c->segments[i].stream = 0;
 	}
+	c->nr_thirds = 0;
 	atomic64_set(&c->live_sectors, 0);
 	atomic64_set(&c->dirty_sectors, 0);
 }
@@ -677,6 +678,9 @@ static int start_serve(struct start *s)
 
 	s->r.epoch = c->epoch;
 	start_new_epoch(s, &epoch);
+	/* the superblock that names what is opened now says so, too */
+	if (c->set.mirror == MIRROR_DIRTY_3)
+		c->third = c->third_durable = true;
 	err = start_checkpoint(s, &n);
 	if (err) {
 		DMERR("%pg: the checkpoint of a new epoch could not be written: %s (error %d); the cache is not started",
@@ -696,6 +700,7 @@ static int start_serve(struct start *s)
 		sb->epochs[0] = epoch;
 	}
 	c->named[0] = n;
+	c->third_until = n.sequence;
 	err = cache_super_write(c, 0);
 	mutex_unlock(&c->super_lock);
 	if (err) {

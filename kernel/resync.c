@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What is dirty and has one copy gets a second one (tests/model/mirror.md, "One SSD fails while running", step 5): when an SSD of
- * three or more has left the set; when two can hold it again, one having joined in a place of its own, or being drained no more;
- * when `mirror` is raised from none.
+ * What is dirty and has fewer copies than there could be gets them (tests/model/mirror.md, "One SSD fails while running", step 5):
+ * when an SSD has left the set and more are there than copies; when more can hold it again, one having joined in a place of its
+ * own, or being drained no more; when `mirror` is raised.  What follows says "one copy" and "two", which is all there is below
+ * mirror=dirty:3; with that, two and three are the same, but that who has one of two copies can be spared meanwhile.
  *
  * In all but the first of these no SSD is lost, and each may have what no other has: until the end ('raising') the set does not go
  * on without one that fails, as with mirror=none: the cache fails, and finds everything when it is started with it again.  Where
@@ -90,15 +91,20 @@ static bool one_is_lost(const struct cache *c)
 	return false;
 }
 
+static bool segment_alone(struct cache *c, u32 segment, const void *ignored)
+{
+	return segment_members(c, segment) < 2;
+}
+
 /* Also of what the write stream has opened, and goes on to write to. */
 void resync_look(struct cache *c)
 {
 	u32 failures = READ_ONCE(c->failures);
-	u64 single;
+	struct segments_short few;
 
-	segments_below(c, &single);
-	if (cache_mirrored(c) && (single || log_uses(c, segment_below, NULL))) {
-		if (!one_is_lost(c))
+	segments_below(c, &few);
+	if (cache_mirrored(c) && (few.some || log_uses(c, segment_below, NULL))) {
+		if (!one_is_lost(c) && (few.single || log_uses(c, segment_alone, NULL)))
 			WRITE_ONCE(c->resync.raising, true);
 		resync_begin(c);
 		return;
@@ -315,7 +321,7 @@ static int resync_volume(struct resync_run *rr, struct volume *v)
 
 	while (!err && larder_index_next(v->index, from, v->sectors, mask, &m)) {
 		from = m.sector + m.len;
-		if (segment_single(rr->c, cache_segment(rr->c, m.cache), NULL))
+		if (segment_short(rr->c, cache_segment(rr->c, m.cache)))
 			err = resync_extent(rr, v, &m);
 		cond_resched();
 	}
@@ -381,14 +387,18 @@ static int resync_pass(struct resync_run *rr)
 
 static void resync_say_begin(struct cache *c)
 {
-	u64 single;
+	struct segments_short few;
 
 	if (c->resync.said)
 		return;
 	c->resync.said = true;
-	segments_below(c, &single);
-	DMINFO("cache %pUb: %llu sectors of dirty data have one copy: they get a second one on the SSDs that are left", c->uuid,
-	       single);
+	segments_below(c, &few);
+	if (cache_copies(c) > 2)
+		DMINFO("cache %pUb: %llu sectors of dirty data have fewer than three copies: they get them on the SSDs there are",
+		       c->uuid, few.some);
+	else
+		DMINFO("cache %pUb: %llu sectors of dirty data have one copy: they get a second one on the SSDs that are left",
+		       c->uuid, few.some);
 	queue_work(larder_wq, &c->event_work);
 }
 
@@ -397,7 +407,8 @@ static void resync_say_end(struct cache *c, u64 unreadable)
 	u64 copied = atomic64_read(&c->resync.copied);
 
 	if (!unreadable)
-		DMINFO("cache %pUb: all dirty data has two copies again (%llu sectors were copied)", c->uuid, copied);
+		DMINFO("cache %pUb: all dirty data has %s copies again (%llu sectors were copied)", c->uuid,
+		       cache_copies(c) > 2 ? "three" : "two", copied);
 	else
 		DMERR("cache %pUb: %llu sectors of dirty data have one copy, which cannot be read: write them anew or discard them",
 		      c->uuid, unreadable);
@@ -456,12 +467,12 @@ static void resync_run_free(struct resync_run *rr)
 /* What could not be read is tried again later, unless all of it was written anew. */
 static bool resync_due(struct cache *c)
 {
-	u64 single;
+	struct segments_short few;
 
 	if (c->resync.state != RESYNC_FAILED || !time_before(jiffies, c->resync.again))
 		return true;
-	segments_below(c, &single);
-	return !single;
+	segments_below(c, &few);
+	return !few.some;
 }
 
 void resync_work(struct work_struct *work)

@@ -113,9 +113,11 @@ static void segment_requeue(struct cache *c, struct segment *seg, u8 state)
 static void segment_unlink(struct cache *c, u32 segment)
 {
 	struct segment *seg = &c->segments[segment], *before = seg;
+	u32 copy[SEGMENT_COPIES];
 
 	if (seg->mirror == LARDER_NO_SEGMENT)
 		return;
+	c->nr_thirds -= segment_ring(c, segment, copy) > 2;
 	while (before->mirror != segment)
 		before = &c->segments[before->mirror];
 	WRITE_ONCE(before->mirror, &c->segments[seg->mirror] == before ? LARDER_NO_SEGMENT : seg->mirror);
@@ -172,11 +174,13 @@ void segment_set_state(struct cache *c, u32 segment, u8 state)
 void segment_link(struct cache *c, u32 first, u32 further)
 {
 	struct segment *last = &c->segments[first];
+	u32 copy[SEGMENT_COPIES];
 
 	while (last->mirror != LARDER_NO_SEGMENT && last->mirror != first)
 		last = &c->segments[last->mirror];
 	WRITE_ONCE(c->segments[further].mirror, first);
 	smp_store_release(&last->mirror, further);	/* segment_ring() */
+	c->nr_thirds += segment_ring(c, first, copy) > 2;
 	segment_move(c, &c->segments[further], SEGMENT_MIRROR);
 }
 
@@ -222,9 +226,23 @@ static struct cache_device *joining_device(struct cache *c)
 
 /* ------------------------------------------------------------------ how many, and of which SSD (roles) */
 
+/* How many rings of so many copies, each on another SSD, can be made of these numbers of segments of nr SSDs? */
+static u32 rings_of(const u32 *number, u32 nr, u32 copies)
+{
+	u32 i, rings = U32_MAX, all;
+
+	for (;;) {
+		for (i = all = 0; i < nr; i++)
+			all += min(number[i], rings);
+		if (all / copies >= rings)
+			return rings;
+		rings = all / copies;
+	}
+}
+
 u32 segments_units(const struct cache *c, const struct cache_device *without)
 {
-	u32 i, all = 0, most = 0, nr = 0;
+	u32 i, all = 0, most = 0, nr = 0, number[LARDER_MAX_DEVICES];
 
 	for (i = 0; i < c->nr_devices; i++) {
 		if (&c->dev[i] == without || READ_ONCE(c->dev[i].failed))
@@ -233,7 +251,13 @@ u32 segments_units(const struct cache *c, const struct cache_device *without)
 		most = max(most, c->dev[i].nr_segments);
 		nr++;
 	}
-	return nr > 1 && READ_ONCE(c->set.mirror) ? min(all / 2, all - most) : all;
+	if (nr < 2 || mirror_copies(c) < 2)
+		return all;
+	if (min(nr, mirror_copies(c)) == 2)
+		return min(all / 2, all - most);
+	for (i = 0; i < c->nr_devices; i++)
+		number[i] = &c->dev[i] == without || READ_ONCE(c->dev[i].failed) ? 0 : c->dev[i].nr_segments;
+	return rings_of(number, c->nr_devices, 3);
 }
 
 static u32 opened_goal(struct cache *c, u8 stream)
@@ -359,6 +383,29 @@ static u32 free_pairs(struct cache *c, u32 mask, u32 *help)
 }
 
 /*
+ * Rings of three on the SSDs of mask or, if these are fewer, of which one copy is there and the others on any.  *help: those of
+ * which no more are free than rings can be made.
+ */
+static u32 free_triples(struct cache *c, u32 mask, u32 *help)
+{
+	u32 i, number[LARDER_MAX_DEVICES], of = hweight32(mask) < 3 ? usable_mask(c) : mask, rings, ignored;
+
+	for (i = 0; i < c->nr_devices; i++)
+		number[i] = of & 1u << i ? READ_ONCE(c->dev[i].nr_free) : 0;
+	rings = rings_of(number, c->nr_devices, 3);
+	*help = 0;
+	for (i = 0; i < c->nr_devices; i++)
+		if (of & 1u << i && number[i] <= rings)
+			*help |= 1u << i;
+	if (of != mask && free_of(c, mask, &ignored) <= rings) {
+		*help = mask;
+		rings = free_of(c, mask, &ignored);
+	}
+	*help = *help ?: of;
+	return rings;
+}
+
+/*
  * Segments that can be taken for this use, or, where they are counted in pairs, pairs.  A snapshot unless segments_lock is held.
  * *help: of which SSDs one more would make them more.
  */
@@ -368,7 +415,7 @@ static u32 free_units(struct cache *c, enum segment_use use, u32 *help)
 	const struct cache_device *joins;
 
 	if (use_pairs(c, use))
-		return free_pairs(c, mask, help);
+		return cache_copies(c) > 2 ? free_triples(c, mask, help) : free_pairs(c, mask, help);
 	all = free_of(c, mask, &most);
 	*help = mask;
 	/* a last SSD and the one that joins it, unless that has failed just now */
@@ -385,7 +432,7 @@ static u32 use_reserve(struct cache *c, enum segment_use use)
 {
 	u32 log = use_mask(c, USE_LOG);
 
-	if (use == USE_CLEAN && !(log & use_mask(c, USE_CLEAN)) && !(use_pairs(c, USE_LOG) && hweight32(log) == 1))
+	if (use == USE_CLEAN && !(log & use_mask(c, USE_CLEAN)) && !(use_pairs(c, USE_LOG) && hweight32(log) < cache_copies(c)))
 		return 0;
 	return READ_ONCE(c->reserve_checkpoint);
 }
@@ -552,7 +599,7 @@ static struct cache_device *further_device(struct cache *c, u32 mask, u32 has)
 /* Copies that a segment of this stream is to have, if there is room for them. */
 static u32 stream_copies(const struct cache *c, u8 stream)
 {
-	return stream_pairs(c, stream) && cache_pairs(c) ? 2 : 1;
+	return stream_pairs(c, stream) && cache_pairs(c) ? mirror_copies(c) : 1;
 }
 
 u32 segment_take_free(struct cache *c, u8 state, u8 stream)
@@ -633,21 +680,23 @@ u32 segment_members(struct cache *c, u32 segment)
 
 bool segment_below(struct cache *c, u32 segment, const void *ignored)
 {
-	return segment_members(c, segment) < 2;
+	return segment_members(c, segment) < cache_copies(c);
 }
 
-bool segment_single(struct cache *c, u32 segment, const void *ignored)
+bool segment_short(struct cache *c, u32 segment)
 {
-	return segment_members(c, segment) == 1;
+	u32 members = segment_members(c, segment);
+
+	return members && members < cache_copies(c);
 }
 
 /* Of the status, which may be asked for while a set grows: segments_grow(). */
-u64 segments_below(struct cache *c, u64 *single)
+u64 segments_below(struct cache *c, struct segments_short *n)
 {
+	u32 i, copies, possible = max(cache_copies(c), 2u);
 	u64 below = 0;
-	u32 i, copies;
 
-	*single = 0;
+	*n = (struct segments_short){ };
 	rcu_read_lock();
 	for (i = 0; c->nr_devices > 1 && i < READ_ONCE(c->nr_segments); i++) {
 		const struct segment *seg = &READ_ONCE(c->segments)[i];
@@ -655,10 +704,12 @@ u64 segments_below(struct cache *c, u64 *single)
 		if (!segment_wants_copy(c, seg))
 			continue;
 		copies = segment_members(c, i);
-		if (copies < 2)
+		if (copies < max(mirror_copies(c), 2u))
 			below += atomic_read(READ_ONCE(c->set.mirror) == MIRROR_ALL ? &seg->live : &seg->dirty);
 		if (copies == 1)
-			*single += atomic_read(&seg->dirty);
+			n->single += atomic_read(&seg->dirty);
+		if (copies && copies < possible)
+			n->some += atomic_read(&seg->dirty);
 	}
 	rcu_read_unlock();
 	return below;

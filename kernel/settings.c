@@ -21,7 +21,7 @@ struct setting {
 
 static const char *const words_switch[] = { "off", "on", NULL };
 static const char *const words_commit[] = { "auto", "always", "buffered", NULL };
-static const char *const words_mirror[] = { "none", "dirty", "all", NULL };
+static const char *const words_mirror[] = { "none", "dirty", "all", "dirty:3", NULL };
 static const char *const words_role[] = { "both", "write", "read", NULL };
 static const char *const words_admit[] = { "always", "second-miss", NULL };
 static const char *const words_mode[] = { "writeback", "writethrough", "writearound", NULL };
@@ -40,7 +40,7 @@ static const struct setting cache_table[] = {
 	NUMBER(cache_settings, memory_limit, 0, 16777216, " of MiB"),
 	NUMBER(cache_settings, small_percent, 5, 10, ""),
 	WORDS(cache_settings, discard, "discard", words_switch, "on or off"),
-	WORDS(cache_settings, mirror, "mirror", words_mirror, "none, dirty or all"),
+	WORDS(cache_settings, mirror, "mirror", words_mirror, "none, dirty, dirty:3 or all"),
 	{ .key = "roles", .roles = true, .words = words_role,
 	  .why = "is not '-', or both, write or read for each SSD, divided by '/'" },
 	NUMBER(cache_settings, max_marks, 64, 1024, ""),
@@ -73,7 +73,7 @@ static const struct setting volume_table[] = {
 
 static_assert(sizeof(bool) == sizeof(u8));
 static_assert(COMMIT_AUTO == 0 && COMMIT_ALWAYS == 1 && COMMIT_BUFFERED == 2);
-static_assert(MIRROR_NONE == 0 && MIRROR_DIRTY == 1 && MIRROR_ALL == 2);
+static_assert(MIRROR_NONE == 0 && MIRROR_DIRTY == 1 && MIRROR_ALL == 2 && MIRROR_DIRTY_3 == 3);
 static_assert(LARDER_ROLE_BOTH == 0 && LARDER_ROLE_WRITE == 1 && LARDER_ROLE_READ == 2);
 static_assert(ADMIT_ALWAYS == 0 && ADMIT_SECOND_MISS == 1);
 static_assert(LARDER_WRITEBACK == 0 && LARDER_WRITETHROUGH == 1 && LARDER_WRITEAROUND == 2);

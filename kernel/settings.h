@@ -11,7 +11,7 @@
 #include "class.h"
 
 /* What has two copies, where there are two SSDs: nothing; the write stream and checkpoints; clean copies too */
-enum mirror_level { MIRROR_NONE, MIRROR_DIRTY, MIRROR_ALL };
+enum mirror_level { MIRROR_NONE, MIRROR_DIRTY, MIRROR_ALL, MIRROR_DIRTY_3 };
 
 /* When a write is acknowledged: its data is on the SSD; its record is; its data is in memory (buffered.c) */
 enum commit_mode { COMMIT_AUTO, COMMIT_ALWAYS, COMMIT_BUFFERED };

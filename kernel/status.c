@@ -81,6 +81,14 @@ static unsigned int cache_info_trouble(struct cache *c, char *result, unsigned i
 {
 	bool flush = cache_in_doubt(c), single = READ_ONCE(c->resync.state) != RESYNC_IDLE;
 
+	/* two of three copies are no trouble */
+	if (single && cache_copies(c) > 2) {
+		struct segments_short few;
+
+		segments_below(c, &few);
+		single = few.single;
+	}
+
 	DMEMIT(" trouble=%s%s%s%s", flush ? "flush" : "", flush && single ? "/" : "", single ? "single" : "",
 	       flush || single ? "" : "-");
 	return sz;
@@ -89,7 +97,8 @@ static unsigned int cache_info_trouble(struct cache *c, char *result, unsigned i
 static unsigned int cache_info_set(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
 {
 	u32 i, removed = 0, joining = LARDER_MAX_DEVICES;
-	u64 single, below = segments_below(c, &single);
+	struct segments_short few;
+	u64 below = segments_below(c, &few);
 
 	for (i = 0; i < c->nr_devices; i++) {
 		removed += c->dev[i].removed;
@@ -106,7 +115,7 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 	       READ_ONCE(c->nr_draining) ? READ_ONCE(c->drain_left) : 0);
 	for (i = 0; i < c->nr_devices; i++)
 		DMEMIT("%s%s", i ? "/" : "", device_state_name(&c->dev[i]));
-	DMEMIT(" roles_honoured=%u single_sectors=%llu resync=%s resync_sectors=%llu", segments_roles_honoured(c), single,
+	DMEMIT(" roles_honoured=%u single_sectors=%llu resync=%s resync_sectors=%llu", segments_roles_honoured(c), few.single,
 	       resync_names[READ_ONCE(c->resync.state)], (u64)atomic64_read(&c->resync.copied));
 	DMEMIT(" lost_sectors=%llu", (u64)atomic64_read(&c->lost_sectors));
 	return cache_info_trouble(c, result, sz, maxlen);

@@ -347,6 +347,23 @@ int cache_super_write(struct cache *c, u32 flags)
 	return error;
 }
 
+void cache_allow_third(struct cache *c)
+{
+	int err;
+
+	mutex_lock(&c->super_lock);
+	if (READ_ONCE(c->set.mirror) == MIRROR_DIRTY_3 && !c->third_durable) {
+		c->third = true;
+		c->third_until = c->checkpoint_sequence + 1;
+		err = cache_super_write(c, 0);
+		if (err)
+			DMERR("cache %pUb: superblocks cannot say that there are three copies (error %d): two; set `mirror` again",
+			      c->uuid, err);
+		WRITE_ONCE(c->third_durable, !err);
+	}
+	mutex_unlock(&c->super_lock);
+}
+
 /*
  * One that counts by itself as soon as the first copy does not: the next cache_super_write() must follow, with the same place, or
  * what is there must be made invalid.

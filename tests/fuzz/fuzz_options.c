@@ -16,7 +16,7 @@ static void check_cache(const struct cache_settings *s)
 {
 	u32 i;
 
-	must(s->mirror <= MIRROR_ALL && s->commit_interval - 1 < 60000 && s->gather - 1 < 64 && s->memory_limit <= 16777216);
+	must(s->mirror <= MIRROR_DIRTY_3 && s->commit_interval - 1 < 60000 && s->gather - 1 < 64 && s->memory_limit <= 16777216);
 	must(s->small_percent >= 5 && s->small_percent <= 10 && s->max_marks >= 64 && s->max_marks <= 1024);
 	must(s->checkpoint_percent - 1 < 50 && s->congestion_read <= 60000000 && s->congestion_write <= 60000000);
 	must(s->scrub_rate <= 16777216 && s->resync_rate <= 16777216 && s->nr_roles <= LARDER_MAX_DEVICES);

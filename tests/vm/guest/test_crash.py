@@ -126,8 +126,17 @@ def test_mirror(recording, make_oracle):
         without(recording, stack, missing)
 
 
-def without(r: Recording, stack: Recorded, missing: int, **options: object) -> None:
-    r.tables, r.alone = stack.lines(missing), stack.rescue(missing)
+@pytest.mark.limit(36000)
+def test_mirror_of_three(recording, make_oracle):
+    """Three copies; after the cut all SSDs are there, or any one of them alone."""
+    stack = record(recording, make_oracle, 5 * MB, ssds=[8, 8, 8], cache_mirror="dirty:3")
+    explore(recording)
+    for missing in ((0, 1), (0, 2), (1, 2)):
+        without(recording, stack, *missing)
+
+
+def without(r: Recording, stack: Recorded, *missing: int, **options: object) -> None:
+    r.tables, r.alone = stack.lines(*missing), stack.rescue(*missing)
     explore(r, **options)
 
 

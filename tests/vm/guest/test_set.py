@@ -21,7 +21,12 @@ from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, small
 
 @pytest.mark.parametrize(
     ("sizes", "mirror"),
-    [*(((48, 48), m) for m in ("none", "dirty", "all")), ((32, 96), "dirty"), ((32, 32, 32), "dirty"), ((32, 32, 32), "all")],
+    [
+        *(((48, 48), m) for m in ("none", "dirty", "all", "dirty:3")),
+        ((32, 96), "dirty"),
+        *(((32, 32, 32), m) for m in ("dirty", "all", "dirty:3")),
+        ((32, 48, 32, 40), "dirty:3"),
+    ],
 )
 def test_content(make_disk, make_oracle, sizes, mirror):
     stack = make_stack(make_disk, sizes, cache_mirror=mirror)
@@ -1255,4 +1260,166 @@ def test_second_copies_come_back(make_disk, kernel_log, seed, lost):
     start_without(stack, 1, lost)
     for first in range(0, len(image), 1 << 20):
         assert stack.volume.read(first >> 9, 2048) == image[first : first + (1 << 20)], f"at {first}"
+    stack.stop()
+
+
+# ------------------------------------------------------------------ three copies
+
+
+THIRD = 1  # the feature of the superblocks
+
+
+def features(stack: Stack) -> set[int]:
+    """The incompatible features of all superblocks."""
+    return {struct.unpack("<Q", s.read(8, 8)[56:64])[0] for s in stack.ssd}
+
+
+def all_three(stack: Stack) -> dict:
+    """What is dirty has all copies that the level asks for.  Status."""
+    wait_for(lambda: (s := stack.cache.status())["resync"] == "idle" and not s["below_sectors"], 120, "the third copies")
+    return stack.cache.status()
+
+
+def many_writes(stack: Stack, seed: int, number: int = 300) -> bytearray:
+    """Of odd places and lengths, many of them written over in part.  What the volume has then, all of it dirty."""
+    r, image = random.Random(seed), bytearray(12 << 20)
+    for i in range(number):
+        sector, data = r.randrange((len(image) >> 9) - 256), bytes([(i + seed) % 255 + 1]) * (512 * r.choice((1, 5, 8, 64, 256)))
+        image[sector << 9 : (sector << 9) + len(data)] = data
+        stack.volume.write(sector, data)
+    stack.volume.flush()
+    return image
+
+
+def has(stack: Stack, image: bytearray) -> None:
+    for first in range(0, len(image), 1 << 20):
+        assert stack.volume.read(first >> 9, 2048) == image[first : first + (1 << 20)], f"at {first}"
+
+
+@pytest.mark.parametrize("alone", [0, 1, 2])
+def test_three_copies_each_alone(make_disk, kernel_log, seed, alone):
+    """What was flushed is on each of three, with the log that says so: a power cut, and any one of them is enough."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48), cache_mirror="dirty:3", writeback="off", sequential_cutoff=0)
+    assert features(stack) == {THIRD}
+    image = many_writes(stack, seed)
+    status = stack.cache.status()
+    assert status["below_sectors"] == 0 and status["dirty_sectors"] > 0 and status["segments_mirror"] > 2
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, *({0, 1, 2} - {alone}))
+    has(stack, image)
+    assert stack.cache.status()["devices_failed"] == 2
+    stack.stop()
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+@pytest.mark.parametrize("fua", [False, True])
+def test_three_copies_what_is_durable(make_disk, kernel_log, slow, fua):
+    """A FUA write, or a write and a flush, that one SSD is slow to take; then a power cut that kills the other two."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48), cache_mirror="dirty:3", writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    stack.ssd[slow].fail(op="write", status="ok", delay_ms=1500)
+    stack.volume.write(SECTOR, NEW, fua=fua)
+    if not fua:
+        stack.volume.flush()
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, *({0, 1, 2} - {slow}))
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
+@pytest.mark.parametrize("control", ["modes", "writeback", "checkpoint evict"])
+@pytest.mark.parametrize("lost", [(0, 1), (2, 0), (1, 2)], ids=str)
+def test_three_copies_two_fail_under_load(make_disk, make_oracle, kernel_log, seed, control, lost):
+    """At some time each: all goes on, and is there after a restart without them."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48), cache_mirror="dirty:3")
+    oracle = make_oracle(stack.volume, size="48m")
+    oracle.run(ops=1000)
+    for i, which in enumerate(lost):
+        stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed * (7919 + i * 104729) % 600)
+    Switches(stack.volume, stack.cache).run(oracle, *control.split(), ops=1200, every=40)
+    oracle.verify()
+    status = stack.cache.status()
+    assert (status["devices_failed"], status["mirrored"], status["state"]) == (2, 0, "running")
+    stack.stop()
+    start_without(stack, *lost)
+    oracle.verify()
+    oracle.run(ops=500)
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize("alone", [0, 1, 2])
+def test_three_copies_two_are_missing_after_a_power_cut(make_disk, make_oracle, seed, alone):
+    """At a random moment: what was flushed before it is on the one that is left."""
+    ssds = make_ssds(make_disk, (48, 48, 48), model="nvme", jitter_ns=100000)
+    hdd = make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000)
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_mirror="dirty:3")
+    oracle = make_oracle(stack.volume, size="32m")
+    simdisk.power_cut(mode=MODES[seed % len(MODES)], seed=seed, after=500 + seed % 1500)
+    oracle.run_until_cut(stack.ssd[0])
+    stack.stop()
+    simdisk.power_up()
+    start_without(stack, *({0, 1, 2} - {alone}))
+    oracle.verify(after="crash")
+    oracle.verify()
+    assert stack.cache.status()["devices_failed"] == 2
+    stack.verify_alone(oracle)
+
+
+def test_three_copies_level_in_use(make_disk, kernel_log, seed):
+    """Raised: what is dirty gets its third copy, and any two may be lost then.  Lowered: the feature goes with the last of them."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off", sequential_cutoff=0)
+    image = many_writes(stack, seed)
+    assert features(stack) == {0}
+    stack.cache.set(mirror="dirty:3")
+    assert features(stack) == {THIRD}
+    stack.cache_options["mirror"] = "dirty:3"
+    status = all_three(stack)
+    assert status["resync_sectors"] > 0 and status["dirty_sectors"] > 0
+    has(stack, image)
+    stack.restart()
+    assert stack.cache.status()["mirror"] == "dirty:3" and stack.cache.status()["below_sectors"] == 0
+    has(stack, image)
+    stack.cache.set(mirror="dirty")
+    stack.cache_options["mirror"] = "dirty"
+    stack.volume.set(writeback="on")
+    places = itertools.cycle(range(16, 48))
+
+    def gone() -> bool:  # what was opened with three copies is written to first
+        for _ in range(4):
+            stack.volume.write(next(places) << 11, bytes(1 << 20))
+        stack.volume.message("flush")
+        stack.cache.message("reclaim", "64")
+        stack.cache.message("checkpoint")
+        return features(stack) == {0}
+
+    wait_for(gone, 120, "the feature to go")
+    has(stack, image)
+    stack.restart()
+    has(stack, image)
+    stack.stop()
+
+
+def test_three_copies_come_back(make_disk, kernel_log, seed):
+    """One of three is lost: two copies, and status says so.  Another takes its place: three, and the two others are lost."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48, 48), cache_mirror="dirty:3", writeback="off", sequential_cutoff=0)
+    image = many_writes(stack, seed)
+    kill(stack.ssd[1])
+    stack.volume.write(0, bytes(image[:512]))
+    stack.cache.message("checkpoint")
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the SSD to leave")
+    status = all_three(stack)
+    assert status["resync_sectors"] > 0
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, 1, 0, 3)
+    has(stack, image)
     stack.stop()

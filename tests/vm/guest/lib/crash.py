@@ -291,9 +291,9 @@ class Recorded(Stack):
         r.alone += f" && {self.rescue(backing=backing)}"
         return volume
 
-    def rescue(self, missing: int | None = None, *, backing: simdisk.Simdisk | None = None) -> str:
-        ssds = [s for i, s in enumerate(self.made) if i != missing]
-        given = " ".join(f"--cache {s}" for s in ssds) + ("" if missing is None else " --degraded")
+    def rescue(self, *missing: int, backing: simdisk.Simdisk | None = None) -> str:
+        ssds = [s for i, s in enumerate(self.made) if i not in missing]
+        given = " ".join(f"--cache {s}" for s in ssds) + (" --degraded" if missing else "")
         return f"larder rescue writeback {backing or self.disk} {given} --keep-cache --yes >/dev/null"
 
     def stop(self) -> None:
@@ -301,9 +301,9 @@ class Recorded(Stack):
             self.others.pop().remove()
         super().stop()
 
-    def lines(self, missing: int | None = None) -> list[tuple[str, str]]:
-        """As start() has them; missing: without that SSD."""
+    def lines(self, *missing: int) -> list[tuple[str, str]]:
+        """As start() has them; missing: without these SSDs."""
         ssds = self.ssd if isinstance(self.ssd, list) else [self.ssd]
-        there = [None if i == missing else s for i, s in enumerate(ssds)]
+        there = [None if i in missing else s for i, s in enumerate(ssds)]
         cache = Cache.line(there, **self.cache_options)
         return [("c", cache), ("v", Volume.line(self.hdd, "/dev/mapper/c", self.sectors, **self.options))]
