@@ -391,8 +391,8 @@ static void resume_void(struct volume_target *vt, struct volume *v)
 	while (volume_drop_clean(v))
 		;
 	v->clean_voided = true;
-	DMWARN("%pg: volume %pUb was written past cache %pUb, which had failed: what is clean there does not count", vt->backing->bdev,
-	       v->uuid, vt->cache->uuid);
+	DMWARN("%pg: volume %pUb was written past cache %pUb, which had failed: what is clean there does not count",
+	       vt->backing->bdev, v->uuid, vt->cache->uuid);
 }
 
 /* The superblock that v has got, durable. */

@@ -521,7 +521,7 @@ struct cache {
 	u32 drain_left;			/* segments */
 	bool roles_ignored;		/* open_lock: said so */
 	u32 unmirror_pos;		/* cache_tick() only: where segments_unmirror() goes on */
-	/* where the replay of the checkpoint that is being written begins: it keeps its second copy, which is named later than it is */
+	/* where the replay of the checkpoint that is being written begins: it keeps its copies, which are named later than it is */
 	u32 captured_segment;
 	struct delayed_work tick;	/* once a second: rates, flags, idle marks */
 	bool resting;			/* there is nothing to do: it does not run.  Set under log->lock */

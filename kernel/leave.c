@@ -7,8 +7,8 @@
  * user_flush_work()), as does what had begun in the log and ends with an error there; reads of what is clean come from the backing
  * as it is, of what is dirty from the SSD.  leave_work():
  *  1. Nothing of the volume is on its way into the log any more.  If nothing is dirty: 4.
- *  2. The superblock of the backing, durable: CLEAN_VOID.  From then on a start counts what its replay finds dirty, and nothing that
- *     it finds clean (bind.c).
+ *  2. The superblock of the backing, durable: CLEAN_VOID.  From then on a start counts what its replay finds dirty, and nothing
+ *     that it finds clean (bind.c).
  *  3. What is dirty is written back (writeback.c), whether or not its record is durable: the log can make nothing durable any more,
  *     and no CLEAN follows.  The index shows it clean behind a flush of the backing.
  *  4. The superblock of the backing, durable: the incarnation raised, may_be_dirty cleared, and that it left of its own accord:
@@ -17,16 +17,16 @@
  * A power cut leaves
  *   before 2 is durable: what the failure has left, with nothing written since.  Regions that a bypass has changed before have
  *	their marks (rule 6); a CLEAN or INVALIDATE that is not durable takes nothing away, as nothing newer is on the backing.
- *   in 3: what replay shows dirty hides whatever of 3 has reached the backing, torn or whole, and is no older than what was flushed.
- *	Of what it does not show dirty the backing has what it had, or a write that was never flushed, whole: one or the other, and
+ *   in 3: what replay shows dirty hides whatever of 3 has reached the backing, torn or whole, and is no older than what was
+ *	flushed.  Of what it does not show dirty the backing has what it had, or a write that was never flushed, whole: one or the other, and
  *	what replay shows clean there would be a third (without 2: read as that, and after eviction as the write).
  *   from 4 on: a cache that is stale for this volume (rule 11), whatever its log says.
  * A flush that fails on the SSD counts likewise: it is answered when 4 is durable, by a flush of the backing.  Without 4 that would
  * not do: a replay could come before the CLEAN, or the INVALIDATE, of what a later write to the backing has replaced.
  *
  * What waits does so for failure_wait seconds, and as long as anything comes of it: where a batch brings nothing (the SSD cannot be
- * read, what it gives is damaged, the backing fails as well) there are errors at once.  The work goes on all the same, and ends them
- * when it has come to 4.
+ * read, what it gives is damaged, the backing fails as well) there are errors at once.  The work goes on all the same, and ends
+ * them when it has come to 4.
  */
 #include <linux/delay.h>
 #include <linux/sched/mm.h>
@@ -181,7 +181,7 @@ static int leave_run(struct volume *v)
 		err = leave_try(v, leave_void);
 		if (err)
 			return err;
-		DMWARN("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed: they are written back, and writes wait for that %u s at most",
+		DMWARN("volume %pUb on %pg: %llu sectors are in the failed cache alone: they are written back, and writes wait (%u s)",
 		       v->uuid, v->bdev, dirty, READ_ONCE(v->set.failure_wait));
 		WRITE_ONCE(v->leave_since, jiffies);
 		WRITE_ONCE(v->writeback_retry, jiffies);
@@ -207,8 +207,8 @@ static void leave_refuse(struct volume *v, const char *why)
 	if (cmpxchg(&v->leave, LEAVE_UNDECIDED, LEAVE_REFUSED) != LEAVE_UNDECIDED)
 		return;
 	if (why)
-		DMERR("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed, and %s: writes fail", v->uuid, v->bdev,
-		      (u64)atomic64_read(&v->dirty_sectors), why);
+		DMERR("volume %pUb on %pg: %llu sectors are in the cache alone, which has failed, and %s: writes fail", v->uuid,
+		      v->bdev, (u64)atomic64_read(&v->dirty_sectors), why);
 	leave_answer(v);
 }
 
