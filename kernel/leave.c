@@ -18,8 +18,8 @@
  *   before 2 is durable: what the failure has left, with nothing written since.  Regions that a bypass has changed before have
  *	their marks (rule 6); a CLEAN or INVALIDATE that is not durable takes nothing away, as nothing newer is on the backing.
  *   in 3: what replay shows dirty hides whatever of 3 has reached the backing, torn or whole, and is no older than what was
- *	flushed.  Of what it does not show dirty the backing has what it had, or a write that was never flushed, whole: one or the other, and
- *	what replay shows clean there would be a third (without 2: read as that, and after eviction as the write).
+ *	flushed.  Of what it does not show dirty the backing has what it had, or a write that was never flushed, whole: one or the
+ *	other, and what replay shows clean there would be a third (without 2: read as that, and after eviction as the write).
  *   from 4 on: a cache that is stale for this volume (rule 11), whatever its log says.
  * A flush that fails on the SSD counts likewise: it is answered when 4 is durable, by a flush of the backing.  Without 4 that would
  * not do: a replay could come before the CLEAN, or the INVALIDATE, of what a later write to the backing has replaced.
