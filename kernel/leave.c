@@ -181,7 +181,7 @@ static int leave_run(struct volume *v)
 		err = leave_try(v, leave_void);
 		if (err)
 			return err;
-		DMWARN("volume %pUb on %pg: %llu sectors are in the failed cache alone: they are written back, and writes wait (%u s)",
+		DMWARN("volume %pUb on %pg: %llu sectors are in the failed cache alone: they are written back, writes wait (%u s)",
 		       v->uuid, v->bdev, dirty, READ_ONCE(v->set.failure_wait));
 		WRITE_ONCE(v->leave_since, jiffies);
 		WRITE_ONCE(v->writeback_retry, jiffies);
