@@ -459,39 +459,6 @@ def test_killed_at_each_step(disks, store, key, kill_at, encrypted):
 
 
 @pytest.mark.limit(1800)
-@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "luks"])
-def test_guard_is_killed(disks, store, key, kill_at, encrypted):
-    """Any process that makes a change is killed behind it, also that which carries out the exchange."""
-    key = key if encrypted else None
-    stack(disks, key)
-    write(0)
-    codes = []
-    for number in range(1, 40):
-        codes.append(kill_at(number, "snapshot", "create", ONE, "--store", store, KILL_CALLER="1"))
-        write(number)
-        check([0, number])
-        if states():
-            larder("snapshot", "remove", ONE)
-        plain()
-        if codes[-1] == DONE:
-            break
-    assert codes[-1] == DONE and codes.count(FAILED) >= 5, codes
-    larder("snapshot", "create", ONE, "--store", store)
-    codes = []
-    for number in range(1, 40):
-        codes.append(kill_at(number, "snapshot", "remove", ONE, KILL_CALLER="1"))
-        write(number)
-        check([0, number])
-        if codes[-1] == DONE:
-            break
-        if not states():
-            larder("snapshot", "create", ONE, "--store", store)
-    assert codes[-1] == DONE and codes.count(FAILED) >= 3, codes
-    plain()
-    unmarked(store)
-
-
-@pytest.mark.limit(1800)
 def test_power_cuts(disks, store, key, seed):
     """Of all disks at one instant, while it is made, is used, and is removed."""
     stack(disks)
