@@ -4,7 +4,6 @@
  * suspend or resume, a message) has returned, also where another process of its own makes that call.
  *
  *	KILL_AT=N	from 1
- *	KILL_CALLER=1	not the command, but whoever has made that call
  */
 #include <dlfcn.h>
 #include <linux/dm-ioctl.h>
@@ -40,6 +39,6 @@ int ioctl(int fd, unsigned long request, ...)
 	va_end(args);
 	result = real_ioctl(fd, request, argument);
 	if ((request == DM_TABLE_LOAD || request == DM_DEV_SUSPEND || request == DM_TARGET_MSG) && at && ++*calls == strtoul(at, NULL, 10))
-		kill(getenv("KILL_CALLER") ? getpid() : command, SIGKILL);
+		kill(command, SIGKILL);
 	return result;
 }
