@@ -296,9 +296,9 @@ DAMAGE = {
     "checkpoint-item-count-only-one": (ONE, field("chunk:0:0", "payload[7]=255"), "item count"),
     "opened-64": ((*CRASHED, "--opened", "64"), None, None),
     "opened-65": ((*CRASHED, "--opened", "65"), None, "too many opened segments of a stream"),
-    "pair-on-one-ssd-opened": (ONE, opened_pair, "both copies of a segment on one SSD"),
-    "pair-on-one-ssd-used": (ONE, used_pair, "both copies of a segment on one SSD"),
-    "pair-on-one-ssd-of-chunks": (ONE, chunk_pair, "both copies of a segment on one SSD"),
+    "pair-on-one-ssd-opened": (ONE, opened_pair, "two copies of a segment on one SSD"),
+    "pair-on-one-ssd-used": (ONE, used_pair, "two copies of a segment on one SSD"),
+    "pair-on-one-ssd-of-chunks": (ONE, chunk_pair, "two copies of a segment on one SSD"),
     "pair-on-one-ssd-in-the-log": (
         CRASHED,
         commit("entry[0].kind=6", "entry[0].sector=1", "entry[0].cache=3", "entry[0].length=0"),
