@@ -486,10 +486,10 @@ static int resume_forget(struct volume_target *vt, struct volume *v)
 }
 
 /*
- * A volume that was leaving has nothing dirty in its cache, which runs: it leaves, in the words of leave.c, and is attached anew by
- * who calls this.
+ * The superblock of the backing alone, no volume of it bound: nothing dirty counts, and what any cache has is stale.  left: in the
+ * words of leave.c, for an attach to the cache that it names; else it names none.
  */
-static int resume_outdate(struct volume_target *vt)
+static int outdate_super(struct volume_target *vt, bool left)
 {
 	struct volume *v = volume_create(NULL, 0, vt->sb->head.uuid, le64_to_cpu(vt->sb->sectors));
 	int err;
@@ -499,7 +499,10 @@ static int resume_outdate(struct volume_target *vt)
 	memcpy(v->sb, vt->sb, LARDER_SB_SIZE);
 	v->sb->incarnation = cpu_to_le64(le64_to_cpu(vt->sb->incarnation) + 1);
 	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_OF_CACHE);
-	v->sb->head.flags |= cpu_to_le32(LARDER_VOLUME_LEFT);
+	if (left)
+		v->sb->head.flags |= cpu_to_le32(LARDER_VOLUME_LEFT);
+	else
+		memset(v->sb->cache_uuid, 0, LARDER_UUID_SIZE);
 	v->bdev = v->flusher.bdev = vt->backing->bdev;
 	err = resume_write_super(vt, v);
 	volume_put(v);
@@ -517,7 +520,8 @@ static int resume_cached(struct volume_target *vt)
 	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
 	if (v && named && sb_clean_void(vt) && v->incarnation == le64_to_cpu(vt->sb->incarnation) &&
 	    READ_ONCE(vt->cache->state) == CACHE_RUNNING && !atomic64_read(&v->dirty_sectors)) {
-		err = resume_outdate(vt);
+		/* it was leaving, and nothing of it is dirty: it leaves, and is attached anew below */
+		err = outdate_super(vt, true);
 		if (err) {
 			volume_put(v);
 			return err;
@@ -784,25 +788,6 @@ void volumes_resume(struct cache *c)
 
 /* ------------------------------------------------------------------ dirty data given up */
 
-/* The backing's superblock: no cache, nothing dirty, and any cache that comes back is stale. */
-static int discard_super(struct volume_target *vt)
-{
-	struct volume *v = volume_create(NULL, 0, vt->sb->head.uuid, le64_to_cpu(vt->sb->sectors));
-	int err;
-
-	if (IS_ERR(v))
-		return PTR_ERR(v);
-	memcpy(v->sb, vt->sb, LARDER_SB_SIZE);
-	memset(v->sb->cache_uuid, 0, LARDER_UUID_SIZE);
-	v->sb->incarnation = cpu_to_le64(le64_to_cpu(v->sb->incarnation) + 1);
-	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_OF_CACHE);
-	v->bdev = vt->backing->bdev;
-	v->flusher.bdev = v->bdev;
-	err = resume_write_super(vt, v);
-	volume_put(v);
-	return err;
-}
-
 /* vt->lock held, not live.  The superblock goes first: cut off behind it, what the cache has is stale. */
 static int discard_dirty(struct volume_target *vt, struct cache *c, bool entered)
 {
@@ -817,7 +802,7 @@ static int discard_dirty(struct volume_target *vt, struct cache *c, bool entered
 	}
 	if (c && c->started)
 		v = cache_find_volume(c, vt->sb->head.uuid);
-	err = discard_super(vt);
+	err = outdate_super(vt, false);
 	if (!err) {
 		DMWARN("%pg: dirty data of volume %pUb in cache %pUb was given up by message: %llu sectors are known of",
 		       vt->backing->bdev, vt->sb->head.uuid, uuid, v ? (u64)atomic64_read(&v->dirty_sectors) : 0);

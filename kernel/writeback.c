@@ -486,27 +486,6 @@ static int clean_entry(struct cache *c, const struct larder_entry_in *e, u64 *ls
 	return err;
 }
 
-/* Step 5 where the log takes nothing any more: no replay counts what is CLEAN (void-before-drain; leave.c). */
-static void writeback_shown(struct volume *v, struct piece *pieces, u32 n)
-{
-	struct larder_entry_in e = { .volume = v->number, .kind = LARDER_CLEAN };
-	u32 i;
-
-	for (i = 0; i < n; i++) {
-		struct piece *p = &pieces[i];
-
-		if (!p->held)
-			continue;
-		e.sector = p->sector;
-		e.length = p->len;
-		e.cache = p->cache;
-		writeback_cleaned(v, &e);
-		if (!larder_state_zero(p->state))
-			segment_unpin(v->cache, cache_segment(v->cache, p->cache));
-		p->held = false;
-	}
-}
-
 static unsigned int backing_errors(const struct volume *v)
 {
 	return atomic_read(&v->flusher.errors);
@@ -541,6 +520,7 @@ static int writeback_commit(struct volume *v, struct piece *pieces, u32 n, unsig
 	struct cache *c = v->cache;
 	unsigned long give_up;
 	u64 lsn = v->clean_lsn;
+	bool drains;
 	u32 i;
 	int err;
 
@@ -550,10 +530,8 @@ static int writeback_commit(struct volume *v, struct piece *pieces, u32 n, unsig
 	if (i == n)
 		return 0;
 	err = writeback_secure(v, errors);
-	if (!err && leave_drains(v)) {
-		writeback_shown(v, pieces, n);
-		return 0;
-	}
+	/* then the log takes nothing any more, and no replay counts what is CLEAN (void-before-drain; leave.c) */
+	drains = leave_drains(v);
 	give_up = jiffies + HZ;
 	for (i = 0; i < n; i++) {
 		struct piece *p = &pieces[i];
@@ -564,7 +542,10 @@ static int writeback_commit(struct volume *v, struct piece *pieces, u32 n, unsig
 			e.sector = p->sector;
 			e.length = p->len;
 			e.cache = p->cache;
-			err = clean_entry(c, &e, &lsn, give_up);
+			if (drains)
+				writeback_cleaned(v, &e);
+			else
+				err = clean_entry(c, &e, &lsn, give_up);
 		}
 		if (err) {
 			piece_give_up(v, p);
