@@ -149,7 +149,7 @@ int larder_check_head(const struct larder_sb_head *head, u64 device_sectors, con
 		return refuse(why, -ENODATA, "magic");
 	if (le32_to_cpu(head->version) != LARDER_VERSION)
 		return refuse(why, -EOPNOTSUPP, "version");
-	if (le64_to_cpu(head->incompat) & ~LARDER_INCOMPAT_ALL)
+	if (le64_to_cpu(head->incompat) & ~LARDER_INCOMPAT_OF(kind))
 		return refuse(why, -EOPNOTSUPP, "incompat");
 	if (kind < LARDER_KIND_CACHE || kind > LARDER_KIND_OTHER)
 		return refuse(why, -EINVAL, "kind");

@@ -50,7 +50,8 @@ enum larder_kind {
 #define LARDER_RO_COMPAT_ALL	0ull
 /* Of SSDs: segments may have a third copy: see SEGMENT_OPEN, OPEN and SEGMENTS items, first_third, next_third */
 #define LARDER_INCOMPAT_THIRD	0x1ull
-#define LARDER_INCOMPAT_ALL	LARDER_INCOMPAT_THIRD
+/* Those that a superblock of this kind may have */
+#define LARDER_INCOMPAT_OF(kind)	((kind) == LARDER_KIND_CACHE ? LARDER_INCOMPAT_THIRD : 0ull)
 
 #define LARDER_STACK_SIZE	2048u	/* of a description of stacks, see docs/on-disk-format.md 3.4 */
 

@@ -101,7 +101,7 @@ static bool is_understood(const struct larder_sb_head *head)
 {
 	uint32_t kind = le32toh(head->kind);
 
-	return le32toh(head->version) == LARDER_VERSION && !(le64toh(head->incompat) & ~LARDER_INCOMPAT_ALL) && kind >= LARDER_KIND_CACHE &&
+	return le32toh(head->version) == LARDER_VERSION && !(le64toh(head->incompat) & ~LARDER_INCOMPAT_OF(kind)) && kind >= LARDER_KIND_CACHE &&
 	       kind <= LARDER_KIND_OTHER;
 }
 

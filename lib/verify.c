@@ -58,6 +58,7 @@ static uint64_t made_bytes(const struct larder_sb_head *head)
 static bool verify_identity(const struct larder_sb_head *head, struct problems *p)
 {
 	uint32_t crc = block_crc(head, LARDER_SB_SIZE, offsetof(struct larder_sb_head, crc));
+	unsigned long long unknown = le64toh(head->incompat) & ~LARDER_INCOMPAT_OF(le32toh(head->kind));
 	size_t before = p->number;
 
 	if (memcmp(head->magic, larder_magic, sizeof(larder_magic))) {
@@ -68,9 +69,8 @@ static bool verify_identity(const struct larder_sb_head *head, struct problems *
 		problem(p, "crc", "is 0x%08x, the contents have 0x%08x: damaged", le32toh(head->crc), crc);
 	if (le32toh(head->version) != LARDER_VERSION)
 		problem(p, "version", "is %u, this larder knows %u: use a newer larder", le32toh(head->version), LARDER_VERSION);
-	if (le64toh(head->incompat) & ~LARDER_INCOMPAT_ALL)
-		problem(p, "incompat", "unknown features 0x%llx: use a newer larder",
-			le64toh(head->incompat) & ~LARDER_INCOMPAT_ALL);
+	if (unknown)
+		problem(p, "incompat", "unknown features 0x%llx: use a newer larder", unknown);
 	return p->number == before;
 }
 

@@ -188,7 +188,8 @@ static int read_any_sb(const void *p, const char **why)
 	int error = larder_check_sb(head, DEVICE_SECTORS, why);
 
 	if (!error)
-		must(le32_to_cpu(head->kind) - 1 < 4 && !(head->incompat & ~cpu_to_le64(LARDER_INCOMPAT_ALL)) && le64_to_cpu(head->device_sectors) <= DEVICE_SECTORS);
+		must(le32_to_cpu(head->kind) - 1 < 4 && le64_to_cpu(head->device_sectors) <= DEVICE_SECTORS &&
+		     !(le64_to_cpu(head->incompat) & ~LARDER_INCOMPAT_OF(le32_to_cpu(head->kind))));
 	return error;
 }
 
