@@ -122,3 +122,11 @@ def make_oracle(tmp_path: Path, seed: int, clean_devices: None) -> Callable[...,
         return Oracle(device, **({"seed": seed + count, "state": tmp_path / f"oracle-{count}.state"} | options))
 
     return make
+
+
+@pytest.fixture
+def key(tmp_path):
+    """Of LUKS: the path of a file."""
+    path = tmp_path / "key"
+    path.write_bytes(os.urandom(64))
+    return path

@@ -5,6 +5,7 @@ stale from then on, if it comes back, before anything has reached the backing pa
 import pytest
 from lib import simdisk
 from lib.larder import DATA_SECTOR, Stack, Volume, backing_alone, larder, wait_for
+from lib.oracle import Load
 from lib.sets import kill, make_ssds
 
 MODES = ("writethrough", "writearound", "writeback")
@@ -115,6 +116,16 @@ def test_goes_on_behind_a_suspend(make_disk, make_oracle, kernel_log):
     stack.stop()
 
 
+def all_lose_power(stack: Stack, load: Load, seed: int) -> None:
+    """Behind a power cut of the backing, which ends the load; then all is there again, and the SSD is well."""
+    load.wait()
+    simdisk.wait_power_off(stack.hdd)
+    simdisk.power_cut(mode="random", seed=seed)
+    stack.stop()
+    stack.ssd.heal()
+    simdisk.power_up()
+
+
 @pytest.mark.parametrize("mode", ["writethrough", "writeback"])
 @pytest.mark.limit(1200)
 def test_power_cuts(make_disk, make_oracle, kernel_log, seed, mode):
@@ -132,12 +143,7 @@ def test_power_cuts(make_disk, make_oracle, kernel_log, seed, mode):
         kill(stack.ssd)
         simdisk.power_cut(stack.hdd, mode="random", seed=seed + after, after=after)
         load = load or oracle.start(ops=0, seconds=60, until_error=True, qd=8)
-        load.wait()
-        simdisk.wait_power_off(stack.hdd)
-        simdisk.power_cut(mode="random", seed=seed + after)
-        stack.stop()
-        stack.ssd.heal()
-        simdisk.power_up()
+        all_lose_power(stack, load, seed + after)
         seen.add(is_stale(stack))
         oracle.verify(after="crash")
         oracle.verify()
@@ -205,12 +211,7 @@ def test_power_cuts_while_it_is_written_back(make_disk, make_oracle, kernel_log,
         load = oracle.start(ops=0, seconds=60, until_error=True, qd=8)
         kill(stack.ssd, READ_ONLY)
         simdisk.power_cut(stack.hdd, mode="random", seed=seed + k, after=1 + k * k)
-        load.wait()
-        simdisk.wait_power_off(stack.hdd)
-        simdisk.power_cut(mode="random", seed=seed + k)
-        stack.stop()
-        stack.ssd.heal()
-        simdisk.power_up()
+        all_lose_power(stack, load, seed + k)
         seen.add(flags(stack))
         void = "clean_void" in flags(stack)
         stack.start()

@@ -41,13 +41,6 @@ ONE, TWO = "data@one", "data@two"
 
 
 @pytest.fixture
-def key(tmp_path):
-    path = tmp_path / "key"
-    path.write_bytes(os.urandom(64))
-    return path
-
-
-@pytest.fixture
 def disks(make_disk, monkeypatch, kernel_log):
     if command.run("modprobe", "dm-snapshot", check=False).returncode:
         pytest.skip("this kernel has no dm-snapshot")
@@ -458,6 +451,16 @@ def test_killed_at_each_step(disks, store, key, kill_at, encrypted):
     unmarked(store)
 
 
+def start_behind_the_cut(all_disks, seed):
+    """Power fails now, if it has not."""
+    if not any(d.state()["power"] == "off" for d in all_disks):
+        simdisk.power_cut(mode="random", seed=seed)
+    release()
+    simdisk.power_up()
+    larder("start", "data")
+    check([0])
+
+
 @pytest.mark.limit(1800)
 def test_power_cuts(disks, store, key, seed):
     """Of all disks at one instant, while it is made, is used, and is removed."""
@@ -471,12 +474,7 @@ def test_power_cuts(disks, store, key, seed):
             if made:
                 write(f"c{i}", os.urandom(1 << 18))
                 command.run("larder", "snapshot", "remove", ONE, check=False)
-        if not any(d.state()["power"] == "off" for d in (*disks, store)):
-            simdisk.power_cut(mode="random", seed=seed)
-        release()
-        simdisk.power_up()
-        larder("start", "data")
-        check([0])
+        start_behind_the_cut((*disks, store), seed)
         seen |= set(states().values())
         found = states().get(ONE)
         if found == "valid":
@@ -505,12 +503,7 @@ def test_power_cuts_beside_one(disks, store, seed):
         simdisk.power_cut(mode=("random", "lose", "torn")[i % 3], seed=seed + i, after=30 + 20 * i, ops="write")
         with contextlib.suppress(OSError):
             fill(2, 2 * i)
-        if not any(d.state()["power"] == "off" for d in (*disks, store)):
-            simdisk.power_cut(mode="random", seed=seed)
-        release()
-        simdisk.power_up()
-        larder("start", "data")
-        check([0])
+        start_behind_the_cut((*disks, store), seed)
         assert digest(ONE) == first and states() == {ONE: "valid"}, i
     larder("snapshot", "remove", ONE)
     plain()

@@ -47,13 +47,6 @@ from lib.stacks import (
 
 
 @pytest.fixture
-def key(tmp_path):
-    path = tmp_path / "key"
-    path.write_bytes(os.urandom(64))
-    return path
-
-
-@pytest.fixture
 def disks(make_disk, monkeypatch, kernel_log):
     yield from prepare(make_disk, monkeypatch, kernel_log)
 
