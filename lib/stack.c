@@ -90,6 +90,28 @@ bool stack_text_valid(const char *text, bool path)
 	return true;
 }
 
+bool device_label_valid(const char *label)
+{
+	bool begins = true;
+	size_t i;
+
+	for (i = 0; label[i]; i++) {
+		bool plain = (label[i] >= 'a' && label[i] <= 'z') || (label[i] >= 'A' && label[i] <= 'Z') || (label[i] >= '0' && label[i] <= '9');
+
+		if (!plain && (begins || !strchr("._-", label[i])))
+			return false;
+		begins = label[i] == '.';
+	}
+	return !begins && i < DEVICE_LABEL_MAX && strcmp(label, "none") && strcmp(label, "backing");
+}
+
+bool device_label_in(const char *label, const char *target)
+{
+	size_t length = strlen(target);
+
+	return length && !strncmp(label, target, length) && (!label[length] || label[length] == '.');
+}
+
 void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16])
 {
 	uuid_generate_sha1(uuid, stack->uuid, part, strlen(part));
@@ -309,6 +331,7 @@ static struct json_object *to_json(const struct stack *s)
 	put_text(o, "mount", s->mount);
 	if (s->snapshots)
 		json_object_object_add(o, "snapshots", snapshots_to_json(s));
+	put_text(o, "disks", s->disks);
 	return o;
 }
 
@@ -339,6 +362,30 @@ const char *stack_encode(const struct stack *stack, uint8_t field[static LARDER_
 	return encode(to_json(stack), OF_VOLUME, field);
 }
 
+/* Up to the last place that has one; "-" is none. */
+static void put_labels(struct json_object *o, const struct stack_list *list)
+{
+	unsigned number = LARDER_MAX_DEVICES;
+	struct json_object *labels;
+
+	while (number && !*list->label[number - 1])
+		number--;
+	if (!number)
+		return;
+	labels = must_allocate(json_object_new_array());
+	for (unsigned i = 0; i < number; i++)
+		json_object_array_add(labels, json_object_new_string(*list->label[i] ? list->label[i] : "-"));
+	json_object_object_add(o, "labels", labels);
+}
+
+static bool has_labels(const struct stack_list *list)
+{
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
+		if (*list->label[i])
+			return true;
+	return false;
+}
+
 static struct json_object *list_to_json(const struct stack_list *list, bool generations)
 {
 	struct json_object *o = must_allocate(json_object_new_object()), *ready = must_allocate(json_object_new_array()),
@@ -359,6 +406,7 @@ static struct json_object *list_to_json(const struct stack_list *list, bool gene
 	}
 	json_object_object_add(o, "ready", ready);
 	json_object_object_add(o, "changing", changing);
+	put_labels(o, list);
 	put_uuid(o, "host", list->host);
 	return o;
 }
@@ -366,7 +414,7 @@ static struct json_object *list_to_json(const struct stack_list *list, bool gene
 const char *stack_list_encode(const struct stack_list *list, uint8_t field[static LARDER_STACK_SIZE])
 {
 	memset(field, 0, LARDER_STACK_SIZE);
-	if (!list->number)
+	if (!list->number && !has_labels(list))
 		return NULL;
 	/* a list that is full does without what only helps to notice a mistake */
 	return encode(list_to_json(list, true), OF_CACHE, field) ? encode(list_to_json(list, false), OF_CACHE, field) : NULL;
@@ -559,6 +607,8 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		return get_text(o, s->mount, sizeof(s->mount)) && stack_text_valid(s->mount, true);
 	if (!strcmp(key, "snapshots"))
 		return get_snapshots(o, s);
+	if (!strcmp(key, "disks"))
+		return get_text(o, s->disks, sizeof(s->disks)) && device_label_valid(s->disks);
 	return false;
 }
 
@@ -631,13 +681,30 @@ static bool get_brief(struct json_object *o, struct stack *s)
 	return !uuid_parse(text, s->uuid) && !uuid_is_null(s->uuid) && name_valid(s->name);
 }
 
+static bool get_labels(struct json_object *o, struct stack_list *list)
+{
+	if (!json_object_is_type(o, json_type_array) || json_object_array_length(o) > LARDER_MAX_DEVICES)
+		return false;
+	for (size_t i = 0; i < json_object_array_length(o); i++) {
+		char *label = list->label[i];
+
+		if (!get_text(json_object_array_get_idx(o, i), label, DEVICE_LABEL_MAX))
+			return false;
+		if (!strcmp(label, "-"))
+			*label = 0;
+		else if (!device_label_valid(label))
+			return false;
+	}
+	return true;
+}
+
 static const char *list_from_json(struct json_object *o, struct stack_list *list)
 {
 	json_object_object_foreach(o, key, value)
 	{
 		bool brief = !strcmp(key, "ready");
 
-		if (!strcmp(key, "host") && get_uuid(value, list->host))
+		if ((!strcmp(key, "host") && get_uuid(value, list->host)) || (!strcmp(key, "labels") && get_labels(value, list)))
 			continue;
 		if ((!brief && strcmp(key, "changing")) || !json_object_is_type(value, json_type_array))
 			return "stack: has a key that is not known, or a value out of bounds";
@@ -667,12 +734,15 @@ const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], str
 
 	list->number = 0;
 	memset(list->host, 0, sizeof(list->host));
+	memset(list->label, 0, sizeof(list->label));
 	if (!o)
 		return why;
 	why = list_from_json(o, list);
 	json_object_put(o);
-	if (why)
+	if (why) {
 		list->number = 0;
+		memset(list->label, 0, sizeof(list->label));
+	}
 	return why;
 }
 

@@ -17,6 +17,8 @@
 #define STACK_PATH_MAX 256 /* of a mount point, a key file, words for mkfs; with the final zero */
 #define STACK_LIST_MAX 64 /* stacks of one cache */
 #define STACK_CLASS_MAX 512 /* of a class list, as the kernel has it, with the final zero */
+#define DEVICE_LABEL_MAX 32 /* of an SSD, or of the disks of a stack; with the final zero */
+#define DEVICE_LABEL_WORDS "a label: 1 to 31 of A-Z a-z 0-9 . _ -, each group between dots beginning with a letter or digit, and not none or backing"
 
 enum stack_state {
 	STACK_READY,
@@ -84,6 +86,7 @@ struct stack {
 	char mount[STACK_PATH_MAX]; /* "": nowhere */
 	struct stack_snapshot snapshot[SNAPSHOTS_MAX];
 	uint32_t snapshots;
+	char disks[DEVICE_LABEL_MAX]; /* label of its disks, as --background takes it; "": none */
 };
 
 /*
@@ -95,6 +98,7 @@ struct stack_list {
 	struct stack stack[STACK_LIST_MAX];
 	bool brief[STACK_LIST_MAX];
 	size_t number;
+	char label[LARDER_MAX_DEVICES][DEVICE_LABEL_MAX]; /* of each place of the set; "": none.  An SSD that takes a place has its label */
 };
 
 /*
@@ -121,7 +125,7 @@ bool stack_is_foreign(const struct stack *stack);
 bool stack_host_is_unknown(const uint8_t host[16]);
 
 /*
- * Into a field of LARDER_STACK_SIZE bytes.  NULL: done; else what does not fit.  Of a list no stack: all zero.
+ * Into a field of LARDER_STACK_SIZE bytes.  NULL: done; else what does not fit.  Of a list without stack and label: all zero.
  */
 const char *stack_encode(const struct stack *stack, uint8_t field[static LARDER_STACK_SIZE]);
 const char *stack_list_encode(const struct stack_list *list, uint8_t field[static LARDER_STACK_SIZE]);
@@ -142,6 +146,13 @@ void stack_snapshot_forget(struct stack *stack, const char *name);
 const char *snapshot_state_text(enum snapshot_state state);
 /* As of a dm device, up to 31 of [A-Za-z0-9#+.:=_-]: behind the last '@' of NAME@SNAPSHOT. */
 bool snapshot_name_valid(const char *name);
+
+/*
+ * Labels of devices: groups divided by dots, as bcachefs has them: letters, digits, _ and -, each beginning with a letter or digit.  `none` and `backing`
+ * are words, and no labels.  A target means the devices that have it as label, or as the first groups of theirs.
+ */
+bool device_label_valid(const char *label);
+bool device_label_in(const char *label, const char *target);
 
 const char *stack_state_text(enum stack_state state);
 bool stack_raid_valid(const char *raid); /* 0, 1, 10, 5, 6 */

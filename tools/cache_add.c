@@ -21,11 +21,14 @@
 #include "create.h"
 #include "layout.h"
 #include "set.h"
+#include "stacks.h"
+#include "tiers.h"
 #include "turn.h"
 #include "verbs.h"
 
 struct add_request {
 	const char *cache, *ssd, *old, *role;
+	const char *label; /* of the SSD; NULL: that of its place */
 	struct claim_request claim;
 	bool no_wait, new_place, spare; /* spare: becomes one; with old: is to be one */
 };
@@ -260,19 +263,55 @@ static int report(struct set *set, uint32_t place, const struct add_request *req
 	return result;
 }
 
-static int join(struct set *set, const struct add_request *request, int wanted)
+/* Without a word for it the role is that of its label. */
+static int role_by_label(const struct set *set, struct add_request *request)
+{
+	struct stack_list *list;
+	struct tier_set tiers;
+	const char *role;
+	int result;
+
+	if (!request->label || request->role)
+		return LARDER_DONE;
+	list = must_allocate(calloc(1, sizeof(*list)));
+	result = stack_list_read(set->sb.cache_uuid, list);
+	if (!result) {
+		tiers_of_table(&set->table, list, &tiers);
+		role = tiers_role(&tiers, request->label, request->ssd, &result);
+		request->role = role ? role : request->role;
+	}
+	free(list);
+	return result;
+}
+
+/* Before it is a member: once it is, it has what the others have. */
+static int store_label(const struct set *set, const struct add_request *request, uint32_t place)
+{
+	if (!request->label)
+		return LARDER_DONE;
+	if (!request->claim.dry_run)
+		return stack_list_store_label(set->sb.cache_uuid, place, request->label);
+	printf("label of SSD %u: %s\n", place, request->label);
+	return LARDER_DONE;
+}
+
+static int join(struct set *set, struct add_request *request, int wanted)
 {
 	char *before = status_value(set->mapped->status, "ssds");
-	uint32_t place;
-	uint64_t more;
+	uint32_t place = 0;
+	uint64_t more = 0;
 	int result = check_others(set, request->ssd);
 
 	before = before ? before : must_print("%s", "");
 	result = result ? result : take_turn(set, request, before);
+	result = result ? result : role_by_label(set, request);
 	result = result ? result : let_go(set, request->ssd);
 	turn_give(); /* somebody may be asked */
 	result = result ? result : prepare(set, request, wanted, before, &place, &more);
 	free(before);
+	if (result)
+		return result;
+	result = store_label(set, request, place);
 	if (result)
 		return result;
 	if (place == set->number)
@@ -355,7 +394,7 @@ static int keep_spare(const struct set *set, const struct add_request *request)
 
 /* ------------------------------------------------------------------ both */
 
-static int run(const struct add_request *request)
+static int run(struct add_request *request)
 {
 	struct mapped_list list;
 	struct mapped *cache;
@@ -389,6 +428,8 @@ static int parse(int argc, char **argv, const char *usage, int words, struct add
 		  "also if the dirty data of this cache or volume, on that device, is LOST" },
 		{ "role", 'r', ARGUMENT_TEXT, &request->role, "ROLE",
 		  "both, write or read (default: that of its predecessor, or both)" },
+		{ "cache-label", 0, ARGUMENT_TEXT, &request->label, "LABEL",
+		  "of the SSD (default: that of its predecessor); the role is that of others with this label" },
 		{ "new-place", 0, ARGUMENT_FLAG, &request->new_place, NULL, "behind the others, with all of the SSD; in no other's place" },
 		{ "spare", 0, ARGUMENT_FLAG, &request->spare, NULL, "add: it waits until an SSD has failed; replace: NEW is one" },
 		{ "no-wait", 0, ARGUMENT_FLAG, &request->no_wait, NULL, "do not wait until it is a member" },
@@ -406,8 +447,11 @@ static int parse(int argc, char **argv, const char *usage, int words, struct add
 	request->old = words == 3 ? argv[first + 1] : NULL;
 	if (request->new_place && request->old)
 		return complain(LARDER_USAGE, "--new-place: a replacement takes the place of what it replaces; see larder cache add");
-	if (request->spare && (request->new_place || request->role))
-		return complain(LARDER_USAGE, "--spare: takes the place and the role of the SSD that fails; --role and --new-place do not go with it");
+	if (request->spare && (request->new_place || request->role || request->label))
+		return complain(LARDER_USAGE,
+				"--spare: takes the place, role and label of the SSD that fails; --role, --cache-label and --new-place do not go with it");
+	if (request->label && !device_label_valid(request->label))
+		return complain(LARDER_USAGE, "--cache-label: '%s' is not " DEVICE_LABEL_WORDS, request->label);
 	if (request->spare && request->old && request->claim.wipe)
 		return complain(LARDER_USAGE, "--spare: nothing is wiped for it; larder cache replace without --spare takes any device");
 	if (request->role && !role_parse(request->role, &ignored))
@@ -420,7 +464,7 @@ int cache_add(int argc, char **argv)
 	struct add_request request = { 0 };
 
 	return parse(argc, argv,
-		     "larder cache add CACHE SSD [--spare] [--role ROLE] [--new-place] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]",
+		     "larder cache add CACHE SSD [--spare] [--role ROLE] [--cache-label LABEL] [--new-place] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]",
 		     2, &request);
 }
 
@@ -429,5 +473,5 @@ int cache_replace(int argc, char **argv)
 	struct add_request request = { 0 };
 
 	return parse(argc, argv,
-		     "larder cache replace CACHE OLD NEW [--spare] [--role ROLE] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 3, &request);
+		     "larder cache replace CACHE OLD NEW [--spare] [--role ROLE] [--cache-label LABEL] [--wipe] [--discard-dirty UUID] [--no-wait] [--dry-run] [--yes]", 3, &request);
 }

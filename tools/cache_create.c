@@ -15,6 +15,7 @@
 #include "arguments.h"
 #include "create.h"
 #include "layout.h"
+#include "tiers.h"
 #include "verbs.h"
 
 /* One SSD of the set being made. */
@@ -172,15 +173,35 @@ int cache_format(const struct cache_request *request)
 	return result;
 }
 
+/* The labels of the SSDs lie where the stacks do that use the cache: there is none yet. */
+static int put_labels(const struct argument_list *labels, struct cache_request *request, uint8_t field[static LARDER_STACK_SIZE])
+{
+	struct stack_list *list;
+	struct tier_set set;
+	int result = tiers_new_set(labels, request->paths.number, &set);
+
+	if (result)
+		return result;
+	list = must_allocate(calloc(1, sizeof(*list)));
+	memcpy(list->label, set.label, sizeof(list->label));
+	stack_list_encode(list, field); /* 16 labels fit */
+	request->stack = field;
+	free(list);
+	return LARDER_DONE;
+}
+
 int cache_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder cache create NAME --cache SSD... [--role ROLE...] [--label TEXT] [--segment-size SIZE] [--wipe] [--discard-dirty UUID] "
+		"larder cache create NAME --cache SSD... [--role ROLE...] [--cache-label LABEL...] [--label TEXT] [--segment-size SIZE] [--wipe] [--discard-dirty UUID] "
 		"[--dry-run] [--yes]";
 	struct cache_request request = { 0 };
+	struct argument_list labels = { 0 };
+	uint8_t field[LARDER_STACK_SIZE];
 	const struct argument arguments[] = {
 		{ "cache", 'c', ARGUMENT_LIST, &request.paths, "SSD", "the device to format; give it once for each SSD of the set" },
 		{ "role", 'r', ARGUMENT_LIST, &request.roles, "ROLE", "of the SSD: both, write or read; once for each SSD, in their order" },
+		{ "cache-label", 0, ARGUMENT_LIST, &labels, "LABEL", "of the SSDs, for --foreground and --promote: once for each, or once for all" },
 		{ "label", 'L', ARGUMENT_TEXT, &request.label, "TEXT", "label to store (default: NAME)" },
 		{ "segment-size", 's', ARGUMENT_SIZE, &request.segment_size, "SIZE",
 		  "128K to 16M (default: by size, 2M from 1G on)" },
@@ -207,6 +228,7 @@ int cache_create(int argc, char **argv)
 				request.roles.number);
 	if (request.segment_size > LARDER_MAX_SEGMENT_SIZE)
 		return complain(LARDER_USAGE, "--segment-size: must be a power of two from 128K to 16M");
-	result = create_check_names(request.name, request.label, LARDER_KIND_CACHE);
+	result = put_labels(&labels, &request, field);
+	result = result ? result : create_check_names(request.name, request.label, LARDER_KIND_CACHE);
 	return result ? result : cache_format(&request);
 }

@@ -53,6 +53,7 @@ static const struct verb verbs[] = {
 	{ "cache", "remove", cache_remove, "drain an SSD of a started cache, and take it out" },
 	{ "cache", "resize", cache_resize, "let a started cache grow with its SSD" },
 	{ "cache", "scrub", cache_scrub, "read what a started cache holds, and repair it" },
+	{ "cache", "label", cache_label, "give an SSD a label, for --foreground and --promote" },
 	{ "cache", "list", cache_list, "list caches, started or not" },
 	{ "cache", "status", cache_status, "show what a cache does" },
 	{ "cache", "get", cache_get, "show options of a started cache" },

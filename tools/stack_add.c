@@ -226,7 +226,7 @@ static int add(const struct adding *a)
 
 int stack_add(int argc, char **argv)
 {
-	static const char usage[] = "larder add NAME --cache SSD | --backing DISK [--spare] [--role ROLE] [--wipe] [--discard-dirty UUID] [--no-wait] "
+	static const char usage[] = "larder add NAME --cache SSD | --backing DISK [--spare] [--role ROLE] [--cache-label LABEL] [--wipe] [--discard-dirty UUID] [--no-wait] "
 				    "[--dry-run] [--yes]";
 	struct adding a = { 0 };
 	const struct argument arguments[] = {
@@ -234,6 +234,7 @@ int stack_add(int argc, char **argv)
 		{ "backing", 'b', ARGUMENT_TEXT, &a.disk, "DISK", "joins the array: of RAID 1 as one more mirror, else as a spare" },
 		{ "spare", 0, ARGUMENT_FLAG, &a.request.spare, NULL, "only to take the place of one that fails" },
 		{ "role", 'r', ARGUMENT_TEXT, &a.request.role, "ROLE", "of an SSD: both, write or read (default: both)" },
+		{ "cache-label", 0, ARGUMENT_TEXT, &a.request.label, "LABEL", "of an SSD; its role is that of others with this label" },
 		{ "wipe", 'W', ARGUMENT_FLAG, &a.request.claim.wipe, NULL, "remove what is on the device" },
 		{ "discard-dirty", 0, ARGUMENT_TEXT, &a.request.claim.discard_dirty, "UUID",
 		  "also if the dirty data of this cache or volume, on that device, is LOST" },
@@ -255,6 +256,10 @@ int stack_add(int argc, char **argv)
 		return complain(LARDER_USAGE, "--role goes with --cache, and not with --spare: it has the role of the SSD that fails");
 	if (a.request.role && !role_parse(a.request.role, &ignored))
 		return complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", a.request.role);
+	if (a.request.label && (a.disk || a.request.spare))
+		return complain(LARDER_USAGE, "--cache-label goes with --cache, and not with --spare: it has the label of the SSD that fails");
+	if (a.request.label && !device_label_valid(a.request.label))
+		return complain(LARDER_USAGE, "--cache-label: '%s' is not " DEVICE_LABEL_WORDS, a.request.label);
 	mapped_init(false);
 	if (!a.request.claim.dry_run)
 		turn_take();

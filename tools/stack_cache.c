@@ -127,6 +127,9 @@ static int choose(struct changing *c, const struct stacks *stacks)
 		snprintf(c->label, sizeof(c->label), "%.*s-%.4s", LARDER_LABEL_SIZE - 5, c->stack.name, uuid_text(c->stack.cache, text));
 		return create_check_names(c->label, c->label, LARDER_KIND_CACHE);
 	}
+	if (c->request->label)
+		return complain(LARDER_USAGE, "--cache-label: is for SSDs that become a cache; larder cache label %s SSD LABEL is for one that is there",
+				c->words.value[0]);
 	result = stack_named_cache(stacks, c->words.value[0], &member);
 	if (result)
 		return result;
@@ -161,10 +164,12 @@ static int format(const struct changing *c)
 	uint8_t field[LARDER_STACK_SIZE];
 	struct stack listed = c->stack;
 
+	for (int i = 0; c->request->label && i < c->words.number; i++)
+		strcpy(list->label[i], c->request->label);
 	request.claim.yes = true; /* it has been asked for */
 	listed.generation = 0; /* until the volume has it */
 	stack_list_put(list, &listed);
-	stack_list_encode(list, field); /* one name */
+	stack_list_encode(list, field); /* one name, and labels */
 	free(list);
 	request.stack = field;
 	return cache_format(&request);

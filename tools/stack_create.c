@@ -57,6 +57,9 @@ static int make_cache(struct making *m)
 	uint8_t field[LARDER_STACK_SIZE];
 	int result;
 
+	for (uint32_t i = 0; i < m->set.number; i++)
+		request.roles.value[request.roles.number++] = role_text(m->set.role[i]);
+	memcpy(list->label, m->set.label, sizeof(list->label));
 	if (!m->stack.own_cache) {
 		free(list);
 		result = start_cache(&m->stack, 0);
@@ -649,7 +652,8 @@ int stack_create(int argc, char **argv)
 	static const char usage[] =
 		"larder create NAME --backing DISK... [--raid LEVEL [--spare DISK...] | --separate] --cache SSD...|CACHE [--cache-spare SSD...] [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
 		"[--header-backup FILE|none] "
-		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--wipe] [--dry-run] [--yes] | larder create --resume NAME";
+		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--cache-label LABEL...] [--backing-label LABEL] [--foreground LABEL --promote LABEL [--background LABEL]] "
+		"[--wipe] [--dry-run] [--yes] | larder create --resume NAME";
 	struct stack_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "backing", 'b', ARGUMENT_LIST, &request.disks, "DISK", "a disk; once for each" },
@@ -661,6 +665,11 @@ int stack_create(int argc, char **argv)
 		{ "mode", 'm', ARGUMENT_TEXT, &request.mode, "MODE",
 		  "writeback (default, with two SSDs), writethrough (with one), writearound" },
 		{ "class", 0, ARGUMENT_TEXT, &request.class, "CLASS", "what is to be cached: a preset, see docs/interface.md" },
+		{ "cache-label", 0, ARGUMENT_LIST, &request.tiers.labels, "LABEL", "of the SSDs, for the next options: once for each, or once for all" },
+		{ "backing-label", 0, ARGUMENT_TEXT, &request.tiers.disks, "LABEL", "of the disks, likewise" },
+		{ "foreground", 0, ARGUMENT_TEXT, &request.tiers.foreground, "LABEL", "where writes go first: SSDs (writeback), or backing" },
+		{ "promote", 0, ARGUMENT_TEXT, &request.tiers.promote, "LABEL", "where what is read is copied to: SSDs, or none" },
+		{ "background", 0, ARGUMENT_TEXT, &request.tiers.background, "LABEL", "where data comes to rest: the label of the disks, or backing" },
 		{ "encrypt", 'e', ARGUMENT_TEXT, &request.encrypt, "HOW", "luks2 or luks2-aead, alone or with :passphrase or :keyfile=FILE" },
 		{ "cipher", 0, ARGUMENT_TEXT, &request.cipher, "CIPHER",
 		  "of luks2-aead: chacha20-poly1305 (default), aes-gcm or aes-xts-hmac" },
@@ -690,7 +699,8 @@ int stack_create(int argc, char **argv)
 		turn_take();	/* or larderd would start what is half made */
 	if (!request.resume)
 		return create_new(&request);
-	if (request.disks.number || request.caches.number || request.spares.number || request.cache_spares.number || request.dry_run)
+	if (request.disks.number || request.caches.number || request.spares.number || request.cache_spares.number || request.dry_run ||
+	    request.tiers.labels.number || request.tiers.disks || tiers_wanted(&request.tiers))
 		return complain(LARDER_USAGE, "--resume: takes the name alone; the rest is in the description");
 	return resume(&request);
 }

@@ -425,7 +425,7 @@ int disk_erase(const char *name, const char *node)
 
 /* ------------------------------------------------------------------ of SSDs */
 
-#define WORDS_MAX 13
+#define WORDS_MAX 15
 
 static int ssd_words(const struct devices *d, const struct devices_request *request, const char *verb, const char *first, const char *second,
 		     char **words)
@@ -458,6 +458,10 @@ static int ssd_words(const struct devices *d, const struct devices_request *requ
 	if (request->role) {
 		words[n++] = "--role";
 		words[n++] = (char *)request->role;
+	}
+	if (request->label) {
+		words[n++] = "--cache-label";
+		words[n++] = (char *)request->label;
 	}
 	return n;
 }

@@ -43,7 +43,7 @@ unsigned ssds_active(const struct devices *d);
 struct devices_request {
 	const char *name;
 	struct claim_request claim;
-	const char *role;
+	const char *role, *label; /* of an SSD */
 	bool spare, no_wait; /* spare: of what is added */
 };
 

@@ -11,6 +11,7 @@
 
 #include "cow.h"
 #include "stacks.h"
+#include "tiers.h"
 #include "verbs.h"
 
 #define EXIT_DEGRADED 10
@@ -27,6 +28,10 @@ static const struct field fields[] = {
 	{ "device", VALUE_TEXT, "Device", "its node" },
 	{ "mount", VALUE_TEXT, "Mount", "where it is mounted" },
 	{ "uuid", VALUE_TEXT, "UUID", "of the layer" },
+	{ "label", VALUE_TEXT, "Label", "of an SSD, or of the disks, as --foreground, --promote and --background take it" },
+	{ "foreground", VALUE_TEXT, "Foreground", "of a volume: label of the devices to which writes go first" },
+	{ "promote", VALUE_TEXT, "Promote", "of a volume: label of those to which what is read is copied, or none" },
+	{ "background", VALUE_TEXT, "Background", "of a volume: label of those on which data comes to rest" },
 };
 
 /* How a stack is: the worst of what was found. */
@@ -231,6 +236,7 @@ struct tree {
 	struct report *report;
 	struct row row;
 	const struct view *view;
+	struct tier_set set; /* of its cache */
 };
 
 static void cell(struct tree *t, const char *field, const char *text)
@@ -270,6 +276,7 @@ static void number(struct tree *t, const char *what, int place)
 static void add_ssd(struct tree *t, int depth, const struct member *m)
 {
 	number(t, "ssd", (int)le32toh(m->sb.cache.device_number));
+	cell(t, "label", t->set.label[le32toh(m->sb.cache.device_number)]);
 	add(t, depth, "ssd", role_text(le32toh(m->sb.cache.role)), "", m->path, m->sb.head.uuid);
 }
 
@@ -293,6 +300,7 @@ static void add_leg(struct tree *t, int depth, const char *layer, const char *st
 {
 	uint8_t uuid[16];
 
+	cell(t, "label", t->view->found->stack.disks);
 	add(t, depth, layer, "", state, node, md_leg_uuid(node, uuid) ? uuid : NULL);
 }
 
@@ -342,6 +350,7 @@ static void add_below(struct tree *t, int depth)
 		add(t, depth, "array", level, *l->array.node ? md_state(l->array.device, &missing) : "stopped", l->array.node, part);
 		add_disks(t, depth + 1);
 	} else if (t->view->found->volume) {
+		cell(t, "label", s->disks);
 		add(t, depth, "disk", "", "", t->view->found->volume->path, NULL);
 	}
 	free(level);
@@ -373,10 +382,11 @@ static void add_layers(struct tree *t)
 	char *cache = l->cache ? mapper_path(l->cache->name) : NULL,
 	     *state = l->volume ? status_value(l->volume->status, "state") : NULL,
 	     *cache_state = l->cache ? status_value(l->cache->status, "state") : NULL;
-	char *aead = must_print("luks2-aead:%s", s->aead);
+	char *aead = must_print("luks2-aead:%s", s->aead), tier[TIER_TEXT];
 	uint8_t part[16];
 	int depth = 1;
 
+	tiers_of_members(&t->view->stacks->members, s->cache, &t->set);
 	if (*s->fs) {
 		stack_part(s, "fs", part);
 		cell(t, "mount", l->mounted);
@@ -388,6 +398,9 @@ static void add_layers(struct tree *t)
 	}
 	stack_part(s, "volume", part);
 	add_snapshots(t, depth);
+	cell(t, "foreground", tiers_foreground(&t->set, s, tier));
+	cell(t, "promote", tiers_promote(&t->set, s, tier));
+	cell(t, "background", tiers_background(s));
 	add(t, depth, "volume", s->mode, l->linear ? "linear" : state ? state : "stopped", l->node, part);
 	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
 	add_ssds(t, depth + 2);

@@ -15,6 +15,7 @@
 
 #include "create.h"
 #include "program.h"
+#include "set.h"
 #include "stack_plan.h"
 
 #define STATE	   "/var/lib/larder"
@@ -139,6 +140,20 @@ static int parse_separate(const struct stack_request *request, struct stack *sta
 	return LARDER_DONE;
 }
 
+static int parse_labels(const struct stack_request *request, struct stack *stack)
+{
+	const struct argument_list *caches = &request->caches;
+	struct tier_set ignored;
+
+	if (request->tiers.disks && !device_label_valid(request->tiers.disks))
+		return complain(LARDER_USAGE, "--backing-label: '%s' is not " DEVICE_LABEL_WORDS, request->tiers.disks);
+	if (request->tiers.disks)
+		strcpy(stack->disks, request->tiers.disks);
+	if (request->tiers.labels.number && caches->number == 1 && !strchr(caches->value[0], '/'))
+		return complain(LARDER_USAGE, "--cache-label: is for a cache that is made; larder cache label %s SSD LABEL is for one that is there", caches->value[0]);
+	return tiers_new_set(&request->tiers.labels, caches->number, &ignored);
+}
+
 static int parse_raid(const struct stack_request *request, struct stack *stack)
 {
 	const char *raid = request->raid ? request->raid : request->disks.number > 1 ? "" : "none";
@@ -243,6 +258,8 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 	if (request->caches.number > (int)LARDER_MAX_DEVICES)
 		return complain(LARDER_USAGE, "--cache: given %d times; a cache has at most %u SSDs", request->caches.number,
 				LARDER_MAX_DEVICES);
+	if (parse_labels(request, stack))
+		return LARDER_USAGE;
 	if (request->mode && !mode_parse(request->mode, &mode))
 		return complain(LARDER_USAGE, "--mode: '%s' is not one of writeback, writethrough, writearound", request->mode);
 	if (request->class && (strlen(request->class) >= sizeof(stack->class) || strpbrk(request->class, " \t\n\\")))
@@ -463,6 +480,31 @@ static int check_names(const struct making *m, const struct stacks *stacks)
 	return result;
 }
 
+/* What is known of the SSDs, and what is asked of them. */
+static int check_tiers(struct making *m, const struct stacks *stacks)
+{
+	const struct tiers_request *asked = &m->request->tiers;
+	struct larder_table *table = must_allocate(malloc(sizeof(*table)));
+	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
+	char uuid[UUID_TEXT];
+	int result = LARDER_DONE;
+
+	if (m->stack.own_cache) {
+		result = tiers_new_set(&asked->labels, m->request->caches.number, &m->set);
+	} else {
+		result = stack_list_read(m->stack.cache, list);
+		if (!result && !set_newest_table(&stacks->members, m->stack.cache, table))
+			result = complain(LARDER_FAILED, "%s: table: none of its SSDs has one that can be read", uuid_text(m->stack.cache, uuid));
+		if (!result)
+			tiers_of_table(table, list, &m->set);
+	}
+	if (!result && tiers_wanted(asked))
+		result = tiers_plan(asked, m->request->mode, m->stack.own_cache, &m->set, &m->stack);
+	free(list);
+	free(table);
+	return result;
+}
+
 /* Fits the longest that the description may become into both fields? */
 static int check_room(const struct making *m)
 {
@@ -472,6 +514,7 @@ static int check_room(const struct making *m)
 	int result = LARDER_DONE;
 	const char *why = NULL;
 
+	memcpy(list->label, m->set.label, sizeof(list->label));
 	if (!m->stack.own_cache)
 		result = stack_list_read(m->stack.cache, list);
 	do {
@@ -495,10 +538,10 @@ static int check_room(const struct making *m)
 
 static void choose_mode(struct making *m)
 {
-	const char *asked = m->request->mode;
+	const char *asked = *m->stack.mode ? m->stack.mode : m->request->mode; /* by --foreground, or in words */
 	const char *mode = asked ? asked : m->ssds > 1 ? "writeback" : "writethrough";
 
-	strcpy(m->stack.mode, mode);
+	memmove(m->stack.mode, mode, strlen(mode) + 1);
 	if (!asked && m->ssds < 2)
 		printf("mode writethrough: there is one SSD, and in writeback its loss would be that of the newest data\n");
 	else if (asked && m->ssds < 2 && !strcmp(mode, "writeback"))
@@ -532,6 +575,7 @@ int stack_plan(struct making *m)
 	} else if (!result) {
 		result = find_cache(m, &stacks);
 	}
+	result = result ? result : check_tiers(m, &stacks);
 	stacks_free(&stacks);
 	result = result ? result : check_programs(&m->stack);
 	if (!result && !r->dry_run)
@@ -577,6 +621,18 @@ static void show_disks(const char *what, const struct argument_list *disks)
 	printf(", to be overwritten\n");
 }
 
+static void show_tiers(const struct making *m)
+{
+	char text[TIER_TEXT];
+
+	for (uint32_t i = 0; i < m->set.number; i++)
+		if (m->set.there[i])
+			printf("  SSD %u: label %s, role %s\n", i, *m->set.label[i] ? m->set.label[i] : "-", role_text(m->set.role[i]));
+	printf("  foreground: %s\n", tiers_foreground(&m->set, &m->stack, text));
+	printf("  promote: %s\n", tiers_promote(&m->set, &m->stack, text));
+	printf("  background: %s\n", tiers_background(&m->stack));
+}
+
 void stack_show_plan(const struct making *m)
 {
 	const struct stack *s = &m->stack;
@@ -607,6 +663,8 @@ void stack_show_plan(const struct making *m)
 	if (m->unused)
 		printf("  unused: %s, as the disks are of unequal size\n", size_print(a, m->unused, &human));
 	printf("  volume: %s, mode %s%s%s\n", m->request->separate ? "one on each" : s->name, s->mode, *s->class ? ", class " : "", s->class);
+	if (tiers_wanted(&m->request->tiers) || m->request->tiers.labels.number)
+		show_tiers(m);
 	if (s->encrypted)
 		printf("  encryption: LUKS2%s%s, opened by %s; backup of its header: %s\n", *s->aead ? ", authenticated by " : "", s->aead,
 		       *s->keyfile ? s->keyfile : "a passphrase", !backup ? "none" : m->request->separate ? "a file for each in " STATE : backup);

@@ -4,11 +4,13 @@
 #define LARDER_STACK_PLAN_H
 
 #include "stacks.h"
+#include "tiers.h"
 
 struct stack_request {
 	const char *name;
 	struct argument_list disks, spares, caches, cache_spares;
 	const char *raid, *mode, *class, *encrypt, *cipher, *label, *mkfs, *mkfs_options, *mount, *header_backup;
+	struct tiers_request tiers;
 	uint64_t iteration_ms;
 	bool separate, wipe, dry_run, yes, resume;
 	const char *discard_dirty;
@@ -20,6 +22,7 @@ struct making {
 	const struct stack_request *request;
 	uint64_t disk_bytes[MD_LEGS_MAX], unused; /* of the disks */
 	uint32_t ssds;
+	struct tier_set set; /* of its cache */
 	char cache_label[LARDER_LABEL_SIZE + 1];
 	struct secret secret;
 };

@@ -21,6 +21,7 @@ struct replacing {
 	struct devices_request request;
 	const char *old; /* as it was given */
 	char name[300], node[300]; /* of the one that goes, as it was found; node "": it is not here */
+	char label[DEVICE_LABEL_MAX]; /* of OLD */
 	bool had; /* the array had OLD then: else whoever is found in its place is another */
 };
 
@@ -238,6 +239,24 @@ static int leave_ssd(struct replacing *r, bool *left)
 	return result;
 }
 
+/* NEW may get a place of its own: it has the label of OLD all the same, if no other is given. */
+static int old_label(const struct devices *d, struct replacing *r, int place)
+{
+	struct stack_list *list;
+	int result;
+
+	if (r->request.label || place < 0)
+		return LARDER_DONE;
+	list = must_allocate(calloc(1, sizeof(*list)));
+	result = stack_list_read(d->set.sb.cache_uuid, list);
+	if (!result && *list->label[place]) {
+		strcpy(r->label, list->label[place]);
+		r->request.label = r->label;
+	}
+	free(list);
+	return result;
+}
+
 static int replace_ssd(struct replacing *r)
 {
 	struct part old = { .place = -1 };
@@ -248,10 +267,11 @@ static int replace_ssd(struct replacing *r)
 	if (result)
 		return result;
 	part_find(&d, r->name, &old);
-	if (!r->request.role && old.place >= 0)
+	if (!r->request.role && !r->request.label && old.place >= 0)
 		r->request.role = role_text(le32toh(d.set.table.devices[old.place].role));
+	result = old_label(&d, r, old.place);
 	turn_give(); /* this may take long */
-	result = join_ssd(&d, r, &old, &joined);
+	result = result ? result : join_ssd(&d, r, &old, &joined);
 	devices_free(&d);
 	if (!result && !joined)
 		printf("%s: %s joins; the same larder replace, once more, ends it\n", r->request.name, r->request.claim.path);
@@ -357,13 +377,14 @@ static int replace(struct replacing *r)
 
 int stack_replace(int argc, char **argv)
 {
-	static const char usage[] = "larder replace NAME OLD NEW | NAME cache SSD...|CACHE [--wipe] [--discard-dirty UUID] [--role ROLE] [--no-wait] [--dry-run] [--yes]";
+	static const char usage[] = "larder replace NAME OLD NEW | NAME cache SSD...|CACHE [--wipe] [--discard-dirty UUID] [--role ROLE] [--cache-label LABEL] [--no-wait] [--dry-run] [--yes]";
 	struct replacing r = { 0 };
 	const struct argument arguments[] = {
 		{ "wipe", 'W', ARGUMENT_FLAG, &r.request.claim.wipe, NULL, "remove what is on NEW" },
 		{ "discard-dirty", 0, ARGUMENT_TEXT, &r.request.claim.discard_dirty, "UUID",
 		  "also if the dirty data of this cache or volume, on NEW, is LOST" },
 		{ "role", 'r', ARGUMENT_TEXT, &r.request.role, "ROLE", "of an SSD: both, write or read (default: as OLD, or both)" },
+		{ "cache-label", 0, ARGUMENT_TEXT, &r.request.label, "LABEL", "of an SSD (default: as OLD); of all, with `cache`" },
 		{ "no-wait", 0, ARGUMENT_FLAG, &r.request.no_wait, NULL, "begin it; the same command, later, ends it" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &r.request.claim.dry_run, NULL, "only say what would be done" },
 		{ "yes", 'y', ARGUMENT_FLAG, &r.request.claim.yes, NULL, "don't ask" },
@@ -381,6 +402,8 @@ int stack_replace(int argc, char **argv)
 	r.request.claim.path = argv[first + 2];
 	if (r.request.role && !role_parse(r.request.role, &ignored))
 		return complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", r.request.role);
+	if (r.request.label && !device_label_valid(r.request.label))
+		return complain(LARDER_USAGE, "--cache-label: '%s' is not " DEVICE_LABEL_WORDS, r.request.label);
 	mapped_init(false);
 	if (!r.request.claim.dry_run)
 		turn_take();

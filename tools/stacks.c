@@ -437,15 +437,57 @@ enum listing {
 	LIST_SEEN, /* its volume has this generation, durably */
 };
 
-/* label: of the cache from now on, if it does not run; NULL: as it is. */
+/* To all SSDs of a cache.  label: of it from now on, if it does not run; NULL: as it is. */
+static int store_field(const struct stacks *stacks, const uint8_t cache[16], const uint8_t field[static LARDER_STACK_SIZE], const char *label)
+{
+	const struct mapped *running = running_by_uuid(&stacks->list, cache, true);
+	int result = LARDER_DONE;
+	bool written;
+
+	if (running)
+		return send(running, field);
+	for (size_t i = 0; !result && i < stacks->members.number; i++) {
+		const struct member *m = stacks->members.member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16))
+			result = write_member(m, field, label, &written);
+	}
+	return result;
+}
+
+int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *label)
+{
+	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
+	uint8_t field[LARDER_STACK_SIZE];
+	char uuid[UUID_TEXT];
+	struct stacks stacks;
+	const char *why;
+	int result = stacks_scan(&stacks);
+
+	if (result) {
+		free(list);
+		return result;
+	}
+	result = newest_list(&stacks.members, cache, list);
+	if (!result && strcmp(list->label[place], label)) {
+		strcpy(list->label[place], label);
+		why = stack_list_encode(list, field);
+		if (why)
+			result = complain(LARDER_FAILED, "%s: %s, with this label; a shorter one, or fewer stacks", uuid_text(cache, uuid), why);
+		result = result ? result : store_field(&stacks, cache, field, NULL);
+	}
+	stacks_free(&stacks);
+	free(list);
+	return result;
+}
+
+/* label: as in store_field() */
 static int store_ssds(const struct stacks *stacks, const struct stack *stack, enum listing how, const char *label)
 {
-	const struct mapped *running = running_by_uuid(&stacks->list, stack->cache, true);
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
 	struct stack listed = *stack;
 	const char *why = NULL;
-	bool written;
 	int result = newest_list(&stacks->members, stack->cache, list);
 
 	if (stack->state == STACK_READY && how == LIST_PUT)
@@ -459,15 +501,7 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, en
 	free(list);
 	if (!result && why)
 		return complain(LARDER_FAILED, "%s: %s", stack->name, why);
-	if (!result && running)
-		return send(running, field);
-	for (size_t i = 0; !result && i < stacks->members.number; i++) {
-		const struct member *m = stacks->members.member[i];
-
-		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, stack->cache, 16))
-			result = write_member(m, field, label, &written);
-	}
-	return result;
+	return result ? result : store_field(stacks, stack->cache, field, label);
 }
 
 static int store(struct stack *stack, const char *volume_label, const char *cache_label)

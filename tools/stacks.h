@@ -58,6 +58,10 @@ int stack_store_ssds(const struct stack *stack, bool seen);
 int stack_take_older(struct stack *stack);
 /* Takes it out of the list on the SSDs. */
 int stack_forget(const struct stack *stack);
+/*
+ * The label of a place of that cache ("": none), whether it runs or not, to the descriptions on all its SSDs.  Complains.
+ */
+int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *label);
 /* Of the SSDs of that cache, as written last; empty where nothing is.  Complains. */
 int stack_list_read(const uint8_t cache[16], struct stack_list *list);
 /* Is it another machine's, as its own description or that of its cache has it?  Complains of what cannot be read. */

@@ -11,6 +11,7 @@ int cache_resize(int argc, char **argv);
 int cache_scrub(int argc, char **argv);
 int cache_start(int argc, char **argv);
 int cache_stop(int argc, char **argv);
+int cache_label(int argc, char **argv);
 int cache_list(int argc, char **argv);
 int cache_status(int argc, char **argv);
 int cache_get(int argc, char **argv);

@@ -2,6 +2,7 @@
 """Disks and SSDs of a stack come and go while it is mounted and written to; cut short at every step, and gone on with."""
 
 import contextlib
+import json
 import os
 import pty
 import random
@@ -598,6 +599,50 @@ def states():
 def is_whole():
     status = dm.DmDevice("larder-cache-data").status()
     return status["ssds"] == "active/active" and status["trouble"] == "-"
+
+
+def test_tiers(disks):
+    """One SSD takes the writes, one the copies, by their labels: one that comes later is what its label says."""
+    ssd0, ssd1, ssd2, hdd0, hdd1, _ = disks
+    tiers = ["--cache-label", "nvme", "--cache-label", "sata.a", "--backing-label", "hdd"]
+    tiers += ["--foreground", "nvme", "--promote", "sata", "--background", "hdd"]
+    larder(*words([ssd0, ssd1, hdd0, hdd1]), *tiers)
+
+    def seen(name="data"):
+        given = "layer,number,type,label,foreground,promote,background"
+        found = json.loads(larder("show", name, "-o", given, "--reportformat", "json").stdout)["stacks"]
+        (volume,) = [r for r in found if r["layer"] == "volume"]
+        assert {r["label"] for r in found if r["layer"] == "disk"} == {"hdd"}
+        assert volume["type"] == "writeback"
+        ssds = {r["number"]: (r["label"], r["type"]) for r in found if r["layer"] == "ssd"}
+        return ssds, tuple(volume[x] for x in ("foreground", "promote", "background"))
+
+    def roles():
+        return dm.DmDevice("larder-cache-data").status()["roles"]
+
+    assert seen() == ({"ssd0": ("nvme", "write"), "ssd1": ("sata.a", "read")}, ("nvme", "sata.a", "hdd"))
+    assert roles() == "write/read"
+    with Load() as load:
+        add = ["add", "data", "--cache", ssd2, "--cache-label", "sata.b"]
+        assert "label of SSD 2: sata.b" in larder(*add, "--dry-run").stdout
+        larder(*add)
+        assert roles() == "write/read/read"
+        assert seen()[1] == ("nvme", "sata", "hdd")
+        larder("drop", "data", "ssd1")
+        larder("replace", "data", "ssd0", ssd1, "--yes")
+        ssds, targets = seen()
+        assert targets == ("nvme", "sata.b", "hdd") and sorted(ssds.values()) == [("nvme", "write"), ("sata.b", "read")]
+        larder("cache", "label", "data", ssd2, "sata")
+        assert seen()[1] == ("nvme", "sata", "hdd")
+    larder("stop", "data")
+    larder("rename", "data", "films")
+    larder("start", "films")
+    assert seen("films") == ({k: (v[0].partition(".")[0], v[1]) for k, v in ssds.items()}, ("nvme", "sata", "hdd"))
+    load.check()
+    new = ["create", "new", "--backing", ssd0, "--cache", "films", "--foreground", "sata", "--promote", "sata", "--dry-run"]
+    refused(USAGE, new, "role write")
+    larder("remove", "films", "--discard-data", rows("films")["stack"]["uuid"])
+    assert not arrays() and not dm.names()
 
 
 def test_spare_ssd(disks, tmp_path):
