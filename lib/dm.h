@@ -96,6 +96,11 @@ void mapped_targets_free(struct mapped_target *target, size_t targets);
  * or removed.  -1: there is no device-mapper, or we may not; says nothing.
  */
 int mapped_watch(void);
+/*
+ * Version of a target that the kernel has now; false: it has none (the module is not loaded), or cannot be asked.  LARDER_TARGETS names a file with what
+ * `dmsetup targets` says, of another machine, say.
+ */
+bool target_version(const char *target, uint32_t version[static 3]);
 
 /* Any dm device, of whatever target: its UUID for dm and its number.  False: there is none of that name. */
 bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number);

@@ -45,6 +45,7 @@ static const struct verb verbs[] = {
 	{ "", "list", stacks_list, "show all stacks as trees" },
 	{ "", "show", stack_show, "show one stack, with all UUIDs" },
 	{ "", "status", stack_status, "is a stack fine (0), degraded (10), failed (11)?" },
+	{ "", "upgrade", upgrade, "let superblocks have what only a newer larder knows" },
 	{ "cache", "create", cache_create, "format an SSD as a cache" },
 	{ "cache", "start", cache_start, "start a cache" },
 	{ "cache", "stop", cache_stop, "stop a cache that no volume uses" },
@@ -201,7 +202,7 @@ static int complete(int argc, char **argv)
 
 /* Those that may change superblocks or tables, themselves or by what the kernel does for them. */
 static int (*const changing[])(int, char **) = {
-	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, stack_pin, stack_unpin, snapshot_create, snapshot_remove, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set,
+	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, stack_pin, stack_unpin, snapshot_create, snapshot_remove, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set, cache_label, upgrade,
 	volume_create, volume_start, volume_attach, volume_detach, volume_resize, volume_set, super_wipe, super_restore, rescue_writeback, assemble,
 };
 

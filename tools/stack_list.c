@@ -10,6 +10,7 @@
 #include <uuid/uuid.h>
 
 #include "cow.h"
+#include "format_features.h"
 #include "stacks.h"
 #include "tiers.h"
 #include "verbs.h"
@@ -31,6 +32,7 @@ static const struct field fields[] = {
 	{ "label", VALUE_TEXT, "Label", "of an SSD, or of the disks, as --foreground, --promote and --background take it" },
 	{ "foreground", VALUE_TEXT, "Foreground", "of a volume: label of the devices to which writes go first" },
 	{ "promote", VALUE_TEXT, "Promote", "of a volume: label of those to which what is read is copied, or none" },
+	{ "format", VALUE_TEXT, "Format", "of the superblock of a volume or SSD: version, and features" },
 	{ "background", VALUE_TEXT, "Background", "of a volume: label of those on which data comes to rest" },
 };
 
@@ -166,6 +168,23 @@ static bool array_waits(const struct stack *stack)
 	return waits;
 }
 
+/* No harm is done by leaving it so. */
+static void note_upgrade(struct view *view)
+{
+	const struct stack *s = &view->found->stack;
+	const struct member *volume = view->found->volume;
+	const struct feature *missing = volume ? feature_missing(&volume->sb.head, NULL) : NULL;
+
+	for (size_t i = 0; !missing && i < view->stacks->members.number; i++) {
+		const union superblock *sb = &view->stacks->members.member[i]->sb;
+
+		if (le32toh(sb->head.kind) == LARDER_KIND_CACHE && !memcmp(sb->cache.cache_uuid, s->cache, 16))
+			missing = feature_missing(&sb->head, NULL);
+	}
+	if (missing)
+		problem(&view->verdict.words, "format", "an upgrade is possible (%s): larder upgrade %s, while it is stopped", missing->name, s->name);
+}
+
 static void judge(struct view *view)
 {
 	const struct stack *s = &view->found->stack;
@@ -222,6 +241,8 @@ static void view_open(struct view *view, const struct stacks *stacks, const stru
 	if (*view->layers.array.node)
 		md_disks(view->layers.array.device, &view->disks);
 	judge(view);
+	if (found->whole && found->stack.state == STACK_READY)
+		note_upgrade(view);
 }
 
 static void view_close(struct view *view)
@@ -273,9 +294,18 @@ static void number(struct tree *t, const char *what, int place)
 		report_set(t->report, &t->row, "number", "%s%d", what, place);
 }
 
+static void set_format(struct tree *t, const struct member *m)
+{
+	char *text = features_text(&m->sb.head);
+
+	report_set(t->report, &t->row, "format", "%u %s", le32toh(m->sb.head.version), text);
+	free(text);
+}
+
 static void add_ssd(struct tree *t, int depth, const struct member *m)
 {
 	number(t, "ssd", (int)le32toh(m->sb.cache.device_number));
+	set_format(t, m);
 	cell(t, "label", t->set.label[le32toh(m->sb.cache.device_number)]);
 	add(t, depth, "ssd", role_text(le32toh(m->sb.cache.role)), "", m->path, m->sb.head.uuid);
 }
@@ -401,6 +431,8 @@ static void add_layers(struct tree *t)
 	cell(t, "foreground", tiers_foreground(&t->set, s, tier));
 	cell(t, "promote", tiers_promote(&t->set, s, tier));
 	cell(t, "background", tiers_background(s));
+	if (t->view->found->volume)
+		set_format(t, t->view->found->volume);
 	add(t, depth, "volume", s->mode, l->linear ? "linear" : state ? state : "stopped", l->node, part);
 	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
 	add_ssds(t, depth + 2);

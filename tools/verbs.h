@@ -71,5 +71,6 @@ int snapshot_list(int argc, char **argv);
 int stacks_list(int argc, char **argv);
 int stack_show(int argc, char **argv);
 int stack_status(int argc, char **argv);
+int upgrade(int argc, char **argv);
 
 #endif

@@ -79,7 +79,8 @@ static void list(const uint8_t *field)
 	}
 	if (stack_list_encode(&a, again))
 		return;
-	must(!stack_list_decode(again, &b, &there) && a.number == b.number && !memcmp(a.host, b.host, sizeof(a.host)), "the list is another one when read again");
+	must(!stack_list_decode(again, &b, &there) && a.number == b.number && !memcmp(a.host, b.host, sizeof(a.host)) && !memcmp(a.label, b.label, sizeof(a.label)),
+	     "the list is another one when read again");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
