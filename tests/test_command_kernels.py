@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The command over a module that is older or newer than itself: keys of the status that are missing, or unknown.
 
-Tools are replaced while the previous module goes on; the other way round after a reboot into another kernel.  The status comes from a file.
+Tools are replaced while the previous module goes on; and a reboot may bring another one back.  The status comes from a file.
 """
 
 import json
