@@ -22,6 +22,7 @@
 #include "luks.h"
 #include "message.h"
 #include "superblock.h"
+#include "token.h"
 
 #define SECRET_MAX 65536u
 
@@ -181,6 +182,16 @@ static int open_context(const char *device, struct crypt_device **cd)
 	last_word[0] = 0;
 	crypt_set_log_callback(NULL, take_log, NULL);
 	return crypt_init(cd, device);
+}
+
+static int open_header(const char *device, unsigned iteration_ms, struct crypt_device **cd)
+{
+	int error = open_context(device, cd);
+
+	error = error ? error : crypt_load(*cd, CRYPT_LUKS2, NULL);
+	if (!error && iteration_ms)
+		crypt_set_iteration_time(*cd, iteration_ms);
+	return error;
 }
 
 static int judge(int error, const char *device, const char *action)
@@ -360,6 +371,61 @@ int luks_unlock(const char *device, const char *name, const struct secret *secre
 	return judge(error, device, "unlock");
 }
 
+/* The key of clevis is that of the slots that its token is assigned to. */
+static int activate_by_clevis(struct crypt_device *cd, const char *name, int token, uint32_t flags)
+{
+	struct secret secret;
+	const char *json;
+	int error = crypt_token_json_get(cd, token, &json);
+
+	if (error < 0 || !token_decrypt(json, &secret))
+		return error < 0 ? error : -EAGAIN;
+	error = -EPERM;
+	for (int slot = 0; error == -EPERM && slot < crypt_keyslot_max(CRYPT_LUKS2); slot++)
+		if (!crypt_token_is_assigned(cd, token, slot))
+			error = crypt_activate_by_passphrase(cd, name, slot, secret.bytes, secret.length, flags);
+	secret_free(&secret);
+	return error;
+}
+
+static const char *why_not(int error)
+{
+	return *last_word	? last_word :
+	       error == -EAGAIN ? "the key cannot be had now" :
+	       error == -ENOANO ? "it asks for a PIN, which larder cannot" :
+	       error == -ENOENT || error == -EINVAL ? "libcryptsetup's plug-in for it is not here, or what it needs" :
+	       error == -EPERM ? "the key does not fit" : strerror(-error);
+}
+
+int luks_unlock_by_token(const char *device, const char *name, bool again, enum luks_by_token *outcome)
+{
+	uint32_t flags = CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
+	struct crypt_device *cd = NULL;
+	int error = open_header(device, 0, &cd), result = judge(error, device, "unlock");
+
+	*outcome = LUKS_NO_TOKEN;
+	if (!result && takes_discards(cd))
+		flags |= CRYPT_ACTIVATE_ALLOW_DISCARDS;
+	for (int token = 0; !result && *outcome != LUKS_OPENED && token < crypt_token_max(CRYPT_LUKS2); token++) {
+		const char *type = "";
+		crypt_token_info info = crypt_token_status(cd, token, &type);
+		bool clevis = info >= CRYPT_TOKEN_INTERNAL && !strcmp(type, "clevis");
+
+		if (!clevis && (info < CRYPT_TOKEN_INTERNAL || again || strcmp(type, "systemd-tpm2")))
+			continue;
+		*last_word = 0;
+		error = clevis ? activate_by_clevis(cd, name, token, flags) : crypt_activate_by_token_pin(cd, name, NULL, token, NULL, 0, NULL, flags);
+		if (error >= 0)
+			*outcome = LUKS_OPENED;
+		else if (clevis)
+			*outcome = LUKS_TOKEN_LATER;
+		if (error < 0)
+			remark("%s: the token %s does not open it: %s", device, type, why_not(error));
+	}
+	crypt_free(cd);
+	return result;
+}
+
 int luks_resize(const char *device, const char *name, const struct secret *secret)
 {
 	struct crypt_active_device active;
@@ -491,6 +557,8 @@ static void read_tokens(struct crypt_device *cd, struct luks_slot *slot)
 	for (int token = 0; (type = next_token(cd, slot->number, &token)); token++) {
 		if (strcmp(type, TOKEN_TYPE)) {
 			snprintf(slot->token, sizeof(slot->token), "%s", type);
+			if (!strcmp(type, "clevis") && crypt_token_json_get(cd, token, &json) >= 0)
+				token_pin(json, slot->pin);
 			continue;
 		}
 		if (crypt_token_json_get(cd, token, &json) < 0)
@@ -503,16 +571,6 @@ static void read_tokens(struct crypt_device *cd, struct luks_slot *slot)
 			free(word);
 		}
 	}
-}
-
-static int open_header(const char *device, unsigned iteration_ms, struct crypt_device **cd)
-{
-	int error = open_context(device, cd);
-
-	error = error ? error : crypt_load(*cd, CRYPT_LUKS2, NULL);
-	if (!error && iteration_ms)
-		crypt_set_iteration_time(*cd, iteration_ms);
-	return error;
 }
 
 int luks_slots(const char *device, struct luks_slot slots[static LUKS_SLOTS], unsigned *number)

@@ -60,6 +60,17 @@ struct luks_wipe {
 int luks_wipe(const char *device, const struct luks_wipe *wipe);
 /* wrong, unless NULL: that no key fits is told there, and not complained of. */
 int luks_unlock(const char *device, const char *name, const struct secret *secret, bool *wrong);
+
+enum luks_by_token {
+	LUKS_NO_TOKEN, /* opens it */
+	LUKS_TOKEN_LATER, /* no token opens it now; one of clevis may, when its server answers */
+	LUKS_OPENED,
+};
+/*
+ * By the tokens of the header that need nobody: a TPM2 (systemd-tpm2, by the plug-in of libcryptsetup), clevis.  again: those of clevis alone.  Says
+ * which did not open it, and why; complains only of what is wrong with the header.
+ */
+int luks_unlock_by_token(const char *device, const char *name, bool again, enum luks_by_token *outcome);
 /* To all of the device; the secret as for unlocking: the kernel may have the volume key where nobody can read it. */
 int luks_resize(const char *device, const char *name, const struct secret *secret);
 int luks_lock(const char *name);
@@ -83,6 +94,7 @@ struct luks_slot {
 	int number;
 	enum luks_kind kind;
 	char token[64]; /* type of another program's token that is assigned to it ("systemd-tpm2"); "": none */
+	char pin[16]; /* of a token of clevis: what keeps its key, "tang", "tpm2"; else "" */
 	bool unbound; /* its key is not that of the volume */
 	char pbkdf[32], hash[32]; /* hash: of pbkdf2 only */
 	uint32_t iterations, memory_kib, threads;

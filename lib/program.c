@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Running other programs.  They get no secret: neither in their words nor in their environment.
+ * Running other programs.  They get no secret: neither in their words nor in their environment (token.c gives them one in an open file).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,15 +46,15 @@ bool program_there(const char *name)
 	return found;
 }
 
-static _Noreturn void become(const char *const *words, int out, int err, pid_t parent)
+/* in -1: none */
+static _Noreturn void become(const char *const *words, int in, int out, int err, pid_t parent)
 {
 	char *path = search_path();
-	int null = open("/dev/null", O_RDONLY);
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(127);
-	dup2(null, STDIN_FILENO);
+	dup2(in < 0 ? open("/dev/null", O_RDONLY) : in, STDIN_FILENO);
 	dup2(out, STDOUT_FILENO);
 	dup2(err, STDERR_FILENO);
 	setenv("LC_ALL", "C", 1);
@@ -107,7 +107,7 @@ int program_run(const char *const *words, char **said)
 		return 127;
 	}
 	if (!child)
-		become(words, out[1], out[1], parent);
+		become(words, -1, out[1], out[1], parent);
 	close(out[1]);
 	file = must_allocate(fdopen(out[0], "r"));
 	*said = last_line(file);
@@ -115,7 +115,7 @@ int program_run(const char *const *words, char **said)
 	return program_end(child, false);
 }
 
-static pid_t begin(const char *const *words, int *out, bool all)
+static pid_t begin(const char *const *words, int in, int *out, bool all)
 {
 	pid_t parent = getpid(), child;
 	int ends[2];
@@ -125,7 +125,7 @@ static pid_t begin(const char *const *words, int *out, bool all)
 		return -1;
 	child = fork();
 	if (!child)
-		become(words, ends[1], all ? ends[1] : STDERR_FILENO, parent);
+		become(words, in, ends[1], all ? ends[1] : STDERR_FILENO, parent);
 	close(ends[1]);
 	if (child < 0)
 		close(ends[0]);
@@ -136,10 +136,15 @@ static pid_t begin(const char *const *words, int *out, bool all)
 
 pid_t program_begin(const char *const *words, int *out)
 {
-	return begin(words, out, false);
+	return begin(words, -1, out, false);
+}
+
+pid_t program_begin_with(const char *const *words, int in, int *out)
+{
+	return begin(words, in, out, false);
 }
 
 pid_t program_begin_all(const char *const *words, int *out)
 {
-	return begin(words, out, true);
+	return begin(words, -1, out, true);
 }

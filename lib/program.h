@@ -25,6 +25,8 @@ bool program_there(const char *name);
 int program_run(const char *const *words, char **said);
 /* Likewise, beside us: what it prints is read from *out, which the caller closes; its complaints go to our stderr.  -1: errno says why not. */
 pid_t program_begin(const char *const *words, int *out);
+/* The same, with a stdin, which the caller closes. */
+pid_t program_begin_with(const char *const *words, int in, int *out);
 /* Likewise, with its complaints among what it prints. */
 pid_t program_begin_all(const char *const *words, int *out);
 /* Waits for its end, which (stop) it is told of.  Returns its exit code, or 127. */

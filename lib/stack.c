@@ -321,6 +321,7 @@ static struct json_object *to_json(const struct stack *s)
 	put_text(o, "aead", s->aead);
 	put_number(o, "wiped", s->wiped);
 	put_text(o, "keyfile", s->keyfile);
+	put_text(o, "token", s->token);
 	put_text(o, "fs", s->fs);
 	if (*s->fs) {
 		stack_part(s, "fs", part);
@@ -597,6 +598,8 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		return get_number(o, INT64_MAX, &s->wiped);
 	if (!strcmp(key, "keyfile"))
 		return get_text(o, s->keyfile, sizeof(s->keyfile)) && stack_text_valid(s->keyfile, true);
+	if (!strcmp(key, "token"))
+		return get_text(o, s->token, sizeof(s->token)) && *s->token;
 	if (!strcmp(key, "fs"))
 		return get_text(o, s->fs, sizeof(s->fs)) && stack_fs_valid(s->fs);
 	if (!strcmp(key, "label"))
@@ -640,7 +643,8 @@ static const char *from_json(struct json_object *o, struct stack *s)
 	if (!*s->name || uuid_is_null(s->uuid) || uuid_is_null(s->cache) || !s->legs || !*s->mode)
 		return "stack: lacks name, uuid, cache, legs or mode";
 	if ((!*s->raid && s->legs != 1) || (*s->keyfile && !s->encrypted) || (*s->mount && !*s->fs) || (*s->aead && !s->encrypted) ||
-	    (s->wiped && !*s->aead) || (s->next && !next_fits(s)) || (s->snapshots && s->state != STACK_READY) ||
+	    (s->wiped && !*s->aead) || (*s->token && (!s->encrypted || s->state == STACK_READY)) || (s->next && !next_fits(s)) ||
+	    (s->snapshots && s->state != STACK_READY) ||
 	    (s->spares && (!*s->raid || !strcmp(s->raid, "0") || s->legs + s->spares > 64 || s->state == STACK_READY)))
 		return "stack: contradicts itself";
 	return parts_match(s, o) ? NULL : "stack: the UUID of a part is not the stack's";

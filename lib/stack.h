@@ -81,6 +81,7 @@ struct stack {
 	char aead[24]; /* "": the encryption does not authenticate; else by which cipher it does */
 	uint64_t wiped; /* while that is made: so many bytes have their tags, durably; 0: the LUKS header may not be there yet */
 	char keyfile[STACK_PATH_MAX]; /* "": a passphrase */
+	char token[STACK_PATH_MAX]; /* while it is made: a further key, as token_parse() takes it; then the LUKS header has it.  "": none */
 	char fs[8], label[LARDER_LABEL_SIZE + 1]; /* fs "": none */
 	char mkfs[STACK_PATH_MAX]; /* further words for mkfs */
 	char mount[STACK_PATH_MAX]; /* "": nowhere */

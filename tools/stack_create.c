@@ -12,7 +12,7 @@
  *		stack's: the next steps find the disks by it, whatever they are called by then, and never take another one
  *  ARRAY	mdadm makes the array over them; its superblock overwrites the mark
  *  VOLUME	the superblock of the volume, with the description; from here on it lies in two places
- *  CRYPT	the LUKS2 header; where the encryption authenticates, then a tag for each sector, and now and then how many there are
+ *  CRYPT	the LUKS2 header, with the key of a TPM2 or tang server; where the encryption authenticates, then a tag for each sector, and now and then how many there are
  *  FILESYSTEM	mkfs: noted before anybody can mount it, so that no repetition ever meets data
  *  MOUNT	fstab, the mount
  *
@@ -369,7 +369,7 @@ static int make_crypt(struct making *m)
 	struct luks_format format = { .iteration_ms = (unsigned)m->request->iteration_ms, .secret = &m->secret, .aead = m->stack.aead,
 				      .kind = *m->stack.keyfile ? LUKS_KEYFILE : LUKS_PASSPHRASE };
 	char *node, *backup;
-	int result;
+	int result, slot;
 
 	if (!m->stack.encrypted)
 		return LARDER_DONE;
@@ -381,6 +381,8 @@ static int make_crypt(struct making *m)
 	node = mapper_path(m->stack.name);
 	if (!m->stack.wiped) {
 		result = luks_make(node, &format);
+		if (!result && *m->stack.token)
+			result = token_enrol(&m->token, node, &m->secret, &slot);
 		backup = stack_backup_path(&m->stack, m->request->header_backup);
 		if (!result && backup)
 			result = luks_backup(node, backup);
@@ -529,6 +531,7 @@ static int make_one(struct making *m, enum stack_step from, struct stack *next)
 		m->stack.state = STACK_READY;
 		m->stack.next = 0;
 		m->stack.spares = 0;
+		*m->stack.token = 0;
 		result = stack_store(&m->stack);
 	}
 	if (!more || next->state != STACK_CREATING)
@@ -639,6 +642,9 @@ static int resume(const struct stack_request *request)
 	result = result ? result : stack_check_machine(&m.stack);
 	result = result ? result : check_owners(&m.stack);
 	result = result ? result : check_resumed_backup(&m.stack, request->header_backup);
+	/* of a header that is still to be made, here or behind this */
+	if (!result && ((m.stack.step < STEP_CRYPT && !m.stack.wiped) || m.stack.next))
+		result = stack_check_token(&m);
 	/* and for those behind it, whose headers are still to be made */
 	result = result ? result : get_secret(&m, (m.stack.step < STEP_CRYPT && !m.stack.wiped) || m.stack.next);
 	result = result ? result : stack_check_same(&m.stack);
@@ -670,7 +676,7 @@ int stack_create(int argc, char **argv)
 		{ "foreground", 0, ARGUMENT_TEXT, &request.tiers.foreground, "LABEL", "where writes go first: SSDs (writeback), or backing" },
 		{ "promote", 0, ARGUMENT_TEXT, &request.tiers.promote, "LABEL", "where what is read is copied to: SSDs, or none" },
 		{ "background", 0, ARGUMENT_TEXT, &request.tiers.background, "LABEL", "where data comes to rest: the label of the disks, or backing" },
-		{ "encrypt", 'e', ARGUMENT_TEXT, &request.encrypt, "HOW", "luks2 or luks2-aead, alone or with :passphrase or :keyfile=FILE" },
+		{ "encrypt", 'e', ARGUMENT_TEXT, &request.encrypt, "HOW", "luks2 or luks2-aead, alone or with :passphrase, :keyfile=FILE, :" TOKEN_GRAMMAR },
 		{ "cipher", 0, ARGUMENT_TEXT, &request.cipher, "CIPHER",
 		  "of luks2-aead: chacha20-poly1305 (default), aes-gcm or aes-xts-hmac" },
 		{ "iter-time", 0, ARGUMENT_SIZE, &request.iteration_ms, "MS", "what a guess of the passphrase costs, as with cryptsetup" },

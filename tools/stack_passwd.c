@@ -29,8 +29,9 @@ enum action {
 };
 
 struct passwd_request {
-	const char *name, *keyfile, *new_keyfile, *slot_text, *remove, *backup, *discard;
-	bool list, add, change, backup_only, dry_run;
+	const char *name, *keyfile, *new_keyfile, *new_token, *slot_text, *remove, *backup, *discard;
+	struct token token; /* of new_token */
+	bool list, add, change, backup_only, dry_run, yes;
 	uint64_t iteration_ms;
 	enum action action;
 	int slot;
@@ -45,7 +46,8 @@ struct borrowed {
 
 static const struct field fields[] = {
 	{ "slot", VALUE_NUMBER, "Slot", "number of the key slot" },
-	{ "kind", VALUE_TEXT, "Kind", "passphrase, keyfile, the type of a token, or key: made by another program" },
+	{ "kind", VALUE_TEXT, "Kind", "passphrase, keyfile, tpm2, tang, the type of another token, or key: made by another program" },
+	{ "token", VALUE_TEXT, "Token", "type of the token in the header that opens it: systemd-tpm2, clevis" },
 	{ "state", VALUE_TEXT, "State", "active; last: no other one opens the volume; unbound: opens something else" },
 	{ "pbkdf", VALUE_TEXT, "PBKDF", "how the key is made slow to guess" },
 	{ "iterations", VALUE_NUMBER, "Iterations", "of the PBKDF" },
@@ -66,6 +68,17 @@ static int parse_slot(const char *option, const char *text, int *slot)
 	return LARDER_DONE;
 }
 
+static int parse_token(struct passwd_request *r)
+{
+	const char *why = token_parse(r->new_token, &r->token);
+
+	if (r->action != ADD)
+		return complain(LARDER_USAGE, "--new-token: goes with --add");
+	if (r->new_keyfile || r->iteration_ms || r->slot_text)
+		return complain(LARDER_USAGE, "--new-token: goes without --new-keyfile, --iter-time, --slot: key and slot are chosen by systemd-cryptenroll, or clevis");
+	return why ? complain(LARDER_USAGE, "--new-token: '%s' %s", r->new_token, why) : LARDER_DONE;
+}
+
 static int parse(struct passwd_request *r)
 {
 	bool writes;
@@ -80,6 +93,10 @@ static int parse(struct passwd_request *r)
 		return complain(LARDER_USAGE, "--slot: goes with --add or --change");
 	if ((r->new_keyfile || r->iteration_ms) && !writes)
 		return complain(LARDER_USAGE, "--new-keyfile, --iter-time: go with --add or --change");
+	if (r->new_token && parse_token(r))
+		return LARDER_USAGE;
+	if (r->yes && !r->new_token)
+		return complain(LARDER_USAGE, "--yes: goes with --new-token");
 	if (stack_check_iteration(r->iteration_ms))
 		return LARDER_USAGE;
 	if (r->discard && r->action != REMOVE)
@@ -221,7 +238,9 @@ static int give_back(const struct stack *stack, const struct borrowed *was)
 
 static const char *slot_kind(const struct luks_slot *slot)
 {
-	return *slot->token ? slot->token : slot->kind == LUKS_PASSPHRASE ? "passphrase" : slot->kind == LUKS_KEYFILE ? "keyfile" : "key";
+	if (*slot->token)
+		return *slot->pin ? slot->pin : !strcmp(slot->token, "systemd-tpm2") ? "tpm2" : slot->token;
+	return slot->kind == LUKS_PASSPHRASE ? "passphrase" : slot->kind == LUKS_KEYFILE ? "keyfile" : "key";
 }
 
 static int list(const struct passwd_request *r, const struct stack *stack, const char *node)
@@ -243,6 +262,8 @@ static int list(const struct passwd_request *r, const struct stack *stack, const
 
 		report_set(report, &row, "slot", "%d", s->number);
 		report_set(report, &row, "kind", "%s", slot_kind(s));
+		if (*s->token)
+			report_set(report, &row, "token", "%s", s->token);
 		report_set(report, &row, "state", "%s", s->unbound ? "unbound" : bound == 1 ? "last" : "active");
 		report_set(report, &row, "pbkdf", "%s%s%s", s->pbkdf, *s->hash ? "-" : "", s->hash);
 		report_set(report, &row, "iterations", "%u", s->iterations);
@@ -300,7 +321,7 @@ static int check_last(const struct passwd_request *r, const struct stack *stack,
 static int change(const struct passwd_request *r, const struct stack *stack, const char *node, const struct secret *old, const struct secret *new,
 		  int *slot)
 {
-	const char *word = key_word(r->new_keyfile), *what = word && *word ? "keyfile" : "passphrase";
+	const char *word = key_word(r->new_keyfile), *what = r->new_token ? r->new_token : word && *word ? "keyfile" : "passphrase";
 	const struct luks_request request = { .device = node, .slot = r->slot, .iteration_ms = (unsigned)r->iteration_ms,
 					      .old = old->bytes ? old : NULL, .new = new,
 					      .kind = word && *word ? LUKS_KEYFILE : LUKS_PASSPHRASE };
@@ -308,7 +329,7 @@ static int change(const struct passwd_request *r, const struct stack *stack, con
 
 	*slot = r->slot;
 	if (r->action == ADD) {
-		result = luks_add(&request, slot);
+		result = r->new_token ? token_enrol(&r->token, node, old, slot) : luks_add(&request, slot);
 		if (!result)
 			printf("%s: slot %d: added, %s\n", stack->name, *slot, what);
 	} else if (r->action == CHANGE) {
@@ -384,7 +405,7 @@ static int ask(const struct passwd_request *r, const struct stack *stack, struct
 	/* a last key goes by --discard-data, without another one to show */
 	if (r->action == ADD || r->action == CHANGE || (r->action == REMOVE && !r->discard))
 		result = secret_read(r->keyfile ? key_word(r->keyfile) : stack->keyfile, stack->name, false, old);
-	if (!result && (r->action == ADD || r->action == CHANGE))
+	if (!result && !r->new_token && (r->action == ADD || r->action == CHANGE))
 		result = secret_read_new(key_word(r->new_keyfile), stack->name, new);
 	return result;
 }
@@ -397,12 +418,27 @@ static int say_plan(const struct passwd_request *r, const struct stack *stack, c
 
 	if (!was->volume)
 		printf("%s: is stopped: starts array, cache and volume, and stops them again\n", stack->name);
-	printf("%s: %s", stack->name, words[r->action]);
+	printf("%s: %s%s%s", stack->name, words[r->action], r->new_token ? ", " : "", r->new_token ? r->new_token : "");
 	if (r->slot != LUKS_ANY_SLOT)
 		printf(", slot %d", r->slot);
 	printf("; backup of the LUKS header: %s\ndry run: nothing was written\n", path ? path : "none");
 	free(path);
 	return LARDER_DONE;
+}
+
+/* What is to keep the key is here; a server is trusted by whoever asked for it, who sees by which key it signs. */
+static int check_token(struct passwd_request *r)
+{
+	bool known = *r->token.thumbprint;
+	int result = token_check(&r->token);
+	char *what;
+
+	if (result || r->token.kind != TOKEN_TANG || known)
+		return result;
+	what = token_describe(&r->token);
+	printf("%s: %s\n", r->name, what);
+	free(what);
+	return r->dry_run ? LARDER_DONE : turn_confirm(r->name, r->yes, "Trust it?  Who is behind it can open the stack with a copy of its header.");
 }
 
 /* What can be refused before anybody types. */
@@ -432,7 +468,7 @@ static int on_volume(const struct passwd_request *r, const struct stack *stack, 
 	return result;
 }
 
-static int passwd(const struct passwd_request *r)
+static int passwd(struct passwd_request *r)
 {
 	struct secret old = { 0 }, new = { 0 };
 	struct borrowed was = { 0 };
@@ -440,6 +476,8 @@ static int passwd(const struct passwd_request *r)
 	int result = load(r, &stack, &was), after;
 
 	result = result ? result : check_first(r, &stack, &was);
+	if (!result && r->new_token)
+		result = check_token(r);
 	if (!result && r->dry_run) {
 		result = say_plan(r, &stack, &was);
 	} else if (!result) {
@@ -459,7 +497,7 @@ static int passwd(const struct passwd_request *r)
 int stack_passwd(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder passwd NAME [--change | --add | --remove SLOT | --list | --backup] [--slot N] [--keyfile FILE] [--new-keyfile FILE] "
+		"larder passwd NAME [--change | --add | --remove SLOT | --list | --backup] [--slot N] [--keyfile FILE] [--new-keyfile FILE | --new-token TOKEN [--yes]] "
 		"[--header-backup FILE|none] [--dry-run]";
 	struct passwd_request request = { .report = { .units = { 'h', true } } };
 	const struct argument arguments[] = {
@@ -471,6 +509,8 @@ int stack_passwd(int argc, char **argv)
 		{ "slot", 0, ARGUMENT_TEXT, &request.slot_text, "N", "which one to add or change (default: empty; that of the key)" },
 		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "a key that opens it (default: as it was created); -: it is asked for" },
 		{ "new-keyfile", 0, ARGUMENT_TEXT, &request.new_keyfile, "FILE", "the new key (default, or -: a passphrase is asked for)" },
+		{ "new-token", 0, ARGUMENT_TEXT, &request.new_token, "TOKEN", "with --add: " TOKEN_GRAMMAR },
+		{ "yes", 'y', ARGUMENT_FLAG, &request.yes, NULL, "don't ask whether the tang server is to be trusted" },
 		{ "iter-time", 0, ARGUMENT_SIZE, &request.iteration_ms, "MS", "what a guess of the new one costs, as with cryptsetup" },
 		{ "header-backup", 0, ARGUMENT_TEXT, &request.backup, "FILE",
 		  "backup of the LUKS header to replace (default: that of create, if it is there), or none" },

@@ -25,7 +25,7 @@ static const struct size_format human = { 'h', true };
 
 /* ------------------------------------------------------------------ the words */
 
-#define ENCRYPT_WORDS "luks2 or luks2-aead, each alone or with :passphrase or :keyfile=FILE"
+#define ENCRYPT_WORDS "luks2 or luks2-aead, each alone or with :passphrase, :keyfile=FILE, :tpm2 or :tang=URL"
 
 /* By which cipher.  ChaCha20-Poly1305, as a nonce that comes twice, by chance, gives away less with it: docs/design.md 11. */
 static int parse_cipher(const struct stack_request *request, struct stack *stack, bool aead)
@@ -37,6 +37,18 @@ static int parse_cipher(const struct stack_request *request, struct stack *stack
 	if (*cipher && !stack_aead_valid(cipher))
 		return complain(LARDER_USAGE, "--cipher: '%s' is not one of chacha20-poly1305, aes-gcm, aes-xts-hmac", cipher);
 	strcpy(stack->aead, cipher);
+	return LARDER_DONE;
+}
+
+/* It is a second key: a passphrase is asked for as well, or what is lost with the TPM2 or the server would be all. */
+static int parse_token(const char *text, struct stack *stack)
+{
+	struct token token;
+	const char *why = token_parse(text, &token);
+
+	if (why)
+		return complain(LARDER_USAGE, "--encrypt: '%s' %s", text, why);
+	strcpy(stack->token, text);
 	return LARDER_DONE;
 }
 
@@ -57,8 +69,10 @@ static int parse_encrypt(const struct stack_request *request, struct stack *stac
 		return LARDER_USAGE;
 	if (!*by || !strcmp(by, ":passphrase"))
 		return LARDER_DONE;
+	if (!strncmp(by, ":tpm2", 5) || !strncmp(by, ":tang", 5))
+		return parse_token(by + 1, stack);
 	if (strncmp(by, ":keyfile=", 9))
-		return complain(LARDER_USAGE, "--encrypt: what follows the : is passphrase (it is asked for) or keyfile=FILE");
+		return complain(LARDER_USAGE, "--encrypt: what follows the : is passphrase (it is asked for), keyfile=FILE, " TOKEN_GRAMMAR);
 	full = realpath(by + 9, NULL);
 	if (!full)
 		return complain(LARDER_NOT_FOUND, "--encrypt: %s: no such key file", by + 9);
@@ -284,6 +298,21 @@ static int check_programs(const struct stack *stack)
 				  !strcmp(stack->fs, "xfs") ? "xfsprogs" :
 							      "btrfs-progs");
 	free(mkfs);
+	return result;
+}
+
+int stack_check_token(struct making *m)
+{
+	const char *why = *m->stack.token ? token_parse(m->stack.token, &m->token) : NULL;
+	int result = why ? complain(LARDER_FAILED, "%s: the key '%s' that its description has %s", m->stack.name, m->stack.token, why) : LARDER_DONE;
+
+	if (result || !*m->stack.token)
+		return result;
+	result = token_check(&m->token);
+	if (!result) {
+		token_text(&m->token, m->stack.token);
+		result = *m->stack.token ? LARDER_DONE : complain(LARDER_USAGE, "--encrypt: tang: the URL and the thumbprint of its key are too long");
+	}
 	return result;
 }
 
@@ -578,6 +607,7 @@ int stack_plan(struct making *m)
 	result = result ? result : check_tiers(m, &stacks);
 	stacks_free(&stacks);
 	result = result ? result : check_programs(&m->stack);
+	result = result ? result : stack_check_token(m);
 	if (!result && !r->dry_run)
 		result = stack_check_backup(&m->stack, r->header_backup);
 	result = result ? result : check_mount(&m->stack);
@@ -636,7 +666,8 @@ static void show_tiers(const struct making *m)
 void stack_show_plan(const struct making *m)
 {
 	const struct stack *s = &m->stack;
-	char a[SIZE_TEXT], uuid[UUID_TEXT], *backup = stack_backup_path(s, m->request->header_backup);
+	char a[SIZE_TEXT], uuid[UUID_TEXT], *backup = stack_backup_path(s, m->request->header_backup),
+			*token = *s->token ? token_describe(&m->token) : must_print("%s", "");
 	struct stack one = *s;
 	int number = 0;
 
@@ -666,8 +697,8 @@ void stack_show_plan(const struct making *m)
 	if (tiers_wanted(&m->request->tiers) || m->request->tiers.labels.number)
 		show_tiers(m);
 	if (s->encrypted)
-		printf("  encryption: LUKS2%s%s, opened by %s; backup of its header: %s\n", *s->aead ? ", authenticated by " : "", s->aead,
-		       *s->keyfile ? s->keyfile : "a passphrase", !backup ? "none" : m->request->separate ? "a file for each in " STATE : backup);
+		printf("  encryption: LUKS2%s%s, opened by %s%s%s; backup of its header: %s\n", *s->aead ? ", authenticated by " : "", s->aead,
+		       token, *token ? ", and where that fails by " : "", *s->keyfile ? s->keyfile : "a passphrase", !backup ? "none" : m->request->separate ? "a file for each in " STATE : backup);
 	if (*s->aead)
 		printf("  tags: all of the volume is written once before it can be used, at the speed of the disks (hours for each TB); "
 		       "the stack cannot grow, and takes no discards\n");
@@ -675,5 +706,6 @@ void stack_show_plan(const struct making *m)
 		printf("  filesystem: %s%s%s%s%s\n", s->fs, *s->label ? ", label " : "", s->label, *s->mkfs ? ", mkfs with " : "", s->mkfs);
 	if (*s->mount)
 		printf("  mount: %s, with a line in fstab\n", s->mount);
+	free(token);
 	free(backup);
 }

@@ -5,6 +5,7 @@
 
 #include "stacks.h"
 #include "tiers.h"
+#include "token.h"
 
 struct stack_request {
 	const char *name;
@@ -25,6 +26,7 @@ struct making {
 	struct tier_set set; /* of its cache */
 	char cache_label[LARDER_LABEL_SIZE + 1];
 	struct secret secret;
+	struct token token; /* where stack.token is given: as found to be usable */
 };
 
 /* Where the backup of its LUKS header goes, to be freed by the caller; NULL: nowhere. */
@@ -41,5 +43,7 @@ int stack_plan(struct making *m);
 /* Behind a question: what others can have taken meanwhile.  The devices are claimed anew when they are cleared. */
 int stack_plan_again(const struct making *m);
 void stack_show_plan(const struct making *m);
+/* The key that a TPM2 or a server is to keep: can it be made?  Fills token, and stack.token with what was found out.  Complains. */
+int stack_check_token(struct making *m);
 
 #endif

@@ -165,12 +165,17 @@ static int check_state(struct stack *stack, const struct run_request *request)
 
 static int open_crypt(const struct stack *stack, const char *keyfile)
 {
+	enum luks_by_token outcome = LUKS_NO_TOKEN;
 	struct secret secret;
-	int result;
+	int result = LARDER_DONE;
 
 	if (!stack_locked(stack))
 		return LARDER_DONE;
-	turn_give(); /* who types takes his time */
+	turn_give(); /* who types takes his time, and so may a server */
+	if (!keyfile)
+		result = start_crypt_by_token(stack, false, &outcome);
+	if (result || outcome == LUKS_OPENED)
+		return result;
 	result = secret_read(keyfile ? keyfile : stack->keyfile, stack->name, false, &secret);
 	if (result)
 		return result;
@@ -345,7 +350,7 @@ int stack_start(int argc, char **argv)
 {
 	struct run_request request = { 0 };
 	const struct argument arguments[] = {
-		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "unlock with this file (default: as it was created)" },
+		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "unlock with this file (default: by TPM2 or tang, where it has such a key; then as it was created)" },
 		{ "locked", 0, ARGUMENT_FLAG, &request.locked, NULL, "do not unlock it, nor mount it" },
 		{ "degraded", 0, ARGUMENT_FLAG, &request.degraded, NULL, "also if SSDs or disks are missing: they leave the stack; if all SSDs are, without the cache" },
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it: it is this one's from then on" },
@@ -380,7 +385,7 @@ int stack_unlock(int argc, char **argv)
 {
 	struct run_request request = { 0 };
 	const struct argument arguments[] = {
-		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "with this file (default: as it was created)" },
+		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "with this file (default: by TPM2 or tang, where it has such a key; then as it was created)" },
 		{ "agent", 0, ARGUMENT_FLAG, &request.agent, NULL, "for larder-unlock@.service: NAME is a volume's, and systemd's agents ask" },
 		ARGUMENTS_END
 	};

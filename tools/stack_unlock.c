@@ -2,12 +2,14 @@
 /*
  * larder unlock --agent: what larder-unlock@.service does when the volume of an encrypted stack has come up.
  *
- * The key file opens it, or a passphrase that the password agents of systemd are asked for; as long as they have no answer, the key file may
- * still appear, and somebody may unlock it by hand.  Whatever is not to be opened by itself is left alone, and said: that is no failure.
+ * A token of its header opens it, the key file, or a passphrase that the password agents of systemd are asked for; as long as they have no answer, the
+ * key file may still appear, a tang server answer, as when the network comes up later, and somebody may unlock it by hand.  Whatever is not to be opened by itself is left alone, and said: that is no failure.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 
@@ -15,7 +17,8 @@
 #include "stacks.h"
 #include "verbs.h"
 
-#define TRIES 3 /* of a human being */
+#define TRIES	    3 /* of a human being */
+#define SERVER_WAIT 5 /* seconds between two tries to reach a server */
 
 /* The stack whose volume this is; name: of dm.  False: of none. */
 static bool find_by_volume(const struct stacks *stacks, const char *name, struct stack *stack)
@@ -49,6 +52,9 @@ static const char *left_alone(const struct stack *stack)
 struct watch {
 	const struct stack *stack;
 	bool for_key; /* the key file is not here yet */
+	bool for_server; /* a tang server did not answer yet */
+	pid_t trying; /* a child of ours asks it; 0: none */
+	unsigned seconds; /* since the last one */
 };
 
 static bool key_is_here(const struct stack *stack)
@@ -56,10 +62,34 @@ static bool key_is_here(const struct stack *stack)
 	return *stack->keyfile && !access(stack->keyfile, R_OK);
 }
 
+/* Beside the question, which an answer ends at once.  Who of both comes second finds it open. */
+static void try_server(struct watch *watch)
+{
+	enum luks_by_token outcome;
+	int null;
+
+	if (watch->trying && !waitpid(watch->trying, NULL, WNOHANG))
+		return;
+	watch->trying = 0;
+	if (++watch->seconds < SERVER_WAIT)
+		return;
+	watch->seconds = 0;
+	watch->trying = fork();
+	if (watch->trying < 0)
+		watch->trying = 0;
+	if (watch->trying)
+		return;
+	null = open("/dev/null", O_WRONLY | O_CLOEXEC); /* why not was said once */
+	dup2(null, STDERR_FILENO);
+	_exit(start_crypt_by_token(watch->stack, true, &outcome));
+}
+
 static bool is_over(void *data)
 {
-	const struct watch *watch = data;
+	struct watch *watch = data;
 
+	if (watch->for_server)
+		try_server(watch);
 	return crypt_is_open(watch->stack) || crypt_is_marked(watch->stack) || (watch->for_key && key_is_here(watch->stack));
 }
 
@@ -91,11 +121,13 @@ static int try_key(const struct stack *stack, bool *wrong)
 	return result;
 }
 
-static int ask(const struct stack *stack, const struct watch *watch, bool cached, bool *answered, bool *wrong)
+static int ask(const struct stack *stack, struct watch *watch, bool cached, bool *answered, bool *wrong)
 {
-	char *prompt = must_print("Passphrase of the stack %s%s", stack->name, watch->for_key ? " (its key file is not here)" : "");
+	char *prompt = must_print("Passphrase of the stack %s%s", stack->name,
+				  watch->for_key    ? " (its key file is not here)" :
+				  watch->for_server ? " (its tang server does not answer)" : "");
 	char *id = must_print("larder:%s", stack->name);
-	const struct agent_question question = { .prompt = prompt, .id = id, .cached = cached, .over = is_over, .data = (void *)watch };
+	const struct agent_question question = { .prompt = prompt, .id = id, .cached = cached, .over = is_over, .data = watch };
 	struct secret answer;
 	int result = agent_ask(&question, &answer, answered);
 
@@ -113,8 +145,13 @@ static int unlock(const struct stack *stack)
 {
 	struct watch watch = { .stack = stack, .for_key = *stack->keyfile };
 	bool answered, wrong = true, cached = true;
-	int result = LARDER_FAILED;
+	enum luks_by_token outcome;
+	int result = start_crypt_by_token(stack, false, &outcome);
 
+	if (result || outcome == LUKS_OPENED)
+		return result;
+	watch.for_server = outcome == LUKS_TOKEN_LATER;
+	result = LARDER_FAILED;
 	for (unsigned typed = 0; wrong && typed < TRIES;) {
 		if (left_alone(stack))
 			return LARDER_DONE;

@@ -843,7 +843,26 @@ static int stop_tags(const struct stack *stack)
 	return result;
 }
 
-int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong)
+/* How its LUKS layer is to be opened. */
+struct opening {
+	const struct secret *secret; /* NULL: by its tokens */
+	bool *wrong, again;
+	enum luks_by_token outcome;
+};
+
+static int open_by(const char *node, const char *name, struct opening *how)
+{
+	int result;
+
+	if (how->secret)
+		result = luks_unlock(node, name, how->secret, how->wrong);
+	else
+		result = luks_unlock_by_token(node, name, how->again, &how->outcome);
+	how->outcome = how->secret && !result ? LUKS_OPENED : how->outcome;
+	return result;
+}
+
+static int start_crypt_by(const struct stack *stack, struct opening *how)
 {
 	struct sight sight;
 	char *name;
@@ -853,17 +872,31 @@ int start_crypt(const struct stack *stack, const struct secret *secret, bool *wr
 		return result;
 	name = crypt_name(stack);
 	if (sight.layers.open) {
-		result = LARDER_DONE;
+		how->outcome = LUKS_OPENED;
 	} else if (!*sight.layers.node) {
 		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	} else {
 		result = *stack->aead ? stop_tags(stack) : LARDER_DONE;
-		result = result ? result : luks_unlock(sight.layers.node, name, secret, wrong);
-		if (!result)
+		result = result ? result : open_by(sight.layers.node, name, how);
+		if (how->outcome == LUKS_OPENED)
 			crypt_mark(stack, false);
 	}
 	free(name);
 	look_away(&sight);
+	return result;
+}
+
+int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong)
+{
+	return start_crypt_by(stack, &(struct opening){ .secret = secret, .wrong = wrong });
+}
+
+int start_crypt_by_token(const struct stack *stack, bool again, enum luks_by_token *outcome)
+{
+	struct opening how = { .again = again };
+	int result = start_crypt_by(stack, &how);
+
+	*outcome = how.outcome;
 	return result;
 }
 

@@ -108,6 +108,7 @@ bool stack_cache_here(const struct stack *stack); /* it runs, or one of its SSDs
 int start_array(const struct stack *stack, unsigned flags);
 int start_volume(const struct stack *stack, unsigned flags);
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong); /* wrong: as in luks_unlock() */
+int start_crypt_by_token(const struct stack *stack, bool again, enum luks_by_token *outcome); /* as luks_unlock_by_token() */
 /* By systemd's unit where it has one; (not wait) which then does it later: a unit that systemd starts cannot wait for another one behind it. */
 int start_mount(const struct stack *stack, bool wait);
 int stop_mount(const struct stack *stack); /* and what else the filesystem is mounted on */

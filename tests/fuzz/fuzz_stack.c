@@ -45,6 +45,7 @@ static void check(const struct stack *s)
 			must(one->serial != s->snapshot[k].serial && strcmp(one->name, s->snapshot[k].name), "two snapshots");
 	}
 	must(!*s->keyfile || (s->encrypted && stack_text_valid(s->keyfile, true)), "keyfile");
+	must(!*s->token || (s->encrypted && s->state != STACK_READY), "token");
 }
 
 static void one(const uint8_t *field)

@@ -2,7 +2,7 @@
 /*
  * lib/luks.c: key slots in a header that lies in a regular file.  Which keys open it, what is refused, and that a power cut at any write or
  * flush of libcryptsetup's leaves a header that opens: of an add by the old key, of a change by the old or the new one, of a removal
- * by the one that stays.
+ * by the one that stays.  And lib/token.c: the words for keys of a TPM2 or a server, and a token of clevis, with a clevis of our own.
  *
  *	test_luks [seed]
  */
@@ -26,6 +26,8 @@ static void set_cheap_guess(struct crypt_device *cd)
 #include "../../lib/message.c"
 #include "../../lib/directory.c"
 #include "../../lib/luks.c"
+#include "../../lib/program.c"
+#include "../../lib/token.c"
 
 typedef unsigned long long u64;
 static long pure_live;
@@ -254,6 +256,109 @@ static void tokens(void)
 	crypt_free(cd);
 }
 
+/* What is taken comes out as it went in; what is not, with a reason. */
+static void token_words(void)
+{
+	static const char *const good[] = { "tpm2", "tpm2,pcrs=7", "tpm2,pcrs=0+7+23", "tang=http://h", "tang=https://[fe80::1]:7500/x,thp=aZ0-_" };
+	static const char *const bad[] = { "", "tpm", "tpm2,", "tpm2,pcrs=", "tpm2,pcrs=24", "tpm2,pcrs=7+", "tpm2,pcrs=7,thp=x", "tpm2=", "tang", "tang=",
+					   "tang=h", "tang=ftp://h", "tang=http://", "tang=http://:1", "tang=http:///x", "tang=http://-o", "tang=http://h x",
+					   "tang=http://h\"", "tang=http://h,thp=", "tang=http://h,thp=a/b", "tang=http://h,pcrs=7", "tang=http://h?a", "tang=http://h&a" };
+	char text[TOKEN_TEXT_MAX], longest[2 * TOKEN_TEXT_MAX];
+	struct token token;
+
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		const char *why = token_parse(good[i], &token);
+
+		token_text(&token, text);
+		CHECK(!why && !strcmp(text, good[i]), "%s: %s, %s", good[i], why ? why : "", text);
+		operations++;
+	}
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		CHECK(token_parse(bad[i], &token), "%s: is taken", bad[i]);
+	memset(longest, 'a', sizeof(longest));
+	longest[sizeof(longest) - 1] = 0;
+	memcpy(longest, "tang=http://", 12);
+	CHECK(token_parse(longest, &token), "too long");
+	longest[TOKEN_TEXT_MAX - 1] = 0;
+	CHECK(!token_parse(longest, &token), "as long as it may be");
+	strcpy(token.thumbprint, "x");
+	token_text(&token, text);
+	CHECK(!*text, "too long with its thumbprint");
+}
+
+/* {"alg":"ECDH-ES","clevis":{"pin":"tang","tang":{"url":"http://h"}}} */
+#define PROTECTED "eyJhbGciOiJFQ0RILUVTIiwiY2xldmlzIjp7InBpbiI6InRhbmciLCJ0YW5nIjp7InVybCI6Imh0dHA6Ly9oIn19fQ"
+
+static void put_clevis(const char *jwe)
+{
+	char *json = must_print("{\"type\":\"clevis\",\"keyslots\":[\"1\"],\"jwe\":%s}", jwe);
+	struct crypt_device *cd;
+
+	CHECK(!crypt_init(&cd, header) && !crypt_load(cd, CRYPT_LUKS2, NULL), "open");
+	CHECK(crypt_token_json_set(cd, 9, json) == 9, "token");
+	crypt_free(cd);
+	free(json);
+}
+
+/* A program clevis that gives the key for one text, and for no other. */
+static void make_clevis(const char *script)
+{
+	char *path = must_print("%s/clevis", directory);
+	FILE *file = must_allocate(fopen(path, "w"));
+
+	fputs(script, file);
+	fclose(file);
+	chmod(path, 0755);
+	free(path);
+}
+
+#define OUTCOME(expected) CHECK(!luks_unlock_by_token(header, NULL, again, &outcome) && outcome == (expected), "outcome %d", outcome)
+
+/* Of a key of clevis: listed by what keeps it; opens; goes with its slot.  What nobody can understand harms nothing. */
+static void clevis(void)
+{
+	static const char *const broken[] = { "{}", "[]", "7", "null", "{\"protected\":7}", "{\"protected\":\"e30\"}", "{\"protected\":\"!!\"}", "{\"protected\":\"W10\"}",
+					      "{\"protected\":\"eyJjbGV2aXMiOjd9\"}", "{\"protected\":\"eyJjbGV2aXMiOnsicGluIjo3fX0\"}" };
+	char *path = must_print("%s:%s", directory, getenv("PATH")), *program = must_print("%s/clevis", directory);
+	enum luks_by_token outcome;
+	struct luks_slot slot[LUKS_SLOTS];
+	bool again = false;
+	unsigned number;
+	int got;
+
+	make();
+	setenv("PATH", path, 1);
+	make_clevis("#!/bin/sh\nread -r text\n[ \"$text\" = " PROTECTED "..aXY.Y2lwaGVy.dGFn ] && [ $* = decrypt ] && printf second\n");
+	CHECK(!add(1, "first", "second", LUKS_PASSPHRASE, &got), "add");
+	OUTCOME(LUKS_NO_TOKEN);
+	put_clevis("{\"protected\":\"" PROTECTED "\",\"encrypted_key\":\"\",\"iv\":\"aXY\",\"ciphertext\":\"Y2lwaGVy\",\"tag\":\"dGFn\"}");
+	CHECK(!luks_slots(header, slot, &number) && number == 2 && !strcmp(slot[1].token, "clevis") && !strcmp(slot[1].pin, "tang"), "pin %s", slot[1].pin);
+	OUTCOME(LUKS_OPENED);
+	again = true;
+	OUTCOME(LUKS_OPENED);
+	for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
+		put_clevis(broken[i]);
+		CHECK(!luks_slots(header, slot, &number) && number == 2 && !*slot[1].pin, "%s: pin %s", broken[i], slot[1].pin);
+		OUTCOME(LUKS_TOKEN_LATER);
+		operations++;
+	}
+	put_clevis("{\"protected\":\"" PROTECTED "\",\"iv\":\"aXY\",\"ciphertext\":\"Y2lwaGVy\",\"tag\":\"dGFn\"}");
+	OUTCOME(LUKS_OPENED);
+	/* another key, none, one and an error */
+	make_clevis("#!/bin/sh\nprintf third\n");
+	OUTCOME(LUKS_TOKEN_LATER);
+	make_clevis("#!/bin/sh\nexit 0\n");
+	OUTCOME(LUKS_TOKEN_LATER);
+	make_clevis("#!/bin/sh\nprintf second\nexit 1\n");
+	OUTCOME(LUKS_TOKEN_LATER);
+	CHECK(!drop(1, "first"), "remove");
+	OUTCOME(LUKS_NO_TOKEN);
+	LISTED("0 passphrase, ");
+	unlink(program);
+	free(program);
+	free(path);
+}
+
 /* The file that was there has no key any more, unless it has another name. */
 static void backups(void)
 {
@@ -387,6 +492,8 @@ int main(int argc, char **argv)
 	run_test("cuts_of_add", cuts_of_add);
 	run_test("cuts_of_change", cuts_of_change);
 	run_test("cuts_of_remove", cuts_of_remove);
+	run_test("token_words", token_words);
+	run_test("clevis", clevis);
 	unlink(header);
 	unlink(backup);
 	rmdir(directory);

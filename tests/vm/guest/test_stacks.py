@@ -41,6 +41,7 @@ from lib.stacks import (
     release,
     remove,
     rows,
+    watched,
     words,
     write,
 )
@@ -517,28 +518,6 @@ def test_header_backup(disks, tmp_path, key):
 
 def opens(node, key) -> bool:
     return command.run("cryptsetup", "open", "--test-passphrase", "--key-file", key, node, check=False).returncode == 0
-
-
-@contextlib.contextmanager
-def watched(secret):
-    """Words and environment of all processes meanwhile, and the kernel's log, do not have it."""
-    seen, stop = set(), threading.Event()
-
-    def watch():
-        while not stop.wait(0.02):
-            for p in [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]:
-                with contextlib.suppress(OSError):
-                    seen.add(p.read_bytes())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        watcher.join()
-    assert any(b"passwd" in x for x in seen) and not any(secret.encode() in x for x in seen)
-    assert secret not in command.output("dmesg")
 
 
 @pytest.mark.limit(1500)

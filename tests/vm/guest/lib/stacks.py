@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,30 @@ def prepare(make_disk, monkeypatch, kernel_log, mb=96):
     hdds = [make_disk(f"hdd{i}", model="null", mb=mb + 8 * i, wce=1) for i in range(2)]
     yield [*ssds, *hdds]
     release()
+
+
+@contextlib.contextmanager
+def watched(*secrets, verb="passwd"):
+    """Words and environment of all processes meanwhile, one of them with the verb, and the kernel's log, do not have them.
+
+    Yields a list, to which others may be added."""
+    secrets = list(secrets)
+    seen, stop = set(), threading.Event()
+
+    def watch():
+        while not stop.wait(0.02):
+            for p in [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]:
+                with contextlib.suppress(OSError):
+                    seen.add(p.read_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield secrets
+    finally:
+        stop.set()
+        watcher.join()
+    assert any(verb.encode() in x for x in seen)
+    for secret in secrets:
+        assert not any(secret.encode() in x for x in seen)
+        assert secret not in command.output("dmesg")
