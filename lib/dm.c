@@ -62,6 +62,11 @@ void mapped_init(bool dry_run)
 	dm_set_name_mangling_mode(DM_STRING_MANGLING_NONE);
 }
 
+bool mapped_is_dry(void)
+{
+	return dry;
+}
+
 /* libdevmapper would load a module and make a node just to be asked for a list */
 static bool dm_available(void)
 {
@@ -561,7 +566,7 @@ int mapped_watch(void)
 /* ------------------------------------------------------------------ change */
 
 /* Has the kernel that target?  (The dm core loads dm-<target> by itself when a table asks for it.) */
-static bool target_known(const char *target)
+bool mapped_target_known(const char *target)
 {
 	struct dm_task *task = ask(DM_DEVICE_LIST_VERSIONS, NULL);
 	struct dm_versions *one = task ? dm_task_get_versions(task) : NULL;
@@ -605,7 +610,7 @@ static struct dm_task *new_task(int type, const char *name)
 }
 
 /*
- * For udev: nobody but us looks at a cache, or at what is below a volume with snapshots; and of a snapshot nobody reads what is on it, as its filesystem
+ * For udev: nobody but us looks at a cache, at what is below dm-integrity, or below a volume with snapshots; and of a snapshot nobody reads what is on it, as its filesystem
  * has the UUID of the volume's.  (Where others resume them: udev/11-dm-larder.rules.)
  */
 static uint16_t udev_flags(const char *name)
@@ -618,7 +623,7 @@ static uint16_t udev_flags(const char *name)
 	if (uuid && !strncmp(uuid, "LARDER-", strlen("LARDER-"))) {
 		bool below = volume_above(uuid, above);
 
-		if (below || !strcmp(uuid + strlen(uuid) - strlen("-cache"), "-cache"))
+		if (below || strstr(uuid, BELOW_LEG) || !strcmp(uuid + strlen(uuid) - strlen("-cache"), "-cache"))
 			flags = DM_UDEV_DISABLE_DISK_RULES_FLAG | DM_UDEV_DISABLE_OTHER_RULES_FLAG;
 		if (below && strstr(uuid, BELOW_SNAPSHOT))
 			flags = DM_UDEV_DISABLE_DISK_RULES_FLAG;
@@ -693,7 +698,7 @@ int mapped_create(const char *name, const char *uuid, const char *target, uint64
 		free(kernellog_reason(mark));
 		return LARDER_DONE;
 	}
-	if (dm_available() && !target_known(target)) {
+	if (dm_available() && !mapped_target_known(target)) {
 		free(kernellog_reason(mark));
 		return complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder, or start what is clean with --without-module", name, target);
 	}

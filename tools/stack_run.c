@@ -73,6 +73,7 @@ static int check_age(const struct stack *stack)
 
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled)
 {
+	struct stack brief = { 0 };
 	const struct found *found;
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
@@ -81,6 +82,10 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	result = result ? result : stack_find(&stacks, word, &found);
 	if (!result && !found->whole && !(flags & START_IMPORT) && stack_is_foreign(&found->stack))
 		result = refuse_foreign(&found->stack);
+	if (!result && !found->whole) {
+		brief = found->stack;
+		result = start_legs(brief.name, brief.uuid, flags);
+	}
 	if (!result) {
 		struct md_array array;
 		uint8_t part[16];
@@ -96,6 +101,8 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	}
 	stacks_free(&stacks);
 	result = result ? result : load(word, stack);
+	if (result && *brief.name)
+		release_legs(&brief);
 	if (result || (flags & START_OLDER))
 		return result;
 	result = check_age(stack);
