@@ -53,6 +53,14 @@ def arrays():
 def release():
     """All layers go, as far as a kernel without power lets them."""
     command.run("umount", "-l", MOUNTED, check=False)
+    below = ("larder-leg-", "larder-disk-")  # of an array
+    if any(n.startswith(below) for n in dm.names()):
+        while any(
+            not n.startswith(below) and not command.run("dmsetup", "remove", "--retry", n, check=False).returncode for n in dm.names()
+        ):
+            pass
+        for node in arrays():
+            command.run("mdadm", "--stop", node, check=False)
     dm.remove_all()
     for node in arrays():
         command.run("mdadm", "--stop", node, check=False)
