@@ -122,6 +122,7 @@ def test_leg_with_integrity(larder, described):
         f.seek(MIB)
         f.write(b"integrt\0" * 512)
     assert described.rows()[0][0]["state"] == "stopped", "its leg is here"
+    assert f"leg with dm-integrity of the stack {described.uuid}" in larder("probe", described.hdd).stdout
     md = str(uuid.uuid5(described.uuid, "md"))
     text = described.plain | {"state": "creating", "step": 1, "raid": "1", "legs": 2, "md": md, "integrity": "crc32c"}
     described.ssds({"ready": [], "changing": [text]})

@@ -71,6 +71,37 @@ static int check_age(const struct stack *stack)
 	return result;
 }
 
+/* Of the newest set of SSDs here one was not stopped: the cache runs on the machine that made it, or ran when that went down. */
+static bool may_run_elsewhere(const struct stack *stack)
+{
+	bool unstopped = false;
+	struct stacks stacks;
+	uint64_t newest = 0;
+
+	if (stacks_scan(&stacks))
+		return true;
+	for (size_t i = 0; i < stacks.members.number; i++) {
+		const struct larder_cache_sb *sb = &stacks.members.member[i]->sb.cache;
+		uint64_t set = le64toh(sb->set_generation) >> 32;
+
+		if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || memcmp(sb->cache_uuid, stack->cache, 16) || set < newest)
+			continue;
+		unstopped = (set == newest && unstopped) || (le32toh(sb->epoch) && !(le32toh(sb->head.flags) & LARDER_CACHE_CLEAN_STOP));
+		newest = set;
+	}
+	unstopped = unstopped && !running_by_uuid(&stacks.list, stack->cache, true);
+	stacks_free(&stacks);
+	return unstopped;
+}
+
+static int refuse_running(const struct stack *stack)
+{
+	return complain(LARDER_UNSAFE,
+			"%s: its cache was not stopped on the machine that made it, and may run there: larder stop %s on that one; if it has crashed, or "
+			"lost these disks: larder start --import --crashed %s",
+			stack->name, stack->name, stack->name);
+}
+
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled)
 {
 	struct stack brief = { 0 };
@@ -84,7 +115,10 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 		result = refuse_foreign(&found->stack);
 	if (!result && !found->whole) {
 		brief = found->stack;
-		result = start_legs(brief.name, brief.uuid, flags);
+		/* before its legs become this machine's */
+		if ((flags & START_IMPORT) && !(flags & START_CRASHED) && stack_is_foreign(&brief) && may_run_elsewhere(&brief))
+			result = refuse_running(&brief);
+		result = result ? result : start_legs(brief.name, brief.uuid, flags);
 	}
 	if (!result) {
 		struct md_array array;
@@ -113,39 +147,13 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	return result;
 }
 
-/* Of the newest set of SSDs here one was not stopped: the cache runs on the machine that made it, or ran when that went down. */
-static bool may_run_elsewhere(const struct stack *stack)
-{
-	bool unstopped = false;
-	struct stacks stacks;
-	uint64_t newest = 0;
-
-	if (stacks_scan(&stacks))
-		return true;
-	for (size_t i = 0; i < stacks.members.number; i++) {
-		const struct larder_cache_sb *sb = &stacks.members.member[i]->sb.cache;
-		uint64_t set = le64toh(sb->set_generation) >> 32;
-
-		if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || memcmp(sb->cache_uuid, stack->cache, 16) || set < newest)
-			continue;
-		unstopped = (set == newest && unstopped) || (le32toh(sb->epoch) && !(le32toh(sb->head.flags) & LARDER_CACHE_CLEAN_STOP));
-		newest = set;
-	}
-	unstopped = unstopped && !running_by_uuid(&stacks.list, stack->cache, true);
-	stacks_free(&stacks);
-	return unstopped;
-}
-
 /* From another machine.  What cannot be started is taken over as well: or nobody here could remove it, or go on with it. */
 static int take_over(struct stack *stack, const struct run_request *request)
 {
 	if (!request->import)
 		return refuse_foreign(stack);
 	if (!request->crashed && may_run_elsewhere(stack))
-		return complain(LARDER_UNSAFE,
-				"%s: its cache was not stopped on the machine that made it, and may run there: larder stop %s on that one; if it has crashed, or "
-				"lost these disks: larder start --import --crashed %s",
-				stack->name, stack->name, stack->name);
+		return refuse_running(stack);
 	stack_host(stack->host);
 	if (stack->state == STACK_READY)
 		return LARDER_DONE; /* durable when it has started */
@@ -229,7 +237,7 @@ static void note_lacks(const struct stack *stack)
 
 static int start_one(const char *word, const struct run_request *request)
 {
-	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) |
+	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) | (request->crashed ? START_CRASHED : 0) |
 			 (request->without_module ? START_WITHOUT_MODULE : 0) | (request->discard_newer ? START_OLDER | START_STALE : 0);
 	struct stack stack;
 	bool marked = false, assembled;

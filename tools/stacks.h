@@ -93,6 +93,7 @@ int stack_unlock_by_agent(const char *volume);
 #define START_WITHOUT_MODULE 4u /* the volume by a linear target, if nothing is dirty; start_cache() is not called then */
 #define START_OLDER 16u /* stack_load_with_array(): also disks that are older than the SSDs */
 #define START_STALE 32u /* the volume, and what its cache has of it goes, if that is stale */
+#define START_CRASHED 64u /* START_IMPORT also of one that was not stopped there */
 #define START_WITHOUT_CACHE 8u /* the volume alone, if nothing is dirty; likewise */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started

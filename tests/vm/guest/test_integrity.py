@@ -12,10 +12,10 @@ from lib.stacks import (
     CONTENT,
     DEGRADED,
     DONE,
+    FAILED,
     MOUNTED,
     NAME,
     NOT_FOUND,
-    UNSAFE,
     USAGE,
     arrays,
     larder,
@@ -176,7 +176,7 @@ def test_a_disk_is_away(disks):
     wait_for(settled, 300, "the sums")
     larder("stop", "data")
     kill(hdd1)
-    refused(UNSAFE, ["start", "data"], "--degraded")
+    refused(FAILED, ["start", "data"], "assembled from 1 drive")
     assert not dm.names() and not arrays(), "what was begun is left"
     larder("start", "data", "--degraded")
     assert "1 of 2 disks missing" in larder("status", "data", code=DEGRADED).stdout
@@ -217,9 +217,11 @@ def test_disks_come_and_go(disks):
     (MOUNTED / "x").write_text("x")
     os.sync()
     wait_for(lambda: "failed" in of_array().values(), 60, "the array to see it")
-    larder("drop", "data", hdd0, code=None)
-    wait_for(lambda: set(of_array().values()) == {"active"}, 60, "it to leave")
+    said = larder("drop", "data", hdd0).stderr
+    assert f"larder super wipe {hdd0}" in said, "it cannot be written to, and still looks like a disk of the stack"
+    assert of_array() == dict.fromkeys(map(str, (hdd1, hdd2)), "active") and len(legs()) == 2
     hdd0.heal()
+    larder("super", "wipe", hdd0, "--yes")
     refused(USAGE, ["resize", "data", "--array", "--yes"], "dm-integrity", "nothing was changed")
     larder("stop", "data")
     assert not dm.names()

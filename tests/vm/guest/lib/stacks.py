@@ -55,10 +55,10 @@ def release():
     command.run("umount", "-l", MOUNTED, check=False)
     below = ("larder-leg-", "larder-disk-")  # of an array
     if any(n.startswith(below) for n in dm.names()):
-        while any(
-            not n.startswith(below) and not command.run("dmsetup", "remove", "--retry", n, check=False).returncode for n in dm.names()
-        ):
-            pass
+        for _ in range(4):  # users before what they use
+            for name in dm.names():
+                if not name.startswith(below):
+                    command.run("dmsetup", "remove", name, check=False)
         for node in arrays():
             command.run("mdadm", "--stop", node, check=False)
     dm.remove_all()
