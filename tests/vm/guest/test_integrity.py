@@ -199,6 +199,46 @@ def test_a_disk_is_away(disks):
 
 
 @pytest.mark.limit(900)
+def test_a_disk_is_away_and_back_elsewhere(disks):
+    """Gone while the array runs, and here again as another device: what it left is taken out of md, and it has what it lacked."""
+    hdd1 = used(disks)[1]
+
+    def device(name, target=f"linear {hdd1} 0"):
+        table = f"0 {hdd1.sectors} {target}"
+        if name in dm.names():
+            command.run("dmsetup", "suspend", "--noflush", "--nolockfs", name)
+            command.run("dmsetup", "load", name, "--table", table)
+            command.run("dmsetup", "resume", name)
+        else:
+            command.run("dmsetup", "create", name, "--table", table)
+        return f"/dev/mapper/{name}"
+
+    made = words(disks)
+    made[made.index(hdd1)] = device("there")
+    larder(*made)
+    fill()
+    wait_for(settled, 300, "the sums")
+    device("there", "error")
+    write(9, content(9))
+    os.sync()
+    wait_for(lambda: "failed" in of_array().values(), 60, "the array to see it")
+    device("elsewhere")
+    before = set(legs())
+    larder("start", "data")
+    assert set(legs()) == before and "failed" not in of_array().values(), "what it left is still in the array"
+    (leg,) = before - in_array()
+    command.run("mdadm", arrays()[0], "--add", f"/dev/mapper/{leg}")
+    wait_for(lambda: list(of_array().values()) == ["active", "active"] and settled(), 300, "the disk to have all")
+    read()
+    larder("stop", "data")
+    kill(used(disks)[0])
+    larder("start", "data", "--degraded")
+    read()
+    assert (MOUNTED / f"{NAME}-9").read_bytes() == content(9)
+    larder("stop", "data")
+
+
+@pytest.mark.limit(900)
 def test_disks_come_and_go(disks):
     """Replaced, one more mirror, dropped: who leaves carries nothing, and who joins has dm-integrity."""
     hdd0, hdd1, hdd2 = disks[2:]
@@ -224,7 +264,9 @@ def test_disks_come_and_go(disks):
     larder("super", "wipe", hdd0, "--yes")
     refused(USAGE, ["resize", "data", "--array", "--yes"], "dm-integrity", "nothing was changed")
     larder("stop", "data")
-    assert not dm.names()
+    for old, new in (("data", "more"), ("more", "data")):
+        larder("rename", old, new)
+        assert not dm.names() and rows(new)["stack"]["state"] == "stopped"
     larder("start", "data")
     read()
     wait_for(settled, 300, "the sums")
