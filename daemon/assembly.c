@@ -9,8 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "../lib/cow.h"
+#include "../lib/integrity.h"
+#include "../lib/md.h"
 #include "../lib/message.h"
 #include "../lib/program.h"
 #include "../lib/turn.h"
@@ -110,6 +113,15 @@ static int start_volume(const struct facts *facts, const struct step *step, cons
 	return cow_start(&cow, TARGET_VOLUME, step->sectors, params);
 }
 
+/* From there on each error of a disk is a sector that the array repairs.  larderd may not: then it has that noted. */
+static void expect_read_errors(const struct fact_member *m)
+{
+	struct stat status;
+
+	if (m->integrity && !stat(m->path, &status) && S_ISBLK(status.st_mode))
+		md_take_read_errors(status.st_rdev, MD_READ_ERRORS);
+}
+
 static int carry_out(const struct facts *facts, const struct step *step, bool dry_run)
 {
 	bool cache = step->kind == PLAN_CACHE;
@@ -122,6 +134,10 @@ static int carry_out(const struct facts *facts, const struct step *step, bool dr
 		return use_spare(facts, step, dry_run);
 	if (step->kind == PLAN_NOTE)
 		return note(facts, step);
+	if (step->kind == PLAN_LEG)
+		return leg_start(facts->member[step->member[0]].path, step->uuid, facts->member[step->member[0]].stack_uuid);
+	if (!cache && !dry_run)
+		expect_read_errors(&facts->member[step->member[0]]);
 	params = cache ? set_params(facts, step) : volume_params(facts, step);
 	dm_uuid = must_print("LARDER-%s%s", uuid_text(step->uuid, uuid), cache ? "-cache" : "");
 	result = cache ? mapped_create(step->name, dm_uuid, TARGET_CACHE, step->sectors, params) : start_volume(facts, step, dm_uuid, params);
@@ -133,7 +149,9 @@ static int carry_out(const struct facts *facts, const struct step *step, bool dr
 static void tell_failed(struct assembly *a, bool cache, const char *name, const uint8_t uuid[16])
 {
 	const char *kind = cache ? "cache" : "volume";
-	char *text = must_print("%s %s: not started, see above; larder %s start %s tries again", kind, name, kind, uuid_text(uuid, (char[UUID_TEXT]){ 0 }));
+	char *text = !strncmp(name, LEG_PREFIX, strlen(LEG_PREFIX)) ?
+			     must_print("%s: dm-integrity of a disk of an array was not started, see above; larder assemble tries again", name) :
+			     must_print("%s %s: not started, see above; larder %s start %s tries again", kind, name, kind, uuid_text(uuid, (char[UUID_TEXT]){ 0 }));
 
 	a->tell(ASSEMBLY_FAILED, uuid, text);
 	free(text);
@@ -169,6 +187,8 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 		event = ASSEMBLY_FAILED;
 		text = must_print("stack %s: its array lacks a disk, or it has lost a snapshot, and that could not be noted, see above: what is lost would be taken for whole; "
 				  "larder start --note %s tries again", step->name, step->name);
+	} else if (step->kind == PLAN_LEG && !result) {
+		return; /* the volume tells */
 	} else if (result) {
 		tell_failed(a, step->kind == PLAN_CACHE, step->name, step->uuid);
 		return;
@@ -192,6 +212,9 @@ static bool runs(const struct facts *facts, const uint8_t uuid[16])
 {
 	for (size_t i = 0; i < facts->nr_running; i++)
 		if (!memcmp(facts->running[i].uuid, uuid, 16))
+			return true;
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (facts->member[i].runs && !memcmp(facts->member[i].uuid, uuid, 16))
 			return true;
 	return false;
 }

@@ -220,11 +220,11 @@ void conf_free(struct conf *conf)
 
 static bool names(const struct conf_rule *rule, const struct fact_member *m)
 {
-	const uint8_t *uuid = m->kind == LARDER_KIND_CACHE ? m->cache_uuid : m->uuid;
+	const uint8_t *uuid = m->kind == LARDER_KIND_CACHE ? m->cache_uuid : m->leg ? m->volume : m->uuid;
 
 	if (rule->is_uuid)
-		return !memcmp(rule->uuid, uuid, 16) || (*m->stack && !memcmp(rule->uuid, m->stack_uuid, 16));
-	return !strcmp(rule->name, m->label) || (*m->stack && !strcmp(rule->name, m->stack));
+		return !memcmp(rule->uuid, uuid, 16) || ((*m->stack || m->leg) && !memcmp(rule->uuid, m->stack_uuid, 16));
+	return (!m->leg && !strcmp(rule->name, m->label)) || (*m->stack && !strcmp(rule->name, m->stack));
 }
 
 /* What the file says of it; *by_name: not by "all", or by saying nothing. */
@@ -272,7 +272,7 @@ void conf_apply(const struct conf *conf, struct facts *facts)
 	for (size_t i = 0; i < facts->nr_members; i++) {
 		struct fact_member *m = &facts->member[i];
 
-		if (m->kind != LARDER_KIND_VOLUME)
+		if (m->kind != LARDER_KIND_VOLUME && !m->leg)
 			continue;
 		m->left = !verdict(conf, CONF_AUTO, m, &by_name);
 		m->whole = !verdict(conf, CONF_DEGRADED, m, &by_name);

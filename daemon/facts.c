@@ -16,6 +16,7 @@
 #include <uuid/uuid.h>
 
 #include "../lib/cow.h"
+#include "../lib/integrity.h"
 #include "../lib/layout.h"
 #include "../lib/md.h"
 #include "../lib/message.h"
@@ -168,6 +169,7 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 		fact->lost += cow_is_lost(part, to->uuid);
 		fact->snapshots++;
 	}
+	fact->integrity = *stack.integrity;
 	if (*stack.class)
 		fact->class = must_print("%s", stack.class);
 	if (stack.state == STACK_CREATING)
@@ -189,11 +191,62 @@ static void take_volume(struct fact_member *fact, const struct members *members,
 	take_stack(fact, members, sb);
 	fact->lacks = number && *fact->stack ? md_lacks(number) : 0;
 	fact->noted = lacks_noted(fact->uuid);
+	fact->few_errors = number && fact->integrity && md_read_errors(number) < MD_READ_ERRORS;
 	fact->may_be_dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 	fact->left_cache = le32toh(sb->head.flags) & LARDER_VOLUME_LEFT;
 	fact->sectors = le64toh(sb->sectors);
 	fact->incarnation = le64toh(sb->incarnation);
 	fact->set_generation = le64toh(sb->set_generation);
+}
+
+/* What an SSD says of the stack of a leg, that of a volume is not to be seen before it has started. */
+static void take_stack_of_leg(struct fact_member *fact, const struct members *members)
+{
+	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
+	bool there;
+
+	for (size_t i = 0; i < members->number && !*fact->stack; i++) {
+		const struct larder_cache_sb *sb = &members->member[i]->sb.cache;
+
+		if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || stack_list_decode(sb->stack, list, &there))
+			continue;
+		for (size_t k = 0; k < list->number; k++) {
+			const struct stack *stack = &list->stack[k];
+
+			if (memcmp(stack->uuid, fact->stack_uuid, 16))
+				continue;
+			snprintf(fact->stack, sizeof(fact->stack), "%s", stack->name);
+			if (!list->brief[k] && stack->state != STACK_READY)
+				fact->held = must_print("the stack %s is half made, or being removed; see larder show %s", stack->name, stack->name);
+		}
+	}
+	free(list);
+}
+
+/* That it is held by what is below its own dm-integrity is no use by others. */
+static void take_leg(struct fact_member *fact, const struct members *members, const struct member *member, const struct leg_fields *fields)
+{
+	struct stack stack = { 0 };
+	char text[UUID_TEXT];
+
+	fact->leg = true;
+	memcpy(fact->stack_uuid, fields->stack, 16);
+	memcpy(stack.uuid, fields->stack, 16);
+	stack_part(&stack, "volume", fact->volume);
+	fact->runs = leg_runs(member->sb.head.uuid, member->number);
+	if (leg_is_held(member->sb.head.uuid, member->number)) {
+		free((void *)fact->used);
+		fact->used = NULL;
+	}
+	take_stack_of_leg(fact, members);
+	if (fact->held)
+		return;
+	if (stack_host_is_foreign(fields->host))
+		fact->held = must_print("is a disk of the stack %s as another machine has it; if that does not use it any more: larder start --import %s",
+					*fact->stack ? fact->stack : uuid_text(fact->stack_uuid, text), *fact->stack ? fact->stack : text);
+	else if (stack_host_is_unknown(fields->host))
+		fact->held = must_print("names the machine that it is of, and this one has no /etc/machine-id (an initramfs made before it had one?); larder start %s",
+					*fact->stack ? fact->stack : uuid_text(fact->stack_uuid, text));
 }
 
 static void take_spare(struct fact_member *fact, const struct device *device, const struct larder_cache_sb *sb)
@@ -208,6 +261,7 @@ static void take_spare(struct fact_member *fact, const struct device *device, co
 static bool take_member(struct fact_member *fact, const struct members *members, const struct member *member)
 {
 	char usage[PATH_MAX], foreign[64];
+	struct leg_fields leg;
 	struct device device;
 
 	*fact = (struct fact_member){ .path = member->path, .kind = le32toh(member->sb.head.kind) };
@@ -233,6 +287,8 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 		fact->sectors = device.bytes >> LARDER_SECTOR_SHIFT;
 	else
 		take_volume(fact, members, member->block ? member->number : 0, &member->sb.volume);
+	if (leg_is(&member->sb, &leg))
+		take_leg(fact, members, member, &leg);
 	device_close(&device);
 	return true;
 }
@@ -336,9 +392,14 @@ void facts_pretend(struct facts *facts, const struct step *step)
 		facts->nr_half = 0;
 		return;
 	}
+	if (step->kind == PLAN_LEG) {
+		facts->member[step->member[0]].runs = true;
+		return;
+	}
 	if (step->kind == PLAN_NOTE) {
 		facts->member[step->member[0]].noted = facts->member[step->member[0]].lacks;
 		facts->member[step->member[0]].lost = 0;
+		facts->member[step->member[0]].few_errors = false;
 		return;
 	}
 	if (step->kind == PLAN_SPARE) {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "../lib/dm.h"
+#include "../lib/integrity.h"
 #include "../lib/message.h"
 #include "../lib/superblock.h"
 #include "plan.h"
@@ -748,7 +749,7 @@ static void plan_note(const struct facts *facts, struct plan *plan, size_t place
 	const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(facts, m->uuid, false) : NULL;
 	struct step *step;
 
-	if (!r || !*m->stack || (!(m->lacks & ~m->noted) && !m->lost) || m->held || copy_of(facts, m))
+	if (!r || !*m->stack || (!(m->lacks & ~m->noted) && !m->lost && !m->few_errors) || m->held || copy_of(facts, m))
 		return;
 	if (facts->now < r->held_until) {
 		if (!plan->again || r->held_until < plan->again)
@@ -783,6 +784,8 @@ static bool wanted(const struct facts *facts, const struct fact_member *m)
 {
 	if (!facts->only || same(facts->only, m->uuid) || same(facts->only, m->cache_uuid))
 		return true;
+	if (m->leg)
+		return same(facts->only, m->volume);
 	for (size_t i = 0; m->kind != LARDER_KIND_VOLUME && i < facts->nr_members; i++)
 		if (facts->member[i].kind == LARDER_KIND_VOLUME && same(facts->member[i].uuid, facts->only) &&
 		    same(facts->member[i].cache_uuid, m->cache_uuid))
@@ -795,6 +798,20 @@ static bool settled(const struct facts *facts, const uint8_t uuid[16], bool cach
 {
 	return running(facts, uuid, cache) || listed(facts->stopped, facts->nr_stopped, uuid) ||
 	       listed(facts->failed, facts->nr_failed, uuid);
+}
+
+static void plan_leg(const struct facts *facts, struct plan *plan, size_t place)
+{
+	const struct fact_member *m = &facts->member[place];
+	struct step *step;
+	char text[UUID_TEXT];
+
+	if (m->runs || m->left || settled(facts, m->uuid, false) || listed(facts->stopped, facts->nr_stopped, m->volume) || unfit(facts, plan, m, m->uuid))
+		return;
+	step = add_step(plan, PLAN_LEG, m->uuid);
+	snprintf(step->name, sizeof(step->name), LEG_PREFIX "%s", uuid_text(m->uuid, text));
+	step->number = 1;
+	step->member[0] = (int)place;
 }
 
 /* Of what runs: those that are not part of it, though they look as if they were. */
@@ -836,6 +853,8 @@ void plan_make(const struct facts *facts, struct plan *plan)
 		bool cache = m->kind == LARDER_KIND_CACHE;
 		const uint8_t *uuid = cache ? m->cache_uuid : m->uuid;
 
+		if (m->leg && wanted(facts, m))
+			plan_leg(facts, plan, i);
 		if ((!cache && m->kind != LARDER_KIND_VOLUME) || !wanted(facts, m))
 			continue;
 		if (running(facts, uuid, cache))

@@ -18,8 +18,10 @@
  *   8. the order in which facts are listed does not matter
  *   9. with its steps done, or marked as failed, planning again ends in no step
  *  10. a volume of a stack that has snapshots which count starts with a store for each of them, or not at all
- *  11. a note is made only of a volume that runs, of a stack that is whole and this machine's, whose array lacks a disk that the stack does not know of, or which has
- *      lost a snapshot
+ *  11. a note is made only of a volume that runs, of a stack that is whole and this machine's, whose array lacks a disk that the stack does not know of, takes
+ *      too few read errors of its legs, or which has lost a snapshot
+ *  12. dm-integrity of a leg starts whatever else is here, as md's rules, not ours, gather the array from such legs; not where the volume of its stack was
+ *      stopped, or larder.conf leaves that
  */
 #ifndef LARDER_PLAN_H
 #define LARDER_PLAN_H
@@ -40,7 +42,7 @@ struct fact_snapshot {
 struct fact_member {
 	const char *path;
 	uint64_t appeared; /* microseconds; on the clock of facts.now */
-	uint32_t kind; /* of LARDER_KIND_OTHER only stores of snapshots concern us */
+	uint32_t kind; /* of LARDER_KIND_OTHER stores of snapshots, and legs, concern us */
 	uint8_t uuid[16]; /* its own */
 	uint8_t cache_uuid[16]; /* zero: a volume without one */
 	char label[LARDER_LABEL_SIZE + 1];
@@ -56,8 +58,12 @@ struct fact_member {
 	uint64_t segments_offset;
 	bool joins;
 	const struct larder_table *table; /* NULL: neither copy is valid */
+	/* a leg with dm-integrity; stack and stack_uuid above are those of its stack, the first as far as an SSD here knows it */
+	bool leg, runs;
+	uint8_t volume[16]; /* of that stack */
 	/* a backing */
-	bool may_be_dirty;
+	bool may_be_dirty, integrity; /* integrity: the array that it is on has such legs */
+	bool few_errors; /* and does not take as many read errors of them as it should */
 	bool left_cache; /* which had failed, of its own accord: the kernel attaches it anew */
 	uint64_t sectors, incarnation, set_generation; /* sectors: of a store those of its device */
 	uint64_t lacks, noted; /* places of the array that it is on which have no whole disk, bit by bit; of which its stack knows */
@@ -101,16 +107,17 @@ enum step_kind {
 	PLAN_CACHE,
 	PLAN_VOLUME,
 	PLAN_SPARE, /* one becomes an SSD of a cache */
+	PLAN_LEG, /* dm-integrity of one disk of an array */
 	PLAN_NOTE, /* a snapshot that is lost counts no more; what is on the disks of a stack that runs becomes newer than what a disk has that its array lacks */
 };
 
 struct step {
 	enum step_kind kind;
-	uint8_t uuid[16]; /* of the cache, or volume; of a spare that of its cache */
+	uint8_t uuid[16]; /* of the cache, volume, or leg; of a spare that of its cache */
 	char name[LARDER_LABEL_SIZE + 32]; /* of dm; of a spare its cache's; of a note its stack's */
 	uint64_t sectors;
 	uint32_t number; /* of places; of a spare the place that it takes */
-	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume, a spare, a note: [0] alone */
+	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume, a leg, a spare, a note: [0] alone */
 	bool degraded; /* a cache without an SSD that is active; a volume without its cache */
 	char cache[LARDER_LABEL_SIZE + 32]; /* of a volume: dm name of its cache, or "-" */
 	int store[SNAPSHOTS_MAX]; /* of a volume: place in facts.member of the store of each of its snapshots */

@@ -63,6 +63,11 @@ void mapped_init(bool dry_run)
 	dm_set_name_mangling_mode(DM_STRING_MANGLING_NONE);
 }
 
+bool mapped_is_dry(void)
+{
+	return dry;
+}
+
 /* libdevmapper would load a module and make a node just to be asked for a list */
 static bool dm_available(void)
 {
@@ -627,7 +632,7 @@ static struct dm_task *new_task(int type, const char *name)
 }
 
 /*
- * For udev: nobody but us looks at a cache, or at what is below a volume with snapshots; and of a snapshot nobody reads what is on it, as its filesystem
+ * For udev: nobody but us looks at a cache, at what is below dm-integrity, or below a volume with snapshots; and of a snapshot nobody reads what is on it, as its filesystem
  * has the UUID of the volume's.  (Where others resume them: udev/11-dm-larder.rules.)
  */
 static uint16_t udev_flags(const char *name)
@@ -640,7 +645,7 @@ static uint16_t udev_flags(const char *name)
 	if (uuid && !strncmp(uuid, "LARDER-", strlen("LARDER-"))) {
 		bool below = volume_above(uuid, above);
 
-		if (below || !strcmp(uuid + strlen(uuid) - strlen("-cache"), "-cache"))
+		if (below || strstr(uuid, BELOW_LEG) || !strcmp(uuid + strlen(uuid) - strlen("-cache"), "-cache"))
 			flags = DM_UDEV_DISABLE_DISK_RULES_FLAG | DM_UDEV_DISABLE_OTHER_RULES_FLAG;
 		if (below && strstr(uuid, BELOW_SNAPSHOT))
 			flags = DM_UDEV_DISABLE_DISK_RULES_FLAG;

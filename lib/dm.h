@@ -25,6 +25,8 @@
 #define BELOW_ORIGIN   "-origin"
 #define BELOW_STORE    "-store-"
 #define BELOW_SNAPSHOT "-snapshot-"
+/* Behind a leg's UUID, and before its stack's: what dm-integrity stands on (integrity.h). */
+#define BELOW_LEG      "-leg-"
 
 /*
  * A mapped device with one target of ours.  Of a volume with snapshots name, uuid, number, open_count and suspended are those of the device that shows
@@ -50,6 +52,7 @@ struct mapped_list {
 
 /* With dry_run the functions that change something print the dmsetup command instead, and succeed. */
 void mapped_init(bool dry_run);
+bool mapped_is_dry(void);
 /* Keeps libdevmapper's errors to ourselves; part of mapped_init(), alone for reports without devices. */
 void mapped_take_messages(void);
 

@@ -18,6 +18,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "cryptsetup.h"
 #include "directory.h"
 #include "luks.h"
 #include "message.h"
@@ -168,40 +169,14 @@ int secret_take(int file, const char *name, struct secret *secret)
 
 /* ------------------------------------------------------------------ LUKS2 */
 
-static char last_word[256];
-
-static void take_log(int level, const char *message, void *data)
-{
-	(void)data;
-	if (level == CRYPT_LOG_ERROR)
-		snprintf(last_word, sizeof(last_word), "%.*s", (int)strcspn(message, "\n"), message);
-}
-
-static int open_context(const char *device, struct crypt_device **cd)
-{
-	last_word[0] = 0;
-	crypt_set_log_callback(NULL, take_log, NULL);
-	return crypt_init(cd, device);
-}
-
 static int open_header(const char *device, unsigned iteration_ms, struct crypt_device **cd)
 {
-	int error = open_context(device, cd);
+	int error = cryptsetup_open(device, cd);
 
 	error = error ? error : crypt_load(*cd, CRYPT_LUKS2, NULL);
 	if (!error && iteration_ms)
 		crypt_set_iteration_time(*cd, iteration_ms);
 	return error;
-}
-
-static int judge(int error, const char *device, const char *action)
-{
-	if (error >= 0)
-		return LARDER_DONE;
-	if (error == -EPERM)
-		return complain(LARDER_FAILED, "%s: no key of it fits this passphrase or key file", device);
-	return complain(error == -EBUSY ? LARDER_BUSY : LARDER_FAILED, "%s: cannot %s it: %s", device, action,
-			*last_word ? last_word : strerror(-error));
 }
 
 #define TOKEN_TYPE "larder"
@@ -271,7 +246,7 @@ int luks_make(const char *device, const struct luks_format *format)
 	struct crypt_params_luks2 params = { .integrity = cipher ? cipher->integrity : NULL };
 	struct crypt_device *cd = NULL;
 	char text[UUID_TEXT];
-	int error = cipher ? open_context(device, &cd) : -EINVAL;
+	int error = cipher ? cryptsetup_open(device, &cd) : -EINVAL;
 
 	if (!error && format->iteration_ms)
 		crypt_set_iteration_time(cd, format->iteration_ms);
@@ -284,7 +259,7 @@ int luks_make(const char *device, const struct luks_format *format)
 	error = error ? error : crypt_keyslot_add_by_volume_key(cd, 0, NULL, 0, format->secret->bytes, format->secret->length);
 	error = error < 0 ? error : set_kind(cd, 0, format->kind);
 	crypt_free(cd);
-	return judge(error, device, "encrypt");
+	return cryptsetup_judge(error, device, "encrypt");
 }
 
 #define WIPE_BLOCK (1u << 20)
@@ -328,7 +303,7 @@ int luks_wipe(const char *device, const struct luks_wipe *wipe)
 	const uint32_t flags = CRYPT_ACTIVATE_PRIVATE | CRYPT_ACTIVATE_NO_JOURNAL;
 	char *path = must_print("/dev/mapper/%s", wipe->name);
 	struct crypt_device *cd = NULL;
-	int error = open_context(device, &cd), result = LARDER_DONE;
+	int error = cryptsetup_open(device, &cd), result = LARDER_DONE;
 
 	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
 	error = error ? error :
@@ -340,7 +315,7 @@ int luks_wipe(const char *device, const struct luks_wipe *wipe)
 	}
 	crypt_free(cd);
 	free(path);
-	return result ? result : judge(error, device, "write the tags of");
+	return result ? result : cryptsetup_judge(error, device, "write the tags of");
 }
 
 /* One with authentication has no discards: what was discarded would have no tag. */
@@ -356,7 +331,7 @@ int luks_unlock(const char *device, const char *name, const struct secret *secre
 	/* one memory-hard guess at a time on this machine, systemd-cryptsetup's among them */
 	uint32_t flags = CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	struct crypt_device *cd = NULL;
-	int error = open_context(device, &cd);
+	int error = cryptsetup_open(device, &cd);
 
 	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
 	if (!error && takes_discards(cd))
@@ -368,7 +343,7 @@ int luks_unlock(const char *device, const char *name, const struct secret *secre
 		*wrong = error == -EPERM;
 	if (wrong && *wrong)
 		return LARDER_FAILED;
-	return judge(error, device, "unlock");
+	return cryptsetup_judge(error, device, "unlock");
 }
 
 /* The key of clevis is that of the slots that its token is assigned to. */
@@ -390,7 +365,7 @@ static int activate_by_clevis(struct crypt_device *cd, const char *name, int tok
 
 static const char *why_not(int error)
 {
-	return *last_word	? last_word :
+	return *cryptsetup_said()	? cryptsetup_said() :
 	       error == -EAGAIN ? "the key cannot be had now" :
 	       error == -ENOANO ? "it asks for a PIN, which larder cannot" :
 	       error == -ENOENT || error == -EINVAL ? "libcryptsetup's plug-in for it is not here, or what it needs" :
@@ -401,7 +376,7 @@ int luks_unlock_by_token(const char *device, const char *name, bool again, enum 
 {
 	uint32_t flags = CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	struct crypt_device *cd = NULL;
-	int error = open_header(device, 0, &cd), result = judge(error, device, "unlock");
+	int error = open_header(device, 0, &cd), result = cryptsetup_judge(error, device, "unlock");
 
 	*outcome = LUKS_NO_TOKEN;
 	if (!result && takes_discards(cd))
@@ -413,7 +388,7 @@ int luks_unlock_by_token(const char *device, const char *name, bool again, enum 
 
 		if (!clevis && (info < CRYPT_TOKEN_INTERNAL || again || strcmp(type, "systemd-tpm2")))
 			continue;
-		*last_word = 0;
+		cryptsetup_listen();
 		error = clevis ? activate_by_clevis(cd, name, token, flags) : crypt_activate_by_token_pin(cd, name, NULL, token, NULL, 0, NULL, flags);
 		if (error >= 0)
 			*outcome = LUKS_OPENED;
@@ -432,8 +407,7 @@ int luks_resize(const char *device, const char *name, const struct secret *secre
 	struct crypt_device *cd = NULL;
 	int error;
 
-	last_word[0] = 0;
-	crypt_set_log_callback(NULL, take_log, NULL);
+	cryptsetup_listen();
 	error = crypt_init_by_name(&cd, name);
 	error = error ? error : crypt_get_active_device(cd, name, &active);
 	if (!error && active.flags & CRYPT_ACTIVATE_KEYRING_KEY)
@@ -441,17 +415,16 @@ int luks_resize(const char *device, const char *name, const struct secret *secre
 						     CRYPT_ACTIVATE_KEYRING_KEY);
 	error = error < 0 ? error : crypt_resize(cd, name, 0);
 	crypt_free(cd);
-	return judge(error, device, "resize the encryption of");
+	return cryptsetup_judge(error, device, "resize the encryption of");
 }
 
 int luks_lock(const char *name)
 {
 	int error;
 
-	last_word[0] = 0;
-	crypt_set_log_callback(NULL, take_log, NULL);
+	cryptsetup_listen();
 	error = crypt_deactivate_by_name(NULL, name, 0);
-	return judge(error, name, "lock");
+	return cryptsetup_judge(error, name, "lock");
 }
 
 /* A new file beside it: what a rename then makes durable is whole. */
@@ -461,7 +434,7 @@ static int make_backup(const char *device, const char *path)
 	int file, error;
 
 	unlink(path);
-	error = open_context(device, &cd);
+	error = cryptsetup_open(device, &cd);
 	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
 	error = error ? error : crypt_header_backup(cd, CRYPT_LUKS2, path);
 	crypt_free(cd);
@@ -510,7 +483,7 @@ int luks_backup(const char *device, const char *path)
 		close(old);
 	free(next);
 	return error ? complain(LARDER_FAILED, "%s: cannot keep a backup of its LUKS header in %s: %s", device, path,
-				*last_word ? last_word : strerror(-error)) :
+				cryptsetup_words(error)) :
 		       LARDER_DONE;
 }
 
@@ -598,7 +571,7 @@ int luks_slots(const char *device, struct luks_slot slots[static LUKS_SLOTS], un
 		++*number;
 	}
 	crypt_free(cd);
-	return judge(error, device, "read the key slots of");
+	return cryptsetup_judge(error, device, "read the key slots of");
 }
 
 /* The slot that a key opens, one of those but `not`; -EPERM: none. */
@@ -621,20 +594,20 @@ static int refuse_twice(struct crypt_device *cd, const struct luks_request *requ
 
 	if (slot == -EPERM)
 		return LARDER_DONE;
-	return slot < 0 ? judge(slot, request->device, "try the new key on") :
+	return slot < 0 ? cryptsetup_judge(slot, request->device, "try the new key on") :
 			  complain(LARDER_BUSY, "%s: slot %d has this key already; nothing was changed", request->device, slot);
 }
 
 static int check_old(struct crypt_device *cd, const struct luks_request *request, int *slot)
 {
 	*slot = slot_of(cd, request->old, LUKS_ANY_SLOT);
-	return judge(*slot, request->device, "unlock");
+	return cryptsetup_judge(*slot, request->device, "unlock");
 }
 
 int luks_add(const struct luks_request *request, int *slot)
 {
 	struct crypt_device *cd = NULL;
-	int error = open_header(request->device, request->iteration_ms, &cd), result = judge(error, request->device, "read the key slots of");
+	int error = open_header(request->device, request->iteration_ms, &cd), result = cryptsetup_judge(error, request->device, "read the key slots of");
 
 	if (!result && request->slot != LUKS_ANY_SLOT && crypt_keyslot_status(cd, request->slot) != CRYPT_SLOT_INACTIVE)
 		result = complain(LARDER_BUSY, "%s: slot %d is in use; remove it, or give another one", request->device, request->slot);
@@ -644,7 +617,7 @@ int luks_add(const struct luks_request *request, int *slot)
 		*slot = crypt_keyslot_add_by_passphrase(cd, request->slot, request->old->bytes, request->old->length, request->new->bytes,
 							request->new->length);
 		error = *slot < 0 ? *slot : set_kind(cd, *slot, request->kind);
-		result = judge(error, request->device, "add a key to");
+		result = cryptsetup_judge(error, request->device, "add a key to");
 	}
 	crypt_free(cd);
 	return result;
@@ -675,7 +648,7 @@ static int check_change(struct crypt_device *cd, const struct luks_request *requ
 int luks_change(const struct luks_request *request, int *slot)
 {
 	struct crypt_device *cd = NULL;
-	int error = open_header(request->device, request->iteration_ms, &cd), result = judge(error, request->device, "read the key slots of");
+	int error = open_header(request->device, request->iteration_ms, &cd), result = cryptsetup_judge(error, request->device, "read the key slots of");
 
 	if (!result && request->slot != LUKS_ANY_SLOT && !is_active(cd, request->slot))
 		result = complain(LARDER_NOT_FOUND, "%s: slot %d: has no key of the volume", request->device, request->slot);
@@ -684,7 +657,7 @@ int luks_change(const struct luks_request *request, int *slot)
 						     CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF);
 		if (*slot == -EPERM)
 			*slot = slot_of(cd, request->old, request->slot);
-		result = judge(*slot, request->device, "unlock");
+		result = cryptsetup_judge(*slot, request->device, "unlock");
 	} else if (!result) {
 		result = check_old(cd, request, slot);
 	}
@@ -694,7 +667,7 @@ int luks_change(const struct luks_request *request, int *slot)
 		*slot = crypt_keyslot_change_by_passphrase(cd, *slot, CRYPT_ANY_SLOT, request->old->bytes, request->old->length,
 							   request->new->bytes, request->new->length);
 		error = *slot < 0 ? *slot : set_kind(cd, *slot, request->kind);
-		result = judge(error, request->device, "change a key of");
+		result = cryptsetup_judge(error, request->device, "change a key of");
 	}
 	crypt_free(cd);
 	return result;
@@ -725,10 +698,10 @@ static int check_remove(struct crypt_device *cd, const struct luks_request *requ
 		return LARDER_DONE;
 	other = slot_of(cd, request->old, request->slot);
 	if (other != -EPERM)
-		return judge(other, request->device, "unlock");
+		return cryptsetup_judge(other, request->device, "unlock");
 	other = crypt_activate_by_passphrase(cd, NULL, request->slot, request->old->bytes, request->old->length, 0);
 	if (other < 0)
-		return judge(other, request->device, "unlock");
+		return cryptsetup_judge(other, request->device, "unlock");
 	return complain(LARDER_UNSAFE, "%s: slot %d: this is its own key, and nothing shows that another one is known; give the key of a slot that stays",
 			request->device, request->slot);
 }
@@ -736,7 +709,7 @@ static int check_remove(struct crypt_device *cd, const struct luks_request *requ
 int luks_remove(const struct luks_request *request)
 {
 	struct crypt_device *cd = NULL;
-	int error = open_header(request->device, 0, &cd), result = judge(error, request->device, "read the key slots of");
+	int error = open_header(request->device, 0, &cd), result = cryptsetup_judge(error, request->device, "read the key slots of");
 
 	if (!result && crypt_keyslot_status(cd, request->slot) == CRYPT_SLOT_INACTIVE)
 		result = complain(LARDER_NOT_FOUND, "%s: slot %d: is empty", request->device, request->slot);
@@ -744,7 +717,7 @@ int luks_remove(const struct luks_request *request)
 	if (!result) {
 		error = drop_tokens(cd, request->slot);
 		error = error ? error : crypt_keyslot_destroy(cd, request->slot);
-		result = judge(error, request->device, "remove a key of");
+		result = cryptsetup_judge(error, request->device, "remove a key of");
 	}
 	crypt_free(cd);
 	return result;
@@ -757,5 +730,5 @@ int luks_fits(const char *device, const struct secret *secret, bool *fits)
 
 	crypt_free(cd);
 	*fits = slot >= 0;
-	return slot == -EPERM ? LARDER_DONE : judge(slot, device, "unlock");
+	return slot == -EPERM ? LARDER_DONE : cryptsetup_judge(slot, device, "unlock");
 }

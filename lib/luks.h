@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* LUKS2.  luks.c is the only file that knows libcryptsetup. */
+/* LUKS2, by libcryptsetup. */
 #ifndef LARDER_LUKS_H
 #define LARDER_LUKS_H
 

@@ -7,12 +7,17 @@
  */
 #include <dirent.h>
 #include <endian.h>
+#include <fcntl.h>
+#include <linux/major.h>
+#include <linux/raid/md_u.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include "device.h"
 #include "md.h"
@@ -22,6 +27,9 @@
 #define MD_OFFSET 4096u
 #define MD_MAGIC  0xa92b4efcu
 #define MD_HEAD	  (16u << 20) /* of a disk: what 1.2 takes at most before the data of a small array begin */
+
+#define GIVE_UP_TRIES 100
+#define GIVE_UP_US 20000u
 
 #define MD_PARTIAL (2u | 16u) /* features: it is being rebuilt; it takes the place of another */
 #define MD_ROLE_MAX 0xfffcu /* above it: spare, failed, journal */
@@ -149,6 +157,30 @@ static void find_node(dev_t leg, struct md_array *array)
 	closedir(dir);
 }
 
+/* By ioctl, as a daemon may have no right to write to sysfs.  md takes one that has failed out of its place a moment later, and lets go of it then. */
+void md_give_up(dev_t leg)
+{
+	struct md_array array = { 0 };
+	int file;
+
+	find_node(leg, &array);
+	file = *array.node || *array.inactive ? open(*array.node ? array.node : array.inactive, O_RDONLY | O_CLOEXEC) : -1;
+	if (file < 0)
+		return;
+	if (!ioctl(file, SET_DISK_FAULTY, (unsigned long)leg))
+		for (int i = 0; i < GIVE_UP_TRIES && ioctl(file, HOT_REMOVE_DISK, (unsigned long)leg); i++)
+			usleep(GIVE_UP_US);
+	close(file);
+}
+
+void md_take_read_errors(dev_t device, unsigned number)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", number);
+	device_set_attribute(device, "md/max_read_errors", text);
+}
+
 /* Neither what would not answer, nor larder's own devices, which may not either: no stack has an array upon them. */
 static bool may_be_leg(const char *node)
 {
@@ -233,6 +265,11 @@ uint64_t md_lacks(dev_t device)
 			lacks |= UINT64_C(1) << i;
 	}
 	return lacks;
+}
+
+unsigned md_read_errors(dev_t device)
+{
+	return attribute(device, "md/max_read_errors");
 }
 
 const char *md_state(dev_t device, unsigned *missing)

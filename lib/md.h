@@ -56,6 +56,12 @@ bool md_leg_uuid(const char *path, uint8_t uuid[16]);
 /* Is it durable on the disk itself that it has all that belongs into its place of that array? */
 bool md_leg_settled(const char *path, const uint8_t uuid[16]);
 
+/* A device whose disk is gone leaves the array that has it, if that can do without; md may not have noticed.  Says nothing. */
+void md_give_up(dev_t leg);
+/* The array takes so many read errors of a disk in an hour, each of which it repairs, before the disk fails.  Says nothing. */
+void md_take_read_errors(dev_t device, unsigned number);
+unsigned md_read_errors(dev_t device); /* so many */
+
 bool md_disks(dev_t device, struct md_disks *disks);
 /* Is a disk in that place, whole or being rebuilt? */
 bool md_held(const struct md_disks *disks, int place);

@@ -66,6 +66,11 @@ bool stack_raid_valid(const char *raid)
 	return one_of(raid, levels, sizeof(levels) / sizeof(levels[0]));
 }
 
+bool stack_integrity_valid(const char *integrity)
+{
+	return !strcmp(integrity, "crc32c");
+}
+
 bool stack_fs_valid(const char *fs)
 {
 	static const char *const kinds[] = { "ext4", "xfs", "btrfs" };
@@ -302,6 +307,7 @@ static struct json_object *to_json(const struct stack *s)
 	put_number(o, "step", s->step);
 	put_text(o, "raid", s->raid);
 	put_number(o, "legs", s->legs);
+	put_text(o, "integrity", s->integrity);
 	put_number(o, "spares", s->spares);
 	if (*s->raid) {
 		stack_part(s, "md", part);
@@ -576,6 +582,8 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		s->legs = (uint32_t)number;
 		return good && number;
 	}
+	if (!strcmp(key, "integrity"))
+		return get_text(o, s->integrity, sizeof(s->integrity)) && stack_integrity_valid(s->integrity);
 	if (!strcmp(key, "spares"))
 		return get_number(o, 63, &number) && (s->spares = (uint32_t)number, true);
 	if (!strcmp(key, "md") || !strcmp(key, "volume") || !strcmp(key, "fs_uuid"))
@@ -643,7 +651,8 @@ static const char *from_json(struct json_object *o, struct stack *s)
 	if (!*s->name || uuid_is_null(s->uuid) || uuid_is_null(s->cache) || !s->legs || !*s->mode)
 		return "stack: lacks name, uuid, cache, legs or mode";
 	if ((!*s->raid && s->legs != 1) || (*s->keyfile && !s->encrypted) || (*s->mount && !*s->fs) || (*s->aead && !s->encrypted) ||
-	    (s->wiped && !*s->aead) || (*s->token && (!s->encrypted || s->state == STACK_READY)) || (s->next && !next_fits(s)) ||
+	    (s->wiped && !*s->aead) || (*s->token && (!s->encrypted || s->state == STACK_READY)) ||
+	    (*s->integrity && (!*s->raid || !strcmp(s->raid, "0"))) || (s->next && !next_fits(s)) ||
 	    (s->snapshots && s->state != STACK_READY) ||
 	    (s->spares && (!*s->raid || !strcmp(s->raid, "0") || s->legs + s->spares > 64 || s->state == STACK_READY)))
 		return "stack: contradicts itself";

@@ -72,6 +72,7 @@ struct stack {
 	enum stack_step step;
 	char raid[8]; /* "" : none; "0", "1", "10", "5", "6" */
 	uint32_t legs; /* disks of the array, or 1 */
+	char integrity[16]; /* "": none; else by what dm-integrity below each disk of the array knows what it returns wrong: "crc32c" */
 	uint32_t spares; /* while it is made: so many disks more, marked behind those, are spares of the array; then md knows */
 	uint8_t cache[16];
 	enum stack_own own_cache;
@@ -157,6 +158,7 @@ bool device_label_in(const char *label, const char *target);
 
 const char *stack_state_text(enum stack_state state);
 bool stack_raid_valid(const char *raid); /* 0, 1, 10, 5, 6 */
+bool stack_integrity_valid(const char *integrity); /* crc32c */
 bool stack_fs_valid(const char *fs); /* ext4, xfs, btrfs */
 bool stack_aead_valid(const char *aead); /* chacha20-poly1305, aes-gcm, aes-xts-hmac */
 bool stack_text_valid(const char *text, bool path); /* of a path, or words: printable, no more than STACK_PATH_MAX */

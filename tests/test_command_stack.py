@@ -4,6 +4,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -92,6 +93,45 @@ def test_plan_of_authenticated_encryption(larder, images):
     assert "authenticated by aes-gcm" in said
     assert "authenticated" not in larder(*words(images, "--encrypt", "luks2"), "--dry-run").stdout
     assert [digest(i) for i in images] == before
+
+
+def test_plan_with_integrity(larder, images):
+    """What the sums take is shown, and counted where there is not enough left."""
+    before = [digest(i) for i in images]
+    said = larder(*words(images, "--integrity"), "--dry-run").stdout
+    assert "integrity: crc32c of each 4 KiB" in said and "with a journal" in said
+    taken = float(re.search(r"they take ([0-9.]+)MiB of 512.00MiB", said)[1])
+    least = 512 / 1024 + 512 / 128 + 1
+    assert least <= taken <= least + 1, "a tag of 4 bytes for 4 KiB, a 128th for the journal, the superblock"
+    assert "integrity" not in larder(*words(images), "--dry-run").stdout
+    small = [larder.image(f"small{i}", 22 * MIB) for i in range(2)]
+    larder(*words([*images[:2], *small], "--mkfs", "ext4"), "--dry-run")
+    one_line(larder(*words([*images[:2], *small], "--mkfs", "ext4", "--integrity"), "--dry-run", code=FAILED), "too small")
+    assert [digest(i) for i in images] == before
+
+
+LEG_FLAG = 1
+
+
+def test_leg_with_integrity(larder, described):
+    """A disk that says whose leg it is: shown with its stack, whose array nobody has started; removed with it."""
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    own = uuid.uuid5(described.uuid, "disk 0").bytes
+    patch_both(described.hdd, VOLUME, kind=4, flags=LEG_FLAG, copy_offset=0, uuid=own, cache_uuid=described.uuid.bytes)
+    with open(described.hdd, "r+b") as f:
+        f.seek(MIB)
+        f.write(b"integrt\0" * 512)
+    assert described.rows()[0][0]["state"] == "stopped", "its leg is here"
+    assert f"leg with dm-integrity of the stack {described.uuid}" in larder("probe", described.hdd).stdout
+    md = str(uuid.uuid5(described.uuid, "md"))
+    text = described.plain | {"state": "creating", "step": 1, "raid": "1", "legs": 2, "md": md, "integrity": "crc32c"}
+    described.ssds({"ready": [], "changing": [text]})
+    rows = json.loads(larder("list", "-o", "layer,type,device", "--reportformat", "json").stdout)["stacks"]
+    assert [(r["type"], r["device"]) for r in rows if r["layer"] == "disk"] == [("crc32c", str(described.hdd))]
+    larder("remove", "data")
+    assert not described.rows()[0]
+    left = described.hdd.read_bytes()
+    assert not any(left[SB : SB + SB_SIZE]) and not any(left[MIB : 2 * MIB]), "superblock, or dm-integrity's"
 
 
 def test_default_mode_and_its_reason(larder, images):
@@ -215,6 +255,10 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--encrypt", "luks2-aead", "--cipher", "aegis128"], "--cipher", "chacha20-poly1305, aes-gcm, aes-xts-hmac")
     refused(USAGE, ["--encrypt", "luks2", "--cipher", "aes-gcm"], "--cipher", "luks2-aead")
     refused(USAGE, ["--cipher", "aes-gcm"], "--cipher", "luks2-aead")
+    alone = ["create", "data", *plain[2:4], *plain[6:8], "--dry-run"]
+    refused(USAGE, ["--integrity"], "--integrity", "no redundancy", "--raid 1", base=alone)
+    refused(USAGE, ["--integrity", "--raid", "0"], "--integrity", "no redundancy")
+    refused(USAGE, ["--integrity", "--separate"], "--integrity", base=plain[:10] + ["--dry-run"])
     refused(NOT_FOUND, ["--encrypt", "luks2:keyfile=/nothing"], "key file")
     inside = ["--mkfs", "ext4", "--mount", larder.directory, "--encrypt", f"luks2:keyfile={images[0]}"]
     refused(USAGE, inside, "behind the mount")
@@ -1269,6 +1313,9 @@ BAD = {
     "cipher": (lambda p: p | {"crypt": str(uuid.uuid5(uuid.UUID(p["uuid"]), "crypt")), "aead": "rot13"}, {}, "bounds"),
     "cipher alone": (lambda p: p | {"aead": "aes-gcm"}, {}, "contradicts"),
     "tags of nothing": (lambda p: p | {"crypt": str(uuid.uuid5(uuid.UUID(p["uuid"]), "crypt")), "wiped": 5}, {}, "contradicts"),
+    "sums by what": (lambda p: p | {"raid": "1", "legs": 2, "integrity": "md5"}, {}, "bounds"),
+    "sums of no array": (lambda p: p | {"integrity": "crc32c"}, {}, "contradicts"),
+    "sums below a stripe": (lambda p: p | {"raid": "0", "legs": 2, "integrity": "crc32c"}, {}, "contradicts"),
     "key file alone": (lambda p: p | {"keyfile": "/etc/key"}, {}, "contradicts"),
     "further key of nothing": (lambda p: p | {"state": "creating", "token": "tpm2"}, {}, "contradicts"),
     "further key of one that is ready": (

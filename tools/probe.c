@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #include "arguments.h"
+#include "integrity.h"
 #include "scan.h"
 #include "signature.h"
 #include "udev_properties.h"
@@ -17,11 +18,14 @@
 static void print_ours(const char *path, const union superblock *sb)
 {
 	uint32_t kind = le32toh(sb->head.kind);
+	struct leg_fields leg;
 	char label[LARDER_LABEL_SIZE + 1], uuid[UUID_TEXT], cache[UUID_TEXT];
 
 	printf("%s: larder %s, UUID %s", path, kind_text(kind), uuid_text(sb->head.uuid, uuid));
 	if (kind == LARDER_KIND_CACHE || kind == LARDER_KIND_VOLUME)
 		printf(", label %s, cache %s", label_text(sb->cache.label, label), uuid_text(sb->cache.cache_uuid, cache));
+	if (leg_is(sb, &leg))
+		printf(", leg with dm-integrity of the stack %s", uuid_text(leg.stack, cache));
 	if (kind == LARDER_KIND_VOLUME && le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
 		printf(", may be dirty");
 	putchar('\n');

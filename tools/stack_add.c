@@ -94,7 +94,7 @@ static int begin_disk(const struct devices *d, const struct adding *a, bool *don
 	if (result || !a->request.claim.dry_run)
 		return result ? result : *done ? LARDER_DONE : turn_confirm(a->request.name, a->request.claim.yes, "Add it?");
 	if (!disk)
-		md_add(node, a->request.claim.path, true);
+		disk_change(d, md_add, a->request.claim.path, true);
 	if (grows(d, a) && !is_in(d, disk) && d->disks.places <= d->stack.legs)
 		md_set_places(node, d->disks.places + 1, true);
 	return LARDER_DONE;
@@ -113,7 +113,7 @@ static int join(const struct adding *a, bool *waits)
 	result = result ? result : array_thaw(&d);
 	if (!result && !find(&d, a)) {
 		result = disk_take(&d, &a->request, false);
-		result = result ? result : md_add(d.layers.array.node, a->request.claim.path, false);
+		result = result ? result : disk_change(&d, md_add, a->request.claim.path, false);
 	}
 	disk = find(&d, a);
 	*waits = d.disks.missing || (disk && disk->role == MD_REBUILT);

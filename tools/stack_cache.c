@@ -20,6 +20,7 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "integrity.h"
 #include "stack_devices.h"
 #include "turn.h"
 
@@ -96,7 +97,7 @@ static int check_disk(const struct changing *c, const char *word, const char *di
 static int check_words(const struct changing *c)
 {
 	struct md_array array = { 0 };
-	uint8_t part[16];
+	uint8_t part[16], leg[16];
 	int result = LARDER_DONE;
 
 	stack_part(&c->stack, "md", part);
@@ -104,6 +105,8 @@ static int check_words(const struct changing *c)
 		md_find(part, &array);
 	for (int i = 0; !result && i < c->words.number; i++) {
 		result = check_disk(c, c->words.value[i], c->volume);
+		if (!result && leg_of_disk(c->words.value[i], c->stack.uuid, leg))
+			result = complain(LARDER_USAGE, "%s: is a disk of %s itself; give an SSD", c->words.value[i], c->stack.name);
 		for (size_t j = 0; !result && j < array.number; j++)
 			result = check_disk(c, c->words.value[i], array.leg[j]);
 	}

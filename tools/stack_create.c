@@ -10,7 +10,8 @@
  *		first write of all, before any disk is touched
  *  DISKS	spares of the cache are made; then old signatures go, and each disk gets a superblock of kind 4 with a UUID that follows from the
  *		stack's: the next steps find the disks by it, whatever they are called by then, and never take another one
- *  ARRAY	mdadm makes the array over them; its superblock overwrites the mark
+ *  ARRAY	mdadm makes the array over them; its superblock overwrites the mark.  With --integrity dm-integrity is made behind each mark first, which
+ *		stays, and the array over that
  *  VOLUME	the superblock of the volume, with the description; from here on it lies in two places
  *  CRYPT	the LUKS2 header, with the key of a TPM2 or tang server; where the encryption authenticates, then a tag for each sector, and now and then how many there are
  *  FILESYSTEM	mkfs: noted before anybody can mount it, so that no repetition ever meets data
@@ -31,6 +32,7 @@
 
 #include "create.h"
 #include "fstab.h"
+#include "integrity.h"
 #include "program.h"
 #include "stack_plan.h"
 #include "turn.h"
@@ -73,6 +75,16 @@ static int make_cache(struct making *m)
 	return cache_format(&request);
 }
 
+/* That mark stays, as the leg's superblock. */
+static void fill_leg(const struct stack *stack, union superblock *sb)
+{
+	struct leg_fields fields;
+
+	memcpy(fields.stack, stack->uuid, 16);
+	memcpy(fields.host, stack->host, 16);
+	leg_fill(sb, &fields);
+}
+
 static int mark_disk(const struct making *m, const struct stack *stack, uint32_t number, const char *path)
 {
 	struct claim_request claim = { .path = path, .wipe = m->request->wipe,
@@ -88,6 +100,8 @@ static int mark_disk(const struct making *m, const struct stack *stack, uint32_t
 		sb = device_buffer(LARDER_SB_SIZE);
 		create_head(&sb->head, LARDER_KIND_OTHER, &device, 0);
 		disk_uuid(stack, number, sb->head.uuid);
+		if (*stack->integrity)
+			fill_leg(stack, sb);
 		result = create_superblock(&device, sb, false);
 		free(sb);
 	}
@@ -123,7 +137,7 @@ static int collect_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], un
 			}
 	}
 	members_free(&members);
-	if (*stack->raid) {
+	if (*stack->raid && !*stack->integrity) {
 		stack_part(stack, "md", uuid);
 		md_find(uuid, &array);
 	}
@@ -271,6 +285,22 @@ static int clear_array(const struct making *m)
 	return result;
 }
 
+/* Each path becomes that of its leg: made anew, whatever a try that was cut short has left. */
+static int make_legs(const struct stack *stack, char *paths[MD_LEGS_MAX], unsigned number)
+{
+	int result = leg_check_kernel();
+	uint8_t uuid[16];
+
+	for (uint32_t i = 0; !result && i < number; i++) {
+		disk_uuid(stack, i, uuid);
+		result = leg_format(paths[i], uuid, stack->uuid);
+		result = result ? result : leg_start(paths[i], uuid, stack->uuid);
+		free(paths[i]);
+		paths[i] = leg_node(uuid);
+	}
+	return result;
+}
+
 static int make_array(struct making *m)
 {
 	char *paths[MD_LEGS_MAX];
@@ -285,9 +315,13 @@ static int make_array(struct making *m)
 	result = result ? result : find_disks(&m->stack, paths, &number);
 	if (result)
 		return result;
+	if (*m->stack.integrity)
+		result = make_legs(&m->stack, paths, number);
 	stack_part(&m->stack, "md", uuid);
-	result = md_create(uuid, m->stack.raid, (const char *const *)paths, number, m->stack.spares);
+	result = result ? result : md_create(uuid, m->stack.raid, (const char *const *)paths, number, m->stack.spares);
 	free_disks(paths, number);
+	if (!result && *m->stack.integrity)
+		legs_expect_errors(&m->stack);
 	return result ? result : clear_array(m);
 }
 
@@ -656,7 +690,7 @@ static int resume(const struct stack_request *request)
 int stack_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder create NAME --backing DISK... [--raid LEVEL [--spare DISK...] | --separate] --cache SSD...|CACHE [--cache-spare SSD...] [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
+		"larder create NAME --backing DISK... [--raid LEVEL [--integrity] [--spare DISK...] | --separate] --cache SSD...|CACHE [--cache-spare SSD...] [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
 		"[--header-backup FILE|none] "
 		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--cache-label LABEL...] [--backing-label LABEL] [--foreground LABEL --promote LABEL [--background LABEL]] "
 		"[--wipe] [--dry-run] [--yes] | larder create --resume NAME";
@@ -664,6 +698,7 @@ int stack_create(int argc, char **argv)
 	const struct argument arguments[] = {
 		{ "backing", 'b', ARGUMENT_LIST, &request.disks, "DISK", "a disk; once for each" },
 		{ "raid", 0, ARGUMENT_TEXT, &request.raid, "LEVEL", "none (one disk), 0, 1, 10, 5, 6: an md array of the disks" },
+		{ "integrity", 0, ARGUMENT_FLAG, &request.integrity, NULL, "dm-integrity below each disk of the array, so that md repairs what one returns wrong" },
 		{ "separate", 0, ARGUMENT_FLAG, &request.separate, NULL, "a stack of each disk, NAME-1, NAME-2, ..., on one cache" },
 		{ "cache", 'c', ARGUMENT_LIST, &request.caches, "SSD|CACHE", "an SSD (its path), once for each; or the name of a cache" },
 		{ "spare", 0, ARGUMENT_LIST, &request.spares, "DISK", "a spare of the array; once for each" },

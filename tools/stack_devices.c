@@ -17,6 +17,8 @@
 #include <unistd.h>
 #include <uuid/uuid.h>
 
+#include "create.h"
+#include "integrity.h"
 #include "program.h"
 #include "stack_devices.h"
 #include "turn.h"
@@ -58,7 +60,7 @@ int devices_look(const char *name, struct devices *d)
 		if (!result && !d->layers.volume)
 			result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", name, name);
 		if (*d->layers.array.node)
-			md_disks(d->layers.array.device, &d->disks);
+			stack_disks(&d->stack, d->layers.array.device, &d->disks);
 		if (!result)
 			find_set(d);
 	}
@@ -179,9 +181,14 @@ static bool find_device(const struct devices *d, const char *path, struct part *
 	*part = (struct part){ .place = -1 };
 	snprintf(part->name, sizeof(part->name), "%s", path);
 	snprintf(part->node, sizeof(part->node), "%s", path);
-	for (size_t i = 0; i < d->layers.array.number; i++)
-		if (same(d->layers.array.leg[i], path))
+	for (size_t i = 0; i < d->layers.array.number; i++) {
+		char *leg = stack_disk_for_md(&d->stack, path);
+		bool is = same(d->layers.array.leg[i], leg);
+
+		free(leg);
+		if (is)
 			return true;
+	}
 	if (!d->set.mapped)
 		return false;
 	if (set_find_device(&d->set, path) >= 0)
@@ -272,6 +279,25 @@ int array_thaw(const struct devices *d)
 	return md_disks(d->layers.array.device, &disks) && disks.frozen ? md_thaw(d->layers.array.node) : LARDER_DONE;
 }
 
+int disk_change(const struct devices *d, int (*verb)(const char *node, const char *disk, bool dry_run), const char *disk, bool dry_run)
+{
+	char *word = stack_disk_for_md(&d->stack, disk);
+	int result = verb(d->layers.array.node, word, dry_run);
+
+	free(word);
+	return result;
+}
+
+int disk_exchange(const struct devices *d, const char *old, const char *with, bool dry_run)
+{
+	char *a = stack_disk_for_md(&d->stack, old), *b = stack_disk_for_md(&d->stack, with);
+	int result = md_replace(d->layers.array.node, a, b, dry_run);
+
+	free(b);
+	free(a);
+	return result;
+}
+
 /* What md takes of each disk at least, what lies before it included: mdadm chooses that. */
 static uint64_t disk_needs(const struct devices *d)
 {
@@ -291,14 +317,72 @@ static uint64_t disk_needs(const struct devices *d)
 	return least == UINT64_MAX ? 0 : least + bytes;
 }
 
+/* What is left of a disk whose tags need no more room than that.  (How much the journal takes the kernel chooses: mdadm has the last word.) */
+static uint64_t room_for_md(const struct devices *d, uint64_t bytes)
+{
+	return *d->stack.integrity ? leg_capacity_most(bytes) : bytes;
+}
+
+static int mark_leg(const struct devices *d, const struct device *device, uint8_t leg[16])
+{
+	union superblock *sb = device_buffer(LARDER_SB_SIZE);
+	struct leg_fields fields;
+	int result;
+
+	create_head(&sb->head, LARDER_KIND_OTHER, device, 0);
+	memcpy(leg, sb->head.uuid, 16);
+	memcpy(fields.stack, d->stack.uuid, 16);
+	memcpy(fields.host, d->stack.host, 16);
+	leg_fill(sb, &fields);
+	result = create_superblock(device, sb, false);
+	free(sb);
+	return result;
+}
+
+static int make_leg(const struct devices *d, const char *path, const uint8_t leg[16])
+{
+	int result = leg_format(path, leg, d->stack.uuid);
+
+	return result ? result : leg_start(path, leg, d->stack.uuid);
+}
+
+/* It is a leg of this stack, and the array does not have it: a try that was cut short has left it so, or (*left) it was a disk of that once. */
+static int take_again(const struct devices *d, const char *path, const uint8_t leg[16], bool *left)
+{
+	char *node = leg_node(leg);
+	uint8_t part[16];
+	bool readable;
+	int result = LARDER_DONE;
+
+	stack_part(&d->stack, "md", part);
+	*left = false;
+	if (leg_is_formatted(path)) {
+		result = leg_start(path, leg, d->stack.uuid);
+		*left = !result && md_is_leg(node, part, &readable);
+		if (*left)
+			result = leg_stop(leg);
+	}
+	if (!result && !*left)
+		result = make_leg(d, path, leg);
+	free(node);
+	return result;
+}
+
 int disk_take(const struct devices *d, const struct devices_request *request, bool dry_run)
 {
 	struct claim_request claim = request->claim;
 	uint64_t needs = disk_needs(d);
 	char a[SIZE_TEXT], b[SIZE_TEXT];
 	struct device device;
+	uint8_t leg[16];
+	bool left = true;
 	int result;
 
+	if (*d->stack.integrity && leg_of_disk(claim.path, d->stack.uuid, leg)) {
+		result = dry_run ? LARDER_DONE : take_again(d, claim.path, leg, &left);
+		if (dry_run || result || !left)
+			return result;
+	}
 	claim.dry_run = dry_run;
 	claim.yes = true; /* confirm() asks, for all of it */
 	result = claim_open(&device, &claim);
@@ -308,12 +392,14 @@ int disk_take(const struct devices *d, const struct devices_request *request, bo
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", claim.path);
 	else if (!needs)
 		result = complain(LARDER_FAILED, "%s: the sizes of %s cannot be read", d->stack.name, d->layers.array.node);
-	else if (device.bytes < needs)
+	else if (room_for_md(d, device.bytes) < needs)
 		result = complain(LARDER_FAILED, "%s: size: too small: it has %s, and the array takes %s of each disk", claim.path,
 				  size_print(a, device.bytes, &human), size_print(b, needs, &human));
 	result = result ? result : claim_clear(&device, &claim);
+	if (!result && *d->stack.integrity && !dry_run)
+		result = mark_leg(d, &device, leg);
 	device_close(&device);
-	return result;
+	return result || !*d->stack.integrity || dry_run ? result : make_leg(d, claim.path, leg);
 }
 
 static void show_progress(const char *path, const struct md_disks *disks, bool end)
@@ -329,13 +415,16 @@ enum rebuilt {
 };
 
 /* By sysfs alone until the end: whoever waits for hours keeps no other disk awake. */
-static enum rebuilt look_at_disk(dev_t array, const uint8_t uuid[16], const char *path, int *quiet)
+static enum rebuilt look_at_disk(const struct stack *stack, dev_t array, const char *path, int *quiet)
 {
 	const struct md_disk *disk = NULL;
 	struct md_disks disks;
+	uint8_t uuid[16];
 	dev_t number;
+	bool settled;
+	char *word;
 
-	if (!md_disks(array, &disks))
+	if (!stack_disks(stack, array, &disks))
 		return complain(LARDER_FAILED, "%s: the array does not run any more", path), NEVER;
 	for (size_t i = 0; block_number(path, &number) && i < disks.number; i++)
 		if (*disks.disk[i].node && disks.disk[i].number == number)
@@ -346,7 +435,11 @@ static enum rebuilt look_at_disk(dev_t array, const uint8_t uuid[16], const char
 			 !disk ? "the array has it no more" : disk->role == MD_FAILED ? "it has failed" : "the array does not go on with it");
 		return NEVER;
 	}
-	if (disk->role != MD_MEMBER || !disks.idle || !md_leg_settled(path, uuid)) {
+	stack_part(stack, "md", uuid);
+	word = stack_disk_for_md(stack, path);
+	settled = disk->role == MD_MEMBER && disks.idle && md_leg_settled(word, uuid);
+	free(word);
+	if (!settled) {
 		show_progress(path, &disks, false);
 		return STILL;
 	}
@@ -357,7 +450,7 @@ static enum rebuilt look_at_disk(dev_t array, const uint8_t uuid[16], const char
 int disk_wait(const struct devices_request *request, const char *path, const char *verb, bool *settled)
 {
 	enum rebuilt state;
-	uint8_t uuid[16];
+	struct stack stack;
 	struct devices d;
 	dev_t array;
 	int quiet = 0, result = devices_look(request->name, &d);
@@ -365,10 +458,10 @@ int disk_wait(const struct devices_request *request, const char *path, const cha
 	*settled = false;
 	if (result)
 		return result;
-	stack_part(&d.stack, "md", uuid);
+	stack = d.stack;
 	array = d.layers.array.device;
 	devices_free(&d);
-	state = look_at_disk(array, uuid, path, &quiet);
+	state = look_at_disk(&stack, array, path, &quiet);
 	if (state == STILL && request->no_wait) {
 		printf("%s: %s is being rebuilt; the same larder %s, once more, ends it\n", request->name, path, verb);
 		return LARDER_DONE;
@@ -377,7 +470,7 @@ int disk_wait(const struct devices_request *request, const char *path, const cha
 	turn_give();
 	while (state == STILL) {
 		usleep(POLL_US);
-		state = look_at_disk(array, uuid, path, &quiet);
+		state = look_at_disk(&stack, array, path, &quiet);
 	}
 	turn_take();
 	*settled = state == WHOLE;
@@ -398,12 +491,30 @@ int disk_remove(const char *name, const char *word)
 		/* md takes one that has failed out of its place a moment later */
 		busy = there && part.place >= 0 && part.place < (int)d.disks.places;
 		if (there && (!busy || i == PATIENCE))
-			result = md_remove(d.layers.array.node, part.name, false);
+			result = disk_change(&d, md_remove, part.name, false);
 		devices_free(&d);
 		if (result || !busy || i == PATIENCE)
 			return result;
 		usleep(POLL_US);
 	}
+}
+
+/* Its disk may be gone, or fail: then its devices go at least. */
+static void erase_leg(const struct devices *d, const char *node)
+{
+	uint8_t leg[16];
+	char disk[64];
+	dev_t number;
+	int result;
+
+	if (leg_of_disk(node, d->stack.uuid, leg))
+		result = leg_erase(node, leg);
+	else if (block_number(node, &number) && leg_of_device(number, leg, disk))
+		result = leg_stop(leg);
+	else
+		return;
+	if (result)
+		remark("%s: may still look like a disk of %s, which it is not; larder super wipe %s, if it works again, ends that", node, d->stack.name, node);
 }
 
 int disk_erase(const char *name, const char *node)
@@ -416,7 +527,9 @@ int disk_erase(const char *name, const char *node)
 	if (result)
 		return result;
 	stack_part(&d.stack, "md", part);
-	if (*node && (md_is_leg(node, part, &readable) ? claim_leg_is_ours(node) && md_erase(node) : !readable))
+	if (*d.stack.integrity && *node)
+		erase_leg(&d, node);
+	else if (*node && (md_is_leg(node, part, &readable) ? claim_leg_is_ours(node) && md_erase(node) : !readable))
 		remark("%s: may still look like a disk of %s, which it is not; mdadm --zero-superblock %s, if it works again, ends that", node,
 		       d.stack.name, node);
 	devices_free(&d);
@@ -534,6 +647,8 @@ int devices_note(const char *name)
 		return result;
 	stack = d.stack;
 	lacks = *d.layers.array.node ? md_lacks(d.layers.array.device) : 0;
+	if (*d.layers.array.node && *stack.integrity)
+		md_take_read_errors(d.layers.array.device, MD_READ_ERRORS);
 	devices_free(&d);
 	stack_part(&stack, "volume", part);
 	if (lacks & ~lacks_noted(part))

@@ -55,6 +55,9 @@ int array_thaw(const struct devices *d);
  * A disk that is to join the array: fits, is free, carries nothing, or that may go; then that goes, unless dry_run.  Complains.
  */
 int disk_take(const struct devices *d, const struct devices_request *request, bool dry_run);
+/* A verb of mdadm upon a disk of the stack, or one that joins it: md_add(), md_fail(), md_remove().  Complains. */
+int disk_change(const struct devices *d, int (*verb)(const char *node, const char *disk, bool dry_run), const char *disk, bool dry_run);
+int disk_exchange(const struct devices *d, const char *old, const char *with, bool dry_run); /* md_replace() */
 /* Waits until the array has rebuilt what is on the disk at path, or (no_wait) says what is still to be done.  *settled: it has. */
 int disk_wait(const struct devices_request *request, const char *path, const char *verb, bool *settled);
 /* Takes a disk out of the array, which has lost it, or does not need it: one that is not in a place any more.  Complains. */

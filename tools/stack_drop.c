@@ -114,13 +114,13 @@ static int begin_disk(struct dropping *r, const struct devices *d, const struct 
 	if (!r->request.claim.dry_run)
 		return turn_confirm(r->request.name, r->request.claim.yes, "Drop it?");
 	if (part->disk && part->disk->role != MD_SPARE && part->disk->role != MD_FAILED)
-		md_fail(node, r->name, true);
+		disk_change(d, md_fail, r->name, true);
 	if (part->disk)
-		md_remove(node, r->name, true);
+		disk_change(d, md_remove, r->name, true);
 	if (r->places)
 		md_set_places(node, r->places, true);
 	if (*r->node)
-		printf("mdadm --zero-superblock %s\n", r->node);
+		printf("%s %s\n", *d->stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", r->node);
 	return LARDER_DONE;
 }
 
@@ -149,7 +149,7 @@ static int fail_disk(struct dropping *r)
 		return result;
 	result = array_thaw(&d);
 	if (!result && part.disk && part.disk->role != MD_SPARE && part.disk->role != MD_FAILED)
-		result = md_fail(d.layers.array.node, part.name, false);
+		result = disk_change(&d, md_fail, part.name, false);
 	devices_free(&d);
 	return result;
 }

@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <uuid/uuid.h>
 
 #include "cow.h"
 #include "format_features.h"
+#include "integrity.h"
 #include "stacks.h"
 #include "tiers.h"
 #include "verbs.h"
@@ -23,7 +25,7 @@ static const struct field fields[] = {
 	{ "name", VALUE_TEXT, "Name", "of the stack" },
 	{ "layer", VALUE_TEXT, "Layer", "stack, filesystem, luks, snapshot, volume, cache, ssd, array, disk or spare" },
 	{ "number", VALUE_TEXT, "Number", "of a disk in its array, or an SSD in its cache: larder replace and drop take it" },
-	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, luks2-aead:CIPHER, writeback, raid1, ...; of a snapshot its name" },
+	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, luks2-aead:CIPHER, writeback, raid1, ...; of a disk with dm-integrity crc32c; of a snapshot its name" },
 	{ "state", VALUE_TEXT, "State", "of the layer" },
 	{ "size", VALUE_BYTES, "Size", "of the layer's device" },
 	{ "device", VALUE_TEXT, "Device", "its node" },
@@ -87,6 +89,34 @@ static void judge_array(struct view *view)
 	else if (missing)
 		say(&view->verdict, DEGRADED, "array", line);
 	free(line);
+}
+
+static void judge_leg(struct view *view, const struct md_disk *disk)
+{
+	struct leg_status status;
+	uint8_t leg[16];
+	char path[64];
+
+	if (!*disk->node || !leg_of_device(disk->number, leg, path) || !leg_status(leg, &status))
+		return;
+	if (!*path)
+		say(&view->verdict, DEGRADED, disk->name, "its disk is gone");
+	if (status.mismatches)
+		problem(&view->verdict.words, path, "%" PRIu64 " sectors were read wrong since it was started; the array repairs them from the other disks",
+			status.mismatches);
+	if (status.computed < status.sectors)
+		problem(&view->verdict.words, path, "its sums are computed to %u %%; what is behind that is taken as it is",
+			(unsigned)(status.computed * 100 / status.sectors));
+}
+
+static void judge_integrity(struct view *view)
+{
+	const char *integrity = view->found->stack.integrity;
+
+	if (*integrity)
+		problem(&view->verdict.words, "integrity", "%s", integrity);
+	for (size_t i = 0; *integrity && i < view->disks.number; i++)
+		judge_leg(view, &view->disks.disk[i]);
 }
 
 static void judge_cache(struct view *view)
@@ -189,7 +219,7 @@ static void judge(struct view *view)
 {
 	const struct stack *s = &view->found->stack;
 
-	if (!view->found->whole && array_waits(s)) {
+	if (!view->found->whole && (array_waits(s) || stack_has_legs(&view->stacks->members, s->uuid))) {
 		view->verdict.stopped = true;
 	} else if (!view->found->whole) {
 		say(&view->verdict, FAILED, "stack", "its disks are not here");
@@ -205,6 +235,7 @@ static void judge(struct view *view)
 				s->name);
 	} else {
 		judge_array(view);
+		judge_integrity(view);
 		if (view->layers.linear) {
 			say(&view->verdict, DEGRADED, "volume", "runs without larder's module, and belongs to no cache");
 		} else {
@@ -249,6 +280,16 @@ static void view_close(struct view *view)
 {
 	problems_free(&view->verdict.words);
 	layers_free(&view->layers);
+}
+
+static bool node_number(const char *node, dev_t *number)
+{
+	struct stat status;
+
+	if (stat(node, &status) || !S_ISBLK(status.st_mode))
+		return false;
+	*number = status.st_rdev;
+	return true;
 }
 
 /* ------------------------------------------------------------------ rows */
@@ -326,12 +367,31 @@ static void add_ssds(struct tree *t, int depth)
 	}
 }
 
+/* The disk itself, not what dm-integrity shows of it. */
 static void add_leg(struct tree *t, int depth, const char *layer, const char *state, const char *node)
 {
-	uint8_t uuid[16];
+	const char *integrity = t->view->found->stack.integrity;
+	uint8_t uuid[16], leg[16];
+	char disk[64] = "";
+	dev_t number;
+	bool below = *integrity && node_number(node, &number) && leg_of_device(number, leg, disk);
 
 	cell(t, "label", t->view->found->stack.disks);
-	add(t, depth, layer, "", state, node, md_leg_uuid(node, uuid) ? uuid : NULL);
+	add(t, depth, layer, integrity, state, below && *disk ? disk : node, md_leg_uuid(node, uuid) ? uuid : NULL);
+}
+
+/* Of an array that does not run: nobody has started these. */
+static void add_marked_legs(struct tree *t, int depth)
+{
+	const struct stack *s = &t->view->found->stack;
+	const struct members *members = &t->view->stacks->members;
+
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (leg_is_of(&m->sb, s->uuid) && !leg_runs(m->sb.head.uuid, m->number))
+			add(t, depth, "disk", s->integrity, *t->view->layers.array.node ? "left" : "", m->path, m->sb.head.uuid);
+	}
 }
 
 /* Those that an array which runs has, and what has its superblock, but left it; or, of one that does not, whoever has that. */
@@ -365,6 +425,7 @@ static void add_disks(struct tree *t, int depth)
 		if (!had)
 			add_leg(t, depth, "disk", *array->node ? "left" : "", array->leg[i]);
 	}
+	add_marked_legs(t, depth);
 }
 
 static void add_below(struct tree *t, int depth)

@@ -14,6 +14,7 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "integrity.h"
 #include "program.h"
 #include "set.h"
 #include "stack_plan.h"
@@ -192,6 +193,17 @@ static int parse_raid(const struct stack_request *request, struct stack *stack)
 	return LARDER_DONE;
 }
 
+static int parse_integrity(const struct stack_request *request, struct stack *stack)
+{
+	if (!request->integrity)
+		return LARDER_DONE;
+	if (request->separate || !*stack->raid || !strcmp(stack->raid, "0"))
+		return complain(LARDER_USAGE,
+				"--integrity: what a disk returns wrong can be repaired from the others alone, and there is no redundancy here; --raid 1, 10, 5 or 6 has it");
+	strcpy(stack->integrity, INTEGRITY_ALGORITHM);
+	return LARDER_DONE;
+}
+
 static int parse_spares(const struct stack_request *request, struct stack *stack)
 {
 	int number = request->spares.number;
@@ -260,6 +272,7 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 	stack_host(stack->host);
 	stack->state = STACK_CREATING;
 	result = request->separate ? parse_separate(request, stack) : parse_raid(request, stack);
+	result = result ? result : parse_integrity(request, stack);
 	result = result ? result : parse_spares(request, stack);
 	result = result ? result : parse_filesystem(request, stack);
 	result = result ? result : parse_encrypt(request, stack);
@@ -285,13 +298,15 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 
 /* ------------------------------------------------------------------ the devices, looked at */
 
-static int check_programs(const struct stack *stack)
+static int check_programs(const struct stack *stack, bool dry_run)
 {
 	char *mkfs = must_print("mkfs.%s", stack->fs);
 	int result = LARDER_DONE;
 
 	if (*stack->raid && !program_there("mdadm"))
 		result = complain(LARDER_FAILED, "mdadm: is missing, and --raid needs it; apt install mdadm");
+	else if (*stack->integrity && !dry_run && leg_check_kernel())
+		result = LARDER_FAILED;
 	else if (*stack->fs && !program_there(mkfs))
 		result = complain(LARDER_FAILED, "%s: is missing; apt install %s", mkfs,
 				  !strcmp(stack->fs, "ext4") ? "e2fsprogs" :
@@ -442,6 +457,16 @@ static int check_spares(const struct making *m)
 	return result;
 }
 
+/* Bytes for the volume, about. */
+static uint64_t usable(struct making *m)
+{
+	uint64_t bytes[MD_LEGS_MAX];
+
+	for (uint32_t i = 0; i < m->stack.legs; i++)
+		bytes[i] = *m->stack.integrity ? leg_capacity(m->disk_bytes[i]) : m->disk_bytes[i];
+	return *m->stack.raid ? md_capacity(m->stack.raid, bytes, m->stack.legs, &m->unused) : bytes[0];
+}
+
 static int check_disks(struct making *m)
 {
 	const struct argument_list *disks = &m->request->disks;
@@ -454,7 +479,7 @@ static int check_disks(struct making *m)
 		result = check_device(m, disks->value[i], &m->disk_bytes[i], &logical);
 	if (result || m->request->separate)
 		return result ? result : check_separate(m);
-	all = *m->stack.raid ? md_capacity(m->stack.raid, m->disk_bytes, m->stack.legs, &m->unused) : m->disk_bytes[0];
+	all = usable(m);
 	if (all >= least_volume(&m->stack))
 		return LARDER_DONE;
 	for (int i = 1; i < disks->number; i++)
@@ -606,7 +631,7 @@ int stack_plan(struct making *m)
 	}
 	result = result ? result : check_tiers(m, &stacks);
 	stacks_free(&stacks);
-	result = result ? result : check_programs(&m->stack);
+	result = result ? result : check_programs(&m->stack, r->dry_run);
 	result = result ? result : stack_check_token(m);
 	if (!result && !r->dry_run)
 		result = stack_check_backup(&m->stack, r->header_backup);
@@ -663,6 +688,19 @@ static void show_tiers(const struct making *m)
 	printf("  background: %s\n", tiers_background(&m->stack));
 }
 
+/* Of the smallest disk, which the others follow. */
+static void show_integrity(const struct making *m)
+{
+	uint64_t least = UINT64_MAX;
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+
+	for (uint32_t i = 0; i < m->stack.legs; i++)
+		least = m->disk_bytes[i] < least ? m->disk_bytes[i] : least;
+	printf("  integrity: %s of each 4 KiB by dm-integrity below each disk of the array, with a journal: they take %s of %s; each write goes to a disk twice; "
+	       "what was there before is checked once the kernel has computed its sums, in the background\n",
+	       m->stack.integrity, size_print(a, least - leg_capacity(least), &human), size_print(b, least, &human));
+}
+
 void stack_show_plan(const struct making *m)
 {
 	const struct stack *s = &m->stack;
@@ -691,6 +729,8 @@ void stack_show_plan(const struct making *m)
 	if (*s->raid)
 		printf("  array: RAID %s of %u disks, metadata 1.2%s%s\n", s->raid, s->legs,
 		       *md_consistency(s->raid) ? ", " : "", md_consistency(s->raid));
+	if (*s->integrity)
+		show_integrity(m);
 	if (m->unused)
 		printf("  unused: %s, as the disks are of unequal size\n", size_print(a, m->unused, &human));
 	printf("  volume: %s, mode %s%s%s\n", m->request->separate ? "one on each" : s->name, s->mode, *s->class ? ", class " : "", s->class);

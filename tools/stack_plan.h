@@ -10,6 +10,7 @@
 struct stack_request {
 	const char *name;
 	struct argument_list disks, spares, caches, cache_spares;
+	bool integrity; /* dm-integrity below each disk of the array */
 	const char *raid, *mode, *class, *encrypt, *cipher, *label, *mkfs, *mkfs_options, *mount, *header_backup;
 	struct tiers_request tiers;
 	uint64_t iteration_ms;

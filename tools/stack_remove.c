@@ -16,6 +16,7 @@
 
 #include "claim.h"
 #include "fstab.h"
+#include "integrity.h"
 #include "set.h"
 #include "stack_plan.h"
 #include "turn.h"
@@ -91,6 +92,7 @@ static int erase(const struct member *m, bool keys, unsigned *left)
 	uint32_t kind = le32toh(m->sb.head.kind);
 	struct superblocks found;
 	struct device device;
+	struct leg_fields fields;
 	bool ours;
 	int error = 0, result = claim_member(&device, &found, m->path, kind, m->sb.head.uuid, &ours);
 
@@ -102,6 +104,8 @@ static int erase(const struct member *m, bool keys, unsigned *left)
 		error = zero_head(&device, &found.chosen->sb->volume);
 	else if (keys && kind == LARDER_KIND_CACHE)
 		discard_segments(&device, &found.chosen->sb->cache);
+	if (leg_is(&m->sb, &fields)) /* what was written last is in the journal, too */
+		error = device_zero(&device, LEG_OFFSET, leg_head(device.bytes));
 	error = error ? error : superblocks_erase(&device, &found);
 	superblocks_free(&found);
 	device_close(&device);
@@ -116,6 +120,8 @@ static void show_volume(const struct stack *stack)
 	uint8_t part[16];
 
 	stack_part(stack, "md", part);
+	if (*stack->integrity && stack->step >= STEP_ARRAY)
+		start_legs(stack->name, stack->uuid, START_DEGRADED);
 	if (*stack->raid)
 		md_find(part, &array);
 	waits = array.number && !*array.node;
@@ -152,21 +158,29 @@ static int forget_backup(const struct stack *stack)
 	return result;
 }
 
-/* The marks of disks that never became a part of a stack. */
-static int erase_marks(const struct members *members, const struct stack *stack, unsigned *left)
+static bool is_marked(const struct member *m, const struct stack *stack)
 {
+	bool marked = leg_is_of(&m->sb, stack->uuid);
 	uint8_t uuid[16];
-	int result = LARDER_DONE;
 
-	for (uint32_t i = 0; i < stack->legs + stack->spares; i++) {
+	for (uint32_t i = 0; !marked && i < stack->legs + stack->spares; i++) {
 		char part[32];
 
 		snprintf(part, sizeof(part), "disk %u", i);
 		stack_part(stack, part, uuid);
-		for (size_t j = 0; !result && j < members->number; j++)
-			if (!memcmp(members->member[j]->sb.head.uuid, uuid, 16))
-				result = erase(members->member[j], false, left);
+		marked = !memcmp(m->sb.head.uuid, uuid, 16);
 	}
+	return marked;
+}
+
+/* The marks of disks that never became a part of a stack, and those of legs, which stay. */
+static int erase_marks(const struct members *members, const struct stack *stack, unsigned *left)
+{
+	int result = LARDER_DONE;
+
+	for (size_t i = 0; !result && i < members->number; i++)
+		if (is_marked(members->member[i], stack))
+			result = erase(members->member[i], false, left);
 	return result;
 }
 

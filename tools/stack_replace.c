@@ -77,16 +77,16 @@ static void show_disk(const struct devices *d, const struct replacing *r, const 
 
 static int print_disk(const struct devices *d, const struct replacing *r, const struct part *old, const struct md_disk *new)
 {
-	const char *path = r->request.claim.path, *node = d->layers.array.node;
+	const char *path = r->request.claim.path;
 
 	if (!new)
-		md_add(node, path, true);
+		disk_change(d, md_add, path, true);
 	if (old->disk && old->disk->role == MD_MEMBER)
-		md_replace(node, r->name, path, true);
+		disk_exchange(d, r->name, path, true);
 	if (old->disk)
-		md_remove(node, r->name, true);
+		disk_change(d, md_remove, r->name, true);
 	if (*r->node)
-		printf("mdadm --zero-superblock %s\n", r->node);
+		printf("%s %s\n", *d->stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", r->node);
 	return LARDER_DONE;
 }
 
@@ -107,7 +107,7 @@ static int join(struct replacing *r)
 	result = array_thaw(&d);
 	if (!result && !new_disk(&d, r, &new)) {
 		result = disk_take(&d, &r->request, false);
-		result = result ? result : md_add(d.layers.array.node, r->request.claim.path, false);
+		result = result ? result : disk_change(&d, md_add, r->request.claim.path, false);
 	}
 	devices_free(&d);
 	return result;
@@ -128,7 +128,7 @@ static int take_place(struct replacing *r, bool *spare)
 	disk = new_disk(&d, r, &new);
 	*spare = disk && disk->role == MD_SPARE && spare_only(&d, &old);
 	if (disk && disk->role == MD_SPARE && old.disk && old.disk->role == MD_MEMBER)
-		result = md_replace(d.layers.array.node, old.name, disk->node, false);
+		result = disk_exchange(&d, old.name, disk->node, false);
 	devices_free(&d);
 	return result;
 }

@@ -173,6 +173,8 @@ static int grow_array(const struct sight *sight, const struct resize_request *re
 	if (!*sight->stack.raid || !strcmp(sight->stack.raid, "0"))
 		return complain(LARDER_USAGE, "%s: --array: %s", request->name,
 				*sight->stack.raid ? "RAID 0 cannot take more of its disks" : "it has no array");
+	if (*sight->stack.integrity)
+		return complain(LARDER_USAGE, "%s: --array: below its array is dm-integrity, which stays as large as it was made; nothing was changed", request->name);
 	if (!md_leg_room(sight->layers.array.device, &now, &room))
 		return complain(LARDER_FAILED, "%s: --array: the sizes of %s cannot be read", request->name, sight->layers.array.node);
 	if (room <= now)

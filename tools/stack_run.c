@@ -71,41 +71,6 @@ static int check_age(const struct stack *stack)
 	return result;
 }
 
-int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled)
-{
-	const struct found *found;
-	struct stacks stacks;
-	int result = stacks_scan(&stacks);
-
-	*assembled = false;
-	result = result ? result : stack_find(&stacks, word, &found);
-	if (!result && !found->whole && !(flags & START_IMPORT) && stack_is_foreign(&found->stack))
-		result = refuse_foreign(&found->stack);
-	if (!result) {
-		struct md_array array;
-		uint8_t part[16];
-
-		stack_part(&found->stack, "md", part);
-		md_find(part, &array);
-		/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
-		result = stack_check_copies(&stacks, &found->stack, &array);
-		*assembled = !result && !found->whole && array.number && !*array.node;
-		if (*assembled)
-			result = md_assemble(part, &array, flags & START_DEGRADED);
-		md_free(&array);
-	}
-	stacks_free(&stacks);
-	result = result ? result : load(word, stack);
-	if (result || (flags & START_OLDER))
-		return result;
-	result = check_age(stack);
-	if (result && *assembled) {
-		stop_array(stack);
-		*assembled = false;
-	}
-	return result;
-}
-
 /* Of the newest set of SSDs here one was not stopped: the cache runs on the machine that made it, or ran when that went down. */
 static bool may_run_elsewhere(const struct stack *stack)
 {
@@ -129,16 +94,66 @@ static bool may_run_elsewhere(const struct stack *stack)
 	return unstopped;
 }
 
+static int refuse_running(const struct stack *stack)
+{
+	return complain(LARDER_UNSAFE,
+			"%s: its cache was not stopped on the machine that made it, and may run there: larder stop %s on that one; if it has crashed, or "
+			"lost these disks: larder start --import --crashed %s",
+			stack->name, stack->name, stack->name);
+}
+
+int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled)
+{
+	struct stack brief = { 0 };
+	const struct found *found;
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	*assembled = false;
+	result = result ? result : stack_find(&stacks, word, &found);
+	if (!result && !found->whole && !(flags & START_IMPORT) && stack_is_foreign(&found->stack))
+		result = refuse_foreign(&found->stack);
+	if (!result && !found->whole) {
+		brief = found->stack;
+		/* before its legs become this machine's */
+		if ((flags & START_IMPORT) && !(flags & START_CRASHED) && stack_is_foreign(&brief) && may_run_elsewhere(&brief))
+			result = refuse_running(&brief);
+		result = result ? result : start_legs(brief.name, brief.uuid, flags);
+	}
+	if (!result) {
+		struct md_array array;
+		uint8_t part[16];
+
+		stack_part(&found->stack, "md", part);
+		md_find(part, &array);
+		/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
+		result = stack_check_copies(&stacks, &found->stack, &array);
+		*assembled = !result && !found->whole && array.number && !*array.node;
+		if (*assembled)
+			result = md_assemble(part, &array, flags & START_DEGRADED);
+		md_free(&array);
+	}
+	stacks_free(&stacks);
+	result = result ? result : load(word, stack);
+	if (result && *brief.name)
+		release_legs(&brief);
+	if (result || (flags & START_OLDER))
+		return result;
+	result = check_age(stack);
+	if (result && *assembled) {
+		stop_array(stack);
+		*assembled = false;
+	}
+	return result;
+}
+
 /* From another machine.  What cannot be started is taken over as well: or nobody here could remove it, or go on with it. */
 static int take_over(struct stack *stack, const struct run_request *request)
 {
 	if (!request->import)
 		return refuse_foreign(stack);
 	if (!request->crashed && may_run_elsewhere(stack))
-		return complain(LARDER_UNSAFE,
-				"%s: its cache was not stopped on the machine that made it, and may run there: larder stop %s on that one; if it has crashed, or "
-				"lost these disks: larder start --import --crashed %s",
-				stack->name, stack->name, stack->name);
+		return refuse_running(stack);
 	stack_host(stack->host);
 	if (stack->state == STACK_READY)
 		return LARDER_DONE; /* durable when it has started */
@@ -227,7 +242,7 @@ static void note_lacks(const struct stack *stack)
 
 static int start_one(const char *word, const struct run_request *request)
 {
-	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) |
+	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) | (request->crashed ? START_CRASHED : 0) |
 			 (request->without_module ? START_WITHOUT_MODULE : 0) | (request->discard_newer ? START_OLDER | START_STALE : 0);
 	struct stack stack;
 	bool marked = false, assembled;

@@ -17,6 +17,7 @@
 #include "claim.h"
 #include "cow.h"
 #include "fstab.h"
+#include "integrity.h"
 #include "mounts.h"
 #include "program.h"
 #include "running.h"
@@ -171,6 +172,8 @@ static bool is_part(const struct stack *stack, const struct member *m)
 
 	if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE)
 		return !memcmp(m->sb.cache.cache_uuid, stack->cache, 16);
+	if (leg_is_of(&m->sb, stack->uuid))
+		return true;
 	stack_part(stack, "volume", part);
 	if (!memcmp(m->sb.head.uuid, part, 16))
 		return true;
@@ -183,12 +186,12 @@ static bool is_part(const struct stack *stack, const struct member *m)
 	return false;
 }
 
-static int refuse_copy(const struct stack *stack, const char *a, const char *b)
+int stack_refuse_copy(const char *name, const char *a, const char *b)
 {
 	bool first = strcmp(a, b) < 0;
 
 	return complain(LARDER_UNSAFE, "%s: %s and %s have one UUID: one is a copy of the other (dd, a snapshot?): detach the copy, or remove its signature",
-			stack->name, first ? a : b, first ? b : a);
+			name, first ? a : b, first ? b : a);
 }
 
 /* One disk, by itself and through what lies over it (multipath), is no copy. */
@@ -209,7 +212,7 @@ static int check_legs(const struct stack *stack, const struct md_array *array)
 		for (size_t j = 0; j < i; j++)
 			if (md_leg_uuid(array->leg[i], a) && md_leg_uuid(array->leg[j], b) && !memcmp(a, b, 16) &&
 			    !is_one_disk(array->leg[i], array->leg[j]))
-				return refuse_copy(stack, array->leg[i], array->leg[j]);
+				return stack_refuse_copy(stack->name, array->leg[i], array->leg[j]);
 	return LARDER_DONE;
 }
 
@@ -220,7 +223,7 @@ int stack_check_copies(const struct stacks *stacks, const struct stack *stack, c
 	for (size_t i = 0; i < members->number; i++)
 		for (size_t j = 0; j < i && is_part(stack, members->member[i]); j++)
 			if (!memcmp(members->member[i]->sb.head.uuid, members->member[j]->sb.head.uuid, 16))
-				return refuse_copy(stack, members->member[i]->path, members->member[j]->path);
+				return stack_refuse_copy(stack->name, members->member[i]->path, members->member[j]->path);
 	return check_legs(stack, array);
 }
 
@@ -742,9 +745,11 @@ int start_array(const struct stack *stack, unsigned flags)
 {
 	struct sight sight;
 	uint8_t part[16];
-	int result = *stack->raid ? look(stack, &sight) : LARDER_DONE;
+	int result = *stack->integrity ? start_legs(stack->name, stack->uuid, flags) : LARDER_DONE;
 	size_t number;
 
+	if (!result && *stack->raid)
+		result = look(stack, &sight);
 	if (result || !*stack->raid)
 		return result;
 	number = sight.layers.array.number;
@@ -760,6 +765,10 @@ int start_array(const struct stack *stack, unsigned flags)
 	else
 		result = md_assemble(part, &sight.layers.array, flags & START_DEGRADED);
 	look_away(&sight);
+	if (*stack->integrity && result)
+		release_legs(stack);
+	else if (*stack->integrity)
+		legs_expect_errors(stack);
 	return result;
 }
 
@@ -1042,5 +1051,5 @@ int stop_array(const struct stack *stack)
 	if (*sight.layers.array.node || *sight.layers.array.inactive)
 		result = md_stop(*sight.layers.array.node ? sight.layers.array.node : sight.layers.array.inactive);
 	look_away(&sight);
-	return result;
+	return result || !*stack->integrity ? result : legs_stop(stack->uuid);
 }

@@ -33,6 +33,7 @@ void stacks_free(struct stacks *stacks);
  * start it, or write to it.  array: its legs, as found.
  */
 int stack_check_copies(const struct stacks *stacks, const struct stack *stack, const struct md_array *array);
+int stack_refuse_copy(const char *name, const char *a, const char *b); /* the complaint of it */
 /* By name or UUID.  Complains when there is none, or more than one. */
 int stack_find(const struct stacks *stacks, const char *word, const struct found **found);
 
@@ -96,6 +97,7 @@ int stack_unlock_by_agent(const char *volume);
 #define START_WITHOUT_MODULE 4u /* the volume by a linear target, if nothing is dirty; start_cache() is not called then */
 #define START_OLDER 16u /* stack_load_with_array(): also disks that are older than the SSDs */
 #define START_STALE 32u /* the volume, and what its cache has of it goes, if that is stale */
+#define START_CRASHED 64u /* START_IMPORT also of one that was not stopped there */
 #define START_WITHOUT_CACHE 8u /* the volume alone, if nothing is dirty; likewise */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started
@@ -104,7 +106,25 @@ int stack_unlock_by_agent(const char *volume);
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled);
 /* Each does nothing where the layer runs already.  Complain. */
 int start_cache(const struct stack *stack, unsigned flags);
+/* A leg with dm-integrity of that stack is among them. */
+bool stack_has_legs(const struct members *members, const uint8_t uuid[16]);
 bool stack_cache_here(const struct stack *stack); /* it runs, or one of its SSDs is here */
+/*
+ * dm-integrity of each leg that is here, as their superblocks have them: name and UUID of the stack are all that need be known of it.  START_DEGRADED:
+ * one that cannot be started is only remarked.
+ */
+int start_legs(const char *name, const uint8_t uuid[16], unsigned flags);
+/* Where nothing came of them: those that no array holds are stopped. */
+void release_legs(const struct stack *stack);
+/*
+ * md_disks() of the array of that stack; where they have dm-integrity below, nodes and numbers are those of the disks themselves, as far as these are
+ * there.
+ */
+bool stack_disks(const struct stack *stack, dev_t array, struct md_disks *disks);
+/* What mdadm calls a disk of that stack; the caller frees it. */
+char *stack_disk_for_md(const struct stack *stack, const char *disk);
+/* Of its array, which runs, each read error is a sector that is repaired: it takes more of them than of disks alone. */
+void legs_expect_errors(const struct stack *stack);
 int start_array(const struct stack *stack, unsigned flags);
 int start_volume(const struct stack *stack, unsigned flags);
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong); /* wrong: as in luks_unlock() */
@@ -115,7 +135,7 @@ int stop_mount(const struct stack *stack); /* and what else the filesystem is mo
 int stop_crypt(const struct stack *stack);
 int stop_volume(const struct stack *stack);
 int stop_cache(const struct stack *stack); /* if nobody else uses it */
-int stop_array(const struct stack *stack);
+int stop_array(const struct stack *stack); /* and what is below it */
 /* Is the LUKS layer there to be unlocked? */
 bool stack_locked(const struct stack *stack);
 /* Is it open?  One question to dm. */

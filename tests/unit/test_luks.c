@@ -24,6 +24,7 @@ static void set_cheap_guess(struct crypt_device *cd)
 #define crypt_set_iteration_time(cd, ms) set_cheap_guess(cd)
 
 #include "../../lib/message.c"
+#include "../../lib/cryptsetup.c"
 #include "../../lib/directory.c"
 #include "../../lib/luks.c"
 #include "../../lib/program.c"

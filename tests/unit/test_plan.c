@@ -55,7 +55,7 @@ static struct larder_table *table[MAX_MEMBERS];
 static size_t nr_tables;
 static struct fact_running running_now[MAX_MEMBERS];
 static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
-static unsigned spares_used, notes_made, snapshots_started, snapshots_refused;
+static unsigned legs_started, spares_used, notes_made, snapshots_started, snapshots_refused;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
 static struct facts facts;
@@ -218,6 +218,7 @@ static void make_volume(struct cache_truth *c)
 		m->lacks = rnd(4);
 		m->noted = rnd(4);
 		m->lost = chance(20);
+		m->few_errors = chance(20);
 	}
 	if (c) {
 		memcpy(m->cache_uuid, c->uuid, 16);
@@ -248,6 +249,27 @@ static void make_volume(struct cache_truth *c)
 		add_copy(m);
 	else if (chance(30))
 		make_snapshots(m);
+}
+
+/* A leg of an array, of a volume that is here or not. */
+static void make_leg(void)
+{
+	const struct fact_member *of = NULL;
+	struct fact_member *m;
+
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].kind == LARDER_KIND_VOLUME && chance(50))
+			of = &member[i];
+	m = add_member(LARDER_KIND_OTHER, "");
+	truth[m - member] = (struct ssd_truth){ CURRENT, -1 };
+	m->leg = true;
+	m->runs = chance(20);
+	m->left = chance(10);
+	m->whole = false;
+	if (of)
+		memcpy(m->volume, of->uuid, 16);
+	if (chance(5))
+		add_copy(m);
 }
 
 static const uint8_t *unit_of(const struct fact_member *m)
@@ -290,6 +312,8 @@ static void make_world(void)
 		make_volume(nr_caches && chance(80) ? &cache[rnd(nr_caches)] : NULL);
 	for (unsigned i = 0; nr_caches && i < rnd(8); i++)
 		make_spare(&cache[rnd(nr_caches)]);
+	for (unsigned i = 0; i < rnd(4); i++)
+		make_leg();
 	facts.nr_members = nr_members;
 	facts.now = 1000 + rnd(2000);
 	facts.spares = chance(90);
@@ -652,7 +676,7 @@ static void judge_notes(const struct plan *plan)
 	for (size_t i = 0; i < nr_members; i++) {
 		const struct fact_member *m = &member[i];
 		const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(&facts, m->uuid, false) : NULL;
-		bool due = !others && r && *m->stack && ((m->lacks & ~m->noted) || m->lost) && !has_copy(m) && !m->held, held = due && facts.now < r->held_until;
+		bool due = !others && r && *m->stack && ((m->lacks & ~m->noted) || m->lost || m->few_errors) && !has_copy(m) && !m->held, held = due && facts.now < r->held_until;
 		unsigned steps = 0;
 
 		for (size_t k = 0; k < plan->nr_steps; k++)
@@ -660,6 +684,23 @@ static void judge_notes(const struct plan *plan)
 		CHECK(steps == (due && !held && !listed(failed, facts.nr_failed, m->uuid)), "%u notes of %s", steps, m->path);
 		CHECK(!held || (plan->again && plan->again <= r->held_until), "nobody notes it when the time has come");
 		notes_made += steps;
+	}
+}
+
+/* Each leg that is fit and that nobody stopped, once; no other. */
+static void judge_legs(const struct plan *plan)
+{
+	for (size_t i = 0; i < nr_members; i++) {
+		const struct fact_member *m = &member[i];
+		bool due = m->leg && !m->runs && !m->left && is_fit(m) && !listed(stopped, facts.nr_stopped, m->volume) &&
+			   !listed(stopped, facts.nr_stopped, m->uuid) && !listed(failed, facts.nr_failed, m->uuid);
+		unsigned steps = 0;
+
+		due = due && (!facts.only || !memcmp(facts.only, m->uuid, 16) || !memcmp(facts.only, m->cache_uuid, 16) || !memcmp(facts.only, m->volume, 16));
+		for (size_t k = 0; k < plan->nr_steps; k++)
+			steps += plan->step[k].kind == PLAN_LEG && plan->step[k].member[0] == (int)i && !memcmp(plan->step[k].uuid, m->uuid, 16);
+		CHECK(steps == due, "%u starts of the leg %s", steps, m->path);
+		legs_started += steps;
 	}
 }
 
@@ -712,11 +753,12 @@ static void judge(const struct plan *plan)
 			}
 		if (s->kind == PLAN_CACHE)
 			judge_cache(s);
-		else
+		else if (s->kind != PLAN_LEG)
 			judge_volume(s);
 	}
 	judge_spares(plan);
 	judge_notes(plan);
+	judge_legs(plan);
 	for (size_t i = 0; i < nr_members; i++)
 		judge_refused(plan, &member[i]);
 	judge_warnings(plan);
@@ -755,8 +797,10 @@ static void settle(void)
 						facts.running[r].failed &= ~(1u << s->number);
 				member[s->member[0]].kind = LARDER_KIND_OTHER;
 			} else if (s->kind == PLAN_NOTE && chance(90))
-				member[s->member[0]].noted |= member[s->member[0]].lacks, member[s->member[0]].lost = 0;
-			else if (s->kind != PLAN_SPARE && s->kind != PLAN_NOTE && chance(90))
+				member[s->member[0]].noted |= member[s->member[0]].lacks, member[s->member[0]].lost = 0, member[s->member[0]].few_errors = false;
+			else if (s->kind == PLAN_LEG && chance(90))
+				member[s->member[0]].runs = true;
+			else if (s->kind != PLAN_SPARE && s->kind != PLAN_NOTE && s->kind != PLAN_LEG && chance(90))
 				add_running(s->uuid, s->kind == PLAN_CACHE, s->name);
 			else
 				memcpy(failed[facts.nr_failed++], s->uuid, 16);
@@ -781,6 +825,7 @@ static void every_plan(void)
 		settle();
 	}
 	CHECK(spares_used > WORLDS / 200 && notes_made > WORLDS / 200, "%u spares, %u notes", spares_used, notes_made);
+	CHECK(legs_started > WORLDS / 200, "%u legs", legs_started);
 	CHECK(snapshots_started > WORLDS / 200 && snapshots_refused > WORLDS / 200, "%u snapshots, %u refused", snapshots_started, snapshots_refused);
 }
 

@@ -25,6 +25,9 @@ depends() {
 installkernel() {
 	# also where dracut takes only what this machine has loaded
 	hostonly='' instmods dm_mod larder
+	# for arrays with dm-integrity below, where the kernel has them as modules
+	hostonly='' instmods -c -s dm_integrity crc32c_generic
+	return 0
 }
 
 install() {

@@ -17,7 +17,7 @@ import pytest
 from lib import command, dm, members
 from lib.larder import wait_for
 from lib.members import ENVIRONMENT, FILES, SECONDS, Larderd, Member, larder, running, settle
-from lib.stacks import FSTAB, HAND_MADE, MOUNTED, UNSAFE, arrays, rows
+from lib.stacks import FSTAB, HAND_MADE, MOUNTED, UNSAFE, arrays, release, rows
 
 MACHINE_ID = Path("/etc/machine-id")
 
@@ -282,6 +282,82 @@ def test_separate(separate, larderd):
     assert not running("data-1")
     command.run("mount", "-t", "btrfs", "-o", "degraded,ro", volumes[1], MOUNTED)
     assert (MOUNTED / "content").read_text() == "what was written"
+
+
+class Legs(Stack):
+    """In the place of the disk two legs, with dm-integrity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.legs = [Member(f"leg{i}", 64) for i in range(2)]
+        self.members += self.legs
+
+    def words(self) -> list[object]:
+        w = ["create", "data", "--backing", self.legs[0], "--backing", self.legs[1], "--raid", "1", "--integrity", "--yes"]
+        return [*w, "--cache", self.ssd[0], "--cache", self.ssd[1], "--mkfs", "ext4", "--mount", MOUNTED]
+
+    def off(self) -> None:
+        release()
+        settle()
+        super().off()
+
+
+@pytest.fixture
+def with_legs(stack, kernel_log) -> Iterator[Legs]:
+    for module in ("md-mod", "raid1", "dm-integrity"):
+        if command.run("modprobe", module, check=False).returncode:
+            pytest.skip(f"this kernel has no {module}")
+    kernel_log.expect("md/raid1|md: ")
+    stack.off()
+    s = Legs()
+    s.plug()
+    yield s
+    s.off()
+
+
+def legs_running() -> int:
+    return sum(n.startswith("larder-leg-") for n in dm.names())
+
+
+@pytest.mark.limit(900)
+def test_legs_with_integrity(with_legs, larderd):
+    """Started behind a reboot, gathered by md's own rules; with one away by word; that one is taken back when it comes."""
+    larderd.start()
+    larder(*with_legs.words())
+    assert rows()["array"]["type"] == "raid1" and legs_running() == 2
+    fill("what was written")
+    settle()
+    reboot(with_legs, larderd)
+    wait_for(lambda: running("data"), SECONDS, "the volume")
+    errors = Path("/sys/block", Path(arrays()[0]).name, "md/max_read_errors")
+    wait_for(lambda: int(errors.read_text()) >= 1000000, SECONDS, "the array to take read errors")
+    larder("start", "data")
+    assert (MOUNTED / "content").read_text() == "what was written"
+    # what somebody stopped stays so
+    larder("stop", "data")
+    settle()
+    larderd.stop()
+    larderd.start()
+    assert not dm.names() and not legs_running()
+    larder("start", "data")
+
+    larderd.stop()
+    with_legs.off()
+    away = with_legs.legs[1]
+    larderd.log.write_text("")
+    for m in with_legs.members:
+        if m is not away:
+            m.plug()
+    larderd.start()
+    wait_for(lambda: legs_running() == 1, SECONDS, "the leg that is here")
+    settle()
+    assert not running("data")
+    larder("start", "--degraded", "data")
+    fill("what was written without it")
+    away.plug()
+    wait_for(lambda: legs_running() == 2, SECONDS, "the leg that is here again")
+    wait_for(lambda: rows()["array"]["state"] == "active", SECONDS, "the array to be whole")
+    larder("stop", "data")
 
 
 BUS = """<busconfig>

@@ -54,6 +54,14 @@ def arrays():
 def release():
     """All layers go, as far as a kernel without power lets them."""
     command.run("umount", "-l", MOUNTED, check=False)
+    below = ("larder-leg-", "larder-disk-")  # of an array
+    if any(n.startswith(below) for n in dm.names()):
+        for _ in range(4):  # users before what they use
+            for name in dm.names():
+                if not name.startswith(below):
+                    command.run("dmsetup", "remove", name, check=False)
+        for node in arrays():
+            command.run("mdadm", "--stop", node, check=False)
     dm.remove_all()
     for node in arrays():
         command.run("mdadm", "--stop", node, check=False)

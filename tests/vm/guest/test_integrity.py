@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Stacks with dm-integrity below each leg of the array: what a disk returns wrong in silence is read right, and repaired."""
+
+import os
+from pathlib import Path
+
+import pytest
+from lib import command, dm, simdisk
+from lib.larder import wait_for
+from lib.sets import kill
+from lib.stacks import (
+    CONTENT,
+    DEGRADED,
+    DONE,
+    FAILED,
+    MOUNTED,
+    NAME,
+    NOT_FOUND,
+    USAGE,
+    arrays,
+    larder,
+    listed,
+    nothing_left,
+    prepare,
+    refused,
+    release,
+    remove,
+    rows,
+    write,
+)
+
+BLOCK = 4096
+NUMBERS = range(4)
+
+
+@pytest.fixture
+def disks(make_disk, monkeypatch, kernel_log):
+    """Two SSDs, three disks."""
+    for module in ("dm-integrity", "raid456"):
+        if command.run("modprobe", module, check=False).returncode:
+            pytest.skip(f"this kernel has no {module}")
+    kernel_log.expect("md/raid|md:|[Ii]ntegrity|INTEGRITY|AEAD|Buffer I/O|I/O error|read error corrected")
+    for given in prepare(make_disk, monkeypatch, kernel_log, mb=48):
+        yield [*given, make_disk("hdd2", model="null", mb=56, wce=1)]
+
+
+def words(disks, level="1"):
+    """Nothing is read from the SSDs that was not read from the disks before."""
+    backing = [w for d in used(disks, level) for w in ("--backing", d)]
+    made = ["create", "data", *backing, "--raid", level, "--integrity", "--cache", disks[0], "--cache", disks[1]]
+    return [*made, "--mode", "writearound", "--mkfs", "ext4", "--mount", MOUNTED]
+
+
+def used(disks, level="1"):
+    return disks[2 : 4 if level == "1" else 5]
+
+
+def legs():
+    return [n for n in dm.names() if n.startswith("larder-leg-")]
+
+
+def array():
+    return Path("/sys/block") / Path(arrays()[0]).name / "md"
+
+
+def settled():
+    """All sums are there, and the array is whole."""
+    return "computed to" not in larder("status", "data", code=None).stdout and rows()["array"]["state"] == "active"
+
+
+def of_array():
+    """Its disks, by path, as far as they are there: the state of each."""
+    return {r["device"]: r["state"] for r in listed() if r["layer"] in ("disk", "spare") and r["device"]}
+
+
+def in_array():
+    """Legs that md has, by name."""
+    names = set()
+    for p in array().glob("dev-dm-*"):
+        names.add((p / "block" / "dm" / "name").read_text().strip())
+    return names
+
+
+def scrub(how):
+    (array() / "sync_action").write_text(how)
+    wait_for(lambda: (array() / "sync_action").read_text() == "idle\n", 300, f"the {how}")
+
+
+def content(number):
+    """Of one file: nothing else on a disk has it, and no two blocks of it are the same."""
+    return b"".join((b"%d.%d " % (number, i) + CONTENT)[:BLOCK].ljust(BLOCK, b".") for i in range(16))
+
+
+def fill():
+    for number in NUMBERS:
+        write(number, content(number))
+
+
+def read():
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+    for number in NUMBERS:
+        assert (MOUNTED / f"{NAME}-{number}").read_bytes() == content(number), number
+
+
+def places(disk, number):
+    """Where blocks of that file lie on the raw disk."""
+    raw = Path(f"/dev/{disk.name}").read_bytes()
+    blocks = {content(number)[i : i + BLOCK] for i in range(0, len(content(number)), BLOCK)}
+    return [at for at in range(0, len(raw), BLOCK) if raw[at : at + BLOCK] in blocks]
+
+
+def spoil(disk, at):
+    """By somebody who knows nothing of dm-integrity."""
+    with open(f"/dev/{disk.name}", "r+b") as f:
+        for place in at:
+            f.seek(place)
+            f.write(b"spoilt" + os.urandom(BLOCK - 6))
+        f.flush()
+        os.fsync(f.fileno())
+
+
+def spoilt(disk):
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+    return Path(f"/dev/{disk.name}").read_bytes().count(b"spoilt")
+
+
+@pytest.mark.limit(900)
+@pytest.mark.parametrize("level", ["1", "5"])
+def test_wrong_in_silence(disks, level):
+    """Made, stopped, started; what is written to a disk behind dm-integrity's back is not read, and is repaired."""
+    hdds = used(disks, level)
+    plan = larder(*words(disks, level), "--dry-run").stdout
+    assert "crc32c of each 4 KiB" in plan and not dm.names()
+    larder(*words(disks, level))
+    assert len(legs()) == len(hdds)
+    assert int((array() / "max_read_errors").read_text()) >= 1000000
+    fill()
+    wait_for(settled, 300, "sums and parity")
+    assert of_array() == dict.fromkeys(map(str, hdds), "active")
+    assert "integrity: crc32c" in larder("status", "data").stdout
+
+    larder("stop", "data")
+    assert not dm.names() and not arrays()
+    assert rows()["stack"]["state"] == "stopped"
+    spoilt_on = []
+    for number in NUMBERS:
+        found = [(d, places(d, number)) for d in hdds]
+        disk, at = found[number] if level == "1" and number < 2 else max(found, key=lambda x: len(x[1]))
+        assert len(at) == 16, f"{disk.name} has {len(at)} blocks of file {number}"
+        if disk not in spoilt_on[:-1]:  # of one disk in each stripe, or nothing could be repaired
+            spoil(disk, at)
+            spoilt_on.append(disk)
+    assert spoilt_on and any(map(spoilt, hdds))
+
+    larder("start", "data")
+    assert int((array() / "max_read_errors").read_text()) >= 1000000
+    read()
+    scrub("repair")
+    assert "read wrong" in larder("status", "data").stdout
+    assert set(of_array().values()) == {"active"}, "a disk has failed"
+    read()
+    larder("stop", "data")
+    larder("start", "data")
+    scrub("check")
+    assert "read wrong" not in larder("status", "data").stdout, "was not repaired"
+    read()
+    remove()
+    nothing_left(disks)
+
+
+@pytest.mark.limit(900)
+def test_a_disk_is_away(disks):
+    """Refused, then degraded by word; the disk that comes back gets what it lacks, and is alone what all was."""
+    hdd0, hdd1 = used(disks)
+    larder(*words(disks))
+    wait_for(settled, 300, "the sums")
+    larder("stop", "data")
+    kill(hdd1)
+    refused(FAILED, ["start", "data"], "assembled from 1 drive")
+    assert not dm.names() and not arrays(), "what was begun is left"
+    larder("start", "data", "--degraded")
+    assert "1 of 2 disks missing" in larder("status", "data", code=DEGRADED).stdout
+    fill()
+    larder("stop", "data")
+    assert not dm.names()
+
+    hdd1.heal()
+    larder("start", "data", "--degraded")
+    (leg,) = set(legs()) - in_array()
+    command.run("mdadm", arrays()[0], "--add", f"/dev/mapper/{leg}")  # as udev's rule does, which is not here
+    wait_for(lambda: set(of_array().values()) == {"active"} and settled(), 300, "the disk to have all")
+    assert larder("status", "data").returncode == DONE
+    larder("stop", "data")
+    kill(hdd0)
+    larder("start", "data", "--degraded")
+    read()
+    larder("stop", "data")
+    hdd0.heal()
+
+
+@pytest.mark.limit(900)
+def test_a_disk_is_away_and_back_elsewhere(disks):
+    """Gone while the array runs, and here again as another device: what it left is taken out of md, and it has what it lacked."""
+    hdd1 = used(disks)[1]
+
+    def device(name, target=f"linear {hdd1} 0"):
+        table = f"0 {hdd1.sectors} {target}"
+        if name in dm.names():
+            command.run("dmsetup", "suspend", "--noflush", "--nolockfs", name)
+            command.run("dmsetup", "load", name, "--table", table)
+            command.run("dmsetup", "resume", name)
+        else:
+            command.run("dmsetup", "create", name, "--table", table)
+        return f"/dev/mapper/{name}"
+
+    made = words(disks)
+    made[made.index(hdd1)] = device("there")
+    larder(*made)
+    fill()
+    wait_for(settled, 300, "the sums")
+    device("there", "error")
+    write(9, content(9))
+    os.sync()
+    wait_for(lambda: "failed" in of_array().values(), 60, "the array to see it")
+    device("elsewhere")
+    before = set(legs())
+    larder("start", "data")
+    assert set(legs()) == before and "failed" not in of_array().values(), "what it left is still in the array"
+    (leg,) = before - in_array()
+    command.run("mdadm", arrays()[0], "--add", f"/dev/mapper/{leg}")
+    wait_for(lambda: list(of_array().values()) == ["active", "active"] and settled(), 300, "the disk to have all")
+    read()
+    larder("stop", "data")
+    kill(used(disks)[0])
+    larder("start", "data", "--degraded")
+    read()
+    assert (MOUNTED / f"{NAME}-9").read_bytes() == content(9)
+    larder("stop", "data")
+
+
+@pytest.mark.limit(900)
+def test_disks_come_and_go(disks):
+    """Replaced, one more mirror, dropped: who leaves carries nothing, and who joins has dm-integrity."""
+    hdd0, hdd1, hdd2 = disks[2:]
+    larder(*words(disks))
+    fill()
+    wait_for(settled, 300, "the sums")
+    said = larder("replace", "data", hdd1, hdd2, "--dry-run").stdout
+    assert "gets a copy" in said and not command.run("blkid", "-p", hdd2, check=False).stdout
+    larder("replace", "data", hdd1, hdd2)
+    assert of_array() == dict.fromkeys(map(str, (hdd0, hdd2)), "active") and len(legs()) == 2
+    assert not command.run("wipefs", "--no-act", "--noheadings", hdd1).stdout
+    larder("probe", hdd1, code=NOT_FOUND)
+    larder("add", "data", "--backing", hdd1)
+    assert of_array() == dict.fromkeys(map(str, (hdd0, hdd1, hdd2)), "active") and len(legs()) == 3
+    kill(hdd0)
+    (MOUNTED / "x").write_text("x")
+    os.sync()
+    wait_for(lambda: "failed" in of_array().values(), 60, "the array to see it")
+    said = larder("drop", "data", hdd0).stderr
+    assert f"larder super wipe {hdd0}" in said, "it cannot be written to, and still looks like a disk of the stack"
+    assert of_array() == dict.fromkeys(map(str, (hdd1, hdd2)), "active") and len(legs()) == 2
+    hdd0.heal()
+    larder("super", "wipe", hdd0, "--yes")
+    refused(USAGE, ["resize", "data", "--array", "--yes"], "dm-integrity", "nothing was changed")
+    larder("stop", "data")
+    for old, new in (("data", "more"), ("more", "data")):
+        larder("rename", old, new)
+        assert not dm.names() and rows(new)["stack"]["state"] == "stopped"
+    larder("start", "data")
+    read()
+    wait_for(settled, 300, "the sums")
+    remove()
+
+
+@pytest.mark.limit(1200)
+def test_power_cuts_while_it_is_made(disks, seed):
+    """After the N-th write command; what was made by then is gone on with, or taken away."""
+    states = []
+    for i, after in enumerate((12, 45, 80, 140)):
+        simdisk.power_cut(mode=("random", "lose")[i % 2], seed=seed + i, after=after, ops="write")
+        larder(*words(disks), code=None)
+        if not any(d.state()["power"] == "off" for d in disks):
+            simdisk.power_cut(mode="random", seed=seed)
+        release()
+        simdisk.power_up()
+        found = rows()
+        states.append(found["stack"]["state"] if found else "nothing")
+        if found and states[-1] == "creating" and i % 2 == 0:
+            run = larder("create", "--resume", "data", code=None)
+            assert run.returncode == DONE or "larder remove data" in run.stderr, run.stderr
+            if run.returncode == DONE:
+                write(i)
+                larder("stop", "data")
+                larder("start", "data")
+                assert (MOUNTED / f"{NAME}-{i}").read_bytes() == CONTENT
+        if found:
+            uuid = found["stack"]["uuid"]
+            if larder("remove", "data", "--discard-data", uuid, code=None).returncode == NOT_FOUND:
+                larder("start", "data")
+                larder("remove", "data", "--discard-data", uuid)
+        else:
+            for disk in disks:
+                larder("super", "wipe", disk, "--yes", code=None)
+        nothing_left(disks)
+    print(states)
+    assert "creating" in states
