@@ -29,6 +29,7 @@ def test_mutant(mutant, kernel_log, tmp_path):
     command.run("insmod", DIRECTORY / f"{mutant['name']}.ko")
     where = f"{GUEST}/test_{mutant['suite']}.py::{mutant['test']}"
     options = ["-p", "no:cacheprovider", "-q", "--tb=short", "--rootdir", GUEST, "--confcutdir", GUEST]
+    options += ["--basetemp", tmp_path / "inner"]  # pytest clears those of others, ours too, in the directory that it takes else
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, where],
         env=os.environ | {"LARDER_RESULTS": str(tmp_path)},
