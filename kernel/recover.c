@@ -9,13 +9,16 @@
  *     volumes are bound).
  *     Then every member's table becomes the newest one, where a change of it was cut off (cache_table_settle()): before step 5,
  *     whose superblock bars older ones.
+ *     Then the superblock that was found, the newest, becomes the only one: a power cut, or an error, may have left older ones as
+ *     second copies, or on other members, and any of them may count next time: the newest is torn by the cut, or is on an SSD that
+ *     is lost.  They name what step 4 takes for free (start_superblock_settle()).
  *  4. A new epoch is made up: number, secret, a sequence number far above any seen.  Free segments are taken for it and for a
  *     checkpoint of what was built, and the chunks are written.  Free here means: the recovered state maps nothing there, no record
  *     of the logs of the named checkpoints lies there (by keep_sequence: the older one's log too), and no chunk of theirs.  A power
- *     cut until now finds the old superblock with all it names untouched, and the start is repeated from 1.  It finds the same log,
- *     as step 3 made all of it durable that was read, and nothing that was written since can continue its chains; so it comes to
- *     the same state, which maps nothing of what step 4 wrote to.  What only the old checkpoint or a record maps, and the recovered
- *     state does not, is removed by the same later record, SEGMENT_OPEN or mark again.
+ *     cut until now finds the superblock that step 3 wrote with all it names untouched, and the start is repeated from 1.  It finds
+ *     the same log, as step 3 made all of it durable that was read, and nothing that was written since can continue its chains; so
+ *     it comes to the same state, which maps nothing of what step 4 wrote to.  What only the old checkpoint or a record maps, and
+ *     the recovered state does not, is removed by the same later record, SEGMENT_OPEN or mark again.
  *  5. One superblock, two copies, names the new epoch and the new checkpoint, and nothing else.  From here on the tail of the old
  *     log is sealed for ever: its records carry another hash.
  *  6. Only then the old chunks, and the segments that held only records of the old log, are free.
@@ -578,6 +581,17 @@ static int start_rewrite(struct start *s, u32 flags)
 	return err;
 }
 
+/*
+ * The superblock that was found, in both copies of every member, before anything is reused that an older one of them names (what it
+ * loaded from is protected, no more).  A power cut meanwhile leaves each copy as it was, or torn beside a whole one, or with the
+ * newest: nothing was given up yet, so whichever counts then has all it names.  Always: two writes cost less than to be wrong about
+ * what is in the copies, and what could not be read is written, too.
+ */
+static int start_superblock_settle(struct start *s)
+{
+	return start_rewrite(s, s->flags & (LARDER_CACHE_CLEAN_STOP | LARDER_CACHE_DROP_CLEAN));
+}
+
 /* Only the checkpoint that was loaded stays. */
 static int start_give_up_older(struct start *s)
 {
@@ -676,7 +690,6 @@ static int start_serve(struct start *s)
 	unsigned int i;
 	int err;
 
-	s->r.epoch = c->epoch;
 	start_new_epoch(s, &epoch);
 	/* the superblock that names what is opened now says so, too */
 	if (c->set.mirror == MIRROR_DIRTY_3)
@@ -841,6 +854,9 @@ static int start_run(struct start *s)
 		err = start_raise(c);
 	if (!err)
 		err = start_grown(c);
+	s->r.epoch = c->epoch;	/* what start_rewrite() writes; not needed for replay any more */
+	if (!err && !s->fresh)
+		err = start_superblock_settle(s);
 	return err ?: start_serve(s);
 }
 

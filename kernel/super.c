@@ -8,9 +8,9 @@
  *   between A and B		A is new, B is old: the higher generation counts
  *   while B is written		A is new, B is torn
  * so that at any moment at least one copy is whole, and one that is older than the other names nothing that was given up (rule 8:
- * what a superblock names is durable, by the PREFLUSH, before the superblock is).  A write that failed leaves both possible: the
- * caller gives up neither what the old one names nor what the new one does, until a later write of the same superblock has
- * succeeded.
+ * what a superblock names is durable, by the PREFLUSH, before the superblock is; a start makes all copies the same before it gives
+ * anything up).  A write that failed leaves both possible: the caller gives up neither what the old one names nor what the new one
+ * does, until a later write of the same superblock has succeeded.
  *
  * The table of devices and volumes has two places.  The older one is written first, then the other, with the same contents: a power
  * cut leaves at least one whole, and a place that goes bad later takes nothing with it.  Which one is older is the same on all

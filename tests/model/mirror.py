@@ -41,6 +41,7 @@ RULES = {
     'copy-before-read': (10, 'a record found on one SSD only is copied to the others before the first read'),
     'recovery-flushes-every-ssd': (10, 'recovery flushes every SSD before the first read'),
     'epoch-everywhere': (10, 'the new epoch is durable on every member before the first read'),
+    'superblocks-before-chunks': (10, 'a start brings older superblocks to the newest before it writes over what they name'),
     'generation-before-ack': (14, 'a dead SSD is waited for until a generation without it is durable'),
     'generation-on-ssds': (14, 'a generation is durable on every remaining SSD'),
     'generation-on-backing': (14, 'a generation is durable on the backing'),
@@ -89,7 +90,7 @@ class Record(NamedTuple):
 class Super(NamedTuple):
     number: int
     epoch: int
-    index: tuple        # the checkpoint
+    index: tuple | None # the checkpoint; None: the chunks of another one are where it was
     mark: bool
     replay_from: int
 
@@ -832,6 +833,8 @@ class System:
         """What a start will do, and the state that it will show."""
         supers = [s.disks[d].superblock for d in members if s.disks[d].superblock]
         newest = (min if 'any-superblock' in self.relaxed else max)(supers, key=lambda x: x.number)
+        if newest.index is None:
+            return None
         found = self.replay(s, newest, members)
         if found is None:
             return None
@@ -848,6 +851,11 @@ class System:
         for target in self.generation_targets(members, members):
             if target == BACKING and s.backing != history[-1][:2] or target != BACKING and s.disks[target].table != history:
                 steps.append(('generation', target))
+        for d in members:
+            old = s.disks[d].superblock
+            if old and old.number != newest.number:
+                kept = 'superblocks-before-chunks' in self.rules
+                steps.append(('settle', d, newest if kept else old._replace(index=None)))
         epoch = s.epochs + 1
         superblock = Super(1 + max(x.number for x in supers), epoch, index, mark, len(s.log))
         steps += [('superblock', d) for d in (members if 'epoch-everywhere' in self.rules else members[:1])]
@@ -932,6 +940,10 @@ class System:
             return ('start: flushes', names(target), 'and the backing'), self.flush_backing(s)
         if what == 'generation':
             return ('start: generation', names(s.history[-1][2]), 'to', name(target)), self.write_generation(s, target, s.history)
+        if what == 'settle':
+            words = 'brings the superblock up to date on' if more[0].index is not None else 'writes chunks over those named on'
+            return ('start:', words, name(target)), s._replace(
+                disks=put(s.disks, target, s.disks[target]._replace(superblock=more[0])))
         return ('start: new epoch on', name(target)), s._replace(
             disks=put(s.disks, target, s.disks[target]._replace(superblock=s.naming[0])))
 

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Power cuts: SSD and backing lose what was not flushed, at one instant; then the cache starts and every sector is judged."""
 
+import contextlib
+import itertools
+
 import pytest
 from lib import command, simdisk
+from lib.damage import damage
 from lib.files import Files
 from lib.larder import Stack, Volume
 from lib.pattern import not_pattern, write_pattern
+from lib.sets import small_stack, start_without
 
 MODES = ("random", "torn", "lose", "keep", "prefix")
 
@@ -133,3 +138,70 @@ def test_checkpoint_that_is_not_named(make_disk, kernel_log):
     assert stack.cache.status()["live_sectors"] > pages  # an eighth of them
     assert not not_pattern(stack.volume, pages)
     stack.stop()
+
+
+def start_is_cut(stack: Stack, after: int) -> list[simdisk.Command]:
+    """At that write of the SSDs.  What was written, the one that the power cut has lost included."""
+    ssds = stack.ssd if isinstance(stack.ssd, list) else [stack.ssd]
+    with simdisk.Trace() as trace:
+        simdisk.power_cut(mode="lose", after=after, ops="write")
+        with contextlib.suppress(command.CommandError):
+            stack.start()
+        writes = [c for c in trace.commands(op="write") if c.disk in [s.name for s in ssds]]
+        simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    return writes
+
+
+@pytest.mark.limit(600)
+@pytest.mark.parametrize("ssds", [1, 2])
+def test_start_is_cut_among_its_superblocks(make_disk, kernel_log, ssds):
+    """Only some copies, or SSDs, have the superblock of a start; the next start is cut at each of its writes.  Whichever copy
+    counts then, as that write was torn, or as only one SSD is left, has all that it names."""
+    kernel_log.expect("I/O error|Buffer I/O")
+    stack = small_stack(make_disk, ssds=ssds)
+    content = {64 * i: bytes([i + 1]) * 4096 for i in range(24)}
+    for sector, data in content.items():
+        stack.volume.write(sector, data)
+    stack.volume.flush()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    disks = stack.ssd if ssds > 1 else [stack.ssd]
+
+    def differ() -> bool:
+        """The epoch in the copies of the only superblock, or in the superblocks of two."""
+        other, sector = (disks[1], 8) if ssds == 2 else (disks[0], disks[0].sectors - 8)
+        return disks[0].read(8, 8)[256:260] != other.read(sector, 8)[256:260]
+
+    for after in range(1, 20):
+        start_is_cut(stack, after)
+        if differ():
+            break
+    assert differ(), "no start was cut among its superblocks"
+    saved = [(d, d.read(0, d.sectors)) for d in disks] + [(stack.hdd, stack.hdd.read(0, 2048))]
+
+    def back() -> None:
+        for disk, data in saved:
+            disk.write(0, data)
+            disk.flush()
+
+    def judge() -> None:
+        assert not [s for s, data in content.items() if stack.volume.read(s, 8) != data], (after, left)
+        stack.stop()
+
+    for after, left in itertools.product(range(1, 20), range(ssds)):
+        back()
+        writes = start_is_cut(stack, after)
+        if len(writes) < after:
+            break  # the start came to its end
+        torn = writes[after - 1]
+        if torn.sector == 8 and torn.disk == disks[left].name:
+            damage(disks[left], ("super",), "head.generation=^1", keep_crc=True)
+        if ssds == 1:
+            stack.start()
+        else:
+            start_without(stack, 1 - left)
+        judge()
+    assert after > 4
