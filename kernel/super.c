@@ -599,15 +599,13 @@ int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb
 	return min(chosen, 0);
 }
 
-/* Is a a newer table than b, of the set, or, in the same set, of its volumes?  -ESTALE: two sets that went apart. */
-static int table_newer(const struct larder_table *a, const struct larder_table *b)
+/* Is a a newer table than b, of the set, or, in the same set, of its volumes? */
+static bool table_newer(const struct larder_table *a, const struct larder_table *b)
 {
 	u64 set_a = le64_to_cpu(a->head.set_generation), set_b = le64_to_cpu(b->head.set_generation);
 
 	if (set_a >> 32 != set_b >> 32)
 		return set_a >> 32 > set_b >> 32;
-	if (set_a != set_b)
-		return -ESTALE;
 	return le64_to_cpu(a->head.generation) > le64_to_cpu(b->head.generation);
 }
 
@@ -627,6 +625,27 @@ static bool table_member(const struct cache *c, u32 i, u64 generation)
 }
 
 /*
+ * Sets of the same number with different tags went apart, whatever newer one there is: what is newest does not say which side has
+ * what the user misses.  generation[]: 0: no table.
+ */
+static int tables_apart(struct cache *c, const u64 *generation)
+{
+	u32 i, k;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		for (k = 0; k < i; k++) {
+			if (!generation[i] || !generation[k] || generation[k] >> 32 != generation[i] >> 32 ||
+			    generation[k] == generation[i])
+				continue;
+			DMERR("%pg: the SSDs of cache %pUb were used without one another (sets %llx, %llx of %pg): give one side",
+			      c->dev[i].bdev, c->uuid, generation[i], generation[k], c->dev[k].bdev);
+			return -ESTALE;
+		}
+	}
+	return 0;
+}
+
+/*
  * The newest table of all SSDs counts.  One that the newest does not name as a member, or whose own table is of a set that is none
  * of its ancestors, is stale: nothing else of it is read (newest-generation-only).
  */
@@ -634,42 +653,30 @@ int cache_table_read(struct cache *c)
 {
 	struct larder_table *t = kvzalloc(sizeof(*t), GFP_NOIO), *best = kvzalloc(sizeof(*best), GFP_NOIO);
 	u64 generation[LARDER_MAX_DEVICES] = { };
-	int err = -ENOMEM, newer, last = -ENODATA;
 	bool any = false, in_b;
+	int err = -ENOMEM;
 	u32 i;
 
 	for (i = 0; i < c->nr_devices && t && best; i++) {
 		if (c->dev[i].failed)
 			continue;
 		err = super_read_table(c->dev[i].bdev, c->dev[i].sb, t, &in_b);
-		if (err) {
-			last = err;
+		if (err)
 			continue;
-		}
 		generation[i] = le64_to_cpu(t->head.set_generation);
-		newer = any ? table_newer(t, best) : 1;
-		if (newer < 0) {
-			DMERR("%pg: the SSDs of cache %pUb were used without one another (sets %llx, %llx): give one side",
-			      c->dev[i].bdev, c->uuid, generation[i], le64_to_cpu(best->head.set_generation));
-			err = newer;
-			any = false;
-			last = newer;
-			break;
-		}
-		if (newer) {
+		if (!any || table_newer(t, best)) {
 			swap(t, best);
 			c->table_in_b = in_b;
 		}
 		any = true;
 	}
-	if (any) {
+	if (any)
+		err = tables_apart(c, generation);
+	if (!err) {
 		swap(c->table, best);
 		c->table_generation = le64_to_cpu(c->table->head.generation);
 		c->set_generation = le64_to_cpu(c->table->head.set_generation);
 		c->table_places = le32_to_cpu(c->table->head.nr_devices);
-		err = 0;
-	} else if (!err) {
-		err = last;
 	}
 	if (!err && le32_to_cpu(c->table->head.nr_devices) != c->nr_devices) {
 		DMERR("cache %pUb: %u SSDs are given, its set has %u places: give '-' for those that are empty", c->uuid,

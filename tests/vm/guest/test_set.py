@@ -391,6 +391,26 @@ def test_sides_that_went_apart(make_disk, make_oracle, kernel_log):
     stack.verify_alone(oracle)
 
 
+def test_sides_that_went_apart_beside_a_newer_set(make_disk, kernel_log):
+    """Two tables of the same number with different tags are refused, wherever they and a newer one are."""
+    stack = make_stack(make_disk, (48, 48, 48))
+    stack.stop()
+    saved = [s.read(TABLES["from_"], TABLES["to"] - TABLES["from_"]) for s in stack.ssd]
+    changes = ("head.set_generation=+0", "head.set_generation=^2", f"head.set_generation=+{1 << 32}")
+    for n, order in enumerate(itertools.permutations(changes), 1):
+        for ssd, table, change in zip(stack.ssd, saved, order, strict=True):
+            ssd.write(TABLES["from_"], table)
+            damage(ssd, ("table-a", "table-b"), change)
+        with pytest.raises(command.CommandError):
+            Cache.start(stack.ssd)
+        assert len(kernel_log.matching("used without one another")) == n, order
+    for ssd, table in zip(stack.ssd, saved, strict=True):
+        ssd.write(TABLES["from_"], table)
+    stack.start()
+    assert stack.cache.status()["devices_failed"] == 0
+    stack.stop()
+
+
 def test_wrong_sets(make_disk, kernel_log):
     ssds = make_ssds(make_disk, (48, 48, 48))
     Cache.format("c", ssds[:2])
