@@ -434,7 +434,7 @@ static int start_named_segments(struct start *s, unsigned int which)
 /* Copies are known by what replay found; one that does not fit the states of the segments is none. */
 static void start_copies(struct start *s)
 {
-	u32 i, k, n, has, bit, copy[SEGMENT_COPIES];
+	u32 i, k, n, copy[SEGMENT_COPIES];
 	struct cache *c = s->c;
 	struct segment *further;
 
@@ -444,15 +444,10 @@ static void start_copies(struct start *s)
 		if (!s->r.mirror[i] || s->r.mirror_of[i] || c->segments[i].state == SEGMENT_FREE)
 			continue;
 		n = replay_copies(&s->r, i, copy);
-		has = 1u << (segment_device(c, i) - c->dev);
 		for (k = 1; k < n; k++) {
 			further = &c->segments[copy[k]];
-			bit = 1u << (segment_device(c, copy[k]) - c->dev);
-			if (has & bit || further->state != SEGMENT_FREE || further->mirror != LARDER_NO_SEGMENT ||
-			    atomic_read(&further->live))
-				continue;
-			segment_link(c, i, copy[k]);
-			has |= bit;
+			if (further->state == SEGMENT_FREE && further->mirror == LARDER_NO_SEGMENT && !atomic_read(&further->live))
+				segment_link(c, i, copy[k]);
 		}
 	}
 	spin_unlock_irq(&c->segments_lock);

@@ -171,7 +171,10 @@ void replay_link(struct replay *r, u32 first, u64 further)
 	}
 }
 
-/* Hostile ones may go round: nobody follows them further than SEGMENT_COPIES, and chain_leave() takes them apart. */
+/*
+ * Hostile ones may go round, or come to an SSD again, and so may what is read at different moments: replay_copies() follows them no
+ * further, and chain_leave() takes them apart.
+ */
 void replay_link_next(struct replay *r, u32 segment, u32 next, bool first)
 {
 	u32 was = r->mirror[segment], before = r->mirror_of[next];
@@ -190,10 +193,15 @@ void replay_link_next(struct replay *r, u32 segment, u32 next, bool first)
 
 u32 replay_copies(const struct replay *r, u32 segment, u32 copy[SEGMENT_COPIES])
 {
-	u32 n = 0, next;
+	u32 n = 0, next, has = 0, bit;
 
-	for (next = segment + 1; next && n < SEGMENT_COPIES; next = r->mirror[next - 1])
+	for (next = segment + 1; next && n < SEGMENT_COPIES; next = r->mirror[next - 1]) {
+		bit = 1u << (segment_device(r->c, next - 1) - r->c->dev);
+		if (has & bit)
+			break;
+		has |= bit;
 		copy[n++] = next - 1;
+	}
 	return n;
 }
 

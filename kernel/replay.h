@@ -100,7 +100,7 @@ bool replay_copies_ok(struct cache *c, u32 first, u64 further);
 void replay_link(struct replay *r, u32 first, u64 further);
 /* By the information on a segment, the first one or not: its next copy, of which it may be known already what comes behind it. */
 void replay_link_next(struct replay *r, u32 segment, u32 next, bool first);
-/* The copies of the segment, itself first: how many */
+/* The copies of the segment, itself first, each on an SSD of its own: how many, so no more than there are SSDs */
 u32 replay_copies(const struct replay *r, u32 segment, u32 copy[SEGMENT_COPIES]);
 /* Was this segment opened again behind the checkpoint?  Then what the checkpoint maps to it is gone. */
 static inline bool replay_reopened(const struct replay *r, u32 segment)

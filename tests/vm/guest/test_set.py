@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from lib import command, simdisk
 from lib.controls import Switches
-from lib.damage import damage
+from lib.damage import crc32c, damage
 from lib.decay import SLOT, Written, commit, flip, places
 from lib.larder import Cache, Stack, Volume, larder, segment_layout, wait_for
 from lib.log_blocks import commit_blocks
@@ -408,6 +408,56 @@ def test_sides_that_went_apart_beside_a_newer_set(make_disk, kernel_log):
         ssd.write(TABLES["from_"], table)
     stack.start()
     assert stack.cache.status()["devices_failed"] == 0
+    stack.stop()
+
+
+CHUNK = 128  # sectors (docs/on-disk-format.md, section 6)
+
+
+def craft_chain(chunk: bytearray, number: int, again: bool) -> None:
+    """The second copy of the segment in which the log is names a third one on the SSD of the first.  number: segments of an SSD."""
+    at, end, names = 64, 64 + struct.unpack_from("<I", chunk, 28)[0], {}
+    while at < end:
+        kind, _, stream, count, first = struct.unpack_from("<BBHIQ", chunk, at)
+        at += 16
+        if kind == 4 and stream == 0 and count:  # STREAM
+            (log,) = struct.unpack_from("<I", chunk, at)
+        if kind == 5:  # SEGMENTS
+            names |= {first + i: at + 16 * i + 4 for i in range(count)}
+        at += count * {1: 8, 2: 8, 3: 8, 4: 32, 5: 16, 6: 0}[kind]
+    (second,) = struct.unpack_from("<I", chunk, names[log])
+    assert second and log // number != (second - 1) // number
+    third = log if again else log // number * number + (log + number // 2) % number
+    struct.pack_into("<I", chunk, names[second - 1], third + 1)
+    struct.pack_into("<I", chunk, 4, crc32c(bytes(chunk[:4]) + bytes(4) + bytes(chunk[8:])))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_chain_of_copies_comes_to_an_ssd_again(make_disk, again):
+    """A crafted checkpoint of two SSDs: the second copy of the segment in which the log is names a third one beside the first,
+    or the first again."""
+    stack = small_stack(make_disk, ssds=2)
+    content = {64 * i: bytes([i + 1]) * 4096 for i in range(40)}
+    for i, (sector, data) in enumerate(content.items()):
+        stack.volume.write(sector, data)
+        if i == 20:
+            stack.volume.flush()
+            stack.cache.message("checkpoint")
+    stack.volume.flush()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    first, size, number = segment_layout(stack.ssd[0])
+    used, _, segment, _, _, mirror = struct.unpack_from("<QQIIQI", stack.ssd[0].read(8, 8), 288 + 8)  # checkpoint[0]
+    assert used == CHUNK * 512
+    for copy in (segment, mirror - 1):
+        ssd, at = stack.ssd[copy // number], first + copy % number * size
+        chunk = bytearray(ssd.read(at, CHUNK))
+        craft_chain(chunk, number, again)
+        ssd.write(at, bytes(chunk))
+        ssd.flush()
+    stack.start()
+    assert not [s for s, data in content.items() if stack.volume.read(s, 8) != data]
     stack.stop()
 
 
