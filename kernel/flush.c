@@ -192,8 +192,9 @@ static void flush_op_issue(struct flusher *f, struct flush_op *op, struct flush_
 	op->cover_lsn = 0;
 	op->cover_sequence = 0;
 	if (f->cache) {
+		/* of one record, or of an earlier one than the lsn: never of one that this flush may not cover */
+		op->cover_sequence = smp_load_acquire(&f->cache->log.applied_sequence);
 		op->cover_lsn = READ_ONCE(f->cache->log.applied_lsn);
-		op->cover_sequence = READ_ONCE(f->cache->log.applied_sequence);
 		cache_count(f->cache, ssd_flushes, 1);
 	} else {
 		volume_count(f->volume, backing_flushes, 1);

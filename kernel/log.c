@@ -1378,8 +1378,8 @@ static noinline u32 log_apply_record(struct cache *c, struct record *r)
 		log_apply_entries(c, r);
 	spin_lock(&log->lock);
 	c->segments[r->segment].sequence = r->sequence;
-	log->applied_sequence = r->sequence;
 	WRITE_ONCE(log->applied_lsn, r->lsn);
+	smp_store_release(&log->applied_sequence, r->sequence);	/* pairs with flush_op_issue() */
 	if (r->fua && !log->durable_frozen && log->durable_lsn == r->lsn - 1) {
 		log->durable_lsn = r->lsn;
 		log->durable_sequence = r->sequence;
