@@ -15,6 +15,11 @@
  * A damaged block of the write stream looks like its end.  It is told from it by what says that a later record was durable:
  * superblock, later blocks, blocks of the other streams.  Then the start is refused (replay_check_end()).
  *
+ * What cannot be read is not taken for what a power cut leaves.  Where the next record of the write stream may be in such slots,
+ * and is in no other, or the only thing that is wrong with its data is that it cannot be read, the end of the stream is not known,
+ * and the start is refused.  Any other slot that cannot be read is as good as damaged; in opened segments most are nothing's.  To
+ * the other streams it is the end: nobody was promised these.
+ *
  * Two passes over the write stream.  The scan follows the chain without applying anything: where it ends, what is durable, which
  * segments are opened again.  The checkpoint is then loaded without the mappings into such segments, which SEGMENT_OPEN drops (rule
  * 9).  That is the same as dropping them at the place of the SEGMENT_OPEN: no record of such a segment's older life is replayed
@@ -76,6 +81,7 @@ static int cursor_begin(struct replay *r, u8 stream)
 	cur->stream = stream;
 	cur->ended = false;
 	cur->drained = false;
+	cur->gap = LARDER_NO_SEGMENT;
 	cur->segment = LARDER_NO_SEGMENT;
 	cur->loaded = LARDER_NO_SEGMENT;
 	cur->slot = 0;
@@ -101,9 +107,11 @@ static int cursor_begin(struct replay *r, u8 stream)
 		cur->differ = bitmap_zalloc(r->c->data_slots, GFP_KERNEL);
 	if (!cur->taken)
 		cur->taken = bitmap_zalloc(r->c->data_slots, GFP_KERNEL);
+	if (!cur->unread)
+		cur->unread = bitmap_zalloc(r->c->data_slots, GFP_KERNEL);
 	if (!cur->queued)
 		cur->queued = kvmalloc_array(BITS_TO_LONGS(r->c->nr_segments), sizeof(long), GFP_KERNEL);
-	if (!memory || !cur->buf || !cur->differ || !cur->taken || !cur->queued)
+	if (!memory || !cur->buf || !cur->differ || !cur->taken || !cur->unread || !cur->queued)
 		return -ENOMEM;
 	bitmap_zero(cur->queued, r->c->nr_segments);
 	for (i = 0; i < r->nr_opened[stream] && !err; i++)
@@ -121,6 +129,7 @@ void replay_cursors_free(struct replay *r)
 		vfree(r->cursor[i].buf);
 		for (k = 0; k < SEGMENT_COPIES - 1; k++)
 			vfree(r->cursor[i].copy[k]);
+		bitmap_free(r->cursor[i].unread);
 		bitmap_free(r->cursor[i].taken);
 		bitmap_free(r->cursor[i].differ);
 		memset(&r->cursor[i], 0, sizeof(r->cursor[i]));
@@ -222,6 +231,36 @@ static int cursor_read(struct replay *r, u32 segment, void *buf)
 	return err;
 }
 
+/* More of a segment than this, and it is not a bad place that the SSD has. */
+#define MOST_UNREAD	64u
+
+/* Slot by slot, as it could not be read at once.  lacks: gets the slots that cannot be read.  Negative: too many of them. */
+static int cursor_read_slots(struct replay *r, u32 segment, void *buf, unsigned long *lacks)
+{
+	struct cache *c = r->c;
+	sector_t where;
+	struct cache_device *d = copy_sector_device(c, slot_sector(c, segment, 0), &where);
+	u32 slot, n = 0;
+	int err;
+
+	if (d->failed)
+		return -ENODEV;
+	bitmap_zero(lacks, c->data_slots);
+	for (slot = 0; slot < c->data_slots; slot++, where += LARDER_SLOT_SECTORS, buf += LARDER_SLOT_SIZE) {
+		err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, buf, LARDER_SLOT_SIZE);
+		if (!err)
+			continue;
+		if (++n > MOST_UNREAD)
+			return err;
+		memset(buf, 0, LARDER_SLOT_SIZE);
+		__set_bit(slot, lacks);
+		cond_resched();
+	}
+	if (n)
+		DMWARN("%pg: %u slots of segment %u cannot be read", d->bdev, n, segment);
+	return 0;
+}
+
 static const struct larder_commit *cursor_slot(const struct cursor *cur, u32 slot)
 {
 	return cur->buf + (size_t)slot * LARDER_SLOT_SIZE;
@@ -239,6 +278,23 @@ static u32 slot_others(const struct cursor *cur, u32 slot)
 	return cur->nr_copies && test_bit(slot, cur->differ) ? cur->nr_copies : 0;
 }
 
+/* None of the copies can be read as a whole: what of them can be is merged.  How many can be, in part. */
+static u32 cursor_load_slots(struct replay *r, struct cursor *cur, const u32 *copy, u32 n)
+{
+	unsigned long *lacks = cur->taken;	/* not in use yet */
+	u32 got = 0, i;
+
+	bitmap_fill(cur->unread, r->c->data_slots);
+	for (i = 0; i < n; i++) {
+		if (cursor_read_slots(r, copy[i], got ? cur->copy[got - 1] : cur->buf, lacks))
+			continue;
+		bitmap_and(cur->unread, cur->unread, lacks, r->c->data_slots);
+		cur->from[got++] = copy[i];
+	}
+	bitmap_zero(lacks, r->c->data_slots);
+	return got;
+}
+
 /* The copies of a segment that can be read.  -ENODEV: the SSD of the first one is not in the set, and none can be. */
 static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
 {
@@ -251,6 +307,7 @@ static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
 	cur->nr_copies = 0;
 	bitmap_zero(cur->differ, r->c->data_slots);
 	bitmap_zero(cur->taken, r->c->data_slots);
+	bitmap_zero(cur->unread, r->c->data_slots);
 	for (i = 0; i < n; i++) {
 		failed = cursor_read(r, all[i], got ? cur->copy[got - 1] : cur->buf);
 		if (!failed)
@@ -258,11 +315,10 @@ static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
 		else if (!i)
 			err = failed;
 	}
-	if (!got) {
-		if (err != -ENODEV)
-			DMERR("%pg: nothing was changed: check the device and try again", segment_device(r->c, segment)->bdev);
+	if (!got)
+		got = cursor_load_slots(r, cur, all, n);
+	if (!got)
 		return err;
-	}
 	cur->loaded = segment;
 	cur->nr_copies = got - 1;
 	for (i = 0; i < cur->nr_copies; i++)
@@ -321,20 +377,37 @@ static const struct larder_commit *find_commit(struct replay *r, const struct cu
 	return NULL;
 }
 
+/* What is there may be the log's, flushed, and cannot be read: where it ends is not known. */
+static int refuse_unread(struct replay *r, u32 segment, int err)
+{
+	DMERR("%pg: the log may go on in segment %u, where it cannot be read: nothing was changed: check the device and try again",
+	      segment_device(r->c, segment)->bdev ?: cache_bdev(r->c), segment);
+	return err;
+}
+
+/* 1: cur->commit is the next record; 0: it is not here; cur->gap: as far as that can be read. */
 static int cursor_find(struct replay *r, struct cursor *cur, u32 segment, u32 slot)
 {
 	int err = cursor_load(r, cur, segment);
+	u32 end;
 
-	/* clean copies on an SSD that is not there are not cached; what the write stream had there is lost */
-	if (err == -ENODEV && cur->stream != LARDER_STREAM_WRITE)
+	/* clean copies that cannot be read, or whose SSD is not there, are not cached; of the write stream it is a loss */
+	if (err && cur->stream != LARDER_STREAM_WRITE)
 		return 0;
 	if (err == -ENODEV)
 		DMERR("%pg: segment %u of the log was only on SSD %u of the set, which is missing: add it to the table",
 		      cache_bdev(r->c), segment, (u32)(segment_device(r->c, segment) - r->c->dev));
+	else if (err)
+		refuse_unread(r, segment, err);
 	if (err)
 		return err;
 	cur->commit = find_commit(r, cur, segment, slot, cur->prev_sequence, cur->prev_crc);
-	return cur->commit ? 1 : 0;
+	if (cur->commit)
+		return 1;
+	end = min(slot + LARDER_RECORD_SLOTS + 1, r->c->data_slots);
+	if (cur->stream == LARDER_STREAM_WRITE && cur->gap == LARDER_NO_SEGMENT && find_next_bit(cur->unread, end, slot) < end)
+		cur->gap = segment;
+	return 0;
 }
 
 /* 1: cur->commit is the next record; 0: there is none (so far: more segments may be opened). */
@@ -352,15 +425,16 @@ static int cursor_peek(struct replay *r, struct cursor *cur)
 			return found;
 		cur->drained = true;
 	}
-	if (cur->next == cur->nr)
-		return 0;
-	found = cursor_find(r, cur, cur->queue[cur->next], 0);
+	found = cur->next < cur->nr ? cursor_find(r, cur, cur->queue[cur->next], 0) : 0;
 	if (found > 0) {
 		cur->segment = cur->queue[cur->next++];
 		cur->slot = 0;
 		cur->drained = false;
+		cur->gap = LARDER_NO_SEGMENT;
 	} else if (!found) {
-		cur->ended = true;
+		if (cur->gap != LARDER_NO_SEGMENT)
+			return refuse_unread(r, cur->gap, -EIO);
+		cur->ended = cur->next < cur->nr;
 	}
 	return found;
 }
@@ -383,6 +457,8 @@ static bool slot_matches(const struct cursor *cur, u32 slot)
 {
 	u32 sum = larder_commit_sum(cur->commit, slot - le16_to_cpu(cur->commit->first)), i;
 
+	if (test_bit(slot, cur->unread))
+		return false;
 	if (larder_crc(cursor_slot(cur, slot), LARDER_SLOT_SIZE) == sum)
 		return true;
 	for (i = 0; i < slot_others(cur, slot); i++) {
@@ -394,15 +470,20 @@ static bool slot_matches(const struct cursor *cur, u32 slot)
 	return false;
 }
 
-/* Does the record's data match its sums? */
-static bool data_matches(const struct cursor *cur)
+/* Does the record's data match its sums?  *unread: some cannot be read, and all else does. */
+static bool data_matches(const struct cursor *cur, bool *unread)
 {
 	u32 slot;
 
-	for (slot = le16_to_cpu(cur->commit->first); slot < le16_to_cpu(cur->commit->end); slot++)
-		if (!slot_matches(cur, slot))
+	*unread = false;
+	for (slot = le16_to_cpu(cur->commit->first); slot < le16_to_cpu(cur->commit->end); slot++) {
+		if (slot_matches(cur, slot))
+			continue;
+		*unread = test_bit(slot, cur->unread);
+		if (!*unread)
 			return false;
-	return true;
+	}
+	return !*unread;
 }
 
 static int slots_copy(struct replay *r, const struct cursor *cur, u32 segment, u32 slot, u32 n)
@@ -494,7 +575,7 @@ static void doubts_settle(struct replay *r)
 	memmove(r->doubts, r->doubts + n, r->nr_doubts * sizeof(*r->doubts));
 }
 
-static int doubts_add(struct replay *r, u64 sequence, u64 before)
+static int doubts_add(struct replay *r, u64 sequence, u64 before, bool unread)
 {
 	struct doubt *to;
 	u32 size;
@@ -510,7 +591,7 @@ static int doubts_add(struct replay *r, u64 sequence, u64 before)
 		r->doubts = to;
 		r->size_doubts = size;
 	}
-	r->doubts[r->nr_doubts++] = (struct doubt){ .sequence = sequence, .before = before };
+	r->doubts[r->nr_doubts++] = (struct doubt){ .sequence = sequence, .before = before, .unread = unread };
 	return 0;
 }
 
@@ -597,13 +678,13 @@ static int scan_behind(struct replay *r, struct cursor *cur)
 	if (cur->segment != LARDER_NO_SEGMENT) {
 		err = cursor_load(r, cur, cur->segment);
 		if (err)
-			return err;
+			return refuse_unread(r, cur->segment, err);
 		blocks_durable(r, cur, cur->segment, cur->slot);
 	}
 	for (i = cur->next; i < cur->nr && empty < 2; i++) {
 		err = cursor_load(r, cur, cur->queue[i]);
 		if (err && err != -ENODEV)
-			return empty ? 0 : err;
+			return empty ? 0 : refuse_unread(r, cur->queue[i], err);
 		/* one that is on a missing SSD counts as having nothing */
 		empty = !err && blocks_durable(r, cur, cur->queue[i], 0) ? 0 : empty + 1;
 		cond_resched();
@@ -638,6 +719,7 @@ static int scan_chain(struct replay *r)
 	struct cursor *cur = &r->cursor[LARDER_STREAM_WRITE];
 	u32 ahead = LARDER_NO_SEGMENT;
 	u64 sequence;
+	bool unread;
 	int err;
 
 	err = cursor_begin(r, LARDER_STREAM_WRITE);
@@ -649,8 +731,8 @@ static int scan_chain(struct replay *r)
 			doubts_settle(r);
 		}
 		err = 0;
-		if (sequence > r->durable && !data_matches(cur))
-			err = doubts_add(r, sequence, cur->prev_sequence);
+		if (sequence > r->durable && !data_matches(cur, &unread))
+			err = doubts_add(r, sequence, cur->prev_sequence, unread);
 		if (!err)
 			err = scan_entries(r, cur);
 		r->last_write = sequence;
@@ -680,6 +762,12 @@ int replay_scan(struct replay *r)
 	err = scan_chain(r);
 	if (err || !r->nr_doubts)
 		goto out;
+	if (r->doubts[0].unread) {
+		DMERR("%pg: data of record %llu of the log cannot be read, nor known whether it counts: nothing was changed: check the device",
+		      cache_bdev(r->c), r->doubts[0].sequence);
+		err = -EIO;
+		goto out;
+	}
 	r->end = r->doubts[0].sequence;
 	r->last_write = r->doubts[0].before;
 	memcpy(r->mirror, mirror, bytes);
@@ -841,10 +929,11 @@ static int apply_record(struct replay *r, struct cursor *cur)
 {
 	struct segment *seg = &r->c->segments[cur->segment];
 	u64 sequence = commit_sequence(cur->commit);
+	bool unread;
 	int err = 0;
 
 	r->durable = max(r->durable, le64_to_cpu(cur->commit->durable_sequence));
-	if (cur->stream != LARDER_STREAM_WRITE && !data_matches(cur)) {
+	if (cur->stream != LARDER_STREAM_WRITE && !data_matches(cur, &unread)) {
 		r->damaged++;
 	} else if (sequence >= r->replay_sequence) {
 		err = record_repair(r, cur);

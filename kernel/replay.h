@@ -26,6 +26,8 @@ struct cursor {
 	u32 from[SEGMENT_COPIES];	/* segments: of buf, of copy[0], ... */
 	unsigned long *differ;		/* slots in which they differed when they were read */
 	unsigned long *taken;		/* slots that buf has from another one */
+	unsigned long *unread;		/* slots that cannot be read in any copy: zeroes in buf and copy[], which match no sum */
+	u32 gap;			/* a segment that has such where the next record may be, if it is nowhere else; or none */
 	u32 loaded;
 	const struct larder_commit *commit;
 };
@@ -33,6 +35,7 @@ struct cursor {
 /* A record whose data does not match its sums, not known durable so far. */
 struct doubt {
 	u64 sequence, before;		/* its own, and that of the record before it in the stream */
+	bool unread;			/* what can be read of it does match: the rest might, too */
 };
 
 struct replay {

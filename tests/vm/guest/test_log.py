@@ -7,7 +7,7 @@ import random
 
 import pytest
 from lib import command, simdisk
-from lib.larder import Cache, Stack, larder, wait_for
+from lib.larder import Cache, Stack, larder, segment_layout, wait_for
 from lib.log_blocks import FILL, CommitBlock, commit_blocks
 from lib.sets import small_stack
 
@@ -159,4 +159,89 @@ def test_soon_after_a_start(make_disk, seed):
         stack.start()
         content = {s: stack.volume.read(s, BLOCK) for s in flushed | pending}
         assert not [s for s in flushed if content[s] not in (flushed[s], pending.get(s))]
+    stack.stop()
+
+
+def unread_stack(make_disk, kernel_log) -> tuple[Stack, dict[int, bytes], list[CommitBlock]]:
+    """A power cut behind thirty flushed records of one block each, in one segment of the only SSD."""
+    kernel_log.expect("I/O error|critical medium error|Buffer I/O")
+    disk, hdd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50}
+    stack = Stack(disk, hdd, format_cache=("--segment-size", "1m"), format_volume=("--cache", "c"), **options)
+    content = {}
+    for i in range(30):
+        content[i * 3 * BLOCK] = bytes([i + 1]) * (BLOCK * 512)
+        stack.volume.write(i * 3 * BLOCK, content[i * 3 * BLOCK])
+        stack.volume.flush()
+    crash(stack)
+    blocks = commit_blocks(disk)
+    assert len(blocks) >= 30 and len({b.segment for b in blocks}) == 1 and max(b.slot for b in blocks) < 80
+    return stack, content, blocks
+
+
+@pytest.mark.parametrize("where", ["far behind the end", "data that was durable"])
+def test_slot_that_cannot_be_read(make_disk, kernel_log, where):
+    """In the segment in which the log ends; what nothing stands on does not bar the start, nor what was known to be durable, which
+    gives errors by itself."""
+    stack, content, blocks = unread_stack(make_disk, kernel_log)
+    last = blocks[-1]
+    at = last.sector - BLOCK * (last.slot - 240) if where.startswith("far") else blocks[4].sector - BLOCK
+    stack.ssd.fail(op="read", from_=at, to=at + BLOCK, status="medium")
+    stack.start()
+    assert kernel_log.matching(r"1 slots of segment \d+ cannot be read")
+    errors = []
+    for sector, data in content.items():
+        try:
+            assert stack.volume.read(sector, BLOCK) == data
+        except OSError:
+            errors.append(sector)
+    assert len(errors) == (0 if where.startswith("far") else 1)
+    stack.ssd.heal()
+    assert not wrong(stack, content)
+    stack.restart()
+    assert not wrong(stack, content)
+    stack.stop()
+
+
+@pytest.mark.parametrize("where", ["the next block", "the last block", "data of the last record", "all of the segment"])
+def test_end_that_cannot_be_read(make_disk, kernel_log, where):
+    """A record that was flushed may be there: refused, with nothing changed; it is no end of the log as a power cut leaves it."""
+    stack, content, blocks = unread_stack(make_disk, kernel_log)
+    last = blocks[-1]
+    one = {"the next block": 2 * BLOCK, "the last block": 0, "data of the last record": -BLOCK}
+    at, end = (one[where], one[where] + BLOCK) if where in one else (-BLOCK * last.slot, BLOCK * 100)
+    at, end = last.sector + at, last.sector + end
+    stack.ssd.fail(op="read", from_=at, to=end, status="medium")
+    before = stack.ssd.stats()["writes"]
+    with pytest.raises(command.CommandError):
+        Cache.start(stack.ssd, "refused", **stack.cache_options)
+    assert kernel_log.matching("ssd0: .*nothing was changed: check the device")
+    assert stack.ssd.stats()["writes"] == before
+    stack.ssd.heal()
+    stack.start()
+    assert not wrong(stack, content)
+    stack.stop()
+
+
+@pytest.mark.parametrize("how_many", ["one slot", "all of the segment"])
+def test_clean_copies_that_cannot_be_read(make_disk, kernel_log, how_many):
+    """Behind an orderly stop, in the segment in which the fill stream was: the start goes on without."""
+    kernel_log.expect("I/O error|critical medium error|Buffer I/O")
+    stack = small_stack(make_disk)
+    for i in range(40):
+        stack.volume.read(40000 + i * BLOCK, BLOCK)
+    wait_for(lambda: stack.volume.status()["fill_sectors"] == 40 * BLOCK, 30, "misses to fill")
+    stack.cache.message("commit")
+    stack.volume.flush()
+    last = commit_blocks(stack.ssd, FILL)[-1]
+    _, size, _ = segment_layout(stack.ssd)
+    stack.stop()
+    begin = last.sector - BLOCK * last.slot
+    at, end = (last.sector - BLOCK, last.sector) if how_many == "one slot" else (begin, begin + size)
+    stack.ssd.fail(op="read", from_=at, to=end, status="medium")
+    stack.start()
+    assert stack.ssd.faults()[0]["hits"], "the start did not read it"
+    for i in range(40):
+        assert stack.volume.read(40000 + i * BLOCK, BLOCK) == bytes(BLOCK * 512)
+    stack.ssd.heal()
     stack.stop()
