@@ -163,6 +163,7 @@ void cache_image_free(struct cache_image *image)
 	}
 	problems_free(&image->problems);
 	problems_free(&image->torn);
+	problems_free(&image->lost);
 	image->set = NULL;
 }
 
@@ -324,24 +325,47 @@ static bool slot_matches(const struct cache_image *image, uint32_t slot, uint32_
 	return false;
 }
 
-/* (6) */
-static bool sums_ok(struct cache_image *image, const struct larder_commit *c)
+/*
+ * Do the sums of a record's data match (6)?  What was durable is whole in every copy, so that one copy which can be read and does not
+ * match tells that the record was not; a slot that no copy gives tells nothing.
+ */
+enum sums {
+	SUMS_GOOD,
+	SUMS_TORN,
+	SUMS_UNREADABLE, /* all that can be read match */
+};
+
+/* *slot: one that cannot be read, if there is one. */
+static enum sums check_sums(struct cache_image *image, const struct larder_commit *c, uint32_t *slot)
 {
 	uint32_t first = le16toh(c->first), n = le16toh(c->end) - first;
+	enum sums sums = SUMS_GOOD;
 
 	segment_read(image, le32toh(c->segment));
-	for (uint32_t i = 0; i < n; i++)
-		if (!slot_matches(image, first + i, commit_sum(c, i)))
-			return false;
-	return true;
+	for (uint32_t i = 0; i < n; i++) {
+		if (slot_matches(image, first + i, commit_sum(c, i)))
+			continue;
+		if (!window_unreadable(image, first + i))
+			return SUMS_TORN;
+		sums = SUMS_UNREADABLE;
+		*slot = first + i;
+	}
+	return sums;
+}
+
+/* Behind the last slot where a block may be that is looked for from this one on. */
+static uint32_t look_end(const struct cache_image *image, uint32_t from)
+{
+	uint32_t end = image->segment_slots - LARDER_SUMMARY_SLOTS;
+
+	return from < end && end - from > LOOK_AHEAD ? from + LOOK_AHEAD : end;
 }
 
 /* The first valid block in slots [from, from + 128) of a segment, in the window.  NULL: none. */
 static const struct larder_commit *look(struct cache_image *image, unsigned stream, uint32_t segment, uint32_t from)
 {
-	uint32_t end = image->segment_slots - LARDER_SUMMARY_SLOTS;
+	uint32_t end = look_end(image, from);
 
-	end = from < end && end - from > LOOK_AHEAD ? from + LOOK_AHEAD : end;
 	/* clean copies that are not here are not cached; of the stream that says what is dirty all must be here */
 	if (stream == LARDER_STREAM_WRITE && !segment_is_here(image, segment)) {
 		image->absent = true;
@@ -462,6 +486,34 @@ static void find_durable_behind(struct cache_image *image)
 		empty = blocks_durable(image, s->segment[i], 0) ? 0 : empty + 1;
 }
 
+/* A place that cannot be read, where the write stream's next record may be; it was looked for there, and not found. */
+static void find_unreadable(struct cache_image *image, uint32_t segment, uint32_t from)
+{
+	segment_read(image, segment);
+	for (uint32_t slot = from; slot < look_end(image, from); slot++) {
+		if (!window_unreadable(image, slot))
+			continue;
+		problem(&image->lost, "log",
+			"segment %u, slot %u cannot be read, where the record behind %" PRIu64 " may be: newer data is lost, if there was any",
+			segment, slot, image->ends_at);
+		return;
+	}
+}
+
+/*
+ * Nobody knows whether the log ends, or goes on in what cannot be read: no power cut makes a sector unreadable.  Where it ends for
+ * another reason, what is behind does not count anyway.
+ */
+static void find_unreadable_behind(struct cache_image *image)
+{
+	const struct log_stream *s = &image->stream[LARDER_STREAM_WRITE];
+
+	if (s->at != LARDER_NO_SEGMENT)
+		find_unreadable(image, s->at, s->slot);
+	if (s->next < s->count)
+		find_unreadable(image, s->segment[s->next], 0);
+}
+
 /* What SEGMENT_OPENs have changed so far; the write stream's segments are read to the end of its chain, whatever counts of it. */
 struct opened {
 	uint32_t *mirror, *mirror_of, count[LARDER_NR_STREAMS];
@@ -519,6 +571,29 @@ static bool open_again(struct cache_image *image, const struct opened *opened)
 	return true;
 }
 
+/* A record that is not known durable.  False: the log ends before it. */
+static bool counts(struct cache_image *image, const struct larder_commit *c)
+{
+	uint64_t sequence = le64toh(c->sequence);
+	uint32_t slot;
+
+	switch (check_sums(image, c, &slot)) {
+	case SUMS_GOOD:
+		return true;
+	case SUMS_UNREADABLE:
+		/* it may have been durable: it counts as one that was, the data that cannot be read is damaged */
+		problem(&image->problems, "log", "segment %u, slot %u, data of record %" PRIu64 ", cannot be read", le32toh(c->segment), slot,
+			sequence);
+		return true;
+	case SUMS_TORN:
+		break;
+	}
+	problem(&image->torn, "log",
+		"the log ends at record %" PRIu64 ": its data does not match (behind the last durable one, %" PRIu64 ")", sequence,
+		image->durable);
+	return false;
+}
+
 static bool find_end(struct cache_image *image)
 {
 	const struct larder_commit *next;
@@ -542,14 +617,13 @@ static bool find_end(struct cache_image *image)
 			problem(&image->problems, "log", "record %" PRIu64 " cannot be read a second time", r->sequence);
 			return false;
 		}
-		if (sums_ok(image, &c))
+		if (counts(image, &c))
 			continue;
-		problem(&image->torn, "log",
-			"the log ends at record %" PRIu64 ": its data does not match (behind the last durable one, %" PRIu64 ")",
-			r->sequence, image->durable);
 		image->nr_records = i;
 		image->ends_at = le64toh(c.prev_sequence);
 	}
+	if (!image->torn.number)
+		find_unreadable_behind(image);
 	return true;
 }
 
@@ -572,8 +646,7 @@ static void find_lost(struct cache_image *image)
 {
 	if (image->durable <= image->ends_at || image->durable < image->first_sequence)
 		return;
-	image->lost = true;
-	problem(&image->problems, "log",
+	problem(&image->lost, "log",
 		"it breaks off behind record %" PRIu64 ", but records up to %" PRIu64 " were durable: newer data is lost", image->ends_at,
 		image->durable);
 }
@@ -630,6 +703,7 @@ bool cache_image_records(struct cache_image *image)
 {
 	const struct larder_commit *next;
 	struct larder_commit c;
+	uint32_t slot;
 
 	if (!image->loaded) {
 		find_spent(image);
@@ -646,7 +720,7 @@ bool cache_image_records(struct cache_image *image)
 		while ((next = next_record(image, s))) {
 			c = *next;
 			know_durable(image, le64toh(c.durable_sequence));
-			if (sums_ok(image, &c))
+			if (check_sums(image, &c, &slot) == SUMS_GOOD)
 				remember(image, &c);
 			else
 				image->ignored++;

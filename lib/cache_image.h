@@ -69,7 +69,7 @@ struct cache_image {
 
 	struct problems problems; /* damage */
 	struct problems torn; /* what a power cut leaves */
-	bool lost; /* records that were durable cannot be reached: newer data than what was found has been there */
+	struct problems lost; /* newer data than what was found has been there, or may have: records that were durable cannot be reached */
 	bool absent; /* something that was needed is only on an SSD that is not here */
 	bool spent; /* a number that a start would raise is at the end of its range: it is refused */
 
@@ -125,6 +125,8 @@ bool segment_pair_ok(const struct cache_image *image, uint64_t segment, uint64_t
 void segment_next(struct cache_image *image, uint32_t segment, uint32_t next, bool first);
 /* Makes the segment, with its further copies, the window. */
 void segment_read(struct cache_image *image, uint32_t segment);
+/* Can a slot of the window be read in none of its copies? */
+bool window_unreadable(const struct cache_image *image, uint32_t slot);
 /* What lies at a slot of the window, in this one of its copies. */
 const struct larder_commit *window_block(const struct cache_image *image, unsigned copy, uint32_t slot);
 

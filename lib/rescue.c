@@ -56,6 +56,7 @@ static int load(struct rescue_cache *cache)
 		return LARDER_DONE;
 	for (size_t i = 0; i < image->problems.number; i++)
 		remark("%s: %s", name, image->problems.text[i]);
+	rescue_tell_lost(cache);
 	if (image->absent)
 		return complain(LARDER_UNSAFE, "%s: what the cache holds cannot be loaded without the SSDs that are missing; give them too",
 				name);
@@ -199,6 +200,12 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 	if (!dirty)
 		return LARDER_DONE;
 	return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty is set, but the cache on %s knows nothing of the volume", path, ssd);
+}
+
+void rescue_tell_lost(const struct rescue_cache *cache)
+{
+	for (size_t i = 0; i < cache->image.lost.number; i++)
+		remark("%s: %s", cache->set.name, cache->image.lost.text[i]);
 }
 
 /* ------------------------------------------------------------- reading both */

@@ -49,6 +49,8 @@ const char *standing_text(enum standing standing);
 /* LARDER_DONE if the cache counts for the volume, or holds nothing that could; else says why not. */
 int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *volume);
 
+/* Remarks upon what was in the log, or may have been, and is not seen any more. */
+void rescue_tell_lost(const struct rescue_cache *cache);
 /* Makes durable what was read of both, so that it can't be lost after it was shown.  Remarks on errors. */
 void rescue_settle(const struct rescue_cache *cache, const struct rescue_volume *volume);
 /* The volume's bytes as a start would show them.  0 or -errno (-EIO for damaged dirty data); says nothing. */

@@ -149,6 +149,16 @@ void segment_read(struct cache_image *image, uint32_t segment)
 		read_copy(image, copy[i], w->data[i], w->bad[i]);
 }
 
+bool window_unreadable(const struct cache_image *image, uint32_t slot)
+{
+	const struct segment_window *w = &image->window;
+
+	for (unsigned i = 0; i < w->copies; i++)
+		if (!w->bad[i][slot])
+			return false;
+	return true;
+}
+
 bool segment_is_here(const struct cache_image *image, uint32_t segment)
 {
 	uint32_t copy[SEGMENT_COPIES];

@@ -31,10 +31,25 @@ from harness import (
     one_line,
     patch_both,
     patch_tables,
+    preloaded,
     read,
     sane,
 )
-from rescue_images import CRASHED, IMAGE, SECTOR, SEGMENT, Images, digest, dirty_of, read_nbd, served, version, written
+from rescue_images import (
+    CRASHED,
+    IMAGE,
+    SECTOR,
+    SEGMENT,
+    SLOT,
+    Images,
+    digest,
+    dirty_of,
+    read_nbd,
+    served,
+    unreadable,
+    version,
+    written,
+)
 
 pytest_plugins = ["larder_fixtures"]
 CUT = 88  # exit code of tests/command/power_cut.c
@@ -305,6 +320,135 @@ def test_log_broken_in_its_durable_part(crashed):
     assert crashed.digests() == before
     run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
     one_line(run, "newer records are lost")
+
+
+# ---------------------------------------------------------------------- what cannot be read
+
+
+def said_everywhere(pair, env, *parts):
+    """A log that may go on in what cannot be read: each verb says so, none writes."""
+    before = pair.digests()
+    one_line(pair.larder("rescue", "check", "image", code=FAILED, env=env), pair.ssd, *parts)
+    one_line(pair.larder("rescue", "list", "image", env=env), pair.ssd, *parts)
+    one_line(pair.larder("rescue", "serve", "image", "--port", "1", "--dry-run", env=env), pair.ssd, *parts)
+    for words in ([], ["--dry-run"], ["--keep-cache"]):
+        run = pair.larder("rescue", "writeback", "image", "--yes", *words, code=UNSAFE, env=env)
+        one_line(run, *parts, f"LOST by --skip-damaged {pair.uuid()}")
+    assert pair.digests() == before
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_commit_block_that_cannot_be_read(crashed, which):
+    """Nothing tells that it was durable: the log ends there for who takes it for one that was never written."""
+    crashed.make(LONGER)
+    record = crashed.records()[which]
+    assert record["durable"] < record["sequence"]
+    env = unreadable(crashed.slot(record["segment"], record["slot"]))
+    if which < 0:
+        said_everywhere(crashed, env, f"segment {record['segment']}, slot {record['slot']} cannot be read")
+        with served(crashed, env=env):
+            pass
+        assert "cannot be read" in crashed.said
+    run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED, env=env)
+    one_line(run, "newer records are lost")
+    after = crashed.data()
+    crashed.make(LONGER)
+    crashed.spoil((record["segment"] * SEGMENT + record["slot"] * SLOT) // SECTOR)
+    crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=None)
+    assert after == crashed.data()
+
+
+def test_behind_the_end_that_cannot_be_read(crashed):
+    """There the next record would be; further on, or in front of the end, none would."""
+    last = crashed.records()[-1]
+    slots = SEGMENT // SLOT
+    env = unreadable(crashed.slot(last["segment"], slots - 5))
+    said_everywhere(crashed, env, f"slot {slots - 5} cannot be read", f"behind {last['sequence']} may be")
+    expected = crashed.view()
+    for slot in (slots - 4, slots - 1):
+        crashed.larder("rescue", "check", "image", env=unreadable(crashed.slot(last["segment"], slot)))
+    crashed.larder("rescue", "writeback", "image", "--yes", env=env, code=UNSAFE)
+    crashed.larder("rescue", "writeback", "image", "--yes", env=unreadable(crashed.slot(last["segment"], slots - 4)))
+    written(crashed, expected)
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_data_behind_the_last_durable_record_that_cannot_be_read(crashed, which):
+    """The record counts, as nobody knows whether it was durable; what cannot be read of it is damaged."""
+    expected, record = crashed.view(), crashed.records()[which]
+    assert record["durable"] < record["sequence"]
+    places = crashed.slot(record["segment"], record["first"] + 2)
+    env, before = unreadable(places), crashed.digests()
+    run = crashed.larder("rescue", "check", "image", code=FAILED, env=env)
+    assert f"slot {record['first'] + 2}, data of record {record['sequence']}, cannot be read" in run.stderr
+    assert " 8 damaged" in run.stdout and "power cut" not in run.stdout
+    words = ["--extents", "-o", "sector,sectors,data_state", "--noheadings"]
+    lines = crashed.larder("rescue", "list", "image", *words, env=env).stdout.splitlines()
+    ((sector, sectors),) = [tuple(map(int, line.split()[:2])) for line in lines if "unreadable" in line]
+    assert sectors == 8
+    for words in ([], ["--dry-run"], ["--keep-cache"]):
+        run = crashed.larder("rescue", "writeback", "image", "--yes", *words, code=UNSAFE, env=env)
+        assert f"--skip-damaged {crashed.uuid()}" in run.stderr.splitlines()[-1]
+    assert crashed.digests() == before
+    with served(crashed, env=env) as address:
+        for first, good in ((sector - 8, True), (sector, False), (sector + 8, True)):
+            data = read_nbd(address.split("=")[1], first * SECTOR, 8 * SECTOR)
+            assert data == (expected[first * SECTOR : (first + 8) * SECTOR] if good else None)
+    remains = with_backing(expected, crashed, range(sector, sector + sectors))
+    run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED, env=env)
+    assert "8 damaged sectors were not written" in run.stderr
+    written(crashed, remains)
+
+
+def test_torn_end_before_what_cannot_be_read(crashed):
+    """A record that is there, and torn, was not durable: what follows is nobody's loss."""
+    first, last = crashed.records()
+    crashed.spoil((first["segment"] * SEGMENT + first["first"] * SLOT) // SECTOR)
+    hdd = crashed.hdd.read_bytes()
+    crashed.larder("rescue", "writeback", "image", "--yes")
+    expected = crashed.data()
+    crashed.hdd.write_bytes(hdd)
+    for slot in (last["slot"], last["first"]):
+        env = unreadable(crashed.slot(last["segment"], slot))
+        run = crashed.larder("rescue", "check", "image", env=env)
+        assert f"the log ends at record {first['sequence']}" in run.stdout
+    crashed.larder("rescue", "writeback", "image", "--yes", env=env)
+    written(crashed, expected)
+
+
+def places_read(pair, *words):
+    """[path, offset of a slot] that a command reads of the SSDs, in order, each once."""
+    log = pair.larder.directory / "log"
+    pair.larder("rescue", *words, env=preloaded("io_error", log.parent) | {"IO_ERROR_LOG": str(log)})
+    found = {}
+    for path, at, n in (line.split()[1:] for line in log.read_text().splitlines() if line.startswith("read")):
+        if Path(path) in pair.ssds:
+            found.update({(Path(path), slot): None for slot in range(int(at) // SLOT * SLOT, int(at) + int(n), SLOT)})
+    return list(found)
+
+
+@pytest.mark.parametrize("ssds", [1, 2])
+def test_each_place_that_cannot_be_read(larder, tools, ssds):
+    """Whatever it is: all is written, or nothing, and it is said.  With a copy on another SSD all is."""
+    pair = Images(larder, tools, CRASHED, ssds)
+    expected, saved = pair.view(), pair.hdd.with_suffix(".saved")
+    shutil.copyfile(pair.hdd, saved)
+    places = places_read(pair, "writeback", "image", "--yes")
+    assert len(places) > 400
+    before = [digest(ssd) for ssd in pair.ssds]
+    shutil.copyfile(saved, pair.hdd)
+    good, bad = 0, 0
+    for path, at in places[:: len(places) // 60]:
+        run = larder("rescue", "writeback", "image", "--yes", env=unreadable([(path, at, SLOT)]), code=None)
+        if run.returncode == DONE:
+            good += 1
+            written(pair, expected)
+            shutil.copyfile(saved, pair.hdd)
+        else:
+            bad += 1
+            assert run.stderr and digest(pair.hdd) == digest(saved), (path, at)
+    assert [digest(ssd) for ssd in pair.ssds] == before
+    assert good and (bad if ssds == 1 else not bad)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from harness import (
     field,
     one_line,
     patch_both,
+    preloaded,
     read,
 )
 
@@ -1212,15 +1213,6 @@ def test_power_cuts_while_it_gets_another_cache(larder, described, tools, tmp_pa
             larder("replace", "data", "cache", new, "--yes", "--wipe")
             assert cache_of(larder, new)["cache_uuid"] == cache_of(larder, described.hdd)["cache_uuid"]
     assert seen["former"] > 8 and set(seen) == {"former", "new", "end"}, seen
-
-
-def preloaded(name, directory):
-    """The environment that puts tests/command/NAME.c in front of the C library, behind ASan's."""
-    source, library = TOP / "tests" / "command" / f"{name}.c", directory / f"{name}.so"
-    command = ["gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-o", library, source]
-    subprocess.run(command, check=True)
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    return {"LD_PRELOAD": f"{asan} {library}"}
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

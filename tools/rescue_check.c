@@ -41,6 +41,7 @@ static size_t check_metadata(const struct rescue_cache *cache)
 	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
 		bad += cache->set.member[i] ? check_member(cache->set.member[i]) : 0;
 	bad += tell(name, "", &image->problems);
+	bad += tell(name, "", &image->lost);
 	for (size_t i = 0; i < image->torn.number; i++)
 		printf("%s: %s: as a power cut leaves it\n", name, image->torn.text[i]);
 	if (image->loaded)

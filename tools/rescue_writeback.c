@@ -7,6 +7,7 @@
 #include <endian.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
@@ -41,7 +42,7 @@ static int judge_damage(const struct rescue_cache *cache, const struct rescue_vo
 			const struct request *request)
 {
 	const char *path = volume->device.path;
-	char uuid[UUID_TEXT];
+	char uuid[UUID_TEXT], *lost;
 
 	if (names_volume(request->skip_damaged, volume))
 		return LARDER_DONE;
@@ -52,11 +53,13 @@ static int judge_damage(const struct rescue_cache *cache, const struct rescue_vo
 		return complain(LARDER_UNSAFE,
 				"%s: %" PRIu64 " of %" PRIu64 " dirty sectors are damaged: LOST, and as the disk has them, by --skip-damaged %s",
 				path, count->damaged, count->dirty, uuid_text(volume->sb->head.uuid, uuid));
-	if (cache->image.lost)
-		return complain(LARDER_UNSAFE,
-				"%s: log: data newer than what is found was in the cache: what is newer is LOST by --skip-damaged %s", path,
-				uuid_text(volume->sb->head.uuid, uuid));
-	return LARDER_DONE;
+	if (!cache->image.lost.number)
+		return LARDER_DONE;
+	lost = problems_line(&cache->image.lost);
+	complain(LARDER_UNSAFE, "%s: %s; what is newer than what is found is LOST by --skip-damaged %s", path, lost,
+		 uuid_text(volume->sb->head.uuid, uuid));
+	free(lost);
+	return LARDER_UNSAFE;
 }
 
 static int confirm_writeback(const struct rescue_volume *volume, const struct request *request)
@@ -96,9 +99,9 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 		return result;
 	printf("volume %s: %" PRIu64 " sectors written; %s\n", label_of(volume, label), written,
 	       request->keep_cache ? "it still belongs to its cache" : "it belongs to no cache now");
-	if (count->damaged || cache->image.lost)
+	if (count->damaged || cache->image.lost.number)
 		return complain(LARDER_FAILED, "%s: not all of it: %" PRIu64 " damaged sectors were not written%s", volume->device.path,
-				count->damaged, cache->image.lost ? ", and newer records are lost" : "");
+				count->damaged, cache->image.lost.number ? ", and newer records are lost" : "");
 	return LARDER_DONE;
 }
 

@@ -204,6 +204,16 @@ class Larder:
         return path
 
 
+def preloaded(name, directory):
+    """The environment that puts tests/command/NAME.c in front of the C library, behind ASan's."""
+    source, library = TOP / "tests" / "command" / f"{name}.c", directory / f"{name}.so"
+    command = ["gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-o", library, source]
+    if not library.exists():
+        subprocess.run(command, check=True)
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    return {"LD_PRELOAD": f"{asan} {library}"}
+
+
 def sane(run):
     assert run.returncode in (*range(6), 10, 11), f"ended with {run.returncode}\n{run.stderr}"
     assert "Sanitizer" not in run.stderr and "runtime error" not in run.stderr, run.stderr

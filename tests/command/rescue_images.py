@@ -14,12 +14,13 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import CACHE, SB, TOP, VOLUME, field, read
+from harness import CACHE, SB, TOP, VOLUME, field, preloaded, read
 
 SECTOR = 512
 SEGMENT = 256 << 10
 IMAGE = "--cache-size 32M --segment-size 256K --volume-size 32M --pattern --extent 64K --fill 60 --dirty 15"
 CRASHED = f"{IMAGE} --state crashed --tail 2 --fill-tail 2 --unsynced 2 --checkpoints 2"
+SLOT = 4096
 
 
 def digest(path):
@@ -87,6 +88,17 @@ class Images:
                 ssd.seek(at + 100)
                 ssd.write(text)
 
+    def records(self, stream=0):
+        """Of the log behind the checkpoint, in order: what the reader tells of them."""
+        lines = self.run("reader", "log", self.names()).decode().splitlines()
+        found = [{k: int(v) for k, v in (w.split("=") for w in line.split()[1:])} for line in lines if line.startswith("record")]
+        return [r for r in found if r["stream"] == stream]
+
+    def slot(self, segment, slot, copies=(0,)):
+        """The places of a slot of the cache, as unreadable() wants them."""
+        places = self.places((segment * SEGMENT + slot * SLOT) // SECTOR)
+        return [(*places[i], SLOT) for i in copies]
+
     def digests(self):
         return [digest(path) for path in (*self.ssds, self.hdd)]
 
@@ -110,8 +122,14 @@ def written(pair, expected, released=True):
     pair.larder("super", "check", pair.hdd)
 
 
+def unreadable(places, more=()):
+    """The environment of a command to which these [path, offset, bytes] cannot be read."""
+    library = places[0][0].parent
+    return preloaded("io_error", library) | {"IO_ERROR": ",".join(f"{p}:{at}:{n}" for p, at, n in places)} | dict(more)
+
+
 @contextlib.contextmanager
-def served(pair, *options):
+def served(pair, *options, env=None):
     """`larder rescue serve` at a socket, as an address for clients."""
     if not shutil.which("nbdkit") or not shutil.which("nbdcopy"):
         pytest.skip("no nbdkit, or no nbdcopy (libnbd-bin)")
@@ -124,6 +142,7 @@ def served(pair, *options):
             LD_PRELOAD=library,  # nbdkit itself is built without it
             ASAN_OPTIONS="detect_leaks=0:exitcode=99",
         )
+        environment.update(env or {})
         words = [pair.larder.program, "rescue", "serve", "image", "--socket", str(place), *options]
         with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment) as server:
             while not place.exists():
@@ -135,6 +154,7 @@ def served(pair, *options):
                 server.send_signal(signal.SIGTERM)
                 said = server.communicate(timeout=60)[1]
         assert server.returncode == 0 and "Sanitizer" not in said and "runtime error" not in said, said
+        pair.said = said
 
 
 def read_nbd(path, offset, count):

@@ -43,6 +43,7 @@ static void tell(const char *name, const char *what, uint64_t offset, const stru
 static void tell_image(void)
 {
 	tell(ssd, NULL, 0, &image.problems);
+	tell(ssd, NULL, 0, &image.lost);
 	tell(ssd, NULL, 0, &image.torn);
 }
 
@@ -209,7 +210,7 @@ static void print_summary(void)
 	       " clean_sectors=%" PRIu64 " dirty_sectors=%" PRIu64 " zero_sectors=%" PRIu64 " marks=%" PRIu64 " dropped=%" PRIu64 " ignored=%" PRIu64 " skipped=%" PRIu64
 	       " problems=%zu\n", image.loaded ? le64toh(image.loaded->sequence) : 0, image.epoch, image.nr_records, last, image.durable, image.usage.extents,
 	       sectors[LARDER_ST_CLEAN], sectors[LARDER_ST_DIRTY], sectors[LARDER_ST_ZERO], marks, image.dropped, image.ignored, image.skipped,
-	       problems + image.problems.number + image.torn.number);
+	       problems + image.problems.number + image.lost.number + image.torn.number);
 }
 
 /* The data of every segment that has a valid summary of its present life. */
@@ -339,7 +340,7 @@ static int show(const char *verb, int argc, char **argv)
 		print_records();
 	if (replay)
 		must(cache_image_replay(&image));
-	if (!strcmp(verb, "view") && (image.lost || image.spent)) {
+	if (!strcmp(verb, "view") && (image.lost.number || image.spent)) {
 		tell_image();
 		return 1;
 	}
