@@ -438,7 +438,7 @@ int rescue_release(const struct rescue_volume *volume)
 
 	superblock_leave_cache(&sb);
 	sb.head.generation = htole64(le64toh(sb.head.generation) + 1);
-	error = superblock_write(&volume->device, &sb);
+	error = superblock_write(&volume->device, &sb, &volume->super);
 	if (error)
 		return complain(LARDER_FAILED,
 				"%s: the superblock cannot be written: %s; all data is on the disk, and whichever copy counts is right",

@@ -3,8 +3,10 @@
  * Superblocks and tables: reading, choosing, writing.
  *
  * Invariants: at most one of the two copies is being overwritten at any time, with a flush between them, so that a power cut
- * leaves one valid; an erase goes the other way round (main first), so that what is half erased is not taken for something
- * whole; a table is written and flushed before a superblock that tells of it.
+ * leaves one valid; where an earlier write was cut off between them, the one that counts goes last: should it be lost in the
+ * middle of a write, the other one must not bring back what it says (a cache that the volume had left); an erase goes the other way
+ * round (main first), so that what is half erased is not taken for something whole; a table is written and flushed before a
+ * superblock that tells of it.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -145,21 +147,36 @@ int superblocks_choose(const struct device *device, const struct superblocks *fo
 	return LARDER_FAILED;
 }
 
-int superblock_write(const struct device *device, union superblock *sb)
+bool superblocks_equal(const struct superblocks *found)
+{
+	const struct superblock_copy *main = &found->main, *copy = &found->copy;
+
+	if (main->problems.number || (copy->offset && copy->problems.number))
+		return false;
+	return !copy->offset || !memcmp(main->sb, copy->sb, sizeof(*main->sb));
+}
+
+static int write_durably(const struct device *device, uint64_t offset, const union superblock *sb)
+{
+	int error = device_write(device, offset, sb, sizeof(*sb));
+
+	return error ? error : device_sync(device);
+}
+
+int superblock_write(const struct device *device, union superblock *sb, const struct superblocks *found)
 {
 	uint64_t copy = le64toh(sb->head.copy_offset);
+	bool copy_counts = copy && found && found->chosen == &found->copy;
 	union superblock *buffer;
 	int error = 0;
 
 	superblock_set_crc(sb);
 	buffer = device_buffer(LARDER_SB_SIZE);
 	memcpy(buffer, sb, LARDER_SB_SIZE);
-	if (copy) {
-		error = device_write(device, copy, buffer, LARDER_SB_SIZE);
-		error = error ? error : device_sync(device);
-	}
-	error = error ? error : device_write(device, LARDER_SB_OFFSET, buffer, LARDER_SB_SIZE);
-	error = error ? error : device_sync(device);
+	if (copy)
+		error = write_durably(device, copy_counts ? LARDER_SB_OFFSET : copy, buffer);
+	if (!error)
+		error = write_durably(device, copy_counts ? copy : LARDER_SB_OFFSET, buffer);
 	free(buffer);
 	return error;
 }
@@ -181,7 +198,7 @@ int superblock_change(const struct device *device, int (*change)(union superbloc
 		memcpy(sb, chosen, LARDER_SB_SIZE);
 		sb->head.generation = htole64(le64toh(sb->head.generation) + 1);
 		result = change(sb, &write, data);
-		error = !result && write ? superblock_write(device, sb) : 0;
+		error = !result && write ? superblock_write(device, sb, &found) : 0;
 		if (error)
 			result = complain(LARDER_FAILED, "%s: cannot write the superblock: %s", device->path, strerror(-error));
 		free(sb);

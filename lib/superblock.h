@@ -63,8 +63,13 @@ bool superblock_is_whole(const union superblock *sb); /* magic and checksum */
 bool superblock_read_only(const union superblock *sb);
 void superblock_set_crc(union superblock *sb);
 
-/* Writes copy, flush, main, flush.  generation is not touched, the checksum is set.  Returns 0 or -errno, says nothing. */
-int superblock_write(const struct device *device, union superblock *sb);
+/* Are both copies, if there are to be two, whole and the same?  If not, a write was cut off, and the older one must not stay. */
+bool superblocks_equal(const struct superblocks *found);
+/*
+ * Writes one copy, flush, the other, flush.  found: what is there, and read; the one that counts of it goes last.  NULL: nothing that counts.
+ * generation is not touched, the checksum is set.  Returns 0 or -errno, says nothing.
+ */
+int superblock_write(const struct device *device, union superblock *sb, const struct superblocks *found);
 /*
  * Of a device that is claimed: change() gets a copy of the superblock that counts, with the next generation; *write, which is true, says whether
  * that is written.  Complains, also of one that only a newer larder may write.

@@ -196,7 +196,7 @@ class Cut:
         shutil.copyfile(pair.hdd, self.saved)
         self.log = pair.larder.directory / "calls"
 
-    def __call__(self, at, keep):
+    def __call__(self, at, keep, *words):
         environment = dict(
             os.environ,
             LARDER_DEVICES=f"{self.pair.ssd}:{self.pair.hdd}",
@@ -206,7 +206,7 @@ class Cut:
             POWER_CUT_LOG=str(self.log),
         )
         shutil.copyfile(self.saved, self.pair.hdd)
-        words = [self.pair.larder.program, "rescue", "writeback", str(self.pair.hdd), "--yes"]
+        words = [self.pair.larder.program, *(words or ("rescue", "writeback", self.pair.hdd, "--yes"))]
         return subprocess.run(words, capture_output=True, text=True, env=environment)
 
     def calls(self):
@@ -215,7 +215,7 @@ class Cut:
 
 def counting(pair):
     """Offset of the superblock that counts: valid copies have a right checksum, the tests of damage see to that."""
-    copy = field(pair.hdd, VOLUME, "copy_offset") or MIB - 4096
+    copy = MIB - 4096  # what the main one says of it may be spoilt
     found = pair.larder("super", "show", pair.hdd, "-o", "generation", "--noheadings").stdout
     return SB if field(pair.hdd, VOLUME, "generation") == int(found) else copy
 
@@ -244,6 +244,66 @@ def test_writeback_cut_off(larder, tools, keep):
         written(pair, expected)
     assert digest(pair.ssd) == ssd
     assert released == {"none": 2, "all": 4}.get(keep, released)
+
+
+def left_in_one_copy(pair, cut, older):
+    """As a power cut between the two copies leaves it: the volume has left its cache, and one copy does not say so."""
+    copy = field(pair.hdd, VOLUME, "copy_offset")
+    before = read(pair.hdd, copy, 4096)
+    assert cut(0, "all").returncode == DONE
+    if older == "main":
+        assert cut(cut.calls(), "none").returncode == CUT
+    else:
+        with open(pair.hdd, "r+b") as hdd:
+            hdd.seek(copy)
+            hdd.write(before)
+    assert [pair.is_released(), pair.is_released(copy)] == [older != "main", older == "main"]
+    assert pair.is_released(counting(pair))
+    shutil.copyfile(pair.hdd, cut.saved)
+
+
+def is_levelled(pair):
+    copy = field(pair.hdd, VOLUME, "copy_offset")
+    assert pair.is_released() and read(pair.hdd, SB, 4096) == read(pair.hdd, copy, 4096)
+
+
+@pytest.mark.parametrize("older", ["main", "copy"])
+@pytest.mark.parametrize("verb", [["rescue", "writeback", "image"], ["volume", "set", "image", "mode=writethrough", "--persist"]])
+def test_older_copy_never_counts_again(larder, tools, verb, older):
+    """Who writes the superblock next begins with the older copy: cut off in the other one, it would bring the left cache back, stale by now."""
+    pair = Images(larder, tools, CRASHED)
+    cut = Cut(pair, tools)
+    left_in_one_copy(pair, cut, older)
+    run = cut(0, "all", *verb)
+    assert run.returncode == DONE, run.stderr
+    is_levelled(pair)
+    calls = cut.calls()
+    assert calls == 4
+    for at in range(1, calls + 1):
+        for keep in ("none", "all", "spoilt"):
+            assert cut(at, keep, *verb).returncode == CUT
+            shown = larder("super", "show", pair.hdd, "-o", "cache_uuid", "--noheadings").stdout.strip()
+            assert shown == "-", f"cut at {at}, keep {keep}"
+
+
+@pytest.mark.parametrize("older", ["main", "copy"])
+def test_start_without_the_module_levels_the_copies(larder, tools, older):
+    """Before the volume is written alone, no copy says any more that it has a cache; whether there is device-mapper here does not matter."""
+    pair = Images(larder, tools, CRASHED)
+    left_in_one_copy(pair, Cut(pair, tools), older)
+    run = subprocess.run(["losetup", "--find", "--show", pair.hdd], capture_output=True, text=True)
+    if run.returncode:
+        pytest.skip(f"no loop devices here: {run.stderr.strip()}")
+    device = run.stdout.strip()
+    name = f"larder-test-{os.getpid()}"
+    try:
+        larder.devices = [device]
+        larder("volume", "start", device, "--without-module", "--name", name, code=None)
+        if Path("/dev/mapper", name).exists():
+            larder("volume", "stop", name)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+    is_levelled(pair)
 
 
 # ---------------------------------------------------------------------- damage
@@ -449,6 +509,9 @@ def test_each_place_that_cannot_be_read(larder, tools, ssds):
             assert run.stderr and digest(pair.hdd) == digest(saved), (path, at)
     assert [digest(ssd) for ssd in pair.ssds] == before
     assert good and (bad if ssds == 1 else not bad)
+
+
+# ---------------------------------------------------------------------- damage of metadata
 
 
 @pytest.mark.parametrize(

@@ -403,63 +403,6 @@ def test_the_end_of_the_log(pair):
     assert dirty_sectors(pair, "image")[0] < sectors
 
 
-# ---------------------------------------------------------------------- what cannot be read
-
-
-def tail_places(images, copies):
-    """Of the last record: a slot of its data, its commit block, and one behind it, where the next would be."""
-    last = images.records()[-1]
-    assert last["durable"] < last["sequence"]
-    return [images.slot(last["segment"], slot, copies) for slot in (last["first"] + 1, last["slot"], SEGMENT // SLOT - 5)]
-
-
-@pytest.mark.parametrize("copy", [0, 1])
-def test_one_copy_of_the_tail_cannot_be_read(images, copy):
-    """All of it is read from the other one, and no copy of a chunk, or of what is dirty, is needed twice."""
-    expected, sectors = images.view(), expected_dirty(images)
-    chunk = [(*chunk_places(images)[0][copy], CHUNK)]
-    data = [(*images.places(a_dirty_place(images)[3])[copy], 16 * SLOT)]
-    env = unreadable([*(p for places in tail_places(images, (copy,)) for p in places), *chunk, *data])
-    run = images.larder("rescue", "check", "image", code=DONE if copy else FAILED, env=env)
-    assert "chunk 0: a chunk cannot be read; another copy of it is good" in run.stderr if not copy else not run.stderr
-    assert f"{sectors} sectors dirty" in run.stdout and " 0 damaged" in run.stdout
-    images.larder("rescue", "writeback", "image", "--yes", env=env)
-    written(images, expected)
-
-
-@pytest.mark.parametrize("missing", [(), (0,), (1,)])
-def test_no_copy_of_the_tail_can_be_read(pair, missing):
-    """Nor of those that are here."""
-    before = pair.digests()
-    data, *blocks = tail_places(pair, tuple({0, 1} - set(missing)))
-    without(pair, *(pair.ssds.index(pair.places(pair.records()[-1]["segment"] * SEGMENT // SECTOR)[i][0]) for i in missing))
-    degraded = ["--degraded"] if missing else []
-    for places in blocks:
-        env = unreadable(places)
-        for words, code in ((["check", "image"], FAILED), (["list", "image"], DONE), (["writeback", "image", "--yes"], UNSAFE)):
-            said = pair.larder("rescue", *words, *degraded, code=code, env=env).stderr.splitlines()[-1]
-            assert "cannot be read, where the record behind" in said and ("LOST" in said) == (code == UNSAFE)
-        with served(pair, *degraded, env=env):
-            pass
-        assert "cannot be read, where the record behind" in pair.said
-    env = unreadable(data)
-    run = pair.larder("rescue", "check", "image", *degraded, code=FAILED, env=env)
-    assert " 8 damaged" in run.stdout and "cannot be read" in run.stderr
-    run = pair.larder("rescue", "writeback", "image", "--yes", *degraded, code=UNSAFE, env=env)
-    assert "8 of " in run.stderr.splitlines()[-1] and "--skip-damaged" in run.stderr.splitlines()[-1]
-    assert pair.digests() == before
-
-
-def test_torn_in_one_copy_and_not_to_be_read_in_the_other(pair):
-    """What was durable is whole in both: this was not."""
-    last = pair.records()[-1]
-    pair.spoil((last["segment"] * SEGMENT + (last["first"] + 1) * SLOT) // SECTOR, copies=(1,))
-    run = pair.larder("rescue", "check", "image", env=unreadable(pair.slot(last["segment"], last["first"] + 1)))
-    assert f"the log ends at record {last['sequence']}" in run.stdout
-    pair.spoil((last["segment"] * SEGMENT + last["slot"] * SLOT) // SECTOR, copies=(1,))
-    assert not pair.larder("rescue", "check", "image", env=unreadable(pair.slot(last["segment"], last["slot"]))).stderr
-
-
 def test_pairs_opened_behind_the_end(images):
     """A torn record, the last one, opens a segment anew: the second copy that it names was never written, the old one counts."""
     at = log_blocks(images)
@@ -529,6 +472,63 @@ def test_the_newest_superblock_counts(pair, which):
     assert "checkpoint: [0]" in run.stderr and "checkpoint 40," in run.stdout
     patch_both(pair.ssds[which], CACHE, generation=3, durable_sequence=1 << 40)
     assert "log: it breaks off" in pair.larder("rescue", "check", "image", code=FAILED).stderr
+
+
+# ---------------------------------------------------------------------- what cannot be read
+
+
+def tail_places(images, copies):
+    """Of the last record: a slot of its data, its commit block, and one behind it, where the next would be."""
+    last = images.records()[-1]
+    assert last["durable"] < last["sequence"]
+    return [images.slot(last["segment"], slot, copies) for slot in (last["first"] + 1, last["slot"], SEGMENT // SLOT - 5)]
+
+
+@pytest.mark.parametrize("copy", [0, 1])
+def test_one_copy_of_the_tail_cannot_be_read(images, copy):
+    """All of it is read from the other one, and no copy of a chunk, or of what is dirty, is needed twice."""
+    expected, sectors = images.view(), expected_dirty(images)
+    chunk = [(*chunk_places(images)[0][copy], CHUNK)]
+    data = [(*images.places(a_dirty_place(images)[3])[copy], 16 * SLOT)]
+    env = unreadable([*(p for places in tail_places(images, (copy,)) for p in places), *chunk, *data])
+    run = images.larder("rescue", "check", "image", code=DONE if copy else FAILED, env=env)
+    assert "chunk 0: a chunk cannot be read; another copy of it is good" in run.stderr if not copy else not run.stderr
+    assert f"{sectors} sectors dirty" in run.stdout and " 0 damaged" in run.stdout
+    images.larder("rescue", "writeback", "image", "--yes", env=env)
+    written(images, expected)
+
+
+@pytest.mark.parametrize("missing", [(), (0,), (1,)])
+def test_no_copy_of_the_tail_can_be_read(pair, missing):
+    """Nor of those that are here."""
+    before = pair.digests()
+    data, *blocks = tail_places(pair, tuple({0, 1} - set(missing)))
+    without(pair, *(pair.ssds.index(pair.places(pair.records()[-1]["segment"] * SEGMENT // SECTOR)[i][0]) for i in missing))
+    degraded = ["--degraded"] if missing else []
+    for places in blocks:
+        env = unreadable(places)
+        for words, code in ((["check", "image"], FAILED), (["list", "image"], DONE), (["writeback", "image", "--yes"], UNSAFE)):
+            said = pair.larder("rescue", *words, *degraded, code=code, env=env).stderr.splitlines()[-1]
+            assert "cannot be read, where the record behind" in said and ("LOST" in said) == (code == UNSAFE)
+        with served(pair, *degraded, env=env):
+            pass
+        assert "cannot be read, where the record behind" in pair.said
+    env = unreadable(data)
+    run = pair.larder("rescue", "check", "image", *degraded, code=FAILED, env=env)
+    assert " 8 damaged" in run.stdout and "cannot be read" in run.stderr
+    run = pair.larder("rescue", "writeback", "image", "--yes", *degraded, code=UNSAFE, env=env)
+    assert "8 of " in run.stderr.splitlines()[-1] and "--skip-damaged" in run.stderr.splitlines()[-1]
+    assert pair.digests() == before
+
+
+def test_torn_in_one_copy_and_not_to_be_read_in_the_other(pair):
+    """What was durable is whole in both: this was not."""
+    last = pair.records()[-1]
+    pair.spoil((last["segment"] * SEGMENT + (last["first"] + 1) * SLOT) // SECTOR, copies=(1,))
+    run = pair.larder("rescue", "check", "image", env=unreadable(pair.slot(last["segment"], last["first"] + 1)))
+    assert f"the log ends at record {last['sequence']}" in run.stdout
+    pair.spoil((last["segment"] * SEGMENT + last["slot"] * SLOT) // SECTOR, copies=(1,))
+    assert not pair.larder("rescue", "check", "image", env=unreadable(pair.slot(last["segment"], last["slot"]))).stderr
 
 
 # ---------------------------------------------------------------------- stale ones, and sides

@@ -112,7 +112,7 @@ int create_superblock(const struct device *device, union superblock *sb, bool dr
 		putchar('\n');
 		return LARDER_DONE;
 	}
-	error = superblock_write(device, sb);
+	error = superblock_write(device, sb, NULL);
 	if (error)
 		return complain(LARDER_FAILED, "%s: cannot write the superblock: %s", device->path, strerror(-error));
 	return LARDER_DONE;

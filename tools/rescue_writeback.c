@@ -108,13 +108,10 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 /* A run that was cut off may have come to one copy of the superblock only. */
 static int finish_detached(const struct rescue_volume *volume, const struct request *request)
 {
-	const struct superblock_copy *main = &volume->super.main, *copy = &volume->super.copy;
 	char label[LARDER_LABEL_SIZE + 1];
-	bool equal = !main->problems.number &&
-		     (!copy->offset || (!copy->problems.number && main->sb->head.generation == copy->sb->head.generation));
 
 	printf("volume %s: belongs to no cache: nothing to write back\n", label_of(volume, label));
-	if (equal || request->dry_run)
+	if (superblocks_equal(&volume->super) || request->dry_run)
 		return LARDER_DONE;
 	return rescue_release(volume);
 }

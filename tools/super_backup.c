@@ -386,7 +386,7 @@ static int put_back(const struct device *device, const struct restore *r)
 	if (!result && r->what != RESTORE_VOLUME)
 		error = tables_write(device, table);
 	if (!result && !error && r->what != RESTORE_TABLE)
-		error = superblock_write(device, sb);
+		error = superblock_write(device, sb, NULL);
 	if (error)
 		result = complain(LARDER_FAILED, "%s: cannot be written: %s; run it again when it can", device->path, strerror(-error));
 	free(table);

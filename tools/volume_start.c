@@ -194,13 +194,18 @@ static int refuse_dirty(const char *path, const struct larder_volume_sb *sb)
 			path, uuid_text(sb->cache_uuid, text));
 }
 
+struct leaving {
+	const char *path;
+	bool equal; /* both copies of its superblock say the same: none is left from before it had left its cache */
+};
+
 static int leave_cache(union superblock *sb, bool *write, void *data)
 {
-	const char *path = data;
+	const struct leaving *leaving = data;
 
 	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
-		return refuse_dirty(path, &sb->volume);
-	*write = !uuid_is_zero(sb->volume.cache_uuid);
+		return refuse_dirty(leaving->path, &sb->volume);
+	*write = !uuid_is_zero(sb->volume.cache_uuid) || !leaving->equal;
 	superblock_leave_cache(sb);
 	return LARDER_DONE;
 }
@@ -208,6 +213,7 @@ static int leave_cache(union superblock *sb, bool *write, void *data)
 /* It has no cache any more, durably.  The superblock is read again, as nobody else has the disk now; or did by the time when it was looked at. */
 static int take_off_cache(const struct member *volume)
 {
+	struct leaving leaving = { .path = volume->path };
 	struct superblocks found;
 	struct device device;
 	bool ours;
@@ -215,8 +221,9 @@ static int take_off_cache(const struct member *volume)
 
 	if (result || !ours)
 		return result ? result : LARDER_UNSAFE;
+	leaving.equal = superblocks_equal(&found);
 	superblocks_free(&found);
-	result = superblock_change(&device, leave_cache, volume->path);
+	result = superblock_change(&device, leave_cache, &leaving);
 	device_close(&device);
 	return result;
 }

@@ -5,7 +5,8 @@
  * into included.
  *
  *	POWER_CUT_AT=N            at the N-th call of pwrite() or fsync(), from 1; 0 or none: never
- *	POWER_CUT_KEEP=none|all|SEED   of what was not flushed: nothing, all, or sectors by that seed
+ *	POWER_CUT_KEEP=none|all|SEED|spoilt   of what was not flushed: nothing, all, or sectors by that seed; or it is neither old nor new, as where
+ *	                          a sector was cut into
  *	POWER_CUT_LOG=FILE        at an orderly end: how many calls there were
  */
 #include <dlfcn.h>
@@ -74,8 +75,10 @@ static void replay(struct unflushed *u, const char *mode)
 		return;
 	real_pwrite(u->fd, u->was, u->room, u->at);
 	replay(u->older, mode);
+	if (!strcmp(mode, "spoilt"))
+		memset(u->is, 0xa5, u->bytes);
 	for (size_t i = 0; i < u->bytes; i += SECTOR)
-		if (kept(mode))
+		if (*mode == 's' || kept(mode))
 			real_pwrite(u->fd, u->is + i, u->bytes - i < SECTOR ? u->bytes - i : SECTOR, u->at + (off64_t)i);
 }
 
