@@ -122,6 +122,20 @@ static void expect_read_errors(const struct fact_member *m)
 		md_take_read_errors(status.st_rdev, MD_READ_ERRORS);
 }
 
+/* Of an array that runs already: md's rules give it back only where mdadm.conf says so. */
+static int start_leg(const struct facts *facts, const struct step *step, bool dry_run)
+{
+	const struct fact_member *m = &facts->member[step->member[0]];
+	char uuid[UUID_TEXT];
+	const char *words[] = { "larder", "start", "--note", uuid_text(m->stack_uuid, uuid), NULL };
+	int result = leg_start(m->path, step->uuid, m->stack_uuid);
+
+	for (size_t i = 0; !result && !dry_run && i < facts->nr_running; i++)
+		if (!facts->running[i].cache && !memcmp(facts->running[i].uuid, m->volume, 16))
+			run_larder(words);
+	return result;
+}
+
 static int carry_out(const struct facts *facts, const struct step *step, bool dry_run)
 {
 	bool cache = step->kind == PLAN_CACHE;
@@ -135,7 +149,7 @@ static int carry_out(const struct facts *facts, const struct step *step, bool dr
 	if (step->kind == PLAN_NOTE)
 		return note(facts, step);
 	if (step->kind == PLAN_LEG)
-		return leg_start(facts->member[step->member[0]].path, step->uuid, facts->member[step->member[0]].stack_uuid);
+		return start_leg(facts, step, dry_run);
 	if (!cache && !dry_run)
 		expect_read_errors(&facts->member[step->member[0]]);
 	params = cache ? set_params(facts, step) : volume_params(facts, step);

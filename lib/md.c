@@ -566,6 +566,13 @@ int md_add(const char *node, const char *disk, bool dry_run)
 	return change(words, disk, "add", dry_run);
 }
 
+int md_take_back(const char *node, const char *disk)
+{
+	const char *words[] = { "mdadm", node, "--re-add", disk, NULL };
+
+	return change(words, disk, "take back", false);
+}
+
 int md_replace(const char *node, const char *old, const char *with, bool dry_run)
 {
 	const char *words[] = { "mdadm", node, "--replace", old, "--with", with, NULL };

@@ -80,6 +80,7 @@ int md_erase(const char *leg);
 int md_grow(const char *node); /* it takes all of its disks */
 /* These change the disks of one that runs, or only (dry_run) print the command.  disk: a node, or the kernel's name of one that is gone. */
 int md_add(const char *node, const char *disk, bool dry_run);
+int md_take_back(const char *node, const char *disk); /* one that was in it, and lacks what a bitmap tells */
 int md_replace(const char *node, const char *old, const char *with, bool dry_run); /* with: a spare of it */
 int md_fail(const char *node, const char *disk, bool dry_run);
 int md_remove(const char *node, const char *disk, bool dry_run);

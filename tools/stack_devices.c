@@ -650,6 +650,8 @@ int devices_note(const char *name)
 	if (*d.layers.array.node && *stack.integrity)
 		md_take_read_errors(d.layers.array.device, MD_READ_ERRORS);
 	devices_free(&d);
+	if (*stack.integrity)
+		legs_take_back(&stack);
 	stack_part(&stack, "volume", part);
 	if (lacks & ~lacks_noted(part))
 		result = stack_store(&stack);

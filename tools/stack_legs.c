@@ -3,6 +3,7 @@
  * The disks of a stack with dm-integrity below its array: started before the array, for which they are its disks.
  */
 #include <string.h>
+#include <sys/stat.h>
 
 #include "integrity.h"
 #include "stacks.h"
@@ -80,6 +81,33 @@ void legs_expect_errors(const struct stack *stack)
 	md_find(part, &array);
 	if (*array.node)
 		md_take_read_errors(array.device, MD_READ_ERRORS);
+	md_free(&array);
+}
+
+static bool is_among(const struct md_disks *disks, const char *node)
+{
+	struct stat status;
+
+	for (size_t i = 0; !stat(node, &status) && i < disks->number; i++)
+		if (disks->disk[i].number == status.st_rdev)
+			return true;
+	return false;
+}
+
+/* mdadm's rules for udev do that only where mdadm.conf says so. */
+void legs_take_back(const struct stack *stack)
+{
+	struct md_array array;
+	struct md_disks disks;
+	uint8_t part[16];
+
+	stack_part(stack, "md", part);
+	md_find(part, &array);
+	if (*array.node && md_disks(array.device, &disks) && disks.missing)
+		for (size_t i = 0; i < array.number; i++)
+			if (!is_among(&disks, array.leg[i]) && md_take_back(array.node, array.leg[i]))
+				remark("%s: is not taken back: it is rebuilt as any disk by larder replace %s diskN DISK --wipe; larder show %s says which", stack->name,
+				       stack->name, stack->name);
 	md_free(&array);
 }
 

@@ -765,10 +765,12 @@ int start_array(const struct stack *stack, unsigned flags)
 	else
 		result = md_assemble(part, &sight.layers.array, flags & START_DEGRADED);
 	look_away(&sight);
-	if (*stack->integrity && result)
+	if (*stack->integrity && result) {
 		release_legs(stack);
-	else if (*stack->integrity)
+	} else if (*stack->integrity) {
 		legs_expect_errors(stack);
+		legs_take_back(stack);
+	}
 	return result;
 }
 

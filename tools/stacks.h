@@ -123,6 +123,8 @@ void release_legs(const struct stack *stack);
 bool stack_disks(const struct stack *stack, dev_t array, struct md_disks *disks);
 /* What mdadm calls a disk of that stack; the caller frees it. */
 char *stack_disk_for_md(const struct stack *stack, const char *disk);
+/* Legs that are started and were disks of the array, which runs and does not have them: those that md can bring up to date by its bitmap join it.  Remarks. */
+void legs_take_back(const struct stack *stack);
 /* Of its array, which runs, each read error is a sector that is repaired: it takes more of them than of disks alone. */
 void legs_expect_errors(const struct stack *stack);
 int start_array(const struct stack *stack, unsigned flags);
