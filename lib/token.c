@@ -81,11 +81,11 @@ const char *token_parse(const char *text, struct token *token)
 		return "is not " TOKEN_GRAMMAR;
 	}
 	while (take_word(&rest, word)) {
-		if (token->kind == TOKEN_TPM2 && !strncmp(word, "pcrs=", 5) && strlen(word + 5) < sizeof(token->pcrs)) {
+		if (token->kind == TOKEN_TPM2 && !*token->pcrs && !strncmp(word, "pcrs=", 5) && strlen(word + 5) < sizeof(token->pcrs)) {
 			if (!pcrs_valid(word + 5))
 				return "has no PCRs: 0 to 23, with + between them";
 			strcpy(token->pcrs, word + 5);
-		} else if (token->kind == TOKEN_TANG && !strncmp(word, "thp=", 4) && strlen(word + 4) < sizeof(token->thumbprint)) {
+		} else if (token->kind == TOKEN_TANG && !*token->thumbprint && !strncmp(word, "thp=", 4) && strlen(word + 4) < sizeof(token->thumbprint)) {
 			if (!word[4] || word[4 + strspn(word + 4, TEXT "-_")])
 				return "has no thumbprint: letters, digits, - and _, as `tang-show-keys` prints it";
 			strcpy(token->thumbprint, word + 4);
@@ -162,15 +162,21 @@ static const char fetch[] = "adv=$(curl -sSfg --max-time " SECONDS " -- \"$0/adv
 			    "exec 2>/dev/null; keys=$(printf %s \"$adv\" | jose fmt -j- -Og payload -SyOg keys -AUo-) && "
 			    "keys=$(printf %s \"$keys\" | jose jwk use -i- -r -u verify -o-) && printf %s \"$keys\" | jose jwk thp -i- -a S256";
 
-static int check_tang(struct token *token)
+static int check_tang(struct token *token, bool trusted)
 {
-	char *known = must_print("%s%s", *token->thumbprint ? "/" : "", token->thumbprint), *said;
+	char *known = must_print("%s%s", *token->thumbprint ? "/" : "", token->thumbprint), *said, *made;
 	const char *words[] = { "sh", "-c", fetch, token->url, known, NULL };
 	int result = need("clevis-encrypt-tang", "tang", "clevis"), code;
 
 	result = result ? result : need("clevis-luks-bind", "tang", "clevis-luks");
 	result = result ? result : need("curl", "tang", "curl");
 	result = result ? result : need("jose", "tang", "jose");
+	if (!result) {
+		/* clevis makes its keys by it, and finds out too late that it lacks its dictionary; this one is nobody's */
+		if (program_run((const char *const[]){ "pwmake", "256", NULL }, &made))
+			result = complain(LARDER_FAILED, "tang: pwmake cannot make a key for clevis: %s; apt install libpwquality-tools cracklib-runtime", made);
+		free(made);
+	}
 	if (!result) {
 		code = program_run(words, &said);
 		if (code && *token->thumbprint)
@@ -179,6 +185,9 @@ static int check_tang(struct token *token)
 		else if (code || !*said || strlen(said) >= sizeof(token->thumbprint) || said[strspn(said, TEXT "-_")])
 			result = complain(LARDER_NOT_FOUND, "tang: %s: cannot be asked for its keys: %s", token->url,
 					  code && *said ? said : "what it answers is no advertisement");
+		else if (!*token->thumbprint && !trusted && !isatty(STDIN_FILENO))
+			result = complain(LARDER_UNSAFE, "tang: %s: signs with a key whose thumbprint is %s; is that the one it should have?  tang=%s,thp=%s, or --yes",
+					  token->url, said, token->url, said);
 		else if (!*token->thumbprint)
 			strcpy(token->thumbprint, said);
 		free(said);
@@ -187,9 +196,9 @@ static int check_tang(struct token *token)
 	return result;
 }
 
-int token_check(struct token *token)
+int token_check(struct token *token, bool trusted)
 {
-	return token->kind == TOKEN_TPM2 ? check_tpm2() : check_tang(token);
+	return token->kind == TOKEN_TPM2 ? check_tpm2() : check_tang(token, trusted);
 }
 
 /* ------------------------------------------------------------------ enrolment */

@@ -30,9 +30,10 @@ const char *token_parse(const char *text, struct token *token);
 void token_text(const struct token *token, char text[static TOKEN_TEXT_MAX]);
 /*
  * What it takes is here: the programs, one TPM2, or the server, which is asked for its advertisement; of one without a thumbprint that is filled in,
- * and whoever asked for it is to say whether he trusts it.  Touches nothing.  Complains.
+ * and whoever asked for it is to say whether he trusts it; refused where he has not said so (trusted), and there is nobody to be asked.  Touches
+ * nothing.  Complains.
  */
-int token_check(struct token *token);
+int token_check(struct token *token, bool trusted);
 /* For whoever is asked: "the TPM2 of this machine", "the tang server URL (thumbprint ...)"; the caller frees it. */
 char *token_describe(const struct token *token);
 /*

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import FAILED, MIB, NOT_FOUND, USAGE, digest, one_line
+from harness import FAILED, MIB, NOT_FOUND, UNSAFE, USAGE, digest, one_line
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -100,6 +100,8 @@ def test_plan_shows_the_server(larder, images, tang):
         said = larder(*words(images, f"luks2:tang={url}{more}"), "--dry-run").stdout
         assert url in said and thumbprint in said and "and where that fails by a passphrase" in said
     one_line(larder(*words(images, f"luks2:tang={url},thp={thumbprint[::-1]}"), "--yes", code=NOT_FOUND), url, thumbprint[::-1])
+    # nobody can be asked whether it is to be trusted
+    one_line(larder(*words(images, f"luks2:tang={url}"), code=UNSAFE), url, f"thp={thumbprint}", "--yes")
     assert [digest(i) for i in images] == before
 
 

@@ -430,7 +430,7 @@ static int say_plan(const struct passwd_request *r, const struct stack *stack, c
 static int check_token(struct passwd_request *r)
 {
 	bool known = *r->token.thumbprint;
-	int result = token_check(&r->token);
+	int result = token_check(&r->token, r->yes || r->dry_run);
 	char *what;
 
 	if (result || r->token.kind != TOKEN_TANG || known)

@@ -323,7 +323,7 @@ int stack_check_token(struct making *m)
 
 	if (result || !*m->stack.token)
 		return result;
-	result = token_check(&m->token);
+	result = token_check(&m->token, m->request->yes || m->request->dry_run);
 	if (!result) {
 		token_text(&m->token, m->stack.token);
 		result = *m->stack.token ? LARDER_DONE : complain(LARDER_USAGE, "--encrypt: tang: the URL and the thumbprint of its key are too long");

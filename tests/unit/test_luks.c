@@ -263,7 +263,8 @@ static void token_words(void)
 	static const char *const good[] = { "tpm2", "tpm2,pcrs=7", "tpm2,pcrs=0+7+23", "tang=http://h", "tang=https://[fe80::1]:7500/x,thp=aZ0-_" };
 	static const char *const bad[] = { "", "tpm", "tpm2,", "tpm2,pcrs=", "tpm2,pcrs=24", "tpm2,pcrs=7+", "tpm2,pcrs=7,thp=x", "tpm2=", "tang", "tang=",
 					   "tang=h", "tang=ftp://h", "tang=http://", "tang=http://:1", "tang=http:///x", "tang=http://-o", "tang=http://h x",
-					   "tang=http://h\"", "tang=http://h,thp=", "tang=http://h,thp=a/b", "tang=http://h,pcrs=7", "tang=http://h?a", "tang=http://h&a" };
+					   "tang=http://h\"", "tang=http://h,thp=", "tang=http://h,thp=a/b", "tang=http://h,pcrs=7", "tang=http://h?a", "tang=http://h&a", "tpm2,pcrs=7,pcrs=1",
+					   "tang=http://h,thp=ab,thp=c" };
 	char text[TOKEN_TEXT_MAX], longest[2 * TOKEN_TEXT_MAX];
 	struct token token;
 

@@ -77,6 +77,7 @@ class Machine:
         modules: bool = True,
         append: str = "",
         share: Path | None = None,
+        tpm: bool = False,
     ):
         self.kernel = kernel
         self.results = results
@@ -85,7 +86,9 @@ class Machine:
         self.icount = icount
         self.append = append
         self.share = share  # another directory that the guest may write
+        self.tpm = tpm  # an emulated TPM2, new and empty
         self.process: subprocess.Popen | None = None
+        self.swtpm: subprocess.Popen | None = None
         self.started = 0.0
         shutil.rmtree(results, ignore_errors=True)
         results.mkdir(parents=True)
@@ -123,11 +126,29 @@ class Machine:
         if self.icount:
             options += ["-icount", "shift=0,sleep=off"]
         options += self._disk_options()
+        if self.tpm:
+            options += ["-chardev", f"socket,id=tpm,path={self.results}/tpm/socket", "-tpmdev", "emulator,id=tpm,chardev=tpm"]
+            options += ["-device", "tpm-tis,tpmdev=tpm"]
         c.append("--qemu-opts=" + shlex.join(options))
         c += ["--append", f"log_buf_len=4M modprobe.blacklist={UNUSED} {self.append}".strip()]
         return [*c, "--", shlex.join([sys.executable, str(SESSION), str(self.results)])]
 
+    def _start_tpm(self) -> None:
+        """It ends with the machine."""
+        directory = self.results / "tpm"
+        directory.mkdir()
+        command = ["swtpm", "socket", "--tpm2", "--tpmstate", f"dir={directory}", "--terminate"]
+        command += ["--ctrl", f"type=unixio,path={directory}/socket"]
+        with open(directory / "log", "wb") as log:
+            self.swtpm = process.start(command, stdout=log, stderr=log)
+        while not (directory / "socket").exists():
+            if self.swtpm.poll() is not None:
+                raise RuntimeError(f"swtpm: {(directory / 'log').read_text()}")
+            time.sleep(0.05)
+
     def start(self) -> "Machine":
+        if self.tpm:
+            self._start_tpm()
         with open(self.results / "output", "wb") as out, open(self.results / "console", "wb") as console:
             self.process = process.start(self._command(), stdout=out, stderr=console, cwd=self.results)
         self.started = time.monotonic()
@@ -174,8 +195,9 @@ class Machine:
 
     def kill(self) -> None:
         """At once, as a power cut: what virtio disks have completed is in their files, the rest is not."""
-        if self.process:
-            process.kill(self.process)
+        for started in (self.process, self.swtpm):
+            if started:
+                process.kill(started)
 
     def exit_status(self) -> int | None:
         """Of the command; None: it did not come to its end."""

@@ -13,7 +13,7 @@ from . import build, machine, plain, verdict
 HERE = Path(__file__).resolve().parent
 GUEST = HERE.parent / "guest"
 # Of suites that share their VM with no other: instead of the options given
-NEEDS = {"scale": {"memory": "9G"}, "idle": {"icount": True}}
+NEEDS = {"scale": {"memory": "9G"}, "idle": {"icount": True}, "keys": {"tpm": True}}
 
 
 def names() -> list[str]:
