@@ -120,16 +120,48 @@ static int complain_of(int error, int mark, const char *name, const char *action
 
 /* ------------------------------------------------------------------ look */
 
+/* NULL: errno says why.  (libdevmapper does not: it has tried to open its control node by then.) */
+static struct dm_task *try_task(int type)
+{
+	struct dm_task *task = dm_task_create(type);
+	char *path;
+	int fd;
+
+	if (task)
+		return task;
+	path = must_print("%s/" DM_CONTROL_NODE, dm_dir());
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	free(path);
+	if (fd >= 0) {
+		close(fd);
+		errno = ENOMEM;
+	}
+	return NULL;
+}
+
+static const char *cure_of(int error)
+{
+	return error == EACCES || error == EPERM ? "; run larder as root" : error == ENODEV || error == ENOENT ? "; modprobe dm_mod" : "";
+}
+
+static struct dm_task *must_task(int type)
+{
+	struct dm_task *task = try_task(type);
+
+	if (task)
+		return task;
+	complain(LARDER_FAILED, "device-mapper: cannot be used: %s%s", strerror(errno), cure_of(errno));
+	exit(LARDER_FAILED);
+}
+
 /* One read-only ioctl on a device by name.  NULL: errno says why. */
 static struct dm_task *ask(int type, const char *name)
 {
-	struct dm_task *task = dm_task_create(type);
+	struct dm_task *task = try_task(type);
 	int error;
 
-	if (!task) {
-		errno = ENOMEM;
+	if (!task)
 		return NULL;
-	}
 	dm_task_no_flush(task);
 	dm_task_no_open_count(task);
 	if ((!name || dm_task_set_name(task, name)) && dm_task_run(task))
@@ -264,8 +296,7 @@ static int each_name(void (*visit)(const char *name, void *data), void *data)
 	if (!names) {
 		if (task)
 			dm_task_destroy(task);
-		return complain(LARDER_FAILED, "device-mapper: cannot list its devices: %s%s", strerror(errno),
-				errno == EACCES || errno == EPERM ? "; run larder as root" : "");
+		return complain(LARDER_FAILED, "device-mapper: cannot list its devices: %s%s", strerror(errno), cure_of(errno));
 	}
 	while (names->dev) {
 		visit(names->name, data);
@@ -515,7 +546,7 @@ static void add_target(struct mapped_target **target, size_t *targets, const str
 
 int mapped_targets(dev_t number, char name[static DM_NAME_MAX], struct mapped_target **target, size_t *targets)
 {
-	struct dm_task *task = must_allocate(dm_task_create(DM_DEVICE_TABLE));
+	struct dm_task *task = must_task(DM_DEVICE_TABLE);
 	void *next = NULL;
 	bool good;
 
@@ -625,7 +656,7 @@ static int run(struct dm_task *task, bool with_cookie)
 
 static struct dm_task *new_task(int type, const char *name)
 {
-	struct dm_task *task = must_allocate(dm_task_create(type));
+	struct dm_task *task = must_task(type);
 
 	must_allocate(dm_task_set_name(task, name) ? task : NULL);
 	return task;

@@ -5,13 +5,22 @@
  * libudev enumerates from sysfs, so this works without udevd and with nodes that only the kernel made.
  */
 #include <endian.h>
+#include <errno.h>
 #include <libudev.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uuid/uuid.h>
 
 #include "message.h"
 #include "scan.h"
+
+/* What the last scan could not make use of: devices that may not be read; the first one that has a superblock of larder, and none that is valid. */
+static struct {
+	size_t denied;
+	char damaged[PATH_MAX];
+} last;
 
 static const struct member *add(struct members *members, const struct device *device, const struct superblocks *found)
 {
@@ -40,12 +49,17 @@ static void read_one(struct members *members, const char *path)
 {
 	struct superblocks found;
 	struct device device;
+	int error = device_try(&device, path);
 
-	if (device_try(&device, path))
+	if (error)
+		last.denied += error == -EACCES || error == -EPERM;
+	if (error)
 		return;
 	superblocks_read(&device, &found, false);
 	if (found.chosen)
 		add(members, &device, &found);
+	else if (superblocks_any(&found) && !*last.damaged)
+		snprintf(last.damaged, sizeof(last.damaged), "%s", path);
 	superblocks_free(&found);
 	device_close(&device);
 }
@@ -112,6 +126,8 @@ void members_scan_where(struct members *members, bool (*wanted)(struct udev_devi
 	const char *given = getenv("LARDER_DEVICES");
 
 	*members = (struct members){ 0 };
+	last.denied = 0;
+	*last.damaged = 0;
 	if (!given) {
 		read_all(members, wanted);
 	} else {
@@ -131,6 +147,25 @@ void members_free(struct members *members)
 		forget(members->member[i]);
 	free(members->member);
 	*members = (struct members){ 0 };
+}
+
+char *members_unseen(int *code)
+{
+	if (last.denied) {
+		*code = LARDER_FAILED;
+		return must_print("; but %zu device%s could not be read: run larder as root", last.denied, last.denied == 1 ? "" : "s");
+	}
+	if (*last.damaged)
+		return must_print("; but the superblock on %s is not valid: larder super check %s says why", last.damaged, last.damaged);
+	return must_print("%s", "");
+}
+
+int members_check_seen(void)
+{
+	if (!last.denied)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%zu device%s could not be read, and what is on them is not shown: run larder as root", last.denied,
+			last.denied == 1 ? "" : "s");
 }
 
 static bool matches(const struct member *m, const char *name, const uint8_t *uuid, uint32_t kind)
@@ -200,9 +235,14 @@ int member_find(struct members *members, const char *name, uint32_t kind, const 
 					name, first->path, m->path);
 		first = m;
 	}
-	if (!first)
-		return complain(LARDER_NOT_FOUND, "%s: no device has a %s superblock with that %s; see larder probe", name,
-				kind_text(kind), uuid ? "UUID" : "label");
+	if (!first) {
+		int code = LARDER_NOT_FOUND;
+		char *why = members_unseen(&code);
+
+		complain(code, "%s: no device has a %s superblock with that %s; see larder probe%s", name, kind_text(kind), uuid ? "UUID" : "label", why);
+		free(why);
+		return code;
+	}
 	*found = first;
 	return LARDER_DONE;
 }

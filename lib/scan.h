@@ -29,6 +29,13 @@ void members_scan(struct members *members);
 struct udev_device;
 void members_scan_where(struct members *members, bool (*wanted)(struct udev_device *device));
 void members_free(struct members *members);
+/*
+ * Of what was looked for, and not found by the last scan: what may be why, to be put behind that: "; ...", or "".  The caller frees it.  *code,
+ * LARDER_NOT_FOUND, becomes LARDER_FAILED where it cannot be known.
+ */
+char *members_unseen(int *code);
+/* Complains if the last scan may not read some devices: what is listed may not be all. */
+int members_check_seen(void);
 
 /*
  * The one member of that kind with this name: a path, a UUID (of the member; of a cache: of the set too) or a label.  members: of

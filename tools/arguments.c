@@ -31,6 +31,10 @@ static bool take(const struct argument *a, const char *value)
 {
 	struct argument_list *list;
 
+	if (a->value && !*value) {
+		complain(LARDER_USAGE, "--%s: its value is empty; it is %s", a->name, a->value);
+		return false;
+	}
 	switch (a->kind) {
 	case ARGUMENT_FLAG:
 		*(bool *)a->place = true;
@@ -172,6 +176,11 @@ bool arguments_words(int argc, char **argv, const char *usage, const struct argu
 {
 	if (!arguments_parse(argc, argv, usage, arguments, first, result))
 		return false;
+	for (int i = *first; i < argc; i++)
+		if (!*argv[i]) {
+			*result = complain(LARDER_USAGE, "a word is empty; usage: %s", usage);
+			return false;
+		}
 	if (argc - *first >= min && (max < 0 || argc - *first <= max))
 		return true;
 	*result = complain(LARDER_USAGE, "%s; usage: %s", argc - *first < min ? "a word is missing" : "too many words", usage);

@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../daemon/assembly.h"
 #include "running.h"
@@ -49,6 +50,16 @@ static int run(struct assembly *assembly)
 	return assembly->refused ? LARDER_UNSAFE : assembly->waiting ? LARDER_NOT_FOUND : LARDER_DONE;
 }
 
+/* Without privileges there may be nothing to see: that is no success. */
+static int check_seen(void)
+{
+	struct members members;
+
+	members_scan(&members);
+	members_free(&members);
+	return members_check_seen();
+}
+
 int assemble(int argc, char **argv)
 {
 	static const char usage[] = "larder assemble --all | NAME|UUID... [--conf] [--degraded] [--dry-run]";
@@ -74,8 +85,10 @@ int assemble(int argc, char **argv)
 		remark("larder.auto=no is on the kernel's command line: nothing is assembled; larder assemble NAME does it all the same");
 		return LARDER_DONE;
 	}
-	if (all)
-		return run(&assembly);
+	if (all) {
+		result = geteuid() ? check_seen() : LARDER_DONE;
+		return result ? result : run(&assembly);
+	}
 	for (int i = first; i < argc; i++) {
 		result = find(argv[i], uuid);
 		assembly.only = uuid;

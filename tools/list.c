@@ -241,6 +241,7 @@ static int list_all(bool cache, int argc, char **argv, const char *usage, const 
 	members_scan(&members);
 	if (!result)
 		result = list_report(cache, &list, &members, NULL, default_fields, &options);
+	result = result ? result : members_check_seen();
 	members_free(&members);
 	mapped_list_free(&list);
 	return result;

@@ -14,6 +14,7 @@
 
 #include "claim.h"
 #include "running.h"
+#include "stack.h"
 #include "verbs.h"
 
 static bool is_option(bool cache, const char *key)
@@ -204,6 +205,21 @@ static int write_mode(const struct member *m, uint32_t mode, bool dry_run)
 	return result;
 }
 
+/* Not what another machine may be using, nor of whose owner nothing is known. */
+static int check_owner(const struct member *m)
+{
+	struct stack stack;
+	bool there;
+	const char *why = stack_decode(m->sb.volume.stack, &stack, &there);
+
+	if (why)
+		return complain(LARDER_UNSAFE, "%s: %s; nothing was written", m->path, why);
+	if (there && stack_is_foreign(&stack))
+		return complain(LARDER_UNSAFE, "%s: stack: is another machine's; if that does not use it any more: larder start --import %s takes it over",
+				m->path, stack.name);
+	return LARDER_DONE;
+}
+
 static int persist(const char *name, const struct pair *pairs, int count, bool dry_run)
 {
 	const struct member *member;
@@ -225,6 +241,7 @@ static int persist(const char *name, const struct pair *pairs, int count, bool d
 			LARDER_BUSY,
 			"%s: --persist: the volume runs, its superblock is the kernel's; stop it first, or set without --persist",
 			name);
+	result = result ? result : check_owner(member);
 	result = result ? result : write_mode(member, mode, dry_run);
 	mapped_list_free(&list);
 	members_free(&members);

@@ -545,6 +545,8 @@ static int table(int argc, char **argv, const char *usage, int words)
 			add_stack(report, &stacks, &stacks.found[i]);
 	if (report)
 		result = report_print(report);
+	if (report && !result && !only)
+		result = members_check_seen();
 	stacks_free(&stacks);
 	return result;
 }

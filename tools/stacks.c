@@ -134,6 +134,8 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 {
 	uint8_t uuid[16];
 	bool by_uuid = !uuid_parse(word, uuid);
+	int code = LARDER_NOT_FOUND;
+	char *why;
 
 	*found = NULL;
 	for (size_t i = 0; i < stacks->number; i++) {
@@ -145,7 +147,12 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 			return complain(LARDER_UNSAFE, "%s: two stacks have this name; give the UUID, see larder list -o name,uuid", word);
 		*found = f;
 	}
-	return *found ? LARDER_DONE : complain(LARDER_NOT_FOUND, "%s: there is no such stack; see larder list", word);
+	if (*found)
+		return LARDER_DONE;
+	why = members_unseen(&code);
+	complain(code, "%s: there is no such stack; see larder list%s", word, why);
+	free(why);
+	return code;
 }
 
 int stack_check_same(const struct stack *stack)
