@@ -863,6 +863,8 @@ static bool each_entry(struct cache_image *image, void (*visit)(struct cache_ima
 			continue;
 		if (!record_read(image, &image->record[i], &c)) {
 			problem(&image->problems, "log", "record %" PRIu64 " cannot be read a second time", image->record[i].sequence);
+			if (image->record[i].stream != LARDER_STREAM_WRITE)
+				continue; /* copies of what the backing has: nothing needs them */
 			return false;
 		}
 		for (uint32_t k = 0; k < le16toh(c.nr_entries); k++)

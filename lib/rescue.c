@@ -94,11 +94,13 @@ static bool reaches_behind(const struct cached_volume *v, uint64_t sectors)
 	struct region **region = extent_map_regions(&v->map, &n);
 	bool behind = false;
 
+	while (n && !region[n - 1]->n) /* all that was mapped there has gone */
+		n--;
 	if (n) {
 		const struct region *last = region[n - 1];
-		uint64_t e = last->n ? last->extent[last->n - 1] : 0;
+		uint64_t e = last->extent[last->n - 1];
 
-		behind = last->n && (last->number << LARDER_REGION_SHIFT) + extent_first(e) + extent_length(e) > sectors;
+		behind = (last->number << LARDER_REGION_SHIFT) + extent_first(e) + extent_length(e) > sectors;
 	}
 	free(region);
 	return behind;
@@ -336,8 +338,7 @@ struct writeback {
 	const struct rescue_volume *volume;
 	uint8_t *buffer, *edge; /* buffer: sectors [base, end); those below start are not ours */
 	uint64_t base, start, end;
-	uint64_t written;
-	bool skip_damaged;
+	uint64_t written, skipped, may_skip;
 	int result;
 };
 
@@ -383,7 +384,8 @@ static int write_piece(const struct dirty_piece *piece, void *data)
 	uint64_t block = w->volume->device.logical_block / SECTOR;
 
 	if (piece->state != SLOT_GOOD) {
-		if (w->skip_damaged)
+		w->skipped += piece->length;
+		if (w->skipped <= w->may_skip)
 			return 0;
 		w->result = complain(LARDER_FAILED, "%s: sectors %" PRIu64 " to %" PRIu64 " of the volume are %s now, and were not before",
 				     w->volume->device.path, piece->sector, piece->sector + piece->length - 1,
@@ -410,9 +412,9 @@ static int write_piece(const struct dirty_piece *piece, void *data)
 	return 0;
 }
 
-int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t *written, bool skip_damaged)
+int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t *written, uint64_t may_skip)
 {
-	struct writeback w = { .volume = volume, .skip_damaged = skip_damaged };
+	struct writeback w = { .volume = volume, .may_skip = may_skip };
 	int error;
 
 	w.buffer = device_buffer(WRITE_BYTES + ALIGNMENT);

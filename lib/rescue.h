@@ -63,8 +63,11 @@ struct rescue_count {
 
 /* Reads and counts what is dirty.  tell: each damaged run is remarked upon. */
 struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cached_volume *v, const char *name, bool tell);
-/* Writes all that is dirty and not damaged to the backing, and flushes it.  Complains. */
-int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t *written, bool skip_damaged);
+/*
+ * Writes all that is dirty and not damaged to the backing, and flushes it.  may_skip: so many sectors are known, and accepted, to be damaged; of an
+ * SSD that dies meanwhile it may be more.  Complains.
+ */
+int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t *written, uint64_t may_skip);
 /* The backing stands alone: belongs to no cache, is not dirty, and its former cache is stale.  Complains. */
 int rescue_release(const struct rescue_volume *volume);
 

@@ -6,6 +6,7 @@ Each sector of the images says of which volume sector it is, and which version: 
 code under test.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -270,7 +271,7 @@ def is_levelled(pair):
 @pytest.mark.parametrize("older", ["main", "copy"])
 @pytest.mark.parametrize("verb", [["rescue", "writeback", "image"], ["volume", "set", "image", "mode=writethrough", "--persist"]])
 def test_older_copy_never_counts_again(larder, tools, verb, older):
-    """Who writes the superblock next begins with the older copy: cut off in the other one, it would bring the left cache back, stale by now."""
+    """Who writes next begins with the older copy: cut off in the other one, that would bring the left cache back, stale by now."""
     pair = Images(larder, tools, CRASHED)
     cut = Cut(pair, tools)
     left_in_one_copy(pair, cut, older)
@@ -304,6 +305,34 @@ def test_start_without_the_module_levels_the_copies(larder, tools, older):
     finally:
         subprocess.run(["losetup", "--detach", device], check=True)
     is_levelled(pair)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_each_write_that_fails(larder, tools, error):
+    """A write that is half done, or a flush: it is said, all is in the cache still, or on the disk; and once it works rescue goes on."""
+    pair = Images(larder, tools, CRASHED)
+    expected, saved, log = pair.view(), pair.hdd.with_suffix(".saved"), larder.directory / "log"
+    shutil.copyfile(pair.hdd, saved)
+    env = preloaded("io_error", larder.directory)
+    larder("rescue", "writeback", "image", "--yes", env=env | {"IO_ERROR_LOG": str(log)})
+    calls = [line.split() for line in log.read_text().splitlines() if not line.startswith("read")]
+    assert len(calls) > 15 and calls[-1][0] == "flush"
+    for at, (what, path, *_) in enumerate(calls, 1):
+        shutil.copyfile(saved, pair.hdd)
+        ours = path == str(pair.hdd)
+        settling = not any(c[0] == "write" for c in calls[:at])  # of what was read: remarked upon
+        code = DONE if settling else FAILED
+        run = larder("rescue", "writeback", "image", "--yes", env=env | {"IO_ERROR_AT": f"{at}:{error}"}, code=code)
+        assert os.strerror(error) in run.stderr and (settling or ours), (at, what)
+        if settling:
+            written(pair, expected)
+            continue
+        if pair.is_released(counting(pair)):
+            assert pair.data() == expected
+        else:
+            assert pair.view() == expected
+        larder("rescue", "writeback", "image", "--yes")
+        written(pair, expected)
 
 
 # ---------------------------------------------------------------------- damage
@@ -487,6 +516,49 @@ def places_read(pair, *words):
     return list(found)
 
 
+@pytest.mark.parametrize("stream", [0, 1])
+def test_record_that_cannot_be_read_a_second_time(crashed, stream):
+    """Of the write stream it is needed; copies of what the backing has are not."""
+    expected, record, log = crashed.view(), crashed.records(stream)[0], crashed.larder.directory / "log"
+    (place,) = crashed.slot(record["segment"], record["slot"])
+    env = unreadable([place]) | {"IO_ERROR_LOG": str(log)}
+    crashed.larder("rescue", "check", "image", env=env | {"IO_ERROR": ""})
+    reads = [line.split() for line in log.read_text().splitlines() if line.startswith("read")]
+    again = [i for i, (_, path, at, n) in enumerate(reads, 1) if (path, int(at), int(n)) == (str(crashed.ssd), place[1], SLOT)]
+    assert len(again) >= 2
+    for at in again[:2]:
+        run = crashed.larder("rescue", "check", "image", code=FAILED, env=env | {"IO_ERROR_FROM": str(at)})
+        assert f"record {record['sequence']} cannot be read a second time" in run.stderr
+        assert ("cannot be loaded" in run.stderr) == (stream == 0)
+    before = crashed.digests()
+    words = ["rescue", "writeback", "image", "--yes"]
+    if stream:
+        crashed.larder(*words, env=env | {"IO_ERROR_FROM": str(again[1])})
+        written(crashed, expected)
+    else:
+        crashed.larder(*words, code=FAILED, env=env | {"IO_ERROR_FROM": str(again[1])})
+        assert crashed.digests() == before
+
+
+def test_more_that_cannot_be_read_later(crashed):
+    """What is accepted as lost is what was said: not what the SSD loses while that is written."""
+    one_damaged(crashed)
+    sector, _, _, cache = max((e for e in dirty_of(crashed) if e[2] == "dirty" and e[1] == 128), key=lambda e: e[0])
+    words = ["writeback", "image", "--yes", "--skip-damaged", crashed.uuid()]
+    log, hdd = crashed.larder.directory / "log", crashed.hdd.read_bytes()
+    env = unreadable([(crashed.ssd, crashed.place(cache), SLOT)])
+    crashed.larder("rescue", *words, code=FAILED, env=env | {"IO_ERROR": "", "IO_ERROR_LOG": str(log)})
+    crashed.hdd.write_bytes(hdd)
+    reads = [line.split() for line in log.read_text().splitlines() if line.startswith("read")]
+    last = max(i for i, (_, path, at, _) in enumerate(reads, 1) if path == str(crashed.ssd) and int(at) == crashed.place(cache))
+    run = crashed.larder("rescue", *words, code=FAILED, env=env | {"IO_ERROR_FROM": str(last)})
+    assert f"sectors {sector} to {sector + 7} of the volume are unreadable now, and were not before" in run.stderr
+    assert not crashed.is_released() and not crashed.is_released(field(crashed.hdd, VOLUME, "copy_offset"))
+    run = crashed.larder("rescue", *words, code=FAILED, env=env)
+    assert "16 damaged sectors were not written" in run.stderr
+    assert crashed.is_released()
+
+
 @pytest.mark.parametrize("ssds", [1, 2])
 def test_each_place_that_cannot_be_read(larder, tools, ssds):
     """Whatever it is: all is written, or nothing, and it is said.  With a copy on another SSD all is."""
@@ -628,6 +700,19 @@ def test_another_size(crashed):
     patch_tables(crashed.ssd, volume0__sectors=sectors + 8)
     crashed.larder("rescue", "writeback", "image", "--yes")
     written(crashed, data)
+
+
+def test_behind_the_end_and_nothing_further_on(crashed):
+    """The last region has had something, and has nothing any more: what is in the one before it is behind the end all the same."""
+    found = crashed.extents()
+    region = max(e[0] for e in found) // 4096
+    behind = [e for e in found if e[0] // 4096 < region][-1]
+    record = crashed.records()[0]
+    change = [f"entry[0].{f}" for f in ("kind=5", f"sector={region * 4096}", "length=4096", "cache=0")]
+    crashed.damage(crashed.ssd, f"commit:{record['segment']}:{record['slot']}", *change)
+    assert crashed.extents()[-1] == behind
+    patch_both(crashed.hdd, VOLUME, sectors=behind[0])
+    refused(crashed, "sectors", "behind the end")
 
 
 def test_cache_that_knows_nothing_of_it(crashed):

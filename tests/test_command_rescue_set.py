@@ -3,6 +3,7 @@
 missing, stale or damaged, and what it refuses.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -619,6 +620,20 @@ def test_sides_that_went_apart(pair):
     one_line(pair.larder("rescue", "writeback", "image", "--cache", pair.ssds[0], "--yes", code=UNSAFE), "other SSDs")
     assert pair.digests()[:-1] == before[:-1]
     pair.larder("rescue", "writeback", "image", "--cache", pair.ssds[1], "--yes")
+
+
+def test_sides_that_went_apart_in_any_order(larder, tools):
+    """Two of one number, whatever third one is newer."""
+    images = Images(larder, tools, CRASHED, 3)
+    a, b, c = images.ssds
+    for ssd, generation, table in ((a, NEW, 3), (b, NEW + (1 << 32), 4), (c, NEW + 1, 5)):
+        patch_tables(ssd, set_generation=generation, ancestors0=NEW if ssd == b else OLD, generation=table)
+    before = images.digests()
+    for order in itertools.permutations(images.ssds):
+        for degraded in ([], ["--degraded"]):
+            run = larder("rescue", "check", *order, *degraded, code=UNSAFE)
+            one_line(run, "set_generation", "without one another", "one side")
+    assert images.digests() == before
 
 
 def test_one_that_joins(pair):

@@ -92,7 +92,7 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 	int result;
 
 	rescue_settle(cache, volume);
-	result = rescue_write(cache, volume, &written, request->skip_damaged);
+	result = rescue_write(cache, volume, &written, count->damaged);
 	if (!result && !request->keep_cache)
 		result = rescue_release(volume);
 	if (result)
