@@ -763,7 +763,7 @@ int replay_scan(struct replay *r)
 	if (err || !r->nr_doubts)
 		goto out;
 	if (r->doubts[0].unread) {
-		DMERR("%pg: data of record %llu of the log cannot be read, nor known whether it counts: nothing was changed: check the device",
+		DMERR("%pg: data of record %llu of the log cannot be read: nothing was changed: check the device and try again",
 		      cache_bdev(r->c), r->doubts[0].sequence);
 		err = -EIO;
 		goto out;
