@@ -353,6 +353,10 @@ static void clevis(void)
 	OUTCOME(LUKS_TOKEN_LATER);
 	make_clevis("#!/bin/sh\nprintf second\nexit 1\n");
 	OUTCOME(LUKS_TOKEN_LATER);
+	/* one that never answers is waited for no longer than that */
+	setenv("LARDER_TANG_WAIT", "1", 1);
+	make_clevis("#!/bin/sh\nsleep 100000\nprintf second\n");
+	OUTCOME(LUKS_TOKEN_LATER);
 	CHECK(!drop(1, "first"), "remove");
 	OUTCOME(LUKS_NO_TOKEN);
 	LISTED("0 passphrase, ");

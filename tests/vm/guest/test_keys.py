@@ -39,6 +39,7 @@ NEEDED += ["libtss2-esys-3.0.2-0", "libtss2-mu0", "libtss2-rc0"]
 
 @pytest.fixture
 def disks(make_disk, monkeypatch, kernel_log):
+    monkeypatch.setenv("LARDER_TANG_WAIT", str(SECONDS))
     yield from prepare(make_disk, monkeypatch, kernel_log)
 
 
