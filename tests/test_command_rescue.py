@@ -289,7 +289,7 @@ def test_older_copy_never_counts_again(larder, tools, verb, older):
 
 @pytest.mark.parametrize("older", ["main", "copy"])
 def test_start_without_the_module_levels_the_copies(larder, tools, older):
-    """Before the volume is written alone, no copy says any more that it has a cache; whether there is device-mapper here does not matter."""
+    """Before the volume is written alone, no copy says any more that it has a cache; device-mapper need not be here."""
     pair = Images(larder, tools, CRASHED)
     left_in_one_copy(pair, Cut(pair, tools), older)
     run = subprocess.run(["losetup", "--find", "--show", pair.hdd], capture_output=True, text=True)
@@ -309,7 +309,7 @@ def test_start_without_the_module_levels_the_copies(larder, tools, older):
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_each_write_that_fails(larder, tools, error):
-    """A write that is half done, or a flush: it is said, all is in the cache still, or on the disk; and once it works rescue goes on."""
+    """Half of a write, or a flush: it is said, all is in the cache still, or on the disk; and once it works rescue goes on."""
     pair = Images(larder, tools, CRASHED)
     expected, saved, log = pair.view(), pair.hdd.with_suffix(".saved"), larder.directory / "log"
     shutil.copyfile(pair.hdd, saved)
