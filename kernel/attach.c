@@ -117,13 +117,16 @@ out:
 
 /* ------------------------------------------------------------------ forgetting */
 
-/* Nobody will bind it from now on.  -EBUSY: somebody has. */
+/*
+ * Nobody will bind it from now on.  -EBUSY: somebody has, or would be left suspended: a reload of the cache unbinds volumes that
+ * are mounted, and binds them again one after the other, with messages in between.
+ */
 static int forget_claim(struct volume *v)
 {
 	int err = 0;
 
 	mutex_lock(&cache_registry_lock);
-	if (v->ti || v->forgotten)
+	if (volume_is_claimed(v) || v->forgotten)
 		err = -EBUSY;
 	else
 		v->forgotten = true;

@@ -174,6 +174,18 @@ static bool volume_target_claims(struct volume_target *vt)
 	return READ_ONCE(vt->live) || READ_ONCE(vt->suspended) || READ_ONCE(vt->resumed_by);
 }
 
+/* cache_registry_lock held.  Is v bound, or does a table wait to have it again: its cache is suspended, or just being resumed? */
+bool volume_is_claimed(struct volume *v)
+{
+	struct volume_target *vt;
+
+	lockdep_assert_held(&cache_registry_lock);
+	list_for_each_entry(vt, &volume_targets, list)
+		if (vt->volume == v && volume_target_claims(vt))
+			return true;
+	return v->ti;
+}
+
 /* cache_registry_lock held.  Is the volume, or another backing with its UUID, live under another dm device? */
 static int check_duplicate(struct volume_target *vt)
 {
@@ -474,8 +486,10 @@ static int resume_attach(struct volume_target *vt)
 static int resume_forget(struct volume_target *vt, struct volume *v)
 {
 	u64 dirty = atomic64_read(&v->dirty_sectors);
-	int err = cache_forget(vt->cache, v);
+	int err;
 
+	resume_set_volume(vt, NULL);	/* it may have had v before: it has no claim to it any more */
+	err = cache_forget(vt->cache, v);
 	if (err)
 		DMERR("%pg: what cache %pUb has of volume %pUb cannot be forgotten: error %d", vt->backing->bdev, vt->cache->uuid,
 		      v->uuid, err);
@@ -776,9 +790,11 @@ void volumes_resume(struct cache *c)
 	list_for_each_entry(vt, &c->targets, sibling) {
 		if (!vt->suspended)
 			continue;
-		/* first: as soon as it is resumed somebody else may suspend it */
+		/* first: as soon as it is resumed somebody else may suspend it.  At once: nobody finds it unclaimed in between */
+		mutex_lock(&cache_registry_lock);
 		WRITE_ONCE(vt->resumed_by, current);
 		WRITE_ONCE(vt->suspended, false);
+		mutex_unlock(&cache_registry_lock);
 		dm_internal_resume(dm_table_get_md(vt->ti->table));
 		WRITE_ONCE(vt->resumed_by, NULL);
 		dm_table_event(vt->ti->table);
@@ -788,7 +804,7 @@ void volumes_resume(struct cache *c)
 
 /* ------------------------------------------------------------------ dirty data given up */
 
-/* vt->lock held, not live.  The superblock goes first: cut off behind it, what the cache has is stale. */
+/* vt->lock held, not claimed.  The superblock goes first: cut off behind it, what the cache has is stale. */
 static int discard_dirty(struct volume_target *vt, struct cache *c, bool entered)
 {
 	u8 uuid[LARDER_UUID_SIZE];
@@ -821,7 +837,8 @@ int volume_target_discard_dirty(struct volume_target *vt, const u8 uuid[16])
 	int err;
 
 	mutex_lock(&vt->lock);
-	if (vt->live) {
+	/* also one that its cache has suspended: whoever has mounted it knows nothing of that */
+	if (volume_target_claims(vt)) {
 		DMERR("%s: giving up dirty data changes what the volume reads: unmount it, suspend it, then try again",
 		      volume_target_name(vt));
 		err = -EBUSY;

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Everything that can be changed while a volume is in use is changed while the oracle writes to it."""
 
+import concurrent.futures
+import errno
+import os
 import threading
 import time
 
 import pytest
 from lib import command
 from lib.controls import Switches
-from lib.larder import DATA_SECTOR, Cache, Stack, Volume, backing_alone
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, backing_alone, wait_for
 from lib.parts import MIB, Part
 
 LOAD = {"ops": 2500, "every": 40}
@@ -182,3 +185,49 @@ def test_volume_grows(make_disk, make_oracle):
     assert stack.volume.read(room - 8, 8) == b"last".ljust(4096, b"!")
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+def test_nothing_is_forgotten_beside_a_reload(make_disk, kernel_log):
+    """Volumes are bound again one after the other, while messages come: the second one is in use, though its turn is still to come.
+    An SSD was lost meanwhile, so that each backing is told, and the first one hangs."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = [make_disk(f"ssd{i}", model="null", mb=64, wce=1, fua=1) for i in range(2)]
+    below = Part.make("below", make_disk("hdd0", model="null", mb=64, wce=1), 64)
+    hdd = make_disk("hdd1", model="null", mb=64, wce=1)
+    Cache.format("c", ssds)
+    cache = Cache.start(ssds)
+    data, volumes = os.urandom(4096), []
+    for name, backing in (("v", below), ("w", hdd)):
+        Volume.format(name, backing)
+        volumes.append(Volume.start(backing, cache, name, writeback="off"))
+        volumes[-1].write(0, data)
+        volumes[-1].flush()
+    w = volumes[1]
+    uuid, owner = w.status()["uuid"], cache.status()["uuid"]
+
+    def refused(receiver: Cache | Volume, words: tuple, why: str) -> bool:
+        """For this reason; another one is that the cache is suspended still."""
+        kernel_log.mark()
+        with pytest.raises(command.CommandError) as e:
+            receiver.message(*words)
+        assert e.value.status == errno.EBUSY
+        return any(why in x for x in kernel_log.lines())
+
+    cache.suspend()
+    ssds[1].fail(op="write", status="ioerr")
+    below.suspend(noflush=True)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        try:
+            resumed = pool.submit(cache.resume)
+            forget = ("forget", uuid, "discard_dirty")
+            wait_for(lambda: refused(cache, forget, "is in use: stop it first"), 60, "the cache to take messages again")
+            assert refused(w, ("discard_dirty", owner), "unmount it, suspend it")
+            assert not resumed.done()
+        finally:
+            below.resume()
+        resumed.result(60)
+    assert cache.status()["devices_failed"] == 1
+    for v in volumes:
+        assert v.status()["state"] == "running" and v.dirty() == 8 and v.read(0, 8) == data
+        v.remove()
+    cache.remove()
