@@ -374,7 +374,7 @@ static void resume_set_volume(struct volume_target *vt, struct volume *v)
 		volume_put(old);
 }
 
-/* Bound, with the settings of this table. */
+/* Bound, with the settings of this table, and not active yet. */
 static int resume_bind(struct volume_target *vt, struct volume *v)
 {
 	int err = volume_settings_apply(v, &vt->set);
@@ -421,8 +421,9 @@ static int resume_write_super(struct volume_target *vt, struct volume *v)
 }
 
 /*
- * The backing knows the set that it runs with before anything is read through it (rule 14): a generation that every SSD has, as one
- * that a power cut takes from them would be known to none.  v is bound.  attached: its superblock has more that is new.
+ * The backing knows the set that it runs with before anything is read through it, or written back to it (rule 14): a generation
+ * that every SSD has, as one that a power cut takes from them would be known to none.  v is bound, and not active.  attached: its
+ * superblock has more that is new.
  */
 static int resume_generation(struct volume_target *vt, struct volume *v, bool attached)
 {
@@ -443,6 +444,21 @@ static int resume_generation(struct volume_target *vt, struct volume *v, bool at
 	if (err)
 		DMERR("%pg: the set of SSDs could not be noted in the superblock: error %d; the volume is not started",
 		      vt->backing->bdev, err);
+	return err;
+}
+
+/* Active, with a superblock that names the cache and its set. */
+static int resume_bind_cached(struct volume_target *vt, struct volume *v, bool attached)
+{
+	int err = resume_bind(vt, v);
+
+	if (err)
+		return err;
+	err = resume_generation(vt, v, attached);
+	if (err)
+		volume_unbind(v);
+	else
+		volume_activate(v);
 	return err;
 }
 
@@ -467,19 +483,12 @@ static int resume_attach(struct volume_target *vt)
 	memcpy(sb->cache_uuid, c->uuid, LARDER_UUID_SIZE);
 	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_LEFT | LARDER_VOLUME_CLEAN_VOID);
 	sb->set_generation = cpu_to_le64(READ_ONCE(c->set_durable));
-	err = resume_bind(vt, v);
-	if (err) {
+	err = resume_bind_cached(vt, v, true);
+	if (err)
 		volume_put(v);
-		return err;
-	}
-	err = resume_generation(vt, v, true);
-	if (err) {
-		volume_unbind(v);
-		volume_put(v);
-		return err;
-	}
-	resume_set_volume(vt, v);
-	return 0;
+	else
+		resume_set_volume(vt, v);
+	return err;
 }
 
 /* What the cache has of it is of no use: stale, or the leftovers of a detach. */
@@ -547,12 +556,7 @@ static int resume_cached(struct volume_target *vt)
 		if (left)
 			vt->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_LEFT);
 		resume_void(vt, v);
-		err = resume_bind(vt, v);
-		if (!err) {
-			err = resume_generation(vt, v, left);
-			if (err)
-				volume_unbind(v);
-		}
+		err = resume_bind_cached(vt, v, left);
 		if (err)
 			volume_put(v);
 		else
@@ -656,6 +660,8 @@ static int resume_passthrough(struct volume_target *vt)
 			err = resume_detach(vt, c, v, pass);
 		if (err)
 			volume_unbind(pass);
+		else
+			volume_activate(pass);
 	}
 	if (err)
 		volume_put(pass);
@@ -691,6 +697,7 @@ static int resume_again(struct volume_target *vt)
 		volume_tell_generation(v);
 	memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
 	mutex_unlock(&v->super_lock);
+	volume_activate(v);
 	return 0;
 }
 

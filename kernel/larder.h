@@ -984,7 +984,8 @@ void volume_get(struct volume *v);
 void volume_put(struct volume *v);
 /* preresume; sleeps */
 int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bdev, struct larder_volume_sb *sb);
-void volume_unbind(struct volume *v);		/* postsuspend: everything in flight has ended */
+void volume_activate(struct volume *v);		/* it is bound, and its superblock says so */
+void volume_unbind(struct volume *v);		/* postsuspend: everything in flight has ended; or a bind is given up */
 void cache_fail(struct cache *c, const char *why);	/* any context: one way; raises the event */
 void volume_event(struct volume *v);			/* a dm event, if it is bound */
 u64 cache_memory_bytes(struct cache *c);

@@ -655,7 +655,7 @@ static int volume_flush_backing(struct volume *v)
  * preresume of its table.  bdev and *sb: of the backing; sb is copied; NULL: it was bound to this table before, and nothing has
  * changed.  The caller has checked that cache, UUID and incarnation fit, and that the backing has room for all of the table.
  * Sleeps: may flush the backing, and grows the volume to the length of the table.  -EBUSY: another table has it, or it is being
- * forgotten.
+ * forgotten.  volume_activate() follows, or volume_unbind(): until then none of its data is written to the backing.
  */
 int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bdev, struct larder_volume_sb *sb)
 {
@@ -685,10 +685,16 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 		volume_give_back(v);
 		return err;
 	}
+	return 0;
+}
+
+/* preresume, the last step: its superblock says all that it has to, and requests come when this returns. */
+void volume_activate(struct volume *v)
+{
 	v->last_io = v->last_user_io = jiffies;
 	WRITE_ONCE(v->active, true);	/* background work may begin */
 	if (!v->cache)
-		return 0;
+		return;
 	v->clean_since = atomic64_read(&v->dirty_sectors) ? 0 : jiffies ?: 1;
 	v->writeback_error = 0;
 	v->flushing = v->emptying = false;
@@ -696,7 +702,6 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 		leave_begin(v);
 	writeback_kick(v);
 	cache_tick_wake(v->cache);
-	return 0;
 }
 
 /*
@@ -708,7 +713,7 @@ void volume_unbind(struct volume *v)
 {
 	struct cache *c = v->cache;
 
-	if (!v->active)
+	if (!v->bdev)
 		return;
 	WRITE_ONCE(v->active, false);
 	if (c) {
