@@ -245,8 +245,8 @@ int cache_forget(struct cache *c, struct volume *v)
 /* ------------------------------------------------------------------ without the cache */
 
 /*
- * larder_wq: before the first write of a passthrough volume whose superblock names a cache (rule 11): that cache is stale from
- * then on.  Sleeps; an error is the write's, and the next one tries again.
+ * larder_wq: before the first write of a passthrough volume whose superblock names a cache, or one of its two copies may (rule 11):
+ * that cache is stale from then on.  Sleeps; an error is the write's, and the next one tries again.
  */
 int volume_raise_incarnation(struct volume *v)
 {

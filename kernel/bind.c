@@ -18,7 +18,8 @@
  *   -		C, running		an entry, same incarnation	detached; refused while anything is dirty
  *   -		C			nothing, or stale		may_be_dirty: refused; else passed through, raised
  *
- * raised: the incarnation, before the first write.  leftovers: of an attach or a detach that was cut off; nothing dirty is in
+ * raised: the incarnation, before the first write; so too where the two copies of the superblock differ: a power cut came between
+ * them, and the older one says something else.  leftovers: of an attach or a detach that was cut off; nothing dirty is in
  * them, or they are stale.
  *
  * Locks: c->targets_lock (mutex, outermost: it is held while the volumes of a cache are suspended and resumed, so never taken by
@@ -331,6 +332,7 @@ static int resume_read_super(struct volume_target *vt)
 		err = -ESTALE;
 	} else {
 		memcpy(vt->sb, sb, LARDER_SB_SIZE);
+		vt->sb_whole = super_volume_whole(bdev, sb);
 	}
 	kfree(sb);
 	return err;
@@ -423,7 +425,8 @@ static int resume_write_super(struct volume_target *vt, struct volume *v)
 /*
  * The backing knows the set that it runs with before anything is read through it, or written back to it (rule 14): a generation
  * that every SSD has, as one that a power cut takes from them would be known to none.  v is bound, and not active.  attached: its
- * superblock has more that is new.
+ * superblock has more that is new.  Nor does it run with two copies that differ: what an older one says of may_be_dirty, generation
+ * and incarnation would count if the newer one were lost.
  */
 static int resume_generation(struct volume_target *vt, struct volume *v, bool attached)
 {
@@ -434,7 +437,7 @@ static int resume_generation(struct volume_target *vt, struct volume *v, bool at
 	set_wait(c);
 	mutex_lock(&v->super_lock);
 	generation = READ_ONCE(c->set_durable);
-	if (attached || le64_to_cpu(v->sb->set_generation) != generation) {
+	if (attached || !vt->sb_whole || le64_to_cpu(v->sb->set_generation) != generation) {
 		v->sb->set_generation = cpu_to_le64(generation);
 		err = volume_super_write(v);
 	}
@@ -655,7 +658,8 @@ static int resume_passthrough(struct volume_target *vt)
 	}
 	err = resume_bind(vt, pass);
 	if (!err) {
-		pass->raised = uuid_none(vt->sb->cache_uuid);
+		/* an older copy may name a cache, and count one day: it is written over before anything is */
+		pass->raised = uuid_none(vt->sb->cache_uuid) && vt->sb_whole;
 		if (attached)
 			err = resume_detach(vt, c, v, pass);
 		if (err)

@@ -596,7 +596,7 @@ struct volume {
 	struct mutex super_lock;
 	struct larder_volume_sb *sb;
 	bool may_be_dirty;		/* durable on the backing; log->lock for clearing (rule 11) */
-	bool raised;			/* passthrough: the incarnation was raised, or need not be */
+	bool raised;			/* passthrough: both copies have a raised incarnation, or need not */
 	u32 leave;			/* enum volume_leave: where the cache has failed; leave.c */
 	bool leave_drains;		/* CLEAN_VOID is durable: what is dirty is written back past the log */
 	u8 leave_vain;			/* batches in a row that brought nothing; writeback_lock */
@@ -671,6 +671,7 @@ struct volume_target {
 	struct volume *volume;		/* counted; NULL until preresume where it is attached then */
 	struct volume_settings set;
 	struct larder_volume_sb *sb;	/* as read by the constructor */
+	bool sb_whole;			/* both copies on the backing are what preresume has read */
 	bool discard_stale;
 	u64 grows_from;			/* sectors by the superblock, if the table has more, until it was resumed; else 0 */
 	u32 given_mask;			/* options given, a bit per key: the printed table has them even if they are the default */
@@ -995,6 +996,8 @@ u64 cache_memory_limit(struct cache *c);
 /* Reads both copies, takes the newer valid one; *why names what was wrong with the first otherwise. */
 int super_read_cache(struct block_device *bdev, struct larder_cache_sb *sb, const char **why);
 int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, const char **why);
+/* Is each of its two places what sb is?  If not, a power cut came between them, or one is damaged: the other may count later */
+bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb);
 /* Logs why it is not what it should be ("an SSD of a cache"), and the remedy; noun: of the command that makes one */
 void super_refused(struct block_device *bdev, const char *why, const char *what, const char *noun);
 int super_init(void);

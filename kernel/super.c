@@ -237,6 +237,20 @@ int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, co
 	return super_read(bdev, LARDER_KIND_VOLUME, sb, why);
 }
 
+bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb)
+{
+	u64 place[2] = { LARDER_SB_OFFSET, le64_to_cpu(sb->head.copy_offset) };
+	void *buf = kmalloc(LARDER_SB_SIZE, GFP_NOIO);
+	bool whole = buf;
+	unsigned int i;
+
+	for (i = 0; i < 2 && whole; i++)
+		whole = !place[i] || (!super_io(bdev, SUPER_READ, place[i] >> SECTOR_SHIFT, buf, LARDER_SB_SIZE) &&
+				      !memcmp(buf, sb, LARDER_SB_SIZE));
+	kfree(buf);
+	return whole;
+}
+
 void super_refused(struct block_device *bdev, const char *why, const char *what, const char *noun)
 {
 	if (strstr(why, "smaller"))

@@ -5,12 +5,12 @@ import contextlib
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from lib import command, simdisk
+from lib import command, dm, simdisk
 from lib.block import SECTOR, BlockDevice
-from lib.larder import Cache, Stack, Volume
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume
 
 A, B = (os.urandom(64 * SECTOR) for _ in range(2))
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -23,9 +23,11 @@ def stack(make_disk):
     return Stack(ssd, hdd, format_volume=("--cache", "c"))
 
 
-def superblock(backing: BlockDevice) -> dict:
-    """Of the two copies the one at 4 KiB."""
-    sb = backing.read(8, 8)
+MAIN, COPY = 8, DATA_SECTOR - 8  # of a backing: where the superblock is, and its copy
+
+
+def superblock(backing: BlockDevice, sector: int = MAIN) -> dict:
+    sb = backing.read(sector, 8)
     flags, generation = struct.unpack_from("<IQ", sb, 28)
     return {
         "may_be_dirty": flags & 1,
@@ -185,6 +187,69 @@ def test_dirty_data_given_up(stack, kernel_log):
     assert v.read(1000, 64) == A
     v.remove()
     cache.remove()
+
+
+# ---------------------------------------------------------------- copies that differ
+
+
+def cut_between_copies(stack: Stack, act: Callable[[], object], newer: int) -> int:
+    """Power of the disk is cut when the superblock that this writes is durable in one place, and not yet in the other one.  newer:
+    which is the first; userland begins with the copy.  Nothing is live behind it.  Returns the place of the older one."""
+    simdisk.power_cut(stack.hdd, mode="lose", after=2, ops="write")
+    with contextlib.suppress(OSError, command.CommandError):
+        act()
+    simdisk.wait_power_off(stack.hdd)
+    for name in ("v", "c"):
+        if name in dm.names():
+            dm.DmDevice(name).remove()
+    stack.volume = stack.cache = None
+    simdisk.power_up(stack.hdd)
+    both = stack.hdd.read(MAIN, 8), stack.hdd.read(COPY, 8)
+    assert superblock(stack.hdd, MAIN)["generation"] > superblock(stack.hdd, COPY)["generation"]
+    if newer == COPY:
+        stack.hdd.write(COPY, both[0])
+        stack.hdd.write(MAIN, both[1])
+    return MAIN + COPY - newer
+
+
+@pytest.mark.parametrize("newer", [MAIN, COPY])
+def test_cut_off_detach_names_the_cache_in_one_copy(stack, kernel_log, newer):
+    """It is written to without the cache then, which has it clean.  Later the newer copy is lost, and the older one counts."""
+    kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical")
+    stack.volume.write(1000, A)
+    stack.volume.drain()
+    stack.volume.remove()
+    older = cut_between_copies(stack, lambda: Volume.start(stack.hdd, None), newer)
+    assert (superblock(stack.hdd, newer)["cache"], bytes(16)) == (bytes(16), bytes(16)) != superblock(stack.hdd, older)["cache"]
+    v = Volume.start(stack.hdd, None)
+    with unchanged(stack.hdd):
+        assert v.read(1000, 64) == A
+    v.write(1000, B)
+    v.remove()
+    stack.hdd.write(newer, os.urandom(8 * SECTOR))
+    cache = Cache.start(stack.ssd)
+    v = Volume.start(stack.hdd, cache)
+    assert v.read(1000, 64) == B, "the cache has what was there before"
+    v.remove()
+    cache.remove()
+
+
+@pytest.mark.parametrize("newer", [MAIN, COPY])
+def test_cut_off_flag_is_in_one_copy(stack, kernel_log, newer):
+    """It is started with its cache, and has dirty data then.  Later the newer copy is lost: the older one says that it is clean."""
+    kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical")
+    older = cut_between_copies(stack, lambda: stack.volume.write(1000, A), newer)
+    assert superblock(stack.hdd, newer)["may_be_dirty"] and not superblock(stack.hdd, older)["may_be_dirty"]
+    stack.options["writeback"] = "off"
+    stack.start()
+    stack.volume.write(1000, B)
+    stack.volume.flush()
+    stack.stop()
+    stack.hdd.write(newer, os.urandom(8 * SECTOR))
+    refused(kernel_log, stack.hdd, None, f"may have dirty data in cache {UUID}")
+    stack.start()
+    assert stack.volume.read(1000, 64) == B
+    stack.stop()
 
 
 # ---------------------------------------------------------------- another cache
