@@ -20,6 +20,8 @@
  *      flight come to their end
  *   4. a checkpoint is named: no replay sees an entry of that number again
  *   5. the table's entry is free, durably, and the number may be given to another volume
+ * Where an error came behind 1, the number alone is left of it in core once 3 is done: 2, 4 and 5 are done (again) by it, when
+ * somebody asks for it, or attaches the volume: cache_forget_rest(), one at a time (forget_lock).
  */
 #include "larder.h"
 
@@ -84,11 +86,8 @@ static int attach_new(struct cache *c, u16 number, const u8 uuid[16], const char
 	return 0;
 }
 
-/*
- * Sleeps.  label: LARDER_LABEL_SIZE bytes.  *v is counted.  An entry of this UUID and incarnation is taken as it is.
- * -EEXIST: there is one of another incarnation or size; -EBUSY: one that is being forgotten; -ENOSPC: the table is full.
- */
-int cache_attach(struct cache *c, const u8 uuid[16], const char *label, u64 sectors, u64 incarnation, struct volume **v)
+/* As cache_attach(); -EBUSY: one that is being forgotten, or was to be. */
+static int attach(struct cache *c, const u8 uuid[16], const char *label, u64 sectors, u64 incarnation, struct volume **v)
 {
 	const struct larder_table_volume *e;
 	int number, err = 0;
@@ -113,6 +112,22 @@ int cache_attach(struct cache *c, const u8 uuid[16], const char *label, u64 sect
 out:
 	mutex_unlock(&c->super_lock);
 	return err;
+}
+
+/*
+ * Sleeps.  label: LARDER_LABEL_SIZE bytes.  *v is counted.  An entry of this UUID and incarnation is taken as it is; the rest of
+ * one that was not forgotten to the end goes first.  -EEXIST: there is one of another incarnation or size; -ENOSPC: the table is
+ * full.
+ */
+int cache_attach(struct cache *c, const u8 uuid[16], const char *label, u64 sectors, u64 incarnation, struct volume **v)
+{
+	int err = attach(c, uuid, label, sectors, incarnation, v);
+
+	if (err != -EBUSY)
+		return err;
+	err = cache_forget_rest(c, uuid);
+	/* -ENOENT: somebody else has done it by now */
+	return err && err != -ENOENT ? err : attach(c, uuid, label, sectors, incarnation, v);
 }
 
 /* ------------------------------------------------------------------ forgetting */
@@ -163,9 +178,10 @@ static int forget_entry(struct cache *c, u16 number, u32 state)
 	return err;
 }
 
-static int forget_log(struct cache *c, struct volume *v)
+/* Step 2. */
+static int forget_log(struct cache *c, u16 number)
 {
-	struct larder_entry_in e = { .kind = LARDER_FORGET, .volume = v->number };
+	struct larder_entry_in e = { .kind = LARDER_FORGET, .volume = number };
 	int err = log_entry_wait(c, &e, NULL);
 
 	return err ?: log_sync(c);
@@ -204,10 +220,28 @@ static void forget_index(struct volume *v)
 	}
 }
 
+/* Steps 4 and 5, unless there was an error before. */
+static int forget_end(struct cache *c, u16 number, const u8 uuid[16], int err)
+{
+	/* two: neither of the named ones may know the number once another volume can have it */
+	if (!err)
+		err = checkpoint_take(c);
+	if (!err)
+		err = checkpoint_take(c);
+	if (!err)
+		err = forget_entry(c, number, LARDER_VOLUME_NONE);
+	if (err)
+		DMERR("cache %pUb: volume %pUb: forgetting it failed: error %d; check the SSD, then 'forget' it again", c->uuid,
+		      uuid, err);
+	segments_release(c);
+	reclaim_kick(c);
+	return err;
+}
+
 /*
- * Sleeps.  Dirty data of it is lost: asking first is the caller's.  v: counted by the caller too.  -EBUSY: it is bound, or being
- * forgotten already; another error: the cache could not write; the next start does the rest of the steps above if the first one
- * was done.
+ * Sleeps.  Dirty data of it is lost: asking first is the caller's.  v: counted by the caller too.  -EBUSY: it is in use, or being
+ * forgotten already; another error: the cache could not write; cache_forget_rest(), or the next start, does the rest of the steps
+ * above if the first one was done.
  */
 int cache_forget(struct cache *c, struct volume *v)
 {
@@ -216,29 +250,49 @@ int cache_forget(struct cache *c, struct volume *v)
 	if (err)
 		return err;
 	resync_leave(c);
+	mutex_lock(&c->forget_lock);
 	err = forget_entry(c, v->number, LARDER_VOLUME_FORGETTING);
 	if (err) {
+		mutex_unlock(&c->forget_lock);
 		forget_unclaim(v);
 		return err;
 	}
-	err = forget_log(c, v);
+	err = forget_log(c, v->number);
 	forget_unpublish(c, v);
 	forget_index(v);
 	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
 	forget_index(v);	/* a copy that was on its way */
-	/* two: neither of the named ones may know the number once another volume can have it */
-	if (!err)
-		err = checkpoint_take(c);
-	if (!err)
-		err = checkpoint_take(c);
-	if (!err)
-		err = forget_entry(c, v->number, LARDER_VOLUME_NONE);
+	err = forget_end(c, v->number, v->uuid, err);
+	mutex_unlock(&c->forget_lock);
 	volume_put(v);		/* that of c->volumes[] */
-	if (err)
-		DMERR("cache %pUb: volume %pUb: forgetting it failed: error %d; check the SSD, then stop and start the cache",
-		      c->uuid, v->uuid, err);
-	segments_release(c);
-	reclaim_kick(c);
+	return err;
+}
+
+/* forget_lock held: nobody is at work on it.  -ENOENT */
+static int forget_left(struct cache *c, const u8 uuid[16])
+{
+	const struct larder_table_volume *e;
+	int number;
+
+	mutex_lock(&c->super_lock);
+	number = table_number(c, uuid);
+	if (number >= 0) {
+		e = &c->table->volumes[number];
+		if (le32_to_cpu(e->state) != LARDER_VOLUME_FORGETTING || c->volumes[number])
+			number = -ENOENT;
+	}
+	mutex_unlock(&c->super_lock);
+	return number < 0 ? -ENOENT : number;
+}
+
+int cache_forget_rest(struct cache *c, const u8 uuid[16])
+{
+	int number, err;
+
+	mutex_lock(&c->forget_lock);
+	number = forget_left(c, uuid);
+	err = number < 0 ? number : forget_end(c, number, uuid, forget_log(c, number));
+	mutex_unlock(&c->forget_lock);
 	return err;
 }
 

@@ -978,8 +978,10 @@ static int message_forget(struct cache *c, unsigned int argc, char **argv)
 	}
 	v = cache_find_volume(c, uuid.b);
 	if (!v) {
-		DMERR("cache %pUb: forget: it knows no volume %pUb", c->uuid, &uuid);
-		return -ENOENT;
+		err = cache_forget_rest(c, uuid.b);
+		if (err == -ENOENT)
+			DMERR("cache %pUb: forget: it knows no volume %pUb", c->uuid, &uuid);
+		return err;
 	}
 	dirty = atomic64_read(&v->dirty_sectors);
 	if (dirty && argc != 3) {

@@ -16,6 +16,7 @@
  *
  * Locks, outermost first
  *   cache->users        (rwsem)  read by each message, and by a volume that leaves the cache, to the end: a suspend waits for them
+ *   cache->forget_lock  (mutex)  one volume is forgotten after the other; nothing that volumes wait for takes it
  *   cache_target->lock  (mutex)  one change of the settings after the other; SSDs are written to under it
  *   cache_registry_lock (mutex)  the list of caches, and a volume's being bound; nothing waits for I/O under it
  *   cache->super_lock   (mutex)  superblock and table of the cache, their buffers and generations; volume->super_lock likewise
@@ -507,6 +508,7 @@ struct cache {
 	struct delayed_work copy_timer;
 	struct mutex copies_lock;	/* open records of fill and keep, and their closing */
 	struct record *open_copies[LARDER_NR_STREAMS];
+	struct mutex forget_lock;	/* one volume is forgotten at a time; outside of checkpoint_lock and super_lock */
 	struct mutex open_lock, checkpoint_lock, reclaim_lock;
 	unsigned long discard_after;	/* jiffies; of a segment; open_lock */
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
@@ -1641,7 +1643,8 @@ void cache_stop(struct cache *c);			/* sleeps: postsuspend: commit, flush, perha
 
 /* attach.c: volumes come and go.  Sleep. */
 int cache_attach(struct cache *c, const u8 uuid[16], const char *label, u64 sectors, u64 incarnation, struct volume **v);
-int cache_forget(struct cache *c, struct volume *v);	/* index dropped, FORGET logged, table entry gone; -EBUSY: bound */
+int cache_forget(struct cache *c, struct volume *v);	/* index dropped, FORGET logged, table entry gone; -EBUSY: in use */
+int cache_forget_rest(struct cache *c, const u8 uuid[16]);	/* of one that met an error; -ENOENT: there is none */
 /* before the first write without the cache; sets v->raised.  Not on io_wq */
 int volume_raise_incarnation(struct volume *v);
 

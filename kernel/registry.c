@@ -261,6 +261,7 @@ static void cache_init_locks(struct cache *c)
 	INIT_LIST_HEAD(&c->targets);
 	mutex_init(&c->super_lock);
 	mutex_init(&c->set_lock);
+	mutex_init(&c->forget_lock);
 	mutex_init(&c->open_lock);
 	mutex_init(&c->checkpoint_lock);
 	mutex_init(&c->copies_lock);

@@ -3,6 +3,7 @@
 can be loaded back, IMA, tracepoints, options that bound something, the smallest layout, a warm cache after a power cut."""
 
 import concurrent.futures
+import contextlib
 import errno
 import json
 import mmap
@@ -914,3 +915,37 @@ def test_forget(stack):
     assert stack.cache.status()["volumes"] == stack.cache.status()["dirty_sectors"] == 0
     with pytest.raises(command.CommandError):
         Volume.start(stack.hdd, stack.cache)
+
+
+def test_forget_goes_on_behind_an_error(stack, make_disk, kernel_log):
+    """The SSD fails one flush, each in turn: what was begun is ended by the next attach, or by the same message, while it runs."""
+    kernel_log.expect("I/O error|critical")
+    other = make_disk("hdd1", model="null", mb=64, wce=1)
+    Volume.format("w", other)
+    stack.volume.set(writeback="off")
+    stack.volume.write(0, os.urandom(BLOCK))  # with nothing dirty a flush that fails would end the cache
+    stack.volume.flush()
+    failed = 0
+    for skip in range(24):
+        data = os.urandom(BLOCK)
+        w = Volume.start(other, stack.cache, "w")
+        w.write(0, data)
+        w.drain()
+        uuid = w.status()["uuid"]
+        w.remove()
+        kernel_log.mark()
+        stack.ssd.fail(op="flush", status="ioerr", skip=skip, count=1)
+        with contextlib.suppress(command.CommandError):
+            stack.cache.message("forget", uuid)
+        stack.ssd.heal()
+        begun = any("forgetting it failed" in x for x in kernel_log.lines())
+        failed += begun
+        if begun and skip % 2:
+            stack.cache.message("forget", uuid)
+            assert stack.cache.status()["volumes"] == 1
+        w = Volume.start(other, stack.cache, "w")
+        assert w.read(0, 8) == data
+        w.remove()
+    assert failed > 3, "no error came behind the first step"
+    stack.restart()
+    assert (stack.cache.status()["volumes"], stack.volume.dirty()) == (2, 8)
