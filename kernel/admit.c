@@ -219,7 +219,7 @@ static struct class_table *class_table_create(const struct larder_classes *list,
 		return NULL;
 	t->generation = generation;
 	t->list = *list;
-	t->counters = alloc_percpu(struct class_counters);
+	t->counters = larder_counters(struct class_counters);
 	if (t->counters)
 		return t;
 	class_table_free(t);

@@ -991,6 +991,9 @@ void volume_activate(struct volume *v);		/* it is bound, and its superblock says
 void volume_unbind(struct volume *v);		/* postsuspend: everything in flight has ended; or a bind is given up */
 void cache_fail(struct cache *c, const char *why);	/* any context: one way; raises the event */
 void volume_event(struct volume *v);			/* a dm event, if it is bound */
+/* Zeroed, for free_percpu(), or NULL; waits up to a second for memory that the kernel has not made ready */
+void __percpu *counters_alloc(size_t bytes, size_t align);
+#define larder_counters(type)	((type __percpu *)counters_alloc(sizeof(type), __alignof__(type)))
 u64 cache_memory_bytes(struct cache *c);
 u64 cache_memory_limit(struct cache *c);
 

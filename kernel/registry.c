@@ -216,6 +216,24 @@ void cache_fail(struct cache *c, const char *why)
 
 /* ------------------------------------------------------------------ memory */
 
+/*
+ * Under memalloc_noio_save(), as all starts and messages are, kernels before 6.15 take an allocation of this kind for one that may
+ * not sleep: it has what is there already, and fails, with memory enough.  A work of theirs makes more then.
+ */
+void __percpu *counters_alloc(size_t bytes, size_t align)
+{
+	void __percpu *p;
+	unsigned int i;
+
+	for (i = 0; i < HZ; i++) {
+		p = __alloc_percpu_gfp(bytes, align, GFP_KERNEL | __GFP_NOWARN);
+		if (p)
+			return p;
+		schedule_timeout_uninterruptible(1);
+	}
+	return __alloc_percpu_gfp(bytes, align, GFP_KERNEL);
+}
+
 static u64 volume_memory_bytes(struct volume *v)
 {
 	u64 fixed = sizeof(*v) + LARDER_SB_SIZE + num_possible_cpus() * sizeof(*v->counters) + larder_seq_bytes();
@@ -345,7 +363,7 @@ static int cache_create_memory(struct cache *c)
 	unsigned int i;
 	int err;
 
-	c->counters = alloc_percpu(struct cache_counters);
+	c->counters = larder_counters(struct cache_counters);
 	c->table = kvzalloc(sizeof(*c->table), GFP_KERNEL);
 	c->races = kvcalloc(1u << RACE_BUCKETS_SHIFT, sizeof(*c->races), GFP_KERNEL);
 	c->any_sectors = kvmalloc_array(LARDER_MAX_VOLUMES, sizeof(*c->any_sectors), GFP_KERNEL);
@@ -601,7 +619,7 @@ struct volume *volume_create(struct cache *c, u16 number, const u8 uuid[16], u64
 	v->sectors = sectors;
 	v->clean_since = jiffies ?: 1;
 	memcpy(v->uuid, uuid, LARDER_UUID_SIZE);
-	v->counters = alloc_percpu(struct volume_counters);
+	v->counters = larder_counters(struct volume_counters);
 	v->sb = kzalloc(LARDER_SB_SIZE, GFP_KERNEL);
 	err = c ? volume_create_cached(v) : 0;
 	if (!v->counters || !v->sb)

@@ -3,11 +3,11 @@
  * Allocations of one module fail, on kernels without fault injection: kprobes on the functions that its code calls for memory.
  * Whoever else calls them, the block layer for the module's bios as well, is left alone.
  *
- *   memory from=ADDRESS to=ADDRESS [skip=N] [count=N] [odds=N] [seed=N]
+ *   memory from=ADDRESS to=ADDRESS [skip=N] [count=N] [odds=N] [seed=N] [percpu=1]
  *   memory off
  *
  * from, to: its text.  The first 'skip' calls pass, then each fails, or one of 'odds' at random, 'count' of them (0: without end).
- * What may not fail does not: a mempool that the caller may wait for.
+ * What may not fail does not: a mempool that the caller may wait for.  percpu: memory of each processor alone fails.
  *
  *   simdisk/memory      seen=N failed=N: calls by the module since then
  */
@@ -21,7 +21,8 @@
 static const char * const names[] = {
 	/* 6.1 */
 	"__kmalloc", "kmalloc_trace", "kmalloc_large", "kmem_cache_alloc", "kvmalloc_node", "__vmalloc", "vmalloc", "vzalloc",
-	"alloc_pages", "__get_free_pages", "__alloc_percpu", "mempool_alloc", "bitmap_zalloc", "alloc_workqueue",
+	"alloc_pages", "__get_free_pages", "__alloc_percpu", "__alloc_percpu_gfp", "mempool_alloc", "bitmap_zalloc",
+	"alloc_workqueue",
 	/* 6.12 */
 	"__kmalloc_noprof", "__kmalloc_cache_noprof", "__kmalloc_large_noprof", "kmem_cache_alloc_noprof", "__kvmalloc_node_noprof",
 	"__vmalloc_noprof", "vmalloc_noprof", "vzalloc_noprof", "alloc_pages_noprof", "get_free_pages_noprof", "pcpu_alloc_noprof",
@@ -32,7 +33,7 @@ static struct kprobe probes[ARRAY_SIZE(names)];
 static struct kprobe *registered[ARRAY_SIZE(names)];
 static u32 nr_registered;
 static DEFINE_RAW_SPINLOCK(memory_lock);	/* what follows */
-static u64 text_from, text_to, skip, count, odds, seen, failed;
+static u64 text_from, text_to, skip, count, odds, percpu, seen, failed;
 static struct rnd_state rnd;
 
 /* What a function that fails does: it returns. */
@@ -57,7 +58,7 @@ static int memory_call(struct kprobe *p, struct pt_regs *regs)
 {
 	unsigned long caller = *(unsigned long *)regs->sp;
 
-	if (caller < text_from || caller >= text_to)
+	if (caller < text_from || caller >= text_to || (percpu && !strstr(p->symbol_name, "cpu")))
 		return 0;
 	if (!strncmp(p->symbol_name, "mempool_alloc", 13) && ((__force gfp_t)regs->si & __GFP_DIRECT_RECLAIM))
 		return 0;
@@ -94,7 +95,7 @@ static int memory_on(void)
 /* Sleeps, under sim_ctl_lock. */
 int sim_memory_set(char *args)
 {
-	u64 from = 0, to = 0, skip_ = 0, count_ = 0, odds_ = 0, seed = 1, *into;
+	u64 from = 0, to = 0, skip_ = 0, count_ = 0, odds_ = 0, percpu_ = 0, seed = 1, *into;
 	char *word, *value;
 
 	if (nr_registered)
@@ -103,7 +104,8 @@ int sim_memory_set(char *args)
 		if (!value)
 			return strcmp(word, "off") ? -EINVAL : 0;
 		into = !strcmp(word, "from") ? &from : !strcmp(word, "to") ? &to : !strcmp(word, "skip") ? &skip_ :
-		       !strcmp(word, "count") ? &count_ : !strcmp(word, "odds") ? &odds_ : !strcmp(word, "seed") ? &seed : NULL;
+		       !strcmp(word, "count") ? &count_ : !strcmp(word, "odds") ? &odds_ : !strcmp(word, "seed") ? &seed :
+		       !strcmp(word, "percpu") ? &percpu_ : NULL;
 		if (!into || kstrtou64(value, 0, into))
 			return -EINVAL;
 	}
@@ -114,6 +116,7 @@ int sim_memory_set(char *args)
 	skip = skip_;
 	count = count_ ?: SIM_NEVER;
 	odds = odds_;
+	percpu = percpu_;
 	seen = failed = 0;
 	prandom_seed_state(&rnd, seed);
 	return memory_on();

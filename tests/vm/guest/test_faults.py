@@ -949,6 +949,20 @@ def test_no_memory_for_a_start(stack):
     stack.stop()
 
 
+def test_counters_that_are_not_ready(stack):
+    """Memory of each processor, which kernels give to whoever may not do I/O from what is there already: more of it comes soon."""
+    stack.stop()
+    stack.options["class"] = "special"
+    with memory.failing(percpu=1, count=2):
+        stack.start()
+        assert memory.counts()["failed"] == 2
+    with memory.failing(percpu=1, count=1):
+        stack.volume.set(**{"class": "default"})
+        stack.volume.set(**{"class": "special"})
+        assert memory.counts()["failed"] == 1
+    check_all(stack.volume)
+
+
 @pytest.mark.parametrize("odds", [1, 3, 20])
 @pytest.mark.parametrize("mode", ["writeback", "writethrough", "writearound"])
 def test_no_memory_under_load(make_disk, make_oracle, seed, odds, mode):

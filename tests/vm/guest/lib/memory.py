@@ -46,7 +46,9 @@ def function(*names: str) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def failing(*functions: str, **rule: object) -> Iterator[None]:
-    """skip=N, count=N (0: without end), odds=N: one of so many, at random, seed=N.  functions: function(), of that one alone."""
+    """skip=N, count=N (0: without end), odds=N: one of so many, at random, seed=N, percpu=1: that of each processor alone.
+
+    functions: function(), of that one alone."""
     first, last = function(*functions) if functions else text()
     simdisk.control(f"memory from={first:#x} to={last + 1:#x} {simdisk.words(**rule)}")
     try:
