@@ -53,9 +53,10 @@ static u64 cache_slots(const struct cache *c)
 	return (u64)c->nr_segments * c->segment_slots;
 }
 
-static u64 percent_of_cache(const struct cache *c, u32 percent)
+/* Slots of clean data */
+static s64 percent_of_cache(const struct cache *c, u32 percent)
 {
-	return div_u64((u64)c->nr_segments * c->data_slots * percent, 100);
+	return div_u64(segments_room(c, USE_CLEAN) * percent, 100);
 }
 
 /* Sleeps. */
@@ -92,7 +93,7 @@ static bool pin_fits(struct volume *v, u32 slots, u8 pin)
 {
 	int rest = KEPT_PERCENT_MAX - min(atomic_read(&v->cache->guaranteed), KEPT_PERCENT_MAX);
 
-	return atomic64_read(&v->pinned[pin - 1]) + slots <= READ_ONCE(v->pin_limit[pin - 1]) &&
+	return atomic64_read(&v->pinned[pin - 1]) + slots <= percent_of_cache(v->cache, READ_ONCE(v->pin_percent[pin - 1])) &&
 	       atomic64_read(&v->cache->pinned) + slots <= percent_of_cache(v->cache, rest);
 }
 
@@ -177,7 +178,22 @@ static void pins_forget(struct volume *v)
 
 bool admit_keeps(struct volume *v, const struct larder_map *m)
 {
-	return pin_of(v->cache, m->cache, m->len) || atomic64_read(&v->cached_sectors) <= READ_ONCE(v->share_min);
+	int percent = READ_ONCE(v->guaranteed);
+
+	return pin_of(v->cache, m->cache, m->len) ||
+	       (percent && atomic64_read(&v->cached_sectors) <= percent_of_cache(v->cache, percent) * LARDER_SLOT_SECTORS);
+}
+
+u32 admit_segments_kept(struct cache *c)
+{
+	s64 slots = atomic64_read(&c->pinned) + percent_of_cache(c, atomic_read(&c->guaranteed));
+
+	return div_u64(max(slots, 0ll), c->data_slots);
+}
+
+bool share_is_used_up(struct volume *v)
+{
+	return atomic64_read(&v->cached_sectors) >= percent_of_cache(v->cache, READ_ONCE(v->set.share_max)) * LARDER_SLOT_SECTORS;
 }
 
 /* What all volumes of the cache are guaranteed together, and pins, leaves reclaim its part: beyond it a guarantee is none. */
@@ -192,9 +208,7 @@ static void share_apply(struct volume *v, const struct volume_settings *set)
 		atomic_sub(now, &c->guaranteed);
 		now = 0;
 	}
-	v->guaranteed = now;
-	WRITE_ONCE(v->share_min, percent_of_cache(c, now) * LARDER_SLOT_SECTORS);
-	WRITE_ONCE(v->share_max, set->share_max == 100 ? S64_MAX : percent_of_cache(c, set->share_max) * LARDER_SLOT_SECTORS);
+	WRITE_ONCE(v->guaranteed, now);
 }
 
 /* ------------------------------------------------------------------ settings */
@@ -226,25 +240,14 @@ static struct class_table *class_table_create(const struct larder_classes *list,
 	return NULL;
 }
 
-/* They go with the size of the cache, which may have grown since. */
-static void pin_limits_apply(struct volume *v, const struct larder_classes *list)
-{
-	unsigned int i;
-
-	for (i = 0; i < list->nr; i++)
-		if (list->rule[i].pin)
-			WRITE_ONCE(v->pin_limit[list->rule[i].pin - 1], percent_of_cache(v->cache, list->rule[i].percent));
-}
-
 static int classes_apply(struct volume *v, const struct larder_classes *list)
 {
 	struct class_table *old = rcu_dereference_protected(v->classes, true), *new = NULL;
+	unsigned int i;
 	int err;
 
-	if (old ? larder_classes_same(&old->list, list) : list->preset == LARDER_CLASS_DEFAULT) {
-		pin_limits_apply(v, list);
+	if (old ? larder_classes_same(&old->list, list) : list->preset == LARDER_CLASS_DEFAULT)
 		return 0;
-	}
 	err = pins_create(v->cache, list->pins);
 	if (err)
 		return err;
@@ -253,13 +256,15 @@ static int classes_apply(struct volume *v, const struct larder_classes *list)
 		if (!new)
 			return -ENOMEM;
 	}
-	memset(v->pin_limit, 0, sizeof(v->pin_limit));
+	memset(v->pin_percent, 0, sizeof(v->pin_percent));
 	rcu_assign_pointer(v->classes, new);
 	if (old && old->list.pins) {
 		synchronize_rcu();
 		pins_forget(v);
 	}
-	pin_limits_apply(v, list);
+	for (i = 0; i < list->nr; i++)
+		if (list->rule[i].pin)
+			WRITE_ONCE(v->pin_percent[list->rule[i].pin - 1], list->rule[i].percent);
 	if (old)
 		call_rcu(&old->rcu, class_table_free_rcu);
 	return 0;
@@ -411,9 +416,7 @@ static u64 probe_now_ms(void)
 /* As long as no more is dirty, segments come free without a word to the writeback. */
 static bool stream_has_room(struct cache *c)
 {
-	u64 sectors = (u64)c->nr_segments * c->data_slots * LARDER_SLOT_SECTORS;
-
-	return atomic64_read(&c->dirty_sectors) * 100 < sectors * LARDER_STREAM_ROOM;
+	return atomic64_read(&c->dirty_sectors) * 100 < segments_room(c, USE_LOG) * LARDER_SLOT_SECTORS * LARDER_STREAM_ROOM;
 }
 
 bool stream_bypasses(struct volume *v, struct larder_io *io, u64 run, bool write)

@@ -484,7 +484,7 @@ static bool read_may_fill(struct volume *v, const struct larder_io *io)
 
 	if (!v->set.fill || io->bypass || io->retries || c->state != CACHE_RUNNING)
 		return false;
-	if (atomic64_read(&v->cached_sectors) >= READ_ONCE(v->share_max)) {
+	if (unlikely(v->set.share_max < 100) && share_is_used_up(v)) {
 		volume_count(v, fills_over_share, 1);
 		return false;
 	}
@@ -962,7 +962,7 @@ static void judge_write(struct volume *v, struct bio *bio, struct larder_io *io)
 		return;
 	if (unlikely(v->stripe) && v->set.stripes)
 		judge_stripes(v, bio, io);
-	if (unlikely(atomic64_read(&v->cached_sectors) >= READ_ONCE(v->share_max))) {
+	if (unlikely(v->set.share_max < 100) && share_is_used_up(v)) {
 		io->bypass = true;
 		volume_count(v, write_over_share, 1);
 	} else if (unlikely(ssd_congested(v->cache, SSD_WRITE)) && !io->bypass && ssd_avoids(v->cache, SSD_WRITE)) {

@@ -581,9 +581,8 @@ struct volume {
 	/* what goes to the SSD: admit.c */
 	struct class_table __rcu *classes;	/* NULL: the preset default */
 	atomic64_t pinned[LARDER_CLASS_PINS];	/* slots, by ordinal of the rule */
-	s64 pin_limit[LARDER_CLASS_PINS];
-	s64 share_min, share_max;	/* sectors cached */
-	int guaranteed;			/* percent, as counted in cache->guaranteed */
+	u8 pin_percent[LARDER_CLASS_PINS];	/* of the cache: its limit */
+	int guaranteed;			/* percent of the cache, as counted in cache->guaranteed */
 	u32 stripe, stripe_phase;	/* sectors; 0: the backing has none.  A stripe begins where sector + phase is a multiple */
 
 	/* bound to a live table */
@@ -1143,6 +1142,8 @@ bool segment_may_be_mapped(struct cache *c, u32 segment);
  * these are few, and what the log and checkpoints need is counted by them.
  */
 u32 segments_units(const struct cache *c, const struct cache_device *without);
+/* Any context: slots of such data that there would be room for, were there nothing else; each takes as many as it has copies. */
+u64 segments_room(const struct cache *c, enum segment_use use);
 /* Sleeps; the cache stands still: those from the last one up to nr, free, of this SSD.  -ENOMEM: nothing has changed */
 int segments_grow(struct cache *c, struct cache_device *d, u32 nr);
 /* The cache stands still: what a stream of clean copies had opened, or begun, is none of it if no copy is left. */
@@ -1558,6 +1559,8 @@ void pins_clear(struct volume *v, u64 cache, u32 len);	/* a mapping has gone */
 u8 pin_of(const struct cache *c, u64 cache, u32 len);	/* 0: none of it is pinned */
 void pins_destroy(struct cache *c);
 bool admit_keeps(struct volume *v, const struct larder_map *m);	/* reclaim: pinned, or of a volume below its guaranteed share */
+u32 admit_segments_kept(struct cache *c);	/* any context: so many segments would be full of such data, at most */
+bool share_is_used_up(struct volume *v);	/* any context: has it share_max, below 100, of the cache? */
 /* Whole stripes in a write behind its first *lead sectors; 0: none.  v->stripe is not 0. */
 u32 io_stripes(const struct volume *v, const struct larder_io *io, u32 *lead);
 

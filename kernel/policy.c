@@ -641,16 +641,21 @@ u64 larder_ghost_bytes(const struct larder_ghost *g)
 #define LARDER_RELINK_PERCENT	75
 #define LARDER_DEAD_PERCENT	25
 
-/* The queue whose oldest segment goes next.  Small: while it holds more than its goal; the only one that holds anything, always. */
+/*
+ * The queue whose oldest segment goes next.  Small: while it holds more than its goal, or main less; the only one that holds anything,
+ * always.
+ */
 enum larder_small_or_main larder_evict_queue(const struct larder_queue_facts *f)
 {
 	unsigned int percent = clamp(f->small_percent, 5u, 10u);
+
+	u64 goal = f->total_segments * percent;
 
 	if (!f->main_segments)
 		return LARDER_QUEUE_SMALL;
 	if (!f->small_segments)
 		return LARDER_QUEUE_MAIN;
-	return f->small_segments * 100 > f->total_segments * percent ? LARDER_QUEUE_SMALL : LARDER_QUEUE_MAIN;
+	return f->small_segments * 100 > goal || f->main_segments * 100 < goal ? LARDER_QUEUE_SMALL : LARDER_QUEUE_MAIN;
 }
 
 /*

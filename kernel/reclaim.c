@@ -19,6 +19,7 @@
 #define RECLAIM_BATCH	4u	/* segments emptied together: one grace period */
 #define DIRTY_BATCH	8u	/* dirty segments written back together */
 #define STAYS_BREAK	(HZ / 10)	/* before a segment is tried again whose data found no room */
+#define KEPT_BREAK	(60 * HZ)	/* before one is looked at again that is full of what is kept in any case */
 #define BUSY_WAITS	16u	/* of a jiffy, for writes beside what is hot; of a segment */
 #define DAMAGED_BREAK	(60 * HZ)	/* before dirty data that is damaged is tried again */
 
@@ -28,8 +29,10 @@ struct reclaim {
 	u32 segments[RECLAIM_BATCH];
 	u32 nr_segments;
 	bool only_space;			/* is wanted: not memory, nor that something is dropped */
+	bool must;				/* writes wait, and what is kept is all there is: it is as the rest */
 	bool stays;				/* something of it: the keep stream had no room, or writes go on beside it */
 	u32 waits;				/* left, of BUSY_WAITS */
+	u32 kept;				/* segments put back that do not cool */
 };
 
 /* ------------------------------------------------------------------ what is in a segment */
@@ -102,7 +105,9 @@ static u32 map_slots(const struct larder_map *m, u64 *first)
 
 struct tally {
 	u32 live, hot;
+	u32 kept;			/* of the hot ones, that stay so however often they are looked at */
 	bool main;
+	bool must;
 	bool dead;			/* it goes before its turn, for want of space: all of it is kept */
 };
 
@@ -117,7 +122,7 @@ static enum larder_extent_fate map_fate(struct volume *v, const struct larder_ma
 	while (n--)
 		most = max(most, larder_heat_get(&v->cache->heat, first + n));
 	fate = larder_extent_fate(most, t->main, t->dead, heat);
-	return admit_keeps(v, m) ? LARDER_EXTENT_KEEP : fate;
+	return !t->must && admit_keeps(v, m) ? LARDER_EXTENT_KEEP : fate;
 }
 
 static void tally_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
@@ -128,8 +133,10 @@ static void tally_one(struct reclaim *rc, struct volume *v, const struct larder_
 	u32 n = map_slots(m, &first);
 
 	t->live += n;
-	if (m->state == LARDER_ST_CLEAN && map_fate(v, m, t, &heat) == LARDER_EXTENT_KEEP)
-		t->hot += n;
+	if (m->state != LARDER_ST_CLEAN || map_fate(v, m, t, &heat) != LARDER_EXTENT_KEEP)
+		return;
+	t->hot += n;
+	t->kept += !t->must && admit_keeps(v, m) ? n : 0;
 }
 
 static void drop_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, void *arg)
@@ -254,7 +261,7 @@ static bool may_stay(struct reclaim *rc, struct volume *v, const struct larder_m
 {
 	struct cache *c = rc->cache;
 
-	return admit_keeps(v, m) && segments_free_count(c, USE_CLEAN) + READ_ONCE(c->nr_state[SEGMENT_WAITING]);
+	return !rc->must && admit_keeps(v, m) && segments_free_count(c, USE_CLEAN) + READ_ONCE(c->nr_state[SEGMENT_WAITING]);
 }
 
 /* The buckets are of 2 MiB, and shared: somebody writes there nearly always, but hardly to what is to be kept. */
@@ -392,11 +399,11 @@ static struct segment *queue_oldest(struct cache *c, enum larder_small_or_main q
 }
 
 /* May it be emptied now?  Where segments are taken in pairs, one without a copy on a full SSD would not help: segments_wanted(). */
-static bool segment_idle(struct cache *c, const struct segment *seg, u32 wanted)
+static bool segment_idle(const struct reclaim *rc, const struct segment *seg, u32 wanted)
 {
-	if (seg->stays && time_before(jiffies, seg->stays + STAYS_BREAK))
+	if (!rc->must && seg->stays && time_before(jiffies, seg->stays + STAYS_BREAK))
 		return false;
-	return !atomic_read(&seg->pins) && segment_helps(c, seg - c->segments, wanted);
+	return !atomic_read(&seg->pins) && segment_helps(rc->cache, seg - rc->cache->segments, wanted);
 }
 
 /* What of it could be written back was; the rest is tried again later. */
@@ -408,8 +415,9 @@ static bool segment_damaged(const struct segment *seg)
 }
 
 /* A segment with little left goes before its turn: the first such one among the oldest of each stream. */
-static struct segment *find_dead(struct cache *c, u32 wanted)
+static struct segment *find_dead(const struct reclaim *rc, u32 wanted)
 {
+	struct cache *c = rc->cache;
 	struct segment *seg;
 	u32 i, n;
 
@@ -418,10 +426,10 @@ static struct segment *find_dead(struct cache *c, u32 wanted)
 		list_for_each_entry(seg, &c->sealed[i], list) {
 			u32 live = atomic_read(&seg->live);
 
-			if (!live && segment_idle(c, seg, wanted))
+			if (!live && segment_idle(rc, seg, wanted))
 				return seg;
 			if (larder_dead_first(live / LARDER_SLOT_SECTORS, c->data_slots) && !atomic_read(&seg->dirty) &&
-			    segment_idle(c, seg, wanted))
+			    segment_idle(rc, seg, wanted))
 				return seg;
 			if (!--n)
 				break;
@@ -435,10 +443,11 @@ static struct segment *find_dead(struct cache *c, u32 wanted)
  * segments_lock held, but not all the time: where few SSDs are short, all segments of the others are passed over.  Nobody else
  * empties any; one at hand that has left its queue meanwhile, or has another place in it, ends the walk, or lets it go on there.
  */
-static struct segment *reclaim_choose_other(struct cache *c, u32 wanted, u32 *dirty, u32 *nr_dirty)
+static struct segment *reclaim_choose_other(const struct reclaim *rc, u32 wanted, u32 *dirty, u32 *nr_dirty)
 {
 	static const u8 order[] = { LARDER_STREAM_FILL, LARDER_STREAM_WRITE, LARDER_STREAM_KEEP };
 	struct segment *seg, *pick = NULL;
+	struct cache *c = rc->cache;
 	u32 i, n, left;
 
 	for (i = 0; i < ARRAY_SIZE(order); i++) {
@@ -448,7 +457,7 @@ static struct segment *reclaim_choose_other(struct cache *c, u32 wanted, u32 *di
 			segments_turn(c, left);
 			if (!left-- || seg->state != SEGMENT_SEALED || seg->stream != order[i])
 				break;
-			if (!segment_idle(c, seg, wanted))
+			if (!segment_idle(rc, seg, wanted))
 				continue;
 			if (!atomic_read(&seg->dirty))
 				pick = pick ?: seg;
@@ -466,6 +475,7 @@ static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *
 {
 	struct cache *c = rc->cache;
 	struct larder_queue_facts facts;
+	enum larder_small_or_main queue;
 	struct segment *pick;
 	u32 n, wanted;
 
@@ -473,18 +483,18 @@ static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *
 	spin_lock_irq(&c->segments_lock);
 	facts.small_segments = c->nr_sealed[LARDER_STREAM_WRITE] + c->nr_sealed[LARDER_STREAM_FILL];
 	facts.main_segments = c->nr_sealed[LARDER_STREAM_KEEP];
+	facts.main_segments -= min_t(u64, facts.main_segments, admit_segments_kept(c));
 	facts.total_segments = c->nr_segments;
 	facts.small_percent = c->set.small_percent;
 	wanted = segments_wanted(c);
-	pick = find_dead(c, wanted);
+	pick = find_dead(rc, wanted);
 	/* where space is too short for fills it is too short for what is moved */
 	t->dead = pick && rc->only_space && READ_ONCE(c->log.stream[LARDER_STREAM_FILL].opened.usable);
 	if (!pick) {
-		pick = queue_oldest(c, larder_evict_queue(&facts));
-		if (!pick)
-			pick = queue_oldest(c, facts.main_segments ? LARDER_QUEUE_MAIN : LARDER_QUEUE_SMALL);
-		if (pick && (atomic_read(&pick->dirty) || !segment_idle(c, pick, wanted)))
-			pick = reclaim_choose_other(c, wanted, dirty, nr_dirty);
+		queue = larder_evict_queue(&facts);
+		pick = queue_oldest(c, queue) ?: queue_oldest(c, queue == LARDER_QUEUE_MAIN ? LARDER_QUEUE_SMALL : LARDER_QUEUE_MAIN);
+		if (pick && (atomic_read(&pick->dirty) || !segment_idle(rc, pick, wanted)))
+			pick = reclaim_choose_other(rc, wanted, dirty, nr_dirty);
 	}
 	n = LARDER_NO_SEGMENT;
 	if (pick) {
@@ -536,6 +546,7 @@ static bool reclaim_one(struct reclaim *rc, u32 segment, struct tally t)
 	struct cache *c = rc->cache;
 	struct segment *seg = &c->segments[segment];
 
+	t.must = rc->must;
 	if (atomic_read(&seg->live)) {
 		if (segment_entries(rc, segment))
 			rc->in.nr_entries = 0;	/* no memory: the scan in reclaim_settle() drops what is mapped to it */
@@ -548,7 +559,12 @@ static bool reclaim_one(struct reclaim *rc, u32 segment, struct tally t)
 			seg->stream = LARDER_STREAM_KEEP;
 			segment_set_state(c, segment, SEGMENT_SEALED);
 			cache_count(c, reclaim_relinked, 1);
-			return true;
+			if (larder_segment_fate(t.live, 0, t.kept, c->data_slots, t.main) != LARDER_FATE_RELINK)
+				return true;
+			/* it does not cool: others first */
+			seg->stays = (jiffies + KEPT_BREAK) ?: 1;
+			rc->kept++;
+			return false;
 		}
 		rc->stays = false;
 		rc->waits = BUSY_WAITS;
@@ -571,7 +587,8 @@ static int reclaim_create(struct reclaim *rc, struct cache *c)
 {
 	rc->cache = c;
 	rc->nr_segments = 0;
-	rc->only_space = false;
+	rc->only_space = rc->must = false;
+	rc->kept = 0;
 	rc->in.entries = kvcalloc(c->segment_slots, sizeof(*rc->in.entries), GFP_NOIO);
 	rc->in.sums = kvcalloc(c->data_slots, sizeof(*rc->in.sums), GFP_NOIO);
 	rc->in.nr_entries = 0;
@@ -593,7 +610,7 @@ static u32 segments_sealed(const struct cache *c)
 	return n;
 }
 
-/* Empties up to n segments; returns how many, or a negative error when none could be. */
+/* Empties up to n segments; returns how many, or 1 if it is not through with those that stay; a negative error when none could be. */
 static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 {
 	u32 dirty[DIRTY_BATCH], nr_dirty, segment, done = 0, tries = 2 * n + 8;
@@ -608,21 +625,26 @@ static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 		segment = reclaim_choose(&rc, &t, dirty, &nr_dirty);
 		if (segment != LARDER_NO_SEGMENT) {
 			done += reclaim_one(&rc, segment, t);
-		} else if (nr_dirty) {
+			continue;
+		}
+		if (nr_dirty) {
 			reclaim_settle(&rc);
 			stuck = reclaim_write_back(&rc, dirty, nr_dirty);
 			/* nothing of them can be written: others, but each only once */
 			looked = stuck == -EAGAIN ? looked + nr_dirty : 0;
-			if (looked >= segments_sealed(c))
-				break;
-		} else {
-			break;
+			if (looked < segments_sealed(c))
+				continue;
 		}
+		if (rc.must || done || segments_free_count(c, USE_LOG) || READ_ONCE(c->nr_state[SEGMENT_WAITING]))
+			break;
+		rc.must = true;
 	}
 	if (rc.in.entries && rc.in.sums)
 		reclaim_settle(&rc);
 	mutex_unlock(&c->reclaim_lock);
 	reclaim_free(&rc);
+	if (!done && !err && rc.kept)
+		return 1;
 	return done ? (int)done : err ?: stuck;
 }
 

@@ -260,6 +260,19 @@ u32 segments_units(const struct cache *c, const struct cache_device *without)
 	return rings_of(number, c->nr_devices, 3);
 }
 
+u64 segments_room(const struct cache *c, enum segment_use use)
+{
+	u64 segments = 0;
+	u32 i;
+
+	if (use == USE_LOG || (READ_ONCE(c->set.mirror) == MIRROR_ALL && cache_pairs(c)))
+		return (u64)segments_units(c, NULL) * c->data_slots;
+	for (i = 0; i < c->nr_devices; i++)
+		if (device_usable(&c->dev[i]))
+			segments += c->dev[i].nr_segments;
+	return segments * c->data_slots;
+}
+
 static u32 opened_goal(struct cache *c, u8 stream)
 {
 	/* 16 of them at once where there is room: one flush for all */

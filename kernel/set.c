@@ -537,8 +537,8 @@ static bool is_replayed(const struct segment *seg, u64 replay_sequence)
 
 	if (state == SEGMENT_CHECKPOINT)
 		return true;
-	/* what was passed over says when that was */
-	return seg->stream == LARDER_STREAM_WRITE && seg->sequence >= replay_sequence &&
+	/* what was passed over says when that was; a stream is left for keep by what is put back young, and its records are not */
+	return seg->sequence >= replay_sequence &&
 	       ((state >= SEGMENT_ACTIVE && state <= SEGMENT_WAITING) || state == SEGMENT_LOST);
 }
 

@@ -452,7 +452,8 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 			group_write(v, g);
 			continue;
 		}
-		g->error = blkdev_issue_zeroout(v->bdev, v->data_start + g->sector, g->sectors, GFP_NOIO, 0);
+		g->error = blkdev_issue_zeroout(v->bdev, v->data_start + g->sector, g->sectors, GFP_NOIO,
+						BLKDEV_ZERO_NOUNMAP);
 		if (g->error)
 			flusher_write_failed(g->flusher, errno_to_blk_status(g->error));
 		g->writes = 1;
@@ -676,18 +677,23 @@ static void writeback_go_on(struct volume *v, const struct piece *pieces, u32 n)
 
 static u64 writeback_target(const struct volume *v)
 {
-	return (u64)v->cache->nr_segments * v->cache->segment_sectors / 100 * READ_ONCE(v->set.writeback_percent);
+	return div_u64(segments_room(v->cache, USE_LOG) * LARDER_SLOT_SECTORS * READ_ONCE(v->set.writeback_percent), 100);
 }
 
-/* Quiet: a disk that may have been spun down takes nothing until more than the target is dirty, and then all there is. */
+/*
+ * Quiet: a disk that may have been spun down takes nothing until more than the target is dirty, and then all there is.  What others
+ * have dirty wakes it only when half of the rest of the cache is.
+ */
 bool writeback_waits(const struct volume *v)
 {
+	u64 target = writeback_target(v), most = (target + segments_room(v->cache, USE_LOG) * LARDER_SLOT_SECTORS) / 2;
+
 	if (READ_ONCE(v->flushing) || leave_drains(v))
 		return false;
 	if (!READ_ONCE(v->set.writeback))
 		return true;
 	return READ_ONCE(v->set.quiet) && !READ_ONCE(v->emptying) && !READ_ONCE(v->writeback_urgent) &&
-	       atomic64_read(&v->cache->dirty_sectors) <= writeback_target(v);
+	       atomic64_read(&v->dirty_sectors) <= target && atomic64_read(&v->cache->dirty_sectors) <= most;
 }
 
 static u64 writeback_allowance(struct volume *v)

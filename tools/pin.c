@@ -200,6 +200,8 @@ static int fit_cache(const struct job *job)
 		 room;
 	char text[SIZE_TEXT], room_text[SIZE_TEXT], *cache = status_value(job->cache->status, "uuid");
 
+	if (status_is(job->cache->status, "mirror", "all") && status_number(job->cache->status, "mirrored"))
+		size /= 2;
 	for (size_t i = 0; cache && i < job->list->number; i++)
 		if (!job->list->mapped[i].cache && status_is(job->list->mapped[i].status, "cache", cache))
 			guaranteed += status_number(job->list->mapped[i].status, "share_min");

@@ -671,6 +671,8 @@ static void test_evict(void)
 		f.small_percent = rnd(20);
 		percent = f.small_percent < 5 ? 5 : f.small_percent > 10 ? 10 : f.small_percent;
 		want = f.small_segments > f.total_segments * percent / 100 + 1e-9 ? LARDER_QUEUE_SMALL : LARDER_QUEUE_MAIN;
+		if (f.main_segments < f.total_segments * percent / 100 - 1e-9)
+			want = LARDER_QUEUE_SMALL;
 		if (!f.main_segments)
 			want = LARDER_QUEUE_SMALL;
 		else if (!f.small_segments)

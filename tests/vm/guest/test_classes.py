@@ -420,29 +420,90 @@ def test_pinned_data_stays_beside_a_write(make_disk):
     stack = Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
     v = stack.volume
     data = os.urandom(MIB * 512)
-    v.write(0, data)
+    for at in range(0, MIB, 8):  # a third of each segment: it is emptied, and what is pinned moved
+        v.write(at, data[at * 512 : (at + 8) * 512])
+        v.write(32 * MIB + 2 * at, os.urandom(8192))
     v.drain()
     v.read(0, MIB)
-    v.write(32 * MIB, os.urandom(MIB * 512))  # the segments before are sealed
+    v.write(40 * MIB, os.urandom(MIB * 512))  # the segments before are sealed
     v.drain()
     v.set(mode="writearound")
-    assert v.status()["pinned_sectors"] == MIB
+    assert v.status()["pinned_sectors"] == MIB and v.status()["cached_sectors"] == 4 * MIB
     there = 2048 + MIB + 512  # on the backing
-    hdd.fail(op="write", from_=there, to=there + 8, status="ok", delay_ms=15000, count=1)
+    hdd.fail(op="write", from_=there, to=there + 8, status="ok", delay_ms=90000, count=1)
     with contextlib.ExitStack() as held:
         writer = threading.Thread(target=v.write, args=(MIB + 512, os.urandom(4096)))
         writer.start()
         held.callback(writer.join)
         wait_for(lambda: hdd.faults()[0]["hits"], 30, "the write")
-        before = stack.cache.status()["reclaimed"]
         for _ in range(3):
             with contextlib.suppress(OSError):  # EAGAIN: what stays is all there is
                 stack.cache.message("reclaim", 100)
-        assert stack.cache.status()["reclaimed"] > before, "the other segments"
+        assert v.status()["cached_sectors"] <= MIB + MIB // 8, "the others were dropped, but for what is in the last segment"
         assert writer.is_alive() and v.status()["pinned_sectors"] == MIB
+    time.sleep(0.2)  # reclaim's break behind what it could not move
+    kept = stack.cache.status()["reclaim_kept_slots"]
     stack.cache.message("reclaim", 100)
+    assert stack.cache.status()["reclaim_kept_slots"] >= kept + MIB // 8, "moved, now"
     hdd.reset_stats()
     assert v.status()["pinned_sectors"] == MIB and v.read(0, MIB) == data and not moved(hdd, "r")
+    stack.stop()
+
+
+def test_pinned_data_lets_others_go(make_disk):
+    """Segments full of it do not cool, so they would be looked at, and put back, for ever."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0, "class": f"lba-0-{16 * MIB}:pin-75/any:cache"}
+    stack = Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+    v, size = stack.volume, 16 * MIB
+    for sector in range(0, size, MIB):
+        v.write(sector, os.urandom(MIB * 512))
+    v.drain()
+    for sector in range(0, size, MIB):
+        v.read(sector, MIB)
+    stack.cache.message("reclaim", stack.cache.status()["segments"])  # put back young, in the queue of what stays
+    assert v.status()["pinned_sectors"] == size
+    v.write(32 * MIB, os.urandom(MIB * 512))
+    v.write(40 * MIB, os.urandom(MIB * 512))
+    v.drain()
+    others = v.status()["cached_sectors"] - size
+    with contextlib.suppress(OSError):
+        stack.cache.message("reclaim", 20)
+    status = v.status()
+    assert status["pinned_sectors"] == size and status["cached_sectors"] - size <= others - MIB
+    stack.stop()
+
+
+def test_pins_where_all_is_mirrored(make_disk):
+    """What is pinned takes two places: its share is one of half the space, and leaves others theirs."""
+    ssds = [make_disk(f"ssd{i}", model="null", mb=32, wce=1, fua=1) for i in range(2)]
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    options = {"cache_mirror": "all", "sequential_cutoff": 0, "class": f"lba-0-{64 * MIB}:pin-75/any:cache"}
+    stack = Stack(ssds, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+    v = stack.volume
+    for sector in range(0, 64 * MIB, MIB):
+        v.write(sector, os.urandom(MIB * 512))
+    v.drain()
+    room = stack.cache.status()["segments"] * stack.cache.status()["segment_sectors"] // 2
+    assert room // 2 < v.status()["pinned_sectors"] <= room * 3 // 4
+    before = v.status()["write_cached_sectors"]
+    for sector in range(96 * MIB, 112 * MIB, MIB):
+        v.write(sector, os.urandom(MIB * 512))
+    assert v.status()["write_cached_sectors"] >= before + 12 * MIB, "there is space for others"
+    assert v.status()["pinned_sectors"] > room // 2
+    stack.stop()
+
+
+@pytest.mark.limit(1800)
+def test_guaranteed_in_small_pieces(make_disk, make_oracle):
+    """Each takes a slot of 4 KiB, so that a share of the sectors is all there is: writes go on all the same."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=24, wce=1, fua=1), make_disk("hdd0", model="null", mb=128, wce=1)
+    options = {"share_min": 75, "sequential_cutoff": 0}
+    stack = Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+    oracle = make_oracle(stack.volume, size="96m")
+    oracle.run(ops=8000, mix="write=1", sizes="1k:100", qd=16)
+    assert stack.cache.status()["reclaimed"] > 20
+    oracle.verify()
     stack.stop()
 
 

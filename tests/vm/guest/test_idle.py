@@ -9,7 +9,7 @@ import time
 
 import pytest
 from lib import wakeups
-from lib.larder import Stack
+from lib.larder import Cache, Stack, Volume
 from lib.oracle import Oracle
 
 MIB = 2048  # sectors
@@ -111,4 +111,49 @@ def test_quiet(make_disk):
     v.set(quiet="off")
     time.sleep(20)
     assert not v.dirty(), "the twin: without it an idle disk gets everything"
+    stack.stop()
+
+
+def test_quiet_beside_a_busy_volume(make_disk):
+    """What another volume has dirty does not wake the disk, though it is more than the target."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    disks = [make_disk(f"hdd{i}", model="null", mb=256, wce=1) for i in range(2)]
+    Cache.format("c", ssd)
+    cache = Cache.start(ssd, congestion_read=0, congestion_write=0)
+    volumes = []
+    for name, disk in zip("vw", disks, strict=True):
+        Volume.format(name, disk, "--cache", "c")
+        volumes.append(Volume.start(disk, cache, name=name, quiet="on", sequential_cutoff=0))
+    v, busy = volumes
+    v.write(0, os.urandom(4096))  # may_be_dirty is set on the disk
+    v.flush()
+    busy.set(writeback="off")
+    for at in range(0, 12 * MIB, 256):
+        busy.write(at, os.urandom(256 * 512))
+    assert busy.dirty() * 10 > cache.status()["segments"] * cache.status()["segment_sectors"]
+    disks[0].reset_stats()
+    for at in range(0, MIB, 256):
+        v.write(at, os.urandom(256 * 512))
+    v.flush()
+    time.sleep(SETTLES)
+    assert v.dirty() == MIB and not any(disks[0].stats()[o] for o in OPERATIONS)
+    for w in volumes:
+        w.set(quiet="off", writeback="on")
+        w.drain()
+        w.remove()
+    cache.remove()
+
+
+def test_quiet_in_a_mirrored_set(make_disk):
+    """Dirty data has two copies: the target is a part of what there is room for, not of both SSDs together."""
+    ssds = [make_disk(f"ssd{i}", model="null", mb=256, wce=1, fua=1) for i in range(2)]
+    hdd = make_disk("hdd0", model="null", mb=512, wce=1)
+    stack = Stack(ssds, hdd, format_volume=("--cache", "c"), quiet="on", sequential_cutoff=0, writeback_percent=60)
+    half = stack.cache.status()["segments"] * stack.cache.status()["segment_sectors"] // 4 // 256 * 256
+    fill(stack, half)
+    time.sleep(60)
+    assert stack.volume.dirty() == half
+    fill(stack, half * 3 // 10, half)
+    time.sleep(60)
+    assert not stack.volume.dirty()
     stack.stop()
