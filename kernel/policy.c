@@ -642,8 +642,8 @@ u64 larder_ghost_bytes(const struct larder_ghost *g)
 #define LARDER_DEAD_PERCENT	25
 
 /*
- * The queue whose oldest segment goes next.  Small: while it holds more than its goal, or main less; the only one that holds anything,
- * always.
+ * The queue whose oldest segment goes next.  Small: while it holds more than its goal, or main less; the only one that holds
+ * anything, always.
  */
 enum larder_small_or_main larder_evict_queue(const struct larder_queue_facts *f)
 {

@@ -82,7 +82,7 @@ u64 larder_ghost_bytes(const struct larder_ghost *g);
 /* ------------------------------------------------------------- eviction: which segment next, and what of it stays */
 enum larder_small_or_main { LARDER_QUEUE_SMALL, LARDER_QUEUE_MAIN };	/* fill and write together; keep */
 struct larder_queue_facts {
-	u64 small_segments, main_segments;	/* sealed, without the opened ones; main: and without what stays there, hot or not */
+	u64 small_segments, main_segments;	/* sealed, without the opened ones; main: nor what stays there, hot or not */
 	u64 total_segments;
 	unsigned int small_percent;		/* goal of the small queue, 5..10 */
 };

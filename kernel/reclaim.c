@@ -492,7 +492,9 @@ static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *
 	t->dead = pick && rc->only_space && READ_ONCE(c->log.stream[LARDER_STREAM_FILL].opened.usable);
 	if (!pick) {
 		queue = larder_evict_queue(&facts);
-		pick = queue_oldest(c, queue) ?: queue_oldest(c, queue == LARDER_QUEUE_MAIN ? LARDER_QUEUE_SMALL : LARDER_QUEUE_MAIN);
+		pick = queue_oldest(c, queue);
+		if (!pick)
+			pick = queue_oldest(c, queue == LARDER_QUEUE_MAIN ? LARDER_QUEUE_SMALL : LARDER_QUEUE_MAIN);
 		if (pick && (atomic_read(&pick->dirty) || !segment_idle(rc, pick, wanted)))
 			pick = reclaim_choose_other(rc, wanted, dirty, nr_dirty);
 	}
@@ -610,7 +612,7 @@ static u32 segments_sealed(const struct cache *c)
 	return n;
 }
 
-/* Empties up to n segments; returns how many, or 1 if it is not through with those that stay; a negative error when none could be. */
+/* Empties up to n segments; returns how many, 1 also if it is not through with those that stay; a negative error: none could be. */
 static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 {
 	u32 dirty[DIRTY_BATCH], nr_dirty, segment, done = 0, tries = 2 * n + 8;
