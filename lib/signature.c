@@ -18,7 +18,9 @@
 
 #include "message.h"
 #include "signature.h"
+#include "superblock.h"
 
+#define LUKS2_LAST (4u << 20) /* bytes: as far as libblkid looks from the beginning */
 #define MAX_ROUNDS 4096 /* a signature that comes back for ever is an error, not a hang */
 
 static blkid_probe new_probe(const struct device *device)
@@ -119,6 +121,27 @@ int signatures_find(const struct device *device, struct problems *found)
 	return pass(device, false, found);
 }
 
+/*
+ * libblkid takes the second header of LUKS2 for LUKS up to 4 MiB behind the beginning, and VMFS at 1 MiB and 2: the log of an SSD lies there, which has
+ * what was written to any volume.  Does this one lie in front of that, or at the tail?
+ */
+static bool lies_outside_data(const struct device *device, blkid_probe probe, const char *what)
+{
+	static const unsigned char magic[2][6] = { "LUKS\xba\xbe", "SKUL\xba\xbe" };
+	const char *text = value(probe, "SBMAGIC_OFFSET");
+	unsigned long long offset = text ? strtoull(text, NULL, 10) : 0;
+	unsigned char head[6];
+
+	if (offset)
+		return offset < LARDER_SEGMENTS_OFFSET || offset > LUKS2_LAST;
+	if (strcmp(what, "crypto_LUKS"))
+		return true;
+	for (unsigned at = 0; at < LARDER_SEGMENTS_OFFSET; at = at ? at * 2 : 16384)
+		if (pread(device->fd, head, sizeof(head), at) != sizeof(head) || !memcmp(head, magic[at != 0], sizeof(head)))
+			return true;
+	return false;
+}
+
 bool signature_besides(const struct device *device, const char *mine, char *type, size_t size)
 {
 	blkid_probe probe = new_probe(device);
@@ -129,7 +152,7 @@ bool signature_besides(const struct device *device, const char *mine, char *type
 		const char *what = value(probe, "TYPE");
 
 		what = what ? what : value(probe, "PTTYPE");
-		found = what && strcmp(what, mine);
+		found = what && strcmp(what, mine) && lies_outside_data(device, probe, what);
 		if (found)
 			snprintf(type, size, "%s", what);
 	}

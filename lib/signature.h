@@ -12,7 +12,7 @@
 int signatures_find(const struct device *device, struct problems *found);
 /*
  * Is there any that is not ours?  Then the type of the first, "linux_raid_member", "swap", "dos".  Commands leave none on what they format, and what is
- * in a volume or a segment does not lie where libblkid looks: it came later, with a new owner.  Says nothing.
+ * in a volume or a segment does not count, nor lie elsewhere where libblkid looks: it came later, with a new owner.  Says nothing.
  */
 bool signature_of_others(const struct device *device, char *type, size_t size);
 /* The same, where that of this type is ours: of a disk of an array, say. */

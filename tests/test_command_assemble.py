@@ -343,6 +343,16 @@ def test_spare_with_something_on_it(degraded, what):
     assert used == []
 
 
+@pytest.mark.parametrize("offset", [1 << 20, 2 << 20, 4 << 20, 1 << 19])
+def test_luks_in_the_log_is_no_signature(degraded, offset):
+    """The second header of a volume, at a place of the log where libblkid looks for one; in front of the log it is somebody's."""
+    spare = degraded.spare()
+    signatures.luks2_second_header(spare, offset)
+    assert "crypto_LUKS" in subprocess.run(["blkid", "-p", spare], capture_output=True, text=True, check=False).stdout
+    _, used = degraded.dry(code=UNSAFE if offset < 1 << 20 else 0)
+    assert bool(used) == (offset >= 1 << 20)
+
+
 @pytest.mark.parametrize("what", ["copy", "whole"])
 def test_spare_of_somebody_else_is_not_listed(degraded, what):
     spare = degraded.spare()

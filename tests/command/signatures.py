@@ -39,6 +39,12 @@ def luks(path):
     write(path, 168, b"11111111-2222-3333-4444-555555555555")
 
 
+def luks2_second_header(path, offset):
+    write(path, offset, b"SKUL\xba\xbe" + struct.pack(">HQQ", 2, 16384, 3) + bytes(48) + b"sha256".ljust(32, b"\0"))
+    write(path, offset + 168, b"9f2c52d5-7d8e-4d3a-9c41-0c3d1c0f6a11".ljust(40, b"\0"))
+    write(path, offset + 256, struct.pack(">Q", 16384))
+
+
 def bcache(path):
     magic = bytes.fromhex("c68573f64e1a45ca8265f57f48ba6d81")
     write(path, 4096, struct.pack("<QQQ16s16s", 0, 8, 1, magic, b"u" * 16))
