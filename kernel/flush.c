@@ -11,8 +11,8 @@
  *                                   a failure sets 'needed' and 'failed'; only the success of a flush issued after the last failure
  *                                   clears 'failed'
  *   error-after-all-ended           a user flush is answered when all it waits for has ended
- *   failed-flush-told               a flush of a backing that failed behind writes of users, whoever it was for, may have lost them:
- *                                   the next flush of a user fails too.  Not in the model, where a failed flush loses nothing
+ *   failed-flush-told               a flush of a backing that failed behind writes of users, whoever it was for, may have lost
+ *                                   them: the next flush of a user fails too.  Not in the model, where a failed one loses nothing
  *
  * A user flush: commit what was accepted (flush-commits), wait until it is applied (flush-waits), then flush the SSDs and, if a
  * bypassed, written-through or discarded range completed there, the backing.  With nothing to wait for, all of it happens in the

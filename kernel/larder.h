@@ -589,7 +589,7 @@ struct volume {
 	bool active;
 	bool forgotten;			/* cache_forget() is at work: cannot be bound any more; cache_registry_lock */
 	u32 lost_told;			/* as flusher.lost: users know of those (failed-flush-told) */
-	atomic_t fua_owed;		/* flushes answered with an error that FUA writes have not repeated yet; dm drops the first */
+	atomic_t fua_owed;		/* flushes that failed, and that no FUA write has repeated yet: dm drops the first error */
 	bool backing_flushed;		/* rule 10: once after the start of the cache, before the first read */
 	struct dm_target *ti;		/* for events; cache_registry_lock */
 	struct block_device *bdev;
