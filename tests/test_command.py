@@ -347,6 +347,8 @@ WRONG_WORDS = [
     (["create", "x", "--backing", "a", "--backing", "b", "--separate", "--raid", "1", "--cache", "/c"], USAGE, "--separate"),
     (["create", "x", "--backing", "a", "--backing", "b", "--separate", "--mkfs", "ext4", "--cache", "/c"], USAGE, "--separate"),
     (["create", "x", "--backing", "a", "--spare", "b", "--cache", "/c"], USAGE, "--spare"),
+    (["create", "x", "--backing", "a", "--integrity", "--cache", "/c"], USAGE, "--integrity"),
+    (["create", "x", "--backing", "a", "--backing", "b", "--raid", "0", "--integrity", "--cache", "/c"], USAGE, "--integrity"),
     (["create", "x", "--backing", "a", "--cache", "b", "--cache-spare", "/c"], USAGE, "--cache-spare"),
     (["create", "x", "--backing", "a", "--cache", "/b", "--encrypt", "rot13"], USAGE, "--encrypt"),
     (["create", "x", "--backing", "/dev/nowhere", "--cache", "/dev/nosuch"], NOT_FOUND, "/dev/nowhere"),

@@ -375,7 +375,7 @@ def test_usage_of_monitor(larder, running):
     for option, value in [("--interval", v) for v in ("0", "0.05", "-1", "x", "1x", "nan", "inf", "1e9", "")] + [
         ("--count", v) for v in ("0", "-1", "x", "1.5", "", "99999999999999999999")
     ]:
-        one_line(larder("monitor", option, value, env=env, code=USAGE), option, f"'{value}'")
+        one_line(larder("monitor", option, value, env=env, code=USAGE), option, f"'{value}'" if value else "empty")
     one_line(larder("monitor", "-o", "wombat", env=env, code=USAGE), "wombat")
     one_line(larder("monitor", "fast", env=env, code=NOT_FOUND), "fast", "larder volume list")
     assert "writeback_bytes" in larder("monitor", "-o", "help", env=env).stdout
