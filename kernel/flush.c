@@ -345,8 +345,6 @@ static void user_flush_answer(struct larder_io *io, int error)
 	}
 	if (error && !io->fua)
 		atomic_inc(&v->fua_owed);
-	else if (!io->fua && unlikely(io->owed))
-		atomic_cmpxchg(&v->fua_owed, io->owed, 0);	/* none has failed since it began */
 	io_complete(larder_io_bio(io), error);
 }
 
@@ -564,7 +562,6 @@ void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool ma
 	io->stage = 0;
 	io->again = true;
 	io->lost = READ_ONCE(v->lost_told);
-	io->owed = atomic_read(&v->fua_owed);
 	volume_count(v, flushes, 1);
 	if (v->cache)
 		user_flush_begin(v, bio, io, false);

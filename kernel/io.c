@@ -840,8 +840,8 @@ static u32 write_cut(const struct volume *v, const struct larder_io *io, u32 mos
 }
 
 /*
- * dm sends the flush in front of a FUA write by itself, and drops its error: the write says it, once for each flush that failed,
- * until one succeeds that began behind them.  Nobody knows whose they were, so it may be one more than needed.
+ * dm sends the flush in front of a FUA write by itself, and drops its error: the write says it, once for each such flush.  Nobody
+ * knows whose they were, so it may be one more than needed.
  */
 static bool write_owes_error(struct volume *v, const struct bio *bio)
 {

@@ -736,7 +736,6 @@ struct larder_io {
 	u64 target;			/* IO_FLUSH: lsn */
 	atomic_t pending;
 	u32 failures;			/* IO_FLUSH: of SSDs when it began */
-	int owed;			/* IO_FLUSH: volume->fua_owed when it began */
 	u32 lost;			/* IO_FLUSH, IO_BYPASS with FUA: flusher->lost as users know it; FUA: when it was issued */
 	int ssd_error;			/* IO_FLUSH: the last one of an SSD; 'error' has those of the backing */
 	struct list_head list;
