@@ -144,7 +144,7 @@ void bypass_end(struct volume *v, struct larder_io *io, bool ok)
 {
 	struct cache *c = v->cache;
 
-	user_wrote(&v->flusher);
+	flusher_wrote(&v->flusher);
 	if (io->exempt)
 		marks_exempt(v, io->sector, io->len);
 	else
@@ -161,10 +161,8 @@ int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool t
 		return err;
 	WRITE_ONCE(v->last_io, jiffies);
 	volume_count(v, write_backing_sectors, io->len);
-	if (io->fua) {
+	if (io->fua)
 		volume_count(v, fuas, 1);
-		io->lost = READ_ONCE(v->flusher.lost);
-	}
 	if (through) {
 		volume_count(v, write_through, 1);
 		if (!fill_through(v, bio, io))

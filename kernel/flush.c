@@ -11,8 +11,6 @@
  *                                   a failure sets 'needed' and 'failed'; only the success of a flush issued after the last failure
  *                                   clears 'failed'
  *   error-after-all-ended           a user flush is answered when all it waits for has ended
- *   failed-flush-told               a flush of a backing that failed behind writes of users, whoever it was for, may have lost
- *                                   them: the next flush of a user fails too.  Not in the model, where a failed one loses nothing
  *
  * A user flush: commit what was accepted (flush-commits), wait until it is applied (flush-waits), then flush the SSDs and, if a
  * bypassed, written-through or discarded range completed there, the backing.  With nothing to wait for, all of it happens in the
@@ -27,7 +25,6 @@ struct flush_op {
 	struct list_head waiters;	/* struct flush_wait */
 	u64 number;
 	u64 cover_lsn, cover_sequence;	/* SSD: applied when it was issued */
-	bool covers;			/* backing: what users wrote */
 	struct bio bio;			/* last; no vectors */
 };
 
@@ -67,8 +64,6 @@ void flusher_init(struct flusher *f, struct cache *c, struct volume *v)
 	f->bdev = NULL;
 	f->needed = true;		/* nobody knows what was done to the device before us */
 	f->failed = false;
-	f->wrote = false;
-	f->lost = 0;
 	f->issued = 0;
 	f->fail_barrier = 0;
 	f->covered_lsn = 0;
@@ -145,7 +140,6 @@ static void flush_op_end(struct bio *bio)
 		f->needed = true;
 		f->failed = true;
 		f->fail_barrier = f->issued;
-		f->lost += op->covers;
 		atomic_inc(&f->errors);
 		if (f->cache)
 			cache_count(f->cache, errors_flush, 1);
@@ -187,8 +181,6 @@ static void flush_op_issue(struct flusher *f, struct flush_op *op, struct flush_
 	list_add_tail(&w->list, &op->waiters);
 	list_add_tail(&op->list, &f->in_flight);
 	WRITE_ONCE(f->needed, false);
-	op->covers = f->wrote;
-	WRITE_ONCE(f->wrote, false);
 	op->cover_lsn = 0;
 	op->cover_sequence = 0;
 	if (f->cache) {
@@ -332,24 +324,10 @@ bool volume_in_doubt(struct volume *v)
 
 /* ------------------------------------------------------------------ flushes of users */
 
-/* All that were under way when the first one is told are told. */
-static void user_flush_answer(struct larder_io *io, int error)
-{
-	struct volume *v = io->volume;
-	u32 lost = READ_ONCE(v->flusher.lost);
-
-	if (!io->only_ssd && lost != io->lost) {
-		error = error ?: -EIO;
-		if (!io->fua)
-			WRITE_ONCE(v->lost_told, lost);
-	}
-	if (error && !io->fua)
-		atomic_inc(&v->fua_owed);
-	io_complete(larder_io_bio(io), error);
-}
-
 static void user_flush_put(struct larder_io *io)
 {
+	struct bio *bio = larder_io_bio(io);
+
 	if (!atomic_dec_and_test(&io->pending))
 		return;
 	if (io->set) {
@@ -374,7 +352,7 @@ static void user_flush_put(struct larder_io *io)
 		flush_enqueue(io->volume->cache, io);
 		return;
 	}
-	user_flush_answer(io, io->error ?: io->ssd_error);
+	io_complete(bio, io->error ?: io->ssd_error);
 }
 
 static void user_flush_done(struct flush_wait *w, int error)
@@ -453,7 +431,7 @@ static int user_flush_catch_up(struct volume *v, struct larder_io *io, bool may_
 	err = volume_catch_up(v);
 	if (!err)
 		return 0;
-	user_flush_answer(io, err);
+	io_complete(larder_io_bio(io), err);
 	return 1;
 }
 
@@ -561,7 +539,6 @@ void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool ma
 	io->only_ssd = false;
 	io->stage = 0;
 	io->again = true;
-	io->lost = READ_ONCE(v->lost_told);
 	volume_count(v, flushes, 1);
 	if (v->cache)
 		user_flush_begin(v, bio, io, false);

@@ -839,15 +839,6 @@ static u32 write_cut(const struct volume *v, const struct larder_io *io, u32 mos
 	return io->bypass && v->stripe && v->stripe < most ? rounddown(most, v->stripe) : most;
 }
 
-/*
- * dm sends the flush in front of a FUA write by itself, and drops its error: the write says it, once for each such flush.  Nobody
- * knows whose they were, so it may be one more than needed.
- */
-static bool write_owes_error(struct volume *v, const struct bio *bio)
-{
-	return bio->bi_opf & REQ_FUA && unlikely(atomic_read(&v->fua_owed)) && atomic_dec_if_positive(&v->fua_owed) >= 0;
-}
-
 static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	u32 most = v->cache->record_slots * LARDER_SLOT_SECTORS;
@@ -856,10 +847,6 @@ static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bo
 
 	if (unlikely(v->cache->state == CACHE_FAILED))
 		return leave_map(v, bio, io, may_wait);
-	if (write_owes_error(v, bio)) {
-		io_complete(bio, -EIO);
-		return DM_MAPIO_SUBMITTED;
-	}
 	if (unlikely(volume_in_doubt(v))) {
 		r = may_wait ? write_settle(v) : -EAGAIN;
 		if (r && r != -EAGAIN) {
@@ -893,10 +880,6 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 
 	if (unlikely(c->state == CACHE_FAILED))
 		return leave_map(v, bio, io, may_wait);
-	if (write_owes_error(v, bio)) {
-		io_complete(bio, -EIO);
-		return DM_MAPIO_SUBMITTED;
-	}
 	if (unlikely(volume_in_doubt(v))) {
 		err = may_wait ? write_settle(v) : -EAGAIN;
 		if (err && err != -EAGAIN) {
@@ -1122,7 +1105,7 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 		break;
 	case IO_PASS:
 		if (op_is_write(bio_op(bio)))
-			user_wrote(&v->flusher);
+			flusher_wrote(&v->flusher);
 		break;
 	default:
 		break;

@@ -124,8 +124,6 @@ struct flusher {
 	struct volume *volume;		/* backings only */
 	bool needed;			/* something a caller may rely on completed here since the last flush was issued */
 	bool failed;			/* sticky: no flush issued after the last failure has succeeded yet */
-	bool wrote;			/* backings: a write of a user's completed there since the last flush was issued */
-	u32 lost;			/* backings: flushes that failed behind such writes; the next flush of a user says so */
 	u64 issued;			/* number of the last flush issued */
 	u64 fail_barrier;		/* a success counts against 'failed' only if issued later than this */
 	/* of an SSD: applied when the newest flush that has succeeded was issued */
@@ -588,8 +586,6 @@ struct volume {
 	/* bound to a live table */
 	bool active;
 	bool forgotten;			/* cache_forget() is at work: cannot be bound any more; cache_registry_lock */
-	u32 lost_told;			/* as flusher.lost: users know of those (failed-flush-told) */
-	atomic_t fua_owed;		/* flushes that failed, and that no FUA write has repeated yet: dm drops the first error */
 	bool backing_flushed;		/* rule 10: once after the start of the cache, before the first read */
 	struct dm_target *ti;		/* for events; cache_registry_lock */
 	struct block_device *bdev;
@@ -736,7 +732,6 @@ struct larder_io {
 	u64 target;			/* IO_FLUSH: lsn */
 	atomic_t pending;
 	u32 failures;			/* IO_FLUSH: of SSDs when it began */
-	u32 lost;			/* IO_FLUSH, IO_BYPASS with FUA: flusher->lost as users know it; FUA: when it was issued */
 	int ssd_error;			/* IO_FLUSH: the last one of an SSD; 'error' has those of the backing */
 	struct list_head list;
 	struct flush_wait wait[2];
@@ -1408,15 +1403,6 @@ static inline void flusher_wrote(struct flusher *f)
 	if (!READ_ONCE(f->needed))
 		WRITE_ONCE(f->needed, true);
 }
-
-/* Any context: of a user's, on a backing; before it is answered */
-static inline void user_wrote(struct flusher *f)
-{
-	if (!READ_ONCE(f->wrote))
-		WRITE_ONCE(f->wrote, true);
-	flusher_wrote(f);
-}
-
 int cache_flush_ssds(struct cache *c);			/* sleeps: moves durable_lsn */
 /* map(), or, of a volume without a cache, its worker: takes the bio */
 void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);

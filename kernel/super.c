@@ -127,7 +127,6 @@ static void flusher_doubt(struct flusher *f)
 	spin_lock_irqsave(&f->lock, flags);
 	f->needed = true;
 	f->failed = true;
-	f->lost += f->wrote;
 	f->fail_barrier = f->issued;
 	atomic_inc(&f->errors);
 	spin_unlock_irqrestore(&f->lock, flags);

@@ -209,40 +209,6 @@ def test_flush_of_a_user_fails_beside_a_batch(make_disk, kernel_log):
     stack.stop()
 
 
-def test_flush_of_our_own_fails_behind_a_write(make_disk, kernel_log):
-    """It was for what is written back, and has taken a bypassed write with it, of which no flush has told yet: the next one of a
-    user does, and the one behind it succeeds.  dm may have sent that in front of a FUA write, and have dropped its error."""
-    kernel_log.expect(NOISE + "|a flush failed")
-    stack, content = make_scattered(make_disk)
-    v = stack.volume
-    v.set(mode="writearound")
-    stack.hdd.fail(op="flush", status="reset", count=1)
-    v.write(8192, A)
-    nothing_went_back(stack, content)
-    assert stack.hdd.faults()[0]["hits"] == 1 and v.status()["trouble"] == "-"
-    with pytest.raises(OSError):
-        v.flush()
-    v.flush()
-    with pytest.raises(OSError):
-        v.write(4096, B, fua=True)
-    v.write(8192, B, fua=True)
-    cut(stack, ssd="lose", hdd="lose")
-    assert v.read(8192, BLOCK) == B
-    stack.stop()
-
-
-def test_flush_of_our_own_fails_behind_no_write(make_disk, kernel_log):
-    """Nobody has lost anything."""
-    kernel_log.expect(NOISE + "|a flush failed")
-    stack, content = make_scattered(make_disk)
-    stack.hdd.fail(op="flush", status="reset", count=1)
-    nothing_went_back(stack, content)
-    assert stack.hdd.faults()[0]["hits"] == 1
-    stack.volume.flush()
-    stack.volume.write(0, A, fua=True)
-    stack.stop()
-
-
 def test_place_that_cannot_be_written_in_a_batch(make_disk, kernel_log):
     """What is beside it is written back all the same."""
     kernel_log.expect(NOISE)
