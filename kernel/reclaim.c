@@ -470,7 +470,10 @@ static struct segment *reclaim_choose_other(const struct reclaim *rc, u32 wanted
 	return pick && pick->state == SEGMENT_SEALED ? pick : NULL;
 }
 
-/* Marks the next victim RECLAIMING.  LARDER_NO_SEGMENT: none that is clean; then dirty[] has the oldest dirty ones. */
+/*
+ * Marks the next victim RECLAIMING.  LARDER_NO_SEGMENT: none that is clean, then dirty[] has the oldest dirty ones; or there is
+ * space enough by now, where only that is wanted: what waited has become free.
+ */
 static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *nr_dirty)
 {
 	struct cache *c = rc->cache;
@@ -481,6 +484,10 @@ static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *
 
 	*nr_dirty = 0;
 	spin_lock_irq(&c->segments_lock);
+	if (rc->only_space && !segments_short(c)) {
+		spin_unlock_irq(&c->segments_lock);
+		return LARDER_NO_SEGMENT;
+	}
 	facts.small_segments = c->nr_sealed[LARDER_STREAM_WRITE] + c->nr_sealed[LARDER_STREAM_FILL];
 	facts.main_segments = c->nr_sealed[LARDER_STREAM_KEEP];
 	facts.main_segments -= min_t(u64, facts.main_segments, admit_segments_kept(c));
