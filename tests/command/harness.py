@@ -141,7 +141,8 @@ class Larder:
 
     def environment(self, env=None):
         environment = dict(
-            os.environ,
+            # a terminal's own size counts: processes of pytest-xdist have that of a terminal which is not there
+            {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")},
             LARDER_DEVICES=":".join(str(d) for d in self.devices),
             LARDER_CONF=str(self.directory / "no.conf"),
             LC_ALL="C.UTF-8",

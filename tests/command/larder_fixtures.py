@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Fixtures of the tests of the command larder; a plugin, so that each test file can ask for it."""
 
+import fcntl
 import os
 import subprocess
 import tempfile
@@ -11,9 +12,10 @@ from harness import TOP, Larder
 
 
 def build(target, *goals, **variables):
-    run = subprocess.run(
-        ["make", "-s", "-C", str(TOP / target), *goals] + [f"{k}={v}" for k, v in variables.items()], capture_output=True, text=True
-    )
+    argv = ["make", "-s", "-C", str(TOP / target), *goals] + [f"{k}={v}" for k, v in variables.items()]
+    with open(TOP / "Makefile") as one_at_a_time:  # of the processes that share these tests
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
+        run = subprocess.run(argv, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout.strip().splitlines()[-1]
 
