@@ -36,6 +36,8 @@ static void io_cut(struct volume *v, struct bio *bio, struct larder_io *io, u32 
 {
 	if (unlikely(rcu_access_pointer(v->classes)))
 		io_class_cut(v, bio, io, sectors);
+	if (v->set.sequential_cutoff && sectors < io->len)
+		larder_seq_cut(v->seq, io->sector + sectors, io->sector + io->len, op_is_write(bio_op(bio)), current->pid);
 	dm_accept_partial_bio(bio, sectors);
 	io->len = sectors;
 }

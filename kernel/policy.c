@@ -319,6 +319,11 @@ static enum larder_seq_match larder_stream_add(struct larder_stream *s, enum lar
 	return LARDER_SEQ_NEW;
 }
 
+static struct larder_seq_task *larder_seq_task(struct larder_seq *seq, u32 task)
+{
+	return &seq->task[(task * 0x9e3779b1u >> 16) % LARDER_SEQ_TASKS];
+}
+
 /*
  * The average length of a reader's runs, in sectors: one that reads large files in a row is recognised at the start of the
  * next.  Runs are counted from one new stream to the next, so that a scan does not lend its length to look-ups made between.
@@ -327,7 +332,7 @@ static enum larder_seq_match larder_stream_add(struct larder_stream *s, enum lar
  */
 static u32 larder_task_average(struct larder_seq *seq, u32 task, u32 sectors, bool began, unsigned long now)
 {
-	struct larder_seq_task *t = &seq->task[(task * 0x9e3779b1u >> 16) % LARDER_SEQ_TASKS];
+	struct larder_seq_task *t = larder_seq_task(seq, task);
 
 	if (t->task != task || now - t->used > LARDER_SEQ_AGE)
 		*t = (struct larder_seq_task){ .task = task };
@@ -379,6 +384,32 @@ u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool wri
 		run = max_t(u64, run, larder_task_average(seq, task, sectors, match == LARDER_SEQ_NEW, now_jiffies));
 	spin_unlock_irqrestore(&seq->lock, flags);
 	return run << 9;
+}
+
+/* What the request went on, or began, goes on where the rest begins.  A stream that ran ahead of it has the rest already. */
+void larder_seq_cut(struct larder_seq *seq, u64 rest, u64 end, bool write, u32 task)
+{
+	struct larder_seq_task *t = larder_seq_task(seq, task);
+	u8 head = larder_seq_bucket(larder_seq_granule(end), write), i;
+	unsigned int walk = LARDER_SEQ_WALK;
+	struct larder_stream *s;
+	unsigned long flags;
+	u64 sectors = end - rest;
+
+	spin_lock_irqsave(&seq->lock, flags);
+	if (!write && t->task == task)
+		t->run -= min_t(u64, t->run, sectors);
+	for (i = seq->hash[head].next; i != head && walk; i = seq->hash[i].next, walk--) {
+		s = &seq->stream[i];
+		if (s->next != end || s->write != write || s->pieces || s->settled <= sectors)
+			continue;
+		s->next = rest;
+		s->settled -= sectors;
+		larder_ring_del(seq->hash, i);
+		larder_ring_add(seq->hash, larder_seq_bucket(larder_seq_granule(rest), write), i);
+		break;
+	}
+	spin_unlock_irqrestore(&seq->lock, flags);
 }
 
 /* ------------------------------------------------------------- heat

@@ -23,6 +23,11 @@ void larder_seq_destroy(struct larder_seq *seq);
  * belongs to, itself included; for a read not less than the average of the task's runs.
  */
 u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool write, u32 task, unsigned long now_jiffies);
+/*
+ * The same contexts.  A request of this task that ends at sector 'end', and has just been accounted, is cut: what begins at
+ * 'rest', behind its own beginning, will come, and be accounted, as a request of its own.
+ */
+void larder_seq_cut(struct larder_seq *seq, u64 rest, u64 end, bool write, u32 task);
 
 /* ------------------------------------------------------------- heat, two bits per slot, in two bitmaps */
 struct larder_heat {

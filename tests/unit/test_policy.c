@@ -302,6 +302,52 @@ static void test_seq_shapes(void)
 	larder_seq_destroy(seq);
 }
 
+/* Requests that are cut, their rests too, each accounted when it comes: one run, and no average of pieces. */
+static void test_seq_cut(void)
+{
+	static const u32 sizes[] = { 64, 256, 2048, 16384 };
+	u32 k, i, left, piece;
+	u64 run, end = 0, at;
+
+	for (k = 0; k < 2 * ARRAY_SIZE(sizes); k++) {
+		struct larder_seq *seq = larder_seq_create();
+		u64 base = rnd(1ull << 44);
+		bool write = k & 1;
+
+		for (i = 0; i < 500; i++) {
+			end = base + (i + 1) * sizes[k / 2];
+			for (left = sizes[k / 2]; left; left -= piece) {
+				run = account(seq, end - left, left, write);
+				CHECK(run == (end - base) * 512, "size %u, request %u, %u left: %llu", sizes[k / 2], i, left, run);
+				piece = min(left, 1 + (u32)rnd(248));
+				if (piece < left)
+					larder_seq_cut(seq, end - left + piece, end, write, 1);
+				now += rnd(50) == 0;
+			}
+			check_streams(seq);
+		}
+		/* what is written again is no stream */
+		if (write)
+			CHECK(account(seq, end - 8, 8, write) == 8 * 512, "its end, once more");
+		larder_seq_destroy(seq);
+	}
+	/* look-ups of 64 KiB, cut in two: the task's average is of what it reads, once */
+	for (k = 0; k < 2; k++) {
+		struct larder_seq *seq = larder_seq_create();
+
+		for (i = run = 0; i < 200; i++) {
+			at = (u64)i << 32;
+			run = account(seq, at, 128, false);
+			if (k) {
+				larder_seq_cut(seq, at + 64, at + 128, false, 1);
+				run = account(seq, at + 64, 64, false);
+			}
+		}
+		CHECK(run == 128 * 512, "%llu", run);
+		larder_seq_destroy(seq);
+	}
+}
+
 /* Reads of a task that reads large files in a row; its writes; a task of small ones; long ago. */
 static void test_seq_task_average(void)
 {
@@ -342,7 +388,8 @@ static void test_seq_anything(void)
 {
 	struct larder_seq *seq = larder_seq_create();
 	u64 at = rnd(1ull << 40), sent = 0, sector, run;
-	u32 i, sectors;
+	u32 i, sectors, task;
+	bool write;
 
 	for (i = 0; i < 60000; i++) {
 		sectors = rnd(8) ? 1 + rnd(256) : 1 + rnd(1 << 20);
@@ -352,9 +399,13 @@ static void test_seq_anything(void)
 		if (sector == at)
 			at += sectors;
 		sent += sectors;
-		run = larder_seq_account(seq, sector, sectors, rnd(8) == 0, rnd(100), now);
+		write = rnd(8) == 0;
+		task = rnd(100);
+		run = larder_seq_account(seq, sector, sectors, write, task, now);
 		operations++;
 		CHECK(run <= sent * 512);
+		if (sectors > 1 && !rnd(4))
+			larder_seq_cut(seq, sector + 1 + rnd(sectors - 1), sector + sectors, write, task);
 		now += rnd(5000) ? 0 : rnd(2000);
 		if (i % 16 == 0)
 			check_streams(seq);
@@ -1012,6 +1063,7 @@ int main(int argc, char **argv)
 	run_test("random requests are no stream", test_seq_random_is_none);
 	run_test("a hundred streams and noise", test_seq_in_noise);
 	run_test("shapes of streams", test_seq_shapes);
+	run_test("requests that are cut", test_seq_cut);
 	run_test("average runs of tasks", test_seq_task_average);
 	run_test("streams, anything", test_seq_anything);
 	run_test("heat against an array", test_heat_against_array);
