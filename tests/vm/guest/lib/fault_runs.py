@@ -5,6 +5,7 @@ scheduling.  What each kind allows is what docs/testing.md (Failures) says of it
   backing_*   callers are told; nothing that was acknowledged is lost, and when the disk is back all is as if nothing had been
   ssd_*       of a mirrored set: nobody notices.  Of a single SSD, or one that is not mirrored: callers are told, what cannot be
               read fails, and after a start with it well again each sector reads as its last flushed value or a later one
+  two_*       of two SSDs of three, with three copies: nobody notices
   both_*      as of a single SSD
   decay       a scrub finds it: a copy, or the backing, mends it; dirty data without a copy is unreadable.  Never wrong
   lies        of one SSD of two: nothing is lost.  Of the only one: what it dropped is lost, or the start is refused; nothing is
@@ -59,10 +60,10 @@ class Run:
         self.random = r = random.Random(f"fault {seed}")
         self.seed, self.kernel_log = seed, kernel_log
         self.kind = KINDS[seed % len(KINDS)]
-        ssds = r.choice(SSDS.get(self.kind, (1, 1, 2, 2, 3)))
-        self.mirror = r.choice(("dirty", "all", "dirty", "none")) if ssds > 1 else "none"
-        if self.kind in MIRRORED:
-            self.mirror = r.choice(("dirty", "all"))
+        ssds = 3 if self.kind in TWO else r.choice((1, 1, 2, 2, 3))
+        self.mirror = r.choice(MIRRORS[ssds])
+        if self.kind in TWO:
+            self.mirror = "dirty:3"
         sizes = tuple(r.choice((16, 24, 48)) for _ in range(ssds))
         disks = {"model": "null", "discard": r.choice(("none", "random"))}
         self.ssds = make_ssds(make_disk, sizes, **disks)
@@ -157,27 +158,28 @@ class Run:
         self.end()
 
     def ssd(self, ops: str, **rule: object) -> None:
-        which = self.random.randrange(len(self.ssds))
-        self.arm(self.ssds[which], ops, **rule)
+        which = self.random.sample(range(len(self.ssds)), 2 if self.kind in TWO else 1)
+        for i in which:
+            self.arm(self.ssds[i], ops, **rule)
         if self.mirrored:
             self.mirrored_ssd(which)
         else:
             self.only_ssd()
 
-    def mirrored_ssd(self, which: int) -> None:
-        """Nobody notices."""
-        before = self.ssds[which].stats()["errors"]
+    def mirrored_ssd(self, which: list[int]) -> None:
+        """Nobody notices.  Those that left may be missing at the next start."""
+        before = sum(s.stats()["errors"] for s in self.ssds)
         self.load(errors_ok=False)
         self.oracle.verify()
         status = self.stack.cache.status()
         assert status["state"] == "running", status
-        self.report |= {"injected": self.ssds[which].stats()["errors"] - before, "left": status["devices_failed"]}
+        self.report |= {"injected": sum(s.stats()["errors"] for s in self.ssds) - before, "left": status["devices_failed"]}
         if self.random.random() < 0.5:
             self.heal()
         self.stack.stop()
         self.heal()
-        if status["devices_failed"] and self.random.random() < 0.5:
-            self.stack.ssd = [None if i == which else s for i, s in enumerate(self.stack.ssd)]
+        if status["devices_failed"] == len(which) and self.random.random() < 0.5:
+            self.stack.ssd = [None if i in which else s for i, s in enumerate(self.stack.ssd)]
         self.stack.start()
         self.oracle.verify()
         self.load(80, errors_ok=False)
@@ -344,10 +346,13 @@ ACTS = {
     "lies": Run.lies,
     "backing_slow": slow(lambda run: run.hdd),
     "memory": Run.memory,
+    "two_write": lambda run: run.ssd("write"),
+    "two_gone": lambda run: run.ssd(EVERYTHING, count=0, from_=0),
+    "two_flush": lambda run: run.ssd("flush"),
 }
 KINDS = tuple(ACTS)
-MIRRORED: frozenset[str] = frozenset()
-SSDS: dict[str, tuple[int, ...]] = {}
+TWO = frozenset(k for k in KINDS if k.startswith("two_"))
+MIRRORS = {1: ("none",), 2: ("dirty", "all", "dirty", "none"), 3: ("dirty", "all", "dirty:3", "none")}  # by the number of SSDs
 
 
 def run_fault(make_disk, make_oracle, kernel_log, seed: int) -> None:
