@@ -1336,6 +1336,7 @@ struct cached_data {
 	u64 cache;
 	const u32 *sums;		/* of its segment, by slot; NULL: to be looked up */
 	u64 damaged;			/* the slot that does not match, or cannot be read: cache sector */
+	bool clean;			/* the backing has it: a slot whose sum is not known is not believed */
 };
 /* Adds sectors of a buffer, from 'offset' on, to a bio that has room for them. */
 void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors);
@@ -1343,7 +1344,7 @@ void data_bio_add(struct bio *bio, struct page **pages, u32 offset, u32 sectors)
 struct bio *data_read_bio(struct cache *c, const struct cached_data *x);
 /*
  * Sleep.  Reads what data_read_bio() leaves out, and compares that with its sums; compares what data_read_bio() has read with its
- * sums; does all three.  -EBADMSG: damaged; -EIO: an SSD does not give it
+ * sums; does all three.  -EBADMSG: damaged; -ENODATA: clean, and its sum is not known; -EIO: an SSD does not give it
  */
 int data_read_edges(struct cache *c, struct cached_data *x);
 int data_check(struct cache *c, struct cached_data *x);

@@ -190,6 +190,13 @@ static void keep_damaged(struct cache *c, struct volume *v, const struct larder_
 		     d->bdev, (u64)where, cache_segment(c, cache), m->sector, m->sector + m->len - 1, v->uuid);
 }
 
+/* Nor are there checksums to tell whether it is what the backing has. */
+static void keep_unknown(struct cache *c, struct volume *v, const struct larder_map *m)
+{
+	DMWARN_LIMIT("cache %pUb: segment %u: checksums are lost: sectors %llu to %llu of volume %pUb, clean data, are dropped",
+		     c->uuid, cache_segment(c, m->cache), m->sector, m->sector + m->len - 1, v->uuid);
+}
+
 /* Where the stream has used up its segments, the next one is being opened: what is kept is worth the wait for that one flush. */
 static int keep_add(struct cache *c, u8 stream, struct copy *copy)
 {
@@ -209,7 +216,7 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 {
 	u32 n = DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS), i = 0;
 	struct keep *k = kzalloc(struct_size(k, pages, n), GFP_NOIO | __GFP_NOWARN);
-	struct cached_data x = { .len = m->len, .cache = m->cache, .sums = rc->in.sums };
+	struct cached_data x = { .len = m->len, .cache = m->cache, .sums = rc->in.sums, .clean = true };
 	struct cache *c = rc->cache;
 	int err = -ENOMEM;
 
@@ -240,6 +247,8 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 	err = data_read(c, &x);
 	if (err == -EBADMSG)
 		keep_damaged(c, v, m, x.damaged);
+	else if (err == -ENODATA)
+		keep_unknown(c, v, m);
 	else if (err)
 		cache_count(c, errors_read, 1);
 	else

@@ -30,7 +30,8 @@ struct scrub_pass {
 	struct cache *cache;
 	u32 segment;
 	bool active;			/* being written, or just now sealed: [0, end) is complete */
-	u32 end;			/* slots [0, end) are looked at */
+	u32 taken;			/* slots [0, taken) are complete */
+	u32 end;			/* of these: [0, end) are looked at */
 	struct scrub_copy copy[SEGMENT_COPIES];
 	u32 *sums;			/* by slot, 0: a commit block, not known, or the sum of data that ends with its own */
 	unsigned long *data;		/* bit per slot: 0, and a block says that it is data */
@@ -134,7 +135,7 @@ static enum scrub_take pass_take(struct scrub_pass *p, u32 segment)
 		segment_pin(c, segment);
 		take = TAKE_IT;
 		n = segment_ring(c, segment, copy);
-		p->end = complete_end(c, segment);
+		p->end = p->taken = complete_end(c, segment);
 		p->active = seg->state == SEGMENT_ACTIVE || p->end < c->data_slots;
 	} else if (seg->state == SEGMENT_RECLAIMING) {
 		take = TAKE_LATER;
@@ -325,6 +326,12 @@ static bool block_fits(const struct scrub_pass *p, const struct larder_commit *k
 static bool slot_is_data(const struct scrub_pass *p, u32 slot)
 {
 	return p->sums[slot] || test_bit(slot, p->data);
+}
+
+/* Of a slot that is mapped, and so is data: what knew its sum is lost. */
+static bool sum_unknown(const struct scrub_pass *p, u32 slot)
+{
+	return p->unknown && slot < p->taken && !slot_is_data(p, slot);
 }
 
 /* Data that ends with its own CRC-32C has the sum 0.  It is told from a block by the one behind it. */
@@ -580,7 +587,7 @@ static void lost_dirty(struct scrub_pass *p, struct volume *v, const struct lard
 }
 
 /* The middle of an extent leaves two, which need memory.  -ENOMEM: it is still mapped. */
-static int lost_clean(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
+static int lost_clean(struct scrub_pass *p, struct volume *v, const struct larder_map *m, bool damaged)
 {
 	sector_t where;
 	struct cache_device *d = copy_sector_device(p->cache, m->cache, &where);
@@ -594,23 +601,29 @@ static int lost_clean(struct scrub_pass *p, struct volume *v, const struct larde
 	} while (err == -ENOMEM && attempt++ < DROP_ATTEMPTS);
 	if (err < 0)
 		return err;
-	DMWARN_LIMIT("%pg: damaged clean data at sector %llu (segment %u): sectors %llu to %llu of volume %pUb are dropped",
-		     d->bdev, (u64)where, p->segment, m->sector, m->sector + m->len - 1, v->uuid);
+	DMWARN_LIMIT("%pg: %s at sector %llu (segment %u): sectors %llu to %llu of volume %pUb are dropped", d->bdev,
+		     damaged ? "damaged clean data" : "clean data whose checksum is lost", (u64)where, p->segment, m->sector,
+		     m->sector + m->len - 1, v->uuid);
 	return 0;
 }
 
-/* What of a mapping lies in slots that are lost. */
+/*
+ * What of a mapping lies in slots that are lost.  Where only the sum is, nothing speaks against the data; but of what is clean the
+ * backing has a copy against which nothing does either.
+ */
 static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
 {
 	struct larder_map part = *m;
 	u64 end = m->cache + m->len;
+	bool damaged;
 	u32 slot;
 	int err;
 
 	for (; part.cache < end; part.cache += part.len, part.sector += part.len) {
 		slot = (part.cache & (p->cache->segment_sectors - 1)) / LARDER_SLOT_SECTORS;
 		part.len = min_t(u64, end - part.cache, LARDER_SLOT_SECTORS - (part.cache & (LARDER_SLOT_SECTORS - 1)));
-		if (!test_bit(slot, p->lost))
+		damaged = test_bit(slot, p->lost);
+		if (!damaged && (larder_state_dirty(part.state) || !sum_unknown(p, slot)))
 			continue;
 		if (larder_state_dirty(part.state)) {
 			err = slot_bad_set(p->cache, part.cache);
@@ -619,7 +632,7 @@ static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_
 			__set_bit(slot, p->dirty);
 			lost_dirty(p, v, &part);
 		} else {
-			err = lost_clean(p, v, &part);
+			err = lost_clean(p, v, &part, damaged);
 			if (err)
 				return err;
 			__set_bit(slot, p->clean);
@@ -635,15 +648,17 @@ static int pass_lost(struct scrub_pass *p)
 	u32 slot;
 	int err;
 
-	if (bitmap_empty(p->lost, c->data_slots))
+	if (bitmap_empty(p->lost, c->data_slots) && !p->unknown)
 		return 0;
 	bitmap_zero(p->clean, c->data_slots);
 	bitmap_zero(p->dirty, c->data_slots);
 	err = pass_maps(p, lost_map);
-	for_each_set_bit(slot, p->lost, c->data_slots) {
+	for (slot = 0; slot < c->data_slots; slot++) {
 		bool dirty = test_bit(slot, p->dirty), clean = test_bit(slot, p->clean);
 
-		p->n.errors += dirty || clean ? bad_copies(p, slot) : 0;
+		if (!dirty && !clean)
+			continue;
+		p->n.errors += test_bit(slot, p->lost) ? bad_copies(p, slot) : 1;
 		p->n.unrepairable += dirty;
 		p->n.dropped += clean && !dirty;
 		c->scrub.forget |= clean;

@@ -13,9 +13,9 @@
  * A slot is summed as a whole.  Where only a part of it is wanted (the rest was written anew, or the volume's request was smaller)
  * the whole slot is read, and the part taken from there.  One that does not match is read once more, from each copy of its segment.
  *
- * A sum that is not known counts as right, with a warning: neither summary nor commit block of the slot could be read, which says
- * nothing against the data, and to hold dirty data back for that would be worse than to copy it.  0 stands for it: a slot whose sum
- * is 0 is the one in 2^32 of which damage is taken for that.
+ * The sum of dirty data that is not known counts as right, with a warning: neither summary nor commit block of the slot could be
+ * read, which says nothing against the data, and to hold it back for that would be worse than to copy it.  Clean data is dropped:
+ * the backing has it.  0 stands for a sum that is not known: a slot whose sum is 0 is the one in 2^32 of which damage is taken for that.
  *
  * Lock: sums.lock, process context only, nothing but segments_lock is taken under it: what is kept, segments[].sums, the streams'
  * sums and summary_segment.
@@ -299,7 +299,7 @@ static u32 data_slot_sum(const struct cached_data *x, u32 at)
 	return crc;
 }
 
-static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found)
+static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool clean)
 {
 	if (known && known != found) {
 		cache_count(c, errors_checksum, 1);
@@ -310,6 +310,8 @@ static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found)
 		slot_bad_clear(c, cache);
 		return 0;
 	}
+	if (clean)
+		return -ENODATA;
 	cache_count(c, unchecked_slots, 1);
 	DMWARN_LIMIT("cache %pUb: segment %u: no checksum of slot %llu can be read: it is copied unchecked", c->uuid,
 		     cache_segment(c, cache), (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS);
@@ -336,7 +338,7 @@ static int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
 			continue;
 		if (i)
 			segment_try_mirror(c, segment, segment_device(c, segment));
-		return slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE));
+		return slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE), false);
 	}
 	return err;
 }
@@ -395,8 +397,8 @@ int data_check(struct cache *c, struct cached_data *x)
 		n = min(left, SUMS_AT_ONCE);
 		err = data_sums(c, x, x->cache + at, n, sums);
 		for (i = 0; i < n && !err; i++, at += LARDER_SLOT_SECTORS) {
-			err = slot_judge(c, x->cache + at, sums[i], data_slot_sum(x, at));
-			if (err)
+			err = slot_judge(c, x->cache + at, sums[i], data_slot_sum(x, at), x->clean);
+			if (err == -EBADMSG)
 				err = data_reread(c, x, at, LARDER_SLOT_SECTORS, x->cache + at, sums[i]);
 		}
 	}
@@ -418,10 +420,12 @@ static int data_read_part(struct cache *c, struct cached_data *x, u32 at, u32 n,
 	err = data_sums(c, x, cache, 1, &known);
 	if (err)
 		return err;
-	if (slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE)))
+	err = slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE), x->clean);
+	if (err == -EBADMSG)
 		return data_reread(c, x, at, n, cache, known);
-	data_store(x, at, n, cache, slot);
-	return 0;
+	if (!err)
+		data_store(x, at, n, cache, slot);
+	return err;
 }
 
 int data_read_edges(struct cache *c, struct cached_data *x)

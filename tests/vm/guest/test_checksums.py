@@ -9,7 +9,7 @@ import time
 import pytest
 from lib import simdisk
 from lib.block import SECTOR
-from lib.decay import SLOT, Written, commit, crash, flip, places, settle
+from lib.decay import SLOT, Written, commit, crash, flip, lose_checksums, places, settle
 from lib.larder import Cache, Stack, segment_layout, wait_for
 from lib.log_blocks import FILL, WRITE, commit_blocks
 from lib.sets import small_stack
@@ -324,12 +324,8 @@ def test_it_does_not_spin(make_disk, seed):
 # ---------------------------------------------------------------- reclaim
 
 
-@pytest.mark.parametrize("stream", ["write", "fill"])
-@pytest.mark.parametrize("odd", [0, 5], ids=["aligned", "odd"])
-def test_reclaim(make_disk, kernel_log, seed, ssd_block, stream, odd):
-    """Hot clean data that is damaged is not kept: it comes from the backing again."""
-    stack = make_stack(make_disk, ssd_block)
-    w = Written(stack, seed)
+def hot_data(stack: Stack, w: Written, stream: str, odd: int) -> list[int]:
+    """Sectors of blocks that a reclaim keeps, among others that it drops; the cache was started since they were written."""
     sectors = [4096 + odd + 3 * SLOT * i for i in range(60)]
     for s in sectors:
         w.write(s)
@@ -347,12 +343,27 @@ def test_reclaim(make_disk, kernel_log, seed, ssd_block, stream, odd):
     for s in 2 * hot:  # what is hit twice is kept
         stack.volume.read(s, SLOT)
     assert stack.volume.status()["read_hits"] == 2 * len(hot)
-    bad = hot[7]
-    damage(stack, b"".join(w.content[bad + i] for i in range(SLOT)), 3)
+    return hot
+
+
+def reclaimed(stack: Stack) -> dict:
     s = stack.cache.status()
     stack.cache.message("reclaim", s["segments_write"] + s["segments_fill"] + s["segments_keep"])
     found = stack.cache.status()
     print({k: found[k] for k in found if k.startswith("reclaim")}, counts(stack))
+    return found
+
+
+@pytest.mark.parametrize("stream", ["write", "fill"])
+@pytest.mark.parametrize("odd", [0, 5], ids=["aligned", "odd"])
+def test_reclaim(make_disk, kernel_log, seed, ssd_block, stream, odd):
+    """Hot clean data that is damaged is not kept: it comes from the backing again."""
+    stack = make_stack(make_disk, ssd_block)
+    w = Written(stack, seed)
+    hot = hot_data(stack, w, stream, odd)
+    bad = hot[7]
+    damage(stack, b"".join(w.content[bad + i] for i in range(SLOT)), 3)
+    found = reclaimed(stack)
     assert found["errors_checksum"] == 1 and found["unchecked_slots"] == 0
     assert found["reclaim_kept_slots"] == len(hot) - 1
     assert stack.volume.status()["errors_checksum"] == 1
@@ -360,6 +371,26 @@ def test_reclaim(make_disk, kernel_log, seed, ssd_block, stream, odd):
     before = stack.volume.status()
     assert w.wrong(stack.volume) == {}
     assert stack.volume.status()["read_misses"] > before["read_misses"]
+    stack.stop()
+
+
+@pytest.mark.parametrize("stream", ["write", "fill"])
+@pytest.mark.parametrize("odd", [0, 5], ids=["aligned", "odd"])
+def test_reclaim_without_checksums(make_disk, kernel_log, seed, stream, odd):
+    """The data is damaged, and so is the last commit block, without which no sum of its segment is believed: nothing of that is kept,
+    with a new checksum that says it is right."""
+    stack = make_stack(make_disk)
+    w = Written(stack, seed)
+    hot = hot_data(stack, w, stream, odd)
+    data = b"".join(w.content[hot[7] + i] for i in range(SLOT))
+    damage(stack, data, 3)
+    assert lose_checksums(stack.ssd, places(stack.ssd, data)[-1], last=True) == 2
+    found = reclaimed(stack)
+    assert found["errors_checksum"] == found["unchecked_slots"] == 0
+    assert 0 < found["reclaim_kept_slots"] < len(hot)
+    if stream == "write":  # else the only block of the segment is the last one: nothing says that there is anything to keep
+        assert kernel_log.matching("checksums are lost")
+    assert w.wrong(stack.volume) == {}
     stack.stop()
 
 

@@ -16,7 +16,7 @@ from lib import command, simdisk
 from lib.block import SECTOR, BlockDevice
 from lib.controls import Switches
 from lib.damage import crc32c
-from lib.decay import SLOT, Written, commit, crash, flip, places, settle
+from lib.decay import SLOT, Written, commit, crash, flip, lose_checksums, places, settle
 from lib.larder import DATA_SECTOR, Stack, larder, segment_layout, wait_for
 from lib.log_blocks import WRITE, commit_blocks, newest_epoch
 from lib.sets import MODES, kill, small_stack, start_without
@@ -341,6 +341,32 @@ def test_clean_data_without_a_copy(make_disk, seed, kind, ssds):
     assert w.wrong(stack.volume) == {}
     assert stack.hdd.stats()["rbytes"] >= len(bad) * SLOT * SECTOR
     assert scrubbed(stack) == found()
+    stack.stop()
+
+
+@pytest.mark.parametrize("kind", ["filled", "written back"])
+def test_clean_data_whose_checksum_is_lost(make_disk, seed, kernel_log, kind):
+    """Nobody can tell whether it is damaged: it leaves the cache.  Dirty data beside it stays."""
+    kernel_log.expect("larder")
+    stack = small_stack(make_disk)
+    w = Written(stack, seed)
+    if kind == "filled":
+        data = clean(stack, w)
+    else:
+        data = prepare(stack, w, "active")
+        stack.volume.drain()
+    stack.cache.message("checkpoint")
+    stack.restart()  # what was known in memory is not
+    assert stack.volume.status()["cached_sectors"] == COUNT * SLOT
+    first, size, _ = segment_layout(stack.ssd)
+    at = {(k - first) // size: k for k in (places(stack.ssd, d)[-1] for d in data)}
+    for k in at.values():
+        flip(stack.ssd, k)
+        assert lose_checksums(stack.ssd, k)
+    n = scrubbed(stack)
+    assert n["dropped"] >= COUNT and n["errors"] == n["dropped"] and not n["unrepairable"], n
+    assert not stack.volume.status()["cached_sectors"]
+    assert w.wrong(stack.volume) == {}
     stack.stop()
 
 
