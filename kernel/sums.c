@@ -15,7 +15,8 @@
  *
  * The sum of dirty data that is not known counts as right, with a warning: neither summary nor commit block of the slot could be
  * read, which says nothing against the data, and to hold it back for that would be worse than to copy it.  Clean data is dropped:
- * the backing has it.  0 stands for a sum that is not known: a slot whose sum is 0 is the one in 2^32 of which damage is taken for that.
+ * the backing has it.  0 stands for a sum that is not known: a slot whose sum is 0 is the one in 2^32 of which damage is taken for
+ * that.
  *
  * Lock: sums.lock, process context only, nothing but segments_lock is taken under it: what is kept, segments[].sums, the streams'
  * sums and summary_segment.

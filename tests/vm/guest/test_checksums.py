@@ -377,8 +377,8 @@ def test_reclaim(make_disk, kernel_log, seed, ssd_block, stream, odd):
 @pytest.mark.parametrize("stream", ["write", "fill"])
 @pytest.mark.parametrize("odd", [0, 5], ids=["aligned", "odd"])
 def test_reclaim_without_checksums(make_disk, kernel_log, seed, stream, odd):
-    """The data is damaged, and so is the last commit block, without which no sum of its segment is believed: nothing of that is kept,
-    with a new checksum that says it is right."""
+    """The data is damaged, and so is the last commit block, without which no sum of its segment is believed: nothing of that is
+    kept, with a new checksum that says it is right."""
     stack = make_stack(make_disk)
     w = Written(stack, seed)
     hot = hot_data(stack, w, stream, odd)
