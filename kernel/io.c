@@ -401,17 +401,24 @@ static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map
 	return err;
 }
 
+/* Any context.  told: when an event was sent for this; false: not long ago. */
+static bool tell_again(unsigned long *told)
+{
+	unsigned long last = READ_ONCE(*told);
+
+	if (last && time_before(jiffies, last + TOLD_AGAIN))
+		return false;
+	WRITE_ONCE(*told, jiffies ?: 1);
+	return true;
+}
+
 /* Any context.  Nobody but the SSD has it: the reader gets an error, and who looks after the machine is told. */
 static void read_lost(struct volume *v, u64 sector, u32 len)
 {
-	unsigned long told = READ_ONCE(v->unreadable);
-
 	DMERR_LIMIT("volume %pUb: dirty data in sectors %llu to %llu cannot be read from the SSD: it stays, reads of it fail",
 		    v->uuid, sector, sector + len - 1);
-	if (told && time_before(jiffies, told + TOLD_AGAIN))
-		return;
-	WRITE_ONCE(v->unreadable, jiffies ?: 1);
-	queue_work(larder_wq, &v->cache->event_work);
+	if (tell_again(&v->unreadable))
+		queue_work(larder_wq, &v->cache->event_work);
 }
 
 /* Worker.  Its segment is pinned. */
@@ -977,6 +984,20 @@ static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
 		judge_write(v, bio, io);
 }
 
+bool volume_is_full(const struct volume *v)
+{
+	return v->cache && READ_ONCE(v->writeback_error) && READ_ONCE(v->cache->state) == CACHE_RUNNING &&
+	       log_full_for(v->cache, READ_ONCE(v->set.failure_wait) * HZ);
+}
+
+/* Worker.  Whoever looks after the machine is told. */
+static void volume_refuses(struct volume *v)
+{
+	DMERR_LIMIT("volume %pUb on %pg: the cache is full, and dirty data cannot be written back: writes fail", v->uuid, v->bdev);
+	if (tell_again(&v->refused))
+		queue_work(larder_wq, &v->cache->event_work);
+}
+
 int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	int r;
@@ -1009,6 +1030,10 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 	if (r == -EAGAIN && !may_wait) {
 		defer_bio(v, bio);
 		return DM_MAPIO_SUBMITTED;
+	}
+	if (r == -EAGAIN && op_is_write(bio_op(bio)) && unlikely(volume_is_full(v))) {
+		volume_refuses(v);
+		r = READ_ONCE(v->writeback_error) ?: -EIO;
 	}
 	/* the cache failed on the way: dm knows no errors of map(), and the worker none but -EAGAIN */
 	if (unlikely(r < 0 && r != -EAGAIN)) {

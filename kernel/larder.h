@@ -309,6 +309,7 @@ struct log {
 	unsigned int flush_follows;	/* learnt: how often a flush followed a single write lately (0..8) */
 	u32 zero_serial;		/* of ZERO entries in this epoch */
 	u32 writes_since_flush;
+	unsigned long full_since;	/* jiffies: a record of a user's found no space, and none has since; 0 */
 	struct list_head flush_waiters;	/* larder_io of user flushes, waiting for applied_lsn >= target */
 	wait_queue_head_t wait;		/* applied_lsn, durable_lsn, copies, opened segments: any progress */
 	struct hrtimer timer;
@@ -653,6 +654,7 @@ struct volume {
 	unsigned long damaged;		/* jiffies of when dirty data of it did not match its sum; 0: never; writeback_lock */
 	u32 unreadable_row;		/* pieces of a batch in a row that no copy gives; writeback_lock */
 	unsigned long unreadable;	/* jiffies of the event for dirty data that could not be read; 0: never */
+	unsigned long refused;		/* the same, for writes that a full cache refused */
 	atomic_t fills;			/* in flight */
 	atomic_t backing_reads;		/* user reads in flight there */
 	unsigned long last_io;		/* jiffies: of any user I/O to the backing */
@@ -1270,6 +1272,8 @@ bool stream_uses(struct cache *c, const struct stream *s, bool (*is)(struct cach
 		 const void *arg);
 /* nothing that the write stream has opened is left, and the segment that it is in, if that is, has no room to open another one */
 bool log_at_its_end(struct cache *c);
+/* Any context but holding no lock.  For so long no record of a user's has found space, and there is none now */
+bool log_full_for(struct cache *c, unsigned long ticks);
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */
@@ -1462,6 +1466,8 @@ u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip);	/* for a chec
 int io_begin(struct volume *v, struct bio *bio);
 /* Acts on one that has been judged.  Returns DM_MAPIO_*; -EAGAIN when may_wait and it must be tried again. */
 int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+/* Process context: the log has been full for failure_wait seconds, and dirty data of the volume cannot be written back */
+bool volume_is_full(const struct volume *v);
 int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error);
 void defer_bio(struct volume *v, struct bio *bio);
 void defer_kick(struct cache *c);			/* any context: conditions changed */

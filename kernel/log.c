@@ -222,6 +222,7 @@ void log_reset(struct cache *c, u64 next_sequence)
 	log->durable_sequence = next_sequence - 1;
 	log->applied_lsn = log->durable_lsn = log->next_lsn - 1;
 	log->durable_frozen = false;
+	log->full_since = 0;
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
 		struct stream *s = &log->stream[i];
 
@@ -475,6 +476,26 @@ static bool entry_acts(const struct larder_entry_in *e)
 	return e->kind == LARDER_CLEAN || (e->kind == LARDER_INTENT && !e->length);
 }
 
+static void log_no_space(struct cache *c, enum log_rank rank)
+{
+	cache_count(c, waits_space, 1);
+	if (rank == RANK_USER && !c->log.full_since)
+		WRITE_ONCE(c->log.full_since, jiffies ?: 1);
+}
+
+bool log_full_for(struct cache *c, unsigned long ticks)
+{
+	struct log *log = &c->log;
+	bool full;
+
+	if (likely(!READ_ONCE(log->full_since)))
+		return false;
+	spin_lock_irq(&log->lock);
+	full = log->full_since && time_after(jiffies, log->full_since + ticks) && log_usable(c) < 2;
+	spin_unlock_irq(&log->lock);
+	return full;
+}
+
 /* Opens a record with room for nr_slots and a commit block.  -EAGAIN: no segment, no record, no page. */
 static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 {
@@ -490,17 +511,19 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 		}
 		if (log_usable(c) < 2) {
 			segments_open_kick(c);
-			cache_count(c, waits_space, 1);
+			log_no_space(c, rank);
 			return -EAGAIN;
 		}
 	}
 	if (s->segment == LARDER_NO_SEGMENT || segment_lost(c, s->segment) || s->head + nr_slots + 1 > c->data_slots) {
 		err = log_next_segment(c, s, rank != RANK_USER);
 		if (err) {
-			cache_count(c, waits_space, 1);
+			log_no_space(c, rank);
 			return err;
 		}
 	}
+	if (rank == RANK_USER)
+		log->full_since = 0;
 	if (rank == RANK_SPACE && !log_usable(c) && s->head + OPEN_SLOTS >= c->data_slots) {
 		segments_open_kick(c);
 		return -EAGAIN;
@@ -548,7 +571,7 @@ static int log_room(struct cache *c, u32 nr_slots, enum log_rank rank)
 		/* a record that was opened with the last segment in hand is not for users */
 		if (rank == RANK_USER && !log_usable(c)) {
 			segments_open_kick(c);
-			cache_count(c, waits_space, 1);
+			log_no_space(c, rank);
 			return -EAGAIN;
 		}
 		if (slots <= c->record_slots && r->end + nr_slots + 1 <= c->data_slots && larder_commit_room(r->commit, 1, slots)) {

@@ -50,7 +50,7 @@ struct volume_settings {
 	u32 share_min, share_max;	/* percent of the cache */
 	bool stripes;			/* writes of whole ones go to the backing */
 	bool quiet;			/* the backing is left alone until more than the target is dirty */
-	u32 failure_wait;		/* s: for how long writes wait for what is dirty in a cache that has failed */
+	u32 failure_wait;		/* s: for how long writes wait for what is dirty in a cache that has failed, or is full */
 	struct larder_classes class;
 };
 

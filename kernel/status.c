@@ -305,6 +305,7 @@ static unsigned int volume_info_trouble(struct volume *v, char *result, unsigned
 		{ v && READ_ONCE(v->writeback_error), "writeback" },
 		{ v && READ_ONCE(v->flusher.failed), "flush" },
 		{ v && READ_ONCE(v->behind), "superblock" },
+		{ v && volume_is_full(v), "full" },
 	};
 	const char *before = "";
 	unsigned int i;

@@ -128,6 +128,11 @@ void advise_volume(const char *name, const char *status, struct problems *found)
 	if (has_word(status, "trouble", "superblock"))
 		problem(found, "trouble",
 			"the superblock of the disk cannot be written: it must name the SSDs that are left before any write succeeds; check the disk");
+	if (has_word(status, "trouble", "full"))
+		problem(found, "trouble",
+			"the cache is full of dirty data that cannot be written to the disk: writes fail, also of what is cached; they go on by "
+			"themselves when some can be written. Make the disk, or the pool below it, take writes again, then larder volume flush %s",
+			name);
 	if (status_number(status, "errors_checksum"))
 		problem(found, "errors_checksum",
 			"%" PRIu64 " times data of it on the SSD did not match its checksum, and was not copied; larder cache scrub, on its cache",

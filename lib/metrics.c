@@ -96,7 +96,7 @@ static const struct metric volume_metrics[] = {
 	{ "mode", METRIC_WORDS, "1 for the mode that the volume is in", "writeback/writethrough/writearound/passthrough", NULL },
 	GAUGE(room_sectors), GAUGE(cached_sectors), GAUGE(dirty_sectors), GAUGE(extents), GAUGE(index_bytes), GAUGE(may_be_dirty), GAUGE(incarnation),
 	GAUGE(marks), GAUGE(flushing),
-	{ "trouble", METRIC_WORDS, "1 for what the disk refuses now", "writeback/flush/superblock", NULL },
+	{ "trouble", METRIC_WORDS, "1 for what the disk refuses now; full: and so the cache does", "writeback/flush/superblock/full", NULL },
 	COUNTER(read_hits), COUNTER(read_misses), COUNTER(read_mixed), COUNTER(read_bypass), COUNTER(read_zeroes),
 	COUNTER(read_congested), COUNTER(read_buffered), COUNTER(write_cached), COUNTER(write_buffered), COUNTER(write_through), COUNTER(write_around), COUNTER(write_bypass),
 	COUNTER(write_zeroes), COUNTER(write_congested), COUNTER(write_stripes), COUNTER(write_over_share), COUNTER(discards),

@@ -132,7 +132,7 @@ const struct field volume_status_fields[] = {
 	{ "incarnation", VALUE_NUMBER, "Incarn", "raised when the volume ran without its cache" },
 	{ "marks", VALUE_NUMBER, "Marks", "intent marks set" },
 	{ "flushing", VALUE_NUMBER, "Flushing", "1: everything dirty is being written back" },
-	{ "trouble", VALUE_TEXT, "Trouble", "what the disk refuses now: writeback, flush, superblock; -: nothing" },
+	{ "trouble", VALUE_TEXT, "Trouble", "what the disk refuses now: writeback, flush, superblock; full: and so the cache does; -: nothing" },
 	{ "read_hits", VALUE_NUMBER, "RdHits", "reads: served by the cache" },
 	{ "read_misses", VALUE_NUMBER, "RdMisses", "reads: served by the backing" },
 	{ "read_mixed", VALUE_NUMBER, "RdMixed", "reads: split at an extent's end" },

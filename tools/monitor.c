@@ -23,7 +23,7 @@ static const struct field fields[] = {
 	{ "cache_name", VALUE_TEXT, "Cache", "name of its cache" },
 	{ "state", VALUE_TEXT, "State", "running, passthrough, leaving, passing, cache-failed" },
 	{ "mode", VALUE_TEXT, "Mode", "writeback, writethrough, writearound, passthrough" },
-	{ "trouble", VALUE_TEXT, "Trouble", "what the disk refuses now: writeback, flush, superblock; -: nothing" },
+	{ "trouble", VALUE_TEXT, "Trouble", "what the disk refuses now: writeback, flush, superblock; full: and so the cache does; -: nothing" },
 	{ "hit_percent", VALUE_DECIMAL, "Hit%", "share of reads that the cache served; empty: none were read" },
 	{ "reads", VALUE_DECIMAL, "Rd/s", "reads, a second" },
 	{ "read_bytes", VALUE_BYTES, "Read/s", "read, a second" },

@@ -3,6 +3,7 @@
 kernel log, what the command says, and that all is as if nothing had been when it is over."""
 
 import concurrent.futures
+import errno
 import re
 import threading
 import time
@@ -791,6 +792,53 @@ def test_full_cache_whose_backing_fails(make_disk, kernel_log):
     for i in range(n):
         assert stack.volume.read(i * step, SECTORS) == block(i), i
     stack.stop()
+
+
+@pytest.mark.parametrize("wait", [0, 5], ids=["at-once", "later"])
+def test_full_cache_refuses(make_disk, kernel_log, wait):
+    """Its disk has no space, and neither has the cache for failure_wait seconds: what would change something of this volume fails,
+    with the error of the disk.  What was acknowledged stays; another volume waits.  Back: all goes on."""
+    stack = Stack(
+        make_disk("ssd0", model="null", mb=32, wce=1, fua=1),
+        make_disk("hdd0", model="null", mb=64, wce=1),
+        format_cache=("--segment-size", "128k"),
+        format_volume=("--cache", "c"),
+        failure_wait=wait,
+        sequential_cutoff=0,
+    )
+    hdd = make_disk("hdd1", model="null", mb=64, wce=1)
+    Volume.format("w", hdd, "--cache", "c")
+    other = Volume.start(hdd, stack.cache, name="w", failure_wait=0)
+    stack.hdd.fail(op="write,zeroes", status="nospc", from_=2048)
+    written = 0
+    refuses = Told(kernel_log, [stack.volume], "the cache is full, and dirty data cannot be written back: writes fail")
+    with refuses, pytest.raises(OSError) as refused:
+        while True:
+            stack.volume.write(written * SECTORS * 8, block(written) * 8)
+            written += 1
+    assert refused.value.errno == errno.ENOSPC and 200 < written < 1000
+    assert fails(stack.volume.discard, 0, SECTORS) and fails(stack.volume.zero, 0, SECTORS)
+    assert set(stack.volume.status()["trouble"].split("/")) == {"writeback", "full"}
+    says("volume", "v", "trouble: dirty data cannot be written", "trouble: the cache is full of dirty data", "errors: ")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        try:
+            waits = pool.submit(other.write, 0, block(7))
+            time.sleep(1)
+            assert not waits.done()
+            stack.volume.flush()
+            for i in range(written):
+                assert stack.volume.read(i * SECTORS * 8, SECTORS * 8) == block(i) * 8, i
+        finally:
+            stack.hdd.heal()
+        waits.result(120)
+    stack.volume.write(written * SECTORS * 8, block(written) * 8)
+    stack.volume.drain(240)
+    assert stack.volume.status()["trouble"] == "-" and other.read(0, SECTORS) == block(7)
+    other.remove()
+    stack.stop()
+    alone = backing_alone(stack.hdd)
+    for i in range(written + 1):
+        assert alone.read(i * SECTORS * 8, SECTORS * 8) == block(i) * 8, i
 
 
 def test_misses_beside_an_ssd_that_is_busy(make_disk):

@@ -73,6 +73,8 @@ class Run:
         options |= {"cache_commit": r.choice(("auto", "auto", "always"))}
         options |= {"cache_mirror": self.mirror} if ssds > 1 else {}
         options |= {"writeback": r.choice(("on", "off")), "writeback_percent": r.choice((0, 10, 100))}
+        # a cache that is full of what the backing refuses is not waited for
+        options |= {"failure_wait": 3} if self.kind.startswith(("backing", "both")) else {}
         size = r.choice(("128k", "512k") if min(sizes) >= 24 else ("128k",))
         self.stack = Stack(
             self.ssds if ssds > 1 else self.ssds[0],
