@@ -379,14 +379,21 @@ static int bounce_from(struct cache_device *d, sector_t where, struct bio *bio, 
 	return err;
 }
 
-/* Sleeps.  Reads an extent, which need not lie on whole blocks of a 4Kn SSD, into the bio, which is as long as it; any vectors. */
-static int bounce_into(struct cache *c, struct bio *bio, const struct larder_map *m)
+/*
+ * Sleeps.  Reads an extent of dirty data, which need not lie on whole blocks of a 4Kn SSD, into the bio, which is as long as it;
+ * any vectors.
+ */
+static int bounce_into(struct volume *v, struct bio *bio, const struct larder_map *m)
 {
-	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
 	struct cache_device *d, *began;
+	struct cache *c = v->cache;
 	sector_t where;
+	void *buf;
 	int err;
 
+	if (v->set.verify)
+		return verify_read(v, bio, m->cache, m->len);
+	buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
 	if (!buf)
 		return -ENOMEM;
 	d = began = cache_sector_device(c, m->cache, &where);
@@ -413,7 +420,7 @@ static bool tell_again(unsigned long *told)
 }
 
 /* Any context.  Nobody but the SSD has it: the reader gets an error, and who looks after the machine is told. */
-static void read_lost(struct volume *v, u64 sector, u32 len)
+void read_lost(struct volume *v, u64 sector, u32 len)
 {
 	DMERR_LIMIT("volume %pUb: dirty data in sectors %llu to %llu cannot be read from the SSD: it stays, reads of it fail",
 		    v->uuid, sector, sector + len - 1);
@@ -424,7 +431,7 @@ static void read_lost(struct volume *v, u64 sector, u32 len)
 /* Worker.  Its segment is pinned. */
 static int read_bounce(struct volume *v, struct bio *bio, struct larder_io *io, const struct larder_map *m)
 {
-	int err = bounce_into(v->cache, bio, m);
+	int err = bounce_into(v, bio, m);
 
 	if (err == -EIO)
 		read_lost(v, io->sector, m->len);
@@ -715,11 +722,11 @@ static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const
 	return err;
 }
 
-/* The same where an SSD, perhaps the one of the other copy, has larger blocks than what is asked for, or than its vectors. */
+/* The same where what is asked for, or its vectors, are less than blocks of an SSD, perhaps of the other copy; or verified. */
 static int read_part_bounced(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
 {
 	struct bio *part = part_of(v, bio, offset, m->len);
-	int err = bounce_into(v->cache, part, m);
+	int err = bounce_into(v, part, m);
 
 	bio_put(part);
 	return err;
@@ -743,7 +750,7 @@ static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct
 		err = read_part_backing(v, bio, offset, m->len);
 	else if (segment_lost(v->cache, cache_segment(v->cache, m->cache)))
 		err = -EIO;		/* the place of an SSD that is not here has no block device */
-	else if (READ_ONCE(v->cache->look) & LOOK_LARGE)
+	else if ((READ_ONCE(v->cache->look) & LOOK_LARGE) || v->set.verify)
 		err = read_part_bounced(v, bio, offset, m);
 	else
 		err = read_part_cached(v, bio, offset, m);
@@ -1076,6 +1083,15 @@ int io_begin(struct volume *v, struct bio *bio)
 	return io_map(v, bio, io, false);
 }
 
+void io_read_again(struct volume *v, struct bio *bio, struct larder_io *io)
+{
+	io->retries = 1;
+	io->kind = IO_NONE;
+	bio->bi_iter = io->iter;
+	bio->bi_status = BLK_STS_OK;
+	defer_bio(v, bio);
+}
+
 static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
 {
 	struct cache *c = v->cache;
@@ -1083,9 +1099,13 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 
 	/* before the pin goes, and with it perhaps the other copies */
 	other = failed && segment_try_mirror(c, io->segment - c->segments, io->device);
-	atomic_dec(&io->segment->pins);
 	if (unlikely(io->probe))
 		ssd_probe_end(c, SSD_READ);
+	if (unlikely(v->set.verify) && !*error) {
+		verify_hit(v, io);
+		return DM_ENDIO_INCOMPLETE;
+	}
+	atomic_dec(&io->segment->pins);
 	if (likely(!failed))
 		return DM_ENDIO_DONE;
 	cache_count(c, errors_read, 1);
@@ -1095,11 +1115,7 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 		return DM_ENDIO_DONE;
 	}
 	/* of clean data the backing has the same; of dirty data another copy */
-	io->retries = 1;
-	io->kind = IO_NONE;
-	bio->bi_iter = io->iter;
-	bio->bi_status = BLK_STS_OK;
-	defer_bio(v, bio);
+	io_read_again(v, bio, io);
 	return DM_ENDIO_INCOMPLETE;
 }
 

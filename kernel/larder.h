@@ -736,7 +736,10 @@ struct larder_io {
 	u32 failures;			/* IO_FLUSH: of SSDs when it began */
 	int ssd_error;			/* IO_FLUSH: the last one of an SSD; 'error' has those of the backing */
 	struct list_head list;
-	struct flush_wait wait[2];
+	union {
+		struct flush_wait wait[2];		/* IO_FLUSH */
+		struct work_struct verify_work;		/* a read */
+	};
 	struct flush_set *set;		/* IO_FLUSH: several SSDs */
 	struct item item;
 };
@@ -1274,6 +1277,9 @@ bool stream_uses(struct cache *c, const struct stream *s, bool (*is)(struct cach
 bool log_at_its_end(struct cache *c);
 /* Any context but holding no lock.  For so long no record of a user's has found space, and there is none now */
 bool log_full_for(struct cache *c, unsigned long ticks);
+/* Process context.  Sums of slots [slot, slot + n) that records of the write stream have which are not complete; how many */
+u32 log_sums(struct cache *c, u32 segment, u32 slot, u32 n, u32 *sums);
+bool log_writes_to(struct cache *c, u32 segment);	/* process context: records that are not complete are in it */
 int log_next_segment(struct cache *c, struct stream *s, bool metadata);	/* log->lock held: begins the next opened one; -EAGAIN */
 void log_assign(struct cache *c, struct stream *s, struct record *r);	/* log->lock held: sequence numbers at closing */
 void log_pinned_crc(struct stream *s, struct record *r, u32 crc);	/* sender: built_sequence, built_crc, pinned_* */
@@ -1333,6 +1339,12 @@ int slot_bad_set(struct cache *c, u64 cache);
 void slot_bad_clear(struct cache *c, u64 cache);
 void slots_bad_forget(struct cache *c, u32 segment);	/* any context: it begins another life */
 u32 slots_good(struct cache *c, u64 cache, u32 len);	/* any context: sectors in front of the first such slot */
+/* Sleeps.  The sums of n slots of one segment, from this cache sector on; 0: not known.  -ENOMEM */
+int slot_sums(struct cache *c, u64 cache, u32 n, u32 *sums);
+/* Any context.  0: it matches, or is dirty and its sum not known; -EBADMSG; -ENODATA: clean, and not known.  Counts. */
+int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool clean);
+/* Sleeps.  The whole slot.  -EBADMSG: no copy matches; -EIO: none can be read */
+int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot);
 /* Cached data in a buffer: cache sectors [cache, cache + len), which lie in one segment, from sector 'offset' of the pages on. */
 struct cached_data {
 	struct page **pages;
@@ -1355,6 +1367,11 @@ int data_check(struct cache *c, struct cached_data *x);
 int data_read(struct cache *c, struct cached_data *x);
 /* Sleeps.  The same slot by slot, each from whichever copy has it.  -EBADMSG, -EIO: none has x->damaged */
 int data_read_slots(struct cache *c, struct cached_data *x);
+
+/* ------------------------------------------------------------------ verify.c: verify=reads */
+void verify_hit(struct volume *v, struct larder_io *io);	/* any context: what a hit has read; takes the bio and its pin */
+/* Sleeps.  Fills the bio with dirty data of one segment that is pinned.  -EIO: no SSD gives it, or what was written */
+int verify_read(struct volume *v, struct bio *bio, u64 cache, u32 len);
 
 /* ------------------------------------------------------------------ copies.c: the fill and keep streams */
 struct copy;
@@ -1466,6 +1483,8 @@ u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip);	/* for a chec
 int io_begin(struct volume *v, struct bio *bio);
 /* Acts on one that has been judged.  Returns DM_MAPIO_*; -EAGAIN when may_wait and it must be tried again. */
 int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
+void read_lost(struct volume *v, u64 sector, u32 len);	/* any context: dirty data that no SSD gives */
+void io_read_again(struct volume *v, struct bio *bio, struct larder_io *io);	/* any context: a hit; not what is clean of it */
 /* Process context: the log has been full for failure_wait seconds, and dirty data of the volume cannot be written back */
 bool volume_is_full(const struct volume *v);
 int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error);

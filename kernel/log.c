@@ -543,6 +543,37 @@ static int log_open_record(struct cache *c, u32 nr_slots, enum log_rank rank)
 	return 0;
 }
 
+u32 log_sums(struct cache *c, u32 segment, u32 slot, u32 n, u32 *sums)
+{
+	const struct record *r;
+	u32 found = 0, i;
+
+	memset(sums, 0, n * sizeof(*sums));
+	spin_lock_irq(&c->log.lock);
+	list_for_each_entry(r, &c->log.records, list) {
+		if (r->segment != segment)
+			continue;
+		for (i = max_t(u32, r->first, slot); i < min_t(u32, r->ready, slot + n); i++, found++)
+			sums[i - slot] = r->sums[i - r->first];
+	}
+	spin_unlock_irq(&c->log.lock);
+	return found;
+}
+
+bool log_writes_to(struct cache *c, u32 segment)
+{
+	const struct record *r;
+	bool found = false;
+
+	spin_lock_irq(&c->log.lock);
+	list_for_each_entry(r, &c->log.records, list)
+		found |= r->segment == segment;
+	list_for_each_entry(r, &c->log.copies, list)
+		found |= r->segment == segment;
+	spin_unlock_irq(&c->log.lock);
+	return found;
+}
+
 bool log_at_its_end(struct cache *c)
 {
 	struct log *log = &c->log;

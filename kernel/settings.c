@@ -24,6 +24,7 @@ static const char *const words_commit[] = { "auto", "always", "buffered", NULL }
 static const char *const words_mirror[] = { "none", "dirty", "all", "dirty:3", NULL };
 static const char *const words_role[] = { "both", "write", "read", NULL };
 static const char *const words_admit[] = { "always", "second-miss", NULL };
+static const char *const words_verify[] = { "none", "reads", NULL };
 static const char *const words_mode[] = { "writeback", "writethrough", "writearound", NULL };
 
 #define WORDS(type, member, name, list, text)                                                                  \
@@ -68,6 +69,7 @@ static const struct setting volume_table[] = {
 	WORDS(volume_settings, stripes, "stripes", words_switch, "on or off"),
 	WORDS(volume_settings, quiet, "quiet", words_switch, "on or off"),
 	NUMBER(volume_settings, failure_wait, 0, 86400, " of seconds"),
+	WORDS(volume_settings, verify, "verify", words_verify, "none or reads"),
 	{ .key = "class", .classes = true, .offset = offsetof(struct volume_settings, class) },
 };
 
@@ -75,6 +77,7 @@ static_assert(sizeof(bool) == sizeof(u8));
 static_assert(COMMIT_AUTO == 0 && COMMIT_ALWAYS == 1 && COMMIT_BUFFERED == 2);
 static_assert(MIRROR_NONE == 0 && MIRROR_DIRTY == 1 && MIRROR_ALL == 2 && MIRROR_DIRTY_3 == 3);
 static_assert(LARDER_ROLE_BOTH == 0 && LARDER_ROLE_WRITE == 1 && LARDER_ROLE_READ == 2);
+static_assert(VERIFY_NONE == 0 && VERIFY_READS == 1);
 static_assert(ADMIT_ALWAYS == 0 && ADMIT_SECOND_MISS == 1);
 static_assert(LARDER_WRITEBACK == 0 && LARDER_WRITETHROUGH == 1 && LARDER_WRITEAROUND == 2);
 

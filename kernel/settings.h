@@ -19,6 +19,9 @@ enum commit_mode { COMMIT_AUTO, COMMIT_ALWAYS, COMMIT_BUFFERED };
 /* What a miss that may fill has to be: anything; not the first of its place within the ghost's memory */
 enum admit_mode { ADMIT_ALWAYS, ADMIT_SECOND_MISS };
 
+/* What a user's read gets from an SSD is compared with its checksum (verify.c) */
+enum verify_mode { VERIFY_NONE, VERIFY_READS };
+
 #define LARDER_CUTOFF_AUTO	U32_MAX	/* of sequential_cutoff: streams go where they are faster (speed.h) */
 
 struct cache_settings {
@@ -42,6 +45,7 @@ struct volume_settings {
 	u8 mode;			/* enum larder_mode */
 	bool fill, writeback;
 	u8 admit;			/* enum admit_mode */
+	u8 verify;			/* enum verify_mode */
 	u32 sequential_cutoff;		/* KiB, or LARDER_CUTOFF_AUTO */
 	u32 writeback_percent;
 	u32 writeback_rate_min, writeback_rate_max;	/* KiB/s */

@@ -6,9 +6,9 @@
  *   - its stream, while the segment is being written (stream->sums: the records whose commit blocks are built);
  *   - memory: the sums of the write stream's segments are kept when these are sealed, those of others once they were needed;
  *   - the SSD: the segment's summary, or its commit blocks (summary.c).
- * So writing back what was written lately reads nothing but the data.  What is kept in memory is bounded, the least recently used
- * goes first; SUMS_MIN of them are allocated at the start, so that sums_put() always succeeds.  A segment's sums are dropped when
- * it is taken for another life.
+ * So writing back what was written lately reads nothing but the data.  Who reads what is not complete in the log yet (verify.c)
+ * asks its records before (log_sums()).  What is kept in memory is bounded, the least recently used goes first; SUMS_MIN of them
+ * are allocated at the start, so that sums_put() always succeeds.  A segment's sums are dropped when it is taken for another life.
  *
  * A slot is summed as a whole.  Where only a part of it is wanted (the rest was written anew, or the volume's request was smaller)
  * the whole slot is read, and the part taken from there.  One that does not match is read once more, from each copy of its segment.
@@ -179,20 +179,43 @@ bool sums_look(struct cache *c, u32 segment, u32 *sums)
 static int sums_get(struct cache *c, u32 segment, u32 slot, u32 n, u32 *sums)
 {
 	struct segment_contents sc = { };
+	bool keep;
 	int err;
 
 	if (sums_kept(c, segment, slot, n, sums))
 		return 0;
+	/* else what is read now lacks those of the records that are on their way */
+	keep = !log_writes_to(c, segment);
 	sc.sums = kvmalloc_array(c->data_slots, sizeof(u32), GFP_NOIO);
 	if (!sc.sums)
 		return -ENOMEM;
 	err = segment_read_contents(c, segment, &sc);
 	if (!err) {
 		cache_count(c, sums_reads, 1);
-		sums_put(c, segment, sc.sums);
+		if (keep)
+			sums_put(c, segment, sc.sums);
 		memcpy(sums, sc.sums + slot, n * sizeof(u32));
 	}
 	kvfree(sc.sums);
+	return err;
+}
+
+int slot_sums(struct cache *c, u64 cache, u32 n, u32 *sums)
+{
+	u32 slot = (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS, logged[SUMS_AT_ONCE], i;
+	int err;
+
+	if (WARN_ON_ONCE(n > SUMS_AT_ONCE))
+		return -EINVAL;
+	/* in this order: a record that has gone meanwhile has told its stream */
+	if (log_sums(c, cache_segment(c, cache), slot, n, logged) == n) {
+		memcpy(sums, logged, n * sizeof(u32));
+		return 0;
+	}
+	err = sums_get(c, cache_segment(c, cache), slot, n, sums);
+	for (i = 0; i < n && !err; i++)
+		if (logged[i])
+			sums[i] = logged[i];
 	return err;
 }
 
@@ -300,7 +323,7 @@ static u32 data_slot_sum(const struct cached_data *x, u32 at)
 	return crc;
 }
 
-static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool clean)
+int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool clean)
 {
 	if (known && known != found) {
 		cache_count(c, errors_checksum, 1);
@@ -314,7 +337,7 @@ static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool cle
 	if (clean)
 		return -ENODATA;
 	cache_count(c, unchecked_slots, 1);
-	DMWARN_LIMIT("cache %pUb: segment %u: no checksum of slot %llu can be read: it is copied unchecked", c->uuid,
+	DMWARN_LIMIT("cache %pUb: segment %u: no checksum of slot %llu can be read: it is used unchecked", c->uuid,
 		     cache_segment(c, cache), (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS);
 	return 0;
 }
@@ -323,7 +346,7 @@ static int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool cle
  * From one copy after the other, until one matches; known 0: until one can be read.  Where that is a further one, those are
  * read from now on.  -EBADMSG: what can be read does not match; -EIO: none can be read.
  */
-static int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
+int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
 {
 	u32 segment = cache_segment(c, cache), copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
 	struct cache_device *d;

@@ -83,8 +83,8 @@ const struct field cache_status_fields[] = {
 	{ "reclaim_relinked", VALUE_NUMBER, "RclRelinked", "segments put back young" },
 	{ "reclaim_discards", VALUE_NUMBER, "RclDiscards", "segments discarded on the SSD" },
 	{ "discards_skipped", VALUE_NUMBER, "DiscSkipped", "segments that were not discarded, as writes would have waited for it" },
-	{ "checked_slots", VALUE_NUMBER, "SumOK", "slots that matched their checksum before they were copied" },
-	{ "unchecked_slots", VALUE_NUMBER, "SumUnknown", "slots copied unchecked" },
+	{ "checked_slots", VALUE_NUMBER, "SumOK", "slots that matched their checksum before they were copied, or with verify=reads read" },
+	{ "unchecked_slots", VALUE_NUMBER, "SumUnknown", "slots copied, or read with verify=reads, unchecked" },
 	{ "sums_reads", VALUE_NUMBER, "SumReads", "reads of the SSD for checksums" },
 	{ "waits_space", VALUE_NUMBER, "WaitSpace", "requests that waited for a free segment" },
 	{ "waits_memory", VALUE_NUMBER, "WaitMemory", "requests that waited for memory" },
@@ -198,7 +198,8 @@ const struct field volume_status_fields[] = {
 	{ "share_max", VALUE_OPTION, "ShareMax", "option: percent of the cache that it has at most" },
 	{ "stripes", VALUE_OPTION, "Stripes", "option: writes of whole stripes go to the backing" },
 	{ "quiet", VALUE_OPTION, "Quiet", "option: an idle disk is left alone until more than writeback_percent is dirty" },
-	{ "failure_wait", VALUE_OPTION, "FailWait", "option: seconds that writes wait for what is dirty in a cache that has failed" },
+	{ "failure_wait", VALUE_OPTION, "FailWait", "option: seconds that writes wait for what is dirty in a cache that has failed, or is full" },
+	{ "verify", VALUE_OPTION, "Verify", "option: what of the SSD is compared with its checksums, beside what is copied: none, or reads" },
 	{ "class", VALUE_OPTION, "Class", "option: what goes to the SSD: rules, or default, special, log, everything" },
 };
 const size_t volume_status_count = sizeof(volume_status_fields) / sizeof(volume_status_fields[0]);

@@ -28,7 +28,7 @@ static void check_volume(const struct volume_settings *s)
 {
 	u32 i, percent = 0;
 
-	must(s->mode <= LARDER_WRITEAROUND && s->admit <= ADMIT_SECOND_MISS && s->writeback_percent <= 100);
+	must(s->mode <= LARDER_WRITEAROUND && s->admit <= ADMIT_SECOND_MISS && s->verify <= VERIFY_READS && s->writeback_percent <= 100);
 	must(s->sequential_cutoff <= 4194304 || s->sequential_cutoff == LARDER_CUTOFF_AUTO);
 	must(s->writeback_rate_min <= 16777216 && s->writeback_rate_max <= 16777216 && s->writeback_depth - 1 < 128);
 	must(s->readahead <= 504 && s->share_min <= 75 && s->share_max - 1 < 100);

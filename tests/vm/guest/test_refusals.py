@@ -258,6 +258,7 @@ VOLUME_OPTIONS = {
     "stripes": (SWITCH, r"on or off"),
     "quiet": (SWITCH, r"on or off"),
     "failure_wait": (["-1", "86401", "ever"], r"0 to 86400"),
+    "verify": (["on", "read"], r"none or reads"),
     "class": (
         ["any", "small:cache", "any:keep", "any:pin-91", "size-0:cache", "lba-9-8:cache", "Special"],
         r"has a|is neither a preset",

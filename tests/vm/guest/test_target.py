@@ -203,6 +203,7 @@ VOLUME_OPTIONS = {
     "stripes": "off",
     "quiet": "on",
     "failure_wait": 77,
+    "verify": "reads",
     "class": "special",
 }
 

@@ -60,7 +60,7 @@ def lose_checksums(ssd: BlockDevice, sector: int, last: bool = False) -> int:
     """Commit blocks, or the last one, and summary of the segment that this sector is in; so many were damaged."""
     first, size, _ = segment_layout(ssd)
     start = first + (sector - first) // size * size
-    kinds = {s: ssd.read(s, 1)[:4] for s in range(start, start + size, SLOT)}
+    kinds = {s: ssd.read(s, SLOT)[:4] for s in range(start, start + size, SLOT)}
     blocks = [s for s, kind in kinds.items() if kind == b"LCMT"]
     found = blocks[-1 if last else 0 :] + [s for s, kind in kinds.items() if kind == b"LSUM"]
     for s in found:

@@ -7,7 +7,8 @@ scheduling.  What each kind allows is what docs/testing.md (Failures) says of it
               read fails, and after a start with it well again each sector reads as its last flushed value or a later one
   two_*       of two SSDs of three, with three copies: nobody notices
   both_*      as of a single SSD
-  decay       a scrub finds it: a copy, or the backing, mends it; dirty data without a copy is unreadable.  Never wrong
+  decay       a scrub finds it, or with verify=reads whoever reads: a copy, or the backing, mends it; dirty data without a copy is
+              unreadable.  Never wrong
   lies        of one SSD of two: nothing is lost.  Of the only one: what it dropped is lost, or the start is refused; nothing is
               invented
   memory      nobody notices
@@ -75,6 +76,8 @@ class Run:
         options |= {"writeback": r.choice(("on", "off")), "writeback_percent": r.choice((0, 10, 100))}
         # a cache that is full of what the backing refuses is not waited for
         options |= {"failure_wait": 3} if self.kind.startswith(("backing", "both")) else {}
+        self.verify = random.Random(f"verify {seed}").choice(("none", "none", "reads"))
+        options |= {"verify": self.verify}
         size = r.choice(("128k", "512k") if min(sizes) >= 24 else ("128k",))
         self.stack = Stack(
             self.ssds if ssds > 1 else self.ssds[0],
@@ -244,7 +247,7 @@ class Run:
         return status
 
     def decay(self) -> None:
-        """Nobody reads before the scrub: what an SSD returns without an error is believed."""
+        """Nobody reads before the scrub: what an SSD returns without an error is believed.  With verify=reads there is none."""
         stack, r = self.stack, self.random
         self.load(errors_ok=False)
         stack.cache.message("commit")
@@ -255,8 +258,13 @@ class Run:
             at = r.randrange(first, first + size * number) // 8 * 8
             disk.corrupt(at, 8 * r.choice((1, 1, 4)), self.seed + i)
         self.load(150, errors_ok=False, mix="write=60,fua=10,flush=10,discard=10,zeroes=10")
-        status = self.scrub()
-        self.report |= {"patches": patches, "errors": status["scrub_errors"], "unrepairable": status["scrub_unrepairable"]}
+        self.report |= {"patches": patches}
+        if self.verify == "reads":
+            self.load(300, errors_ok=not self.mirrored)
+        else:
+            self.scrub()
+        status = stack.cache.status()
+        self.report |= {"errors": status["scrub_errors"], "unrepairable": status["scrub_unrepairable"]}
         found = self.oracle.verify(unreadable_ok=not self.mirrored)
         self.report |= {"unreadable": found["unreadable"]}
         assert not found["unreadable"] or status["scrub_unrepairable"] or status["errors_checksum"]
@@ -315,6 +323,7 @@ class Run:
 
     def line(self) -> str:
         words = {"seed": self.seed, "kind": self.kind, "ssds": len(self.ssds), "mirror": self.mirror, "mode": self.mode}
+        words |= {"verify": self.verify}
         words |= self.report
         return " ".join(f"{k}={v}" for k, v in words.items())
 
