@@ -255,7 +255,7 @@ def test_segment_that_cannot_be_read_whole(make_disk, seed):
     at = places(stack.ssd, data[3])[0]
     damage(stack, data[13])
     stack.ssd.fail(op="read", from_=at, to=at + SLOT, status="medium")
-    settled(stack, (9 + 1) * SLOT)  # the run that it is in, and what is damaged
+    settled(stack, 2 * SLOT)  # it, and what is damaged
     assert stack.cache.status()["errors_read"] > 0
     stack.ssd.heal()
     settled(stack, SLOT)
