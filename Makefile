@@ -3,6 +3,7 @@
 #
 #   KVER=     kernel to build for: a release or its beginning (6.1, 6.12); default: the running one
 #   KERNEL=   kernels that VM tests run on: 6.1, 6.12, all (default); SUITE= which suites (default: all of `make check`)
+#   SHARD=    of `make check-system`, `make faults`: I/N, the I-th of N parts (default: all)
 #   FOR=      what `make deps` prepares for: build, vm, bench, lint, fuzz, dkms, install (default: build vm lint)
 #   ONLY=, PEERS=, MODELS=, SETS=    parts of `make bench`: a regular expression for cases; lists (WRITE=1: to docs/benchmarks.md too)
 #   TRACES=   for `make sim`: a directory with more block traces
@@ -85,6 +86,10 @@ vm-more:	## the suites for which a check has no time
 check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
 	@tests/ci/check
 
+check-system:	## the suites of whole stacks and systems, of vm-more too (SHARD=I/8: less than 40 minutes each; KERNEL=)
+	@tests/ci/dependencies build vm
+	@tests/ci/vm --system --shard $(or $(SHARD),1/1) --kernel $(KERNEL)
+
 crash:	## power cuts at every kind of position, in the states each may leave: more than 20,000 (STATES= of each workload, ONLY= workloads, SEED=)
 	@tests/ci/dependencies build vm
 	@tests/crash/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(STATES),--states $(STATES)) $(if $(SEED),--seed $(SEED)) $(ONLY)
@@ -133,4 +138,4 @@ clean:	## remove what was built (not: the Python environment, downloads)
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try kernels lint unit fuzz model \
-	model-smoke vm vm-more check crash faults soak mutants stress bench bench-real sim demo images clean
+	model-smoke vm vm-more check check-system crash faults soak mutants stress bench bench-real sim demo images clean

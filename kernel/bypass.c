@@ -144,7 +144,10 @@ void bypass_end(struct volume *v, struct larder_io *io, bool ok)
 {
 	struct cache *c = v->cache;
 
-	flusher_wrote(&v->flusher);
+	if (ok)
+		flusher_acked(&v->flusher);
+	else
+		flusher_wrote(&v->flusher);
 	if (io->exempt)
 		marks_exempt(v, io->sector, io->len);
 	else
@@ -240,6 +243,8 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 
 int pass_issue(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
+	if (fua_fails(v, bio))
+		return DM_MAPIO_SUBMITTED;
 	io->kind = IO_PASS;
 	bio_set_dev(bio, v->bdev);
 	bio->bi_iter.bi_sector = v->data_start + io->sector;

@@ -11,6 +11,9 @@
  *                                   a failure sets 'needed' and 'failed'; only the success of a flush issued after the last failure
  *                                   clears 'failed'
  *   error-after-all-ended           a user flush is answered when all it waits for has ended
+ *   failed-flush-owed               a backing may drop what a flush that fails was to secure, and the next one succeeds.  Without
+ *                                   us that flush would be a user's, who gets the error.  So one of ours that fails while something
+ *                                   of a user's is volatile, and that no user waits for, fails a later flush, or FUA write, of his
  *
  * A user flush: commit what was accepted (flush-commits), wait until it is applied (flush-waits), then flush the SSDs and, if a
  * bypassed, written-through or discarded range completed there, the backing.  With nothing to wait for, all of it happens in the
@@ -25,6 +28,7 @@ struct flush_op {
 	struct list_head waiters;	/* struct flush_wait */
 	u64 number;
 	u64 cover_lsn, cover_sequence;	/* SSD: applied when it was issued */
+	bool acked;			/* backing: it covers something of a user's that no earlier flush was to secure */
 	struct bio bio;			/* last; no vectors */
 };
 
@@ -64,6 +68,8 @@ void flusher_init(struct flusher *f, struct cache *c, struct volume *v)
 	f->bdev = NULL;
 	f->needed = true;		/* nobody knows what was done to the device before us */
 	f->failed = false;
+	f->acked = false;
+	f->owed = false;
 	f->issued = 0;
 	f->fail_barrier = 0;
 	f->covered_lsn = 0;
@@ -122,6 +128,73 @@ static void flusher_report(struct flusher *f, int error)
 		queue_work(larder_wq, &c->event_work);
 }
 
+/* f->lock held.  A flush has failed, and no user is told. */
+static void flusher_owe(struct flusher *f)
+{
+	struct flush_op *op;
+	bool acked = f->acked;
+
+	list_for_each_entry(op, &f->in_flight, list)
+		acked |= op->acked;
+	if (f->volume && acked)
+		f->owed = true;
+}
+
+/* f->lock held; op is in the list still: what it covers, and of what succeeded all before it, is secured, or for the next one. */
+static void flush_op_owe(struct flusher *f, struct flush_op *op, int error)
+{
+	struct flush_op *other;
+	struct flush_wait *w;
+	bool told = false;
+
+	if (!error) {
+		list_for_each_entry(other, &f->in_flight, list) {
+			other->acked = false;
+			if (other == op)
+				break;
+		}
+		return;
+	}
+	list_for_each_entry(w, &op->waiters, list)
+		told |= w->tells;
+	if (!told)
+		flusher_owe(f);
+	if (op->acked && list_is_last(&op->list, &f->in_flight))
+		f->acked = true;
+	else if (op->acked)
+		list_next_entry(op, list)->acked = true;
+}
+
+/* The flush that was in the write must be repeated (rule 2). */
+void flusher_doubt(struct flusher *f)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&f->lock, flags);
+	f->needed = true;
+	f->failed = true;
+	f->fail_barrier = f->issued;
+	atomic_inc(&f->errors);
+	flusher_owe(f);
+	spin_unlock_irqrestore(&f->lock, flags);
+}
+
+bool flusher_take_owed(struct flusher *f)
+{
+	unsigned long flags;
+	bool owed;
+
+	if (likely(!READ_ONCE(f->owed)))
+		return false;
+	spin_lock_irqsave(&f->lock, flags);
+	owed = f->owed;
+	f->owed = false;
+	spin_unlock_irqrestore(&f->lock, flags);
+	if (owed)
+		DMERR_LIMIT("%pg: a flush of larder's own has failed, and may have cost data: this one fails", f->bdev);
+	return owed;
+}
+
 static void flush_op_end(struct bio *bio)
 {
 	struct flush_op *op = container_of(bio, struct flush_op, bio);
@@ -134,6 +207,8 @@ static void flush_op_end(struct bio *bio)
 	if (f->volume)
 		marks_flush_done(f->volume, op->number, !error);
 	spin_lock_irqsave(&f->lock, flags);
+	if (f->volume)
+		flush_op_owe(f, op, error);
 	list_del(&op->list);
 	was_failed = f->failed;
 	if (error) {
@@ -181,6 +256,8 @@ static void flush_op_issue(struct flusher *f, struct flush_op *op, struct flush_
 	list_add_tail(&w->list, &op->waiters);
 	list_add_tail(&op->list, &f->in_flight);
 	WRITE_ONCE(f->needed, false);
+	op->acked = READ_ONCE(f->acked);
+	WRITE_ONCE(f->acked, false);
 	op->cover_lsn = 0;
 	op->cover_sequence = 0;
 	if (f->cache) {
@@ -277,6 +354,19 @@ void flusher_wait(struct flusher *f)
 	spin_unlock_irq(&f->lock);
 }
 
+int backing_secure(struct volume *v, unsigned int errors)
+{
+	int err = flusher_sync(&v->flusher, true);
+
+	if (err)
+		return err;
+	/* others may have begun before, and are told later; a superblock's flush is in its write */
+	flusher_wait(&v->flusher);
+	mutex_lock(&v->super_lock);
+	mutex_unlock(&v->super_lock);
+	return atomic_read(&v->flusher.errors) != errors ? -EIO : 0;
+}
+
 void flusher_write_failed(struct flusher *f, blk_status_t status)
 {
 	if (blk_path_error(status))
@@ -327,6 +417,7 @@ bool volume_in_doubt(struct volume *v)
 static void user_flush_put(struct larder_io *io)
 {
 	struct bio *bio = larder_io_bio(io);
+	int error;
 
 	if (!atomic_dec_and_test(&io->pending))
 		return;
@@ -352,7 +443,10 @@ static void user_flush_put(struct larder_io *io)
 		flush_enqueue(io->volume->cache, io);
 		return;
 	}
-	io_complete(bio, io->error ?: io->ssd_error);
+	error = io->error ?: io->ssd_error;
+	if (!io->only_ssd && !io->of_data && flusher_take_owed(&io->volume->flusher))
+		error = error ?: -EIO;
+	io_complete(bio, error);
 }
 
 static void user_flush_done(struct flush_wait *w, int error)
@@ -403,6 +497,7 @@ static int user_flush_prepare(struct cache *c, struct larder_io *io, bool may_wa
 	for (i = 0; i < ARRAY_SIZE(io->wait); i++) {
 		io->wait[i].done = user_flush_done;
 		io->wait[i].index = i;
+		io->wait[i].tells = !io->of_data;
 	}
 	io->stage = 1;
 	return 0;
@@ -537,6 +632,8 @@ void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool ma
 	io->kind = IO_FLUSH;
 	io->volume = v;
 	io->only_ssd = false;
+	/* dm clones the write, with its flags and its pages, and takes its length away */
+	io->of_data = bio->bi_opf & REQ_FUA || bio->bi_io_vec;
 	io->stage = 0;
 	io->again = true;
 	volume_count(v, flushes, 1);
@@ -551,6 +648,7 @@ void user_flush_after(struct volume *v, struct larder_io *io)
 {
 	io->kind = IO_FLUSH;
 	io->only_ssd = false;
+	io->of_data = false;
 	io->stage = 0;
 	io->again = false;
 	flush_enqueue(v->cache, io);
@@ -561,6 +659,7 @@ void user_flush_fua(struct cache *c, struct larder_io *io)
 {
 	io->kind = IO_FLUSH;
 	io->only_ssd = true;
+	io->of_data = false;
 	io->stage = 0;
 	io->again = true;
 	flush_ready(c, io);

@@ -849,6 +849,14 @@ int write_settle(struct volume *v)
 	return err && leave_may(v) ? -EAGAIN : err;
 }
 
+bool fua_fails(struct volume *v, struct bio *bio)
+{
+	if (likely(!(bio->bi_opf & REQ_FUA)) || !flusher_take_owed(&v->flusher))
+		return false;
+	io_complete(bio, -EIO);
+	return true;
+}
+
 /* What of a write is deferred: whole stripes, if it is some and one fits. */
 static u32 write_cut(const struct volume *v, const struct larder_io *io, u32 most)
 {
@@ -873,6 +881,8 @@ static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bo
 			goto out;
 		r = -EBUSY;
 	}
+	if (fua_fails(v, bio))
+		return DM_MAPIO_SUBMITTED;
 	verdict = write_judge(v, io);
 	io->fua = bio->bi_opf & REQ_FUA;
 	if (verdict == WRITE_THROUGH && io->len > most && !may_wait)
@@ -911,6 +921,8 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 		io_complete(bio, -EOPNOTSUPP);
 		return DM_MAPIO_SUBMITTED;
 	}
+	if (fua_fails(v, bio))
+		return DM_MAPIO_SUBMITTED;
 	io->fua = bio->bi_opf & REQ_FUA;
 	if (v->set.mode != LARDER_WRITEBACK)
 		err = bypass_write(v, bio, io, false, may_wait);
@@ -993,7 +1005,10 @@ static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
 
 bool volume_is_full(const struct volume *v)
 {
-	return v->cache && READ_ONCE(v->writeback_error) && READ_ONCE(v->cache->state) == CACHE_RUNNING &&
+	int error = READ_ONCE(v->writeback_error);
+
+	/* damaged data is no fault of its disk, and seldom much */
+	return v->cache && error && error != -EBADMSG && READ_ONCE(v->cache->state) == CACHE_RUNNING &&
 	       log_full_for(v->cache, READ_ONCE(v->set.failure_wait) * HZ);
 }
 
@@ -1148,7 +1163,7 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 		break;
 	case IO_PASS:
 		if (op_is_write(bio_op(bio)))
-			flusher_wrote(&v->flusher);
+			flusher_acked(&v->flusher);
 		break;
 	default:
 		break;

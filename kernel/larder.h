@@ -114,6 +114,7 @@ struct volume_counters { u64 n[NR_VOLUME_COUNTERS]; };
 struct flush_wait {
 	struct list_head list;
 	u8 index;			/* its place in larder_io->wait */
+	bool tells;			/* a user gets its error */
 	void (*done)(struct flush_wait *w, int error);	/* interrupt context */
 };
 
@@ -124,6 +125,9 @@ struct flusher {
 	struct volume *volume;		/* backings only */
 	bool needed;			/* something a caller may rely on completed here since the last flush was issued */
 	bool failed;			/* sticky: no flush issued after the last failure has succeeded yet */
+	/* of a backing, failed-flush-owed */
+	bool acked;			/* something that a user was told is done completed here since the last flush was issued */
+	bool owed;			/* a flush has failed that may have dropped such data, and no user was told */
 	u64 issued;			/* number of the last flush issued */
 	u64 fail_barrier;		/* a success counts against 'failed' only if issued later than this */
 	/* of an SSD: applied when the newest flush that has succeeded was issued */
@@ -557,6 +561,7 @@ struct mark {
 	u64 region;			/* of 64 MiB */
 	u8 state;
 	u32 in_flight;
+	unsigned int errors;		/* of the flusher, before anything was written under it */
 	unsigned long used;		/* jiffies */
 };
 
@@ -708,6 +713,7 @@ struct larder_io {
 	bool marked;			/* a mark is held */
 	bool fua;
 	bool only_ssd;			/* IO_FLUSH: a cached FUA write, the backing need not be flushed */
+	bool of_data;			/* IO_FLUSH: dm sends it in front of a write, and drops its error */
 	bool again;			/* IO_FLUSH: committed and applied, only the devices are left */
 	u8 stage;			/* IO_FLUSH: SSDs whose flush is under way, and one; 0: not begun */
 	u8 retries;
@@ -1425,6 +1431,22 @@ static inline void flusher_wrote(struct flusher *f)
 	if (!READ_ONCE(f->needed))
 		WRITE_ONCE(f->needed, true);
 }
+
+/* Any context: a user is about to be told that this is done. */
+static inline void flusher_acked(struct flusher *f)
+{
+	if (!READ_ONCE(f->acked))
+		WRITE_ONCE(f->acked, true);
+	flusher_wrote(f);
+}
+
+/*
+ * Sleeps.  All that has completed on the backing is durable there, if nothing has failed since 'errors' was read of the flusher;
+ * else -EIO: whatever was volatile may be gone, though this flush has succeeded.
+ */
+int backing_secure(struct volume *v, unsigned int errors);
+bool flusher_take_owed(struct flusher *f);		/* any context: the caller has a user to tell, with an error */
+void flusher_doubt(struct flusher *f);			/* any context: a superblock's write, and so perhaps a flush, has failed */
 int cache_flush_ssds(struct cache *c);			/* sleeps: moves durable_lsn */
 /* map(), or, of a volume without a cache, its worker: takes the bio */
 void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
@@ -1441,6 +1463,7 @@ void user_flushes_wait(struct cache *c);		/* sleeps: until none of their works r
 /* any context: a write must first repeat a flush that has failed (rule 2), or bring the backing up to the set of SSDs (rule 14) */
 bool volume_in_doubt(struct volume *v);
 bool cache_in_doubt(struct cache *c);		/* the last flush of an SSD of the set has failed */
+bool fua_fails(struct volume *v, struct bio *bio);	/* any context: failed-flush-owed; then it has been answered */
 int write_settle(struct volume *v);			/* sleeps: does that */
 
 /* ------------------------------------------------------------------ grow.c (rule 15) */

@@ -105,6 +105,7 @@ static struct mark *mark_want(struct volume *v, u64 region)
 		return NULL;
 	m->region = region;
 	m->state = MARK_WANTED;
+	m->errors = atomic_read(&v->flusher.errors);
 	m->used = jiffies;
 	if (xa_err(xa_store(&v->marks, region, m, GFP_ATOMIC | __GFP_NOWARN))) {
 		kfree(m);
@@ -348,6 +349,79 @@ static bool mark_clearable(struct volume *v, struct mark *m)
 }
 
 /*
+ * A flush, or a write, of the backing has failed since the mark was set: what was volatile there may be gone, and a clean copy of
+ * it be newer than what it is a copy of.  What is clean leaves the cache, as at a start (rule 6, intent-clear-drops).  The buckets
+ * are taken as for a bypass: copies on their way are void, and no write is in flight whose record the INVALIDATE might come behind.
+ */
+static int mark_drop_clean(struct volume *v, u64 sector, u64 end)
+{
+	struct larder_entry_in e = { .volume = v->number, .kind = LARDER_INVALIDATE };
+	struct cache *c = v->cache;
+	u64 len = end - sector, next = sector;
+	struct larder_map m;
+	int err = 0;
+
+	if (race_begin(c, v, sector, len, RACE_BYPASS))
+		err = -EAGAIN;
+	while (!err && larder_index_next(v->index, next, end, 1u << LARDER_ST_CLEAN, &m)) {
+		e.sector = m.sector;
+		e.length = m.len;
+		/* the RCU section: as in bypass.c:invalidate() */
+		rcu_read_lock();
+		err = log_entry(c, &e, NULL);
+		err = err ?: volume_map_store(v, m.sector, m.len, 0, LARDER_ST_NONE, NULL);
+		rcu_read_unlock();
+		next = m.sector + m.len;
+	}
+	race_end(c, v, sector, len, RACE_BYPASS);
+	return err;
+}
+
+/* A mark that is CLEARING, from this region on, and was set before the last error of the backing. */
+static bool mark_doubtful(struct volume *v, u64 *region)
+{
+	unsigned int errors = atomic_read(&v->flusher.errors);
+	unsigned long index = *region;
+	bool found = false;
+	struct mark *m;
+
+	spin_lock_irq(&v->marks_lock);
+	for (m = xa_find(&v->marks, &index, ULONG_MAX, XA_PRESENT); m && !found;
+	     m = xa_find_after(&v->marks, &index, ULONG_MAX, XA_PRESENT)) {
+		found = m->state == MARK_CLEARING && m->errors != errors;
+		if (found)
+			*region = m->region;
+	}
+	spin_unlock_irq(&v->marks_lock);
+	return found;
+}
+
+/* What cannot be dropped now keeps its mark. */
+static void marks_drop_doubtful(struct volume *v)
+{
+	u64 region, sector, end, next;
+	struct mark *m;
+	int err;
+
+	for (region = 0; mark_doubtful(v, &region); region++) {
+		sector = region << LARDER_INTENT_SHIFT;
+		end = min(sector + (1u << LARDER_INTENT_SHIFT), v->sectors);
+		for (err = 0; !err && sector < end; sector = next) {
+			next = min(end, (sector | (LARDER_REGION_SECTORS - 1)) + 1);
+			err = mark_drop_clean(v, sector, next);
+			cond_resched();
+		}
+		if (!err)
+			continue;
+		spin_lock_irq(&v->marks_lock);
+		m = xa_load(&v->marks, region);
+		if (m && m->state == MARK_CLEARING)
+			m->state = MARK_SET;
+		spin_unlock_irq(&v->marks_lock);
+	}
+}
+
+/*
  * Clearing: nothing of the region is in flight and nothing can begin (CLEARING is not SET); the INVALIDATEs of all that went there
  * are in the write stream; the backing is flushed; then the clearing is appended behind them (rule 6 (a)).
  */
@@ -359,11 +433,12 @@ static void marks_clear(struct volume *v)
 	if (!marks_move(v, MARK_SET, MARK_CLEARING, mark_clearable) && !v->clearing_again)
 		return;
 	v->clearing_again = false;
-	if (flusher_sync(&v->flusher, true)) {
+	if (backing_secure(v, atomic_read(&v->flusher.errors))) {
 		/* not those of an earlier run that the log has cleared */
 		marks_move(v, MARK_CLEARING, MARK_SET, NULL);
 		return;
 	}
+	marks_drop_doubtful(v);
 	/* what could not be logged stays CLEARING, and is tried again by the next run */
 	if (marks_log_all(v, MARK_CLEARING, false))
 		v->clearing_again = true;

@@ -569,6 +569,12 @@ static bool reclaim_one(struct reclaim *rc, u32 segment, struct tally t)
 		if (segment_entries(rc, segment))
 			rc->in.nr_entries = 0;	/* no memory: the scan in reclaim_settle() drops what is mapped to it */
 		segment_live(rc, tally_one, &t);
+		if (t.dead && !larder_dead_first(t.live, c->data_slots)) {
+			/* find_dead() goes by sectors, but each small piece takes a slot */
+			t.dead = false;
+			t.live = t.hot = t.kept = 0;
+			segment_live(rc, tally_one, &t);
+		}
 		if (!seg->relinked && !segment_misplaced(c, segment) &&
 		    larder_segment_fate(t.live, 0, t.hot, c->data_slots, t.main) == LARDER_FATE_RELINK) {
 			/* young again, in the main queue, uncopied, and cooler */

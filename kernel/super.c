@@ -119,19 +119,6 @@ int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *bu
 #define SUPER_READ	(REQ_OP_READ | REQ_SYNC | REQ_META)
 #define SUPER_WRITE	(REQ_OP_WRITE | REQ_SYNC | REQ_META | REQ_PREFLUSH | REQ_FUA)
 
-/* A write that failed may be the only one to be told of data that a flush lost: the flush must be repeated (rule 2). */
-static void flusher_doubt(struct flusher *f)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&f->lock, flags);
-	f->needed = true;
-	f->failed = true;
-	f->fail_barrier = f->issued;
-	atomic_inc(&f->errors);
-	spin_unlock_irqrestore(&f->lock, flags);
-}
-
 /* ------------------------------------------------------------------ superblocks: reading */
 
 /* Bytes: where the second copy may be if the first one cannot say; 0: nowhere. */

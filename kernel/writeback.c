@@ -498,20 +498,11 @@ static unsigned int backing_errors(const struct volume *v)
  */
 static int writeback_secure(struct volume *v, unsigned int errors)
 {
-	int err;
-
 	if (!READ_ONCE(v->active))
 		return -ESHUTDOWN;
 	if (backing_errors(v) != errors)
 		return -EIO;
-	err = flusher_sync(&v->flusher, true);
-	if (err)
-		return err;
-	/* others may have begun before, and are told later; a superblock's flush is in its write */
-	flusher_wait(&v->flusher);
-	mutex_lock(&v->super_lock);
-	mutex_unlock(&v->super_lock);
-	return backing_errors(v) != errors ? -EIO : 0;
+	return backing_secure(v, errors);
 }
 
 /* Steps 4 and 5; errors: writeback_secure(). */

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <syslog.h>
 #include <unistd.h>
 
 #include "kernellog.h"
@@ -21,22 +22,24 @@ int kernellog_mark(void)
 }
 
 /*
- * How much a line tells: what a target says itself is more than the dm core's summary of it ("table: 253:1: larder: ..."), which
- * is more than that an ioctl failed.  0: it is not about us.
+ * How much a line tells: what a target says itself, if it is no mere news, is more than the dm core's summary of it ("table: 253:1:
+ * larder: ..."), which is more than that an ioctl failed.  0: it is not about us.  level: syslog's
  */
-static int weight(const char *text)
+static int weight(const char *text, int level)
 {
 	if (!strstr(text, "larder") && !strstr(text, "device-mapper:"))
 		return 0;
 	if (strstr(text, "ioctl: error adding target to table"))
 		return 0;
-	return strstr(text, "device-mapper: larder") ? 3 : strstr(text, "device-mapper: table:") ? 2 : 1;
+	if (strstr(text, "device-mapper: larder"))
+		return level <= LOG_WARNING ? 3 : 1;
+	return strstr(text, "device-mapper: table:") ? 2 : 1;
 }
 
 char *kernellog_reason(int mark)
 {
 	char record[8192], *text, *reason = NULL;
-	int best = 1;
+	int best = 1, level;
 	ssize_t length;
 
 	if (mark < 0)
@@ -53,8 +56,9 @@ char *kernellog_reason(int mark)
 			continue;
 		text++;
 		text[strcspn(text, "\n")] = 0;
-		if (weight(text) >= best) {
-			best = weight(text);
+		level = LOG_PRI(atoi(record));
+		if (weight(text, level) >= best) {
+			best = weight(text, level);
 			free(reason);
 			reason = must_allocate(strdup(text));
 		}

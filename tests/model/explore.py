@@ -25,6 +25,8 @@ TWO_FLUSHES = ('mark-set', 'bypass a', 'bypass b', 'bypass-completes a', 'flush 
 DIRTY_IN_CHECKPOINT = ('write a', 'commit WRITE(a1)', 'commit-completes WRITE(a1)', *FLUSH, 'checkpoint-begins',
                        'checkpoint-named')
 THROUGH_AND_FLUSH = ('mark-set', 'bypass b', 'bypass-completes b', 'writethrough a', 'backing-flush issued')
+WRITTEN_THROUGH = ('mark-set', 'writethrough a', 'bypass-completes a', 'fill-appended a', 'commit FILL(a1)',
+                   'commit-completes FILL(a1)')
 WRITTEN_BACK = DIRTY_IN_CHECKPOINT + ('writeback-begins a', 'writeback-completes a', 'backing-flush')
 BEHIND_A_WRITE = ('write a', 'data-completes WRITE(a1)', 'mark-set', 'write b')
 FILLED_BEHIND_A_WRITE = ('mark-set', 'write b', 'commit WRITE(b1)', 'miss a', 'fill-appended a', 'commit FILL(a0)',
@@ -61,6 +63,16 @@ SCENARIOS = {
                                 failures=1, prelude=('mark-set',)),
     'flush-stuck': dict(actions='write-fua bypass-fua flush', blocks=2, slots=1, writes=3, crashes=1, max_log=4,
                         flushes=2, failures=2, prelude=TWO_FLUSHES),
+    'flush-drops': dict(actions='bypass flush device-flush', blocks=2, slots=1, writes=2, crashes=1, max_log=3, flushes=1,
+                        failures=2, drops=True, prelude=('mark-set',)),
+    'flush-drops-fua': dict(actions='bypass bypass-fua write-fua flush preflush device-flush', blocks=2, slots=1, writes=2,
+                            crashes=1, max_log=4, flushes=2, failures=1, drops=True, prelude=('mark-set',)),
+    'flush-drops-through': dict(actions='evict fill mark flush device-flush', slots=2, writes=1, crashes=1, max_log=5, failures=1,
+                                drops=True, prelude=WRITTEN_THROUGH[:3]),
+    'flush-drops-copy': dict(actions='evict mark flush device-flush', slots=1, writes=1, crashes=1, max_log=5, failures=1,
+                             drops=True, prelude=WRITTEN_THROUGH),
+    'flush-drops-writeback': dict(actions='writeback evict bypass flush device-flush', blocks=2, slots=2, writes=2, crashes=1,
+                                  max_log=4, failures=1, drops=True, prelude=COMMITTED),
     'bypass': dict(actions='bypass bypass-fua fill evict flush mark', slots=2, writes=3, crashes=2, max_log=5),
     'writethrough': dict(actions='writethrough write evict writeback flush mark', slots=3, writes=3, crashes=2, max_log=5),
     'writeback': dict(actions='write writeback fill evict flush', slots=3, writes=3, crashes=2, max_log=5),
@@ -111,6 +123,7 @@ SCENARIOS = {
                         'mark checkpoint chunks missing device-flush', blocks=2, slots=3, writes=5, crashes=3, max_log=8, flushes=2,
                 failures=2),
 }
+SCENARIOS['all-drops'] = dict(SCENARIOS['all'], drops=True, actions=SCENARIOS['all']['actions'] + ' preflush')
 SCENARIOS['all-ssd-fails'] = dict(SCENARIOS['all'], deaths=3, prelude=SSD_FAILED)
 
 A_WRITE = ('write a', 'WRITE(a1) completes on A', 'WRITE(a1) completes on B')
@@ -373,7 +386,7 @@ def explore(rules, relaxations, options):
 
 def walk(rules, relaxations, options):
     for mode in options.commit:
-        everything = argparse.Namespace(scenario=options.scenario or ['all', 'all-ssd-fails', 'mirror-all'])
+        everything = argparse.Namespace(scenario=options.scenario or ['all', 'all-drops', 'all-ssd-fails', 'mirror-all'])
         for wording, variants, names in wordings(relaxations, everything):
             for number, name in product(range(options.walk), names):
                 rng = random.Random(f'{options.seed}/{number}')

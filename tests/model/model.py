@@ -47,11 +47,14 @@ RULES = {
     'failed-flush-sticks': (2, 'a FUA write first repeats a failed flush'),
     'error-after-all-ended': (2, 'an error, too, is returned only after all device flushes that the flush waits for ended'),
     'stuck-until-reissued': (2, 'only the success of a device flush that was issued after the last failure ends that'),
+    'failed-flush-owed': (2, 'a flush of the backing that failed while what users were told is done was volatile there, and of '
+                             'which no user was told, fails one flush, or one FUA write, of a user'),
     'fua-prefix': (3, 'a FUA write is acknowledged only when its whole record and all earlier ones are durable'),
     'durable-is-prefix': (3, 'a record counts as durable only with all earlier records of the write stream'),
     'writeback-durable-only': (4, 'writeback takes only data whose record is durable'),
     'writeback-owns-range': (4, 'a discard or bypassed write waits for a writeback of its range in flight'),
     'clean-after-backing-flush': (4, 'a CLEAN record is appended only after a flush of the backing'),
+    'clean-without-error': (4, 'and not if one has failed since the data was written'),
     'clean-names-slot': (4, 'a CLEAN record names the slot, and cleans only a mapping to that slot'),
     'void-before-drain': (4, 'what a failed SSD cannot make durable is written back all the same, after CLEAN_VOID is durable'),
     'pin-writebacks': (4, 'a slot is not reused while a writeback of it has neither logged its CLEAN nor been given up'),
@@ -62,6 +65,8 @@ RULES = {
     'intent-uncached': (6, 'the mark is needed also where the index shows nothing cached'),
     'intent-discard': (6, 'the mark is needed for discards too'),
     'intent-clear-after-flush': (6, 'a mark is cleared only after the backing was flushed'),
+    'intent-clear-drops': (6, 'where a flush of the backing has failed since a mark was set what is CLEAN in its region leaves the '
+                              'cache, by an INVALIDATE ahead of the clearing'),
     'invalidate-bypassed': (6, 'an INVALIDATE of the bypassed range is in the stream ahead of the clearing of the mark'),
     'invalidate-shown': (6, 'a snapshot waits for what an INVALIDATE before its replay start names to leave the index'),
     'fill-yields-to-later-write': (7, 'a fill is dropped if a write or discard was issued after the miss began'),
@@ -137,6 +142,7 @@ class DeviceFlush(NamedTuple):
     cover: tuple        # HDD: per block, how many of State.hdd's values completed before the issue
     waiters: tuple      # user flushes
     repeat: bool        # its success ends State.failed
+    risk: bool = False  # HDD: something of a user's completed since the flush before it was issued, and no later one succeeded
 
 
 class State(NamedTuple):
@@ -162,10 +168,15 @@ class State(NamedTuple):
     flushes: tuple                  # device flushes in flight, in the order of issue
     failed: tuple                   # by device: a flush failed, none was successfully repeated
     believed: tuple                 # per block: the backing was flushed, for all the cache knows
+    risk: bool                      # something of a user's completed on the backing since the last flush was issued
+    untold: bool                    # a flush failed that may have dropped such data, and no user was told
+    errors: bool                    # a flush of the backing has failed since the mark was set
     # oracle
     acked: tuple                    # per block: last acknowledged value
     allowed: tuple                  # per block: what a power cut may leave: last flushed value, then later ones
     owed: tuple | None           # values that a failed flush was to secure: the next FUA write must
+    lost: tuple                     # per block None or (acknowledged value that the backing dropped, what it has, was a user told?)
+    broken: str | None           # a promise that a step broke
     # bounds
     versions: tuple
     writes_left: int
@@ -195,12 +206,13 @@ class System:
     """The design under one set of rules, within one scenario's bounds."""
 
     def __init__(self, rules=ALL_RULES, relaxations=(), actions=(), blocks=1, slots=2, writes=3, crashes=2,
-                 max_log=6, flushes=1, failures=0, deaths=0, strict_discard=False, kernel_crashes=True, always=False):
+                 max_log=6, flushes=1, failures=0, deaths=0, drops=False, strict_discard=False, kernel_crashes=True, always=False):
         self.rules, self.relaxed = frozenset(rules), frozenset(relaxations)
         self.actions, self.blocks, self.nr_slots = frozenset(actions), blocks, slots
         self.writes, self.crashes, self.max_log, self.strict_discard = writes, crashes, max_log, strict_discard
         self.flushes, self.failures = flushes, failures        # user flushes at once, device flushes that may fail
         self.deaths = deaths                    # how often the SSD may stop taking writes; at the next start it is well again
+        self.drops = drops                      # the backing may drop what is volatile when a flush fails
         self.always = always                    # commit=always
         self.crash_kinds = (True, False) if kernel_crashes else (True,)         # is it a power cut?
 
@@ -213,7 +225,8 @@ class System:
             slots=(None,) * self.nr_slots, checkpoint=(nothing, False), log=(), replay_from=0, ghosts=None,
             mode=CACHED, index=nothing, mark=False, free=(True,) * self.nr_slots, ops=(), snapshot=None,
             needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks,
-            acked=start, allowed=tuple((v,) for v in start), owed=None, versions=(0,) * self.blocks,
+            risk=False, untold=False, errors=False,
+            acked=start, allowed=tuple((v,) for v in start), owed=None, lost=nothing, broken=None, versions=(0,) * self.blocks,
             writes_left=self.writes, crashes_left=self.crashes, failures_left=self.failures, deaths_left=self.deaths)
 
     # -- what a state shows ------------------------------------------------------------------------------------------
@@ -229,10 +242,13 @@ class System:
         return value in allowed or ANY in allowed and (value == ZERO or value // 10 == block)
 
     def violation(self, s):
-        """While the system runs, a read returns the last acknowledged write, or one in flight."""
+        """While the system runs, a read returns the last acknowledged write, one in flight, or what the backing was left with."""
+        if s.broken:
+            return s.broken
         for b in range(self.blocks):
             value, coming = self.visible(s, b), self.values_in_flight(s, b)
-            if value == s.acked[b] or value in coming or ZERO in coming and self.permitted(value, (ANY,), b):
+            if value == s.acked[b] or value in coming or s.lost[b] and value == s.lost[b][1] or \
+                    ZERO in coming and self.permitted(value, (ANY,), b):
                 continue
             return f'block {b} reads {show(value)}, last acknowledged is {show(s.acked[b])}'
         return None
@@ -352,6 +368,7 @@ class System:
     def hdd_flush(self, s):
         for b in range(self.blocks):
             s = self.trim(s, b, len(s.hdd[b]) - 1)
+        s = s._replace(risk=False, flushes=tuple(f._replace(risk=False) for f in s.flushes))
         return self.set_flag(s, HDD, False)
 
     @staticmethod
@@ -378,11 +395,13 @@ class System:
             s = s._replace(log=tuple(r._replace(covered=r.covered + 1) if r.phase in (COMPLETED, SHOWN) and not r.durable
                                      else r for r in s.log))
         cover = tuple(map(len, s.hdd)) if device == HDD else ()
-        return s._replace(flushes=s.flushes + (DeviceFlush(device, cover, (), s.failed[device]),))
+        flush = DeviceFlush(device, cover, (), s.failed[device], device == HDD and s.risk)
+        return s._replace(flushes=s.flushes + (flush,), risk=s.risk and device != HDD)
 
     def flush_completes(self, s, n):
         flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
-        s = s._replace(flushes=s.flushes[:n] + s.flushes[n + 1:])
+        before = tuple(f._replace(risk=f.risk and flush.device != HDD) for f in s.flushes[:n])
+        s = s._replace(flushes=before + s.flushes[n + 1:])
         everything = 'flush-counts-from-issue' not in self.rules
         if flush.device == SSD:
             log = (r._replace(durable=True, covered=0) if r.covered >= later else r for r in s.log)
@@ -398,25 +417,87 @@ class System:
             s = s._replace(failed=put(s.failed, flush.device, False))
         return self.settle(self.end_flushes(s))
 
-    def flush_fails(self, s, n):
-        """Nothing became durable; those who wait for it will get the error."""
+    def flush_fails(self, s, n, drops=False):
+        """Nothing became durable, and what was volatile on the backing may be gone; those who wait for it will get the error."""
         flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
+        if flush.device == HDD:
+            s = self.backing_flush_fails(s, flush, drops)
+            heir = next((i for i, f in enumerate(s.flushes) if i > n and f.device == HDD), None) if flush.risk else None
+            if heir is not None:
+                s = s._replace(flushes=put(s.flushes, heir, s.flushes[heir]._replace(risk=True)))
+            else:
+                s = s._replace(risk=s.risk or flush.risk)
         if flush.device == SSD:
             s = s._replace(log=tuple(r._replace(covered=r.covered - 1) if r.covered >= later else r for r in s.log))
         for op in s.ops:
             if op[0] == 'flush' and op[1] in flush.waiters:
-                s = self.begin(self.end(s, op), op[:3] + (True,))
+                s = self.begin(self.end(s, op), op[:3] + (True,) + op[4:])
         flushes = tuple(f._replace(repeat=f.repeat and f.device != flush.device)
                         for f in s.flushes[:n] + s.flushes[n + 1:])
         s = s._replace(flushes=flushes, failed=put(s.failed, flush.device, True), failures_left=s.failures_left - 1)
         return self.end_flushes(self.set_flag(s, flush.device) if 'failed-flush-sets-flag' in self.rules else s)
 
-    def flush(self, s):
+    def backing_flush_fails(self, s, flush, drops):
+        """Who is told, what is gone."""
+        told = any(op[0] == 'flush' and op[1] in flush.waiters and not op[4] for op in s.ops)
+        risk = s.risk or any(f.risk for f in s.flushes)
+        s = s._replace(errors=True)
+        if risk and not told and 'failed-flush-owed' in self.rules:
+            # a FUA write may have secured by itself what was at risk: nobody keeps book of that
+            if 'bypass-fua' not in self.actions and not any(len(values) > 1 for values in s.hdd) and not any(s.lost):
+                s = s._replace(broken='an error is owed, and nothing was at risk')
+            s = s._replace(untold=True)
+        for op in s.ops:
+            if op[0] == 'written-back' and 'clean-without-error' in self.rules:
+                _, block, slot = op
+                again = s.index[block] == (slot, CLEANING)
+                s = self.end(s, op)._replace(index=put(s.index, block, (slot, DIRTY)) if again else s.index)
+        return self.drop(s, told) if drops else s
+
+    def at_risk(self, s):
+        """Per block: would the acknowledged value be gone, did the backing lose what is volatile there?"""
+        return tuple(s.acked[b] in s.hdd[b][1:] and not (s.index[b] and s.index[b][1] != CLEANED) and
+                     ZERO not in self.values_in_flight(s, b) for b in range(self.blocks))
+
+    def drop(self, s, told):
+        """The backing loses all that is volatile there."""
+        lost, gone = s.lost, self.at_risk(s)
+        for b in range(self.blocks):
+            if gone[b] and s.hdd[b][0] != s.hdd[b][-1]:
+                lost = put(lost, b, (s.acked[b], s.hdd[b][0], told or s.acked[b] == ZERO))
+        flushes = tuple(f._replace(cover=(1,) * self.blocks) if f.device == HDD else f for f in s.flushes)
+        s = s._replace(hdd=tuple(values[:1] for values in s.hdd), lost=lost, flushes=flushes)
+        for b in range(self.blocks) if told else ():
+            s = self.unpromise(s, b)
+        return s
+
+    def answer(self, s, promised):
+        return self.tell(s) if s.untold else self.secure(s, promised)
+
+    @staticmethod
+    def tell(s):
+        """A user got an error from a flush, or from a FUA write: what is gone is promised no more."""
+        s = s._replace(untold=False, lost=tuple(v and (v[0], v[1], True) for v in s.lost))
+        for b in range(len(s.lost)):
+            s = System.unpromise(s, b)
+        return s
+
+    @staticmethod
+    def unpromise(s, block):
+        """Whoever waits for a flush of what the backing has lost is promised nothing of it."""
+        if not s.lost[block]:
+            return s
+        def less(promised):
+            return promised and put(promised, block, None if promised[block] == s.lost[block][0] else promised[block])
+        ops = tuple(op[:2] + (less(op[2]),) + op[3:] if op[0] in ('flush', 'owed') else op for op in s.ops)
+        return s._replace(ops=tuple(sorted(ops)), owed=less(s.owed))
+
+    def flush(self, s, of_fua=False):
         """A user flush looks which devices need one.  All appends before it are complete."""
         if 'flush-commits' in self.rules and any(r.phase == SHOWN or self.stream_idle(s) for r in self.waiting(s)):
             s = self.commit(s, phase=SHOWN)
         me = min({0, 1, 2} - {op[1] for op in s.ops if op[0] == 'flush'})
-        s = self.begin(s, ('flush', me, self.promised(s), False))
+        s = self.begin(s, ('flush', me, self.promised(s), False, of_fua))
         for device, rule in (SSD, 'flush-ssd'), (HDD, 'flush-backing'):
             if rule not in self.rules:
                 continue
@@ -432,20 +513,27 @@ class System:
                                          for n, f in enumerate(s.flushes)))
         after = self.end_flushes(s)
         verdict = '' if any(op[:2] == ('flush', me) for op in after.ops) else f': acknowledges F{me + 1}'
-        return (f'flush F{me + 1} issued{verdict}',), after
+        return (f'{"preflush" if of_fua else "flush"} F{me + 1} issued{verdict}',), after
 
     def end_flushes(self, s):
         """Answer the user flushes that wait for nothing any more."""
-        for op in s.ops:
-            if op[0] != 'flush':
-                continue
-            _, me, promised, error = op
+        for me in [op[1] for op in s.ops if op[0] == 'flush']:
+            op = next(op for op in s.ops if op[:2] == ('flush', me))
+            _, me, promised, error, of_fua = op
             if error and 'error-after-all-ended' not in self.rules:
                 s = s._replace(flushes=tuple(f._replace(waiters=tuple(w for w in f.waiters if w != me))
                                              for f in s.flushes))
             if not any(me in f.waiters for f in s.flushes):
                 s = self.end(s, op)
-                s = s._replace(owed=promised) if error else self.secure(s, promised)
+                if s.untold and not of_fua:
+                    error = True
+                if error and not of_fua:
+                    s = self.tell(s)
+                # dm drops the error of a flush in front of a FUA write
+                if error or of_fua:
+                    s = s._replace(owed=promised) if of_fua or not self.drops else s
+                else:
+                    s = self.secure(s, promised)
         return s
 
     def flush_steps(self, s):
@@ -458,6 +546,9 @@ class System:
             if s.failures_left:
                 after = self.flush_fails(s, n)
                 yield (f'{name}{which} FAILS' + answers(s, after, True),), after
+                if self.drops and flush.device == HDD:
+                    after = self.flush_fails(s, n, True)
+                    yield (f'{name}{which} FAILS, drops all' + answers(s, after, True),), after
         if 'device-flush' in self.actions and len(s.flushes) < 3:
             for device in DEVICES if s.mode == CACHED else (HDD,):
                 if s.needs_flush[device] or s.failed[device]:
@@ -472,7 +563,8 @@ class System:
         return s._replace(allowed=put(s.allowed, block, allowed), writes_left=s.writes_left - 1)
 
     def acknowledge(self, s, block, value, fua):
-        s = s._replace(acked=put(s.acked, block, value))
+        s = self.unpromise(s, block)
+        s = s._replace(acked=put(s.acked, block, value), lost=put(s.lost, block, None))
         if fua:
             s = s._replace(allowed=put(s.allowed, block, (value,)))
             for op in s.ops:
@@ -483,13 +575,16 @@ class System:
     @staticmethod
     def promised(s):
         """What a flush that is issued now must secure."""
-        return tuple(ANY if v == ZERO and ANY in s.allowed[b] else v for b, v in enumerate(s.acked))
+        return tuple(ANY if v == ZERO and ANY in s.allowed[b] else None if s.lost[b] and s.lost[b][2] else v
+                     for b, v in enumerate(s.acked))
 
     @staticmethod
     def secure(s, promised):
         """A flush was acknowledged: nothing older than the values acknowledged at its issue may be seen again."""
         allowed = list(s.allowed)
         for b, base in enumerate(promised):
+            if s.lost[b] and s.lost[b][0] == base:
+                return s._replace(broken=f'{show(base)} is gone, and no flush has told a user')
             if base in allowed[b]:              # else a later flush or FUA write was faster
                 allowed[b] = allowed[b][allowed[b].index(base):]
         return s._replace(allowed=tuple(allowed))
@@ -604,7 +699,7 @@ class System:
         """A bypassed write or discard completed on the backing: acknowledge it."""
         _, block, value, fua, through = op
         s = self.land(self.end(s, op), block, value)
-        s = self.trim(s, block, len(s.hdd[block]) - 1) if fua else self.set_flag(s, HDD)
+        s = self.trim(s, block, len(s.hdd[block]) - 1) if fua else self.set_flag(s, HDD)._replace(risk=True)
         s = self.acknowledge(s, block, value, fua)
         return self.begin(s, ('fill', block, value)) if through and s.mode == CACHED else s
 
@@ -635,7 +730,9 @@ class System:
                                          ('bypass-fua', self.bypass, True, False),
                                          ('writethrough', self.bypass, False, True),
                                          ('discard', self.discard)):
-                    if name in can and not (name.endswith('fua') and self.stuck(s)):
+                    if name in can and name.endswith('fua') and s.untold:
+                        yield (name + ' refused', b), self.tell(s)._replace(owed=None)
+                    elif name in can and not (name.endswith('fua') and self.stuck(s)):
                         after = step(s, b, *how)
                         if after:
                             yield (name, b), after
@@ -649,6 +746,8 @@ class System:
         if 'flush' in can:
             if self.may_flush(s):
                 yield self.flush(s)
+                if 'preflush' in can:
+                    yield self.flush(s, True)
 
     @staticmethod
     def filling(s, block):
@@ -700,7 +799,7 @@ class System:
                     yield ('read-ends', block), self.end(s, op)
         if s.mode in (CACHED, PASSTHROUGH) and any(not r.durable and r.phase in (COMPLETED, SHOWN) for r in s.log):
             yield ('ssd-flush',), self.ssd_flush(s)
-        if any(len(values) > 1 for values in s.hdd):
+        if any(len(values) > 1 for values in s.hdd) and not self.drops:     # or the cache would owe an error for what is safe
             yield ('backing-flush',), self.hdd_flush(s)
 
     def append_steps(self, s):
@@ -810,8 +909,15 @@ class System:
 
     def mark_steps(self, s):
         if not s.mark and self.can_append_durably(s):
-            yield ('mark-set',), self.append_durably(s, INTENT, value=1)._replace(mark=True)
+            yield ('mark-set',), self.append_durably(s, INTENT, value=1)._replace(mark=True, errors=False)
         if s.mark and 'clear-by-checkpoint' not in self.relaxed and self.room(s) and self.backing_settled(s):
+            if s.errors and 'intent-clear-drops' in self.rules:
+                doubtful = [b for b in range(self.blocks) if s.index[b] and s.index[b][1] == CLEANED or self.filling(s, b)]
+                for b in doubtful:
+                    dropped = s._replace(index=put(s.index, b, None)) if s.index[b] and s.index[b][1] == CLEANED else s
+                    yield ('doubtful-dropped', b), self.append(self.spoil_fills(dropped, b), INVALIDATE, b)
+                if doubtful:
+                    return
             yield ('mark-cleared',), self.append(s._replace(mark=False), INTENT, 0)
 
     def backing_settled(self, s):
@@ -824,7 +930,7 @@ class System:
         """A fuzzy snapshot in two pieces: block 0 when it begins, the rest when it ends."""
         if s.snapshot is None:
             start = self.replay_start(s)
-            clears = 'clear-by-checkpoint' in self.relaxed and self.backing_settled(s) and start == len(s.log)
+            clears = 'clear-by-checkpoint' in self.relaxed and not s.errors and self.backing_settled(s) and start == len(s.log)
             clearing = 'checkpoint-mark-until-cleared' in self.rules and any(
                 r.kind == INTENT and not r.value and not self.applied(s, i) for i, r in enumerate(s.log))
             mark = (s.mark and not clears or clearing) and 'checkpoint-keeps-marks' in self.rules
@@ -942,9 +1048,9 @@ class System:
                 yield ('write-without-cache', b), after._replace(stale=raised)
         for op in s.ops:
             if op[0] == 'held-flush':
-                yield ('held-flush-answered',), self.secure(self.hdd_flush(self.end(s, op)), op[1])
+                yield ('held-flush-answered',), self.answer(self.hdd_flush(self.end(s, op)), op[1])
         if 'flush' in self.actions:
-            yield ('flush',), self.secure(self.hdd_flush(s), self.promised(s))
+            yield ('flush',), self.answer(self.hdd_flush(s), self.promised(s))
 
     # -- crash and recovery ------------------------------------------------------------------------------------------
 
@@ -956,7 +1062,8 @@ class System:
                 for hdd in self.surviving_backings(s, power):
                     slots = tuple(GARBAGE if k in garbage else v for k, v in enumerate(s.slots))
                     crashed = s._replace(log=log, hdd=hdd, slots=slots, ops=(), snapshot=None, needs_flush=(False, False),
-                                         flushes=(), failed=(False, False), believed=(False,) * self.blocks, owed=None)
+                                         flushes=(), failed=(False, False), believed=(False,) * self.blocks, risk=False,
+                                         untold=False, errors=False, owed=None)
                     label = ('power-cut' if power else 'kernel-crash', lost, tuple(v[-1] for v in hdd))
                     yield from self.start_steps(crashed, label, power)
 
@@ -1024,14 +1131,14 @@ class System:
         acked = []
         for b in range(self.blocks):
             value, allowed = self.visible(s, b), s.allowed[b]
-            if self.always and not power:           # the devices kept what they completed: so must we
+            if self.always and not power and not s.lost[b]:         # the devices kept what they completed: so must we
                 base = ANY if s.acked[b] == ZERO and ANY in allowed else s.acked[b]
                 allowed = allowed[len(allowed) - 1 - allowed[::-1].index(base):]
-            if not self.permitted(value, allowed, b):
+            if not self.permitted(value, allowed, b) and not (s.lost[b] and value == s.lost[b][1]):
                 return f'block {b} reads {show(value)} after the crash; allowed: {", ".join(map(show, allowed))}'
             acked.append(value)
         # a value other than the last flushed one was lost or kept for good: it is as if it had been flushed
-        return s._replace(acked=tuple(acked), allowed=tuple((v,) for v in acked))
+        return s._replace(acked=tuple(acked), allowed=tuple((v,) for v in acked), lost=(None,) * self.blocks)
 
     def recover(self, s):
         log, ghosts = self.valid_records(s)

@@ -9,7 +9,7 @@ import time
 import pytest
 from lib import simdisk
 from lib.block import SECTOR
-from lib.decay import SLOT, Written, commit, crash, flip, lose_checksums, places, settle
+from lib.decay import SLOT, Written, commit, crash, damage_copies, flip, lose_checksums, places, settle
 from lib.larder import Cache, Stack, segment_layout, wait_for
 from lib.log_blocks import FILL, WRITE, commit_blocks
 from lib.sets import small_stack
@@ -163,13 +163,7 @@ def test_two_copies(make_disk, seed, which):
         ssds, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0
     )
     w = Written(stack, seed)
-    data = [w.write(4096 + 3 * SLOT * i) for i in range(9)]
-    odd = w.write(8191, 13)
-    commit(stack)
-    copies = [{s: places(s, d)[0] for s in ssds} for d in (*data, odd)]
-    flip(ssds[which], copies[3][ssds[which]] + 2)
-    flip(ssds[which], copies[9][ssds[which]] + 11)
-    flip(ssds[1 - which], copies[5][ssds[1 - which]])
+    copies = damage_copies(stack, w, which)
     for s in ssds:
         flip(s, copies[7][s] + 5)
     settled(stack, SLOT)

@@ -19,6 +19,7 @@ from lib.parts import MIB, Part
 from lib.sets import kill, start_without
 
 SMALL, LARGE = 96, 160  # MiB, of a backing
+STEP = 2  # MiB: the power is cut at one write after another
 SSD = 32  # MiB
 PATTERN = b"what was behind the end of the volume".ljust(512, b".")
 
@@ -180,8 +181,8 @@ def test_power_cut_at_each_step_of_a_volume(make_disk, make_oracle, seed, mode):
     stack = Growing(make_disk)
     oracle = make_oracle(stack.volume, size="16m")
     sizes = set()
-    for after in range(1, 16):
-        size = SMALL + 4 * after
+    for after in range(1, (LARGE - SMALL) // STEP):
+        size = SMALL + STEP * after
         oracle.run(ops=100)
         stack.volume.flush()
         simdisk.power_cut(mode=mode, seed=seed + after, after=after, ops="write")
@@ -189,7 +190,7 @@ def test_power_cut_at_each_step_of_a_volume(make_disk, make_oracle, seed, mode):
         larder("volume", "resize", "v", check=False)
         if stack.disk.state()["power"] == "on":
             oracle.run(ops=0, seconds=60, until_error=True)
-        was = size - 4
+        was = size - STEP
         stack.cut_off()
         assert said(stack.hdd) in (was * MIB - 2 * DATA_SECTOR, size * MIB - 2 * DATA_SECTOR)
         sizes.add(said(stack.hdd) > was * MIB - 2 * DATA_SECTOR)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from lib import simdisk
+from lib import command, simdisk
 from lib.block import SECTOR
 from lib.larder import DATA_SECTOR, Stack, wait_for
 
@@ -206,6 +206,91 @@ def test_flush_of_a_user_fails_beside_a_batch(make_disk, kernel_log):
     with pytest.raises(OSError):
         stack.volume.flush()
     nothing_went_back(stack, content)
+    stack.stop()
+
+
+# A flush of the backing fails and drops what it was to secure (rule 2, failed-flush-owed).  A raw disk tells whoever flushes next,
+# as that flush is the one which fails; here it may be one of larder's own.
+
+
+FLUSH_NOISE = f"{NOISE}|a flush failed|a flush of larder's own has failed"
+
+
+def make_behind(make_disk) -> Stack:
+    """Dirty data, durable, and behind it a bypassed write that is volatile on the backing."""
+    stack, _ = make_scattered(make_disk)
+    stack.volume.set(mode="writearound")
+    stack.volume.write(8192, A)
+    return stack
+
+
+def own_flush_fails(stack: Stack) -> None:
+    """Of the writing back; it is then tried again, and its flushes succeed."""
+    stack.hdd.fail(op="flush", status="reset", count=1)
+    stack.volume.drain()
+    assert stack.hdd.faults()[0]["hits"] == 1
+
+
+def test_own_flush_fails(make_disk, kernel_log):
+    """The next flush of a user fails, as what was acknowledged is gone, and that once."""
+    kernel_log.expect(FLUSH_NOISE)
+    stack = make_behind(make_disk)
+    own_flush_fails(stack)
+    assert stack.hdd.read(DATA_SECTOR + 8192, BLOCK) != A
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    stack.volume.flush()
+    stack.stop()
+
+
+@pytest.mark.parametrize("secured", ["nothing", "flushed"])
+def test_own_flush_fails_and_costs_nothing(make_disk, kernel_log, secured):
+    """Nothing of a user's was volatile: nobody gets an error."""
+    kernel_log.expect(FLUSH_NOISE)
+    stack = make_behind(make_disk) if secured == "flushed" else make_scattered(make_disk)[0]
+    stack.volume.flush()
+    own_flush_fails(stack)
+    stack.volume.flush()
+    stack.stop()
+
+
+def test_flush_before_a_commit_fails(make_disk, kernel_log):
+    """dm drops the error of a flush in front of a write: the write has it (FUA), so that fsync fails, as it does on a raw disk."""
+    kernel_log.expect(f"{FLUSH_NOISE}|JBD2|EXT4-fs")
+    stack = make(make_disk, mode="writearound")
+    command.run("mkfs.ext4", "-q", stack.volume)
+    command.run("mount", stack.volume, "/mnt")
+    try:
+        with open("/mnt/file", "wb") as f:
+            f.write(A)
+            command.run("sync", "-f", "/mnt")
+            f.write(B)
+            f.flush()
+            stack.hdd.fail(op="flush", status="reset", count=1)
+            with pytest.raises(OSError):
+                os.fsync(f.fileno())
+        assert stack.hdd.faults()[0]["hits"] == 1
+    finally:
+        command.run("umount", "/mnt")
+    stack.stop()
+
+
+def test_mark_of_a_doubtful_copy(make_disk, kernel_log):
+    """Rule 6: written through, copied, dropped by the backing; behind a stop in order, without a mark, cache and backing agree."""
+    kernel_log.expect(FLUSH_NOISE)
+    stack = make_written(make_disk)
+    stack.volume.drain()
+    stack.volume.set(mode="writethrough")
+    stack.volume.write(0, B)
+    wait_for(lambda: stack.volume.status()["fill_sectors"] >= BLOCK, 60, "the copy")
+    stack.hdd.fail(op="flush", status="reset", count=1)
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    stack.volume.flush()
+    stack.restart()
+    found = stack.volume.read(0, BLOCK)
+    stack.volume.message("drop_clean")
+    assert stack.volume.read(0, BLOCK) == found
     stack.stop()
 
 

@@ -3,7 +3,7 @@
 Random work: the runs of fault_runs that decay."""
 
 import pytest
-from lib.decay import SLOT, Written, commit, flip, lose_checksums, places, settle
+from lib.decay import SLOT, Written, commit, damage_copies, flip, lose_checksums, places, settle
 from lib.larder import Stack, wait_for
 
 BASE = 4096
@@ -16,6 +16,17 @@ def make_stack(make_disk, ssds: int = 1, block: int = 512, **options: object) ->
     options = {"writeback": "off", "sequential_cutoff": 0, "verify": "reads"} | options
     ssd = disks if ssds > 1 else disks[0]
     return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+
+
+def nine_blocks(make_disk, seed: int, ssd_block: int, where: str) -> tuple[Stack, Written]:
+    """From BASE on, dirty."""
+    stack = make_stack(make_disk, block=ssd_block)
+    w = Written(stack, seed)
+    for i in range(9):
+        w.write(BASE + SLOT * i)
+    commit(stack)
+    settle(stack, w, where)
+    return stack, w
 
 
 def clean(stack: Stack) -> None:
@@ -50,12 +61,7 @@ PIECES = {"slot": (0, 8), "sector": (3, 1), "odd": (5, 9), "several": (0, 24), "
 @pytest.mark.parametrize("where", ["active", "sealed", "restarted", "crashed sealed"])
 def test_clean_data(make_disk, kernel_log, seed, ssd_block, where, piece):
     """It comes from the backing; without the option the reader gets what the SSD returns."""
-    stack = make_stack(make_disk, block=ssd_block)
-    w = Written(stack, seed)
-    for i in range(9):
-        w.write(BASE + SLOT * i)
-    commit(stack)
-    settle(stack, w, where)
+    stack, w = nine_blocks(make_disk, seed, ssd_block, where)
     clean(stack)
     bad = BASE + 4 * SLOT
     for at in places(stack.ssd, b"".join(w.content[bad + i] for i in range(SLOT))):
@@ -80,12 +86,7 @@ def test_clean_data(make_disk, kernel_log, seed, ssd_block, where, piece):
 @pytest.mark.parametrize("where", ["active", "sealed", "restarted", "crashed sealed"])
 def test_dirty_data(make_disk, seed, ssd_block, where, piece):
     """Nobody else has it: an error for what touches the slot, an event; everything beside it is read.  Written anew it is well."""
-    stack = make_stack(make_disk, block=ssd_block)
-    w = Written(stack, seed)
-    for i in range(9):
-        w.write(BASE + SLOT * i)
-    commit(stack)
-    settle(stack, w, where)
+    stack, w = nine_blocks(make_disk, seed, ssd_block, where)
     bad = BASE + 4 * SLOT
     at = places(stack.ssd, b"".join(w.content[bad + i] for i in range(SLOT)))[-1]
     flip(stack.ssd, at + 3)
@@ -110,20 +111,13 @@ def test_dirty_data(make_disk, seed, ssd_block, where, piece):
 def test_two_copies(make_disk, seed, ssd_block, which, state):
     """What is damaged in one copy, whichever is read, comes from the other; in both, if it is clean, from the backing."""
     stack = make_stack(make_disk, ssds=2, block=ssd_block)
-    ssds = stack.ssd
     w = Written(stack, seed)
-    data = [w.write(BASE + SLOT * i) for i in range(9)]
-    odd = w.write(8191, 13)
-    commit(stack)
-    copies = [{s: places(s, d)[0] for s in ssds} for d in (*data, odd)]
-    flip(ssds[which], copies[3][ssds[which]] + 2)
-    flip(ssds[which], copies[9][ssds[which]] + 11)
-    flip(ssds[1 - which], copies[5][ssds[1 - which]])
+    copies = damage_copies(stack, w, which)
     if state == "clean":
         clean(stack)
-        for s in ssds:
+        for s in stack.ssd:
             flip(s, copies[7][s] + 5)
-    for sector, count in ((BASE + 3 * SLOT, SLOT), (8191, 13), (BASE + 5 * SLOT + 1, 3), (BASE, 9 * SLOT), (8201, 2)):
+    for sector, count in ((BASE + 9 * SLOT, SLOT), (8191, 13), (BASE + 15 * SLOT + 1, 3), (8201, 2), (BASE + 21 * SLOT, SLOT)):
         assert reads(stack, w, sector, count), sector
     assert w.wrong(stack.volume) == {}
     assert stack.cache.status()["devices_failed"] == 0 and checks(stack)["unchecked_slots"] == 0

@@ -42,14 +42,15 @@ def environment(kernel: str, a: argparse.Namespace) -> dict[str, str]:
 
 
 def run_in_guest(
-    kernel: str, suites: list[str], products: build.Products, where: Path, a: argparse.Namespace
+    kernel: str, suites: list[str], products: build.Products, where: Path, a: argparse.Namespace, part: str
 ) -> list[verdict.Verdict]:
     """All of them in one VM.  After one that ends it the later ones have no verdict."""
     paths = [guest_path(s) for s in suites]
     command = [*pytest_command(GUEST, paths, a.expression), f"--junitxml={where / 'junit.xml'}"]
     start = time.monotonic()
     needs = {"memory": a.memory, "icount": a.icount} | NEEDS.get(suites[0], {})
-    m = machine.Machine(kernel, where, products, command, environment=environment(kernel, a), udev=a.udev, **needs)
+    env = environment(kernel, a) | ({"LARDER_PART": part} if part else {})
+    m = machine.Machine(kernel, where, products, command, environment=env, udev=a.udev, **needs)
     try:
         how = m.start().wait(a.timeout * len(suites))
     finally:
@@ -82,14 +83,16 @@ def run_on_host(kernel: str, suite: str, products: build.Products, where: Path, 
     return verdict.judge(kernel, [suite], where, how, status, time.monotonic() - start)
 
 
-def run(kernel: str, suites: list[str], products: build.Products, results: Path, a: argparse.Namespace) -> list[verdict.Verdict]:
-    """In one VM, and in another one if a suite has ended that; suites of the host boot their own."""
+def run(
+    kernel: str, suites: list[str], products: build.Products, results: Path, a: argparse.Namespace, part: str = ""
+) -> list[verdict.Verdict]:
+    """In one VM, and in another one if a suite has ended that; suites of the host boot their own.  part: I/N of each in it."""
     verdicts: list[verdict.Verdict] = []
     while suites:
         joined = f"{suites[0]}+{len(suites) - 1}" if len(suites) > 1 else suites[0]  # short: QEMU's socket lies in there
-        where = results / f"{joined}-{kernel}"
+        where = results / f"{joined}{part and '.'}{part.partition('/')[0]}-{kernel}"
         if guest_path(suites[0]):
-            new = run_in_guest(kernel, suites, products, where, a)
+            new = run_in_guest(kernel, suites, products, where, a, part)
         else:
             new = run_on_host(kernel, suites[0], products, where, a)
         verdicts += new

@@ -112,6 +112,7 @@ def boot(initramfs, root):
     def run(phase: str, disks: list[Path], append: str = "") -> tuple[list[str], str]:
         """What it said, and its console."""
         words = f"phase={phase} systemd.mask=serial-getty@ttyS0.service {append}"
+        words += " systemd.mask=systemd-ask-password-console.path"  # its agent hangs up the console that WORK speaks on
         console = plain.boot(phase, initramfs, [root, *disks], words, memory=1024)
         bad = kernel_log.bad_lines(console.splitlines())
         assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)

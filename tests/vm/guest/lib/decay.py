@@ -92,6 +92,20 @@ def flip(ssd: BlockDevice, sector: int, byte: int = 100, bit: int = 3) -> None:
     ssd.flush()
 
 
+def damage_copies(stack: Stack, w: Written, which: int) -> list[dict[BlockDevice, int]]:
+    """Nine blocks and an odd piece on two SSDs: the fourth and the odd one are damaged on this one, the sixth on the other.  Where
+    each is."""
+    ssds = stack.ssd
+    data = [w.write(4096 + 3 * SLOT * i) for i in range(9)]
+    odd = w.write(8191, 13)
+    commit(stack)
+    copies = [{s: places(s, d)[0] for s in ssds} for d in (*data, odd)]
+    flip(ssds[which], copies[3][ssds[which]] + 2)
+    flip(ssds[which], copies[9][ssds[which]] + 11)
+    flip(ssds[1 - which], copies[5][ssds[1 - which]])
+    return copies
+
+
 def commit(stack: Stack) -> None:
     """All commit blocks are on the SSD."""
     stack.cache.message("commit")

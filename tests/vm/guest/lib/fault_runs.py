@@ -234,6 +234,7 @@ class Run:
         self.hdd.heal()
         self.stack.volume = Volume.start(self.hdd, self.stack.cache, **self.stack.options)
         self.oracle.verify()
+        self.settle_backing()
         self.load(80, errors_ok=False)
         self.oracle.verify()
         self.end()

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The shards of `make check-system`, and the parts of suites in them, without a VM: nothing is left out, or run twice."""
+
+import collections
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+GUEST = TESTS / "vm/guest"
+MINUTES = 40  # that a shard may take
+SHARDS = 8  # of which docs/testing.md says that they do
+
+
+def shard(i: object, n: object) -> tuple[int, list[str]]:
+    """Minutes and suites.  A kernel that there is not: nothing is booted."""
+    words = [TESTS / "ci/vm", "--system", "--shard", f"{i}/{n}", "--kernel", "none"]
+    run = subprocess.run(words, capture_output=True, text=True)
+    assert run.returncode == 2
+    said = re.match(r"shard (\S+), about (\d+) minutes: (.*)\n", run.stdout)
+    assert said and said[1] == f"{i}/{n}", run.stdout + run.stderr
+    return int(said[2]), said[3].split()
+
+
+@pytest.fixture(scope="module")
+def everything() -> list[str]:
+    return shard(1, 1)[1]
+
+
+@pytest.mark.parametrize("n", [2, SHARDS])
+def test_each_is_in_one_shard(everything, n):
+    shards = [shard(i, n) for i in range(1, n + 1)]
+    assert sorted(suite for _, suites in shards for suite in suites) == sorted(everything)
+    if n == SHARDS:
+        assert max(minutes for minutes, _ in shards) < MINUTES
+
+
+@pytest.mark.parametrize("words", ["0/2", "3/2", "08/9", "1", "1/2/3", "a/b", "", "99/99"])
+def test_no_such_shard(words):
+    run = subprocess.run([TESTS / "ci/vm", "--system", "--shard", words], capture_output=True, text=True)
+    assert run.returncode == 2 and run.stderr.startswith(f"vm: --shard {words}: ") and not run.stdout
+
+
+def collected(suite: str, part: str = "1/1") -> list[str]:
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    words += [f"--rootdir={GUEST}", f"--confcutdir={GUEST}", str(GUEST / f"test_{suite}.py")]
+    run = subprocess.run(words, capture_output=True, text=True, cwd=GUEST, env=os.environ | {"LARDER_PART": part})
+    assert run.returncode == 0, run.stdout + run.stderr
+    return [line for line in run.stdout.splitlines() if "::" in line]
+
+
+def test_parts_are_the_whole(everything):
+    parts = collections.defaultdict(list)
+    for suite in everything:
+        if ":" in suite:
+            name, part = suite.split(":")
+            parts[name].append(part)
+    assert parts
+    for name, of in parts.items():
+        assert sorted(of) == [f"{i}/{len(of)}" for i in range(1, len(of) + 1)]
+        dealt = [collected(name, part) for part in of]
+        assert all(dealt) and sorted(t for tests in dealt for t in tests) == sorted(collected(name))
