@@ -468,7 +468,7 @@ class System:
         flushes = tuple(f._replace(cover=(1,) * self.blocks) if f.device == HDD else f for f in s.flushes)
         s = s._replace(hdd=tuple(values[:1] for values in s.hdd), lost=lost, flushes=flushes)
         for b in range(self.blocks) if told else ():
-            s = self.unpromise(s, b)
+            s = self.unpromise(s, b, s.lost[b][0]) if s.lost[b] else s
         return s
 
     def answer(self, s, promised):
@@ -479,16 +479,15 @@ class System:
         """A user got an error from a flush, or from a FUA write: what is gone is promised no more."""
         s = s._replace(untold=False, lost=tuple(v and (v[0], v[1], True) for v in s.lost))
         for b in range(len(s.lost)):
-            s = System.unpromise(s, b)
+            s = System.unpromise(s, b, s.lost[b][0]) if s.lost[b] else s
         return s
 
     @staticmethod
-    def unpromise(s, block):
-        """Whoever waits for a flush of what the backing has lost is promised nothing of it."""
-        if not s.lost[block]:
-            return s
+    def unpromise(s, block, value):
+        """Whoever waits for a flush is promised nothing any more of this value of the block: the backing has lost it, or it was an older
+        discard's."""
         def less(promised):
-            return promised and put(promised, block, None if promised[block] == s.lost[block][0] else promised[block])
+            return promised and put(promised, block, None if promised[block] == value else promised[block])
         ops = tuple(op[:2] + (less(op[2]),) + op[3:] if op[0] in ('flush', 'owed') else op for op in s.ops)
         return s._replace(ops=tuple(sorted(ops)), owed=less(s.owed))
 
@@ -557,13 +556,15 @@ class System:
 
     # -- the oracle --------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def issue(s, block, value):
+    def issue(self, s, block, value):
+        if value in (ZERO, ANY) and value not in s.allowed[block]:  # what a flush in flight promises of an older discard is not this one
+            s = self.unpromise(s, block, value)
         allowed = s.allowed[block] + (value,)
         return s._replace(allowed=put(s.allowed, block, allowed), writes_left=s.writes_left - 1)
 
     def acknowledge(self, s, block, value, fua):
-        s = self.unpromise(s, block)
+        if s.lost[block]:
+            s = self.unpromise(s, block, s.lost[block][0])
         s = s._replace(acked=put(s.acked, block, value), lost=put(s.lost, block, None))
         if fua:
             s = s._replace(allowed=put(s.allowed, block, (value,)))
