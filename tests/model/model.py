@@ -484,8 +484,7 @@ class System:
 
     @staticmethod
     def unpromise(s, block, value):
-        """Whoever waits for a flush is promised nothing any more of this value of the block: the backing has lost it, or it was an older
-        discard's."""
+        """Whoever waits for a flush is promised nothing of this value any more: it is gone, or of an older discard."""
         def less(promised):
             return promised and put(promised, block, None if promised[block] == value else promised[block])
         ops = tuple(op[:2] + (less(op[2]),) + op[3:] if op[0] in ('flush', 'owed') else op for op in s.ops)
@@ -557,7 +556,7 @@ class System:
     # -- the oracle --------------------------------------------------------------------------------------------------
 
     def issue(self, s, block, value):
-        if value in (ZERO, ANY) and value not in s.allowed[block]:  # what a flush in flight promises of an older discard is not this one
+        if value in (ZERO, ANY) and value not in s.allowed[block]:    # a flush may be promised an older discard
             s = self.unpromise(s, block, value)
         allowed = s.allowed[block] + (value,)
         return s._replace(allowed=put(s.allowed, block, allowed), writes_left=s.writes_left - 1)
