@@ -332,7 +332,7 @@ static int resume_read_super(struct volume_target *vt)
 		err = -ESTALE;
 	} else {
 		memcpy(vt->sb, sb, LARDER_SB_SIZE);
-		vt->sb_whole = super_volume_whole(bdev, sb);
+		vt->sb_whole = super_volume_whole(bdev, sb, vt->ti->len);
 	}
 	kfree(sb);
 	return err;
@@ -426,7 +426,8 @@ static int resume_write_super(struct volume_target *vt, struct volume *v)
  * The backing knows the set that it runs with before anything is read through it, or written back to it (rule 14): a generation
  * that every SSD has, as one that a power cut takes from them would be known to none.  v is bound, and not active.  attached: its
  * superblock has more that is new.  Nor does it run with two copies that differ: what an older one says of may_be_dirty, generation
- * and incarnation would count if the newer one were lost.
+ * and incarnation would count if the newer one were lost.  (Where they say the same but for more sectors than the table has, as a
+ * growth has failed, that makes no difference.)
  */
 static int resume_generation(struct volume_target *vt, struct volume *v, bool attached)
 {

@@ -675,7 +675,7 @@ struct volume_target {
 	struct volume *volume;		/* counted; NULL until preresume where it is attached then */
 	struct volume_settings set;
 	struct larder_volume_sb *sb;	/* as read by the constructor */
-	bool sb_whole;			/* both copies on the backing are what preresume has read */
+	bool sb_whole;			/* both copies on the backing say what preresume has read: super_volume_whole() */
 	bool discard_stale;
 	u64 grows_from;			/* sectors by the superblock, if the table has more, until it was resumed; else 0 */
 	u32 given_mask;			/* options given, a bit per key: the printed table has them even if they are the default */
@@ -1006,8 +1006,11 @@ u64 cache_memory_limit(struct cache *c);
 /* Reads both copies, takes the newer valid one; *why names what was wrong with the first otherwise. */
 int super_read_cache(struct block_device *bdev, struct larder_cache_sb *sb, const char **why);
 int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, const char **why);
-/* Is each of its two places what sb is?  If not, a power cut came between them, or one is damaged: the other may count later */
-bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb);
+/*
+ * Does each of its two places say what sb does, but for the generation, and have so many sectors at least?  If not, a power cut came
+ * between them, or one is damaged: the other may count later.  Which of two that agree counts makes no difference to a volume of that size
+ */
+bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb, u64 sectors);
 /* Logs why it is not what it should be ("an SSD of a cache"), and the remedy; noun: of the command that makes one */
 void super_refused(struct block_device *bdev, const char *why, const char *what, const char *noun);
 int super_init(void);

@@ -223,17 +223,37 @@ int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, co
 	return super_read(bdev, LARDER_KIND_VOLUME, sb, why);
 }
 
-bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb)
+/* What two copies may differ in: a volume that could not grow goes on, with one of them written (grow.c). */
+static void super_without_sizes(struct larder_volume_sb *sb)
+{
+	sb->head.crc = 0;
+	sb->head.generation = 0;
+	sb->head.device_sectors = 0;
+	sb->sectors = 0;
+}
+
+bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb, u64 sectors)
 {
 	u64 place[2] = { LARDER_SB_OFFSET, le64_to_cpu(sb->head.copy_offset) };
-	void *buf = kmalloc(LARDER_SB_SIZE, GFP_NOIO);
-	bool whole = buf;
+	struct larder_volume_sb *wanted = kmemdup(sb, LARDER_SB_SIZE, GFP_NOIO), *found = kmalloc(LARDER_SB_SIZE, GFP_NOIO);
+	bool whole = wanted && found;
+	const char *why;
 	unsigned int i;
 
-	for (i = 0; i < 2 && whole; i++)
-		whole = !place[i] || (!super_io(bdev, SUPER_READ, place[i] >> SECTOR_SHIFT, buf, LARDER_SB_SIZE) &&
-				      !memcmp(buf, sb, LARDER_SB_SIZE));
-	kfree(buf);
+	if (whole)
+		super_without_sizes(wanted);
+	for (i = 0; i < 2 && whole; i++) {
+		if (!place[i])
+			continue;
+		whole = !super_io(bdev, SUPER_READ, place[i] >> SECTOR_SHIFT, found, LARDER_SB_SIZE) &&
+			!larder_check_sb(&found->head, bdev_nr_sectors(bdev), &why) && le64_to_cpu(found->sectors) >= sectors;
+		if (whole) {
+			super_without_sizes(found);
+			whole = !memcmp(found, wanted, LARDER_SB_SIZE);
+		}
+	}
+	kfree(found);
+	kfree(wanted);
 	return whole;
 }
 

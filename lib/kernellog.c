@@ -23,7 +23,8 @@ int kernellog_mark(void)
 
 /*
  * How much a line tells: what a target says itself, if it is no mere news, is more than the dm core's summary of it ("table: 253:1:
- * larder: ..."), which is more than that an ioctl failed.  0: it is not about us.  level: syslog's
+ * larder: ..."), which is more than that an ioctl failed; its errors are more than its warnings, as it may warn of how it goes on
+ * behind them.  0: it is not about us.  level: syslog's
  */
 static int weight(const char *text, int level)
 {
@@ -32,7 +33,7 @@ static int weight(const char *text, int level)
 	if (strstr(text, "ioctl: error adding target to table"))
 		return 0;
 	if (strstr(text, "device-mapper: larder"))
-		return level <= LOG_WARNING ? 3 : 1;
+		return level <= LOG_ERR ? 4 : level == LOG_WARNING ? 3 : 1;
 	return strstr(text, "device-mapper: table:") ? 2 : 1;
 }
 
