@@ -209,7 +209,7 @@ int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool
 	if (unlikely(READ_ONCE(v->cache->state) == CACHE_FAILED))
 		return leave_map(v, bio, io, may_wait);
 	if (unlikely(volume_in_doubt(v))) {
-		err = may_wait ? write_settle(v) : -EAGAIN;
+		err = may_wait ? write_settle(v, io) : -EAGAIN;
 		if (err && err != -EAGAIN) {
 			io_complete(bio, err);
 			return DM_MAPIO_SUBMITTED;

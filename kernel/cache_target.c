@@ -722,6 +722,7 @@ static void cache_run(struct cache *c)
 	resync_look(c);
 	resync_kick(c);
 	scrub_resume(c);
+	doubt_resume(c);
 	queue_work(larder_wq, &c->event_work);
 }
 
@@ -845,8 +846,10 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_delayed_work_sync(&c->tick);
 	cancel_work_sync(&c->reclaim_work);
 	cancel_work_sync(&c->checkpoint_work);
+	cancel_delayed_work_sync(&c->doubt.work);
 	cache_stop(c);
 	WRITE_ONCE(c->stopping, true);
+	cancel_delayed_work_sync(&c->doubt.work);
 	cancel_delayed_work_sync(&c->tick);
 	cancel_work_sync(&c->reclaim_work);
 	cancel_work_sync(&c->checkpoint_work);

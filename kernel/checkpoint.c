@@ -209,8 +209,12 @@ static int writer_open_segment(struct writer *w, u32 segment)
 		.kind = LARDER_SEGMENT_OPEN, .length = LARDER_OPEN_CHUNKS, .sector = segment,
 		.cache = segment_names(w->c, segment),
 	};
-	int err = log_entry(w->c, &e, NULL);
+	int err;
 
+	/* a replay would not come to it */
+	if (READ_ONCE(w->c->doubt.on) && !READ_ONCE(w->c->doubt.behind))
+		return -ENOSPC;
+	err = log_entry(w->c, &e, NULL);
 	if (err)
 		return err == -EAGAIN ? -ENOSPC : err;
 	cache_count(w->c, chunk_opens, 1);
@@ -840,7 +844,7 @@ bool checkpoint_due(struct cache *c)
 {
 	u64 replay = (READ_ONCE(c->log.position) - READ_ONCE(c->log_bytes_at_checkpoint));
 
-	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
+	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED || doubt_blocks(c))
 		return false;
 	return READ_ONCE(c->want_checkpoint) || replay > checkpoint_limit(c, segments_units(c, NULL));
 }
@@ -1032,7 +1036,7 @@ void cache_stop(struct cache *c)
 	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
 		return;
 	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
-	err = log_sync(c);
+	err = doubt_try(c) ?: log_sync(c);
 	if (err) {
 		DMERR("%pg: the log could not be made durable: error %d", cache_bdev(c), err);
 		return;

@@ -97,6 +97,7 @@ static void copies_done(struct record *r)
 	struct log *log = &c->log;
 	int error = atomic_read(&r->writes_failed) < r->writes ? 0 : -EIO;
 	struct copy *copy, *next;
+	struct record *first;
 	unsigned long flags;
 
 	if (error && READ_ONCE(c->state) != CACHE_FAILED)
@@ -114,6 +115,8 @@ static void copies_done(struct record *r)
 		log->stream[r->stream].leave = true;
 	c->segments[r->segment].sequence = max(c->segments[r->segment].sequence, r->sequence);
 	list_del(&r->list);
+	first = list_first_entry_or_null(&log->copies, struct record, list);
+	smp_store_release(&log->copies_sequence, first ? first->sequence : log->next_sequence);	/* pairs with flush_op_issue() */
 	segment_unpin(c, r->segment);
 	log_record_put(c, r);
 	spin_unlock_irqrestore(&log->lock, flags);

@@ -28,6 +28,7 @@ struct flush_op {
 	struct list_head waiters;	/* struct flush_wait */
 	u64 number;
 	u64 cover_lsn, cover_sequence;	/* SSD: applied when it was issued */
+	u64 cover_copies;		/* SSD: log->copies_sequence then */
 	bool acked;			/* backing: it covers something of a user's that no earlier flush was to secure */
 	struct bio bio;			/* last; no vectors */
 };
@@ -74,7 +75,17 @@ void flusher_init(struct flusher *f, struct cache *c, struct volume *v)
 	f->fail_barrier = 0;
 	f->covered_lsn = 0;
 	f->covered_sequence = 0;
+	f->covered_copies = 0;
 	atomic_set(&f->errors, 0);
+}
+
+void flushers_started(struct cache *c)
+{
+	u32 i;
+
+	c->log.copies_sequence = c->log.next_sequence;
+	for (i = 0; i < c->nr_devices; i++)
+		c->dev[i].flusher.covered_copies = c->log.next_sequence;
 }
 
 /*
@@ -106,7 +117,7 @@ static void cache_durable(struct cache *c)
 	}
 	spin_lock_irqsave(&log->lock, flags);
 	/* held: what an SSD had that was looked at before it failed is not what the set has (rule 14) */
-	if (!log->durable_frozen && !log->held && lsn > log->durable_lsn) {
+	if (!log->durable_frozen && !log->held && !c->doubt.on && lsn > log->durable_lsn) {
 		log->durable_lsn = lsn;
 		log->durable_sequence = sequence;
 	}
@@ -179,6 +190,15 @@ void flusher_doubt(struct flusher *f)
 	spin_unlock_irqrestore(&f->lock, flags);
 }
 
+void flusher_owe_user(struct flusher *f)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&f->lock, flags);
+	f->owed = true;
+	spin_unlock_irqrestore(&f->lock, flags);
+}
+
 bool flusher_take_owed(struct flusher *f)
 {
 	unsigned long flags;
@@ -191,8 +211,31 @@ bool flusher_take_owed(struct flusher *f)
 	f->owed = false;
 	spin_unlock_irqrestore(&f->lock, flags);
 	if (owed)
-		DMERR_LIMIT("%pg: a flush of larder's own has failed, and may have cost data: this one fails", f->bdev);
+		DMERR_LIMIT("%pg: a flush has failed that no user was told of, and may have cost data: this one fails", f->bdev);
 	return owed;
+}
+
+/* It leaves the set, or all that it was to secure is in doubt. */
+static void cache_flush_failed(struct cache *c, struct cache_device *d)
+{
+	set_flush_failed(c, d);
+	if (c->started && !READ_ONCE(d->failed))
+		doubt_begin(c, &d->flusher);
+}
+
+/*
+ * f->lock held.  A flush of an SSD has succeeded while an earlier one is in flight: if that fails it may have taken what this one
+ * was to secure.  So that one answers for both.
+ */
+static void flush_op_hand_over(struct flush_op *op)
+{
+	struct flush_op *before = list_prev_entry(op, list);
+
+	list_splice_tail_init(&op->waiters, &before->waiters);
+	before->number = max(before->number, op->number);
+	before->cover_lsn = max(before->cover_lsn, op->cover_lsn);
+	before->cover_sequence = max(before->cover_sequence, op->cover_sequence);
+	before->cover_copies = max(before->cover_copies, op->cover_copies);
 }
 
 static void flush_op_end(struct bio *bio)
@@ -201,7 +244,7 @@ static void flush_op_end(struct bio *bio)
 	struct flusher *f = op->flusher;
 	int error = blk_status_to_errno(bio->bi_status);
 	struct flush_wait *w, *next;
-	bool was_failed, failed;
+	bool was_failed, failed, later;
 	unsigned long flags;
 
 	if (f->volume)
@@ -209,9 +252,14 @@ static void flush_op_end(struct bio *bio)
 	spin_lock_irqsave(&f->lock, flags);
 	if (f->volume)
 		flush_op_owe(f, op, error);
+	later = f->cache && !error && !list_is_first(&op->list, &f->in_flight);
+	if (later)
+		flush_op_hand_over(op);
 	list_del(&op->list);
 	was_failed = f->failed;
-	if (error) {
+	if (later) {
+		/* nothing counts yet */
+	} else if (error) {
 		f->needed = true;
 		f->failed = true;
 		f->fail_barrier = f->issued;
@@ -220,25 +268,26 @@ static void flush_op_end(struct bio *bio)
 			cache_count(f->cache, errors_flush, 1);
 		else
 			volume_count(f->volume, errors_flush, 1);
-	} else {
-		if (op->number > f->fail_barrier)
-			f->failed = false;
+	} else if (op->number > f->fail_barrier) {
+		/* one that was issued before another failed may have found nothing left to secure */
+		f->failed = false;
 		if (op->cover_lsn > f->covered_lsn) {
 			f->covered_lsn = op->cover_lsn;
 			f->covered_sequence = op->cover_sequence;
 		}
+		f->covered_copies = max(f->covered_copies, op->cover_copies);
 	}
 	failed = f->failed;
 	spin_unlock_irqrestore(&f->lock, flags);
 	if (error && f->cache) {
-		set_flush_failed(f->cache, container_of(f, struct cache_device, flusher));
+		cache_flush_failed(f->cache, container_of(f, struct cache_device, flusher));
 		if (cache_in_doubt(f->cache))
 			leave_clean(f->cache, "a flush of it failed, and nothing is dirty");
 	}
 	if (was_failed != failed)
 		flusher_report(f, error);
 	/* durable before anybody is told */
-	if (!error && f->cache)
+	if (!error && f->cache && !later)
 		cache_durable(f->cache);
 	trace_larder_flush_done(f->bdev->bd_dev, op->number, error);
 	list_for_each_entry_safe(w, next, &op->waiters, list)
@@ -260,10 +309,12 @@ static void flush_op_issue(struct flusher *f, struct flush_op *op, struct flush_
 	WRITE_ONCE(f->acked, false);
 	op->cover_lsn = 0;
 	op->cover_sequence = 0;
+	op->cover_copies = 0;
 	if (f->cache) {
 		/* of one record, or of an earlier one than the lsn: never of one that this flush may not cover */
 		op->cover_sequence = smp_load_acquire(&f->cache->log.applied_sequence);
 		op->cover_lsn = READ_ONCE(f->cache->log.applied_lsn);
+		op->cover_copies = smp_load_acquire(&f->cache->log.copies_sequence);	/* pairs with copies_done() */
 		cache_count(f->cache, ssd_flushes, 1);
 	} else {
 		volume_count(f->volume, backing_flushes, 1);
@@ -390,6 +441,8 @@ int cache_flush_ssds(struct cache *c)
 		}
 		/* of an SSD that has left the set since: the others count, once the set without it is durable */
 	} while (READ_ONCE(c->failures) != failures && READ_ONCE(c->state) != CACHE_FAILED);
+	if (!error && doubt_blocks(c))
+		error = -EIO;
 	if (!error)
 		cache_durable(c);	/* also what was applied only after the flush that covers it had been issued */
 	return error;
@@ -399,6 +452,8 @@ bool cache_in_doubt(struct cache *c)
 {
 	u32 i;
 
+	if (unlikely(READ_ONCE(c->doubt.on)))
+		return true;
 	for (i = 0; i < c->nr_devices; i++)
 		if (unlikely(READ_ONCE(c->dev[i].flusher.failed) && !READ_ONCE(c->dev[i].failed)))
 			return true;
@@ -413,6 +468,25 @@ bool volume_in_doubt(struct volume *v)
 }
 
 /* ------------------------------------------------------------------ flushes of users */
+
+/* A flush that has ended: of what it was for something may be gone, as another one has failed. */
+static bool user_flush_in_doubt(struct larder_io *io)
+{
+	struct cache *c = io->volume->cache;
+
+	return c && unlikely(READ_ONCE(c->doubt.on)) && READ_ONCE(c->state) != CACHE_FAILED;
+}
+
+/* Owed: by a flush of larder's own, or by the doubt that it has waited for. */
+static bool user_flush_owed(struct larder_io *io)
+{
+	struct volume *v = io->volume;
+	bool owed = doubt_cost(v, io->doubt);
+
+	if (owed || (!io->only_ssd && !io->of_data))
+		owed |= flusher_take_owed(&v->flusher);
+	return owed;
+}
 
 static void user_flush_put(struct larder_io *io)
 {
@@ -444,7 +518,12 @@ static void user_flush_put(struct larder_io *io)
 		return;
 	}
 	error = io->error ?: io->ssd_error;
-	if (!io->only_ssd && !io->of_data && flusher_take_owed(&io->volume->flusher))
+	if (!error && unlikely(user_flush_in_doubt(io))) {
+		io->stage = 0;
+		flush_enqueue(io->volume->cache, io);
+		return;
+	}
+	if (user_flush_owed(io))
 		error = error ?: -EIO;
 	io_complete(bio, error);
 }
@@ -571,6 +650,8 @@ static void flush_ready(struct cache *c, struct larder_io *io)
 {
 	struct volume *v = io->volume;
 
+	if (!io->doubt)
+		io->doubt = doubt_next(c);
 	list_add_tail(&io->list, &v->flush_ready);
 	queue_work(c->io_wq, &v->flush_work);
 }
@@ -613,9 +694,9 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 	}
 	flush_learn(log);
 	io->target = log_close_locked(c, CLOSE_FLUSH);
-	ready = log->applied_lsn >= io->target && !log->held;
+	ready = log->applied_lsn >= io->target && !log->held && !c->doubt.on;
 	if (!ready && log->applied_lsn >= io->target)
-		list_add_tail(&io->list, &v->flush_ready);	/* held: user_flushes_kick() */
+		flush_ready(c, io);	/* held, in doubt: user_flushes_kick() */
 	else if (!ready)
 		list_add_tail(&io->list, &log->flush_waiters);
 	spin_unlock_irq(&log->lock);
@@ -636,6 +717,7 @@ void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool ma
 	io->of_data = bio->bi_opf & REQ_FUA || bio->bi_io_vec;
 	io->stage = 0;
 	io->again = true;
+	io->doubt = 0;
 	volume_count(v, flushes, 1);
 	if (v->cache)
 		user_flush_begin(v, bio, io, false);
@@ -651,6 +733,7 @@ void user_flush_after(struct volume *v, struct larder_io *io)
 	io->of_data = false;
 	io->stage = 0;
 	io->again = false;
+	io->doubt = 0;
 	flush_enqueue(v->cache, io);
 }
 
@@ -662,6 +745,7 @@ void user_flush_fua(struct cache *c, struct larder_io *io)
 	io->of_data = false;
 	io->stage = 0;
 	io->again = true;
+	io->doubt = 0;
 	flush_ready(c, io);
 }
 
@@ -707,6 +791,31 @@ void user_flushes_wait(struct cache *c)
 	}
 }
 
+static void user_flush_refuse(struct larder_io *io, int error)
+{
+	if (!io->stage) {
+		io_complete(larder_io_bio(io), error);
+		return;
+	}
+	/* one of its flushes is in flight still */
+	io->error = error;
+	user_flush_put(io);
+}
+
+/* log->lock held.  Not yet: user_flushes_kick(), or leave_work(), queues the work again.  -EAGAIN, or an error that it gets. */
+static int user_flush_may(struct cache *c, struct larder_io *io, bool failed)
+{
+	switch (failed ? READ_ONCE(io->volume->leave) : LEAVE_DONE) {
+	case LEAVE_UNDECIDED:
+		return -EAGAIN;
+	case LEAVE_REFUSED:
+		return -EIO;
+	}
+	if (failed)
+		return 0;
+	return c->log.held ? -EAGAIN : doubt_ask(c, &io->doubt);
+}
+
 /* Of one volume, whose backing may hang. */
 void user_flush_work(struct work_struct *work)
 {
@@ -715,26 +824,20 @@ void user_flush_work(struct work_struct *work)
 	struct log *log = &c->log;
 	struct larder_io *io;
 	bool failed;
+	int err;
 
 	for (;;) {
 		spin_lock_irq(&log->lock);
-		/* user_flushes_kick(), or leave_work(), queues this again */
 		failed = READ_ONCE(c->state) == CACHE_FAILED;
-		io = (failed ? READ_ONCE(v->leave) == LEAVE_UNDECIDED : log->held) ? NULL :
-			list_first_entry_or_null(&v->flush_ready, struct larder_io, list);
-		if (io)
+		io = list_first_entry_or_null(&v->flush_ready, struct larder_io, list);
+		err = io ? user_flush_may(c, io, failed) : -EAGAIN;
+		if (err != -EAGAIN)
 			list_del_init(&io->list);
 		spin_unlock_irq(&log->lock);
-		if (!io)
+		if (err == -EAGAIN)
 			break;
-		if (failed && READ_ONCE(v->leave) == LEAVE_REFUSED) {
-			if (io->stage) {
-				/* one of its flushes is in flight still */
-				io->error = -EIO;
-				user_flush_put(io);
-			} else {
-				io_complete(larder_io_bio(io), -EIO);
-			}
+		if (err) {
+			user_flush_refuse(io, err);
 		} else if (!failed && !io->again) {
 			io->again = true;
 			user_flush_begin(v, larder_io_bio(io), io, true);

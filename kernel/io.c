@@ -391,7 +391,7 @@ static int bounce_into(struct volume *v, struct bio *bio, const struct larder_ma
 	void *buf;
 	int err;
 
-	if (v->set.verify)
+	if (reads_verified(v))
 		return verify_read(v, bio, m->cache, m->len);
 	buf = kmalloc(LARDER_SLOT_SIZE, GFP_NOIO);
 	if (!buf)
@@ -750,7 +750,7 @@ static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct
 		err = read_part_backing(v, bio, offset, m->len);
 	else if (segment_lost(v->cache, cache_segment(v->cache, m->cache)))
 		err = -EIO;		/* the place of an SSD that is not here has no block device */
-	else if ((READ_ONCE(v->cache->look) & LOOK_LARGE) || v->set.verify)
+	else if ((READ_ONCE(v->cache->look) & LOOK_LARGE) || reads_verified(v))
 		err = read_part_bounced(v, bio, offset, m);
 	else
 		err = read_part_cached(v, bio, offset, m);
@@ -836,16 +836,24 @@ static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io,
 	return DM_MAPIO_SUBMITTED;
 }
 
-/* Before a write, when volume_in_doubt(); it fails if this does.  -EAGAIN: without its cache it need not, see leave.c. */
-int write_settle(struct volume *v)
+/*
+ * Before a write, when volume_in_doubt(); it fails if this does.  -EAGAIN: an attempt to end a doubt is made; or without its cache
+ * it need not wait, see leave.c.
+ */
+int write_settle(struct volume *v, struct larder_io *io)
 {
+	struct cache *c = v->cache;
 	int err = volume_catch_up(v);
 
 	if (!err)
 		err = flusher_sync(&v->flusher, false);
 	if (err)
 		return err;
-	err = cache_flush_ssds(v->cache);
+	spin_lock_irq(&c->log.lock);
+	err = doubt_ask(c, &io->doubt);
+	spin_unlock_irq(&c->log.lock);
+	if (!err)
+		err = cache_flush_ssds(c);
 	return err && leave_may(v) ? -EAGAIN : err;
 }
 
@@ -872,7 +880,7 @@ static int write_map(struct volume *v, struct bio *bio, struct larder_io *io, bo
 	if (unlikely(v->cache->state == CACHE_FAILED))
 		return leave_map(v, bio, io, may_wait);
 	if (unlikely(volume_in_doubt(v))) {
-		r = may_wait ? write_settle(v) : -EAGAIN;
+		r = may_wait ? write_settle(v, io) : -EAGAIN;
 		if (r && r != -EAGAIN) {
 			io_complete(bio, r);
 			return DM_MAPIO_SUBMITTED;
@@ -907,7 +915,7 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 	if (unlikely(c->state == CACHE_FAILED))
 		return leave_map(v, bio, io, may_wait);
 	if (unlikely(volume_in_doubt(v))) {
-		err = may_wait ? write_settle(v) : -EAGAIN;
+		err = may_wait ? write_settle(v, io) : -EAGAIN;
 		if (err && err != -EAGAIN) {
 			io_complete(bio, err);
 			return DM_MAPIO_SUBMITTED;
@@ -1116,7 +1124,7 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	other = failed && segment_try_mirror(c, io->segment - c->segments, io->device);
 	if (unlikely(io->probe))
 		ssd_probe_end(c, SSD_READ);
-	if (unlikely(v->set.verify) && !*error) {
+	if (unlikely(reads_verified(v)) && !*error) {
 		verify_hit(v, io);
 		return DM_ENDIO_INCOMPLETE;
 	}

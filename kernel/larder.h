@@ -132,6 +132,7 @@ struct flusher {
 	u64 fail_barrier;		/* a success counts against 'failed' only if issued later than this */
 	/* of an SSD: applied when the newest flush that has succeeded was issued */
 	u64 covered_lsn, covered_sequence;
+	u64 covered_copies;		/* log->copies_sequence then */
 	struct list_head in_flight;	/* of struct flush_op, in order of issue */
 	atomic_t errors;		/* flushes and writes that have failed, and may have taken other data with them: rule 4 */
 };
@@ -284,6 +285,7 @@ struct log {
 	u64 next_sequence;
 	u64 applied_lsn, applied_sequence;
 	u64 durable_lsn, durable_sequence;
+	u64 copies_sequence;		/* every record of fill and keep before this one is complete */
 	bool durable_frozen;		/* an append failed: durable_sequence is not written to commit blocks any more */
 	u64 position;			/* slots appended since start, all streams */
 	struct stream stream[LARDER_NR_STREAMS];
@@ -383,6 +385,22 @@ struct scrub {
 	u64 due_ns;			/* of the next segment, by scrub_rate */
 	struct scrub_counts n;
 	struct scrub_pass *pass;
+};
+
+/* A flush of an SSD has failed that stays in the set: doubt.c.  log->lock, but for the last three */
+struct flush_doubt {
+	bool on;
+	u32 begun, ended;		/* attempts to end it: number of the newest, and of the newest that has ended; 0: none */
+	u32 settled;			/* the newest that has ended one; 0: none */
+	int error;			/* of the one that has ended */
+	u32 failures;			/* flushes that have failed */
+	u64 from, copies_from;		/* what may be gone: records of the write stream behind 'from', of others from 'copies_from' on */
+	u32 first;			/* attempt, of this doubt */
+	bool behind;			/* a checkpoint behind the hole has been named; the attempt only */
+	struct task_struct *by;		/* who is at an attempt: its own flushes count */
+	struct mutex lock;		/* one attempt at a time */
+	struct delayed_work work;
+	unsigned int wait;		/* seconds until the next attempt that nobody asks for */
 };
 
 /* waiting: there is no room, or an SSD joins; failed: some could not be read, it is tried again */
@@ -520,6 +538,7 @@ struct cache {
 	struct work_struct refill_work;	/* bg_wq: reserves of the indexes; may wait for memory */
 	struct mutex set_lock;		/* one change of the set at a time; outside of super_lock */
 	struct scrub scrub;
+	struct flush_doubt doubt;
 	unsigned long *bad_slots;	/* bit per slot: dirty data there does not match its sum; NULL: there never was one */
 	struct resync resync;
 	bool shape_pause;		/* the cache is about to stand still: join_work, drain_work, the scrub and the resync end */
@@ -600,6 +619,8 @@ struct volume {
 	struct larder_volume_sb *sb;
 	bool may_be_dirty;		/* durable on the backing; log->lock for clearing (rule 11) */
 	bool raised;			/* passthrough: both copies have a raised incarnation, or need not */
+	/* attempts of doubt.c: the first of the doubt, and the last, in which dirty data of it was found gone; 0: none */
+	u32 doubt_first, doubt_lost;
 	u32 leave;			/* enum volume_leave: where the cache has failed; leave.c */
 	bool leave_drains;		/* CLEAN_VOID is durable: what is dirty is written back past the log */
 	u8 leave_vain;			/* batches in a row that brought nothing; writeback_lock */
@@ -726,6 +747,7 @@ struct larder_io {
 	bool exempt;			/* IO_BYPASS: no mark was needed */
 	bool backing;			/* it went there; else to the SSD: stream_ended() */
 	bool asked;			/* for may_be_dirty, by the worker */
+	u32 doubt;			/* the attempt to end a doubt that it waits for; 0: none */
 	u64 raced_since;		/* get_jiffies_64(): a bypass found its buckets in use, or its last turn ends; 0: not yet */
 	u64 began;			/* ns: of a run that is timed; 0: not */
 	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
@@ -1007,8 +1029,9 @@ u64 cache_memory_limit(struct cache *c);
 int super_read_cache(struct block_device *bdev, struct larder_cache_sb *sb, const char **why);
 int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, const char **why);
 /*
- * Does each of its two places say what sb does, but for the generation, and have so many sectors at least?  If not, a power cut came
- * between them, or one is damaged: the other may count later.  Which of two that agree counts makes no difference to a volume of that size
+ * Does each of its two places say what sb does, but for the generation, and have so many sectors at least?  If not, a power cut
+ * came between them, or one is damaged: the other may count later.  Which of two that agree counts makes no difference to a volume
+ * of that size
  */
 bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb, u64 sectors);
 /* Logs why it is not what it should be ("an SSD of a cache"), and the remedy; noun: of the command that makes one */
@@ -1100,8 +1123,10 @@ static inline bool shape_ended(const struct cache *c)
 	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED;
 }
 bool scrub_ended(struct cache *c);			/* any context: stopped, or interrupted by a suspend */
+/* Whose it is: a scrub's, which ends with it, or when the cache is to stand still; doubt.c's, which goes on */
+enum scrub_reason { SCRUB_ASKED, SCRUB_DOUBT };
 /* scrub_segment.c: its buffers, or NULL */
-struct scrub_pass *scrub_pass_create(struct cache *c);
+struct scrub_pass *scrub_pass_create(struct cache *c, enum scrub_reason reason);
 void scrub_pass_free(struct scrub_pass *p);
 /* 0: done, or nothing to do; -EAGAIN: later; *n: what was found */
 int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scrub_counts *n);
@@ -1448,9 +1473,11 @@ static inline void flusher_acked(struct flusher *f)
  * else -EIO: whatever was volatile may be gone, though this flush has succeeded.
  */
 int backing_secure(struct volume *v, unsigned int errors);
+void flusher_owe_user(struct flusher *f);		/* any context: the next flush of a user, or FUA write, fails */
 bool flusher_take_owed(struct flusher *f);		/* any context: the caller has a user to tell, with an error */
 void flusher_doubt(struct flusher *f);			/* any context: a superblock's write, and so perhaps a flush, has failed */
 int cache_flush_ssds(struct cache *c);			/* sleeps: moves durable_lsn */
+void flushers_started(struct cache *c);			/* the end of a start: all that is on the SSDs is durable */
 /* map(), or, of a volume without a cache, its worker: takes the bio */
 void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 void user_flush_after(struct volume *v, struct larder_io *io);	/* interrupt context: a bypassed FUA write completed */
@@ -1467,7 +1494,29 @@ void user_flushes_wait(struct cache *c);		/* sleeps: until none of their works r
 bool volume_in_doubt(struct volume *v);
 bool cache_in_doubt(struct cache *c);		/* the last flush of an SSD of the set has failed */
 bool fua_fails(struct volume *v, struct bio *bio);	/* any context: failed-flush-owed; then it has been answered */
-int write_settle(struct volume *v);			/* sleeps: does that */
+int write_settle(struct volume *v, struct larder_io *io);	/* sleeps: does that; -EAGAIN: later */
+
+/* ------------------------------------------------------------------ doubt.c (rule 2) */
+void doubt_init(struct cache *c);
+void doubt_resume(struct cache *c);		/* goes on, if a suspend came between */
+/* Any context: what a read of v gets from an SSD is compared with its checksums */
+static inline bool reads_verified(const struct volume *v)
+{
+	return v->set.verify || READ_ONCE(v->cache->doubt.on);
+}
+void doubt_begin(struct cache *c, struct flusher *f);	/* any context: a flush of an SSD that stays in the set has failed */
+bool doubt_blocks(const struct cache *c);	/* any context: nothing counts as durable, but for who is at ending that */
+/*
+ * log->lock held, any context.  0: there is no doubt.  -EAGAIN: an attempt to end it is made, ask again; *asked, 0 at first, has
+ * its number.  Else: the error that it has ended with
+ */
+int doubt_ask(struct cache *c, u32 *asked);
+/* log->lock held, any context: the attempt that somebody waits for who begins to wait now; 0: there is no doubt */
+u32 doubt_next(const struct cache *c);
+bool doubt_cost(struct volume *v, u32 asked);	/* any context: has dirty data of v been found gone in the doubt of that attempt? */
+void doubt_lost(struct volume *v);		/* an attempt has */
+int doubt_try(struct cache *c);			/* sleeps: one attempt; 0: there is no doubt (any more) */
+void doubt_work(struct work_struct *work);
 
 /* ------------------------------------------------------------------ grow.c (rule 15) */
 /* Sectors that a volume may have on its backing as it is now; a multiple of its logical block size */

@@ -877,6 +877,7 @@ int cache_start(struct cache *c)
 	} else {
 		start_forget(c);
 		c->set_durable = c->set_generation;
+		flushers_started(c);
 		c->started = true;
 		DMINFO(
 			"%pg: cache %pUb started in %llu ms: epoch %u, %llu records (%llu KiB) replayed, %lld sectors cached, %lld of them dirty",

@@ -312,6 +312,7 @@ static void cache_init_works(struct cache *c)
 	INIT_WORK(&c->resync.work, resync_work);
 	INIT_DELAYED_WORK(&c->scrub.work, scrub_work);
 	INIT_DELAYED_WORK(&c->tick, cache_tick);
+	doubt_init(c);
 }
 
 /* From a checked superblock of a set, and the places of all of its SSDs. */

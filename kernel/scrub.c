@@ -163,7 +163,7 @@ static int scrub_prepare(struct cache *c)
 		DMERR("cache %pUb: it is being scrubbed already (segment %u of %u)", c->uuid, s->pos, c->nr_segments);
 		return -EBUSY;
 	}
-	s->pass = scrub_pass_create(c);
+	s->pass = scrub_pass_create(c, SCRUB_ASKED);
 	return s->pass ? 0 : -ENOMEM;
 }
 

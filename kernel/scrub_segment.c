@@ -28,6 +28,7 @@ struct scrub_copy {
 
 struct scrub_pass {
 	struct cache *cache;
+	enum scrub_reason reason;
 	u32 segment;
 	bool active;			/* being written, or just now sealed: [0, end) is complete */
 	u32 taken;			/* slots [0, taken) are complete */
@@ -69,7 +70,7 @@ static unsigned long *slot_bits(const struct cache *c)
 	return kvcalloc(BITS_TO_LONGS(c->data_slots), sizeof(long), GFP_NOIO);
 }
 
-struct scrub_pass *scrub_pass_create(struct cache *c)
+struct scrub_pass *scrub_pass_create(struct cache *c, enum scrub_reason reason)
 {
 	struct scrub_pass *p = kzalloc(sizeof(*p), GFP_NOIO);
 	bool ok;
@@ -78,6 +79,7 @@ struct scrub_pass *scrub_pass_create(struct cache *c)
 	if (!p)
 		return NULL;
 	p->cache = c;
+	p->reason = reason;
 	p->sums = kvcalloc(c->data_slots, sizeof(u32), GFP_NOIO);
 	p->data = slot_bits(c);
 	p->lost = slot_bits(c);
@@ -185,6 +187,11 @@ void give_way(struct cache *c, u64 took_ns)
 		usleep_range(us, us + us / 4);
 }
 
+static bool pass_ended(const struct scrub_pass *p)
+{
+	return p->reason == SCRUB_DOUBT ? READ_ONCE(p->cache->state) == CACHE_FAILED : scrub_ended(p->cache);
+}
+
 static void *copy_slot(const struct scrub_copy *k, u32 slot)
 {
 	return k->buf + (size_t)slot * LARDER_SLOT_SIZE;
@@ -202,10 +209,12 @@ static int slots_io(struct cache *c, const struct scrub_copy *k, blk_opf_t opf, 
 }
 
 /* Slot by slot: those that cannot be read are bad.  -EIO: too many are. */
-static int copy_read_slots(struct cache *c, struct scrub_copy *k, u32 slot, u32 n)
+static int copy_read_slots(const struct scrub_pass *p, struct scrub_copy *k, u32 slot, u32 n)
 {
+	struct cache *c = p->cache;
+
 	for (; n; n--, slot++) {
-		if (scrub_ended(c))
+		if (pass_ended(p))
 			return -ECANCELED;
 		if (!slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)))
 			continue;
@@ -227,16 +236,17 @@ static int copy_read(struct scrub_pass *p, struct scrub_copy *k)
 
 	for (slot = 0; slot < p->end; slot += n) {
 		n = min(p->end - slot, READ_SLOTS);
-		if (scrub_ended(c))
+		if (pass_ended(p))
 			return -ECANCELED;
 		began = ktime_get_ns();
 		err = slots_io(c, k, REQ_OP_READ, slot, n, copy_slot(k, slot));
 		if (err)
-			err = copy_read_slots(c, k, slot, n);
+			err = copy_read_slots(p, k, slot, n);
 		if (err)
 			return err;
 		p->n.slots += n;
-		give_way(c, ktime_get_ns() - began);
+		if (p->reason != SCRUB_DOUBT)	/* users wait for it */
+			give_way(c, ktime_get_ns() - began);
 	}
 	return 0;
 }
@@ -581,6 +591,8 @@ static void lost_dirty(struct scrub_pass *p, struct volume *v, const struct lard
 	sector_t where;
 	struct cache_device *d = copy_sector_device(c, m->cache, &where);
 
+	if (p->reason == SCRUB_DOUBT)
+		doubt_lost(v);
 	volume_count(v, errors_checksum, 1);
 	DMERR_LIMIT("volume %pUb: damaged dirty data, sectors %llu to %llu (segment %u, %pg sector %llu): %s", v->uuid, m->sector,
 		    m->sector + m->len - 1, p->segment, d->bdev, (u64)where, "reads fail; write it anew or discard it");
@@ -609,7 +621,7 @@ static int lost_clean(struct scrub_pass *p, struct volume *v, const struct larde
 
 /*
  * What of a mapping lies in slots that are lost.  Where only the sum is, nothing speaks against the data; but of what is clean the
- * backing has a copy against which nothing does either.
+ * backing has a copy against which nothing does either.  In doubt the flush that has failed does.
  */
 static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
 {
@@ -622,7 +634,7 @@ static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_
 	for (; part.cache < end; part.cache += part.len, part.sector += part.len) {
 		slot = (part.cache & (p->cache->segment_sectors - 1)) / LARDER_SLOT_SECTORS;
 		part.len = min_t(u64, end - part.cache, LARDER_SLOT_SECTORS - (part.cache & (LARDER_SLOT_SECTORS - 1)));
-		damaged = test_bit(slot, p->lost);
+		damaged = test_bit(slot, p->lost) || (p->reason == SCRUB_DOUBT && sum_unknown(p, slot));
 		if (!damaged && (larder_state_dirty(part.state) || !sum_unknown(p, slot)))
 			continue;
 		if (larder_state_dirty(part.state)) {
@@ -672,7 +684,7 @@ static int pass_mend(struct scrub_pass *p)
 	u32 slot, unknown_from = LARDER_NO_SEGMENT;
 
 	for (slot = 0; slot < p->end; slot++) {
-		if (scrub_ended(p->cache))
+		if (pass_ended(p))
 			return -ECANCELED;
 		slot_sort_out(p, slot, &unknown_from);
 	}

@@ -213,7 +213,7 @@ def test_flush_of_a_user_fails_beside_a_batch(make_disk, kernel_log):
 # as that flush is the one which fails; here it may be one of larder's own.
 
 
-FLUSH_NOISE = f"{NOISE}|a flush failed|a flush of larder's own has failed"
+FLUSH_NOISE = f"{NOISE}|a flush failed|a flush has failed that no user was told of"
 
 
 def make_behind(make_disk) -> Stack:
@@ -272,6 +272,170 @@ def test_flush_before_a_commit_fails(make_disk, kernel_log):
         assert stack.hdd.faults()[0]["hits"] == 1
     finally:
         command.run("umount", "/mnt")
+    stack.stop()
+
+
+# A flush of the only SSD fails and drops what it was to secure (rule 2, kernel/doubt.c).
+
+
+SSD_NOISE = f"{NOISE}|a flush failed|a flush has failed that no user was told of|damaged|a failed flush|no checkpoint|commit block"
+
+
+def ssd_flush_drops(stack: Stack) -> None:
+    """The next one; those behind it succeed."""
+    stack.ssd.fail(op="flush", status="reset", count=1)
+
+
+def make_dropped(make_disk) -> Stack:
+    """A is durable, B was acknowledged, and its flush failed and dropped it."""
+    stack = make_written(make_disk)
+    write_record(stack, 8192, B)
+    ssd_flush_drops(stack)
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    assert stack.ssd.faults()[0]["hits"] == 1
+    return stack
+
+
+def test_ssd_drops_and_goes_on(make_disk, kernel_log):
+    """What is flushed behind that is there after a power cut: a replay ends at what is missing, so it begins behind it."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_dropped(make_disk)
+    stack.volume.write(16384, C)
+    assert fails_once(stack.volume.flush)  # B is gone for good, and that is found out now
+    assert stack.cache.status()["trouble"] == "-"
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == A
+    assert stack.volume.read(16384, BLOCK) == C
+    stack.stop()
+
+
+def fails_once(flush: Callable[[], None]) -> bool:
+    """It may fail, once; it succeeds then."""
+    try:
+        flush()
+    except OSError:
+        flush()
+    return True
+
+
+def test_what_the_ssd_dropped_is_not_read(make_disk, kernel_log):
+    """It gives an error, until it is written anew; never what was there before."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_dropped(make_disk)
+    fails_once(stack.volume.flush)
+    with pytest.raises(OSError):
+        stack.volume.read(8192, BLOCK)
+    assert stack.volume.read(0, BLOCK) == A
+    stack.volume.write(8192, C)
+    assert stack.volume.read(8192, BLOCK) == C
+    stack.volume.flush()
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == A and stack.volume.read(8192, BLOCK) == C
+    stack.stop()
+
+
+def test_ssd_that_drops_is_not_believed(make_disk, kernel_log):
+    """Nor is it before anybody knows what is gone; what is whole is read, and no flush or write succeeds meanwhile."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_written(make_disk)
+    write_record(stack, 8192, B)
+    stack.ssd.fail(op="flush", status="reset", count=1000)
+    for _ in range(2):
+        with pytest.raises(OSError):
+            stack.volume.flush()
+    with pytest.raises(OSError):
+        stack.volume.write(16384, C)
+    with pytest.raises(OSError):
+        stack.volume.read(8192, BLOCK)
+    assert stack.volume.read(0, BLOCK) == A
+    assert stack.cache.status()["trouble"] == "flush"
+    stack.ssd.heal()
+    fails_once(stack.volume.flush)
+    stack.volume.write(16384, C)
+    stack.volume.flush()
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == A and stack.volume.read(16384, BLOCK) == C
+    stack.stop()
+
+
+def test_ssd_drops_with_a_flush_of_its_own(make_disk, kernel_log):
+    """No user was told: the next flush is, and the one behind it succeeds."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_written(make_disk)
+    write_record(stack, 8192, B)
+    ssd_flush_drops(stack)
+    with pytest.raises(command.CommandError, match="EIO"):
+        stack.cache.message("checkpoint")
+    wait_for(lambda: stack.cache.status()["trouble"] == "-", 60, "the end of the doubt")
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    stack.volume.write(16384, C)
+    stack.volume.flush()
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == A and stack.volume.read(16384, BLOCK) == C
+    stack.stop()
+
+
+def test_ssd_drops_clean_copies(make_disk, kernel_log):
+    """The backing has what is gone: it is read from there, and nobody gets an error."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_written(make_disk)
+    stack.hdd.write(DATA_SECTOR + 8192, B)
+    assert stack.volume.read(8192, BLOCK) == B
+    stack.cache.message("commit")
+    assert stack.volume.status()["cached_sectors"] == 2 * BLOCK
+    ssd_flush_drops(stack)
+    with pytest.raises(command.CommandError, match="EIO"):
+        stack.cache.message("checkpoint")
+    wait_for(lambda: stack.cache.status()["trouble"] == "-", 60, "the end of the doubt")
+    assert stack.volume.read(8192, BLOCK) == B
+    stack.volume.flush()
+    cut(stack, hdd="keep")
+    assert stack.volume.read(0, BLOCK) == A and stack.volume.read(8192, BLOCK) == B
+    stack.stop()
+
+
+def test_ssd_that_drops_is_not_written_back(make_disk, kernel_log):
+    """Rule 4: what was not durable does not go to the disk, nor does CLEAN count, while the log has a hole."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_dropped(make_disk)
+    stack.volume.set(writeback="on")
+    stack.volume.write(16384, C)
+    fails_once(stack.volume.flush)
+    wait_for(lambda: stack.hdd.read(DATA_SECTOR + 16384, BLOCK) == C, 60, "what is whole to be written back")
+    assert stack.hdd.read(DATA_SECTOR + 8192, BLOCK) != B
+    with pytest.raises(OSError):
+        stack.volume.read(8192, BLOCK)
+    stack.volume.write(8192, A)
+    stack.volume.drain()
+    stack.stop()
+
+
+def test_ssd_drops_again_and_again(make_disk, kernel_log):
+    """Each flush that succeeded counts, whatever was dropped between, behind stops and power cuts, too."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_written(make_disk)
+    kept = {0: A}
+    for i in range(1, 13):
+        if i % 4 == 0:
+            stack.stop()
+            stack.start()
+        data = os.urandom(BLOCK * SECTOR)
+        stack.volume.write(i * 1024, data)
+        if i % 3:
+            ssd_flush_drops(stack)
+        try:
+            stack.volume.flush()
+        except OSError:
+            stack.volume.write(i * 1024, data)
+            fails_once(stack.volume.flush)
+        kept[i * 1024] = data
+        if i % 5 == 0:
+            cut(stack)
+        for sector, content in kept.items():
+            assert stack.volume.read(sector, BLOCK) == content, f"sector {sector} behind write {i}"
+    stack.volume.drain()
     stack.stop()
 
 

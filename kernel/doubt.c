@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What a flush of an SSD that failed was to secure, where that SSD has to stay: as the only one, or without a mirror (rule 2).
+ *
+ * It may be gone, data and commit blocks alike, and the next flush succeed.  The log would have a hole, at which every replay
+ * ends, whatever is durable behind it; and the index would name slots that have other content.  So from the failure on the cache
+ * is in doubt:
+ *   doubt-blocks	nothing counts as durable that was not: durable_sequence stays (cache_durable()), what the cache
+ *			flushes for itself fails (cache_flush_ssds()), writes and flushes of users wait, reads are compared
+ *			with their checksums (verify.c)
+ * An attempt to end it, doubt_settle():
+ *  1. The open records are closed, and applied: all that was submitted before the failure is complete.
+ *  2. A flush of every SSD, issued now, succeeds: what is not gone by now is durable.
+ *  3. doubt-looks: each slot that was written since the last flush that counts is read, and compared (scrub_segment.c).  What is
+ *     gone and clean leaves the index.  What is gone and dirty gives errors to those who read it, and (doubt-owed) to the flushes
+ *     that waited, with FUA writes; if none did, to the next one.
+ *  4. doubt-checkpoint: two checkpoints, which begin now.  A replay begins behind the hole, and of no named one before it.
+ *  5. If no flush of an SSD has failed since 1 the doubt is over, and those that waited go on.
+ * An error, whoever waited gets, and it is tried again, by the next who comes or later.
+ *
+ * A power cut finds, before the first checkpoint of 4 is named, the log up to the hole, or less: what had counted as durable at the
+ * failure, and no flush, mark, CLEAN or SEGMENT_OPEN has counted since (not of a segment for chunks either: checkpoint.c).  Behind
+ * it the checkpoint, whose replay begins behind 1.  Which slots are gone is in memory only: they read as what is there then.
+ *
+ * An SSD that carries out several flushes side by side may fail a later one first, and say of the earlier one, which finds nothing
+ * to do any more, that it has succeeded, before the error is known: nothing tells that.  The block layer sends a disk with one
+ * hardware queue one at a time.
+ *
+ * Works wait for nothing here that waits for users: they ask (doubt_ask()), and are called again.
+ */
+#include <linux/delay.h>
+#include <linux/sched/mm.h>
+
+#include "larder.h"
+#include "trace.h"
+
+#define BUSY_TRIES	200u	/* of a segment that reclaim has in its hands, or whose summary is on its way */
+#define BUSY_MS		20u
+#define LOOK_AT_ONCE	1024u
+#define MOST_SECONDS	60u	/* between two attempts that nobody asks for */
+
+void doubt_init(struct cache *c)
+{
+	mutex_init(&c->doubt.lock);
+	INIT_DELAYED_WORK(&c->doubt.work, doubt_work);
+}
+
+/* The reads of volumes are compared while it is on: see io.c */
+void doubt_begin(struct cache *c, struct flusher *f)
+{
+	struct flush_doubt *d = &c->doubt;
+	unsigned long flags;
+	bool new;
+
+	spin_lock_irqsave(&c->log.lock, flags);
+	new = !d->on;
+	if (new) {
+		d->from = c->log.durable_sequence;
+		d->copies_from = f->covered_copies;
+		d->first = d->begun + 1 ?: 1;
+	}
+	d->copies_from = min(d->copies_from, f->covered_copies);
+	d->failures++;
+	WRITE_ONCE(d->on, true);
+	spin_unlock_irqrestore(&c->log.lock, flags);
+	if (!new)
+		return;
+	d->wait = 1;
+	if (!READ_ONCE(c->stopping))
+		queue_delayed_work(c->bg_wq, &d->work, HZ);
+}
+
+void doubt_resume(struct cache *c)
+{
+	if (READ_ONCE(c->doubt.on))
+		queue_delayed_work(c->bg_wq, &c->doubt.work, HZ);
+}
+
+bool doubt_blocks(const struct cache *c)
+{
+	return unlikely(READ_ONCE(c->doubt.on)) && READ_ONCE(c->doubt.by) != current;
+}
+
+/* Numbers of attempts: the first, or a later one? */
+static bool after_attempt(u32 number, u32 asked)
+{
+	return (s32)(number - asked) >= 0;
+}
+
+u32 doubt_next(const struct cache *c)
+{
+	return unlikely(c->doubt.on) ? c->doubt.begun + 1 ?: 1 : 0;
+}
+
+int doubt_ask(struct cache *c, u32 *asked)
+{
+	struct flush_doubt *d = &c->doubt;
+	int err = 0;
+
+	lockdep_assert_held(&c->log.lock);
+	if (!d->on)
+		return 0;
+	if (*asked && after_attempt(d->ended, *asked)) {
+		err = d->settled && after_attempt(d->settled, *asked) ? 0 : d->error ?: -EIO;
+		*asked = 0;
+	}
+	if (err)
+		return err;
+	/* also where that doubt is over, and there is another one */
+	if (!*asked)
+		*asked = doubt_next(c);
+	if (!READ_ONCE(c->stopping))
+		mod_delayed_work(c->bg_wq, &d->work, 0);
+	return -EAGAIN;
+}
+
+bool doubt_cost(struct volume *v, u32 asked)
+{
+	u32 lost = READ_ONCE(v->doubt_lost);
+
+	/* who has come while it was being found waits for the next one: doubt-fua */
+	return asked && lost && after_attempt(asked, READ_ONCE(v->doubt_first)) && after_attempt(lost + 1, asked);
+}
+
+void doubt_lost(struct volume *v)
+{
+	WRITE_ONCE(v->doubt_first, v->cache->doubt.first);
+	WRITE_ONCE(v->doubt_lost, v->cache->doubt.begun);
+	flusher_owe_user(&v->flusher);
+}
+
+/* ------------------------------------------------------------------ an attempt */
+
+/*
+ * Does it have what was not durable when the doubt began?  What is applied, or complete, says so by its segment's sequence number.
+ * Records of fill and keep may be complete behind a flush that covers later ones of the write stream: doubt-looks-at-copies.
+ */
+static bool doubt_concerns(const struct cache *c, const struct segment *seg)
+{
+	switch (READ_ONCE(seg->state)) {
+	case SEGMENT_ACTIVE:
+		return true;
+	case SEGMENT_SEALED:
+	case SEGMENT_RECLAIMING:
+		return READ_ONCE(seg->sequence) >=
+		       (READ_ONCE(seg->stream) == LARDER_STREAM_WRITE ? c->doubt.from + 1 : c->doubt.copies_from);
+	default:
+		return false;
+	}
+}
+
+static int doubt_look_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scrub_counts *sum)
+{
+	struct scrub_counts n;
+	unsigned int tries = 0;
+	int err;
+
+	while ((err = scrub_segment(c, p, segment, &n)) == -EAGAIN && tries++ < BUSY_TRIES)
+		msleep(BUSY_MS);
+	sum->slots += n.slots;
+	sum->errors += n.errors;
+	sum->dropped += n.dropped;
+	sum->unrepairable += n.unrepairable;
+	return err;
+}
+
+static int doubt_look(struct cache *c, struct scrub_pass *p, struct scrub_counts *sum)
+{
+	int err = 0;
+	u32 i;
+
+	for (i = 0; i < c->nr_segments && !err; i++) {
+		if (doubt_concerns(c, &c->segments[i]))
+			err = doubt_look_segment(c, p, i, sum);
+		if (i % LOOK_AT_ONCE == 0)
+			cond_resched();
+	}
+	return err;
+}
+
+static void doubt_report(struct cache *c, const struct scrub_counts *n)
+{
+	if (n->unrepairable)
+		DMERR("cache %pUb: a flush that failed has cost dirty data, in %llu slots: %s", c->uuid, n->unrepairable,
+		      "reads of it fail until it is written anew; replace the SSD");
+	DMINFO("cache %pUb: behind a flush that failed: %llu slots read, %llu errors, %llu dropped, %llu lost", c->uuid, n->slots,
+	       n->errors, n->dropped, n->unrepairable);
+}
+
+/* doubt.lock held, doubt.by is set: steps 1 to 4. */
+static int doubt_settle(struct cache *c)
+{
+	struct scrub_counts n = { };
+	struct scrub_pass *p;
+	int err;
+
+	err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
+	if (err)
+		return err;
+	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
+	err = cache_flush_ssds(c);
+	if (err)
+		return err;
+	p = scrub_pass_create(c, SCRUB_DOUBT);
+	if (!p)
+		return -ENOMEM;
+	err = doubt_look(c, p, &n);
+	scrub_pass_free(p);
+	if (!err)
+		err = checkpoint_take(c);
+	/* the second one may open segments in the log again: it begins behind the hole */
+	WRITE_ONCE(c->doubt.behind, !err);
+	if (!err)
+		err = checkpoint_take(c);
+	if (!err)
+		doubt_report(c, &n);
+	return err;
+}
+
+/* With 'error' or without: those that wait for this attempt are called. */
+static bool doubt_ended(struct cache *c, u32 failures, int error)
+{
+	struct flush_doubt *d = &c->doubt;
+	bool on;
+
+	spin_lock_irq(&c->log.lock);
+	if (!error && d->failures != failures)
+		error = -EIO;
+	WRITE_ONCE(d->by, NULL);
+	WRITE_ONCE(d->behind, false);
+	d->ended = d->begun;
+	d->error = error;
+	if (!error) {
+		/* those that have come meanwhile, and wait for the next one, need none: no other doubt has it */
+		d->begun = doubt_next(c);
+		d->settled = d->ended = d->begun;
+		WRITE_ONCE(d->on, false);
+	}
+	on = d->on;
+	spin_unlock_irq(&c->log.lock);
+	return on;
+}
+
+int doubt_try(struct cache *c)
+{
+	unsigned int noio = memalloc_noio_save();
+	struct flush_doubt *d = &c->doubt;
+	u32 failures;
+	bool on;
+	int err;
+
+	mutex_lock(&d->lock);
+	spin_lock_irq(&c->log.lock);
+	on = d->on && READ_ONCE(c->state) != CACHE_FAILED;
+	if (on) {
+		d->begun = d->begun + 1 ?: 1;
+		WRITE_ONCE(d->by, current);
+		failures = d->failures;
+	}
+	spin_unlock_irq(&c->log.lock);
+	if (on) {
+		err = doubt_settle(c);
+		on = doubt_ended(c, failures, err);
+		if (!on) {
+			/* what is durable again, and whether anybody minds */
+			cache_flush_ssds(c);
+			queue_work(larder_wq, &c->event_work);
+		}
+		defer_kick(c);
+		user_flushes_kick(c);
+		segments_open_kick(c);
+	}
+	mutex_unlock(&d->lock);
+	memalloc_noio_restore(noio);
+	return on ? -EIO : 0;
+}
+
+void doubt_work(struct work_struct *work)
+{
+	struct cache *c = container_of(to_delayed_work(work), struct cache, doubt.work);
+	struct flush_doubt *d = &c->doubt;
+
+	if (!doubt_try(c) || READ_ONCE(c->state) == CACHE_FAILED)
+		return;
+	d->wait = min(d->wait * 2, MOST_SECONDS);
+	if (!READ_ONCE(c->stopping))
+		queue_delayed_work(c->bg_wq, &d->work, d->wait * HZ);
+}
