@@ -52,17 +52,22 @@ RULES = {
     'stuck-until-reissued': (2, 'only the success of a device flush that was issued after the last failure ends that'),
     'failed-flush-owed': (2, 'a flush of the backing that failed while what users were told is done was volatile there, and of '
                              'which no user was told, fails one flush, or one FUA write, of a user'),
-    'doubt-blocks': (2, 'while the SSD is in doubt (a flush of it has failed) nothing counts as durable on it that was not before: no '
-                        'CLEAN, mark, SEGMENT-OPEN, checkpoint, detach, FUA write or flush; new writes wait, reads are verified'),
+    'doubt-blocks': (2, 'while the SSD is in doubt (a flush of it has failed) nothing counts as durable on it that was not before: '
+                        'no CLEAN, mark, SEGMENT-OPEN, checkpoint, detach, FUA write or flush; new writes wait'),
+    'doubt-reads': (2, 'what is read is compared with its checksums as it ends meanwhile, and a doubt ends after the reads that '
+                       'began before it: what is gone gives errors, or is read from the backing'),
     'doubt-reissued': (2, 'a flush of the SSD that was issued before another one failed secures nothing'),
     'doubt-in-flight': (2, 'nor does one if another that was in flight as it ended fails'),
     'doubt-closes': (2, 'the flush that begins to end a doubt is issued when all that was submitted before is applied'),
     'doubt-looks': (2, 'behind it what was written since the last flush that counts is compared: what is gone and CLEAN leaves the '
                        'index, what is gone and dirty gives errors'),
+    'doubt-looks-at-copies': (2, 'also at copies whose record has an earlier number than one that is durable: they are of '
+                                 'another stream'),
     'doubt-owed': (2, 'and fails a flush, or a FUA write, of a user'),
     'doubt-fua': (2, 'a FUA write whose own data is gone fails, whoever else was told'),
     'doubt-checkpoint': (2, 'a doubt ends when a checkpoint that began behind the look is named'),
-    'doubt-kept': (2, 'what is gone and dirty is known to each start that finds it mapped: it gives errors there, too, and is owed again'),
+    'doubt-kept': (2, 'what is gone and dirty is known to each start that finds it mapped: it gives errors there, too, and is '
+                      'owed again'),
     'fua-prefix': (3, 'a FUA write is acknowledged only when its whole record and all earlier ones are durable'),
     'durable-is-prefix': (3, 'a record counts as durable only with all earlier records of the write stream'),
     'writeback-durable-only': (4, 'writeback takes only data whose record is durable'),
@@ -227,15 +232,15 @@ class System:
     """The design under one set of rules, within one scenario's bounds."""
 
     def __init__(self, rules=ALL_RULES, relaxations=(), actions=(), blocks=1, slots=2, writes=3, crashes=2,
-                 max_log=6, flushes=1, failures=0, deaths=0, drops=False, ssd_drops=False, strict_discard=False, kernel_crashes=True,
-                 always=False):
+                 max_log=6, flushes=1, failures=0, deaths=0, drops=False, ssd_drops=False, strict_discard=False,
+                 kernel_crashes=True, always=False):
         self.rules, self.relaxed = frozenset(rules), frozenset(relaxations)
         self.actions, self.blocks, self.nr_slots = frozenset(actions), blocks, slots
         self.writes, self.crashes, self.max_log, self.strict_discard = writes, crashes, max_log, strict_discard
         self.flushes, self.failures = flushes, failures        # user flushes at once, device flushes that may fail
         self.deaths = deaths                    # how often the SSD may stop taking writes; at the next start it is well again
         self.drops = drops                      # the backing may drop what is volatile when a flush fails
-        self.ssd_drops = ssd_drops              # so may the SSD
+        self.ssd_drops = ssd_drops              # so may the SSD: any of it
         self.always = always                    # commit=always
         self.crash_kinds = (True, False) if kernel_crashes else (True,)         # is it a power cut?
 
@@ -257,7 +262,7 @@ class System:
     def visible(self, s, block):
         entry = s.index[block]
         cached = s.mode == CACHED or s.mode == FAILED and entry and entry[1] != CLEANED
-        if entry and cached and s.slots[entry[0]] == GARBAGE and (s.bad[block] or self.blocked(s)):
+        if entry and cached and s.slots[entry[0]] == GARBAGE and (s.bad[block] or s.doubt and 'doubt-reads' in self.rules):
             return s.hdd[block][-1] if entry[1] == CLEANED else ERROR
         return s.slots[entry[0]] if entry and cached else s.hdd[block][-1]
 
@@ -383,8 +388,10 @@ class System:
         if position is not None and not self.durable(s, position):
             return s
         s = self.end(s, op)
-        if s.bad[block] and 'doubt-fua' in self.rules or s.untold:
-            return self.tell(s)._replace(owed=None)
+        if s.bad[block] and 'doubt-fua' in self.rules:
+            lost = s.lost                   # it fails, and is what is read all the same
+            s = self.acknowledge(s, block, value, False)
+            return self.tell(s._replace(lost=lost))._replace(owed=None)
         if s.lost[block] and s.lost[block][0] == value:
             return s._replace(broken=f'{show(value)} is gone, and its FUA write was acknowledged')
         return self.acknowledge(s, block, value, True)
@@ -400,7 +407,7 @@ class System:
         if kind == WRITE:
             s = s._replace(index=put(s.index, b, (slot, DIRTY)), bad=put(s.bad, b, False))
             if entry.flag == FUA_WAITS:
-                s = self.begin(s, ('fua-waits', b, entry.value))
+                s = self.begin(s, ('fua-waits', b, entry.value))._replace(lost=put(s.lost, b, None))
             else:
                 s = self.acknowledge(s, b, entry.value, entry.flag)
             return self.lose(s, b, entry.value) if entry.gone else s
@@ -448,10 +455,10 @@ class System:
         if 'flag-cleared-at-issue' in self.rules:
             s = self.set_flag(s, device, False)
         if device == SSD:
-            s = s._replace(log=tuple(r._replace(covered=r.covered + 1) if r.phase in (COMPLETED, SHOWN) and not r.durable
-                                     else r for r in s.log))
+            s = s._replace(log=tuple(r._replace(covered=r.covered + 1) if r.phase in (COMPLETED, SHOWN) and
+                                     r.durable in (False, SECURED) else r for r in s.log))
         cover = tuple(map(len, s.hdd)) if device == HDD else ()
-        number = min({0, 1, 2, 3} - {f.number for f in s.flushes}) if self.ssd_drops else 0
+        number = min(set(range(9)) - {f.number for f in s.flushes}) if self.ssd_drops else 0
         flush = DeviceFlush(device, cover, (), s.failed[device], device == HDD and s.risk, number=number)
         return s._replace(flushes=s.flushes + (flush,), risk=s.risk and device != HDD)
 
@@ -478,9 +485,11 @@ class System:
 
     def ssd_flush_completes(self, s, n):
         """Of an SSD that may drop what is volatile: so it may have by now, for a flush in flight of which that is not known."""
-        number = s.flushes[n].number
+        number, later = s.flushes[n].number, sum(f.device == SSD for f in s.flushes[n:])
         others = tuple(f.number for f in s.flushes if f.device == SSD and f.awaits is None and f.number != number)
         awaits = others if 'doubt-in-flight' in self.rules else ()
+        s = s._replace(log=tuple(r._replace(durable=r.durable or SECURED) if r.covered >= later and not r.gone else r
+                                 for r in s.log))
         s = s._replace(flushes=tuple(f._replace(awaits=awaits) if f.number == number else
                                      f._replace(awaits=f.awaits and tuple(a for a in f.awaits if a != number)) for f in s.flushes))
         while True:
@@ -493,9 +502,10 @@ class System:
         flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
         s = s._replace(flushes=s.flushes[:n] + s.flushes[n + 1:])
         counts = flush.repeat or not s.doubt or 'doubt-reissued' not in self.rules
-        how = SECURED if self.blocked(s) else True
-        s = s._replace(log=tuple(r._replace(durable=r.durable or counts and how, covered=0) if r.covered >= later else r
-                                 for r in s.log))
+        how = bool(counts and not self.blocked(s))
+        s = s._replace(log=tuple(r._replace(durable=how or r.durable, covered=0) if r.covered >= later else r for r in s.log))
+        if how and flush.repeat:
+            s = s._replace(failed=put(s.failed, SSD, False))
         return s._replace(doubt=max(s.doubt, FLUSHED)) if counts and s.doubt else s
 
     def flush_fails(self, s, n, drops=False):
@@ -534,17 +544,23 @@ class System:
             closed = not any(r.phase == IN_FLIGHT for r in s.log) and not self.waiting(s) and not self.waiting(s, True)
             if closed or 'doubt-closes' not in self.rules:
                 yield ('doubt-flush issued',), self.issue_flush(s, SSD)
-        elif s.doubt == FLUSHED:
-            after = s._replace(doubt=LOOKED)
-            for b in range(self.blocks) if 'doubt-looks' in self.rules else ():
-                if s.index[b] and s.slots[s.index[b][0]] == GARBAGE:
-                    if s.index[b][1] == CLEANED:
-                        after = after._replace(index=put(after.index, b, None))
-                    else:
-                        after = after._replace(bad=put(after.bad, b, True), untold=after.untold or 'doubt-owed' in self.rules)
-            yield ('doubt-looks',), after
+        elif s.doubt == FLUSHED and not ('doubt-reads' in self.rules and any(op[0] == 'read' for op in s.ops)):
+            yield ('doubt-looks',), self.doubt_looks(s)
         elif s.doubt == LOOKED and 'doubt-checkpoint' not in self.rules:
             yield ('doubt-ends',), self.doubt_ends(s)
+
+    def doubt_looks(self, s):
+        durable = max((i for i, r in enumerate(s.log) if r.kind == COMMIT and r.durable in (True, BELIEVED)), default=-1)
+        passed = {r.slot for r in s.log[:durable + 1] if r.kind == FILL} if 'doubt-looks-at-copies' not in self.rules else ()
+        s = s._replace(doubt=LOOKED)
+        for b in range(self.blocks) if 'doubt-looks' in self.rules else ():
+            if not s.index[b] or s.slots[s.index[b][0]] != GARBAGE or s.index[b][0] in passed:
+                continue
+            if s.index[b][1] == CLEANED:
+                s = s._replace(index=put(s.index, b, None))
+            else:
+                s = s._replace(bad=put(s.bad, b, True), untold=s.untold or 'doubt-owed' in self.rules)
+        return s
 
     def doubt_ends(self, s):
         log = tuple(r._replace(durable=True) if r.durable == SECURED else r for r in s.log)
@@ -914,6 +930,8 @@ class System:
         """Reclaim re-appends a clean extent to the keep stream: to the rules this is a fill whose source is the SSD."""
         if not s.index[block] or s.index[block][1] != CLEANED or self.filling(s, block):
             return False
+        if s.slots[s.index[block][0]] == GARBAGE and self.ssd_drops:        # it is compared first
+            return False
         return 'fill-yields-to-write-in-flight' not in self.rules or not self.busy(s, block)
 
     def may_miss(self, s, block):
@@ -949,7 +967,8 @@ class System:
                 landed = self.set_flag(self.land(self.end(s, op), block, op[3]), HDD)
                 yield ('writeback-completes', block), self.begin(landed, ('written-back', block, op[2]))
             elif kind == 'read':
-                if s.slots[op[2]] != op[3]:
+                unsure = s.doubt and 'doubt-reads' in self.rules or any(f.doomed for f in s.flushes)
+                if s.slots[op[2]] != op[3] and not (unsure and s.slots[op[2]] == GARBAGE):
                     yield ('read-ends', block), f'a read of block {block} returned {show(s.slots[op[2]])}'
                 else:
                     yield ('read-ends', block), self.end(s, op)
@@ -967,7 +986,8 @@ class System:
                 log = s.log
                 for i in in_flight + [commit]:
                     landed = SHOWN if i == commit else COMPLETED
-                    log = put(log, i, log[i]._replace(phase=landed, durable=log[i].flag == FUA_SENT and log[i].kind in (WRITE, COMMIT)))
+                    fua = log[i].flag == FUA_SENT and log[i].kind in (WRITE, COMMIT)
+                    log = put(log, i, log[i]._replace(phase=landed, durable=fua))
                 label = ('commit-completes',) + tuple(s.log[i] for i in entries)
                 after = s._replace(log=log)
                 if any(not log[i].durable for i in in_flight + [commit]):
@@ -1114,7 +1134,9 @@ class System:
             elif s.log[commit].phase == IN_FLIGHT:
                 kept += entries + (commit,)
         unfinished = tuple(s.log[i] for i in sorted(kept))
-        s = s._replace(checkpoint=(index, mark, any(s.bad) and 'doubt-kept' in self.rules), log=unfinished + s.log[start:], snapshot=None, replay_from=len(unfinished))
+        kept = 'doubt-kept' in self.rules and any(s.bad)
+        s = s._replace(checkpoint=(index, mark, kept), log=unfinished + s.log[start:], snapshot=None,
+                       replay_from=len(unfinished))
         if gone:
             s = s._replace(broken='a checkpoint is named of which chunks are gone')
         if s.doubt == LOOKED and 'doubt-checkpoint' in self.rules:
@@ -1307,7 +1329,8 @@ class System:
             if self.always and not power and not s.lost[b]:         # the devices kept what they completed: so must we
                 base = ANY if s.acked[b] == ZERO and ANY in allowed else s.acked[b]
                 allowed = allowed[len(allowed) - 1 - allowed[::-1].index(base):]
-            if not self.permitted(value, allowed, b) and not (value == ERROR and s.untold) and not (s.lost[b] and value == s.lost[b][1]):
+            if not self.permitted(value, allowed, b) and not (value == ERROR and s.untold) and \
+                    not (s.lost[b] and value == s.lost[b][1]):
                 return f'block {b} reads {show(value)} after the crash; allowed: {", ".join(map(show, allowed))}'
             acked.append(value)
         # a value other than the last flushed one was lost or kept for good: it is as if it had been flushed
