@@ -35,6 +35,8 @@ BYPASSED_BEHIND_A_WRITE = FILLED_BEHIND_A_WRITE + ('bypass a', 'bypass-completes
 SNAPSHOT_BEGUN = ('write b', 'commit WRITE(b1)', 'commit-completes WRITE(b1)', 'write b', 'commit WRITE(b2)',
                   'commit-completes WRITE(b2)', *FLUSH, 'checkpoint-begins', 'checkpoint-named', 'checkpoint-begins')
 FILLED_AND_MARKED = ('miss a', 'fill-appended a', 'commit FILL(a0)', 'commit-completes FILL(a0)', 'mark-set')
+FILLING_AND_WRITING = ('miss b', 'fill-appended b', 'commit FILL(b0)', 'write a', 'data-completes WRITE(a1)')
+BEHIND_A_WRITE_OF_B = ('write b', 'commit WRITE(b1)', 'commit-completes WRITE(b1)')
 COMMITTED = ('write a', 'commit WRITE(a1)', 'commit-completes WRITE(a1)', *FLUSH, 'mark-set')
 CLEAN_APPENDED = COMMITTED + ('writeback-begins a', 'writeback-completes a', 'backing-flush', 'clean-appended a')
 INVALIDATE_APPENDED = COMMITTED + ('discard a', 'discard-completes a', 'backing-flush')
@@ -73,6 +75,25 @@ SCENARIOS = {
                              drops=True, prelude=WRITTEN_THROUGH),
     'flush-drops-writeback': dict(actions='writeback evict bypass flush device-flush', blocks=2, slots=2, writes=2, crashes=1,
                                   max_log=4, failures=1, drops=True, prelude=COMMITTED),
+    'doubt': dict(actions='write flush device-flush', slots=2, writes=2, crashes=1, max_log=3, failures=1, ssd_drops=True),
+    'doubt-again': dict(actions='write flush device-flush', slots=2, writes=1, crashes=1, max_log=3, failures=2, ssd_drops=True),
+    'doubt-flushes': dict(actions='write flush', blocks=2, slots=2, writes=2, crashes=1, max_log=3, flushes=2, failures=1,
+                          ssd_drops=True),
+    'doubt-fua': dict(actions='write-fua device-flush', blocks=2, slots=3, writes=2, crashes=1, max_log=3, failures=1,
+                      ssd_drops=True, prelude=('write a', 'data-completes WRITE(a1)')),
+    'doubt-fill': dict(actions='fill evict device-flush', slots=2, writes=0, crashes=1, max_log=3, failures=1, ssd_drops=True),
+    'doubt-copies': dict(actions='flush device-flush', blocks=2, slots=2, writes=1, crashes=1, max_log=3, failures=1,
+                         ssd_drops=True, prelude=FILLING_AND_WRITING),
+    'doubt-writeback': dict(actions='write writeback evict device-flush', slots=2, writes=1, crashes=1, max_log=4, failures=1,
+                            ssd_drops=True),
+    'doubt-clean': dict(actions='bypass bypass-fua evict device-flush missing', slots=2, writes=2, crashes=1, max_log=4, failures=1,
+                        ssd_drops=True, prelude=CLEAN_APPENDED),
+    'doubt-mark': dict(actions='bypass evict mark device-flush', blocks=2, slots=2, writes=2, crashes=1, max_log=4, failures=1,
+                       ssd_drops=True, prelude=FILLED_AND_MARKED[:4] + BEHIND_A_WRITE_OF_B),
+    'doubt-reuse': dict(actions='write evict reclaim device-flush', blocks=2, slots=1, writes=2, crashes=1, max_log=4, failures=1,
+                        ssd_drops=True, prelude=WRITTEN_BACK + ('clean-appended a',)),
+    'doubt-checkpoint': dict(actions='write flush checkpoint device-flush', slots=2, writes=1, crashes=1, max_log=3, failures=1,
+                             ssd_drops=True),
     'bypass': dict(actions='bypass bypass-fua fill evict flush mark', slots=2, writes=3, crashes=2, max_log=5),
     'writethrough': dict(actions='writethrough write evict writeback flush mark', slots=3, writes=3, crashes=2, max_log=5),
     'writeback': dict(actions='write writeback fill evict flush', slots=3, writes=3, crashes=2, max_log=5),
@@ -124,6 +145,7 @@ SCENARIOS = {
                 failures=2),
 }
 SCENARIOS['all-drops'] = dict(SCENARIOS['all'], drops=True, actions=SCENARIOS['all']['actions'] + ' preflush')
+SCENARIOS['all-doubt'] = dict(SCENARIOS['all'], ssd_drops=True)
 SCENARIOS['all-ssd-fails'] = dict(SCENARIOS['all'], deaths=3, prelude=SSD_FAILED)
 
 A_WRITE = ('write a', 'WRITE(a1) completes on A', 'WRITE(a1) completes on B')

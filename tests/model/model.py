@@ -22,7 +22,7 @@ Values are ints: block * 10 + n is the n-th write to that block, n = 0 what the 
 from itertools import product
 from typing import NamedTuple
 
-ZERO, GARBAGE, ANY = 90, 91, 92          # discarded; torn; oracle: any value this block ever had
+ZERO, GARBAGE, ANY, ERROR = 90, 91, 92, 93   # discarded; torn; oracle: any value this block ever had; a read that fails
 WRITE, CLEAN, INVALIDATE, INTENT, OPEN, COMMIT = range(6)      # the write stream
 FILL, OMITTED, FILL_COMMIT = range(6, 9)                # the fill stream; OMITTED: data that no commit block will describe
 DATA, COMMITS = (WRITE, FILL), (COMMIT, FILL_COMMIT)
@@ -31,6 +31,9 @@ DIRTY, CLEANING, CLEANED = range(3)                    # state of an index entry
 CACHED, PASSTHROUGH, FAILED, PASSING = range(4)         # FAILED: the SSD is only read; PASSING: the volume has left it
 SSD, HDD = DEVICES = range(2)
 BELIEVED = 2                                            # durable, for all the cache knows; the device knows better
+SECURED = 3                                             # on media, if it is there still, but behind a hole for all the cache knows
+FUA_SENT, FUA_WAITS = 1, 2                              # Entry.flag of a FUA write: sent with FUA; or flushed behind it
+FLUSHED, LOOKED = 2, 3                                  # State.doubt: 1 since a flush of the SSD failed
 
 # name: (rule of the design's section 6, what it says)
 RULES = {
@@ -49,6 +52,22 @@ RULES = {
     'stuck-until-reissued': (2, 'only the success of a device flush that was issued after the last failure ends that'),
     'failed-flush-owed': (2, 'a flush of the backing that failed while what users were told is done was volatile there, and of '
                              'which no user was told, fails one flush, or one FUA write, of a user'),
+    'doubt-blocks': (2, 'while the SSD is in doubt (a flush of it has failed) nothing counts as durable on it that was not before: '
+                        'no CLEAN, mark, SEGMENT-OPEN, checkpoint, detach, FUA write or flush; new writes wait'),
+    'doubt-reads': (2, 'what is read is compared with its checksums as it ends meanwhile, and a doubt ends after the reads that '
+                       'began before it: what is gone gives errors, or is read from the backing'),
+    'doubt-reissued': (2, 'a flush of the SSD that was issued before another one failed secures nothing'),
+    'doubt-in-flight': (2, 'nor does one if another that was in flight as it ended fails'),
+    'doubt-closes': (2, 'the flush that begins to end a doubt is issued when all that was submitted before is applied'),
+    'doubt-looks': (2, 'behind it what was written since the last flush that counts is compared: what is gone and CLEAN leaves the '
+                       'index, what is gone and dirty gives errors'),
+    'doubt-looks-at-copies': (2, 'also at copies whose record has an earlier number than one that is durable: they are of '
+                                 'another stream'),
+    'doubt-owed': (2, 'and fails a flush, or a FUA write, of a user'),
+    'doubt-fua': (2, 'a FUA write whose own data is gone fails, whoever else was told'),
+    'doubt-checkpoint': (2, 'a doubt ends when a checkpoint that began behind the look is named'),
+    'doubt-kept': (2, 'what is gone and dirty is known to each start that finds it mapped: it gives errors there, too, and is '
+                      'owed again'),
     'fua-prefix': (3, 'a FUA write is acknowledged only when its whole record and all earlier ones are durable'),
     'durable-is-prefix': (3, 'a record counts as durable only with all earlier records of the write stream'),
     'writeback-durable-only': (4, 'writeback takes only data whose record is durable'),
@@ -135,6 +154,7 @@ class Entry(NamedTuple):
     durable: int        # WRITE, FILL: the data; COMMIT: the block
     flag: bool          # WRITE, COMMIT: FUA; FILL: must not enter the index; INVALIDATE: removed dirty data
     covered: int = 0    # by how many flushes in flight: the last ones issued
+    gone: bool = False  # the SSD has dropped it, or will as it completes; the cache does not know
 
 
 class DeviceFlush(NamedTuple):
@@ -143,6 +163,9 @@ class DeviceFlush(NamedTuple):
     waiters: tuple      # user flushes
     repeat: bool        # its success ends State.failed
     risk: bool = False  # HDD: something of a user's completed since the flush before it was issued, and no later one succeeded
+    doomed: bool = False            # SSD: it will fail, and has dropped what was volatile
+    number: int = 0                 # SSD: its name in awaits
+    awaits: tuple | None = None     # SSD: it has succeeded, and counts if these do, too; None: in flight
 
 
 class State(NamedTuple):
@@ -153,7 +176,7 @@ class State(NamedTuple):
     void: bool                      # CLEAN_VOID: what a replay finds CLEAN does not count
     # on the SSD
     slots: tuple                    # data by slot; None: never written
-    checkpoint: tuple               # (index, mark)
+    checkpoint: tuple               # (index, mark, whether something dirty is known to be gone)
     log: tuple                      # entries and commit blocks that replay may need, in the order of their append
     replay_from: int                # a record whose COMMIT is before it is in flight still, but not replayed
     ghosts: tuple | None         # (gap, entries) behind a hole that no epoch sealed
@@ -163,7 +186,7 @@ class State(NamedTuple):
     mark: bool
     free: tuple                     # by slot: may be written
     ops: tuple                      # operations in flight, sorted
-    snapshot: tuple | None       # checkpoint being written: (replay start, first index entry, mark, mark may go)
+    snapshot: tuple | None       # checkpoint being written: (replay start, first index entry, mark, chunks are gone)
     needs_flush: tuple              # by device: something completed there since the last flush was issued
     flushes: tuple                  # device flushes in flight, in the order of issue
     failed: tuple                   # by device: a flush failed, none was successfully repeated
@@ -171,11 +194,14 @@ class State(NamedTuple):
     risk: bool                      # something of a user's completed on the backing since the last flush was issued
     untold: bool                    # a flush failed that may have dropped such data, and no user was told
     errors: bool                    # a flush of the backing has failed since the mark was set
+    doubt: int                      # a flush of the SSD has failed: 1, FLUSHED, LOOKED; 0: none
+    bad: tuple                      # per block: dirty data that is known to be gone
     # oracle
     acked: tuple                    # per block: last acknowledged value
     allowed: tuple                  # per block: what a power cut may leave: last flushed value, then later ones
     owed: tuple | None           # values that a failed flush was to secure: the next FUA write must
     lost: tuple                     # per block None or (acknowledged value that the backing dropped, what it has, was a user told?)
+    gone: tuple                     # values that the SSD dropped, of which no user was told
     broken: str | None           # a promise that a step broke
     # bounds
     versions: tuple
@@ -206,13 +232,15 @@ class System:
     """The design under one set of rules, within one scenario's bounds."""
 
     def __init__(self, rules=ALL_RULES, relaxations=(), actions=(), blocks=1, slots=2, writes=3, crashes=2,
-                 max_log=6, flushes=1, failures=0, deaths=0, drops=False, strict_discard=False, kernel_crashes=True, always=False):
+                 max_log=6, flushes=1, failures=0, deaths=0, drops=False, ssd_drops=False, strict_discard=False,
+                 kernel_crashes=True, always=False):
         self.rules, self.relaxed = frozenset(rules), frozenset(relaxations)
         self.actions, self.blocks, self.nr_slots = frozenset(actions), blocks, slots
         self.writes, self.crashes, self.max_log, self.strict_discard = writes, crashes, max_log, strict_discard
         self.flushes, self.failures = flushes, failures        # user flushes at once, device flushes that may fail
         self.deaths = deaths                    # how often the SSD may stop taking writes; at the next start it is well again
         self.drops = drops                      # the backing may drop what is volatile when a flush fails
+        self.ssd_drops = ssd_drops              # so may the SSD: any of it
         self.always = always                    # commit=always
         self.crash_kinds = (True, False) if kernel_crashes else (True,)         # is it a power cut?
 
@@ -222,20 +250,29 @@ class System:
         nothing = (None,) * self.blocks
         return State(
             hdd=tuple((v,) for v in start), may_be_dirty=False, stale=False, void=False,
-            slots=(None,) * self.nr_slots, checkpoint=(nothing, False), log=(), replay_from=0, ghosts=None,
+            slots=(None,) * self.nr_slots, checkpoint=(nothing, False, False), log=(), replay_from=0, ghosts=None,
             mode=CACHED, index=nothing, mark=False, free=(True,) * self.nr_slots, ops=(), snapshot=None,
             needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks,
-            risk=False, untold=False, errors=False,
+            risk=False, untold=False, errors=False, doubt=0, bad=(False,) * self.blocks, gone=(),
             acked=start, allowed=tuple((v,) for v in start), owed=None, lost=nothing, broken=None, versions=(0,) * self.blocks,
             writes_left=self.writes, crashes_left=self.crashes, failures_left=self.failures, deaths_left=self.deaths)
 
     # -- what a state shows ------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def visible(s, block):
+    def visible(self, s, block):
         entry = s.index[block]
         cached = s.mode == CACHED or s.mode == FAILED and entry and entry[1] != CLEANED
+        if entry and cached and s.slots[entry[0]] == GARBAGE and (s.bad[block] or s.doubt and 'doubt-reads' in self.rules):
+            return s.hdd[block][-1] if entry[1] == CLEANED else ERROR
         return s.slots[entry[0]] if entry and cached else s.hdd[block][-1]
+
+    def blocked(self, s):
+        return s.doubt and 'doubt-blocks' in self.rules
+
+    def flush_counts(self, s):
+        """Would a flush of the SSD that is issued and completes now secure what it should?"""
+        return not self.blocked(s) and ('doubt-in-flight' not in self.rules or not any(f.device == SSD for f in s.flushes)) or \
+            not self.ssd_drops
 
     @staticmethod
     def permitted(value, allowed, block):
@@ -250,13 +287,17 @@ class System:
             if value == s.acked[b] or value in coming or s.lost[b] and value == s.lost[b][1] or \
                     ZERO in coming and self.permitted(value, (ANY,), b):
                 continue
+            if value == ERROR and (s.doubt or s.untold or s.lost[b] and s.lost[b][2]):
+                continue
+            if value == GARBAGE and any(f.doomed for f in s.flushes):      # nobody knows yet
+                continue
             return f'block {b} reads {show(value)}, last acknowledged is {show(s.acked[b])}'
         return None
 
     @staticmethod
     def values_in_flight(s, block):
         """Values of user writes and discards of block that are issued and not acknowledged."""
-        return [op[2] for op in s.ops if op[0] in ('logged', 'bypass', 'discard') and op[1] == block] + \
+        return [op[2] for op in s.ops if op[0] in ('logged', 'bypass', 'discard', 'fua-waits') and op[1] == block] + \
                [r.value for r in s.log if r.kind == WRITE and r.block == block and r.phase < SHOWN]
 
     # -- the log -----------------------------------------------------------------------------------------------------
@@ -274,7 +315,7 @@ class System:
 
     def durable(self, s, position):
         """Will replay find this entry of the write stream after a power cut?"""
-        return self.reached(s.log, position, lambda r: r.durable, 'durable-is-prefix' in self.rules)
+        return self.reached(s.log, position, lambda r: r.durable not in (False, SECURED), 'durable-is-prefix' in self.rules)
 
     def applied(self, s, position, prefix=True):
         """Would replay find it if the devices kept what they completed?"""
@@ -324,7 +365,7 @@ class System:
         return self.commit(s, phase=SHOWN, durable=True)
 
     def can_append_durably(self, s):
-        return self.room(s) and ('durable-is-prefix' not in self.rules or self.stream_idle(s))
+        return self.room(s) and self.flush_counts(s) and ('durable-is-prefix' not in self.rules or self.stream_idle(s))
 
     def settle(self, s):
         """Show completed entries in the index, and acknowledge their writes, as far as the order allows."""
@@ -335,19 +376,41 @@ class System:
                 s = self.show(s, i, entry)
             if s.log[i].phase < SHOWN and s.log[i].kind < COMMIT:
                 blocked = 'ack-in-order' in self.rules
+        for op in s.ops:
+            if op[0] == 'fua-waits' and not self.blocked(s):
+                s = self.fua_settles(s, op)
         return s
+
+    def fua_settles(self, s, op):
+        """A FUA write that was not sent as such: its record is applied; is it durable?"""
+        _, block, value = op
+        position = next((i for i, r in enumerate(s.log) if r.kind == WRITE and r.value == value), None)
+        if position is not None and not self.durable(s, position):
+            return s
+        s = self.end(s, op)
+        if s.bad[block] and 'doubt-fua' in self.rules:
+            lost = s.lost                   # it fails, and is what is read all the same
+            s = self.acknowledge(s, block, value, False)
+            return self.tell(s._replace(lost=lost))._replace(owed=None)
+        if s.lost[block] and s.lost[block][0] == value:
+            return s._replace(broken=f'{show(value)} is gone, and its FUA write was acknowledged')
+        return self.acknowledge(s, block, value, True)
 
     def show(self, s, i, entry):
         kind, b, slot = entry.kind, entry.block, entry.slot
         if kind == WRITE and (self.always or entry.flag):
             if not self.applied(s, i, 'ack-in-order' in self.rules):
                 return s
-            if entry.flag and 'fua-prefix' in self.rules and not self.durable(s, i):
+            if entry.flag == FUA_SENT and 'fua-prefix' in self.rules and not self.durable(s, i):
                 return s                    # until a flush of the SSD
         s = s._replace(log=put(s.log, i, s.log[i]._replace(phase=SHOWN)))
         if kind == WRITE:
-            s = s._replace(index=put(s.index, b, (slot, DIRTY)))
-            return self.acknowledge(s, b, entry.value, entry.flag)
+            s = s._replace(index=put(s.index, b, (slot, DIRTY)), bad=put(s.bad, b, False))
+            if entry.flag == FUA_WAITS:
+                s = self.begin(s, ('fua-waits', b, entry.value))._replace(lost=put(s.lost, b, None))
+            else:
+                s = self.acknowledge(s, b, entry.value, entry.flag)
+            return self.lose(s, b, entry.value) if entry.gone else s
         if kind == FILL and not entry.flag:
             return s._replace(index=put(s.index, b, (slot, CLEANED)))
         if kind == CLEAN and s.index[b] and (s.index[b] == (slot, CLEANING) or 'clean-names-slot' not in self.rules):
@@ -392,13 +455,16 @@ class System:
         if 'flag-cleared-at-issue' in self.rules:
             s = self.set_flag(s, device, False)
         if device == SSD:
-            s = s._replace(log=tuple(r._replace(covered=r.covered + 1) if r.phase in (COMPLETED, SHOWN) and not r.durable
-                                     else r for r in s.log))
+            s = s._replace(log=tuple(r._replace(covered=r.covered + 1) if r.phase in (COMPLETED, SHOWN) and
+                                     r.durable in (False, SECURED) else r for r in s.log))
         cover = tuple(map(len, s.hdd)) if device == HDD else ()
-        flush = DeviceFlush(device, cover, (), s.failed[device], device == HDD and s.risk)
+        number = min(set(range(9)) - {f.number for f in s.flushes}) if self.ssd_drops else 0
+        flush = DeviceFlush(device, cover, (), s.failed[device], device == HDD and s.risk, number=number)
         return s._replace(flushes=s.flushes + (flush,), risk=s.risk and device != HDD)
 
     def flush_completes(self, s, n):
+        if self.ssd_drops and s.flushes[n].device == SSD:
+            return self.ssd_flush_completes(s, n)
         flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
         before = tuple(f._replace(risk=f.risk and flush.device != HDD) for f in s.flushes[:n])
         s = s._replace(flushes=before + s.flushes[n + 1:])
@@ -417,6 +483,31 @@ class System:
             s = s._replace(failed=put(s.failed, flush.device, False))
         return self.settle(self.end_flushes(s))
 
+    def ssd_flush_completes(self, s, n):
+        """Of an SSD that may drop what is volatile: so it may have by now, for a flush in flight of which that is not known."""
+        number, later = s.flushes[n].number, sum(f.device == SSD for f in s.flushes[n:])
+        others = tuple(f.number for f in s.flushes if f.device == SSD and f.awaits is None and f.number != number)
+        awaits = others if 'doubt-in-flight' in self.rules else ()
+        s = s._replace(log=tuple(r._replace(durable=r.durable or SECURED) if r.covered >= later and not r.gone else r
+                                 for r in s.log))
+        s = s._replace(flushes=tuple(f._replace(awaits=awaits) if f.number == number else
+                                     f._replace(awaits=f.awaits and tuple(a for a in f.awaits if a != number)) for f in s.flushes))
+        while True:
+            n = next((n for n, f in enumerate(s.flushes) if f.awaits == ()), None)
+            if n is None:
+                return self.settle(self.end_flushes(s))
+            s = self.ssd_flush_counts(s, n)
+
+    def ssd_flush_counts(self, s, n):
+        flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
+        s = s._replace(flushes=s.flushes[:n] + s.flushes[n + 1:])
+        counts = flush.repeat or not s.doubt or 'doubt-reissued' not in self.rules
+        how = bool(counts and not self.blocked(s))
+        s = s._replace(log=tuple(r._replace(durable=how or r.durable, covered=0) if r.covered >= later else r for r in s.log))
+        if how and flush.repeat:
+            s = s._replace(failed=put(s.failed, SSD, False))
+        return s._replace(doubt=max(s.doubt, FLUSHED)) if counts and s.doubt else s
+
     def flush_fails(self, s, n, drops=False):
         """Nothing became durable, and what was volatile on the backing may be gone; those who wait for it will get the error."""
         flush, later = s.flushes[n], sum(f.device == SSD for f in s.flushes[n:])
@@ -432,10 +523,76 @@ class System:
         for op in s.ops:
             if op[0] == 'flush' and op[1] in flush.waiters:
                 s = self.begin(self.end(s, op), op[:3] + (True,) + op[4:])
+        if self.ssd_drops and flush.device == SSD:
+            s = self.doubt_begins(s, flush)
         flushes = tuple(f._replace(repeat=f.repeat and f.device != flush.device)
-                        for f in s.flushes[:n] + s.flushes[n + 1:])
-        s = s._replace(flushes=flushes, failed=put(s.failed, flush.device, True), failures_left=s.failures_left - 1)
+                        for f in s.flushes[:n] + s.flushes[n + 1:] if flush.number not in (f.awaits or ()) or not self.ssd_drops)
+        s = s._replace(flushes=flushes, failed=put(s.failed, flush.device, True),
+                       failures_left=s.failures_left - (not flush.doomed))
         return self.end_flushes(self.set_flag(s, flush.device) if 'failed-flush-sets-flag' in self.rules else s)
+
+    def doubt_begins(self, s, flush):
+        if flush.repeat:                    # an attempt to end it has failed: whoever waits gets the error
+            waiting = [op for op in s.ops if op[0] == 'flush' and not any(op[1] in f.waiters for f in s.flushes)]
+            for op in waiting:
+                s = self.begin(self.end(s, op), op[:3] + (True,) + op[4:])
+        snapshot = None if 'doubt-blocks' in self.rules else s.snapshot
+        return s._replace(doubt=1, snapshot=snapshot)
+
+    def doubt_steps(self, s):
+        if s.doubt == 1 and not any(f.repeat for f in s.flushes) and len(s.flushes) < 3:
+            closed = not any(r.phase == IN_FLIGHT for r in s.log) and not self.waiting(s) and not self.waiting(s, True)
+            if closed or 'doubt-closes' not in self.rules:
+                yield ('doubt-flush issued',), self.issue_flush(s, SSD)
+        elif s.doubt == FLUSHED and not ('doubt-reads' in self.rules and any(op[0] == 'read' for op in s.ops)):
+            yield ('doubt-looks',), self.doubt_looks(s)
+        elif s.doubt == LOOKED and 'doubt-checkpoint' not in self.rules:
+            yield ('doubt-ends',), self.doubt_ends(s)
+
+    def doubt_looks(self, s):
+        durable = max((i for i, r in enumerate(s.log) if r.kind == COMMIT and r.durable in (True, BELIEVED)), default=-1)
+        passed = {r.slot for r in s.log[:durable + 1] if r.kind == FILL} if 'doubt-looks-at-copies' not in self.rules else ()
+        s = s._replace(doubt=LOOKED)
+        for b in range(self.blocks) if 'doubt-looks' in self.rules else ():
+            if not s.index[b] or s.slots[s.index[b][0]] != GARBAGE or s.index[b][0] in passed:
+                continue
+            if s.index[b][1] == CLEANED:
+                s = s._replace(index=put(s.index, b, None))
+            else:
+                s = s._replace(bad=put(s.bad, b, True), untold=s.untold or 'doubt-owed' in self.rules)
+        return s
+
+    def doubt_ends(self, s):
+        log = tuple(r._replace(durable=True) if r.durable == SECURED else r for r in s.log)
+        s = s._replace(doubt=0, log=log, failed=put(s.failed, SSD, False))
+        return self.settle(self.end_flushes(s))
+
+    def ssd_losses(self, s):
+        """What a flush that fails may take with it, by position."""
+        volatile = [i for i, r in enumerate(s.log) if not r.durable and not r.gone and r.phase != TORN and r.flag != FUA_SENT and
+                    r.kind in DATA + COMMITS]
+        completed = [i for i in volatile if s.log[i].phase != IN_FLIGHT]
+        choices = [volatile, completed, [i for i in volatile if s.log[i].kind in DATA],
+                   [i for i in volatile if s.log[i].kind in COMMITS]] + [[i] for i in volatile]
+        return sorted({tuple(c) for c in choices if c} | ({()} if s.snapshot else set()))
+
+    def ssd_drop(self, s, n, positions):
+        log, slots = s.log, s.slots
+        for i in positions:
+            r = log[i]
+            log = put(log, i, r._replace(gone=True))
+            slots = put(slots, r.slot, GARBAGE) if r.kind in DATA else slots
+        s = s._replace(log=log, slots=slots, flushes=put(s.flushes, n, s.flushes[n]._replace(doomed=True)),
+                       snapshot=s.snapshot and s.snapshot[:3] + (True,), failures_left=s.failures_left - 1)
+        for i in positions:
+            r = s.log[i]
+            if r.kind == WRITE and s.index[r.block] and s.index[r.block][0] == r.slot:
+                s = self.lose(s, r.block, r.value)
+        return s
+
+    @staticmethod
+    def lose(s, block, value):
+        return s._replace(lost=put(s.lost, block, (value, ERROR, False)), gone=tuple(sorted({*s.gone, value})))
 
     def backing_flush_fails(self, s, flush, drops):
         """Who is told, what is gone."""
@@ -478,6 +635,12 @@ class System:
     def tell(s):
         """A user got an error from a flush, or from a FUA write: what is gone is promised no more."""
         s = s._replace(untold=False, lost=tuple(v and (v[0], v[1], True) for v in s.lost))
+        for value in s.gone:                # without doubt-kept a later start finds the slot mapped still, and does not know
+            b = value // 10
+            if value in s.allowed[b]:
+                n = s.allowed[b].index(value) + 1
+                s = s._replace(allowed=put(s.allowed, b, s.allowed[b][:n] + (GARBAGE,) + s.allowed[b][n:]))
+        s = s._replace(gone=())
         for b in range(len(s.lost)):
             s = System.unpromise(s, b, s.lost[b][0]) if s.lost[b] else s
         return s
@@ -497,7 +660,7 @@ class System:
         me = min({0, 1, 2} - {op[1] for op in s.ops if op[0] == 'flush'})
         s = self.begin(s, ('flush', me, self.promised(s), False, of_fua))
         for device, rule in (SSD, 'flush-ssd'), (HDD, 'flush-backing'):
-            if rule not in self.rules:
+            if rule not in self.rules or device == SSD and self.blocked(s):
                 continue
             own = s.needs_flush[device]
             if own:
@@ -521,7 +684,7 @@ class System:
             if error and 'error-after-all-ended' not in self.rules:
                 s = s._replace(flushes=tuple(f._replace(waiters=tuple(w for w in f.waiters if w != me))
                                              for f in s.flushes))
-            if not any(me in f.waiters for f in s.flushes):
+            if not any(me in f.waiters for f in s.flushes) and (error or not self.blocked(s)):
                 s = self.end(s, op)
                 if s.untold and not of_fua:
                     error = True
@@ -529,26 +692,33 @@ class System:
                     s = self.tell(s)
                 # dm drops the error of a flush in front of a FUA write
                 if error or of_fua:
-                    s = s._replace(owed=promised) if of_fua or not self.drops else s
+                    s = s._replace(owed=promised) if of_fua or not (self.drops or self.ssd_drops) else s
                 else:
                     s = self.secure(s, promised)
         return s
 
     def flush_steps(self, s):
         for n, flush in enumerate(s.flushes):
+            if flush.awaits is not None:
+                continue
             name = 'backing-flush' if flush.device == HDD else 'ssd-flush'
             same = [i for i, f in enumerate(s.flushes) if f.device == flush.device]
             which = f' {same.index(n) + 1} of {len(same)}' if len(same) > 1 else ''
-            after = self.flush_completes(s, n)
-            yield (f'{name}{which} completes' + answers(s, after),), after
-            if s.failures_left:
+            if not flush.doomed:
+                after = self.flush_completes(s, n)
+                yield (f'{name}{which} completes' + answers(s, after),), after
+            if self.ssd_drops and flush.device == SSD and s.failures_left and not flush.doomed:
+                for positions in self.ssd_losses(s):
+                    what = ', '.join(record_name(s.log[i]) for i in positions) or 'chunks'
+                    yield (f'{name}{which} will fail, drops {what}',), self.ssd_drop(s, n, positions)
+            if s.failures_left or flush.doomed:
                 after = self.flush_fails(s, n)
                 yield (f'{name}{which} FAILS' + answers(s, after, True),), after
                 if self.drops and flush.device == HDD:
                     after = self.flush_fails(s, n, True)
                     yield (f'{name}{which} FAILS, drops all' + answers(s, after, True),), after
         if 'device-flush' in self.actions and len(s.flushes) < 3:
-            for device in DEVICES if s.mode == CACHED else (HDD,):
+            for device in DEVICES if s.mode == CACHED and not (self.ssd_drops and s.doubt) else (HDD,):
                 if s.needs_flush[device] or s.failed[device]:
                     name = 'backing-flush' if device == HDD else 'ssd-flush'
                     yield (name + ' issued',), self.issue_flush(s, device)
@@ -618,9 +788,11 @@ class System:
         s = self.spoil_fills(self.issue(s, block, value), block)
         if 'dirty-flag-first' in self.rules:
             s = s._replace(may_be_dirty=True)
+        if fua and self.ssd_drops:
+            fua = FUA_SENT if all(r.durable in (True, BELIEVED) for r in s.log if r.kind < FILL) else FUA_WAITS
         s = self.append(s, WRITE, block, value, s.free.index(True), IN_FLIGHT, flag=fua)
         s = self.owe(s, block) if fua else s
-        return self.commit(s, fua=True) if fua else s
+        return self.commit(s, fua=fua == FUA_SENT) if fua else s
 
     def replay_may_find(self, s, block):
         return s.checkpoint[0][block] or s.snapshot or any(r.block == block and r.kind in DATA for r in s.log)
@@ -723,7 +895,7 @@ class System:
     def user_steps(self, s):
         can = self.actions
         for b in range(self.blocks):
-            if s.writes_left and not self.busy(s, b):
+            if s.writes_left and not self.busy(s, b) and not self.blocked(s):
                 for name, step, *how in (('write', self.cached_write, False),
                                          ('write-fua', self.cached_write, True),
                                          ('bypass', self.bypass, False, False),
@@ -757,6 +929,8 @@ class System:
     def may_keep(self, s, block):
         """Reclaim re-appends a clean extent to the keep stream: to the rules this is a fill whose source is the SSD."""
         if not s.index[block] or s.index[block][1] != CLEANED or self.filling(s, block):
+            return False
+        if s.slots[s.index[block][0]] == GARBAGE and self.ssd_drops:        # it is compared first
             return False
         return 'fill-yields-to-write-in-flight' not in self.rules or not self.busy(s, block)
 
@@ -793,11 +967,13 @@ class System:
                 landed = self.set_flag(self.land(self.end(s, op), block, op[3]), HDD)
                 yield ('writeback-completes', block), self.begin(landed, ('written-back', block, op[2]))
             elif kind == 'read':
-                if s.slots[op[2]] != op[3]:
+                unsure = s.doubt and 'doubt-reads' in self.rules or any(f.doomed for f in s.flushes)
+                if s.slots[op[2]] != op[3] and not (unsure and s.slots[op[2]] == GARBAGE):
                     yield ('read-ends', block), f'a read of block {block} returned {show(s.slots[op[2]])}'
                 else:
                     yield ('read-ends', block), self.end(s, op)
-        if s.mode in (CACHED, PASSTHROUGH) and any(not r.durable and r.phase in (COMPLETED, SHOWN) for r in s.log):
+        if s.mode in (CACHED, PASSTHROUGH) and not self.ssd_drops and any(
+                not r.durable and r.phase in (COMPLETED, SHOWN) for r in s.log):
             yield ('ssd-flush',), self.ssd_flush(s)
         if any(len(values) > 1 for values in s.hdd) and not self.drops:     # or the cache would owe an error for what is safe
             yield ('backing-flush',), self.hdd_flush(s)
@@ -810,7 +986,8 @@ class System:
                 log = s.log
                 for i in in_flight + [commit]:
                     landed = SHOWN if i == commit else COMPLETED
-                    log = put(log, i, log[i]._replace(phase=landed, durable=log[i].flag and log[i].kind in (WRITE, COMMIT)))
+                    fua = log[i].flag == FUA_SENT and log[i].kind in (WRITE, COMMIT)
+                    log = put(log, i, log[i]._replace(phase=landed, durable=fua))
                 label = ('commit-completes',) + tuple(s.log[i] for i in entries)
                 after = s._replace(log=log)
                 if any(not log[i].durable for i in in_flight + [commit]):
@@ -847,7 +1024,9 @@ class System:
                     yield from self.reclaim_steps(s, slot)
         if 'mark' in can:
             yield from self.mark_steps(s)
-        if 'checkpoint' in can:
+        if s.doubt:
+            yield from self.doubt_steps(s)
+        if 'checkpoint' in can and not self.blocked(s) or s.doubt == LOOKED and 'doubt-checkpoint' in self.rules:
             yield from self.checkpoint_steps(s)
         if 'chunks' in can and s.snapshot:
             yield from self.chunk_steps(s)
@@ -861,6 +1040,8 @@ class System:
 
     def may_write_back(self, s, block, slot):
         if any(op[0] == 'writeback' and op[1] == block for op in s.ops):
+            return False
+        if s.slots[slot] == GARBAGE and self.ssd_drops:         # it is compared first
             return False
         if s.mode == FAILED and (s.void or 'void-before-drain' not in self.rules):
             return True
@@ -934,10 +1115,12 @@ class System:
             clearing = 'checkpoint-mark-until-cleared' in self.rules and any(
                 r.kind == INTENT and not r.value and not self.applied(s, i) for i, r in enumerate(s.log))
             mark = (s.mark and not clears or clearing) and 'checkpoint-keeps-marks' in self.rules
-            begun = s._replace(snapshot=(start, s.index[0], mark), mark=s.mark and not clears)
+            begun = s._replace(snapshot=(start, s.index[0], mark, False), mark=s.mark and not clears)
             yield ('checkpoint-begins',), begun
             return
-        start, first, mark = s.snapshot
+        start, first, mark, gone = s.snapshot
+        if not self.flush_counts(s._replace(doubt=0)):
+            return
         last = max((i for i, r in enumerate(s.log) if r.kind < COMMIT and r.phase == SHOWN), default=None)
         if 'checkpoint-commits' in self.rules and last is not None and not self.applied(s, last):
             return
@@ -951,8 +1134,16 @@ class System:
             elif s.log[commit].phase == IN_FLIGHT:
                 kept += entries + (commit,)
         unfinished = tuple(s.log[i] for i in sorted(kept))
-        s = s._replace(checkpoint=(index, mark), log=unfinished + s.log[start:], snapshot=None, replay_from=len(unfinished))
-        yield ('checkpoint-named',), s
+        kept = 'doubt-kept' in self.rules and any(s.bad)
+        s = s._replace(checkpoint=(index, mark, kept), log=unfinished + s.log[start:], snapshot=None,
+                       replay_from=len(unfinished))
+        if gone:
+            s = s._replace(broken='a checkpoint is named of which chunks are gone')
+        if s.doubt == LOOKED and 'doubt-checkpoint' in self.rules:
+            before, s = s, self.doubt_ends(s)
+            yield ('checkpoint-named, doubt ends' + answers(before, s),), s
+        else:
+            yield ('checkpoint-named',), s
         if s.void and 'void-by-checkpoint' in self.relaxed:
             yield ('checkpoint-named-void-cleared',), s._replace(void=False)
 
@@ -984,6 +1175,8 @@ class System:
         return len(s.log)
 
     def dirty_flag_steps(self, s):
+        if self.blocked(s):
+            return
         clean = not any(e and e[1] != CLEANED for e in s.index) and not any(
             r.kind == WRITE and r.phase < SHOWN for r in s.log)
         flushed = 'dirty-flag-clear-after-flush' not in self.rules or all(self.flushed(s, b) for b in range(self.blocks))
@@ -1057,15 +1250,17 @@ class System:
     def crash_steps(self, s):
         """Power cut: any subset of what is not durable survives.  Kernel crash: the devices keep what they completed."""
         s = s._replace(crashes_left=s.crashes_left - 1)
+        shaken = any(r.gone and r.kind < FILL for r in s.log)       # what no flush has secured is as after a power cut
         for power in self.crash_kinds:
             for log, lost, garbage in self.surviving_logs(s, power):
                 for hdd in self.surviving_backings(s, power):
                     slots = tuple(GARBAGE if k in garbage else v for k, v in enumerate(s.slots))
                     crashed = s._replace(log=log, hdd=hdd, slots=slots, ops=(), snapshot=None, needs_flush=(False, False),
                                          flushes=(), failed=(False, False), believed=(False,) * self.blocks, risk=False,
-                                         untold=False, errors=False, owed=None)
+                                         untold=False, errors=False, owed=None, doubt=0, bad=(False,) * self.blocks,
+                                         gone=())
                     label = ('power-cut' if power else 'kernel-crash', lost, tuple(v[-1] for v in hdd))
-                    yield from self.start_steps(crashed, label, power)
+                    yield from self.start_steps(crashed, label, power or shaken)
 
     @staticmethod
     def surviving_logs(s, power):
@@ -1076,7 +1271,7 @@ class System:
         choices = []
         for commit, entries in whole:
             members = [s.log[i] for i in entries + (() if commit is None else (commit,))]
-            torn = commit is None or any(r.phase == TORN for r in members)
+            torn = commit is None or any(r.phase == TORN or r.gone for r in members)
             choices.append((False,) if torn else (True,) if all(map(safe, members)) else (True, False))
         for kept in product(*choices):
             log, lost, garbage = list(s.log), (), set()
@@ -1134,7 +1329,8 @@ class System:
             if self.always and not power and not s.lost[b]:         # the devices kept what they completed: so must we
                 base = ANY if s.acked[b] == ZERO and ANY in allowed else s.acked[b]
                 allowed = allowed[len(allowed) - 1 - allowed[::-1].index(base):]
-            if not self.permitted(value, allowed, b) and not (s.lost[b] and value == s.lost[b][1]):
+            if not self.permitted(value, allowed, b) and not (value == ERROR and s.untold) and \
+                    not (s.lost[b] and value == s.lost[b][1]):
                 return f'block {b} reads {show(value)} after the crash; allowed: {", ".join(map(show, allowed))}'
             acked.append(value)
         # a value other than the last flushed one was lost or kept for good: it is as if it had been flushed
@@ -1161,6 +1357,9 @@ class System:
             index[b] = None
         s = s._replace(log=tuple(log), replay_from=0, ghosts=ghosts, mode=CACHED, index=tuple(index), mark=mark,
                        free=tuple(v is None for v in s.slots))
+        if s.checkpoint[2]:                 # doubt-kept
+            bad = tuple(bool(e) and e[1] != CLEANED and s.slots[e[0]] == GARBAGE for e in index)
+            s = s._replace(bad=bad, untold=any(bad) and 'doubt-owed' in self.rules)
         unlogged = {'clear-by-checkpoint'} if not void else {'void-by-checkpoint'} if not marked else \
             {'clear-by-checkpoint', 'void-by-checkpoint'}
         if 'recovery-logs-drops' in self.rules and not unlogged <= self.relaxed:
@@ -1195,9 +1394,14 @@ class System:
 
 
 def show(value):
-    if value in (ZERO, GARBAGE, ANY):
-        return {ZERO: 'zeroes', GARBAGE: 'garbage', ANY: 'any older value'}[value]
+    if value in (ZERO, GARBAGE, ANY, ERROR):
+        return {ZERO: 'zeroes', GARBAGE: 'garbage', ANY: 'any older value', ERROR: 'an error'}[value]
     return f'{"ab"[value // 10] if value // 10 < 2 else "c"}{value % 10}'
+
+
+def record_name(r):
+    return {WRITE: 'WRITE', FILL: 'FILL', COMMIT: 'COMMIT', FILL_COMMIT: 'COMMIT of fills'}[r.kind] + (
+        f'({show(r.value)})' if r.kind in DATA else '')
 
 
 def answers(before, after, failing=False):
