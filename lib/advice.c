@@ -70,13 +70,17 @@ static void advise_contents(const char *name, const char *status, struct problem
 void advise_cache(const char *name, const char *status, struct problems *found)
 {
 	uint64_t read = status_number(status, "read_avoided_percent"), write = status_number(status, "write_avoided_percent");
+	bool dirty = status_number(status, "dirty_sectors");
 	char *resync = status_value(status, "resync");
 
 	if (status_is(status, "state", "failed"))
 		problem(found, "state",
-			"an SSD refuses writes: writes and flushes of its volumes fail, reads go on. Check the SSD, stop the volumes, then "
-			"larder cache stop %s, larder cache start %s; if it takes no writes any more: larder rescue writeback",
-			name, name);
+			"an SSD refuses writes, and nothing more is written to it; reads go on; %s. Check the SSD, stop the volumes, then "
+			"larder cache stop %s, larder cache start %s; if it takes no writes any more: %s",
+			dirty ? "what it alone has is written to the disks: of a volume that is leaving writes and flushes wait for that, "
+				"of one that is cache-failed they fail (larder volume status)" :
+				"nothing is in it alone, and its volumes go on without it",
+			name, name, dirty ? "larder rescue writeback" : "larder volume detach VOLUME");
 	if (status_is(status, "state", "suspended"))
 		problem(found, "state", "it is suspended, or its start failed: the kernel's log says why; dmsetup resume %s", name);
 	advise_set(name, status, found);

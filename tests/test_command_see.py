@@ -258,6 +258,160 @@ def test_advice_on_a_status_from_elsewhere(larder, running):
     assert re.search(r"wrong .*larder volume flush data", larder("volume", "status", env=env).stdout)
 
 
+# What a status says, and all that the command says of it: each text of lib/advice.c with what mends it.  NAME: whose it is.
+ADVICE = [
+    ("cache", {"state": "suspended"}, ["its start failed: the kernel's log says why; dmsetup resume NAME$"]),
+    (
+        "cache",
+        {"state": "failed", "dirty_sectors": 8},
+        [
+            "of a volume that is leaving writes and flushes wait for that, of one that is cache-failed they fail "
+            ".larder volume status"
+            ".. Check the SSD, stop the volumes, then larder cache stop NAME, larder cache start NAME; .*: larder rescue writeback$"
+        ],
+    ),
+    (
+        "cache",
+        {"state": "failed"},
+        ["its volumes go on without it. .*larder cache stop NAME, larder cache start NAME; .*: larder volume detach VOLUME$"],
+    ),
+    (
+        "cache",
+        {"devices": 3, "devices_failed": 1, "ssds": "active/failed/active"},
+        [
+            "^devices_failed: 1 of 3 SSDs failed.*active/failed/active.*larder cache replace NAME PLACE NEW-SSD, or "
+            "larder cache add NAME SSD if"
+        ],
+    ),
+    ("cache", {"roles_honoured": 0}, ["too few SSDs are left for a role.*larder cache add NAME SSD --role ROLE$"]),
+    ("cache", {"trouble": "flush"}, ["the last flush of an SSD failed.*each tries again; check the SSD and its cables$"]),
+    (
+        "cache",
+        {"trouble": "single", "single_sectors": 24, "resync": "running"},
+        ["24 sectors. has one copy.*resync: running.*do not take another SSD away before that has ended$"],
+    ),
+    ("cache", {"trouble": "single", "resync": "waiting"}, ["resync: waiting.*no room.*when some is written back, or add an SSD$"]),
+    ("cache", {"trouble": "single", "resync": "failed"}, ["resync: failed.*cannot be read.*write it anew or discard it$"]),
+    (
+        "cache",
+        {"trouble": "flush/single", "resync": "running"},
+        ["the last flush of an SSD failed", "an SSD has left: dirty data"],
+    ),
+    (
+        "cache",
+        {"lost_sectors": 40},
+        ["^lost_sectors: 40 sectors .*commit=buffered.*copy what you need.*larder cache stop NAME gives it up$"],
+    ),
+    (
+        "cache",
+        {"scrub_unrepairable": 3, "errors_checksum": 4},
+        ["^scrub_unrepairable: 3 damaged slots without a whole copy.*write them anew or discard"],
+    ),
+    (
+        "cache",
+        {"errors_checksum": 4},
+        ["^errors_checksum: 4 times data of the SSD did not match its checksum; larder cache scrub NAME reads"],
+    ),
+    ("cache", {"errors_checksum": 4, "scrub": "done"}, []),
+    ("cache", {"scrub": "failed"}, ["the last scrub could not read an SSD.*check it, then larder cache scrub NAME$"]),
+    (
+        "cache",
+        {"errors_read": 5},
+        ["^errors_read: 5 reads of the SSD have failed; check it .smartctl.; larder cache scrub NAME tells"],
+    ),
+    (
+        "cache",
+        {"segment_sectors": 16, "dirty_sectors": 8000},
+        ["half of the cache or more.*larder volume flush VOLUME;.*dmsetup message NAME 0 forget UUID-OF-VOLUME discard_dirty"],
+    ),
+    ("cache", {"segment_sectors": 16, "dirty_sectors": 7999}, []),
+    (
+        "cache",
+        {"read_avoided_percent": 40, "write_avoided_percent": 7},
+        ["answers slowly: 40 % of the reads and 7 % of the writes.*larder cache set NAME congestion_read=0 congestion_write=0"],
+    ),
+    (
+        "volume",
+        {"state": "passing"},
+        ["it goes on without.*larder volume detach NAME, and larder volume attach NAME --cache OTHER for another one$"],
+    ),
+    (
+        "volume",
+        {"state": "leaving"},
+        ["written to the disk .dirty_sectors.; writes wait for that.*then it goes on without, by itself$"],
+    ),
+    (
+        "volume",
+        {"state": "cache-failed"},
+        ["writes and flushes fail; larder cache status .*; nothing is dirty.*larder volume detach NAME$"],
+    ),
+    (
+        "volume",
+        {"state": "cache-failed", "dirty_sectors": 8},
+        ["writes and flushes fail, until.*; larder cache status says what mends it$"],
+    ),
+    (
+        "volume",
+        {"trouble": "writeback"},
+        ["dirty data cannot be written.*the space of the pool below it; larder volume flush NAME tries"],
+    ),
+    ("volume", {"trouble": "flush"}, ["the last flush of the disk failed.*check the disk and its cables$"]),
+    (
+        "volume",
+        {"trouble": "superblock"},
+        ["the superblock of the disk cannot be written: it must name the SSDs that are left.*check"],
+    ),
+    ("volume", {"trouble": "full"}, ["the cache is full of dirty data.*take writes again, then larder volume flush NAME$"]),
+    (
+        "volume",
+        {"trouble": "writeback/superblock/full"},
+        ["dirty data cannot be written", "the superblock of the disk", "the cache is full of dirty data"],
+    ),
+    (
+        "volume",
+        {"errors_checksum": 6},
+        ["^errors_checksum: 6 times data of it on the SSD did not match.*larder cache scrub, on its cache$"],
+    ),
+    (
+        "volume",
+        {"errors_read": 1, "errors_flush": 3},
+        ["requests to the disk have failed .read 1, write 0, flush 3.; check it .smartctl"],
+    ),
+]
+
+
+def advised(larder, running, noun):
+    """Of each row: the status, the texts that are to be there, what is said."""
+    rows = [(f"it{i}", status, texts) for i, (kind, status, texts) in enumerate(ADVICE) if kind == noun]
+    shown = larder(noun, "status", env=running(*(line(noun, name, **status) for name, status, _ in rows))).stdout
+    about = dict(re.findall(r"^\w+ (it\d+)\b(.*?)(?=^\w|\Z)", shown, re.M | re.S))
+    for name, status, texts in rows:
+        _, _, wrong = about[name].partition("\n  wrong ")
+        yield status, [t.replace("NAME", name) for t in texts], [row.strip() for row in wrong.splitlines()]
+
+
+@pytest.mark.parametrize("noun", ["cache", "volume"])
+def test_advice(larder, running, noun):
+    """What is wrong, in words, with the command or the deed that mends it; and nothing else is said."""
+    for status, texts, found in advised(larder, running, noun):
+        assert len(found) == len(texts), (status, found)
+        for text, row in zip(texts, found, strict=True):
+            assert re.search(text, row), (status, row)
+
+
+def test_each_advice_is_tried(larder, running):
+    """A row above is about each text of lib/advice.c."""
+    source = (TOP / "lib/advice.c").read_text()
+    calls = re.findall(r'problem\(found, "(\w+)",\s*((?:"[^"]*"|PRIu64|\s)+)', source)
+    assert len(calls) == source.count("problem(found,") > 20
+    said = [row for noun in ("cache", "volume") for _, _, found in advised(larder, running, noun) for row in found]
+    for field, literals in calls:
+        text = "".join(re.findall(r'"([^"]*)"', literals)).replace("%%", "\0")
+        parts = [part.replace("\0", "%") for part in re.split("%s|%", text)]
+        form = ".*".join(map(re.escape, [f"{field}: {parts[0]}", *parts[1:]]))
+        assert any(re.fullmatch(form, row) for row in said), form
+
+
 # ---------------------------------------------------------------------- monitor
 
 FAST = line("cache", "larder-cache-fast")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from lib import command, simdisk
 from lib.controls import Switches
-from lib.larder import Stack, Volume, larder, wait_for
+from lib.larder import DATA_SECTOR, Stack, Volume, larder, wait_for
 
 KIB = 2  # sectors
 MIB = 2048
@@ -294,6 +294,62 @@ def test_ioprio(make_disk):
     assert writes("-c", "3") == 4
     assert writes("-c", "1") == 0
     assert counts(stack, "class_writes") == [4, 4, 0, 0]
+    stack.stop()
+
+
+def test_readahead_alone(make_disk, trace):
+    """Reads of the page cache that nobody waits for yet, told from direct ones of the same size."""
+    stack = make_stack(make_disk, **{"class": "readahead:bypass/any:cache"})
+    v = stack.volume
+
+    def ahead(sector: int) -> bool:
+        """Is it cached behind being read ahead?"""
+        settle(stack)
+        fd = os.open(v.path, os.O_RDONLY)
+        os.posix_fadvise(fd, sector * 512, 64 << 10, os.POSIX_FADV_WILLNEED)
+        os.pread(fd, 64 << 10, sector * 512)
+        os.close(fd)
+        settle(stack)
+        v.read(sector, 128)
+        return not moved(stack.hdd, "r")
+
+    assert not ahead(10 * MIB)
+    reads = counts(stack, "class_reads")
+    assert reads[0] > 0 and any("rahead" in c.flags for c in trace.commands(stack.hdd, "read"))
+    assert counts(stack, "class_read_sectors")[0] >= 64
+    assert fills(stack, 12 * MIB, 128)
+    assert counts(stack, "class_reads")[0] == reads[0], "a direct one is none"
+    v.set(**{"class": "readahead:cache/any:bypass"})
+    assert ahead(20 * MIB) and not fills(stack, 22 * MIB, 128)
+    stack.stop()
+
+
+@pytest.mark.parametrize("action", ["cache", "bypass"])
+def test_metadata_alone(make_disk, tmp_path, trace, action):
+    """What a filesystem marks as metadata goes one way, and what files hold the other one: by the flags of what the disk gets."""
+    stack = make_stack(make_disk, hdd={"mb": 128}, **{"class": "any:bypass"})
+    v = stack.volume
+    command.run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", v)
+    v.flush()
+    assert not v.status()["cached_sectors"]
+    v.set(**{"class": f"metadata:{action}/any:{'bypass' if action == 'cache' else 'cache'}"})
+    trace.clear()
+    command.run("mount", v, tmp_path)
+    for i in range(40):
+        (tmp_path / f"d{i % 4}").mkdir(exist_ok=True)
+        (tmp_path / f"d{i % 4}" / f"{i}").write_bytes(os.urandom(20000))
+    os.sync()
+    command.run("umount", tmp_path)
+    done = [c for c in trace.commands(stack.hdd) if c.sector >= DATA_SECTOR and c.op in ("read", "write")]
+    marked = [bool(c.flags & {"meta", "prio"}) for c in done if c.op == "write"]
+    print(f"{sum(marked)} writes of metadata, {len(marked) - sum(marked)} others on the disk; {v.status()['class_write_sectors']}")
+    metadata, others, _ = counts(stack, "class_write_sectors")
+    assert metadata >= 64 and others >= 40 * 40
+    assert marked and not any(marked) if action == "cache" else all(marked) and marked
+    assert v.status()["dirty_sectors"]
+    command.run("mount", "-o", "ro", v, tmp_path)
+    assert len(list(tmp_path.glob("d*/*"))) == 40
+    command.run("umount", tmp_path)
     stack.stop()
 
 
@@ -634,6 +690,39 @@ def test_readahead_on_a_miss(make_disk, trace):
     with pytest.raises(OSError):
         v.read(50 * MIB + 32, 8)
     hdd.heal()
+    stack.stop()
+
+
+@pytest.mark.parametrize("busy", ["reads", "writeback"])
+def test_nothing_is_read_ahead_of_a_busy_backing(make_disk, trace, busy):
+    """A miss beside one that the disk takes long for, or beside writeback, reads what was asked for; behind it more again."""
+    stack = make_stack(make_disk, readahead=64)
+    v, hdd = stack.volume, stack.hdd
+    v.write(0, os.urandom(4096))
+    settle(stack)
+    v.read(8 * MIB, 8)
+    assert v.status()["readaheads"] == 1
+    settle(stack)
+    if busy == "reads":
+        hdd.fail(op="read", from_=DATA_SECTOR + 20 * MIB, to=DATA_SECTOR + 20 * MIB + 8, status="ok", delay_ms=10000, count=1)
+        other = threading.Thread(target=lambda: v.read(20 * MIB, 8))
+    else:
+        hdd.fail(op="write", from_=DATA_SECTOR, to=DATA_SECTOR + 8, status="ok", delay_ms=10000, count=1)
+        other = threading.Thread(target=v.drain)
+    other.start()
+    wait_for(lambda: hdd.state()["inflight"] > 0, 60, "what the disk takes long for")
+    before = v.status()["readaheads"]
+    trace.clear()
+    for i in range(30, 34):
+        v.read(i * MIB, 8)
+    assert other.is_alive() and hdd.state()["inflight"] > 0, "it has ended too early for this test"
+    assert [c.sectors for c in trace.commands(hdd, "read")] == [8] * 4
+    assert v.status()["readaheads"] == before
+    other.join()
+    settle(stack)
+    trace.clear()
+    v.read(40 * MIB, 8)
+    assert [c.sectors for c in trace.commands(hdd, "read")] == [8 + 64 * KIB]
     stack.stop()
 
 

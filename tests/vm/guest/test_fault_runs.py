@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A random workload with one random fault each; LARDER_FAULT_SEEDS=FIRST:COUNT says which (`make faults`)."""
+"""A random workload with one random fault each; LARDER_FAULT_SEEDS=FIRST:COUNT says which (`make faults`).  Without it one of each
+kind, half of the kinds on 6.1, the other half elsewhere: a check has no time for all on both kernels."""
 
 import os
 
 import pytest
-from lib.fault_runs import run_fault
+from lib.fault_runs import KINDS, run_fault
 
-FIRST, COUNT = map(int, os.environ.get("LARDER_FAULT_SEEDS", "0:9").split(":"))
+HALF = len(KINDS) // 2
+SEEDS = f"{HALF}:{len(KINDS) - HALF}" if os.uname().release.startswith("6.1.") else f"0:{HALF}"
+FIRST, COUNT = map(int, os.environ.get("LARDER_FAULT_SEEDS", SEEDS).split(":"))
 
 
 @pytest.mark.parametrize("number", range(FIRST, FIRST + COUNT))

@@ -313,6 +313,7 @@ def test_ssd_that_takes_nothing_more(stack, kernel_log):
         stack.volume.flush()
     assert (stack.cache.status()["state"], stack.volume.status()["state"]) == ("failed", "passing")
     says("volume", "v", "it goes on without, as slow as its disk.*larder volume detach v")
+    says("cache", "c", "state: .*its volumes go on without it.*larder cache stop c, larder cache start c.*larder volume detach")
     check_all(stack.volume)
     larder("volume", "detach", "v")
     check_all(stack.volume)
@@ -410,6 +411,7 @@ def test_ssd_that_refuses_writes_with_nothing_dirty(stack, kernel_log):
         stack.volume.flush()
     assert (stack.cache.status()["state"], stack.volume.status()["state"]) == ("failed", "passing")
     says("volume", "v", "it goes on without, as slow as its disk.*larder volume detach v")
+    says("cache", "c", "state: .*its volumes go on without it.*larder cache stop c, larder cache start c.*larder volume detach")
     larder("volume", "detach", "v")
     assert stack.volume.status()["state"] == "passthrough"
     check_all(stack.volume)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lib import command, simdisk
 from lib.damage import SUPER, damage
-from lib.larder import Cache, Stack, larder, wait_for
+from lib.larder import DATA_SECTOR, Cache, Stack, larder, wait_for
 from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, start_without
 
 
@@ -516,6 +516,54 @@ def test_drain_of_the_copy_that_is_read(make_disk, kernel_log):
     drained(stack, 1 - first)
     for i in range(16):
         assert stack.volume.read(64 * i, 8) == bytes([i + 1]) * 4096
+    stack.stop()
+
+
+def test_progress_is_shown(make_disk, kernel_log):
+    """Of a join how much is copied, of a drain in how many segments there is something left; in the status, and by the command."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0}
+    stack = Stack(ssds[:1], hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+    seen: list[tuple[int, int]] = []
+
+    def look() -> dict:
+        status = stack.cache.status()
+        seen.append((status["join_sectors"], status["drain_segments"]))
+        return status
+
+    def write(first: int) -> None:
+        for i in range(first, first + 48):
+            stack.volume.write(i * 256, bytes([i + 1]) * (128 << 10))
+        stack.volume.flush()
+
+    write(0)
+    assert look()["joining"] == "-" and seen == [(0, 0)]
+    ssds[1].fail(op="write", status="ok", delay_ms=200)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    wait_for(lambda: look()["join_sectors"], 60, "something to be copied")
+    assert look()["joining"] == 1 and states(stack) == "active/joining"
+    ssds[1].heal()
+    wait_for(lambda: look()["ssds"] == "active/active", 60, "the SSD to join")
+    joined = [n for n, _ in seen]
+    assert look()["joining"] == "-" and joined == sorted(joined) and len(set(joined)) > 1
+    assert joined[-1] >= 48 * 256 and not any(n for _, n in seen)
+
+    stack.cache.set(mirror="none")
+    write(100)
+    hdd.fail(op="write", status="ioerr", from_=DATA_SECTOR)
+    stack.cache.message("drain", 1)
+    wait_for(lambda: look()["drain_segments"], 60, "the drain to begin")
+    shown = larder("cache", "status", stack.cache, "-o", "drain_segments", "--noheadings").stdout
+    assert int(shown) > 0 and states(stack) == "active/draining"
+    begun = len(seen)
+    hdd.heal()
+    wait_for(lambda: look()["ssds"] == "active/removed", 120, "the SSD to be drained")
+    left = [n for _, n in seen[begun:]]
+    assert left == sorted(left, reverse=True) and look()["drain_segments"] == 0
+    stack.ssd = [ssds[0], None]
+    assert all(stack.volume.read(i * 256, 256) == bytes([i + 1]) * (128 << 10) for i in (*range(48), *range(100, 148)))
     stack.stop()
 
 
