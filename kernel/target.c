@@ -163,7 +163,7 @@ static struct volume_target *volume_target_alloc(struct dm_target *ti)
 	return vt;
 }
 
-/* A volume without a cache takes what its backing takes; with one, a discard takes out of the cache what it names, whatever is below. */
+/* A volume without a cache takes what its backing takes; with one, a discard takes out of the cache what it names. */
 static void volume_target_limits(struct dm_target *ti)
 {
 	const struct volume_target *vt = ti->private;
