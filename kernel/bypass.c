@@ -246,6 +246,11 @@ int pass_issue(struct volume *v, struct bio *bio, struct larder_io *io, bool may
 	if (fua_fails(v, bio))
 		return DM_MAPIO_SUBMITTED;
 	io->kind = IO_PASS;
+	/* a volume that has, or had when this was sent, a cache takes discards, whatever its backing does */
+	if (bio_op(bio) == REQ_OP_DISCARD && !bdev_max_discard_sectors(v->bdev)) {
+		io_complete(bio, 0);		/* io_end() follows */
+		return DM_MAPIO_SUBMITTED;
+	}
 	bio_set_dev(bio, v->bdev);
 	bio->bi_iter.bi_sector = v->data_start + io->sector;
 	return io_issue(bio, may_wait);

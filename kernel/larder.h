@@ -1672,8 +1672,8 @@ struct piece {				/* an extent to be written back */
 	bool written;
 	bool damaged;			/* it does not match its checksums, or cannot be read */
 };
-/* Sectors of the piece that begins at this cache sector and has 'len' sectors at most. */
-u32 writeback_piece_len(const struct volume *v, u64 cache, u32 len);
+/* Sectors of the piece that begins at this sector, which is in the cache there, and has 'len' sectors at most. */
+u32 writeback_piece_len(const struct volume *v, u64 sector, u64 cache, u32 len);
 /*
  * Sleeps; not on io_wq.  Writes pieces (sorted by sector) back: data, flush of the backing, CLEAN records.  Returns 0, or the first
  * error (what failed stays dirty); -EBADMSG: damaged pieces were left out.

@@ -59,11 +59,6 @@ int leave_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_
 	}
 	io->backing = true;
 	WRITE_ONCE(v->last_io, jiffies);
-	if (bio_op(bio) == REQ_OP_DISCARD && !bdev_max_discard_sectors(v->bdev)) {
-		io->kind = IO_PASS;		/* io_end() follows */
-		io_complete(bio, 0);
-		return DM_MAPIO_SUBMITTED;
-	}
 	if (bio_op(bio) == REQ_OP_WRITE)
 		volume_count(v, write_backing_sectors, io->len);
 	return pass_issue(v, bio, io, may_wait);

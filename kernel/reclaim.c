@@ -333,7 +333,7 @@ static void pick_dirty(struct reclaim *rc, struct volume *v, const struct larder
 		return;
 	d->v = v;
 	for (done = 0; done < m->len && d->n < d->max; done += n) {
-		n = writeback_piece_len(v, m->cache + done, m->len - done);
+		n = writeback_piece_len(v, m->sector + done, m->cache + done, m->len - done);
 		d->pieces[d->n++] = (struct piece){
 			.sector = m->sector + done, .cache = m->cache + done, .len = n, .state = m->state
 		};

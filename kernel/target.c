@@ -163,13 +163,16 @@ static struct volume_target *volume_target_alloc(struct dm_target *ti)
 	return vt;
 }
 
+/* A volume without a cache takes what its backing takes; with one, a discard takes out of the cache what it names. */
 static void volume_target_limits(struct dm_target *ti)
 {
+	const struct volume_target *vt = ti->private;
+
 	ti->num_flush_bios = 1;
 	ti->num_discard_bios = 1;
 	ti->num_write_zeroes_bios = 1;
 	ti->flush_supported = true;
-	ti->discards_supported = true;
+	ti->discards_supported = vt->cache;
 	ti->limit_swap_bios = true;
 	ti->per_io_data_size = sizeof(struct larder_io);
 }
@@ -205,8 +208,8 @@ static int volume_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		return err;
 	}
 	volume_target_list(vt);
-	volume_target_limits(ti);
 	ti->private = vt;
+	volume_target_limits(ti);
 	return 0;
 }
 
@@ -260,8 +263,13 @@ static int volume_iterate_devices(struct dm_target *ti, iterate_devices_callout_
 	return fn(ti, vt->backing, le64_to_cpu(vt->sb->data_offset) >> LARDER_SECTOR_SHIFT, ti->len, data);
 }
 
+/* Where there is no cache, dm has stacked them already. */
 static void volume_io_hints(struct dm_target *ti, struct queue_limits *limits)
 {
+	const struct volume_target *vt = ti->private;
+
+	if (!vt->cache)
+		return;
 	larder_limit_discard(limits, DISCARD_SECTORS, limits->discard_granularity ?: limits->logical_block_size);
 	larder_limit_write_zeroes(limits, LARDER_MAX_ZERO_SECTORS);
 }

@@ -20,6 +20,8 @@
 
 #define BATCH_PIECES	4096u
 #define WINDOW_PAGES	2048u	/* 8 MiB in memory at once */
+#define GROUP_SECTORS	(WRITEBACK_GROUP_PAGES * LARDER_SLOT_SECTORS)
+#define WINDOW_SECTORS	(WINDOW_PAGES * LARDER_SLOT_SECTORS)
 #define DIRTY_MASK	(1u << LARDER_ST_DIRTY | 1u << LARDER_ST_ZERO)
 #define CLEANING_MASK	(1u << LARDER_ST_CLEANING | 1u << LARDER_ST_ZERO_CLEANING)
 #define IDLE_BEFORE	(3 * HZ)
@@ -84,10 +86,60 @@ static int graver(int error, int other)
 	return error && error != -EBADMSG ? error : other ?: error;
 }
 
-/* A piece is written as a whole or not at all: where there is damage they end with a slot, so that nothing else stays with it. */
-u32 writeback_piece_len(const struct volume *v, u64 cache, u32 len)
+/* ------------------------------------------------------------------ whole stripes */
+
+/*
+ * An array that is written a whole stripe need not read for its parity.  A stripe has a cut at its end, and one that no group can
+ * hold has others, so that each part of it is as large as a group may be.  No piece lies across a cut.  A group that has all from
+ * one cut to another has nothing else: group_end().  The parts of a stripe go in one window, and one batch, if they fit.
+ */
+static u32 stripe_into(const struct volume *v, u64 sector)
 {
-	return min_t(u32, len, volume_damaged(v) ? LARDER_SLOT_SECTORS - (cache & (LARDER_SLOT_SECTORS - 1)) : PIECE_SECTORS);
+	u32 into;
+
+	div_u64_rem(sector + v->stripe_phase, v->stripe, &into);
+	return into;
+}
+
+static u32 cut_into(const struct volume *v, u64 sector)
+{
+	return stripe_into(v, sector) % GROUP_SECTORS;
+}
+
+/* Sectors up to the next cut. */
+static u32 cut_left(const struct volume *v, u64 sector)
+{
+	u32 into = stripe_into(v, sector);
+
+	return min(v->stripe - into, GROUP_SECTORS - into % GROUP_SECTORS);
+}
+
+/* Does what begins at this sector belong to the same batch as what is before it? */
+static bool stripe_goes_on(const struct volume *v, u64 sector)
+{
+	return v->stripe && v->stripe <= WINDOW_SECTORS && stripe_into(v, sector);
+}
+
+/* Does a stripe begin here that the rest of this window has no place for, and all of the next one has? */
+static bool stripe_waits(const struct volume *v, u64 sector, u32 nr, u32 pages, u32 depth)
+{
+	u32 groups, most = v->stripe / LARDER_SLOT_SECTORS;
+
+	if (v->stripe <= GROUP_SECTORS || !nr || stripe_into(v, sector))
+		return false;
+	groups = DIV_ROUND_UP(v->stripe, GROUP_SECTORS);
+	return groups <= depth && most <= WINDOW_PAGES && (nr + groups > depth || pages + most > WINDOW_PAGES);
+}
+
+/*
+ * A piece is written as a whole or not at all: where there is damage they end with a slot, so that nothing else stays with it.
+ * Zeroes are one piece, however many.
+ */
+u32 writeback_piece_len(const struct volume *v, u64 sector, u64 cache, u32 len)
+{
+	u32 most = volume_damaged(v) ? LARDER_SLOT_SECTORS - (cache & (LARDER_SLOT_SECTORS - 1)) : PIECE_SECTORS;
+
+	return min3(len, most, v->stripe ? cut_left(v, sector) : most);
 }
 
 /* ------------------------------------------------------------------ taking and giving back */
@@ -327,9 +379,29 @@ static bool piece_held(struct volume *v, struct piece *p)
 	return p->held && !p->written;
 }
 
+/*
+ * first, last: sectors up to the first and the last cut in it, 0: none; first is 0 if it begins at one.  What it is to have:
+ * whole stripes alone, or what is before them; where it is full, all up to a cut, for what is behind that goes with the rest of its
+ * stripe; or all.
+ */
+static u32 group_end(const struct group *g, u32 first, u32 last, bool full)
+{
+	if (last > first)
+		return first ?: last;
+	return full && last ? last : g->sectors;
+}
+
+static void group_shorten(struct group *g, u32 sectors)
+{
+	while (g->sectors > sectors)
+		g->sectors -= g->first[--g->nr_pieces].len;
+	g->nr_pages = DIV_ROUND_UP(g->sectors, LARDER_SLOT_SECTORS);
+}
+
 static bool group_form(struct volume *v, struct piece *pieces, u32 n, u32 *at, struct group *g, u32 most_pages)
 {
-	u32 i = *at, pages;
+	u32 i = *at, pages, first = 0, last = 0;
+	bool begins, full = false;
 
 	while (i < n && !piece_held(v, &pieces[i]))
 		i++;
@@ -339,11 +411,13 @@ static bool group_form(struct volume *v, struct piece *pieces, u32 n, u32 *at, s
 	memset(g, 0, sizeof(*g));
 	g->first = &pieces[i];
 	g->sector = pieces[i].sector;
+	begins = v->stripe && !cut_into(v, g->sector);
 	while (i < n && pieces[i].sector == g->sector + g->sectors && piece_held(v, &pieces[i])) {
 		if (g->nr_pieces && larder_state_zero(pieces[i].state) != larder_state_zero(g->first->state))
 			break;
 		pages = DIV_ROUND_UP(g->sectors + pieces[i].len, LARDER_SLOT_SECTORS);
-		if (g->nr_pieces && !larder_state_zero(pieces[i].state) && pages > most_pages)
+		full = g->nr_pieces && !larder_state_zero(pieces[i].state) && pages > most_pages;
+		if (full)
 			break;
 		g->nr_pieces++;
 		g->sectors += pieces[i].len;
@@ -351,8 +425,14 @@ static bool group_form(struct volume *v, struct piece *pieces, u32 n, u32 *at, s
 		i++;
 		if (!g->nr_pages)
 			break;
+		if (v->stripe && !cut_into(v, g->sector + g->sectors)) {
+			last = g->sectors;
+			first = first || begins ? first : last;
+		}
 	}
-	*at = i;
+	if (last)
+		group_shorten(g, group_end(g, first, last, full));
+	*at = g->first - pieces + g->nr_pieces;
 	return true;
 }
 
@@ -393,7 +473,8 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 	bool alone = false;
 	int error = 0;
 
-	while (nr < depth && pages < WINDOW_PAGES && group_form(v, pieces, n, at, &groups[nr], WRITEBACK_GROUP_PAGES)) {
+	while (nr < depth && pages < WINDOW_PAGES && *at < n && !stripe_waits(v, pieces[*at].sector, nr, pages, depth) &&
+	       group_form(v, pieces, n, at, &groups[nr], WRITEBACK_GROUP_PAGES)) {
 		struct group *g = &groups[nr];
 
 		g->pending = &pending;
@@ -620,7 +701,17 @@ void writeback_cleaned(struct volume *v, const struct larder_entry_in *e)
 
 /* ------------------------------------------------------------------ the background */
 
-/* The next dirty pieces in volume order, at most 'sectors' of them (at least one piece). */
+/* As many of them as end with a stripe, if any do: the batch is full, what it has of the next comes with the rest of that. */
+static u32 pick_whole(const struct volume *v, const struct piece *pieces, u32 n)
+{
+	u32 i = n;
+
+	while (i && stripe_goes_on(v, pieces[i - 1].sector + pieces[i - 1].len))
+		i--;
+	return i ?: n;
+}
+
+/* The next dirty pieces in volume order, at most 'sectors' of them (at least one piece), and what follows in their last stripe. */
 static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 {
 	struct larder_map m;
@@ -631,7 +722,7 @@ static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 	/* CLEANING with no CLEAN on its way: a batch was given up half way, or the log */
 	if (READ_ONCE(v->cache->log.applied_lsn) >= v->clean_lsn || leave_drains(v))
 		mask |= CLEANING_MASK;
-	while (n < BATCH_PIECES && got < sectors) {
+	while (n < BATCH_PIECES && (got < sectors || stripe_goes_on(v, from))) {
 		if (!larder_index_next(v->index, from, v->sectors, mask, &m)) {
 			if (wrapped || n)
 				break;
@@ -639,13 +730,19 @@ static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 			from = 0;
 			continue;
 		}
+		if (got >= sectors && m.sector != from)
+			break;
 		pieces[n].sector = m.sector;
 		pieces[n].cache = m.cache;
-		pieces[n].len = larder_state_zero(m.state) ? m.len : writeback_piece_len(v, m.cache, m.len);
+		pieces[n].len = larder_state_zero(m.state) ? m.len : writeback_piece_len(v, m.sector, m.cache, m.len);
 		pieces[n].state = m.state;
 		got += pieces[n].len;
 		from = m.sector + pieces[n].len;
 		n++;
+	}
+	if (n == BATCH_PIECES) {
+		n = pick_whole(v, pieces, n);
+		from = pieces[n - 1].sector + pieces[n - 1].len;
 	}
 	v->writeback_pos = from;
 	return n;

@@ -54,6 +54,28 @@ bool device_attribute(dev_t number, const char *name, char *text, size_t size)
 	return true;
 }
 
+static uint64_t attribute_number(dev_t number, const char *name)
+{
+	char text[32];
+
+	/* alignment_offset may be -1: there is none */
+	return device_attribute(number, name, text, sizeof(text)) && text[0] != '-' ? strtoull(text, NULL, 10) : 0;
+}
+
+void device_topology(const struct device *device, struct device_topology *topology)
+{
+	dev_t whole = device->block ? device_whole_disk(device->number) : 0;
+
+	*topology = (struct device_topology){ 0 };
+	if (!device->block)
+		return;
+	topology->io_min = attribute_number(whole, "queue/minimum_io_size");
+	topology->io_opt = attribute_number(whole, "queue/optimal_io_size");
+	topology->alignment = attribute_number(whole, "alignment_offset");
+	if (whole != device->number)
+		topology->start = attribute_number(device->number, "start") << 9;
+}
+
 int device_set_attribute(dev_t number, const char *name, const char *text)
 {
 	char path[PATH_MAX];

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "layout.h"
+
 enum device_access {
 	DEVICE_READ, /* whoever else uses it */
 	DEVICE_EXAMINE, /* read, and refuse one that is in use: what would DEVICE_CLAIM say? */
@@ -59,6 +61,8 @@ dev_t device_whole_disk(dev_t number);
 bool device_is_below(dev_t below, dev_t above);
 /* Text of a file of sysfs beneath a block device, e.g. "queue/zoned"; false if it can't be read. */
 bool device_attribute(dev_t number, const char *name, char *text, size_t size);
+/* What the kernel says of its chunks and stripes; zeroes of a regular file. */
+void device_topology(const struct device *device, struct device_topology *topology);
 /* Writes it.  Returns 0 or a positive errno; says nothing. */
 int device_set_attribute(dev_t number, const char *name, const char *text);
 

@@ -5,7 +5,8 @@
  * SSD:     superblock 4 KiB | tables 128 KiB .. 384 KiB | segments from 1 MiB on, at a multiple of their size if that costs less
  * than 1 %
  *          of the device | copy of the superblock: the last whole 4 KiB of the device, counted from its beginning.
- * backing: superblock 4 KiB | copy in the last 4 KiB before data_offset, if it fits behind the superblock | data | tail reserve.
+ * backing: superblock 4 KiB | copy in the last 4 KiB before data_offset, or before 1 MiB if the data begin behind that, where all look
+ * for it who find no superblock; if it fits behind the superblock | data | tail reserve.
  */
 #include <endian.h>
 #include <stddef.h>
@@ -13,6 +14,8 @@
 #include "layout.h"
 
 #define WANTED_SEGMENTS 256u /* of a small SSD; one that has 512 of the default size takes that */
+#define DATA_OFFSET_MAX (64u << 20) /* of one that is chosen; nor is it more than a 64th of the device */
+#define DATA_OFFSET_SHARE 64u
 
 static uint32_t choose_segment_size(uint64_t bytes)
 {
@@ -73,8 +76,32 @@ const char *volume_layout(struct volume_layout *layout, uint64_t bytes, unsigned
 		return "--tail-reserve: must be a multiple of 4096 and of the device's logical block size";
 	if (offset >= bytes || tail >= bytes - offset || bytes - offset - tail < LARDER_SLOT_SIZE)
 		return "size: too small: nothing is left between --data-offset and --tail-reserve";
-	copy = offset - LARDER_SB_SIZE;
+	copy = (offset < LARDER_DEF_DATA_OFFSET ? offset : LARDER_DEF_DATA_OFFSET) - LARDER_SB_SIZE;
 	layout->copy_offset = copy >= LARDER_SB_OFFSET + LARDER_SB_SIZE ? copy : 0;
 	layout->sectors = (bytes - offset - tail) / logical_block * (logical_block >> LARDER_SECTOR_SHIFT);
 	return NULL;
+}
+
+/* The first place from the default on where a unit begins; 0: none that will do. */
+static uint64_t begin_of_unit(const struct device_topology *topology, uint64_t unit, uint64_t bytes)
+{
+	uint64_t most = bytes / DATA_OFFSET_SHARE < DATA_OFFSET_MAX ? bytes / DATA_OFFSET_SHARE : DATA_OFFSET_MAX, into, offset;
+
+	if (!unit || unit % LARDER_SLOT_SIZE || unit > DATA_OFFSET_MAX)
+		return 0;
+	into = (topology->start + LARDER_DEF_DATA_OFFSET + unit - topology->alignment % unit) % unit;
+	offset = LARDER_DEF_DATA_OFFSET + (into ? unit - into : 0);
+	return offset % LARDER_SLOT_SIZE || (offset > most && offset != LARDER_DEF_DATA_OFFSET) ? 0 : offset;
+}
+
+uint64_t volume_data_offset(const struct device_topology *topology, uint64_t bytes)
+{
+	uint64_t offset = 0;
+
+	/* some bridges name their largest request, which is no multiple of anything */
+	if (!topology->io_min || topology->io_opt % topology->io_min == 0)
+		offset = begin_of_unit(topology, topology->io_opt, bytes);
+	if (!offset && topology->io_min > LARDER_SLOT_SIZE)
+		offset = begin_of_unit(topology, topology->io_min, bytes);
+	return offset ? offset : LARDER_DEF_DATA_OFFSET;
 }

@@ -14,6 +14,8 @@ struct cache_layout {
 	uint64_t copy_offset; /* bytes */
 };
 
+#define DATA_OFFSET_CHOSEN UINT64_MAX /* in the place of data_offset: as volume_data_offset() says */
+
 struct volume_layout {
 	uint64_t data_offset; /* bytes, given */
 	uint64_t tail_reserve; /* bytes, given */
@@ -26,5 +28,14 @@ const char *cache_layout(struct cache_layout *layout, uint64_t bytes, unsigned l
 /* Segments that the SSD of a valid superblock has room for, were it so large. */
 uint32_t cache_room(const struct larder_cache_sb *sb, uint64_t bytes);
 const char *volume_layout(struct volume_layout *layout, uint64_t bytes, unsigned logical_block);
+
+/* What a device wants its requests to be like, bytes; 0: it does not say. */
+struct device_topology {
+	uint64_t io_min, io_opt; /* chunk and stripe, of an array */
+	uint64_t start; /* of a partition, in its disk */
+	uint64_t alignment; /* of the disk: where its first stripe begins */
+};
+/* Where the data of a volume on it begin, so that they begin with a stripe, or a chunk; LARDER_DEF_DATA_OFFSET if that does not matter. */
+uint64_t volume_data_offset(const struct device_topology *topology, uint64_t bytes);
 
 #endif

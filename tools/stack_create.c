@@ -335,7 +335,7 @@ static int make_volume(struct making *m)
 		.name = m->stack.name,
 		.label = m->stack.name,
 		.cache = uuid_text(m->stack.cache, cache),
-		.layout = { .data_offset = LARDER_DEF_DATA_OFFSET, .tail_reserve = LARDER_DEF_TAIL_RESERVE },
+		.layout = { .data_offset = DATA_OFFSET_CHOSEN, .tail_reserve = LARDER_DEF_TAIL_RESERVE },
 		/* the mark goes; what else is there was put there since */
 		.claim = { .stale = !*m->stack.raid, .wipe = *m->stack.raid && m->request->resume && m->request->wipe,
 			   .discard_dirty = m->request->discard_dirty, .yes = true },

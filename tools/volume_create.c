@@ -88,6 +88,16 @@ static int format_device(const struct device *device, const struct volume_reques
 	return result;
 }
 
+static void choose_data_offset(struct volume_request *request, const struct device *device)
+{
+	struct device_topology topology;
+
+	if (request->layout.data_offset != DATA_OFFSET_CHOSEN)
+		return;
+	device_topology(device, &topology);
+	request->layout.data_offset = volume_data_offset(&topology, device->bytes);
+}
+
 int volume_format(struct volume_request *request)
 {
 	uint8_t cache_uuid[16] = { 0 };
@@ -100,6 +110,7 @@ int volume_format(struct volume_request *request)
 	result = result ? result : claim_open(&device, &request->claim);
 	if (result)
 		return result;
+	choose_data_offset(request, &device);
 	why = volume_layout(&request->layout, device.bytes, device.logical_block);
 	if (why)
 		result = complain(LARDER_FAILED, "%s: %s", device.path, why);
@@ -115,14 +126,14 @@ int volume_create(int argc, char **argv)
 		"[--label TEXT] [--wipe] [--discard-dirty UUID] [--dry-run] [--yes]";
 	struct volume_request request = {
 		.mode_name = "writeback",
-		.layout = { .data_offset = LARDER_DEF_DATA_OFFSET, .tail_reserve = LARDER_DEF_TAIL_RESERVE },
+		.layout = { .data_offset = DATA_OFFSET_CHOSEN, .tail_reserve = LARDER_DEF_TAIL_RESERVE },
 	};
 	const struct argument arguments[] = {
 		{ "backing", 'b', ARGUMENT_TEXT, &request.path, "DISK", "the device to format" },
 		{ "cache", 'c', ARGUMENT_TEXT, &request.cache, "CACHE", "cache to use: label, UUID or SSD (default: none yet)" },
 		{ "mode", 'm', ARGUMENT_TEXT, &request.mode_name, "MODE", "writeback (default), writethrough, writearound" },
 		{ "data-offset", 0, ARGUMENT_SIZE, &request.layout.data_offset, "SIZE",
-		  "where the data begin (default: 1M, at least 8K)" },
+		  "where the data begin (default: 1M, or with a stripe; at least 8K)" },
 		{ "tail-reserve", 0, ARGUMENT_SIZE, &request.layout.tail_reserve, "SIZE",
 		  "left free at the end (default: 1M; may be 0)" },
 		{ "label", 'L', ARGUMENT_TEXT, &request.label, "TEXT", "label to store (default: NAME)" },

@@ -23,10 +23,10 @@ def make_stack(make_disk, ssd: dict | None = None, hdd: dict | None = None, **op
     is set: nothing but requests reaches the backing."""
     fast = make_disk("ssd0", **({"model": "null", "mb": 64, "wce": 1, "fua": 1} | (ssd or {})))
     slow = make_disk("hdd0", **({"model": "null", "mb": 256, "wce": 1} | (hdd or {})))
-    off = {"cache_congestion_read": 0, "cache_congestion_write": 0, "writeback": "off"}
+    off = {"cache_congestion_read": 0, "cache_congestion_write": 0, "writeback": "off", "format_volume": ("--cache", "c")}
     options = off | options
     text = options.pop("class", "default")
-    stack = Stack(fast, slow, format_volume=("--cache", "c"), **options)
+    stack = Stack(fast, slow, **options)
     stack.volume.zero(61 * MIB + 8, 8)
     stack.options["class"] = text
     stack.volume.set(**{"class": text})
@@ -758,7 +758,8 @@ class ClassSwitches(Switches):
 @pytest.mark.parametrize("stripes", [False, True])
 def test_lists_change_under_load(make_disk, make_oracle, mode, stripes):
     array = {"io_min": 8192, "io_opt": 24 << 10} if stripes else {}
-    stack = make_stack(make_disk, {"mb": 32}, {"mb": 128, **array}, mode=mode, writeback="on")
+    at = ("--cache", "c", "--data-offset", "1M")
+    stack = make_stack(make_disk, {"mb": 32}, {"mb": 128, **array}, format_volume=at, mode=mode, writeback="on")
     switches = ClassSwitches(stack.volume, stack.cache)
     oracle = make_oracle(stack.volume, size="48m")
     n = switches.run(oracle, "classes", "rest", "evict", ops=2500, every=40, sizes="16k:60,128k:35,1m:5")

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * lib/layout.c: where the data of a volume begin on a device that has stripes.
+ */
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "../../lib/layout.c"
+
+#define KIB 1024ull
+#define MIB (1024 * KIB)
+
+static int failed, number;
+
+static void check(bool good, const char *name)
+{
+	printf("%sok %d %s\n", good ? "" : "not ", ++number, name);
+	failed |= !good;
+}
+
+static const struct {
+	const char *name;
+	struct device_topology topology;
+	uint64_t bytes, offset;
+} cases[] = {
+	{ "a disk that says nothing", { 0, 0, 0, 0 }, 100 * MIB, MIB },
+	{ "512n", { 512, 0, 0, 0 }, 100 * MIB, MIB },
+	{ "4Kn", { 4096, 0, 0, 0 }, 100 * MIB, MIB },
+	{ "stripes that divide 1 MiB", { 64 * KIB, 256 * KIB, 0, 0 }, 100 * MIB, MIB },
+	{ "three chunks of 64 KiB", { 64 * KIB, 192 * KIB, 0, 0 }, 1000 * MIB, 1152 * KIB },
+	{ "three chunks of 512 KiB", { 512 * KIB, 1536 * KIB, 0, 0 }, 1000 * MIB, 1536 * KIB },
+	{ "ten chunks of 512 KiB", { 512 * KIB, 5120 * KIB, 0, 0 }, 1000 * MIB, 5120 * KIB },
+	{ "no chunk, 6 MiB", { 4096, 6 * MIB, 0, 0 }, 1000 * MIB, 6 * MIB },
+	{ "thin, chunks of 192 KiB", { 192 * KIB, 192 * KIB, 0, 0 }, 1000 * MIB, 1152 * KIB },
+	{ "chunks alone", { 768 * KIB, 0, 0, 0 }, 1000 * MIB, 1536 * KIB },
+	{ "the largest request of a bridge", { 512, 33553920, 0, 0 }, 100000 * MIB, MIB },
+	{ "the largest request of a bridge, 4Kn", { 4096, 33550336, 0, 0 }, 100000 * MIB, 33550336 },
+	{ "no multiple of the chunk", { 64 * KIB, 100 * KIB, 0, 0 }, 1000 * MIB, MIB },
+	{ "no multiple of 4096", { 512, 512 * 1001, 0, 0 }, 1000 * MIB, MIB },
+	{ "a stripe of 64 MiB", { MIB, 64 * MIB, 0, 0 }, 1000000 * MIB, 64 * MIB },
+	{ "a stripe of 65 MiB: its chunk", { MIB, 65 * MIB, 0, 0 }, 1000000 * MIB, MIB },
+	{ "a stripe that costs too much: its chunk", { 512 * KIB, 5120 * KIB, 0, 0 }, 319 * MIB, MIB },
+	{ "a 64th", { 512 * KIB, 5120 * KIB, 0, 0 }, 320 * MIB, 5120 * KIB },
+	{ "a small disk", { 64 * KIB, 192 * KIB, 0, 0 }, 5 * MIB, MIB },
+	{ "a partition at 1 MiB", { 64 * KIB, 192 * KIB, MIB, 0 }, 1000 * MIB, 1088 * KIB },
+	{ "a partition at a stripe", { 64 * KIB, 192 * KIB, 192 * MIB, 0 }, 1000 * MIB, 1152 * KIB },
+	{ "a partition that no offset mends", { 64 * KIB, 192 * KIB, 63 * 512, 0 }, 1000 * MIB, MIB },
+	{ "a disk whose stripes begin behind 128 KiB", { 64 * KIB, 192 * KIB, 0, 128 * KIB }, 1000 * MIB, 1088 * KIB },
+};
+
+int main(void)
+{
+	struct volume_layout layout;
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		uint64_t offset = volume_data_offset(&cases[i].topology, cases[i].bytes);
+
+		check(offset == cases[i].offset, cases[i].name);
+		if (offset != cases[i].offset)
+			printf("# %llu\n", (unsigned long long)offset);
+		layout = (struct volume_layout){ .data_offset = offset, .tail_reserve = LARDER_DEF_TAIL_RESERVE };
+		check(!volume_layout(&layout, cases[i].bytes, 4096) && layout.copy_offset == MIB - LARDER_SB_SIZE,
+		      "its copy is where all look for it");
+	}
+	return failed;
+}
