@@ -31,8 +31,9 @@ def program(name: str) -> Path:
     return next(p / name for p in map(Path, os.environ["LARDER_PROGRAMS"].split(":")) if (p / name).exists())
 
 
-def larder_module() -> Path:
-    return next(Path(p) for p in os.environ["LARDER_MODULES"].split(":") if p.endswith("larder.ko"))
+def larder_module(name: str = "larder.ko") -> Path:
+    """That under test, or the one of simulated disks."""
+    return next(Path(p) for p in os.environ["LARDER_MODULES"].split(":") if p.endswith(f"/{name}"))
 
 
 def run(*words: object, **environment: str) -> str:
