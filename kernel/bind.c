@@ -8,7 +8,8 @@
  *
  *   table	superblock names	the cache has of it		what happens
  *   cache C	C			an entry, same incarnation	bound; clean_void: without what is clean, and if nothing
- *									is dirty either, as one that left by itself
+ *									is dirty either, as one that left by itself; refused if
+ *									it has pieces of less than a block of the backing
  *   cache C	C			an entry, another one		refused as stale; `stale discard`, or it left by itself
  *									(leave.c): forgotten, attached anew
  *   cache C	C			nothing				may_be_dirty: refused; else attached anew
@@ -76,15 +77,44 @@ static int check_named(struct volume_target *vt)
 	return -EINVAL;
 }
 
+/*
+ * v: what the cache has of it, which counts.  Behind another bus or bridge the backing may show larger blocks than what is cached
+ * was written in: what lies beside such a piece could not be read, nor the piece be written back.  Once, where v is not in use.
+ */
+static int check_blocks(struct volume_target *vt, struct volume *v)
+{
+	unsigned int size = bdev_logical_block_size(vt->backing->bdev), n = 0;
+	u32 mask = (size >> SECTOR_SHIFT) - 1;
+	struct larder_map m;
+	u64 from;
+
+	if (!mask || vt->blocks_fit)
+		return 0;
+	for (from = 0; larder_index_next(v->index, from, v->sectors, ~0u, &m); from = m.sector + m.len) {
+		if ((m.sector | m.len) & mask) {
+			DMERR("%pg: its blocks have %u bytes here, volume %pUb is cached in smaller pieces (sector %llu): %s",
+			      vt->backing->bdev, size, v->uuid, m.sector,
+			      "start it where they are smaller, or 'larder rescue writeback' it");
+			return -EINVAL;
+		}
+		if (!(++n % 1024))
+			cond_resched();
+	}
+	vt->blocks_fit = !READ_ONCE(v->active);
+	return 0;
+}
+
 /* v: what the cache has of it.  Leftovers of a detach that was cut off are no obstacle while nothing dirty is among them. */
 static int check_incarnation(struct volume_target *vt, struct volume *v)
 {
 	const struct larder_volume_sb *sb = vt->sb;
 	u64 dirty = atomic64_read(&v->dirty_sectors);
 
+	if (!uuid_none(sb->cache_uuid) && le64_to_cpu(sb->incarnation) == v->incarnation)
+		return check_blocks(vt, v);
 	if ((vt->discard_stale || sb_left(vt)) && !sb_may_be_dirty(sb))
 		return 0;
-	if (uuid_none(sb->cache_uuid) ? !dirty : le64_to_cpu(sb->incarnation) == v->incarnation)
+	if (uuid_none(sb->cache_uuid) && !dirty)
 		return 0;
 	DMERR("%pg: volume %pUb ran without cache %pUb, which is stale (incarnation %llu there, %llu here; %llu sectors dirty): %s",
 	      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, v->incarnation, le64_to_cpu(sb->incarnation), dirty,

@@ -698,6 +698,7 @@ struct volume_target {
 	struct larder_volume_sb *sb;	/* as read by the constructor */
 	bool sb_whole;			/* both copies on the backing say what preresume has read: super_volume_whole() */
 	bool discard_stale;
+	bool blocks_fit;		/* nothing is cached in pieces of less than a block of the backing */
 	u64 grows_from;			/* sectors by the superblock, if the table has more, until it was resumed; else 0 */
 	u32 given_mask;			/* options given, a bit per key: the printed table has them even if they are the default */
 	struct mutex lock;		/* preresume and message discard_dirty */

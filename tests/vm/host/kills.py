@@ -12,11 +12,11 @@ from . import machine
 
 CONTROL = """case $(($1 % 6)) in
 0) dmsetup message v 0 set mode writethrough;;
-1) dmsetup message c 0 checkpoint;;
+1) dmsetup message {cache} 0 checkpoint;;
 2) dmsetup message v 0 set mode writeback;;
 3) dmsetup message v 0 flush;;
 4) dmsetup message v 0 set mode writearound;;
-5) dmsetup message v 0 set mode writeback; dmsetup message c 0 reclaim 2;;
+5) dmsetup message v 0 set mode writeback; dmsetup message {cache} 0 reclaim 2;;
 esac"""
 FORMAT = """larder cache create c --cache /dev/vda --segment-size 256K --yes
 larder volume create v --backing /dev/vdb --cache c --yes"""
@@ -32,10 +32,12 @@ dmsetup resume v"""
 
 
 class Kills:
-    """One volume under one oracle, over many boots.  share: a directory that all machines can write."""
+    """One volume under one oracle, over many boots.  share: a directory that all machines can write.
 
-    def __init__(self, share: Path, seed: int):
-        self.share, self.seed, self.number = share, seed, 0
+    begin: what starts them; cache: the name of the cache's device then."""
+
+    def __init__(self, share: Path, seed: int, begin: str = START, cache: str = "c"):
+        self.share, self.seed, self.begin, self.cache, self.number = share, seed, begin, cache, 0
         self.oracle = f"--dev /dev/mapper/v --state {share / 'state'}"
         self.rng = random.Random(seed)
 
@@ -45,14 +47,14 @@ class Kills:
     def start(self) -> str:
         """Starts the cache; all is verified twice, but for the first time, when there is nothing."""
         if not self.number:
-            return f"{FORMAT}\n{START}"
+            return f"{FORMAT}\n{self.begin}"
         verify = f"oracle verify {self.oracle}"
-        return f"{START}\n{verify} --journal {self._journal(self.number - 1)} --after crash\n{verify}"
+        return f"{self.begin}\n{verify} --journal {self._journal(self.number - 1)} --after crash\n{verify}"
 
-    def load(self) -> str:
+    def load(self, align: int = 512) -> str:
         return (
             f"oracle run {self.oracle} --journal {self._journal(self.number)} --ops 0 --size 32m --seed {self.seed + self.number} "
-            f"--every 150 --control '{CONTROL}'"
+            f"--align {align} --every 150 --control '{CONTROL.format(cache=self.cache)}'"
         )
 
     def kill(self, m: machine.Machine, seconds: float) -> None:
@@ -64,7 +66,7 @@ class Kills:
 
     def end(self) -> str:
         """Behind start(): all dirty data is written back, and the backing judged alone."""
-        return f"{DRAIN}\noracle verify {self.oracle}\ndmsetup remove v\ndmsetup remove c"
+        return f"{DRAIN}\noracle verify {self.oracle}\ndmsetup remove v\ndmsetup remove {self.cache}"
 
     def damage(self) -> str:
         """Behind end(): a sector of the backing that is not zero is overwritten; the oracle must say so."""

@@ -4,6 +4,7 @@
 import lzma
 import os
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import build, kernels, machine
@@ -30,8 +31,9 @@ def program(name: str) -> Path:
     return next(p / name for p in map(Path, os.environ["LARDER_PROGRAMS"].split(":")) if (p / name).exists())
 
 
-def larder_module() -> Path:
-    return next(Path(p) for p in os.environ["LARDER_MODULES"].split(":") if p.endswith("larder.ko"))
+def larder_module(name: str = "larder.ko") -> Path:
+    """That under test, or the one of simulated disks."""
+    return next(Path(p) for p in os.environ["LARDER_MODULES"].split(":") if p.endswith(f"/{name}"))
 
 
 def run(*words: object, **environment: str) -> str:
@@ -78,10 +80,10 @@ def command(initramfs: Path, disks: list[Path], append: str, memory: int, *ports
     return [str(w) for w in words]
 
 
-def boot(name: str, initramfs: Path, disks: list[Path], append: str, memory: int = 512) -> str:
-    """What its console, in the results as NAME.console, has shown."""
+def boot(name: str, initramfs: Path, disks: list[Path], append: str, memory: int = 512, options: Iterable[str] = ()) -> str:
+    """What its console, in the results as NAME.console, has shown.  options: more words for QEMU."""
     console = Path(os.environ["LARDER_RESULTS"], f"{name}.console")
-    words = command(initramfs, disks, append, memory)
+    words = [*command(initramfs, disks, append, memory), *options]
     with open(console, "wb") as f:
         subprocess.run(words, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=True)
     return console.read_text(errors="replace")

@@ -85,8 +85,10 @@ def put(tree: Path, name: str, text: str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-def image(directory: Path, work: str) -> Path:
-    """The disk, whose serial number is "system".  work: a script that runs at the end of each boot; then the machine goes off."""
+def image(directory: Path, work: str, simulated: bool = False, files: dict[str, str] | None = None) -> Path:
+    """The disk, whose serial number is "system".  work: a script that runs at the end of each boot; then the machine goes off.
+
+    simulated: it has the module of simulated disks, too.  files: more of them, with their text."""
     tree, out = directory / "tree", directory / "system.img"
     tree.mkdir()
     run("tar", "-C", tree, "--exclude=./dev/*", *AS_USER[0], "-xf", clean())
@@ -98,7 +100,8 @@ def image(directory: Path, work: str) -> Path:
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(module, to)
     (modules / "updates").mkdir()
-    shutil.copy(larder_module(), modules / "updates/larder.ko")
+    for name in ("larder.ko", *(["simdisk.ko"] if simulated else [])):
+        shutil.copy(larder_module(name), modules / "updates" / name)
     for name in ("modules.builtin", "modules.order", "modules.builtin.modinfo"):
         shutil.copy(Path("/lib/modules", kernel(), name), modules)
     run("depmod", "-b", tree, kernel())
@@ -107,6 +110,8 @@ def image(directory: Path, work: str) -> Path:
     put(tree, "etc/fstab", "/dev/disk/by-id/virtio-system / ext4 defaults 0 1\n")
     put(tree, "etc/systemd/system/work.service", UNIT)
     put(tree, "root/work", work, 0o755)
+    for name, text in (files or {}).items():
+        put(tree, name, text)
     wanted = tree / "etc/systemd/system/multi-user.target.wants"
     wanted.mkdir(parents=True, exist_ok=True)
     (wanted / "work.service").symlink_to("../work.service")
