@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The parts for initramfs-tools (udev/initramfs) and what says which volume root is on (udev/larder-root), by programs of the test's in the place of real ones.
+"""The parts for initramfs-tools (udev/initramfs), and what says which volume root is on (udev/larder-root).
+
+Programs of the tests' stand in for real ones.
 
 initramfs-tools itself, and a boot, are in the suite `root` of the VM.
 """
@@ -39,7 +41,8 @@ def local_block(tmp_path, end, cmdline="", recorded="", appears=()):
     text = here(tmp_path, (PARTS / "local-block").read_text(), *paths)
     text = text.replace("/scripts/local-block/cryptroot", str(tmp_path / "cryptroot"))
     (tmp_path / "local-block").write_text(text)
-    show = "\n".join(f"mkdir -p {tmp_path}/block/dm-{i}/dm; echo {x} >{tmp_path}/block/dm-{i}/dm/uuid" for i, x in enumerate(appears))
+    block = tmp_path / "block"
+    show = "\n".join(f"mkdir -p {block}/dm-{i}/dm; echo {x} >{block}/dm-{i}/dm/uuid" for i, x in enumerate(appears))
     program(tmp_path, "larder", f"echo larder $* >>{tmp_path}/ran\n{show}\nexit {end}")
     program(tmp_path, "modprobe", f"echo modprobe $* >>{tmp_path}/ran\nexit 1")
     (tmp_path / "cmdline").write_text(cmdline + "\n")
@@ -140,7 +143,8 @@ UUIDS = {
     "dm-8": "LVM-z",
     "dm-10": f"{DM_HEADER}-luks",
 }
-NAMES = {"dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt", "dm-10": "luks"}
+NAMES = {"dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-10": "luks"}
+NAMES |= {"dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt"}
 
 
 def larder_root(tmp_path, source, *words):
@@ -206,9 +210,12 @@ def hook(tmp_path, *, known=True, luks="", crypttab=None, installed=True, flags=
     functions.write_text('copy_exec() { echo "$1"; }\nmanual_add_modules() { echo modules "$@"; }\n')
     paths = ("/usr/share/initramfs-tools/hook-functions", "/etc/crypttab", "/proc/crypto")
     script.write_text(here(tmp_path, (PARTS / "hook").read_text(), *paths))
-    (tmp_path / "crypto").write_text("name : xts(aes)\nmodule       : xts\n\nname : aes\nmodule : aes_generic\n\nname : aes\nmodule : aes_generic\n")
-    root = program(tmp_path, "larder-root", f'[ "$1" != --luks ] || {{ printf "{luks}"; exit; }}\necho {OF_ROOT}\nexit {0 if known else 1}')
-    program(tmp_path, "dmsetup", f'[ "$*" = "table {luks.split(" ")[0]}" ] && echo "0 8 crypt aes-xts-plain64 :64:logon:x 0 253:1 0 {flags}"')
+    aes = "name : aes\nmodule : aes_generic\n\n"
+    (tmp_path / "crypto").write_text(f"name : xts(aes)\nmodule       : xts\n\n{aes}{aes}")
+    print_luks = f'[ "$1" != --luks ] || {{ printf "{luks}"; exit; }}'
+    root = program(tmp_path, "larder-root", f"{print_luks}\necho {OF_ROOT}\nexit {0 if known else 1}")
+    table = f"0 8 crypt aes-xts-plain64 :64:logon:x 0 253:1 0 {flags}"
+    program(tmp_path, "dmsetup", f'[ "$*" = "table {luks.split(" ")[0]}" ] && echo "{table}"')
     if crypttab is not None:
         (tmp_path / "crypttab").write_text(crypttab)
     if installed:
@@ -249,7 +256,8 @@ def test_hook_records_the_volume_of_root(tmp_path, known):
 )
 def test_hook_has_an_encrypted_root_asked_for(tmp_path, flags, options):
     """An entry in the image's crypttab, with the discards that are allowed now; the program that asks; the algorithms."""
-    run = hook(tmp_path, luks=f"root-crypt {HEADER} root\\n", crypttab="# <target name>\nswap /dev/sdb1 /dev/urandom swap\n", flags=flags)
+    crypttab = "# <target name>\nswap /dev/sdb1 /dev/urandom swap\n"
+    run = hook(tmp_path, luks=f"root-crypt {HEADER} root\\n", crypttab=crypttab, flags=flags)
     assert entries(tmp_path) == [ENTRY + options]
     assert "/lib/cryptsetup/askpass" in run.stdout.splitlines()
     assert "modules dm_crypt aes_generic xts" in run.stdout.splitlines()

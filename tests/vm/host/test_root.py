@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The root filesystem on a volume: an initramfs made by initramfs-tools with our hook and script, booted by plain QEMU.
+"""The root filesystem on a volume: an initramfs made by initramfs-tools with our hook and scripts, booted by plain QEMU.
 
-Nothing of the host's root is seen by these machines: what they find is on their disks.
+Nothing of the host's root is seen by these machines: what they find is on their disks.  The encrypted root is a Debian that was
+copied into a stack, in one of them, and has made its initramfs itself.
 """
 
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
-from host import plain
+from host import plain, system
 from host.plain import kernel, larder_module, program, run
+from lib import kernel_log
 
 TOP = Path(__file__).resolve().parents[3]
 DATA_OFFSET = 1 << 20
@@ -47,10 +50,11 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     conf = tmp_path_factory.mktemp("conf")
     (conf / "initramfs.conf").write_text("MODULES=list\nBUSYBOX=y\nCOMPRESS=gzip\n")
     (conf / "modules").write_text(MODULES)
-    for directory in ("hooks", "scripts/local-block", "conf.d"):
+    for directory in ("hooks", "scripts/local-top", "scripts/local-block", "conf.d"):
         (conf / directory).mkdir(parents=True)
     shutil.copy(TOP / "udev/initramfs/hook", conf / "hooks/larder")
-    shutil.copy(TOP / "udev/initramfs/local-block", conf / "scripts/local-block/larder")
+    for stage in ("local-top", "local-block"):
+        shutil.copy(TOP / "udev/initramfs" / stage, conf / "scripts" / stage / "larder")
     (conf / "hooks/module").write_text(MODULE_HOOK)
     (conf / "hooks/module").chmod(0o755)
     out = conf / "initrd"
@@ -106,3 +110,105 @@ def test_root(initramfs, disks):
     text = boot("degraded", initramfs, [*disks[1:3], *disks[4:]])
     assert re.search(on.format(3), text), text[-4000:]
     assert "WITHOUT ALL OF ITS SSDs" in text
+
+
+PASSPHRASE = "telltale of a passphrase"
+PROMPT = "Please unlock disk root-crypt:"
+REFUSED = "bad password or options?"
+ANSWER, WRONG = (PROMPT, PASSPHRASE + "\n"), (PROMPT, PASSPHRASE[:-1] + "\n")
+
+# what the system does at the end of each boot; the first one is of the disk that it is copied from
+WORK = (
+    r"""#!/bin/bash
+phase=$(sed 's/.*phase=\([a-z]*\).*/\1/' /proc/cmdline)
+say() { echo "SYSTEM: $phase: $*"; }
+disks=/dev/disk/by-id/virtio
+
+udevadm settle
+case $phase in
+create)
+	printf %s '"""
+    + PASSPHRASE
+    + r"""' | larder create root --backing $disks-hdd --cache $disks-ssd0 --cache $disks-ssd1 --encrypt luks2 --iter-time 10 \
+		--mkfs ext4 --yes || say "cannot create root"
+	mount /dev/mapper/root-crypt /mnt && cp -ax /. /mnt || say "cannot copy"
+	echo "/dev/mapper/root-crypt / ext4 defaults 0 1" > /mnt/etc/fstab
+	echo 0 > /mnt/root/boots
+	echo MODULES=dep > /mnt/etc/initramfs-tools/conf.d/modules # what it takes by itself is not enough
+	for d in dev proc sys; do mount --rbind /$d /mnt/$d; done
+	chroot /mnt update-initramfs -c -k "$(uname -r)" || say "cannot make the initramfs"
+	tar -C /mnt/boot -cf $disks-initrd "initrd.img-$(uname -r)" || say "cannot hand it out"
+	sync
+	;;
+*)
+	unit=larder-unlock@root
+	for ((i = 0; i < 600; i++)); do [ "$(systemctl is-active $unit)" = active ] && break; sleep 0.5; done
+	boots=$(($(< /root/boots) + 1))
+	say "boot $boots on $(findmnt --noheadings --output SOURCE,FSTYPE,OPTIONS / | sed 's/,.*//' | xargs)"
+	echo "$boots" > /root/boots
+	larder status root; say "status $?"
+	larder show root --noheadings -o type,state,mount | head -n 2 | while read -r type state mount; do say "$type $state $mount"; done
+	larder lock root; say "lock $?"
+	larder stop root; say "stop $?"
+	echo "$boots" > /root/after || say "not writable any more"
+	say "unit $(systemctl is-active $unit), $(ls /run/systemd/ask-password | grep -c ^ask) questions"
+	say "$(ls /run/larder/stopped 2> /dev/null | wc -l) marks of what was stopped, or locked"
+	;;
+esac
+systemctl list-units --failed --no-legend | xargs -r echo "SYSTEM: $phase: failed units"
+dmesg
+sync
+"""
+)
+
+
+@pytest.fixture
+def encrypted(make_disk_file, tmp_path):
+    """The initramfs that the system in the stack has made; two SSDs and a disk, which the stack is on."""
+    disks = [make_disk_file(*disk) for disk in (("ssd0", 64), ("ssd1", 64), ("hdd", 800))]
+    root, out = system.image(tmp_path, WORK, ",initramfs-tools,cryptsetup-initramfs,busybox"), make_disk_file("initrd", 128)
+    try:
+        said, text = start("create", system.initramfs(tmp_path), [root, *disks, out])
+    finally:
+        root.unlink()
+    assert said == [], text[-6000:]
+    assert "root-crypt has no line in /etc/crypttab, and needs none" in text
+    with tarfile.open(out) as tar:
+        tar.extractall(tmp_path)
+    return tmp_path / f"initrd.img-{kernel()}", disks
+
+
+def start(phase: str, initramfs: Path, disks: list[Path], *answers: tuple[str, str]) -> tuple[list[str], str]:
+    """What it said, and its console.  The kernel is silent, so that no line of its log is in the middle of a prompt."""
+    words = f"root=/dev/mapper/root-crypt ro phase={phase} loglevel=4 systemd.mask=serial-getty@ttyS0.service"
+    text = plain.boot(phase, initramfs, disks, words, memory=1024, answers=answers)
+    bad = kernel_log.bad_lines(x for x in text.splitlines() if x.startswith("["))
+    assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)
+    assert PASSPHRASE[:-1] not in text
+    return re.findall(rf"SYSTEM: {phase}: (.*?)\r?$", text, re.MULTILINE), text
+
+
+def seen(boots: int, status: int) -> list[str]:
+    """By the system, at one of its boots: it is refused that its own root is locked, or stopped, and may write to it all the same."""
+    return [
+        f"boot {boots} on /dev/mapper/root-crypt ext4 rw",
+        f"status {status}",
+        "ext4 mounted /",
+        "luks2 open ",
+        "lock 4",
+        "stop 4",
+        "unit active, 0 questions",
+        "0 marks of what was stopped, or locked",
+    ]
+
+
+def test_encrypted_root(encrypted):
+    """The passphrase is asked for once, and larder knows that the stack is open; without an SSD, and a wrong passphrase first."""
+    initramfs, (*ssds, hdd) = encrypted
+    said, text = start("whole", initramfs, [*ssds, hdd], ANSWER)
+    assert text.count(PROMPT) == 1 and REFUSED not in text
+    assert said == seen(1, 0), text[-6000:]
+    said, text = start("degraded", initramfs, [ssds[1], hdd], WRONG, ANSWER)
+    assert text.count(PROMPT) == 2 and text.count(REFUSED) == 1
+    assert "WITHOUT ALL OF ITS SSDs" in text
+    assert said == seen(2, 10), text[-6000:]
