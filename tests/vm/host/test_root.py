@@ -65,7 +65,7 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = run("lsinitramfs", out).splitlines()
     rules = ("62-larder.rules", "63-md-z-larder.rules", "55-dm.rules")
     assert "etc/machine-id" in names or not Path("/etc/machine-id").exists()
-    for wanted in ("sbin/larder", "larder-probe", "larder.ko", "local-block/larder", *rules):
+    for wanted in ("sbin/larder", "larder-probe", "larder.ko", "local-top/larder", "local-block/larder", *rules):
         assert any(x.endswith(wanted) for x in names), f"{wanted} is not in the initramfs"
     return out
 
@@ -147,7 +147,7 @@ create)
 	say "boot $boots on $(findmnt --noheadings --output SOURCE,FSTYPE,OPTIONS / | sed 's/,.*//' | xargs)"
 	echo "$boots" > /root/boots
 	larder status root; say "status $?"
-	larder show root --noheadings -o type,state,mount | head -n 2 | while read -r type state mount; do say "$type $state $mount"; done
+	larder show root --noheadings -o type,state,mount | head -n 2 | while read -r layer; do say "$(echo $layer)"; done
 	larder lock root; say "lock $?"
 	larder stop root; say "stop $?"
 	echo "$boots" > /root/after || say "not writable any more"
@@ -194,7 +194,7 @@ def seen(boots: int, status: int) -> list[str]:
         f"boot {boots} on /dev/mapper/root-crypt ext4 rw",
         f"status {status}",
         "ext4 mounted /",
-        "luks2 open ",
+        "luks2 open",
         "lock 4",
         "stop 4",
         "unit active, 0 questions",
@@ -203,7 +203,7 @@ def seen(boots: int, status: int) -> list[str]:
 
 
 def test_encrypted_root(encrypted):
-    """The passphrase is asked for once, and larder knows that the stack is open; without an SSD, and a wrong passphrase first."""
+    """The passphrase is asked for once, and larder knows that the stack is open; without an SSD, behind a wrong one."""
     initramfs, (*ssds, hdd) = encrypted
     said, text = start("whole", initramfs, [*ssds, hdd], ANSWER)
     assert text.count(PROMPT) == 1 and REFUSED not in text
