@@ -189,7 +189,7 @@ def start(phase: str, initramfs: Path, disks: list[Path], *answers: tuple[str, s
 
 
 def seen(boots: int, status: int) -> list[str]:
-    """By the system, at one of its boots: it is refused that its own root is locked, or stopped, and may write to it all the same."""
+    """What the system says at one of its boots; it is refused that its own root is locked, or stopped, which stays writable."""
     return [
         f"boot {boots} on /dev/mapper/root-crypt ext4 rw",
         f"status {status}",
