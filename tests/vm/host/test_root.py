@@ -147,7 +147,7 @@ create)
 	say "boot $boots on $(findmnt --noheadings --output SOURCE,FSTYPE,OPTIONS / | sed 's/,.*//' | xargs)"
 	echo "$boots" > /root/boots
 	larder status root; say "status $?"
-	larder show root --noheadings -o type,state,mount | head -n 2 | while read -r layer; do say "$(echo $layer)"; done
+	larder show root --noheadings -o type,state,mount | head -n 3 | while read -r layer; do say "$(echo $layer)"; done
 	larder lock root; say "lock $?"
 	larder stop root; say "stop $?"
 	echo "$boots" > /root/after || say "not writable any more"
@@ -188,11 +188,12 @@ def start(phase: str, initramfs: Path, disks: list[Path], *answers: tuple[str, s
     return re.findall(rf"SYSTEM: {phase}: (.*?)\r?$", text, re.MULTILINE), text
 
 
-def seen(boots: int, status: int) -> list[str]:
+def seen(boots: int, status: int, word: str) -> list[str]:
     """What the system says at one of its boots; it is refused that its own root is locked, or stopped, which stays writable."""
     return [
         f"boot {boots} on /dev/mapper/root-crypt ext4 rw",
         f"status {status}",
+        f"encrypted {word} /",
         "ext4 mounted /",
         "luks2 open",
         "lock 4",
@@ -207,8 +208,8 @@ def test_encrypted_root(encrypted):
     initramfs, (*ssds, hdd) = encrypted
     said, text = start("whole", initramfs, [*ssds, hdd], ANSWER)
     assert text.count(PROMPT) == 1 and REFUSED not in text
-    assert said == seen(1, 0), text[-6000:]
+    assert said == seen(1, 0, "fine"), text[-6000:]
     said, text = start("degraded", initramfs, [ssds[1], hdd], WRONG, ANSWER)
     assert text.count(PROMPT) == 2 and text.count(REFUSED) == 1
     assert "WITHOUT ALL OF ITS SSDs" in text
-    assert said == seen(2, 10), text[-6000:]
+    assert said == seen(2, 10, "degraded"), text[-6000:]
