@@ -5,9 +5,11 @@ Nothing of the host's root is seen by these machines: what they find is on their
 copied into a stack, in one of them, and has made its initramfs itself.
 """
 
+import os
 import re
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -131,6 +133,7 @@ create)
     + PASSPHRASE
     + r"""' | larder create root --backing $disks-hdd --cache $disks-ssd0 --cache $disks-ssd1 --encrypt luks2 --iter-time 10 \
 		--mkfs ext4 --yes || say "cannot create root"
+	rm -rf /usr/share/locale /usr/share/doc /usr/share/man
 	mount /dev/mapper/root-crypt /mnt && cp -ax /. /mnt || say "cannot copy"
 	echo "/dev/mapper/root-crypt / ext4 defaults 0 1" > /mnt/etc/fstab
 	echo 0 > /mnt/root/boots
@@ -163,25 +166,32 @@ sync
 
 
 @pytest.fixture
-def encrypted(make_disk_file, tmp_path):
+def directory() -> Iterator[Path]:
+    """Among the results: the minutes of a machine outlast what others leave of the temporary directories of pytest."""
+    d = Path(os.environ["LARDER_RESULTS"], "encrypted")
+    d.mkdir()
+    yield d
+    shutil.rmtree(d)
+
+
+@pytest.fixture
+def encrypted(make_disk_file, directory):
     """The initramfs that the system in the stack has made; two SSDs and a disk, which the stack is on."""
     disks = [make_disk_file(*disk) for disk in (("ssd0", 64), ("ssd1", 64), ("hdd", 800))]
-    root, out = system.image(tmp_path, WORK, ",initramfs-tools,cryptsetup-initramfs,busybox"), make_disk_file("initrd", 128)
-    try:
-        said, text = start("create", system.initramfs(tmp_path), [root, *disks, out])
-    finally:
-        root.unlink()
+    root, out = system.image(directory, WORK, ",initramfs-tools,cryptsetup-initramfs,busybox"), make_disk_file("initrd", 128)
+    said, text = start("create", system.initramfs(directory), [root, *disks, out])
+    root.unlink()
     assert said == [], text[-6000:]
     assert "root-crypt has no line in /etc/crypttab, and needs none" in text
     with tarfile.open(out) as tar:
-        tar.extractall(tmp_path)
-    return tmp_path / f"initrd.img-{kernel()}", disks
+        tar.extractall(directory)
+    return directory / f"initrd.img-{kernel()}", disks
 
 
 def start(phase: str, initramfs: Path, disks: list[Path], *answers: tuple[str, str]) -> tuple[list[str], str]:
     """What it said, and its console.  The kernel is silent, so that no line of its log is in the middle of a prompt."""
     words = f"root=/dev/mapper/root-crypt ro phase={phase} loglevel=4 systemd.mask=serial-getty@ttyS0.service"
-    text = plain.boot(phase, initramfs, disks, words, memory=1024, answers=answers)
+    text = plain.boot(f"encrypted-{phase}", initramfs, disks, words, memory=1024, answers=answers)
     bad = kernel_log.bad_lines(x for x in text.splitlines() if x.startswith("["))
     assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)
     assert PASSPHRASE[:-1] not in text
