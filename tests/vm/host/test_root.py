@@ -158,7 +158,7 @@ create)
 	say "$(ls /run/larder/stopped 2> /dev/null | wc -l) marks of what was stopped, or locked"
 	;;
 esac
-systemctl list-units --failed --no-legend | xargs -r echo "SYSTEM: $phase: failed units"
+systemctl list-units --failed --no-legend | grep -e larder -e crypt | xargs -r echo "SYSTEM: $phase: failed units"
 dmesg
 sync
 """
@@ -189,8 +189,11 @@ def encrypted(make_disk_file, directory):
 
 
 def start(phase: str, initramfs: Path, disks: list[Path], *answers: tuple[str, str]) -> tuple[list[str], str]:
-    """What it said, and its console.  The kernel is silent, so that no line of its log is in the middle of a prompt."""
-    words = f"root=/dev/mapper/root-crypt ro phase={phase} loglevel=4 systemd.mask=serial-getty@ttyS0.service"
+    """What it said, and its console.
+
+    The kernel is silent, so that no line of its log is in the middle of a prompt; and a busy host makes what it takes for lockups.
+    """
+    words = f"root=/dev/mapper/root-crypt ro phase={phase} loglevel=4 nosoftlockup systemd.mask=serial-getty@ttyS0.service"
     text = plain.boot(f"encrypted-{phase}", initramfs, disks, words, memory=1024, answers=answers)
     bad = kernel_log.bad_lines(x for x in text.splitlines() if x.startswith("["))
     assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)
