@@ -150,8 +150,9 @@ def test_kernel_without_the_module(system):
 def test_initramfs(system):
     system.file("usr/share/initramfs-tools/hook-functions")
     subjects = [row[1:3] for row in system.findings(code=ADVICE)]
-    assert subjects == [("initramfs", "hooks/larder"), ("initramfs", "scripts/local-block/larder")]
-    for part in ("hooks", "scripts/local-block"):
+    parts = ("hooks", "scripts/local-top", "scripts/local-block")
+    assert subjects == [("initramfs", f"{part}/larder") for part in parts]
+    for part in parts:
         system.file(f"usr/share/initramfs-tools/{part}/larder")
     assert system.findings(code=0) == [], "no image at all is none of ours"
     image, module = system.file("boot/initrd.img-6.1.0-1-amd64"), system.kernel("6.1.0-1-amd64")

@@ -28,9 +28,10 @@ moddir=MODULE mount_needs=
 """
 
 
-def call(function, *, hostonly="", types="", binaries="yes", image="/nowhere", root="/nowhere"):
+def call(function, *, hostonly="", types="", binaries="yes", image="/nowhere", root="/nowhere", **more):
     text = f"declare -A host_fs_types=({types})\n{STUBS}\n{function}\n"
     env = dict(os.environ, module=str(MODULE), hostonly=hostonly, binaries=binaries, initdir=str(image), LARDER_ROOT=str(root))
+    env |= more
     return subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=env)
 
 
@@ -53,9 +54,10 @@ def test_check(hostonly, types, binaries, code):
 @pytest.mark.parametrize("known", [True, False])
 def test_contents(tmp_path, known):
     root, image = tmp_path / "larder-root", tmp_path / "image"
-    root.write_text(f"#!/bin/sh\necho {VOLUME}\nexit {0 if known else 1}\n")
+    root.write_text(f'#!/bin/sh\n[ "$1" = --luks ] || echo {VOLUME}\nexit {0 if known else 1}\n')
     root.chmod(0o755)
     run = call("say $(depends); installkernel; install", hostonly="yes", image=image, root=root)
+    assert not (image / "etc/crypttab").exists() and not (image / "etc/cmdline.d").exists()
     recorded = image / "etc/larder/root"
     assert recorded.read_text() == VOLUME + "\n" if known else not recorded.exists()
     assert run.returncode == 0 and run.stderr == ""
@@ -70,6 +72,47 @@ def test_contents(tmp_path, known):
         "inst_hook initqueue/timeout 70 MODULE/larder-degraded.sh",
         "dracut_need_initqueue",
     ]
+
+
+HEADER = "0dd5b1f2-86a4-4cd0-9a5e-4a3e9bb3b0c7"
+OTHER = "swap /dev/sdb1 none luks\n"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "line", "flags", "options"),
+    [
+        ("root-crypt", "", "", "luks,x-initrd.attach"),
+        ("root-crypt", "# root-crypt", "1 allow_discards", "luks,x-initrd.attach,discard"),
+        ("luks", "", "", "luks,x-initrd.attach"),
+        ("root-crypt", "\troot-crypt UUID=1 none luks", "", ""),  # what the administrator says counts
+    ],
+)
+def test_encrypted_root(tmp_path, mapping, line, flags, options):
+    """The module crypt is taken in, and told which LUKS layer it is and what it is called, for systemd and without."""
+    image, root, dmsetup = tmp_path / "image", tmp_path / "larder-root", tmp_path / "dmsetup"
+    root.write_text(f'#!/bin/sh\n[ "$1" != --luks ] || echo {mapping} {HEADER} root\n')
+    table = f"0 8 crypt aes-xts-plain64 :64:logon:x 0 253:1 0 {flags}"
+    dmsetup.write_text(f'#!/bin/sh\n[ "$*" = "table {mapping}" ] && echo "{table}"\n')
+    for path in (root, dmsetup):
+        path.chmod(0o755)
+    (tmp_path / "crypttab").write_text(line + "\n")
+    (tmp_path / "crypto").write_text("module : xts\n\nmodule       : aes_generic\n\nmodule : xts\n")
+    (image / "etc").mkdir(parents=True)
+    (image / "etc/crypttab").write_text(OTHER)
+    more = {"LARDER_CRYPTTAB": str(tmp_path / "crypttab"), "LARDER_CRYPTO": str(tmp_path / "crypto")}
+    more["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    run = call("say $(depends); installkernel; install", hostonly="yes", image=image, root=root, **more)
+    assert run.returncode == 0 and run.stderr == ""
+    said = run.stdout.splitlines()
+    assert said[0] == "dm rootfs-block crypt"
+    assert "instmods dm_crypt aes_generic xts" in said
+    assert ("warned" in said) == (mapping != "root-crypt")
+    words = image / "etc/cmdline.d/90larder.conf"
+    if options:
+        assert (image / "etc/crypttab").read_text() == f"{OTHER}{mapping} /dev/disk/by-uuid/{HEADER} none {options}\n"
+        assert words.read_text() == f"rd.luks.uuid={HEADER} rd.luks.name={HEADER}={mapping}\n"
+    else:
+        assert (image / "etc/crypttab").read_text() == OTHER and not words.exists()
 
 
 def test_what_it_names_is_there():

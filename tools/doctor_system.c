@@ -78,7 +78,7 @@ static void examine_kernel(struct findings *f, const char *release, bool hook)
 
 static void examine_hooks(struct findings *f)
 {
-	static const char *const parts[] = { "hooks/larder", "scripts/local-block/larder" };
+	static const char *const parts[] = { "hooks/larder", "scripts/local-top/larder", "scripts/local-block/larder" };
 
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		if (there(f, "/usr/share/initramfs-tools/", parts[i]) || there(f, "/etc/initramfs-tools/", parts[i]))

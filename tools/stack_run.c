@@ -304,13 +304,17 @@ static int lock_one(const char *word)
 {
 	struct stack stack;
 	int result = load(word, &stack);
+	bool marked;
 
 	if (!result && !stack.encrypted)
 		result = complain(LARDER_USAGE, "%s: is not encrypted", stack.name);
 	if (!result)
 		crypt_mark(&stack, true);
+	marked = !result;
 	result = result ? result : stop_mount(&stack);
 	result = result ? result : stop_crypt(&stack);
+	if (result && marked && crypt_is_open(&stack))
+		crypt_mark(&stack, false); /* nobody has locked it */
 	if (!result)
 		printf("%s: locked\n", stack.name);
 	return result;

@@ -620,7 +620,7 @@ static bool mount_is_of(const struct mount *mount, dev_t number)
 	       (mount->source[0] == '/' && !stat(mount->source, &status) && S_ISBLK(status.st_mode) && status.st_rdev == number);
 }
 
-/* Where a device is mounted.  *covered: something else is, too, at the same place, and would be unmounted first. */
+/* Where a device is mounted: as root, if it is, wherever else.  *covered: something else is, too, at the same place, and would be unmounted first. */
 static void find_mount(dev_t number, char where[static PATH_MAX], bool *covered)
 {
 	FILE *file = mounts_open();
@@ -628,9 +628,11 @@ static void find_mount(dev_t number, char where[static PATH_MAX], bool *covered)
 
 	where[0] = 0;
 	*covered = false;
-	while (file && !*where && mounts_next(file, ours))
-		if (mount_is_of(ours, number))
+	while (file && strcmp(where, "/") && mounts_next(file, other))
+		if (mount_is_of(other, number) && (!*where || !strcmp(other->point, "/"))) {
+			*ours = *other;
 			strcpy(where, ours->point);
+		}
 	if (file)
 		rewind(file);
 	while (file && *where && mounts_next(file, other))
@@ -971,7 +973,10 @@ int stop_mount(const struct stack *stack)
 		if (result)
 			return result;
 		mounted = *sight.layers.mounted;
-		if (sight.layers.covered) {
+		if (!strcmp(sight.layers.mounted, "/")) {
+			/* the kernel's umount(2) of it would succeed, at times, and make it read-only */
+			result = complain(LARDER_BUSY, "%s: is the root filesystem, which is not unmounted while the system runs", stack->name);
+		} else if (sight.layers.covered) {
 			result = complain(LARDER_BUSY, "%s: something else is mounted over %s; unmount that first", stack->name, sight.layers.mounted);
 		} else if (mounted) {
 			const char *words[] = { "umount", sight.layers.mounted, NULL };

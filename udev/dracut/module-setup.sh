@@ -18,14 +18,41 @@ check() {
 	return 0
 }
 
+# The LUKS layers of volumes that root is on, a line each: mapping, UUID of the header, volume.
+encrypted() {
+	"${LARDER_ROOT:-/usr/lib/udev/larder-root}" --luks || :
+}
+
 depends() {
 	echo dm rootfs-block
+	[ -z "$(encrypted)" ] || echo crypt
 }
 
 installkernel() {
 	# also where dracut takes only what this machine has loaded
 	# the last two for arrays with dm-integrity below; what a kernel has built in is passed over
 	hostonly='' instmods dm_mod larder dm_integrity crc32c_generic
+	# algorithms of an encrypted root, whichever these are: what the kernel has in use
+	# shellcheck disable=SC2046
+	[ -z "$(encrypted)" ] || hostonly='' instmods dm_crypt $(sed -n 's/^module *: //p' "${LARDER_CRYPTO:-/proc/crypto}" | sort -u)
+}
+
+# The module crypt asks for the passphrase, and opens it, by the name that the stack has for it: where systemd runs, by crypttab, else by the words.
+# Its own install(), which has come before this one, takes of /etc/crypttab what root is on; the LUKS layer of a stack has no line there.
+install_encrypted() {
+	local mapping header volume options
+	while read -r mapping header volume; do
+		# what the administrator says of it counts
+		! sed 's/^[[:space:]]*//; s/[[:space:]].*//' "${LARDER_CRYPTTAB:-/etc/crypttab}" 2> /dev/null | grep -Fqx -e "$mapping" || continue
+		[ "$mapping" = "$volume-crypt" ] ||
+			dwarn "larder: root is unlocked as $mapping: of a stack larder takes $volume-crypt for unlocked, and no other"
+		options=luks,x-initrd.attach
+		! dmsetup table "$mapping" | grep -qw allow_discards || options=$options,discard
+		# shellcheck disable=SC2154
+		mkdir -p "$initdir/etc/cmdline.d"
+		echo "$mapping /dev/disk/by-uuid/$header none $options" >> "$initdir/etc/crypttab"
+		echo "rd.luks.uuid=$header rd.luks.name=$header=$mapping" >> "$initdir/etc/cmdline.d/90larder.conf"
+	done < <(encrypted)
 }
 
 install() {
@@ -41,6 +68,8 @@ install() {
 		rm -f "$initdir/etc/larder/root"
 		dwarn "larder: it cannot be found out which volume root is on: if it is on one, put larder.degraded=NAME on the kernel's command line, or it does not start there when an SSD is missing"
 	fi
+	# shellcheck disable=SC2154
+	install_encrypted
 	# shellcheck disable=SC2154
 	inst_hook initqueue/settled 70 "$moddir/larder-assemble.sh"
 	# shellcheck disable=SC2154

@@ -4,6 +4,7 @@
 import lzma
 import os
 import subprocess
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -80,10 +81,34 @@ def command(initramfs: Path, disks: list[Path], append: str, memory: int, *ports
     return [str(w) for w in words]
 
 
-def boot(name: str, initramfs: Path, disks: list[Path], append: str, memory: int = 512, options: Iterable[str] = ()) -> str:
-    """What its console, in the results as NAME.console, has shown.  options: more words for QEMU."""
+def boot(
+    name: str,
+    initramfs: Path,
+    disks: list[Path],
+    append: str,
+    memory: int = 512,
+    options: Iterable[str] = (),
+    answers: tuple[tuple[str, str], ...] = (),
+) -> str:
+    """What its console, in the results as NAME.console, has shown.
+
+    options: more words for QEMU.  answers: (what it shows, what is typed then), one after the other.
+    """
     console = Path(os.environ["LARDER_RESULTS"], f"{name}.console")
-    words = [*command(initramfs, disks, append, memory), *options]
-    with open(console, "wb") as f:
-        subprocess.run(words, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=True)
-    return console.read_text(errors="replace")
+    words, shown = [*command(initramfs, disks, append, memory), *options], b""
+    left = [(a.encode(), b.encode()) for a, b in answers]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0) as process:
+        limit = threading.Timer(SECONDS, process.kill)
+        limit.start()
+        with open(console, "wb") as f:
+            while more := process.stdout.read(65536):
+                f.write(more)
+                shown += more
+                if left and left[0][0] in shown:
+                    shown = shown.partition(left[0][0])[2]
+                    process.stdin.write(left.pop(0)[1])
+        limit.cancel()
+    text = console.read_text(errors="replace")
+    assert process.returncode == 0, f"QEMU has ended with {process.returncode}, after {SECONDS} s perhaps\n{text[-4000:]}"
+    assert not left, f"{name}: nobody has asked: {left[0][0]}\n{text[-4000:]}"
+    return text

@@ -52,16 +52,16 @@ WantedBy=multi-user.target
 """
 
 
-def clean() -> Path:
+def clean(packages: str = PACKAGES) -> Path:
     """The tar file of the system without anything of ours."""
-    key = hashlib.sha256(f"{RELEASE} {PACKAGES}".encode()).hexdigest()[:12]
+    key = hashlib.sha256(f"{RELEASE} {packages}".encode()).hexdigest()[:12]
     directory = build.cache_directory() / "system"
     tar = directory / f"{RELEASE}-{key}.tar"
     with build.locked(directory):
         if not tar.exists():
             new = tar.with_suffix(".new")
             words = ["mmdebstrap", "--quiet", "--format=tar", "--variant=minbase", "--components=main"]
-            words += ["--aptopt=APT::Install-Recommends false", f"--include={PACKAGES}", RELEASE, new]
+            words += ["--aptopt=APT::Install-Recommends false", f"--include={packages}", RELEASE, new]
             run(*words)
             new.rename(tar)
     return tar
@@ -85,13 +85,15 @@ def put(tree: Path, name: str, text: str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-def image(directory: Path, work: str, simulated: bool = False, files: dict[str, str] | None = None) -> Path:
-    """The disk, whose serial number is "system".  work: a script that runs at the end of each boot; then the machine goes off.
+def image(directory: Path, work: str, more: str = "", simulated: bool = False, files: dict[str, str] | None = None) -> Path:
+    """The disk, whose serial number is "system".
 
-    simulated: it has the module of simulated disks, too.  files: more of them, with their text."""
+    work: a script that runs at the end of each boot; then the machine goes off.  more: packages, each behind a comma.
+    simulated: it has the module of simulated disks, too.  files: more of them, with their text.
+    """
     tree, out = directory / "tree", directory / "system.img"
     tree.mkdir()
-    run("tar", "-C", tree, "--exclude=./dev/*", *AS_USER[0], "-xf", clean())
+    run("tar", "-C", tree, "--exclude=./dev/*", *AS_USER[0], "-xf", clean(PACKAGES + more))
     for part, products in (("tools", program("larder").parent), ("daemon", program("larderd").parent)):
         run("make", "-s", "-C", TOP / part, "install", f"BUILD={products}", f"DESTDIR={tree}", "PREFIX=/usr")
     modules = tree / "usr/lib/modules" / kernel()
@@ -105,6 +107,7 @@ def image(directory: Path, work: str, simulated: bool = False, files: dict[str, 
     for name in ("modules.builtin", "modules.order", "modules.builtin.modinfo"):
         shutil.copy(Path("/lib/modules", kernel(), name), modules)
     run("depmod", "-b", tree, kernel())
+    shutil.copy(f"/boot/config-{kernel()}", tree / "boot")  # for who makes an initramfs
     put(tree, "etc/machine-id", MACHINE_ID + "\n")
     put(tree, "etc/hostname", "larder\n")
     put(tree, "etc/fstab", "/dev/disk/by-id/virtio-system / ext4 defaults 0 1\n")

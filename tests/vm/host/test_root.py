@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The root filesystem on a volume: an initramfs made by initramfs-tools with our hook and script, booted by plain QEMU.
+"""The root filesystem on a volume: an initramfs made by initramfs-tools with our hook and scripts, booted by plain QEMU.
 
-Nothing of the host's root is seen by these machines: what they find is on their disks.
+Nothing of the host's root is seen by these machines: what they find is on their disks.  The encrypted root is a Debian that was
+copied into a stack, in one of them, and has made its initramfs itself.
 """
 
+import os
 import re
 import shutil
+import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from host import plain
+from host import plain, system
 from host.plain import kernel, larder_module, program, run
+from lib import kernel_log
 
 TOP = Path(__file__).resolve().parents[3]
 DATA_OFFSET = 1 << 20
@@ -47,10 +52,11 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     conf = tmp_path_factory.mktemp("conf")
     (conf / "initramfs.conf").write_text("MODULES=list\nBUSYBOX=y\nCOMPRESS=gzip\n")
     (conf / "modules").write_text(MODULES)
-    for directory in ("hooks", "scripts/local-block", "conf.d"):
+    for directory in ("hooks", "scripts/local-top", "scripts/local-block", "conf.d"):
         (conf / directory).mkdir(parents=True)
     shutil.copy(TOP / "udev/initramfs/hook", conf / "hooks/larder")
-    shutil.copy(TOP / "udev/initramfs/local-block", conf / "scripts/local-block/larder")
+    for stage in ("local-top", "local-block"):
+        shutil.copy(TOP / "udev/initramfs" / stage, conf / "scripts" / stage / "larder")
     (conf / "hooks/module").write_text(MODULE_HOOK)
     (conf / "hooks/module").chmod(0o755)
     out = conf / "initrd"
@@ -61,7 +67,7 @@ def initramfs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = run("lsinitramfs", out).splitlines()
     rules = ("62-larder.rules", "63-md-z-larder.rules", "55-dm.rules")
     assert "etc/machine-id" in names or not Path("/etc/machine-id").exists()
-    for wanted in ("sbin/larder", "larder-probe", "larder.ko", "local-block/larder", *rules):
+    for wanted in ("sbin/larder", "larder-probe", "larder.ko", "local-top/larder", "local-block/larder", *rules):
         assert any(x.endswith(wanted) for x in names), f"{wanted} is not in the initramfs"
     return out
 
@@ -106,3 +112,117 @@ def test_root(initramfs, disks):
     text = boot("degraded", initramfs, [*disks[1:3], *disks[4:]])
     assert re.search(on.format(3), text), text[-4000:]
     assert "WITHOUT ALL OF ITS SSDs" in text
+
+
+PASSPHRASE = "telltale of a passphrase"
+PROMPT = "Please unlock disk root-crypt:"
+REFUSED = "bad password or options?"
+ANSWER, WRONG = (PROMPT, PASSPHRASE + "\n"), (PROMPT, PASSPHRASE[:-1] + "\n")
+
+# what the system does at the end of each boot; the first one is of the disk that it is copied from
+WORK = (
+    r"""#!/bin/bash
+phase=$(sed 's/.*phase=\([a-z]*\).*/\1/' /proc/cmdline)
+say() { echo "SYSTEM: $phase: $*"; }
+disks=/dev/disk/by-id/virtio
+
+udevadm settle
+case $phase in
+create)
+	printf %s '"""
+    + PASSPHRASE
+    + r"""' | larder create root --backing $disks-hdd --cache $disks-ssd0 --cache $disks-ssd1 --encrypt luks2 --iter-time 10 \
+		--mkfs ext4 --yes || say "cannot create root"
+	rm -rf /usr/share/locale /usr/share/doc /usr/share/man
+	mount /dev/mapper/root-crypt /mnt && cp -ax /. /mnt || say "cannot copy"
+	echo "/dev/mapper/root-crypt / ext4 defaults 0 1" > /mnt/etc/fstab
+	echo 0 > /mnt/root/boots
+	echo MODULES=dep > /mnt/etc/initramfs-tools/conf.d/modules # what it takes by itself is not enough
+	for d in dev proc sys; do mount --rbind /$d /mnt/$d; done
+	chroot /mnt update-initramfs -c -k "$(uname -r)" || say "cannot make the initramfs"
+	tar -C /mnt/boot -cf $disks-initrd "initrd.img-$(uname -r)" || say "cannot hand it out"
+	sync
+	;;
+*)
+	unit=larder-unlock@root
+	for ((i = 0; i < 600; i++)); do [ "$(systemctl is-active $unit)" = active ] && break; sleep 0.5; done
+	boots=$(($(< /root/boots) + 1))
+	say "boot $boots on $(findmnt --noheadings --output SOURCE,FSTYPE,OPTIONS / | sed 's/,.*//' | xargs)"
+	echo "$boots" > /root/boots
+	larder status root; say "status $?"
+	larder show root --noheadings -o type,state,mount | head -n 3 | while read -r layer; do say "$(echo $layer)"; done
+	larder lock root; say "lock $?"
+	larder stop root; say "stop $?"
+	echo "$boots" > /root/after || say "not writable any more"
+	say "unit $(systemctl is-active $unit), $(ls /run/systemd/ask-password | grep -c ^ask) questions"
+	say "$(ls /run/larder/stopped 2> /dev/null | wc -l) marks of what was stopped, or locked"
+	;;
+esac
+systemctl list-units --failed --no-legend | grep -e larder -e crypt | xargs -r echo "SYSTEM: $phase: failed units"
+dmesg
+sync
+"""
+)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """Among the results: the minutes of a machine outlast what others leave of the temporary directories of pytest."""
+    d = Path(os.environ["LARDER_RESULTS"], "encrypted")
+    d.mkdir()
+    yield d
+    shutil.rmtree(d)
+
+
+@pytest.fixture
+def encrypted(make_disk_file, directory):
+    """The initramfs that the system in the stack has made; two SSDs and a disk, which the stack is on."""
+    disks = [make_disk_file(*disk) for disk in (("ssd0", 64), ("ssd1", 64), ("hdd", 800))]
+    root, out = system.image(directory, WORK, ",initramfs-tools,cryptsetup-initramfs,busybox"), make_disk_file("initrd", 128)
+    said, text = start("create", system.initramfs(directory), [root, *disks, out])
+    root.unlink()
+    assert said == [], text[-6000:]
+    assert "root-crypt has no line in /etc/crypttab, and needs none" in text
+    with tarfile.open(out) as tar:
+        tar.extractall(directory)
+    return directory / f"initrd.img-{kernel()}", disks
+
+
+def start(phase: str, initramfs: Path, disks: list[Path], *answers: tuple[str, str]) -> tuple[list[str], str]:
+    """What it said, and its console.
+
+    The kernel is silent, so that no line of its log is in the middle of a prompt; and a busy host makes what it takes for lockups.
+    """
+    words = f"root=/dev/mapper/root-crypt ro phase={phase} loglevel=4 nosoftlockup systemd.mask=serial-getty@ttyS0.service"
+    text = plain.boot(f"encrypted-{phase}", initramfs, disks, words, memory=1024, answers=answers)
+    bad = kernel_log.bad_lines(x for x in text.splitlines() if x.startswith("["))
+    assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)
+    assert PASSPHRASE[:-1] not in text
+    return re.findall(rf"SYSTEM: {phase}: (.*?)\r?$", text, re.MULTILINE), text
+
+
+def seen(boots: int, status: int, word: str) -> list[str]:
+    """What the system says at one of its boots; it is refused that its own root is locked, or stopped, which stays writable."""
+    return [
+        f"boot {boots} on /dev/mapper/root-crypt ext4 rw",
+        f"status {status}",
+        f"encrypted {word} /",
+        "ext4 mounted /",
+        "luks2 open",
+        "lock 4",
+        "stop 4",
+        "unit active, 0 questions",
+        "0 marks of what was stopped, or locked",
+    ]
+
+
+def test_encrypted_root(encrypted):
+    """The passphrase is asked for once, and larder knows that the stack is open; without an SSD, behind a wrong one."""
+    initramfs, (*ssds, hdd) = encrypted
+    said, text = start("whole", initramfs, [*ssds, hdd], ANSWER)
+    assert text.count(PROMPT) == 1 and REFUSED not in text
+    assert said == seen(1, 0, "fine"), text[-6000:]
+    said, text = start("degraded", initramfs, [ssds[1], hdd], WRONG, ANSWER)
+    assert text.count(PROMPT) == 2 and text.count(REFUSED) == 1
+    assert "WITHOUT ALL OF ITS SSDs" in text
+    assert said == seen(2, 10, "degraded"), text[-6000:]

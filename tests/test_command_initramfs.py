@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The parts for initramfs-tools (udev/initramfs), and what says which volume root is on (udev/larder-root).
+
+Programs of the tests' stand in for real ones.
+
+initramfs-tools itself, and a boot, are in the suite `root` of the VM.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[1]
+PARTS = TOP / "udev" / "initramfs"
+OF_ROOT = "4762e82b-29a8-5b0e-813a-5b13a9901745"
+HEADER = "0dd5b1f2-86a4-4cd0-9a5e-4a3e9bb3b0c7"
+DM_HEADER = f"CRYPT-LUKS2-{HEADER.replace('-', '')}"
+ENTRY = "root-crypt /dev/mapper/root none luks"
+
+
+def program(directory, name, text):
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def here(directory, text, *paths):
+    """A script that finds these paths in the directory."""
+    for path in paths:
+        assert path in text
+        text = text.replace(path, str(directory / path.rstrip().split("/")[-1]) + " " * path.endswith(" "))
+    return text
+
+
+def local_block(tmp_path, end, cmdline="", recorded="", appears=()):
+    """The script; appears: volumes that larder shows when it is run."""
+    paths = ("/sbin/larder ", "/proc/uptime", "/proc/cmdline", "/etc/larder/root", "/sys/class/block")
+    text = here(tmp_path, (PARTS / "local-block").read_text(), *paths)
+    text = text.replace("/scripts/local-block/cryptroot", str(tmp_path / "cryptroot"))
+    (tmp_path / "local-block").write_text(text)
+    block = tmp_path / "block"
+    show = "\n".join(f"mkdir -p {block}/dm-{i}/dm; echo {x} >{block}/dm-{i}/dm/uuid" for i, x in enumerate(appears))
+    program(tmp_path, "larder", f"echo larder $* >>{tmp_path}/ran\n{show}\nexit {end}")
+    program(tmp_path, "modprobe", f"echo modprobe $* >>{tmp_path}/ran\nexit 1")
+    (tmp_path / "cmdline").write_text(cmdline + "\n")
+    (tmp_path / "root").write_text(recorded)
+
+    def run(root, uptime, **variables):
+        (tmp_path / "uptime").write_text(f"{uptime}.50 7.00\n")
+        env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}", ROOT=root) | variables
+        done = subprocess.run(["sh", "-e", tmp_path / "local-block", root], capture_output=True, text=True, env=env)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        ran = (tmp_path / "ran").read_text().splitlines()
+        (tmp_path / "ran").unlink()
+        return ran
+
+    return run
+
+
+WHOLE = ["modprobe -q larder", "larder assemble --all"]
+
+
+@pytest.mark.parametrize(
+    ("root", "cmdline", "recorded", "name"),
+    [
+        ("/dev/mapper/root", "quiet", "", "root"),
+        ("/dev/larder/root", "quiet", "", "root"),
+        ("/dev/mapper/vg-root", "quiet", OF_ROOT, OF_ROOT),
+        ("/dev/mapper/root-crypt", "quiet", OF_ROOT, OF_ROOT),
+        ("/dev/sda1", "quiet", "", ""),
+        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet ro", "", ""),
+        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet ro", OF_ROOT, OF_ROOT),
+        ("UUID=12345678-1234-4321-8765-123456789abc", "quiet larder.degraded=sys ro", OF_ROOT, "sys"),
+        ("", "", "", ""),
+    ],
+)
+def test_local_block(tmp_path, root, cmdline, recorded, name):
+    """initramfs-tools: what is whole starts; when the wait is nearly over, root's volume alone starts without what is missing."""
+    run = local_block(tmp_path, 5, cmdline, recorded)
+    late = [f"larder assemble --degraded --conf {name}"] if name else []
+    for uptime, then in ((5, []), (24, []), (25, late), (40, late)):
+        assert run(root, uptime, starttime="4") == WHOLE + then
+
+
+@pytest.mark.parametrize(("delay", "until"), [("", 24), ("5", 24), ("30", 24), ("60", 44)])
+def test_wait_is_that_of_init(tmp_path, delay, until):
+    """Which sleeps rootdelay= before it runs the script, as often as there is time left, and once at least."""
+    run = local_block(tmp_path, 0, recorded=OF_ROOT)
+    late = [f"larder assemble --degraded --conf {OF_ROOT}"]
+    assert run("UUID=1", until, starttime="4", ROOTDELAY=delay) == WHOLE
+    assert run("UUID=1", until + 1, starttime="4", ROOTDELAY=delay) == WHOLE + late
+
+
+@pytest.mark.parametrize("appears", [(), (f"LARDER-{OF_ROOT}",)])
+def test_cryptroot_follows_what_starts(tmp_path, appears):
+    """cryptroot may have been run before, and it may be the last time: it gets another turn, once, and may fail."""
+    run = local_block(tmp_path, 0, appears=appears)
+    assert run("UUID=1", 5) == WHOLE  # it is not installed
+    for old in (tmp_path / "block").rglob("uuid"):
+        old.unlink()
+    program(tmp_path, "cryptroot", f"echo cryptroot $* >>{tmp_path}/ran\nexit 1")
+    assert run("UUID=1", 5) == WHOLE + ["cryptroot UUID=1"] * bool(appears)
+    assert run("UUID=1", 5) == WHOLE, "all of it was there before"
+
+
+@pytest.mark.parametrize("end", [0, 5])
+def test_local_top(tmp_path, end):
+    """What is whole starts before cryptroot looks for it: that one comes last there."""
+    program(tmp_path, "larder", f"echo larder $* >>{tmp_path}/ran\necho noise\nexit {end}")
+    program(tmp_path, "modprobe", f"echo modprobe $* >>{tmp_path}/ran\nexit 1")
+    (tmp_path / "local-top").write_text(here(tmp_path, (PARTS / "local-top").read_text(), "/sbin/larder "))
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    run = subprocess.run(["sh", "-e", tmp_path / "local-top"], capture_output=True, text=True, env=env)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+    assert (tmp_path / "ran").read_text().splitlines() == WHOLE
+
+
+BELOW = {
+    "sda": [],
+    "dm-0": ["sda"],
+    "dm-1": ["sda", "dm-0"],  # a volume, with its cache
+    "dm-2": ["dm-1"],  # its LUKS layer
+    "dm-3": ["dm-2", "dm-4"],
+    "dm-4": ["sda"],  # another volume
+    "dm-5": ["dm-4"],
+    "dm-6": ["dm-5"],  # a LUKS layer that authenticates, over dm-integrity
+    "dm-7": ["dm-2", "dm-6"],
+    "dm-8": ["dm-1"],
+    "dm-10": ["dm-8"],  # a LUKS layer on LVM on the volume
+}
+UUIDS = {
+    "dm-0": f"LARDER-{OF_ROOT}-cache",
+    "dm-1": f"LARDER-{OF_ROOT}",
+    "dm-2": f"{DM_HEADER}-root-crypt",
+    "dm-3": "LVM-x",
+    "dm-4": f"LARDER-{OF_ROOT[::-1]}",
+    "dm-5": "CRYPT-INTEGRITY-two-crypt_dif",
+    "dm-6": f"{DM_HEADER}-two-crypt",
+    "dm-7": "LVM-y",
+    "dm-8": "LVM-z",
+    "dm-10": f"{DM_HEADER}-luks",
+}
+NAMES = {"dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-10": "luks"}
+NAMES |= {"dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt"}
+
+
+def larder_root(tmp_path, source, *words):
+    """What it prints of a / on this device, by sysfs."""
+    block = tmp_path / "block"
+    for name, lower in BELOW.items():
+        (block / name / "slaves").mkdir(parents=True)
+        (block / name / "dev").write_text("1:1\n")
+        for one in lower:
+            (block / name / "slaves" / one).symlink_to(block / one)
+        if name in UUIDS:
+            (block / name / "dm").mkdir()
+            (block / name / "dm" / "uuid").write_text(UUIDS[name] + "\n")
+            (block / name / "dm" / "name").write_text(NAMES.get(name, name) + "\n")
+    script = tmp_path / "larder-root"
+    script.write_text((TOP / "udev" / "larder-root").read_text().replace("/sys/class/block", str(block)))
+    program(tmp_path, "findmnt", f"echo {source}\n[ -n '{source}' ]")
+    program(tmp_path, "readlink", 'case $2 in /*) echo "$2" ;; *) exit 1 ;; esac')
+    env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    run = subprocess.run(["sh", script, *words], capture_output=True, text=True, env=env)
+    assert run.stderr == ""
+    return run.returncode, run.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "found"),
+    [
+        ("/dev/dm-1", 0, [OF_ROOT]),
+        ("/dev/dm-2", 0, [OF_ROOT]),
+        ("/dev/dm-3", 0, [OF_ROOT, OF_ROOT[::-1]]),  # LVM over encryption, and over another volume
+        ("/dev/sda", 0, []),
+        ("/dev/dm-9", 1, []),  # not to be seen from a chroot
+        ("overlay", 1, []),
+        ("", 1, []),
+    ],
+)
+def test_volume_of_root(tmp_path, source, code, found):
+    """Of what / is on, by sysfs; the cache below the volume is none."""
+    assert larder_root(tmp_path, source) == (code, found)
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "found"),
+    [
+        ("/dev/dm-1", 0, []),
+        ("/dev/dm-2", 0, [f"root-crypt {HEADER} root"]),
+        ("/dev/dm-3", 0, [f"root-crypt {HEADER} root"]),  # LVM over it; the other volume is not encrypted
+        ("/dev/dm-6", 0, [f"two-crypt {HEADER} two"]),
+        ("/dev/dm-7", 0, [f"root-crypt {HEADER} root", f"two-crypt {HEADER} two"]),
+        ("/dev/dm-10", 0, []),  # not on the volume itself: crypttab's
+        ("/dev/sda", 0, []),
+        ("overlay", 1, []),
+    ],
+)
+def test_luks_layer_of_root(tmp_path, source, code, found):
+    """Those that lie on a volume, with the name and the UUID that cryptsetup needs."""
+    assert larder_root(tmp_path, source, "--luks") == (code, found)
+
+
+def hook(tmp_path, *, known=True, luks="", crypttab=None, installed=True, flags=""):
+    """What it says; the image is in tmp_path.  luks: what / is on; installed: cryptsetup-initramfs; flags: of the mapping."""
+    functions, script, image = tmp_path / "hook-functions", tmp_path / "hook", tmp_path / "image"
+    functions.write_text('copy_exec() { echo "$1"; }\nmanual_add_modules() { echo modules "$@"; }\n')
+    paths = ("/usr/share/initramfs-tools/hook-functions", "/etc/crypttab", "/proc/crypto")
+    script.write_text(here(tmp_path, (PARTS / "hook").read_text(), *paths))
+    aes = "name : aes\nmodule : aes_generic\n\n"
+    (tmp_path / "crypto").write_text(f"name : xts(aes)\nmodule       : xts\n\n{aes}{aes}")
+    print_luks = f'[ "$1" != --luks ] || {{ printf "{luks}"; exit; }}'
+    root = program(tmp_path, "larder-root", f"{print_luks}\necho {OF_ROOT}\nexit {0 if known else 1}")
+    table = f"0 8 crypt aes-xts-plain64 :64:logon:x 0 253:1 0 {flags}"
+    program(tmp_path, "dmsetup", f'[ "$*" = "table {luks.split(" ")[0]}" ] && echo "{table}"')
+    if crypttab is not None:
+        (tmp_path / "crypttab").write_text(crypttab)
+    if installed:
+        (image / "lib/cryptsetup").mkdir(parents=True)
+        (image / "lib/cryptsetup/functions").touch()
+    ours = {"LARDER_PROGRAM": "/bin/true", "LARDER_PROBE": "/bin/true", "LARDER_RULES": str(TOP / "udev"), "LARDER_ROOT": str(root)}
+    env = os.environ | ours | {"DESTDIR": str(image), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    run = subprocess.run(["sh", "-e", script], capture_output=True, text=True, env=env)
+    assert run.returncode == 0, run.stderr
+    assert not (image / "etc/larder/luks").exists()
+    return run
+
+
+def entries(tmp_path):
+    path = tmp_path / "image/cryptroot/crypttab"
+    return path.read_text().splitlines() if path.exists() else None
+
+
+def test_hook_comes_behind_that_of_cryptsetup():
+    """Which would begin the image's crypttab anew."""
+    run = subprocess.run(["sh", "-e", PARTS / "hook", "prereqs"], capture_output=True, text=True)
+    assert run.stdout.split() == ["udev", "cryptroot"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_hook_records_the_volume_of_root(tmp_path, known):
+    """Or says the word that is needed."""
+    run = hook(tmp_path, known=known)
+    recorded = tmp_path / "image/etc/larder/root"
+    assert recorded.read_text() == OF_ROOT + "\n" if known else not recorded.exists()
+    assert ("larder.degraded=NAME" in run.stderr) != known
+    assert entries(tmp_path) is None and "askpass" not in run.stdout and "xts" not in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [("", ""), ("1 allow_discards", ",discard"), ("2 allow_discards no_read_workqueue", ",discard"), ("1 sector_size:4096", "")],
+)
+def test_hook_has_an_encrypted_root_asked_for(tmp_path, flags, options):
+    """An entry in the image's crypttab, with the discards that are allowed now; the program that asks; the algorithms."""
+    crypttab = "# <target name>\nswap /dev/sdb1 /dev/urandom swap\n"
+    run = hook(tmp_path, luks=f"root-crypt {HEADER} root\\n", crypttab=crypttab, flags=flags)
+    assert entries(tmp_path) == [ENTRY + options]
+    assert "/lib/cryptsetup/askpass" in run.stdout.splitlines()
+    assert "modules dm_crypt aes_generic xts" in run.stdout.splitlines()
+    (said,) = run.stderr.splitlines()
+    assert "asks for its passphrase" in said
+
+
+def test_hook_adds_to_what_is_there(tmp_path):
+    path = tmp_path / "image/cryptroot/crypttab"
+    path.parent.mkdir(parents=True)
+    path.write_text("swap UUID=1 none luks\n")
+    hook(tmp_path, luks=f"root-crypt {HEADER} root\\ntwo-crypt {HEADER} two\\n")
+    assert entries(tmp_path) == ["swap UUID=1 none luks", ENTRY, "two-crypt /dev/mapper/two none luks"]
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("root-crypt /dev/larder/root none luks", True),
+        ("  root-crypt\tUUID=1 /etc/key luks,keyscript=/bin/x", True),
+        ("#root-crypt /dev/larder/root none luks", False),
+        ("root-crypt2 /dev/larder/root none luks", False),
+        ("rootxcrypt /dev/larder/root none luks", False),
+    ],
+)
+def test_hook_leaves_the_line_of_an_administrator(tmp_path, line, left):
+    run = hook(tmp_path, luks=f"root-crypt {HEADER} root\\n", crypttab=f"{line}\n")
+    assert entries(tmp_path) == (None if left else [ENTRY])
+    assert (run.stderr == "") == left
+
+
+def test_hook_without_what_asks(tmp_path):
+    run = hook(tmp_path, luks=f"root-crypt {HEADER} root\\n", installed=False)
+    assert entries(tmp_path) is None
+    (said,) = run.stderr.splitlines()
+    assert "install cryptsetup-initramfs" in said
+
+
+def test_hook_of_another_name(tmp_path):
+    """What root is called now is what fstab and root= say: it is not called otherwise, but that is said."""
+    run = hook(tmp_path, luks=f"cryptroot {HEADER} root\\n")
+    assert entries(tmp_path) == ["cryptroot /dev/mapper/root none luks"]
+    assert "takes root-crypt for unlocked" in run.stderr
+
+
+def test_what_is_installed():
+    """All parts, each where initramfs-tools looks for it."""
+    rules = (TOP / "daemon" / "Makefile").read_text()
+    for part in PARTS.iterdir():
+        where = "hooks" if part.name == "hook" else f"scripts/{part.name}"
+        assert os.access(part, os.X_OK)
+        assert f"$(udev)/initramfs/{part.name} $(DESTDIR)$(INITRAMFS)/{where}/larder" in rules
+        assert rules.count(f"$(DESTDIR)$(INITRAMFS)/{where}/larder") == 2, "and uninstalled"
