@@ -518,6 +518,7 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 			group_read_edges(v, &groups[i]);
 	window_put(&pending, &done);
 	wait_for_completion_io(&done);
+	cond_resched();		/* with a disk that completes at once it may never have waited */
 	window_check(v, groups, nr);
 
 	atomic_set(&pending, 1);
