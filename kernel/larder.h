@@ -394,7 +394,7 @@ struct flush_doubt {
 	u32 settled;			/* the newest that has ended one; 0: none */
 	int error;			/* of the one that has ended */
 	u32 failures;			/* flushes that have failed */
-	u64 from, copies_from;		/* what may be gone: records of the write stream behind 'from', of others from 'copies_from' on */
+	u64 from, copies_from;		/* may be gone: records of the write stream behind, of others from these on */
 	u32 first;			/* attempt, of this doubt */
 	bool behind;			/* a checkpoint behind the hole has been named; the attempt only */
 	struct task_struct *by;		/* who is at an attempt: its own flushes count */
