@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include "disks.h"
@@ -109,6 +110,73 @@ void disks_free(struct disks *disks)
 bool disk_name_is_plain(const char *name)
 {
 	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(name);
+}
+
+/* Of NVMe, the controller's, or those of the controllers that a namespace of several paths has. */
+static bool transport_is_remote(const char *directory)
+{
+	char text[16];
+
+	return sysfs_text(directory, "transport", text, sizeof(text)) && strcmp(text, "pcie") && strcmp(text, "loop");
+}
+
+static int is_controller(const struct dirent *entry)
+{
+	return !strncmp(entry->d_name, "nvme", 4) && !strchr(entry->d_name + 4, 'n');
+}
+
+static bool nvme_is_remote(const char *device)
+{
+	bool remote = transport_is_remote(device);
+	struct dirent **entry;
+	int n = scandir(device, &entry, is_controller, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		char *controller = must_print("%s/%s", device, entry[i]->d_name);
+
+		remote |= transport_is_remote(controller);
+		free(controller);
+		free(entry[i]);
+	}
+	if (n >= 0)
+		free(entry);
+	return remote;
+}
+
+bool disk_is_remote(const struct disk *disk)
+{
+	static const char *const drivers[] = { "nbd", "rbd", "etherd" };
+	char *device;
+	bool remote;
+
+	for (size_t i = 0; i < sizeof(drivers) / sizeof(*drivers); i++)
+		if (!strncmp(disk->name, drivers[i], strlen(drivers[i])))
+			return true;
+	/* iSCSI, over TCP or by an adapter: below a session of its host */
+	if (strstr(disk->directory, "/session"))
+		return true;
+	device = must_print("%s/device", disk->directory);
+	remote = !strncmp(disk->name, "nvme", 4) && nvme_is_remote(device);
+	free(device);
+	return remote;
+}
+
+bool device_is_remote(const char *path)
+{
+	struct disks disks = { 0 };
+	bool remote = false;
+	struct stat status;
+	char *directory;
+
+	if (stat(path, &status) || !S_ISBLK(status.st_mode))
+		return false;
+	directory = disk_directory("", path, true, status.st_rdev);
+	disks_below(&disks, directory, false);
+	for (size_t i = 0; i < disks.number; i++)
+		remote |= disk_is_remote(&disks.disk[i]);
+	disks_free(&disks);
+	free(directory);
+	return remote;
 }
 
 bool disk_rotates(const struct disk *disk)

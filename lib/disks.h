@@ -34,6 +34,12 @@ bool sysfs_number(const char *directory, const char *name, uint64_t *value);
 
 /* Out of sysfs: no word that a program would take for an option, or /dev for a way out of it. */
 bool disk_name_is_plain(const char *name);
+/*
+ * Does it come by the network (iSCSI, NVMe over fabrics, NBD, RBD, ATA over Ethernet), so that what is mounted from it has to go before
+ * that does?  device_is_remote(): of the disks below a device node, one at least; false, too, if nobody knows.
+ */
+bool disk_is_remote(const struct disk *disk);
+bool device_is_remote(const char *path);
 bool disk_rotates(const struct disk *disk); /* false, too, if the kernel does not say */
 /*
  * Speed times lanes, in GT/s: as PCIe has agreed on, and what the disk and its slot are both able to.  False: it is not on PCIe, or that is not

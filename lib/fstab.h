@@ -10,9 +10,9 @@
 bool fstab_is_systemds(void);
 /*
  * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  A boot does not wait for the
- * device, which is mounted whenever it comes.  Complains.
+ * device, which is mounted whenever it comes.  remote: it needs the network, and is unmounted before that goes.  Complains.
  */
-int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type);
+int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, bool remote);
 /* The same line with another source, if it is there: what somebody changed in it stays.  Complains. */
 int fstab_move(const uint8_t uuid[16], const char *source);
 

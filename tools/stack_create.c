@@ -31,6 +31,7 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "disks.h"
 #include "fstab.h"
 #include "integrity.h"
 #include "program.h"
@@ -489,7 +490,7 @@ static int make_mount(struct making *m)
 		return result;
 	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
 	node = mapper_path(name);
-	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs);
+	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs, device_is_remote(node));
 	free(node);
 	free(name);
 	return result ? result : start_mount(&m->stack, true);
