@@ -37,7 +37,7 @@ static void put_field(FILE *file, const char *text)
 /* What the marked line becomes: another one, or none, or (type NULL) the same from another source. */
 struct change {
 	const char *mark, *source, *directory, *type;
-	bool remote;
+	unsigned flags;
 };
 
 /* All lines of from but the marked one, of which the source may change.  Returns 0 or -errno: then some are missing. */
@@ -92,8 +92,8 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 		 * For ever: somebody may have to type first, larderd waits for what is missing (larder.conf), md for a disk, and behind a
 		 * timeout nobody would mount what comes then.
 		 */
-		fprintf(to, " %s nofail,%sx-systemd.device-timeout=0,%s 0 %d\n", change->type, change->remote ? "_netdev," : "", change->mark,
-			strcmp(change->type, "ext4") ? 0 : 2);
+		fprintf(to, " %s %s%sx-systemd.device-timeout=0,%s 0 %d\n", change->type, change->flags & FSTAB_ESSENTIAL ? "" : "nofail,",
+			change->flags & FSTAB_REMOTE ? "_netdev," : "", change->mark, strcmp(change->type, "ext4") ? 0 : 2);
 	}
 	good = !fflush(to) && !fsync(fileno(to));
 	good = !fclose(to) && good;
@@ -146,9 +146,9 @@ static int apply(const uint8_t uuid[16], struct change change)
 	return result;
 }
 
-int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, bool remote)
+int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, unsigned flags)
 {
-	return apply(uuid, (struct change){ .source = source, .directory = directory, .type = source ? type : NULL, .remote = remote });
+	return apply(uuid, (struct change){ .source = source, .directory = directory, .type = source ? type : NULL, .flags = flags });
 }
 
 int fstab_move(const uint8_t uuid[16], const char *source)

@@ -10,9 +10,11 @@
 bool fstab_is_systemds(void);
 /*
  * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  A boot does not wait for the
- * device, which is mounted whenever it comes.  remote: it needs the network, and is unmounted before that goes.  Complains.
+ * device, which is mounted whenever it comes.  Complains.
  */
-int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, bool remote);
+#define FSTAB_REMOTE 1u /* it needs the network, and is unmounted before that goes */
+#define FSTAB_ESSENTIAL 2u /* a boot does wait for it */
+int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, unsigned flags);
 /* The same line with another source, if it is there: what somebody changed in it stays.  Complains. */
 int fstab_move(const uint8_t uuid[16], const char *source);
 

@@ -265,6 +265,7 @@ def test_refused_words(larder, images):
     refused(USAGE, inside, "behind the mount")
     refused(USAGE, ["--mkfs", "vfat"], "--mkfs")
     refused(USAGE, ["--mount", "/mnt"], "--mkfs")
+    refused(USAGE, ["--mkfs", "ext4", "--essential"], "--essential", "--mount")
     refused(USAGE, ["--mkfs", "ext4", "--mount", "mnt"], "absolute")
     refused(NOT_FOUND, ["--mkfs", "ext4", "--mount", "/nothing/here"], "no such directory")
     refused(BUSY, ["--mkfs", "ext4", "--mount", "/"], "mounted there")

@@ -490,7 +490,8 @@ static int make_mount(struct making *m)
 		return result;
 	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
 	node = mapper_path(name);
-	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs, device_is_remote(node));
+	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs,
+			   (device_is_remote(node) ? FSTAB_REMOTE : 0) | (m->request->essential ? FSTAB_ESSENTIAL : 0));
 	free(node);
 	free(name);
 	return result ? result : start_mount(&m->stack, true);
@@ -676,6 +677,8 @@ static int resume(const struct stack_request *request)
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&m.stack);
 	result = result ? result : check_owners(&m.stack);
+	if (!result && request->essential && !*m.stack.mount)
+		result = complain(LARDER_USAGE, "--essential: is for --mount, and %s is mounted nowhere", m.stack.name);
 	result = result ? result : check_resumed_backup(&m.stack, request->header_backup);
 	/* of a header that is still to be made, here or behind this */
 	if (!result && ((m.stack.step < STEP_CRYPT && !m.stack.wiped) || m.stack.next))
@@ -693,7 +696,7 @@ int stack_create(int argc, char **argv)
 	static const char usage[] =
 		"larder create NAME --backing DISK... [--raid LEVEL [--integrity] [--spare DISK...] | --separate] --cache SSD...|CACHE [--cache-spare SSD...] [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
 		"[--header-backup FILE|none] "
-		"[--mkfs TYPE] [--label TEXT] [--mount DIR] [--cache-label LABEL...] [--backing-label LABEL] [--foreground LABEL --promote LABEL [--background LABEL]] "
+		"[--mkfs TYPE] [--label TEXT] [--mount DIR [--essential]] [--cache-label LABEL...] [--backing-label LABEL] [--foreground LABEL --promote LABEL [--background LABEL]] "
 		"[--wipe] [--dry-run] [--yes] | larder create --resume NAME";
 	struct stack_request request = { 0 };
 	const struct argument arguments[] = {
@@ -722,6 +725,7 @@ int stack_create(int argc, char **argv)
 		{ "mkfs-options", 0, ARGUMENT_TEXT, &request.mkfs_options, "WORDS", "further words for mkfs" },
 		{ "label", 'L', ARGUMENT_TEXT, &request.label, "TEXT", "label of the filesystem" },
 		{ "mount", 0, ARGUMENT_TEXT, &request.mount, "DIR", "mount it there, now and at every boot" },
+		{ "essential", 0, ARGUMENT_FLAG, &request.essential, NULL, "each boot waits for that mount, however long it takes" },
 		{ "wipe", 'W', ARGUMENT_FLAG, &request.wipe, NULL, "remove what is on the devices" },
 		{ "discard-dirty", 0, ARGUMENT_TEXT, &request.discard_dirty, "UUID",
 		  "also if this cache's or volume's dirty data is LOST" },

@@ -229,6 +229,8 @@ static int parse_filesystem(const struct stack_request *request, struct stack *s
 		size_t label;
 	} most[] = { { "ext4", 16 }, { "xfs", 12 }, { "btrfs", LARDER_LABEL_SIZE } };
 
+	if (request->essential && !request->mount)
+		return complain(LARDER_USAGE, "--essential: is for --mount");
 	if (!request->mkfs && (request->mount || request->label || request->mkfs_options))
 		return complain(LARDER_USAGE, "--mount, --label, --mkfs-options: are for a filesystem; say which by --mkfs");
 	if (!request->mkfs)
@@ -745,7 +747,7 @@ void stack_show_plan(const struct making *m)
 	if (*s->fs)
 		printf("  filesystem: %s%s%s%s%s\n", s->fs, *s->label ? ", label " : "", s->label, *s->mkfs ? ", mkfs with " : "", s->mkfs);
 	if (*s->mount)
-		printf("  mount: %s, with a line in fstab\n", s->mount);
+		printf("  mount: %s, with a line in fstab%s\n", s->mount, m->request->essential ? ", for which each boot waits" : "");
 	free(token);
 	free(backup);
 }

@@ -14,7 +14,7 @@ struct stack_request {
 	const char *raid, *mode, *class, *encrypt, *cipher, *label, *mkfs, *mkfs_options, *mount, *header_backup;
 	struct tiers_request tiers;
 	uint64_t iteration_ms;
-	bool separate, wipe, dry_run, yes, resume;
+	bool separate, essential, wipe, dry_run, yes, resume;
 	const char *discard_dirty;
 };
 

@@ -273,7 +273,7 @@ static int remove_stack(struct stack *stack)
 		stack->state = STACK_REMOVING;
 		result = stack_store(stack);
 	}
-	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, false);
+	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, 0);
 	if (!result)
 		show_volume(stack);
 	result = result ? result : erase_volume(stack, &left);

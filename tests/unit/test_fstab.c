@@ -60,14 +60,14 @@ int main(void)
 	check(fd >= 0 && write(fd, hand, strlen(hand)) == (ssize_t)strlen(hand), 1, "one by hand, without an end of its line");
 	close(fd);
 	setenv("LIBMOUNT_FSTAB", path, 1);
-	check(!fstab_set(one, "/dev/mapper/a", "/a b", "ext4", false) && !fstab_set(two, "/dev/mapper/b", "/b", "xfs", true) &&
+	check(!fstab_set(one, "/dev/mapper/a", "/a b", "ext4", FSTAB_ESSENTIAL) && !fstab_set(two, "/dev/mapper/b", "/b", "xfs", FSTAB_REMOTE) &&
 		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
-			       "/dev/mapper/a /a\\040b ext4 nofail,x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"
+			       "/dev/mapper/a /a\\040b ext4 x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"
 			       "/dev/mapper/b /b xfs nofail,_netdev,x-systemd.device-timeout=0,x-larder.stack=bb 0 0\n"),
-	      2, "no boot waits for it, and it waits for ever for its device; that of the network goes before that does");
-	check(!fstab_move(one, "/dev/mapper/c") && !fstab_set(two, NULL, NULL, NULL, false) &&
+	      2, "a boot waits for what is essential alone, and that for ever for its device; what needs the network goes before that does");
+	check(!fstab_move(one, "/dev/mapper/c") && !fstab_set(two, NULL, NULL, NULL, 0) &&
 		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
-			       "/dev/mapper/c /a\\040b ext4 nofail,x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"),
+			       "/dev/mapper/c /a\\040b ext4 x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"),
 	      3, "each is known by its mark");
 	unlink(path);
 	return failed;
