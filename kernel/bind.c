@@ -664,8 +664,11 @@ static int detach_volume(struct volume_target *vt, struct cache *c, bool entered
 
 static int resume_detach(struct volume_target *vt, struct cache *c, struct volume *v, struct volume *pass)
 {
-	int err = detach_volume(vt, c, cache_enter(c), v, pass);
+	bool entered = cache_enter(c);
+	int err = entered ? doubt_try(c) : 0;
 
+	if (!err)
+		err = detach_volume(vt, c, entered, v, pass);
 	cache_leave(c);
 	return err;
 }
@@ -751,6 +754,8 @@ int volume_target_bind(struct volume_target *vt)
 		err = resume_claim(vt);
 	if (err)
 		goto out;
+	if (vt->cache)
+		doubt_try(vt->cache);	/* without it what fails below says so */
 	if (again)
 		err = resume_again(vt);
 	else

@@ -1037,6 +1037,7 @@ static int cache_message_run(struct cache_target *ct, struct cache *c, bool ente
 	err = message_running(c, entered);
 	if (err)
 		return err;
+	doubt_try(c);	/* what needs an end of it fails by itself */
 	if (argc == 1 && !strcasecmp(argv[0], "commit"))
 		return message_commit(c);
 	if (argc == 1 && !strcasecmp(argv[0], "checkpoint"))

@@ -26,7 +26,8 @@
  * to do any more, that it has succeeded, before the error is known: nothing tells that.  The block layer sends a disk with one
  * hardware queue one at a time.
  *
- * Works wait for nothing here that waits for users: they ask (doubt_ask()), and are called again.
+ * Works wait for nothing here that waits for users: they ask (doubt_ask()), and are called again.  Who sends a message, binds or
+ * detaches a volume, or stops the cache makes an attempt himself, first.
  */
 #include <linux/delay.h>
 #include <linux/sched/mm.h>
@@ -243,15 +244,18 @@ static bool doubt_ended(struct cache *c, u32 failures, int error)
 
 int doubt_try(struct cache *c)
 {
-	unsigned int noio = memalloc_noio_save();
 	struct flush_doubt *d = &c->doubt;
+	unsigned int noio;
 	u32 failures;
 	bool on;
 	int err;
 
+	if (likely(!READ_ONCE(d->on)))
+		return 0;
+	noio = memalloc_noio_save();
 	mutex_lock(&d->lock);
 	spin_lock_irq(&c->log.lock);
-	on = d->on && READ_ONCE(c->state) != CACHE_FAILED;
+	on = d->on && READ_ONCE(c->state) == CACHE_RUNNING;
 	if (on) {
 		d->begun = d->begun + 1 ?: 1;
 		WRITE_ONCE(d->by, current);
