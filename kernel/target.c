@@ -172,7 +172,7 @@ static void volume_target_limits(struct dm_target *ti)
 	ti->num_discard_bios = 1;
 	ti->num_write_zeroes_bios = 1;
 	ti->flush_supported = true;
-	ti->discards_supported = vt->cache != NULL;
+	ti->discards_supported = !!vt->cache;
 	ti->limit_swap_bios = true;
 	ti->per_io_data_size = sizeof(struct larder_io);
 }
