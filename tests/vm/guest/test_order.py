@@ -286,6 +286,15 @@ def ssd_flush_drops(stack: Stack) -> None:
     stack.ssd.fail(op="flush", status="reset", count=1)
 
 
+def goes_on(stack: Stack) -> None:
+    """What is flushed now is there behind a power cut, and so is A."""
+    stack.volume.write(16384, C)
+    stack.volume.flush()
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == A and stack.volume.read(16384, BLOCK) == C
+    stack.stop()
+
+
 def make_dropped(make_disk) -> Stack:
     """A is durable, B was acknowledged, and its flush failed and dropped it."""
     stack = make_written(make_disk)
@@ -352,11 +361,7 @@ def test_ssd_that_drops_is_not_believed(make_disk, kernel_log):
     assert stack.cache.status()["trouble"] == "flush"
     stack.ssd.heal()
     fails_once(stack.volume.flush)
-    stack.volume.write(16384, C)
-    stack.volume.flush()
-    cut(stack)
-    assert stack.volume.read(0, BLOCK) == A and stack.volume.read(16384, BLOCK) == C
-    stack.stop()
+    goes_on(stack)
 
 
 def test_ssd_drops_with_a_flush_of_its_own(make_disk, kernel_log):
@@ -370,11 +375,7 @@ def test_ssd_drops_with_a_flush_of_its_own(make_disk, kernel_log):
     wait_for(lambda: stack.cache.status()["trouble"] == "-", 60, "the end of the doubt")
     with pytest.raises(OSError):
         stack.volume.flush()
-    stack.volume.write(16384, C)
-    stack.volume.flush()
-    cut(stack)
-    assert stack.volume.read(0, BLOCK) == A and stack.volume.read(16384, BLOCK) == C
-    stack.stop()
+    goes_on(stack)
 
 
 def test_ssd_drops_clean_copies(make_disk, kernel_log):
