@@ -267,10 +267,13 @@ static int volume_iterate_devices(struct dm_target *ti, iterate_devices_callout_
 static void volume_io_hints(struct dm_target *ti, struct queue_limits *limits)
 {
 	const struct volume_target *vt = ti->private;
+	unsigned int granularity;
 
 	if (!vt->cache)
 		return;
-	larder_limit_discard(limits, DISCARD_SECTORS, limits->discard_granularity ?: limits->logical_block_size);
+	/* 6.1 tells it of a device that takes no discards, too */
+	granularity = bdev_max_discard_sectors(vt->backing->bdev) ? limits->discard_granularity : 0;
+	larder_limit_discard(limits, DISCARD_SECTORS, granularity ?: limits->logical_block_size);
 	larder_limit_write_zeroes(limits, LARDER_MAX_ZERO_SECTORS);
 }
 

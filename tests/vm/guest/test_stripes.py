@@ -240,13 +240,18 @@ def made(make_disk, name: str) -> BlockDevice:
     return Target.create("shifted", f"0 {hdd.sectors - 4096} linear {hdd} {shift}") if shift else hdd
 
 
+def odd(backing: BlockDevice) -> bool:
+    """A stripe of no whole number of blocks: the dm core of 6.1 makes none of it, and takes what is above for misaligned."""
+    return int(backing.queue("optimal_io_size")) % int(backing.queue("physical_block_size")) > 0
+
+
 def compare(backing: BlockDevice, volume: BlockDevice, start: int, sectors: int, cached: bool) -> None:
     """The volume and the same sectors of the backing, as dm-linear shows them, without any code of larder."""
     raw = Target.create("raw", f"0 {sectors} linear {backing} {start}")
     try:
         for name in LIMITS:
             assert volume.queue(name) == raw.queue(name), name
-            if name not in ("read_ahead_kb", "rotational"):
+            if name not in ("read_ahead_kb", "rotational") and not (name == "optimal_io_size" and odd(backing)):
                 assert volume.queue(name) == backing.queue(name), f"{name} is not the backing's"
         assert attribute(volume, "alignment_offset") == attribute(raw, "alignment_offset")
         assert attribute(volume, "discard_alignment") == attribute(raw, "discard_alignment")
@@ -281,7 +286,7 @@ def test_limits_are_those_of_the_backing(make_disk, name):
     unformatted = sunit(backing)
     stack = make_stack(make_disk, backing)
     compare(backing, stack.volume, stack.data, stack.sectors, cached=True)
-    if "shifted" not in name:
+    if "shifted" not in name and not odd(backing):
         assert attribute(stack.volume, "alignment_offset") == "0"
         assert sunit(stack.volume) == unformatted
     stack.detach()
