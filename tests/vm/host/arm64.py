@@ -12,19 +12,11 @@ from pathlib import Path
 
 from . import build, machine, plain
 
-# what it is built with must be loaded first: nothing answers request_module()
-MODULES = ["virtio_pci", "virtio_blk", "9p", "9pnet_virtio", "crc32c_generic", "libcrc32c", "dm-mod"]
 PROGRAMS = ["usr/bin/busybox", "usr/sbin/dmsetup", "usr/bin/oracle"]
 INIT = """#!/usr/bin/busybox sh
 /usr/bin/busybox --install -s /usr/bin
 export PATH=/usr/bin:/usr/sbin DM_DISABLE_UDEV=1
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs dev /dev
-mount -t tmpfs tmp /run
-echo 8 > /proc/sys/kernel/printk
-for m in /modules/*; do insmod $m; done
-for d in {directories}; do
+{set_up}for d in {directories}; do
 	mkdir -p $d
 	mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=none $(basename $d) $d
 done
@@ -54,9 +46,12 @@ class Machine(machine.Machine):
                 to.parent.mkdir(exist_ok=True)
                 shutil.copy(library, to, follow_symlinks=False)
         larder = build.cache_directory() / "build" / release / "kernel" / "larder.ko"
-        plain.put_modules(tree, [*plain.modules_of(MODULES, release, root), larder])
+        plain.put_modules(tree, [*plain.modules_of(plain.MODULES, release, root), larder])
         init = INIT.format(
-            directories=" ".join(str(d) for d in self._directories()), command=shlex.join(session["command"]), results=self.results
+            set_up=plain.SET_UP,
+            directories=" ".join(str(d) for d in self._directories()),
+            command=shlex.join(session["command"]),
+            results=self.results,
         )
         (tree / "init").write_text(init)
         (tree / "init").chmod(0o755)

@@ -11,6 +11,16 @@ from pathlib import Path
 from . import build, kernels, machine
 
 SECONDS = 1200
+# what it is built with, and a shared directory needs, must be loaded first: nothing answers request_module()
+MODULES = ["virtio_pci", "virtio_blk", "9p", "9pnet_virtio", "crc32c_generic", "libcrc32c", "dm-mod"]
+# what an /init of busybox's shell begins with, behind its PATH: loads what put_modules() has put
+SET_UP = """mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs tmp /run
+echo 8 > /proc/sys/kernel/printk
+for m in /modules/*; do insmod $m; done
+"""
 
 
 def environment(kernel: str, products: build.Products, results: Path) -> dict[str, str]:

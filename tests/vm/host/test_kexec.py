@@ -15,19 +15,11 @@ from host.kills import CONTROL, DRAIN, START
 from lib import kernel_log
 
 LOAD = 150_000  # bytes of journal before the kernel goes
-# what it is built with must be loaded first: nothing answers request_module()
-MODULES = ["virtio_pci", "virtio_blk", "9p", "9pnet_virtio", "crc32c_generic", "libcrc32c", "dm-mod"]
 
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin DM_DISABLE_UDEV=1
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs dev /dev
-mount -t tmpfs tmp /run
-echo 8 > /proc/sys/kernel/printk
-for m in /modules/*; do insmod $m; done
-mkdir -p {share}
+{set_up}mkdir -p {share}
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=none share {share}
 boot=$(sed 's/.*boot=\\([0-9]*\\).*/\\1/' /proc/cmdline)
 echo "KEXEC: boot $boot at $(cut -d ' ' -f 1 /proc/uptime)"
@@ -95,8 +87,8 @@ def initramfs(share: Path, directory: Path) -> None:
             to = tree / library.lstrip("/")
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(library, to)
-    plain.put_modules(tree, [*plain.modules_of(MODULES), plain.larder_module()])
-    (tree / "init").write_text(INIT.format(share=share))
+    plain.put_modules(tree, [*plain.modules_of(plain.MODULES), plain.larder_module()])
+    (tree / "init").write_text(INIT.format(set_up=plain.SET_UP, share=share))
     (tree / "init").chmod(0o755)
     plain.pack(tree, share / "initrd")
     shutil.copy(kernels.image(plain.kernel()), share / "vmlinuz")
