@@ -33,7 +33,6 @@
 #include <linux/sched/mm.h>
 
 #include "larder.h"
-#include "trace.h"
 
 #define BUSY_TRIES	200u	/* of a segment that reclaim has in its hands, or whose summary is on its way */
 #define BUSY_MS		20u
@@ -44,6 +43,12 @@ void doubt_init(struct cache *c)
 {
 	mutex_init(&c->doubt.lock);
 	INIT_DELAYED_WORK(&c->doubt.work, doubt_work);
+}
+
+/* 0 is none. */
+static u32 attempt_after(u32 number)
+{
+	return number + 1 ?: 1;
 }
 
 /* The reads of volumes are compared while it is on: see io.c */
@@ -58,7 +63,7 @@ void doubt_begin(struct cache *c, struct flusher *f)
 	if (new) {
 		d->from = c->log.durable_sequence;
 		d->copies_from = f->covered_copies;
-		d->first = d->begun + 1 ?: 1;
+		d->first = attempt_after(d->begun);
 	}
 	d->copies_from = min(d->copies_from, f->covered_copies);
 	d->failures++;
@@ -90,7 +95,7 @@ static bool after_attempt(u32 number, u32 asked)
 
 u32 doubt_next(const struct cache *c)
 {
-	return unlikely(c->doubt.on) ? c->doubt.begun + 1 ?: 1 : 0;
+	return unlikely(c->doubt.on) ? attempt_after(c->doubt.begun) : 0;
 }
 
 int doubt_ask(struct cache *c, u32 *asked)
@@ -158,10 +163,7 @@ static int doubt_look_segment(struct cache *c, struct scrub_pass *p, u32 segment
 
 	while ((err = scrub_segment(c, p, segment, &n)) == -EAGAIN && tries++ < BUSY_TRIES)
 		msleep(BUSY_MS);
-	sum->slots += n.slots;
-	sum->errors += n.errors;
-	sum->dropped += n.dropped;
-	sum->unrepairable += n.unrepairable;
+	scrub_counts_add(sum, &n);
 	return err;
 }
 
@@ -257,7 +259,7 @@ int doubt_try(struct cache *c)
 	spin_lock_irq(&c->log.lock);
 	on = d->on && READ_ONCE(c->state) == CACHE_RUNNING;
 	if (on) {
-		d->begun = d->begun + 1 ?: 1;
+		d->begun = attempt_after(d->begun);
 		WRITE_ONCE(d->by, current);
 		failures = d->failures;
 	}

@@ -1126,6 +1126,7 @@ static inline bool shape_ended(const struct cache *c)
 bool scrub_ended(struct cache *c);			/* any context: stopped, or interrupted by a suspend */
 /* Whose it is: a scrub's, which ends with it, or when the cache is to stand still; doubt.c's, which goes on */
 enum scrub_reason { SCRUB_ASKED, SCRUB_DOUBT };
+void scrub_counts_add(struct scrub_counts *sum, const struct scrub_counts *n);	/* any context: of sum others may read */
 /* scrub_segment.c: its buffers, or NULL */
 struct scrub_pass *scrub_pass_create(struct cache *c, enum scrub_reason reason);
 void scrub_pass_free(struct scrub_pass *p);

@@ -36,10 +36,8 @@ bool scrub_ended(struct cache *c)
 
 /* ------------------------------------------------------------------ all of them */
 
-static void scrub_add(struct cache *c, const struct scrub_counts *n)
+void scrub_counts_add(struct scrub_counts *sum, const struct scrub_counts *n)
 {
-	struct scrub_counts *sum = &c->scrub.n;
-
 	WRITE_ONCE(sum->slots, sum->slots + n->slots);
 	WRITE_ONCE(sum->errors, sum->errors + n->errors);
 	WRITE_ONCE(sum->repaired, sum->repaired + n->repaired);
@@ -67,7 +65,7 @@ static int scrub_metadata(struct cache *c)
 
 	if (!err)
 		err = checkpoint_scrub(c, &n);
-	scrub_add(c, &n);
+	scrub_counts_add(&c->scrub.n, &n);
 	trace_larder_scrub(c, LARDER_NO_SEGMENT, &n);
 	return err;
 }
@@ -122,7 +120,7 @@ static int scrub_step(struct cache *c, unsigned long *delay)
 	if (s->pos == c->nr_segments)
 		return scrub_forget(c) ?: scrub_metadata(c);
 	err = scrub_segment(c, s->pass, s->pos, &n);
-	scrub_add(c, &n);
+	scrub_counts_add(&c->scrub.n, &n);
 	if (err == -EAGAIN && s->tries++ < BUSY_TRIES) {
 		*delay = BUSY_DELAY;
 		return err;

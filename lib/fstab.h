@@ -8,12 +8,12 @@
 
 /* Does systemd make mount units of this fstab? */
 bool fstab_is_systemds(void);
-/*
- * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  A boot does not wait for the
- * device, which is mounted whenever it comes.  Complains.
- */
 #define FSTAB_REMOTE 1u /* it needs the network, and is unmounted before that goes */
 #define FSTAB_ESSENTIAL 2u /* a boot does wait for it */
+/*
+ * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  A boot does not wait for the
+ * device, which is mounted whenever it comes.  flags: FSTAB_*.  Complains.
+ */
 int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, unsigned flags);
 /* The same line with another source, if it is there: what somebody changed in it stays.  Complains. */
 int fstab_move(const uint8_t uuid[16], const char *source);
