@@ -811,6 +811,9 @@ void volumes_suspend(struct cache *c)
 	struct volume_target *vt;
 	unsigned int noio;
 
+	/* so also as dm destroys the cache, with locks of a class of which those of volumes are taken below */
+	if (list_empty(&c->targets))
+		return;
 	mutex_lock(&c->targets_lock);
 	list_for_each_entry(vt, &c->targets, sibling) {
 		if (vt->suspended || !READ_ONCE(vt->live))

@@ -2,7 +2,6 @@
 """A cache fails: its volumes go on without it, and nobody sees an error, where nothing is dirty, or what is can be read.  It is
 stale from then on, if it comes back, before anything has reached the backing past it."""
 
-import contextlib
 import pytest
 from lib import simdisk
 from lib.larder import DATA_SECTOR, Stack, Volume, backing_alone, larder, wait_for
@@ -22,12 +21,6 @@ def make(make_disk, ssds: int = 1, **options: object) -> Stack:
 
 def passing(stack: Stack) -> None:
     wait_for(lambda: stack.volume.status()["state"] == "passing", 60, "the volume to leave")
-
-
-def take_told(stack: Stack) -> None:
-    """A superblock, with a flush in front, was refused: what that may have dropped is perhaps told once, to a flush (rule 2)."""
-    with contextlib.suppress(OSError):
-        stack.volume.flush()
 
 
 def flags(stack: Stack) -> str:
@@ -272,7 +265,7 @@ def test_it_is_written_back_later(make_disk, make_oracle, kernel_log):
             kill(stack.ssd, READ_ONLY)
         passing(stack)
         oracle.verify()
-        take_told(stack)
+        stack.volume.take_told()
         oracle.run(ops=200)
         oracle.verify()
         stack.stop()
@@ -298,7 +291,7 @@ def test_nobody_waits_for_it(make_disk, make_oracle, kernel_log):
     stack.hdd.heal()
     passing(stack)
     oracle.verify()
-    take_told(stack)
+    stack.volume.take_told()
     oracle.run(ops=200)
     oracle.verify()
     stack.stop()

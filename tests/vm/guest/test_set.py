@@ -523,6 +523,7 @@ def test_backing_that_does_not_take_the_generation(make_disk, make_oracle, kerne
     other.flush()
     if then == "all":
         stack.hdd.heal()
+        stack.volume.take_told()
         stack.volume.flush()
         oracle = make_oracle(stack.volume, size="32m", offset="40m")
         oracle.run(ops=500)
