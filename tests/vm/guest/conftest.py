@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from lib import command, dm, outcome, simdisk, watchdog
+from lib import command, dealt, dm, outcome, simdisk, watchdog
 from lib.kernel_log import KernelLog, begin_test
 from lib.oracle import Oracle
 
@@ -23,19 +23,7 @@ FACTOR = float(os.environ.get("LARDER_LIMIT_FACTOR", "1"))  # a debug kernel is 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "limit(seconds): time limit of this test")
     config.pluginmanager.register(outcome.Recorder(RESULTS), "outcome-recorder")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """LARDER_PART=I/N: the tests of each suite are dealt to N parts in turn; the I-th."""
-    part, _, parts = os.environ.get("LARDER_PART", "1/1").partition("/")
-    dealt: dict[str, int] = {}
-    mine, others = [], []
-    for item in items:
-        suite = outcome.suite_of(item.nodeid)
-        (mine if dealt.setdefault(suite, 0) % int(parts) == int(part) - 1 else others).append(item)
-        dealt[suite] += 1
-    config.hook.pytest_deselected(items=others)
-    items[:] = mine
+    config.pluginmanager.register(dealt.Dealer())
 
 
 @pytest.hookimpl(hookwrapper=True)

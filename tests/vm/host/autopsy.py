@@ -3,26 +3,12 @@
 
 import bisect
 import re
-import socket
 import time
 from pathlib import Path
 
+from .monitor import ask
+
 STACK_WORDS = 400
-
-
-def _ask(monitor: Path, *commands: str) -> str:
-    """QEMU's answers.  OSError: nobody listens."""
-    with socket.socket(socket.AF_UNIX) as s:
-        s.settimeout(5)
-        s.connect(str(monitor))
-        answer = b""
-        for command in ("", *commands):  # first the greeting
-            s.sendall(command.encode() + b"\n" if command else b"")
-            end = time.monotonic() + 5
-            while not answer.endswith(b"(qemu) ") and time.monotonic() < end:
-                answer += s.recv(1 << 16)
-            answer += b"\n"
-        return answer.decode(errors="replace")
 
 
 class Symbols:
@@ -54,7 +40,7 @@ def examine(results: Path, seconds: float = 1.0) -> str:
     lines = []
     for _ in range(3):
         try:
-            text = _ask(monitor, "info registers", f"x /{STACK_WORDS}gx $sp")
+            text = ask(monitor, "info registers", f"x /{STACK_WORDS}gx $sp")
         except OSError as e:
             lines.append(f"QEMU's monitor: {e}")
             break

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "guest"))
 
 from host import build, machine, process
-from lib import kernel_log, outcome
+from lib import dealt, kernel_log, outcome
 
 RESULTS = Path(os.environ["LARDER_RESULTS"])
 
@@ -21,6 +21,7 @@ RESULTS = Path(os.environ["LARDER_RESULTS"])
 def pytest_configure(config: pytest.Config) -> None:
     process.end_at(signal.SIGTERM, signal.SIGHUP)
     config.pluginmanager.register(outcome.Recorder(RESULTS), "outcome-recorder")
+    config.pluginmanager.register(dealt.Dealer())
 
 
 @pytest.fixture

@@ -36,9 +36,9 @@ def pytest_command(top: Path, paths: list[Path], expression: str) -> list[str]:
     return [*c, "-k", expression] if expression else c
 
 
-def environment(kernel: str, a: argparse.Namespace) -> dict[str, str]:
+def environment(kernel: str, a: argparse.Namespace, part: str) -> dict[str, str]:
     fixed = {"LARDER_SEED": str(a.seed), "LARDER_KERNEL": kernel, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return fixed | dict(e.split("=", 1) for e in a.env)
+    return fixed | dict(e.split("=", 1) for e in a.env) | ({"LARDER_PART": part} if part else {})
 
 
 def run_in_guest(
@@ -49,7 +49,7 @@ def run_in_guest(
     command = [*pytest_command(GUEST, paths, a.expression), f"--junitxml={where / 'junit.xml'}"]
     start = time.monotonic()
     needs = {"memory": a.memory, "icount": a.icount} | NEEDS.get(suites[0], {})
-    env = environment(kernel, a) | ({"LARDER_PART": part} if part else {})
+    env = environment(kernel, a, part)
     m = machine.Machine(kernel, where, products, command, environment=env, udev=a.udev, **needs)
     try:
         how = m.start().wait(a.timeout * len(suites))
@@ -58,7 +58,9 @@ def run_in_guest(
     return verdict.judge(kernel, suites, where, how, m.exit_status(), time.monotonic() - start)
 
 
-def run_on_host(kernel: str, suite: str, products: build.Products, where: Path, a: argparse.Namespace) -> list[verdict.Verdict]:
+def run_on_host(
+    kernel: str, suite: str, products: build.Products, where: Path, a: argparse.Namespace, part: str
+) -> list[verdict.Verdict]:
     """The tests boot their own machines, below 'where', by the fixtures in host/conftest.py."""
     where.mkdir(parents=True, exist_ok=True)
     (where / "tests.jsonl").unlink(missing_ok=True)
@@ -66,7 +68,7 @@ def run_on_host(kernel: str, suite: str, products: build.Products, where: Path, 
     command = [*pytest_command(HERE, [HERE / f"test_{suite}.py"], a.expression), f"--junitxml={where / 'junit.xml'}"]
     env = (
         os.environ
-        | environment(kernel, a)
+        | environment(kernel, a, part)
         | plain.environment(kernel, products, where)
         | {"PYTHONDONTWRITEBYTECODE": "1"}
     )
@@ -94,7 +96,7 @@ def run(
         if guest_path(suites[0]):
             new = run_in_guest(kernel, suites, products, where, a, part)
         else:
-            new = run_on_host(kernel, suites[0], products, where, a)
+            new = run_on_host(kernel, suites[0], products, where, a, part)
         verdicts += new
         suites = suites[len(new) :]
     return verdicts

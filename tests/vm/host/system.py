@@ -7,6 +7,7 @@ The packages come from a mirror, once: their tar file is kept in the cache direc
 import hashlib
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import build
@@ -85,27 +86,34 @@ def put(tree: Path, name: str, text: str, mode: int = 0o644) -> None:
     path.chmod(mode)
 
 
-def image(directory: Path, work: str, more: str = "", simulated: bool = False, files: dict[str, str] | None = None) -> Path:
+def image(
+    directory: Path,
+    work: str,
+    more: str = "",
+    simulated: bool = False,
+    files: dict[str, str] | None = None,
+    modules: Iterable[str] = (),
+) -> Path:
     """The disk, whose serial number is "system".
 
     work: a script that runs at the end of each boot; then the machine goes off.  more: packages, each behind a comma.
-    simulated: it has the module of simulated disks, too.  files: more of them, with their text.
+    simulated: it has the module of simulated disks, too.  files: more of them, with their text.  modules: more of the kernel's.
     """
     tree, out = directory / "tree", directory / "system.img"
     tree.mkdir()
     run("tar", "-C", tree, "--exclude=./dev/*", *AS_USER[0], "-xf", clean(PACKAGES + more))
     for part, products in (("tools", program("larder").parent), ("daemon", program("larderd").parent)):
         run("make", "-s", "-C", TOP / part, "install", f"BUILD={products}", f"DESTDIR={tree}", "PREFIX=/usr")
-    modules = tree / "usr/lib/modules" / kernel()
-    for module in modules_of([*FIRST, *MODULES]):
-        to = modules / module.relative_to(Path("/lib/modules", kernel()))
+    loadable = tree / "usr/lib/modules" / kernel()
+    for module in modules_of([*FIRST, *MODULES, *modules]):
+        to = loadable / module.relative_to(Path("/lib/modules", kernel()))
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(module, to)
-    (modules / "updates").mkdir()
+    (loadable / "updates").mkdir()
     for name in ("larder.ko", *(["simdisk.ko"] if simulated else [])):
-        shutil.copy(larder_module(name), modules / "updates" / name)
+        shutil.copy(larder_module(name), loadable / "updates" / name)
     for name in ("modules.builtin", "modules.order", "modules.builtin.modinfo"):
-        shutil.copy(Path("/lib/modules", kernel(), name), modules)
+        shutil.copy(Path("/lib/modules", kernel(), name), loadable)
     run("depmod", "-b", tree, kernel())
     shutil.copy(f"/boot/config-{kernel()}", tree / "boot")  # for who makes an initramfs
     put(tree, "etc/machine-id", MACHINE_ID + "\n")

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Five disks of a stack appear one by one, in every order, in a running Debian with systemd, mdadm's and larder's own udev rules.
+
+Nothing is judged by the clock: what is missing is waited for for an hour.  What is printed: how long it took from the last disk to
+/dev/larder/NAME and to the mounted filesystem, how long udev was busy with any one event, and larder-probe with a member.
+LARDER_ORDERS: how many orders of the 120, drawn (all).
+"""
+
+import itertools
+import os
+import random
+import re
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from host import driven, system
+from lib import kernel_log
+
+HALVES = 2
+BY_ID = "/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_"
+WAIT = "3600"
+PATIENCE = {
+    "etc/larder/larder.conf": f"wait {WAIT}\n",
+    # mdadm's: 30 s
+    "etc/systemd/system/mdadm-last-resort@.timer.d/patience.conf": f"[Timer]\nOnActiveSec=\nOnActiveSec={WAIT}\n",
+}
+CREATE = (
+    f"larder create data {' '.join(f'--backing {BY_ID}hdd{i}' for i in range(3))} --raid 5"
+    f" {' '.join(f'--cache {BY_ID}ssd{i}' for i in range(2))}"
+    " --encrypt luks2:keyfile=/etc/larder.key --iter-time 10 --mkfs ext4 --mount /srv/data --yes"
+)
+ARRIVES = "until mountpoint -q /srv/data; do sleep 0.2; done"
+# that somebody wished so is forgotten, as behind a boot
+AWAY = "systemctl stop srv-data.mount larderd && larder stop data && rm -r /run/larder/stopped"
+# of udevd, by `udevadm monitor`: from the kernel's event to the end of what the rules did; seconds, and the event
+LONGEST = """awk -F '[][]' '
+	$1 == "KERNEL" { begun[$3] = $2 }
+	$1 ~ /^UDEV/ && $3 in begun { took = $2 - begun[$3]; delete begun[$3]; if (took > most) { most = took; what = $3 } }
+	END { printf "%.3f s,%s", most, what }' /run/events""".replace("\n", " ")
+MONOTONIC = "-p ActiveEnterTimestampMonotonic --value"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("system")
+
+
+@pytest.fixture(scope="module")
+def initramfs(directory) -> Path:
+    return system.initramfs(directory)
+
+
+@pytest.fixture
+def machine(directory, initramfs, request) -> Iterator[driven.Driven]:
+    root = system.image(directory, driven.WORK, files=PATIENCE, modules=driven.MODULES)
+    words = "systemd.mask=serial-getty@ttyS0.service systemd.mask=systemd-ask-password-console.path"
+    with driven.driven(request.node.name, initramfs, root, words) as m:
+        yield m
+        console = m.off()
+    root.unlink(missing_ok=True)
+    bad = kernel_log.bad_lines(console.splitlines())
+    assert not bad, "kernel log:\n" + "\n".join(bad)
+
+
+@pytest.fixture
+def disks(make_disk_file) -> list[Path]:
+    return [make_disk_file(f"hdd{i}", 96) for i in range(3)] + [make_disk_file(f"ssd{i}", 48) for i in range(2)]
+
+
+def attached(machine: driven.Driven, disk: Path) -> None:
+    machine.run(f"until [ -b {BY_ID}{disk.stem} ]; do sleep 0.1; done")
+
+
+def appeared(machine: driven.Driven) -> float:
+    """When the last disk did, in seconds of its clock."""
+    line = machine.run("dmesg | grep 'Attached SCSI disk' | tail -n 1")
+    return float(re.match(r"\[ *([0-9.]+)\] ", line)[1])
+
+
+def since_boot(machine: driven.Driven, unit: str) -> float:
+    return int(machine.run(f"systemctl show {unit} {MONOTONIC}")) / 1e6
+
+
+def create(machine: driven.Driven, disks: list[Path]) -> None:
+    for d in disks:
+        machine.plug(d)
+        attached(machine, d)
+    machine.run("mkdir -p /srv/data; head -c 64 /dev/urandom > /etc/larder.key; chmod 600 /etc/larder.key")
+    machine.run(CREATE)
+    machine.run("for array in /dev/md[0-9]*; do mdadm --wait $array; done", status=None)  # its last disk is made from the others
+    write(machine)
+
+
+def write(machine: driven.Driven) -> None:
+    machine.run("cd /srv/data && head -c 300000 /dev/urandom > content && sha256sum content > sum && sync -f .")
+
+
+def read(machine: driven.Driven) -> None:
+    machine.run("cd /srv/data && echo 3 > /proc/sys/vm/drop_caches && sha256sum --quiet -c sum")
+    machine.run("larder status data")
+
+
+def go(machine: driven.Driven, disks: list[Path]) -> None:
+    machine.run(AWAY)
+    for d in disks:
+        machine.pull(d)
+    machine.run("while compgen -G '/sys/block/sd*'; do sleep 0.1; done > /dev/null; udevadm settle")
+
+
+@pytest.mark.parametrize("half", range(HALVES))
+def test_every_order(machine, disks, seed, half):
+    r = random.Random(seed)
+    orders = list(itertools.permutations(disks))
+    r.shuffle(orders)
+    orders = orders[: int(os.environ.get("LARDER_ORDERS", len(orders)))][half::HALVES]
+    create(machine, disks)
+    probes = machine.run(f"TIMEFORMAT=%R; for i in {{1..20}}; do time /lib/udev/larder-probe {BY_ID}ssd0 > /dev/null; done")
+    machine.run("udevadm monitor --kernel --udev --subsystem-match=block > /run/events 2>&1 &")
+    named, mounted = [], []
+    for order in orders:
+        go(machine, disks)
+        machine.run("systemctl start larderd; systemctl start --no-block srv-data.mount")  # as a boot does, which waits for it
+        for d in order:
+            machine.plug(d)
+            time.sleep(r.choice((0, 0, r.uniform(0, 1.5))))
+        machine.run(ARRIVES)
+        last = appeared(machine)
+        named.append(since_boot(machine, "dev-larder-data.device") - last)
+        mounted.append(since_boot(machine, "srv-data.mount") - last)
+        print(f"{' '.join(d.stem for d in order)}: /dev/larder/data {named[-1]:.2f} s behind the last, mounted {mounted[-1]:.2f} s")
+        read(machine)
+        write(machine)
+    for what, times in (("/dev/larder/data", named), ("mounted", mounted)):
+        print(f"{what}: {statistics.median(times):.2f} s in the middle, {max(times):.2f} s at most, behind the last of the disks")
+    print(f"longest event of udev: {machine.run(LONGEST)}")
+    print(f"larder-probe: {statistics.median(map(float, probes.split())) * 1000:.0f} ms")
