@@ -13,6 +13,7 @@
 #include "cow.h"
 #include "format_features.h"
 #include "integrity.h"
+#include "layout.h"
 #include "stacks.h"
 #include "tiers.h"
 #include "verbs.h"
@@ -28,6 +29,7 @@ static const struct field fields[] = {
 	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, luks2-aead:CIPHER, writeback, raid1, ...; of a disk with dm-integrity crc32c; of a snapshot its name" },
 	{ "state", VALUE_TEXT, "State", "of the layer" },
 	{ "size", VALUE_BYTES, "Size", "of the layer's device" },
+	{ "free", VALUE_BYTES, "Free", "of a volume: what its disk or array has room for besides, and larder resize takes" },
 	{ "device", VALUE_TEXT, "Device", "its node" },
 	{ "mount", VALUE_TEXT, "Mount", "where it is mounted" },
 	{ "uuid", VALUE_TEXT, "UUID", "of the layer" },
@@ -466,6 +468,28 @@ static void add_snapshots(struct tree *t, int depth)
 	}
 }
 
+/* Room behind the volume, bytes; 0: none, or not known as neither volume nor disk is here. */
+static uint64_t free_room(const struct view *view)
+{
+	const struct mapped *volume = view->layers.volume;
+	const struct member *m = view->found->volume;
+	struct volume_layout layout = { 0 };
+	struct device device;
+	uint64_t room = 0, now = 0;
+
+	if (volume) {
+		now = volume->sectors;
+		room = status_number(volume->status, "room_sectors");
+	} else if (m && !m->copy_only && !device_try(&device, m->path)) {
+		layout.data_offset = le64toh(m->sb.volume.data_offset);
+		layout.tail_reserve = le64toh(m->sb.volume.tail_reserve);
+		now = le64toh(m->sb.volume.sectors);
+		room = volume_layout(&layout, device.bytes, device.logical_block) ? 0 : layout.sectors;
+		device_close(&device);
+	}
+	return room > now ? (room - now) << LARDER_SECTOR_SHIFT : 0;
+}
+
 static void add_layers(struct tree *t)
 {
 	const struct stack *s = &t->view->found->stack;
@@ -494,6 +518,8 @@ static void add_layers(struct tree *t)
 	cell(t, "background", tiers_background(s));
 	if (t->view->found->volume)
 		set_format(t, t->view->found->volume);
+	if (free_room(t->view))
+		report_set(t->report, &t->row, "free", "%" PRIu64, free_room(t->view));
 	add(t, depth, "volume", s->mode, l->linear ? "linear" : state ? state : "stopped", l->node, part);
 	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
 	add_ssds(t, depth + 2);
@@ -538,7 +564,7 @@ static int table(int argc, char **argv, const char *usage, int words)
 		result = stack_find(&stacks, argv[first], &only);
 	if (!result)
 		report = report_new("stacks", sections, counts, 1,
-				    words ? "tree,number,type,state,size,device,mount,uuid" : "tree,type,state,size,device,mount", &options,
+				    words ? "tree,number,type,state,size,free,device,mount,uuid" : "tree,type,state,size,device,mount", &options,
 				    &result);
 	for (size_t i = 0; report && i < stacks.number; i++)
 		if (!only || only == &stacks.found[i])

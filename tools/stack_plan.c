@@ -6,6 +6,7 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -273,6 +274,11 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 	uuid_generate_random(stack->uuid);
 	stack_host(stack->host);
 	stack->state = STACK_CREATING;
+	if (request->size != VOLUME_SIZE_ALL) {
+		if (!request->size || request->size % LARDER_SLOT_SIZE || request->size > INT64_MAX)
+			return complain(LARDER_USAGE, "--size: must be a multiple of 4096 bytes, and not 0: 100G, say");
+		stack->size = request->size;
+	}
 	result = request->separate ? parse_separate(request, stack) : parse_raid(request, stack);
 	result = result ? result : parse_integrity(request, stack);
 	result = result ? result : parse_spares(request, stack);
@@ -366,7 +372,22 @@ static int check_twice(const char *const *paths, int number)
 }
 
 /* One device: free, fit, without anything of value.  Changes nothing. */
-static int check_device(const struct making *m, const char *path, uint64_t *bytes, unsigned *logical)
+struct looked {
+	uint64_t bytes, room; /* room: of a volume alone on it */
+	unsigned logical;
+};
+
+static uint64_t volume_room(const struct device *device)
+{
+	struct volume_layout layout = { .tail_reserve = LARDER_DEF_TAIL_RESERVE };
+	struct device_topology topology;
+
+	device_topology(device, &topology);
+	layout.data_offset = volume_data_offset(&topology, device->bytes);
+	return volume_layout(&layout, device->bytes, device->logical_block) ? 0 : layout.sectors << LARDER_SECTOR_SHIFT;
+}
+
+static int check_device(const struct making *m, const char *path, struct looked *looked)
 {
 	struct claim_request claim = { .path = path, .wipe = m->request->wipe, .discard_dirty = m->request->discard_dirty, .yes = true,
 				       .dry_run = true };
@@ -375,8 +396,7 @@ static int check_device(const struct making *m, const char *path, uint64_t *byte
 
 	if (result)
 		return result;
-	*bytes = device.bytes;
-	*logical = device.logical_block;
+	*looked = (struct looked){ device.bytes, volume_room(&device), device.logical_block };
 	if (!device.block && !m->request->dry_run)
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", path);
 	result = result ? result : claim_clear(&device, &claim);
@@ -386,14 +406,13 @@ static int check_device(const struct making *m, const char *path, uint64_t *byte
 
 static int check_ssd(const struct making *m, const char *path, struct cache_layout *layout)
 {
+	struct looked looked;
 	const char *why;
-	uint64_t bytes;
-	unsigned logical;
-	int result = check_device(m, path, &bytes, &logical);
+	int result = check_device(m, path, &looked);
 
 	if (result)
 		return result;
-	why = cache_layout(layout, bytes, logical);
+	why = cache_layout(layout, looked.bytes, looked.logical);
 	return why ? complain(LARDER_FAILED, "%s: %s", path, why) : LARDER_DONE;
 }
 
@@ -426,24 +445,55 @@ static uint64_t least_volume(const struct stack *stack)
 	       (*stack->aead ? TAGS_LEAST : 0) + fs;
 }
 
+/* Where the volume goes has that much room for it, at least. */
+static int check_size(const struct making *m, const char *where, uint64_t room)
+{
+	uint64_t least = least_volume(&m->stack) - LARDER_DEF_DATA_OFFSET - LARDER_DEF_TAIL_RESERVE;
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+
+	if (!m->stack.size)
+		return LARDER_DONE;
+	size_print(a, m->stack.size, &human);
+	if (m->stack.size < least)
+		return complain(LARDER_USAGE, "--size: too small: it is %s, and this stack needs a volume of %s at least", a, size_print(b, least, &human));
+	if (m->stack.size <= room)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: --size: %s are more than it has room for, %s (%" PRIu64 " bytes); give no more, or leave it out: the volume takes all then",
+			where, a, size_print(b, room, &human), room);
+}
+
 static int check_separate(const struct making *m)
 {
 	const struct argument_list *disks = &m->request->disks;
 	char a[SIZE_TEXT], b[SIZE_TEXT];
+	int result = LARDER_DONE;
 
-	for (int i = 0; i < disks->number; i++)
+	for (int i = 0; !result && i < disks->number; i++) {
 		if (m->disk_bytes[i] < least_volume(&m->stack))
 			return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a volume of its own needs %s", disks->value[i],
 					size_print(a, m->disk_bytes[i], &human), size_print(b, least_volume(&m->stack), &human));
-	return LARDER_DONE;
+		result = check_size(m, disks->value[i], m->disk_room[i]);
+	}
+	return result;
+}
+
+/*
+ * Of all the volume may have where it lies on an array, which is not there yet: its data begin behind a stripe, of chunks of 512 KiB, at most.  Not too
+ * much, or it would be refused when all disks have been overwritten.
+ */
+static uint64_t array_room(const struct making *m, uint64_t all)
+{
+	uint64_t taken = LARDER_DEF_DATA_OFFSET + LARDER_DEF_TAIL_RESERVE + m->stack.legs * (uint64_t)MD_CHUNK;
+
+	return (all > taken ? all - taken : 0) & ~(uint64_t)(LARDER_SLOT_SIZE - 1);
 }
 
 /* Each must be able to take the place of any disk: the array takes as much of each as the smallest has. */
 static int check_spares(const struct making *m)
 {
-	uint64_t bytes, least = UINT64_MAX;
+	uint64_t least = UINT64_MAX;
 	char a[SIZE_TEXT], b[SIZE_TEXT];
-	unsigned logical;
+	struct looked looked;
 	int result = LARDER_DONE;
 
 	for (int i = 0; i < m->request->disks.number; i++)
@@ -451,10 +501,10 @@ static int check_spares(const struct making *m)
 	for (int i = 0; !result && i < m->request->spares.number; i++) {
 		const char *path = m->request->spares.value[i];
 
-		result = check_device(m, path, &bytes, &logical);
-		if (!result && bytes < least)
+		result = check_device(m, path, &looked);
+		if (!result && looked.bytes < least)
 			result = complain(LARDER_FAILED, "%s: size: too small for a spare: it has %s, and the array takes %s of each disk", path,
-					  size_print(a, bytes, &human), size_print(b, least, &human));
+					  size_print(a, looked.bytes, &human), size_print(b, least, &human));
 	}
 	return result;
 }
@@ -473,17 +523,20 @@ static int check_disks(struct making *m)
 {
 	const struct argument_list *disks = &m->request->disks;
 	char a[SIZE_TEXT], b[SIZE_TEXT];
+	struct looked looked = { 0 };
 	uint64_t all;
-	unsigned logical;
 	int result = LARDER_DONE;
 
-	for (int i = 0; !result && i < disks->number; i++)
-		result = check_device(m, disks->value[i], &m->disk_bytes[i], &logical);
+	for (int i = 0; !result && i < disks->number; i++) {
+		result = check_device(m, disks->value[i], &looked);
+		m->disk_bytes[i] = looked.bytes;
+		m->disk_room[i] = looked.room;
+	}
 	if (result || m->request->separate)
 		return result ? result : check_separate(m);
 	all = usable(m);
 	if (all >= least_volume(&m->stack))
-		return LARDER_DONE;
+		return *m->stack.raid ? check_size(m, "--raid", array_room(m, all)) : check_size(m, disks->value[0], m->disk_room[0]);
 	for (int i = 1; i < disks->number; i++)
 		if (m->disk_bytes[i] < m->disk_bytes[0])
 			m->disk_bytes[0] = m->disk_bytes[i];
@@ -735,7 +788,11 @@ void stack_show_plan(const struct making *m)
 		show_integrity(m);
 	if (m->unused)
 		printf("  unused: %s, as the disks are of unequal size\n", size_print(a, m->unused, &human));
-	printf("  volume: %s, mode %s%s%s\n", m->request->separate ? "one on each" : s->name, s->mode, *s->class ? ", class " : "", s->class);
+	printf("  volume: %s%s%s, mode %s%s%s\n", m->request->separate ? "one on each" : s->name, s->size ? ", " : "",
+	       s->size ? size_print(a, s->size, &human) : "", s->mode, *s->class ? ", class " : "", s->class);
+	if (s->size)
+		printf("  free: the rest of %s%s\n", *s->raid ? "the array" : m->request->separate ? "each disk" : "the disk",
+		       *s->aead ? "; a stack with tags cannot grow into it" : "; larder resize takes it");
 	if (tiers_wanted(&m->request->tiers) || m->request->tiers.labels.number)
 		show_tiers(m);
 	if (s->encrypted)

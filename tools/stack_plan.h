@@ -13,7 +13,7 @@ struct stack_request {
 	bool integrity; /* dm-integrity below each disk of the array */
 	const char *raid, *mode, *class, *encrypt, *cipher, *label, *mkfs, *mkfs_options, *mount, *header_backup;
 	struct tiers_request tiers;
-	uint64_t iteration_ms;
+	uint64_t iteration_ms, size; /* size: of its volume, bytes; VOLUME_SIZE_ALL */
 	bool separate, essential, wipe, dry_run, yes, resume;
 	const char *discard_dirty;
 };
@@ -23,6 +23,7 @@ struct making {
 	struct stack stack; /* with --separate the first one, then the next ones in its place */
 	const struct stack_request *request;
 	uint64_t disk_bytes[MD_LEGS_MAX], unused; /* of the disks */
+	uint64_t disk_room[MD_LEGS_MAX]; /* of a volume alone on each, bytes */
 	uint32_t ssds;
 	struct tier_set set; /* of its cache */
 	char cache_label[LARDER_LABEL_SIZE + 1];

@@ -853,6 +853,31 @@ def test_stack_grows(disks, key, done):
     remove()
 
 
+def test_made_smaller(disks):
+    """A volume of a given size, also where the making was cut short before it; what is free is shown, and taken, part and all."""
+
+    def free():
+        found = json.loads(larder("show", "data", "-o", "layer,free", "--units", "b", "--reportformat", "json").stdout)["stacks"]
+        return int(next(r["free"] for r in found if r["layer"] == "volume").rstrip("B") or 0)
+
+    killed_at(disks, "the array", "--size", "48M")
+    larder("create", "--resume", "data")
+    assert dm.DmDevice("data").sectors == 48 << 11
+    write(0)
+    small, left = room(), free()
+    assert left > 20 << 20
+    refused(UNSAFE, ["resize", "data", "--size", "40M"], "cannot be made smaller")
+    refused(FAILED, ["resize", "data", "--size", "1G"], "--size", "has room for")
+    assert "takes 56.00MiB" in larder("resize", "data", "--size", "56M", "--dry-run").stdout
+    assert dm.DmDevice("data").sectors == 48 << 11
+    larder("resize", "data", "--size", "56M")
+    assert dm.DmDevice("data").sectors == 56 << 11 and free() == left - (8 << 20) and room() > small + (6 << 20)
+    larder("resize", "data")
+    assert dm.DmDevice("data").sectors == (48 << 11) + (left >> 9) and not free()
+    check([0])
+    remove()
+
+
 @pytest.mark.parametrize("fs", ["xfs", "btrfs"])
 def test_filesystem_grows(make_disk, disks, fs):
     """On one disk, not encrypted."""
