@@ -1098,7 +1098,8 @@ def test_descriptions_with_bad_generations(larder, described):
 
 
 @pytest.mark.parametrize("keep", ["none", "7"])
-def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep):
+@pytest.mark.parametrize("verb", ["rename {} films", "set {} --backing-label films"])
+def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep, verb):
     """Whatever a change of the description was cut off at, SSDs have not seen more than the volume has."""
     described.volume(described.plain)
     described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
@@ -1111,8 +1112,8 @@ def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep
             path.write_bytes(content)
         cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
         cut["POWER_CUT_LOG"] = str(tmp_path / "calls")
-        words = [larder.program, "rename", str(described.uuid), "films"]
-        run = subprocess.run(words, capture_output=True, text=True, env=larder.environment(cut), timeout=60)
+        words = verb.format(described.uuid).split()
+        run = subprocess.run([larder.program, *words], capture_output=True, text=True, env=larder.environment(cut), timeout=60)
         done = run.returncode == 0
         assert done or run.returncode == 88, run.stderr
         run = larder("assemble", "--all", "--dry-run")
@@ -1125,7 +1126,7 @@ def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep
         volume, ssd = texts[0]["generation"], int(texts[1]["ready"][0].split()[2])
         seen.add((volume, ssd))
         assert ssd <= volume
-        larder("rename", described.uuid, "films")
+        larder(*words)
     assert seen == {(3, 3), (4, 3), (4, 4)}
 
 

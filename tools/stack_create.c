@@ -469,32 +469,28 @@ static int run_mkfs(const struct stack *stack, const char *device)
 
 static int make_filesystem(struct making *m)
 {
-	char *name, *node;
+	char *node;
 	int result = start_crypt(&m->stack, &m->secret, NULL);
 
 	if (result || !*m->stack.fs)
 		return result;
-	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
-	node = mapper_path(name);
+	node = stack_top_node(&m->stack);
 	result = run_mkfs(&m->stack, node);
 	free(node);
-	free(name);
 	return result;
 }
 
 static int make_mount(struct making *m)
 {
-	char *name, *node;
+	char *node;
 	int result = start_crypt(&m->stack, &m->secret, NULL);
 
 	if (result || !*m->stack.mount)
 		return result;
-	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
-	node = mapper_path(name);
+	node = stack_top_node(&m->stack);
 	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs,
 			   (device_is_remote(node) ? FSTAB_REMOTE : 0) | (m->request->essential ? FSTAB_ESSENTIAL : 0));
 	free(node);
-	free(name);
 	return result ? result : start_mount(&m->stack, true);
 }
 

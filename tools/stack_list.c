@@ -33,6 +33,9 @@ static const struct field fields[] = {
 	{ "device", VALUE_TEXT, "Device", "its node" },
 	{ "mount", VALUE_TEXT, "Mount", "where it is mounted" },
 	{ "uuid", VALUE_TEXT, "UUID", "of the layer" },
+	{ "mountpoint", VALUE_TEXT, "Mountpoint", "of a filesystem: where the stack is to be mounted, as larder set changes it" },
+	{ "keyfile", VALUE_TEXT, "Keyfile", "of LUKS: what is to open it at a boot; likewise" },
+	{ "class", VALUE_TEXT, "Class", "of a volume: what is cached from each start on; likewise" },
 	{ "label", VALUE_TEXT, "Label", "of an SSD, or of the disks, as --foreground, --promote and --background take it" },
 	{ "foreground", VALUE_TEXT, "Foreground", "of a volume: label of the devices to which writes go first" },
 	{ "promote", VALUE_TEXT, "Promote", "of a volume: label of those to which what is read is copied, or none" },
@@ -505,10 +508,12 @@ static void add_layers(struct tree *t)
 	if (*s->fs) {
 		stack_part(s, "fs", part);
 		cell(t, "mount", l->mounted);
+		cell(t, "mountpoint", s->mount);
 		add(t, depth++, "filesystem", s->fs, *l->mounted ? "mounted" : "", l->top, part);
 	}
 	if (s->encrypted) {
 		stack_part(s, "crypt", part);
+		cell(t, "keyfile", s->keyfile);
 		add(t, depth++, "luks", *s->aead ? aead : "luks2", l->open ? "open" : "locked", l->top, part);
 	}
 	stack_part(s, "volume", part);
@@ -516,6 +521,7 @@ static void add_layers(struct tree *t)
 	cell(t, "foreground", tiers_foreground(&t->set, s, tier));
 	cell(t, "promote", tiers_promote(&t->set, s, tier));
 	cell(t, "background", tiers_background(s));
+	cell(t, "class", s->class);
 	if (t->view->found->volume)
 		set_format(t, t->view->found->volume);
 	if (free_room(t->view))

@@ -54,11 +54,36 @@ static int parse_token(const char *text, struct stack *stack)
 	return LARDER_DONE;
 }
 
+int stack_parse_keyfile(struct stack *stack, const char *option, const char *path)
+{
+	char *full = realpath(path, NULL);
+
+	if (!full)
+		return complain(LARDER_NOT_FOUND, "%s: %s: no such key file", option, path);
+	if (!stack_text_valid(full, true)) {
+		free(full);
+		return complain(LARDER_USAGE, "%s: the path of the key file is too long, or not printable", option);
+	}
+	strcpy(stack->keyfile, full);
+	free(full);
+	return LARDER_DONE;
+}
+
+int stack_check_keyfile(const struct stack *stack, const char *option)
+{
+	size_t length = strlen(stack->mount);
+
+	if (!*stack->keyfile || !length || strncmp(stack->keyfile, stack->mount, length) ||
+	    (stack->mount[length - 1] != '/' && stack->keyfile[length] != '/'))
+		return LARDER_DONE;
+	return complain(LARDER_USAGE, "%s: %s: the key file would lie behind the mount that it opens", option, stack->keyfile);
+}
+
 static int parse_encrypt(const struct stack_request *request, struct stack *stack)
 {
 	const char *how = request->encrypt, *by;
 	bool aead;
-	char *full;
+	int result;
 
 	if (!how)
 		return parse_cipher(request, stack, false);
@@ -75,19 +100,8 @@ static int parse_encrypt(const struct stack_request *request, struct stack *stac
 		return parse_token(by + 1, stack);
 	if (strncmp(by, ":keyfile=", 9))
 		return complain(LARDER_USAGE, "--encrypt: what follows the : is passphrase (it is asked for), keyfile=FILE, " TOKEN_GRAMMAR);
-	full = realpath(by + 9, NULL);
-	if (!full)
-		return complain(LARDER_NOT_FOUND, "--encrypt: %s: no such key file", by + 9);
-	if (!stack_text_valid(full, true)) {
-		free(full);
-		return complain(LARDER_USAGE, "--encrypt: the path of the key file is too long, or not printable");
-	}
-	strcpy(stack->keyfile, full);
-	free(full);
-	if (*stack->mount && !strncmp(stack->keyfile, stack->mount, strlen(stack->mount)) &&
-	    (stack->mount[strlen(stack->mount) - 1] == '/' || stack->keyfile[strlen(stack->mount)] == '/'))
-		return complain(LARDER_USAGE, "--encrypt: %s: the key file would lie behind the mount that it opens", stack->keyfile);
-	return LARDER_DONE;
+	result = stack_parse_keyfile(stack, "--encrypt", by + 9);
+	return result ? result : stack_check_keyfile(stack, "--encrypt");
 }
 
 char *stack_backup_path(const struct stack *stack, const char *word)
@@ -156,15 +170,21 @@ static int parse_separate(const struct stack_request *request, struct stack *sta
 	return LARDER_DONE;
 }
 
+int stack_parse_label(struct stack *stack, const char *text)
+{
+	if (!device_label_valid(text))
+		return complain(LARDER_USAGE, "--backing-label: '%s' is not " DEVICE_LABEL_WORDS, text);
+	strcpy(stack->disks, text);
+	return LARDER_DONE;
+}
+
 static int parse_labels(const struct stack_request *request, struct stack *stack)
 {
 	const struct argument_list *caches = &request->caches;
 	struct tier_set ignored;
 
-	if (request->tiers.disks && !device_label_valid(request->tiers.disks))
-		return complain(LARDER_USAGE, "--backing-label: '%s' is not " DEVICE_LABEL_WORDS, request->tiers.disks);
-	if (request->tiers.disks)
-		strcpy(stack->disks, request->tiers.disks);
+	if (request->tiers.disks && stack_parse_label(stack, request->tiers.disks))
+		return LARDER_USAGE;
 	if (request->tiers.labels.number && caches->number == 1 && !strchr(caches->value[0], '/'))
 		return complain(LARDER_USAGE, "--cache-label: is for a cache that is made; larder cache label %s SSD LABEL is for one that is there", caches->value[0]);
 	return tiers_new_set(&request->tiers.labels, caches->number, &ignored);
@@ -223,6 +243,14 @@ static int parse_spares(const struct stack_request *request, struct stack *stack
 	return LARDER_DONE;
 }
 
+int stack_parse_mount(struct stack *stack, const char *text)
+{
+	if (!stack_text_valid(text, true))
+		return complain(LARDER_USAGE, "--mount: '%s' is not an absolute path, or too long", text);
+	strcpy(stack->mount, text);
+	return LARDER_DONE;
+}
+
 static int parse_filesystem(const struct stack_request *request, struct stack *stack)
 {
 	static const struct {
@@ -249,11 +277,7 @@ static int parse_filesystem(const struct stack_request *request, struct stack *s
 		return complain(LARDER_USAGE, "--mkfs-options: is too long, empty, or not printable");
 	if (request->mkfs_options)
 		strcpy(stack->mkfs, request->mkfs_options);
-	if (request->mount && !stack_text_valid(request->mount, true))
-		return complain(LARDER_USAGE, "--mount: '%s' is not an absolute path, or too long", request->mount);
-	if (request->mount)
-		strcpy(stack->mount, request->mount);
-	return LARDER_DONE;
+	return request->mount ? stack_parse_mount(stack, request->mount) : LARDER_DONE;
 }
 
 int stack_check_iteration(uint64_t ms)
@@ -262,10 +286,24 @@ int stack_check_iteration(uint64_t ms)
 	return ms > UINT32_MAX ? complain(LARDER_USAGE, "--iter-time: is at most %u milliseconds", UINT32_MAX) : LARDER_DONE;
 }
 
+int stack_parse_class(struct stack *stack, const char *text)
+{
+	if (!*text || strlen(text) >= sizeof(stack->class) || strpbrk(text, " \t\n\\"))
+		return complain(LARDER_USAGE, "--class: is not one word, or too long; see docs/interface.md");
+	strcpy(stack->class, text);
+	return LARDER_DONE;
+}
+
+int stack_parse_mode(const char *text)
+{
+	uint32_t mode;
+
+	return mode_parse(text, &mode) ? LARDER_DONE : complain(LARDER_USAGE, "--mode: '%s' is not one of writeback, writethrough, writearound", text);
+}
+
 int stack_parse(const struct stack_request *request, struct stack *stack)
 {
 	int result;
-	uint32_t mode;
 
 	if (!name_valid(request->name))
 		return complain(LARDER_USAGE,
@@ -295,13 +333,9 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 				LARDER_MAX_DEVICES);
 	if (parse_labels(request, stack))
 		return LARDER_USAGE;
-	if (request->mode && !mode_parse(request->mode, &mode))
-		return complain(LARDER_USAGE, "--mode: '%s' is not one of writeback, writethrough, writearound", request->mode);
-	if (request->class && (strlen(request->class) >= sizeof(stack->class) || strpbrk(request->class, " \t\n\\")))
-		return complain(LARDER_USAGE, "--class: is not one word, or too long; see docs/interface.md");
-	if (request->class)
-		strcpy(stack->class, request->class);
-	return LARDER_DONE;
+	if (request->mode && stack_parse_mode(request->mode))
+		return LARDER_USAGE;
+	return request->class ? stack_parse_class(stack, request->class) : LARDER_DONE;
 }
 
 /* ------------------------------------------------------------------ the devices, looked at */
@@ -339,7 +373,7 @@ int stack_check_token(struct making *m)
 	return result;
 }
 
-static int check_mount(const struct stack *stack)
+int stack_check_mount(const struct stack *stack)
 {
 	struct stat here, above;
 	char *parent;
@@ -690,7 +724,7 @@ int stack_plan(struct making *m)
 	result = result ? result : stack_check_token(m);
 	if (!result && !r->dry_run)
 		result = stack_check_backup(&m->stack, r->header_backup);
-	result = result ? result : check_mount(&m->stack);
+	result = result ? result : stack_check_mount(&m->stack);
 	result = result ? result : check_disks(m);
 	result = result ? result : check_spares(m);
 	if (!result && m->stack.own_cache)
@@ -710,7 +744,7 @@ int stack_plan_again(const struct making *m)
 	result = check_names(m, &stacks);
 	stacks_free(&stacks);
 	result = result ? result : stack_check_backup(&m->stack, m->request->header_backup);
-	result = result ? result : check_mount(&m->stack);
+	result = result ? result : stack_check_mount(&m->stack);
 	return result ? result : check_room(m);
 }
 
