@@ -102,7 +102,8 @@ static struct answer *answer_new(enum http_status status, const char *type, cons
 
 static struct answer *answer_error(enum http_status status)
 {
-	char *body = must_print("%s: larderd has " PAGE "\n", http_status_text(status));
+	char *body = must_print("%s: %s\n", http_status_text(status),
+				status == HTTP_UNAVAILABLE ? "what runs cannot be read now; see the journal of larderd" : "larderd answers GET " PAGE);
 	struct answer *answer = answer_new(status, "text/plain; charset=utf-8", body, strlen(body));
 
 	free(body);
@@ -245,8 +246,8 @@ static int begin_collecting(struct metrics_server *server)
 		collect(server);
 	if (child < 0)
 		return -errno;
-	server->collecting = true;
 	error = sd_event_add_child(server->event, NULL, child, WEXITED, collected, server);
+	server->collecting = error >= 0;
 	return error < 0 ? error : 0;
 }
 

@@ -474,7 +474,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 65
+    assert len(verbs) == 66
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

@@ -124,6 +124,10 @@ def test_plan_of_a_size(larder, images):
     one_line(given, "--raid", "--size")
     larder(*words(images, "--size", re.search(r"\(([0-9]+) bytes\)", given.stderr)[1]), "--dry-run")
     refused(USAGE, [], "--resume", base=["create", "data", "--resume", "--size", "100M"])
+    # of large disks mdadm leaves 128 MiB in front, to be reshaped into, and a little more
+    tera, large = 1 << 40, [*images[:2], *(larder.image(f"large{i}", 1 << 40) for i in range(2))]
+    refused(FAILED, ["--size", tera - 130 * MIB, "--dry-run"], "--raid", "--size", base=words(large))
+    larder(*words(large, "--size", tera - 136 * MIB, "--dry-run"))
     assert [digest(i) for i in images] == before
 
 

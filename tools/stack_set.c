@@ -7,7 +7,6 @@
  * stopped the volume is started for that (stack_lend.h).  Then it is unmounted where it is mounted elsewhere from now on, the description is stored, in
  * all superblocks, and what follows from it is set: fstab, the mount.  Cut off in between, the same command goes on: it does not ask what is done already.
  */
-#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,7 +214,7 @@ static int send_class(const struct stack *stack, const char *list, char **before
 	return result;
 }
 
-/* What is not there, with --class, of a list that the kernel refuses by now. */
+/* With --class without the list that is stored: the kernel may refuse that by now. */
 static int lend(struct setting *s)
 {
 	struct stack stack = s->was;
@@ -262,6 +261,17 @@ static int set_fstab(const struct setting *s)
 	if (r->mount)
 		result = fstab_move_mount(stack->uuid, stack->mount);
 	return result || !r->essential ? result : fstab_set_essential(stack->uuid, essential);
+}
+
+/* A list that was set makes the kernel forget what is pinned. */
+static void tell_of_pins(const struct stack *stack)
+{
+	struct ranges pins;
+
+	class_pins(stack->class, &pins);
+	if (pins.number)
+		remark("%s: what is pinned stays on the SSDs once it is read again; larder pin --refresh %s reads it", stack->name, stack->name);
+	ranges_free(&pins);
 }
 
 /* With the description of its volume, in one write. */
@@ -331,6 +341,8 @@ static int change(struct setting *s)
 		remark("%s: its description is set, what follows from it is not; the same command once more goes on", stack->name);
 	else
 		printf("%s: is set\n", stack->name);
+	if (!result && s->request->class && s->lent.volume)
+		tell_of_pins(stack);
 	return result;
 }
 

@@ -446,10 +446,10 @@ def at_rest():
     assert not dm.names() and not arrays(), "what was started for a moment is stopped again"
 
 
-def test_set_mount(disks, key):
+def test_set_mount(disks):
     """It moves at once, with its line in fstab; not while it is used; nowhere, it stays so when it is started."""
     OTHER.mkdir(exist_ok=True)
-    larder(*words(disks, key))
+    larder(*words(disks))
     write(0)
     line = FSTAB.read_text()
     with open(MOUNTED / f"{NAME}-0", "rb"):
