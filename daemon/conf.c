@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <uuid/uuid.h>
 
+#include "../lib/address.h"
 #include "../lib/message.h"
 #include "../lib/superblock.h"
 #include "conf.h"
@@ -122,7 +123,14 @@ static bool program_valid(const char *word)
 	return *word == '/';
 }
 
-/* The one word behind mail and program. */
+static bool address_valid(const char *word)
+{
+	struct address ignored;
+
+	return address_parse(word, &ignored);
+}
+
+/* The one word behind mail, program and metrics-listen. */
 static void parse_word(char **kept, const struct reader *reader, const char *keyword, char *rest, bool (*valid)(const char *word), const char *what)
 {
 	char *word = next_word(&rest);
@@ -153,8 +161,10 @@ static void parse_line(struct conf *conf, const struct reader *reader, char *lin
 		parse_word(&conf->mail, reader, word, rest, mail_valid, "mail address");
 	} else if (!strcmp(word, "program")) {
 		parse_word(&conf->program, reader, word, rest, program_valid, "path that begins with /");
+	} else if (!strcmp(word, "metrics-listen")) {
+		parse_word(&conf->metrics_listen, reader, word, rest, address_valid, ADDRESS_WORDS);
 	} else {
-		mistake(reader, "'%s' is not auto, degraded, wait, mail or program", word);
+		mistake(reader, "'%s' is not auto, degraded, wait, mail, program or metrics-listen", word);
 	}
 }
 
@@ -213,6 +223,7 @@ void conf_free(struct conf *conf)
 	free(conf->rule);
 	free(conf->mail);
 	free(conf->program);
+	free(conf->metrics_listen);
 	*conf = (struct conf){ 0 };
 }
 

@@ -7,6 +7,7 @@
  *	wait SECONDS
  *	mail ADDRESS
  *	program PATH
+ *	metrics-listen ADDRESS
  *
  * Of each keyword the first line decides that names the stack, volume or cache; a line that cannot be understood is said, and ignored: a mistake
  * in this file stops no boot.
@@ -43,6 +44,7 @@ struct conf {
 	size_t number;
 	uint64_t wait; /* microseconds */
 	char *mail, *program; /* of alerts; NULL: none */
+	char *metrics_listen; /* NULL: nowhere */
 };
 
 /* say: a line for each mistake, with path and number of the line.  No I/O. */

@@ -29,6 +29,7 @@
 #include "bus.h"
 #include "conf.h"
 #include "facts.h"
+#include "metrics_server.h"
 
 #define SETTLE_US   50000 /* events come in bursts */
 #define DM_EVENT_US 1000000 /* and those of device-mapper are mostly others' */
@@ -55,6 +56,8 @@ struct daemon {
 	int dm_watch; /* -1: none */
 	sd_event_source *md_event;
 	struct bus *bus;
+	struct metrics_server *metrics;
+	struct address listen; /* length 0: as larder.conf has it */
 	int seen; /* file with the objects of the last pass */
 	bool observe, running, more, ready, ending;
 	bool retry, asked; /* what failed is tried again in the next pass: something was done; somebody has asked for it */
@@ -140,6 +143,7 @@ static _Noreturn void pass(const struct daemon *daemon)
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	metrics_server_leave(daemon->metrics);
 	shared = daemon->shared;
 	seen_file = daemon->seen;
 	result = assembly_pass(&assembly);
@@ -340,12 +344,45 @@ static void refresh(void *data)
 	schedule(daemon, facts_clock() + SETTLE_US);
 }
 
+/* What is wrong in the file a pass says. */
+static void ignore(const char *line, void *data)
+{
+	(void)line;
+	(void)data;
+}
+
+static void serve_metrics(struct daemon *daemon)
+{
+	struct address address = daemon->listen;
+	struct conf conf;
+
+	conf_read(&conf, ignore, NULL);
+	if (!address.length && conf.metrics_listen)
+		address_parse(conf.metrics_listen, &address);
+	metrics_server_listen(daemon->metrics, address.length ? &address : NULL);
+	conf_free(&conf);
+}
+
 static int hang_up(sd_event_source *source, const struct signalfd_siginfo *info, void *data)
 {
 	(void)source;
 	(void)info;
+	serve_metrics(data);
 	refresh(data);
 	return 0;
+}
+
+/* Sockets that systemd, by larderd.socket, has made for us. */
+static void take_sockets(struct daemon *daemon)
+{
+	int number = sd_listen_fds(1);
+
+	for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + number; fd++) {
+		int error = metrics_server_take(daemon->metrics, fd);
+
+		if (error)
+			remark("metrics: file descriptor %d of systemd: %s: is no stream socket that listens, or one too many", fd, strerror(-error));
+	}
 }
 
 static int end_now(sd_event_source *source, uint64_t when, void *data)
@@ -408,27 +445,36 @@ static int set_up(struct daemon *daemon)
 	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGHUP, hang_up, daemon);
 	error = error < 0 ? error : listen_to_devices(daemon);
 	error = error < 0 ? error : bus_new(&daemon->bus, daemon->event, refresh, daemon);
+	if (error < 0)
+		return error;
+	daemon->metrics = metrics_server_new(daemon->event);
+	if (!daemon->metrics)
+		return -errno;
+	take_sockets(daemon);
+	serve_metrics(daemon);
 	/* the first pass at once: what came before we listened */
-	return error < 0 ? error : sd_event_add_time(daemon->event, &daemon->timer, CLOCK_MONOTONIC, facts_clock(), 1000, start_pass, daemon);
+	return sd_event_add_time(daemon->event, &daemon->timer, CLOCK_MONOTONIC, facts_clock(), 1000, start_pass, daemon);
 }
 
 int main(int argc, char **argv)
 {
-	static const char usage[] = "usage: larderd [--wait SECONDS] [--observe]";
-	static const struct option options[] = { { "wait", required_argument, NULL, 'w' }, { "observe", no_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	static const char usage[] = "usage: larderd [--wait SECONDS] [--observe] [--metrics-listen ADDRESS]";
+	static const struct option options[] = { { "wait", required_argument, NULL, 'w' }, { "observe", no_argument, NULL, 'o' }, { "metrics-listen", required_argument, NULL, 'm' }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	static struct daemon daemon = { .wait = ASSEMBLY_WAIT_CONF };
 	int option, error;
 
-	while ((option = getopt_long(argc, argv, "w:oh", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "w:om:h", options, NULL)) != -1) {
 		if (option == 'h') {
 			puts(usage);
 			return LARDER_DONE;
 		}
-		if (option != 'w' && option != 'o')
+		if (option != 'w' && option != 'o' && option != 'm')
 			return complain(LARDER_USAGE, "%s", usage);
 		daemon.observe |= option == 'o';
 		if (option == 'w' && !conf_parse_wait(optarg, &daemon.wait))
 			return complain(LARDER_USAGE, "--wait: '%s' is no number of seconds up to %d", optarg, CONF_WAIT_MAX_S);
+		if (option == 'm' && !address_parse(optarg, &daemon.listen))
+			return complain(LARDER_USAGE, "--metrics-listen: '%s' is not " ADDRESS_WORDS, optarg);
 	}
 	if (optind < argc)
 		return complain(LARDER_USAGE, "%s", usage);
@@ -439,6 +485,8 @@ int main(int argc, char **argv)
 	}
 	error = set_up(&daemon);
 	error = error < 0 ? error : sd_event_loop(daemon.event);
+	if (daemon.metrics)
+		metrics_server_free(daemon.metrics);
 	if (error < 0)
 		return complain(LARDER_FAILED, "cannot go on: %s", strerror(-error));
 	return error;

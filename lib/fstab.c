@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * fstab is replaced as a whole, by rename: whoever reads it, or a power cut, finds the old one or the new one; behind fstab_set() and fstab_move()
+ * fstab is replaced as a whole, by rename: whoever reads it, or a power cut, finds the old one or the new one; behind each function that changes it
  * the new one.
  */
 #include <errno.h>
@@ -34,13 +34,75 @@ static void put_field(FILE *file, const char *text)
 			fputc(*text, file);
 }
 
-/* What the marked line becomes: another one, or none, or (type NULL) the same from another source. */
+enum waits {
+	WAITS_AS_IT_DID,
+	WAITS,
+	WAITS_NOT,
+};
+
+/* What the marked line becomes: another one, or none, or (keep) the same but for what is given. */
 struct change {
 	const char *mark, *source, *directory, *type;
 	unsigned flags;
+	bool keep;
+	enum waits waits; /* does a boot? */
 };
 
-/* All lines of from but the marked one, of which the source may change.  Returns 0 or -errno: then some are missing. */
+static bool is_marked(const char *line, const char *mark)
+{
+	return strstr(line, mark) && line[strspn(line, " \t")] != '#';
+}
+
+/* The field that line begins with, behind the blanks in front of it, which are put; *line is behind it then. */
+static char *take_field(char **line, FILE *to)
+{
+	size_t blanks = strspn(*line, " \t"), length = strcspn(*line + blanks, " \t\n");
+	char *field = must_print("%.*s", (int)length, *line + blanks);
+
+	fwrite(*line, 1, blanks, to);
+	*line += blanks + length;
+	return field;
+}
+
+/* With nofail or without; not every other option that is called like it. */
+static void put_options(FILE *to, char *options, enum waits waits)
+{
+	const char *word, *between = "";
+	bool nofail = false;
+
+	while ((word = strsep(&options, ","))) {
+		nofail |= !strcmp(word, "nofail");
+		if (waits == WAITS && !strcmp(word, "nofail"))
+			continue;
+		fprintf(to, "%s%s", between, word);
+		between = ",";
+	}
+	if (waits == WAITS_NOT && !nofail)
+		fprintf(to, "%snofail", between);
+}
+
+static void put_changed(FILE *to, char *line, const struct change *change)
+{
+	char *source = take_field(&line, to), *directory, *type, *options;
+
+	fputs(change->source ? change->source : source, to);
+	directory = take_field(&line, to);
+	if (change->directory)
+		put_field(to, change->directory);
+	else
+		fputs(directory, to);
+	type = take_field(&line, to);
+	fputs(type, to);
+	options = take_field(&line, to);
+	put_options(to, options, change->waits);
+	fputs(line, to);
+	free(source);
+	free(directory);
+	free(type);
+	free(options);
+}
+
+/* All lines of from but the marked one, which may change.  Returns 0 or -errno: then some are missing. */
 static int copy_others(FILE *from, FILE *to, const struct change *change)
 {
 	char *line = NULL;
@@ -49,15 +111,14 @@ static int copy_others(FILE *from, FILE *to, const struct change *change)
 
 	errno = 0;
 	while ((length = getline(&line, &room, from)) > 0) {
-		bool marked = strstr(line, change->mark) && line[strspn(line, " \t")] != '#';
-		size_t skip = marked ? strspn(line, " \t") : 0;
+		bool marked = is_marked(line, change->mark);
 
-		if (marked && (change->type || !change->source))
+		if (marked && !change->keep)
 			continue;
 		if (marked)
-			fputs(change->source, to);
-		skip += marked ? strcspn(line + skip, " \t\n") : 0;
-		fwrite(line + skip, 1, (size_t)length - skip, to);
+			put_changed(to, line, change);
+		else
+			fwrite(line, 1, (size_t)length, to);
 		if (line[length - 1] != '\n')
 			fputc('\n', to);
 	}
@@ -153,5 +214,31 @@ int fstab_set(const uint8_t uuid[16], const char *source, const char *directory,
 
 int fstab_move(const uint8_t uuid[16], const char *source)
 {
-	return apply(uuid, (struct change){ .source = source });
+	return apply(uuid, (struct change){ .source = source, .keep = true });
+}
+
+int fstab_move_mount(const uint8_t uuid[16], const char *directory)
+{
+	return apply(uuid, (struct change){ .directory = directory, .keep = true });
+}
+
+int fstab_set_essential(const uint8_t uuid[16], bool essential)
+{
+	return apply(uuid, (struct change){ .waits = essential ? WAITS : WAITS_NOT, .keep = true });
+}
+
+bool fstab_has(const uint8_t uuid[16])
+{
+	char text[UUID_TEXT], *mark = must_print("x-larder.stack=%s", uuid_text(uuid, text)), *line = NULL;
+	FILE *file = fopen(fstab_path(), "re");
+	bool there = false;
+	size_t room = 0;
+
+	while (file && !there && getline(&line, &room, file) > 0)
+		there = is_marked(line, mark);
+	if (file)
+		fclose(file);
+	free(line);
+	free(mark);
+	return there;
 }

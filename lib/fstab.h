@@ -15,7 +15,11 @@ bool fstab_is_systemds(void);
  * device, which is mounted whenever it comes.  flags: FSTAB_*.  Complains.
  */
 int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, unsigned flags);
-/* The same line with another source, if it is there: what somebody changed in it stays.  Complains. */
+/* Is there such a line?  False also where fstab cannot be read. */
+bool fstab_has(const uint8_t uuid[16]);
+/* The same line, if it is there: what somebody changed in it besides stays.  Complain. */
 int fstab_move(const uint8_t uuid[16], const char *source);
+int fstab_move_mount(const uint8_t uuid[16], const char *directory);
+int fstab_set_essential(const uint8_t uuid[16], bool essential);
 
 #endif

@@ -27,6 +27,8 @@
 #define MD_OFFSET 4096u
 #define MD_MAGIC  0xa92b4efcu
 #define MD_HEAD	  (16u << 20) /* of a disk: what 1.2 takes at most before the data of a small array begin */
+#define MD_HEADROOM (128u << 20) /* of a large one: a 1024th of it, and no more than this, to be reshaped into */
+#define MD_ROUNDED  (4u << 20) /* superblock, bitmap, and what is less than a chunk */
 
 #define GIVE_UP_TRIES 100
 #define GIVE_UP_US 20000u
@@ -392,19 +394,27 @@ unsigned md_legs_min(const char *level)
 	return !strcmp(level, "6") ? 4 : !strcmp(level, "5") ? 3 : 2;
 }
 
+static uint64_t head_of(uint64_t bytes)
+{
+	uint64_t headroom = bytes / 1024 < MD_HEADROOM ? bytes / 1024 : MD_HEADROOM;
+
+	return headroom + MD_ROUNDED > MD_HEAD ? headroom + MD_ROUNDED : MD_HEAD;
+}
+
 uint64_t md_capacity(const char *level, const uint64_t *bytes, unsigned number, uint64_t *unused)
 {
-	uint64_t least = UINT64_MAX, all = 0, data;
+	uint64_t least = UINT64_MAX, all = 0, heads = 0, data;
 
 	for (unsigned i = 0; i < number; i++) {
 		least = bytes[i] < least ? bytes[i] : least;
 		all += bytes[i];
+		heads += head_of(bytes[i]);
 	}
 	*unused = 0;
 	if (!strcmp(level, "0"))
-		return all > number * (uint64_t)MD_HEAD ? all - number * (uint64_t)MD_HEAD : 0;
+		return all > heads ? all - heads : 0;
 	*unused = all - number * least;
-	least = least > MD_HEAD ? least - MD_HEAD : 0;
+	least = least > head_of(least) ? least - head_of(least) : 0;
 	data = !strcmp(level, "1") ? 1 : !strcmp(level, "5") ? number - 1 : !strcmp(level, "6") ? number - 2 : 0;
 	return data ? data * least : number * least / 2;
 }

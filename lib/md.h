@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define MD_CHUNK (512u << 10) /* bytes, of an array that is made */
 #define MD_LEGS_MAX 64
 
 /* Disks with a superblock of one array, and the array, if it runs. */

@@ -316,6 +316,7 @@ static struct json_object *to_json(const struct stack *s)
 	put_uuid(o, "cache", s->cache);
 	put_number(o, "own_cache", s->own_cache);
 	put_number(o, "next", s->next);
+	put_number(o, "size", s->size);
 	put_text(o, "mode", s->mode);
 	put_text(o, "class", s->class);
 	stack_part(s, "volume", part);
@@ -594,6 +595,8 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		return get_number(o, OWN_TOGETHER, &number) && (s->own_cache = (enum stack_own)number, true);
 	if (!strcmp(key, "next"))
 		return get_number(o, STACK_LIST_MAX - 1, &number) && (s->next = (uint32_t)number, true);
+	if (!strcmp(key, "size"))
+		return get_number(o, INT64_MAX, &s->size) && s->size && s->size % LARDER_SLOT_SIZE == 0;
 	if (!strcmp(key, "mode"))
 		return get_text(o, s->mode, sizeof(s->mode)) && mode_parse(s->mode, &mode);
 	if (!strcmp(key, "class"))
@@ -653,7 +656,7 @@ static const char *from_json(struct json_object *o, struct stack *s)
 	if ((!*s->raid && s->legs != 1) || (*s->keyfile && !s->encrypted) || (*s->mount && !*s->fs) || (*s->aead && !s->encrypted) ||
 	    (s->wiped && !*s->aead) || (*s->token && (!s->encrypted || s->state == STACK_READY)) ||
 	    (*s->integrity && (!*s->raid || !strcmp(s->raid, "0"))) || (s->next && !next_fits(s)) ||
-	    (s->snapshots && s->state != STACK_READY) ||
+	    (s->snapshots && s->state != STACK_READY) || (s->size && s->state == STACK_READY) ||
 	    (s->spares && (!*s->raid || !strcmp(s->raid, "0") || s->legs + s->spares > 64 || s->state == STACK_READY)))
 		return "stack: contradicts itself";
 	return parts_match(s, o) ? NULL : "stack: the UUID of a part is not the stack's";

@@ -77,6 +77,7 @@ struct stack {
 	uint8_t cache[16];
 	enum stack_own own_cache;
 	uint32_t next; /* while it is made: so many are made behind it, by stack_next() */
+	uint64_t size; /* while it is made: bytes of its volume; 0: all that there is room for */
 	char mode[16], class[STACK_CLASS_MAX]; /* class: "" for the default */
 	bool encrypted;
 	char aead[24]; /* "": the encryption does not authenticate; else by which cipher it does */

@@ -181,6 +181,9 @@ WRONG_VOLUMES = [
     (["--data-offset", "64M"], FAILED, "too small"),
     (["--tail-reserve", "63M"], FAILED, "too small"),
     (["--tail-reserve", "1000"], FAILED, "--tail-reserve"),
+    (["--size", "0"], USAGE, "--size"),
+    (["--size", "1000"], USAGE, "--size"),
+    (["--size", "63M"], FAILED, "--size"),
     (["--mode", "fast"], USAGE, "--mode"),
     (["--data-offset", "-1"], USAGE, "--data-offset"),
     (["--tail-reserve", "99999999999999999999"], USAGE, "--tail-reserve"),
@@ -346,6 +349,20 @@ WRONG_WORDS = [
     (["create", "x", "--backing", "a", "--backing", "b", "--cache", "/c"], USAGE, "--raid"),
     (["create", "x", "--backing", "a", "--backing", "b", "--separate", "--raid", "1", "--cache", "/c"], USAGE, "--separate"),
     (["create", "x", "--backing", "a", "--backing", "b", "--separate", "--mkfs", "ext4", "--cache", "/c"], USAGE, "--separate"),
+    (["create", "x", "--backing", "a", "--cache", "/b", "--size", "0"], USAGE, "--size"),
+    (["create", "x", "--backing", "a", "--cache", "/b", "--size", "10000001"], USAGE, "--size"),
+    (["create", "x", "--backing", "a", "--cache", "/b", "--size", "much"], USAGE, "--size"),
+    (["create", "--resume", "x", "--size", "1G"], USAGE, "--resume"),
+    (["resize", "x", "--size", "0"], USAGE, "--size"),
+    (["set"], USAGE, "missing"),
+    (["set", "x"], USAGE, "--mount"),
+    (["set", "x", "--mount", "srv"], USAGE, "--mount"),
+    (["set", "x", "--mount", "none", "--essential", "yes"], USAGE, "--essential"),
+    (["set", "x", "--essential", "maybe"], USAGE, "--essential"),
+    (["set", "x", "--class", "a b"], USAGE, "--class"),
+    (["set", "x", "--mode", "fast"], USAGE, "--mode"),
+    (["set", "x", "--backing-label", "backing"], USAGE, "--backing-label"),
+    (["set", "nowhere", "--mount", "none"], NOT_FOUND, "nowhere"),
     (["create", "x", "--backing", "a", "--spare", "b", "--cache", "/c"], USAGE, "--spare"),
     (["create", "x", "--backing", "a", "--integrity", "--cache", "/c"], USAGE, "--integrity"),
     (["create", "x", "--backing", "a", "--backing", "b", "--raid", "0", "--integrity", "--cache", "/c"], USAGE, "--integrity"),
@@ -457,7 +474,7 @@ def test_usage(larder, words, code, said):
 def test_help(larder):
     text = larder("help").stdout
     verbs = re.findall(r"^  larder (.+?)  ", text, re.M)
-    assert len(verbs) == 65
+    assert len(verbs) == 66
     for verb in verbs:
         if verb.strip() != "help":
             assert larder(*verb.split(), "--help").stdout.startswith(f"usage: larder {' '.join(verb.split())}")

@@ -46,6 +46,7 @@ VERBS = {
     "unlock": Verb("data", "stack"),
     "passwd": Verb("data --list", "stack"),
     "rename": Verb("data films", "stack", busy=BUSY, **CHANGES),
+    "set": Verb("data --backing-label films", "stack", busy=BUSY, **CHANGES),
     "resize": Verb("data", "stack", **STACK),
     "scrub": Verb("data", "stack"),
     "replace": Verb("data cache NEW", "stack", busy=BUSY, **CHANGES),

@@ -96,6 +96,64 @@ def test_plan_of_authenticated_encryption(larder, images):
     assert [digest(i) for i in images] == before
 
 
+def test_plan_of_a_size(larder, images):
+    """Of a volume that leaves room: shown; refused where it is no size for this stack, with one that is."""
+    ssd, _, hdd, _ = images
+    before = [digest(i) for i in images]
+    alone = ["create", "data", "--cache", ssd, "--backing", hdd, "--dry-run"]
+    said = larder(*alone, "--size", "100M").stdout
+    assert "volume: data, 100.00MiB, mode" in said and "free: the rest of the disk; larder resize takes it" in said
+    assert "free:" not in larder(*alone).stdout
+    assert "the rest of the array" in larder(*words(images, "--size", "400M"), "--dry-run").stdout
+    said = larder(*words(images, "--size", "400M", "--encrypt", "luks2-aead"), "--dry-run").stdout
+    assert "free: the rest of the array; a stack with tags cannot grow into it" in said
+    assert "the rest of each disk" in larder(*separate(images, "--size", "510M")).stdout
+
+    def refused(code, more, *parts, base=alone):
+        one_line(larder(*base, *more, code=code), *parts)
+
+    for size in ("0", "100000001", "512b"):
+        refused(USAGE, ["--size", size], "--size", "multiple of 4096", "not 0")
+    refused(USAGE, ["--size", "much"], "--size", "not a size")
+    refused(USAGE, ["--size", "8M", "--encrypt", "luks2"], "--size", "too small", "20.00MiB")
+    room = 510 * MIB  # 1 MiB before the data, and one behind them
+    larder(*alone, "--size", room)
+    refused(FAILED, ["--size", room + 4096], hdd, "--size", str(room))
+    refused(FAILED, ["--size", "520M"], hdd, "--size", str(room), base=separate(images))
+    given = larder(*words(images, "--size", "511M", "--dry-run"), code=FAILED)
+    one_line(given, "--raid", "--size")
+    larder(*words(images, "--size", re.search(r"\(([0-9]+) bytes\)", given.stderr)[1]), "--dry-run")
+    refused(USAGE, [], "--resume", base=["create", "data", "--resume", "--size", "100M"])
+    # of large disks mdadm leaves 128 MiB in front, to be reshaped into, and a little more
+    tera, large = 1 << 40, [*images[:2], *(larder.image(f"large{i}", 1 << 40) for i in range(2))]
+    refused(FAILED, ["--size", tera - 130 * MIB, "--dry-run"], "--raid", "--size", base=words(large))
+    larder(*words(large, "--size", tera - 136 * MIB, "--dry-run"))
+    assert [digest(i) for i in images] == before
+
+
+def test_size_of_a_volume(larder, images):
+    """Of `volume create`: the superblock has it, and the rest is free."""
+    hdd = images[2]
+    made = ["volume", "create", "data", "--backing", hdd, "--yes"]
+    for size, code in (("0", USAGE), ("1000", USAGE), ("511M", FAILED)):
+        one_line(larder(*made, "--size", size, code=code), hdd, "--size")
+    assert not any(read(hdd, SB, SB_SIZE))
+    assert "100.00MiB" in larder(*made, "--size", "100M").stdout
+    assert field(hdd, VOLUME, "sectors") == 100 * MIB // 512
+
+
+def test_free_room_is_shown(larder, described):
+    described.volume(described.plain)
+    show = ["show", "data", "-o", "layer,free", "--units", "b", "--reportformat", "json"]
+
+    def free():
+        return {r["layer"]: r["free"] for r in json.loads(larder(*show).stdout)["stacks"]}["volume"]
+
+    assert not free()
+    patch_both(described.hdd, VOLUME, sectors=field(described.hdd, VOLUME, "sectors") - 2048)
+    assert free() == f"{MIB}B"
+
+
 def test_plan_with_integrity(larder, images):
     """What the sums take is shown, and counted where there is not enough left."""
     before = [digest(i) for i in images]
@@ -1044,7 +1102,8 @@ def test_descriptions_with_bad_generations(larder, described):
 
 
 @pytest.mark.parametrize("keep", ["none", "7"])
-def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep):
+@pytest.mark.parametrize("verb", ["rename {} films", "set {} --backing-label films"])
+def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep, verb):
     """Whatever a change of the description was cut off at, SSDs have not seen more than the volume has."""
     described.volume(described.plain)
     described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
@@ -1057,8 +1116,8 @@ def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep
             path.write_bytes(content)
         cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
         cut["POWER_CUT_LOG"] = str(tmp_path / "calls")
-        words = [larder.program, "rename", str(described.uuid), "films"]
-        run = subprocess.run(words, capture_output=True, text=True, env=larder.environment(cut), timeout=60)
+        words = verb.format(described.uuid).split()
+        run = subprocess.run([larder.program, *words], capture_output=True, text=True, env=larder.environment(cut), timeout=60)
         done = run.returncode == 0
         assert done or run.returncode == 88, run.stderr
         run = larder("assemble", "--all", "--dry-run")
@@ -1071,7 +1130,7 @@ def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep
         volume, ssd = texts[0]["generation"], int(texts[1]["ready"][0].split()[2])
         seen.add((volume, ssd))
         assert ssd <= volume
-        larder("rename", described.uuid, "films")
+        larder(*words)
     assert seen == {(3, 3), (4, 3), (4, 4)}
 
 

@@ -17,10 +17,13 @@ struct cache_request {
 	const uint8_t *stack; /* LARDER_STACK_SIZE bytes for the field of that name, or NULL */
 };
 
+#define VOLUME_SIZE_ALL UINT64_MAX
+
 struct volume_request {
 	const char *name, *label, *path, *cache, *mode_name;
 	uint32_t mode;
 	struct volume_layout layout;
+	uint64_t size; /* bytes; VOLUME_SIZE_ALL: all that there is room for */
 	struct claim_request claim;
 	const uint8_t *uuid, *stack; /* as above */
 };

@@ -35,6 +35,7 @@ static const struct verb verbs[] = {
 	{ "", "unlock", stack_unlock, "open it again" },
 	{ "", "passwd", stack_passwd, "list, add, change and remove keys of an encrypted stack" },
 	{ "", "rename", stack_rename, "give a stopped stack another name" },
+	{ "", "set", stack_set, "change where a stack is mounted, its key file, its class, ..." },
 	{ "", "resize", stack_resize, "let a stack grow with its disks" },
 	{ "", "scrub", stack_scrub, "read and compare all that a stack keeps twice" },
 	{ "", "replace", stack_replace, "put another disk or SSD in the place of one of a stack" },
@@ -202,7 +203,7 @@ static int complete(int argc, char **argv)
 
 /* Those that may change superblocks or tables, themselves or by what the kernel does for them. */
 static int (*const changing[])(int, char **) = {
-	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_resize, stack_replace, stack_add, stack_drop, stack_pin, stack_unpin, snapshot_create, snapshot_remove, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set, cache_label, upgrade,
+	stack_create, stack_start, stack_remove, stack_passwd, stack_rename, stack_set, stack_resize, stack_replace, stack_add, stack_drop, stack_pin, stack_unpin, snapshot_create, snapshot_remove, cache_create, cache_start, cache_add, cache_replace, cache_remove, cache_resize, cache_set, cache_label, upgrade,
 	volume_create, volume_start, volume_attach, volume_detach, volume_resize, volume_set, super_wipe, super_restore, rescue_writeback, assemble,
 };
 

@@ -176,9 +176,24 @@ struct mode_change {
 	bool dry_run;
 };
 
+/* Of a stack's volume the description has it, too. */
+static const char *describe_mode(struct larder_volume_sb *sb, uint32_t mode)
+{
+	struct stack stack;
+	bool there;
+	const char *why = stack_decode(sb->stack, &stack, &there);
+
+	if (why || !there)
+		return why;
+	snprintf(stack.mode, sizeof(stack.mode), "%s", mode_text(mode));
+	stack.generation = stack_raise(stack.generation, 1);
+	return stack_encode(&stack, sb->stack);
+}
+
 static int change_mode(union superblock *sb, bool *write, void *data)
 {
 	const struct mode_change *change = data;
+	const char *why;
 
 	if (le32toh(sb->head.kind) != LARDER_KIND_VOLUME)
 		return complain(LARDER_NOT_FOUND, "%s: kind: is a %s, not a volume", change->path, kind_text(le32toh(sb->head.kind)));
@@ -186,7 +201,8 @@ static int change_mode(union superblock *sb, bool *write, void *data)
 		printf("write superblock to %s: mode %s\n", change->path, mode_text(change->mode));
 	*write = !change->dry_run;
 	sb->volume.mode = htole32(change->mode);
-	return LARDER_DONE;
+	why = describe_mode(&sb->volume, change->mode);
+	return why ? complain(LARDER_FAILED, "%s: %s; nothing was written", change->path, why) : LARDER_DONE;
 }
 
 static int write_mode(const struct member *m, uint32_t mode, bool dry_run)

@@ -337,6 +337,7 @@ static int make_volume(struct making *m)
 		.label = m->stack.name,
 		.cache = uuid_text(m->stack.cache, cache),
 		.layout = { .data_offset = DATA_OFFSET_CHOSEN, .tail_reserve = LARDER_DEF_TAIL_RESERVE },
+		.size = m->stack.size ? m->stack.size : VOLUME_SIZE_ALL,
 		/* the mark goes; what else is there was put there since */
 		.claim = { .stale = !*m->stack.raid, .wipe = *m->stack.raid && m->request->resume && m->request->wipe,
 			   .discard_dirty = m->request->discard_dirty, .yes = true },
@@ -468,32 +469,28 @@ static int run_mkfs(const struct stack *stack, const char *device)
 
 static int make_filesystem(struct making *m)
 {
-	char *name, *node;
+	char *node;
 	int result = start_crypt(&m->stack, &m->secret, NULL);
 
 	if (result || !*m->stack.fs)
 		return result;
-	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
-	node = mapper_path(name);
+	node = stack_top_node(&m->stack);
 	result = run_mkfs(&m->stack, node);
 	free(node);
-	free(name);
 	return result;
 }
 
 static int make_mount(struct making *m)
 {
-	char *name, *node;
+	char *node;
 	int result = start_crypt(&m->stack, &m->secret, NULL);
 
 	if (result || !*m->stack.mount)
 		return result;
-	name = m->stack.encrypted ? crypt_name(&m->stack) : must_print("%s", m->stack.name);
-	node = mapper_path(name);
+	node = stack_top_node(&m->stack);
 	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs,
 			   (device_is_remote(node) ? FSTAB_REMOTE : 0) | (m->request->essential ? FSTAB_ESSENTIAL : 0));
 	free(node);
-	free(name);
 	return result ? result : start_mount(&m->stack, true);
 }
 
@@ -567,6 +564,7 @@ static int make_one(struct making *m, enum stack_step from, struct stack *next)
 		m->stack.state = STACK_READY;
 		m->stack.next = 0;
 		m->stack.spares = 0;
+		m->stack.size = 0;
 		*m->stack.token = 0;
 		result = stack_store(&m->stack);
 	}
@@ -694,11 +692,11 @@ static int resume(const struct stack_request *request)
 int stack_create(int argc, char **argv)
 {
 	static const char usage[] =
-		"larder create NAME --backing DISK... [--raid LEVEL [--integrity] [--spare DISK...] | --separate] --cache SSD...|CACHE [--cache-spare SSD...] [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
+		"larder create NAME --backing DISK... [--raid LEVEL [--integrity] [--spare DISK...] | --separate] --cache SSD...|CACHE [--cache-spare SSD...] [--size SIZE] [--mode MODE] [--class CLASS] [--encrypt luks2[-aead][:KEY]] [--cipher CIPHER] "
 		"[--header-backup FILE|none] "
 		"[--mkfs TYPE] [--label TEXT] [--mount DIR [--essential]] [--cache-label LABEL...] [--backing-label LABEL] [--foreground LABEL --promote LABEL [--background LABEL]] "
 		"[--wipe] [--dry-run] [--yes] | larder create --resume NAME";
-	struct stack_request request = { 0 };
+	struct stack_request request = { .size = VOLUME_SIZE_ALL };
 	const struct argument arguments[] = {
 		{ "backing", 'b', ARGUMENT_LIST, &request.disks, "DISK", "a disk; once for each" },
 		{ "raid", 0, ARGUMENT_TEXT, &request.raid, "LEVEL", "none (one disk), 0, 1, 10, 5, 6: an md array of the disks" },
@@ -707,6 +705,7 @@ int stack_create(int argc, char **argv)
 		{ "cache", 'c', ARGUMENT_LIST, &request.caches, "SSD|CACHE", "an SSD (its path), once for each; or the name of a cache" },
 		{ "spare", 0, ARGUMENT_LIST, &request.spares, "DISK", "a spare of the array; once for each" },
 		{ "cache-spare", 0, ARGUMENT_LIST, &request.cache_spares, "SSD", "a spare of the cache; once for each" },
+		{ "size", 's', ARGUMENT_SIZE, &request.size, "SIZE", "of the volume (default: all that there is room for); larder resize takes the rest" },
 		{ "mode", 'm', ARGUMENT_TEXT, &request.mode, "MODE",
 		  "writeback (default, with two SSDs), writethrough (with one), writearound" },
 		{ "class", 0, ARGUMENT_TEXT, &request.class, "CLASS", "what is to be cached: a preset, see docs/interface.md" },
@@ -746,7 +745,7 @@ int stack_create(int argc, char **argv)
 	if (!request.resume)
 		return create_new(&request);
 	if (request.disks.number || request.caches.number || request.spares.number || request.cache_spares.number || request.dry_run ||
-	    request.tiers.labels.number || request.tiers.disks || tiers_wanted(&request.tiers))
+	    request.size != VOLUME_SIZE_ALL || request.tiers.labels.number || request.tiers.disks || tiers_wanted(&request.tiers))
 		return complain(LARDER_USAGE, "--resume: takes the name alone; the rest is in the description");
 	return resume(&request);
 }

@@ -13,6 +13,7 @@
 #include "cow.h"
 #include "format_features.h"
 #include "integrity.h"
+#include "layout.h"
 #include "stacks.h"
 #include "tiers.h"
 #include "verbs.h"
@@ -28,9 +29,13 @@ static const struct field fields[] = {
 	{ "type", VALUE_TEXT, "Type", "of the layer: ext4, luks2, luks2-aead:CIPHER, writeback, raid1, ...; of a disk with dm-integrity crc32c; of a snapshot its name" },
 	{ "state", VALUE_TEXT, "State", "of the layer" },
 	{ "size", VALUE_BYTES, "Size", "of the layer's device" },
+	{ "free", VALUE_BYTES, "Free", "of a volume: what its disk or array has room for besides, and larder resize takes" },
 	{ "device", VALUE_TEXT, "Device", "its node" },
 	{ "mount", VALUE_TEXT, "Mount", "where it is mounted" },
 	{ "uuid", VALUE_TEXT, "UUID", "of the layer" },
+	{ "mountpoint", VALUE_TEXT, "Mountpoint", "of a filesystem: where the stack is to be mounted, as larder set changes it" },
+	{ "keyfile", VALUE_TEXT, "Keyfile", "of LUKS: what is to open it at a boot; likewise" },
+	{ "class", VALUE_TEXT, "Class", "of a volume: what is cached from each start on; likewise" },
 	{ "label", VALUE_TEXT, "Label", "of an SSD, or of the disks, as --foreground, --promote and --background take it" },
 	{ "foreground", VALUE_TEXT, "Foreground", "of a volume: label of the devices to which writes go first" },
 	{ "promote", VALUE_TEXT, "Promote", "of a volume: label of those to which what is read is copied, or none" },
@@ -466,6 +471,28 @@ static void add_snapshots(struct tree *t, int depth)
 	}
 }
 
+/* Room behind the volume, bytes; 0: none, or not known as neither volume nor disk is here. */
+static uint64_t free_room(const struct view *view)
+{
+	const struct mapped *volume = view->layers.volume;
+	const struct member *m = view->found->volume;
+	struct volume_layout layout = { 0 };
+	struct device device;
+	uint64_t room = 0, now = 0;
+
+	if (volume) {
+		now = volume->sectors;
+		room = status_number(volume->status, "room_sectors");
+	} else if (m && !m->copy_only && !device_try(&device, m->path)) {
+		layout.data_offset = le64toh(m->sb.volume.data_offset);
+		layout.tail_reserve = le64toh(m->sb.volume.tail_reserve);
+		now = le64toh(m->sb.volume.sectors);
+		room = volume_layout(&layout, device.bytes, device.logical_block) ? 0 : layout.sectors;
+		device_close(&device);
+	}
+	return room > now ? (room - now) << LARDER_SECTOR_SHIFT : 0;
+}
+
 static void add_layers(struct tree *t)
 {
 	const struct stack *s = &t->view->found->stack;
@@ -481,10 +508,12 @@ static void add_layers(struct tree *t)
 	if (*s->fs) {
 		stack_part(s, "fs", part);
 		cell(t, "mount", l->mounted);
+		cell(t, "mountpoint", s->mount);
 		add(t, depth++, "filesystem", s->fs, *l->mounted ? "mounted" : "", l->top, part);
 	}
 	if (s->encrypted) {
 		stack_part(s, "crypt", part);
+		cell(t, "keyfile", s->keyfile);
 		add(t, depth++, "luks", *s->aead ? aead : "luks2", l->open ? "open" : "locked", l->top, part);
 	}
 	stack_part(s, "volume", part);
@@ -492,8 +521,11 @@ static void add_layers(struct tree *t)
 	cell(t, "foreground", tiers_foreground(&t->set, s, tier));
 	cell(t, "promote", tiers_promote(&t->set, s, tier));
 	cell(t, "background", tiers_background(s));
+	cell(t, "class", s->class);
 	if (t->view->found->volume)
 		set_format(t, t->view->found->volume);
+	if (free_room(t->view))
+		report_set(t->report, &t->row, "free", "%" PRIu64, free_room(t->view));
 	add(t, depth, "volume", s->mode, l->linear ? "linear" : state ? state : "stopped", l->node, part);
 	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
 	add_ssds(t, depth + 2);
@@ -538,7 +570,7 @@ static int table(int argc, char **argv, const char *usage, int words)
 		result = stack_find(&stacks, argv[first], &only);
 	if (!result)
 		report = report_new("stacks", sections, counts, 1,
-				    words ? "tree,number,type,state,size,device,mount,uuid" : "tree,type,state,size,device,mount", &options,
+				    words ? "tree,number,type,state,size,free,device,mount,uuid" : "tree,type,state,size,device,mount", &options,
 				    &result);
 	for (size_t i = 0; report && i < stacks.number; i++)
 		if (!only || only == &stacks.found[i])

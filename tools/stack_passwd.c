@@ -9,13 +9,13 @@
  * Order: the header first, durably, then its backup.  In between the old backup has a key that is gone: luks_backup_is_current() tells, and
  * --list says it, with what to do.
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 
+#include "stack_lend.h"
 #include "stack_plan.h"
 #include "turn.h"
 #include "verbs.h"
@@ -36,12 +36,6 @@ struct passwd_request {
 	enum action action;
 	int slot;
 	struct report_options report;
-};
-
-/* What was running before, and what we began. */
-struct borrowed {
-	bool array, cache, volume, mark, lent;
-	bool assembled; /* by us, to read the description */
 };
 
 static const struct field fields[] = {
@@ -136,101 +130,6 @@ static int check_backup(const struct passwd_request *r, const struct stack *stac
 	int result = path ? stack_check_backup_file(stack, path) : LARDER_DONE;
 
 	free(path);
-	return result;
-}
-
-/* ------------------------------------------------------------------ the layers below */
-
-static int load(const struct passwd_request *r, struct stack *stack, struct borrowed *was)
-{
-	struct stacks stacks;
-	struct layers layers;
-	bool assembled;
-	int result = stack_load_with_array(r->name, stack, 0, &assembled);
-
-	was->assembled |= assembled;
-	if (!result && !stack->encrypted)
-		result = complain(LARDER_USAGE, "%s: is not encrypted", stack->name);
-	else if (!result && stack->state != STACK_READY)
-		result = complain(LARDER_UNSAFE, "%s: is half made, or being removed; see larder show %s", stack->name, stack->name);
-	else if (!result && stack_is_foreign(stack))
-		result = complain(LARDER_UNSAFE, "%s: was made on another machine; larder start --import %s takes it over", stack->name,
-				  stack->name);
-	result = result ? result : stacks_scan(&stacks);
-	if (result)
-		return result;
-	layers_find(&stacks, stack, &layers);
-	was->array = *layers.array.node && !was->assembled;
-	was->cache = layers.cache;
-	was->volume = *layers.node;
-	was->assembled &= !was->volume; /* who started it has the array too */
-	was->mark = crypt_is_marked(stack);
-	layers_free(&layers);
-	stacks_free(&stacks);
-	return LARDER_DONE;
-}
-
-/* Where the header is, to be freed; NULL: it has complained. */
-static char *volume_node(const struct stack *stack)
-{
-	struct stacks stacks;
-	struct layers layers;
-	char *node = NULL;
-
-	if (stacks_scan(&stacks))
-		return NULL;
-	layers_find(&stacks, stack, &layers);
-	if (*layers.node)
-		node = must_print("%s", layers.node);
-	else
-		complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
-	layers_free(&layers);
-	stacks_free(&stacks);
-	return node;
-}
-
-static int start_below(const struct stack *stack)
-{
-	int result = start_array(stack, 0);
-
-	result = result ? result : start_cache(stack, 0);
-	return result ? result : start_volume(stack, 0);
-}
-
-/* What the layers say of their start goes to stderr: stdout may be a report. */
-static int lend(const struct stack *stack, struct borrowed *was)
-{
-	int out, result;
-
-	if (was->volume)
-		return LARDER_DONE;
-	was->lent = true;
-	crypt_mark(stack, true); /* before larder-unlock@.service sees the volume */
-	fflush(stdout);
-	out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0);
-	dup2(STDERR_FILENO, STDOUT_FILENO);
-	result = start_below(stack);
-	fflush(stdout);
-	if (out >= 0) {
-		dup2(out, STDOUT_FILENO);
-		close(out);
-	}
-	return result;
-}
-
-static int give_back(const struct stack *stack, const struct borrowed *was)
-{
-	int result = LARDER_DONE;
-
-	if (was->lent) {
-		result = stop_volume(stack);
-		if (!result && !was->cache)
-			result = stop_cache(stack);
-		if (!result && !was->mark)
-			crypt_mark(stack, false);
-	}
-	if (!result && !was->array && (was->lent || was->assembled))
-		result = stop_array(stack);
 	return result;
 }
 
@@ -410,7 +309,7 @@ static int ask(const struct passwd_request *r, const struct stack *stack, struct
 	return result;
 }
 
-static int say_plan(const struct passwd_request *r, const struct stack *stack, const struct borrowed *was)
+static int say_plan(const struct passwd_request *r, const struct stack *stack, const struct lent *was)
 {
 	static const char *const words[] = { [CHANGE] = "change a key", [LIST] = "list the key slots", [ADD] = "add a key",
 					     [REMOVE] = "remove a key", [BACKUP] = "write the backup" };
@@ -442,9 +341,9 @@ static int check_token(struct passwd_request *r)
 }
 
 /* What can be refused before anybody types. */
-static int check_first(const struct passwd_request *r, const struct stack *stack, const struct borrowed *was)
+static int check_first(const struct passwd_request *r, const struct stack *stack, const struct lent *was)
 {
-	char *node = r->action == REMOVE && was->volume ? volume_node(stack) : NULL;
+	char *node = r->action == REMOVE && was->volume ? lend_node(stack) : NULL;
 	int result = check_backup(r, stack);
 	bool last;
 
@@ -454,11 +353,11 @@ static int check_first(const struct passwd_request *r, const struct stack *stack
 	return result;
 }
 
-static int on_volume(const struct passwd_request *r, const struct stack *stack, struct borrowed *was, const struct secret *old,
+static int on_volume(const struct passwd_request *r, const struct stack *stack, struct lent *was, const struct secret *old,
 		     const struct secret *new)
 {
-	int result = lend(stack, was);
-	char *node = result ? NULL : volume_node(stack);
+	int result = lend_start(stack, was);
+	char *node = result ? NULL : lend_node(stack);
 
 	if (node)
 		result = work(r, stack, node, old, new);
@@ -468,10 +367,17 @@ static int on_volume(const struct passwd_request *r, const struct stack *stack, 
 	return result;
 }
 
+static int load(const struct passwd_request *r, struct stack *stack, struct lent *was)
+{
+	int result = lend_load(r->name, stack, was);
+
+	return result || stack->encrypted ? result : complain(LARDER_USAGE, "%s: is not encrypted", stack->name);
+}
+
 static int passwd(struct passwd_request *r)
 {
 	struct secret old = { 0 }, new = { 0 };
-	struct borrowed was = { 0 };
+	struct lent was = { 0 };
 	struct stack stack = { 0 };
 	int result = load(r, &stack, &was), after;
 
@@ -490,7 +396,7 @@ static int passwd(struct passwd_request *r)
 	}
 	secret_free(&old);
 	secret_free(&new);
-	after = give_back(&stack, &was);
+	after = lend_return(&stack, &was);
 	return result ? result : after;
 }
 

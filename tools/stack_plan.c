@@ -6,6 +6,7 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,11 +54,36 @@ static int parse_token(const char *text, struct stack *stack)
 	return LARDER_DONE;
 }
 
+int stack_parse_keyfile(struct stack *stack, const char *option, const char *path)
+{
+	char *full = realpath(path, NULL);
+
+	if (!full)
+		return complain(LARDER_NOT_FOUND, "%s: %s: no such key file", option, path);
+	if (!stack_text_valid(full, true)) {
+		free(full);
+		return complain(LARDER_USAGE, "%s: the path of the key file is too long, or not printable", option);
+	}
+	strcpy(stack->keyfile, full);
+	free(full);
+	return LARDER_DONE;
+}
+
+int stack_check_keyfile(const struct stack *stack, const char *option)
+{
+	size_t length = strlen(stack->mount);
+
+	if (!*stack->keyfile || !length || strncmp(stack->keyfile, stack->mount, length) ||
+	    (stack->mount[length - 1] != '/' && stack->keyfile[length] != '/'))
+		return LARDER_DONE;
+	return complain(LARDER_USAGE, "%s: %s: the key file would lie behind the mount that it opens", option, stack->keyfile);
+}
+
 static int parse_encrypt(const struct stack_request *request, struct stack *stack)
 {
 	const char *how = request->encrypt, *by;
 	bool aead;
-	char *full;
+	int result;
 
 	if (!how)
 		return parse_cipher(request, stack, false);
@@ -74,19 +100,8 @@ static int parse_encrypt(const struct stack_request *request, struct stack *stac
 		return parse_token(by + 1, stack);
 	if (strncmp(by, ":keyfile=", 9))
 		return complain(LARDER_USAGE, "--encrypt: what follows the : is passphrase (it is asked for), keyfile=FILE, " TOKEN_GRAMMAR);
-	full = realpath(by + 9, NULL);
-	if (!full)
-		return complain(LARDER_NOT_FOUND, "--encrypt: %s: no such key file", by + 9);
-	if (!stack_text_valid(full, true)) {
-		free(full);
-		return complain(LARDER_USAGE, "--encrypt: the path of the key file is too long, or not printable");
-	}
-	strcpy(stack->keyfile, full);
-	free(full);
-	if (*stack->mount && !strncmp(stack->keyfile, stack->mount, strlen(stack->mount)) &&
-	    (stack->mount[strlen(stack->mount) - 1] == '/' || stack->keyfile[strlen(stack->mount)] == '/'))
-		return complain(LARDER_USAGE, "--encrypt: %s: the key file would lie behind the mount that it opens", stack->keyfile);
-	return LARDER_DONE;
+	result = stack_parse_keyfile(stack, "--encrypt", by + 9);
+	return result ? result : stack_check_keyfile(stack, "--encrypt");
 }
 
 char *stack_backup_path(const struct stack *stack, const char *word)
@@ -155,15 +170,21 @@ static int parse_separate(const struct stack_request *request, struct stack *sta
 	return LARDER_DONE;
 }
 
+int stack_parse_label(struct stack *stack, const char *text)
+{
+	if (!device_label_valid(text))
+		return complain(LARDER_USAGE, "--backing-label: '%s' is not " DEVICE_LABEL_WORDS, text);
+	strcpy(stack->disks, text);
+	return LARDER_DONE;
+}
+
 static int parse_labels(const struct stack_request *request, struct stack *stack)
 {
 	const struct argument_list *caches = &request->caches;
 	struct tier_set ignored;
 
-	if (request->tiers.disks && !device_label_valid(request->tiers.disks))
-		return complain(LARDER_USAGE, "--backing-label: '%s' is not " DEVICE_LABEL_WORDS, request->tiers.disks);
-	if (request->tiers.disks)
-		strcpy(stack->disks, request->tiers.disks);
+	if (request->tiers.disks && stack_parse_label(stack, request->tiers.disks))
+		return LARDER_USAGE;
 	if (request->tiers.labels.number && caches->number == 1 && !strchr(caches->value[0], '/'))
 		return complain(LARDER_USAGE, "--cache-label: is for a cache that is made; larder cache label %s SSD LABEL is for one that is there", caches->value[0]);
 	return tiers_new_set(&request->tiers.labels, caches->number, &ignored);
@@ -222,6 +243,14 @@ static int parse_spares(const struct stack_request *request, struct stack *stack
 	return LARDER_DONE;
 }
 
+int stack_parse_mount(struct stack *stack, const char *text)
+{
+	if (!stack_text_valid(text, true))
+		return complain(LARDER_USAGE, "--mount: '%s' is not an absolute path, or too long", text);
+	strcpy(stack->mount, text);
+	return LARDER_DONE;
+}
+
 static int parse_filesystem(const struct stack_request *request, struct stack *stack)
 {
 	static const struct {
@@ -248,11 +277,7 @@ static int parse_filesystem(const struct stack_request *request, struct stack *s
 		return complain(LARDER_USAGE, "--mkfs-options: is too long, empty, or not printable");
 	if (request->mkfs_options)
 		strcpy(stack->mkfs, request->mkfs_options);
-	if (request->mount && !stack_text_valid(request->mount, true))
-		return complain(LARDER_USAGE, "--mount: '%s' is not an absolute path, or too long", request->mount);
-	if (request->mount)
-		strcpy(stack->mount, request->mount);
-	return LARDER_DONE;
+	return request->mount ? stack_parse_mount(stack, request->mount) : LARDER_DONE;
 }
 
 int stack_check_iteration(uint64_t ms)
@@ -261,10 +286,24 @@ int stack_check_iteration(uint64_t ms)
 	return ms > UINT32_MAX ? complain(LARDER_USAGE, "--iter-time: is at most %u milliseconds", UINT32_MAX) : LARDER_DONE;
 }
 
+int stack_parse_class(struct stack *stack, const char *text)
+{
+	if (!*text || strlen(text) >= sizeof(stack->class) || strpbrk(text, " \t\n\\"))
+		return complain(LARDER_USAGE, "--class: is not one word, or too long; see docs/interface.md");
+	strcpy(stack->class, text);
+	return LARDER_DONE;
+}
+
+int stack_parse_mode(const char *text)
+{
+	uint32_t mode;
+
+	return mode_parse(text, &mode) ? LARDER_DONE : complain(LARDER_USAGE, "--mode: '%s' is not one of writeback, writethrough, writearound", text);
+}
+
 int stack_parse(const struct stack_request *request, struct stack *stack)
 {
 	int result;
-	uint32_t mode;
 
 	if (!name_valid(request->name))
 		return complain(LARDER_USAGE,
@@ -273,6 +312,11 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 	uuid_generate_random(stack->uuid);
 	stack_host(stack->host);
 	stack->state = STACK_CREATING;
+	if (request->size != VOLUME_SIZE_ALL) {
+		if (!request->size || request->size % LARDER_SLOT_SIZE || request->size > INT64_MAX)
+			return complain(LARDER_USAGE, "--size: must be a multiple of 4096 bytes, and not 0: 100G, say");
+		stack->size = request->size;
+	}
 	result = request->separate ? parse_separate(request, stack) : parse_raid(request, stack);
 	result = result ? result : parse_integrity(request, stack);
 	result = result ? result : parse_spares(request, stack);
@@ -289,13 +333,9 @@ int stack_parse(const struct stack_request *request, struct stack *stack)
 				LARDER_MAX_DEVICES);
 	if (parse_labels(request, stack))
 		return LARDER_USAGE;
-	if (request->mode && !mode_parse(request->mode, &mode))
-		return complain(LARDER_USAGE, "--mode: '%s' is not one of writeback, writethrough, writearound", request->mode);
-	if (request->class && (strlen(request->class) >= sizeof(stack->class) || strpbrk(request->class, " \t\n\\")))
-		return complain(LARDER_USAGE, "--class: is not one word, or too long; see docs/interface.md");
-	if (request->class)
-		strcpy(stack->class, request->class);
-	return LARDER_DONE;
+	if (request->mode && stack_parse_mode(request->mode))
+		return LARDER_USAGE;
+	return request->class ? stack_parse_class(stack, request->class) : LARDER_DONE;
 }
 
 /* ------------------------------------------------------------------ the devices, looked at */
@@ -333,7 +373,7 @@ int stack_check_token(struct making *m)
 	return result;
 }
 
-static int check_mount(const struct stack *stack)
+int stack_check_mount(const struct stack *stack)
 {
 	struct stat here, above;
 	char *parent;
@@ -366,7 +406,22 @@ static int check_twice(const char *const *paths, int number)
 }
 
 /* One device: free, fit, without anything of value.  Changes nothing. */
-static int check_device(const struct making *m, const char *path, uint64_t *bytes, unsigned *logical)
+struct looked {
+	uint64_t bytes, room; /* room: of a volume alone on it */
+	unsigned logical;
+};
+
+static uint64_t volume_room(const struct device *device)
+{
+	struct volume_layout layout = { .tail_reserve = LARDER_DEF_TAIL_RESERVE };
+	struct device_topology topology;
+
+	device_topology(device, &topology);
+	layout.data_offset = volume_data_offset(&topology, device->bytes);
+	return volume_layout(&layout, device->bytes, device->logical_block) ? 0 : layout.sectors << LARDER_SECTOR_SHIFT;
+}
+
+static int check_device(const struct making *m, const char *path, struct looked *looked)
 {
 	struct claim_request claim = { .path = path, .wipe = m->request->wipe, .discard_dirty = m->request->discard_dirty, .yes = true,
 				       .dry_run = true };
@@ -375,8 +430,7 @@ static int check_device(const struct making *m, const char *path, uint64_t *byte
 
 	if (result)
 		return result;
-	*bytes = device.bytes;
-	*logical = device.logical_block;
+	*looked = (struct looked){ device.bytes, volume_room(&device), device.logical_block };
 	if (!device.block && !m->request->dry_run)
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", path);
 	result = result ? result : claim_clear(&device, &claim);
@@ -386,14 +440,13 @@ static int check_device(const struct making *m, const char *path, uint64_t *byte
 
 static int check_ssd(const struct making *m, const char *path, struct cache_layout *layout)
 {
+	struct looked looked;
 	const char *why;
-	uint64_t bytes;
-	unsigned logical;
-	int result = check_device(m, path, &bytes, &logical);
+	int result = check_device(m, path, &looked);
 
 	if (result)
 		return result;
-	why = cache_layout(layout, bytes, logical);
+	why = cache_layout(layout, looked.bytes, looked.logical);
 	return why ? complain(LARDER_FAILED, "%s: %s", path, why) : LARDER_DONE;
 }
 
@@ -426,24 +479,55 @@ static uint64_t least_volume(const struct stack *stack)
 	       (*stack->aead ? TAGS_LEAST : 0) + fs;
 }
 
+/* Where the volume goes has that much room for it, at least. */
+static int check_size(const struct making *m, const char *where, uint64_t room)
+{
+	uint64_t least = least_volume(&m->stack) - LARDER_DEF_DATA_OFFSET - LARDER_DEF_TAIL_RESERVE;
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+
+	if (!m->stack.size)
+		return LARDER_DONE;
+	size_print(a, m->stack.size, &human);
+	if (m->stack.size < least)
+		return complain(LARDER_USAGE, "--size: too small: it is %s, and this stack needs a volume of %s at least", a, size_print(b, least, &human));
+	if (m->stack.size <= room)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: --size: %s are more than it has room for, %s (%" PRIu64 " bytes); give no more, or leave it out: the volume takes all then",
+			where, a, size_print(b, room, &human), room);
+}
+
 static int check_separate(const struct making *m)
 {
 	const struct argument_list *disks = &m->request->disks;
 	char a[SIZE_TEXT], b[SIZE_TEXT];
+	int result = LARDER_DONE;
 
-	for (int i = 0; i < disks->number; i++)
+	for (int i = 0; !result && i < disks->number; i++) {
 		if (m->disk_bytes[i] < least_volume(&m->stack))
 			return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a volume of its own needs %s", disks->value[i],
 					size_print(a, m->disk_bytes[i], &human), size_print(b, least_volume(&m->stack), &human));
-	return LARDER_DONE;
+		result = check_size(m, disks->value[i], m->disk_room[i]);
+	}
+	return result;
+}
+
+/*
+ * Of all the volume may have where it lies on an array, which is not there yet: its data begin behind a stripe, of chunks of 512 KiB, at most.  Not too
+ * much, or it would be refused when all disks have been overwritten.
+ */
+static uint64_t array_room(const struct making *m, uint64_t all)
+{
+	uint64_t taken = LARDER_DEF_DATA_OFFSET + LARDER_DEF_TAIL_RESERVE + m->stack.legs * (uint64_t)MD_CHUNK;
+
+	return (all > taken ? all - taken : 0) & ~(uint64_t)(LARDER_SLOT_SIZE - 1);
 }
 
 /* Each must be able to take the place of any disk: the array takes as much of each as the smallest has. */
 static int check_spares(const struct making *m)
 {
-	uint64_t bytes, least = UINT64_MAX;
+	uint64_t least = UINT64_MAX;
 	char a[SIZE_TEXT], b[SIZE_TEXT];
-	unsigned logical;
+	struct looked looked;
 	int result = LARDER_DONE;
 
 	for (int i = 0; i < m->request->disks.number; i++)
@@ -451,10 +535,10 @@ static int check_spares(const struct making *m)
 	for (int i = 0; !result && i < m->request->spares.number; i++) {
 		const char *path = m->request->spares.value[i];
 
-		result = check_device(m, path, &bytes, &logical);
-		if (!result && bytes < least)
+		result = check_device(m, path, &looked);
+		if (!result && looked.bytes < least)
 			result = complain(LARDER_FAILED, "%s: size: too small for a spare: it has %s, and the array takes %s of each disk", path,
-					  size_print(a, bytes, &human), size_print(b, least, &human));
+					  size_print(a, looked.bytes, &human), size_print(b, least, &human));
 	}
 	return result;
 }
@@ -473,17 +557,20 @@ static int check_disks(struct making *m)
 {
 	const struct argument_list *disks = &m->request->disks;
 	char a[SIZE_TEXT], b[SIZE_TEXT];
+	struct looked looked = { 0 };
 	uint64_t all;
-	unsigned logical;
 	int result = LARDER_DONE;
 
-	for (int i = 0; !result && i < disks->number; i++)
-		result = check_device(m, disks->value[i], &m->disk_bytes[i], &logical);
+	for (int i = 0; !result && i < disks->number; i++) {
+		result = check_device(m, disks->value[i], &looked);
+		m->disk_bytes[i] = looked.bytes;
+		m->disk_room[i] = looked.room;
+	}
 	if (result || m->request->separate)
 		return result ? result : check_separate(m);
 	all = usable(m);
 	if (all >= least_volume(&m->stack))
-		return LARDER_DONE;
+		return *m->stack.raid ? check_size(m, "--raid", array_room(m, all)) : check_size(m, disks->value[0], m->disk_room[0]);
 	for (int i = 1; i < disks->number; i++)
 		if (m->disk_bytes[i] < m->disk_bytes[0])
 			m->disk_bytes[0] = m->disk_bytes[i];
@@ -637,7 +724,7 @@ int stack_plan(struct making *m)
 	result = result ? result : stack_check_token(m);
 	if (!result && !r->dry_run)
 		result = stack_check_backup(&m->stack, r->header_backup);
-	result = result ? result : check_mount(&m->stack);
+	result = result ? result : stack_check_mount(&m->stack);
 	result = result ? result : check_disks(m);
 	result = result ? result : check_spares(m);
 	if (!result && m->stack.own_cache)
@@ -657,7 +744,7 @@ int stack_plan_again(const struct making *m)
 	result = check_names(m, &stacks);
 	stacks_free(&stacks);
 	result = result ? result : stack_check_backup(&m->stack, m->request->header_backup);
-	result = result ? result : check_mount(&m->stack);
+	result = result ? result : stack_check_mount(&m->stack);
 	return result ? result : check_room(m);
 }
 
@@ -735,7 +822,11 @@ void stack_show_plan(const struct making *m)
 		show_integrity(m);
 	if (m->unused)
 		printf("  unused: %s, as the disks are of unequal size\n", size_print(a, m->unused, &human));
-	printf("  volume: %s, mode %s%s%s\n", m->request->separate ? "one on each" : s->name, s->mode, *s->class ? ", class " : "", s->class);
+	printf("  volume: %s%s%s, mode %s%s%s\n", m->request->separate ? "one on each" : s->name, s->size ? ", " : "",
+	       s->size ? size_print(a, s->size, &human) : "", s->mode, *s->class ? ", class " : "", s->class);
+	if (s->size)
+		printf("  free: the rest of %s%s\n", *s->raid ? "the array" : m->request->separate ? "each disk" : "the disk",
+		       *s->aead ? "; a stack with tags cannot grow into it" : "; larder resize takes it");
 	if (tiers_wanted(&m->request->tiers) || m->request->tiers.labels.number)
 		show_tiers(m);
 	if (s->encrypted)

@@ -13,7 +13,7 @@ struct stack_request {
 	bool integrity; /* dm-integrity below each disk of the array */
 	const char *raid, *mode, *class, *encrypt, *cipher, *label, *mkfs, *mkfs_options, *mount, *header_backup;
 	struct tiers_request tiers;
-	uint64_t iteration_ms;
+	uint64_t iteration_ms, size; /* size: of its volume, bytes; VOLUME_SIZE_ALL */
 	bool separate, essential, wipe, dry_run, yes, resume;
 	const char *discard_dirty;
 };
@@ -23,6 +23,7 @@ struct making {
 	struct stack stack; /* with --separate the first one, then the next ones in its place */
 	const struct stack_request *request;
 	uint64_t disk_bytes[MD_LEGS_MAX], unused; /* of the disks */
+	uint64_t disk_room[MD_LEGS_MAX]; /* of a volume alone on each, bytes */
 	uint32_t ssds;
 	struct tier_set set; /* of its cache */
 	char cache_label[LARDER_LABEL_SIZE + 1];
@@ -37,6 +38,16 @@ int stack_check_iteration(uint64_t ms);
 int stack_check_backup_file(const struct stack *stack, const char *path);
 /* May it be made there, as --header-backup has it?  Where that file is there it is one of this stack's, of a try that was cut short. */
 int stack_check_backup(const struct stack *stack, const char *word);
+/* One fact each, as create and set are told it: into the description.  Complain; option: what it is said by. */
+int stack_parse_mount(struct stack *stack, const char *text);
+int stack_parse_keyfile(struct stack *stack, const char *option, const char *path);
+int stack_parse_class(struct stack *stack, const char *text);
+int stack_parse_label(struct stack *stack, const char *text); /* of the disks */
+int stack_parse_mode(const char *text); /* only whether it is one */
+/* A key file that lies behind the mount would never be read.  Complains. */
+int stack_check_keyfile(const struct stack *stack, const char *option);
+/* Where it is to be mounted is a directory, and nothing is mounted there.  Complains. */
+int stack_check_mount(const struct stack *stack);
 /* The words, without a look at any device: fills the description.  All complain. */
 int stack_parse(const struct stack_request *request, struct stack *stack);
 /* The devices: free, fit, large enough, with nothing on them; the names are not taken.  Fills the rest. */

@@ -82,7 +82,7 @@ static int rename_stack(struct stack *stack, const char *name)
 	snprintf(stack->name, sizeof(stack->name), "%s", name);
 	result = stack_store_name(stack);
 	if (!result && *stack->mount) {
-		node = must_print("/dev/mapper/%s%s", name, stack->encrypted ? "-crypt" : "");
+		node = stack_top_node(stack);
 		result = fstab_move(stack->uuid, node);
 		free(node);
 	}

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "create.h"
 #include "program.h"
 #include "resize.h"
 #include "stacks.h"
@@ -21,6 +22,7 @@ static const struct size_format human = { 'h', true };
 
 struct resize_request {
 	const char *name, *keyfile;
+	uint64_t size; /* of the volume, bytes; 0: all that there is room for */
 	bool array, dry_run, yes;
 };
 
@@ -148,8 +150,9 @@ static void show_plan(const struct sight *sight, const struct resize_request *re
 	printf("stack %s:\n", sight->stack.name);
 	if (*sight->stack.raid)
 		show_array(sight, request->array);
-	printf("  volume %s: %s, there is room for %s%s\n", volume->name, size_print(a, now << LARDER_SECTOR_SHIFT, &human),
+	printf("  volume %s: %s, there is room for %s%s", volume->name, size_print(a, now << LARDER_SECTOR_SHIFT, &human),
 	       size_print(b, room << LARDER_SECTOR_SHIFT, &human), request->array ? ", and what the array adds" : "");
+	printf("%s%s\n", request->size ? ": takes " : "", request->size ? size_print(a, request->size, &human) : "");
 	if (sight->stack.encrypted)
 		printf("  encryption: follows the volume\n");
 	if (*sight->stack.fs) {
@@ -187,8 +190,7 @@ static int grow_array(const struct sight *sight, const struct resize_request *re
 
 static int grow_volume(const struct sight *sight, const struct resize_request *request)
 {
-	(void)request;
-	return volume_resize_running((struct mapped *)sight->layers.volume, 0, false);
+	return volume_resize_running((struct mapped *)sight->layers.volume, request->size, false);
 }
 
 static int grow_crypt(const struct sight *sight, const struct resize_request *request)
@@ -250,7 +252,7 @@ static int print_commands(const struct sight *sight, const struct resize_request
 	if (request->array)
 		printf("mdadm --grow %s --size=max\n", sight->layers.array.node);
 	mapped_init(true);
-	result = volume_resize_running((struct mapped *)sight->layers.volume, 0, true);
+	result = volume_resize_running((struct mapped *)sight->layers.volume, request->size, true);
 	if (sight->stack.encrypted)
 		printf("cryptsetup resize %s\n", name);
 	if (*sight->stack.fs) {
@@ -288,10 +290,11 @@ static int resize(const struct resize_request *request)
 
 int stack_resize(int argc, char **argv)
 {
-	static const char usage[] = "larder resize NAME [--array] [--keyfile FILE] [--dry-run] [--yes]";
-	struct resize_request request = { 0 };
+	static const char usage[] = "larder resize NAME [--array] [--size SIZE] [--keyfile FILE] [--dry-run] [--yes]";
+	struct resize_request request = { .size = VOLUME_SIZE_ALL };
 	const struct argument arguments[] = {
 		{ "array", 0, ARGUMENT_FLAG, &request.array, NULL, "the array takes all of its disks, too" },
+		{ "size", 's', ARGUMENT_SIZE, &request.size, "SIZE", "of the volume (default: all that there is room for)" },
 		{ "keyfile", 0, ARGUMENT_TEXT, &request.keyfile, "FILE", "for LUKS (default: as it was created)" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only say what would be done" },
 		{ "yes", 'y', ARGUMENT_FLAG, &request.yes, NULL, "don't ask" },
@@ -302,6 +305,10 @@ int stack_resize(int argc, char **argv)
 	secrets_protect();
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
+	if (!request.size)
+		return complain(LARDER_USAGE, "--size: is 0; give the size that the volume is to have, or leave it out");
+	if (request.size == VOLUME_SIZE_ALL)
+		request.size = 0;
 	request.name = argv[first];
 	mapped_init(false);
 	if (!request.dry_run)

@@ -713,6 +713,14 @@ static void look_away(struct sight *sight)
 	stacks_free(&sight->stacks);
 }
 
+char *stack_top_node(const struct stack *stack)
+{
+	char *name = stack->encrypted ? crypt_name(stack) : must_print("%s", stack->name), *node = mapper_path(name);
+
+	free(name);
+	return node;
+}
+
 /* ------------------------------------------------------------------ start */
 
 int start_cache(const struct stack *stack, unsigned flags)

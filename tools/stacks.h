@@ -40,6 +40,8 @@ int stack_find(const struct stacks *stacks, const char *word, const struct found
 /* Behind a question, asked without the lock: is the description what it was?  Complains. */
 int stack_check_same(const struct stack *stack);
 
+/* Node of what the filesystem lies on, whether it runs or not; the caller frees it. */
+char *stack_top_node(const struct stack *stack);
 /* NULL: its volume does not run. */
 struct mapped *stack_volume(const struct stacks *stacks, const struct stack *stack);
 

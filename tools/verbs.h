@@ -55,6 +55,7 @@ int stack_start(int argc, char **argv);
 int stack_stop(int argc, char **argv);
 int stack_remove(int argc, char **argv);
 int stack_rename(int argc, char **argv);
+int stack_set(int argc, char **argv);
 int stack_lock(int argc, char **argv);
 int stack_unlock(int argc, char **argv);
 int stack_passwd(int argc, char **argv);

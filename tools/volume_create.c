@@ -7,6 +7,7 @@
  * cache, and `volume start` starts both.
  */
 #include <endian.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,6 +99,23 @@ static void choose_data_offset(struct volume_request *request, const struct devi
 	request->layout.data_offset = volume_data_offset(&topology, device->bytes);
 }
 
+/* The rest of the device stays free. */
+static int take_size(struct volume_request *request, const struct device *device)
+{
+	uint64_t room = request->layout.sectors << LARDER_SECTOR_SHIFT;
+
+	if (request->size == VOLUME_SIZE_ALL)
+		return LARDER_DONE;
+	if (!request->size || request->size % LARDER_SLOT_SIZE || request->size % device->logical_block)
+		return complain(LARDER_USAGE, "%s: --size: must be a multiple of 4096 bytes, and of the device's logical block size, %u; and not 0",
+				device->path, device->logical_block);
+	if (request->size > room)
+		return complain(LARDER_FAILED, "%s: --size: is %" PRIu64 " bytes, and the device has room for a volume of %" PRIu64 "; give no more, or leave it out",
+				device->path, request->size, room);
+	request->layout.sectors = request->size >> LARDER_SECTOR_SHIFT;
+	return LARDER_DONE;
+}
+
 int volume_format(struct volume_request *request)
 {
 	uint8_t cache_uuid[16] = { 0 };
@@ -114,6 +132,7 @@ int volume_format(struct volume_request *request)
 	why = volume_layout(&request->layout, device.bytes, device.logical_block);
 	if (why)
 		result = complain(LARDER_FAILED, "%s: %s", device.path, why);
+	result = result ? result : take_size(request, &device);
 	result = result ? result : format_device(&device, request, cache_uuid);
 	device_close(&device);
 	return result;
@@ -123,10 +142,11 @@ int volume_create(int argc, char **argv)
 {
 	static const char usage[] =
 		"larder volume create NAME --backing DISK [--cache CACHE] [--mode MODE] [--data-offset SIZE] [--tail-reserve SIZE] "
-		"[--label TEXT] [--wipe] [--discard-dirty UUID] [--dry-run] [--yes]";
+		"[--size SIZE] [--label TEXT] [--wipe] [--discard-dirty UUID] [--dry-run] [--yes]";
 	struct volume_request request = {
 		.mode_name = "writeback",
 		.layout = { .data_offset = DATA_OFFSET_CHOSEN, .tail_reserve = LARDER_DEF_TAIL_RESERVE },
+		.size = VOLUME_SIZE_ALL,
 	};
 	const struct argument arguments[] = {
 		{ "backing", 'b', ARGUMENT_TEXT, &request.path, "DISK", "the device to format" },
@@ -136,6 +156,7 @@ int volume_create(int argc, char **argv)
 		  "where the data begin (default: 1M, or with a stripe; at least 8K)" },
 		{ "tail-reserve", 0, ARGUMENT_SIZE, &request.layout.tail_reserve, "SIZE",
 		  "left free at the end (default: 1M; may be 0)" },
+		{ "size", 's', ARGUMENT_SIZE, &request.size, "SIZE", "of the volume (default: all that there is room for); volume resize takes the rest" },
 		{ "label", 'L', ARGUMENT_TEXT, &request.label, "TEXT", "label to store (default: NAME)" },
 		{ "wipe", 'W', ARGUMENT_FLAG, &request.claim.wipe, NULL, "remove what is on the device" },
 		{ "discard-dirty", 0, ARGUMENT_TEXT, &request.claim.discard_dirty, "UUID",

@@ -38,7 +38,7 @@ static void say(const char *line, void *data)
 /* A rule a line. */
 static char *write_anew(const struct conf *conf)
 {
-	char *text = malloc(conf->number * 128 + 128 + (conf->mail ? strlen(conf->mail) : 0) + (conf->program ? strlen(conf->program) : 0)), *at = text, uuid[UUID_TEXT];
+	char *text = malloc(conf->number * 128 + 128 + (conf->mail ? strlen(conf->mail) : 0) + (conf->program ? strlen(conf->program) : 0) + (conf->metrics_listen ? strlen(conf->metrics_listen) : 0)), *at = text, uuid[UUID_TEXT];
 
 	for (size_t i = 0; i < conf->number; i++) {
 		const struct conf_rule *r = &conf->rule[i];
@@ -50,7 +50,9 @@ static char *write_anew(const struct conf *conf)
 	if (conf->mail)
 		at += sprintf(at, "mail %s\n", conf->mail);
 	if (conf->program)
-		sprintf(at, "program %s\n", conf->program);
+		at += sprintf(at, "program %s\n", conf->program);
+	if (conf->metrics_listen)
+		sprintf(at, "metrics-listen %s\n", conf->metrics_listen);
 	return text;
 }
 
@@ -77,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	text = write_anew(&a);
 	said = (struct said){ .lines = 0 };
 	conf_parse(&b, text, strlen(text), "/x", say, &said);
-	must(!said.number && a.number == b.number && a.wait == b.wait, "it is refused when read again");
+	must(!said.number && a.number == b.number && a.wait == b.wait && !a.metrics_listen == !b.metrics_listen, "it is refused when read again");
 	must(!a.number || !memcmp(a.rule, b.rule, a.number * sizeof(*a.rule)), "it is another one when read again");
 	conf_free(&b);
 	free(text);

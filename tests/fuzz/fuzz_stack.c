@@ -33,6 +33,7 @@ static void check(const struct stack *s)
 	must(s->legs >= 1 && s->legs <= 64 && s->step < NR_STEPS && s->state <= STACK_REMOVING, "numbers");
 	must(!*s->raid || stack_raid_valid(s->raid), "raid");
 	must(!s->spares || (*s->raid && s->legs + s->spares <= 64), "spares");
+	must(!s->size || (s->size % 4096 == 0 && s->size <= INT64_MAX && s->state != STACK_READY), "size");
 	must(!*s->integrity || (stack_integrity_valid(s->integrity) && *s->raid && strcmp(s->raid, "0")), "integrity");
 	must(!*s->fs || stack_fs_valid(s->fs), "fs");
 	must(!*s->mount || stack_text_valid(s->mount, true), "mount");

@@ -56,6 +56,7 @@ int main(void)
 	const uint8_t one[16] = { 0xaa }, two[16] = { 0xbb };
 	char path[] = "/tmp/larder-fstab-XXXXXX";
 	int fd = mkstemp(path);
+	FILE *file;
 
 	check(fd >= 0 && write(fd, hand, strlen(hand)) == (ssize_t)strlen(hand), 1, "one by hand, without an end of its line");
 	close(fd);
@@ -69,6 +70,17 @@ int main(void)
 		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
 			       "/dev/mapper/c /a\\040b ext4 x-systemd.device-timeout=0,x-larder.stack=aa 0 2\n"),
 	      3, "each is known by its mark");
+	check(!fstab_move_mount(one, "/new place") && !fstab_set_essential(one, false) && !fstab_move_mount(two, "/nowhere") &&
+		      is(path, "# by hand\nLABEL=x / ext4 defaults 0 1\n"
+			       "/dev/mapper/c /new\\040place ext4 x-systemd.device-timeout=0,x-larder.stack=aa,nofail 0 2\n"),
+	      4, "another mount, for which no boot waits; of none there is nothing to move");
+	file = fopen(path, "w");
+	fputs("# x-larder.stack=aa\n \t/dev/mapper/c\t/a  ext4 nofail,x-nofail=1,noatime,x-larder.stack=aa,nofail\n", file);
+	fclose(file);
+	check(!fstab_set_essential(one, true) && !fstab_set_essential(one, true) && !fstab_move_mount(one, "/b") &&
+		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa\n"),
+	      5, "what somebody changed stays: blanks, other options, fields that are left out");
+	check(fstab_has(one) && !fstab_has(two) && !fstab_set(one, NULL, NULL, NULL, 0) && !fstab_has(one), 6, "whether there is one; not in a comment");
 	unlink(path);
 	return failed;
 }

@@ -434,6 +434,101 @@ def test_renamed(disks, key, monkeypatch, tmp_path):
     nothing_left(disks)
 
 
+OTHER = Path("/run/stack-other")
+
+
+def mountpoint():
+    found = json.loads(larder("show", "data", "-o", "layer,mountpoint", "--reportformat", "json").stdout)["stacks"]
+    return next(r["mountpoint"] for r in found if r["layer"] == "filesystem")
+
+
+def at_rest():
+    assert not dm.names() and not arrays(), "what was started for a moment is stopped again"
+
+
+def test_set_mount(disks):
+    """It moves at once, with its line in fstab; not while it is used; nowhere, it stays so when it is started."""
+    OTHER.mkdir(exist_ok=True)
+    larder(*words(disks))
+    write(0)
+    line = FSTAB.read_text()
+    with open(MOUNTED / f"{NAME}-0", "rb"):
+        refused(BUSY, ["set", "data", "--mount", OTHER], "cannot unmount")
+    assert os.path.ismount(MOUNTED) and FSTAB.read_text() == line
+    assert mountpoint() == str(MOUNTED)
+    larder("set", "data", "--mount", OTHER)
+    assert os.path.ismount(OTHER) and not os.path.ismount(MOUNTED)
+    assert FSTAB.read_text() == line.replace(str(MOUNTED), str(OTHER)) and mountpoint() == str(OTHER)
+    assert (OTHER / f"{NAME}-0").read_bytes() == CONTENT
+    larder("set", "data", "--mount", "none")
+    assert not os.path.ismount(OTHER) and FSTAB.read_text() == HAND_MADE
+    larder("stop", "data")
+    larder("start", "data")
+    assert not os.path.ismount(OTHER) and not os.path.ismount(MOUNTED)
+    larder("stop", "data")
+    larder("set", "data", "--mount", MOUNTED)
+    at_rest()
+    assert FSTAB.read_text() == line
+    larder("start", "data")
+    check([0])
+    remove()
+    nothing_left(disks)
+
+
+def test_set_key(disks, key, tmp_path):
+    """What is to open it at a boot opens it: a file whose key fits no slot is refused, and no file where nobody could type."""
+    larder(*words(disks, key))
+    wrong, second = tmp_path / "wrong", tmp_path / "second"
+    wrong.write_bytes(b"w" * 64)
+    second.write_bytes(b"s" * 64)
+    refused(NOT_FOUND, ["set", "data", "--keyfile", wrong], "fits none of its key slots", "passwd data --add")
+    refused(UNSAFE, ["set", "data", "--keyfile", "none"], "larder passwd data --add first")
+    larder("stop", "data")
+    refused(NOT_FOUND, ["set", "data", "--keyfile", wrong], "fits none of its key slots")
+    at_rest()
+    larder("passwd", "data", "--add", "--new-keyfile", second, "--iter-time", "10")
+    said = larder("set", "data", "--keyfile", second).stdout
+    assert f"keyfile: {second}, was {key}" in said
+    at_rest()
+    os.rename(key, tmp_path / "away")
+    larder("start", "data")
+    larder("passwd", "data", "--add", "--iter-time", "10", stdin="a phrase\n")
+    larder("set", "data", "--keyfile", "none")
+    larder("lock", "data")
+    os.unlink(second)
+    larder("unlock", "data", stdin="a phrase\n")
+    assert os.path.ismount(MOUNTED)
+    remove()
+    nothing_left(disks)
+
+
+def test_set_class_and_mode(disks):
+    """The kernel judges the list, of a stopped stack, too; both hold from each start on."""
+
+    def option(name):
+        return larder("volume", "get", "data", name).stdout.strip()
+
+    larder(*words(disks))
+    assert larder("set", "data", "--class", "nonsense", code=None).returncode in (FAILED, USAGE)
+    assert option("class") == "class=default"
+    larder("set", "data", "--class", "special")
+    assert option("class") == "class=special"
+    refused(BUSY, ["set", "data", "--mode", "writethrough"], "larder stop data", "larder volume set data mode=writethrough")
+    larder("stop", "data")
+    assert larder("set", "data", "--class", "nonsense", code=None).returncode in (FAILED, USAGE)
+    at_rest()
+    larder("set", "data", "--mode", "writethrough", "--class", "log")
+    at_rest()
+    larder("start", "data")
+    assert (option("class"), option("mode")) == ("class=log", "mode=writethrough")
+    larder("set", "data", "--class", "default")
+    larder("stop", "data")
+    larder("start", "data")
+    assert option("class") == "class=default"
+    remove()
+    nothing_left(disks)
+
+
 def test_power_cuts_while_it_is_renamed(disks, seed):
     """After the N-th write command: it has one name or the other, and the same command with the UUID ends with the new one."""
     ssd0, ssd1, hdd0, _ = disks
@@ -850,6 +945,31 @@ def test_stack_grows(disks, key, done):
     larder("lock", "data")
     refused(NOT_FOUND, ["resize", "data"], "locked")
     larder("unlock", "data")
+    remove()
+
+
+def test_made_smaller(disks):
+    """A volume of a given size, also where the making was cut short before it; what is free is shown, and taken, part and all."""
+
+    def free():
+        found = json.loads(larder("show", "data", "-o", "layer,free", "--units", "b", "--reportformat", "json").stdout)["stacks"]
+        return int(next(r["free"] for r in found if r["layer"] == "volume").rstrip("B") or 0)
+
+    killed_at(disks, "the array", "--size", "48M")
+    larder("create", "--resume", "data")
+    assert dm.DmDevice("data").sectors == 48 << 11
+    write(0)
+    small, left = room(), free()
+    assert left > 20 << 20
+    refused(UNSAFE, ["resize", "data", "--size", "40M"], "cannot be made smaller")
+    refused(FAILED, ["resize", "data", "--size", "1G"], "--size", "has room for")
+    assert "takes 56.00MiB" in larder("resize", "data", "--size", "56M", "--dry-run").stdout
+    assert dm.DmDevice("data").sectors == 48 << 11
+    larder("resize", "data", "--size", "56M")
+    assert dm.DmDevice("data").sectors == 56 << 11 and free() == left - (8 << 20) and room() > small + (6 << 20)
+    larder("resize", "data")
+    assert dm.DmDevice("data").sectors == (48 << 11) + (left >> 9) and not free()
+    check([0])
     remove()
 
 

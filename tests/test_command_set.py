@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""`larder set` without devices: facts of a stopped stack in its superblocks and in fstab; what is refused before a start.
+
+What needs a volume that runs, a mount, a key that opens it, a class that the kernel takes, is in tests/vm/guest/test_stacks.py."""
+
+import json
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+from harness import BUSY, FAILED, NOT_FOUND, SB, SB_SIZE, USAGE, VOLUME, digest, field, one_line, read
+from test_command_stack import HEAD, ON_SSD, ON_VOLUME, SIZE, Described
+
+pytest_plugins = ["larder_fixtures"]
+WRITETHROUGH = 1
+
+
+@pytest.fixture
+def described(larder):
+    made = Described(larder)
+    made.plain |= {"fs": "ext4", "fs_uuid": str(uuid.uuid5(made.uuid, "fs")), "mount": "/srv"}
+    made.volume(made.plain)
+    made.ssds({"ready": [f"{made.uuid} data 3"], "changing": []})
+    return made
+
+
+@pytest.fixture
+def fstab(described):
+    file = described.larder.directory / "fstab"
+    file.write_text("# by hand\n/dev/none /none ext4 noauto 0 0\n")
+    return file
+
+
+@pytest.fixture
+def change(described, fstab):
+    def run(*words, code=0, **more):
+        return described.larder("set", "data", *words, code=code, env={"LIBMOUNT_FSTAB": str(fstab)}, **more)
+
+    return run
+
+
+def text(path, offset):
+    copy = field(path, VOLUME, "copy_offset")
+    block = max((read(path, x, SB_SIZE) for x in (SB, copy)), key=lambda b: int.from_bytes(b[32:40], "little"))
+    return json.loads(block[offset + HEAD : offset + SIZE].rstrip(b"\0"))
+
+
+def stored(described):
+    return text(described.hdd, ON_VOLUME["stack"][0])
+
+
+def marked(fstab):
+    return [line for line in fstab.read_text().splitlines() if "x-larder.stack" in line]
+
+
+def test_mount(described, change, fstab, tmp_path):
+    hand = fstab.read_text()
+    said = change("--mount", tmp_path, "--dry-run").stdout
+    assert f"mount: {tmp_path}, was /srv" in said and "dry run: nothing was written" in said
+    assert stored(described) == described.plain and fstab.read_text() == hand
+    change("--mount", tmp_path)
+    now = stored(described)
+    assert (now["mount"], now["generation"]) == (str(tmp_path), 4)
+    assert text(described.ssd, ON_SSD["stack"][0])["ready"] == [f"{described.uuid} data 4"]
+    options = f"nofail,x-systemd.device-timeout=0,x-larder.stack={described.uuid}"
+    assert marked(fstab) == [f"/dev/mapper/data {tmp_path} ext4 {options} 0 2"]
+    # what somebody put there stays, and what another one left out of it is set
+    fstab.write_text(fstab.read_text().replace("nofail,", "nofail,noatime,"))
+    other = tmp_path / "an other"
+    other.mkdir()
+    change("--mount", other, "--essential", "yes")
+    assert f"{tmp_path}/an\\040other ext4 noatime,x-" in marked(fstab)[0]
+    change("--essential", "no")
+    assert stored(described)["generation"] == 5, "fstab alone has that"
+    assert marked(fstab)[0].split()[3].endswith(",nofail")
+    change("--mount", "none")
+    assert "mount" not in stored(described) and fstab.read_text() == hand
+    # once more: what was cut off behind the description
+    change("--mount", "none")
+    assert stored(described)["generation"] == 6
+
+
+def test_shown(described, change, tmp_path):
+    change("--mount", tmp_path, "--backing-label", "films")
+    run = described.larder("show", "data", "-o", "layer,mountpoint,label", "--reportformat", "json")
+    rows = {row["layer"]: row for row in json.loads(run.stdout)["stacks"]}
+    assert rows["filesystem"]["mountpoint"] == str(tmp_path) and rows["disk"]["label"] == "films"
+
+
+def test_mount_is_refused(described, change, fstab, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    before = [digest(described.ssd), digest(described.hdd), fstab.read_text()]
+    for words, code, parts in (
+        (["--mount", tmp_path / "nothing"], NOT_FOUND, ["--mount", "no such directory"]),
+        (["--mount", file], USAGE, ["--mount", "not a directory"]),
+        (["--mount", "/proc"], BUSY, ["--mount", "mounted there"]),
+        (["--mount", "/" + "x" * 300], USAGE, ["--mount", "too long"]),
+        (["--essential", "yes"], NOT_FOUND, ["--essential", "fstab has no line", "--mount /srv"]),
+    ):
+        one_line(change(*words, code=code), *parts)
+    assert before == [digest(described.ssd), digest(described.hdd), fstab.read_text()]
+    described.volume({k: v for k, v in described.plain.items() if k != "mount"})
+    one_line(change("--essential", "no", code=USAGE), "--essential", "mounted nowhere")
+    described.volume({k: v for k, v in described.plain.items() if k not in ("mount", "fs", "fs_uuid")})
+    one_line(change("--mount", tmp_path, code=USAGE), "--mount", "no filesystem")
+
+
+def test_fstab_cannot_be_written(described, fstab, tmp_path):
+    """The description is set; the same once more goes on."""
+    run = described.larder("set", "data", "--mount", "none", code=1, env={"LIBMOUNT_FSTAB": str(tmp_path)})
+    assert "the same command once more goes on" in run.stderr and "mount" not in stored(described)
+
+
+def test_keyfile_is_refused(described, change, tmp_path):
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    one_line(change("--keyfile", key, code=USAGE), "--keyfile", "not encrypted")
+    described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "mount": str(tmp_path)})
+    before = digest(described.hdd)
+    one_line(change("--keyfile", tmp_path / "none", code=NOT_FOUND), "--keyfile", "no such key file")
+    one_line(change("--keyfile", key, code=USAGE), "--keyfile", "behind the mount")
+    assert "is stopped: array, cache and volume are started" in change("--keyfile", "none", "--dry-run").stdout
+    # it is not believed: the volume is to be started, which is a file here
+    change("--keyfile", __file__, code=USAGE)
+    assert digest(described.hdd) == before
+    described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "keyfile": str(key)})
+    one_line(change("--mount", tmp_path, code=USAGE), "--mount", "behind the mount")
+
+
+def test_class_keeps_pins(described, change):
+    """What `larder pin` has put in front of the list stays; nobody else writes such rules there."""
+    pins = "lba-8-16:pin-75/lba-32-40:pin-75"
+    described.volume(described.plain | {"class": pins + "/any:cache"})
+    said = change("--class", "size-32:bypass/any:cache", "--dry-run").stdout
+    assert f"class: {pins}/size-32:bypass/any:cache, was {pins}" in said
+    one_line(change("--class", "lba-0-8:pin-75/any:cache", code=USAGE), "--class", "larder pin")
+    one_line(change("--class", "x" * 511, code=USAGE), "--class")
+
+
+def test_mode_of_a_stopped_stack(described, change):
+    """Superblock and description say the same, by either verb."""
+    change("--mode", "writethrough", "--backing-label", "films")
+    now = stored(described)
+    assert (now["mode"], now["disks"], now["generation"]) == ("writethrough", "films", 5)
+    assert field(described.hdd, VOLUME, "mode") == WRITETHROUGH
+    described.larder("volume", "set", "data", "mode=writearound", "--persist")
+    assert stored(described)["mode"] == "writearound" and field(described.hdd, VOLUME, "mode") == 2
+    assert described.rows()[0][2]["type"] == "writearound"
+    change("--backing-label", "none")
+    assert "disks" not in stored(described)
+
+
+def test_too_long_for_the_description(described, change, tmp_path):
+    """Refused before anything is written, of what the SSDs list, too."""
+    snapshots = [f"{i} ready {'s' * 30}{i}" for i in range(1, 9)]
+    full = described.plain | {"mount": "/m", "snapshots": snapshots, "mkfs": "o" * 250, "label": "l" * 60}
+    full |= {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "keyfile": "/" + "k" * 240}
+    full["class"] = "c" * min(511, 2000 - len(json.dumps(full)))
+    described.volume(full)
+    before = [digest(described.ssd), digest(described.hdd)]
+    deep = tmp_path.joinpath(*["d" * 50] * 3)
+    deep.mkdir(parents=True)
+    one_line(change("--backing-label", "b" * 31, "--mount", deep, code=FAILED), "does not fit", "shorter")
+    assert before == [digest(described.ssd), digest(described.hdd)]
