@@ -2,12 +2,14 @@
 """org.larder1: what larderd shows on a bus, what it tells, and whom it obeys.
 
 A private dbus-daemon with the project's policy file; members are images, what runs comes from a file (LARDER_STATUS), and larderd,
-built with ASan and UBSan, only observes.  Methods run a command in its place, which notes its words.
+built with ASan and UBSan, only observes.  Methods run a command in its place, which notes its words.  The arrays below stacks, of
+which there are none here: tests/unit/test_jobs.c, and the suite `jobs` in a VM.
 """
 
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -122,7 +124,7 @@ class Bus:
                 pass
 
     def busctl(self, *words, code=0, user=None):
-        words = ["busctl", f"--address={self.address}", f"--timeout={SECONDS}", "--json=short", *map(str, words)]
+        words = ["busctl", f"--address={self.address}", f"--timeout={SECONDS}", "--json=short", "--", *map(str, words)]
         if user:
             words = ["setpriv", f"--reuid={user}", "--clear-groups", *words]
         run = subprocess.run(words, capture_output=True, text=True, timeout=2 * SECONDS)
@@ -150,7 +152,10 @@ class Bus:
         return objects
 
     def get(self, kind, number):
-        objects = self.objects()[path_of(kind, number)]
+        return self.at(path_of(kind, number), kind)
+
+    def at(self, path, kind):
+        objects = self.objects()[path]
         assert list(objects) == [f"{NAME}.{kind.capitalize()}"]
         return next(iter(objects.values()))
 
@@ -361,11 +366,12 @@ def test_introspection(bus, larder):
     described = (TOP / "docs" / "dbus.md").read_text()
     stack = Described(larder)
     stack.volume(stack.plain)
+    bus.status.write_text(line("volume", "data", uuid=uuid.uuid5(stack.uuid, "volume"), flushing=1))
     bus.start_larderd()
     bus.owned()
     paths = [ROOT, *bus.objects()]
     kinds = {"Manager": ROOT} | {p.split("/")[3].capitalize(): p for p in paths if p != ROOT}
-    assert set(kinds) == {"Manager", "Stack", "Cache", "Volume", "Device"}
+    assert set(kinds) == {"Manager", "Stack", "Cache", "Volume", "Device", "Job"}
     for kind, path in kinds.items():
         text = json.loads(bus.call(path, "org.freedesktop.DBus.Introspectable", "Introspect").stdout)["data"][0]
         (interface,) = (i for i in ET.fromstring(text).iter("interface") if i.get("name") == f"{NAME}.{kind}")
@@ -373,16 +379,27 @@ def test_introspection(bus, larder):
         for p in interface.iter("property"):
             assert f"| `{p.get('name')}` | `{p.get('type')}` |" in section, p.get("name")
         for m in interface.iter("method"):
-            assert f"| `{m.get('name')}(" in section, m.get("name")
-        assert section.count("\n| `") == len([*interface.iter("property"), *interface.iter("method")])
-        # no method takes a secret, nor anything else
-        assert {m.get("name") for m in interface.iter("method") if m.find("arg") is not None} <= {"SetOption"}
+            arguments = ", ".join(f"{a.get('type')} {a.get('name')}" for a in m.iter("arg"))
+            assert f"| `{m.get('name')}({arguments})` |" in section, m.get("name")
+        for s in interface.iter("signal"):
+            types = "".join(a.get("type") for a in s.iter("arg"))
+            assert f"| `{s.get('name')}` | signal `{types}` |" in section, s.get("name")
+        shown = [*interface.iter("property"), *interface.iter("method"), *interface.iter("signal")]
+        assert sum(f"| `{s.get('name')}" in section for s in shown) == len(shown) == len(rows(section))
+
+
+def rows(section):
+    """First cells of the last table of a section."""
+    table = section.split("| property or method | type | what |\n|---|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    return table.splitlines()
 
 
 # ---------------------------------------------------------------- whom it obeys, and how
 
 COMMAND = """#!/bin/sh
 echo "$@" >> "$0.log"
+cat >> "$0.in"
+[ ! -p "$0.wait" ] || read -r go_on < "$0.wait"
 [ "$DBUS_CODE_FILE" ] && [ -e "$DBUS_CODE_FILE" ] || exit 0
 read -r code < "$DBUS_CODE_FILE"
 echo "some words before"
@@ -412,26 +429,82 @@ def command(bus, members, command_of):
     return command_of(), bus.directory / "code"
 
 
-def test_methods_are_verbs(bus, members, command):
-    log, code = command
-    volume, cache = members["volume"], members["cache"]
-    for kind, number, method, words in (
+def options(*words, **given):
+    """Arguments for busctl: strings, and a dictionary of options."""
+    entries = []
+    for name, value in given.items():
+        kind = "b" if isinstance(value, bool) else "s"
+        entries += [name.replace("_", "-"), kind, str(value).lower() if kind == "b" else value]
+    return ["s" * len(words) + "a{sv}", *words, len(given), *entries]
+
+
+def methods_of(volume, cache):
+    """Kind, UUID, method with its arguments, and the words of the command."""
+    return [
         ("volume", volume, ["Start"], f"volume start {volume}"),
         ("volume", volume, ["Stop"], f"volume stop {volume}"),
         ("volume", volume, ["Flush"], f"volume flush {volume}"),
-        ("volume", volume, ["SetOption", "ss", "mode", "writethrough"], f"volume set {volume} mode=writethrough"),
+        ("volume", volume, ["SetOption", "ss", "mode", "writethrough"], f"volume set -- {volume} mode=writethrough"),
         ("cache", cache, ["Start"], f"cache start {cache}"),
         ("cache", cache, ["Stop"], f"cache stop {cache}"),
         ("cache", cache, ["Scrub"], f"cache scrub {cache}"),
         ("cache", cache, ["StopScrub"], f"cache scrub --stop {cache}"),
-        ("cache", cache, ["SetOption", "ss", "scrub_rate", "5; rm $HOME"], f"cache set {cache} scrub_rate=5; rm $HOME"),
-    ):
+        ("volume", volume, ["StopFlush"], f"volume flush --stop {volume}"),
+        ("volume", volume, ["Attach", "s", "fast"], f"volume attach --cache=fast -- {volume}"),
+        ("volume", volume, ["Detach", *options()], f"volume detach -- {volume}"),
+        ("volume", volume, ["Detach", *options(flush=True)], f"volume detach --flush -- {volume}"),
+        ("volume", volume, ["Detach", *options(discard_dirty="X")], f"volume detach --discard-dirty=X -- {volume}"),
+        ("volume", volume, ["Resize"], f"volume resize {volume}"),
+        ("cache", cache, ["AddSSD", *options("/dev/x")], f"cache add --yes -- {cache} /dev/x"),
+        ("cache", cache, ["AddSSD", *options("--spare", new_place=True)], f"cache add --yes --new-place -- {cache} --spare"),
+        ("cache", cache, ["ReplaceSSD", *options("0", "/dev/x", spare=True)], f"cache replace --yes --spare -- {cache} 0 /dev/x"),
+        ("cache", cache, ["RemoveSSD", "s", "1"], f"cache remove -- {cache} 1"),
+        ("cache", cache, ["Resize"], f"cache resize {cache}"),
+        ("cache", cache, ["SetLabel", "ss", "0", "none"], f"cache label -- {cache} 0 none"),
+        ("cache", cache, ["SetOption", "ss", "scrub_rate", "5; rm $HOME"], f"cache set -- {cache} scrub_rate=5; rm $HOME"),
+    ]
+
+
+def methods_of_stack(number):
+    return [
+        (["Start"], f"start {number}"),
+        (["Stop"], f"stop {number}"),
+        (["Lock"], f"lock {number}"),
+        (["Unlock"], f"unlock {number}"),
+        (["Rename", "s", "films"], f"rename -- {number} films"),
+        (["Rename", "s", "--help"], f"rename -- {number} --help"),
+        (["Resize", *options()], f"resize --yes -- {number}"),
+        (["Resize", *options(array=True)], f"resize --yes --array -- {number}"),
+        (["Resize", *options(array=False)], f"resize --yes -- {number}"),
+        (["Scrub", *options()], f"scrub -- {number}"),
+        (["Scrub", *options(repair=True)], f"scrub --repair -- {number}"),
+        (["StopScrub"], f"scrub --stop {number}"),
+        (["Replace", *options("disk1", "/dev/x")], f"replace --yes -- {number} disk1 /dev/x"),
+        (
+            ["Replace", *options("0", "/dev/x", role="read", label="ssd", wipe=True, discard_dirty="U")],
+            f"replace --yes --role=read --cache-label=ssd --wipe --discard-dirty=U -- {number} 0 /dev/x",
+        ),
+        (["ReplaceCache", "asa{sv}", 2, "/dev/x", "/dev/y", 0], f"replace --yes -- {number} cache /dev/x /dev/y"),
+        (["AddSSD", *options("/dev/x", spare=True)], f"add --yes --cache=/dev/x --spare -- {number}"),
+        (["AddDisk", *options("/dev/x")], f"add --yes --backing=/dev/x -- {number}"),
+        (["Drop", *options("ssd0")], f"drop --yes -- {number} ssd0"),
+        (["Drop", *options("ssd0", discard_redundancy="U")], f"drop --yes --discard-redundancy=U -- {number} ssd0"),
+        (["Remove", "s", ""], f"remove -- {number}"),
+        (["Remove", "s", "U"], f"remove --discard-data=U -- {number}"),
+        (["CreateSnapshot", *options("monday", "/dev/x")], f"snapshot create --yes --store=/dev/x -- {number}@monday"),
+        (["RemoveSnapshot", "s", "monday"], f"snapshot remove -- {number}@monday"),
+        (["RefreshPins"], f"pin --refresh {number}"),
+        (["Upgrade"], f"upgrade {number}"),
+    ]
+
+
+def test_methods_are_verbs(bus, members, command):
+    log, code = command
+    volume, cache = members["volume"], members["cache"]
+    for kind, number, method, words in methods_of(volume, cache):
         log.write_text("")
         bus.call(path_of(kind, number), f"{NAME}.{kind.capitalize()}", *method)
         assert log.read_text() == f"{words}\n"
-    log.write_text("")
-    run = bus.call(path_of("cache", cache), f"{NAME}.Cache", "SetOption", "ss", "mode --persist", "x", code=1)
-    assert "no name of an option" in run.stderr and log.read_text() == ""
     for number, name in ((1, "Failed"), (2, "Usage"), (3, "NotFound"), (4, "Busy"), (5, "Unsafe"), (77, "Failed")):
         code.write_text(f"{number}\n")
         with bus.monitor(f"type='error',sender='{NAME}'"):
@@ -458,6 +531,19 @@ def test_real_command(bus, members, program):
     assert "is a regular file; make a block device of it with losetup" in run.stderr
 
 
+@identified
+def test_words_are_known(larder):
+    """Each option of a method is one of the command, which judges the rest: nothing here is fit for it, or a device."""
+    stack = Described(larder)
+    stack.volume(stack.plain)
+    hdd = larder.volume("alone", 64 * MIB)
+    volume = uuid.UUID(bytes=field(hdd, VOLUME, "uuid"))
+    known = [(m[0], w) for m, w in methods_of_stack(stack.uuid)] + [(m[0], w) for _, _, m, w in methods_of(volume, uuid.uuid4())]
+    for method, words in known:
+        run = larder(*words.split(), code=None)
+        assert "usage: " not in run.stderr and "unrecognized" not in run.stderr, f"{method}: {run.stderr}"
+
+
 NOBODY = 65534
 
 
@@ -481,6 +567,11 @@ def test_polkit(bus, members, command, polkit):
             assert process.stdout.readline() == f"{NAME}.{action} {NOBODY} 1\n"
         run = bus.call(ROOT, f"{NAME}.Manager", "Refresh", code=1, user=NOBODY)
         assert process.stdout.readline() == f"{NAME}.refresh {NOBODY} 1\n"
+        # what loses data is another action, also where it is only an option that asks for it
+        for method, action in ((options(flush=True), "manage"), (options(discard_dirty="U"), "destroy")):
+            run = bus.call(path, f"{NAME}.Volume", "Detach", *method, code=1, user=NOBODY)
+            assert "denied" in run.stderr
+            assert process.stdout.readline() == f"{NAME}.{action} {NOBODY} 1\n"
         # root is not asked about
         bus.call(path, f"{NAME}.Volume", "Start")
         process.terminate()
@@ -491,14 +582,15 @@ def test_polkit(bus, members, command, polkit):
 def test_policies():
     """Each action that larderd asks for is one of the polkit file, and the other way round; nobody but root has the name."""
     actions = {a.get("id") for a in ET.parse(TOP / "udev" / "org.larder1.policy").iter("action")}
-    source = (TOP / "daemon" / "bus_call.c").read_text()
-    table = source.split("} methods[] = {", 1)[1].split("};", 1)[0]
-    asked = {row.split('"')[3] for row in table.splitlines() if '"' in row} | {"refresh"}
+    source = (TOP / "daemon" / "methods.c").read_text()
+    asked = set(re.findall(r"\{ (?:OBJECT_\w+|METHOD_OF_MANAGER), \"\w+\", \"(\w+)\"", source))
+    asked |= set(re.findall(r"\{ \"[\w-]+\", \"\w\", [^,]+, \"(\w+)\" \}", source))
     assert actions == {f"{NAME}.{a}" for a in asked}
     for action in ET.parse(TOP / "udev" / "org.larder1.policy").iter("action"):
         default = {d.tag: d.text for d in action.find("defaults")}
         assert default["allow_any"] == default["allow_inactive"] == "auth_admin"
-        assert default["allow_active"] == "auth_admin_keep" or action.get("id") == f"{NAME}.refresh"
+        exceptions = {f"{NAME}.refresh": "yes", f"{NAME}.destroy": "auth_admin"}
+        assert default["allow_active"] == exceptions.get(action.get("id"), "auth_admin_keep")
     policies = ET.parse(TOP / "udev" / "org.larder1.conf").iter("policy")
     owners = [p.get("user") for p in policies if p.find("allow[@own]") is not None]
     assert owners == ["root"]
@@ -523,10 +615,24 @@ def test_stack(bus, larder, command_of):
     assert (seen["Name"], seen["State"], seen["Encrypted"], seen["MountPoint"]) == ("data", "stopped", True, "/srv")
     assert seen["Volume"] == path_of("volume", volume) and seen["Cache"] == path_of("cache", stack.plain["cache"])
     assert bus.get("volume", volume)["Stack"] == path_of("stack", stack.uuid)
-    for method in ("Start", "Stop", "Lock", "Unlock"):
+    for method, words in methods_of_stack(stack.uuid):
         log.write_text("")
-        bus.call(path_of("stack", stack.uuid), f"{NAME}.Stack", method)
-        assert log.read_text() == f"{method.lower()} {stack.uuid}\n"
+        bus.call(path_of("stack", stack.uuid), f"{NAME}.Stack", *method)
+        assert log.read_text() == f"{words}\n"
+    log.write_text("")
+    bus.call(ROOT, f"{NAME}.Manager", "Pin", "as", 2, "/srv/a", "-x")
+    bus.call(ROOT, f"{NAME}.Manager", "Unpin", "as", 1, "/srv/a")
+    assert log.read_text() == "pin -- /srv/a -x\nunpin -- /srv/a\n"
+    log.write_text("")
+    for method, text in (
+        (["Drop", *options("ssd0", force=True)], "Drop: force: no such option"),
+        (["Drop", *options("ssd0", discard_redundancy=True)], "Drop: discard-redundancy: is to be a string"),
+        (["Resize", *options(array="yes")], "Resize: array: is to be a boolean"),
+        (["Resize", *options(key="/etc/key")], "Resize: key: is to be a file descriptor"),
+    ):
+        run = bus.call(path_of("stack", stack.uuid), f"{NAME}.Stack", *method, code=1)
+        assert text in run.stderr
+    assert log.read_text() == ""
     bus.status.write_text(line("volume", "data", uuid=volume, cache=stack.plain["cache"], trouble="flush"))
     bus.refresh_and_wait()
     seen = bus.get("stack", stack.uuid)
@@ -539,3 +645,188 @@ def test_stack(bus, larder, command_of):
     stack.volume(stack.plain | {"state": "removing"})
     bus.refresh_and_wait()
     assert bus.get("stack", stack.uuid)["State"] == "removing"
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def job_path(kind, number, serial=None):
+    return path_of("job", f"{kind}_{number}") + (f"_{serial}" if serial else "")
+
+
+def cancel(bus, path, method="Cancel", code=0):
+    return bus.call(path, f"{NAME}.Job", method, code=code)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "of", "numbers", "words"),
+    [
+        (
+            {"cache_scrub": "running", "cache_scrub_segments": 250},
+            "scrub", "cache", (250, 750, 1000, "segments"), "cache scrub --stop {}",
+        ),
+        (
+            {"cache_joining": 1, "cache_ssds": "active/joining", "cache_join_sectors": 8},
+            "join", "cache", (4096, 0, 0, "bytes"), None,
+        ),
+        (
+            {"cache_ssds": "active/failed/draining", "cache_drain_segments": 7},
+            "drain", "cache", (0, 7, 0, "segments"), "cache remove --stop {} 2",
+        ),
+        (
+            {"cache_resync": "running", "cache_resync_sectors": 8, "cache_single_sectors": 16},
+            "copy", "cache", (4096, 8192, 0, "bytes"), None,
+        ),
+        ({"flushing": 1, "dirty_sectors": 8}, "flush", "volume", (0, 4096, 0, "bytes"), "volume flush --stop {}"),
+        ({"state": "leaving", "flushing": 1, "dirty_sectors": 8}, "leave", "volume", (0, 4096, 0, "bytes"), None),
+    ],
+)  # fmt: skip
+def test_job_of_devices(bus, members, command, values, kind, of, numbers, words):
+    """What the kernel does, told by its status; what ends it is the command."""
+    log, _ = command
+    path = job_path(kind, members[of])
+    with bus.monitor(f"type='signal',sender='{NAME}',interface='{NAME}.Manager'") as signals:
+        runs(bus, members, **values)
+        bus.refresh()
+        assert next(signals) == ("JobAdded", ROOT, f"{NAME}.Manager", [path, kind, path_of(of, members[of])])
+        job = bus.at(path, "job")
+        assert (job["Kind"], job["Object"], job["Source"], job["State"]) == (kind, path_of(of, members[of]), "devices", "running")
+        assert (job["Done"], job["Left"], job["Total"], job["Unit"]) == numbers
+        assert (job["CanCancel"], job["CanPause"], job["Stack"], job["Error"]) == (words is not None, False, "/", "")
+        run = cancel(bus, path, code=0 if words else 1)
+        if words:
+            assert log.read_text() == words.format(members[of]) + "\n"
+        else:
+            assert "has no Cancel" in run.stderr and not log.exists()
+        for method in ("Pause", "Resume"):
+            assert f"has no {method}" in cancel(bus, path, method, code=1).stderr
+        runs(bus, members, cache_scrub="stopped")
+        bus.refresh()
+        result = "stopped" if kind == "scrub" else "ended"
+        assert next(signals)[3] == [path, kind, path_of(of, members[of]), result, ""]
+    assert path not in bus.objects()
+
+
+def test_progress(bus, members):
+    """It is looked at again and again, without an event, while the job goes on; another larderd finds the same job."""
+    path = job_path("scrub", members["cache"])
+    runs(bus, members, cache_scrub="running", cache_scrub_segments=1)
+    bus.start_larderd()
+    bus.owned()
+    assert bus.at(path, "job")["Done"] == 1
+    with bus.monitor(f"type='signal',sender='{NAME}',path='{path}'") as signals:
+        for done in (2, 3):
+            runs(bus, members, cache_scrub="running", cache_scrub_segments=done)
+            member, _, _, data = next(signals)
+            assert member == "PropertiesChanged" and {k: v["data"] for k, v in data[1].items()} == {
+                "Done": done,
+                "Left": 1000 - done,
+            }
+    bus.end(bus.daemon)
+    bus.start_larderd()
+    bus.owned()
+    assert bus.at(path, "job")["Done"] == 3
+
+
+@contextlib.contextmanager
+def called(bus, path, interface, *words):
+    """A call that goes on; ends with it."""
+    call = ["busctl", f"--address={bus.address}", f"--timeout={SECONDS}", "call", NAME, path, interface, *map(str, words)]
+    with subprocess.Popen(call, stderr=subprocess.PIPE, text=True) as process:
+        yield process
+
+
+@identified
+@pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
+def test_job_of_a_command(bus, larder, command_of, end):
+    """While it runs there is a job, with what the devices do for it; the answer says the same as the last of its signals."""
+    stack = Described(larder)
+    stack.volume(stack.plain)
+    log = command_of()
+    waits = log.with_suffix(".wait")
+    os.mkfifo(waits)
+    of = path_of("stack", stack.uuid)
+    path = job_path("replace", stack.uuid, 1)
+    volume = uuid.uuid5(stack.uuid, "volume")
+    with bus.monitor(f"type='signal',sender='{NAME}'") as signals:
+        with called(bus, of, f"{NAME}.Stack", "Replace", *options("0", "/dev/x")) as call:
+            assert next(s[3] for s in signals if s[0] == "JobAdded") == [path, "replace", of]
+            job = bus.at(path, "job")
+            assert (job["Object"], job["Stack"], job["Source"], job["State"]) == (of, of, "command", "running")
+            assert job["CanCancel"] and not job["CanPause"] and job["Unit"] == ""
+            bus.status.write_text(line("volume", "data", uuid=volume, flushing=1, dirty_sectors=8))
+            bus.refresh()
+            assert next(s[3] for s in signals if s[0] == "JobAdded") == [
+                job_path("flush", volume),
+                "flush",
+                path_of("volume", volume),
+            ]
+            job = bus.at(path, "job")
+            assert (job["Left"], job["Unit"]) == (4096, "bytes")
+            assert "has no Pause" in cancel(bus, path, "Pause", code=1).stderr
+            if end == "cancelled":
+                cancel(bus, path)
+            else:
+                (bus.directory / "code").write_text("5\n" if end == "failed" else "0\n")
+                waits.write_text("go on\n")
+            said = call.communicate(timeout=SECONDS)[1]
+        text = {
+            "done": "",
+            "failed": "data: in use: mounted on /srv; release it first",
+            "cancelled": "cancelled: the same call again goes on with it",
+        }[end]
+        assert text in said and (call.returncode == 0) == (end == "done")
+        seen = []
+        while not seen or seen[-1][0] != "JobRemoved":
+            seen.append(next(s for s in signals if s[0] == "JobRemoved" or s[1] == path))
+        assert seen[-1][3] == [path, "replace", of, end, text]
+        last = seen[-2][3][1] if seen[-2][0] == "PropertiesChanged" else seen[-3][3][1]
+        assert last["State"]["data"] == end
+    assert path not in bus.objects()
+
+
+# ---------------------------------------------------------------- the examples of docs/dbus.md
+
+PYTHON = "/usr/bin/python3"  # that of Debian's python3-dbus
+
+
+def examples():
+    return re.findall(r"```python\n(.*?)```", (TOP / "docs" / "dbus.md").read_text(), re.S)
+
+
+@identified
+def test_example(bus, larder, command_of):
+    """Follows the scrub of a stack to its end."""
+    stack = Described(larder)
+    stack.volume(stack.plain)
+    log = command_of()
+    cache = stack.plain["cache"]
+    running = line("volume", "data", uuid=uuid.uuid5(stack.uuid, "volume"), cache=cache, trouble="flush")
+    bus.status.write_text(running)
+    bus.refresh_and_wait()
+    script = bus.directory / "example.py"
+    script.write_text(examples()[0])
+    words = [PYTHON, "-u", script, "data"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=bus.environment()) as process:
+        assert process.stdout.readline() == "data\n"
+        assert process.stdout.readline() == "  running\n"
+        assert "flush" in process.stdout.readline()
+        for state, done in (("running", 1), ("running", 500), ("done", 1000)):
+            bus.status.write_text(running + line("cache", "larder-cache-data", uuid=cache, scrub=state, scrub_segments=done))
+            bus.refresh_and_wait()
+        out = process.communicate(timeout=SECONDS)[0].splitlines()
+    assert out == ["scrub: 500 of 1000 segments", "scrub done "] and process.returncode == 0
+    assert log.read_text() == f"scrub -- {stack.uuid}\n"
+
+
+@identified
+def test_key_by_descriptor(bus, larder, command_of):
+    """The command gets it as its stdin; no message, nor list of processes, has it."""
+    stack = Described(larder)
+    stack.volume(parts(stack, crypt=1, fs="ext4", fs_uuid=1))
+    log = command_of()
+    text = re.sub(r"/org/larder1/stack/\w+", path_of("stack", stack.uuid), examples()[1])
+    with bus.monitor("type='method_call'"):
+        subprocess.run([PYTHON, "-c", text], env=bus.environment(), check=True, timeout=SECONDS)
+    assert log.read_text() == f"unlock --keyfile=/dev/stdin -- {stack.uuid}\n"
+    assert log.with_suffix(".in").read_text() == "correct horse battery staple"
