@@ -326,13 +326,27 @@ static struct call *find_by_job(const char *path)
 	return call;
 }
 
+/* Takes the call.  why: it is not cut off; NULL: it is, and may have ended by now. */
+static int answer_cancel(struct call *call, const char *why)
+{
+	struct call *other = find_by_job(call->job);
+	int result;
+
+	if (other)
+		other->cancelled = !why;
+	if (why)
+		result = sd_bus_reply_method_errorf(call->message, error_of(LARDER_FAILED), "%s: %s", call->job, why);
+	else
+		result = sd_bus_reply_method_return(call->message, NULL);
+	call->hooks->jobs_changed(call->hooks->data);
+	forget(call);
+	return result;
+}
+
 static int unit_killed(sd_bus_message *said, void *data, sd_bus_error *error)
 {
-	(void)data;
 	(void)error;
-	if (sd_bus_message_is_method_error(said, NULL))
-		remark("a command is not cut off: %s", sd_bus_message_get_error(said)->message);
-	return 0;
+	return answer_cancel(data, sd_bus_message_is_method_error(said, NULL) ? sd_bus_message_get_error(said)->message : NULL);
 }
 
 /* Takes the call. */
@@ -341,20 +355,15 @@ static int cancel(struct call *call)
 	struct call *other = find_by_job(call->job);
 	int result;
 
-	if (!other) {
-		result = sd_bus_reply_method_errorf(call->message, SD_BUS_ERROR_UNKNOWN_OBJECT, "%s: has ended", call->job);
-	} else {
-		if (other->unit)
-			sd_bus_call_method_async(sd_bus_message_get_bus(call->message), NULL, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
-						 "org.freedesktop.systemd1.Manager", "KillUnit", unit_killed, NULL, "ssi", other->unit, "main", SIGTERM);
-		else
-			kill(other->child, SIGTERM);
-		other->cancelled = true;
-		result = sd_bus_reply_method_return(call->message, NULL);
-		call->hooks->jobs_changed(call->hooks->data);
-	}
-	forget(call);
-	return result;
+	if (!other)
+		return answer_cancel(call, "has ended");
+	if (!other->unit)
+		return answer_cancel(call, kill(other->child, SIGTERM) ? strerror(errno) : NULL);
+	/* its end may come before the answer */
+	other->cancelled = true;
+	result = sd_bus_call_method_async(sd_bus_message_get_bus(call->message), NULL, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+					  "org.freedesktop.systemd1.Manager", "KillUnit", unit_killed, call, "ssi", other->unit, "main", SIGTERM);
+	return result < 0 ? answer_cancel(call, strerror(-result)) : 1;
 }
 
 /* ------------------------------------------------------------------ may the caller? */
