@@ -58,7 +58,7 @@ class Bus:
         environment = os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": self.address}
         with open(self.log, "a") as log, subprocess.Popen(["larderd"], stderr=log, env=environment) as daemon:
             try:
-                wait_for(self.objects, SECONDS, "larderd to show something")
+                wait_for(lambda: any("/stack/" in path for path in self.objects()), SECONDS, "larderd to show the stack")
                 yield
             finally:
                 daemon.terminate()
@@ -100,12 +100,18 @@ def array_file(name: str) -> Path:
     return Path(f"/sys/block/{Path(arrays()[0]).name}/md/{name}")
 
 
+def scrubbed() -> int:
+    """Sectors of each disk."""
+    done = array_file("sync_completed").read_text().split()[0]
+    return int(done) if done.isdigit() else 0
+
+
 def test_scrub_of_a_stack(disks, tmp_path):
     """Begun, paused, found again by another larderd, resumed, cancelled; each time md and the note say the same."""
     larder(*words(disks))
     command.run("mdadm", "--wait", *arrays(), check=False)
     for name in ("sync_speed_min", "sync_speed_max"):
-        array_file(name).write_text("2000")
+        array_file(name).write_text("1000")
     of = f"{ROOT}/stack/{rows()['stack']['uuid'].replace('-', '_')}"
     with Bus(tmp_path).running() as bus:
         with bus.larderd():
@@ -126,12 +132,14 @@ def test_scrub_of_a_stack(disks, tmp_path):
             assert bus.jobs()[job]["State"] == "paused" and bus.jobs()[job]["Done"] == at
             bus.call(job, f"{NAME}.Job", "Resume")
             assert bus.wait_job(Kind="scrub", Stack=of, State="running") == job
-            assert array_file("sync_action").read_text() == "check\n" and bus.jobs()[job]["Done"] >= at
+            assert array_file("sync_action").read_text() == "check\n"
+            wait_for(lambda: bus.jobs()[job]["Done"] >= at, SECONDS, "the scrub to go on where it was")
             bus.call(job, f"{NAME}.Job", "Cancel")
             bus.wait_gone(job)
             assert array_file("sync_action").read_text() == "idle\n"
             # and nothing is left that the next one would go on with
             assert "goes on" not in larder("scrub", "data").stdout
+            wait_for(lambda: scrubbed() > 4000, SECONDS, "the next scrub to come somewhere")
             larder("scrub", "data", "--stop")
             job = bus.wait_job(Kind="scrub", Stack=of, State="paused")
             bus.call(job, f"{NAME}.Job", "Cancel")
