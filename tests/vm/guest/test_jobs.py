@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from lib import command
 from lib.larder import wait_for
+from lib.members import udevd
 from lib.stacks import arrays, larder, prepare, remove, rows, words
 
 NAME, ROOT = "org.larder1", "/org/larder1"
@@ -111,9 +112,11 @@ def test_scrub_of_a_stack(disks, tmp_path):
     larder(*words(disks))
     command.run("mdadm", "--wait", *arrays(), check=False)
     for name in ("sync_speed_min", "sync_speed_max"):
-        array_file(name).write_text("1000")
+        array_file(name).write_text("500")
     of = f"{ROOT}/stack/{rows()['stack']['uuid'].replace('-', '_')}"
-    with Bus(tmp_path).running() as bus:
+    # larderd looks at what udev has marked
+    with udevd(), Bus(tmp_path).running() as bus:
+        command.run("udevadm", "trigger", "--settle", "--subsystem-match=block")
         with bus.larderd():
             assert bus.objects()[of]["State"] == "running" and not bus.jobs()
             bus.call(of, f"{NAME}.Stack", "Scrub", "a{sv}", 0)
