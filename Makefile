@@ -129,6 +129,10 @@ demo:	## see it work: a VM, a slow disk made fast, a power cut
 	@tests/ci/dependencies build vm
 	@tests/vm/demo
 
+libblkid:	## util-linux's blkid with contrib/libblkid-larder.patch, built from Debian's source, against images of larder
+	@tests/ci/dependencies build libblkid
+	@contrib/libblkid-check
+
 images:	## the writer of disk images for tests
 	@$(MAKE) --no-print-directory -C tests/images
 
@@ -138,4 +142,4 @@ clean:	## remove what was built (not: the Python environment, downloads)
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try kernels lint unit fuzz model \
-	model-smoke vm vm-more check check-system crash faults soak mutants stress bench bench-real sim demo images clean
+	model-smoke vm vm-more check check-system crash faults soak mutants stress bench bench-real sim demo libblkid images clean

@@ -2,7 +2,8 @@
 /*
  * The objects of the last pass on the system bus.
  *
- * One getter serves all properties: it finds the object by its path, and the value by the name.  Signals come of comparing two passes.
+ * One getter serves all properties: it finds the object by its path, and the value by the name.  Signals come of comparing two looks, and the commands
+ * that run.  The tables for sd-bus follow from the classes (objects.h) and the methods (methods.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +15,8 @@
 #include "../lib/message.h"
 #include "bus.h"
 #include "bus_call.h"
+#include "jobs.h"
+#include "methods.h"
 
 #define SOCKET	 "unix:path=/run/dbus/system_bus_socket"
 #define RETRY_US UINT64_C(1000000)
@@ -26,7 +29,8 @@ struct bus {
 	sd_event *event;
 	sd_event_source *retry;
 	sd_bus *bus;
-	struct objects objects;
+	struct objects seen, objects; /* of the last look; with the commands that run, as they are shown */
+	struct bus_hooks hooks; /* of calls */
 	void (*refresh)(void *data);
 	void *data;
 };
@@ -73,7 +77,7 @@ static int get_property(sd_bus *bus, const char *path, const char *interface, co
 	(void)path;
 	(void)interface;
 	for (size_t i = 0; i < class->number; i++)
-		if (!strcmp(class->property[i].name, property))
+		if (!strcmp(class->property[i].name, property) && *class->property[i].type)
 			return append_value(reply, class->property[i].type, ((struct object *)object)->value[i]);
 	return sd_bus_error_setf(error, SD_BUS_ERROR_UNKNOWN_PROPERTY, "no property %s", property);
 }
@@ -89,74 +93,72 @@ static int get_version(sd_bus *bus, const char *path, const char *interface, con
 	return sd_bus_message_append(reply, "s", LARDER_RELEASE);
 }
 
-/* ------------------------------------------------------------------ methods */
+/* ------------------------------------------------------------------ tables */
 
 static struct bus *only; /* for those who get the object alone */
 
-static void ask_for_look(void *data)
-{
-	struct bus *bus = data;
-
-	bus->refresh(bus->data);
-}
-
 static int call_method(sd_bus_message *call, void *object, sd_bus_error *error)
 {
-	return bus_call(call, object, ask_for_look, only, error);
+	return bus_call(call, object, &only->hooks, error);
 }
 
-static int call_refresh(sd_bus_message *call, void *bus, sd_bus_error *error)
+static int call_manager(sd_bus_message *call, void *data, sd_bus_error *error)
 {
-	return bus_call_refresh(call, ask_for_look, bus, error);
+	(void)data;
+	return bus_call(call, NULL, &only->hooks, error);
 }
 
-/* ------------------------------------------------------------------ tables */
-
-#define SHOWN(name, type)	SD_BUS_PROPERTY(name, type, get_property, 0, SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE)
-#define FIXED(name, type)	SD_BUS_PROPERTY(name, type, get_property, 0, SD_BUS_VTABLE_PROPERTY_CONST)
-#define VERB(name)		SD_BUS_METHOD(name, NULL, NULL, call_method, SD_BUS_VTABLE_UNPRIVILEGED)
-#define VERB_SET_OPTION		SD_BUS_METHOD_WITH_ARGS("SetOption", SD_BUS_ARGS("s", key, "s", value), SD_BUS_NO_RESULT, call_method, SD_BUS_VTABLE_UNPRIVILEGED)
-
-static const sd_bus_vtable manager_table[] = {
+static const sd_bus_vtable manager_head[] = {
 	SD_BUS_VTABLE_START(0),
 	SD_BUS_PROPERTY("Version", "s", get_version, 0, SD_BUS_VTABLE_PROPERTY_CONST),
-	SD_BUS_METHOD("Refresh", NULL, NULL, call_refresh, SD_BUS_VTABLE_UNPRIVILEGED),
-	SD_BUS_VTABLE_END,
+	SD_BUS_SIGNAL_WITH_ARGS("JobAdded", SD_BUS_ARGS("o", job, "s", kind, "o", object), 0),
+	SD_BUS_SIGNAL_WITH_ARGS("JobRemoved", SD_BUS_ARGS("o", job, "s", kind, "o", object, "s", result, "s", error), 0),
 };
 
-static const sd_bus_vtable stack_table[] = {
-	SD_BUS_VTABLE_START(0),
-	SHOWN("Name", "s"), FIXED("UUID", "s"), SHOWN("State", "s"), SHOWN("Encrypted", "b"), SHOWN("MountPoint", "s"),
-	SHOWN("Volume", "o"), SHOWN("Cache", "o"), SHOWN("Problems", "as"),
-	VERB("Start"), VERB("Stop"), VERB("Lock"), VERB("Unlock"),
-	SD_BUS_VTABLE_END,
-};
+#define HEAD (sizeof(manager_head) / sizeof(manager_head[0]))
 
-static const sd_bus_vtable cache_table[] = {
-	SD_BUS_VTABLE_START(0),
-	SHOWN("Name", "s"), FIXED("UUID", "s"), SHOWN("State", "s"), SHOWN("Running", "b"), SHOWN("Size", "t"), SHOWN("Devices", "ao"),
-	SHOWN("Volumes", "ao"), SHOWN("Scrub", "s"), SHOWN("Options", "a{ss}"), SHOWN("Problems", "as"),
-	VERB("Start"), VERB("Stop"), VERB("Scrub"), VERB("StopScrub"), VERB_SET_OPTION,
-	SD_BUS_VTABLE_END,
-};
+static sd_bus_vtable tables[NR_OBJECT_KINDS + 1][HEAD + OBJECT_PROPERTIES_MAX + OBJECT_METHODS_MAX + 1]; /* the manager's last */
 
-static const sd_bus_vtable volume_table[] = {
-	SD_BUS_VTABLE_START(0),
-	SHOWN("Name", "s"), FIXED("UUID", "s"), SHOWN("State", "s"), SHOWN("Running", "b"), SHOWN("Size", "t"), SHOWN("Node", "s"), SHOWN("Mode", "s"),
-	SHOWN("Cache", "o"), SHOWN("Device", "o"), SHOWN("Stack", "o"), SHOWN("Options", "a{ss}"), SHOWN("Problems", "as"),
-	VERB("Start"), VERB("Stop"), VERB("Flush"), VERB_SET_OPTION,
-	SD_BUS_VTABLE_END,
-};
+static sd_bus_vtable *add_properties(sd_bus_vtable *at, const struct object_class *class)
+{
+	for (size_t i = 0; i < class->number; i++) {
+		const struct property *p = &class->property[i];
 
-static const sd_bus_vtable device_table[] = {
-	SD_BUS_VTABLE_START(0),
-	FIXED("Path", "s"), SHOWN("UUID", "s"), SHOWN("Kind", "s"), SHOWN("Label", "s"), SHOWN("Cache", "o"), SHOWN("Volume", "o"), SHOWN("Problems", "as"),
-	SD_BUS_VTABLE_END,
-};
+		if (*p->type)
+			*at++ = (sd_bus_vtable)SD_BUS_PROPERTY(p->name, p->type, get_property, 0,
+							       p->fixed ? SD_BUS_VTABLE_PROPERTY_CONST : SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE);
+	}
+	return at;
+}
 
-static const sd_bus_vtable *const tables[NR_OBJECT_KINDS] = {
-	[OBJECT_STACK] = stack_table, [OBJECT_CACHE] = cache_table, [OBJECT_VOLUME] = volume_table, [OBJECT_DEVICE] = device_table,
-};
+static sd_bus_vtable *add_methods(sd_bus_vtable *at, int kind)
+{
+	for (const struct method *m = methods; m->member; m++) {
+		if (m->kind != kind)
+			continue;
+		*at = (sd_bus_vtable)SD_BUS_METHOD(m->member, m->signature, NULL, kind == METHOD_OF_MANAGER ? call_manager : call_method, SD_BUS_VTABLE_UNPRIVILEGED);
+		at->x.method.names = m->names ? m->names : "";
+		at++;
+	}
+	return at;
+}
+
+static void make_tables(void)
+{
+	for (int kind = 0; kind <= NR_OBJECT_KINDS; kind++) {
+		sd_bus_vtable *at = tables[kind];
+
+		if (kind == METHOD_OF_MANAGER) {
+			memcpy(at, manager_head, sizeof(manager_head));
+			at += HEAD;
+		} else {
+			*at++ = (sd_bus_vtable)SD_BUS_VTABLE_START(0);
+			at = add_properties(at, &object_classes[kind]);
+		}
+		at = add_methods(at, kind);
+		*at = (sd_bus_vtable)SD_BUS_VTABLE_END;
+	}
+}
 
 static int find(sd_bus *sd, const char *path, const char *interface, void *data, void **found, sd_bus_error *error)
 {
@@ -236,7 +238,7 @@ static int named(sd_bus_message *answer, void *data, sd_bus_error *error)
 
 static int export(struct bus *bus)
 {
-	int result = sd_bus_add_object_vtable(bus->bus, NULL, BUS_ROOT, BUS_NAME ".Manager", manager_table, bus);
+	int result = sd_bus_add_object_vtable(bus->bus, NULL, BUS_ROOT, BUS_NAME ".Manager", tables[METHOD_OF_MANAGER], bus);
 
 	if (result >= 0)
 		result = sd_bus_add_object_manager(bus->bus, NULL, BUS_ROOT);
@@ -282,16 +284,6 @@ static int open_bus(struct bus *bus)
 	return result;
 }
 
-int bus_new(struct bus **made, sd_event *event, void (*refresh)(void *data), void *data)
-{
-	struct bus *bus = must_allocate(calloc(1, sizeof(*bus)));
-
-	*bus = (struct bus){ .event = event, .refresh = refresh, .data = data };
-	*made = only = bus;
-	open_bus(bus);
-	return 0;
-}
-
 /* ------------------------------------------------------------------ signals */
 
 static void tell_changes(struct bus *bus, const struct object *before, const struct object *now)
@@ -301,30 +293,88 @@ static void tell_changes(struct bus *bus, const struct object *before, const str
 	size_t number = 0;
 
 	for (size_t i = 0; i < class->number; i++)
-		if (strcmp(before->value[i], now->value[i]) != 0)
+		if (*class->property[i].type && strcmp(before->value[i], now->value[i]) != 0)
 			names[number++] = (char *)class->property[i].name;
 	if (number)
 		sd_bus_emit_properties_changed_strv(bus->bus, now->path, class->interface, names);
 }
 
-void bus_show(struct bus *bus, struct objects *objects)
+/* now: without it, as it has gone; NULL: it has come. */
+static void tell_of_job(struct bus *bus, const struct object *job, const struct objects *now)
 {
-	struct objects before = bus->objects;
+	const char *kind = object_value(job, "Kind"), *of = object_value(job, "Object");
+
+	if (job->kind != OBJECT_JOB)
+		return;
+	if (now)
+		sd_bus_emit_signal(bus->bus, BUS_ROOT, BUS_NAME ".Manager", "JobRemoved", "ososs", job->path, kind, of, job_result(job, now), object_value(job, "Error"));
+	else
+		sd_bus_emit_signal(bus->bus, BUS_ROOT, BUS_NAME ".Manager", "JobAdded", "oso", job->path, kind, of);
+}
+
+/* Shows what was seen, and the commands that run. */
+static void show(struct bus *bus)
+{
+	struct objects before = bus->objects, now;
 	bool ready = bus->bus && sd_bus_is_ready(bus->bus) > 0;
 
+	objects_copy(&now, &bus->seen);
+	bus_call_jobs(&now);
 	/* while they are still there to be found */
 	for (size_t i = 0; ready && i < before.number; i++)
-		if (!objects_find(objects, before.object[i].path))
+		if (!objects_find(&now, before.object[i].path))
 			sd_bus_emit_object_removed(bus->bus, before.object[i].path);
-	bus->objects = *objects;
-	*objects = (struct objects){ 0 };
-	for (size_t i = 0; ready && i < bus->objects.number; i++) {
-		const struct object *now = &bus->objects.object[i], *was = objects_find(&before, now->path);
+	bus->objects = now;
+	for (size_t i = 0; ready && i < now.number; i++) {
+		const struct object *is = &now.object[i], *was = objects_find(&before, is->path);
 
-		if (was && was->kind == now->kind)
-			tell_changes(bus, was, now);
+		if (was && was->kind == is->kind)
+			tell_changes(bus, was, is);
 		else if (!was)
-			sd_bus_emit_object_added(bus->bus, now->path);
+			sd_bus_emit_object_added(bus->bus, is->path);
+		if (!was)
+			tell_of_job(bus, is, NULL);
 	}
+	for (size_t i = 0; ready && i < before.number; i++)
+		if (!objects_find(&now, before.object[i].path))
+			tell_of_job(bus, &before.object[i], &now);
 	objects_free(&before);
+}
+
+void bus_show(struct bus *bus, struct objects *objects)
+{
+	objects_free(&bus->seen);
+	bus->seen = *objects;
+	*objects = (struct objects){ 0 };
+	show(bus);
+}
+
+const struct objects *bus_seen(const struct bus *bus)
+{
+	return &bus->seen;
+}
+
+static void jobs_changed(void *data)
+{
+	show(data);
+}
+
+/* ------------------------------------------------------------------ the whole */
+
+static void ended(void *data)
+{
+	struct bus *bus = data;
+
+	bus->refresh(bus->data);
+}
+
+int bus_new(struct bus **made, sd_event *event, void (*refresh)(void *data), void *data)
+{
+	struct bus *bus = must_allocate(calloc(1, sizeof(*bus)));
+
+	*bus = (struct bus){ .event = event, .refresh = refresh, .data = data, .hooks = { .ended = ended, .jobs_changed = jobs_changed, .data = bus } };
+	*made = only = bus;
+	make_tables();
+	open_bus(bus);
+	return 0;
 }

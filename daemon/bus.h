@@ -17,5 +17,7 @@ struct bus;
 int bus_new(struct bus **bus, sd_event *event, void (*refresh)(void *data), void *data);
 /* Shows these from now on, and tells what has come, changed and gone.  Takes the objects. */
 void bus_show(struct bus *bus, struct objects *objects);
+/* Those that were shown last, without the commands that methods run. */
+const struct objects *bus_seen(const struct bus *bus);
 
 #endif

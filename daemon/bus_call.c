@@ -2,10 +2,12 @@
 /*
  * A method of org.larder1, from the call to its answer:
  *
- *	call -> may the caller? (root; else polkit is asked) -> the command larder -> its end: empty answer, or the last line it said as an error
+ *	call -> words (methods.h) -> may the caller? (root; else polkit is asked) -> the command larder -> its end: empty answer, or the last line
+ *	it said as an error
  *
- * The command runs outside of the daemon's sandbox, as a unit of its own, where systemd runs: a mount inside would be nobody else's.  It gets no
- * secret: who has a passphrase gives it to `larder unlock`, or to the agents of larder-unlock@.service.
+ * The command runs outside of the daemon's sandbox, as a unit of its own, where systemd runs: a mount inside would be nobody else's, and it goes
+ * on when the daemon is started anew.  While it runs, one that takes long is a job (jobs.h).  The only secret that it gets is a descriptor of the
+ * caller's, which nobody here reads.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,57 +25,108 @@
 #include "../lib/program.h"
 #include "../lib/superblock.h"
 #include "bus_call.h"
+#include "jobs.h"
+#include "methods.h"
 
 #define COMMANDS_MAX	16 /* that run at once */
-#define WORDS_MAX	16
 #define SAID_MAX	4096
 #define POLKIT_US	(10 * 60 * UINT64_C(1000000)) /* somebody types a password */
 #define POLKIT_INTERACTIVE 1u
 
-static const struct method {
-	enum object_kind kind;
-	const char *member, *action;
-	const char *words[5]; /* of the command; behind them the UUID, and KEY=VALUE of SetOption */
-} methods[] = {
-	{ OBJECT_STACK, "Start", "start", { "start" } },
-	{ OBJECT_STACK, "Stop", "stop", { "stop" } },
-	{ OBJECT_STACK, "Lock", "lock", { "lock" } },
-	{ OBJECT_STACK, "Unlock", "unlock", { "unlock" } },
-	{ OBJECT_CACHE, "Start", "start", { "cache", "start" } },
-	{ OBJECT_CACHE, "Stop", "stop", { "cache", "stop" } },
-	{ OBJECT_CACHE, "Scrub", "maintain", { "cache", "scrub" } },
-	{ OBJECT_CACHE, "StopScrub", "maintain", { "cache", "scrub", "--stop" } },
-	{ OBJECT_CACHE, "SetOption", "configure", { "cache", "set" } },
-	{ OBJECT_VOLUME, "Start", "start", { "volume", "start" } },
-	{ OBJECT_VOLUME, "Stop", "stop", { "volume", "stop" } },
-	{ OBJECT_VOLUME, "Flush", "maintain", { "volume", "flush" } },
-	{ OBJECT_VOLUME, "SetOption", "configure", { "volume", "set" } },
-};
-
 /* From the call to its answer. */
 struct call {
 	sd_bus_message *message;
-	const struct method *method; /* NULL: none, then() does it */
-	char *uuid, *option;
-	void (*then)(void *data);
-	void *data;
+	const struct bus_hooks *hooks;
+	const struct method *method;
+	struct command command;
+	char *job; /* path: the call is about this one */
+	char *of, *stack; /* paths: what the command is about */
 	int said; /* what the command says */
 	sd_event_source *words;
 	size_t length;
 	char text[SAID_MAX];
+	/* while the command runs */
+	struct call *next;
+	unsigned serial;
+	char *unit; /* of systemd; NULL: it is a child */
+	pid_t child;
+	bool cancelled;
+	const char *state; /* of the job */
+	char *error;
 };
 
-static unsigned running;
+static struct call *running; /* the oldest first */
+static unsigned nr_running, serial;
+
+static void enlist(struct call *call)
+{
+	struct call **at = &running;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = call;
+	nr_running++;
+}
+
+static void delist(struct call *call)
+{
+	struct call **at = &running;
+
+	while (*at != call)
+		at = &(*at)->next;
+	*at = call->next;
+	nr_running--;
+}
 
 static void forget(struct call *call)
 {
 	sd_bus_message_unref(call->message);
-	free(call->uuid);
-	free(call->option);
+	command_free(&call->command);
+	free(call->job);
+	free(call->of);
+	free(call->stack);
+	free(call->unit);
+	free(call->error);
 	sd_event_source_disable_unref(call->words);
 	if (call->said >= 0)
 		close(call->said);
 	free(call);
+}
+
+/* ------------------------------------------------------------------ jobs */
+
+static struct object *job_of(struct objects *objects, const struct call *call)
+{
+	struct object *job = job_add(objects, call->method->job, call->of, "command", call->serial);
+
+	object_set(job, "Stack", "%s", call->stack);
+	object_set(job, "State", "%s", call->state);
+	object_set(job, "Error", "%s", call->error ? call->error : "");
+	object_set(job, "CanCancel", "%d", call->method->cancel && !call->cancelled && !strcmp(call->state, "running"));
+	return job;
+}
+
+void bus_call_jobs(struct objects *objects)
+{
+	static const char *const numbers[] = { "Done", "Left", "Total", "Unit" };
+
+	for (const struct call *call = running; call; call = call->next) {
+		const struct object *of, *at;
+		struct object *job;
+
+		if (!call->method->job)
+			continue;
+		job = job_of(objects, call);
+		of = objects_find(objects, call->of);
+		/* how far it is the devices know, if anybody */
+		for (size_t i = 0; i < objects->number && of; i++) {
+			at = &objects->object[i];
+			if (at->kind != OBJECT_JOB || strcmp(object_value(at, "Source"), "devices") || !object_is_part(of, object_value(at, "Object")))
+				continue;
+			for (size_t k = 0; k < sizeof(numbers) / sizeof(numbers[0]); k++)
+				object_set(job, numbers[k], "%s", object_value(at, numbers[k]));
+		}
+	}
 }
 
 /* ------------------------------------------------------------------ the command */
@@ -127,46 +180,76 @@ static int words_came(sd_event_source *source, int file, uint32_t events, void *
 	return 0;
 }
 
+static void answer(struct call *call, const siginfo_t *info)
+{
+	const char *line = last_line(call);
+
+	if (info->si_code == CLD_EXITED && !info->si_status) {
+		call->state = "done";
+		sd_bus_reply_method_return(call->message, NULL);
+		return;
+	}
+	call->state = call->cancelled ? "cancelled" : "failed";
+	call->error = must_print("%s", call->cancelled	    ? "cancelled: the same call again goes on with it" :
+				info->si_code != CLD_EXITED ? "the command larder was killed" :
+				*line			    ? line :
+							      "the command larder has failed, and said nothing");
+	sd_bus_reply_method_errorf(call->message, call->cancelled ? BUS_NAME ".Error.Cancelled" : error_of(info->si_code == CLD_EXITED ? info->si_status : LARDER_FAILED),
+				   "%s", call->error);
+}
+
 static int command_ended(sd_event_source *source, const siginfo_t *info, void *data)
 {
 	struct call *call = data;
-	const char *line;
+	const struct bus_hooks *hooks = call->hooks;
 
 	sd_event_source_unref(source);
-	running--;
 	hear(call);
-	line = last_line(call);
-	if (info->si_code == CLD_EXITED && !info->si_status)
-		sd_bus_reply_method_return(call->message, NULL);
-	else if (info->si_code == CLD_EXITED)
-		sd_bus_reply_method_errorf(call->message, error_of(info->si_status), "%s", *line ? line : "the command larder has failed, and said nothing");
-	else
-		sd_bus_reply_method_errorf(call->message, error_of(LARDER_FAILED), "the command larder was killed");
-	call->then(call->data);
+	answer(call, info);
+	/* how the job ended is told of it, and then that it is gone */
+	if (call->method->job)
+		hooks->jobs_changed(hooks->data);
+	delist(call);
+	if (call->method->job)
+		hooks->jobs_changed(hooks->data);
+	hooks->ended(hooks->data);
 	forget(call);
 	return 0;
 }
 
+/* As a word of a unit, in which systemd would put in variables. */
+static char *escaped(const char *word)
+{
+	char *text = must_allocate(malloc(2 * strlen(word) + 1)), *to = text;
+
+	for (; *word; word++) {
+		*to++ = *word;
+		if (*word == '$')
+			*to++ = '$';
+	}
+	*to = 0;
+	return text;
+}
+
 static _Noreturn void become(const struct call *call, int out)
 {
-	const char *words[WORDS_MAX] = { NULL };
-	int null = open("/dev/null", O_RDONLY);
+	const char **words = must_allocate(calloc(call->command.number + 16, sizeof(*words)));
+	int in = call->command.in >= 0 ? call->command.in : open("/dev/null", O_RDONLY);
 	size_t number = 0;
 	sigset_t none;
 
-	if (sd_booted() > 0) {
+	if (call->unit) {
 		for (; program_unit[number]; number++)
 			words[number] = program_unit[number];
+		words[number++] = must_print("--unit=%s", call->unit);
 		words[number++] = "--";
 	}
 	words[number++] = "larder";
-	for (const char *const *word = call->method->words; *word; word++)
-		words[number++] = *word;
-	words[number++] = call->uuid;
-	words[number++] = call->option;
+	for (size_t i = 0; i < call->command.number; i++)
+		words[number++] = call->unit ? escaped(call->command.words[i]) : call->command.words[i];
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	dup2(null, STDIN_FILENO);
+	dup2(in, STDIN_FILENO);
 	dup2(out, STDOUT_FILENO);
 	dup2(out, STDERR_FILENO);
 	unsetenv("NOTIFY_SOCKET");
@@ -181,10 +264,9 @@ static int run(struct call *call)
 {
 	sd_event *event = sd_bus_get_event(sd_bus_message_get_bus(call->message));
 	int ends[2], result;
-	pid_t child;
 
-	if (running >= COMMANDS_MAX) {
-		result = sd_bus_reply_method_errorf(call->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u commands are running already; try again", running);
+	if (nr_running >= COMMANDS_MAX) {
+		result = sd_bus_reply_method_errorf(call->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "%u commands are running already; try again", nr_running);
 		forget(call);
 		return result;
 	}
@@ -193,30 +275,95 @@ static int run(struct call *call)
 		forget(call);
 		return result;
 	}
+	call->serial = ++serial;
+	if (sd_booted() > 0)
+		call->unit = must_print("larder-call-%d-%u.service", (int)getpid(), call->serial);
 	fflush(NULL);
-	child = fork();
-	if (!child) {
+	call->child = fork();
+	if (!call->child) {
 		fcntl(ends[1], F_SETFL, 0);
 		become(call, ends[1]);
 	}
 	close(ends[1]);
 	call->said = ends[0];
-	if (child < 0) {
+	if (call->child < 0) {
 		result = sd_bus_reply_method_errnof(call->message, errno, "cannot fork: %m");
 		forget(call);
 		return result;
 	}
-	running++;
-	if (sd_event_add_child(event, NULL, child, WEXITED, command_ended, call) < 0) {
-		kill(child, SIGTERM);
-		running--;
+	if (sd_event_add_child(event, NULL, call->child, WEXITED, command_ended, call) < 0) {
+		kill(call->child, SIGTERM);
 		result = sd_bus_reply_method_errorf(call->message, error_of(LARDER_FAILED), "cannot wait for the command");
 		forget(call);
 		return result;
 	}
+	if (call->command.in >= 0)
+		close(call->command.in);
+	call->command.in = -1;
+	call->state = "running";
+	enlist(call);
 	/* who says much must not be kept waiting for us */
 	sd_event_add_io(event, &call->words, call->said, EPOLLIN, words_came, call);
+	if (call->method->job)
+		call->hooks->jobs_changed(call->hooks->data);
 	return 1;
+}
+
+/* ------------------------------------------------------------------ a command is cut off */
+
+static struct call *find_by_job(const char *path)
+{
+	struct objects one = { 0 };
+	struct call *call;
+	bool found = false;
+
+	for (call = running; call; call = call->next) {
+		found = call->method->job && !strcmp(job_of(&one, call)->path, path);
+		objects_free(&one);
+		if (found)
+			break;
+	}
+	return call;
+}
+
+/* Takes the call.  why: it is not cut off; NULL: it is, and may have ended by now. */
+static int answer_cancel(struct call *call, const char *why)
+{
+	struct call *other = find_by_job(call->job);
+	int result;
+
+	if (other)
+		other->cancelled = !why;
+	if (why)
+		result = sd_bus_reply_method_errorf(call->message, error_of(LARDER_FAILED), "%s: %s", call->job, why);
+	else
+		result = sd_bus_reply_method_return(call->message, NULL);
+	call->hooks->jobs_changed(call->hooks->data);
+	forget(call);
+	return result;
+}
+
+static int unit_killed(sd_bus_message *said, void *data, sd_bus_error *error)
+{
+	(void)error;
+	return answer_cancel(data, sd_bus_message_is_method_error(said, NULL) ? sd_bus_message_get_error(said)->message : NULL);
+}
+
+/* Takes the call. */
+static int cancel(struct call *call)
+{
+	struct call *other = find_by_job(call->job);
+	int result;
+
+	if (!other)
+		return answer_cancel(call, "has ended");
+	if (!other->unit)
+		return answer_cancel(call, kill(other->child, SIGTERM) ? strerror(errno) : NULL);
+	/* its end may come before the answer */
+	other->cancelled = true;
+	result = sd_bus_call_method_async(sd_bus_message_get_bus(call->message), NULL, "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
+					  "org.freedesktop.systemd1.Manager", "KillUnit", unit_killed, call, "ssi", other->unit, "main", SIGTERM);
+	return result < 0 ? answer_cancel(call, strerror(-result)) : 1;
 }
 
 /* ------------------------------------------------------------------ may the caller? */
@@ -225,9 +372,11 @@ static int go_on(struct call *call)
 {
 	int result;
 
-	if (call->method)
+	if (call->command.number)
 		return run(call);
-	call->then(call->data);
+	if (call->job)
+		return cancel(call);
+	call->hooks->ended(call->hooks->data);
 	result = sd_bus_reply_method_return(call->message, NULL);
 	forget(call);
 	return result;
@@ -250,6 +399,7 @@ static int polkit_answered(sd_bus_message *answer, void *data, sd_bus_error *err
 	return result;
 }
 
+/* Takes the call. */
 static int ask_polkit(struct call *call, const char *action)
 {
 	char *name = must_print(BUS_NAME ".%s", action);
@@ -281,62 +431,49 @@ static bool is_root(sd_bus_message *message)
 	return root;
 }
 
-static int authorise(struct call *call, const char *action)
-{
-	return is_root(call->message) ? go_on(call) : ask_polkit(call, action);
-}
-
 /* ------------------------------------------------------------------ the methods */
 
-static struct call *new_call(sd_bus_message *message, void (*then)(void *data), void *data)
+static const struct method *find_method(int kind, const char *member)
 {
-	struct call *call = must_allocate(calloc(1, sizeof(*call)));
-
-	*call = (struct call){ .message = sd_bus_message_ref(message), .then = then, .data = data, .said = -1 };
-	return call;
+	for (const struct method *m = methods; m->member; m++)
+		if (m->kind == kind && !strcmp(m->member, member))
+			return m;
+	return NULL;
 }
 
-/* A key, and a value without blanks: the command judges them, and takes neither for an option of its own. */
-static int read_option(sd_bus_message *message, char **option, sd_bus_error *error)
+/* A job is no longer one to do that with, or never was: the properties say which are. */
+static int check_job(const struct object *job, const struct command *command, const char *member, sd_bus_error *error)
 {
-	const char *key, *value;
-	int result = sd_bus_message_read(message, "ss", &key, &value);
+	bool by_us = !strcmp(member, "Cancel") && !strcmp(object_value(job, "Source"), "command") && !strcmp(object_value(job, "CanCancel"), "1");
 
+	if (command->number || by_us)
+		return 0;
+	return sd_bus_error_setf(error, SD_BUS_ERROR_NOT_SUPPORTED, "%s: a job of this kind, in the state '%s', has no %s: see CanCancel, CanPause and State",
+				 object_value(job, "Kind"), object_value(job, "State"), member);
+}
+
+int bus_call(sd_bus_message *message, const struct object *object, const struct bus_hooks *hooks, sd_bus_error *error)
+{
+	int kind = object ? (int)object->kind : METHOD_OF_MANAGER, result;
+	const struct method *m = find_method(kind, sd_bus_message_get_member(message));
+	struct command command;
+	struct call *call;
+
+	if (!m)
+		return sd_bus_error_setf(error, SD_BUS_ERROR_UNKNOWN_METHOD, "no method %s", sd_bus_message_get_member(message));
+	result = method_command(m, object, message, &command, error);
 	if (result < 0)
 		return result;
-	if (!*key || key[strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_")])
-		return sd_bus_error_setf(error, BUS_NAME ".Error.Usage", "the key is no name of an option");
-	*option = must_print("%s=%s", key, value);
-	return 0;
-}
-
-int bus_call(sd_bus_message *message, const struct object *object, void (*ended)(void *data), void *data, sd_bus_error *error)
-{
-	const char *member = sd_bus_message_get_member(message);
-
-	for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
-		const struct method *m = &methods[i];
-		char *option = NULL;
-		struct call *call;
-		int result = 0;
-
-		if (m->kind != object->kind || strcmp(m->member, member))
-			continue;
-		if (!strcmp(member, "SetOption"))
-			result = read_option(message, &option, error);
-		if (result < 0)
-			return result;
-		call = new_call(message, ended, data);
-		call->method = m;
-		call->uuid = must_print("%s", object_value(object, "UUID"));
-		call->option = option;
-		return authorise(call, m->action);
+	if (kind == OBJECT_JOB)
+		result = check_job(object, &command, m->member, error);
+	if (result < 0) {
+		command_free(&command);
+		return result;
 	}
-	return sd_bus_error_setf(error, SD_BUS_ERROR_UNKNOWN_METHOD, "no method %s", member);
-}
-
-int bus_call_refresh(sd_bus_message *message, void (*then)(void *data), void *data, sd_bus_error *error)
-{
-	(void)error;
-	return authorise(new_call(message, then, data), "refresh");
+	call = must_allocate(calloc(1, sizeof(*call)));
+	*call = (struct call){ .message = sd_bus_message_ref(message), .hooks = hooks, .method = m, .command = command, .said = -1 };
+	call->job = kind == OBJECT_JOB ? must_print("%s", object->path) : NULL;
+	call->of = must_print("%s", object ? object->path : BUS_ROOT);
+	call->stack = must_print("%s", kind == OBJECT_STACK ? object->path : kind == OBJECT_VOLUME ? object_value(object, "Stack") : "/");
+	return is_root(message) ? go_on(call) : ask_polkit(call, command.action);
 }

@@ -7,11 +7,16 @@
 
 #include "objects.h"
 
-/*
- * Starts it, and answers later.  ended: called behind each command that was run.  Returns what a method's handler returns.
- */
-int bus_call(sd_bus_message *call, const struct object *object, void (*ended)(void *data), void *data, sd_bus_error *error);
-/* A method without a command: then() is called if the caller may. */
-int bus_call_refresh(sd_bus_message *call, void (*then)(void *data), void *data, sd_bus_error *error);
+/* Whoever shows the objects is told. */
+struct bus_hooks {
+	void (*ended)(void *data); /* something was done, or a look is asked for */
+	void (*jobs_changed)(void *data); /* bus_call_jobs() has others */
+	void *data;
+};
+
+/* Starts it, and answers later.  object: NULL of the manager.  hooks: to be there for ever.  Returns what a method's handler returns. */
+int bus_call(sd_bus_message *call, const struct object *object, const struct bus_hooks *hooks, sd_bus_error *error);
+/* Adds the commands that run, and take long, as jobs, with the progress of what the devices do for them. */
+void bus_call_jobs(struct objects *objects);
 
 #endif

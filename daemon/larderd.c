@@ -29,12 +29,15 @@
 #include "bus.h"
 #include "conf.h"
 #include "facts.h"
+#include "jobs.h"
 #include "metrics_server.h"
+#include "shown.h"
 
 #define SETTLE_US   50000 /* events come in bursts */
 #define DM_EVENT_US 1000000 /* and those of device-mapper are mostly others' */
 #define TOLD_MAX    1024
 #define END_US 5000000 /* what a pass gets to finish */
+#define JOBS_US 5000000 /* how far a job is makes no event */
 
 /* One mapping, shared with the child of the moment. */
 struct shared {
@@ -47,7 +50,7 @@ struct shared {
 
 struct daemon {
 	sd_event *event;
-	sd_event_source *timer;
+	sd_event_source *timer, *jobs_timer;
 	struct shared *shared;
 	uint64_t wait;
 	uint64_t killed_us; /* for how long the next pass is put off, as the last one was killed; 0: it was not */
@@ -60,6 +63,7 @@ struct daemon {
 	struct address listen; /* length 0: as larder.conf has it */
 	int seen; /* file with the objects of the last pass */
 	bool observe, running, more, ready, ending;
+	bool of_jobs; /* what runs is no pass, but a look at jobs */
 	bool retry, asked; /* what failed is tried again in the next pass: something was done; somebody has asked for it */
 };
 
@@ -157,6 +161,20 @@ static _Noreturn void pass(const struct daemon *daemon)
 	_exit(result);
 }
 
+/* Between two passes, while there are jobs: dm and md are asked how far they are, and no disk is touched. */
+static _Noreturn void look_at_jobs(const struct daemon *daemon)
+{
+	struct objects objects;
+	int result;
+
+	objects_copy(&objects, bus_seen(daemon->bus));
+	result = jobs_look(&objects);
+	if (!result && objects_write(&objects, daemon->seen))
+		result = complain(LARDER_FAILED, "cannot keep what is to be shown on the bus");
+	fflush(NULL);
+	_exit(result);
+}
+
 /* ------------------------------------------------------------------ the loop */
 
 static void schedule(struct daemon *daemon, uint64_t when);
@@ -224,18 +242,11 @@ static void report(struct daemon *daemon, int status)
 	daemon->ready = true;
 }
 
-static int pass_ended(sd_event_source *source, const siginfo_t *info, void *data)
+/* When the next pass comes, behind one that has ended. */
+static void plan_next(struct daemon *daemon, const siginfo_t *info)
 {
-	struct daemon *daemon = data;
-	uint64_t soonest;
+	uint64_t soonest = facts_clock() + SETTLE_US;
 
-	sd_event_source_unref(source);
-	daemon->running = false;
-	report(daemon, info->si_code != CLD_EXITED || info->si_status);
-	show(daemon);
-	if (daemon->ending)
-		return sd_event_exit(daemon->event, LARDER_DONE);
-	soonest = facts_clock() + SETTLE_US;
 	/* killed: what it had begun is looked at anew; if that is what kills it (memory is short), less and less often */
 	daemon->killed_us = info->si_code == CLD_EXITED ? 0 : daemon->killed_us ? 2 * daemon->killed_us : SETTLE_US;
 	if (daemon->killed_us > ATTEMPT_LAST_US)
@@ -246,13 +257,51 @@ static int pass_ended(sd_event_source *source, const siginfo_t *info, void *data
 		schedule(daemon, facts_clock() + daemon->killed_us);
 	else if (daemon->shared->again)
 		schedule(daemon, daemon->shared->again > soonest ? daemon->shared->again : soonest);
+}
+
+static int child_ended(sd_event_source *source, const siginfo_t *info, void *data)
+{
+	struct daemon *daemon = data;
+	bool of_jobs = daemon->of_jobs;
+
+	sd_event_source_unref(source);
+	daemon->running = daemon->of_jobs = false;
+	if (!of_jobs)
+		report(daemon, info->si_code != CLD_EXITED || info->si_status);
+	show(daemon);
+	if (daemon->ending)
+		return sd_event_exit(daemon->event, LARDER_DONE);
+	if (!of_jobs)
+		plan_next(daemon, info);
+	else if (daemon->more)
+		schedule(daemon, facts_clock());
+	if (jobs_run(bus_seen(daemon->bus))) {
+		sd_event_source_set_time(daemon->jobs_timer, facts_clock() + JOBS_US);
+		sd_event_source_set_enabled(daemon->jobs_timer, SD_EVENT_ONESHOT);
+	}
 	return 0;
+}
+
+/* In a child, as what it asks may hang; one child at a time. */
+static int start_child(struct daemon *daemon, void (*run)(const struct daemon *))
+{
+	pid_t child;
+	int error;
+
+	fflush(NULL);
+	child = fork();
+	if (!child)
+		run(daemon);
+	if (child < 0)
+		return -errno;
+	daemon->running = true;
+	error = sd_event_add_child(daemon->event, NULL, child, WEXITED, child_ended, daemon);
+	return error < 0 ? error : 0;
 }
 
 static int start_pass(sd_event_source *source, uint64_t when, void *data)
 {
 	struct daemon *daemon = data;
-	pid_t child;
 	int error;
 
 	(void)source;
@@ -270,18 +319,28 @@ static int start_pass(sd_event_source *source, uint64_t when, void *data)
 	daemon->retry = daemon->asked = false;
 	watch_dm(daemon);
 	watch_md(daemon);
-	fflush(NULL);
-	child = fork();
-	if (!child)
-		pass(daemon);
-	if (child < 0) {
-		complain(LARDER_FAILED, "cannot fork: %s", strerror(errno));
+	error = start_child(daemon, pass);
+	if (error && !daemon->running) {
+		complain(LARDER_FAILED, "cannot fork: %s", strerror(-error));
 		schedule(daemon, facts_clock() + 1000000);
 		return 0;
 	}
-	daemon->running = true;
-	error = sd_event_add_child(daemon->event, NULL, child, WEXITED, pass_ended, daemon);
-	return error < 0 ? error : 0;
+	return error;
+}
+
+static int start_look_at_jobs(sd_event_source *source, uint64_t when, void *data)
+{
+	struct daemon *daemon = data;
+
+	(void)source;
+	(void)when;
+	/* a pass that runs sees them, too, and is followed by one of these */
+	if (daemon->ending || daemon->running)
+		return 0;
+	daemon->of_jobs = true;
+	if (start_child(daemon, look_at_jobs) && !daemon->running)
+		daemon->of_jobs = false;
+	return 0;
 }
 
 /* At that time at the latest. */
@@ -445,6 +504,7 @@ static int set_up(struct daemon *daemon)
 	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGHUP, hang_up, daemon);
 	error = error < 0 ? error : listen_to_devices(daemon);
 	error = error < 0 ? error : bus_new(&daemon->bus, daemon->event, refresh, daemon);
+	error = error < 0 ? error : sd_event_add_time(daemon->event, &daemon->jobs_timer, CLOCK_MONOTONIC, facts_clock(), 1000000, start_look_at_jobs, daemon);
 	if (error < 0)
 		return error;
 	daemon->metrics = metrics_server_new(daemon->event);

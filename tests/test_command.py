@@ -405,6 +405,7 @@ WRONG_WORDS = [
     (["scrub"], USAGE, "--all"),
     (["scrub", "data", "--all"], USAGE, "--all"),
     (["scrub", "data", "--stop", "--wait"], USAGE, "excludes"),
+    (["scrub", "data", "--forget"], USAGE, "--stop"),
     (["scrub", "nowhere"], NOT_FOUND, "nowhere"),
     (["resize", "nowhere"], NOT_FOUND, "nowhere"),
     (["pin"], USAGE, "a file is missing"),

@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""org.larder1: what larderd shows on a bus, what it tells, and whom it obeys.
+"""org.larder1: what larderd shows on a bus, what it tells, and whom it obeys; by the rig in command/private_bus.py.
 
-A private dbus-daemon with the project's policy file; members are images, what runs comes from a file (LARDER_STATUS), and larderd,
-built with ASan and UBSan, only observes.  Methods run a command in its place, which notes its words.
+Jobs: test_command_jobs.py.
 """
 
-import contextlib
 import json
 import os
+import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import threading
 import uuid
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -22,39 +18,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from harness import CACHE, MIB, TOP, VOLUME, field, patch_both
+from private_bus import NAME, ROOT, SECONDS, Bus, options, path_of, runs
 from status_lines import line
 from test_command_stack import Described, identified
 
-pytest_plugins = ["larder_fixtures"]
-
-NAME, ROOT = "org.larder1", "/org/larder1"
-POLKIT = "org.freedesktop.PolicyKit1"
-SECONDS = 60  # until a test gives up on a machine that is busy
-CONF = """<busconfig>
-  <type>system</type>
-  <listen>unix:path={bus}</listen>
-  <auth>EXTERNAL</auth>
-  <policy context="default">
-    <allow user="*"/>
-    <deny own="*"/>
-    <deny send_type="method_call"/>
-    <allow send_type="signal"/>
-    <allow send_requested_reply="true" send_type="method_return"/>
-    <allow send_requested_reply="true" send_type="error"/>
-    <allow receive_type="method_call"/>
-    <allow receive_type="method_return"/>
-    <allow receive_type="error"/>
-    <allow receive_type="signal"/>
-    <allow send_destination="org.freedesktop.DBus"/>
-  </policy>
-  <policy user="root">
-    <allow own="{polkit}"/>
-    <allow send_destination="{polkit}"/>
-    <allow send_interface="org.freedesktop.DBus.Monitoring"/>
-  </policy>
-  <include>{policy}</include>
-</busconfig>
-"""
+pytest_plugins = ["larder_fixtures", "bus_fixtures"]
 
 
 @pytest.fixture(scope="session")
@@ -63,161 +31,6 @@ def polkit(tmp_path_factory):
     flags = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
     subprocess.run(["gcc", *flags, "-o", program, TOP / "tests" / "command" / "polkit.c", "-lsystemd"], check=True)
     return program
-
-
-def path_of(kind, number):
-    return f"{ROOT}/{kind}/{str(number).replace('-', '_')}"
-
-
-class Bus:
-    """The rig: a bus, larderd on it, and busctl."""
-
-    def __init__(self, larder, larderd):
-        self.larder, self.program, self.directory = larder, larderd, larder.directory
-        self.socket, self.status = self.directory / "bus", self.directory / "status"
-        self.status.write_text("")
-        self.address = f"unix:path={self.socket}"
-        self.stack = contextlib.ExitStack()
-        self.daemon = None
-        os.chmod(self.directory, 0o755)  # for who is not root
-        (self.directory / "bus.conf").write_text(
-            CONF.format(bus=self.socket, polkit=POLKIT, policy=TOP / "udev" / "org.larder1.conf")
-        )
-
-    def environment(self, **more):
-        return self.larder.environment({"DBUS_SYSTEM_BUS_ADDRESS": self.address, "LARDER_STATUS": str(self.status)} | more)
-
-    def start_bus(self):
-        words = ["dbus-daemon", f"--config-file={self.directory / 'bus.conf'}", "--nofork", "--print-address=1"]
-        bus = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.stack.callback(self.end, bus)
-        assert bus.stdout.readline().startswith(self.address)
-        os.chmod(self.socket, 0o777)
-        return bus
-
-    def end(self, process, sign=signal.SIGTERM):
-        if process.poll() is None:
-            process.send_signal(sign)
-        process.wait(SECONDS)
-        if process.stdout:
-            process.stdout.close()
-
-    def start_larderd(self, *words, **environment):
-        """Returns behind its first pass."""
-        self.log = open(self.directory / "log", "w+")  # noqa: SIM115
-        self.stack.callback(self.log.close)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
-            notify = self.directory / "notify"
-            notify.unlink(missing_ok=True)
-            s.bind(str(notify))
-            s.settimeout(SECONDS)
-            self.daemon = subprocess.Popen(
-                [self.program, "--observe", *words],
-                env=self.environment(NOTIFY_SOCKET=str(notify), **environment),
-                stdin=subprocess.DEVNULL,
-                stdout=self.log,
-                stderr=self.log,
-            )
-            while b"READY=1" not in s.recv(4096):
-                pass
-
-    def busctl(self, *words, code=0, user=None):
-        words = ["busctl", f"--address={self.address}", f"--timeout={SECONDS}", "--json=short", *map(str, words)]
-        if user:
-            words = ["setpriv", f"--reuid={user}", "--clear-groups", *words]
-        run = subprocess.run(words, capture_output=True, text=True, timeout=2 * SECONDS)
-        assert code is None or run.returncode == code, f"{words}: {run.stdout}{run.stderr}"
-        return run
-
-    def call(self, path, interface, method, *words, code=0, user=None):
-        return self.busctl("call", NAME, path, interface, method, *words, code=code, user=user)
-
-    def owned(self):
-        """Once larderd has its name."""
-        with self.monitor("type='signal',member='NameOwnerChanged',arg0='org.larder1'") as signals:
-            held = ["call", "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameHasOwner", "s", NAME]
-            if not json.loads(self.busctl(*held).stdout)["data"][0]:
-                next(signals)
-
-    def objects(self):
-        """path: {interface: {property: value}}, without those of D-Bus itself."""
-        data = json.loads(self.call(ROOT, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects").stdout)["data"][0]
-        objects = {}
-        for path, interfaces in data.items():
-            ours = {i: {n: v["data"] for n, v in ps.items()} for i, ps in interfaces.items() if i.startswith(NAME)}
-            if ours:
-                objects[path] = ours
-        return objects
-
-    def get(self, kind, number):
-        objects = self.objects()[path_of(kind, number)]
-        assert list(objects) == [f"{NAME}.{kind.capitalize()}"]
-        return next(iter(objects.values()))
-
-    @contextlib.contextmanager
-    def monitor(self, match):
-        """Signals, as they come: member, path, interface, arguments; it listens when this returns."""
-        words = ["busctl", f"--address={self.address}", "--json=short", f"--match={match}", "monitor"]
-        monitor = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        giving_up = threading.Timer(SECONDS, monitor.kill)
-        giving_up.start()
-        try:
-            assert monitor.stderr.readline().startswith("Monitoring")
-            yield (
-                (m["member"], m["path"], m["interface"], m["payload"]["data"])
-                for m in map(json.loads, monitor.stdout)
-                if m["member"] not in ("NameAcquired", "NameLost")
-            )
-        finally:
-            giving_up.cancel()
-            monitor.stderr.close()
-            self.end(monitor)
-
-    def refresh(self):
-        self.call(ROOT, f"{NAME}.Manager", "Refresh")
-
-    def refresh_and_wait(self):
-        """Until a pass has told of something."""
-        with self.monitor(f"type='signal',sender='{NAME}'") as signals:
-            self.refresh()
-            next(signals)
-
-    def close(self):
-        if self.daemon and self.daemon.poll() is None:
-            self.daemon.terminate()
-        code = self.daemon.wait(SECONDS) if self.daemon else 0
-        said = (self.directory / "log").read_text() if self.daemon else ""
-        self.stack.close()
-        assert code == 0 and "Sanitizer" not in said and "runtime error" not in said, said
-
-
-@pytest.fixture
-def bus(larder, larderd):
-    rig = Bus(larder, larderd)
-    rig.start_bus()
-    yield rig
-    rig.close()
-
-
-@pytest.fixture
-def members(larder):
-    """An SSD, a disk: cache `fast`, volume `data`; by their UUIDs."""
-    ssd = larder.cache("fast")
-    hdd = larder.volume("data", 64 * MIB, "--cache", "fast")
-    return {
-        "ssd": ssd,
-        "hdd": hdd,
-        "cache": uuid.UUID(bytes=field(ssd, CACHE, "cache_uuid")),
-        "volume": uuid.UUID(bytes=field(hdd, VOLUME, "uuid")),
-    }
-
-
-def runs(bus, members, **values):
-    """What the kernel would say of both."""
-    of_cache = {k.removeprefix("cache_"): v for k, v in values.items() if k.startswith("cache_")}
-    of_volume = {k: v for k, v in values.items() if not k.startswith("cache_")}
-    cache = line("cache", "larder-cache-fast", uuid=members["cache"], **of_cache)
-    bus.status.write_text(cache + line("volume", "data", uuid=members["volume"], cache=members["cache"], **of_volume))
 
 
 # ---------------------------------------------------------------- what is shown
@@ -361,11 +174,12 @@ def test_introspection(bus, larder):
     described = (TOP / "docs" / "dbus.md").read_text()
     stack = Described(larder)
     stack.volume(stack.plain)
+    bus.status.write_text(line("volume", "data", uuid=uuid.uuid5(stack.uuid, "volume"), flushing=1))
     bus.start_larderd()
     bus.owned()
     paths = [ROOT, *bus.objects()]
     kinds = {"Manager": ROOT} | {p.split("/")[3].capitalize(): p for p in paths if p != ROOT}
-    assert set(kinds) == {"Manager", "Stack", "Cache", "Volume", "Device"}
+    assert set(kinds) == {"Manager", "Stack", "Cache", "Volume", "Device", "Job"}
     for kind, path in kinds.items():
         text = json.loads(bus.call(path, "org.freedesktop.DBus.Introspectable", "Introspect").stdout)["data"][0]
         (interface,) = (i for i in ET.fromstring(text).iter("interface") if i.get("name") == f"{NAME}.{kind}")
@@ -373,65 +187,91 @@ def test_introspection(bus, larder):
         for p in interface.iter("property"):
             assert f"| `{p.get('name')}` | `{p.get('type')}` |" in section, p.get("name")
         for m in interface.iter("method"):
-            assert f"| `{m.get('name')}(" in section, m.get("name")
-        assert section.count("\n| `") == len([*interface.iter("property"), *interface.iter("method")])
-        # no method takes a secret, nor anything else
-        assert {m.get("name") for m in interface.iter("method") if m.find("arg") is not None} <= {"SetOption"}
+            arguments = ", ".join(f"{a.get('type')} {a.get('name')}" for a in m.iter("arg"))
+            assert f"| `{m.get('name')}({arguments})` |" in section, m.get("name")
+        for s in interface.iter("signal"):
+            types = "".join(a.get("type") for a in s.iter("arg"))
+            assert f"| `{s.get('name')}` | signal `{types}` |" in section, s.get("name")
+        shown = [*interface.iter("property"), *interface.iter("method"), *interface.iter("signal")]
+        assert sum(f"| `{s.get('name')}" in section for s in shown) == len(shown) == len(rows(section))
+
+
+def rows(section):
+    """First cells of the last table of a section."""
+    table = section.split("| property or method | type | what |\n|---|---|---|\n", 1)[1].split("\n\n", 1)[0]
+    return table.splitlines()
 
 
 # ---------------------------------------------------------------- whom it obeys, and how
 
-COMMAND = """#!/bin/sh
-echo "$@" >> "$0.log"
-[ "$DBUS_CODE_FILE" ] && [ -e "$DBUS_CODE_FILE" ] || exit 0
-read -r code < "$DBUS_CODE_FILE"
-echo "some words before"
-echo "larder: data: in use: mounted on /srv; release it first" >&2
-exit "$code"
-"""
+
+def methods_of(volume, cache):
+    """Kind, UUID, method with its arguments, and the words of the command."""
+    return [
+        ("volume", volume, ["Start"], f"volume start {volume}"),
+        ("volume", volume, ["Stop"], f"volume stop {volume}"),
+        ("volume", volume, ["Flush"], f"volume flush {volume}"),
+        ("volume", volume, ["SetOption", "ss", "mode", "writethrough"], f"volume set -- {volume} mode=writethrough"),
+        ("cache", cache, ["Start"], f"cache start {cache}"),
+        ("cache", cache, ["Stop"], f"cache stop {cache}"),
+        ("cache", cache, ["Scrub"], f"cache scrub {cache}"),
+        ("cache", cache, ["StopScrub"], f"cache scrub --stop {cache}"),
+        ("volume", volume, ["StopFlush"], f"volume flush --stop {volume}"),
+        ("volume", volume, ["Attach", "s", "fast"], f"volume attach --cache=fast -- {volume}"),
+        ("volume", volume, ["Detach", *options()], f"volume detach -- {volume}"),
+        ("volume", volume, ["Detach", *options(flush=True)], f"volume detach --flush -- {volume}"),
+        ("volume", volume, ["Detach", *options(discard_dirty="X")], f"volume detach --discard-dirty=X -- {volume}"),
+        ("volume", volume, ["Resize"], f"volume resize {volume}"),
+        ("cache", cache, ["AddSSD", *options("/dev/x")], f"cache add --yes -- {cache} /dev/x"),
+        ("cache", cache, ["AddSSD", *options("--spare", new_place=True)], f"cache add --yes --new-place -- {cache} --spare"),
+        ("cache", cache, ["ReplaceSSD", *options("0", "/dev/x", spare=True)], f"cache replace --yes --spare -- {cache} 0 /dev/x"),
+        ("cache", cache, ["RemoveSSD", "s", "1"], f"cache remove -- {cache} 1"),
+        ("cache", cache, ["Resize"], f"cache resize {cache}"),
+        ("cache", cache, ["SetLabel", "ss", "0", "none"], f"cache label -- {cache} 0 none"),
+        ("cache", cache, ["SetOption", "ss", "scrub_rate", "5; rm $HOME"], f"cache set -- {cache} scrub_rate=5; rm $HOME"),
+    ]
 
 
-@pytest.fixture
-def command_of(bus):
-    """Puts a command that notes its words into the place of larder, and starts larderd; returns where it notes them."""
-
-    def start():
-        directory = bus.directory / "bin"
-        directory.mkdir()
-        (directory / "larder").write_text(COMMAND)
-        (directory / "larder").chmod(0o755)
-        bus.start_larderd(PATH=f"{directory}:{os.environ['PATH']}", DBUS_CODE_FILE=str(bus.directory / "code"))
-        bus.owned()
-        return directory / "larder.log"
-
-    return start
-
-
-@pytest.fixture
-def command(bus, members, command_of):
-    return command_of(), bus.directory / "code"
+def methods_of_stack(number):
+    return [
+        (["Start"], f"start {number}"),
+        (["Stop"], f"stop {number}"),
+        (["Lock"], f"lock {number}"),
+        (["Unlock"], f"unlock {number}"),
+        (["Rename", "s", "films"], f"rename -- {number} films"),
+        (["Rename", "s", "--help"], f"rename -- {number} --help"),
+        (["Resize", *options()], f"resize --yes -- {number}"),
+        (["Resize", *options(array=True)], f"resize --yes --array -- {number}"),
+        (["Resize", *options(array=False)], f"resize --yes -- {number}"),
+        (["Scrub", *options()], f"scrub -- {number}"),
+        (["Scrub", *options(repair=True)], f"scrub --repair -- {number}"),
+        (["StopScrub"], f"scrub --stop {number}"),
+        (["Replace", *options("disk1", "/dev/x")], f"replace --yes -- {number} disk1 /dev/x"),
+        (
+            ["Replace", *options("0", "/dev/x", role="read", label="ssd", wipe=True, discard_dirty="U")],
+            f"replace --yes --role=read --cache-label=ssd --wipe --discard-dirty=U -- {number} 0 /dev/x",
+        ),
+        (["ReplaceCache", "asa{sv}", 2, "/dev/x", "/dev/y", 0], f"replace --yes -- {number} cache /dev/x /dev/y"),
+        (["AddSSD", *options("/dev/x", spare=True)], f"add --yes --cache=/dev/x --spare -- {number}"),
+        (["AddDisk", *options("/dev/x")], f"add --yes --backing=/dev/x -- {number}"),
+        (["Drop", *options("ssd0")], f"drop --yes -- {number} ssd0"),
+        (["Drop", *options("ssd0", discard_redundancy="U")], f"drop --yes --discard-redundancy=U -- {number} ssd0"),
+        (["Remove", "s", ""], f"remove -- {number}"),
+        (["Remove", "s", "U"], f"remove --discard-data=U -- {number}"),
+        (["CreateSnapshot", *options("monday", "/dev/x")], f"snapshot create --yes --store=/dev/x -- {number}@monday"),
+        (["RemoveSnapshot", "s", "monday"], f"snapshot remove -- {number}@monday"),
+        (["RefreshPins"], f"pin --refresh {number}"),
+        (["Upgrade"], f"upgrade {number}"),
+    ]
 
 
 def test_methods_are_verbs(bus, members, command):
     log, code = command
     volume, cache = members["volume"], members["cache"]
-    for kind, number, method, words in (
-        ("volume", volume, ["Start"], f"volume start {volume}"),
-        ("volume", volume, ["Stop"], f"volume stop {volume}"),
-        ("volume", volume, ["Flush"], f"volume flush {volume}"),
-        ("volume", volume, ["SetOption", "ss", "mode", "writethrough"], f"volume set {volume} mode=writethrough"),
-        ("cache", cache, ["Start"], f"cache start {cache}"),
-        ("cache", cache, ["Stop"], f"cache stop {cache}"),
-        ("cache", cache, ["Scrub"], f"cache scrub {cache}"),
-        ("cache", cache, ["StopScrub"], f"cache scrub --stop {cache}"),
-        ("cache", cache, ["SetOption", "ss", "scrub_rate", "5; rm $HOME"], f"cache set {cache} scrub_rate=5; rm $HOME"),
-    ):
+    for kind, number, method, words in methods_of(volume, cache):
         log.write_text("")
         bus.call(path_of(kind, number), f"{NAME}.{kind.capitalize()}", *method)
         assert log.read_text() == f"{words}\n"
-    log.write_text("")
-    run = bus.call(path_of("cache", cache), f"{NAME}.Cache", "SetOption", "ss", "mode --persist", "x", code=1)
-    assert "no name of an option" in run.stderr and log.read_text() == ""
     for number, name in ((1, "Failed"), (2, "Usage"), (3, "NotFound"), (4, "Busy"), (5, "Unsafe"), (77, "Failed")):
         code.write_text(f"{number}\n")
         with bus.monitor(f"type='error',sender='{NAME}'"):
@@ -458,6 +298,19 @@ def test_real_command(bus, members, program):
     assert "is a regular file; make a block device of it with losetup" in run.stderr
 
 
+@identified
+def test_words_are_known(larder):
+    """Each option of a method is one of the command, which judges the rest: nothing here is fit for it, or a device."""
+    stack = Described(larder)
+    stack.volume(stack.plain)
+    hdd = larder.volume("alone", 64 * MIB)
+    volume = uuid.UUID(bytes=field(hdd, VOLUME, "uuid"))
+    known = [(m[0], w) for m, w in methods_of_stack(stack.uuid)] + [(m[0], w) for _, _, m, w in methods_of(volume, uuid.uuid4())]
+    for method, words in known:
+        run = larder(*words.split(), code=None)
+        assert "usage: " not in run.stderr and "unrecognized" not in run.stderr, f"{method}: {run.stderr}"
+
+
 NOBODY = 65534
 
 
@@ -481,6 +334,11 @@ def test_polkit(bus, members, command, polkit):
             assert process.stdout.readline() == f"{NAME}.{action} {NOBODY} 1\n"
         run = bus.call(ROOT, f"{NAME}.Manager", "Refresh", code=1, user=NOBODY)
         assert process.stdout.readline() == f"{NAME}.refresh {NOBODY} 1\n"
+        # what loses data is another action, also where it is only an option that asks for it
+        for method, action in ((options(flush=True), "manage"), (options(discard_dirty="U"), "destroy")):
+            run = bus.call(path, f"{NAME}.Volume", "Detach", *method, code=1, user=NOBODY)
+            assert "denied" in run.stderr
+            assert process.stdout.readline() == f"{NAME}.{action} {NOBODY} 1\n"
         # root is not asked about
         bus.call(path, f"{NAME}.Volume", "Start")
         process.terminate()
@@ -491,14 +349,15 @@ def test_polkit(bus, members, command, polkit):
 def test_policies():
     """Each action that larderd asks for is one of the polkit file, and the other way round; nobody but root has the name."""
     actions = {a.get("id") for a in ET.parse(TOP / "udev" / "org.larder1.policy").iter("action")}
-    source = (TOP / "daemon" / "bus_call.c").read_text()
-    table = source.split("} methods[] = {", 1)[1].split("};", 1)[0]
-    asked = {row.split('"')[3] for row in table.splitlines() if '"' in row} | {"refresh"}
+    source = (TOP / "daemon" / "methods.c").read_text()
+    asked = set(re.findall(r"\{ (?:OBJECT_\w+|METHOD_OF_MANAGER), \"\w+\", \"(\w+)\"", source))
+    asked |= set(re.findall(r"\{ \"[\w-]+\", \"\w\", [^,]+, \"(\w+)\" \}", source))
     assert actions == {f"{NAME}.{a}" for a in asked}
     for action in ET.parse(TOP / "udev" / "org.larder1.policy").iter("action"):
         default = {d.tag: d.text for d in action.find("defaults")}
         assert default["allow_any"] == default["allow_inactive"] == "auth_admin"
-        assert default["allow_active"] == "auth_admin_keep" or action.get("id") == f"{NAME}.refresh"
+        exceptions = {f"{NAME}.refresh": "yes", f"{NAME}.destroy": "auth_admin"}
+        assert default["allow_active"] == exceptions.get(action.get("id"), "auth_admin_keep")
     policies = ET.parse(TOP / "udev" / "org.larder1.conf").iter("policy")
     owners = [p.get("user") for p in policies if p.find("allow[@own]") is not None]
     assert owners == ["root"]
@@ -523,10 +382,24 @@ def test_stack(bus, larder, command_of):
     assert (seen["Name"], seen["State"], seen["Encrypted"], seen["MountPoint"]) == ("data", "stopped", True, "/srv")
     assert seen["Volume"] == path_of("volume", volume) and seen["Cache"] == path_of("cache", stack.plain["cache"])
     assert bus.get("volume", volume)["Stack"] == path_of("stack", stack.uuid)
-    for method in ("Start", "Stop", "Lock", "Unlock"):
+    for method, words in methods_of_stack(stack.uuid):
         log.write_text("")
-        bus.call(path_of("stack", stack.uuid), f"{NAME}.Stack", method)
-        assert log.read_text() == f"{method.lower()} {stack.uuid}\n"
+        bus.call(path_of("stack", stack.uuid), f"{NAME}.Stack", *method)
+        assert log.read_text() == f"{words}\n"
+    log.write_text("")
+    bus.call(ROOT, f"{NAME}.Manager", "Pin", "as", 2, "/srv/a", "-x")
+    bus.call(ROOT, f"{NAME}.Manager", "Unpin", "as", 1, "/srv/a")
+    assert log.read_text() == "pin -- /srv/a -x\nunpin -- /srv/a\n"
+    log.write_text("")
+    for method, text in (
+        (["Drop", *options("ssd0", force=True)], "Drop: force: no such option"),
+        (["Drop", *options("ssd0", discard_redundancy=True)], "Drop: discard-redundancy: is to be a string"),
+        (["Resize", *options(array="yes")], "Resize: array: is to be a boolean"),
+        (["Resize", *options(key="/etc/key")], "Resize: key: is to be a file descriptor"),
+    ):
+        run = bus.call(path_of("stack", stack.uuid), f"{NAME}.Stack", *method, code=1)
+        assert text in run.stderr
+    assert log.read_text() == ""
     bus.status.write_text(line("volume", "data", uuid=volume, cache=stack.plain["cache"], trouble="flush"))
     bus.refresh_and_wait()
     seen = bus.get("stack", stack.uuid)

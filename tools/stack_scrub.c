@@ -4,7 +4,7 @@
  *
  * Both at once, as they are on different devices, and both by the kernel: whoever is waiting for it may end, and it goes on.  Between two
  * disks of an array that differ nothing says which is right, so they are made the same only when that is asked for.  What --stop ends goes on
- * where it was with the next one (an array), or begins anew (a cache, which is read in minutes).
+ * where it was with the next one (an array, but with --forget), or begins anew (a cache, which is read in minutes).
  *
  * SIGTERM to who waits stops what this command has begun, and nothing that was running before it: larder-scrub.service is ended so.
  */
@@ -44,7 +44,7 @@ struct work {
 
 struct scrub_request {
 	const char *name; /* NULL: all that runs */
-	bool repair, stop, wait, dry_run;
+	bool repair, stop, forget, wait, dry_run;
 };
 
 /* ------------------------------------------------------------------ what there is to do */
@@ -154,12 +154,15 @@ static int begin_cache(const struct mapped *cache, bool *ours)
 	return result;
 }
 
-static int end_array(const struct array *array, bool dry_run)
+/* forget: the next one begins anew. */
+static int end_array(const struct array *array, bool forget, bool dry_run)
 {
 	struct md_scrub scrub;
 	uint64_t at;
 	int error;
 
+	if (forget && !dry_run)
+		scrub_stopped_set(array->uuid, 0);
 	if (!md_scrub_look(array->device, &scrub) || !md_scrub_runs(&scrub))
 		return LARDER_DONE;
 	if (dry_run) {
@@ -169,6 +172,8 @@ static int end_array(const struct array *array, bool dry_run)
 	error = md_scrub_stop(array->device, &at);
 	if (error)
 		return complain(LARDER_FAILED, "%s: the scrub cannot be stopped: %s", array->node, strerror(error));
+	if (forget)
+		return LARDER_DONE;
 	scrub_stopped_set(array->uuid, at);
 	printf("array %s: stopped at sector %" PRIu64 " of its disks; the next scrub goes on there\n", array->node, at);
 	return LARDER_DONE;
@@ -195,7 +200,7 @@ static _Noreturn void give_up(const struct work *work)
 			end_cache(work->cache[i]);
 	for (size_t i = 0; i < work->arrays; i++)
 		if (work->array[i].ours)
-			end_array(&work->array[i], false);
+			end_array(&work->array[i], false, false);
 	fflush(stdout);
 	signal(SIGTERM, SIG_DFL);
 	raise(SIGTERM);
@@ -293,7 +298,7 @@ static int scrub(struct work *work, const struct scrub_request *request)
 	for (size_t i = 0; i < work->caches; i++)
 		result = first_of(result, request->stop ? end_cache(work->cache[i]) : begin_cache(work->cache[i], &work->ours[i]));
 	for (size_t i = 0; i < work->arrays; i++)
-		result = first_of(result, request->stop ? end_array(&work->array[i], request->dry_run) : begin_array(&work->array[i], request));
+		result = first_of(result, request->stop ? end_array(&work->array[i], request->forget, request->dry_run) : begin_array(&work->array[i], request));
 	if (!request->wait || request->dry_run)
 		return result;
 	result = first_of(result, wait_for_all(work));
@@ -308,7 +313,7 @@ static int scrub(struct work *work, const struct scrub_request *request)
 
 int stack_scrub(int argc, char **argv)
 {
-	static const char usage[] = "larder scrub NAME|--all [--repair] [--wait | --stop] [--dry-run]";
+	static const char usage[] = "larder scrub NAME|--all [--repair] [--wait | --stop [--forget]] [--dry-run]";
 	struct scrub_request request = { 0 };
 	bool all = false;
 	const struct argument arguments[] = {
@@ -316,6 +321,7 @@ int stack_scrub(int argc, char **argv)
 		{ "repair", 0, ARGUMENT_FLAG, &request.repair, NULL, "where the disks of an array differ make them the same" },
 		{ "wait", 'w', ARGUMENT_FLAG, &request.wait, NULL, "until it is done; say what was found" },
 		{ "stop", 0, ARGUMENT_FLAG, &request.stop, NULL, "the next one goes on where the arrays are" },
+		{ "forget", 0, ARGUMENT_FLAG, &request.forget, NULL, "with --stop: it begins anew" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only print the commands" },
 		ARGUMENTS_END
 	};
@@ -329,6 +335,8 @@ int stack_scrub(int argc, char **argv)
 		return complain(LARDER_USAGE, "the name of a stack, or --all; usage: %s", usage);
 	if (request.stop && (request.wait || request.repair))
 		return complain(LARDER_USAGE, "--stop excludes --wait and --repair");
+	if (request.forget && !request.stop)
+		return complain(LARDER_USAGE, "--forget goes with --stop");
 	request.name = all ? NULL : argv[first];
 	mapped_init(false);
 	result = stacks_scan(&stacks);
