@@ -37,7 +37,13 @@ struct method_option {
 #define SPARE	     { "spare", "b", "--spare", NULL }
 #define OVERWRITE    { "wipe", "b", "--wipe", "destroy" }, { "discard-dirty", "s", "--discard-dirty", "destroy" }
 
-static const struct method_option resize_options[] = { { "array", "b", "--array", NULL }, { "key", "h", KEY_ON_STDIN, NULL }, { 0 } };
+static const struct method_option set_options[] = {
+	{ "mount", "s", "--mount", NULL }, { "essential", "s", "--essential", NULL }, { "keyfile", "s", "--keyfile", NULL }, { "class", "s", "--class", NULL },
+	{ "mode", "s", "--mode", NULL },   { "backing-label", "s", "--backing-label", NULL }, { 0 }
+};
+static const struct method_option resize_options[] = {
+	{ "array", "b", "--array", NULL }, { "size", "s", "--size", NULL }, { "key", "h", KEY_ON_STDIN, NULL }, { 0 }
+};
 static const struct method_option scrub_options[] = { { "repair", "b", "--repair", "manage" }, { 0 } };
 static const struct method_option replace_options[] = { ROLE, LABEL, OVERWRITE, { 0 } };
 static const struct method_option replace_cache_options[] = { LABEL, OVERWRITE, { 0 } };
@@ -62,6 +68,7 @@ const struct method methods[] = {
 	{ OBJECT_STACK, "Unlock", "unlock", .words = { "unlock" } },
 	{ OBJECT_STACK, "UnlockWithKey", "unlock", .words = { "unlock" }, ARGUMENTS("h", P(key), KEY_ON_STDIN) },
 	{ OBJECT_STACK, "Rename", "configure", .words = { "rename" }, ARGUMENTS("s", P(name), "") },
+	{ OBJECT_STACK, "Set", "manage", .words = { "set" }, ARGUMENTS("a{sv}", P(options), ""), .options = set_options },
 	{ OBJECT_STACK, "Resize", "manage", .words = { "resize", "--yes" }, ARGUMENTS("a{sv}", P(options), ""),
 	  .options = resize_options, JOB("resize"), CAN_BE_CUT_OFF },
 	{ OBJECT_STACK, "Scrub", "maintain", .words = { "scrub" }, ARGUMENTS("a{sv}", P(options), ""), .options = scrub_options },
