@@ -2,7 +2,8 @@
 """docs/recipes.md, run as it stands there: its blocks, in their order, on simulated disks of the names that it uses.
 
 Behind each block files are written to what is mounted on /mnt, and those of before are read: what a recipe loses fails it.
-There is no udevd here, so /dev/larder/data, which a rule makes, is made by the test.
+There is no udevd here, so /dev/larder/data, which a rule makes, is made by the test; and no systemd, which mounts configfs and
+starts iscsid.
 """
 
 import os
@@ -131,10 +132,35 @@ def run_block(block: Block, place: Path) -> None:
         unit(name, text, place)
 
 
+@pytest.fixture
+def network(place, monkeypatch):
+    """The loopback device is up; what servers of disks and their clients expect of a system."""
+    command.run("ip", "link", "set", "lo", "up")
+    if not os.path.ismount("/sys/kernel/config"):
+        command.run("modprobe", "configfs")
+        command.run("mount", "-t", "configfs", "configfs", "/sys/kernel/config")
+    monkeypatch.setenv("HOME", str(place))  # targetcli keeps settings there
+    command.run("modprobe", "-a", "sd_mod", "iscsi_tcp", "iscsi_target_mod", "target_core_iblock")
+    Path("/etc/iscsi/initiatorname.iscsi").write_text("InitiatorName=iqn.2026-11.org.example:ssd\n")
+    Path("/run/lock/iscsi").mkdir(parents=True, exist_ok=True)
+    Path("/run/dbus").mkdir(exist_ok=True)
+    daemons = [
+        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for words in (["iscsid", "--foreground"], ["dbus-daemon", "--system", "--nofork"])  # targetcli asks on the bus for more
+    ]
+    yield
+    command.run("pkill", "nbdkit", check=False)
+    for daemon in daemons:
+        daemon.kill()
+        daemon.wait()
+
+
 @pytest.mark.limit(600)
 @pytest.mark.parametrize("heading", [h for h in SECTIONS if h != FIRST])
-def test_recipe(place, heading):
+def test_recipe(place, request, heading):
     text, blocks = SECTIONS[heading]
+    if "127.0.0.1" in text:
+        request.getfixturevalue("network")
     assert blocks, heading
     files = Files()
     if "*Begins with nothing.*" not in text:
