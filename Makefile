@@ -3,7 +3,7 @@
 #
 #   KVER=     kernel to build for: a release or its beginning (6.1, 6.12); default: the running one
 #   KERNEL=   kernels that VM tests run on: 6.1, 6.12, all (default); SUITE= which suites (default: all of `make check`)
-#   SHARD=    of `make check-system`, `make faults`: I/N, the I-th of N parts (default: all)
+#   SHARD=    of `make check-system`, `make faults`, `make damage`: I/N, the I-th of N parts (default: all)
 #   FOR=      what `make deps` prepares for: build, vm, bench, lint, fuzz, dkms, install (default: build vm lint)
 #   ONLY=, PEERS=, MODELS=, SETS=    parts of `make bench`: a regular expression for cases; lists (WRITE=1: to docs/benchmarks.md too)
 #   TRACES=   for `make sim`: a directory with more block traces
@@ -98,6 +98,10 @@ faults:	## random workloads with one random fault of a device each, 10,000 on ea
 	@tests/ci/dependencies build vm
 	@tests/faults/run --kernel $(KERNEL) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SHARD),--shard $(SHARD))
 
+damage:	## damaged images of caches and volumes, 2,000, each started and read (RUNS= SEED= SHARD=I/N KERNEL=)
+	@tests/ci/dependencies build vm
+	@tests/damage/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(SHARD),--shard $(SHARD))
+
 soak:	## everything at once, for MINUTES=1 of a VM's time: loads, switches, faults, growth, SSDs that come and go, power cuts (SEED= WORLDS= ROUNDS= KERNEL=)
 	@tests/ci/dependencies build vm
 	@tests/soak/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
@@ -142,4 +146,4 @@ clean:	## remove what was built (not: the Python environment, downloads)
 		[ ! -e $$d/Makefile ] || $(MAKE) --no-print-directory -C $$d clean || exit; done
 
 .PHONY: help deps all build module modules-all tools install uninstall daemon install-daemon uninstall-daemon dkms-install dkms-uninstall dkms-try kernels lint unit fuzz model \
-	model-smoke vm vm-more check check-system crash faults soak mutants stress bench bench-real sim demo libblkid images clean
+	model-smoke vm vm-more check check-system crash faults damage soak mutants stress bench bench-real sim demo libblkid images clean
