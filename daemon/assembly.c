@@ -368,8 +368,6 @@ static bool is_present(const struct assembly_memory *memory, const struct presen
 /* Of those that were seen in an array before: who is away, or another disk by now, is forgotten. */
 static void find_stayed(struct assembly_memory *memory, struct look *look)
 {
-	struct stat status;
-
 	for (uint32_t i = 0; i < memory->nr_present;)
 		if (present_lasts(&memory->present[i]))
 			i++;
@@ -378,8 +376,8 @@ static void find_stayed(struct assembly_memory *memory, struct look *look)
 	for (size_t i = 0; i < look->facts.nr_returning; i++) {
 		struct fact_return *r = &look->facts.returning[i];
 
-		for (uint32_t k = 0; !stat(r->path, &status) && k < memory->nr_present; k++)
-			r->stayed |= memory->present[k].number == status.st_rdev;
+		for (uint32_t k = 0; k < memory->nr_present; k++)
+			r->stayed |= memory->present[k].number == r->number;
 	}
 	for (size_t i = 0; i < look->nr_present; i++)
 		if (!is_present(memory, &look->present[i]) && memory->nr_present < ASSEMBLY_PRESENT_MAX)

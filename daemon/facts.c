@@ -356,13 +356,16 @@ static void add_return(struct facts *facts, const struct md_array *array, size_t
 {
 	struct fact_return *r;
 	struct device device;
-	char text[PATH_MAX];
+	char text[PATH_MAX], disk[64];
+	uint8_t own[16];
 
 	if (device_try(&device, array->leg[leg]))
 		return;
+	if (!leg_of_device(array->leg_number[leg], own, disk) || !*disk)
+		snprintf(disk, sizeof(disk), "%s", array->leg[leg]);
 	facts->returning = must_allocate(realloc(facts->returning, (facts->nr_returning + 1) * sizeof(*r)));
 	r = &facts->returning[facts->nr_returning++];
-	*r = (struct fact_return){ .path = must_allocate(strdup(array->leg[leg])), .leg = array->super[leg], .now = *now };
+	*r = (struct fact_return){ .path = must_allocate(strdup(disk)), .number = array->leg_number[leg], .leg = array->super[leg], .now = *now };
 	memcpy(r->volume, volume, 16);
 	if (signature_besides(&device, "linux_raid_member", text, sizeof(text)))
 		r->foreign = must_allocate(strdup(text));

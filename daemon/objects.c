@@ -376,13 +376,13 @@ static void take_refusal(struct objects *objects, const struct refusal *refusal)
 	for (size_t i = 0; i < objects->number; i++) {
 		struct object *o = &objects->object[i];
 
-		if (o->kind == OBJECT_STACK || strcmp(object_value(o, "UUID"), text))
+		if ((o->kind == OBJECT_STACK && !refusal->write_hole) || strcmp(object_value(o, "UUID"), text))
 			continue;
 		/* a disk has the UUID of its volume: said of the volume alone */
 		if (o->kind == OBJECT_DEVICE && !strcmp(object_value(o, "Kind"), kind_text(LARDER_KIND_VOLUME)))
 			continue;
 		append(o, "Problems", refusal->text);
-		if (o->kind != OBJECT_DEVICE && strcmp(object_value(o, "Running"), "1"))
+		if (o->kind != OBJECT_DEVICE && o->kind != OBJECT_STACK && strcmp(object_value(o, "Running"), "1"))
 			set(o, "State", refusal->waiting ? "waiting" : "refused");
 	}
 }

@@ -872,11 +872,11 @@ static void tell_write_hole(const struct facts *facts, struct plan *plan, const 
 	if (!r->rest.write_hole || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
 		return;
 	if (wait_on(facts, plan, r->appeared)) {
-		refuse(plan, r->volume, true, "stack %s: waits for %u of the %u disks of its array, which was written to when it was cut off", r->stack, r->rest.missing,
+		refuse(plan, r->stack_uuid, true, "stack %s: waits for %u of the %u disks of its array, which was written to when it was cut off", r->stack, r->rest.missing,
 		       r->rest.places);
 		return;
 	}
-	refuse(plan, r->volume, false,
+	refuse(plan, r->stack_uuid, false,
 	       "stack %s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole): not started; attach them; if they are gone: larder start %s --degraded --accept-write-hole %s",
 	       r->stack, r->rest.missing, r->rest.places, r->stack, uuid_text(r->stack_uuid, text));
 	plan->refusal[plan->nr_refusals - 1].write_hole = true;

@@ -32,6 +32,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "../kernel/larder_format.h"
 #include "../lib/md_leg.h"
@@ -90,7 +91,8 @@ struct fact_running {
 
 /* A disk with a superblock of an array that runs, which does not have it. */
 struct fact_return {
-	const char *path;
+	const char *path; /* of the disk, also where dm-integrity is between */
+	dev_t number; /* of what md has, or would have */
 	uint8_t volume[16]; /* on that array */
 	struct md_leg leg;
 	struct md_now now; /* the array */

@@ -151,21 +151,24 @@ static bool has_copy(const struct md_array *array, size_t leg)
 }
 
 /* One line of whom it leaves. */
-static int refuse_return(const struct stack *stack, const struct md_array *array, const struct md_disks *disks, size_t leg, enum md_return verdict)
+static int refuse_return(const struct stack *stack, const struct md_array *array, size_t leg, enum md_return verdict)
 {
 	const char *why = md_return_reason(verdict);
-	char usage[PATH_MAX];
+	char usage[PATH_MAX], disk[64];
+	uint8_t own[16];
 
+	if (!*stack->integrity || !leg_of_device(array->leg_number[leg], own, disk) || !*disk)
+		snprintf(disk, sizeof(disk), "%s", array->leg[leg]);
 	if (has_copy(array, leg))
 		why = "has its superblock twice: one is a copy (dd, a snapshot?)";
-	else if (!why && !md_has(disks, array, leg) && device_usage(array->leg_number[leg], usage, sizeof(usage)))
-		return complain(LARDER_BUSY, "%s: is a disk of the array of %s, and not taken back: in use: %s; release it first", array->leg[leg], stack->name, usage);
+	else if (!why && device_usage(array->leg_number[leg], usage, sizeof(usage)))
+		return complain(LARDER_BUSY, "%s: is a disk of the array of %s, and not taken back: in use: %s; release it first", disk, stack->name, usage);
 	else if (!why && !claim_leg_is_ours(array->leg[leg]))
 		return LARDER_UNSAFE;
 	if (!why)
 		return LARDER_DONE;
-	return complain(LARDER_UNSAFE, "%s: is not taken back into the array of %s: it %s; larder replace %s diskN %s --wipe makes it a disk of that, and what is on it is LOST", array->leg[leg],
-			stack->name, why, stack->name, array->leg[leg]);
+	return complain(LARDER_UNSAFE, "%s: is not taken back into the array of %s: it %s; larder replace %s diskN %s --wipe makes it a disk of that, and what is on it is LOST", disk,
+			stack->name, why, stack->name, disk);
 }
 
 /* The newest that may, and is not among those that were tried; -1: none. */
@@ -181,7 +184,7 @@ static int choose_return(const struct stack *stack, const struct md_array *array
 
 		if (*tried >> i & 1 || verdict == MD_RETURN_UNNEEDED || md_has(disks, array, i))
 			continue;
-		refused = refuse_return(stack, array, disks, i, verdict);
+		refused = refuse_return(stack, array, i, verdict);
 		*result = *result ? *result : refused;
 		if (refused)
 			*tried |= UINT64_C(1) << i;
@@ -217,7 +220,7 @@ int legs_take_back(const struct stack *stack, const char *disk)
 	struct md_array array;
 	uint64_t tried = 0;
 	uint8_t part[16];
-	bool all;
+	bool all, any = false;
 
 	if (!*stack->raid || !strcmp(stack->raid, "0"))
 		return LARDER_DONE;
@@ -233,12 +236,15 @@ int legs_take_back(const struct stack *stack, const char *disk)
 		if (next < 0)
 			break;
 		tried |= UINT64_C(1) << next;
+		any = true;
 		forget_gone(&array, &disks);
 		error = md_take_back(array.node, array.leg[next], &all);
 		result = result ? result : error;
 		if (!error)
 			printf("%s: %s is taken back into its array, and %s\n", stack->name, array.leg[next], all ? "all is copied to it" : "gets what it lacks");
 	}
+	if (disk && !result && !any)
+		remark("%s: is in the array of %s already, or that does not lack it", disk, stack->name);
 	md_free(&array);
 	return result;
 }

@@ -303,6 +303,7 @@ static void make_rest(void)
 
 	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = 1, .write_hole = chance(60) } };
 	random_uuid(r->volume);
+	random_uuid(r->stack_uuid);
 	if (chance(10))
 		memcpy(stopped[facts.nr_stopped++], r->volume, 16);
 }
@@ -811,7 +812,7 @@ static void judge_rests(const struct plan *plan)
 		unsigned said = 0;
 
 		for (size_t k = 0; k < plan->nr_refusals; k++)
-			if (!memcmp(plan->refusal[k].uuid, r->volume, 16)) {
+			if (!memcmp(plan->refusal[k].uuid, r->stack_uuid, 16)) {
 				CHECK(plan->refusal[k].waiting == !late && plan->refusal[k].write_hole == late, "too early, or too late");
 				CHECK(!late || strstr(plan->refusal[k].text, "--accept-write-hole"), "no remedy");
 				said++;
