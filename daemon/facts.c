@@ -325,13 +325,17 @@ bool present_lasts(const struct present *present)
 	return sequence_of(present->number) == present->sequence;
 }
 
-static bool is_disk_of_array(dev_t number)
+/* of: the disks that md has; NULL: none. */
+static bool is_disk_of_array(dev_t number, const void *of)
 {
+	const struct md_disks *disks = of;
 	struct udev *udev;
 	struct udev_device *device;
-	bool wanted;
+	bool wanted = !udev_runs();
 
-	if (!udev_runs())
+	for (size_t i = 0; disks && i < disks->number; i++)
+		wanted |= disks->disk[i].number == number;
+	if (wanted)
 		return true;
 	udev = must_allocate(udev_new());
 	device = udev_device_new_from_devnum(udev, 'b', number);
@@ -342,14 +346,14 @@ static bool is_disk_of_array(dev_t number)
 	return wanted;
 }
 
-static void find_array(const uint8_t stack_uuid[16], bool marked, struct md_array *array)
+static void find_array(const uint8_t stack_uuid[16], bool marked, const struct md_disks *disks, struct md_array *array)
 {
 	struct stack stack = { 0 };
 	uint8_t part[16];
 
 	memcpy(stack.uuid, stack_uuid, 16);
 	stack_part(&stack, "md", part);
-	md_find_where(part, marked ? is_disk_of_array : NULL, array);
+	md_find_where(part, marked ? is_disk_of_array : NULL, disks, array);
 }
 
 static void add_return(struct facts *facts, const struct md_array *array, size_t leg, const struct md_now *now, const uint8_t volume[16])
@@ -393,7 +397,7 @@ static void take_array(struct look *look, const struct fact_member *volume, dev_
 	}
 	if (!volume->lacks)
 		return;
-	find_array(volume->stack_uuid, marked, &array);
+	find_array(volume->stack_uuid, marked, &disks, &array);
 	md_now(&array, &disks, &now);
 	for (size_t i = 0; array.device == number && i < array.number; i++)
 		if (!md_has(&disks, &array, i))
@@ -421,7 +425,7 @@ static void take_rest(struct facts *facts, struct udev *udev, const struct stack
 	stack_part(stack, "volume", rest.volume);
 	if (is_told_of(facts, rest.volume))
 		return;
-	find_array(stack->uuid, marked, &array);
+	find_array(stack->uuid, marked, NULL, &array);
 	md_rest(array.super, array.number, &rest.rest);
 	if (array.number && !*array.node) {
 		snprintf(rest.stack, sizeof(rest.stack), "%s", stack->name);

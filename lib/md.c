@@ -178,7 +178,7 @@ static void drop_lower(struct md_array *array)
 	array->number = kept;
 }
 
-static void look_for_leg(const char *name, const uint8_t uuid[16], bool (*wanted)(dev_t number), struct md_array *array)
+static void look_for_leg(const char *name, const uint8_t uuid[16], bool (*wanted)(dev_t number, const void *data), const void *data, struct md_array *array)
 {
 	struct md_leg *super = &array->super[array->number];
 	struct stat status;
@@ -189,7 +189,7 @@ static void look_for_leg(const char *name, const uint8_t uuid[16], bool (*wanted
 	snprintf(node, sizeof(node), "/dev/%s", name);
 	while ((at = strchr(node, '!')))
 		*at = '/';
-	if (wanted && (stat(node, &status) || !S_ISBLK(status.st_mode) || !wanted(status.st_rdev)))
+	if (wanted && (stat(node, &status) || !S_ISBLK(status.st_mode) || !wanted(status.st_rdev, data)))
 		return;
 	if (!may_be_leg(node) || !is_leg(node, uuid, false, &number, &readable, super))
 		return;
@@ -200,7 +200,7 @@ static void look_for_leg(const char *name, const uint8_t uuid[16], bool (*wanted
 		find_node(number, array);
 }
 
-void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number), struct md_array *array)
+void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number, const void *data), const void *data, struct md_array *array)
 {
 	DIR *dir = opendir("/sys/class/block");
 	struct dirent *entry;
@@ -208,7 +208,7 @@ void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number), struct 
 	*array = (struct md_array){ 0 };
 	while (dir && (entry = readdir(dir)) && array->number < MD_LEGS_MAX)
 		if (entry->d_name[0] != '.')
-			look_for_leg(entry->d_name, uuid, wanted, array);
+			look_for_leg(entry->d_name, uuid, wanted, data, array);
 	if (dir)
 		closedir(dir);
 	drop_lower(array);
@@ -216,7 +216,7 @@ void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number), struct 
 
 void md_find(const uint8_t uuid[16], struct md_array *array)
 {
-	md_find_where(uuid, NULL, array);
+	md_find_where(uuid, NULL, NULL, array);
 }
 
 void md_free(struct md_array *array)

@@ -54,7 +54,7 @@ struct md_disks {
 /* Looks at all block devices for superblocks (metadata 1.2) with this UUID.  Says nothing; md_free() after it. */
 void md_find(const uint8_t uuid[16], struct md_array *array);
 /* The same, of those devices that wanted() says yes to. */
-void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number), struct md_array *array);
+void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number, const void *data), const void *data, struct md_array *array);
 void md_free(struct md_array *array);
 /* Has it a superblock of that array?  *readable: else that is not known.  Its own UUID, which stands there. */
 bool md_is_leg(const char *path, const uint8_t uuid[16], bool *readable);

@@ -958,7 +958,7 @@ def test_its_own_disk_is_no_ssd(larder, described):
 
 
 def test_words_about_the_disks_of_an_array(larder, described):
-    """What may be wrong is accepted of the stack that is named, and of an array that lacks a disk; taken back are disks of what runs."""
+    """What may be wrong is accepted of the stack that is named, if its array lacks a disk; a disk comes back to what runs."""
     described.volume(described.plain)
     described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
     before = [digest(x) for x in (described.ssd, described.hdd)]
