@@ -19,7 +19,6 @@
 #include "../lib/turn.h"
 #include "assembly.h"
 #include "conf.h"
-#include "facts.h"
 
 /* ------------------------------------------------------------------ steps */
 
@@ -86,6 +85,25 @@ static int use_spare(const struct facts *facts, const struct step *step, bool dr
 	return result;
 }
 
+static int take_back(const uint8_t stack[16], const char *disk)
+{
+	char uuid[UUID_TEXT];
+	const char *words[] = { "larder", "start", uuid_text(stack, uuid), "--take-back", disk, NULL };
+
+	return run_larder(words);
+}
+
+/* It judges the disk once more, and mdadm, and the kernel. */
+static int take_return(const struct facts *facts, const struct step *step, bool dry_run)
+{
+	const char *path = facts->returning[step->returning].path;
+
+	if (!dry_run)
+		return take_back(facts->member[step->member[0]].stack_uuid, path);
+	printf("larder start %s --take-back %s\n", step->name, path);
+	return LARDER_DONE;
+}
+
 static int note(const struct facts *facts, const struct step *step)
 {
 	char uuid[UUID_TEXT];
@@ -126,13 +144,11 @@ static void expect_read_errors(const struct fact_member *m)
 static int start_leg(const struct facts *facts, const struct step *step, bool dry_run)
 {
 	const struct fact_member *m = &facts->member[step->member[0]];
-	char uuid[UUID_TEXT];
-	const char *words[] = { "larder", "start", "--note", uuid_text(m->stack_uuid, uuid), NULL };
 	int result = leg_start(m->path, step->uuid, m->stack_uuid);
 
 	for (size_t i = 0; !result && !dry_run && i < facts->nr_running; i++)
 		if (!facts->running[i].cache && !memcmp(facts->running[i].uuid, m->volume, 16))
-			run_larder(words);
+			take_back(m->stack_uuid, m->path);
 	return result;
 }
 
@@ -146,6 +162,8 @@ static int carry_out(const struct facts *facts, const struct step *step, bool dr
 		return mapped_remove(step->name);
 	if (step->kind == PLAN_SPARE)
 		return use_spare(facts, step, dry_run);
+	if (step->kind == PLAN_RETURN)
+		return take_return(facts, step, dry_run);
 	if (step->kind == PLAN_NOTE)
 		return note(facts, step);
 	if (step->kind == PLAN_LEG)
@@ -183,6 +201,18 @@ static void tell_spare(struct assembly *a, const struct facts *facts, const stru
 	free(text);
 }
 
+static void tell_return(struct assembly *a, const struct facts *facts, const struct step *step, int result)
+{
+	const struct fact_return *r = &facts->returning[step->returning];
+	char *text = result ? must_print("%s: could not be taken back into the array of the stack %s, see above; larder start %s --take-back %s tries again", r->path,
+					 step->name, step->name, r->path) :
+			      must_print("%s: is taken back into the array of the stack %s, and gets what it lacks; larder status %s shows how far it is", r->path, step->name,
+					 step->name);
+
+	a->tell(result ? ASSEMBLY_FAILED : ASSEMBLY_RETURNED, r->volume, text);
+	free(text);
+}
+
 static void tell_step(struct assembly *a, const struct facts *facts, const struct step *step, int result)
 {
 	enum assembly_event event = ASSEMBLY_STARTED;
@@ -194,6 +224,9 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 		text = must_print("%s: removed: a start had left it without a table", step->name);
 	} else if (step->kind == PLAN_SPARE) {
 		tell_spare(a, facts, step, result);
+		return;
+	} else if (step->kind == PLAN_RETURN) {
+		tell_return(a, facts, step, result);
 		return;
 	} else if (step->kind == PLAN_NOTE) {
 		if (!result)
@@ -293,11 +326,19 @@ static void forget_failures(struct assembly_memory *memory, const struct facts *
 	}
 }
 
+static bool returns(const struct facts *facts, const uint8_t disk[16])
+{
+	for (size_t i = 0; i < facts->nr_returning; i++)
+		if (!memcmp(facts->returning[i].leg.own, disk, 16))
+			return true;
+	return false;
+}
+
 /* What failed of what runs, and when that is tried again. */
 static void hold_others(struct assembly_memory *memory, struct facts *facts)
 {
 	for (uint32_t i = 0; i < memory->others.number;)
-		if (runs(facts, memory->others.attempt[i].uuid))
+		if (runs(facts, memory->others.attempt[i].uuid) || returns(facts, memory->others.attempt[i].uuid))
 			i++;
 		else
 			attempts_forget(&memory->others, memory->others.attempt[i].uuid);
@@ -307,6 +348,40 @@ static void hold_others(struct assembly_memory *memory, struct facts *facts)
 		facts->running[i].held_since = failed ? failed->again - failed->wait : 0;
 		facts->running[i].held_until = failed ? failed->again : 0;
 	}
+	for (size_t i = 0; i < facts->nr_returning; i++) {
+		const struct attempt *failed = attempts_find(&memory->others, facts->returning[i].leg.own);
+
+		facts->returning[i].held_until = failed ? failed->again : 0;
+	}
+}
+
+/* ------------------------------------------------------------------ whose disks went and came */
+
+static bool is_present(const struct assembly_memory *memory, const struct present *p)
+{
+	for (uint32_t i = 0; i < memory->nr_present; i++)
+		if (memory->present[i].number == p->number && memory->present[i].sequence == p->sequence)
+			return true;
+	return false;
+}
+
+/* Of those that were seen in an array before: who is away, or another disk by now, is forgotten. */
+static void find_stayed(struct assembly_memory *memory, struct look *look)
+{
+	for (uint32_t i = 0; i < memory->nr_present;)
+		if (present_lasts(&memory->present[i]))
+			i++;
+		else
+			memory->present[i] = memory->present[--memory->nr_present];
+	for (size_t i = 0; i < look->facts.nr_returning; i++) {
+		struct fact_return *r = &look->facts.returning[i];
+
+		for (uint32_t k = 0; k < memory->nr_present; k++)
+			r->stayed |= memory->present[k].number == r->number;
+	}
+	for (size_t i = 0; i < look->nr_present; i++)
+		if (!is_present(memory, &look->present[i]) && memory->nr_present < ASSEMBLY_PRESENT_MAX)
+			memory->present[memory->nr_present++] = look->present[i];
 }
 
 /* What an array has again would have to be noted anew. */
@@ -403,7 +478,7 @@ static void tell_refusals(struct assembly *a, const struct plan *plan)
 	for (size_t i = 0; i < plan->nr_refusals; i++) {
 		const struct refusal *r = &plan->refusal[i];
 
-		a->tell(r->waiting ? ASSEMBLY_WAITING : ASSEMBLY_REFUSED, r->uuid, r->text);
+		a->tell(r->waiting ? ASSEMBLY_WAITING : r->write_hole ? ASSEMBLY_WRITE_HOLE : ASSEMBLY_REFUSED, r->uuid, r->text);
 		a->waiting += r->waiting;
 		a->refused += !r->waiting;
 	}
@@ -444,7 +519,7 @@ static void tell_held(struct assembly *a, const struct facts *facts, int *result
 
 static void remember_result(struct assembly_memory *memory, const struct step *step, int error)
 {
-	bool other = step->kind == PLAN_SPARE || step->kind == PLAN_NOTE;
+	bool other = step->kind == PLAN_SPARE || step->kind == PLAN_NOTE || step->kind == PLAN_RETURN;
 
 	if (error && step->kind != PLAN_CLEAR)
 		attempts_failed(other ? &memory->others : &memory->attempts, step->uuid, step->kind == PLAN_CACHE, step->name, error, facts_clock());
@@ -520,6 +595,8 @@ static int rounds(struct assembly *a, const struct conf *conf)
 		}
 		if (a->memory) /* in each round: while a spare joins, the turn is somebody else's */
 			find_stopped(a->memory, &look.facts);
+		if (a->memory)
+			find_stayed(a->memory, &look);
 		complete(a, conf, &tried, &look.facts);
 		plan_make(&look.facts, &plan);
 		more = !a->observe && run_steps(a, &look, &plan, &tried, &result);

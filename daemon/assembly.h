@@ -9,12 +9,15 @@
 
 #include "../kernel/larder_format.h"
 #include "attempts.h"
+#include "facts.h"
 
 enum assembly_event {
 	ASSEMBLY_STARTED, /* a cache or volume, whole */
 	ASSEMBLY_DEGRADED, /* a cache without all of its SSDs */
 	ASSEMBLY_ALONE, /* a volume without its cache, which is missing */
 	ASSEMBLY_SPARE, /* a spare takes the place of an SSD that has failed */
+	ASSEMBLY_RETURNED, /* a disk that was away is taken back into its array */
+	ASSEMBLY_WRITE_HOLE, /* an array would start with parity that may be wrong: refused */
 	ASSEMBLY_CLEARED, /* what an interrupted start had left */
 	ASSEMBLY_WAITING,
 	ASSEMBLY_REFUSED,
@@ -26,6 +29,8 @@ enum assembly_event {
 #define ASSEMBLY_WAIT_FOR_EVER ((uint64_t)1 << 62)
 #define ASSEMBLY_WAIT_CONF UINT64_MAX /* as larder.conf has it */
 #define ASSEMBLY_RAN_MAX 2048
+
+#define ASSEMBLY_PRESENT_MAX 2048 /* disks of arrays; one that is too many is taken back also if it did not go */
 
 #define ASSEMBLY_FAILURES_MAX 64 /* caches; of those that are too many the time to wait is never over */
 
@@ -41,13 +46,12 @@ struct assembly_memory {
 	uint32_t number;
 	uint8_t ran[ASSEMBLY_RAN_MAX][16];
 	struct attempts attempts; /* starts that failed */
-	struct attempts others; /* steps for what runs: of a spare that could not join by the UUID of its cache, of a note by that of the volume */
+	struct attempts others; /* steps for what runs: of a spare that could not join by the UUID of its cache, of a note by that of the volume, of a disk by its own */
+	uint32_t nr_present;
+	struct present present[ASSEMBLY_PRESENT_MAX];
 	uint32_t nr_failures;
 	struct assembly_failure failure[ASSEMBLY_FAILURES_MAX];
 };
-
-struct look;
-struct plan;
 
 struct assembly {
 	uint64_t wait; /* microseconds for what is missing */

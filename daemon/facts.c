@@ -63,9 +63,9 @@ static bool is_marked(struct udev_device *device)
 }
 
 /* When its superblock was first seen; udev's database knows, or else how long it knows the device itself. */
-static uint64_t appeared(struct udev *udev, const struct member *member, uint64_t now)
+static uint64_t appeared(struct udev *udev, dev_t number, uint64_t now)
 {
-	struct udev_device *device = member->block ? udev_device_new_from_devnum(udev, 'b', member->number) : NULL;
+	struct udev_device *device = number ? udev_device_new_from_devnum(udev, 'b', number) : NULL;
 	const char *text = device ? udev_device_get_property_value(device, "LARDER_APPEARED") : NULL;
 	uint64_t since = text ? strtoull(text, NULL, 10) : 0;
 
@@ -304,9 +304,173 @@ static void take_members(struct look *look)
 
 		if (!take_member(fact, &look->members, look->members.member[i]))
 			continue;
-		fact->appeared = appeared(udev, look->members.member[i], facts->now);
+		fact->appeared = appeared(udev, look->members.member[i]->block ? look->members.member[i]->number : 0, facts->now);
 		facts->nr_members++;
 	}
+	udev_unref(udev);
+}
+
+/* ------------------------------------------------------------------ arrays */
+
+/* 0: the kernel does not say; each has one number. */
+static uint64_t sequence_of(dev_t number)
+{
+	char text[64];
+
+	return device_attribute(device_whole_disk(number), "diskseq", text, sizeof(text)) ? strtoull(text, NULL, 10) : 0;
+}
+
+bool present_lasts(const struct present *present)
+{
+	return sequence_of(present->number) == present->sequence;
+}
+
+/* of: the disks that md has; NULL: none. */
+static bool is_disk_of_array(dev_t number, const void *of)
+{
+	const struct md_disks *disks = of;
+	struct udev *udev;
+	struct udev_device *device;
+	bool wanted = !udev_runs();
+
+	for (size_t i = 0; disks && i < disks->number; i++)
+		wanted |= disks->disk[i].number == number;
+	if (wanted)
+		return true;
+	udev = must_allocate(udev_new());
+	device = udev_device_new_from_devnum(udev, 'b', number);
+	wanted = device && may_be_read(device) && is(device, "ID_FS_TYPE", "linux_raid_member");
+	if (device)
+		udev_device_unref(device);
+	udev_unref(udev);
+	return wanted;
+}
+
+static void find_array(const uint8_t stack_uuid[16], bool marked, const struct md_disks *disks, struct md_array *array)
+{
+	struct stack stack = { 0 };
+	uint8_t part[16];
+
+	memcpy(stack.uuid, stack_uuid, 16);
+	stack_part(&stack, "md", part);
+	md_find_where(part, marked ? is_disk_of_array : NULL, disks, array);
+}
+
+static void add_return(struct facts *facts, const struct md_array *array, size_t leg, const struct md_now *now, const uint8_t volume[16])
+{
+	struct fact_return *r;
+	struct device device;
+	char text[PATH_MAX], disk[64];
+	uint8_t own[16];
+
+	if (device_try(&device, array->leg[leg]))
+		return;
+	if (!leg_of_device(array->leg_number[leg], own, disk) || !*disk)
+		snprintf(disk, sizeof(disk), "%s", array->leg[leg]);
+	facts->returning = must_allocate(realloc(facts->returning, (facts->nr_returning + 1) * sizeof(*r)));
+	r = &facts->returning[facts->nr_returning++];
+	*r = (struct fact_return){ .path = must_allocate(strdup(disk)), .number = array->leg_number[leg], .leg = array->super[leg], .now = *now };
+	memcpy(r->volume, volume, 16);
+	if (signature_besides(&device, "linux_raid_member", text, sizeof(text)))
+		r->foreign = must_allocate(strdup(text));
+	if (device_usage(array->leg_number[leg], text, sizeof(text)))
+		r->used = must_allocate(strdup(text));
+	device_close(&device);
+}
+
+/* By sysfs alone where it lacks nothing, so that no disk wakes up. */
+static void take_array(struct look *look, const struct fact_member *volume, dev_t number, bool marked)
+{
+	struct md_array array;
+	struct md_disks disks;
+	struct md_now now;
+
+	if (!md_disks(number, &disks))
+		return;
+	for (size_t i = 0; i < disks.number; i++) {
+		const struct md_disk *disk = &disks.disk[i];
+
+		if (disk->role == MD_FAILED || !*disk->node)
+			continue;
+		look->present = must_allocate(realloc(look->present, (look->nr_present + 1) * sizeof(*look->present)));
+		look->present[look->nr_present++] = (struct present){ disk->number, sequence_of(disk->number) };
+	}
+	if (!volume->lacks)
+		return;
+	find_array(volume->stack_uuid, marked, &disks, &array);
+	md_now(&array, &disks, &now);
+	for (size_t i = 0; array.device == number && i < array.number; i++)
+		if (!md_has(&disks, &array, i))
+			add_return(&look->facts, &array, i, &now, volume->uuid);
+	md_free(&array);
+}
+
+static bool is_told_of(const struct facts *facts, const uint8_t volume[16])
+{
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (facts->member[i].kind == LARDER_KIND_VOLUME && !memcmp(facts->member[i].uuid, volume, 16))
+			return true;
+	for (size_t i = 0; i < facts->nr_rests; i++)
+		if (!memcmp(facts->rest[i].volume, volume, 16))
+			return true;
+	return false;
+}
+
+/* Of a stack that an SSD lists, and whose volume is not to be seen. */
+static void take_rest(struct facts *facts, struct udev *udev, const struct stack *stack, bool marked)
+{
+	struct fact_rest rest = { 0 };
+	struct md_array array;
+
+	stack_part(stack, "volume", rest.volume);
+	if (is_told_of(facts, rest.volume))
+		return;
+	find_array(stack->uuid, marked, NULL, &array);
+	md_rest(array.super, array.number, &rest.rest);
+	if (array.number && !*array.node) {
+		snprintf(rest.stack, sizeof(rest.stack), "%s", stack->name);
+		memcpy(rest.stack_uuid, stack->uuid, 16);
+		for (size_t i = 0; i < array.number; i++) {
+			uint64_t since = appeared(udev, array.leg_number[i], facts->now);
+
+			rest.appeared = since > rest.appeared ? since : rest.appeared;
+		}
+		facts->rest = must_allocate(realloc(facts->rest, (facts->nr_rests + 1) * sizeof(rest)));
+		facts->rest[facts->nr_rests++] = rest;
+	}
+	md_free(&array);
+}
+
+static void take_rests(struct look *look, struct udev *udev, bool marked)
+{
+	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
+	bool there;
+
+	for (size_t i = 0; i < look->members.number; i++) {
+		const struct larder_cache_sb *sb = &look->members.member[i]->sb.cache;
+
+		if (le32toh(sb->head.kind) != LARDER_KIND_CACHE || stack_list_decode(sb->stack, list, &there) || stack_host_is_foreign(list->host))
+			continue;
+		for (size_t k = 0; k < list->number; k++)
+			if (list->brief[k] || list->stack[k].state == STACK_READY)
+				take_rest(&look->facts, udev, &list->stack[k], marked);
+	}
+	free(list);
+}
+
+static void take_arrays(struct look *look, bool marked)
+{
+	struct udev *udev = must_allocate(udev_new());
+
+	for (size_t i = 0, k = 0; i < look->facts.nr_members; i++) {
+		const struct fact_member *fact = &look->facts.member[i];
+
+		while (look->members.member[k]->path != fact->path)
+			k++;
+		if (fact->kind == LARDER_KIND_VOLUME && *fact->stack && look->members.member[k]->block)
+			take_array(look, fact, look->members.member[k]->number, marked);
+	}
+	take_rests(look, udev, marked);
 	udev_unref(udev);
 }
 
@@ -358,6 +522,7 @@ int facts_look(struct look *look, bool marked)
 	members_scan_where(&look->members, marked ? is_marked : may_be_read);
 	look->facts.now = facts_clock();
 	take_members(look);
+	take_arrays(look, marked);
 	take_running(look);
 	look->facts.taken = (const char **)look->names.name;
 	look->facts.nr_taken = look->names.number;
@@ -377,6 +542,14 @@ void facts_free(struct look *look)
 		free((void *)look->facts.member[i].class);
 		free((void *)look->facts.member[i].warning);
 	}
+	for (size_t i = 0; i < look->facts.nr_returning; i++) {
+		free((void *)look->facts.returning[i].path);
+		free((void *)look->facts.returning[i].foreign);
+		free((void *)look->facts.returning[i].used);
+	}
+	free(look->facts.returning);
+	free(look->facts.rest);
+	free(look->present);
 	free(look->facts.member);
 	free(look->facts.running);
 	free(look->facts.stopped);
@@ -400,6 +573,10 @@ void facts_pretend(struct facts *facts, const struct step *step)
 		facts->member[step->member[0]].noted = facts->member[step->member[0]].lacks;
 		facts->member[step->member[0]].lost = 0;
 		facts->member[step->member[0]].few_errors = false;
+		return;
+	}
+	if (step->kind == PLAN_RETURN) {
+		facts->returning[step->returning].now.held = UINT64_MAX;
 		return;
 	}
 	if (step->kind == PLAN_SPARE) {

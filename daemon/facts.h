@@ -7,8 +7,16 @@
 #include "../lib/scan.h"
 #include "plan.h"
 
+/* A disk that is whole in an array, as long as it is not away: the kernel gives each disk that comes a number of its own. */
+struct present {
+	dev_t number;
+	uint64_t sequence;
+};
+
 struct look {
 	struct facts facts;
+	struct present *present;
+	size_t nr_present;
 	/* what they point to */
 	struct members members;
 	struct mapped_list mapped;
@@ -22,6 +30,8 @@ struct look {
  */
 int facts_look(struct look *look, bool marked);
 void facts_free(struct look *look);
+/* Is it still that one? */
+bool present_lasts(const struct present *present);
 /* Microseconds on the clock of facts.now and .appeared. */
 uint64_t facts_clock(void);
 /* As if the step were done: for a dry run.  name points into the step, which outlives the facts. */

@@ -77,6 +77,7 @@ static const struct {
 	[ASSEMBLY_ALONE] = { 4, "7c9e2f4b8a6d4e1f8c5b3a2d1e0f9833" },	 [ASSEMBLY_CLEARED] = { 5, "3e8d7c6b5a4f4e3d9c2b1a0f9e8d7c44" },
 	[ASSEMBLY_WAITING] = { 6, "b5a4c3d2e1f04a9b8c7d6e5f4a3b2c55" },	 [ASSEMBLY_REFUSED] = { 4, "e0f1a2b3c4d54e6f8a7b9c8d7e6f5a66" },
 	[ASSEMBLY_SPARE] = { 4, "c41d9be05a7743d0a2f95f0c6de81b99" },
+	[ASSEMBLY_RETURNED] = { 5, "595c6fdf120047b19a14014e97000e0b" }, [ASSEMBLY_WRITE_HOLE] = { 3, "82d4e606c6a34c9ca82ee28413cb49de" },
 	[ASSEMBLY_CONF] = { 4, "5d0c1f3e8b6a4c7f9e2d7a1b4c8f6e88" },
 	[ASSEMBLY_FAILED] = { 3, "92b8f1e7d6c54b3a8291e0f7d6c5b477" },
 };
@@ -107,7 +108,7 @@ static bool said_before(uint64_t value)
 
 static void tell(enum assembly_event event, const uint8_t uuid[16], const char *text)
 {
-	bool lasts = event == ASSEMBLY_WAITING || event == ASSEMBLY_REFUSED || event == ASSEMBLY_CONF || event == ASSEMBLY_FAILED;
+	bool lasts = event == ASSEMBLY_WAITING || event == ASSEMBLY_REFUSED || event == ASSEMBLY_WRITE_HOLE || event == ASSEMBLY_CONF || event == ASSEMBLY_FAILED;
 	char uuid_string[UUID_TEXT];
 
 	if (lasts && said_before(hash(text)))
@@ -372,7 +373,8 @@ static bool concerns_us(struct udev_device *device)
 	const char *type = udev_device_get_property_value(device, "ID_FS_TYPE"), *uuid = udev_device_get_property_value(device, "DM_UUID"),
 		   *action = udev_device_get_action(device);
 
-	return (type && !strcmp(type, "larder_member")) || (uuid && !strncmp(uuid, "LARDER-", strlen("LARDER-"))) ||
+	/* of arrays the disks as well: one that was away may return */
+	return (type && (!strcmp(type, "larder_member") || !strcmp(type, "linux_raid_member"))) || (uuid && !strncmp(uuid, "LARDER-", strlen("LARDER-"))) ||
 	       udev_device_get_property_value(device, "LARDER_GONE") || (action && !strcmp(action, "remove"));
 }
 

@@ -763,6 +763,125 @@ static void plan_note(const struct facts *facts, struct plan *plan, size_t place
 	step->member[0] = (int)place;
 }
 
+/* ------------------------------------------------------------------ disks of arrays */
+
+static bool volume_is_wanted(const struct facts *facts, const uint8_t volume[16]);
+
+/* The volume on the array of a disk that returns, if that may be changed; -1. */
+static int volume_of(const struct facts *facts, const struct fact_return *r)
+{
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (m->kind == LARDER_KIND_VOLUME && same(m->uuid, r->volume))
+			return *m->stack && !m->held && !copy_of(facts, m) && running(facts, m->uuid, false) ? (int)i : -1;
+	}
+	return -1;
+}
+
+static const struct fact_return *return_twice(const struct facts *facts, const struct fact_return *r)
+{
+	for (size_t i = 0; i < facts->nr_returning; i++)
+		if (&facts->returning[i] != r && same(facts->returning[i].leg.own, r->leg.own))
+			return &facts->returning[i];
+	return NULL;
+}
+
+/* Refuses what is left for good. */
+static bool may_return(const struct facts *facts, struct plan *plan, const struct fact_return *r, const char *stack)
+{
+	enum md_return verdict = md_return(&r->leg, &r->now);
+	const char *why = md_return_reason(verdict);
+	const struct fact_return *twin = return_twice(facts, r);
+
+	if (verdict == MD_RETURN_UNNEEDED)
+		return false;
+	if (twin) {
+		if (strcmp(r->path, twin->path) < 0 || md_return(&twin->leg, &twin->now) == MD_RETURN_UNNEEDED)
+			refuse(plan, r->volume, false,
+			       "%s: uuid: %s has it too (a copy, or the same disk by two paths?): neither is taken back into the array of the stack %s; detach one, or mdadm --zero-superblock it",
+			       r->path, twin->path, stack);
+	} else if (r->foreign) {
+		refuse(plan, r->volume, false,
+		       "%s: carries a signature %s beside that of the array of the stack %s: left; if it is nobody's, wipefs --types %s --all %s; if it is, mdadm --zero-superblock %s", r->path,
+		       r->foreign, stack, r->foreign, r->path, r->path);
+	} else if (r->used) {
+		refuse(plan, r->volume, false, "%s: is a disk of the array of the stack %s, and in use: %s; release it first", r->path, stack, r->used);
+	} else if (why) {
+		refuse(plan, r->volume, false,
+		       "%s: is not taken back into the array of the stack %s: it %s; larder replace %s diskN %s --wipe makes it a disk of that, and what is on it is LOST", r->path, stack,
+		       why, stack, r->path);
+	} else if (r->stayed) {
+		refuse(plan, r->volume, false,
+		       "%s: was taken out of the array of the stack %s while it was here: left; larder start %s --take-back %s takes it back; if it is to stay out: mdadm --zero-superblock %s", r->path,
+		       stack, stack, r->path, r->path);
+	} else {
+		return true;
+	}
+	return false;
+}
+
+/* Not while it waits behind a try that failed. */
+static bool may_try(const struct facts *facts, struct plan *plan, const struct fact_return *r)
+{
+	if (facts->now < r->held_until) {
+		if (!plan->again || r->held_until < plan->again)
+			plan->again = r->held_until;
+		return false;
+	}
+	return !listed(facts->failed, facts->nr_failed, r->leg.own);
+}
+
+/* One of each array at a time: the next plan sees whose places are held then. */
+static bool is_first(const struct facts *facts, const struct fact_return *r, const char *stack)
+{
+	struct plan nobody = { 0 };
+	bool first = true;
+
+	for (size_t i = 0; i < facts->nr_returning; i++) {
+		const struct fact_return *other = &facts->returning[i];
+
+		if (other != r && same(other->volume, r->volume) && md_return_before(&other->leg, &r->leg) && may_return(facts, &nobody, other, stack) &&
+		    may_try(facts, &nobody, other))
+			first = false;
+	}
+	plan_free(&nobody);
+	return first;
+}
+
+static void plan_return(const struct facts *facts, struct plan *plan, size_t place)
+{
+	const struct fact_return *r = &facts->returning[place];
+	int volume = volume_of(facts, r);
+	struct step *step;
+
+	if (volume < 0 || !volume_is_wanted(facts, r->volume) || !may_return(facts, plan, r, facts->member[volume].stack) || !may_try(facts, plan, r) ||
+	    !is_first(facts, r, facts->member[volume].stack))
+		return;
+	step = add_step(plan, PLAN_RETURN, r->leg.own);
+	snprintf(step->name, sizeof(step->name), "%s", facts->member[volume].stack);
+	step->member[0] = volume;
+	step->returning = (int)place;
+}
+
+/* Nobody starts it by himself. */
+static void tell_write_hole(const struct facts *facts, struct plan *plan, const struct fact_rest *r)
+{
+	char text[UUID_TEXT];
+
+	if (!r->rest.write_hole || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
+		return;
+	if (wait_on(facts, plan, r->appeared)) {
+		refuse(plan, r->stack_uuid, true, "stack %s: waits for %u of the %u disks of its array, which was written to when it was cut off", r->stack, r->rest.missing,
+		       r->rest.places);
+		return;
+	}
+	refuse(plan, r->stack_uuid, false,
+	       "stack %s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole): not started; attach them; if they are gone: larder start %s --degraded --accept-write-hole %s",
+	       r->stack, r->rest.missing, r->rest.places, r->stack, uuid_text(r->stack_uuid, text));
+	plan->refusal[plan->nr_refusals - 1].write_hole = true;
+}
+
 /* ------------------------------------------------------------------ how full the stores of snapshots are */
 
 #define STORE_LOOK 60000000u /* microseconds: nothing tells of a store that fills up */
@@ -790,6 +909,16 @@ static bool wanted(const struct facts *facts, const struct fact_member *m)
 		if (facts->member[i].kind == LARDER_KIND_VOLUME && same(facts->member[i].uuid, facts->only) &&
 		    same(facts->member[i].cache_uuid, m->cache_uuid))
 			return true;
+	return false;
+}
+
+static bool volume_is_wanted(const struct facts *facts, const uint8_t volume[16])
+{
+	if (!facts->only || same(facts->only, volume))
+		return true;
+	for (size_t i = 0; i < facts->nr_members; i++)
+		if (facts->member[i].kind == LARDER_KIND_VOLUME && same(facts->member[i].uuid, volume))
+			return wanted(facts, &facts->member[i]);
 	return false;
 }
 
@@ -866,12 +995,16 @@ void plan_make(const struct facts *facts, struct plan *plan)
 		else if (first_of_cache(facts, i))
 			plan_cache(facts, plan, uuid);
 	}
+	for (size_t i = 0; i < facts->nr_rests; i++)
+		tell_write_hole(facts, plan, &facts->rest[i]);
 	if (plan->nr_steps) /* what starts goes first */
 		return;
 	for (size_t i = 0; facts->notes && i < facts->nr_members; i++) {
 		plan_note(facts, plan, i);
 		watch_snapshots(facts, plan, &facts->member[i]);
 	}
+	for (size_t i = 0; i < facts->nr_returning; i++)
+		plan_return(facts, plan, i);
 	if (!facts->spares)
 		return;
 	for (size_t i = 0; i < facts->nr_running; i++)

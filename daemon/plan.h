@@ -20,7 +20,10 @@
  *  10. a volume of a stack that has snapshots which count starts with a store for each of them, or not at all
  *  11. a note is made only of a volume that runs, of a stack that is whole and this machine's, whose array lacks a disk that the stack does not know of, takes
  *      too few read errors of its legs, or which has lost a snapshot
- *  12. dm-integrity of a leg starts whatever else is here, as md's rules, not ours, gather the array from such legs; not where the volume of its stack was
+ *  12. a disk joins the array of a volume that runs, of a stack that is whole and this machine's, only if it has a superblock of that array alone, of which there is no
+ *      copy, is nobody's, did not stay here when it was taken out, and has nothing which the array has not (md_leg.h); the newest of several first
+ *  13. an array is never started; one that would start with parity that may be wrong is told of
+ *  14. dm-integrity of a leg starts whatever else is here, as md's rules, not ours, gather the array from such legs; not where the volume of its stack was
  *      stopped, or larder.conf leaves that
  */
 #ifndef LARDER_PLAN_H
@@ -29,8 +32,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "../kernel/larder_format.h"
+#include "../lib/md_leg.h"
 #include "../lib/stack.h"
 
 /* One that the volume does not start without. */
@@ -84,11 +89,35 @@ struct fact_running {
 	bool busy; /* an SSD joins it, or is drained */
 };
 
+/* A disk with a superblock of an array that runs, which does not have it. */
+struct fact_return {
+	const char *path; /* of the disk, also where dm-integrity is between */
+	dev_t number; /* of what md has, or would have */
+	uint8_t volume[16]; /* on that array */
+	struct md_leg leg;
+	struct md_now now; /* the array */
+	bool stayed; /* it was whole in an array, and has not been away since: somebody took it out, or its errors did */
+	const char *foreign, *used; /* as of a member */
+	uint64_t held_until; /* it could not be taken back: not before then */
+};
+
+/* What is here of the array of a stack, known by its SSDs, whose array does not run. */
+struct fact_rest {
+	char stack[LARDER_LABEL_SIZE + 1];
+	uint8_t stack_uuid[16], volume[16];
+	uint64_t appeared; /* the newest of its disks */
+	struct md_rest rest;
+};
+
 struct facts {
 	struct fact_member *member;
 	size_t nr_members;
 	struct fact_running *running;
 	size_t nr_running;
+	struct fact_return *returning;
+	size_t nr_returning;
+	struct fact_rest *rest;
+	size_t nr_rests;
 	const char **taken; /* all names of dm devices, ours too */
 	size_t nr_taken;
 	const char **half; /* names of dm devices that a start of ours made and did not finish */
@@ -108,18 +137,20 @@ enum step_kind {
 	PLAN_VOLUME,
 	PLAN_SPARE, /* one becomes an SSD of a cache */
 	PLAN_LEG, /* dm-integrity of one disk of an array */
+	PLAN_RETURN, /* a disk that was away joins its array again */
 	PLAN_NOTE, /* a snapshot that is lost counts no more; what is on the disks of a stack that runs becomes newer than what a disk has that its array lacks */
 };
 
 struct step {
 	enum step_kind kind;
-	uint8_t uuid[16]; /* of the cache, volume, or leg; of a spare that of its cache */
-	char name[LARDER_LABEL_SIZE + 32]; /* of dm; of a spare its cache's; of a note its stack's */
+	uint8_t uuid[16]; /* of the cache, volume, or leg; of a spare that of its cache; of a disk that returns its own, in md's superblock */
+	char name[LARDER_LABEL_SIZE + 32]; /* of dm; of a spare its cache's; of a note, or a disk that returns, its stack's */
 	uint64_t sectors;
 	uint32_t number; /* of places; of a spare the place that it takes */
 	int member[LARDER_MAX_DEVICES]; /* place in facts.member; -1: missing.  A volume, a leg, a spare, a note: [0] alone */
 	bool degraded; /* a cache without an SSD that is active; a volume without its cache */
 	char cache[LARDER_LABEL_SIZE + 32]; /* of a volume: dm name of its cache, or "-" */
+	int returning; /* place in facts.returning; member[0] is the volume then */
 	int store[SNAPSHOTS_MAX]; /* of a volume: place in facts.member of the store of each of its snapshots */
 };
 
@@ -127,6 +158,7 @@ struct step {
 struct refusal {
 	uint8_t uuid[16];
 	bool waiting; /* time may resolve it */
+	bool write_hole; /* it is that, and somebody has to decide */
 	char *text;
 };
 

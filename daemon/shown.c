@@ -257,13 +257,13 @@ static void take_refusal(struct objects *objects, const struct refusal *refusal)
 	for (size_t i = 0; i < objects->number; i++) {
 		struct object *o = &objects->object[i];
 
-		if (o->kind == OBJECT_STACK || o->kind == OBJECT_JOB || strcmp(object_value(o, "UUID"), text))
+		if ((o->kind == OBJECT_STACK && !refusal->write_hole) || o->kind == OBJECT_JOB || strcmp(object_value(o, "UUID"), text))
 			continue;
 		/* a disk has the UUID of its volume: said of the volume alone */
 		if (o->kind == OBJECT_DEVICE && !strcmp(object_value(o, "Kind"), kind_text(LARDER_KIND_VOLUME)))
 			continue;
 		object_append(o, "Problems", refusal->text);
-		if (o->kind != OBJECT_DEVICE && strcmp(object_value(o, "Running"), "1"))
+		if (o->kind != OBJECT_DEVICE && o->kind != OBJECT_STACK && strcmp(object_value(o, "Running"), "1"))
 			object_set(o, "State", refusal->waiting ? "waiting" : "refused");
 	}
 }

@@ -6,11 +6,9 @@
  * number.  Nothing is written but by mdadm.
  */
 #include <dirent.h>
-#include <endian.h>
 #include <fcntl.h>
 #include <linux/major.h>
 #include <linux/raid/md_u.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +23,6 @@
 #include "program.h"
 
 #define MD_OFFSET 4096u
-#define MD_MAGIC  0xa92b4efcu
 #define MD_HEAD	  (16u << 20) /* of a disk: what 1.2 takes at most before the data of a small array begin */
 #define MD_HEADROOM (128u << 20) /* of a large one: a 1024th of it, and no more than this, to be reshaped into */
 #define MD_ROUNDED  (4u << 20) /* superblock, bitmap, and what is less than a chunk */
@@ -33,91 +30,59 @@
 #define GIVE_UP_TRIES 100
 #define GIVE_UP_US 20000u
 
-#define MD_PARTIAL (2u | 16u) /* features: it is being rebuilt; it takes the place of another */
-#define MD_ROLE_MAX 0xfffcu /* above it: spare, failed, journal */
-
-struct md_super { /* the beginning of it */
-	uint32_t magic, version, features, pad;
-	uint8_t uuid[16];
-	uint8_t others[60];
-	uint32_t places; /* of the array */
-	uint8_t sizes[64];
-	uint32_t number, corrected; /* of this disk, in roles */
-	uint8_t own[16];
-	uint8_t more[72];
-	uint16_t roles[(4096 - 256) / 2];
-};
-
-_Static_assert(offsetof(struct md_super, places) == 92 && offsetof(struct md_super, number) == 160 &&
-	       offsetof(struct md_super, roles) == 256 && sizeof(struct md_super) == 4096,
-	       "as the kernel has it");
-
 /* ------------------------------------------------------------------ look */
 
-/* The caller frees it; NULL: there is none.  durable: what was read does not lie in the disk's own cache alone. */
-static struct md_super *read_super(const char *path, bool durable, dev_t *number, bool *readable)
+/* False: there is none.  durable: what was read does not lie in the disk's own cache alone. */
+static bool read_super(const char *path, bool durable, dev_t *number, bool *readable, struct md_leg *leg)
 {
-	struct md_super *super;
 	struct device device;
+	void *super;
+	bool found;
 
 	*readable = false;
 	if (device_try(&device, path))
-		return NULL;
-	super = device_buffer(sizeof(*super));
-	*readable = !device_read(&device, MD_OFFSET, super, sizeof(*super));
-	if (!device.block || !*readable || le32toh(super->magic) != MD_MAGIC || le32toh(super->version) != 1 ||
-	    (durable && device_sync(&device))) {
-		free(super);
-		super = NULL;
-	}
+		return false;
+	super = device_buffer(MD_SUPER_BYTES);
+	*readable = !device_read(&device, MD_OFFSET, super, MD_SUPER_BYTES);
+	found = device.block && *readable && md_leg_decode(super, leg) && (!durable || !device_sync(&device));
+	free(super);
 	*number = device.number;
 	device_close(&device);
-	return super;
+	return found;
 }
 
-/* *places: of the array, as this disk has it. */
-static bool is_leg(const char *path, const uint8_t uuid[16], dev_t *number, uint32_t *places, bool *readable)
+static bool is_leg(const char *path, const uint8_t uuid[16], bool durable, dev_t *number, bool *readable, struct md_leg *leg)
 {
-	struct md_super *super = read_super(path, false, number, readable);
-	bool found = super && !memcmp(super->uuid, uuid, 16);
-
-	*places = found ? le32toh(super->places) : 0;
-	free(super);
-	return found;
+	return read_super(path, durable, number, readable, leg) && !memcmp(leg->array, uuid, 16);
 }
 
 bool md_is_leg(const char *path, const uint8_t uuid[16], bool *readable)
 {
-	uint32_t places;
+	struct md_leg leg;
 	dev_t number;
 
-	return is_leg(path, uuid, &number, &places, readable);
+	return is_leg(path, uuid, false, &number, readable, &leg);
 }
 
 bool md_leg_uuid(const char *path, uint8_t uuid[16])
 {
+	struct md_leg leg;
 	bool readable;
 	dev_t number;
-	struct md_super *super = read_super(path, false, &number, &readable);
-	bool found = super;
+	bool found = read_super(path, false, &number, &readable, &leg);
 
 	if (found)
-		memcpy(uuid, super->own, 16);
-	free(super);
+		memcpy(uuid, leg.own, 16);
 	return found;
 }
 
 bool md_leg_settled(const char *path, const uint8_t uuid[16])
 {
+	struct md_leg leg;
 	bool readable;
 	dev_t number;
-	struct md_super *super = read_super(path, true, &number, &readable);
-	uint32_t own = super ? le32toh(super->number) : 0;
-	bool settled = super && !memcmp(super->uuid, uuid, 16) && !(le32toh(super->features) & MD_PARTIAL) &&
-		       own < sizeof(super->roles) / sizeof(super->roles[0]) && le16toh(super->roles[own]) <= MD_ROLE_MAX;
 
-	free(super);
-	return settled;
+	return is_leg(path, uuid, true, &number, &readable, &leg) && !leg.partial && leg.place >= 0;
 }
 
 /* Not where disks of it were put together alone, as mdadm --incremental does for udev until all are there, or somebody runs it. */
@@ -195,49 +160,65 @@ static bool may_be_leg(const char *node)
 }
 
 /* The paths of a multipath disk all show what that shows, which alone is the leg: two of them are no copies of one another. */
-static void drop_lower(struct md_array *array, const dev_t number[])
+static void drop_lower(struct md_array *array)
 {
 	bool lower[MD_LEGS_MAX] = { false };
 	size_t kept = 0;
 
 	for (size_t i = 0; i < array->number; i++)
 		for (size_t k = 0; k < array->number; k++)
-			lower[i] |= k != i && device_is_below(number[i], number[k]);
-	for (size_t i = 0; i < array->number; i++)
-		if (lower[i])
+			lower[i] |= k != i && device_is_below(array->leg_number[i], array->leg_number[k]);
+	for (size_t i = 0; i < array->number; i++) {
+		if (lower[i]) {
 			free(array->leg[i]);
-		else
-			array->leg[kept++] = array->leg[i];
+			continue;
+		}
+		array->leg[kept] = array->leg[i];
+		array->leg_number[kept] = array->leg_number[i];
+		array->super[kept++] = array->super[i];
+	}
 	array->number = kept;
+}
+
+static void look_for_leg(const char *name, const uint8_t uuid[16], bool (*wanted)(dev_t number, const void *data), const void *data, struct md_array *array)
+{
+	struct md_leg *super = &array->super[array->number];
+	struct stat status;
+	char node[300], *at;
+	dev_t number;
+	bool readable;
+
+	snprintf(node, sizeof(node), "/dev/%s", name);
+	while ((at = strchr(node, '!')))
+		*at = '/';
+	if (wanted && (stat(node, &status) || !S_ISBLK(status.st_mode) || !wanted(status.st_rdev, data)))
+		return;
+	if (!may_be_leg(node) || !is_leg(node, uuid, false, &number, &readable, super))
+		return;
+	array->places = super->places > array->places ? super->places : array->places;
+	array->leg_number[array->number] = number;
+	array->leg[array->number++] = must_print("%s", node);
+	if (!*array->node)
+		find_node(number, array);
+}
+
+void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number, const void *data), const void *data, struct md_array *array)
+{
+	DIR *dir = opendir("/sys/class/block");
+	struct dirent *entry;
+
+	*array = (struct md_array){ 0 };
+	while (dir && (entry = readdir(dir)) && array->number < MD_LEGS_MAX)
+		if (entry->d_name[0] != '.')
+			look_for_leg(entry->d_name, uuid, wanted, data, array);
+	if (dir)
+		closedir(dir);
+	drop_lower(array);
 }
 
 void md_find(const uint8_t uuid[16], struct md_array *array)
 {
-	DIR *dir = opendir("/sys/class/block");
-	dev_t numbers[MD_LEGS_MAX], number;
-	struct dirent *entry;
-	char node[300], *at;
-	uint32_t places;
-	bool readable;
-
-	*array = (struct md_array){ 0 };
-	while (dir && (entry = readdir(dir)) && array->number < MD_LEGS_MAX) {
-		if (entry->d_name[0] == '.')
-			continue;
-		snprintf(node, sizeof(node), "/dev/%s", entry->d_name);
-		while ((at = strchr(node, '!')))
-			*at = '/';
-		if (!may_be_leg(node) || !is_leg(node, uuid, &number, &places, &readable))
-			continue;
-		array->places = places > array->places ? places : array->places;
-		numbers[array->number] = number;
-		array->leg[array->number++] = must_print("%s", node);
-		if (!*array->node)
-			find_node(number, array);
-	}
-	if (dir)
-		closedir(dir);
-	drop_lower(array, numbers);
+	md_find_where(uuid, NULL, NULL, array);
 }
 
 void md_free(struct md_array *array)
@@ -353,6 +334,33 @@ bool md_disks(dev_t device, struct md_disks *disks)
 	return true;
 }
 
+bool md_has(const struct md_disks *disks, const struct md_array *array, size_t leg)
+{
+	for (size_t i = 0; i < disks->number; i++)
+		if (disks->disk[i].number && disks->disk[i].number == array->leg_number[leg])
+			return true;
+	return false;
+}
+
+void md_now(const struct md_array *array, const struct md_disks *disks, struct md_now *now)
+{
+	*now = (struct md_now){ .places = disks->places };
+	for (size_t i = 0; i < disks->number; i++) {
+		const struct md_disk *disk = &disks->disk[i];
+		bool whole = disk->role == MD_MEMBER || disk->role == MD_COPIED;
+
+		if (disk->place < 0 || disk->place >= MD_LEGS_MAX || disk->role == MD_FAILED)
+			continue;
+		now->held |= UINT64_C(1) << disk->place;
+		now->whole |= (uint64_t)whole << disk->place;
+		for (size_t k = 0; whole && k < array->number; k++)
+			if (array->leg_number[k] == disk->number && array->super[k].events >= now->events) {
+				now->events = array->super[k].events;
+				now->level = array->super[k].level;
+			}
+	}
+}
+
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
 {
 	unsigned places = attribute(device, "md/raid_disks");
@@ -387,6 +395,11 @@ bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
 const char *md_consistency(const char *level)
 {
 	return !strcmp(level, "0") ? "" : !strcmp(level, "5") ? "ppl" : "bitmap";
+}
+
+bool md_has_write_hole(const char *level)
+{
+	return !strcmp(level, "6");
 }
 
 unsigned md_legs_min(const char *level)
@@ -521,15 +534,17 @@ static int release_legs(const struct md_array *array, bool degraded)
 	return md_stop(array->inactive);
 }
 
-int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded)
+int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole)
 {
-	const char *words[MD_LEGS_MAX + 8];
+	const char *words[MD_LEGS_MAX + 9];
 	char path[64], text[40], *identity;
+	struct md_rest rest;
 	unsigned n = 0;
 	int result = release_legs(array, degraded);
 
 	if (result)
 		return result;
+	md_rest(array->super, array->number, &rest);
 	spell(uuid, path, text);
 	identity = must_print("--uuid=%s", text);
 	words[n++] = "mdadm";
@@ -538,9 +553,13 @@ int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degra
 	words[n++] = "--quiet";
 	if (degraded)
 		words[n++] = "--run";
+	if (write_hole)
+		words[n++] = "--force";
 	words[n++] = identity;
+	/* by --force mdadm makes a disk that left the array long ago one of its newest, where there are too few */
 	for (size_t i = 0; i < array->number; i++)
-		words[n++] = array->leg[i];
+		if (!write_hole || rest.fresh >> i & 1)
+			words[n++] = array->leg[i];
 	words[n] = NULL;
 	result = mdadm(words, path, "start");
 	free(identity);
@@ -576,11 +595,15 @@ int md_add(const char *node, const char *disk, bool dry_run)
 	return change(words, disk, "add", dry_run);
 }
 
-int md_take_back(const char *node, const char *disk)
+int md_take_back(const char *node, const char *disk, bool *all)
 {
-	const char *words[] = { "mdadm", node, "--re-add", disk, NULL };
+	const char *again[] = { "mdadm", node, "--re-add", disk, NULL }, *anew[] = { "mdadm", node, "--add", disk, NULL };
+	char *said;
+	int code = program_run(again, &said);
 
-	return change(words, disk, "take back", false);
+	free(said);
+	*all = code;
+	return code ? mdadm(anew, disk, "take back") : LARDER_DONE;
 }
 
 int md_replace(const char *node, const char *old, const char *with, bool dry_run)

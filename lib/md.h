@@ -8,12 +8,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "md_leg.h"
+
 #define MD_CHUNK (512u << 10) /* bytes, of an array that is made */
-#define MD_LEGS_MAX 64
+#define MD_LEGS_MAX MD_PLACES_MAX
 
 /* Disks with a superblock of one array, and the array, if it runs. */
 struct md_array {
 	char *leg[MD_LEGS_MAX]; /* their nodes */
+	dev_t leg_number[MD_LEGS_MAX];
+	struct md_leg super[MD_LEGS_MAX]; /* what they say */
 	size_t number;
 	unsigned places; /* for disks, as these have it; spares are none */
 	char node[64]; /* "": it does not run */
@@ -50,6 +54,8 @@ struct md_disks {
 
 /* Looks at all block devices for superblocks (metadata 1.2) with this UUID.  Says nothing; md_free() after it. */
 void md_find(const uint8_t uuid[16], struct md_array *array);
+/* The same, of those devices that wanted() says yes to. */
+void md_find_where(const uint8_t uuid[16], bool (*wanted)(dev_t number, const void *data), const void *data, struct md_array *array);
 void md_free(struct md_array *array);
 /* Has it a superblock of that array?  *readable: else that is not known.  Its own UUID, which stands there. */
 bool md_is_leg(const char *path, const uint8_t uuid[16], bool *readable);
@@ -64,24 +70,31 @@ void md_take_read_errors(dev_t device, unsigned number);
 unsigned md_read_errors(dev_t device); /* so many */
 
 bool md_disks(dev_t device, struct md_disks *disks);
+/* By place in array->leg: does the array, which runs, have that disk, working or failed? */
+bool md_has(const struct md_disks *disks, const struct md_array *array, size_t leg);
+/* Of an array that runs, for md_return(). */
+void md_now(const struct md_array *array, const struct md_disks *disks, struct md_now *now);
 /* Is a disk in that place, whole or being rebuilt? */
 bool md_held(const struct md_disks *disks, int place);
 
 /* The word to be shown for what is kept besides the data: "bitmap", "ppl", "". */
 const char *md_consistency(const char *level);
+bool md_has_write_hole(const char *level); /* as md_create() makes it, without a log of its parity */
 unsigned md_legs_min(const char *level);
 /* Bytes of an array of so many disks, the smallest with so many bytes, about; *unused: of all disks together. */
 uint64_t md_capacity(const char *level, const uint64_t *bytes, unsigned number, uint64_t *unused);
 
 /* These run mdadm, and complain. */
 int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number, unsigned spares); /* these: the last of number */
-int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded);
+/* write_hole: with parity that may be wrong, of those disks alone that are as new as the newest. */
+int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole);
 int md_stop(const char *node);
 int md_erase(const char *leg);
 int md_grow(const char *node); /* it takes all of its disks */
 /* These change the disks of one that runs, or only (dry_run) print the command.  disk: a node, or the kernel's name of one that is gone. */
 int md_add(const char *node, const char *disk, bool dry_run);
-int md_take_back(const char *node, const char *disk); /* one that was in it, and lacks what a bitmap tells */
+/* One that was in it: what it lacks by the bitmap is copied; where none tells, all of it. */
+int md_take_back(const char *node, const char *disk, bool *all);
 int md_replace(const char *node, const char *old, const char *with, bool dry_run); /* with: a spare of it */
 int md_fail(const char *node, const char *disk, bool dry_run);
 int md_remove(const char *node, const char *disk, bool dry_run);

@@ -1015,6 +1015,21 @@ def test_its_own_disk_is_no_ssd(larder, described):
     assert [digest(x) for x in (described.hdd, described.ssd, new)] == before
 
 
+def test_words_about_the_disks_of_an_array(larder, described):
+    """What may be wrong is accepted of the stack that is named, if its array lacks a disk; a disk comes back to what runs."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    run = larder("start", "data", "--accept-write-hole", described.uuid, code=USAGE)
+    one_line(run, "--accept-write-hole", "--degraded")
+    for given in (uuid.uuid4(), "data"):
+        run = larder("start", "data", "--degraded", "--accept-write-hole", given, code=UNSAFE)
+        one_line(run, "--accept-write-hole", described.uuid, str(given), "nothing was done")
+    one_line(larder("start", "data", "--take-back", described.hdd, code=NOT_FOUND), "is not started", "larder start data")
+    one_line(larder("start", "films", "--take-back", described.hdd, code=NOT_FOUND), "films")
+    assert [digest(x) for x in (described.ssd, described.hdd)] == before
+
+
 # ---------------------------------------------------------------------- another cache
 
 

@@ -514,7 +514,7 @@ static void erase_leg(const struct devices *d, const char *node)
 	else
 		return;
 	if (result)
-		remark("%s: may still look like a disk of %s, which it is not; larder super wipe %s, if it works again, ends that", node, d->stack.name, node);
+		remark("%s: may still look like a disk of %s, which it is not, and be taken back where it works again and that lacks one; larder super wipe %s ends that", node, d->stack.name, node);
 }
 
 int disk_erase(const char *name, const char *node)
@@ -530,7 +530,7 @@ int disk_erase(const char *name, const char *node)
 	if (*d.stack.integrity && *node)
 		erase_leg(&d, node);
 	else if (*node && (md_is_leg(node, part, &readable) ? claim_leg_is_ours(node) && md_erase(node) : !readable))
-		remark("%s: may still look like a disk of %s, which it is not; mdadm --zero-superblock %s, if it works again, ends that", node,
+		remark("%s: may still look like a disk of %s, which it is not, and be taken back where it works again and that lacks one; mdadm --zero-superblock %s ends that", node,
 		       d.stack.name, node);
 	devices_free(&d);
 	return LARDER_DONE;
@@ -650,12 +650,24 @@ int devices_note(const char *name)
 	if (*d.layers.array.node && *stack.integrity)
 		md_take_read_errors(d.layers.array.device, MD_READ_ERRORS);
 	devices_free(&d);
-	if (*stack.integrity)
-		legs_take_back(&stack);
 	stack_part(&stack, "volume", part);
 	if (lacks & ~lacks_noted(part))
 		result = stack_store(&stack);
 	if (!result)
 		lacks_set(part, lacks);
 	return result;
+}
+
+int devices_take_back(const char *name, const char *disk)
+{
+	struct stack stack;
+	struct devices d;
+	int result = devices_look(name, &d);
+
+	if (result)
+		return result;
+	stack = d.stack;
+	result = array_check(&d);
+	devices_free(&d);
+	return result ? result : legs_take_back(&stack, disk);
 }

@@ -79,5 +79,7 @@ int stack_change_cache(const struct devices_request *request, char **words, int 
 int devices_store(const char *name, unsigned places);
 /* The same, if the array lacks a disk that it had when that was noted last.  Complains. */
 int devices_note(const char *name);
+/* legs_take_back() of a stack that runs.  Complains. */
+int devices_take_back(const char *name, const char *disk);
 
 #endif

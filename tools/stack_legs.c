@@ -2,9 +2,14 @@
 /*
  * The disks of a stack with dm-integrity below its array: started before the array, for which they are its disks.
  */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "claim.h"
 #include "integrity.h"
 #include "stacks.h"
 
@@ -84,31 +89,164 @@ void legs_expect_errors(const struct stack *stack)
 	md_free(&array);
 }
 
-static bool is_among(const struct md_disks *disks, const char *node)
-{
-	struct stat status;
+/* ------------------------------------------------------------------ those that return */
 
-	for (size_t i = 0; !stat(node, &status) && i < disks->number; i++)
-		if (disks->disk[i].number == status.st_rdev)
+#define TRIES 50
+#define TRY_US 100000u
+
+/* Its device is gone, or shows nothing: what md keeps of it may be in the way of the same disk, which is another device now. */
+static bool is_gone(const struct md_array *array, const struct md_disk *disk)
+{
+	bool readable;
+
+	if (!*disk->node)
+		return true;
+	return disk->role == MD_FAILED && !md_is_leg(disk->node, array->super[0].array, &readable) && !readable;
+}
+
+/* md takes one that has failed out of its place a moment later. */
+static void forget_disk(const struct md_array *array, const char *name)
+{
+	for (int i = 0; i < TRIES; i++) {
+		struct md_disks disks;
+		bool placed = false;
+
+		if (!md_disks(array->device, &disks))
+			return;
+		for (size_t k = 0; k < disks.number; k++)
+			placed |= !strcmp(disks.disk[k].name, name) && disks.disk[k].place >= 0;
+		if (!placed)
+			break;
+		usleep(TRY_US);
+	}
+	md_remove(array->node, name, false);
+}
+
+static void forget_gone(const struct md_array *array, const struct md_disks *disks)
+{
+	for (size_t i = 0; i < disks->number; i++) {
+		const struct md_disk *disk = &disks->disk[i];
+
+		if (is_gone(array, disk) && (disk->role == MD_FAILED || !md_fail(array->node, disk->name, false)))
+			forget_disk(array, disk->name);
+	}
+}
+
+static void drop_gone(const struct md_array *array, struct md_disks *disks)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < disks->number; i++)
+		if (!is_gone(array, &disks->disk[i]))
+			disks->disk[kept++] = disks->disk[i];
+	disks->number = kept;
+}
+
+static bool has_copy(const struct md_array *array, size_t leg)
+{
+	for (size_t i = 0; i < array->number; i++)
+		if (i != leg && !memcmp(array->super[i].own, array->super[leg].own, 16))
 			return true;
 	return false;
 }
 
-/* mdadm's rules for udev do that only where mdadm.conf says so. */
-void legs_take_back(const struct stack *stack)
+/* One line of whom it leaves. */
+static int refuse_return(const struct stack *stack, const struct md_array *array, size_t leg, enum md_return verdict)
 {
-	struct md_array array;
-	struct md_disks disks;
-	uint8_t part[16];
+	const char *why = md_return_reason(verdict);
+	char usage[PATH_MAX], disk[64];
+	uint8_t own[16];
 
+	if (!*stack->integrity || !leg_of_device(array->leg_number[leg], own, disk) || !*disk)
+		snprintf(disk, sizeof(disk), "%s", array->leg[leg]);
+	if (has_copy(array, leg))
+		why = "has its superblock twice: one is a copy (dd, a snapshot?)";
+	else if (!why && device_usage(array->leg_number[leg], usage, sizeof(usage)))
+		return complain(LARDER_BUSY, "%s: is a disk of the array of %s, and not taken back: in use: %s; release it first", disk, stack->name, usage);
+	else if (!why && !claim_leg_is_ours(array->leg[leg]))
+		return LARDER_UNSAFE;
+	if (!why)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE, "%s: is not taken back into the array of %s: it %s; larder replace %s diskN %s --wipe makes it a disk of that, and what is on it is LOST", disk,
+			stack->name, why, stack->name, disk);
+}
+
+/* The newest that may, and is not among those that were tried; -1: none. */
+static int choose_return(const struct stack *stack, const struct md_array *array, const struct md_disks *disks, uint64_t *tried, int *result)
+{
+	struct md_now now;
+	int best = -1;
+
+	md_now(array, disks, &now);
+	for (size_t i = 0; i < array->number; i++) {
+		enum md_return verdict = md_return(&array->super[i], &now);
+		int refused;
+
+		if (*tried >> i & 1 || verdict == MD_RETURN_UNNEEDED || md_has(disks, array, i))
+			continue;
+		refused = refuse_return(stack, array, i, verdict);
+		*result = *result ? *result : refused;
+		if (refused)
+			*tried |= UINT64_C(1) << i;
+		else if (best < 0 || md_return_before(&array->super[i], &array->super[best]))
+			best = (int)i;
+	}
+	return best;
+}
+
+/* All but this one are taken for tried.  Complains. */
+static int only_leg(const struct stack *stack, const struct md_array *array, const char *disk, uint64_t *tried)
+{
+	char *node = stack_disk_for_md(stack, disk);
+	struct stat status;
+	int result = LARDER_DONE;
+
+	*tried = UINT64_MAX;
+	if (stat(node, &status) || !S_ISBLK(status.st_mode))
+		result = complain(LARDER_NOT_FOUND, "--take-back: %s: no such disk", disk);
+	for (size_t i = 0; !result && i < array->number; i++)
+		if (array->leg_number[i] == status.st_rdev)
+			*tried &= ~(UINT64_C(1) << i);
+	if (!result && !~*tried)
+		result = complain(LARDER_UNSAFE, "--take-back: %s: was no disk of the array of %s; larder replace %s diskN %s makes it one", disk, stack->name, stack->name, disk);
+	free(node);
+	return result;
+}
+
+int legs_take_back(const struct stack *stack, const char *disk)
+{
+	int result = LARDER_DONE, next, error;
+	struct md_disks disks, here;
+	struct md_array array;
+	uint64_t tried = 0;
+	uint8_t part[16];
+	bool all, any = false;
+
+	if (!*stack->raid || !strcmp(stack->raid, "0"))
+		return LARDER_DONE;
 	stack_part(stack, "md", part);
 	md_find(part, &array);
-	if (*array.node && md_disks(array.device, &disks) && disks.missing)
-		for (size_t i = 0; i < array.number; i++)
-			if (!is_among(&disks, array.leg[i]) && md_take_back(array.node, array.leg[i]))
-				remark("%s: is not taken back: it is rebuilt as any disk by larder replace %s diskN DISK --wipe; larder show %s says which", stack->name,
-				       stack->name, stack->name);
+	if (disk)
+		result = only_leg(stack, &array, disk, &tried);
+	/* their superblocks as they were found: what becomes of one that returns says nothing of the others */
+	while (*array.node && md_disks(array.device, &disks)) {
+		here = disks;
+		drop_gone(&array, &here);
+		next = choose_return(stack, &array, &here, &tried, &result);
+		if (next < 0)
+			break;
+		tried |= UINT64_C(1) << next;
+		any = true;
+		forget_gone(&array, &disks);
+		error = md_take_back(array.node, array.leg[next], &all);
+		result = result ? result : error;
+		if (!error)
+			printf("%s: %s is taken back into its array, and %s\n", stack->name, array.leg[next], all ? "all is copied to it" : "gets what it lacks");
+	}
+	if (disk && !result && !any)
+		remark("%s: is in the array of %s already, or that does not lack it", disk, stack->name);
 	md_free(&array);
+	return result;
 }
 
 bool stack_disks(const struct stack *stack, dev_t array, struct md_disks *disks)

@@ -818,6 +818,8 @@ void stack_show_plan(const struct making *m)
 	if (*s->raid)
 		printf("  array: RAID %s of %u disks, metadata 1.2%s%s\n", s->raid, s->legs,
 		       *md_consistency(s->raid) ? ", " : "", md_consistency(s->raid));
+	if (md_has_write_hole(s->raid))
+		printf("  parity: has no log: cut off while it is written to, and short of a disk, the array may compute wrong data (start --accept-write-hole); RAID 1, 10 and 5 do not\n");
 	if (*s->integrity)
 		show_integrity(m);
 	if (m->unused)

@@ -3,7 +3,8 @@
  * larder start, stop, lock, unlock: the layers of a stack, from below, and from above.
  *
  * A stack is started as its description says.  What would risk data is refused, and the option that does it all the same is named:
- * --degraded (SSDs, all of the cache where the volume is clean, or disks of the array, are missing), --import (another machine made the stack), --crashed (and did not stop it).
+ * --degraded (SSDs, all of the cache where the volume is clean, or disks of the array, are missing), --accept-write-hole (and the array was cut off while it was written to), --import (another
+ * machine made the stack), --crashed (and did not stop it).
  */
 #include <endian.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 #include "verbs.h"
 
 struct run_request {
-	const char *keyfile, *discard_newer;
+	const char *keyfile, *discard_newer, *write_hole, *take_back;
 	struct argument_list drop; /* snapshots */
 	bool degraded, import, crashed, locked, agent, without_module, note;
 };
@@ -130,7 +131,7 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 		result = stack_check_copies(&stacks, &found->stack, &array);
 		*assembled = !result && !found->whole && array.number && !*array.node;
 		if (*assembled)
-			result = md_assemble(part, &array, flags & START_DEGRADED);
+			result = assemble_array(&found->stack, &array, flags);
 		md_free(&array);
 	}
 	stacks_free(&stacks);
@@ -221,14 +222,28 @@ static int start_below(struct stack *stack, unsigned flags, const struct argumen
 	return result ? result : start_volume(stack, flags);
 }
 
-static int check_newer(const struct stack *stack, const char *discard)
+/* An option that gives something up names the stack of which it does. */
+static int check_uuid(const struct stack *stack, const char *option, const char *given)
 {
 	char text[UUID_TEXT];
-	uint8_t given[16];
+	uint8_t uuid[16];
 
-	if (!discard || (!uuid_parse(discard, given) && !memcmp(given, stack->uuid, 16)))
+	if (!given || (!uuid_parse(given, uuid) && !memcmp(uuid, stack->uuid, 16)))
 		return LARDER_DONE;
-	return complain(LARDER_UNSAFE, "%s: --discard-newer: the stack is %s, not %s; nothing was done", stack->name, uuid_text(stack->uuid, text), discard);
+	return complain(LARDER_UNSAFE, "%s: %s: the stack is %s, not %s; nothing was done", stack->name, option, uuid_text(stack->uuid, text), given);
+}
+
+/* Before its array is started: of what the SSDs say of it alone. */
+static int check_write_hole_of(const char *word, const char *given)
+{
+	const struct found *found;
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	result = result ? result : stack_find(&stacks, word, &found);
+	result = result ? result : check_uuid(&found->stack, "--accept-write-hole", given);
+	stacks_free(&stacks);
+	return result;
 }
 
 /* A disk that the array lacks may be the only one here some day.  What cannot be noted now larderd tries again. */
@@ -243,22 +258,29 @@ static void note_lacks(const struct stack *stack)
 static int start_one(const char *word, const struct run_request *request)
 {
 	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) | (request->crashed ? START_CRASHED : 0) |
-			 (request->without_module ? START_WITHOUT_MODULE : 0) | (request->discard_newer ? START_OLDER | START_STALE : 0);
+			 (request->without_module ? START_WITHOUT_MODULE : 0) | (request->discard_newer ? START_OLDER | START_STALE : 0) |
+			 (request->write_hole ? START_WRITE_HOLE : 0);
 	struct stack stack;
 	bool marked = false, assembled;
 	int result;
 
 	if (request->crashed && !request->import)
 		return complain(LARDER_USAGE, "--crashed: goes with --import");
+	if (request->write_hole && !request->degraded)
+		return complain(LARDER_USAGE, "--accept-write-hole: goes with --degraded: of an array that has all of its disks md makes parity anew");
+	if (request->take_back) {
+		turn_take();
+		return devices_take_back(word, request->take_back);
+	}
 	if (request->note) {
 		turn_take();
 		result = devices_note(word);
 		return result ? result : snapshots_note_lost(word);
 	}
-	result = stack_load_with_array(word, &stack, flags, &assembled);
-
+	result = request->write_hole ? check_write_hole_of(word, request->write_hole) : LARDER_DONE;
+	result = result ? result : stack_load_with_array(word, &stack, flags, &assembled);
 	result = result ? result : check_state(&stack, request);
-	result = result ? result : check_newer(&stack, request->discard_newer);
+	result = result ? result : check_uuid(&stack, "--discard-newer", request->discard_newer);
 	if (!result && stack.encrypted && !crypt_is_open(&stack)) {
 		crypt_mark(&stack, true); /* before the volume is there, which larder-unlock@.service would ask for */
 		marked = true;
@@ -375,15 +397,19 @@ int stack_start(int argc, char **argv)
 		{ "import", 0, ARGUMENT_FLAG, &request.import, NULL, "also if another machine made it: it is this one's from then on" },
 		{ "discard-newer", 0, ARGUMENT_TEXT, &request.discard_newer, "UUID",
 		  "also from disks that are older than the SSDs say: what was written since to the stack with this UUID is LOST" },
+		{ "accept-write-hole", 0, ARGUMENT_TEXT, &request.write_hole, "UUID",
+		  "with --degraded: also an array with parity that was cut off, and without a disk: what is computed in its place may be wrong in the stack with this UUID" },
 		{ "drop-snapshot", 0, ARGUMENT_LIST, &request.drop, "SNAPSHOT", "also without this snapshot, whose store is not here, or fails: it is LOST then" },
 		{ "crashed", 0, ARGUMENT_FLAG, &request.crashed, NULL, "with --import: also if that machine did not stop it" },
 		{ "note", 0, ARGUMENT_FLAG, &request.note, NULL,
 		  "start nothing: note what a stack that runs has lost, a disk of its array or a snapshot, where it counts at the next start (larderd does so)" },
+		{ "take-back", 0, ARGUMENT_TEXT, &request.take_back, "DISK",
+		  "start nothing: this disk, which is here again, joins the array of a stack that runs, as it was in that (larderd does so)" },
 		{ "without-module", 0, ARGUMENT_FLAG, &request.without_module, NULL, "by a linear target; only if nothing is dirty: it leaves its cache" },
 		ARGUMENTS_END
 	};
 
-	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--drop-snapshot SNAPSHOT]... [--without-module] [--note]", arguments, &request, 's');
+	return run(argc, argv, "larder start NAME... [--keyfile FILE] [--locked] [--degraded] [--import [--crashed]] [--discard-newer UUID] [--accept-write-hole UUID] [--drop-snapshot SNAPSHOT]... [--without-module] [--note] [--take-back DISK]", arguments, &request, 's');
 }
 
 int stack_stop(int argc, char **argv)

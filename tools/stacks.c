@@ -758,10 +758,39 @@ bool stack_cache_here(const struct stack *stack)
 	return here;
 }
 
+/* Without a log of what was being written, parity that was cut off says something wrong of what is missing. */
+static int check_write_hole(const struct stack *stack, const struct md_array *array, unsigned flags, bool *hole)
+{
+	char uuid[UUID_TEXT];
+	struct md_rest rest;
+
+	md_rest(array->super, array->number, &rest);
+	*hole = rest.write_hole;
+	if (!*hole)
+		return LARDER_DONE;
+	uuid_text(stack->uuid, uuid);
+	if (!(flags & START_WRITE_HOLE))
+		return complain(LARDER_UNSAFE,
+				"%s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole); attach them; if they are gone: larder start %s --degraded --accept-write-hole %s, and then check the filesystem",
+				stack->name, rest.missing, rest.places, stack->name, uuid);
+	remark("%s: its array starts WITHOUT %u of its %u disks, and with parity that may be wrong: what was written last, and what lies beside it, may read as something else, and nothing says where; check the filesystem, and compare with a backup",
+	       stack->name, rest.missing, rest.places);
+	return LARDER_DONE;
+}
+
+int assemble_array(const struct stack *stack, const struct md_array *array, unsigned flags)
+{
+	uint8_t part[16];
+	bool hole;
+	int result = check_write_hole(stack, array, flags, &hole);
+
+	stack_part(stack, "md", part);
+	return result ? result : md_assemble(part, array, flags & START_DEGRADED, hole);
+}
+
 int start_array(const struct stack *stack, unsigned flags)
 {
 	struct sight sight;
-	uint8_t part[16];
 	int result = *stack->integrity ? start_legs(stack->name, stack->uuid, flags) : LARDER_DONE;
 	size_t number;
 
@@ -770,7 +799,6 @@ int start_array(const struct stack *stack, unsigned flags)
 	if (result || !*stack->raid)
 		return result;
 	number = sight.layers.array.number;
-	stack_part(stack, "md", part);
 	if (*sight.layers.array.node)
 		result = LARDER_DONE;
 	else if (!number)
@@ -780,14 +808,15 @@ int start_array(const struct stack *stack, unsigned flags)
 				  "%s: only %zu of the %u disks of its array are here; attach the others, or start with --degraded",
 				  stack->name, number, stack->legs);
 	else
-		result = md_assemble(part, &sight.layers.array, flags & START_DEGRADED);
+		result = assemble_array(stack, &sight.layers.array, flags);
 	look_away(&sight);
-	if (*stack->integrity && result) {
+	if (*stack->integrity && result)
 		release_legs(stack);
-	} else if (*stack->integrity) {
+	else if (*stack->integrity)
 		legs_expect_errors(stack);
-		legs_take_back(stack);
-	}
+	/* one that is not taken back keeps nobody from starting without it */
+	if (!result)
+		legs_take_back(stack, NULL);
 	return result;
 }
 

@@ -100,6 +100,7 @@ int stack_unlock_by_agent(const char *volume);
 #define START_OLDER 16u /* stack_load_with_array(): also disks that are older than the SSDs */
 #define START_STALE 32u /* the volume, and what its cache has of it goes, if that is stale */
 #define START_CRASHED 64u /* START_IMPORT also of one that was not stopped there */
+#define START_WRITE_HOLE 128u /* with START_DEGRADED: its array also with parity that may be wrong */
 #define START_WITHOUT_CACHE 8u /* the volume alone, if nothing is dirty; likewise */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started
@@ -125,11 +126,16 @@ void release_legs(const struct stack *stack);
 bool stack_disks(const struct stack *stack, dev_t array, struct md_disks *disks);
 /* What mdadm calls a disk of that stack; the caller frees it. */
 char *stack_disk_for_md(const struct stack *stack, const char *disk);
-/* Legs that are started and were disks of the array, which runs and does not have them: those that md can bring up to date by its bitmap join it.  Remarks. */
-void legs_take_back(const struct stack *stack);
+/*
+ * Disks of the array, which runs and lacks them, that are here again: those that have nothing which it has not (md_leg.h) join it, and get what they lack.
+ * Of the others it complains, and tries each.  disk: this one alone; NULL: all.
+ */
+int legs_take_back(const struct stack *stack, const char *disk);
 /* Of its array, which runs, each read error is a sector that is repaired: it takes more of them than of disks alone. */
 void legs_expect_errors(const struct stack *stack);
 int start_array(const struct stack *stack, unsigned flags);
+/* What is found of its array is put together and started: its brief description is enough.  Complains. */
+int assemble_array(const struct stack *stack, const struct md_array *array, unsigned flags);
 int start_volume(const struct stack *stack, unsigned flags);
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong); /* wrong: as in luks_unlock() */
 int start_crypt_by_token(const struct stack *stack, bool again, enum luks_by_token *outcome); /* as luks_unlock_by_token() */

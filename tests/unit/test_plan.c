@@ -14,6 +14,7 @@
 
 #include "../../lib/message.c"
 #include "../../lib/fieldtext.c"
+#include "../../lib/md_leg.c"
 #include "../../daemon/plan.c"
 
 typedef unsigned long long u64;
@@ -55,6 +56,10 @@ static struct larder_table *table[MAX_MEMBERS];
 static size_t nr_tables;
 static struct fact_running running_now[MAX_MEMBERS];
 static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
+static struct fact_return returning[MAX_MEMBERS];
+static char returning_path[MAX_MEMBERS][16];
+static struct fact_rest rest[MAX_MEMBERS];
+static unsigned disks_returned, disks_left, holes_told;
 static unsigned legs_started, spares_used, notes_made, snapshots_started, snapshots_refused;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
@@ -272,6 +277,37 @@ static void make_leg(void)
 		add_copy(m);
 }
 
+/* Disks that an array of that volume, which lacks some, had once. */
+static void make_returning(const struct fact_member *m)
+{
+	struct md_now now = { .events = 10, .whole = 3, .held = 3 | (chance(20) ? 4 : 0), .places = 4, .level = 6 };
+
+	for (unsigned i = 0; i < rnd(4); i++) {
+		size_t k = facts.nr_returning++;
+		struct fact_return *r = &returning[k];
+
+		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .foreign = chance(5) ? "dos" : NULL, .used = chance(5) ? "mounted on /x" : NULL };
+		snprintf(returning_path[k], sizeof(returning_path[0]), "/dev/r%02zu", k);
+		memcpy(r->volume, m->uuid, 16);
+		r->leg = (struct md_leg){ .events = 8 + rnd(4), .holds = chance(85) ? 15 : rnd(16), .place = (int)rnd(6) - 2, .places = chance(95) ? 4 : 5, .level = 6 };
+		random_uuid(r->leg.own);
+		if (i && chance(5))
+			memcpy(r->leg.own, returning[k - 1].leg.own, 16);
+		r->held_until = chance(10) ? 1000 + rnd(2000) : 0;
+	}
+}
+
+static void make_rest(void)
+{
+	struct fact_rest *r = &rest[facts.nr_rests++];
+
+	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = 1, .write_hole = chance(60) } };
+	random_uuid(r->volume);
+	random_uuid(r->stack_uuid);
+	if (chance(10))
+		memcpy(stopped[facts.nr_stopped++], r->volume, 16);
+}
+
 static const uint8_t *unit_of(const struct fact_member *m)
 {
 	return m->kind == LARDER_KIND_CACHE ? m->cache_uuid : m->uuid;
@@ -304,7 +340,7 @@ static void make_world(void)
 	for (size_t i = 0; i < nr_tables; i++)
 		free(table[i]);
 	nr_members = nr_tables = 0;
-	facts = (struct facts){ .member = member, .running = running_now, .taken = taken, .stopped = stopped, .failed = failed };
+	facts = (struct facts){ .member = member, .running = running_now, .taken = taken, .stopped = stopped, .failed = failed, .returning = returning, .rest = rest };
 	nr_caches = (unsigned)rnd(MAX_CACHES + 1);
 	for (unsigned i = 0; i < nr_caches; i++)
 		make_cache((int)i);
@@ -335,6 +371,11 @@ static void make_world(void)
 		if (chance(2))
 			taken[facts.nr_taken++] = member[i].label;
 	}
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].kind == LARDER_KIND_VOLUME && *member[i].stack)
+			make_returning(&member[i]);
+	if (chance(20))
+		make_rest();
 	if (nr_members && chance(5))
 		facts.only = unit_of(&member[rnd(nr_members)]);
 }
@@ -484,13 +525,19 @@ static void judge_refused(const struct plan *plan, const struct fact_member *m)
 	snapshots_refused++;
 }
 
+/* What is done beside what starts, and never before it. */
+static bool is_beside(const struct step *s)
+{
+	return s->kind == PLAN_SPARE || s->kind == PLAN_NOTE || s->kind == PLAN_RETURN;
+}
+
 /* Of what runs: said, and looked at again; not while something is to be started. */
 static void judge_warnings(const struct plan *plan)
 {
 	bool others = !facts.notes;
 
 	for (size_t i = 0; i < plan->nr_steps; i++)
-		others |= plan->step[i].kind != PLAN_SPARE && plan->step[i].kind != PLAN_NOTE;
+		others |= !is_beside(&plan->step[i]);
 	for (size_t i = 0; i < nr_members; i++) {
 		const struct fact_member *m = &member[i];
 		bool said = false;
@@ -633,7 +680,7 @@ static void judge_spares(const struct plan *plan)
 	bool others = !facts.spares;
 
 	for (size_t i = 0; i < plan->nr_steps; i++)
-		others |= plan->step[i].kind != PLAN_SPARE && plan->step[i].kind != PLAN_NOTE;
+		others |= !is_beside(&plan->step[i]);
 	for (size_t i = 0; i < facts.nr_running; i++) {
 		const struct fact_running *r = &facts.running[i];
 		unsigned steps = 0, due = 0, early = 0, unsaid = 0, again = 0, small;
@@ -672,7 +719,7 @@ static void judge_notes(const struct plan *plan)
 	bool others = !facts.notes;
 
 	for (size_t i = 0; i < plan->nr_steps; i++)
-		others |= plan->step[i].kind != PLAN_SPARE && plan->step[i].kind != PLAN_NOTE;
+		others |= !is_beside(&plan->step[i]);
 	for (size_t i = 0; i < nr_members; i++) {
 		const struct fact_member *m = &member[i];
 		const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(&facts, m->uuid, false) : NULL;
@@ -684,6 +731,95 @@ static void judge_notes(const struct plan *plan)
 		CHECK(steps == (due && !held && !listed(failed, facts.nr_failed, m->uuid)), "%u notes of %s", steps, m->path);
 		CHECK(!held || (plan->again && plan->again <= r->held_until), "nobody notes it when the time has come");
 		notes_made += steps;
+	}
+}
+
+static bool is_asked(const uint8_t volume[16])
+{
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].kind == LARDER_KIND_VOLUME && !memcmp(member[i].uuid, volume, 16) && facts.only && !memcmp(facts.only, member[i].cache_uuid, 16))
+			return true;
+	return !facts.only || !memcmp(facts.only, volume, 16);
+}
+
+static bool is_twin(const struct fact_return *r)
+{
+	for (size_t i = 0; i < facts.nr_returning; i++)
+		if (&returning[i] != r && !memcmp(returning[i].leg.own, r->leg.own, 16))
+			return true;
+	return false;
+}
+
+static bool may_join(const struct fact_return *r)
+{
+	return !is_twin(r) && !r->foreign && !r->used && !r->stayed && md_return(&r->leg, &r->now) == MD_RETURN_TAKE;
+}
+
+/* One disk at most joins an array, the newest that may; of one that may not something is said, but where nothing is lacked. */
+static void judge_returns(const struct plan *plan)
+{
+	bool others = false;
+
+	for (size_t i = 0; i < plan->nr_steps; i++)
+		others |= !is_beside(&plan->step[i]);
+	for (size_t i = 0; i < nr_members; i++) {
+		const struct fact_member *m = &member[i];
+		bool free_to = m->kind == LARDER_KIND_VOLUME && *m->stack && !m->held && !has_copy(m) && running(&facts, m->uuid, false) && is_asked(m->uuid) && !others;
+		const struct fact_return *due = NULL;
+		unsigned steps = 0;
+
+		if (m->kind != LARDER_KIND_VOLUME || has_copy(m))
+			continue;
+		for (size_t k = 0; k < facts.nr_returning; k++) {
+			const struct fact_return *r = &returning[k];
+			bool said = false;
+
+			if (memcmp(r->volume, m->uuid, 16))
+				continue;
+			for (size_t j = 0; j < plan->nr_refusals; j++)
+				said |= strstr(plan->refusal[j].text, r->path) && !plan->refusal[j].waiting;
+			if (md_return(&r->leg, &r->now) == MD_RETURN_UNNEEDED)
+				CHECK(!said || is_twin(r), "%s is not needed, and told of", r->path);
+			else if (free_to && !may_join(r))
+				CHECK(said, "%s is left without a word", r->path);
+			disks_left += said;
+			if (!free_to || !may_join(r))
+				continue;
+			if (facts.now < r->held_until)
+				CHECK(plan->again && plan->again <= r->held_until, "nobody tries it when the time has come");
+			else if (!listed(failed, facts.nr_failed, r->leg.own) && (!due || md_return_before(&r->leg, &due->leg)))
+				due = r;
+		}
+		for (size_t k = 0; k < plan->nr_steps; k++) {
+			const struct step *s = &plan->step[k];
+
+			if (s->kind != PLAN_RETURN || s->member[0] != (int)i)
+				continue;
+			steps++;
+			CHECK(due && &facts.returning[s->returning] == due && !memcmp(s->uuid, due->leg.own, 16), "another one than the newest that may");
+		}
+		CHECK(steps == !!due, "%u disks, %d due", steps, !!due);
+		disks_returned += steps;
+	}
+}
+
+/* Never started, and told of when the time is over. */
+static void judge_rests(const struct plan *plan)
+{
+	for (size_t i = 0; i < facts.nr_rests; i++) {
+		const struct fact_rest *r = &rest[i];
+		bool due = r->rest.write_hole && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= r->appeared + facts.wait;
+		unsigned said = 0;
+
+		for (size_t k = 0; k < plan->nr_refusals; k++)
+			if (!memcmp(plan->refusal[k].uuid, r->stack_uuid, 16)) {
+				CHECK(plan->refusal[k].waiting == !late && plan->refusal[k].write_hole == late, "too early, or too late");
+				CHECK(!late || strstr(plan->refusal[k].text, "--accept-write-hole"), "no remedy");
+				said++;
+			}
+		CHECK(said == due, "told %u times", said);
+		CHECK(!due || late || (plan->again && plan->again <= r->appeared + facts.wait), "nobody looks again when the time has come");
+		holes_told += said && late;
 	}
 }
 
@@ -736,7 +872,7 @@ static void judge(const struct plan *plan)
 			taken_member[s->member[0]] = true;
 			continue;
 		}
-		if (s->kind == PLAN_NOTE)
+		if (s->kind == PLAN_NOTE || s->kind == PLAN_RETURN)
 			continue;
 		CHECK(!running(&facts, s->uuid, s->kind == PLAN_CACHE), "it runs already");
 		CHECK(!listed(facts.stopped, facts.nr_stopped, s->uuid), "it was stopped");
@@ -759,6 +895,8 @@ static void judge(const struct plan *plan)
 	judge_spares(plan);
 	judge_notes(plan);
 	judge_legs(plan);
+	judge_returns(plan);
+	judge_rests(plan);
 	for (size_t i = 0; i < nr_members; i++)
 		judge_refused(plan, &member[i]);
 	judge_warnings(plan);
@@ -798,9 +936,11 @@ static void settle(void)
 				member[s->member[0]].kind = LARDER_KIND_OTHER;
 			} else if (s->kind == PLAN_NOTE && chance(90))
 				member[s->member[0]].noted |= member[s->member[0]].lacks, member[s->member[0]].lost = 0, member[s->member[0]].few_errors = false;
+			else if (s->kind == PLAN_RETURN && chance(90))
+				returning[s->returning].now.held = UINT64_MAX;
 			else if (s->kind == PLAN_LEG && chance(90))
 				member[s->member[0]].runs = true;
-			else if (s->kind != PLAN_SPARE && s->kind != PLAN_NOTE && s->kind != PLAN_LEG && chance(90))
+			else if (!is_beside(s) && s->kind != PLAN_LEG && chance(90))
 				add_running(s->uuid, s->kind == PLAN_CACHE, s->name);
 			else
 				memcpy(failed[facts.nr_failed++], s->uuid, 16);
@@ -826,6 +966,8 @@ static void every_plan(void)
 	}
 	CHECK(spares_used > WORLDS / 200 && notes_made > WORLDS / 200, "%u spares, %u notes", spares_used, notes_made);
 	CHECK(legs_started > WORLDS / 200, "%u legs", legs_started);
+	CHECK(disks_returned > WORLDS / 200 && disks_left > WORLDS / 200 && holes_told > WORLDS / 200, "%u returned, %u left, %u holes", disks_returned, disks_left,
+	      holes_told);
 	CHECK(snapshots_started > WORLDS / 200 && snapshots_refused > WORLDS / 200, "%u snapshots, %u refused", snapshots_started, snapshots_refused);
 }
 
@@ -833,6 +975,7 @@ static void order_does_not_matter(void)
 {
 	for (unsigned i = 0; i < WORLDS / 3; i++) {
 		struct fact_member shuffled[MAX_MEMBERS];
+		struct fact_return turned[MAX_MEMBERS];
 		struct plan a, b;
 
 		make_world();
@@ -846,6 +989,9 @@ static void order_does_not_matter(void)
 			shuffled[with] = one;
 		}
 		facts.member = shuffled;
+		for (size_t k = 0; k < facts.nr_returning; k++)
+			turned[k] = returning[facts.nr_returning - 1 - k];
+		facts.returning = turned;
 		plan_make(&facts, &b);
 		CHECK(a.nr_steps == b.nr_steps && a.nr_refusals == b.nr_refusals && a.again == b.again, "another plan");
 		for (size_t k = 0; k < a.nr_steps; k++) {
@@ -853,6 +999,7 @@ static void order_does_not_matter(void)
 
 			CHECK(y && y->kind == x->kind && y->degraded == x->degraded && !strcmp(y->name, x->name) && y->sectors == x->sectors &&
 				      y->number == x->number, "another step");
+			CHECK(x->kind != PLAN_RETURN || returning[x->returning].path == turned[y->returning].path, "another disk");
 			for (uint32_t p = 0; p < SNAPSHOTS_MAX; p++)
 				CHECK((x->store[p] < 0) == (y->store[p] < 0) &&
 					      (x->store[p] < 0 || member[x->store[p]].path == shuffled[y->store[p]].path), "another store");

@@ -263,10 +263,10 @@ def test_leg_that_had_left(disks):
     larder("drop", "data", hdd1)
     load.check()
     larder("stop", "data")
-    hdd1.heal()
     larder("start", "data", "--degraded")  # on the good one: it does not refuse itself
     load.check()
     larder("stop", "data")
+    hdd1.heal()  # earlier, and it would be taken back
     kill(hdd0)
     refused(UNSAFE, ["start", "data", "--degraded"], "have seen", f"LOST with larder start data --discard-newer {uuid}")
     refused(UNSAFE, ["start", "data", "--degraded", "--discard-newer", "11111111-2222-4333-8444-555555555555"], uuid)

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the superblocks of an md array's disks (metadata 1.2) say, and what follows from it: pure, without a device.
+ *
+ * Who is newer than whom is said by the number of events, which md raises on all disks that an array has with each that it loses.  It does not say that
+ * two disks are of one history: each half of a mirror may have run without the other.  So a disk counts only where none of those that the array has
+ * now is one that it knew to be gone.
+ */
+#ifndef LARDER_MD_LEG_H
+#define LARDER_MD_LEG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MD_SUPER_BYTES 4096
+#define MD_PLACES_MAX 64 /* of which a bit is kept here */
+#define MD_ROLE_SPARE (-1)
+#define MD_ROLE_NONE (-2) /* failed, a journal, or beyond what is kept */
+
+struct md_leg {
+	uint8_t array[16], own[16]; /* UUIDs */
+	uint64_t events;
+	uint64_t holds; /* places that have a disk, as this one knows it; bit by bit */
+	int place; /* its own, or MD_ROLE_SPARE, MD_ROLE_NONE */
+	int level;
+	uint32_t places;
+	bool partial; /* it is being rebuilt, or takes the place of another one */
+	bool dirty; /* the array was written to, or is not in sync yet: parity, or mirrors, may differ */
+	bool logged; /* by a partial parity log, or a journal, which ends that at the start */
+	bool reshaped; /* its shape is being changed */
+};
+
+/* False: there is none. */
+bool md_leg_decode(const void *super, struct md_leg *leg);
+
+/* An array that runs. */
+struct md_now {
+	uint64_t events;
+	uint64_t whole, held; /* places with all that belongs there; with any disk */
+	uint32_t places;
+	int level;
+};
+
+/* May a disk that it does not have, with a superblock of it, become one of its disks? */
+enum md_return {
+	MD_RETURN_UNNEEDED, /* its place is held */
+	MD_RETURN_TAKE, /* it has nothing that the array has not */
+	MD_RETURN_NEWER,
+	MD_RETURN_APART, /* it was in the array without a disk that this has now */
+	MD_RETURN_NO_DISK, /* it failed as md itself notes on it, or is a journal */
+	MD_RETURN_RESHAPED,
+};
+
+enum md_return md_return(const struct md_leg *leg, const struct md_now *now);
+/* Why it is left; NULL: it is taken, or not needed. */
+const char *md_return_reason(enum md_return verdict);
+/* Of two that may return the first one is taken first: it knows of the other, and may not be known to that. */
+bool md_return_before(const struct md_leg *a, const struct md_leg *b);
+
+/* What is here of an array that does not run. */
+struct md_rest {
+	uint32_t places, missing; /* of these without a disk that is whole, and as new as the newest */
+	uint64_t fresh; /* which of the legs given are such disks; bit by bit */
+	/*
+	 * It can start, with parity that may be wrong: it was written to when it was cut off, or its disks, and a disk is missing whose content would be computed
+	 * from that parity.
+	 */
+	bool write_hole;
+};
+/* Of at most 64 legs of one array. */
+void md_rest(const struct md_leg *legs, size_t number, struct md_rest *rest);
+
+#endif

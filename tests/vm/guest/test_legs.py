@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Disks of an array that are unplugged and return; arrays that were cut off, and lack a disk."""
+
+import os
+from pathlib import Path
+
+import pytest
+from lib import command, members, simdisk
+from lib.larder import wait_for
+from lib.members import Larderd, settle
+from lib.scsi_disks import scsi_disks
+from lib.sets import kill
+from lib.stacks import (
+    DEGRADED,
+    DONE,
+    FAILED,
+    MOUNTED,
+    UNSAFE,
+    USAGE,
+    arrays,
+    check,
+    larder,
+    listed,
+    prepare,
+    refused,
+    release,
+    rows,
+    write,
+)
+
+MB = 96
+OTHER = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def udevd():
+    """Before there are disks, as on any machine."""
+    with members.udevd():
+        yield
+
+
+@pytest.fixture
+def ssds(make_disk, monkeypatch, kernel_log):
+    for module in ("raid456", "raid10", "raid0"):
+        if command.run("modprobe", module, check=False).returncode:
+            pytest.skip(f"this kernel has no {module}")
+    kernel_log.expect("md/raid|md:|md[0-9]|sd |scsi|Buffer I/O|I/O error")
+    for given in prepare(make_disk, monkeypatch, kernel_log):
+        yield given[:2]
+
+
+@pytest.fixture
+def hdds(ssds):
+    with scsi_disks(3, MB) as disks:
+        yield disks
+        release()
+
+
+def words(ssds, hdds, level="1", mode="writearound"):
+    """What is read comes from the disks."""
+    made = ["create", "data", *(w for d in hdds for w in ("--backing", d)), "--raid", level]
+    return [*made, "--cache", ssds[0], "--cache", ssds[1], "--mode", mode, "--mkfs", "ext4", "--mount", MOUNTED]
+
+
+def state():
+    return rows()["array"]["state"]
+
+
+def whole():
+    wait_for(lambda: state() == "active", 300, "the array to be whole")
+
+
+def array():
+    return Path("/sys/block") / Path(arrays()[0]).name / "md"
+
+
+def unplug(disk):
+    """And md sees it."""
+    disk.unplug()
+    command.run("sync")
+    wait_for(lambda: (array() / "degraded").read_text() != "0\n", 120, "the array to see it")
+
+
+def only(*disks):
+    """Stopped, and started on these alone: what is read is theirs."""
+    larder("stop", "data")
+    for disk in disks:
+        disk.unplug()
+    larder("start", "data", "--degraded")
+
+
+@pytest.mark.limit(900)
+def test_leg_returns(ssds, hdds):
+    """By its bitmap, whatever md still keeps of it; then newer than an array that ran without it: it is left, in either order."""
+    hdd0, hdd1, _ = hdds
+    larder(*words(ssds, hdds[:2]))
+    whole()
+    write(0)
+    unplug(hdd1)
+    write(1)
+    hdd1.plug()
+    assert state() == "degraded"
+    assert f"{hdd1} is taken back into its array, and gets what it lacks" in larder("start", "data", "--take-back", hdd1).stdout
+    whole()
+    assert hdd1.written() < 80 << 20, "all of it was copied: a bit of the bitmap is 64 MiB"
+    assert larder("status", "data").returncode == DONE
+    assert "failed" not in [r["state"] for r in listed()]
+    only(hdd0)
+    check([0, 1])
+
+    # hdd1 ran alone: it has what hdd0 has not
+    write(2)
+    hdd0.plug()
+    larder("start", "data")
+    whole()
+    larder("stop", "data")
+
+    # each ran without the other one
+    hdd1.unplug()
+    larder("start", "data", "--degraded")
+    write(3)
+    larder("stop", "data")
+    hdd0.unplug()
+    hdd1.plug()
+    uuid = rows()["stack"]["uuid"]
+    larder("start", "data", "--degraded", "--discard-newer", uuid)
+    check([0, 1, 2])
+    for _ in range(2):
+        hdd0.plug()
+        refused(UNSAFE, ["start", "data", "--take-back", hdd0], hdd0, "larder replace data")
+        assert state() == "degraded" and {r["device"]: r["state"] for r in listed()}[str(hdd0)] == "left"
+        larder("stop", "data")
+        larder("start", "data", "--degraded")
+        check([0, 1, 2])
+        hdd0.unplug()
+
+
+@pytest.mark.limit(900)
+def test_leg_of_raid_5_returns(ssds, hdds):
+    """It has no bitmap: rebuilt in full."""
+    larder(*words(ssds, hdds, "5"))
+    whole()
+    write(0)
+    unplug(hdds[1])
+    write(1)
+    hdds[1].plug()
+    assert "all is copied to it" in larder("start", "data").stdout
+    whole()
+    only(hdds[2])
+    check([0, 1])
+
+
+@pytest.mark.limit(900)
+def test_leg_returns_beside_larderd(udevd, ssds, hdds):
+    """larderd takes it back, where mdadm's rules for udev do not; not one that somebody took out while it was here."""
+    hdd0, hdd1, _ = hdds
+    larder(*words(ssds, hdds[:2]))
+    whole()
+    unplug(hdd1)
+    write(0)
+    hdd1.plug()
+    settle()
+    assert state() == "degraded", "mdadm --incremental does it now"
+    hdd1.unplug()
+    larderd = Larderd().start()
+    try:
+        hdd1.plug()
+        larderd.wait_said(str(hdd1), "is taken back into the array of the stack data")
+        whole()
+        command.run("mdadm", arrays()[0], "--fail", hdd1, "--remove", hdd1)
+        larderd.wait_said(str(hdd1), "was taken out of the array of the stack data while it was here")
+        assert state() == "degraded"
+        hdd1.unplug()
+        hdd1.plug()
+        whole()
+    finally:
+        larderd.stop()
+    only(hdd0)
+    check([0])
+
+
+def cut_off(disks, seed):
+    """While the array is written to."""
+    simdisk.power_cut(mode="random", seed=seed, after=60, ops="write")
+    try:
+        for number in range(100, 2000):
+            write(number, os.urandom(40000))
+    except OSError:
+        pass
+    simdisk.wait_power_off(disks[0])
+    release()
+    simdisk.power_up()
+
+
+@pytest.mark.limit(1200)
+def test_write_hole(ssds, make_disk, kernel_log, seed):
+    """RAID 6 that was cut off, and lacks a disk: by a word that names it; all there, or RAID 5 with its log: without one."""
+    hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=1) for i in range(4)]
+    larder(*words(ssds, hdds, "6", "writethrough"))
+    whole()
+    write(0)
+    uuid = rows()["stack"]["uuid"]
+    cut_off([*ssds, *hdds], seed)
+    kill(hdds[3])
+    told = ("array", "lacks 1 of its 4 disks", "may be wrong", f"larder start data --degraded --accept-write-hole {uuid}")
+    refused(UNSAFE, ["start", "data", "--degraded"], *told)
+    assert not arrays()
+    refused(UNSAFE, ["start", "data", "--degraded", "--accept-write-hole", OTHER], uuid)
+    refused(USAGE, ["start", "data", "--accept-write-hole", uuid], "--degraded")
+    said = larder("start", "data", "--degraded", "--accept-write-hole", uuid)
+    assert "parity that may be wrong" in said.stderr
+    check([0])
+    assert "1 of 4 disks missing" in larder("status", "data", code=DEGRADED).stdout
+    hdds[3].heal()
+    larder("start", "data")
+    whole()
+    cut_off([*ssds, *hdds], seed + 1)
+    larder("start", "data")  # with all of its disks md makes parity anew
+    check([0])
+    uuid = rows()["stack"]["uuid"]
+    larder("remove", "data", "--discard-data", uuid)
+
+    larder(*words(ssds, hdds[:3], "5", "writethrough"))
+    whole()
+    write(0)
+    cut_off([*ssds, *hdds], seed + 2)
+    kill(hdds[1])
+    larder("start", "data", "--degraded")
+    check([0])
+    hdds[1].heal()
+
+
+@pytest.mark.limit(1200)
+def test_levels(ssds, make_disk):
+    """Made, stopped, started; and without as many disks as each can do without."""
+    hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=1) for i in range(4)]
+    for level, spared in (("0", []), ("10", [hdds[1], hdds[2]]), ("6", [hdds[0], hdds[3]])):
+        said = larder(*words(ssds, hdds, level), "--dry-run").stdout
+        assert ("has no log" in said) == (level == "6"), said
+        larder(*words(ssds, hdds, level))
+        assert rows()["array"]["type"] == f"raid{level}"
+        whole()
+        write(0)
+        larder("stop", "data")
+        larder("start", "data")
+        check([0])
+        larder("stop", "data")
+        for disk in spared or [hdds[0]]:
+            kill(disk)
+        run = larder("start", "data", code=None)
+        assert run.returncode in (FAILED, UNSAFE) and not arrays(), run.stderr
+        if spared:
+            larder("start", "data", "--degraded")
+            check([0])
+            larder("stop", "data")
+        for disk in spared or [hdds[0]]:
+            disk.heal()
+        larder("start", "data", *(["--degraded"] if spared else []))
+        whole()
+        check([0])
+        larder("remove", "data", "--discard-data", rows()["stack"]["uuid"])
