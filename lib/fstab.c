@@ -40,6 +40,27 @@ struct change {
 	unsigned flags;
 };
 
+/* Is the mark one of its options?  Anywhere else it is somebody's remark. */
+static bool is_marked(const char *line, const char *mark)
+{
+	const char *at = line + strspn(line, " \t");
+	size_t length;
+
+	if (*at == '#')
+		return false;
+	for (int fields = 3; fields; fields--) {
+		at += strcspn(at, " \t\n");
+		at += strspn(at, " \t");
+	}
+	for (;; at += length + 1) {
+		length = strcspn(at, ", \t\n");
+		if (length == strlen(mark) && !memcmp(at, mark, length))
+			return true;
+		if (at[length] != ',')
+			return false;
+	}
+}
+
 /* All lines of from but the marked one, of which the source may change.  Returns 0 or -errno: then some are missing. */
 static int copy_others(FILE *from, FILE *to, const struct change *change)
 {
@@ -49,7 +70,7 @@ static int copy_others(FILE *from, FILE *to, const struct change *change)
 
 	errno = 0;
 	while ((length = getline(&line, &room, from)) > 0) {
-		bool marked = strstr(line, change->mark) && line[strspn(line, " \t")] != '#';
+		bool marked = is_marked(line, change->mark);
 		size_t skip = marked ? strspn(line, " \t") : 0;
 
 		if (marked && (change->type || !change->source))
@@ -95,7 +116,7 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 		fprintf(to, " %s %s%sx-systemd.device-timeout=0,%s 0 %d\n", change->type, change->flags & FSTAB_ESSENTIAL ? "" : "nofail,",
 			change->flags & FSTAB_REMOTE ? "_netdev," : "", change->mark, strcmp(change->type, "ext4") ? 0 : 2);
 	}
-	good = !fflush(to) && !fsync(fileno(to));
+	good = !fflush(to) && !ferror(to) && !fsync(fileno(to));
 	good = !fclose(to) && good;
 	good = good && !rename(next, path);
 	return good ? sync_directory_of(path) : errno ? -errno : -EIO;
