@@ -34,6 +34,8 @@
 #define MD_PARTIAL (2u | 16u) /* features: it is being rebuilt; it takes the place of another */
 #define MD_ROLE_MAX 0xfffcu /* above it: spare, failed, journal */
 
+#define MD_PLACES_MAX ((4096 - 256) / 2) /* of an array */
+
 struct md_super { /* the beginning of it */
 	uint32_t magic, version, features, pad;
 	uint8_t uuid[16];
@@ -43,7 +45,7 @@ struct md_super { /* the beginning of it */
 	uint32_t number, corrected; /* of this disk, in roles */
 	uint8_t own[16];
 	uint8_t more[72];
-	uint16_t roles[(4096 - 256) / 2];
+	uint16_t roles[MD_PLACES_MAX];
 };
 
 _Static_assert(offsetof(struct md_super, places) == 92 && offsetof(struct md_super, number) == 160 &&
@@ -112,7 +114,7 @@ bool md_leg_settled(const char *path, const uint8_t uuid[16])
 	struct md_super *super = read_super(path, true, &number, &readable);
 	uint32_t own = super ? le32toh(super->number) : 0;
 	bool settled = super && !memcmp(super->uuid, uuid, 16) && !(le32toh(super->features) & MD_PARTIAL) &&
-		       own < sizeof(super->roles) / sizeof(super->roles[0]) && le16toh(super->roles[own]) <= MD_ROLE_MAX;
+		       own < MD_PLACES_MAX && le16toh(super->roles[own]) <= MD_ROLE_MAX;
 
 	free(super);
 	return settled;
@@ -252,10 +254,17 @@ static unsigned attribute(dev_t device, const char *name)
 	return device_attribute(device, name, text, sizeof(text)) ? (unsigned)strtoul(text, NULL, 10) : 0;
 }
 
+static unsigned places_of(dev_t device)
+{
+	unsigned places = attribute(device, "md/raid_disks");
+
+	return places < MD_PLACES_MAX ? places : MD_PLACES_MAX;
+}
+
 /* What is failed, or not there: of each place the directory that md has of it. */
 uint64_t md_lacks(dev_t device)
 {
-	unsigned places = attribute(device, "md/raid_disks");
+	unsigned places = places_of(device);
 	char name[64], text[64];
 	uint64_t lacks = 0;
 
@@ -333,7 +342,7 @@ bool md_disks(dev_t device, struct md_disks *disks)
 	struct dirent *entry;
 	DIR *dir;
 
-	*disks = (struct md_disks){ .places = attribute(device, "md/raid_disks") };
+	*disks = (struct md_disks){ .places = places_of(device) };
 	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/md", major(device), minor(device));
 	dir = opendir(path);
 	if (!dir)
@@ -347,13 +356,13 @@ bool md_disks(dev_t device, struct md_disks *disks)
 	disks->frozen = device_attribute(device, "md/sync_action", text, sizeof(text)) && !strcmp(text, "frozen");
 	disks->idle = disks->frozen || !strcmp(text, "idle");
 	if (device_attribute(device, "md/sync_completed", text, sizeof(text)) && sscanf(text, "%llu / %llu", &done, &all) == 2 && all)
-		disks->percent = (unsigned)(done * 100 / all);
+		disks->percent = done < all ? (unsigned)((double)done * 100 / (double)all) : 100;
 	return true;
 }
 
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
 {
-	unsigned places = attribute(device, "md/raid_disks");
+	unsigned places = places_of(device);
 	char name[64], text[64];
 
 	if (!device_attribute(device, "md/component_size", text, sizeof(text)))
@@ -375,7 +384,7 @@ bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
 			*room = (all - offset) * 512;
 	}
 	/* md leaves what is less than a chunk, or 64 KiB of a bitmap's, at the end */
-	if (*room != UINT64_MAX && *room - *now < (1u << 20))
+	if (*room != UINT64_MAX && (*room < *now || *room - *now < (1u << 20)))
 		*room = *now;
 	return *room != UINT64_MAX;
 }
