@@ -310,8 +310,8 @@ static void look_at(dev_t array, const char *entry, struct md_disks *disks)
 	if (!device_attribute(array, name, state, sizeof(state)))
 		return;
 	snprintf(name, sizeof(name), "md/dev-%s/slot", disk->name);
-	if (device_attribute(array, name, text, sizeof(text)))
-		sscanf(text, "%d", &disk->place);
+	if (!device_attribute(array, name, text, sizeof(text)) || sscanf(text, "%d", &disk->place) != 1 || disk->place < 0)
+		disk->place = -1; /* "none" */
 	snprintf(name, sizeof(name), "md/dev-%s/block/dev", disk->name);
 	if (device_attribute(array, name, text, sizeof(text)) && sscanf(text, "%u:%u", &high, &low) == 2) {
 		disk->number = makedev(high, low);

@@ -101,10 +101,28 @@ static void places(void)
 	CHECK(md_leg_room(1, &now, &room) && room == now, "%llu", (u64)room);
 }
 
+static void disks(void)
+{
+	static const char *const slots[] = { "none", "3", "-7", "" };
+	struct md_disks found = { 0 };
+
+	memset(files, 0, sizeof(files));
+	files[0].name = "md/dev-sdb/state";
+	files[0].text = "spare";
+	files[1].name = "md/dev-sdb/slot";
+	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
+		files[1].text = slots[i];
+		look_at(1, "dev-sdb", &found);
+		CHECK(found.number == i + 1 && found.disk[i].place == (i == 1 ? 3 : -1), "%s: %d", slots[i], found.disk[i].place);
+		CHECK(found.disk[i].role == (i == 1 ? MD_REBUILT : MD_SPARE), "%s", slots[i]);
+	}
+}
+
 int main(void)
 {
 	run_test("snapshots", snapshots);
 	run_test("integrity", integrity);
 	run_test("places", places);
+	run_test("disks", disks);
 	return 0;
 }
