@@ -17,8 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	/* as the kernel has it: a record each read() */
 	must(!socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), "a socket");
 	for (record = all; record < all + size; record += strlen(record) + 1)
-		if (*record)
-			must(write(ends[1], record, strlen(record)) > 0, "room");
+		if (*record && write(ends[1], record, strlen(record)) < 0)
+			size = (size_t)(record - all); /* so many have no room */
 	close(ends[1]);
 	reason = kernellog_reason(ends[0]);
 	if (reason) {

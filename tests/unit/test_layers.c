@@ -12,7 +12,6 @@
 #include "../../lib/message.c"
 #include "../../lib/fieldtext.c"
 #include "../../lib/cow.c"
-#undef TARGET
 #include "../../lib/integrity.c"
 #include "../../lib/md.c"
 
