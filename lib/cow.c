@@ -230,8 +230,8 @@ void cow_status(const char *volume, const char *snapshot, struct cow_status *sta
 	*status = (struct cow_status){ COW_ABSENT, 0, 0 };
 	if (mapped_status(name, COW_SNAPSHOT, text, sizeof(text))) {
 		status->state = !strcmp(text, "Overflow") ? COW_OVERFLOW : COW_INVALID;
-		if (sscanf(text, "%" SCNu64 "/%" SCNu64, &used, &total) == 2)
-			*status = (struct cow_status){ COW_VALID, used << LARDER_SECTOR_SHIFT, total << LARDER_SECTOR_SHIFT };
+		if (sscanf(text, "%" SCNu64 "/%" SCNu64, &used, &total) == 2 && total <= UINT64_MAX >> LARDER_SECTOR_SHIFT)
+			*status = (struct cow_status){ COW_VALID, (used < total ? used : total) << LARDER_SECTOR_SHIFT, total << LARDER_SECTOR_SHIFT };
 	}
 	free(name);
 }

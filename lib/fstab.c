@@ -48,11 +48,6 @@ struct change {
 	enum waits waits; /* does a boot? */
 };
 
-static bool is_marked(const char *line, const char *mark)
-{
-	return strstr(line, mark) && line[strspn(line, " \t")] != '#';
-}
-
 /* The field that line begins with, behind the blanks in front of it, which are put; *line is behind it then. */
 static char *take_field(char **line, FILE *to)
 {
@@ -100,6 +95,27 @@ static void put_changed(FILE *to, char *line, const struct change *change)
 	free(directory);
 	free(type);
 	free(options);
+}
+
+/* Is the mark one of its options?  Anywhere else it is somebody's remark. */
+static bool is_marked(const char *line, const char *mark)
+{
+	const char *at = line + strspn(line, " \t");
+	size_t length;
+
+	if (*at == '#')
+		return false;
+	for (int fields = 3; fields; fields--) {
+		at += strcspn(at, " \t\n");
+		at += strspn(at, " \t");
+	}
+	for (;; at += length + 1) {
+		length = strcspn(at, ", \t\n");
+		if (length == strlen(mark) && !memcmp(at, mark, length))
+			return true;
+		if (at[length] != ',')
+			return false;
+	}
 }
 
 /* All lines of from but the marked one, which may change.  Returns 0 or -errno: then some are missing. */
@@ -156,7 +172,7 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 		fprintf(to, " %s %s%sx-systemd.device-timeout=0,%s 0 %d\n", change->type, change->flags & FSTAB_ESSENTIAL ? "" : "nofail,",
 			change->flags & FSTAB_REMOTE ? "_netdev," : "", change->mark, strcmp(change->type, "ext4") ? 0 : 2);
 	}
-	good = !fflush(to) && !fsync(fileno(to));
+	good = !fflush(to) && !ferror(to) && !fsync(fileno(to));
 	good = !fclose(to) && good;
 	good = good && !rename(next, path);
 	return good ? sync_directory_of(path) : errno ? -errno : -EIO;

@@ -278,6 +278,8 @@ bool leg_status(const uint8_t leg[16], struct leg_status *status)
 
 	if (there)
 		status->computed = !strcmp(computed, "-") ? status->sectors : strtoull(computed, NULL, 10);
+	if (there && status->computed > status->sectors)
+		status->computed = status->sectors;
 	free(name);
 	return there;
 }

@@ -23,6 +23,7 @@
 #include "program.h"
 
 #define MD_OFFSET 4096u
+#define MD_ROLES_MAX ((4096 - 256) / 2) /* of a superblock: no array has more places */
 #define MD_HEAD	  (16u << 20) /* of a disk: what 1.2 takes at most before the data of a small array begin */
 #define MD_HEADROOM (128u << 20) /* of a large one: a 1024th of it, and no more than this, to be reshaped into */
 #define MD_ROUNDED  (4u << 20) /* superblock, bitmap, and what is less than a chunk */
@@ -235,10 +236,17 @@ static unsigned attribute(dev_t device, const char *name)
 	return device_attribute(device, name, text, sizeof(text)) ? (unsigned)strtoul(text, NULL, 10) : 0;
 }
 
+static unsigned places_of(dev_t device)
+{
+	unsigned places = attribute(device, "md/raid_disks");
+
+	return places < MD_ROLES_MAX ? places : MD_ROLES_MAX;
+}
+
 /* What is failed, or not there: of each place the directory that md has of it. */
 uint64_t md_lacks(dev_t device)
 {
-	unsigned places = attribute(device, "md/raid_disks");
+	unsigned places = places_of(device);
 	char name[64], text[64];
 	uint64_t lacks = 0;
 
@@ -284,8 +292,8 @@ static void look_at(dev_t array, const char *entry, struct md_disks *disks)
 	if (!device_attribute(array, name, state, sizeof(state)))
 		return;
 	snprintf(name, sizeof(name), "md/dev-%s/slot", disk->name);
-	if (device_attribute(array, name, text, sizeof(text)))
-		sscanf(text, "%d", &disk->place);
+	if (!device_attribute(array, name, text, sizeof(text)) || sscanf(text, "%d", &disk->place) != 1 || disk->place < 0)
+		disk->place = -1; /* "none" */
 	snprintf(name, sizeof(name), "md/dev-%s/block/dev", disk->name);
 	if (device_attribute(array, name, text, sizeof(text)) && sscanf(text, "%u:%u", &high, &low) == 2) {
 		disk->number = makedev(high, low);
@@ -316,7 +324,7 @@ bool md_disks(dev_t device, struct md_disks *disks)
 	struct dirent *entry;
 	DIR *dir;
 
-	*disks = (struct md_disks){ .places = attribute(device, "md/raid_disks") };
+	*disks = (struct md_disks){ .places = places_of(device) };
 	snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/md", major(device), minor(device));
 	dir = opendir(path);
 	if (!dir)
@@ -330,7 +338,7 @@ bool md_disks(dev_t device, struct md_disks *disks)
 	disks->frozen = device_attribute(device, "md/sync_action", text, sizeof(text)) && !strcmp(text, "frozen");
 	disks->idle = disks->frozen || !strcmp(text, "idle");
 	if (device_attribute(device, "md/sync_completed", text, sizeof(text)) && sscanf(text, "%llu / %llu", &done, &all) == 2 && all)
-		disks->percent = (unsigned)(done * 100 / all);
+		disks->percent = done < all ? (unsigned)((double)done * 100 / (double)all) : 100;
 	return true;
 }
 
@@ -363,7 +371,7 @@ void md_now(const struct md_array *array, const struct md_disks *disks, struct m
 
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
 {
-	unsigned places = attribute(device, "md/raid_disks");
+	unsigned places = places_of(device);
 	char name[64], text[64];
 
 	if (!device_attribute(device, "md/component_size", text, sizeof(text)))
@@ -385,7 +393,7 @@ bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
 			*room = (all - offset) * 512;
 	}
 	/* md leaves what is less than a chunk, or 64 KiB of a bitmap's, at the end */
-	if (*room != UINT64_MAX && *room - *now < (1u << 20))
+	if (*room != UINT64_MAX && (*room < *now || *room - *now < (1u << 20)))
 		*room = *now;
 	return *room != UINT64_MAX;
 }

@@ -10,39 +10,60 @@ FILE *mounts_open(void)
 	return fopen("/proc/self/mountinfo", "re");
 }
 
-/* Spaces and the like are octal there. */
+/* Spaces and the like are octal there.  In place. */
 static void decode(char *text)
 {
 	const char *from = text;
 
-	for (;; text++) {
-		unsigned code;
+	do {
+		unsigned code = 0, digits = 0;
 
-		if (*from == '\\' && sscanf(from + 1, "%3o", &code) == 1) {
+		while (*from == '\\' && digits < 3 && from[digits + 1] >= '0' && from[digits + 1] <= '7')
+			code = code * 8 + (unsigned)(from[++digits] - '0');
+		if (digits == 3 && code && code <= 0xff) {
 			*text = (char)code;
 			from += 4;
-		} else if (!(*text = *from++)) {
-			break;
+		} else {
+			*text = *from++;
 		}
-	}
+	} while (*text++);
+}
+
+/* The next word of the line.  False: there is none, or it has no room. */
+static bool take_word(char **rest, char *to, size_t size)
+{
+	char *word = strsep(rest, " \n");
+
+	if (!word)
+		return false;
+	decode(word);
+	return snprintf(to, size, "%s", word) < (int)size;
+}
+
+static bool parse(char *line, struct mount *mount)
+{
+	char *rest, *word;
+	int length = 0;
+
+	if (sscanf(line, "%u %u %u:%u %n", &mount->id, &mount->parent, &mount->high, &mount->low, &length) != 4 || !length)
+		return false;
+	rest = line + length;
+	if (!take_word(&rest, mount->root, sizeof(mount->root)) || !take_word(&rest, mount->point, sizeof(mount->point)))
+		return false;
+	do /* options, and fields of which there may be more one day */
+		word = strsep(&rest, " \n");
+	while (word && strcmp(word, "-") != 0);
+	return word && take_word(&rest, mount->type, sizeof(mount->type)) && take_word(&rest, mount->source, sizeof(mount->source));
 }
 
 bool mounts_next(FILE *file, struct mount *mount)
 {
-	char *line = NULL, *at;
+	char *line = NULL;
 	size_t room = 0;
 	bool good = false;
 
-	while (!good && getline(&line, &room, file) > 0) {
-		at = strstr(line, " - ");
-		good = at &&
-		       sscanf(line, "%u %u %u:%u %4095s %4095s", &mount->id, &mount->parent, &mount->high, &mount->low, mount->root, mount->point) == 6 &&
-		       sscanf(at, " - %31s %4095s", mount->type, mount->source) == 2;
-	}
+	while (!good && getline(&line, &room, file) > 0)
+		good = parse(line, mount);
 	free(line);
-	if (good) {
-		decode(mount->root);
-		decode(mount->point);
-	}
 	return good;
 }

@@ -9,19 +9,26 @@
 
 #include "redact.h"
 
-void redact_text(const char *line, FILE *to)
+static void put(const char *text, size_t length, FILE *to)
 {
-	while (*line) {
-		size_t digits = 0;
+	while (length) {
+		size_t digits = 0, part;
 
-		while (isxdigit((unsigned char)line[digits]))
+		while (digits < length && isxdigit((unsigned char)text[digits]))
 			digits++;
+		part = digits ? digits : 1;
 		if (digits >= REDACT_DIGITS)
 			fprintf(to, "(%zu hexadecimal digits left out)", digits);
 		else
-			fwrite(line, 1, digits ? digits : 1, to);
-		line += digits ? digits : 1;
+			fwrite(text, 1, part, to);
+		text += part;
+		length -= part;
 	}
+}
+
+void redact_text(const char *line, FILE *to)
+{
+	put(line, strlen(line), to);
 	putc('\n', to);
 }
 
@@ -61,11 +68,13 @@ void redact_table(const char *line, FILE *to)
 		redact_text(line, to);
 		return;
 	}
-	fwrite(line, 1, (size_t)(target - line) + length, to);
+	put(line, (size_t)(target - line) + length, to);
 	rest = behind(target, 1);
 	key = length == strlen("crypt") && !memcmp(target, "crypt", length) && rest ? behind(rest, 1) : NULL;
 	if (key) {
-		fprintf(to, " %.*s(key left out)", (int)(key - rest), rest);
+		putc(' ', to);
+		put(rest, (size_t)(key - rest), to);
+		fputs("(key left out)", to);
 		redact_text(key + strcspn(key, " "), to);
 	} else {
 		fputs(rest ? " (arguments left out)\n" : "\n", to);

@@ -31,7 +31,7 @@ static bool parse_target(char *text, struct mapped *mapped)
 }
 
 /* "name: start sectors target status"; a name may hold anything, ": " too.  False: it is no such line, or of another target. */
-static bool parse_line(const char *line, struct mapped *mapped)
+static bool parse_line(char *line, struct mapped *mapped)
 {
 	for (char *colon = strstr(line, ": "); colon && colon - line < DM_NAME_MAX; colon = strstr(colon + 1, ": ")) {
 		*mapped = (struct mapped){ 0 };
@@ -83,7 +83,7 @@ const char *snapshot_name(const struct mapped_list *list, const struct mapped *m
 {
 	const char *name = mapped->name + strlen(CACHE_PREFIX);
 
-	if (!mapped->cache || strncmp(mapped->name, CACHE_PREFIX, strlen(CACHE_PREFIX)))
+	if (!mapped->cache || strncmp(mapped->name, CACHE_PREFIX, strlen(CACHE_PREFIX)) || !*name)
 		return mapped->name;
 	for (size_t i = 0; i < list->number; i++)
 		if (list->mapped[i].cache && !strcmp(list->mapped[i].name, name))

@@ -93,6 +93,24 @@ static const struct argument *find(const struct argument *arguments, int code)
 	return arguments;
 }
 
+/* Of letters the word is not behind getopt before the last one is. */
+static const char *refused_word(int argc, char **argv)
+{
+	const char *next = optind < argc ? argv[optind] : "";
+	bool letter = optopt && optopt < FIRST_CODE;
+
+	return letter && next[0] == '-' && next[1] != '-' && strchr(next, optopt) ? next : argv[optind - 1];
+}
+
+static void complain_of_option(int argc, char **argv, const char *usage)
+{
+	const char *word = refused_word(argc, argv);
+	/* --help has a letter's code */
+	bool known = optopt >= FIRST_CODE || (optopt == 'h' && !strncmp(word, "--", 2));
+
+	complain(LARDER_USAGE, "%s: %s; usage: %s", word, known ? "takes no value" : "no such option", usage);
+}
+
 /* Set by arguments_complete(). */
 static struct {
 	const char *before, *current;
@@ -147,7 +165,7 @@ bool arguments_parse(int argc, char **argv, const char *usage, const struct argu
 	}
 	make_options(arguments, options, letters);
 	opterr = 0;
-	optind = 1;
+	optind = 0; /* for glibc: it forgets where it was in the middle of a word */
 	*result = LARDER_USAGE;
 	while ((code = getopt_long(argc, argv, letters, options, NULL)) != -1) {
 		switch (code) {
@@ -156,7 +174,7 @@ bool arguments_parse(int argc, char **argv, const char *usage, const struct argu
 			*result = LARDER_DONE;
 			return false;
 		case '?':
-			complain(LARDER_USAGE, "%s: no such option; usage: %s", argv[optind - 1], usage);
+			complain_of_option(argc, argv, usage);
 			return false;
 		case ':':
 			complain(LARDER_USAGE, "%s: its value is missing; usage: %s", argv[optind - 1], usage);

@@ -66,7 +66,7 @@ static const char *short_name(const struct mapped *m)
 {
 	size_t prefix = strlen(CACHE_PREFIX);
 
-	return m->cache && !strncmp(m->name, CACHE_PREFIX, prefix) ? m->name + prefix : m->name;
+	return m->cache && !strncmp(m->name, CACHE_PREFIX, prefix) && m->name[prefix] ? m->name + prefix : m->name;
 }
 
 static void set_cache_name(struct listing *l, const uint8_t uuid[16])

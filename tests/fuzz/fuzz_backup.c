@@ -11,18 +11,9 @@
 
 #include "backup.h"
 #include "crc32c.h"
+#include "input.h"
 
 #define CRC_AT (sizeof("larder metadata backup\nversion: 1\ncrc: ") - 1)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool good, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "fuzz_backup: broken: %s\n", what);
-	abort();
-}
 
 static void seal(uint8_t *file, size_t bytes)
 {

@@ -9,20 +9,11 @@
 
 #include "../../daemon/conf.h"
 #include "../../lib/superblock.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "input.h"
 
 struct said {
 	unsigned lines, number;
 };
-
-static void must(bool good, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "fuzz_conf: broken: %s\n", what);
-	abort();
-}
 
 static void say(const char *line, void *data)
 {

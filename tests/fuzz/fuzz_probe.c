@@ -17,10 +17,9 @@
 #include <unistd.h>
 
 #include "device.h"
+#include "input.h"
 #include "superblock.h"
 #include "udev_properties.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct sample {
 	const char *name;
@@ -29,14 +28,6 @@ static struct sample {
 	int memory;
 	char path[64];
 } samples[] = { { .name = "ssd" }, { .name = "hdd" } };
-
-static void must(bool good, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "fuzz_probe: broken: %s\n", what);
-	abort();
-}
 
 static void begin(void)
 {

@@ -9,17 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "stack.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool good, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "fuzz_stack: broken: %s\n", what);
-	abort();
-}
 
 static void check(const struct stack *s)
 {

@@ -9,18 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "metrics.h"
 #include "status.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool good, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "fuzz_status: broken: %s\n", what);
-	abort();
-}
 
 struct seen {
 	const char *status;

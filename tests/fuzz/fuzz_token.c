@@ -5,8 +5,7 @@
  * shown or handed on of a token has other bytes than it may.
  */
 #include "../../lib/token.c"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "input.h"
 
 /* Of lib/luks.c; nothing here gets that far. */
 int luks_slots(const char *device, struct luks_slot slots[static LUKS_SLOTS], unsigned *number)
@@ -26,14 +25,6 @@ int secret_take(int file, const char *name, struct secret *secret)
 
 void secret_free(struct secret *secret)
 {
-	abort();
-}
-
-static void must(bool good, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "fuzz_token: broken: %s\n", what);
 	abort();
 }
 

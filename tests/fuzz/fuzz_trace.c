@@ -9,19 +9,10 @@
 #include <string.h>
 
 #include "../../lib/trace_text.h"
+#include "input.h"
 
 #define SAMPLES	   32
 #define BLOCKS_MAX (1u << 20) /* of an input, for speed */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void must(bool good, const char *what)
-{
-	if (good)
-		return;
-	fprintf(stderr, "fuzz_trace: broken: %s\n", what);
-	abort();
-}
 
 static void check_request(const struct trace_request *r)
 {

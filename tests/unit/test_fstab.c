@@ -53,6 +53,10 @@ static bool is(const char *path, const char *wanted)
 int main(void)
 {
 	static const char hand[] = "# by hand\nLABEL=x / ext4 defaults 0 1";
+	static const char remarks[] = "/dev/sda /x-larder.stack=aa ext4 defaults 0 0 x-larder.stack=aa\n"
+				      "/dev/sdb /b ext4 x-larder.stack=aaa,y-x-larder.stack=aa 0 0\n"
+				      "\t/dev/sdc\t/c ext4 nofail,x-larder.stack=aa\n"
+				      "/dev/mapper/b /d xfs ,,x-larder.stack=bb\n";
 	const uint8_t one[16] = { 0xaa }, two[16] = { 0xbb };
 	char path[] = "/tmp/larder-fstab-XXXXXX";
 	int fd = mkstemp(path);
@@ -81,6 +85,13 @@ int main(void)
 		      is(path, "# x-larder.stack=aa\n \t/dev/mapper/c\t/b  ext4 x-nofail=1,noatime,x-larder.stack=aa\n"),
 	      5, "what somebody changed stays: blanks, other options, fields that are left out");
 	check(fstab_has(one) && !fstab_has(two) && !fstab_set(one, NULL, NULL, NULL, 0) && !fstab_has(one), 6, "whether there is one; not in a comment");
+	fd = open(path, O_WRONLY | O_TRUNC);
+	check(fd >= 0 && write(fd, remarks, strlen(remarks)) == (ssize_t)strlen(remarks) && !close(fd) && !fstab_set(one, NULL, NULL, NULL, 0) &&
+		      !fstab_move(two, "/dev/mapper/d") &&
+		      is(path, "/dev/sda /x-larder.stack=aa ext4 defaults 0 0 x-larder.stack=aa\n"
+			       "/dev/sdb /b ext4 x-larder.stack=aaa,y-x-larder.stack=aa 0 0\n"
+			       "/dev/mapper/d /d xfs ,,x-larder.stack=bb\n"),
+	      4, "the mark is an option, all of it, and none of another line");
 	unlink(path);
 	return failed;
 }
