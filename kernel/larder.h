@@ -161,10 +161,11 @@ struct segment {
 	atomic_t pins;			/* readers, writebacks, appends in flight */
 	u8 state;			/* enum segment_state; segments_lock */
 	u8 stream;
-	bool relinked;			/* not to be put back young: its SSD is drained; reclaim_lock */
+	bool relinked:1;		/* not to be put back young: its SSD is drained; reclaim_lock */
+	bool settled:1;			/* its SSD is drained: judge_evacuate() has found it pinned; reclaim_lock */
 	bool has_summary;		/* it may have one: reading it tells */
 	bool prefer_mirror;		/* the first copy could not be read, or does not match its checksums */
-	bool settled;			/* its SSD is drained: judge_evacuate() has found it pinned; reclaim_lock */
+	bool foreign;			/* no block of its own was found, but one of another segment: segment_holds_another() */
 	u16 stale;			/* slots of this copy, on an SSD that joins, that are not copied yet; segments_lock */
 	/* the next copy of the same segment, behind the last the first: a ring; LARDER_NO_SEGMENT: there is one; segments_lock */
 	u32 mirror;
@@ -1356,6 +1357,8 @@ int segment_read_summary(struct cache *c, u32 segment, struct segment_contents *
 const struct larder_commit *segment_block(struct cache *c, u32 segment, const void *buf, u32 slot);
 /* in [0, end): the one with the sequence number of its last record, or NULL; *slot: where it is */
 const struct larder_commit *segment_last_block(struct cache *c, u32 segment, const void *buf, u32 end, u32 *slot);
+/* a block of this cache that belongs into another segment, and that nothing but an SSD that mistakes places puts there */
+bool segment_holds_another(struct cache *c, u32 segment, const void *buf);
 /* the sums that the blocks of this life know, into data_slots of them */
 void segment_block_sums(struct cache *c, u32 segment, const void *buf, u32 *sums);
 

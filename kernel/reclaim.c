@@ -691,7 +691,7 @@ static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *
 	if (seg->state != SEGMENT_SEALED || !concerned)
 		return EVACUATE_NOTHING;
 	if (pinned && (!d || !seg->settled)) {
-		seg->settled = d;
+		seg->settled = !!d;
 		return EVACUATE_NOTHING;
 	}
 	if (atomic_read(&seg->dirty))

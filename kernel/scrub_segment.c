@@ -41,6 +41,7 @@ struct scrub_pass {
 	unsigned long *mapped;		/* bit per slot: some index maps to it; see slot_mapped() */
 	bool mapped_known;
 	bool unknown;			/* a block is lost, and with it what it knew */
+	bool foreign;			/* all are, and there are those of another segment */
 	struct scrub_counts n;
 };
 
@@ -145,7 +146,7 @@ static enum scrub_take pass_take(struct scrub_pass *p, u32 segment)
 	spin_unlock(&c->segments_lock);
 	spin_unlock_irq(&c->log.lock);
 	p->segment = segment;
-	p->unknown = false;
+	p->unknown = p->foreign = false;
 	p->mapped_known = false;
 	memset(&p->n, 0, sizeof(p->n));
 	bitmap_zero(p->data, c->data_slots);
@@ -465,6 +466,16 @@ static void judge_tail(struct scrub_pass *p, u32 most, u64 behind)
 	} while (++p->end < most && behind != was);
 }
 
+static bool copies_hold_another(const struct scrub_pass *p)
+{
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++)
+		if (p->copy[i].segment != LARDER_NO_SEGMENT && segment_holds_another(p->cache, p->segment, p->copy[i].buf))
+			return true;
+	return false;
+}
+
 /* A sealed segment ends with its last block. */
 static void pass_judge(struct scrub_pass *p)
 {
@@ -473,6 +484,8 @@ static void pass_judge(struct scrub_pass *p)
 	u64 behind = 0;
 
 	last = pass_last_block(p, &at);
+	if (!p->active && !last)
+		p->foreign = copies_hold_another(p);
 	find_data(p, last);
 	if (!p->active)
 		p->end = last ? at + 1 : data_end(p);
@@ -621,7 +634,7 @@ static int lost_clean(struct scrub_pass *p, struct volume *v, const struct larde
 
 /*
  * What of a mapping lies in slots that are lost.  Where only the sum is, nothing speaks against the data; but of what is clean the
- * backing has a copy against which nothing does either.  In doubt the flush that has failed does.
+ * backing has a copy against which nothing does either.  In doubt the flush that has failed does; so do blocks that belong elsewhere.
  */
 static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
 {
@@ -634,7 +647,7 @@ static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_
 	for (; part.cache < end; part.cache += part.len, part.sector += part.len) {
 		slot = (part.cache & (p->cache->segment_sectors - 1)) / LARDER_SLOT_SECTORS;
 		part.len = min_t(u64, end - part.cache, LARDER_SLOT_SECTORS - (part.cache & (LARDER_SLOT_SECTORS - 1)));
-		damaged = test_bit(slot, p->lost) || (p->reason == SCRUB_DOUBT && sum_unknown(p, slot));
+		damaged = test_bit(slot, p->lost) || ((p->reason == SCRUB_DOUBT || p->foreign) && sum_unknown(p, slot));
 		if (!damaged && (larder_state_dirty(part.state) || !sum_unknown(p, slot)))
 			continue;
 		if (larder_state_dirty(part.state)) {

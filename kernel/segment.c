@@ -570,7 +570,7 @@ static u32 segment_take(struct cache *c, struct cache_device *d, u8 state, bool 
 	segment_move(c, seg, state);
 	seg->has_summary = false;
 	seg->relinked = seg->settled = false;
-	seg->prefer_mirror = false;
+	seg->prefer_mirror = seg->foreign = false;
 	seg->sequence = 0;
 	seg->damaged = 0;
 	seg->stays = 0;

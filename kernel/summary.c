@@ -271,7 +271,8 @@ const struct larder_commit *segment_block(struct cache *c, u32 segment, const vo
 	return block_valid(c, segment, buf + (size_t)slot * LARDER_SLOT_SIZE, slot);
 }
 
-static bool epoch_hash_fits(struct cache *c, const struct larder_commit *k)
+/* The epoch of a block, or NULL: the list has lost it. */
+static const struct larder_epoch *block_epoch(struct cache *c, const struct larder_commit *k)
 {
 	/* a start alone changes them */
 	const struct larder_epoch *e = c->dev[0].sb->epochs;
@@ -279,9 +280,23 @@ static bool epoch_hash_fits(struct cache *c, const struct larder_commit *k)
 
 	for (i = 0; i < LARDER_NR_EPOCHS; i++)
 		if (e[i].epoch && e[i].epoch == k->epoch)
-			return larder_log_hash(c->uuid, le64_to_cpu(e[i].secret)) == le64_to_cpu(k->hash);
+			return &e[i];
+	return NULL;
+}
+
+static bool epoch_has_hash(struct cache *c, const struct larder_epoch *e, const struct larder_commit *k)
+{
+	return larder_log_hash(c->uuid, le64_to_cpu(e->secret)) == le64_to_cpu(k->hash);
+}
+
+static bool epoch_hash_fits(struct cache *c, const struct larder_commit *k)
+{
+	const struct larder_epoch *e = block_epoch(c, k);
+
+	if (e)
+		return epoch_has_hash(c, e, k);
 	/* nobody knows the hash of one that the list has lost */
-	return k->epoch && le32_to_cpu(k->epoch) < le32_to_cpu(e[LARDER_NR_EPOCHS - 1].epoch);
+	return k->epoch && le32_to_cpu(k->epoch) < le32_to_cpu(c->dev[0].sb->epochs[LARDER_NR_EPOCHS - 1].epoch);
 }
 
 /* The block with the segment's last sequence number is of this life of it. */
@@ -366,6 +381,28 @@ static int blocks_from_copies(struct cache *c, u32 segment, void *buf)
 	return 0;
 }
 
+bool segment_holds_another(struct cache *c, u32 segment, const void *buf)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), slot, other, i;
+	const struct larder_commit *k;
+	const struct larder_epoch *e;
+
+	for (slot = 0; slot < c->data_slots; slot++) {
+		k = buf + (size_t)slot * LARDER_SLOT_SIZE;
+		other = le32_to_cpu(k->segment);
+		if (!block_valid(c, other, k, slot))
+			continue;
+		e = block_epoch(c, k);
+		if (!e || !epoch_has_hash(c, e, k))
+			continue;
+		for (i = 0; i < n && copy[i] != other; i++)
+			;
+		if (i == n)
+			return true;
+	}
+	return false;
+}
+
 static int read_blocks(struct cache *c, u32 segment, struct segment_contents *sc)
 {
 	void *buf = __vmalloc((size_t)c->data_slots * LARDER_SLOT_SIZE, GFP_NOIO);
@@ -389,6 +426,8 @@ static int read_blocks(struct cache *c, u32 segment, struct segment_contents *sc
 	}
 	if (sc->sums && last)
 		blocks_sums(c, segment, buf, last, sc->sums);
+	if (!err)
+		WRITE_ONCE(c->segments[segment].foreign, !last && segment_holds_another(c, segment, buf));
 	vfree(buf);
 	return err;
 }

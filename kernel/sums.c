@@ -336,6 +336,11 @@ int slot_judge(struct cache *c, u64 cache, u32 known, u32 found, bool clean)
 	}
 	if (clean)
 		return -ENODATA;
+	/* there is no sum, but something does speak against it */
+	if (READ_ONCE(c->segments[cache_segment(c, cache)].foreign)) {
+		cache_count(c, errors_checksum, 1);
+		return -EBADMSG;
+	}
 	cache_count(c, unchecked_slots, 1);
 	DMWARN_LIMIT("cache %pUb: segment %u: no checksum of slot %llu can be read: it is used unchecked", c->uuid,
 		     cache_segment(c, cache), (cache & (c->segment_sectors - 1)) / LARDER_SLOT_SECTORS);
