@@ -54,7 +54,6 @@ struct walk {
 	const struct stack *s;
 	struct tally t;
 	uint64_t positions, exhausted, extremes;
-	uint64_t due;		/* states that the positions so far were to have */
 	double report;
 };
 
@@ -312,20 +311,21 @@ static void try_position(struct walk *w, uint64_t each, uint64_t complete)
 }
 
 /*
- * Evenly over [from, to], each somewhere in its part.  Consecutive ones that are no different are one.  Behind one of many states some are
- * left out.
+ * Evenly over [from, to], each somewhere in its part.  Consecutive ones that are no different are one.  As some have fewer states than
+ * others there are more parts than are needed, and whenever there have been states enough so far some are left out.
  */
 static int walk(struct walk *w, uint64_t from, uint64_t to)
 {
 	const struct choice *o = w->o;
-	uint64_t n = 0, p, each, parts, k, a, b, complete;
+	uint64_t n = 0, p, each, parts, k, a, b, complete, mine = 0;
 	struct rng rng = { .state = o->seed };
 	int err;
 
 	for (p = from; p <= to; p++)
 		n += recording_matters(w->r, p);
 	each = o->states > n * o->each ? (o->states + n - 1) / n : o->each;
-	parts = (o->states + each - 1) / each;
+	parts = (o->states * 2 + each - 1) / each;
+	parts = parts < n ? parts : n;
 	for (k = 0; k < parts && w->t.failed < o->failures; k++) {
 		a = from + (to - from + 1) * k / parts;
 		b = from + (to - from + 1) * (k + 1) / parts;
@@ -335,8 +335,8 @@ static int walk(struct walk *w, uint64_t from, uint64_t to)
 		complete = rng_below(&rng, COMPLETE_EACH) ? 0 : o->states / o->shards / 2;
 		if (k % o->shards != o->shard)
 			continue;
-		w->due += each;
-		if (p < w->r->position || w->t.states >= w->due)
+		mine++;
+		if (p < w->r->position || w->t.states >= (mine * o->states + parts - 1) / parts)
 			continue;
 		err = go(w, p);
 		if (err)
