@@ -18,7 +18,8 @@ static void usage(FILE *f)
 	      "  --disk NAME        a simulated disk, as in the recording: crash=0, empty, of the same size\n"
 	      "  --disk NAME=BYTES --images DIRECTORY   the disks are regular files there: nothing is started, --alone is all that is judged\n"
 	      "  --volume LIST      name=DM or path,size=BYTES,seed=N[,offset=BYTES][,backing=DISK,sector=N],pid=N[,pid=N]...: region and seed of the\n"
-	      "                     oracle that ran on it, the processes that it ran as; where it is on a disk, when it is drained\n"
+	      "                     oracle that ran on it, the processes that it ran as; where it is on a disk, when it is drained.\n"
+	      "                     Without pid: what --alone leaves is compared with what the stack reads first, and nothing else is known of it\n"
 	      "  --table NAME=TABLE a dm device of the stack, in order of starting; the same NAME again: tried where the one before is refused\n"
 	      "  --start COMMAND, --stop COMMAND   starts behind the tables what is none of dm, stops it before they go; must succeed\n"
 	      "  --evict \"NAME MESSAGE\", --drain \"NAME MESSAGE\"   messages that evict what is cached, write back what is dirty\n"
@@ -29,13 +30,13 @@ static void usage(FILE *f)
 	      "  --name NAME        of the workload, for the report\n"
 	      "  --seed N           (default 1)\n"
 	      "  --states N         about so many (default 1000)\n"
-	      "  --each N           states of a position at most (default 3)\n"
+	      "  --each N           states of a position (default 3); of those with up to three open writes all, of some others too\n"
 	      "  --deep N           each N-th state is also evicted, written back, restarted, cut off again (default 8; 0: none)\n"
 	      "  --cuts N           second power cuts, before and after the first read (default 2)\n"
 	      "  --begin TEXT, --end TEXT   the marks between which positions are (default \"begin\", \"end\")\n"
 	      "  --shard I/N        the I-th (from 0) of N parts\n"
 	      "  --only POSITION.KIND[.deep]   this state alone\n"
-	      "  --keep FILE        the recording of a start that a second power cut broke goes there\n"
+	      "  --keep FILE        recordings of starts that a second power cut broke go to FILE-POSITION.KIND\n"
 	      "  --second POSITION.KIND.SEED   with --only and --keep: this second power cut alone, in the recording that was kept\n"
 	      "  --failures N       ends after so many (default 3)\n", f);
 }
@@ -52,9 +53,12 @@ struct walk {
 	struct recording *r;
 	const struct stack *s;
 	struct tally t;
-	uint64_t positions;
+	uint64_t positions, exhausted, extremes;
 	double report;
 };
+
+#define COMPLETE_EACH	20u	/* of so many positions one is tried completely, if it takes no more than half of the states */
+
 
 static bool number(const char *s, uint64_t *v, char end)
 {
@@ -113,7 +117,10 @@ static bool parse_volume(struct recording *r, char *list)
 	}
 	if (!v->name || !size)
 		return false;
-	model_init(&v->model, seed, offset / SECTOR, size / SECTOR);
+	if (v->nr_pids)
+		model_init(&v->model, seed, offset / SECTOR, size / SECTOR);
+	else
+		v->model.sectors = size / SECTOR;
 	return true;
 }
 
@@ -281,56 +288,60 @@ static bool try_state(struct walk *w, uint64_t kind, bool deep)
 	if (judge(w->r, w->s, o->seed, kind, deep ? o->cuts : 0, &w->t))
 		return true;
 	w->t.failed++;
-	printf("FAILED workload=%s seed=%llu position=%llu kind=%llu: --only %llu.%llu%s\n", o->name, (unsigned long long)o->seed,
+	printf("FAILED workload=%s seed=%llu position=%llu kind=%llu: --only %llu.%llu%s%s%s\n", o->name, (unsigned long long)o->seed,
 	       (unsigned long long)w->r->position, (unsigned long long)kind, (unsigned long long)w->r->position,
-	       (unsigned long long)kind, deep ? ".deep" : "");
+	       (unsigned long long)kind, deep ? ".deep" : "", *w->t.second ? " --second " : "", w->t.second);
 	recording_describe(w->r, stdout, w->r->position);
 	state_describe(w->r, stdout, o->seed, kind);
 	fflush(stdout);
 	return false;
 }
 
-/* Some states of the position, all different. */
-static void try_position(struct walk *w, uint64_t each)
+static void try_position(struct walk *w, uint64_t each, uint64_t complete)
 {
 	struct rng rng = { .state = w->o->seed * 0x9e3779b97f4a7c15ull + w->r->position };
-	uint64_t kinds[64], numbers[64], n = 0, i, tries;
+	static struct kinds k;
+	unsigned int i;
 
-	for (tries = 0; tries < 4 * each && n < each && n < 64; tries++) {
-		kinds[n] = state_choose(w->r, &rng);
-		numbers[n] = state_number(w->r, w->o->seed, kinds[n]);
-		for (i = 0; i < n && numbers[i] != numbers[n]; i++)
-			;
-		n += i == n;
-	}
-	for (i = 0; i < n && w->t.failed < w->o->failures; i++)
-		try_state(w, kinds[i], w->o->deep && w->t.states % w->o->deep == 0);
+	state_kinds(w->r, w->o->seed, each < MAX_KINDS ? each : MAX_KINDS, complete, &rng, &k);
+	for (i = 0; i < k.nr && w->t.failed < w->o->failures; i++)
+		try_state(w, k.kind[i], w->o->deep && w->t.states % w->o->deep == 0);
+	w->exhausted += i == k.nr && k.exhausted;
+	w->extremes += i == k.nr && k.extremes;
 }
 
-/* Evenly over [from, to], each somewhere in its part.  Consecutive ones that are no different are one. */
+/*
+ * Evenly over [from, to], each somewhere in its part.  Consecutive ones that are no different are one.  As some have fewer states than
+ * others there are more parts than are needed, and whenever there have been states enough so far some are left out.
+ */
 static int walk(struct walk *w, uint64_t from, uint64_t to)
 {
 	const struct choice *o = w->o;
-	uint64_t n = 0, p, each, parts, k, a, b;
+	uint64_t n = 0, p, each, parts, k, a, b, complete, mine = 0;
 	struct rng rng = { .state = o->seed };
 	int err;
 
 	for (p = from; p <= to; p++)
 		n += recording_matters(w->r, p);
 	each = o->states > n * o->each ? (o->states + n - 1) / n : o->each;
-	parts = (o->states + each - 1) / each;
+	parts = (o->states * 2 + each - 1) / each;
+	parts = parts < n ? parts : n;
 	for (k = 0; k < parts && w->t.failed < o->failures; k++) {
 		a = from + (to - from + 1) * k / parts;
 		b = from + (to - from + 1) * (k + 1) / parts;
 		p = b > a ? a + rng_below(&rng, b - a) : a;
 		while (p + 1 < b && !recording_matters(w->r, p))
 			p++;
-		if (k % o->shards != o->shard || p < w->r->position)
+		complete = rng_below(&rng, COMPLETE_EACH) ? 0 : o->states / o->shards / 2;
+		if (k % o->shards != o->shard)
+			continue;
+		mine++;
+		if (p < w->r->position || w->t.states >= (mine * o->states + parts - 1) / parts)
 			continue;
 		err = go(w, p);
 		if (err)
 			return err;
-		try_position(w, each);
+		try_position(w, each, complete);
 		if (now_seconds() - w->report > 20) {
 			w->report = now_seconds();
 			fprintf(stderr, "explore: %s: position %llu of %llu, %llu states, %llu wrong\n", o->name,
@@ -383,10 +394,11 @@ int main(int argc, char **argv)
 		err = walk(&w, from, to);
 	if (!o.images)
 		control("record size=0");
-	printf("explore workload=%s result=%s states=%llu again=%llu alone=%llu wrong=%llu positions=%llu entries=%llu seconds=%.0f "
-	       "put=%.0f start=%.0f read=%.0f stop=%.0f\n", o.name, err ? "failed" : w.t.failed ? "wrong" : "ok",
-	       (unsigned long long)w.t.states, (unsigned long long)w.t.again, (unsigned long long)w.t.alone, (unsigned long long)w.t.failed,
-	       (unsigned long long)w.positions, (unsigned long long)r.nr, now_seconds() - start, w.t.put, w.t.start, w.t.read, w.t.stop);
+	printf("explore workload=%s result=%s states=%llu again=%llu alone=%llu wrong=%llu positions=%llu exhausted=%llu "
+	       "extremes=%llu entries=%llu seconds=%.0f put=%.0f start=%.0f read=%.0f stop=%.0f\n", o.name, err ? "failed" : w.t.failed ? "wrong" : "ok",
+	       (unsigned long long)w.t.states, (unsigned long long)w.t.again, (unsigned long long)w.t.alone,
+	       (unsigned long long)w.t.failed, (unsigned long long)w.positions, (unsigned long long)w.exhausted,
+	       (unsigned long long)w.extremes, (unsigned long long)r.nr, now_seconds() - start, w.t.put, w.t.start, w.t.read, w.t.stop);
 	recording_free(&r);
 	return err ? 2 : w.t.failed > 0;
 }

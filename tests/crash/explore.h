@@ -22,6 +22,7 @@
 #define MAX_TABLES	16
 #define MAX_MESSAGES	8
 #define MAX_OPEN	16384		/* writes of a disk that are not durable */
+#define MAX_KINDS	256		/* states of a position */
 
 #define CONTROL		"/sys/kernel/debug/simdisk/ctl"
 #define RECORDING	"/sys/kernel/debug/simdisk/recording"
@@ -59,7 +60,7 @@ struct disk {
 	unsigned int nr_due, room_due;
 };
 
-/* What one oracle knows. */
+/* What one oracle knows; of one without processes nothing: what is found without the stack is only compared with what the stack reads. */
 struct volume {
 	const char *name;		/* of the dm device, or a path */
 	struct model model;
@@ -71,6 +72,7 @@ struct volume {
 	/* what the region was found to hold, and what was found the last time (found[] belongs to seen) */
 	uint8_t *seen, *again;
 	struct found *found;
+	uint64_t *sum[2];	/* of the pieces of one that no oracle knows: without the stack, read from it */
 };
 
 struct recording {
@@ -108,8 +110,22 @@ void recording_describe(const struct recording *r, FILE *f, uint64_t position);
 
 /* ------------------------------------------------------------------ state.c */
 
-/* Which of the open changes have arrived: kinds 0 none, 1 all, and those of state.c. */
+/* Which of the open changes have arrived, by chance: kinds 0 none, 1 all, and those of state.c. */
 uint64_t state_choose(const struct recording *r, struct rng *rng);
+
+/* States of a position, no two of them the same. */
+struct kinds {
+	uint64_t kind[MAX_KINDS], number[MAX_KINDS];
+	unsigned int nr;
+	bool exhausted;		/* some changes are open: all subsets of them */
+	bool extremes;		/* many are open: none, all, each alone, all but each */
+};
+
+/*
+ * Those to try: all subsets where very few changes are open; where few are, or all extremes, if these are no more than so many
+ * (complete, 0: never); and a sample.  Else so many (each) by chance.
+ */
+void state_kinds(const struct recording *r, uint64_t seed, unsigned int each, uint64_t complete, struct rng *rng, struct kinds *k);
 /* Does sector i of open change c of disk d survive? */
 bool state_has(const struct recording *r, uint64_t seed, uint64_t kind, unsigned int d, unsigned int c, uint32_t i);
 /* The same number: the same sectors survive. */
@@ -150,11 +166,12 @@ struct stack {
 	const char *alone;		/* a command that brings all content to the backings without the stack; of each so many states */
 	uint64_t alone_each;
 	const char *second;		/* not NULL: only this second power cut, in the recording that keep names */
-	const char *keep;		/* file for the recording of a start that a second power cut broke */
+	const char *keep;		/* and "-POSITION.KIND": file for the recording of a start that a second power cut broke */
 };
 
 struct tally {
 	uint64_t states, again, alone, failed;
+	char second[64];	/* POSITION.KIND.SEED, if the newest state was wrong behind a second power cut */
 	double put, start, read, stop;	/* seconds: states made, starts, reads judged, stops */
 };
 

@@ -2,10 +2,10 @@
 /*
  * One state, started and judged.
  *
- * What must hold: the stack starts; each sector reads as its last secured value or a later one; what was read is read again: at once; after
- * eviction; when everything was written back; after an orderly stop, also by the backing alone; and after another power cut in the middle of
- * all that (of one before anything was read: again the last secured value or a later one).  The volume takes a write.  Whoever reads what is
- * on the disks without the stack finds what the stack does.
+ * What must hold: the stack starts; each sector reads as its last secured value or a later one; what was read is read again; a file
+ * system passes its check; the volume takes a write.  The same where everything was evicted and written back, and the stack stopped in
+ * an orderly way, also by the backing alone, and behind another power cut in the middle of all that (of one before anything was read:
+ * again the last secured value or a later one).  Whoever reads what is on the disks without the stack finds what the stack does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +15,7 @@
 #include "explore.h"
 
 #define CHUNK		(4u << 20)	/* bytes of a read */
+#define PIECE		65536u		/* that a sum is of */
 #define SECOND_BYTES	(128u << 20)	/* for the recording of a start and what follows: five times what a mount and an fsck of 32 MiB took */
 #define SERVE		"serve"
 #define SUMS		"/tmp/explore.sums"
@@ -26,11 +27,21 @@ struct run {
 	struct tally *t;
 	uint64_t seed, kind;
 	const char *when;
-	char cut[64];
+	char cut[96];
 	int lines;
 };
 
 static struct sector_state *scratch[MAX_VOLUMES];
+
+static bool has_oracle(const struct volume *v)
+{
+	return v->nr_pids;
+}
+
+static uint64_t nr_pieces(const struct volume *v)
+{
+	return (v->model.sectors * SECTOR + PIECE - 1) / PIECE;
+}
 
 int judge_init(struct recording *r)
 {
@@ -39,6 +50,13 @@ int judge_init(struct recording *r)
 	for (v = r->volume; v < r->volume + r->nr_volumes; v++) {
 		size_t bytes = v->model.sectors * SECTOR;
 
+		if (!has_oracle(v)) {
+			v->sum[0] = calloc(2 * nr_pieces(v), sizeof(**v->sum));
+			if (!v->sum[0])
+				return -ENOMEM;
+			v->sum[1] = v->sum[0] + nr_pieces(v);
+			continue;
+		}
 		scratch[v - r->volume] = calloc(v->model.sectors, sizeof(struct sector_state));
 		v->found = calloc(v->model.sectors, sizeof(*v->found));
 		if (posix_memalign((void **)&v->seen, 4096, bytes) || posix_memalign((void **)&v->again, 4096, bytes) || !v->found ||
@@ -237,6 +255,8 @@ static bool read_all(struct run *u, const char *when, bool crash)
 
 	u->when = when;
 	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
+		if (!has_oracle(v))
+			continue;
 		err = read_volume(v);
 		if (err)
 			return wrong(u, "cannot be read", err);
@@ -265,7 +285,7 @@ static bool read_backings(struct run *u, const char *when, bool crash)
 
 	u->when = when;
 	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
-		if (v->backing < 0)
+		if (v->backing < 0 || !has_oracle(v))
 			continue;
 		err = read_region(disk_open(&u->r->disk[v->backing]), v->again, (v->backing_sector + v->model.offset) * SECTOR, v->model.sectors * SECTOR);
 		if (err)
@@ -273,6 +293,65 @@ static bool read_backings(struct run *u, const char *when, bool crash)
 		ok &= crash ? judge_crash(u, v) : same(u, v);
 	}
 	return ok;
+}
+
+static uint64_t sum_of(const uint8_t *at, uint64_t bytes)
+{
+	uint64_t sum = 0xcbf29ce484222325ull, word;
+
+	for (; bytes; bytes -= sizeof(word), at += sizeof(word)) {
+		memcpy(&word, at, sizeof(word));
+		sum = (sum ^ word) * 0x100000001b3ull;
+		sum ^= sum >> 32;
+	}
+	return sum;
+}
+
+static int read_sums(const struct volume *v, int fd, uint64_t offset, uint64_t *sum)
+{
+	uint64_t bytes = v->model.sectors * SECTOR, at, n;
+	static uint8_t *buf;
+	int err = fd < 0 ? -errno : 0;
+
+	if (!buf && posix_memalign((void **)&buf, 4096, CHUNK))
+		exit(2);
+	for (at = 0; at < bytes && !err; at += PIECE) {
+		n = bytes - at < CHUNK ? bytes - at : CHUNK;
+		if (at % CHUNK == 0 && pread(fd, buf, n, offset + at) != (ssize_t)n)
+			err = errno ? -errno : -EIO;
+		n = bytes - at < PIECE ? bytes - at : PIECE;
+		sum[at / PIECE] = sum_of(buf + at % CHUNK, n);
+	}
+	if (fd >= 0)
+		close(fd);
+	return err;
+}
+
+/* Of those that no oracle knows.  Before anything else is done with them: a mount writes. */
+static bool sum_others(struct run *u, bool stack)
+{
+	const struct volume *v;
+	uint64_t i;
+	int err;
+
+	for (v = u->r->volume; v < u->r->volume + u->r->nr_volumes; v++) {
+		if (has_oracle(v) || v->backing < 0)
+			continue;
+		if (stack)
+			err = read_sums(v, open(volume_path(v), O_RDONLY | O_DIRECT | O_CLOEXEC), 0, v->sum[1]);
+		else
+			err = read_sums(v, disk_open(&u->r->disk[v->backing]), v->backing_sector * SECTOR, v->sum[0]);
+		if (err)
+			return wrong(u, "cannot be read", err);
+		for (i = 0; stack && i < nr_pieces(v); i++) {
+			if (v->sum[0][i] == v->sum[1][i])
+				continue;
+			printf("WRONG %s%s: volume %s: is not what was found without the stack, from byte %llu on\n", u->when, u->cut,
+			       v->name, (unsigned long long)i * PIECE);
+			return false;
+		}
+	}
+	return true;
 }
 
 /* The last thing done with a state: it changes content. */
@@ -315,17 +394,20 @@ static bool cut_again(struct run *u, struct recording *second, uint64_t seed, ui
 	bool ok, served = second->position >= recording_find(second, SERVE);
 	uint64_t position = second->position;
 
-	snprintf(u->cut, sizeof(u->cut), " (second power cut: %llu.%llu.%llu)", (unsigned long long)position,
-		 (unsigned long long)kind, (unsigned long long)seed);
+	snprintf(u->t->second, sizeof(u->t->second), "%llu.%llu.%llu", (unsigned long long)position, (unsigned long long)kind,
+		 (unsigned long long)seed);
+	snprintf(u->cut, sizeof(u->cut), " (second power cut: %s)", u->t->second);
 	u->when = "second start";
 	if (!put_state(u) || disks_write_due(second, false) || disks_write_open(second, seed, kind))
 		return wrong(u, "the state cannot be made", 0);
 	if (!start(u))
 		return false;
-	ok = read_all(u, "second start", !served) && read_all(u, "second start, read again", false);
+	ok = read_all(u, "second start", !served) && read_all(u, "second start, read again", false) && check(u) && take_writes(u);
 	ok &= stop(u);
-	if (ok)
+	if (ok) {
+		*u->t->second = 0;
 		return true;
+	}
 	recording_describe(second, stdout, position);
 	state_describe(second, stdout, seed, kind);
 	return false;
@@ -390,6 +472,15 @@ static struct recording same_disks(const struct recording *r)
 	return (struct recording) { .disk = disks, .nr_disks = r->nr_disks };
 }
 
+/* Of the start of this state. */
+static const char *kept(const struct run *u)
+{
+	static char path[256];
+
+	snprintf(path, sizeof(path), "%s-%llu.%llu", u->s->keep, (unsigned long long)u->r->position, (unsigned long long)u->kind);
+	return path;
+}
+
 /* A second power cut that was wrong: POSITION.KIND.SEED of a recording that was kept. */
 static bool once_more(struct run *u, struct tally *t)
 {
@@ -397,7 +488,7 @@ static bool once_more(struct run *u, struct tally *t)
 	unsigned long long position, kind, seed;
 	bool ok;
 
-	if (sscanf(u->s->second, "%llu.%llu.%llu", &position, &kind, &seed) != 3 || recording_load(&second, u->s->keep) ||
+	if (sscanf(u->s->second, "%llu.%llu.%llu", &position, &kind, &seed) != 3 || recording_load(&second, kept(u)) ||
 	    position > second.nr || recording_advance(&second, position))
 		return wrong(u, "no such second power cut", 0);
 	t->again++;
@@ -417,7 +508,7 @@ static bool afterwards(struct run *u, unsigned int cuts, struct tally *t)
 	control("record size=0");
 	ok = read_backings(u, "backing alone, after writeback", false) && restart(u) && cuts_again(u, &second, cuts, t);
 	if (!ok && u->s->keep)
-		recording_save(&second, u->s->keep);
+		recording_save(&second, kept(u));
 	recording_free(&second);
 	return ok;
 }
@@ -431,7 +522,7 @@ static bool alone(struct run *u)
 		return wrong(u, "the state cannot be made", 0);
 	if (!command(u->s->alone))
 		return wrong(u, u->s->alone, 0);
-	return read_backings(u, u->when, true);
+	return read_backings(u, u->when, true) && (disks_are_images() || sum_others(u, false));
 }
 
 bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t kind, unsigned int deep, struct tally *t)
@@ -440,6 +531,7 @@ bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t k
 	bool compared = s->alone && (disks_are_images() || t->states % s->alone_each == 0), ok;
 
 	t->states++;
+	*t->second = 0;
 	if (compared && !alone(&u))
 		return false;
 	if (disks_are_images())
@@ -454,7 +546,8 @@ bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t k
 	if (s->second)
 		deep = 0;
 	ok = (!compared || read_all(&u, "first read, beside what was found without the stack", false)) &&
-		(compared || read_all(&u, "first read", true)) && check(&u) && (!deep || (read_all(&u, "read again", false) && deeper(&u)));
+		(compared ? sum_others(&u, true) : read_all(&u, "first read", true)) && check(&u) && read_all(&u, "read again", false) &&
+		(deep ? deeper(&u) : take_writes(&u));
 	ok &= stop(&u);
 	if (ok && s->second)
 		return once_more(&u, t);

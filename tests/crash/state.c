@@ -18,8 +18,10 @@
 #define KIND_BUT	200000u
 #define KIND_SUBSET	400000u
 #define KIND_SAMPLE	500000u
-#define FEW		5u		/* open changes: all subsets */
+#define VERY_FEW	3u		/* open changes: all subsets, at each position */
+#define FEW		5u		/* at some */
 #define SAMPLES		90000u
+#define TRIES		4u		/* for one more that is none of those before */
 
 uint64_t state_choose(const struct recording *r, struct rng *rng)
 {
@@ -41,6 +43,72 @@ uint64_t state_choose(const struct recording *r, struct rng *rng)
 	default:
 		return KIND_SAMPLE + rng_below(rng, SAMPLES);
 	}
+}
+
+static bool add(const struct recording *r, uint64_t seed, uint64_t kind, struct kinds *k)
+{
+	uint64_t number = state_number(r, seed, kind);
+	unsigned int i;
+
+	for (i = 0; i < k->nr; i++)
+		if (k->number[i] == number)
+			return false;
+	if (k->nr == MAX_KINDS)
+		return false;
+	k->kind[k->nr] = kind;
+	k->number[k->nr++] = number;
+	return true;
+}
+
+static void add_extremes(const struct recording *r, uint64_t seed, unsigned int n, struct kinds *k)
+{
+	unsigned int i;
+
+	add(r, seed, 0, k);
+	add(r, seed, 1, k);
+	for (i = 0; i < n; i++) {
+		add(r, seed, KIND_ALONE + i, k);
+		add(r, seed, KIND_BUT + i, k);
+	}
+}
+
+/* What is done with each so-many-th state is to meet any of them. */
+static void shuffle(struct kinds *k, struct rng *rng)
+{
+	unsigned int i, j;
+
+	for (i = k->nr; i > 1; i--) {
+		uint64_t kind = k->kind[i - 1], number = k->number[i - 1];
+
+		j = rng_below(rng, i);
+		k->kind[i - 1] = k->kind[j];
+		k->number[i - 1] = k->number[j];
+		k->kind[j] = kind;
+		k->number[j] = number;
+	}
+}
+
+void state_kinds(const struct recording *r, uint64_t seed, unsigned int each, uint64_t complete, struct rng *rng, struct kinds *k)
+{
+	unsigned int n = recording_open(r), i;
+
+	k->nr = 0;
+	k->exhausted = n && (n <= VERY_FEW || (n <= FEW && 1u << n <= complete));
+	k->extremes = n > FEW && n < MAX_KINDS / 2 - 1 && 2 * n + 2 <= complete;
+	if (k->exhausted) {
+		for (i = 0; i < 1u << n; i++)
+			add(r, seed, KIND_SUBSET + i, k);
+	} else if (k->extremes) {
+		add_extremes(r, seed, n, k);
+	}
+	if (k->nr) {
+		for (i = 0; i < TRIES && !add(r, seed, KIND_SAMPLE + rng_below(rng, SAMPLES), k); i++)
+			;
+	} else {
+		for (i = 0; i < TRIES * each && k->nr < each; i++)
+			add(r, seed, state_choose(r, rng), k);
+	}
+	shuffle(k, rng);
 }
 
 static bool sampled(uint64_t seed, uint64_t kind, unsigned int n, uint64_t sector)

@@ -34,7 +34,7 @@ def quick_programs(path: str) -> str:
     directory = Path("/run/larder")
     directory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M,mode=755", "larder", str(directory)], check=True)
-    for name in ("larder", "larderd", "larder-probe", "oracle", "explore", "dmsetup"):
+    for name in ("larder", "larderd", "larder-probe", "oracle", "explore", "dmsetup", "mount", "umount", "e2fsck", "xfs_repair"):
         program = shutil.which(name, path=path)
         if not program:
             continue

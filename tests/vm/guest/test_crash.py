@@ -4,26 +4,35 @@
 LARDER_CRASH_STATES=N: so many of each workload; LARDER_CRASH_SHARD=I/N: the I-th part of them.
 LARDER_CRASH_ALONE=N: of each N-th `larder rescue` gives what the kernel reads.
 LARDER_CRASH_KEEP=1: recordings are kept even if nothing is wrong, for tests/crash/rescue.
-LARDER_CRASH_AGAIN=DIRECTORY:STATE:SECOND: that state alone.
+LARDER_CRASH_TOTAL=N: so many at least of all workloads together.
+LARDER_CRASH_AGAIN=DIRECTORY:STATE:SECOND:EXPLORATION: that state alone.
 """
 
+import json
 import os
+import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lib.crash import Database, Files, Mounted, Recorded, Recording, Region, mark, replay
+from lib import command
+from lib.crash import RESULTS, Recorded, Recording, Region, mark, replay
 from lib.larder import Cache, Volume, larder
+from lib.mounted import Database, Files, Mounted
 
 STATES = int(os.environ.get("LARDER_CRASH_STATES", "160"))
 DEEP = int(os.environ.get("LARDER_CRASH_DEEP", "8"))
 ALONE = int(os.environ.get("LARDER_CRASH_ALONE", "4"))
 SHARD = os.environ.get("LARDER_CRASH_SHARD", "0/1")
+TOTAL = int(os.environ.get("LARDER_CRASH_TOTAL", "0"))
 AGAIN = os.environ.get("LARDER_CRASH_AGAIN")
 OPS = int(os.environ.get("LARDER_CRASH_OPS", "1200"))
 MB = 1 << 20
 
 SMALL = {"mix": "read=20,write=55,fua=8,flush=12,zeroes=3,discard=2", "sizes": "8k:75,32k:22,128k:3", "qd": 8}
+reports: list[dict] = []  # of explore()
+
 MODES = "n=$(($1 % 3)); set -- writeback writethrough writearound; shift $n; dmsetup message v 0 set mode $1"
 
 
@@ -31,6 +40,7 @@ def explore(r: Recording, **options: object) -> None:
     """A quarter of the states asked for at least must have been made: a recording in which nothing is at risk shows nothing."""
     options = {"states": STATES, "deep": DEEP, "alone_each": ALONE, "shard": SHARD} | options
     report = r.explore(**options)
+    reports.append(report)
     assert report["states"] * int(SHARD.split("/")[1]) >= options["states"] / 4
 
 
@@ -302,32 +312,35 @@ def mounted(recording, make_oracle, size: int, make: Callable[[Volume], Mounted]
     with recording as r:
         stack = Recorded(r, 12, 8)
         v = r.add_region("v", stack.hdd, make_oracle(stack.volume, size=MB), MB)
-        work = make(stack.add(r, "f", r.make_disk("hdd1", size)))
+        disk = r.make_disk("hdd1", size)
+        work = make(f := stack.add(r, "f", disk))
+        r.add_other(f, disk)
         r.begin()
         work.start()
         for _ in range(8):
             v.run(ops=OPS // 6, control="dmsetup message f 0 flush", every=40, **SMALL)
-            if work.count > 40:
+            if work.count > work.ENOUGH:
                 break
         work.stop()
         r.check = work.check
         stack.stop()
     assert work.count > 5
-    explore(recording, states=max(12, STATES // 8))
+    explore(recording, states=max(12, STATES // 8), deep=min(DEEP, 4))
 
 
 @pytest.mark.limit(36000)
 @pytest.mark.parametrize(("kind", "size"), [(EXT4, 32), (XFS, 320)], ids=["ext4", "xfs"])
 def test_files(recording, make_oracle, seed, kind, size):
-    """fsync of one file after the other, beside a load on another volume: each marked file is whole, fsck finds nothing."""
+    """Storms of fsync, beside a load on another volume: four threads create files, append, truncate and rename over them; each
+    change that was fsynced is there, none is in part, fsck finds nothing."""
     mounted(recording, make_oracle, size, lambda f: Files(f, *kind, seed))
 
 
 @pytest.mark.limit(36000)
 @pytest.mark.parametrize("journal", ["wal", "delete"])
-def test_database(recording, make_oracle, seed, journal):
+def test_database(recording, make_oracle, journal):
     """SQLite, a write-ahead log or a rollback journal: each transaction that was committed is there, and none in part."""
-    mounted(recording, make_oracle, 32, lambda f: Database(f, *EXT4, seed, journal=journal))
+    mounted(recording, make_oracle, 32, lambda f: Database(f, *EXT4, journal))
 
 
 @pytest.mark.limit(3600)
@@ -353,7 +366,7 @@ def test_reuse(recording, make_oracle):
             mark(f"end {i}")
         stack.stop()
     for i in range(turns):
-        r.explore(begin=f"begin {i}", end=f"end {i}", states=min(100, STATES), deep=0, alone_each=ALONE)
+        explore(r, begin=f"begin {i}", end=f"end {i}", states=min(100, STATES))
 
 
 @pytest.mark.limit(3600)
@@ -376,19 +389,28 @@ def test_opened(recording, make_oracle):
         v.run(ops=50, mix="write=1", sizes="64k:100", qd=4)
         mark("end 0")
         stack.stop()
-    r.explore(begin="begin 0", end="end 0", states=min(100, STATES), deep=0, alone_each=ALONE)
+    explore(r, begin="begin 0", end="end 0", states=min(100, STATES))
 
 
 def test_found(recording, make_oracle):
-    """The judges can fail: nothing was written back without the stack; the check says no; no table is taken.  One of two is."""
-    stack = record(recording, make_oracle, MB, ops=200)
+    """The judges can fail: nothing was written back without the stack, or only one of two volumes; the check says no; no table is
+    taken.  One of two is."""
+
+    def beside(stack: Recorded, _v: Region) -> None:
+        disk = recording.make_disk("hdd1", 8)
+        f = stack.add(recording, "f", disk)
+        recording.add_other(f, disk)
+        command.run("dd", "if=/dev/urandom", f"of={f}", "bs=64k", "count=4", "oflag=direct", "conv=fsync")
+
+    stack = record(recording, make_oracle, MB, ssds=12, ops=200, before=beside)
     tables, rescue = recording.tables, recording.alone
     options = {"states": 4, "deep": 0, "failures": 1}
     for changes, words in (
         ({"alone": "true"}, "WRONG .*without the stack"),
         ({"alone": "false"}, "WRONG without the stack: false"),
+        ({"alone": stack.rescue()}, "WRONG .*: volume f: is not what was found without the stack"),
         ({"check": "false"}, "WRONG check: false"),
-        ({"tables": [*tables[:-1], ("v", Volume.line(stack.disk, "-", stack.sectors))]}, "v does not start"),
+        ({"tables": [tables[0], *tables[2:], ("v", Volume.line(stack.disk, "-", stack.sectors))]}, "v does not start"),
     ):
         recording.tables, recording.alone, recording.check = tables, rescue, None
         for name, value in changes.items():
@@ -399,10 +421,40 @@ def test_found(recording, make_oracle):
     recording.explore(**options)
 
 
+def test_found_behind_a_second_cut(recording, make_oracle, tmp_path):
+    """A check that says no there, and never before: the command that is printed finds that second power cut wrong again."""
+    record(recording, make_oracle, MB, ops=200)
+    once = tmp_path / "once"
+    recording.check = f"[ ! -e {once} ] && touch {once}"
+    with pytest.raises(AssertionError, match=r"WRONG check \(second power cut") as raised:
+        recording.explore(states=2, deep=1, failures=1)
+    program, *words = shlex.split(re.search(r"^ +(tests/crash/run .*)$", str(raised.value), re.MULTILINE)[1])
+    assert words[:3] == ["--kernel", os.uname().release, "--again"], program
+    directory, state, second = words[3:]
+    for right, check in ((False, recording.check), (True, "true")):
+        once.unlink(missing_ok=True)
+        argv = Path(directory) / "argv"
+        argv.write_text(argv.read_text().replace(json.dumps(recording.check), json.dumps(check)))
+        run = replay(Path(directory), state, second, 0)
+        assert run.returncode == (0 if right else 1), run.stdout + run.stderr
+        assert (f"(second power cut: {second})" in run.stdout) != right, run.stdout
+
+
+@pytest.mark.skipif(not TOTAL, reason="by make check, of all workloads")
+def test_total():
+    """The last one: how many states there were, for the suite's verdict."""
+    counts = {"states": "states", "again": "second power cuts", "alone": "read by rescue", "exhausted": "positions exhausted"}
+    sums = {key: sum(r[key] for r in reports) for key in counts}
+    (RESULTS / "summary-crash").write_text(f"crash: {', '.join(f'{sums[key]} {what}' for key, what in counts.items())}\n")
+    assert sums["states"] >= TOTAL
+
+
 @pytest.mark.skipif(not AGAIN, reason="by tests/crash/run --again")
 @pytest.mark.limit(3600)
 def test_again():
-    directory, state, second = AGAIN.split(":")
-    run = replay(Path(directory), state, second)
+    directory, state, second, exploration = AGAIN.split(":")
+    for mounted_there in (Files, Database):
+        mounted_there.judge()
+    run = replay(Path(directory), state, second, int(exploration))
     print(run.stdout, run.stderr)
     assert not run.returncode, run.stdout

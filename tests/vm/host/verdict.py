@@ -39,6 +39,8 @@ class Verdict:
         if not self.tests and not self.error:
             lines.append("  no test was run")
         good = sum(t["outcome"] == "passed" for t in self.tests)
+        said = self.results / f"summary-{self.suite}"  # left by a test, where a figure is what the suite is for
+        lines += ["  " + x for x in said.read_text().splitlines()] if said.exists() else []
         head = f"{'ok  ' if self.passed else 'FAIL'} {self.suite} on {self.kernel}: "
         head += f"{good} of {len(self.tests)} passed, {self.seconds:.0f} s"
         return "\n".join([head, *lines])

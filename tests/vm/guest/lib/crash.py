@@ -2,20 +2,18 @@
 """Crash states (tests/crash): records what a stack does to simulated disks, then has power cuts in that recording judged."""
 
 import dataclasses
-import hashlib
 import json
 import os
-import random
 import shutil
 import subprocess
-import threading
 from pathlib import Path
 
-from . import command, database, simdisk
+from . import simdisk
 from .command import key_values
 from .larder import DATA_SECTOR, Cache, Stack, Volume
 from .oracle import Load, Oracle
 from .parts import Part
+from .wrong_states import commands
 
 RECORDING = simdisk.ROOT / "recording"
 RESULTS = Path(os.environ.get("LARDER_RESULTS", "/tmp"))
@@ -48,94 +46,6 @@ class Region:
         return self.start(**options).wait()
 
 
-SUMS = Path("/tmp/explore.sums")  # what the marks "sum ..." before a power cut say
-
-
-class Mounted:
-    """A file system on which a thread does one turn after the other until stop(); what a turn has made durable is marked."""
-
-    def __init__(self, device: object, make: tuple, check: str, seed: int, judge: str):
-        """judge: shell: a mounted file system after a power cut, by SUMS."""
-        self.random = random.Random(seed)
-        self.check = (
-            f"mount {device} /mnt && {{ {judge}; r=$?; umount /mnt; [ $r = 0 ]; }} && "
-            f"{{ {check} {device} >/tmp/fsck 2>&1 || {{ cat /tmp/fsck; false; }}; }}"
-        )
-        command.run(*make, device)
-        command.run("mount", device, "/mnt")
-        self.count, self.going = 0, True
-        self.wrong: Exception | None = None
-        self.thread = threading.Thread(target=self._work)
-
-    def _work(self) -> None:
-        try:
-            self.begin()
-            while self.going:
-                self.count += 1
-                mark(f"sum {self.turn()}")
-            self.end()
-        except Exception as e:
-            self.wrong = e  # stop() raises it
-
-    def begin(self) -> None:
-        pass
-
-    def turn(self) -> str:
-        raise NotImplementedError
-
-    def end(self) -> None:
-        pass
-
-    def start(self) -> None:
-        self.thread.start()
-
-    def stop(self) -> None:
-        self.going = False
-        self.thread.join()
-        command.run("umount", "/mnt")
-        if self.wrong:
-            raise self.wrong
-
-
-class Files(Mounted):
-    """Each written, fsynced and then marked with its checksum."""
-
-    def __init__(self, *arguments: object):
-        super().__init__(*arguments, f"[ ! -s {SUMS} ] || md5sum --quiet -c {SUMS}")
-
-    def turn(self) -> str:
-        path, data = f"/mnt/{self.count}", self.random.randbytes(self.random.choice((100, 3000, 5000, 70000)))
-        with open(path, "wb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        return f"{hashlib.md5(data, usedforsecurity=False).hexdigest()}  {path}"
-
-
-class Database(Mounted):
-    """SQLite, a transaction a turn."""
-
-    PATH = "/mnt/db"
-
-    def __init__(self, *arguments: object, journal: str):
-        self.journal = journal
-        super().__init__(*arguments, self.judge().command)
-
-    @classmethod
-    def judge(cls) -> database.Judge:
-        return database.Judge(cls.PATH, SUMS, Path("/tmp"))
-
-    def begin(self) -> None:
-        self.db = database.create(self.PATH, self.journal)
-
-    def turn(self) -> str:
-        database.transact(self.db, self.count)
-        return str(self.count)
-
-    def end(self) -> None:
-        self.db.close()
-
-
 def mark(text: str) -> None:
     with open(RECORDING, "wb", buffering=0) as f:
         f.write(text.encode())
@@ -148,6 +58,15 @@ def hurry() -> None:
         Path(f"/sys/module/rcutree/parameters/jiffies_till_{name}_fqs").write_text(str(jiffies))
 
 
+def make_anew(disks: dict[str, dict]) -> None:
+    """Empty, fast, with nothing to lose."""
+    for disk in simdisk.all_disks():
+        if disk.name in disks:
+            disk.remove()
+    for name, parameters in disks.items():
+        simdisk.Simdisk.create(name, model="null", crash=False, **parameters)
+
+
 class Recording:
     """with Recording(...) as r: load on r.stack and r.regions; behind it nothing runs, and r.explore() does the rest."""
 
@@ -156,6 +75,7 @@ class Recording:
         self.file = directory / "recording"
         self.disks: dict[str, dict] = {}
         self.regions: list[Region] = []
+        self.others: list[str] = []  # volumes that no oracle knows, as the explorer's words have them
         self.tables: list[tuple[str, str]] = []
         self.evict: list[str] = []
         self.drain: list[str] = []
@@ -178,6 +98,10 @@ class Recording:
         self.regions.append(region)
         return region
 
+    def add_other(self, volume: Volume, backing: simdisk.Simdisk) -> None:
+        """No oracle knows it: what is found without the stack is compared with what the stack reads."""
+        self.others.append(f"name={volume.name},size={volume.sectors * 512},backing={backing.name},sector={DATA_SECTOR}")
+
     def begin(self) -> None:
         mark("begin")
 
@@ -194,7 +118,7 @@ class Recording:
     def argv(self, **options: object) -> list[str]:
         words = ["explore", "--recording", self.file, "--name", self.name, "--drained", "flushing"]
         words += [w for d in self.disks for w in ("--disk", d)]
-        words += [w for r in self.regions for w in ("--volume", r.words())]
+        words += [w for volume in [*(r.words() for r in self.regions), *self.others] for w in ("--volume", volume)]
         words += [w for name, line in self.tables for w in ("--table", f"{name}={line}")]
         words += [w for m in self.evict for w in ("--evict", m)] + [w for m in self.drain for w in ("--drain", m)]
         for option in ("check", "start", "stop", "alone"):
@@ -210,21 +134,22 @@ class Recording:
         keep.mkdir(exist_ok=True)
         argv = self.argv(keep=keep / "second", **options)
         hurry()
-        for name, parameters in self.disks.items():
-            simdisk.Simdisk(name).remove()
-            simdisk.Simdisk.create(name, model="null", crash=False, **parameters)
+        make_anew(self.disks)
         run = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
         last = run.stdout.splitlines()[-1] if run.stdout else ""
         if run.returncode or KEEP:
             shutil.copyfile(self.file, keep / "recording")
             (keep / "disks").write_text(json.dumps(self.disks) + "\n")
+            (keep / "kernel").write_text(os.uname().release + "\n")
             with open(keep / "argv", "a") as f:
                 f.write(json.dumps(argv) + "\n")
         if run.returncode:
             (keep / "output").write_text(run.stdout + run.stderr)
+            alone = commands(run.stdout, "tests/crash/run", "--kernel", os.uname().release, "--again", keep)
             said = (
-                f"explore: status {run.returncode}; recording and command in {keep}; one state alone:\n"
-                f"  tests/crash/run --again {keep} POSITION.KIND[.deep] [SECOND]\n{run.stdout[:6000]}\n{last}\n{run.stderr[-1500:]}"
+                f"explore: status {run.returncode}; recording and command in {keep}; each wrong state alone:\n"
+                + "".join(f"  {line}\n" for line in alone)
+                + f"{run.stdout[:6000]}\n{last}\n{run.stderr[-1500:]}"
             )
             if not accept or run.returncode != 1:
                 raise AssertionError(said)
@@ -233,12 +158,10 @@ class Recording:
         return key_values(last)
 
 
-def replay(directory: Path, only: str, second: str) -> subprocess.CompletedProcess:
-    """A state that was wrong, once more: directory is what explore() kept, the last argv in it that of the failure."""
-    for name, parameters in json.loads((directory / "disks").read_text()).items():
-        simdisk.Simdisk.create(name, model="null", crash=False, **parameters)
-    argv = json.loads((directory / "argv").read_text().splitlines()[-1])
-    Database.judge()
+def replay(directory: Path, only: str, second: str, exploration: int) -> subprocess.CompletedProcess:
+    """A state once more: directory is what explore() kept, exploration the line of argv there, from 1; 0: the last one."""
+    make_anew(json.loads((directory / "disks").read_text()))
+    argv = json.loads((directory / "argv").read_text().splitlines()[exploration - 1])
     argv[argv.index("--recording") + 1] = str(directory / "recording")
     hurry()
     argv[argv.index("--keep") + 1] = str(directory / "second" if second else RESULTS / "second")

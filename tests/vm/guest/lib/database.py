@@ -3,10 +3,7 @@
 
 import contextlib
 import hashlib
-import os
 import sqlite3
-import threading
-from pathlib import Path
 
 ROWS, CHANGES = 60, 5  # of the table; of a transaction
 
@@ -62,27 +59,3 @@ def judge(path: str, committed: int) -> str:
         return f"transaction {committed} was committed, {found} is the newest"
     wrong = sorted(k for k in {*rows, *expected(found)} if rows.get(k) != expected(found).get(k))
     return f"after transaction {found}: rows {wrong} are not as it leaves them" if wrong else ""
-
-
-class Judge:
-    """Judges a database whenever a line is written to ask; answers by one.  A Python started for each takes seconds under TCG."""
-
-    def __init__(self, path: str, sums: Path, directory: Path):
-        """sums: its last line is the number of the newest transaction that was committed; empty: none was."""
-        self.path, self.sums = path, sums
-        self.ask, self.answer = directory / "judge.ask", directory / "judge.answer"
-        for fifo in (self.ask, self.answer):
-            fifo.unlink(missing_ok=True)
-            os.mkfifo(fifo)
-        threading.Thread(target=self._work, daemon=True).start()
-
-    @property
-    def command(self) -> str:
-        return f'echo >{self.ask}; read line <{self.answer}; [ "$line" = right ] || {{ echo "$line"; false; }}'
-
-    def _work(self) -> None:
-        while True:
-            self.ask.read_text()
-            lines = self.sums.read_text().split()
-            wrong = judge(self.path, int(lines[-1])) if lines else ""
-            self.answer.write_text(f"{wrong or 'right'}\n")
