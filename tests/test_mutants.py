@@ -21,7 +21,8 @@ def runner():
     return module
 
 
-MUTANTS = {path.stem: runner().Mutant(path) for path in sorted((TOP / "tests/mutants").glob("*.patch"))}
+RUN = runner()
+MUTANTS = {path.stem: RUN.Mutant(path) for path in sorted((TOP / "tests/mutants").glob("*.patch"))}
 
 
 def section(document: str, title: str) -> str:
@@ -70,6 +71,47 @@ def test_applies(name):
     assert m.patch(TOP, "--dry-run"), "the patch does not apply"
     changed = re.findall(r"^\+\+\+ b/(\S+)", m.path.read_text(), re.MULTILINE)
     assert changed and all(path.startswith("kernel/") for path in changed)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict", "harmless"),
+    [
+        (["failed", "passed"], "caught", "FAILED"),
+        (["passed", "passed"], "MISSED", "passed"),
+        (["skipped", "passed"], "MISSED", "passed"),
+        (["skipped", "failed"], "caught", "FAILED"),
+        (["skipped"], "SKIPPED", "SKIPPED"),
+        ([], "SKIPPED", "SKIPPED"),
+    ],
+)
+def test_verdict(outcomes, verdict, harmless):
+    """Only what failed has caught something, and what did not run says nothing."""
+    bug, rare = (next(m for m in MUTANTS.values() if m.harmless is h) for h in (False, True))
+    assert RUN.judge(bug, outcomes)[0] == verdict
+    assert RUN.judge(rare, outcomes)[0] == harmless
+    assert RUN.judge(RUN.Control("io", "test_x"), outcomes)[0] == harmless
+    assert not {"MISSED", "FAILED", "SKIPPED"} & set(RUN.RIGHT)
+
+
+def test_only_its_own_test_counts():
+    """Though the names of others begin likewise."""
+    m = RUN.Control("leave", "test_power_cuts")
+    assert m.is_of("test_leave.py::test_power_cuts") and m.is_of("test_leave.py::test_power_cuts[2]")
+    assert not m.is_of("test_leave.py::test_power_cuts_while_it_is_written_back[0]")
+    assert "not test_power_cuts_while_it_is_written_back" in m.expression()
+    for m in MUTANTS.values():
+        wanted, *others = m.expression().split(" and not ")
+        tests = re.findall(r"^def (test_\w+)", (TOP / f"tests/vm/guest/test_{m.suite}.py").read_text(), re.MULTILINE)
+        assert [t for t in tests if wanted in t and not any(o in t for o in others)] == [m.test]
+
+
+def test_controls_are_of_the_tests_of_the_mutants():
+    """Each once."""
+    pairs = {(m.suite, m.test) for m in MUTANTS.values()}
+    made = RUN.with_controls(list(MUTANTS.values()))
+    controls = [c for c in made if isinstance(c, RUN.Control)]
+    assert len(controls) == len({c.name for c in controls}) == len(pairs) and {(c.suite, c.test) for c in controls} == pairs
+    assert all(c.harmless and c.patch(TOP) and c.defined() for c in controls) and made[len(controls) :] == list(MUTANTS.values())
 
 
 def test_there_are_enough():
