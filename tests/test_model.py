@@ -27,7 +27,7 @@ MEDIA |= {"NONE", "FLIGHT", "VOLATILE", "DURABLE", "LOST", "BAD"}
 STEPS = {"FUA_SENT", "FUA_WAITS", "FLUSHED", "LOOKED", "BEGUN", "COPYING", "COPIED", "NAMED"}
 
 # What the kernel does beyond what the model finds needed, and calls by a name (tests/model/README.md, "The set of SSDs"): bypassed
-# writes wait for the removal of an SSD, though lost-stays-known is enough; the newest superblock counts, though any of them would do
+# writes wait for the removal of an SSD, though lost-stays-known is enough; the newest superblock counts, though any would do
 MORE_THAN_NEEDED = {"generation-before-bypass", "epoch-of-newest"}
 NAME = "[a-z]+(?:-[a-z]+)+"
 
