@@ -450,8 +450,8 @@ def counterexamples():
             yield rule, others, trace[1], trace[2], int(trace[3])
 
 
-def again(rules, mode, scenario, steps, options):
-    """A trace without these rules in a scenario where one of so many steps is known."""
+def again(rules, mode, scenario, options, steps=1000):
+    """A trace, of up to so many steps, without these rules in a scenario where one is known."""
     system = build(scenario, mode, rules, options.relax, options)
     *_, trace = breadth_first(scenario, system, options.states, steps - len(SCENARIOS[scenario].get('prelude', ())))
     return (mode, scenario, trace) if trace else None
@@ -459,11 +459,11 @@ def again(rules, mode, scenario, steps, options):
 
 def known_failure(name, options):
     """(those dropped with it, (mode, scenario, trace) or None): where counterexamples.txt has one."""
-    for rule, others, mode, scenario, steps in counterexamples():
+    for rule, others, mode, scenario, _ in counterexamples():
         if others and others != IMPLIED_BY.get(rule):
             continue
         if rule == name and mode in options.commit and scenario in (options.scenario or SCENARIOS):
-            return others, again(ALL_RULES - {name} - others, mode, scenario, steps, options)
+            return others, again(ALL_RULES - {name} - others, mode, scenario, options)
     return frozenset(), None
 
 
@@ -538,7 +538,7 @@ def main():
     parser.add_argument('--table', nargs='*', choices=RULES, metavar='RULE',
                         help='drop each rule (or each one named) in turn, show the shortest failure; fails if one breaks nothing')
     parser.add_argument('--brief', action='store_true',
-                        help='with --table: a line a rule, and the failure that counterexamples.txt names, as long as it is one')
+                        help='with --table: a line a rule, of the scenario that counterexamples.txt names, as long as it shows one')
     parser.add_argument('--quiet', action='store_true', help='print totals, and what breaks')
     parser.add_argument('--list', action='store_true', help='list rules and relaxations')
     options = parser.parse_args()

@@ -25,7 +25,7 @@ def main():
         prelude = len(SCENARIOS[scenario].get('prelude', ()))
         if others or (steps - prelude > MIRROR_STEPS if scenario in MIRROR_SCENARIOS else steps > STEPS):
             continue
-        trace = again(ALL_RULES - {rule}, mode, scenario, steps, options)
+        trace = again(ALL_RULES - {rule}, mode, scenario, options, steps)
         dropped += 1
         if not trace:
             print(f'model: nothing breaks without {rule} (commit={mode}, scenario {scenario}, {steps} steps)')
