@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The planted bugs of `make mutants`, without a VM: they apply, their tests exist, and the map of docs/testing.md is complete."""
+"""The planted bugs of `make mutants`, without a VM: they apply, their tests exist, what counts as caught, and the map of
+docs/testing.md is complete."""
 
 import importlib.machinery
 import importlib.util
@@ -23,6 +24,41 @@ def runner():
 
 RUN = runner()
 MUTANTS = {path.stem: RUN.Mutant(path) for path in sorted((TOP / "tests/mutants").glob("*.patch"))}
+
+
+# Bullets of section 9 of the design, by how they begin: the row, or rows, of the table of failures that make it happen, likewise
+SECTION_9 = {
+    "SSD read error, CLEAN": ["SSD: read, clean data"],
+    "SSD read error, DIRTY": [f"SSD: read, dirty data, {where}" for where in ("another copy", "no copy", "in writeback")],
+    "SSD write error in an append": ["SSD: write, the only one, or `mirror=none`", "SSD: write, in a set with `mirror`"],
+    "SSD write error in an append of clean copies": ["SSD: write of clean copies, the only one"],
+    "SSD write error elsewhere": ["SSD: write elsewhere: summary, checkpoint, superblock"],
+    "SSD flush error": ["SSD: flush, the only one", "SSD: flush, in a set with `mirror`"],
+    "SSD gone": ["SSD: write, the only one, or `mirror=none`", "SSD: read, clean data"],
+    "A cache has failed, or a flush of its only SSD": ["SSD: write, or flush, the only one", "SSD: write, the only one"],
+    "backing write error": ["backing: writes fail", "backing: no space (thin pool)"],
+    "backing loses what it had answered": ["backing: loses what it had answered", "backing: drops with a failed flush"],
+    "backing hangs": ["backing: hangs"],
+    "backing gone": ["backing: gone", "backing: unplugged under dirty data"],
+    "backing flush error": ["backing: flushes fail"],
+    "torn record, bad checksum": ["torn record, bad checksum at the end of the log"],
+    "damaged commit block of the write stream": ["damage in the durable part of the log"],
+    "a part of the log that cannot be read": ["SSD: read in a start, where the log", "SSD: read in a start, clean copies"],
+    "the two copies of a backing's superblock differ": ["the two copies of a backing's superblock differ"],
+    "a superblock that was crafted": ["superblock that was crafted"],
+    "damaged checkpoint": ["checkpoint: damaged"],
+    "damaged data in the middle of the log": ["SSD: wrong data"],
+    "a sum that is not known": ["checksum that is not known: dirty data", "checksum that is not known: clean data"],
+    "an error while a volume is forgotten": ["SSD: an error while a volume is forgotten"],
+    "old cache comes back": ["old SSD, old cache comes back"],
+    "backing absent, its dirty data in the log": ["backing absent or failing, the cache half full of its data"],
+    "Space: a cache full of dirty data": ["backing absent or failing, the cache half full of its data"],
+    "Space: the pace of a full cache": [],  # a figure that no test judges, it says so
+    "The kernel module is missing": ["no module for this kernel, what is dirty is in the cache"],
+    "superblocks or tables overwritten": ["superblocks or tables overwritten"],
+    "the kernel has no module": ["no module for this kernel, nothing is dirty"],
+    "no memory": ["no memory"],
+}
 
 
 def section(document: str, title: str) -> str:
@@ -137,6 +173,27 @@ def test_every_rule_and_promise_is_in_the_map(the_map, title, word):
     numbers = set(re.findall(r"^(\d+)\. ", section("design.md", title), re.MULTILINE))
     assert len(numbers) >= 9
     assert numbers == {m[1] for row in the_map if (m := re.match(rf"{word} (\d+):", row[0]))}
+
+
+def test_every_row_has_a_mutant_or_a_reason(the_map):
+    """none: why there can be none, or need be none; none yet: what it would do."""
+    for what, _, cell in the_map:
+        if re.match(r"none( yet)?: \S", cell):
+            assert not named_mutants(cell), f"{what}: names a mutant, and says that there is none"
+        else:
+            assert named_mutants(cell), f"{what}: a mutant, or 'none: reason'"
+
+
+def test_every_bullet_of_section_9_is_a_failure():
+    bold = re.findall(r"^- \*\*(.*?)\*\*", section("design.md", "9. When things fail"), re.MULTILINE | re.DOTALL)
+    bullets = [" ".join(b.split()) for b in bold]
+    failures = [row[0] for row in rows(section("testing.md", "Failures"))]
+    assert len(bullets) >= 29
+    assert not [title for title in SECTION_9 if not any(b.startswith(title) for b in bullets)], "not in section 9 any more"
+    for bullet in bullets:
+        found = max((title for title in SECTION_9 if bullet.startswith(title)), key=len, default=None)
+        assert found, f"{bullet}: which row of testing.md, Failures?"
+        assert not [row for row in SECTION_9[found] if not any(failure.startswith(row) for failure in failures)], bullet
 
 
 def test_every_failure_is_in_the_map(the_map):
