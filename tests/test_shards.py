@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The shards of `make check-system`, and the parts of suites in them, without a VM: nothing is left out, or run twice."""
+"""The shards of `make check-system`, and the parts of suites in them, without a VM: nothing is left out, or run twice; nor does
+`make check-debug` leave out a suite that is about the module."""
 
 import collections
 import os
@@ -43,6 +44,22 @@ def test_each_is_in_one_shard(everything, n):
 def test_no_such_shard(words):
     run = subprocess.run([TESTS / "ci/vm", "--system", "--shard", words], capture_output=True, text=True)
     assert run.returncode == 2 and run.stderr.startswith(f"vm: --shard {words}: ") and not run.stdout
+
+
+# They use the module as others do, or are about something else; those of the host boot and kill machines
+NOT_IN_CHECK_DEBUG = {
+    *("command", "stack", "stacks", "stack_daemon", "assemble", "members", "devices", "integrity", "keys", "pins", "snapshots"),
+    *("filesystems", "rescue", "backup", "recipes", "advise", "above_below", "special"),
+    *("scale", "idle"),  # the memory of a small kernel; its clock
+    *("crash", "crash_peers", "mutants", "soak", "rest", "stress"),  # targets of their own, and how they judge
+}
+
+
+def test_check_debug_leaves_out_nothing_of_the_module():
+    of_the_guest = {path.stem.removeprefix("test_") for path in GUEST.glob("test_*.py")}
+    listed = re.search(r"^suites=\((.*?)^\)", (TESTS / "debug/check").read_text(), re.MULTILINE | re.DOTALL)[1].split()
+    assert len(listed) == len(set(listed))
+    assert set(listed) - {"checkers"} == of_the_guest - NOT_IN_CHECK_DEBUG
 
 
 def collected(suite: str, part: str = "1/1") -> list[str]:
