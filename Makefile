@@ -71,8 +71,9 @@ fuzz:	## fuzz every parser of bytes that come from a disk, a user or the kernel,
 	@tests/ci/dependencies build fuzz
 	@tests/fuzz/run --minutes $(or $(MINUTES),1)
 
-model:	## explore the ordering rules in full: 3.5 million states
+model:	## explore the ordering rules in full, 3.5 million states; then drop each in turn, and print what breaks
 	@/usr/bin/python3 tests/model/explore.py
+	@/usr/bin/python3 tests/model/explore.py --table --brief
 
 model-smoke:	## the same with smaller bounds, in a minute
 	@/usr/bin/python3 tests/model/smoke.py
@@ -106,8 +107,8 @@ soak:	## everything at once, for MINUTES=1 of a VM's time: loads, switches, faul
 	@tests/ci/dependencies build vm
 	@tests/soak/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-mutants:	## plant bugs, one at a time, and see that a test catches each (NAME=)
-	@tests/mutants/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)
+mutants:	## plant bugs, one at a time, and see that a test catches each, and passes without (NAME=)
+	@tests/mutants/run --control --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)
 
 stress:	## a million random operations and 30 kills of the VM, on each kernel
 	@tests/ci/vm --kernel $(KERNEL) --suite stress,kill_larder --env LARDER_KILLS=30 --timeout 86400

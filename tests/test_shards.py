@@ -45,6 +45,22 @@ def test_no_such_shard(words):
     assert run.returncode == 2 and run.stderr.startswith(f"vm: --shard {words}: ") and not run.stdout
 
 
+# They use the module as others do, or are about something else; those of the host boot and kill machines
+NOT_IN_CHECK_DEBUG = {
+    *("command", "stack", "stacks", "stack_daemon", "assemble", "members", "jobs", "legs", "devices", "integrity", "keys", "pins"),
+    *("snapshots", "filesystems", "rescue", "backup", "recipes", "advise", "above_below", "special"),
+    *("scale", "idle"),  # the memory of a small kernel; its clock
+    *("crash", "crash_peers", "mutants", "soak", "rest", "stress"),  # targets of their own, and how they judge
+}
+
+
+def test_check_debug_leaves_out_nothing_of_the_module():
+    of_the_guest = {path.stem.removeprefix("test_") for path in (TESTS / "vm/guest").glob("test_*.py")}
+    listed = re.search(r"^suites=\((.*?)^\)", (TESTS / "debug/check").read_text(), re.MULTILINE | re.DOTALL)[1].split()
+    assert len(listed) == len(set(listed))
+    assert set(listed) - {"checkers"} == of_the_guest - NOT_IN_CHECK_DEBUG
+
+
 @pytest.fixture
 def collected(tmp_path):
     def collect(suite: str, part: str = "1/1") -> list[str]:

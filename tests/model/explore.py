@@ -2,21 +2,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Explore model.py and mirror.py: exhaustively within each scenario's bounds, or by long random walks."""
 import argparse
+import pathlib
 import random
+import re
 import sys
 import time
 from itertools import product
 
 import mirror
 import model
-from model import CLEAN, FILL, INTENT, INVALIDATE, OMITTED, OPEN, WRITE, Entry, show
+from model import CLEAN, FILL, INTENT, INVALIDATE, OMITTED, SEGMENT_OPEN, WRITE, Entry, show
 
 RULES = {**model.RULES, **mirror.RULES}
 ALL_RULES = frozenset(RULES)
 RELAXATIONS = {**model.RELAXATIONS, **mirror.RELAXATIONS}
 
 KINDS = {WRITE: 'WRITE', FILL: 'FILL', OMITTED: 'FILL', CLEAN: 'CLEAN', INVALIDATE: 'INVALIDATE', INTENT: 'INTENT',
-         OPEN: 'OPEN'}
+         SEGMENT_OPEN: 'SEGMENT_OPEN'}
 MODES = {'auto': False, 'always': True}             # commit=
 
 FLUSH = ('flush F1 issued', 'ssd-flush completes: acknowledges F1')
@@ -350,7 +352,7 @@ def describe(label):
 
 def record_text(record):
     value = show(record.value) if record.kind in (WRITE, FILL) else 'abc'[record.block]
-    return f'{KINDS[record.kind]}({value})' if record.kind not in (INTENT, OPEN) else KINDS[record.kind]
+    return f'{KINDS[record.kind]}({value})' if record.kind not in (INTENT, SEGMENT_OPEN) else KINDS[record.kind]
 
 
 def print_trace(trace):
@@ -431,20 +433,93 @@ IMPLIED_BY = {'dirty-flag-clear-after-flush': {'clean-after-backing-flush'},
               'reuse-after-superseded-durable': {'reuse-logged'}}
 
 
+HEAD = re.compile(r'^([a-z-]+) \(rule \d+\)')
+TOGETHER = re.compile(r'^  nothing alone; dropped together with (.*):$')
+TRACE = re.compile(r'^  commit=(\w+), scenario ([\w-]+), (\d+) steps')
+
+
+def counterexamples():
+    """What --table has found, by counterexamples.txt: rule, those dropped with it, commit mode, scenario, steps."""
+    rule, others = None, frozenset()
+    for line in pathlib.Path(__file__).with_name('counterexamples.txt').read_text().splitlines():
+        if head := HEAD.match(line):
+            rule, others = head[1], frozenset()
+        elif together := TOGETHER.match(line):
+            others = frozenset(together[1].split(', '))
+        elif trace := TRACE.match(line):
+            yield rule, others, trace[1], trace[2], int(trace[3])
+
+
+def again(rules, mode, scenario, options, steps=1000):
+    """A trace, of up to so many steps, without these rules in a scenario where one is known."""
+    system = build(scenario, mode, rules, options.relax, options)
+    *_, trace = breadth_first(scenario, system, options.states, steps - len(SCENARIOS[scenario].get('prelude', ())))
+    return (mode, scenario, trace) if trace else None
+
+
+def known_failure(name, options):
+    """(those dropped with it, (mode, scenario, trace) or None): where counterexamples.txt has one."""
+    for rule, others, mode, scenario, _ in counterexamples():
+        if others and others != IMPLIED_BY.get(rule):
+            continue
+        if rule == name and mode in options.commit and scenario in (options.scenario or SCENARIOS):
+            return others, again(ALL_RULES - {name} - others, mode, scenario, options)
+    return frozenset(), None
+
+
+def failure_without(name, options):
+    """(those that had to be dropped with it, (mode, scenario, trace) or None)"""
+    if options.brief:
+        others, found = known_failure(name, options)
+        if found:
+            return others, found
+    others, scenarios = frozenset(), scenarios_of(name, options)
+    found = shortest_failure(ALL_RULES - {name}, options.relax, scenarios, options)
+    if not found and name in IMPLIED_BY:
+        others = IMPLIED_BY[name]
+        found = shortest_failure(ALL_RULES - {name} - others, options.relax, scenarios, options)
+    return others, found
+
+
+def print_row(name, others, found):
+    number, text = RULES[name]
+    if not found:
+        what = f'BREAKS NOTHING: {text}'
+    else:
+        mode, scenario, trace = found
+        together = f' (with {", ".join(sorted(others))})' if others else ''
+        what = f'{len(trace) - 1:2} steps, commit={mode}, {scenario}{together}: {trace[-1]}'
+    print(f'rule {number:2}  {name:38} {what}', flush=True)
+
+
+def print_failure(name, others, found):
+    number, text = RULES[name]
+    print(f'\n{name} (rule {number}): {text}')
+    if others:
+        print(f'  nothing alone; dropped together with {", ".join(sorted(others))}:')
+    if found:
+        mode, scenario, trace = found
+        print(f'  commit={mode}, scenario {scenario}, {len(trace) - 1} steps')
+        print_trace(trace)
+    else:
+        print('  no failure found')
+    sys.stdout.flush()
+
+
 def table(options):
-    for name in options.table or RULES:
-        number, text = RULES[name]
-        best = shortest_failure(ALL_RULES - {name}, options.relax, scenarios_of(name, options), options)
-        print(f'\n{name} (rule {number}): {text}')
-        if not best and name in IMPLIED_BY:
-            print(f'  nothing alone; dropped together with {", ".join(sorted(IMPLIED_BY[name]))}:')
-            best = shortest_failure(ALL_RULES - {name} - IMPLIED_BY[name], options.relax, scenarios_of(name, options), options)
-        if best:
-            print(f'  commit={best[0]}, scenario {best[1]}, {len(best[2]) - 1} steps')
-            print_trace(best[2])
-        else:
-            print('  no failure found')
-        sys.stdout.flush()
+    """Whether some rule breaks nothing when it is dropped."""
+    names, needless, together = options.table or list(RULES), [], 0
+    for name in names:
+        others, found = failure_without(name, options)
+        (print_row if options.brief else print_failure)(name, others, found)
+        together += bool(found and others)
+        if not found:
+            needless.append(name)
+    if options.brief:
+        verdict = f'FAILED: {", ".join(needless)} break nothing' if needless else \
+            f'each breaks a promise, {together} of them only with the rule that implies it'
+        print(f'model: {len(names)} rules dropped in turn, {verdict}')
+    return bool(needless)
 
 
 def main():
@@ -461,7 +536,9 @@ def main():
     parser.add_argument('--walk', type=int, default=0, metavar='N', help='N random walks instead')
     parser.add_argument('--seed', type=int, default=1)
     parser.add_argument('--table', nargs='*', choices=RULES, metavar='RULE',
-                        help='drop each rule (or each one named) in turn, show the shortest failure')
+                        help='drop each rule (or each one named) in turn, show the shortest failure; fails if one breaks nothing')
+    parser.add_argument('--brief', action='store_true',
+                        help='with --table: a line a rule, of the scenario that counterexamples.txt names, as long as it shows one')
     parser.add_argument('--quiet', action='store_true', help='print totals, and what breaks')
     parser.add_argument('--list', action='store_true', help='list rules and relaxations')
     options = parser.parse_args()
@@ -474,8 +551,7 @@ def main():
             print(f'{name:38} variant  {text}')
         return 0
     if options.table is not None:
-        table(options)
-        return 0
+        return int(table(options))
     rules = ALL_RULES - set(options.without)
     run = walk if options.walk else explore
     return int(run(rules, options.relax, options))

@@ -19,10 +19,10 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 GARBAGE = 91
-WRITE, CLEAN, MARK, OPEN, FILL = range(5)               # FILL is a stream of its own, on one SSD
+WRITE, CLEAN, INTENT, SEGMENT_OPEN, FILL = range(5)     # FILL is a stream of its own, on one SSD
 NONE, FLIGHT, VOLATILE, DURABLE, LOST, BAD = range(6)   # a record's copy on one SSD; LOST: garbage; BAD: cannot be read
 COMPLETE = (VOLATILE, DURABLE)
-DIRTY, CLEANING, CLEANED = range(3)                     # state of an index entry (record, state, SSDs that hold it)
+ST_DIRTY, ST_CLEANING, ST_CLEAN = range(3)              # state of an index entry (record, state, SSDs that hold it)
 BACKING = -1                                            # among the targets of a generation
 BEGUN, COPYING, COPIED, FLUSHED, NAMED = range(1, 6)    # how far an SSD has joined
 
@@ -80,7 +80,7 @@ class Record(NamedTuple):
     kind: int
     block: int
     value: int          # WRITE, FILL: the data
-    names: tuple        # CLEAN: (record,); OPEN: (record, SSD); WRITE: (record,) that is appended again, or ()
+    names: tuple        # CLEAN: (record,); SEGMENT_OPEN: (record, SSD); WRITE: (record,) that is appended again, or ()
     epoch: int
     copies: tuple       # by SSD
     shown: bool
@@ -143,7 +143,7 @@ def show(value):
 
 
 def describe_record(r):
-    names = {WRITE: 'WRITE', CLEAN: 'CLEAN', MARK: 'MARK', OPEN: 'OPEN', FILL: 'FILL'}
+    names = {WRITE: 'WRITE', CLEAN: 'CLEAN', INTENT: 'INTENT', SEGMENT_OPEN: 'SEGMENT_OPEN', FILL: 'FILL'}
     return f'{names[r.kind]}({show(r.value)})' if r.kind in (WRITE, FILL) else \
         f'{names[r.kind]}({"abc"[r.block]})' if r.kind == CLEAN else names[r.kind]
 
@@ -255,7 +255,7 @@ class System:
         r = s.log[record]
         copies = [r.copies[d] for d in holders if s.alive[d] and r.copies[d] != BAD]
         if not copies:
-            return {s.hdd[block][-1] if state == CLEANED else GARBAGE}
+            return {s.hdd[block][-1] if state == ST_CLEAN else GARBAGE}
         return {r.value if c in (FLIGHT, *COMPLETE) else GARBAGE for c in copies}
 
     @staticmethod
@@ -305,12 +305,12 @@ class System:
             s = s._replace(log=put(s.log, i, r._replace(shown=True)))
             if r.kind == WRITE:
                 holders = tuple(d for d in s.members if r.copies[d] != NONE and s.alive[d])
-                s = s._replace(index=put(s.index, r.block, (i, DIRTY, holders)))
+                s = s._replace(index=put(s.index, r.block, (i, ST_DIRTY, holders)))
                 if not r.names:
                     s = s._replace(acked=put(s.acked, r.block, r.value))
             elif r.kind == CLEAN and s.index[r.block] and s.index[r.block][0] == r.names[0]:
-                s = s._replace(index=put(s.index, r.block, (r.names[0], CLEANED, s.index[r.block][2])))
-            elif r.kind == MARK:
+                s = s._replace(index=put(s.index, r.block, (r.names[0], ST_CLEAN, s.index[r.block][2])))
+            elif r.kind == INTENT:
                 s = s._replace(mark=True)
         return s
 
@@ -378,7 +378,7 @@ class System:
         for b in range(self.blocks):
             entry = s.index[b]
             mine = any(op[:2] == ('resync', b) for op in s.ops)
-            if entry and entry[1] != CLEANED and not mine and self.room(s) and (
+            if entry and entry[1] != ST_CLEAN and not mine and self.room(s) and (
                     'resync-owns-range' not in self.rules or not self.in_flight(s, b)):
                 yield ('looked up again', 'abc'[b]), self.begin(s, ('resync', b, entry[0], len(s.log)))
         for op in s.ops:
@@ -397,11 +397,11 @@ class System:
         if 'resync-owns-range' in self.rules and (any(op[:2] == ('resync', block) for op in s.ops) or any(
                 r.kind == WRITE and r.names and r.block == block and not r.shown for r in s.log)):
             return False
-        if entry and entry[1] != CLEANED or any(op[0] == 'writeback' and op[1] == block for op in s.ops):
+        if entry and entry[1] != ST_CLEAN or any(op[0] == 'writeback' and op[1] == block for op in s.ops):
             return False
         if any(r.kind == CLEAN and r.block == block and not self.durable(s, i) for i, r in enumerate(s.log)):
             return False
-        return not s.known[block] or s.mark and all(self.durable(s, i) for i, r in enumerate(s.log) if r.kind == MARK)
+        return not s.known[block] or s.mark and all(self.durable(s, i) for i, r in enumerate(s.log) if r.kind == INTENT)
 
     def device_steps(self, s):
         for i, r in enumerate(s.log):
@@ -463,23 +463,23 @@ class System:
         for op in s.ops:
             if op[0] == 'written-back':
                 _, b, record = op
-                if not s.index[b] or s.index[b][:2] != (record, CLEANING):
+                if not s.index[b] or s.index[b][:2] != (record, ST_CLEANING):
                     yield ('writeback superseded', 'abc'[b]), self.end(s, op)
                 elif self.room(s) and len(s.hdd[b]) == 1:
                     yield ('clean appended', 'abc'[b]), self.append(self.end(s, op), CLEAN, b, named=(record,))
         for b in range(self.blocks):
             entry = s.index[b]
-            if 'writeback' in can and entry and entry[1] == DIRTY and self.durable(s, entry[0]) and not any(
+            if 'writeback' in can and entry and entry[1] == ST_DIRTY and self.durable(s, entry[0]) and not any(
                     op[0] in ('writeback', 'written-back', 'bypass') and op[1] == b for op in s.ops):
-                cleaning = s._replace(index=put(s.index, b, (entry[0], CLEANING, entry[2])))
+                cleaning = s._replace(index=put(s.index, b, (entry[0], ST_CLEANING, entry[2])))
                 yield ('writeback begins', 'abc'[b]), self.begin(cleaning, ('writeback', b, entry[0]))
-            if 'evict' in can and entry and entry[1] == CLEANED:
+            if 'evict' in can and entry and entry[1] == ST_CLEAN:
                 yield ('evict', 'abc'[b]), s._replace(index=put(s.index, b, None))
             if 'fill' in can and not entry and self.room(s) and not self.in_flight(s, b) and (s.mark or len(s.hdd[b]) == 1):
                 for d in s.members:
                     if s.alive[d]:
                         yield ('fill', 'abc'[b], 'on', name(d)), self.fill(s, b, d)
-            if 'free' in can and entry and entry[1] == CLEANED and len(entry[2]) > 1:
+            if 'free' in can and entry and entry[1] == ST_CLEAN and len(entry[2]) > 1:
                 for d in entry[2]:
                     if self.may_free(s, b, entry[0]):
                         yield ('copy freed', 'abc'[b], 'on', name(d)), self.free(s, b, d)
@@ -489,7 +489,7 @@ class System:
         if 'resync' in can:
             yield from self.resync_steps(s)
         if 'mark' in can and not s.mark and self.can_append_durably(s):
-            yield ('mark set',), self.append_durably(s, MARK)
+            yield ('mark set',), self.append_durably(s, INTENT)
         if 'checkpoint' in can and not s.naming and not s.joining and not s.raising and self.idle(s):
             yield ('checkpoint begins',), self.name_begin(s, s.members)
         if s.naming:
@@ -500,7 +500,7 @@ class System:
         i = len(s.log)
         s = self.append(s, FILL, block, s.hdd[block][-1], copies=copies)
         return s._replace(log=put(s.log, i, s.log[i]._replace(shown=True)), known=put(s.known, block, True),
-                          index=put(s.index, block, (i, CLEANED, (disk,))))
+                          index=put(s.index, block, (i, ST_CLEAN, (disk,))))
 
     def may_free(self, s, block, record):
         if not self.can_append_durably(s) and 'free-logged' in self.rules:
@@ -513,7 +513,7 @@ class System:
     def free(self, s, block, disk):
         record, state, holders = s.index[block]
         if 'free-logged' in self.rules:
-            s = self.append_durably(s, OPEN, named=(record, disk))
+            s = self.append_durably(s, SEGMENT_OPEN, named=(record, disk))
         r = s.log[record]
         return s._replace(log=put(s.log, record, r._replace(copies=put(r.copies, disk, LOST))),
                           index=put(s.index, block, (record, state, tuple(d for d in holders if d != disk))))
@@ -529,13 +529,13 @@ class System:
             if r.copies[d] not in COMPLETE:
                 continue
             named = (record, d) if 'second-copy-opens' in self.rules else ()
-            opened = self.append_durably(s, OPEN, named=named)
+            opened = self.append_durably(s, SEGMENT_OPEN, named=named)
             yield ('second copy opened over', describe_record(r), 'on', name(d)), opened._replace(
                 log=put(opened.log, record, r._replace(copies=put(r.copies, d, LOST))))
 
     @staticmethod
     def snapshot(s):
-        return tuple(e and (e[0], CLEANED if e[1] == CLEANED else DIRTY, e[2]) for e in s.index)
+        return tuple(e and (e[0], ST_CLEAN if e[1] == ST_CLEAN else ST_DIRTY, e[2]) for e in s.index)
 
     def name_begin(self, s, disks):
         number = 1 + max(s.disks[d].superblock.number for d in s.members)
@@ -652,7 +652,7 @@ class System:
         if s.joining and s.joining[0] in members:
             d = s.joining[0]
             s = s._replace(joining=None, index=tuple(
-                e if not e or e[1] == CLEANED and s.log[e[0]].copies[d] == NONE or d in e[2]
+                e if not e or e[1] == ST_CLEAN and s.log[e[0]].copies[d] == NONE or d in e[2]
                 else (e[0], e[1], tuple(sorted(e[2] + (d,)))) for e in s.index))
         return self.settle(self.recompute_known(s, members))
 
@@ -663,7 +663,7 @@ class System:
         for entry in s.index:
             if entry:
                 holders = tuple(d for d in entry[2] if d not in dead)
-                entry = None if entry[1] == CLEANED and not holders else (entry[0], entry[1], holders)
+                entry = None if entry[1] == ST_CLEAN and not holders else (entry[0], entry[1], holders)
             index.append(entry)
         return s._replace(index=tuple(index))
 
@@ -710,7 +710,7 @@ class System:
         """What a joining SSD needs a copy of: dirty data, and what replay needs."""
         if 'join-copies' not in self.rules:
             return ()
-        dirty = {e[0] for e in s.index if e and e[1] != CLEANED}
+        dirty = {e[0] for e in s.index if e and e[1] != ST_CLEAN}
         return tuple(i for i, r in enumerate(s.log) if r.copies[disk] == NONE and r.kind != FILL and (i in dirty or i >= s.begun)
                      and any(r.copies[m] in COMPLETE for m in s.members))
 
@@ -889,12 +889,12 @@ class System:
                 continue
             if r.kind in (WRITE, FILL):
                 holders = tuple(d for d in there if r.kind == WRITE or r.copies[d] != NONE)
-                index[r.block] = (i, DIRTY if r.kind == WRITE else CLEANED, holders)
+                index[r.block] = (i, ST_DIRTY if r.kind == WRITE else ST_CLEAN, holders)
             elif r.kind == CLEAN and index[r.block] and index[r.block][0] == r.names[0]:
-                index[r.block] = (r.names[0], CLEANED, index[r.block][2])
-            elif r.kind == MARK:
+                index[r.block] = (r.names[0], ST_CLEAN, index[r.block][2])
+            elif r.kind == INTENT:
                 mark = True
-            elif r.kind == OPEN:
+            elif r.kind == SEGMENT_OPEN:
                 index = [e and (e[0], e[1], tuple(d for d in e[2] if (e[0], d) != r.names)) for e in index]
         copies = []
         for b, entry in enumerate(index):
@@ -903,11 +903,11 @@ class System:
             record, state, holders = entry
             holders = tuple(d for d in holders if d in members)
             index[b] = (record, state, holders)
-            if state == CLEANED and (mark or not holders):
+            if state == ST_CLEAN and (mark or not holders):
                 index[b] = None
                 continue
             source = [d for d in holders if whole(s.log[record], d)]
-            if not source and state == DIRTY:
+            if not source and state == ST_DIRTY:
                 return None
             if record >= superblock.replay_from and s.log[record].epoch == superblock.epoch:     # nobody looks at the others
                 lack = [d for d in holders if source and not whole(s.log[record], d)]

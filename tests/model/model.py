@@ -9,7 +9,7 @@ Simplifications that hold everywhere (README.md argues them):
  * a block is what one sector run is to the design; a segment holds ONE block of data, so "slot" and "segment" are one
  * a record is a COMMIT block and the entries of its stream since the previous one; its sequence number is the position
    of the COMMIT in State.log; an entry without a COMMIT behind it waits in memory: no replay will see it
- * metadata entries (CLEAN, INVALIDATE, INTENT, OPEN) have no data and take no slot
+ * metadata entries (CLEAN, INVALIDATE, INTENT, SEGMENT_OPEN) have no data and take no slot
  * a COMMIT that is sent while data of its record is in flight completes together with it, as one append
  * one intent region covers the whole volume
  * the flushes that the cache needs for itself are one instant in most scenarios (ssd_flush(), hdd_flush()): on the media a
@@ -23,12 +23,12 @@ from itertools import product
 from typing import NamedTuple
 
 ZERO, GARBAGE, ANY, ERROR = 90, 91, 92, 93   # discarded; torn; oracle: any value this block ever had; a read that fails
-WRITE, CLEAN, INVALIDATE, INTENT, OPEN, COMMIT = range(6)      # the write stream
+WRITE, CLEAN, INVALIDATE, INTENT, SEGMENT_OPEN, COMMIT = range(6)       # the write stream
 FILL, OMITTED, FILL_COMMIT = range(6, 9)                # the fill stream; OMITTED: data that no commit block will describe
 DATA, COMMITS = (WRITE, FILL), (COMMIT, FILL_COMMIT)
 IN_FLIGHT, COMPLETED, SHOWN, TORN = range(4)            # phase of an entry; SHOWN: the index shows it
-DIRTY, CLEANING, CLEANED = range(3)                    # state of an index entry (slot, state)
-CACHED, PASSTHROUGH, FAILED, PASSING = range(4)         # FAILED: the SSD is only read; PASSING: the volume has left it
+ST_DIRTY, ST_CLEANING, ST_CLEAN = range(3)              # state of an index entry (slot, state)
+RUNNING, PASSTHROUGH, FAILED, PASSING = range(4)        # FAILED: the SSD is only read; PASSING: the volume has left it
 SSD, HDD = DEVICES = range(2)
 BELIEVED = 2                                            # durable, for all the cache knows; the device knows better
 SECURED = 3                                             # on media, if it is there still, but behind a hole for all the cache knows
@@ -149,7 +149,7 @@ class Entry(NamedTuple):
     kind: int
     block: int
     value: int          # WRITE, FILL: the data; INTENT: set (1) or clear (0)
-    slot: int           # WRITE, FILL: where the data is; CLEAN, OPEN: the slot named
+    slot: int           # WRITE, FILL: where the data is; CLEAN, SEGMENT_OPEN: the slot named
     phase: int
     durable: int        # WRITE, FILL: the data; COMMIT: the block
     flag: bool          # WRITE, COMMIT: FUA; FILL: must not enter the index; INVALIDATE: removed dirty data
@@ -251,7 +251,7 @@ class System:
         return State(
             hdd=tuple((v,) for v in start), may_be_dirty=False, stale=False, void=False,
             slots=(None,) * self.nr_slots, checkpoint=(nothing, False, False), log=(), replay_from=0, ghosts=None,
-            mode=CACHED, index=nothing, mark=False, free=(True,) * self.nr_slots, ops=(), snapshot=None,
+            mode=RUNNING, index=nothing, mark=False, free=(True,) * self.nr_slots, ops=(), snapshot=None,
             needs_flush=(False, False), flushes=(), failed=(False, False), believed=(False,) * self.blocks,
             risk=False, untold=False, errors=False, doubt=0, bad=(False,) * self.blocks, gone=(),
             acked=start, allowed=tuple((v,) for v in start), owed=None, lost=nothing, broken=None, versions=(0,) * self.blocks,
@@ -261,9 +261,9 @@ class System:
 
     def visible(self, s, block):
         entry = s.index[block]
-        cached = s.mode == CACHED or s.mode == FAILED and entry and entry[1] != CLEANED
+        cached = s.mode == RUNNING or s.mode == FAILED and entry and entry[1] != ST_CLEAN
         if entry and cached and s.slots[entry[0]] == GARBAGE and (s.bad[block] or s.doubt and 'doubt-reads' in self.rules):
-            return s.hdd[block][-1] if entry[1] == CLEANED else ERROR
+            return s.hdd[block][-1] if entry[1] == ST_CLEAN else ERROR
         return s.slots[entry[0]] if entry and cached else s.hdd[block][-1]
 
     def blocked(self, s):
@@ -405,16 +405,16 @@ class System:
                 return s                    # until a flush of the SSD
         s = s._replace(log=put(s.log, i, s.log[i]._replace(phase=SHOWN)))
         if kind == WRITE:
-            s = s._replace(index=put(s.index, b, (slot, DIRTY)), bad=put(s.bad, b, False))
+            s = s._replace(index=put(s.index, b, (slot, ST_DIRTY)), bad=put(s.bad, b, False))
             if entry.flag == FUA_WAITS:
                 s = self.begin(s, ('fua-waits', b, entry.value))._replace(lost=put(s.lost, b, None))
             else:
                 s = self.acknowledge(s, b, entry.value, entry.flag)
             return self.lose(s, b, entry.value) if entry.gone else s
         if kind == FILL and not entry.flag:
-            return s._replace(index=put(s.index, b, (slot, CLEANED)))
-        if kind == CLEAN and s.index[b] and (s.index[b] == (slot, CLEANING) or 'clean-names-slot' not in self.rules):
-            return s._replace(index=put(s.index, b, (s.index[b][0], CLEANED)))
+            return s._replace(index=put(s.index, b, (slot, ST_CLEAN)))
+        if kind == CLEAN and s.index[b] and (s.index[b] == (slot, ST_CLEANING) or 'clean-names-slot' not in self.rules):
+            return s._replace(index=put(s.index, b, (s.index[b][0], ST_CLEAN)))
         return s
 
     # -- flushes -----------------------------------------------------------------------------------------------------
@@ -556,7 +556,7 @@ class System:
         for b in range(self.blocks) if 'doubt-looks' in self.rules else ():
             if not s.index[b] or s.slots[s.index[b][0]] != GARBAGE or s.index[b][0] in passed:
                 continue
-            if s.index[b][1] == CLEANED:
+            if s.index[b][1] == ST_CLEAN:
                 s = s._replace(index=put(s.index, b, None))
             else:
                 s = s._replace(bad=put(s.bad, b, True), untold=s.untold or 'doubt-owed' in self.rules)
@@ -607,13 +607,13 @@ class System:
         for op in s.ops:
             if op[0] == 'written-back' and 'clean-without-error' in self.rules:
                 _, block, slot = op
-                again = s.index[block] == (slot, CLEANING)
-                s = self.end(s, op)._replace(index=put(s.index, block, (slot, DIRTY)) if again else s.index)
+                again = s.index[block] == (slot, ST_CLEANING)
+                s = self.end(s, op)._replace(index=put(s.index, block, (slot, ST_DIRTY)) if again else s.index)
         return self.drop(s, told) if drops else s
 
     def at_risk(self, s):
         """Per block: would the acknowledged value be gone, did the backing lose what is volatile there?"""
-        return tuple(s.acked[b] in s.hdd[b][1:] and not (s.index[b] and s.index[b][1] != CLEANED) and
+        return tuple(s.acked[b] in s.hdd[b][1:] and not (s.index[b] and s.index[b][1] != ST_CLEAN) and
                      ZERO not in self.values_in_flight(s, b) for b in range(self.blocks))
 
     def drop(self, s, told):
@@ -718,7 +718,7 @@ class System:
                     after = self.flush_fails(s, n, True)
                     yield (f'{name}{which} FAILS, drops all' + answers(s, after, True),), after
         if 'device-flush' in self.actions and len(s.flushes) < 3:
-            for device in DEVICES if s.mode == CACHED and not (self.ssd_drops and s.doubt) else (HDD,):
+            for device in DEVICES if s.mode == RUNNING and not (self.ssd_drops and s.doubt) else (HDD,):
                 if s.needs_flush[device] or s.failed[device]:
                     name = 'backing-flush' if device == HDD else 'ssd-flush'
                     yield (name + ' issued',), self.issue_flush(s, device)
@@ -817,7 +817,7 @@ class System:
     def bypass(self, s, block, fua, through):
         """through: written through, a clean copy follows it to the cache."""
         entry = s.index[block]
-        if 'bypass-not-over-dirty' in self.rules and entry and entry[1] != CLEANED or self.backing_is_owned(s, block):
+        if 'bypass-not-over-dirty' in self.rules and entry and entry[1] != ST_CLEAN or self.backing_is_owned(s, block):
             return None
         if 'bypass-after-clean-durable' in self.rules and self.unsettled(s, block, CLEAN, fua):
             return None
@@ -851,7 +851,7 @@ class System:
             return None
         if 'intent-discard' in self.rules and not s.mark and self.mark_needed(s, block):
             return None
-        dirty = bool(s.index[block]) and s.index[block][1] != CLEANED
+        dirty = bool(s.index[block]) and s.index[block][1] != ST_CLEAN
         s = self.spoil_fills(self.issue(s, block, ZERO if self.strict_discard else ANY), block)
         s = s._replace(index=put(s.index, block, None))
         s = self.append(s, INVALIDATE, block, flag=dirty)
@@ -873,13 +873,13 @@ class System:
         s = self.land(self.end(s, op), block, value)
         s = self.trim(s, block, len(s.hdd[block]) - 1) if fua else self.set_flag(s, HDD)._replace(risk=True)
         s = self.acknowledge(s, block, value, fua)
-        return self.begin(s, ('fill', block, value)) if through and s.mode == CACHED else s
+        return self.begin(s, ('fill', block, value)) if through and s.mode == RUNNING else s
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def successors(self, s):
         """Every (label, state) one step away.  A state may be a str: the step itself broke a promise."""
-        if s.mode == CACHED:
+        if s.mode == RUNNING:
             yield from self.user_steps(s)
             yield from self.device_steps(s)
             yield from self.cache_steps(s)
@@ -928,7 +928,7 @@ class System:
 
     def may_keep(self, s, block):
         """Reclaim re-appends a clean extent to the keep stream: to the rules this is a fill whose source is the SSD."""
-        if not s.index[block] or s.index[block][1] != CLEANED or self.filling(s, block):
+        if not s.index[block] or s.index[block][1] != ST_CLEAN or self.filling(s, block):
             return False
         if s.slots[s.index[block][0]] == GARBAGE and self.ssd_drops:        # it is compared first
             return False
@@ -952,9 +952,9 @@ class System:
         return last is None or self.applied(s, last)
 
     def device_steps(self, s):
-        if s.mode == CACHED:
+        if s.mode == RUNNING:
             yield from self.append_steps(s)
-        if s.mode in (CACHED, FAILED):
+        if s.mode in (RUNNING, FAILED):
             yield from self.flush_steps(s)
         for op in s.ops:
             kind, block = op[0], op[1]
@@ -972,7 +972,7 @@ class System:
                     yield ('read-ends', block), f'a read of block {block} returned {show(s.slots[op[2]])}'
                 else:
                     yield ('read-ends', block), self.end(s, op)
-        if s.mode in (CACHED, PASSTHROUGH) and not self.ssd_drops and any(
+        if s.mode in (RUNNING, PASSTHROUGH) and not self.ssd_drops and any(
                 not r.durable and r.phase in (COMPLETED, SHOWN) for r in s.log):
             yield ('ssd-flush',), self.ssd_flush(s)
         if any(len(values) > 1 for values in s.hdd) and not self.drops:     # or the cache would owe an error for what is safe
@@ -1013,10 +1013,10 @@ class System:
                 yield from self.clean_steps(s, op)
         for b in range(self.blocks):
             entry = s.index[b]
-            if 'evict' in can and entry and entry[1] == CLEANED:
+            if 'evict' in can and entry and entry[1] == ST_CLEAN:
                 yield ('evict', b), s._replace(index=put(s.index, b, None))
-            if 'writeback' in can and entry and entry[1] == DIRTY and self.may_write_back(s, b, entry[0]):
-                cleaning = s._replace(index=put(s.index, b, (entry[0], CLEANING)))
+            if 'writeback' in can and entry and entry[1] == ST_DIRTY and self.may_write_back(s, b, entry[0]):
+                cleaning = s._replace(index=put(s.index, b, (entry[0], ST_CLEANING)))
                 yield ('writeback-begins', b), self.begin(cleaning, ('writeback', b, entry[0], s.slots[entry[0]]))
         if 'reclaim' in can:
             for slot in range(self.nr_slots):
@@ -1053,7 +1053,7 @@ class System:
 
     def clean_steps(self, s, op):
         _, block, slot = op
-        if s.index[block] != (slot, CLEANING):
+        if s.index[block] != (slot, ST_CLEANING):
             yield ('writeback-superseded', block), self.end(s, op)
         elif self.room(s) and ('clean-after-backing-flush' not in self.rules or self.flushed(s, block)):
             yield ('clean-appended', block), self.append(self.end(s, op), CLEAN, block, slot=slot)
@@ -1085,7 +1085,7 @@ class System:
         if 'reuse-logged' not in self.rules:
             yield ('reclaim', slot), s._replace(free=put(s.free, slot, True))
         elif self.can_append_durably(s):
-            opened = self.append_durably(s, OPEN, slot=slot)
+            opened = self.append_durably(s, SEGMENT_OPEN, slot=slot)
             yield ('reclaim', slot), opened._replace(free=put(s.free, slot, True))
 
     def mark_steps(self, s):
@@ -1093,9 +1093,9 @@ class System:
             yield ('mark-set',), self.append_durably(s, INTENT, value=1)._replace(mark=True, errors=False)
         if s.mark and 'clear-by-checkpoint' not in self.relaxed and self.room(s) and self.backing_settled(s):
             if s.errors and 'intent-clear-drops' in self.rules:
-                doubtful = [b for b in range(self.blocks) if s.index[b] and s.index[b][1] == CLEANED or self.filling(s, b)]
+                doubtful = [b for b in range(self.blocks) if s.index[b] and s.index[b][1] == ST_CLEAN or self.filling(s, b)]
                 for b in doubtful:
-                    dropped = s._replace(index=put(s.index, b, None)) if s.index[b] and s.index[b][1] == CLEANED else s
+                    dropped = s._replace(index=put(s.index, b, None)) if s.index[b] and s.index[b][1] == ST_CLEAN else s
                     yield ('doubtful-dropped', b), self.append(self.spoil_fills(dropped, b), INVALIDATE, b)
                 if doubtful:
                     return
@@ -1126,7 +1126,7 @@ class System:
             return
         if 'checkpoint-after-flush' in self.rules:
             s = self.ssd_flush(s)
-        index = tuple(e and (e[0], CLEANED if e[1] == CLEANED else DIRTY) for e in (first,) + s.index[1:])
+        index = tuple(e and (e[0], ST_CLEAN if e[1] == ST_CLEAN else ST_DIRTY) for e in (first,) + s.index[1:])
         kept = []                           # of what lies before start: what belongs to a later COMMIT, or is in flight
         for commit, entries in records(s.log[:start]):
             if commit is None:
@@ -1177,7 +1177,7 @@ class System:
     def dirty_flag_steps(self, s):
         if self.blocked(s):
             return
-        clean = not any(e and e[1] != CLEANED for e in s.index) and not any(
+        clean = not any(e and e[1] != ST_CLEAN for e in s.index) and not any(
             r.kind == WRITE and r.phase < SHOWN for r in s.log)
         flushed = 'dirty-flag-clear-after-flush' not in self.rules or all(self.flushed(s, b) for b in range(self.blocks))
         gone = 'dirty-flag-clear-after-durable' not in self.rules or not any(
@@ -1194,29 +1194,29 @@ class System:
         """Nothing is appended, shown or flushed there any more.  What is in flight may be on the media, or not."""
         ops = tuple(('held-flush', op[2]) if op[0] == 'flush' else op for op in s.ops if op[0] not in ('fill', 'read'))
         owned = {op[2] for op in ops if op[0] in ('writeback', 'written-back')}
-        index = tuple((e[0], DIRTY) if e and e[1] == CLEANING and e[0] not in owned else e for e in s.index)
+        index = tuple((e[0], ST_DIRTY) if e and e[1] == ST_CLEANING and e[0] not in owned else e for e in s.index)
         flushes = tuple(f._replace(waiters=()) for f in s.flushes if f.device == HDD)
         return s._replace(mode=FAILED, index=index, ops=tuple(sorted(ops)), flushes=flushes, snapshot=None,
                           deaths_left=s.deaths_left - 1)
 
     def failed_steps(self, s):
         """User writes and flushes wait.  What is dirty, durable or not, is read from the SSD and written to the backing."""
-        dirty = [b for b, e in enumerate(s.index) if e and e[1] != CLEANED]
+        dirty = [b for b, e in enumerate(s.index) if e and e[1] != ST_CLEAN]
         if dirty and not s.void:
             yield ('void-set',), s._replace(void=True)
         for b in dirty:
             slot, state = s.index[b]
-            if state == DIRTY and self.may_write_back(s, b, slot):
-                cleaning = s._replace(index=put(s.index, b, (slot, CLEANING)))
+            if state == ST_DIRTY and self.may_write_back(s, b, slot):
+                cleaning = s._replace(index=put(s.index, b, (slot, ST_CLEANING)))
                 yield ('writeback-begins', b), self.begin(cleaning, ('writeback', b, slot, s.slots[slot]))
         for op in s.ops:
             if op[0] != 'written-back':
                 continue
             _, block, slot = op
-            if s.index[block] != (slot, CLEANING):
+            if s.index[block] != (slot, ST_CLEANING):
                 yield ('writeback-superseded', block), self.end(s, op)
             elif 'leave-after-drain-flushed' not in self.rules or self.flushed(s, block):
-                yield ('drained', block), self.end(s, op)._replace(index=put(s.index, block, (slot, CLEANED)))
+                yield ('drained', block), self.end(s, op)._replace(index=put(s.index, block, (slot, ST_CLEAN)))
         if not dirty or 'leave-after-drain' not in self.rules:
             yield ('leave',), self.leave(s)
 
@@ -1305,7 +1305,7 @@ class System:
         if not s.stale:
             found = self.recover(s)
             starts.append(('starts', found))
-            if s.void and ('leave-after-drain' not in self.rules or not any(e and e[1] != CLEANED for e in found.index)):
+            if s.void and ('leave-after-drain' not in self.rules or not any(e and e[1] != ST_CLEAN for e in found.index)):
                 starts.append(('starts, leaves the cache', s._replace(mode=PASSTHROUGH, stale=True, may_be_dirty=False)))
         elif s.stale:
             starts.append(('starts, stale cache refused', s._replace(mode=PASSTHROUGH)))
@@ -1317,7 +1317,7 @@ class System:
                 up = up._replace(index=(None,) * self.blocks)
             if 'recovery-flushes' in self.rules:
                 up = self.hdd_flush(up)
-                if up.mode == CACHED:
+                if up.mode == RUNNING:
                     up = self.ssd_flush(up)
             yield label + (how,), self.observe(up, power)
 
@@ -1342,23 +1342,23 @@ class System:
         records = log if 'replay-by-sequence' in self.rules else sorted(log, key=lambda r: r.kind >= FILL)
         for kind, b, value, slot, *_ in records:
             if kind in DATA:
-                index[b] = (slot, DIRTY if kind == WRITE else CLEANED)
+                index[b] = (slot, ST_DIRTY if kind == WRITE else ST_CLEAN)
             elif kind == CLEAN and index[b] and (index[b][0] == slot or 'clean-names-slot' not in self.rules):
-                index[b] = (index[b][0], CLEANED)
+                index[b] = (index[b][0], ST_CLEAN)
             elif kind == INVALIDATE:
                 index[b] = None
             elif kind == INTENT:
                 mark = bool(value)
-            elif kind == OPEN:
+            elif kind == SEGMENT_OPEN:
                 index = [None if e and e[0] == slot else e for e in index]
         marked, void = mark and 'drop-marked' in self.rules, s.void and 'void-drops-clean' in self.rules
-        dropped = [b for b in range(self.blocks) if (marked or void) and index[b] and index[b][1] == CLEANED]
+        dropped = [b for b in range(self.blocks) if (marked or void) and index[b] and index[b][1] == ST_CLEAN]
         for b in dropped:
             index[b] = None
-        s = s._replace(log=tuple(log), replay_from=0, ghosts=ghosts, mode=CACHED, index=tuple(index), mark=mark,
+        s = s._replace(log=tuple(log), replay_from=0, ghosts=ghosts, mode=RUNNING, index=tuple(index), mark=mark,
                        free=tuple(v is None for v in s.slots))
         if s.checkpoint[2]:                 # doubt-kept
-            bad = tuple(bool(e) and e[1] != CLEANED and s.slots[e[0]] == GARBAGE for e in index)
+            bad = tuple(bool(e) and e[1] != ST_CLEAN and s.slots[e[0]] == GARBAGE for e in index)
             s = s._replace(bad=bad, untold=any(bad) and 'doubt-owed' in self.rules)
         unlogged = {'clear-by-checkpoint'} if not void else {'void-by-checkpoint'} if not marked else \
             {'clear-by-checkpoint', 'void-by-checkpoint'}

@@ -232,7 +232,7 @@ def test_detach_giving_up_dirty_data(started):
 
 def test_detach_that_fails_restores_the_mode(started, kernel_log):
     _, hdd = started
-    kernel_log.expect(r"hdd0|I/O error|larder")
+    kernel_log.expect("I/O error")
     write("data", 0, 64)
     hdd.fail(op="write", status="ioerr")
     with subprocess.Popen(["larder", "volume", "detach", "data", "--flush"], stderr=subprocess.PIPE, text=True) as run:
@@ -296,7 +296,7 @@ def test_killed_at_each_step(started, kill_at):
 def test_killed_while_the_old_table_comes_back(formatted, kill_at, kernel_log):
     """The new one does not resume."""
     _, hdd = formatted
-    kernel_log.expect(r"hdd0|I/O error|larder")
+    kernel_log.expect("I/O error")
     larder("volume", "start", "data")
     write("data", 0, 64)
     larder("volume", "detach", "data", "--flush")

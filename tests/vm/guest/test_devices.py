@@ -46,7 +46,7 @@ SPEED = Path("/proc/sys/dev/raid/speed_limit_min")
 @pytest.fixture
 def disks(make_disk, monkeypatch, kernel_log):
     """SSDs 0 to 2, disks 0 to 2; the third of each is not in the stack."""
-    kernel_log.expect("ssd.*(failed|left|error)|has failed|larder|md/raid:")
+    kernel_log.expect("ssd.*(failed|left|error)|has failed|md/raid:")
     for given in prepare(make_disk, monkeypatch, kernel_log, mb=40):
         before = SPEED.read_text()
         SPEED.write_text("1000000")  # beside a load md would take its time

@@ -23,7 +23,7 @@ LIST = json.loads((DIRECTORY / "list.json").read_text()) if DIRECTORY.exists() e
 @pytest.mark.limit(880)
 @pytest.mark.parametrize("mutant", LIST, ids=lambda m: m["name"])
 def test_mutant(mutant, kernel_log, tmp_path):
-    kernel_log.expect("")  # whatever it does to the kernel
+    kernel_log.expect_anything()
     if Path("/sys/module/larder").exists():
         command.run("rmmod", "larder")
     command.run("insmod", DIRECTORY / f"{mutant['name']}.ko")

@@ -621,6 +621,26 @@ def test_segments_that_a_replay_needs(make_disk, seed):
     stack.stop()
 
 
+def test_reuse_behind_clean(make_disk, seed):
+    """Rule 9: what a batch has written back is volatile on the backing, and not CLEAN in the log: reclaim leaves its segments."""
+    stack = make(make_disk, writeback_depth=1)
+    r, size = random.Random(seed), 64 * 1024 // SECTOR
+    content = {i * 2 * size: r.randbytes(size * SECTOR) for i in range(48)}
+    for sector, data in content.items():
+        stack.volume.write(sector, data)
+    stack.volume.flush()
+    last = DATA_SECTOR + max(content)
+    stack.hdd.fail(op="write", from_=last, to=last + BLOCK, status="ok", delay_ms=5 * HELD, count=1)
+    stack.volume.message("flush")
+    wait_for(lambda: stack.hdd.faults()[0]["hits"], 60, "the last write of the batch")
+    stack.cache.message("reclaim", 8)  # finds nothing that it may empty
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    cut(stack, ssd="keep", hdd="lose")
+    assert [s for s, data in content.items() if stack.volume.read(s, size) != data] == []
+    stack.stop()
+
+
 def test_second_epoch(make_disk):
     """Rule 10: it is durable before anything is appended to it."""
     stack = make(make_disk)

@@ -345,9 +345,8 @@ def test_clean_data_without_a_copy(make_disk, seed, kind, ssds):
 
 
 @pytest.mark.parametrize("kind", ["filled", "written back"])
-def test_clean_data_whose_checksum_is_lost(make_disk, seed, kernel_log, kind):
+def test_clean_data_whose_checksum_is_lost(make_disk, seed, kind):
     """Nobody can tell whether it is damaged: it leaves the cache.  Dirty data beside it stays."""
-    kernel_log.expect("larder")
     stack = small_stack(make_disk)
     w = Written(stack, seed)
     if kind == "filled":
@@ -372,9 +371,8 @@ def test_clean_data_whose_checksum_is_lost(make_disk, seed, kernel_log, kind):
 
 @pytest.mark.parametrize("scrub", [False, True])
 @pytest.mark.parametrize("where", ["active", "sealed"])
-def test_commit_block_without_a_copy(make_disk, seed, kernel_log, where, scrub):
+def test_commit_block_without_a_copy(make_disk, seed, where, scrub):
     """A power cut after the scrub: no replay needs it any more.  Without a scrub the start is refused."""
-    kernel_log.expect("larder")
     stack = small_stack(make_disk)
     w = Written(stack, seed)
     prepare(stack, w, where)
@@ -396,9 +394,8 @@ def test_commit_block_without_a_copy(make_disk, seed, kernel_log, where, scrub):
     stack.stop()
 
 
-def test_commit_block_that_is_whole_again(make_disk, seed, kernel_log):
+def test_commit_block_that_is_whole_again(make_disk, seed):
     """What writeback keeps in memory lacks the sums of a block that it could not read: the block counts when the scrub can."""
-    kernel_log.expect("larder")
     stack = small_stack(make_disk)
     w = Written(stack, seed)
     data = prepare(stack, w, "restarted")

@@ -881,7 +881,6 @@ def test_clean_data_of_a_suspended_volume(stack):
 
 def test_dirty_data_of_what_another_device_has(stack, make_disk, kernel_log):
     """A clone of the disk, whose volume cannot be resumed beside that of the original, is told to give up what is dirty."""
-    kernel_log.expect("larder")
     data = os.urandom(BLOCK)
     stack.volume.set(writeback="off")
     stack.volume.write(0, data)

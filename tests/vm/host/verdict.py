@@ -62,13 +62,23 @@ def tail(text: str, lines: int) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
+def whole_log(where: Path) -> list[str]:
+    """The ring; where its beginning was overwritten, or nobody could read it any more, the console, which was sent all of it."""
+    dmesg = where / "dmesg"
+    ring = dmesg.read_text(errors="replace").splitlines() if dmesg.exists() else []
+    if any("Linux version" in line for line in ring[:20]):
+        return ring
+    console = (where / "console").read_text(errors="replace").splitlines()
+    if ring and any("printk messages dropped" in line for line in console):
+        console.append("kernel log: overrun, and the console lacks lines too")
+    return console
+
+
 def bad_lines(where: Path) -> Iterable[tuple[str, str]]:
     """Test and line.  Lines that a test announced have been judged by it; anything outside tests counts."""
-    dmesg = where / "dmesg"
-    log = (dmesg if dmesg.exists() else where / "console").read_text(errors="replace")
     excused = where / "excused"
     allowed = set(excused.read_text(errors="replace").splitlines()) if excused.exists() else set()
-    for test, line in kernel_log.split_by_test(log.splitlines()):
+    for test, line in kernel_log.split_by_test(whole_log(where)):
         if kernel_log.bad_lines([line]) and kernel_log.message(line) not in allowed:
             yield test, line
 

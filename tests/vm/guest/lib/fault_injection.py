@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The kernel's own fault injection (Documentation/fault-injection), where it is built in: make debug-kernel.
 
-Its filter by the module's addresses (CONFIG_FAULT_INJECTION_STACKTRACE_FILTER) is not: what is injected into are the kernel's
-threads, in which larder's works run, not processes.  In interrupts nothing fails; simdisk_memory.c has those.
+Its filter by the module's addresses (CONFIG_FAULT_INJECTION_STACKTRACE_FILTER) is built in there, and not used: what is injected
+into are the kernel's threads, in which larder's works run, not processes.  In interrupts nothing fails; simdisk_memory.c has those.
 """
 
 import contextlib

@@ -11,7 +11,13 @@ BAD = re.compile(
     r"INFO: task .* blocked for more than|INFO: rcu|rcu: INFO|soft lockup|hard LOCKUP|"
     r"possible circular locking|possible recursive locking|inconsistent lock state|suspicious RCU usage|held lock freed|"
     r"bad unlock balance|KASAN|UBSAN|KFENCE|refcount_t:|list_(add|del) corruption|scheduling while atomic|"
-    r"sleeping function called|page allocation failure|workqueue: WQ_MEM_RECLAIM"
+    r"sleeping function called|page allocation failure|workqueue: WQ_MEM_RECLAIM|kernel log: overrun"
+)
+# what no test may excuse, whatever it announces: reports of the kernel's checkers, anything in larder's code, what nobody has read
+NEVER = re.compile(
+    r"KASAN|UBSAN|KFENCE|memory leak|possible (circular|recursive|irq)|inconsistent lock state|suspicious RCU|held lock freed|"
+    r"bad unlock balance|refcount_t:|list_(add|del) corruption|scheduling while atomic|sleeping function called|"
+    r"(WARNING|BUG|Oops).*\[larder\]|kernel log: overrun"
 )
 # of the machine, before anything of ours runs
 HARMLESS = re.compile(
@@ -42,6 +48,15 @@ def bad_lines(lines: Iterable[str]) -> list[str]:
     return [x for x in lines if BAD.search(x) and not HARMLESS.search(x)]
 
 
+def judge(lines: Iterable[str], expected: Iterable[re.Pattern], never: re.Pattern = NEVER) -> tuple[list[str], list[str]]:
+    """(bad, excused): of the bad lines those that nobody expected, or that nobody may expect, and the others."""
+    bad, excused = [], []
+    for line in bad_lines(lines):
+        may = not never.search(line) and any(p.search(line) for p in expected)
+        (excused if may else bad).append(line)
+    return bad, excused
+
+
 class KernelLog:
     """Records since it was made, or since mark()."""
 
@@ -50,6 +65,7 @@ class KernelLog:
         os.lseek(self._fd, 0, os.SEEK_END)
         self._lines: list[str] = []
         self._expected: list[re.Pattern] = []
+        self._never = NEVER
         self.excused: list[str] = []
 
     def close(self) -> None:
@@ -66,7 +82,7 @@ class KernelLog:
                 record = os.read(self._fd, 8192).decode(errors="replace")
             except BlockingIOError:
                 return self._lines
-            except BrokenPipeError:  # overrun: the oldest are lost, go on
+            except BrokenPipeError:  # the oldest are lost: go on, but the test has failed
                 self._lines.append("kernel log: overrun, lines lost")
                 continue
             _, _, text = record.partition(";")
@@ -76,10 +92,14 @@ class KernelLog:
         return [x for x in self.lines() if re.search(pattern, x)]
 
     def expect(self, pattern: str) -> None:
-        """Bad lines that match are no failure of this test."""
+        """Bad lines that match are no failure of this test, but those of NEVER."""
         self._expected.append(re.compile(pattern))
 
+    def expect_anything(self) -> None:
+        """For bugs that are planted in the module: whatever they do to the kernel is judged by who planted them."""
+        self._never = re.compile("(?!)")
+        self.expect("")
+
     def bad(self) -> list[str]:
-        bad = bad_lines(self.lines())
-        self.excused = [x for x in bad if any(p.search(x) for p in self._expected)]
-        return [x for x in bad if x not in self.excused]
+        bad, self.excused = judge(self.lines(), self._expected, self._never)
+        return bad
