@@ -634,7 +634,7 @@ static int lost_clean(struct scrub_pass *p, struct volume *v, const struct larde
 
 /*
  * What of a mapping lies in slots that are lost.  Where only the sum is, nothing speaks against the data; but of what is clean the
- * backing has a copy against which nothing does either.  In doubt the flush that has failed does; so do blocks that belong elsewhere.
+ * backing has a copy against which nothing does either.  In doubt the flush that has failed does, else blocks of another segment.
  */
 static int lost_map(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
 {

@@ -8,6 +8,7 @@ starts iscsid.
 
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -143,16 +144,14 @@ def network(place, monkeypatch):
     command.run("modprobe", "-a", "sd_mod", "iscsi_tcp", "iscsi_target_mod", "target_core_iblock")
     Path("/etc/iscsi/initiatorname.iscsi").write_text("InitiatorName=iqn.2026-11.org.example:ssd\n")
     Path("/run/lock/iscsi").mkdir(parents=True, exist_ok=True)
-    Path("/run/dbus").mkdir(exist_ok=True)
-    daemons = [
-        subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for words in (["iscsid", "--foreground"], ["dbus-daemon", "--system", "--nofork"])  # targetcli asks on the bus for more
-    ]
+    iscsid = subprocess.Popen(["iscsid", "--foreground"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    Path("/run/dbus").mkdir(exist_ok=True)  # targetcli asks for services there
+    bus = int(command.output("dbus-daemon", "--system", "--fork", "--nopidfile", "--print-pid"))
     yield
     command.run("pkill", "nbdkit", check=False)
-    for daemon in daemons:
-        daemon.kill()
-        daemon.wait()
+    os.kill(bus, signal.SIGKILL)
+    iscsid.kill()
+    iscsid.wait()
 
 
 @pytest.mark.limit(600)
