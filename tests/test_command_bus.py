@@ -241,7 +241,10 @@ def methods_of_stack(number):
         (["Rename", "s", "films"], f"rename -- {number} films"),
         (["Rename", "s", "--help"], f"rename -- {number} --help"),
         (["Set", *options(mount="/srv", backing_label="none")], f"set --mount=/srv --backing-label=none -- {number}"),
-        (["Set", *options(essential="yes", keyfile="/k", mode="writethrough")], f"set --essential=yes --keyfile=/k --mode=writethrough -- {number}"),
+        (
+            ["Set", *options(essential="yes", keyfile="/k", mode="writethrough")],
+            f"set --essential=yes --keyfile=/k --mode=writethrough -- {number}",
+        ),
         (["Set", *options(**{"class": "special"})], f"set --class=special -- {number}"),
         (["Resize", *options()], f"resize --yes -- {number}"),
         (["Resize", *options(size="1T")], f"resize --yes --size=1T -- {number}"),
