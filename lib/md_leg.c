@@ -112,7 +112,7 @@ void md_rest(const struct md_leg *legs, size_t number, struct md_rest *rest)
 	if (!newest)
 		return;
 	for (size_t i = 0; i < number; i++)
-		if (legs[i].place >= 0 && newest->holds >> legs[i].place & 1 && !legs[i].partial && legs[i].events + MARGIN >= newest->events) {
+		if (legs[i].place >= 0 && newest->holds >> legs[i].place & 1 && !legs[i].partial && newest->events - legs[i].events <= MARGIN) {
 			rest->fresh |= UINT64_C(1) << i;
 			here |= UINT64_C(1) << legs[i].place;
 		}
