@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-sys.path.insert(0, str(Path(__file__).resolve().parent / "vm/guest/lib"))
+sys.path.append(str(Path(__file__).resolve().parent / "vm/guest/lib"))
 import lru
 from harness import FAILED, MIB, NOT_FOUND, USAGE, one_line
 
