@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "guest"))
 
-from host import build, machine, process
+from host import build, machine, process, system
 from lib import dealt, kernel_log, outcome
 
 RESULTS = Path(os.environ["LARDER_RESULTS"])
@@ -56,6 +56,18 @@ def make_disk_file(request: pytest.FixtureRequest) -> Iterator[Callable[[str, in
     yield make
     for p in made:
         p.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the disk of a system is made (system.py)."""
+    return tmp_path_factory.mktemp("system")
+
+
+@pytest.fixture(scope="module")
+def initramfs(directory) -> Path:
+    """That mounts it, and no more."""
+    return system.initramfs(directory)
 
 
 class Boots:

@@ -43,16 +43,6 @@ LONGEST = """awk -F '[][]' '
 MONOTONIC = "-p ActiveEnterTimestampMonotonic --value"
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("system")
-
-
-@pytest.fixture(scope="module")
-def initramfs(directory) -> Path:
-    return system.initramfs(directory)
-
-
 @pytest.fixture
 def machine(directory, initramfs, request) -> Iterator[driven.Driven]:
     root = system.image(directory, driven.WORK, files=PATIENCE, modules=driven.MODULES)

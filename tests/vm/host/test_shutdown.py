@@ -6,7 +6,6 @@ is what a power cut leaves: other suites judge that.
 """
 
 import re
-from pathlib import Path
 
 import pytest
 from host import plain, system
@@ -48,16 +47,6 @@ say "$(dmsetup status --noflush data | grep -o ' in_flight[^ ]*\| flushing=[^ ]*
 say "off it goes"
 systemctl --no-block poweroff # the unit itself would first wait for what it has started
 """
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("system")
-
-
-@pytest.fixture(scope="module")
-def initramfs(directory) -> Path:
-    return system.initramfs(directory)
 
 
 @pytest.fixture

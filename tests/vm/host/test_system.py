@@ -90,16 +90,6 @@ sync
 )
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("system")
-
-
-@pytest.fixture(scope="module")
-def initramfs(directory) -> Path:
-    return system.initramfs(directory)
-
-
 @pytest.fixture
 def root(directory):
     disk = system.image(directory, WORK)
