@@ -325,35 +325,37 @@ bool present_lasts(const struct present *present)
 	return sequence_of(present->number) == present->sequence;
 }
 
-/* of: the disks that md has; NULL: none. */
-static bool is_disk_of_array(dev_t number, const void *of)
-{
-	const struct md_disks *disks = of;
-	struct udev *udev;
-	struct udev_device *device;
-	bool wanted = !udev_runs();
+struct disks_known {
+	struct udev *udev; /* NULL: it does not run */
+	const struct md_disks *disks; /* that md has; NULL: none */
+};
 
-	for (size_t i = 0; disks && i < disks->number; i++)
-		wanted |= disks->disk[i].number == number;
+static bool is_disk_of_array(dev_t number, const void *data)
+{
+	const struct disks_known *known = data;
+	struct udev_device *device;
+	bool wanted = !known->udev;
+
+	for (size_t i = 0; known->disks && i < known->disks->number; i++)
+		wanted |= known->disks->disk[i].number == number;
 	if (wanted)
 		return true;
-	udev = must_allocate(udev_new());
-	device = udev_device_new_from_devnum(udev, 'b', number);
+	device = udev_device_new_from_devnum(known->udev, 'b', number);
 	wanted = device && may_be_read(device) && is(device, "ID_FS_TYPE", "linux_raid_member");
 	if (device)
 		udev_device_unref(device);
-	udev_unref(udev);
 	return wanted;
 }
 
-static void find_array(const uint8_t stack_uuid[16], bool marked, const struct md_disks *disks, struct md_array *array)
+static void find_array(const uint8_t stack_uuid[16], struct udev *udev, bool marked, const struct md_disks *disks, struct md_array *array)
 {
+	struct disks_known known = { udev_runs() ? udev : NULL, disks };
 	struct stack stack = { 0 };
 	uint8_t part[16];
 
 	memcpy(stack.uuid, stack_uuid, 16);
 	stack_part(&stack, "md", part);
-	md_find_where(part, marked ? is_disk_of_array : NULL, disks, array);
+	md_find_where(part, marked ? is_disk_of_array : NULL, &known, array);
 }
 
 static void add_return(struct facts *facts, const struct md_array *array, size_t leg, const struct md_now *now, const uint8_t volume[16])
@@ -379,7 +381,7 @@ static void add_return(struct facts *facts, const struct md_array *array, size_t
 }
 
 /* By sysfs alone where it lacks nothing, so that no disk wakes up. */
-static void take_array(struct look *look, const struct fact_member *volume, dev_t number, bool marked)
+static void take_array(struct look *look, struct udev *udev, const struct fact_member *volume, dev_t number, bool marked)
 {
 	struct md_array array;
 	struct md_disks disks;
@@ -397,7 +399,7 @@ static void take_array(struct look *look, const struct fact_member *volume, dev_
 	}
 	if (!volume->lacks)
 		return;
-	find_array(volume->stack_uuid, marked, &disks, &array);
+	find_array(volume->stack_uuid, udev, marked, &disks, &array);
 	md_now(&array, &disks, &now);
 	for (size_t i = 0; array.device == number && i < array.number; i++)
 		if (!md_has(&disks, &array, i))
@@ -425,7 +427,7 @@ static void take_rest(struct facts *facts, struct udev *udev, const struct stack
 	stack_part(stack, "volume", rest.volume);
 	if (is_told_of(facts, rest.volume))
 		return;
-	find_array(stack->uuid, marked, NULL, &array);
+	find_array(stack->uuid, udev, marked, NULL, &array);
 	md_rest(array.super, array.number, &rest.rest);
 	if (array.number && !*array.node) {
 		snprintf(rest.stack, sizeof(rest.stack), "%s", stack->name);
@@ -468,7 +470,7 @@ static void take_arrays(struct look *look, bool marked)
 		while (look->members.member[k]->path != fact->path)
 			k++;
 		if (fact->kind == LARDER_KIND_VOLUME && *fact->stack && look->members.member[k]->block)
-			take_array(look, fact, look->members.member[k]->number, marked);
+			take_array(look, udev, fact, look->members.member[k]->number, marked);
 	}
 	take_rests(look, udev, marked);
 	udev_unref(udev);

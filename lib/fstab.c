@@ -196,11 +196,19 @@ static void tell_systemd(void)
 	free(said);
 }
 
+/* The option that a stack's line is known by; the caller frees it. */
+static char *mark_of(const uint8_t uuid[16])
+{
+	char text[UUID_TEXT];
+
+	return must_print("x-larder.stack=%s", uuid_text(uuid, text));
+}
+
 static int apply(const uint8_t uuid[16], struct change change)
 {
 	char *real = realpath(fstab_path(), NULL); /* where it is a link that stays one */
 	const char *path = real ? real : fstab_path();
-	char text[UUID_TEXT], *mark = must_print("x-larder.stack=%s", uuid_text(uuid, text)), *next = must_print("%s.larder-new", path);
+	char *mark = mark_of(uuid), *next = must_print("%s.larder-new", path);
 	FILE *from = fopen(path, "re");
 	int error, result;
 
@@ -245,7 +253,7 @@ int fstab_set_essential(const uint8_t uuid[16], bool essential)
 
 bool fstab_has(const uint8_t uuid[16])
 {
-	char text[UUID_TEXT], *mark = must_print("x-larder.stack=%s", uuid_text(uuid, text)), *line = NULL;
+	char *mark = mark_of(uuid), *line = NULL;
 	FILE *file = fopen(fstab_path(), "re");
 	bool there = false;
 	size_t room = 0;

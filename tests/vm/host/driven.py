@@ -81,21 +81,22 @@ class Driven:
         assert status in (None, int(end[1])), f"{command}: {end[1]}\n{said}\n{self.console()[-4000:]}"
         return said
 
+    def _tell_qemu(self, *commands: str) -> None:
+        said = ask(self.monitor, *commands)
+        assert "rror" not in said, said
+
     def plug(self, disk: Path) -> None:
         """It appears soon, as /dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_ and the stem of the file's name."""
         self.plugged += 1
         drive = f"{disk.stem}-{self.plugged}"
-        said = ask(
-            self.monitor,
+        self._tell_qemu(
             f"drive_add 0 if=none,id={drive},file={disk},format=raw,cache=writeback,discard=unmap",
             f"device_add scsi-hd,bus=scsi.0,drive={drive},id={disk.stem},serial={disk.stem}",
         )
-        assert "rror" not in said, said
 
     def pull(self, disk: Path) -> None:
         """At once, whatever is being done with it."""
-        said = ask(self.monitor, f"device_del {disk.stem}")
-        assert "rror" not in said, said
+        self._tell_qemu(f"device_del {disk.stem}")
 
     def off(self) -> str:
         """Its console, when it has switched itself off."""
