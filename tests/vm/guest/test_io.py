@@ -314,15 +314,17 @@ def test_oracle_notices(make_disk, make_oracle):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_full_cache(make_disk, make_oracle, mode):
-    """A working set of twice the SSD, several times over."""
+    """A working set of twice the SSD, until every segment was taken again (how soon is for the mode, and the fills dropped)."""
     stack = small_stack(make_disk, mode=mode, sequential_cutoff=0)
     oracle = make_oracle(stack.volume, size="64m")
-    oracle.run(ops=2500, sizes="16k:60,128k:40")
-    oracle.verify()
-    s = stack.cache.status()
+    for _ in range(20):
+        oracle.run(ops=1250, sizes="16k:60,128k:40")
+        oracle.verify()
+        s = stack.cache.status()
+        if s["reclaimed"] >= s["segments"]:
+            break
     assert s["state"] == "running" and not s["errors_write"]
-    if mode != "writearound":
-        assert s["reclaimed"] > s["segments"] / 2
+    assert mode == "writearound" or s["reclaimed"] >= s["segments"]
     stack.restart()
     oracle.run(ops=500, sizes="16k:60,128k:40")
     oracle.verify()
