@@ -7,13 +7,14 @@
  * so that nothing behind "--" is an option, whatever it is; without arguments there is no "--".  The form of an argument:
  *
  *	""		a word; of "as": one for each
- *	"--option"	--option=VALUE
+ *	"--option"	--option=VALUE; of "as": once for each
  *	"?--option"	likewise, but nothing where it is empty
  *	"="		joined to the argument before it, KEY=VALUE
  *	"@"		joined to the UUID, UUID@VALUE
  *	"word"		this word, and then the argument
  *
- * A descriptor (h) becomes stdin, and its form is the word that has the command read that: a secret is in no message, and in no list of processes.
+ * Options are of the types s, b, h and as, and become words likewise.  A descriptor (h) becomes stdin, and its form is the word that has the command read
+ * that, NULL where it does so by itself: a secret is in no message, and in no list of processes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,8 @@ struct method_option {
 	const char *action; /* that it asks for; NULL: that of the method */
 };
 
-#define KEY_ON_STDIN "--keyfile=/dev/stdin"
+#define KEY_ON_STDIN  "--keyfile=/dev/stdin"
+#define LINES_ON_STDIN "--keyfile=-" /* the key that opens it, and a new one */
 #define ROLE	     { "role", "s", "--role", NULL }
 #define LABEL	     { "label", "s", "--cache-label", NULL }
 #define SPARE	     { "spare", "b", "--spare", NULL }
@@ -40,6 +42,48 @@ struct method_option {
 static const struct method_option set_options[] = {
 	{ "mount", "s", "--mount", NULL }, { "essential", "s", "--essential", NULL }, { "keyfile", "s", "--keyfile", NULL }, { "class", "s", "--class", NULL },
 	{ "mode", "s", "--mode", NULL },   { "backing-label", "s", "--backing-label", NULL }, { 0 }
+};
+static const struct method_option create_options[] = {
+	{ "raid", "s", "--raid", NULL },
+	{ "integrity", "b", "--integrity", NULL },
+	{ "separate", "b", "--separate", NULL },
+	{ "spare", "as", "--spare", NULL },
+	{ "cache-spare", "as", "--cache-spare", NULL },
+	{ "size", "s", "--size", NULL },
+	{ "mode", "s", "--mode", NULL },
+	{ "class", "s", "--class", NULL },
+	{ "label", "as", "--cache-label", NULL },
+	{ "backing-label", "s", "--backing-label", NULL },
+	{ "foreground", "s", "--foreground", NULL },
+	{ "promote", "s", "--promote", NULL },
+	{ "background", "s", "--background", NULL },
+	{ "encrypt", "s", "--encrypt", NULL },
+	{ "passphrase", "h", NULL, NULL },
+	{ "cipher", "s", "--cipher", NULL },
+	{ "header-backup", "s", "--header-backup", NULL },
+	{ "mkfs", "s", "--mkfs", NULL },
+	{ "mkfs-options", "s", "--mkfs-options", NULL },
+	{ "filesystem-label", "s", "--label", NULL },
+	{ "mount", "s", "--mount", NULL },
+	{ "essential", "b", "--essential", NULL },
+	OVERWRITE,
+	{ 0 }
+};
+static const struct method_option resume_options[] = {
+	{ "passphrase", "h", NULL, NULL }, { "header-backup", "s", "--header-backup", NULL }, { "wipe", "b", "--wipe", "destroy" }, { 0 }
+};
+static const struct method_option change_key_options[] = {
+	{ "slot", "s", "--slot", NULL }, { "new-keyfile", "s", "--new-keyfile", NULL }, { "header-backup", "s", "--header-backup", NULL }, { 0 }
+};
+static const struct method_option add_key_options[] = {
+	{ "slot", "s", "--slot", NULL },
+	{ "new-keyfile", "s", "--new-keyfile", NULL },
+	{ "new-token", "s", "--new-token", NULL },
+	{ "header-backup", "s", "--header-backup", NULL },
+	{ 0 }
+};
+static const struct method_option remove_key_options[] = {
+	{ "header-backup", "s", "--header-backup", NULL }, { "discard-data", "s", "--discard-data", "destroy" }, { 0 }
 };
 static const struct method_option resize_options[] = {
 	{ "array", "b", "--array", NULL }, { "size", "s", "--size", NULL }, { "key", "h", KEY_ON_STDIN, NULL }, { 0 }
@@ -63,10 +107,19 @@ static const struct method_option detach_options[] = {
 
 const struct method methods[] = {
 	{ OBJECT_STACK, "Start", "start", .words = { "start" } },
+	{ OBJECT_STACK, "ResumeCreation", "manage", .words = { "create", "--resume" }, ARGUMENTS("a{sv}", P(options), ""),
+	  .options = resume_options, JOB("create"), CAN_BE_CUT_OFF },
 	{ OBJECT_STACK, "Stop", "stop", .words = { "stop" } },
 	{ OBJECT_STACK, "Lock", "lock", .words = { "lock" } },
 	{ OBJECT_STACK, "Unlock", "unlock", .words = { "unlock" } },
 	{ OBJECT_STACK, "UnlockWithKey", "unlock", .words = { "unlock" }, ARGUMENTS("h", P(key), KEY_ON_STDIN) },
+	{ OBJECT_STACK, "ChangeKey", "manage", .words = { "passwd", "--change" }, ARGUMENTS("ha{sv}", P(keys) P(options), LINES_ON_STDIN, ""),
+	  .options = change_key_options },
+	{ OBJECT_STACK, "AddKey", "manage", .words = { "passwd", "--add" }, ARGUMENTS("ha{sv}", P(keys) P(options), LINES_ON_STDIN, ""),
+	  .options = add_key_options },
+	{ OBJECT_STACK, "RemoveKey", "manage", .words = { "passwd" }, ARGUMENTS("sha{sv}", P(slot) P(key) P(options), "--remove", LINES_ON_STDIN, ""),
+	  .options = remove_key_options },
+	{ OBJECT_STACK, "BackupHeader", "manage", .words = { "passwd", "--backup" }, ARGUMENTS("s", P(file), "?--header-backup") },
 	{ OBJECT_STACK, "Rename", "configure", .words = { "rename" }, ARGUMENTS("s", P(name), "") },
 	{ OBJECT_STACK, "Set", "manage", .words = { "set" }, ARGUMENTS("a{sv}", P(options), ""), .options = set_options },
 	{ OBJECT_STACK, "Resize", "manage", .words = { "resize", "--yes" }, ARGUMENTS("a{sv}", P(options), ""),
@@ -115,6 +168,8 @@ const struct method methods[] = {
 	{ OBJECT_JOB, "Pause", "maintain", .words = { NULL } },
 	{ OBJECT_JOB, "Resume", "maintain", .words = { NULL } },
 	{ METHOD_OF_MANAGER, "Refresh", "refresh", .words = { NULL } },
+	{ METHOD_OF_MANAGER, "Create", "manage", .words = { "create", "--yes" },
+	  ARGUMENTS("sasasa{sv}", P(name) P(backing) P(cache) P(options), "", "--backing", "--cache", ""), .options = create_options, JOB("create"), CAN_BE_CUT_OFF },
 	{ METHOD_OF_MANAGER, "Pin", "maintain", .words = { "pin" }, ARGUMENTS("as", P(files), ""), JOB("pin"), CAN_BE_CUT_OFF },
 	{ METHOD_OF_MANAGER, "Unpin", "maintain", .words = { "unpin" }, ARGUMENTS("as", P(files), ""), JOB("pin"), CAN_BE_CUT_OFF },
 	{ 0 },
@@ -198,7 +253,8 @@ static int take_descriptor(struct reading *r, const char *word)
 	r->command->in = fcntl(file, F_DUPFD_CLOEXEC, 3);
 	if (r->command->in < 0)
 		return sd_bus_error_set_errnof(r->error, errno, "%s: the descriptor of the key: %m", r->method->member);
-	put(&r->options, must_print("%s", word));
+	if (word)
+		put(&r->options, must_print("%s", word));
 	return 0;
 }
 
@@ -225,16 +281,34 @@ static int take_text(struct reading *r, const char *form)
 static int take_texts(struct reading *r, const char *form)
 {
 	const char *text;
+	bool options = *form == '-';
 	int result = sd_bus_message_enter_container(r->call, 'a', "s");
 
-	if (result >= 0 && *form)
+	if (result >= 0 && *form && !options)
 		put(&r->others, must_print("%s", form));
 	while (result >= 0 && (result = sd_bus_message_read_basic(r->call, 's', &text)) > 0) {
-		if (r->others.number >= WORDS_MAX)
+		if (r->others.number + r->options.number >= WORDS_MAX)
 			return usage(r, " are more words than fit", "these");
-		put(&r->others, must_print("%s", text));
+		if (options)
+			put(&r->options, must_print("%s=%s", form, text));
+		else
+			put(&r->others, must_print("%s", text));
 	}
 	return result < 0 ? result : sd_bus_message_exit_container(r->call);
+}
+
+static const char *type_in_words(const char *type)
+{
+	switch (*type) {
+	case 'b':
+		return ": is to be a boolean";
+	case 'h':
+		return ": is to be a file descriptor";
+	case 'a':
+		return ": is to be an array of strings";
+	default:
+		return ": is to be a string";
+	}
 }
 
 static int take_option(struct reading *r, const char *name)
@@ -249,11 +323,14 @@ static int take_option(struct reading *r, const char *name)
 		return usage(r, ": no such option", name);
 	result = sd_bus_message_enter_container(r->call, 'v', o->type);
 	if (result < 0)
-		return usage(r, !strcmp(o->type, "b") ? ": is to be a boolean" : !strcmp(o->type, "h") ? ": is to be a file descriptor" : ": is to be a string", name);
+		return usage(r, type_in_words(o->type), name);
 	yes = 1;
 	switch (*o->type) {
 	case 'h':
 		result = take_descriptor(r, o->word);
+		break;
+	case 'a':
+		result = take_texts(r, o->word);
 		break;
 	case 'b':
 		result = sd_bus_message_read_basic(r->call, 'b', &yes);

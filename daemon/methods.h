@@ -16,7 +16,7 @@ struct method {
 	const char *member, *action; /* of polkit, behind BUS_NAME; an option may ask for another one */
 	const char *words[4]; /* of the command */
 	const char *signature, *names; /* of the arguments; names as sd-bus has them, each with a zero behind it */
-	const char *form[3]; /* how each argument becomes words, see methods.c */
+	const char *form[4]; /* how each argument becomes words, see methods.c */
 	const struct method_option *options; /* that an argument a{sv} may have */
 	const char *job; /* kind of job that is shown while it runs; NULL: it takes no time worth that */
 	bool cancel; /* it may be cut off: the same again goes on */

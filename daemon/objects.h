@@ -14,7 +14,7 @@
 #define BUS_ROOT  "/org/larder1"
 #define BUS_NAME  "org.larder1"
 #define OBJECT_PROPERTIES_MAX 16
-#define OBJECT_METHODS_MAX 24
+#define OBJECT_METHODS_MAX 32
 
 enum object_kind {
 	OBJECT_STACK,

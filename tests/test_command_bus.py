@@ -265,8 +265,34 @@ def methods_of_stack(number):
         (["Remove", "s", "U"], f"remove --discard-data=U -- {number}"),
         (["CreateSnapshot", *options("monday", "/dev/x")], f"snapshot create --yes --store=/dev/x -- {number}@monday"),
         (["RemoveSnapshot", "s", "monday"], f"snapshot remove -- {number}@monday"),
+        (["BackupHeader", "s", ""], f"passwd --backup -- {number}"),
+        (["BackupHeader", "s", "/root/h"], f"passwd --backup --header-backup=/root/h -- {number}"),
+        (["ResumeCreation", *options()], f"create --resume -- {number}"),
+        (["ResumeCreation", *options(header_backup="none", wipe=True)], f"create --resume --header-backup=none --wipe -- {number}"),
         (["RefreshPins"], f"pin --refresh {number}"),
         (["Upgrade"], f"upgrade {number}"),
+    ]
+
+
+def methods_of_manager():
+    everything = "raid integrity separate size mode class backing-label foreground promote background encrypt cipher".split()
+    everything += "header-backup mkfs mkfs-options mount essential wipe discard-dirty".split()
+    flags = ("integrity", "separate", "essential", "wipe")
+    more = options(**{o.replace("-", "_"): True if o in flags else f"={o}" for o in everything})
+    lists = ["spare", "as", 2, "/dev/x", "/dev/y", "cache-spare", "as", 0, "label", "as", 1, "ssd"]
+    two = ["sasasa{sv}", "films", 2, "/dev/a", "--yes", 1, "/dev/s"]
+    named = " ".join(f"--{o}" if o in flags else f"--{o}==" + o for o in everything)
+    lists_named = "--spare=/dev/x --spare=/dev/y --cache-label=ssd"
+    return [
+        (["Create", *two, 0], "create --yes --backing=/dev/a --backing=--yes --cache=/dev/s -- films"),
+        (["Create", "sasasa{sv}", "--help", 0, 0, 0], "create --yes -- --help"),
+        (
+            ["Create", *two, len(everything) + 3, *more[2:], *lists],
+            f"create --yes --backing=/dev/a --backing=--yes --cache=/dev/s {named} {lists_named} -- films",
+        ),
+        (["Create", *two, 1, "filesystem-label", "s", "x y"], "create --yes --backing=/dev/a --backing=--yes --cache=/dev/s --label=x y -- films"),
+        (["Pin", "as", 2, "/srv/a", "-x"], "pin -- /srv/a -x"),
+        (["Unpin", "as", 1, "/srv/a"], "unpin -- /srv/a"),
     ]
 
 
@@ -391,10 +417,10 @@ def test_stack(bus, larder, command_of):
         log.write_text("")
         bus.call(path_of("stack", stack.uuid), f"{NAME}.Stack", *method)
         assert log.read_text() == f"{words}\n"
-    log.write_text("")
-    bus.call(ROOT, f"{NAME}.Manager", "Pin", "as", 2, "/srv/a", "-x")
-    bus.call(ROOT, f"{NAME}.Manager", "Unpin", "as", 1, "/srv/a")
-    assert log.read_text() == "pin -- /srv/a -x\nunpin -- /srv/a\n"
+    for method, words in methods_of_manager():
+        log.write_text("")
+        bus.call(ROOT, f"{NAME}.Manager", *method)
+        assert log.read_text() == f"{words}\n"
     log.write_text("")
     for method, text in (
         (["Drop", *options("ssd0", force=True)], "Drop: force: no such option"),
@@ -406,14 +432,11 @@ def test_stack(bus, larder, command_of):
         assert text in run.stderr
     assert log.read_text() == ""
     bus.status.write_text(line("volume", "data", uuid=volume, cache=stack.plain["cache"], trouble="flush"))
-    bus.refresh_and_wait()
-    seen = bus.get("stack", stack.uuid)
-    assert seen["State"] == "locked" and "flush" in seen["Problems"][0]
+    seen = bus.wait_shown("stack", stack.uuid, State="locked")
+    assert "flush" in seen["Problems"][0]
     bus.status.write_text("")
     stack.volume(parts(stack, host=str(uuid.uuid4())))
-    bus.refresh_and_wait()
-    seen = bus.get("stack", stack.uuid)
-    assert (seen["State"], seen["Encrypted"]) == ("foreign", False) and "larder start --import data" in seen["Problems"][0]
+    seen = bus.wait_shown("stack", stack.uuid, State="foreign")
+    assert not seen["Encrypted"] and "larder start --import data" in seen["Problems"][0]
     stack.volume(stack.plain | {"state": "removing"})
-    bus.refresh_and_wait()
-    assert bus.get("stack", stack.uuid)["State"] == "removing"
+    bus.wait_shown("stack", stack.uuid, State="removing")

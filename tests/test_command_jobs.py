@@ -203,3 +203,47 @@ def test_key_by_descriptor(bus, larder, command_of):
         subprocess.run([PYTHON, "-c", text], env=bus.environment(), check=True, timeout=SECONDS)
     assert log.read_text() == f"unlock --keyfile=/dev/stdin -- {stack.uuid}\n"
     assert log.with_suffix(".in").read_text() == "correct horse battery staple"
+
+
+KEYS = """
+import os, sys
+import dbus
+
+def descriptor(text):
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    return dbus.types.UnixFd(reading)
+
+bus = dbus.SystemBus()
+stack = dbus.Interface(bus.get_object("org.larder1", sys.argv[1]), "org.larder1.Stack")
+manager = dbus.Interface(bus.get_object("org.larder1", "/org/larder1"), "org.larder1.Manager")
+none = dbus.Dictionary({}, signature="sv")
+stack.ChangeKey(descriptor(b"one\\ntwo\\n"), none)
+stack.AddKey(descriptor(b"three\\n"), {"new-keyfile": "/k", "slot": "2", "header-backup": "none"})
+stack.AddKey(descriptor(b"four\\n"), {"new-token": "tpm2"})
+stack.RemoveKey("1", descriptor(b"five\\n"), {"discard-data": "U", "header-backup": "/h"})
+stack.ResumeCreation({"passphrase": descriptor(b"six\\n")})
+manager.Create("films", ["/dev/a"], ["/dev/s"], {"encrypt": "luks2", "passphrase": descriptor(b"seven\\n")})
+"""
+
+
+@identified
+def test_keys_by_descriptor(bus, larder, command_of):
+    """Of all that takes one."""
+    stack = Described(larder)
+    stack.volume(stack.plain)
+    log = command_of()
+    script = bus.directory / "keys.py"
+    script.write_text(KEYS)
+    with bus.monitor("type='method_call'"):
+        subprocess.run([PYTHON, script, path_of("stack", stack.uuid)], env=bus.environment(), check=True, timeout=SECONDS)
+    assert log.read_text().splitlines() == [
+        f"passwd --change --keyfile=- -- {stack.uuid}",
+        f"passwd --add --keyfile=- --new-keyfile=/k --slot=2 --header-backup=none -- {stack.uuid}",
+        f"passwd --add --keyfile=- --new-token=tpm2 -- {stack.uuid}",
+        f"passwd --remove=1 --keyfile=- --discard-data=U --header-backup=/h -- {stack.uuid}",
+        f"create --resume -- {stack.uuid}",
+        "create --yes --backing=/dev/a --cache=/dev/s --encrypt=luks2 -- films",
+    ]
+    assert log.with_suffix(".in").read_text() == "one\ntwo\nthree\nfour\nfive\nsix\nseven\n"

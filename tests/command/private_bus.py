@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
 from harness import TOP
 from status_lines import line
@@ -165,6 +166,15 @@ class Bus:
         with self.monitor(f"type='signal',sender='{NAME}'") as signals:
             self.refresh()
             next(signals)
+
+    def wait_shown(self, kind, number, **values):
+        """Looks anew, until it is shown so: by whichever pass, as one may still be under way that a method has asked for."""
+        self.refresh()
+        giving_up = time.monotonic() + SECONDS
+        while (seen := self.get(kind, number)) and any(seen[k] != v for k, v in values.items()):
+            assert time.monotonic() < giving_up, seen
+            time.sleep(0.05)
+        return seen
 
     def close(self):
         if self.daemon and self.daemon.poll() is None:

@@ -3,7 +3,8 @@
  * libFuzzer entry point for what the daemon's part on D-Bus reads (daemon/methods.c, daemon/bus_call.c, daemon/objects.c): the arguments of a method, what a command has
  * said, and the objects of a pass.  Input: a byte (0: a call; 1: what a command says; else objects).  Of a call a byte follows that says which method, and texts, each
  * ended by a NUL: one for each argument; of an argument "as" any number, of "a{sv}" any number of pairs of name and value, up to a text that is "\1".  A name may be one
- * byte from 2 on, which counts the method's own options; the first letter of a value is its type (b, h, s; "=": the right one), and what is behind it the value.  Of a job
+ * byte from 2 on, which counts the method's own options; the first letter of a value is its type (a, b, h, s; "=": the right one), and what is behind it the value (of "a"
+ * the texts between commas).  Of a job
  * the texts are what it runs.  Aborts where the words are not those that the head of methods.c says (of what a caller gives nothing may be an option but the value of one),
  * or lose something by less than "destroy", or an error is no plain line, or objects are others when they are written and read again.
  */
@@ -71,17 +72,28 @@ static void give_text(struct given *g, const char *form)
 	free(text);
 }
 
+/* Of a list; takes the text. */
+static void give_one(struct given *g, const char *form, char *text)
+{
+	g->refused |= g->front.number + g->behind.number >= WORDS_MAX;
+	if (*form != '-') {
+		put(&g->behind, text);
+		return;
+	}
+	put(&g->front, must_print("%s=%s", form, text));
+	free(text);
+}
+
 static void give_texts(struct given *g, const char *form)
 {
 	char *text = input_next(&g->data, &g->size);
 
-	if (*form)
+	if (*form && *form != '-')
 		put(&g->behind, must_print("%s", form));
 	must(!g->sent || sd_bus_message_open_container(g->message, 'a', "s") >= 0, "a list");
 	for (; is_more(g, text); text = input_next(&g->data, &g->size)) {
 		give(g, 's', text);
-		g->refused |= g->behind.number >= WORDS_MAX;
-		put(&g->behind, text);
+		give_one(g, form, text);
 	}
 	free(text);
 	must(!g->sent || sd_bus_message_close_container(g->message) >= 0, "the end of a list");
@@ -93,7 +105,7 @@ static void expect_option(struct given *g, const struct method_option *o, const 
 		g->refused = true;
 	else if (*value == 's')
 		put(&g->front, must_print("%s=%s", o->word, value + 1));
-	else if (yes)
+	else if (yes && *value != 'a' && o->word)
 		put(&g->front, must_print("%s", o->word));
 	g->keys += !g->refused && *value == 'h';
 	g->refused |= g->keys > 1;
@@ -108,22 +120,41 @@ static const struct method_option *option_of(const struct method *method, const 
 	return o;
 }
 
+/* Of an option that is a list. */
+static void give_list(struct given *g, const struct method_option *o, const char *value)
+{
+	char *copy = must_print("%s", value), *rest = copy, *text;
+
+	must(!g->sent || sd_bus_message_open_container(g->message, 'a', "s") >= 0, "a list");
+	while ((text = strsep(&rest, ","))) {
+		give(g, 's', text);
+		if (!g->refused && o->name && *o->type == 'a')
+			give_one(g, o->word, must_print("%s", text));
+	}
+	must(!g->sent || sd_bus_message_close_container(g->message) >= 0, "the end of a list");
+	free(copy);
+}
+
 static void give_option(struct given *g, const char *name)
 {
 	const struct method_option *o = option_of(g->method, name);
-	char *value = input_next(&g->data, &g->size), type[2] = { *value, 0 };
+	char *value = input_next(&g->data, &g->size), type[3] = { *value, 0 };
 	int yes = *value && value[1] == '1';
 
 	if (*value == '=')
 		*type = o->name ? *o->type : 's';
-	else if (*value != 'b' && *value != 'h')
+	else if (*value != 'b' && *value != 'h' && *value != 'a')
 		*type = 's';
 	if (*value) {
 		*value = *type;
+		type[1] = *type == 'a' ? 's' : 0;
 		must(!g->sent || sd_bus_message_open_container(g->message, 'e', "sv") >= 0, "an option");
 		give(g, 's', o->name ? o->name : name);
 		must(!g->sent || sd_bus_message_open_container(g->message, 'v', type) >= 0, "a value");
-		give(g, *type, *type == 'b' ? &yes : *type == 'h' ? (const void *)&g->file : value + 1);
+		if (*type == 'a')
+			give_list(g, o, value + 1);
+		else
+			give(g, *type, *type == 'b' ? &yes : *type == 'h' ? (const void *)&g->file : value + 1);
 		must(!g->sent || (sd_bus_message_close_container(g->message) >= 0 && sd_bus_message_close_container(g->message) >= 0), "its end");
 		if (!g->refused)
 			expect_option(g, o, value, *type != 'b' || yes);
