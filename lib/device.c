@@ -5,7 +5,8 @@
  * A claim is three things: O_EXCL (against mounts, dm, md, other tools), the check in sysfs and /proc that gives the reason its
  * name, and an flock of the whole disk's node, which udev respects (systemd's BLOCK_DEVICE_LOCKING): while we write, no rule of
  * udev's reads half of it.  The lock is dropped before the writable descriptor is closed, so that the event which udev makes of
- * that close finds it free.
+ * that close finds it free.  Of dm, md and drbd udev takes no such lock: an event that has looked before we wrote, and ends
+ * behind our close, would be the last one, as udev hears of no close meanwhile.  So another one is asked for.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -405,14 +406,32 @@ int device_open(struct device *device, const char *path, enum device_access acce
 	}
 }
 
+/* Its events are not kept apart from who writes (systemd: worker_lock_whole_disk()). */
+static bool is_unlocked_by_udev(dev_t number)
+{
+	static const char *const names[] = { "dm-", "md", "drbd" };
+	char node[PATH_MAX];
+	bool unlocked = false;
+
+	if (!device_node(device_whole_disk(number), node, sizeof(node)))
+		return false;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		unlocked |= !strncmp(node + strlen("/dev/"), names[i], strlen(names[i]));
+	return unlocked;
+}
+
 void device_close(struct device *device)
 {
+	bool tell = device->lock >= 0 && is_unlocked_by_udev(device->number);
+
 	if (device->lock >= 0)
 		close(device->lock);
 	if (device->direct >= 0)
 		close(device->direct);
 	if (device->fd >= 0)
 		close(device->fd);
+	if (tell)
+		device_set_attribute(device->number, "uevent", "change");
 	free(device->path);
 	*device = (struct device){ .fd = -1, .direct = -1, .lock = -1 };
 }

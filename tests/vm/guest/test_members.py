@@ -324,3 +324,38 @@ def test_refused_by_the_kernel(rig, larderd):
             f.write(content)
     command.run("udevadm", "trigger", "--settle", rig.hdd.node)
     rig.verify()
+
+
+# ---------------------------------------------------------------- beside an event of udev
+
+
+def test_made_while_udev_looks_at_it(udevd):
+    """udev locks no dm or md device, and hears of no close while one of its events lasts: another event is asked for."""
+    held, holds = Path("/run/larder/hold"), Path("/run/larder/holds")
+    rule = Path("/run/udev/rules.d/98-larder-hold.rules")
+    rule.write_text(
+        f'ACTION=="change", ENV{{DM_NAME}}=="slow", PROGRAM="/bin/sh -c \'touch {holds}; while test -e {held}; do sleep 0.1; done\'"\n'
+    )
+    command.run("udevadm", "control", "--reload")
+    disk = Member("below", 64).plug()
+    settle()
+    try:
+        held.touch()
+        table = f"0 {64 << 11} linear {disk} 0"
+        command.run("env", "-u", "DM_DISABLE_UDEV", "dmsetup", "create", "slow", "--noudevsync", "--table", table)
+        wait_for(holds.exists, SECONDS, "the event behind its probe")
+        node = next(f"/dev/{d.parts[3]}" for d in Path("/sys/block").glob("dm-*/dm/name") if d.read_text() == "slow\n")
+        larder("volume", "create", "data", "--backing", node, "--yes")
+        held.unlink()
+        settle()
+        number = os.stat(node).st_rdev
+        database = Path(f"/run/udev/data/b{os.major(number)}:{os.minor(number)}")
+        wait_for(lambda: "E:ID_FS_TYPE=larder_member\n" in database.read_text(), SECONDS, "udev to see what is on it")
+    finally:
+        held.unlink(missing_ok=True)
+        settle()
+        rule.unlink()
+        command.run("udevadm", "control", "--reload")
+        command.run("env", "-u", "DM_DISABLE_UDEV", "dmsetup", "remove", "--retry", "slow", check=False)
+        disk.unplug()
+        settle()
