@@ -333,9 +333,8 @@ def test_made_while_udev_looks_at_it(udevd):
     """udev locks no dm or md device, and hears of no close while one of its events lasts: another event is asked for."""
     held, holds = Path("/run/larder/hold"), Path("/run/larder/holds")
     rule = Path("/run/udev/rules.d/98-larder-hold.rules")
-    rule.write_text(
-        f'ACTION=="change", ENV{{DM_NAME}}=="slow", PROGRAM="/bin/sh -c \'touch {holds}; while test -e {held}; do sleep 0.1; done\'"\n'
-    )
+    wait = f"touch {holds}; while test -e {held}; do sleep 0.1; done"
+    rule.write_text(f'ACTION=="change", ENV{{DM_NAME}}=="slow", PROGRAM="/bin/sh -c \'{wait}\'"\n')
     command.run("udevadm", "control", "--reload")
     disk = Member("below", 64).plug()
     settle()
