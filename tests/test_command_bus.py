@@ -274,23 +274,22 @@ def methods_of_stack(number):
     ]
 
 
+FLAGS = ("integrity", "separate", "essential", "wipe")
+TEXTS = ("raid", "size", "mode", "class", "backing-label", "foreground", "promote", "background", "encrypt", "cipher")
+TEXTS += ("header-backup", "mkfs", "mkfs-options", "mount", "discard-dirty")
+
+
 def methods_of_manager():
-    everything = "raid integrity separate size mode class backing-label foreground promote background encrypt cipher".split()
-    everything += "header-backup mkfs mkfs-options mount essential wipe discard-dirty".split()
-    flags = ("integrity", "separate", "essential", "wipe")
-    more = options(**{o.replace("-", "_"): True if o in flags else f"={o}" for o in everything})
-    lists = ["spare", "as", 2, "/dev/x", "/dev/y", "cache-spare", "as", 0, "label", "as", 1, "ssd"]
     two = ["sasasa{sv}", "films", 2, "/dev/a", "--yes", 1, "/dev/s"]
-    named = " ".join(f"--{o}" if o in flags else f"--{o}==" + o for o in everything)
-    lists_named = "--spare=/dev/x --spare=/dev/y --cache-label=ssd"
+    two_named = "--backing=/dev/a --backing=--yes --cache=/dev/s"
+    given = [w for o in FLAGS for w in (o, "b", "true")] + [w for o in TEXTS for w in (o, "s", f"={o}")]
+    given += ["spare", "as", 2, "/dev/x", "/dev/y", "cache-spare", "as", 0, "label", "as", 1, "ssd"]
+    named = [f"--{o}" for o in FLAGS] + [f"--{o}=={o}" for o in TEXTS] + ["--spare=/dev/x", "--spare=/dev/y", "--cache-label=ssd"]
     return [
-        (["Create", *two, 0], "create --yes --backing=/dev/a --backing=--yes --cache=/dev/s -- films"),
+        (["Create", *two, 0], f"create --yes {two_named} -- films"),
         (["Create", "sasasa{sv}", "--help", 0, 0, 0], "create --yes -- --help"),
-        (
-            ["Create", *two, len(everything) + 3, *more[2:], *lists],
-            f"create --yes --backing=/dev/a --backing=--yes --cache=/dev/s {named} {lists_named} -- films",
-        ),
-        (["Create", *two, 1, "filesystem-label", "s", "x y"], "create --yes --backing=/dev/a --backing=--yes --cache=/dev/s --label=x y -- films"),
+        (["Create", *two, len(FLAGS) + len(TEXTS) + 3, *given], f"create --yes {two_named} {' '.join(named)} -- films"),
+        (["Create", *two, 1, "filesystem-label", "s", "x y"], f"create --yes {two_named} --label=x y -- films"),
         (["Pin", "as", 2, "/srv/a", "-x"], "pin -- /srv/a -x"),
         (["Unpin", "as", 1, "/srv/a"], "unpin -- /srv/a"),
     ]
