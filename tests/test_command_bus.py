@@ -336,6 +336,8 @@ def test_words_are_known(larder):
     hdd = larder.volume("alone", 64 * MIB)
     volume = uuid.UUID(bytes=field(hdd, VOLUME, "uuid"))
     known = [(m[0], w) for m, w in methods_of_stack(stack.uuid)] + [(m[0], w) for _, _, m, w in methods_of(volume, uuid.uuid4())]
+    known += [(m[0], w) for m, w in methods_of_manager() if " y" not in w]
+    known += [("key", f"passwd --{w} --keyfile=- -- {stack.uuid}") for w in ("change", "add --new-token=tpm2 --slot=2", "remove=1")]
     for method, words in known:
         run = larder(*words.split(), code=None)
         assert "usage: " not in run.stderr and "unrecognized" not in run.stderr, f"{method}: {run.stderr}"
