@@ -405,6 +405,13 @@ const char *md_consistency(const char *level)
 	return !strcmp(level, "0") ? "" : !strcmp(level, "5") ? "ppl" : "bitmap";
 }
 
+bool md_is_logged(dev_t device)
+{
+	char text[64];
+
+	return device_attribute(device, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, "ppl");
+}
+
 bool md_has_write_hole(const char *level)
 {
 	return !strcmp(level, "6");
@@ -643,6 +650,13 @@ int md_set_places(const char *node, unsigned places, bool dry_run)
 
 	free(devices);
 	return result;
+}
+
+int md_set_log(const char *node, bool on, bool dry_run)
+{
+	const char *words[] = { "mdadm", "--grow", node, on ? "--consistency-policy=ppl" : "--consistency-policy=resync", NULL };
+
+	return change(words, node, "change the log of", dry_run);
 }
 
 int md_thaw(const char *node)

@@ -79,6 +79,7 @@ bool md_held(const struct md_disks *disks, int place);
 
 /* The word to be shown for what is kept besides the data: "bitmap", "ppl", "". */
 const char *md_consistency(const char *level);
+bool md_is_logged(dev_t device); /* RAID 5 with its log on */
 bool md_has_write_hole(const char *level); /* as md_create() makes it, without a log of its parity */
 unsigned md_legs_min(const char *level);
 /* Bytes of an array of so many disks, the smallest with so many bytes, about; *unused: of all disks together. */
@@ -98,7 +99,9 @@ int md_take_back(const char *node, const char *disk, bool *all);
 int md_replace(const char *node, const char *old, const char *with, bool dry_run); /* with: a spare of it */
 int md_fail(const char *node, const char *disk, bool dry_run);
 int md_remove(const char *node, const char *disk, bool dry_run);
+/* Of RAID 5, 6 and 10 that moves all that is in it, and goes on behind this; for RAID 5 its log is to be off: md_set_log(). */
 int md_set_places(const char *node, unsigned places, bool dry_run);
+int md_set_log(const char *node, bool on, bool dry_run); /* of the parity of RAID 5 (PPL) */
 /* An mdadm that was killed in the middle may leave the array so that md rebuilds nothing: ends that. */
 int md_thaw(const char *node);
 

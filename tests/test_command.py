@@ -399,6 +399,8 @@ WRONG_WORDS = [
     (["add", "x"], USAGE, "--backing"),
     (["add", "x", "--cache", "y", "--backing", "z"], USAGE, "--backing"),
     (["add", "x", "--cache", "y", "--spare", "--role", "read"], USAGE, "--spare"),
+    (["add", "x", "--cache", "y", "--reshape"], USAGE, "--backing"),
+    (["add", "x", "--backing", "y", "--reshape", "--spare"], USAGE, "--spare"),
     (["add", "nowhere", "--backing", "x"], NOT_FOUND, "nowhere"),
     (["drop", "x"], USAGE, "missing"),
     (["drop", "nowhere", "x"], NOT_FOUND, "nowhere"),

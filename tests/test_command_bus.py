@@ -259,6 +259,7 @@ def methods_of_stack(number):
         (["ReplaceCache", "asa{sv}", 2, "/dev/x", "/dev/y", 0], f"replace --yes -- {number} cache /dev/x /dev/y"),
         (["AddSSD", *options("/dev/x", spare=True)], f"add --yes --cache=/dev/x --spare -- {number}"),
         (["AddDisk", *options("/dev/x")], f"add --yes --backing=/dev/x -- {number}"),
+        (["AddDisk", *options("/dev/x", reshape=True)], f"add --yes --backing=/dev/x --reshape -- {number}"),
         (["Drop", *options("ssd0")], f"drop --yes -- {number} ssd0"),
         (["Drop", *options("ssd0", discard_redundancy="U")], f"drop --yes --discard-redundancy=U -- {number} ssd0"),
         (["Remove", "s", ""], f"remove -- {number}"),

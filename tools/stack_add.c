@@ -3,7 +3,10 @@
  * larder add: one more disk, or SSD, for a stack that runs.
  *
  * A disk becomes a spare of the array; of a mirror then one more of its legs, unless --spare was given: each leg has everything, so nothing is
- * rearranged, and what is cut short is a mirror with one leg that is not whole yet.  Levels that would have to move every stripe are not grown.
+ * rearranged, and what is cut short is a mirror with one leg that is not whole yet.  RAID 5, 6 and 10 are spread over it if --reshape was given,
+ * which moves every stripe: md does that, into the room in front of the data, so that it goes on behind a power cut, by itself, and needs no file.
+ * RAID 5 has no log of its parity meanwhile, as md cannot reshape with one; whoever is cut off runs the same again, which waits, and gives it back.
+ * RAID 0 is not grown: mdadm makes it RAID 4 for that, without a parity, and has to be there at the end.
  * An SSD joins the set of the cache, or waits as its spare.
  */
 #include <stdio.h>
@@ -18,6 +21,7 @@
 struct adding {
 	struct devices_request request;
 	const char *disk, *ssd;
+	bool reshape;
 };
 
 /* ------------------------------------------------------------------ a disk */
@@ -31,7 +35,13 @@ static const struct md_disk *find(const struct devices *d, const struct adding *
 
 static bool grows(const struct devices *d, const struct adding *a)
 {
-	return !a->request.spare && !strcmp(d->stack.raid, "1");
+	return a->reshape || (!a->request.spare && !strcmp(d->stack.raid, "1"));
+}
+
+/* What a reshape leaves off until it is done: as md_create() made it. */
+static bool lacks_log(const struct devices *d)
+{
+	return !strcmp(md_consistency(d->stack.raid), "ppl") && !md_is_logged(d->layers.array.device);
 }
 
 /* Is it one of the legs, and noted as one? */
@@ -47,6 +57,8 @@ static int check_disk(const struct devices *d, const struct adding *a, const str
 
 	if (result)
 		return result;
+	if (a->reshape && !strcmp(d->stack.raid, "1"))
+		return complain(LARDER_USAGE, "%s: --reshape: is for RAID 5, 6 and 10; each disk of RAID 1 has everything: leave it out", name);
 	if (disk && disk->role == MD_FAILED)
 		return complain(LARDER_FAILED, "%s: has failed in this array; larder drop %s %s takes it out", path, name, path);
 	if (!grows(d, a) || is_in(d, disk))
@@ -68,14 +80,18 @@ static void show_disk(const struct devices *d, const struct adding *a, const str
 	printf("stack %s, array %s:\n", d->stack.name, d->layers.array.node);
 	if (is_in(d, disk))
 		printf("  %s: is a disk of it already\n", path);
+	else if (a->reshape)
+		printf("  %s: becomes one more disk of it; all that is in it is moved, which takes as long as to write all of its disks\n", path);
 	else if (grows(d, a))
 		printf("  %s: becomes one more disk of it, with a copy of everything\n", path);
 	else if (d->disks.missing)
 		printf("  %s: takes the place of a disk that is missing\n", path);
 	else
 		printf("  %s: becomes a spare, which takes the place of the first disk that fails\n", path);
+	if (a->reshape && !strcmp(md_consistency(d->stack.raid), "ppl"))
+		printf("  until that is done it has no log of its parity: data may be wrong behind a power cut with which a disk fails\n");
 	if (!a->request.spare && !grows(d, a))
-		printf("  RAID %s is not grown: that would move all that is in it\n", d->stack.raid);
+		printf("  RAID %s is not grown: that would move all that is in it; --reshape does\n", d->stack.raid);
 	fflush(stdout);
 }
 
@@ -88,16 +104,37 @@ static int begin_disk(const struct devices *d, const struct adding *a, bool *don
 	if (result)
 		return result;
 	show_disk(d, a, disk);
-	*done = is_in(d, disk) && disk->role != MD_REBUILT;
+	*done = is_in(d, disk) && disk->role != MD_REBUILT && !(a->reshape && (!d->disks.idle || lacks_log(d)));
 	if (!disk)
 		result = disk_take(d, &a->request, true);
 	if (result || !a->request.claim.dry_run)
 		return result ? result : *done ? LARDER_DONE : turn_confirm(a->request.name, a->request.claim.yes, "Add it?");
 	if (!disk)
 		disk_change(d, md_add, a->request.claim.path, true);
-	if (grows(d, a) && !is_in(d, disk) && d->disks.places <= d->stack.legs)
+	if (grows(d, a) && !is_in(d, disk) && d->disks.places <= d->stack.legs) {
+		if (a->reshape && md_is_logged(d->layers.array.device))
+			md_set_log(node, false, true);
 		md_set_places(node, d->disks.places + 1, true);
+		if (a->reshape && !strcmp(md_consistency(d->stack.raid), "ppl"))
+			md_set_log(node, true, true);
+	}
 	return LARDER_DONE;
+}
+
+/* One place more, noted; where it was cut short it is only noted. */
+static int grow(const struct adding *a, const struct devices *d)
+{
+	const char *node = d->layers.array.node;
+	unsigned places = d->disks.places + (d->disks.places <= d->stack.legs);
+	int result = LARDER_DONE;
+
+	if (places > d->disks.places && a->reshape && md_is_logged(d->layers.array.device))
+		result = md_set_log(node, false, false);
+	if (!result && places > d->disks.places)
+		result = md_set_places(node, places, false);
+	if (result && a->reshape && lacks_log(d))
+		md_set_log(node, true, false);
+	return result ? result : devices_store(a->request.name, places);
 }
 
 /* One step; *waits: it is rebuilt now. */
@@ -116,19 +153,30 @@ static int join(const struct adding *a, bool *waits)
 		result = result ? result : disk_change(&d, md_add, a->request.claim.path, false);
 	}
 	disk = find(&d, a);
-	*waits = d.disks.missing || (disk && disk->role == MD_REBUILT);
-	/* grown, but not noted: that was cut short */
+	*waits = d.disks.missing || (disk && disk->role == MD_REBUILT) || a->reshape;
 	if (!result && grows(&d, a) && !is_in(&d, disk)) {
-		unsigned places = d.disks.places + (d.disks.places <= d.stack.legs);
-
-		if (places > d.disks.places)
-			result = md_set_places(d.layers.array.node, places, false);
-		result = result ? result : devices_store(a->request.name, places);
+		result = grow(a, &d);
 		*waits = true;
 	} else if (!result) {
 		result = devices_store(a->request.name, 0);
 	}
 	devices_free(&d);
+	return result;
+}
+
+/* Behind a reshape. */
+static int end_reshape(const struct adding *a)
+{
+	struct devices d;
+	int result = devices_look(a->request.name, &d);
+
+	if (result)
+		return result;
+	if (lacks_log(&d))
+		result = md_set_log(d.layers.array.node, true, false);
+	devices_free(&d);
+	if (!result)
+		printf("%s: larder resize %s makes its volume and filesystem as large as its array is now\n", a->request.name, a->request.name);
 	return result;
 }
 
@@ -149,6 +197,8 @@ static int add_disk(const struct adding *a)
 	}
 	if (!result && waits)
 		result = disk_wait(&a->request, a->request.claim.path, "add", &settled);
+	if (!result && settled && a->reshape)
+		result = end_reshape(a);
 	if (!result && settled)
 		printf("%s: %s is a %s of its array\n", a->request.name, a->request.claim.path, waits ? "disk" : "spare");
 	return result;
@@ -226,13 +276,14 @@ static int add(const struct adding *a)
 
 int stack_add(int argc, char **argv)
 {
-	static const char usage[] = "larder add NAME --cache SSD | --backing DISK [--spare] [--role ROLE] [--cache-label LABEL] [--wipe] [--discard-dirty UUID] [--no-wait] "
+	static const char usage[] = "larder add NAME --cache SSD | --backing DISK [--spare | --reshape] [--role ROLE] [--cache-label LABEL] [--wipe] [--discard-dirty UUID] [--no-wait] "
 				    "[--dry-run] [--yes]";
 	struct adding a = { 0 };
 	const struct argument arguments[] = {
 		{ "cache", 'c', ARGUMENT_TEXT, &a.ssd, "SSD", "joins the cache" },
 		{ "backing", 'b', ARGUMENT_TEXT, &a.disk, "DISK", "joins the array: of RAID 1 as one more mirror, else as a spare" },
 		{ "spare", 0, ARGUMENT_FLAG, &a.request.spare, NULL, "only to take the place of one that fails" },
+		{ "reshape", 0, ARGUMENT_FLAG, &a.reshape, NULL, "spread an array of RAID 5, 6 or 10 over it: all that is in it is moved" },
 		{ "role", 'r', ARGUMENT_TEXT, &a.request.role, "ROLE", "of an SSD: both, write or read (default: both)" },
 		{ "cache-label", 0, ARGUMENT_TEXT, &a.request.label, "LABEL", "of an SSD; its role is that of others with this label" },
 		{ "wipe", 'W', ARGUMENT_FLAG, &a.request.claim.wipe, NULL, "remove what is on the device" },
@@ -252,6 +303,8 @@ int stack_add(int argc, char **argv)
 	a.request.claim.path = a.ssd ? a.ssd : a.disk;
 	if (!a.ssd == !a.disk)
 		return complain(LARDER_USAGE, "give one of --cache SSD and --backing DISK");
+	if (a.reshape && (!a.disk || a.request.spare))
+		return complain(LARDER_USAGE, "--reshape: goes with --backing, and not with --spare");
 	if (a.request.role && (a.disk || a.request.spare))
 		return complain(LARDER_USAGE, "--role goes with --cache, and not with --spare: it has the role of the SSD that fails");
 	if (a.request.role && !role_parse(a.request.role, &ignored))
