@@ -227,7 +227,10 @@ def test_end_that_cannot_be_read(make_disk, kernel_log, where):
 def test_clean_copies_that_cannot_be_read(make_disk, kernel_log, how_many):
     """Behind an orderly stop, in the segment in which the fill stream was: the start goes on without."""
     kernel_log.expect("I/O error|critical medium error|Buffer I/O")
-    stack = small_stack(make_disk)
+    ssd, hdd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1), make_disk("hdd0", model="null", mb=64, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50}
+    # a segment of which more slots are unread than are looked for one by one
+    stack = Stack(ssd, hdd, format_cache=("--segment-size", "1m"), format_volume=("--cache", "c"), **options)
     for i in range(40):
         stack.volume.read(40000 + i * BLOCK, BLOCK)
     wait_for(lambda: stack.volume.status()["fill_sectors"] == 40 * BLOCK, 30, "misses to fill")

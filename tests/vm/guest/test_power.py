@@ -8,7 +8,7 @@ import pytest
 from lib import command, simdisk
 from lib.damage import damage
 from lib.files import Files
-from lib.larder import Stack, Volume
+from lib.larder import Stack, Volume, segment_layout
 from lib.pattern import not_pattern, write_pattern
 from lib.sets import small_stack, start_without
 
@@ -137,6 +137,45 @@ def test_checkpoint_that_is_not_named(make_disk, kernel_log):
     stack.volume.set(fill="off")
     assert stack.cache.status()["live_sectors"] > pages  # an eighth of them
     assert not not_pattern(stack.volume, pages)
+    stack.stop()
+
+
+def test_checkpoint_that_is_not_written(make_disk, kernel_log):
+    """A chunk of it, twice: neither is named, the two before them stay, and the log behind those."""
+    kernel_log.expect("I/O error|critical .* error|no checkpoint could be taken")
+    stack = small_stack(make_disk)
+    content: dict[int, bytes] = {}
+
+    def write(salt: int) -> None:
+        for i in range(24):
+            sector = 64 * (12 * salt + i)
+            content[sector] = bytes([32 * salt + i + 1]) * 4096
+            stack.volume.write(sector, content[sector])
+        stack.volume.flush()
+        stack.cache.message("commit")  # from here on it is the checkpoint that writes
+
+    for salt in range(2):
+        write(salt)
+        stack.cache.message("checkpoint")
+    before = stack.cache.status()
+    first, size, number = segment_layout(stack.ssd)
+    for salt in range(2, 4):
+        write(salt)
+        stack.ssd.fail(op="write", status="medium", from_=first, to=first + size * number, count=1)
+        with pytest.raises(command.CommandError):
+            stack.cache.message("checkpoint")
+        stack.ssd.heal()
+    assert len(kernel_log.matching("cannot write a checkpoint")) == 2
+    after = stack.cache.status()
+    assert (after["state"], after["checkpoints"], after["errors_write"]) == ("running", before["checkpoints"], 2)
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    assert not [s for s, data in content.items() if stack.volume.read(s, 8) != data]
+    stack.cache.message("checkpoint")
+    stack.restart()
+    assert not [s for s, data in content.items() if stack.volume.read(s, 8) != data]
     stack.stop()
 
 

@@ -913,6 +913,35 @@ def test_second_one_dies_before_the_generation(make_disk, kernel_log, late, powe
     stack.stop()
 
 
+@pytest.mark.parametrize("late", ["ssd", "backing"])
+def test_second_generation_before_an_answer(make_disk, kernel_log, late):
+    """Each of three has everything.  The second one dies while the generation without the first one is written: what is answered
+    meanwhile must not be forgotten by that second one, which this generation names."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = make_stack(make_disk, (48, 48, 48), cache_mirror="dirty:3", writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    if late == "ssd":
+        stack.ssd[2].fail(op="write", status="ok", delay_ms=1500, **TABLES)
+    else:
+        stack.hdd.fail(op="write", status="ok", delay_ms=1500)
+    kill(stack.ssd[0])
+    with concurrent.futures.ThreadPoolExecutor(1) as first:
+        writing = first.submit(stack.volume.write, 2 * SECTOR, NEW)
+        wait_for(lambda: any(d.faults()[0]["hits"] for d in (stack.ssd[2], stack.hdd) if d.faults()), 60, "the generation")
+        kill(stack.ssd[1])
+        stack.volume.write(SECTOR, NEW, fua=True)
+        cut(stack.ssd)
+        with contextlib.suppress(OSError):
+            writing.result()
+    stack.hdd.heal()
+    up(stack)
+    never_old(stack, 1)
+    start_without(stack, 0, 1)
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
 def test_backing_that_is_behind_is_told_what_is_durable(make_disk, kernel_log):
     """One of three dies, and the backing cannot be told.  When it can, the second one has just died, and the third one has not yet
     got the generation without it: a power cut then leaves a backing that was told one that the SSDs know."""
