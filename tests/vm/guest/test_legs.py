@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Disks of an array that are unplugged and return; arrays that were cut off, and lack a disk."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -269,6 +270,20 @@ def policy():
     return (array() / "consistency_policy").read_text().strip()
 
 
+@contextlib.contextmanager
+def slowly():
+    """Of every array, an assembled one as well."""
+    limits = [Path("/proc/sys/dev/raid") / f"speed_limit_{end}" for end in ("min", "max")]
+    before = [limit.read_text() for limit in limits]
+    for limit, speed in zip(limits, ("1\n", "20\n"), strict=True):
+        limit.write_text(speed)
+    try:
+        yield
+    finally:
+        for limit, speed in zip(reversed(limits), reversed(before), strict=True):
+            limit.write_text(speed)
+
+
 @pytest.mark.limit(1800)
 @pytest.mark.parametrize("level", ["5", "6", "10"])
 def test_reshape(ssds, make_disk, level):
@@ -290,16 +305,14 @@ def test_reshape(ssds, make_disk, level):
     assert policy() == logged and (array() / "raid_disks").read_text() == f"{least}\n"
     before = int((array().parent / "size").read_text())
 
-    (array() / "sync_speed_min").write_text("1\n")
-    (array() / "sync_speed_max").write_text("20\n")
-    assert "being rebuilt" in larder("add", "data", "--backing", new, "--reshape", "--no-wait", "--yes").stdout
-    assert reshaping() and policy() == {"5": "resync"}.get(level, "bitmap")
-    write(1)
-    larder("stop", "data")
-    larder("start", "data")
-    assert reshaping()
-    (array() / "sync_speed_max").write_text("20\n")
-    check([0, 1])
+    with slowly():
+        assert "being rebuilt" in larder("add", "data", "--backing", new, "--reshape", "--no-wait", "--yes").stdout
+        assert reshaping() and policy() == {"5": "resync"}.get(level, "bitmap")
+        write(1)
+        larder("stop", "data")
+        larder("start", "data")
+        assert reshaping()
+        check([0, 1])
     write(2)
     larder("add", "data", "--backing", new, "--reshape", "--yes")
     assert not reshaping() and policy() == logged and state() == "active"
