@@ -476,22 +476,28 @@ def test_ssd_that_is_slow_for_30_s(stack, op):
     stack.stop()
 
 
-def test_ssd_that_drops_what_was_flushed(make_disk):
-    """One of two: a scrub mends it from the other; nothing is lost, although the other is lost then."""
+@pytest.mark.parametrize("replayed", [True, False])
+@pytest.mark.parametrize("which", [0, 1])
+def test_ssd_that_drops_what_was_flushed(make_disk, which, replayed):
+    """One of two, the one that is read or not: a scrub mends it from the other; nothing is lost, although the other is lost then.
+    Where the start replays the records it has mended them already."""
     stack = small_stack(make_disk, 2)
-    stack.ssd[0].set(ignore_flush=1, ignore_fua=1)
+    stack.ssd[which].set(ignore_flush=1, ignore_fua=1)
     write_all(stack.volume)
     stack.volume.flush()
+    if not replayed:
+        stack.cache.message("checkpoint")
     simdisk.power_cut(mode="lose")
     stack.stop()
     simdisk.power_up()
-    stack.ssd[0].set(ignore_flush=0, ignore_fua=0)
+    stack.ssd[which].set(ignore_flush=0, ignore_fua=0)
     stack.start()
     stack.cache.message("scrub")
     wait_for(lambda: stack.cache.status()["scrub"] == "done", 120, "the scrub")
-    assert not stack.cache.status()["scrub_unrepairable"]
+    status = stack.cache.status()
+    assert not status["scrub_unrepairable"] and (replayed or status["scrub_repaired"] >= N)
     check_all(stack.volume)
-    kill(stack.ssd[1])
+    kill(stack.ssd[1 - which])
     stack.volume.write(N * SECTORS, block(N))
     check_all(stack.volume)
     stack.stop()
@@ -1039,12 +1045,17 @@ def test_no_memory_under_load(make_disk, make_oracle, seed, odds, mode):
 
 
 def test_ssd_and_backing_fail(stack):
-    """Everything fails, nothing hangs; both well again, and started: what was flushed is there."""
+    """Everything fails, nothing hangs.  The backing is well again: what is dirty is on the SSD alone still, so what would change
+    something fails as before.  Both well again, and started: what was flushed is there."""
     kill(stack.ssd)
     kill(stack.hdd)
     assert fails(stack.volume.write, N * SECTORS, block(N)) or fails(stack.volume.flush)
     assert fails(stack.volume.read, 0, SECTORS) and fails(stack.volume.read, N * SECTORS * 4, SECTORS)
     assert fails(stack.volume.flush) and fails(stack.volume.discard, 0, SECTORS)
+    stack.hdd.heal()
+    assert fails(stack.volume.read, 0, SECTORS) and not fails(stack.volume.read, N * SECTORS * 4, SECTORS)
+    assert fails(stack.volume.write, 0, block(0, salt=1)) and fails(stack.volume.flush)
+    assert (stack.cache.status()["state"], stack.volume.status()["state"]) == ("failed", "cache-failed")
     stack.stop()
     for d in (stack.ssd, stack.hdd):
         d.heal()

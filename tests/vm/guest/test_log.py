@@ -7,6 +7,7 @@ import random
 
 import pytest
 from lib import command, simdisk
+from lib.damage import damage
 from lib.larder import Cache, Stack, larder, segment_layout, wait_for
 from lib.log_blocks import FILL, CommitBlock, commit_blocks
 from lib.sets import small_stack
@@ -107,6 +108,58 @@ def test_damaged_where_nothing_tells(make_disk, seed):
     last.flip()
     stack.start()
     assert 1 <= len(wrong(stack, content)) <= 3
+    stack.stop()
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_records_that_were_dropped(make_disk, kernel_log, seed, later):
+    """The only SSD has answered their writes, and the flushes behind them, and stored nothing.  later: refused, as records behind
+    them say that they were durable.  Else nothing tells, and what was there before is."""
+    stack = small_stack(make_disk)
+    content = write_rounds(stack, seed, 20)
+    stack.ssd.fail(op="write", status="lost")
+    lost = write_rounds(stack, seed + 1, 2)
+    assert stack.ssd.faults()[0]["hits"] >= 2
+    stack.ssd.heal()
+    if later:
+        write_rounds(stack, seed + 2, 20)
+    crash(stack)
+    if later:
+        before = stack.ssd.stats()["writes"]
+        with pytest.raises(command.CommandError):
+            Cache.start(stack.ssd, "refused", **stack.cache_options)
+        assert kernel_log.matching(r"ssd0: the log is damaged in segment \d+, .* were durable")
+        assert stack.ssd.stats()["writes"] == before
+        check = larder("rescue", "check", stack.ssd, check=False)
+        assert check.returncode and "log: it breaks off" in check.stderr
+        return
+    stack.start()
+    assert not wrong(stack, dict.fromkeys(lost, bytes(BLOCK * 512)) | content)
+    stack.stop()
+
+
+@pytest.mark.parametrize("change", ["magic=0", "used=+9", "hash=^1", "payload[300]=^4"])
+def test_damaged_checkpoint(make_disk, kernel_log, seed, change):
+    """The one before it counts, with its longer log.  Where that breaks off before what the damaged one stands on: refused."""
+    stack = small_stack(make_disk)
+    content = write_rounds(stack, seed, 20)
+    stack.cache.message("checkpoint")
+    content |= write_rounds(stack, seed + 1, 20)
+    between = commit_blocks(stack.ssd)
+    stack.cache.message("checkpoint")
+    content |= write_rounds(stack, seed + 2, 20)
+    crash(stack)
+    damage(stack.ssd, ("chunk:0:0",), change, keep_crc=change.startswith("payload"))
+    # no first one: the line names the segment before
+    block = next(b for a, b in itertools.pairwise(between[len(between) // 2 :]) if a.segment == b.segment)
+    block.flip()
+    refused(stack, kernel_log, block)
+    block.flip()
+    kernel_log.mark()
+    stack.start()
+    assert kernel_log.matching(r"ssd0: checkpoint \d+ is not usable: .*, in chunk \d of 1 ")
+    assert kernel_log.matching("ssd0: the checkpoint before it, .* are tried")
+    assert not wrong(stack, content)
     stack.stop()
 
 

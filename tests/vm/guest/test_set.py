@@ -838,6 +838,28 @@ def test_nothing_is_answered_before_the_generation(make_disk, kernel_log, late):
     stack.stop()
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_flush_that_one_fails(make_disk, kernel_log, which):
+    """Once.  It leaves, as it may have lost what was to be flushed; nobody sees an error, for the other one has all of it."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|a flush failed")
+    stack = make_stack(make_disk, writeback="off")
+    stack.volume.write(SECTOR, OLD)
+    stack.volume.flush()
+    stack.volume.write(SECTOR, NEW)
+    stack.ssd[which].fail(op="flush", status="ioerr", count=1)
+    stack.volume.flush()
+    assert stack.ssd[which].faults()[0]["hits"] == 1
+    status = stack.cache.status()
+    assert (status["state"], status["devices_failed"], status["trouble"]) == ("running", 1, "-")
+    assert kernel_log.matching(f"SSD {which} .*the cache goes on without it; replace it")
+    cut(stack.ssd)
+    up(stack)
+    never_old(stack, which)
+    start_without(stack, which)
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
 @pytest.mark.parametrize("other", ["ssd", "backing"])
 def test_flush_that_two_devices_fail(make_disk, kernel_log, other):
     """One flush is failed by an SSD, which leaves, and by what stays.  That may have lost what was to be flushed, and says so once:
