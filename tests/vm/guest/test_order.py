@@ -545,8 +545,8 @@ def test_mark_is_cleared(make_disk):
 
 
 def test_marks_whose_clearing_is_logged(make_disk, trace, kernel_log):
-    """Rule 6: a flush of the backing fails, for another mark, while the clearing of these is in the log and not yet applied.  None of
-    them is back: who bypasses next sets a new one."""
+    """Rule 6: a flush of the backing fails, for another mark, while the clearing of these is in the log and not yet applied.  None
+    of them is back: who bypasses next sets a new one."""
     kernel_log.expect(FLUSH_NOISE)
     regions, last = 70, 69 * REGION + 2048
     stack = make(make_disk, hdd_mb=(regions + 2) * REGION * SECTOR >> 20, cache_max_marks=128)
