@@ -35,18 +35,42 @@ static void swap(const char *path)
 	close(to);
 }
 
-int open64(const char *path, int flags, ...)
+static int open_it(const char *path, int flags, mode_t mode)
 {
 	const char *swapped = getenv("SWAP_PATH"), *at = getenv("SWAP_AT");
-	va_list more;
-	mode_t mode;
 
-	va_start(more, flags);
-	mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
-	va_end(more);
 	if (swapped && at && !strcmp(path, swapped) && ++opened == strtoul(at, NULL, 10))
 		swap(path);
 	return real_open(path, flags, mode);
 }
 
-int open(const char *path, int flags, ...) __attribute__((alias("open64")));
+static mode_t mode_of(int flags, va_list more)
+{
+	return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
+}
+
+/* whatever the header makes of these names */
+int any_open64(const char *path, int flags, ...) __asm__("open64");
+int any_open(const char *path, int flags, ...) __asm__("open");
+
+int any_open64(const char *path, int flags, ...)
+{
+	va_list more;
+	mode_t mode;
+
+	va_start(more, flags);
+	mode = mode_of(flags, more);
+	va_end(more);
+	return open_it(path, flags, mode);
+}
+
+int any_open(const char *path, int flags, ...)
+{
+	va_list more;
+	mode_t mode;
+
+	va_start(more, flags);
+	mode = mode_of(flags, more);
+	va_end(more);
+	return open_it(path, flags, mode);
+}
