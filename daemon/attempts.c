@@ -20,6 +20,13 @@ const struct attempt *attempts_find(const struct attempts *attempts, const uint8
 	return find((struct attempts *)attempts, uuid);
 }
 
+uint64_t attempts_wait(uint64_t last, uint64_t first)
+{
+	if (!last)
+		return first;
+	return last < ATTEMPT_LAST_US / 2 ? 2 * last : ATTEMPT_LAST_US;
+}
+
 void attempts_hold(struct attempts *attempts, uint64_t now)
 {
 	for (uint32_t i = 0; i < attempts->number; i++)
@@ -55,9 +62,7 @@ void attempts_failed(struct attempts *attempts, const uint8_t uuid[16], bool cac
 	}
 	snprintf(a->name, sizeof(a->name), "%s", name);
 	a->result = result;
-	a->wait = a->wait ? 2 * a->wait : ATTEMPT_FIRST_US;
-	if (a->wait > ATTEMPT_LAST_US)
-		a->wait = ATTEMPT_LAST_US;
+	a->wait = attempts_wait(a->wait, ATTEMPT_FIRST_US);
 	a->again = now + a->wait;
 	a->held = false;
 }

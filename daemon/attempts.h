@@ -29,6 +29,8 @@ struct attempts {
 	struct attempt attempt[ATTEMPTS_MAX];
 };
 
+/* For how long what has failed, or a pass that was killed, is put off, by how long it was the last time; 0: it was not, and this is the first time. */
+uint64_t attempts_wait(uint64_t last, uint64_t first);
 /* NULL: it has not failed. */
 const struct attempt *attempts_find(const struct attempts *attempts, const uint8_t uuid[16]);
 /* At the beginning of a pass: those whose time has not come are held. */

@@ -249,9 +249,7 @@ static void plan_next(struct daemon *daemon, const siginfo_t *info)
 	uint64_t soonest = facts_clock() + SETTLE_US;
 
 	/* killed: what it had begun is looked at anew; if that is what kills it (memory is short), less and less often */
-	daemon->killed_us = info->si_code == CLD_EXITED ? 0 : daemon->killed_us ? 2 * daemon->killed_us : SETTLE_US;
-	if (daemon->killed_us > ATTEMPT_LAST_US)
-		daemon->killed_us = ATTEMPT_LAST_US;
+	daemon->killed_us = info->si_code == CLD_EXITED ? 0 : attempts_wait(daemon->killed_us, SETTLE_US);
 	if (daemon->more)
 		schedule(daemon, soonest);
 	else if (daemon->killed_us)

@@ -874,6 +874,29 @@ def test_descriptions_leave_a_volume_of_somebody_else(larder, pair, how):
         assert [digest(x) for x in paths] == before, words
 
 
+@pytest.mark.parametrize("which", ["hdd", "other"])
+def test_another_device_has_the_path_by_then(larder, pair, tmp_path, which):
+    """From any moment on at which a device is opened: that other one is not written to."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data"], "changing": []})
+    path, stranger, its = getattr(pair, which), tmp_path / "stranger", uuid.uuid4().bytes
+    stranger.write_bytes(path.read_bytes())
+    patch_both(stranger, VOLUME if which == "hdd" else CACHE, uuid=its, cache_uuid=uuid.uuid4().bytes)
+    heads = {x: (read(x, 0, MIB), read(x, x.stat().st_size - MIB, MIB)) for x in (pair.ssd, pair.other, pair.hdd)}
+    swap = preloaded("swap_at", tmp_path) | {"SWAP_PATH": str(path), "SWAP_BY": str(stranger)}
+    refused = 0
+    for at in range(1, 100):
+        for x, (first, last) in heads.items():
+            signatures.write(x, 0, first)
+            signatures.write(x, x.stat().st_size - MIB, last)
+        run = larder("rename", "data", "films", env=swap | {"SWAP_AT": str(at)}, code=None)
+        if its not in read(path, SB, SB_SIZE):  # it was not opened so often
+            break
+        assert path.read_bytes() == stranger.read_bytes(), at
+        refused += "is another device than a moment ago" in run.stderr
+    assert at > 2 and refused
+
+
 @pytest.mark.parametrize("how", REUSED)
 def test_starts_leave_a_volume_of_somebody_else(larder, pair, how):
     """Whoever starts it by its name, or that of its stack, may not know what became of the disk since."""

@@ -35,7 +35,7 @@ struct options {
 	uint32_t ssds, copies;	/* copies: of what is mirrored */
 	uint64_t cache_size, volume_size, segment_size, extent;
 	unsigned fill, dirty, tail, fill_tail, unsynced, checkpoints, opened;
-	bool crashed, pattern, records;
+	bool crashed, pattern, records, opened_again;
 };
 
 /* Where the next record of a stream goes. */
@@ -445,6 +445,23 @@ static void put_opens(unsigned stream, uint32_t *victim, uint64_t durable)
 	put_commit(s, LARDER_STREAM_WRITE, &r);
 }
 
+/*
+ * The fill stream's first segment is full: the write stream opens the next one, which the checkpoint lists, as it does where the checkpoint began between its
+ * coming to the list and its record.
+ */
+static void put_opened_again(uint64_t durable)
+{
+	struct stream *s = &streams[LARDER_STREAM_WRITE], *fill = &streams[LARDER_STREAM_FILL];
+	struct record r = { .entries = 0 };
+
+	if (!opt.opened_again || fill->first != 1 || fill->slot + record_slots - 1 < segment_slots - LARDER_SUMMARY_SLOTS)
+		return;
+	stream_room(s, 0);
+	newest_durable = durable;
+	add_entry(&r, LARDER_SEGMENT_OPEN, first_of(fill->opened[1]), LARDER_STREAM_FILL, further_of(fill->opened[1], false));
+	put_commit(s, LARDER_STREAM_WRITE, &r);
+}
+
 /* As many records in both streams as go into their segments. */
 static void put_tail(void)
 {
@@ -464,6 +481,7 @@ static void put_tail(void)
 			history[(w + opt.unsynced) % (opt.unsynced + 1)] = sequence;
 			put_tail_record(LARDER_STREAM_WRITE, w++, durable);
 		} else {
+			put_opened_again(durable);
 			put_tail_record(LARDER_STREAM_FILL, f++, durable);
 		}
 	}
@@ -747,7 +765,7 @@ static const struct option long_options[] = {
 	{ "cache", 1, NULL, 'c' }, { "backing", 1, NULL, 'b' }, { "cache-size", 1, NULL, 's' }, { "volume-size", 1, NULL, 'v' },
 	{ "segment-size", 1, NULL, 'g' }, { "extent", 1, NULL, 'e' }, { "fill", 1, NULL, 'f' }, { "dirty", 1, NULL, 'd' }, { "state", 1, NULL, 'S' },
 	{ "tail", 1, NULL, 't' }, { "fill-tail", 1, NULL, 'T' }, { "unsynced", 1, NULL, 'u' }, { "checkpoints", 1, NULL, 'C' }, { "opened", 1, NULL, 'o' }, { "seed", 1, NULL, 'r' },
-	{ "mirror", 1, NULL, 'm' }, { "pattern", 0, NULL, 'p' }, { "records", 0, NULL, 'R' }, { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 }
+	{ "opened-again", 0, NULL, 'O' }, { "mirror", 1, NULL, 'm' }, { "pattern", 0, NULL, 'p' }, { "records", 0, NULL, 'R' }, { "help", 0, NULL, 'h' }, { NULL, 0, NULL, 0 }
 };
 
 static void usage(FILE *to)
@@ -766,6 +784,7 @@ static void usage(FILE *to)
 	      "  --unsynced N         its last records, not known durable: their data must be summed, 64\n"
 	      "  --checkpoints N      1 or 2 named ones, 1\n"
 	      "  --opened N           segments in the OPEN items of each stream, at least; the last one again and again\n"
+	      "  --opened-again       the log opens a segment of the fill stream that the checkpoint lists, as the one before it is full\n"
 	      "  --records            commit blocks and summaries in the sealed segments too (1.5 % of the size)\n"
 	      "  --pattern            data that tells where it belongs (not sparse; --records is implied)\n"
 	      "  --seed N             1\n", to);
@@ -799,6 +818,7 @@ static void parse(int argc, char **argv)
 		case 'u': opt.unsynced = parse_number("unsynced", optarg, 1000000); break;
 		case 'C': opt.checkpoints = parse_number("checkpoints", optarg, 2); break;
 		case 'o': opt.opened = parse_number("opened", optarg, 1000); break;
+		case 'O': opt.opened_again = true; break;
 		case 'r': random_state = strtoull(optarg, NULL, 0); break;
 		case 'p': opt.pattern = opt.records = true; break;
 		case 'R': opt.records = true; break;

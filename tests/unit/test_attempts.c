@@ -67,6 +67,22 @@ static unsigned passes_of_a_day(unsigned tries, uint64_t takes)
 	return passes;
 }
 
+/* Of a day, each put off for longer than the one before; 0: one was not, or for more than it may be. */
+static unsigned passes_that_are_killed(uint64_t first)
+{
+	uint64_t wait = 0, last;
+	unsigned passes = 0;
+
+	for (uint64_t now = 0; now < UINT64_C(86400000000); now += wait) {
+		last = wait;
+		wait = attempts_wait(last, first);
+		passes++;
+		if (wait <= last ? last != ATTEMPT_LAST_US : passes == 1 ? wait != first : wait > 2 * last)
+			return 0;
+	}
+	return passes;
+}
+
 int main(void)
 {
 	unsigned tries = tries_of_a_day();
@@ -98,5 +114,7 @@ int main(void)
 	      "whose time comes in a pass that held it is tried in the next one");
 	attempts_hold(&list, ATTEMPT_FIRST_US + 5);
 	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US + 10, 9, "and the others in theirs");
+	check(passes_that_are_killed(1000000) >= 34 && passes_that_are_killed(1000000) <= 40, 10,
+	      "passes that are killed are ever rarer, but go on");
 	return failed;
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What else stands below and above a volume, in use: multipath below, whose paths come and go; an md mirror of two volumes, and a
-loop device, above; a disk that shows larger blocks than before.  The oracle has what was written and flushed."""
+"""What else stands below and above a volume, in use: multipath below, whose paths come and go; a thin backing; an md mirror of two
+volumes, and a loop device, above; a disk that shows larger blocks than before.  The oracle has what was written and flushed."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from lib import command, dm, simdisk
 from lib.block import BlockDevice
 from lib.larder import Cache, Stack, Volume, larder, wait_for
-from lib.stacks import arrays
+from lib.stacks import arrays, check, listed, prepare, words, write
 
 
 # ------------------------------------------------------------------ multipath below
@@ -93,6 +93,60 @@ def test_multipath(make_disk, make_oracle, kernel_log, paths, tmp_path):
     oracle.verify()
     command.run("sh", "-c", paths.fail(0))
     stack.verify_alone(oracle)
+
+
+@pytest.fixture
+def stack_disks(paths, make_disk, monkeypatch, kernel_log):
+    yield from prepare(make_disk, monkeypatch, kernel_log)
+
+
+def test_multipath_below_an_array(paths, stack_disks):
+    """What its paths show is no copy of the leg, which the device above them alone is: each verb takes it."""
+    ssd0, ssd1, _, hdd1 = stack_disks
+    larder(*words([ssd0, ssd1, paths.map, hdd1]))
+    write(0)
+    assert {r["state"] for r in listed() if r["layer"] == "disk"} == {"active"}
+    larder("stop", "data")
+    assert not arrays()
+    larder("start", "data")
+    check([0])
+    larder("stop", "data")
+
+
+# ------------------------------------------------------------------ a thin backing below
+
+
+def test_thin_backing_keeps_its_space(make_disk, tmp_path):
+    """A file: zeroes that are written back leave it what it has, as writes of them would.  A discard does not."""
+    disk, file = make_disk("hdd0", model="null", mb=256, wce=1), tmp_path / "mnt/backing"
+    file.parent.mkdir()
+    command.run("modprobe", "loop")
+    command.run("mkfs.ext4", "-q", disk)
+    command.run("mount", disk, file.parent)
+    command.run("fallocate", "-l", "64M", file)
+    loop = BlockDevice(command.output("losetup", "--find", "--show", "--direct-io=on", file).strip())
+    try:
+        ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1)
+        stack = Stack(ssd, loop, format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0)
+        stack.volume.write(8192, b"x" * (1 << 20))
+        stack.volume.drain()
+        had = file.stat().st_blocks
+        stack.volume.zero(8192, 4096)
+        assert stack.volume.status()["write_zeroes"]
+        stack.volume.drain()
+        loop.flush()
+        assert file.stat().st_blocks >= had
+        stack.volume.message("drop_clean")
+        assert stack.volume.read(8192, 4096) == bytes(4096 * 512)
+        stack.volume.discard(16384, 4096)
+        assert file.stat().st_blocks < had, "it is no thin one"
+        stack.stop()
+    finally:
+        for name in ("v", "c"):
+            if name in dm.names():
+                dm.DmDevice(name).remove()
+        command.run("losetup", "-d", loop)
+        command.run("umount", file.parent)
 
 
 # ------------------------------------------------------------------ md above

@@ -5,7 +5,7 @@ import os
 import threading
 
 import pytest
-from lib import aio, simdisk
+from lib import aio, dm, memory, simdisk
 from lib.block import SECTOR
 from lib.command import CommandError
 from lib.larder import Cache, Stack, Volume, wait_for
@@ -95,6 +95,25 @@ def test_start_that_is_tried_again(make_disk, kernel_log):
     assert stack.volume.read(0, BLOCK) == data
     stack.volume.remove()
     stack.cache.remove(retry=True)  # by dmsetup, which misses no node
+
+
+def test_no_memory_for_a_table(make_disk):
+    """A cache whose table finds no memory to buffer in is nobody's: it starts by another table, also while that device is there."""
+    stack = buffered_stack(make_disk)
+    table = stack.cache.table()
+    stack.stop()
+    with memory.failing("buffered_create"):
+        with pytest.raises(CommandError):
+            Cache.create("refused", table, suspended=True)
+        assert memory.counts()["failed"]
+    stack.start()
+    assert "refused" in dm.names()
+    data = os.urandom(BLOCK * SECTOR)
+    stack.volume.write(0, data)
+    assert count(stack, "write_buffered") == 1
+    assert stack.volume.read(0, BLOCK) == data
+    stack.stop()
+    Cache("refused").remove(retry=True)  # by dmsetup, which misses no node
 
 
 # ---------------------------------------------------------------- what is read

@@ -346,6 +346,32 @@ def test_array_that_udev_put_together(disks):
     hdd1.heal()
 
 
+def test_suspended_device_is_not_read(disks):
+    """Somebody else's, which answers nobody until it is resumed: no verb that looks for the disks of an array waits for that."""
+    hdd2 = disks[5]
+    make(disks)
+    write(0)
+    other = dm.DmDevice.create("other", f"0 {hdd2.sectors} linear {hdd2} 0")
+    other.suspend(noflush=True)
+    done = threading.Event()
+
+    def verbs() -> None:
+        assert rows()["array"]["state"]
+        larder("stop", "data")
+        larder("start", "data")
+        done.set()
+
+    looking = threading.Thread(target=verbs)
+    looking.start()
+    try:
+        assert done.wait(100), "they wait for a device that is suspended"
+    finally:
+        other.resume()
+        looking.join()
+    check([0])
+    other.remove()
+
+
 def test_leg_that_had_left_has_another_owner(disks):
     """It left the array, and got a partition table; md's superblock, between that and the first partition, is left."""
     _, _, _, hdd0, hdd1, _ = disks

@@ -506,6 +506,28 @@ def test_grown_one_is_lost(make_disk, make_oracle):
     stack.verify_alone(oracle)
 
 
+def test_pins_grow_with_the_cache(make_disk):
+    """What a volume may pin is a share of the cache as it is now."""
+    stack = GrowingCache(make_disk, sequential_cutoff=0, **{"class": "any:pin-50"})
+
+    def share() -> int:
+        """Half of the cache, in sectors."""
+        return stack.segments() * stack.cache.status()["segment_sectors"] // 2
+
+    def pin_all(first: int, mib: int) -> int:
+        for sector in range(first * MIB, (first + mib) * MIB, MIB):
+            stack.volume.write(sector, os.urandom(MIB * 512))
+        stack.volume.drain()
+        return stack.volume.status()["pinned_sectors"]
+
+    small = share()
+    assert small // 2 < pin_all(0, 24) <= small
+    stack.grow_cache()
+    assert share() > 2 * small
+    assert small * 3 // 2 < pin_all(32, 48) <= share()
+    stack.stop()
+
+
 def test_smaller_cache_is_refused(make_disk, make_oracle, kernel_log):
     """In use and at a start, by command and by table; made as large as it was all is as before."""
     stack = GrowingCache(make_disk)

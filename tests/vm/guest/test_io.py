@@ -449,6 +449,21 @@ def test_commit_always(make_disk, make_oracle):
     stack.verify_alone(oracle)
 
 
+def test_zeroes_wait_for_no_timer(make_disk):
+    """With commit=always nothing but their record keeps them from being acknowledged: it is closed at once."""
+    stack = small_stack(make_disk, hdd={"write_zeroes": 1}, cache_commit="always", cache_commit_interval=10000)
+    stack.volume.write(0, os.urandom(64 * SECTOR))
+    before = stack.cache.status()
+    for i in range(3):
+        stack.volume.zero(16 * i, 16)
+    after = stack.cache.status()
+    assert stack.volume.status()["write_zeroes"] == 3
+    # what the timer finds with commit=always counts as asked for
+    assert [after[k] - before[k] for k in ("commits_with_data", "commits_asked", "commits_timer")] == [3, 0, 0]
+    assert stack.volume.read(0, 64) == bytes(48 * SECTOR) + stack.volume.read(48, 16)
+    stack.stop()
+
+
 def test_shorter_interval(make_disk):
     """It holds at once, also while the timer of the former one would still run."""
     stack = small_stack(make_disk, cache_commit_interval=60000)

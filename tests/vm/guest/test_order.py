@@ -2,6 +2,7 @@
 """The ordering rules of docs/design.md, one at a time: a command of a disk is held up, or lost, so that the order shows, or power
 is cut at the moment that the rule is about.  Each is the test of a mutant (tests/mutants)."""
 
+import contextlib
 import os
 import random
 import threading
@@ -539,6 +540,50 @@ def test_mark_is_cleared(make_disk):
     wait_for(lambda: stack.volume.status()["marks_cleared"], 60, "a mark to be cleared")
     stack.cache.message("commit")
     cut(stack, ssd="keep", hdd="lose")
+    assert settled(stack) == B
+    stack.stop()
+
+
+def test_marks_whose_clearing_is_logged(make_disk, trace, kernel_log):
+    """Rule 6: a flush of the backing fails, for another mark, while the clearing of these is in the log and not yet applied.  None
+    of them is back: who bypasses next sets a new one."""
+    kernel_log.expect(FLUSH_NOISE)
+    regions, last = 70, 69 * REGION + 2048
+    stack = make(make_disk, hdd_mb=(regions + 2) * REGION * SECTOR >> 20, cache_max_marks=128)
+    v, sectors = stack.volume, [i * REGION for i in range(regions + 1)]
+    for sector in sectors:
+        v.write(sector, A)
+    v.drain()
+    v.flush()
+    v.set(mode="writearound")
+    for sector in sectors[:regions]:
+        v.write(sector + 1024, C)
+    stack.cache.message("commit")
+    assert v.status()["marks"] == regions
+    stack.hdd.fail(op="write", from_=DATA_SECTOR + last, to=DATA_SECTOR + last + BLOCK, status="ok", delay_ms=2 * HELD, count=1)
+
+    def one_more() -> None:
+        """Finds too many, and has those cleared that nothing is in flight under; fails with the flush."""
+        with contextlib.suppress(OSError):
+            v.write(sectors[regions] + 1024, C)
+
+    with Beside(v.write, last, C):
+        wait_for(lambda: stack.hdd.faults()[0]["hits"], 60, "the write under the last mark")
+        trace.clear()
+        stack.ssd.fail(op="write", status="ok", delay_ms=6 * HELD, count=1)
+        stack.cache.set(max_marks=64)
+        with Beside(one_more):
+            wait_held(trace, stack.ssd, "write")
+            stack.hdd.fail(op="flush", status="ioerr")
+            wait_for(lambda: stack.hdd.faults()[1]["hits"], 60, "the flush for the last mark")
+            assert not ended(trace, stack.ssd, "write")
+            stack.cache.set(max_marks=1024)
+    stack.cache.message("commit")
+    assert ended(trace, stack.ssd, "write")
+    stack.hdd.heal()
+    fails_once(v.flush)
+    v.write(0, B)
+    cut(stack, ssd="lose", hdd="keep")
     assert settled(stack) == B
     stack.stop()
 

@@ -1093,11 +1093,11 @@ def test_pairs_that_were_on_two_that_died(make_disk, kernel_log):
 SLOTS = 28  # of a segment of 128 KiB, without its summary
 
 
-def small_segments(make_disk) -> Stack:
-    """The first segments that the log opens are on the third SSD, each with its copy on one of the others."""
-    given = roles("read", "read", "write")
+def small_segments(make_disk, *given: str, **more: object) -> Stack:
+    """The first segments that the log opens are on the third SSD, each with its copy on one of the others; or by these roles."""
+    given = roles(*(given or ("read", "read", "write")))
     disks, hdd = make_ssds(make_disk, (32, 32, 32)), make_disk("hdd0", model="null", mb=64, wce=1)
-    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50}
+    options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | more
     stack = Stack(disks, hdd, format_cache=("--segment-size", "128k", *given), format_volume=("--cache", "c"), **options)
     stack.volume.write(SECTOR, OLD)
     stack.volume.flush()
@@ -1108,6 +1108,13 @@ def newest(stack: Stack):
     """The last commit block, and the segments of the log on the third SSD."""
     blocks = [commit_blocks(s) for s in stack.ssd]
     return max((b for found in blocks for b in found), key=lambda b: b.sequence), {b.segment for b in blocks[2]}
+
+
+def has_chunks(ssd: simdisk.Simdisk) -> bool:
+    """Is a copy of the newest checkpoint's first chunk on it?"""
+    sb = ssd.read(8, 8)
+    (first,), (chunk,), (second,) = (struct.unpack_from("<I", sb, at) for at in (228, 288 + 24, 288 + 40))
+    return any(0 <= n - first < segment_layout(ssd)[2] for n in (chunk, second - 1))
 
 
 def write_up_to(stack: Stack, segment: int) -> list[int]:
@@ -1194,6 +1201,46 @@ def test_opened_ones_that_are_lost_are_passed_over(make_disk, kernel_log):
     up(stack)
     start_without(stack, 0, 1)
     assert stack.volume.read(large, 27 * 8) == whole and all(stack.volume.read(s, 64) == OLD * 8 for s in sectors)
+    stack.stop()
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["left", "kept"])
+def test_what_the_log_has_left_was_on_two_that_died(make_disk, kernel_log, kept):
+    """A start would look there, though nothing of it is dirty: a checkpoint says that it need not, and the third SSD starts alone.
+    kept: reclaim has put those segments into the keep stream since."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = small_segments(make_disk, **{"class": "any:pin-50"})
+    opened = stack.cache.status()["segments_opened"]
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    assert has_chunks(stack.ssd[2])
+    stack.cache.set(roles="write/write/read")
+    sectors = write_up_to(stack, 4)
+    wait_for(lambda: stack.cache.status()["segments_opened"] >= opened, 30, "some to be opened on the first two")
+    stack.cache.set(roles="read/read/write")
+    sectors += write_up_to(stack, 14)
+    stack.volume.drain()
+    last, third = newest(stack)
+    left = {b.segment for s in stack.ssd[:2] for b in commit_blocks(s)} - third
+    print(sorted(third), sorted(left), last, stack.cache.status()["segments_opened"])
+    assert last.segment in third and left
+    if kept:
+        stack.cache.message("reclaim", 20)
+        assert stack.cache.status()["reclaim_relinked"] >= 10
+    checkpoints = stack.cache.status()["checkpoints"]
+    kill(stack.ssd[0])
+    kill(stack.ssd[1])
+    with contextlib.suppress(command.CommandError):
+        stack.cache.message("stack", "-")
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 2, 60, "both to leave")
+    wait_for(lambda: stack.cache.status()["checkpoints"] > checkpoints, 30, "a checkpoint")
+    for sector in sectors:
+        stack.volume.write(sector, NEW)
+    stack.volume.flush()
+    cut(stack.ssd)
+    up(stack)
+    start_without(stack, 0, 1)
+    assert all(stack.volume.read(s, 64) == NEW + OLD * 7 for s in sectors)
     stack.stop()
 
 

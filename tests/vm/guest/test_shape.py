@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from lib import command, simdisk
 from lib.damage import SUPER, damage
-from lib.larder import DATA_SECTOR, Cache, Stack, larder, wait_for
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, segment_layout, wait_for
 from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, start_without
 
 
@@ -131,6 +131,35 @@ def test_one_that_is_untold_has_nothing_alone(make_disk, kernel_log, told):
     stack.stop()
 
 
+def test_table_behind_a_failed_change(make_disk, kernel_log):
+    """A volume is attached while an SSD joins, and the table does not take it: what the new SSD gets then is whole, and it can be
+    started alone."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    ssds = make_ssds(make_disk)
+    hdd, other = (make_disk(name, model="null", mb=64, wce=1) for name in ("hdd0", "hdd1"))
+    stack = Stack(ssds[:1], hdd, format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0)
+    data = bytes(range(256)) * 16
+    stack.volume.write(0, data)
+    stack.volume.flush()
+    Volume.format("w", other, "--cache", "c")
+    # between the table of the others and its own: the backing is told of the new set
+    hdd.fail(op="write", status="ok", delay_ms=10000, to=DATA_SECTOR)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    wait_for(lambda: hdd.faults()[0]["hits"], 60, "the backing to be told")
+    ssds[0].fail(op="write", status="ioerr", **TABLES)
+    with pytest.raises(command.CommandError):
+        Volume.start(other, stack.cache, "w")
+    assert ssds[0].faults()[0]["hits"] and states(stack) == "active/joining"
+    ssds[0].heal()
+    hdd.heal()
+    wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
+    stack.stop()
+    start_without(stack, 0)
+    assert stack.volume.read(0, 8) == data
+    stack.stop()
+    larder("super", "check", ssds[1])
+
+
 def test_third_ssd_is_added(make_disk, make_oracle):
     ssds = make_ssds(make_disk, (32, 32, 64))
     stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"))
@@ -245,6 +274,33 @@ def test_joining_ssd_fails(make_disk, make_oracle, kernel_log, skip):
     assert states(stack) in ("active/active", "active")
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+def test_nothing_is_appended_to_what_was_stopped_in_order(make_disk, trace):
+    """A join goes on as the cache is resumed: behind the superblock that says that it is not stopped any more."""
+    ssds = make_ssds(make_disk)
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    options = {"writeback": "off", "sequential_cutoff": 0}
+    stack = Stack(ssds[:1], hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
+    for sector in range(0, 16 << 11, 256):
+        stack.volume.write(sector, bytes([sector >> 8 & 255]) * (128 << 10))
+    stack.volume.flush()
+    ssds[1].fail(op="write", status="ok", delay_ms=500)
+    larder(*add(stack, ssds[1]), "--no-wait")
+    assert states(stack) == "active/joining"
+    stack.cache.suspend()
+    trace.clear()
+    ssds[0].fail(op="write", status="ok", delay_ms=4000, from_=8, to=16, count=1)
+    stack.cache.resume()
+    for ssd in ssds:
+        ssd.heal()
+    first, *_ = segment_layout(ssds[0])
+    wait_for(lambda: states(stack) == "active/active", 120, "the SSD to join")
+    commands = [c for s in ssds for c in trace.commands(s, "write")]
+    told = min(c.end for c in commands if c.disk == "ssd0" and c.sector == 8)
+    appends = [c for c in commands if c.sector >= first]
+    assert appends and min(c.seq for c in appends) > told
+    stack.stop()
 
 
 def test_last_member_fails_while_another_joins(make_disk, make_oracle, kernel_log):

@@ -19,7 +19,7 @@ import pytest
 from lib import command, dm, simdisk
 from lib.bio_trace import ROOT as TRACING
 from lib.bio_trace import BioTrace
-from lib.block import SECTOR
+from lib.block import SECTOR, BlockDevice
 from lib.controls import Switches
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, segment_layout, wait_for
 
@@ -133,6 +133,37 @@ def test_nowait_without_a_cache(make_disk):
     assert d.read(0) == d.read(8) == data
     d.close()
     v.remove()
+
+
+@pytest.fixture
+def polled_disk(clean_devices):
+    """A disk with a queue that is polled, which the simulated ones have not."""
+    command.run("modprobe", "configfs")
+    queues = ("queue_mode=2", "submit_queues=1", "poll_queues=1")
+    command.run("modprobe", "null_blk", "nr_devices=1", "gb=1", "memory_backed=1", *queues)
+    yield BlockDevice("/dev/nullb0")
+    for name in ("v", "c"):
+        if name in dm.names():
+            dm.DmDevice(name).remove()
+    command.run("modprobe", "-r", "null_blk")
+
+
+def test_polled_reads(make_disk, polled_disk):
+    """The volume's queue is polled, as that of its backing is; the SSD has none of the kind.  Hits are read all the same."""
+    ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
+    stack = Stack(ssd, polled_disk, format_volume=("--cache", "c"), writeback="off", sequential_cutoff=0)
+    if stack.volume.queue("io_poll") != "1":
+        pytest.skip("the volume's queue is not polled on this kernel")
+    for i in range(8):
+        stack.volume.write(8 * i, b"\x5a" * BLOCK)
+    before = stack.volume.status()
+    how = "--ioengine=io_uring --hipri=1 --direct=1 --thread --iodepth=4"
+    what = "--rw=read --bs=4k --size=32k --verify=pattern --verify_pattern=0x5a"
+    command.run("fio", "--name=hits", f"--filename={stack.volume.path}", *how.split(), *what.split())
+    after = stack.volume.status()
+    assert after["read_hits"] >= before["read_hits"] + 8
+    assert stack.cache.status()["errors_read"] == 0 and after["trouble"] == "-"
+    stack.stop()
 
 
 def test_readahead_and_metadata(stack, trace, tmp_path):

@@ -295,6 +295,7 @@ DAMAGE = {
     "checkpoint-item-kind-only-one": (ONE, field("chunk:0:0", "payload[0]=77"), "item kind"),
     "checkpoint-item-count-only-one": (ONE, field("chunk:0:0", "payload[7]=255"), "item count"),
     "opened-64": ((*CRASHED, "--opened", "64"), None, None),
+    "opened-again": ((*CRASHED, "--opened-again", "--fill-tail", "20"), None, None),
     "opened-65": ((*CRASHED, "--opened", "65"), None, "too many opened segments of a stream"),
     "pair-on-one-ssd-opened": (ONE, opened_pair, "two copies of a segment on one SSD"),
     "pair-on-one-ssd-used": (ONE, used_pair, "two copies of a segment on one SSD"),
