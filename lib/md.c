@@ -412,6 +412,11 @@ bool md_is_logged(dev_t device)
 	return device_attribute(device, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, "ppl");
 }
 
+bool md_lacks_log(const char *level, dev_t device)
+{
+	return !strcmp(md_consistency(level), "ppl") && !md_is_logged(device);
+}
+
 bool md_has_write_hole(const char *level)
 {
 	return !strcmp(level, "6");

@@ -38,10 +38,10 @@ static bool grows(const struct devices *d, const struct adding *a)
 	return a->reshape || (!a->request.spare && !strcmp(d->stack.raid, "1"));
 }
 
-/* What a reshape leaves off until it is done: as md_create() made it. */
+/* A reshape leaves it off until it is done. */
 static bool lacks_log(const struct devices *d)
 {
-	return !strcmp(md_consistency(d->stack.raid), "ppl") && !md_is_logged(d->layers.array.device);
+	return md_lacks_log(d->stack.raid, d->layers.array.device);
 }
 
 /* Is it one of the legs, and noted as one? */

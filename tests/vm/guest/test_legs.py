@@ -317,6 +317,12 @@ def test_reshape(ssds, make_disk, level):
     larder("add", "data", "--backing", new, "--reshape", "--yes")
     assert not reshaping() and policy() == logged and state() == "active"
     assert "is a disk of it already" in larder("add", "data", "--backing", new, "--reshape", "--yes").stdout
+    if level == "5":  # who was killed behind the reshape
+        command.run("mdadm", "--grow", arrays()[0], "--consistency-policy=resync")
+        assert "no log of its parity" in larder("status", "data", code=DEGRADED).stdout
+        larder("add", "data", "--backing", hdds[0], "--reshape", "--yes")
+        assert policy() == logged
+    larder("status", "data")
     assert int((array().parent / "size").read_text()) > before
     free = os.statvfs(MOUNTED).f_blocks
     larder("resize", "data", "--yes")
