@@ -32,12 +32,16 @@ struct method_option {
 	const char *action; /* that it asks for; NULL: that of the method */
 };
 
-#define KEY_ON_STDIN  "--keyfile=/dev/stdin"
+#define KEY_ON_STDIN   "--keyfile=/dev/stdin"
 #define LINES_ON_STDIN "--keyfile=-" /* the key that opens it, and a new one */
 #define ROLE	     { "role", "s", "--role", NULL }
 #define LABEL	     { "label", "s", "--cache-label", NULL }
+#define PASSPHRASE    { "passphrase", "h", NULL, NULL }
+#define HEADER_BACKUP { "header-backup", "s", "--header-backup", NULL }
+#define NEW_KEY	     { "slot", "s", "--slot", NULL }, { "new-keyfile", "s", "--new-keyfile", NULL }
+#define WIPE	     { "wipe", "b", "--wipe", "destroy" }
 #define SPARE	     { "spare", "b", "--spare", NULL }
-#define OVERWRITE    { "wipe", "b", "--wipe", "destroy" }, { "discard-dirty", "s", "--discard-dirty", "destroy" }
+#define OVERWRITE    WIPE, { "discard-dirty", "s", "--discard-dirty", "destroy" }
 
 static const struct method_option set_options[] = {
 	{ "mount", "s", "--mount", NULL }, { "essential", "s", "--essential", NULL }, { "keyfile", "s", "--keyfile", NULL }, { "class", "s", "--class", NULL },
@@ -58,9 +62,9 @@ static const struct method_option create_options[] = {
 	{ "promote", "s", "--promote", NULL },
 	{ "background", "s", "--background", NULL },
 	{ "encrypt", "s", "--encrypt", NULL },
-	{ "passphrase", "h", NULL, NULL },
+	PASSPHRASE,
 	{ "cipher", "s", "--cipher", NULL },
-	{ "header-backup", "s", "--header-backup", NULL },
+	HEADER_BACKUP,
 	{ "mkfs", "s", "--mkfs", NULL },
 	{ "mkfs-options", "s", "--mkfs-options", NULL },
 	{ "filesystem-label", "s", "--label", NULL },
@@ -69,22 +73,10 @@ static const struct method_option create_options[] = {
 	OVERWRITE,
 	{ 0 }
 };
-static const struct method_option resume_options[] = {
-	{ "passphrase", "h", NULL, NULL }, { "header-backup", "s", "--header-backup", NULL }, { "wipe", "b", "--wipe", "destroy" }, { 0 }
-};
-static const struct method_option change_key_options[] = {
-	{ "slot", "s", "--slot", NULL }, { "new-keyfile", "s", "--new-keyfile", NULL }, { "header-backup", "s", "--header-backup", NULL }, { 0 }
-};
-static const struct method_option add_key_options[] = {
-	{ "slot", "s", "--slot", NULL },
-	{ "new-keyfile", "s", "--new-keyfile", NULL },
-	{ "new-token", "s", "--new-token", NULL },
-	{ "header-backup", "s", "--header-backup", NULL },
-	{ 0 }
-};
-static const struct method_option remove_key_options[] = {
-	{ "header-backup", "s", "--header-backup", NULL }, { "discard-data", "s", "--discard-data", "destroy" }, { 0 }
-};
+static const struct method_option resume_options[] = { PASSPHRASE, HEADER_BACKUP, WIPE, { 0 } };
+static const struct method_option change_key_options[] = { NEW_KEY, HEADER_BACKUP, { 0 } };
+static const struct method_option add_key_options[] = { NEW_KEY, { "new-token", "s", "--new-token", NULL }, HEADER_BACKUP, { 0 } };
+static const struct method_option remove_key_options[] = { HEADER_BACKUP, { "discard-data", "s", "--discard-data", "destroy" }, { 0 } };
 static const struct method_option resize_options[] = {
 	{ "array", "b", "--array", NULL }, { "size", "s", "--size", NULL }, { "key", "h", KEY_ON_STDIN, NULL }, { 0 }
 };
