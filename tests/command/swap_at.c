@@ -44,33 +44,17 @@ static int open_it(const char *path, int flags, mode_t mode)
 	return real_open(path, flags, mode);
 }
 
-static mode_t mode_of(int flags, va_list more)
-{
-	return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
-}
-
 /* whatever the header makes of these names */
 int any_open64(const char *path, int flags, ...) __asm__("open64");
-int any_open(const char *path, int flags, ...) __asm__("open");
+int any_open(const char *path, int flags, ...) __asm__("open") __attribute__((alias("open64")));
 
 int any_open64(const char *path, int flags, ...)
 {
-	va_list more;
 	mode_t mode;
+	va_list more;
 
 	va_start(more, flags);
-	mode = mode_of(flags, more);
-	va_end(more);
-	return open_it(path, flags, mode);
-}
-
-int any_open(const char *path, int flags, ...)
-{
-	va_list more;
-	mode_t mode;
-
-	va_start(more, flags);
-	mode = mode_of(flags, more);
+	mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
 	va_end(more);
 	return open_it(path, flags, mode);
 }
