@@ -405,6 +405,11 @@ const char *md_consistency(const char *level)
 	return !strcmp(level, "0") ? "" : !strcmp(level, "5") ? "ppl" : "bitmap";
 }
 
+bool md_keeps_log(const char *level)
+{
+	return !strcmp(md_consistency(level), "ppl");
+}
+
 bool md_is_logged(dev_t device)
 {
 	char text[64];
@@ -414,7 +419,7 @@ bool md_is_logged(dev_t device)
 
 bool md_lacks_log(const char *level, dev_t device)
 {
-	return !strcmp(md_consistency(level), "ppl") && !md_is_logged(device);
+	return md_keeps_log(level) && !md_is_logged(device);
 }
 
 bool md_has_write_hole(const char *level)

@@ -88,17 +88,33 @@ static void show_disk(const struct devices *d, const struct adding *a, const str
 		printf("  %s: takes the place of a disk that is missing\n", path);
 	else
 		printf("  %s: becomes a spare, which takes the place of the first disk that fails\n", path);
-	if (a->reshape && !strcmp(md_consistency(d->stack.raid), "ppl"))
+	if (a->reshape && md_keeps_log(d->stack.raid))
 		printf("  until that is done it has no log of its parity: data may be wrong behind a power cut with which a disk fails\n");
 	if (!a->request.spare && !grows(d, a))
 		printf("  RAID %s is not grown: that would move all that is in it; --reshape does\n", d->stack.raid);
 	fflush(stdout);
 }
 
+/* One place more, noted; where it was cut short it is only noted.  The log of its parity is off until end_reshape(). */
+static int grow(const struct adding *a, const struct devices *d)
+{
+	const char *node = d->layers.array.node;
+	bool dry_run = a->request.claim.dry_run;
+	unsigned places = d->disks.places + (d->disks.places <= d->stack.legs);
+	int result = LARDER_DONE;
+
+	if (places > d->disks.places && md_is_logged(d->layers.array.device))
+		result = md_set_log(node, false, dry_run);
+	if (!result && places > d->disks.places)
+		result = md_set_places(node, places, dry_run);
+	if (dry_run ? places > d->disks.places && md_keeps_log(d->stack.raid) : result && lacks_log(d))
+		md_set_log(node, true, dry_run);
+	return result || dry_run ? result : devices_store(a->request.name, places);
+}
+
 static int begin_disk(const struct devices *d, const struct adding *a, bool *done)
 {
 	const struct md_disk *disk = find(d, a);
-	const char *node = d->layers.array.node;
 	int result = check_disk(d, a, disk);
 
 	if (result)
@@ -111,30 +127,9 @@ static int begin_disk(const struct devices *d, const struct adding *a, bool *don
 		return result ? result : *done ? LARDER_DONE : turn_confirm(a->request.name, a->request.claim.yes, "Add it?");
 	if (!disk)
 		disk_change(d, md_add, a->request.claim.path, true);
-	if (grows(d, a) && !is_in(d, disk) && d->disks.places <= d->stack.legs) {
-		if (a->reshape && md_is_logged(d->layers.array.device))
-			md_set_log(node, false, true);
-		md_set_places(node, d->disks.places + 1, true);
-		if (a->reshape && !strcmp(md_consistency(d->stack.raid), "ppl"))
-			md_set_log(node, true, true);
-	}
+	if (grows(d, a) && !is_in(d, disk))
+		grow(a, d);
 	return LARDER_DONE;
-}
-
-/* One place more, noted; where it was cut short it is only noted. */
-static int grow(const struct adding *a, const struct devices *d)
-{
-	const char *node = d->layers.array.node;
-	unsigned places = d->disks.places + (d->disks.places <= d->stack.legs);
-	int result = LARDER_DONE;
-
-	if (places > d->disks.places && a->reshape && md_is_logged(d->layers.array.device))
-		result = md_set_log(node, false, false);
-	if (!result && places > d->disks.places)
-		result = md_set_places(node, places, false);
-	if (result && a->reshape && lacks_log(d))
-		md_set_log(node, true, false);
-	return result ? result : devices_store(a->request.name, places);
 }
 
 /* One step; *waits: it is rebuilt now. */

@@ -78,7 +78,7 @@ static void judge_array(struct view *view)
 	const struct md_array *array = &view->layers.array;
 	unsigned missing = 0;
 	const char *state = *array->node ? md_state(array->device, &missing) : "";
-	char words[64], cure[128] = "", *line, *unlogged;
+	char words[64], cure[128] = "", *line;
 
 	if (!*s->raid)
 		return;
@@ -86,17 +86,15 @@ static void judge_array(struct view *view)
 	for (unsigned i = 0; i < view->disks.places && view->disks.missing && !*cure; i++)
 		if (!md_held(&view->disks, (int)i))
 			snprintf(cure, sizeof(cure), "; larder replace %s disk%u NEW", s->name, i);
-	line = must_print("%s%s", words, cure);
-	unlogged = must_print("has no log of its parity (a reshape was cut off?); larder add %s --backing DISK --reshape, with any of its disks, gives it back", s->name);
+	line = missing ? must_print("%s%s", words, cure) :
+			 must_print("has no log of its parity (a reshape was cut off?); larder add %s --backing DISK --reshape, with any of its disks, gives it back",
+				    s->name);
 	if (!*array->node)
 		say(&view->verdict, FAILED, "array", "does not run");
 	else if (!strcmp(state, "failed"))
 		say(&view->verdict, FAILED, "array", "has failed");
-	else if (missing)
+	else if (missing || (view->disks.idle && md_lacks_log(s->raid, array->device)))
 		say(&view->verdict, DEGRADED, "array", line);
-	else if (view->disks.idle && md_lacks_log(s->raid, array->device))
-		say(&view->verdict, DEGRADED, "array", unlogged);
-	free(unlogged);
 	free(line);
 }
 
