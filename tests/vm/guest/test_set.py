@@ -814,6 +814,14 @@ def test_what_is_durable_is_on_both(make_disk, kernel_log, slow, fua):
     durable_on_the_slow_one(stack, slow, fua)
 
 
+def slow_generation(stack: Stack, late: str | None, ssd: int) -> None:
+    """The table of that SSD, or the superblock of the backing, is slow to be written."""
+    if late == "ssd":
+        stack.ssd[ssd].fail(op="write", status="ok", delay_ms=1500, **TABLES)
+    elif late == "backing":
+        stack.hdd.fail(op="write", status="ok", delay_ms=1500)
+
+
 @pytest.mark.parametrize("late", ["ssd", "backing"])
 def test_nothing_is_answered_before_the_generation(make_disk, kernel_log, late):
     """One SSD dies; the table of the other, or the superblock of the backing, is slow to be written.  What is answered meanwhile
@@ -822,10 +830,7 @@ def test_nothing_is_answered_before_the_generation(make_disk, kernel_log, late):
     stack = make_stack(make_disk, writeback="off")
     stack.volume.write(SECTOR, OLD)
     stack.volume.flush()
-    if late == "ssd":
-        stack.ssd[0].fail(op="write", status="ok", delay_ms=1500, **TABLES)
-    else:
-        stack.hdd.fail(op="write", status="ok", delay_ms=1500)
+    slow_generation(stack, late, 0)
     kill(stack.ssd[1])
     stack.volume.write(SECTOR, NEW)
     stack.volume.flush()
@@ -898,10 +903,7 @@ def test_second_one_dies_before_the_generation(make_disk, kernel_log, late, powe
     for sector in sectors:
         stack.volume.write(sector, OLD)
     stack.volume.flush()
-    if late == "ssd":
-        stack.ssd[2].fail(op="write", status="ok", delay_ms=1500, **TABLES)
-    elif late:
-        stack.hdd.fail(op="write", status="ok", delay_ms=1500)
+    slow_generation(stack, late, 2)
     answered: list[int] = []
 
     def write() -> None:
@@ -943,10 +945,7 @@ def test_second_generation_before_an_answer(make_disk, kernel_log, late):
     stack = make_stack(make_disk, (48, 48, 48), cache_mirror="dirty:3", writeback="off")
     stack.volume.write(SECTOR, OLD)
     stack.volume.flush()
-    if late == "ssd":
-        stack.ssd[2].fail(op="write", status="ok", delay_ms=1500, **TABLES)
-    else:
-        stack.hdd.fail(op="write", status="ok", delay_ms=1500)
+    slow_generation(stack, late, 2)
     kill(stack.ssd[0])
     with concurrent.futures.ThreadPoolExecutor(1) as first:
         writing = first.submit(stack.volume.write, 2 * SECTOR, NEW)
