@@ -33,6 +33,8 @@ MB = 1 << 20
 SMALL = {"mix": "read=20,write=55,fua=8,flush=12,zeroes=3,discard=2", "sizes": "8k:75,32k:22,128k:3", "qd": 8}
 reports: list[dict] = []  # of explore()
 
+# a volume that is just being reloaded refuses it (EBUSY)
+FLUSH_IN_TIME = "for i in $(seq 100); do dmsetup message v 0 flush && exit; sleep 0.1; done; exit 1"
 MODES = "n=$(($1 % 3)); set -- writeback writethrough writearound; shift $n; dmsetup message v 0 set mode $1"
 
 
@@ -178,7 +180,7 @@ def test_growth(recording, make_oracle):
         lines = stack.lines()[-1:]
         r.begin()
         for mib in sizes[1:]:
-            load = first.start(ops=OPS // 3, control="dmsetup message v 0 flush", every=80, **SMALL)
+            load = first.start(ops=OPS // 3, control=FLUSH_IN_TIME, every=80, **SMALL)
             offset = stack.volume.sectors * 512 - MB
             stack.hdd.resize(mib)
             larder("volume", "resize", "v")
