@@ -67,6 +67,10 @@ unit:	## unit and property tests of format, index, policy under ASan and UBSan; 
 	@$(MAKE) --no-print-directory -C tests/unit check
 	@$(MAKE) --no-print-directory -C tests/images check
 
+valgrind:	## the tests of the command and the daemon on images, under valgrind; hours (ONLY= as pytest's -k)
+	@tests/ci/dependencies build vm valgrind
+	@tests/command/valgrind $(if $(ONLY),-k '$(ONLY)')
+
 fuzz:	## fuzz every parser of bytes that come from a disk, a user or the kernel, for MINUTES=1 in all
 	@tests/ci/dependencies build fuzz
 	@tests/fuzz/run --minutes $(or $(MINUTES),1)
@@ -87,9 +91,9 @@ vm-more:	## the suites for which a check has no time
 check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
 	@tests/ci/check
 
-check-system:	## the suites of whole stacks and systems, of vm-more too (SHARD=I/8: less than 40 minutes each; KERNEL=)
+check-system:	## the suites of whole stacks and systems, of vm-more too (SHARD=I/8: less than 40 minutes each; KERNEL= SANITIZE=1: command and daemon with ASan and UBSan)
 	@tests/ci/dependencies build vm
-	@tests/ci/vm --system --shard $(or $(SHARD),1/1) --kernel $(KERNEL)
+	@tests/ci/vm --system --shard $(or $(SHARD),1/1) --kernel $(KERNEL) $(if $(SANITIZE),--sanitize)
 
 crash:	## power cuts at every kind of position, in the states each may leave: more than 20,000 (STATES= of each workload, ONLY= workloads, SEED=)
 	@tests/ci/dependencies build vm

@@ -40,6 +40,7 @@ from harness import (
     one_line,
     patch_both,
     patch_tables,
+    preload,
     read,
     sane,
 )
@@ -397,12 +398,11 @@ def test_power_cuts(larder, tools, what, keep):
     copy = field(device, CACHE, "copy_offset")
     (lose_tables if what == "tables" else lose_superblocks)(device)
     shutil.copyfile(device, saved)
-    libraries = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
     words = [larder.program, "super", "restore", str(file), str(device), "--discard-dirty", name]
 
     def cut(at):
         shutil.copyfile(saved, device)
-        env = larder.environment({"LD_PRELOAD": f"{libraries} {tools / 'power_cut.so'}"})
+        env = larder.environment(preload(tools / "power_cut.so"))
         env |= {"POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep, "POWER_CUT_LOG": str(log)}
         run = subprocess.run(words, capture_output=True, text=True, env=env)
         sane(run) if not at else None

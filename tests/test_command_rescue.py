@@ -32,6 +32,7 @@ from harness import (
     one_line,
     patch_both,
     patch_tables,
+    preload,
     preloaded,
     read,
     sane,
@@ -192,16 +193,14 @@ class Cut:
 
     def __init__(self, pair, tools):
         self.pair, self.tools = pair, tools
-        self.library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
         self.saved = pair.hdd.with_suffix(".saved")
         shutil.copyfile(pair.hdd, self.saved)
         self.log = pair.larder.directory / "calls"
 
     def __call__(self, at, keep, *words):
         environment = dict(
-            os.environ,
+            os.environ | preload(self.tools / "power_cut.so"),
             LARDER_DEVICES=f"{self.pair.ssd}:{self.pair.hdd}",
-            LD_PRELOAD=f"{self.library} {self.tools / 'power_cut.so'}",
             POWER_CUT_AT=str(at),
             POWER_CUT_KEEP=keep,
             POWER_CUT_LOG=str(self.log),

@@ -34,6 +34,7 @@ from harness import (
     patch,
     patch_both,
     patch_tables,
+    preload,
     read,
 )
 from rescue_images import CRASHED, IMAGE, SECTOR, SEGMENT, SLOT, Images, dirty_of, read_nbd, served, unreadable, written
@@ -132,15 +133,13 @@ def test_writeback_cut_off(pair, tools, keep, missing):
     expected, saved = pair.view(), pair.hdd.with_suffix(".saved")
     shutil.copyfile(pair.hdd, saved)
     without(pair, *missing)
-    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     log = pair.larder.directory / "calls"
 
     def run(at):
         shutil.copyfile(saved, pair.hdd)
         environment = dict(
-            os.environ,
+            os.environ | preload(tools / "power_cut.so"),
             LARDER_DEVICES=":".join(map(str, pair.larder.devices)),
-            LD_PRELOAD=f"{library} {tools / 'power_cut.so'}",
             POWER_CUT_AT=str(at),
             POWER_CUT_KEEP=keep,
             POWER_CUT_LOG=str(log),

@@ -33,6 +33,7 @@ from harness import (
     field,
     one_line,
     patch_both,
+    preload,
     preloaded,
     read,
 )
@@ -1145,14 +1146,13 @@ def test_power_cuts_never_make_it_older(larder, described, tools, tmp_path, keep
     """Whatever a change of the description was cut off at, SSDs have not seen more than the volume has."""
     described.volume(described.plain)
     described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
     devices = {x: x.read_bytes() for x in (described.ssd, described.hdd)}
     seen, at, done = set(), 0, False
     while not done:
         at += 1
         for path, content in devices.items():
             path.write_bytes(content)
-        cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
+        cut = preload(tools / "power_cut.so") | {"POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
         cut["POWER_CUT_LOG"] = str(tmp_path / "calls")
         words = verb.format(described.uuid).split()
         run = subprocess.run([larder.program, *words], capture_output=True, text=True, env=larder.environment(cut), timeout=60)
@@ -1284,7 +1284,6 @@ def test_power_cuts_while_it_gets_another_cache(larder, described, tools, tmp_pa
     larder.devices.remove(described.ssd)
     new, saved, log = larder.image("new", 64 * MIB), tmp_path / "saved", tmp_path / "calls"
     saved.write_bytes(described.hdd.read_bytes())
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
     seen = {}
     at = 0
     while "end" not in seen:
@@ -1292,7 +1291,7 @@ def test_power_cuts_while_it_gets_another_cache(larder, described, tools, tmp_pa
         described.hdd.write_bytes(saved.read_bytes())
         os.truncate(new, 0)
         os.truncate(new, 64 * MIB)
-        cut = {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
+        cut = preload(tools / "power_cut.so") | {"POWER_CUT_AT": str(at), "POWER_CUT_KEEP": keep}
         cut["POWER_CUT_LOG"] = str(log)
         words = [larder.program, "replace", "data", "cache", str(new), "--yes"]
         run = subprocess.run(words, capture_output=True, text=True, env=larder.environment(cut), timeout=60)

@@ -28,6 +28,7 @@ from harness import (
     field,
     one_line,
     patch_both,
+    preload,
     read,
 )
 from test_command_stack import ON_VOLUME, SIZE, Described, identified
@@ -261,8 +262,7 @@ def test_copy_of_a_device(upgraded, described, targets):
 def test_power_cuts_while_it_is_upgraded(larder, newer, upgraded, described, targets, tools, tmp_path, keep):
     """At each write and flush: each superblock is that of before or after, in one of its places at least; again, and it is done."""
     saved = [x.read_bytes() for x in (described.ssd, described.hdd)]
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    env = targets("1.1.0") | {"LD_PRELOAD": f"{asan} {tools / 'power_cut.so'}", "POWER_CUT_KEEP": keep}
+    env = targets("1.1.0") | preload(tools / "power_cut.so") | {"POWER_CUT_KEEP": keep}
     env["POWER_CUT_LOG"] = str(tmp_path / "calls")
     seen = set()
     at = 0

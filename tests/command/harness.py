@@ -205,14 +205,21 @@ class Larder:
         return path
 
 
+def preload(*libraries):
+    """The environment that puts them in front of the C library, behind ASan's, which has to be the first; valgrind has none."""
+    asan = []
+    if "LARDER_VALGRIND" not in os.environ:
+        asan = [subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()]
+    return {"LD_PRELOAD": " ".join(map(str, [*asan, *libraries]))}
+
+
 def preloaded(name, directory):
-    """The environment that puts tests/command/NAME.c in front of the C library, behind ASan's."""
+    """The same for tests/command/NAME.c."""
     source, library = TOP / "tests" / "command" / f"{name}.c", directory / f"{name}.so"
     command = ["gcc", "-shared", "-fPIC", "-O2", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-o", library, source]
     if not library.exists():
         subprocess.run(command, check=True)
-    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    return {"LD_PRELOAD": f"{asan} {library}"}
+    return preload(library)
 
 
 def sane(run):

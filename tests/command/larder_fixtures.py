@@ -29,7 +29,7 @@ def program():
 @pytest.fixture(scope="session")
 def larderd():
     """Path of the daemon."""
-    return build("daemon", "larderd", SANITIZE="1")
+    return os.environ.get("LARDERD") or build("daemon", "larderd", SANITIZE="1")
 
 
 def memory():

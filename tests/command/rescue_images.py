@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from harness import CACHE, SB, TOP, VOLUME, field, preloaded, read
+from harness import CACHE, SB, TOP, VOLUME, field, preload, preloaded, read
 
 SECTOR = 512
 SEGMENT = 256 << 10
@@ -133,13 +133,11 @@ def served(pair, *options, env=None):
     """`larder rescue serve` at a socket, as an address for clients."""
     if not shutil.which("nbdkit") or not shutil.which("nbdcopy"):
         pytest.skip("no nbdkit, or no nbdcopy (libnbd-bin)")
-    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
     with tempfile.TemporaryDirectory(dir=pair.larder.directory) as directory:
         place = Path(directory) / "socket"
         environment = dict(
-            os.environ,
+            os.environ | preload(),  # nbdkit itself is built without ASan
             LARDER_DEVICES=":".join(map(str, pair.larder.devices)),
-            LD_PRELOAD=library,  # nbdkit itself is built without it
             ASAN_OPTIONS="detect_leaks=0:exitcode=99",
         )
         environment.update(env or {})

@@ -49,6 +49,19 @@ def kernel_log() -> Iterator[KernelLog]:
     assert not bad, text
 
 
+_reported: set[Path] = set()  # of sanitizers, that tests have failed for
+
+
+@pytest.fixture(autouse=True)
+def sanitizers() -> Iterator[None]:
+    """What a program built with ASan and UBSan (tests/vm/run --sanitize) reports fails the test beside which it came, whatever
+    that expected of its exit status."""
+    yield
+    reports = [r for r in sorted(RESULTS.glob("sanitizer.*")) if r not in _reported]
+    _reported.update(reports)
+    assert not reports, "\n".join(r.read_text(errors="replace")[:4000] for r in reports)
+
+
 _stuck: set[str] = set()  # left by earlier tests, which have failed for it
 
 

@@ -56,16 +56,18 @@ def modules(kernel: str, larder: bool) -> list[Path]:
     return [Path(p) for p in found]
 
 
-def programs(command: bool) -> list[Path]:
+def programs(command: bool, sanitize: bool = False) -> list[Path]:
+    suffix, variables = ("-sanitize", ["SANITIZE=1"]) if sanitize else ("", [])
     directory = cache_directory() / "build" / "programs"
     with locked(directory):
         run("the oracle", "make", "-s", "-C", str(ORACLE), f"O={directory}")
         run("the explorer", "make", "-s", "-C", str(EXPLORER), f"O={directory}")
+        larder, larderd = directory / f"larder-build{suffix}", directory / f"larderd-build{suffix}"
         if command:
-            run("the command larder", "make", "-s", "-C", str(TOP / "tools"), f"BUILD={directory / 'larder-build'}")
-            run("the daemon larderd", "make", "-s", "-C", str(TOP / "daemon"), f"BUILD={directory / 'larderd-build'}")
-    return [directory, directory / "larder-build", directory / "larderd-build"]
+            run("the command larder", "make", "-s", "-C", str(TOP / "tools"), f"BUILD={larder}", *variables)
+            run("the daemon larderd", "make", "-s", "-C", str(TOP / "daemon"), f"BUILD={larderd}", *variables)
+    return [directory, larder, larderd]
 
 
-def everything(kernel: str, larder: bool = True, command: bool = True) -> Products:
-    return Products(modules(kernel, larder), programs(command))
+def everything(kernel: str, larder: bool = True, command: bool = True, sanitize: bool = False) -> Products:
+    return Products(modules(kernel, larder), programs(command, sanitize))

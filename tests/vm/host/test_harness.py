@@ -14,12 +14,23 @@ from host import build, machine, suites, verdict
 VM = Path(__file__).resolve().parents[1]
 
 
+def sanitized_program() -> Path:
+    """A directory with one for test_reads_what_was_freed."""
+    directory = Path(os.environ["LARDER_RESULTS"]) / "programs"
+    directory.mkdir(exist_ok=True)
+    source = "#include <stdlib.h>\nint main(void) { volatile char *p = malloc(1); free((void *)p); return *p; }\n"
+    words = ["gcc", "-w", "-O0", "-fsanitize=address", "-x", "c", "-", "-o", str(directory / "reads_what_was_freed")]
+    subprocess.run(words, input=source, text=True, check=True)
+    return directory
+
+
 @pytest.fixture
 def run_suites(request: pytest.FixtureRequest):
     def run_all(names: list[str], expression: str, timeout: int = 200) -> list[verdict.Verdict]:
         a = argparse.Namespace(expression=expression, seed=1, env=[], memory="1G", udev=False, icount=False, timeout=timeout)
         modules = [Path(p) for p in os.environ["LARDER_MODULES"].split(":") if Path(p).name == "simdisk.ko"]
-        products = build.Products(modules, [Path(p) for p in os.environ["LARDER_PROGRAMS"].split(":")])
+        programs = [Path(p) for p in os.environ["LARDER_PROGRAMS"].split(":")]
+        products = build.Products(modules, [*programs, sanitized_program()])
         where = Path(os.environ["LARDER_RESULTS"]) / request.node.name
         return suites.run(os.environ["LARDER_KERNEL"], names, products, where, a)
 
@@ -48,11 +59,13 @@ def test_failures_are_reported(run_faulty):
         "test_wrong": "failed",
         "test_warning_in_the_log": "failed",
         "test_warning_that_was_expected": "passed",
+        "test_reads_what_was_freed": "failed",
         "test_slow": "failed",
         "test_leaves_a_held_device": "failed",
         "test_after_that": "passed",
     }, text
     assert [x for x in v.log if "nowhere" in x] and not [x for x in v.log if "somewhere" in x], text
+    assert "heap-use-after-free" in text, text
     assert "2 + 2" in text or "4 == 5" in text, text
     assert "out of time" in text and "held" in text and "said by a good test" not in text, text
     assert "said by a good test" in v.text(True)

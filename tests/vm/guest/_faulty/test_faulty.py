@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from lib import dm, simdisk
+from lib import command, dm, simdisk
 
 
 def test_good():
@@ -25,6 +25,10 @@ def test_warning_in_the_log():
 def test_warning_that_was_expected(kernel_log):
     kernel_log.expect("at somewhere")
     Path("/dev/kmsg").write_text("WARNING: CPU: 0 PID: 1 at somewhere\n")
+
+
+def test_reads_what_was_freed():
+    command.run("reads_what_was_freed", check=False)
 
 
 @pytest.mark.limit(3)
