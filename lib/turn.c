@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * /run/larder: lock, stopped/UUID, scrub-UUID, and lacks-UUID.
+ * /run/larder: lock, stopped/UUID, scrub-UUID, and lacks-UUID.  Empty files, and numbers as targets of symbolic links, which a tmpfs keeps in
+ * the inode: where somebody has filled /run up all of it still works.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -28,6 +29,8 @@ void turn_take(void)
 	mkdir(RUN, 0755);
 	if (lock < 0)
 		lock = open(RUN "/lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (lock < 0)
+		lock = open("/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	while (lock >= 0 && flock(lock, LOCK_EX) && errno == EINTR)
 		;
 }
@@ -62,6 +65,7 @@ static void path_of(const uint8_t uuid[16], char *path, size_t size)
 void stopped_set(const uint8_t uuid[16])
 {
 	char path[sizeof(STOPPED) + UUID_TEXT + 1];
+	static bool said;
 	int fd;
 
 	mkdir(RUN, 0755);
@@ -70,6 +74,9 @@ void stopped_set(const uint8_t uuid[16])
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 	if (fd >= 0)
 		close(fd);
+	else if (!said)
+		remark(STOPPED ": %s: what is stopped now cannot be noted, and larderd may start it again: mend /run", strerror(errno));
+	said |= fd < 0;
 }
 
 void stopped_clear(const uint8_t uuid[16])
@@ -110,42 +117,43 @@ size_t stopped_list(uint8_t (**uuids)[16])
 
 /* ------------------------------------------------------------------ numbers: 0 is none */
 
-#define NUMBER_PATH (sizeof(RUN) + 16 + UUID_TEXT)
+#define NUMBER_PATH (sizeof(RUN) + 24 + UUID_TEXT)
 
-static FILE *number_file(const char *what, const uint8_t uuid[16], const char *mode, char path[static NUMBER_PATH])
+static void number_path(const char *what, const uint8_t uuid[16], const char *suffix, char path[static NUMBER_PATH])
 {
 	char text[UUID_TEXT];
 
-	snprintf(path, NUMBER_PATH, RUN "/%s-%s", what, uuid_text(uuid, text));
-	return fopen(path, mode);
+	snprintf(path, NUMBER_PATH, RUN "/%s-%s%s", what, uuid_text(uuid, text), suffix);
 }
 
-static void number_set(const char *what, const uint8_t uuid[16], uint64_t number)
+static bool number_set(const char *what, const uint8_t uuid[16], uint64_t number)
 {
-	char path[NUMBER_PATH];
-	FILE *file;
+	char path[NUMBER_PATH], new[NUMBER_PATH], text[24];
 
+	number_path(what, uuid, "", path);
+	if (!number)
+		return !unlink(path) || errno == ENOENT;
+	number_path(what, uuid, ".new", new);
+	snprintf(text, sizeof(text), "%" PRIu64, number);
 	mkdir(RUN, 0755);
-	file = number_file(what, uuid, "we", path);
-	if (!file)
-		return;
-	fprintf(file, "%" PRIu64 "\n", number);
-	if (fclose(file) || !number)
-		unlink(path);
+	unlink(new);
+	return !symlink(text, new) && !rename(new, path);
 }
 
 static uint64_t number_get(const char *what, const uint8_t uuid[16])
 {
-	char path[NUMBER_PATH];
-	FILE *file = number_file(what, uuid, "re", path);
-	uint64_t number = 0;
+	char path[NUMBER_PATH], text[24], *end;
+	uint64_t number;
+	ssize_t n;
 
-	if (!file)
+	number_path(what, uuid, "", path);
+	n = readlink(path, text, sizeof(text) - 1);
+	if (n <= 0)
 		return 0;
-	if (fscanf(file, "%" SCNu64, &number) != 1)
-		number = 0;
-	fclose(file);
-	return number;
+	text[n] = '\0';
+	errno = 0;
+	number = strtoull(text, &end, 10);
+	return *end || errno ? 0 : number;
 }
 
 void scrub_stopped_set(const uint8_t uuid[16], uint64_t sector)
@@ -158,9 +166,9 @@ uint64_t scrub_stopped(const uint8_t uuid[16])
 	return number_get("scrub", uuid);
 }
 
-void lacks_set(const uint8_t uuid[16], uint64_t places)
+bool lacks_set(const uint8_t uuid[16], uint64_t places)
 {
-	number_set("lacks", uuid, places);
+	return number_set("lacks", uuid, places);
 }
 
 uint64_t lacks_noted(const uint8_t uuid[16])

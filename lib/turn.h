@@ -11,14 +11,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Waits for the lock, which the process holds from then on until it ends.  Where /run/larder cannot be made it goes on without. */
+/* Waits for the lock, which the process holds from then on until it ends.  Of /run itself where there can be no /run/larder. */
 void turn_take(void);
 /* Before then: whoever waits for a human being does not hold up the others. */
 void turn_give(void);
 /* confirm() without the lock, if somebody is asked: what was looked at before is to be looked at again. */
 int turn_confirm(const char *name, bool yes, const char *question);
 
-/* A mark on a cache, a volume, or the LUKS layer of a stack: somebody stopped it, or wants it again.  Fails silently: all that is lost is the mark. */
+/*
+ * A mark on a cache, a volume, or the LUKS layer of a stack: somebody stopped it, or wants it again.  Where there can be none, that is
+ * said, once.
+ */
 void stopped_set(const uint8_t uuid[16]);
 void stopped_clear(const uint8_t uuid[16]);
 bool stopped_is(const uint8_t uuid[16]);
@@ -29,8 +32,8 @@ size_t stopped_list(uint8_t (**uuids)[16]);
 void scrub_stopped_set(const uint8_t uuid[16], uint64_t sector);
 uint64_t scrub_stopped(const uint8_t uuid[16]);
 
-/* Of a volume: the places of its array that lacked a disk when that was noted last (larder start --note), bit by bit. */
-void lacks_set(const uint8_t uuid[16], uint64_t places);
+/* Of a volume: the places of its array that lacked a disk when that was noted last (larder start --note), bit by bit.  false: that cannot be, see errno. */
+bool lacks_set(const uint8_t uuid[16], uint64_t places);
 uint64_t lacks_noted(const uint8_t uuid[16]);
 
 #endif

@@ -9,6 +9,7 @@
  *  - the description never counts more disks than the array does: it is raised after the array, and lowered before it.
  */
 #include <endian.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -653,8 +654,10 @@ int devices_note(const char *name)
 	stack_part(&stack, "volume", part);
 	if (lacks & ~lacks_noted(part))
 		result = stack_store(&stack);
-	if (!result)
-		lacks_set(part, lacks);
+	/* or larderd would have it noted again and again */
+	if (!result && !lacks_set(part, lacks))
+		result = complain(LARDER_FAILED, "%s: /run/larder: %s: its disks have what the array lacks, but that this is so cannot be noted here: mend /run",
+				  name, strerror(errno));
 	return result;
 }
 

@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from lib import command, dealt, dm, outcome, simdisk, watchdog
+from lib import above, command, dealt, dm, outcome, simdisk, watchdog
 from lib.kernel_log import KernelLog, begin_test
 from lib.oracle import Oracle
 
@@ -136,6 +136,13 @@ def make_oracle(tmp_path: Path, seed: int, clean_devices: None) -> Callable[...,
         return Oracle(device, **({"seed": seed + count, "state": tmp_path / f"oracle-{count}.state"} | options))
 
     return make
+
+
+@pytest.fixture
+def make_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_devices: None) -> Callable[..., above.Above]:
+    """make_layer(kind, device) -> Above, on the device."""
+    above.configure_lvm(tmp_path, monkeypatch)
+    return lambda kind, device: above.Above(kind, device, tmp_path / "key-of-above")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from lib import command, dm, simdisk
+from lib import above, command, dm, simdisk
 from lib.block import BlockDevice
 from lib.larder import Cache, Stack, Volume, larder, wait_for
 from lib.stacks import arrays, check, listed, prepare, words, write
@@ -320,3 +320,34 @@ def test_larger_blocks(make_disk, make_oracle, kernel_log, loop, monkeypatch):
     oracle.verify()
     oracle.run(ops=500)
     stack.verify_alone(oracle)
+
+
+# ------------------------------------------------------------------ LUKS, LVM above
+
+
+@pytest.mark.parametrize("between", above.KINDS)
+def test_streams_are_seen_through(make_disk, make_layer, between):
+    """Streams bypass the cache, random writes do not, whoever sends them: dm-crypt does it from threads of its own, in pieces."""
+    ssd, hdd = make_disk("ssd0", model="null", mb=96, wce=1, fua=1), make_disk("hdd0", model="null", mb=192, wce=1)
+    stack = Stack(ssd, hdd, writeback="off", sequential_cutoff=512)
+    layer = make_layer(between, stack.volume)
+    device = layer.open(stack.volume)
+    mib = 1 << 20
+
+    def grown(disk, what, *words):
+        before = disk.stats()[what]
+        command.run("dd", "status=none", *words)
+        return disk.stats()[what] - before
+
+    for direct in (True, False):
+        (into, out) = (["oflag=direct"], ["iflag=direct"]) if direct else (["conv=fsync"], [])
+        bypassed = grown(hdd, "wbytes", "if=/dev/zero", f"of={device}", *into, "bs=1M", "count=32", "seek=64")
+        assert 31 * mib <= bypassed <= 33 * mib, direct
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        filled = grown(ssd, "wbytes", f"if={device}", "of=/dev/null", *out, "bs=1M", "count=32", "skip=64")
+        assert filled < 2 * mib, direct
+    for i in range(64):
+        assert not grown(hdd, "wbytes", "if=/dev/urandom", f"of={device}", "oflag=direct", "bs=16K", "count=1", f"seek={i * 37}")
+    assert stack.volume.dirty() >= 64 * 32
+    layer.close()
+    stack.stop()

@@ -2,10 +2,12 @@
 """Disks and SSDs of a stack come and go while it is mounted and written to; cut short at every step, and gone on with."""
 
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import random
+import re
 import shutil
 import subprocess
 import threading
@@ -40,6 +42,7 @@ from lib.stacks import (
 )
 
 
+RUN = Path("/run/larder")
 SPEED = Path("/proc/sys/dev/raid/speed_limit_min")
 
 
@@ -309,6 +312,82 @@ def test_leg_that_md_failed(disks, tmp_path):
     assert generation() > noted
     load.check()
     larder("stop", "data")
+    hdd1.heal()
+
+
+@contextlib.contextmanager
+def full(*places):
+    """Nothing more can be written to these tmpfs: they are as large as what they hold."""
+    sizes = {}
+    for place in places:
+        there = os.statvfs(place)
+        sizes[place] = there.f_blocks * there.f_frsize
+        command.run("mount", "-o", f"remount,size={(there.f_blocks - there.f_bfree) * there.f_frsize}", place)
+        with pytest.raises(OSError, match="No space left"):
+            Path(place, "more").write_bytes(b"x")
+    try:
+        yield
+    finally:
+        for place, size in sizes.items():
+            command.run("mount", "-o", f"remount,size={size}", place)
+
+
+def marks():
+    """Of what somebody stopped."""
+    return set(RUN.joinpath("stopped").glob("*"))
+
+
+def test_full_run(disks):
+    """Whatever has filled /run up: stacks stop and start, who stopped what is known, and what an array lacks is noted, once."""
+    hdd1 = disks[4]
+    make(disks)
+    write(0)
+    with full("/run", RUN):
+        earlier = marks()
+        larder("stop", "data")
+        assert marks() > earlier
+        larder("start", "data")
+        assert marks() == earlier
+        check([0])
+        before = generation()
+        kill(hdd1)
+        write(1)
+        wait_for(lambda: members().get("/dev/hdd1") == "failed", 120, "the array to see it")
+        larder("start", "--note", "data")
+        noted = generation()
+        larder("start", "--note", "data")
+        assert generation() == noted > before
+    larder("stop", "data")
+    hdd1.heal()
+
+
+def test_run_cannot_be_written(disks):
+    """The mark of a stop is missed, and that is said; two at once wait for each other all the same."""
+    hdd1 = disks[4]
+    make(disks)
+    write(0)
+    command.run("mount", "-o", "remount,ro", RUN)
+    try:
+        earlier = marks()
+        said = larder("stop", "data").stderr
+        assert said.count("larderd may start it again") == 1 and marks() == earlier
+        larder("start", "data")
+        lock = os.open("/run", os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waits = subprocess.Popen(["larder", "stop", "data"], stderr=subprocess.DEVNULL)
+        waiting = re.compile(rf"-> FLOCK +ADVISORY +WRITE {waits.pid} ")
+        wait_for(lambda: waiting.search(Path("/proc/locks").read_text()), 60, "the command to wait")
+        os.close(lock)
+        assert waits.wait(120) == 0
+        larder("start", "data")
+        kill(hdd1)
+        write(1)
+        wait_for(lambda: members().get("/dev/hdd1") == "failed", 120, "the array to see it")
+        refused(FAILED, ["start", "--note", "data"], "/run/larder", "Read-only")
+        check([0, 1])
+        larder("stop", "data")
+    finally:
+        command.run("mount", "-o", "remount,rw", RUN)
     hdd1.heal()
 
 

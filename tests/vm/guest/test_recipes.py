@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from lib import command, dm
+from lib import above, command, dm
 from lib.larder import wait_for
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recipes.md"
@@ -63,12 +63,8 @@ def place(make_disk, tmp_path, monkeypatch):
     command.run("modprobe", "loop")
     for name, mib in DISKS.items():
         make_disk(name, model="null", mb=mib, wce=1, fua=1, discard="zero", write_zeroes=1)
-    (tmp_path / "lvm.conf").write_text(
-        'devices { types = ["simdisk", 16]\nobtain_device_list_from_udev = 0\nuse_devicesfile = 0 }\n'
-        'activation { udev_sync = 0\nudev_rules = 0 }\nglobal { use_lvmpolld = 0 }\n'
-    )
+    above.configure_lvm(tmp_path, monkeypatch)
     monkeypatch.setenv("MDADM_NO_UDEV", "1")
-    monkeypatch.setenv("LVM_SYSTEM_DIR", str(tmp_path))
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path / "fstab"))
     (tmp_path / "fstab").write_text("")
     key, link = Path("/var/lib/larder/data.key"), Path("/dev/larder/data")
