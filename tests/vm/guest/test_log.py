@@ -105,7 +105,7 @@ def test_only_the_fill_stream_tells(make_disk, kernel_log, seed):
 
 def test_damaged_where_nothing_tells(make_disk, seed):
     """The last block of all might never have been written: a start takes what is before it."""
-    stack = small_stack(make_disk)
+    stack = small_stack(make_disk, segment="512k")  # the last one is of a write, not what opens segments
     content = write_rounds(stack, seed, 30)
     crash(stack)
     last = commit_blocks(stack.ssd)[-1]
@@ -119,7 +119,8 @@ def test_damaged_where_nothing_tells(make_disk, seed):
 def test_records_that_were_dropped(make_disk, kernel_log, seed, later):
     """The only SSD has answered their writes, and the flushes behind them, and stored nothing.  later: refused, as records behind
     them say that they were durable.  Else nothing tells, and what was there before is."""
-    stack = small_stack(make_disk)
+    # not later: nothing opens segments behind what was lost, or that would tell
+    stack = small_stack(make_disk, segment="128k" if later else "512k")
     content = write_rounds(stack, seed, 20)
     stack.ssd.fail(op="write", status="lost")
     lost = write_rounds(stack, seed + 1, 2)
