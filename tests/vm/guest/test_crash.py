@@ -402,6 +402,7 @@ def test_found(recording, make_oracle):
     def beside(stack: Recorded, _v: Region) -> None:
         disk = recording.make_disk("hdd1", 8)
         f = stack.add(recording, "f", disk)
+        f.set(writeback="off")  # or, left alone for three seconds, it has nothing dirty in any state
         recording.add_other(f, disk)
         command.run("dd", "if=/dev/urandom", f"of={f}", "bs=64k", "count=4", "oflag=direct", "conv=fsync")
 
