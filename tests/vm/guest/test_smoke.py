@@ -103,14 +103,25 @@ def test_any_unflushed_version_may_survive(ssd):
 def test_flush_covers_only_what_had_completed(make_disk):
     """A write in flight when the flush is issued stays volatile, though it ends before the flush does."""
     d = make_disk("ssd0", model="nvme", mb=64)
-    d.fail(op="write", from_=8, to=16, count=1, status="ok", delay_ms=300)
-    d.fail(op="flush", count=1, status="ok", delay_ms=1200)
-    d.write(0, A)
-    writer = subprocess.Popen(["dd", "if=/dev/urandom", f"of={d}", "bs=4k", "count=1", "seek=1", "oflag=direct", "status=none"])
-    while d.state()["inflight"] != 1:
-        pass
-    d.flush()
-    assert writer.wait() == 0
+    dd = ["dd", "if=/dev/urandom", f"of={d}", "bs=4k", "count=1", "seek=1", "oflag=direct", "status=none"]
+    for _ in range(20):
+        d.write(8, ZERO)
+        d.flush()
+        d.write(0, A)
+        d.fail(op="write", from_=8, to=16, count=1, status="ok", delay_ms=300)
+        d.fail(op="flush", count=1, status="ok", delay_ms=1200)
+        with simdisk.Trace() as t:
+            writer = subprocess.Popen(dd)
+            while writer.poll() is None and d.state()["inflight"] != 1:
+                pass
+            d.flush()
+            assert writer.wait() == 0
+            (write,), (flush,) = t.commands(d, op="write"), t.commands(d, op="flush")
+        d.heal()
+        if write.seq < flush.seq < write.end < flush.end:
+            break  # else we had no processor for so long
+    else:
+        raise AssertionError("the flush was never issued beside the write")
     assert d.state()["volatile_pages"] == 1
     simdisk.power_cut(mode="lose")
     simdisk.power_up()
