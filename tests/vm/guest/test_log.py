@@ -192,7 +192,7 @@ def test_second_copy_is_used(make_disk, kernel_log, seed):
     stack.stop()
 
 
-@pytest.mark.limit(600)
+@pytest.mark.limit(1800)
 def test_soon_after_a_start(make_disk, seed):
     """Power cuts while the first records of an epoch are written: none of them is taken for damage, by kernel or by rescue."""
     stack = small_stack(make_disk)
