@@ -33,8 +33,9 @@ MB = 1 << 20
 SMALL = {"mix": "read=20,write=55,fua=8,flush=12,zeroes=3,discard=2", "sizes": "8k:75,32k:22,128k:3", "qd": 8}
 reports: list[dict] = []  # of explore()
 
-# a volume that is just being reloaded refuses it (EBUSY)
-FLUSH_IN_TIME = "for i in $(seq 100); do dmsetup message v 0 flush && exit; sleep 0.1; done; exit 1"
+IN_TIME = "for i in $(seq 100); do dmsetup message {} && exit; sleep 0.1; done; exit 1"
+FLUSH_IN_TIME = IN_TIME.format("v 0 flush")  # a volume that is just being reloaded refuses it (EBUSY)
+CHECKPOINT_IN_TIME = IN_TIME.format("c 0 checkpoint")  # the log may have no room for one before reclaim has made some (ENOSPC)
 MODES = "n=$(($1 % 3)); set -- writeback writethrough writearound; shift $n; dmsetup message v 0 set mode $1"
 
 
@@ -89,7 +90,7 @@ def test_clean_wrap(recording, make_oracle):
     """The same with most of the cache clean: reclaim gives back what a checkpoint still maps."""
     load = SMALL | {
         "mix": "read=60,write=25,fua=4,flush=8",
-        "control": "dmsetup message v 0 flush; dmsetup message c 0 reclaim 3; dmsetup message c 0 checkpoint",
+        "control": f"dmsetup message v 0 flush; dmsetup message c 0 reclaim 3; {CHECKPOINT_IN_TIME}",
         "every": 40,
     }
     record(recording, make_oracle, 10 * MB, load=load, before=fill(400, "write=1,read=9"))
@@ -297,7 +298,7 @@ def test_volumes(recording, make_oracle):
             r.add_region("w", backing, make_oracle(other, size=3 * MB), 3 * MB),
         ]
         r.begin()
-        control = "dmsetup message v 0 flush; dmsetup message c 0 checkpoint"
+        control = f"dmsetup message v 0 flush; {CHECKPOINT_IN_TIME}"
         loads = [regions[0].start(ops=OPS // 2, control=control, every=80, **SMALL), regions[1].start(ops=OPS // 2, **SMALL)]
         for load in loads:
             load.wait()
@@ -401,6 +402,7 @@ def test_found(recording, make_oracle):
     def beside(stack: Recorded, _v: Region) -> None:
         disk = recording.make_disk("hdd1", 8)
         f = stack.add(recording, "f", disk)
+        f.set(writeback="off")  # or, left alone for three seconds, it has nothing dirty in any state
         recording.add_other(f, disk)
         command.run("dd", "if=/dev/urandom", f"of={f}", "bs=64k", "count=4", "oflag=direct", "conv=fsync")
 

@@ -101,7 +101,7 @@ class Oracle:
 
     def run_until_cut(self, disk: simdisk.Simdisk, **options: object) -> dict:
         """A power cut ends it, and nothing else: an error while there is power is one that the tested device made."""
-        report = self.run(ops=0, seconds=60, until_error=True, **options)
+        report = self.run(ops=0, seconds=300, until_error=True, **options)
         if disk.state()["power"] == "on":
             raise AssertionError(f"the load ended with the power on: {report}")
         simdisk.wait_power_off(disk)

@@ -19,13 +19,14 @@ def make_stack(make_disk, sizes: tuple[int, ...] = (48, 48), **options: object) 
     )
 
 
-def small_stack(make_disk, ssds: int = 1, **options: object) -> Stack:
-    """Small segments; nothing is written back, reclaimed, or ends in the log, but what the test does."""
+def small_stack(make_disk, ssds: int = 1, segment: str = "128k", **options: object) -> Stack:
+    """Small segments; nothing is written back, reclaimed, or ends in the log, but what the test does.  And, each time that a third
+    segment is begun, what opens others, in its own time: none is where all that is written goes into two."""
     disks = make_ssds(make_disk, (32,) * ssds)
     hdd = make_disk("hdd0", model="null", mb=64, wce=1)
     options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
     return Stack(
-        disks if ssds > 1 else disks[0], hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options
+        disks if ssds > 1 else disks[0], hdd, format_cache=("--segment-size", segment), format_volume=("--cache", "c"), **options
     )
 
 
