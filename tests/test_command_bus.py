@@ -107,8 +107,7 @@ def test_strange_label(bus, members):
     bus.owned()
     assert bus.get("volume", members["volume"])["Name"] == "d\u00e4ta"
     bus.status.write_bytes(line("volume", "x", uuid=members["volume"], mode="@").encode().replace(b"@", b"\xff\xfe"))
-    bus.refresh_and_wait()
-    assert bus.get("volume", members["volume"])["Mode"] == "??"
+    bus.wait_shown("volume", members["volume"], Mode="??")
 
 
 # ---------------------------------------------------------------- what is told

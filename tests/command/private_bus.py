@@ -161,20 +161,16 @@ class Bus:
     def refresh(self):
         self.call(ROOT, f"{NAME}.Manager", "Refresh")
 
-    def refresh_and_wait(self):
-        """Until a pass has told of something."""
-        with self.monitor(f"type='signal',sender='{NAME}'") as signals:
-            self.refresh()
-            next(signals)
-
     def wait_shown(self, kind, number, **values):
         """Looks anew, until it is shown so: by whichever pass, as one may still be under way that a method has asked for."""
         self.refresh()
         giving_up = time.monotonic() + SECONDS
-        while (seen := self.get(kind, number)) and any(seen[k] != v for k, v in values.items()):
+        while True:
+            seen = self.objects().get(path_of(kind, number), {}).get(f"{NAME}.{kind.capitalize()}")
+            if seen and all(seen[k] == v for k, v in values.items()):
+                return seen
             assert time.monotonic() < giving_up, seen
             time.sleep(0.05)
-        return seen
 
     def close(self):
         if self.daemon and self.daemon.poll() is None:
