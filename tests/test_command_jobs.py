@@ -127,7 +127,7 @@ def test_job_of_a_command(bus, larder, command_of, end):
             job = bus.at(path, "job")
             assert (job["Object"], job["Stack"], job["Source"], job["State"]) == (of, of, "command", "running")
             assert job["CanCancel"] and not job["CanPause"] and job["Unit"] == ""
-            bus.status.write_text(line("volume", "data", uuid=volume, flushing=1, dirty_sectors=8))
+            bus.say(line("volume", "data", uuid=volume, flushing=1, dirty_sectors=8))
             bus.refresh()
             assert next(s[3] for s in signals if s[0] == "JobAdded") == [
                 job_path("flush", volume),
@@ -175,7 +175,7 @@ def test_example(bus, larder, command_of):
     log = command_of()
     cache = stack.plain["cache"]
     running = line("volume", "data", uuid=uuid.uuid5(stack.uuid, "volume"), cache=cache, trouble="flush")
-    bus.status.write_text(running)
+    bus.say(running)
     bus.wait_shown("stack", stack.uuid, State="running")
     script = bus.directory / "example.py"
     script.write_text(examples()[0])
@@ -186,7 +186,7 @@ def test_example(bus, larder, command_of):
         assert "flush" in process.stdout.readline()
 
         def scrub(state, done):
-            bus.status.write_text(running + line("cache", "larder-cache-data", uuid=cache, scrub=state, scrub_segments=done))
+            bus.say(running + line("cache", "larder-cache-data", uuid=cache, scrub=state, scrub_segments=done))
 
         scrub("running", 1)
         bus.wait_shown("job", f"scrub_{cache}", Done=1)

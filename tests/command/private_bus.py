@@ -69,6 +69,12 @@ class Bus:
     def environment(self, **more):
         return self.larder.environment({"DBUS_SYSTEM_BUS_ADDRESS": self.address, "LARDER_STATUS": str(self.status)} | more)
 
+    def say(self, text):
+        """What runs from now on; larderd may read it meanwhile, by itself while there is a job, and gets the one or the other."""
+        new = self.directory / "status.new"
+        new.write_text(text)
+        new.rename(self.status)
+
     def start_bus(self):
         words = ["dbus-daemon", f"--config-file={self.directory / 'bus.conf'}", "--nofork", "--print-address=1"]
         bus = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -186,7 +192,7 @@ def runs(bus, members, **values):
     of_cache = {k.removeprefix("cache_"): v for k, v in values.items() if k.startswith("cache_")}
     of_volume = {k: v for k, v in values.items() if not k.startswith("cache_")}
     cache = line("cache", "larder-cache-fast", uuid=members["cache"], **of_cache)
-    bus.status.write_text(cache + line("volume", "data", uuid=members["volume"], cache=members["cache"], **of_volume))
+    bus.say(cache + line("volume", "data", uuid=members["volume"], cache=members["cache"], **of_volume))
 
 
 COMMAND = """#!/bin/sh
