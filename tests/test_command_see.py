@@ -618,17 +618,17 @@ def test_top_goes_on(larder, fed):
         [line("volume", "a", read_hits=n, read_misses=3 * n), line("volume", "b", write_cached=n, read_hits=9 * n)]
         for n in (1000, 2000, 3000)
     ]
-    terminal = Terminal(larder, fed, "top", "--interval", "0.1", "--units", "b")
+    # it draws nothing that it comes to behind the interval, as on a machine that is busy for a tenth of a second
+    terminal = Terminal(larder, fed, "top", "--interval", "1", "--units", "b")
     fed.give(*looks[0])
     terminal.until(lambda text: text[-1].startswith("q quit"))
     terminal.key("r")
     fed.give(*looks[1])
     terminal.until(lambda text: [row[:2] for row in terminal.rows()] == [["b", "100.0"], ["a", "25.0"]])
-    fed.give(looks[2][0])
+    fed.give(looks[2][0], then="the same")
     terminal.until(lambda text: "volumes: 1" in text[0] and names(terminal) == ["a"])
     terminal.key("q")
-    fed.end()
-    assert terminal.end() in (0, NOT_FOUND)
+    assert terminal.end() == 0
 
 
 def test_top_on_small_screens(larder, fed):
@@ -672,9 +672,7 @@ def happened(larder, fed, *looks, program=None):
     """The events that `larder events --follow` tells when its looks find these: (event, noun, name, text)."""
     words = ["events", "--follow", "--interval", "0.1"] + (["--exec", program] if program else [])
     with larder.started(*words, env=fed.environment, code=NOT_FOUND) as process:
-        for look in looks:
-            fed.give(*look)
-        fed.end()
+        fed.give_all(*looks)
     told = [
         re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\S+) (cache|volume|disk) (.*?): (.*)", row)
         for row in process.out.splitlines()
@@ -944,10 +942,9 @@ def test_alerts(larder, fed, sendmail, program_told):
     failed = fast(ssds="failed", devices_failed=1)
     looks = [fast(), data(flushing=1)], [failed, data(flushing=0)], [data(flushing=0, trouble="flush")]
     with larder.started(*words, env=fed.environment | environment, code=NOT_FOUND) as process:
-        for look in looks:
-            fed.give(*look)
-            with_alerts(larder, f"mail admin+x@example.org\nprogram {script}\n")
-        fed.end()
+        fed.give(*looks[0])
+        with_alerts(larder, f"mail admin+x@example.org\nprogram {script}\n")
+        fed.give_all(*looks[1:])
     assert process.err.count("larder: ") == 1
     told = [row.split(" ", 1)[1] for row in process.out.splitlines()]
     assert [row.split()[0] for row in told] == ["ssd", "flushed", "stopped", "trouble"]
@@ -964,9 +961,8 @@ def test_alert_of_a_spare(larder, fed, sendmail):
     environment = environment | with_alerts(larder, "mail root\n")
     words = ["events", "--follow", "--alert", "--interval", "0.1", "--disks", "0"]
     with larder.started(*words, env=fed.environment | environment, code=NOT_FOUND) as process:
-        for word in ("active", "failed", "joining", "active"):
-            fed.give(fast(devices=2, ssds=f"active/{word}", devices_failed=int(word == "failed")))
-        fed.end()
+        states = ("active", "failed", "joining", "active")
+        fed.give_all(*([fast(devices=2, ssds=f"active/{state}", devices_failed=int(state == "failed"))] for state in states))
     assert len(process.out.splitlines()) == 3
     payloads = [mail.get_payload() for mail in mails()]
     assert len(payloads) == 2 and "SSD 1 is failed, was active" in payloads[0] and "SSD 1 is joining, was failed" in payloads[1]
