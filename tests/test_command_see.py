@@ -900,13 +900,17 @@ def test_disks_that_change(larder, running, disks):
             disks.says("sdy", ata(passed=False))
             told += [process.stdout.readline(), process.stdout.readline()]
             running(fast())
+            told.append(process.stdout.readline())
+            turn()  # nobody asks the disk of what has gone any more
             disks.says("sdz", ata(passed=False))
+            turn()
+            disks.says("sdy", ata())
             told.append(process.stdout.readline())
         finally:
             process.terminate()
     assert [re.sub(r"^\S+ |[;,].*|;.*| has.*", "", row.strip()) for row in told] == [
         "disk disk sdy: hot: sdy", "disk disk sdy: failing: sdy says itself that it fails", "recovered disk sdy: hot is over",
-        "stopped volume data: it is not there any more",
+        "stopped volume data: it is not there any more", "recovered disk sdy: failing is over",
     ]  # fmt: skip
 
 
