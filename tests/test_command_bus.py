@@ -107,8 +107,7 @@ def test_strange_label(bus, members):
     bus.owned()
     assert bus.get("volume", members["volume"])["Name"] == "d\u00e4ta"
     bus.status.write_bytes(line("volume", "x", uuid=members["volume"], mode="@").encode().replace(b"@", b"\xff\xfe"))
-    bus.refresh_and_wait()
-    assert bus.get("volume", members["volume"])["Mode"] == "??"
+    bus.wait_shown("volume", members["volume"], Mode="??")
 
 
 # ---------------------------------------------------------------- what is told
@@ -141,7 +140,7 @@ def test_signals(bus, larder, members):
         more = larder.volume("more", 64 * MIB)
         number = uuid.UUID(bytes=field(more, VOLUME, "uuid"))
         # the daemon looks at what it was told of at its start: this one comes by the status
-        bus.status.write_text(bus.status.read_text() + line("volume", "more", uuid=number, cache="-"))
+        bus.say(bus.status.read_text() + line("volume", "more", uuid=number, cache="-"))
         bus.refresh()
         member, _, _, data = next(signals)
         assert (member, data[0]) == ("InterfacesAdded", path_of("volume", number))
@@ -174,7 +173,7 @@ def test_introspection(bus, larder):
     described = (TOP / "docs" / "dbus.md").read_text()
     stack = Described(larder)
     stack.volume(stack.plain)
-    bus.status.write_text(line("volume", "data", uuid=uuid.uuid5(stack.uuid, "volume"), flushing=1))
+    bus.say(line("volume", "data", uuid=uuid.uuid5(stack.uuid, "volume"), flushing=1))
     bus.start_larderd()
     bus.owned()
     paths = [ROOT, *bus.objects()]
@@ -433,10 +432,10 @@ def test_stack(bus, larder, command_of):
         run = bus.call(path_of("stack", stack.uuid), f"{NAME}.Stack", *method, code=1)
         assert text in run.stderr
     assert log.read_text() == ""
-    bus.status.write_text(line("volume", "data", uuid=volume, cache=stack.plain["cache"], trouble="flush"))
+    bus.say(line("volume", "data", uuid=volume, cache=stack.plain["cache"], trouble="flush"))
     seen = bus.wait_shown("stack", stack.uuid, State="locked")
     assert "flush" in seen["Problems"][0]
-    bus.status.write_text("")
+    bus.say("")
     stack.volume(parts(stack, host=str(uuid.uuid4())))
     seen = bus.wait_shown("stack", stack.uuid, State="foreign")
     assert not seen["Encrypted"] and "larder start --import data" in seen["Problems"][0]

@@ -127,7 +127,7 @@ def test_job_of_a_command(bus, larder, command_of, end):
             job = bus.at(path, "job")
             assert (job["Object"], job["Stack"], job["Source"], job["State"]) == (of, of, "command", "running")
             assert job["CanCancel"] and not job["CanPause"] and job["Unit"] == ""
-            bus.status.write_text(line("volume", "data", uuid=volume, flushing=1, dirty_sectors=8))
+            bus.say(line("volume", "data", uuid=volume, flushing=1, dirty_sectors=8))
             bus.refresh()
             assert next(s[3] for s in signals if s[0] == "JobAdded") == [
                 job_path("flush", volume),
@@ -175,8 +175,8 @@ def test_example(bus, larder, command_of):
     log = command_of()
     cache = stack.plain["cache"]
     running = line("volume", "data", uuid=uuid.uuid5(stack.uuid, "volume"), cache=cache, trouble="flush")
-    bus.status.write_text(running)
-    bus.refresh_and_wait()
+    bus.say(running)
+    bus.wait_shown("stack", stack.uuid, State="running")
     script = bus.directory / "example.py"
     script.write_text(examples()[0])
     words = [PYTHON, "-u", script, "data"]
@@ -184,11 +184,20 @@ def test_example(bus, larder, command_of):
         assert process.stdout.readline() == "data\n"
         assert process.stdout.readline() == "  running\n"
         assert "flush" in process.stdout.readline()
-        for state, done in (("running", 1), ("running", 500), ("done", 1000)):
-            bus.status.write_text(running + line("cache", "larder-cache-data", uuid=cache, scrub=state, scrub_segments=done))
-            bus.refresh_and_wait()
-        out = process.communicate(timeout=SECONDS)[0].splitlines()
-    assert out == ["scrub: 500 of 1000 segments", "scrub done "] and process.returncode == 0
+
+        def scrub(state, done):
+            bus.say(running + line("cache", "larder-cache-data", uuid=cache, scrub=state, scrub_segments=done))
+
+        scrub("running", 1)
+        bus.wait_shown("job", f"scrub_{cache}", Done=1)
+        scrub("running", 500)
+        bus.refresh()
+        # it asks the job behind its signal: that must not be over by then
+        assert process.stdout.readline() == "scrub: 500 of 1000 segments\n"
+        scrub("done", 1000)
+        bus.refresh()
+        out = process.communicate(timeout=SECONDS)[0]
+    assert out == "scrub done \n" and process.returncode == 0
     assert log.read_text() == f"scrub -- {stack.uuid}\n"
 
 

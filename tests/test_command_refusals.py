@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import subprocess
+import time
 import uuid
 import sys
 from pathlib import Path
@@ -290,6 +291,14 @@ def loop(larder):
         subprocess.run(["losetup", "--detach", device], check=True)
 
 
+def at_number(device, image):
+    """A loop device of this number: other tests, which run beside these, may have been given it as a free one, for a moment."""
+    giving_up = time.monotonic() + 60
+    while (run := subprocess.run(["losetup", device, image], capture_output=True, text=True)).returncode:
+        assert time.monotonic() < giving_up, run.stderr
+        time.sleep(0.05)
+
+
 def test_block_device(larder, loop):
     image = larder.image("ssd", 64 * MIB, seen=False)
     device = loop(image)
@@ -336,7 +345,7 @@ def test_path_becomes_another_device_at_the_question(larder, loop):
         for device in (ssd, other):
             subprocess.run(["losetup", "--detach", device], check=True)
         for device, image in ((ssd, images[1]), (other, images[0])):
-            subprocess.run(["losetup", device, image], check=True)
+            at_number(device, image)
 
     asked(relink)
     asked(exchange)

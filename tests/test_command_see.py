@@ -618,17 +618,17 @@ def test_top_goes_on(larder, fed):
         [line("volume", "a", read_hits=n, read_misses=3 * n), line("volume", "b", write_cached=n, read_hits=9 * n)]
         for n in (1000, 2000, 3000)
     ]
-    terminal = Terminal(larder, fed, "top", "--interval", "0.1", "--units", "b")
+    # it draws nothing that it comes to behind the interval, as on a machine that is busy for a tenth of a second
+    terminal = Terminal(larder, fed, "top", "--interval", "1", "--units", "b")
     fed.give(*looks[0])
     terminal.until(lambda text: text[-1].startswith("q quit"))
     terminal.key("r")
     fed.give(*looks[1])
     terminal.until(lambda text: [row[:2] for row in terminal.rows()] == [["b", "100.0"], ["a", "25.0"]])
-    fed.give(looks[2][0])
+    fed.give(looks[2][0], then="the same")
     terminal.until(lambda text: "volumes: 1" in text[0] and names(terminal) == ["a"])
     terminal.key("q")
-    fed.end()
-    assert terminal.end() in (0, NOT_FOUND)
+    assert terminal.end() == 0
 
 
 def test_top_on_small_screens(larder, fed):
@@ -672,9 +672,7 @@ def happened(larder, fed, *looks, program=None):
     """The events that `larder events --follow` tells when its looks find these: (event, noun, name, text)."""
     words = ["events", "--follow", "--interval", "0.1"] + (["--exec", program] if program else [])
     with larder.started(*words, env=fed.environment, code=NOT_FOUND) as process:
-        for look in looks:
-            fed.give(*look)
-        fed.end()
+        fed.give_all(*looks)
     told = [
         re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\S+) (cache|volume|disk) (.*?): (.*)", row)
         for row in process.out.splitlines()
@@ -902,13 +900,17 @@ def test_disks_that_change(larder, running, disks):
             disks.says("sdy", ata(passed=False))
             told += [process.stdout.readline(), process.stdout.readline()]
             running(fast())
+            told.append(process.stdout.readline())
+            turn()  # nobody asks the disk of what has gone any more
             disks.says("sdz", ata(passed=False))
+            turn()
+            disks.says("sdy", ata())
             told.append(process.stdout.readline())
         finally:
             process.terminate()
     assert [re.sub(r"^\S+ |[;,].*|;.*| has.*", "", row.strip()) for row in told] == [
         "disk disk sdy: hot: sdy", "disk disk sdy: failing: sdy says itself that it fails", "recovered disk sdy: hot is over",
-        "stopped volume data: it is not there any more",
+        "stopped volume data: it is not there any more", "recovered disk sdy: failing is over",
     ]  # fmt: skip
 
 
@@ -944,10 +946,9 @@ def test_alerts(larder, fed, sendmail, program_told):
     failed = fast(ssds="failed", devices_failed=1)
     looks = [fast(), data(flushing=1)], [failed, data(flushing=0)], [data(flushing=0, trouble="flush")]
     with larder.started(*words, env=fed.environment | environment, code=NOT_FOUND) as process:
-        for look in looks:
-            fed.give(*look)
-            with_alerts(larder, f"mail admin+x@example.org\nprogram {script}\n")
-        fed.end()
+        fed.give(*looks[0])
+        with_alerts(larder, f"mail admin+x@example.org\nprogram {script}\n")
+        fed.give_all(*looks[1:])
     assert process.err.count("larder: ") == 1
     told = [row.split(" ", 1)[1] for row in process.out.splitlines()]
     assert [row.split()[0] for row in told] == ["ssd", "flushed", "stopped", "trouble"]
@@ -964,9 +965,8 @@ def test_alert_of_a_spare(larder, fed, sendmail):
     environment = environment | with_alerts(larder, "mail root\n")
     words = ["events", "--follow", "--alert", "--interval", "0.1", "--disks", "0"]
     with larder.started(*words, env=fed.environment | environment, code=NOT_FOUND) as process:
-        for word in ("active", "failed", "joining", "active"):
-            fed.give(fast(devices=2, ssds=f"active/{word}", devices_failed=int(word == "failed")))
-        fed.end()
+        states = ("active", "failed", "joining", "active")
+        fed.give_all(*([fast(devices=2, ssds=f"active/{state}", devices_failed=int(state == "failed"))] for state in states))
     assert len(process.out.splitlines()) == 3
     payloads = [mail.get_payload() for mail in mails()]
     assert len(payloads) == 2 and "SSD 1 is failed, was active" in payloads[0] and "SSD 1 is joining, was failed" in payloads[1]
@@ -1001,24 +1001,38 @@ def test_alerts_that_fail(larder, running, sendmail):
     assert "sendmail: it failed for the event wrong of volume data" in run.stderr and run.stdout.count("\n") == 1
 
 
+def goes_on(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_alerts_that_hang(larder, running, sendmail):
     """Neither keeps the next one from being told, and nothing of them is left."""
     environment, _ = sendmail
-    env = running(fast(state="failed"), data(trouble="flush")) | environment | {"LARDER_ALERT_SECONDS": "1"}
+    env = running(fast(state="failed"), data(trouble="flush")) | environment
     seen = larder.directory / "seen"
     hangs = f"#!/bin/sh\necho $$ >>{seen}\nsleep 1000 &\necho $! >>{seen}\nwait\n"
     program = larder.directory / "hangs"
     for path in (program, Path(environment["PATH"].split(":")[0]) / "sendmail"):
         path.write_text(hangs)
         path.chmod(0o755)
-    run = larder("events", "--alert", env=env | with_alerts(larder, f"mail root\nprogram {program}\n"))
-    assert run.stderr.count("hangs: it had not ended after 1 seconds, and was killed, for the event wrong of") == 2
-    assert run.stderr.count("sendmail: it had not ended") == 2 and run.stdout.count("\n") == 2
-    ran = seen.read_text().split()
-    assert len(ran) == 8
-    for process in ran:
-        state = Path(f"/proc/{process}/stat")
-        assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    env |= with_alerts(larder, f"mail root\nprogram {program}\n")
+    ran, seconds = [], 1
+    while len(ran) < 8:  # on a busy machine they may have to get more time to begin at all
+        seen.write_text("")
+        run = larder("events", "--alert", env=env | {"LARDER_ALERT_SECONDS": str(seconds)})
+        killed = f"hangs: it had not ended after {seconds} seconds, and was killed, for the event wrong of"
+        assert run.stderr.count(killed) == 2
+        assert run.stderr.count("sendmail: it had not ended") == 2 and run.stdout.count("\n") == 2
+        ran = seen.read_text().split()
+        assert len(ran) <= 8 and seconds < 16
+        giving_up = time.monotonic() + 60
+        while any(map(goes_on, ran)):  # killed, and not yet ended
+            assert time.monotonic() < giving_up
+            time.sleep(0.05)
+        seconds *= 2
 
 
 def test_usage_of_events(larder, running):

@@ -69,6 +69,12 @@ class Bus:
     def environment(self, **more):
         return self.larder.environment({"DBUS_SYSTEM_BUS_ADDRESS": self.address, "LARDER_STATUS": str(self.status)} | more)
 
+    def say(self, text):
+        """What runs from now on; larderd may read it meanwhile, by itself while there is a job, and gets the one or the other."""
+        new = self.directory / "status.new"
+        new.write_text(text)
+        new.rename(self.status)
+
     def start_bus(self):
         words = ["dbus-daemon", f"--config-file={self.directory / 'bus.conf'}", "--nofork", "--print-address=1"]
         bus = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -161,20 +167,16 @@ class Bus:
     def refresh(self):
         self.call(ROOT, f"{NAME}.Manager", "Refresh")
 
-    def refresh_and_wait(self):
-        """Until a pass has told of something."""
-        with self.monitor(f"type='signal',sender='{NAME}'") as signals:
-            self.refresh()
-            next(signals)
-
     def wait_shown(self, kind, number, **values):
         """Looks anew, until it is shown so: by whichever pass, as one may still be under way that a method has asked for."""
         self.refresh()
         giving_up = time.monotonic() + SECONDS
-        while (seen := self.get(kind, number)) and any(seen[k] != v for k, v in values.items()):
+        while True:
+            seen = self.objects().get(path_of(kind, number), {}).get(f"{NAME}.{kind.capitalize()}")
+            if seen and all(seen[k] == v for k, v in values.items()):
+                return seen
             assert time.monotonic() < giving_up, seen
             time.sleep(0.05)
-        return seen
 
     def close(self):
         if self.daemon and self.daemon.poll() is None:
@@ -190,7 +192,7 @@ def runs(bus, members, **values):
     of_cache = {k.removeprefix("cache_"): v for k, v in values.items() if k.startswith("cache_")}
     of_volume = {k: v for k, v in values.items() if not k.startswith("cache_")}
     cache = line("cache", "larder-cache-fast", uuid=members["cache"], **of_cache)
-    bus.status.write_text(cache + line("volume", "data", uuid=members["volume"], cache=members["cache"], **of_volume))
+    bus.say(cache + line("volume", "data", uuid=members["volume"], cache=members["cache"], **of_volume))
 
 
 COMMAND = """#!/bin/sh

@@ -53,13 +53,22 @@ class Fed:
         self.environment = {"LARDER_STATUS": str(self.path)}
         os.mkfifo(self.path)
 
-    def give(self, *lines):
-        """Returns once the command has come for it; its next look finds another pipe."""
+    def give(self, *lines, then="another"):
+        """Returns once the command has come for it.  Its next look finds another pipe; or "the same", like all behind it; or
+        "nothing" to read, which ends it by an error.  That is settled before this look is over: it does not wait for us."""
         with open(self.path, "w") as pipe:
-            os.mkfifo(self.new)
-            self.new.rename(self.path)
+            if then == "nothing":
+                self.path.unlink()
+            else:
+                if then == "the same":
+                    self.new.write_text("".join(lines))
+                else:
+                    os.mkfifo(self.new)
+                self.new.rename(self.path)
             pipe.write("".join(lines))
 
-    def end(self):
-        """The next look finds nothing to read, and ends the command with an error."""
-        self.path.unlink()
+    def give_all(self, *looks):
+        """These, and then nothing."""
+        for look in looks[:-1]:
+            self.give(*look)
+        self.give(*looks[-1], then="nothing")

@@ -566,8 +566,11 @@ static inline void rcu_barrier(void)
 
 static inline void call_rcu(struct rcu_head *head, void (*func)(struct rcu_head *head))
 {
+	int nr = __atomic_load_n(&pure_rcu_nr, __ATOMIC_SEQ_CST);
+
 	WRITE_ONCE(head->func, func);	/* the head may lie in what readers still read */
-	if (!pure_rcu_depth && __atomic_load_n(&pure_rcu_nr, __ATOMIC_SEQ_CST) <= 1) {
+	/* nobody reads but us: a thread that has not read yet writes beside one that has */
+	if (!pure_rcu_depth && (!nr || (nr == 1 && !pure_rcu_self))) {
 		func(head);
 		return;
 	}
