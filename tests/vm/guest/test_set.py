@@ -1052,7 +1052,8 @@ def two_die_with_all_opened(stack: Stack, kernel_log) -> None:
     with contextlib.suppress(command.CommandError):
         stack.cache.message("stack", "-")
     wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
-    assert kernel_log.matching("all segments that the log had opened were on SSDs which left")
+    # said behind the change of state
+    wait_for(lambda: kernel_log.matching("all segments that the log had opened were on SSDs which left"), 10, "the line in the log")
 
 
 def test_all_that_was_opened_was_on_two_that_died(make_disk, kernel_log):
@@ -1453,7 +1454,8 @@ def test_second_copies_come_back(make_disk, kernel_log, seed, lost):
     status = resynced(stack)
     assert status["resync_sectors"] > 0 and status["dirty_sectors"] > 0
     assert sum(s.stats()["wbytes"] for s in left) >= 2 * 512 * status["resync_sectors"]
-    assert kernel_log.matching("sectors of dirty data have one copy") and kernel_log.matching("all dirty data has two copies again")
+    assert kernel_log.matching("sectors of dirty data have one copy")
+    wait_for(lambda: kernel_log.matching("all dirty data has two copies again"), 10, "the line in the log")  # said behind the state
     cut(stack.ssd)
     up(stack)
     start_without(stack, 1, lost)
