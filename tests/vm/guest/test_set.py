@@ -16,6 +16,7 @@ from lib.damage import crc32c, damage
 from lib.decay import SLOT, Written, commit, flip, places
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, segment_layout, wait_for
 from lib.log_blocks import commit_blocks
+from lib.oracle import Oracle
 from lib.pattern import not_pattern, write_pattern
 from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, small_stack, start_without
 
@@ -217,6 +218,14 @@ def test_without_mirror(make_disk, kernel_log):
     stack.stop()
 
 
+def until_left(stack: Stack, oracle: Oracle, number: int) -> None:
+    """Load until so many SSDs have left: how many commands one gets depends on what is gathered and filled."""
+    for _ in range(20):
+        if stack.cache.status()["devices_failed"] == number:
+            break
+        oracle.run(ops=200)
+
+
 @pytest.mark.parametrize(
     ("control", "which"), [*itertools.product(("modes", "writeback", "checkpoint evict", "mirror=all"), (0, 1)), ("slow", 0)]
 )
@@ -236,6 +245,7 @@ def test_one_fails_under_load(make_disk, make_oracle, kernel_log, seed, control,
     oracle.run(ops=1500)
     stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed % 700)
     Switches(stack.volume, stack.cache).run(oracle, *control.split(), ops=1200, every=40)
+    until_left(stack, oracle, 1)
     oracle.verify()
     status = stack.cache.status()
     assert (status["devices_failed"], status["mirrored"], status["state"]) == (1, 0, "running")
@@ -1542,6 +1552,7 @@ def test_three_copies_two_fail_under_load(make_disk, make_oracle, kernel_log, se
     for i, which in enumerate(lost):
         stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed * (7919 + i * 104729) % 600)
     Switches(stack.volume, stack.cache).run(oracle, *control.split(), ops=1200, every=40)
+    until_left(stack, oracle, 2)
     oracle.verify()
     status = stack.cache.status()
     assert (status["devices_failed"], status["mirrored"], status["state"]) == (2, 0, "running")
