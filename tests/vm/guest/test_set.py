@@ -1266,6 +1266,7 @@ def test_what_the_log_has_left_was_on_two_that_died(make_disk, kernel_log, kept)
     stack.stop()
 
 
+@pytest.mark.limit(600)
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_start_makes_the_missing_copies(make_disk, make_oracle, kernel_log, seed, which):
     """What a power cut left on one SSD only, and was shown, is shown when that one is lost after the start."""
@@ -1273,8 +1274,10 @@ def test_a_start_makes_the_missing_copies(make_disk, make_oracle, kernel_log, se
     ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
     stack = Stack(ssds, make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000), format_volume=("--cache", "c"), writeback="off")
     oracle = make_oracle(stack.volume, size="16m")
-    for cut_at in range(20):
-        simdisk.power_cut(mode="random", seed=seed + cut_at, after=100 + (seed + 37 * cut_at) % 400)
+    for cut_at in range(60):
+        # a record of one slot is seldom whole on just one where much is kept, one of 27 hardly ever where little is
+        keep = (50, 90, 97)[cut_at % 3]
+        simdisk.power_cut(mode="random", seed=seed + cut_at, keep=keep, after=100 + (seed + 37 * cut_at) % 400)
         oracle.run_until_cut(ssds[0])
         stack.stop()
         simdisk.power_up()
