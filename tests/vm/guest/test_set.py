@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import random
 import struct
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from lib.damage import crc32c, damage
 from lib.decay import SLOT, Written, commit, flip, places
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, segment_layout, wait_for
 from lib.log_blocks import commit_blocks
+from lib.oracle import Oracle
 from lib.pattern import not_pattern, write_pattern
 from lib.sets import MODES, TABLES, kill, make_ssds, make_stack, resynced, small_stack, start_without
 
@@ -115,10 +117,14 @@ def fill_clean(stack: Stack) -> None:
     raw, before = stack.hdd, stack.volume.status()["cached_sectors"]
     for sector in BLOCKS:
         raw.write(2048 + sector, block(sector))
-    for sector in BLOCKS:
-        assert stack.volume.read(sector, 8) == block(sector)
-    stack.cache.message("commit")
-    wait_for(lambda: stack.volume.status()["cached_sectors"] == before + 8 * len(BLOCKS), 30, "the fills")
+
+    def filled() -> bool:  # again: a miss that finds no segment opened yet does not fill
+        for sector in BLOCKS:
+            assert stack.volume.read(sector, 8) == block(sector)
+        stack.cache.message("commit")
+        return stack.volume.status()["cached_sectors"] == before + 8 * len(BLOCKS)
+
+    wait_for(filled, 120, "the fills")
 
 
 def misses(stack: Stack) -> int:
@@ -212,6 +218,14 @@ def test_without_mirror(make_disk, kernel_log):
     stack.stop()
 
 
+def until_left(stack: Stack, oracle: Oracle, number: int) -> None:
+    """Load until so many SSDs have left: how many commands one gets depends on what is gathered and filled."""
+    for _ in range(20):
+        if stack.cache.status()["devices_failed"] == number:
+            break
+        oracle.run(ops=200)
+
+
 @pytest.mark.parametrize(
     ("control", "which"), [*itertools.product(("modes", "writeback", "checkpoint evict", "mirror=all"), (0, 1)), ("slow", 0)]
 )
@@ -231,6 +245,7 @@ def test_one_fails_under_load(make_disk, make_oracle, kernel_log, seed, control,
     oracle.run(ops=1500)
     stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed % 700)
     Switches(stack.volume, stack.cache).run(oracle, *control.split(), ops=1200, every=40)
+    until_left(stack, oracle, 1)
     oracle.verify()
     status = stack.cache.status()
     assert (status["devices_failed"], status["mirrored"], status["state"]) == (1, 0, "running")
@@ -904,24 +919,31 @@ def test_second_one_dies_before_the_generation(make_disk, kernel_log, late, powe
         stack.volume.write(sector, OLD)
     stack.volume.flush()
     slow_generation(stack, late, 2)
-    answered: list[int] = []
+    answered: set[int] = set()
+    over = threading.Event()
 
     def write() -> None:
-        for sector in sectors:
+        # round and round: who is done before the second one is dead makes nobody find that out
+        for sector in itertools.cycle(sectors):
+            if over.is_set() and len(answered) == len(sectors):
+                return
             stack.volume.write(sector, NEW)
             stack.volume.flush()
-            answered.append(sector)
+            answered.add(sector)
 
     kill(stack.ssd[0])
     with concurrent.futures.ThreadPoolExecutor(1) as writer:
         writing = writer.submit(write)
-        wait_for(lambda: kernel_log.matching("SSD 0 .*the cache goes on without it"), 60, "the first one to leave")
-        kill(stack.ssd[1])
-        if power:
+        try:
+            wait_for(lambda: kernel_log.matching("SSD 0 .*the cache goes on without it"), 60, "the first one to leave")
+            kill(stack.ssd[1])
             wait_for(lambda: kernel_log.matching("SSD 1 .*the cache goes on without it"), 60, "the second one to leave")
-            cut(stack.ssd)
-            assert writing.exception()
-        else:
+            if power:
+                cut(stack.ssd)
+                assert writing.exception()
+        finally:
+            over.set()
+        if not power:
             writing.result()
             status = stack.cache.status()
             assert (status["state"], status["devices_failed"], status["mirrored"]) == ("running", 2, 0)
@@ -988,9 +1010,9 @@ def test_backing_that_is_behind_is_told_what_is_durable(make_disk, kernel_log):
         others.submit(quietly, lambda: stack.cache.message("stack", "-"))
         wait_for(lambda: stack.ssd[2].faults()[0]["hits"], 60, "the table without the second one")
         stack.hdd.heal()
-        stack.hdd.reset_stats()
         others.submit(quietly, lambda: stack.volume.write(SECTOR + 128, NEW))
-        wait_for(lambda: stack.hdd.stats()["writes"], 15, "the backing to be told")
+        # by that write, or by a tick that came first
+        wait_for(lambda: "superblock" not in stack.volume.status()["trouble"], 15, "the backing to be told")
         cut(stack.ssd)
     up(stack)
     start_without(stack, 0)
@@ -1048,7 +1070,8 @@ def two_die_with_all_opened(stack: Stack, kernel_log) -> None:
     with contextlib.suppress(command.CommandError):
         stack.cache.message("stack", "-")
     wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
-    assert kernel_log.matching("all segments that the log had opened were on SSDs which left")
+    # said behind the change of state
+    wait_for(lambda: kernel_log.matching("all segments that the log had opened were on SSDs which left"), 10, "the line in the log")
 
 
 def test_all_that_was_opened_was_on_two_that_died(make_disk, kernel_log):
@@ -1243,6 +1266,7 @@ def test_what_the_log_has_left_was_on_two_that_died(make_disk, kernel_log, kept)
     stack.stop()
 
 
+@pytest.mark.limit(600)
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_start_makes_the_missing_copies(make_disk, make_oracle, kernel_log, seed, which):
     """What a power cut left on one SSD only, and was shown, is shown when that one is lost after the start."""
@@ -1250,8 +1274,10 @@ def test_a_start_makes_the_missing_copies(make_disk, make_oracle, kernel_log, se
     ssds = make_ssds(make_disk, model="nvme", jitter_ns=100000)
     stack = Stack(ssds, make_disk("hdd0", model="nvme", mb=128, jitter_ns=200000), format_volume=("--cache", "c"), writeback="off")
     oracle = make_oracle(stack.volume, size="16m")
-    for cut_at in range(20):
-        simdisk.power_cut(mode="random", seed=seed + cut_at, after=100 + (seed + 37 * cut_at) % 400)
+    for cut_at in range(60):
+        # a record of one slot is seldom whole on just one where much is kept, one of 27 hardly ever where little is
+        keep = (50, 90, 97)[cut_at % 3]
+        simdisk.power_cut(mode="random", seed=seed + cut_at, keep=keep, after=100 + (seed + 37 * cut_at) % 400)
         oracle.run_until_cut(ssds[0])
         stack.stop()
         simdisk.power_up()
@@ -1449,7 +1475,8 @@ def test_second_copies_come_back(make_disk, kernel_log, seed, lost):
     status = resynced(stack)
     assert status["resync_sectors"] > 0 and status["dirty_sectors"] > 0
     assert sum(s.stats()["wbytes"] for s in left) >= 2 * 512 * status["resync_sectors"]
-    assert kernel_log.matching("sectors of dirty data have one copy") and kernel_log.matching("all dirty data has two copies again")
+    assert kernel_log.matching("sectors of dirty data have one copy")
+    wait_for(lambda: kernel_log.matching("all dirty data has two copies again"), 10, "the line in the log")  # said behind the state
     cut(stack.ssd)
     up(stack)
     start_without(stack, 1, lost)
@@ -1528,6 +1555,7 @@ def test_three_copies_two_fail_under_load(make_disk, make_oracle, kernel_log, se
     for i, which in enumerate(lost):
         stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed * (7919 + i * 104729) % 600)
     Switches(stack.volume, stack.cache).run(oracle, *control.split(), ops=1200, every=40)
+    until_left(stack, oracle, 2)
     oracle.verify()
     status = stack.cache.status()
     assert (status["devices_failed"], status["mirrored"], status["state"]) == (2, 0, "running")
