@@ -248,6 +248,7 @@ def test_table_loaded_back(stack):
     """Every option: by message, by the table that is printed then, and by that table after a stop."""
     assert set(CACHE_OPTIONS) == options_documented("Options of a cache")
     assert set(VOLUME_OPTIONS) == options_documented("Options of a volume") - {"stale"}
+    stack.volume.set(writeback="off")  # first of all: an idle backing is written to before all of them are set
     stack.volume.write(0, os.urandom(BLOCK))
     for device, options in ((stack.cache, CACHE_OPTIONS), (stack.volume, VOLUME_OPTIONS)):
         device.set(**options)
@@ -959,6 +960,7 @@ def test_forget_goes_on_behind_an_error(stack, make_disk, kernel_log):
     kernel_log.expect("I/O error|critical")
     other = make_disk("hdd1", model="null", mb=64, wce=1)
     Volume.format("w", other)
+    stack.options["writeback"] = "off"  # behind the restart, too
     stack.volume.set(writeback="off")
     stack.volume.write(0, os.urandom(BLOCK))  # with nothing dirty a flush that fails would end the cache
     stack.volume.flush()
