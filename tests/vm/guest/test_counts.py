@@ -20,7 +20,7 @@ SUMMARY = 4 * BLOCK  # once per segment
 
 @pytest.fixture
 def stack(make_disk):
-    """commit_interval a second, so that time is not in the counts; no checkpoint (it is due when replay would read
+    """commit_interval a minute, so that time is not in the counts; no checkpoint (it is due when replay would read
     2 % of the SSD, which is soon); all else as it is by default."""
     ssd = make_disk("ssd0", model="null", mb=512, wce=1, fua=1)
     hdd = make_disk("hdd0", model="null", mb=256, wce=1)
@@ -29,7 +29,7 @@ def stack(make_disk):
         hdd,
         format_cache=("--segment-size", "2m"),
         format_volume=("--cache", "c"),
-        cache_commit_interval=1000,
+        cache_commit_interval=60000,
         cache_checkpoint_percent=50,
     )
     yield s
