@@ -582,15 +582,15 @@ def test_writeback_is_capped(stack):
     begin = time.monotonic()
     stack.volume.set(writeback="on")
     stack.volume.message("flush")
-    samples = 0
-    while stack.volume.dirty():
+    dirty = True
+    while dirty:
+        dirty = stack.volume.dirty()
         written = stack.hdd.stats()["wbytes"]
         passed = time.monotonic() - begin
         assert written <= passed * (cap << 10) + (3 << 20), f"{written >> 10} KiB in {passed:.2f} s"
-        samples += 1
         assert passed < 200
         time.sleep(0.1)
-    assert samples >= 20, "8 MiB within the bucket: the cap was not kept"
+    assert written >= 8 << 20, "all of it, of which the bucket lets pass 2 MiB at once"
     s = stack.volume.status()
     assert s["writeback_rate"] <= 2 * cap
 
