@@ -846,6 +846,7 @@ def test_leaving_beside_a_removal(make_disk, kernel_log, how):
     stack.stop()
 
 
+@pytest.mark.limit(1200)
 def test_roles_hold_up_no_others(make_disk):
     """While an SSD takes its time over the roles that are written to it, status is answered, and volumes start and stop."""
     ssds = [make_disk(f"ssd{i}", model="null", mb=64, wce=1, fua=1) for i in range(2)]
