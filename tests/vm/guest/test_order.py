@@ -60,10 +60,10 @@ class Beside:
             raise self.error
 
 
-def hold(trace: simdisk.Trace, disk: simdisk.Simdisk, op: str) -> None:
+def hold(trace: simdisk.Trace, disk: simdisk.Simdisk, op: str, ms: int = HELD) -> None:
     """The next one is answered late, though its data is taken at once."""
     trace.clear()
-    disk.fail(op=op, status="ok", delay_ms=HELD, count=1)
+    disk.fail(op=op, status="ok", delay_ms=ms, count=1)
 
 
 def wait_held(trace: simdisk.Trace, disk: simdisk.Simdisk, op: str) -> None:
@@ -560,7 +560,7 @@ def test_marks_whose_clearing_is_logged(make_disk, trace, kernel_log):
         v.write(sector + 1024, C)
     stack.cache.message("commit")
     assert v.status()["marks"] == regions
-    stack.hdd.fail(op="write", from_=DATA_SECTOR + last, to=DATA_SECTOR + last + BLOCK, status="ok", delay_ms=2 * HELD, count=1)
+    stack.hdd.fail(op="write", from_=DATA_SECTOR + last, to=DATA_SECTOR + last + BLOCK, status="ok", delay_ms=5 * HELD, count=1)
 
     def one_more() -> None:
         """Finds too many, and has those cleared that nothing is in flight under; fails with the flush."""
@@ -570,7 +570,7 @@ def test_marks_whose_clearing_is_logged(make_disk, trace, kernel_log):
     with Beside(v.write, last, C):
         wait_for(lambda: stack.hdd.faults()[0]["hits"], 60, "the write under the last mark")
         trace.clear()
-        stack.ssd.fail(op="write", status="ok", delay_ms=6 * HELD, count=1)
+        stack.ssd.fail(op="write", status="ok", delay_ms=10 * HELD, count=1)
         stack.cache.set(max_marks=64)
         with Beside(one_more):
             wait_held(trace, stack.ssd, "write")
@@ -606,7 +606,7 @@ def test_fill_beside_a_bypass(make_disk, trace):
     stack = make(make_disk, mode="writearound")
     stack.volume.write(0, A)
     stack.volume.flush()
-    hold(trace, stack.hdd, "read")
+    hold(trace, stack.hdd, "read", 5 * HELD)  # a mark is set meanwhile, on a busy machine
     with Beside(stack.volume.read, 0, BLOCK):
         wait_held(trace, stack.hdd, "read")
         stack.volume.write(0, B)

@@ -248,6 +248,7 @@ def test_table_loaded_back(stack):
     """Every option: by message, by the table that is printed then, and by that table after a stop."""
     assert set(CACHE_OPTIONS) == options_documented("Options of a cache")
     assert set(VOLUME_OPTIONS) == options_documented("Options of a volume") - {"stale"}
+    stack.volume.set(writeback="off")  # first of all: an idle backing is written to before all of them are set
     stack.volume.write(0, os.urandom(BLOCK))
     for device, options in ((stack.cache, CACHE_OPTIONS), (stack.volume, VOLUME_OPTIONS)):
         device.set(**options)
@@ -523,6 +524,8 @@ def test_writes_are_gathered(make_disk, make_oracle):
     oracle = make_oracle(stack.volume, size="32m")
     seen = {}
     for qd in (1, 64):
+        if qd > 1:
+            ssd.set(wlat_ns=2_000_000)  # so that on a slow machine, too, appends are in flight when the next write comes
         before = stack.cache.status()
         oracle.run(ops=1500, qd=qd, mix="write=100", sizes="4k:100", align=BLOCK)
         after = stack.cache.status()
@@ -581,15 +584,15 @@ def test_writeback_is_capped(stack):
     begin = time.monotonic()
     stack.volume.set(writeback="on")
     stack.volume.message("flush")
-    samples = 0
-    while stack.volume.dirty():
+    dirty = True
+    while dirty:
+        dirty = stack.volume.dirty()
         written = stack.hdd.stats()["wbytes"]
         passed = time.monotonic() - begin
         assert written <= passed * (cap << 10) + (3 << 20), f"{written >> 10} KiB in {passed:.2f} s"
-        samples += 1
         assert passed < 200
         time.sleep(0.1)
-    assert samples >= 20, "8 MiB within the bucket: the cap was not kept"
+    assert written >= 8 << 20, "all of it, of which the bucket lets pass 2 MiB at once"
     s = stack.volume.status()
     assert s["writeback_rate"] <= 2 * cap
 
@@ -845,6 +848,7 @@ def test_leaving_beside_a_removal(make_disk, kernel_log, how):
     stack.stop()
 
 
+@pytest.mark.limit(1200)
 def test_roles_hold_up_no_others(make_disk):
     """While an SSD takes its time over the roles that are written to it, status is answered, and volumes start and stop."""
     ssds = [make_disk(f"ssd{i}", model="null", mb=64, wce=1, fua=1) for i in range(2)]
@@ -923,6 +927,7 @@ def test_dirty_data_of_what_another_device_has(stack, make_disk, kernel_log):
     sectors = stack.volume.sectors
     stack.stop()
     command.run("dmsetup", "load", "second", "--table", Volume.line(clone, None, sectors))
+    stack.options["writeback"] = "off"  # set by a message it ends with a stop, and the backing is idle soon
     stack.start()
     command.run("dmsetup", "resume", "second", check=False)
     with pytest.raises(command.CommandError):
@@ -958,6 +963,7 @@ def test_forget_goes_on_behind_an_error(stack, make_disk, kernel_log):
     kernel_log.expect("I/O error|critical")
     other = make_disk("hdd1", model="null", mb=64, wce=1)
     Volume.format("w", other)
+    stack.options["writeback"] = "off"  # behind the restart, too
     stack.volume.set(writeback="off")
     stack.volume.write(0, os.urandom(BLOCK))  # with nothing dirty a flush that fails would end the cache
     stack.volume.flush()

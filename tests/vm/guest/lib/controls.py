@@ -83,7 +83,8 @@ class Switches:
         if number % 2:
             self._patient(lambda: self.volume.message("drop_clean"))
         else:
-            self._patient(lambda: self.cache.message("reclaim", 1 + number % 8))
+            # what is dirty of a volume that is suspended just now is not written back: there may be nothing else to reclaim
+            self._patient(lambda: self.cache.message("reclaim", 1 + number % 8), errno.EAGAIN, errno.ESHUTDOWN)
 
     def scrub(self, number: int) -> None:
         """Begins one where none is running; every third time it gives up one that is."""
