@@ -254,7 +254,7 @@ static void replay_reset(struct replay *r)
 	r->scanned = false;
 	r->nr_doubts = 0;
 	r->durable = r->highest = 0;
-	r->records = r->slots = r->skipped = r->damaged = 0;
+	r->records = r->slots = r->skipped = r->damaged = r->lacking = 0;
 }
 
 static int replay_create(struct replay *r, struct cache *c)
@@ -841,6 +841,8 @@ static int start_run(struct start *s)
 		err = start_drop_clean(c);
 	if (!err)
 		err = start_segments(s);
+	if (!err)
+		err = replay_repair(&s->r);	/* from here on something is written */
 	if (!err)
 		err = start_flush(c);
 	if (!err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Replay: reads the log behind a checkpoint and brings the indexes up to its end.  Only reads; what it does to memory a second
- * replay does again, so that a power cut at any time during it changes nothing.
+ * Replay: reads the log behind a checkpoint and brings the indexes up to its end.  Only reads, but for what one copy lacks and
+ * another one has; a second replay does all of it again, so that a power cut at any time during it changes nothing.
  *
  * A stream's records form a chain: each names the sequence number and the checksum of the one before it.  The next one is looked
  * for in the slots behind the last one, at most a record's length ahead, for the epoch's hash, its own place and its predecessor;
@@ -32,8 +32,10 @@
  * checkpoint says, and what the records below the end do (scan_pairs_again()).
  *
  * A segment of the write stream may have further copies on other SSDs.  A slot counts if it is whole in any (merge-copies); what
- * one of them lacks of a record that is applied is written to it, with the bytes of another, before anybody reads
- * (copy-before-read, copy-to-every-copy).  Doing that again changes nothing.
+ * one of them lacks of a record that was applied is written to it, with the bytes of another, before anybody reads
+ * (copy-before-read, copy-to-every-copy).  Doing that again changes nothing.  That is a pass of its own (replay_repair()), where
+ * there is anything to do: a start that is refused behind the second pass, for what blocks of other streams say, has written
+ * nothing.
  *
  * A SEGMENT_OPEN of a segment that its stream's queue has, or had, is the one the checkpoint knew (checkpoint.c): nothing in which
  * a record is replayed is opened again.
@@ -510,7 +512,7 @@ static bool slot_lacks(const struct cursor *cur, u32 k, u32 slot)
 	return k ? memcmp(cursor_slot(cur, slot), copy_slot(cur, k - 1, slot), LARDER_SLOT_SIZE) : test_bit(slot, cur->taken);
 }
 
-static int copy_repair(struct replay *r, const struct cursor *cur, u32 k, bool *repaired)
+static int copy_repair(struct replay *r, const struct cursor *cur, u32 k, bool *lacking)
 {
 	u32 slot = le16_to_cpu(cur->commit->first), end = le16_to_cpu(cur->commit->slot) + 1, n;
 	bool lacks;
@@ -522,25 +524,26 @@ static int copy_repair(struct replay *r, const struct cursor *cur, u32 k, bool *
 			n++;
 		if (!lacks)
 			continue;
-		err = slots_copy(r, cur, cur->from[k], slot, n);
-		*repaired = true;
+		*lacking = true;
+		if (r->repairs)
+			err = slots_copy(r, cur, cur->from[k], slot, n);
 	}
 	return err;
 }
 
 /*
- * The record that cur looks at, which is valid: where the copies differ, each one that is not whole gets what is.  What none has
- * stays as it is, and what is whole is not written to.
+ * The record that cur looks at, which is valid: where the copies differ, each one that is not whole gets what is, or, before
+ * replay_repair(), is counted.  What none has stays as it is, and what is whole is not written to.
  */
 static int record_repair(struct replay *r, struct cursor *cur)
 {
-	bool repaired = false;
+	bool lacking = false;
 	int err = 0;
 	u32 k;
 
 	for (k = 0; cur->nr_copies && k <= cur->nr_copies && !err; k++)
-		err = copy_repair(r, cur, k, &repaired);
-	r->repaired += repaired;
+		err = copy_repair(r, cur, k, &lacking);
+	*(r->repairs ? &r->repaired : &r->lacking) += lacking;
 	return err;
 }
 
@@ -915,6 +918,8 @@ static int apply_entries(struct replay *r, const struct larder_commit *commit)
 				err = queue_push(&r->cursor[e.length], e.sector);
 			continue;
 		}
+		if (r->repairs)
+			continue;
 		v = e.volume < LARDER_MAX_VOLUMES ? r->c->volumes[e.volume] : NULL;
 		if (v)
 			err = apply_to_volume(r, v, &e);
@@ -929,19 +934,18 @@ static int apply_record(struct replay *r, struct cursor *cur)
 {
 	struct segment *seg = &r->c->segments[cur->segment];
 	u64 sequence = commit_sequence(cur->commit);
-	bool unread;
+	bool unread, whole = cur->stream == LARDER_STREAM_WRITE || data_matches(cur, &unread);
+	bool applies = whole && sequence >= r->replay_sequence;
 	int err = 0;
 
+	if (applies)
+		err = record_repair(r, cur) ?: apply_entries(r, cur->commit);
+	if (r->repairs)
+		return err;
 	r->durable = max(r->durable, le64_to_cpu(cur->commit->durable_sequence));
-	if (cur->stream != LARDER_STREAM_WRITE && !data_matches(cur, &unread)) {
-		r->damaged++;
-	} else if (sequence >= r->replay_sequence) {
-		err = record_repair(r, cur);
-		if (!err)
-			err = apply_entries(r, cur->commit);
-		r->records++;
-		r->slots += larder_commit_slots(cur->commit) + 1;
-	}
+	r->damaged += !whole;
+	r->records += applies;
+	r->slots += applies ? larder_commit_slots(cur->commit) + 1 : 0;
 	seg->stream = cur->stream;
 	seg->sequence = max(seg->sequence, sequence);
 	r->highest = max(r->highest, sequence);
@@ -972,7 +976,7 @@ static int pick(struct replay *r, struct cursor **best)
 	return *best ? 1 : 0;
 }
 
-int replay_apply(struct replay *r)
+static int apply_all(struct replay *r)
 {
 	struct cursor *cur;
 	unsigned int i;
@@ -985,6 +989,24 @@ int replay_apply(struct replay *r)
 		cursor_take(cur);
 		cond_resched();
 	}
+	return err;
+}
+
+int replay_repair(struct replay *r)
+{
+	int err = 0;
+
+	r->repairs = true;
+	if (r->lacking)
+		err = apply_all(r);
+	replay_cursors_free(r);
+	return err;
+}
+
+int replay_apply(struct replay *r)
+{
+	int err = apply_all(r);
+
 	if (r->skipped)
 		DMWARN("%pg: %llu entries of the log were skipped: their volume is not in the table, or smaller",
 		       cache_bdev(r->c), r->skipped);

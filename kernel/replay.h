@@ -68,7 +68,9 @@ struct replay {
 	u64 skipped;			/* entries of unknown volumes, or outside of theirs */
 	/* records with damaged data: ignored (fill, keep), or durable all the same (write stream) */
 	u64 damaged;
-	u64 repaired;			/* records that not every copy had whole */
+	u64 lacking;			/* records that not every copy has whole */
+	u64 repaired;			/* of these: written to those that had not */
+	bool repairs;			/* replay_repair() runs */
 };
 
 /* One start of a cache. */
@@ -94,6 +96,7 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n);
 /* replay.c.  All sleep.  Negative: an I/O error or no memory; what is merely not valid is the end of a stream and no error. */
 int replay_scan(struct replay *r);	/* what of the write stream is valid; reopened[] */
 int replay_apply(struct replay *r);	/* merges the streams into the indexes and r->marks */
+int replay_repair(struct replay *r);	/* behind it, once the start is to go on: the only writes; frees the cursors */
 /* -EBADMSG, logged: a record of the write stream that was durable is not among those that are valid */
 int replay_check_end(struct replay *r);
 void replay_cursors_free(struct replay *r);

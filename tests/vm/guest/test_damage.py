@@ -7,9 +7,11 @@ import os
 import pytest
 from lib import dm, simdisk
 from lib.block import SECTOR
-from lib.damage_edits import PAGE
+from lib.damage_bases import KINDS
+from lib.damage_edits import PAGE, get, put, seal
 from lib.damage_runs import Rigs, Run, Wrong, run_damage
 
+WRITE = 0  # the number of that stream
 FIRST, COUNT = map(int, os.environ.get("LARDER_DAMAGE_SEEDS", "0:65").split(":"))
 SEEDS = range(FIRST, FIRST + COUNT)
 DEEP = 1 if "LARDER_DAMAGE_SEEDS" in os.environ else 5  # a check has no time for all of them
@@ -36,13 +38,23 @@ def test_run(rigs, kernel_log, number):
 
 
 @pytest.fixture
-def run(rigs, kernel_log):
-    """Of one SSD, not damaged yet."""
-    if "one" not in rigs.made:
-        pytest.skip("no seed given needs it")
-    run = Run(*rigs.made["one"], kernel_log, 0)
-    run.damage.clear()
-    return run
+def run_of(rigs, kernel_log):
+    """run_of(name of a base) -> a run that has nothing damaged yet."""
+
+    def make(name):
+        if name not in rigs.made:
+            pytest.skip("no seed given needs it")
+        run = Run(*rigs.made[name], kernel_log, list(KINDS).index(name))
+        run.damage.clear()
+        return run
+
+    return make
+
+
+@pytest.fixture
+def run(run_of):
+    """Of one SSD."""
+    return run_of("one")
 
 
 def flushed(run: Run, data: bytes) -> list[int]:
@@ -75,3 +87,26 @@ def test_exchanged_segments(run):
     damage.write(0, other, data[0])
     run.unchecked_ok = False
     run.go()
+
+
+def test_refused_start_mends_nothing(run_of):
+    """A block of another stream says that more was durable than the write stream has: the start is refused for it, and until then
+    has not written to one SSD what it lacks of a record that is whole on the other one."""
+    run = run_of("two")
+    damage = run.damage
+    live = [s for s in damage.atlas.structures if s.kind == "larder_commit" and s.live]
+
+    def field(s, name):
+        return get(damage.read(*s.places[0], PAGE), s.kind, name)
+
+    newest = max((s for s in live if field(s, "stream") != WRITE), key=lambda s: field(s, "sequence"))
+    for d, at in newest.places:
+        block = damage.read(d, at, PAGE)
+        put(block, newest.kind, "durable_sequence", (1 << 64) - 2)
+        seal(block, newest.kind)
+        damage.write(d, at, block)
+    damage.crafted = True
+    (d, at), _ = next(s.places for s in live if field(s, "stream") == WRITE and len(s.places) == 2)
+    damage.write(d, at, bytes(PAGE))
+    run.go()
+    assert run.report["start"] == "refused" and run.kernel_log.matching("were durable")

@@ -193,8 +193,8 @@ class Damage:
         """One that a start looks at, mostly; with all copies that may be damaged, or one of them."""
         there = [s for s in self.atlas.structures if s.kind in kinds]
         if self.only is not None:
-            there = [Structure(s.kind, [x for x in s.places if x[0] == self.only], s.live) for s in there]
-            there = [s for s in there if s.places]
+            of_one = [Structure(s.kind, [x for x in s.places if x[0] == self.only], s.live) for s in there]
+            there = [s for s in of_one if s.places] or there  # it may have none, of chunks say
         live = [s for s in there if s.live]
         s = self.random.choice(live if live and self.random.random() < 0.85 else there)
         one = self.random.random() < 0.3
