@@ -259,7 +259,7 @@ static int load_chunk(struct loader *l, const struct larder_chunk *chunk)
 		if (err)
 			return err;
 	}
-	l->number++;
+	l->number += !err;
 	cond_resched();
 	return err;
 }

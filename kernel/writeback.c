@@ -842,6 +842,17 @@ bool writeback_ended(struct volume *v, int err, u64 sent)
 	return false;
 }
 
+/* What could not be written back was discarded, or written over by zeroes that were: nothing is wrong any more. */
+static void writeback_forget_error(struct volume *v)
+{
+	if (likely(!READ_ONCE(v->writeback_error)))
+		return;
+	mutex_lock(&v->writeback_lock);
+	if (!atomic64_read(&v->dirty_sectors))
+		writeback_ended(v, -EAGAIN, 0);
+	mutex_unlock(&v->writeback_lock);
+}
+
 void writeback_work(struct work_struct *work)
 {
 	struct volume *v = container_of(to_delayed_work(work), struct volume, writeback_work);
@@ -855,6 +866,7 @@ void writeback_work(struct work_struct *work)
 		return;
 	if (!atomic64_read(&v->dirty_sectors)) {
 		WRITE_ONCE(v->emptying, false);
+		writeback_forget_error(v);
 		writeback_flushed(v);
 	}
 	if (unlikely(leave_waits(v)) || !atomic64_read(&v->dirty_sectors) || writeback_waits(v))

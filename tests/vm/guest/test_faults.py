@@ -559,6 +559,19 @@ def test_backing_that_refuses_writes(stack, kernel_log, status):
     check_all(backing_alone(stack.hdd), salt=1)
 
 
+def test_trouble_goes_with_its_data(stack, kernel_log):
+    """What cannot be written back is discarded: nothing is wrong any more, though the backing would refuse it as before."""
+    stack.hdd.fail(op="write,zeroes", status="ioerr", from_=2048)
+    with Told(kernel_log, [stack.volume], "hdd0: volume .* dirty data cannot be written back"):
+        stack.volume.message("flush")
+    assert stack.volume.status()["trouble"] == "writeback"
+    stack.volume.discard(0, stack.volume.sectors)
+    wait_for(lambda: not stack.volume.dirty(), 60, "nothing to be dirty")
+    wait_for(lambda: stack.volume.status()["trouble"] == "-", 60, "the trouble to be over")
+    stack.hdd.heal()
+    stack.stop()
+
+
 def test_backing_that_refuses_flushes(stack, kernel_log):
     """Nothing counts as written back before one succeeds; until then flushes and writes fail."""
     stack.hdd.fail(op="flush", status="ioerr")
