@@ -1121,7 +1121,7 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	bool failed = unlikely(*error) && *error != BLK_STS_AGAIN, other;
 
 	/* before the pin goes, and with it perhaps the other copies */
-	other = failed && segment_try_mirror(c, io->segment - c->segments, io->device);
+	other = failed && segment_try_mirror(c, io->segment - c->segments, io->device, true);
 	if (unlikely(io->probe))
 		ssd_probe_end(c, SSD_READ);
 	if (unlikely(reads_verified(v)) && !*error) {

@@ -143,7 +143,7 @@ static void place_segment(struct cache *c, struct cache_device *d, u32 n)
 	u32 first = segment_first(c, n);
 
 	seg->stale = 0;
-	seg->prefer_mirror = false;
+	seg->prefer_mirror = PREFER_NONE;
 	if (seg->state == SEGMENT_FREE || seg->state == SEGMENT_CHECKPOINT)
 		return;
 	if (segment_further(c, n) == LARDER_NO_SEGMENT) {

@@ -152,6 +152,13 @@ enum segment_state {
 	SEGMENT_CHECKPOINT,
 };
 
+/* Is another copy read before the first? */
+enum prefer_mirror {
+	PREFER_NONE,
+	PREFER_MIRROR,			/* the first could not be read, or does not match its checksums */
+	PREFER_AND_MEND,		/* the same, found by a read, and not looked at since: scrub_mend() */
+};
+
 #define SEGMENT_COPIES	LARDER_COPIES	/* of a segment, at most */
 
 struct segment {
@@ -164,7 +171,7 @@ struct segment {
 	bool relinked:1;		/* not to be put back young: its SSD is drained; reclaim_lock */
 	bool settled:1;			/* its SSD is drained: judge_evacuate() has found it pinned; reclaim_lock */
 	bool has_summary;		/* it may have one: reading it tells */
-	bool prefer_mirror;		/* the first copy could not be read, or does not match its checksums */
+	u8 prefer_mirror;		/* enum prefer_mirror */
 	bool foreign;			/* no block of its own was found, but one of another segment: segment_holds_another() */
 	u16 stale;			/* slots of this copy, on an SSD that joins, that are not copied yet; segments_lock */
 	/* the next copy of the same segment, behind the last the first: a ring; LARDER_NO_SEGMENT: there is one; segments_lock */
@@ -379,6 +386,8 @@ enum scrub_state { SCRUB_IDLE, SCRUB_RUNNING, SCRUB_DONE, SCRUB_STOPPED, SCRUB_F
 struct scrub {
 	struct mutex lock;		/* begin and stop */
 	struct delayed_work work;	/* whose is what follows while the state is SCRUB_RUNNING; others look */
+	bool mend;			/* some segment may be PREFER_AND_MEND */
+	u64 mended;			/* slots, by scrub_mend(); the work */
 	enum scrub_state state;
 	u32 pos;			/* next segment */
 	u32 tries;			/* of that one */
@@ -1117,6 +1126,7 @@ void drain_work(struct work_struct *work);
 int scrub_begin(struct cache *c);			/* message */
 int scrub_stop(struct cache *c);
 void scrub_resume(struct cache *c);			/* goes on, if a suspend came between */
+void scrub_mend_later(struct cache *c);			/* any context: some segment is PREFER_AND_MEND */
 void scrub_work(struct work_struct *work);
 void scrub_destroy(struct cache *c);
 /* Nothing that changes the shape of the cache, or walks all of it, goes on: the resume begins it again */
@@ -1125,8 +1135,8 @@ static inline bool shape_ended(const struct cache *c)
 	return READ_ONCE(c->shape_pause) || READ_ONCE(c->state) == CACHE_FAILED;
 }
 bool scrub_ended(struct cache *c);			/* any context: stopped, or interrupted by a suspend */
-/* Whose it is: a scrub's, which ends with it, or when the cache is to stand still; doubt.c's, which goes on */
-enum scrub_reason { SCRUB_ASKED, SCRUB_DOUBT };
+/* Whose it is: a scrub's, which ends with it, or when the cache is to stand still; doubt.c's, which goes on; scrub_mend()'s */
+enum scrub_reason { SCRUB_ASKED, SCRUB_DOUBT, SCRUB_MEND };
 void scrub_counts_add(struct scrub_counts *sum, const struct scrub_counts *n);	/* any context: of sum others may read */
 /* scrub_segment.c: its buffers, or NULL */
 struct scrub_pass *scrub_pass_create(struct cache *c, enum scrub_reason reason);
@@ -1216,8 +1226,11 @@ bool segment_helps(struct cache *c, u32 segment, u32 wanted);
 void segment_become_lost(struct cache *c, u32 segment);	/* segments_lock held: nothing is mapped to it */
 /* segments_lock held: nothing is mapped to it, or what is has another copy; with a first copy its further ones go */
 void segment_free_lost(struct cache *c, u32 segment);
-/* A read of its copy on this SSD failed.  True: there is another one; if the first one failed, that is read from now on. */
-bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d);
+/*
+ * A read of its copy on this SSD failed, or is to fail.  True: there is another one; if it is the first one, that is read from now
+ * on, and (mend) the first one is mended, unless it was known already.
+ */
+bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d, bool mend);
 #define UNMIRROR_BATCH	8192u				/* segments looked at by each call */
 void segments_unmirror(struct cache *c);		/* sleeps not; second copies that nothing needs any more become free */
 /* Of dirty sectors */

@@ -12,6 +12,9 @@
  * What was dropped is durable by two checkpoints at the end: none that is named maps to that data, or needs that block for replay.
  * Then superblocks, tables and the chunks of the checkpoints themselves.
  *
+ * A read that finds the first copy of a segment damaged, and another one whole, has that segment looked at in the same way, a
+ * second later (scrub_mend()): by the same work, while no scrub runs.  What it cannot mend is left to a scrub.
+ *
  * What a power cut leaves: a slot that was being written over may be torn, in a copy that was damaged before; the copy that
  * matches is never written to.  Before the checkpoints what was dropped may be back, and as damaged as before.
  *
@@ -28,6 +31,7 @@
 
 #define BUSY_TRIES	200u	/* of a segment that reclaim has in its hands */
 #define BUSY_DELAY	(HZ / 20 ?: 1)
+#define MEND_DELAY	HZ	/* between segments that reads have found damaged */
 
 bool scrub_ended(struct cache *c)
 {
@@ -82,6 +86,13 @@ static unsigned long scrub_delay(struct cache *c, u64 slots)
 	return s->due_ns > now ? nsecs_to_jiffies(s->due_ns - now) : 0;
 }
 
+/* Of whoever ends what it does: the work is to look for what a read has found meanwhile. */
+static void scrub_mend_rest(struct cache *c)
+{
+	if (READ_ONCE(c->scrub.mend))
+		scrub_mend_later(c);
+}
+
 static void scrub_end(struct cache *c, int err)
 {
 	enum scrub_state was = SCRUB_RUNNING;
@@ -97,6 +108,7 @@ static void scrub_end(struct cache *c, int err)
 		       c->uuid, n.slots, n.errors, n.repaired, n.dropped, n.unrepairable);
 	scrub_pass_free(c->scrub.pass);
 	c->scrub.pass = NULL;
+	scrub_mend_rest(c);
 	queue_work(larder_wq, &c->event_work);
 }
 
@@ -133,6 +145,69 @@ static int scrub_step(struct cache *c, unsigned long *delay)
 	return -EAGAIN;
 }
 
+/* ------------------------------------------------------------------ what a read has found */
+
+void scrub_mend_later(struct cache *c)
+{
+	WRITE_ONCE(c->scrub.mend, true);
+	if (READ_ONCE(c->set.mend) && !READ_ONCE(c->shape_pause))
+		queue_delayed_work(c->bg_wq, &c->scrub.work, MEND_DELAY);
+}
+
+static u32 mend_next(struct cache *c)
+{
+	struct segment *seg;
+	u32 i;
+
+	for (i = 0; i < c->nr_segments; i++) {
+		seg = &c->segments[i];
+		if (unlikely(READ_ONCE(seg->prefer_mirror) == PREFER_AND_MEND) && !READ_ONCE(segment_device(c, i)->failed) &&
+		    (seg->state == SEGMENT_SEALED || seg->state == SEGMENT_ACTIVE || seg->state == SEGMENT_RECLAIMING))
+			return i;
+		if (!(i % 65536))
+			cond_resched();
+	}
+	return LARDER_NO_SEGMENT;
+}
+
+static int mend_segment(struct cache *c, u32 segment)
+{
+	struct scrub_pass *p = scrub_pass_create(c, SCRUB_MEND);
+	struct cache_device *d = segment_device(c, segment);
+	struct scrub_counts n = { };
+	int err = p ? scrub_segment(c, p, segment, &n) : -ENOMEM;
+
+	scrub_pass_free(p);
+	if (err == -EAGAIN || err == -ENOMEM || err == -ECANCELED)
+		return err;
+	WRITE_ONCE(c->scrub.mended, c->scrub.mended + n.repaired);
+	if (READ_ONCE(c->segments[segment].prefer_mirror) != PREFER_NONE)
+		DMWARN_LIMIT("%pg: segment %u was found damaged, and could not be mended as a whole (error %d): message 'scrub'",
+			     d->bdev, segment, err);
+	else if (n.repaired)
+		DMINFO("%pg: segment %u was found damaged: %llu slots were mended", d->bdev, segment, n.repaired);
+	queue_work(larder_wq, &c->event_work);
+	return scrub_forget(c);
+}
+
+/* One segment.  True: there may be more. */
+static bool scrub_mend(struct cache *c)
+{
+	struct scrub *s = &c->scrub;
+	u32 segment;
+
+	if (!READ_ONCE(s->mend) || !READ_ONCE(c->set.mend) || shape_ended(c))
+		return false;
+	if (READ_ONCE(c->nr_joining))
+		return true;
+	WRITE_ONCE(s->mend, false);	/* whoever finds something behind this sets it again */
+	segment = mend_next(c);
+	if (segment == LARDER_NO_SEGMENT)
+		return false;
+	mend_segment(c, segment);
+	return true;
+}
+
 void scrub_work(struct work_struct *work)
 {
 	struct cache *c = container_of(to_delayed_work(work), struct cache, scrub.work);
@@ -140,6 +215,12 @@ void scrub_work(struct work_struct *work)
 	unsigned long delay = 0;
 	int err = -EAGAIN;
 
+	if (READ_ONCE(c->scrub.state) != SCRUB_RUNNING) {
+		if (scrub_mend(c))
+			scrub_mend_later(c);
+		memalloc_noio_restore(noio);
+		return;
+	}
 	while (err == -EAGAIN && !delay && !scrub_ended(c))
 		err = scrub_step(c, &delay);
 	if (READ_ONCE(c->state) == CACHE_FAILED)
@@ -199,6 +280,7 @@ int scrub_stop(struct cache *c)
 		scrub_pass_free(s->pass);
 		s->pass = NULL;
 	}
+	scrub_mend_rest(c);
 	mutex_unlock(&s->lock);
 	if (!stopped) {
 		DMERR("cache %pUb: it is not being scrubbed", c->uuid);
@@ -213,6 +295,8 @@ void scrub_resume(struct cache *c)
 {
 	if (READ_ONCE(c->scrub.state) == SCRUB_RUNNING)
 		scrub_again(c, 0);
+	else
+		scrub_mend_rest(c);
 }
 
 void scrub_destroy(struct cache *c)

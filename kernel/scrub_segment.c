@@ -190,7 +190,14 @@ void give_way(struct cache *c, u64 took_ns)
 
 static bool pass_ended(const struct scrub_pass *p)
 {
-	return p->reason == SCRUB_DOUBT ? READ_ONCE(p->cache->state) == CACHE_FAILED : scrub_ended(p->cache);
+	switch (p->reason) {
+	case SCRUB_DOUBT:
+		return READ_ONCE(p->cache->state) == CACHE_FAILED;
+	case SCRUB_MEND:
+		return shape_ended(p->cache);
+	default:
+		return scrub_ended(p->cache);
+	}
 }
 
 static void *copy_slot(const struct scrub_copy *k, u32 slot)
@@ -530,7 +537,7 @@ static bool slot_rewrite(struct scrub_pass *p, struct scrub_copy *k, u32 slot, c
 
 	/* until the copy is whole again */
 	if (k->segment == p->segment)
-		segment_try_mirror(c, p->segment, d);
+		segment_try_mirror(c, p->segment, d, false);
 	if (READ_ONCE(d->failed))
 		return false;
 	if (slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot))) {
@@ -706,7 +713,7 @@ static int pass_mend(struct scrub_pass *p)
 	p->cache->scrub.forget |= p->unknown;
 	/* the first copy is whole, and need not be gone round any more */
 	if (p->copy[0].segment != LARDER_NO_SEGMENT && bitmap_empty(p->copy[0].bad, p->cache->data_slots) && !p->unknown)
-		WRITE_ONCE(seg->prefer_mirror, false);
+		WRITE_ONCE(seg->prefer_mirror, PREFER_NONE);
 	return pass_lost(p);
 }
 
@@ -725,6 +732,9 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 		pass_judge(p);
 		err = pass_mend(p);
 	}
+	/* what could not be mended is tried again by whoever asks for it */
+	if (err != -EAGAIN && err != -ECANCELED && READ_ONCE(c->segments[segment].prefer_mirror) == PREFER_AND_MEND)
+		WRITE_ONCE(c->segments[segment].prefer_mirror, PREFER_MIRROR);
 	segment_unpin(c, segment);
 	if (err == -EAGAIN)
 		return err;

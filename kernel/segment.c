@@ -195,8 +195,9 @@ u32 segment_first(const struct cache *c, u32 segment)
 }
 
 /* Several reads of the first copy may be in flight, and fail: each of them is to be read from another one. */
-bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d)
+bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d, bool mend)
 {
+	u8 *prefer = &c->segments[segment].prefer_mirror;
 	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
 	bool further = false, another = !READ_ONCE(segment_device(c, segment)->failed);
 
@@ -210,7 +211,11 @@ bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device 
 		return another;
 	if (segment_further(c, segment) == LARDER_NO_SEGMENT)
 		return false;
-	WRITE_ONCE(c->segments[segment].prefer_mirror, true);
+	if (READ_ONCE(*prefer) == PREFER_NONE) {
+		WRITE_ONCE(*prefer, mend ? PREFER_AND_MEND : PREFER_MIRROR);
+		if (mend)
+			scrub_mend_later(c);
+	}
 	return true;
 }
 
@@ -570,7 +575,8 @@ static u32 segment_take(struct cache *c, struct cache_device *d, u8 state, bool 
 	segment_move(c, seg, state);
 	seg->has_summary = false;
 	seg->relinked = seg->settled = false;
-	seg->prefer_mirror = seg->foreign = false;
+	seg->prefer_mirror = PREFER_NONE;
+	seg->foreign = false;
 	seg->sequence = 0;
 	seg->damaged = 0;
 	seg->stays = 0;

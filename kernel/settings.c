@@ -50,6 +50,7 @@ static const struct setting cache_table[] = {
 	NUMBER(cache_settings, congestion_write, 0, 60000000, " of us"),
 	NUMBER(cache_settings, scrub_rate, 0, 16777216, " of KiB/s"),
 	NUMBER(cache_settings, resync_rate, 0, 16777216, " of KiB/s"),
+	WORDS(cache_settings, mend, "mend", words_switch, "on or off"),
 };
 
 static const struct setting volume_table[] = {
@@ -94,6 +95,7 @@ void cache_settings_default(struct cache_settings *s)
 		.congestion_write = 20000,
 		.scrub_rate = 204800,
 		.resync_rate = 204800,
+		.mend = true,
 	};
 }
 

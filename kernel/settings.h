@@ -39,6 +39,7 @@ struct cache_settings {
 	u32 congestion_read, congestion_write;	/* us, 0: off */
 	u32 scrub_rate;			/* KiB/s, 0: no bound */
 	u32 resync_rate;		/* KiB/s, 0: no bound */
+	bool mend;			/* copies that a read has found damaged */
 };
 
 struct volume_settings {

@@ -60,11 +60,17 @@ static u32 cache_volumes(struct cache *c, u64 *index_bytes)
 	return n;
 }
 
+/* Until its own table says so: none other joins, leaves or is drained before. */
+static bool device_joins(const struct cache_device *d)
+{
+	return READ_ONCE(d->joining) || (READ_ONCE(d->untold) && !READ_ONCE(d->failed));
+}
+
 static const char *device_state_name(const struct cache_device *d)
 {
 	if (d->removed)
 		return "removed";
-	if (READ_ONCE(d->joining))
+	if (device_joins(d))
 		return "joining";
 	return READ_ONCE(d->failed) ? "failed" : READ_ONCE(d->draining) ? "draining" : "active";
 }
@@ -77,17 +83,13 @@ static const char *const resync_names[] = {
 };
 
 /* What is wrong now, divided by '/' */
-static unsigned int cache_info_trouble(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
+static unsigned int cache_info_trouble(struct cache *c, u64 single_sectors, char *result, unsigned int sz, unsigned int maxlen)
 {
-	bool flush = cache_in_doubt(c), single = READ_ONCE(c->resync.state) != RESYNC_IDLE;
+	bool flush = cache_in_doubt(c), single = cache_mirrored(c) && single_sectors;
 
-	/* two of three copies are no trouble */
-	if (single && cache_copies(c) > 2) {
-		struct segments_short few;
-
-		segments_below(c, &few);
-		single = few.single;
-	}
+	/* two of three copies are no trouble; two of two are none once they are durable */
+	if (cache_copies(c) <= 2)
+		single |= READ_ONCE(c->resync.state) != RESYNC_IDLE;
 
 	DMEMIT(" trouble=%s%s%s%s", flush ? "flush" : "", flush && single ? "/" : "", single ? "single" : "",
 	       flush || single ? "" : "-");
@@ -102,7 +104,7 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 
 	for (i = 0; i < c->nr_devices; i++) {
 		removed += c->dev[i].removed;
-		if (READ_ONCE(c->dev[i].joining))
+		if (device_joins(&c->dev[i]))
 			joining = i;
 	}
 	DMEMIT(" devices=%u devices_failed=%u mirrored=%u below_sectors=%llu set_generation=%u", c->nr_devices - removed,
@@ -118,7 +120,7 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 	DMEMIT(" roles_honoured=%u single_sectors=%llu resync=%s resync_sectors=%llu", segments_roles_honoured(c), few.single,
 	       resync_names[READ_ONCE(c->resync.state)], (u64)atomic64_read(&c->resync.copied));
 	DMEMIT(" lost_sectors=%llu", (u64)atomic64_read(&c->lost_sectors));
-	return cache_info_trouble(c, result, sz, maxlen);
+	return cache_info_trouble(c, few.single, result, sz, maxlen);
 }
 
 static unsigned int cache_info_scrub(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
@@ -136,6 +138,7 @@ static unsigned int cache_info_scrub(struct cache *c, char *result, unsigned int
 	       READ_ONCE(n->slots));
 	DMEMIT(" scrub_errors=%llu scrub_repaired=%llu scrub_dropped=%llu scrub_unrepairable=%llu", READ_ONCE(n->errors),
 	       READ_ONCE(n->repaired), READ_ONCE(n->dropped), READ_ONCE(n->unrepairable));
+	DMEMIT(" mended_slots=%llu", READ_ONCE(c->scrub.mended));
 	return sz;
 }
 

@@ -232,7 +232,8 @@ static void segment_read(struct cache *c, u32 segment, void *buf)
 	if (!unreadable && !segment_read_slots(c, segment, 0, c->data_slots, buf))
 		return;
 	cache_count(c, errors_read, 1);
-	if (segment_try_mirror(c, segment, segment_device(c, segment)) && !segment_read_slots(c, segment, 0, c->data_slots, buf))
+	if (segment_try_mirror(c, segment, segment_device(c, segment), true) &&
+	    !segment_read_slots(c, segment, 0, c->data_slots, buf))
 		return;
 	for (slot = 0; slot < c->data_slots; slot++) {
 		if (unreadable < UNREADABLE_SLOTS && !segment_read_slots(c, segment, slot, 1, buf))

@@ -366,7 +366,7 @@ int slot_from_copies(struct cache *c, u64 cache, u32 known, void *slot)
 		if (known && larder_crc(slot, LARDER_SLOT_SIZE) != known)
 			continue;
 		if (i)
-			segment_try_mirror(c, segment, segment_device(c, segment));
+			segment_try_mirror(c, segment, segment_device(c, segment), true);
 		return slot_judge(c, cache, known, larder_crc(slot, LARDER_SLOT_SIZE), false);
 	}
 	return err;

@@ -27,7 +27,7 @@ const struct field cache_status_fields[] = {
 	{ "resync", VALUE_TEXT, "Resync", "second copies of it are made: idle, running, waiting, failed" },
 	{ "resync_sectors", VALUE_SECTORS, "Resynced", "copied since that began" },
 	{ "lost_sectors", VALUE_SECTORS, "Lost", "acknowledged from memory, on no SSD, and the cache has failed" },
-	{ "trouble", VALUE_TEXT, "Trouble", "flush: the last flush of an SSD failed; single: resync is not idle; -: nothing" },
+	{ "trouble", VALUE_TEXT, "Trouble", "flush: the last flush of an SSD failed; single: dirty data has one copy; -: nothing" },
 	{ "scrub", VALUE_TEXT, "Scrub", "idle, running, done, stopped, failed" },
 	{ "scrub_segments", VALUE_NUMBER, "#Scrubbed", "segments that the scrub is done with" },
 	{ "scrub_slots", VALUE_NUMBER, "ScrRead", "4 KiB slots that it has read" },
@@ -35,6 +35,7 @@ const struct field cache_status_fields[] = {
 	{ "scrub_repaired", VALUE_NUMBER, "ScrRepaired", "of these, those repaired from another copy" },
 	{ "scrub_dropped", VALUE_NUMBER, "ScrDropped", "slots dropped, as their data is clean, or not needed" },
 	{ "scrub_unrepairable", VALUE_NUMBER, "ScrLost", "dirty slots of which no copy is whole, and copies that cannot be written" },
+	{ "mended_slots", VALUE_NUMBER, "Mended", "damaged slots that a read has found, overwritten with another copy" },
 	{ "segment_sectors", VALUE_SECTORS, "Segment", "size of a segment" },
 	{ "segments", VALUE_NUMBER, "#Seg", "number of segments" },
 	{ "segments_free", VALUE_NUMBER, "#Free", "segments: free" },
@@ -115,6 +116,7 @@ const struct field cache_status_fields[] = {
 	{ "congestion_write", VALUE_OPTION, "CongWr", "option: us, appends slower than this avoid the SSD; 0: off" },
 	{ "scrub_rate", VALUE_OPTION, "ScrRate", "option: KiB/s, bound of a scrub; 0: none" },
 	{ "resync_rate", VALUE_OPTION, "RsnRate", "option: KiB/s, bound of a resync; 0: none" },
+	{ "mend", VALUE_OPTION, "Mend", "option: copies that a read has found damaged are mended" },
 };
 const size_t cache_status_count = sizeof(cache_status_fields) / sizeof(cache_status_fields[0]);
 

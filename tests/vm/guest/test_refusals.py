@@ -168,6 +168,7 @@ CACHE_OPTIONS = {
     "congestion_write": (["60000001"], r"0 to 60000000"),
     "scrub_rate": (["16777217", "fast"], r"0 to 16777216"),
     "resync_rate": (["16777217", "fast"], r"0 to 16777216"),
+    "mend": (SWITCH, r"on or off"),
 }
 
 

@@ -217,6 +217,7 @@ CACHE_OPTIONS = {
     "congestion_write": 0,
     "scrub_rate": 4321,
     "resync_rate": 5432,
+    "mend": "off",
 }
 VOLUME_OPTIONS = {
     "mode": "writearound",

@@ -2,6 +2,8 @@
 """verify=reads: what an SSD returns wrong reaches nobody who reads.  The damage is done below the cache, to what it has written.
 Random work: the runs of fault_runs that decay."""
 
+import time
+
 import pytest
 from lib.decay import SLOT, Written, commit, damage_copies, flip, lose_checksums, places, settle
 from lib.larder import Stack, wait_for
@@ -123,6 +125,86 @@ def test_two_copies(make_disk, seed, ssd_block, which, state):
     assert stack.cache.status()["devices_failed"] == 0 and checks(stack)["unchecked_slots"] == 0
     clean(stack)
     assert w.not_on_backing() == set()
+    stack.stop()
+
+
+def pairs_with_a_first_copy(make_disk, seed: int) -> tuple[Stack, Written, list]:
+    """24 dirty blocks on two SSDs, in a sealed segment; the SSDs, that with the copy which is read first."""
+    stack = make_stack(make_disk, ssds=2, cache_mirror="all", cache_mend="on")
+    w = Written(stack, seed)
+    for i in range(24):
+        w.write(BASE + SLOT * i)
+    commit(stack)
+    settle(stack, w, "sealed")
+    before = [s.stats()["reads"] for s in stack.ssd]
+    assert reads(stack, w, BASE, SLOT)
+    return stack, w, sorted(stack.ssd, key=lambda s: before[stack.ssd.index(s)] - s.stats()["reads"])
+
+
+def copy_of(w: Written, ssd, block: int) -> int:
+    """Its sector there."""
+    return places(ssd, w.content[BASE + SLOT * block])[-1]
+
+
+def test_what_a_read_finds_is_mended(make_disk, kernel_log, seed):
+    """Both copies of the segment, each of which has a slot that is damaged; unasked."""
+    stack, w, ssds = pairs_with_a_first_copy(make_disk, seed)
+    at = [copy_of(w, s, 5 + i) for i, s in enumerate(ssds)]
+    whole = [s.read(a, SLOT) for s, a in zip(ssds, at, strict=True)]
+    for s, a in zip(ssds, at, strict=True):
+        flip(s, a + 3)
+    events = stack.cache.events()
+    assert reads(stack, w, BASE, 24 * SLOT) and checks(stack)["errors_checksum"]
+    wait_for(lambda: stack.cache.status()["mended_slots"] == 2, 60, "both to be mended")
+    assert [s.read(a, SLOT) for s, a in zip(ssds, at, strict=True)] == whole
+    wait_for(lambda: stack.cache.events() > events, 60, "an event")
+    assert kernel_log.matching("was found damaged: 2 slots were mended")
+    before = [s.stats()["reads"] for s in ssds]
+    assert reads(stack, w, BASE, SLOT)
+    assert [s.stats()["reads"] > b for s, b in zip(ssds, before, strict=True)] == [True, False], "the first copy is read again"
+    stack.cache.message("scrub")
+    wait_for(lambda: stack.cache.status()["scrub"] == "done", 60, "the scrub")
+    assert stack.cache.status()["scrub_errors"] == 0
+    stack.stop()
+
+
+def test_what_cannot_be_mended_is_left(make_disk, kernel_log, seed):
+    """Once: the other copy is read from then on, until a scrub finds the place well again."""
+    stack, w, (first, _) = pairs_with_a_first_copy(make_disk, seed)
+    at = copy_of(w, first, 5)
+    first.fail(op="read", from_=at, to=at + SLOT - 1, status="medium")
+    assert reads(stack, w, BASE, 24 * SLOT)
+    said = "was found damaged, and could not be mended"
+    wait_for(lambda: kernel_log.matching(said), 60, "an attempt")
+    stack.cache.message("checkpoint")
+    before = first.stats()["reads"]
+    for _ in range(5):
+        assert reads(stack, w, BASE, 24 * SLOT)
+        time.sleep(0.5)  # an attempt a second there would be
+    assert len(kernel_log.matching(said)) == 1 and first.stats()["reads"] == before
+    assert stack.cache.status()["mended_slots"] == 0 and stack.cache.status()["devices_failed"] == 0
+    first.heal()
+    stack.cache.message("scrub")
+    wait_for(lambda: stack.cache.status()["scrub"] == "done", 60, "the scrub")
+    assert stack.cache.status()["scrub_errors"] == 0
+    assert reads(stack, w, BASE, SLOT) and first.stats()["reads"] > before
+    stack.stop()
+
+
+def test_without_mend(make_disk, seed):
+    """Off: it is found, and stays."""
+    stack, w, (first, _) = pairs_with_a_first_copy(make_disk, seed)
+    stack.cache.set(mend="off")
+    at = copy_of(w, first, 5)
+    flip(first, at + 3)
+    damaged = first.read(at, SLOT)
+    assert reads(stack, w, BASE, 24 * SLOT)
+    time.sleep(3)
+    assert first.read(at, SLOT) == damaged and stack.cache.status()["mended_slots"] == 0
+    stack.cache.set(mend="on")
+    stack.cache.message("scrub")
+    wait_for(lambda: stack.cache.status()["scrub"] == "done", 60, "the scrub")
+    assert stack.cache.status()["scrub_repaired"] == 1 and first.read(at, SLOT) != damaged
     stack.stop()
 
 

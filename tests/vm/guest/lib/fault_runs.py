@@ -71,7 +71,7 @@ class Run:
         self.hdd = make_disk("hdd0", model="null", mb=32, wce=1, discard=r.choice(("none", "zero")))
         self.mode = r.choice(("writeback", "writeback", "writeback", "writethrough", "writearound"))
         options = {"mode": self.mode, "sequential_cutoff": r.choice((0, 64, 4096))}
-        options |= {"cache_commit": r.choice(("auto", "auto", "always"))}
+        options |= {"cache_commit": r.choice(("auto", "auto", "always")), "cache_mend": "on"}
         options |= {"cache_mirror": self.mirror} if ssds > 1 else {}
         options |= {"writeback": r.choice(("on", "off")), "writeback_percent": r.choice((0, 10, 100))}
         # a cache that is full of what the backing refuses is not waited for

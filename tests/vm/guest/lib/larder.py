@@ -167,8 +167,8 @@ class Stack:
         **options: object,
     ):
         """options: of the volume; those that begin with cache_ are the cache's.  On a busy host any SSD looks congested, and what
-        avoids it would show in counts: off unless asked for."""
-        options = {"cache_congestion_read": 0, "cache_congestion_write": 0} | options
+        avoids it would show in counts, as what mends damage by itself would: off unless asked for."""
+        options = {"cache_congestion_read": 0, "cache_congestion_write": 0, "cache_mend": "off"} | options
         self.ssd, self.hdd = ssd, hdd
         self.cache_options = {k.removeprefix("cache_"): v for k, v in options.items() if k.startswith("cache_")}
         self.options = {k: v for k, v in options.items() if not k.startswith("cache_")}
