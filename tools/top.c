@@ -277,21 +277,21 @@ static bool take_key(struct top *top, int key)
 	return true;
 }
 
-/* Until the next look is due.  False: it is to end, or the terminal is gone. */
+/* Until the next look is due, but once at least, however late it is.  False: it is to end, or the terminal is gone. */
 static bool take_keys(struct top *top)
 {
 	struct timespec clock;
 	int key;
 
-	for (;;) {
+	for (bool drawn = false;; drawn = true) {
 		double left;
 
 		clock_gettime(CLOCK_MONOTONIC, &clock);
 		left = top->now.at + top->interval - ((double)clock.tv_sec + (double)clock.tv_nsec / 1e9);
-		if (left <= 0)
+		if (left <= 0 && drawn)
 			return true;
 		draw(top);
-		timeout((int)(left * 1000) + 1);
+		timeout(left > 0 ? (int)(left * 1000) + 1 : 0);
 		key = getch();
 		if (key == ERR && !isatty(STDIN_FILENO))
 			return false;

@@ -37,6 +37,7 @@ from lib.stacks import (
     release,
     remove,
     rows,
+    take_out,
     words,
     write,
 )
@@ -239,7 +240,7 @@ def test_disk_that_failed_is_replaced(disks):
     assert members() == {"/dev/hdd0": "active", "/dev/hdd1": "left", "/dev/hdd2": "active"}
     load.check()
     (node,) = arrays()
-    command.run("mdadm", node, "--fail", hdd0, "--remove", hdd0)
+    take_out(node, hdd0)
     command.run("mdadm", "--zero-superblock", hdd0)
     refused(UNSAFE, ["replace", "data", "disk0", hdd1], "--wipe")
     with load:
@@ -457,7 +458,7 @@ def test_leg_that_had_left_has_another_owner(disks):
     make(disks)
     uuid = rows()["stack"]["uuid"]
     (node,) = arrays()
-    command.run("mdadm", node, "--fail", hdd1, "--remove", hdd1)
+    take_out(node, hdd1)
     command.run("sfdisk", "--quiet", "--wipe", "never", "--no-reread", hdd1, stdin="label: dos\n2048,+,83\n")
     before = hdd1.read(0, 128)
     run = larder("remove", "data", "--discard-data", uuid)

@@ -26,6 +26,7 @@ from lib.stacks import (
     refused,
     release,
     rows,
+    take_out,
     write,
 )
 
@@ -168,7 +169,7 @@ def test_leg_returns_beside_larderd(udevd, ssds, hdds):
         hdd1.plug()
         larderd.wait_said(str(hdd1), "is taken back into the array of the stack data")
         whole()
-        command.run("mdadm", arrays()[0], "--fail", hdd1, "--remove", hdd1)
+        take_out(arrays()[0], hdd1)
         larderd.wait_said(str(hdd1), "was taken out of the array of the stack data while it was here")
         assert state() == "degraded"
         hdd1.unplug()

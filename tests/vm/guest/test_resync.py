@@ -187,9 +187,10 @@ def test_rate_and_interruptions(make_disk, kernel_log):
 def fails_with_what_it_alone_has(stack: Stack, kernel_log, number: int) -> None:
     """The cache; what is dirty is read from this SSD all the same once it is well again, and is all there after a start."""
     wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
-    status = stack.cache.status()
-    assert (status["devices_failed"], status["ssds"].split("/")[number]) == (1, "active")
-    assert kernel_log.matching("an SSD failed that alone had dirty data")
+    # what follows the state: the line, and the SSD that is taken back for reads
+    wait_for(lambda: kernel_log.matching("an SSD failed that alone had dirty data"), 60, "the log to say why")
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the other one to be taken back")
+    assert stack.cache.status()["ssds"].split("/")[number] == "active"
     stack.ssd[number].heal()
     assert all_there(stack)
     stack.stop()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from . import command, dm
+from .larder import wait_for
 
 DONE, FAILED, USAGE, NOT_FOUND, BUSY, UNSAFE = range(6)
 DEGRADED, BROKEN = 10, 11
@@ -49,6 +50,13 @@ def arrays():
             if (p / "md" / "array_state").read_text().strip() != "clear":
                 found.append(f"/dev/{p.name}")
     return found
+
+
+def take_out(array, disk):
+    """As an administrator does it by mdadm.  md keeps it (EBUSY) while something is in flight there, or a resync has not ended, and
+    mdadm tries for 50 ms."""
+    command.run("mdadm", array, "--fail", disk)
+    wait_for(lambda: not command.run("mdadm", array, "--remove", disk, check=False).returncode, 60, "md to let the disk go")
 
 
 def release():
