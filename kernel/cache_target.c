@@ -853,6 +853,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_delayed_work_sync(&c->tick);
 	cancel_work_sync(&c->reclaim_work);
 	cancel_work_sync(&c->checkpoint_work);
+	cancel_delayed_work_sync(&c->scrub.work);	/* who reads for reclaim may have asked for it */
 	cancel_work_sync(&c->open_work);
 	flush_work(&c->set_work);
 	cancel_delayed_work_sync(&c->copy_timer);
@@ -935,6 +936,8 @@ static int message_set(struct cache_target *ct, const char *key, const char *val
 			err = cache_roles(ct);
 		if (!strcmp(key, "commit") || !strcmp(key, "commit_interval"))
 			log_interval_changed(c);
+		if (!strcmp(key, "mend") && c->started && READ_ONCE(c->ti) == ct->ti)
+			scrub_resume(c);
 	}
 	if (n < 0)
 		DMERR("cache %pUb: %s: '%s' %s", c->uuid, key, value, why);

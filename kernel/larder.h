@@ -387,7 +387,9 @@ struct scrub {
 	struct mutex lock;		/* begin and stop */
 	struct delayed_work work;	/* whose is what follows while the state is SCRUB_RUNNING; others look */
 	bool mend;			/* some segment may be PREFER_AND_MEND */
-	u64 mended;			/* slots, by scrub_mend(); the work */
+	bool begins;			/* a scrub waits for the work to end what it mends */
+	u32 mended_last;		/* the segment that was looked at last for that; the work */
+	u64 mended;			/* slots; the work */
 	enum scrub_state state;
 	u32 pos;			/* next segment */
 	u32 tries;			/* of that one */

@@ -824,6 +824,8 @@ static void tick_volume(struct volume *v)
 	} else if (!v->clean_since) {
 		WRITE_ONCE(v->clean_since, jiffies ?: 1);
 	}
+	if (unlikely(READ_ONCE(v->writeback_error)))
+		writeback_kick(v);	/* perhaps of what is gone: writeback_forget_error() */
 	if (unlikely(READ_ONCE(v->behind)) || clean_due(v))
 		queue_work(c->meta_wq, &v->tick_work);
 }
@@ -882,6 +884,8 @@ static bool volume_rests(const struct volume *v)
 		return false;
 	if (atomic64_read(&v->dirty_sectors))
 		return writeback_waits(v);
+	if (READ_ONCE(v->writeback_error))
+		return false;
 	return !READ_ONCE(v->may_be_dirty) || READ_ONCE(v->set.quiet);
 }
 

@@ -5,7 +5,9 @@
  * Steps, and what a power cut finds:
  *  1. Superblocks, table, checkpoint and log are only read; indexes and marks are built in memory.
  *  2. CLEAN extents in marked regions are dropped, in memory (rule 10).  The marks stay, in memory and in the new checkpoint.
- *  3. The SSDs are flushed: what was read and not durable yet becomes so before anybody sees it (rule 10; the backings: when their
+ *  3. What one SSD lacks of a record, and another one has, is written to it (replay_repair()): the first write of a start.  A power
+ *     cut in it leaves what the next start reads in the same way.
+ *     The SSDs are flushed: what was read and not durable yet becomes so before anybody sees it (rule 10; the backings: when their
  *     volumes are bound).
  *     Then every member's table becomes the newest one, where a change of it was cut off (cache_table_settle()): before step 5,
  *     whose superblock bars older ones.
@@ -284,6 +286,8 @@ static void replay_destroy(struct replay *r)
 {
 	replay_reset(r);
 	kvfree(r->doubts);
+	kvfree(r->applied_mirror_of);
+	kvfree(r->applied_mirror);
 	kvfree(r->mirror_of);
 	kvfree(r->mirror);
 	vfree(r->reopened);

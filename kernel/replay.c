@@ -280,45 +280,37 @@ static u32 slot_others(const struct cursor *cur, u32 slot)
 	return cur->nr_copies && test_bit(slot, cur->differ) ? cur->nr_copies : 0;
 }
 
-/* None of the copies can be read as a whole: what of them can be is merged.  How many can be, in part. */
-static u32 cursor_load_slots(struct replay *r, struct cursor *cur, const u32 *copy, u32 n)
-{
-	unsigned long *lacks = cur->taken;	/* not in use yet */
-	u32 got = 0, i;
-
-	bitmap_fill(cur->unread, r->c->data_slots);
-	for (i = 0; i < n; i++) {
-		if (cursor_read_slots(r, copy[i], got ? cur->copy[got - 1] : cur->buf, lacks))
-			continue;
-		bitmap_and(cur->unread, cur->unread, lacks, r->c->data_slots);
-		cur->from[got++] = copy[i];
-	}
-	bitmap_zero(lacks, r->c->data_slots);
-	return got;
-}
-
-/* The copies of a segment that can be read.  -ENODEV: the SSD of the first one is not in the set, and none can be. */
+/*
+ * The copies of a segment, as far as they can be read: what of one cannot be is as good as damaged there, and is written to it with
+ * what it lacks.  -ENODEV: the SSD of the first one is not in the set, and none can be.
+ */
 static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
 {
 	u32 all[SEGMENT_COPIES], n = replay_copies(r, segment, all), got = 0, i, slot;
+	unsigned long *lacks = cur->taken;	/* not in use yet */
 	int err = 0, failed;
+	void *buf;
 
 	if (cur->loaded == segment)
 		return 0;
 	cur->loaded = LARDER_NO_SEGMENT;
 	cur->nr_copies = 0;
 	bitmap_zero(cur->differ, r->c->data_slots);
-	bitmap_zero(cur->taken, r->c->data_slots);
-	bitmap_zero(cur->unread, r->c->data_slots);
+	bitmap_fill(cur->unread, r->c->data_slots);	/* by none of them */
 	for (i = 0; i < n; i++) {
-		failed = cursor_read(r, all[i], got ? cur->copy[got - 1] : cur->buf);
-		if (!failed)
+		buf = got ? cur->copy[got - 1] : cur->buf;
+		bitmap_zero(lacks, r->c->data_slots);
+		failed = cursor_read(r, all[i], buf);
+		if (failed && failed != -ENODEV && !cursor_read_slots(r, all[i], buf, lacks))
+			failed = 0;
+		if (!failed) {
+			bitmap_and(cur->unread, cur->unread, lacks, r->c->data_slots);
 			cur->from[got++] = all[i];
-		else if (!i)
+		} else if (!i) {
 			err = failed;
+		}
 	}
-	if (!got)
-		got = cursor_load_slots(r, cur, all, n);
+	bitmap_zero(lacks, r->c->data_slots);
 	if (!got)
 		return err;
 	cur->loaded = segment;
@@ -976,6 +968,18 @@ static int pick(struct replay *r, struct cursor **best)
 	return *best ? 1 : 0;
 }
 
+/* The walk of the write stream ended where the scan did: nothing is left out for a read that failed meanwhile. */
+static int check_walked(const struct replay *r)
+{
+	u64 last = r->cursor[LARDER_STREAM_WRITE].prev_sequence;
+
+	if (!r->scanned || last == r->last_write)
+		return 0;
+	DMERR("%pg: the log ended at record %llu when it was read before, and at %llu now: check the device", cache_bdev(r->c),
+	      r->last_write, last);
+	return -EIO;
+}
+
 static int apply_all(struct replay *r)
 {
 	struct cursor *cur;
@@ -989,16 +993,45 @@ static int apply_all(struct replay *r)
 		cursor_take(cur);
 		cond_resched();
 	}
-	return err;
+	return err ?: check_walked(r);
+}
+
+/* The pairs that replay_apply() has seen: others may be told of checkpoints that are not loaded. */
+static int pairs_keep(struct replay *r)
+{
+	size_t bytes = (size_t)r->c->nr_segments * sizeof(*r->mirror);
+
+	r->applied_mirror = kvmalloc(bytes, GFP_KERNEL);
+	r->applied_mirror_of = kvmalloc(bytes, GFP_KERNEL);
+	if (!r->applied_mirror || !r->applied_mirror_of)
+		return -ENOMEM;
+	memcpy(r->applied_mirror, r->mirror, bytes);
+	memcpy(r->applied_mirror_of, r->mirror_of, bytes);
+	return 0;
+}
+
+static void pairs_swap(struct replay *r)
+{
+	swap(r->applied_mirror, r->mirror);
+	swap(r->applied_mirror_of, r->mirror_of);
 }
 
 int replay_repair(struct replay *r)
 {
-	int err = 0;
+	int err;
 
+	if (!r->lacking)
+		return 0;
+	pairs_swap(r);
 	r->repairs = true;
-	if (r->lacking)
-		err = apply_all(r);
+	err = apply_all(r);
+	if (!err && r->repaired < r->lacking) {
+		DMERR("%pg: of %llu records that not every SSD has only %llu could be read again: check the device and try again",
+		      cache_bdev(r->c), r->lacking, r->repaired);
+		err = -EIO;
+	}
+	r->repairs = false;
+	pairs_swap(r);
 	replay_cursors_free(r);
 	return err;
 }
@@ -1007,6 +1040,8 @@ int replay_apply(struct replay *r)
 {
 	int err = apply_all(r);
 
+	if (!err && r->lacking)
+		err = pairs_keep(r);
 	if (r->skipped)
 		DMWARN("%pg: %llu entries of the log were skipped: their volume is not in the table, or smaller",
 		       cache_bdev(r->c), r->skipped);

@@ -56,6 +56,7 @@ struct replay {
 	bool scanned;
 	u64 *reopened;			/* by segment: sequence of the record that opens it again, 0: none */
 	u32 *mirror, *mirror_of;	/* by segment: its next copy, and whose that is: a chain from the first; + 1, 0: none */
+	u32 *applied_mirror, *applied_mirror_of;	/* the same as replay_apply() has seen it, for replay_repair(); or NULL */
 	u64 end;			/* records of the write stream with this sequence number and later are not valid */
 	u64 last_write;			/* the last valid one */
 	u64 durable;			/* newest durable_sequence found, wherever it stands */

@@ -112,10 +112,11 @@ static void scrub_end(struct cache *c, int err)
 	queue_work(larder_wq, &c->event_work);
 }
 
+/* Also where the work is to look for what a read has found, a little later. */
 static void scrub_again(struct cache *c, unsigned long delay)
 {
 	if (!scrub_ended(c))
-		queue_delayed_work(c->bg_wq, &c->scrub.work, delay);
+		mod_delayed_work(c->bg_wq, &c->scrub.work, delay);
 }
 
 /* One segment; or, behind the last one, the rest. */
@@ -149,45 +150,55 @@ static int scrub_step(struct cache *c, unsigned long *delay)
 
 void scrub_mend_later(struct cache *c)
 {
-	WRITE_ONCE(c->scrub.mend, true);
+	smp_store_release(&c->scrub.mend, true);	/* behind the segment's state: mend_next() sees that */
 	if (READ_ONCE(c->set.mend) && !READ_ONCE(c->shape_pause))
 		queue_delayed_work(c->bg_wq, &c->scrub.work, MEND_DELAY);
 }
 
+static bool may_be_mended(u8 state)
+{
+	return state == SEGMENT_SEALED || state == SEGMENT_ACTIVE || state == SEGMENT_RECLAIMING;
+}
+
+/* Behind the one that it gave last. */
 static u32 mend_next(struct cache *c)
 {
 	struct segment *seg;
-	u32 i;
+	u32 n, i;
 
-	for (i = 0; i < c->nr_segments; i++) {
+	for (n = 0; n < c->nr_segments; n++) {
+		i = (c->scrub.mended_last + 1 + n) % c->nr_segments;
 		seg = &c->segments[i];
 		if (unlikely(READ_ONCE(seg->prefer_mirror) == PREFER_AND_MEND) && !READ_ONCE(segment_device(c, i)->failed) &&
-		    (seg->state == SEGMENT_SEALED || seg->state == SEGMENT_ACTIVE || seg->state == SEGMENT_RECLAIMING))
+		    may_be_mended(READ_ONCE(seg->state)))
 			return i;
-		if (!(i % 65536))
+		if (!(n % 65536))
 			cond_resched();
 	}
 	return LARDER_NO_SEGMENT;
 }
 
-static int mend_segment(struct cache *c, u32 segment)
+static void mend_segment(struct cache *c, u32 segment)
 {
 	struct scrub_pass *p = scrub_pass_create(c, SCRUB_MEND);
 	struct cache_device *d = segment_device(c, segment);
 	struct scrub_counts n = { };
-	int err = p ? scrub_segment(c, p, segment, &n) : -ENOMEM;
+	int err;
 
+	if (!p)
+		return;
+	err = scrub_segment(c, p, segment, &n);
 	scrub_pass_free(p);
-	if (err == -EAGAIN || err == -ENOMEM || err == -ECANCELED)
-		return err;
 	WRITE_ONCE(c->scrub.mended, c->scrub.mended + n.repaired);
-	if (READ_ONCE(c->segments[segment].prefer_mirror) != PREFER_NONE)
+	if (err == -EAGAIN || err == -ECANCELED || !n.slots)
+		return;
+	if (READ_ONCE(c->segments[segment].prefer_mirror) == PREFER_MIRROR)
 		DMWARN_LIMIT("%pg: segment %u was found damaged, and could not be mended as a whole (error %d): message 'scrub'",
 			     d->bdev, segment, err);
 	else if (n.repaired)
 		DMINFO("%pg: segment %u was found damaged: %llu slots were mended", d->bdev, segment, n.repaired);
 	queue_work(larder_wq, &c->event_work);
-	return scrub_forget(c);
+	scrub_forget(c);
 }
 
 /* One segment.  True: there may be more. */
@@ -196,14 +207,15 @@ static bool scrub_mend(struct cache *c)
 	struct scrub *s = &c->scrub;
 	u32 segment;
 
-	if (!READ_ONCE(s->mend) || !READ_ONCE(c->set.mend) || shape_ended(c))
+	if (!READ_ONCE(s->mend) || !READ_ONCE(c->set.mend) || shape_ended(c) || READ_ONCE(c->state) != CACHE_RUNNING)
 		return false;
 	if (READ_ONCE(c->nr_joining))
 		return true;
-	WRITE_ONCE(s->mend, false);	/* whoever finds something behind this sets it again */
+	smp_store_mb(s->mend, false);	/* whoever finds something behind this sets it again */
 	segment = mend_next(c);
 	if (segment == LARDER_NO_SEGMENT)
 		return false;
+	s->mended_last = segment;
 	mend_segment(c, segment);
 	return true;
 }
@@ -252,9 +264,11 @@ int scrub_begin(struct cache *c)
 	int err;
 
 	mutex_lock(&s->lock);
-	/* the work that ended the one before may still be at it */
+	/* the work that ended the one before may still be at it, or mend something, which can wait */
+	WRITE_ONCE(s->begins, true);
 	if (s->state != SCRUB_RUNNING)
 		flush_delayed_work(&s->work);
+	WRITE_ONCE(s->begins, false);
 	err = scrub_prepare(c);
 	if (!err) {
 		memset(&s->n, 0, sizeof(s->n));

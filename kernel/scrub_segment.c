@@ -194,7 +194,7 @@ static bool pass_ended(const struct scrub_pass *p)
 	case SCRUB_DOUBT:
 		return READ_ONCE(p->cache->state) == CACHE_FAILED;
 	case SCRUB_MEND:
-		return shape_ended(p->cache);
+		return shape_ended(p->cache) || READ_ONCE(p->cache->scrub.begins);
 	default:
 		return scrub_ended(p->cache);
 	}
@@ -712,7 +712,7 @@ static int pass_mend(struct scrub_pass *p)
 		block_lost(p, unknown_from, p->end);
 	p->cache->scrub.forget |= p->unknown;
 	/* the first copy is whole, and need not be gone round any more */
-	if (p->copy[0].segment != LARDER_NO_SEGMENT && bitmap_empty(p->copy[0].bad, p->cache->data_slots) && !p->unknown)
+	if (p->copy[0].segment != LARDER_NO_SEGMENT && find_first_bit(p->copy[0].bad, p->end) >= p->end && !p->unknown)
 		WRITE_ONCE(seg->prefer_mirror, PREFER_NONE);
 	return pass_lost(p);
 }
@@ -722,19 +722,27 @@ static int pass_mend(struct scrub_pass *p)
 int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scrub_counts *n)
 {
 	enum scrub_take take = pass_take(p, segment);
+	struct segment *seg = &c->segments[segment];
+	bool asked;
 	int err;
 
 	*n = (struct scrub_counts){ };
 	if (take != TAKE_IT)
 		return take == TAKE_LATER ? -EAGAIN : 0;
+	/* who finds something from here on does not ask for it again, until it is whole */
+	asked = READ_ONCE(seg->prefer_mirror) == PREFER_AND_MEND;
+	if (asked)
+		WRITE_ONCE(seg->prefer_mirror, PREFER_MIRROR);
 	err = p->end ? pass_read(p) ?: pass_sums(p) : 0;
+	if (!p->end && p->reason == SCRUB_MEND)
+		err = -EAGAIN;	/* nothing of it is complete */
 	if (!err && p->end) {
 		pass_judge(p);
 		err = pass_mend(p);
 	}
-	/* what could not be mended is tried again by whoever asks for it */
-	if (err != -EAGAIN && err != -ECANCELED && READ_ONCE(c->segments[segment].prefer_mirror) == PREFER_AND_MEND)
-		WRITE_ONCE(c->segments[segment].prefer_mirror, PREFER_MIRROR);
+	/* what was looked at, and is not whole, is avoided until a scrub; else it is looked at again */
+	if (asked && (err == -EAGAIN || err == -ECANCELED || err == -ENOMEM))
+		WRITE_ONCE(seg->prefer_mirror, PREFER_AND_MEND);
 	segment_unpin(c, segment);
 	if (err == -EAGAIN)
 		return err;

@@ -259,7 +259,8 @@ static void set_take_back(struct cache *c, u32 mask)
 	u32 i;
 
 	for (i = 0; i < c->nr_segments && mask; i++) {
-		if (segment_device(c, i)->doubtful && segment_further(c, i) != LARDER_NO_SEGMENT)
+		if (segment_device(c, i)->doubtful && segment_further(c, i) != LARDER_NO_SEGMENT &&
+		    READ_ONCE(c->segments[i].prefer_mirror) == PREFER_NONE)
 			WRITE_ONCE(c->segments[i].prefer_mirror, PREFER_MIRROR);
 		cond_resched();
 	}
@@ -365,8 +366,8 @@ static bool set_count(struct cache *c, struct cache_device *d)
 	joined = d->joining;
 	if (joined) {
 		WRITE_ONCE(d->untold, true);
-		WRITE_ONCE(d->joining, false);
 		WRITE_ONCE(d->failed, false);
+		WRITE_ONCE(d->joining, false);
 		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);
 		WRITE_ONCE(c->failures, c->failures + 1);

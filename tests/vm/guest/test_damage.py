@@ -106,7 +106,8 @@ def test_refused_start_mends_nothing(run_of):
         seal(block, newest.kind)
         damage.write(d, at, block)
     damage.crafted = True
-    (d, at), _ = next(s.places for s in live if field(s, "stream") == WRITE and len(s.places) == 2)
+    pairs = [s for s in live if field(s, "stream") == WRITE and len(s.places) == 2]
+    (d, at), _ = max(pairs, key=lambda s: field(s, "sequence")).places
     damage.write(d, at, bytes(PAGE))
     run.go()
     assert run.report["start"] == "refused" and run.kernel_log.matching("were durable")

@@ -192,6 +192,26 @@ def test_second_copy_is_used(make_disk, kernel_log, seed):
     stack.stop()
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_copy_with_a_bad_slot_gets_what_it_lacks(make_disk, kernel_log, seed, which):
+    """One SSD has something else for the data of the last record, and cannot read a slot of that segment in which nothing is."""
+    kernel_log.expect("cannot read the log|cannot be read|medium error")
+    stack = small_stack(make_disk, ssds=2, segment="512k")
+    content, ssd = {}, stack.ssd[which]
+    while not content or commit_blocks(ssd)[-1].slot > 100:  # of some 127
+        content |= write_rounds(stack, seed + len(content), 40)
+    crash(stack)
+    last = commit_blocks(ssd)[-1]
+    ssd.corrupt(last.sector - BLOCK, BLOCK)
+    ssd.flush()
+    bad = last.sector + 4 * BLOCK
+    ssd.fail(op="read", from_=bad, to=bad + BLOCK - 1, status="medium")
+    stack.start()
+    assert kernel_log.matching(r"1 slots of segment \d+ cannot be read") and kernel_log.matching("are on both now")
+    assert not wrong(stack, content)
+    stack.stop()
+
+
 @pytest.mark.limit(1800)
 def test_soon_after_a_start(make_disk, seed):
     """Power cuts while the first records of an epoch are written: none of them is taken for damage, by kernel or by rescue."""
