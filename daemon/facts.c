@@ -192,6 +192,8 @@ static void take_volume(struct fact_member *fact, const struct members *members,
 	fact->lacks = number && *fact->stack ? md_lacks(number) : 0;
 	fact->noted = lacks_noted(fact->uuid);
 	fact->few_errors = number && fact->integrity && md_read_errors(number) < MD_READ_ERRORS;
+	if (number && fact->read_only && !fact->held)
+		fact->held = md_why_read_only(number, fact->path, *fact->stack ? fact->stack : "STACK");
 	fact->may_be_dirty = le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
 	fact->left_cache = le32toh(sb->head.flags) & LARDER_VOLUME_LEFT;
 	fact->sectors = le64toh(sb->sectors);
@@ -275,6 +277,7 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 		label_text(member->sb.cache.label, fact->label);
 	}
 	fact->copy_only = member->copy_only;
+	fact->read_only = device.read_only;
 	if (signature_of_others(&device, foreign, sizeof(foreign)))
 		fact->foreign = must_allocate(strdup(foreign));
 	if (member->block && device_usage(member->number, usage, sizeof(usage)))

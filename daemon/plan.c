@@ -300,6 +300,14 @@ static bool fill_places(const struct facts *facts, struct plan *plan, struct set
 			fit = false;
 			continue;
 		}
+		/* as some do at the end of their life; the kernel would refuse the whole set for it */
+		if (m->read_only) {
+			refuse(plan, m->uuid, false,
+			       "%s: SSD %u of the cache %s is read-only: it counts as missing; if that can be mended: blockdev --setrw %s, and larder cache add %s %s; "
+			       "else see larder-cache(8), replace",
+			       m->path, m->place, m->label, m->path, m->label, m->path);
+			continue;
+		}
 		if (set->member[m->place] >= 0) /* two that join in one place: by UUID, so that order does not matter */
 			if (memcmp(facts->member[set->member[m->place]].uuid, m->uuid, 16) < 0)
 				continue;
@@ -589,7 +597,7 @@ static bool is_half_joined(const struct fact_member *m, const uint8_t cache[16],
 static bool usable(const struct facts *facts, const struct fact_member *m)
 {
 	struct plan nobody = { 0 };
-	bool bad = unfit(facts, &nobody, m, m->uuid);
+	bool bad = unfit(facts, &nobody, m, m->uuid) || m->read_only;
 
 	plan_free(&nobody);
 	return !bad;

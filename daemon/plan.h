@@ -53,6 +53,7 @@ struct fact_member {
 	char label[LARDER_LABEL_SIZE + 1];
 	const char *foreign; /* another owner's signature: "linux_raid_member", "swap", "dos"; or NULL */
 	bool copy_only; /* where its superblock was there is something else: found by the copy alone */
+	bool read_only; /* of an SSD: it counts as missing; who has a volume on such a device is held */
 	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
 	const char *held; /* why its stack, or its cache, does not start by itself: "the stack x is half made; ..."; or NULL */
 	char stack[LARDER_LABEL_SIZE + 1]; /* of a volume; "": none */

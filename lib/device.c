@@ -35,6 +35,13 @@ static void sysfs_path(dev_t number, const char *name, char *path, size_t size)
 	snprintf(path, size, "/sys/dev/block/%u:%u/%s", major(number), minor(number), name);
 }
 
+bool device_is_read_only(dev_t number)
+{
+	char text[4];
+
+	return device_attribute(number, "ro", text, sizeof(text)) && text[0] == '1';
+}
+
 bool device_attribute(dev_t number, const char *name, char *text, size_t size)
 {
 	char path[PATH_MAX];

@@ -559,6 +559,41 @@ static int release_legs(const struct md_array *array, bool degraded)
 	return md_stop(array->inactive);
 }
 
+int md_leave_out_read_only(struct md_array *array, bool degraded)
+{
+	size_t kept = 0;
+	int result = LARDER_DONE;
+
+	for (size_t i = 0; i < array->number; i++) {
+		const char *leg = array->leg[i];
+
+		if (!device_is_read_only(array->leg_number[i])) {
+			array->leg[kept] = array->leg[i];
+			array->leg_number[kept] = array->leg_number[i];
+			array->super[kept++] = array->super[i];
+			continue;
+		}
+		if (degraded)
+			remark("%s: is read-only: its array starts WITHOUT it", leg);
+		else
+			result = complain(LARDER_UNSAFE, "%s: is read-only, and so would its array be: blockdev --setrw %s, or start with --degraded, without it", leg, leg);
+		free(array->leg[i]);
+	}
+	array->number = kept;
+	return result;
+}
+
+char *md_why_read_only(dev_t device, const char *path, const char *stack)
+{
+	struct md_disks disks;
+
+	for (size_t i = 0; md_disks(device, &disks) && i < disks.number; i++)
+		if (*disks.disk[i].node && device_is_read_only(disks.disk[i].number))
+			return must_print("is read-only, as its disk %s is; if that can be mended: blockdev --setrw %s, and mdadm --readwrite %s; if not: "
+					  "larder start %s --degraded, without it", disks.disk[i].node, disks.disk[i].node, path, stack);
+	return must_print("is read-only; if it need not be: blockdev --setrw %s", path);
+}
+
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole)
 {
 	const char *words[MD_LEGS_MAX + 9];

@@ -65,6 +65,8 @@ bool md_leg_settled(const char *path, const uint8_t uuid[16]);
 
 /* A device whose disk is gone leaves the array that has it, if that can do without; md may not have noticed.  Says nothing. */
 void md_give_up(dev_t leg);
+/* Of a device that is read-only, an array or not: which of its disks is, if so, and what to do for the stack; to be freed. */
+char *md_why_read_only(dev_t device, const char *path, const char *stack);
 /* The array takes so many read errors of a disk in an hour, each of which it repairs, before the disk fails.  Says nothing. */
 void md_take_read_errors(dev_t device, unsigned number);
 unsigned md_read_errors(dev_t device); /* so many */
@@ -89,6 +91,8 @@ uint64_t md_capacity(const char *level, const uint64_t *bytes, unsigned number, 
 
 /* These run mdadm, and complain. */
 int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number, unsigned spares); /* these: the last of number */
+/* Of one that does not run: disks that are read-only, as the array would be with them, leave the list (degraded), or are complained of. */
+int md_leave_out_read_only(struct md_array *array, bool degraded);
 /* write_hole: with parity that may be wrong, of those disks alone that are as new as the newest. */
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole);
 int md_stop(const char *node);

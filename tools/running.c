@@ -190,11 +190,15 @@ struct set_words {
 	bool missing; /* without counting places that are empty */
 };
 
-/* May it be in a table: not where somebody else has it by now, unless it was named by its path. */
-static bool is_taken(const struct member *m, const struct member *named, unsigned flags)
+/* It cannot be in a table: where somebody else has it by now, unless it was named by its path; nor if nobody can write to it. */
+static bool is_unusable(const struct member *m, const struct member *named, unsigned flags)
 {
 	bool by_path = flags & BRING_UP_BY_PATH && !memcmp(m->sb.head.uuid, named->sb.head.uuid, 16);
 
+	if (m->block && device_is_read_only(m->number)) {
+		remark("%s: is read-only: it counts as missing; if it need not be: blockdev --setrw %s", m->path, m->path);
+		return true;
+	}
 	return !by_path && !claim_may_start(m->path, "cache start");
 }
 
@@ -216,7 +220,7 @@ static int find_set(const struct members *members, const struct member *member, 
 						 member :
 						 member_of_set(members, member->sb.cache.cache_uuid, i);
 
-		if (m && is_taken(m, member, flags))
+		if (m && is_unusable(m, member, flags))
 			m = NULL;
 		set->here += m ? 1 : 0;
 		if (m)

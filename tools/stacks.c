@@ -778,14 +778,28 @@ static int check_write_hole(const struct stack *stack, const struct md_array *ar
 	return LARDER_DONE;
 }
 
-int assemble_array(const struct stack *stack, const struct md_array *array, unsigned flags)
+int assemble_array(const struct stack *stack, struct md_array *array, unsigned flags)
 {
 	uint8_t part[16];
 	bool hole;
-	int result = check_write_hole(stack, array, flags, &hole);
+	int result = md_leave_out_read_only(array, flags & START_DEGRADED);
 
+	result = result ? result : check_write_hole(stack, array, flags, &hole);
 	stack_part(stack, "md", part);
 	return result ? result : md_assemble(part, array, flags & START_DEGRADED, hole);
+}
+
+/* As udev has put it together, of a disk that is read-only as well: without that one, if it is to start degraded. */
+static int start_read_only(const struct stack *stack, struct md_array *array, unsigned flags)
+{
+	char *why = md_why_read_only(array->device, array->node, stack->name);
+	int result = LARDER_DONE;
+
+	if (!(flags & START_DEGRADED))
+		result = complain(LARDER_UNSAFE, "%s: %s: %s", stack->name, array->node, why);
+	free(why);
+	result = result ? result : md_stop(array->node);
+	return result ? result : assemble_array(stack, array, flags);
 }
 
 int start_array(const struct stack *stack, unsigned flags)
@@ -800,7 +814,8 @@ int start_array(const struct stack *stack, unsigned flags)
 		return result;
 	number = sight.layers.array.number;
 	if (*sight.layers.array.node)
-		result = LARDER_DONE;
+		result = !*sight.layers.node && device_is_read_only(sight.layers.array.device) ? start_read_only(stack, &sight.layers.array, flags) :
+												     LARDER_DONE;
 	else if (!number)
 		result = complain(LARDER_NOT_FOUND, "%s: no disk of its array is here", stack->name);
 	else if (number < stack->legs && !(flags & START_DEGRADED))

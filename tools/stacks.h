@@ -135,7 +135,7 @@ int legs_take_back(const struct stack *stack, const char *disk);
 void legs_expect_errors(const struct stack *stack);
 int start_array(const struct stack *stack, unsigned flags);
 /* What is found of its array is put together and started: its brief description is enough.  Complains. */
-int assemble_array(const struct stack *stack, const struct md_array *array, unsigned flags);
+int assemble_array(const struct stack *stack, struct md_array *array, unsigned flags);
 int start_volume(const struct stack *stack, unsigned flags);
 int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong); /* wrong: as in luks_unlock() */
 int start_crypt_by_token(const struct stack *stack, bool again, enum luks_by_token *outcome); /* as luks_unlock_by_token() */

@@ -1148,6 +1148,41 @@ static void the_wait(void)
 	plan_free(&plan);
 }
 
+/* As the_wait() leaves it, and the other SSD is here, and takes no writes: as if it were away. */
+static void read_only_ssd(void)
+{
+	struct cache_truth *c = &cache[0];
+	struct plan plan;
+
+	the_wait();
+	member[1].set_generation = 5ull << 32;
+	add_member(LARDER_KIND_CACHE, "c");
+	member[2].foreign = member[2].used = member[2].held = NULL;
+	member[2].copy_only = member[2].left = member[2].whole = false;
+	memcpy(member[2].cache_uuid, c->uuid, 16);
+	memcpy(member[2].uuid, table[0]->devices[1].uuid, 16);
+	member[2].table = member[0].table;
+	member[2].nr_segments = 10;
+	member[2].segment_size = 2 << 20;
+	member[2].place = 1;
+	member[2].appeared = 9000000;
+	truth[2] = (struct ssd_truth){ CURRENT, 0 };
+	facts.nr_members = 3;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && !plan.step[0].degraded && plan.step[0].member[1] == 2, "both are here, and not used");
+	plan_free(&plan);
+	member[2].read_only = true;
+	facts.now = 38999999;
+	plan_make(&facts, &plan);
+	CHECK(!plan.nr_steps && plan.again == 39000000, "does not wait for what may be made writable");
+	plan_free(&plan);
+	facts.now = 39000000;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].degraded && plan.step[0].member[0] == 0 && plan.step[0].member[1] == -1, "keeps the others from it");
+	CHECK(plan.nr_refusals == 1 && strstr(plan.refusal[0].text, "read-only"), "does not say why");
+	plan_free(&plan);
+}
+
 /* Two SSDs of a running cache have failed, one after the other: each is waited for by itself, and the one that is here again by no spare replaced. */
 static void two_failures(void)
 {
@@ -1289,6 +1324,7 @@ int main(int argc, char **argv)
 	run_test("what_is_whole_starts", what_is_whole_starts);
 	run_test("what_is_unfinished_comes_first", what_is_unfinished_comes_first);
 	run_test("the_wait", the_wait);
+	run_test("read_only_ssd", read_only_ssd);
 	run_test("two_failures", two_failures);
 	run_test("a_spare_that_could_not_join", a_spare_that_could_not_join);
 	run_test("who_failed_is_here_again", who_failed_is_here_again);

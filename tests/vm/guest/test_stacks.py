@@ -369,7 +369,36 @@ def test_wrong_devices(disks, make_disk, key, tmp_path):
     taken = dm.DmDevice.create("data-crypt", f"0 8 linear {small} 0")
     refused(BUSY, ok, "data-crypt")
     taken.remove()
+    for disk in (hdd1, ssd0):
+        command.run("blockdev", "--setro", disk)
+        refused(FAILED, ok, disk, "read-only", "blockdev --setrw")
+        command.run("blockdev", "--setrw", disk)
     assert [d.read(0, 8192) for d in disks] == before and FSTAB.read_text() == HAND_MADE and not arrays()
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["apart", "by udev"])
+@pytest.mark.parametrize("which", [1, 3], ids=["ssd", "leg"])
+def test_one_takes_no_writes(disks, which, together):
+    """As an SSD at its end: it is named, and with --degraded all starts without it; nothing was lost."""
+    larder(*words(disks))
+    write(0)
+    larder("stop", "data")
+    bad = disks[which]
+    command.run("blockdev", "--setro", bad)
+    if together:
+        for leg in disks[2:]:
+            command.run("mdadm", "--incremental", leg)
+    refused(UNSAFE, ["start", "data"], bad, "read-only", "blockdev --setrw", "--degraded")
+    assert "is read-only" in larder("start", "data", "--degraded").stderr
+    check([0])
+    write(1)
+    said = larder("status", "data", code=DEGRADED).stdout
+    assert ("1 of its SSDs failed" if which == 1 else "1 of 2 disks") in said
+    larder("stop", "data")
+    command.run("blockdev", "--setrw", bad)
+    larder("start", "data", "--degraded")
+    check([0, 1])
+    larder("stop", "data")
 
 
 def test_passphrase_stays_hidden(disks, tmp_path):
