@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from lib import command, dm, members
+from lib.block import BlockDevice
 from lib.larder import wait_for
 from lib.members import ENVIRONMENT, FILES, SECONDS, Larderd, Member, larder, running, settle
 from lib.stacks import FSTAB, HAND_MADE, MOUNTED, UNSAFE, arrays, release, rows
@@ -282,6 +284,58 @@ def test_separate(separate, larderd):
     assert not running("data-1")
     command.run("mount", "-t", "btrfs", "-o", "degraded,ro", volumes[1], MOUNTED)
     assert (MOUNTED / "content").read_text() == "what was written"
+
+
+class Many(Stack):
+    """Twenty stacks on one cache, each with a disk of its own."""
+
+    NUMBER = 20
+
+    def __init__(self) -> None:
+        self.ssd, self.hdds = [Member(f"ssd{i}", 48) for i in range(2)], [Member(f"hdd{i}", 8) for i in range(self.NUMBER)]
+        self.members = [*self.ssd, *self.hdds]
+        self.names = [f"s{i:02}" for i in range(self.NUMBER)]
+
+    def content(self, name: str) -> bytes:
+        return hashlib.sha256(name.encode()).digest() * 2048
+
+    def make(self) -> None:
+        caches = [w for s in self.ssd for w in ("--cache", s)]
+        for name, hdd in zip(self.names, self.hdds, strict=True):
+            larder("create", name, "--backing", hdd, *caches, "--mode", "writeback", "--yes")
+            caches = ["--cache", self.names[0]]
+            BlockDevice(f"/dev/mapper/{name}").write(0, self.content(name))
+
+
+@pytest.fixture
+def many(monkeypatch) -> Iterator[Many]:
+    FSTAB.write_text(HAND_MADE)
+    monkeypatch.setitem(ENVIRONMENT, "LIBMOUNT_FSTAB", str(FSTAB))
+    s = Many()
+    s.plug()
+    yield s
+    s.off()
+
+
+@pytest.mark.limit(1200)
+def test_twenty_at_once(many, seed):
+    """All that they stand on comes in any order, at once: all of them are there, each with what is its own."""
+    many.make()
+    many.off()
+    daemon = Larderd().start()
+    try:
+        for m in random.Random(seed).sample(many.members, len(many.members)):
+            m.plug()
+        for name in many.names:
+            wait_for(lambda n=name: running(n), SECONDS, name)
+            wait_for(lambda n=name: Path(f"/dev/mapper/{n}").exists(), SECONDS, f"the node of {name}")
+            assert BlockDevice(f"/dev/mapper/{name}").read(0, 128) == many.content(name), name
+        assert not daemon.said("refused") and not daemon.said("WITHOUT")
+        stacks = json.loads(larder("list", "-o", "name,layer,state", "--reportformat", "json").stdout)["stacks"]
+        assert {r["name"]: r["state"] for r in stacks if r["layer"] == "stack"} == dict.fromkeys(many.names, "fine")
+    finally:
+        daemon.stop()
+
 
 
 class Legs(Stack):
