@@ -236,25 +236,37 @@ static int cursor_read(struct replay *r, u32 segment, void *buf)
 /* More of a segment than this, and it is not a bad place that the SSD has. */
 #define MOST_UNREAD	64u
 
-/* Slot by slot, as it could not be read at once.  lacks: gets the slots that cannot be read.  Negative: too many of them. */
+/* Of a slot that cannot be read: no block, and no data that anybody has, so that another copy differs. */
+#define UNREAD_BYTE	0xa5
+#define READ_SLOTS	32u		/* at once, where all cannot be */
+
+/* Piece by piece, as it could not be read at once.  lacks: gets the slots that cannot be read.  Negative: too many of them. */
 static int cursor_read_slots(struct replay *r, u32 segment, void *buf, unsigned long *lacks)
 {
 	struct cache *c = r->c;
 	sector_t where;
 	struct cache_device *d = copy_sector_device(c, slot_sector(c, segment, 0), &where);
-	u32 slot, n = 0;
+	u32 slot, step, left = 0, n = 0;
 	int err;
 
-	if (d->failed)
-		return -ENODEV;
 	bitmap_zero(lacks, c->data_slots);
-	for (slot = 0; slot < c->data_slots; slot++, where += LARDER_SLOT_SECTORS, buf += LARDER_SLOT_SIZE) {
-		err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, buf, LARDER_SLOT_SIZE);
+	for (slot = 0; slot < c->data_slots; slot += step) {
+		step = left ? 1 : min(READ_SLOTS, c->data_slots - slot);
+		left -= !!left;
+		err = super_io(d->bdev, REQ_OP_READ | REQ_META, where + slot * LARDER_SLOT_SECTORS,
+			       buf + (size_t)slot * LARDER_SLOT_SIZE, step * LARDER_SLOT_SIZE);
 		if (!err)
 			continue;
-		if (++n > MOST_UNREAD)
+		if (step > 1) {
+			left = step;	/* these one by one */
+			step = 0;
+			continue;
+		}
+		if (++n > MOST_UNREAD) {
+			r->gave_up |= 1u << (d - c->dev);
 			return err;
-		memset(buf, 0, LARDER_SLOT_SIZE);
+		}
+		memset(buf + (size_t)slot * LARDER_SLOT_SIZE, UNREAD_BYTE, LARDER_SLOT_SIZE);
 		__set_bit(slot, lacks);
 		cond_resched();
 	}
@@ -280,35 +292,45 @@ static u32 slot_others(const struct cursor *cur, u32 slot)
 	return cur->nr_copies && test_bit(slot, cur->differ) ? cur->nr_copies : 0;
 }
 
+static void *load_buf(const struct cursor *cur, u32 got)
+{
+	return got ? cur->copy[got - 1] : cur->buf;
+}
+
 /*
  * The copies of a segment, as far as they can be read: what of one cannot be is as good as damaged there, and is written to it with
- * what it lacks.  -ENODEV: the SSD of the first one is not in the set, and none can be.
+ * what it lacks.  Not of an SSD that has had a segment which could not be read at all, if another one has it whole: each read may
+ * take it a minute (copy_left_out()).  -ENODEV: the SSD of the first one is not in the set, and none can be read.
  */
 static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
 {
-	u32 all[SEGMENT_COPIES], n = replay_copies(r, segment, all), got = 0, i, slot;
+	u32 all[SEGMENT_COPIES], later[SEGMENT_COPIES], n = replay_copies(r, segment, all), got = 0, nr_later = 0, i, slot;
 	unsigned long *lacks = cur->taken;	/* not in use yet */
 	int err = 0, failed;
-	void *buf;
 
 	if (cur->loaded == segment)
 		return 0;
 	cur->loaded = LARDER_NO_SEGMENT;
 	cur->nr_copies = 0;
 	bitmap_zero(cur->differ, r->c->data_slots);
-	bitmap_fill(cur->unread, r->c->data_slots);	/* by none of them */
+	bitmap_zero(cur->unread, r->c->data_slots);
 	for (i = 0; i < n; i++) {
-		buf = got ? cur->copy[got - 1] : cur->buf;
-		bitmap_zero(lacks, r->c->data_slots);
-		failed = cursor_read(r, all[i], buf);
-		if (failed && failed != -ENODEV && !cursor_read_slots(r, all[i], buf, lacks))
-			failed = 0;
-		if (!failed) {
-			bitmap_and(cur->unread, cur->unread, lacks, r->c->data_slots);
+		failed = cursor_read(r, all[i], load_buf(cur, got));
+		if (!failed)
 			cur->from[got++] = all[i];
-		} else if (!i) {
+		else if (failed != -ENODEV)
+			later[nr_later++] = all[i];
+		if (failed && (!i || err == -ENODEV))
 			err = failed;
-		}
+	}
+	if (!got)
+		bitmap_fill(cur->unread, r->c->data_slots);
+	for (i = 0; i < nr_later; i++) {
+		if ((got && r->gave_up & 1u << (segment_device(r->c, later[i]) - r->c->dev)) ||
+		    cursor_read_slots(r, later[i], load_buf(cur, got), lacks))
+			continue;
+		bitmap_and(cur->unread, cur->unread, lacks, r->c->data_slots);
+		cur->from[got++] = later[i];
 	}
 	bitmap_zero(lacks, r->c->data_slots);
 	if (!got)
@@ -374,8 +396,8 @@ static const struct larder_commit *find_commit(struct replay *r, const struct cu
 /* What is there may be the log's, flushed, and cannot be read: where it ends is not known. */
 static int refuse_unread(struct replay *r, u32 segment, int err)
 {
-	DMERR("%pg: the log may go on in segment %u, where it cannot be read: nothing was changed: check the device and try again",
-	      segment_device(r->c, segment)->bdev ?: cache_bdev(r->c), segment);
+	DMERR("%pg: the log may go on in segment %u, where it cannot be read%s: check the device and try again",
+	      segment_device(r->c, segment)->bdev ?: cache_bdev(r->c), segment, r->repairs ? "" : ": nothing was changed");
 	return err;
 }
 
@@ -480,6 +502,16 @@ static bool data_matches(const struct cursor *cur, bool *unread)
 	return !*unread;
 }
 
+/* It could not be written to.  Nor be read: whoever tries is given another copy. */
+static bool slot_is_dead(const struct cache_device *d, sector_t where)
+{
+	void *buf = kmalloc(LARDER_SLOT_SIZE, GFP_KERNEL);
+	bool dead = buf && super_io(d->bdev, REQ_OP_READ | REQ_META, where, buf, LARDER_SLOT_SIZE);
+
+	kfree(buf);
+	return dead;
+}
+
 static int slots_copy(struct replay *r, const struct cursor *cur, u32 segment, u32 slot, u32 n)
 {
 	sector_t where;
@@ -488,6 +520,15 @@ static int slots_copy(struct replay *r, const struct cursor *cur, u32 segment, u
 			   n * LARDER_SLOT_SIZE);
 
 	flusher_wrote(&d->flusher);
+	if (err && n > 1) {
+		for (err = 0; n && !err; n--, slot++)
+			err = slots_copy(r, cur, segment, slot, 1);
+		return err;
+	}
+	if (err && slot_is_dead(d, where)) {
+		DMWARN("%pg: slot %u of segment %u takes no data, and gives none: another SSD has it", d->bdev, slot, segment);
+		return 0;
+	}
 	if (err)
 		DMERR("%pg: a record cannot be copied to segment %u: error %d; give '-' for this SSD", d->bdev, segment, err);
 	return err;
@@ -921,6 +962,24 @@ static int apply_entries(struct replay *r, const struct larder_commit *commit)
 	return err;
 }
 
+/*
+ * The first copy is the one that is read, and was not looked at: it is not whole for all that anybody knows.  Another one is read
+ * until scrub_mend() has compared it.
+ */
+static void copy_left_out(struct replay *r, const struct cursor *cur)
+{
+	struct segment *seg = &r->c->segments[cur->segment];
+	u32 i;
+
+	for (i = 0; i <= cur->nr_copies; i++)
+		if (cur->from[i] == cur->segment)
+			return;
+	if (segment_device(r->c, cur->segment)->failed || seg->prefer_mirror != PREFER_NONE)
+		return;
+	seg->prefer_mirror = PREFER_AND_MEND;
+	scrub_mend_later(r->c);
+}
+
 /* The record that cur looks at. */
 static int apply_record(struct replay *r, struct cursor *cur)
 {
@@ -930,8 +989,11 @@ static int apply_record(struct replay *r, struct cursor *cur)
 	bool applies = whole && sequence >= r->replay_sequence;
 	int err = 0;
 
-	if (applies)
+	if (applies) {
+		copy_left_out(r, cur);
+		r->copies += cur->nr_copies + 1;
 		err = record_repair(r, cur) ?: apply_entries(r, cur->commit);
+	}
 	if (r->repairs)
 		return err;
 	r->durable = max(r->durable, le64_to_cpu(cur->commit->durable_sequence));
@@ -986,6 +1048,7 @@ static int apply_all(struct replay *r)
 	unsigned int i;
 	int err = 0;
 
+	r->copies = 0;
 	for (i = 0; i < LARDER_NR_STREAMS && !err; i++)
 		err = cursor_begin(r, i);
 	while (!err && (err = pick(r, &cur)) > 0) {
@@ -1018,6 +1081,7 @@ static void pairs_swap(struct replay *r)
 
 int replay_repair(struct replay *r)
 {
+	u64 copies = r->copies;
 	int err;
 
 	if (!r->lacking)
@@ -1025,9 +1089,9 @@ int replay_repair(struct replay *r)
 	pairs_swap(r);
 	r->repairs = true;
 	err = apply_all(r);
-	if (!err && r->repaired < r->lacking) {
-		DMERR("%pg: of %llu records that not every SSD has only %llu could be read again: check the device and try again",
-		      cache_bdev(r->c), r->lacking, r->repaired);
+	if (!err && r->copies < copies) {
+		DMERR("%pg: of %llu copies of records only %llu could be read again: check the devices and try again",
+		      cache_bdev(r->c), copies, r->copies);
 		err = -EIO;
 	}
 	r->repairs = false;

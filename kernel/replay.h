@@ -26,7 +26,7 @@ struct cursor {
 	u32 from[SEGMENT_COPIES];	/* segments: of buf, of copy[0], ... */
 	unsigned long *differ;		/* slots in which they differed when they were read */
 	unsigned long *taken;		/* slots that buf has from another one */
-	unsigned long *unread;		/* slots that cannot be read in any copy: zeroes in buf and copy[], which match no sum */
+	unsigned long *unread;		/* slots that cannot be read in any copy; in buf and copy[] they match no sum */
 	u32 gap;			/* a segment that has such where the next record may be, if it is nowhere else; or none */
 	u32 loaded;
 	const struct larder_commit *commit;
@@ -71,6 +71,8 @@ struct replay {
 	u64 damaged;
 	u64 lacking;			/* records that not every copy has whole */
 	u64 repaired;			/* of these: written to those that had not */
+	u64 copies;			/* that the records of this walk were read from */
+	u32 gave_up;			/* by SSD: it had a segment that could not be read at all */
 	bool repairs;			/* replay_repair() runs */
 };
 

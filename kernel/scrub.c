@@ -150,7 +150,8 @@ static int scrub_step(struct cache *c, unsigned long *delay)
 
 void scrub_mend_later(struct cache *c)
 {
-	smp_store_release(&c->scrub.mend, true);	/* behind the segment's state: mend_next() sees that */
+	smp_mb();	/* behind the segment's state: scrub_mend() sees that, or this */
+	WRITE_ONCE(c->scrub.mend, true);
 	if (READ_ONCE(c->set.mend) && !READ_ONCE(c->shape_pause))
 		queue_delayed_work(c->bg_wq, &c->scrub.work, MEND_DELAY);
 }
@@ -190,7 +191,7 @@ static void mend_segment(struct cache *c, u32 segment)
 	err = scrub_segment(c, p, segment, &n);
 	scrub_pass_free(p);
 	WRITE_ONCE(c->scrub.mended, c->scrub.mended + n.repaired);
-	if (err == -EAGAIN || err == -ECANCELED || !n.slots)
+	if (err == -EAGAIN || err == -ECANCELED || (!err && !n.slots))
 		return;
 	if (READ_ONCE(c->segments[segment].prefer_mirror) == PREFER_MIRROR)
 		DMWARN_LIMIT("%pg: segment %u was found damaged, and could not be mended as a whole (error %d): message 'scrub'",

@@ -741,8 +741,10 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 		err = pass_mend(p);
 	}
 	/* what was looked at, and is not whole, is avoided until a scrub; else it is looked at again */
-	if (asked && (err == -EAGAIN || err == -ECANCELED || err == -ENOMEM))
+	if (asked && (err == -EAGAIN || err == -ECANCELED || err == -ENOMEM)) {
 		WRITE_ONCE(seg->prefer_mirror, PREFER_AND_MEND);
+		scrub_mend_later(c);
+	}
 	segment_unpin(c, segment);
 	if (err == -EAGAIN)
 		return err;
