@@ -192,10 +192,10 @@ def test_second_copy_is_used(make_disk, kernel_log, seed):
     stack.stop()
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_copy_with_a_bad_slot_gets_what_it_lacks(make_disk, kernel_log, seed, which):
-    """One SSD has something else for the data of the last record, and cannot read a slot of that segment in which nothing is."""
-    kernel_log.expect("cannot read the log|cannot be read|medium error")
+def one_copy_is_wrong(make_disk, kernel_log, seed: int, which: int) -> tuple[Stack, dict[int, bytes], CommitBlock]:
+    """Behind a power cut: one of two SSDs has something else for the data of the last record, in the slot before its block.  There
+    is room in the segment behind that."""
+    kernel_log.expect("cannot read the log|cannot be read|takes no data|cannot be copied|I/O error|medium error")
     stack = small_stack(make_disk, ssds=2, segment="512k")
     content, ssd = {}, stack.ssd[which]
     while not content or commit_blocks(ssd)[-1].slot > 100:  # of some 127
@@ -204,10 +204,49 @@ def test_copy_with_a_bad_slot_gets_what_it_lacks(make_disk, kernel_log, seed, wh
     last = commit_blocks(ssd)[-1]
     ssd.corrupt(last.sector - BLOCK, BLOCK)
     ssd.flush()
+    return stack, content, last
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_copy_with_a_bad_slot_gets_what_it_lacks(make_disk, kernel_log, seed, which):
+    """It cannot read a slot of that segment in which nothing is."""
+    stack, content, last = one_copy_is_wrong(make_disk, kernel_log, seed, which)
     bad = last.sector + 4 * BLOCK
-    ssd.fail(op="read", from_=bad, to=bad + BLOCK - 1, status="medium")
+    last.ssd.fail(op="read", from_=bad, to=bad + BLOCK - 1, status="medium")
     stack.start()
     assert kernel_log.matching(r"1 slots of segment \d+ cannot be read") and kernel_log.matching("are on both now")
+    assert not wrong(stack, content)
+    stack.stop()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_copy_with_a_dead_slot(make_disk, kernel_log, seed, which):
+    """It takes no data there, and gives none: no reason not to start, as whoever reads it is given the other copy.  One that is
+    read, and not written to, would give what it has: refused."""
+    stack, content, last = one_copy_is_wrong(make_disk, kernel_log, seed, which)
+    at = last.sector - BLOCK
+    last.ssd.fail(op="write", from_=at, to=at + BLOCK - 1, status="medium")
+    with pytest.raises(command.CommandError):
+        Cache.start(stack.ssd, "refused", **stack.cache_options)
+    assert kernel_log.matching(f"{last.ssd.name}: a record cannot be copied to segment .* give '-' for this SSD")
+    last.ssd.fail(op="read", from_=at, to=at + BLOCK - 1, status="medium")
+    stack.start()
+    assert kernel_log.matching(f"{last.ssd.name}: slot {last.slot - 1} of segment .* takes no data, and gives none")
+    assert not wrong(stack, content)
+    stack.stop()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, which):
+    """The segment cannot be read there while the cache starts, and can be behind that: nobody knows what it holds."""
+    stack, content, last = one_copy_is_wrong(make_disk, kernel_log, seed, which)
+    first = last.sector - BLOCK * last.slot
+    last.ssd.fail(op="read", from_=first, to=first + 1023, status="medium")
+    stack.start()
+    last.ssd.heal()
+    assert not wrong(stack, content)
+    stack.cache.set(mend="on")
+    wait_for(lambda: stack.cache.status()["mended_slots"] == int(last.own), 60, "the first copy to be mended")
     assert not wrong(stack, content)
     stack.stop()
 
