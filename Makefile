@@ -86,13 +86,14 @@ vm:	## tests in virtual machines, on both kernels
 	@tests/ci/vm --kernel $(KERNEL) $(if $(SUITE),--suite $(SUITE))
 
 vm-more:	## the suites for which a check has no time
+	@tests/ci/dependencies build vm recipes
 	@tests/ci/vm --more --kernel $(KERNEL)
 
 check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
 	@tests/ci/check
 
 check-system:	## the suites of whole stacks and systems, of vm-more too (SHARD=I/8: less than 40 minutes each; KERNEL= SANITIZE=1: command and daemon with ASan and UBSan)
-	@tests/ci/dependencies build vm
+	@tests/ci/dependencies build vm recipes
 	@tests/ci/vm --system --shard $(or $(SHARD),1/1) --kernel $(KERNEL) $(if $(SANITIZE),--sanitize)
 
 crash:	## power cuts at every kind of position, in the states each may leave: more than 20,000 (STATES= of each workload, ONLY= workloads, SEED=)

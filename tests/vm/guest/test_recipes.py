@@ -6,10 +6,14 @@ There is no udevd here, so /dev/larder/data, which a rule makes, is made by the 
 starts iscsid.
 """
 
+import contextlib
 import os
 import re
 import signal
+import sqlite3
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -76,6 +80,7 @@ def place(make_disk, tmp_path, monkeypatch):
     yield tmp_path
     link.unlink()
     key.unlink()
+    command.run("pkill", "-KILL", "postgres", check=False)
     command.run("umount", MOUNTED, check=False)
     command.run("dmsetup", "remove", "--retry", "data-crypt", check=False)
     command.run("vgchange", "-a", "n", "pool", check=False)
@@ -182,6 +187,75 @@ def test_leaves_without_larder(place):
     assert files.checks >= 2 and "loop" in command.output("findmnt", "-n", "-o", "SOURCE", MOUNTED)
     command.run("umount", MOUNTED)
     wait_for(lambda: not command.output("losetup", "--list", "--noheadings").strip(), 20, "the loop device")
+
+
+class Orders:
+    """Writes to the database of the recipe, each order by itself, until it is told to stop; what was committed, and when."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.committed, self.longest, self.stop = path, 0, 0.0, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def run(self) -> None:
+        with contextlib.closing(sqlite3.connect(self.path, timeout=120, isolation_level=None)) as db:
+            db.execute("PRAGMA synchronous=FULL")
+            while not self.stop.is_set():
+                began = time.monotonic()
+                db.execute("INSERT INTO orders VALUES (?, ?)", (self.committed, "x" * 3000))
+                self.committed += 1
+                self.longest = max(self.longest, time.monotonic() - began)
+
+    def __enter__(self) -> "Orders":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join()
+
+
+@pytest.mark.limit(900)
+def test_copies_of_databases_in_use(place):
+    """As the recipe has it, while both are written to: what was committed before the copy began is in it, and it is whole.  How
+    long a writer waited is printed, beside a copy of all bytes."""
+    make, copy, start, copy_pg, look = [text for _, text in SECTIONS["Copies of a running database"][1]]
+    shell(make)
+    with Orders("/mnt/db/orders.db") as orders:
+        wait_for(lambda: orders.committed > 200, 120, "some orders")
+        before, orders.longest = orders.committed, 0.0
+        shell(copy)
+        waited = orders.longest
+        began = time.monotonic()
+        command.run("sh", "-c", "cp --reflink=never /mnt/db/orders.db /mnt/db/plain && sync /mnt/db/plain")
+        print(f"sqlite: a writer waited {waited * 1000:.0f} ms; a plain copy takes {(time.monotonic() - began) * 1000:.0f} ms")
+        wait_for(lambda: orders.committed > before + 20, 120, "more of them")
+    with contextlib.closing(sqlite3.connect("/mnt/db/copy.db")) as db:
+        numbers = [n for (n,) in db.execute("SELECT number FROM orders ORDER BY number")]
+    assert before <= len(numbers) < orders.committed and numbers == list(range(len(numbers)))
+    shell(start)
+    words = ["runuser", "-u", "postgres", "--", "/usr/lib/postgresql/15/bin/pgbench", "-n", "-T", "600"]
+    with subprocess.Popen(words, cwd="/mnt/pg", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as load:
+        done = "SELECT count(*) FROM pgbench_history"
+        wait_for(lambda: int(psql(done)) > 50, 120, "some transactions")
+        before = int(psql(done))
+        shell(copy_pg)
+        wait_for(lambda: int(psql(done)) > before + 50, 120, "more of them")
+        load.terminate()
+    # the last block stops both: it is looked at in between
+    steps = look.split("runuser -u postgres -- pg_ctl -D /mnt/pg-copy -w stop")
+    shell(steps[0])
+    assert before <= int(psql(done, "-p", "5433")) < int(psql(done))
+    sums = [f"SELECT coalesce(sum({column}), 0) FROM pgbench_{table}" for table, column in BALANCES.items()]
+    assert len({psql(s, "-p", "5433") for s in sums}) == 1, "a transaction is there in part"
+    shell(look.splitlines()[0] + "\ncd /mnt/pg\nrunuser -u postgres -- pg_ctl -D /mnt/pg-copy -w stop" + steps[1])
+    command.run("larder", "stop", "data")
+
+
+BALANCES = {"accounts": "abalance", "tellers": "tbalance", "branches": "bbalance", "history": "delta"}
+
+
+def psql(question: str, *words: str) -> str:
+    return command.output("runuser", "-u", "postgres", "--", "psql", *words, "-A", "-t", "-c", question).strip()
 
 
 def test_every_block_is_known():
