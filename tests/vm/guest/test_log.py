@@ -192,18 +192,23 @@ def test_second_copy_is_used(make_disk, kernel_log, seed):
     stack.stop()
 
 
-def one_copy_is_wrong(make_disk, kernel_log, seed: int, which: int) -> tuple[Stack, dict[int, bytes], CommitBlock]:
-    """Behind a power cut: one of two SSDs has something else for the data of the last record, in the slot before its block.  There
-    is room in the segment behind that."""
+def two_copies(make_disk, kernel_log, seed: int) -> tuple[Stack, dict[int, bytes]]:
+    """Behind a power cut; there is room in the segment behind the last record, and there are others before it."""
     kernel_log.expect("cannot read the log|cannot be read|takes no data|cannot be copied|I/O error|medium error")
     stack = small_stack(make_disk, ssds=2, segment="512k")
-    content, ssd = {}, stack.ssd[which]
-    while not content or commit_blocks(ssd)[-1].slot > 100:  # of some 127
-        content |= write_rounds(stack, seed + len(content), 40)
+    content: dict[int, bytes] = {}
+    while not content or not 20 < commit_blocks(stack.ssd[0])[-1].slot < 100:  # of some 127
+        content |= write_rounds(stack, seed + len(content), 40 if not content else 5)
     crash(stack)
-    last = commit_blocks(ssd)[-1]
-    ssd.corrupt(last.sector - BLOCK, BLOCK)
-    ssd.flush()
+    return stack, content
+
+
+def one_copy_is_wrong(make_disk, kernel_log, seed: int, which: int) -> tuple[Stack, dict[int, bytes], CommitBlock]:
+    """One of the two has something else for the data of the last record, in the slot before its block."""
+    stack, content = two_copies(make_disk, kernel_log, seed)
+    last = commit_blocks(stack.ssd[which])[-1]
+    last.ssd.corrupt(last.sector - BLOCK, BLOCK)
+    last.ssd.flush()
     return stack, content, last
 
 
@@ -247,6 +252,18 @@ def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, whi
     assert not wrong(stack, content)
     stack.cache.set(mend="on")
     wait_for(lambda: stack.cache.status()["mended_slots"] == int(last.own), 60, "the first copy to be mended")
+    assert not wrong(stack, content)
+    stack.stop()
+
+
+def test_bad_slots_of_both_copies(make_disk, kernel_log, seed):
+    """Each of them cannot read the data of another record of one segment: together they have all."""
+    stack, content = two_copies(make_disk, kernel_log, seed)
+    for ssd, record in zip(stack.ssd, (-1, -2), strict=True):
+        block = commit_blocks(ssd)[record]
+        ssd.fail(op="read", from_=block.sector - BLOCK, to=block.sector - 1, status="medium")
+    stack.start()
+    assert len(kernel_log.matching(r"1 slots of segment \d+ cannot be read")) >= 2
     assert not wrong(stack, content)
     stack.stop()
 
