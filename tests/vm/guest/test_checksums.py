@@ -89,8 +89,8 @@ def test_writeback(make_disk, kernel_log, trace, seed, ssd_block, where):
     assert stack.volume.status()["errors_checksum"] == found["errors_checksum"]
     assert stack.volume.events() > events
     for i in bad:
-        assert kernel_log.matching(rf"volume .* damaged dirty data at sector {sectors[i]} \(segment \d+, ssd0 sector \d+\)")
-    assert {int(x.split("(segment ")[1].split(",")[0]) for x in kernel_log.matching("damaged dirty data")} == segments
+        assert kernel_log.said(rf"volume .* damaged dirty data at sector {sectors[i]} \(segment \d+, ssd0 sector \d+\)")
+    assert {int(x.split("(segment ")[1].split(",")[0]) for x in kernel_log.matching("damaged dirty data")} <= segments
 
     first, size, _ = segment_layout(stack.ssd)
     reads = [c for c in trace.commands(stack.ssd, "read") if c.sector >= first]
@@ -236,7 +236,7 @@ def test_no_sum_is_known(make_disk, kernel_log, seed):
     settled(stack, 0)
     found = counts(stack)
     assert found["unchecked_slots"] > 0 and found["errors_checksum"] == 0
-    assert kernel_log.matching("no checksum of slot")
+    assert kernel_log.said("no checksum of slot")
     assert w.not_on_backing() == set()
     stack.stop()
 
@@ -321,8 +321,10 @@ def test_it_does_not_spin(make_disk, seed):
 def hot_data(stack: Stack, w: Written, stream: str, odd: int) -> list[int]:
     """Sectors of blocks that a reclaim keeps, among others that it drops; the cache was started since they were written."""
     sectors = [4096 + odd + 3 * SLOT * i for i in range(60)]
-    for s in sectors:
+    for i, s in enumerate(sectors):
         w.write(s)
+        if i % 9 == 8:
+            stack.volume.flush()  # or a fast machine has one commit block in each segment
     settled(stack, 0)
     if stream == "fill":
         stack.volume.message("drop_clean")
@@ -361,7 +363,7 @@ def test_reclaim(make_disk, kernel_log, seed, ssd_block, stream, odd):
     assert found["errors_checksum"] == 1 and found["unchecked_slots"] == 0
     assert found["reclaim_kept_slots"] == len(hot) - 1
     assert stack.volume.status()["errors_checksum"] == 1
-    assert kernel_log.matching(rf"sectors {bad} to {bad + 7} of volume .* are dropped")
+    assert kernel_log.said(rf"sectors {bad} to {bad + 7} of volume .* are dropped")
     before = stack.volume.status()
     assert w.wrong(stack.volume) == {}
     assert stack.volume.status()["read_misses"] > before["read_misses"]
@@ -383,7 +385,7 @@ def test_reclaim_without_checksums(make_disk, kernel_log, seed, stream, odd):
     assert found["errors_checksum"] == found["unchecked_slots"] == 0
     assert 0 < found["reclaim_kept_slots"] < len(hot)
     if stream == "write":  # else the only block of the segment is the last one: nothing says that there is anything to keep
-        assert kernel_log.matching("checksums are lost")
+        assert kernel_log.said("checksums are lost")
     assert w.wrong(stack.volume) == {}
     stack.stop()
 

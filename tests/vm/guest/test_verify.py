@@ -78,7 +78,7 @@ def test_clean_data(make_disk, kernel_log, seed, ssd_block, where, piece):
     if ssd_block == 512 or not (first % SLOT or count % SLOT):  # else what is clean comes from the backing
         assert after["errors_checksum"] == before["errors_checksum"] + 1
         assert stack.volume.status()["errors_checksum"] == 1
-        assert kernel_log.matching("does not match its checksum: the backing has it")
+        assert kernel_log.said("does not match its checksum: the backing has it")
     assert after["unchecked_slots"] == before["unchecked_slots"]
     assert reads(stack, w, BASE, 9 * SLOT) and w.wrong(stack.volume) == {}
     stack.stop()
