@@ -33,7 +33,7 @@ def quick_programs(path: str) -> str:
     start of a program fetches all of it again.  Returns the directory."""
     directory = Path("/run/larder")
     directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M,mode=755", "larder", str(directory)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=192M,mode=755", "larder", str(directory)], check=True)
     for name in ("larder", "larderd", "larder-probe", "oracle", "explore", "dmsetup", "mount", "umount", "e2fsck", "xfs_repair"):
         program = shutil.which(name, path=path)
         if not program:
