@@ -59,9 +59,9 @@ bool device_worth_reading(dev_t number);
 dev_t device_whole_disk(dev_t number);
 /* Does the device `below` have `above` among its holders, directly or through others? */
 bool device_is_below(dev_t below, dev_t above);
-/* Text of a file of sysfs beneath a block device, e.g. "queue/zoned"; false if it can't be read. */
 /* The kernel lets nobody write to it. */
 bool device_is_read_only(dev_t number);
+/* Text of a file of sysfs beneath a block device, e.g. "queue/zoned"; false if it can't be read. */
 bool device_attribute(dev_t number, const char *name, char *text, size_t size);
 /* What the kernel says of its chunks and stripes; zeroes of a regular file. */
 void device_topology(const struct device *device, struct device_topology *topology);
