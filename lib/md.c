@@ -586,12 +586,13 @@ int md_leave_out_read_only(struct md_array *array, bool degraded)
 char *md_why_read_only(dev_t device, const char *path, const char *stack)
 {
 	struct md_disks disks;
+	bool array = md_disks(device, &disks);
 
-	for (size_t i = 0; md_disks(device, &disks) && i < disks.number; i++)
+	for (size_t i = 0; array && i < disks.number; i++)
 		if (*disks.disk[i].node && device_is_read_only(disks.disk[i].number))
 			return must_print("is read-only, as its disk %s is; if that can be mended: blockdev --setrw %s, and mdadm --readwrite %s; if not: "
 					  "larder start %s --degraded, without it", disks.disk[i].node, disks.disk[i].node, path, stack);
-	return must_print("is read-only; if it need not be: blockdev --setrw %s", path);
+	return must_print("is read-only; if it need not be: %s %s", array ? "mdadm --readwrite" : "blockdev --setrw", path);
 }
 
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole)

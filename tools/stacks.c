@@ -789,13 +789,16 @@ int assemble_array(const struct stack *stack, struct md_array *array, unsigned f
 	return result ? result : md_assemble(part, array, flags & START_DEGRADED, hole);
 }
 
-/* As udev has put it together, of a disk that is read-only as well: without that one, if it is to start degraded. */
+/* As udev has put it together, of a disk that is read-only as well: without that one, if it is to start degraded.  Not as somebody has made it. */
 static int start_read_only(const struct stack *stack, struct md_array *array, unsigned flags)
 {
 	char *why = md_why_read_only(array->device, array->node, stack->name);
 	int result = LARDER_DONE;
+	bool by_a_disk = false;
 
-	if (!(flags & START_DEGRADED))
+	for (size_t i = 0; i < array->number; i++)
+		by_a_disk |= device_is_read_only(array->leg_number[i]);
+	if (!by_a_disk || !(flags & START_DEGRADED))
 		result = complain(LARDER_UNSAFE, "%s: %s: %s", stack->name, array->node, why);
 	free(why);
 	result = result ? result : md_stop(array->node);

@@ -401,6 +401,21 @@ def test_one_takes_no_writes(disks, which, together):
     larder("stop", "data")
 
 
+def test_array_that_was_made_read_only(disks):
+    """By somebody, who knows why: --degraded is no leave to change that."""
+    larder(*words(disks))
+    larder("stop", "data")
+    for leg in disks[2:]:
+        command.run("mdadm", "--incremental", leg)
+    (node,) = arrays()
+    command.run("mdadm", "--readonly", node)
+    for w in (["start", "data"], ["start", "data", "--degraded"]):
+        refused(UNSAFE, w, node, "read-only", "mdadm --readwrite")
+    command.run("mdadm", "--readwrite", node)
+    larder("start", "data")
+    remove()
+
+
 def test_passphrase_stays_hidden(disks, tmp_path):
     """On stdin; in no process list, no superblock, no log."""
     secret = "correct horse battery staple"
