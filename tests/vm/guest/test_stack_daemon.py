@@ -59,15 +59,23 @@ class Stack:
         shutil.rmtree("/run/larder/stopped", ignore_errors=True)
 
 
-@pytest.fixture
-def stack(monkeypatch) -> Iterator[Stack]:
-    MOUNTED.mkdir(exist_ok=True)
-    FSTAB.write_text(HAND_MADE)
-    monkeypatch.setitem(ENVIRONMENT, "LIBMOUNT_FSTAB", str(FSTAB))
-    s = Stack()
+def plugged(s: Stack) -> Iterator[Stack]:
+    """For a fixture."""
     s.plug()
     yield s
     s.off()
+
+
+@pytest.fixture
+def own_fstab(monkeypatch) -> None:
+    FSTAB.write_text(HAND_MADE)
+    monkeypatch.setitem(ENVIRONMENT, "LIBMOUNT_FSTAB", str(FSTAB))
+
+
+@pytest.fixture
+def stack(own_fstab) -> Iterator[Stack]:
+    MOUNTED.mkdir(exist_ok=True)
+    yield from plugged(Stack())
 
 
 @pytest.fixture
@@ -231,10 +239,7 @@ def separate(stack) -> Iterator[Separate]:
         if command.run("modprobe", module, check=False).returncode:
             pytest.skip(f"this kernel has no {module}")
     stack.off()
-    s = Separate()
-    s.plug()
-    yield s
-    s.off()
+    yield from plugged(Separate())
 
 
 @pytest.mark.limit(900)
@@ -308,13 +313,8 @@ class Many(Stack):
 
 
 @pytest.fixture
-def many(monkeypatch) -> Iterator[Many]:
-    FSTAB.write_text(HAND_MADE)
-    monkeypatch.setitem(ENVIRONMENT, "LIBMOUNT_FSTAB", str(FSTAB))
-    s = Many()
-    s.plug()
-    yield s
-    s.off()
+def many(own_fstab) -> Iterator[Many]:
+    yield from plugged(Many())
 
 
 @pytest.mark.limit(1200)
@@ -335,7 +335,6 @@ def test_twenty_at_once(many, seed):
         assert {r["name"]: r["state"] for r in stacks if r["layer"] == "stack"} == dict.fromkeys(many.names, "fine")
     finally:
         daemon.stop()
-
 
 
 class Legs(Stack):
@@ -363,10 +362,7 @@ def with_legs(stack, kernel_log) -> Iterator[Legs]:
             pytest.skip(f"this kernel has no {module}")
     kernel_log.expect("md/raid1|md: ")
     stack.off()
-    s = Legs()
-    s.plug()
-    yield s
-    s.off()
+    yield from plugged(Legs())
 
 
 def legs_running() -> int:
