@@ -44,6 +44,7 @@ SECTION_9 = {
     "torn record, bad checksum": ["torn record, bad checksum at the end of the log"],
     "damaged commit block of the write stream": ["damage in the durable part of the log"],
     "a part of the log that cannot be read": ["SSD: read in a start, where the log", "SSD: read in a start, clean copies"],
+    "one copy of a part of the log that cannot be read": ["SSD: read in a start, another copy has it"],
     "the two copies of a backing's superblock differ": ["the two copies of a backing's superblock differ"],
     "a superblock that was crafted": ["superblock that was crafted"],
     "damaged checkpoint": ["checkpoint: damaged"],
