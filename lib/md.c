@@ -243,42 +243,15 @@ static unsigned places_of(dev_t device)
 	return places < MD_ROLES_MAX ? places : MD_ROLES_MAX;
 }
 
-/* What is failed, or not there: of each place the directory that md has of it. */
-uint64_t md_lacks(dev_t device)
-{
-	unsigned places = places_of(device);
-	char name[64], text[64];
-	uint64_t lacks = 0;
-
-	for (unsigned i = 0; i < places && i < MD_LEGS_MAX; i++) {
-		snprintf(name, sizeof(name), "md/rd%u/state", i);
-		if (!device_attribute(device, name, text, sizeof(text)) || !strstr(text, "in_sync") || strstr(text, "faulty"))
-			lacks |= UINT64_C(1) << i;
-	}
-	return lacks;
-}
-
 unsigned md_read_errors(dev_t device)
 {
 	return attribute(device, "md/max_read_errors");
 }
 
-const char *md_state(dev_t device, unsigned *missing)
-{
-	char text[64];
-
-	*missing = (unsigned)__builtin_popcountll(md_lacks(device));
-	if (!device_attribute(device, "md/array_state", text, sizeof(text)) || !strcmp(text, "clear") || !strcmp(text, "inactive") ||
-	    !strcmp(text, "broken"))
-		return "failed";
-	if (*missing || attribute(device, "md/degraded"))
-		return "degraded";
-	if (!device_attribute(device, "md/sync_action", text, sizeof(text)) || !strcmp(text, "idle"))
-		return "active";
-	return !strcmp(text, "check") || !strcmp(text, "repair") ? "scrubbing" : "resyncing";
-}
-
-/* One "dev-sdb" that md has. */
+/*
+ * One "dev-sdb" that md has.  Not "rd0", the disk of a place: one that has replaced another has none, until the array is started again (6.12: only
+ * what joins as no replacement gets one, by sysfs_link_rdev()).
+ */
 static void look_at(dev_t array, const char *entry, struct md_disks *disks)
 {
 	struct md_disk *disk = &disks->disk[disks->number];
@@ -300,6 +273,7 @@ static void look_at(dev_t array, const char *entry, struct md_disks *disks)
 		if (!device_node(disk->number, disk->node, sizeof(disk->node)))
 			disk->node[0] = 0;
 	}
+	disk->whole = strstr(state, "in_sync") && !strstr(state, "faulty");
 	if (strstr(state, "faulty"))
 		disk->role = MD_FAILED;
 	else if (strstr(state, "in_sync") && !strstr(state, ",replacement"))
@@ -342,6 +316,34 @@ bool md_disks(dev_t device, struct md_disks *disks)
 	return true;
 }
 
+uint64_t md_lacks(dev_t device)
+{
+	struct md_disks disks;
+	uint64_t whole = 0;
+
+	if (!md_disks(device, &disks))
+		return 0;
+	for (size_t i = 0; i < disks.number; i++)
+		if (disks.disk[i].whole && disks.disk[i].place >= 0 && disks.disk[i].place < MD_LEGS_MAX)
+			whole |= UINT64_C(1) << disks.disk[i].place;
+	return ~whole & (disks.places < MD_LEGS_MAX ? (UINT64_C(1) << disks.places) - 1 : UINT64_MAX);
+}
+
+const char *md_state(dev_t device, unsigned *missing)
+{
+	char text[64];
+
+	*missing = (unsigned)__builtin_popcountll(md_lacks(device));
+	if (!device_attribute(device, "md/array_state", text, sizeof(text)) || !strcmp(text, "clear") || !strcmp(text, "inactive") ||
+	    !strcmp(text, "broken"))
+		return "failed";
+	if (*missing || attribute(device, "md/degraded"))
+		return "degraded";
+	if (!device_attribute(device, "md/sync_action", text, sizeof(text)) || !strcmp(text, "idle"))
+		return "active";
+	return !strcmp(text, "check") || !strcmp(text, "repair") ? "scrubbing" : "resyncing";
+}
+
 bool md_has(const struct md_disks *disks, const struct md_array *array, size_t leg)
 {
 	for (size_t i = 0; i < disks->number; i++)
@@ -369,26 +371,44 @@ void md_now(const struct md_array *array, const struct md_disks *disks, struct m
 	}
 }
 
-bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
+/* Sectors, as md says it of a disk that it has. */
+static bool disk_sectors(dev_t array, const struct md_disk *disk, const char *what, uint64_t *sectors)
 {
-	unsigned places = places_of(device);
 	char name[64], text[64];
 
-	if (!device_attribute(device, "md/component_size", text, sizeof(text)))
+	snprintf(name, sizeof(name), "md/dev-%s/%s", disk->name, what);
+	if (!device_attribute(array, name, text, sizeof(text)))
+		return false;
+	*sectors = strtoull(text, NULL, 10);
+	return true;
+}
+
+uint64_t md_leg_offset(dev_t device, const struct md_disks *disks)
+{
+	uint64_t least = UINT64_MAX, offset;
+
+	for (size_t i = 0; i < disks->number; i++)
+		if (disks->disk[i].place >= 0 && disk_sectors(device, &disks->disk[i], "offset", &offset) && offset < least)
+			least = offset;
+	return least;
+}
+
+bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
+{
+	struct md_disks disks;
+	char text[64];
+
+	if (!md_disks(device, &disks) || !device_attribute(device, "md/component_size", text, sizeof(text)))
 		return false;
 	*now = strtoull(text, NULL, 10) << 10;
 	*room = UINT64_MAX;
-	for (unsigned i = 0; i < places; i++) {
+	for (size_t i = 0; i < disks.number; i++) {
 		uint64_t all, offset;
 
-		snprintf(name, sizeof(name), "md/rd%u/block/size", i);
-		if (!device_attribute(device, name, text, sizeof(text)))
-			continue; /* one that is missing */
-		all = strtoull(text, NULL, 10);
-		snprintf(name, sizeof(name), "md/rd%u/offset", i);
-		if (!device_attribute(device, name, text, sizeof(text)))
+		if (disks.disk[i].place < 0 || !disk_sectors(device, &disks.disk[i], "block/size", &all))
+			continue; /* a spare; one that is gone */
+		if (!disk_sectors(device, &disks.disk[i], "offset", &offset))
 			return false;
-		offset = strtoull(text, NULL, 10);
 		if (all > offset && (all - offset) * 512 < *room)
 			*room = (all - offset) * 512;
 	}

@@ -40,6 +40,7 @@ struct md_disk {
 	dev_t number;
 	enum md_role role;
 	int place; /* -1: none */
+	bool whole; /* it has all that belongs there, whatever becomes of it */
 };
 
 /* The disks of an array that runs. */
@@ -113,6 +114,8 @@ int md_thaw(const char *node);
 
 /* Bytes that it takes of each disk, and that the smallest of them has for it.  False: cannot be read. */
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room);
+/* Sectors in front of the data of its disks, of the one with the fewest.  UINT64_MAX: cannot be read. */
+uint64_t md_leg_offset(dev_t device, const struct md_disks *disks);
 
 /* The places of an array that have no whole disk, bit by bit; 0 of another device. */
 uint64_t md_lacks(dev_t device);

@@ -302,20 +302,12 @@ int disk_exchange(const struct devices *d, const char *old, const char *with, bo
 /* What md takes of each disk at least, what lies before it included: mdadm chooses that. */
 static uint64_t disk_needs(const struct devices *d)
 {
-	uint64_t least = UINT64_MAX, bytes, ignored;
-	char name[64], text[64];
+	uint64_t least, bytes, ignored;
 
 	if (!md_leg_room(d->layers.array.device, &bytes, &ignored))
 		return 0;
-	for (unsigned i = 0; i < d->disks.places; i++) {
-		snprintf(name, sizeof(name), "md/rd%u/offset", i);
-		if (device_attribute(d->layers.array.device, name, text, sizeof(text))) {
-			uint64_t offset = strtoull(text, NULL, 10) << LARDER_SECTOR_SHIFT;
-
-			least = offset < least ? offset : least;
-		}
-	}
-	return least == UINT64_MAX ? 0 : least + bytes;
+	least = md_leg_offset(d->layers.array.device, &d->disks);
+	return least == UINT64_MAX ? 0 : (least << LARDER_SECTOR_SHIFT) + bytes;
 }
 
 /* What is left of a disk whose tags need no more room than that.  (How much the journal takes the kernel chooses: mdadm has the last word.) */

@@ -7,12 +7,20 @@
 #endif
 #include <stdio.h>
 #include <stdlib.h>
+#include <dirent.h>
 #include <string.h>
 
 #include "../../lib/message.c"
 #include "../../lib/fieldtext.c"
 #include "../../lib/cow.c"
 #include "../../lib/integrity.c"
+
+/* The directory of an array. */
+static struct dirent *next_entry(void);
+static DIR *begin(void);
+#define opendir(path)  ((void)(path), begin())
+#define readdir(dir)   ((void)(dir), next_entry())
+#define closedir(dir)  ((void)(dir))
 #include "../../lib/md.c"
 
 static long pure_live;
@@ -29,7 +37,25 @@ bool mapped_status(const char *name, const char *target, char *text, size_t size
 
 static struct {
 	const char *name, *text;
-} files[4]; /* in sysfs */
+} files[8]; /* in sysfs */
+static const char *entries[3]; /* of the array's directory */
+static size_t nr_entries, entry_at;
+
+static DIR *begin(void)
+{
+	entry_at = 0;
+	return (DIR *)entries;
+}
+
+static struct dirent *next_entry(void)
+{
+	static struct dirent entry;
+
+	if (entry_at == nr_entries)
+		return NULL;
+	snprintf(entry.d_name, sizeof(entry.d_name), "%s", entries[entry_at++]);
+	return &entry;
+}
 
 bool device_attribute(dev_t number, const char *name, char *text, size_t size)
 {
@@ -83,21 +109,79 @@ static void integrity(void)
 	CHECK(!leg_status(leg, &status), "of half a status");
 }
 
+static void array(const char *const texts[][2], size_t number)
+{
+	memset(files, 0, sizeof(files));
+	for (size_t i = 0; i < number; i++) {
+		files[i].name = texts[i][0];
+		files[i].text = texts[i][1];
+	}
+}
+
 static void places(void)
 {
+	static const char *const texts[][2] = {
+		{ "md/raid_disks", "4294967295" }, /* more than there can be: an end all the same */
+		{ "md/component_size", "1048576" },
+		{ "md/dev-sdb/state", "in_sync" },
+		{ "md/dev-sdb/slot", "0" },
+		{ "md/dev-sdb/block/size", "4194304" },
+		{ "md/dev-sdb/offset", "2048" },
+	};
+	struct md_disks found;
 	uint64_t now, room;
 
-	files[0].name = "md/raid_disks";
-	files[1].name = "md/component_size";
-	files[2].name = "md/rd0/block/size";
-	files[3].name = "md/rd0/offset";
-	files[0].text = "4294967295"; /* more than there can be: an end all the same */
-	files[1].text = "1048576";
-	files[2].text = "4194304";
-	files[3].text = "2048";
+	array(texts, sizeof(texts) / sizeof(texts[0]));
+	entries[0] = "dev-sdb";
+	nr_entries = 1;
 	CHECK(md_leg_room(1, &now, &room) && now == 1ull << 30 && room == (4194304ull - 2048) * 512, "%llu", (u64)room);
-	files[2].text = "4096"; /* less than it takes */
+	CHECK(md_disks(1, &found) && md_leg_offset(1, &found) == 2048, "%llu", (u64)md_leg_offset(1, &found));
+	CHECK(md_lacks(1) == ~UINT64_C(1), "%llx", (u64)md_lacks(1));
+	files[4].text = "4096"; /* less than it takes */
 	CHECK(md_leg_room(1, &now, &room) && room == now, "%llu", (u64)room);
+	files[3].text = "none"; /* a spare */
+	CHECK(!md_leg_room(1, &now, &room), "%llu", (u64)room);
+	CHECK(md_disks(1, &found) && md_leg_offset(1, &found) == UINT64_MAX, "of a spare");
+}
+
+/* Whatever links to its disks there are. */
+static void lacks(void)
+{
+	static const char *const texts[][2] = {
+		{ "md/raid_disks", "2" },
+		{ "md/array_state", "clean" },
+		{ "md/dev-sdb/state", "in_sync" },
+		{ "md/dev-sdb/slot", "0" },
+		{ "md/dev-sdc/state", "" },
+		{ "md/dev-sdc/slot", "1" },
+		{ "md/dev-sdd/state", "" },
+		{ "md/dev-sdd/slot", "1" },
+	};
+	static const struct {
+		const char *old, *with;
+		unsigned lacks;
+		const char *state;
+	} cases[] = {
+		{ "in_sync", "spare", 0, "active" },
+		{ "in_sync,want_replacement", "spare,replacement", 0, "active" },
+		{ "faulty", "in_sync", 0, "active" }, /* it has taken its place */
+		{ "in_sync,write_error,want_replacement", "in_sync,replacement", 0, "active" },
+		{ "faulty", "spare", 2, "degraded" },
+		{ "spare", "faulty", 2, "degraded" },
+	};
+	unsigned missing;
+
+	array(texts, sizeof(texts) / sizeof(texts[0]));
+	entries[0] = "dev-sdb";
+	entries[1] = "dev-sdc";
+	entries[2] = "dev-sdd";
+	nr_entries = 3;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		files[4].text = cases[i].old;
+		files[6].text = cases[i].with;
+		CHECK(md_lacks(1) == cases[i].lacks, "%zu: %llx", i, (u64)md_lacks(1));
+		CHECK(!strcmp(md_state(1, &missing), cases[i].state) && missing == !!cases[i].lacks, "%zu: %s", i, md_state(1, &missing));
+	}
 }
 
 static void disks(void)
@@ -122,6 +206,7 @@ int main(void)
 	run_test("snapshots", snapshots);
 	run_test("integrity", integrity);
 	run_test("places", places);
+	run_test("lacks", lacks);
 	run_test("disks", disks);
 	return 0;
 }

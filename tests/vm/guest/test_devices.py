@@ -196,6 +196,7 @@ def test_disk_is_replaced(disks):
         assert members() == {"/dev/hdd0": "active", "/dev/hdd1": "active"}
         larder("replace", "data", hdd1, hdd2)
         assert members() == {"/dev/hdd0": "active", "/dev/hdd2": "active"}
+        assert "degraded" not in larder("status", "data").stdout, "md has no link rd1 to one that has replaced another"
         unsigned(hdd1)
         assert generation() > before
         assert "already" in larder("replace", "data", hdd1, hdd2).stdout
