@@ -497,6 +497,18 @@ def test_description_is_shown(larder, described):
     one_line(larder("resize", "data", code=UNSAFE), "luks2-aead", "cannot grow", "nothing was changed")
 
 
+def test_assembly_of_one_whose_disks_are_not_here(larder, described):
+    """Its name is not that of its cache then: who asks for it again would take a cache that runs for the stack."""
+    cache = str(uuid.UUID(bytes=field(described.ssd, CACHE, "cache_uuid")))
+    assert "larder-cache-fast" in larder("assemble", "fast", "--dry-run").stdout
+    described.ssds({"ready": [f"{uuid.uuid4()} fast"], "changing": []})
+    for words in (["--conf"], ["--conf", "--degraded"], []):
+        run = larder("assemble", "fast", *words, "--dry-run", code=NOT_FOUND)
+        one_line(run, "the disks of this stack are not here", "larder start fast")
+        assert run.stdout == ""
+    assert "larder-cache-fast" in larder("assemble", cache, "--dry-run").stdout
+
+
 def test_pins_of_a_stopped_stack(larder, described):
     """Rules that pin are in the description; which files they are for is in the filesystem, which is not seen."""
     described.volume(described.plain | {"class": "lba-8-16:pin-75/sequential:bypass"})

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "../daemon/assembly.h"
-#include "running.h"
+#include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
 
@@ -23,21 +23,27 @@ static void tell(enum assembly_event event, const uint8_t uuid[16], const char *
 		remark("%s", text);
 }
 
-/* UUID of the cache, or volume, with this name. */
+/* UUID of the volume, or cache, with this name.  Of a stack whose disks are not here, or its array does not run, it is not that of the cache with its name. */
 static int find(const char *name, uint8_t uuid[16])
 {
 	const struct member *member;
-	struct members members;
-	int result = LARDER_DONE;
-	bool volume = false;
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+	bool volume = false, listed = false;
 
-	members_scan(&members);
-	for (size_t i = 0; i < members.number; i++)
-		volume |= member_is(members.member[i], name, LARDER_KIND_VOLUME);
-	result = member_find(&members, name, volume ? LARDER_KIND_VOLUME : LARDER_KIND_CACHE, &member);
+	if (result)
+		return result;
+	for (size_t i = 0; i < stacks.members.number; i++)
+		volume |= member_is(stacks.members.member[i], name, LARDER_KIND_VOLUME);
+	for (size_t i = 0; i < stacks.number; i++)
+		listed |= !stacks.found[i].whole && !strcmp(stacks.found[i].stack.name, name);
+	if (!volume && listed)
+		result = complain(LARDER_NOT_FOUND, "%s: the disks of this stack are not here, or their array does not run; larder start %s says more", name, name);
+	else
+		result = member_find(&stacks.members, name, volume ? LARDER_KIND_VOLUME : LARDER_KIND_CACHE, &member);
 	if (!result)
 		memcpy(uuid, volume ? member->sb.head.uuid : member->sb.cache.cache_uuid, 16);
-	members_free(&members);
+	stacks_free(&stacks);
 	return result;
 }
 
