@@ -183,17 +183,18 @@ static int words_came(sd_event_source *source, int file, uint32_t events, void *
 static void answer(struct call *call, const siginfo_t *info)
 {
 	const char *line = last_line(call);
+	bool killed = info->si_code != CLD_EXITED || info->si_status == 128 + SIGTERM;
 
-	if (info->si_code == CLD_EXITED && !info->si_status) {
+	if (!killed && !info->si_status) {
 		call->state = "done";
 		sd_bus_reply_method_return(call->message, NULL);
 		return;
 	}
 	call->state = call->cancelled ? "cancelled" : "failed";
-	call->error = must_print("%s", call->cancelled	    ? "cancelled: the same call again goes on with it" :
-				info->si_code != CLD_EXITED ? "the command larder was killed" :
-				*line			    ? line :
-							      "the command larder has failed, and said nothing");
+	call->error = must_print("%s", call->cancelled ? "cancelled: the same call again goes on with it" :
+				killed		  ? "the command larder was killed" :
+				*line		  ? line :
+						    "the command larder has failed, and said nothing");
 	sd_bus_reply_method_errorf(call->message, call->cancelled ? BUS_NAME ".Error.Cancelled" : error_of(info->si_code == CLD_EXITED ? info->si_status : LARDER_FAILED),
 				   "%s", call->error);
 }
@@ -242,6 +243,7 @@ static _Noreturn void become(const struct call *call, int out)
 		for (; program_unit[number]; number++)
 			words[number] = program_unit[number];
 		words[number++] = must_print("--unit=%s", call->unit);
+		words[number++] = "--setenv=" PROGRAM_WAITED_FOR "=1";
 		words[number++] = "--";
 	}
 	words[number++] = "larder";

@@ -11,6 +11,8 @@
  * NULL; then come --setenv NAME=VALUE, "--", and the words.
  */
 extern const char *const program_unit[];
+/* A variable with which larder, in such a unit, ends with 128 + SIGTERM if that ends it: systemd-run would say 0. */
+#define PROGRAM_WAITED_FOR "LARDER_WAITED_FOR"
 /*
  * Are we such a unit of systemd, which may be confined, or stopped, and can it be asked for another one?  By D-Bus alone: early at a boot, and
  * on a machine without, the program is to be run as it is.

@@ -2,14 +2,17 @@
 /*
  * larder: SSD caches for slow disks.  This is the table of verbs; each has its function in a file of its own or of its group.
  */
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "archive.h"
 #include "arguments.h"
 #include "message.h"
+#include "program.h"
 #include "snapshot.h"
 #include "verbs.h"
 
@@ -265,10 +268,19 @@ static int dispatch(int argc, char **argv)
 	return complain(LARDER_USAGE, "no verb '%s'; larder help lists them", argv[1]);
 }
 
+static void end(int number)
+{
+	_exit(128 + number); /* as a shell would say it */
+}
+
 int main(int argc, char **argv)
 {
+	const struct sigaction action = { .sa_handler = end };
 	int result;
 
+	/* in a unit of our own: systemd would call it a clean end, and systemd-run success, if SIGTERM were ours */
+	if (getenv(PROGRAM_WAITED_FOR))
+		sigaction(SIGTERM, &action, NULL);
 	if (argc < 2)
 		return complain(LARDER_USAGE, "a verb is missing; larder help lists them");
 	if (!strcmp(argv[1], "--version")) {
