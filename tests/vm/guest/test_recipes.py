@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from lib import above, command, dm
 from lib.larder import wait_for
+from lib.scsi_disks import scsi_disks
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recipes.md"
 MOUNTED = Path("/mnt")
@@ -93,6 +94,17 @@ def place(make_disk, tmp_path, monkeypatch):
     command.run("mdadm", "--stop", "--scan", check=False)
 
 
+@pytest.fixture
+def partitioned(place, kernel_log):
+    """One that may have partitions, which simulated disks do not."""
+    kernel_log.expect("sd |scsi|scsi_debug")
+    with scsi_disks(1, 96) as (disk,):
+        assert str(disk) == "/dev/sda"
+        yield
+        command.run("umount", MOUNTED, check=False)
+        command.run("larder", "volume", "stop", "data", check=False)
+
+
 def shell(text: str) -> None:
     run = subprocess.run(["bash", "-euxo", "pipefail", "-c", text], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert run.returncode == 0, f"{text}\n{run.stdout}{run.stderr}"
@@ -161,6 +173,8 @@ def test_recipe(place, request, heading):
     text, blocks = SECTIONS[heading]
     if "127.0.0.1" in text:
         request.getfixturevalue("network")
+    if "/dev/sda " in text:
+        request.getfixturevalue("partitioned")
     assert blocks, heading
     files = Files()
     if "*Begins with nothing.*" not in text:
