@@ -181,6 +181,48 @@ def test_leg_returns_beside_larderd(udevd, ssds, hdds):
     check([0])
 
 
+@pytest.mark.limit(1800)
+@pytest.mark.parametrize("level", ["1", "5"])
+def test_power_cuts_while_it_is_taken_back(ssds, make_disk, level, seed):
+    """After the N-th write command of that, and of a writer beside it: what was durable is there, whichever disk is gone then."""
+    hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=1) for i in range({"1": 2, "5": 3}[level])]
+    larder(*words(ssds, hdds, level))
+    whole()
+    files, cuts = [0], 0
+    write(0)
+    for i, after in enumerate((1, 2, 3, 5, 8, 13, 21, 34, 55, 89)):
+        number, back = 10 * (i + 1), hdds[i % len(hdds)]
+        kill(back)
+        write(number)
+        files.append(number)
+        wait_for(lambda: (array() / "degraded").read_text() != "0\n", 120, "the array to see that a disk fails")
+        back.heal()
+        simdisk.power_cut(mode=("random", "lose")[i % 2], seed=seed + i, after=after, ops="write")
+        larder("start", "data", code=None)
+        with contextlib.suppress(OSError):
+            for more in range(number + 1, number + 10):
+                write(more)
+                files.append(more)
+        cuts += ssds[0].state()["power"] == "off"
+        if ssds[0].state()["power"] != "off":
+            simdisk.power_cut(mode="random", seed=seed)
+        release()
+        simdisk.power_up()
+        larder("start", "data")
+        whole()
+        check(files)
+    assert cuts > 6
+    for disk in hdds:
+        larder("stop", "data")
+        kill(disk)
+        larder("start", "data", "--degraded")
+        check(files)
+        larder("stop", "data")
+        disk.heal()
+        larder("start", "data", code=None)
+        whole()
+
+
 def cut_off(disks, seed):
     """While the array is written to."""
     simdisk.power_cut(mode="random", seed=seed, after=60, ops="write")

@@ -110,7 +110,7 @@ def boot(
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0) as process:
         limit = threading.Timer(SECONDS, process.kill)
         limit.start()
-        with open(console, "wb") as f:
+        with open(console, "wb", buffering=0) as f:
             while more := process.stdout.read(65536):
                 f.write(more)
                 shown += more

@@ -5,6 +5,8 @@ Each boot of these machines runs WORK with the word `phase=` of its command line
 What a filesystem must hold is what was written and synced at the boot before.
 """
 
+import os
+import random
 import re
 from pathlib import Path
 
@@ -14,11 +16,13 @@ from lib import kernel_log
 
 # of systemd-shutdown, when nothing is left
 TAKEN_APART = "All filesystems, swaps, loop devices, MD devices and DM devices detached."
+REBOOTS = int(os.environ.get("LARDER_REBOOTS", "3"))
 PASSPHRASE = "telltale of a passphrase"
 
 WORK = (
     r"""#!/bin/bash
 phase=$(sed 's/.*phase=\([a-z]*\).*/\1/' /proc/cmdline)
+eval "$(grep -o 'larder_test_[a-z]*=[a-z0-9]*' /proc/cmdline)" # durable, way, seconds: of the phase load
 say() { echo "SYSTEM: $phase: $*"; }
 disks=/dev/disk/by-id/virtio
 secret='"""
@@ -44,6 +48,35 @@ watch() {
 		sleep 0.1
 	done
 }
+
+# stack NAME: a replicated, encrypted one that opens by a key file
+stack() {
+	head -c 64 /dev/urandom > /etc/larder.key
+	chmod 600 /etc/larder.key
+	mkdir -p "/srv/$1"
+	larder create "$1" --backing $disks-hdd0 --backing $disks-hdd1 --raid 1 --cache $disks-ssd0 --cache $disks-ssd1 \
+		--encrypt luks2:keyfile=/etc/larder.key --iter-time 10 --mkfs ext4 --mount "/srv/$1" --yes || say "cannot create $1"
+	fill "/srv/$1"
+}
+# called METHOD ARGUMENT...: of the stack "bus"
+called() {
+	path=$(busctl --list tree org.larder1 | grep '^/org/larder1/stack/')
+	busctl --timeout=600 call org.larder1 "$path" org.larder1.Stack "$@"
+}
+calls() { systemctl list-units --no-legend --state=active,activating 'larder-call-*' | wc -l; }
+# comes FILE, goes FILE: until it is there, or is not
+comes() { for ((i = 0; i < 600; i++)); do [ -e "$1" ] && break; sleep 0.5; done; }
+
+# content N: what file N has in it
+content() { yes "of file $1" | head -c $((100 + $1 * 7919 % 300000)); }
+# load N: writes files, each into the place of the one 64 before it, and says of each when it is durable
+load() {
+	for ((n = $1 + 1; ; n++)); do
+		content $n > /srv/data/$((n % 64)) && sync /srv/data/$((n % 64)) && echo "SYSTEM: durable $n" > /dev/ttyS0
+	done
+}
+
+[ "$1" = load ] && load "$2"
 
 udevadm settle
 case $phase in
@@ -83,6 +116,72 @@ whole|degraded)
 	larder status data; say "status $?"
 	fill /srv/data
 	;;
+load)
+	[ $larder_test_durable = 0 ] && stack data
+	arrives /srv/data
+	# the next one was on its way when the machine went: its place holds either, or a part
+	for ((n = larder_test_durable; n > 0 && n > larder_test_durable - 63; n--)); do
+		cmp <(content $n) /srv/data/$((n % 64)) || say "file $n is WRONG"
+	done
+	mountpoint -q /srv/data || say "is not mounted"
+	say "status $(larder status data > /dev/null; echo $?)"
+	systemd-run --quiet /root/work load $larder_test_durable
+	sleep $larder_test_seconds
+	[ $larder_test_way = off ] || { echo $larder_test_way > /proc/sysrq-trigger; sleep 60; }
+	;;
+alone)
+	stack data
+	systemctl enable --quiet larder-assemble@data.service
+	;;
+unit|lastresort|rule)
+	arrives /srv/data
+	mountpoint -q /srv/data || journalctl -q -b -o cat -u 'larder-*' -u 'mdadm-*' | tail -n 30 > /dev/ttyS0
+	check /srv/data
+	say "larderd is $(systemctl is-active larderd.service)"
+	say "its unit is $(systemctl is-active 'larder-assemble@*.service' | xargs)"
+	larder status data; say "status $?"
+	fill /srv/data
+	;;&
+lastresort)
+	systemctl disable --quiet larder-assemble@data.service
+	{
+		printf '%s, ' 'SUBSYSTEM=="block"' 'ENV{LARDER_KIND}=="volume"'
+		printf '%s, ' 'PROGRAM="/bin/systemd-escape --template=larder-assemble@.service $env{LARDER_UUID}"'
+		echo 'TAG+="systemd", ENV{SYSTEMD_WANTS}+="%c"'
+	} > /etc/udev/rules.d/64-larder.rules
+	;;
+bus)
+	mkdir -p '/srv/$HOME'
+	busctl --timeout=600 call org.larder1 /org/larder1 org.larder1.Manager Create 'sasasa{sv}' bus \
+		2 $disks-hdd0 $disks-hdd1 1 $disks-ssd0 3 raid s 1 mkfs s ext4 mount s '/srv/$HOME' || exit
+	fill '/srv/$HOME'
+	# mdadm in the middle of a command, for as long as somebody likes
+	cat > /usr/local/sbin/mdadm <<- 'END'
+		#!/bin/bash
+		case $* in *--replace*) touch /run/waits; while [ -e /run/hold ]; do sleep 0.1; done;; esac
+		exec /sbin/mdadm "$@"
+	END
+	chmod 755 /usr/local/sbin/mdadm
+	touch /run/hold
+	called Replace 'ssa{sv}' $disks-hdd0 $disks-hdd2 0 2> /run/said &
+	comes /run/waits
+	say "$(calls) runs"
+	busctl call org.larder1 "$(busctl --list tree org.larder1 | grep '/job/replace')" org.larder1.Job Cancel
+	wait
+	say "$(calls) runs: $(cat /run/said)"
+	rm /run/waits
+	called Replace 'ssa{sv}' $disks-hdd0 $disks-hdd2 0 2> /run/said &
+	comes /run/waits
+	systemctl --no-block restart larderd.service # which waits for its turn
+	wait
+	say "$(calls) runs: $(cat /run/said)"
+	rm /run/hold
+	for ((i = 0; i < 600; i++)); do [ "$(calls)" = 0 ] && break; sleep 0.5; done
+	check '/srv/$HOME'
+	for ((i = 0; i < 600; i++)); do larder status bus && break; sleep 0.5; done # md lets the old disk go a moment after the copy
+	larder status bus; say "status $?"
+	say "on $(lsblk -no SERIAL -s "$(findmnt -no SOURCE '/srv/$HOME')" | grep hdd | sort -u | xargs)"
+	;;
 esac
 systemctl list-units --failed --no-legend | grep -e larder -e srv -e crypt | xargs -r echo "SYSTEM: failed units"
 sync
@@ -92,21 +191,21 @@ sync
 
 @pytest.fixture
 def root(directory):
-    disk = system.image(directory, WORK)
+    disk = system.image(directory, WORK, modules=["raid1"])
     yield disk
     disk.unlink()
 
 
 @pytest.fixture
 def boot(initramfs, root):
-    def run(phase: str, disks: list[Path], append: str = "") -> tuple[list[str], str]:
-        """What it said, and its console."""
+    def run(phase: str, disks: list[Path], append: str = "", orderly: bool = True) -> tuple[list[str], str]:
+        """What it said, and its console.  orderly: it is shut down, not cut off."""
         words = f"phase={phase} systemd.mask=serial-getty@ttyS0.service {append}"
         words += " systemd.mask=systemd-ask-password-console.path"  # its agent hangs up the console that WORK speaks on
         console = plain.boot(phase, initramfs, [root, *disks], words, memory=1024)
         bad = kernel_log.bad_lines(console.splitlines())
         assert not bad, f"kernel log of the boot {phase}:\n" + "\n".join(bad)
-        assert TAKEN_APART in console, "systemd-shutdown left something mounted, or mapped"
+        assert not orderly or TAKEN_APART in console, "systemd-shutdown left something mounted, or mapped"
         return re.findall(rf"SYSTEM: (?:{phase}: )?(.*?)\r?$", console, re.MULTILINE), console
 
     return run
@@ -130,3 +229,55 @@ def test_reboot(boot, make_disk_file):
             "0 questions left",
             "status 0" if phase == "whole" else "status 10",
         ], console[-6000:]
+
+
+def test_without_larderd(boot, make_disk_file):
+    """By larder-assemble@.service: of one stack, by name; behind 30 s without a disk and an SSD; of every volume, by a rule."""
+    hdds = [make_disk_file(f"hdd{i}", 96) for i in range(2)]
+    ssds = [make_disk_file(f"ssd{i}", 48) for i in range(2)]
+    masked = "systemd.mask=larderd.service"
+    said, console = boot("alone", [*hdds, *ssds], masked)
+    assert said == [], console[-6000:]
+    left = [hdds[1], ssds[1]]
+    for phase, disks, status in (("unit", [*ssds, *hdds], 0), ("lastresort", left, 10), ("rule", left, 10)):
+        said, console = boot(phase, disks, masked)
+        assert said == [
+            "/srv/data holds what was written",
+            "larderd is inactive",
+            "its unit is active",
+            f"status {status}",
+        ], console[-6000:]
+
+
+def test_verbs_over_the_bus(boot, make_disk_file):
+    """What a method runs is a unit of its own: it takes words as they are, can be cut off, and outlives larderd."""
+    disks = [*(make_disk_file(f"hdd{i}", 96) for i in range(3)), make_disk_file("ssd0", 48)]
+    said, console = boot("bus", disks)
+    assert said == [
+        "1 runs",
+        "0 runs: Call failed: cancelled: the same call again goes on with it",
+        "1 runs: Call failed: Message recipient disconnected from message bus without replying",
+        "/srv/$HOME holds what was written",
+        "status 0",
+        "on hdd1 hdd2",
+    ], console[-6000:]
+
+
+@pytest.mark.skipif(REBOOTS == 0, reason="LARDER_REBOOTS=0")
+def test_reboots_under_load(boot, make_disk_file, seed):
+    """LARDER_REBOOTS of them (100 take an hour): shut down, reset or switched off while files are written, the disks in any order.
+
+    The oracle is the console: what was said to be durable there is read at the next boot."""
+    drawn = random.Random(seed)
+    disks = [*(make_disk_file(f"hdd{i}", 96) for i in range(2)), *(make_disk_file(f"ssd{i}", 48) for i in range(2))]
+    durable, ways = 0, []
+    for number in range(REBOOTS + 1):
+        ways.append(drawn.choice(("off", "o", "b")))
+        words = f"larder_test_durable={durable} larder_test_way={ways[-1]} larder_test_seconds={drawn.randint(1, 8)}"
+        said, console = boot("load", drawn.sample(disks, len(disks)), words, orderly=ways[-1] == "off")
+        numbers = [int(s.split()[1]) for s in said if s.startswith("durable ")]
+        others = [s for s in said if not s.startswith("durable ")]
+        assert others in (["status 0"], ["status 10"]), f"seed {seed}, boot {number}, behind {ways}: {console[-6000:]}"
+        durable = max(numbers, default=durable)
+    print(f"{REBOOTS} reboots, {durable} files, seed {seed}")
+    assert durable > 0
