@@ -3,7 +3,7 @@
 can fail."""
 
 import pytest
-from lib import memory, soak
+from lib import memory, simdisk, soak
 from lib.command import CommandError
 from lib.files import Files, mount_point
 from lib.larder import DATA_SECTOR, Cache, segment_layout, wait_for
@@ -27,6 +27,21 @@ def world(make_disk, make_oracle, kernel_log, seed):
 def test_world_at_rest(world):
     """Nothing is found."""
     world.rest()
+    world.end()
+
+
+def test_one_that_had_left_when_the_power_went(world):
+    """It is in the table behind that, as it says itself that it is a member; it joins again."""
+    ssd = world.ssds[0]
+    ssd.fail(op="read,write,flush,discard,zeroes", status="ioerr")
+    world.raws["v"].oracles[0].run(ops=50)
+    wait_for(lambda: world.cache.status()["devices_failed"], 60, "it to leave")
+    ssd.heal()
+    simdisk.power_cut(mode="keep")
+    world.after_cut()
+    assert world.states().count("failed") == 1 and not world.is_member(ssd)
+    world.rest()
+    assert set(world.states()) == {"active"} and world.is_member(ssd)
     world.end()
 
 

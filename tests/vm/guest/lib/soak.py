@@ -13,6 +13,7 @@ What is drawn is a function of seed; what meets what is up to the scheduler.
 import collections
 import contextlib
 import dataclasses
+import os
 import random
 import shutil
 import subprocess
@@ -470,15 +471,22 @@ class World:
         for ssd in there:
             if not {"failed", "removed"} & set(self.states()):
                 break
-            if not ssd.state()["openers"]:
+            if not self.is_member(ssd):
                 larder("cache", "add", "c", ssd, "--yes", "--wipe")
-        self.ssds = [d for d in there if d.state()["openers"]]
+        self.ssds = [d for d in there if self.is_member(d)]
         for d in set(there) - set(self.ssds):
             d.remove()
         self.wait_whole()
 
     def states(self) -> list[str]:
         return self.cache.status()["ssds"].split("/")
+
+    def is_member(self, ssd: simdisk.Simdisk) -> bool:
+        """Or about to be one.  One that had left when the power went is in the table behind that, and is not."""
+        number = os.stat(str(ssd)).st_rdev
+        word = f"{os.major(number)}:{os.minor(number)}"
+        places = self.cache.table().split()[4:]
+        return any(w == word and state in ("active", "joining") for w, state in zip(places, self.states(), strict=False))
 
     def rest(self) -> None:
         """Nothing dirty, nothing wrong, and when all is stopped nothing left in memory."""
