@@ -23,6 +23,7 @@
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
+#include "../lib/left.h"
 #include "../lib/message.h"
 #include "../lib/superblock.h"
 #include "assembly.h"
@@ -72,19 +73,21 @@ struct daemon {
 static const struct {
 	int priority;
 	const char *id;
+	const char *left; /* word for what is not started for it, and lasts; NULL: another thing */
 } messages[] = {
 	[ASSEMBLY_STARTED] = { 6, "ddc3a4b0a5d94c2a8f3e1d6b7a9c0e11" },	 [ASSEMBLY_DEGRADED] = { 4, "a1f06b1c5e2d4d7c9b3a8e7f6d5c4b22" },
 	[ASSEMBLY_ALONE] = { 4, "7c9e2f4b8a6d4e1f8c5b3a2d1e0f9833" },	 [ASSEMBLY_CLEARED] = { 5, "3e8d7c6b5a4f4e3d9c2b1a0f9e8d7c44" },
-	[ASSEMBLY_WAITING] = { 6, "b5a4c3d2e1f04a9b8c7d6e5f4a3b2c55" },	 [ASSEMBLY_REFUSED] = { 4, "e0f1a2b3c4d54e6f8a7b9c8d7e6f5a66" },
+	[ASSEMBLY_WAITING] = { 6, "b5a4c3d2e1f04a9b8c7d6e5f4a3b2c55" },	 [ASSEMBLY_REFUSED] = { 4, "e0f1a2b3c4d54e6f8a7b9c8d7e6f5a66", "refused" },
 	[ASSEMBLY_SPARE] = { 4, "c41d9be05a7743d0a2f95f0c6de81b99" },
-	[ASSEMBLY_RETURNED] = { 5, "595c6fdf120047b19a14014e97000e0b" }, [ASSEMBLY_WRITE_HOLE] = { 3, "82d4e606c6a34c9ca82ee28413cb49de" },
-	[ASSEMBLY_CONF] = { 4, "5d0c1f3e8b6a4c7f9e2d7a1b4c8f6e88" },
-	[ASSEMBLY_FAILED] = { 3, "92b8f1e7d6c54b3a8291e0f7d6c5b477" },
+	[ASSEMBLY_RETURNED] = { 5, "595c6fdf120047b19a14014e97000e0b" }, [ASSEMBLY_WRITE_HOLE] = { 3, "82d4e606c6a34c9ca82ee28413cb49de", "write-hole" },
+	[ASSEMBLY_CONF] = { 4, "5d0c1f3e8b6a4c7f9e2d7a1b4c8f6e88", "conf" },
+	[ASSEMBLY_FAILED] = { 3, "92b8f1e7d6c54b3a8291e0f7d6c5b477", "failed" },
 };
 
 static struct shared *shared; /* of tell(), which runs in the child */
 static uint64_t now_told[TOLD_MAX];
 static uint32_t nr_now_told;
+static struct left_list left; /* of this pass */
 
 static uint64_t hash(const char *text)
 {
@@ -108,9 +111,11 @@ static bool said_before(uint64_t value)
 
 static void tell(enum assembly_event event, const uint8_t uuid[16], const char *text)
 {
-	bool lasts = event == ASSEMBLY_WAITING || event == ASSEMBLY_REFUSED || event == ASSEMBLY_WRITE_HOLE || event == ASSEMBLY_CONF || event == ASSEMBLY_FAILED;
+	bool lasts = event == ASSEMBLY_WAITING || messages[event].left;
 	char uuid_string[UUID_TEXT];
 
+	if (messages[event].left)
+		left_add(&left, messages[event].left, uuid, text);
 	if (lasts && said_before(hash(text)))
 		return;
 	if (sd_journal_send("MESSAGE=%s", text, "MESSAGE_ID=%s", messages[event].id, "PRIORITY=%d", messages[event].priority,
@@ -152,6 +157,8 @@ static _Noreturn void pass(const struct daemon *daemon)
 	shared = daemon->shared;
 	seen_file = daemon->seen;
 	result = assembly_pass(&assembly);
+	if (!daemon->observe && left_write(&left))
+		remark("/run/larder/left: cannot be written: who follows `larder events` is not told what was not started");
 	memcpy(shared->told, now_told, sizeof(now_told));
 	shared->nr_told = nr_now_told;
 	shared->again = assembly.again;

@@ -429,6 +429,26 @@ def test_spare_before_dbus(degraded, spare_daemon):
     assert calls.read_text().splitlines() == ["larder cache replace"]
 
 
+def test_what_is_left(degraded, spare_daemon, run_directory):
+    """For who follows `larder events`: in a file, for as long as it is so."""
+    file = run_directory / "left"
+    signatures.lvm(degraded.spare())
+    degraded.status()
+    with spare_daemon(degraded, "--wait", 0) as (log, process):
+        until(lambda: file.exists() and "refused" in file.read_text(), log)
+        (row,) = file.read_text().splitlines()
+        word, number, text = row.split(" ", 2)
+        assert word == "refused" and uuid.UUID(number) and text in log.read_text()
+        before = file.stat().st_ino
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        assert file.stat().st_ino == before, "nothing has changed"
+        degraded.places = "active/active"
+        degraded.status()
+        process.send_signal(signal.SIGHUP)
+        until(lambda: not file.read_text(), log)
+
+
 def test_spare_is_left_where_the_ssd_is_back(degraded, spare_daemon):
     """Also by who was not there when it came: a daemon that was started behind it, a command."""
     spare, said = degraded.spare(), f"{degraded.b}: SSD 1 has failed, and is here again: its spare is left"

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import termios
 import time
+import uuid
 from pathlib import Path
 
 import pyte
@@ -970,6 +971,44 @@ def test_alert_of_a_spare(larder, fed, sendmail):
     assert len(process.out.splitlines()) == 3
     payloads = [mail.get_payload() for mail in mails()]
     assert len(payloads) == 2 and "SSD 1 is failed, was active" in payloads[0] and "SSD 1 is joining, was failed" in payloads[1]
+
+
+def test_what_larderd_leaves(larder, fed, sendmail, run_directory):
+    """In its file: an event and a mail for each, also for what was there before; an event when it is over."""
+    environment, mails = sendmail
+    environment = environment | with_alerts(larder, "mail root\n")
+    words = ["events", "--follow", "--alert", "--interval", "600", "--disks", "0"]
+    member, other = uuid.uuid4(), uuid.uuid4()
+    run_directory.mkdir()
+    file, status = run_directory / "left", larder.directory / "none"
+    status.write_text("")
+    nothing = {"LARDER_STATUS": str(status)}
+
+    def leave(*rows):
+        new = run_directory / "left.new"
+        new.write_text("".join(f"{row}\n" for row in rows))
+        new.rename(file)
+
+    stale = f"refused {member} /dev/sdb: is stale: larder volume start data --discard"
+    leave(stale, "", "refused", "refused x y", f" {member} x", f"refused {member}", f"{'x' * 16} {member} a word too long")
+    file.write_text(file.read_text() + f"refused {other} cut off")
+    with larder.started(*words, env=nothing | environment, code=NOT_FOUND) as process:
+        told = [process.stdout.readline()]
+        for rows, number in (([stale, f"failed {other} it\x1b[2J has\x07 failed"], 1), ([], 2)):
+            leave(*rows)
+            told += [process.stdout.readline() for _ in range(number)]
+        status.unlink()
+        leave()
+    assert [row.split(" ", 1)[1].rstrip() for row in told] == [
+        f"left assembly {member}: {stale.replace(f' {member}', ':')}",
+        f"left assembly {other}: failed: it?[2J has? failed",
+        f"recovered assembly {member}: no longer {stale.replace(f' {member}', ':')}",
+        f"recovered assembly {other}: no longer failed: it?[2J has? failed",
+    ]
+    subjects = [mail["Subject"] for mail in mails()]
+    assert [s.partition(" on ")[0] for s in subjects] == [f"larder: left assembly {member}", f"larder: left assembly {other}"]
+    status.write_text("")
+    assert larder("events", "--disks", "0", env=nothing).stdout == ""
 
 
 def test_alert_by_hand(larder, sendmail, program_told, disks):

@@ -3,7 +3,7 @@
  * larder events: what is wrong, and what changes, in words and for a program.
  *
  * The descriptor of device-mapper's control node is opened before each look: what happens after that wakes the next poll(), so nothing
- * is slept through.  What comes and goes between two looks is not seen.  Disks raise no event: they are asked now and then (disk_watch.h).
+ * is slept through.  What larderd does not start it leaves in a file (left.h).  What comes and goes between two looks is not seen.  Disks raise no event: they are asked now and then (disk_watch.h).
  */
 #include <poll.h>
 #include <stdio.h>
@@ -17,10 +17,13 @@
 #include "arguments.h"
 #include "changes.h"
 #include "disk_watch.h"
+#include "left.h"
 #include "monitor.h"
 #include "program.h"
 #include "snapshot.h"
 #include "verbs.h"
+
+#define LEFT_SETTLES_US 2000000u /* of what larderd leaves at a boot some is there for a moment only, until somebody else is done */
 
 struct request {
 	const char *program; /* of --exec; or NULL */
@@ -100,80 +103,128 @@ static double seconds_now(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/*
- * Until something happens to a dm device, or for so long (negative: for ever), or until disks have answered: then it is told what they say.
- * True: only that.  fd: -1 is not waited for.
- */
-static bool wait_for_event(int fd, double seconds, struct disk_watch *disks, struct changes *changes)
+static void add_left(struct changes *changes, const char *event, bool alarm, const struct left *left)
 {
-	struct pollfd event[2] = { { fd, POLLIN, 0 }, { disks->answers, POLLIN, 0 } };
-
-	poll(event, 2, seconds < 0 ? -1 : (int)(seconds * 1000)); /* whatever it says: the status is looked at */
-	if (!event[1].revents)
-		return false;
-	disk_watch_hear(disks, changes);
-	return !event[0].revents;
+	changes_add(changes, &(struct change){
+				     .event = event,
+				     .kind = "assembly",
+				     .alarm = alarm,
+				     .name = must_print("%s", left->uuid),
+				     .device = must_print("-"),
+				     .text = must_print("%s%s: %s", alarm ? "" : "no longer ", left->word, left->text),
+			     });
 }
 
-/* The watch that the next wait is for; it begins before the look. */
-static int look(struct mapped_list *list, int *watch)
+/* What is in now and was not before is an alarm; what was is over. */
+static void left_changes(struct changes *changes, const struct left_list *before, const struct left_list *now)
 {
-	if (*watch >= 0)
-		close(*watch);
-	*watch = -1;
+	for (size_t i = 0; i < before->number; i++)
+		if (!left_has(now, &before->left[i]))
+			add_left(changes, "recovered", false, &before->left[i]);
+	for (size_t i = 0; i < now->number; i++)
+		if (!left_has(before, &now->left[i]))
+			add_left(changes, "left", true, &now->left[i]);
+}
+
+/* What there is to see of one look, and what wakes the next one. */
+struct view {
+	struct mapped_list list;
+	struct left_list left;
+	int watch, left_watch; /* of dm's devices, of larderd's file; -1: nothing wakes */
+};
+
+/*
+ * Until something happens to a dm device, or to what larderd leaves, or for so long (negative: for ever), or until disks have answered: then it is told
+ * what they say.  True: only that.
+ */
+static bool wait_for_event(const struct view *view, double seconds, struct disk_watch *disks, struct changes *changes)
+{
+	struct pollfd event[3] = { { disks->answers, POLLIN, 0 } };
+	char notes[4096];
+
+	if (view) {
+		event[1] = (struct pollfd){ view->watch, POLLIN, 0 };
+		event[2] = (struct pollfd){ view->left_watch, POLLIN, 0 };
+	}
+	poll(event, view ? 3 : 1, seconds < 0 ? -1 : (int)(seconds * 1000)); /* whatever it says: the status is looked at */
+	if (event[2].revents) {
+		usleep(LEFT_SETTLES_US);
+		while (read(view->left_watch, notes, sizeof(notes)) > 0)
+			;
+	}
+	if (!event[0].revents)
+		return false;
+	disk_watch_hear(disks, changes);
+	return !event[1].revents && !event[2].revents;
+}
+
+/* What the next wait is for; it begins before the look. */
+static int look(struct view *view)
+{
+	if (view->watch >= 0)
+		close(view->watch);
+	view->watch = -1;
 	if (!getenv("LARDER_STATUS"))
-		*watch = mapped_watch();
-	return snapshot_take(list);
+		view->watch = mapped_watch();
+	if (view->left_watch < 0)
+		view->left_watch = left_watch();
+	left_read(&view->left);
+	return snapshot_take(&view->list);
 }
 
 /* What comes of one wait. */
-static int turn(const struct request *request, struct disk_watch *disks, int *watch, struct mapped_list *before)
+static int turn(const struct request *request, struct disk_watch *disks, struct view *view)
 {
 	struct changes changes = { 0 };
-	struct mapped_list now;
+	struct view before = *view;
 	int result;
 
-	if (wait_for_event(*watch, request->interval, disks, &changes))
+	if (wait_for_event(view, request->interval, disks, &changes))
 		return report_changes(&changes, request);
-	result = look(&now, watch);
+	result = look(view);
+	left_changes(&changes, &before.left, &view->left);
 	if (!result)
-		changes_between(&changes, before, &now);
-	mapped_list_free(before);
-	*before = now;
+		changes_between(&changes, &before.list, &view->list);
+	left_free(&before.left);
+	mapped_list_free(&before.list);
 	return result ? result : report_changes(&changes, request);
 }
 
 static int follow(const struct request *request)
 {
+	struct view view = { .watch = -1, .left_watch = -1 };
 	struct changes changes = { 0 };
 	struct disk_watch disks;
-	struct mapped_list before;
 	double due = seconds_now();
-	int watch = -1, result = look(&before, &watch);
+	int result = look(&view);
 
 	disk_watch_init(&disks);
 	if (!result) {
-		changes_first(&changes, &before);
+		left_changes(&changes, &(struct left_list){ 0 }, &view.left);
+		changes_first(&changes, &view.list);
 		result = report_changes(&changes, request);
 	}
 	while (!result) {
 		if (request->disks > 0 && seconds_now() >= due) {
-			disk_watch_ask(&disks, &before);
+			disk_watch_ask(&disks, &view.list);
 			due = seconds_now() + request->disks;
 		}
 		if (request->on) {
-			result = turn(request, &disks, &watch, &before);
+			result = turn(request, &disks, &view);
 			continue;
 		}
 		while (disks.answers >= 0)
-			wait_for_event(-1, -1, &disks, &changes);
+			wait_for_event(NULL, -1, &disks, &changes);
 		result = report_changes(&changes, request);
 		break;
 	}
 	disk_watch_free(&disks);
-	mapped_list_free(&before);
-	if (watch >= 0)
-		close(watch);
+	left_free(&view.left);
+	mapped_list_free(&view.list);
+	if (view.watch >= 0)
+		close(view.watch);
+	if (view.left_watch >= 0)
+		close(view.left_watch);
 	return result;
 }
 

@@ -37,6 +37,14 @@ def memory():
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
+@pytest.fixture(autouse=True)
+def run_directory(tmp_path, monkeypatch):
+    """In the place of /run/larder, as far as that is for others to see; not there yet."""
+    directory = tmp_path / "run"
+    monkeypatch.setenv("LARDER_RUN", str(directory))
+    return directory
+
+
 @pytest.fixture
 def larder(program):
     with tempfile.TemporaryDirectory(prefix="larder-", dir=memory()) as directory:

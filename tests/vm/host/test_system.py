@@ -17,6 +17,7 @@ from lib import kernel_log
 # of systemd-shutdown, when nothing is left
 TAKEN_APART = "All filesystems, swaps, loop devices, MD devices and DM devices detached."
 REBOOTS = int(os.environ.get("LARDER_REBOOTS", "3"))
+OTHER_MACHINE = "0123456789abcdef0123456789abcdef"
 PASSPHRASE = "telltale of a passphrase"
 
 WORK = (
@@ -128,6 +129,18 @@ load)
 	systemd-run --quiet /root/work load $larder_test_durable
 	sleep $larder_test_seconds
 	[ $larder_test_way = off ] || { echo $larder_test_way > /proc/sysrq-trigger; sleep 60; }
+	;;
+told)
+	stack data
+	mkdir -p /etc/larder
+	echo "program /root/told" > /etc/larder/larder.conf
+	printf '#!/bin/sh\n[ "$1" != left ] || echo "$3" >> /run/told\n' > /root/told
+	chmod 755 /root/told
+	;;
+left)
+	for ((i = 0; i < 600; i++)); do grep -q 'stack data' /run/told && break; sleep 0.5; done 2> /dev/null
+	say "$(grep 'stack data' /run/told)"
+	mountpoint -q /srv/data && say "it is mounted"
 	;;
 alone)
 	stack data
@@ -247,6 +260,15 @@ def test_without_larderd(boot, make_disk_file):
             "its unit is active",
             f"status {status}",
         ], console[-6000:]
+
+
+def test_who_is_told(boot, make_disk_file):
+    """A machine that was another one when the stack was made: it is left, and the program of larder.conf is told of that."""
+    disks = [*(make_disk_file(f"hdd{i}", 96) for i in range(2)), *(make_disk_file(f"ssd{i}", 48) for i in range(2))]
+    said, console = boot("told", disks)
+    assert said == [], console[-6000:]
+    said, console = boot("left", disks, f"systemd.machine_id={OTHER_MACHINE}")
+    assert len(said) == 1 and re.match(r"refused: .*larder start --import data", said[0]), console[-6000:]
 
 
 def test_verbs_over_the_bus(boot, make_disk_file):

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * A line for each: the word, the UUID, the text.  It is a state, not a history: who begins to look later sees what is so now, and larderd, which may be
+ * killed at any moment, has nothing to remember.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uuid/uuid.h>
+
+#include "left.h"
+#include "message.h"
+
+#define DIRECTORY "/run/larder"
+#define NAME	  "left"
+#define WORD_MAX  (sizeof(((struct left *)NULL)->word) - 1)
+
+/* LARDER_RUN: another directory. */
+static char *path_of(const char *name)
+{
+	const char *directory = getenv("LARDER_RUN");
+
+	return must_print("%s%s%s", directory ? directory : DIRECTORY, *name ? "/" : "", name);
+}
+
+void left_add(struct left_list *list, const char *word, const uint8_t uuid[16], const char *text)
+{
+	struct left *left;
+
+	list->left = must_allocate(realloc(list->left, (list->number + 1) * sizeof(*list->left)));
+	left = &list->left[list->number++];
+	snprintf(left->word, sizeof(left->word), "%s", word);
+	uuid_text(uuid, left->uuid);
+	left->text = must_print("%s", text);
+	text_clean(left->text);
+}
+
+void left_free(struct left_list *list)
+{
+	for (size_t i = 0; i < list->number; i++)
+		free(list->left[i].text);
+	free(list->left);
+	*list = (struct left_list){ 0 };
+}
+
+static bool same(const struct left *a, const struct left *b)
+{
+	return !strcmp(a->word, b->word) && !strcmp(a->uuid, b->uuid) && !strcmp(a->text, b->text);
+}
+
+bool left_has(const struct left_list *list, const struct left *left)
+{
+	for (size_t i = 0; i < list->number; i++)
+		if (same(&list->left[i], left))
+			return true;
+	return false;
+}
+
+static bool holds_all(const struct left_list *list, const struct left_list *of)
+{
+	for (size_t i = 0; i < of->number; i++)
+		if (!left_has(list, &of->left[i]))
+			return false;
+	return true;
+}
+
+static int write_file(const struct left_list *list, const char *path)
+{
+	FILE *file = fopen(path, "we");
+	int error;
+
+	if (!file)
+		return errno;
+	for (size_t i = 0; i < list->number; i++)
+		fprintf(file, "%s %s %s\n", list->left[i].word, list->left[i].uuid, list->left[i].text);
+	error = ferror(file) ? EIO : 0;
+	return fclose(file) ? errno : error;
+}
+
+int left_write(const struct left_list *list)
+{
+	char *path = path_of(NAME), *new = path_of(NAME ".new"), *directory = path_of("");
+	struct left_list there = { 0 };
+	int error = 0;
+
+	left_read(&there);
+	if (!holds_all(list, &there) || !holds_all(&there, list)) {
+		mkdir(directory, 0755);
+		error = write_file(list, new);
+		if (!error && rename(new, path))
+			error = errno;
+		if (error)
+			unlink(new);
+	}
+	left_free(&there);
+	free(directory);
+	free(new);
+	free(path);
+	return error;
+}
+
+/* What is between two blanks, or behind the last one; NULL: it ends before. */
+static char *next_word(char **rest)
+{
+	return *rest ? strsep(rest, " ") : NULL;
+}
+
+static void take_line(struct left_list *list, char *line)
+{
+	char *rest = line, *word = next_word(&rest), *uuid = next_word(&rest);
+	uint8_t number[16];
+
+	if (!word || !*word || strlen(word) > WORD_MAX || !uuid || uuid_parse(uuid, number) || !rest || !*rest)
+		return;
+	left_add(list, word, number, rest);
+}
+
+void left_read(struct left_list *list)
+{
+	char *path = path_of(NAME), *line = NULL;
+	FILE *file = fopen(path, "re");
+	size_t room = 0;
+	ssize_t length;
+
+	free(path);
+	*list = (struct left_list){ 0 };
+	while (file && (length = getline(&line, &room, file)) > 0) {
+		if (line[length - 1] != '\n')
+			break; /* cut off */
+		line[length - 1] = 0;
+		take_line(list, line);
+	}
+	free(line);
+	if (file)
+		fclose(file);
+}
+
+int left_watch(void)
+{
+	char *directory = path_of("");
+	int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+
+	if (watch >= 0 && inotify_add_watch(watch, directory, IN_MOVED_TO) < 0) {
+		close(watch);
+		watch = -1;
+	}
+	free(directory);
+	return watch;
+}
