@@ -77,7 +77,7 @@ void level_take_target(struct level *level, uint64_t first, uint64_t sectors, co
 		good = take_place(&piece, word(params, 3)); /* behind cipher, key, offset of its IVs */
 	else if (!strcmp(type, "snapshot-origin"))
 		good = take_origin(&piece, params);
-	if (!good)
+	if (!good || piece.sector > UINT64_MAX - sectors)
 		piece.refused = must_print("a target '%s', below which sectors are not in the same order", type);
 	level->piece = must_allocate(realloc(level->piece, (level->pieces + 1) * sizeof(piece)));
 	level->piece[level->pieces++] = piece;

@@ -3,6 +3,8 @@
 
 import importlib.machinery
 import importlib.util
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,17 +14,23 @@ RUN = Path(__file__).resolve().parent / "fuzz/run"
 
 
 @pytest.fixture
-def runner(monkeypatch, tmp_path):
-    """tests/fuzz/run, whose targets end at once with these executions and findings."""
+def module(monkeypatch, tmp_path):
+    """tests/fuzz/run, with a directory of its own."""
     loader = importlib.machinery.SourceFileLoader("fuzz_run", str(RUN))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     monkeypatch.setitem(sys.modules, loader.name, module)
     loader.exec_module(module)
+    monkeypatch.setattr(module, "WORK", tmp_path)
+    return module
+
+
+@pytest.fixture
+def runner(module, monkeypatch, tmp_path):
+    """Its targets end at once with these executions and findings."""
 
     def run(**tried: tuple[int, int]) -> int:
         for name in tried:
             (tmp_path / f"corpus-{name}").mkdir()
-        monkeypatch.setattr(module, "WORK", tmp_path)
         monkeypatch.setattr(module, "build", lambda name, kind: None)
         monkeypatch.setattr(module, "fuzz", lambda name, a, seconds: tried[name])
         monkeypatch.setattr(sys, "argv", ["run", "--random", *tried])
@@ -43,3 +51,13 @@ def test_one_has_tried_nothing(runner, capsys):
 
 def test_finding(runner):
     assert runner(format=(10, 0), conf=(0, 1)) == 1
+
+
+def test_each_target(module, tmp_path):
+    """It is built, which nobody else does between two runs of `make fuzz`, and finds nothing in its seeds and its corpus."""
+    for name in module.TARGETS:
+        module.build(name, "random")
+        words = [tmp_path / f"random_{name}", tmp_path / f"corpus-{name}"]
+        run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        tried = re.findall(r"^executions=(\d+)$", run.stdout, re.M)
+        assert run.returncode == 0 and int(tried[0]) >= len(module.TARGETS[name].seeds), f"{name}: {run.stdout}{run.stderr}"

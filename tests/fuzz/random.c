@@ -3,7 +3,7 @@
  * Stands in for libFuzzer where there is no clang: random inputs, and files of a directory with random edits, without coverage.
  *
  *   random_NAME SEED SECONDS LENGTH [DIRECTORY]
- *   random_NAME FILE                               that input alone
+ *   random_NAME FILE                               that input alone; of a directory: those in it, as they are
  *
  * Prints executions=N.  An input that ends the process is in crash-SEED-PID of the working directory; libFuzzer takes it as well.
  */
@@ -132,16 +132,38 @@ static void make(size_t length)
 		edit(length);
 }
 
-static int one(const char *name)
+/* An allocation that is exactly so big: ASan sees any byte beyond. */
+static int try(const uint8_t *data, size_t size)
+{
+	uint8_t *exact = malloc(size);
+	int result;
+
+	memcpy(exact, data, size);
+	result = LLVMFuzzerTestOneInput(exact, size);
+	free(exact);
+	return result;
+}
+
+static int as_they_are(const char *name)
 {
 	static uint8_t data[1 << 16];
 	FILE *from = fopen(name, "re");
+	int result = 0;
+	size_t size;
 
 	if (!from)
 		return 2;
-	input_size = fread(data, 1, sizeof(data), from);
+	size = fread(data, 1, sizeof(data), from);
+	if (!ferror(from)) {
+		fclose(from);
+		return try(data, size);
+	}
 	fclose(from);
-	return LLVMFuzzerTestOneInput(data, input_size);
+	read_directory(name, sizeof(data));
+	for (size_t i = 0; i < nr_files && !result; i++)
+		result = try(file[i].data, file[i].size);
+	printf("executions=%zu\n", nr_files);
+	return result;
 }
 
 int main(int argc, char **argv)
@@ -151,7 +173,7 @@ int main(int argc, char **argv)
 	time_t end;
 
 	if (argc == 2)
-		return one(argv[1]);
+		return as_they_are(argv[1]);
 	if (!length)
 		return 2;
 	input = malloc(length);
@@ -162,13 +184,8 @@ int main(int argc, char **argv)
 	if (argc > 4)
 		read_directory(argv[4], length);
 	for (end = time(NULL) + atol(argv[2]); time(NULL) < end || !executions; executions++) {
-		uint8_t *exact;
-
 		make(length);
-		exact = malloc(input_size); /* exactly so big: ASan sees any byte beyond */
-		memcpy(exact, input, input_size);
-		LLVMFuzzerTestOneInput(exact, input_size);
-		free(exact);
+		try(input, input_size);
 	}
 	printf("executions=%lu\n", executions);
 	return 0;
