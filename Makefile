@@ -123,7 +123,7 @@ debug-kernel:	## build a kernel with KASAN, lockdep, UBSAN, kmemleak: an hour
 	@tests/debug/kernel
 
 check-debug: debug-kernel	## the VM suites in it (SUITE=)
-	@tests/debug/check
+	@tests/debug/check $(SUITE)
 
 bench:	## larder and its peers on simulated disks, against the targets; hours (ONLY= PEERS= MODELS= SETS= for parts)
 	@tests/ci/dependencies build vm bench
