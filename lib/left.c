@@ -4,7 +4,6 @@
  * killed at any moment, has nothing to remember.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +14,17 @@
 
 #include "left.h"
 #include "message.h"
+#include "turn.h"
 
-#define DIRECTORY "/run/larder"
-#define NAME	  "left"
-#define WORD_MAX  (sizeof(((struct left *)NULL)->word) - 1)
+#define NAME	 "left"
+#define WORD_MAX (sizeof(((struct left *)NULL)->word) - 1)
 
 /* LARDER_RUN: another directory. */
 static char *path_of(const char *name)
 {
 	const char *directory = getenv("LARDER_RUN");
 
-	return must_print("%s%s%s", directory ? directory : DIRECTORY, *name ? "/" : "", name);
+	return must_print("%s%s%s", directory ? directory : RUN_DIRECTORY, *name ? "/" : "", name);
 }
 
 void left_add(struct left_list *list, const char *word, const uint8_t uuid[16], const char *text)

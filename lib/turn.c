@@ -19,16 +19,15 @@
 #include "superblock.h"
 #include "turn.h"
 
-#define RUN	"/run/larder"
-#define STOPPED RUN "/stopped"
+#define STOPPED RUN_DIRECTORY "/stopped"
 
 static int lock = -1;
 
 void turn_take(void)
 {
-	mkdir(RUN, 0755);
+	mkdir(RUN_DIRECTORY, 0755);
 	if (lock < 0)
-		lock = open(RUN "/lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		lock = open(RUN_DIRECTORY "/lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (lock < 0)
 		lock = open("/run", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	while (lock >= 0 && flock(lock, LOCK_EX) && errno == EINTR)
@@ -68,7 +67,7 @@ void stopped_set(const uint8_t uuid[16])
 	static bool said;
 	int fd;
 
-	mkdir(RUN, 0755);
+	mkdir(RUN_DIRECTORY, 0755);
 	mkdir(STOPPED, 0755);
 	path_of(uuid, path, sizeof(path));
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -117,13 +116,13 @@ size_t stopped_list(uint8_t (**uuids)[16])
 
 /* ------------------------------------------------------------------ numbers: 0 is none */
 
-#define NUMBER_PATH (sizeof(RUN) + 24 + UUID_TEXT)
+#define NUMBER_PATH (sizeof(RUN_DIRECTORY) + 24 + UUID_TEXT)
 
 static void number_path(const char *what, const uint8_t uuid[16], const char *suffix, char path[static NUMBER_PATH])
 {
 	char text[UUID_TEXT];
 
-	snprintf(path, NUMBER_PATH, RUN "/%s-%s%s", what, uuid_text(uuid, text), suffix);
+	snprintf(path, NUMBER_PATH, RUN_DIRECTORY "/%s-%s%s", what, uuid_text(uuid, text), suffix);
 }
 
 static bool number_set(const char *what, const uint8_t uuid[16], uint64_t number)
@@ -135,7 +134,7 @@ static bool number_set(const char *what, const uint8_t uuid[16], uint64_t number
 		return !unlink(path) || errno == ENOENT;
 	number_path(what, uuid, ".new", new);
 	snprintf(text, sizeof(text), "%" PRIu64, number);
-	mkdir(RUN, 0755);
+	mkdir(RUN_DIRECTORY, 0755);
 	unlink(new);
 	return !symlink(text, new) && !rename(new, path);
 }

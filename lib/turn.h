@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define RUN_DIRECTORY "/run/larder" /* gone at the next boot */
+
 /* Waits for the lock, which the process holds from then on until it ends.  Of /run itself where there can be no /run/larder. */
 void turn_take(void);
 /* Before then: whoever waits for a human being does not hold up the others. */

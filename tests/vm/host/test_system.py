@@ -65,7 +65,7 @@ called() {
 	busctl --timeout=600 call org.larder1 "$path" org.larder1.Stack "$@"
 }
 calls() { systemctl list-units --no-legend --state=active,activating 'larder-call-*' | wc -l; }
-# comes FILE, goes FILE: until it is there, or is not
+# comes FILE: until it is there
 comes() { for ((i = 0; i < 600; i++)); do [ -e "$1" ] && break; sleep 0.5; done; }
 
 # content N: what file N has in it
