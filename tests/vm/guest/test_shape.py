@@ -635,11 +635,13 @@ def holds(stack: Stack, byte: bytes, sectors: range = BLOCKS) -> bool:
     return all(stack.volume.read(sector, 8) == byte * 4096 for sector in sectors)
 
 
-@pytest.mark.parametrize(("how", "checkpoints"), [("written over", 4), *(("written back", n) for n in (2, 3, 4))])
-def test_what_emptied_it_is_durable(make_disk, kernel_log, how, checkpoints):
+@pytest.mark.parametrize(
+    ("how", "before", "checkpoints"), [("written over", 0, 4), ("written back", 2, 0), *(("written back", 0, n) for n in (2, 3, 4))]
+)
+def test_what_emptied_it_is_durable(make_disk, kernel_log, how, before, checkpoints):
     """With mirror=none: old data that was flushed, and is dirty on the SSD that is drained only, is replaced by what is in no
     complete record; or its CLEAN is in the write cache of another SSD.  That is durable before the first table without it.  Two
-    checkpoints that are taken when the log has not left it yet have no use for a record there; but a replay would begin there."""
+    checkpoints that are taken before the log has left it have no use for a record there; but a replay would begin there."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     given = [w for role in ("read", "write", "write")[: 2 + (how == "written back")] for w in ("--role", role)]
     stack = make_stack(
@@ -652,6 +654,8 @@ def test_what_emptied_it_is_durable(make_disk, kernel_log, how, checkpoints):
     fill(stack, b"o")
     stack.volume.flush()
     stack.hdd.fail(op="write", status="ioerr")
+    for _ in range(before):
+        stack.cache.message("checkpoint")
     stack.cache.message("drain", 1)
     wait_for(lambda: others or stack.cache.status()["drain_segments"] == 1, 60, "nothing to be there but the old data")
     for _ in range(checkpoints):
