@@ -894,15 +894,20 @@ struct exchange {
 
 static int one_step(const struct mapped_step *step, uint32_t *cookie)
 {
+	bool resumes = step->action == MAPPED_RESUME || step->action == MAPPED_FAIL;
 	struct dm_task *task;
+	int error;
 
 	if (step->action == MAPPED_LOAD)
 		return load(step->name, step->target, step->sectors, step->params);
-	task = new_task(step->action == MAPPED_RESUME ? DM_DEVICE_RESUME : DM_DEVICE_SUSPEND, step->name);
+	error = step->action == MAPPED_FAIL ? load(step->name, "error", step->sectors, "") : 0;
+	if (error)
+		return error;
+	task = new_task(resumes ? DM_DEVICE_RESUME : DM_DEVICE_SUSPEND, step->name);
 	if (step->action != MAPPED_FREEZE)
 		dm_task_skip_lockfs(task);
 	/* where udev cannot be told it goes on all the same */
-	if (step->action == MAPPED_RESUME)
+	if (resumes)
 		dm_task_set_cookie(task, cookie, udev_flags(step->name));
 	return run(task, false);
 }
@@ -917,15 +922,19 @@ static bool stands_still(const char *name)
 /* Where what a table is loaded into runs, it has the new one, or never lost the old one: all that is left is to resume. */
 static void go_back(const struct exchange *x, uint32_t *cookie)
 {
+	size_t first = 0; /* behind the tables */
 	bool tables = true;
 
 	for (size_t i = 0; i < x->nr_back; i++)
-		if (x->back[i].action == MAPPED_LOAD)
+		if (x->back[i].action == MAPPED_LOAD) {
 			tables &= mapped_suspended(x->back[i].name);
-	for (size_t i = 0; i < x->nr_back; i++) {
+			first = i + 1;
+		}
+	for (size_t i = tables ? 0 : first; i < x->nr_back; i++) {
 		const struct mapped_step *step = &x->back[i];
+		bool runs = step->action == MAPPED_SUSPEND || step->action == MAPPED_FAIL;
 
-		if (step->action == MAPPED_SUSPEND ? tables && !stands_still(step->name) : mapped_suspended(step->name))
+		if (runs ? !stands_still(step->name) : mapped_suspended(step->name))
 			one_step(step, cookie);
 	}
 }

@@ -133,16 +133,18 @@ enum mapped_action {
 	MAPPED_SUSPEND, /* suspended, requests drained */
 	MAPPED_LOAD, /* a table, to be live when it is resumed */
 	MAPPED_RESUME,
+	MAPPED_FAIL, /* only to go back: a table whose reads and writes fail at once, live */
 };
 struct mapped_step {
 	enum mapped_action action;
 	const char *name, *target, *params; /* target, params: of MAPPED_LOAD */
-	uint64_t sectors;
+	uint64_t sectors; /* of MAPPED_LOAD and MAPPED_FAIL */
 };
 /*
- * Carries out the steps, in a process that no kill of this one reaches (lib/guard.h); or, where one of them fails, the steps of `back`: of those whose
- * device is suspended, or for MAPPED_SUSPEND is not.  No node or link is made while a device is suspended, and none waited for before the end.  *blocked:
- * microseconds from the first step to the last.  Complains.
+ * Carries out the steps, in a process that no kill of this one reaches (lib/guard.h); or, where one of them fails or that process is killed, the steps of
+ * `back`: of those whose device is suspended, or for MAPPED_SUSPEND and MAPPED_FAIL is not; and those up to the last table only where each device that gets
+ * one is suspended.  No node or link is made while a device is suspended, and none waited for before the end.  *blocked: microseconds from the first step
+ * to the last.  Complains.
  */
 int mapped_exchange(const struct mapped_step *steps, size_t number, const struct mapped_step *back, size_t nr_back, uint64_t *blocked);
 

@@ -167,6 +167,11 @@ static void put_back(struct exchange *x, enum mapped_action action, const char *
 	x->back[x->backs++] = (struct mapped_step){ .action = action, .name = name };
 }
 
+static void put_back_failing(struct exchange *x, const char *name, uint64_t sectors)
+{
+	x->back[x->backs++] = (struct mapped_step){ .action = MAPPED_FAIL, .name = name, .sectors = sectors };
+}
+
 static void put_back_table(struct exchange *x, const char *name, const char *target, uint64_t sectors, const char *params)
 {
 	x->back[x->backs++] = (struct mapped_step){ MAPPED_LOAD, name, target, params, sectors };
@@ -193,6 +198,8 @@ static int exchange_create(struct job *job)
 	if (first) {
 		put_table(&x, below, TARGET_VOLUME, volume->sectors, params);
 		put(&x, MAPPED_RESUME, below);
+		/* it reads what is below, and whoever reads it would wait for that for ever */
+		put_back_failing(&x, snapshot, volume->sectors);
 		put_back(&x, MAPPED_SUSPEND, below);
 		put_back_table(&x, volume->name, TARGET_VOLUME, volume->sectors, params);
 	}

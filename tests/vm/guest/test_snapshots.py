@@ -451,6 +451,41 @@ def test_killed_at_each_step(disks, store, key, kill_at, encrypted):
     unmarked(store)
 
 
+@pytest.mark.limit(1800)
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "luks"])
+def test_exchange_is_killed(disks, store, key, kill_at, encrypted):
+    """The process that carries it out, behind each of its steps: the command goes back, and undoes the rest; nobody waits for ever,
+    as for a snapshot that reads what is suspended.  A removal ends when it is asked for again."""
+    key = key if encrypted else None
+    stack(disks, key)
+    write(0)
+    for number in range(1, 20):
+        if kill_at(number, "snapshot", "create", ONE, "--store", store, KILL_GUARD="1") == DONE:
+            break
+        assert not states(), number
+        plain()
+        cut_off(number, key)
+        larder("snapshot", "create", ONE, "--store", store)
+        first = digest(ONE)
+        write(f"b{number}")
+        assert digest(ONE) == first
+        larder("snapshot", "remove", ONE)
+        plain()
+    assert number == (6, 8)[encrypted] + 1
+    for number in range(1, 20):
+        if not states():
+            larder("snapshot", "create", ONE, "--store", store)
+        if kill_at(number, "snapshot", "remove", ONE, KILL_GUARD="1") == DONE:
+            break
+        cut_off(number, key)
+        assert states() == {ONE: "removing"}, number
+        larder("snapshot", "remove", ONE)
+        plain()
+    assert number == 4 + 1
+    plain()
+    unmarked(store)
+
+
 def start_behind_the_cut(all_disks, seed):
     """Power fails now, if it has not."""
     if not any(d.state()["power"] == "off" for d in all_disks):
