@@ -140,6 +140,7 @@ static void seen(const struct look *look, const struct plan *plan)
 
 static _Noreturn void pass(const struct daemon *daemon)
 {
+	static const char untold[] = "/run/larder/left: cannot be written: who follows `larder events` is not told what was not started";
 	struct assembly assembly = {
 		.wait = daemon->wait,
 		.marked = true,
@@ -157,8 +158,8 @@ static _Noreturn void pass(const struct daemon *daemon)
 	shared = daemon->shared;
 	seen_file = daemon->seen;
 	result = assembly_pass(&assembly);
-	if (!daemon->observe && left_write(&left))
-		remark("/run/larder/left: cannot be written: who follows `larder events` is not told what was not started");
+	if (!daemon->observe && left_write(&left) && !said_before(hash(untold)))
+		remark("%s", untold);
 	memcpy(shared->told, now_told, sizeof(now_told));
 	shared->nr_told = nr_now_told;
 	shared->again = assembly.again;
