@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * A pass: look, plan, do the first step, look again.
+ * A pass: look, plan, do what is planned, look again.
  *
  * It may be killed anywhere.  Each step is one dm device: there, not there, or there without a table (PLAN_CLEAR of the next pass).  What
  * a step does on the disks is what the kernel does at any start.  That a spare takes a place is a command of its own: killed anywhere, it leaves a
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "../lib/claim.h"
 #include "../lib/cow.h"
 #include "../lib/integrity.h"
 #include "../lib/md.h"
@@ -21,6 +22,10 @@
 #include "conf.h"
 
 /* ------------------------------------------------------------------ steps */
+
+#define LOOK_LASTS_US 1000000 /* behind that nothing is started without what is missing before another look */
+
+static bool turn_given; /* since the last look somebody else may have had it */
 
 static char *set_params(const struct facts *facts, const struct step *step)
 {
@@ -61,6 +66,7 @@ static int run_larder(const char *const *command)
 		words[number++] = "--";
 	while (*command)
 		words[number++] = *command++;
+	turn_given = true;
 	turn_give();
 	if (program_run(words, &said))
 		result = complain(LARDER_FAILED, "%s", strncmp(said, "larder: ", strlen("larder: ")) ? said : said + strlen("larder: "));
@@ -116,19 +122,22 @@ static int start_volume(const struct facts *facts, const struct step *step, cons
 {
 	const struct fact_member *m = &facts->member[step->member[0]];
 	struct cow cow = { .name = step->name, .number = m->snapshots };
+	/* the name of its disk may have become another one's since the look, and the kernel is given that alone */
+	int result = claim_check(m->path, LARDER_KIND_VOLUME, m->uuid);
 
-	if (!m->snapshots)
-		return mapped_create(step->name, dm_uuid, TARGET_VOLUME, step->sectors, params);
+	if (result || !m->snapshots)
+		return result ? result : mapped_create(step->name, dm_uuid, TARGET_VOLUME, step->sectors, params);
 	memcpy(cow.volume, m->uuid, 16);
 	for (uint32_t i = 0; i < m->snapshots; i++) {
 		const struct fact_member *store = &facts->member[step->store[i]];
 
+		result = result ? result : claim_check(store->path, LARDER_KIND_OTHER, m->snapshot[i].uuid);
 		memcpy(cow.snapshot[i].name, m->snapshot[i].name, sizeof(cow.snapshot[i].name));
 		memcpy(cow.snapshot[i].uuid, m->snapshot[i].uuid, 16);
 		cow.snapshot[i].store = store->path;
 		cow.snapshot[i].bytes = store->sectors << LARDER_SECTOR_SHIFT;
 	}
-	return cow_start(&cow, TARGET_VOLUME, step->sectors, params);
+	return result ? result : cow_start(&cow, TARGET_VOLUME, step->sectors, params);
 }
 
 /* From there on each error of a disk is a sector that the array repairs.  larderd may not: then it has that noted. */
@@ -189,6 +198,14 @@ static void tell_failed(struct assembly *a, bool cache, const char *name, const 
 	free(text);
 }
 
+/* Of what runs; a failure for as long as it is held (tell_held()). */
+static void tell_other(struct assembly *a, const struct step *step, enum assembly_event event, const uint8_t uuid[16], const char *text)
+{
+	a->tell(event, uuid, text);
+	if (event == ASSEMBLY_FAILED && a->memory)
+		attempts_told(&a->memory->others, step->uuid, uuid, text);
+}
+
 static void tell_spare(struct assembly *a, const struct facts *facts, const struct step *step, int result)
 {
 	const char *path = facts->member[step->member[0]].path;
@@ -197,7 +214,7 @@ static void tell_spare(struct assembly *a, const struct facts *facts, const stru
 			      must_print("%s: SSD %u has failed: its spare %s takes its place; larder cache add %s SSD --spare makes another one", step->name,
 					 step->number, path, step->name);
 
-	a->tell(result ? ASSEMBLY_FAILED : ASSEMBLY_SPARE, step->uuid, text);
+	tell_other(a, step, result ? ASSEMBLY_FAILED : ASSEMBLY_SPARE, step->uuid, text);
 	free(text);
 }
 
@@ -209,7 +226,7 @@ static void tell_return(struct assembly *a, const struct facts *facts, const str
 			      must_print("%s: is taken back into the array of the stack %s, and gets what it lacks; larder status %s shows how far it is", r->path, step->name,
 					 step->name);
 
-	a->tell(result ? ASSEMBLY_FAILED : ASSEMBLY_RETURNED, r->volume, text);
+	tell_other(a, step, result ? ASSEMBLY_FAILED : ASSEMBLY_RETURNED, r->volume, text);
 	free(text);
 }
 
@@ -220,8 +237,9 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 	char *text;
 
 	if (step->kind == PLAN_CLEAR) {
-		event = ASSEMBLY_CLEARED;
-		text = must_print("%s: removed: a start had left it without a table", step->name);
+		event = result ? ASSEMBLY_FAILED : ASSEMBLY_CLEARED;
+		text = result ? must_print("%s: a start had left it, and it cannot be removed, see above: its volume does not start before that", step->name) :
+				must_print("%s: removed: a start had left it without a table", step->name);
 	} else if (step->kind == PLAN_SPARE) {
 		tell_spare(a, facts, step, result);
 		return;
@@ -231,9 +249,11 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 	} else if (step->kind == PLAN_NOTE) {
 		if (!result)
 			return; /* that a disk is lacked others tell */
-		event = ASSEMBLY_FAILED;
 		text = must_print("stack %s: its array lacks a disk, or it has lost a snapshot, and that could not be noted, see above: what is lost would be taken for whole; "
 				  "larder start --note %s tries again", step->name, step->name);
+		tell_other(a, step, ASSEMBLY_FAILED, step->uuid, text);
+		free(text);
+		return;
 	} else if (step->kind == PLAN_LEG && !result) {
 		return; /* the volume tells */
 	} else if (result) {
@@ -295,6 +315,8 @@ static void remember(struct assembly_memory *memory, const struct facts *facts)
 {
 	memory->number = 0;
 	for (size_t i = 0; i < facts->nr_running && memory->number < ASSEMBLY_RAN_MAX; i++) {
+		if (facts->running[i].left_over)
+			continue;
 		memcpy(memory->ran[memory->number++], facts->running[i].uuid, 16);
 		stopped_clear(facts->running[i].uuid); /* somebody wants it again */
 	}
@@ -334,14 +356,29 @@ static bool returns(const struct facts *facts, const uint8_t disk[16])
 	return false;
 }
 
+/* Of a volume: is there still what was to be noted? */
+static bool is_noted(const struct facts *facts, const uint8_t uuid[16])
+{
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (m->kind == LARDER_KIND_VOLUME && !memcmp(m->uuid, uuid, 16))
+			return !(m->lacks & ~m->noted) && !m->lost && !m->few_errors;
+	}
+	return false;
+}
+
 /* What failed of what runs, and when that is tried again. */
 static void hold_others(struct assembly_memory *memory, struct facts *facts)
 {
-	for (uint32_t i = 0; i < memory->others.number;)
-		if (runs(facts, memory->others.attempt[i].uuid) || returns(facts, memory->others.attempt[i].uuid))
+	for (uint32_t i = 0; i < memory->others.number;) {
+		const uint8_t *uuid = memory->others.attempt[i].uuid;
+
+		if ((runs(facts, uuid) && !is_noted(facts, uuid)) || returns(facts, uuid))
 			i++;
 		else
-			attempts_forget(&memory->others, memory->others.attempt[i].uuid);
+			attempts_forget(&memory->others, uuid);
+	}
 	for (size_t i = 0; i < facts->nr_running; i++) {
 		const struct attempt *failed = attempts_find(&memory->others, facts->running[i].uuid);
 
@@ -434,7 +471,7 @@ void assembly_retry(struct assembly_memory *memory, bool asked)
 struct tried {
 	uint8_t (*uuid)[16];
 	size_t number;
-	bool cleared;
+	bool cleared, uncleared;
 };
 
 static void add_tried_uuid(struct tried *tried, const uint8_t uuid[16])
@@ -485,20 +522,32 @@ static void tell_refusals(struct assembly *a, const struct plan *plan)
 	a->again = plan->again;
 }
 
+static void look_again(struct assembly *a, uint64_t when)
+{
+	if (!a->again || when < a->again)
+		a->again = when;
+}
+
 /* Those of earlier passes that are not tried in this one. */
 static void hold_failed(struct assembly_memory *memory, struct tried *tried)
 {
 	attempts_hold(&memory->attempts, facts_clock());
+	attempts_hold(&memory->others, facts_clock());
 	for (uint32_t i = 0; i < memory->attempts.number; i++)
 		if (memory->attempts.attempt[i].held)
 			add_tried_uuid(tried, memory->attempts.attempt[i].uuid);
 }
 
-/* What does not run yet is said again, and its time asked for; *result is that of the first. */
+/* What does not run yet is said again, and its time asked for; *result is that of the first.  Of what runs the planner asks for that. */
 static void tell_held(struct assembly *a, const struct facts *facts, int *result)
 {
+	const struct attempts *others = &a->memory->others;
 	struct attempts *attempts = &a->memory->attempts;
 	uint64_t again;
+
+	for (uint32_t i = 0; i < others->number; i++)
+		if (others->attempt[i].held)
+			a->tell(ASSEMBLY_FAILED, others->attempt[i].about, others->attempt[i].text);
 
 	for (uint32_t i = 0; i < attempts->number;) {
 		const struct attempt *one = &attempts->attempt[i];
@@ -513,8 +562,8 @@ static void tell_held(struct assembly *a, const struct facts *facts, int *result
 		i++;
 	}
 	again = attempts_again(attempts, facts->now);
-	if (again && (!a->again || again < a->again))
-		a->again = again;
+	if (again)
+		look_again(a, again);
 }
 
 static void remember_result(struct assembly_memory *memory, const struct step *step, int error)
@@ -527,13 +576,23 @@ static void remember_result(struct assembly_memory *memory, const struct step *s
 		attempts_forget(&memory->others, step->uuid);
 }
 
-/* True: there were some, so there may be more to do. */
+/*
+ * True: there were some, so there may be more to do.  Not all of them on one look: what is missing may have come since, and somebody else have had the
+ * turn.
+ */
 static bool run_steps(struct assembly *a, const struct look *look, const struct plan *plan, struct tried *tried, int *result)
 {
-	for (size_t i = 0; i < plan->nr_steps; i++) {
-		int error = carry_out(&look->facts, &plan->step[i], a->dry_run);
+	uint64_t looked = facts_clock();
 
+	turn_given = false;
+	for (size_t i = 0; i < plan->nr_steps && !turn_given; i++) {
+		int error;
+
+		if (i && plan->step[i].degraded && !a->dry_run && facts_clock() - looked > LOOK_LASTS_US)
+			break;
+		error = carry_out(&look->facts, &plan->step[i], a->dry_run);
 		add_tried(tried, &plan->step[i]);
+		tried->uncleared |= error && plan->step[i].kind == PLAN_CLEAR;
 		if (a->memory)
 			remember_result(a->memory, &plan->step[i], error);
 		if (!a->dry_run || error)
@@ -590,6 +649,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 		int error = facts_look(&look, a->marked);
 
 		if (error) {
+			a->blind = true;
 			result = result ? result : error;
 			break;
 		}
@@ -604,6 +664,8 @@ static int rounds(struct assembly *a, const struct conf *conf)
 			tell_refusals(a, &plan);
 			if (a->memory)
 				tell_held(a, &look.facts, &result);
+			if (tried.uncleared)
+				look_again(a, look.facts.now + ATTEMPT_FIRST_US);
 			if (a->seen)
 				a->seen(&look, &plan);
 			if (a->memory)
@@ -622,6 +684,7 @@ int assembly_pass(struct assembly *a)
 	int result;
 
 	a->again = 0;
+	a->blind = false;
 	a->started = a->waiting = a->refused = 0;
 	mapped_init(a->dry_run);
 	turn_take();

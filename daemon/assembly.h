@@ -69,6 +69,7 @@ struct assembly {
 	/* what came of it */
 	uint64_t again; /* on the clock of facts: look again then; 0: only when something changes */
 	size_t started, waiting, refused;
+	bool blind; /* what there is could not be seen, or not to the end: nothing else of this counts */
 };
 
 /* Takes the turn.  Returns LARDER_DONE, or the first error of a step. */

@@ -67,6 +67,16 @@ void attempts_failed(struct attempts *attempts, const uint8_t uuid[16], bool cac
 	a->held = false;
 }
 
+void attempts_told(struct attempts *attempts, const uint8_t uuid[16], const uint8_t about[16], const char *text)
+{
+	struct attempt *a = find(attempts, uuid);
+
+	if (!a)
+		return;
+	memcpy(a->about, about, 16);
+	snprintf(a->text, sizeof(a->text), "%s", text);
+}
+
 void attempts_forget(struct attempts *attempts, const uint8_t uuid[16])
 {
 	struct attempt *a = find(attempts, uuid);

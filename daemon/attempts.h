@@ -11,6 +11,8 @@
 
 #include "../kernel/larder_format.h"
 
+#define ATTEMPT_TEXT_MAX 512
+
 #define ATTEMPTS_MAX 256 /* those that are too many are not held back */
 #define ATTEMPT_FIRST_US UINT64_C(30000000)
 #define ATTEMPT_LAST_US UINT64_C(3600000000)
@@ -22,6 +24,8 @@ struct attempt {
 	int result;
 	uint64_t again, wait; /* microseconds, on the clock of facts.now: when it is tried again; how long that was */
 	bool held; /* in this pass */
+	uint8_t about[16]; /* of attempts_told() */
+	char text[ATTEMPT_TEXT_MAX];
 };
 
 struct attempts {
@@ -39,6 +43,8 @@ void attempts_hold(struct attempts *attempts, uint64_t now);
 uint64_t attempts_again(const struct attempts *attempts, uint64_t now);
 /* A start failed at this time. */
 void attempts_failed(struct attempts *attempts, const uint8_t uuid[16], bool cache, const char *name, int result, uint64_t now);
+/* What was told of it, and of whom: for who tells that again while it is held. */
+void attempts_told(struct attempts *attempts, const uint8_t uuid[16], const uint8_t about[16], const char *text);
 /* It runs, or is not there any more. */
 void attempts_forget(struct attempts *attempts, const uint8_t uuid[16]);
 

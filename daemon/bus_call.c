@@ -29,6 +29,8 @@
 #include "methods.h"
 
 #define COMMANDS_MAX	16 /* that run at once */
+#define ASKED_MAX	64 /* calls that wait for polkit; each keeps file descriptors */
+#define ASKED_OF_ONE	8 /* user */
 #define SAID_MAX	4096
 #define POLKIT_US	(10 * 60 * UINT64_C(1000000)) /* somebody types a password */
 #define POLKIT_INTERACTIVE 1u
@@ -45,8 +47,9 @@ struct call {
 	sd_event_source *words;
 	size_t length;
 	char text[SAID_MAX];
+	uid_t user;
+	struct call *next; /* that is asked about, or whose command runs */
 	/* while the command runs */
-	struct call *next;
 	unsigned serial;
 	char *unit; /* of systemd; NULL: it is a child */
 	pid_t child;
@@ -55,27 +58,45 @@ struct call {
 	char *error;
 };
 
-static struct call *running; /* the oldest first */
+static struct call *asking, *running; /* the oldest first */
 static unsigned nr_running, serial;
+
+static void append(struct call **list, struct call *call)
+{
+	while (*list)
+		list = &(*list)->next;
+	*list = call;
+	call->next = NULL;
+}
+
+static void take_out(struct call **list, struct call *call)
+{
+	while (*list != call)
+		list = &(*list)->next;
+	*list = call->next;
+}
 
 static void enlist(struct call *call)
 {
-	struct call **at = &running;
-
-	while (*at)
-		at = &(*at)->next;
-	*at = call;
+	append(&running, call);
 	nr_running++;
 }
 
 static void delist(struct call *call)
 {
-	struct call **at = &running;
-
-	while (*at != call)
-		at = &(*at)->next;
-	*at = call->next;
+	take_out(&running, call);
 	nr_running--;
+}
+
+static bool too_many_asked(const struct call *call)
+{
+	unsigned all = 0, of_one = 0;
+
+	for (const struct call *other = asking; other; other = other->next) {
+		all++;
+		of_one += other->user == call->user;
+	}
+	return all >= ASKED_MAX || of_one >= ASKED_OF_ONE;
 }
 
 static void forget(struct call *call)
@@ -390,6 +411,7 @@ static int polkit_answered(sd_bus_message *answer, void *data, sd_bus_error *err
 	int may = 0, challenge = 0, result;
 
 	(void)error;
+	take_out(&asking, call);
 	if (!sd_bus_message_is_method_error(answer, NULL) && sd_bus_message_enter_container(answer, 'r', "bba{ss}") > 0)
 		sd_bus_message_read(answer, "bb", &may, &challenge);
 	if (may)
@@ -404,13 +426,20 @@ static int polkit_answered(sd_bus_message *answer, void *data, sd_bus_error *err
 /* Takes the call. */
 static int ask_polkit(struct call *call, const char *action)
 {
-	char *name = must_print(BUS_NAME ".%s", action);
 	sd_bus *bus = sd_bus_message_get_bus(call->message);
+	char *name;
 	uint32_t flags = sd_bus_message_get_allow_interactive_authorization(call->message) > 0 ? POLKIT_INTERACTIVE : 0;
 	sd_bus_message *question = NULL;
-	int result = sd_bus_message_new_method_call(bus, &question, "org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority",
-						    "org.freedesktop.PolicyKit1.Authority", "CheckAuthorization");
+	int result;
 
+	if (too_many_asked(call)) {
+		result = sd_bus_reply_method_errorf(call->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "too many calls wait for polkit already; answer, or cancel those");
+		forget(call);
+		return result;
+	}
+	name = must_print(BUS_NAME ".%s", action);
+	result = sd_bus_message_new_method_call(bus, &question, "org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority",
+						"org.freedesktop.PolicyKit1.Authority", "CheckAuthorization");
 	if (result >= 0)
 		result = sd_bus_message_append(question, "(sa{sv})sa{ss}us", "system-bus-name", 1, "name", "s",
 					       sd_bus_message_get_sender(call->message), name, 0, flags, "");
@@ -420,17 +449,21 @@ static int ask_polkit(struct call *call, const char *action)
 	free(name);
 	if (result < 0)
 		forget(call);
+	else
+		append(&asking, call);
 	return result < 0 ? result : 1;
 }
 
-static bool is_root(sd_bus_message *message)
+/* -1: nobody knows. */
+static uid_t user_of(sd_bus_message *message)
 {
 	sd_bus_creds *creds = NULL;
-	uid_t uid = (uid_t)-1;
-	bool root = sd_bus_query_sender_creds(message, SD_BUS_CREDS_EUID, &creds) >= 0 && sd_bus_creds_get_euid(creds, &uid) >= 0 && !uid;
+	uid_t uid;
 
+	if (sd_bus_query_sender_creds(message, SD_BUS_CREDS_EUID, &creds) < 0 || sd_bus_creds_get_euid(creds, &uid) < 0)
+		uid = (uid_t)-1;
 	sd_bus_creds_unref(creds);
-	return root;
+	return uid;
 }
 
 /* ------------------------------------------------------------------ the methods */
@@ -477,5 +510,6 @@ int bus_call(sd_bus_message *message, const struct object *object, const struct 
 	call->job = kind == OBJECT_JOB ? must_print("%s", object->path) : NULL;
 	call->of = must_print("%s", object ? object->path : BUS_ROOT);
 	call->stack = must_print("%s", kind == OBJECT_STACK ? object->path : kind == OBJECT_VOLUME ? object_value(object, "Stack") : "/");
-	return is_root(message) ? go_on(call) : ask_polkit(call, command.action);
+	call->user = user_of(message);
+	return call->user ? ask_polkit(call, command.action) : go_on(call);
 }

@@ -505,7 +505,7 @@ static void take_running(struct look *look)
 		struct fact_running *fact = &facts->running[facts->nr_running];
 		char *uuid = status_value(mapped->status, "uuid");
 
-		*fact = (struct fact_running){ .name = mapped->name, .cache = mapped->cache };
+		*fact = (struct fact_running){ .name = mapped->name, .cache = mapped->cache, .left_over = strstr(mapped->uuid, BELOW_ORIGIN) };
 		if (mapped->cache)
 			take_places(fact, mapped->status);
 		facts->nr_running += uuid && !uuid_parse(uuid, fact->uuid);

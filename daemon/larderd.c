@@ -47,6 +47,7 @@ struct shared {
 	uint32_t nr_told;
 	uint64_t again;
 	uint32_t started, waiting, refused;
+	bool looked; /* the pass came to its end, and saw what there is */
 };
 
 struct daemon {
@@ -54,7 +55,7 @@ struct daemon {
 	sd_event_source *timer, *jobs_timer;
 	struct shared *shared;
 	uint64_t wait;
-	uint64_t killed_us; /* for how long the next pass is put off, as the last one was killed; 0: it was not */
+	uint64_t cut_us; /* for how long the next pass is put off, as the last one was cut off; 0: it was not */
 	struct udev_monitor *monitor;
 	sd_event_source *dm_event;
 	int dm_watch; /* -1: none */
@@ -158,6 +159,9 @@ static _Noreturn void pass(const struct daemon *daemon)
 	shared = daemon->shared;
 	seen_file = daemon->seen;
 	result = assembly_pass(&assembly);
+	fflush(NULL);
+	if (assembly.blind) /* what was told stands */
+		_exit(result);
 	if (!daemon->observe && left_write(&left) && !said_before(hash(untold)))
 		remark("%s", untold);
 	memcpy(shared->told, now_told, sizeof(now_told));
@@ -166,6 +170,7 @@ static _Noreturn void pass(const struct daemon *daemon)
 	shared->started = (uint32_t)assembly.started;
 	shared->waiting = (uint32_t)assembly.waiting;
 	shared->refused = (uint32_t)assembly.refused;
+	shared->looked = true;
 	fflush(NULL);
 	_exit(result);
 }
@@ -252,18 +257,24 @@ static void report(struct daemon *daemon, int status)
 }
 
 /* When the next pass comes, behind one that has ended. */
-static void plan_next(struct daemon *daemon, const siginfo_t *info)
+static void plan_next(struct daemon *daemon)
 {
 	uint64_t soonest = facts_clock() + SETTLE_US;
 
-	/* killed: what it had begun is looked at anew; if that is what kills it (memory is short), less and less often */
-	daemon->killed_us = info->si_code == CLD_EXITED ? 0 : attempts_wait(daemon->killed_us, SETTLE_US);
+	/* killed, or unable to look: what it had begun is looked at anew; if that is what ends it (memory is short), less and less often */
+	daemon->cut_us = daemon->shared->looked ? 0 : attempts_wait(daemon->cut_us, SETTLE_US);
 	if (daemon->more)
 		schedule(daemon, soonest);
-	else if (daemon->killed_us)
-		schedule(daemon, facts_clock() + daemon->killed_us);
+	else if (daemon->cut_us)
+		schedule(daemon, facts_clock() + daemon->cut_us);
 	else if (daemon->shared->again)
 		schedule(daemon, daemon->shared->again > soonest ? daemon->shared->again : soonest);
+}
+
+static void look_at_jobs_later(struct daemon *daemon)
+{
+	sd_event_source_set_time(daemon->jobs_timer, facts_clock() + JOBS_US);
+	sd_event_source_set_enabled(daemon->jobs_timer, SD_EVENT_ONESHOT);
 }
 
 static int child_ended(sd_event_source *source, const siginfo_t *info, void *data)
@@ -279,17 +290,15 @@ static int child_ended(sd_event_source *source, const siginfo_t *info, void *dat
 	if (daemon->ending)
 		return sd_event_exit(daemon->event, LARDER_DONE);
 	if (!of_jobs)
-		plan_next(daemon, info);
+		plan_next(daemon);
 	else if (daemon->more)
 		schedule(daemon, facts_clock());
-	if (jobs_run(bus_seen(daemon->bus))) {
-		sd_event_source_set_time(daemon->jobs_timer, facts_clock() + JOBS_US);
-		sd_event_source_set_enabled(daemon->jobs_timer, SD_EVENT_ONESHOT);
-	}
+	if (jobs_run(bus_seen(daemon->bus)))
+		look_at_jobs_later(daemon);
 	return 0;
 }
 
-/* In a child, as what it asks may hang; one child at a time. */
+/* In a child, as what it asks may hang; one child at a time.  Where its end would not be seen, it is not left to run. */
 static int start_child(struct daemon *daemon, void (*run)(const struct daemon *))
 {
 	pid_t child;
@@ -301,9 +310,14 @@ static int start_child(struct daemon *daemon, void (*run)(const struct daemon *)
 		run(daemon);
 	if (child < 0)
 		return -errno;
-	daemon->running = true;
 	error = sd_event_add_child(daemon->event, NULL, child, WEXITED, child_ended, daemon);
-	return error < 0 ? error : 0;
+	if (error < 0) {
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		return error;
+	}
+	daemon->running = true;
+	return 0;
 }
 
 static int start_pass(sd_event_source *source, uint64_t when, void *data)
@@ -321,18 +335,18 @@ static int start_pass(sd_event_source *source, uint64_t when, void *data)
 	}
 	daemon->more = false;
 	daemon->shared->again = 0;
+	daemon->shared->looked = false;
 	if (daemon->retry)
 		assembly_retry(&daemon->shared->memory, daemon->asked);
 	daemon->retry = daemon->asked = false;
 	watch_dm(daemon);
 	watch_md(daemon);
 	error = start_child(daemon, pass);
-	if (error && !daemon->running) {
-		complain(LARDER_FAILED, "cannot fork: %s", strerror(-error));
+	if (error) {
+		complain(LARDER_FAILED, "cannot fork, or wait for a child: %s", strerror(-error));
 		schedule(daemon, facts_clock() + 1000000);
-		return 0;
 	}
-	return error;
+	return 0;
 }
 
 static int start_look_at_jobs(sd_event_source *source, uint64_t when, void *data)
@@ -345,8 +359,10 @@ static int start_look_at_jobs(sd_event_source *source, uint64_t when, void *data
 	if (daemon->ending || daemon->running)
 		return 0;
 	daemon->of_jobs = true;
-	if (start_child(daemon, look_at_jobs) && !daemon->running)
+	if (start_child(daemon, look_at_jobs)) {
 		daemon->of_jobs = false;
+		look_at_jobs_later(daemon);
+	}
 	return 0;
 }
 
@@ -392,12 +408,17 @@ static int device_event(sd_event_source *source, int fd, uint32_t events, void *
 	(void)source;
 	(void)fd;
 	(void)events;
-	/* those that were lost where there were too many: what comes behind them makes a pass as well, over everything */
+	errno = 0;
 	while ((device = udev_monitor_receive_device(daemon->monitor))) {
 		daemon->retry |= is_of_a_member(device);
 		if (concerns_us(device))
 			schedule(daemon, facts_clock() + SETTLE_US);
 		udev_device_unref(device);
+		errno = 0;
+	}
+	if (errno == ENOBUFS) { /* there were too many, and some are lost: of whatever */
+		daemon->retry = true;
+		schedule(daemon, facts_clock() + SETTLE_US);
 	}
 	return 0;
 }

@@ -293,7 +293,13 @@ static bool fill_places(const struct facts *facts, struct plan *plan, struct set
 			continue;
 		stands = standing(set, m);
 		if (stands == STALE) {
-			refuse_stale(plan, set, m);
+			const struct fact_member *copy = copy_of(facts, m);
+
+			/* an image of it that was cut off, say: it is told by the lower path of both */
+			if (copy && is_ssd_of(copy, set->uuid) && standing(set, copy) != STALE)
+				unfit(facts, plan, m, set->uuid);
+			else
+				refuse_stale(plan, set, m);
 			continue;
 		}
 		if (unfit(facts, plan, m, set->uuid)) {

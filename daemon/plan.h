@@ -88,6 +88,7 @@ struct fact_running {
 	/* a spare could not join: no other one before then, but one that came since; or what its array lacks could not be noted; 0: not so */
 	uint64_t held_since, held_until;
 	bool busy; /* an SSD joins it, or is drained */
+	bool left_over; /* of a volume that is not shown: a start, or a stop, was cut short */
 };
 
 /* A disk with a superblock of an array that runs, which does not have it. */

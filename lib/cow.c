@@ -100,6 +100,18 @@ const struct member *cow_store(const struct members *members, const uint8_t uuid
 	return NULL;
 }
 
+/* A disk that has the same mark: which of them is the store nobody can tell. */
+static const char *another_store(const struct members *members, const struct member *store)
+{
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (m != store && le32toh(m->sb.head.kind) == LARDER_KIND_OTHER && !memcmp(m->sb.head.uuid, store->sb.head.uuid, 16))
+			return m->path;
+	}
+	return NULL;
+}
+
 void cow_find(struct cow *cow, const char *name, const struct stack *stack, const struct members *members)
 {
 	*cow = (struct cow){ .name = name };
@@ -116,6 +128,7 @@ void cow_find(struct cow *cow, const char *name, const struct stack *stack, cons
 		store = members ? cow_store(members, to->uuid) : NULL;
 		to->store = store ? store->path : NULL;
 		to->bytes = store ? store->bytes : 0;
+		to->copy = store ? another_store(members, store) : NULL;
 		cow->number++;
 	}
 }
@@ -132,6 +145,9 @@ int cow_check_stores(const struct cow *cow, const char *stack)
 			result = complain(LARDER_NOT_FOUND,
 					  "%s: the store of its snapshot %s is not here (%s); attach it; larder start %s --drop-snapshot %s starts without: the snapshot is LOST then",
 					  stack, s->name, uuid_text(s->uuid, uuid), stack, s->name);
+		else if (s->copy)
+			result = complain(LARDER_UNSAFE, "%s: uuid: %s has it too (a copy?): which is the store of the snapshot %s of %s cannot be told; detach one, or larder super wipe it",
+					  s->store, s->copy, s->name, stack);
 		else
 			result = claim_check(s->store, LARDER_KIND_OTHER, s->uuid);
 	}
@@ -161,8 +177,8 @@ static int start_snapshot(const struct cow *cow, const struct cow_snapshot *snap
 	int result = mapped_create(name, uuid, COW_SNAPSHOT, sectors, params);
 
 	if (result)
-		remark("%s: the store of this snapshot, %s, cannot be read, or dm-snapshot is missing; larder start --drop-snapshot %s gives the snapshot up",
-		       name, snapshot->store, snapshot->name);
+		remark("%s: the store of this snapshot, %s, cannot be read, or dm-snapshot is missing; larder start %s --drop-snapshot %s gives the snapshot up",
+		       name, snapshot->store, cow->name, snapshot->name);
 	free(params);
 	free(uuid);
 	free(name);

@@ -28,6 +28,7 @@ struct cow_snapshot {
 	char name[SNAPSHOT_NAME_MAX];
 	uint8_t uuid[16]; /* of its store */
 	const char *store; /* path; NULL: not here */
+	const char *copy; /* of one with the same mark; NULL: there is none */
 	uint64_t bytes; /* of that */
 };
 

@@ -204,6 +204,41 @@ bool device_is_below(dev_t below, dev_t above)
 	return each_device(below, "holders", NULL, is_or_is_below, &search);
 }
 
+static bool is_or_lies_on(dev_t upper, void *data);
+
+/* A loop device's file, or the device that it shows. */
+static bool file_lies_on(dev_t loop, struct search *search)
+{
+	char path[PATH_MAX];
+	struct stat status;
+
+	return device_attribute(loop, "loop/backing_file", path, sizeof(path)) && !stat(path, &status) &&
+	       is_or_lies_on(S_ISBLK(status.st_mode) ? status.st_rdev : status.st_dev, search);
+}
+
+static bool is_or_lies_on(dev_t upper, void *data)
+{
+	struct search *search = data;
+	dev_t whole = device_whole_disk(upper);
+	bool found;
+
+	if (upper == search->number)
+		return true;
+	if (search->depth >= DEPTH)
+		return false;
+	search->depth++;
+	found = (whole != upper && is_or_lies_on(whole, search)) || each_device(upper, "slaves", NULL, is_or_lies_on, search) || file_lies_on(upper, search);
+	search->depth--;
+	return found;
+}
+
+bool device_lies_on(dev_t above, dev_t below)
+{
+	struct search search = { .number = below };
+
+	return is_or_lies_on(above, &search);
+}
+
 struct usage {
 	char *text;
 	size_t size;

@@ -59,6 +59,8 @@ bool device_worth_reading(dev_t number);
 dev_t device_whole_disk(dev_t number);
 /* Does the device `below` have `above` among its holders, directly or through others? */
 bool device_is_below(dev_t below, dev_t above);
+/* The same, looked at from above: also where it is a loop device, whose file lies on a filesystem of `below`. */
+bool device_lies_on(dev_t above, dev_t below);
 /* The kernel lets nobody write to it. */
 bool device_is_read_only(dev_t number);
 /* Text of a file of sysfs beneath a block device, e.g. "queue/zoned"; false if it can't be read. */

@@ -391,6 +391,10 @@ int mapped_scan_below(const char *dm_uuid, struct mapped_names *names)
 
 	*names = (struct mapped_names){ 0 };
 	result = each_name(add_name, names);
+	/* a start that was cut short may have left it with a table that is not live, and holds what is below */
+	for (size_t i = 0; !mapped_is_shown(dm_uuid) && i < names->number; i++)
+		if (mapped_look(names->name[i], uuid, &number) && !strcmp(uuid, dm_uuid))
+			push(&names->half, &names->nr_half, names->name[i]);
 	for (unsigned turn = 1; turn < 4; turn++)
 		for (size_t i = 0; i < names->number; i++)
 			if (mapped_look(names->name[i], uuid, &number) && removed_in_turn(uuid) == turn && volume_above(uuid, above) &&
@@ -632,6 +636,44 @@ bool target_version(const char *target, uint32_t version[static 3])
 	return known;
 }
 
+static uint64_t microseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* udev kills who handles an event for longer than 180 s, by a disk that hangs, say: then nobody is left to tell libdevmapper. */
+#define UDEV_WAIT_US	 200000000u
+#define UDEV_LOOK_US	 500u
+#define UDEV_LOOK_MOST_US 8000u
+
+static void wait_for_cookie(uint32_t cookie)
+{
+	uint64_t end = microseconds() + UDEV_WAIT_US;
+	unsigned pause = UDEV_LOOK_US;
+	int ready = 0;
+
+	while (dm_udev_wait_immediate(cookie, &ready) && !ready && microseconds() < end) {
+		usleep(pause);
+		pause = 2 * pause < UDEV_LOOK_MOST_US ? 2 * pause : UDEV_LOOK_MOST_US;
+	}
+	if (ready || microseconds() < end)
+		return;
+	remark("udev has not been through with a device for %u s: not waited for any longer; is it running, and does a disk hang?", UDEV_WAIT_US / 1000000);
+	while (dm_udev_complete(cookie) && dm_udev_wait_immediate(cookie, &ready) && !ready)
+		;
+}
+
+/* Until udev is through with what has that cookie; without udev libdevmapper makes the nodes, in the last of these calls. */
+static void wait_for_udev(uint32_t cookie)
+{
+	if (cookie && dm_udev_get_sync_support())
+		wait_for_cookie(cookie);
+	dm_udev_wait(0);
+}
+
 /* Runs a task that changes the state of a device, under a cookie; destroys it.  Returns 0, a positive errno or UNKNOWN_ERROR. */
 static int run_flags(struct dm_task *task, bool with_cookie, uint16_t flags)
 {
@@ -645,7 +687,7 @@ static int run_flags(struct dm_task *task, bool with_cookie, uint16_t flags)
 		error = dm_task_get_errno(task) ? dm_task_get_errno(task) : UNKNOWN_ERROR;
 	dm_task_destroy(task);
 	if (with_cookie)
-		dm_udev_wait(cookie);
+		wait_for_udev(cookie);
 	return error;
 }
 
@@ -754,7 +796,10 @@ int mapped_create(const char *name, const char *uuid, const char *target, uint64
 	}
 	if (dm_available() && !target_version(target, version)) {
 		free(kernellog_reason(mark));
-		return complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder, or start what is clean with --without-module", name, target);
+		return strncmp(target, TARGET_VOLUME, strlen(TARGET_VOLUME)) ?
+			       complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe dm-%.8s", name, target, target) :
+			       complain(LARDER_FAILED, "%s: cannot create it: the kernel has no target %s; modprobe larder, or start what is clean with --without-module", name,
+					target);
 	}
 	return complain_of(error, mark, name, "create");
 }
@@ -920,31 +965,28 @@ static bool stands_still(const char *name)
 }
 
 /* Where what a table is loaded into runs, it has the new one, or never lost the old one: all that is left is to resume. */
-static void go_back(const struct exchange *x, uint32_t *cookie)
+static size_t first_to_go_back(const struct exchange *x)
 {
-	size_t first = 0; /* behind the tables */
+	size_t behind = 0; /* the tables */
 	bool tables = true;
 
 	for (size_t i = 0; i < x->nr_back; i++)
 		if (x->back[i].action == MAPPED_LOAD) {
 			tables &= mapped_suspended(x->back[i].name);
-			first = i + 1;
+			behind = i + 1;
 		}
-	for (size_t i = tables ? 0 : first; i < x->nr_back; i++) {
+	return tables ? 0 : behind;
+}
+
+static void go_back(const struct exchange *x, uint32_t *cookie)
+{
+	for (size_t i = first_to_go_back(x); i < x->nr_back; i++) {
 		const struct mapped_step *step = &x->back[i];
 		bool runs = step->action == MAPPED_SUSPEND || step->action == MAPPED_FAIL;
 
 		if (runs ? !stands_still(step->name) : mapped_suspended(step->name))
 			one_step(step, cookie);
 	}
-}
-
-static uint64_t microseconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
 static int exchange(void *argument)
@@ -961,7 +1003,7 @@ static int exchange(void *argument)
 	if (error)
 		go_back(x, &cookie);
 	x->result->blocked = microseconds() - begun;
-	dm_udev_wait(cookie);
+	wait_for_udev(cookie);
 	return error;
 }
 
@@ -996,14 +1038,14 @@ int mapped_exchange(const struct mapped_step *steps, size_t number, const struct
 	error = guard_run(exchange, &x);
 	if (error) {
 		go_back(&x, &cookie);
-		dm_udev_wait(cookie);
+		wait_for_udev(cookie);
 	}
 	munlockall();
 	if (error)
 		result = complain_of(error == GUARD_BROKEN ? EINTR : error, mark, steps[x.result->failed].name, actions[steps[x.result->failed].action]);
 	else
 		free(kernellog_reason(mark));
-	for (size_t i = 0; error && i < nr_back; i++)
+	for (size_t i = error ? first_to_go_back(&x) : nr_back; i < nr_back; i++)
 		if (back[i].action == MAPPED_RESUME && mapped_suspended(back[i].name))
 			complain(result, "%s: stays suspended: the old table cannot be resumed either; try dmsetup resume %s", back[i].name, back[i].name);
 	*blocked = x.result->blocked;

@@ -68,7 +68,10 @@ struct mapped_names {
 	size_t number, nr_half;
 };
 int mapped_scan_names(struct mapped_names *names);
-/* As half: all that is below or beside the volume with this UUID for dm, in the order in which it can be removed once that is. */
+/*
+ * As half: all that is below or beside the volume with this UUID for dm, in the order in which it can be removed once that is; in front of them itself, if it
+ * has no table that is live.
+ */
 int mapped_scan_below(const char *dm_uuid, struct mapped_names *names);
 void mapped_names_free(struct mapped_names *names);
 /* Is there a device with this UUID for dm, and a table? */

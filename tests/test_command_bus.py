@@ -7,9 +7,11 @@ Jobs: test_command_jobs.py.
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -166,6 +168,24 @@ def test_bus_comes_late_and_comes_back(larder, larderd, members):
         assert rig.daemon.poll() is None
     finally:
         rig.close()
+
+
+def test_no_more_descriptors(bus, members):
+    """A pass that cannot be waited for is not left to run, and the next one comes as soon as it can be."""
+    bus.start_larderd()
+    bus.owned()
+    larderd = bus.daemon.pid
+    taken = {int(fd.name) for fd in Path(f"/proc/{larderd}/fd").iterdir()}
+    lowest = next(fd for fd in range(len(taken) + 1) if fd not in taken)
+    before = resource.prlimit(larderd, resource.RLIMIT_NOFILE, (lowest, resource.prlimit(larderd, resource.RLIMIT_NOFILE)[1]))
+    bus.refresh()
+    giving_up = time.monotonic() + SECONDS
+    while "wait for a child" not in (bus.directory / "log").read_text():
+        assert time.monotonic() < giving_up
+        time.sleep(0.05)
+    resource.prlimit(larderd, resource.RLIMIT_NOFILE, before)
+    runs(bus, members)
+    bus.wait_shown("volume", members["volume"], State="running")
 
 
 def test_introspection(bus, larder):
@@ -343,7 +363,7 @@ def test_words_are_known(larder):
         assert "usage: " not in run.stderr and "unrecognized" not in run.stderr, f"{method}: {run.stderr}"
 
 
-NOBODY = 65534
+NOBODY, OTHER = 65534, 1
 
 
 def test_polkit(bus, members, command, polkit):
@@ -376,6 +396,27 @@ def test_polkit(bus, members, command, polkit):
         process.terminate()
         assert process.stdout.read() == ""
     assert log.read_text().splitlines()[1:] == [f"volume start {members['volume']}"]
+
+
+def test_polkit_does_not_answer(bus, members, command, polkit):
+    """What waits for it is bounded for each user; larderd, and others, go on."""
+    path = path_of("volume", members["volume"])
+    words = ["call", NAME, path, f"{NAME}.Volume", "Stop"]
+    with subprocess.Popen([polkit, "never"], stdout=subprocess.PIPE, text=True, env=bus.environment()) as process:
+        assert process.stdout.readline() == "ready\n"
+        waiting = []
+        for _ in range(8):
+            waiting.append(subprocess.Popen(bus.words(*words, user=NOBODY), stderr=subprocess.DEVNULL))
+            assert process.stdout.readline() == f"{NAME}.stop {NOBODY} 1\n"
+        run = bus.call(path, f"{NAME}.Volume", "Stop", code=1, user=NOBODY)
+        assert "too many calls" in run.stderr
+        other = subprocess.Popen(bus.words(*words, user=OTHER), stderr=subprocess.DEVNULL)
+        assert process.stdout.readline() == f"{NAME}.stop {OTHER} 1\n"
+        bus.call(path, f"{NAME}.Volume", "Start")
+        process.terminate()
+        for one in (*waiting, other):
+            assert one.wait(60)
+    bus.call(path, f"{NAME}.Volume", "Stop", code=1, user=NOBODY)
 
 
 def test_policies():

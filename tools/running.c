@@ -120,6 +120,21 @@ bool running_left_over(const uint8_t uuid[16])
 	return left;
 }
 
+int running_clear_cache(const uint8_t uuid[16])
+{
+	char text[UUID_TEXT], own[DM_UUID_MAX], *of = must_print("LARDER-%s-cache", uuid_text(uuid, text));
+	struct mapped_names names;
+	int result = mapped_scan_names(&names);
+	dev_t number;
+
+	for (size_t i = 0; !result && i < names.nr_half; i++)
+		if (mapped_look(names.half[i], own, &number) && !strcmp(own, of))
+			result = mapped_remove(names.half[i]);
+	mapped_names_free(&names);
+	free(of);
+	return result;
+}
+
 char *mapper_path(const char *name)
 {
 	return must_print("/dev/mapper/%s", name);
@@ -285,6 +300,11 @@ int cache_bring_up(const struct members *members, const struct member *member, c
 		return result;
 	result = find_set(members, member, flags, &set);
 	result = result ? result : check_complete(&set, member, flags & BRING_UP_DEGRADED);
+	if (result) {
+		free(set.words);
+		return result;
+	}
+	result = flags & BRING_UP_DRY ? LARDER_DONE : running_clear_cache(sb->cache_uuid);
 	if (result) {
 		free(set.words);
 		return result;

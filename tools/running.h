@@ -17,8 +17,10 @@ int running_find(const struct mapped_list *list, const char *name, bool cache, s
 /* UUID that its status tells; false: none. */
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16]);
 
-/* Is there nothing of a volume but what a start or stop that was cut short has left below it? */
+/* Is there nothing of a volume but what a start or stop that was cut short has left of it, or below it? */
 bool running_left_over(const uint8_t uuid[16]);
+/* What a start that was cut short has left of this cache, the UUID of whose set it is: a device whose table is not live.  Complains. */
+int running_clear_cache(const uint8_t uuid[16]);
 /* Removes it, and tells the daemon to leave it so. */
 int stop_running(const struct mapped *mapped, bool dry_run);
 

@@ -335,6 +335,17 @@ static int forget(struct job *job)
 
 /* ------------------------------------------------------------------ create: what is refused */
 
+/* What is above it must come to rest: one that somebody has put to rest already neither does, nor may it be resumed. */
+static int check_top(const struct stack *s, const struct layers *l)
+{
+	char *name = crypt_name(s);
+	int result = l->open && mapped_suspended(name) ? complain(LARDER_BUSY, "%s: is suspended; cryptsetup luksResume %s, or dmsetup resume %s", name, name, name) :
+							 LARDER_DONE;
+
+	free(name);
+	return result;
+}
+
 static int check_stack(const struct job *job)
 {
 	const struct stack *s = &job->stack;
@@ -352,13 +363,24 @@ static int check_stack(const struct job *job)
 		return complain(LARDER_NOT_FOUND, "%s: is locked, and what it holds may not be at rest; larder unlock %s", s->name, s->name);
 	if (l->volume->suspended)
 		return complain(LARDER_BUSY, "%s: is suspended; dmsetup resume %s", s->name, l->volume->name);
-	return LARDER_DONE;
+	return check_top(s, l);
 }
 
-/* What a command that was cut short has left of it.  Complains. */
+/* Higher than those of all others: by it a store has a UUID that no disk has. */
+static uint64_t new_serial(const struct stack *stack)
+{
+	uint64_t serial = stack_raise(stack->generation, 1);
+
+	for (uint32_t i = 0; i < stack->snapshots; i++)
+		if (stack->snapshot[i].serial >= serial)
+			serial = stack_raise(stack->snapshot[i].serial, 1);
+	return serial;
+}
+
+/* What a command that was cut short has left of it: its store, which may be another one, is one no longer, here or not.  Complains. */
 static int begin_anew(struct job *job)
 {
-	const struct stack_snapshot *one = stack_snapshot_find(&job->stack, job->name);
+	struct stack_snapshot *one = stack_snapshot_find(&job->stack, job->name);
 	int result;
 
 	if (!one || one->state != SNAPSHOT_CREATING)
@@ -367,7 +389,12 @@ static int begin_anew(struct job *job)
 	result = stop_snapshot(job);
 	if (result || job->request->claim.dry_run)
 		return result;
-	return look_again(job);
+	result = erase_mark(job);
+	result = result ? result : look_again(job);
+	one = result ? NULL : stack_snapshot_find(&job->stack, job->name);
+	if (one)
+		one->serial = new_serial(&job->stack);
+	return result;
 }
 
 /* Puts it into the description, if it is not there. */
@@ -387,12 +414,10 @@ static int check_place(struct job *job)
 		return LARDER_DONE;
 	if (job->stack.snapshots == SNAPSHOTS_MAX)
 		return complain(LARDER_UNSAFE, "%s: has %d snapshots, the most that it can have", job->word, SNAPSHOTS_MAX);
-	one = &job->stack.snapshot[job->stack.snapshots++];
-	*one = (struct stack_snapshot){ .serial = stack_raise(job->stack.generation, 1), .state = SNAPSHOT_CREATING };
+	one = &job->stack.snapshot[job->stack.snapshots];
+	*one = (struct stack_snapshot){ .serial = new_serial(&job->stack), .state = SNAPSHOT_CREATING };
 	snprintf(one->name, sizeof(one->name), "%s", job->name);
-	for (uint32_t i = 0; i + 1 < job->stack.snapshots; i++)
-		if (job->stack.snapshot[i].serial >= one->serial)
-			one->serial = stack_raise(job->stack.snapshot[i].serial, 1);
+	job->stack.snapshots++;
 	why = stack_encode(&job->stack, field);
 	return why ? complain(LARDER_UNSAFE, "%s: %s with one more snapshot", job->word, why) : LARDER_DONE;
 }
@@ -420,24 +445,12 @@ static int check_store(const struct job *job, const struct device *device)
 	if (device->bytes < COW_STORE_MIN)
 		return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a store has %s at least", device->path, size_print(a, device->bytes, &human),
 				size_print(b, COW_STORE_MIN, &human));
-	if (device_is_below(job->layers.volume->number, device->number))
+	if (device_lies_on(device->number, job->layers.volume->number))
 		return complain(LARDER_UNSAFE, "%s: lies on %s itself, and would wait for itself; give a device that does not", device->path, job->word);
 	return LARDER_DONE;
 }
 
 /* ------------------------------------------------------------------ create: the steps */
-
-/* Does it carry the mark of this very snapshot, as a command that was cut short leaves it? */
-static bool is_marked(const struct device *device, const uint8_t uuid[16])
-{
-	struct superblocks found;
-	bool is;
-
-	superblocks_read(device, &found, false);
-	is = found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_OTHER && !memcmp(found.chosen->sb->head.uuid, uuid, 16);
-	superblocks_free(&found);
-	return is;
-}
 
 static int mark(const struct device *device, const uint8_t uuid[16])
 {
@@ -464,7 +477,6 @@ static int take_store(struct job *job, bool *noted)
 	if (result)
 		return result;
 	result = check_store(job, &device);
-	claim.stale = is_marked(&device, one->uuid);
 	one->store = claim.path;
 	one->bytes = device.bytes;
 	result = result ? result : claim_clear(&device, &claim);
@@ -520,12 +532,17 @@ static void show(const struct job *job)
 /* Back to where it was before; what cannot be undone `remove` ends. */
 static void undo(struct job *job)
 {
+	const struct stack_snapshot *one;
 	int result = look_again(job);
 
 	if (result)
 		return;
 	name_devices(job, NULL);
-	result = stop_snapshot(job);
+	one = stack_snapshot_find(&job->stack, job->name);
+	/* it was noted on some of the disks: no start may believe a store that nobody writes to any more */
+	if (one && one->state == SNAPSHOT_READY)
+		result = note(job, SNAPSHOT_REMOVING);
+	result = result ? result : stop_snapshot(job);
 	result = result ? result : erase_mark(job);
 	result = result ? result : forget(job);
 	if (result)
@@ -659,30 +676,51 @@ int snapshots_give_up(struct stack *stack, const struct argument_list *names, bo
 	return names->number ? stack_store(stack) : LARDER_DONE;
 }
 
+static int note_lost(struct stack *stack)
+{
+	uint8_t volume[16], uuid[16];
+	unsigned lost = 0;
+
+	stack_part(stack, "volume", volume);
+	for (uint32_t i = 0; i < stack->snapshots; i++) {
+		stack_snapshot_uuid(stack, &stack->snapshot[i], uuid);
+		if (stack->snapshot[i].state != SNAPSHOT_READY || !cow_is_lost(volume, uuid))
+			continue;
+		stack->snapshot[i].state = SNAPSHOT_LOST;
+		remark("%s@%s: is lost: its store was full, or failed; larder snapshot remove %s@%s", stack->name, stack->snapshot[i].name, stack->name,
+		       stack->snapshot[i].name);
+		lost++;
+	}
+	return lost ? stack_store(stack) : LARDER_DONE;
+}
+
 int snapshots_note_lost(const char *name)
 {
 	const struct found *found = NULL;
 	struct stacks stacks;
 	struct stack stack;
-	uint8_t volume[16], uuid[16];
-	unsigned lost = 0;
 	int result = stacks_scan(&stacks);
 
 	result = result ? result : stack_find(&stacks, name, &found);
 	if (!result)
 		stack = found->stack;
 	stacks_free(&stacks);
-	if (result)
-		return result;
-	stack_part(&stack, "volume", volume);
-	for (uint32_t i = 0; i < stack.snapshots; i++) {
-		stack_snapshot_uuid(&stack, &stack.snapshot[i], uuid);
-		if (stack.snapshot[i].state != SNAPSHOT_READY || !cow_is_lost(volume, uuid))
-			continue;
-		stack.snapshot[i].state = SNAPSHOT_LOST;
-		remark("%s@%s: is lost: its store was full, or failed; larder snapshot remove %s@%s", stack.name, stack.snapshot[i].name, stack.name,
-		       stack.snapshot[i].name);
-		lost++;
+	return result ? result : note_lost(&stack);
+}
+
+int snapshots_note_lost_of(const uint8_t volume[16])
+{
+	struct stacks stacks;
+	struct stack stack = { 0 };
+	int result = stacks_scan(&stacks);
+
+	for (size_t i = 0; !result && i < stacks.number; i++) {
+		uint8_t part[16];
+
+		stack_part(&stacks.found[i].stack, "volume", part);
+		if (!memcmp(part, volume, 16))
+			stack = stacks.found[i].stack;
 	}
-	return lost ? stack_store(&stack) : LARDER_DONE;
+	stacks_free(&stacks);
+	return result ? result : note_lost(&stack);
 }

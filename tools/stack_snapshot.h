@@ -15,5 +15,7 @@ int snapshots_give_up(struct stack *stack, const struct argument_list *names, bo
 
 /* What has become unreadable while it ran counts no more, durably: its store may not know of that.  Complains. */
 int snapshots_note_lost(const char *name);
+/* The same, by the UUID of the volume; of one that is no stack's there is nothing to note. */
+int snapshots_note_lost_of(const uint8_t volume[16]);
 
 #endif

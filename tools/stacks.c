@@ -1093,6 +1093,8 @@ int stop_volume(const struct stack *stack)
 		result = stop_without_larder(stack);
 	else if (sight.layers.volume)
 		result = stop_running(sight.layers.volume, false);
+	else if (running_left_over(part)) /* also without a volume: stores, say */
+		result = cow_clear(part);
 	look_away(&sight);
 	return result;
 }
@@ -1104,7 +1106,8 @@ int stop_cache(const struct stack *stack)
 
 	if (result)
 		return result;
-	if (sight.layers.cache && !sight.layers.cache->open_count)
+	result = running_clear_cache(stack->cache);
+	if (!result && sight.layers.cache && !sight.layers.cache->open_count)
 		result = stop_running(sight.layers.cache, false);
 	look_away(&sight);
 	return result;

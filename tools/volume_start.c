@@ -20,6 +20,7 @@
 #include "cow.h"
 #include "running.h"
 #include "stack_age.h"
+#include "stack_snapshot.h"
 #include "turn.h"
 #include "verbs.h"
 
@@ -260,6 +261,19 @@ static int start_linear(const struct members *members, const struct member *volu
 	return result;
 }
 
+/* Snapshots that became unreadable while it ran.  Only where something is below it: the disks need not be looked at else. */
+static int note_lost(const uint8_t volume[16])
+{
+	char *shown = cow_volume_uuid(volume);
+	struct mapped_names names;
+	int result = mapped_scan_below(shown, &names);
+	bool some = !result && names.nr_half;
+
+	mapped_names_free(&names);
+	free(shown);
+	return some ? snapshots_note_lost_of(volume) : result;
+}
+
 /* Is that the name of one that start_linear() has made?  Then it is stopped, *result says how. */
 static bool stop_linear(const char *name, int *result)
 {
@@ -274,12 +288,24 @@ static bool stop_linear(const char *name, int *result)
 	*result = cow_check_unused(volume);
 	if (!*result && device_usage(number, usage, sizeof(usage)))
 		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);
+	*result = *result ? *result : note_lost(volume);
 	*result = *result ? *result : mapped_remove(name);
 	*result = *result ? *result : cow_clear(volume);
 	return true;
 }
 
 /* ------------------------------------------------------------------ start, stop */
+
+/* By a linear target, by whatever name: its snapshots belong to that. */
+static int check_not_shown(const uint8_t uuid[16], const char *word)
+{
+	char *shown = cow_volume_uuid(uuid), name[DM_NAME_MAX];
+	bool is = mapped_name_of(shown, name);
+
+	free(shown);
+	return is ? complain(LARDER_BUSY, "%s: runs already, without larder's module: /dev/mapper/%s; larder volume stop %s ends that", word, name, name) :
+		    LARDER_DONE;
+}
 
 static int start_one(struct members *members, const char *word, const struct start_request *request)
 {
@@ -305,6 +331,8 @@ static int start_one(struct members *members, const char *word, const struct sta
 		mapped_list_free(&list);
 		return LARDER_DONE;
 	}
+	if (!result)
+		result = check_not_shown(volume->sb.head.uuid, word);
 	if (!result && !volume->block && !request->dry_run)
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", volume->path);
 	if (!result)
@@ -375,6 +403,7 @@ static int stop_one(const struct mapped_list *list, const char *word, bool dry_r
 {
 	char usage[PATH_MAX];
 	struct mapped *volume;
+	uint8_t uuid[16];
 	int result;
 
 	if (!is_listed(list, word) && stop_linear(word, &result))
@@ -384,7 +413,9 @@ static int stop_one(const struct mapped_list *list, const char *word, bool dry_r
 		return result;
 	if (volume->open_count && device_usage(volume->number, usage, sizeof(usage)))
 		return complain(LARDER_BUSY, "%s: in use: %s; release it first", volume->name, usage);
-	return stop_running(volume, dry_run);
+	if (!dry_run && running_uuid(volume, uuid))
+		result = note_lost(uuid);
+	return result ? result : stop_running(volume, dry_run);
 }
 
 int volume_stop(int argc, char **argv)

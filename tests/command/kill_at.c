@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Preloaded into the command under test: it is killed as soon as the N-th call of device-mapper that changes something (a table loaded, a
- * suspend or resume, a message) has returned, also where another process of its own makes that call.
+ * Preloaded into the command under test: it is killed as soon as the N-th call of device-mapper that changes something (a device made, a
+ * table loaded, a suspend or resume, a message) has returned, also where another process of its own makes that call.
  *
  *	KILL_AT=N	from 1
  *	KILL_GUARD=1	of the calls that other processes of its own make; that process is killed, and the command goes on (lib/guard.h)
@@ -41,7 +41,7 @@ int ioctl(int fd, unsigned long request, ...)
 	argument = va_arg(args, void *);
 	va_end(args);
 	result = real_ioctl(fd, request, argument);
-	counts = counts && (request == DM_TABLE_LOAD || request == DM_DEV_SUSPEND || request == DM_TARGET_MSG);
+	counts = counts && (request == DM_DEV_CREATE || request == DM_TABLE_LOAD || request == DM_DEV_SUSPEND || request == DM_TARGET_MSG);
 	if (counts && at && ++*calls == strtoul(at, NULL, 10))
 		kill(guard ? getpid() : command, SIGKILL);
 	return result;

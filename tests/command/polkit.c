@@ -4,6 +4,7 @@
  * "action uid interactive".
  *
  *	polkit ACTION...
+ *	polkit never	it gives no answer
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,8 @@ static int check(sd_bus_message *call, void *data, sd_bus_error *error)
 		may |= !strcmp(*a, action);
 	printf("%s %u %u\n", action, (unsigned)uid, flags);
 	fflush(stdout);
+	if (*allowed && !strcmp(*allowed, "never"))
+		return 1;
 	return sd_bus_reply_method_return(call, "(bba{ss})", may, 0, 0);
 }
 

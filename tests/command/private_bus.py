@@ -109,10 +109,12 @@ class Bus:
             while b"READY=1" not in s.recv(4096):
                 pass
 
-    def busctl(self, *words, code=0, user=None):
+    def words(self, *words, user=None):
         words = ["busctl", f"--address={self.address}", f"--timeout={SECONDS}", "--json=short", "--", *map(str, words)]
-        if user:
-            words = ["setpriv", f"--reuid={user}", "--clear-groups", *words]
+        return ["setpriv", f"--reuid={user}", "--clear-groups", *words] if user else words
+
+    def busctl(self, *words, code=0, user=None):
+        words = self.words(*words, user=user)
         run = subprocess.run(words, capture_output=True, text=True, timeout=2 * SECONDS)
         assert code is None or run.returncode == code, f"{words}: {run.stdout}{run.stderr}"
         return run

@@ -116,5 +116,12 @@ int main(void)
 	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US + 10, 9, "and the others in theirs");
 	check(passes_that_are_killed(1000000) >= 34 && passes_that_are_killed(1000000) <= 40, 10,
 	      "passes that are killed are ever rarer, but go on");
+	list.number = 0;
+	fail(1, 0);
+	attempts_told(&list, (uint8_t[16]){ 1 }, (uint8_t[16]){ 9 }, "what was told");
+	attempts_told(&list, (uint8_t[16]){ 2 }, (uint8_t[16]){ 9 }, "of none");
+	attempts_hold(&list, 1);
+	check(list.number == 1 && held(1) && list.attempt[0].about[0] == 9 && !strcmp(list.attempt[0].text, "what was told"), 11,
+	      "what was told is known for as long as it is held");
 	return failed;
 }

@@ -1183,6 +1183,34 @@ static void read_only_ssd(void)
 	plan_free(&plan);
 }
 
+/* An image of an SSD that was cut off behind its superblock: it has no table, and of which of both it is the copy nobody can tell. */
+static void image_cut_off(void)
+{
+	static const char *const paths[] = { "/dev/a", "/dev/z" };
+	struct plan plan;
+
+	read_only_ssd();
+	member[2].read_only = false;
+	member[2].path = "/dev/k";
+	member[3] = member[2];
+	member[3].table = NULL;
+	member[3].joins = false;
+	truth[3] = (struct ssd_truth){ LEFT, 0 };
+	facts.nr_members = 4;
+	for (int i = 0; i < 2; i++) {
+		member[3].path = paths[i];
+		plan_make(&facts, &plan);
+		CHECK(!plan.nr_steps, "one of two that nobody can tell apart is started");
+		CHECK(plan.nr_refusals == 1 && strstr(plan.refusal[0].text, "has it too") && strstr(plan.refusal[0].text, paths[i]), "does not say why");
+		plan_free(&plan);
+	}
+	member[2].set_generation = 1;
+	member[2].table = NULL;
+	plan_make(&facts, &plan);
+	CHECK(plan.nr_steps == 1 && plan.step[0].degraded, "two copies of what is stale keep the others from it");
+	plan_free(&plan);
+}
+
 /* Two SSDs of a running cache have failed, one after the other: each is waited for by itself, and the one that is here again by no spare replaced. */
 static void two_failures(void)
 {
@@ -1325,6 +1353,7 @@ int main(int argc, char **argv)
 	run_test("what_is_unfinished_comes_first", what_is_unfinished_comes_first);
 	run_test("the_wait", the_wait);
 	run_test("read_only_ssd", read_only_ssd);
+	run_test("image_cut_off", image_cut_off);
 	run_test("two_failures", two_failures);
 	run_test("a_spare_that_could_not_join", a_spare_that_could_not_join);
 	run_test("who_failed_is_here_again", who_failed_is_here_again);

@@ -329,6 +329,30 @@ def test_refused_by_the_kernel(rig, larderd):
 # ---------------------------------------------------------------- beside an event of udev
 
 
+@pytest.mark.limit(900)
+def test_udev_never_answers(udevd):
+    """As where it kills who handles an event, for it lasts too long: a start comes to its end, says so, and leaves no semaphore."""
+    disk = Member("below", 64).plug()
+    settle()
+    try:
+        larder("volume", "create", "data", "--backing", disk, "--yes")
+        settle()
+        command.run("udevadm", "control", "--stop-exec-queue")
+        try:
+            words = ["larder", "volume", "start", "data"]
+            said = subprocess.run(words, check=True, capture_output=True, text=True, env=ENVIRONMENT, timeout=600).stderr
+        finally:
+            command.run("udevadm", "control", "--start-exec-queue")
+        assert said.count("not waited for any longer") == 1
+        assert running("data") and "0x" not in command.output("dmsetup", "udevcookies")
+        settle()
+        larder("volume", "stop", "data")
+    finally:
+        dm.remove_all()
+        disk.unplug()
+        settle()
+
+
 def test_made_while_udev_looks_at_it(udevd):
     """udev locks no dm or md device, and hears of no close while one of its events lasts: another event is asked for."""
     held, holds = Path("/run/larder/hold"), Path("/run/larder/holds")

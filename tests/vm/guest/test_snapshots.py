@@ -252,6 +252,8 @@ def test_several(disks, store, make_disk):
     assert {name: digest(name) for name in (ONE, TWO)} == sums
     write(1)
     refused(UNSAFE, ["snapshot", "create", "data@three", "--store", store], "without larder's module")
+    refused(BUSY, ["volume", "start", "data", "--name", "other"], "runs already", "/dev/mapper/data")
+    assert {name: digest(name) for name in (ONE, TWO)} == sums
     larder("stop", "data")
     assert not [n for n in dm.names() if n.startswith("data")]
     larder("start", "data", code=None)
@@ -484,6 +486,108 @@ def test_exchange_is_killed(disks, store, key, kill_at, encrypted):
     assert number == 4 + 1
     plain()
     unmarked(store)
+
+
+def test_another_store_behind_a_kill(disks, store, make_disk, kill_at):
+    """The store of the command that was killed counts no more, here or not: no other one gets its mark."""
+    other = make_disk("store1", model="null", mb=64, wce=1)
+    stack(disks)
+    for here in (True, False):
+        write(0, b"then")
+        number = 1
+        while larder("probe", store, code=None).returncode:  # until the mark is there
+            assert kill_at(number, "snapshot", "create", ONE, "--store", store) == -signal.SIGKILL
+            number += 1
+        assert states() == {ONE: "creating"}
+        if not here:
+            store.fail(op="read,write", status="ioerr")
+        larder("snapshot", "create", ONE, "--store", other)
+        first = digest(ONE)
+        write(0, b"now")
+        larder("stop", "data")
+        store.heal()
+        larder("start", "data")
+        assert states() == {ONE: "valid"} and digest(ONE) == first
+        larder("snapshot", "remove", ONE)
+        plain()
+        unmarked(other)
+        if not here:
+            larder("super", "wipe", store, "--yes")
+        unmarked(store)
+    larder("snapshot", "create", ONE, "--store", store)
+    larder("stop", "data")
+    copy = store.read(0, 2048)
+    other.write(0, copy)
+    refused(UNSAFE, ["start", "data"], "has it too")
+    other.write(0, bytes(len(copy)))
+    larder("start", "data")
+    assert states() == {ONE: "valid"}
+
+
+@pytest.mark.limit(900)
+def test_start_is_killed(disks, store, kill_at):
+    """Behind each device that it makes, and table that it loads: the next start, or stop, ends what it has left."""
+    stack(disks)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    first = digest(ONE)
+    write(1)
+    for number in range(1, 40):
+        larder("stop", "data")
+        assert not [n for n in dm.names() if n.startswith("data")], number
+        if kill_at(number, "start", "data") == DONE:
+            break
+        if number % 2:
+            larder("stop", "data")
+            assert not [n for n in dm.names() if n.startswith("data")], number
+        larder("start", "data")
+        check([0, 1])
+        assert states() == {ONE: "valid"} and digest(ONE) == first
+    print(f"start: killed at {number - 1} steps")
+    assert number > 12
+
+
+def test_store_on_the_stack_itself(disks):
+    """By a loop device: what it keeps would change what it is to keep.  And what is above the volume must come to rest."""
+    stack(disks)
+    if command.run("modprobe", "loop", check=False).returncode:
+        pytest.skip("this kernel has no loop")
+    file = MOUNTED / "store"
+    file.write_bytes(bytes(24 << 20))
+    loop = command.run("losetup", "--find", "--show", file).stdout.strip()
+    try:
+        refused(UNSAFE, ["snapshot", "create", ONE, "--store", loop], "lies on data itself")
+        assert not states()
+    finally:
+        command.run("losetup", "--detach", loop)
+
+
+def test_top_is_suspended(disks, store, key):
+    stack(disks, key)
+    write(0)
+    command.run("cryptsetup", "luksSuspend", "data-crypt")
+    refused(BUSY, ["snapshot", "create", ONE, "--store", store], "data-crypt: is suspended", "luksResume")
+    command.run("cryptsetup", "luksResume", "data-crypt", "--key-file", key)
+    larder("snapshot", "create", ONE, "--store", store)
+    check([0])
+
+
+def test_volume_alone_notes_what_is_lost(disks, store):
+    """As `stop` does: the store fails, and works again at the next start."""
+    stack(disks)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    store.fail(op="write", status="ioerr")
+    write(1)
+    command.run("sync")
+    assert states() == {ONE: "invalid"}
+    command.run("umount", MOUNTED)
+    larder("volume", "stop", "data")
+    store.heal()
+    assert states() == {ONE: "lost"}
+    larder("start", "data")
+    check([0, 1])
+    assert ONE not in dm.names()
 
 
 def start_behind_the_cut(all_disks, seed):
