@@ -10,6 +10,7 @@ from lib.block import SECTOR
 from lib.damage_bases import KINDS
 from lib.damage_edits import PAGE, get, put, seal
 from lib.damage_runs import Rigs, Run, Wrong, run_damage
+from lib.larder import DATA_SECTOR
 
 WRITE = 0  # the number of that stream
 FIRST, COUNT = map(int, os.environ.get("LARDER_DAMAGE_SEEDS", "0:65").split(":"))
@@ -64,6 +65,14 @@ def flushed(run: Run, data: bytes) -> list[int]:
     return [at for at in range(0, len(data), SECTOR) if data[at : at + SECTOR] in known]
 
 
+def dirty(run: Run, data: bytes) -> list[int]:
+    """Where in that data sectors stand that were flushed, and are not on the backing."""
+    content, backing = run.base.content, run.base.images[-1][DATA_SECTOR * SECTOR :]
+    sectors = range(0, len(content), SECTOR)
+    unlike = {content[at : at + SECTOR] for at in sectors if content[at : at + SECTOR] != backing[at : at + SECTOR]}
+    return [at for at in range(0, len(data), SECTOR) if data[at : at + SECTOR] in unlike - {bytes(SECTOR)}]
+
+
 def test_wrong_data_is_noticed(run):
     """Without checksums nobody knows what is damaged, but the judge."""
     first, size, number = run.damage.atlas.segments[0]
@@ -81,7 +90,8 @@ def test_exchanged_segments(run):
     damage, (first, size, number) = run.damage, run.damage.atlas.segments[0]
     live = {at for s in damage.atlas.structures if s.live and s.kind != "larder_summary" for _, at in s.places}
     found = [at for at in range(first, first + size * number, size) if not live & set(range(at, at + size, PAGE))]
-    one, other, *_ = sorted(found, key=lambda at: -len(flushed(run, bytes(damage.read(0, at, size)))))
+    one, other, *_ = sorted(found, key=lambda at: -len(dirty(run, bytes(damage.read(0, at, size)))))
+    assert dirty(run, bytes(damage.read(0, one, size)))
     data = [bytes(damage.read(0, at, size)) for at in (one, other)]
     damage.write(0, one, data[1])
     damage.write(0, other, data[0])

@@ -1395,9 +1395,11 @@ def test_second_copies_where_clean_data_was(make_disk):
     stack.cache.message("commit")
     stack.volume.set(fill="off")
 
+    number = 36  # pieces of 128 KiB: as many pairs of segments as a log is long without a checkpoint
+
     def reuse() -> None:
-        stack.cache.message("reclaim", 60)
-        for i in range(24):
+        stack.cache.message("reclaim", 80)
+        for i in range(number):
             stack.volume.write(8 * pages + 256 * i, bytes([i + 1]) * (128 << 10))
         stack.volume.flush()
 
@@ -1410,7 +1412,7 @@ def test_second_copies_where_clean_data_was(make_disk):
     stack.volume.set(fill="off")
     assert stack.cache.status()["live_sectors"] > pages
     assert not not_pattern(stack.volume, pages)
-    assert not [i for i in range(24) if stack.volume.read(8 * pages + 256 * i, 256) != bytes([i + 1]) * (128 << 10)]
+    assert not [i for i in range(number) if stack.volume.read(8 * pages + 256 * i, 256) != bytes([i + 1]) * (128 << 10)]
     stack.stop()
 
 
