@@ -4,6 +4,7 @@
 import collections
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -56,9 +57,12 @@ NOT_IN_CHECK_DEBUG = {
 
 def test_check_debug_leaves_out_nothing_of_the_module():
     of_the_guest = {path.stem.removeprefix("test_") for path in (TESTS / "vm/guest").glob("test_*.py")}
-    of_it = re.search(r"^SUITES = \[(.*?)^\]", (TESTS / "debug/check").read_text(), re.MULTILINE | re.DOTALL)[1]
-    listed = [suite for joined in re.findall(r'"([\w+]+)"', of_it) for suite in joined.split("+")]
-    assert len(listed) == len(set(listed))
+    listed = collections.defaultdict(list)
+    for suite in "+".join(runpy.run_path(str(TESTS / "debug/check"))["SUITES"]).split("+"):
+        name, _, part = suite.partition(":")
+        listed[name].append(part or "1/1")
+    for found in listed.values():
+        assert sorted(found) == sorted(f"{i + 1}/{len(found)}" for i in range(len(found)))
     assert set(listed) - {"checkers"} == of_the_guest - NOT_IN_CHECK_DEBUG
 
 
