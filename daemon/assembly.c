@@ -230,6 +230,19 @@ static void tell_return(struct assembly *a, const struct facts *facts, const str
 	free(text);
 }
 
+/* That a disk is lacked others tell. */
+static void tell_note(struct assembly *a, const struct step *step, int result)
+{
+	char *text;
+
+	if (!result)
+		return;
+	text = must_print("stack %s: its array lacks a disk, or it has lost a snapshot, and that could not be noted, see above: what is lost would be taken for whole; "
+			  "larder start --note %s tries again", step->name, step->name);
+	tell_other(a, step, ASSEMBLY_FAILED, step->uuid, text);
+	free(text);
+}
+
 static void tell_step(struct assembly *a, const struct facts *facts, const struct step *step, int result)
 {
 	enum assembly_event event = ASSEMBLY_STARTED;
@@ -247,12 +260,7 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 		tell_return(a, facts, step, result);
 		return;
 	} else if (step->kind == PLAN_NOTE) {
-		if (!result)
-			return; /* that a disk is lacked others tell */
-		text = must_print("stack %s: its array lacks a disk, or it has lost a snapshot, and that could not be noted, see above: what is lost would be taken for whole; "
-				  "larder start --note %s tries again", step->name, step->name);
-		tell_other(a, step, ASSEMBLY_FAILED, step->uuid, text);
-		free(text);
+		tell_note(a, step, result);
 		return;
 	} else if (step->kind == PLAN_LEG && !result) {
 		return; /* the volume tells */

@@ -139,9 +139,24 @@ static void seen(const struct look *look, const struct plan *plan)
 	objects_free(&objects);
 }
 
-static _Noreturn void pass(const struct daemon *daemon)
+/* For the next pass, and for who follows `larder events`. */
+static void keep(const struct daemon *daemon, const struct assembly *assembly)
 {
 	static const char untold[] = "/run/larder/left: cannot be written: who follows `larder events` is not told what was not started";
+
+	if (!daemon->observe && left_write(&left) && !said_before(hash(untold)))
+		remark("%s", untold);
+	memcpy(shared->told, now_told, sizeof(now_told));
+	shared->nr_told = nr_now_told;
+	shared->again = assembly->again;
+	shared->started = (uint32_t)assembly->started;
+	shared->waiting = (uint32_t)assembly->waiting;
+	shared->refused = (uint32_t)assembly->refused;
+	shared->looked = true;
+}
+
+static _Noreturn void pass(const struct daemon *daemon)
+{
 	struct assembly assembly = {
 		.wait = daemon->wait,
 		.marked = true,
@@ -159,18 +174,8 @@ static _Noreturn void pass(const struct daemon *daemon)
 	shared = daemon->shared;
 	seen_file = daemon->seen;
 	result = assembly_pass(&assembly);
-	fflush(NULL);
-	if (assembly.blind) /* what was told stands */
-		_exit(result);
-	if (!daemon->observe && left_write(&left) && !said_before(hash(untold)))
-		remark("%s", untold);
-	memcpy(shared->told, now_told, sizeof(now_told));
-	shared->nr_told = nr_now_told;
-	shared->again = assembly.again;
-	shared->started = (uint32_t)assembly.started;
-	shared->waiting = (uint32_t)assembly.waiting;
-	shared->refused = (uint32_t)assembly.refused;
-	shared->looked = true;
+	if (!assembly.blind) /* else what was told stands */
+		keep(daemon, &assembly);
 	fflush(NULL);
 	_exit(result);
 }

@@ -89,27 +89,21 @@ char *cow_origin_params(const char *volume)
 
 /* ------------------------------------------------------------------ stores */
 
-const struct member *cow_store(const struct members *members, const uint8_t uuid[16])
+/* Of those with this mark the first one but `other`. */
+static const struct member *store_but(const struct members *members, const uint8_t uuid[16], const struct member *other)
 {
 	for (size_t i = 0; i < members->number; i++) {
 		const struct member *m = members->member[i];
 
-		if (le32toh(m->sb.head.kind) == LARDER_KIND_OTHER && !memcmp(m->sb.head.uuid, uuid, 16))
+		if (m != other && le32toh(m->sb.head.kind) == LARDER_KIND_OTHER && !memcmp(m->sb.head.uuid, uuid, 16))
 			return m;
 	}
 	return NULL;
 }
 
-/* A disk that has the same mark: which of them is the store nobody can tell. */
-static const char *another_store(const struct members *members, const struct member *store)
+const struct member *cow_store(const struct members *members, const uint8_t uuid[16])
 {
-	for (size_t i = 0; i < members->number; i++) {
-		const struct member *m = members->member[i];
-
-		if (m != store && le32toh(m->sb.head.kind) == LARDER_KIND_OTHER && !memcmp(m->sb.head.uuid, store->sb.head.uuid, 16))
-			return m->path;
-	}
-	return NULL;
+	return store_but(members, uuid, NULL);
 }
 
 void cow_find(struct cow *cow, const char *name, const struct stack *stack, const struct members *members)
@@ -119,7 +113,7 @@ void cow_find(struct cow *cow, const char *name, const struct stack *stack, cons
 	for (uint32_t i = 0; i < stack->snapshots; i++) {
 		const struct stack_snapshot *from = &stack->snapshot[i];
 		struct cow_snapshot *to = &cow->snapshot[cow->number];
-		const struct member *store;
+		const struct member *store, *copy;
 
 		if (from->state != SNAPSHOT_READY)
 			continue;
@@ -128,7 +122,8 @@ void cow_find(struct cow *cow, const char *name, const struct stack *stack, cons
 		store = members ? cow_store(members, to->uuid) : NULL;
 		to->store = store ? store->path : NULL;
 		to->bytes = store ? store->bytes : 0;
-		to->copy = store ? another_store(members, store) : NULL;
+		copy = store ? store_but(members, to->uuid, store) : NULL;
+		to->copy = copy ? copy->path : NULL;
 		cow->number++;
 	}
 }
@@ -211,12 +206,8 @@ int cow_start(const struct cow *cow, const char *target, uint64_t sectors, const
 int cow_clear(const uint8_t volume[16])
 {
 	char *uuid = cow_volume_uuid(volume);
-	struct mapped_names names;
-	int result = mapped_scan_below(uuid, &names);
+	int result = mapped_remove_left(uuid);
 
-	for (size_t i = 0; !result && i < names.nr_half; i++)
-		result = mapped_remove(names.half[i]);
-	mapped_names_free(&names);
 	free(uuid);
 	return result;
 }

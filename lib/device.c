@@ -168,22 +168,28 @@ static bool each_device(dev_t number, const char *directory, const char *must_ha
 
 struct search {
 	dev_t number;
+	bool (*next)(dev_t number, struct search *search); /* does any device that is one step from this one lead to it? */
 	int depth;
 };
 
-static bool is_or_is_below(dev_t holder, void *data)
+static bool leads_to(dev_t number, void *data)
 {
 	struct search *search = data;
 	bool found;
 
-	if (holder == search->number)
+	if (number == search->number)
 		return true;
 	if (search->depth >= DEPTH)
 		return false;
 	search->depth++;
-	found = each_device(holder, "holders", NULL, is_or_is_below, search);
+	found = search->next(number, search);
 	search->depth--;
 	return found;
+}
+
+static bool up(dev_t number, struct search *search)
+{
+	return each_device(number, "holders", NULL, leads_to, search);
 }
 
 bool device_worth_reading(dev_t number)
@@ -199,44 +205,33 @@ bool device_worth_reading(dev_t number)
 
 bool device_is_below(dev_t below, dev_t above)
 {
-	struct search search = { .number = above };
+	struct search search = { .number = above, .next = up };
 
-	return each_device(below, "holders", NULL, is_or_is_below, &search);
+	return up(below, &search);
 }
 
-static bool is_or_lies_on(dev_t upper, void *data);
-
-/* A loop device's file, or the device that it shows. */
-static bool file_lies_on(dev_t loop, struct search *search)
+/* To what a loop device shows: a device, or that of its file. */
+static bool down_loop(dev_t number, struct search *search)
 {
 	char path[PATH_MAX];
 	struct stat status;
 
-	return device_attribute(loop, "loop/backing_file", path, sizeof(path)) && !stat(path, &status) &&
-	       is_or_lies_on(S_ISBLK(status.st_mode) ? status.st_rdev : status.st_dev, search);
+	return device_attribute(number, "loop/backing_file", path, sizeof(path)) && !stat(path, &status) &&
+	       leads_to(S_ISBLK(status.st_mode) ? status.st_rdev : status.st_dev, search);
 }
 
-static bool is_or_lies_on(dev_t upper, void *data)
+static bool down(dev_t number, struct search *search)
 {
-	struct search *search = data;
-	dev_t whole = device_whole_disk(upper);
-	bool found;
+	dev_t whole = device_whole_disk(number);
 
-	if (upper == search->number)
-		return true;
-	if (search->depth >= DEPTH)
-		return false;
-	search->depth++;
-	found = (whole != upper && is_or_lies_on(whole, search)) || each_device(upper, "slaves", NULL, is_or_lies_on, search) || file_lies_on(upper, search);
-	search->depth--;
-	return found;
+	return (whole != number && leads_to(whole, search)) || each_device(number, "slaves", NULL, leads_to, search) || down_loop(number, search);
 }
 
 bool device_lies_on(dev_t above, dev_t below)
 {
-	struct search search = { .number = below };
+	struct search search = { .number = below, .next = down };
 
-	return is_or_lies_on(above, &search);
+	return leads_to(above, &search);
 }
 
 struct usage {

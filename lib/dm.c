@@ -392,7 +392,7 @@ int mapped_scan_below(const char *dm_uuid, struct mapped_names *names)
 	*names = (struct mapped_names){ 0 };
 	result = each_name(add_name, names);
 	/* a start that was cut short may have left it with a table that is not live, and holds what is below */
-	for (size_t i = 0; !mapped_is_shown(dm_uuid) && i < names->number; i++)
+	for (size_t i = mapped_is_shown(dm_uuid) ? names->number : 0; i < names->number; i++)
 		if (mapped_look(names->name[i], uuid, &number) && !strcmp(uuid, dm_uuid))
 			push(&names->half, &names->nr_half, names->name[i]);
 	for (unsigned turn = 1; turn < 4; turn++)
@@ -854,6 +854,17 @@ static int change(int type, const char *name, const char *word, const char *acti
 int mapped_remove(const char *name)
 {
 	return change(DM_DEVICE_REMOVE, name, "remove", "stop");
+}
+
+int mapped_remove_left(const char *dm_uuid)
+{
+	struct mapped_names names;
+	int result = mapped_scan_below(dm_uuid, &names);
+
+	for (size_t i = 0; !result && i < names.nr_half; i++)
+		result = mapped_remove(names.half[i]);
+	mapped_names_free(&names);
+	return result;
 }
 
 int mapped_suspend(const char *name)

@@ -116,6 +116,8 @@ bool mapped_is_without_larder(const char *name);
 /* All complain, with the kernel's reason where its log has one.  They wait for udev, where udev runs. */
 int mapped_create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params);
 int mapped_remove(const char *name);
+/* All of mapped_scan_below(), as it lies there.  Complains. */
+int mapped_remove_left(const char *dm_uuid);
 /* Requests are drained, filesystems not frozen. */
 int mapped_suspend(const char *name);
 int mapped_resume(const char *name);

@@ -122,15 +122,9 @@ bool running_left_over(const uint8_t uuid[16])
 
 int running_clear_cache(const uint8_t uuid[16])
 {
-	char text[UUID_TEXT], own[DM_UUID_MAX], *of = must_print("LARDER-%s-cache", uuid_text(uuid, text));
-	struct mapped_names names;
-	int result = mapped_scan_names(&names);
-	dev_t number;
+	char text[UUID_TEXT], *of = must_print("LARDER-%s-cache", uuid_text(uuid, text));
+	int result = mapped_remove_left(of);
 
-	for (size_t i = 0; !result && i < names.nr_half; i++)
-		if (mapped_look(names.half[i], own, &number) && !strcmp(own, of))
-			result = mapped_remove(names.half[i]);
-	mapped_names_free(&names);
 	free(of);
 	return result;
 }

@@ -275,7 +275,7 @@ static int note_lost(const uint8_t volume[16])
 }
 
 /* Is that the name of one that start_linear() has made?  Then it is stopped, *result says how. */
-static bool stop_linear(const char *name, int *result)
+static bool stop_linear(const char *name, bool dry_run, int *result)
 {
 	static const char ours[] = "LARDER-";
 	char uuid[DM_UUID_MAX], usage[PATH_MAX];
@@ -288,7 +288,7 @@ static bool stop_linear(const char *name, int *result)
 	*result = cow_check_unused(volume);
 	if (!*result && device_usage(number, usage, sizeof(usage)))
 		*result = complain(LARDER_BUSY, "%s: in use: %s; release it first", name, usage);
-	*result = *result ? *result : note_lost(volume);
+	*result = *result || dry_run ? *result : note_lost(volume);
 	*result = *result ? *result : mapped_remove(name);
 	*result = *result ? *result : cow_clear(volume);
 	return true;
@@ -406,7 +406,7 @@ static int stop_one(const struct mapped_list *list, const char *word, bool dry_r
 	uint8_t uuid[16];
 	int result;
 
-	if (!is_listed(list, word) && stop_linear(word, &result))
+	if (!is_listed(list, word) && stop_linear(word, dry_run, &result))
 		return result;
 	result = running_find(list, word, false, &volume);
 	if (result)

@@ -548,7 +548,7 @@ def test_start_is_killed(disks, store, kill_at):
 
 
 def test_store_on_the_stack_itself(disks):
-    """By a loop device: what it keeps would change what it is to keep.  And what is above the volume must come to rest."""
+    """By a loop device: what it keeps would change what it is to keep."""
     stack(disks)
     if command.run("modprobe", "loop", check=False).returncode:
         pytest.skip("this kernel has no loop")
@@ -563,6 +563,7 @@ def test_store_on_the_stack_itself(disks):
 
 
 def test_top_is_suspended(disks, store, key):
+    """What is above the volume must come to rest."""
     stack(disks, key)
     write(0)
     command.run("cryptsetup", "luksSuspend", "data-crypt")
