@@ -43,8 +43,13 @@ struct object *job_add(struct objects *objects, const char *kind, const char *of
 	return job;
 }
 
+/* total: 0 where nobody knows; else left is the rest of it. */
 static void progress(struct object *job, uint64_t done, uint64_t left, uint64_t total, const char *unit)
 {
+	if (total) {
+		done = done < total ? done : total;
+		left = total - done;
+	}
 	object_set(job, "Done", "%" PRIu64, done);
 	object_set(job, "Left", "%" PRIu64, left);
 	object_set(job, "Total", "%" PRIu64, total);
@@ -95,10 +100,8 @@ static void take_cache(struct objects *objects, const char *of, const char *uuid
 	struct object *job;
 
 	if (status_is(status, "scrub", "running")) {
-		uint64_t done = status_number(status, "scrub_segments"), all = status_number(status, "segments");
-
 		job = job_add(objects, "scrub", of, "devices", 0);
-		progress(job, done, all > done ? all - done : 0, all, "segments");
+		progress(job, status_number(status, "scrub_segments"), 0, status_number(status, "segments"), "segments");
 		by(job, "cancel", WORDS("cache", "scrub", "--stop"), uuid, NULL);
 	}
 	if (joining) {
@@ -172,7 +175,7 @@ void jobs_of_array(struct objects *objects, const char *stack, const char *volum
 		/* md says nothing of how far while it waits for another array on the same disks */
 		if (!now->all)
 			object_set(job, "State", "waiting");
-		progress(job, now->done << LARDER_SECTOR_SHIFT, (now->all - now->done) << LARDER_SECTOR_SHIFT, now->all << LARDER_SECTOR_SHIFT, "bytes");
+		progress(job, now->done << LARDER_SECTOR_SHIFT, 0, now->all << LARDER_SECTOR_SHIFT, "bytes");
 	}
 	if (paused || md_scrub_runs(now))
 		by(job, "cancel", WORDS("scrub", "--stop", "--forget"), uuid, NULL);

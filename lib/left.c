@@ -17,6 +17,7 @@
 #include "turn.h"
 
 #define NAME	 "left"
+#define WORD_LETTERS "abcdefghijklmnopqrstuvwxyz-"
 #define WORD_MAX (sizeof(((struct left *)NULL)->word) - 1)
 
 /* LARDER_RUN: another directory. */
@@ -109,12 +110,17 @@ static char *next_word(char **rest)
 	return *rest ? strsep(rest, " ") : NULL;
 }
 
+static bool is_word(const char *word)
+{
+	return *word && strlen(word) <= WORD_MAX && strspn(word, WORD_LETTERS) == strlen(word);
+}
+
 static void take_line(struct left_list *list, char *line)
 {
 	char *rest = line, *word = next_word(&rest), *uuid = next_word(&rest);
 	uint8_t number[16];
 
-	if (!word || !*word || strlen(word) > WORD_MAX || !uuid || uuid_parse(uuid, number) || !rest || !*rest)
+	if (!word || !is_word(word) || !uuid || uuid_parse(uuid, number) || uuid_is_null(number) || !rest || !*rest)
 		return;
 	left_add(list, word, number, rest);
 }

@@ -22,7 +22,7 @@ bool md_scrub_look(dev_t device, struct md_scrub *scrub)
 		return false;
 	scrub->differ = strtoull(text, NULL, 10);
 	if (device_attribute(device, "md/sync_completed", text, sizeof(text)) &&
-	    sscanf(text, "%" SCNu64 " / %" SCNu64, &scrub->done, &scrub->all) != 2)
+	    (sscanf(text, "%" SCNu64 " / %" SCNu64, &scrub->done, &scrub->all) != 2 || scrub->done > scrub->all))
 		scrub->done = scrub->all = 0;
 	return true;
 }
@@ -51,7 +51,7 @@ int md_scrub_stop(dev_t device, uint64_t *at)
 	error = device_set_attribute(device, "md/sync_action", "idle");
 	if (error)
 		return error;
-	if (device_attribute(device, "md/chunk_size", text, sizeof(text)) && strtoull(text, NULL, 10))
+	if (device_attribute(device, "md/chunk_size", text, sizeof(text)) && strtoull(text, NULL, 10) >> 9)
 		chunk = strtoull(text, NULL, 10) >> 9;
 	*at = scrub.done - scrub.done % chunk;
 	for (unsigned i = 0; i < STOP_TRIES && md_scrub_look(device, &scrub) && md_scrub_runs(&scrub); i++)
