@@ -449,6 +449,19 @@ static u32 probe_threshold(const struct cache *c, enum ssd_direction dir)
 	return dir == SSD_READ ? READ_ONCE(c->set.congestion_read) : READ_ONCE(c->set.congestion_write);
 }
 
+/* p->lock held. */
+static void probe_sample(struct cache *c, enum ssd_direction dir, u64 us)
+{
+	struct ssd_probe *p = &c->probe[dir];
+
+	larder_congestion_sample(&p->state, us, probe_threshold(c, dir), probe_now_ms());
+	if (p->state.share > LARDER_CONGESTION_FULL / 2 && tell_again(&p->told)) {
+		DMWARN("cache %pUb: its SSDs take %u us for %s, more than the %u us allowed: most go to the backing", c->uuid,
+		       p->state.latency_us, dir == SSD_READ ? "reads" : "writes", probe_threshold(c, dir));
+		queue_work(larder_wq, &c->event_work);
+	}
+}
+
 /* Once per jiffy and direction.  One that is in flight counts by its age, so that an SSD that does not answer is noticed. */
 bool ssd_probe_try(struct cache *c, enum ssd_direction dir)
 {
@@ -468,7 +481,7 @@ bool ssd_probe_try(struct cache *c, enum ssd_direction dir)
 		now = ktime_get_ns();
 		age = div_u64(now - p->began, NSEC_PER_USEC);
 		if (age > threshold)
-			larder_congestion_sample(&p->state, age, threshold, probe_now_ms());
+			probe_sample(c, dir, age);
 	}
 	spin_unlock_irqrestore(&p->lock, flags);
 	return begun;
@@ -480,8 +493,7 @@ void ssd_probe_end(struct cache *c, enum ssd_direction dir)
 	unsigned long flags;
 
 	spin_lock_irqsave(&p->lock, flags);
-	larder_congestion_sample(&p->state, div_u64(ktime_get_ns() - p->began, NSEC_PER_USEC), probe_threshold(c, dir),
-				 probe_now_ms());
+	probe_sample(c, dir, div_u64(ktime_get_ns() - p->began, NSEC_PER_USEC));
 	p->in_flight = false;
 	spin_unlock_irqrestore(&p->lock, flags);
 }

@@ -230,9 +230,11 @@ static int forget_end(struct cache *c, u16 number, const u8 uuid[16], int err)
 		err = checkpoint_take(c);
 	if (!err)
 		err = forget_entry(c, number, LARDER_VOLUME_NONE);
-	if (err)
+	if (err) {
 		DMERR("cache %pUb: volume %pUb: forgetting it failed: error %d; check the SSD, then 'forget' it again", c->uuid,
 		      uuid, err);
+		queue_work(larder_wq, &c->event_work);
+	}
 	segments_release(c);
 	reclaim_kick(c);
 	return err;

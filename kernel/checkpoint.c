@@ -288,7 +288,7 @@ static int writer_write(struct writer *w)
 		flusher_wrote(&d->flusher);
 		if (!err)
 			continue;
-		cache_count(c, errors_write, 1);
+		cache_error(c, errors_write);
 		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
 		      (unsigned long long)where, err);
 		set_metadata_failed(c, d);

@@ -138,7 +138,7 @@ static void copies_end_on(struct bio *bio, u32 i)
 
 	flusher_wrote(&d->flusher);
 	if (bio->bi_status) {
-		cache_count(c, errors_write, 1);
+		cache_error(c, errors_write);
 		/* one that stays is read from: then none counts */
 		atomic_add(set_copy_failed(c, d) ? counts : SEGMENT_COPIES, &r->writes_failed);
 	}

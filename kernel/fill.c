@@ -204,7 +204,7 @@ static void fill_through_end(struct bio *bio)
 	f->error = error;
 	fill_hand_over(f);		/* f may be gone now */
 	if (error) {
-		volume_count(v, errors_write, 1);
+		volume_error(v, errors_write);
 		flusher_write_failed(&v->flusher, errno_to_blk_status(error));
 	}
 	if (!error && io->fua)
@@ -282,7 +282,7 @@ static void fill_answer(struct fill *f)
 			kunmap_local(to);
 		}
 	} else {
-		volume_count(f->volume, errors_read, 1);
+		volume_error(f->volume, errors_read);
 	}
 	larder_io(bio)->kind = IO_NONE;
 	io_complete(bio, f->error);

@@ -137,6 +137,8 @@ static void flusher_report(struct flusher *f, int error)
 		DMINFO("%pg: flushes succeed again", f->bdev);
 	if (c)
 		queue_work(larder_wq, &c->event_work);
+	else
+		volume_tell(f->volume);
 }
 
 /* f->lock held.  A flush has failed, and no user is told. */

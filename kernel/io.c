@@ -15,7 +15,6 @@
 #include "larder.h"
 #include "trace.h"
 
-#define TOLD_AGAIN	(600 * HZ)	/* between two events for what one cause may repeat at will */
 
 void io_complete(struct bio *bio, int error)
 {
@@ -401,22 +400,11 @@ static int bounce_into(struct volume *v, struct bio *bio, const struct larder_ma
 		err = bounce_from(d, where, bio, buf);
 		if (!err)
 			break;
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 		d = next_copy(c, m->cache, d, began, &where);
 	} while (d);
 	kfree(buf);
 	return err;
-}
-
-/* Any context.  told: when an event was sent for this; false: not long ago. */
-static bool tell_again(unsigned long *told)
-{
-	unsigned long last = READ_ONCE(*told);
-
-	if (last && time_before(jiffies, last + TOLD_AGAIN))
-		return false;
-	WRITE_ONCE(*told, jiffies ?: 1);
-	return true;
 }
 
 /* Any context.  Nobody but the SSD has it: the reader gets an error, and who looks after the machine is told. */
@@ -464,7 +452,7 @@ static int read_damaged(struct volume *v, struct bio *bio, struct larder_io *io,
 {
 	if (m->len < io->len && !may_wait)
 		io_cut(v, bio, io, m->len);
-	cache_count(v->cache, errors_read, 1);
+	cache_error(v->cache, errors_read);
 	io_complete(bio, -EIO);
 	return DM_MAPIO_SUBMITTED;
 }
@@ -638,7 +626,7 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 	    segment_lost(c, cache_segment(c, m.cache)) && m.state != LARDER_ST_CLEAN) {
 		/* dirty, and on no SSD that is left */
 		segment_unpin(c, cache_segment(c, m.cache));
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 		read_lost(v, io->sector, m.len);
 		io_complete(bio, -EIO);
 		return DM_MAPIO_SUBMITTED;
@@ -716,7 +704,7 @@ static int read_part_cached(struct volume *v, struct bio *bio, u32 offset, const
 		bio_put(part);
 		if (!err)
 			return 0;
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 		d = next_copy(c, m->cache, d, began, &where);
 	} while (d);
 	return err;
@@ -1131,7 +1119,7 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	atomic_dec(&io->segment->pins);
 	if (likely(!failed))
 		return DM_ENDIO_DONE;
-	cache_count(c, errors_read, 1);
+	cache_error(c, errors_read);
 	if (io->retries || (!other && io->state != LARDER_ST_CLEAN)) {
 		if (io->state != LARDER_ST_CLEAN)
 			read_lost(v, io->sector, io->len);
@@ -1153,7 +1141,7 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 	case IO_MISS:
 		atomic_dec(&v->backing_reads);
 		if (*error && *error != BLK_STS_AGAIN)
-			volume_count(v, errors_read, 1);
+			volume_error(v, errors_read);
 		break;
 	case IO_BYPASS:
 	case IO_DISCARD:
@@ -1161,7 +1149,7 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 		if (*error) {
 			/* a device that would have to wait (REQ_NOWAIT) has not failed */
 			if (*error != BLK_STS_AGAIN) {
-				volume_count(v, errors_write, 1);
+				volume_error(v, errors_write);
 				flusher_write_failed(&v->flusher, *error);
 			}
 		} else if (io->fua) {

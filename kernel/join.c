@@ -310,7 +310,7 @@ static int read_slots(struct cache *c, struct cache_device *d, const u32 *from, 
 		err = super_io(source->bdev, REQ_OP_READ | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
 		if (!err)
 			return 0;
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 		DMERR("%pg: cannot read segment %u: error %d; SSD %u cannot join before what is there was written anew",
 		      source->bdev, from[i], err, (u32)(d - c->dev));
 	}
@@ -338,7 +338,7 @@ static int copy_slots(struct cache *c, struct cache_device *d, u32 to, u32 slots
 		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, buf, n * LARDER_SLOT_SIZE);
 		flusher_wrote(&d->flusher);
 		if (err) {
-			cache_count(c, errors_write, 1);
+			cache_error(c, errors_write);
 			set_device_failed(c, d, "a copy to it failed");
 			return -ECANCELED;
 		}

@@ -109,6 +109,10 @@ struct volume_counters { u64 n[NR_VOLUME_COUNTERS]; };
 #define cache_count(c, name, by)	this_cpu_add((c)->counters->n[C_##name], (by))
 #define volume_count(v, name, by)	this_cpu_add((v)->counters->n[V_##name], (by))
 
+/* Any context.  A device has failed a request: counted, and whoever looks after the machine is told, if that was not just done. */
+#define cache_error(c, name) do { cache_count(c, name, 1); cache_tell_errors(c); } while (0)
+#define volume_error(v, name) do { volume_count(v, name, 1); volume_tell_errors(v); } while (0)
+
 /* ------------------------------------------------------------------ device flushes (flush.c; ordering rule 2) */
 
 struct flush_wait {
@@ -447,6 +451,7 @@ struct ssd_probe {
 	spinlock_t lock;		/* irqsave; all below, but share and debt of the state, see congestion.h */
 	bool in_flight;			/* one is */
 	u64 began;			/* ns */
+	unsigned long told;		/* tell_again() */
 	struct larder_congestion state;
 };
 
@@ -472,6 +477,7 @@ struct cache {
 	struct mutex targets_lock;	/* targets, and that they are suspended with it */
 	struct list_head targets;	/* volume_target.sibling */
 	struct work_struct event_work;	/* raises the event of a state that changed in interrupt context */
+	unsigned long errors_told, full_told;	/* tell_again() */
 	bool suspending;		/* no volume may be bound; cache_registry_lock */
 	struct rw_semaphore users;	/* read: by cache_enter() */
 	u8 uuid[16];
@@ -639,6 +645,8 @@ struct volume {
 	bool clean_voided;		/* the index has nothing CLEAN of before CLEAN_VOID */
 	unsigned long leave_since;	/* jiffies: requests wait since then */
 	struct work_struct leave_work;	/* larder_wq; holds a reference while it is queued */
+	struct work_struct event_work;	/* larder_wq; queued while it is active only */
+	unsigned long errors_told;	/* tell_again() */
 	u32 items;			/* in log->items; log->lock */
 	unsigned long clean_since;	/* jiffies; 0: dirty */
 	/* newest record with a CLEAN or INVALIDATE of dirty data: must be durable before the flag is cleared */
@@ -1031,6 +1039,11 @@ void volume_activate(struct volume *v);		/* it is bound, and its superblock says
 void volume_unbind(struct volume *v);		/* postsuspend: everything in flight has ended; or a bind is given up */
 void cache_fail(struct cache *c, const char *why);	/* any context: one way; raises the event */
 void volume_event(struct volume *v);			/* a dm event, if it is bound */
+#define TOLD_AGAIN	(600 * HZ)	/* between two events for what one cause may repeat at will */
+bool tell_again(unsigned long *told);	/* any context.  told: of the last event; false: not long ago */
+void cache_tell_errors(struct cache *c);	/* any context */
+void volume_tell(struct volume *v);		/* any context: an event, soon */
+void volume_tell_errors(struct volume *v);	/* any context */
 /* Zeroed, for free_percpu(), or NULL; waits up to a second for memory that the kernel has not made ready */
 void __percpu *counters_alloc(size_t bytes, size_t align);
 #define larder_counters(type)	((type __percpu *)counters_alloc(sizeof(type), __alignof__(type)))

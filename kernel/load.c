@@ -339,7 +339,7 @@ static int load_wait(struct loader *l, unsigned int which, const struct place *p
 	u32 copy[SEGMENT_COPIES], there, i;
 
 	if (err && err != -ENODEV)
-		cache_count(l->s->c, errors_read, 1);
+		cache_error(l->s->c, errors_read);
 	place_copies(l->s->c, p, copy, &there);
 	if (there < 2) {
 		if (err)

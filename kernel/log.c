@@ -479,8 +479,12 @@ static bool entry_acts(const struct larder_entry_in *e)
 static void log_no_space(struct cache *c, enum log_rank rank)
 {
 	cache_count(c, waits_space, 1);
-	if (rank == RANK_USER && !c->log.full_since)
+	if (rank != RANK_USER)
+		return;
+	if (!c->log.full_since)
 		WRITE_ONCE(c->log.full_since, jiffies ?: 1);
+	if (tell_again(&c->full_told))
+		queue_work(larder_wq, &c->event_work);
 }
 
 bool log_full_for(struct cache *c, unsigned long ticks)
@@ -1370,7 +1374,7 @@ static void append_end(struct bio *bio)
 	if (bio->bi_status) {
 		if (append_again(c, a))
 			return;
-		cache_count(c, errors_write, 1);
+		cache_error(c, errors_write);
 		if (!a->joining)
 			atomic_inc(&first->failed);
 		set_device_failed(c, a->device, "an append to it failed");

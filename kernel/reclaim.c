@@ -250,7 +250,7 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 	else if (err == -ENODATA)
 		keep_unknown(c, v, m);
 	else if (err)
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 	else
 		err = keep_add(c, stream, &k->copy);
 	if (!err)

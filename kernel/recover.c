@@ -211,6 +211,7 @@ static void start_unload(struct start *s)
 		if (!v)
 			continue;
 		synchronize_rcu();
+		flush_work(&c->event_work);	/* one that found it there holds a reference, which is not to be the last */
 		volume_put(v);
 	}
 	spin_lock_irq(&c->log.lock);

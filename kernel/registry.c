@@ -117,6 +117,39 @@ void volume_event(struct volume *v)
 	mutex_unlock(&cache_registry_lock);
 }
 
+bool tell_again(unsigned long *told)
+{
+	unsigned long last = READ_ONCE(*told);
+
+	if (last && time_before(jiffies, last + TOLD_AGAIN))
+		return false;
+	return cmpxchg(told, last, jiffies ?: 1) == last;
+}
+
+void cache_tell_errors(struct cache *c)
+{
+	if (tell_again(&c->errors_told))
+		queue_work(larder_wq, &c->event_work);
+}
+
+void volume_tell(struct volume *v)
+{
+	/* volume_unbind() waits for what was queued until it is not */
+	if (READ_ONCE(v->active))
+		queue_work(larder_wq, &v->event_work);
+}
+
+void volume_tell_errors(struct volume *v)
+{
+	if (READ_ONCE(v->active) && tell_again(&v->errors_told))
+		volume_tell(v);
+}
+
+static void volume_event_work(struct work_struct *work)
+{
+	volume_event(container_of(work, struct volume, event_work));
+}
+
 /* The state of the cache has changed, and with it that of its volumes. */
 static void cache_event_work(struct work_struct *work)
 {
@@ -609,6 +642,7 @@ struct volume *volume_create(struct cache *c, u16 number, const u8 uuid[16], u64
 	INIT_WORK(&v->tick_work, volume_tick_work);
 	INIT_WORK(&v->flush_work, user_flush_work);
 	INIT_WORK(&v->leave_work, leave_work);
+	INIT_WORK(&v->event_work, volume_event_work);
 	INIT_LIST_HEAD(&v->flush_ready);
 	INIT_WORK(&v->defer_work, defer_work);
 	spin_lock_init(&v->defer_lock);
@@ -753,6 +787,7 @@ void volume_unbind(struct volume *v)
 	v->flusher.bdev = NULL;
 	v->bdev = NULL;
 	mutex_unlock(&v->super_lock);
+	flush_work(&v->event_work);	/* nothing is in flight that could fail, and its superblock is written no more */
 	volume_give_back(v);
 	if (c)
 		flush_work(&v->leave_work);	/* cache_event_work() queues it under the lock that was just held */

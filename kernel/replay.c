@@ -228,7 +228,7 @@ static int cursor_read(struct replay *r, u32 segment, void *buf)
 	err = super_io(d->bdev, REQ_OP_READ | REQ_META, where, buf, c->data_slots * LARDER_SLOT_SIZE);
 	if (!err)
 		return 0;
-	cache_count(c, errors_read, 1);
+	cache_error(c, errors_read);
 	DMERR("%pg: cannot read the log in segment %u (sector %llu): error %d", d->bdev, segment, (unsigned long long)where, err);
 	return err;
 }

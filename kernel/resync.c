@@ -168,7 +168,7 @@ static int piece_send(struct resync_run *rr, struct volume *v, const struct lard
 	err = data_read(c, &x);
 	if (err) {
 		if (err != -ENOMEM && err != -EBADMSG)
-			cache_count(c, errors_read, 1);
+			cache_error(c, errors_read);
 		return err;
 	}
 	io->volume = v;

@@ -226,7 +226,7 @@ static int copy_read_slots(const struct scrub_pass *p, struct scrub_copy *k, u32
 			return -ECANCELED;
 		if (!slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)))
 			continue;
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 		memset(copy_slot(k, slot), 0, LARDER_SLOT_SIZE);
 		__set_bit(slot, k->bad);
 		if (bitmap_weight(k->bad, c->data_slots) >= min(UNREADABLE_SLOTS, c->data_slots / 2))
@@ -541,7 +541,7 @@ static bool slot_rewrite(struct scrub_pass *p, struct scrub_copy *k, u32 slot, c
 	if (READ_ONCE(d->failed))
 		return false;
 	if (slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot))) {
-		cache_count(c, errors_write, 1);
+		cache_error(c, errors_write);
 		set_metadata_failed(c, d);
 		return false;
 	}

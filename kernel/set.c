@@ -180,9 +180,11 @@ static int volume_write_generation(struct volume *v)
 
 void volume_tell_generation(struct volume *v)
 {
-	if (volume_write_generation(v))
+	if (volume_write_generation(v)) {
 		DMERR("%pg: volume %pUb: its superblock must name the SSDs left before anything is written: writes fail", v->bdev,
 		      v->uuid);
+		volume_tell(v);
+	}
 }
 
 /*

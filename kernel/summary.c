@@ -33,7 +33,7 @@ static void summary_end(struct bio *bio)
 
 	flusher_wrote(&d->flusher);
 	if (bio->bi_status)
-		cache_count(c, errors_write, 1);
+		cache_error(c, errors_write);
 	else
 		WRITE_ONCE(c->segments[w->segment].has_summary, true);
 	segment_unpin(c, w->segment);
@@ -204,7 +204,7 @@ static int read_summary(struct cache *c, u32 segment, struct segment_contents *s
 		return -ENOMEM;
 	err = READ_ONCE(d->failed) ? -EIO : super_io(d->bdev, REQ_OP_READ, where, s, sizeof(*s));
 	if (err) {
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 	} else {
 		err = summary_check(c, segment, s);
 		if (err)
@@ -231,7 +231,7 @@ static void segment_read(struct cache *c, u32 segment, void *buf)
 
 	if (!unreadable && !segment_read_slots(c, segment, 0, c->data_slots, buf))
 		return;
-	cache_count(c, errors_read, 1);
+	cache_error(c, errors_read);
 	if (segment_try_mirror(c, segment, segment_device(c, segment), true) &&
 	    !segment_read_slots(c, segment, 0, c->data_slots, buf))
 		return;

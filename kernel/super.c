@@ -357,7 +357,7 @@ int cache_super_write(struct cache *c, u32 flags)
 		err = super_write_copies(d->bdev, &d->sb->head);
 		if (err) {
 			flusher_doubt(&d->flusher);
-			cache_count(c, errors_write, 1);
+			cache_error(c, errors_write);
 			set_metadata_failed(c, d);
 			if (!joins)
 				error = error ?: err;
@@ -402,7 +402,7 @@ int cache_super_write_ahead(struct cache *c, struct cache_device *d)
 		return 0;
 	DMERR("%pg: cannot write the copy of the superblock at byte %llu, its new end: error %d", d->bdev, place, err);
 	flusher_doubt(&d->flusher);
-	cache_count(c, errors_write, 1);
+	cache_error(c, errors_write);
 	return err;
 }
 
@@ -441,7 +441,7 @@ int volume_super_write(struct volume *v)
 	err = super_write_copies(v->bdev, &v->sb->head);
 	if (err) {
 		flusher_doubt(&v->flusher);
-		volume_count(v, errors_write, 1);
+		volume_error(v, errors_write);
 	}
 	return err;
 }
@@ -728,7 +728,7 @@ static int table_write_device(struct cache *c, struct cache_device *d, bool b)
 	DMERR("%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
 	      d->bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A, le64_to_cpu(c->table->head.generation), err);
 	flusher_doubt(&d->flusher);
-	cache_count(c, errors_write, 1);
+	cache_error(c, errors_write);
 	return err;
 }
 
@@ -931,7 +931,7 @@ static void twin_repair(const struct twin *t, u32 bad, void *good, struct scrub_
 	n->errors++;
 	if (err) {
 		n->unrepairable++;
-		cache_count(t->cache, errors_write, 1);
+		cache_error(t->cache, errors_write);
 		flusher_doubt(&t->d->flusher);
 		set_metadata_failed(t->cache, t->d);
 		return;

@@ -139,7 +139,7 @@ static int verify(struct volume *v, const struct verified *x)
 	if (err == -EBADMSG)
 		volume_count(v, errors_checksum, 1);
 	if (err && !x->clean)
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 	return err;
 }
 

@@ -229,7 +229,7 @@ static void piece_damaged(struct volume *v, struct piece *p, u64 cache, bool unr
 
 	p->damaged = true;
 	if (unreadable)
-		cache_count(c, errors_read, 1);
+		cache_error(c, errors_read);
 	else
 		volume_count(v, errors_checksum, 1);
 	DMERR_LIMIT("%s: volume %pUb: %s dirty data at sector %llu (segment %u, %pg sector %llu): write it anew or discard it",
@@ -310,7 +310,7 @@ static void group_reread(struct volume *v, struct group *g)
 {
 	u32 i;
 
-	cache_count(v->cache, errors_read, 1);
+	cache_error(v->cache, errors_read);
 	for (i = 0; i < g->nr_pieces && !g->error; i++) {
 		struct cached_data x = piece_data(g, &g->first[i]);
 		int err;
@@ -443,7 +443,7 @@ static int group_finish(struct volume *v, struct group *g)
 	u32 i;
 
 	if (g->error && g->sent)
-		volume_count(v, errors_write, 1);
+		volume_error(v, errors_write);
 	for (i = 0; i < g->nr_pieces; i++) {
 		struct piece *p = &g->first[i];
 

@@ -180,13 +180,41 @@ static void compare_damage(const struct pair *p)
 		add(p, "damage", true, advised(p, must_print("%" PRIu64 " times more", now - before), "errors_checksum"));
 }
 
+static uint64_t more_of(const struct pair *p, const char *key)
+{
+	uint64_t before = status_number(p->before, key), now = status_number(p->now, key);
+
+	return now > before ? now - before : 0;
+}
+
+static bool differs(const struct pair *p, const char *key)
+{
+	char *before = status_value(p->before, key);
+	bool same = !before || status_is(p->now, key, before);
+
+	free(before);
+	return !same;
+}
+
+/* Requests that a device has failed.  No alarm for those of an SSD that has left for them, or ended the cache: that is one. */
+static void compare_errors(const struct pair *p)
+{
+	uint64_t reads = more_of(p, "errors_read"), writes = more_of(p, "errors_write");
+	char *text;
+
+	if (!reads && !writes)
+		return;
+	text = must_print("%" PRIu64 " reads and %" PRIu64 " writes of %s have failed", reads, writes, p->mapped->cache ? "its SSDs" : "its disk");
+	add(p, "errors", !differs(p, "state") && !differs(p, "ssds"), advised(p, advised(p, text, "errors_read"), "errors"));
+}
+
 /* No event says that a flush begins: where none was seen under way, one is raised at its end. */
 static void compare_flush(const struct pair *p)
 {
 	uint64_t before = status_number(p->before, "dirty_sectors"), dirty = status_number(p->now, "dirty_sectors");
 	bool seen = status_is(p->before, "flushing", "1") && status_is(p->now, "flushing", "0");
 
-	if (!dirty && (seen || (before && p->mapped->events != p->events_before)))
+	if (!dirty && (seen || (before && p->mapped->events != p->events_before && !more_of(p, "errors_read") && !more_of(p, "errors_write"))))
 		add(p, "flushed", false, must_print("nothing is dirty any more"));
 	else if (seen)
 		add(p, "flushed", false, must_print("given up, %" PRIu64 " sectors are dirty", dirty));
@@ -227,6 +255,7 @@ static void compare(struct pair *p)
 		compare_flush(p);
 	}
 	compare_damage(p);
+	compare_errors(p);
 	look_away(p);
 }
 

@@ -688,6 +688,24 @@ CHANGES = {
         fast(state="failed"),
         [("state", "cache", "fast", r"failed, was running; .*larder cache start larder-cache-fast.*")],
     ),
+    "reads fail": (
+        fast(errors_read=3),
+        fast(errors_read=10),
+        [("errors", "cache", "fast", "7 reads and 0 writes of its SSDs have failed; .*larder cache scrub .*")],
+    ),
+    "writes fail, and with that the SSD": (
+        fast(devices=2, ssds="active/active"),
+        fast(devices=2, ssds="active/failed", errors_write=2),
+        [
+            ("ssd", "cache", "fast", "SSD 1 is failed, was active.*"),
+            ("errors", "cache", "fast", "0 reads and 2 writes of its SSDs have failed"),
+        ],
+    ),
+    "the disk fails": (
+        data(dirty_sectors=8),
+        data(dirty_sectors=0, errors_read=1),
+        [("errors", "volume", "data", "1 reads and 0 writes of its disk have failed; requests to the disk have failed.*")],
+    ),
     "and runs again": (fast(state="failed"), fast(), [("state", "cache", "fast", "running, was failed")]),
     "SSD fails": (
         fast(devices=2, ssds="active/active"),
@@ -771,7 +789,7 @@ CHANGES = {
     ),
     "counters alone": (
         fast(appends=1) + data(read_hits=1),
-        fast(appends=9, dirty_sectors=5, read_avoided_percent=7) + data(read_hits=7, errors_read=1),
+        fast(appends=9, dirty_sectors=5, read_avoided_percent=7) + data(read_hits=7),
         [],
     ),
 }

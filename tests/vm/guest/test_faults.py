@@ -20,6 +20,7 @@ from lib.larder import DATA_SECTOR, RESERVED_SECTORS, Cache, Stack, Volume, back
 from lib.log_blocks import FILL, commit_blocks
 from lib.parts import Part
 from lib.sets import kill, make_stack, small_stack
+from lib.told import Told
 
 BLOCK = 4096
 SECTORS = 8
@@ -63,25 +64,6 @@ def stack(make_disk) -> Stack:
     return s
 
 
-class Told:
-    """with Told(...): what is done has an event on these devices and these lines in the log."""
-
-    def __init__(self, kernel_log, devices: list[dm.DmDevice], *lines: str):
-        self.kernel_log, self.devices, self.lines = kernel_log, devices, lines
-
-    def __enter__(self) -> None:
-        self.kernel_log.mark()
-        self.before = [d.events() for d in self.devices]
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind:
-            return
-        for d, before in zip(self.devices, self.before, strict=True):
-            wait_for(lambda d=d, before=before: d.events() > before, 60, f"an event of {d}")
-        for line in self.lines:
-            wait_for(lambda line=line: self.kernel_log.matching(f"larder: .*{line}"), 60, f"a line '{line}' in the kernel log")
-
-
 def says(kind: str, name: str, *patterns: str) -> None:
     """What is wrong, and which command mends it.  No pattern: nothing is wrong."""
     text = larder(kind, "status", name).stdout
@@ -94,18 +76,25 @@ def says(kind: str, name: str, *patterns: str) -> None:
 # ------------------------------------------------------------------ the SSD
 
 
-def test_clean_data_that_cannot_be_read(stack):
-    """From the backing; dropped, counted."""
+def test_clean_data_that_cannot_be_read(stack, kernel_log):
+    """From the backing; dropped, counted; an event, and no more of them for what goes on."""
     stack.volume.drain()
     says("volume", "v")
     says("cache", "c")
-    stack.ssd.fail(op="read", status="medium")
-    check_all(stack.volume)
+    with Told(kernel_log, [stack.cache]):
+        stack.ssd.fail(op="read", status="medium")
+        check_all(stack.volume)
     assert stack.cache.status()["errors_read"] and stack.cache.status()["state"] == "running"
     says("cache", "c", "errors_read: .*larder cache scrub c")
+    told = stack.cache.events()
     stack.ssd.heal()
     stack.hdd.reset_stats()
+    check_all(stack.volume)  # which caches it again
+    errors = stack.cache.status()["errors_read"]
+    stack.ssd.fail(op="read", status="medium")
     check_all(stack.volume)
+    stack.ssd.heal()
+    assert stack.cache.status()["errors_read"] > errors and stack.cache.events() == told
     stack.stop()
 
 
@@ -131,7 +120,7 @@ def test_dirty_data_that_cannot_be_read(make_disk, kernel_log, block_size):
     stack.stop()
 
 
-def test_reads_that_fail_at_once(make_disk):
+def test_reads_that_fail_at_once(make_disk, kernel_log):
     """Several are in flight to the SSD that cannot read: each gets the other copy, not only the one that finds it out."""
     stack = make_stack(make_disk, writeback="off")
     write_all(stack.volume)
@@ -147,10 +136,11 @@ def test_reads_that_fail_at_once(make_disk):
             errors.append(i)
 
     readers = [threading.Thread(target=read, args=(i,)) for i in range(8)]
-    for t in readers:
-        t.start()
-    for t in readers:
-        t.join()
+    with Told(kernel_log, [stack.cache]):
+        for t in readers:
+            t.start()
+        for t in readers:
+            t.join()
     assert not errors
     stack.stop()
 
@@ -346,8 +336,9 @@ def test_clean_copies_that_cannot_be_written(make_disk, kernel_log, stored):
     bad = fills()[-1]
     begins = bad.sector - bad.slot * SECTORS
     stack.ssd.fail(op="write", status="medium", from_=begins, to=begins + 256, store=stored)
-    read(first)
-    wait_for(lambda: stack.cache.status()["errors_write"], 30, "the error")
+    with Told(kernel_log, [stack.cache]):
+        read(first)
+        wait_for(lambda: stack.cache.status()["errors_write"], 30, "the error")
     read(first)
     status = stack.cache.status()
     assert (status["state"], stack.volume.status()["state"]) == ("running", "running")
@@ -523,12 +514,13 @@ def test_ssd_that_leaves_during_a_checkpoint(make_disk, kernel_log):
 # ------------------------------------------------------------------ the backing
 
 
-def test_backing_that_refuses_reads(stack):
+def test_backing_that_refuses_reads(stack, kernel_log):
     """Cached data reads; misses fail, and do not when it is back."""
     stack.volume.drain()
     stack.hdd.fail(op="read", status="medium")
     check_all(stack.volume)
-    assert fails(stack.volume.read, N * SECTORS * 4, SECTORS)
+    with Told(kernel_log, [stack.volume]):
+        assert fails(stack.volume.read, N * SECTORS * 4, SECTORS)
     assert stack.volume.status()["errors_read"]
     says("volume", "v", "errors: requests to the disk have failed")
     stack.hdd.heal()
@@ -772,6 +764,26 @@ def test_passthrough_backing_that_hangs(make_disk):
     v.remove()
 
 
+def test_passthrough_backing_that_fails(make_disk, kernel_log):
+    """Each kind of command, of a volume without a cache: an error, an event."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    Volume.format("v", hdd)
+    for op, counter in (("read", "errors_read"), ("write", "errors_write"), ("flush", "errors_flush")):
+        v = Volume.start(hdd, None)
+        v.write(0, block(1))
+        v.flush()
+        with Told(kernel_log, [v]):
+            hdd.fail(op=op, status="ioerr")
+            if op == "flush":
+                v.write(8, block(2))
+            assert fails(*{"read": (v.read, 0, SECTORS), "write": (v.write, 8, block(2)), "flush": (v.flush,)}[op])
+        assert v.status()[counter]
+        hdd.heal()
+        v.flush()
+        v.remove()
+
+
 def test_half_of_the_cache_is_dirty(stack):
     """And its disk takes nothing: the status says so before writes wait, and names what gives it up."""
     stack.hdd.fail(op="write", status="ioerr")
@@ -800,7 +812,7 @@ def test_full_cache_whose_backing_fails(make_disk, kernel_log):
     step, n = 128, 800  # 50 MB
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         try:
-            with Told(kernel_log, [stack.volume], "hdd0: volume .* dirty data cannot be written back"):
+            with Told(kernel_log, [stack.volume, stack.cache], "hdd0: volume .* dirty data cannot be written back"):
                 writes = [pool.submit(stack.volume.write, i * step, block(i) * (step // SECTORS)) for i in range(n)]
                 wait_for(lambda: stack.hdd.faults()[0]["hits"] >= 2, 120, "reclaim to try")
             began, hits = time.monotonic(), stack.hdd.faults()[0]["hits"]

@@ -8,7 +8,7 @@ import pytest
 from lib import command, simdisk
 from lib.damage import damage
 from lib.files import Files
-from lib.larder import Stack, Volume, segment_layout
+from lib.larder import Stack, Volume, segment_layout, wait_for
 from lib.pattern import not_pattern, write_pattern
 from lib.sets import small_stack, start_without
 
@@ -157,7 +157,7 @@ def test_checkpoint_that_is_not_written(make_disk, kernel_log):
     for salt in range(2):
         write(salt)
         stack.cache.message("checkpoint")
-    before = stack.cache.status()
+    before, events = stack.cache.status(), stack.cache.events()
     first, size, number = segment_layout(stack.ssd)
     for salt in range(2, 4):
         write(salt)
@@ -166,6 +166,7 @@ def test_checkpoint_that_is_not_written(make_disk, kernel_log):
             stack.cache.message("checkpoint")
         stack.ssd.heal()
     assert len(kernel_log.matching("cannot write a checkpoint")) == 2
+    wait_for(lambda: stack.cache.events() > events, 30, "an event")
     after = stack.cache.status()
     assert (after["state"], after["checkpoints"], after["errors_write"]) == ("running", before["checkpoints"], 2)
     simdisk.power_cut(mode="lose")

@@ -523,9 +523,11 @@ def test_backing_that_does_not_take_the_generation(make_disk, make_oracle, kerne
     oracle = make_oracle(stack.volume, size="32m")
     oracle.run(ops=1500)
     stack.hdd.fail(op="write", from_=0, to=2048, status="ioerr")  # both copies of the superblock
+    events = [d.events() for d in (stack.volume, other)]
     kill(stack.ssd[1])
     oracle.run(ops=600, until_error=True)
     wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 30, "the SSD to leave")
+    wait_for(lambda: stack.volume.events() - events[0] > other.events() - events[1] > 0, 30, "an event more than the other one has")
     for _ in range(3):
         with pytest.raises(OSError):
             stack.volume.write(0, bytes(4096))

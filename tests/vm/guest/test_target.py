@@ -978,12 +978,15 @@ def test_forget_goes_on_behind_an_error(stack, make_disk, kernel_log):
         uuid = w.status()["uuid"]
         w.remove()
         kernel_log.mark()
+        events = stack.cache.events()
         stack.ssd.fail(op="flush", status="ioerr", skip=skip, count=1)
         with contextlib.suppress(command.CommandError):
             stack.cache.message("forget", uuid)
         stack.ssd.heal()
         begun = any("forgetting it failed" in x for x in kernel_log.lines())
         failed += begun
+        if begun:
+            wait_for(lambda events=events: stack.cache.events() > events, 30, "an event")
         if begun and skip % 2:
             stack.cache.message("forget", uuid)
             assert stack.cache.status()["volumes"] == 1
