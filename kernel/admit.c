@@ -110,7 +110,7 @@ void pin_set(struct volume *v, u64 sector, u64 cache, u32 len, u8 pin)
 		return;
 	}
 	for (; slot <= last; slot++) {
-		if (test_bit(slot, bits) || test_and_set_bit(slot, bits))
+		if (test_bit(slot, bits) || larder_slot_test_and_set(slot, bits))
 			continue;
 		atomic64_inc(&v->pinned[pin - 1]);
 		atomic64_inc(&v->cache->pinned);
@@ -136,7 +136,7 @@ void pins_clear(struct volume *v, u64 cache, u32 len)
 		if (!bits)
 			continue;
 		for (slot = first; slot <= last; slot++) {
-			if (!test_bit(slot, bits) || !test_and_clear_bit(slot, bits))
+			if (!test_bit(slot, bits) || !larder_slot_test_and_clear(slot, bits))
 				continue;
 			atomic64_dec(&v->pinned[i]);
 			atomic64_dec(&v->cache->pinned);

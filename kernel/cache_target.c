@@ -718,7 +718,7 @@ static void cache_run(struct cache *c)
 	if (READ_ONCE(c->nr_draining))
 		queue_work(c->bg_wq, &c->drain_work);
 	if (READ_ONCE(c->nr_failed))
-		queue_work(c->reclaim_wq, &c->lost_work);
+		queue_work(c->meta_wq, &c->lost_work);
 	resync_look(c);
 	resync_kick(c);
 	scrub_resume(c);

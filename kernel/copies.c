@@ -119,8 +119,8 @@ static void copies_done(struct record *r)
 	smp_store_release(&log->copies_sequence, first ? first->sequence : log->next_sequence);	/* pairs with flush_op_issue() */
 	segment_unpin(c, r->segment);
 	log_record_put(c, r);
+	wake_up(&log->wait);	/* under the lock: whoever waits for the last record may free the cache */
 	spin_unlock_irqrestore(&log->lock, flags);
-	wake_up(&log->wait);
 }
 
 static void copies_ended(struct record *r)

@@ -55,7 +55,7 @@ static void fill_done(struct copy *copy, int error)
 	fill_free(f);
 }
 
-static struct fill *fill_alloc(struct volume *v, struct larder_io *io, u32 len)
+static struct fill *fill_alloc(struct volume *v, struct bio *bio, struct larder_io *io, u32 len)
 {
 	struct cache *c = v->cache;
 	u32 i, n = DIV_ROUND_UP(len, LARDER_SLOT_SECTORS), last;
@@ -73,6 +73,7 @@ static struct fill *fill_alloc(struct volume *v, struct larder_io *io, u32 len)
 			goto pages;
 	}
 	bio_init(&f->bio, v->bdev, f->vecs, n, 0);
+	bio_charge_as(&f->bio, bio);
 	for (i = 0; i < n; i++)
 		__bio_add_page(&f->bio, f->pages[i],
 			       min_t(u32, len - i * LARDER_SLOT_SECTORS, LARDER_SLOT_SECTORS) << SECTOR_SHIFT, 0);
@@ -144,7 +145,7 @@ static u32 fill_ahead(struct volume *v, const struct larder_io *io)
 static int fill_miss_try(struct volume *v, struct bio *bio, struct larder_io *io, u32 ahead)
 {
 	struct larder_map m;
-	struct fill *f = fill_alloc(v, io, io->len + ahead);
+	struct fill *f = fill_alloc(v, bio, io, io->len + ahead);
 	u32 len = io->len + ahead;
 
 	if (!f)
@@ -227,7 +228,7 @@ int fill_through(struct volume *v, struct bio *bio, struct larder_io *io)
 	marks_known(v, io->sector, io->len);
 	/* pairs with the barrier in marks_get(): either another bypass sees the known bit, or we see it in the race bucket */
 	smp_mb();
-	f = fill_alloc(v, io, io->len);
+	f = fill_alloc(v, bio, io, io->len);
 	if (!f || !copy_begin_race(v->cache, &f->copy, 1)) {
 		if (f)
 			fill_free(f);

@@ -245,6 +245,7 @@ static void flush_op_end(struct bio *bio)
 	struct flush_op *op = container_of(bio, struct flush_op, bio);
 	struct flusher *f = op->flusher;
 	int error = blk_status_to_errno(bio->bi_status);
+	dev_t dev = f->bdev->bd_dev;	/* once its waiters are another one's, f may go */
 	struct flush_wait *w, *next;
 	bool was_failed, failed, later;
 	unsigned long flags;
@@ -291,7 +292,7 @@ static void flush_op_end(struct bio *bio)
 	/* durable before anybody is told */
 	if (!error && f->cache && !later)
 		cache_durable(f->cache);
-	trace_larder_flush_done(f->bdev->bd_dev, op->number, error);
+	trace_larder_flush_done(dev, op->number, error);
 	list_for_each_entry_safe(w, next, &op->waiters, list)
 		w->done(w, error);
 	bio_uninit(bio);

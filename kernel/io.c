@@ -1046,6 +1046,7 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 		}
 	}
 	if (r == -EAGAIN && !may_wait) {
+		bio_associate_blkg(bio);	/* dm's clone has none, and the worker's bio_set_dev() would take its own */
 		defer_bio(v, bio);
 		return DM_MAPIO_SUBMITTED;
 	}
@@ -1158,6 +1159,12 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 		}
 		break;
 	case IO_PASS:
+		if (unlikely(*error) && *error != BLK_STS_AGAIN && *error != BLK_STS_NOTSUPP) {
+			if (op_is_write(bio_op(bio)))
+				volume_error(v, errors_write);
+			else
+				volume_error(v, errors_read);
+		}
 		if (op_is_write(bio_op(bio)))
 			flusher_acked(&v->flusher);
 		break;

@@ -536,7 +536,7 @@ struct cache {
 	mempool_t page_pool;		/* of writeback: WRITEBACK_GROUP_PAGES at least */
 	struct mutex page_pool_lock;	/* one takes what it needs of it, waiting for memory or pages; nothing else */
 	struct workqueue_struct *io_wq;	/* never waits for other works */
-	struct workqueue_struct *open_wq, *meta_wq, *reclaim_wq, *bg_wq;	/* each may wait for those named before it */
+	struct workqueue_struct *set_wq, *open_wq, *reclaim_wq, *meta_wq, *bg_wq;	/* each may wait for those before it */
 	spinlock_t defer_lock;		/* irqsave; deferring */
 	struct list_head deferring;	/* volumes that have deferred requests */
 	struct delayed_work defer_again;
@@ -1620,6 +1620,15 @@ static inline void bio_init_for_all(struct bio *bio, struct block_device *bdev, 
 	bio_init(bio, NULL, vecs, n, opf);	/* no look-up of the task's */
 	bio->bi_bdev = bdev;
 	bio_associate_blkg_from_css(bio, blkcg_root_css);
+}
+
+/* Any context.  Charged to whom that request is, where it was noted (io_map()): a worker sends it. */
+static inline void bio_charge_as(struct bio *bio, struct bio *request)
+{
+#ifdef CONFIG_BLK_CGROUP
+	if (request->bi_blkg)
+		bio_clone_blkg_association(bio, request);
+#endif
 }
 
 int io_issue(struct bio *bio, bool may_wait);		/* a remapped clone: to dm (map) or down (worker); DM_MAPIO_* */

@@ -482,8 +482,8 @@ int checkpoint_load(struct start *s, unsigned int which)
 	return err;
 }
 
-/* They are not reused before that checkpoint is given up. */
-void checkpoint_protect(struct start *s, struct named_checkpoint *n)
+/* They are not reused before that checkpoint is given up.  -ENOMEM, or 0: what cannot be read cannot be loaded, either. */
+int checkpoint_protect(struct start *s, struct named_checkpoint *n)
 {
 	struct place here = { n->first_segment, n->first_further };
 	struct loader l;
@@ -491,7 +491,7 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 	int err = n->sequence ? loader_create(&l, s, n) : -ENOENT;
 
 	if (err == -ENOENT)
-		return;
+		return 0;
 	while (!err) {
 		end = min(l.number + l.per_segment, l.total);
 		n->segments[n->nr_segments++] = here.segment;
@@ -505,4 +505,5 @@ void checkpoint_protect(struct start *s, struct named_checkpoint *n)
 		l.number = end;
 	}
 	loader_destroy(&l);
+	return err == -ENOMEM ? err : 0;
 }

@@ -515,11 +515,11 @@ void larder_heat_raise(struct larder_heat *h, u64 slot, unsigned int heat)
 	if (heat <= larder_heat_get(h, slot) || slot >= h->slots)
 		return;
 	if (heat & 2)
-		set_bit(slot, h->hot);
+		larder_slot_set(slot, h->hot);
 	if (heat & 1)
-		set_bit(slot, h->warm);
+		larder_slot_set(slot, h->warm);
 	else
-		clear_bit(slot, h->warm);
+		larder_slot_clear(slot, h->warm);
 }
 
 void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main)

@@ -30,6 +30,30 @@ u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool wri
 void larder_seq_cut(struct larder_seq *seq, u64 rest, u64 end, bool write, u32 task);
 
 /* ------------------------------------------------------------- heat, two bits per slot, in two bitmaps */
+/*
+ * set_bit() and the like, of a slot: a cache of more than 16 TiB has more than 2^32, and where these are asm-generic's (arm64, ...)
+ * the number of a bit has 32 bits.  test_bit() and find_next_bit() take any.
+ */
+static inline void larder_slot_set(u64 slot, unsigned long *bits)
+{
+	set_bit(slot % BITS_PER_LONG, bits + slot / BITS_PER_LONG);
+}
+
+static inline void larder_slot_clear(u64 slot, unsigned long *bits)
+{
+	clear_bit(slot % BITS_PER_LONG, bits + slot / BITS_PER_LONG);
+}
+
+static inline bool larder_slot_test_and_set(u64 slot, unsigned long *bits)
+{
+	return test_and_set_bit(slot % BITS_PER_LONG, bits + slot / BITS_PER_LONG);
+}
+
+static inline bool larder_slot_test_and_clear(u64 slot, unsigned long *bits)
+{
+	return test_and_clear_bit(slot % BITS_PER_LONG, bits + slot / BITS_PER_LONG);
+}
+
 struct larder_heat {
 	unsigned long *warm, *hot;	/* bit per slot; heat = warm + 2 * hot */
 	u64 slots;

@@ -833,9 +833,11 @@ static int start_run(struct start *s)
 		err = start_counters(s);
 	if (err)
 		return err;
-	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+	for (i = 0; i < LARDER_NR_CHECKPOINTS && !err; i++)
 		if (i != s->used)
-			checkpoint_protect(s, &s->old[i]);
+			err = checkpoint_protect(s, &s->old[i]);
+	if (err)
+		return err;
 	start_keep(s);
 	start_link_early(s);
 	err = start_lost(c);

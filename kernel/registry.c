@@ -378,11 +378,12 @@ static void cache_geometry(struct cache *c, const struct larder_cache_sb *sb, co
 static int cache_create_queues(struct cache *c)
 {
 	c->io_wq = alloc_workqueue("larder-io", WQ_MEM_RECLAIM | WQ_HIGHPRI | LARDER_WQ_PERCPU, 0);
+	c->set_wq = alloc_workqueue("larder-set", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	c->open_wq = alloc_workqueue("larder-open", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	c->reclaim_wq = alloc_workqueue("larder-reclaim", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	c->meta_wq = alloc_workqueue("larder-meta", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	c->bg_wq = alloc_workqueue("larder-bg", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
-	return c->io_wq && c->open_wq && c->reclaim_wq && c->meta_wq && c->bg_wq ? 0 : -ENOMEM;
+	return c->io_wq && c->set_wq && c->open_wq && c->reclaim_wq && c->meta_wq && c->bg_wq ? 0 : -ENOMEM;
 }
 
 /* Half a cache's worth, of two bytes each; of a huge cache what a fortieth of RAM holds: a quarter of the default memory_limit. */
@@ -449,6 +450,8 @@ static void cache_free(struct cache *c)
 		destroy_workqueue(c->meta_wq);
 	if (c->open_wq)
 		destroy_workqueue(c->open_wq);
+	if (c->set_wq)
+		destroy_workqueue(c->set_wq);
 	if (c->io_wq)
 		destroy_workqueue(c->io_wq);
 	larder_ghost_destroy(c->ghost);

@@ -94,7 +94,7 @@ struct start {
 /* load.c.  Sleep.  Of s->old[which]: everything, and its segments; the log is scanned.  Errors are logged. */
 int checkpoint_load(struct start *s, unsigned int which);
 /* The segments of a checkpoint that is not loaded, as far as its chain can be followed. */
-void checkpoint_protect(struct start *s, struct named_checkpoint *n);
+int checkpoint_protect(struct start *s, struct named_checkpoint *n);
 
 /* replay.c.  All sleep.  Negative: an I/O error or no memory; what is merely not valid is the end of a stream and no error. */
 int replay_scan(struct replay *r);	/* what of the write stream is valid; reopened[] */

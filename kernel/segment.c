@@ -1055,12 +1055,18 @@ static void segment_discard(struct cache *c, u32 segment)
 {
 	sector_t where;
 	struct cache_device *d;
+	struct bio *bio;
 
 	d = copy_sector_device(c, slot_sector(c, segment, 0), &where);
 	if (READ_ONCE(d->failed) || !bdev_max_discard_sectors(d->bdev))
 		return;
 	cache_count(c, reclaim_discards, 1);
-	blkdev_issue_discard(d->bdev, where, c->segment_sectors, GFP_NOIO);
+	/* not of the bios of blkdev_issue_discard(), which may all be waiting for this segment (rule 12) */
+	bio = bio_alloc_bioset(d->bdev, 0, REQ_OP_DISCARD, GFP_NOIO, &c->bios);
+	bio->bi_iter.bi_sector = where;
+	bio->bi_iter.bi_size = c->segment_sectors << SECTOR_SHIFT;
+	submit_bio_wait(bio);
+	bio_put(bio);
 }
 
 /*

@@ -76,7 +76,7 @@ static void device_failed(struct cache *c, struct cache_device *d, const char *w
 	if (!new)
 		return;
 	DMERR("cache %pUb: SSD %u (%pg): %s: it is not used any more", c->uuid, (u32)(d - c->dev), d->bdev, why);
-	queue_work(c->open_wq, &c->set_work);
+	queue_work(c->set_wq, &c->set_work);
 }
 
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
@@ -348,7 +348,7 @@ void set_work(struct work_struct *work)
 	user_flushes_kick(c);
 	defer_kick(c);
 	segments_open_kick(c);	/* what was opened may be lost; nothing can be appended where nothing is left of it */
-	queue_work(c->reclaim_wq, &c->lost_work);
+	queue_work(c->meta_wq, &c->lost_work);
 	resync_begin(c);
 	cache_tick_wake(c);
 	queue_work(larder_wq, &c->event_work);
@@ -456,7 +456,7 @@ static void set_hold(struct cache *c)
 	spin_lock_irq(&c->log.lock);
 	WRITE_ONCE(c->log.held, true);
 	spin_unlock_irq(&c->log.lock);
-	queue_work(c->open_wq, &c->set_work);
+	queue_work(c->set_wq, &c->set_work);
 }
 
 /*

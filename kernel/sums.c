@@ -235,7 +235,7 @@ int slot_bad_set(struct cache *c, u64 cache)
 		if (cmpxchg(&c->bad_slots, NULL, bits))
 			vfree(bits);
 	}
-	set_bit(slot_number(cache), c->bad_slots);
+	larder_slot_set(slot_number(cache), c->bad_slots);
 	return 0;
 }
 
@@ -244,7 +244,7 @@ void slot_bad_clear(struct cache *c, u64 cache)
 	unsigned long *bits = READ_ONCE(c->bad_slots);
 
 	if (unlikely(bits) && test_bit(slot_number(cache), bits))
-		clear_bit(slot_number(cache), bits);
+		larder_slot_clear(slot_number(cache), bits);
 }
 
 void slots_bad_forget(struct cache *c, u32 segment)
@@ -254,7 +254,7 @@ void slots_bad_forget(struct cache *c, u32 segment)
 
 	for (slot = first; unlikely(bits) && slot < first + c->data_slots; slot++)
 		if (test_bit(slot, bits))
-			clear_bit(slot, bits);
+			larder_slot_clear(slot, bits);
 }
 
 u32 slots_good(struct cache *c, u64 cache, u32 len)

@@ -57,8 +57,8 @@ static void group_io_end(struct bio *bio)
 		WRITE_ONCE(g->error, blk_status_to_errno(bio->bi_status));
 		flusher_write_failed(g->flusher, bio->bi_status);
 	}
+	bio_put(bio);	/* first: behind the last window_put() the cache, of whose bios it is, may go */
 	window_put(g->pending, g->done);
-	bio_put(bio);
 }
 
 static void group_read_end(struct bio *bio)
@@ -67,8 +67,8 @@ static void group_read_end(struct bio *bio)
 
 	if (bio->bi_status)
 		WRITE_ONCE(g->unread, true);
-	window_put(g->pending, g->done);
 	bio_put(bio);
+	window_put(g->pending, g->done);
 }
 
 /* ------------------------------------------------------------------ damage */

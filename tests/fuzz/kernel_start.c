@@ -17,6 +17,18 @@
 
 #define must(c) pure_check(c, "promise broken: " #c)
 
+/* ------------------------------------------------------------------ nobody to be told */
+
+void cache_tell_errors(struct cache *c)
+{
+	must(c);
+}
+
+void volume_tell_errors(struct volume *v)
+{
+	must(v);
+}
+
 /* ------------------------------------------------------------------ volumes, segments */
 
 static void count(struct volume *v, u64 cache, u32 len, u8 state, int sign)
@@ -250,10 +262,10 @@ static int run(struct start *s, u64 *dirty)
 	err = start_superblocks(s) ?: replay_create(&s->r, c) ?: start_replay(s) ?: start_counters(s);
 	if (err)
 		return err;
-	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
+	for (i = 0; i < LARDER_NR_CHECKPOINTS && !err; i++)
 		if (i != s->used)
-			checkpoint_protect(s, &s->old[i]);
-	err = start_marks(s);
+			err = checkpoint_protect(s, &s->old[i]);
+	err = err ?: start_marks(s);
 	if (!err && s->flags & LARDER_CACHE_DROP_CLEAN)
 		err = start_drop_clean(c);
 	if (err)

@@ -24,6 +24,7 @@ struct work_struct {
 struct delayed_work {
 	struct work_struct work;
 };
+#define flush_work(work) ((void)(work))
 struct kref {
 	int refs;
 };

@@ -358,15 +358,16 @@ PURE_ATOMIC(atomic64, s64, atomic64_t)
 #define DECLARE_BITMAP(name, bits) unsigned long name[BITS_TO_LONGS(bits)]
 
 static inline bool test_bit(unsigned long nr, const unsigned long *p) { return READ_ONCE(p[BIT_WORD(nr)]) & BIT_MASK(nr); }
-static inline void set_bit(unsigned long nr, unsigned long *p) { __atomic_fetch_or(&p[BIT_WORD(nr)], BIT_MASK(nr), __ATOMIC_RELAXED); }
-static inline void clear_bit(unsigned long nr, unsigned long *p) { __atomic_fetch_and(&p[BIT_WORD(nr)], ~BIT_MASK(nr), __ATOMIC_RELAXED); }
+/* asm-generic's take so many bits of a number, and others all: no more is relied on */
+static inline void set_bit(unsigned int nr, unsigned long *p) { __atomic_fetch_or(&p[BIT_WORD(nr)], BIT_MASK(nr), __ATOMIC_RELAXED); }
+static inline void clear_bit(unsigned int nr, unsigned long *p) { __atomic_fetch_and(&p[BIT_WORD(nr)], ~BIT_MASK(nr), __ATOMIC_RELAXED); }
 static inline void __set_bit(unsigned long nr, unsigned long *p) { p[BIT_WORD(nr)] |= BIT_MASK(nr); }
 static inline void __clear_bit(unsigned long nr, unsigned long *p) { p[BIT_WORD(nr)] &= ~BIT_MASK(nr); }
-static inline bool test_and_set_bit(unsigned long nr, unsigned long *p)
+static inline bool test_and_set_bit(unsigned int nr, unsigned long *p)
 {
 	return __atomic_fetch_or(&p[BIT_WORD(nr)], BIT_MASK(nr), __ATOMIC_SEQ_CST) & BIT_MASK(nr);
 }
-static inline bool test_and_clear_bit(unsigned long nr, unsigned long *p)
+static inline bool test_and_clear_bit(unsigned int nr, unsigned long *p)
 {
 	return __atomic_fetch_and(&p[BIT_WORD(nr)], ~BIT_MASK(nr), __ATOMIC_SEQ_CST) & BIT_MASK(nr);
 }

@@ -453,6 +453,24 @@ static void test_heat_against_array(void)
 }
 
 /* A hit on what is hottest, a set to what is there: no store; shown by memory that takes none. */
+/* A cache of 32 TiB has 2^33 slots. */
+static void test_bits_of_a_large_cache(void)
+{
+	const u64 slot = BIT_ULL(32) + 5;
+	const size_t bytes = slot / 8 + 4096;
+	unsigned long *bits = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	CHECK(bits != MAP_FAILED);
+	larder_slot_set(slot, bits);
+	CHECK(test_bit(slot, bits) && !test_bit(5, bits));
+	larder_slot_set(5, bits);
+	larder_slot_clear(slot, bits);
+	CHECK(!test_bit(slot, bits) && test_bit(5, bits));
+	CHECK(!larder_slot_test_and_set(slot, bits) && test_bit(slot, bits));
+	CHECK(larder_slot_test_and_clear(slot, bits) && !test_bit(slot, bits) && test_bit(5, bits));
+	munmap(bits, bytes);
+}
+
 static void test_heat_is_raised(void)
 {
 	struct larder_heat h;
@@ -1069,6 +1087,7 @@ int main(int argc, char **argv)
 	run_test("heat against an array", test_heat_against_array);
 	run_test("heat writes changes only", test_heat_writes_only_changes);
 	run_test("heat of one slot is raised", test_heat_is_raised);
+	run_test("bits of slots beyond 2^32", test_bits_of_a_large_cache);
 	run_test("heat, four threads", test_heat_threads);
 	run_test("heat counts after 5 %", test_heat_age);
 	run_test("heat of what is written over", test_heat_overwritten);

@@ -17,7 +17,7 @@ def stack(make_disk):
     if not cgroup.possible("io"):
         pytest.skip("this kernel has no controller of I/O")
     ssd = make_disk("ssd0", model="null", mb=64, wce=1, fua=1)
-    s = Stack(ssd, make_disk("hdd0", model="null", mb=64, wce=1), format_volume=("--cache", "c"))
+    s = Stack(ssd, make_disk("hdd0", model="null", mb=64, wce=1, discard="zero"), format_volume=("--cache", "c"))
     s.other_hdd = make_disk("hdd1", model="null", mb=64, wce=1)
     Volume.format("w", s.other_hdd, "--cache", "c")
     s.other = Volume.start(s.other_hdd, s.cache, "w")
@@ -52,3 +52,15 @@ def test_limit_of_a_sender(stack):
         stack.other.write(0, b"w" * BLOCK)
         stack.other.flush()
         assert held.poll() is None, "there was no limit"
+
+
+def test_limit_of_a_deferred_request(stack):
+    """A worker sends it, and the limit of who asked for it holds."""
+    stack.hdd.reset_stats()
+    with cgroup.throttled(stack.hdd) as group:
+        held = group.start("blkdiscard", "--length", 1 << 20, stack.volume)
+        wait_for(lambda: stack.volume.status()["deferred"], PATIENCE, "the request")
+        stack.volume.write(32768, bytes(BLOCK))  # the first one is the worker's, behind the other
+        assert stack.volume.status()["deferred"] > 1
+        assert not stack.hdd.stats()["discards"] and held.poll() is None, "there was no limit"
+    assert held.returncode == 0 and stack.hdd.stats()["discards"]
