@@ -245,6 +245,30 @@ def test_detach_that_fails_restores_the_mode(started, kernel_log):
     check("data", 0, 64)
 
 
+@pytest.mark.parametrize("given", [False, True], ids=["superblock", "table"])
+def test_detach_of_another_mode(formatted, given):
+    """The mode is the superblock's, of which the table says nothing, or the table's: it is that again, detached and attached, or refused."""
+    mode = "writearound" if given else "writethrough"
+    larder("volume", "set", "data", "mode=writethrough", "--persist")
+    larder("volume", "start", "data", *(["--option", f"mode={mode}"] if given else []))
+    assert ("mode" in dm.DmDevice("data").table()) == given
+    cache = values("volume", "data", "cache")[0]
+    with open("/dev/mapper/data", "rb"):
+        refused(BUSY, ["volume", "detach", "data", "--discard-dirty", cache], "in use")
+    assert values("volume", "data", "state", "mode") == ["running", mode]
+    larder("volume", "stop", "data")
+    larder("volume", "start", "data", *(["--option", f"mode={mode}"] if given else []))
+    words = dm.DmDevice("data").table().split()
+    larder("volume", "detach", "data", "--flush")
+    assert dm.DmDevice("data").table().split()[5:] == words[5:]
+    larder("volume", "attach", "data", "--cache", "fast")
+    assert values("volume", "data", "state", "mode") == ["running", mode]
+    assert dm.DmDevice("data").table().split()[5:] == words[5:]
+    write("data", 0, 16)
+    assert values("volume", "data", "dirty_sectors") == ["0"]
+    check("data", 0, 16)
+
+
 @pytest.fixture
 def kill_at(tmp_path):
     """larder, killed right behind the N-th change that it makes by device-mapper; what it has begun is over on return."""
