@@ -337,8 +337,19 @@ int claim_confirm(const struct device *device, const char *what, const struct cl
 	return complain(LARDER_FAILED, "%s: left as it is", device->path);
 }
 
-static int wipe(const struct device *device, const struct superblocks *found, bool signatures, const char *what,
-		const struct claim_request *request)
+/* All of them: what was data of a log is a signature once the superblock is gone. */
+static int wipe_signatures(const struct device *device)
+{
+	struct problems all = { 0 };
+	int result = signatures_find(device, false, &all);
+
+	if (!result && all.number)
+		result = signatures_wipe(device);
+	problems_free(&all);
+	return result;
+}
+
+static int wipe(const struct device *device, const struct superblocks *found, const char *what, const struct claim_request *request)
 {
 	int error, result;
 
@@ -351,7 +362,7 @@ static int wipe(const struct device *device, const struct superblocks *found, bo
 		if (error)
 			return complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", device->path, strerror(-error));
 	}
-	result = signatures ? signatures_wipe(device) : LARDER_DONE;
+	result = wipe_signatures(device);
 	if (!result)
 		printf("wiped %s: %s\n", device->path, what);
 	return result;
@@ -360,7 +371,7 @@ static int wipe(const struct device *device, const struct superblocks *found, bo
 static int judge(const struct device *device, const struct superblocks *found, const struct claim_request *request)
 {
 	struct problems foreign = { 0 };
-	int result = signatures_find(device, &foreign);
+	int result = signatures_find(device, superblocks_stand(found), &foreign);
 	char *ours, *line, *what;
 	/* a copy alone is what is left of it where another has written since */
 	bool nothing = request->stale ? found->chosen == &found->main : !superblocks_any(found);
@@ -376,7 +387,7 @@ static int judge(const struct device *device, const struct superblocks *found, c
 		result = complain(LARDER_UNSAFE, "%s: carries %s; --wipe overwrites it", device->path, what);
 	result = result || request->stale ? result : claim_superblock(device, found, request->discard_dirty);
 	result = result ? result : claim_confirm(device, what, request);
-	result = result ? result : wipe(device, found, foreign.number, what, request);
+	result = result ? result : wipe(device, found, what, request);
 	free(ours);
 	free(line);
 	free(what);

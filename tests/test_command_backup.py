@@ -207,6 +207,22 @@ def test_old_cache_stays_stale(larder, tools):
     one_line(larder("rescue", "writeback", pair.hdd, "--yes", code=UNSAFE), "incarnation")
 
 
+@pytest.mark.parametrize("what", ["tables", "superblocks"])
+@pytest.mark.parametrize("offset", [512 << 10, 1 << 20, 4 << 20])
+def test_luks_in_the_log(pair, what, offset):
+    """The second header of an encrypted volume, where libblkid looks for one in the log, is nobody's; in front of that it is."""
+    larder, ssd, _, file, _ = pair
+    signatures.luks2_second_header(ssd, offset)
+    words = ["super", "restore", file, ssd, "--discard-dirty", text(field(ssd, CACHE, "cache_uuid"))]
+    (lose_tables if what == "tables" else lose_superblocks)(ssd)
+    larder.devices.clear()
+    if offset < 1 << 20:
+        one_line(larder(*words, code=UNSAFE), ssd, "crypto_LUKS", "wipefs")
+    else:
+        larder(*words)
+        larder("super", "check", ssd)
+
+
 def test_one_copy_is_enough(pair):
     larder, ssd, hdd, of_ssd, of_hdd = pair
     for device, file in [(ssd, of_ssd), (hdd, of_hdd)]:

@@ -11,9 +11,13 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "command"))
+import signatures
 from lib import command, dm
 from lib.block import BlockDevice
 from lib.larder import wait_for
@@ -247,7 +251,7 @@ def test_detach_that_fails_restores_the_mode(started, kernel_log):
 
 @pytest.mark.parametrize("given", [False, True], ids=["superblock", "table"])
 def test_detach_of_another_mode(formatted, given):
-    """The mode is the superblock's, of which the table says nothing, or the table's: it is that again, detached and attached, or refused."""
+    """The mode is the superblock's, of which the table says nothing, or the table's: it is that again, behind a refusal too."""
     mode = "writearound" if given else "writethrough"
     larder("volume", "set", "data", "mode=writethrough", "--persist")
     larder("volume", "start", "data", *(["--option", f"mode={mode}"] if given else []))
@@ -267,6 +271,27 @@ def test_detach_of_another_mode(formatted, given):
     write("data", 0, 16)
     assert values("volume", "data", "dirty_sectors") == ["0"]
     check("data", 0, 16)
+
+
+def test_add_of_one_that_was_away(make_disk, hdd, monkeypatch):
+    """What lies in its log is no signature of somebody else: it needs no --wipe.  In front of the log it is one."""
+    ssds = [make_disk(f"ssd{i}", model="null", mb=128, wce=1, fua=1) for i in (0, 1)]
+    larder("cache", "create", "fast", "--cache", ssds[0], "--cache", ssds[1])
+    larder("volume", "create", "data", "--backing", hdd, "--cache", "fast")
+    larder("volume", "start", "data")
+    write("data", 0, 64)
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    monkeypatch.setenv("LARDER_DEVICES", f"{ssds[0]}:{hdd}")
+    larder("cache", "start", "fast", "--degraded")
+    larder("volume", "start", "data")
+    monkeypatch.delenv("LARDER_DEVICES")
+    signatures.luks2_second_header(ssds[1].path, 512 << 10)
+    refused(UNSAFE, ["cache", "add", "fast", ssds[1], "--yes"], "crypto_LUKS", "--wipe")
+    signatures.write(ssds[1].path, 512 << 10, bytes(4096))
+    signatures.luks2_second_header(ssds[1].path, 4 << 20)
+    larder("cache", "add", "fast", ssds[1], "--yes")
+    check("data", 0, 64)
 
 
 @pytest.fixture
