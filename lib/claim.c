@@ -32,6 +32,33 @@ static bool names_uuid(const char *text, const uint8_t uuid[16])
 	return text && !uuid_parse(text, given) && !memcmp(given, uuid, 16);
 }
 
+/*
+ * Where a volume that is not seen to be clean lies, as text; the caller frees it.  NULL: it is clean, or has gone its own way since, and nothing of the
+ * cache counts for it any more.  Of a disk and its copies (a snapshot, a dd) each has to be: nobody knows which one is used.
+ */
+static char *dirty_backings(const struct members *members, const uint8_t uuid[16], const struct larder_cache_sb *sb)
+{
+	bool dirty = false;
+	char *all = NULL;
+
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+		char *longer;
+
+		if (le32toh(m->sb.head.kind) != LARDER_KIND_VOLUME || memcmp(m->sb.head.uuid, uuid, 16))
+			continue;
+		dirty = dirty || (le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY && !memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16));
+		longer = must_print("%s%s%s", all ? all : "", all ? " and its copy " : "", m->path);
+		free(all);
+		all = longer;
+	}
+	if (all && !dirty) {
+		free(all);
+		return NULL;
+	}
+	return all ? all : must_print("its backing is not here");
+}
+
 /* Volumes attached to a cache that are not seen to be clean, as text; NULL: none.  The caller frees it. */
 static char *perhaps_dirty(const struct larder_table *table, const struct larder_cache_sb *sb)
 {
@@ -41,18 +68,16 @@ static char *perhaps_dirty(const struct larder_table *table, const struct larder
 	members_scan(&members);
 	for (uint32_t i = 0; i < le32toh(table->head.nr_volumes); i++) {
 		const struct larder_table_volume *v = &table->volumes[i];
-		const struct member *m;
-		char uuid[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *longer;
+		char uuid[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *where, *longer;
 
 		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED)
 			continue;
-		m = member_volume(&members, v->uuid);
-		/* clean, or gone its own way since: nothing of the cache counts for it any more */
-		if (m && (!(le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY) ||
-			  memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16)))
+		where = dirty_backings(&members, v->uuid, sb);
+		if (!where)
 			continue;
 		longer = must_print("%s%s%s (%s, %s)", list ? list : "", list ? ", " : "", label_text(v->label, label),
-				    uuid_text(v->uuid, uuid), m ? m->path : "its backing is not here");
+				    uuid_text(v->uuid, uuid), where);
+		free(where);
 		free(list);
 		list = longer;
 	}
