@@ -410,6 +410,24 @@ def test_log_broken_in_its_durable_part(crashed):
     one_line(run, "newer records are lost")
 
 
+def test_damaged_data_and_a_log_that_breaks_off(crashed):
+    """One option gives up both: the refusal names both, and so does what is said before anything is written."""
+    crashed.make(LONGER)
+    record = crashed.records()[2]
+    one_damaged(crashed)
+    crashed.damage(crashed.ssd, f"commit:{record['segment']}:{record['slot']}", "body[4]=^1", "--keep-crc")
+    before = crashed.digests()
+    run = crashed.larder("rescue", "writeback", "image", "--yes", code=UNSAFE)
+    refusal = run.stderr.splitlines()[-1]
+    for part in ("8 of ", "log: it breaks off", "newer than what is found is LOST", f"--skip-damaged {crashed.uuid()}"):
+        assert part in refusal, refusal
+    run = crashed.larder("rescue", "writeback", "image", "--dry-run", "--skip-damaged", crashed.uuid())
+    assert "log: it breaks off" in run.stdout and "8 damaged" in run.stdout and "LOST" in run.stdout
+    assert crashed.digests() == before
+    run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
+    assert "log: it breaks off" in run.stdout and "newer records are lost" in run.stderr
+
+
 # ---------------------------------------------------------------------- what cannot be read
 
 
