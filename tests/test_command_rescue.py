@@ -799,6 +799,24 @@ def test_serve_damaged_data(crashed):
             assert data == (expected[first * SECTOR : (first + count) * SECTOR] if good else None)
 
 
+def test_serve_what_the_disk_cannot_read(crashed):
+    """Dirty data hides it, as in the kernel; what is beside it is read, down to a sector."""
+    expected, data = crashed.view(), field(crashed.hdd, VOLUME, "data_offset")
+    dirty = dirty_of(crashed)
+    sector, length = max((e for e in dirty if e[2] == "dirty"), key=lambda e: e[1])[:2]
+    hidden = {s for e in dirty for s in range(e[0], e[0] + e[1])}
+    end = len(expected) // SECTOR
+    bare = next(s for s in range(4, end, 8) if not hidden & set(range(s - 4, s + 12)))
+    places = [(crashed.hdd, data + sector * SECTOR, length * SECTOR), (crashed.hdd, data + bare * SECTOR, SECTOR)]
+    with served(crashed, env=unreadable(places)) as address:
+        for first, number, good in (
+            (sector, length, True), (sector + 3, 1, True), (max(sector - 300, 0), 600, not sector - 300 < bare + 1 <= sector + 300),
+            (bare, 1, False), (bare - 4, 16, False), (bare - 4, 4, True), (bare + 1, 11, True),
+        ):  # fmt: skip
+            got = read_nbd(address.split("=")[1], first * SECTOR, number * SECTOR)
+            assert got == (expected[first * SECTOR : (first + number) * SECTOR] if good else None), (first, number)
+
+
 def test_serve_needs_a_place(crashed):
     one_line(crashed.larder("rescue", "serve", "image", code=USAGE), "--socket", "--port")
     one_line(crashed.larder("rescue", "serve", "image", "--socket", "a", "--port", "1", code=USAGE), "either")
