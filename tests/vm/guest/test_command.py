@@ -294,6 +294,15 @@ def test_add_of_one_that_was_away(make_disk, hdd, monkeypatch):
     check("data", 0, 64)
 
 
+def test_add_above_the_limit(make_disk):
+    """Refused before anything is written; in the place of another it is as large as that."""
+    large, other = make_disk("ssd0", model="null", mb=31 << 20), make_disk("ssd1", model="null", mb=2 << 20)
+    larder("cache", "create", "fast", "--cache", large, "--segment-size", "16M")
+    larder("cache", "start", "fast")
+    refused(FAILED, ["cache", "add", "fast", other, "--yes"], other, "32 TiB")
+    assert other.read(0, 2048) == bytes(2048 * 512)
+
+
 @pytest.fixture
 def kill_at(tmp_path):
     """larder, killed right behind the N-th change that it makes by device-mapper; what it has begun is over on return."""
