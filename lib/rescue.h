@@ -61,7 +61,7 @@ int rescue_read(struct rescue_cache *cache, const struct rescue_volume *volume, 
 
 struct rescue_count {
 	uint64_t dirty, zero, damaged; /* sectors; damaged ones are dirty as well */
-	uint64_t differ; /* good, but in one of two copies only */
+	uint64_t differ; /* good, but not in each of its copies that are here */
 };
 
 /* Reads and counts what is dirty.  tell: each damaged run is remarked upon. */
