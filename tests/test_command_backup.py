@@ -517,7 +517,7 @@ def test_archive_keeps_the_last(archived):
 
 @pytest.mark.parametrize("what", ["zeroed", "overwritten"])
 def test_archive_keeps_nothing_of_what_cannot_be_restored(archived, what):
-    """The newest one is what is put back: that of an SSD without tables would be of no use, nor that of an old copy that somebody has left."""
+    """The newest one is what is put back: that of an SSD without tables is of no use, nor that of a copy that somebody has left."""
     larder, path = archived
     ssd, hdd = larder.cache("fast"), larder.volume("data")
     before = sorted(path.iterdir())

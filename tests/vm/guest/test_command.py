@@ -295,12 +295,12 @@ def test_add_of_one_that_was_away(make_disk, hdd, monkeypatch):
 
 
 def test_add_above_the_limit(make_disk):
-    """Refused before anything is written; in the place of another it is as large as that."""
-    large, other = make_disk("ssd0", model="null", mb=31 << 20), make_disk("ssd1", model="null", mb=2 << 20)
-    larder("cache", "create", "fast", "--cache", large, "--segment-size", "16M")
+    """One that has 32 TiB alone is refused before anything is written to it."""
+    ssd, large = make_disk("ssd0", model="null", mb=1024), make_disk("ssd1", model="null", mb=32 << 20)
+    larder("cache", "create", "fast", "--cache", ssd, "--segment-size", "16M")
     larder("cache", "start", "fast")
-    refused(FAILED, ["cache", "add", "fast", other, "--yes"], other, "32 TiB")
-    assert other.read(0, 2048) == bytes(2048 * 512)
+    refused(FAILED, ["cache", "add", "fast", large, "--yes"], large, "32 TiB")
+    assert large.read(0, 2048) == bytes(2048 * 512)
 
 
 @pytest.fixture
