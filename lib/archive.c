@@ -27,6 +27,7 @@
 #define DIRECTORY "/var/lib/larder/archive"
 #define UUID_END  (UUID_TEXT - 1) /* of a file's name: UUID-YYYYMMDDTHHMMSSZ-CONTENT.backup */
 #define TIME_TEXT sizeof("20261122T102619Z")
+#define TIME_FORMAT "%Y%m%dT%H%M%SZ"
 #define SUFFIX	  ".backup"
 #define PATIENCE  10000 /* ms */
 #define NAME_TEXT (UUID_TEXT + TIME_TEXT + 8 + sizeof(SUFFIX))
@@ -107,7 +108,7 @@ static int is_of_member(const struct dirent *entry)
 	       !strcmp(entry->d_name + length - strlen(SUFFIX), SUFFIX);
 }
 
-/* Names sort by time.  Returns how many, or -1. */
+/* Names sort by the order in which they were written: see time_behind().  Returns how many, or -1. */
 static int list_of(const char *path, const char *uuid, struct dirent ***entries)
 {
 	wanted_uuid = uuid;
@@ -122,14 +123,28 @@ static void free_list(struct dirent **entries, int number)
 		free(entries);
 }
 
-static bool newest_has(const char *path, const char *uuid, const char *content)
+/* The name of the newest; the caller frees it.  NULL: there is none. */
+static char *newest_of(const char *path, const char *uuid)
 {
 	struct dirent **entries;
 	int number = list_of(path, uuid, &entries);
-	bool has = number > 0 && strstr(entries[number - 1]->d_name + UUID_END, content);
+	char *name = number > 0 ? must_print("%s", entries[number - 1]->d_name) : NULL;
 
 	free_list(entries, number);
-	return has;
+	return name;
+}
+
+/* The time for the name of the next: that of the clock, but behind the newest, which a clock that was ahead may have named. */
+static void time_behind(const char *newest, char text[static TIME_TEXT])
+{
+	time_t when = time(NULL), last;
+	struct tm tm = { 0 };
+
+	if (newest && strptime(newest + UUID_END + 1, TIME_FORMAT, &tm)) {
+		last = timegm(&tm);
+		when = when > last ? when : last + 1;
+	}
+	strftime(text, TIME_TEXT, TIME_FORMAT, gmtime_r(&when, &tm));
 }
 
 static void drop_old(const char *path, const char *uuid)
@@ -148,26 +163,33 @@ static void drop_old(const char *path, const char *uuid)
 
 /* ------------------------------------------------------------------ keeping */
 
-/* 0 or -errno */
+/*
+ * 0 or -errno.  Nothing of an SSD without a table, which could not be restored, nor of what somebody else has written on: the newest one stays that of
+ * what was there before.
+ */
 static int keep(const char *path, const struct device *device, const struct superblocks *found, const char *why)
 {
 	const union superblock *sb = found->chosen->sb;
-	char uuid[UUID_TEXT], content[16], when[TIME_TEXT] = "";
+	bool cache = le32toh(sb->head.kind) == LARDER_KIND_CACHE, whole;
+	char uuid[UUID_TEXT], content[16], when[TIME_TEXT] = "", *newest, *name;
 	struct cache_tables tables = { 0 };
-	time_t now = time(NULL);
 	uint8_t *file;
 	size_t bytes;
-	char *name;
 	int error;
 
-	if (le32toh(sb->head.kind) == LARDER_KIND_CACHE)
+	if (cache)
 		tables_read(device, &sb->cache, &tables);
+	whole = superblocks_stand(found) && (!cache || tables.chosen);
 	snprintf(content, sizeof(content), "-%08x.", backup_content(sb, tables.chosen));
 	tables_free(&tables);
 	uuid_text(sb->head.uuid, uuid);
-	if (newest_has(path, uuid, content))
+	newest = whole ? newest_of(path, uuid) : NULL;
+	if (!whole || (newest && strstr(newest + UUID_END, content))) {
+		free(newest);
 		return 0;
-	strftime(when, sizeof(when), "%Y%m%dT%H%M%SZ", gmtime(&now));
+	}
+	time_behind(newest, when);
+	free(newest);
 	name = must_print("%s/%s-%s%.9s" SUFFIX, path, uuid, when, content);
 	file = backup_encode(device, found, why, &bytes);
 	error = archive_write(name, file, bytes);
@@ -175,7 +197,7 @@ static int keep(const char *path, const struct device *device, const struct supe
 	free(name);
 	if (!error)
 		drop_old(path, uuid);
-	return error == -EEXIST ? 0 : error; /* the same, in the same second */
+	return error == -EEXIST ? 0 : error; /* the same, by another command at the same time */
 }
 
 /* Those of larder itself have no superblock: reading them would count as use. */

@@ -12,7 +12,8 @@
 #define ARCHIVE_KEPT 16
 
 /*
- * A copy of each cache's and volume's device that is seen and of which the newest copy has something else to restore.  Never fails a verb: what
+ * A copy of each cache's and volume's device that is seen, is whole, and of which the newest copy has something else to restore.  The newest is the
+ * last by its name, whatever the clock has done.  Never fails a verb: what
  * cannot be written is remarked upon, once.  why: for the file, "before cache create".
  */
 void archive_members(const char *why);

@@ -97,6 +97,21 @@ static void put_head(char *head, const struct device *device, const union superb
 	memset(head + at, '\n', BACKUP_HEAD - at);
 }
 
+/* What another has written there is no business of a backup, and of no use. */
+static bool is_ours(enum area area, const uint8_t *bytes, uint64_t offset, const struct device *device, const union superblock *sb)
+{
+	struct problems problems = { 0 };
+	bool ours;
+
+	if (area == AREA_TABLE_A || area == AREA_TABLE_B)
+		table_verify((const struct larder_table *)bytes, &sb->cache, &problems);
+	else
+		superblock_verify((const union superblock *)bytes, offset, device->bytes, &problems);
+	ours = !problems.number;
+	problems_free(&problems);
+	return ours;
+}
+
 uint8_t *backup_encode(const struct device *device, const struct superblocks *found, const char *why, size_t *bytes)
 {
 	const union superblock *sb = found->chosen->sb;
@@ -114,7 +129,7 @@ uint8_t *backup_encode(const struct device *device, const struct superblocks *fo
 	for (int i = 0; i < NR_AREAS; i++) {
 		if (!offset[i])
 			continue;
-		if (device_read(device, offset[i], to, area_bytes[i]))
+		if (device_read(device, offset[i], to, area_bytes[i]) || !is_ours(i, to, offset[i], device, sb))
 			memset(to, 0, area_bytes[i]);
 		to += area_bytes[i];
 	}

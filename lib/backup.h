@@ -38,8 +38,8 @@ struct backup {
 };
 
 /*
- * The file as bytes, from device_buffer().  found: of the device, with a chosen one.  *bytes: its length.  Says nothing; what that cannot be
- * cannot be read is zeroes.
+ * The file as bytes, from device_buffer().  found: of the device, with a chosen one.  *bytes: its length.  Says nothing; what cannot be read, and
+ * what is not valid, which may be somebody else's, is zeroes.
  */
 uint8_t *backup_encode(const struct device *device, const struct superblocks *found, const char *why, size_t *bytes);
 /* file: from device_buffer(), and it stays while the backup is used.  NULL, or what is wrong, naming the field, to be freed by the caller. */

@@ -32,6 +32,33 @@ static bool names_uuid(const char *text, const uint8_t uuid[16])
 	return text && !uuid_parse(text, given) && !memcmp(given, uuid, 16);
 }
 
+/*
+ * Where a volume that is not seen to be clean lies, as text; the caller frees it.  NULL: it is clean, or has gone its own way since, and nothing of the
+ * cache counts for it any more.  Of a disk and its copies (a snapshot, a dd) each has to be: nobody knows which one is used.
+ */
+static char *dirty_backings(const struct members *members, const uint8_t uuid[16], const struct larder_cache_sb *sb)
+{
+	bool dirty = false;
+	char *all = NULL;
+
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+		char *longer;
+
+		if (le32toh(m->sb.head.kind) != LARDER_KIND_VOLUME || memcmp(m->sb.head.uuid, uuid, 16))
+			continue;
+		dirty = dirty || (le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY && !memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16));
+		longer = must_print("%s%s%s", all ? all : "", all ? " and its copy " : "", m->path);
+		free(all);
+		all = longer;
+	}
+	if (all && !dirty) {
+		free(all);
+		return NULL;
+	}
+	return all ? all : must_print("its backing is not here");
+}
+
 /* Volumes attached to a cache that are not seen to be clean, as text; NULL: none.  The caller frees it. */
 static char *perhaps_dirty(const struct larder_table *table, const struct larder_cache_sb *sb)
 {
@@ -41,18 +68,16 @@ static char *perhaps_dirty(const struct larder_table *table, const struct larder
 	members_scan(&members);
 	for (uint32_t i = 0; i < le32toh(table->head.nr_volumes); i++) {
 		const struct larder_table_volume *v = &table->volumes[i];
-		const struct member *m;
-		char uuid[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *longer;
+		char uuid[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *where, *longer;
 
 		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED)
 			continue;
-		m = member_volume(&members, v->uuid);
-		/* clean, or gone its own way since: nothing of the cache counts for it any more */
-		if (m && (!(le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY) ||
-			  memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16)))
+		where = dirty_backings(&members, v->uuid, sb);
+		if (!where)
 			continue;
 		longer = must_print("%s%s%s (%s, %s)", list ? list : "", list ? ", " : "", label_text(v->label, label),
-				    uuid_text(v->uuid, uuid), m ? m->path : "its backing is not here");
+				    uuid_text(v->uuid, uuid), where);
+		free(where);
 		free(list);
 		list = longer;
 	}
@@ -337,8 +362,19 @@ int claim_confirm(const struct device *device, const char *what, const struct cl
 	return complain(LARDER_FAILED, "%s: left as it is", device->path);
 }
 
-static int wipe(const struct device *device, const struct superblocks *found, bool signatures, const char *what,
-		const struct claim_request *request)
+/* All of them: what was data of a log is a signature once the superblock is gone. */
+static int wipe_signatures(const struct device *device)
+{
+	struct problems all = { 0 };
+	int result = signatures_find(device, false, &all);
+
+	if (!result && all.number)
+		result = signatures_wipe(device);
+	problems_free(&all);
+	return result;
+}
+
+static int wipe(const struct device *device, const struct superblocks *found, const char *what, const struct claim_request *request)
 {
 	int error, result;
 
@@ -351,7 +387,7 @@ static int wipe(const struct device *device, const struct superblocks *found, bo
 		if (error)
 			return complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", device->path, strerror(-error));
 	}
-	result = signatures ? signatures_wipe(device) : LARDER_DONE;
+	result = wipe_signatures(device);
 	if (!result)
 		printf("wiped %s: %s\n", device->path, what);
 	return result;
@@ -360,7 +396,7 @@ static int wipe(const struct device *device, const struct superblocks *found, bo
 static int judge(const struct device *device, const struct superblocks *found, const struct claim_request *request)
 {
 	struct problems foreign = { 0 };
-	int result = signatures_find(device, &foreign);
+	int result = signatures_find(device, superblocks_stand(found), &foreign);
 	char *ours, *line, *what;
 	/* a copy alone is what is left of it where another has written since */
 	bool nothing = request->stale ? found->chosen == &found->main : !superblocks_any(found);
@@ -376,7 +412,7 @@ static int judge(const struct device *device, const struct superblocks *found, c
 		result = complain(LARDER_UNSAFE, "%s: carries %s; --wipe overwrites it", device->path, what);
 	result = result || request->stale ? result : claim_superblock(device, found, request->discard_dirty);
 	result = result ? result : claim_confirm(device, what, request);
-	result = result ? result : wipe(device, found, foreign.number, what, request);
+	result = result ? result : wipe(device, found, what, request);
 	free(ours);
 	free(line);
 	free(what);

@@ -29,10 +29,19 @@ static uint32_t choose_segment_size(uint64_t bytes)
 	return size;
 }
 
+/* All segments of a cache together, of that size in bytes. */
+static const char *check_sum(uint64_t segments, uint32_t size)
+{
+	if (segments <= 1ull << (LARDER_CACHE_SECTOR_BITS + LARDER_SECTOR_SHIFT) >> __builtin_ctz(size))
+		return NULL;
+	return "size: a cache has at most 32 TiB, all its SSDs together; give a partition of it";
+}
+
 const char *cache_layout(struct cache_layout *layout, uint64_t bytes, unsigned logical_block)
 {
 	uint32_t size = layout->segment_size ? layout->segment_size : choose_segment_size(bytes);
 	uint64_t aligned, number;
+	const char *why;
 
 	if (logical_block > LARDER_SLOT_SIZE)
 		return "logical block size: is above 4096 bytes";
@@ -49,10 +58,18 @@ const char *cache_layout(struct cache_layout *layout, uint64_t bytes, unsigned l
 	number = (layout->copy_offset - layout->segments_offset) / size;
 	if (number < LARDER_MIN_SEGMENTS)
 		return "size: too small for 32 segments; a larger device, or a smaller --segment-size (at least 128K)";
-	if (number > 1ull << (LARDER_CACHE_SECTOR_BITS + LARDER_SECTOR_SHIFT) >> __builtin_ctz(size))
-		return "size: a cache has at most 32 TiB; give a partition of it";
+	why = check_sum(number, size);
+	if (why)
+		return why;
 	layout->nr_segments = (uint32_t)number;
+	layout->first_segment = 0;
 	return NULL;
+}
+
+const char *cache_layout_behind(struct cache_layout *layout, uint32_t segments)
+{
+	layout->first_segment = segments;
+	return check_sum((uint64_t)segments + layout->nr_segments, layout->segment_size);
 }
 
 uint32_t cache_room(const struct larder_cache_sb *sb, uint64_t bytes)

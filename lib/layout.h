@@ -12,6 +12,7 @@ struct cache_layout {
 	uint32_t nr_segments;
 	uint64_t segments_offset; /* bytes */
 	uint64_t copy_offset; /* bytes */
+	uint32_t first_segment; /* of its cache: 0, or as cache_layout_behind() was told */
 };
 
 #define DATA_OFFSET_CHOSEN UINT64_MAX /* in the place of data_offset: as volume_data_offset() says */
@@ -25,6 +26,8 @@ struct volume_layout {
 
 /* Of a device of so many bytes.  NULL: done; else why not, naming the field. */
 const char *cache_layout(struct cache_layout *layout, uint64_t bytes, unsigned logical_block);
+/* Behind so many segments of the other SSDs of its cache.  NULL, or why not: see above. */
+const char *cache_layout_behind(struct cache_layout *layout, uint32_t segments);
 /* Segments that the SSD of a valid superblock has room for, were it so large. */
 uint32_t cache_room(const struct larder_cache_sb *sb, uint64_t bytes);
 const char *volume_layout(struct volume_layout *layout, uint64_t bytes, unsigned logical_block);

@@ -232,11 +232,12 @@ struct overlay {
 	uint64_t offset; /* of the volume, bytes */
 	size_t bytes;
 	uint8_t *to;
+	size_t covered; /* bytes that came from the cache: extents do not overlap */
 };
 
 static int overlay_piece(const struct dirty_piece *piece, void *data)
 {
-	const struct overlay *o = data;
+	struct overlay *o = data;
 	uint64_t at = piece->sector * SECTOR, end = at + (uint64_t)piece->length * SECTOR;
 	uint64_t from = at > o->offset ? at : o->offset, to = end < o->offset + o->bytes ? end : o->offset + o->bytes;
 
@@ -248,14 +249,15 @@ static int overlay_piece(const struct dirty_piece *piece, void *data)
 		memset(o->to + (from - o->offset), 0, to - from);
 	else
 		memcpy(o->to + (from - o->offset), piece->data + (from - at), to - from);
+	o->covered += to - from;
 	return 0;
 }
 
 /* At most READ_BYTES; buffer has room for ALIGNMENT at each end. */
 static int read_backing(const struct rescue_volume *volume, uint64_t offset, size_t bytes, uint8_t *to, uint8_t *buffer)
 {
-	uint64_t at = le64toh(volume->sb->data_offset) + offset, from = at / ALIGNMENT * ALIGNMENT;
-	uint64_t end = (at + bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	uint64_t block = volume->device.logical_block, at = le64toh(volume->sb->data_offset) + offset, from = at / block * block;
+	uint64_t end = (at + bytes + block - 1) / block * block;
 	int error;
 
 	end = end < volume->device.bytes ? end : volume->device.bytes;
@@ -265,21 +267,46 @@ static int read_backing(const struct rescue_volume *volume, uint64_t offset, siz
 	return error;
 }
 
+/*
+ * At most READ_BYTES.  Where the disk cannot be read it is asked for parts, down to one block: what the cache has of it, dirty and good, is read all the
+ * same, as by the kernel, which does not ask the disk for it.
+ */
+static int read_range(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t offset, size_t bytes, uint8_t *to, uint8_t *buffer)
+{
+	uint32_t block = volume->device.logical_block, step = bytes > ALIGNMENT ? ALIGNMENT : block;
+	struct overlay o = { .offset = offset, .bytes = bytes, .to = to };
+	int error = read_backing(volume, offset, bytes, to, buffer), damaged = 0;
+
+	if (volume->cached)
+		damaged = dirty_each(&cache->image, volume->cached, offset / SECTOR, (offset + bytes + SECTOR - 1) / SECTOR, overlay_piece, &o);
+	if (damaged || !error || o.covered == bytes)
+		return damaged;
+	if (offset / block == (offset + bytes - 1) / block)
+		return error;
+	for (error = 0; !error && bytes;) {
+		size_t now = step - offset % step;
+
+		now = now < bytes ? now : bytes;
+		error = read_range(cache, volume, offset, now, to, buffer);
+		offset += now;
+		to += now;
+		bytes -= now;
+	}
+	return error;
+}
+
 int rescue_read(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t offset, size_t bytes, uint8_t *to)
 {
 	uint8_t *buffer = device_buffer(READ_BYTES + 2 * ALIGNMENT);
 	int error = 0;
 
 	while (!error && bytes) {
-		struct overlay o = { offset, bytes < READ_BYTES ? bytes : READ_BYTES, to };
+		size_t now = bytes < READ_BYTES ? bytes : READ_BYTES;
 
-		error = read_backing(volume, offset, o.bytes, to, buffer);
-		if (!error && volume->cached)
-			error = dirty_each(&cache->image, volume->cached, offset / SECTOR, (offset + o.bytes + SECTOR - 1) / SECTOR,
-					   overlay_piece, &o);
-		offset += o.bytes;
-		to += o.bytes;
-		bytes -= o.bytes;
+		error = read_range(cache, volume, offset, now, to, buffer);
+		offset += now;
+		to += now;
+		bytes -= now;
 	}
 	free(buffer);
 	return error;

@@ -53,12 +53,15 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 void rescue_tell_lost(const struct rescue_cache *cache);
 /* Makes durable what was read of both, so that it can't be lost after it was shown.  Remarks on errors. */
 void rescue_settle(const struct rescue_cache *cache, const struct rescue_volume *volume);
-/* The volume's bytes as a start would show them.  0 or -errno (-EIO for damaged dirty data); says nothing. */
+/*
+ * The volume's bytes as a start would show them.  0 or -errno (-EIO for damaged dirty data, and where the disk cannot be read and nothing dirty
+ * covers that); says nothing.
+ */
 int rescue_read(struct rescue_cache *cache, const struct rescue_volume *volume, uint64_t offset, size_t bytes, uint8_t *to);
 
 struct rescue_count {
 	uint64_t dirty, zero, damaged; /* sectors; damaged ones are dirty as well */
-	uint64_t differ; /* good, but in one of two copies only */
+	uint64_t differ; /* good, but not in each of its copies that are here */
 };
 
 /* Reads and counts what is dirty.  tell: each damaged run is remarked upon. */

@@ -89,38 +89,6 @@ static void add(blkid_probe probe, struct problems *found)
 		label ? label : "", uuid ? ", UUID " : "", uuid ? uuid : "");
 }
 
-/* One pass over everything on the device.  Returns LARDER_DONE, or complains. */
-static int pass(const struct device *device, bool wipe, struct problems *found)
-{
-	blkid_probe probe;
-	int result = 0, rounds = 0;
-
-	if (device->block)
-		ioctl(device->fd, BLKFLSBUF);
-	probe = new_probe(device);
-	if (!probe)
-		return complain(LARDER_FAILED, "%s: libblkid cannot probe it: %s", device->path, strerror(errno));
-	errno = 0;
-	while (rounds++ < MAX_ROUNDS && !(result = blkid_do_probe(probe))) {
-		if (found)
-			add(probe, found);
-		if (wipe && blkid_do_wipe(probe, 0)) {
-			result = -1;
-			break;
-		}
-	}
-	blkid_free_probe(probe);
-	if (result < 0)
-		return complain(LARDER_FAILED, "%s: libblkid cannot %s it: %s", device->path, wipe ? "wipe" : "probe",
-				errno ? strerror(errno) : "no reason given");
-	return LARDER_DONE;
-}
-
-int signatures_find(const struct device *device, struct problems *found)
-{
-	return pass(device, false, found);
-}
-
 /*
  * libblkid takes the second header of LUKS2 for LUKS up to 4 MiB behind the beginning, and VMFS at 1 MiB and 2: the log of an SSD lies there, which has
  * what was written to any volume.  Does this one lie in front of that, or at the tail?
@@ -140,6 +108,45 @@ static bool lies_outside_data(const struct device *device, blkid_probe probe, co
 		if (pread(device->fd, head, sizeof(head), at) != sizeof(head) || !memcmp(head, magic[at != 0], sizeof(head)))
 			return true;
 	return false;
+}
+
+static bool counts(const struct device *device, blkid_probe probe, bool ours)
+{
+	const char *what = value(probe, "TYPE");
+
+	return !ours || lies_outside_data(device, probe, what ? what : "");
+}
+
+/* One pass over everything on the device.  ours: see signatures_find().  Returns LARDER_DONE, or complains. */
+static int pass(const struct device *device, bool wipe, bool ours, struct problems *found)
+{
+	blkid_probe probe;
+	int result = 0, rounds = 0;
+
+	if (device->block)
+		ioctl(device->fd, BLKFLSBUF);
+	probe = new_probe(device);
+	if (!probe)
+		return complain(LARDER_FAILED, "%s: libblkid cannot probe it: %s", device->path, strerror(errno));
+	errno = 0;
+	while (rounds++ < MAX_ROUNDS && !(result = blkid_do_probe(probe))) {
+		if (found && counts(device, probe, ours))
+			add(probe, found);
+		if (wipe && blkid_do_wipe(probe, 0)) {
+			result = -1;
+			break;
+		}
+	}
+	blkid_free_probe(probe);
+	if (result < 0)
+		return complain(LARDER_FAILED, "%s: libblkid cannot %s it: %s", device->path, wipe ? "wipe" : "probe",
+				errno ? strerror(errno) : "no reason given");
+	return LARDER_DONE;
+}
+
+int signatures_find(const struct device *device, bool ours, struct problems *found)
+{
+	return pass(device, false, ours, found);
 }
 
 bool signature_besides(const struct device *device, const char *mine, char *type, size_t size)
@@ -169,14 +176,14 @@ bool signature_of_others(const struct device *device, char *type, size_t size)
 int signatures_wipe(const struct device *device)
 {
 	struct problems left = { 0 };
-	int result = pass(device, true, NULL);
+	int result = pass(device, true, false, NULL);
 
 	if (!result && fsync(device->fd))
 		result = complain(LARDER_FAILED, "%s: cannot flush it after wiping: %s", device->path, strerror(errno));
 	if (!result && device->block && ioctl(device->fd, BLKRRPART) && errno != EINVAL && errno != ENOTTY)
 		result = complain(LARDER_BUSY, "%s: its partitions are in use: %s; release them first", device->path,
 				  strerror(errno));
-	result = result ? result : signatures_find(device, &left);
+	result = result ? result : signatures_find(device, false, &left);
 	if (!result && left.number) {
 		char *line = problems_line(&left);
 

@@ -8,8 +8,11 @@
 #include "device.h"
 #include "problems.h"
 
-/* Adds a line "type: what it is" for every signature, damaged ones included, at head and tail.  Complains of I/O errors. */
-int signatures_find(const struct device *device, struct problems *found);
+/*
+ * Adds a line "type: what it is" for every signature, damaged ones included, at head and tail.  Complains of I/O errors.  ours: it is a member
+ * (superblocks_stand()), and what lies where a volume or a log has its data is no signature of anybody; a wipe asks for all of them.
+ */
+int signatures_find(const struct device *device, bool ours, struct problems *found);
 /*
  * Is there any that is not ours?  Then the type of the first, "linux_raid_member", "swap", "dos".  Commands leave none on what they format, and what is
  * in a volume or a segment does not count, nor lie elsewhere where libblkid looks: it came later, with a new owner.  Says nothing.

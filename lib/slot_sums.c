@@ -160,7 +160,7 @@ struct slots {
 	uint32_t segment, first, end;
 	uint8_t *buffer, *spare;
 	enum slot_state state[EXTENT_SLOTS];
-	bool differ[EXTENT_SLOTS]; /* good in one copy, and not in the other, which is here too */
+	bool differ[EXTENT_SLOTS]; /* good in one copy, and not in another one, which is here too */
 };
 
 /* What is not good yet is taken from this copy, if it is better there. */
@@ -170,7 +170,7 @@ static void take_copy(struct slots *s, const struct slot_sum *sums, const bool *
 		const uint8_t *data = s->spare + (size_t)i * LARDER_SLOT_SIZE;
 		enum slot_state state = judge(&sums[s->first + i], data, bad[i]);
 
-		s->differ[i] = !first && (state == SLOT_GOOD) != (s->state[i] == SLOT_GOOD);
+		s->differ[i] |= !first && (state == SLOT_GOOD) != (s->state[i] == SLOT_GOOD);
 		if (!first && s->state[i] == SLOT_GOOD)
 			continue;
 		if (!first && state != SLOT_GOOD)
@@ -188,7 +188,7 @@ static bool all_good(const struct slots *s)
 	return true;
 }
 
-/* From the first copy, and what is not good there from the second; from both, to compare them, where image->compare says so. */
+/* From the first copy, and what is not good there from the next; from all, to compare them, where image->compare says so. */
 static void find_slots(struct cache_image *image, struct slots *s)
 {
 	const struct slot_sum *sums = slot_sums(image, s->segment, s->first, s->end);

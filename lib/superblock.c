@@ -119,6 +119,11 @@ bool superblocks_overwritten(const struct superblocks *found)
 	return !found->main.error && !found->main.magic && memcmp(found->main.sb, &zero, sizeof(zero)) != 0;
 }
 
+bool superblocks_stand(const struct superblocks *found)
+{
+	return found->chosen && !superblocks_overwritten(found);
+}
+
 const union superblock *superblocks_best(const struct superblocks *found)
 {
 	if (found->chosen)

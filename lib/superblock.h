@@ -50,6 +50,8 @@ void superblocks_free(struct superblocks *found);
 bool superblocks_any(const struct superblocks *found);
 /* Is something else where the main one was?  Zeroes are what a power cut leaves of an erase, or of a format, of larder. */
 bool superblocks_overwritten(const struct superblocks *found);
+/* Does a valid one stand there, and nothing else in the place of the main one?  Then what lies behind it is larder's, too. */
+bool superblocks_stand(const struct superblocks *found);
 /* The chosen one, or a complaint that names each problem. */
 int superblocks_choose(const struct device *device, const struct superblocks *found, const union superblock **sb);
 /* Of the two, whatever its state, the one to show and to judge an overwrite by. */

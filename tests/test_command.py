@@ -249,6 +249,23 @@ def test_several_ssds(larder):
     assert blank(c)
 
 
+def test_several_ssds_above_the_limit(larder):
+    """32 TiB for all of them together: one more segment would be refused by the kernel."""
+    a, b = larder.image("a", 0), larder.image("b", 0)
+    try:
+        os.truncate(a, 17 << 40)
+        os.truncate(b, 16 << 40)
+    except OSError:
+        pytest.skip("the file system of the tests has no files of that size")
+    words = ["cache", "create", "fast", "--cache", a, "--cache", b, "--segment-size", "16M", "--yes"]
+    for more in ([], ["--dry-run"]):
+        one_line(larder(*words, *more, code=FAILED), b, "32 TiB", "all its SSDs together")
+    assert blank(a) and blank(b)
+    os.truncate(b, 15 << 40)
+    larder(*words)
+    larder("super", "check", b)
+
+
 def test_roles(larder):
     a, b, c = (larder.image(name, 64 * MIB) for name in "abc")
     larder("cache", "create", "fast", "--cache", a, "--cache", b, "--role", "write", "--role", "read", "--yes")

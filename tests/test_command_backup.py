@@ -38,6 +38,7 @@ from harness import (
     fast_crc32c,
     field,
     one_line,
+    patch,
     patch_both,
     patch_tables,
     preload,
@@ -123,6 +124,19 @@ def test_file(pair):
         assert sealed(data) == data
 
 
+def test_nothing_of_somebody_else(pair):
+    """Where he has written there are zeroes in the file, which is the size that it always has."""
+    larder, ssd, _, of_ssd, _ = pair
+    path = larder.directory / "other.backup"
+    signatures.write(ssd, SB, b"His secrets." * 1000)
+    signatures.write(ssd, TABLES[0] + 100, b"His secrets." * 20000)
+    larder("super", "backup", ssd, path)
+    data, was = path.read_bytes(), of_ssd.read_bytes()
+    assert b"secrets" not in data and len(data) == len(was)
+    assert not any(data[4096:][:SB_SIZE]) and not any(data[-2 * TABLE_SIZE :])
+    assert data[4096 + SB_SIZE :][:SB_SIZE] == was[4096 + SB_SIZE :][:SB_SIZE]
+
+
 def test_by_name(larder):
     ssd = larder.cache("fast")
     hdd = larder.volume("data")
@@ -205,6 +219,22 @@ def test_old_cache_stays_stale(larder, tools):
     patch_both(pair.hdd, VOLUME, cache_uuid=field(pair.ssd, CACHE, "cache_uuid"))
     assert "stale" in larder("rescue", "list", pair.ssd, "-o", "state", "--noheadings").stdout
     one_line(larder("rescue", "writeback", pair.hdd, "--yes", code=UNSAFE), "incarnation")
+
+
+@pytest.mark.parametrize("what", ["tables", "superblocks"])
+@pytest.mark.parametrize("offset", [512 << 10, 1 << 20, 4 << 20])
+def test_luks_in_the_log(pair, what, offset):
+    """The second header of an encrypted volume, where libblkid looks for one in the log, is nobody's; in front of that it is."""
+    larder, ssd, _, file, _ = pair
+    signatures.luks2_second_header(ssd, offset)
+    words = ["super", "restore", file, ssd, "--discard-dirty", text(field(ssd, CACHE, "cache_uuid"))]
+    (lose_tables if what == "tables" else lose_superblocks)(ssd)
+    larder.devices.clear()
+    if offset < 1 << 20:
+        one_line(larder(*words, code=UNSAFE), ssd, "crypto_LUKS", "wipefs")
+    else:
+        larder(*words)
+        larder("super", "check", ssd)
 
 
 def test_one_copy_is_enough(pair):
@@ -483,6 +513,41 @@ def test_archive_keeps_the_last(archived):
     larder("super", "wipe", hdd, "--yes")
     left = sorted(path.glob("*.backup"))
     assert len(left) == 16 and first in left and old[-14:] == left[:14] and other.exists()
+
+
+@pytest.mark.parametrize("what", ["zeroed", "overwritten"])
+def test_archive_keeps_nothing_of_what_cannot_be_restored(archived, what):
+    """The newest one is what is put back: that of an SSD without tables is of no use, nor that of a copy that somebody has left."""
+    larder, path = archived
+    ssd, hdd = larder.cache("fast"), larder.volume("data")
+    before = sorted(path.iterdir())
+    if what == "zeroed":
+        signatures.write(ssd, 0, bytes(MIB))
+    else:
+        patch(hdd, VOLUME, at=field(hdd, VOLUME, "copy_offset"), generation=9)
+        signatures.write(hdd, SB, b"\x5a" * SB_SIZE)
+    larder("super", "wipe", hdd if what == "zeroed" else ssd, "--yes")
+    assert sorted(path.iterdir()) == before
+    if what == "zeroed":
+        (newest,) = path.glob(f"{text(field(ssd, CACHE, 'uuid', ssd.stat().st_size - SB_SIZE))}-*.backup")
+        run = larder("super", "restore", newest, ssd, code=UNSAFE)
+        larder("super", "restore", newest, ssd, "--discard-dirty", run.stderr.split()[-1])
+        run = larder("super", "check", ssd, code=FAILED)  # the main superblock is not there
+        assert "table, generation 1: copy A counts" in run.stdout
+
+
+def test_archive_under_a_clock_that_was_ahead(archived):
+    """Each new one is kept, and is the last by its name."""
+    larder, path = archived
+    hdd = larder.volume("data")
+    name = text(field(hdd, VOLUME, "uuid"))
+    for n in range(16):
+        (path / f"{name}-20991231T2359{n + 44:02d}Z-{n:08x}.backup").write_bytes(b"")
+    for n, mode in enumerate(["writethrough", "writeback", "writearound"]):
+        larder("volume", "set", "data", f"mode={mode}", "--persist")
+        left = sorted(path.glob("*.backup"))
+        assert len(left) == 16 and left[-1].name.startswith(f"{name}-21000101T00000{n + 1}Z-"), left
+        assert left[-1].read_bytes()[4096:][:SB_SIZE] == read(hdd, SB, SB_SIZE)
 
 
 @pytest.mark.parametrize("how", ["a file", "full"])

@@ -38,6 +38,24 @@ TABLES = [
 ]
 
 
+KERNEL_LOG = [
+    "[    1.0] larder: loading out-of-tree module taints kernel.",
+    "[    1.1] device-mapper: larder: data: hello",
+    "[    1.2] device-mapper: table: 253:1: larder: Invalid option",
+    "[    1.3] larderd[17]: segfault at 0 ip 0 sp 0 error 4 in larderd",
+    "[    1.4]  larder_map+0x1f/0x90 [larder]",
+    f"[    1.5] larder: key {KEYS[1]}",
+]
+OTHER_LINES = [
+    f"[    0.0] Command line: BOOT_IMAGE=/vmlinuz larder.auto=no netroot=iscsi:user:{PASSPHRASE}@host",
+    f"[    0.1] Kernel command line: BOOT_IMAGE=/vmlinuz larder.auto=no netroot=iscsi:user:{PASSPHRASE}@host",
+    f"[    0.2] Unknown kernel command line parameters \"larder.auto=no password={PASSPHRASE}\", will be passed to user space.",
+    f"[    0.3] dracut-cmdline[99]: Using kernel command line parameters: larder: larder[1] device-mapper: larder {PASSPHRASE}",
+    f"[    0.4] dracut: larder.auto=no password={PASSPHRASE}",
+    f"[    0.5] mount: passphrase={PASSPHRASE}",
+]
+
+
 @pytest.fixture
 def told(larder, monkeypatch):
     """Programs by name, and what each prints; and a cache and a volume."""
@@ -52,7 +70,7 @@ def told(larder, monkeypatch):
         (place / name).chmod(0o755)
 
     tell("dmsetup", "\n".join(TABLES) + "\n")
-    tell("dmesg", f"device-mapper: larder: data: hello\nmount: passphrase={PASSPHRASE}\nlarder: key {KEYS[1]}\n")
+    tell("dmesg", "".join(f"{line}\n" for line in KERNEL_LOG + OTHER_LINES))
     tell("journalctl", f"host larderd[1]: started\nhost larderd[1]: {KEYS[2]}\n")
     tell("udevadm", "ID_FS_UUID=6e8bc430-9c3a-11d9-9669-0800200c9a66\n")
     tell("mdadm", "mdadm - v4\n", 1)
@@ -82,7 +100,9 @@ def test_what_is_in_it(told):
         text = files[f"member-{i}.txt"]
         assert f"# {device}, " in text and "both are good" in text and "ID_FS_UUID=6e8b" in text
         assert str(field(device, fields, "copy_offset")) in text
-    assert "data: hello" in files["kernel-log.txt"] and "started" in files["journal.txt"]
+    lines = files["kernel-log.txt"].splitlines()
+    assert lines[:-1] == KERNEL_LOG[:-1] and "larder: key (" in lines[-1]
+    assert "started" in files["journal.txt"]
     assert "ended with 1" in files["versions-mdadm.txt"] and "mdadm - v4" in files["versions-mdadm.txt"]
     assert {"doctor.txt", "list.txt", "lsblk.txt", "dm-status.txt", "dm-info.txt", "metrics.txt", "probe.txt"} <= set(files)
     assert [digest(d) for d in larder.devices] == before
@@ -161,6 +181,8 @@ def test_refused(told):
     assert path.read_text() == "mine"
     one_line(larder("collect", "-o", larder.directory / "none" / "x.tar", code=FAILED), "none/x.tar", "cannot be written")
     one_line(larder("collect", "more", code=USAGE), "usage")
+    one_line(larder("collect", "-o", "-", code=USAGE), "--output", "standard output")
+    assert not Path("-").exists()
     one_line(larder("collect", env={"TMPDIR": str(larder.directory / "none")}, code=FAILED), "TMPDIR")
     tell("tar", "tar: disk full\n", 2)
     one_line(larder("collect", "-o", larder.directory / "x.tar", code=FAILED), "x.tar", "disk full")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, digest, field, one_line, patch
-from signatures import write
+from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, blkid, digest, field, one_line, patch
+from signatures import luks2_second_header, write
 from smart import Smartctl, ata, nvme
 from status_lines import line
 
@@ -119,6 +119,18 @@ def test_signature(system, kind):
     system.only("wrong", "signature", system.hdd, f"wipefs --offset {place} {system.hdd}", "larder super wipe")
     write(system.hdd, place, bytes(len(magic)))
     assert system.findings(code=0) == []
+
+
+@pytest.mark.parametrize("offset", [512 << 10, 1 << 20, 4 << 20])
+def test_luks_in_the_log(system, offset):
+    """The second header of an encrypted volume, where libblkid looks for one in the log, is nobody's; in front of that it is."""
+    luks2_second_header(system.ssd, offset)
+    assert "crypto_LUKS" in blkid(system.ssd)
+    if offset < 1 << 20:
+        system.only("wrong", "signature", system.ssd, "crypto_LUKS", "larder super wipe")
+    else:
+        assert system.findings(code=0) == []
+    assert ("crypto_LUKS" in system.larder("probe", system.ssd).stdout) == (offset < 1 << 20)
 
 
 def test_damaged_superblock(system):

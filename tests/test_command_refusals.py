@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import re
+import shutil
 import subprocess
 import time
 import uuid
@@ -158,12 +159,47 @@ def test_cache_of_dirty_volumes_is_kept(larder, verb):
     assert digest(ssd) != before
 
 
+@pytest.mark.parametrize("verb", ["create", "wipe"])
+@pytest.mark.parametrize("change", ["clean", "of another cache"])
+@pytest.mark.parametrize("first", ["disk", "copy"])
+def test_clean_copy_of_a_dirty_disk(larder, verb, change, first):
+    """A snapshot, or a dd, of the disk: of both the newest data may be in the cache, in whatever order they are found."""
+    ssd = larder.cache("fast")
+    hdd = larder.volume("data", 64 * MIB, "--cache", "fast")
+    attach_by_hand(ssd, hdd)
+    copy = larder.image("copy", 0)
+    shutil.copy(hdd, copy)
+    patch_both(hdd, VOLUME, flags=1)
+    patch_both(copy, VOLUME, **({"flags": 0} if change == "clean" else {"flags": 1, "cache_uuid": uuid.uuid4().bytes}))
+    larder.devices = [ssd, hdd, copy] if first == "disk" else [ssd, copy, hdd]
+    own, before = uuid.UUID(bytes=field(ssd, CACHE, "cache_uuid")), digest(ssd)
+    words = ["super", "wipe", ssd] if verb == "wipe" else ["cache", "create", "new", "--cache", ssd, "--wipe"]
+    run = larder(*words, "--yes", code=UNSAFE)
+    one_line(run, f"{larder.devices[1]} and its copy {larder.devices[2]}", f"--discard-dirty {own}")
+    assert digest(ssd) == before
+    patch_both(hdd, VOLUME, flags=0)
+    larder(*words, "--yes")
+    assert digest(ssd) != before
+
+
 def test_cache_of_dirty_volumes_given_up(larder):
     ssd, hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
     attach_by_hand(ssd, hdd)
     patch_both(hdd, VOLUME, flags=1)
     larder("cache", "create", "new", "--cache", ssd, "--wipe", "--discard-dirty", uuid.UUID(bytes=field(ssd, CACHE, "cache_uuid")))
     assert field(ssd, TABLE, "nr_volumes", TABLES[0]) == 0
+
+
+@pytest.mark.parametrize("offset", [1 << 20, 4 << 20])
+def test_luks_in_the_log_is_wiped(larder, offset):
+    """The second header of an encrypted volume is nobody's, until the superblock in front of it is gone."""
+    ssd = larder.cache("fast")
+    signatures.luks2_second_header(ssd, offset)
+    run = larder("volume", "create", "data", "--backing", ssd, code=UNSAFE)
+    one_line(run, "larder cache superblock")
+    assert "LUKS" not in run.stderr
+    larder("volume", "create", "data", "--backing", ssd, "--wipe")
+    assert "crypto_LUKS" not in blkid(ssd)
 
 
 def test_cache_without_readable_tables_is_kept(larder):

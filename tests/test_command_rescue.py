@@ -410,6 +410,24 @@ def test_log_broken_in_its_durable_part(crashed):
     one_line(run, "newer records are lost")
 
 
+def test_damaged_data_and_a_log_that_breaks_off(crashed):
+    """One option gives up both: the refusal names both, and so does what is said before anything is written."""
+    crashed.make(LONGER)
+    record = crashed.records()[2]
+    one_damaged(crashed)
+    crashed.damage(crashed.ssd, f"commit:{record['segment']}:{record['slot']}", "body[4]=^1", "--keep-crc")
+    before = crashed.digests()
+    run = crashed.larder("rescue", "writeback", "image", "--yes", code=UNSAFE)
+    refusal = run.stderr.splitlines()[-1]
+    for part in ("8 of ", "log: it breaks off", "newer than what is found is LOST", f"--skip-damaged {crashed.uuid()}"):
+        assert part in refusal, refusal
+    run = crashed.larder("rescue", "writeback", "image", "--dry-run", "--skip-damaged", crashed.uuid())
+    assert "log: it breaks off" in run.stdout and "8 damaged" in run.stdout and "LOST" in run.stdout
+    assert crashed.digests() == before
+    run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
+    assert "log: it breaks off" in run.stdout and "newer records are lost" in run.stderr
+
+
 # ---------------------------------------------------------------------- what cannot be read
 
 
@@ -779,6 +797,24 @@ def test_serve_damaged_data(crashed):
         for first, count, good in ((sectors.start - 16, 16, True), (sectors.start, 1, False), (sectors.stop, 8, True)):
             data = read_nbd(address.split("=")[1], first * SECTOR, count * SECTOR)
             assert data == (expected[first * SECTOR : (first + count) * SECTOR] if good else None)
+
+
+def test_serve_what_the_disk_cannot_read(crashed):
+    """Dirty data hides it, as in the kernel; what is beside it is read, down to a sector."""
+    expected, data = crashed.view(), field(crashed.hdd, VOLUME, "data_offset")
+    dirty = dirty_of(crashed)
+    sector, length = max((e for e in dirty if e[2] == "dirty"), key=lambda e: e[1])[:2]
+    hidden = {s for e in dirty for s in range(e[0], e[0] + e[1])}
+    end = len(expected) // SECTOR
+    bare = next(s for s in range(4, end, 8) if not hidden & set(range(s - 4, s + 12)))
+    places = [(crashed.hdd, data + sector * SECTOR, length * SECTOR), (crashed.hdd, data + bare * SECTOR, SECTOR)]
+    with served(crashed, env=unreadable(places)) as address:
+        for first, number, good in (
+            (sector, length, True), (sector + 3, 1, True), (max(sector - 300, 0), 600, not sector - 300 < bare + 1 <= sector + 300),
+            (bare, 1, False), (bare - 4, 16, False), (bare - 4, 4, True), (bare + 1, 11, True),
+        ):  # fmt: skip
+            got = read_nbd(address.split("=")[1], first * SECTOR, number * SECTOR)
+            assert got == (expected[first * SECTOR : (first + number) * SECTOR] if good else None), (first, number)
 
 
 def test_serve_needs_a_place(crashed):

@@ -82,7 +82,7 @@ def test_check_and_list(images):
     before, sectors = images.digests(), expected_dirty(images)
     out = images.larder("rescue", "check", "image").stdout
     assert f"volume image: {sectors} sectors dirty" in out and " 0 damaged" in out and "checkpoint 41, epoch 3" in out
-    assert "one of their two copies" not in out
+    assert "of their copies" not in out
     assert dirty_sectors(images, "image") == (sectors, 0, "")
     run = images.larder("rescue", "list", "image", "--extents", "-o", "all", "--reportformat", "json")
     rows = [r for r in json.loads(run.stdout)["extents"] if r["kind"] == "data"]
@@ -336,12 +336,24 @@ def test_one_copy_of_data_is_damaged(images, copy):
     sector, _, _, cache = a_dirty_place(images)
     images.spoil(cache + 16, copies=(copy,))
     out = images.larder("rescue", "check", "image").stdout
-    assert " 0 damaged" in out and "8 sectors are good in one of their two copies only" in out
+    assert " 0 damaged" in out and "8 sectors are good, but not in each of their copies" in out
     # the SSD with the good one is missing
     without(images, images.ssds.index(images.places(cache)[1 - copy][0]))
     run = images.larder("rescue", "check", "image", "--degraded", code=FAILED)
     assert f"sectors {sector + 16} to {sector + 23} are damaged" in run.stderr and "8 damaged" in run.stdout
     without(images)
+    images.larder("rescue", "writeback", "image", "--yes")
+    written(images, expected)
+
+
+@pytest.mark.parametrize("damaged", [[0], [1], [2], [0, 1], [0, 2], [1, 2]])
+def test_copies_of_three_are_damaged(larder, tools, damaged):
+    """Whichever of them, it is told."""
+    images = Images(larder, tools, f"{CRASHED} --mirror dirty:3", 3)
+    expected = images.view()
+    images.spoil(a_dirty_place(images)[3] + 16, copies=damaged)
+    out = images.larder("rescue", "check", "image").stdout
+    assert " 0 damaged" in out and "8 sectors are good, but not in each of their copies" in out
     images.larder("rescue", "writeback", "image", "--yes")
     written(images, expected)
 
@@ -354,7 +366,7 @@ def test_both_copies_of_data_are_damaged(pair):
     pair.spoil(cache + 32, copies=(0,))
     run = pair.larder("rescue", "check", "image", code=FAILED)
     one_line(run, "image", f"sectors {sector + 16} to {sector + 23} are damaged")
-    assert "8 damaged" in run.stdout and "16 sectors are good in one" in run.stdout
+    assert "8 damaged" in run.stdout and "16 sectors are good, but not in each" in run.stdout
     run = pair.larder("rescue", "writeback", "image", "--yes", code=UNSAFE)
     assert f"--skip-damaged {pair.uuid()}" in run.stderr
 

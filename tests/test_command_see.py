@@ -933,6 +933,22 @@ def test_disks_that_change(larder, running, disks):
     ]  # fmt: skip
 
 
+def test_disks_are_asked_between_two_looks(larder, running, disks):
+    """--disks is held where --interval is longer."""
+    env = running(fast(), data()) | larder.env
+    with subprocess.Popen(
+        [larder.program, "events", "--follow", "--interval", "86400", "--disks", "0.1"],
+        env=os.environ | env, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            end = time.monotonic() + 60
+            while len(disks.asked()) < 2 * 4:
+                assert process.poll() is None and time.monotonic() < end, disks.asked()
+                time.sleep(0.01)
+        finally:
+            process.terminate()
+
+
 @pytest.fixture
 def sendmail(larder):
     """One that keeps what it gets."""

@@ -81,6 +81,22 @@ def test_plan_changes_nothing(larder, images):
     assert [digest(i) for i in images] == before
 
 
+def test_plan_of_a_cache_above_the_limit(larder, images):
+    """Two SSDs that only together are too large; a spare counts for itself."""
+    large, *_ = images
+    try:
+        os.truncate(large, 17 << 40)
+        other = larder.image("large", 16 << 40)
+    except OSError:
+        pytest.skip("the file system of the tests has no files of that size")
+    before = [digest(i) for i in images]
+    base = ["create", "data", "--cache", large, "--backing", images[2], "--dry-run"]
+    one_line(larder(*base, "--cache", other, code=FAILED), other, "32 TiB", "all its SSDs together")
+    os.truncate(other, 17 << 40)
+    larder(*base, "--cache-spare", other)
+    assert [digest(i) for i in images] == before
+
+
 def test_plan_of_authenticated_encryption(larder, images):
     before = [digest(i) for i in images]
     said = larder(*words(images, "--encrypt", "luks2-aead", "--mkfs", "ext4"), "--dry-run").stdout

@@ -59,12 +59,31 @@ static uint32_t choose_place(const struct set *set, uint32_t segments, const uni
 	return set->number;
 }
 
-static int check_place(const struct set *set, uint32_t place, uint32_t segments, const char *path)
+/* Segments of all places, up to the last: where one behind the others begins. */
+static uint32_t end_of(const struct set *set)
 {
+	uint32_t end = 0;
+
+	for (uint32_t i = 0; i < set->number; i++) {
+		const struct larder_table_device *e = &set->table.devices[i];
+
+		if (le32toh(e->first_segment) + le32toh(e->nr_segments) > end)
+			end = le32toh(e->first_segment) + le32toh(e->nr_segments);
+	}
+	return end;
+}
+
+/* layout: of the SSD; one behind the others gets its place there, too. */
+static int check_place(const struct set *set, uint32_t place, struct cache_layout *layout, const char *path)
+{
+	const char *why = place < set->number ? NULL : cache_layout_behind(layout, end_of(set));
 	const struct larder_table_device *e = &set->table.devices[place];
+	uint32_t segments = layout->nr_segments;
 
 	if (place >= LARDER_MAX_DEVICES)
 		return complain(LARDER_FAILED, "%s: the cache has %u SSDs already; replace one", path, LARDER_MAX_DEVICES);
+	if (why)
+		return complain(LARDER_FAILED, "%s: %s", path, why);
 	if (place < set->number && place_state(set, place) == LARDER_DEVICE_ACTIVE)
 		return complain(LARDER_BUSY, "%s: SSD %u is in use; 'larder cache remove' takes it out of the set first", path, place);
 	if (place < set->number && le32toh(e->nr_segments) > segments)
@@ -79,7 +98,7 @@ static void fill(union superblock *sb, const struct set *set, const struct devic
 {
 	struct larder_cache_sb *c = &sb->cache;
 	const struct larder_table_device *e = &set->table.devices[place];
-	uint32_t first = 0, n = place < set->number ? le32toh(e->role) : LARDER_ROLE_BOTH;
+	uint32_t n = place < set->number ? le32toh(e->role) : LARDER_ROLE_BOTH;
 
 	if (role)
 		role_parse(role, &n);
@@ -92,10 +111,7 @@ static void fill(union superblock *sb, const struct set *set, const struct devic
 	c->device_number = htole32(place);
 	c->nr_devices = htole32(place < set->number ? set->number : place + 1);
 	c->segments_offset = htole64(layout->segments_offset);
-	for (uint32_t i = 0; i < set->number; i++)
-		if (le32toh(set->table.devices[i].first_segment) + le32toh(set->table.devices[i].nr_segments) > first)
-			first = le32toh(set->table.devices[i].first_segment) + le32toh(set->table.devices[i].nr_segments);
-	c->first_segment = place < set->number ? e->first_segment : htole32(first);
+	c->first_segment = place < set->number ? e->first_segment : htole32(layout->first_segment);
 	c->nr_segments = place < set->number ? e->nr_segments : htole32(layout->nr_segments);
 	for (unsigned i = 0; i < LARDER_NR_CHECKPOINTS; i++)
 		c->checkpoint[i].first_segment = htole32(LARDER_NO_SEGMENT);
@@ -236,7 +252,7 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 	*place = wanted >= 0 ? (uint32_t)wanted :
 			       choose_place(set, layout.nr_segments, found.chosen && set_is_stale(set, found.chosen->sb) ? found.chosen->sb : NULL,
 					    request->new_place);
-	result = result ? result : check_place(set, *place, layout.nr_segments, request->ssd);
+	result = result ? result : check_place(set, *place, &layout, request->ssd);
 	result = result ? result : check_spare(set, &device, &found, request, *place, &keep);
 	superblocks_free(&found);
 	result = result ? result : claim_clear(&device, &claim);

@@ -26,7 +26,8 @@ struct ssd {
 	union superblock *sb;
 };
 
-static int open_one(struct ssd *ssd, const char *path, const struct cache_request *request, uint32_t segment_size)
+/* before: the one that it lies behind in the cache, whose size of segments is that of the set; or NULL */
+static int open_one(struct ssd *ssd, const char *path, const struct cache_request *request, const struct ssd *before)
 {
 	struct claim_request claim = request->claim;
 	const char *why;
@@ -36,8 +37,10 @@ static int open_one(struct ssd *ssd, const char *path, const struct cache_reques
 	result = claim_open(&ssd->device, &claim);
 	if (result)
 		return result;
-	ssd->layout.segment_size = segment_size;
+	ssd->layout.segment_size = before ? before->layout.segment_size : (uint32_t)request->segment_size;
 	why = cache_layout(&ssd->layout, ssd->device.bytes, ssd->device.logical_block);
+	if (!why && before)
+		why = cache_layout_behind(&ssd->layout, before->layout.first_segment + before->layout.nr_segments);
 	if (!why)
 		return LARDER_DONE;
 	device_close(&ssd->device);
@@ -47,7 +50,6 @@ static int open_one(struct ssd *ssd, const char *path, const struct cache_reques
 static void fill_superblocks(struct ssd *ssds, int number, const struct cache_request *request)
 {
 	uint8_t cache_uuid[16];
-	uint32_t first = 0;
 
 	if (request->uuid)
 		memcpy(cache_uuid, request->uuid, 16);
@@ -66,7 +68,7 @@ static void fill_superblocks(struct ssd *ssds, int number, const struct cache_re
 		sb->set_generation = htole64(1);
 		sb->role = htole32(ssds[i].role);
 		sb->segment_size = htole32(ssds[i].layout.segment_size);
-		sb->first_segment = htole32(first);
+		sb->first_segment = htole32(ssds[i].layout.first_segment);
 		sb->nr_segments = htole32(ssds[i].layout.nr_segments);
 		sb->segments_offset = htole64(ssds[i].layout.segments_offset);
 		sb->table_generation = htole64(1);
@@ -74,7 +76,6 @@ static void fill_superblocks(struct ssd *ssds, int number, const struct cache_re
 			sb->checkpoint[c].first_segment = htole32(LARDER_NO_SEGMENT);
 		if (request->stack)
 			memcpy(sb->stack, request->stack, LARDER_STACK_SIZE);
-		first += ssds[i].layout.nr_segments;
 	}
 }
 
@@ -155,13 +156,10 @@ int cache_format(const struct cache_request *request)
 	int number = 0, result = create_check_apart(request->paths.value, request->paths.number);
 
 	while (!result && number < request->paths.number) {
-		/* the size chosen for the first one is that of the set */
-		uint32_t size = number ? ssds[0].layout.segment_size : (uint32_t)request->segment_size;
-
 		if (request->roles.number && !role_parse(request->roles.value[number], &ssds[number].role))
 			result = complain(LARDER_USAGE, "--role: '%s' is not one of both, write, read", request->roles.value[number]);
 		else
-			result = open_one(&ssds[number], request->paths.value[number], request, size);
+			result = open_one(&ssds[number], request->paths.value[number], request, number ? &ssds[number - 1] : NULL);
 		number += !result;
 	}
 	if (!result)

@@ -98,6 +98,22 @@ static int close_part(struct bundle *b, FILE *to)
 	return fclose(to) || failed ? complain(LARDER_FAILED, "%s: cannot be written: %s", b->inside, strerror(errno)) : LARDER_DONE;
 }
 
+/*
+ * Of the kernel, device-mapper or a program of larder?  A command line of the kernel may name larder, and has secrets of others (a password of iSCSI); it is in
+ * the log in words of the kernel, and of what an initramfs runs.
+ */
+static bool is_of_larder(const char *line)
+{
+	static const char *const words[] = { "larder:", "larderd:", "larder[", "larderd[", "larder]" };
+
+	if (strcasestr(line, "command line"))
+		return false;
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (strstr(line, words[i]))
+			return true;
+	return strstr(line, "device-mapper:") && strstr(line, "larder");
+}
+
 static void copy_lines(FILE *from, FILE *to, enum filter filter)
 {
 	char *line = NULL;
@@ -107,7 +123,7 @@ static void copy_lines(FILE *from, FILE *to, enum filter filter)
 		line[strcspn(line, "\n")] = 0;
 		if (filter == FILTER_TABLE)
 			redact_table(line, to);
-		else if (filter != FILTER_LARDER || strstr(line, "larder"))
+		else if (filter != FILTER_LARDER || is_of_larder(line))
 			redact_text(line, to);
 	}
 	free(line);
@@ -289,6 +305,8 @@ int collect(int argc, char **argv)
 
 	if (!arguments_words(argc, argv, "larder collect [--output FILE]", arguments, 0, 0, &first, &result))
 		return result;
+	if (path && !strcmp(path, "-"))
+		return complain(LARDER_USAGE, "--output: '-': nothing is written to standard output; name the tar file");
 	if (geteuid() && !getenv("LARDER_DEVICES"))
 		return complain(LARDER_FAILED, "collect: devices cannot be read; run larder as root");
 	strftime(name, sizeof(name), "larder-%Y%m%dT%H%M%SZ", gmtime(&now));

@@ -103,12 +103,10 @@ static int examine_stacks(struct findings *f)
 
 /* ------------------------------------------------------------------ members */
 
-static void examine_superblocks(struct findings *f, const struct device *device)
+static void examine_superblocks(struct findings *f, const struct device *device, const struct superblocks *found)
 {
-	struct superblocks found;
-	const struct superblock_copy *copies[2] = { &found.main, &found.copy };
+	const struct superblock_copy *copies[2] = { &found->main, &found->copy };
 
-	superblocks_read(device, &found, false);
 	for (int i = 0; i < 2; i++) {
 		char *line = problems_line(&copies[i]->problems);
 
@@ -118,10 +116,10 @@ static void examine_superblocks(struct findings *f, const struct device *device)
 				i ? " copy" : "", line, device->path);
 		free(line);
 	}
-	if (found.chosen && le32toh(found.chosen->sb->head.kind) == LARDER_KIND_CACHE) {
+	if (found->chosen && le32toh(found->chosen->sb->head.kind) == LARDER_KIND_CACHE) {
 		struct cache_tables tables;
 
-		tables_read(device, &found.chosen->sb->cache, &tables);
+		tables_read(device, &found->chosen->sb->cache, &tables);
 		if (!tables.chosen)
 			finding(f, FINDING_WRONG, "superblock", device->path,
 				"neither copy of its table is whole: it cannot be started; larder super check %s says why, larder rescue reads what it holds",
@@ -131,7 +129,6 @@ static void examine_superblocks(struct findings *f, const struct device *device)
 				"one copy of its table is damaged; the other one is used; larder super check %s", device->path);
 		tables_free(&tables);
 	}
-	superblocks_free(&found);
 }
 
 /* Where libblkid found it: behind "at byte " in what signatures_find() says. */
@@ -143,12 +140,12 @@ static const char *place(const char *signature, char text[static 24])
 	return text;
 }
 
-static void examine_signatures(struct findings *f, const struct device *device)
+static void examine_signatures(struct findings *f, const struct device *device, bool ours)
 {
 	struct problems found = { 0 };
 	char offset[24];
 
-	if (signatures_find(device, &found))
+	if (signatures_find(device, ours, &found))
 		return;
 	for (size_t i = 0; i < found.number; i++)
 		if (strncmp(found.text[i], "larder_member:", strlen("larder_member:")))
@@ -161,6 +158,7 @@ static void examine_signatures(struct findings *f, const struct device *device)
 
 static void examine_members(struct findings *f)
 {
+	struct superblocks found;
 	struct members members;
 	struct device device;
 
@@ -169,8 +167,10 @@ static void examine_members(struct findings *f)
 		const struct member *m = members.member[i];
 
 		if (!device_try(&device, m->path)) {
-			examine_superblocks(f, &device);
-			examine_signatures(f, &device);
+			superblocks_read(&device, &found, false);
+			examine_superblocks(f, &device, &found);
+			examine_signatures(f, &device, superblocks_stand(&found));
+			superblocks_free(&found);
 			device_close(&device);
 		}
 		examine_disks(f, m);

@@ -103,6 +103,14 @@ static double seconds_now(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
+/* Seconds, a moment more than there are: a wait is not to end in front of it. */
+static double until(double due)
+{
+	double left = due - seconds_now();
+
+	return (left > 0 ? left : 0) + 0.001;
+}
+
 static void add_left(struct changes *changes, const char *event, bool alarm, const struct left *left)
 {
 	changes_add(changes, &(struct change){
@@ -172,14 +180,15 @@ static int look(struct view *view)
 	return snapshot_take(&view->list);
 }
 
-/* What comes of one wait. */
-static int turn(const struct request *request, struct disk_watch *disks, struct view *view)
+/* What comes of one wait, which ends when the disks are due to be asked, seconds from now (negative: never), if not before. */
+static int turn(const struct request *request, double due, struct disk_watch *disks, struct view *view)
 {
+	double wait = due >= 0 && due < request->interval ? due : request->interval;
 	struct changes changes = { 0 };
 	struct view before = *view;
 	int result;
 
-	if (wait_for_event(view, request->interval, disks, &changes))
+	if (wait_for_event(view, wait, disks, &changes))
 		return report_changes(&changes, request);
 	result = look(view);
 	left_changes(&changes, &before.left, &view->left);
@@ -210,7 +219,7 @@ static int follow(const struct request *request)
 			due = seconds_now() + request->disks;
 		}
 		if (request->on) {
-			result = turn(request, &disks, &view);
+			result = turn(request, request->disks > 0 ? until(due) : -1, &disks, &view);
 			continue;
 		}
 		while (disks.answers >= 0)

@@ -31,10 +31,10 @@ static void print_ours(const char *path, const union superblock *sb)
 	putchar('\n');
 }
 
-static int print_foreign(const struct device *device)
+static int print_foreign(const struct device *device, bool ours)
 {
 	struct problems found = { 0 };
-	int result = signatures_find(device, &found);
+	int result = signatures_find(device, ours, &found);
 
 	for (size_t i = 0; i < found.number; i++)
 		printf("%s: %s\n", device->path, found.text[i]);
@@ -72,7 +72,7 @@ static int probe_one(const char *path, bool udev)
 			print_ours(path, sb);
 		else if (superblocks_any(&found))
 			remark("%s: a damaged larder superblock; larder super check %s says more", path, path);
-		result = print_foreign(&device);
+		result = print_foreign(&device, superblocks_stand(&found));
 	}
 	if (!result && !sb)
 		result = LARDER_NOT_FOUND;

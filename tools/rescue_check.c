@@ -69,7 +69,7 @@ static uint64_t check_volumes(struct rescue_cache *cache)
 		printf("volume %s: %" PRIu64 " sectors dirty, %" PRIu64 " of them zeroes, %" PRIu64 " damaged\n", label, count.dirty, count.zero,
 		       count.damaged);
 		if (count.differ)
-			printf("volume %s: %" PRIu64 " sectors are good in one of their two copies only\n", label, count.differ);
+			printf("volume %s: %" PRIu64 " sectors are good, but not in each of their copies\n", label, count.differ);
 		bad += count.damaged;
 	}
 	return bad;

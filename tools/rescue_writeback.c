@@ -37,29 +37,41 @@ static bool names_volume(const char *text, const struct rescue_volume *volume)
 	return text && !uuid_parse(text, uuid) && !memcmp(uuid, volume->sb->head.uuid, sizeof(uuid));
 }
 
+/* What the log has lost, as the beginning of a sentence, "" if nothing; the caller frees it. */
+static char *lost_line(const struct rescue_cache *cache)
+{
+	char *what = problems_line(&cache->image.lost);
+	char *line = must_print("%s%s", what, *what ? "; what is newer than what is found" : "");
+
+	free(what);
+	return line;
+}
+
 /* Is there damage that only --skip-damaged may pass over? */
 static int judge_damage(const struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_count *count,
 			const struct request *request)
 {
 	const char *path = volume->device.path;
 	char uuid[UUID_TEXT], *lost;
+	int result;
 
 	if (names_volume(request->skip_damaged, volume))
 		return LARDER_DONE;
 	if (request->skip_damaged)
 		return complain(LARDER_USAGE, "--skip-damaged: '%s' is not the volume's UUID, which is %s", request->skip_damaged,
 				uuid_text(volume->sb->head.uuid, uuid));
-	if (count->damaged)
-		return complain(LARDER_UNSAFE,
-				"%s: %" PRIu64 " of %" PRIu64 " dirty sectors are damaged: LOST, and as the disk has them, by --skip-damaged %s",
-				path, count->damaged, count->dirty, uuid_text(volume->sb->head.uuid, uuid));
-	if (!cache->image.lost.number)
+	if (!count->damaged && !cache->image.lost.number)
 		return LARDER_DONE;
-	lost = problems_line(&cache->image.lost);
-	complain(LARDER_UNSAFE, "%s: %s; what is newer than what is found is LOST by --skip-damaged %s", path, lost,
-		 uuid_text(volume->sb->head.uuid, uuid));
+	uuid_text(volume->sb->head.uuid, uuid);
+	lost = lost_line(cache);
+	if (!count->damaged)
+		result = complain(LARDER_UNSAFE, "%s: %s is LOST by --skip-damaged %s", path, lost, uuid);
+	else
+		result = complain(LARDER_UNSAFE,
+				  "%s: %" PRIu64 " of %" PRIu64 " dirty sectors are damaged: LOST, and as the disk has them%s%s%s, by --skip-damaged %s", path,
+				  count->damaged, count->dirty, *lost ? "; " : "", lost, *lost ? " is LOST, too" : "", uuid);
 	free(lost);
-	return LARDER_UNSAFE;
+	return result;
 }
 
 static int confirm_writeback(const struct rescue_volume *volume, const struct request *request)
@@ -76,10 +88,13 @@ static int confirm_writeback(const struct rescue_volume *volume, const struct re
 static void announce(const struct rescue_cache *cache, const struct rescue_volume *volume, const struct rescue_count *count,
 		     const struct request *request)
 {
-	char label[LARDER_LABEL_SIZE + 1];
+	char label[LARDER_LABEL_SIZE + 1], *lost = lost_line(cache);
 
 	printf("volume %s: %" PRIu64 " dirty sectors, %" PRIu64 " of them zeroes, %" PRIu64 " damaged, from %s to %s\n", label_of(volume, label),
 	       count->dirty, count->zero, count->damaged, cache->set.name, volume->device.path);
+	if (*lost)
+		printf("volume %s: %s is LOST\n", label, lost);
+	free(lost);
 	if (!request->keep_cache)
 		printf("volume %s: then it belongs to no cache; what %s holds of it is stale\n", label, cache->set.name);
 }

@@ -438,7 +438,8 @@ static int check_device(const struct making *m, const char *path, struct looked 
 	return result;
 }
 
-static int check_ssd(const struct making *m, const char *path, struct cache_layout *layout)
+/* layout: its size of segments, once chosen, is that of all.  behind: so many segments of others, of its cache. */
+static int check_ssd(const struct making *m, const char *path, struct cache_layout *layout, uint32_t behind)
 {
 	struct looked looked;
 	const char *why;
@@ -447,6 +448,7 @@ static int check_ssd(const struct making *m, const char *path, struct cache_layo
 	if (result)
 		return result;
 	why = cache_layout(layout, looked.bytes, looked.logical);
+	why = why ? why : cache_layout_behind(layout, behind);
 	return why ? complain(LARDER_FAILED, "%s: %s", path, why) : LARDER_DONE;
 }
 
@@ -454,15 +456,16 @@ static int check_ssds(struct making *m)
 {
 	const struct argument_list *spares = &m->request->cache_spares;
 	struct cache_layout layout = { 0 };
-	uint32_t least = UINT32_MAX;
+	uint32_t least = UINT32_MAX, sum = 0;
 	int result = create_check_apart(m->request->caches.value, m->request->caches.number);
 
 	for (int i = 0; !result && i < m->request->caches.number; i++) {
-		result = check_ssd(m, m->request->caches.value[i], &layout);
+		result = check_ssd(m, m->request->caches.value[i], &layout, sum);
+		sum += layout.nr_segments;
 		least = layout.nr_segments < least ? layout.nr_segments : least;
 	}
 	for (int i = 0; !result && i < spares->number; i++) {
-		result = check_ssd(m, spares->value[i], &layout);
+		result = check_ssd(m, spares->value[i], &layout, 0);
 		if (!result && layout.nr_segments < least)
 			result = complain(LARDER_FAILED,
 					  "%s: size: has room for %u segments, the smallest SSD of the cache has %u: it could replace none; give a larger one",

@@ -192,7 +192,8 @@ static int check_device(const struct device *device, const struct restore *r)
 				"%s: nr_devices: it is one of %u SSDs, of which the others go on without it: larder cache replace, or cache add, gives "
 				"them a new one",
 				r->path, le32toh(r->backup->sb->cache.nr_devices));
-	result = signatures_find(device, &foreign);
+	/* whatever became of its superblock, where it had data there are none of anybody else */
+	result = signatures_find(device, true, &foreign);
 	for (size_t i = 0; !result && i < foreign.number; i++)
 		if (strncmp(foreign.text[i], "larder_member:", strlen("larder_member:")))
 			result = complain(LARDER_UNSAFE, "%s: carries %s: a restore wipes nothing; if that is a leftover, wipefs %s takes it away",

@@ -209,21 +209,19 @@ static int clean(struct mapped *volume, const char *cache, const struct detach_r
 		volume->name, (unsigned long long)dirty, cache);
 }
 
-/* Word after "mode" among the options of a table; the caller frees it. */
-static char *table_mode(const char *params)
+/* "<backing> <cache> <number of words> <rest>" without these two words behind `at`, a space, on; the caller frees it. */
+static char *without_words(const char *params, const char *at, size_t length)
 {
-	const char *at = strstr(params, " mode ");
+	const char *number = strchr(strchr(params, ' ') + 1, ' ') + 1, *rest = number + strcspn(number, " ");
 
-	if (!at)
-		return must_print("writeback");
-	at += strlen(" mode ");
-	return must_print("%.*s", (int)strcspn(at, " "), at);
+	return must_print("%.*s%lu%.*s%s", (int)(number - params), params, strtoul(number, NULL, 10) - 2, (int)(at - rest), rest, at + length);
 }
 
-/* *params anew: others may have set options while it was drained.  The mode is ours, and becomes what it was. */
+/* *params anew: others may have set options while it was drained.  The mode is ours, and becomes what it was: in a table without it the superblock's. */
 static int read_again(struct mapped *volume, const char *cache, const char *mode, char **params)
 {
 	static const char ours[] = " mode writethrough";
+	bool had = strstr(*params, " mode ");
 	int result = mapped_refresh(volume);
 	char *now, *at;
 
@@ -237,7 +235,7 @@ static int read_again(struct mapped *volume, const char *cache, const char *mode
 	*params = now;
 	at = strstr(now, ours);
 	if (at && (!at[strlen(ours)] || at[strlen(ours)] == ' ')) {
-		*params = must_print("%.*s mode %s%s", (int)(at - now), now, mode, at + strlen(ours));
+		*params = had ? must_print("%.*s mode %s%s", (int)(at - now), now, mode, at + strlen(ours)) : without_words(now, at, strlen(ours));
 		free(now);
 	}
 	return LARDER_DONE;
@@ -245,18 +243,21 @@ static int read_again(struct mapped *volume, const char *cache, const char *mode
 
 static int detach(struct mapped *volume, const struct detach_request *request)
 {
-	char *cache = status_value(volume->status, "cache"), *params = NULL, *mode;
+	/* its table says nothing of the mode where that is the superblock's */
+	char *cache = status_value(volume->status, "cache"), *params = NULL, *mode = status_value(volume->status, "mode");
 	int result;
 
 	if (!cache || !strcmp(cache, "-"))
 		result = complain(LARDER_NOT_FOUND, "%s: has no cache", volume->name);
+	else if (!mode)
+		result = complain(LARDER_FAILED, "%s: mode: is not in its status, so it could not be put back; see larder volume status %s", volume->name, volume->name);
 	else
 		result = mapped_table(volume, &params);
 	if (result) {
 		free(cache);
+		free(mode);
 		return result;
 	}
-	mode = table_mode(params);
 	drain_catch_signals();
 	result = set_mode(volume, "writethrough");
 	if (!result) {

@@ -35,6 +35,7 @@ class Images:
         self.larder, self.tools = larder, tools
         self.ssds = [larder.directory / f"ssd{i or ''}" for i in range(ssds)]
         self.ssd, self.hdd = self.ssds[0], larder.directory / "hdd"
+        self.copies = 1 if ssds == 1 else 3 if "dirty:3" in options else 2
         larder.devices = [*self.ssds, self.hdd]
         self.make(options)
 
@@ -69,13 +70,11 @@ class Images:
         return "-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
 
     def places(self, cache):
-        """Where a linear cache sector is: [SSD, bytes], and where its second copy would be, as the writer arranges them."""
+        """Where a linear cache sector is: [SSD, bytes], and where its further copies would be, as the writer arranges them."""
         each, start = field(self.ssd, CACHE, "nr_segments"), field(self.ssd, CACHE, "segments_offset")
         segment, sector = divmod(cache, SEGMENT // SECTOR)
         ssd, number = divmod(segment, each)
-        places = [(ssd, number)]
-        if len(self.ssds) > 1:
-            places.append(((ssd + 1) % len(self.ssds), each // 2 + number))
+        places = [((ssd + k) % len(self.ssds), each // self.copies * k + number) for k in range(self.copies)]
         return [(self.ssds[i], start + k * SEGMENT + sector * SECTOR) for i, k in places]
 
     def place(self, cache):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * lib/layout.c: where the data of a volume begin on a device that has stripes.
+ * lib/layout.c: where the data of a volume begin on a device that has stripes; how much the SSDs of a cache have together.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 
 #define KIB 1024ull
 #define MIB (1024 * KIB)
+#define TIB (1024 * 1024 * MIB)
 
 static int failed, number;
 
@@ -48,6 +49,19 @@ static const struct {
 	{ "a disk whose stripes begin behind 128 KiB", { 64 * KIB, 192 * KIB, 0, 128 * KIB }, 1000 * MIB, 1088 * KIB },
 };
 
+/* All SSDs of a cache together have 2^36 sectors at most. */
+static void check_sum_of_a_set(void)
+{
+	struct cache_layout layout = { .segment_size = 16 * MIB };
+	uint32_t most = 1u << (36 + 9 - 24);
+
+	check(!cache_layout(&layout, 20 * TIB, 512) && !layout.first_segment, "an SSD of 20 TiB");
+	check(!cache_layout_behind(&layout, most - layout.nr_segments) && layout.first_segment == most - layout.nr_segments, "behind others up to 32 TiB");
+	check(cache_layout_behind(&layout, most - layout.nr_segments + 1), "behind one segment more");
+	check(cache_layout_behind(&layout, UINT32_MAX), "behind as many as a number has");
+	check(cache_layout(&layout, 33 * TIB, 512), "an SSD of 33 TiB");
+}
+
 int main(void)
 {
 	struct volume_layout layout;
@@ -62,5 +76,6 @@ int main(void)
 		check(!volume_layout(&layout, cases[i].bytes, 4096) && layout.copy_offset == MIB - LARDER_SB_SIZE,
 		      "its copy is where all look for it");
 	}
+	check_sum_of_a_set();
 	return failed;
 }

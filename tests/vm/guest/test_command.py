@@ -11,9 +11,13 @@ import pty
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "command"))
+import signatures
 from lib import command, dm
 from lib.block import BlockDevice
 from lib.larder import wait_for
@@ -243,6 +247,60 @@ def test_detach_that_fails_restores_the_mode(started, kernel_log):
     hdd.heal()
     assert values("volume", "data", "state", "mode") == ["running", "writeback"]
     check("data", 0, 64)
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["superblock", "table"])
+def test_detach_of_another_mode(formatted, given):
+    """The mode is the superblock's, of which the table says nothing, or the table's: it is that again, behind a refusal too."""
+    mode = "writearound" if given else "writethrough"
+    larder("volume", "set", "data", "mode=writethrough", "--persist")
+    larder("volume", "start", "data", *(["--option", f"mode={mode}"] if given else []))
+    assert ("mode" in dm.DmDevice("data").table()) == given
+    cache = values("volume", "data", "cache")[0]
+    with open("/dev/mapper/data", "rb"):
+        refused(BUSY, ["volume", "detach", "data", "--discard-dirty", cache], "in use")
+    assert values("volume", "data", "state", "mode") == ["running", mode]
+    larder("volume", "stop", "data")
+    larder("volume", "start", "data", *(["--option", f"mode={mode}"] if given else []))
+    words = dm.DmDevice("data").table().split()
+    larder("volume", "detach", "data", "--flush")
+    assert dm.DmDevice("data").table().split()[5:] == words[5:]
+    larder("volume", "attach", "data", "--cache", "fast")
+    assert values("volume", "data", "state", "mode") == ["running", mode]
+    assert dm.DmDevice("data").table().split()[5:] == words[5:]
+    write("data", 0, 16)
+    assert values("volume", "data", "dirty_sectors") == ["0"]
+    check("data", 0, 16)
+
+
+def test_add_of_one_that_was_away(make_disk, hdd, monkeypatch):
+    """What lies in its log is no signature of somebody else: it needs no --wipe.  In front of the log it is one."""
+    ssds = [make_disk(f"ssd{i}", model="null", mb=128, wce=1, fua=1) for i in (0, 1)]
+    larder("cache", "create", "fast", "--cache", ssds[0], "--cache", ssds[1])
+    larder("volume", "create", "data", "--backing", hdd, "--cache", "fast")
+    larder("volume", "start", "data")
+    write("data", 0, 64)
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    monkeypatch.setenv("LARDER_DEVICES", f"{ssds[0]}:{hdd}")
+    larder("cache", "start", "fast", "--degraded")
+    larder("volume", "start", "data")
+    monkeypatch.delenv("LARDER_DEVICES")
+    signatures.luks2_second_header(ssds[1].path, 512 << 10)
+    refused(UNSAFE, ["cache", "add", "fast", ssds[1], "--yes"], "crypto_LUKS", "--wipe")
+    signatures.write(ssds[1].path, 512 << 10, bytes(4096))
+    signatures.luks2_second_header(ssds[1].path, 4 << 20)
+    larder("cache", "add", "fast", ssds[1], "--yes")
+    check("data", 0, 64)
+
+
+def test_add_above_the_limit(make_disk):
+    """One that has 32 TiB alone is refused before anything is written to it."""
+    ssd, large = make_disk("ssd0", model="null", mb=1024), make_disk("ssd1", model="null", mb=32 << 20)
+    larder("cache", "create", "fast", "--cache", ssd, "--segment-size", "16M")
+    larder("cache", "start", "fast")
+    refused(FAILED, ["cache", "add", "fast", large, "--yes"], large, "32 TiB")
+    assert large.read(0, 2048) == bytes(2048 * 512)
 
 
 @pytest.fixture
