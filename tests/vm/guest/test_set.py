@@ -1392,7 +1392,7 @@ def test_second_copies_where_clean_data_was(make_disk):
     pages = sum(s.sectors for s in ssds) // 8
     write_pattern(hdd, pages)
     stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_checkpoint_percent=50, sequential_cutoff=0, writeback="off")
-    number = 24  # pieces of 128 KiB: pairs of segments, fewer than a log is long without a checkpoint
+    number = 12  # pieces of 128 KiB: pairs of segments, far fewer than are free then, and than make a checkpoint due
     for _ in range(5):
         stack.volume.set(fill="on")
         # more than it holds; again in each try: what one has reclaimed is no data of the next one's checkpoint
@@ -1403,7 +1403,7 @@ def test_second_copies_where_clean_data_was(make_disk):
         for _ in range(2):
             stack.cache.message("checkpoint")
         before = stack.cache.status()
-        stack.cache.message("reclaim", 80)
+        stack.cache.message("reclaim", 120)
         for i in range(number):
             stack.volume.write(8 * pages + 256 * i, bytes([i + 1]) * (128 << 10))
         stack.volume.flush()
