@@ -18,7 +18,9 @@
 #include "integrity.h"
 #include "program.h"
 #include "set.h"
+#include "stack_names.h"
 #include "stack_plan.h"
+#include "turn.h"
 
 #define STATE	   "/var/lib/larder"
 #define TAGS_LEAST (4u << 20) /* of dm-integrity's journal and tags on a small volume */
@@ -594,31 +596,13 @@ static int find_cache(struct making *m, struct stacks *stacks)
 	return LARDER_DONE;
 }
 
-static int check_stack_names(const struct stack *stack, const struct stacks *stacks, const char *cache)
-{
-	char *names[4] = { must_print("%s", stack->name), crypt_name(stack), must_print("%s%s", CACHE_PREFIX, cache), crypt_tags_name(stack) };
-	int result = create_check_names(stack->name, stack->name, LARDER_KIND_VOLUME);
-
-	if (!result && stack->own_cache)
-		result = create_check_names(cache, cache, LARDER_KIND_CACHE);
-	for (size_t i = 0; !result && i < stacks->number; i++)
-		if (!strcmp(stacks->found[i].stack.name, stack->name))
-			result = complain(LARDER_BUSY, "%s: a stack has this name already; see larder show %s", stack->name, stack->name);
-	for (int i = 0; i < 4; i++) {
-		if (!result && (i != 1 || stack->encrypted) && (i != 2 || stack->own_cache) && (i != 3 || *stack->aead) && mapped_name_taken(names[i]))
-			result = complain(LARDER_BUSY, "%s: another device is called %s; choose another name", stack->name, names[i]);
-		free(names[i]);
-	}
-	return result;
-}
-
 static int check_names(const struct making *m, const struct stacks *stacks)
 {
 	struct stack stack = m->stack;
 	int result;
 
 	do
-		result = check_stack_names(&stack, stacks, m->request->name);
+		result = stack_check_names(stacks, &stack, stack.own_cache ? m->request->name : NULL, "NAME");
 	while (!result && stack_next(&stack, &stack));
 	return result;
 }
