@@ -347,7 +347,7 @@ int luks_unlock(const char *device, const char *name, const struct secret *secre
 }
 
 /* The key of clevis is that of the slots that its token is assigned to. */
-static int activate_by_clevis(struct crypt_device *cd, const char *name, int token, uint32_t flags)
+static int activate_by_clevis(struct crypt_device *cd, const char *name, int token, uint32_t flags, const struct luks_by *by)
 {
 	struct secret secret;
 	const char *json;
@@ -355,7 +355,7 @@ static int activate_by_clevis(struct crypt_device *cd, const char *name, int tok
 
 	if (error < 0 || !token_decrypt(json, &secret))
 		return error < 0 ? error : -EAGAIN;
-	error = -EPERM;
+	error = by->wanted && !by->wanted(by->data) ? -ECANCELED : -EPERM;
 	for (int slot = 0; error == -EPERM && slot < crypt_keyslot_max(CRYPT_LUKS2); slot++)
 		if (!crypt_token_is_assigned(cd, token, slot))
 			error = crypt_activate_by_passphrase(cd, name, slot, secret.bytes, secret.length, flags);
@@ -369,10 +369,11 @@ static const char *why_not(int error)
 	       error == -EAGAIN ? "the key cannot be had now" :
 	       error == -ENOANO ? "it asks for a PIN, which larder cannot" :
 	       error == -ENOENT || error == -EINVAL ? "libcryptsetup's plug-in for it is not here, or what it needs" :
+	       error == -ECANCELED ? "it was locked meanwhile" :
 	       error == -EPERM ? "the key does not fit" : strerror(-error);
 }
 
-int luks_unlock_by_token(const char *device, const char *name, bool again, enum luks_by_token *outcome)
+int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, enum luks_by_token *outcome)
 {
 	uint32_t flags = CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	struct crypt_device *cd = NULL;
@@ -386,10 +387,10 @@ int luks_unlock_by_token(const char *device, const char *name, bool again, enum 
 		crypt_token_info info = crypt_token_status(cd, token, &type);
 		bool clevis = info >= CRYPT_TOKEN_INTERNAL && !strcmp(type, "clevis");
 
-		if (!clevis && (info < CRYPT_TOKEN_INTERNAL || again || strcmp(type, "systemd-tpm2")))
+		if (!clevis && (info < CRYPT_TOKEN_INTERNAL || by->again || strcmp(type, "systemd-tpm2")))
 			continue;
 		cryptsetup_listen();
-		error = clevis ? activate_by_clevis(cd, name, token, flags) : crypt_activate_by_token_pin(cd, name, NULL, token, NULL, 0, NULL, flags);
+		error = clevis ? activate_by_clevis(cd, name, token, flags, by) : crypt_activate_by_token_pin(cd, name, NULL, token, NULL, 0, NULL, flags);
 		if (error >= 0)
 			*outcome = LUKS_OPENED;
 		else if (clevis)

@@ -15,6 +15,7 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "fstab.h"
 #include "integrity.h"
 #include "program.h"
 #include "set.h"
@@ -378,18 +379,23 @@ int stack_check_token(struct making *m)
 int stack_check_mount(const struct stack *stack)
 {
 	struct stat here, above;
-	char *parent;
+	char *parent, *other;
 	int result = LARDER_DONE;
 
 	if (!*stack->mount)
 		return LARDER_DONE;
 	parent = must_print("%s/..", stack->mount);
+	other = fstab_other(stack->uuid, stack->mount);
 	if (stat(stack->mount, &here))
 		result = complain(LARDER_NOT_FOUND, "--mount: %s: no such directory; make it first", stack->mount);
 	else if (!S_ISDIR(here.st_mode))
 		result = complain(LARDER_USAGE, "--mount: %s: is not a directory", stack->mount);
 	else if (stat(parent, &above) || above.st_dev != here.st_dev || above.st_ino == here.st_ino)
 		result = complain(LARDER_BUSY, "--mount: %s: something is mounted there already", stack->mount);
+	else if (other)
+		result = complain(LARDER_BUSY, "--mount: %s: has a line in fstab already, which a boot would mount there (%s); take that out, or give another directory",
+				  stack->mount, other);
+	free(other);
 	free(parent);
 	return result;
 }

@@ -46,7 +46,7 @@ int stack_parse_label(struct stack *stack, const char *text); /* of the disks */
 int stack_parse_mode(const char *text); /* only whether it is one */
 /* A key file that lies behind the mount would never be read.  Complains. */
 int stack_check_keyfile(const struct stack *stack, const char *option);
-/* Where it is to be mounted is a directory, and nothing is mounted there.  Complains. */
+/* Where it is to be mounted is a directory, nothing is mounted there, and no line in fstab but its own would be.  Complains. */
 int stack_check_mount(const struct stack *stack);
 /* The words, without a look at any device: fills the description.  All complain. */
 int stack_parse(const struct stack_request *request, struct stack *stack);

@@ -189,13 +189,13 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 		return LARDER_DONE;
 	turn_give(); /* who types takes his time, and so may a server */
 	if (!keyfile)
-		result = start_crypt_by_token(stack, false, &outcome);
+		result = start_crypt_by_token(stack, 0, &outcome);
 	if (result || outcome == LUKS_OPENED)
 		return result;
 	result = secret_read(keyfile ? keyfile : stack->keyfile, stack->name, false, &secret);
 	if (result)
 		return result;
-	result = start_crypt(stack, &secret, NULL);
+	result = start_crypt(stack, &secret, 0, NULL);
 	secret_free(&secret);
 	return result;
 }
