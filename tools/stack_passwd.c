@@ -328,10 +328,11 @@ static int say_plan(const struct passwd_request *r, const struct stack *stack, c
 /* What is to keep the key is here; a server is trusted by whoever asked for it, who sees by which key it signs. */
 static int check_token(struct passwd_request *r)
 {
-	bool known = *r->token.thumbprint;
+	bool known = *r->token.thumbprint, held = turn_pause(); /* it may take its time; passwd() looks at the stack again */
 	int result = token_check(&r->token, r->yes || r->dry_run);
 	char *what;
 
+	turn_resume(held);
 	if (result || r->token.kind != TOKEN_TANG || known)
 		return result;
 	what = token_describe(&r->token);

@@ -365,10 +365,13 @@ int stack_check_token(struct making *m)
 {
 	const char *why = *m->stack.token ? token_parse(m->stack.token, &m->token) : NULL;
 	int result = why ? complain(LARDER_FAILED, "%s: the key '%s' that its description has %s", m->stack.name, m->stack.token, why) : LARDER_DONE;
+	bool held;
 
 	if (result || !*m->stack.token)
 		return result;
+	held = turn_pause(); /* a server may take its time */
 	result = token_check(&m->token, m->request->yes || m->request->dry_run);
+	turn_resume(held);
 	if (!result) {
 		token_text(&m->token, m->stack.token);
 		result = *m->stack.token ? LARDER_DONE : complain(LARDER_USAGE, "--encrypt: tang: the URL and the thumbprint of its key are too long");

@@ -55,7 +55,10 @@ int stack_plan(struct making *m);
 /* Behind a question: what others can have taken meanwhile.  The devices are claimed anew when they are cleared. */
 int stack_plan_again(const struct making *m);
 void stack_show_plan(const struct making *m);
-/* The key that a TPM2 or a server is to keep: can it be made?  Fills token, and stack.token with what was found out.  Complains. */
+/*
+ * The key that a TPM2 or a server is to keep: can it be made?  Fills token, and stack.token with what was found out.  Without the lock meanwhile: what
+ * was looked at before is to be looked at again.  Complains.
+ */
 int stack_check_token(struct making *m);
 
 #endif
