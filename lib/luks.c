@@ -428,7 +428,12 @@ int luks_lock(const char *name)
 	return cryptsetup_judge(error, name, "lock");
 }
 
-/* A new file beside it: what a rename then makes durable is whole. */
+/* A new file beside it: what a rename then makes durable is whole.  To be freed. */
+static char *next_backup(const char *path)
+{
+	return must_print("%s.larder-new", path);
+}
+
 static int make_backup(const char *device, const char *path)
 {
 	struct crypt_device *cd = NULL;
@@ -470,7 +475,7 @@ static void overwrite(int file)
 
 int luks_backup(const char *device, const char *path)
 {
-	char *next = must_print("%s.larder-new", path);
+	char *next = next_backup(path);
 	int old = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = make_backup(device, next);
 
 	if (!error && rename(next, path))
@@ -486,6 +491,28 @@ int luks_backup(const char *device, const char *path)
 	return error ? complain(LARDER_FAILED, "%s: cannot keep a backup of its LUKS header in %s: %s", device, path,
 				cryptsetup_words(error)) :
 		       LARDER_DONE;
+}
+
+/* 0, or -errno; that there is none is well. */
+static int forget(const char *path)
+{
+	int file = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = unlink(path) && errno != ENOENT && errno != ENOTDIR ? -errno : 0;
+
+	if (file >= 0 && !error)
+		overwrite(file);
+	if (file >= 0)
+		close(file);
+	return error;
+}
+
+int luks_forget_backup(const char *path)
+{
+	char *next = next_backup(path);
+	int error = forget(next);
+
+	error = error ? error : forget(path);
+	free(next);
+	return error ? complain(LARDER_FAILED, "%s: cannot remove it: %s", path, strerror(-error)) : LARDER_DONE;
 }
 
 /* Salt, counter of changes, and checksum of all that describes the slots. */

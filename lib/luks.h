@@ -85,6 +85,8 @@ int luks_lock(const char *name);
  * that was there, which may have keys that are gone, is overwritten then, unless it has another name too.
  */
 int luks_backup(const char *device, const char *path);
+/* That file goes, and what a try that was cut short has left beside it: both are overwritten like that.  There may be none.  Complains. */
+int luks_forget_backup(const char *path);
 /* Has the file that header as it is now?  False also where one of them cannot be read: says nothing. */
 bool luks_backup_is_current(const char *device, const char *path);
 /* Is it one of the header with this UUID?  Says nothing. */

@@ -497,7 +497,7 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, en
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
-	struct stack listed = *stack;
+	struct stack listed = stack_listed(stack);
 	const char *why = NULL;
 	int result = newest_list(&stacks->members, stack->cache, list);
 
