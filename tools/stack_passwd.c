@@ -370,7 +370,7 @@ static int on_volume(const struct passwd_request *r, const struct stack *stack, 
 
 static int load(const struct passwd_request *r, struct stack *stack, struct lent *was)
 {
-	int result = lend_load(r->name, stack, was);
+	int result = lend_load(r->name, r->dry_run, stack, was);
 
 	return result || stack->encrypted ? result : complain(LARDER_USAGE, "%s: is not encrypted", stack->name);
 }

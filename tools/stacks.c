@@ -858,7 +858,7 @@ int start_volume(const struct stack *stack, unsigned flags)
 	}
 	if (flags & START_WITHOUT_CACHE)
 		words[number++] = "--without-cache";
-	if (flags & START_STALE) {
+	if (flags & START_STALE && !(flags & START_WITHOUT_MODULE)) { /* it leaves its cache anyway */
 		words[number++] = "--option";
 		words[number++] = "stale=discard";
 	}

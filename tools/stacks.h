@@ -101,10 +101,11 @@ int stack_unlock_by_agent(const char *volume);
 #define START_STALE 32u /* the volume, and what its cache has of it goes, if that is stale */
 #define START_CRASHED 64u /* START_IMPORT also of one that was not stopped there */
 #define START_WRITE_HOLE 128u /* with START_DEGRADED: its array also with parity that may be wrong */
+#define START_DRY_RUN 256u /* stack_load_with_array(): its array is not started, which is said, where the description is behind that */
 #define START_WITHOUT_CACHE 8u /* the volume alone, if nothing is dirty; likewise */
 /*
  * A copy of the whole description, by name or UUID.  It may be on the SSDs only, in brief, until the array shows the volume: which is started
- * for it then (assembled).  Complains.
+ * for it then (assembled), and stopped again where nothing comes of it.  Complains.
  */
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled);
 /* Each does nothing where the layer runs already.  Complain. */
