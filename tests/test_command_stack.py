@@ -1464,12 +1464,19 @@ def test_remove_where_no_table_can_be_read(larder, pair):
     larder("super", "wipe", pair.ssd, "--discard-dirty", cache, "--yes")
     larder(*remove)
     assert read(pair.hdd, SB, SB_SIZE) == bytes(SB_SIZE)
-    # one table is enough
-    for path, was in whole.items():
-        path.write_bytes(was)
-    signatures.write(pair.ssd, TABLES[0], bytes(TABLE_SIZE))
-    larder(*remove)
-    assert read(pair.ssd, SB, SB_SIZE) == bytes(SB_SIZE)
+    # one table is enough; an SSD of somebody else has none
+    for lost, how in ((TABLES[:1], None), (TABLES, taken)):
+        for path, was in whole.items():
+            path.write_bytes(was)
+        for table in lost:
+            signatures.write(pair.ssd, table, bytes(TABLE_SIZE))
+        if how:
+            how(pair.ssd)
+        theirs = digest(pair.ssd)
+        larder(*remove)
+        assert read(pair.hdd, SB, SB_SIZE) == bytes(SB_SIZE)
+        assert how or read(pair.ssd, SB, SB_SIZE) == bytes(SB_SIZE)
+        assert not how or digest(pair.ssd) == theirs
 
 
 def test_dry_run_starts_no_leg(larder, described):

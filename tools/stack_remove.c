@@ -39,6 +39,18 @@ static int check_word(const struct stack *stack, const char *discard)
 	return LARDER_DONE;
 }
 
+/* An SSD of that cache which nobody else has by now; NULL: none is here. */
+static const struct member *find_ssd(const struct members *members, const uint8_t cache[16])
+{
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16) && !claim_is_others(m->path))
+			return m;
+	}
+	return NULL;
+}
+
 /* Nobody knows then whose newest data it has. */
 static int refuse_unreadable(const struct stack *stack, const struct member *ssd)
 {
@@ -54,9 +66,9 @@ static int refuse_unreadable(const struct stack *stack, const struct member *ssd
 /* Do other stacks, or volumes, use its cache? */
 static int cache_is_shared(const struct stack *stack, bool *shared)
 {
-	const struct member *ssd;
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
+	const struct member *ssd;
 	struct members members;
 	uint8_t part[16];
 	int result = stack_list_read(stack->cache, list);
@@ -66,7 +78,7 @@ static int cache_is_shared(const struct stack *stack, bool *shared)
 		*shared |= memcmp(list->stack[i].uuid, stack->uuid, 16) != 0;
 	stack_part(stack, "volume", part);
 	members_scan(&members);
-	ssd = member_cache(&members, stack->cache);
+	ssd = find_ssd(&members, stack->cache);
 	if (set_newest_table(&members, stack->cache, table))
 		for (uint32_t i = 0; i < le32toh(table->head.nr_volumes) && i < LARDER_MAX_VOLUMES; i++)
 			*shared |= le32toh(table->volumes[i].state) == LARDER_VOLUME_ATTACHED &&
