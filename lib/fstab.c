@@ -14,6 +14,7 @@
 #include "directory.h"
 #include "fstab.h"
 #include "message.h"
+#include "mounts.h"
 #include "program.h"
 #include "superblock.h"
 
@@ -143,9 +144,17 @@ static int copy_others(FILE *from, FILE *to, const struct change *change)
 	return (int)length;
 }
 
+/* For nobody else to read until it has the mode of what it replaces: that may be root's alone.  What a kill has left there goes.  NULL: errno. */
+static FILE *begin(const char *path, bool replaces)
+{
+	int file = unlink(path) && errno != ENOENT ? -1 : open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, replaces ? 0600 : 0644);
+
+	return file < 0 ? NULL : must_allocate(fdopen(file, "w"));
+}
+
 static int replace(FILE *from, const char *path, const char *next, const struct change *change)
 {
-	FILE *to = fopen(next, "we");
+	FILE *to = begin(next, from);
 	struct stat status;
 	int error = 0;
 	bool good;
@@ -204,17 +213,37 @@ static char *mark_of(const uint8_t uuid[16])
 	return must_print("x-larder.stack=%s", uuid_text(uuid, text));
 }
 
+/* Is there such a line?  1, 0, or -errno; then it is to be read from its beginning again. */
+static int find_marked(FILE *file, const char *mark)
+{
+	char *line = NULL;
+	bool there = false;
+	size_t room = 0;
+	int error;
+
+	errno = 0;
+	while (!there && getline(&line, &room, file) > 0)
+		there = is_marked(line, mark);
+	error = there || feof(file) ? 0 : errno ? -errno : -EIO;
+	free(line);
+	rewind(file);
+	return error ? error : there;
+}
+
 static int apply(const uint8_t uuid[16], struct change change)
 {
 	char *real = realpath(fstab_path(), NULL); /* where it is a link that stays one */
 	const char *path = real ? real : fstab_path();
 	char *mark = mark_of(uuid), *next = must_print("%s.larder-new", path);
 	FILE *from = fopen(path, "re");
-	int error, result;
+	int there = from ? 1 : errno == ENOENT ? 0 : -errno, error, result;
 
 	change.mark = mark;
-	if (!from && (errno != ENOENT || !change.type)) {
-		error = errno == ENOENT ? 0 : -errno;
+	if (from && !change.type)
+		there = find_marked(from, mark);
+	/* where there is nothing to change it may be one that cannot be written */
+	if (there < 0 || (!there && !change.type)) {
+		error = there;
 	} else {
 		error = replace(from, path, next, &change);
 		if (error)
@@ -253,16 +282,84 @@ int fstab_set_essential(const uint8_t uuid[16], bool essential)
 
 bool fstab_has(const uint8_t uuid[16])
 {
-	char *mark = mark_of(uuid), *line = NULL;
 	FILE *file = fopen(fstab_path(), "re");
-	bool there = false;
+	char *mark = mark_of(uuid);
+	bool there = file && find_marked(file, mark) > 0;
+
+	if (file)
+		fclose(file);
+	free(mark);
+	return there;
+}
+
+/* Two paths of one place, as text: whatever is mounted there, or hangs, is not asked. */
+static bool is_same_path(const char *a, const char *b)
+{
+	for (;;) {
+		size_t length;
+
+		a += strspn(a, "/");
+		b += strspn(b, "/");
+		length = strcspn(a, "/");
+		if (length != strcspn(b, "/") || memcmp(a, b, length))
+			return false;
+		if (!length)
+			return true;
+		a += length;
+		b += length;
+	}
+}
+
+/* The first two fields of a line, decoded, to be freed; false: it is a remark, or has none. */
+static bool take_place(const char *line, char **source, char **directory)
+{
+	const char *at = line + strspn(line, " \t"), *behind = at + strcspn(at, " \t\n"), *second = behind + strspn(behind, " \t");
+
+	if (*at == '#' || behind == at)
+		return false;
+	*source = must_print("%.*s", (int)(behind - at), at);
+	*directory = must_print("%.*s", (int)strcspn(second, " \t\n"), second);
+	mounts_decode(*source);
+	mounts_decode(*directory);
+	return true;
+}
+
+/* The first line, of ours or of the others, for one of two spellings of a directory: what it is, to be freed. */
+static char *find_place(const uint8_t uuid[16], bool ours, const char *directory, const char *real)
+{
+	char *mark = mark_of(uuid), *line = NULL, *found = NULL, *source, *place;
+	FILE *file = fopen(fstab_path(), "re");
+	unsigned number = 0;
 	size_t room = 0;
 
-	while (file && !there && getline(&line, &room, file) > 0)
-		there = is_marked(line, mark);
+	while (file && !found && getline(&line, &room, file) > 0) {
+		number++;
+		if (is_marked(line, mark) != ours || !take_place(line, &source, &place))
+			continue;
+		if (*place == '/' && (is_same_path(place, directory) || is_same_path(place, real)))
+			found = must_print("line %u of %s, %s", number, fstab_path(), source);
+		free(source);
+		free(place);
+	}
 	if (file)
 		fclose(file);
 	free(line);
 	free(mark);
-	return there;
+	return found;
+}
+
+char *fstab_other(const uint8_t uuid[16], const char *directory)
+{
+	char *real = realpath(directory, NULL), *found = find_place(uuid, false, directory, real ? real : directory);
+
+	free(real);
+	return found;
+}
+
+bool fstab_mounts(const uint8_t uuid[16], const char *directory)
+{
+	char *found = find_place(uuid, true, directory, directory);
+
+	free(found);
+	return found;
 }

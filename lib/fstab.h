@@ -11,12 +11,19 @@ bool fstab_is_systemds(void);
 #define FSTAB_REMOTE 1u /* it needs the network, and is unmounted before that goes */
 #define FSTAB_ESSENTIAL 2u /* a boot does wait for it */
 /*
- * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out.  A boot does not wait for the
- * device, which is mounted whenever it comes.  flags: FSTAB_*.  Complains.
+ * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out; where there is
+ * none fstab is not written.  A boot does not wait for the device, which is mounted whenever it comes.  flags: FSTAB_*.  Complains.
  */
 int fstab_set(const uint8_t uuid[16], const char *source, const char *directory, const char *type, unsigned flags);
 /* Is there such a line?  False also where fstab cannot be read. */
 bool fstab_has(const uint8_t uuid[16]);
+/* The same, of one that names this directory. */
+bool fstab_mounts(const uint8_t uuid[16], const char *directory);
+/*
+ * The first line of somebody else that names this directory, which whoever mounts it by fstab may take for ours: "line 7 of /etc/fstab, /dev/sdb1", to be
+ * freed; NULL: there is none, or fstab cannot be read.
+ */
+char *fstab_other(const uint8_t uuid[16], const char *directory);
 /* The same line, if it is there: what somebody changed in it besides stays.  Complain. */
 int fstab_move(const uint8_t uuid[16], const char *source);
 int fstab_move_mount(const uint8_t uuid[16], const char *directory);

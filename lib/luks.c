@@ -347,7 +347,7 @@ int luks_unlock(const char *device, const char *name, const struct secret *secre
 }
 
 /* The key of clevis is that of the slots that its token is assigned to. */
-static int activate_by_clevis(struct crypt_device *cd, const char *name, int token, uint32_t flags)
+static int activate_by_clevis(struct crypt_device *cd, const char *name, int token, uint32_t flags, const struct luks_by *by)
 {
 	struct secret secret;
 	const char *json;
@@ -355,7 +355,7 @@ static int activate_by_clevis(struct crypt_device *cd, const char *name, int tok
 
 	if (error < 0 || !token_decrypt(json, &secret))
 		return error < 0 ? error : -EAGAIN;
-	error = -EPERM;
+	error = by->wanted && !by->wanted(by->data) ? -ECANCELED : -EPERM;
 	for (int slot = 0; error == -EPERM && slot < crypt_keyslot_max(CRYPT_LUKS2); slot++)
 		if (!crypt_token_is_assigned(cd, token, slot))
 			error = crypt_activate_by_passphrase(cd, name, slot, secret.bytes, secret.length, flags);
@@ -369,10 +369,11 @@ static const char *why_not(int error)
 	       error == -EAGAIN ? "the key cannot be had now" :
 	       error == -ENOANO ? "it asks for a PIN, which larder cannot" :
 	       error == -ENOENT || error == -EINVAL ? "libcryptsetup's plug-in for it is not here, or what it needs" :
+	       error == -ECANCELED ? "it was locked meanwhile" :
 	       error == -EPERM ? "the key does not fit" : strerror(-error);
 }
 
-int luks_unlock_by_token(const char *device, const char *name, bool again, enum luks_by_token *outcome)
+int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, enum luks_by_token *outcome)
 {
 	uint32_t flags = CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	struct crypt_device *cd = NULL;
@@ -386,10 +387,10 @@ int luks_unlock_by_token(const char *device, const char *name, bool again, enum 
 		crypt_token_info info = crypt_token_status(cd, token, &type);
 		bool clevis = info >= CRYPT_TOKEN_INTERNAL && !strcmp(type, "clevis");
 
-		if (!clevis && (info < CRYPT_TOKEN_INTERNAL || again || strcmp(type, "systemd-tpm2")))
+		if (!clevis && (info < CRYPT_TOKEN_INTERNAL || by->again || strcmp(type, "systemd-tpm2")))
 			continue;
 		cryptsetup_listen();
-		error = clevis ? activate_by_clevis(cd, name, token, flags) : crypt_activate_by_token_pin(cd, name, NULL, token, NULL, 0, NULL, flags);
+		error = clevis ? activate_by_clevis(cd, name, token, flags, by) : crypt_activate_by_token_pin(cd, name, NULL, token, NULL, 0, NULL, flags);
 		if (error >= 0)
 			*outcome = LUKS_OPENED;
 		else if (clevis)
@@ -427,7 +428,12 @@ int luks_lock(const char *name)
 	return cryptsetup_judge(error, name, "lock");
 }
 
-/* A new file beside it: what a rename then makes durable is whole. */
+/* A new file beside it: what a rename then makes durable is whole.  To be freed. */
+static char *next_backup(const char *path)
+{
+	return must_print("%s.larder-new", path);
+}
+
 static int make_backup(const char *device, const char *path)
 {
 	struct crypt_device *cd = NULL;
@@ -469,7 +475,7 @@ static void overwrite(int file)
 
 int luks_backup(const char *device, const char *path)
 {
-	char *next = must_print("%s.larder-new", path);
+	char *next = next_backup(path);
 	int old = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = make_backup(device, next);
 
 	if (!error && rename(next, path))
@@ -485,6 +491,28 @@ int luks_backup(const char *device, const char *path)
 	return error ? complain(LARDER_FAILED, "%s: cannot keep a backup of its LUKS header in %s: %s", device, path,
 				cryptsetup_words(error)) :
 		       LARDER_DONE;
+}
+
+/* 0, or -errno; that there is none is well. */
+static int forget(const char *path)
+{
+	int file = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = unlink(path) && errno != ENOENT && errno != ENOTDIR ? -errno : 0;
+
+	if (file >= 0 && !error)
+		overwrite(file);
+	if (file >= 0)
+		close(file);
+	return error;
+}
+
+int luks_forget_backup(const char *path)
+{
+	char *next = next_backup(path);
+	int error = forget(next);
+
+	error = error ? error : forget(path);
+	free(next);
+	return error ? complain(LARDER_FAILED, "%s: cannot remove it: %s", path, strerror(-error)) : LARDER_DONE;
 }
 
 /* Salt, counter of changes, and checksum of all that describes the slots. */

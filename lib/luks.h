@@ -66,11 +66,17 @@ enum luks_by_token {
 	LUKS_TOKEN_LATER, /* no token opens it now; one of clevis may, when its server answers */
 	LUKS_OPENED,
 };
+/* again: by tokens of clevis alone.  wanted(), unless NULL: is it still, once a server has answered, for which some time may have gone by? */
+struct luks_by {
+	bool again;
+	bool (*wanted)(void *data);
+	void *data;
+};
 /*
- * By the tokens of the header that need nobody: a TPM2 (systemd-tpm2, by the plug-in of libcryptsetup), clevis.  again: those of clevis alone.  Says
- * which did not open it, and why; complains only of what is wrong with the header.
+ * By the tokens of the header that need nobody: a TPM2 (systemd-tpm2, by the plug-in of libcryptsetup), clevis.  Says which did not open it, and why;
+ * complains only of what is wrong with the header.
  */
-int luks_unlock_by_token(const char *device, const char *name, bool again, enum luks_by_token *outcome);
+int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, enum luks_by_token *outcome);
 /* To all of the device; the secret as for unlocking: the kernel may have the volume key where nobody can read it. */
 int luks_resize(const char *device, const char *name, const struct secret *secret);
 int luks_lock(const char *name);
@@ -79,6 +85,8 @@ int luks_lock(const char *name);
  * that was there, which may have keys that are gone, is overwritten then, unless it has another name too.
  */
 int luks_backup(const char *device, const char *path);
+/* That file goes, and what a try that was cut short has left beside it: both are overwritten like that.  There may be none.  Complains. */
+int luks_forget_backup(const char *path);
 /* Has the file that header as it is now?  False also where one of them cannot be read: says nothing. */
 bool luks_backup_is_current(const char *device, const char *path);
 /* Is it one of the header with this UUID?  Says nothing. */

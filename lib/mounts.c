@@ -10,8 +10,7 @@ FILE *mounts_open(void)
 	return fopen("/proc/self/mountinfo", "re");
 }
 
-/* Spaces and the like are octal there.  In place. */
-static void decode(char *text)
+void mounts_decode(char *text)
 {
 	const char *from = text;
 
@@ -36,7 +35,7 @@ static bool take_word(char **rest, char *to, size_t size)
 
 	if (!word)
 		return false;
-	decode(word);
+	mounts_decode(word);
 	return snprintf(to, size, "%s", word) < (int)size;
 }
 

@@ -17,5 +17,7 @@ struct mount {
 FILE *mounts_open(void);
 /* The next one, if there is one. */
 bool mounts_next(FILE *file, struct mount *mount);
+/* A field of mountinfo, or of fstab: blanks and the like are octal there.  In place. */
+void mounts_decode(char *text);
 
 #endif

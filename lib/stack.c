@@ -762,6 +762,17 @@ const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], str
 	return why;
 }
 
+struct stack stack_listed(const struct stack *stack)
+{
+	struct stack listed = *stack;
+
+	if (stack->state != STACK_REMOVING)
+		return listed;
+	*listed.class = *listed.keyfile = *listed.token = *listed.fs = *listed.label = *listed.mkfs = *listed.mount = *listed.disks = 0;
+	listed.wiped = listed.size = listed.snapshots = 0;
+	return listed;
+}
+
 bool stack_list_put(struct stack_list *list, const struct stack *stack)
 {
 	size_t i = 0;

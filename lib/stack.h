@@ -136,6 +136,11 @@ const char *stack_list_encode(const struct stack_list *list, uint8_t field[stati
 const char *stack_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack *stack, bool *there);
 const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], struct stack_list *list, bool *there);
 
+/*
+ * As the list on the SSDs has it: of one that is being removed without what that does not need, its mount, say.  A list that has room for a stack in the
+ * making has room to remove it, whatever its description has become.
+ */
+struct stack stack_listed(const struct stack *stack);
 /* Puts it into the list in the place of the one with its UUID, or behind the others; the cache is its machine's then.  False: the list is full. */
 bool stack_list_put(struct stack_list *list, const struct stack *stack);
 void stack_list_drop(struct stack_list *list, const uint8_t uuid[16]);

@@ -22,6 +22,7 @@
 
 #define TPM_CLASS "/sys/class/tpmrm"
 #define SECONDS	  "30" /* for an answer of a server; else LARDER_TANG_WAIT */
+#define BIND_ROOM 60 /* seconds more: what clevis derives and writes when it binds */
 #define PIPE_ROOM 65536u
 #define SCRATCH	  "TMPDIR=/run" /* a copy of the header that clevis keeps meanwhile is not to be on a disk */
 #define TEXT	  "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -246,7 +247,7 @@ static int run_words(const char *const *words, const char *device, const char *n
 
 static int run_tool(const struct token *token, const char *device, const struct secret *old)
 {
-	char *memory, *path, *unlock, *pcrs, *conf;
+	char *memory, *path, *unlock, *pcrs, *conf, *most;
 	int file = lend_key(old, &memory), result;
 
 	if (file < 0)
@@ -254,14 +255,16 @@ static int run_tool(const struct token *token, const char *device, const struct 
 	path = must_print("/proc/self/fd/%d", file);
 	unlock = must_print("--unlock-key-file=%s", path);
 	pcrs = must_print("--tpm2-pcrs=%s", *token->pcrs ? token->pcrs : "7");
+	most = must_print("%lu", strtoul(wait_seconds(), NULL, 10) + BIND_ROOM);
 	conf = must_print("{\"url\":\"%s\",\"thp\":\"%s\"}", token->url, token->thumbprint);
 	{
 		const char *tpm2[] = { "systemd-cryptenroll", unlock, "--tpm2-device=auto", pcrs, device, NULL };
-		const char *tang[] = { "env", SCRATCH, "clevis-luks-bind", "-d", device, "-k", path, "tang", conf, NULL };
+		const char *tang[] = { "env", SCRATCH, "timeout", "--kill-after=1", most, "clevis-luks-bind", "-d", device, "-k", path, "tang", conf, NULL };
 
 		result = token->kind == TOKEN_TPM2 ? run_words(tpm2, device, "systemd-cryptenroll") : run_words(tang, device, "clevis luks bind");
 	}
 	free(conf);
+	free(most);
 	free(pcrs);
 	free(unlock);
 	free(path);

@@ -41,16 +41,26 @@ void turn_give(void)
 	lock = -1;
 }
 
-int turn_confirm(const char *name, bool yes, const char *question)
+bool turn_pause(void)
 {
-	bool held = lock >= 0 && !yes && isatty(STDIN_FILENO);
-	int result;
+	bool held = lock >= 0;
 
-	if (held)
-		turn_give();
-	result = confirm(name, yes, question);
+	turn_give();
+	return held;
+}
+
+void turn_resume(bool held)
+{
 	if (held)
 		turn_take();
+}
+
+int turn_confirm(const char *name, bool yes, const char *question)
+{
+	bool held = !yes && isatty(STDIN_FILENO) && turn_pause();
+	int result = confirm(name, yes, question);
+
+	turn_resume(held);
 	return result;
 }
 

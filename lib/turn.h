@@ -17,6 +17,9 @@
 void turn_take(void);
 /* Before then: whoever waits for a human being does not hold up the others. */
 void turn_give(void);
+/* The same for a while, if it holds it, which is returned: what was looked at before is to be looked at again behind turn_resume(). */
+bool turn_pause(void);
+void turn_resume(bool held);
 /* confirm() without the lock, if somebody is asked: what was looked at before is to be looked at again. */
 int turn_confirm(const char *name, bool yes, const char *question);
 

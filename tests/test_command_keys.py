@@ -11,12 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from harness import FAILED, MIB, NOT_FOUND, UNSAFE, USAGE, digest, one_line
+from test_command_stack import Described
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -62,11 +64,12 @@ def tang(tmp_path):
 
 
 @contextlib.contextmanager
-def answering(text):
-    """URL of a server that says this, whatever it is asked."""
+def answering(text, first=lambda: None):
+    """URL of a server that says this, whatever it is asked, once it has done something else."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
+            first()
             self.send_response(200)
             self.end_headers()
             self.wfile.write(text)
@@ -113,6 +116,21 @@ def test_server_that_does_not_answer(larder, images):
         with answering(text) as url:
             one_line(larder(*words(images, f"luks2:tang={url}"), "--yes", code=NOT_FOUND), url, "no advertisement")
     assert [digest(i) for i in images] == before
+
+
+@pytest.mark.parametrize("verb", ["create", "passwd"])
+def test_a_server_holds_up_nobody(larder, images, verb):
+    """One that takes its time: others have their turn (where there is a lock), and it answers no sooner than they have had it."""
+    described = Described(larder)
+    described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt"))})
+    before = [digest(i) for i in [*images, described.hdd]]
+    with answering(b"hello", lambda: larder("cache", "stop", "nowhere", code=None)) as url:
+        how = f"tang={url}"
+        created = ["create", "new", *words(images, f"luks2:{how}")[2:]]
+        given = created if verb == "create" else ["passwd", "data", "--add", "--new-token", how]
+        run = larder(*given, "--yes", env={"LARDER_TANG_WAIT": "60"}, code=NOT_FOUND)
+    one_line(run, url, "no advertisement")
+    assert [digest(i) for i in [*images, described.hdd]] == before
 
 
 @without_tpm

@@ -25,6 +25,8 @@ from harness import (
     NOT_FOUND,
     SB,
     SB_SIZE,
+    TABLE_SIZE,
+    TABLES,
     TOP,
     UNSAFE,
     USAGE,
@@ -189,11 +191,16 @@ def test_plan_with_integrity(larder, images):
 LEG_FLAG = 1
 
 
+def become_leg(described):
+    """Its disk is one of an array with dm-integrity, of which nobody has started anything."""
+    own = uuid.uuid5(described.uuid, "disk 0").bytes
+    patch_both(described.hdd, VOLUME, kind=4, flags=LEG_FLAG, copy_offset=0, uuid=own, cache_uuid=described.uuid.bytes)
+
+
 def test_leg_with_integrity(larder, described):
     """A disk that says whose leg it is: shown with its stack, whose array nobody has started; removed with it."""
     described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
-    own = uuid.uuid5(described.uuid, "disk 0").bytes
-    patch_both(described.hdd, VOLUME, kind=4, flags=LEG_FLAG, copy_offset=0, uuid=own, cache_uuid=described.uuid.bytes)
+    become_leg(described)
     with open(described.hdd, "r+b") as f:
         f.seek(MIB)
         f.write(b"integrt\0" * 512)
@@ -1389,6 +1396,131 @@ def test_fstab_loses_no_line(larder, described, tmp_path):
     larder("remove", "data", env=environment)
     assert real.read_bytes() == b"".join(others) + b"\n" and fstab.is_symlink()
     assert real.stat().st_mode & 0o7777 == 0o640 and not real.with_name("real.larder-new").exists()
+
+
+def test_another_line_of_fstab(larder, described, images, tmp_path):
+    """Of two lines for one directory whoever mounts it takes the first: refused, with the line; its own is none."""
+    fstab, where = tmp_path / "fstab", tmp_path / "a b"
+    where.mkdir()
+    field = str(where).replace(" ", "\\040")
+    environment = {"LIBMOUNT_FSTAB": str(fstab)}
+    made = [*words(images, "--mkfs", "ext4", "--dry-run"), "--mount", where]
+    moved = ["set", "data", "--mount", where, "--dry-run"]
+    described.volume(described.plain | {"fs": "ext4", "fs_uuid": str(uuid.uuid5(described.uuid, "fs"))})
+    fstab.write_text(f"# {field}\n/dev/sdb1 {field}/below ext4 defaults 0 2\n")
+    larder(*moved, env=environment)
+    for line in (f"/dev/sdb1 {field} ext4 defaults 0 2", f"LABEL=x {field}/ xfs noauto,x-larder.stack={uuid.uuid4()} 0 0"):
+        fstab.write_text("# by hand\n" + line)
+        for given in (["create", "new", *made[2:]], moved):
+            said = larder(*given, env=environment, code=BUSY)
+            one_line(said, f"--mount: {where}", f"line 2 of {fstab}", line.split()[0], "take that out, or give another directory")
+    fstab.write_text(f"/dev/mapper/data {field} ext4 nofail,x-larder.stack={described.uuid} 0 2\n")
+    larder(*moved, env=environment)
+
+
+def test_names_that_follow_are_reserved(larder, described, images):
+    """Of a stack that is stopped, or away: fstab would mount whatever has the name of its device by then."""
+    ssd0, _, hdd0, _ = images
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt"))}
+    described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
+
+    def create(name, *more, code=BUSY):
+        run = larder("create", name, "--backing", hdd0, "--cache", ssd0, *more, "--dry-run", code=code)
+        return code or run.returncode, run
+
+    def taken(run, device, whose):
+        one_line(run, f"would be called {device},", whose, "choose another name")
+
+    described.volume(described.plain | crypt)
+    taken(create("data-crypt")[1], "data-crypt", "the stack data")
+    create("data-crypt_dif", code=0)
+    described.volume(described.plain | crypt | {"aead": "aes-gcm"})
+    taken(create("data-crypt_dif")[1], "data-crypt_dif", "the stack data")
+    described.volume(described.plain | {"snapshots": ["1 ready monday"]})
+    for name in ("data-origin", "data@monday", "data@monday-store"):
+        taken(create(name)[1], name, "the stack data")
+    # one that is not encrypted has no such device, but what of those that are away is not known
+    described.volume(described.plain)
+    create("data-crypt", code=0)
+    described.ssds({"ready": [f"{described.uuid} data", f"{uuid.uuid4()} films"], "changing": []})
+    taken(create("films-crypt")[1], "films-crypt", "the stack films")
+    # the other way round
+    described.volume(described.plain | {"name": "x-crypt"})
+    described.ssds({"ready": [f"{described.uuid} x-crypt"], "changing": []})
+    create("x", code=0)
+    taken(create("x", "--encrypt", "luks2")[1], "x-crypt", "the stack x-crypt")
+    larder.volume("y-crypt")
+    taken(create("y", "--encrypt", "luks2")[1], "y-crypt", "the volume on")
+    before = [digest(x) for x in (described.hdd, described.ssd)]
+    one_line(larder("rename", "x-crypt", "larder-cache-fast", code=USAGE), "NEW", "those of caches")
+    one_line(larder("rename", "x-crypt", "y" * 65, code=USAGE), "NEW")
+    one_line(larder("rename", "x-crypt", "y-crypt", code=BUSY), "label", "y-crypt")
+    described.volume(described.plain | crypt | {"name": "x"})
+    described.ssds({"ready": [f"{described.uuid} x", f"{uuid.uuid4()} z-crypt"], "changing": []})
+    taken(larder("rename", "x", "y", code=BUSY), "y-crypt", "the volume on")
+    taken(larder("rename", "x", "z", code=BUSY), "z-crypt", "the stack z-crypt")
+    larder("rename", "x", "x2")
+    assert before != [digest(x) for x in (described.hdd, described.ssd)]
+
+
+def test_remove_where_no_table_can_be_read(larder, pair):
+    """Nobody knows whose newest data that cache has: refused as unsafe, with the word that gives it up; the rest goes on."""
+    pair.volume(pair.plain)
+    pair.ssds({"ready": [f"{pair.uuid} data"], "changing": []})
+    pair.other.unlink()
+    larder.devices.remove(pair.other)
+    whole = {x: x.read_bytes() for x in (pair.ssd, pair.hdd)}
+    for table in TABLES:
+        signatures.write(pair.ssd, table, bytes(TABLE_SIZE))
+    before = [digest(x) for x in (pair.ssd, pair.hdd)]
+    cache = pair.plain["cache"]
+    remove = ["remove", "data", "--discard-data", pair.uuid]
+    one_line(larder(*remove, code=UNSAFE), pair.ssd, "table", f"larder super wipe --discard-dirty {cache}", "larder remove data")
+    assert [digest(x) for x in (pair.ssd, pair.hdd)] == before
+    larder("super", "wipe", pair.ssd, "--discard-dirty", cache, "--yes")
+    larder(*remove)
+    assert read(pair.hdd, SB, SB_SIZE) == bytes(SB_SIZE)
+    # one table is enough; an SSD of somebody else has none
+    for lost, how in ((TABLES[:1], None), (TABLES, taken)):
+        for path, was in whole.items():
+            path.write_bytes(was)
+        for table in lost:
+            signatures.write(pair.ssd, table, bytes(TABLE_SIZE))
+        if how:
+            how(pair.ssd)
+        theirs = digest(pair.ssd)
+        larder(*remove)
+        assert read(pair.hdd, SB, SB_SIZE) == bytes(SB_SIZE)
+        assert how or read(pair.ssd, SB, SB_SIZE) == bytes(SB_SIZE)
+        assert not how or digest(pair.ssd) == theirs
+
+
+def test_dry_run_starts_no_leg(larder, described):
+    """Where the description is behind an array that is stopped a dry run ends, and says what to do; the disk is left as it is."""
+    described.ssds({"ready": [f"{described.uuid} films"], "changing": []})
+    become_leg(described)
+    new, before = larder.image("new", 64 * MIB), digest(described.hdd)
+    for given in (["set", "films", "--backing-label", "x"], ["passwd", "films", "--backup"], ["replace", "films", "cache", new]):
+        run = larder(*given, "--dry-run", code=NOT_FOUND)
+        one_line(run, "films", "its array is stopped", "a dry run starts nothing", "larder start --locked films")
+        assert digest(described.hdd) == before
+
+
+def test_remove_has_room_in_a_full_list(larder, described, tmp_path):
+    """What has grown since it was made, by `set`, is not needed to remove it."""
+    more = {"fs": "ext4", "fs_uuid": str(uuid.uuid5(described.uuid, "fs")), "mkfs": "x" * 200}
+    more |= {"mount": "/" + "m" * 200, "class": "c" * 400}
+    others = [f"{uuid.uuid4()} other{i} 12" for i in range(20)]
+    described.volume(described.plain | more)
+    described.ssds({"ready": [f"{described.uuid} data", *others], "changing": []})
+    environment = {"LIBMOUNT_FSTAB": str(tmp_path / "fstab")}
+    # the cache is a file, which cannot be started to tell it that the volume is gone
+    run = larder("remove", "data", "--discard-data", described.uuid, env=environment, code=None)
+    assert "does not fit" not in run.stderr and "larder remove data goes on" in run.stderr
+    assert read(described.hdd, SB, SB_SIZE) == bytes(SB_SIZE)
+    stored = read(described.ssd, SB + ON_SSD["stack"][0], SIZE)
+    (one,) = json.loads(stored[HEAD : HEAD + struct.unpack_from("<4I", stored)[3]])["changing"]
+    assert one["state"] == "removing" and one["uuid"] == str(described.uuid) and not {"mount", "mkfs", "class", "fs"} & set(one)
 
 
 def test_two_of_one_name(larder, described):

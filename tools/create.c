@@ -17,17 +17,23 @@
 #include "message.h"
 #include "scan.h"
 
+int create_check_name(const char *name, const char *word, uint32_t kind)
+{
+	if (!name_valid(name))
+		return complain(LARDER_USAGE, "%s: %s: must be 1 to 64 of A-Z a-z 0-9 # + . : = @ _ - and not begin with - or a dot", name, word);
+	if (kind == LARDER_KIND_VOLUME && !strncmp(name, CACHE_PREFIX, strlen(CACHE_PREFIX)))
+		return complain(LARDER_USAGE, "%s: %s: names that begin with " CACHE_PREFIX " are those of caches", name, word);
+	return LARDER_DONE;
+}
+
 int create_check_names(const char *name, const char *label, uint32_t kind)
 {
+	int result = create_check_name(name, "NAME", kind);
 	char other[LARDER_LABEL_SIZE + 1];
 	struct members members;
-	int result = LARDER_DONE;
 
-	if (!name_valid(name))
-		return complain(LARDER_USAGE,
-				"%s: NAME: must be 1 to 64 of A-Z a-z 0-9 # + . : = @ _ - and not begin with - or a dot", name);
-	if (kind == LARDER_KIND_VOLUME && !strncmp(name, CACHE_PREFIX, strlen(CACHE_PREFIX)))
-		return complain(LARDER_USAGE, "%s: NAME: names that begin with " CACHE_PREFIX " are those of caches", name);
+	if (result)
+		return result;
 	if (!label_valid(label))
 		return complain(LARDER_USAGE, "%s: --label: must be 1 to 64 bytes of UTF-8 without control characters", label);
 	members_scan(&members);

@@ -32,6 +32,8 @@ struct volume_request {
 int cache_format(const struct cache_request *request);
 int volume_format(struct volume_request *request);
 
+/* The name may become a dm device of what is of that kind; word: what a complaint calls it. */
+int create_check_name(const char *name, const char *word, uint32_t kind);
 /* The name may become a dm device, the label fits, and no other member of that kind has the label.  Complains. */
 int create_check_names(const char *name, const char *label, uint32_t kind);
 /* Are both paths of one device, or file?  Is part a partition of whole?  Say nothing. */

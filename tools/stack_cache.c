@@ -312,7 +312,7 @@ int stack_change_cache(const struct devices_request *request, char **words, int 
 		c.words.value[c.words.number] = words[c.words.number];
 		c.words.number++;
 	}
-	result = stack_load_with_array(request->name, &c.stack, 0, &assembled);
+	result = stack_load_with_array(request->name, &c.stack, request->claim.dry_run ? START_DRY_RUN : 0, &assembled);
 	result = result ? result : stack_check_machine(&c.stack);
 	result = result ? result : change(&c);
 	if (assembled && stop_array(&c.stack) && !result)

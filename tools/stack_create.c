@@ -470,7 +470,7 @@ static int run_mkfs(const struct stack *stack, const char *device)
 static int make_filesystem(struct making *m)
 {
 	char *node;
-	int result = start_crypt(&m->stack, &m->secret, NULL);
+	int result = start_crypt(&m->stack, &m->secret, 0, NULL);
 
 	if (result || !*m->stack.fs)
 		return result;
@@ -483,7 +483,7 @@ static int make_filesystem(struct making *m)
 static int make_mount(struct making *m)
 {
 	char *node;
-	int result = start_crypt(&m->stack, &m->secret, NULL);
+	int result = start_crypt(&m->stack, &m->secret, 0, NULL);
 
 	if (result || !*m->stack.mount)
 		return result;

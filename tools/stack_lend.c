@@ -8,12 +8,12 @@
 
 #include "stack_lend.h"
 
-int lend_load(const char *name, struct stack *stack, struct lent *was)
+int lend_load(const char *name, bool dry_run, struct stack *stack, struct lent *was)
 {
 	struct stacks stacks;
 	struct layers layers;
 	bool assembled;
-	int result = stack_load_with_array(name, stack, 0, &assembled);
+	int result = stack_load_with_array(name, stack, dry_run ? START_DRY_RUN : 0, &assembled);
 
 	was->assembled |= assembled;
 	if (!result && stack->state != STACK_READY)

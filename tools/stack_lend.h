@@ -14,8 +14,11 @@ struct lent {
 	bool assembled; /* by us, to read the description */
 };
 
-/* A copy of the description, of a stack that is ready and this machine's.  May be called again, when it was changed meanwhile.  Complains. */
-int lend_load(const char *name, struct stack *stack, struct lent *was);
+/*
+ * A copy of the description, of a stack that is ready and this machine's.  May be called again, when it was changed meanwhile.  dry_run: refused
+ * where its array would have to be started for that.  Complains.
+ */
+int lend_load(const char *name, bool dry_run, struct stack *stack, struct lent *was);
 /* Nothing where the volume runs.  Complains; lend_return() after it in any case. */
 int lend_start(const struct stack *stack, struct lent *was);
 /* Node of the volume, to be freed by the caller; NULL: it has complained. */

@@ -328,10 +328,11 @@ static int say_plan(const struct passwd_request *r, const struct stack *stack, c
 /* What is to keep the key is here; a server is trusted by whoever asked for it, who sees by which key it signs. */
 static int check_token(struct passwd_request *r)
 {
-	bool known = *r->token.thumbprint;
+	bool known = *r->token.thumbprint, held = turn_pause(); /* it may take its time; passwd() looks at the stack again */
 	int result = token_check(&r->token, r->yes || r->dry_run);
 	char *what;
 
+	turn_resume(held);
 	if (result || r->token.kind != TOKEN_TANG || known)
 		return result;
 	what = token_describe(&r->token);
@@ -369,7 +370,7 @@ static int on_volume(const struct passwd_request *r, const struct stack *stack, 
 
 static int load(const struct passwd_request *r, struct stack *stack, struct lent *was)
 {
-	int result = lend_load(r->name, stack, was);
+	int result = lend_load(r->name, r->dry_run, stack, was);
 
 	return result || stack->encrypted ? result : complain(LARDER_USAGE, "%s: is not encrypted", stack->name);
 }

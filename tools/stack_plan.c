@@ -15,10 +15,13 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "fstab.h"
 #include "integrity.h"
 #include "program.h"
 #include "set.h"
+#include "stack_names.h"
 #include "stack_plan.h"
+#include "turn.h"
 
 #define STATE	   "/var/lib/larder"
 #define TAGS_LEAST (4u << 20) /* of dm-integrity's journal and tags on a small volume */
@@ -362,10 +365,13 @@ int stack_check_token(struct making *m)
 {
 	const char *why = *m->stack.token ? token_parse(m->stack.token, &m->token) : NULL;
 	int result = why ? complain(LARDER_FAILED, "%s: the key '%s' that its description has %s", m->stack.name, m->stack.token, why) : LARDER_DONE;
+	bool held;
 
 	if (result || !*m->stack.token)
 		return result;
+	held = turn_pause(); /* a server may take its time */
 	result = token_check(&m->token, m->request->yes || m->request->dry_run);
+	turn_resume(held);
 	if (!result) {
 		token_text(&m->token, m->stack.token);
 		result = *m->stack.token ? LARDER_DONE : complain(LARDER_USAGE, "--encrypt: tang: the URL and the thumbprint of its key are too long");
@@ -376,18 +382,23 @@ int stack_check_token(struct making *m)
 int stack_check_mount(const struct stack *stack)
 {
 	struct stat here, above;
-	char *parent;
+	char *parent, *other;
 	int result = LARDER_DONE;
 
 	if (!*stack->mount)
 		return LARDER_DONE;
 	parent = must_print("%s/..", stack->mount);
+	other = fstab_other(stack->uuid, stack->mount);
 	if (stat(stack->mount, &here))
 		result = complain(LARDER_NOT_FOUND, "--mount: %s: no such directory; make it first", stack->mount);
 	else if (!S_ISDIR(here.st_mode))
 		result = complain(LARDER_USAGE, "--mount: %s: is not a directory", stack->mount);
 	else if (stat(parent, &above) || above.st_dev != here.st_dev || above.st_ino == here.st_ino)
 		result = complain(LARDER_BUSY, "--mount: %s: something is mounted there already", stack->mount);
+	else if (other)
+		result = complain(LARDER_BUSY, "--mount: %s: has a line in fstab already, which a boot would mount there (%s); take that out, or give another directory",
+				  stack->mount, other);
+	free(other);
 	free(parent);
 	return result;
 }
@@ -597,31 +608,13 @@ static int find_cache(struct making *m, struct stacks *stacks)
 	return LARDER_DONE;
 }
 
-static int check_stack_names(const struct stack *stack, const struct stacks *stacks, const char *cache)
-{
-	char *names[4] = { must_print("%s", stack->name), crypt_name(stack), must_print("%s%s", CACHE_PREFIX, cache), crypt_tags_name(stack) };
-	int result = create_check_names(stack->name, stack->name, LARDER_KIND_VOLUME);
-
-	if (!result && stack->own_cache)
-		result = create_check_names(cache, cache, LARDER_KIND_CACHE);
-	for (size_t i = 0; !result && i < stacks->number; i++)
-		if (!strcmp(stacks->found[i].stack.name, stack->name))
-			result = complain(LARDER_BUSY, "%s: a stack has this name already; see larder show %s", stack->name, stack->name);
-	for (int i = 0; i < 4; i++) {
-		if (!result && (i != 1 || stack->encrypted) && (i != 2 || stack->own_cache) && (i != 3 || *stack->aead) && mapped_name_taken(names[i]))
-			result = complain(LARDER_BUSY, "%s: another device is called %s; choose another name", stack->name, names[i]);
-		free(names[i]);
-	}
-	return result;
-}
-
 static int check_names(const struct making *m, const struct stacks *stacks)
 {
 	struct stack stack = m->stack;
 	int result;
 
 	do
-		result = check_stack_names(&stack, stacks, m->request->name);
+		result = stack_check_names(stacks, &stack, stack.own_cache ? m->request->name : NULL, "NAME");
 	while (!result && stack_next(&stack, &stack));
 	return result;
 }

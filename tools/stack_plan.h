@@ -46,7 +46,7 @@ int stack_parse_label(struct stack *stack, const char *text); /* of the disks */
 int stack_parse_mode(const char *text); /* only whether it is one */
 /* A key file that lies behind the mount would never be read.  Complains. */
 int stack_check_keyfile(const struct stack *stack, const char *option);
-/* Where it is to be mounted is a directory, and nothing is mounted there.  Complains. */
+/* Where it is to be mounted is a directory, nothing is mounted there, and no line in fstab but its own would be.  Complains. */
 int stack_check_mount(const struct stack *stack);
 /* The words, without a look at any device: fills the description.  All complain. */
 int stack_parse(const struct stack_request *request, struct stack *stack);
@@ -55,7 +55,10 @@ int stack_plan(struct making *m);
 /* Behind a question: what others can have taken meanwhile.  The devices are claimed anew when they are cleared. */
 int stack_plan_again(const struct making *m);
 void stack_show_plan(const struct making *m);
-/* The key that a TPM2 or a server is to keep: can it be made?  Fills token, and stack.token with what was found out.  Complains. */
+/*
+ * The key that a TPM2 or a server is to keep: can it be made?  Fills token, and stack.token with what was found out.  Without the lock meanwhile: what
+ * was looked at before is to be looked at again.  Complains.
+ */
 int stack_check_token(struct making *m);
 
 #endif

@@ -7,11 +7,9 @@
  * the other parts are found by the UUIDs that follow from its own.  Every part may be there or not.
  */
 #include <endian.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "claim.h"
@@ -41,11 +39,36 @@ static int check_word(const struct stack *stack, const char *discard)
 	return LARDER_DONE;
 }
 
+/* An SSD of that cache which nobody else has by now; NULL: none is here. */
+static const struct member *find_ssd(const struct members *members, const uint8_t cache[16])
+{
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16) && !claim_is_others(m->path))
+			return m;
+	}
+	return NULL;
+}
+
+/* Nobody knows then whose newest data it has. */
+static int refuse_unreadable(const struct stack *stack, const struct member *ssd)
+{
+	char uuid[UUID_TEXT];
+
+	uuid_text(stack->cache, uuid);
+	return complain(LARDER_UNSAFE,
+			"%s: table: the volumes of the cache %s cannot be read, so it may hold dirty data of others; if it does not, or that may be LOST: "
+			"larder super wipe --discard-dirty %s with each of its SSDs, then larder remove %s",
+			ssd->path, uuid, uuid, stack->name);
+}
+
 /* Do other stacks, or volumes, use its cache? */
 static int cache_is_shared(const struct stack *stack, bool *shared)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
+	const struct member *ssd;
 	struct members members;
 	uint8_t part[16];
 	int result = stack_list_read(stack->cache, list);
@@ -55,10 +78,13 @@ static int cache_is_shared(const struct stack *stack, bool *shared)
 		*shared |= memcmp(list->stack[i].uuid, stack->uuid, 16) != 0;
 	stack_part(stack, "volume", part);
 	members_scan(&members);
+	ssd = find_ssd(&members, stack->cache);
 	if (set_newest_table(&members, stack->cache, table))
 		for (uint32_t i = 0; i < le32toh(table->head.nr_volumes) && i < LARDER_MAX_VOLUMES; i++)
 			*shared |= le32toh(table->volumes[i].state) == LARDER_VOLUME_ATTACHED &&
 				   memcmp(table->volumes[i].uuid, part, 16) != 0;
+	else if (ssd && !*shared && !result)
+		result = refuse_unreadable(stack, ssd);
 	members_free(&members);
 	free(table);
 	free(list);
@@ -150,10 +176,8 @@ static int erase_volume(const struct stack *stack, unsigned *left)
 static int forget_backup(const struct stack *stack)
 {
 	char *path = stack_backup_path(stack, NULL);
-	int result = LARDER_DONE;
+	int result = path ? luks_forget_backup(path) : LARDER_DONE;
 
-	if (path && unlink(path) && errno != ENOENT && errno != ENOTDIR)
-		result = complain(LARDER_FAILED, "%s: cannot remove it: %s", path, strerror(errno));
 	free(path);
 	return result;
 }

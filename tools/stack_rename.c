@@ -6,52 +6,25 @@
  * superblock changes name and label in one write, those of the SSDs first, then the volume's, which counts; the line in fstab comes last.
  * What is cut short in between is found by its UUID, and renamed again.
  */
-#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "create.h"
 #include "fstab.h"
-#include "stacks.h"
+#include "stack_names.h"
 #include "turn.h"
 #include "verbs.h"
 
 /* Does anything but the stack itself have that name, or one that follows from it? */
 static int check_name(const struct stacks *stacks, const struct stack *stack, const char *name)
 {
-	uint8_t part[16];
+	struct stack renamed = *stack;
 
-	if (!name_valid(name))
-		return complain(LARDER_USAGE, "%s: NEW: must be 1 to 64 of A-Z a-z 0-9 # + . : = @ _ - and not begin with - or a dot", name);
-	for (size_t i = 0; i < stacks->number; i++)
-		if (!strcmp(stacks->found[i].stack.name, name) && memcmp(stacks->found[i].stack.uuid, stack->uuid, 16))
-			return complain(LARDER_BUSY, "%s: another stack has this name already; see larder show %s", name, name);
-	stack_part(stack, "volume", part);
-	for (size_t i = 0; i < stacks->members.number; i++) {
-		const struct member *m = stacks->members.member[i];
-		bool cache = le32toh(m->sb.head.kind) == LARDER_KIND_CACHE, volume = le32toh(m->sb.head.kind) == LARDER_KIND_VOLUME;
-		char label[LARDER_LABEL_SIZE + 1];
-
-		if ((volume && memcmp(m->sb.head.uuid, part, 16) && !strcmp(label_text(m->sb.volume.label, label), name)) ||
-		    (cache && stack->own_cache == OWN_CACHE && memcmp(m->sb.cache.cache_uuid, stack->cache, 16) &&
-		     !strcmp(label_text(m->sb.cache.label, label), name)))
-			return complain(LARDER_BUSY, "%s: a %s on %s has this label already", name, cache ? "cache" : "volume", m->path);
-	}
-	return LARDER_DONE;
-}
-
-static int check_devices(const struct stack *stack, const char *name)
-{
-	char *names[4] = { must_print("%s", name), must_print("%s-crypt", name), must_print("%s%s", CACHE_PREFIX, name),
-			   must_print("%s-crypt_dif", name) };
-	int result = LARDER_DONE;
-
-	for (int i = 0; i < 4; i++) {
-		if (!result && (i != 1 || stack->encrypted) && (i != 2 || stack->own_cache == OWN_CACHE) && (i != 3 || *stack->aead) && mapped_name_taken(names[i]))
-			result = complain(LARDER_BUSY, "%s: a device is called %s; choose another name", name, names[i]);
-		free(names[i]);
-	}
-	return result;
+	if (strlen(name) >= sizeof(renamed.name)) /* cut off it could be good */
+		return create_check_name(name, "NEW", LARDER_KIND_VOLUME);
+	strcpy(renamed.name, name);
+	return stack_check_names(stacks, &renamed, stack->own_cache == OWN_CACHE ? name : NULL, "NEW");
 }
 
 static int check(const struct stacks *stacks, const struct stack *stack, const char *name)
@@ -70,8 +43,7 @@ static int check(const struct stacks *stacks, const struct stack *stack, const c
 		result = complain(LARDER_BUSY, "%s: its cache runs, for others; stop them, and larder cache stop %s", stack->name,
 				  layers.cache->name + strlen(CACHE_PREFIX));
 	layers_free(&layers);
-	result = result ? result : check_name(stacks, stack, name);
-	return result ? result : check_devices(stack, name);
+	return result ? result : check_name(stacks, stack, name);
 }
 
 static int rename_stack(struct stack *stack, const char *name)

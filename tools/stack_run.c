@@ -103,6 +103,50 @@ static int refuse_running(const struct stack *stack)
 			stack->name, stack->name, stack->name);
 }
 
+/* Whoever asked for a dry run has nothing started, nor does he hold the lock. */
+static int refuse_dry_run(const struct stack *brief)
+{
+	return complain(LARDER_NOT_FOUND,
+			"%s: its array is stopped, and what a dry run could tell of the stack is on that, and a dry run starts nothing; larder start --locked %s first",
+			brief->name, brief->name);
+}
+
+/* Of one that is not whole the array, so far as it is found, is put together; *assembled: it was. */
+static int assemble_found(const struct stacks *stacks, const struct found *found, unsigned flags, bool *assembled)
+{
+	struct md_array array;
+	uint8_t part[16];
+	int result;
+
+	*assembled = false;
+	stack_part(&found->stack, "md", part);
+	md_find(part, &array);
+	/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
+	result = stack_check_copies(stacks, &found->stack, &array);
+	if (!result && !found->whole && array.number && !*array.node) {
+		result = flags & START_DRY_RUN ? refuse_dry_run(&found->stack) : assemble_array(&found->stack, &array, flags);
+		*assembled = !result;
+	}
+	md_free(&array);
+	return result;
+}
+
+/* What was started of it for nothing.  A brief description has its UUID alone. */
+static void stop_assembled(const struct stack *brief, bool *assembled)
+{
+	struct md_array array;
+	uint8_t part[16];
+
+	if (!*assembled)
+		return;
+	stack_part(brief, "md", part);
+	md_find(part, &array);
+	if (*array.node)
+		md_stop(array.node);
+	md_free(&array);
+	*assembled = false;
+}
+
 int stack_load_with_array(const char *word, struct stack *stack, unsigned flags, bool *assembled)
 {
 	struct stack brief = { 0 };
@@ -114,6 +158,8 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	result = result ? result : stack_find(&stacks, word, &found);
 	if (!result && !found->whole && !(flags & START_IMPORT) && stack_is_foreign(&found->stack))
 		result = refuse_foreign(&found->stack);
+	if (!result && !found->whole && flags & START_DRY_RUN && stack_has_legs(&stacks.members, found->stack.uuid))
+		result = refuse_dry_run(&found->stack);
 	if (!result && !found->whole) {
 		brief = found->stack;
 		/* before its legs become this machine's */
@@ -121,29 +167,14 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 			result = refuse_running(&brief);
 		result = result ? result : start_legs(brief.name, brief.uuid, flags);
 	}
-	if (!result) {
-		struct md_array array;
-		uint8_t part[16];
-
-		stack_part(&found->stack, "md", part);
-		md_find(part, &array);
-		/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
-		result = stack_check_copies(&stacks, &found->stack, &array);
-		*assembled = !result && !found->whole && array.number && !*array.node;
-		if (*assembled)
-			result = assemble_array(&found->stack, &array, flags);
-		md_free(&array);
-	}
+	result = result ? result : assemble_found(&stacks, found, flags, assembled);
 	stacks_free(&stacks);
 	result = result ? result : load(word, stack);
-	if (result && *brief.name)
+	if (!result && !(flags & START_OLDER))
+		result = check_age(stack);
+	if (result && *brief.name) {
+		stop_assembled(&brief, assembled);
 		release_legs(&brief);
-	if (result || (flags & START_OLDER))
-		return result;
-	result = check_age(stack);
-	if (result && *assembled) {
-		stop_array(stack);
-		*assembled = false;
 	}
 	return result;
 }
@@ -189,21 +220,48 @@ static int open_crypt(const struct stack *stack, const char *keyfile)
 		return LARDER_DONE;
 	turn_give(); /* who types takes his time, and so may a server */
 	if (!keyfile)
-		result = start_crypt_by_token(stack, false, &outcome);
+		result = start_crypt_by_token(stack, 0, &outcome);
 	if (result || outcome == LUKS_OPENED)
 		return result;
 	result = secret_read(keyfile ? keyfile : stack->keyfile, stack->name, false, &secret);
 	if (result)
 		return result;
-	result = start_crypt(stack, &secret, NULL);
+	result = start_crypt(stack, &secret, 0, NULL);
 	secret_free(&secret);
 	return result;
+}
+
+static bool is_dirty(const struct member *volume)
+{
+	return volume && le32toh(volume->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY;
+}
+
+/*
+ * Before the volume is shown without the module: nobody writes to the superblock of what runs so.  One that is dirty does not start, and is not taken
+ * over then.
+ */
+static int store_first(struct stack *stack)
+{
+	struct stacks stacks;
+	struct layers layers;
+	uint8_t part[16];
+	bool starts;
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	stack_part(stack, "volume", part);
+	layers_find(&stacks, stack, &layers);
+	starts = !*layers.node && !is_dirty(member_volume(&stacks.members, part));
+	layers_free(&layers);
+	stacks_free(&stacks);
+	return starts ? stack_store(stack) : LARDER_DONE;
 }
 
 /* The volume, with what it stands on.  Of a cache of which nothing is left only a volume that needs none starts, and only if asked to. */
 static int start_below(struct stack *stack, unsigned flags, const struct argument_list *drop)
 {
-	bool with = !(flags & START_WITHOUT_MODULE);
+	bool module = !(flags & START_WITHOUT_MODULE), with = module, changed = flags & (START_IMPORT | START_OLDER);
 	int result = start_array(stack, flags);
 
 	result = result ? result : snapshots_give_up(stack, drop, flags & START_OLDER);
@@ -219,7 +277,10 @@ static int start_below(struct stack *stack, unsigned flags, const struct argumen
 	}
 	if (!result && with)
 		result = start_cache(stack, flags);
-	return result ? result : start_volume(stack, flags);
+	if (!result && changed && !module)
+		result = store_first(stack);
+	result = result ? result : start_volume(stack, flags);
+	return result || !changed || !module ? result : stack_store(stack);
 }
 
 /* An option that gives something up names the stack of which it does. */
@@ -288,8 +349,6 @@ static int start_one(const char *word, const struct run_request *request)
 	result = result ? result : start_below(&stack, flags, &request->drop);
 	if (result && marked)
 		crypt_mark(&stack, false);
-	if (!result && (request->import || request->discard_newer))
-		result = stack_store(&stack);
 	if (!result && *stack.raid && !request->without_module)
 		note_lacks(&stack);
 	if (result || request->locked)

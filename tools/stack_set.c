@@ -386,7 +386,7 @@ static void show_plan(const struct setting *s)
 static int set(const struct set_request *request)
 {
 	struct setting s = { .request = request };
-	int result = lend_load(request->name, &s.was, &s.lent), after;
+	int result = lend_load(request->name, request->dry_run, &s.was, &s.lent), after;
 
 	s.stack = s.was;
 	result = result ? result : parse(&s);

@@ -5,15 +5,18 @@
  * A token of its header opens it, the key file, or a passphrase that the password agents of systemd are asked for; as long as they have no answer, the
  * key file may still appear, a tang server answer, as when the network comes up later, and somebody may unlock it by hand.  Whatever is not to be opened by itself is left alone, and said: that is no failure.
  */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <fcntl.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "agent.h"
+#include "program.h"
 #include "stacks.h"
 #include "verbs.h"
 
@@ -66,6 +69,7 @@ static bool key_is_here(const struct stack *stack)
 static void try_server(struct watch *watch)
 {
 	enum luks_by_token outcome;
+	pid_t parent = getpid();
 	int null;
 
 	if (watch->trying && !waitpid(watch->trying, NULL, WNOHANG))
@@ -79,9 +83,19 @@ static void try_server(struct watch *watch)
 		watch->trying = 0;
 	if (watch->trying)
 		return;
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(LARDER_FAILED);
 	null = open("/dev/null", O_WRONLY | O_CLOEXEC); /* why not was said once */
 	dup2(null, STDERR_FILENO);
-	_exit(start_crypt_by_token(watch->stack, true, &outcome));
+	_exit(start_crypt_by_token(watch->stack, CRYPT_BY_AGENT | CRYPT_AGAIN, &outcome));
+}
+
+/* Or it would open, once the server answers, what somebody has locked by then.  What it has begun to open it opens. */
+static void end_trying(const struct watch *watch)
+{
+	if (watch->trying)
+		program_end(watch->trying, true);
 }
 
 static bool is_over(void *data)
@@ -101,7 +115,7 @@ static int try_all(const struct stack *stack, const struct secret *answer, bool 
 
 	*wrong = true;
 	while (*wrong && agent_next(answer, &part))
-		result = start_crypt(stack, &part, wrong);
+		result = start_crypt(stack, &part, CRYPT_BY_AGENT, wrong);
 	return result;
 }
 
@@ -114,7 +128,7 @@ static int try_key(const struct stack *stack, bool *wrong)
 	*wrong = result;
 	if (result)
 		return result;
-	result = start_crypt(stack, &key, wrong);
+	result = start_crypt(stack, &key, CRYPT_BY_AGENT, wrong);
 	secret_free(&key);
 	if (*wrong)
 		remark("%s: no key of the stack %s fits this key file", stack->keyfile, stack->name);
@@ -141,26 +155,21 @@ static int ask(const struct stack *stack, struct watch *watch, bool cached, bool
 	return result;
 }
 
-static int unlock(const struct stack *stack)
+/* By what is there by then: the key file, an answer, or (a child does it) the server's. */
+static int wait_for_key(const struct stack *stack, struct watch *watch)
 {
-	struct watch watch = { .stack = stack, .for_key = *stack->keyfile };
 	bool answered, wrong = true, cached = true;
-	enum luks_by_token outcome;
-	int result = start_crypt_by_token(stack, false, &outcome);
+	int result = LARDER_FAILED;
 
-	if (result || outcome == LUKS_OPENED)
-		return result;
-	watch.for_server = outcome == LUKS_TOKEN_LATER;
-	result = LARDER_FAILED;
 	for (unsigned typed = 0; wrong && typed < TRIES;) {
 		if (left_alone(stack))
 			return LARDER_DONE;
-		if (watch.for_key && key_is_here(stack)) {
+		if (watch->for_key && key_is_here(stack)) {
 			result = try_key(stack, &wrong);
-			watch.for_key = false;
+			watch->for_key = false;
 			continue;
 		}
-		result = ask(stack, &watch, cached, &answered, &wrong);
+		result = ask(stack, watch, cached, &answered, &wrong);
 		if (!answered && !result)
 			wrong = true; /* look again */
 		else if (wrong)
@@ -171,6 +180,20 @@ static int unlock(const struct stack *stack)
 	if (wrong)
 		result = complain(LARDER_FAILED, "%s: is still locked; larder unlock %s", stack->name, stack->name);
 	return result && crypt_is_open(stack) ? LARDER_DONE : result;
+}
+
+static int unlock(const struct stack *stack)
+{
+	struct watch watch = { .stack = stack, .for_key = *stack->keyfile };
+	enum luks_by_token outcome;
+	int result = start_crypt_by_token(stack, CRYPT_BY_AGENT, &outcome);
+
+	if (result || outcome == LUKS_OPENED)
+		return result;
+	watch.for_server = outcome == LUKS_TOKEN_LATER;
+	result = wait_for_key(stack, &watch);
+	end_trying(&watch);
+	return result;
 }
 
 int stack_unlock_by_agent(const char *volume)

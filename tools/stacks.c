@@ -7,6 +7,7 @@
  * that was started a moment ago shows devices that were not there before.
  */
 #include <endian.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -496,7 +497,7 @@ static int store_ssds(const struct stacks *stacks, const struct stack *stack, en
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
-	struct stack listed = *stack;
+	struct stack listed = stack_listed(stack);
 	const char *why = NULL;
 	int result = newest_list(&stacks->members, stack->cache, list);
 
@@ -857,7 +858,7 @@ int start_volume(const struct stack *stack, unsigned flags)
 	}
 	if (flags & START_WITHOUT_CACHE)
 		words[number++] = "--without-cache";
-	if (flags & START_STALE) {
+	if (flags & START_STALE && !(flags & START_WITHOUT_MODULE)) { /* it leaves its cache anyway */
 		words[number++] = "--option";
 		words[number++] = "stale=discard";
 	}
@@ -922,18 +923,39 @@ static int stop_tags(const struct stack *stack)
 struct opening {
 	const struct secret *secret; /* NULL: by its tokens */
 	bool *wrong, again;
+	bool agent; /* opens nothing that somebody locks meanwhile */
 	enum luks_by_token outcome;
 };
 
-static int open_by(const char *node, const char *name, struct opening *how)
+/* From here on it is opened to the end, or not at all: whoever locks it ends an agent's process by SIGTERM. */
+static bool is_wanted(void *data)
 {
+	sigset_t end;
+
+	sigemptyset(&end);
+	sigaddset(&end, SIGTERM);
+	sigprocmask(SIG_BLOCK, &end, NULL);
+	return !crypt_is_marked(data);
+}
+
+static int open_by(const struct stack *stack, const char *node, const char *name, struct opening *how)
+{
+	const struct luks_by by = { .again = how->again, .wanted = how->agent ? is_wanted : NULL, .data = (void *)stack };
+	sigset_t before;
 	int result;
 
+	sigprocmask(SIG_BLOCK, NULL, &before);
 	if (how->secret)
 		result = luks_unlock(node, name, how->secret, how->wrong);
 	else
-		result = luks_unlock_by_token(node, name, how->again, &how->outcome);
+		result = luks_unlock_by_token(node, name, &by, &how->outcome);
 	how->outcome = how->secret && !result ? LUKS_OPENED : how->outcome;
+	if (how->outcome == LUKS_OPENED && how->agent && crypt_is_marked(stack)) {
+		/* who locked it has looked before it was open, and waits no more */
+		how->outcome = LUKS_TOKEN_LATER;
+		result = luks_lock(name);
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
 	return result;
 }
 
@@ -952,8 +974,8 @@ static int start_crypt_by(const struct stack *stack, struct opening *how)
 		result = complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", stack->name, stack->name);
 	} else {
 		result = *stack->aead ? stop_tags(stack) : LARDER_DONE;
-		result = result ? result : open_by(sight.layers.node, name, how);
-		if (how->outcome == LUKS_OPENED)
+		result = result ? result : open_by(stack, sight.layers.node, name, how);
+		if (how->outcome == LUKS_OPENED && !how->agent)
 			crypt_mark(stack, false);
 	}
 	free(name);
@@ -961,14 +983,14 @@ static int start_crypt_by(const struct stack *stack, struct opening *how)
 	return result;
 }
 
-int start_crypt(const struct stack *stack, const struct secret *secret, bool *wrong)
+int start_crypt(const struct stack *stack, const struct secret *secret, unsigned flags, bool *wrong)
 {
-	return start_crypt_by(stack, &(struct opening){ .secret = secret, .wrong = wrong });
+	return start_crypt_by(stack, &(struct opening){ .secret = secret, .agent = flags & CRYPT_BY_AGENT, .wrong = wrong });
 }
 
-int start_crypt_by_token(const struct stack *stack, bool again, enum luks_by_token *outcome)
+int start_crypt_by_token(const struct stack *stack, unsigned flags, enum luks_by_token *outcome)
 {
-	struct opening how = { .again = again };
+	struct opening how = { .again = flags & CRYPT_AGAIN, .agent = flags & CRYPT_BY_AGENT };
 	int result = start_crypt_by(stack, &how);
 
 	*outcome = how.outcome;
@@ -992,21 +1014,48 @@ static bool mount_by_systemd(const struct stack *stack, bool wait, int *code, ch
 	return false;
 }
 
+/* By the line in fstab, where there is one, which somebody may have given other options. */
+static int mount_by_program(const struct stack *stack, const char *node, char **said)
+{
+	const char *by_fstab[] = { "mount", stack->mount, NULL }, *plain[] = { "mount", "-t", stack->fs, node, stack->mount, NULL };
+
+	return program_run(fstab_mounts(stack->uuid, stack->mount) ? by_fstab : plain, said);
+}
+
+/* Who mounts by fstab, or by a unit that is active, may have found something else there, and be content with it. */
+static int check_mounted(const struct stack *stack, const char *node)
+{
+	struct sight sight;
+	int result = look(stack, &sight);
+
+	if (result)
+		return result;
+	if (!*sight.layers.mounted)
+		result = complain(LARDER_FAILED,
+				  "%s: is not mounted on %s: something else is, or fstab has another line for it; see findmnt %s; unmount that, or take its line out, then larder start %s",
+				  node, stack->mount, stack->mount, stack->name);
+	look_away(&sight);
+	return result;
+}
+
 int start_mount(const struct stack *stack, bool wait)
 {
 	struct sight sight;
 	int result = *stack->mount ? look(stack, &sight) : LARDER_DONE, code;
+	bool later = false;
 	char *said;
 
 	if (result || !*stack->mount)
 		return result;
 	if (!*sight.layers.mounted) {
-		const char *words[] = { "mount", "-t", stack->fs, sight.layers.top, stack->mount, NULL };
-
-		if (!mount_by_systemd(stack, wait, &code, &said))
-			code = program_run(words, &said);
+		if (mount_by_systemd(stack, wait, &code, &said))
+			later = !wait;
+		else
+			code = mount_by_program(stack, sight.layers.top, &said);
 		if (code)
 			result = complain(LARDER_FAILED, "%s: cannot mount it on %s: %s", sight.layers.top, stack->mount, said);
+		else if (!later)
+			result = check_mounted(stack, sight.layers.top);
 		free(said);
 	}
 	look_away(&sight);

@@ -8,13 +8,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+static int give(int file, uid_t owner, gid_t group);
 
 #include "../../lib/message.c"
 #include "../../lib/directory.c"
+#include "../../lib/mounts.c"
+#define fchown(file, owner, group) give(file, owner, group)
 #include "../../lib/fstab.c"
+#undef fchown
 
 static int failed;
+static mode_t mode_before = 07777; /* of the new one, when all is in it that others may not read */
+
+static int give(int file, uid_t owner, gid_t group)
+{
+	struct stat status;
+
+	mode_before = fstat(file, &status) ? 07777 : status.st_mode & 07777;
+	return fchown(file, owner, group);
+}
 
 static void check(bool good, int number, const char *name)
 {
@@ -48,6 +63,54 @@ static bool is(const char *path, const char *wanted)
 	if (strcmp(text, wanted))
 		printf("# found:\n%s# instead of:\n%s", text, wanted);
 	return !strcmp(text, wanted);
+}
+
+/* Is that what is told of another line? */
+static bool is_other(const uint8_t uuid[16], const char *directory, const char *where, const char *source)
+{
+	char *found = fstab_other(uuid, directory);
+	bool good = found && strstr(found, where) && strstr(found, source);
+
+	if (!good)
+		printf("# found: %s\n", found ? found : "nothing");
+	free(found);
+	return good;
+}
+
+static void by_another_name(const char *path, const uint8_t one[16])
+{
+	char directory[] = "/tmp/larder-place-XXXXXX", linked[64];
+	bool made = mkdtemp(directory);
+	FILE *file = fopen(path, "w");
+
+	snprintf(linked, sizeof(linked), "%s.link", directory);
+	fprintf(file, "/dev/e %s ext4\n", directory);
+	fclose(file);
+	check(made && !symlink(directory, linked) && is_other(one, linked, "line 1 of", "/dev/e"), 11, "a directory by the name of a link to it");
+	unlink(linked);
+	rmdir(directory);
+}
+
+/* What only root may read stays so at each moment; what a kill has left, whatever it is, is not written to; without a line there is nothing to write. */
+static void in_place(const char *path, const uint8_t one[16])
+{
+	char next[64], victim[64];
+	struct stat before, after;
+	FILE *file;
+
+	snprintf(next, sizeof(next), "%s.larder-new", path);
+	snprintf(victim, sizeof(victim), "%s.victim", path);
+	file = fopen(victim, "w");
+	fputs("whose this is\n", file);
+	fclose(file);
+	umask(022);
+	check(!chmod(path, 0600) && !symlink(victim, next) && !fstab_set(one, "/dev/mapper/a", "/a", "ext4", 0) && mode_before == 0600 &&
+		      !stat(path, &after) && (after.st_mode & 07777) == 0600 && is(victim, "whose this is\n"),
+	      12, "nobody else reads it meanwhile");
+	check(!fstab_set(one, NULL, NULL, NULL, 0) && !stat(path, &before) && !fstab_set(one, NULL, NULL, NULL, 0) && !fstab_move(one, "/dev/mapper/b") &&
+		      !stat(path, &after) && before.st_ino == after.st_ino && before.st_mtim.tv_nsec == after.st_mtim.tv_nsec,
+	      13, "without a line it is not written");
+	unlink(victim);
 }
 
 int main(void)
@@ -91,7 +154,17 @@ int main(void)
 		      is(path, "/dev/sda /x-larder.stack=aa ext4 defaults 0 0 x-larder.stack=aa\n"
 			       "/dev/sdb /b ext4 x-larder.stack=aaa,y-x-larder.stack=aa 0 0\n"
 			       "/dev/mapper/d /d xfs ,,x-larder.stack=bb\n"),
-	      4, "the mark is an option, all of it, and none of another line");
+	      7, "the mark is an option, all of it, and none of another line");
+	check(fstab_mounts(two, "/d") && fstab_mounts(two, "//d/") && !fstab_mounts(two, "/b") && !fstab_mounts(one, "/d"), 8, "what it is mounted on");
+	check(is_other(two, "/b", "line 2 of", "/dev/sdb") && !fstab_other(two, "/d") && is_other(one, "/d/", "line 3 of", "/dev/mapper/d"), 9,
+	      "another line for a directory; its own is none");
+	file = fopen(path, "w");
+	fputs("# /dev/a /a ext4\n\n/dev/c none swap sw 0 0\nLABEL=a\\040b\t//a\\040b/ ext4 noauto\n/dev/d\n", file);
+	fclose(file);
+	check(is_other(one, "/a b", "line 4 of", "LABEL=a b") && !fstab_other(one, "/a") && !fstab_other(one, "/") && !fstab_other(one, "none"), 10,
+	      "by what its fields mean; not of a remark, or swap");
+	by_another_name(path, one);
+	in_place(path, one);
 	unlink(path);
 	return failed;
 }

@@ -302,10 +302,9 @@ static void put_clevis(const char *jwe)
 	free(json);
 }
 
-/* A program clevis that gives the key for one text, and for no other. */
-static void make_clevis(const char *script)
+static void make_program(const char *name, const char *script)
 {
-	char *path = must_print("%s/clevis", directory);
+	char *path = must_print("%s/%s", directory, name);
 	FILE *file = must_allocate(fopen(path, "w"));
 
 	fputs(script, file);
@@ -314,7 +313,19 @@ static void make_clevis(const char *script)
 	free(path);
 }
 
-#define OUTCOME(expected) CHECK(!luks_unlock_by_token(header, NULL, again, &outcome) && outcome == (expected), "outcome %d", outcome)
+/* A program clevis that gives the key for one text, and for no other. */
+static void make_clevis(const char *script)
+{
+	make_program("clevis", script);
+}
+
+#define OUTCOME(expected) CHECK(!luks_unlock_by_token(header, NULL, &by, &outcome) && outcome == (expected), "outcome %d", outcome)
+
+static bool is_not_wanted(void *data)
+{
+	(void)data;
+	return false;
+}
 
 /* Of a key of clevis: listed by what keeps it; opens; goes with its slot.  What nobody can understand harms nothing. */
 static void clevis(void)
@@ -324,7 +335,7 @@ static void clevis(void)
 	char *path = must_print("%s:%s", directory, getenv("PATH")), *program = must_print("%s/clevis", directory);
 	enum luks_by_token outcome;
 	struct luks_slot slot[LUKS_SLOTS];
-	bool again = false;
+	struct luks_by by = { 0 };
 	unsigned number;
 	int got;
 
@@ -336,8 +347,11 @@ static void clevis(void)
 	put_clevis("{\"protected\":\"" PROTECTED "\",\"encrypted_key\":\"\",\"iv\":\"aXY\",\"ciphertext\":\"Y2lwaGVy\",\"tag\":\"dGFn\"}");
 	CHECK(!luks_slots(header, slot, &number) && number == 2 && !strcmp(slot[1].token, "clevis") && !strcmp(slot[1].pin, "tang"), "pin %s", slot[1].pin);
 	OUTCOME(LUKS_OPENED);
-	again = true;
+	by.again = true;
 	OUTCOME(LUKS_OPENED);
+	by.wanted = is_not_wanted;
+	OUTCOME(LUKS_TOKEN_LATER);
+	by.wanted = NULL;
 	for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
 		put_clevis(broken[i]);
 		CHECK(!luks_slots(header, slot, &number) && number == 2 && !*slot[1].pin, "%s: pin %s", broken[i], slot[1].pin);
@@ -365,6 +379,32 @@ static void clevis(void)
 	free(path);
 }
 
+/* A server that never answers while clevis binds is not waited for any longer than that: its programs are another one's to end. */
+static void bound_in_time(void)
+{
+	char *was = must_print("%s", getenv("PATH")), *path = must_print("%s:%s", directory, was);
+	const struct token token = { .kind = TOKEN_TANG, .url = "http://h", .thumbprint = "x" };
+	struct secret old = key("first");
+	int slot;
+
+	make();
+	setenv("PATH", path, 1);
+	setenv("LARDER_TANG_WAIT", "7", 1);
+	make_program("timeout", "#!/bin/sh\n[ \"$1 $2 $3\" = '--kill-after=1 67 clevis-luks-bind' ] && exit 124\nexit 0\n");
+	make_program("clevis-luks-bind", "#!/bin/sh\nexit 0\n"); /* not ended by anybody */
+	CHECK(token_enrol(&token, header, &old, &slot) == LARDER_FAILED, "bound");
+	LISTED("0 passphrase, ");
+	for (int i = 0; i < 2; i++) {
+		char *program = must_print("%s/%s", directory, i ? "timeout" : "clevis-luks-bind");
+
+		unlink(program);
+		free(program);
+	}
+	setenv("PATH", was, 1);
+	free(path);
+	free(was);
+}
+
 /* The file that was there has no key any more, unless it has another name. */
 static void backups(void)
 {
@@ -389,6 +429,43 @@ static void backups(void)
 	CHECK(!symlink(header, other) && luks_backup(header, "/nowhere/backup") == LARDER_FAILED, "into no directory");
 	CHECK(!luks_backup(header, other) && opens(header, "second"), "over a link: that goes, not what it is to");
 	unlink(other);
+	unlink(kept);
+}
+
+static bool is_zero(int fd)
+{
+	char bytes[4096];
+	ssize_t got;
+
+	for (off_t at = 0; (got = pread(fd, bytes, sizeof(bytes), at)) > 0; at += got)
+		for (ssize_t i = 0; i < got; i++)
+			if (bytes[i])
+				return false;
+	return !got;
+}
+
+/* Neither it nor what a kill has left beside it can be opened any more, by whoever finds what was on the disk. */
+static void forgotten(void)
+{
+	char next[96], kept[96];
+	struct stat status;
+	int fd[2];
+
+	make();
+	snprintf(next, sizeof(next), "%s.larder-new", backup);
+	snprintf(kept, sizeof(kept), "%s.kept", backup);
+	CHECK(!luks_backup(header, backup) && !luks_backup(header, next), "backups");
+	fd[0] = open(backup, O_RDONLY);
+	fd[1] = open(next, O_RDONLY);
+	CHECK(!is_zero(fd[0]) && !is_zero(fd[1]), "nothing is in them");
+	CHECK(!luks_forget_backup(backup) && access(backup, F_OK) && access(next, F_OK), "they are there");
+	CHECK(is_zero(fd[0]) && is_zero(fd[1]) && !fstat(fd[1], &status) && status.st_size >= LUKS_HEADER, "not overwritten");
+	close(fd[0]);
+	close(fd[1]);
+	CHECK(!luks_forget_backup(backup) && !luks_forget_backup("/nowhere/backup") && !luks_forget_backup("/dev/null/backup"), "where there is none");
+	CHECK(!luks_backup(header, backup) && !link(backup, kept) && !luks_forget_backup(backup) && opens(kept, "first"), "one with two names");
+	CHECK(!symlink(kept, backup) && !luks_forget_backup(backup) && access(backup, F_OK) && opens(kept, "first"), "a link");
+	CHECK(!mkdir(next, 0700) && luks_forget_backup(backup) == LARDER_FAILED && !rmdir(next), "what cannot go is said");
 	unlink(kept);
 }
 
@@ -495,11 +572,13 @@ int main(int argc, char **argv)
 	run_test("refused", refused);
 	run_test("tokens", tokens);
 	run_test("backups", backups);
+	run_test("forgotten", forgotten);
 	run_test("cuts_of_add", cuts_of_add);
 	run_test("cuts_of_change", cuts_of_change);
 	run_test("cuts_of_remove", cuts_of_remove);
 	run_test("token_words", token_words);
 	run_test("clevis", clevis);
+	run_test("bound_in_time", bound_in_time);
 	unlink(header);
 	unlink(backup);
 	rmdir(directory);

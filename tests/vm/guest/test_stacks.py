@@ -46,6 +46,8 @@ from lib.stacks import (
     write,
 )
 
+MIB = 1 << 20
+
 
 @pytest.fixture
 def disks(make_disk, monkeypatch, kernel_log):
@@ -468,6 +470,7 @@ def test_renamed(disks, key, monkeypatch, tmp_path):
     assert FSTAB.read_text() == before.replace("/dev/mapper/data-crypt", "/dev/mapper/moved-crypt")
     assert not arrays() and not rows()
     larder("start", "moved")
+    assert "noatime" in command.output("findmnt", "-no", "options", MOUNTED)
     assert sorted(dm.names()) == ["larder-cache-moved", "moved", "moved-crypt"]
     check([0])
     larder("stop", "moved")
@@ -900,6 +903,61 @@ def test_without_the_module(disks, key):
     check([0, 1])
     larder("status", "data")
     remove()
+
+
+def test_taken_over_without_the_module(disks, monkeypatch, tmp_path):
+    """The description is another one before the volume is shown: nobody writes to the superblock of what runs so."""
+    ssd0, _, hdd0, _ = disks
+    larder("create", "data", "--backing", hdd0, "--cache", ssd0, "--mkfs", "ext4", "--mount", MOUNTED)
+    write(0)
+    larder("stop", "data")
+    uuid, identity = rows()["stack"]["uuid"], tmp_path / "machine-id"
+    identity.write_text("1" * 32)
+    monkeypatch.setenv("LARDER_MACHINE_ID", str(identity))
+    refused(UNSAFE, ["start", "data", "--without-module"], "another machine")
+    larder("start", "data", "--import", "--without-module")
+    check([0])
+    larder("start", "data", "--import", "--without-module")  # again: it runs
+    larder("stop", "data")
+    # a disk of last month: what its SSDs have seen since is given up
+    with open(f"/dev/{hdd0.name}", "rb", buffering=0) as disk:
+        size = disk.seek(0, os.SEEK_END)
+        parts = {at: (disk.seek(at), disk.read(MIB))[1] for at in (0, size - MIB)}
+    larder("set", "data", "--backing-label", "cellar")
+    with open(f"/dev/{hdd0.name}", "r+b") as disk:
+        for at, part in parts.items():
+            disk.seek(at)
+            disk.write(part)
+        disk.flush()
+        os.fsync(disk.fileno())
+    refused(UNSAFE, ["start", "data", "--without-module"], "--discard-newer")
+    larder("start", "data", "--discard-newer", uuid, "--without-module")
+    check([0])
+    larder("stop", "data")
+    larder("start", "data", "--without-module")
+    check([0])
+    remove()
+
+
+def test_array_that_was_started_to_look(disks):
+    """A dry run starts none; and of one without the volume, which tells nothing, none stays."""
+    larder(*words(disks))
+    larder("stop", "data")
+    started = "/dev/md77"
+    for given in (["set", "data", "--backing-label", "x"], ["replace", "data", "cache", disks[0], "--wipe"]):
+        refused(NOT_FOUND, [*given, "--dry-run"], "its array is stopped", "larder start --locked data")
+        assert not arrays()
+    larder("start", "data", "--locked")
+    assert "backing-label: x" in larder("set", "data", "--backing-label", "x", "--dry-run").stdout
+    larder("stop", "data")
+    command.run("mdadm", "--assemble", started, *disks[2:])
+    command.run("dd", "if=/dev/zero", f"of={started}", "bs=1M", "count=1", "conv=fsync")
+    size = int(command.output("blockdev", "--getsize64", started))
+    command.run("dd", "if=/dev/zero", f"of={started}", "bs=4k", f"seek={(size - MIB) // 4096}", "count=256", "conv=fsync")
+    command.run("mdadm", "--stop", started)
+    for given in (["set", "data", "--backing-label", "x"], ["rename", "data", "films"], ["start", "data"]):
+        refused(NOT_FOUND, given, "its disks are not here")
+        assert not arrays()
 
 
 def test_the_only_ssd_is_gone(disks, key):

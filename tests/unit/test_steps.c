@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Steps of tools/stacks.c.  start_mount(), with systemd and mount(8) of our own: by what it mounts, and that it believes nobody who only says that it is
+ * mounted.  start_crypt_by_token(): what somebody locks meanwhile an agent leaves so.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <stdio.h>
+
+#include "../../lib/message.c"
+#include "../../tools/stacks.c"
+#define mounts_open mounts_of_this_machine
+#include "../../lib/mounts.c"
+#undef mounts_open
+
+static long pure_live;
+typedef unsigned long long u64;
+#include "seeded.h"
+
+static const char *mountinfo, *becomes; /* as whoever is asked to mount leaves it; NULL: as it was */
+static bool systemd, line; /* runs; fstab has one of the stack */
+static int status; /* of whoever is asked */
+static char ran[256];
+
+FILE *mounts_open(void)
+{
+	return fmemopen((void *)mountinfo, strlen(mountinfo), "r");
+}
+
+int mapped_scan(struct mapped_list *list)
+{
+	*list = (struct mapped_list){ 0 };
+	return LARDER_DONE;
+}
+
+void members_scan(struct members *members)
+{
+	*members = (struct members){ 0 };
+}
+
+void mapped_list_free(struct mapped_list *list)
+{
+	(void)list;
+}
+
+void members_free(struct members *members)
+{
+	(void)members;
+}
+
+void md_free(struct md_array *array)
+{
+	(void)array;
+}
+
+void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16])
+{
+	memset(uuid, *part, 16);
+}
+
+const char *uuid_text(const uint8_t uuid[16], char text[static UUID_TEXT])
+{
+	snprintf(text, UUID_TEXT, "%02x", uuid[0]);
+	return text;
+}
+
+struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uuid[16], bool cache)
+{
+	return NULL;
+}
+
+static bool mark, opened, ever; /* the LUKS layer: locked by somebody, open, was so for a moment */
+
+/* The volume runs, by a linear target, and is 252:7. */
+bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
+{
+	if (strcmp(name, "data"))
+		return false;
+	strcpy(uuid, "LARDER-76");
+	*number = makedev(252, 7);
+	return true;
+}
+
+bool mapped_is_without_larder(const char *name)
+{
+	return true;
+}
+
+bool fstab_is_systemds(void)
+{
+	return systemd;
+}
+
+bool fstab_mounts(const uint8_t uuid[16], const char *directory)
+{
+	return line;
+}
+
+int program_run(const char *const *words, char **said)
+{
+	for (; *words; words++)
+		snprintf(ran + strlen(ran), sizeof(ran) - strlen(ran), "%s ", *words);
+	*said = must_print("%s", "it says why");
+	mountinfo = becomes && !status ? becomes : mountinfo;
+	return status;
+}
+
+#define ROOT  "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+#define OTHER ROOT "21 20 8:17 / /srv rw - ext4 /dev/sdb1 rw\n"
+#define OURS  ROOT "22 20 252:7 / /srv rw - ext4 /dev/mapper/data rw\n"
+
+static const struct {
+	bool systemd, wait, line;
+	const char *before, *becomes, *ran;
+	int status, result;
+} cases[] = {
+	{ true, true, true, ROOT, OURS, "systemctl start --quiet -- /srv ", 0, LARDER_DONE },
+	{ true, true, true, ROOT, OTHER, "systemctl start --quiet -- /srv ", 0, LARDER_FAILED }, /* the first line of two */
+	{ true, true, true, OTHER, NULL, "systemctl start --quiet -- /srv ", 0, LARDER_FAILED }, /* its unit is active */
+	{ true, true, true, ROOT, NULL, "systemctl start --quiet -- /srv ", 1, LARDER_FAILED },
+	{ true, false, true, ROOT, NULL, "systemctl start --no-block -- /srv ", 0, LARDER_DONE }, /* later */
+	{ true, true, true, OURS, NULL, "", 0, LARDER_DONE },
+	{ false, true, false, ROOT, OURS, "mount -t ext4 /dev/mapper/data /srv ", 0, LARDER_DONE },
+	{ false, true, true, ROOT, OURS, "mount /srv ", 0, LARDER_DONE }, /* with its options */
+	{ false, false, true, ROOT, OTHER, "mount /srv ", 0, LARDER_FAILED },
+	{ false, true, false, ROOT, NULL, "mount -t ext4 /dev/mapper/data /srv ", 32, LARDER_FAILED },
+};
+
+static void mounts(void)
+{
+	const struct stack stack = { .name = "data", .fs = "ext4", .mount = "/srv" };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int result;
+
+		systemd = cases[i].systemd;
+		line = cases[i].line;
+		mountinfo = cases[i].before;
+		becomes = cases[i].becomes;
+		status = cases[i].status;
+		*ran = 0;
+		result = start_mount(&stack, cases[i].wait);
+		CHECK(result == cases[i].result && !strcmp(ran, cases[i].ran), "%zu: %d, %s", i, result, ran);
+		operations++;
+	}
+}
+
+/* ------------------------------------------------------------------ the LUKS layer */
+
+static enum { NEVER, BEFORE, MEANWHILE } locked; /* by somebody: while a server is asked; once it has answered */
+
+char *crypt_name(const struct stack *stack)
+{
+	return must_print("%s-crypt", stack->name);
+}
+
+bool stopped_is(const uint8_t uuid[16])
+{
+	return mark;
+}
+
+void stopped_clear(const uint8_t uuid[16])
+{
+	mark = false;
+}
+
+int luks_lock(const char *name)
+{
+	opened = false;
+	return LARDER_DONE;
+}
+
+int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, enum luks_by_token *outcome)
+{
+	mark |= locked == BEFORE;
+	*outcome = by->wanted && !by->wanted(by->data) ? LUKS_TOKEN_LATER : LUKS_OPENED;
+	mark |= locked == MEANWHILE;
+	ever = opened = *outcome == LUKS_OPENED;
+	return LARDER_DONE;
+}
+
+static void by_agent(void)
+{
+	const struct stack stack = { .name = "data", .encrypted = true };
+	enum luks_by_token outcome;
+	sigset_t after;
+
+	for (int agent = 0; agent < 2; agent++)
+		for (locked = NEVER; locked <= MEANWHILE; locked++) {
+			bool stays = agent && locked;
+
+			mark = !agent; /* as `larder start` has set it */
+			opened = ever = false;
+			CHECK(!start_crypt_by_token(&stack, agent ? CRYPT_BY_AGENT : 0, &outcome), "an error");
+			CHECK(opened == !stays && (outcome == LUKS_OPENED) == !stays && mark == stays, "%d, %d: open %d, mark %d", agent, locked, opened, mark);
+			CHECK(ever == !(agent && locked == BEFORE), "opened although it was locked by then");
+			CHECK(!sigprocmask(SIG_BLOCK, NULL, &after) && !sigismember(&after, SIGTERM), "cannot be ended any more");
+			operations++;
+		}
+}
+
+int main(void)
+{
+	run_test("mounts", mounts);
+	run_test("by_agent", by_agent);
+	return 0;
+}

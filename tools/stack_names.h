@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/* What the devices of a stack are called, and whether those names are free. */
+#ifndef LARDER_STACK_NAMES_H
+#define LARDER_STACK_NAMES_H
+
+#include "stacks.h"
+
+/*
+ * May this stack, and the cache that is called so with it (NULL: none is), have the names that follow from theirs?  Not where a device, or another stack
+ * or member that is here, running or not, has one of them, or will when it starts.  What is of its UUID, and its cache, are itself.  word: what a
+ * complaint calls its name.
+ */
+int stack_check_names(const struct stacks *stacks, const struct stack *stack, const char *cache, const char *word);
+
+#endif
