@@ -63,7 +63,7 @@ def test_contents(tmp_path, known):
     assert run.returncode == 0 and run.stderr == ""
     assert run.stdout.splitlines() == [
         "dm rootfs-block",
-        "instmods dm_mod larder dm_integrity crc32c_generic",
+        "instmods dm_mod larder dm_snapshot dm_integrity crc32c_generic",
         "inst_multiple larder /usr/lib/udev/larder-probe",
         "inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules",
         "inst_multiple -o /etc/larder/larder.conf /etc/machine-id",

@@ -247,6 +247,7 @@ def test_hook_records_the_volume_of_root(tmp_path, known):
     recorded = tmp_path / "image/etc/larder/root"
     assert recorded.read_text() == OF_ROOT + "\n" if known else not recorded.exists()
     assert ("larder.degraded=NAME" in run.stderr) != known
+    assert "modules dm_mod larder dm_snapshot dm_integrity crc32c_generic" in run.stdout.splitlines()
     assert entries(tmp_path) is None and "askpass" not in run.stdout and "xts" not in run.stdout
 
 

@@ -30,8 +30,9 @@ depends() {
 
 installkernel() {
 	# also where dracut takes only what this machine has loaded
-	# the last two for arrays with dm-integrity below; what a kernel has built in is passed over
-	hostonly='' instmods dm_mod larder dm_integrity crc32c_generic
+	# dm_snapshot always: a snapshot may be younger than the image.  The last two for arrays with dm-integrity below; what a kernel has built in is
+	# passed over.
+	hostonly='' instmods dm_mod larder dm_snapshot dm_integrity crc32c_generic
 	# algorithms of an encrypted root, whichever these are: what the kernel has in use
 	# shellcheck disable=SC2046
 	[ -z "$(encrypted)" ] || hostonly='' instmods dm_crypt $(sed -n 's/^module *: //p' "${LARDER_CRYPTO:-/proc/crypto}" | sort -u)
