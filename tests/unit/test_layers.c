@@ -46,10 +46,9 @@ bool target_version(const char *target, uint32_t version[static 3])
 
 bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
 {
-	(void)name;
-	(void)uuid;
-	(void)number;
-	return false;
+	*uuid = '\0';
+	*number = 0;
+	return !*name;
 }
 
 int mapped_create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params)
