@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which kernels dkms.conf excludes: those that kernel/compat.h refuses, as a build that fails leaves their packages half installed."""
+"""Which kernels dkms.conf excludes: those that kernel/compat.h refuses.
+
+A build that fails leaves their packages half installed.
+"""
 
 import os
 import re
@@ -15,7 +18,8 @@ ASK = """
 [[ $kernelver =~ $BUILD_EXCLUSIVE_KERNEL ]]
 """
 COMPAT = (TOP / "kernel" / "compat.h").read_text()
-REFUSED = [tuple(map(int, m)) for m in re.findall(r"FROM_TO\(KERNEL_VERSION\((.*?), (.*?), (.*?)\), KERNEL_VERSION\((.*?), (.*?), (.*?)\)", COMPAT)]
+VERSION = r"KERNEL_VERSION\((.*?), (.*?), (.*?)\)"
+REFUSED = [tuple(map(int, m)) for m in re.findall(rf"FROM_TO\({VERSION}, {VERSION}", COMPAT)]
 
 
 def excluded(tmp_path, release, version=None):
