@@ -499,6 +499,7 @@ static void add_tried(struct tried *tried, const struct step *step)
 static void complete(const struct assembly *a, const struct conf *conf, const struct tried *tried, struct facts *facts)
 {
 	facts->wait = a->wait == ASSEMBLY_WAIT_CONF ? conf->wait : a->wait;
+	facts->began = a->began;
 	facts->only = a->only;
 	/* by who can wait for the one that has failed, or by name: not by an initramfs */
 	facts->spares = a->memory || (a->only && !a->obey);

@@ -55,6 +55,7 @@ struct assembly_memory {
 
 struct assembly {
 	uint64_t wait; /* microseconds for what is missing */
+	uint64_t began; /* see struct facts */
 	const uint8_t *only; /* this cache or volume, and what it needs; also if it was stopped, whatever larder.conf says */
 	bool obey; /* but not so: as if it started by itself */
 	bool marked; /* see facts_look() */

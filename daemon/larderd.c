@@ -26,6 +26,7 @@
 #include "../lib/left.h"
 #include "../lib/message.h"
 #include "../lib/superblock.h"
+#include "../lib/turn.h"
 #include "assembly.h"
 #include "bus.h"
 #include "conf.h"
@@ -55,6 +56,7 @@ struct daemon {
 	sd_event_source *timer, *jobs_timer;
 	struct shared *shared;
 	uint64_t wait;
+	uint64_t began; /* see began_noted() */
 	uint64_t cut_us; /* for how long the next pass is put off, as the last one was cut off; 0: it was not */
 	struct udev_monitor *monitor;
 	sd_event_source *dm_event;
@@ -159,6 +161,7 @@ static _Noreturn void pass(const struct daemon *daemon)
 {
 	struct assembly assembly = {
 		.wait = daemon->wait,
+		.began = daemon->began,
 		.marked = true,
 		.memory = daemon->observe ? NULL : &daemon->shared->memory,
 		.observe = daemon->observe,
@@ -526,6 +529,7 @@ static int set_up(struct daemon *daemon)
 	daemon->shared = mmap(NULL, sizeof(*daemon->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (daemon->shared == MAP_FAILED)
 		return -errno;
+	daemon->began = began_noted(facts_clock(), !daemon->observe);
 	daemon->dm_watch = -1;
 	daemon->seen = memfd_create("larderd", MFD_CLOEXEC);
 	if (daemon->seen < 0)

@@ -130,7 +130,7 @@ static uint64_t later(uint64_t a, uint64_t b)
 /* Is something waited for?  since: when the newest of what is here came. */
 static bool wait_on(const struct facts *facts, struct plan *plan, uint64_t since)
 {
-	uint64_t end = since + facts->wait;
+	uint64_t end = later(since, facts->began) + facts->wait;
 
 	if (facts->now >= end)
 		return false;

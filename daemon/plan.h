@@ -9,7 +9,8 @@
  *      place that is vacant), nor any of a set of which two sides were used without one another
  *   3. no member is in two steps, or in a step and in something that runs
  *   4. a cache starts without an active SSD only when the time to wait is over, a volume of it is here, and every volume that its
- *      table knows is here and proves by its superblock that the set was not used without the SSDs that are
+ *      table knows is here and proves by its superblock that the set was not used without the SSDs that are; that time is counted from when the
+ *      newest of what is here came, and not from before facts.began
  *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty
  *   6. nothing is started that larder.conf leaves, nor without what is missing what it wants whole, unless it is asked for by name
  *   7. a spare that is whole, and nothing else but what was to join in that very place, is used only for a cache that runs, to which nothing joins and
@@ -129,6 +130,7 @@ struct facts {
 	uint8_t (*failed)[16]; /* of which a step failed already */
 	size_t nr_failed;
 	uint64_t now, wait; /* microseconds */
+	uint64_t began; /* from when on is waited at the earliest: what came before had nobody who could wait for the rest; 0: from whenever it came */
 	bool spares, notes; /* they may be used, made */
 	const uint8_t *only; /* just this volume, or cache, and what it needs; or NULL */
 };

@@ -165,6 +165,19 @@ int cow_start_store(const struct cow *cow, const struct cow_snapshot *snapshot)
 
 /* ------------------------------------------------------------------ start, stop */
 
+/* Why it was not made.  Only a store that cannot be read is a reason to give it up. */
+static void tell_not_made(const struct cow *cow, const struct cow_snapshot *snapshot, const char *name)
+{
+	uint32_t version[3];
+
+	if (target_version(COW_SNAPSHOT, version))
+		remark("%s: the store of this snapshot, %s, cannot be read; larder start %s --drop-snapshot %s gives the snapshot up", name, snapshot->store, cow->name,
+		       snapshot->name);
+	else
+		remark("%s: dm-snapshot is missing, and nothing is wrong with this snapshot: keep it; an initramfs without that module is made anew by update-initramfs -u, or dracut --force",
+		       name);
+}
+
 static int start_snapshot(const struct cow *cow, const struct cow_snapshot *snapshot, uint64_t sectors)
 {
 	char *name = cow_snapshot_name(cow->name, snapshot->name), *uuid = cow_snapshot_uuid(cow->volume, snapshot->uuid),
@@ -172,8 +185,7 @@ static int start_snapshot(const struct cow *cow, const struct cow_snapshot *snap
 	int result = mapped_create(name, uuid, COW_SNAPSHOT, sectors, params);
 
 	if (result)
-		remark("%s: the store of this snapshot, %s, cannot be read, or dm-snapshot is missing; larder start %s --drop-snapshot %s gives the snapshot up",
-		       name, snapshot->store, cow->name, snapshot->name);
+		tell_not_made(cow, snapshot, name);
 	free(params);
 	free(uuid);
 	free(name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * /run/larder: lock, stopped/UUID, scrub-UUID, and lacks-UUID.  Empty files, and numbers as targets of symbolic links, which a tmpfs keeps in
+ * /run/larder: lock, stopped/UUID, scrub-UUID, lacks-UUID, and began.  Empty files, and numbers as targets of symbolic links, which a tmpfs keeps in
  * the inode: where somebody has filled /run up all of it still works.
  */
 #include <dirent.h>
@@ -128,14 +128,15 @@ size_t stopped_list(uint8_t (**uuids)[16])
 
 #define NUMBER_PATH (sizeof(RUN_DIRECTORY) + 24 + UUID_TEXT)
 
-static void number_path(const char *what, const uint8_t uuid[16], const char *suffix, char path[static NUMBER_PATH])
+/* uuid: NULL where there is one for all. */
+static void number_path(const char *what, const uint8_t *uuid, const char *suffix, char path[static NUMBER_PATH])
 {
 	char text[UUID_TEXT];
 
-	snprintf(path, NUMBER_PATH, RUN_DIRECTORY "/%s-%s%s", what, uuid_text(uuid, text), suffix);
+	snprintf(path, NUMBER_PATH, RUN_DIRECTORY "/%s%s%s%s", what, uuid ? "-" : "", uuid ? uuid_text(uuid, text) : "", suffix);
 }
 
-static bool number_set(const char *what, const uint8_t uuid[16], uint64_t number)
+static bool number_set(const char *what, const uint8_t *uuid, uint64_t number)
 {
 	char path[NUMBER_PATH], new[NUMBER_PATH], text[24];
 
@@ -149,7 +150,7 @@ static bool number_set(const char *what, const uint8_t uuid[16], uint64_t number
 	return !symlink(text, new) && !rename(new, path);
 }
 
-static uint64_t number_get(const char *what, const uint8_t uuid[16])
+static uint64_t number_get(const char *what, const uint8_t *uuid)
 {
 	char path[NUMBER_PATH], text[24], *end;
 	uint64_t number;
@@ -183,4 +184,15 @@ bool lacks_set(const uint8_t uuid[16], uint64_t places)
 uint64_t lacks_noted(const uint8_t uuid[16])
 {
 	return number_get("lacks", uuid);
+}
+
+uint64_t began_noted(uint64_t now, bool note)
+{
+	uint64_t began = number_get("began", NULL);
+
+	if (began && began <= now)
+		return began;
+	if (note)
+		number_set("began", NULL, now); /* where it cannot be, a restart has to wait anew */
+	return now;
 }

@@ -429,6 +429,35 @@ def test_spare_before_dbus(degraded, spare_daemon):
     assert calls.read_text().splitlines() == ["larder cache replace"]
 
 
+BEGAN = """
+mount -t tmpfs none /run
+for words in "--observe" "" ""; do
+	"$1" --wait 3600 $words &
+	tries=0
+	until [ -e /run/larder/left ] && [ -e /run/larder/began ] || [ "$words" ] || [ $((tries += 1)) -gt 600 ]; do sleep 0.05; done
+	[ -z "$words" ] || sleep 0.5
+	kill $!
+	wait $!
+	readlink /run/larder/began || echo none
+	rm -f /run/larder/left
+done
+"""
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "-rm", "true"], check=False).returncode, reason="no mount namespace here")
+def test_when_larderd_began(degraded, larderd):
+    """What is missing is waited for from then on, whatever udev's database has kept of the initramfs; a restart keeps it."""
+    degraded.status()
+    devices = ":".join(str(d) for d in degraded.larder.devices)
+    environment = os.environ | {"LARDER_STATUS": str(degraded.file), "LARDER_DEVICES": devices}
+    earliest = time.monotonic_ns() // 1000
+    command = ["unshare", "-rm", "sh", "-c", BEGAN, "sh", larderd]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    observed, first, again = run.stdout.split()
+    assert observed == "none" and first == again, run.stderr
+    assert earliest <= int(first) <= time.monotonic_ns() // 1000
+
+
 def test_what_is_left(degraded, spare_daemon, run_directory):
     """For who follows `larder events`: in a file, for as long as it is so."""
     file = run_directory / "left"

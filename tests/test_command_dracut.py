@@ -18,12 +18,14 @@ VOLUME = "4762e82b-29a8-5b0e-813a-5b13a9901745"
 STUBS = """
 set -eu
 say() { printf '%s\\n' "$*"; }
-require_binaries() { [ -n "$binaries" ]; }
+require_binaries() { [ "$*" = "/usr/sbin/larder /usr/lib/udev/larder-probe" ] && [ -n "$binaries" ]; }
+modinfo() { [ "$*" = "-k 6.1.0 larder" ] && [ -z "$module_is_missing" ]; }
 dwarn() { say warned; }
-for f in instmods inst_multiple inst_rules inst_hook dracut_need_initqueue; do
+for f in instmods inst inst_multiple inst_rules inst_hook dracut_need_initqueue; do
 	eval "$f() { say $f \\"\\$@\\"; }"
 done
-moddir=MODULE mount_needs=
+moddir=MODULE mount_needs= kernel=6.1.0
+: ${module_is_missing=}
 . "$module/module-setup.sh"
 """
 
@@ -49,6 +51,7 @@ def call(function, *, hostonly="", types="", binaries="yes", image="/nowhere", r
 def test_check(hostonly, types, binaries, code):
     run = call("r=0; check || r=$?; exit $r", hostonly=hostonly, types=types, binaries=binaries)
     assert (run.returncode, run.stderr) == (code, "")
+    assert run.stdout == "" if binaries else "warned\n"
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -63,8 +66,9 @@ def test_contents(tmp_path, known):
     assert run.returncode == 0 and run.stderr == ""
     assert run.stdout.splitlines() == [
         "dm rootfs-block",
-        "instmods dm_mod larder dm_integrity crc32c_generic",
-        "inst_multiple larder /usr/lib/udev/larder-probe",
+        "instmods dm_mod larder dm_snapshot dm_integrity crc32c_generic",
+        "inst /usr/sbin/larder /sbin/larder",
+        "inst_multiple /usr/lib/udev/larder-probe",
         "inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules",
         "inst_multiple -o /etc/larder/larder.conf /etc/machine-id",
         *([] if known else ["warned"]),
@@ -72,6 +76,17 @@ def test_contents(tmp_path, known):
         "inst_hook initqueue/timeout 70 MODULE/larder-degraded.sh",
         "dracut_need_initqueue",
     ]
+
+
+@pytest.mark.parametrize(("volume", "missing"), [("", "yes"), (VOLUME, ""), (VOLUME, "yes")])
+def test_kernel_without_the_module(tmp_path, volume, missing):
+    """Said where root needs it."""
+    root = tmp_path / "larder-root"
+    root.write_text(f'#!/bin/sh\n[ "$1" = --luks ] || [ -z "{volume}" ] || echo {volume}\n')
+    root.chmod(0o755)
+    run = call("install", image=tmp_path / "image", root=root, module_is_missing=missing)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert ("warned" in run.stdout.splitlines()) == bool(volume and missing)
 
 
 HEADER = "0dd5b1f2-86a4-4cd0-9a5e-4a3e9bb3b0c7"

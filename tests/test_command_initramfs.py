@@ -147,9 +147,9 @@ NAMES = {"dm-0": "larder-cache-x", "dm-1": "root", "dm-2": "root-crypt", "dm-10"
 NAMES |= {"dm-4": "two", "dm-5": "two-crypt_dif", "dm-6": "two-crypt"}
 
 
-def larder_root(tmp_path, source, *words):
-    """What it prints of a / on this device, by sysfs."""
-    block = tmp_path / "block"
+def larder_root(tmp_path, source, *words, usr="", btrfs=()):
+    """What it prints of a / on this device, and a /usr on that one, by sysfs; btrfs: devices of one filesystem."""
+    block, filesystems = tmp_path / "block", tmp_path / "btrfs"
     for name, lower in BELOW.items():
         (block / name / "slaves").mkdir(parents=True)
         (block / name / "dev").write_text("1:1\n")
@@ -159,9 +159,13 @@ def larder_root(tmp_path, source, *words):
             (block / name / "dm").mkdir()
             (block / name / "dm" / "uuid").write_text(UUIDS[name] + "\n")
             (block / name / "dm" / "name").write_text(NAMES.get(name, name) + "\n")
+    for one in btrfs:
+        (filesystems / "x" / "devices").mkdir(parents=True, exist_ok=True)
+        (filesystems / "x" / "devices" / one).symlink_to(block / one)
     script = tmp_path / "larder-root"
-    script.write_text((TOP / "udev" / "larder-root").read_text().replace("/sys/class/block", str(block)))
-    program(tmp_path, "findmnt", f"echo {source}\n[ -n '{source}' ]")
+    text = (TOP / "udev" / "larder-root").read_text().replace("/sys/class/block", str(block))
+    script.write_text(text.replace("/sys/fs/btrfs", str(filesystems)))
+    program(tmp_path, "findmnt", f'case $* in */usr) s={usr} ;; *) s={source} ;; esac; [ -n "$s" ] && echo "$s"')
     program(tmp_path, "readlink", 'case $2 in /*) echo "$2" ;; *) exit 1 ;; esac')
     env = dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}")
     run = subprocess.run(["sh", script, *words], capture_output=True, text=True, env=env)
@@ -187,6 +191,39 @@ def test_volume_of_root(tmp_path, source, code, found):
 
 
 @pytest.mark.parametrize(
+    ("source", "usr", "code", "found"),
+    [
+        ("/dev/sda", "/dev/dm-1", 0, [OF_ROOT]),
+        ("/dev/dm-2", "/dev/dm-4", 0, [OF_ROOT, OF_ROOT[::-1]]),
+        ("/dev/dm-2", "/dev/dm-2", 0, [OF_ROOT]),  # subvolumes, say: once
+        ("/dev/dm-2", "overlay", 0, [OF_ROOT]),
+        ("/dev/dm-2", "/dev/dm-9", 0, [OF_ROOT]),
+        ("overlay", "/dev/dm-2", 1, []),
+    ],
+)
+def test_volume_of_usr(tmp_path, source, usr, code, found):
+    """The initramfs mounts it, too."""
+    assert larder_root(tmp_path, source, usr=usr) == (code, found)
+
+
+@pytest.mark.parametrize(("source", "usr"), [("/dev/sda", "/dev/dm-2"), ("/dev/dm-2", "/dev/dm-2"), ("/dev/dm-2", "")])
+def test_luks_layer_of_usr(tmp_path, source, usr):
+    assert larder_root(tmp_path, source, "--luks", usr=usr) == (0, [f"root-crypt {HEADER} root"])
+
+
+@pytest.mark.parametrize("source", ["/dev/dm-2", "/dev/dm-6"])
+def test_btrfs_of_several_devices(tmp_path, source):
+    """Of which findmnt names one."""
+    (tmp_path / "luks").mkdir()
+    devices = ["dm-2", "dm-6"]
+    assert larder_root(tmp_path, source, btrfs=devices) == (0, [OF_ROOT, OF_ROOT[::-1]])
+    both = [f"root-crypt {HEADER} root", f"two-crypt {HEADER} two"]
+    assert larder_root(tmp_path / "luks", source, "--luks", btrfs=devices) == (0, both)
+    (tmp_path / "other").mkdir()
+    assert larder_root(tmp_path / "other", "/dev/sda", btrfs=devices) == (0, [])
+
+
+@pytest.mark.parametrize(
     ("source", "code", "found"),
     [
         ("/dev/dm-1", 0, []),
@@ -204,7 +241,7 @@ def test_luks_layer_of_root(tmp_path, source, code, found):
     assert larder_root(tmp_path, source, "--luks") == (code, found)
 
 
-def hook(tmp_path, *, known=True, luks="", crypttab=None, installed=True, flags=""):
+def hook(tmp_path, *, known=True, luks="", crypttab=None, installed=True, flags="", module=True, volume=OF_ROOT, **more):
     """What it says; the image is in tmp_path.  luks: what / is on; installed: cryptsetup-initramfs; flags: of the mapping."""
     functions, script, image = tmp_path / "hook-functions", tmp_path / "hook", tmp_path / "image"
     functions.write_text('copy_exec() { echo "$1"; }\nmanual_add_modules() { echo modules "$@"; }\n')
@@ -213,16 +250,18 @@ def hook(tmp_path, *, known=True, luks="", crypttab=None, installed=True, flags=
     aes = "name : aes\nmodule : aes_generic\n\n"
     (tmp_path / "crypto").write_text(f"name : xts(aes)\nmodule       : xts\n\n{aes}{aes}")
     print_luks = f'[ "$1" != --luks ] || {{ printf "{luks}"; exit; }}'
-    root = program(tmp_path, "larder-root", f"{print_luks}\necho {OF_ROOT}\nexit {0 if known else 1}")
+    print_root = f"[ -z '{volume}' ] || echo {volume}"
+    root = program(tmp_path, "larder-root", f"{print_luks}\n{print_root}\nexit {0 if known else 1}")
     table = f"0 8 crypt aes-xts-plain64 :64:logon:x 0 253:1 0 {flags}"
     program(tmp_path, "dmsetup", f'[ "$*" = "table {luks.split(" ")[0]}" ] && echo "{table}"')
+    program(tmp_path, "modinfo", f'[ "$*" = "-k 6.1.0-9-amd64 larder" ] && {str(module).lower()}')
     if crypttab is not None:
         (tmp_path / "crypttab").write_text(crypttab)
     if installed:
         (image / "lib/cryptsetup").mkdir(parents=True)
         (image / "lib/cryptsetup/functions").touch()
     ours = {"LARDER_PROGRAM": "/bin/true", "LARDER_PROBE": "/bin/true", "LARDER_RULES": str(TOP / "udev"), "LARDER_ROOT": str(root)}
-    env = os.environ | ours | {"DESTDIR": str(image), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env = os.environ | ours | {"DESTDIR": str(image), "PATH": f"{tmp_path}:{os.environ['PATH']}", "version": "6.1.0-9-amd64"} | more
     run = subprocess.run(["sh", "-e", script], capture_output=True, text=True, env=env)
     assert run.returncode == 0, run.stderr
     assert not (image / "etc/larder/luks").exists()
@@ -247,6 +286,7 @@ def test_hook_records_the_volume_of_root(tmp_path, known):
     recorded = tmp_path / "image/etc/larder/root"
     assert recorded.read_text() == OF_ROOT + "\n" if known else not recorded.exists()
     assert ("larder.degraded=NAME" in run.stderr) != known
+    assert "modules dm_mod larder dm_snapshot dm_integrity crc32c_generic" in run.stdout.splitlines()
     assert entries(tmp_path) is None and "askpass" not in run.stdout and "xts" not in run.stdout
 
 
@@ -263,6 +303,23 @@ def test_hook_has_an_encrypted_root_asked_for(tmp_path, flags, options):
     assert "modules dm_crypt aes_generic xts" in run.stdout.splitlines()
     (said,) = run.stderr.splitlines()
     assert "asks for its passphrase" in said
+
+
+@pytest.mark.parametrize(("module", "volume"), [(True, OF_ROOT), (False, ""), (False, OF_ROOT)])
+def test_hook_of_a_kernel_without_the_module(tmp_path, module, volume):
+    """Where root needs it."""
+    run = hook(tmp_path, module=module, volume=volume)
+    said = "6.1.0-9-amd64 has no module larder" in run.stderr and "update-initramfs -u -k 6.1.0-9-amd64" in run.stderr
+    assert said == bool(not module and volume) and run.stderr.count("\n") == said
+
+
+@pytest.mark.parametrize("which", ["LARDER_PROGRAM", "LARDER_PROBE"])
+def test_hook_without_the_command(tmp_path, which):
+    """By a PREFIX of another one, say."""
+    run = hook(tmp_path, **{which: "/nowhere/larder"})
+    (said,) = run.stderr.splitlines()
+    assert "/nowhere/larder is not there" in said and "make install install-daemon" in said
+    assert run.stdout == ""
 
 
 def test_hook_adds_to_what_is_there(tmp_path):
@@ -310,4 +367,26 @@ def test_what_is_installed():
         where = "hooks" if part.name == "hook" else f"scripts/{part.name}"
         assert os.access(part, os.X_OK)
         assert f"$(udev)/initramfs/{part.name} $(DESTDIR)$(INITRAMFS)/{where}/larder" in rules
-        assert rules.count(f"$(DESTDIR)$(INITRAMFS)/{where}/larder") == 2, "and uninstalled"
+        assert f"$(DESTDIR)$(INITRAMFS)/{where}/larder" in rules.split("\nuninstall:")[1]
+
+
+def test_prefix(tmp_path):
+    """What is made an initramfs of is what was installed: units, hook and dracut's module name one place."""
+    build, root = tmp_path / "build", tmp_path / "root"
+    build.mkdir()
+    for name in ("larderd", "larder-probe"):
+        program(build, name, "")
+    words = ["-s", "-C", TOP / "daemon", "-o", "all", "install", f"BUILD={build}", f"DESTDIR={root}", "PREFIX=/opt/x"]
+    subprocess.run(["make", *words], check=True, capture_output=True, text=True)
+    unit, hook, module = "lib/systemd/system/larderd.service", "hooks/larder", "modules.d/90larder/module-setup.sh"
+    for name in (unit, f"usr/share/initramfs-tools/{hook}", f"usr/lib/dracut/{module}"):
+        text = (root / name).read_text()
+        assert "/opt/x/sbin/larder" in text and "/usr/sbin/larder" not in text, name
+
+
+def test_isolate_does_not_stop_it():
+    """^D in an emergency shell is an isolate, and ends what its target does not want, unless the unit says otherwise."""
+    for name in ("larderd.service", "larder-events.service", "larder-unlock@.service", "larder-assemble@.service"):
+        assert "\nIgnoreOnIsolate=true\n" in (TOP / "udev" / name).read_text(), name
+    for name in ("larder-last-resort@.timer", "larder-last-resort@.service"):
+        assert "\nIgnoreOnIsolate=true\n" in (TOP / "udev" / name).read_text(), name

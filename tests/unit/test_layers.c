@@ -35,6 +35,36 @@ bool mapped_status(const char *name, const char *target, char *text, size_t size
 	return *name && *target;
 }
 
+/* What is made of dm devices; a start of a snapshot is refused. */
+static bool has_target;
+
+bool target_version(const char *target, uint32_t version[static 3])
+{
+	memset(version, 0, 3 * sizeof(*version));
+	return has_target || strcmp(target, COW_SNAPSHOT);
+}
+
+bool mapped_look(const char *name, char uuid[static DM_UUID_MAX], dev_t *number)
+{
+	*uuid = '\0';
+	*number = 0;
+	return !*name;
+}
+
+int mapped_create(const char *name, const char *uuid, const char *target, uint64_t sectors, const char *params)
+{
+	(void)uuid;
+	(void)sectors;
+	(void)params;
+	return strcmp(target, COW_SNAPSHOT) ? LARDER_DONE : complain(LARDER_FAILED, "%s: cannot create it", name);
+}
+
+int mapped_remove_left(const char *dm_uuid)
+{
+	(void)dm_uuid;
+	return LARDER_DONE;
+}
+
 static struct {
 	const char *name, *text;
 } files[8]; /* in sysfs */
@@ -89,6 +119,28 @@ static void snapshots(void)
 		said = cases[i].said;
 		cow_status("volume", "snapshot", &status);
 		CHECK(status.state == cases[i].state && cow_percent(&status) == cases[i].percent, "%s: %u", said, cow_percent(&status));
+	}
+}
+
+/* A missing module is no reason to give a snapshot up. */
+static void refused(void)
+{
+	static const struct cow cow = { .name = "root", .snapshot = { { .name = "daily", .store = "/dev/sdz", .bytes = COW_STORE_MIN } }, .number = 1 };
+
+	for (unsigned there = 0; there < 2; there++) {
+		FILE *usual = stderr;
+		size_t length;
+		char *text;
+
+		has_target = there;
+		stderr = open_memstream(&text, &length);
+		CHECK(cow_start(&cow, "larder", 8, "x") == LARDER_FAILED, "started");
+		fclose(stderr);
+		stderr = usual;
+		CHECK(!!strstr(text, "--drop-snapshot daily") == there, "%s", text);
+		CHECK(!!strstr(text, "/dev/sdz, cannot be read") == there, "%s", text);
+		CHECK(!!strstr(text, "dm-snapshot is missing") == !there, "%s", text);
+		free(text);
 	}
 }
 
@@ -204,6 +256,7 @@ static void disks(void)
 int main(void)
 {
 	run_test("snapshots", snapshots);
+	run_test("refused", refused);
 	run_test("integrity", integrity);
 	run_test("places", places);
 	run_test("lacks", lacks);

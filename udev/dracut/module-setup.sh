@@ -4,10 +4,18 @@
 # dracut(8): puts larder into the initramfs, so that the root filesystem may be on a volume.  dracut sources this file; its functions and
 # variables (hostonly, moddir, host_fs_types, inst_*) are dracut.modules(7)'s.
 
+# As PREFIX of make install has it.
+larder_program() {
+	echo "${LARDER_PROGRAM:-/usr/sbin/larder}"
+}
+
 # 0: it belongs in; 255: only if another module, or the user, asks for it.  udev's database calls members larder_member.
 check() {
 	local type
-	require_binaries larder || return 1
+	if ! require_binaries "$(larder_program)" /usr/lib/udev/larder-probe; then
+		dwarn "larder: $(larder_program), or larder-probe, is not there: this initramfs finds no volume; make install install-daemon, with one PREFIX for both"
+		return 1
+	fi
 	# shellcheck disable=SC2154
 	if [ -n "$hostonly" ] || [ -n "$mount_needs" ]; then
 		for type in "${host_fs_types[@]}"; do
@@ -30,8 +38,9 @@ depends() {
 
 installkernel() {
 	# also where dracut takes only what this machine has loaded
-	# the last two for arrays with dm-integrity below; what a kernel has built in is passed over
-	hostonly='' instmods dm_mod larder dm_integrity crc32c_generic
+	# dm_snapshot always: a snapshot may be younger than the image.  The last two for arrays with dm-integrity below; what a kernel has built in is
+	# passed over.
+	hostonly='' instmods dm_mod larder dm_snapshot dm_integrity crc32c_generic
 	# algorithms of an encrypted root, whichever these are: what the kernel has in use
 	# shellcheck disable=SC2046
 	[ -z "$(encrypted)" ] || hostonly='' instmods dm_crypt $(sed -n 's/^module *: //p' "${LARDER_CRYPTO:-/proc/crypto}" | sort -u)
@@ -57,7 +66,8 @@ install_encrypted() {
 
 install() {
 	# shellcheck disable=SC2154
-	inst_multiple larder /usr/lib/udev/larder-probe
+	inst "$(larder_program)" /sbin/larder
+	inst_multiple /usr/lib/udev/larder-probe
 	inst_rules 11-dm-larder.rules 56-dm-larder.rules 62-larder.rules 63-md-z-larder.rules
 	# machine-id: whose the stacks are; without it those that name a machine do not start there
 	inst_multiple -o /etc/larder/larder.conf /etc/machine-id
@@ -69,6 +79,9 @@ install() {
 		dwarn "larder: it cannot be found out which volume root is on: if it is on one, put larder.degraded=NAME on the kernel's command line, or it does not start there when an SSD is missing"
 	fi
 	# shellcheck disable=SC2154
+	if [ -s "$initdir/etc/larder/root" ] && ! modinfo -k "$kernel" larder > /dev/null 2>&1; then
+		dwarn "larder: root, or /usr, is on a volume, and the kernel $kernel has no module larder: by this initramfs it does not boot; dkms autoinstall -k $kernel, then dracut --force --kver $kernel"
+	fi
 	install_encrypted
 	# shellcheck disable=SC2154
 	inst_hook initqueue/settled 70 "$moddir/larder-assemble.sh"

@@ -3,6 +3,7 @@
 """
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -102,6 +103,24 @@ def test_no_loop_of_events(rig, larderd):
 
 
 # ---------------------------------------------------------------- missing, late, stale
+
+
+def test_wait_begins_with_larderd(rig, larderd):
+    """An initramfs that has seen what is here may have no driver for the rest, and ask for a passphrase: its time is no wait."""
+    rig.ssd[0].plug()
+    rig.hdd.plug()
+    settle()
+    for kept in Path("/run/udev/data").iterdir():
+        if "E:LARDER_APPEARED=" in kept.read_text():
+            kept.write_text(re.sub("(LARDER_(APPEARED|SINCE))=.*", r"\1=1", kept.read_text()))
+    assert rig.hdd.properties()["LARDER_APPEARED"] == "1", "from the first microsecond on"
+    Path("/run/larder/began").unlink(missing_ok=True)
+    larderd.wait = int(time.monotonic())
+    larderd.start()
+    assert larderd.said("cache fast: waits for 1 of its 2 SSDs") and not running("larder-cache-fast")
+    rig.ssd[1].plug()
+    rig.verify()
+    assert not larderd.said("WITHOUT")
 
 
 def test_late_ssd(rig, larderd):
