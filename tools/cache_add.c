@@ -201,12 +201,17 @@ static int take_turn(struct set *set, const struct add_request *request, const c
 	return result;
 }
 
-/* Claimed and read; claim->stale: it has left this set, or is a spare of it.  Both are the caller's, if it is LARDER_DONE. */
+/*
+ * Claimed and read; claim->stale: it has left this set, or is a spare of it.  Both are the caller's, if it is LARDER_DONE.  Not a part of a disk that
+ * another one of the set is a part of; those that have failed are to be forgotten.
+ */
 static int open_ssd(const struct set *set, const struct add_request *request, struct claim_request *claim, struct device *device,
 		    struct superblocks *found)
 {
-	int result;
+	int result = create_check_joins(request->ssd, (const char *const *)set->ssd, (int)set->number);
 
+	if (result)
+		return result;
 	*claim = request->claim;
 	claim->path = request->ssd;
 	result = claim_open(device, claim);
@@ -369,14 +374,16 @@ static int make_spare(const struct set *set, const struct device *device, const 
 	return result ? result : format_spare(set, device, &layout, claim->dry_run);
 }
 
-static int keep_spare(const struct set *set, const struct add_request *request)
+static int keep_spare(struct set *set, const struct add_request *request)
 {
 	struct claim_request claim;
 	struct superblocks found;
 	struct device device;
 	bool already;
-	int result = open_ssd(set, request, &claim, &device, &found);
+	int result;
 
+	set_forget_failed(set);
+	result = open_ssd(set, request, &claim, &device, &found);
 	if (result)
 		return result;
 	already = found.chosen == &found.main && set_is_spare(set, found.chosen->sb);

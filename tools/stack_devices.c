@@ -316,6 +316,23 @@ static uint64_t room_for_md(const struct devices *d, uint64_t bytes)
 	return *d->stack.integrity ? leg_capacity_most(bytes) : bytes;
 }
 
+/* Could it hold what each disk of the array does?  Complains. */
+static int disk_fits(const struct devices *d, const struct device *device)
+{
+	uint64_t needs = disk_needs(d);
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+	unsigned block;
+
+	if (!device->block)
+		return complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", device->path);
+	if (!needs || !device_attribute(d->layers.array.device, "queue/logical_block_size", a, sizeof(a)) || sscanf(a, "%u", &block) != 1)
+		return complain(LARDER_FAILED, "%s: the sizes of %s cannot be read", d->stack.name, d->layers.array.node);
+	if (room_for_md(d, device->bytes) < needs)
+		return complain(LARDER_FAILED, "%s: size: too small: it has %s, and the array takes %s of each disk", device->path,
+				size_print(a, device->bytes, &human), size_print(b, needs, &human));
+	return create_check_block(device->path, device->logical_block, block);
+}
+
 static int mark_leg(const struct devices *d, const struct device *device, uint8_t leg[16])
 {
 	union superblock *sb = device_buffer(LARDER_SB_SIZE);
@@ -364,8 +381,6 @@ static int take_again(const struct devices *d, const char *path, const uint8_t l
 int disk_take(const struct devices *d, const struct devices_request *request, bool dry_run)
 {
 	struct claim_request claim = request->claim;
-	uint64_t needs = disk_needs(d);
-	char a[SIZE_TEXT], b[SIZE_TEXT];
 	struct device device;
 	uint8_t leg[16];
 	bool left = true;
@@ -381,13 +396,7 @@ int disk_take(const struct devices *d, const struct devices_request *request, bo
 	result = claim_open(&device, &claim);
 	if (result)
 		return result;
-	if (!device.block)
-		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", claim.path);
-	else if (!needs)
-		result = complain(LARDER_FAILED, "%s: the sizes of %s cannot be read", d->stack.name, d->layers.array.node);
-	else if (room_for_md(d, device.bytes) < needs)
-		result = complain(LARDER_FAILED, "%s: size: too small: it has %s, and the array takes %s of each disk", claim.path,
-				  size_print(a, device.bytes, &human), size_print(b, needs, &human));
+	result = disk_fits(d, &device);
 	result = result ? result : claim_clear(&device, &claim);
 	if (!result && *d->stack.integrity && !dry_run)
 		result = mark_leg(d, &device, leg);
