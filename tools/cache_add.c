@@ -183,6 +183,37 @@ static int check_spare(const struct set *set, const struct device *device, const
 	return LARDER_DONE;
 }
 
+/* The same SSDs in their places, as far as both name them: where "-" is, one has failed, or left. */
+static bool same_ssds(const struct set *a, const struct set *b)
+{
+	for (uint32_t i = 0; a->number == b->number && i < a->number; i++)
+		if (strcmp(a->ssd[i], "-") && strcmp(b->ssd[i], "-") && strcmp(a->ssd[i], b->ssd[i]))
+			return false;
+	return a->number == b->number;
+}
+
+/* Others may have set options, or made the last SSD larger: what is loaded, and written, follows what there is now.  Complains. */
+static int read_again(struct set *set)
+{
+	struct set now;
+	char *params = set->params;
+	int result = set_read(&now, set->mapped);
+
+	if (result)
+		return result;
+	if (same_ssds(set, &now)) {
+		set->params = now.params;
+		set->options = now.options;
+		set->sb = now.sb;
+		set->table = now.table;
+		now.params = params;
+	} else {
+		result = complain(LARDER_BUSY, "%s: its SSDs are other ones by now; look at it, and begin anew", set->mapped->name);
+	}
+	set_free(&now);
+	return result;
+}
+
 /* Our turn, for a change of the set; before: its states when it was looked at. */
 static int take_turn(struct set *set, const struct add_request *request, const char *before)
 {
@@ -198,7 +229,7 @@ static int take_turn(struct set *set, const struct add_request *request, const c
 		result = complain(LARDER_BUSY, "%s: its SSDs have changed meanwhile (%s, now %s); look at it, and begin anew", set->mapped->name, before,
 				  now ? now : "unknown");
 	free(now);
-	return result;
+	return result ? result : read_again(set);
 }
 
 /*
