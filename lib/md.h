@@ -41,6 +41,7 @@ struct md_disk {
 	enum md_role role;
 	int place; /* -1: none */
 	bool whole; /* it has all that belongs there, whatever becomes of it */
+	bool unwanted; /* a write error is noted, or another disk was to take its place: the next spare does */
 };
 
 /* The disks of an array that runs. */
