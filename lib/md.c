@@ -457,6 +457,13 @@ bool md_lacks_log(const char *level, dev_t device)
 	return md_keeps_log(level) && !md_is_logged(device);
 }
 
+bool md_reshapes(dev_t device)
+{
+	char text[64];
+
+	return device_attribute(device, "md/reshape_position", text, sizeof(text)) && strcmp(text, "none");
+}
+
 bool md_has_write_hole(const char *level)
 {
 	return !strcmp(level, "6");

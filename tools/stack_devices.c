@@ -416,15 +416,30 @@ enum rebuilt {
 	NEVER,
 };
 
+/* A reshape is the array's, and may have taken another spare than the disk that was given. */
+static bool is_settled(const struct stack *stack, dev_t array, const struct md_disk *disk, const char *path, bool reshape)
+{
+	uint8_t uuid[16];
+	bool settled;
+	char *word;
+
+	if (reshape && md_reshapes(array))
+		return false;
+	if (disk->role != MD_MEMBER)
+		return reshape && disk->role == MD_SPARE;
+	stack_part(stack, "md", uuid);
+	word = stack_disk_for_md(stack, path);
+	settled = md_leg_settled(word, uuid);
+	free(word);
+	return settled;
+}
+
 /* By sysfs alone until the end: whoever waits for hours keeps no other disk awake. */
-static enum rebuilt look_at_disk(const struct stack *stack, dev_t array, const char *path, int *quiet)
+static enum rebuilt look_at_disk(const struct stack *stack, dev_t array, const char *path, bool reshape, int *quiet)
 {
 	const struct md_disk *disk = NULL;
 	struct md_disks disks;
-	uint8_t uuid[16];
 	dev_t number;
-	bool settled;
-	char *word;
 
 	if (!stack_disks(stack, array, &disks))
 		return complain(LARDER_FAILED, "%s: the array does not run any more", path), NEVER;
@@ -437,11 +452,7 @@ static enum rebuilt look_at_disk(const struct stack *stack, dev_t array, const c
 			 !disk ? "the array has it no more" : disk->role == MD_FAILED ? "it has failed" : "the array does not go on with it");
 		return NEVER;
 	}
-	stack_part(stack, "md", uuid);
-	word = stack_disk_for_md(stack, path);
-	settled = disk->role == MD_MEMBER && disks.idle && md_leg_settled(word, uuid);
-	free(word);
-	if (!settled) {
+	if (!disks.idle || !is_settled(stack, array, disk, path, reshape)) {
 		show_progress(path, &disks, false);
 		return STILL;
 	}
@@ -463,7 +474,7 @@ int disk_wait(const struct devices_request *request, const char *path, const cha
 	stack = d.stack;
 	array = d.layers.array.device;
 	devices_free(&d);
-	state = look_at_disk(&stack, array, path, &quiet);
+	state = look_at_disk(&stack, array, path, request->reshape, &quiet);
 	if (state == STILL && request->no_wait) {
 		printf("%s: %s is being rebuilt; the same larder %s, once more, ends it\n", request->name, path, verb);
 		return LARDER_DONE;
@@ -472,7 +483,7 @@ int disk_wait(const struct devices_request *request, const char *path, const cha
 	turn_give();
 	while (state == STILL) {
 		usleep(POLL_US);
-		state = look_at_disk(&stack, array, path, &quiet);
+		state = look_at_disk(&stack, array, path, request->reshape, &quiet);
 	}
 	turn_take();
 	*settled = state == WHOLE;

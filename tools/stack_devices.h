@@ -45,6 +45,7 @@ struct devices_request {
 	struct claim_request claim;
 	const char *role, *label; /* of an SSD */
 	bool spare, no_wait; /* spare: of what is added */
+	bool reshape; /* the array is spread over what is added */
 };
 
 /* mdadm is there, and the array runs and has redundancy.  Complains. */
@@ -58,7 +59,10 @@ int disk_take(const struct devices *d, const struct devices_request *request, bo
 /* A verb of mdadm upon a disk of the stack, or one that joins it: md_add(), md_fail(), md_remove().  Complains. */
 int disk_change(const struct devices *d, int (*verb)(const char *node, const char *disk, bool dry_run), const char *disk, bool dry_run);
 int disk_exchange(const struct devices *d, const char *old, const char *with, bool dry_run); /* md_replace() */
-/* Waits until the array has rebuilt what is on the disk at path, or (no_wait) says what is still to be done.  *settled: it has. */
+/*
+ * Waits until the array has rebuilt what is on the disk at path, with request->reshape until all is moved, or (no_wait) says what is still to be done.
+ * *settled: it has.
+ */
 int disk_wait(const struct devices_request *request, const char *path, const char *verb, bool *settled);
 /* Takes a disk out of the array, which has lost it, or does not need it: one that is not in a place any more.  Complains. */
 int disk_remove(const char *name, const char *word);
