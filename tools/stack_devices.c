@@ -101,6 +101,13 @@ bool part_is(const struct part *part, const char *path)
 	return same(part->node, path);
 }
 
+int part_check_same(const struct devices *d, const struct part *now, const struct part *then, const char *word)
+{
+	if (!strcmp(now->name, then->name) && !strcmp(now->node, then->node) && !memcmp(now->uuid, then->uuid, 16))
+		return LARDER_DONE;
+	return complain(LARDER_BUSY, "%s: is another device, or gone, since it was looked at; begin anew: larder show %s", word, d->stack.name);
+}
+
 static bool take_disk(const struct md_disk *disk, struct part *part)
 {
 	*part = (struct part){ .place = disk->place, .disk = disk };
@@ -132,6 +139,7 @@ static bool take_ssd(const struct devices *d, int place, struct part *part)
 	if (place < 0)
 		return false;
 	*part = (struct part){ .ssd = true, .place = place };
+	memcpy(part->uuid, d->set.table.devices[place].uuid, 16);
 	snprintf(part->name, sizeof(part->name), "ssd%d", place);
 	if (strcmp(d->set.ssd[place], "-"))
 		snprintf(part->node, sizeof(part->node), "%s", d->set.ssd[place]);

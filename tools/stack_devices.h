@@ -22,6 +22,7 @@ struct part {
 	int place; /* in the array, or the set; -1: none: a spare, or one that has left */
 	char name[300]; /* to show, and to find it again by: its node, the kernel's name of a disk that is gone, "disk1", "ssd0" */
 	char node[300]; /* "": it is not here */
+	uint8_t uuid[16]; /* of an SSD, as the set has that place; else zero */
 	const struct md_disk *disk; /* the array has it; NULL: it lacks it, or it is an SSD */
 };
 
@@ -33,6 +34,11 @@ void devices_free(struct devices *d);
 bool part_find(const struct devices *d, const char *word, struct part *part);
 /* Complains.  word: a path, a UUID, "disk1" or "ssd0", as larder show prints them. */
 int part_get(const struct devices *d, const char *word, struct part *part);
+/*
+ * Is what is found now, in the place of what was found before, still the same device?  While somebody was asked, or something took long, others may have
+ * changed the stack.  word: as it was given.  Complains (LARDER_BUSY).
+ */
+int part_check_same(const struct devices *d, const struct part *now, const struct part *then, const char *word);
 /* Is this word a path to the part's device? */
 bool part_is(const struct part *part, const char *path);
 

@@ -41,8 +41,7 @@ static int check_word(const struct stack *stack, const char *discard)
 	return LARDER_DONE;
 }
 
-/* Do other stacks, or volumes, use its cache? */
-static int cache_is_shared(const struct stack *stack, bool *shared)
+int cache_is_shared(const struct stack *stack, bool *shared)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
