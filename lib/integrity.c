@@ -24,7 +24,7 @@
 #include "message.h"
 #include "program.h"
 
-#define BLOCK 4096u /* a tag for each; what the array has as logical blocks then */
+#define BLOCK LEG_BLOCK
 #define TAG   4u
 #define ENDS  (1u << 20) /* bytes at either end of it, where whoever looks for signatures reads */
 #define TARGET "integrity"

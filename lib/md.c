@@ -274,10 +274,11 @@ static void look_at(dev_t array, const char *entry, struct md_disks *disks)
 			disk->node[0] = 0;
 	}
 	disk->whole = strstr(state, "in_sync") && !strstr(state, "faulty");
+	disk->unwanted = strstr(state, "want_replacement");
 	if (strstr(state, "faulty"))
 		disk->role = MD_FAILED;
 	else if (strstr(state, "in_sync") && !strstr(state, ",replacement"))
-		disk->role = strstr(state, "want_replacement") ? MD_COPIED : MD_MEMBER;
+		disk->role = disk->unwanted ? MD_COPIED : MD_MEMBER;
 	else
 		disk->role = disk->place < 0 ? MD_SPARE : MD_REBUILT;
 	disks->number++;
@@ -289,6 +290,19 @@ bool md_held(const struct md_disks *disks, int place)
 		if (disks->disk[i].place == place && disks->disk[i].role != MD_FAILED)
 			return true;
 	return false;
+}
+
+/* md wants one replaced from its first write error on, or once it was asked to, whether there is a disk for it or not. */
+static void settle_copied(struct md_disks *disks)
+{
+	for (size_t i = 0; i < disks->number; i++) {
+		bool copied = false;
+
+		for (size_t k = 0; k < disks->number; k++)
+			copied |= disks->disk[k].role == MD_REBUILT && disks->disk[k].place == disks->disk[i].place;
+		if (disks->disk[i].role == MD_COPIED && !copied)
+			disks->disk[i].role = MD_MEMBER;
+	}
 }
 
 bool md_disks(dev_t device, struct md_disks *disks)
@@ -307,6 +321,7 @@ bool md_disks(dev_t device, struct md_disks *disks)
 		if (!strncmp(entry->d_name, "dev-", 4))
 			look_at(device, entry->d_name, disks);
 	closedir(dir);
+	settle_copied(disks);
 	for (unsigned i = 0; i < disks->places; i++)
 		disks->missing += !md_held(disks, (int)i);
 	disks->frozen = device_attribute(device, "md/sync_action", text, sizeof(text)) && !strcmp(text, "frozen");
@@ -440,6 +455,13 @@ bool md_is_logged(dev_t device)
 bool md_lacks_log(const char *level, dev_t device)
 {
 	return md_keeps_log(level) && !md_is_logged(device);
+}
+
+bool md_reshapes(dev_t device)
+{
+	char text[64];
+
+	return device_attribute(device, "md/reshape_position", text, sizeof(text)) && strcmp(text, "none");
 }
 
 bool md_has_write_hole(const char *level)

@@ -41,6 +41,7 @@ struct md_disk {
 	enum md_role role;
 	int place; /* -1: none */
 	bool whole; /* it has all that belongs there, whatever becomes of it */
+	bool unwanted; /* a write error is noted, or another disk was to take its place: the next spare does */
 };
 
 /* The disks of an array that runs. */
@@ -85,6 +86,7 @@ const char *md_consistency(const char *level);
 bool md_keeps_log(const char *level); /* of its parity, as md_create() makes it */
 bool md_is_logged(dev_t device); /* it is on */
 bool md_lacks_log(const char *level, dev_t device);
+bool md_reshapes(dev_t device); /* it is being moved, or would be if md went on */
 bool md_has_write_hole(const char *level); /* as md_create() makes it, without a log of its parity */
 unsigned md_legs_min(const char *level);
 /* Bytes of an array of so many disks, the smallest with so many bytes, about; *unused: of all disks together. */

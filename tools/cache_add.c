@@ -199,6 +199,37 @@ static int check_spare(const struct set *set, const struct device *device, const
 	return LARDER_DONE;
 }
 
+/* The same SSDs in their places, as far as both name them: where "-" is, one has failed, or left. */
+static bool same_ssds(const struct set *a, const struct set *b)
+{
+	for (uint32_t i = 0; a->number == b->number && i < a->number; i++)
+		if (strcmp(a->ssd[i], "-") && strcmp(b->ssd[i], "-") && strcmp(a->ssd[i], b->ssd[i]))
+			return false;
+	return a->number == b->number;
+}
+
+/* Others may have set options, or made the last SSD larger: what is loaded, and written, follows what there is now.  Complains. */
+static int read_again(struct set *set)
+{
+	struct set now;
+	char *params = set->params;
+	int result = set_read(&now, set->mapped);
+
+	if (result)
+		return result;
+	if (same_ssds(set, &now)) {
+		set->params = now.params;
+		set->options = now.options;
+		set->sb = now.sb;
+		set->table = now.table;
+		now.params = params;
+	} else {
+		result = complain(LARDER_BUSY, "%s: its SSDs are other ones by now; look at it, and begin anew", set->mapped->name);
+	}
+	set_free(&now);
+	return result;
+}
+
 /* Our turn, for a change of the set; before: its states when it was looked at. */
 static int take_turn(struct set *set, const struct add_request *request, const char *before)
 {
@@ -214,15 +245,20 @@ static int take_turn(struct set *set, const struct add_request *request, const c
 		result = complain(LARDER_BUSY, "%s: its SSDs have changed meanwhile (%s, now %s); look at it, and begin anew", set->mapped->name, before,
 				  now ? now : "unknown");
 	free(now);
-	return result;
+	return result ? result : read_again(set);
 }
 
-/* Claimed and read; claim->stale: it has left this set, or is a spare of it.  Both are the caller's, if it is LARDER_DONE. */
+/*
+ * Claimed and read; claim->stale: it has left this set, or is a spare of it.  Both are the caller's, if it is LARDER_DONE.  Not a part of a disk that
+ * another one of the set is a part of; those that have failed are to be forgotten.
+ */
 static int open_ssd(const struct set *set, const struct add_request *request, struct claim_request *claim, struct device *device,
 		    struct superblocks *found)
 {
-	int result;
+	int result = create_check_joins(request->ssd, (const char *const *)set->ssd, (int)set->number);
 
+	if (result)
+		return result;
 	*claim = request->claim;
 	claim->path = request->ssd;
 	result = claim_open(device, claim);
@@ -385,14 +421,16 @@ static int make_spare(const struct set *set, const struct device *device, const 
 	return result ? result : format_spare(set, device, &layout, claim->dry_run);
 }
 
-static int keep_spare(const struct set *set, const struct add_request *request)
+static int keep_spare(struct set *set, const struct add_request *request)
 {
 	struct claim_request claim;
 	struct superblocks found;
 	struct device device;
 	bool already;
-	int result = open_ssd(set, request, &claim, &device, &found);
+	int result;
 
+	set_forget_failed(set);
+	result = open_ssd(set, request, &claim, &device, &found);
 	if (result)
 		return result;
 	already = found.chosen == &found.main && set_is_spare(set, found.chosen->sb);

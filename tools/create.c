@@ -75,14 +75,31 @@ static bool is_one_disk(const char *a, const char *b)
 	       device_whole_disk(x.st_rdev) == device_whole_disk(y.st_rdev);
 }
 
-int create_check_apart(const char *const *paths, int number)
+int create_check_joins(const char *path, const char *const *others, int number)
 {
 	for (int i = 0; i < number; i++)
-		for (int j = 0; j < i; j++)
-			if (is_one_disk(paths[i], paths[j]))
-				return complain(LARDER_USAGE, "%s and %s: are parts of one disk, and would be lost together; give another SSD",
-						paths[j], paths[i]);
+		if (is_one_disk(path, others[i]))
+			return complain(LARDER_USAGE, "%s and %s: are parts of one disk, and would be lost together; give another SSD", others[i],
+					path);
 	return LARDER_DONE;
+}
+
+int create_check_apart(const char *const *paths, int number)
+{
+	int result = LARDER_DONE;
+
+	for (int i = 0; !result && i < number; i++)
+		result = create_check_joins(paths[i], paths, i);
+	return result;
+}
+
+/* md would take it, and have larger blocks from then on: a filesystem, or LUKS, of smaller ones is not opened any more. */
+int create_check_block(const char *path, unsigned block, unsigned array)
+{
+	if (block <= array)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: logical block size: is %u bytes, and that of the array %u, for which all upon it was made; give a disk of no more",
+			path, block, array);
 }
 
 void create_head(struct larder_sb_head *head, uint32_t kind, const struct device *device, uint64_t copy_offset)

@@ -41,6 +41,10 @@ bool create_is_same(const char *a, const char *b);
 bool create_is_partition(const char *part, const char *whole);
 /* SSDs of one set that are parts of one disk, which would be lost, and is locked, as one: refused.  Complains. */
 int create_check_apart(const char *const *paths, int number);
+/* The same, of one that joins the others. */
+int create_check_joins(const char *path, const char *const *others, int number);
+/* A disk with logical blocks of so many bytes takes the place of any disk of an array with such ones: no larger ones.  Complains. */
+int create_check_block(const char *path, unsigned block, unsigned array);
 /* Fills the head of a new superblock: UUID, sizes, time, generation 1. */
 void create_head(struct larder_sb_head *head, uint32_t kind, const struct device *device, uint64_t copy_offset);
 /* Zeroes [from, to), which nothing may be left in.  Complains. */

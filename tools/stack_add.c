@@ -21,7 +21,6 @@
 struct adding {
 	struct devices_request request;
 	const char *disk, *ssd;
-	bool reshape;
 };
 
 /* ------------------------------------------------------------------ a disk */
@@ -35,7 +34,7 @@ static const struct md_disk *find(const struct devices *d, const struct adding *
 
 static bool grows(const struct devices *d, const struct adding *a)
 {
-	return a->reshape || (!a->request.spare && !strcmp(d->stack.raid, "1"));
+	return a->request.reshape || (!a->request.spare && !strcmp(d->stack.raid, "1"));
 }
 
 /* A reshape leaves it off until it is done. */
@@ -50,6 +49,22 @@ static bool is_in(const struct devices *d, const struct md_disk *disk)
 	return disk && (disk->role == MD_MEMBER || disk->role == MD_COPIED || disk->role == MD_REBUILT) && d->stack.legs >= d->disks.places;
 }
 
+/* md takes any spare for a place more: then the disk that was given would be left one, and the next try a place more again.  Complains. */
+static int check_spares(const struct devices *d, const struct adding *a, const struct md_disk *disk)
+{
+	const char *path = a->request.claim.path, *name = a->request.name;
+
+	for (size_t i = 0; i < d->disks.number; i++) {
+		const struct md_disk *spare = &d->disks.disk[i];
+		const char *node = *spare->node ? spare->node : spare->name;
+
+		if (spare != disk && spare->role == MD_SPARE)
+			return complain(LARDER_BUSY, "%s: the array has a spare, %s, which would be spread over instead; larder drop %s %s first, and add it as one afterwards",
+					path, node, name, node);
+	}
+	return LARDER_DONE;
+}
+
 static int check_disk(const struct devices *d, const struct adding *a, const struct md_disk *disk)
 {
 	const char *path = a->request.claim.path, *name = a->request.name;
@@ -57,7 +72,7 @@ static int check_disk(const struct devices *d, const struct adding *a, const str
 
 	if (result)
 		return result;
-	if (a->reshape && !strcmp(d->stack.raid, "1"))
+	if (a->request.reshape && !strcmp(d->stack.raid, "1"))
 		return complain(LARDER_USAGE, "%s: --reshape: is for RAID 5, 6 and 10; each disk of RAID 1 has everything: leave it out", name);
 	if (disk && disk->role == MD_FAILED)
 		return complain(LARDER_FAILED, "%s: has failed in this array; larder drop %s %s takes it out", path, name, path);
@@ -68,9 +83,11 @@ static int check_disk(const struct devices *d, const struct adding *a, const str
 				name, path);
 	if (d->disks.places == MD_LEGS_MAX)
 		return complain(LARDER_FAILED, "%s: its array has %u disks, and cannot have more", name, MD_LEGS_MAX);
-	if (!d->disks.idle && d->disks.places <= d->stack.legs)
+	if (d->disks.places > d->stack.legs)
+		return LARDER_DONE; /* it has grown already */
+	if (!d->disks.idle)
 		return complain(LARDER_BUSY, "%s: its array is rebuilt, or checked; wait until it is idle, see /proc/mdstat", name);
-	return LARDER_DONE;
+	return a->request.reshape ? check_spares(d, a, disk) : LARDER_DONE;
 }
 
 static void show_disk(const struct devices *d, const struct adding *a, const struct md_disk *disk)
@@ -80,7 +97,7 @@ static void show_disk(const struct devices *d, const struct adding *a, const str
 	printf("stack %s, array %s:\n", d->stack.name, d->layers.array.node);
 	if (is_in(d, disk))
 		printf("  %s: is a disk of it already\n", path);
-	else if (a->reshape)
+	else if (a->request.reshape)
 		printf("  %s: becomes one more disk of it; all that is in it is moved, which takes as long as to write all of its disks\n", path);
 	else if (grows(d, a))
 		printf("  %s: becomes one more disk of it, with a copy of everything\n", path);
@@ -88,7 +105,7 @@ static void show_disk(const struct devices *d, const struct adding *a, const str
 		printf("  %s: takes the place of a disk that is missing\n", path);
 	else
 		printf("  %s: becomes a spare, which takes the place of the first disk that fails\n", path);
-	if (a->reshape && md_keeps_log(d->stack.raid))
+	if (a->request.reshape && md_keeps_log(d->stack.raid))
 		printf("  until that is done it has no log of its parity: data may be wrong behind a power cut with which a disk fails\n");
 	if (!a->request.spare && !grows(d, a))
 		printf("  RAID %s is not grown: that would move all that is in it; --reshape does\n", d->stack.raid);
@@ -120,7 +137,7 @@ static int begin_disk(const struct devices *d, const struct adding *a, bool *don
 	if (result)
 		return result;
 	show_disk(d, a, disk);
-	*done = is_in(d, disk) && disk->role != MD_REBUILT && !(a->reshape && (!d->disks.idle || lacks_log(d)));
+	*done = is_in(d, disk) && disk->role != MD_REBUILT && !(a->request.reshape && (!d->disks.idle || lacks_log(d)));
 	if (!disk)
 		result = disk_take(d, &a->request, true);
 	if (result || !a->request.claim.dry_run)
@@ -148,7 +165,7 @@ static int join(const struct adding *a, bool *waits)
 		result = result ? result : disk_change(&d, md_add, a->request.claim.path, false);
 	}
 	disk = find(&d, a);
-	*waits = d.disks.missing || (disk && disk->role == MD_REBUILT) || a->reshape;
+	*waits = d.disks.missing || (disk && disk->role == MD_REBUILT) || a->request.reshape;
 	if (!result && grows(&d, a) && !is_in(&d, disk)) {
 		result = grow(a, &d);
 		*waits = true;
@@ -179,7 +196,7 @@ static int add_disk(const struct adding *a)
 {
 	const struct md_disk *disk;
 	struct devices d;
-	bool waits, settled = true;
+	bool waits, spare = false, settled = true;
 	int result = join(a, &waits);
 
 	if (result)
@@ -187,15 +204,15 @@ static int add_disk(const struct adding *a)
 	result = waits ? devices_look(a->request.name, &d) : LARDER_DONE;
 	if (!result && waits) {
 		disk = find(&d, a);
-		waits = d.disks.missing || !disk || disk->role != MD_SPARE; /* else another spare has taken the place */
+		spare = !d.disks.missing && disk && disk->role == MD_SPARE; /* another spare has taken the place */
 		devices_free(&d);
 	}
-	if (!result && waits)
+	if (!result && waits && (!spare || a->request.reshape))
 		result = disk_wait(&a->request, a->request.claim.path, "add", &settled);
-	if (!result && settled && a->reshape)
+	if (!result && settled && a->request.reshape)
 		result = end_reshape(a);
 	if (!result && settled)
-		printf("%s: %s is a %s of its array\n", a->request.name, a->request.claim.path, waits ? "disk" : "spare");
+		printf("%s: %s is a %s of its array\n", a->request.name, a->request.claim.path, waits && !spare ? "disk" : "spare");
 	return result;
 }
 
@@ -278,7 +295,7 @@ int stack_add(int argc, char **argv)
 		{ "cache", 'c', ARGUMENT_TEXT, &a.ssd, "SSD", "joins the cache" },
 		{ "backing", 'b', ARGUMENT_TEXT, &a.disk, "DISK", "joins the array: of RAID 1 as one more mirror, else as a spare" },
 		{ "spare", 0, ARGUMENT_FLAG, &a.request.spare, NULL, "only to take the place of one that fails" },
-		{ "reshape", 0, ARGUMENT_FLAG, &a.reshape, NULL, "spread an array of RAID 5, 6 or 10 over it: all that is in it is moved" },
+		{ "reshape", 0, ARGUMENT_FLAG, &a.request.reshape, NULL, "spread an array of RAID 5, 6 or 10 over it: all that is in it is moved" },
 		{ "role", 'r', ARGUMENT_TEXT, &a.request.role, "ROLE", "of an SSD: both, write or read (default: both)" },
 		{ "cache-label", 0, ARGUMENT_TEXT, &a.request.label, "LABEL", "of an SSD; its role is that of others with this label" },
 		{ "wipe", 'W', ARGUMENT_FLAG, &a.request.claim.wipe, NULL, "remove what is on the device" },
@@ -298,7 +315,7 @@ int stack_add(int argc, char **argv)
 	a.request.claim.path = a.ssd ? a.ssd : a.disk;
 	if (!a.ssd == !a.disk)
 		return complain(LARDER_USAGE, "give one of --cache SSD and --backing DISK");
-	if (a.reshape && (!a.disk || a.request.spare))
+	if (a.request.reshape && (!a.disk || a.request.spare))
 		return complain(LARDER_USAGE, "--reshape: goes with --backing, and not with --spare");
 	if (a.request.role && (a.disk || a.request.spare))
 		return complain(LARDER_USAGE, "--role goes with --cache, and not with --spare: it has the role of the SSD that fails");

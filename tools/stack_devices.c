@@ -101,6 +101,13 @@ bool part_is(const struct part *part, const char *path)
 	return same(part->node, path);
 }
 
+int part_check_same(const struct devices *d, const struct part *now, const struct part *then, const char *word)
+{
+	if (!strcmp(now->name, then->name) && !strcmp(now->node, then->node) && !memcmp(now->uuid, then->uuid, 16))
+		return LARDER_DONE;
+	return complain(LARDER_BUSY, "%s: is another device, or gone, since it was looked at; begin anew: larder show %s", word, d->stack.name);
+}
+
 static bool take_disk(const struct md_disk *disk, struct part *part)
 {
 	*part = (struct part){ .place = disk->place, .disk = disk };
@@ -132,6 +139,7 @@ static bool take_ssd(const struct devices *d, int place, struct part *part)
 	if (place < 0)
 		return false;
 	*part = (struct part){ .ssd = true, .place = place };
+	memcpy(part->uuid, d->set.table.devices[place].uuid, 16);
 	snprintf(part->name, sizeof(part->name), "ssd%d", place);
 	if (strcmp(d->set.ssd[place], "-"))
 		snprintf(part->node, sizeof(part->node), "%s", d->set.ssd[place]);
@@ -316,6 +324,23 @@ static uint64_t room_for_md(const struct devices *d, uint64_t bytes)
 	return *d->stack.integrity ? leg_capacity_most(bytes) : bytes;
 }
 
+/* Could it hold what each disk of the array does?  Complains. */
+static int disk_fits(const struct devices *d, const struct device *device)
+{
+	uint64_t needs = disk_needs(d);
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+	unsigned block;
+
+	if (!device->block)
+		return complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", device->path);
+	if (!needs || !device_attribute(d->layers.array.device, "queue/logical_block_size", a, sizeof(a)) || sscanf(a, "%u", &block) != 1)
+		return complain(LARDER_FAILED, "%s: the sizes of %s cannot be read", d->stack.name, d->layers.array.node);
+	if (room_for_md(d, device->bytes) < needs)
+		return complain(LARDER_FAILED, "%s: size: too small: it has %s, and the array takes %s of each disk", device->path,
+				size_print(a, device->bytes, &human), size_print(b, needs, &human));
+	return create_check_block(device->path, device->logical_block, block);
+}
+
 static int mark_leg(const struct devices *d, const struct device *device, uint8_t leg[16])
 {
 	union superblock *sb = device_buffer(LARDER_SB_SIZE);
@@ -364,8 +389,6 @@ static int take_again(const struct devices *d, const char *path, const uint8_t l
 int disk_take(const struct devices *d, const struct devices_request *request, bool dry_run)
 {
 	struct claim_request claim = request->claim;
-	uint64_t needs = disk_needs(d);
-	char a[SIZE_TEXT], b[SIZE_TEXT];
 	struct device device;
 	uint8_t leg[16];
 	bool left = true;
@@ -381,13 +404,7 @@ int disk_take(const struct devices *d, const struct devices_request *request, bo
 	result = claim_open(&device, &claim);
 	if (result)
 		return result;
-	if (!device.block)
-		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", claim.path);
-	else if (!needs)
-		result = complain(LARDER_FAILED, "%s: the sizes of %s cannot be read", d->stack.name, d->layers.array.node);
-	else if (room_for_md(d, device.bytes) < needs)
-		result = complain(LARDER_FAILED, "%s: size: too small: it has %s, and the array takes %s of each disk", claim.path,
-				  size_print(a, device.bytes, &human), size_print(b, needs, &human));
+	result = disk_fits(d, &device);
 	result = result ? result : claim_clear(&device, &claim);
 	if (!result && *d->stack.integrity && !dry_run)
 		result = mark_leg(d, &device, leg);
@@ -407,15 +424,30 @@ enum rebuilt {
 	NEVER,
 };
 
+/* A reshape is the array's, and may have taken another spare than the disk that was given. */
+static bool is_settled(const struct stack *stack, dev_t array, const struct md_disk *disk, const char *path, bool reshape)
+{
+	uint8_t uuid[16];
+	bool settled;
+	char *word;
+
+	if (reshape && md_reshapes(array))
+		return false;
+	if (disk->role != MD_MEMBER)
+		return reshape && disk->role == MD_SPARE;
+	stack_part(stack, "md", uuid);
+	word = stack_disk_for_md(stack, path);
+	settled = md_leg_settled(word, uuid);
+	free(word);
+	return settled;
+}
+
 /* By sysfs alone until the end: whoever waits for hours keeps no other disk awake. */
-static enum rebuilt look_at_disk(const struct stack *stack, dev_t array, const char *path, int *quiet)
+static enum rebuilt look_at_disk(const struct stack *stack, dev_t array, const char *path, bool reshape, int *quiet)
 {
 	const struct md_disk *disk = NULL;
 	struct md_disks disks;
-	uint8_t uuid[16];
 	dev_t number;
-	bool settled;
-	char *word;
 
 	if (!stack_disks(stack, array, &disks))
 		return complain(LARDER_FAILED, "%s: the array does not run any more", path), NEVER;
@@ -428,11 +460,7 @@ static enum rebuilt look_at_disk(const struct stack *stack, dev_t array, const c
 			 !disk ? "the array has it no more" : disk->role == MD_FAILED ? "it has failed" : "the array does not go on with it");
 		return NEVER;
 	}
-	stack_part(stack, "md", uuid);
-	word = stack_disk_for_md(stack, path);
-	settled = disk->role == MD_MEMBER && disks.idle && md_leg_settled(word, uuid);
-	free(word);
-	if (!settled) {
+	if (!disks.idle || !is_settled(stack, array, disk, path, reshape)) {
 		show_progress(path, &disks, false);
 		return STILL;
 	}
@@ -454,7 +482,7 @@ int disk_wait(const struct devices_request *request, const char *path, const cha
 	stack = d.stack;
 	array = d.layers.array.device;
 	devices_free(&d);
-	state = look_at_disk(&stack, array, path, &quiet);
+	state = look_at_disk(&stack, array, path, request->reshape, &quiet);
 	if (state == STILL && request->no_wait) {
 		printf("%s: %s is being rebuilt; the same larder %s, once more, ends it\n", request->name, path, verb);
 		return LARDER_DONE;
@@ -463,7 +491,7 @@ int disk_wait(const struct devices_request *request, const char *path, const cha
 	turn_give();
 	while (state == STILL) {
 		usleep(POLL_US);
-		state = look_at_disk(&stack, array, path, &quiet);
+		state = look_at_disk(&stack, array, path, request->reshape, &quiet);
 	}
 	turn_take();
 	*settled = state == WHOLE;

@@ -22,6 +22,7 @@ struct part {
 	int place; /* in the array, or the set; -1: none: a spare, or one that has left */
 	char name[300]; /* to show, and to find it again by: its node, the kernel's name of a disk that is gone, "disk1", "ssd0" */
 	char node[300]; /* "": it is not here */
+	uint8_t uuid[16]; /* of an SSD, as the set has that place; else zero */
 	const struct md_disk *disk; /* the array has it; NULL: it lacks it, or it is an SSD */
 };
 
@@ -33,6 +34,11 @@ void devices_free(struct devices *d);
 bool part_find(const struct devices *d, const char *word, struct part *part);
 /* Complains.  word: a path, a UUID, "disk1" or "ssd0", as larder show prints them. */
 int part_get(const struct devices *d, const char *word, struct part *part);
+/*
+ * Is what is found now, in the place of what was found before, still the same device?  While somebody was asked, or something took long, others may have
+ * changed the stack.  word: as it was given.  Complains (LARDER_BUSY).
+ */
+int part_check_same(const struct devices *d, const struct part *now, const struct part *then, const char *word);
 /* Is this word a path to the part's device? */
 bool part_is(const struct part *part, const char *path);
 
@@ -45,6 +51,7 @@ struct devices_request {
 	struct claim_request claim;
 	const char *role, *label; /* of an SSD */
 	bool spare, no_wait; /* spare: of what is added */
+	bool reshape; /* the array is spread over what is added */
 };
 
 /* mdadm is there, and the array runs and has redundancy.  Complains. */
@@ -58,7 +65,10 @@ int disk_take(const struct devices *d, const struct devices_request *request, bo
 /* A verb of mdadm upon a disk of the stack, or one that joins it: md_add(), md_fail(), md_remove().  Complains. */
 int disk_change(const struct devices *d, int (*verb)(const char *node, const char *disk, bool dry_run), const char *disk, bool dry_run);
 int disk_exchange(const struct devices *d, const char *old, const char *with, bool dry_run); /* md_replace() */
-/* Waits until the array has rebuilt what is on the disk at path, or (no_wait) says what is still to be done.  *settled: it has. */
+/*
+ * Waits until the array has rebuilt what is on the disk at path, with request->reshape until all is moved, or (no_wait) says what is still to be done.
+ * *settled: it has.
+ */
 int disk_wait(const struct devices_request *request, const char *path, const char *verb, bool *settled);
 /* Takes a disk out of the array, which has lost it, or does not need it: one that is not in a place any more.  Complains. */
 int disk_remove(const char *name, const char *word);

@@ -22,7 +22,7 @@
 struct dropping {
 	struct devices_request request;
 	const char *word, *discard;
-	char name[300], node[300]; /* of the one that goes, as it was found */
+	struct part gone; /* the one that goes, as it was found; without disk */
 	bool had; /* the array has it */
 	unsigned places; /* that the array has afterwards; 0: as before */
 };
@@ -108,19 +108,19 @@ static int begin_disk(struct dropping *r, const struct devices *d, const struct 
 		return complain(LARDER_NOT_FOUND, "%s: is missing already; larder replace %s %s NEW puts another one there", r->word,
 				r->request.name, r->word);
 	printf("stack %s, array %s:\n", d->stack.name, node);
-	printf("  %s: %s%s\n", r->name, part->disk ? "leaves it" : "is no part of it", *r->node ? "; its superblock is erased" : "");
+	printf("  %s: %s%s\n", r->gone.name, part->disk ? "leaves it" : "is no part of it", *r->gone.node ? "; its superblock is erased" : "");
 	if (r->places)
 		printf("  the array: has %u disks then\n", r->places);
 	if (!r->request.claim.dry_run)
 		return turn_confirm(r->request.name, r->request.claim.yes, "Drop it?");
 	if (part->disk && part->disk->role != MD_SPARE && part->disk->role != MD_FAILED)
-		disk_change(d, md_fail, r->name, true);
+		disk_change(d, md_fail, r->gone.name, true);
 	if (part->disk)
-		disk_change(d, md_remove, r->name, true);
+		disk_change(d, md_remove, r->gone.name, true);
 	if (r->places)
 		md_set_places(node, r->places, true);
-	if (*r->node)
-		printf("%s %s\n", *d->stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", r->node);
+	if (*r->gone.node)
+		printf("%s %s\n", *d->stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", r->gone.node);
 	return LARDER_DONE;
 }
 
@@ -132,7 +132,7 @@ static int judge_again(struct dropping *r, struct devices *d, struct part *part)
 	*part = (struct part){ .place = -1 };
 	if (result)
 		return result;
-	if (part_find(d, r->name, part))
+	if (part_find(d, r->gone.name, part))
 		result = check_disk(r, d, part);
 	if (result)
 		devices_free(d);
@@ -185,34 +185,48 @@ static int drop_disk(struct dropping *r)
 	result = devices_store(r->request.name, r->places);
 	result = result ? result : fail_disk(r);
 	if (!result && r->had)
-		result = disk_remove(r->request.name, r->name);
+		result = disk_remove(r->request.name, r->gone.name);
 	if (!result && r->places)
 		result = set_places(r);
 	/* what has left does not have this generation: it is not taken for the stack */
 	result = result ? result : devices_store(r->request.name, 0);
-	result = result ? result : disk_erase(r->request.name, r->node);
+	result = result ? result : disk_erase(r->request.name, r->gone.node);
 	if (result)
 		return result;
-	printf("%s: %s has left its array\n", r->request.name, r->name);
+	printf("%s: %s has left its array\n", r->request.name, r->gone.name);
 	return LARDER_DONE;
 }
 
 /* ------------------------------------------------------------------ an SSD */
 
-static int check_ssd(const struct dropping *r, const struct devices *d, const struct part *part)
+/* Is anything in its cache dirty, or may become so?  In mode writethrough what was written before may still be; of others it is not known.  Complains. */
+static int may_be_dirty(const struct devices *d, bool *may)
 {
-	char state[16], *mode = status_value(d->layers.volume->status, "mode");
-	bool works = !strcmp(ssd_state(d, part->place, state), "active"), dirty = !mode || !strcmp(mode, "writeback") || d->stack.own_cache != OWN_CACHE;
+	char *mode = status_value(d->layers.volume->status, "mode");
+	bool writeback = !mode || !strcmp(mode, "writeback");
+	int result = cache_is_shared(&d->stack, may);
 
 	free(mode);
+	*may |= writeback || status_number(d->set.mapped->status, "dirty_sectors");
+	return result;
+}
+
+static int check_ssd(const struct dropping *r, const struct devices *d, const struct part *part)
+{
+	char state[16];
+	bool works = !strcmp(ssd_state(d, part->place, state), "active"), dirty;
+	int result;
+
 	if (works && ssds_active(d) < 2)
 		return complain(LARDER_UNSAFE, "%s: is the last SSD of the cache; larder volume detach %s takes the volume off it", r->word,
 				d->stack.name);
-	if (works && ssds_active(d) == 2 && dirty)
-		return check_word(r, d, "the one SSD that is left would have the only copy of what is dirty");
-	return LARDER_DONE;
+	if (!works || ssds_active(d) > 2)
+		return LARDER_DONE;
+	result = may_be_dirty(d, &dirty);
+	if (!result && dirty)
+		result = check_word(r, d, "the one SSD that is left would have the only copy of what is dirty");
+	return result;
 }
-
 static int begin_ssd(const struct dropping *r, struct devices *d, const struct part *part)
 {
 	char state[16];
@@ -222,7 +236,7 @@ static int begin_ssd(const struct dropping *r, struct devices *d, const struct p
 	if (result)
 		return result;
 	printf("stack %s, cache %s:\n", d->stack.name, d->set.mapped->name);
-	printf("  %s: %s%s\n", r->name, works ? "is drained, and leaves the set" : part->spare ? "is no spare any more" : "leaves the set", *r->node ? "; its superblocks are erased" : "");
+	printf("  %s: %s%s\n", r->gone.name, works ? "is drained, and leaves the set" : part->spare ? "is no spare any more" : "leaves the set", *r->gone.node ? "; its superblocks are erased" : "");
 	fflush(stdout);
 	if (!r->request.claim.dry_run)
 		return turn_confirm(r->request.name, r->request.claim.yes, "Drop it?");
@@ -239,17 +253,19 @@ static int drop_ssd(const struct dropping *r)
 
 	if (result)
 		return result;
-	part_find(&d, r->name, &part);
+	/* while somebody was asked another one may have come there, or failed */
+	if (part_find(&d, r->gone.name, &part))
+		result = part_check_same(&d, &part, &r->gone, r->word);
 	ssd_state(&d, part.place, state);
 	left = part.place < 0 || !r->request.no_wait || !strcmp(state, "removed") || !strcmp(state, "failed");
-	result = check_ssd(r, &d, &part); /* while somebody was asked another one may have failed */
+	result = result ? result : check_ssd(r, &d, &part);
 	if (!result && part.place >= 0)
 		result = ssd_remove(&d, &r->request, part.place);
 	devices_free(&d);
 	if (result || !left)
 		return result;
 	result = devices_store(r->request.name, 0);
-	return result ? result : ssd_erase(r->request.name, r->node);
+	return result ? result : ssd_erase(r->request.name, r->gone.node);
 }
 
 /* ------------------------------------------------------------------ both */
@@ -266,8 +282,8 @@ static int drop(struct dropping *r)
 	result = part_get(&d, r->word, &part);
 	ssd = !result && part.ssd;
 	if (!result) {
-		snprintf(r->name, sizeof(r->name), "%s", part.name);
-		snprintf(r->node, sizeof(r->node), "%s", part.node);
+		r->gone = part;
+		r->gone.disk = NULL;
 		result = ssd ? begin_ssd(r, &d, &part) : begin_disk(r, &d, &part);
 	}
 	devices_free(&d);

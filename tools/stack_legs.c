@@ -40,6 +40,18 @@ static int start_leg(const char *name, const struct member *m, unsigned flags)
 	return result ? result : leg_start(m->path, m->sb.head.uuid, fields.stack);
 }
 
+/* One of them, of which there is no copy. */
+static int start_member(const char *name, const struct members *members, size_t i, unsigned flags)
+{
+	const struct member *m = members->member[i];
+	int result = LARDER_DONE;
+
+	for (size_t j = 0; !result && j < members->number; j++)
+		if (j != i && !memcmp(m->sb.head.uuid, members->member[j]->sb.head.uuid, 16))
+			result = stack_refuse_copy(name, m->path, members->member[j]->path);
+	return result ? result : start_leg(name, m, flags);
+}
+
 int start_legs(const char *name, const uint8_t uuid[16], unsigned flags)
 {
 	struct members members;
@@ -51,10 +63,7 @@ int start_legs(const char *name, const uint8_t uuid[16], unsigned flags)
 
 		if (!leg_is_of(&m->sb, uuid))
 			continue;
-		for (size_t j = 0; !result && j < members.number; j++)
-			if (j != i && !memcmp(m->sb.head.uuid, members.member[j]->sb.head.uuid, 16))
-				result = stack_refuse_copy(name, m->path, members.member[j]->path);
-		result = result ? result : start_leg(name, m, flags);
+		result = start_member(name, &members, i, flags);
 		if (result && flags & START_DEGRADED) {
 			remark("%s: goes on without %s", name, m->path);
 			result = LARDER_DONE;
@@ -194,6 +203,23 @@ static int choose_return(const struct stack *stack, const struct md_array *array
 	return best;
 }
 
+/* Of this disk alone, which may have returned while nobody started its leg; of a copy it is not known which of the two is meant.  Complains. */
+static int start_returned(const struct stack *stack, const char *disk)
+{
+	struct members members;
+	struct stat status;
+	int result = LARDER_DONE;
+
+	if (!*stack->integrity || stat(disk, &status) || !S_ISBLK(status.st_mode))
+		return LARDER_DONE;
+	members_scan(&members);
+	for (size_t i = 0; !result && i < members.number; i++)
+		if (members.member[i]->number == status.st_rdev && leg_is_of(&members.member[i]->sb, stack->uuid))
+			result = start_member(stack->name, &members, i, 0);
+	members_free(&members);
+	return result;
+}
+
 /* All but this one are taken for tried.  Complains. */
 static int only_leg(const struct stack *stack, const struct md_array *array, const char *disk, uint64_t *tried)
 {
@@ -224,6 +250,10 @@ int legs_take_back(const struct stack *stack, const char *disk)
 
 	if (!*stack->raid || !strcmp(stack->raid, "0"))
 		return LARDER_DONE;
+	if (disk)
+		result = start_returned(stack, disk);
+	if (result)
+		return result;
 	stack_part(stack, "md", part);
 	md_find(part, &array);
 	if (disk)

@@ -463,12 +463,25 @@ static int check_ssd(const struct making *m, const char *path, struct cache_layo
 	return why ? complain(LARDER_FAILED, "%s: %s", path, why) : LARDER_DONE;
 }
 
+/* A spare is to be one of them. */
+static int check_apart(const struct stack_request *request)
+{
+	const char *paths[2 * ARGUMENT_LIST_MAX];
+	int number = 0;
+
+	for (int i = 0; i < request->caches.number; i++)
+		paths[number++] = request->caches.value[i];
+	for (int i = 0; i < request->cache_spares.number; i++)
+		paths[number++] = request->cache_spares.value[i];
+	return create_check_apart(paths, number);
+}
+
 static int check_ssds(struct making *m)
 {
 	const struct argument_list *spares = &m->request->cache_spares;
 	struct cache_layout layout = { 0 };
 	uint32_t least = UINT32_MAX, sum = 0;
-	int result = create_check_apart(m->request->caches.value, m->request->caches.number);
+	int result = check_apart(m->request);
 
 	for (int i = 0; !result && i < m->request->caches.number; i++) {
 		result = check_ssd(m, m->request->caches.value[i], &layout, sum);
@@ -550,6 +563,7 @@ static int check_spares(const struct making *m)
 		const char *path = m->request->spares.value[i];
 
 		result = check_device(m, path, &looked);
+		result = result ? result : create_check_block(path, looked.logical, m->block);
 		if (!result && looked.bytes < least)
 			result = complain(LARDER_FAILED, "%s: size: too small for a spare: it has %s, and the array takes %s of each disk", path,
 					  size_print(a, looked.bytes, &human), size_print(b, least, &human));
@@ -575,10 +589,12 @@ static int check_disks(struct making *m)
 	uint64_t all;
 	int result = LARDER_DONE;
 
+	m->block = *m->stack.integrity ? LEG_BLOCK : 0;
 	for (int i = 0; !result && i < disks->number; i++) {
 		result = check_device(m, disks->value[i], &looked);
 		m->disk_bytes[i] = looked.bytes;
 		m->disk_room[i] = looked.room;
+		m->block = looked.logical > m->block ? looked.logical : m->block;
 	}
 	if (result || m->request->separate)
 		return result ? result : check_separate(m);

@@ -24,6 +24,7 @@ struct making {
 	const struct stack_request *request;
 	uint64_t disk_bytes[MD_LEGS_MAX], unused; /* of the disks */
 	uint64_t disk_room[MD_LEGS_MAX]; /* of a volume alone on each, bytes */
+	unsigned block; /* bytes: the largest logical block of them, which is that of an array */
 	uint32_t ssds;
 	struct tier_set set; /* of its cache */
 	char cache_label[LARDER_LABEL_SIZE + 1];

@@ -63,8 +63,7 @@ static int refuse_unreadable(const struct stack *stack, const struct member *ssd
 			ssd->path, uuid, uuid, stack->name);
 }
 
-/* Do other stacks, or volumes, use its cache? */
-static int cache_is_shared(const struct stack *stack, bool *shared)
+int cache_is_shared(const struct stack *stack, bool *shared)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));

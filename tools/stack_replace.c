@@ -20,7 +20,7 @@
 struct replacing {
 	struct devices_request request;
 	const char *old; /* as it was given */
-	char name[300], node[300]; /* of the one that goes, as it was found; node "": it is not here */
+	struct part gone; /* the one that goes, as it was found; without disk */
 	char label[DEVICE_LABEL_MAX]; /* of OLD */
 	bool had; /* the array had OLD then: else whoever is found in its place is another */
 };
@@ -71,8 +71,14 @@ static void show_disk(const struct devices *d, const struct replacing *r, const 
 		printf("  %s: is a spare then, as no disk is missing\n", path);
 	else
 		printf("  %s: %s\n", path, works ? "gets a copy of that disk, and its place" : "is rebuilt from the others");
-	printf("  %s: %s%s\n", r->name, old->disk ? "leaves the array" : "is no part of it",
-	       *r->node ? ", and its superblock is erased" : "");
+	printf("  %s: %s%s\n", r->gone.name, old->disk ? "leaves the array" : "is no part of it",
+	       *r->gone.node ? ", and its superblock is erased" : "");
+}
+
+/* Has md to be told that another disk is to take the place?  Not of one that it wants to be rid of itself: it takes any spare for that, at once. */
+static bool is_told(const struct part *old)
+{
+	return old->disk && old->disk->role == MD_MEMBER && !old->disk->unwanted;
 }
 
 static int print_disk(const struct devices *d, const struct replacing *r, const struct part *old, const struct md_disk *new)
@@ -81,12 +87,12 @@ static int print_disk(const struct devices *d, const struct replacing *r, const 
 
 	if (!new)
 		disk_change(d, md_add, path, true);
-	if (old->disk && old->disk->role == MD_MEMBER)
-		disk_exchange(d, r->name, path, true);
+	if (is_told(old))
+		disk_exchange(d, r->gone.name, path, true);
 	if (old->disk)
-		disk_change(d, md_remove, r->name, true);
-	if (*r->node)
-		printf("%s %s\n", *d->stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", r->node);
+		disk_change(d, md_remove, r->gone.name, true);
+	if (*r->gone.node)
+		printf("%s %s\n", *d->stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", r->gone.node);
 	return LARDER_DONE;
 }
 
@@ -124,10 +130,10 @@ static int take_place(struct replacing *r, bool *spare)
 	if (result)
 		return result;
 	if (r->had)
-		part_find(&d, r->name, &old);
+		part_find(&d, r->gone.name, &old);
 	disk = new_disk(&d, r, &new);
 	*spare = disk && disk->role == MD_SPARE && spare_only(&d, &old);
-	if (disk && disk->role == MD_SPARE && old.disk && old.disk->role == MD_MEMBER)
+	if (disk && disk->role == MD_SPARE && is_told(&old))
 		result = disk_exchange(&d, old.name, disk->node, false);
 	devices_free(&d);
 	return result;
@@ -145,12 +151,12 @@ static int replace_disk(struct replacing *r)
 			return result;
 	}
 	if (!result && r->had)
-		result = disk_remove(r->request.name, r->name);
+		result = disk_remove(r->request.name, r->gone.name);
 	/* what md has written because of that is durable once this says so */
 	if (!result && !spare)
 		result = disk_wait(&r->request, r->request.claim.path, "replace", &settled);
 	result = result ? result : devices_store(r->request.name, 0);
-	result = result ? result : disk_erase(r->request.name, r->node);
+	result = result ? result : disk_erase(r->request.name, r->gone.node);
 	if (result)
 		return result;
 	printf("%s: %s %s\n", r->request.name, r->request.claim.path, spare ? "is a spare of its array" : "has taken its place in the array");
@@ -194,8 +200,8 @@ static void show_ssd(const struct devices *d, const struct replacing *r, const s
 		printf("  %s: joins the set\n", path);
 	else
 		printf("  %s: joins the set, in the place of SSD %d\n", path, old->place);
-	printf("  %s: %s%s\n", r->name, works(state) ? "is drained, and leaves the set" : "is no part of it any more",
-	       *r->node ? "; its superblocks are erased" : "");
+	printf("  %s: %s%s\n", r->gone.name, works(state) ? "is drained, and leaves the set" : "is no part of it any more",
+	       *r->gone.node ? "; its superblocks are erased" : "");
 	fflush(stdout);
 }
 
@@ -229,10 +235,12 @@ static int leave_ssd(struct replacing *r, bool *left)
 
 	if (result)
 		return result;
-	part_find(&d, r->name, &old);
+	part_find(&d, r->gone.name, &old);
 	ssd_state(&d, old.place, state);
 	*left = part_is(&old, r->request.claim.path) || !(works(state) || !strcmp(state, "removed"));
 	if (!*left)
+		result = part_check_same(&d, &old, &r->gone, r->old); /* to join may have taken hours */
+	if (!result && !*left)
 		result = ssd_remove(&d, &r->request, old.place);
 	*left = *left || !r->request.no_wait || !strcmp(state, "removed");
 	devices_free(&d);
@@ -266,7 +274,7 @@ static int replace_ssd(struct replacing *r)
 
 	if (result)
 		return result;
-	part_find(&d, r->name, &old);
+	part_find(&d, r->gone.name, &old);
 	if (!r->request.role && !r->request.label && old.place >= 0)
 		r->request.role = role_text(le32toh(d.set.table.devices[old.place].role));
 	result = old_label(&d, r, old.place);
@@ -277,12 +285,13 @@ static int replace_ssd(struct replacing *r)
 		printf("%s: %s joins; the same larder replace, once more, ends it\n", r->request.name, r->request.claim.path);
 	if (result || !joined)
 		return result;
+	turn_take(); /* what is found is what leaves */
 	result = leave_ssd(r, &left);
 	if (result || !left)
 		return result;
 	turn_take();
 	result = devices_store(r->request.name, 0);
-	result = result ? result : ssd_erase(r->request.name, r->node);
+	result = result ? result : ssd_erase(r->request.name, r->gone.node);
 	if (result)
 		return result;
 	printf("%s: %s is an SSD of its cache\n", r->request.name, r->request.claim.path);
@@ -328,8 +337,8 @@ static int find_old(const struct devices *d, struct replacing *r, struct part *o
 		snprintf(old->name, sizeof(old->name), "%s", r->old);
 	}
 	r->had = old->disk;
-	snprintf(r->name, sizeof(r->name), "%s", old->name);
-	snprintf(r->node, sizeof(r->node), "%s", old->node);
+	r->gone = *old;
+	r->gone.disk = NULL;
 	return LARDER_DONE;
 }
 
@@ -344,9 +353,7 @@ static int judge_again(struct replacing *r)
 	if (result)
 		return result;
 	result = find_old(&d, r, &old);
-	if (!result && (strcmp(then.name, r->name) || strcmp(then.node, r->node)))
-		result = complain(LARDER_BUSY, "%s: is another device, or gone, since the question was asked; begin anew: larder show %s",
-				  r->old, r->request.name);
+	result = result ? result : part_check_same(&d, &r->gone, &then.gone, r->old);
 	if (!result && !old.ssd)
 		result = check_disk(&d, r, &old, new_disk(&d, r, &new));
 	devices_free(&d);

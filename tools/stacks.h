@@ -151,6 +151,8 @@ int stop_mount(const struct stack *stack); /* and what else the filesystem is mo
 int stop_crypt(const struct stack *stack);
 int stop_volume(const struct stack *stack);
 int stop_cache(const struct stack *stack); /* if nobody else uses it */
+/* Do other stacks, or volumes, use its cache, running or not?  Complains. */
+int cache_is_shared(const struct stack *stack, bool *shared);
 int stop_array(const struct stack *stack); /* and what is below it */
 /* Is the LUKS layer there to be unlocked? */
 bool stack_locked(const struct stack *stack);

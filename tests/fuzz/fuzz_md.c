@@ -274,6 +274,14 @@ static void try_super(const uint8_t *data, size_t size)
 		check_return(legs, number);
 }
 
+static bool is_being_taken(const struct md_disks *disks, int place)
+{
+	for (size_t i = 0; i < disks->number; i++)
+		if (disks->disk[i].role == MD_REBUILT && disks->disk[i].place == place)
+			return true;
+	return false;
+}
+
 static void try_sysfs(const uint8_t *data, size_t size)
 {
 	struct md_array array = { 0 };
@@ -293,6 +301,7 @@ static void try_sysfs(const uint8_t *data, size_t size)
 			must(strnlen(d->name, sizeof(d->name)) < sizeof(d->name), "its name");
 			must(d->role <= MD_FAILED && d->place >= -1, "its place");
 			must(d->place < 0 || d->role == MD_FAILED || md_held(&disks, d->place), "its place is held");
+			must(d->role != MD_COPIED || is_being_taken(&disks, d->place), "a disk that takes its place");
 			array.leg_number[array.number] = d->number;
 			array.super[array.number++] = (struct md_leg){ .events = i };
 		}

@@ -236,6 +236,47 @@ static void lacks(void)
 	}
 }
 
+/* A disk is copied where another one takes its place, not where md alone wants that. */
+static void copied(void)
+{
+	static const char *const texts[][2] = {
+		{ "md/raid_disks", "2" },
+		{ "md/dev-sdb/state", "in_sync" },
+		{ "md/dev-sdb/slot", "0" },
+		{ "md/dev-sdc/state", "" },
+		{ "md/dev-sdc/slot", "1" },
+		{ "md/dev-sdd/state", "" },
+		{ "md/dev-sdd/slot", "" },
+	};
+	static const struct {
+		const char *old, *with, *slot;
+		enum md_role role;
+		bool unwanted;
+	} cases[] = {
+		{ "in_sync", "spare", "none", MD_MEMBER, false },
+		{ "in_sync,want_replacement", "spare,replacement", "1", MD_COPIED, true },
+		{ "in_sync,write_error,want_replacement", "in_sync,replacement", "1", MD_COPIED, true },
+		{ "in_sync,write_error,want_replacement", "spare", "none", MD_MEMBER, true },
+		{ "in_sync,write_error,want_replacement", "spare", "0", MD_MEMBER, true },
+		{ "in_sync,want_replacement", "faulty", "1", MD_MEMBER, true },
+	};
+	struct md_disks found;
+
+	array(texts, sizeof(texts) / sizeof(texts[0]));
+	entries[0] = "dev-sdb";
+	entries[1] = "dev-sdc";
+	entries[2] = "dev-sdd";
+	nr_entries = 3;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		files[3].text = cases[i].old;
+		files[5].text = cases[i].with;
+		files[6].text = cases[i].slot;
+		CHECK(md_disks(1, &found) && found.number == 3 && found.disk[0].role == MD_MEMBER, "%zu", i);
+		CHECK(found.disk[1].role == cases[i].role && found.disk[1].unwanted == cases[i].unwanted, "%zu: %d", i, found.disk[1].role);
+		CHECK(!found.missing, "%zu: %u", i, found.missing);
+	}
+}
+
 static void disks(void)
 {
 	static const char *const slots[] = { "none", "3", "-7", "" };
@@ -260,6 +301,7 @@ int main(void)
 	run_test("integrity", integrity);
 	run_test("places", places);
 	run_test("lacks", lacks);
+	run_test("copied", copied);
 	run_test("disks", disks);
 	return 0;
 }

@@ -693,6 +693,37 @@ def test_ssds_of_one_disk(tmp_path):
         command.run("losetup", "--detach", whole)
 
 
+def test_ssd_of_a_disk_that_is_in_the_set(disks, make_disk, tmp_path):
+    """Neither as a member, nor as a spare, nor as one of a cache that is made; in the place of one that has left, it is."""
+    ssd, hdd = disks
+    image = tmp_path / "disk"
+    with open(image, "wb") as f:
+        f.truncate(300 * MIB)
+    command.run("sgdisk", "--clear", "--new=1:2048:+128M", "--new=2:0:+128M", image)
+    command.run("modprobe", "loop")
+    whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
+    try:
+        parts = [Path(f"{whole}p{number}") for number in (1, 2)]
+        wait_for(lambda: all(part.is_block_device() for part in parts), 10, "partitions")
+        made = ["create", "data", "--backing", hdd, "--cache", ssd, "--cache", parts[0], "--cache-spare", parts[1], "--dry-run"]
+        refused(USAGE, made, *parts, "are parts of one disk")
+        larder("cache", "create", "fast", "--cache", ssd, "--cache", parts[0])
+        larder("cache", "start", "fast")
+        for more in ([], ["--spare"], ["--new-place"]):
+            for words in (["cache", "add", "fast", parts[1], *more], ["cache", "add", "fast", parts[1], *more, "--dry-run"]):
+                refused(USAGE, words, *parts, "are parts of one disk", "give another SSD")
+        assert not BlockDevice(parts[1]).read(0, 4096).strip(b"\0")
+        larder("cache", "remove", "fast", parts[0])
+        larder("cache", "add", "fast", parts[1])
+        other = make_disk("ssd1", model="null", mb=128, wce=1, fua=1)
+        larder("cache", "add", "fast", other)
+        larder("cache", "remove", "fast", ssd)
+        refused(USAGE, ["cache", "replace", "fast", "0", parts[0]], *parts, "are parts of one disk")
+        larder("cache", "stop", "fast")
+    finally:
+        command.run("losetup", "--detach", whole)
+
+
 @pytest.fixture
 def udevd():
     """Running, with the rules of this system; libdevmapper is told to believe in it."""

@@ -22,6 +22,7 @@ from lib.sets import kill
 from lib.stacks import (
     BUSY,
     DEGRADED,
+    DONE,
     FAILED,
     MOUNTED,
     NAME,
@@ -506,23 +507,152 @@ def test_raid_5(disks, make_disk):
     load.check()
 
 
+def answered(code, question, meanwhile, *words):
+    """With yes, behind what others do until then; what it says on stderr."""
+    shell, answer = pty.openpty()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    run = subprocess.Popen(["larder", *map(str, words)], stdin=answer, **pipes, text=True)
+    asked = ""
+    while question not in asked:
+        assert run.poll() is None, asked
+        asked += run.stderr.read(1)
+    meanwhile()
+    os.write(shell, b"y\n")
+    said = run.communicate()[1]
+    assert run.returncode == code, said
+    return said
+
+
 def test_another_one_fails_at_the_question(disks):
     """Judged again behind the answer: what three disks allowed needs the word where two are left.  Nothing is changed."""
     hdd0, hdd1, hdd2 = disks[3:]
     make(disks)
     larder("add", "data", "--backing", hdd2)
-    shell, answer = pty.openpty()
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    drop = subprocess.Popen(["larder", "drop", "data", str(hdd1)], stdin=answer, **pipes, text=True)
-    asked = ""
-    while "Drop it?" not in asked:
-        assert drop.poll() is None, asked
-        asked += drop.stderr.read(1)
-    command.run("mdadm", *arrays(), "--fail", hdd2)
-    os.write(shell, b"y\n")
-    said = drop.communicate()[1]
-    assert drop.returncode == UNSAFE and "LOST" in said and "--discard-redundancy" in said, said
+    said = answered(UNSAFE, "Drop it?", lambda: command.run("mdadm", *arrays(), "--fail", hdd2), "drop", "data", hdd1)
+    assert "LOST" in said and "--discard-redundancy" in said, said
     assert members().items() >= {str(hdd0): "active", str(hdd1): "active", str(hdd2): "failed"}.items()
+    remove()
+
+
+def test_another_ssd_at_the_question(disks):
+    """In the place that was shown there is another SSD by the time of the answer, or the same one, anew: it is left there."""
+    ssd0, ssd1, ssd2, *_ = disks
+    make(disks)
+    word = ["--discard-redundancy", rows()["stack"]["uuid"]]
+    for old, new in ((ssd1, ssd2), (ssd2, ssd2)):
+
+        def meanwhile(old=old, new=new):
+            larder("drop", "data", old, *word)
+            larder("add", "data", "--cache", new)
+
+        said = answered(BUSY, "Drop it?", meanwhile, "drop", "data", "ssd1", *word)
+        assert "is another device" in said and "larder show data" in said, said
+        assert states() == "active/active" and ssds() == {str(ssd0), str(ssd2)}
+    said = answered(BUSY, "Replace it?", lambda: larder("replace", "data", ssd2, ssd1), "replace", "data", "ssd1", ssd1)
+    assert "is another device" in said, said
+    assert ssds() == {str(ssd0), str(ssd1)}
+
+
+def test_options_set_at_the_question(disks):
+    """While `cache add` asks, somebody sets an option of the cache, and another SSD joins: neither is undone."""
+    ssd2, hdd2 = disks[2], disks[5]
+    make(disks)
+    cache = dm.DmDevice("larder-cache-data")
+    add = ["cache", "add", "larder-cache-data", ssd2, "--wipe"]
+    command.run("mkfs.ext4", "-q", ssd2)
+    answered(DONE, "Wipe it?", lambda: larder("cache", "set", "data", "commit=always"), *add)
+    assert cache.status()["commit"] == "always" and " commit always" in command.output("dmsetup", "table", "larder-cache-data")
+    assert states() == "active/active/active"
+    larder("drop", "data", ssd2)
+    command.run("mkfs.ext4", "-q", ssd2)
+    said = answered(BUSY, "Wipe it?", lambda: larder("cache", "add", "data", hdd2), *add)
+    assert "have changed meanwhile" in said, said
+    assert str(hdd2) in ssds() and str(ssd2) not in ssds()
+
+
+def test_last_copy_of_what_is_dirty(disks):
+    """The word for it: also where the volume writes through and not all is written back, or where others use the cache."""
+    ssd1, hdd2 = disks[1], disks[5]
+    make(disks)
+    uuid = rows()["stack"]["uuid"]
+    larder("volume", "set", "data", "writeback=off")
+    write(0)
+    larder("volume", "set", "data", "mode=writethrough")
+    assert int(dm.DmDevice("data").status()["dirty_sectors"])
+    refused(UNSAFE, ["drop", "data", ssd1], "LOST", f"--discard-redundancy {uuid}")
+    larder("volume", "set", "data", "writeback=on")
+    larder("volume", "flush", "data", "--wait")
+    assert not dm.DmDevice("larder-cache-data").status()["dirty_sectors"]
+    larder("drop", "data", ssd1)
+    larder("add", "data", "--cache", ssd1)
+    larder("create", "more", "--backing", hdd2, "--cache", "data", "--mode", "writeback")
+    for _ in range(2):
+        refused(UNSAFE, ["drop", "data", ssd1], "LOST", f"--discard-redundancy {uuid}")
+        larder("stop", "more")
+    larder("remove", "more", "--discard-data", rows("more")["stack"]["uuid"])
+    larder("drop", "data", ssd1)
+    assert states().startswith("active/") and len(ssds()) == 1
+
+
+def test_md_wants_another_disk(disks):
+    """From the first write error on, whether it is there or not: it works, and is replaced, by none of the array, or dropped."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    write(0)
+    uuid = rows()["stack"]["uuid"]
+
+    def want(disk):
+        """As md does by itself where the disk keeps a list of bad blocks."""
+        (node,) = arrays()
+        Path(f"/sys/block/{Path(node).name}/md/dev-{disk.name}/state").write_text("want_replacement")
+        assert members()[str(disk)] == "active"
+
+    want(hdd1)
+    refused(USAGE, ["replace", "data", hdd1, hdd0], "already")
+    larder("replace", "data", hdd1, hdd2)
+    assert members() == {str(hdd0): "active", str(hdd2): "active"}
+    unsigned(hdd1)
+    want(hdd2)
+    refused(UNSAFE, ["drop", "data", hdd0], "LOST")
+    refused(UNSAFE, ["drop", "data", hdd2], "LOST")
+    larder("drop", "data", hdd2, "--discard-redundancy", uuid)
+    assert {device: state for device, state in members().items() if device} == {str(hdd0): "active"}
+    unsigned(hdd2)
+    check([0])
+
+
+@pytest.fixture
+def larger_blocks(tmp_path):
+    """A disk whose logical blocks are of 4096 bytes."""
+    image = tmp_path / "4kn"
+    with open(image, "wb") as f:
+        f.truncate(64 << 20)
+    command.run("modprobe", "loop")
+    loop = command.output("losetup", "--find", "--show", "--sector-size", 4096, image).strip()
+    yield loop
+    command.run("losetup", "--detach", loop)
+
+
+def test_disk_with_larger_blocks(disks, larger_blocks):
+    """md would take it, and nothing upon the array could be mounted any more.  With dm-integrity they are that large anyhow."""
+    ssd0, ssd1, _, hdd0, hdd1, hdd2 = disks
+    parts = (larger_blocks, "logical block size", "4096", "512")
+    spared = [*words([*disks[:2], *disks[3:5]]), "--spare", larger_blocks, "--dry-run"]
+    refused(FAILED, spared, *parts)
+    if not command.run("modprobe", "dm-integrity", check=False).returncode:
+        larder(*spared, "--integrity")
+    make(disks)
+    write(0)
+    for more in ([], ["--dry-run"]):
+        refused(FAILED, ["replace", "data", hdd1, larger_blocks, *more], *parts)
+        refused(FAILED, ["add", "data", "--backing", larger_blocks, *more], *parts)
+        refused(FAILED, ["add", "data", "--backing", larger_blocks, "--spare", *more], *parts)
+    assert len(members()) == 2 and not BlockDevice(larger_blocks).read(0, 8192).strip(b"\0")
+    remove()
+    backing = [w for d in (hdd0, larger_blocks) for w in ("--backing", d)]
+    larder("create", "data", *backing, "--raid", "1", "--cache", ssd0, "--cache", ssd1)
+    larder("replace", "data", larger_blocks, hdd2)
+    larder("replace", "data", hdd2, larger_blocks)
     remove()
 
 

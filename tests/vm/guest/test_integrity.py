@@ -16,6 +16,7 @@ from lib.stacks import (
     MOUNTED,
     NAME,
     NOT_FOUND,
+    UNSAFE,
     USAGE,
     arrays,
     larder,
@@ -180,6 +181,29 @@ def test_a_disk_is_away(disks):
     larder("start", "data", "--degraded")
     wait_for(lambda: set(of_array().values()) == {"active"} and settled(), 300, "the disk to have all")
     assert larder("status", "data").returncode == DONE
+    larder("stop", "data")
+    kill(hdd0)
+    larder("start", "data", "--degraded")
+    read()
+    larder("stop", "data")
+    hdd0.heal()
+
+
+@pytest.mark.limit(900)
+def test_a_disk_is_taken_back_by_word(disks):
+    """It was not here at the start, so that nobody has started its leg, and no larderd does; not one that was never in it."""
+    hdd0, hdd1, hdd2 = disks[2:]
+    larder(*words(disks))
+    wait_for(settled, 300, "the sums")
+    larder("stop", "data")
+    kill(hdd1)
+    larder("start", "data", "--degraded")
+    fill()
+    hdd1.heal()
+    assert len(legs()) == 1
+    refused(UNSAFE, ["start", "data", "--take-back", hdd2], "was no disk")
+    assert "is taken back" in larder("start", "data", "--take-back", hdd1).stdout
+    wait_for(lambda: of_array() == dict.fromkeys(map(str, (hdd0, hdd1)), "active") and settled(), 300, "the disk to have all")
     larder("stop", "data")
     kill(hdd0)
     larder("start", "data", "--degraded")

@@ -12,6 +12,7 @@ from lib.members import Larderd, settle
 from lib.scsi_disks import scsi_disks
 from lib.sets import kill
 from lib.stacks import (
+    BUSY,
     DEGRADED,
     DONE,
     FAILED,
@@ -342,6 +343,10 @@ def test_reshape(ssds, make_disk, level):
     write(0)
     refused(USAGE, ["add", "data", "--backing", new, "--reshape", "--spare"], "--spare")
     refused(USAGE, ["add", "data", "--cache", new, "--reshape"], "--backing")
+    spare = make_disk("spare", model="null", mb=48, wce=1)
+    larder("add", "data", "--backing", spare, "--spare")
+    refused(BUSY, ["add", "data", "--backing", new, "--reshape", "--yes"], spare, f"larder drop data {spare}")
+    larder("drop", "data", spare)
     said = larder("add", "data", "--backing", new, "--reshape", "--dry-run").stdout
     assert "all that is in it is moved" in said and f"--raid-devices={least + 1}" in said
     assert ("no log of its parity" in said) == (level == "5") == ("--consistency-policy=resync" in said)
