@@ -11,29 +11,13 @@
 #include "../../lib/md_scrub.c"
 #undef usleep
 #include "../../daemon/jobs.h"
-#include "input.h"
 #include "message.h"
 #include "status.h"
+#include "sysfs_texts.h"
 
 #define UUID_CACHE  "aaaaaaaa-0000-4000-8000-0000000000aa"
 #define UUID_VOLUME "bbbbbbbb-0000-4000-8000-0000000000bb"
 #define UUID_STACK  "cccccccc-0000-4000-8000-0000000000cc"
-
-static const uint8_t *texts;
-static size_t texts_size;
-
-bool device_attribute(dev_t number, const char *name, char *text, size_t size)
-{
-	char *next;
-	bool there = texts_size;
-
-	must(number && !strncmp(name, "md/", 3), "a file of an array");
-	next = input_next(&texts, &texts_size);
-	if (there)
-		snprintf(text, size, "%s", next);
-	free(next);
-	return there;
-}
 
 int device_set_attribute(dev_t number, const char *name, const char *text)
 {

@@ -10,7 +10,7 @@
 #include <linux/types.h>
 #include <linux/raid/md_p.h>
 
-#include "input.h"
+#include "sysfs_texts.h"
 
 /* The directory of an array, and of what holds a disk. */
 static struct dirent *next_entry(void);
@@ -23,8 +23,6 @@ static struct dirent *next_entry(void);
 #define ROLES_AT (sizeof(struct mdp_superblock_1) / 2) /* in words */
 #define NR_ROLES (MD_SUPER_BYTES / 2 - ROLES_AT)
 
-static const uint8_t *texts;
-static size_t texts_size;
 static union {
 	struct mdp_superblock_1 sb;
 	uint8_t bytes[MD_SUPER_BYTES];
@@ -75,19 +73,6 @@ int device_read(const struct device *device, uint64_t offset, void *buffer, size
 int device_sync(const struct device *device)
 {
 	return device->block ? 0 : -EIO;
-}
-
-bool device_attribute(dev_t number, const char *name, char *text, size_t size)
-{
-	char *next;
-	bool there = texts_size;
-
-	must(number || *name, "a device");
-	next = input_next(&texts, &texts_size);
-	if (there)
-		snprintf(text, size, "%s", next);
-	free(next);
-	return there;
 }
 
 int device_set_attribute(dev_t number, const char *name, const char *text)

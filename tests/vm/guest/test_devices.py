@@ -168,6 +168,8 @@ def killed(directory, step, *words):
     """At that step, by kill -9, under load."""
     with mdadm(directory, *step, "kill -9 $PPID"):
         assert command.run("larder", *words, check=False).returncode == -9, step
+    # which runs on, and has the devices
+    wait_for(lambda: command.run("pgrep", "-x", "mdadm", check=False).returncode == 1, 60, "the mdadm that it had begun")
 
 
 def cut_off(disks, directory, step, load, seed, *words):
