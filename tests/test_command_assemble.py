@@ -242,7 +242,10 @@ class Running:
 
     def status(self, state="running"):
         text = line("cache", "larder-cache-fast", uuid=str(uuid.UUID(bytes=self.cache)), ssds=self.places, state=state)
-        self.file.write_text(text + line("volume", "data", uuid=str(uuid.UUID(int=5))))
+        # at once: a daemon that runs may just be reading it
+        new = self.file.with_suffix(".new")
+        new.write_text(text + line("volume", "data", uuid=str(uuid.UUID(int=5))))
+        new.rename(self.file)
 
     def dry(self, *words, code=0, state="running"):
         self.status(state)

@@ -194,7 +194,7 @@ def locks() -> str:
 def test_tables_are_read_in_their_turn(started):
     """What others set while a volume is drained stays set; what is read to be loaded again is read under the lock."""
     write("data", 0, 256)
-    slow, fast = ("writeback_rate_max=64", "writeback_rate_min=64"), ("writeback_rate_max=0", "writeback_rate_min=0")
+    slow, fast = ("writeback_rate_max=4", "writeback_rate_min=4"), ("writeback_rate_max=0", "writeback_rate_min=0")
     larder("volume", "set", "data", *slow)
     with subprocess.Popen(["larder", "volume", "detach", "data", "--flush"]) as run, open("/run/larder/lock", "w") as lock:
 

@@ -71,11 +71,12 @@ def test_very_unequal_sizes(make_disk, make_oracle):
 
 
 def test_dirty_data_is_on_two(make_disk):
-    stack = make_stack(make_disk, cache_commit_interval=1000, writeback="off")
+    stack = make_stack(make_disk, cache_commit_interval=60000, writeback="off")
     for s in stack.ssd:
         s.reset_stats()
     for i in range(200):
         stack.volume.write(i * 64, bytes([i]) * 4096)
+    stack.cache.message("commit")  # nothing is on its way to either while both are asked
     a, b = (s.stats() for s in stack.ssd)
     summaries = stack.cache.status()["summaries"] * 16384  # only one of the two has them
     assert a["writes"] >= 200 and b["writes"] >= 200 and abs(a["wbytes"] - b["wbytes"]) <= summaries
