@@ -20,8 +20,8 @@
  *      flight come to their end
  *   4. a checkpoint is named: no replay sees an entry of that number again
  *   5. the table's entry is free, durably, and the number may be given to another volume
- * Where an error came behind 1, the number alone is left of it in core once 3 is done: 2, 4 and 5 are done (again) by it, when
- * somebody asks for it, or attaches the volume: cache_forget_rest(), one at a time (forget_lock).
+ * Where there was an error, in 1 already, the number alone is left of it in core once 3 is done: the others are done (again) by it,
+ * when somebody asks for it, or attaches the volume: cache_forget_rest(), one at a time (forget_lock).
  */
 #include "larder.h"
 
@@ -149,14 +149,10 @@ static int forget_claim(struct volume *v)
 	return err;
 }
 
-static void forget_unclaim(struct volume *v)
-{
-	mutex_lock(&cache_registry_lock);
-	v->forgotten = false;
-	mutex_unlock(&cache_registry_lock);
-}
-
-/* Durable; NONE frees the number.  An error leaves the table as it was. */
+/*
+ * Durable; NONE frees the number.  An error leaves either state on the SSD: FORGETTING stays in memory, too, as whoever used the
+ * volume then might find it dropped by the next start; NONE does not, and is written again.
+ */
 static int forget_entry(struct cache *c, u16 number, u32 state)
 {
 	struct larder_table_volume *e = &c->table->volumes[number], was;
@@ -170,7 +166,7 @@ static int forget_entry(struct cache *c, u16 number, u32 state)
 		e->state = cpu_to_le32(state);
 	table_count(c);
 	err = cache_table_write(c);
-	if (err) {
+	if (err && state == LARDER_VOLUME_NONE) {
 		*e = was;
 		table_count(c);
 	}
@@ -243,7 +239,7 @@ static int forget_end(struct cache *c, u16 number, const u8 uuid[16], int err)
 /*
  * Sleeps.  Dirty data of it is lost: asking first is the caller's.  v: counted by the caller too.  -EBUSY: it is in use, or being
  * forgotten already; another error: the cache could not write; cache_forget_rest(), or the next start, does the rest of the steps
- * above if the first one was done.
+ * above.
  */
 int cache_forget(struct cache *c, struct volume *v)
 {
@@ -253,13 +249,7 @@ int cache_forget(struct cache *c, struct volume *v)
 		return err;
 	resync_leave(c);
 	mutex_lock(&c->forget_lock);
-	err = forget_entry(c, v->number, LARDER_VOLUME_FORGETTING);
-	if (err) {
-		mutex_unlock(&c->forget_lock);
-		forget_unclaim(v);
-		return err;
-	}
-	err = forget_log(c, v->number);
+	err = forget_entry(c, v->number, LARDER_VOLUME_FORGETTING) ?: forget_log(c, v->number);
 	forget_unpublish(c, v);
 	forget_index(v);
 	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
@@ -293,7 +283,9 @@ int cache_forget_rest(struct cache *c, const u8 uuid[16])
 
 	mutex_lock(&c->forget_lock);
 	number = forget_left(c, uuid);
-	err = number < 0 ? number : forget_end(c, number, uuid, forget_log(c, number));
+	err = number < 0 ? number : forget_entry(c, number, LARDER_VOLUME_FORGETTING) ?: forget_log(c, number);
+	if (number >= 0)
+		err = forget_end(c, number, uuid, err);
 	mutex_unlock(&c->forget_lock);
 	return err;
 }

@@ -960,6 +960,37 @@ def test_forget(stack):
         Volume.start(stack.hdd, stack.cache)
 
 
+@pytest.mark.parametrize("place", [256, 512])
+def test_forget_whose_table_is_in_doubt(stack, make_disk, kernel_log, place):
+    """One place of the table may say that it is forgotten, the other one could not be written: what is written to the volume then is no
+    part of what a start drops."""
+    kernel_log.expect("I/O error|critical")
+    other = make_disk("hdd1", model="null", mb=64, wce=1)
+    Volume.format("w", other)
+    w = Volume.start(other, stack.cache, "w")
+    old, new = os.urandom(BLOCK), os.urandom(BLOCK)
+    w.write(0, old)
+    w.drain()
+    uuid = w.status()["uuid"]
+    w.remove()
+    stack.ssd.fail(op="write", from_=place, to=place + 256, status="ioerr", count=1)
+    with pytest.raises(command.CommandError):
+        stack.cache.message("forget", uuid)
+    assert stack.ssd.faults()[0]["hits"] == 1
+    stack.ssd.heal()
+    w = Volume.start(other, stack.cache, "w", writeback="off")
+    w.write(8, new)
+    w.flush()
+    simdisk.power_cut(mode="lose")
+    w.remove()
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    w = Volume.start(other, stack.cache, "w")
+    assert (w.read(0, 8), w.read(8, 8)) == (old, new)
+    w.remove()
+
+
 def test_forget_goes_on_behind_an_error(stack, make_disk, kernel_log):
     """The SSD fails one flush, each in turn: what was begun is ended by the next attach, or by the same message, while it runs."""
     kernel_log.expect("I/O error|critical")
