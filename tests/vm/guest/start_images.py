@@ -61,7 +61,9 @@ def job(job: dict) -> dict:
     seen = {"name": job["name"], "started": False}
     ssd, hdd = slice_of("ssd", job["ssd"]), slice_of("hdd", job["hdd"])
     try:
-        cache = dm.DmDevice.create("c", f"0 {ssd.sectors} larder-cache 1 {ssd} 0")
+        # what is clean is looked for on the SSD: it is not to be read from the backing for a host that is busy
+        options = "4 congestion_read 0 congestion_write 0"
+        cache = dm.DmDevice.create("c", f"0 {ssd.sectors} larder-cache 1 {ssd} {options}")
         seen["cache"] = cache.status()
         options = "4 writeback off sequential_cutoff 0"
         volume = dm.DmDevice.create("v", f"0 {job['sectors']} larder {hdd} {cache} {options}")
