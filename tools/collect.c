@@ -37,7 +37,7 @@ static const struct {
 } programs[] = {
 	{ "version.txt", FILTER_TEXT, { "larder", "--version" } },
 	{ "doctor.txt", FILTER_TEXT, { "larder", "doctor" } },
-	{ "list.txt", FILTER_TEXT, { "larder", "list" } },
+	{ "list.txt", FILTER_TEXT, { "larder", "list", "-o", "+uuid" } },
 	{ "caches.json", FILTER_TEXT, { "larder", "cache", "list", "-o", "all", "--reportformat", "json" } },
 	{ "volumes.json", FILTER_TEXT, { "larder", "volume", "list", "-o", "all", "--reportformat", "json" } },
 	{ "cache-status.txt", FILTER_TEXT, { "larder", "cache", "status", "--all" } },
