@@ -962,8 +962,8 @@ def test_forget(stack):
 
 @pytest.mark.parametrize("place", [256, 512])
 def test_forget_whose_table_is_in_doubt(stack, make_disk, kernel_log, place):
-    """One place of the table may say that it is forgotten, the other one could not be written: what is written to the volume then is no
-    part of what a start drops."""
+    """One place of the table may say that it is forgotten, the other one could not be written: what is written to it then is
+    no part of what a start drops."""
     kernel_log.expect("I/O error|critical")
     other = make_disk("hdd1", model="null", mb=64, wce=1)
     Volume.format("w", other)
