@@ -4,6 +4,7 @@
 The status comes from a file (LARDER_STATUS), made of the keys that docs/interface.md lists, so that no kernel module is needed.
 """
 
+import contextlib
 import email
 import fcntl
 import json
@@ -893,40 +894,45 @@ def test_disks_are_asked(larder, running, disks):
     assert larder("events", "--disks", "0", env=env).stdout == "" and len(disks.asked()) == 4
 
 
+@contextlib.contextmanager
+def follows_disks(larder, env, interval):
+    """Asks them each tenth of a second."""
+    words = [larder.program, "events", "--follow", "--interval", interval, "--disks", "0.1"]
+    with subprocess.Popen(words, env=os.environ | env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
 def test_disks_that_change(larder, running, disks):
     """What is told is not told again though its numbers change; one that is asleep keeps what was known of it."""
     env = running(fast(), data()) | larder.env
-    with subprocess.Popen(
-        [larder.program, "events", "--follow", "--interval", "0.1", "--disks", "0.1"],
-        env=os.environ | env, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        try:
-            told = []
+    with follows_disks(larder, env, "0.1") as process:
+        told = []
 
-            def turn(number=2):
-                """So many times the disks have been asked anew, and have answered: the next question comes behind the answers."""
-                until = len(disks.asked()) + 2 * number + 2
-                while len(disks.asked()) < until:
-                    assert process.poll() is None
-                    time.sleep(0.01)
+        def turn(number=2):
+            """So many times the disks have been asked anew, and have answered: the next question comes behind the answers."""
+            until = len(disks.asked()) + 2 * number + 2
+            while len(disks.asked()) < until:
+                assert process.poll() is None
+                time.sleep(0.01)
 
-            disks.says("sdy", ata(celsius=65))
-            told.append(process.stdout.readline())
-            disks.says("sdy", ata(celsius=66))
-            turn()
-            (disks.directory / "sdy.json").rename(disks.directory / "away")
-            turn()
-            disks.says("sdy", ata(passed=False))
-            told += [process.stdout.readline(), process.stdout.readline()]
-            running(fast())
-            told.append(process.stdout.readline())
-            turn()  # nobody asks the disk of what has gone any more
-            disks.says("sdz", ata(passed=False))
-            turn()
-            disks.says("sdy", ata())
-            told.append(process.stdout.readline())
-        finally:
-            process.terminate()
+        disks.says("sdy", ata(celsius=65))
+        told.append(process.stdout.readline())
+        disks.says("sdy", ata(celsius=66))
+        turn()
+        (disks.directory / "sdy.json").rename(disks.directory / "away")
+        turn()
+        disks.says("sdy", ata(passed=False))
+        told += [process.stdout.readline(), process.stdout.readline()]
+        running(fast())
+        told.append(process.stdout.readline())
+        turn()  # nobody asks the disk of what has gone any more
+        disks.says("sdz", ata(passed=False))
+        turn()
+        disks.says("sdy", ata())
+        told.append(process.stdout.readline())
     assert [re.sub(r"^\S+ |[;,].*|;.*| has.*", "", row.strip()) for row in told] == [
         "disk disk sdy: hot: sdy", "disk disk sdy: failing: sdy says itself that it fails", "recovered disk sdy: hot is over",
         "stopped volume data: it is not there any more", "recovered disk sdy: failing is over",
@@ -936,17 +942,11 @@ def test_disks_that_change(larder, running, disks):
 def test_disks_are_asked_between_two_looks(larder, running, disks):
     """--disks is held where --interval is longer."""
     env = running(fast(), data()) | larder.env
-    with subprocess.Popen(
-        [larder.program, "events", "--follow", "--interval", "86400", "--disks", "0.1"],
-        env=os.environ | env, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        try:
-            end = time.monotonic() + 60
-            while len(disks.asked()) < 2 * 4:
-                assert process.poll() is None and time.monotonic() < end, disks.asked()
-                time.sleep(0.01)
-        finally:
-            process.terminate()
+    with follows_disks(larder, env, "86400") as process:
+        end = time.monotonic() + 60
+        while len(disks.asked()) < 2 * 4:
+            assert process.poll() is None and time.monotonic() < end, disks.asked()
+            time.sleep(0.01)
 
 
 @pytest.fixture

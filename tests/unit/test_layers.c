@@ -170,6 +170,14 @@ static void array(const char *const texts[][2], size_t number)
 	}
 }
 
+static void three_disks(void)
+{
+	entries[0] = "dev-sdb";
+	entries[1] = "dev-sdc";
+	entries[2] = "dev-sdd";
+	nr_entries = 3;
+}
+
 static void places(void)
 {
 	static const char *const texts[][2] = {
@@ -224,10 +232,7 @@ static void lacks(void)
 	unsigned missing;
 
 	array(texts, sizeof(texts) / sizeof(texts[0]));
-	entries[0] = "dev-sdb";
-	entries[1] = "dev-sdc";
-	entries[2] = "dev-sdd";
-	nr_entries = 3;
+	three_disks();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		files[4].text = cases[i].old;
 		files[6].text = cases[i].with;
@@ -263,10 +268,7 @@ static void copied(void)
 	struct md_disks found;
 
 	array(texts, sizeof(texts) / sizeof(texts[0]));
-	entries[0] = "dev-sdb";
-	entries[1] = "dev-sdc";
-	entries[2] = "dev-sdd";
-	nr_entries = 3;
+	three_disks();
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		files[3].text = cases[i].old;
 		files[5].text = cases[i].with;

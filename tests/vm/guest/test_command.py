@@ -4,6 +4,7 @@
 What it writes on disks and says of damage is tested without a VM, in tests/test_command*.py.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -672,39 +673,38 @@ def test_lock_of_the_whole_disk(tmp_path):
         command.run("losetup", "--detach", whole)
 
 
-def test_ssds_of_one_disk(tmp_path):
-    """Not held up by our own lock of that disk, nor taken for another program's: two copies on it would be lost together."""
-    image = tmp_path / "disk"
+@contextlib.contextmanager
+def disk_in_two(directory, mib):
+    """A loop device, and two partitions of it."""
+    image = directory / "disk"
     with open(image, "wb") as f:
-        f.truncate(256 * MIB)
-    command.run("sgdisk", "--clear", "--new=1:2048:+64M", "--new=2:0:+64M", image)
+        f.truncate((2 * mib + 64) * MIB)
+    command.run("sgdisk", "--clear", f"--new=1:2048:+{mib}M", f"--new=2:0:+{mib}M", image)
     command.run("modprobe", "loop")
     whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
     try:
         parts = [Path(f"{whole}p{number}") for number in (1, 2)]
         wait_for(lambda: all(part.is_block_device() for part in parts), 10, "partitions")
+        yield whole, parts
+    finally:
+        command.run("losetup", "--detach", whole)
+
+
+def test_ssds_of_one_disk(tmp_path):
+    """Not held up by our own lock of that disk, nor taken for another program's: two copies on it would be lost together."""
+    with disk_in_two(tmp_path, 64) as (whole, parts):
         for ssds in (parts, [parts[0], whole]):
             given = [word for ssd in ssds for word in ("--cache", ssd)]
             refused(USAGE, ["cache", "create", "fast", *given], *ssds, "are parts of one disk")
             refused(USAGE, ["cache", "create", "fast", *given, "--dry-run"], *ssds, "are parts of one disk")
         for part in parts:
             assert not BlockDevice(part).read(0, 4096).strip(b"\0")
-    finally:
-        command.run("losetup", "--detach", whole)
 
 
 def test_ssd_of_a_disk_that_is_in_the_set(disks, make_disk, tmp_path):
     """Neither as a member, nor as a spare, nor as one of a cache that is made; in the place of one that has left, it is."""
     ssd, hdd = disks
-    image = tmp_path / "disk"
-    with open(image, "wb") as f:
-        f.truncate(300 * MIB)
-    command.run("sgdisk", "--clear", "--new=1:2048:+128M", "--new=2:0:+128M", image)
-    command.run("modprobe", "loop")
-    whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
-    try:
-        parts = [Path(f"{whole}p{number}") for number in (1, 2)]
-        wait_for(lambda: all(part.is_block_device() for part in parts), 10, "partitions")
+    with disk_in_two(tmp_path, 128) as (_, parts):
         made = ["create", "data", "--backing", hdd, "--cache", ssd, "--cache", parts[0], "--cache-spare", parts[1], "--dry-run"]
         refused(USAGE, made, *parts, "are parts of one disk")
         larder("cache", "create", "fast", "--cache", ssd, "--cache", parts[0])
@@ -720,8 +720,6 @@ def test_ssd_of_a_disk_that_is_in_the_set(disks, make_disk, tmp_path):
         larder("cache", "remove", "fast", ssd)
         refused(USAGE, ["cache", "replace", "fast", "0", parts[0]], *parts, "are parts of one disk")
         larder("cache", "stop", "fast")
-    finally:
-        command.run("losetup", "--detach", whole)
 
 
 @pytest.fixture
