@@ -174,13 +174,12 @@ static int forget_entry(struct cache *c, u16 number, u32 state)
 	return err;
 }
 
-/* Step 2. */
-static int forget_log(struct cache *c, u16 number)
+/* Steps 1 and 2. */
+static int forget_begin(struct cache *c, u16 number)
 {
 	struct larder_entry_in e = { .kind = LARDER_FORGET, .volume = number };
-	int err = log_entry_wait(c, &e, NULL);
 
-	return err ?: log_sync(c);
+	return forget_entry(c, number, LARDER_VOLUME_FORGETTING) ?: log_entry_wait(c, &e, NULL) ?: log_sync(c);
 }
 
 /* Works that found it in c->volumes[] have ended afterwards, or hold a reference. */
@@ -249,7 +248,7 @@ int cache_forget(struct cache *c, struct volume *v)
 		return err;
 	resync_leave(c);
 	mutex_lock(&c->forget_lock);
-	err = forget_entry(c, v->number, LARDER_VOLUME_FORGETTING) ?: forget_log(c, v->number);
+	err = forget_begin(c, v->number);
 	forget_unpublish(c, v);
 	forget_index(v);
 	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
@@ -283,9 +282,7 @@ int cache_forget_rest(struct cache *c, const u8 uuid[16])
 
 	mutex_lock(&c->forget_lock);
 	number = forget_left(c, uuid);
-	err = number < 0 ? number : forget_entry(c, number, LARDER_VOLUME_FORGETTING) ?: forget_log(c, number);
-	if (number >= 0)
-		err = forget_end(c, number, uuid, err);
+	err = number < 0 ? number : forget_end(c, number, uuid, forget_begin(c, number));
 	mutex_unlock(&c->forget_lock);
 	return err;
 }

@@ -15,7 +15,6 @@
 #include "larder.h"
 #include "trace.h"
 
-
 void io_complete(struct bio *bio, int error)
 {
 	bio->bi_status = errno_to_blk_status(error);

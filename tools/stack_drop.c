@@ -227,6 +227,7 @@ static int check_ssd(const struct dropping *r, const struct devices *d, const st
 		result = check_word(r, d, "the one SSD that is left would have the only copy of what is dirty");
 	return result;
 }
+
 static int begin_ssd(const struct dropping *r, struct devices *d, const struct part *part)
 {
 	char state[16];
