@@ -458,7 +458,7 @@ static void probe_sample(struct cache *c, enum ssd_direction dir, u64 us)
 	if (p->state.share > LARDER_CONGESTION_FULL / 2 && tell_again(&p->told)) {
 		DMWARN("cache %pUb: its SSDs take %u us for %s, more than the %u us allowed: most go to the backing", c->uuid,
 		       p->state.latency_us, dir == SSD_READ ? "reads" : "writes", probe_threshold(c, dir));
-		queue_work(larder_wq, &c->event_work);
+		cache_tell(c);
 	}
 }
 

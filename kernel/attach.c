@@ -228,7 +228,7 @@ static int forget_end(struct cache *c, u16 number, const u8 uuid[16], int err)
 	if (err) {
 		DMERR("cache %pUb: volume %pUb: forgetting it failed: error %d; check the SSD, then 'forget' it again", c->uuid,
 		      uuid, err);
-		queue_work(larder_wq, &c->event_work);
+		cache_tell(c);
 	}
 	segments_release(c);
 	reclaim_kick(c);

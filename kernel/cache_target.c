@@ -723,7 +723,7 @@ static void cache_run(struct cache *c)
 	resync_kick(c);
 	scrub_resume(c);
 	doubt_resume(c);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 }
 
 /* A table that was loaded for a cache that runs: what its SSDs have grown by is used.  Not while its set changes. */
@@ -866,7 +866,7 @@ static void cache_postsuspend(struct dm_target *ti)
 	cancel_work_sync(&c->set_work);
 	cancel_work_sync(&c->lost_work);
 	try_cmpxchg(&c->state, &was, CACHE_SUSPENDED);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 	memalloc_noio_restore(noio);
 }
 

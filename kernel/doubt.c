@@ -270,7 +270,7 @@ int doubt_try(struct cache *c)
 		if (!on) {
 			/* what is durable again, and whether anybody minds */
 			cache_flush_ssds(c);
-			queue_work(larder_wq, &c->event_work);
+			cache_tell(c);
 		}
 		defer_kick(c);
 		user_flushes_kick(c);

@@ -111,7 +111,7 @@ int drain_stop(struct cache *c)
 	cancel_work_sync(&c->drain_work);
 	segments_open_kick(c);
 	resync_look(c);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 	return 0;
 }
 
@@ -235,7 +235,7 @@ void drain_work(struct work_struct *work)
 		DMINFO("cache %pUb: SSD %u (%pg) was drained, and has left the set: generation %llx", c->uuid, (u32)(d - c->dev),
 		       d->bdev, READ_ONCE(c->set_generation));
 		reclaim_kick(c);
-		queue_work(larder_wq, &c->event_work);
+		cache_tell(c);
 	} else if (err != -ECANCELED) {
 		DMERR("cache %pUb: SSD %u (%pg) is not drained, or the set without it not written: error %d; look at its status",
 		      c->uuid, (u32)(d - c->dev), d->bdev, err);

@@ -136,7 +136,7 @@ static void flusher_report(struct flusher *f, int error)
 	else
 		DMINFO("%pg: flushes succeed again", f->bdev);
 	if (c)
-		queue_work(larder_wq, &c->event_work);
+		cache_tell(c);
 	else
 		volume_tell(f->volume);
 }

@@ -412,7 +412,7 @@ void read_lost(struct volume *v, u64 sector, u32 len)
 	DMERR_LIMIT("volume %pUb: dirty data in sectors %llu to %llu cannot be read from the SSD: it stays, reads of it fail",
 		    v->uuid, sector, sector + len - 1);
 	if (tell_again(&v->unreadable))
-		queue_work(larder_wq, &v->cache->event_work);
+		cache_tell(v->cache);
 }
 
 /* Worker.  Its segment is pinned. */
@@ -1012,7 +1012,7 @@ static void volume_refuses(struct volume *v)
 {
 	DMERR_LIMIT("volume %pUb on %pg: the cache is full, and dirty data cannot be written back: writes fail", v->uuid, v->bdev);
 	if (tell_again(&v->refused))
-		queue_work(larder_wq, &v->cache->event_work);
+		cache_tell(v->cache);
 }
 
 int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)

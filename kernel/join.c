@@ -523,7 +523,7 @@ void join_work(struct work_struct *work)
 		segments_open_kick(c);
 		resync_look(c);		/* pairs whose first copy was on another SSD, which has failed, were left as they are */
 		defer_kick(c);
-		queue_work(larder_wq, &c->event_work);
+		cache_tell(c);
 	} else if (err != -ECANCELED && !join_ended(c, d)) {
 		set_device_failed(c, d, "it could not be given a copy of everything");
 	}

@@ -1041,6 +1041,7 @@ void cache_fail(struct cache *c, const char *why);	/* any context: one way; rais
 void volume_event(struct volume *v);			/* a dm event, if it is bound */
 #define TOLD_AGAIN	(600 * HZ)	/* between two events for what one cause may repeat at will */
 bool tell_again(unsigned long *told);	/* any context.  told: of the last event; false: not long ago */
+void cache_tell(struct cache *c);			/* any context: an event of it and its volumes, soon */
 void cache_tell_errors(struct cache *c);	/* any context */
 void volume_tell(struct volume *v);		/* any context: an event, soon */
 void volume_tell_errors(struct volume *v);	/* any context */

@@ -193,7 +193,7 @@ static void leave_answer(struct volume *v)
 
 	queue_work(c->io_wq, &v->flush_work);
 	defer_kick(c);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 }
 
 /* Errors from here on, unless it has left, or leaves after all. */

@@ -484,7 +484,7 @@ static void log_no_space(struct cache *c, enum log_rank rank)
 	if (!c->log.full_since)
 		WRITE_ONCE(c->log.full_since, jiffies ?: 1);
 	if (tell_again(&c->full_told))
-		queue_work(larder_wq, &c->event_work);
+		cache_tell(c);
 }
 
 bool log_full_for(struct cache *c, unsigned long ticks)

@@ -126,10 +126,15 @@ bool tell_again(unsigned long *told)
 	return cmpxchg(told, last, jiffies ?: 1) == last;
 }
 
+void cache_tell(struct cache *c)
+{
+	queue_work(larder_wq, &c->event_work);
+}
+
 void cache_tell_errors(struct cache *c)
 {
 	if (tell_again(&c->errors_told))
-		queue_work(larder_wq, &c->event_work);
+		cache_tell(c);
 }
 
 void volume_tell(struct volume *v)
@@ -244,7 +249,7 @@ void cache_fail(struct cache *c, const char *why)
 	      c->uuid, cache_bdev(c), why);
 	wake_up(&c->log.wait);
 	defer_kick(c);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 }
 
 /* ------------------------------------------------------------------ memory */

@@ -399,7 +399,7 @@ static void resync_say_begin(struct cache *c)
 	else
 		DMINFO("cache %pUb: %llu sectors of dirty data have one copy: they get a second one on the SSDs that are left",
 		       c->uuid, few.some);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 }
 
 static void resync_say_end(struct cache *c, u64 unreadable)
@@ -412,7 +412,7 @@ static void resync_say_end(struct cache *c, u64 unreadable)
 	else
 		DMERR("cache %pUb: %llu sectors of dirty data have one copy, which cannot be read: write them anew or discard them",
 		      c->uuid, unreadable);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 }
 
 static void resync_run(struct resync_run *rr)

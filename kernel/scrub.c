@@ -109,7 +109,7 @@ static void scrub_end(struct cache *c, int err)
 	scrub_pass_free(c->scrub.pass);
 	c->scrub.pass = NULL;
 	scrub_mend_rest(c);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 }
 
 /* Also where the work is to look for what a read has found, a little later. */
@@ -198,7 +198,7 @@ static void mend_segment(struct cache *c, u32 segment)
 			     d->bdev, segment, err);
 	else if (n.repaired)
 		DMINFO("%pg: segment %u was found damaged: %llu slots were mended", d->bdev, segment, n.repaired);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 	scrub_forget(c);
 }
 
@@ -302,7 +302,7 @@ int scrub_stop(struct cache *c)
 		return -EINVAL;
 	}
 	DMINFO("cache %pUb: the scrub was stopped at segment %u of %u", c->uuid, s->pos, c->nr_segments);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 	return 0;
 }
 

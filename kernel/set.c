@@ -71,7 +71,7 @@ static void device_failed(struct cache *c, struct cache_device *d, const char *w
 	if (joined) {
 		DMERR("cache %pUb: SSD %u (%pg): %s: it does not join the set; check it, then add it again", c->uuid,
 		      (u32)(d - c->dev), d->bdev, why);
-		queue_work(larder_wq, &c->event_work);
+		cache_tell(c);
 	}
 	if (!new)
 		return;
@@ -351,7 +351,7 @@ void set_work(struct work_struct *work)
 	queue_work(c->meta_wq, &c->lost_work);
 	resync_begin(c);
 	cache_tick_wake(c);
-	queue_work(larder_wq, &c->event_work);
+	cache_tell(c);
 }
 
 /*
