@@ -1081,6 +1081,8 @@ int bulk_wait(struct bulk_io *b);
  * REQ_PREFLUSH ...
  */
 int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
+/* Sleeps.  Zeroes that the device has allocated, whole logical blocks: by its command for that, or as data */
+int super_zeroes(struct block_device *bdev, sector_t sector, sector_t sectors);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
 int cache_super_write(struct cache *c, u32 flags);
 /* Sleeps; the cache runs, its SSDs are bound.  Where `mirror` asks for three copies: superblocks say so before there are any */
