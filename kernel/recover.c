@@ -202,18 +202,17 @@ static int start_volumes(struct cache *c)
 static void start_unload(struct start *s)
 {
 	struct cache *c = s->c;
-	struct volume *v;
 	u32 i;
 
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-		v = c->volumes[i];
+		s->unloaded[i] = c->volumes[i];
 		WRITE_ONCE(c->volumes[i], NULL);
-		if (!v)
-			continue;
-		synchronize_rcu();
-		flush_work(&c->event_work);	/* one that found it there holds a reference, which is not to be the last */
-		volume_put(v);
 	}
+	synchronize_rcu();
+	flush_work(&c->event_work);	/* one that found some there holds references, which are not to be the last */
+	for (i = 0; i < LARDER_MAX_VOLUMES; i++)
+		if (s->unloaded[i])
+			volume_put(s->unloaded[i]);
 	spin_lock_irq(&c->log.lock);
 	for (i = 0; i < LARDER_NR_STREAMS; i++) {
 		c->log.stream[i].opened.head = 0;
@@ -866,7 +865,7 @@ static int start_run(struct start *s)
 
 int cache_start(struct cache *c)
 {
-	struct start *s = kzalloc(sizeof(*s), GFP_NOIO);
+	struct start *s = kvzalloc(sizeof(*s), GFP_NOIO);
 	unsigned int noio = memalloc_noio_save(), i;
 	ktime_t began = ktime_get();
 	int err = -ENOMEM;
@@ -899,7 +898,7 @@ int cache_start(struct cache *c)
 			DMWARN("%pg: %llu records of the log had damaged data", cache_bdev(c), s->r.damaged);
 	}
 	replay_destroy(&s->r);
-	kfree(s);
+	kvfree(s);
 out:
 	memalloc_noio_restore(noio);
 	return err;

@@ -89,6 +89,7 @@ struct start {
 	u64 must_reach;			/* a record of the write stream that is known to have been durable */
 	u64 durable;			/* another one, by the superblock; of the newest epoch, or of none */
 	u64 lost;			/* extents of the checkpoint whose volume is unknown, or smaller */
+	struct volume *unloaded[LARDER_MAX_VOLUMES];	/* until nobody can find them any more */
 };
 
 /* load.c.  Sleep.  Of s->old[which]: everything, and its segments; the log is scanned.  Errors are logged. */
