@@ -680,6 +680,24 @@ static void start_new_epoch(struct start *s, struct larder_epoch *epoch)
 	epoch->first_sequence = cpu_to_le64(next);
 }
 
+/*
+ * Members are missing: the set without them is durable before the first read (generation-at-start).  Not before all else that may
+ * fail has succeeded: what a start has written until here takes nothing from the checkpoint and the log that were found, so where
+ * it ends in an error, or by a power cut, those that were missing are members still when they come back.
+ */
+static int start_raise(struct cache *c)
+{
+	int err;
+
+	mutex_lock(&c->super_lock);
+	set_raise(c);
+	err = cache_table_write(c);
+	mutex_unlock(&c->super_lock);
+	DMWARN("cache %pUb: starts without %u of its %u SSDs, which are members no more: set generation %llx", c->uuid,
+	       c->nr_failed, c->nr_devices, c->set_generation);
+	return err;
+}
+
 /* Rules 8 and 10: epoch and checkpoint, named at once; then what the old ones needed is free. */
 static int start_serve(struct start *s)
 {
@@ -702,6 +720,10 @@ static int start_serve(struct start *s)
 		      err == -ENOSPC ? "no free segment; drain it with the rescue tool" : "see above", err);
 		goto out;
 	}
+	if (s->degraded)
+		err = start_raise(c);
+	if (err)
+		goto out;
 	epoch.segment =
 		cpu_to_le32(c->log.stream[LARDER_STREAM_WRITE].opened.segment[c->log.stream[LARDER_STREAM_WRITE].opened.head]);
 	mutex_lock(&c->super_lock);
@@ -768,20 +790,6 @@ static int start_tables(struct cache *c)
 	mutex_lock(&c->super_lock);
 	err = cache_table_settle(c);
 	mutex_unlock(&c->super_lock);
-	return err;
-}
-
-/* Members are missing: the set without them is durable before the first read (generation-at-start). */
-static int start_raise(struct cache *c)
-{
-	int err;
-
-	mutex_lock(&c->super_lock);
-	set_raise(c);
-	err = cache_table_write(c);
-	mutex_unlock(&c->super_lock);
-	DMWARN("cache %pUb: starts without %u of its %u SSDs, which are members no more: set generation %llx", c->uuid,
-	       c->nr_failed, c->nr_devices, c->set_generation);
 	return err;
 }
 
@@ -853,8 +861,6 @@ static int start_run(struct start *s)
 		err = start_flush(c);
 	if (!err)
 		err = start_tables(c);
-	if (!err && s->degraded)
-		err = start_raise(c);
 	if (!err)
 		err = start_grown(c);
 	s->r.epoch = c->epoch;	/* what start_rewrite() writes; not needed for replay any more */

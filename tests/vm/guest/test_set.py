@@ -1365,6 +1365,57 @@ def test_a_flush_fails_in_a_start(make_disk, kernel_log, skip):
     assert refused == 12 and failed
 
 
+@pytest.mark.parametrize("where", ["superblock", "checkpoint", "power"])
+def test_a_start_without_one_does_not_come_to_its_end(make_disk, kernel_log, where):
+    """The one that was missing is a member still: nothing has counted without it."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|cannot write|could not be written")
+    stack = make_stack(make_disk, writeback="off")
+    stack.volume.write(SECTOR, NEW)
+    stack.volume.flush()
+    cut(stack.ssd)
+    up(stack)
+    first, size, number = segment_layout(stack.ssd[0])
+    if where == "superblock":
+        stack.ssd[0].fail(op="write", from_=8, to=16, status="ioerr")
+    elif where == "checkpoint":
+        stack.ssd[0].fail(op="write", from_=first, to=first + size * number, status="ioerr")
+    else:
+        simdisk.power_cut(mode="keep", after=1, ops="write")
+    with pytest.raises(command.CommandError):
+        start_without(stack, 1)
+    cut(stack.ssd, "keep")
+    up(stack)
+    stack.start()
+    assert stack.cache.status()["devices_failed"] == 0
+    stack.stop()
+    start_without(stack, 0)
+    assert stack.volume.read(SECTOR, 8) == NEW
+    stack.stop()
+
+
+def description(ssd: simdisk.Simdisk) -> bytes:
+    """That of the stacks, in its superblock (docs/on-disk-format.md)."""
+    return ssd.read(8, 8)[928 : 928 + 2048]
+
+
+def test_a_description_is_cut_off(make_disk, kernel_log):
+    """At each of its writes: some SSDs have the new one, others the old one, until the start behind it."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|cannot write")
+    stack = make_stack(make_disk, writeback="off")
+    apart = 0
+    for after in range(1, 5):
+        simdisk.power_cut(mode="lose", after=after, ops="write")
+        with contextlib.suppress(command.CommandError):
+            stack.cache.message("stack", f"{after:02x}" * 64)
+        cut(stack.ssd)
+        up(stack)
+        apart += description(stack.ssd[0]) != description(stack.ssd[1])
+        stack.start()
+        assert description(stack.ssd[0]) == description(stack.ssd[1]), after
+    assert apart, "both always had the same one"
+    stack.stop()
+
+
 def test_one_that_joins_is_told_last(make_disk, kernel_log):
     """A power cut as soon as it has a table of its own: then the others know the generation, and the backing."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
