@@ -106,6 +106,13 @@ static int start_pointers(struct start *s, const struct larder_cache_sb *sb)
 	return 0;
 }
 
+/* What only some have got, as the writing of them was cut off: the next one that is written has it. */
+static void superblock_take_over(struct larder_cache_sb *sb, const struct larder_cache_sb *newest)
+{
+	memcpy(sb->epochs, newest->epochs, sizeof(sb->epochs));
+	memcpy(sb->stack, newest->stack, sizeof(sb->stack));
+}
+
 /* The newest of the set's members counts (epoch-of-newest). */
 static int start_superblocks(struct start *s)
 {
@@ -143,7 +150,7 @@ static int start_superblocks(struct start *s)
 	}
 	for (i = 0; i < c->nr_devices; i++)
 		if (c->dev[i].sb != sb)
-			memcpy(c->dev[i].sb->epochs, sb->epochs, sizeof(sb->epochs));
+			superblock_take_over(c->dev[i].sb, sb);
 	c->sb_generation = le64_to_cpu(sb->head.generation);
 	c->epoch = le32_to_cpu(sb->epoch);
 	s->flags = le32_to_cpu(sb->head.flags);
