@@ -159,6 +159,7 @@ enum segment_state {
 /* Is another copy read before the first? */
 enum prefer_mirror {
 	PREFER_NONE,
+	MEND_COPIES,			/* no; but a start could not make another one what the first is: scrub_mend() */
 	PREFER_MIRROR,			/* the first could not be read, or does not match its checksums */
 	PREFER_AND_MEND,		/* the same, found by a read, and not looked at since: scrub_mend() */
 };
@@ -390,7 +391,7 @@ enum scrub_state { SCRUB_IDLE, SCRUB_RUNNING, SCRUB_DONE, SCRUB_STOPPED, SCRUB_F
 struct scrub {
 	struct mutex lock;		/* begin and stop */
 	struct delayed_work work;	/* whose is what follows while the state is SCRUB_RUNNING; others look */
-	bool mend;			/* some segment may be PREFER_AND_MEND */
+	bool mend;			/* some segment may be PREFER_AND_MEND, or MEND_COPIES */
 	bool begins;			/* a scrub waits for the work to end what it mends */
 	u32 mended_last;		/* the segment that was looked at last for that; the work */
 	u64 mended;			/* slots; the work */
@@ -898,6 +899,9 @@ static inline u32 segment_further(struct cache *c, u32 segment)
 	return LARDER_NO_SEGMENT;
 }
 
+/* Any context: its first copy is known to be bad */
+static inline bool prefers_mirror(const struct segment *seg) { return READ_ONCE(seg->prefer_mirror) >= PREFER_MIRROR; }
+
 /* Any context: where to read it: in the first copy of its segment, unless that is known to be bad and there is another one. */
 static inline struct cache_device *cache_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
 {
@@ -905,7 +909,7 @@ static inline struct cache_device *cache_sector_device(struct cache *c, u64 cach
 
 	if (likely(c->nr_devices == 1))
 		return copy_sector_device(c, cache_sector, where);
-	if (unlikely(READ_ONCE(c->segments[segment].prefer_mirror) || READ_ONCE(segment_device(c, segment)->failed))) {
+	if (unlikely(prefers_mirror(&c->segments[segment]) || READ_ONCE(segment_device(c, segment)->failed))) {
 		further = segment_further(c, segment);
 		if (further != LARDER_NO_SEGMENT)
 			cache_sector = copy_sector(c, cache_sector, further);
@@ -1144,7 +1148,8 @@ void drain_work(struct work_struct *work);
 int scrub_begin(struct cache *c);			/* message */
 int scrub_stop(struct cache *c);
 void scrub_resume(struct cache *c);			/* goes on, if a suspend came between */
-void scrub_mend_later(struct cache *c);			/* any context: some segment is PREFER_AND_MEND */
+bool segment_to_mend(const struct segment *seg);	/* any context: it is one that scrub_mend() takes */
+void scrub_mend_later(struct cache *c);			/* any context: some segment is PREFER_AND_MEND, or MEND_COPIES */
 void scrub_work(struct work_struct *work);
 void scrub_destroy(struct cache *c);
 /* Nothing that changes the shape of the cache, or walks all of it, goes on: the resume begins it again */

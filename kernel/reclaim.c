@@ -698,7 +698,7 @@ static enum evacuate judge_evacuate(struct cache *c, const struct cache_device *
 		return segment_damaged(seg) ? EVACUATE_NOTHING : EVACUATE_WRITE_BACK;
 	here |= pinned;
 	/* its first copy is lost, or damaged: that on this SSD is the one to be read */
-	here |= d && (READ_ONCE(segment_device(c, n)->failed) || READ_ONCE(seg->prefer_mirror));
+	here |= d && (READ_ONCE(segment_device(c, n)->failed) || prefers_mirror(seg));
 	return here ? EVACUATE_EMPTY : EVACUATE_NOTHING;
 }
 

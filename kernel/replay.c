@@ -300,7 +300,7 @@ static void *load_buf(const struct cursor *cur, u32 got)
 /*
  * The copies of a segment, as far as they can be read: what of one cannot be is as good as damaged there, and is written to it with
  * what it lacks.  Not of an SSD that has had a segment which could not be read at all, if another one has it whole: each read may
- * take it a minute (copy_left_out()).  -ENODEV: the SSD of the first one is not in the set, and none can be read.
+ * take it a minute (copies_left_out()).  -ENODEV: the SSD of the first one is not in the set, and none can be read.
  */
 static int cursor_load(struct replay *r, struct cursor *cur, u32 segment)
 {
@@ -502,6 +502,18 @@ static bool data_matches(const struct cursor *cur, bool *unread)
 	return !*unread;
 }
 
+/* A copy of a segment is not what another one is, for all that anybody knows.  Until scrub_mend() has compared it, none reads it. */
+static void copy_unequal(struct replay *r, u32 first, u32 copy)
+{
+	struct segment *seg = &r->c->segments[first];
+
+	if (copy == first && !prefers_mirror(seg))
+		seg->prefer_mirror = PREFER_AND_MEND;
+	else if (copy != first && seg->prefer_mirror == PREFER_NONE)
+		seg->prefer_mirror = MEND_COPIES;
+	scrub_mend_later(r->c);
+}
+
 /* It could not be written to.  Nor be read: whoever tries is given another copy. */
 static bool slot_is_dead(const struct cache_device *d, sector_t where)
 {
@@ -527,6 +539,7 @@ static int slots_copy(struct replay *r, const struct cursor *cur, u32 segment, u
 	}
 	if (err && slot_is_dead(d, where)) {
 		DMWARN("%pg: slot %u of segment %u takes no data, and gives none: another SSD has it", d->bdev, slot, segment);
+		copy_unequal(r, cur->segment, segment);
 		return 0;
 	}
 	if (err)
@@ -962,22 +975,17 @@ static int apply_entries(struct replay *r, const struct larder_commit *commit)
 	return err;
 }
 
-/*
- * The first copy is the one that is read, and was not looked at: it is not whole for all that anybody knows.  Another one is read
- * until scrub_mend() has compared it.
- */
-static void copy_left_out(struct replay *r, const struct cursor *cur)
+/* Copies that could not be read, and so were not looked at: they may lack what is behind the last flush. */
+static void copies_left_out(struct replay *r, const struct cursor *cur)
 {
-	struct segment *seg = &r->c->segments[cur->segment];
-	u32 i;
+	u32 all[SEGMENT_COPIES], n = replay_copies(r, cur->segment, all), i, k;
 
-	for (i = 0; i <= cur->nr_copies; i++)
-		if (cur->from[i] == cur->segment)
-			return;
-	if (segment_device(r->c, cur->segment)->failed || seg->prefer_mirror != PREFER_NONE)
-		return;
-	seg->prefer_mirror = PREFER_AND_MEND;
-	scrub_mend_later(r->c);
+	for (i = 0; i < n; i++) {
+		for (k = 0; k <= cur->nr_copies && cur->from[k] != all[i]; )
+			k++;
+		if (k > cur->nr_copies && !segment_device(r->c, all[i])->failed)
+			copy_unequal(r, cur->segment, all[i]);
+	}
 }
 
 /* The record that cur looks at. */
@@ -990,7 +998,7 @@ static int apply_record(struct replay *r, struct cursor *cur)
 	int err = 0;
 
 	if (applies) {
-		copy_left_out(r, cur);
+		copies_left_out(r, cur);
 		r->copies += cur->nr_copies + 1;
 		err = record_repair(r, cur) ?: apply_entries(r, cur->commit);
 	}

@@ -156,6 +156,13 @@ void scrub_mend_later(struct cache *c)
 		queue_delayed_work(c->bg_wq, &c->scrub.work, MEND_DELAY);
 }
 
+bool segment_to_mend(const struct segment *seg)
+{
+	u8 prefer = READ_ONCE(seg->prefer_mirror);
+
+	return prefer == PREFER_AND_MEND || prefer == MEND_COPIES;
+}
+
 static bool may_be_mended(u8 state)
 {
 	return state == SEGMENT_SEALED || state == SEGMENT_ACTIVE || state == SEGMENT_RECLAIMING;
@@ -170,7 +177,7 @@ static u32 mend_next(struct cache *c)
 	for (n = 0; n < c->nr_segments; n++) {
 		i = (c->scrub.mended_last + 1 + n) % c->nr_segments;
 		seg = &c->segments[i];
-		if (unlikely(READ_ONCE(seg->prefer_mirror) == PREFER_AND_MEND) && !READ_ONCE(segment_device(c, i)->failed) &&
+		if (unlikely(segment_to_mend(seg)) && !READ_ONCE(segment_device(c, i)->failed) &&
 		    may_be_mended(READ_ONCE(seg->state)))
 			return i;
 		if (!(n % 65536))
@@ -193,7 +200,7 @@ static void mend_segment(struct cache *c, u32 segment)
 	WRITE_ONCE(c->scrub.mended, c->scrub.mended + n.repaired);
 	if (err == -EAGAIN || err == -ECANCELED || (!err && !n.slots))
 		return;
-	if (READ_ONCE(c->segments[segment].prefer_mirror) == PREFER_MIRROR)
+	if (err || prefers_mirror(&c->segments[segment]))
 		DMWARN_LIMIT("%pg: segment %u was found damaged, and could not be mended as a whole (error %d): message 'scrub'",
 			     d->bdev, segment, err);
 	else if (n.repaired)

@@ -723,16 +723,17 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 {
 	enum scrub_take take = pass_take(p, segment);
 	struct segment *seg = &c->segments[segment];
-	bool asked;
+	u8 asked = PREFER_NONE;
 	int err;
 
 	*n = (struct scrub_counts){ };
 	if (take != TAKE_IT)
 		return take == TAKE_LATER ? -EAGAIN : 0;
 	/* who finds something from here on does not ask for it again, until it is whole */
-	asked = READ_ONCE(seg->prefer_mirror) == PREFER_AND_MEND;
-	if (asked)
-		WRITE_ONCE(seg->prefer_mirror, PREFER_MIRROR);
+	if (segment_to_mend(seg)) {
+		asked = READ_ONCE(seg->prefer_mirror);
+		WRITE_ONCE(seg->prefer_mirror, asked == PREFER_AND_MEND ? PREFER_MIRROR : PREFER_NONE);
+	}
 	err = p->end ? pass_read(p) ?: pass_sums(p) : 0;
 	if (!p->end && p->reason == SCRUB_MEND)
 		err = -EAGAIN;	/* nothing of it is complete */
@@ -742,7 +743,7 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 	}
 	/* what was looked at, and is not whole, is avoided until a scrub; else it is looked at again */
 	if (asked && (err == -EAGAIN || err == -ECANCELED || err == -ENOMEM)) {
-		WRITE_ONCE(seg->prefer_mirror, PREFER_AND_MEND);
+		WRITE_ONCE(seg->prefer_mirror, max(asked, READ_ONCE(seg->prefer_mirror)));
 		scrub_mend_later(c);
 	}
 	segment_unpin(c, segment);

@@ -211,7 +211,7 @@ bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device 
 		return another;
 	if (segment_further(c, segment) == LARDER_NO_SEGMENT)
 		return false;
-	if (READ_ONCE(*prefer) == PREFER_NONE) {
+	if (READ_ONCE(*prefer) < PREFER_MIRROR) {
 		WRITE_ONCE(*prefer, mend ? PREFER_AND_MEND : PREFER_MIRROR);
 		if (mend)
 			scrub_mend_later(c);
@@ -679,7 +679,7 @@ void segments_unmirror(struct cache *c)
 		if (seg->state != SEGMENT_SEALED || seg->mirror == LARDER_NO_SEGMENT || atomic_read(&seg->dirty) ||
 		    (segment_wants_copy(c, seg) && !segment_draining(c, seg - c->segments)) ||
 		    seg->sequence >= c->keep_sequence || seg - c->segments == READ_ONCE(c->captured_segment) ||
-		    seg->prefer_mirror || atomic_read(&seg->pins) ||
+		    prefers_mirror(seg) || atomic_read(&seg->pins) ||
 		    READ_ONCE(segment_device(c, seg - c->segments)->failed))
 			continue;
 		while (seg->mirror != LARDER_NO_SEGMENT)

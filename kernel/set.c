@@ -262,7 +262,7 @@ static void set_take_back(struct cache *c, u32 mask)
 
 	for (i = 0; i < c->nr_segments && mask; i++) {
 		if (segment_device(c, i)->doubtful && segment_further(c, i) != LARDER_NO_SEGMENT &&
-		    READ_ONCE(c->segments[i].prefer_mirror) == PREFER_NONE)
+		    !prefers_mirror(&c->segments[i]))
 			WRITE_ONCE(c->segments[i].prefer_mirror, PREFER_MIRROR);
 		cond_resched();
 	}

@@ -212,6 +212,18 @@ def one_copy_is_wrong(make_disk, kernel_log, seed: int, which: int) -> tuple[Sta
     return stack, content, last
 
 
+def mended_and_alone(stack: Stack, content: dict[int, bytes], which: int) -> None:
+    """What a start could not make whole on this SSD, first copy or second, is made whole behind it: the other one may go then."""
+    stack.cache.set(mend="on")
+    wait_for(lambda: stack.cache.status()["mended_slots"] == 1, 60, "the copy to be mended")
+    stack.ssd[1 - which].fail(op="read,write,flush", status="ioerr")
+    with pytest.raises(command.CommandError):
+        stack.cache.message("stack", "-")
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the other one to leave")
+    assert not wrong(stack, content)
+    stack.stop()
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_copy_with_a_bad_slot_gets_what_it_lacks(make_disk, kernel_log, seed, which):
     """It cannot read a slot of that segment in which nothing is."""
@@ -238,7 +250,8 @@ def test_copy_with_a_dead_slot(make_disk, kernel_log, seed, which):
     stack.start()
     assert kernel_log.matching(f"{last.ssd.name}: slot {last.slot - 1} of segment .* takes no data, and gives none")
     assert not wrong(stack, content)
-    stack.stop()
+    last.ssd.heal()
+    mended_and_alone(stack, content, which)
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -250,10 +263,7 @@ def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, whi
     stack.start()
     last.ssd.heal()
     assert not wrong(stack, content)
-    stack.cache.set(mend="on")
-    wait_for(lambda: stack.cache.status()["mended_slots"] == int(last.own), 60, "the first copy to be mended")
-    assert not wrong(stack, content)
-    stack.stop()
+    mended_and_alone(stack, content, which)
 
 
 def test_bad_slots_of_both_copies(make_disk, kernel_log, seed):
