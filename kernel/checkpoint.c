@@ -291,7 +291,7 @@ static int writer_write(struct writer *w)
 		cache_error(c, errors_write);
 		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
 		      (unsigned long long)where, err);
-		set_metadata_failed(c, d);
+		set_metadata_failed(c, d, err);
 		return err;
 	}
 	return 0;
@@ -890,7 +890,7 @@ static int chunk_io(const struct chunk_scrub *s, u32 segment, blk_opf_t opf, str
 	if (op_is_write(opf)) {
 		flusher_wrote(&d->flusher);
 		if (err)
-			set_metadata_failed(s->cache, d);
+			set_metadata_failed(s->cache, d, err);
 	}
 	return err;
 }

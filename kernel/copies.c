@@ -140,7 +140,7 @@ static void copies_end_on(struct bio *bio, u32 i)
 	if (bio->bi_status) {
 		cache_error(c, errors_write);
 		/* one that stays is read from: then none counts */
-		atomic_add(set_copy_failed(c, d) ? counts : SEGMENT_COPIES, &r->writes_failed);
+		atomic_add(set_copy_failed(c, d, bio->bi_status) ? counts : SEGMENT_COPIES, &r->writes_failed);
 	}
 	bio_put(bio);
 	copies_ended(r);

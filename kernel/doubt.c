@@ -4,7 +4,9 @@
  *
  * It may be gone, data and commit blocks alike, and the next flush succeed.  The log would have a hole, at which every replay
  * ends, whatever is durable behind it; and the index would name slots that have other content.  So from the failure on the cache
- * is in doubt:
+ * is in doubt.  It is, too, where any other write to such an SSD fails: a superblock or a table has a flush in it, and an SSD that
+ * was reset has dropped what was not flushed, and says so to whoever had a command in flight.  Not by an error of the place alone
+ * (blk_path_error()): a bad sector where a superblock lies would stop everything.
  *   doubt-blocks	nothing counts as durable that was not: durable_sequence stays (cache_durable()), what the cache
  *			flushes for itself fails (cache_flush_ssds()), writes and flushes of users wait, reads are compared
  *			with their checksums (verify.c)
@@ -80,6 +82,12 @@ void doubt_resume(struct cache *c)
 {
 	if (READ_ONCE(c->doubt.on))
 		queue_delayed_work(c->bg_wq, &c->doubt.work, HZ);
+}
+
+void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status)
+{
+	if (c->started && !READ_ONCE(d->failed) && blk_path_error(status))
+		doubt_begin(c, &d->flusher);
 }
 
 bool doubt_blocks(const struct cache *c)

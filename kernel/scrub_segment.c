@@ -534,15 +534,17 @@ static bool slot_rewrite(struct scrub_pass *p, struct scrub_copy *k, u32 slot, c
 {
 	struct cache *c = p->cache;
 	struct cache_device *d = segment_device(c, k->segment);
+	int err;
 
 	/* until the copy is whole again */
 	if (k->segment == p->segment)
 		segment_try_mirror(c, p->segment, d, false);
 	if (READ_ONCE(d->failed))
 		return false;
-	if (slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot))) {
+	err = slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot));
+	if (err) {
 		cache_error(c, errors_write);
-		set_metadata_failed(c, d);
+		set_metadata_failed(c, d, err);
 		return false;
 	}
 	return !slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)) &&

@@ -84,18 +84,21 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 	device_failed(c, d, why, true);
 }
 
-bool set_copy_failed(struct cache *c, struct cache_device *d)
+bool set_copy_failed(struct cache *c, struct cache_device *d, blk_status_t status)
 {
 	/* while second copies are made it may have what no other has: that is not judged by what the backing has, too */
 	if (READ_ONCE(c->resync.state) == RESYNC_IDLE || READ_ONCE(d->failed))
 		device_failed(c, d, "an append of clean copies to it failed", false);
+	doubt_write_failed(c, d, status);
 	return READ_ONCE(d->failed);
 }
 
-void set_metadata_failed(struct cache *c, struct cache_device *d)
+void set_metadata_failed(struct cache *c, struct cache_device *d, int error)
 {
-	if (c->started)
-		device_failed(c, d, "a write of metadata to it failed", false);
+	if (!c->started)
+		return;
+	device_failed(c, d, "a write of metadata to it failed", false);
+	doubt_write_failed(c, d, errno_to_blk_status(error));
 }
 
 void set_flush_failed(struct cache *c, struct cache_device *d)

@@ -32,10 +32,12 @@ static void summary_end(struct bio *bio)
 	struct cache_device *d = segment_device(c, w->segment);
 
 	flusher_wrote(&d->flusher);
-	if (bio->bi_status)
+	if (bio->bi_status) {
 		cache_error(c, errors_write);
-	else
+		doubt_write_failed(c, d, bio->bi_status);
+	} else {
 		WRITE_ONCE(c->segments[w->segment].has_summary, true);
+	}
 	segment_unpin(c, w->segment);
 	bio_uninit(bio);
 	kfree(w->buf);

@@ -404,7 +404,7 @@ int cache_super_write(struct cache *c, u32 flags)
 		if (err) {
 			flusher_doubt(&d->flusher);
 			cache_error(c, errors_write);
-			set_metadata_failed(c, d);
+			set_metadata_failed(c, d, err);
 			if (!joins)
 				error = error ?: err;
 		}
@@ -448,6 +448,7 @@ int cache_super_write_ahead(struct cache *c, struct cache_device *d)
 		return 0;
 	DMERR("%pg: cannot write the copy of the superblock at byte %llu, its new end: error %d", d->bdev, place, err);
 	flusher_doubt(&d->flusher);
+	doubt_write_failed(c, d, errno_to_blk_status(err));
 	cache_error(c, errors_write);
 	return err;
 }
@@ -770,7 +771,7 @@ static int table_write_device(struct cache *c, struct cache_device *d, bool b)
 
 	if (!err)
 		return 0;
-	set_metadata_failed(c, d);
+	set_metadata_failed(c, d, err);
 	DMERR("%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
 	      d->bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A, le64_to_cpu(c->table->head.generation), err);
 	flusher_doubt(&d->flusher);
@@ -979,7 +980,7 @@ static void twin_repair(const struct twin *t, u32 bad, void *good, struct scrub_
 		n->unrepairable++;
 		cache_error(t->cache, errors_write);
 		flusher_doubt(&t->d->flusher);
-		set_metadata_failed(t->cache, t->d);
+		set_metadata_failed(t->cache, t->d, err);
 		return;
 	}
 	n->repaired++;

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from lib import command, simdisk
 from lib.block import SECTOR
-from lib.larder import DATA_SECTOR, Stack, wait_for
+from lib.larder import DATA_SECTOR, Stack, segment_layout, wait_for
 
 BLOCK = 8  # sectors
 A, B, C = (os.urandom(BLOCK * SECTOR) for _ in range(3))
@@ -411,6 +411,72 @@ def test_ssd_that_drops_is_not_written_back(make_disk, kernel_log):
         stack.volume.read(8192, BLOCK)
     stack.volume.write(8192, A)
     stack.volume.drain()
+    stack.stop()
+
+
+@pytest.mark.parametrize("what", ["superblock", "clean copies", "summary", "chunk"])
+def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
+    """What it had not secured is gone as by a flush that fails, and nothing else tells: a user's flush does, once."""
+    kernel_log.expect(f"{SSD_NOISE}|cannot write|clean copies could not be written")
+    stack = make_written(make_disk)
+    copies = segment_of_copies(stack, trace)
+    if what == "summary":
+        leave_a_summary(stack)
+    else:
+        write_record(stack, 8192, B)
+    if what == "superblock":
+        ssd_flush_drops(stack)
+        with pytest.raises(command.CommandError, match="EIO"):
+            stack.cache.message("stack", "-")
+    elif what == "clean copies":
+        stack.ssd.fail(op="write", **copies, status="reset", count=1)
+        stack.volume.read(32768, BLOCK)
+    elif what == "chunk":
+        stack.ssd.fail(op="write", status="reset", count=1)
+        with pytest.raises(command.CommandError, match="EIO"):
+            stack.cache.message("checkpoint")
+    wait_for(lambda: stack.ssd.faults()[0]["hits"] == 1, 60, "the reset")
+    wait_for(lambda: stack.cache.status()["trouble"] == "-", 60, "the end of the doubt")
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    goes_on(stack)
+
+
+def segment_of_copies(stack: Stack, trace: simdisk.Trace) -> dict[str, int]:
+    """Where the next copy of a miss goes to: behind the last one."""
+    trace.clear()
+    stack.volume.read(24576, BLOCK)
+    stack.cache.message("commit")
+    first, size, _ = segment_layout(stack.ssd)
+    number = (trace.commands(stack.ssd, "write")[-1].sector - first) // size
+    return {"from_": first + number * size, "to": first + (number + 1) * size}
+
+
+def leave_a_summary(stack: Stack) -> None:
+    """Records up to the last one of their segment; the summary behind it, which the next one brings, is where the SSD is reset."""
+    first, size, _ = segment_layout(stack.ssd)
+    place = [first + n * size + size - BLOCK for n in range(segment_layout(stack.ssd)[2])]
+    for sector in place:
+        stack.ssd.fail(op="write", from_=sector, to=sector + BLOCK, status="reset", count=1)
+    number = 0
+    while not any(rule["hits"] for rule in stack.ssd.faults()):
+        write_record(stack, 65536 + number * BLOCK, B)
+        number += 1
+
+
+def test_place_of_a_superblock_is_bad(make_disk, kernel_log):
+    """An error of that place alone says nothing of what else was written: what is flushed then counts, and nobody waits."""
+    kernel_log.expect(f"{SSD_NOISE}|cannot write the superblock")
+    stack = make_written(make_disk)
+    stack.ssd.fail(op="write", from_=8, to=16, status="medium")
+    write_record(stack, 8192, B)
+    with pytest.raises(command.CommandError, match=r"ENODATA|EIO"):
+        stack.cache.message("stack", "-")
+    stack.volume.write(16384, C)
+    stack.volume.flush()
+    stack.ssd.heal()
+    cut(stack)
+    assert [stack.volume.read(s, BLOCK) for s in (0, 8192, 16384)] == [A, B, C]
     stack.stop()
 
 
