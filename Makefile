@@ -96,9 +96,9 @@ check-system:	## the suites of whole stacks and systems, of vm-more too (SHARD=I
 	@tests/ci/dependencies build vm recipes
 	@tests/ci/vm --system --shard $(or $(SHARD),1/1) --kernel $(KERNEL) $(if $(SANITIZE),--sanitize)
 
-crash:	## power cuts at every kind of position, in the states each may leave: more than 20,000 (STATES= of each workload, ONLY= workloads, SEED=)
+crash:	## power cuts at every kind of position, in the states each may leave: more than 20,000 (STATES= of each workload, ONLY= workloads, SEED=, WRITE=1: tests/proofs.jsonl too)
 	@tests/ci/dependencies build vm
-	@tests/crash/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(STATES),--states $(STATES)) $(if $(SEED),--seed $(SEED)) $(ONLY)
+	@tests/crash/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(STATES),--states $(STATES)) $(if $(SEED),--seed $(SEED)) $(if $(WRITE),--write) $(ONLY)
 
 faults:	## random workloads with one random fault of a device each, 10,000 on each kernel (RUNS= SEED= SHARD=I/N KERNEL=)
 	@tests/ci/dependencies build vm
@@ -112,8 +112,8 @@ soak:	## everything at once, for MINUTES=1 of a VM's time: loads, switches, faul
 	@tests/ci/dependencies build vm
 	@tests/soak/run --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(WORLDS),--worlds $(WORLDS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-mutants:	## plant bugs, one at a time, and see that a test catches each, and passes without (NAME=)
-	@tests/mutants/run --control --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(NAME)
+mutants:	## plant bugs, one at a time, and see that a test catches each, and passes without (NAME=, WRITE=1)
+	@tests/mutants/run --control --kernel $(or $(filter-out all,$(KERNEL)),6.12) $(if $(WRITE),--write) $(NAME)
 
 stress:	## a million random operations and 30 kills of the VM, on each kernel
 	@tests/ci/vm --kernel $(KERNEL) --suite stress,kill_larder --env LARDER_KILLS=30 --timeout 86400
@@ -122,8 +122,8 @@ debug-kernel:	## build a kernel with KASAN, lockdep, UBSAN, kmemleak: an hour
 	@tests/ci/dependencies build vm debug
 	@tests/debug/kernel
 
-check-debug: debug-kernel	## the VM suites in it (SUITE=)
-	@tests/debug/check $(SUITE)
+check-debug: debug-kernel	## the VM suites in it (SUITE=, WRITE=1)
+	@tests/debug/check $(if $(WRITE),--write) $(SUITE)
 
 bench:	## larder and its peers on simulated disks, against the targets; hours (ONLY= PEERS= MODELS= SETS= for parts)
 	@tests/ci/dependencies build vm bench
