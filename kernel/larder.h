@@ -1085,8 +1085,6 @@ int bulk_wait(struct bulk_io *b);
  * REQ_PREFLUSH ...
  */
 int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
-/* Sleeps.  Zeroes that the device has allocated, whole logical blocks: by its command for that, or as data */
-int super_zeroes(struct block_device *bdev, sector_t sector, sector_t sectors);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
 int cache_super_write(struct cache *c, u32 flags);
 /* Sleeps; the cache runs, its SSDs are bound.  Where `mirror` asks for three copies: superblocks say so before there are any */
@@ -1712,6 +1710,12 @@ static inline bool ssd_probe_begin(struct cache *c, enum ssd_direction dir)
 void ssd_probe_end(struct cache *c, enum ssd_direction dir);
 bool ssd_avoids(struct cache *c, enum ssd_direction dir);
 static inline bool ssd_congested(struct cache *c, enum ssd_direction dir) { return READ_ONCE(c->probe[dir].state.share); }
+
+/* ------------------------------------------------------------------ zeroes.c */
+int zeroes_init(void);
+void zeroes_exit(void);
+/* Sleeps.  Whole logical blocks, in space that the device keeps: by its command for that, or as data */
+int zeroes_write(struct block_device *bdev, sector_t sector, sector_t sectors);
 
 /* ------------------------------------------------------------------ writeback.c, reclaim.c */
 #define PIECE_SECTORS 1920u		/* of a piece that has data, at most: it fits one write */

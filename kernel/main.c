@@ -49,9 +49,12 @@ static int __init larder_init(void)
 	err = super_init();
 	if (err)
 		goto exit_flush;
+	err = zeroes_init();
+	if (err)
+		goto exit_super;
 	err = dm_register_target(&cache_target_type);
 	if (err < 0)
-		goto exit_super;
+		goto exit_zeroes;
 	err = dm_register_target(&volume_target_type);
 	if (err < 0)
 		goto unregister_cache;
@@ -64,6 +67,8 @@ unregister_volume:
 	dm_unregister_target(&volume_target_type);
 unregister_cache:
 	dm_unregister_target(&cache_target_type);
+exit_zeroes:
+	zeroes_exit();
 exit_super:
 	super_exit();
 exit_flush:
@@ -83,6 +88,7 @@ static void __exit larder_exit(void)
 	dm_unregister_target(&cache_target_type);
 	rcu_barrier();
 	destroy_workqueue(larder_wq);
+	zeroes_exit();
 	super_exit();
 	flush_exit();
 	larder_index_exit();

@@ -50,8 +50,6 @@ static struct page *buffer_page(void *p)
 	return is_vmalloc_addr(p) ? vmalloc_to_page(p) : virt_to_page(p);
 }
 
-#define ZERO_PAGES	256u	/* in one write: BIO_MAX_VECS */
-
 /* Of our own: those of fs_bio_set may all be waiting above us for what we read or write (rule 12) */
 static struct bio_set bulk_bios;
 
@@ -116,50 +114,6 @@ int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *bu
 
 	bulk_start(&b, bdev, opf, sector, buf, bytes);
 	return bulk_wait(&b);
-}
-
-/* Of so many sectors, at most.  by_command: the device zeroes them itself, which the block layer splits. */
-static struct bio *zeroes_bio(struct block_device *bdev, sector_t sectors, bool by_command)
-{
-	unsigned int block = bdev_logical_block_size(bdev) >> SECTOR_SHIFT, n, i;
-	struct bio *bio;
-
-	if (by_command) {
-		bio = bio_alloc_bioset(bdev, 0, REQ_OP_WRITE_ZEROES | REQ_NOUNMAP, GFP_NOIO, &bulk_bios);
-		bio->bi_iter.bi_size = min_t(sector_t, sectors, round_down(UINT_MAX >> SECTOR_SHIFT, block)) << SECTOR_SHIFT;
-		return bio;
-	}
-	n = min_t(sector_t, sectors, ZERO_PAGES * PAGE_SECTORS);
-	bio = bio_alloc_bioset(bdev, DIV_ROUND_UP(n, PAGE_SECTORS), REQ_OP_WRITE, GFP_NOIO, &bulk_bios);
-	for (i = 0; i < n; i += PAGE_SECTORS)
-		__bio_add_page(bio, ZERO_PAGE(0), min_t(u32, n - i, PAGE_SECTORS) << SECTOR_SHIFT, 0);
-	return bio;
-}
-
-int super_zeroes(struct block_device *bdev, sector_t sector, sector_t sectors)
-{
-	bool by_command = bdev_write_zeroes_sectors(bdev);
-	struct bio *bio;
-	sector_t n;
-	int err;
-
-	while (sectors) {
-		bio = zeroes_bio(bdev, sectors, by_command);
-		bio->bi_iter.bi_sector = sector;
-		n = bio_sectors(bio);
-		err = submit_bio_wait(bio);
-		bio_put(bio);
-		if (err == -EOPNOTSUPP && by_command) {
-			by_command = false;	/* though it had said so */
-			continue;
-		}
-		if (err)
-			return err;
-		sector += n;
-		sectors -= n;
-		cond_resched();
-	}
-	return 0;
 }
 
 #define SUPER_READ	(REQ_OP_READ | REQ_SYNC | REQ_META)

@@ -534,7 +534,7 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 			group_write(v, g);
 			continue;
 		}
-		g->error = super_zeroes(v->bdev, v->data_start + g->sector, g->sectors);
+		g->error = zeroes_write(v->bdev, v->data_start + g->sector, g->sectors);
 		if (g->error)
 			flusher_write_failed(g->flusher, errno_to_blk_status(g->error));
 		g->writes = 1;
