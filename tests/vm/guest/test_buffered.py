@@ -210,6 +210,7 @@ def test_stop_writes_out(make_disk):
     data = [os.urandom(BLOCK * SECTOR) for _ in range(40)]
     for i, d in enumerate(data):
         stack.volume.write(i * 100, d)
+    assert count(stack, "write_buffered")
     stack.restart()
     assert all(stack.volume.read(i * 100, BLOCK) == d for i, d in enumerate(data))
     stack.volume.write(0, data[1])

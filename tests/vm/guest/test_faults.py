@@ -3,6 +3,7 @@
 kernel log, what the command says, and that all is as if nothing had been when it is over."""
 
 import concurrent.futures
+import contextlib
 import errno
 import re
 import threading
@@ -142,6 +143,7 @@ def test_reads_that_fail_at_once(make_disk, kernel_log):
         for t in readers:
             t.join()
     assert not errors
+    assert stack.ssd[0].faults()[0]["hits"] > 1, "one alone was in flight"
     stack.stop()
 
 
@@ -156,6 +158,7 @@ def test_each_copy_has_a_bad_place(make_disk, seed):
             s.fail(op="read", from_=at, to=at + SECTORS, status="medium")
     for _ in range(2):
         assert w.wrong(stack.volume) == {}
+    assert all(any(f["hits"] for f in s.faults()) for s in stack.ssd), "a bad place was not read"
     stack.stop()
 
 
@@ -210,7 +213,12 @@ def test_volume_is_stopped_while_reclaim_reads_a_dying_ssd(make_disk, kernel_log
         stack.volume.write(i * 4 * SECTORS, block(i))
     stack.volume.flush()
     stack.ssd.fail(op="read", status="ok", delay_ms=8000)
-    t = begin(fails, stack.cache.message, "reclaim", 1)
+
+    def reclaim() -> None:
+        with contextlib.suppress(command.CommandError):  # it finds nothing that it may empty, or the cache has failed
+            stack.cache.message("reclaim", 1)
+
+    t = begin(reclaim)
     wait_for(lambda: stack.ssd.faults()[0]["hits"] > 1, 60, "the second segment")
     kill(stack.hdd, "write,flush")
     kill(stack.ssd, "write")
@@ -220,8 +228,7 @@ def test_volume_is_stopped_while_reclaim_reads_a_dying_ssd(make_disk, kernel_log
     stack.volume = None
     assert t.is_alive(), "it was to read on"
     stack.ssd.heal()  # not the one in flight
-    t.join(PATIENCE)
-    assert not t.is_alive()
+    t.end()
     ends(stack.stop)
 
 
@@ -469,7 +476,7 @@ def test_ssd_that_is_slow_for_30_s(stack, op):
 
 @pytest.mark.parametrize("replayed", [True, False])
 @pytest.mark.parametrize("which", [0, 1])
-def test_ssd_that_drops_what_was_flushed(make_disk, which, replayed):
+def test_ssd_that_drops_what_was_flushed(make_disk, kernel_log, which, replayed):
     """One of two, the one that is read or not: a scrub mends it from the other; nothing is lost, although the other is lost then.
     Where the start replays the records it has mended them already."""
     stack = small_stack(make_disk, 2)
@@ -483,6 +490,7 @@ def test_ssd_that_drops_what_was_flushed(make_disk, which, replayed):
     simdisk.power_up()
     stack.ssd[which].set(ignore_flush=0, ignore_fua=0)
     stack.start()
+    assert bool(kernel_log.matching("were whole on one SSD only")) == replayed
     stack.cache.message("scrub")
     wait_for(lambda: stack.cache.status()["scrub"] == "done", 120, "the scrub")
     status = stack.cache.status()
@@ -590,20 +598,39 @@ def test_backing_that_refuses_flushes(stack, kernel_log):
 PATIENCE = 90  # seconds: what takes longer hangs
 
 
-def begin(what: Callable, *arguments: object) -> threading.Thread:
-    t = threading.Thread(target=what, args=arguments, daemon=True)
-    t.start()
-    return t
+class Begun(threading.Thread):
+    """In a thread of its own: who hangs in the kernel can be given up only so."""
+
+    def __init__(self, what: Callable, *arguments: object):
+        super().__init__(daemon=True)
+        self.what, self.arguments = what, arguments
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.what(*self.arguments)
+        except BaseException as e:
+            self.error = e
+
+    def end(self) -> None:
+        """What it has raised is raised here."""
+        self.join(PATIENCE)
+        assert not self.is_alive(), f"{self.what} hangs"
+        if self.error:
+            raise self.error
+
+
+def begin(what: Callable, *arguments: object) -> Begun:
+    return Begun(what, *arguments)
 
 
 def ends(what: Callable, *arguments: object) -> None:
-    """In a thread of its own: who hangs in the kernel can be given up only so."""
-    t = begin(what, *arguments)
-    t.join(PATIENCE)
-    assert not t.is_alive(), f"{what} hangs"
+    """Without an error, too."""
+    begin(what, *arguments).end()
 
 
-def hangs_clearing_a_mark(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[threading.Thread]:
+def hangs_clearing_a_mark(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[Begun]:
     """An idle mark: its clearing begins with a flush of the backing."""
     b.set(mode="writearound")
     b.write(0, block(9))
@@ -615,7 +642,7 @@ def hangs_clearing_a_mark(b: Volume, disk: simdisk.Simdisk, below: Part) -> list
     return []
 
 
-def hangs_clearing_the_flag(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[threading.Thread]:
+def hangs_clearing_the_flag(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[Begun]:
     """Nothing dirty for a minute: the superblock shall say so."""
     b.write(0, block(9))
     b.drain()
@@ -624,7 +651,7 @@ def hangs_clearing_the_flag(b: Volume, disk: simdisk.Simdisk, below: Part) -> li
     return []
 
 
-def hangs_in_the_worker(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[threading.Thread]:
+def hangs_in_the_worker(b: Volume, disk: simdisk.Simdisk, below: Part) -> list[Begun]:
     """A flush has failed: the next write begins with another one, in the worker of deferred requests."""
     b.set(mode="writearound")
     b.write(0, block(9))
@@ -666,7 +693,7 @@ def test_backing_that_hangs(make_disk, hangs):
     finally:
         below.resume()
         for t in hanging:
-            t.join(PATIENCE)
+            t.end()
     assert w.read(0, SECTORS) == block(9)
     w.remove()
     v = Volume.start(hdd, cache)
@@ -732,7 +759,7 @@ def test_reload_beside_a_backing_that_hangs(make_disk):
     finally:
         below.resume()
         for t in waiting:
-            t.join(PATIENCE)
+            t.end()
     v.write(0, block(1))
     assert v.read(0, SECTORS) == block(1)
     for x in (v, c, d):
@@ -758,7 +785,7 @@ def test_passthrough_backing_that_hangs(make_disk):
         ends(v.write, 0, block(2))
     finally:
         below.resume()
-        t.join(PATIENCE)
+        t.end()
     assert (w.read(0, SECTORS), v.read(0, SECTORS)) == (block(1), block(2))
     w.remove()
     v.remove()
@@ -1096,6 +1123,7 @@ def test_ssd_fails_while_the_backing_does(make_disk):
     stack = make_stack(make_disk, writeback_percent=0)
     stack.hdd.fail(op="write", status="ioerr", from_=2048)
     write_all(stack.volume)
+    wait_for(lambda: stack.hdd.faults()[0]["hits"], 60, "writeback to be refused")
     kill(stack.ssd[0])
     write_all(stack.volume, first=N)
     wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the SSD to leave")
@@ -1110,15 +1138,18 @@ def test_ssd_fails_while_the_backing_does(make_disk):
 
 
 def test_machine_is_shut_down_with_all_of_it_failing(stack):
-    """Volume and cache are removed while SSD and disk fail whatever they are asked."""
-    stack.volume.message("flush")
+    """Volume and cache are removed while SSD and disk fail whatever they are asked, and what is dirty is to be written back."""
     kill(stack.ssd)
     kill(stack.hdd)
+    stack.volume.message("flush")
+    assert fails(stack.volume.read, N * SECTORS * 4, SECTORS)  # of the disk
+    assert stack.volume.dirty() == N * SECTORS
     stack.volume.remove()
     stack.cache.remove()
     assert not dm.names()
     stack.volume = stack.cache = None
     for d in (stack.ssd, stack.hdd):
+        assert d.faults()[0]["hits"], f"{d} was asked nothing"
         d.heal()
     cache = Cache.start(stack.ssd)
     volume = Volume.start(stack.hdd, cache)

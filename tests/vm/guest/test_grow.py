@@ -500,6 +500,7 @@ def test_grown_one_is_lost(make_disk, make_oracle):
     oracle = make_oracle(stack.volume, size="12m")
     oracle.run(ops=1500)
     stack.volume.flush()
+    assert b"LCMT" in stack.disks[1].read(SSD * MIB, stack.last.sectors - 8 - SSD * MIB), "the log is not behind the old end"
     simdisk.power_cut(mode="lose")
     stack.stop()
     simdisk.power_up()

@@ -7,7 +7,7 @@ import concurrent.futures
 import pytest
 from lib import simdisk
 from lib.larder import DATA_SECTOR, Stack, Volume, backing_alone, larder, wait_for
-from lib.oracle import Load
+from lib.oracle import Load, Oracle
 from lib.sets import kill, make_ssds
 
 MODES = ("writethrough", "writearound", "writeback")
@@ -23,6 +23,16 @@ def make(make_disk, ssds: int = 1, **options: object) -> Stack:
 
 def passing(stack: Stack) -> None:
     wait_for(lambda: stack.volume.status()["state"] == "passing", 60, "the volume to leave")
+
+
+def under_way(stack: Stack, oracle: Oracle, **load: object) -> Load:
+    """It has begun: the SSDs get what it writes."""
+    ssds = stack.ssd if isinstance(stack.ssd, list) else [stack.ssd]
+    for s in ssds:
+        s.reset_stats()
+    running = oracle.start(qd=8, **load)
+    wait_for(lambda: sum(s.stats()["writes"] for s in ssds) > 20, 60, "the load to run")
+    return running
 
 
 def flags(stack: Stack) -> str:
@@ -53,9 +63,9 @@ def test_nobody_sees_an_error(make_disk, make_oracle, kernel_log, mode, ops):
         kill(stack.ssd, ops)
         oracle.run(ops=1000)
     else:
-        load = oracle.start(ops=3000, qd=8)
-        wait_for(lambda: stack.ssd.stats()["writes"] > 100, 60, "the load to run")
+        load = under_way(stack, oracle, ops=3000)
         kill(stack.ssd, ops)
+        assert load.running(), "it has ended before the SSD dies"
         load.wait()
         stack.volume.flush()
     passing(stack)
@@ -83,9 +93,10 @@ def test_both_of_a_set_die(make_disk, make_oracle, kernel_log):
     stack = make(make_disk, ssds=2, mode="writethrough", sequential_cutoff=0)
     oracle = make_oracle(stack.volume, size="24m")
     oracle.run(ops=500)
-    load = oracle.start(ops=3000, qd=8)
+    load = under_way(stack, oracle, ops=3000)
     for s in stack.ssd:
         kill(s)
+    assert load.running(), "it has ended before they die"
     load.wait()
     stack.volume.flush()
     passing(stack)
@@ -199,9 +210,10 @@ def test_dirty_data_of_a_read_only_ssd(make_disk, make_oracle, kernel_log, ssds,
     volume goes on; they are stale afterwards."""
     kernel_log.expect(NOISE)
     stack, oracle = make_dirty(make_disk, make_oracle, ssds, **options)
-    load = oracle.start(ops=2000, qd=8)
+    load = under_way(stack, oracle, ops=2000)
     for s in stack.ssd if ssds > 1 else [stack.ssd]:
         kill(s, READ_ONLY)
+    assert load.running(), "it has ended before they take nothing any more"
     load.wait()
     stack.volume.flush()
     passing(stack)

@@ -183,11 +183,13 @@ def test_second_copy_is_used(make_disk, kernel_log, seed):
     # no first one: the line names the segment before
     at = next(i for i in range(len(pairs) // 2, len(pairs)) if own[i].segment == own[i - 1].segment)
     pair = pairs[at]
+    whole = pair[1].ssd.read(pair[1].sector, BLOCK)
     for b in pair:
         b.flip()
     refused(stack, kernel_log, own[at])
     pair[0].flip()
     stack.start()
+    assert pair[1].ssd.read(pair[1].sector, BLOCK) == whole
     assert not wrong(stack, content)
     stack.stop()
 

@@ -2,6 +2,7 @@
 """A volume whose cache is missing, came back, or is another one: started only if nothing is lost, refused with the cure named."""
 
 import contextlib
+import itertools
 import os
 import re
 import struct
@@ -138,26 +139,42 @@ def test_provably_clean_runs(stack, kernel_log):
     stack.stop()
 
 
-def test_raised_before_the_write(stack):
-    """Power is cut at the first write without the cache: whatever of it survives, a stale cache is not taken for a good one."""
+def test_raised_before_the_write(stack, kernel_log):
+    """Power is cut at each command of the first write without the cache, which is good before: whatever of it survives, a stale
+    cache is not taken for a good one."""
+    kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical")
+    stack.options["stale"] = "discard"
     stack.volume.write(1000, A)
     stack.volume.drain()
-    stack.stop()
-    before = superblock(stack.hdd)["incarnation"]
-    for seed in range(4):
+    seen = set()
+    for after, mode in itertools.product(range(1, 9), ("lose", "keep")):
+        stack.volume.write(1000, A)
+        stack.volume.drain()
+        stack.stop()
+        before = superblock(stack.hdd)["incarnation"]
         v = Volume.start(stack.hdd, None)
-        v.write(1000, B, fua=True)
-        simdisk.power_cut(mode="lose", seed=seed)
+        simdisk.power_cut(stack.hdd, mode=mode, seed=after, after=after)
+        with contextlib.suppress(OSError):
+            v.write(1000, B, fua=True)
+            v.write(1000, B, fua=True)
+        simdisk.power_cut(stack.hdd, mode=mode, seed=after)
         v.remove()
         simdisk.power_up()
-        assert superblock(stack.hdd)["incarnation"] > before
+        there = stack.hdd.read(DATA_SECTOR + 1000, 64)
+        written = there != A
+        raised = superblock(stack.hdd)["incarnation"] > before
+        seen.add((raised, written))
         cache = Cache.start(stack.ssd)
-        with pytest.raises(command.CommandError):
-            Volume.start(stack.hdd, cache)
+        if raised:
+            with pytest.raises(command.CommandError):
+                Volume.start(stack.hdd, cache)
+        else:
+            assert not written
         cache.remove()
-    v = Volume.start(stack.hdd, None)
-    assert v.read(1000, 64) == B
-    v.remove()
+        stack.start()
+        assert stack.volume.read(1000, 64) == there
+    assert seen == {(False, False), (True, False), (True, True)}
+    stack.stop()
 
 
 def test_dirty_data_given_up(stack, kernel_log):

@@ -206,6 +206,7 @@ def test_flush_of_a_user_fails_beside_a_batch(make_disk, kernel_log):
     stack.volume.write(8192, A)
     with pytest.raises(OSError):
         stack.volume.flush()
+    assert stack.hdd.state()["inflight"], "the batch has ended before"
     nothing_went_back(stack, content)
     stack.stop()
 
@@ -484,7 +485,7 @@ def test_ssd_drops_again_and_again(make_disk, kernel_log):
     """Each flush that succeeded counts, whatever was dropped between, behind stops and power cuts, too."""
     kernel_log.expect(SSD_NOISE)
     stack = make_written(make_disk)
-    kept = {0: A}
+    kept, told = {0: A}, 0
     for i in range(1, 13):
         if i % 4 == 0:
             stack.stop()
@@ -496,6 +497,7 @@ def test_ssd_drops_again_and_again(make_disk, kernel_log):
         try:
             stack.volume.flush()
         except OSError:
+            told += 1
             stack.volume.write(i * 1024, data)
             fails_once(stack.volume.flush)
         kept[i * 1024] = data
@@ -503,6 +505,7 @@ def test_ssd_drops_again_and_again(make_disk, kernel_log):
             cut(stack)
         for sector, content in kept.items():
             assert stack.volume.read(sector, BLOCK) == content, f"sector {sector} behind write {i}"
+    assert told > 3, f"{told} flushes have failed"
     stack.volume.drain()
     stack.stop()
 
@@ -747,6 +750,7 @@ def test_reuse_behind_clean(make_disk, seed):
     stack.cache.message("reclaim", 8)  # finds nothing that it may empty
     for _ in range(2):
         stack.cache.message("checkpoint")
+    assert stack.hdd.state()["inflight"], "the batch has ended before"
     cut(stack, ssd="keep", hdd="lose")
     assert [s for s, data in content.items() if stack.volume.read(s, size) != data] == []
     stack.stop()
@@ -782,8 +786,10 @@ def test_lost_record_is_no_damage(make_disk):
     stack = make_written(make_disk)
     stack.ssd.fail(op="write", status="lost")
     write_record(stack, 8, B)
+    assert stack.ssd.faults()[0]["hits"] > 1, "data, and commit block"
     stack.ssd.heal()
     write_record(stack, 16, C)
     cut(stack, ssd="keep")
     assert stack.volume.read(0, BLOCK) == A
+    assert stack.volume.read(8, 2 * BLOCK) == bytes(2 * BLOCK * SECTOR), "the log goes on behind what is missing"
     stack.stop()

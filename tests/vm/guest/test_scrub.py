@@ -599,7 +599,7 @@ def test_one_fails_meanwhile(make_disk, seed, kernel_log, which):
 
 
 @pytest.mark.parametrize("ssds", [1, 2])
-def test_under_load(make_disk, make_oracle, ssds):
+def test_under_load(make_disk, make_oracle, kernel_log, ssds):
     """Beside modes, reclaim, checkpoints and suspends of the cache: it finds nothing, and changes nothing."""
     disks = [make_disk(f"ssd{i}", model="null", mb=48, wce=1, fua=1) for i in range(ssds)]
     hdd = make_disk("hdd0", model="null", mb=128, wce=1)
@@ -610,6 +610,8 @@ def test_under_load(make_disk, make_oracle, ssds):
     wait_for(lambda: stack.cache.status()["scrub"] != "running", 60, "the last scrub to end")
     status = stack.cache.status()
     assert {k: status[f"scrub_{k}"] for k in KEYS} == found() and status["scrub"] in ("done", "stopped")
+    ended = kernel_log.matching("scrubbed: ")  # of those before the last one nothing else tells
+    assert ended and all(", 0 errors, " in x for x in ended), ended
     assert scrubbed(stack) == found()
     oracle.verify()
     stack.verify_alone(oracle)

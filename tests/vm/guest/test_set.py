@@ -276,6 +276,7 @@ def test_reads_that_fail_together(make_disk, kernel_log, block, shift, count):
     with concurrent.futures.ThreadPoolExecutor(len(sectors)) as readers:
         found = list(readers.map(lambda sector: stack.volume.read(sector + shift, count), sectors))
     assert found == [bytes([i + 1]) * 512 * count for i in range(len(sectors))]
+    assert first.faults()[0]["hits"] > 1, "one alone was under way"
     assert stack.cache.status()["devices_failed"] == 0 and stack.cache.status()["errors_read"] > 0
     stack.stop()
 
@@ -307,14 +308,17 @@ def test_power_cuts(make_disk, make_oracle, seed, mirror):
     stack = Stack(ssds, hdd, format_volume=("--cache", "c"), cache_mirror=mirror)
     oracle = make_oracle(stack.volume, size="32m")
     control = "dmsetup message c 0 checkpoint; dmsetup message c 0 reclaim 3; dmsetup message v 0 flush"
+    controls = 0
     for i in range(10):
         simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=200 + (seed * 7919 + i * 104729) % 3000)
-        oracle.run_until_cut(stack.ssd[0], control=control, every=150, control_may_fail=True)
+        r = oracle.run_until_cut(stack.ssd[0], control=control, every=150, control_may_fail=True)
+        controls += r["controls"] - r["controls_failed"]
         stack.stop()
         simdisk.power_up()
         stack.start()
         oracle.verify(after="crash")
         oracle.verify()
+    assert controls, "each of them has failed"
     stack.verify_alone(oracle)
 
 
@@ -816,6 +820,7 @@ def durable_on_the_slow_one(stack: Stack, slow: int, fua: bool) -> None:
     stack.volume.write(SECTOR, NEW, fua=fua)
     if not fua:
         stack.volume.flush()
+    assert stack.ssd[slow].faults()[0]["hits"], "nothing was slow"
     cut(stack.ssd)
     up(stack)
     start_without(stack, *(set(range(len(stack.ssd))) - {slow}))
@@ -852,6 +857,7 @@ def test_nothing_is_answered_before_the_generation(make_disk, kernel_log, late):
     kill(stack.ssd[1])
     stack.volume.write(SECTOR, NEW)
     stack.volume.flush()
+    assert (stack.ssd[0] if late == "ssd" else stack.hdd).faults()[0]["hits"], "nothing was slow"
     cut(stack.ssd)
     stack.hdd.heal()
     up(stack)
@@ -1012,6 +1018,7 @@ def test_backing_that_is_behind_is_told_what_is_durable(make_disk, kernel_log):
     with concurrent.futures.ThreadPoolExecutor(2) as others:
         others.submit(quietly, lambda: stack.cache.message("stack", "-"))
         wait_for(lambda: stack.ssd[2].faults()[0]["hits"], 60, "the table without the second one")
+        assert "superblock" in stack.volume.status()["trouble"]
         stack.hdd.heal()
         others.submit(quietly, lambda: stack.volume.write(SECTOR + 128, NEW))
         # by that write, or by a tick that came first
@@ -1427,7 +1434,9 @@ def test_one_that_joins_is_told_last(make_disk, kernel_log):
     ssds[0].fail(op="write", status="ok", delay_ms=2000, skip=2, **TABLES)
     larder("cache", "add", stack.cache, ssds[1], "--yes", "--no-wait")
     stack.ssd = ssds
+    assert not any(ssds[1].read(256, 1)), "the table of the new SSD is there before that of the other one"
     wait_for(lambda: any(ssds[1].read(256, 1)), 60, "the table of the new SSD")
+    assert ssds[0].faults()[0]["hits"], "nothing was slow"
     cut(ssds)  # what is in flight to the other one is lost
     up(stack)
     start_without(stack, 1)

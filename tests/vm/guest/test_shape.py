@@ -228,7 +228,8 @@ def test_power_cuts_while_joining(make_disk, make_oracle, seed, new):
     else:
         stack.stop()
         start_without(stack, 1)
-    joined = 0
+    ssds[1].fail(op="write", status="ok", delay_ms=30)
+    joining = 0
     for i in range(8):
         if states(stack) != "active/active":
             larder("cache", "add", stack.cache, ssds[1], "--yes", "--no-wait", check=False)
@@ -242,9 +243,11 @@ def test_power_cuts_while_joining(make_disk, make_oracle, seed, new):
         stack.ssd = ssds if listed and known else [ssds[0], None] if known else ssds[:1]
         stack.start()
         stack.ssd = ssds
+        joining += states(stack) == "active/joining"
         oracle.verify(after="crash")
         oracle.verify()
-        joined += states(stack) == "active/active"
+    ssds[1].heal()
+    assert joining > 1, "it was seldom joining"
     if states(stack) == "active/failed" or states(stack) == "active":
         larder("cache", "add", stack.cache, ssds[1], "--yes")
     wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
@@ -267,7 +270,8 @@ def test_joining_ssd_fails(make_disk, make_oracle, kernel_log, skip):
     running.wait(600)
     oracle.verify()
     stack.ssd = ssds[:2]
-    failed = stack.cache.status()["devices_failed"]
+    failed, met = stack.cache.status()["devices_failed"], ssds[1].faults()[0]["hits"] > 0
+    assert bool(failed) == met and (met or skip > 100)
     if failed:
         during(oracle, "cache", "add", stack.cache, ssds[2], "--yes")
         stack.ssd = [ssds[0], ssds[2]]
@@ -335,7 +339,7 @@ def test_reloads_and_suspends_while_joining(make_disk, make_oracle):
     oracle = make_oracle(stack.volume, size="40m")
     oracle.run(ops=1500)
     running = oracle.start(ops=3000)
-    ssds[1].fail(op="write", status="ok", delay_ms=5)
+    ssds[1].fail(op="write", status="ok", delay_ms=50)
     larder(*add(stack, ssds[1]), "--no-wait")
     for i in range(6):
         if i % 2:
@@ -344,6 +348,7 @@ def test_reloads_and_suspends_while_joining(make_disk, make_oracle):
             stack.cache.suspend()
             stack.cache.resume()
         stack.cache.message("set", "gather", 1 + i)
+    assert states(stack) == "active/joining", "it had joined before the last of them"
     ssds[1].heal()
     running.wait(600)
     wait_for(lambda: states(stack) == "active/active", 60, "the SSD to join")
@@ -484,10 +489,13 @@ def test_power_cuts_while_draining(make_disk, make_oracle, seed):
     stack = Stack(ssds, hdd, format_volume=("--cache", "c"))
     oracle = make_oracle(stack.volume, size="24m")
     oracle.run(ops=800)
-    removed = False
+    hdd.fail(op="write", status="ok", delay_ms=300)
+    removed, draining = False, 0
     for i in range(8):
         if removed:
             break
+        if i == 4:
+            hdd.heal()  # from here on it comes to its end
         stack.cache.message("drain", 1)
         simdisk.power_cut(mode=MODES[(seed + i) % len(MODES)], seed=seed + i, after=1 + (seed * 7919 + i * 104729) % 1500)
         oracle.run_until_cut(ssds[0])
@@ -495,8 +503,10 @@ def test_power_cuts_while_draining(make_disk, make_oracle, seed):
         simdisk.power_up()
         stack.start()
         removed = states(stack) == "active/removed"
+        draining += not removed
         oracle.verify(after="crash")
         oracle.verify()
+    assert draining > 1, "it was drained before the second of them"
     if not removed:
         during(oracle, "cache", "remove", stack.cache, 1)
     stack.ssd = [ssds[0], None]
@@ -513,8 +523,12 @@ def test_one_fails_while_another_is_drained(make_disk, make_oracle, kernel_log, 
     oracle = make_oracle(stack.volume, size="48m")
     oracle.run(ops=2000)
     running = oracle.start(ops=3000)
+    stack.hdd.fail(op="write", status="ok", delay_ms=1000)  # it takes its time
     stack.cache.message("drain", 1)
     stack.ssd[which].fail(op="read,write,flush,discard,zeroes", status="ioerr", skip=seed % 300)
+    left = ("failed/draining/active", "active/failed/active")[which]
+    wait_for(lambda: states(stack) == left, 60, "the SSD to leave, before the drain has ended")
+    stack.hdd.heal()
     running.wait(600)
     oracle.verify()
     wait_for(lambda: "draining" not in states(stack), 120, "the SSD to be drained")
