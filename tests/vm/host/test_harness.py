@@ -59,6 +59,7 @@ def test_failures_are_reported(run_faulty):
         "test_wrong": "failed",
         "test_warning_in_the_log": "failed",
         "test_warning_that_was_expected": "passed",
+        "test_error_in_a_thread": "failed",
         "test_reads_what_was_freed": "failed",
         "test_slow": "failed",
         "test_leaves_a_held_device": "failed",
@@ -67,6 +68,7 @@ def test_failures_are_reported(run_faulty):
     assert [x for x in v.log if "nowhere" in x] and not [x for x in v.log if "somewhere" in x], text
     assert "heap-use-after-free" in text, text
     assert "2 + 2" in text or "4 == 5" in text, text
+    assert "no number" in text, text
     assert "out of time" in text and "held" in text and "said by a good test" not in text, text
     assert "said by a good test" in v.text(True)
 

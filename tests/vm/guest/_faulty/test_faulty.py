@@ -3,6 +3,7 @@
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -25,6 +26,12 @@ def test_warning_in_the_log():
 def test_warning_that_was_expected(kernel_log):
     kernel_log.expect("at somewhere")
     Path("/dev/kmsg").write_text("WARNING: CPU: 0 PID: 1 at somewhere\n")
+
+
+def test_error_in_a_thread():
+    thread = threading.Thread(target=int, args=("no number",))
+    thread.start()
+    thread.join()
 
 
 def test_reads_what_was_freed():

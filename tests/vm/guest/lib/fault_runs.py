@@ -26,6 +26,7 @@ from .sets import MODES, make_ssds
 REGION = "12m"
 EVERYTHING = "read,write,flush,discard,zeroes"
 STATUS = ("ioerr", "medium", "timeout", "target", "protection")
+LOADS = 3  # at most, until the fault is met
 PATIENCE = 240  # seconds: far more than anything here takes
 
 
@@ -100,6 +101,16 @@ class Run:
         given = {"seed": self.seed * 1009 + self.oracle.runs, "qd": self.random.choice((1, 8, 32)), "every": 40} | options
         self.switched = switches.run(self.oracle, *self.turns, first=self.switched, ops=ops, errors_ok=errors_ok, **given)
 
+    def load_until_met(self, **options: object) -> None:
+        """A rule lets some commands pass, or is about a place that few ask for: other loads follow until each disk that has one has
+        met it.  Not for ever: where nothing is written back no write of the backing can fail."""
+        for _ in range(LOADS):
+            self.load(**options)
+            met = [any(rule["hits"] for rule in rules) for d in (*self.ssds, self.hdd) if (rules := d.faults())]
+            if all(met):
+                break
+        self.report |= {"met": int(all(met))}
+
     def arm(self, disk: simdisk.Simdisk, ops: str, **rule: object) -> None:
         """After some commands, for some of them, or all; perhaps in a part of it only."""
         r = self.random
@@ -154,7 +165,7 @@ class Run:
 
     def backing(self, ops: str, **rule: object) -> None:
         self.arm(self.hdd, ops, **rule)
-        self.load()
+        self.load_until_met()
         self.heal()
         self.oracle.verify()
         assert self.state() == "running"
@@ -174,7 +185,7 @@ class Run:
     def mirrored_ssd(self, which: list[int]) -> None:
         """Nobody notices.  Those that left may be missing at the next start."""
         before = sum(s.stats()["errors"] for s in self.ssds)
-        self.load(errors_ok=False)
+        self.load_until_met(errors_ok=False)
         self.oracle.verify()
         status = self.stack.cache.status()
         assert status["state"] == "running", status
@@ -192,7 +203,7 @@ class Run:
         self.end()
 
     def only_ssd(self) -> None:
-        self.load()
+        self.load_until_met()
         self.oracle.verify(unreadable_ok=True)
         self.heal()
         status = self.stack.cache.status()
@@ -210,7 +221,7 @@ class Run:
     def both(self, ssd_ops: str, hdd_ops: str) -> None:
         self.arm(self.random.choice(self.ssds), ssd_ops)
         self.arm(self.hdd, hdd_ops)
-        self.load()
+        self.load_until_met()
         self.oracle.verify(unreadable_ok=True)
         self.hdd.heal()
         self.report |= {"state": self.state()}
@@ -228,7 +239,7 @@ class Run:
     def unplugged(self) -> None:
         """The disk goes, the volume is stopped, the cache stays; then the disk is there again."""
         self.hdd.fail(op=EVERYTHING, status="ioerr", skip=self.random.randrange(300))
-        self.load()
+        self.load_until_met()
         self.stack.volume.remove()
         self.stack.cache.message("commit")
         self.hdd.heal()
@@ -333,7 +344,7 @@ def slow(disk_of):
     def act(run: Run) -> None:
         disk = disk_of(run)
         disk.fail(op=EVERYTHING, status="ok", delay_ms=run.random.choice((50, 400, 2000)), count=run.random.randrange(1, 5))
-        run.load(errors_ok=False)
+        run.load_until_met(errors_ok=False)
         run.oracle.verify()
         run.end()
 
