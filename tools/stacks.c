@@ -760,34 +760,54 @@ bool stack_cache_here(const struct stack *stack)
 }
 
 /* Without a log of what was being written, parity that was cut off says something wrong of what is missing. */
-static int check_write_hole(const struct stack *stack, const struct md_array *array, unsigned flags, bool *hole)
+static int check_write_hole(const struct stack *stack, const struct md_rest *rest, unsigned flags)
 {
 	char uuid[UUID_TEXT];
-	struct md_rest rest;
 
-	md_rest(array->super, array->number, &rest);
-	*hole = rest.write_hole;
-	if (!*hole)
+	if (!rest->write_hole)
 		return LARDER_DONE;
 	uuid_text(stack->uuid, uuid);
 	if (!(flags & START_WRITE_HOLE))
 		return complain(LARDER_UNSAFE,
 				"%s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole); attach them; if they are gone: larder start %s --degraded --accept-write-hole %s, and then check the filesystem",
-				stack->name, rest.missing, rest.places, stack->name, uuid);
+				stack->name, rest->missing, rest->places, stack->name, uuid);
 	remark("%s: its array starts WITHOUT %u of its %u disks, and with parity that may be wrong: what was written last, and what lies beside it, may read as something else, and nothing says where; check the filesystem, and compare with a backup",
-	       stack->name, rest.missing, rest.places);
+	       stack->name, rest->missing, rest->places);
 	return LARDER_DONE;
+}
+
+/*
+ * Disks of a mirror that has just started without them, as mdadm takes no disks together that name different numbers of them.  They were told nothing of
+ * the change, and of what was written since, which the bitmap has.  One that is not taken back keeps nobody from starting without it.
+ */
+static void take_back_torn(const struct stack *stack, const uint8_t uuid[16], const struct md_array *array, const struct md_rest *rest)
+{
+	struct md_array now;
+	bool all;
+
+	if (!rest->mirror_torn)
+		return;
+	md_find(uuid, &now);
+	for (size_t i = 0; *now.node && i < array->number; i++)
+		if (rest->torn >> i & 1 && !md_take_back(now.node, array->leg[i], &all))
+			printf("%s: the superblock of %s names another number of disks than that of others, as a power cut leaves it while that is changed: it is taken back into its array, and %s\n",
+			       stack->name, array->leg[i], all ? "all is copied to it" : "gets what it lacks");
+	md_free(&now);
 }
 
 int assemble_array(const struct stack *stack, struct md_array *array, unsigned flags)
 {
 	uint8_t part[16];
-	bool hole;
+	struct md_rest rest;
 	int result = md_leave_out_read_only(array, flags & START_DEGRADED);
 
-	result = result ? result : check_write_hole(stack, array, flags, &hole);
+	md_rest(array->super, array->number, &rest);
+	result = result ? result : check_write_hole(stack, &rest, flags);
 	stack_part(stack, "md", part);
-	return result ? result : md_assemble(part, array, flags & START_DEGRADED, hole);
+	result = result ? result : md_assemble(part, array, flags & START_DEGRADED, rest.write_hole);
+	if (!result)
+		take_back_torn(stack, part, array, &rest);
+	return result;
 }
 
 /* As udev has put it together, of a disk that is read-only as well: without that one, if it is to start degraded.  Not as somebody has made it. */
