@@ -1467,7 +1467,8 @@ def test_names_that_follow_are_reserved_for_volumes_and_caches(larder, described
     """What `volume create` and `cache create` make has none of them either."""
     ssd0, _, hdd0, _ = images
     crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt"))}
-    described.ssds({"ready": [f"{described.uuid} data", f"{uuid.uuid4()} films", f"{uuid.uuid4()} larder-cache"], "changing": []})
+    away = [f"{uuid.uuid4()} {name}" for name in ("films", "larder-cache")]
+    described.ssds({"ready": [f"{described.uuid} data", *away], "changing": []})
     described.volume(described.plain | crypt | {"snapshots": ["1 ready monday"]})
     before = digest(hdd0), digest(ssd0)
     taken = ("data-crypt", "data-origin", "data@monday", "data@monday-store", "films", "films-crypt", "films-crypt_dif")
@@ -1484,7 +1485,7 @@ def test_names_that_follow_are_reserved_for_volumes_and_caches(larder, described
 
 @pytest.mark.parametrize("what", ["label", "rename"])
 def test_room_to_remove_is_kept(larder, described, what):
-    """A label, or name, that grows is refused where `remove` had no room any more in the list on the SSDs; what is taken can be removed."""
+    """A label, or name, that grows is refused if `remove` had no room on the SSDs then; with what is taken it has."""
     uuids = {key: str(uuid.uuid5(described.uuid, part)) for key, part in (("crypt", "crypt"), ("fs_uuid", "fs"))}
     more = {"aead": "chacha20-poly1305", "fs": "ext4", "mount": "/srv"}
     plain = {key: value for key, value in described.plain.items() if key != "own_cache"} | uuids | more

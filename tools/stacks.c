@@ -27,7 +27,6 @@
 #include "turn.h"
 #include "verbs.h"
 
-#define LONGEST_GENERATION 1000000u /* that room is kept for, if a description has not more by now */
 #define SYSTEMCTL_NO_UNIT 5 /* its exit status, as LSB has it for "not installed" */
 
 /* ------------------------------------------------------------------ find */
@@ -467,49 +466,6 @@ static int store_field(const struct stacks *stacks, const uint8_t cache[16], con
 	return result;
 }
 
-/* Of one whose disks are away, and which is listed in brief: the most that its description may have while it is removed. */
-static void fill_widest(struct stack *stack, const uint8_t cache[16])
-{
-	memcpy(stack->cache, cache, 16);
-	stack->state = STACK_REMOVING;
-	stack->step = STEP_MOUNT;
-	stack->legs = MD_LEGS_MAX;
-	stack->own_cache = OWN_TOGETHER;
-	stack->encrypted = true;
-	strcpy(stack->raid, "10");
-	strcpy(stack->integrity, "crc32c");
-	strcpy(stack->mode, "writethrough");
-	strcpy(stack->aead, "chacha20-poly1305");
-}
-
-const char *stack_list_lacks_room(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list)
-{
-	struct stack_list *then = must_allocate(malloc(sizeof(*then)));
-	uint8_t field[LARDER_STACK_SIZE];
-	const char *whose = NULL;
-
-	for (size_t i = 0; i < list->number && !whose; i++) {
-		struct stack stack = list->stack[i];
-
-		for (size_t k = 0; k < stacks->number && list->brief[i]; k++)
-			if (stacks->found[k].whole && !memcmp(stacks->found[k].stack.uuid, stack.uuid, 16)) {
-				stack = stacks->found[k].stack;
-				strcpy(stack.name, list->stack[i].name); /* as it is to be */
-			}
-		if (!stack.legs)
-			fill_widest(&stack, cache);
-		stack.state = STACK_REMOVING;
-		stack.generation = stack.generation > LONGEST_GENERATION ? stack.generation : LONGEST_GENERATION;
-		stack = stack_listed(&stack);
-		*then = *list;
-		stack_list_put(then, &stack);
-		if (stack_list_encode(then, field))
-			whose = list->stack[i].name;
-	}
-	free(then);
-	return whose;
-}
-
 /* A longer label, of which the field on the SSDs has all, may leave no room for what `remove` writes there. */
 static int check_label(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list, const char *label)
 {
@@ -548,31 +504,6 @@ int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *
 		}
 	}
 	stacks_free(&stacks);
-	free(list);
-	return result;
-}
-
-int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word)
-{
-	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
-	struct stack longest = *stack;
-	uint8_t field[LARDER_STACK_SIZE];
-	const char *whose = NULL, *why;
-	int result = newest_list(&stacks->members, stack->cache, list);
-
-	longest.generation = longest.generation > LONGEST_GENERATION ? longest.generation : LONGEST_GENERATION;
-	why = stack_encode(&longest, field);
-	if (!why && !result && list->number && stack_list_put(list, stack)) {
-		for (size_t i = 0; i < list->number; i++)
-			list->brief[i] |= !memcmp(list->stack[i].uuid, stack->uuid, 16);
-		why = stack_list_encode(list, field);
-		whose = why ? NULL : stack_list_lacks_room(stacks, stack->cache, list);
-	}
-	if (!result && why)
-		result = complain(LARDER_FAILED, "%s: %s: %s; a shorter name, or fewer stacks", stack->name, word, why);
-	if (!result && whose)
-		result = complain(LARDER_FAILED, "%s: %s: with this name the list of stacks on the SSDs of its cache, of 2 KiB, has no room to remove %s some day; a shorter one, or fewer stacks",
-				  stack->name, word, whose);
 	free(list);
 	return result;
 }

@@ -781,7 +781,9 @@ def test_add_and_drop_cut_short(disks, tmp_path, seed, way):
 
 
 def torn(disk, places, up=0, behind=1):
-    """Its superblock as it was while the array had so many places, and its disks were that far up in them: by the layout of linux/raid/md_p.h."""
+    """Its superblock as it was while the array had so many places, and its disks were that far up in them.
+
+    By the layout of linux/raid/md_p.h."""
     sb = bytearray(disk.read(8, 8))
     (events,), (most,) = struct.unpack_from("<Q", sb, 200), struct.unpack_from("<I", sb, 220)
     struct.pack_into("<I", sb, 92, places)
@@ -792,7 +794,8 @@ def torn(disk, places, up=0, behind=1):
             struct.pack_into("<H", sb, at, role if role < places else 0xFFFF)
     struct.pack_into("<I", sb, 216, 0)  # its checksum
     size = 256 + 2 * most
-    total = sum(struct.unpack_from(f"<{size // 4}I", sb)) + (struct.unpack_from("<H", sb, size - 2)[0] if size % 4 else 0)
+    total = sum(struct.unpack_from(f"<{size // 4}I", sb))
+    total += struct.unpack_from("<H", sb, size - 2)[0] if size % 4 else 0
     struct.pack_into("<I", sb, 216, ((total & 0xFFFFFFFF) + (total >> 32)) & 0xFFFFFFFF)
     disk.write(8, bytes(sb))
     assert "correct" in command.output("mdadm", "--examine", disk)
@@ -800,7 +803,7 @@ def torn(disk, places, up=0, behind=1):
 
 @pytest.mark.limit(600)
 def test_superblocks_of_different_shape(disks):
-    """As a power cut between the superblocks of a grow leaves them: the array starts, without a word, and all are in it in the end."""
+    """As a power cut between the superblocks of a grow leaves them: it starts, without a word, and all are in it in the end."""
     _, _, _, hdd0, hdd1, hdd2 = disks
     make(disks)
     load = Load()
@@ -808,6 +811,8 @@ def test_superblocks_of_different_shape(disks):
         larder("add", "data", "--backing", hdd2)
     larder("stop", "data")
     torn(hdd1, 2)  # it got a third
+    alone_by_mdadm = command.run("mdadm", "--assemble", "/dev/md/torn", hdd0, hdd1, hdd2, check=False)
+    assert alone_by_mdadm.returncode and "match others" in alone_by_mdadm.stderr and not arrays()
     said = larder("start", "data").stdout
     assert str(hdd1) in said and "taken back" in said
     load.check()
