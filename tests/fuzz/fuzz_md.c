@@ -183,7 +183,7 @@ static bool check_disk(unsigned i, struct md_leg *leg)
 	must(leg->place >= MD_ROLE_NONE && leg->place < MD_PLACES_MAX, "a place");
 	must(leg->place < 0 || (number < NR_ROLES && le16toh(on_disk[i].words[ROLES_AT + number]) == leg->place), "its own place");
 	must(leg->holds == places_in_table(i), "places that have a disk");
-	must(!leg->numbers <= !leg->holds, "disks that have a place");
+	must(!leg->numbers || leg->holds, "disks that have a place");
 	must(leg->place < 0 || leg->holds >> leg->place & 1, "it has its own place itself");
 	must(md_leg_settled(path, uuid) == (leg->place >= 0 && !(le32toh(sb->feature_map) & (MD_FEATURE_RECOVERY_OFFSET | MD_FEATURE_REPLACEMENT))), "settled in a place");
 	return true;
