@@ -653,6 +653,18 @@ char *md_why_read_only(dev_t device, const char *path, const char *stack)
 	return must_print("is read-only; if it need not be: %s %s", array ? "mdadm --readwrite" : "blockdev --setrw", path);
 }
 
+/* mdadm would say how many it needs, and not why one of those that are here is none of them. */
+static int refuse_shapes(const struct md_array *array, const struct md_rest *rest)
+{
+	size_t other = 0;
+
+	while (rest->alike >> other & 1)
+		other++;
+	return complain(LARDER_UNSAFE,
+			"%s: its superblock is of another shape of the array than those of others, which lack a disk without it; start with --degraded, and it is taken back then if it can be",
+			array->leg[other]);
+}
+
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole)
 {
 	const char *words[MD_LEGS_MAX + 9];
@@ -662,6 +674,8 @@ int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degra
 	int result;
 
 	md_rest(array->super, array->number, &rest);
+	if (!degraded && !rest.mirror_torn && rest.awaited)
+		return refuse_shapes(array, &rest);
 	result = release_legs(array, rest.places, degraded);
 	if (result)
 		return result;

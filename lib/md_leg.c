@@ -141,19 +141,24 @@ static bool is_fresh(const struct md_leg *leg, const struct md_leg *newest)
 
 static void judge_shape(const struct md_leg *legs, size_t number, const struct md_leg *leader, const struct md_leg *newest, struct md_rest *rest)
 {
-	uint64_t here = 0;
+	uint64_t here = 0, with = 0;
+	size_t alike = 0;
 
 	*rest = (struct md_rest){ .places = leader->places };
 	for (size_t i = 0; i < number; i++) {
 		if (!is_alike(&legs[i], leader))
 			continue;
+		alike++;
 		rest->alike |= UINT64_C(1) << i;
+		if (legs[i].place >= 0 && is_recent(&legs[i], newest))
+			with |= UINT64_C(1) << legs[i].place;
 		if (is_fresh(&legs[i], newest)) {
 			rest->fresh |= UINT64_C(1) << i;
 			here |= UINT64_C(1) << legs[i].place;
 		}
 	}
 	here &= all_places(leader->places);
+	rest->awaited = alike < number && leader->holds & all_places(leader->places) & ~with;
 	rest->missing = leader->places - (uint32_t)__builtin_popcountll(here);
 	rest->write_hole = (newest->dirty || leader->dirty) && !leader->logged && rest->missing && rest->missing <= redundancy(leader->level);
 }

@@ -72,6 +72,7 @@ struct md_rest {
 	uint64_t alike;
 	uint64_t fresh; /* of these: such disks */
 	uint64_t torn; /* of the others: of the same state, as far as they were told */
+	bool awaited; /* these know of a disk that is not among them, nor were all disks given */
 	/* A mirror that has all of its disks here, and can start without those that were not told: they have nothing that it has not, and lack next to nothing. */
 	bool mirror_torn;
 	/*

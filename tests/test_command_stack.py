@@ -1518,6 +1518,27 @@ def test_room_to_remove_is_kept(larder, described, what):
     assert refused == {0, FAILED}, refused
 
 
+def test_room_to_remove_the_others_is_kept(larder, described):
+    """As a list that has room for a new stack, and to remove it, may have none to remove a larger one beside it."""
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "aead": "chacha20-poly1305"}
+    described.volume({key: value for key, value in described.plain.items() if key != "own_cache"} | crypt)
+    hdd, said = larder.image("more.hdd", 64 * MIB), []
+    others = [f"{uuid.uuid4()} x{i:02}" for i in range(40)]
+    for number in range(len(others), 0, -1):
+        text = json.dumps({"ready": [f"{described.uuid} data", *others[:number]], "changing": []}, separators=(",", ":"))
+        if len(text) > SIZE - HEAD:
+            continue
+        described.ssds(text.encode())
+        run = larder("create", "more", "--backing", hdd, "--cache", "fast", "--dry-run", code=None)
+        if not run.returncode:
+            break
+        assert run.returncode == FAILED
+        said.append(run.stderr)
+    assert not run.returncode and "does not fit into 2 KiB" in said[0]
+    one_line_said = [x for x in said if "no room to remove" in x]
+    assert one_line_said and all("more: with it" in x and "another cache" in x for x in one_line_said)
+
+
 def test_remove_where_no_table_can_be_read(larder, pair):
     """Nobody knows whose newest data that cache has: refused as unsafe, with the word that gives it up; the rest goes on."""
     pair.volume(pair.plain)

@@ -336,6 +336,7 @@ static void torn_shapes(void)
 			other++;
 		}
 		CHECK(rest.mirror_torn <= (level == 1 && rest.torn), "a mirror of two shapes");
+		CHECK(rest.awaited <= ((unsigned)__builtin_popcountll(alike) < number && rest.missing), "a disk that is awaited");
 		if (level == 1 && rest.torn && rest.fresh) {
 			CHECK(rest.mirror_torn || away < 64, "all that it had are here");
 			CHECK(!rest.mirror_torn || away >= rest.places || away == lost, "a disk that it had is away");

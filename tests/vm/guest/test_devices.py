@@ -832,7 +832,7 @@ def test_superblocks_of_different_shape(disks):
     wait_for(lambda: members() == two, 120, "both to be in it")
     larder("stop", "data")
     torn(hdd2, 3, up=1, behind=5)  # that is no cut: one that was away, and what the other one has had since
-    refused(UNSAFE, ["start", "data"], "--degraded")
+    refused(UNSAFE, ["start", "data"], hdd2, "another shape", "--degraded")
     larder("start", "data", "--degraded")
     load.check()
     wait_for(lambda: members() == two, 120, "both to be in it")
@@ -859,7 +859,8 @@ def test_power_cuts_in_a_grow(disks, tmp_path, seed):
         shapes.add(len({d.read(8, 8)[92:96] for d in (hdd0, hdd1)}))
         larder("start", "data")
         load.check()
-        larder(*words)
+        # not while what it lacks is copied
+        wait_for(lambda words=words: not larder(*words, code=None).returncode, 120, "the array to be idle")
         there = (hdd0, hdd1, hdd2) if after % 2 else (hdd0, hdd1)
         wait_for(lambda there=there: members() == dict.fromkeys(map(str, there), "active"), 120, "all to be in it")
         load.check()
