@@ -171,10 +171,10 @@ static void find_torn(const struct md_leg *legs, size_t number, const struct md_
 		if (!is_recent(&legs[i], newest))
 			continue;
 		here |= bit(legs[i].number);
-		if (!(rest->alike >> i & 1) && (legs[i].place == MD_ROLE_SPARE || newest->numbers & bit(legs[i].number)))
+		if (leader->level == 1 && !(rest->alike >> i & 1) && (legs[i].place == MD_ROLE_SPARE || newest->numbers & bit(legs[i].number)))
 			rest->torn |= UINT64_C(1) << i;
 	}
-	rest->mirror_torn = leader->level == 1 && rest->torn && rest->fresh && !(leader->numbers & ~here);
+	rest->mirror_torn = rest->torn && rest->fresh && !(leader->numbers & ~here);
 }
 
 void md_rest(const struct md_leg *legs, size_t number, struct md_rest *rest)

@@ -71,10 +71,9 @@ struct md_rest {
 	 */
 	uint64_t alike;
 	uint64_t fresh; /* of these: such disks */
-	uint64_t torn; /* of the others: of the same state, as far as they were told */
+	uint64_t torn; /* of the others, in a mirror: of the same state, as far as they were told: they have nothing that these have not */
 	bool awaited; /* these know of a disk that is not among them, nor were all disks given */
-	/* A mirror that has all of its disks here, and can start without those that were not told: they have nothing that it has not, and lack next to nothing. */
-	bool mirror_torn;
+	bool mirror_torn; /* with them all that these know of are here: it can start without them */
 	/*
 	 * It can start, with parity that may be wrong: it was written to when it was cut off, or its disks, and a disk is missing whose content would be computed
 	 * from that parity.

@@ -801,7 +801,7 @@ static void take_back_torn(const struct stack *stack, const uint8_t uuid[16], co
 	struct md_array now;
 	bool all;
 
-	if (!rest->mirror_torn)
+	if (!rest->torn)
 		return;
 	md_find(uuid, &now);
 	for (size_t i = 0; *now.node && i < array->number; i++)

@@ -205,7 +205,7 @@ static void check_rest(const struct md_leg *legs, size_t number)
 
 		must(!fresh || (leg->place >= 0 && !leg->partial && newest - leg->events <= 1), "a disk that is whole, and as new as the newest");
 		first = first == number && leg->events == newest ? i : first;
-		must(i != first || fresh || leg->place < 0 || leg->partial || rest.torn >> i & 1, "the newest disk");
+		must(i != first || fresh || leg->place < 0 || leg->partial || !(rest.alike >> i & 1), "the newest disk");
 		must(!fresh || rest.alike >> i & 1, "of the shape that is chosen");
 		must(!(rest.torn >> i & 1) || (newest - leg->events <= 1 && !(rest.alike >> i & 1)), "of the same state, and another shape");
 		for (size_t k = 0; k < number; k++)
