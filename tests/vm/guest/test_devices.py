@@ -841,10 +841,10 @@ def test_superblocks_of_different_shape(disks):
 
 @pytest.mark.limit(1500)
 def test_power_cuts_in_a_grow(disks, tmp_path, seed):
-    """At the N-th write of all devices from the beginning of mdadm's grow on."""
+    """At the N-th write of all devices from the beginning of mdadm's grow on; the test above has the state in between."""
     _, _, _, hdd0, hdd1, hdd2 = disks
     make(disks)
-    load, shapes = Load(), set()
+    load = Load()
     for after in range(1, 13):
         words = ["add", "data", "--backing", hdd2] if after % 2 else ["drop", "data", hdd2]
         for _ in range(3):
@@ -856,7 +856,6 @@ def test_power_cuts_in_a_grow(disks, tmp_path, seed):
             simdisk.power_cut(mode="random", seed=seed)
         release()
         simdisk.power_up()
-        shapes.add(len({d.read(8, 8)[92:96] for d in (hdd0, hdd1)}))
         larder("start", "data")
         load.check()
         # not while what it lacks is copied
@@ -864,7 +863,6 @@ def test_power_cuts_in_a_grow(disks, tmp_path, seed):
         there = (hdd0, hdd1, hdd2) if after % 2 else (hdd0, hdd1)
         wait_for(lambda there=there: members() == dict.fromkeys(map(str, there), "active"), 120, "all to be in it")
         load.check()
-    assert shapes == {1, 2}, "none was between the superblocks of two disks"
     alone(load, hdd0)
 
 
