@@ -196,7 +196,6 @@ static void look_for_leg(const char *name, const uint8_t uuid[16], bool (*wanted
 		return;
 	if (!may_be_leg(node) || !is_leg(node, uuid, false, &number, &readable, super))
 		return;
-	array->places = super->places > array->places ? super->places : array->places;
 	array->leg_number[array->number] = number;
 	array->leg[array->number++] = must_print("%s", node);
 	if (!*array->node)
@@ -367,6 +366,26 @@ bool md_has(const struct md_disks *disks, const struct md_array *array, size_t l
 	return false;
 }
 
+/* What is not known is a disk that none of the others knows. */
+static void take_super(const struct md_array *array, dev_t disk, struct md_now *now)
+{
+	uint64_t number = UINT64_MAX;
+
+	for (size_t k = 0; k < array->number; k++) {
+		const struct md_leg *super = &array->super[k];
+
+		if (array->leg_number[k] != disk)
+			continue;
+		if (super->number < MD_PLACES_MAX)
+			number = UINT64_C(1) << super->number;
+		if (super->events >= now->events) {
+			now->events = super->events;
+			now->level = super->level;
+		}
+	}
+	now->numbers |= number;
+}
+
 void md_now(const struct md_array *array, const struct md_disks *disks, struct md_now *now)
 {
 	*now = (struct md_now){ .places = disks->places };
@@ -378,11 +397,8 @@ void md_now(const struct md_array *array, const struct md_disks *disks, struct m
 			continue;
 		now->held |= UINT64_C(1) << disk->place;
 		now->whole |= (uint64_t)whole << disk->place;
-		for (size_t k = 0; whole && k < array->number; k++)
-			if (array->leg_number[k] == disk->number && array->super[k].events >= now->events) {
-				now->events = array->super[k].events;
-				now->level = array->super[k].level;
-			}
+		if (whole)
+			take_super(array, disk->number, now);
 	}
 }
 
@@ -591,13 +607,13 @@ static int check_started(const uint8_t uuid[16], int result)
 }
 
 /* What udev has put together holds the disks.  It is taken apart only where more comes of it: mdadm adds the next one to it. */
-static int release_legs(const struct md_array *array, bool degraded)
+static int release_legs(const struct md_array *array, unsigned places, bool degraded)
 {
 	if (!*array->inactive)
 		return LARDER_DONE;
-	if (!degraded && array->number < array->places)
+	if (!degraded && array->number < places)
 		return complain(LARDER_UNSAFE, "%s: only %zu of its %u disks are here; attach the others, or start with --degraded",
-				array->inactive, array->number, array->places);
+				array->inactive, array->number, places);
 	return md_stop(array->inactive);
 }
 
@@ -637,31 +653,46 @@ char *md_why_read_only(dev_t device, const char *path, const char *stack)
 	return must_print("is read-only; if it need not be: %s %s", array ? "mdadm --readwrite" : "blockdev --setrw", path);
 }
 
+/* mdadm would say how many it needs, and not why one of those that are here is none of them. */
+static int refuse_shapes(const struct md_array *array, const struct md_rest *rest)
+{
+	size_t other = 0;
+
+	while (rest->alike >> other & 1)
+		other++;
+	return complain(LARDER_UNSAFE,
+			"%s: its superblock is of another shape of the array than those of others, which lack a disk without it; start with --degraded, and it is taken back then if it can be",
+			array->leg[other]);
+}
+
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole)
 {
 	const char *words[MD_LEGS_MAX + 9];
 	char path[64], text[40], *identity;
 	struct md_rest rest;
 	unsigned n = 0;
-	int result = release_legs(array, degraded);
+	int result;
 
+	md_rest(array->super, array->number, &rest);
+	if (!degraded && !rest.mirror_torn && rest.awaited)
+		return refuse_shapes(array, &rest);
+	result = release_legs(array, rest.places, degraded);
 	if (result)
 		return result;
-	md_rest(array->super, array->number, &rest);
 	spell(uuid, path, text);
 	identity = must_print("--uuid=%s", text);
 	words[n++] = "mdadm";
 	words[n++] = "--assemble";
 	words[n++] = path;
 	words[n++] = "--quiet";
-	if (degraded)
+	if (degraded || rest.mirror_torn)
 		words[n++] = "--run";
 	if (write_hole)
 		words[n++] = "--force";
 	words[n++] = identity;
 	/* by --force mdadm makes a disk that left the array long ago one of its newest, where there are too few */
 	for (size_t i = 0; i < array->number; i++)
-		if (!write_hole || rest.fresh >> i & 1)
+		if ((write_hole ? rest.fresh : rest.alike) >> i & 1)
 			words[n++] = array->leg[i];
 	words[n] = NULL;
 	result = mdadm(words, path, "start");

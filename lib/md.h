@@ -19,7 +19,6 @@ struct md_array {
 	dev_t leg_number[MD_LEGS_MAX];
 	struct md_leg super[MD_LEGS_MAX]; /* what they say */
 	size_t number;
-	unsigned places; /* for disks, as these have it; spares are none */
 	char node[64]; /* "": it does not run */
 	dev_t device;
 	char inactive[64]; /* what holds them, and does not run, as udev leaves it while others are missing; "": nothing */
@@ -96,7 +95,10 @@ uint64_t md_capacity(const char *level, const uint64_t *bytes, unsigned number, 
 int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number, unsigned spares); /* these: the last of number */
 /* Of one that does not run: disks that are read-only, as the array would be with them, leave the list (degraded), or are complained of. */
 int md_leave_out_read_only(struct md_array *array, bool degraded);
-/* write_hole: with parity that may be wrong, of those disks alone that are as new as the newest. */
+/*
+ * Of those disks of one shape of which there are enough (md_rest()): the others are to be taken back.  write_hole: with parity that may be wrong, of those
+ * alone that are as new as the newest.
+ */
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole);
 int md_stop(const char *node);
 int md_erase(const char *leg);

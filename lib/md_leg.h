@@ -22,9 +22,12 @@ struct md_leg {
 	uint8_t array[16], own[16]; /* UUIDs */
 	uint64_t events;
 	uint64_t holds; /* places that have a disk, as this one knows it; bit by bit */
+	uint64_t numbers; /* and the numbers of these disks, which they keep where a mirror gets fewer places */
+	uint64_t size; /* sectors that it gives to the array */
+	uint32_t number; /* its own */
 	int place; /* its own, or MD_ROLE_SPARE, MD_ROLE_NONE */
 	int level;
-	uint32_t places;
+	uint32_t places, layout, chunk;
 	bool partial; /* it is being rebuilt, or takes the place of another one */
 	bool dirty; /* the array was written to, or is not in sync yet: parity, or mirrors, may differ */
 	bool logged; /* by a partial parity log, or a journal, which ends that at the start */
@@ -38,6 +41,7 @@ bool md_leg_decode(const void *super, struct md_leg *leg);
 struct md_now {
 	uint64_t events;
 	uint64_t whole, held; /* places with all that belongs there; with any disk */
+	uint64_t numbers; /* of the disks that are whole */
 	uint32_t places;
 	int level;
 };
@@ -61,7 +65,15 @@ bool md_return_before(const struct md_leg *a, const struct md_leg *b);
 /* What is here of an array that does not run. */
 struct md_rest {
 	uint32_t places, missing; /* of these without a disk that is whole, and as new as the newest */
-	uint64_t fresh; /* which of the legs given are such disks; bit by bit */
+	/*
+	 * Which of the legs given are of one shape: mdadm takes no others together.  A power cut while the number of disks is changed leaves two shapes: that of
+	 * the newest, or the one before, where alone there are enough.  Bit by bit.
+	 */
+	uint64_t alike;
+	uint64_t fresh; /* of these: such disks */
+	uint64_t torn; /* of the others, in a mirror: of the same state, as far as they were told: they have nothing that these have not */
+	bool awaited; /* these know of a disk that is not among them, nor were all disks given */
+	bool mirror_torn; /* with them all that these know of are here: it can start without them */
 	/*
 	 * It can start, with parity that may be wrong: it was written to when it was cut off, or its disks, and a disk is missing whose content would be computed
 	 * from that parity.

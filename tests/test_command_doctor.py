@@ -154,7 +154,9 @@ def test_damaged_tables(system):
 def test_kernel_without_the_module(system):
     system.kernel("6.12.5-amd64", module="kernel/drivers/md/dm-larderette.ko")
     system.file("lib/modules/5.10-removed/modules.dep")  # what a removed kernel leaves
-    system.only("wrong", "module", "6.12.5-amd64", "dkms autoinstall -k 6.12.5-amd64")
+    system.only("wrong", "module", "6.12.5-amd64", "install linux-headers-6.12.5-amd64, then dkms autoinstall -k 6.12.5-amd64")
+    (system.root / "lib/modules/6.12.5-amd64/build").symlink_to("/usr/src/linux-headers-that-are-not-below-this-root")
+    system.only("wrong", "module", "6.12.5-amd64", "sees no volume; dkms autoinstall -k 6.12.5-amd64")
     system.kernel("6.12.5-amd64", module="extra/larder.ko")
     assert system.findings(code=0) == []
 

@@ -1463,6 +1463,82 @@ def test_names_that_follow_are_reserved(larder, described, images):
     assert before != [digest(x) for x in (described.hdd, described.ssd)]
 
 
+def test_names_that_follow_are_reserved_for_volumes_and_caches(larder, described, images):
+    """What `volume create` and `cache create` make has none of them either."""
+    ssd0, _, hdd0, _ = images
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt"))}
+    away = [f"{uuid.uuid4()} {name}" for name in ("films", "larder-cache")]
+    described.ssds({"ready": [f"{described.uuid} data", *away], "changing": []})
+    described.volume(described.plain | crypt | {"snapshots": ["1 ready monday"]})
+    before = digest(hdd0), digest(ssd0)
+    taken = ("data-crypt", "data-origin", "data@monday", "data@monday-store", "films", "films-crypt", "films-crypt_dif")
+    for name, whose in ((name, name[: len("films" if name[0] == "f" else "data")]) for name in taken):
+        for words in (["--dry-run"], []):
+            run = larder("volume", "create", name, "--backing", hdd0, *words, code=BUSY)
+            one_line(run, name, "label", f"a device of the stack {whose} is", "choose another")
+    one_line(larder("volume", "create", "x", "--label", "data-crypt", "--backing", hdd0, code=BUSY), "data-crypt", "label")
+    one_line(larder("cache", "create", "crypt", "--cache", ssd0, code=BUSY), "larder-cache-crypt", "the stack larder-cache")
+    assert (digest(hdd0), digest(ssd0)) == before
+    larder("volume", "create", "data-crypt_dif", "--backing", hdd0)
+    larder("cache", "create", "films-crypt", "--cache", ssd0)
+
+
+@pytest.mark.parametrize("what", ["label", "rename"])
+def test_room_to_remove_is_kept(larder, described, what):
+    """A label, or name, that grows is refused if `remove` had no room on the SSDs then; with what is taken it has."""
+    uuids = {key: str(uuid.uuid5(described.uuid, part)) for key, part in (("crypt", "crypt"), ("fs_uuid", "fs"))}
+    more = {"aead": "chacha20-poly1305", "fs": "ext4", "mount": "/srv"}
+    plain = {key: value for key, value in described.plain.items() if key != "own_cache"} | uuids | more
+    longer = "x" * 31 if what == "label" else "y" * 64
+    words = ["cache", "label", "fast", "0", longer] if what == "label" else ["rename", "data", longer]
+    refused = set()
+    others = [f"{uuid.uuid4()} stack-{i:02}-with-a-name" for i in range(40)]
+    saved = described.ssd.read_bytes(), described.hdd.read_bytes()
+    for number in range(1, len(others), 4):
+        for image, content in zip((described.ssd, described.hdd), saved, strict=True):
+            image.write_bytes(content)
+        text = {"ready": [f"{described.uuid} data", *others[:number]], "changing": []}
+        if len(json.dumps(text, separators=(",", ":"))) > SIZE - HEAD - 110:
+            break
+        described.volume(plain)
+        described.ssds(json.dumps(text, separators=(",", ":")).encode())
+        before = digest(described.ssd), digest(described.hdd)
+        run = larder(*words, code=None)
+        refused.add(run.returncode)
+        if run.returncode:
+            assert run.returncode == FAILED and "no room to remove" in run.stderr and "2 KiB" in run.stderr, run.stderr
+            assert (digest(described.ssd), digest(described.hdd)) == before
+            if what == "label":
+                one_line(larder(*words, "--dry-run", code=FAILED), "no room to remove")
+                larder("cache", "label", "fast", "0", "none")
+            continue
+        # it begins, and ends where a kernel has the cache forget the volume
+        run = larder("remove", "data" if what == "label" else longer, "--discard-data", described.uuid, code=USAGE)
+        assert "is a regular file" in run.stderr and b'"state":"removing"' in field(described.ssd, ON_SSD, "stack"), run.stderr
+    assert refused == {0, FAILED}, refused
+
+
+def test_room_to_remove_the_others_is_kept(larder, described):
+    """As a list that has room for a new stack, and to remove it, may have none to remove a larger one beside it."""
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "aead": "chacha20-poly1305"}
+    described.volume({key: value for key, value in described.plain.items() if key != "own_cache"} | crypt)
+    hdd, said = larder.image("more.hdd", 64 * MIB), []
+    others = [f"{uuid.uuid4()} x{i:02}" for i in range(40)]
+    for number in range(len(others), 0, -1):
+        text = json.dumps({"ready": [f"{described.uuid} data", *others[:number]], "changing": []}, separators=(",", ":"))
+        if len(text) > SIZE - HEAD:
+            continue
+        described.ssds(text.encode())
+        run = larder("create", "more", "--backing", hdd, "--cache", "fast", "--dry-run", code=None)
+        if not run.returncode:
+            break
+        assert run.returncode == FAILED
+        said.append(run.stderr)
+    assert not run.returncode and "does not fit into 2 KiB" in said[0]
+    one_line_said = [x for x in said if "no room to remove" in x]
+    assert one_line_said and all("more: with it" in x and "another cache" in x for x in one_line_said)
+
+
 def test_remove_where_no_table_can_be_read(larder, pair):
     """Nobody knows whose newest data that cache has: refused as unsafe, with the word that gives it up; the rest goes on."""
     pair.volume(pair.plain)

@@ -248,15 +248,32 @@ static int take_turn(struct set *set, const struct add_request *request, const c
 	return result ? result : read_again(set);
 }
 
+/* A spare that is a part of the disk of another one of the cache, or of an SSD, goes with that; so SSDs that are added are none of a spare's disk. */
+static int check_spares(const struct set *set, const struct add_request *request)
+{
+	struct members members;
+	int result = LARDER_DONE;
+
+	if (request->old)
+		return LARDER_DONE; /* what takes the place of one that fails may be on what there is */
+	members_scan(&members);
+	for (size_t i = 0; !result && i < members.number; i++)
+		if (set_is_spare(set, &members.member[i]->sb))
+			result = create_check_joins(request->ssd, (const char *const *)&members.member[i]->path, 1);
+	members_free(&members);
+	return result;
+}
+
 /*
  * Claimed and read; claim->stale: it has left this set, or is a spare of it.  Both are the caller's, if it is LARDER_DONE.  Not a part of a disk that
- * another one of the set is a part of; those that have failed are to be forgotten.
+ * another one of the set, or a spare of it, is a part of; those that have failed are to be forgotten.
  */
 static int open_ssd(const struct set *set, const struct add_request *request, struct claim_request *claim, struct device *device,
 		    struct superblocks *found)
 {
 	int result = create_check_joins(request->ssd, (const char *const *)set->ssd, (int)set->number);
 
+	result = result ? result : check_spares(set, request);
 	if (result)
 		return result;
 	*claim = request->claim;
@@ -342,7 +359,7 @@ static int store_label(const struct set *set, const struct add_request *request,
 	if (!request->label)
 		return LARDER_DONE;
 	if (!request->claim.dry_run)
-		return stack_list_store_label(set->sb.cache_uuid, place, request->label);
+		return stack_list_store_label(set->sb.cache_uuid, place, request->label, false);
 	printf("label of SSD %u: %s\n", place, request->label);
 	return LARDER_DONE;
 }

@@ -15,6 +15,7 @@
 #include "arguments.h"
 #include "create.h"
 #include "layout.h"
+#include "stack_names.h"
 #include "tiers.h"
 #include "verbs.h"
 
@@ -226,7 +227,9 @@ int cache_create(int argc, char **argv)
 				request.roles.number);
 	if (request.segment_size > LARDER_MAX_SEGMENT_SIZE)
 		return complain(LARDER_USAGE, "--segment-size: must be a power of two from 128K to 16M");
+	mapped_init(request.claim.dry_run);
 	result = put_labels(&labels, &request, field);
 	result = result ? result : create_check_names(request.name, request.label, LARDER_KIND_CACHE);
+	result = result ? result : stack_check_label(request.label, LARDER_KIND_CACHE);
 	return result ? result : cache_format(&request);
 }

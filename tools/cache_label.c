@@ -63,8 +63,8 @@ int cache_label(int argc, char **argv)
 	if (result)
 		return result;
 	result = find(&stacks, argv[first], argv[first + 1], &ssd);
-	if (!result && !dry_run)
-		result = stack_list_store_label(ssd->sb.cache.cache_uuid, le32toh(ssd->sb.cache.device_number), label);
+	if (!result)
+		result = stack_list_store_label(ssd->sb.cache.cache_uuid, le32toh(ssd->sb.cache.device_number), label, dry_run);
 	if (!result)
 		printf("cache %s: SSD %u, %s: label %s%s\n", argv[first], le32toh(ssd->sb.cache.device_number), ssd->path, *label ? label : "none",
 		       dry_run ? " (dry run: nothing was written)" : "");

@@ -63,13 +63,28 @@ static bool image_is_older(const struct findings *f, const char *release, const 
 	return older;
 }
 
+/* What modules are built with, a link to it mostly, which may lead nowhere below another root. */
+static bool has_headers(const struct findings *f, const char *release)
+{
+	char *path = must_print("%s/lib/modules/%s/build", f->root, release);
+	struct stat status;
+	bool has = !lstat(path, &status);
+
+	free(path);
+	return has;
+}
+
 static void examine_kernel(struct findings *f, const char *release, bool hook)
 {
 	char *module = module_of(f, release);
 
-	if (!module)
+	if (!module && has_headers(f, release))
 		finding(f, FINDING_WRONG, "module", release,
 			"this kernel is installed and has no module larder: booted, it sees no volume; dkms autoinstall -k %s", release);
+	else if (!module)
+		finding(f, FINDING_WRONG, "module", release,
+			"this kernel is installed and has no module larder, nor the headers to build it: booted, it sees no volume; install linux-headers-%s, then dkms autoinstall -k %s",
+			release, release);
 	else if (hook && image_is_older(f, release, module))
 		finding(f, FINDING_ADVICE, "initramfs", release,
 			"its initramfs is older than the module: it has another one, or none; update-initramfs -u -k %s", release);

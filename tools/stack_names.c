@@ -116,3 +116,24 @@ int stack_check_names(const struct stacks *stacks, const struct stack *stack, co
 	names_free(&names);
 	return result;
 }
+
+int stack_check_label(const char *label, uint32_t kind)
+{
+	char *device = must_print("%s%s", kind == LARDER_KIND_CACHE ? CACHE_PREFIX : "", label);
+	struct names names;
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	for (size_t i = 0; !result && i < stacks.number; i++) {
+		const struct found *other = &stacks.found[i];
+
+		names_of(&other->stack, !other->whole, &names);
+		if (find(&names, device))
+			result = complain(LARDER_BUSY, "%s: label: the %s would be called %s, as a device of the stack %s is when that is started; choose another", label,
+					  kind_text(kind), device, other->stack.name);
+		names_free(&names);
+	}
+	stacks_free(&stacks);
+	free(device);
+	return result;
+}

@@ -11,5 +11,7 @@
  * complaint calls its name.
  */
 int stack_check_names(const struct stacks *stacks, const struct stack *stack, const char *cache, const char *word);
+/* May a volume, or cache, of no stack be called so?  Not as a device of a stack that is here, as above.  Complains. */
+int stack_check_label(const char *label, uint32_t kind);
 
 #endif

@@ -660,6 +660,26 @@ static int check_tiers(struct making *m, const struct stacks *stacks)
 	return result;
 }
 
+/* The others of a cache that is there are to have room to be removed, too, beside those that are made. */
+static int check_room_of_others(const struct making *m, struct stack_list *list)
+{
+	struct stacks stacks;
+	const char *whose;
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	for (size_t i = 0; i < list->number; i++)
+		if (!list->brief[i] && (stack_is_one_of(&list->stack[i], m->request->name) || !strcmp(list->stack[i].name, m->request->name)))
+			list->stack[i].state = STACK_READY;
+	whose = stack_list_lacks_room(&stacks, m->stack.cache, list);
+	if (whose)
+		result = complain(LARDER_FAILED, "%s: with it the list of stacks on the SSDs of its cache, of 2 KiB, has no room to remove %s some day; a shorter name, or another cache",
+				  m->request->name, whose);
+	stacks_free(&stacks);
+	return result;
+}
+
 /* Fits the longest that the description may become into both fields? */
 static int check_room(const struct making *m)
 {
@@ -687,6 +707,8 @@ static int check_room(const struct making *m)
 	if (!result && why)
 		result = complain(LARDER_FAILED, "%s: %s; %s, or another cache", m->request->name, why,
 				  m->request->separate ? "fewer disks at once" : "shorter paths");
+	if (!result && !m->stack.own_cache)
+		result = check_room_of_others(m, list);
 	free(list);
 	return result;
 }

@@ -20,11 +20,16 @@
 static int check_name(const struct stacks *stacks, const struct stack *stack, const char *name)
 {
 	struct stack renamed = *stack;
+	int result;
 
 	if (strlen(name) >= sizeof(renamed.name)) /* cut off it could be good */
 		return create_check_name(name, "NEW", LARDER_KIND_VOLUME);
 	strcpy(renamed.name, name);
-	return stack_check_names(stacks, &renamed, stack->own_cache == OWN_CACHE ? name : NULL, "NEW");
+	result = stack_check_names(stacks, &renamed, stack->own_cache == OWN_CACHE ? name : NULL, "NEW");
+	/* a shorter one may be what gives it room */
+	if (!result && strlen(name) > strlen(stack->name))
+		result = stack_check_room(stacks, &renamed, "NEW");
+	return result;
 }
 
 static int check(const struct stacks *stacks, const struct stack *stack, const char *name)

@@ -466,13 +466,26 @@ static int store_field(const struct stacks *stacks, const uint8_t cache[16], con
 	return result;
 }
 
-int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *label)
+/* A longer label, of which the field on the SSDs has all, may leave no room for what `remove` writes there. */
+static int check_label(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list, const char *label)
+{
+	uint8_t field[LARDER_STACK_SIZE];
+	const char *why = stack_list_encode(list, field), *whose = why ? NULL : stack_list_lacks_room(stacks, cache, list);
+	char uuid[UUID_TEXT];
+
+	if (why)
+		return complain(LARDER_FAILED, "%s: %s, with this label; a shorter one, or fewer stacks", uuid_text(cache, uuid), why);
+	if (whose)
+		return complain(LARDER_FAILED, "%s: label: with '%s' the list of stacks on its SSDs, of 2 KiB, has no room to remove %s some day; a shorter one, or fewer stacks",
+				uuid_text(cache, uuid), label, whose);
+	return LARDER_DONE;
+}
+
+int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *label, bool dry_run)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
-	char uuid[UUID_TEXT];
 	struct stacks stacks;
-	const char *why;
 	int result = stacks_scan(&stacks);
 
 	if (result) {
@@ -481,11 +494,14 @@ int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *
 	}
 	result = newest_list(&stacks.members, cache, list);
 	if (!result && strcmp(list->label[place], label)) {
+		bool longer = strlen(label) > strlen(list->label[place]);
+
 		strcpy(list->label[place], label);
-		why = stack_list_encode(list, field);
-		if (why)
-			result = complain(LARDER_FAILED, "%s: %s, with this label; a shorter one, or fewer stacks", uuid_text(cache, uuid), why);
-		result = result ? result : store_field(&stacks, cache, field, NULL);
+		result = longer ? check_label(&stacks, cache, list, label) : LARDER_DONE;
+		if (!result && !dry_run) {
+			stack_list_encode(list, field); /* it fits, as before at the most */
+			result = store_field(&stacks, cache, field, NULL);
+		}
 	}
 	stacks_free(&stacks);
 	free(list);
@@ -760,34 +776,54 @@ bool stack_cache_here(const struct stack *stack)
 }
 
 /* Without a log of what was being written, parity that was cut off says something wrong of what is missing. */
-static int check_write_hole(const struct stack *stack, const struct md_array *array, unsigned flags, bool *hole)
+static int check_write_hole(const struct stack *stack, const struct md_rest *rest, unsigned flags)
 {
 	char uuid[UUID_TEXT];
-	struct md_rest rest;
 
-	md_rest(array->super, array->number, &rest);
-	*hole = rest.write_hole;
-	if (!*hole)
+	if (!rest->write_hole)
 		return LARDER_DONE;
 	uuid_text(stack->uuid, uuid);
 	if (!(flags & START_WRITE_HOLE))
 		return complain(LARDER_UNSAFE,
 				"%s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole); attach them; if they are gone: larder start %s --degraded --accept-write-hole %s, and then check the filesystem",
-				stack->name, rest.missing, rest.places, stack->name, uuid);
+				stack->name, rest->missing, rest->places, stack->name, uuid);
 	remark("%s: its array starts WITHOUT %u of its %u disks, and with parity that may be wrong: what was written last, and what lies beside it, may read as something else, and nothing says where; check the filesystem, and compare with a backup",
-	       stack->name, rest.missing, rest.places);
+	       stack->name, rest->missing, rest->places);
 	return LARDER_DONE;
+}
+
+/*
+ * Disks of a mirror that has just started without them, as mdadm takes no disks together that name different numbers of them.  They were told nothing of
+ * the change, and of what was written since, which the bitmap has.  One that is not taken back keeps nobody from starting without it.
+ */
+static void take_back_torn(const struct stack *stack, const uint8_t uuid[16], const struct md_array *array, const struct md_rest *rest)
+{
+	struct md_array now;
+	bool all;
+
+	if (!rest->torn)
+		return;
+	md_find(uuid, &now);
+	for (size_t i = 0; *now.node && i < array->number; i++)
+		if (rest->torn >> i & 1 && !md_take_back(now.node, array->leg[i], &all))
+			printf("%s: the superblock of %s names another number of disks than that of others, as a power cut leaves it while that is changed: it is taken back into its array, and %s\n",
+			       stack->name, array->leg[i], all ? "all is copied to it" : "gets what it lacks");
+	md_free(&now);
 }
 
 int assemble_array(const struct stack *stack, struct md_array *array, unsigned flags)
 {
 	uint8_t part[16];
-	bool hole;
+	struct md_rest rest;
 	int result = md_leave_out_read_only(array, flags & START_DEGRADED);
 
-	result = result ? result : check_write_hole(stack, array, flags, &hole);
+	md_rest(array->super, array->number, &rest);
+	result = result ? result : check_write_hole(stack, &rest, flags);
 	stack_part(stack, "md", part);
-	return result ? result : md_assemble(part, array, flags & START_DEGRADED, hole);
+	result = result ? result : md_assemble(part, array, flags & START_DEGRADED, rest.write_hole);
+	if (!result)
+		take_back_torn(stack, part, array, &rest);
+	return result;
 }
 
 /* As udev has put it together, of a disk that is read-only as well: without that one, if it is to start degraded.  Not as somebody has made it. */

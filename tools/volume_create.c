@@ -16,6 +16,7 @@
 #include "create.h"
 #include "layout.h"
 #include "scan.h"
+#include "stack_names.h"
 #include "verbs.h"
 
 #define CLEARED_MAX (16u << 20) /* bytes of a reserve that are zeroed: signatures lie at its outer end */
@@ -176,5 +177,7 @@ int volume_create(int argc, char **argv)
 	if (!mode_parse(request.mode_name, &request.mode))
 		return complain(LARDER_USAGE, "--mode: '%s' is not one of writeback, writethrough, writearound", request.mode_name);
 	request.claim.path = request.path;
-	return volume_format(&request);
+	mapped_init(request.claim.dry_run);
+	result = stack_check_label(request.label, LARDER_KIND_VOLUME);
+	return result ? result : volume_format(&request);
 }

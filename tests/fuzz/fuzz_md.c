@@ -183,6 +183,7 @@ static bool check_disk(unsigned i, struct md_leg *leg)
 	must(leg->place >= MD_ROLE_NONE && leg->place < MD_PLACES_MAX, "a place");
 	must(leg->place < 0 || (number < NR_ROLES && le16toh(on_disk[i].words[ROLES_AT + number]) == leg->place), "its own place");
 	must(leg->holds == places_in_table(i), "places that have a disk");
+	must(!leg->numbers || leg->holds, "disks that have a place");
 	must(leg->place < 0 || leg->holds >> leg->place & 1, "it has its own place itself");
 	must(md_leg_settled(path, uuid) == (leg->place >= 0 && !(le32toh(sb->feature_map) & (MD_FEATURE_RECOVERY_OFFSET | MD_FEATURE_REPLACEMENT))), "settled in a place");
 	return true;
@@ -204,10 +205,15 @@ static void check_rest(const struct md_leg *legs, size_t number)
 
 		must(!fresh || (leg->place >= 0 && !leg->partial && newest - leg->events <= 1), "a disk that is whole, and as new as the newest");
 		first = first == number && leg->events == newest ? i : first;
-		must(i != first || fresh || leg->place < 0 || leg->partial, "the newest disk");
-		dirty |= leg->events == newest && leg->dirty && !leg->logged;
+		must(i != first || fresh || leg->place < 0 || leg->partial || !(rest.alike >> i & 1), "the newest disk");
+		must(!fresh || rest.alike >> i & 1, "of the shape that is chosen");
+		must(!(rest.torn >> i & 1) || (newest - leg->events <= 1 && !(rest.alike >> i & 1)), "of the same state, and another shape");
+		for (size_t k = 0; k < number; k++)
+			must((~rest.alike >> i | ~rest.alike >> k) & 1 || (legs[k].places == leg->places && legs[k].level == leg->level), "of one shape");
+		dirty |= newest - leg->events <= 1 && leg->dirty;
 	}
-	must(number >= 64 || !(rest.fresh >> number), "a disk that is here");
+	must(number >= 64 || !((rest.fresh | rest.alike | rest.torn) >> number), "a disk that is here");
+	must(!rest.mirror_torn || (rest.torn && rest.fresh), "a mirror that can start");
 	must(rest.missing <= rest.places && rest.places - rest.missing <= number, "so many places");
 	must(!rest.write_hole || (dirty && rest.missing >= 1 && rest.missing <= 2), "parity that may be wrong");
 }
@@ -233,11 +239,14 @@ static void check_return(const struct md_leg *legs, size_t number)
 	must(!md_return_reason(verdict) == (verdict == MD_RETURN_TAKE || verdict == MD_RETURN_UNNEEDED), "why it is left");
 	if (verdict != MD_RETURN_TAKE)
 		return;
-	must(back->place == MD_ROLE_SPARE || (back->place >= 0 && !md_held(&disks, back->place) && (uint32_t)back->place < now.places), "a place that is free");
-	must(back->places == now.places && back->level == now.level && !back->reshaped, "the same shape");
+	must(back->level == now.level && !back->reshaped, "the same level");
+	must(back->places == now.places || back->level == 1, "the same shape, or a mirror");
+	must(back->place == MD_ROLE_SPARE || back->places != now.places || (back->place >= 0 && !md_held(&disks, back->place) && (uint32_t)back->place < now.places), "a place that is free");
 	for (size_t i = 0; i < number - 1; i++)
-		if (disks.disk[i].role == MD_MEMBER)
+		if (disks.disk[i].role == MD_MEMBER && back->places == now.places)
 			must(back->holds >> legs[i].place & 1, "it knows each disk of it");
+		else if (disks.disk[i].role == MD_MEMBER)
+			must(legs[i].number < MD_PLACES_MAX && back->numbers >> legs[i].number & 1, "it knows each disk of it, wherever that was");
 	must(back->events <= now.events, "it has nothing that the array has not");
 }
 

@@ -56,10 +56,10 @@ static void superblocks(void)
 	struct md_leg leg;
 
 	fill(1, 3);
-	CHECK(md_leg_decode(&disk, &leg) && leg.place == 1 && leg.places == 3 && leg.level == 5 && leg.events == 7 && leg.holds == 7, "a leg");
+	CHECK(md_leg_decode(&disk, &leg) && leg.place == 1 && leg.places == 3 && leg.level == 5 && leg.events == 7 && leg.holds == 7 && leg.number == 1 && leg.numbers == 7, "a leg");
 	CHECK(!leg.dirty && !leg.logged && !leg.partial && !leg.reshaped && leg.array[0] == 1 && leg.own[15] == 2, "its state");
 	disk.roles[128] = htole16(MD_DISK_ROLE_FAULTY);
-	CHECK(md_leg_decode(&disk, &leg) && leg.holds == 6, "one that failed");
+	CHECK(md_leg_decode(&disk, &leg) && leg.holds == 6 && leg.numbers == 6, "one that failed");
 	disk.sb.dev_number = htole32(3);
 	CHECK(md_leg_decode(&disk, &leg) && leg.place == MD_ROLE_SPARE, "a spare");
 	disk.sb.dev_number = htole32(0);
@@ -185,6 +185,35 @@ static void disks_return(void)
 	CHECK(taken > WORLDS / 4 && left > WORLDS / 20, "%u taken, %u left", taken, left);
 }
 
+/* A mirror of three has become one of two meanwhile: the disk that was in the third place moved up. */
+static void mirror_moved(void)
+{
+	struct md_leg one = { .events = 10, .holds = 5, .numbers = 5, .number = 2, .place = 2, .places = 3, .level = 1 };
+	struct md_now now = { .events = 12, .whole = 1, .held = 1, .numbers = 1, .places = 2, .level = 1 };
+
+	CHECK(md_return(&one, &now) == MD_RETURN_TAKE, "a disk of a mirror that had more places");
+	now.numbers = 8;
+	CHECK(md_return(&one, &now) == MD_RETURN_APART, "one that ran without the disk in the other place is taken");
+	now.numbers = UINT64_MAX;
+	CHECK(md_return(&one, &now) == MD_RETURN_APART, "one of which that is not known is taken");
+	now.numbers = 1;
+	one.events = 13;
+	CHECK(md_return(&one, &now) == MD_RETURN_NEWER, "a newer one is taken");
+	one.events = 10;
+	one.reshaped = true;
+	CHECK(md_return(&one, &now) == MD_RETURN_RESHAPED, "one that is being reshaped is taken");
+	one.reshaped = false;
+	one.level = now.level = 10;
+	now.held = 3;
+	CHECK(md_return(&one, &now) == MD_RETURN_UNNEEDED, "of no mirror: a place that is not there");
+	one.place = 0;
+	now.held = 2;
+	CHECK(md_return(&one, &now) == MD_RETURN_RESHAPED, "of no mirror: another number of places");
+	one.level = now.level = 1;
+	now.held = 3;
+	CHECK(md_return(&one, &now) == MD_RETURN_UNNEEDED, "no place is free");
+}
+
 static void verdicts(void)
 {
 	struct md_leg one = { .events = 10, .holds = 7, .place = 2, .places = 3, .level = 5 };
@@ -208,6 +237,7 @@ static void verdicts(void)
 	CHECK(md_return(&one, &now) == MD_RETURN_TAKE, "a spare is left");
 	one.places = 4;
 	CHECK(md_return(&one, &now) == MD_RETURN_RESHAPED, "another shape");
+	mirror_moved();
 	now.events = 0;
 	one.places = 3;
 	CHECK(md_return(&one, &now) == MD_RETURN_NEWER, "nothing is known of the array");
@@ -253,6 +283,70 @@ static void write_hole(void)
 	}
 }
 
+/* ------------------------------------------------------------- a change of the number of places that was cut off */
+
+/* Some were told of it, at one event more; all have the same data, but one that is away, or was lost before. */
+static void torn_shapes(void)
+{
+	static const int levels[] = { 1, 5, 6, 10 };
+	unsigned other = 0, torn = 0, whole = 0;
+
+	for (unsigned w = 0; w < WORLDS; w++) {
+		int level = levels[rnd(4)];
+		unsigned disks = (level == 1 ? 2 : 4) + (unsigned)rnd(3), before = level == 1 && chance(50) ? disks : disks - 1, after = before == disks ? disks - 1 : disks;
+		unsigned dispense = level == 1 ? 63 : level == 6 ? 2 : 1, away = chance(30) ? (unsigned)rnd(disks) : 64, lost = chance(20) ? (unsigned)rnd(disks) : 64;
+		unsigned number = 0, told = 0, new_whole = 0, old_whole = 0;
+		struct md_leg legs[8];
+		struct md_rest rest;
+		uint64_t alike;
+
+		if (after < before)
+			lost = disks - 1; /* taken out before that */
+		for (unsigned i = 0; i < disks; i++) {
+			bool news = chance(50);
+			uint32_t its = news ? after : before;
+			uint64_t all = (1u << its) - 1, mask = lost < 64 ? ~(UINT64_C(1) << lost) : UINT64_MAX;
+
+			if (i == away)
+				continue;
+			/* the last one has a place only while there are as many */
+			legs[number] = (struct md_leg){ .events = i == lost ? 3 : news ? 11 : 10, .holds = all & mask, .numbers = all & mask, .number = i,
+							.place = i < its ? (int)i : MD_ROLE_SPARE, .places = its, .level = level };
+			told += i != lost && news;
+			if (i != lost && i < its)
+				*(news ? &new_whole : &old_whole) += 1;
+			number++;
+		}
+		if (!number || (lost < 64 && number == 1 && legs[0].events == 3))
+			continue;
+		md_rest(legs, number, &rest);
+		alike = rest.alike;
+		CHECK(alike && !(rest.fresh & ~alike) && !(rest.torn & alike), "shapes");
+		for (unsigned i = 0; i < number; i++) {
+			unsigned first = (unsigned)__builtin_ctzll(alike);
+
+			CHECK((alike >> i & 1) == (legs[i].places == legs[first].places), "mdadm takes those of one shape alone: disk %u", i);
+			CHECK(!(rest.torn >> i & 1) || legs[i].events >= 10, "disk %u was lost long before", i);
+			CHECK(!(rest.fresh >> i & 1) || (legs[i].events >= 10 && legs[i].place >= 0), "disk %u is not whole", i);
+		}
+		if (!told || (level == 1 ? new_whole > 0 : after - new_whole <= dispense)) {
+			CHECK(rest.places == (told ? after : before), "the newest, of which there are enough: %u places", rest.places);
+		} else if (level == 1 ? old_whole > 0 : before - old_whole <= dispense) {
+			CHECK(rest.places == before && rest.missing == before - old_whole, "those before, of which alone there are enough");
+			other++;
+		}
+		CHECK(rest.mirror_torn <= (level == 1 && rest.torn), "a mirror of two shapes");
+		CHECK(rest.awaited <= ((unsigned)__builtin_popcountll(alike) < number && rest.missing), "a disk that is awaited");
+		if (level == 1 && rest.torn && rest.fresh) {
+			CHECK(rest.mirror_torn || away < 64, "all that it had are here");
+			CHECK(!rest.mirror_torn || away >= rest.places || away == lost, "a disk that it had is away");
+		}
+		torn += rest.mirror_torn;
+		whole += !rest.missing;
+	}
+	CHECK(other > WORLDS / 50 && torn > WORLDS / 20 && whole > WORLDS / 20, "%u, %u, %u", other, torn, whole);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -261,5 +355,6 @@ int main(int argc, char **argv)
 	run_test("verdicts", verdicts);
 	run_test("disks_return", disks_return);
 	run_test("write_hole", write_hole);
+	run_test("torn_shapes", torn_shapes);
 	return 0;
 }

@@ -714,6 +714,12 @@ def test_ssd_of_a_disk_that_is_in_the_set(disks, make_disk, tmp_path):
                 refused(USAGE, words, *parts, "are parts of one disk", "give another SSD")
         assert not BlockDevice(parts[1]).read(0, 4096).strip(b"\0")
         larder("cache", "remove", "fast", parts[0])
+        larder("cache", "add", "fast", parts[0], "--spare")
+        for more in (["--spare"], ["--spare", "--dry-run"], [], ["--new-place"]):
+            refused(USAGE, ["cache", "add", "fast", parts[1], *more], *parts, "are parts of one disk", "give another SSD")
+        assert not BlockDevice(parts[1]).read(0, 4096).strip(b"\0")
+        assert "already" in larder("cache", "add", "fast", parts[0], "--spare").stdout
+        larder("super", "wipe", parts[0], "--yes")
         larder("cache", "add", "fast", parts[1])
         other = make_disk("ssd1", model="null", mb=128, wce=1, fua=1)
         larder("cache", "add", "fast", other)

@@ -9,6 +9,7 @@ import pty
 import random
 import re
 import shutil
+import struct
 import subprocess
 import threading
 from pathlib import Path
@@ -775,6 +776,92 @@ def test_add_and_drop_cut_short(disks, tmp_path, seed, way):
         assert over or not run.returncode, run.stderr
         assert members() == {str(hdd0): "active", str(hdd1): "active"}, step
         unsigned(hdd2)
+        load.check()
+    alone(load, hdd0)
+
+
+def torn(disk, places, up=0, behind=1):
+    """Its superblock as it was while the array had so many places, and its disks were that far up in them.
+
+    By the layout of linux/raid/md_p.h."""
+    sb = bytearray(disk.read(8, 8))
+    (events,), (most,) = struct.unpack_from("<Q", sb, 200), struct.unpack_from("<I", sb, 220)
+    struct.pack_into("<I", sb, 92, places)
+    struct.pack_into("<Q", sb, 200, events - behind)
+    for at in range(256, 256 + 2 * most, 2):
+        role = struct.unpack_from("<H", sb, at)[0] + up
+        if role < 64 + up:
+            struct.pack_into("<H", sb, at, role if role < places else 0xFFFF)
+    struct.pack_into("<I", sb, 216, 0)  # its checksum
+    size = 256 + 2 * most
+    total = sum(struct.unpack_from(f"<{size // 4}I", sb))
+    total += struct.unpack_from("<H", sb, size - 2)[0] if size % 4 else 0
+    struct.pack_into("<I", sb, 216, ((total & 0xFFFFFFFF) + (total >> 32)) & 0xFFFFFFFF)
+    disk.write(8, bytes(sb))
+    assert "correct" in command.output("mdadm", "--examine", disk)
+
+
+@pytest.mark.limit(600)
+def test_superblocks_of_different_shape(disks):
+    """As a power cut between the superblocks of a grow leaves them: it starts, without a word, and all are in it in the end."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    load = Load()
+    with load:
+        larder("add", "data", "--backing", hdd2)
+    larder("stop", "data")
+    torn(hdd1, 2)  # it got a third
+    alone_by_mdadm = command.run("mdadm", "--assemble", "/dev/md/torn", hdd0, hdd1, hdd2, check=False)
+    assert alone_by_mdadm.returncode and "match others" in alone_by_mdadm.stderr and not arrays()
+    said = larder("start", "data").stdout
+    assert str(hdd1) in said and "taken back" in said
+    load.check()
+    wait_for(lambda: members() == dict.fromkeys(map(str, (hdd0, hdd1, hdd2)), "active"), 120, "all to be in it")
+    with load:
+        larder("drop", "data", hdd0)
+    larder("stop", "data")
+    torn(hdd2, 3, up=1)  # it lost one, and the others moved up
+    said = larder("start", "data").stdout
+    assert str(hdd2) in said and "taken back" in said
+    load.check()
+    two = {str(hdd1): "active", str(hdd2): "active"}
+    wait_for(lambda: members() == two, 120, "both to be in it")
+    alone(load, hdd1)
+    larder("start", "data")
+    load.check()
+    wait_for(lambda: members() == two, 120, "both to be in it")
+    larder("stop", "data")
+    torn(hdd2, 3, up=1, behind=5)  # that is no cut: one that was away, and what the other one has had since
+    refused(UNSAFE, ["start", "data"], hdd2, "another shape", "--degraded")
+    larder("start", "data", "--degraded")
+    load.check()
+    wait_for(lambda: members() == two, 120, "both to be in it")
+    alone(load, hdd1)
+
+
+@pytest.mark.limit(1500)
+def test_power_cuts_in_a_grow(disks, tmp_path, seed):
+    """At the N-th write of all devices from the beginning of mdadm's grow on; the test above has the state in between."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    load = Load()
+    for after in range(1, 13):
+        words = ["add", "data", "--backing", hdd2] if after % 2 else ["drop", "data", hdd2]
+        for _ in range(3):
+            load.one()
+        cut = f"echo powercut all mode=keep seed={seed} after={after} ops=write >/sys/kernel/debug/simdisk/ctl"
+        with mdadm(tmp_path, "--grow", "before", cut):
+            larder(*words, code=None)
+        if any(d.state()["power"] != "off" for d in disks):
+            simdisk.power_cut(mode="random", seed=seed)
+        release()
+        simdisk.power_up()
+        larder("start", "data")
+        load.check()
+        # not while what it lacks is copied
+        wait_for(lambda words=words: not larder(*words, code=None).returncode, 120, "the array to be idle")
+        there = (hdd0, hdd1, hdd2) if after % 2 else (hdd0, hdd1)
+        wait_for(lambda there=there: members() == dict.fromkeys(map(str, there), "active"), 120, "all to be in it")
         load.check()
     alone(load, hdd0)
 

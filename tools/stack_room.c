@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Room in the descriptions for what is written to them later.
+ *
+ * The list on the SSDs has names and UUIDs of the stacks, and all of one that is being removed.  What grows in it, a label or a name, must leave as much as
+ * the largest of these takes: else a stack could be removed no more.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "stacks.h"
+
+#define LONGEST_GENERATION 1000000u /* that room is kept for, if a description has not more by now */
+
+/* Of one whose disks are away, and which is listed in brief: the most that its description may have while it is removed. */
+static void fill_widest(struct stack *stack, const uint8_t cache[16])
+{
+	memcpy(stack->cache, cache, 16);
+	stack->state = STACK_REMOVING;
+	stack->step = STEP_MOUNT;
+	stack->legs = MD_LEGS_MAX;
+	stack->own_cache = OWN_TOGETHER;
+	stack->encrypted = true;
+	strcpy(stack->raid, "10");
+	strcpy(stack->integrity, "crc32c");
+	strcpy(stack->mode, "writethrough");
+	strcpy(stack->aead, "chacha20-poly1305");
+}
+
+const char *stack_list_lacks_room(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list)
+{
+	struct stack_list *then = must_allocate(malloc(sizeof(*then)));
+	uint8_t field[LARDER_STACK_SIZE];
+	const char *whose = NULL;
+
+	for (size_t i = 0; i < list->number && !whose; i++) {
+		struct stack stack = list->stack[i];
+
+		for (size_t k = 0; k < stacks->number && list->brief[i]; k++)
+			if (stacks->found[k].whole && !memcmp(stacks->found[k].stack.uuid, stack.uuid, 16)) {
+				stack = stacks->found[k].stack;
+				strcpy(stack.name, list->stack[i].name); /* as it is to be */
+			}
+		if (!stack.legs)
+			fill_widest(&stack, cache);
+		stack.state = STACK_REMOVING;
+		stack.generation = stack.generation > LONGEST_GENERATION ? stack.generation : LONGEST_GENERATION;
+		stack = stack_listed(&stack);
+		*then = *list;
+		stack_list_put(then, &stack);
+		if (stack_list_encode(then, field))
+			whose = list->stack[i].name;
+	}
+	free(then);
+	return whose;
+}
+
+int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word)
+{
+	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
+	struct stack longest = *stack;
+	uint8_t field[LARDER_STACK_SIZE];
+	const char *whose = NULL, *why;
+	int result = stack_list_read(stack->cache, list);
+
+	longest.generation = longest.generation > LONGEST_GENERATION ? longest.generation : LONGEST_GENERATION;
+	why = stack_encode(&longest, field);
+	if (!why && !result && list->number && stack_list_put(list, stack)) {
+		for (size_t i = 0; i < list->number; i++)
+			list->brief[i] |= !memcmp(list->stack[i].uuid, stack->uuid, 16);
+		why = stack_list_encode(list, field);
+		whose = why ? NULL : stack_list_lacks_room(stacks, stack->cache, list);
+	}
+	if (!result && why)
+		result = complain(LARDER_FAILED, "%s: %s: %s; a shorter name, or fewer stacks", stack->name, word, why);
+	if (!result && whose)
+		result = complain(LARDER_FAILED, "%s: %s: with this name the list of stacks on the SSDs of its cache, of 2 KiB, has no room to remove %s some day; a shorter one, or fewer stacks",
+				  stack->name, word, whose);
+	free(list);
+	return result;
+}
