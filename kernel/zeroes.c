@@ -50,8 +50,8 @@ int zeroes_write(struct block_device *bdev, sector_t sector, sector_t sectors)
 		n = bio_sectors(bio);
 		err = submit_bio_wait(bio);
 		bio_put(bio);
-		if (err == -EOPNOTSUPP && by_command) {
-			by_command = false;	/* though it had said so */
+		if (err && by_command) {
+			by_command = false;	/* it may have said that it can, and refuse it as a target (sd) */
 			continue;
 		}
 		if (err)
