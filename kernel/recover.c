@@ -688,9 +688,9 @@ static void start_new_epoch(struct start *s, struct larder_epoch *epoch)
 }
 
 /*
- * Members are missing: the set without them is durable before the first read (generation-at-start).  Not before all else that may
- * fail has succeeded: what a start has written until here takes nothing from the checkpoint and the log that were found, so where
- * it ends in an error, or by a power cut, those that were missing are members still when they come back.
+ * Members are missing: the set without them is durable before the first read (generation-at-start), and before anything is written
+ * over: one of them may have a newer superblock, which maps what is free by ours.  Not before our superblocks are what was found:
+ * up to there nothing is different, and a start that ends in an error, or by a power cut, has barred nobody.
  */
 static int start_raise(struct cache *c)
 {
@@ -727,10 +727,6 @@ static int start_serve(struct start *s)
 		      err == -ENOSPC ? "no free segment; drain it with the rescue tool" : "see above", err);
 		goto out;
 	}
-	if (s->degraded)
-		err = start_raise(c);
-	if (err)
-		goto out;
 	epoch.segment =
 		cpu_to_le32(c->log.stream[LARDER_STREAM_WRITE].opened.segment[c->log.stream[LARDER_STREAM_WRITE].opened.head]);
 	mutex_lock(&c->super_lock);
@@ -873,6 +869,8 @@ static int start_run(struct start *s)
 	s->r.epoch = c->epoch;	/* what start_rewrite() writes; not needed for replay any more */
 	if (!err && !s->fresh)
 		err = start_superblock_settle(s);
+	if (!err && s->degraded)
+		err = start_raise(c);
 	return err ?: start_serve(s);
 }
 
