@@ -502,7 +502,7 @@ static bool data_matches(const struct cursor *cur, bool *unread)
 	return !*unread;
 }
 
-/* A copy of a segment is not what another one is, for all that anybody knows.  Until scrub_mend() has compared it, none reads it. */
+/* A copy of a segment is not what another one is, for all that anybody knows: until scrub_mend() has compared it. */
 static void copy_unequal(struct replay *r, u32 first, u32 copy)
 {
 	struct segment *seg = &r->c->segments[first];

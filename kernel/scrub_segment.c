@@ -745,8 +745,10 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 	}
 	/* what was looked at, and is not whole, is avoided until a scrub; else it is looked at again */
 	if (asked && (err == -EAGAIN || err == -ECANCELED || err == -ENOMEM)) {
-		WRITE_ONCE(seg->prefer_mirror, max(asked, READ_ONCE(seg->prefer_mirror)));
+		WRITE_ONCE(seg->prefer_mirror, prefers_mirror(seg) ? PREFER_AND_MEND : asked);
 		scrub_mend_later(c);
+	} else if (asked == MEND_COPIES && err && !prefers_mirror(seg)) {
+		WRITE_ONCE(seg->prefer_mirror, asked);	/* not looked at still: with the next one that is mended, or by a scrub */
 	}
 	segment_unpin(c, segment);
 	if (err == -EAGAIN)

@@ -209,7 +209,8 @@ bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device 
 	}
 	if (further)
 		return another;
-	if (segment_further(c, segment) == LARDER_NO_SEGMENT)
+	/* the others may lack what is behind the last flush: an error, rather than older data */
+	if (READ_ONCE(*prefer) == MEND_COPIES || segment_further(c, segment) == LARDER_NO_SEGMENT)
 		return false;
 	if (READ_ONCE(*prefer) < PREFER_MIRROR) {
 		WRITE_ONCE(*prefer, mend ? PREFER_AND_MEND : PREFER_MIRROR);
