@@ -291,7 +291,8 @@ static int writer_write(struct writer *w)
 		cache_error(c, errors_write);
 		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
 		      (unsigned long long)where, err);
-		set_metadata_failed(c, d, err);
+		set_metadata_failed(c, d);
+		doubt_write_again(c, d, err, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
 		return err;
 	}
 	return 0;
@@ -889,8 +890,10 @@ static int chunk_io(const struct chunk_scrub *s, u32 segment, blk_opf_t opf, str
 	err = super_io(d->bdev, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
 	if (op_is_write(opf)) {
 		flusher_wrote(&d->flusher);
-		if (err)
-			set_metadata_failed(s->cache, d, err);
+		if (err) {
+			set_metadata_failed(s->cache, d);
+			doubt_write_again(s->cache, d, err, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
+		}
 	}
 	return err;
 }

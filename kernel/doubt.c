@@ -6,12 +6,13 @@
  * ends, whatever is durable behind it; and the index would name slots that have other content.  So from the failure on the cache
  * is in doubt.  It is, too, where any other write to such an SSD fails: a superblock or a table has a flush in it, and an SSD that
  * was reset has dropped what was not flushed, and says so to whoever had a command in flight.  Not by an error of the place alone
- * (blk_path_error()): a bad sector where a superblock lies would stop everything.
+ * (blk_path_error()), nor where the same write fails again: a bad sector where a superblock lies would stop everything.
  *   doubt-blocks	nothing counts as durable that was not: durable_sequence stays (cache_durable()), what the cache
  *			flushes for itself fails (cache_flush_ssds()), writes and flushes of users wait, reads are compared
  *			with their checksums (verify.c)
  * An attempt to end it, doubt_settle():
- *  1. The open records are closed, and applied: all that was submitted before the failure is complete.
+ *  1. The open records are closed, and applied: all that was submitted before the failure is complete.  One more is appended: an
+ *     SSD that takes nothing any more fails the cache by it, as by any append, and its volumes leave it (leave.c).
  *  2. A flush of every SSD, issued now, succeeds: what is not gone by now is durable.
  *  3. doubt-looks: each slot that was written since the last flush that counts is read, and compared (scrub_segment.c).  What is
  *     gone and clean leaves the index.  What is gone and dirty gives errors to those who read it, and (doubt-owed) to the flushes
@@ -88,6 +89,18 @@ void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t st
 {
 	if (c->started && !READ_ONCE(d->failed) && blk_path_error(status))
 		doubt_begin(c, &d->flusher);
+}
+
+/*
+ * A place that refuses again is bad, whatever its error says, or the SSD is dead, which an append finds.  One that takes it now has
+ * lost what it had when it did not.  The error stands: what the write was to follow may be gone.
+ */
+void doubt_write_again(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+{
+	blk_status_t status = errno_to_blk_status(error);
+
+	if (c->started && !READ_ONCE(d->failed) && blk_path_error(status) && !super_io(d->bdev, opf, sector, buf, bytes))
+		doubt_write_failed(c, d, status);
 }
 
 bool doubt_blocks(const struct cache *c)
@@ -201,10 +214,12 @@ static void doubt_report(struct cache *c, const struct scrub_counts *n)
 /* doubt.lock held, doubt.by is set: steps 1 to 4. */
 static int doubt_settle(struct cache *c)
 {
+	struct larder_entry_in e = { .kind = LARDER_CHECKPOINT, .sector = READ_ONCE(c->named[0].sequence) };
 	struct scrub_counts n = { };
 	struct scrub_pass *p;
 	int err;
 
+	log_entry(c, &e, NULL);		/* without room it is not the SSD that says no */
 	err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
 	if (err)
 		return err;

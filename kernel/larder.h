@@ -1114,8 +1114,8 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_loc
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
 /* Any context.  An append of clean copies failed: one of several SSDs leaves the set.  False: it stays, without these copies. */
 bool set_copy_failed(struct cache *c, struct cache_device *d, blk_status_t status);
-/* A write of superblock, table or checkpoint failed: one of several SSDs leaves the set; else the cache may be in doubt. */
-void set_metadata_failed(struct cache *c, struct cache_device *d, int error);
+/* A write of superblock, table or checkpoint failed: one of several SSDs leaves the set; else see doubt_write_again(). */
+void set_metadata_failed(struct cache *c, struct cache_device *d);
 /* Any context: it leaves the set if the others have everything, and the cache has started; else its flusher remembers (rule 2). */
 void set_flush_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
@@ -1546,6 +1546,8 @@ static inline bool reads_verified(const struct volume *v)
 void doubt_begin(struct cache *c, struct flusher *f);	/* any context: a flush of an SSD that stays in the set has failed */
 /* Any context.  Another write to an SSD has failed: the same, if that may have been a reset, and it stays in the set. */
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status);
+/* Sleeps.  The same of a write by super_io(), which is sent again to know whether the place is bad, or the SSD was reset */
+void doubt_write_again(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 bool doubt_blocks(const struct cache *c);	/* any context: nothing counts as durable, but for who is at ending that */
 /*
  * log->lock held, any context.  0: there is no doubt.  -EAGAIN: an attempt to end it is made, ask again; *asked, 0 at first, has

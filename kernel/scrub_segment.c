@@ -211,8 +211,13 @@ static int slots_io(struct cache *c, const struct scrub_copy *k, blk_opf_t opf, 
 	struct cache_device *d = copy_sector_device(c, slot_sector(c, k->segment, slot), &where);
 	int err = super_io(d->bdev, opf, where, buf, (size_t)n * LARDER_SLOT_SIZE);
 
-	if (op_is_write(opf))
+	if (op_is_write(opf)) {
 		flusher_wrote(&d->flusher);
+		if (err) {
+			set_metadata_failed(c, d);
+			doubt_write_again(c, d, err, opf, where, buf, (size_t)n * LARDER_SLOT_SIZE);
+		}
+	}
 	return err;
 }
 
@@ -534,17 +539,14 @@ static bool slot_rewrite(struct scrub_pass *p, struct scrub_copy *k, u32 slot, c
 {
 	struct cache *c = p->cache;
 	struct cache_device *d = segment_device(c, k->segment);
-	int err;
 
 	/* until the copy is whole again */
 	if (k->segment == p->segment)
 		segment_try_mirror(c, p->segment, d, false);
 	if (READ_ONCE(d->failed))
 		return false;
-	err = slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot));
-	if (err) {
+	if (slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot))) {
 		cache_error(c, errors_write);
-		set_metadata_failed(c, d, err);
 		return false;
 	}
 	return !slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)) &&

@@ -93,12 +93,10 @@ bool set_copy_failed(struct cache *c, struct cache_device *d, blk_status_t statu
 	return READ_ONCE(d->failed);
 }
 
-void set_metadata_failed(struct cache *c, struct cache_device *d, int error)
+void set_metadata_failed(struct cache *c, struct cache_device *d)
 {
-	if (!c->started)
-		return;
-	device_failed(c, d, "a write of metadata to it failed", false);
-	doubt_write_failed(c, d, errno_to_blk_status(error));
+	if (c->started)
+		device_failed(c, d, "a write of metadata to it failed", false);
 }
 
 void set_flush_failed(struct cache *c, struct cache_device *d)

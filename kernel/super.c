@@ -270,8 +270,8 @@ void super_refused(struct block_device *bdev, const char *why, const char *what,
 
 /* ------------------------------------------------------------------ superblocks: writing */
 
-/* A sealed superblock to its two places, A first.  Logs the error. */
-static int super_write_copies(struct block_device *bdev, struct larder_sb_head *head)
+/* A sealed superblock to its two places, A first.  Logs the error.  *at: the place, in bytes, that has it. */
+static int super_write_copies(struct block_device *bdev, struct larder_sb_head *head, u64 *at)
 {
 	u64 place[2] = { LARDER_SB_OFFSET, le64_to_cpu(head->copy_offset) };
 	unsigned int i;
@@ -280,6 +280,7 @@ static int super_write_copies(struct block_device *bdev, struct larder_sb_head *
 	for (i = 0; i < 2; i++) {
 		if (!place[i])
 			continue;
+		*at = place[i];
 		err = super_io(bdev, SUPER_WRITE, place[i] >> SECTOR_SHIFT, head, LARDER_SB_SIZE);
 		if (err) {
 			DMERR(
@@ -338,6 +339,7 @@ int cache_super_write(struct cache *c, u32 flags)
 	int error = 0, err;
 	unsigned int i;
 	bool joins;
+	u64 at;
 
 	lockdep_assert_held(&c->super_lock);
 	for (i = 0; i < c->nr_devices; i++) {
@@ -354,11 +356,12 @@ int cache_super_write(struct cache *c, u32 flags)
 			continue;
 		joins = READ_ONCE(d->failed);
 		cache_super_fill(c, d->sb, joins ? flags | LARDER_CACHE_JOINS : flags);
-		err = super_write_copies(d->bdev, &d->sb->head);
+		err = super_write_copies(d->bdev, &d->sb->head, &at);
 		if (err) {
 			flusher_doubt(&d->flusher);
 			cache_error(c, errors_write);
-			set_metadata_failed(c, d, err);
+			set_metadata_failed(c, d);
+			doubt_write_again(c, d, err, SUPER_WRITE, at >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
 			if (!joins)
 				error = error ?: err;
 		}
@@ -402,7 +405,7 @@ int cache_super_write_ahead(struct cache *c, struct cache_device *d)
 		return 0;
 	DMERR("%pg: cannot write the copy of the superblock at byte %llu, its new end: error %d", d->bdev, place, err);
 	flusher_doubt(&d->flusher);
-	doubt_write_failed(c, d, errno_to_blk_status(err));
+	doubt_write_again(c, d, err, SUPER_WRITE, place >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
 	cache_error(c, errors_write);
 	return err;
 }
@@ -428,6 +431,7 @@ void cache_super_drop_ahead(struct cache *c, struct cache_device *d)
 
 int volume_super_write(struct volume *v)
 {
+	u64 at;
 	int err;
 
 	lockdep_assert_held(&v->super_lock);
@@ -439,7 +443,7 @@ int volume_super_write(struct volume *v)
 		return -EROFS;
 	}
 	larder_seal_sb(&v->sb->head);
-	err = super_write_copies(v->bdev, &v->sb->head);
+	err = super_write_copies(v->bdev, &v->sb->head, &at);
 	if (err) {
 		flusher_doubt(&v->flusher);
 		volume_error(v, errors_write);
@@ -725,7 +729,8 @@ static int table_write_device(struct cache *c, struct cache_device *d, bool b)
 
 	if (!err)
 		return 0;
-	set_metadata_failed(c, d, err);
+	set_metadata_failed(c, d);
+	doubt_write_again(c, d, err, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
 	DMERR("%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
 	      d->bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A, le64_to_cpu(c->table->head.generation), err);
 	flusher_doubt(&d->flusher);
@@ -934,7 +939,8 @@ static void twin_repair(const struct twin *t, u32 bad, void *good, struct scrub_
 		n->unrepairable++;
 		cache_error(t->cache, errors_write);
 		flusher_doubt(&t->d->flusher);
-		set_metadata_failed(t->cache, t->d, err);
+		set_metadata_failed(t->cache, t->d);
+		doubt_write_again(t->cache, t->d, err, SUPER_WRITE, t->place[bad] >> SECTOR_SHIFT, good, t->bytes);
 		return;
 	}
 	n->repaired++;

@@ -465,11 +465,13 @@ def leave_a_summary(stack: Stack) -> None:
         number += 1
 
 
-def test_place_of_a_superblock_is_bad(make_disk, kernel_log):
-    """An error of that place alone says nothing of what else was written: what is flushed then counts, and nobody waits."""
+@pytest.mark.parametrize("status", ["medium", "ioerr"])
+def test_place_of_a_superblock_is_bad(make_disk, kernel_log, status):
+    """An error of that place alone says nothing of what else was written: what is flushed then counts, and nobody waits.  So one
+    that does not say what it is, if it comes again."""
     kernel_log.expect(f"{SSD_NOISE}|cannot write the superblock")
     stack = make_written(make_disk)
-    stack.ssd.fail(op="write", from_=8, to=16, status="medium")
+    stack.ssd.fail(op="write", from_=8, to=16, status=status)
     write_record(stack, 8192, B)
     with pytest.raises(command.CommandError, match=r"ENODATA|EIO"):
         stack.cache.message("stack", "-")
@@ -479,6 +481,21 @@ def test_place_of_a_superblock_is_bad(make_disk, kernel_log):
     cut(stack)
     assert [stack.volume.read(s, BLOCK) for s in (0, 8192, 16384)] == [A, B, C]
     stack.stop()
+
+
+def test_ssd_takes_nothing_more_as_copies_come(make_disk, kernel_log):
+    """It can be read.  The first to be told is the copy of a miss; a write behind that finds the SSD dead, and the volume leaves it
+    with what is dirty, as always."""
+    kernel_log.expect(f"{SSD_NOISE}|clean copies could not be written|has failed|alone|leaves|cannot write")
+    stack = make_written(make_disk)
+    stack.ssd.fail(op="write,flush,discard,zeroes", status="ioerr")
+    stack.volume.read(32768, BLOCK)
+    wait_for(lambda: stack.cache.status()["errors_write"], 60, "the copy to fail")
+    stack.volume.write(16384, C)
+    stack.volume.flush()
+    assert stack.volume.status()["state"] == "passing"
+    assert [stack.volume.read(s, BLOCK) for s in (0, 16384)] == [A, C]
+    assert [stack.hdd.read(DATA_SECTOR + s, BLOCK) for s in (0, 16384)] == [A, C]
 
 
 def test_ssd_drops_again_and_again(make_disk, kernel_log):
