@@ -128,6 +128,9 @@ def test_two_copies(make_disk, seed, ssd_block, which, state):
     stack.stop()
 
 
+NEAR = 8  # blocks at BASE that lie in one segment, if each has a record of its own, as on a busy host; all 24 may not
+
+
 def pairs_with_a_first_copy(make_disk, seed: int) -> tuple[Stack, Written, list]:
     """24 dirty blocks on two SSDs, in a sealed segment; the SSDs, that with the copy which is read first."""
     stack = make_stack(make_disk, ssds=2, cache_mirror="all", cache_mend="on")
@@ -173,13 +176,13 @@ def test_what_cannot_be_mended_is_left(make_disk, kernel_log, seed):
     stack, w, (first, _) = pairs_with_a_first_copy(make_disk, seed)
     at = copy_of(w, first, 5)
     first.fail(op="read", from_=at, to=at + SLOT - 1, status="medium")
-    assert reads(stack, w, BASE, 24 * SLOT)
+    assert reads(stack, w, BASE, NEAR * SLOT)
     said = "was found damaged, and could not be mended"
     wait_for(lambda: kernel_log.matching(said), 60, "an attempt")
     stack.cache.message("checkpoint")
     before = first.stats()["reads"]
     for _ in range(5):
-        assert reads(stack, w, BASE, 24 * SLOT)
+        assert reads(stack, w, BASE, NEAR * SLOT)
         time.sleep(0.5)  # an attempt a second there would be
     assert len(kernel_log.matching(said)) == 1 and first.stats()["reads"] == before
     assert stack.cache.status()["mended_slots"] == 0 and stack.cache.status()["devices_failed"] == 0
