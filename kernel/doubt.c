@@ -85,9 +85,10 @@ void doubt_resume(struct cache *c)
 		queue_delayed_work(c->bg_wq, &c->doubt.work, HZ);
 }
 
+/* Of several SSDs that must all stay what an attempt appends may go to another one, and that this one is dead be found by nobody. */
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status)
 {
-	if (c->started && !READ_ONCE(d->failed) && blk_path_error(status))
+	if (c->started && !READ_ONCE(d->failed) && c->nr_devices - READ_ONCE(c->nr_failed) == 1 && blk_path_error(status))
 		doubt_begin(c, &d->flusher);
 }
 
@@ -97,10 +98,9 @@ void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t st
  */
 void doubt_write_again(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
 {
-	blk_status_t status = errno_to_blk_status(error);
-
-	if (c->started && !READ_ONCE(d->failed) && blk_path_error(status) && !super_io(d->bdev, opf, sector, buf, bytes))
-		doubt_write_failed(c, d, status);
+	if (c->started && !READ_ONCE(d->failed) && blk_path_error(errno_to_blk_status(error)) &&
+	    !super_io(d->bdev, opf, sector, buf, bytes))
+		doubt_begin(c, &d->flusher);
 }
 
 bool doubt_blocks(const struct cache *c)

@@ -1544,9 +1544,9 @@ static inline bool reads_verified(const struct volume *v)
 	return v->set.verify || READ_ONCE(v->cache->doubt.on);
 }
 void doubt_begin(struct cache *c, struct flusher *f);	/* any context: a flush of an SSD that stays in the set has failed */
-/* Any context.  Another write to an SSD has failed: the same, if that may have been a reset, and it stays in the set. */
+/* Any context.  Another write to the only SSD has failed: the same, if that may have been a reset. */
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status);
-/* Sleeps.  The same of a write by super_io(), which is sent again to know whether the place is bad, or the SSD was reset */
+/* Sleeps.  A write by super_io() to an SSD that stays has: it is sent again to know whether its place is bad, or it was a reset */
 void doubt_write_again(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 bool doubt_blocks(const struct cache *c);	/* any context: nothing counts as durable, but for who is at ending that */
 /*
