@@ -85,7 +85,7 @@ void doubt_resume(struct cache *c)
 		queue_delayed_work(c->bg_wq, &c->doubt.work, HZ);
 }
 
-/* Of several SSDs that must all stay what an attempt appends may go to another one, and that this one is dead be found by nobody. */
+/* Of several SSDs that must all stay an attempt may append to another one than a dead one, which then nobody finds. */
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status)
 {
 	if (c->started && !READ_ONCE(d->failed) && c->nr_devices - READ_ONCE(c->nr_failed) == 1 && blk_path_error(status))
