@@ -846,16 +846,20 @@ class System:
         flushed = members if 'recovery-flushes-every-ssd' in self.rules else members[:1]
         steps.append(('flush', flushed))
         history = table
-        if set(members) != set(table[-1][2]) and 'generation-at-start' in self.rules:
+        raised = set(members) != set(table[-1][2]) and 'generation-at-start' in self.rules
+        if raised:
             s, history = self.next_generation(s, members, table)
+        generation = []
+        for target in self.generation_targets(members, members):
+            if target == BACKING and s.backing != history[-1][:2] or target != BACKING and s.disks[target].table != history:
+                generation.append(('generation', target))
+        settle = []
         for d in members:
             old = s.disks[d].superblock
             if old and old.number != newest.number:
                 kept = 'superblocks-before-chunks' in self.rules
-                steps.append(('settle', d, newest if kept else old._replace(index=None)))
-        for target in self.generation_targets(members, members):
-            if target == BACKING and s.backing != history[-1][:2] or target != BACKING and s.disks[target].table != history:
-                steps.append(('generation', target))
+                settle.append(('settle', d, newest if kept else old._replace(index=None)))
+        steps += settle + generation if raised else generation + settle
         epoch = s.epochs + 1
         superblock = Super(1 + max(x.number for x in supers), epoch, index, mark, len(s.log))
         steps += [('superblock', d) for d in (members if 'epoch-everywhere' in self.rules else members[:1])]
