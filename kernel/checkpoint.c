@@ -291,8 +291,7 @@ static int writer_write(struct writer *w)
 		cache_error(c, errors_write);
 		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
 		      (unsigned long long)where, err);
-		set_metadata_failed(c, d);
-		doubt_write_again(c, d, err, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
+		set_metadata_failed(c, d, err, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
 		return err;
 	}
 	return 0;
@@ -740,10 +739,8 @@ static int checkpoint_settle(struct cache *c)
  */
 static void checkpoint_pass_waiting(struct cache *c)
 {
-	struct larder_entry_in e = { .kind = LARDER_CHECKPOINT, .sector = READ_ONCE(c->named[0].sequence) };
-
 	if (segments_wait_for(c, READ_ONCE(c->log.next_sequence)))
-		log_entry(c, &e, NULL);
+		log_note(c);
 }
 
 /* checkpoint_lock held: a checkpoint begins.  May it know a third copy, or a record behind it name one? */
@@ -890,10 +887,8 @@ static int chunk_io(const struct chunk_scrub *s, u32 segment, blk_opf_t opf, str
 	err = super_io(d->bdev, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
 	if (op_is_write(opf)) {
 		flusher_wrote(&d->flusher);
-		if (err) {
-			set_metadata_failed(s->cache, d);
-			doubt_write_again(s->cache, d, err, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
-		}
+		if (err)
+			set_metadata_failed(s->cache, d, err, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
 	}
 	return err;
 }

@@ -18,7 +18,8 @@
  *     gone and clean leaves the index.  What is gone and dirty gives errors to those who read it, and (doubt-owed) to the flushes
  *     that waited, with FUA writes; if none did, to the next one.
  *  4. doubt-checkpoint: two checkpoints, which begin now.  A replay begins behind the hole, and of no named one before it.
- *  5. If no flush of an SSD has failed since 1 the doubt is over, and those that waited go on.
+ *  5. If no flush of an SSD, nor such a write, has failed since 2 the doubt is over, and those that waited go on.  One that failed
+ *     in 1 (an append that is sent again) is what 2 and 3 see to.
  * An error, whoever waited gets, and it is tried again, by the next who comes or later.
  *
  * A power cut finds, before the first checkpoint of 4 is named, the log up to the hole, or less: what had counted as durable at the
@@ -69,7 +70,7 @@ void doubt_begin(struct cache *c, struct flusher *f)
 		d->first = attempt_after(d->begun);
 	}
 	d->copies_from = min(d->copies_from, f->covered_copies);
-	d->failures++;
+	WRITE_ONCE(d->failures, d->failures + 1);
 	WRITE_ONCE(d->on, true);
 	spin_unlock_irqrestore(&c->log.lock, flags);
 	if (!new)
@@ -211,19 +212,19 @@ static void doubt_report(struct cache *c, const struct scrub_counts *n)
 	       n->errors, n->dropped, n->unrepairable);
 }
 
-/* doubt.lock held, doubt.by is set: steps 1 to 4. */
-static int doubt_settle(struct cache *c)
+/* doubt.lock held, doubt.by is set: steps 1 to 4.  *failures: as many there were ahead of 2. */
+static int doubt_settle(struct cache *c, u32 *failures)
 {
-	struct larder_entry_in e = { .kind = LARDER_CHECKPOINT, .sector = READ_ONCE(c->named[0].sequence) };
 	struct scrub_counts n = { };
 	struct scrub_pass *p;
 	int err;
 
-	log_entry(c, &e, NULL);		/* without room it is not the SSD that says no */
+	log_note(c);		/* without room it is not the SSD that says no */
 	err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
 	if (err)
 		return err;
 	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
+	*failures = READ_ONCE(c->doubt.failures);
 	err = cache_flush_ssds(c);
 	if (err)
 		return err;
@@ -271,7 +272,7 @@ int doubt_try(struct cache *c)
 {
 	struct flush_doubt *d = &c->doubt;
 	unsigned int noio;
-	u32 failures;
+	u32 failures = 0;
 	bool on;
 	int err;
 
@@ -284,11 +285,10 @@ int doubt_try(struct cache *c)
 	if (on) {
 		d->begun = attempt_after(d->begun);
 		WRITE_ONCE(d->by, current);
-		failures = d->failures;
 	}
 	spin_unlock_irq(&c->log.lock);
 	if (on) {
-		err = doubt_settle(c);
+		err = doubt_settle(c, &failures);
 		on = doubt_ended(c, failures, err);
 		if (!on) {
 			/* what is durable again, and whether anybody minds */

@@ -1114,8 +1114,13 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_loc
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
 /* Any context.  An append of clean copies failed: one of several SSDs leaves the set.  False: it stays, without these copies. */
 bool set_copy_failed(struct cache *c, struct cache_device *d, blk_status_t status);
-/* A write of superblock, table or checkpoint failed: one of several SSDs leaves the set; else see doubt_write_again(). */
-void set_metadata_failed(struct cache *c, struct cache_device *d);
+/* Any context.  A write to it failed: if the others have everything, or it only joins, it leaves the set, for 'why'.  False: no. */
+bool set_spares(struct cache *c, struct cache_device *d, const char *why);
+/* Sleeps.  A write of superblock, table, chunk or a repair failed: one of several SSDs leaves the set; else doubt_write_again(). */
+void set_metadata_failed(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf,
+			 size_t bytes);
+/* Any context.  That of a summary: for a bad place none leaves. */
+void set_summary_failed(struct cache *c, struct cache_device *d, blk_status_t status);
 /* Any context: it leaves the set if the others have everything, and the cache has started; else its flusher remembers (rule 2). */
 void set_flush_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
@@ -1311,6 +1316,7 @@ int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io);		
  * record's.
  */
 int log_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn);
+int log_note(struct cache *c);			/* as log_entry(): a record that changes nothing */
 int log_entry_locked(struct cache *c, const struct larder_entry_in *e, u64 *lsn);	/* log->lock held */
 /* Sleeps until there is room (metadata may use the last opened segment).  Not on io_wq. */
 int log_entry_wait(struct cache *c, const struct larder_entry_in *e, u64 *lsn);

@@ -59,6 +59,8 @@ struct append {
 	struct bio bio;
 };
 
+static const char append_failed[] = "an append to it failed";
+
 static void append_end(struct bio *bio);
 static void append_again_work(struct work_struct *work);
 
@@ -1197,9 +1199,22 @@ int log_entry_wait(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
 	return err;
 }
 
+/* Which checkpoint is named last: for a record that has nothing else to say. */
+static struct larder_entry_in log_note_entry(const struct cache *c)
+{
+	return (struct larder_entry_in){ .kind = LARDER_CHECKPOINT, .sector = READ_ONCE(c->named[0].sequence) };
+}
+
+int log_note(struct cache *c)
+{
+	struct larder_entry_in e = log_note_entry(c);
+
+	return log_entry(c, &e, NULL);
+}
+
 int log_roll(struct cache *c)
 {
-	struct larder_entry_in e = { .kind = LARDER_CHECKPOINT, .sector = READ_ONCE(c->named[0].sequence) };
+	struct larder_entry_in e = log_note_entry(c);
 	struct stream *s = &c->log.stream[LARDER_STREAM_WRITE];
 	int err = 0;
 
@@ -1314,7 +1329,11 @@ static void append_done(struct append *a)
 		log_kick(c);
 }
 
-/* It has failed.  True: it is sent again, where it was to go: what it holds is not anywhere else (buffered.c). */
+/*
+ * It has failed.  True: it is sent again, where it was to go: what it holds is not anywhere else (buffered.c).  Not to an SSD that
+ * the set can do without: it may have been reset, and have dropped what was not flushed, and that would be read from it.
+ * For one that stays that is a doubt, also where the append succeeds then, and nobody else is told.
+ */
 static bool append_again(struct cache *c, struct append *a)
 {
 	struct record *r = a->first->record;
@@ -1322,12 +1341,14 @@ static bool append_again(struct cache *c, struct append *a)
 	unsigned long flags;
 	bool again;
 
-	if (READ_ONCE(c->state) == CACHE_FAILED || !device_written(a->device))
+	if (READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(r->tries) || set_spares(c, a->device, append_failed))
 		return false;
+	if (blk_path_error(a->bio.bi_status))
+		doubt_begin(c, &a->device->flusher);
 	spin_lock_irqsave(&log->lock, flags);
 	again = r->tries;
 	if (again) {
-		r->tries--;
+		WRITE_ONCE(r->tries, r->tries - 1);
 		a->next = log->again;
 		log->again = a;
 	}
@@ -1377,7 +1398,7 @@ static void append_end(struct bio *bio)
 		cache_error(c, errors_write);
 		if (!a->joining)
 			atomic_inc(&first->failed);
-		set_device_failed(c, a->device, "an append to it failed");
+		set_device_failed(c, a->device, append_failed);
 	}
 	bio_uninit(bio);
 	if (atomic_dec_and_test(&first->left))

@@ -546,6 +546,7 @@ static void cache_cancel_works(struct cache *c)
 	cancel_work_sync(&c->join_work);
 	cancel_work_sync(&c->drain_work);
 	cancel_work_sync(&c->resync.work);
+	cancel_delayed_work_sync(&c->doubt.work);
 	cancel_delayed_work_sync(&c->scrub.work);
 	cancel_work_sync(&c->open_work);
 	cancel_delayed_work_sync(&c->copy_timer);

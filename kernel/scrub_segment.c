@@ -213,10 +213,8 @@ static int slots_io(struct cache *c, const struct scrub_copy *k, blk_opf_t opf, 
 
 	if (op_is_write(opf)) {
 		flusher_wrote(&d->flusher);
-		if (err) {
-			set_metadata_failed(c, d);
-			doubt_write_again(c, d, err, opf, where, buf, (size_t)n * LARDER_SLOT_SIZE);
-		}
+		if (err)
+			set_metadata_failed(c, d, err, opf, where, buf, (size_t)n * LARDER_SLOT_SIZE);
 	}
 	return err;
 }

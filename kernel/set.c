@@ -84,6 +84,12 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 	device_failed(c, d, why, true);
 }
 
+bool set_spares(struct cache *c, struct cache_device *d, const char *why)
+{
+	device_failed(c, d, why, false);
+	return !device_written(d);
+}
+
 bool set_copy_failed(struct cache *c, struct cache_device *d, blk_status_t status)
 {
 	/* while second copies are made it may have what no other has: that is not judged by what the backing has, too */
@@ -93,10 +99,25 @@ bool set_copy_failed(struct cache *c, struct cache_device *d, blk_status_t statu
 	return READ_ONCE(d->failed);
 }
 
-void set_metadata_failed(struct cache *c, struct cache_device *d)
+static void metadata_failed(struct cache *c, struct cache_device *d)
 {
 	if (c->started)
 		device_failed(c, d, "a write of metadata to it failed", false);
+}
+
+void set_metadata_failed(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf,
+			 size_t bytes)
+{
+	metadata_failed(c, d);
+	doubt_write_again(c, d, error, opf, sector, buf, bytes);
+}
+
+void set_summary_failed(struct cache *c, struct cache_device *d, blk_status_t status)
+{
+	/* not for a bad place: nothing depends on it */
+	if (blk_path_error(status))
+		metadata_failed(c, d);
+	doubt_write_failed(c, d, status);
 }
 
 void set_flush_failed(struct cache *c, struct cache_device *d)

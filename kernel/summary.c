@@ -34,10 +34,7 @@ static void summary_end(struct bio *bio)
 	flusher_wrote(&d->flusher);
 	if (bio->bi_status) {
 		cache_error(c, errors_write);
-		/* not for a bad place: nothing depends on it */
-		if (blk_path_error(bio->bi_status))
-			set_metadata_failed(c, d);
-		doubt_write_failed(c, d, bio->bi_status);
+		set_summary_failed(c, d, bio->bi_status);
 	} else {
 		WRITE_ONCE(c->segments[w->segment].has_summary, true);
 	}

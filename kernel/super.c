@@ -360,8 +360,7 @@ int cache_super_write(struct cache *c, u32 flags)
 		if (err) {
 			flusher_doubt(&d->flusher);
 			cache_error(c, errors_write);
-			set_metadata_failed(c, d);
-			doubt_write_again(c, d, err, SUPER_WRITE, at >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
+			set_metadata_failed(c, d, err, SUPER_WRITE, at >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
 			if (!joins)
 				error = error ?: err;
 		}
@@ -729,8 +728,7 @@ static int table_write_device(struct cache *c, struct cache_device *d, bool b)
 
 	if (!err)
 		return 0;
-	set_metadata_failed(c, d);
-	doubt_write_again(c, d, err, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
+	set_metadata_failed(c, d, err, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
 	DMERR("%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
 	      d->bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A, le64_to_cpu(c->table->head.generation), err);
 	flusher_doubt(&d->flusher);
@@ -939,8 +937,7 @@ static void twin_repair(const struct twin *t, u32 bad, void *good, struct scrub_
 		n->unrepairable++;
 		cache_error(t->cache, errors_write);
 		flusher_doubt(&t->d->flusher);
-		set_metadata_failed(t->cache, t->d);
-		doubt_write_again(t->cache, t->d, err, SUPER_WRITE, t->place[bad] >> SECTOR_SHIFT, good, t->bytes);
+		set_metadata_failed(t->cache, t->d, err, SUPER_WRITE, t->place[bad] >> SECTOR_SHIFT, good, t->bytes);
 		return;
 	}
 	n->repaired++;

@@ -340,3 +340,21 @@ def test_other_ssd(make_disk):
     assert (status["state"], status["devices_failed"], status["lost_sectors"]) == ("running", 1, 0)
     assert stack.volume.read(0, BLOCK) == data
     stack.stop()
+
+
+def test_one_of_two_is_reset(make_disk):
+    """It would take an append that is sent again, and has lost what came before: the other one has all, and it leaves the set."""
+    stack = make_stack(make_disk, cache_commit="buffered", writeback="off")
+    old, data = os.urandom(BLOCK * SECTOR), os.urandom(BLOCK * SECTOR)
+    stack.volume.write(0, old)
+    before = stack.cache.status()["records_applied"]
+    stack.volume.write(0, data)
+    wait_for(lambda: stack.cache.status()["records_applied"] > before, 60, "the append")
+    stack.ssd[0].fail(op="write", status="reset", count=1)
+    stack.volume.write(1000, old)
+    wait_for(lambda: stack.ssd[0].faults()[0]["hits"] == 1, 60, "the reset")
+    stack.volume.flush()
+    status = stack.cache.status()
+    assert (status["state"], status["devices_failed"], status["append_retries"]) == ("running", 1, 0)
+    assert stack.volume.read(0, BLOCK) == data and stack.volume.read(1000, BLOCK) == old
+    stack.stop()

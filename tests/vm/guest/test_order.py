@@ -415,7 +415,7 @@ def test_ssd_that_drops_is_not_written_back(make_disk, kernel_log):
     stack.stop()
 
 
-@pytest.mark.parametrize("what", ["superblock", "clean copies", "summary", "chunk"])
+@pytest.mark.parametrize("what", ["superblock", "clean copies", "summary", "chunk", "append that is sent again"])
 def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
     """What it had not secured is gone as by a flush that fails, and nothing else tells: a user's flush does, once."""
     kernel_log.expect(f"{SSD_NOISE}|cannot write|clean copies could not be written")
@@ -436,6 +436,11 @@ def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
         stack.ssd.fail(op="write", status="reset", count=1)
         with pytest.raises(command.CommandError, match="EIO"):
             stack.cache.message("checkpoint")
+    elif what == "append that is sent again":
+        stack.cache.set(commit="buffered")
+        stack.ssd.fail(op="write", status="reset", count=1)
+        stack.volume.write(24576, B)
+        wait_for(lambda: stack.cache.status()["append_retries"] == 1, 60, "the append to fail")
     wait_for(lambda: stack.ssd.faults()[0]["hits"] == 1, 60, "the reset")
     wait_for(lambda: stack.cache.status()["trouble"] == "-", 60, "the end of the doubt")
     with pytest.raises(OSError):
