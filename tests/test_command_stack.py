@@ -1539,6 +1539,30 @@ def test_room_to_remove_the_others_is_kept(larder, described):
     assert one_line_said and all("more: with it" in x and "another cache" in x for x in one_line_said)
 
 
+def test_room_to_remove_is_kept_in_another_cache(larder, described):
+    """The cache that a stack gets has a list of others: refused, and nothing written, where one could be removed no more."""
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "aead": "chacha20-poly1305"}
+    described.volume(described.plain | crypt | {"cache": str(uuid.uuid4())})
+    others, said = [f"{uuid.uuid4()} x{i:02}" for i in range(60)], []
+    for number in range(len(others), 0, -1):
+        text = json.dumps({"ready": others[:number], "changing": []}, separators=(",", ":"))
+        if len(text) > SIZE - HEAD:
+            continue
+        described.ssds(text.encode())
+        before = digest(described.ssd), digest(described.hdd)
+        for more in (["--dry-run"], ["--yes"]):
+            run = larder("replace", "data", "cache", "fast", *more, code=None)
+        if not run.returncode:
+            break
+        assert run.returncode == FAILED and "another cache" in run.stderr, run.stderr
+        assert (digest(described.ssd), digest(described.hdd)) == before
+        said.append(run.stderr)
+    assert not run.returncode
+    assert "does not fit into 2 KiB" in said[0] and "fast: with it" in said[-1] and "no room to remove" in said[-1]
+    run = larder("remove", "data", "--discard-data", described.uuid, code=USAGE)
+    assert "is a regular file" in run.stderr and b'"state":"removing"' in field(described.ssd, ON_SSD, "stack"), run.stderr
+
+
 def test_remove_where_no_table_can_be_read(larder, pair):
     """Nobody knows whose newest data that cache has: refused as unsafe, with the word that gives it up; the rest goes on."""
     pair.volume(pair.plain)

@@ -24,6 +24,8 @@
 #include "stack_devices.h"
 #include "turn.h"
 
+#define ROOM_REMEDY "another cache, or fewer stacks"
+
 struct changing {
 	const struct devices_request *request;
 	struct argument_list words; /* SSDs, or the name of a cache */
@@ -139,8 +141,8 @@ static int choose(struct changing *c, const struct stacks *stacks)
 	memcpy(c->stack.cache, member->sb.cache.cache_uuid, 16);
 	label_text(member->sb.cache.label, c->label);
 	if (!memcmp(c->stack.cache, c->former, 16))
-		result = complain(LARDER_USAGE, "%s: is the cache of %s already", c->words.value[0], c->stack.name);
-	return result;
+		return complain(LARDER_USAGE, "%s: is the cache of %s already", c->words.value[0], c->stack.name);
+	return stack_check_room(stacks, &c->stack, c->words.value[0], ROOM_REMEDY);
 }
 
 static void show(const struct changing *c)
@@ -273,6 +275,8 @@ static int judge_again(struct changing *c)
 		result = stack_named_cache(&stacks, c->words.value[0], &member);
 	if (!result && !c->stack.own_cache && memcmp(c->stack.cache, member->sb.cache.cache_uuid, 16))
 		result = complain(LARDER_BUSY, "%s: is another cache since the question was asked; begin anew", c->words.value[0]);
+	if (!result && !c->stack.own_cache)
+		result = stack_check_room(&stacks, &c->stack, c->words.value[0], ROOM_REMEDY);
 	stacks_free(&stacks);
 	return result;
 }

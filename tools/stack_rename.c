@@ -28,7 +28,7 @@ static int check_name(const struct stacks *stacks, const struct stack *stack, co
 	result = stack_check_names(stacks, &renamed, stack->own_cache == OWN_CACHE ? name : NULL, "NEW");
 	/* a shorter one may be what gives it room */
 	if (!result && strlen(name) > strlen(stack->name))
-		result = stack_check_room(stacks, &renamed, "NEW");
+		result = stack_check_room(stacks, &renamed, "NEW", "a shorter name, or fewer stacks");
 	return result;
 }
 

@@ -55,7 +55,7 @@ const char *stack_list_lacks_room(const struct stacks *stacks, const uint8_t cac
 	return whose;
 }
 
-int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word)
+int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word, const char *remedy)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	struct stack longest = *stack;
@@ -65,17 +65,19 @@ int stack_check_room(const struct stacks *stacks, const struct stack *stack, con
 
 	longest.generation = longest.generation > LONGEST_GENERATION ? longest.generation : LONGEST_GENERATION;
 	why = stack_encode(&longest, field);
-	if (!why && !result && list->number && stack_list_put(list, stack)) {
+	if (!why && !result && !stack_list_put(list, stack)) {
+		why = "its cache has the most stacks that it can have";
+	} else if (!why && !result) {
 		for (size_t i = 0; i < list->number; i++)
 			list->brief[i] |= !memcmp(list->stack[i].uuid, stack->uuid, 16);
 		why = stack_list_encode(list, field);
 		whose = why ? NULL : stack_list_lacks_room(stacks, stack->cache, list);
 	}
 	if (!result && why)
-		result = complain(LARDER_FAILED, "%s: %s: %s; a shorter name, or fewer stacks", stack->name, word, why);
+		result = complain(LARDER_FAILED, "%s: %s: %s; %s", stack->name, word, why, remedy);
 	if (!result && whose)
-		result = complain(LARDER_FAILED, "%s: %s: with this name the list of stacks on the SSDs of its cache, of 2 KiB, has no room to remove %s some day; a shorter one, or fewer stacks",
-				  stack->name, word, whose);
+		result = complain(LARDER_FAILED, "%s: %s: with it the list of stacks on the SSDs of its cache, of 2 KiB, has no room to remove %s some day; %s",
+				  stack->name, word, whose, remedy);
 	free(list);
 	return result;
 }

@@ -466,11 +466,11 @@ static int store_field(const struct stacks *stacks, const uint8_t cache[16], con
 	return result;
 }
 
-/* A longer label, of which the field on the SSDs has all, may leave no room for what `remove` writes there. */
-static int check_label(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list, const char *label)
+/* The field with a label; a longer one may leave no room for what `remove` writes there. */
+static int encode_label(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list, const char *label, bool longer,
+			uint8_t field[static LARDER_STACK_SIZE])
 {
-	uint8_t field[LARDER_STACK_SIZE];
-	const char *why = stack_list_encode(list, field), *whose = why ? NULL : stack_list_lacks_room(stacks, cache, list);
+	const char *why = stack_list_encode(list, field), *whose = why || !longer ? NULL : stack_list_lacks_room(stacks, cache, list);
 	char uuid[UUID_TEXT];
 
 	if (why)
@@ -497,11 +497,9 @@ int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *
 		bool longer = strlen(label) > strlen(list->label[place]);
 
 		strcpy(list->label[place], label);
-		result = longer ? check_label(&stacks, cache, list, label) : LARDER_DONE;
-		if (!result && !dry_run) {
-			stack_list_encode(list, field); /* it fits, as before at the most */
+		result = encode_label(&stacks, cache, list, label, longer, field);
+		if (!result && !dry_run)
 			result = store_field(&stacks, cache, field, NULL);
-		}
 	}
 	stacks_free(&stacks);
 	free(list);

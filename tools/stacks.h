@@ -68,8 +68,11 @@ int stack_forget(const struct stack *stack);
 int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *label, bool dry_run);
 /* Has the list on the SSDs of that cache, as it is to be, room to remove each stack of it?  Whose there is none for; NULL: it has. */
 const char *stack_list_lacks_room(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list);
-/* The same of the list as it is, where this one, which is ready, has another name there; and of its own description.  word: as in stack_check_names().  Complains. */
-int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word);
+/*
+ * The same of the list as it is, where this one, which is ready, has another name there, or is new; and of its own description.  word: as in
+ * stack_check_names(); remedy: what else to do.  Complains.
+ */
+int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word, const char *remedy);
 /* Of the SSDs of that cache, as written last; empty where nothing is.  Complains. */
 int stack_list_read(const uint8_t cache[16], struct stack_list *list);
 /* Is it another machine's, as its own description or that of its cache has it?  Complains of what cannot be read. */
