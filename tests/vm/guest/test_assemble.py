@@ -9,9 +9,10 @@ import itertools
 import random
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from lib import dm, members
+from lib import command, dm, members
 from lib.members import Larderd, Rig, larder, running, settle
 
 @pytest.fixture(scope="module", autouse=True)
@@ -96,6 +97,25 @@ def test_killed_anywhere(rig, larderd, seed):
         assert sorted(dm.names()) == ["data", "larder-cache-fast"]
         larderd.stop()
         rig.off()
+
+
+def test_word_on_the_command_line(rig, larderd, tmp_path):
+    """larder.auto=no: nothing starts by itself, and what is asked for by name does."""
+    words = tmp_path / "cmdline"
+    words.write_text(Path("/proc/cmdline").read_text().rstrip() + " larder.auto=no\n")
+    for m in rig.members:
+        m.plug()
+    settle()
+    command.run("mount", "--bind", words, "/proc/cmdline")
+    try:
+        for how in (["assemble", "--all"], ["assemble", "--conf", "data"]):
+            assert "larder.auto=no" in larder(*how).stderr and not dm.names()
+        larderd.start()
+        assert larderd.process.wait(60) == 0 and larderd.said("larder.auto=no") and not dm.names()
+        larder("assemble", "data")
+        rig.verify()
+    finally:
+        command.run("umount", "/proc/cmdline")
 
 
 def test_assemble_without_the_daemon(rig):
