@@ -284,14 +284,11 @@ static int writer_write(struct writer *w)
 		d = chunk_place(c, copy[i], w->in_segment, &where);
 		if (!device_written(d))
 			return -EIO;
-		err = super_io(d->bdev, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
-		flusher_wrote(&d->flusher);
+		err = cache_device_write(c, d, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
 		if (!err)
 			continue;
-		cache_error(c, errors_write);
 		DMERR("%pg: cannot write a checkpoint at sector %llu: error %d; the one before it stays valid", d->bdev,
 		      (unsigned long long)where, err);
-		set_metadata_failed(c, d, err, REQ_OP_WRITE | REQ_META, where, w->chunk, LARDER_CHUNK_SIZE);
 		return err;
 	}
 	return 0;
@@ -788,6 +785,8 @@ static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 	err = log_sync(c);
 	if (!err)
 		err = cache_flush_ssds(c);	/* also one that is in flight and covers the chunks */
+	if (!err && doubt_is_vain(c))
+		err = -EIO;
 	if (err) {
 		checkpoint_free(c, &n);
 		return err;
@@ -881,16 +880,10 @@ static int chunk_io(const struct chunk_scrub *s, u32 segment, blk_opf_t opf, str
 	u32 per_segment = s->cache->segment_sectors / CHUNK_SECTORS;
 	sector_t where;
 	struct cache_device *d;
-	int err;
 
 	d = chunk_place(s->cache, segment, s->number % per_segment, &where);
-	err = super_io(d->bdev, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
-	if (op_is_write(opf)) {
-		flusher_wrote(&d->flusher);
-		if (err)
-			set_metadata_failed(s->cache, d, err, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
-	}
-	return err;
+	return op_is_write(opf) ? cache_device_write(s->cache, d, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE) :
+				  super_io(d->bdev, opf | REQ_META, where, buf, LARDER_CHUNK_SIZE);
 }
 
 static bool chunk_valid(const struct chunk_scrub *s, u32 segment, struct larder_chunk *buf)

@@ -6,7 +6,8 @@
  * ends, whatever is durable behind it; and the index would name slots that have other content.  So from the failure on the cache
  * is in doubt.  It is, too, where any other write to such an SSD fails: a superblock or a table has a flush in it, and an SSD that
  * was reset has dropped what was not flushed, and says so to whoever had a command in flight.  Not by an error of the place alone
- * (blk_path_error()), nor where the same write fails again: a bad sector where a superblock lies would stop everything.
+ * (blk_path_error()), nor where the same write fails again: a bad sector where a superblock lies would stop everything.  Until that is
+ * known (doubt_suspect()) nothing counts either, and no attempt is made.
  *   doubt-blocks	nothing counts as durable that was not: durable_sequence stays (cache_durable()), what the cache
  *			flushes for itself fails (cache_flush_ssds()), writes and flushes of users wait, reads are compared
  *			with their checksums (verify.c)
@@ -18,8 +19,8 @@
  *     gone and clean leaves the index.  What is gone and dirty gives errors to those who read it, and (doubt-owed) to the flushes
  *     that waited, with FUA writes; if none did, to the next one.
  *  4. doubt-checkpoint: two checkpoints, which begin now.  A replay begins behind the hole, and of no named one before it.
- *  5. If no flush of an SSD, nor such a write, has failed since 2 the doubt is over, and those that waited go on.  One that failed
- *     in 1 (an append that is sent again) is what 2 and 3 see to.
+ *  5. If no flush of an SSD, nor such a write, has failed since 1 the doubt is over, and those that waited go on.  Where one fails
+ *     in 1 (an append that is sent again) that is begun anew: what was submitted before must be applied, for 3 to look at it.
  * An error, whoever waited gets, and it is tried again, by the next who comes or later.
  *
  * A power cut finds, before the first checkpoint of 4 is named, the log up to the hole, or less: what had counted as durable at the
@@ -40,6 +41,7 @@
 
 #define BUSY_TRIES	200u	/* of a segment that reclaim has in its hands, or whose summary is on its way */
 #define BUSY_MS		20u
+#define GATHER_TRIES	8u	/* of step 1 */
 #define LOOK_AT_ONCE	1024u
 #define MOST_SECONDS	60u	/* between two attempts that nobody asks for */
 
@@ -55,7 +57,37 @@ static u32 attempt_after(u32 number)
 	return number + 1 ?: 1;
 }
 
-/* The reads of volumes are compared while it is on: see io.c */
+/* log->lock held.  The reads of volumes are compared while it is on: see io.c */
+static void doubt_on(struct cache *c, struct flusher *f)
+{
+	struct flush_doubt *d = &c->doubt;
+
+	if (!d->on) {
+		d->from = c->log.durable_sequence;
+		d->copies_from = f->covered_copies;
+		d->first = attempt_after(d->begun);
+	}
+	d->copies_from = min(d->copies_from, f->covered_copies);
+	WRITE_ONCE(d->on, true);
+}
+
+/* log->lock held.  Those that have come, and wait for the next attempt, need none: no other doubt has that number. */
+static void doubt_off(struct cache *c)
+{
+	struct flush_doubt *d = &c->doubt;
+
+	d->begun = doubt_next(c);
+	d->settled = d->ended = d->begun;
+	WRITE_ONCE(d->on, false);
+}
+
+static void doubt_kick(struct cache *c)
+{
+	defer_kick(c);
+	user_flushes_kick(c);
+	segments_open_kick(c);
+}
+
 void doubt_begin(struct cache *c, struct flusher *f)
 {
 	struct flush_doubt *d = &c->doubt;
@@ -63,15 +95,10 @@ void doubt_begin(struct cache *c, struct flusher *f)
 	bool new;
 
 	spin_lock_irqsave(&c->log.lock, flags);
-	new = !d->on;
-	if (new) {
-		d->from = c->log.durable_sequence;
-		d->copies_from = f->covered_copies;
-		d->first = attempt_after(d->begun);
-	}
-	d->copies_from = min(d->copies_from, f->covered_copies);
+	doubt_on(c, f);
+	new = !d->certain;
+	d->certain = true;
 	WRITE_ONCE(d->failures, d->failures + 1);
-	WRITE_ONCE(d->on, true);
 	spin_unlock_irqrestore(&c->log.lock, flags);
 	if (!new)
 		return;
@@ -93,15 +120,36 @@ void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t st
 		doubt_begin(c, &d->flusher);
 }
 
-/*
- * A place that refuses again is bad, whatever its error says, or the SSD is dead, which an append finds.  One that takes it now has
- * lost what it had when it did not.  The error stands: what the write was to follow may be gone.
- */
-void doubt_write_again(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status)
 {
-	if (c->started && !READ_ONCE(d->failed) && blk_path_error(errno_to_blk_status(error)) &&
-	    !super_io(d->bdev, opf, sector, buf, bytes))
+	return c->started && !READ_ONCE(d->failed) && blk_path_error(status);
+}
+
+void doubt_suspect(struct cache *c, struct cache_device *d)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&c->log.lock, flags);
+	doubt_on(c, &d->flusher);
+	WRITE_ONCE(c->doubt.suspects, c->doubt.suspects + 1);
+	spin_unlock_irqrestore(&c->log.lock, flags);
+}
+
+void doubt_suspect_end(struct cache *c, struct cache_device *d, bool reset)
+{
+	bool over;
+
+	if (reset)
 		doubt_begin(c, &d->flusher);
+	spin_lock_irq(&c->log.lock);
+	WRITE_ONCE(c->doubt.suspects, c->doubt.suspects - 1);
+	over = !c->doubt.suspects && !c->doubt.certain;
+	if (over)
+		doubt_off(c);
+	spin_unlock_irq(&c->log.lock);
+	wake_up(&c->log.wait);
+	if (over)
+		doubt_kick(c);
 }
 
 bool doubt_blocks(const struct cache *c)
@@ -212,20 +260,39 @@ static void doubt_report(struct cache *c, const struct scrub_counts *n)
 	       n->errors, n->dropped, n->unrepairable);
 }
 
-/* doubt.lock held, doubt.by is set: steps 1 to 4.  *failures: as many there were ahead of 2. */
-static int doubt_settle(struct cache *c, u32 *failures)
+/* Step 1.  Again where something failed meanwhile: a record that was opened behind may have begun before that. */
+static int doubt_gather(struct cache *c)
+{
+	struct flush_doubt *d = &c->doubt;
+	unsigned int tries = GATHER_TRIES;
+	int err;
+
+	do {
+		d->counted = READ_ONCE(d->failures);
+		log_note(c);		/* without room it is not the SSD that says no */
+		err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
+		if (err)
+			return err;
+		copies_wait(c, MAX_SCHEDULE_TIMEOUT);
+	} while (READ_ONCE(d->failures) != d->counted && --tries);
+	return 0;
+}
+
+bool doubt_is_vain(const struct cache *c)
+{
+	const struct flush_doubt *d = &c->doubt;
+
+	return unlikely(READ_ONCE(d->by) == current) && (READ_ONCE(d->failures) != d->counted || READ_ONCE(d->suspects));
+}
+
+/* doubt.lock held, doubt.by is set: steps 1 to 4. */
+static int doubt_settle(struct cache *c)
 {
 	struct scrub_counts n = { };
 	struct scrub_pass *p;
 	int err;
 
-	log_note(c);		/* without room it is not the SSD that says no */
-	err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
-	if (err)
-		return err;
-	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
-	*failures = READ_ONCE(c->doubt.failures);
-	err = cache_flush_ssds(c);
+	err = doubt_gather(c) ?: cache_flush_ssds(c);
 	if (err)
 		return err;
 	p = scrub_pass_create(c, SCRUB_DOUBT);
@@ -245,23 +312,21 @@ static int doubt_settle(struct cache *c, u32 *failures)
 }
 
 /* With 'error' or without: those that wait for this attempt are called. */
-static bool doubt_ended(struct cache *c, u32 failures, int error)
+static bool doubt_ended(struct cache *c, int error)
 {
 	struct flush_doubt *d = &c->doubt;
 	bool on;
 
 	spin_lock_irq(&c->log.lock);
-	if (!error && d->failures != failures)
+	if (!error && (d->failures != d->counted || d->suspects))
 		error = -EIO;
 	WRITE_ONCE(d->by, NULL);
 	WRITE_ONCE(d->behind, false);
 	d->ended = d->begun;
 	d->error = error;
 	if (!error) {
-		/* those that have come meanwhile, and wait for the next one, need none: no other doubt has it */
-		d->begun = doubt_next(c);
-		d->settled = d->ended = d->begun;
-		WRITE_ONCE(d->on, false);
+		d->certain = false;
+		doubt_off(c);
 	}
 	on = d->on;
 	spin_unlock_irq(&c->log.lock);
@@ -272,32 +337,29 @@ int doubt_try(struct cache *c)
 {
 	struct flush_doubt *d = &c->doubt;
 	unsigned int noio;
-	u32 failures = 0;
 	bool on;
-	int err;
 
 	if (likely(!READ_ONCE(d->on)))
 		return 0;
+	/* whoever suspects has a write under way, and waits for nothing else */
+	wait_event(c->log.wait, !READ_ONCE(d->suspects) || READ_ONCE(c->state) != CACHE_RUNNING);
 	noio = memalloc_noio_save();
 	mutex_lock(&d->lock);
 	spin_lock_irq(&c->log.lock);
-	on = d->on && READ_ONCE(c->state) == CACHE_RUNNING;
+	on = d->certain && READ_ONCE(c->state) == CACHE_RUNNING;
 	if (on) {
 		d->begun = attempt_after(d->begun);
 		WRITE_ONCE(d->by, current);
 	}
 	spin_unlock_irq(&c->log.lock);
 	if (on) {
-		err = doubt_settle(c, &failures);
-		on = doubt_ended(c, failures, err);
+		on = doubt_ended(c, doubt_settle(c));
 		if (!on) {
 			/* what is durable again, and whether anybody minds */
 			cache_flush_ssds(c);
 			cache_tell(c);
 		}
-		defer_kick(c);
-		user_flushes_kick(c);
-		segments_open_kick(c);
+		doubt_kick(c);
 	}
 	mutex_unlock(&d->lock);
 	memalloc_noio_restore(noio);

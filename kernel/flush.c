@@ -484,7 +484,7 @@ static bool user_flush_in_doubt(struct larder_io *io)
 static bool user_flush_owed(struct larder_io *io)
 {
 	struct volume *v = io->volume;
-	bool owed = doubt_cost(v, io->doubt);
+	bool owed = doubt_cost(v, io->doubt) || unlikely(READ_ONCE(v->doubt_lost) != io->doubt_lost);
 
 	if (owed || (!io->only_ssd && !io->of_data))
 		owed |= flusher_take_owed(&v->flusher);
@@ -721,6 +721,7 @@ void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool ma
 	io->stage = 0;
 	io->again = true;
 	io->doubt = 0;
+	io->doubt_lost = READ_ONCE(io->volume->doubt_lost);
 	volume_count(v, flushes, 1);
 	if (v->cache)
 		user_flush_begin(v, bio, io, false);
@@ -737,6 +738,7 @@ void user_flush_after(struct volume *v, struct larder_io *io)
 	io->stage = 0;
 	io->again = false;
 	io->doubt = 0;
+	io->doubt_lost = READ_ONCE(io->volume->doubt_lost);
 	flush_enqueue(v->cache, io);
 }
 
@@ -749,6 +751,7 @@ void user_flush_fua(struct cache *c, struct larder_io *io)
 	io->stage = 0;
 	io->again = true;
 	io->doubt = 0;
+	io->doubt_lost = READ_ONCE(io->volume->doubt_lost);
 	flush_ready(c, io);
 }
 

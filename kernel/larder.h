@@ -404,13 +404,15 @@ struct scrub {
 	struct scrub_pass *pass;
 };
 
-/* A flush of an SSD has failed that stays in the set: doubt.c.  log->lock, but for the last three */
+/* A flush of an SSD has failed that stays in the set, or a write: doubt.c.  log->lock, but for the last three */
 struct flush_doubt {
-	bool on;
+	bool on, certain;		/* not certain: it is suspected alone */
+	u32 suspects;			/* writes that have failed, and are sent again to know why */
 	u32 begun, ended;		/* attempts to end it: number of the newest, and of the newest that has ended; 0: none */
 	u32 settled;			/* the newest that has ended one; 0: none */
 	int error;			/* of the one that has ended */
-	u32 failures;			/* flushes that have failed */
+	u32 failures;			/* flushes, and writes, that have failed */
+	u32 counted;			/* by the attempt: as step 1 began; the attempt only */
 	u64 from, copies_from;		/* may be gone: records of the write stream behind, of others from these on */
 	u32 first;			/* attempt, of this doubt */
 	bool behind;			/* a checkpoint behind the hole has been named; the attempt only */
@@ -770,6 +772,7 @@ struct larder_io {
 	bool backing;			/* it went there; else to the SSD: stream_ended() */
 	bool asked;			/* for may_be_dirty, by the worker */
 	u32 doubt;			/* the attempt to end a doubt that it waits for; 0: none */
+	u32 doubt_lost;			/* IO_FLUSH: v->doubt_lost when it came: a doubt may begin and end within it */
 	u64 raced_since;		/* get_jiffies_64(): a bypass found its buckets in use, or its last turn ends; 0: not yet */
 	u64 began;			/* ns: of a run that is timed; 0: not */
 	struct copy *resync;		/* of no bio: a piece of resync.c, and its range while log_write() looks; NULL: a user's */
@@ -1077,6 +1080,9 @@ struct bulk_io {
 	bool read;
 	void *buf;
 	size_t bytes;
+	struct cache *cache;		/* cache_device_write() to 'device'; else NULL */
+	struct cache_device *device;
+	u32 suspected;			/* doubt_suspect() */
 };
 void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 int bulk_wait(struct bulk_io *b);
@@ -1085,6 +1091,11 @@ int bulk_wait(struct bulk_io *b);
  * REQ_PREFLUSH ...
  */
 int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
+/*
+ * The same, a write of superblock, table, chunk or a repair to an SSD of the cache.  If it fails one of several SSDs leaves the set;
+ * one that stays may have been reset: the write is sent again to know that, and nothing counts meanwhile (doubt.c).
+ */
+int cache_device_write(struct cache *c, struct cache_device *d, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
 int cache_super_write(struct cache *c, u32 flags);
 /* Sleeps; the cache runs, its SSDs are bound.  Where `mirror` asks for three copies: superblocks say so before there are any */
@@ -1114,11 +1125,10 @@ int volume_set_may_be_dirty(struct volume *v, bool dirty);	/* takes v->super_loc
 void set_device_failed(struct cache *c, struct cache_device *d, const char *why);
 /* Any context.  An append of clean copies failed: one of several SSDs leaves the set.  False: it stays, without these copies. */
 bool set_copy_failed(struct cache *c, struct cache_device *d, blk_status_t status);
-/* Any context.  A write to it failed: if the others have everything, or it only joins, it leaves the set, for 'why'.  False: no. */
+/* Any context.  A write failed: if the others have everything, or it only joins, it leaves the set, for 'why'.  False: it stays. */
 bool set_spares(struct cache *c, struct cache_device *d, const char *why);
-/* Sleeps.  A write of superblock, table, chunk or a repair failed: one of several SSDs leaves the set; else doubt_write_again(). */
-void set_metadata_failed(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf,
-			 size_t bytes);
+/* Any context.  A write of superblock, table, chunk or a repair failed: one of several SSDs leaves the set. */
+void set_metadata_failed(struct cache *c, struct cache_device *d);
 /* Any context.  That of a summary: for a bad place none leaves. */
 void set_summary_failed(struct cache *c, struct cache_device *d, blk_status_t status);
 /* Any context: it leaves the set if the others have everything, and the cache has started; else its flusher remembers (rule 2). */
@@ -1552,8 +1562,11 @@ static inline bool reads_verified(const struct volume *v)
 void doubt_begin(struct cache *c, struct flusher *f);	/* any context: a flush of an SSD that stays in the set has failed */
 /* Any context.  Another write to the only SSD has failed: the same, if that may have been a reset. */
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status);
-/* Sleeps.  A write by super_io() to an SSD that stays has: it is sent again to know whether its place is bad, or it was a reset */
-void doubt_write_again(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
+bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status);	/* any context */
+/* Any context.  A write of cache_device_write() has: nothing counts, until doubt_suspect_end(), by whoever sent it, says why. */
+void doubt_suspect(struct cache *c, struct cache_device *d);
+void doubt_suspect_end(struct cache *c, struct cache_device *d, bool reset);	/* process context, log->lock not held */
+bool doubt_is_vain(const struct cache *c);	/* the caller is at an attempt to end it, which has failed already */
 bool doubt_blocks(const struct cache *c);	/* any context: nothing counts as durable, but for who is at ending that */
 /*
  * log->lock held, any context.  0: there is no doubt.  -EAGAIN: an attempt to end it is made, ask again; *asked, 0 at first, has

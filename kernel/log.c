@@ -1330,24 +1330,28 @@ static void append_done(struct append *a)
 }
 
 /*
- * It has failed.  True: it is sent again, where it was to go: what it holds is not anywhere else (buffered.c).  Not to an SSD that
- * the set can do without: it may have been reset, and have dropped what was not flushed, and that would be read from it.
- * For one that stays that is a doubt, also where the append succeeds then, and nobody else is told.
+ * It has failed, as the last copy, or not.  True: it is sent again, where it was to go: what it holds is not anywhere else
+ * (buffered.c).  Not where another copy is, to an SSD that the set can do without: it may have been reset, and have dropped what
+ * was not flushed, and that would be read from it.  For one that stays that is a doubt, also where the append succeeds then, and
+ * nobody else is told.
  */
-static bool append_again(struct cache *c, struct append *a)
+static bool append_again(struct cache *c, struct append *a, bool last)
 {
 	struct record *r = a->first->record;
 	struct log *log = &c->log;
 	unsigned long flags;
 	bool again;
 
-	if (READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(r->tries) || set_spares(c, a->device, append_failed))
+	if (READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(r->tries) || !device_written(a->device) ||
+	    (!last && set_spares(c, a->device, append_failed)))
 		return false;
 	if (blk_path_error(a->bio.bi_status))
 		doubt_begin(c, &a->device->flusher);
 	spin_lock_irqsave(&log->lock, flags);
 	again = r->tries;
 	if (again) {
+		if (!a->joining)
+			atomic_dec(&a->first->failed);
 		WRITE_ONCE(r->tries, r->tries - 1);
 		a->next = log->again;
 		log->again = a;
@@ -1393,11 +1397,9 @@ static void append_end(struct bio *bio)
 
 	flusher_wrote(&a->device->flusher);
 	if (bio->bi_status) {
-		if (append_again(c, a))
+		if (append_again(c, a, !a->joining && atomic_inc_return(&first->failed) >= first->copies))
 			return;
 		cache_error(c, errors_write);
-		if (!a->joining)
-			atomic_inc(&first->failed);
 		set_device_failed(c, a->device, append_failed);
 	}
 	bio_uninit(bio);

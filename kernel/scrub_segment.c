@@ -209,14 +209,9 @@ static int slots_io(struct cache *c, const struct scrub_copy *k, blk_opf_t opf, 
 {
 	sector_t where;
 	struct cache_device *d = copy_sector_device(c, slot_sector(c, k->segment, slot), &where);
-	int err = super_io(d->bdev, opf, where, buf, (size_t)n * LARDER_SLOT_SIZE);
+	size_t bytes = (size_t)n * LARDER_SLOT_SIZE;
 
-	if (op_is_write(opf)) {
-		flusher_wrote(&d->flusher);
-		if (err)
-			set_metadata_failed(c, d, err, opf, where, buf, (size_t)n * LARDER_SLOT_SIZE);
-	}
-	return err;
+	return op_is_write(opf) ? cache_device_write(c, d, opf, where, buf, bytes) : super_io(d->bdev, opf, where, buf, bytes);
 }
 
 /* Slot by slot: those that cannot be read are bad.  -EIO: too many are. */
@@ -543,11 +538,8 @@ static bool slot_rewrite(struct scrub_pass *p, struct scrub_copy *k, u32 slot, c
 		segment_try_mirror(c, p->segment, d, false);
 	if (READ_ONCE(d->failed))
 		return false;
-	if (slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot))) {
-		cache_error(c, errors_write);
-		return false;
-	}
-	return !slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)) &&
+	return !slots_io(c, k, REQ_OP_WRITE | REQ_FUA, slot, 1, copy_slot(good, slot)) &&
+	       !slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)) &&
 	       !memcmp(copy_slot(k, slot), copy_slot(good, slot), LARDER_SLOT_SIZE);
 }
 

@@ -86,37 +86,30 @@ void set_device_failed(struct cache *c, struct cache_device *d, const char *why)
 
 bool set_spares(struct cache *c, struct cache_device *d, const char *why)
 {
-	device_failed(c, d, why, false);
+	/* while second copies are made it may have what no other has: that is not judged by what others, or the backing, have */
+	if (READ_ONCE(c->resync.state) == RESYNC_IDLE || READ_ONCE(d->failed))
+		device_failed(c, d, why, false);
 	return !device_written(d);
 }
 
 bool set_copy_failed(struct cache *c, struct cache_device *d, blk_status_t status)
 {
-	/* while second copies are made it may have what no other has: that is not judged by what the backing has, too */
-	if (READ_ONCE(c->resync.state) == RESYNC_IDLE || READ_ONCE(d->failed))
-		device_failed(c, d, "an append of clean copies to it failed", false);
+	set_spares(c, d, "an append of clean copies to it failed");
 	doubt_write_failed(c, d, status);
 	return READ_ONCE(d->failed);
 }
 
-static void metadata_failed(struct cache *c, struct cache_device *d)
+void set_metadata_failed(struct cache *c, struct cache_device *d)
 {
 	if (c->started)
 		device_failed(c, d, "a write of metadata to it failed", false);
-}
-
-void set_metadata_failed(struct cache *c, struct cache_device *d, int error, blk_opf_t opf, sector_t sector, void *buf,
-			 size_t bytes)
-{
-	metadata_failed(c, d);
-	doubt_write_again(c, d, error, opf, sector, buf, bytes);
 }
 
 void set_summary_failed(struct cache *c, struct cache_device *d, blk_status_t status)
 {
 	/* not for a bad place: nothing depends on it */
 	if (blk_path_error(status))
-		metadata_failed(c, d);
+		set_metadata_failed(c, d);
 	doubt_write_failed(c, d, status);
 }
 

@@ -39,8 +39,11 @@ static void bulk_end_io(struct bio *bio)
 {
 	struct bulk_io *b = bio->bi_private;
 
-	if (bio->bi_status)
+	if (bio->bi_status) {
 		WRITE_ONCE(b->error, blk_status_to_errno(bio->bi_status));
+		if (b->device && doubt_may_be_reset(b->cache, b->device, bio->bi_status) && !xchg(&b->suspected, 1))
+			doubt_suspect(b->cache, b->device);
+	}
 	bio_put(bio);
 	bulk_put(b);
 }
@@ -63,7 +66,7 @@ void super_exit(void)
 	bioset_exit(&bulk_bios);
 }
 
-void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+static void bulk_submit(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
 {
 	struct blk_plug plug;
 	struct bio *bio;
@@ -100,6 +103,12 @@ void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sec
 	bulk_put(b);
 }
 
+void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+{
+	b->device = NULL;
+	bulk_submit(b, bdev, opf, sector, buf, bytes);
+}
+
 int bulk_wait(struct bulk_io *b)
 {
 	wait_for_completion_io(&b->done);
@@ -114,6 +123,30 @@ int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *bu
 
 	bulk_start(&b, bdev, opf, sector, buf, bytes);
 	return bulk_wait(&b);
+}
+
+int cache_device_write(struct cache *c, struct cache_device *d, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+{
+	struct bulk_io b = { .cache = c, .device = d };
+	int err;
+
+	bulk_submit(&b, d->bdev, opf, sector, buf, bytes);
+	err = bulk_wait(&b);
+	if (!(opf & REQ_PREFLUSH))
+		flusher_wrote(&d->flusher);
+	else if (err)
+		flusher_doubt(&d->flusher);
+	if (!err)
+		return 0;
+	cache_error(c, errors_write);
+	set_metadata_failed(c, d);
+	/*
+	 * A place that refuses again is bad, whatever its error says, or the SSD is dead, which an append finds.  One that takes it
+	 * now has lost what it had when it did not.  The error stands: what the write was to follow may be gone.
+	 */
+	if (b.suspected)
+		doubt_suspect_end(c, d, !READ_ONCE(d->failed) && !super_io(d->bdev, opf, sector, buf, bytes));
+	return err;
 }
 
 #define SUPER_READ	(REQ_OP_READ | REQ_SYNC | REQ_META)
@@ -270,8 +303,8 @@ void super_refused(struct block_device *bdev, const char *why, const char *what,
 
 /* ------------------------------------------------------------------ superblocks: writing */
 
-/* A sealed superblock to its two places, A first.  Logs the error.  *at: the place, in bytes, that has it. */
-static int super_write_copies(struct block_device *bdev, struct larder_sb_head *head, u64 *at)
+/* A sealed superblock to its two places, A first.  Logs the error.  d: of the cache c; NULL: a volume's. */
+static int super_write_copies(struct cache *c, struct cache_device *d, struct block_device *bdev, struct larder_sb_head *head)
 {
 	u64 place[2] = { LARDER_SB_OFFSET, le64_to_cpu(head->copy_offset) };
 	unsigned int i;
@@ -280,8 +313,8 @@ static int super_write_copies(struct block_device *bdev, struct larder_sb_head *
 	for (i = 0; i < 2; i++) {
 		if (!place[i])
 			continue;
-		*at = place[i];
-		err = super_io(bdev, SUPER_WRITE, place[i] >> SECTOR_SHIFT, head, LARDER_SB_SIZE);
+		err = d ? cache_device_write(c, d, SUPER_WRITE, place[i] >> SECTOR_SHIFT, head, LARDER_SB_SIZE) :
+			  super_io(bdev, SUPER_WRITE, place[i] >> SECTOR_SHIFT, head, LARDER_SB_SIZE);
 		if (err) {
 			DMERR(
 				"%pg: cannot write the superblock at byte %llu (generation %llu): error %d; check the device and its cables",
@@ -339,7 +372,6 @@ int cache_super_write(struct cache *c, u32 flags)
 	int error = 0, err;
 	unsigned int i;
 	bool joins;
-	u64 at;
 
 	lockdep_assert_held(&c->super_lock);
 	for (i = 0; i < c->nr_devices; i++) {
@@ -356,14 +388,9 @@ int cache_super_write(struct cache *c, u32 flags)
 			continue;
 		joins = READ_ONCE(d->failed);
 		cache_super_fill(c, d->sb, joins ? flags | LARDER_CACHE_JOINS : flags);
-		err = super_write_copies(d->bdev, &d->sb->head, &at);
-		if (err) {
-			flusher_doubt(&d->flusher);
-			cache_error(c, errors_write);
-			set_metadata_failed(c, d, err, SUPER_WRITE, at >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
-			if (!joins)
-				error = error ?: err;
-		}
+		err = super_write_copies(c, d, d->bdev, &d->sb->head);
+		if (err && !joins)
+			error = error ?: err;
 	}
 	c->sb_generation++;
 	cache_count(c, superblock_writes, 1);
@@ -398,14 +425,10 @@ int cache_super_write_ahead(struct cache *c, struct cache_device *d)
 
 	lockdep_assert_held(&c->super_lock);
 	cache_super_fill(c, d->sb, 0);
-	err = super_io(d->bdev, SUPER_WRITE, place >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
+	err = cache_device_write(c, d, SUPER_WRITE, place >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
 	c->sb_generation++;
-	if (!err)
-		return 0;
-	DMERR("%pg: cannot write the copy of the superblock at byte %llu, its new end: error %d", d->bdev, place, err);
-	flusher_doubt(&d->flusher);
-	doubt_write_again(c, d, err, SUPER_WRITE, place >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
-	cache_error(c, errors_write);
+	if (err)
+		DMERR("%pg: cannot write the copy of the superblock at byte %llu, its new end: error %d", d->bdev, place, err);
 	return err;
 }
 
@@ -430,7 +453,6 @@ void cache_super_drop_ahead(struct cache *c, struct cache_device *d)
 
 int volume_super_write(struct volume *v)
 {
-	u64 at;
 	int err;
 
 	lockdep_assert_held(&v->super_lock);
@@ -442,7 +464,7 @@ int volume_super_write(struct volume *v)
 		return -EROFS;
 	}
 	larder_seal_sb(&v->sb->head);
-	err = super_write_copies(v->bdev, &v->sb->head, &at);
+	err = super_write_copies(NULL, NULL, v->bdev, &v->sb->head);
 	if (err) {
 		flusher_doubt(&v->flusher);
 		volume_error(v, errors_write);
@@ -724,15 +746,12 @@ int cache_table_read(struct cache *c)
 
 static int table_write_device(struct cache *c, struct cache_device *d, bool b)
 {
-	int err = super_io(d->bdev, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
+	int err = cache_device_write(c, d, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
 
 	if (!err)
 		return 0;
-	set_metadata_failed(c, d, err, SUPER_WRITE, table_place(b), c->table, LARDER_TABLE_SIZE);
 	DMERR("%pg: cannot write the table of volumes at byte %u (generation %llu): error %d; check the device and its cables",
 	      d->bdev, b ? LARDER_TABLE_OFFSET_B : LARDER_TABLE_OFFSET_A, le64_to_cpu(c->table->head.generation), err);
-	flusher_doubt(&d->flusher);
-	cache_error(c, errors_write);
 	return err;
 }
 
@@ -930,14 +949,11 @@ static bool twin_table_valid(const struct twin *t, const void *buf)
 /* A place that is not valid becomes what the other one is; that one is not written to. */
 static void twin_repair(const struct twin *t, u32 bad, void *good, struct scrub_counts *n)
 {
-	int err = super_io(t->d->bdev, SUPER_WRITE, t->place[bad] >> SECTOR_SHIFT, good, t->bytes);
+	int err = cache_device_write(t->cache, t->d, SUPER_WRITE, t->place[bad] >> SECTOR_SHIFT, good, t->bytes);
 
 	n->errors++;
 	if (err) {
 		n->unrepairable++;
-		cache_error(t->cache, errors_write);
-		flusher_doubt(&t->d->flusher);
-		set_metadata_failed(t->cache, t->d, err, SUPER_WRITE, t->place[bad] >> SECTOR_SHIFT, good, t->bytes);
 		return;
 	}
 	n->repaired++;

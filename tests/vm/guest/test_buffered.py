@@ -358,3 +358,21 @@ def test_one_of_two_is_reset(make_disk):
     assert (status["state"], status["devices_failed"], status["append_retries"]) == ("running", 1, 0)
     assert stack.volume.read(0, BLOCK) == data and stack.volume.read(1000, BLOCK) == old
     stack.stop()
+
+
+def test_both_copies_fail_once(make_disk):
+    """Of three SSDs, at the same moment: one of the two that have it leaves the set, to the other it is sent again."""
+    stack = make_stack(make_disk, sizes=(48, 48, 48), cache_commit="buffered", writeback="off")
+    data = os.urandom(BLOCK * SECTOR)
+    for ssd in stack.ssd:
+        ssd.fail(op="write", status="ioerr", delay_ms=LATE_MS, count=1)
+    stack.volume.write(0, data)
+    wait_for(lambda: sum(ssd.faults()[0]["hits"] for ssd in stack.ssd) == 2, 60, "the append")
+    for ssd in stack.ssd:
+        if not ssd.faults()[0]["hits"]:
+            ssd.heal()
+    stack.volume.flush()
+    status = stack.cache.status()
+    assert (status["state"], status["devices_failed"], status["lost_sectors"]) == ("running", 1, 0)
+    assert status["append_retries"] >= 1 and stack.volume.read(0, BLOCK) == data
+    stack.stop()

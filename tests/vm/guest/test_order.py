@@ -448,6 +448,25 @@ def test_ssd_is_reset_in_another_write(make_disk, trace, kernel_log, what):
     goes_on(stack)
 
 
+def test_flush_before_the_reset_is_known(make_disk, kernel_log):
+    """The write that failed is sent again, and that takes long: a user's flush meanwhile waits for what comes of it."""
+    kernel_log.expect(f"{SSD_NOISE}|cannot write")
+    stack = make_written(make_disk)
+    write_record(stack, 8192, B)
+    stack.ssd.fail(op="write", status="reset", count=1)  # of a chunk; a superblock would have been flushed for
+    stack.ssd.fail(op="write", status="ok", delay_ms=HELD, count=1)
+
+    def refused() -> None:
+        with pytest.raises(command.CommandError, match="EIO"):
+            stack.cache.message("checkpoint")
+
+    with Beside(refused):
+        wait_for(lambda: stack.ssd.faults()[1]["hits"] == 1, 60, "the second write")
+        with pytest.raises(OSError):
+            stack.volume.flush()
+    goes_on(stack)
+
+
 def segment_of_copies(stack: Stack, trace: simdisk.Trace) -> dict[str, int]:
     """Where the next copy of a miss goes to: behind the last one."""
     trace.clear()
