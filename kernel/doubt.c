@@ -6,8 +6,8 @@
  * ends, whatever is durable behind it; and the index would name slots that have other content.  So from the failure on the cache
  * is in doubt.  It is, too, where any other write to such an SSD fails: a superblock or a table has a flush in it, and an SSD that
  * was reset has dropped what was not flushed, and says so to whoever had a command in flight.  Not by an error of the place alone
- * (blk_path_error()), nor where the same write fails again: a bad sector where a superblock lies would stop everything.  Until that is
- * known (doubt_suspect()) nothing counts either, and no attempt is made.
+ * (blk_path_error()), nor where the same write fails again: a bad sector where a superblock lies would stop everything.  Until that
+ * is known (doubt_suspect()) nothing counts either, and no attempt is made.
  *   doubt-blocks	nothing counts as durable that was not: durable_sequence stays (cache_durable()), what the cache
  *			flushes for itself fails (cache_flush_ssds()), writes and flushes of users wait, reads are compared
  *			with their checksums (verify.c)

@@ -1092,8 +1092,8 @@ int bulk_wait(struct bulk_io *b);
  */
 int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 /*
- * The same, a write of superblock, table, chunk or a repair to an SSD of the cache.  If it fails one of several SSDs leaves the set;
- * one that stays may have been reset: the write is sent again to know that, and nothing counts meanwhile (doubt.c).
+ * The same, a write of superblock, table, chunk or a repair to an SSD of the cache.  If it fails one of several leaves the set; one
+ * that stays may have been reset: the write is sent again to know that, and nothing counts meanwhile (doubt.c).
  */
 int cache_device_write(struct cache *c, struct cache_device *d, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
