@@ -62,8 +62,11 @@ static int run_larder(const char *const *command)
 
 	for (; program_is_unit() && program_unit[number]; number++)
 		words[number] = program_unit[number];
-	if (number)
+	if (number) {
+		/* or one that SIGTERM ends would count as done */
+		words[number++] = "--setenv=" PROGRAM_WAITED_FOR "=1";
 		words[number++] = "--";
+	}
 	while (*command)
 		words[number++] = *command++;
 	turn_given = true;
