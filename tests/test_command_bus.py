@@ -229,7 +229,7 @@ def test_children_do_not_hold_the_name(bus, members, work):
     if work == "pass":
         bus.refresh()
     children = Path(f"/proc/{bus.daemon.pid}/task/{bus.daemon.pid}/children")
-    until(lambda: children.read_text())
+    until(children.read_text)
     hanging, larderd = int(children.read_text()), bus.daemon
     bus.daemon = None
     try:
