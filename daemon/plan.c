@@ -793,12 +793,22 @@ static int volume_of(const struct facts *facts, const struct fact_return *r)
 	return -1;
 }
 
+/* Of several the one that is needed, and then the first by its path, so that one of them all is told of. */
 static const struct fact_return *return_twice(const struct facts *facts, const struct fact_return *r)
 {
-	for (size_t i = 0; i < facts->nr_returning; i++)
-		if (&facts->returning[i] != r && same(facts->returning[i].leg.own, r->leg.own))
-			return &facts->returning[i];
-	return NULL;
+	const struct fact_return *twin = NULL;
+	bool needed = false;
+
+	for (size_t i = 0; i < facts->nr_returning; i++) {
+		const struct fact_return *other = &facts->returning[i];
+		bool is_needed = md_return(&other->leg, &other->now) != MD_RETURN_UNNEEDED;
+
+		if (other == r || !same(other->leg.own, r->leg.own) || (twin && (is_needed != needed ? needed : strcmp(other->path, twin->path) >= 0)))
+			continue;
+		twin = other;
+		needed = is_needed;
+	}
+	return twin;
 }
 
 /* Refuses what is left for good. */
