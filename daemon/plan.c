@@ -753,6 +753,11 @@ static void plan_spares(const struct facts *facts, struct plan *plan, const stru
 
 /* ------------------------------------------------------------------ what an array has lost */
 
+bool plan_has_to_note(const struct fact_member *m)
+{
+	return md_lost_due(&m->lost_disks) || m->lost || m->few_errors;
+}
+
 /*
  * A disk that md has failed, or that is not here, has the description that the others have, and may be the only one here some day: the description of
  * these gets a generation that it lacks.
@@ -763,7 +768,7 @@ static void plan_note(const struct facts *facts, struct plan *plan, size_t place
 	const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(facts, m->uuid, false) : NULL;
 	struct step *step;
 
-	if (!r || !*m->stack || (!(m->lacks & ~m->noted) && !m->lost && !m->few_errors) || m->held || copy_of(facts, m))
+	if (!r || !*m->stack || !plan_has_to_note(m) || m->held || copy_of(facts, m))
 		return;
 	if (facts->now < r->held_until) {
 		if (!plan->again || r->held_until < plan->again)
