@@ -898,7 +898,7 @@ static void tell_write_hole(const struct facts *facts, struct plan *plan, const 
 {
 	char text[UUID_TEXT];
 
-	if (!r->rest.write_hole || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
+	if (!r->rest.write_hole || r->left || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
 		return;
 	if (wait_on(facts, plan, r->appeared)) {
 		refuse(plan, r->stack_uuid, true, "stack %s: waits for %u of the %u disks of its array, which was written to when it was cut off", r->stack, r->rest.missing,

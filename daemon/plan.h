@@ -110,6 +110,7 @@ struct fact_rest {
 	uint8_t stack_uuid[16], volume[16];
 	uint64_t appeared; /* the newest of its disks */
 	struct md_rest rest;
+	bool left; /* larder.conf: does not start by itself */
 };
 
 struct facts {

@@ -301,7 +301,7 @@ static void make_rest(void)
 {
 	struct fact_rest *r = &rest[facts.nr_rests++];
 
-	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = 1, .write_hole = chance(60) } };
+	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = 1, .write_hole = chance(60) }, .left = chance(10) };
 	random_uuid(r->volume);
 	random_uuid(r->stack_uuid);
 	if (chance(10))
@@ -826,7 +826,7 @@ static void judge_rests(const struct plan *plan)
 {
 	for (size_t i = 0; i < facts.nr_rests; i++) {
 		const struct fact_rest *r = &rest[i];
-		bool due = r->rest.write_hole && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= wait_ends(r->appeared);
+		bool due = r->rest.write_hole && !r->left && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= wait_ends(r->appeared);
 		unsigned said = 0;
 
 		for (size_t k = 0; k < plan->nr_refusals; k++)
