@@ -62,8 +62,11 @@ static int run_larder(const char *const *command)
 
 	for (; program_is_unit() && program_unit[number]; number++)
 		words[number] = program_unit[number];
-	if (number)
+	if (number) {
+		/* or one that SIGTERM ends would count as done */
+		words[number++] = "--setenv=" PROGRAM_WAITED_FOR "=1";
 		words[number++] = "--";
+	}
 	while (*command)
 		words[number++] = *command++;
 	turn_given = true;
@@ -371,7 +374,7 @@ static bool is_noted(const struct facts *facts, const uint8_t uuid[16])
 		const struct fact_member *m = &facts->member[i];
 
 		if (m->kind == LARDER_KIND_VOLUME && !memcmp(m->uuid, uuid, 16))
-			return !(m->lacks & ~m->noted) && !m->lost && !m->few_errors;
+			return !plan_has_to_note(m);
 	}
 	return false;
 }
@@ -429,14 +432,18 @@ static void find_stayed(struct assembly_memory *memory, struct look *look)
 			memory->present[memory->nr_present++] = look->present[i];
 }
 
-/* What an array has again would have to be noted anew. */
-static void forget_notes(const struct facts *facts)
+/* What an array has again would have to be noted anew, and what has begun to come back as soon as it has failed. */
+static void remember_lost(struct facts *facts)
 {
 	for (size_t i = 0; i < facts->nr_members; i++) {
-		const struct fact_member *m = &facts->member[i];
+		struct fact_member *m = &facts->member[i];
+		struct md_lost before = m->lost_disks;
 
-		if (m->noted & ~m->lacks)
-			lacks_set(m->uuid, m->noted & m->lacks);
+		md_lost_seen(&m->lost_disks);
+		if (m->lost_disks.noted != before.noted)
+			lacks_set(m->uuid, m->lost_disks.noted);
+		if (m->lost_disks.returned != before.returned)
+			returned_set(m->uuid, m->lost_disks.returned);
 	}
 }
 
@@ -507,7 +514,7 @@ static void complete(const struct assembly *a, const struct conf *conf, const st
 	date_failures(a->memory, facts);
 	if (a->memory) {
 		hold_others(a->memory, facts);
-		forget_notes(facts);
+		remember_lost(facts);
 	}
 	facts->failed = tried->uuid;
 	facts->nr_failed = tried->number;

@@ -20,6 +20,14 @@
 
 #define SOCKET	 "unix:path=/run/dbus/system_bus_socket"
 #define RETRY_US UINT64_C(1000000)
+#define NAME_US	 UINT64_C(10000000) /* a name that was denied is asked for again: the policy may come behind us */
+
+/* Answers to RequestName, as the specification of D-Bus has them. */
+enum {
+	NAME_IS_OURS = 1,
+	NAME_IS_QUEUED_FOR = 2,
+	NAME_WAS_OURS = 4,
+};
 
 #ifndef LARDER_RELEASE
 #define LARDER_RELEASE "development"
@@ -27,8 +35,9 @@
 
 struct bus {
 	sd_event *event;
-	sd_event_source *retry;
+	sd_event_source *retry, *name_retry;
 	sd_bus *bus;
+	bool unnamed; /* that the name is not to be had was said */
 	struct objects seen, objects; /* of the last look; with the commands that run, as they are shown */
 	struct bus_hooks hooks; /* of calls */
 	void (*refresh)(void *data);
@@ -208,15 +217,21 @@ static void close_bus(struct bus *bus)
 		sd_bus_close_unref(bus->bus);
 	}
 	bus->bus = NULL;
+	bus->name_retry = sd_event_source_disable_unref(bus->name_retry);
 }
 
-static void retry_later(struct bus *bus)
+static void call_later(struct bus *bus, sd_event_source **timer, uint64_t wait, sd_event_time_handler_t call)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	bus->retry = sd_event_source_unref(bus->retry);
-	sd_event_add_time(bus->event, &bus->retry, CLOCK_MONOTONIC, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000 + RETRY_US, 0, try_again, bus);
+	*timer = sd_event_source_unref(*timer);
+	sd_event_add_time(bus->event, timer, CLOCK_MONOTONIC, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000 + wait, 0, call, bus);
+}
+
+static void retry_later(struct bus *bus)
+{
+	call_later(bus, &bus->retry, RETRY_US, try_again);
 }
 
 static int disconnected(sd_bus_message *message, void *data, sd_bus_error *error)
@@ -227,13 +242,43 @@ static int disconnected(sd_bus_message *message, void *data, sd_bus_error *error
 	return 0;
 }
 
+static int request_name(struct bus *bus);
+
+static int request_again(sd_event_source *source, uint64_t when, void *data)
+{
+	struct bus *bus = data;
+
+	(void)source;
+	(void)when;
+	if (request_name(bus) < 0)
+		call_later(bus, &bus->name_retry, NAME_US, request_again);
+	return 0;
+}
+
 static int named(sd_bus_message *answer, void *data, sd_bus_error *error)
 {
-	(void)data;
+	bool denied = sd_bus_message_is_method_error(answer, NULL);
+	struct bus *bus = data;
+	uint32_t code = 0;
+
 	(void)error;
-	if (sd_bus_message_is_method_error(answer, NULL))
-		remark("no " BUS_NAME " on the bus: %s", sd_bus_message_get_error(answer)->message);
+	if (!denied && sd_bus_message_read(answer, "u", &code) >= 0 && (code == NAME_IS_OURS || code == NAME_IS_QUEUED_FOR || code == NAME_WAS_OURS)) {
+		bus->unnamed = false;
+		return 0;
+	}
+	if (!bus->unnamed && denied)
+		remark("no " BUS_NAME " on the bus, which is asked for it again and again: %s", sd_bus_message_get_error(answer)->message);
+	else if (!bus->unnamed)
+		remark("no " BUS_NAME " on the bus, which is asked for it again and again: its answer was %u", code);
+	bus->unnamed = true;
+	call_later(bus, &bus->name_retry, NAME_US, request_again);
 	return 0;
+}
+
+/* Who has it keeps it until he ends: a larderd that was killed may have left a child with its connection.  Then it is ours, without another word. */
+static int request_name(struct bus *bus)
+{
+	return sd_bus_request_name_async(bus->bus, NULL, BUS_NAME, SD_BUS_NAME_REPLACE_EXISTING | SD_BUS_NAME_QUEUE, named, bus);
 }
 
 static int export(struct bus *bus)
@@ -274,7 +319,7 @@ static int open_bus(struct bus *bus)
 		result = sd_bus_match_signal_async(bus->bus, NULL, "org.freedesktop.DBus.Local", NULL, "org.freedesktop.DBus.Local", "Disconnected", disconnected, NULL,
 						   bus);
 	if (result >= 0)
-		result = sd_bus_request_name_async(bus->bus, NULL, BUS_NAME, SD_BUS_NAME_REPLACE_EXISTING, named, NULL);
+		result = request_name(bus);
 	if (result >= 0)
 		result = sd_bus_attach_event(bus->bus, bus->event, SD_EVENT_PRIORITY_NORMAL);
 	if (result < 0) {
@@ -352,6 +397,11 @@ void bus_show(struct bus *bus, struct objects *objects)
 const struct objects *bus_seen(const struct bus *bus)
 {
 	return &bus->seen;
+}
+
+int bus_descriptor(const struct bus *bus)
+{
+	return bus->bus ? sd_bus_get_fd(bus->bus) : -1;
 }
 
 static void jobs_changed(void *data)

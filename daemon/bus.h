@@ -19,5 +19,7 @@ int bus_new(struct bus **bus, sd_event *event, void (*refresh)(void *data), void
 void bus_show(struct bus *bus, struct objects *objects);
 /* Those that were shown last, without the commands that methods run. */
 const struct objects *bus_seen(const struct bus *bus);
+/* That of the connection, for a child to close, which is to be asked for in front of the fork; negative: there is none. */
+int bus_descriptor(const struct bus *bus);
 
 #endif

@@ -276,6 +276,17 @@ static bool has_volume_that_is_whole(const struct facts *facts, const struct fac
 	return false;
 }
 
+static bool rest_is_left(const struct conf *conf, const struct fact_rest *r)
+{
+	struct fact_member volume = { .kind = LARDER_KIND_VOLUME };
+	bool by_name;
+
+	memcpy(volume.uuid, r->volume, 16);
+	memcpy(volume.stack, r->stack, sizeof(volume.stack));
+	memcpy(volume.stack_uuid, r->stack_uuid, 16);
+	return !verdict(conf, CONF_AUTO, &volume, &by_name);
+}
+
 void conf_apply(const struct conf *conf, struct facts *facts)
 {
 	bool by_name;
@@ -298,4 +309,6 @@ void conf_apply(const struct conf *conf, struct facts *facts)
 		if (!by_name && m->left)
 			m->left = !has_volume_that_starts(facts, m);
 	}
+	for (size_t i = 0; i < facts->nr_rests; i++)
+		facts->rest[i].left = rest_is_left(conf, &facts->rest[i]);
 }

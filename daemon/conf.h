@@ -54,7 +54,7 @@ void conf_read(struct conf *conf, void (*say)(const char *line, void *data), voi
 void conf_free(struct conf *conf);
 /* Seconds as --wait has them too. */
 bool conf_parse_wait(const char *text, uint64_t *wait);
-/* Marks members as left, and as whole; the order in which they are listed does not matter. */
+/* Marks members as left, and as whole, and what is here of arrays as left; the order in which they are listed does not matter. */
 void conf_apply(const struct conf *conf, struct facts *facts);
 
 #endif

@@ -189,8 +189,10 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 static void take_volume(struct fact_member *fact, const struct members *members, dev_t number, const struct larder_volume_sb *sb)
 {
 	take_stack(fact, members, sb);
-	fact->lacks = number && *fact->stack ? md_lacks(number) : 0;
-	fact->noted = lacks_noted(fact->uuid);
+	if (number && *fact->stack)
+		md_look_lost(number, &fact->lost_disks);
+	fact->lost_disks.noted = lacks_noted(fact->uuid);
+	fact->lost_disks.returned = returned_since(fact->uuid);
 	fact->few_errors = number && fact->integrity && md_read_errors(number) < MD_READ_ERRORS;
 	if (number && fact->read_only && !fact->held)
 		fact->held = md_why_read_only(number, fact->path, *fact->stack ? fact->stack : "STACK");
@@ -400,7 +402,7 @@ static void take_array(struct look *look, struct udev *udev, const struct fact_m
 		look->present = must_allocate(realloc(look->present, (look->nr_present + 1) * sizeof(*look->present)));
 		look->present[look->nr_present++] = (struct present){ disk->number, sequence_of(disk->number) };
 	}
-	if (!volume->lacks)
+	if (!volume->lost_disks.lacks)
 		return;
 	find_array(volume->stack_uuid, udev, marked, &disks, &array);
 	md_now(&array, &disks, &now);
@@ -575,7 +577,7 @@ void facts_pretend(struct facts *facts, const struct step *step)
 		return;
 	}
 	if (step->kind == PLAN_NOTE) {
-		facts->member[step->member[0]].noted = facts->member[step->member[0]].lacks;
+		md_lost_noted(&facts->member[step->member[0]].lost_disks);
 		facts->member[step->member[0]].lost = 0;
 		facts->member[step->member[0]].few_errors = false;
 		return;

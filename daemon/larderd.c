@@ -173,7 +173,6 @@ static _Noreturn void pass(const struct daemon *daemon)
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	metrics_server_leave(daemon->metrics);
 	shared = daemon->shared;
 	seen_file = daemon->seen;
 	result = assembly_pass(&assembly);
@@ -306,16 +305,26 @@ static int child_ended(sd_event_source *source, const siginfo_t *info, void *dat
 	return 0;
 }
 
+/* What others wait at the other end of: it would be open for as long as a child that hangs, also when we have ended. */
+static void leave_connections(const struct daemon *daemon, int bus)
+{
+	if (bus >= 0)
+		close(bus);
+	metrics_server_leave(daemon->metrics);
+}
+
 /* In a child, as what it asks may hang; one child at a time.  Where its end would not be seen, it is not left to run. */
 static int start_child(struct daemon *daemon, void (*run)(const struct daemon *))
 {
+	int bus = bus_descriptor(daemon->bus), error;
 	pid_t child;
-	int error;
 
 	fflush(NULL);
 	child = fork();
-	if (!child)
+	if (!child) {
+		leave_connections(daemon, bus);
 		run(daemon);
+	}
 	if (child < 0)
 		return -errno;
 	error = sd_event_add_child(daemon->event, NULL, child, WEXITED, child_ended, daemon);

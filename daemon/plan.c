@@ -753,6 +753,11 @@ static void plan_spares(const struct facts *facts, struct plan *plan, const stru
 
 /* ------------------------------------------------------------------ what an array has lost */
 
+bool plan_has_to_note(const struct fact_member *m)
+{
+	return md_lost_due(&m->lost_disks) || m->lost || m->few_errors;
+}
+
 /*
  * A disk that md has failed, or that is not here, has the description that the others have, and may be the only one here some day: the description of
  * these gets a generation that it lacks.
@@ -763,7 +768,7 @@ static void plan_note(const struct facts *facts, struct plan *plan, size_t place
 	const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(facts, m->uuid, false) : NULL;
 	struct step *step;
 
-	if (!r || !*m->stack || (!(m->lacks & ~m->noted) && !m->lost && !m->few_errors) || m->held || copy_of(facts, m))
+	if (!r || !*m->stack || !plan_has_to_note(m) || m->held || copy_of(facts, m))
 		return;
 	if (facts->now < r->held_until) {
 		if (!plan->again || r->held_until < plan->again)
@@ -793,12 +798,22 @@ static int volume_of(const struct facts *facts, const struct fact_return *r)
 	return -1;
 }
 
+/* Of several the one that is needed, and then the first by its path, so that one of them all is told of. */
 static const struct fact_return *return_twice(const struct facts *facts, const struct fact_return *r)
 {
-	for (size_t i = 0; i < facts->nr_returning; i++)
-		if (&facts->returning[i] != r && same(facts->returning[i].leg.own, r->leg.own))
-			return &facts->returning[i];
-	return NULL;
+	const struct fact_return *twin = NULL;
+	bool needed = false;
+
+	for (size_t i = 0; i < facts->nr_returning; i++) {
+		const struct fact_return *other = &facts->returning[i];
+		bool is_needed = md_return(&other->leg, &other->now) != MD_RETURN_UNNEEDED;
+
+		if (other == r || !same(other->leg.own, r->leg.own) || (twin && (is_needed != needed ? needed : strcmp(other->path, twin->path) >= 0)))
+			continue;
+		twin = other;
+		needed = is_needed;
+	}
+	return twin;
 }
 
 /* Refuses what is left for good. */
@@ -883,7 +898,7 @@ static void tell_write_hole(const struct facts *facts, struct plan *plan, const 
 {
 	char text[UUID_TEXT];
 
-	if (!r->rest.write_hole || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
+	if (!r->rest.write_hole || r->left || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
 		return;
 	if (wait_on(facts, plan, r->appeared)) {
 		refuse(plan, r->stack_uuid, true, "stack %s: waits for %u of the %u disks of its array, which was written to when it was cut off", r->stack, r->rest.missing,

@@ -73,7 +73,7 @@ struct fact_member {
 	bool few_errors; /* and does not take as many read errors of them as it should */
 	bool left_cache; /* which had failed, of its own accord: the kernel attaches it anew */
 	uint64_t sectors, incarnation, set_generation; /* sectors: of a store those of its device */
-	uint64_t lacks, noted; /* places of the array that it is on which have no whole disk, bit by bit; of which its stack knows */
+	struct md_lost lost_disks; /* of the array that it is on */
 	const char *class; /* option of the target that its stack was made with; NULL: the default */
 	struct fact_snapshot snapshot[SNAPSHOTS_MAX];
 	uint32_t snapshots, lost; /* lost: so many of them have become unreadable while they ran, which their stores may not know */
@@ -110,6 +110,7 @@ struct fact_rest {
 	uint8_t stack_uuid[16], volume[16];
 	uint64_t appeared; /* the newest of its disks */
 	struct md_rest rest;
+	bool left; /* larder.conf: does not start by itself */
 };
 
 struct facts {
@@ -165,6 +166,9 @@ struct refusal {
 	bool write_hole; /* it is that, and somebody has to decide */
 	char *text;
 };
+
+/* Of a volume: there is something that larder start --note notes. */
+bool plan_has_to_note(const struct fact_member *m);
 
 struct plan {
 	struct step *step;

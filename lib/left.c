@@ -115,12 +115,19 @@ static bool is_word(const char *word)
 	return *word && strlen(word) <= WORD_MAX && strspn(word, WORD_LETTERS) == strlen(word);
 }
 
+/* As uuid_text() writes it: "-" is that of what is of none, of larder.conf say. */
+static bool parse_uuid(const char *text, uint8_t uuid[16])
+{
+	memset(uuid, 0, 16);
+	return !strcmp(text, "-") || (!uuid_parse(text, uuid) && !uuid_is_null(uuid));
+}
+
 static void take_line(struct left_list *list, char *line)
 {
 	char *rest = line, *word = next_word(&rest), *uuid = next_word(&rest);
 	uint8_t number[16];
 
-	if (!word || !is_word(word) || !uuid || uuid_parse(uuid, number) || uuid_is_null(number) || !rest || !*rest)
+	if (!word || !is_word(word) || !uuid || !parse_uuid(uuid, number) || !rest || !*rest)
 		return;
 	left_add(list, word, number, rest);
 }

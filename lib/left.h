@@ -10,7 +10,7 @@
 
 struct left {
 	char word[16]; /* "refused", "failed", ... */
-	char uuid[UUID_TEXT]; /* of the cache, volume or member */
+	char uuid[UUID_TEXT]; /* of the cache, volume or member; "-": of none of these, but of larder.conf */
 	char *text; /* a line, without its end */
 };
 

@@ -330,17 +330,34 @@ bool md_disks(dev_t device, struct md_disks *disks)
 	return true;
 }
 
-uint64_t md_lacks(dev_t device)
+void md_look_lost(dev_t device, struct md_lost *lost)
 {
 	struct md_disks disks;
-	uint64_t whole = 0;
+	uint64_t whole = 0, rebuilt = 0;
 
+	lost->lacks = lost->rebuilt = 0;
 	if (!md_disks(device, &disks))
-		return 0;
-	for (size_t i = 0; i < disks.number; i++)
-		if (disks.disk[i].whole && disks.disk[i].place >= 0 && disks.disk[i].place < MD_LEGS_MAX)
-			whole |= UINT64_C(1) << disks.disk[i].place;
-	return ~whole & (disks.places < MD_LEGS_MAX ? (UINT64_C(1) << disks.places) - 1 : UINT64_MAX);
+		return;
+	for (size_t i = 0; i < disks.number; i++) {
+		const struct md_disk *disk = &disks.disk[i];
+
+		if (disk->place < 0 || disk->place >= MD_LEGS_MAX)
+			continue;
+		if (disk->whole)
+			whole |= UINT64_C(1) << disk->place;
+		else if (disk->role == MD_REBUILT)
+			rebuilt |= UINT64_C(1) << disk->place;
+	}
+	lost->lacks = ~whole & (disks.places < MD_LEGS_MAX ? (UINT64_C(1) << disks.places) - 1 : UINT64_MAX);
+	lost->rebuilt = rebuilt & lost->lacks;
+}
+
+uint64_t md_lacks(dev_t device)
+{
+	struct md_lost lost;
+
+	md_look_lost(device, &lost);
+	return lost.lacks;
 }
 
 const char *md_state(dev_t device, unsigned *missing)

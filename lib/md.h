@@ -123,6 +123,8 @@ uint64_t md_leg_offset(dev_t device, const struct md_disks *disks);
 
 /* The places of an array that have no whole disk, bit by bit; 0 of another device. */
 uint64_t md_lacks(dev_t device);
+/* The same, and those of them where one is being rebuilt, as it is now. */
+void md_look_lost(dev_t device, struct md_lost *lost);
 /* Of one that runs: "active", "degraded", "failed", "resyncing", "scrubbing"; *missing: disks that it lacks. */
 const char *md_state(dev_t device, unsigned *missing);
 

@@ -204,3 +204,20 @@ void md_rest(const struct md_leg *legs, size_t number, struct md_rest *rest)
 	}
 	find_torn(legs, number, before ? before : newest, newest, rest);
 }
+
+uint64_t md_lost_due(const struct md_lost *lost)
+{
+	return lost->lacks & (~lost->noted | (lost->returned & ~lost->rebuilt));
+}
+
+void md_lost_seen(struct md_lost *lost)
+{
+	lost->noted &= lost->lacks;
+	lost->returned = (lost->returned | lost->rebuilt) & lost->lacks;
+}
+
+void md_lost_noted(struct md_lost *lost)
+{
+	lost->noted = lost->lacks;
+	lost->returned = lost->rebuilt & lost->lacks;
+}

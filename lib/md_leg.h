@@ -57,6 +57,23 @@ enum md_return {
 };
 
 enum md_return md_return(const struct md_leg *leg, const struct md_now *now);
+/*
+ * Of an array that runs, bit by bit: places that have no whole disk, those of them where one is being rebuilt, and those that it was noted of that they lack
+ * one; where one is, or was, rebuilt since.
+ */
+struct md_lost {
+	uint64_t lacks, rebuilt, noted, returned;
+};
+
+/*
+ * Those to be noted: what is noted while a disk is rebuilt is copied to it.  One that has failed again, or was whole between two looks, has it, and would
+ * be as new as what has gone on without it.
+ */
+uint64_t md_lost_due(const struct md_lost *lost);
+/* Behind a look, or (noted) a note, of that. */
+void md_lost_seen(struct md_lost *lost);
+void md_lost_noted(struct md_lost *lost);
+
 /* Why it is left; NULL: it is taken, or not needed. */
 const char *md_return_reason(enum md_return verdict);
 /* Of two that may return the first one is taken first: it knows of the other, and may not be known to that. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * /run/larder: lock, stopped/UUID, scrub-UUID, lacks-UUID, and began.  Empty files, and numbers as targets of symbolic links, which a tmpfs keeps in
+ * /run/larder: lock, stopped/UUID, scrub-UUID, lacks-UUID, returned-UUID, and began.  Empty files, and numbers as targets of symbolic links, which a tmpfs keeps in
  * the inode: where somebody has filled /run up all of it still works.
  */
 #include <dirent.h>
@@ -184,6 +184,16 @@ bool lacks_set(const uint8_t uuid[16], uint64_t places)
 uint64_t lacks_noted(const uint8_t uuid[16])
 {
 	return number_get("lacks", uuid);
+}
+
+bool returned_set(const uint8_t uuid[16], uint64_t places)
+{
+	return number_set("returned", uuid, places);
+}
+
+uint64_t returned_since(const uint8_t uuid[16])
+{
+	return number_get("returned", uuid);
 }
 
 uint64_t began_noted(uint64_t now, bool note)

@@ -2,7 +2,7 @@
 /*
  * What larder keeps in /run/larder, for as long as the machine is up: a lock, so that a command and the daemon do not start the same thing
  * at once, and which caches and volumes somebody stopped, and what he locked, so that they are left so; where a scrub was stopped; what arrays lacked when
- * that was noted on their disks; when larderd began.  Nothing of it is needed to start anything.
+ * that was noted on their disks, and what has come back since; when larderd began.  Nothing of it is needed to start anything.
  */
 #ifndef LARDER_TURN_H
 #define LARDER_TURN_H
@@ -40,6 +40,9 @@ uint64_t scrub_stopped(const uint8_t uuid[16]);
 /* Of a volume: the places of its array that lacked a disk when that was noted last (larder start --note), bit by bit.  false: that cannot be, see errno. */
 bool lacks_set(const uint8_t uuid[16], uint64_t places);
 uint64_t lacks_noted(const uint8_t uuid[16]);
+/* The same of those where a disk is, or was, rebuilt since: that has what was noted, and may fail again. */
+bool returned_set(const uint8_t uuid[16], uint64_t places);
+uint64_t returned_since(const uint8_t uuid[16]);
 
 /*
  * When larderd started for the first time in this boot, behind the initramfs: microseconds of CLOCK_MONOTONIC, of which it is `now`.  note: that it does so

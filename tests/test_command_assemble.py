@@ -432,6 +432,27 @@ def test_spare_before_dbus(degraded, spare_daemon):
     assert calls.read_text().splitlines() == ["larder cache replace"]
 
 
+DBUS = [*BEFORE_DBUS[:-2], BEFORE_DBUS[-2].replace("&& exec", "/run/dbus && touch /run/dbus/system_bus_socket && exec"), "sh"]
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "-rm", "true"], check=False).returncode, reason="no mount namespace here")
+def test_spare_that_sigterm_ends(degraded, spare_daemon):
+    """In a unit of its own; of one whose end is a SIGTERM systemd-run says 0, but larder is told to end with a number then."""
+    degraded.spare()
+    calls, programs = degraded.larder.directory / "calls", degraded.larder.directory / "bin"
+    degraded.status()
+    programs.mkdir()
+    unit = 'for word; do shift; case "$word" in --setenv=*) export "${word#--setenv=}";; --) break;; esac; done\n"$@"'
+    ends = '[ -z "$LARDER_WAITED_FOR" ] || exit 143'
+    for name, text in (("larder", ends), ("systemd-run", unit)):
+        (programs / name).write_text(f'#!/bin/sh\necho "${{0##*/}}" >>{calls}\n{text}\n')
+        (programs / name).chmod(0o755)
+    with spare_daemon(degraded, "--wait", 0, within=DBUS, more={"INVOCATION_ID": "0"}) as (log, _):
+        until(lambda: "could not join, see above" in log.read_text() or "takes its place" in log.read_text(), log)
+        assert "could not join, see above" in log.read_text()
+    assert calls.read_text().splitlines() == ["systemd-run", "larder"]
+
+
 BEGAN = """
 mount -t tmpfs none /run
 for words in "--observe" "" ""; do

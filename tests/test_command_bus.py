@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -168,6 +169,75 @@ def test_bus_comes_late_and_comes_back(larder, larderd, members):
         assert rig.daemon.poll() is None
     finally:
         rig.close()
+
+
+def ask_bus(bus, method, *words):
+    """The bus itself."""
+    name = "org.freedesktop.DBus"
+    return json.loads(bus.busctl("call", name, "/org/freedesktop/DBus", name, method, *words).stdout)["data"][0]
+
+
+def until(done):
+    giving_up = time.monotonic() + SECONDS
+    while not done():
+        assert time.monotonic() < giving_up
+        time.sleep(0.05)
+
+
+def test_name_that_another_one_has(bus, members):
+    """It is waited for, and larderd's as soon as the other one has ended."""
+    bus.start_larderd()
+    bus.owned()
+    other = bus.daemon
+    try:
+        bus.start_larderd()
+        until(lambda: len(ask_bus(bus, "ListQueuedOwners", "s", NAME)) == 2)
+        assert ask_bus(bus, "GetConnectionUnixProcessID", "s", NAME) == other.pid
+    finally:
+        bus.end(other)
+    bus.owned()
+    assert ask_bus(bus, "GetConnectionUnixProcessID", "s", NAME) == bus.daemon.pid
+    assert bus.get("volume", members["volume"])["Name"] == "data"
+
+
+def test_name_that_the_bus_denies(larder, larderd, members):
+    """Its policy may be loaded behind larderd's start."""
+    rig = Bus(larder, larderd)
+    conf = rig.directory / "bus.conf"
+    allowed = conf.read_text()
+    conf.write_text(re.sub("<include>.*</include>", "", allowed))
+    try:
+        process = rig.start_bus()
+        rig.start_larderd()
+        until(lambda: f"no {NAME} on the bus" in (rig.directory / "log").read_text())
+        conf.write_text(allowed)
+        process.send_signal(signal.SIGHUP)
+        rig.owned()
+        assert rig.get("volume", members["volume"])["Name"] == "data"
+    finally:
+        rig.close()
+
+
+@pytest.mark.parametrize("work", ["pass", "jobs"])
+def test_children_do_not_hold_the_name(bus, members, work):
+    """Of a larderd that was killed while a child of it hung."""
+    runs(bus, members, **({"flushing": 1, "dirty_sectors": 8} if work == "jobs" else {}))
+    bus.start_larderd()
+    bus.owned()
+    bus.status.unlink()
+    os.mkfifo(bus.status)  # who opens it hangs
+    if work == "pass":
+        bus.refresh()
+    children = Path(f"/proc/{bus.daemon.pid}/task/{bus.daemon.pid}/children")
+    until(children.read_text)
+    hanging, larderd = int(children.read_text()), bus.daemon
+    bus.daemon = None
+    try:
+        bus.end(larderd, signal.SIGKILL)
+        until(lambda: not ask_bus(bus, "NameHasOwner", "s", NAME))
+        os.kill(hanging, 0)
+    finally:
+        os.kill(hanging, signal.SIGKILL)
 
 
 def test_no_more_descriptors(bus, members):

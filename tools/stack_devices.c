@@ -290,9 +290,13 @@ int array_thaw(const struct devices *d)
 
 int disk_change(const struct devices *d, int (*verb)(const char *node, const char *disk, bool dry_run), const char *disk, bool dry_run)
 {
+	bool joins = verb == md_add && !dry_run;
+	uint64_t before = joins ? joins_soon(&d->stack, d->layers.array.device) : 0;
 	char *word = stack_disk_for_md(&d->stack, disk);
 	int result = verb(d->layers.array.node, word, dry_run);
 
+	if (joins && result)
+		joins_no_more(&d->stack, before);
 	free(word);
 	return result;
 }
@@ -656,29 +660,46 @@ int devices_store(const char *name, unsigned places)
 	return stack_store(&stack);
 }
 
+/* That it is so, in /run: or larderd would have it noted again and again.  Complains. */
+static int keep_lost(const char *name, const uint8_t volume[16], const struct md_lost *lost)
+{
+	if (returned_set(volume, lost->returned) && lacks_set(volume, lost->noted))
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: /run/larder: %s: its disks have what the array lacks, but that this is so cannot be noted here: mend /run", name,
+			strerror(errno));
+}
+
 int devices_note(const char *name)
 {
+	struct md_lost lost = { 0 }, now;
 	struct stack stack;
 	struct devices d;
+	dev_t device;
 	uint8_t part[16];
-	uint64_t lacks;
 	int result = devices_look(name, &d);
 
 	if (result)
 		return result;
 	stack = d.stack;
-	lacks = *d.layers.array.node ? md_lacks(d.layers.array.device) : 0;
-	if (*d.layers.array.node && *stack.integrity)
-		md_take_read_errors(d.layers.array.device, MD_READ_ERRORS);
-	devices_free(&d);
 	stack_part(&stack, "volume", part);
-	if (lacks & ~lacks_noted(part))
+	device = *d.layers.array.node ? d.layers.array.device : 0;
+	if (device)
+		md_look_lost(device, &lost);
+	if (device && *stack.integrity)
+		md_take_read_errors(device, MD_READ_ERRORS);
+	devices_free(&d);
+	lost.noted = lacks_noted(part);
+	lost.returned = returned_since(part);
+	if (md_lost_due(&lost)) {
 		result = stack_store(&stack);
-	/* or larderd would have it noted again and again */
-	if (!result && !lacks_set(part, lacks))
-		result = complain(LARDER_FAILED, "%s: /run/larder: %s: its disks have what the array lacks, but that this is so cannot be noted here: mend /run",
-				  name, strerror(errno));
-	return result;
+		/* one that has come meanwhile may have got it */
+		md_look_lost(device, &now);
+		lost.rebuilt |= now.rebuilt;
+		md_lost_noted(&lost);
+	} else {
+		md_lost_seen(&lost);
+	}
+	return result ? result : keep_lost(name, part, &lost);
 }
 
 int devices_take_back(const char *name, const char *disk)

@@ -12,6 +12,7 @@
 #include "claim.h"
 #include "integrity.h"
 #include "stacks.h"
+#include "turn.h"
 
 bool stack_has_legs(const struct members *members, const uint8_t uuid[16])
 {
@@ -239,6 +240,35 @@ static int only_leg(const struct stack *stack, const struct md_array *array, con
 	return result;
 }
 
+uint64_t joins_soon(const struct stack *stack, dev_t array)
+{
+	uint64_t before;
+	uint8_t part[16];
+
+	stack_part(stack, "volume", part);
+	before = returned_since(part);
+	returned_set(part, before | md_lacks(array));
+	return before;
+}
+
+void joins_no_more(const struct stack *stack, uint64_t before)
+{
+	uint8_t part[16];
+
+	stack_part(stack, "volume", part);
+	returned_set(part, before);
+}
+
+static int take_back(const struct stack *stack, const struct md_array *array, int leg, bool *all)
+{
+	uint64_t before = joins_soon(stack, array->device);
+	int result = md_take_back(array->node, array->leg[leg], all);
+
+	if (result)
+		joins_no_more(stack, before);
+	return result;
+}
+
 int legs_take_back(const struct stack *stack, const char *disk)
 {
 	int result = LARDER_DONE, next, error;
@@ -268,7 +298,7 @@ int legs_take_back(const struct stack *stack, const char *disk)
 		tried |= UINT64_C(1) << next;
 		any = true;
 		forget_gone(&array, &disks);
-		error = md_take_back(array.node, array.leg[next], &all);
+		error = take_back(stack, &array, next, &all);
 		result = result ? result : error;
 		if (!error)
 			printf("%s: %s is taken back into its array, and %s\n", stack->name, array.leg[next], all ? "all is copied to it" : "gets what it lacks");

@@ -140,6 +140,12 @@ char *stack_disk_for_md(const struct stack *stack, const char *disk);
  * Of the others it complains, and tries each.  disk: this one alone; NULL: all.
  */
 int legs_take_back(const struct stack *stack, const char *disk);
+/*
+ * A disk is about to join that array, in whichever of the places that lack one: it gets what was noted there, and may fail before anybody sees it.  Returns
+ * what was so before, for joins_no_more() where it was not taken.
+ */
+uint64_t joins_soon(const struct stack *stack, dev_t array);
+void joins_no_more(const struct stack *stack, uint64_t before);
 /* Of its array, which runs, each read error is a sector that is repaired: it takes more of them than of disks alone. */
 void legs_expect_errors(const struct stack *stack);
 int start_array(const struct stack *stack, unsigned flags);

@@ -34,7 +34,7 @@ static void check(const struct left *left)
 	uint8_t uuid[16];
 
 	must(*left->word && !left->word[strcspn(left->word, " \n")], "a word");
-	must(!uuid_parse(left->uuid, uuid), "a UUID");
+	must(!strcmp(left->uuid, "-") || !uuid_parse(left->uuid, uuid), "a UUID, or none");
 	must(*left->text, "a text");
 	for (const char *c = left->word; *c; c++)
 		must((unsigned char)*c > ' ' && *c != 0x7f, "a word that can be shown");

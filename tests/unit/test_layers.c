@@ -219,16 +219,18 @@ static void lacks(void)
 	};
 	static const struct {
 		const char *old, *with;
-		unsigned lacks;
+		unsigned lacks, rebuilt;
 		const char *state;
 	} cases[] = {
-		{ "in_sync", "spare", 0, "active" },
-		{ "in_sync,want_replacement", "spare,replacement", 0, "active" },
-		{ "faulty", "in_sync", 0, "active" }, /* it has taken its place */
-		{ "in_sync,write_error,want_replacement", "in_sync,replacement", 0, "active" },
-		{ "faulty", "spare", 2, "degraded" },
-		{ "spare", "faulty", 2, "degraded" },
+		{ "in_sync", "spare", 0, 0, "active" },
+		{ "in_sync,want_replacement", "spare,replacement", 0, 0, "active" },
+		{ "faulty", "in_sync", 0, 0, "active" }, /* it has taken its place */
+		{ "in_sync,write_error,want_replacement", "in_sync,replacement", 0, 0, "active" },
+		{ "faulty", "spare", 2, 2, "degraded" },
+		{ "spare", "faulty", 2, 2, "degraded" },
+		{ "faulty", "faulty", 2, 0, "degraded" },
 	};
+	struct md_lost lost;
 	unsigned missing;
 
 	array(texts, sizeof(texts) / sizeof(texts[0]));
@@ -236,7 +238,9 @@ static void lacks(void)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		files[4].text = cases[i].old;
 		files[6].text = cases[i].with;
-		CHECK(md_lacks(1) == cases[i].lacks, "%zu: %llx", i, (u64)md_lacks(1));
+		md_look_lost(1, &lost);
+		CHECK(lost.lacks == cases[i].lacks && md_lacks(1) == lost.lacks, "%zu: %llx", i, (u64)lost.lacks);
+		CHECK(lost.rebuilt == cases[i].rebuilt, "%zu: %llx", i, (u64)lost.rebuilt);
 		CHECK(!strcmp(md_state(1, &missing), cases[i].state) && missing == !!cases[i].lacks, "%zu: %s", i, md_state(1, &missing));
 	}
 }

@@ -220,8 +220,8 @@ static void make_volume(struct cache_truth *c)
 	m->may_be_dirty = chance(50);
 	if (chance(30)) {
 		snprintf(m->stack, sizeof(m->stack), "s");
-		m->lacks = rnd(4);
-		m->noted = rnd(4);
+		m->lost_disks = (struct md_lost){ .lacks = rnd(4), .noted = rnd(4), .returned = rnd(4), .rebuilt = rnd(4) };
+		m->lost_disks.rebuilt &= m->lost_disks.lacks;
 		m->lost = chance(20);
 		m->few_errors = chance(20);
 	}
@@ -301,7 +301,7 @@ static void make_rest(void)
 {
 	struct fact_rest *r = &rest[facts.nr_rests++];
 
-	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = 1, .write_hole = chance(60) } };
+	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = 1, .write_hole = chance(60) }, .left = chance(10) };
 	random_uuid(r->volume);
 	random_uuid(r->stack_uuid);
 	if (chance(10))
@@ -720,6 +720,11 @@ static void judge_spares(const struct plan *plan)
 	}
 }
 
+static bool has(uint64_t places, unsigned place)
+{
+	return places >> place & 1;
+}
+
 /* What is lacked and not known is noted, or asked for again when its time has come; nothing else is. */
 static void judge_notes(const struct plan *plan)
 {
@@ -730,8 +735,14 @@ static void judge_notes(const struct plan *plan)
 	for (size_t i = 0; i < nr_members; i++) {
 		const struct fact_member *m = &member[i];
 		const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(&facts, m->uuid, false) : NULL;
-		bool due = !others && r && *m->stack && ((m->lacks & ~m->noted) || m->lost || m->few_errors) && !has_copy(m) && !m->held, held = due && facts.now < r->held_until;
+		bool lost = false, due, held;
 		unsigned steps = 0;
+
+		for (unsigned place = 0; place < 2; place++)
+			lost |= has(m->lost_disks.lacks, place) &&
+				(!has(m->lost_disks.noted, place) || (has(m->lost_disks.returned, place) && !has(m->lost_disks.rebuilt, place)));
+		due = !others && r && *m->stack && (lost || m->lost || m->few_errors) && !has_copy(m) && !m->held;
+		held = due && facts.now < r->held_until;
 
 		for (size_t k = 0; k < plan->nr_steps; k++)
 			steps += plan->step[k].kind == PLAN_NOTE && plan->step[k].member[0] == (int)i && !memcmp(plan->step[k].uuid, m->uuid, 16);
@@ -815,7 +826,7 @@ static void judge_rests(const struct plan *plan)
 {
 	for (size_t i = 0; i < facts.nr_rests; i++) {
 		const struct fact_rest *r = &rest[i];
-		bool due = r->rest.write_hole && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= wait_ends(r->appeared);
+		bool due = r->rest.write_hole && !r->left && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= wait_ends(r->appeared);
 		unsigned said = 0;
 
 		for (size_t k = 0; k < plan->nr_refusals; k++)
@@ -942,7 +953,7 @@ static void settle(void)
 						facts.running[r].failed &= ~(1u << s->number);
 				member[s->member[0]].kind = LARDER_KIND_OTHER;
 			} else if (s->kind == PLAN_NOTE && chance(90))
-				member[s->member[0]].noted |= member[s->member[0]].lacks, member[s->member[0]].lost = 0, member[s->member[0]].few_errors = false;
+				md_lost_noted(&member[s->member[0]].lost_disks), member[s->member[0]].lost = 0, member[s->member[0]].few_errors = false;
 			else if (s->kind == PLAN_RETURN && chance(90))
 				returning[s->returning].now.held = UINT64_MAX;
 			else if (s->kind == PLAN_LEG && chance(90))
@@ -1361,6 +1372,46 @@ static void a_spare_by_its_volume(void)
 	plan_free(&plan);
 }
 
+/* One look of larderd at a mirror: is it noted now?  A note is done as it is. */
+static bool looks(struct fact_member *m, u64 lacks, u64 rebuilt)
+{
+	struct plan plan;
+	bool noted;
+
+	m->lost_disks.lacks = lacks;
+	m->lost_disks.rebuilt = rebuilt;
+	md_lost_seen(&m->lost_disks);
+	plan_make(&facts, &plan);
+	noted = find_step(&plan, m->uuid) && find_step(&plan, m->uuid)->kind == PLAN_NOTE;
+	if (noted)
+		md_lost_noted(&m->lost_disks);
+	plan_free(&plan);
+	return noted;
+}
+
+/* Disk 0 of a mirror comes back, gets the note that it is behind, and fails again. */
+static void a_disk_that_fails_again(void)
+{
+	struct fact_member *m = member;
+
+	make_empty_world();
+	*m = (struct fact_member){ .kind = LARDER_KIND_VOLUME, .path = "/dev/md0", .uuid = { 1 }, .label = "v", .stack = "s", .sectors = 1000 };
+	running_now[0] = (struct fact_running){ .name = "v", .uuid = { 1 } };
+	facts = (struct facts){ .member = m, .nr_members = 1, .running = running_now, .nr_running = 1, .now = 1000, .notes = true };
+	CHECK(!looks(m, 0, 0) && looks(m, 1, 0) && !looks(m, 1, 0), "the first time: once");
+	CHECK(!looks(m, 1, 1) && !looks(m, 1, 1), "what is noted while it is rebuilt is copied to it");
+	CHECK(looks(m, 1, 0) && !looks(m, 1, 0), "it was seen being rebuilt, and failed again: once");
+	/* as a command that gives it back says */
+	m->lost_disks.returned = 1;
+	CHECK(looks(m, 1, 0) && !looks(m, 1, 0), "it was rebuilt between two looks");
+	CHECK(!looks(m, 1, 1) && !looks(m, 0, 0) && looks(m, 1, 0) && !looks(m, 1, 0), "it was whole");
+	/* the note came late: it has what that says */
+	m->lost_disks = (struct md_lost){ 0 };
+	CHECK(looks(m, 1, 1) && !looks(m, 1, 1) && looks(m, 1, 0) && !looks(m, 1, 0), "noted while it was rebuilt");
+	CHECK(!looks(m, 1, 1) && looks(m, 3, 1) && !looks(m, 3, 1) && looks(m, 3, 0), "another one fails while it is rebuilt");
+	operations++;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -1376,6 +1427,7 @@ int main(int argc, char **argv)
 	run_test("a_spare_that_could_not_join", a_spare_that_could_not_join);
 	run_test("who_failed_is_here_again", who_failed_is_here_again);
 	run_test("a_spare_by_its_volume", a_spare_by_its_volume);
+	run_test("a_disk_that_fails_again", a_disk_that_fails_again);
 	for (size_t i = 0; i < nr_tables; i++)
 		free(table[i]);
 	return 0;
