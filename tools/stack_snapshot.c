@@ -346,6 +346,15 @@ static int check_top(const struct stack *s, const struct layers *l)
 	return result;
 }
 
+/* A snapshot is noted on its SSDs, too: what takes no note is refused before a store is wiped for it. */
+static int check_cache(const struct stack *s, const struct layers *l)
+{
+	if (l->cache && !status_is(l->cache->status, "state", "running"))
+		return complain(LARDER_FAILED, "%s: state: its cache %s is suspended, or failed, and no snapshot can be noted on its SSDs; larder status %s says what to do",
+				s->name, l->cache->name, s->name);
+	return check_top(s, l);
+}
+
 static int check_stack(const struct job *job)
 {
 	const struct stack *s = &job->stack;
@@ -363,7 +372,7 @@ static int check_stack(const struct job *job)
 		return complain(LARDER_NOT_FOUND, "%s: is locked, and what it holds may not be at rest; larder unlock %s", s->name, s->name);
 	if (l->volume->suspended)
 		return complain(LARDER_BUSY, "%s: is suspended; dmsetup resume %s", s->name, l->volume->name);
-	return check_top(s, l);
+	return check_cache(s, l);
 }
 
 /* Higher than those of all others: by it a store has a UUID that no disk has. */
@@ -535,12 +544,12 @@ static void undo(struct job *job)
 	const struct stack_snapshot *one;
 	int result = look_again(job);
 
-	if (result)
-		return;
+	one = result ? NULL : stack_snapshot_find(&job->stack, job->name);
+	if (!one)
+		return; /* the first note was not written, and what comes behind it was not begun */
 	name_devices(job, NULL);
-	one = stack_snapshot_find(&job->stack, job->name);
 	/* it was noted on some of the disks: no start may believe a store that nobody writes to any more */
-	if (one && one->state == SNAPSHOT_READY)
+	if (one->state == SNAPSHOT_READY)
 		result = note(job, SNAPSHOT_REMOVING);
 	result = result ? result : stop_snapshot(job);
 	result = result ? result : erase_mark(job);

@@ -591,6 +591,26 @@ def test_volume_alone_notes_what_is_lost(disks, store):
     assert ONE not in dm.names()
 
 
+def test_cache_takes_no_note(disks, store, kernel_log):
+    """Its SSDs fail in the first note: nothing is left; with a cache that has failed a store is not touched."""
+    kernel_log.expect("device-mapper: larder|critical .* error")
+    stack(disks)
+    write(0)
+    os.sync()
+    create = ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"]
+    for ssd in disks[:2]:
+        ssd.fail(op="write,flush", status="ioerr")
+    command.run("mkfs.ext4", "-q", store)
+    refused(FAILED, create, "stack")
+    assert not states() and not [n for n in dm.names() if "@" in n or n.endswith("-origin")]
+    command.run("mkfs.ext4", "-q", "-F", store)
+    with contextlib.suppress(OSError):
+        write(1)
+    assert "state=failed" in command.output("dmsetup", "status", "larder-cache-data")
+    refused(FAILED, create, "its cache larder-cache-data is suspended, or failed")
+    assert not states() and "ext4" in command.output("blkid", "-p", store)
+
+
 def start_behind_the_cut(all_disks, seed):
     """Power fails now, if it has not."""
     if not any(d.state()["power"] == "off" for d in all_disks):
