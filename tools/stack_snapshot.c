@@ -703,6 +703,17 @@ static int note_lost(struct stack *stack)
 	return lost ? stack_store(stack) : LARDER_DONE;
 }
 
+/* Where it cannot be written the copy stays as it was: whoever tries again has it to note. */
+int snapshots_note_lost_in(struct stack *stack)
+{
+	struct stack noted = *stack;
+	int result = note_lost(&noted);
+
+	if (!result)
+		*stack = noted;
+	return result;
+}
+
 int snapshots_note_lost(const char *name)
 {
 	const struct found *found = NULL;

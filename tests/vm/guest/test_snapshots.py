@@ -611,6 +611,24 @@ def test_cache_takes_no_note(disks, store, kernel_log):
     assert not states() and "ext4" in command.output("blkid", "-p", store)
 
 
+def test_lost_while_it_is_lent(disks, store, key, tmp_path):
+    """A verb that starts a stack, and stops it again, notes what was lost meanwhile."""
+    new = tmp_path / "new"
+    new.write_bytes(os.urandom(64))
+    stack(disks, key)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    larder("stop", "data")
+    store.fail(op="write,flush", status="ioerr")
+    add = ["--add", "--keyfile", key, "--new-keyfile", new, "--iter-time", "10", "--header-backup", "none"]
+    assert "data@one: is lost" in larder("passwd", "data", *add).stderr
+    store.heal()
+    assert states() == {ONE: "lost"}
+    larder("start", "data", "--keyfile", key)
+    check([0])
+    assert ONE not in dm.names()
+
+
 def start_behind_the_cut(all_disks, seed):
     """Power fails now, if it has not."""
     if not any(d.state()["power"] == "off" for d in all_disks):
