@@ -27,6 +27,7 @@
 
 #include "claim.h"
 #include "create.h"
+#include "signature.h"
 #include "stack_snapshot.h"
 #include "turn.h"
 #include "verbs.h"
@@ -352,13 +353,33 @@ static int check_cache(const struct stack *s, const struct layers *l)
 	if (l->cache && !status_is(l->cache->status, "state", "running"))
 		return complain(LARDER_FAILED, "%s: state: its cache %s is suspended, or failed, and no snapshot can be noted on its SSDs; larder status %s says what to do",
 				s->name, l->cache->name, s->name);
-	return check_top(s, l);
+	return LARDER_DONE;
+}
+
+/* What the description says is what `create` has made; somebody may have made another filesystem there, or the only one. */
+static int check_content(const struct stack *s, const struct layers *l)
+{
+	bool btrfs = !strcmp(s->fs, "btrfs");
+	struct device device;
+	int result = LARDER_DONE;
+
+	if (!btrfs) {
+		result = device_open(&device, l->top, DEVICE_READ);
+		if (result)
+			return result;
+		result = signature_is(&device, "btrfs", &btrfs);
+		device_close(&device);
+	}
+	if (!result && btrfs)
+		result = complain(LARDER_USAGE, "%s: is a btrfs, which must not see a copy of itself, and has snapshots of its own: btrfs subvolume snapshot", s->name);
+	return result;
 }
 
 static int check_stack(const struct job *job)
 {
 	const struct stack *s = &job->stack;
 	const struct layers *l = &job->layers;
+	int result;
 
 	if (l->linear)
 		return complain(LARDER_UNSAFE, "%s: runs without larder's module, and begins no snapshot", s->name);
@@ -366,13 +387,13 @@ static int check_stack(const struct job *job)
 		return complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", s->name, s->name);
 	if (strcmp(l->volume->name, s->name))
 		return complain(LARDER_UNSAFE, "%s: was started as %s; larder volume stop it, and larder start %s", s->name, l->volume->name, s->name);
-	if (!strcmp(s->fs, "btrfs"))
-		return complain(LARDER_USAGE, "%s: is a btrfs, which must not see a copy of itself, and has snapshots of its own: btrfs subvolume snapshot", s->name);
 	if (s->encrypted && !l->open)
 		return complain(LARDER_NOT_FOUND, "%s: is locked, and what it holds may not be at rest; larder unlock %s", s->name, s->name);
 	if (l->volume->suspended)
 		return complain(LARDER_BUSY, "%s: is suspended; dmsetup resume %s", s->name, l->volume->name);
-	return check_cache(s, l);
+	result = check_cache(s, l);
+	result = result ? result : check_top(s, l);
+	return result ? result : check_content(s, l); /* last: what is suspended cannot be read */
 }
 
 /* Higher than those of all others: by it a store has a UUID that no disk has. */

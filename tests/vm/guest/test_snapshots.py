@@ -709,6 +709,19 @@ def test_refused(disks, store, make_disk, tmp_path):
         (BUSY, [ONE, "--store", "/dev/mapper/data"], "/dev/mapper/data"),
     ):
         refused(code, ["snapshot", "create", *given], *parts)
+    # whoever made the filesystem; its superblock as it is on a device, where this machine has no mkfs.btrfs
+    command.run("umount", MOUNTED)
+    with open("/dev/mapper/data", "r+b") as top:
+        kept = top.read(1 << 20)
+        top.seek(0)
+        top.write(bytes(1 << 20))
+        top.seek(64 << 10)
+        top.write(bytes(0x20) + bytes(range(16)) + bytes(16) + b"_BHRfS_M")
+    refused(USAGE, ["snapshot", "create", ONE, "--store", store], "is a btrfs")
+    with open("/dev/mapper/data", "r+b") as top:
+        top.write(kept)
+    command.run("mount", "/dev/mapper/data", MOUNTED)
+    before = larder("list", "-o", "all").stdout
     command.run("mkfs.ext4", "-q", store)
     refused(UNSAFE, ["snapshot", "create", ONE, "--store", store], "ext4", "--wipe")
     refused(NOT_FOUND, ["snapshot", "remove", ONE], "no such snapshot")
