@@ -28,6 +28,7 @@
 #include "claim.h"
 #include "create.h"
 #include "signature.h"
+#include "stack_names.h"
 #include "stack_snapshot.h"
 #include "turn.h"
 #include "verbs.h"
@@ -462,7 +463,7 @@ static int check_names(const struct job *job)
 			result = complain(LARDER_BUSY, "%s@%s: a device is called %s; choose another name", job->word, job->name, names[i]);
 		free(names[i]);
 	}
-	return result;
+	return result ? result : stack_check_snapshot_names(&job->stacks, &job->stack, job->name);
 }
 
 /* Could what is on it ask for what it is to keep?  What it lies on is in use, and nobody's to take. */

@@ -689,7 +689,7 @@ def test_power_cuts_beside_one(disks, store, seed):
 
 def test_refused(disks, store, make_disk, tmp_path):
     """Before anything is changed."""
-    small = make_disk("small", model="null", mb=8)
+    small, other = make_disk("small", model="null", mb=8), make_disk("other", model="null", mb=32)
     stack(disks)
     write(0)
     before = larder("list", "-o", "all").stdout
@@ -727,6 +727,11 @@ def test_refused(disks, store, make_disk, tmp_path):
     refused(NOT_FOUND, ["snapshot", "remove", ONE], "no such snapshot")
     refused(NOT_FOUND, ["snapshot", "list", "other"], "no such stack")
     assert "dmsetup" in larder("snapshot", "create", ONE, "--store", store, "--wipe", "--dry-run").stdout
+    # a volume that is stopped has its name for its next start
+    for label in ("data-origin", "data@one-store"):
+        larder("volume", "create", label, "--backing", other, "--yes", "--wipe")
+        refused(BUSY, ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"], f"called {label}", other, "choose another name")
+    larder("super", "wipe", other, "--yes")
     taken = dm.DmDevice.create(ONE, f"0 8 linear {small} 0")
     refused(BUSY, ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"], "choose another name")
     taken.remove()
