@@ -50,6 +50,7 @@ struct job {
 	struct stack stack;
 	struct layers layers;
 	struct cow cow; /* of this snapshot alone */
+	bool anew; /* a command that was cut short may have left devices of it: they have gone, or go where this is no dry run */
 	uint64_t blocked; /* microseconds */
 };
 
@@ -416,6 +417,7 @@ static int begin_anew(struct job *job)
 
 	if (!one || one->state != SNAPSHOT_CREATING)
 		return LARDER_DONE;
+	job->anew = true;
 	name_devices(job, NULL);
 	result = stop_snapshot(job);
 	if (result || job->request->claim.dry_run)
@@ -453,15 +455,27 @@ static int check_place(struct job *job)
 	return why ? complain(LARDER_UNSAFE, "%s: %s with one more snapshot", job->word, why) : LARDER_DONE;
 }
 
+/* Has another device than one that this snapshot has, or had, that name? */
+static bool is_taken(const struct job *job, const char *name, const char *uuid)
+{
+	char found[DM_UUID_MAX];
+	dev_t number;
+
+	return mapped_name_taken(name) && !(job->anew && mapped_look(name, found, &number) && !strcmp(found, uuid));
+}
+
 static int check_names(const struct job *job)
 {
+	const struct cow_snapshot *one = &job->cow.snapshot[0];
 	char *names[3] = { cow_snapshot_name(job->cow.name, job->name), cow_store_name(job->cow.name, job->name), cow_origin_name(job->cow.name) };
+	char *uuids[3] = { cow_snapshot_uuid(job->cow.volume, one->uuid), cow_store_uuid(job->cow.volume, one->uuid), cow_origin_uuid(job->cow.volume) };
 	int result = LARDER_DONE;
 
 	for (int i = 0; i < 3; i++) {
-		if (!result && (i < 2 || !has_layer(job->layers.volume)) && mapped_name_taken(names[i]))
+		if (!result && (i < 2 || !has_layer(job->layers.volume)) && is_taken(job, names[i], uuids[i]))
 			result = complain(LARDER_BUSY, "%s@%s: a device is called %s; choose another name", job->word, job->name, names[i]);
 		free(names[i]);
+		free(uuids[i]);
 	}
 	return result ? result : stack_check_snapshot_names(&job->stacks, &job->stack, job->name);
 }

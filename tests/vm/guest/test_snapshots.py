@@ -453,6 +453,24 @@ def test_killed_at_each_step(disks, store, key, kill_at, encrypted):
     unmarked(store)
 
 
+@pytest.mark.limit(900)
+def test_dry_run_behind_a_kill(disks, store, make_disk, kill_at):
+    """It says what the same command would do, which takes away what is left: names are not taken by that."""
+    other = make_disk("store1", model="null", mb=64)
+    stack(disks)
+    left = set()
+    for number in range(1, 40):
+        if kill_at(number, "snapshot", "create", ONE, "--store", store) == DONE:
+            break
+        if states() == {ONE: "creating"}:
+            left |= {n for n in dm.names() if "@" in n or n.endswith("-origin")}
+            larder("snapshot", "create", ONE, "--store", other, "--dry-run")
+        if states():
+            larder("snapshot", "remove", ONE)
+        plain()
+    assert left == {"data-origin", ONE, f"{ONE}-store"}
+
+
 @pytest.mark.limit(1800)
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "luks"])
 def test_exchange_is_killed(disks, store, key, kill_at, encrypted):
