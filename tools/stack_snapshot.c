@@ -495,6 +495,55 @@ static int check_store(const struct job *job, const struct device *device)
 	return LARDER_DONE;
 }
 
+/* As take_store() will judge it; shows what is on it. */
+static int judge_store(const struct job *job)
+{
+	struct claim_request claim = job->request->claim;
+	struct device device;
+	int result;
+
+	claim.dry_run = true;
+	claim_note(claim.path);
+	result = claim_open(&device, &claim);
+	if (result)
+		return result;
+	result = check_store(job, &device);
+	result = result ? result : claim_clear(&device, &claim);
+	device_close(&device);
+	fflush(stdout);
+	return result;
+}
+
+/* The description is what it was; what runs may not be.  It keeps what was put into it. */
+static int judge_again(struct job *job)
+{
+	struct stack stack = job->stack;
+	int result = stack_check_same(&stack);
+
+	result = result ? result : look_again(job);
+	if (result)
+		return result;
+	job->stack = stack;
+	result = check_stack(job);
+	if (result)
+		return result;
+	name_devices(job, NULL);
+	return check_names(job);
+}
+
+/* May what is on the store go?  Asked without the lock: who is asked may have gone home. */
+static int ask(struct job *job)
+{
+	const struct claim_request *claim = &job->request->claim;
+	int result;
+
+	if (!claim->wipe || claim->yes || claim->dry_run || !isatty(STDIN_FILENO))
+		return LARDER_DONE;
+	result = judge_store(job);
+	result = result ? result : turn_confirm(job->word, false, "Wipe it?  All on it will be lost.");
+	return result ? result : judge_again(job);
+}
+
 /* ------------------------------------------------------------------ create: the steps */
 
 static int mark(const struct device *device, const uint8_t uuid[16])
@@ -517,6 +566,7 @@ static int take_store(struct job *job, bool *noted)
 	struct device device;
 	int result;
 
+	claim.yes = true; /* it has been asked for */
 	claim_note(claim.path);
 	result = claim_open(&device, &claim);
 	if (result)
@@ -645,6 +695,7 @@ int snapshot_create(int argc, char **argv)
 	if (!result)
 		name_devices(&job, NULL);
 	result = result ? result : check_names(&job);
+	result = result ? result : ask(&job);
 	result = result ? result : take_store(&job, &noted);
 	if (!result) {
 		show(&job);

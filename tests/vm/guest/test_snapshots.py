@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pty
 import re
 import signal
 import sqlite3
@@ -588,6 +589,40 @@ def test_top_is_suspended(disks, store, key):
     refused(BUSY, ["snapshot", "create", ONE, "--store", store], "data-crypt: is suspended", "luksResume")
     command.run("cryptsetup", "luksResume", "data-crypt", "--key-file", key)
     larder("snapshot", "create", ONE, "--store", store)
+    check([0])
+
+
+def test_question_holds_up_nobody(disks, store):
+    """Others have their turn while it is asked whether the store may be wiped; the answer is for what was asked about."""
+    stack(disks)
+    write(0)
+    for changes in (True, False):
+        command.run("mkfs.ext4", "-q", "-F", store)
+        shell, answer = pty.openpty()
+        given = ["larder", "snapshot", "create", ONE, "--store", str(store), "--wipe"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(given, stdin=answer, **pipes, text=True) as run:
+            try:
+                said = ""
+                while "Wipe it?" not in said:
+                    assert run.poll() is None, said
+                    said += run.stderr.read(1)
+                if changes:
+                    larder("set", "data", "--backing-label", "shelf", seconds=60)
+                else:
+                    larder("cache", "stop", "nowhere", code=None, seconds=60)  # waits for the lock
+                os.write(shell, b"y\n")
+                out, said = run.communicate(timeout=120)
+            finally:
+                run.kill()
+                os.close(shell)
+                os.close(answer)
+        assert "ext4" in out
+        if changes:
+            assert run.returncode == BUSY and "was changed while the question was open" in said, said
+            assert not states() and "ext4" in command.output("blkid", "-p", store)
+        else:
+            assert run.returncode == DONE and states() == {ONE: "valid"}, said
     check([0])
 
 
