@@ -787,7 +787,7 @@ static int note_lost(struct stack *stack)
 		       stack->snapshot[i].name);
 		lost++;
 	}
-	return lost ? stack_store(stack) : LARDER_DONE;
+	return lost ? stack_store_note(stack) : LARDER_DONE;
 }
 
 /* Where it cannot be written the copy stays as it was: whoever tries again has it to note. */

@@ -664,6 +664,31 @@ def test_cache_takes_no_note(disks, store, kernel_log):
     assert not states() and "ext4" in command.output("blkid", "-p", store)
 
 
+def test_cache_takes_no_note_of_what_is_lost(disks, store, kernel_log):
+    """One that has failed, with all of its SSDs: the volume alone has it, and the stack stops."""
+    kernel_log.expect("device-mapper: larder|critical .* error")
+    stack(disks)
+    write(0)
+    larder("volume", "flush", "data")
+    larder("snapshot", "create", ONE, "--store", store)
+    store.fail(op="write,flush", status="ioerr")
+    write(1, os.urandom(1 << 20))
+    os.sync()
+    assert states() == {ONE: "invalid"}
+    for ssd in disks[:2]:
+        ssd.fail(op="write,flush", status="ioerr")
+    with contextlib.suppress(OSError):
+        write(2)
+    assert "state=failed" in command.output("dmsetup", "status", "larder-cache-data")
+    assert "data@one: is lost" in larder("stop", "data").stderr
+    for disk in (store, *disks[:2]):
+        disk.heal()
+    assert states() == {ONE: "lost"}
+    larder("start", "data")
+    check([0, 1])
+    assert ONE not in dm.names()
+
+
 def test_lost_while_it_is_lent(disks, store, key, tmp_path):
     """A verb that starts a stack, and stops it again, notes what was lost meanwhile."""
     new = tmp_path / "new"
@@ -783,7 +808,8 @@ def test_refused(disks, store, make_disk, tmp_path):
     # a volume that is stopped has its name for its next start
     for label in ("data-origin", "data@one-store"):
         larder("volume", "create", label, "--backing", other, "--yes", "--wipe")
-        refused(BUSY, ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"], f"called {label}", other, "choose another name")
+        given = ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"]
+        refused(BUSY, given, f"called {label}", other, "choose another name")
     larder("super", "wipe", other, "--yes")
     taken = dm.DmDevice.create(ONE, f"0 8 linear {small} 0")
     refused(BUSY, ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"], "choose another name")
