@@ -113,12 +113,17 @@ int pin_root_open(const struct pin_root *root)
 static void read_names(int fd, struct pin_root *root)
 {
 	ssize_t length = fgetxattr(fd, ATTRIBUTE, root->names, sizeof(root->names) - 1);
+	int error = length < 0 ? errno : 0;
 
 	root->names[length > 0 ? length : 0] = 0;
-	if (length > 0 && !list_valid(root->names, (size_t)length)) {
+	if (error && error != ENODATA)
+		remark("%s: its list of pinned files (attribute " ATTRIBUTE ") cannot be read: %s", root->point, strerror(error));
+	else if (length > 0 && !list_valid(root->names, (size_t)length))
 		remark("%s: its list of pinned files (attribute " ATTRIBUTE ") is not larder's; left alone", root->point);
-		root->names[0] = 0;
-	}
+	else
+		return;
+	root->unreadable = true;
+	root->names[0] = 0;
 }
 
 /* Is it the root of a filesystem, and not covered by another one? */
@@ -200,6 +205,15 @@ struct pin_root *pin_root_of(const struct pin_roots *roots, const char *path, ch
 		if (roots->root[i].number == found->number)
 			return &roots->root[i]; /* the first one, which has the names */
 	return NULL;
+}
+
+int pin_root_check(const struct pin_root *root)
+{
+	if (!root->unreadable)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED,
+			"%s: which files are pinned cannot be known (attribute " ATTRIBUTE " of its root directory), so nothing was changed; mend that, or give the list up: setfattr -x " ATTRIBUTE " %s",
+			root->point, root->point);
 }
 
 int pin_root_store(const struct pin_root *root)

@@ -20,6 +20,7 @@ struct pin_root {
 	char names[PINNED_NAMES_MAX]; /* paths below it, each with a newline behind it */
 	bool again; /* the same filesystem is in the list before it */
 	bool changed; /* names, since they were read */
+	bool unreadable; /* there may be a list, and it says nothing: it cannot be read, or is not larder's */
 	dev_t volume; /* of larder, that it lies on; 0: none */
 };
 
@@ -38,6 +39,8 @@ void pin_roots_free(struct pin_roots *roots);
 struct pin_root *pin_root_of(const struct pin_roots *roots, const char *path, char name[static PATH_MAX]);
 /* Opens the root directory.  -1: errno. */
 int pin_root_open(const struct pin_root *root);
+/* Are its names known?  Without them nobody may drop what they pin, nor write others.  Complains. */
+int pin_root_check(const struct pin_root *root);
 /* Writes its names.  Complains. */
 int pin_root_store(const struct pin_root *root);
 

@@ -173,6 +173,24 @@ bool signature_of_others(const struct device *device, char *type, size_t size)
 	return signature_besides(device, "larder_member", type, size);
 }
 
+int signature_is(const struct device *device, const char *type, bool *is)
+{
+	blkid_probe probe = new_probe(device);
+	const char *found;
+	int result;
+
+	*is = false;
+	errno = 0;
+	result = probe ? blkid_do_safeprobe(probe) : -1;
+	found = result ? NULL : value(probe, "TYPE");
+	*is = found && !strcmp(found, type);
+	if (result == -1)
+		complain(LARDER_FAILED, "%s: libblkid cannot probe it: %s", device->path, errno ? strerror(errno) : "no reason given");
+	if (probe)
+		blkid_free_probe(probe);
+	return result == -1 ? LARDER_FAILED : LARDER_DONE;
+}
+
 int signatures_wipe(const struct device *device)
 {
 	struct problems left = { 0 };

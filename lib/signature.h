@@ -20,6 +20,8 @@ int signatures_find(const struct device *device, bool ours, struct problems *fou
 bool signature_of_others(const struct device *device, char *type, size_t size);
 /* The same, where that of this type is ours: of a disk of an array, say. */
 bool signature_besides(const struct device *device, const char *mine, char *type, size_t size);
+/* Is it of this type, and of no other?  May be mounted.  Complains of I/O errors. */
+int signature_is(const struct device *device, const char *type, bool *is);
 /* Overwrites each, flushes, and looks again: what is left is an error.  The device is open by DEVICE_CLAIM. */
 int signatures_wipe(const struct device *device);
 

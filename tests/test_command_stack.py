@@ -1311,6 +1311,22 @@ def test_cache_is_left(larder, described):
     one_line(larder("replace", "data", "cache", "fast", code=UNSAFE), "half made, or being removed")
 
 
+def test_cache_is_gone_with_what_a_snapshot_shares(larder, described):
+    """No snapshot stays that would show as of its moment what only the former cache had."""
+    text = described.plain | {"snapshots": ["15 lost x", "17 ready daily"]}
+    described.volume(text)
+    patch_both(described.hdd, VOLUME, flags=1)
+    larder.devices.remove(described.ssd)
+    new = larder.image("new", 64 * MIB)
+    before = [digest(x) for x in (described.hdd, new)]
+    words = ["replace", "data", "cache", new, "--discard-dirty", text["cache"], "--yes"]
+    one_line(larder(*words, code=UNSAFE), "snapshot daily", "larder snapshot remove data@daily")
+    assert [digest(x) for x in (described.hdd, new)] == before
+    larder("snapshot", "remove", "data@daily")
+    larder(*words)
+    assert cache_of(larder, described.hdd)["cache_uuid"] == cache_of(larder, new)["cache_uuid"]
+
+
 @pytest.mark.parametrize("keep", ["none", "7"])
 def test_power_cuts_while_it_gets_another_cache(larder, described, tools, tmp_path, keep):
     """At each write and flush: it has its former cache, or the new one, which is whole; the same command ends it."""

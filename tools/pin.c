@@ -340,11 +340,25 @@ static int job_load(const struct job *job)
 	return result;
 }
 
+/* What is pinned is a function of all names. */
+static int check_names(const struct job *job, const struct pin_roots *roots)
+{
+	int result = LARDER_DONE;
+
+	for (size_t i = 0; !result && i < roots->number; i++)
+		if (roots->root[i].volume == job->volume->target_number)
+			result = pin_root_check(&roots->root[i]);
+	return result;
+}
+
 static int job_change(struct job *job, struct pin_roots *roots, const struct pin_request *request)
 {
-	int missing = job_map(job, roots), result;
+	int missing, result = check_names(job, roots);
 	char text[SIZE_TEXT];
 
+	if (result)
+		return result;
+	missing = job_map(job, roots);
 	if (!job->mounted) {
 		remark("%s: no filesystem on it is mounted that could say which files are pinned; its pins stay as they are", job->stack.name);
 		return job->quiet ? LARDER_DONE : LARDER_NOT_FOUND;
@@ -457,6 +471,8 @@ static int put_name(const struct work *work, const char *path, int fd)
 		return complain(LARDER_FAILED, "%s: is seen there by a mount of a part of its filesystem; name it below where the whole is mounted", path);
 	if (!pinned_name_valid(name))
 		return complain(LARDER_FAILED, "%s: has control characters in its path", path);
+	if (pin_root_check(root))
+		return LARDER_FAILED;
 	if (pinned_names_have(root->names, name))
 		return LARDER_DONE;
 	if (!pinned_names_add(root->names, name))

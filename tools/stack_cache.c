@@ -44,6 +44,16 @@ static bool gives_up(const struct changing *c, const uint8_t cache[16])
 	return c->request->claim.discard_dirty && !uuid_parse(c->request->claim.discard_dirty, given) && !memcmp(given, cache, 16);
 }
 
+/* What is shared with it would change under a snapshot, and be shown as what it was. */
+static int check_snapshots(const struct stack *stack)
+{
+	for (uint32_t i = 0; i < stack->snapshots; i++)
+		if (stack->snapshot[i].state == SNAPSHOT_READY)
+			return complain(LARDER_UNSAFE, "%s: --discard-dirty: its snapshot %s shares what would be LOST; larder snapshot remove %s@%s first",
+					stack->name, stack->snapshot[i].name, stack->name, stack->snapshot[i].name);
+	return LARDER_DONE;
+}
+
 static int check_dirty(const struct changing *c, const struct members *members, const struct member *volume)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
@@ -59,7 +69,7 @@ static int check_dirty(const struct changing *c, const struct members *members, 
 		return complain(LARDER_UNSAFE,
 				"%s: flags: may_be_dirty: its cache %s may hold newer data; bring that cache back, or what only it has is LOST with --discard-dirty %s",
 				volume->path, text, text);
-	return LARDER_DONE;
+	return check_snapshots(&c->stack);
 }
 
 static int check_stack(struct changing *c, const struct stacks *stacks)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "stack_lend.h"
+#include "stack_snapshot.h"
 
 int lend_load(const char *name, bool dry_run, struct stack *stack, struct lent *was)
 {
@@ -82,13 +83,14 @@ int lend_start(const struct stack *stack, struct lent *was)
 	return result;
 }
 
-int lend_stop_volume(const struct stack *stack, struct lent *was)
+int lend_stop_volume(struct stack *stack, struct lent *was)
 {
 	int result;
 
 	if (!was->lent)
 		return LARDER_DONE;
-	result = stop_volume(stack);
+	result = snapshots_note_lost_in(stack);
+	result = result ? result : stop_volume(stack);
 	if (!result && !was->cache)
 		result = stop_cache(stack);
 	if (!result && !was->mark)
@@ -98,7 +100,7 @@ int lend_stop_volume(const struct stack *stack, struct lent *was)
 	return result;
 }
 
-int lend_return(const struct stack *stack, struct lent *was)
+int lend_return(struct stack *stack, struct lent *was)
 {
 	int result = lend_stop_volume(stack, was);
 

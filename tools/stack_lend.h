@@ -23,9 +23,9 @@ int lend_load(const char *name, bool dry_run, struct stack *stack, struct lent *
 int lend_start(const struct stack *stack, struct lent *was);
 /* Node of the volume, to be freed by the caller; NULL: it has complained. */
 char *lend_node(const struct stack *stack);
-/* Volume and cache are as they were before; the array still runs. */
-int lend_stop_volume(const struct stack *stack, struct lent *was);
+/* Volume and cache are as they were before; the array still runs.  A snapshot that was lost meanwhile is noted, in this copy, too. */
+int lend_stop_volume(struct stack *stack, struct lent *was);
 /* All is as it was before. */
-int lend_return(const struct stack *stack, struct lent *was);
+int lend_return(struct stack *stack, struct lent *was);
 
 #endif

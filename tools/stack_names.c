@@ -56,15 +56,11 @@ static const char *find(const struct names *names, const char *name)
 	return NULL;
 }
 
-static int check_stack(const struct names *names, const struct stack *stack, const struct found *other)
+static int check_devices(const struct names *names, const struct stack *stack, const struct found *other)
 {
 	struct names its;
 	int result = LARDER_DONE;
 
-	if (!memcmp(other->stack.uuid, stack->uuid, 16))
-		return LARDER_DONE;
-	if (!strcmp(other->stack.name, stack->name))
-		return complain(LARDER_BUSY, "%s: a stack has this name already; see larder show %s", stack->name, stack->name);
 	names_of(&other->stack, !other->whole, &its);
 	for (unsigned i = 0; !result && i < its.number; i++)
 		if (find(names, its.name[i]))
@@ -74,26 +70,53 @@ static int check_stack(const struct names *names, const struct stack *stack, con
 	return result;
 }
 
-static int check_member(const struct names *names, const struct stack *stack, const char *cache, const struct member *m)
+static int check_stack(const struct names *names, const struct stack *stack, const struct found *other)
 {
-	bool is_cache = le32toh(m->sb.head.kind) == LARDER_KIND_CACHE;
-	char label[LARDER_LABEL_SIZE + 1], *shown;
-	int result = LARDER_DONE;
+	if (!memcmp(other->stack.uuid, stack->uuid, 16))
+		return LARDER_DONE;
+	if (!strcmp(other->stack.name, stack->name))
+		return complain(LARDER_BUSY, "%s: a stack has this name already; see larder show %s", stack->name, stack->name);
+	return check_devices(names, stack, other);
+}
+
+static bool is_cache(const struct member *m)
+{
+	return le32toh(m->sb.head.kind) == LARDER_KIND_CACHE;
+}
+
+/* The stack's own, or what has no label. */
+static bool is_passed_over(const struct stack *stack, const struct member *m)
+{
 	uint8_t part[16];
 
 	stack_part(stack, "volume", part);
-	if (is_cache ? !memcmp(m->sb.cache.cache_uuid, stack->cache, 16) :
-		       le32toh(m->sb.head.kind) != LARDER_KIND_VOLUME || !memcmp(m->sb.head.uuid, part, 16))
-		return LARDER_DONE;
-	label_text(m->sb.cache.label, label); /* it lies at the same place in both */
-	shown = must_print("%s%s", is_cache ? CACHE_PREFIX : "", label);
-	if (is_cache ? cache && !strcmp(label, cache) : !strcmp(label, stack->name))
-		result = complain(LARDER_BUSY, "%s: label: the %s on %s has it already; choose another", label, kind_text(le32toh(m->sb.head.kind)), m->path);
-	else if (find(names, shown))
+	return is_cache(m) ? !memcmp(m->sb.cache.cache_uuid, stack->cache, 16) :
+			     le32toh(m->sb.head.kind) != LARDER_KIND_VOLUME || !memcmp(m->sb.head.uuid, part, 16);
+}
+
+static int check_shown(const struct names *names, const struct stack *stack, const struct member *m)
+{
+	char label[LARDER_LABEL_SIZE + 1], *shown;
+	int result = LARDER_DONE;
+
+	shown = must_print("%s%s", is_cache(m) ? CACHE_PREFIX : "", label_text(m->sb.cache.label, label)); /* at the same place in both */
+	if (find(names, shown))
 		result = complain(LARDER_BUSY, "%s: a device of it would be called %s, as the %s on %s is when that is started; choose another name", stack->name,
 				  shown, kind_text(le32toh(m->sb.head.kind)), m->path);
 	free(shown);
 	return result;
+}
+
+static int check_member(const struct names *names, const struct stack *stack, const char *cache, const struct member *m)
+{
+	char label[LARDER_LABEL_SIZE + 1];
+
+	if (is_passed_over(stack, m))
+		return LARDER_DONE;
+	label_text(m->sb.cache.label, label);
+	if (is_cache(m) ? cache && !strcmp(label, cache) : !strcmp(label, stack->name))
+		return complain(LARDER_BUSY, "%s: label: the %s on %s has it already; choose another", label, kind_text(le32toh(m->sb.head.kind)), m->path);
+	return check_shown(names, stack, m);
 }
 
 int stack_check_names(const struct stacks *stacks, const struct stack *stack, const char *cache, const char *word)
@@ -113,6 +136,24 @@ int stack_check_names(const struct stacks *stacks, const struct stack *stack, co
 	for (unsigned i = 0; !result && i < names.number; i++)
 		if (mapped_name_taken(names.name[i]))
 			result = complain(LARDER_BUSY, "%s: another device is called %s; choose another name", stack->name, names.name[i]);
+	names_free(&names);
+	return result;
+}
+
+int stack_check_snapshot_names(const struct stacks *stacks, const struct stack *stack, const char *snapshot)
+{
+	struct names names = { .number = 0 };
+	int result = LARDER_DONE;
+
+	add(&names, cow_origin_name(stack->name));
+	add(&names, cow_snapshot_name(stack->name, snapshot));
+	add(&names, cow_store_name(stack->name, snapshot));
+	for (size_t i = 0; !result && i < stacks->members.number; i++)
+		if (!is_passed_over(stack, stacks->members.member[i]))
+			result = check_shown(&names, stack, stacks->members.member[i]);
+	for (size_t i = 0; !result && i < stacks->number; i++)
+		if (memcmp(stacks->found[i].stack.uuid, stack->uuid, 16))
+			result = check_devices(&names, stack, &stacks->found[i]);
 	names_free(&names);
 	return result;
 }

@@ -11,6 +11,11 @@
  * complaint calls its name.
  */
 int stack_check_names(const struct stacks *stacks, const struct stack *stack, const char *cache, const char *word);
+/*
+ * May this stack, which runs, have the devices of one more snapshot?  Not where another stack or member, as above, will have one of their names when it
+ * starts; devices that are there are not asked for.  Complains.
+ */
+int stack_check_snapshot_names(const struct stacks *stacks, const struct stack *stack, const char *snapshot);
 /* May a volume, or cache, of no stack be called so?  Not as a device of a stack that is here, as above.  Complains. */
 int stack_check_label(const char *label, uint32_t kind);
 

@@ -315,6 +315,9 @@ static int change_running(struct setting *s, char **before)
 	if (!result && r->class)
 		result = send_class(&s->stack, s->stack.class, before);
 	after = lend_stop_volume(&s->was, &s->lent);
+	/* what that has noted stays so when the rest is stored */
+	s->stack.generation = s->was.generation;
+	memcpy(s->stack.snapshot, s->was.snapshot, sizeof(s->stack.snapshot));
 	return result ? result : after;
 }
 

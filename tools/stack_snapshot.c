@@ -27,6 +27,8 @@
 
 #include "claim.h"
 #include "create.h"
+#include "signature.h"
+#include "stack_names.h"
 #include "stack_snapshot.h"
 #include "turn.h"
 #include "verbs.h"
@@ -48,6 +50,7 @@ struct job {
 	struct stack stack;
 	struct layers layers;
 	struct cow cow; /* of this snapshot alone */
+	bool anew; /* a command that was cut short may have left devices of it: they have gone, or go where this is no dry run */
 	uint64_t blocked; /* microseconds */
 };
 
@@ -346,10 +349,39 @@ static int check_top(const struct stack *s, const struct layers *l)
 	return result;
 }
 
+/* A snapshot is noted on its SSDs, too: what takes no note is refused before a store is wiped for it. */
+static int check_cache(const struct stack *s, const struct layers *l)
+{
+	if (l->cache && !status_is(l->cache->status, "state", "running"))
+		return complain(LARDER_FAILED, "%s: state: its cache %s is suspended, or failed, and no snapshot can be noted on its SSDs; larder status %s says what to do",
+				s->name, l->cache->name, s->name);
+	return LARDER_DONE;
+}
+
+/* What the description says is what `create` has made; somebody may have made another filesystem there, or the only one. */
+static int check_content(const struct stack *s, const struct layers *l)
+{
+	bool btrfs = !strcmp(s->fs, "btrfs");
+	struct device device;
+	int result = LARDER_DONE;
+
+	if (!btrfs) {
+		result = device_open(&device, l->top, DEVICE_READ);
+		if (result)
+			return result;
+		result = signature_is(&device, "btrfs", &btrfs);
+		device_close(&device);
+	}
+	if (!result && btrfs)
+		result = complain(LARDER_USAGE, "%s: is a btrfs, which must not see a copy of itself, and has snapshots of its own: btrfs subvolume snapshot", s->name);
+	return result;
+}
+
 static int check_stack(const struct job *job)
 {
 	const struct stack *s = &job->stack;
 	const struct layers *l = &job->layers;
+	int result;
 
 	if (l->linear)
 		return complain(LARDER_UNSAFE, "%s: runs without larder's module, and begins no snapshot", s->name);
@@ -357,13 +389,13 @@ static int check_stack(const struct job *job)
 		return complain(LARDER_NOT_FOUND, "%s: is not started; larder start %s", s->name, s->name);
 	if (strcmp(l->volume->name, s->name))
 		return complain(LARDER_UNSAFE, "%s: was started as %s; larder volume stop it, and larder start %s", s->name, l->volume->name, s->name);
-	if (!strcmp(s->fs, "btrfs"))
-		return complain(LARDER_USAGE, "%s: is a btrfs, which must not see a copy of itself, and has snapshots of its own: btrfs subvolume snapshot", s->name);
 	if (s->encrypted && !l->open)
 		return complain(LARDER_NOT_FOUND, "%s: is locked, and what it holds may not be at rest; larder unlock %s", s->name, s->name);
 	if (l->volume->suspended)
 		return complain(LARDER_BUSY, "%s: is suspended; dmsetup resume %s", s->name, l->volume->name);
-	return check_top(s, l);
+	result = check_cache(s, l);
+	result = result ? result : check_top(s, l);
+	return result ? result : check_content(s, l); /* last: what is suspended cannot be read */
 }
 
 /* Higher than those of all others: by it a store has a UUID that no disk has. */
@@ -385,6 +417,7 @@ static int begin_anew(struct job *job)
 
 	if (!one || one->state != SNAPSHOT_CREATING)
 		return LARDER_DONE;
+	job->anew = true;
 	name_devices(job, NULL);
 	result = stop_snapshot(job);
 	if (result || job->request->claim.dry_run)
@@ -422,17 +455,29 @@ static int check_place(struct job *job)
 	return why ? complain(LARDER_UNSAFE, "%s: %s with one more snapshot", job->word, why) : LARDER_DONE;
 }
 
+/* Has another device than one that this snapshot has, or had, that name? */
+static bool is_taken(const struct job *job, const char *name, const char *uuid)
+{
+	char found[DM_UUID_MAX];
+	dev_t number;
+
+	return mapped_name_taken(name) && !(job->anew && mapped_look(name, found, &number) && !strcmp(found, uuid));
+}
+
 static int check_names(const struct job *job)
 {
+	const struct cow_snapshot *one = &job->cow.snapshot[0];
 	char *names[3] = { cow_snapshot_name(job->cow.name, job->name), cow_store_name(job->cow.name, job->name), cow_origin_name(job->cow.name) };
+	char *uuids[3] = { cow_snapshot_uuid(job->cow.volume, one->uuid), cow_store_uuid(job->cow.volume, one->uuid), cow_origin_uuid(job->cow.volume) };
 	int result = LARDER_DONE;
 
 	for (int i = 0; i < 3; i++) {
-		if (!result && (i < 2 || !has_layer(job->layers.volume)) && mapped_name_taken(names[i]))
+		if (!result && (i < 2 || !has_layer(job->layers.volume)) && is_taken(job, names[i], uuids[i]))
 			result = complain(LARDER_BUSY, "%s@%s: a device is called %s; choose another name", job->word, job->name, names[i]);
 		free(names[i]);
+		free(uuids[i]);
 	}
-	return result;
+	return result ? result : stack_check_snapshot_names(&job->stacks, &job->stack, job->name);
 }
 
 /* Could what is on it ask for what it is to keep?  What it lies on is in use, and nobody's to take. */
@@ -448,6 +493,55 @@ static int check_store(const struct job *job, const struct device *device)
 	if (device_lies_on(device->number, job->layers.volume->number))
 		return complain(LARDER_UNSAFE, "%s: lies on %s itself, and would wait for itself; give a device that does not", device->path, job->word);
 	return LARDER_DONE;
+}
+
+/* As take_store() will judge it; shows what is on it. */
+static int judge_store(const struct job *job)
+{
+	struct claim_request claim = job->request->claim;
+	struct device device;
+	int result;
+
+	claim.dry_run = true;
+	claim_note(claim.path);
+	result = claim_open(&device, &claim);
+	if (result)
+		return result;
+	result = check_store(job, &device);
+	result = result ? result : claim_clear(&device, &claim);
+	device_close(&device);
+	fflush(stdout);
+	return result;
+}
+
+/* The description is what it was; what runs may not be.  It keeps what was put into it. */
+static int judge_again(struct job *job)
+{
+	struct stack stack = job->stack;
+	int result = stack_check_same(&stack);
+
+	result = result ? result : look_again(job);
+	if (result)
+		return result;
+	job->stack = stack;
+	result = check_stack(job);
+	if (result)
+		return result;
+	name_devices(job, NULL);
+	return check_names(job);
+}
+
+/* May what is on the store go?  Asked without the lock: who is asked may have gone home. */
+static int ask(struct job *job)
+{
+	const struct claim_request *claim = &job->request->claim;
+	int result;
+
+	if (!claim->wipe || claim->yes || claim->dry_run || !isatty(STDIN_FILENO))
+		return LARDER_DONE;
+	result = judge_store(job);
+	result = result ? result : turn_confirm(job->word, false, "Wipe it?  All on it will be lost.");
+	return result ? result : judge_again(job);
 }
 
 /* ------------------------------------------------------------------ create: the steps */
@@ -472,6 +566,7 @@ static int take_store(struct job *job, bool *noted)
 	struct device device;
 	int result;
 
+	claim.yes = true; /* it has been asked for */
 	claim_note(claim.path);
 	result = claim_open(&device, &claim);
 	if (result)
@@ -535,12 +630,12 @@ static void undo(struct job *job)
 	const struct stack_snapshot *one;
 	int result = look_again(job);
 
-	if (result)
-		return;
+	one = result ? NULL : stack_snapshot_find(&job->stack, job->name);
+	if (!one)
+		return; /* the first note was not written, and what comes behind it was not begun */
 	name_devices(job, NULL);
-	one = stack_snapshot_find(&job->stack, job->name);
 	/* it was noted on some of the disks: no start may believe a store that nobody writes to any more */
-	if (one && one->state == SNAPSHOT_READY)
+	if (one->state == SNAPSHOT_READY)
 		result = note(job, SNAPSHOT_REMOVING);
 	result = result ? result : stop_snapshot(job);
 	result = result ? result : erase_mark(job);
@@ -600,6 +695,7 @@ int snapshot_create(int argc, char **argv)
 	if (!result)
 		name_devices(&job, NULL);
 	result = result ? result : check_names(&job);
+	result = result ? result : ask(&job);
 	result = result ? result : take_store(&job, &noted);
 	if (!result) {
 		show(&job);
@@ -691,7 +787,18 @@ static int note_lost(struct stack *stack)
 		       stack->snapshot[i].name);
 		lost++;
 	}
-	return lost ? stack_store(stack) : LARDER_DONE;
+	return lost ? stack_store_note(stack) : LARDER_DONE;
+}
+
+/* Where it cannot be written the copy stays as it was: whoever tries again has it to note. */
+int snapshots_note_lost_in(struct stack *stack)
+{
+	struct stack noted = *stack;
+	int result = note_lost(&noted);
+
+	if (!result)
+		*stack = noted;
+	return result;
 }
 
 int snapshots_note_lost(const char *name)

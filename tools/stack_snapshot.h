@@ -17,5 +17,7 @@ int snapshots_give_up(struct stack *stack, const struct argument_list *names, bo
 int snapshots_note_lost(const char *name);
 /* The same, by the UUID of the volume; of one that is no stack's there is nothing to note. */
 int snapshots_note_lost_of(const uint8_t volume[16]);
+/* The same, by a copy of its description that nobody has changed since, which has it then, too. */
+int snapshots_note_lost_in(struct stack *stack);
 
 #endif

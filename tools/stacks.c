@@ -550,6 +550,25 @@ int stack_store(struct stack *stack)
 	return store(stack, NULL, NULL);
 }
 
+int stack_store_note(struct stack *stack)
+{
+	const struct mapped *cache;
+	struct stacks stacks;
+	bool alone, written;
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	cache = running_by_uuid(&stacks.list, stack->cache, true);
+	alone = stack->state == STACK_READY && cache && !status_is(cache->status, "state", "running");
+	if (alone) {
+		stack->generation = stack_raise(stack->generation, 1);
+		result = store_volume(&stacks, stack, NULL, &written);
+	}
+	stacks_free(&stacks);
+	return alone ? result : stack_store(stack);
+}
+
 int stack_store_name(struct stack *stack)
 {
 	return store(stack, stack->name, stack->own_cache == OWN_CACHE ? stack->name : NULL);

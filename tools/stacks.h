@@ -50,7 +50,12 @@ struct mapped *stack_volume(const struct stacks *stacks, const struct stack *sta
  * where they run.  Complains.
  */
 int stack_store(struct stack *stack);
-/* The same, and its name becomes the label of the volume, which must not run, and of a cache of its own that does not. */
+/*
+ * The same of what is no change of its devices, nor of what its cache has in its list: one that is suspended, or has failed, takes no message, and the
+ * volume alone has it then.  The list says that it has had an older one, which is true (stack_age.h).
+ */
+int stack_store_note(struct stack *stack);
+/* The same as stack_store(), and its name becomes the label of the volume, which must not run, and of a cache of its own that does not. */
 int stack_store_name(struct stack *stack);
 /* Only the list on the SSDs; seen: the volume has this generation, durably. */
 int stack_store_ssds(const struct stack *stack, bool seen);

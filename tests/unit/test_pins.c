@@ -12,7 +12,25 @@
 #include "../../lib/descent.c"
 #include "../../lib/file_extents.c"
 #include "../../lib/mounts.c"
+#include <sys/xattr.h>
+
+static const char *attribute; /* what is read of a filesystem's root; NULL: nothing, and errno is `unread` */
+static int unread;
+
+static ssize_t attribute_read(int fd, const char *name, void *value, size_t size)
+{
+	size_t length = attribute ? strlen(attribute) : 0;
+
+	errno = !attribute ? unread : length > size ? ERANGE : 0;
+	if (errno)
+		return -1;
+	memcpy(value, attribute, length);
+	return (ssize_t)length;
+}
+
+#define fgetxattr attribute_read
 #include "../../lib/pinned_names.c"
+#undef fgetxattr
 
 #include "seeded.h"
 
@@ -474,6 +492,31 @@ static void whose_path(void)
 	CHECK(!pin_root_of(&roots, "/x", name));
 }
 
+/* Nothing may be made of a list that is not known: only where there is none are there no names. */
+static void lists_that_are_not_known(void)
+{
+	static char large[PINNED_NAMES_MAX + 2];
+	const struct {
+		const char *attribute;
+		int error;
+		bool known;
+	} cases[] = {
+		{ "a\nb\n", 0, true }, { "", 0, true }, { NULL, ENODATA, true }, { NULL, EIO, false }, { NULL, EACCES, false }, { "a", 0, false },
+		{ "../a\n", 0, false }, { large, 0, false },
+	};
+
+	memset(large, 'a', sizeof(large) - 1);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct pin_root root = { .point = "/srv" };
+
+		attribute = cases[i].attribute;
+		unread = cases[i].error;
+		read_names(-1, &root);
+		CHECK(root.unreadable == !cases[i].known && !strcmp(root.names, cases[i].known && attribute ? attribute : ""), "%zu: %s", i, root.names);
+		CHECK(pin_root_check(&root) == (cases[i].known ? LARDER_DONE : LARDER_FAILED), "%zu", i);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -486,6 +529,7 @@ int main(int argc, char **argv)
 	run_test("which names", which_names);
 	run_test("lists of names", lists_of_names);
 	run_test("whose path", whose_path);
+	run_test("lists that are not known", lists_that_are_not_known);
 	run_test("descent", test_descent);
 	return 0;
 }

@@ -245,10 +245,16 @@ def test_file_moves(disks, tmp_path):
     larder("pin", "--refresh")
     assert class_of() == before.split("/lba-0-8")[0] + "/any:cache"
     # what is in the attribute may have come with the filesystem
+    put("copied", 65536)
     for bad in (b"../moving\n", b"/etc/passwd\n", b"moving", b"moving\n\n", b"a\0b\n"):
         os.setxattr(MOUNTED, ATTRIBUTE, bad)
         said = larder("pin", "--list")
         assert "not larder's" in said.stderr and "moving" not in said.stdout
+        # nobody knows what is pinned: it stays so, and what is there is not written over
+        before = class_of()
+        refused(FAILED, ["pin", "--refresh"], ATTRIBUTE, f"setfattr -x {ATTRIBUTE} {MOUNTED}")
+        refused(FAILED, ["pin", MOUNTED / "copied"], ATTRIBUTE)
+        assert class_of() == before and os.getxattr(MOUNTED, ATTRIBUTE) == bad
     (MOUNTED / "out").symlink_to("/etc/hostname")
     os.setxattr(MOUNTED, ATTRIBUTE, b"out\nmoving\n")
     assert {n: r["state"] for n, r in listed().items()} == {"out": "missing", "moving": "pinned"}

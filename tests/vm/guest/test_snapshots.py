@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import json
 import os
+import pty
 import re
 import signal
 import sqlite3
@@ -453,6 +454,24 @@ def test_killed_at_each_step(disks, store, key, kill_at, encrypted):
     unmarked(store)
 
 
+@pytest.mark.limit(900)
+def test_dry_run_behind_a_kill(disks, store, make_disk, kill_at):
+    """It says what the same command would do, which takes away what is left: names are not taken by that."""
+    other = make_disk("store1", model="null", mb=64)
+    stack(disks)
+    left = set()
+    for number in range(1, 40):
+        if kill_at(number, "snapshot", "create", ONE, "--store", store) == DONE:
+            break
+        if states() == {ONE: "creating"}:
+            left |= {n for n in dm.names() if "@" in n or n.endswith("-origin")}
+            larder("snapshot", "create", ONE, "--store", other, "--dry-run")
+        if states():
+            larder("snapshot", "remove", ONE)
+        plain()
+    assert left == {"data-origin", ONE, f"{ONE}-store"}
+
+
 @pytest.mark.limit(1800)
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "luks"])
 def test_exchange_is_killed(disks, store, key, kill_at, encrypted):
@@ -573,6 +592,40 @@ def test_top_is_suspended(disks, store, key):
     check([0])
 
 
+def test_question_holds_up_nobody(disks, store):
+    """Others have their turn while it is asked whether the store may be wiped; the answer is for what was asked about."""
+    stack(disks)
+    write(0)
+    for changes in (True, False):
+        command.run("mkfs.ext4", "-q", "-F", store)
+        shell, answer = pty.openpty()
+        given = ["larder", "snapshot", "create", ONE, "--store", str(store), "--wipe"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(given, stdin=answer, **pipes, text=True) as run:
+            try:
+                said = ""
+                while "Wipe it?" not in said:
+                    assert run.poll() is None, said
+                    said += run.stderr.read(1)
+                if changes:
+                    larder("set", "data", "--backing-label", "shelf", seconds=60)
+                else:
+                    larder("cache", "stop", "nowhere", code=None, seconds=60)  # waits for the lock
+                os.write(shell, b"y\n")
+                out, said = run.communicate(timeout=120)
+            finally:
+                run.kill()
+                os.close(shell)
+                os.close(answer)
+        assert "ext4" in out
+        if changes:
+            assert run.returncode == BUSY and "was changed while the question was open" in said, said
+            assert not states() and "ext4" in command.output("blkid", "-p", store)
+        else:
+            assert run.returncode == DONE and states() == {ONE: "valid"}, said
+    check([0])
+
+
 def test_volume_alone_notes_what_is_lost(disks, store):
     """As `stop` does: the store fails, and works again at the next start."""
     stack(disks)
@@ -588,6 +641,69 @@ def test_volume_alone_notes_what_is_lost(disks, store):
     assert states() == {ONE: "lost"}
     larder("start", "data")
     check([0, 1])
+    assert ONE not in dm.names()
+
+
+def test_cache_takes_no_note(disks, store, kernel_log):
+    """Its SSDs fail in the first note: nothing is left; with a cache that has failed a store is not touched."""
+    kernel_log.expect("device-mapper: larder|critical .* error")
+    stack(disks)
+    write(0)
+    os.sync()
+    create = ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"]
+    command.run("mkfs.ext4", "-q", store)
+    for ssd in disks[:2]:
+        ssd.fail(op="write,flush", status="ioerr")
+    refused(FAILED, create)  # by the note, or before it where something else was written sooner
+    assert not states() and not [n for n in dm.names() if "@" in n or n.endswith("-origin")]
+    command.run("mkfs.ext4", "-q", "-F", store)
+    with contextlib.suppress(OSError):
+        write(1)
+    assert "state=failed" in command.output("dmsetup", "status", "larder-cache-data")
+    refused(FAILED, create, "its cache larder-cache-data is suspended, or failed")
+    assert not states() and "ext4" in command.output("blkid", "-p", store)
+
+
+def test_cache_takes_no_note_of_what_is_lost(disks, store, kernel_log):
+    """One that has failed, with all of its SSDs: the volume alone has it, and the stack stops."""
+    kernel_log.expect("device-mapper: larder|critical .* error")
+    stack(disks)
+    write(0)
+    larder("volume", "flush", "data")
+    larder("snapshot", "create", ONE, "--store", store)
+    store.fail(op="write,flush", status="ioerr")
+    write(1, os.urandom(1 << 20))
+    os.sync()
+    assert states() == {ONE: "invalid"}
+    for ssd in disks[:2]:
+        ssd.fail(op="write,flush", status="ioerr")
+    with contextlib.suppress(OSError):
+        write(2)
+    assert "state=failed" in command.output("dmsetup", "status", "larder-cache-data")
+    assert "data@one: is lost" in larder("stop", "data").stderr
+    for disk in (store, *disks[:2]):
+        disk.heal()
+    assert states() == {ONE: "lost"}
+    larder("start", "data")
+    check([0])
+    assert ONE not in dm.names()
+
+
+def test_lost_while_it_is_lent(disks, store, key, tmp_path):
+    """A verb that starts a stack, and stops it again, notes what was lost meanwhile."""
+    new = tmp_path / "new"
+    new.write_bytes(os.urandom(64))
+    stack(disks, key)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    larder("stop", "data")
+    store.fail(op="write,flush", status="ioerr")
+    add = ["--add", "--keyfile", key, "--new-keyfile", new, "--iter-time", "10", "--header-backup", "none"]
+    assert "data@one: is lost" in larder("passwd", "data", *add).stderr
+    store.heal()
+    assert states() == {ONE: "lost"}
+    larder("start", "data", "--keyfile", key)
+    check([0])
     assert ONE not in dm.names()
 
 
@@ -651,7 +767,7 @@ def test_power_cuts_beside_one(disks, store, seed):
 
 def test_refused(disks, store, make_disk, tmp_path):
     """Before anything is changed."""
-    small = make_disk("small", model="null", mb=8)
+    small, other = make_disk("small", model="null", mb=8), make_disk("other", model="null", mb=32)
     stack(disks)
     write(0)
     before = larder("list", "-o", "all").stdout
@@ -671,11 +787,30 @@ def test_refused(disks, store, make_disk, tmp_path):
         (BUSY, [ONE, "--store", "/dev/mapper/data"], "/dev/mapper/data"),
     ):
         refused(code, ["snapshot", "create", *given], *parts)
+    # whoever made the filesystem; its superblock as it is on a device, where this machine has no mkfs.btrfs
+    command.run("umount", MOUNTED)
+    with open("/dev/mapper/data", "r+b") as top:
+        kept = top.read(1 << 20)
+        top.seek(0)
+        top.write(bytes(1 << 20))
+        top.seek(64 << 10)
+        top.write(bytes(0x20) + bytes(range(16)) + bytes(16) + b"_BHRfS_M")
+    refused(USAGE, ["snapshot", "create", ONE, "--store", store], "is a btrfs")
+    with open("/dev/mapper/data", "r+b") as top:
+        top.write(kept)
+    command.run("mount", "/dev/mapper/data", MOUNTED)
+    before = larder("list", "-o", "all").stdout
     command.run("mkfs.ext4", "-q", store)
     refused(UNSAFE, ["snapshot", "create", ONE, "--store", store], "ext4", "--wipe")
     refused(NOT_FOUND, ["snapshot", "remove", ONE], "no such snapshot")
     refused(NOT_FOUND, ["snapshot", "list", "other"], "no such stack")
     assert "dmsetup" in larder("snapshot", "create", ONE, "--store", store, "--wipe", "--dry-run").stdout
+    # a volume that is stopped has its name for its next start
+    for label in ("data-origin", "data@one-store"):
+        larder("volume", "create", label, "--backing", other, "--yes", "--wipe")
+        given = ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"]
+        refused(BUSY, given, f"called {label}", other, "choose another name")
+    larder("super", "wipe", other, "--yes")
     taken = dm.DmDevice.create(ONE, f"0 8 linear {small} 0")
     refused(BUSY, ["snapshot", "create", ONE, "--store", store, "--wipe", "--yes"], "choose another name")
     taken.remove()
