@@ -279,6 +279,20 @@ def test_append_is_tried_again(make_disk):
     stack.stop()
 
 
+def test_doubt_ends_behind_what_is_tried_again(make_disk):
+    """Who asks for its end between two failures waits for the append, and for what is looked for behind it; he gets no error."""
+    stack = buffered_stack(make_disk)
+    data = os.urandom(BLOCK * SECTOR)
+    stack.ssd.fail(op="write", status="ioerr", delay_ms=1000, count=3)
+    stack.volume.write(0, data)
+    wait_for(lambda: stack.cache.status()["append_retries"] >= 1, 60, "the append to fail")
+    stack.cache.message("checkpoint")
+    assert stack.cache.status()["append_retries"] == 3
+    cut(stack)
+    assert stack.volume.read(0, BLOCK) == data
+    stack.stop()
+
+
 def test_without_the_option_it_is_not(make_disk):
     stack = buffered_stack(make_disk, cache_commit="auto")
     data = os.urandom(BLOCK * SECTOR)
