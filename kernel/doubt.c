@@ -278,11 +278,18 @@ static int doubt_gather(struct cache *c)
 	return 0;
 }
 
-bool doubt_is_vain(const struct cache *c)
+/* Whoever suspects has a write under way, and waits for nothing else; his own the caller has ended. */
+static void doubt_wait_suspects(struct cache *c)
 {
-	const struct flush_doubt *d = &c->doubt;
+	wait_event(c->log.wait, !READ_ONCE(c->doubt.suspects) || READ_ONCE(c->state) != CACHE_RUNNING);
+}
 
-	return unlikely(READ_ONCE(d->by) == current) && (READ_ONCE(d->failures) != d->counted || READ_ONCE(d->suspects));
+bool doubt_is_vain(struct cache *c)
+{
+	if (likely(READ_ONCE(c->doubt.by) != current))
+		return false;
+	doubt_wait_suspects(c);
+	return READ_ONCE(c->doubt.failures) != c->doubt.counted;
 }
 
 /* doubt.lock held, doubt.by is set: steps 1 to 4. */
@@ -318,17 +325,19 @@ static bool doubt_ended(struct cache *c, int error)
 	bool on;
 
 	spin_lock_irq(&c->log.lock);
-	if (!error && (d->failures != d->counted || d->suspects))
+	if (!error && d->failures != d->counted)
 		error = -EIO;
 	WRITE_ONCE(d->by, NULL);
 	WRITE_ONCE(d->behind, false);
 	d->ended = d->begun;
 	d->error = error;
 	if (!error) {
+		d->settled = d->ended;
 		d->certain = false;
-		doubt_off(c);
+		if (!d->suspects)
+			doubt_off(c);
 	}
-	on = d->on;
+	on = d->certain;
 	spin_unlock_irq(&c->log.lock);
 	return on;
 }
@@ -338,11 +347,11 @@ int doubt_try(struct cache *c)
 	struct flush_doubt *d = &c->doubt;
 	unsigned int noio;
 	bool on;
+	int err;
 
 	if (likely(!READ_ONCE(d->on)))
 		return 0;
-	/* whoever suspects has a write under way, and waits for nothing else */
-	wait_event(c->log.wait, !READ_ONCE(d->suspects) || READ_ONCE(c->state) != CACHE_RUNNING);
+	doubt_wait_suspects(c);
 	noio = memalloc_noio_save();
 	mutex_lock(&d->lock);
 	spin_lock_irq(&c->log.lock);
@@ -353,7 +362,9 @@ int doubt_try(struct cache *c)
 	}
 	spin_unlock_irq(&c->log.lock);
 	if (on) {
-		on = doubt_ended(c, doubt_settle(c));
+		err = doubt_settle(c);
+		doubt_wait_suspects(c);
+		on = doubt_ended(c, err);
 		if (!on) {
 			/* what is durable again, and whether anybody minds */
 			cache_flush_ssds(c);

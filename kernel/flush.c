@@ -486,7 +486,10 @@ static bool user_flush_owed(struct larder_io *io)
 	struct volume *v = io->volume;
 	bool owed = doubt_cost(v, io->doubt) || unlikely(READ_ONCE(v->doubt_lost) != io->doubt_lost);
 
-	if (owed || (!io->only_ssd && !io->of_data))
+	/* dm drops its error: the write behind it has to say so */
+	if (owed && io->of_data)
+		flusher_owe_user(&v->flusher);
+	else if (owed || (!io->only_ssd && !io->of_data))
 		owed |= flusher_take_owed(&v->flusher);
 	return owed;
 }

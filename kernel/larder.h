@@ -1082,6 +1082,7 @@ struct bulk_io {
 	size_t bytes;
 	struct cache *cache;		/* cache_device_write() to 'device'; else NULL */
 	struct cache_device *device;
+	bool stays;			/* in the set, if it fails */
 	u32 suspected;			/* doubt_suspect() */
 };
 void bulk_start(struct bulk_io *b, struct block_device *bdev, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
@@ -1566,7 +1567,7 @@ bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk
 /* Any context.  A write of cache_device_write() has: nothing counts, until doubt_suspect_end(), by whoever sent it, says why. */
 void doubt_suspect(struct cache *c, struct cache_device *d);
 void doubt_suspect_end(struct cache *c, struct cache_device *d, bool reset);	/* process context, log->lock not held */
-bool doubt_is_vain(const struct cache *c);	/* the caller is at an attempt to end it, which has failed already */
+bool doubt_is_vain(struct cache *c);		/* sleeps: the caller is at an attempt to end it, which has failed already */
 bool doubt_blocks(const struct cache *c);	/* any context: nothing counts as durable, but for who is at ending that */
 /*
  * log->lock held, any context.  0: there is no doubt.  -EAGAIN: an attempt to end it is made, ask again; *asked, 0 at first, has

@@ -34,6 +34,15 @@ static void bulk_put(struct bulk_io *b)
 		complete(&b->done);
 }
 
+/* Interrupt context.  An SSD that can be spared leaves first: nothing is suspected for it. */
+static void bulk_device_failed(struct bulk_io *b, blk_status_t status)
+{
+	if (!b->stays)
+		set_metadata_failed(b->cache, b->device);
+	if (doubt_may_be_reset(b->cache, b->device, status) && !xchg(&b->suspected, 1))
+		doubt_suspect(b->cache, b->device);
+}
+
 /* Interrupt context. */
 static void bulk_end_io(struct bio *bio)
 {
@@ -41,8 +50,8 @@ static void bulk_end_io(struct bio *bio)
 
 	if (bio->bi_status) {
 		WRITE_ONCE(b->error, blk_status_to_errno(bio->bi_status));
-		if (b->device && doubt_may_be_reset(b->cache, b->device, bio->bi_status) && !xchg(&b->suspected, 1))
-			doubt_suspect(b->cache, b->device);
+		if (b->device)
+			bulk_device_failed(b, bio->bi_status);
 	}
 	bio_put(bio);
 	bulk_put(b);
@@ -125,9 +134,11 @@ int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *bu
 	return bulk_wait(&b);
 }
 
-int cache_device_write(struct cache *c, struct cache_device *d, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+static int device_write(struct cache *c, struct cache_device *d, bool stays, blk_opf_t opf, sector_t sector, void *buf,
+			size_t bytes)
 {
-	struct bulk_io b = { .cache = c, .device = d };
+	struct bulk_io b = { .cache = c, .device = d, .stays = stays };
+	bool reset;
 	int err;
 
 	bulk_submit(&b, d->bdev, opf, sector, buf, bytes);
@@ -139,14 +150,22 @@ int cache_device_write(struct cache *c, struct cache_device *d, blk_opf_t opf, s
 	if (!err)
 		return 0;
 	cache_error(c, errors_write);
-	set_metadata_failed(c, d);
+	if (!b.suspected)
+		return err;
 	/*
-	 * A place that refuses again is bad, whatever its error says, or the SSD is dead, which an append finds.  One that takes it
-	 * now has lost what it had when it did not.  The error stands: what the write was to follow may be gone.
+	 * One that takes it now has lost what it had when it did not.  A place that refuses again is bad, whatever its error says,
+	 * if a flush succeeds; else that begins a doubt.  The error stands: what the write was to follow may be gone.
 	 */
-	if (b.suspected)
-		doubt_suspect_end(c, d, !READ_ONCE(d->failed) && !super_io(d->bdev, opf, sector, buf, bytes));
+	reset = !READ_ONCE(d->failed) && !super_io(d->bdev, opf, sector, buf, bytes);
+	if (!reset && !READ_ONCE(d->failed))
+		flusher_sync(&d->flusher, true);
+	doubt_suspect_end(c, d, reset);
 	return err;
+}
+
+int cache_device_write(struct cache *c, struct cache_device *d, blk_opf_t opf, sector_t sector, void *buf, size_t bytes)
+{
+	return device_write(c, d, false, opf, sector, buf, bytes);
 }
 
 #define SUPER_READ	(REQ_OP_READ | REQ_SYNC | REQ_META)
@@ -425,7 +444,8 @@ int cache_super_write_ahead(struct cache *c, struct cache_device *d)
 
 	lockdep_assert_held(&c->super_lock);
 	cache_super_fill(c, d->sb, 0);
-	err = cache_device_write(c, d, SUPER_WRITE, place >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
+	/* a growth that cannot be leaves all as it was */
+	err = device_write(c, d, true, SUPER_WRITE, place >> SECTOR_SHIFT, d->sb, LARDER_SB_SIZE);
 	c->sb_generation++;
 	if (err)
 		DMERR("%pg: cannot write the copy of the superblock at byte %llu, its new end: error %d", d->bdev, place, err);
