@@ -279,12 +279,17 @@ def test_append_is_tried_again(make_disk):
     stack.stop()
 
 
-def test_doubt_ends_behind_what_is_tried_again(make_disk):
+def test_doubt_ends_behind_what_is_tried_again(make_disk, trace):
     """Who asks for its end between two failures waits for the append, and for what is looked for behind it; he gets no error."""
     stack = buffered_stack(make_disk)
     data = os.urandom(BLOCK * SECTOR)
-    stack.ssd.fail(op="write", status="ioerr", delay_ms=1000, count=3)
+    trace.clear()
+    stack.ssd.fail(op="write", status="ioerr", delay_ms=LATE_MS, count=1)
     stack.volume.write(0, data)
+    wait_for(lambda: trace.commands(stack.ssd, "write"), 60, "the append")
+    # none but it: an attempt appends a record, which is not sent again
+    place = trace.commands(stack.ssd, "write")[0].sector
+    stack.ssd.fail(op="write", from_=place, to=place + BLOCK, status="ioerr", delay_ms=LATE_MS, count=2)
     wait_for(lambda: stack.cache.status()["append_retries"] >= 1, 60, "the append to fail")
     stack.cache.message("checkpoint")
     assert stack.cache.status()["append_retries"] == 3
