@@ -7,14 +7,9 @@
 
 #include "../../daemon/attempts.c"
 
-static struct attempts list;
-static int failed;
+#include "check.h"
 
-static void check(bool good, int number, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", number, name);
-	failed |= !good;
-}
+static struct attempts list;
 
 static bool held(uint8_t id)
 {
@@ -87,41 +82,41 @@ int main(void)
 {
 	unsigned tries = tries_of_a_day();
 
-	check(tries >= 24 && tries <= 40, 1, "seldom, but on and on");
+	check(tries >= 24 && tries <= 40, "seldom, but on and on");
 	attempts_forget(&list, (uint8_t[16]){ 1 });
 	attempts_hold(&list, 1000000);
-	check(!list.number && !held(1), 2, "one that runs is forgotten");
+	check(!list.number && !held(1), "one that runs is forgotten");
 	fail(1, 0);
 	fail(2, 10);
 	attempts_hold(&list, ATTEMPT_FIRST_US);
-	check(!held(1) && held(2), 3, "each has its own time");
+	check(!held(1) && held(2), "each has its own time");
 	fail(1, ATTEMPT_FIRST_US);
 	attempts_hold(&list, 3 * ATTEMPT_FIRST_US - 1);
-	check(held(1) && !held(2), 4, "the second wait is twice the first");
+	check(held(1) && !held(2), "the second wait is twice the first");
 	list.number = 0;
 	for (unsigned i = 0; i < ATTEMPTS_MAX + 5; i++)
 		attempts_failed(&list, (uint8_t[16]){ (uint8_t)i, (uint8_t)(i >> 8) }, false, "x", 1, 0);
-	check(list.number == ATTEMPTS_MAX, 5, "no more than there is room for");
+	check(list.number == ATTEMPTS_MAX, "no more than there is room for");
 	list.number = 0;
-	check(!attempts_again(&list, 1000000), 6, "without any there is no next pass");
-	check(passes_of_a_day(1, 0) == 2 && passes_of_a_day(4, 1000) == 5, 7,
+	check(!attempts_again(&list, 1000000), "without any there is no next pass");
+	check(passes_of_a_day(1, 0) == 2 && passes_of_a_day(4, 1000) == 5,
 	      "one that is not tried when its time comes asks for no pass");
 	list.number = 0;
 	fail(1, 0);
 	fail(2, 10);
 	attempts_hold(&list, ATTEMPT_FIRST_US - 1);
-	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US, 8,
+	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US,
 	      "whose time comes in a pass that held it is tried in the next one");
 	attempts_hold(&list, ATTEMPT_FIRST_US + 5);
-	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US + 10, 9, "and the others in theirs");
-	check(passes_that_are_killed(1000000) >= 34 && passes_that_are_killed(1000000) <= 40, 10,
+	check(attempts_again(&list, ATTEMPT_FIRST_US + 5) == ATTEMPT_FIRST_US + 10, "and the others in theirs");
+	check(passes_that_are_killed(1000000) >= 34 && passes_that_are_killed(1000000) <= 40,
 	      "passes that are killed are ever rarer, but go on");
 	list.number = 0;
 	fail(1, 0);
 	attempts_told(&list, (uint8_t[16]){ 1 }, (uint8_t[16]){ 9 }, "what was told");
 	attempts_told(&list, (uint8_t[16]){ 2 }, (uint8_t[16]){ 9 }, "of none");
 	attempts_hold(&list, 1);
-	check(list.number == 1 && held(1) && list.attempt[0].about[0] == 9 && !strcmp(list.attempt[0].text, "what was told"), 11,
+	check(list.number == 1 && held(1) && list.attempt[0].about[0] == 9 && !strcmp(list.attempt[0].text, "what was told"),
 	      "what was told is known for as long as it is held");
 	return failed;
 }

@@ -14,13 +14,7 @@
 #include "../../lib/address.c"
 #include "../../daemon/conf.c"
 
-static int failed;
-
-static void check(bool good, int number, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", number, name);
-	failed |= !good;
-}
+#include "check.h"
 
 static void show(const char *line, void *data)
 {
@@ -43,11 +37,11 @@ static bool leaves(const char *text)
 
 int main(void)
 {
-	check(!leaves(""), 1, "of what nothing is said");
-	check(leaves("auto no data\n") && !leaves("auto no other\n"), 2, "by the name of the stack");
-	check(leaves("auto no 01000000-0000-0000-0000-000000000000\n") && leaves("auto no 02000000-0000-0000-0000-000000000000\n"), 3,
+	check(!leaves(""), "of what nothing is said");
+	check(leaves("auto no data\n") && !leaves("auto no other\n"), "by the name of the stack");
+	check(leaves("auto no 01000000-0000-0000-0000-000000000000\n") && leaves("auto no 02000000-0000-0000-0000-000000000000\n"),
 	      "by the UUID of the stack, or of its volume");
-	check(leaves("auto no all\n") && !leaves("auto yes data\nauto no all\n"), 4, "with all; the first line decides");
-	check(!leaves("degraded no data\n"), 5, "another keyword");
+	check(leaves("auto no all\n") && !leaves("auto yes data\nauto no all\n"), "with all; the first line decides");
+	check(!leaves("degraded no data\n"), "another keyword");
 	return failed;
 }

@@ -14,14 +14,9 @@
 #include "../../lib/message.c"
 #include "../../lib/disks.c"
 
-static int number, failed;
-static char top[] = "/tmp/larder-disks-XXXXXX";
+#include "check.h"
 
-static void check(bool good, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", ++number, name);
-	failed |= !good;
-}
+static char top[] = "/tmp/larder-disks-XXXXXX";
 
 /* A directory below the top, with those above it; the caller frees it. */
 static char *make(const char *name)

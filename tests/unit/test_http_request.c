@@ -69,13 +69,7 @@ static const struct {
 	{ "GET /metrics HTTP/1.1\r\n" HOST "\r", HTTP_MORE },
 };
 
-static int failed;
-
-static void check(bool good, int number, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", number, name);
-	failed |= !good;
-}
+#include "check.h"
 
 /* As it comes byte by byte; from the heap, so that a byte behind it is noticed. */
 static enum http_status in_pieces(const char *request, size_t length)
@@ -106,13 +100,13 @@ int main(void)
 		whole &= at_once == cases[i].status;
 		pieces &= in_pieces(cases[i].request, strlen(cases[i].request)) == cases[i].status;
 	}
-	check(whole, 1, "each request has its status");
-	check(pieces, 2, "in pieces, too");
+	check(whole, "each request has its status");
+	check(pieces, "in pieces, too");
 	length = (size_t)sprintf(large, "GET /metrics HTTP/1.1\r\n" HOST "X: ");
 	memset(large + length, 'y', sizeof(large) - length);
-	check(http_judge(large, HTTP_REQUEST_MAX - 1, "/metrics") == HTTP_MORE && http_judge(large, HTTP_REQUEST_MAX, "/metrics") == HTTP_BAD_REQUEST, 3,
+	check(http_judge(large, HTTP_REQUEST_MAX - 1, "/metrics") == HTTP_MORE && http_judge(large, HTTP_REQUEST_MAX, "/metrics") == HTTP_BAD_REQUEST,
 	      "of one that is too long the end is not waited for");
 	memcpy(large + HTTP_REQUEST_MAX - 4, "\r\n\r\n", 4);
-	check(http_judge(large, HTTP_REQUEST_MAX, "/metrics") == HTTP_OK, 4, "the longest one is served");
+	check(http_judge(large, HTTP_REQUEST_MAX, "/metrics") == HTTP_OK, "the longest one is served");
 	return failed;
 }

@@ -27,13 +27,7 @@ bool md_scrub_look(dev_t device, struct md_scrub *scrub) { (void)device; (void)s
 uint64_t scrub_stopped(const uint8_t uuid[16]) { (void)uuid; return 0; }
 void stack_part(const struct stack *stack, const char *part, uint8_t uuid[16]) { (void)stack; (void)part; memset(uuid, 0, 16); }
 
-static int number, failed;
-
-static void check(bool good, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", ++number, name);
-	failed |= !good;
-}
+#include "check.h"
 
 static bool is(const struct object *job, const char *property, const char *value)
 {

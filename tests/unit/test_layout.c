@@ -11,13 +11,7 @@
 #define MIB (1024 * KIB)
 #define TIB (1024 * 1024 * MIB)
 
-static int failed, number;
-
-static void check(bool good, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", ++number, name);
-	failed |= !good;
-}
+#include "check.h"
 
 static const struct {
 	const char *name;

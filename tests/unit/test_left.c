@@ -13,13 +13,7 @@
 #include "../../lib/fieldtext.c"
 #include "../../lib/left.c"
 
-static int failed;
-
-static void check(bool good, int number, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", number, name);
-	failed |= !good;
-}
+#include "check.h"
 
 static bool is_read(const struct left_list *wanted)
 {
@@ -47,7 +41,7 @@ static void strange(const char *path)
 	FILE *file = fopen(path, "we");
 
 	left_add(&wanted, "-", (const uint8_t[16]){ 0 }, "larder.conf"); /* a word of letters and that */
-	check(file && fputs(text, file) >= 0 && !fclose(file) && is_read(&wanted), 5, "lines that are none are passed over");
+	check(file && fputs(text, file) >= 0 && !fclose(file) && is_read(&wanted), "lines that are none are passed over");
 	left_free(&wanted);
 }
 
@@ -64,12 +58,12 @@ int main(void)
 	path = must_print("%s/left", directory);
 	left_add(&left, "refused", (const uint8_t[16]){ 1, 2, 3 }, "cache fast: it is full");
 	left_add(&left, "conf", (const uint8_t[16]){ 0 }, "/etc/larder/larder.conf:3: no such word");
-	check(!left_write(&left), 1, "it is written");
+	check(!left_write(&left), "it is written");
 	first = file_of(path);
-	check(is_read(&left), 2, "all of it is read, and what is of no UUID");
-	check(!left_write(&left) && first && file_of(path) == first, 3, "the same is not written again");
+	check(is_read(&left), "all of it is read, and what is of no UUID");
+	check(!left_write(&left) && first && file_of(path) == first, "the same is not written again");
 	left_free(&left);
-	check(!left_write(&left) && file_of(path) != first && is_read(&left), 4, "what is over is gone");
+	check(!left_write(&left) && file_of(path) != first && is_read(&left), "what is over is gone");
 	strange(path);
 	unlink(path);
 	rmdir(directory);

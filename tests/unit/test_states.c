@@ -12,13 +12,7 @@
 #define SECTORS	8u	/* of a write, unless said */
 #define MOST	40u	/* writes open at once */
 
-static int failed, number;
-
-static void check(bool good, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", ++number, name);
-	failed |= !good;
-}
+#include "check.h"
 
 /* ------------------------------------------------------------------ a recording */
 

@@ -17,13 +17,7 @@
 #include "../../lib/fieldtext.c"
 #include "../../lib/turn.c"
 
-static int failed;
-
-static void check(bool good, int number, const char *name)
-{
-	printf("%sok %d %s\n", good ? "" : "not ", number, name);
-	failed |= !good;
-}
+#include "check.h"
 
 int main(void)
 {
@@ -35,20 +29,20 @@ int main(void)
 
 	if (!mkdtemp(directory) || chdir(directory))
 		return 1;
-	check(!lacks_noted(a) && !returned_since(a), 1, "nothing is there yet");
-	check(lacks_set(a, 5) && returned_set(a, 4) && returned_set(b, UINT64_MAX), 2, "they are written");
-	check(lacks_noted(a) == 5 && returned_since(a) == 4 && !lacks_noted(b) && returned_since(b) == UINT64_MAX, 3, "each by itself");
-	check(returned_set(a, 6) && returned_since(a) == 6 && lacks_noted(a) == 5, 4, "over the former one");
-	check(returned_set(a, 0) && returned_set(a, 0) && !returned_since(a) && lacks_noted(a) == 5, 5, "0: there is none");
+	check(!lacks_noted(a) && !returned_since(a), "nothing is there yet");
+	check(lacks_set(a, 5) && returned_set(a, 4) && returned_set(b, UINT64_MAX), "they are written");
+	check(lacks_noted(a) == 5 && returned_since(a) == 4 && !lacks_noted(b) && returned_since(b) == UINT64_MAX, "each by itself");
+	check(returned_set(a, 6) && returned_since(a) == 6 && lacks_noted(a) == 5, "over the former one");
+	check(returned_set(a, 0) && returned_set(a, 0) && !returned_since(a) && lacks_noted(a) == 5, "0: there is none");
 	number_path("returned", a, "", path);
 	for (size_t i = 0; i < sizeof(strange) / sizeof(strange[0]); i++)
 		none &= !symlink(strange[i], path) && !returned_since(a) && !unlink(path);
-	check(none, 6, "what is no number");
-	check(!mkdir(path, 0755) && !returned_set(a, 1) && !rmdir(path), 7, "one that cannot be written");
+	check(none, "what is no number");
+	check(!mkdir(path, 0755) && !returned_set(a, 1) && !rmdir(path), "one that cannot be written");
 	lacks_set(a, 0);
 	returned_set(b, 0);
 	number_path("returned", a, ".new", path);
 	unlink(path);
-	check(!rmdir(RUN_DIRECTORY) && !chdir("/") && !rmdir(directory), 8, "nothing is left");
+	check(!rmdir(RUN_DIRECTORY) && !chdir("/") && !rmdir(directory), "nothing is left");
 	return failed;
 }
