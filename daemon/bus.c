@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-bus.h>
-#include <time.h>
 
 #include "../lib/message.h"
 #include "bus.h"
@@ -222,11 +221,8 @@ static void close_bus(struct bus *bus)
 
 static void call_later(struct bus *bus, sd_event_source **timer, uint64_t wait, sd_event_time_handler_t call)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	*timer = sd_event_source_unref(*timer);
-	sd_event_add_time(bus->event, timer, CLOCK_MONOTONIC, (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000 + wait, 0, call, bus);
+	sd_event_add_time_relative(bus->event, timer, CLOCK_MONOTONIC, wait, 0, call, bus);
 }
 
 static void retry_later(struct bus *bus)
