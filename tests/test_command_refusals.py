@@ -3,7 +3,6 @@
 
 import fcntl
 import os
-import pty
 import re
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+sys.path.append(str(Path(__file__).resolve().parent / "vm/guest/lib"))
 import signatures
 from harness import (
     BUSY,
@@ -38,6 +38,7 @@ from harness import (
     pieces,
     read,
 )
+from question import answered
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -356,21 +357,15 @@ def test_path_becomes_another_device_at_the_question(larder, loop):
     def asked(change):
         link.unlink(missing_ok=True)
         link.symlink_to(ssd)
-        shell, answer = pty.openpty()
-        words = [larder.program, "create", "data", "--backing", disk, "--cache", str(link)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        run = subprocess.Popen(words, stdin=answer, **pipes, text=True, env=larder.environment())
-        said = ""
-        while "Make it?" not in said:
-            assert run.poll() is None, said
-            said += run.stderr.read(1)
-        change()
-        before = [digest(image) for image in images]
-        os.write(shell, b"y\n")
-        said = run.communicate()[1]
-        os.close(shell)
-        os.close(answer)
-        assert run.returncode == UNSAFE and f"{link}: is another device now" in said, said
+        before = []
+
+        def others():
+            change()
+            before.extend(digest(image) for image in images)
+
+        words = [larder.program, "create", "data", "--backing", disk, "--cache", link]
+        run = answered(words, "Make it?", others, larder.environment())
+        assert run.returncode == UNSAFE and f"{link}: is another device now" in run.stderr, run.stderr
         assert [digest(image) for image in images] == before
 
     def relink():

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+sys.path.append(str(Path(__file__).resolve().parent / "vm/guest/lib"))
 import signatures
 from harness import (
     BUSY,
@@ -39,6 +40,7 @@ from harness import (
     preloaded,
     read,
 )
+from question import answered
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -1213,31 +1215,22 @@ def test_a_question_holds_up_nobody(larder, described, changes):
     described.volume(described.plain)
     described.ssds({"ready": [f"{described.uuid} data"], "changing": []})
     new = larder.image("new", 64 * MIB, seen=False)
-    shell, answer = pty.openpty()
-    words = [larder.program, "replace", "data", "cache", str(new)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, stdin=answer, **pipes, text=True, env=larder.environment()) as run:
-        try:
-            said = ""
-            while "Give it this cache?" not in said:
-                assert run.poll() is None, said
-                said += run.stderr.read(1)
-            if changes:
-                larder("rename", "data", "films")
-            else:
-                larder("cache", "stop", "nowhere", code=None)  # waits for the lock
-            before = [digest(x) for x in (described.ssd, described.hdd, new)]
-            os.write(shell, b"y\n")
-            out, said = run.communicate(timeout=120)
-        finally:
-            run.kill()
-            os.close(shell)
-            os.close(answer)
+    before = []
+
+    def others():
+        if changes:
+            larder("rename", "data", "films")
+        else:
+            larder("cache", "stop", "nowhere", code=None)  # waits for the lock
+        before.extend(digest(x) for x in (described.ssd, described.hdd, new))
+
+    words = [larder.program, "replace", "data", "cache", new]
+    run = answered(words, "Give it this cache?", others, larder.environment())
     if changes:
-        assert run.returncode == BUSY and "data: was changed while the question was open" in said, said
+        assert run.returncode == BUSY and "data: was changed while the question was open" in run.stderr, run.stderr
         assert [digest(x) for x in (described.ssd, described.hdd, new)] == before
     else:
-        assert run.returncode == 0 and "its cache is data-" in out, out + said
+        assert run.returncode == 0 and "its cache is data-" in run.stdout, run.stdout + run.stderr
 
 
 def cache_of(larder, path):

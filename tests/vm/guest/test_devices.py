@@ -5,7 +5,6 @@ import contextlib
 import fcntl
 import json
 import os
-import pty
 import random
 import re
 import shutil
@@ -19,6 +18,7 @@ from lib import command, dm, simdisk
 from lib.block import BlockDevice
 from lib.larder import wait_for
 from lib.members import udevd
+from lib.question import answered
 from lib.sets import kill
 from lib.stacks import (
     BUSY,
@@ -510,20 +510,11 @@ def test_raid_5(disks, make_disk):
     load.check()
 
 
-def answered(code, question, meanwhile, *words):
-    """With yes, behind what others do until then; what it says on stderr."""
-    shell, answer = pty.openpty()
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    run = subprocess.Popen(["larder", *map(str, words)], stdin=answer, **pipes, text=True)
-    asked = ""
-    while question not in asked:
-        assert run.poll() is None, asked
-        asked += run.stderr.read(1)
-    meanwhile()
-    os.write(shell, b"y\n")
-    said = run.communicate()[1]
-    assert run.returncode == code, said
-    return said
+def said_behind(code, question, meanwhile, *words):
+    """What it says on stderr behind yes, which it gets behind what others do until then."""
+    run = answered(["larder", *words], question, meanwhile)
+    assert run.returncode == code, run.stderr
+    return run.stderr
 
 
 def test_another_one_fails_at_the_question(disks):
@@ -531,7 +522,7 @@ def test_another_one_fails_at_the_question(disks):
     hdd0, hdd1, hdd2 = disks[3:]
     make(disks)
     larder("add", "data", "--backing", hdd2)
-    said = answered(UNSAFE, "Drop it?", lambda: command.run("mdadm", *arrays(), "--fail", hdd2), "drop", "data", hdd1)
+    said = said_behind(UNSAFE, "Drop it?", lambda: command.run("mdadm", *arrays(), "--fail", hdd2), "drop", "data", hdd1)
     assert "LOST" in said and "--discard-redundancy" in said, said
     assert members().items() >= {str(hdd0): "active", str(hdd1): "active", str(hdd2): "failed"}.items()
     remove()
@@ -548,10 +539,10 @@ def test_another_ssd_at_the_question(disks):
             larder("drop", "data", old, *word)
             larder("add", "data", "--cache", new)
 
-        said = answered(BUSY, "Drop it?", meanwhile, "drop", "data", "ssd1", *word)
+        said = said_behind(BUSY, "Drop it?", meanwhile, "drop", "data", "ssd1", *word)
         assert "is another device" in said and "larder show data" in said, said
         assert states() == "active/active" and ssds() == {str(ssd0), str(ssd2)}
-    said = answered(BUSY, "Replace it?", lambda: larder("replace", "data", ssd2, ssd1), "replace", "data", "ssd1", ssd1)
+    said = said_behind(BUSY, "Replace it?", lambda: larder("replace", "data", ssd2, ssd1), "replace", "data", "ssd1", ssd1)
     assert "is another device" in said, said
     assert ssds() == {str(ssd0), str(ssd1)}
 
@@ -563,12 +554,12 @@ def test_options_set_at_the_question(disks):
     cache = dm.DmDevice("larder-cache-data")
     add = ["cache", "add", "larder-cache-data", ssd2, "--wipe"]
     command.run("mkfs.ext4", "-q", ssd2)
-    answered(DONE, "Wipe it?", lambda: larder("cache", "set", "data", "commit=always"), *add)
+    said_behind(DONE, "Wipe it?", lambda: larder("cache", "set", "data", "commit=always"), *add)
     assert cache.status()["commit"] == "always" and " commit always" in command.output("dmsetup", "table", "larder-cache-data")
     assert states() == "active/active/active"
     larder("drop", "data", ssd2)
     command.run("mkfs.ext4", "-q", ssd2)
-    said = answered(BUSY, "Wipe it?", lambda: larder("cache", "add", "data", hdd2), *add)
+    said = said_behind(BUSY, "Wipe it?", lambda: larder("cache", "add", "data", hdd2), *add)
     assert "have changed meanwhile" in said, said
     assert str(hdd2) in ssds() and str(ssd2) not in ssds()
 

@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import json
 import os
-import pty
 import re
 import signal
 import sqlite3
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from lib import command, database, dm, simdisk
+from lib.question import answered
 from lib.stacks import (
     BUSY,
     DEGRADED,
@@ -598,31 +598,20 @@ def test_question_holds_up_nobody(disks, store):
     write(0)
     for changes in (True, False):
         command.run("mkfs.ext4", "-q", "-F", store)
-        shell, answer = pty.openpty()
-        given = ["larder", "snapshot", "create", ONE, "--store", str(store), "--wipe"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(given, stdin=answer, **pipes, text=True) as run:
-            try:
-                said = ""
-                while "Wipe it?" not in said:
-                    assert run.poll() is None, said
-                    said += run.stderr.read(1)
-                if changes:
-                    larder("set", "data", "--backing-label", "shelf", seconds=60)
-                else:
-                    larder("cache", "stop", "nowhere", code=None, seconds=60)  # waits for the lock
-                os.write(shell, b"y\n")
-                out, said = run.communicate(timeout=120)
-            finally:
-                run.kill()
-                os.close(shell)
-                os.close(answer)
-        assert "ext4" in out
+
+        def others(changes: bool = changes) -> None:
+            if changes:
+                larder("set", "data", "--backing-label", "shelf", seconds=60)
+            else:
+                larder("cache", "stop", "nowhere", code=None, seconds=60)  # waits for the lock
+
+        run = answered(["larder", "snapshot", "create", ONE, "--store", store, "--wipe"], "Wipe it?", others)
+        assert "ext4" in run.stdout
         if changes:
-            assert run.returncode == BUSY and "was changed while the question was open" in said, said
+            assert run.returncode == BUSY and "was changed while the question was open" in run.stderr, run.stderr
             assert not states() and "ext4" in command.output("blkid", "-p", store)
         else:
-            assert run.returncode == DONE and states() == {ONE: "valid"}, said
+            assert run.returncode == DONE and states() == {ONE: "valid"}, run.stderr
     check([0])
 
 
