@@ -13,7 +13,8 @@
  *			with their checksums (verify.c)
  * An attempt to end it, doubt_settle():
  *  1. The open records are closed, and applied: all that was submitted before the failure is complete.  One more is appended: an
- *     SSD that takes nothing any more fails the cache by it, as by any append, and its volumes leave it (leave.c).
+ *     SSD that takes nothing any more fails the cache by it, as by any append, and its volumes leave it (leave.c).  Of several it
+ *     may go to another one: 2 finds that (doubt-finds-dead).
  *  2. A flush of every SSD, issued now, succeeds: what is not gone by now is durable.
  *  3. doubt-looks: each slot that was written since the last flush that counts is read, and compared (scrub_segment.c).  What is
  *     gone and clean leaves the index.  What is gone and dirty gives errors to those who read it, and (doubt-owed) to the flushes
@@ -113,16 +114,15 @@ void doubt_resume(struct cache *c)
 		queue_delayed_work(c->bg_wq, &c->doubt.work, HZ);
 }
 
-/* Of several SSDs that must all stay an attempt may append to another one than a dead one, which then nobody finds. */
-void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status)
-{
-	if (c->started && !READ_ONCE(d->failed) && c->nr_devices - READ_ONCE(c->nr_failed) == 1 && blk_path_error(status))
-		doubt_begin(c, &d->flusher);
-}
-
 bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status)
 {
 	return c->started && !READ_ONCE(d->failed) && blk_path_error(status);
+}
+
+void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status)
+{
+	if (doubt_may_be_reset(c, d, status))
+		doubt_begin(c, &d->flusher);
 }
 
 void doubt_suspect(struct cache *c, struct cache_device *d)
@@ -292,6 +292,23 @@ bool doubt_is_vain(struct cache *c)
 	return READ_ONCE(c->doubt.failures) != c->doubt.counted;
 }
 
+/*
+ * doubt-finds-dead: of several SSDs that must all stay the append of step 1 may have gone to another one than one that is dead.
+ * One that takes no flush, and of whose first superblock neither can be read nor written again what is there, is: as by an append.
+ */
+static void doubt_find_dead(struct cache *c)
+{
+	struct cache_device *d;
+	u32 i;
+
+	for (i = 0; i < c->nr_devices; i++) {
+		d = &c->dev[i];
+		if (device_written(d) && !READ_ONCE(d->failed) && READ_ONCE(d->flusher.failed) &&
+		    blk_path_error(errno_to_blk_status(cache_super_touch(c, d))))
+			set_device_failed(c, d, "it takes neither a flush nor a write");
+	}
+}
+
 /* doubt.lock held, doubt.by is set: steps 1 to 4. */
 static int doubt_settle(struct cache *c)
 {
@@ -299,9 +316,14 @@ static int doubt_settle(struct cache *c)
 	struct scrub_pass *p;
 	int err;
 
-	err = doubt_gather(c) ?: cache_flush_ssds(c);
+	err = doubt_gather(c);
 	if (err)
 		return err;
+	err = cache_flush_ssds(c);
+	if (err) {
+		doubt_find_dead(c);
+		return err;
+	}
 	p = scrub_pass_create(c, SCRUB_DOUBT);
 	if (!p)
 		return -ENOMEM;

@@ -714,17 +714,22 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 	log_send(c);
 }
 
-void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+static void user_flush_init(struct larder_io *io, bool only_ssd, bool of_data, bool again)
 {
 	io->kind = IO_FLUSH;
-	io->volume = v;
-	io->only_ssd = false;
-	/* dm clones the write, with its flags and its pages, and takes its length away */
-	io->of_data = bio->bi_opf & REQ_FUA || bio->bi_io_vec;
+	io->only_ssd = only_ssd;
+	io->of_data = of_data;
 	io->stage = 0;
-	io->again = true;
+	io->again = again;
 	io->doubt = 0;
 	io->doubt_lost = READ_ONCE(io->volume->doubt_lost);
+}
+
+void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	io->volume = v;
+	/* dm clones the write, with its flags and its pages, and takes its length away */
+	user_flush_init(io, false, bio->bi_opf & REQ_FUA || bio->bi_io_vec, true);
 	volume_count(v, flushes, 1);
 	if (v->cache)
 		user_flush_begin(v, bio, io, false);
@@ -735,26 +740,14 @@ void user_flush(struct volume *v, struct bio *bio, struct larder_io *io, bool ma
 /* Interrupt context: a bypassed FUA write has reached the backing; the flush that makes it durable begins in the worker. */
 void user_flush_after(struct volume *v, struct larder_io *io)
 {
-	io->kind = IO_FLUSH;
-	io->only_ssd = false;
-	io->of_data = false;
-	io->stage = 0;
-	io->again = false;
-	io->doubt = 0;
-	io->doubt_lost = READ_ONCE(io->volume->doubt_lost);
+	user_flush_init(io, false, false, false);
 	flush_enqueue(v->cache, io);
 }
 
 /* Interrupt context, log->lock held: a cached FUA write is applied; an SSD flush issued from now on makes it durable. */
 void user_flush_fua(struct cache *c, struct larder_io *io)
 {
-	io->kind = IO_FLUSH;
-	io->only_ssd = true;
-	io->of_data = false;
-	io->stage = 0;
-	io->again = true;
-	io->doubt = 0;
-	io->doubt_lost = READ_ONCE(io->volume->doubt_lost);
+	user_flush_init(io, true, false, true);
 	flush_ready(c, io);
 }
 

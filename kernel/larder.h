@@ -1097,6 +1097,11 @@ int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *bu
  * that stays may have been reset: the write is sent again to know that, and nothing counts meanwhile (doubt.c).
  */
 int cache_device_write(struct cache *c, struct cache_device *d, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
+/*
+ * Sleeps; takes super_lock.  Does d take a write?  The first copy of its superblock is written as it lies there, without a flush.
+ * 0 without memory; the error of a read, too.
+ */
+int cache_super_touch(struct cache *c, struct cache_device *d);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
 int cache_super_write(struct cache *c, u32 flags);
 /* Sleeps; the cache runs, its SSDs are bound.  Where `mirror` asks for three copies: superblocks say so before there are any */

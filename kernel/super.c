@@ -416,6 +416,22 @@ int cache_super_write(struct cache *c, u32 flags)
 	return error;
 }
 
+int cache_super_touch(struct cache *c, struct cache_device *d)
+{
+	struct larder_cache_sb *sb = kmalloc(LARDER_SB_SIZE, GFP_NOIO);
+	int err;
+
+	if (!sb)
+		return 0;
+	mutex_lock(&c->super_lock);
+	err = super_io(d->bdev, SUPER_READ, LARDER_SB_OFFSET >> SECTOR_SHIFT, sb, LARDER_SB_SIZE);
+	if (!err)
+		err = super_io(d->bdev, REQ_OP_WRITE | REQ_SYNC | REQ_META, LARDER_SB_OFFSET >> SECTOR_SHIFT, sb, LARDER_SB_SIZE);
+	mutex_unlock(&c->super_lock);
+	kfree(sb);
+	return err;
+}
+
 void cache_allow_third(struct cache *c)
 {
 	int err;

@@ -187,7 +187,7 @@ def test_the_level_changes(make_disk):
 
 def test_without_mirror(make_disk, kernel_log):
     """mirror=none: with an SSD what is dirty there is lost, an error; the rest reads right, and all of it when it is back."""
-    kernel_log.expect("I/O error|critical .* error|Buffer I/O|cannot be read")
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|cannot be read|a flush failed|a failed flush")
     stack = make_stack(make_disk, cache_mirror="none", writeback="off")
     fill_clean(stack)
     dirty = [sector + 64 for sector in BLOCKS]
@@ -198,7 +198,9 @@ def test_without_mirror(make_disk, kernel_log):
     with pytest.raises(OSError):
         for sector in dirty:
             stack.volume.write(sector, b"x" * 4096, fua=True)
-    assert stack.cache.status()["state"] == "failed" and stack.volume.status()["state"] == "cache-failed"
+    # where only a flush finds it at first, those who come then get errors, and an attempt to end the doubt finds that it is dead
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+    assert stack.volume.status()["state"] == "cache-failed"
     assert misses(stack) >= 0  # all of the clean data is right
     errors = 0
     for sector in dirty:
@@ -216,6 +218,92 @@ def test_without_mirror(make_disk, kernel_log):
     stack.start()
     for sector in dirty:
         assert stack.volume.read(sector, 8) in (block(sector), b"x" * 4096)
+    stack.stop()
+
+
+def last_written(stack: Stack, trace: simdisk.Trace) -> simdisk.Simdisk:
+    """The SSD, by the last write of all, behind a commit."""
+    stack.cache.message("commit")
+    name = trace.commands(op="write")[-1].disk
+    trace.clear()
+    return next(s for s in stack.ssd if s.name == name)
+
+
+def written_before_the_other(stack: Stack, trace: simdisk.Trace) -> simdisk.Simdisk:
+    """Writes until one goes to another SSD than the one before; that which has the one before, and its summary, and no flush since."""
+    before = None
+    for sector in range(0, 65536, 8):
+        stack.volume.write(sector, block(sector))
+        ssd = last_written(stack, trace)
+        if before not in (None, ssd):
+            return before
+        before = ssd
+    raise AssertionError("all writes go to one SSD")
+
+
+def test_dead_without_mirror_is_found_by_a_flush(make_disk, trace, kernel_log):
+    """What is written next goes to the other SSD: no record is to find out that this one takes nothing any more."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|a flush failed|a failed flush|neither a flush")
+    stack = small_stack(make_disk, 2, cache_mirror="none")
+    ssd = written_before_the_other(stack, trace)
+    kill(ssd, "write,flush,discard,zeroes")
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "an attempt to end the doubt")
+    assert kernel_log.matching("neither a flush nor a write")
+    ssd.heal()
+    stack.restart()
+    assert stack.volume.read(0, 8) == block(0)
+    stack.volume.write(0, block(8))
+    stack.volume.flush()
+    stack.stop()
+
+
+def reset_in_a_copy(stack: Stack, trace: simdisk.Trace, number: int) -> bool:
+    """A miss, and a write; then the copy of another miss finds the SSD of the write reset, if both go to that one.  True: nothing
+    had flushed the write before."""
+    first, size, _ = segment_layout(stack.ssd[0])
+    stack.volume.read(65536 + number * 16, 8)
+    stack.cache.message("commit")
+    copy = trace.commands(op="write")[-1]
+    trace.clear()
+    stack.volume.write(8, block(8))
+    stack.cache.message("commit")
+    record = trace.commands(op="write")[-1]
+    if record.disk != copy.disk:
+        return False
+    ssd = next(s for s in stack.ssd if s.name == copy.disk)
+    place = first + (copy.sector - first) // size * size
+    ssd.fail(op="write", from_=place, to=place + size, status="reset", count=1)
+    stack.volume.read(65536 + number * 16 + 8, 8)
+    stack.cache.message("commit")
+    failed = [c for c in trace.commands(ssd, "write") if c.error]
+    ssd.heal()
+    if not failed:
+        return False  # it went to the next segment
+    wait_for(lambda: stack.cache.status()["trouble"] == "-", 60, "the end of the doubt")
+    return not [f for f in trace.commands(ssd, "flush") if record.seq < f.seq < failed[0].seq]
+
+
+def test_reset_without_mirror(make_disk, trace, kernel_log):
+    """The copy of a miss finds that an SSD was reset, which has data that was not flushed: a user's flush fails, once."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|a flush failed|a failed flush|clean copies|flush has failed|damaged|lost")
+    stack = small_stack(make_disk, 2, cache_mirror="none")
+    stack.volume.write(0, block(0))
+    stack.volume.flush()
+    assert any(reset_in_a_copy(stack, trace, n) for n in range(500))
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    stack.volume.flush()
+    with pytest.raises(OSError):
+        stack.volume.read(8, 8)
+    stack.volume.write(8, block(16))
+    stack.volume.flush()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    assert stack.volume.read(0, 8) == block(0) and stack.volume.read(8, 8) == block(16)
     stack.stop()
 
 
