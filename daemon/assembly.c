@@ -17,6 +17,7 @@
 #include "../lib/md.h"
 #include "../lib/message.h"
 #include "../lib/program.h"
+#include "../lib/stored_options.h"
 #include "../lib/turn.h"
 #include "assembly.h"
 #include "conf.h"
@@ -27,26 +28,40 @@
 
 static bool turn_given; /* since the last look somebody else may have had it */
 
-static char *set_params(const struct facts *facts, const struct step *step)
+/* What each start gives a cache, or a volume; NULL: nothing.  All SSDs that count say the same. */
+static const char *stored_options(const struct facts *facts, const struct step *step)
 {
-	char *params = must_print("%u", step->number), *longer;
+	uint32_t number = step->kind == PLAN_CACHE ? step->number : 1;
+
+	for (uint32_t i = 0; i < number; i++)
+		if (step->member[i] >= 0 && facts->member[step->member[i]].options)
+			return facts->member[step->member[i]].options;
+	return NULL;
+}
+
+static char *set_params(const struct facts *facts, const struct step *step, const char *options)
+{
+	char *params = must_print("%u", step->number), *words = stored_options_words(options ? options : "", NULL), *longer;
 
 	for (uint32_t i = 0; i < step->number; i++) {
 		longer = must_print("%s %s", params, step->member[i] < 0 ? "-" : facts->member[step->member[i]].path);
 		free(params);
 		params = longer;
 	}
-	longer = must_print("%s 0", params);
+	longer = must_print("%s %s", params, words);
 	free(params);
+	free(words);
 	return longer;
 }
 
-static char *volume_params(const struct facts *facts, const struct step *step)
+static char *volume_params(const struct facts *facts, const struct step *step, const char *options)
 {
 	const struct fact_member *m = &facts->member[step->member[0]];
+	char *words = stored_options_words(options ? options : "", m->class),
+	     *params = must_print("%s %s%s %s", m->path, strcmp(step->cache, "-") ? "/dev/mapper/" : "", step->cache, words);
 
-	return must_print("%s %s%s %s%s", m->path, strcmp(step->cache, "-") ? "/dev/mapper/" : "", step->cache, m->class ? "2 class " : "0",
-			  m->class ? m->class : "");
+	free(words);
+	return params;
 }
 
 /*
@@ -164,10 +179,21 @@ static int start_leg(const struct facts *facts, const struct step *step, bool dr
 	return result;
 }
 
-static int carry_out(const struct facts *facts, const struct step *step, bool dry_run)
+static int start(const struct facts *facts, const struct step *step, const char *options)
 {
 	bool cache = step->kind == PLAN_CACHE;
-	char uuid[UUID_TEXT], *dm_uuid, *params;
+	char uuid[UUID_TEXT], *dm_uuid = must_print("LARDER-%s%s", uuid_text(step->uuid, uuid), cache ? "-cache" : ""),
+			      *params = cache ? set_params(facts, step, options) : volume_params(facts, step, options);
+	int result = cache ? mapped_create(step->name, dm_uuid, TARGET_CACHE, step->sectors, params) : start_volume(facts, step, dm_uuid, params);
+
+	free(dm_uuid);
+	free(params);
+	return result;
+}
+
+static int carry_out(const struct facts *facts, const struct step *step, bool dry_run)
+{
+	const char *options;
 	int result;
 
 	if (step->kind == PLAN_CLEAR)
@@ -180,13 +206,15 @@ static int carry_out(const struct facts *facts, const struct step *step, bool dr
 		return note(facts, step);
 	if (step->kind == PLAN_LEG)
 		return start_leg(facts, step, dry_run);
-	if (!cache && !dry_run)
+	if (step->kind == PLAN_VOLUME && !dry_run)
 		expect_read_errors(&facts->member[step->member[0]]);
-	params = cache ? set_params(facts, step) : volume_params(facts, step);
-	dm_uuid = must_print("LARDER-%s%s", uuid_text(step->uuid, uuid), cache ? "-cache" : "");
-	result = cache ? mapped_create(step->name, dm_uuid, TARGET_CACHE, step->sectors, params) : start_volume(facts, step, dm_uuid, params);
-	free(dm_uuid);
-	free(params);
+	options = stored_options(facts, step);
+	result = start(facts, step, options);
+	/* a boot does not end for them */
+	if (result == LARDER_FAILED && options) {
+		stored_options_refused(step->name, options, step->kind == PLAN_CACHE);
+		result = start(facts, step, NULL);
+	}
 	return result;
 }
 

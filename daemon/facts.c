@@ -96,6 +96,8 @@ static void take_list(struct fact_member *fact, const struct larder_cache_sb *sb
 					fact->label, list->stack[0].name, list->stack[0].name);
 	else if (list->number && stack_host_is_unknown(list->host))
 		fact->held = must_print(UNKNOWN, "cache", fact->label, "cache", fact->label);
+	if (!why && *list->options)
+		fact->options = must_print("%s", list->options);
 	free(list);
 }
 
@@ -172,6 +174,8 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 	fact->integrity = *stack.integrity;
 	if (*stack.class)
 		fact->class = must_print("%s", stack.class);
+	if (*stack.options)
+		fact->options = must_print("%s", stack.options);
 	if (stack.state == STACK_CREATING)
 		fact->held = must_print("the stack %s is half made; larder create --resume %s, or larder remove %s", stack.name, stack.name, stack.name);
 	else if (stack.state == STACK_REMOVING)
@@ -547,6 +551,7 @@ void facts_free(struct look *look)
 		free((void *)look->facts.member[i].used);
 		free((void *)look->facts.member[i].held);
 		free((void *)look->facts.member[i].class);
+		free((void *)look->facts.member[i].options);
 		free((void *)look->facts.member[i].warning);
 	}
 	for (size_t i = 0; i < look->facts.nr_returning; i++) {

@@ -75,6 +75,7 @@ struct fact_member {
 	uint64_t sectors, incarnation, set_generation; /* sectors: of a store those of its device */
 	struct md_lost lost_disks; /* of the array that it is on */
 	const char *class; /* option of the target that its stack was made with; NULL: the default */
+	const char *options; /* and those that each start gives it, as an SSD has them for its cache: stored_options.h; NULL: none */
 	struct fact_snapshot snapshot[SNAPSHOTS_MAX];
 	uint32_t snapshots, lost; /* lost: so many of them have become unreadable while they ran, which their stores may not know */
 	const char *warning; /* of its snapshots what somebody should know before it is too late, or after; or NULL */

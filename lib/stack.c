@@ -319,6 +319,7 @@ static struct json_object *to_json(const struct stack *s)
 	put_number(o, "size", s->size);
 	put_text(o, "mode", s->mode);
 	put_text(o, "class", s->class);
+	put_text(o, "options", s->options);
 	stack_part(s, "volume", part);
 	put_uuid(o, "volume", part);
 	if (s->encrypted) {
@@ -386,8 +387,10 @@ static void put_labels(struct json_object *o, const struct stack_list *list)
 	json_object_object_add(o, "labels", labels);
 }
 
-static bool has_labels(const struct stack_list *list)
+static bool says_more(const struct stack_list *list)
 {
+	if (*list->options)
+		return true;
 	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
 		if (*list->label[i])
 			return true;
@@ -415,6 +418,7 @@ static struct json_object *list_to_json(const struct stack_list *list, bool gene
 	json_object_object_add(o, "ready", ready);
 	json_object_object_add(o, "changing", changing);
 	put_labels(o, list);
+	put_text(o, "options", list->options);
 	put_uuid(o, "host", list->host);
 	return o;
 }
@@ -422,7 +426,7 @@ static struct json_object *list_to_json(const struct stack_list *list, bool gene
 const char *stack_list_encode(const struct stack_list *list, uint8_t field[static LARDER_STACK_SIZE])
 {
 	memset(field, 0, LARDER_STACK_SIZE);
-	if (!list->number && !has_labels(list))
+	if (!list->number && !says_more(list))
 		return NULL;
 	/* a list that is full does without what only helps to notice a mistake */
 	return encode(list_to_json(list, true), OF_CACHE, field) ? encode(list_to_json(list, false), OF_CACHE, field) : NULL;
@@ -552,6 +556,11 @@ static bool get_snapshots(struct json_object *o, struct stack *s)
 	return s->snapshots;
 }
 
+static bool get_options(struct json_object *o, char options[static STORED_OPTIONS_MAX])
+{
+	return get_text(o, options, STORED_OPTIONS_MAX) && *options && stored_options_valid(options);
+}
+
 /* One key of a description; false: it is not known, or its value is not what it may be. */
 static bool get_key(struct stack *s, const char *key, struct json_object *o)
 {
@@ -601,6 +610,8 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		return get_text(o, s->mode, sizeof(s->mode)) && mode_parse(s->mode, &mode);
 	if (!strcmp(key, "class"))
 		return get_text(o, s->class, sizeof(s->class)) && !strpbrk(s->class, " \\");
+	if (!strcmp(key, "options"))
+		return get_options(o, s->options);
 	if (!strcmp(key, "crypt"))
 		return get_uuid(o, part) && (s->encrypted = true);
 	if (!strcmp(key, "aead"))
@@ -720,7 +731,8 @@ static const char *list_from_json(struct json_object *o, struct stack_list *list
 	{
 		bool brief = !strcmp(key, "ready");
 
-		if ((!strcmp(key, "host") && get_uuid(value, list->host)) || (!strcmp(key, "labels") && get_labels(value, list)))
+		if ((!strcmp(key, "host") && get_uuid(value, list->host)) || (!strcmp(key, "labels") && get_labels(value, list)) ||
+		    (!strcmp(key, "options") && get_options(value, list->options)))
 			continue;
 		if ((!brief && strcmp(key, "changing")) || !json_object_is_type(value, json_type_array))
 			return "stack: has a key that is not known, or a value out of bounds";
@@ -751,6 +763,7 @@ const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], str
 	list->number = 0;
 	memset(list->host, 0, sizeof(list->host));
 	memset(list->label, 0, sizeof(list->label));
+	*list->options = 0;
 	if (!o)
 		return why;
 	why = list_from_json(o, list);
@@ -758,6 +771,7 @@ const char *stack_list_decode(const uint8_t field[static LARDER_STACK_SIZE], str
 	if (why) {
 		list->number = 0;
 		memset(list->label, 0, sizeof(list->label));
+		*list->options = 0;
 	}
 	return why;
 }
@@ -768,7 +782,7 @@ struct stack stack_listed(const struct stack *stack)
 
 	if (stack->state != STACK_REMOVING)
 		return listed;
-	*listed.class = *listed.keyfile = *listed.token = *listed.fs = *listed.label = *listed.mkfs = *listed.mount = *listed.disks = 0;
+	*listed.class = *listed.options = *listed.keyfile = *listed.token = *listed.fs = *listed.label = *listed.mkfs = *listed.mount = *listed.disks = 0;
 	listed.wiped = listed.size = listed.snapshots = 0;
 	return listed;
 }

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "stored_options.h"
 #include "superblock.h"
 
 #define STACK_PATH_MAX 256 /* of a mount point, a key file, words for mkfs; with the final zero */
@@ -79,6 +80,7 @@ struct stack {
 	uint32_t next; /* while it is made: so many are made behind it, by stack_next() */
 	uint64_t size; /* while it is made: bytes of its volume; 0: all that there is room for */
 	char mode[16], class[STACK_CLASS_MAX]; /* class: "" for the default */
+	char options[STORED_OPTIONS_MAX]; /* others of its volume */
 	bool encrypted;
 	char aead[24]; /* "": the encryption does not authenticate; else by which cipher it does */
 	uint64_t wiped; /* while that is made: so many bytes have their tags, durably; 0: the LUKS header may not be there yet */
@@ -102,6 +104,7 @@ struct stack_list {
 	bool brief[STACK_LIST_MAX];
 	size_t number;
 	char label[LARDER_MAX_DEVICES][DEVICE_LABEL_MAX]; /* of each place of the set; "": none.  An SSD that takes a place has its label */
+	char options[STORED_OPTIONS_MAX]; /* of the cache */
 };
 
 /*
@@ -128,7 +131,7 @@ bool stack_is_foreign(const struct stack *stack);
 bool stack_host_is_unknown(const uint8_t host[16]);
 
 /*
- * Into a field of LARDER_STACK_SIZE bytes.  NULL: done; else what does not fit.  Of a list without stack and label: all zero.
+ * Into a field of LARDER_STACK_SIZE bytes.  NULL: done; else what does not fit.  Of a list without stack, label and options: all zero.
  */
 const char *stack_encode(const struct stack *stack, uint8_t field[static LARDER_STACK_SIZE]);
 const char *stack_list_encode(const struct stack_list *list, uint8_t field[static LARDER_STACK_SIZE]);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * larder cache|volume get, larder cache|volume set: options of a running target; and, with --persist, the mode in a volume's
- * superblock.
+ * larder cache|volume get, larder cache|volume set: options of a running target; and, with --persist, those of each later start.
  *
- * While a volume runs, its superblock is the kernel's, which keeps it in memory and writes it as a whole: what another wrote
- * meanwhile would be lost, or would undo a flag that the kernel has just set.  So --persist is for a stopped volume, and an
- * exclusive open makes sure of that.
+ * The mode is in the volume's superblock.  While a volume runs, that is the kernel's, which keeps it in memory and writes it as a whole: what
+ * another wrote meanwhile would be lost, or would undo a flag that the kernel has just set.  So it is set of a stopped volume, and an exclusive
+ * open makes sure of that.
+ *
+ * All others are in the list on the SSDs of a cache, and in the description of a volume's stack.  What runs gets them first, since its kernel
+ * alone knows which values there are: what is stored has been taken once.
  */
 #include <endian.h>
 #include <stdio.h>
@@ -13,8 +15,8 @@
 #include <string.h>
 
 #include "claim.h"
-#include "running.h"
-#include "stack.h"
+#include "stacks.h"
+#include "turn.h"
 #include "verbs.h"
 
 static bool is_option(bool cache, const char *key)
@@ -101,34 +103,10 @@ static void print_options(const struct mapped *mapped, const struct wanted *want
 			print_option(mapped->status, fields[i].name);
 }
 
-static int get(bool cache, int argc, char **argv, const char *usage)
-{
-	const struct argument arguments[] = { ARGUMENTS_END };
-	struct mapped *mapped;
-	struct mapped_list list;
-	struct wanted wanted;
-	int first, result;
-
-	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
-		return result;
-	wanted = (struct wanted){ cache, argv + first + 1, argc - first - 1 };
-	for (int i = 0; !result && i < wanted.number; i++)
-		result = check_option(cache, wanted.keys[i]);
-	if (result)
-		return result;
-	mapped_init(false);
-	result = mapped_scan(&list);
-	result = result ? result : running_find(&list, argv[first], cache, &mapped);
-	if (!result)
-		print_options(mapped, &wanted);
-	mapped_list_free(&list);
-	return result;
-}
-
 /* ------------------------------------------------------------------ set */
 
-/* "key=value" words, or the one pair "key value". */
-static int parse_pairs(bool cache, int number, char **words, struct pair *pairs, int *count)
+/* "key=value" words, or the one pair "key value".  keep: "key=", too. */
+static int parse_pairs(bool cache, int number, char **words, bool keep, struct pair *pairs, int *count)
 {
 	int result = LARDER_DONE;
 
@@ -147,7 +125,7 @@ static int parse_pairs(bool cache, int number, char **words, struct pair *pairs,
 	}
 	for (int i = 0; !result && i < *count; i++) {
 		result = check_option(cache, pairs[i].key);
-		if (!result && (!*pairs[i].value || strpbrk(pairs[i].value, " \t\n\\\"'")))
+		if (!result && ((!*pairs[i].value && !keep) || strpbrk(pairs[i].value, " \t\n\\\"'")))
 			result = complain(LARDER_USAGE, "%s: '%s' is not a value", pairs[i].key, pairs[i].value);
 	}
 	return result;
@@ -161,9 +139,9 @@ static int send_pairs(bool cache, const char *name, const struct pair *pairs, in
 
 	result = result ? result : running_find(&list, name, cache, &mapped);
 	for (int i = 0; !result && i < count; i++) {
-		char *message = must_print("set %s %s", pairs[i].key, pairs[i].value);
+		char *message = *pairs[i].value ? must_print("set %s %s", pairs[i].key, pairs[i].value) : NULL;
 
-		result = mapped_message(mapped->target, message);
+		result = message ? mapped_message(mapped->target, message) : LARDER_DONE;
 		free(message);
 	}
 	mapped_list_free(&list);
@@ -236,7 +214,7 @@ static int check_owner(const struct member *m)
 	return LARDER_DONE;
 }
 
-static int persist(const char *name, const struct pair *pairs, int count, bool dry_run)
+static int persist_mode(const char *name, const struct pair *pair, bool dry_run)
 {
 	const struct member *member;
 	struct mapped_list list;
@@ -244,11 +222,8 @@ static int persist(const char *name, const struct pair *pairs, int count, bool d
 	uint32_t mode;
 	int result;
 
-	if (count != 1 || strcmp(pairs[0].key, "mode"))
-		return complain(LARDER_USAGE,
-				"--persist: only mode has a place in the superblock; give the others to volume start by --option");
-	if (!mode_parse(pairs[0].value, &mode))
-		return complain(LARDER_USAGE, "mode: '%s' is not one of writeback, writethrough, writearound", pairs[0].value);
+	if (!mode_parse(pair->value, &mode))
+		return complain(LARDER_USAGE, "mode: '%s' is not one of writeback, writethrough, writearound", pair->value);
 	members_scan(&members);
 	result = mapped_scan(&list);
 	result = result ? result : member_find(&members, name, LARDER_KIND_VOLUME, &member);
@@ -264,25 +239,192 @@ static int persist(const char *name, const struct pair *pairs, int count, bool d
 	return result;
 }
 
+/* ------------------------------------------------------------------ stored */
+
+/* What is stored of a cache, or of the volume of a stack. */
+struct store {
+	bool cache;
+	uint8_t uuid[16]; /* of the cache */
+	struct stack stack; /* of the volume */
+	char options[STORED_OPTIONS_MAX];
+};
+
+static int find_cache(const struct stacks *stacks, const char *name, struct store *store)
+{
+	const struct mapped *mapped = running_named(&stacks->list, name, true);
+	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
+	const struct member *member;
+	char text[UUID_TEXT];
+	int result;
+
+	if (mapped && running_uuid(mapped, store->uuid))
+		name = uuid_text(store->uuid, text);
+	result = stack_named_cache(stacks, name, &member);
+	result = result ? result : stack_list_read(member->sb.cache.cache_uuid, list);
+	if (!result) {
+		memcpy(store->uuid, member->sb.cache.cache_uuid, 16);
+		strcpy(store->options, list->options);
+	}
+	free(list);
+	return result;
+}
+
+/* The stack of a volume that runs, or else of that name. */
+static int find_volume(const struct stacks *stacks, const char *name, struct store *store)
+{
+	const struct mapped *mapped = running_named(&stacks->list, name, false);
+	const struct found *found = NULL;
+	uint8_t uuid[16], part[16];
+	int result = mapped ? LARDER_DONE : stack_find(stacks, name, &found);
+
+	for (size_t i = 0; mapped && running_uuid(mapped, uuid) && i < stacks->number && !found; i++) {
+		stack_part(&stacks->found[i].stack, "volume", part);
+		found = memcmp(part, uuid, 16) ? NULL : &stacks->found[i];
+	}
+	if (!result && !found)
+		result = complain(LARDER_NOT_FOUND,
+				  "%s: is of no stack, in whose description options are stored; give them to larder volume start by --option", name);
+	if (!result && (!found->whole || found->stack.state != STACK_READY))
+		result = complain(LARDER_UNSAFE, "%s: the description of its stack is not here, or it is half made or removed; larder list shows it", name);
+	if (result)
+		return result;
+	store->stack = found->stack;
+	strcpy(store->options, found->stack.options);
+	return LARDER_DONE;
+}
+
+static int find_store(const char *name, struct store *store)
+{
+	struct stacks stacks;
+	int result = stacks_scan(&stacks);
+
+	if (result)
+		return result;
+	result = store->cache ? find_cache(&stacks, name, store) : find_volume(&stacks, name, store);
+	stacks_free(&stacks);
+	return result;
+}
+
+static bool is_wanted(const struct wanted *wanted, const struct stored_option *option)
+{
+	for (int i = 0; i < wanted->number; i++)
+		if (!strncmp(wanted->keys[i], option->key, (size_t)option->key_length) && !wanted->keys[i][option->key_length])
+			return true;
+	return !wanted->number;
+}
+
+static int print_stored(bool cache, const char *name, const struct wanted *wanted)
+{
+	struct store store = { .cache = cache };
+	const char *at = store.options;
+	struct stored_option option;
+	int result = find_store(name, &store);
+
+	while (!result && stored_options_next(&at, &option))
+		if (is_wanted(wanted, &option))
+			printf("%.*s=%.*s\n", option.key_length, option.key, option.value_length, option.value);
+	return result;
+}
+
+/* roles are in the tables of the SSDs. */
+static int put_pairs(const char *name, const struct pair *pairs, int count, struct store *store)
+{
+	for (int i = 0; i < count; i++)
+		if (strcmp(pairs[i].key, "roles") && !stored_options_put(store->options, pairs[i].key, pairs[i].value))
+			return complain(LARDER_FAILED, "%s: %s: there is no room for more than %d characters of stored options; KEY= takes one away", name,
+					pairs[i].key, STORED_OPTIONS_MAX - 1);
+	return LARDER_DONE;
+}
+
+static int store_volume(const char *name, struct store *store, bool dry_run)
+{
+	uint8_t field[LARDER_STACK_SIZE];
+	const char *why;
+	int result = stack_check_machine(&store->stack);
+
+	if (result)
+		return result;
+	strcpy(store->stack.options, store->options);
+	why = stack_encode(&store->stack, field);
+	if (why)
+		return complain(LARDER_FAILED, "%s: options: %s; fewer options, or a shorter class", name, why);
+	return dry_run ? LARDER_DONE : stack_store(&store->stack);
+}
+
+/* ------------------------------------------------------------------ set, and get */
+
+static int persist(bool cache, const char *name, const struct pair *pairs, int count, bool dry_run)
+{
+	struct store store = { .cache = cache };
+	bool any = false;
+	int result;
+
+	for (int i = 0; i < count; i++) {
+		if (!cache && !strcmp(pairs[i].key, "mode") && count == 1)
+			return persist_mode(name, &pairs[i], dry_run);
+		if (!cache && !strcmp(pairs[i].key, "mode"))
+			return complain(LARDER_USAGE, "mode: --persist: is in the superblock, and set of a volume that is stopped; in a command of its own");
+		if (!cache && !strcmp(pairs[i].key, "class"))
+			return complain(LARDER_USAGE, "class: --persist: larder set %s --class %s stores it", name, pairs[i].value);
+		any |= *pairs[i].value;
+	}
+	if (!dry_run)
+		turn_take();
+	/* before anything is set of what has no place for it */
+	result = find_store(name, &store);
+	result = result ? result : put_pairs(name, pairs, count, &store);
+	if (!result && any)
+		result = send_pairs(cache, name, pairs, count);
+	if (!result)
+		result = cache ? stack_list_store_options(store.uuid, store.options, dry_run) : store_volume(name, &store, dry_run);
+	return result;
+}
+
+static int get(bool cache, int argc, char **argv, const char *usage)
+{
+	bool stored = false;
+	const struct argument arguments[] = { { "stored", 0, ARGUMENT_FLAG, &stored, NULL, "those that each start gives it, of one that is stopped, too" },
+					      ARGUMENTS_END };
+	struct mapped *mapped;
+	struct mapped_list list;
+	struct wanted wanted;
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, 1, -1, &first, &result))
+		return result;
+	wanted = (struct wanted){ cache, argv + first + 1, argc - first - 1 };
+	for (int i = 0; !result && i < wanted.number; i++)
+		result = check_option(cache, wanted.keys[i]);
+	if (result)
+		return result;
+	mapped_init(false);
+	if (stored)
+		return print_stored(cache, argv[first], &wanted);
+	result = mapped_scan(&list);
+	result = result ? result : running_find(&list, argv[first], cache, &mapped);
+	if (!result)
+		print_options(mapped, &wanted);
+	mapped_list_free(&list);
+	return result;
+}
+
 static int set(bool cache, int argc, char **argv, const char *usage)
 {
 	bool dry_run = false, keep = false;
 	const struct argument arguments[] = { { "dry-run", 'n', ARGUMENT_FLAG, &dry_run, NULL, "only print the dmsetup commands" },
 					      { "persist", 0, ARGUMENT_FLAG, &keep, NULL,
-						"store the mode of a stopped volume in its superblock" },
+						"for each later start, too; KEY= takes one away from there" },
 					      ARGUMENTS_END };
 	struct pair *pairs;
 	int first, count, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, 2, -1, &first, &result))
 		return result;
-	if (keep && cache)
-		return complain(LARDER_USAGE, "--persist: is for volumes; give options of a cache to cache start by --option");
 	mapped_init(dry_run);
 	pairs = must_allocate(calloc((size_t)argc, sizeof(*pairs)));
-	result = parse_pairs(cache, argc - first - 1, argv + first + 1, pairs, &count);
+	result = parse_pairs(cache, argc - first - 1, argv + first + 1, keep, pairs, &count);
 	if (!result && keep)
-		result = persist(argv[first], pairs, count, dry_run);
+		result = persist(cache, argv[first], pairs, count, dry_run);
 	else if (!result)
 		result = send_pairs(cache, argv[first], pairs, count);
 	free(pairs);
@@ -291,17 +433,17 @@ static int set(bool cache, int argc, char **argv, const char *usage)
 
 int cache_get(int argc, char **argv)
 {
-	return get(true, argc, argv, "larder cache get NAME|UUID|DEVICE [KEY...]");
+	return get(true, argc, argv, "larder cache get NAME|UUID|DEVICE [KEY...] [--stored]");
 }
 
 int volume_get(int argc, char **argv)
 {
-	return get(false, argc, argv, "larder volume get NAME|UUID|DEVICE [KEY...]");
+	return get(false, argc, argv, "larder volume get NAME|UUID|DEVICE [KEY...] [--stored]");
 }
 
 int cache_set(int argc, char **argv)
 {
-	return set(true, argc, argv, "larder cache set NAME|UUID|DEVICE KEY=VALUE... [--dry-run]");
+	return set(true, argc, argv, "larder cache set NAME|UUID|DEVICE KEY=VALUE... [--persist] [--dry-run]");
 }
 
 int volume_set(int argc, char **argv)

@@ -14,7 +14,7 @@
 #include "claim.h"
 #include "cow.h"
 #include "set.h"
-#include "stack.h"
+#include "stacks.h"
 #include "turn.h"
 
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16])
@@ -36,27 +36,25 @@ struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uui
 	return NULL;
 }
 
-static struct mapped *by_name(const struct mapped_list *list, const char *name, bool cache)
+static bool is_named(const struct mapped *mapped, const char *name)
 {
-	char *prefixed = must_print("%s%s", cache ? CACHE_PREFIX : "", name);
-	struct mapped *found = NULL;
-
-	for (size_t i = 0; !found && i < list->number; i++)
-		if (list->mapped[i].cache == cache &&
-		    (!strcmp(list->mapped[i].name, prefixed) || !strcmp(list->mapped[i].name, name)))
-			found = &list->mapped[i];
-	free(prefixed);
-	return found;
-}
-
-static struct mapped *by_node(const struct mapped_list *list, const char *path, bool cache)
-{
+	char *prefixed = must_print("%s%s", mapped->cache ? CACHE_PREFIX : "", name);
+	bool is = !strcmp(mapped->name, prefixed) || !strcmp(mapped->name, name);
+	uint8_t uuid[16], own[16];
 	struct stat status;
 
-	if (stat(path, &status) || !S_ISBLK(status.st_mode))
-		return NULL;
+	free(prefixed);
+	if (strchr(name, '/'))
+		return !stat(name, &status) && S_ISBLK(status.st_mode) && mapped->number == status.st_rdev;
+	if (!uuid_parse(name, uuid))
+		return running_uuid(mapped, own) && !memcmp(uuid, own, 16);
+	return is;
+}
+
+struct mapped *running_named(const struct mapped_list *list, const char *name, bool cache)
+{
 	for (size_t i = 0; i < list->number; i++)
-		if (list->mapped[i].cache == cache && list->mapped[i].number == status.st_rdev)
+		if (list->mapped[i].cache == cache && is_named(&list->mapped[i], name))
 			return &list->mapped[i];
 	return NULL;
 }
@@ -66,12 +64,9 @@ int running_find(const struct mapped_list *list, const char *name, bool cache, s
 	uint32_t kind = cache ? LARDER_KIND_CACHE : LARDER_KIND_VOLUME;
 	const struct member *member;
 	struct members members;
-	uint8_t uuid[16];
 	int result;
 
-	*found = strchr(name, '/')	? by_node(list, name, cache) :
-		 uuid_parse(name, uuid) ? by_name(list, name, cache) :
-					  running_by_uuid(list, uuid, cache);
+	*found = running_named(list, name, cache);
 	if (*found)
 		return LARDER_DONE;
 	members_scan(&members);
@@ -134,10 +129,29 @@ char *mapper_path(const char *name)
 	return must_print("/dev/mapper/%s", name);
 }
 
-char *table_options(const struct argument_list *options)
+char *table_options(const struct argument_list *options, const char *stored)
 {
-	char *words = must_print("%d", 2 * options->number), *longer;
+	char all[STORED_OPTIONS_MAX], *words, *longer;
+	struct stored_option option;
+	unsigned int number = 0;
 
+	snprintf(all, sizeof(all), "%s", stored);
+	for (int i = 0; i < options->number; i++) {
+		char *key = must_print("%.*s", (int)strcspn(options->value[i], "="), options->value[i]);
+
+		stored_options_put(all, key, "");
+		free(key);
+	}
+	stored = all;
+	while (stored_options_next(&stored, &option))
+		number++;
+	words = must_print("%u", 2 * (number + (unsigned int)options->number));
+	stored = all;
+	while (stored_options_next(&stored, &option)) {
+		longer = must_print("%s %.*s %.*s", words, option.key_length, option.key, option.value_length, option.value);
+		free(words);
+		words = longer;
+	}
 	for (int i = 0; i < options->number; i++) {
 		const char *value = strchr(options->value[i], '=');
 
@@ -281,11 +295,24 @@ static int check_host(const struct member *member)
 	return result;
 }
 
+/* Of a list that a newer larder has written nobody knows: without (it came here by --import). */
+static void read_stored(const struct members *members, const uint8_t cache[16], char stored[static STORED_OPTIONS_MAX])
+{
+	const struct member *newest = stack_newest_ssd(members, cache);
+	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
+	bool there;
+
+	*stored = 0;
+	if (newest && !stack_list_decode(newest->sb.cache.stack, list, &there))
+		strcpy(stored, list->options);
+	free(list);
+}
+
 int cache_bring_up(const struct members *members, const struct member *member, const char *name,
 		   const struct argument_list *options, unsigned flags, char **path)
 {
 	const struct larder_cache_sb *sb = &member->sb.cache;
-	char uuid[UUID_TEXT], *mapped, *dm_uuid, *words, *params;
+	char uuid[UUID_TEXT], stored[STORED_OPTIONS_MAX], *mapped, *dm_uuid, *words, *params;
 	struct set_words set;
 	uint64_t sectors;
 	int result = flags & BRING_UP_IMPORT ? LARDER_DONE : check_host(member);
@@ -309,7 +336,8 @@ int cache_bring_up(const struct members *members, const struct member *member, c
 		free(set.words);
 		return result;
 	}
-	words = table_options(options);
+	read_stored(members, sb->cache_uuid, stored);
+	words = table_options(options, stored);
 	if (!words) {
 		free(mapped);
 		free(set.words);
@@ -318,6 +346,14 @@ int cache_bring_up(const struct members *members, const struct member *member, c
 	dm_uuid = must_print("LARDER-%s-cache", uuid_text(sb->cache_uuid, uuid));
 	params = must_print("%s %s", set.words, words);
 	result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
+	if (result == LARDER_FAILED && *stored) {
+		stored_options_refused(mapped, stored, true);
+		free(words);
+		free(params);
+		words = table_options(options, "");
+		params = must_print("%s %s", set.words, words);
+		result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
+	}
 	if (!result)
 		*path = mapper_path(mapped);
 	if (!result && !(flags & BRING_UP_DRY))

@@ -14,6 +14,8 @@ struct mapped *running_by_uuid(const struct mapped_list *list, const uint8_t uui
  * node, or a member's). Complains when there is none.
  */
 int running_find(const struct mapped_list *list, const char *name, bool cache, struct mapped **found);
+/* By name, UUID or node of its dm device; NULL: none. */
+struct mapped *running_named(const struct mapped_list *list, const char *name, bool cache);
 /* UUID that its status tells; false: none. */
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16]);
 
@@ -27,10 +29,10 @@ int stop_running(const struct mapped *mapped, bool dry_run);
 /* "/dev/mapper/NAME"; the caller frees it. */
 char *mapper_path(const char *name);
 /*
- * "key=value" words as the end of a table, "4 key value key value"; the caller frees it.  NULL: it has complained
- * (LARDER_USAGE).
+ * "key=value" words as the end of a table, "4 key value key value", behind those of the stored options that they say nothing of; the caller frees it.  NULL: it
+ * has complained (LARDER_USAGE).
  */
-char *table_options(const struct argument_list *options);
+char *table_options(const struct argument_list *options, const char *stored);
 /*
  * The name for dm: the one asked for, or the label, with a prefix.  NULL: it has complained, *result says how.  The caller frees
  * it.

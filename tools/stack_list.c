@@ -36,6 +36,7 @@ static const struct field fields[] = {
 	{ "mountpoint", VALUE_TEXT, "Mountpoint", "of a filesystem: where the stack is to be mounted, as larder set changes it" },
 	{ "keyfile", VALUE_TEXT, "Keyfile", "of LUKS: what is to open it at a boot; likewise" },
 	{ "class", VALUE_TEXT, "Class", "of a volume: what is cached from each start on; likewise" },
+	{ "options", VALUE_TEXT, "Options", "of a volume, or a cache: what volume set --persist, or cache set --persist, has stored for each start; likewise" },
 	{ "label", VALUE_TEXT, "Label", "of an SSD, or of the disks, as --foreground, --promote and --background take it" },
 	{ "foreground", VALUE_TEXT, "Foreground", "of a volume: label of the devices to which writes go first" },
 	{ "promote", VALUE_TEXT, "Promote", "of a volume: label of those to which what is read is copied, or none" },
@@ -314,6 +315,17 @@ static void cell(struct tree *t, const char *field, const char *text)
 		report_set(t->report, &t->row, field, "%s", text);
 }
 
+static void cell_cache_options(struct tree *t, const uint8_t cache[16])
+{
+	const struct member *newest = stack_newest_ssd(&t->view->stacks->members, cache);
+	struct stack_list *list = must_allocate(malloc(sizeof(*list)));
+	bool there;
+
+	if (newest && !stack_list_decode(newest->sb.cache.stack, list, &there))
+		cell(t, "options", list->options);
+	free(list);
+}
+
 static void add(struct tree *t, int depth, const char *layer, const char *type, const char *state, const char *device,
 		const uint8_t uuid[16])
 {
@@ -524,11 +536,13 @@ static void add_layers(struct tree *t)
 	cell(t, "promote", tiers_promote(&t->set, s, tier));
 	cell(t, "background", tiers_background(s));
 	cell(t, "class", s->class);
+	cell(t, "options", s->options);
 	if (t->view->found->volume)
 		set_format(t, t->view->found->volume);
 	if (free_room(t->view))
 		report_set(t->report, &t->row, "free", "%" PRIu64, free_room(t->view));
 	add(t, depth, "volume", s->mode, l->linear ? "linear" : state ? state : "stopped", l->node, part);
+	cell_cache_options(t, s->cache);
 	add(t, depth + 1, "cache", "", cache_state ? cache_state : "stopped", cache, s->cache);
 	add_ssds(t, depth + 2);
 	add_below(t, depth + 1);

@@ -352,14 +352,10 @@ static bool is_newer(const struct member *a, const struct member *b)
 	return x != y ? x > y : le64toh(a->sb.head.generation) > le64toh(b->sb.head.generation);
 }
 
-/* That of the SSD whose superblock is the newest, of those that nobody else has by now. */
-static int newest_list(const struct members *members, const uint8_t cache[16], struct stack_list *list)
+const struct member *stack_newest_ssd(const struct members *members, const uint8_t cache[16])
 {
 	const struct member *newest = NULL;
-	const char *why;
-	bool there;
 
-	list->number = 0;
 	for (size_t i = 0; i < members->number; i++) {
 		const struct member *m = members->member[i];
 
@@ -367,6 +363,16 @@ static int newest_list(const struct members *members, const uint8_t cache[16], s
 		    (!newest || is_newer(m, newest)) && !claim_is_others(m->path))
 			newest = m;
 	}
+	return newest;
+}
+
+static int newest_list(const struct members *members, const uint8_t cache[16], struct stack_list *list)
+{
+	const struct member *newest = stack_newest_ssd(members, cache);
+	const char *why;
+	bool there;
+
+	list->number = 0;
 	if (!newest)
 		return LARDER_DONE;
 	why = stack_list_decode(newest->sb.cache.stack, list, &there);
@@ -466,22 +472,25 @@ static int store_field(const struct stacks *stacks, const uint8_t cache[16], con
 	return result;
 }
 
-/* The field with a label; a longer one may leave no room for what `remove` writes there. */
-static int encode_label(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list, const char *label, bool longer,
-			uint8_t field[static LARDER_STACK_SIZE])
+/* The field with a label, or options; longer ones may leave no room for what `remove` writes there. */
+static int encode_list(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list, const char *what, const char *text, bool longer,
+		       uint8_t field[static LARDER_STACK_SIZE])
 {
 	const char *why = stack_list_encode(list, field), *whose = why || !longer ? NULL : stack_list_lacks_room(stacks, cache, list);
 	char uuid[UUID_TEXT];
 
 	if (why)
-		return complain(LARDER_FAILED, "%s: %s, with this label; a shorter one, or fewer stacks", uuid_text(cache, uuid), why);
+		return complain(LARDER_FAILED, "%s: %s: %s, with '%s'; shorter, or fewer stacks", uuid_text(cache, uuid), what, why, text);
 	if (whose)
-		return complain(LARDER_FAILED, "%s: label: with '%s' the list of stacks on its SSDs, of 2 KiB, has no room to remove %s some day; a shorter one, or fewer stacks",
-				uuid_text(cache, uuid), label, whose);
+		return complain(LARDER_FAILED, "%s: %s: with '%s' the list of stacks on its SSDs, of 2 KiB, has no room to remove %s some day; shorter, or fewer stacks",
+				uuid_text(cache, uuid), what, text, whose);
 	return LARDER_DONE;
 }
 
-int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *label, bool dry_run)
+/* Where that is in a list. */
+typedef char *list_text(struct stack_list *list, uint32_t place);
+
+static int store_text(const uint8_t cache[16], list_text *where, uint32_t place, const char *what, const char *text, bool dry_run)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
@@ -493,17 +502,38 @@ int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *
 		return result;
 	}
 	result = newest_list(&stacks.members, cache, list);
-	if (!result && strcmp(list->label[place], label)) {
-		bool longer = strlen(label) > strlen(list->label[place]);
+	if (!result && strcmp(where(list, place), text)) {
+		bool longer = strlen(text) > strlen(where(list, place));
 
-		strcpy(list->label[place], label);
-		result = encode_label(&stacks, cache, list, label, longer, field);
+		strcpy(where(list, place), text);
+		result = encode_list(&stacks, cache, list, what, text, longer, field);
 		if (!result && !dry_run)
 			result = store_field(&stacks, cache, field, NULL);
 	}
 	stacks_free(&stacks);
 	free(list);
 	return result;
+}
+
+static char *label_in(struct stack_list *list, uint32_t place)
+{
+	return list->label[place];
+}
+
+static char *options_in(struct stack_list *list, uint32_t place)
+{
+	(void)place;
+	return list->options;
+}
+
+int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *label, bool dry_run)
+{
+	return store_text(cache, label_in, place, "label", label, dry_run);
+}
+
+int stack_list_store_options(const uint8_t cache[16], const char *options, bool dry_run)
+{
+	return store_text(cache, options_in, 0, "options", options, dry_run);
 }
 
 /* label: as in store_field() */

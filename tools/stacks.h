@@ -64,6 +64,8 @@ int stack_store_ssds(const struct stack *stack, bool seen);
  * (START_STALE gives it up).  Complains.
  */
 int stack_take_older(struct stack *stack);
+/* The SSD of that cache whose superblock is the newest, of those that nobody else has by now; NULL: none is here. */
+const struct member *stack_newest_ssd(const struct members *members, const uint8_t cache[16]);
 /* Takes it out of the list on the SSDs. */
 int stack_forget(const struct stack *stack);
 /*
@@ -71,6 +73,8 @@ int stack_forget(const struct stack *stack);
  * no more.  Complains.
  */
 int stack_list_store_label(const uint8_t cache[16], uint32_t place, const char *label, bool dry_run);
+/* The same of the options that each start gives the cache: stored_options.h. */
+int stack_list_store_options(const uint8_t cache[16], const char *options, bool dry_run);
 /* Has the list on the SSDs of that cache, as it is to be, room to remove each stack of it?  Whose there is none for; NULL: it has. */
 const char *stack_list_lacks_room(const struct stacks *stacks, const uint8_t cache[16], const struct stack_list *list);
 /*

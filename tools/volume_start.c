@@ -163,18 +163,31 @@ static int create_volume(const struct members *members, const struct member *vol
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
 	char label[LARDER_LABEL_SIZE + 1], *words, *name, *params;
+	const char *stored = "";
 	int result = LARDER_DONE;
+	struct stack stack;
+	bool there;
 
 	name = dm_name(request->name, sb->label, volume->path, false, &result);
 	if (!name)
 		return result;
-	words = table_options(&request->options);
+	if (!stack_decode(sb->stack, &stack, &there) && there)
+		stored = stack.options;
+	words = table_options(&request->options, stored);
 	if (!words) {
 		free(name);
 		return LARDER_USAGE;
 	}
 	params = must_print("%s %s %s", volume->path, cache, words);
 	result = make_device(members, volume, name, TARGET_VOLUME, params);
+	if (result == LARDER_FAILED && *stored) {
+		stored_options_refused(name, stored, false);
+		free(words);
+		free(params);
+		words = table_options(&request->options, "");
+		params = must_print("%s %s %s", volume->path, cache, words);
+		result = make_device(members, volume, name, TARGET_VOLUME, params);
+	}
 	if (!result && !request->dry_run)
 		printf("volume %s: started as /dev/mapper/%s%s\n", label_text(sb->label, label), name,
 		       strcmp(cache, "-") ? "" : ", without a cache");

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from lib import command, dm, simdisk
+from lib.damage import crc32c
 from lib.larder import wait_for
 from lib.parts import Part
 from lib.stacks import (
@@ -572,6 +573,57 @@ def test_set_class_and_mode(disks):
     larder("stop", "data")
     larder("start", "data")
     assert option("class") == "class=default"
+    remove()
+    nothing_left(disks)
+
+
+def store_another(ssd, what, instead):
+    """In both copies of the superblock of an SSD, with their checksums."""
+    for place in (4096, struct.unpack_from("<Q", ssd.read(8, 8), 88)[0]):
+        block = bytearray(ssd.read(place // 512, 8))
+        assert block.count(what) == 1
+        block[:] = block.replace(what, instead)
+        struct.pack_into("<I", block, 16, crc32c(bytes(block[:16]) + bytes(4) + bytes(block[20:])))
+        ssd.write(place // 512, bytes(block))
+
+
+def test_options_that_are_stored(disks):
+    """The kernel judges them; each start has them, by hand and by assembly; where the kernel refuses them it goes without."""
+
+    def option(kind, name):
+        return larder(kind, "get", "data", name).stdout.strip()
+
+    larder(*words(disks))
+    assert larder("cache", "set", "data", "mirror=nonsense", "--persist", code=None).returncode in (FAILED, USAGE)
+    assert larder("cache", "get", "data", "--stored").stdout == ""
+    larder("cache", "set", "data", "mirror=all", "commit=always", "--persist")
+    larder("volume", "set", "data", "share_max=50", "quiet=on", "--persist")
+    larder("cache", "set", "data", "gather=2")
+    assert (option("cache", "mirror"), option("volume", "quiet")) == ("mirror=all", "quiet=on")
+    for start in (("start", "data"), ("assemble", "--all")):
+        larder("stop", "data")
+        at_rest()
+        larder(*start)
+        assert (option("cache", "mirror"), option("cache", "commit")) == ("mirror=all", "commit=always")
+        assert option("cache", "gather") != "gather=2"
+        assert (option("volume", "share_max"), option("volume", "quiet")) == ("share_max=50", "quiet=on")
+    # away from what is stored, not from what runs
+    larder("cache", "set", "data", "mirror=", "--persist")
+    larder("volume", "set", "data", "quiet=", "--persist")
+    assert (option("cache", "mirror"), option("volume", "quiet")) == ("mirror=all", "quiet=on")
+    larder("stop", "data")
+    larder("start", "data")
+    assert (option("cache", "mirror"), option("volume", "quiet")) == ("mirror=dirty", "quiet=off")
+    # a kernel that does not take one: a boot does not end for it
+    larder("stop", "data")
+    for ssd in disks[:2]:
+        store_another(ssd, b"commit=always", b"commit=nevers")
+    for start in (("start", "data"), ("assemble", "--all")):
+        run = larder(*start)
+        assert run.stderr.count("does not start with its stored options (commit=nevers)") == 1
+        assert option("cache", "commit") != "commit=nevers"
+        larder("stop", "data")
+    larder("start", "data")
     remove()
     nothing_left(disks)
 
