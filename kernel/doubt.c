@@ -14,7 +14,7 @@
  * An attempt to end it, doubt_settle():
  *  1. The open records are closed, and applied: all that was submitted before the failure is complete.  One more is appended: an
  *     SSD that takes nothing any more fails the cache by it, as by any append, and its volumes leave it (leave.c).  Of several it
- *     may go to another one: 2 finds that (doubt-finds-dead).
+ *     may go to another one: so behind an attempt that has failed each is asked (doubt-finds-dead).
  *  2. A flush of every SSD, issued now, succeeds: what is not gone by now is durable.
  *  3. doubt-looks: each slot that was written since the last flush that counts is read, and compared (scrub_segment.c).  What is
  *     gone and clean leaves the index.  What is gone and dirty gives errors to those who read it, and (doubt-owed) to the flushes
@@ -294,18 +294,27 @@ bool doubt_is_vain(struct cache *c)
 
 /*
  * doubt-finds-dead: of several SSDs that must all stay the append of step 1 may have gone to another one than one that is dead.
- * One that takes no flush, and of whose first superblock neither can be read nor written again what is there, is: as by an append.
+ * One that takes no write, for a second and more, is.
  */
 static void doubt_find_dead(struct cache *c)
 {
 	struct cache_device *d;
+	int err;
 	u32 i;
 
-	for (i = 0; i < c->nr_devices; i++) {
+	for (i = 0; i < c->nr_devices && READ_ONCE(c->state) == CACHE_RUNNING; i++) {
 		d = &c->dev[i];
-		if (device_written(d) && !READ_ONCE(d->failed) && READ_ONCE(d->flusher.failed) &&
-		    blk_path_error(errno_to_blk_status(cache_super_touch(c, d))))
-			set_device_failed(c, d, "it takes neither a flush nor a write");
+		if (!device_written(d) || READ_ONCE(d->failed))
+			continue;
+		err = cache_super_touch(c, d);
+		if (!err)
+			d->refuses_since = 0;
+		else if (err != -ENOMEM && !d->refuses_since)
+			d->refuses_since = jiffies ?: 1;
+		if (!d->refuses_since || time_before(jiffies, d->refuses_since + HZ))
+			continue;
+		DMERR("cache %pUb: SSD %u (%pg) takes no writes: error %d", c->uuid, i, d->bdev, err);
+		set_device_failed(c, d, "an SSD that has to stay takes no writes");
 	}
 }
 
@@ -316,14 +325,9 @@ static int doubt_settle(struct cache *c)
 	struct scrub_pass *p;
 	int err;
 
-	err = doubt_gather(c);
+	err = doubt_gather(c) ?: cache_flush_ssds(c);
 	if (err)
 		return err;
-	err = cache_flush_ssds(c);
-	if (err) {
-		doubt_find_dead(c);
-		return err;
-	}
 	p = scrub_pass_create(c, SCRUB_DOUBT);
 	if (!p)
 		return -ENOMEM;
@@ -386,6 +390,8 @@ int doubt_try(struct cache *c)
 	if (on) {
 		err = doubt_settle(c);
 		doubt_wait_suspects(c);
+		if (err)
+			doubt_find_dead(c);
 		on = doubt_ended(c, err);
 		if (!on) {
 			/* what is durable again, and whether anybody minds */

@@ -181,11 +181,14 @@ static int fill_miss_try(struct volume *v, struct bio *bio, struct larder_io *io
 	return 0;
 }
 
+/* In doubt there are none: one that fails would begin another. */
 int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io)
 {
 	u32 ahead = fill_ahead(v, io);
 
-	if (!fill_miss_try(v, bio, io, ahead) || (ahead && !fill_miss_try(v, bio, io, 0)))
+	if (unlikely(READ_ONCE(v->cache->doubt.on)))
+		;
+	else if (!fill_miss_try(v, bio, io, ahead) || (ahead && !fill_miss_try(v, bio, io, 0)))
 		return 0;
 	volume_count(v, fills_denied, 1);
 	return -EAGAIN;
@@ -222,7 +225,7 @@ int fill_through(struct volume *v, struct bio *bio, struct larder_io *io)
 	u32 off = 0, n;
 	struct fill *f;
 
-	if (!v->set.fill || v->cache->state != CACHE_RUNNING)
+	if (!v->set.fill || v->cache->state != CACHE_RUNNING || READ_ONCE(v->cache->doubt.on))
 		return -EAGAIN;
 	/* from here on a bypass needs a mark, and looks into the index */
 	marks_known(v, io->sector, io->len);

@@ -371,6 +371,7 @@ struct cache_device {
 	bool removed;			/* no member for good: it was drained; super_lock */
 	u8 role;			/* enum larder_device_role; super_lock to change it */
 	struct flusher flusher;
+	unsigned long refuses_since;	/* jiffies: attempts to end a doubt find that it takes no write; 0: not so; doubt.lock */
 	struct larder_cache_sb *sb;	/* super_lock */
 };
 
@@ -1098,8 +1099,8 @@ int super_io(struct block_device *bdev, blk_opf_t opf, sector_t sector, void *bu
  */
 int cache_device_write(struct cache *c, struct cache_device *d, blk_opf_t opf, sector_t sector, void *buf, size_t bytes);
 /*
- * Sleeps; takes super_lock.  Does d take a write?  The first copy of its superblock is written as it lies there, without a flush.
- * 0 without memory; the error of a read, too.
+ * Sleeps; takes super_lock.  Does d take a write?  A copy of its superblock is written as it lies there, without a flush.  The
+ * error of the second one, if neither can be read and written; -ENOMEM: nobody knows.
  */
 int cache_super_touch(struct cache *c, struct cache_device *d);
 /* super_lock held: from c->named, c->epoch...; both copies of every SSD, durable */
@@ -1566,7 +1567,7 @@ static inline bool reads_verified(const struct volume *v)
 	return v->set.verify || READ_ONCE(v->cache->doubt.on);
 }
 void doubt_begin(struct cache *c, struct flusher *f);	/* any context: a flush of an SSD that stays in the set has failed */
-/* Any context.  Another write to the only SSD has failed: the same, if that may have been a reset. */
+/* Any context.  Another write to an SSD that stays has failed: the same, if that may have been a reset. */
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status);
 bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status);	/* any context */
 /* Any context.  A write of cache_device_write() has: nothing counts, until doubt_suspect_end(), by whoever sent it, says why. */

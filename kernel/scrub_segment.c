@@ -711,6 +711,16 @@ static int pass_mend(struct scrub_pass *p)
 	return pass_lost(p);
 }
 
+/* In doubt: what cannot be read at all is gone.  -EIO: some is dirty, which may be read again yet. */
+static int drop_unreadable(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
+{
+	if (larder_state_dirty(m->state))
+		return -EIO;
+	p->n.dropped += DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS);
+	p->cache->scrub.forget = true;
+	return lost_clean(p, v, m, true);
+}
+
 /* ------------------------------------------------------------------ a segment */
 
 int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scrub_counts *n)
@@ -728,7 +738,13 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 		asked = READ_ONCE(seg->prefer_mirror);
 		WRITE_ONCE(seg->prefer_mirror, asked == PREFER_AND_MEND ? PREFER_MIRROR : PREFER_NONE);
 	}
-	err = p->end ? pass_read(p) ?: pass_sums(p) : 0;
+	err = p->end ? pass_read(p) : 0;
+	if (err == -EIO && p->reason == SCRUB_DOUBT) {
+		err = pass_maps(p, drop_unreadable);
+		goto out;
+	}
+	if (!err && p->end)
+		err = pass_sums(p);
 	if (!p->end && p->reason == SCRUB_MEND)
 		err = -EAGAIN;	/* nothing of it is complete */
 	if (!err && p->end) {
@@ -742,6 +758,7 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 	} else if (asked == MEND_COPIES && err && !prefers_mirror(seg)) {
 		WRITE_ONCE(seg->prefer_mirror, asked);	/* not looked at still: with the next one that is mended, or by a scrub */
 	}
+out:
 	segment_unpin(c, segment);
 	if (err == -EAGAIN)
 		return err;

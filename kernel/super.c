@@ -418,17 +418,24 @@ int cache_super_write(struct cache *c, u32 flags)
 
 int cache_super_touch(struct cache *c, struct cache_device *d)
 {
-	struct larder_cache_sb *sb = kmalloc(LARDER_SB_SIZE, GFP_NOIO);
-	int err;
+	void *buf = kmalloc(LARDER_SB_SIZE, GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN);
+	u64 place[2] = { LARDER_SB_OFFSET };
+	unsigned int i;
+	int err = -EIO;
 
-	if (!sb)
-		return 0;
+	if (!buf)
+		return -ENOMEM;
 	mutex_lock(&c->super_lock);
-	err = super_io(d->bdev, SUPER_READ, LARDER_SB_OFFSET >> SECTOR_SHIFT, sb, LARDER_SB_SIZE);
-	if (!err)
-		err = super_io(d->bdev, REQ_OP_WRITE | REQ_SYNC | REQ_META, LARDER_SB_OFFSET >> SECTOR_SHIFT, sb, LARDER_SB_SIZE);
+	place[1] = le64_to_cpu(d->sb->head.copy_offset);
+	for (i = 0; i < ARRAY_SIZE(place) && err; i++) {
+		if (!place[i])
+			continue;
+		err = super_io(d->bdev, SUPER_READ, place[i] >> SECTOR_SHIFT, buf, LARDER_SB_SIZE);
+		if (!err)
+			err = super_io(d->bdev, REQ_OP_WRITE | REQ_SYNC | REQ_META, place[i] >> SECTOR_SHIFT, buf, LARDER_SB_SIZE);
+	}
 	mutex_unlock(&c->super_lock);
-	kfree(sb);
+	kfree(buf);
 	return err;
 }
 

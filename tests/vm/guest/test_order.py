@@ -280,6 +280,7 @@ def test_flush_before_a_commit_fails(make_disk, kernel_log):
 # A flush of the only SSD fails and drops what it was to secure (rule 2, kernel/doubt.c).
 
 
+SLOTS_READ = 18  # of 28 of a segment, commit blocks too: more than half of them
 SSD_NOISE = f"{NOISE}|a flush failed|a flush has failed that no user was told of|damaged|a failed flush|no checkpoint|commit block"
 
 
@@ -477,6 +478,11 @@ def segment_of_copies(stack: Stack, trace: simdisk.Trace) -> dict[str, int]:
     return {"from_": first + number * size, "to": first + (number + 1) * size}
 
 
+def written_in(stack: Stack, trace: simdisk.Trace, place: dict[str, int]) -> int:
+    """Sectors, of what the trace has."""
+    return sum(c.sectors for c in trace.commands(stack.ssd, "write") if place["from_"] <= c.sector < place["to"])
+
+
 def leave_a_summary(stack: Stack) -> None:
     """Records up to the last one of their segment; the summary behind it, which the next one brings, is where the SSD is reset."""
     first, size, _ = segment_layout(stack.ssd)
@@ -487,6 +493,50 @@ def leave_a_summary(stack: Stack) -> None:
     while not any(rule["hits"] for rule in stack.ssd.faults()):
         write_record(stack, 65536 + number * BLOCK, B)
         number += 1
+
+
+def test_segment_of_copies_is_bad(make_disk, trace, kernel_log):
+    """Nothing of it can be written or read any more, by an error that may be a reset: what was in it is clean, and nobody needs it."""
+    kernel_log.expect(f"{SSD_NOISE}|clean copies could not be written|dropped")
+    stack = make_written(make_disk)
+    copies, sector = segment_of_copies(stack, trace), 32768
+    while written_in(stack, trace, copies) < SLOTS_READ * BLOCK:
+        stack.volume.read(sector, BLOCK)
+        stack.cache.message("commit")
+        sector += 64
+        last = trace.commands(stack.ssd, "write")[-1].sector
+        if not copies["from_"] <= last < copies["to"]:
+            copies = segment_of_copies(stack, trace)
+    stack.ssd.fail(op="read,write", **copies, status="ioerr")
+    write_record(stack, 8192, B)
+    stack.volume.read(sector, BLOCK)
+    wait_for(lambda: stack.ssd.faults()[0]["hits"], 60, "a copy to go there")
+    wait_for(lambda: stack.cache.status()["trouble"] == "-", 60, "the end of the doubt")
+    assert stack.cache.status()["state"] == "running"
+    stack.volume.flush()
+    assert stack.volume.read(8192, BLOCK) == B
+    for at in range(32768, sector + 64, 64):
+        assert stack.volume.read(at, BLOCK) == bytes(BLOCK * SECTOR)
+    stack.ssd.heal()
+    goes_on(stack)
+
+
+def test_no_copies_in_doubt(make_disk, kernel_log):
+    """One that fails would begin another one."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_written(make_disk)
+    stack.ssd.fail(op="flush", status="ioerr", count=1000)
+    write_record(stack, 8192, B)
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    before = stack.volume.status()
+    for sector in range(32768, 33792, 64):
+        stack.volume.read(sector, BLOCK)
+    after = stack.volume.status()
+    assert after["fills_denied"] == before["fills_denied"] + 16 and after["cached_sectors"] == before["cached_sectors"]
+    stack.ssd.heal()
+    fails_once(stack.volume.flush)
+    goes_on(stack)
 
 
 @pytest.mark.parametrize("status", ["medium", "ioerr"])

@@ -200,7 +200,7 @@ def test_without_mirror(make_disk, kernel_log):
             stack.volume.write(sector, b"x" * 4096, fua=True)
     # where only a flush finds it at first, those who come then get errors, and an attempt to end the doubt finds that it is dead
     wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
-    assert stack.volume.status()["state"] == "cache-failed"
+    wait_for(lambda: stack.volume.status()["state"] == "cache-failed", 60, "the volume to find that it cannot leave")
     assert misses(stack) >= 0  # all of the clean data is right
     errors = 0
     for sector in dirty:
@@ -230,7 +230,7 @@ def last_written(stack: Stack, trace: simdisk.Trace) -> simdisk.Simdisk:
 
 
 def written_before_the_other(stack: Stack, trace: simdisk.Trace) -> simdisk.Simdisk:
-    """Writes until one goes to another SSD than the one before; that which has the one before, and its summary, and no flush since."""
+    """Writes until one goes to another SSD than the one before: that which has the one before, and no flush since."""
     before = None
     for sector in range(0, 65536, 8):
         stack.volume.write(sector, block(sector))
@@ -241,16 +241,19 @@ def written_before_the_other(stack: Stack, trace: simdisk.Trace) -> simdisk.Simd
     raise AssertionError("all writes go to one SSD")
 
 
+SSD_ERRORS = "I/O error|critical .* error|Buffer I/O|a flush failed|a failed flush"
+
+
 def test_dead_without_mirror_is_found_by_a_flush(make_disk, trace, kernel_log):
     """What is written next goes to the other SSD: no record is to find out that this one takes nothing any more."""
-    kernel_log.expect("I/O error|critical .* error|Buffer I/O|a flush failed|a failed flush|neither a flush")
+    kernel_log.expect(f"{SSD_ERRORS}|takes no writes")
     stack = small_stack(make_disk, 2, cache_mirror="none")
     ssd = written_before_the_other(stack, trace)
     kill(ssd, "write,flush,discard,zeroes")
     with pytest.raises(OSError):
         stack.volume.flush()
     wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "an attempt to end the doubt")
-    assert kernel_log.matching("neither a flush nor a write")
+    assert kernel_log.matching("takes no writes")
     ssd.heal()
     stack.restart()
     assert stack.volume.read(0, 8) == block(0)
@@ -259,22 +262,65 @@ def test_dead_without_mirror_is_found_by_a_flush(make_disk, trace, kernel_log):
     stack.stop()
 
 
+def test_read_only_without_mirror_is_found_by_a_copy(make_disk, trace, kernel_log):
+    """It takes flushes, and can be read: a copy of a miss begins the doubt, which no checkpoint ends."""
+    kernel_log.expect(f"{SSD_ERRORS}|takes no writes|clean copies|cannot write|no checkpoint")
+    stack = small_stack(make_disk, 2, cache_mirror="none")
+    ssd = written_before_the_other(stack, trace)
+    kill(ssd, "write,discard,zeroes")
+
+    def found() -> bool:
+        for sector in range(65536, 131072, 64):
+            if stack.cache.status()["trouble"] != "-" or stack.cache.status()["state"] == "failed":
+                return True
+            stack.volume.read(sector, 8)
+            stack.cache.message("commit")
+        return False
+
+    assert found(), "no copy went to it"
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "an attempt to end the doubt")
+    assert kernel_log.matching("takes no writes")
+    ssd.heal()
+    stack.restart()
+    assert stack.volume.read(0, 8) == block(0)
+    stack.stop()
+
+
+def test_flushes_refused_without_mirror(make_disk, trace, kernel_log):
+    """An SSD that takes writes is not dead, however often it refuses a flush: it is tried again, and nothing fails for good."""
+    kernel_log.expect(SSD_ERRORS)
+    stack = small_stack(make_disk, 2, cache_mirror="none")
+    ssd = written_before_the_other(stack, trace)
+    kill(ssd, "flush")
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    # it is tried again by the cache itself, behind a second and more
+    wait_for(lambda: ssd.faults()[0]["hits"] >= 4, 60, "attempts to end the doubt")
+    status = stack.cache.status()
+    assert (status["state"], status["trouble"]) == ("running", "flush")
+    ssd.heal()
+    wait_for(lambda: stack.cache.status()["trouble"] == "-", 90, "the end of the doubt")
+    stack.volume.write(0, block(8))
+    stack.volume.flush()
+    assert stack.volume.read(0, 8) == block(8)
+    stack.stop()
+
+
 def reset_in_a_copy(stack: Stack, trace: simdisk.Trace, number: int) -> bool:
     """A miss, and a write; then the copy of another miss finds the SSD of the write reset, if both go to that one.  True: nothing
     had flushed the write before."""
     first, size, _ = segment_layout(stack.ssd[0])
-    stack.volume.read(65536 + number * 16, 8)
-    stack.cache.message("commit")
-    copy = trace.commands(op="write")[-1]
-    trace.clear()
-    stack.volume.write(8, block(8))
-    stack.cache.message("commit")
-    record = trace.commands(op="write")[-1]
-    if record.disk != copy.disk:
+    copy, record = (last_write(stack, trace, do) for do in (
+        lambda: stack.volume.read(65536 + number * 16, 8), lambda: stack.volume.write(8, block(8))
+    ))
+    if not copy or not record or record.disk != copy.disk:
         return False
     ssd = next(s for s in stack.ssd if s.name == copy.disk)
     place = first + (copy.sector - first) // size * size
-    ssd.fail(op="write", from_=place, to=place + size, status="reset", count=1)
+    if place <= record.sector < place + size:
+        return False  # it was no copy: what is filled does not go where the log is
+    summary = place + SLOTS * 8
+    ssd.fail(op="write", from_=place, to=summary, status="reset", count=1)
     stack.volume.read(65536 + number * 16 + 8, 8)
     stack.cache.message("commit")
     failed = [c for c in trace.commands(ssd, "write") if c.error]
@@ -285,9 +331,17 @@ def reset_in_a_copy(stack: Stack, trace: simdisk.Trace, number: int) -> bool:
     return not [f for f in trace.commands(ssd, "flush") if record.seq < f.seq < failed[0].seq]
 
 
+def last_write(stack: Stack, trace: simdisk.Trace, do: Callable[[], object]) -> simdisk.Command | None:
+    """Of what that has written to the SSDs.  None: nothing."""
+    trace.clear()
+    do()
+    stack.cache.message("commit")
+    return next(iter(trace.commands(op="write")[::-1]), None)
+
+
 def test_reset_without_mirror(make_disk, trace, kernel_log):
     """The copy of a miss finds that an SSD was reset, which has data that was not flushed: a user's flush fails, once."""
-    kernel_log.expect("I/O error|critical .* error|Buffer I/O|a flush failed|a failed flush|clean copies|flush has failed|damaged|lost")
+    kernel_log.expect(f"{SSD_ERRORS}|clean copies|flush has failed|damaged|lost")
     stack = small_stack(make_disk, 2, cache_mirror="none")
     stack.volume.write(0, block(0))
     stack.volume.flush()
