@@ -108,12 +108,6 @@ void doubt_begin(struct cache *c, struct flusher *f)
 		queue_delayed_work(c->bg_wq, &d->work, HZ);
 }
 
-void doubt_resume(struct cache *c)
-{
-	if (READ_ONCE(c->doubt.on))
-		queue_delayed_work(c->bg_wq, &c->doubt.work, HZ);
-}
-
 bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status)
 {
 	return c->started && !READ_ONCE(d->failed) && blk_path_error(status);
@@ -292,29 +286,51 @@ bool doubt_is_vain(struct cache *c)
 	return READ_ONCE(c->doubt.failures) != c->doubt.counted;
 }
 
+static void doubt_forget_refusals(struct cache *c)
+{
+	u32 i;
+
+	c->doubt.asked = 0;
+	for (i = 0; i < c->nr_devices; i++)
+		c->dev[i].refuses = false;
+}
+
+void doubt_resume(struct cache *c)
+{
+	/* refused before it was suspended, which may be long ago: nobody else is at an attempt */
+	doubt_forget_refusals(c);
+	if (READ_ONCE(c->doubt.on))
+		queue_delayed_work(c->bg_wq, &c->doubt.work, HZ);
+}
+
 /*
  * doubt-finds-dead: of several SSDs that must all stay the append of step 1 may have gone to another one than one that is dead.
- * One that takes no write, for a second and more, is.
+ * One that takes no write, twice, a second or more apart, is.
  */
 static void doubt_find_dead(struct cache *c)
 {
+	struct flush_doubt *doubt = &c->doubt;
 	struct cache_device *d;
+	bool refused;
 	int err;
 	u32 i;
 
+	if (doubt->asked && time_before(jiffies, doubt->asked + HZ))
+		return;
+	doubt->asked = jiffies ?: 1;
 	for (i = 0; i < c->nr_devices && READ_ONCE(c->state) == CACHE_RUNNING; i++) {
 		d = &c->dev[i];
 		if (!device_written(d) || READ_ONCE(d->failed))
 			continue;
 		err = cache_super_touch(c, d);
-		if (!err)
-			d->refuses_since = 0;
-		else if (err != -ENOMEM && !d->refuses_since)
-			d->refuses_since = jiffies ?: 1;
-		if (!d->refuses_since || time_before(jiffies, d->refuses_since + HZ))
+		if (err == -ENOMEM)
+			continue;
+		refused = d->refuses;
+		d->refuses = err;
+		if (!err || !refused)
 			continue;
 		DMERR("cache %pUb: SSD %u (%pg) takes no writes: error %d", c->uuid, i, d->bdev, err);
-		set_device_failed(c, d, "an SSD that has to stay takes no writes");
+		set_device_failed(c, d, "it takes no writes");
 	}
 }
 
@@ -392,6 +408,8 @@ int doubt_try(struct cache *c)
 		doubt_wait_suspects(c);
 		if (err)
 			doubt_find_dead(c);
+		else
+			doubt_forget_refusals(c);
 		on = doubt_ended(c, err);
 		if (!on) {
 			/* what is durable again, and whether anybody minds */

@@ -337,7 +337,7 @@ void fill_work(struct work_struct *work)
 
 		list_del(&f->list);
 		/* a copy holds what the backing holds: but not before the mark could be cleared under it */
-		if (f->error || copies_add(c, fill_stream(c, f), &f->copy)) {
+		if (f->error || READ_ONCE(c->doubt.on) || copies_add(c, fill_stream(c, f), &f->copy)) {
 			volume_count(v, fills_dropped, 1);
 			fill_free(f);
 		} else {

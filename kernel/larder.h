@@ -371,7 +371,7 @@ struct cache_device {
 	bool removed;			/* no member for good: it was drained; super_lock */
 	u8 role;			/* enum larder_device_role; super_lock to change it */
 	struct flusher flusher;
-	unsigned long refuses_since;	/* jiffies: attempts to end a doubt find that it takes no write; 0: not so; doubt.lock */
+	bool refuses;			/* an attempt to end this doubt has found that it takes no write; doubt.lock */
 	struct larder_cache_sb *sb;	/* super_lock */
 };
 
@@ -419,6 +419,7 @@ struct flush_doubt {
 	bool behind;			/* a checkpoint behind the hole has been named; the attempt only */
 	struct task_struct *by;		/* who is at an attempt: its own flushes count */
 	struct mutex lock;		/* one attempt at a time */
+	unsigned long asked;		/* jiffies: when each SSD was asked whether it takes a write; 0: not in this doubt; lock */
 	struct delayed_work work;
 	unsigned int wait;		/* seconds until the next attempt that nobody asks for */
 };

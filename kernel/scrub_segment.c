@@ -214,21 +214,35 @@ static int slots_io(struct cache *c, const struct scrub_copy *k, blk_opf_t opf, 
 	return op_is_write(opf) ? cache_device_write(c, d, opf, where, buf, bytes) : super_io(d->bdev, opf, where, buf, bytes);
 }
 
+/*
+ * So much cannot be read that the SSD may be away.  In doubt, which nothing else ends, what is in a place that is bad is gone: where
+ * its superblock can be read the SSD is there.
+ */
+static bool copy_is_gone(const struct scrub_pass *p, const struct scrub_copy *k, void *buf)
+{
+	return p->reason == SCRUB_DOUBT &&
+	       !super_io(segment_device(p->cache, k->segment)->bdev, REQ_OP_READ | REQ_META, LARDER_SB_OFFSET >> SECTOR_SHIFT, buf,
+			 LARDER_SB_SIZE);
+}
+
 /* Slot by slot: those that cannot be read are bad.  -EIO: too many are. */
 static int copy_read_slots(const struct scrub_pass *p, struct scrub_copy *k, u32 slot, u32 n)
 {
 	struct cache *c = p->cache;
+	u32 bad;
 
+	BUILD_BUG_ON(LARDER_SB_SIZE > LARDER_SLOT_SIZE);
 	for (; n; n--, slot++) {
 		if (pass_ended(p))
 			return -ECANCELED;
 		if (!slots_io(c, k, REQ_OP_READ, slot, 1, copy_slot(k, slot)))
 			continue;
 		cache_error(c, errors_read);
-		memset(copy_slot(k, slot), 0, LARDER_SLOT_SIZE);
 		__set_bit(slot, k->bad);
-		if (bitmap_weight(k->bad, c->data_slots) >= min(UNREADABLE_SLOTS, c->data_slots / 2))
+		bad = bitmap_weight(k->bad, c->data_slots);
+		if (bad >= min(UNREADABLE_SLOTS, c->data_slots / 2) && !copy_is_gone(p, k, copy_slot(k, slot)))
 			return -EIO;
+		memset(copy_slot(k, slot), 0, LARDER_SLOT_SIZE);
 	}
 	return 0;
 }
@@ -711,16 +725,6 @@ static int pass_mend(struct scrub_pass *p)
 	return pass_lost(p);
 }
 
-/* In doubt: what cannot be read at all is gone.  -EIO: some is dirty, which may be read again yet. */
-static int drop_unreadable(struct scrub_pass *p, struct volume *v, const struct larder_map *m)
-{
-	if (larder_state_dirty(m->state))
-		return -EIO;
-	p->n.dropped += DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS);
-	p->cache->scrub.forget = true;
-	return lost_clean(p, v, m, true);
-}
-
 /* ------------------------------------------------------------------ a segment */
 
 int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scrub_counts *n)
@@ -738,13 +742,7 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 		asked = READ_ONCE(seg->prefer_mirror);
 		WRITE_ONCE(seg->prefer_mirror, asked == PREFER_AND_MEND ? PREFER_MIRROR : PREFER_NONE);
 	}
-	err = p->end ? pass_read(p) : 0;
-	if (err == -EIO && p->reason == SCRUB_DOUBT) {
-		err = pass_maps(p, drop_unreadable);
-		goto out;
-	}
-	if (!err && p->end)
-		err = pass_sums(p);
+	err = p->end ? pass_read(p) ?: pass_sums(p) : 0;
 	if (!p->end && p->reason == SCRUB_MEND)
 		err = -EAGAIN;	/* nothing of it is complete */
 	if (!err && p->end) {
@@ -758,7 +756,6 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 	} else if (asked == MEND_COPIES && err && !prefers_mirror(seg)) {
 		WRITE_ONCE(seg->prefer_mirror, asked);	/* not looked at still: with the next one that is mended, or by a scrub */
 	}
-out:
 	segment_unpin(c, segment);
 	if (err == -EAGAIN)
 		return err;

@@ -496,7 +496,7 @@ def leave_a_summary(stack: Stack) -> None:
 
 
 def test_segment_of_copies_is_bad(make_disk, trace, kernel_log):
-    """Nothing of it can be written or read any more, by an error that may be a reset: what was in it is clean, and nobody needs it."""
+    """Nothing of it can be written or read any more, by an error that may be a reset: what was in it is clean."""
     kernel_log.expect(f"{SSD_NOISE}|clean copies could not be written|dropped")
     stack = make_written(make_disk)
     copies, sector = segment_of_copies(stack, trace), 32768
@@ -518,6 +518,30 @@ def test_segment_of_copies_is_bad(make_disk, trace, kernel_log):
     for at in range(32768, sector + 64, 64):
         assert stack.volume.read(at, BLOCK) == bytes(BLOCK * SECTOR)
     stack.ssd.heal()
+    goes_on(stack)
+
+
+def test_segment_of_dirty_data_is_bad(make_disk, kernel_log):
+    """A flush fails, and what was written before cannot be read, though the SSD can: that is gone, a flush says so, and it goes on."""
+    kernel_log.expect(SSD_NOISE)
+    stack = make_written(make_disk)
+    first, size, number = segment_layout(stack.ssd)
+    sectors = range(65536, 65536 + 64 * SLOTS_READ, 64)
+    for sector in sectors:
+        write_record(stack, sector, B)
+    stack.ssd.fail(op="flush", status="ioerr", count=1)
+    stack.ssd.fail(op="read", from_=first, to=first + number * size, status="ioerr")
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    wait_for(lambda: stack.cache.status()["trouble"] == "-", 60, "the end of the doubt")
+    assert stack.cache.status()["state"] == "running"
+    stack.ssd.heal()
+    fails_once(stack.volume.flush)
+    for sector in sectors:  # nobody knows what may have been there
+        with pytest.raises(OSError):
+            stack.volume.read(sector, BLOCK)
+        stack.volume.write(sector, C)
+    stack.volume.flush()
     goes_on(stack)
 
 
