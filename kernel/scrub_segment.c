@@ -215,8 +215,8 @@ static int slots_io(struct cache *c, const struct scrub_copy *k, blk_opf_t opf, 
 }
 
 /*
- * So much cannot be read that the SSD may be away.  In doubt, which nothing else ends, what is in a place that is bad is gone: where
- * its superblock can be read the SSD is there.
+ * So much cannot be read that the SSD may be away.  In doubt, which nothing else ends, what is in a place that is bad is gone:
+ * where its superblock can be read the SSD is there.
  */
 static bool copy_is_gone(const struct scrub_pass *p, const struct scrub_copy *k, void *buf)
 {

@@ -33,6 +33,10 @@ DISKS = {
     "nvme": {"ssd": {"model": "nvme"}, "hdd": {"model": "hdd"}},
     "nvmeplp": {"ssd": {"model": "nvmeplp"}, "hdd": {"model": "hdd"}},
     "slow": {"ssd": {"model": "slow"}, "hdd": {"model": "hdd"}},
+    "worn": {
+        "ssd": {"model": "slow", "cmd_ns": 25_000_000, "flush_ns": 60_000_000, "media_mbs": 10},
+        "hdd": {"model": "hdd"},
+    },
 }
 ARGUMENTS = (
     "console=ttyS0 loglevel=5 rdinit=/init panic=-1 mitigations=off nowatchdog norandmaps nokaslr audit=0 "

@@ -28,6 +28,7 @@ MODELS = {
     "nvme": "NVMe SSD",
     "nvmeplp": "NVMe SSD with power-loss protection",
     "slow": "cheap, slow SSD",
+    "worn": "SSD that is slower than the disk",
 }
 LATENCIES = (("mean", "mean"), ("50.000000", "median"), ("99.000000", "p99"), ("99.900000", "p99.9"), ("max", "longest"))
 Cell = Callable[[Row], float | None]

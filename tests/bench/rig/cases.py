@@ -474,6 +474,42 @@ FILES = Set(
     filesystem=True,
 )
 
+# What an SSD costs that is slower than the disk at everything: a worn one, a memory card.  The volume's own settings.
+def _slower(
+    name: str, rw: str, area: Area, number: int, depth: int, what: str, options: tuple[str, ...] = (), **more: object
+) -> Case:
+    return Case(f"slower-{name}", rw, area, number, depth, seed=depth + 90, options=options, what=what, **more)
+
+
+SLOWER = Set(
+    "slower",
+    (
+        Group(
+            "slower",
+            "default",
+            (
+                Case("slower-fill", "write", HOT, HOT_MB, 4, "1m", options=("--end_fsync=1",), setup=True),
+                _slower("rr-qd1", "randread", ALL, 400, 1, "random read over the disk, depth 1"),
+                _slower("rr-qd16", "randread", ALL, 1500, 16, "random read over the disk, depth 16"),
+                _slower("rr-hot-qd1", "randread", HOT, 1000, 1, "random read of 64 MiB, depth 1", SINGLE),
+                _slower("rr-hot-qd16", "randread", HOT, 4000, 16, "random read of 64 MiB, depth 16", SINGLE),
+                _slower("rw-qd1", "randwrite", ALL, 1000, 1, "random write over the disk, depth 1", settle=False),
+                _slower("rw-qd16", "randwrite", ALL, 4000, 16, "random write over the disk, depth 16", settle=False),
+                _slower("fsync", "randwrite", ALL, 300, 1, "write + fsync, over the disk", FSYNC),
+                _slower("mixed", "randrw", ALL, 4000, 16, "70 % reads, zipf 1.1 over the disk, depth 16", ZIPF),
+                _slower("sr1m", "read", Area(12, 1, hdd=True), STREAM_MB, 4, "sequential read of 1 MiB, depth 4", bs="1m"),
+                _slower(
+                    "sw1m", "write", Area(12, 1, hdd=True), STREAM_MB, 4, "the same, write", options=("--end_fsync=1",), bs="1m"
+                ),
+            ),
+            without=("rawssd", "linear"),
+        ),
+    ),
+    models=("worn",),
+    without=("rawssd", "linear"),
+    minutes=120,
+)
+
 ENDLESS = 100_000_000
 PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
     "profile",
@@ -481,12 +517,13 @@ PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
     models=("profile",),
 )
 
-SETS = {s.name: s for s in (BASIC, CPU_COST, FULL, CRYSTAL, SIZES, START, IMAGES, FILES, SCALING, PROFILE)}
-MODELS = ("null", "sata", "nvme", "nvmeplp", "slow")
+SETS = {s.name: s for s in (BASIC, CPU_COST, FULL, CRYSTAL, SIZES, START, IMAGES, FILES, SLOWER, SCALING, PROFILE)}
+MODELS = ("null", "sata", "nvme", "nvmeplp", "slow", "worn")
+OWN = ("null", "profile", "worn")  # those that run what names them, and nothing else
 
 
 def sets_of(model: str, peer: str) -> list[Set]:
-    return [s for s in SETS.values() if (model in s.models or (not s.models and model != "null")) and peer not in s.without]
+    return [s for s in SETS.values() if (model in s.models or (not s.models and model not in OWN)) and peer not in s.without]
 
 
 def chosen(group: Group, only: str, peer: str) -> list[Step]:

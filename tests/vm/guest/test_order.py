@@ -522,7 +522,7 @@ def test_segment_of_copies_is_bad(make_disk, trace, kernel_log):
 
 
 def test_segment_of_dirty_data_is_bad(make_disk, kernel_log):
-    """A flush fails, and what was written before cannot be read, though the SSD can: that is gone, a flush says so, and it goes on."""
+    """A flush fails, and what was written before cannot be read, though the SSD can: that is gone, and it goes on."""
     kernel_log.expect(SSD_NOISE)
     stack = make_written(make_disk)
     first, size, number = segment_layout(stack.ssd)
