@@ -798,7 +798,7 @@ static int volume_of(const struct facts *facts, const struct fact_return *r)
 	return -1;
 }
 
-/* Of several the one that is needed, and then the first by its path, so that one of them all is told of. */
+/* Of several the one that is needed, and then the first by its path, so that each of them is told of, by the first or by itself. */
 static const struct fact_return *return_twice(const struct facts *facts, const struct fact_return *r)
 {
 	const struct fact_return *twin = NULL;
@@ -826,7 +826,7 @@ static bool may_return(const struct facts *facts, struct plan *plan, const struc
 	if (verdict == MD_RETURN_UNNEEDED)
 		return false;
 	if (twin) {
-		if (strcmp(r->path, twin->path) < 0 || md_return(&twin->leg, &twin->now) == MD_RETURN_UNNEEDED)
+		if (strcmp(r->path, twin->path) < 0 || md_return(&twin->leg, &twin->now) == MD_RETURN_UNNEEDED || return_twice(facts, twin) != r)
 			refuse(plan, r->volume, false,
 			       "%s: uuid: %s has it too (a copy, or the same disk by two paths?): neither is taken back into the array of the stack %s; detach one, or mdadm --zero-superblock it",
 			       r->path, twin->path, stack);
