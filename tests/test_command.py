@@ -528,6 +528,28 @@ def test_full_output(larder):
     one_line(run, "output")
 
 
+def closed(larder, closing, *words):
+    """Without some of standard input, output and error."""
+    argv = ["sh", "-c", f'exec "$@" {closing}', "sh", larder.program, *map(str, words)]
+    return subprocess.run(argv, capture_output=True, text=True, env=larder.environment(), timeout=120)
+
+
+@pytest.mark.parametrize("closing", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_what_is_said_goes_to_no_disk(larder, closing):
+    """The disk is open for writing when its signature is refused."""
+    disk = larder.image("disk", 64 * MIB)
+    signatures.ext4(disk)
+    before = digest(disk)
+    assert closed(larder, closing, "volume", "create", "data", "--backing", disk).returncode == UNSAFE
+    assert digest(disk) == before
+
+
+def test_closed_output(larder):
+    run = closed(larder, ">&-", "help")
+    assert run.returncode == FAILED
+    one_line(run, "output")
+
+
 # ---------------------------------------------------------------------- show, list, reports
 
 

@@ -10,6 +10,7 @@ import os
 import random
 import re
 import stat
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -107,6 +108,17 @@ def test_what_is_in_it(told):
     assert {"doctor.txt", "list.txt", "lsblk.txt", "dm-status.txt", "dm-info.txt", "metrics.txt", "probe.txt"} <= set(files)
     assert [digest(d) for d in larder.devices] == before
     assert not list(larder.directory.glob("larder-collect.*")), "something is left behind"
+
+
+def test_without_standard_output(told):
+    """The pipe of a program has a number of its own."""
+    larder, _, _ = told
+    path = larder.directory / "bundle.tar"
+    argv = ["sh", "-c", 'exec "$@" >&-', "sh", larder.program, "collect", "-o", str(path)]
+    subprocess.run(argv, env=larder.environment(), timeout=120)
+    with tarfile.open(path) as tar:
+        (version,) = (member for member in tar.getmembers() if member.name.endswith("/version.txt"))
+        assert tar.extractfile(version).read().startswith(b"larder ")
 
 
 def test_tables_without_their_keys(told):

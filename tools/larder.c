@@ -11,6 +11,7 @@
 
 #include "archive.h"
 #include "arguments.h"
+#include "descriptors.h"
 #include "message.h"
 #include "program.h"
 #include "snapshot.h"
@@ -278,6 +279,7 @@ int main(int argc, char **argv)
 	const struct sigaction action = { .sa_handler = end };
 	int result;
 
+	descriptors_fill();
 	/* in a unit of our own: systemd would call it a clean end, and systemd-run success, if SIGTERM were ours */
 	if (getenv(PROGRAM_WAITED_FOR))
 		sigaction(SIGTERM, &action, NULL);
