@@ -210,9 +210,27 @@ def test_the_file_cannot_be_written(larder, running):
     one_line(larder("metrics", "--output", larder.directory / "none" / "x.prom", env=env, code=FAILED), "none/x.prom", "--output")
     directory = larder.directory / "taken"
     directory.mkdir()
-    one_line(larder("metrics", "--output", directory, env=env, code=FAILED), directory, "--output")
+    one_line(larder("metrics", "--output", directory, env=env, code=USAGE), directory, "--output")
     assert not list(larder.directory.glob("taken.*")), "nothing is left behind"
     one_line(larder("metrics", "--output", "/dev/full/x", env=env, code=FAILED), "/dev/full/x")
+
+
+def test_only_files_are_replaced(larder, running):
+    """/dev/null is none."""
+    env = running(line("volume", "data", extents=1))
+    fifo, link, nowhere, to_file = (larder.directory / name for name in ("fifo", "link", "nowhere", "to-file"))
+    os.mkfifo(fifo)
+    link.symlink_to(fifo)
+    nowhere.symlink_to(larder.directory / "none")
+    for path in (fifo, link, nowhere):
+        before = path.lstat()
+        one_line(larder("metrics", "--output", path, env=env, code=USAGE), path, "no regular file", "--output")
+        assert path.lstat().st_ino == before.st_ino
+    real = larder.directory / "real.prom"
+    real.write_text("old")
+    to_file.symlink_to(real)
+    larder("metrics", "--output", to_file, env=env)
+    assert to_file.is_symlink() and real.read_text() == larder("metrics", env=env).stdout
 
 
 def test_usage_of_metrics(larder, running):
