@@ -54,11 +54,9 @@ static int write_all(int fd, const uint8_t *bytes, size_t number)
 
 int archive_write(const char *path, const uint8_t *bytes, size_t number)
 {
-	char *part = must_print("%s.part", path);
-	int error, fd;
+	char *part = must_print("%s.XXXXXX", path);
+	int error, fd = mkostemp(part, O_CLOEXEC);
 
-	unlink(part); /* of one that was cut off */
-	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		error = -errno;
 		free(part);
