@@ -19,7 +19,7 @@
 #include "doctor.h"
 #include "signature.h"
 #include "snapshot.h"
-#include "stacks.h"
+#include "stack_verdict.h"
 #include "verbs.h"
 
 #define EXIT_ADVICE 10
@@ -83,10 +83,21 @@ static int examine_running(struct findings *f)
 	return result;
 }
 
+/* Of one that runs; what its volume and cache say of themselves is found already. */
+static void examine_stack(struct findings *f, const struct stacks *stacks, const struct found *found)
+{
+	struct view view;
+
+	view_open(&view, stacks, found);
+	for (size_t i = 0; *view.layers.node && i < view.verdict.wrong.number; i++)
+		finding(f, FINDING_WRONG, "stack", found->stack.name, "%s", view.verdict.wrong.text[i]);
+	view_close(&view);
+}
+
 static int examine_stacks(struct findings *f)
 {
 	struct stacks stacks;
-	int result = stacks_scan(&stacks);
+	int result = stacks_look(&stacks);
 
 	for (size_t i = 0; !result && i < stacks.number; i++) {
 		const struct stack *s = &stacks.found[i].stack;
@@ -95,6 +106,8 @@ static int examine_stacks(struct findings *f)
 			finding(f, FINDING_WRONG, "stack", s->name, "it is half made; larder create --resume %s, or larder remove %s", s->name, s->name);
 		else if (stacks.found[i].whole && s->state == STACK_REMOVING)
 			finding(f, FINDING_WRONG, "stack", s->name, "it is half removed; larder remove %s", s->name);
+		else if (stacks.found[i].whole)
+			examine_stack(f, &stacks, &stacks.found[i]);
 	}
 	if (!result)
 		stacks_free(&stacks);
