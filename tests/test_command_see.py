@@ -525,6 +525,17 @@ def test_made_anew_under_its_name(larder, fed):
     assert rows[0] == [] and [row["read_latency_us"] for row in rows[1]] == [""]
 
 
+def test_percents_sort_by_value(larder, running):
+    """A decimal number, and none."""
+    names = {"nine": (9, 91), "half": (50, 50), "all": (100, 0), "none": (0, 0)}
+    env = running(*(line("volume", name, uuid=uuid.uuid4(), read_hits=hits, read_misses=misses) for name, (hits, misses) in names.items()))
+    rows = json.loads(larder("volume", "status", "--reportformat", "json", "-o", "name", "--sort", "-hit_percent", env=env).stdout)["volumes"]
+    assert [row["name"] for row in rows] == ["all", "half", "nine", "none"]
+    env = running(*(line("cache", name, uuid=uuid.uuid4(), segment_sectors=1, dirty_sectors=n) for name, n in [("a", 90), ("b", 1000), ("c", 200)]))
+    rows = json.loads(larder("cache", "status", "--reportformat", "json", "-o", "name", "--sort", "dirty_percent", env=env).stdout)["caches"]
+    assert [row["name"] for row in rows] == ["a", "c", "b"]
+
+
 def test_monitor_is_a_report(larder, fed):
     def look(n):
         return FAST, line("volume", "a", read_hits=n), line("volume", "b", read_hits=3 * n), line("volume", "c", read_hits=2 * n)
