@@ -206,6 +206,14 @@ def test_alignment_that_the_kernel_knows(system):
     system.only("advice", "alignment", system.hdd, "3584 bytes")
 
 
+def test_alignment_that_the_kernel_calls_wrong(system):
+    """-1: there is no number of bytes by which it would be right."""
+    system.disk(system.hdd, "sdz", rotational=1, alignment_offset=-1)
+    system.only("advice", "alignment", system.hdd, "does not begin where")
+    ((*_, text),) = system.findings(code=ADVICE)
+    assert "bytes" not in text and "18446744073709551615" not in text
+
+
 @pytest.mark.parametrize("zoned", ["host-aware", "host-managed"])
 def test_shingled_disk(system, zoned):
     system.disk(system.hdd, "sdz", rotational=1, queue__zoned=zoned)

@@ -40,7 +40,14 @@ static bool queue_number(const struct place *p, const char *name, uint64_t *valu
 static void examine_alignment(const struct place *p)
 {
 	uint64_t offset, start, block;
+	char text[32];
 
+	if (sysfs_text(p->directory, "alignment_offset", text, sizeof(text)) && !strcmp(text, "-1")) {
+		finding(p->findings, FINDING_ADVICE, "alignment", p->member->path,
+			"the kernel says that it does not begin where what is below it would have it (of several devices, each has its own): writes touch "
+			"more than they should; partition the disks anew, from 1 MiB on");
+		return;
+	}
 	if (sysfs_number(p->directory, "alignment_offset", &offset) && offset) {
 		finding(p->findings, FINDING_ADVICE, "alignment", p->member->path,
 			"the kernel says that it begins %" PRIu64 " bytes off a physical block: every write touches two; partition the disk anew, from 1 MiB on",
