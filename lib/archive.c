@@ -132,6 +132,15 @@ static char *newest_of(const char *path, const char *uuid)
 	return name;
 }
 
+char *archive_newest(const uint8_t uuid[16])
+{
+	const char *path = directory();
+	char text[UUID_TEXT], *name = path && *path ? newest_of(path, uuid_text(uuid, text)) : NULL, *whole = name ? must_print("%s/%s", path, name) : NULL;
+
+	free(name);
+	return whole;
+}
+
 /* The time for the name of the next: that of the clock, but behind the newest, which a clock that was ahead may have named. */
 static void time_behind(const char *newest, char text[static TIME_TEXT])
 {

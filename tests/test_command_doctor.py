@@ -10,11 +10,12 @@ import os
 import re
 import sys
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, blkid, digest, field, one_line, patch
+from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, blkid, digest, field, one_line, patch, preloaded
 from signatures import luks2_second_header, write
 from smart import Smartctl, ata, nvme
 from status_lines import line
@@ -142,6 +143,38 @@ def test_damaged_copy(system):
     copy = field(system.hdd, VOLUME, "copy_offset")
     write(system.hdd, copy + 500, b"x")
     system.only("advice", "superblock", system.hdd, "copy is damaged")
+
+
+def destroyed(path):
+    """Neither superblock is valid."""
+    copy = field(path, VOLUME, "copy_offset")
+    write(path, SB + 500, b"x")
+    write(path, copy + 500, b"x")
+    return copy
+
+
+def test_no_valid_superblock(system, monkeypatch):
+    """Of what is no member any more there is a copy in the archive, or there may be a backup; and no list is silent about it."""
+    destroyed(system.hdd)
+    system.only("wrong", "superblock", system.hdd, "crc", f"larder super check {system.hdd}", f"larder super restore FILE {system.hdd}")
+    for words in (["volume", "list"], ["cache", "list"], ["list"], ["probe"]):
+        one_line(system.larder(*words), system.hdd, "not valid", "larder doctor")
+    archive = system.larder.directory / "archive"
+    archive.mkdir()
+    monkeypatch.setenv("LARDER_ARCHIVE", str(archive))
+    uuid = UUID(bytes=field(system.hdd, VOLUME, "uuid"))
+    names = [archive / f"{uuid}-2026112{day}T000000Z-00000000.backup" for day in (1, 2)]
+    for name in names:
+        name.touch()
+    system.only("wrong", "superblock", system.hdd, f"larder super restore {names[1]} {system.hdd}")
+
+
+def test_unreadable_superblock(system, monkeypatch):
+    copy = field(system.hdd, VOLUME, "copy_offset")
+    places = [f"{system.hdd}:{at}:4096" for at in (SB, copy)]
+    for key, value in (preloaded("io_error", system.larder.directory) | {"IO_ERROR": ",".join(places)}).items():
+        monkeypatch.setenv(key, value)
+    system.only("wrong", "superblock", system.hdd, "cannot be read", "ddrescue", "larder super restore")
 
 
 def test_damaged_tables(system):

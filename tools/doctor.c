@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "advice.h"
+#include "archive.h"
 #include "arguments.h"
 #include "doctor.h"
 #include "signature.h"
@@ -169,11 +170,30 @@ static void examine_signatures(struct findings *f, const struct device *device, 
 	problems_free(&found);
 }
 
+static void examine_damaged(struct findings *f, const struct damaged *d)
+{
+	char *newest = d->known ? archive_newest(d->uuid) : NULL;
+
+	if (d->error)
+		finding(f, FINDING_WRONG, "superblock", d->path,
+			"it cannot be read, nor can its copy (%s): what it is of is not started; check the device (smartctl, the kernel's log); what can be read "
+			"of it may be copied to another one (ddrescue), and there: larder super restore %s DEVICE",
+			d->why, newest ? newest : "FILE");
+	else
+		finding(f, FINDING_WRONG, "superblock", d->path,
+			"neither it nor its copy is valid (%s): what it is of is not started; larder super check %s says more; %s%s %s gives it back, and says "
+			"first what that loses; if it is no member any more: larder super wipe %s",
+			d->why, d->path, newest ? "larder super restore " : "with a backup, larder super restore ", newest ? newest : "FILE", d->path, d->path);
+	free(newest);
+}
+
 static void examine_members(struct findings *f)
 {
+	const struct damaged *damaged;
 	struct superblocks found;
 	struct members members;
 	struct device device;
+	size_t number;
 
 	members_scan(&members);
 	for (size_t i = 0; i < members.number; i++) {
@@ -188,6 +208,9 @@ static void examine_members(struct findings *f)
 		}
 		examine_disks(f, m);
 	}
+	damaged = members_damaged(&number);
+	for (size_t i = 0; i < number; i++)
+		examine_damaged(f, &damaged[i]);
 	members_free(&members);
 }
 

@@ -241,6 +241,8 @@ static int list_all(bool cache, int argc, char **argv, const char *usage, const 
 	members_scan(&members);
 	if (!result)
 		result = list_report(cache, &list, &members, NULL, default_fields, &options);
+	if (!result)
+		members_remark_damaged();
 	result = result ? result : members_check_seen();
 	members_free(&members);
 	mapped_list_free(&list);

@@ -348,6 +348,8 @@ static int table(int argc, char **argv, const char *usage, int words)
 	if (report)
 		result = report_print(report);
 	if (report && !result && !only)
+		members_remark_damaged();
+	if (report && !result && !only)
 		result = members_check_seen();
 	stacks_free(&stacks);
 	return result;
