@@ -968,6 +968,26 @@ def test_disks_that_change(larder, running, disks):
     ]  # fmt: skip
 
 
+def test_disk_that_does_not_answer(larder, running, disks):
+    """It is told of, and does not keep the others from being asked, once or for ever."""
+    env = running(fast(), data()) | larder.env | {"LARDER_DISK_SECONDS": "1"}
+    disks.hangs("sdy")
+    disks.says("sdz", ata(passed=False))
+    text = larder("events", env=env).stdout
+    assert [row.split(" ", 1)[1].split(": ")[:2] for row in text.splitlines()] == [["disk disk sdy", "answer"], ["disk disk sdz", "failing"]]
+    assert "sdy does not answer" in text
+    with follows_disks(larder, env, "0.1") as process:
+        told = [process.stdout.readline(), process.stdout.readline()]
+        disks.says("sdz", ata())
+        told.append(process.stdout.readline())
+        disks.hangs("sdy", so=False)
+        told.append(process.stdout.readline())
+    assert [row.split(" ", 1)[1].split(";")[0].split(" says")[0].split(": it")[0].strip() for row in told] == [
+        "disk disk sdy: answer: sdy does not answer", "disk disk sdz: failing: sdz",
+        "recovered disk sdz: failing is over", "recovered disk sdy: answer is over",
+    ]  # fmt: skip
+
+
 def test_disks_are_asked_between_two_looks(larder, running, disks):
     """--disks is held where --interval is longer."""
     env = running(fast(), data()) | larder.env
