@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import pytest
 
@@ -19,6 +19,7 @@ from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, blkid, diges
 from signatures import luks2_second_header, write
 from smart import Smartctl, ata, nvme
 from status_lines import line
+from test_command_stack import Described
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -28,10 +29,10 @@ ADVICE, WRONG = 10, 11
 class System:
     """A healthy one: a cache and a volume on images, a kernel with the module, and disks without a fault."""
 
-    def __init__(self, larder):
+    def __init__(self, larder, pair=None):
         self.larder, self.root = larder, larder.directory / "root"
         self.status = larder.directory / "status"
-        self.ssd, self.hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+        self.ssd, self.hdd = pair or (larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast"))
         self.runs()
         self.kernel("6.1.0-1-amd64")
         self.disk(self.ssd, "nvme9n1", rotational=0)
@@ -339,6 +340,34 @@ NVME = {
     "not yet": (nvme(used=89), None),
     "worn out": (nvme(used=255), ("wrong", "worn: nvme9n1", "255 %")),
 }
+
+
+@pytest.mark.parametrize(
+    ("raid", "replace", "scrub"),
+    [
+        ({}, "data is on it alone", "echo check"),
+        ({"raid": "1", "legs": 2}, "larder replace data diskN NEW (larder show data has N)", "larder scrub data reads"),
+    ],
+)
+def test_health_of_a_disk_of_a_stack(larder, smartctl, raid, replace, scrub):
+    """Not by mdadm, which may put a disk in without its dm-integrity."""
+    described = Described(larder)
+    described.volume(described.plain | raid | ({"md": str(uuid5(described.uuid, "md"))} if raid else {}))
+    system = System(larder, (described.ssd, described.hdd))
+    for name, says in (("sdz", ata(passed=False, pending=3)), ("nvme9n1", nvme(used=104))):
+        smartctl.says(name, says)
+    found = {row[3].split(":")[0]: row[3] for row in system.findings(code=WRONG, path=smartctl.directory)}
+    assert replace in found["failing"] and scrub in found["pending"]
+    assert found["worn"].endswith("larder replace data ssd0 NEW") and "mdadm" not in found["failing"]
+
+
+def test_what_cannot_be_looked_at(system):
+    """All else is found, and told."""
+    destroyed(system.hdd)
+    system.status = system.root / "none"
+    assert str(system.hdd) in system.examine(code=NOT_FOUND)
+    (row,) = json.loads(system.examine("--reportformat", "json", code=NOT_FOUND))["findings"]
+    assert row["subject"] == str(system.hdd)
 
 
 @pytest.mark.parametrize("name", NVME)
