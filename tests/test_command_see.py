@@ -25,7 +25,7 @@ import pyte
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import FAILED, NOT_FOUND, TOP, USAGE, one_line
+from harness import FAILED, NOT_FOUND, TOP, USAGE, VOLUME, field, one_line
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 from smart import Smartctl, ata
@@ -82,6 +82,8 @@ def converted(key, value):
     """Name and value of the metric that a number of the status becomes."""
     if key == "writeback_rate":
         return "writeback_rate_bytes_per_second", value * 512
+    if key.startswith("stream_"):
+        return f"{key}_bytes_per_second", value * 1024
     for end, unit, factor in UNITS:
         if key.endswith(end):
             return key.removesuffix(end) + unit, pytest.approx(value * factor, rel=1e-12)
@@ -534,6 +536,20 @@ def test_percents_sort_by_value(larder, running):
     env = running(*(line("cache", name, uuid=uuid.uuid4(), segment_sectors=1, dirty_sectors=n) for name, n in [("a", 90), ("b", 1000), ("c", 200)]))
     rows = json.loads(larder("cache", "status", "--reportformat", "json", "-o", "name", "--sort", "dirty_percent", env=env).stdout)["caches"]
     assert [row["name"] for row in rows] == ["a", "c", "b"]
+
+
+def test_volumes_by_any_name(larder):
+    """Of dm, of the superblock, a UUID, the disk; `top` takes the same."""
+    hdd = larder.volume("films", 64 << 20)
+    own = uuid.UUID(bytes=field(hdd, VOLUME, "uuid"))
+    for name in ("data", own, "films", hdd):
+        (larder.directory / "fed").unlink(missing_ok=True)
+        fed = Fed(larder.directory)
+        words = ["monitor", "--interval", "0.1", "--count", "1", "-o", "name", "--noheadings", name]
+        with larder.started(*words, env=fed.environment) as process:
+            for _ in range(2):
+                fed.give(line("volume", "data", uuid=own), line("volume", "other", uuid=uuid.uuid4()))
+        assert process.out.split() == ["data"]
 
 
 def test_monitor_is_a_report(larder, fed):
