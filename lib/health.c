@@ -240,8 +240,8 @@ static const char *exchange(const struct health_of *of)
 	if (of->replace)
 		return of->replace;
 	return of->cache ? "of a stack larder replace STACK ssdN NEW (larder show STACK has N), else larder cache replace CACHE PLACE NEW-SSD" :
-			   "have a backup, and replace it: of a stack larder replace STACK diskN NEW (larder show STACK has N), of another array mdadm --replace, "
-			   "else copy it to another disk";
+			   "have a backup, and replace it: of a stack larder replace STACK diskN NEW (larder show STACK has N), of another array "
+			   "mdadm --replace, else copy it to another disk";
 }
 
 static const char *reading(const struct health_of *of)

@@ -214,7 +214,9 @@ static int begin(struct report *report)
 	if (report->headings)
 		flags |= DM_REPORT_OUTPUT_HEADINGS;
 	report->handle = dm_report_init(&types, object_types, report->types, report->names, "  ", flags, report->sort, report);
-	return report->handle ? LARDER_DONE : complain(LARDER_FAILED, "report: libdevmapper does not take the fields '%s', sorted by '%s'", report->names, report->sort);
+	if (report->handle)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "report: libdevmapper does not take the fields '%s', sorted by '%s'", report->names, report->sort);
 }
 
 struct report *report_new(const char *name, const struct field *const *sections, const size_t *counts, size_t nr_sections,

@@ -103,7 +103,8 @@ static void read_all(struct members *members, bool (*wanted)(struct udev_device 
 			continue;
 		if (udev_device_get_devnode(one) && device_worth_reading(udev_device_get_devnum(one)) && (!wanted || wanted(one))) {
 			const char *type = udev_device_get_property_value(one, "ID_FS_TYPE");
-			const struct noted noted = { .ours = type && !strcmp(type, "larder_member"), .uuid = udev_device_get_property_value(one, "LARDER_UUID") };
+			const struct noted noted = { .ours = type && !strcmp(type, "larder_member"),
+						     .uuid = udev_device_get_property_value(one, "LARDER_UUID") };
 
 			read_one(members, udev_device_get_devnode(one), &noted);
 		}

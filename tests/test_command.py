@@ -637,7 +637,8 @@ def test_fields_asked_for(larder):
     (row,) = report(larder("cache", "list", "-o", "label,all", "--reportformat", "json"))
     assert set(row) == {line.split()[0] for line in larder("cache", "list", "-o", "help").stdout.splitlines()}
     assert columns(larder, "label,name,label") == ["Label", "Name"]
-    for wrong, word in [("-name", "'-name'"), ("+-name", "'-name'"), ("name,-label", "'-label'"), ("name,", "''"), ("++name", "'+name'")]:
+    wrongs = {"-name": "'-name'", "+-name": "'-name'", "name,-label": "'-label'", "name,": "''", "++name": "'+name'"}
+    for wrong, word in wrongs.items():
         one_line(larder("cache", "list", "-o", wrong, code=USAGE), "-o", word)
     one_line(larder("cache", "list", "--sort", "name,-nothing", code=USAGE), "--sort", "'nothing'")
 
@@ -679,10 +680,11 @@ def test_hostile_path(larder):
     name = os.fsdecode(b'a \x1b[31m\t"\\ \xff\xc3\xa9\xc3')
     larder.image(f"{name}.hdd", 64 * MIB)
     larder("volume", "create", "data", "--backing", larder.devices[0])
-    run = subprocess.run([larder.program, "volume", "list", "-o", "backing", "--reportformat", "json"], capture_output=True, env=larder.environment())
+    words = [larder.program, "volume", "list", "-o", "backing"]
+    run = subprocess.run([*words, "--reportformat", "json"], capture_output=True, env=larder.environment())
     (row,) = next(iter(json.loads(run.stdout).values()))
     assert row["backing"].endswith('/a \x1b[31m\t"\\ \ufffdé\ufffd.hdd')
-    run = subprocess.run([larder.program, "volume", "list", "-o", "backing", "--noheadings"], capture_output=True, env=larder.environment())
+    run = subprocess.run([*words, "--noheadings"], capture_output=True, env=larder.environment())
     assert run.stdout.decode().strip().endswith('/a ?[31m?"\\ ?é?.hdd')
 
 

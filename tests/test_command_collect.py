@@ -172,7 +172,8 @@ def test_interrupted(hangs):
 def test_device_that_hangs(told):
     """Whoever reads it hangs; each is given up, the scan among them."""
     larder, _, _ = told
-    files = bundle(larder, env={"LARDER_COLLECT_SECONDS": "1"} | preloaded("hang", larder.directory) | {"HANG": str(larder.devices[1])})[1]
+    env = {"LARDER_COLLECT_SECONDS": "1", "HANG": str(larder.devices[1])}
+    files = bundle(larder, env=env | preloaded("hang", larder.directory))[1]
     assert "a device does not answer" in files["members.txt"] and "kernel.txt" in files
 
 

@@ -157,7 +157,8 @@ def destroyed(path):
 def test_no_valid_superblock(system, monkeypatch):
     """Of what is no member any more there is a copy in the archive, or there may be a backup; and no list is silent about it."""
     destroyed(system.hdd)
-    system.only("wrong", "superblock", system.hdd, "crc", f"larder super check {system.hdd}", f"larder super restore FILE {system.hdd}")
+    cures = [f"larder super {what} {system.hdd}" for what in ("check", "restore FILE", "wipe")]
+    system.only("wrong", "superblock", system.hdd, "crc", *cures)
     for words in (["volume", "list"], ["cache", "list"], ["list"], ["probe"]):
         one_line(system.larder(*words), system.hdd, "not valid", "larder doctor")
     archive = system.larder.directory / "archive"

@@ -25,7 +25,8 @@ import pyte
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import FAILED, NOT_FOUND, TOP, USAGE, VOLUME, field, one_line
+import harness
+from harness import FAILED, NOT_FOUND, TOP, USAGE, VOLUME, one_line
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 from smart import Smartctl, ata
@@ -529,19 +530,24 @@ def test_made_anew_under_its_name(larder, fed):
 
 def test_percents_sort_by_value(larder, running):
     """A decimal number, and none."""
-    names = {"nine": (9, 91), "half": (50, 50), "all": (100, 0), "none": (0, 0)}
-    env = running(*(line("volume", name, uuid=uuid.uuid4(), read_hits=hits, read_misses=misses) for name, (hits, misses) in names.items()))
-    rows = json.loads(larder("volume", "status", "--reportformat", "json", "-o", "name", "--sort", "-hit_percent", env=env).stdout)["volumes"]
-    assert [row["name"] for row in rows] == ["all", "half", "nine", "none"]
-    env = running(*(line("cache", name, uuid=uuid.uuid4(), segment_sectors=1, dirty_sectors=n) for name, n in [("a", 90), ("b", 1000), ("c", 200)]))
-    rows = json.loads(larder("cache", "status", "--reportformat", "json", "-o", "name", "--sort", "dirty_percent", env=env).stdout)["caches"]
-    assert [row["name"] for row in rows] == ["a", "c", "b"]
+
+    def names(noun, by, *lines):
+        words = [noun, "status", "--reportformat", "json", "-o", "name", "--sort", by]
+        rows = json.loads(larder(*words, env=running(*lines)).stdout)[f"{noun}s"]
+        return [row["name"] for row in rows]
+
+    reads = {"nine": (9, 91), "half": (50, 50), "all": (100, 0), "none": (0, 0)}
+    volumes = [line("volume", name, uuid=uuid.uuid4(), read_hits=n[0], read_misses=n[1]) for name, n in reads.items()]
+    assert names("volume", "-hit_percent", *volumes) == ["all", "half", "nine", "none"]
+    dirty = {"a": 90, "b": 1000, "c": 200}
+    caches = [line("cache", name, uuid=uuid.uuid4(), segment_sectors=1, dirty_sectors=number) for name, number in dirty.items()]
+    assert names("cache", "dirty_percent", *caches) == ["a", "c", "b"]
 
 
 def test_volumes_by_any_name(larder):
     """Of dm, of the superblock, a UUID, the disk; `top` takes the same."""
     hdd = larder.volume("films", 64 << 20)
-    own = uuid.UUID(bytes=field(hdd, VOLUME, "uuid"))
+    own = uuid.UUID(bytes=harness.field(hdd, VOLUME, "uuid"))
     for name in ("data", own, "films", hdd):
         (larder.directory / "fed").unlink(missing_ok=True)
         fed = Fed(larder.directory)
@@ -990,7 +996,8 @@ def test_disk_that_does_not_answer(larder, running, disks):
     disks.hangs("sdy")
     disks.says("sdz", ata(passed=False))
     text = larder("events", env=env).stdout
-    assert [row.split(" ", 1)[1].split(": ")[:2] for row in text.splitlines()] == [["disk disk sdy", "answer"], ["disk disk sdz", "failing"]]
+    told = [row.split(" ", 1)[1].split(": ")[:2] for row in text.splitlines()]
+    assert told == [["disk disk sdy", "answer"], ["disk disk sdz", "failing"]]
     assert "sdy does not answer" in text
     with follows_disks(larder, env, "0.1") as process:
         told = [process.stdout.readline(), process.stdout.readline()]

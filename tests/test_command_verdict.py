@@ -77,7 +77,8 @@ def test_verdict(larder, stack, volume, cache, code, words):
     assert words in said and said.startswith("data: ") and said.count("\n") == 1
     verdict = {DONE: "fine", DEGRADED: "degraded", FAILED: "failed"}[code]
     assert said.startswith(f"data: {verdict}")
-    rows = json.loads(larder("list", "-o", "layer,state", "--reportformat", "json", env=stack.status(volume, cache)).stdout)["stacks"]
+    words = ["list", "-o", "layer,state", "--reportformat", "json"]
+    rows = json.loads(larder(*words, env=stack.status(volume, cache)).stdout)["stacks"]
     assert rows[0] == {"layer": "stack", "state": verdict}
 
 
@@ -92,5 +93,6 @@ def test_doctor(stack):
     (text,) = of_stack(stack, volume={"cache": "-", "state": "passthrough"}, cache=False)
     assert "without its cache" in text
     assert of_stack(stack, volume={"state": "passing"}, cache={"state": "failed", "devices": 2, "devices_failed": 1}) == []
-    stack.describe(fs="ext4", fs_uuid=str(uuid.uuid5(stack.uuid, "fs")), mount="/nowhere", raid="1", legs=2, md=str(uuid.uuid5(stack.uuid, "md")))
+    part = {name: str(uuid.uuid5(stack.uuid, name)) for name in ("fs", "md")}
+    stack.describe(fs="ext4", fs_uuid=part["fs"], mount="/nowhere", raid="1", legs=2, md=part["md"])
     assert of_stack(stack) == ["array: does not run", "filesystem: is not mounted"]

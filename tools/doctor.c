@@ -164,8 +164,8 @@ static void examine_damaged(struct findings *f, const struct damaged *d)
 
 	if (d->error)
 		finding(f, FINDING_WRONG, "superblock", d->path,
-			"it cannot be read, nor can its copy (%s): what it is of is not started; check the device (smartctl, the kernel's log); what can be read "
-			"of it may be copied to another one (ddrescue), and there: larder super restore %s DEVICE",
+			"it cannot be read, nor can its copy (%s): what it is of is not started; check the device (smartctl, the kernel's log); what can be "
+			"read of it may be copied to another one (ddrescue), and there: larder super restore %s DEVICE",
 			d->why, newest ? newest : "FILE");
 	else
 		finding(f, FINDING_WRONG, "superblock", d->path,

@@ -56,6 +56,7 @@ static int find_member(const char *name, char **path)
 	struct members members;
 	int result = LARDER_DONE;
 
+	*path = NULL;
 	if (strchr(name, '/')) {
 		*path = must_allocate(strdup(name));
 		return LARDER_DONE;
