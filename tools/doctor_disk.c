@@ -141,17 +141,19 @@ static void examine_link(const struct place *p, const struct disk *disk)
 			disk->name, now, most);
 }
 
-/* NULL: the member is of none. */
+/* NULL: the member is of none, or a spare. */
 static const struct stack *stack_of(const struct place *p)
 {
 	const union superblock *sb = &p->member->sb;
+	uint32_t kind = le32toh(sb->head.kind);
 	uint8_t part[16];
 
 	for (size_t i = 0; i < p->stacks->number; i++) {
 		const struct stack *s = &p->stacks->found[i].stack;
 
 		stack_part(s, "volume", part);
-		if (le32toh(sb->head.kind) == LARDER_KIND_VOLUME ? !memcmp(sb->head.uuid, part, 16) : !memcmp(sb->cache.cache_uuid, s->cache, 16))
+		if (kind == LARDER_KIND_VOLUME ? !memcmp(sb->head.uuid, part, 16) :
+						 kind == LARDER_KIND_CACHE && !memcmp(sb->cache.cache_uuid, s->cache, 16))
 			return s;
 	}
 	return NULL;
