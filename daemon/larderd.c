@@ -23,6 +23,7 @@
 #include <systemd/sd-journal.h>
 #include <unistd.h>
 
+#include "../lib/descriptors.h"
 #include "../lib/left.h"
 #include "../lib/message.h"
 #include "../lib/superblock.h"
@@ -570,6 +571,7 @@ int main(int argc, char **argv)
 	static struct daemon daemon = { .wait = ASSEMBLY_WAIT_CONF };
 	int option, error;
 
+	descriptors_fill();
 	while ((option = getopt_long(argc, argv, "w:om:h", options, NULL)) != -1) {
 		if (option == 'h') {
 			puts(usage);

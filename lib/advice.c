@@ -9,18 +9,6 @@
 #include "advice.h"
 #include "status.h"
 
-/* Is this one of the words of a value like a/b/c? */
-static bool has_word(const char *status, const char *key, const char *word)
-{
-	char *value = status_value(status, key), *rest = value, *next;
-	bool has = false;
-
-	while (value && !has && (next = strsep(&rest, "/")))
-		has = !strcmp(next, word);
-	free(value);
-	return has;
-}
-
 static void advise_set(const char *name, const char *status, struct problems *found)
 {
 	char *ssds = status_value(status, "ssds");
@@ -84,10 +72,10 @@ void advise_cache(const char *name, const char *status, struct problems *found)
 	if (status_is(status, "state", "suspended"))
 		problem(found, "state", "it is suspended, or its start failed: the kernel's log says why; dmsetup resume %s", name);
 	advise_set(name, status, found);
-	if (has_word(status, "trouble", "flush"))
+	if (status_has(status, "trouble", "flush"))
 		problem(found, "trouble",
 			"the last flush of an SSD failed: writes and flushes fail until one succeeds, each tries again; check the SSD and its cables");
-	if (has_word(status, "trouble", "single"))
+	if (status_has(status, "trouble", "single"))
 		problem(found, "trouble",
 			"an SSD has left: dirty data (%" PRIu64 " sectors) has one copy, and gets a second one (resync: %s)%s",
 			status_number(status, "single_sectors"), resync ? resync : "?",
@@ -121,18 +109,18 @@ void advise_volume(const char *name, const char *status, struct problems *found)
 				", until the dirty data is written to the disk, which is tried again and again (the kernel's log says what is in the way)" : "",
 			status_number(status, "dirty_sectors") ? "" : "; nothing is dirty: to go on without it, larder volume detach ",
 			status_number(status, "dirty_sectors") ? "" : name);
-	if (has_word(status, "trouble", "writeback"))
+	if (status_has(status, "trouble", "writeback"))
 		problem(found, "trouble",
 			"dirty data cannot be written to the disk (the kernel's log says why); it stays in the cache, and is tried again. Check the "
 			"disk, or the space of the pool below it; larder volume flush %s tries at once",
 			name);
-	if (has_word(status, "trouble", "flush"))
+	if (status_has(status, "trouble", "flush"))
 		problem(found, "trouble",
 			"the last flush of the disk failed: writes and flushes fail until one succeeds, each tries again; check the disk and its cables");
-	if (has_word(status, "trouble", "superblock"))
+	if (status_has(status, "trouble", "superblock"))
 		problem(found, "trouble",
 			"the superblock of the disk cannot be written: it must name the SSDs that are left before any write succeeds; check the disk");
-	if (has_word(status, "trouble", "full"))
+	if (status_has(status, "trouble", "full"))
 		problem(found, "trouble",
 			"the cache is full of dirty data that cannot be written to the disk: writes fail, also of what is cached; they go on by "
 			"themselves when some can be written. Make the disk, or the pool below it, take writes again, then larder volume flush %s",

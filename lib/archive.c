@@ -54,11 +54,9 @@ static int write_all(int fd, const uint8_t *bytes, size_t number)
 
 int archive_write(const char *path, const uint8_t *bytes, size_t number)
 {
-	char *part = must_print("%s.part", path);
-	int error, fd;
+	char *part = must_print("%s.XXXXXX", path);
+	int error, fd = mkostemp(part, O_CLOEXEC);
 
-	unlink(part); /* of one that was cut off */
-	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0) {
 		error = -errno;
 		free(part);
@@ -132,6 +130,15 @@ static char *newest_of(const char *path, const char *uuid)
 
 	free_list(entries, number);
 	return name;
+}
+
+char *archive_newest(const uint8_t uuid[16])
+{
+	const char *path = directory();
+	char text[UUID_TEXT], *name = path && *path ? newest_of(path, uuid_text(uuid, text)) : NULL, *whole = name ? must_print("%s/%s", path, name) : NULL;
+
+	free(name);
+	return whole;
 }
 
 /* The time for the name of the next: that of the clock, but behind the newest, which a clock that was ahead may have named. */

@@ -18,6 +18,9 @@
  */
 void archive_members(const char *why);
 
+/* Path of the newest copy of the member with that UUID, which the caller frees; NULL: there is none. */
+char *archive_newest(const uint8_t uuid[16]);
+
 /* Writes a file that is not there yet, for its owner alone, durable when this returns; nothing is left of it after an error.  0 or -errno. */
 int archive_write(const char *path, const uint8_t *bytes, size_t number);
 

@@ -33,7 +33,8 @@ bool sysfs_number(const char *directory, const char *name, uint64_t *value)
 {
 	char text[32], *end;
 
-	if (!sysfs_text(directory, name, text, sizeof(text)))
+	/* strtoull() would take -1, which stands for what is not known */
+	if (!sysfs_text(directory, name, text, sizeof(text)) || *text < '0' || *text > '9')
 		return false;
 	*value = strtoull(text, &end, 10);
 	return end != text && !*end;

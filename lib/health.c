@@ -237,8 +237,19 @@ void health_ask(struct health *health, const char *disk, bool wake)
 
 static const char *exchange(const struct health_of *of)
 {
-	return of->cache ? "larder cache replace CACHE PLACE NEW-SSD" :
-			   "have a backup, and replace it: of an array mdadm --replace, else copy it to another disk";
+	if (of->replace)
+		return of->replace;
+	return of->cache ? "of a stack larder replace STACK ssdN NEW (larder show STACK has N), else larder cache replace CACHE PLACE NEW-SSD" :
+			   "have a backup, and replace it: of a stack larder replace STACK diskN NEW (larder show STACK has N), of another array "
+			   "mdadm --replace, else copy it to another disk";
+}
+
+static const char *reading(const struct health_of *of)
+{
+	if (of->scrub)
+		return of->scrub;
+	return of->cache ? "larder scrub STACK, or larder cache scrub CACHE," :
+			   "of a stack larder scrub STACK, of another array echo check > /sys/block/mdN/md/sync_action,";
 }
 
 static void judge_wear(const struct health *h, const struct health_of *of, struct problems *wrong, struct problems *advice)
@@ -277,7 +288,7 @@ void health_judge(const struct health *h, const struct health_of *of, struct pro
 	judge_heat(h, of, advice);
 	if (h->pending > 0)
 		problem(advice, "pending", "%s cannot read %" PRId64 " of its sectors; %s reads all of it, and repairs what there is elsewhere", of->disk,
-			h->pending, of->cache ? "larder cache scrub CACHE" : "of an array, echo check > /sys/block/mdN/md/sync_action");
+			h->pending, reading(of));
 	if (h->link && h->link < h->link_most)
 		problem(advice, "link", "%s runs at %" PRIu64 ".%" PRIu64 " Gbit/s, and could at %" PRIu64 ".%" PRIu64 "; check cable, port and controller",
 			of->disk, h->link / 1000000000, h->link / 100000000 % 10, h->link_most / 1000000000, h->link_most / 100000000 % 10);

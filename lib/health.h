@@ -32,6 +32,7 @@ struct health_of {
 	const char *disk; /* sda */
 	bool cache; /* an SSD of a cache, or else (part of) a backing */
 	bool rotational;
+	const char *replace, *scrub; /* commands that exchange it, and read all of it; NULL: not known, those for any are named */
 };
 
 /* Of the log page 2 of NVMe; of what `smartctl --json` prints, length bytes.  Neither believes what it reads: any bytes will do. */

@@ -41,6 +41,7 @@ struct metric {
 #define COUNTER_OF(key, help)	{ #key, METRIC_COUNTER, help, NULL, NULL }
 #define GAUGE(key)		{ #key, METRIC_GAUGE, NULL, NULL, NULL }
 #define GAUGE_OF(key, help)	{ #key, METRIC_GAUGE, help, NULL, NULL }
+#define STREAM(key, help)	{ #key, METRIC_GAUGE, help, NULL, #key "_kib_rate" }
 
 static const struct metric cache_metrics[] = {
 	{ "uuid", METRIC_LABEL, NULL, NULL, NULL },
@@ -111,9 +112,12 @@ static const struct metric volume_metrics[] = {
 	{ "class_writes", METRIC_RULES, NULL, NULL, NULL },
 	{ "class_read_sectors", METRIC_RULES, "read by rule of class", NULL, NULL },
 	{ "class_write_sectors", METRIC_RULES, "written by rule of class", NULL, NULL },
-	GAUGE(pinned_sectors), GAUGE(stream_read_ssd), GAUGE(stream_read_backing), GAUGE(stream_write_ssd), GAUGE(stream_write_backing),
+	GAUGE(pinned_sectors),
+	STREAM(stream_read_ssd, "sequential_cutoff=auto: what a read of a stream gets from the SSD; 0: not known"),
+	STREAM(stream_read_backing, "the same from the backing"),
+	STREAM(stream_write_ssd, "sequential_cutoff=auto: what a write of a stream gets on the SSD; 0: not known"),
+	STREAM(stream_write_backing, "the same on the backing"),
 };
-
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -141,6 +145,7 @@ static const struct unit {
 	{ "_us", "seconds", 1, 1000000, 6 },
 	{ "_ms", "seconds", 1, 1000, 3 },
 	{ "_percent", "ratio", 1, 100, 2 },
+	{ "_kib_rate", "bytes_per_second", 1024, 1, 0 }, /* of streams: KiB/s */
 	{ "_rate", "bytes_per_second", 512, 1, 0 }, /* of writeback: sectors per second */
 	{ "", NULL, 1, 1, 0 },
 };
@@ -155,6 +160,7 @@ struct family {
 	const struct kind *kind;
 	char name[NAME_TEXT]; /* of the samples */
 	const struct unit *unit;
+	const char **cache; /* by place in list: name of the cache that it is, or of its own; found once, as there are a hundred samples of each */
 };
 
 static const struct unit *unit_of(const char *key)
@@ -227,12 +233,10 @@ static void put_label(FILE *out, const char *before, const char *name, const cha
 /* "name{volume="data",cache="fast"": more labels may follow, and then close_sample(). */
 static void open_sample(const struct family *f, const struct mapped *m)
 {
-	const struct mapped *cache = m->cache ? m : snapshot_cache(f->list, m);
-
 	fprintf(f->out, "%s{", f->name);
 	if (!m->cache)
 		put_label(f->out, "", "volume", m->name);
-	put_label(f->out, m->cache ? "" : ",", "cache", cache ? snapshot_name(f->list, cache) : "");
+	put_label(f->out, m->cache ? "" : ",", "cache", f->cache[m - f->list->mapped]);
 }
 
 static void close_sample(const struct family *f, const char *value)
@@ -463,14 +467,29 @@ static void write_kind(struct family *f)
 	}
 }
 
+static const char **find_caches(const struct mapped_list *list)
+{
+	const char **names = must_allocate(calloc(list->number + 1, sizeof(*names)));
+
+	for (size_t i = 0; i < list->number; i++) {
+		const struct mapped *m = &list->mapped[i], *cache = m->cache ? m : snapshot_cache(list, m);
+
+		names[i] = cache ? snapshot_name(list, cache) : "";
+	}
+	return names;
+}
+
 void metrics_write(FILE *out, const struct mapped_list *list, enum metrics_format format)
 {
+	const char **caches = find_caches(list);
+
 	for (size_t k = 0; k < COUNT(kinds); k++) {
-		struct family f = { .out = out, .list = list, .format = format, .kind = &kinds[k] };
+		struct family f = { .out = out, .list = list, .format = format, .kind = &kinds[k], .cache = caches };
 
 		if (has_kind(&f))
 			write_kind(&f);
 	}
+	free(caches);
 	if (format == METRICS_OPENMETRICS)
 		fputs("# EOF\n", out);
 }

@@ -12,6 +12,7 @@
 #include "dm.h"
 #include "message.h"
 #include "report.h"
+#include "superblock.h"
 
 #define REPORT_TYPE 1u
 
@@ -41,16 +42,46 @@ static const struct dm_report_object_type object_types[] = {
 	{ 0, "", "", NULL },
 };
 
-/* Of what JSON wants escaped libdevmapper sees to the quotes only; control characters are kept out of labels and status lines. */
-static char *escape_backslashes(struct dm_pool *pool, const char *text)
+/* Of the character that begins here; 0: it is none. */
+static size_t utf8_bytes(const unsigned char *text)
 {
-	char *copy = dm_pool_alloc(pool, 2 * strlen(text) + 1), *to = copy;
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	size_t bytes = *text < 0x80 ? 1 : *text >> 5 == 6 ? 2 : *text >> 4 == 14 ? 3 : *text >> 3 == 30 ? 4 : 0;
+	uint32_t code = bytes ? *text & (bytes == 1 ? 0x7f : 0x7f >> bytes) : 0;
+
+	for (size_t i = 1; i < bytes; i++) {
+		if (text[i] >> 6 != 2)
+			return 0;
+		code = code << 6 | (text[i] & 0x3f);
+	}
+	return code < least[bytes] || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ? 0 : bytes;
+}
+
+/*
+ * Of what JSON wants escaped libdevmapper sees to the quotes only.  Control characters are kept out of labels and status lines, but paths have what
+ * somebody has put into them.
+ */
+static char *escape_for_json(struct dm_pool *pool, const char *text)
+{
+	const unsigned char *from = (const unsigned char *)text;
+	char *copy = dm_pool_alloc(pool, 6 * strlen(text) + 1), *to = copy;
 
 	if (!copy)
 		return NULL;
-	for (; *text; *to++ = *text++)
-		if (*text == '\\')
+	while (*from) {
+		size_t bytes = utf8_bytes(from);
+
+		if (*from == '\\') {
 			*to++ = '\\';
+			*to++ = '\\';
+		} else if (!bytes || *from < 0x20 || *from == 0x7f) {
+			to += sprintf(to, "\\u%04x", bytes ? *from : 0xfffd);
+		} else {
+			memcpy(to, from, bytes);
+			to += bytes;
+		}
+		from += bytes ? bytes : 1;
+	}
 	*to = 0;
 	return copy;
 }
@@ -68,7 +99,9 @@ static int print_cell(struct dm_report *handle, struct dm_pool *pool, struct dm_
 	if (!sort)
 		return 0;
 	text = field_text(cell->field->kind, cell->value, &cell->report->units, sort);
-	copy = cell->report->json ? escape_backslashes(pool, text) : dm_pool_strdup(pool, text);
+	if (!cell->report->json)
+		text_clean(text); /* for a terminal */
+	copy = cell->report->json ? escape_for_json(pool, text) : dm_pool_strdup(pool, text);
 	free(text);
 	if (!copy)
 		return 0;
@@ -111,38 +144,56 @@ static void list_fields(const struct report *report)
 		printf("%-24s %s\n", report->fields[i].name, report->fields[i].help);
 }
 
-/* Every name in "a,-b,+c" is a field's?  Complains of the first that is not. */
-static int check_names(const struct report *report, const char *names, const char *option)
+static int check_name(const struct report *report, const char *name, const char *option)
+{
+	if (report_field(report, name) >= 0)
+		return LARDER_DONE;
+	return complain(LARDER_USAGE, "%s: no field '%s'; -o help lists them", option, name);
+}
+
+/* Of --sort: "a,-b,+c".  Complains of the first that is no field. */
+static int check_sort(const struct report *report, const char *names)
 {
 	char *copy = must_allocate(strdup(names)), *rest = copy, *word;
 	int result = LARDER_DONE;
 
-	while (!result && (word = strsep(&rest, ","))) {
-		word += *word == '+' || *word == '-';
-		if (report_field(report, word) < 0)
-			result = complain(LARDER_USAGE, "%s: no field '%s'; -o help lists them", option, word);
-	}
+	while (!result && (word = strsep(&rest, ",")))
+		result = check_name(report, word + (*word == '+' || *word == '-'), "--sort");
 	free(copy);
 	return result;
 }
 
-static char *field_names(const struct report *report, const char *defaults, const char *asked)
+/* Each once: a key of JSON cannot be there twice. */
+static void add_name(char **names, const char *name)
 {
-	char *all, *longer;
+	char *longer = must_print("%s%s%s", *names, **names ? "," : "", name), *found = *names;
+	size_t length = strlen(name);
 
-	if (!asked)
-		asked = defaults;
-	if (*asked == '+')
-		return must_print("%s,%s", defaults, asked + 1);
-	if (strcmp(asked, "all"))
-		return must_print("%s", asked);
-	all = must_print("%s", report->fields[0].name);
-	for (size_t i = 1; i < report->number; i++) {
-		longer = must_print("%s,%s", all, report->fields[i].name);
-		free(all);
-		all = longer;
+	while ((found = strstr(found, name)) && ((found > *names && found[-1] != ',') || (found[length] && found[length] != ',')))
+		found++;
+	free(found ? longer : *names);
+	*names = found ? *names : longer;
+}
+
+/* Of -o: "a,b", "+c" behind the default; all of them: "all".  Complains. */
+static int add_names(const struct report *report, const char *asked, char **names)
+{
+	char *copy = must_allocate(strdup(asked)), *rest = copy, *word;
+	int result = LARDER_DONE;
+
+	while (!result && (word = strsep(&rest, ","))) {
+		word += *word == '+';
+		if (*word == '-')
+			result = complain(LARDER_USAGE, "-o: '%s': nothing is taken away; name the fields that are to be shown", word);
+		else if (strcmp(word, "all"))
+			result = check_name(report, word, "-o");
+		for (size_t i = 0; !result && !strcmp(word, "all") && i < report->number; i++)
+			add_name(names, report->fields[i].name);
+		if (!result && strcmp(word, "all"))
+			add_name(names, word);
 	}
-	return all;
+	free(copy);
+	return result;
 }
 
 void report_discard(struct report *report)
@@ -155,20 +206,17 @@ void report_discard(struct report *report)
 	free(report);
 }
 
-/*
- * libdevmapper is asked for its part when the first row comes, or at the end: a group of its cannot be destroyed without
- * printing something.
- */
-static void begin(struct report *report)
+/* Before anything is looked at, or waited for.  The group is for the end: it cannot be destroyed without printing something. */
+static int begin(struct report *report)
 {
 	uint32_t types = REPORT_TYPE, flags = DM_REPORT_OUTPUT_ALIGNED | DM_REPORT_OUTPUT_BUFFERED;
 
-	if (report->handle)
-		return;
 	if (report->headings)
 		flags |= DM_REPORT_OUTPUT_HEADINGS;
 	report->handle = dm_report_init(&types, object_types, report->types, report->names, "  ", flags, report->sort, report);
-	must_allocate(report->handle);
+	if (report->handle)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "report: libdevmapper does not take the fields '%s', sorted by '%s'", report->names, report->sort);
 }
 
 struct report *report_new(const char *name, const struct field *const *sections, const size_t *counts, size_t nr_sections,
@@ -194,14 +242,19 @@ struct report *report_new(const char *name, const struct field *const *sections,
 	}
 	if (!*result && !listed) {
 		make_types(report, report->number);
-		report->names = field_names(report, default_fields, options->fields);
-		*result = check_names(report, report->names, "-o");
+		report->names = must_print("%s", "");
+		if (!options->fields || *options->fields == '+')
+			*result = add_names(report, default_fields, &report->names);
+		if (!*result && options->fields)
+			*result = add_names(report, options->fields, &report->names);
 	}
 	if (!*result && !listed && options->sort && *options->sort)
-		*result = check_names(report, options->sort, "--sort");
+		*result = check_sort(report, options->sort);
 	report->name = name;
 	report->headings = !options->noheadings;
 	report->sort = must_print("%s", options->sort ? options->sort : "");
+	if (!*result && !listed)
+		*result = begin(report);
 	if (!*result && !listed)
 		return report;
 	report_discard(report);
@@ -238,7 +291,6 @@ void report_add(struct report *report, struct row *row)
 		row->cell[i].field = &report->fields[i];
 		row->cell[i].report = report;
 	}
-	begin(report);
 	must_allocate(dm_report_object(report->handle, row->cell) ? report : NULL);
 	for (size_t i = 0; i < report->number; i++)
 		free(row->cell[i].value);
@@ -254,6 +306,7 @@ void report_show(const struct report *report, struct row *row)
 
 		if (row->cell[i].value) {
 			text = field_text(f->kind, row->cell[i].value, &report->units, &sort);
+			text_clean(text);
 			printf("%-20s %s\n", f->heading, text);
 			free(text);
 		}
@@ -267,7 +320,6 @@ int report_print(struct report *report)
 	struct dm_report_group *group;
 	bool good;
 
-	begin(report);
 	group = dm_report_group_create(report->json ? DM_REPORT_GROUP_JSON : DM_REPORT_GROUP_SINGLE, NULL);
 	/* destroying it is what prints */
 	good = group && dm_report_group_push(group, report->handle, (void *)report->name);

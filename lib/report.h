@@ -6,7 +6,7 @@
 #include "status.h"
 
 struct report_options {
-	const char *fields; /* -o: "a,b", "+a" adds to the default, "help" lists them, "all"; NULL: default */
+	const char *fields; /* -o: "a,b", "+a,b" adds to the default, "help" lists them, "all" is each; NULL: default */
 	const char *sort; /* --sort: "a,-b" */
 	const char *format; /* "basic", "json" */
 	struct size_format units;

@@ -16,11 +16,18 @@
 #include "message.h"
 #include "scan.h"
 
-/* What the last scan could not make use of: devices that may not be read; the first one that has a superblock of larder, and none that is valid. */
+/* What the last scan could not make use of: devices that may not be read; those of larder that have no superblock which is valid. */
 static struct {
 	size_t denied;
-	char damaged[PATH_MAX];
+	struct damaged *damaged;
+	size_t nr_damaged;
 } last;
+
+/* What udev has noted of a device, by larder-probe or libblkid. */
+struct noted {
+	bool ours;
+	const char *uuid; /* NULL: that is not known */
+};
 
 static const struct member *add(struct members *members, const struct device *device, const struct superblocks *found)
 {
@@ -45,7 +52,23 @@ static void forget(struct member *member)
 	free(member);
 }
 
-static void read_one(struct members *members, const char *path)
+static void add_damaged(const struct device *device, const struct superblocks *found, const struct noted *noted)
+{
+	const union superblock *best = superblocks_best(found);
+	struct damaged one = { .path = must_allocate(strdup(device->path)), .number = device->number, .error = found->main.error };
+
+	if (best && !superblock_is_whole(best)) /* else it is of another version, or device */
+		one.known = !uuid_is_zero(best->head.uuid);
+	if (one.known)
+		memcpy(one.uuid, best->head.uuid, 16);
+	else if (!best && noted->uuid)
+		one.known = !uuid_parse(noted->uuid, one.uuid);
+	one.why = problems_line(found->main.magic || found->main.error || !found->copy.offset ? &found->main.problems : &found->copy.problems);
+	last.damaged = must_allocate(realloc(last.damaged, (last.nr_damaged + 1) * sizeof(one)));
+	last.damaged[last.nr_damaged++] = one;
+}
+
+static void read_one(struct members *members, const char *path, const struct noted *noted)
 {
 	struct superblocks found;
 	struct device device;
@@ -58,8 +81,8 @@ static void read_one(struct members *members, const char *path)
 	superblocks_read(&device, &found, false);
 	if (found.chosen)
 		add(members, &device, &found);
-	else if (superblocks_any(&found) && !*last.damaged)
-		snprintf(last.damaged, sizeof(last.damaged), "%s", path);
+	else if (superblocks_any(&found) || (found.main.error && noted->ours && device.bytes >= LARDER_SB_OFFSET + LARDER_SB_SIZE))
+		add_damaged(&device, &found, noted);
 	superblocks_free(&found);
 	device_close(&device);
 }
@@ -78,8 +101,13 @@ static void read_all(struct members *members, bool (*wanted)(struct udev_device 
 
 		if (!one)
 			continue;
-		if (udev_device_get_devnode(one) && device_worth_reading(udev_device_get_devnum(one)) && (!wanted || wanted(one)))
-			read_one(members, udev_device_get_devnode(one));
+		if (udev_device_get_devnode(one) && device_worth_reading(udev_device_get_devnum(one)) && (!wanted || wanted(one))) {
+			const char *type = udev_device_get_property_value(one, "ID_FS_TYPE");
+			const struct noted noted = { .ours = type && !strcmp(type, "larder_member"),
+						     .uuid = udev_device_get_property_value(one, "LARDER_UUID") };
+
+			read_one(members, udev_device_get_devnode(one), &noted);
+		}
 		udev_device_unref(one);
 	}
 	udev_enumerate_unref(all);
@@ -116,6 +144,31 @@ static void drop_lower(struct members *members)
 	free(lower);
 }
 
+static void forget_damaged(struct damaged *damaged)
+{
+	free(damaged->path);
+	free(damaged->why);
+}
+
+/* Likewise of what no superblock tells of any more. */
+static void drop_damaged(void)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < last.nr_damaged; i++) {
+		struct damaged one = last.damaged[i];
+		bool lower = false;
+
+		for (size_t n = 0; one.number && n < last.nr_damaged; n++)
+			lower |= n != i && last.damaged[n].number && device_is_below(one.number, last.damaged[n].number);
+		if (lower)
+			forget_damaged(&last.damaged[i]);
+		else
+			last.damaged[kept++] = one;
+	}
+	last.nr_damaged = kept;
+}
+
 void members_scan(struct members *members)
 {
 	members_scan_where(members, NULL);
@@ -127,7 +180,9 @@ void members_scan_where(struct members *members, bool (*wanted)(struct udev_devi
 
 	*members = (struct members){ 0 };
 	last.denied = 0;
-	*last.damaged = 0;
+	for (size_t i = 0; i < last.nr_damaged; i++)
+		forget_damaged(&last.damaged[i]);
+	last.nr_damaged = 0;
 	if (!given) {
 		read_all(members, wanted);
 	} else {
@@ -135,10 +190,23 @@ void members_scan_where(struct members *members, bool (*wanted)(struct udev_devi
 
 		while ((path = strsep(&rest, ":")))
 			if (*path)
-				read_one(members, path);
+				read_one(members, path, &(const struct noted){ .ours = true });
 		free(copy);
 	}
 	drop_lower(members);
+	drop_damaged();
+}
+
+const struct damaged *members_damaged(size_t *number)
+{
+	*number = last.nr_damaged;
+	return last.damaged;
+}
+
+void members_remark_damaged(void)
+{
+	for (size_t i = 0; i < last.nr_damaged; i++)
+		remark("%s: has a larder superblock that is not valid, and is not shown; larder doctor names what mends it", last.damaged[i].path);
 }
 
 void members_free(struct members *members)
@@ -155,8 +223,8 @@ char *members_unseen(int *code)
 		*code = LARDER_FAILED;
 		return must_print("; but %zu device%s could not be read: run larder as root", last.denied, last.denied == 1 ? "" : "s");
 	}
-	if (*last.damaged)
-		return must_print("; but the superblock on %s is not valid: larder super check %s says why", last.damaged, last.damaged);
+	if (last.nr_damaged)
+		return must_print("; but the superblock on %s is not valid: larder super check %s says why", last.damaged->path, last.damaged->path);
 	return must_print("%s", "");
 }
 

@@ -14,6 +14,16 @@ struct member {
 	union superblock sb; /* valid */
 };
 
+/* What is larder's, but has no superblock that is valid, or that can be read. */
+struct damaged {
+	char *path;
+	dev_t number; /* 0: no block device */
+	int error; /* -errno: the superblock cannot be read; 0: it can */
+	uint8_t uuid[16]; /* as far as what is left of it, or udev, tells; known: it does */
+	bool known;
+	char *why; /* in words */
+};
+
 struct members {
 	struct member **member;
 	size_t number;
@@ -34,6 +44,10 @@ void members_free(struct members *members);
  * LARDER_NOT_FOUND, becomes LARDER_FAILED where it cannot be known.
  */
 char *members_unseen(int *code);
+/* Those of the last scan, until the next; NULL, too, if there are none. */
+const struct damaged *members_damaged(size_t *number);
+/* Names them: they are in no list. */
+void members_remark_damaged(void);
 /* Complains if the last scan may not read some devices: what is listed may not be all. */
 int members_check_seen(void);
 

@@ -87,6 +87,7 @@ static void add(blkid_probe probe, struct problems *found)
 	problem(found, type ? type : table, "%s at byte %s%s%s%s%s",
 		type ? meaning(type, value(probe, "USAGE")) : "partition table", offset ? offset : "?", label ? ", label " : "",
 		label ? label : "", uuid ? ", UUID " : "", uuid ? uuid : "");
+	text_clean(found->text[found->number - 1]); /* the label is whatever somebody has written there */
 }
 
 /*

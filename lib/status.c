@@ -272,6 +272,17 @@ bool status_is(const char *status, const char *key, const char *value)
 	return same;
 }
 
+bool status_has(const char *status, const char *key, const char *word)
+{
+	char *value = status_value(status, key), *rest = value, *next;
+	bool has = false;
+
+	while (value && !has && (next = strsep(&rest, "/")))
+		has = !strcmp(next, word);
+	free(value);
+	return has;
+}
+
 char *field_text(enum value_kind kind, const char *value, const struct size_format *format, uint64_t *sort)
 {
 	unsigned shift = kind == VALUE_SECTORS ? 9 : 0;

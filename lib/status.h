@@ -32,6 +32,7 @@ extern const size_t cache_status_count, volume_status_count;
 char *status_value(const char *status, const char *key);
 uint64_t status_number(const char *status, const char *key); /* 0 if missing or no number */
 bool status_is(const char *status, const char *key, const char *value);
+bool status_has(const char *status, const char *key, const char *word); /* one of the words of a value like a/b/c */
 /* Calls visit for each pair, in order. */
 void status_each(const char *status, void (*visit)(const char *key, const char *value, void *data), void *data);
 

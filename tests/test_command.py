@@ -528,6 +528,28 @@ def test_full_output(larder):
     one_line(run, "output")
 
 
+def closed(larder, closing, *words):
+    """Without some of standard input, output and error."""
+    argv = ["sh", "-c", f'exec "$@" {closing}', "sh", larder.program, *map(str, words)]
+    return subprocess.run(argv, capture_output=True, text=True, env=larder.environment(), timeout=120)
+
+
+@pytest.mark.parametrize("closing", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_what_is_said_goes_to_no_disk(larder, closing):
+    """The disk is open for writing when its signature is refused."""
+    disk = larder.image("disk", 64 * MIB)
+    signatures.ext4(disk)
+    before = digest(disk)
+    assert closed(larder, closing, "volume", "create", "data", "--backing", disk).returncode == UNSAFE
+    assert digest(disk) == before
+
+
+def test_closed_output(larder):
+    run = closed(larder, ">&-", "help")
+    assert run.returncode == FAILED
+    one_line(run, "output")
+
+
 # ---------------------------------------------------------------------- show, list, reports
 
 
@@ -603,6 +625,24 @@ def test_list_formats(larder):
     assert larder("cache", "list", "-o", "size", "--noheadings", "--units", "m", "--nosuffix").stdout.split() == ["62.75"] * 2
 
 
+def columns(larder, fields):
+    return larder("cache", "list", "-o", fields).stdout.splitlines()[0].split()
+
+
+def test_fields_asked_for(larder):
+    larder.cache("fast")
+    default = columns(larder, "+name")
+    assert columns(larder, "+label") == [*default, "Label"]
+    assert columns(larder, "+label,+devices,spares") == [*columns(larder, "+label,devices"), "Spares"]
+    (row,) = report(larder("cache", "list", "-o", "label,all", "--reportformat", "json"))
+    assert set(row) == {line.split()[0] for line in larder("cache", "list", "-o", "help").stdout.splitlines()}
+    assert columns(larder, "label,name,label") == ["Label", "Name"]
+    wrongs = {"-name": "'-name'", "+-name": "'-name'", "name,-label": "'-label'", "name,": "''", "++name": "'+name'"}
+    for wrong, word in wrongs.items():
+        one_line(larder("cache", "list", "-o", wrong, code=USAGE), "-o", word)
+    one_line(larder("cache", "list", "--sort", "name,-nothing", code=USAGE), "--sort", "'nothing'")
+
+
 def test_sizes_sort_by_value(larder):
     for name, size in (("a", 900 * MIB), ("b", 64 * MIB), ("c", 2 * GIB)):
         larder.cache(name, size)
@@ -625,6 +665,27 @@ def test_hostile_label(larder, label):
         (row,) = report(larder("volume", "list", "-o", "label", "--reportformat", "json"))
         assert row["label"] == label.decode()
         assert re.search(r"^LARDER_LABEL_ENC=\S+$", larder("probe", "--udev", path).stdout, re.M)
+
+
+def test_hostile_label_of_others(larder):
+    path = larder.image("swap", 64 * MIB)
+    signatures.swap(path)
+    signatures.write(path, 1024 + 28, b"\x1b[31mred\xff".ljust(16, b"\0"))
+    run = subprocess.run([larder.program, "probe", path], capture_output=True, env=larder.environment())
+    assert b"label ?[31mred?" in run.stdout and run.returncode == NOT_FOUND
+
+
+def test_hostile_path(larder):
+    """As a mount point may be, too: nothing of it breaks a table, a terminal or the JSON."""
+    name = os.fsdecode(b'a \x1b[31m\t"\\ \xff\xc3\xa9\xc3')
+    larder.image(f"{name}.hdd", 64 * MIB)
+    larder("volume", "create", "data", "--backing", larder.devices[0])
+    words = [larder.program, "volume", "list", "-o", "backing"]
+    run = subprocess.run([*words, "--reportformat", "json"], capture_output=True, env=larder.environment())
+    (row,) = next(iter(json.loads(run.stdout).values()))
+    assert row["backing"].endswith('/a \x1b[31m\t"\\ \ufffdé\ufffd.hdd')
+    run = subprocess.run([*words, "--noheadings"], capture_output=True, env=larder.environment())
+    assert run.stdout.decode().strip().endswith('/a ?[31m?"\\ ?é?.hdd')
 
 
 def test_probe_udev(larder):

@@ -155,7 +155,24 @@ def test_file_is_not_replaced(pair):
     before = of_ssd.read_bytes()
     one_line(larder("super", "backup", ssd, of_ssd, code=FAILED), of_ssd, "exists", "another name")
     assert of_ssd.read_bytes() == before
-    assert not list(larder.directory.glob("*.part"))
+
+
+def test_file_beside_it_stays(pair):
+    larder, ssd, _, _, _ = pair
+    path, own = larder.directory / "mine.backup", larder.directory / "mine.backup.part"
+    own.write_text("of somebody")
+    larder("super", "backup", ssd, path)
+    assert own.read_text() == "of somebody"
+    larder("super", "backup", ssd, path, code=FAILED)
+    assert {p.name for p in larder.directory.glob("mine.*")} == {path.name, own.name}, "nothing else is left behind"
+
+
+def test_name_on_a_damaged_device(pair):
+    larder, _, hdd, _, _ = pair
+    signatures.write(hdd, SB + 100, b"damaged")
+    signatures.write(hdd, field(hdd, VOLUME, "copy_offset") + 100, b"damaged")
+    run = larder("super", "backup", "data", larder.directory / "x", code=NOT_FOUND)
+    one_line(run, "data", f"the superblock on {hdd} is not valid")
 
 
 def test_backup_of_nothing(larder):

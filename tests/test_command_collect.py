@@ -5,19 +5,23 @@ Programs that it asks are replaced by ones that tell secrets; what they plant mu
 told.  On a real encrypted stack: guest/test_stacks.py.
 """
 
+import contextlib
 import json
 import os
 import random
 import re
+import signal
 import stat
+import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import CACHE, FAILED, SB, USAGE, VOLUME, digest, field, one_line, read
+from harness import CACHE, FAILED, SB, USAGE, VOLUME, digest, field, one_line, preloaded, read
 from rescue_images import CRASHED, Images
 
 pytest_plugins = ["larder_fixtures"]
@@ -107,6 +111,70 @@ def test_what_is_in_it(told):
     assert {"doctor.txt", "list.txt", "lsblk.txt", "dm-status.txt", "dm-info.txt", "metrics.txt", "probe.txt"} <= set(files)
     assert [digest(d) for d in larder.devices] == before
     assert not list(larder.directory.glob("larder-collect.*")), "something is left behind"
+
+
+def test_without_standard_output(told):
+    """The pipe of a program has a number of its own."""
+    larder, _, _ = told
+    path = larder.directory / "bundle.tar"
+    argv = ["sh", "-c", 'exec "$@" >&-', "sh", larder.program, "collect", "-o", str(path)]
+    subprocess.run(argv, env=larder.environment(), timeout=120)
+    with tarfile.open(path) as tar:
+        (version,) = (member for member in tar.getmembers() if member.name.endswith("/version.txt"))
+        assert tar.extractfile(version).read().startswith(b"larder ")
+
+
+HANGS = """#!/bin/sh
+trap '' TERM INT
+echo told by a program that hangs
+( trap '' TERM INT; setsid sleep 600 ) &
+echo $$ >>{place}/hangs
+sleep 600
+"""
+
+
+@pytest.fixture
+def hangs(told):
+    """A program that hears no signal but one, and leaves somebody behind who keeps its output open."""
+    larder, _, place = told
+    (place / "modinfo").write_text(HANGS.format(place=place))
+    (place / "modinfo").chmod(0o755)
+    yield larder, place
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if str(place) in Path(f"/proc/{pid}/environ").read_text(errors="replace") and int(pid) != os.getpid():
+                if Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\0" + b"600\0":
+                    os.kill(int(pid), signal.SIGKILL)
+
+
+def test_program_that_hangs(hangs):
+    larder, _ = hangs
+    begun = time.monotonic()
+    files = bundle(larder, env={"LARDER_COLLECT_SECONDS": "1"})[1]
+    assert time.monotonic() - begun < 100
+    assert "told by a program that hangs" in files["module.txt"] and "modinfo did not end" in files["module.txt"]
+    assert "kernel.txt" in files and "member-1.txt" in files, "the rest"
+
+
+def test_interrupted(hangs):
+    larder, place = hangs
+    path = larder.directory / "bundle.tar"
+    argv = [larder.program, "collect", "-o", path]
+    with subprocess.Popen(argv, env=larder.environment(), stdout=subprocess.DEVNULL) as process:
+        while not (place / "hangs").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == -signal.SIGTERM
+    assert not path.exists() and not list(larder.directory.glob("larder-collect.*"))
+
+
+def test_device_that_hangs(told):
+    """Whoever reads it hangs; each is given up, the scan among them."""
+    larder, _, _ = told
+    env = {"LARDER_COLLECT_SECONDS": "1", "HANG": str(larder.devices[1])}
+    files = bundle(larder, env=env | preloaded("hang", larder.directory))[1]
+    assert "a device does not answer" in files["members.txt"] and "kernel.txt" in files
 
 
 def test_tables_without_their_keys(told):

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from harness import TOP, USAGE, one_line
 from status_lines import line
+from test_command_stack import Described
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -81,6 +82,18 @@ def test_names(complete):
     assert complete("cache", "status", "") == ["fast", "plain", ":files"]
     assert complete("monitor", "da") == ["data", ":files"]
     assert complete("volume", "create", "") == [":files"]
+
+
+def test_names_of_what_does_not_run(larder, complete):
+    """Where that is what a verb is for: caches and volumes by their labels, stacks."""
+    described = Described(larder)
+    described.volume(described.plain | {"name": "films"})
+    larder.volume("music")
+    assert complete("cache", "start", "") == ["fast", "plain", ":files"], "one that runs is offered once"
+    assert complete("volume", "start", "") == ["data", "dump", "music", ":files"]
+    for verb in ("start", "unlock", "rename", "remove"):
+        assert complete(verb, "") == ["data", "dump", "films", ":files"]
+    assert complete("stop", "") == complete("volume", "stop", "") == ["data", "dump", ":files"]
 
 
 def test_usage_of_complete(larder):

@@ -10,14 +10,16 @@ import os
 import re
 import sys
 from pathlib import Path
+from uuid import UUID, uuid5
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, blkid, digest, field, one_line, patch
+from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, blkid, digest, field, one_line, patch, preloaded
 from signatures import luks2_second_header, write
 from smart import Smartctl, ata, nvme
 from status_lines import line
+from test_command_stack import Described
 
 pytest_plugins = ["larder_fixtures"]
 
@@ -27,10 +29,10 @@ ADVICE, WRONG = 10, 11
 class System:
     """A healthy one: a cache and a volume on images, a kernel with the module, and disks without a fault."""
 
-    def __init__(self, larder):
+    def __init__(self, larder, pair=None):
         self.larder, self.root = larder, larder.directory / "root"
         self.status = larder.directory / "status"
-        self.ssd, self.hdd = larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast")
+        self.ssd, self.hdd = pair or (larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast"))
         self.runs()
         self.kernel("6.1.0-1-amd64")
         self.disk(self.ssd, "nvme9n1", rotational=0)
@@ -144,6 +146,39 @@ def test_damaged_copy(system):
     system.only("advice", "superblock", system.hdd, "copy is damaged")
 
 
+def destroyed(path):
+    """Neither superblock is valid."""
+    copy = field(path, VOLUME, "copy_offset")
+    write(path, SB + 500, b"x")
+    write(path, copy + 500, b"x")
+    return copy
+
+
+def test_no_valid_superblock(system, monkeypatch):
+    """Of what is no member any more there is a copy in the archive, or there may be a backup; and no list is silent about it."""
+    destroyed(system.hdd)
+    cures = [f"larder super {what} {system.hdd}" for what in ("check", "restore FILE", "wipe")]
+    system.only("wrong", "superblock", system.hdd, "crc", *cures)
+    for words in (["volume", "list"], ["cache", "list"], ["list"], ["probe"]):
+        one_line(system.larder(*words), system.hdd, "not valid", "larder doctor")
+    archive = system.larder.directory / "archive"
+    archive.mkdir()
+    monkeypatch.setenv("LARDER_ARCHIVE", str(archive))
+    uuid = UUID(bytes=field(system.hdd, VOLUME, "uuid"))
+    names = [archive / f"{uuid}-2026112{day}T000000Z-00000000.backup" for day in (1, 2)]
+    for name in names:
+        name.touch()
+    system.only("wrong", "superblock", system.hdd, f"larder super restore {names[1]} {system.hdd}")
+
+
+def test_unreadable_superblock(system, monkeypatch):
+    copy = field(system.hdd, VOLUME, "copy_offset")
+    places = [f"{system.hdd}:{at}:4096" for at in (SB, copy)]
+    for key, value in (preloaded("io_error", system.larder.directory) | {"IO_ERROR": ",".join(places)}).items():
+        monkeypatch.setenv(key, value)
+    system.only("wrong", "superblock", system.hdd, "cannot be read", "ddrescue", "larder super restore")
+
+
 def test_damaged_tables(system):
     write(system.ssd, TABLES[0] + 500, b"x")
     system.only("advice", "superblock", system.ssd, "one copy of its table")
@@ -204,6 +239,14 @@ def test_alignment_of_a_partition(system, start, good):
 def test_alignment_that_the_kernel_knows(system):
     system.disk(system.hdd, "sdz", rotational=1, alignment_offset=3584)
     system.only("advice", "alignment", system.hdd, "3584 bytes")
+
+
+def test_alignment_that_the_kernel_calls_wrong(system):
+    """-1: there is no number of bytes by which it would be right."""
+    system.disk(system.hdd, "sdz", rotational=1, alignment_offset=-1)
+    system.only("advice", "alignment", system.hdd, "does not begin where")
+    ((*_, text),) = system.findings(code=ADVICE)
+    assert "bytes" not in text and "18446744073709551615" not in text
 
 
 @pytest.mark.parametrize("zoned", ["host-aware", "host-managed"])
@@ -298,6 +341,34 @@ NVME = {
     "not yet": (nvme(used=89), None),
     "worn out": (nvme(used=255), ("wrong", "worn: nvme9n1", "255 %")),
 }
+
+
+@pytest.mark.parametrize(
+    ("raid", "replace", "scrub"),
+    [
+        ({}, "data is on it alone", "echo check"),
+        ({"raid": "1", "legs": 2}, "larder replace data diskN NEW (larder show data has N)", "larder scrub data reads"),
+    ],
+)
+def test_health_of_a_disk_of_a_stack(larder, smartctl, raid, replace, scrub):
+    """Not by mdadm, which may put a disk in without its dm-integrity."""
+    described = Described(larder)
+    described.volume(described.plain | raid | ({"md": str(uuid5(described.uuid, "md"))} if raid else {}))
+    system = System(larder, (described.ssd, described.hdd))
+    for name, says in (("sdz", ata(passed=False, pending=3)), ("nvme9n1", nvme(used=104))):
+        smartctl.says(name, says)
+    found = {row[3].split(":")[0]: row[3] for row in system.findings(code=WRONG, path=smartctl.directory)}
+    assert replace in found["failing"] and scrub in found["pending"]
+    assert found["worn"].endswith("larder replace data ssd0 NEW") and "mdadm" not in found["failing"]
+
+
+def test_what_cannot_be_looked_at(system):
+    """All else is found, and told."""
+    destroyed(system.hdd)
+    system.status = system.root / "none"
+    assert str(system.hdd) in system.examine(code=NOT_FOUND)
+    (row,) = json.loads(system.examine("--reportformat", "json", code=NOT_FOUND))["findings"]
+    assert row["subject"] == str(system.hdd)
 
 
 @pytest.mark.parametrize("name", NVME)

@@ -25,7 +25,8 @@ import pyte
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import FAILED, NOT_FOUND, TOP, USAGE, one_line
+import harness
+from harness import FAILED, NOT_FOUND, TOP, USAGE, VOLUME, one_line
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 from smart import Smartctl, ata
@@ -82,6 +83,8 @@ def converted(key, value):
     """Name and value of the metric that a number of the status becomes."""
     if key == "writeback_rate":
         return "writeback_rate_bytes_per_second", value * 512
+    if key.startswith("stream_"):
+        return f"{key}_bytes_per_second", value * 1024
     for end, unit, factor in UNITS:
         if key.endswith(end):
             return key.removesuffix(end) + unit, pytest.approx(value * factor, rel=1e-12)
@@ -210,9 +213,27 @@ def test_the_file_cannot_be_written(larder, running):
     one_line(larder("metrics", "--output", larder.directory / "none" / "x.prom", env=env, code=FAILED), "none/x.prom", "--output")
     directory = larder.directory / "taken"
     directory.mkdir()
-    one_line(larder("metrics", "--output", directory, env=env, code=FAILED), directory, "--output")
+    one_line(larder("metrics", "--output", directory, env=env, code=USAGE), directory, "--output")
     assert not list(larder.directory.glob("taken.*")), "nothing is left behind"
     one_line(larder("metrics", "--output", "/dev/full/x", env=env, code=FAILED), "/dev/full/x")
+
+
+def test_only_files_are_replaced(larder, running):
+    """/dev/null is none."""
+    env = running(line("volume", "data", extents=1))
+    fifo, link, nowhere, to_file = (larder.directory / name for name in ("fifo", "link", "nowhere", "to-file"))
+    os.mkfifo(fifo)
+    link.symlink_to(fifo)
+    nowhere.symlink_to(larder.directory / "none")
+    for path in (fifo, link, nowhere):
+        before = path.lstat()
+        one_line(larder("metrics", "--output", path, env=env, code=USAGE), path, "no regular file", "--output")
+        assert path.lstat().st_ino == before.st_ino
+    real = larder.directory / "real.prom"
+    real.write_text("old")
+    to_file.symlink_to(real)
+    larder("metrics", "--output", to_file, env=env)
+    assert to_file.is_symlink() and real.read_text() == larder("metrics", env=env).stdout
 
 
 def test_usage_of_metrics(larder, running):
@@ -505,6 +526,36 @@ def test_made_anew_under_its_name(larder, fed):
     bare = line("volume", "data", cache="-", state="passthrough", mode="passthrough", uuid=str(CACHE_UUID), read_hits=10)
     rows = reports(monitored(larder, fed, [(FAST, line("volume", "data")), (FAST, other), (FAST, bare)], *JSON))
     assert rows[0] == [] and [row["read_latency_us"] for row in rows[1]] == [""]
+
+
+def test_percents_sort_by_value(larder, running):
+    """A decimal number, and none."""
+
+    def names(noun, by, *lines):
+        words = [noun, "status", "--reportformat", "json", "-o", "name", "--sort", by]
+        rows = json.loads(larder(*words, env=running(*lines)).stdout)[f"{noun}s"]
+        return [row["name"] for row in rows]
+
+    reads = {"nine": (9, 91), "half": (50, 50), "all": (100, 0), "none": (0, 0)}
+    volumes = [line("volume", name, uuid=uuid.uuid4(), read_hits=n[0], read_misses=n[1]) for name, n in reads.items()]
+    assert names("volume", "-hit_percent", *volumes) == ["all", "half", "nine", "none"]
+    dirty = {"a": 90, "b": 1000, "c": 200}
+    caches = [line("cache", name, uuid=uuid.uuid4(), segment_sectors=1, dirty_sectors=number) for name, number in dirty.items()]
+    assert names("cache", "dirty_percent", *caches) == ["a", "c", "b"]
+
+
+def test_volumes_by_any_name(larder):
+    """Of dm, of the superblock, a UUID, the disk; `top` takes the same."""
+    hdd = larder.volume("films", 64 << 20)
+    own = uuid.UUID(bytes=harness.field(hdd, VOLUME, "uuid"))
+    for name in ("data", own, "films", hdd):
+        (larder.directory / "fed").unlink(missing_ok=True)
+        fed = Fed(larder.directory)
+        words = ["monitor", "--interval", "0.1", "--count", "1", "-o", "name", "--noheadings", name]
+        with larder.started(*words, env=fed.environment) as process:
+            for _ in range(2):
+                fed.give(line("volume", "data", uuid=own), line("volume", "other", uuid=uuid.uuid4()))
+        assert process.out.split() == ["data"]
 
 
 def test_monitor_is_a_report(larder, fed):
@@ -936,6 +987,27 @@ def test_disks_that_change(larder, running, disks):
     assert [re.sub(r"^\S+ |[;,].*|;.*| has.*", "", row.strip()) for row in told] == [
         "disk disk sdy: hot: sdy", "disk disk sdy: failing: sdy says itself that it fails", "recovered disk sdy: hot is over",
         "stopped volume data: it is not there any more", "recovered disk sdy: failing is over",
+    ]  # fmt: skip
+
+
+def test_disk_that_does_not_answer(larder, running, disks):
+    """It is told of, and does not keep the others from being asked, once or for ever."""
+    env = running(fast(), data()) | larder.env | {"LARDER_DISK_SECONDS": "1"}
+    disks.hangs("sdy")
+    disks.says("sdz", ata(passed=False))
+    text = larder("events", env=env).stdout
+    told = [row.split(" ", 1)[1].split(": ")[:2] for row in text.splitlines()]
+    assert told == [["disk disk sdy", "answer"], ["disk disk sdz", "failing"]]
+    assert "sdy does not answer" in text
+    with follows_disks(larder, env, "0.1") as process:
+        told = [process.stdout.readline(), process.stdout.readline()]
+        disks.says("sdz", ata())
+        told.append(process.stdout.readline())
+        disks.hangs("sdy", so=False)
+        told.append(process.stdout.readline())
+    assert [row.split(" ", 1)[1].split(";")[0].split(" says")[0].split(": it")[0].strip() for row in told] == [
+        "disk disk sdy: answer: sdy does not answer", "disk disk sdz: failing: sdz",
+        "recovered disk sdz: failing is over", "recovered disk sdy: answer is over",
     ]  # fmt: skip
 
 

@@ -5,16 +5,21 @@
  * Only what is in the tables below is collected, by programs and from files that have no secret to tell: no environment, no command line of the
  * kernel, no fstab or crypttab, no key file, no header of LUKS, no raw superblock (that of an SSD has the secrets of its log), no journal of anybody
  * else.  Every line goes through lib/redact.c all the same.  A program that is missing, fails or does not end leaves a line about that, and the rest
- * is collected.
+ * is collected.  What is to be looked at may hang, and whoever looks hangs with it, so that no signal ends him: nothing is waited for without a limit,
+ * and no device is opened in this process.
  */
 #include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,8 +29,9 @@
 #include "scan.h"
 #include "verbs.h"
 
-#define SECONDS "60" /* for each program */
-#define WORDS	24
+#define SECONDS	    60u /* for each program; LARDER_COLLECT_SECONDS: another number */
+#define SECONDS_LESS 10u /* behind one that was given up: what it waited for others wait for, too */
+#define WORDS	    24
 
 enum filter { FILTER_TEXT, FILTER_TABLE, FILTER_LARDER };
 
@@ -76,7 +82,15 @@ struct bundle {
 	const char *name; /* of that */
 	char program[4096]; /* path of ours */
 	size_t number;
+	unsigned patience; /* seconds */
 };
+
+static volatile sig_atomic_t interrupted; /* by this signal */
+
+static void interrupt(int number)
+{
+	interrupted = number;
+}
 
 static int open_part(struct bundle *b, const char *file, FILE **to)
 {
@@ -129,13 +143,77 @@ static void copy_lines(FILE *from, FILE *to, enum filter filter)
 	free(line);
 }
 
+/* Seconds between a signal, the next one, and giving up. */
+static unsigned grace_of(const struct bundle *b)
+{
+	return b->patience < 5 ? b->patience : 5;
+}
+
+static double now(void)
+{
+	struct timespec clock;
+
+	clock_gettime(CLOCK_MONOTONIC, &clock);
+	return (double)clock.tv_sec + (double)clock.tv_nsec / 1e9;
+}
+
+/*
+ * All that comes from a child until it ends, or the time is over: then it is killed, which it may not hear, and given up.  False: that, or somebody
+ * has interrupted us.  The caller frees *said, which has *bytes.
+ */
+static bool hear(struct bundle *b, pid_t child, int from, char **said, size_t *bytes, int *code)
+{
+	double due = now() + b->patience + 2 * grace_of(b);
+	struct pollfd more = { .fd = from, .events = POLLIN };
+	size_t room = 0;
+	ssize_t part = -1;
+
+	*said = NULL;
+	*bytes = 0;
+	while (part && !interrupted && now() < due) {
+		if (poll(&more, 1, 500) < 1)
+			continue;
+		room = *bytes + 65536;
+		*said = must_allocate(realloc(*said, room));
+		part = read(from, *said + *bytes, room - *bytes);
+		*bytes += part > 0 ? (size_t)part : 0;
+		if (part < 0 && errno != EINTR)
+			break;
+	}
+	close(from);
+	while (!part && !interrupted && now() < due) {
+		int status;
+
+		if (waitpid(child, &status, WNOHANG) == child) {
+			*code = WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+			return true;
+		}
+		usleep(10000);
+	}
+	kill(child, SIGKILL);
+	b->patience = b->patience < SECONDS_LESS ? b->patience : SECONDS_LESS;
+	return false;
+}
+
+static void copy_said(const char *said, size_t bytes, FILE *to, enum filter filter)
+{
+	FILE *from = bytes ? must_allocate(fmemopen((char *)said, bytes, "r")) : NULL;
+
+	if (!from)
+		return;
+	copy_lines(from, to, filter);
+	fclose(from);
+}
+
 /* What a program prints, complaints among it, and how it ended if not well. */
 static void add_output(struct bundle *b, FILE *to, enum filter filter, const char *const *words)
 {
-	const char *all[WORDS + 4] = { "timeout", SECONDS };
-	int n = 2, out, code;
+	char *limit = must_print("%u", b->patience), *grace = must_print("--kill-after=%u", grace_of(b)), *said;
+	const char *all[WORDS + 5] = { "timeout", grace, limit };
+	unsigned given_up = b->patience + 2 * grace_of(b);
+	int n = 3, out, code = 0;
+	size_t bytes;
 	pid_t child;
-	FILE *from;
 
 	for (int i = 0; words[i]; i++)
 		all[n++] = !i && !strcmp(words[0], "larder") ? b->program : words[i];
@@ -143,14 +221,21 @@ static void add_output(struct bundle *b, FILE *to, enum filter filter, const cha
 	child = program_begin_all(all, &out);
 	if (child < 0) {
 		fprintf(to, "cannot run %s: %s\n", words[0], strerror(errno));
-		return;
+	} else {
+		bool ended = hear(b, child, out, &said, &bytes, &code);
+
+		copy_said(said, bytes, to, filter);
+		free(said);
+		if (!ended)
+			fprintf(to, "# %s did not end, and was given up after %u seconds\n", words[0], given_up);
+		else if (code)
+			fprintf(to, "# %s ended with %d%s%s%s\n", words[0], code, code == 124 || code == 137 ? ": after " : "",
+				code == 124 || code == 137 ? limit : "", code == 124 || code == 137 ? " seconds" : "");
+		if (code == 124 || code == 137)
+			b->patience = b->patience < SECONDS_LESS ? b->patience : SECONDS_LESS;
 	}
-	from = must_allocate(fdopen(out, "r"));
-	copy_lines(from, to, filter);
-	fclose(from);
-	code = program_end(child, false);
-	if (code)
-		fprintf(to, "# %s ended with %d%s\n", words[0], code, code == 124 ? ": after " SECONDS " seconds" : "");
+	free(limit);
+	free(grace);
 }
 
 static int add_programs(struct bundle *b)
@@ -158,7 +243,7 @@ static int add_programs(struct bundle *b)
 	int result = LARDER_DONE;
 	FILE *to;
 
-	for (size_t i = 0; !result && i < sizeof(programs) / sizeof(programs[0]); i++) {
+	for (size_t i = 0; !result && !interrupted && i < sizeof(programs) / sizeof(programs[0]); i++) {
 		result = open_part(b, programs[i].file, &to);
 		if (result)
 			break;
@@ -172,7 +257,7 @@ static int add_files(struct bundle *b)
 {
 	int result = LARDER_DONE;
 
-	for (size_t i = 0; !result && i < sizeof(files) / sizeof(files[0]); i++) {
+	for (size_t i = 0; !result && !interrupted && i < sizeof(files) / sizeof(files[0]); i++) {
 		FILE *from = fopen(files[i].path, "re"), *to;
 
 		result = open_part(b, files[i].file, &to);
@@ -187,35 +272,96 @@ static int add_files(struct bundle *b)
 	return result;
 }
 
+/* "BYTES PATH" of each device of larder, a zero behind each. */
+static _Noreturn void scan(int to, pid_t parent)
+{
+	struct members members;
+
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	members_scan(&members);
+	for (size_t i = 0; i < members.number; i++)
+		dprintf(to, "%llu %s%c", (unsigned long long)members.member[i]->bytes, members.member[i]->path, 0);
+	_exit(0);
+}
+
+static pid_t begin_scan(int *from)
+{
+	pid_t parent = getpid(), child;
+	int ends[2];
+
+	fflush(NULL);
+	if (pipe2(ends, O_CLOEXEC))
+		return -1;
+	child = fork();
+	if (!child)
+		scan(ends[1], parent);
+	close(ends[1]);
+	if (child < 0)
+		close(ends[0]);
+	*from = ends[0];
+	return child;
+}
+
+static int add_member(struct bundle *b, size_t number, const char *bytes, const char *path)
+{
+	const char *const words[][6] = {
+		{ "larder", "super", "show", path },
+		{ "larder", "super", "check", path },
+		{ "udevadm", "info", "--query=property", "--name", path },
+	};
+	char *file = must_print("member-%zu.txt", number);
+	FILE *to;
+	int result = open_part(b, file, &to);
+
+	free(file);
+	if (result)
+		return result;
+	fprintf(to, "# %s, %s bytes\n", path, bytes);
+	for (size_t n = 0; !interrupted && n < sizeof(words) / sizeof(words[0]); n++) {
+		fprintf(to, "# %s %s\n", words[n][0], words[n][1]);
+		add_output(b, to, FILTER_TEXT, words[n]);
+	}
+	return close_part(b, to);
+}
+
+/* Why no device is looked at. */
+static int add_no_members(struct bundle *b, const char *why)
+{
+	FILE *to;
+	int result = open_part(b, "members.txt", &to);
+
+	if (result)
+		return result;
+	fprintf(to, "# the devices of larder are not known: %s\n", why);
+	return close_part(b, to);
+}
+
 /* Superblock, verdict and udev's properties of each device of larder. */
 static int add_members(struct bundle *b)
 {
-	struct members members;
-	int result = LARDER_DONE;
+	int from, code = 0, result = LARDER_DONE;
+	size_t bytes = 0, number = 0;
+	char *said = NULL;
+	pid_t child = interrupted ? -1 : begin_scan(&from);
 
-	members_scan(&members);
-	for (size_t i = 0; !result && i < members.number; i++) {
-		const char *path = members.member[i]->path;
-		const char *const words[][6] = {
-			{ "larder", "super", "show", path },
-			{ "larder", "super", "check", path },
-			{ "udevadm", "info", "--query=property", "--name", path },
-		};
-		char *file = must_print("member-%zu.txt", i);
-		FILE *to;
+	if (child < 0)
+		return interrupted ? LARDER_DONE : add_no_members(b, strerror(errno));
+	if (!hear(b, child, from, &said, &bytes, &code) || code)
+		result = interrupted ? LARDER_DONE : add_no_members(b, code ? "the scan broke off" : "a device does not answer");
+	for (char *one = said; !result && !interrupted && one && one < said + bytes; one += strlen(one) + 1) {
+		char *space = memchr(one, ' ', (size_t)(said + bytes - one));
 
-		result = open_part(b, file, &to);
-		free(file);
-		if (result)
-			break;
-		fprintf(to, "# %s, %llu bytes\n", path, (unsigned long long)members.member[i]->bytes);
-		for (size_t n = 0; n < sizeof(words) / sizeof(words[0]); n++) {
-			fprintf(to, "# %s %s\n", words[n][0], words[n][1]);
-			add_output(b, to, FILTER_TEXT, words[n]);
-		}
-		result = close_part(b, to);
+		if (!space || !memchr(space, 0, (size_t)(said + bytes - space)))
+			break; /* cut off */
+		*space = 0;
+		result = add_member(b, number++, one, space + 1);
+		*space = ' ';
 	}
-	members_free(&members);
+	free(said);
 	return result;
 }
 
@@ -271,27 +417,44 @@ static int pack(const struct bundle *b, const char *path)
 	if (fd < 0)
 		return complain(LARDER_FAILED, "%s: cannot be written: %s%s", path, strerror(errno), errno == EEXIST ? "; -o names another file" : "");
 	close(fd);
-	if (program_run(words, &said)) {
+	if (program_run(words, &said))
 		result = complain(LARDER_FAILED, "%s: cannot be written by tar: %s", path, said);
+	if (result || interrupted)
 		unlink(path);
-	}
 	free(said);
 	return result;
 }
 
+static unsigned patience(void)
+{
+	const char *text = getenv("LARDER_COLLECT_SECONDS");
+	unsigned seconds = text ? (unsigned)strtoul(text, NULL, 10) : 0;
+
+	return seconds ? seconds : SECONDS;
+}
+
 static int gather(const char *name, const char *path)
 {
-	struct bundle b = { 0 };
-	int result = prepare(&b, name);
+	const struct sigaction action = { .sa_handler = interrupt };
+	struct sigaction before[2];
+	struct bundle b = { .patience = patience() };
+	int result;
 
+	sigaction(SIGINT, &action, &before[0]);
+	sigaction(SIGTERM, &action, &before[1]);
+	result = prepare(&b, name);
 	result = result ? result : add_programs(&b);
 	result = result ? result : add_files(&b);
 	result = result ? result : add_members(&b);
-	result = result ? result : pack(&b, path);
-	if (!result)
+	result = result || interrupted ? result : pack(&b, path);
+	if (!result && !interrupted)
 		printf("%s: %zu files, without keys and passphrases; names of devices, hosts and mount points are in them: read it before you give it away\n", path,
 		       b.number);
 	clear(&b);
+	sigaction(SIGINT, &before[0], NULL);
+	sigaction(SIGTERM, &before[1], NULL);
+	if (interrupted)
+		raise(interrupted);
 	return result;
 }
 

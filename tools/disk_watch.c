@@ -2,22 +2,47 @@
 /*
  * The disks below what runs.
  *
- * From the child come lines: "disk", for one that has answered, and then "disk key: words" for each thing that is wrong with it.  What is wrong is
- * told when it was not before, by disk and key, as numbers in the words change; what is not any more, only of a disk that has answered.
+ * From the child come lines: "/disk", for one that it begins to ask; "disk", if that has answered, and then "disk key: words" for each thing that is
+ * wrong with it; "/" behind it.  What is wrong is told when it was not before, by disk and key, as numbers in the words change; what is not any more,
+ * only of a disk that has answered.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "disk_watch.h"
 #include "disks.h"
 #include "health.h"
 #include "message.h"
+
+#define PATIENCE_S 60 /* LARDER_DISK_SECONDS: another number */
+#define LATER_S	   10 /* behind one that was given up */
+
+static double now(void)
+{
+	struct timespec clock;
+
+	clock_gettime(CLOCK_MONOTONIC, &clock);
+	return (double)clock.tv_sec + (double)clock.tv_nsec / 1e9;
+}
+
+/* behind: they are asked because one was given up. */
+static double patience(bool behind)
+{
+	const char *text = getenv("LARDER_DISK_SECONDS");
+	double seconds = text ? strtod(text, NULL) : 0;
+
+	if (!(seconds > 0))
+		seconds = PATIENCE_S;
+	return behind && seconds > LATER_S ? LATER_S : seconds;
+}
 
 void disk_watch_init(struct disk_watch *watch)
 {
@@ -60,15 +85,49 @@ static void answer(FILE *out, const struct disk *disk)
 	problems_free(&found);
 }
 
-static _Noreturn void ask(const struct mapped_list *list, int to)
+static bool is_lost(const struct disk_watch *watch, const char *disk)
+{
+	for (size_t i = 0; i < watch->nr_lost; i++)
+		if (!strcmp(watch->lost[i].disk, disk))
+			return true;
+	return false;
+}
+
+static _Noreturn void ask(const struct disk_watch *watch, const struct mapped_list *list, int to)
 {
 	FILE *out = must_allocate(fdopen(to, "w"));
 	struct disks disks = { 0 };
+	size_t first = 0;
 
 	find_disks(&disks, list);
-	for (size_t i = 0; i < disks.number; i++)
+	for (size_t i = 0; watch->behind && i < disks.number; i++)
+		if (!strcmp(disks.disk[i].name, watch->behind))
+			first = i + 1;
+	for (size_t i = first; i < disks.number; i++) {
+		const char *name = disks.disk[i].name;
+
+		if (is_lost(watch, name) || strpbrk(name, "\n "))
+			continue;
+		fprintf(out, "/%s\n", name);
+		fflush(out);
 		answer(out, &disks.disk[i]);
+		fputs("/\n", out);
+		fflush(out);
+	}
 	_exit(fclose(out) ? LARDER_FAILED : LARDER_DONE);
+}
+
+static void find_again(struct disk_watch *watch)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < watch->nr_lost; i++) {
+		if (waitpid(watch->lost[i].child, NULL, WNOHANG))
+			free(watch->lost[i].disk);
+		else
+			watch->lost[kept++] = watch->lost[i];
+	}
+	watch->nr_lost = kept;
 }
 
 void disk_watch_ask(struct disk_watch *watch, const struct mapped_list *list)
@@ -76,7 +135,11 @@ void disk_watch_ask(struct disk_watch *watch, const struct mapped_list *list)
 	pid_t parent = getpid();
 	int ends[2];
 
-	if (watch->child || pipe2(ends, O_CLOEXEC))
+	if (watch->child)
+		return;
+	if (!watch->behind)
+		find_again(watch);
+	if (pipe2(ends, O_CLOEXEC))
 		return;
 	fflush(NULL);
 	watch->child = fork();
@@ -84,7 +147,7 @@ void disk_watch_ask(struct disk_watch *watch, const struct mapped_list *list)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			_exit(0);
-		ask(list, ends[1]);
+		ask(watch, list, ends[1]);
 	}
 	close(ends[1]);
 	if (watch->child < 0) {
@@ -94,6 +157,7 @@ void disk_watch_ask(struct disk_watch *watch, const struct mapped_list *list)
 	}
 	watch->answers = ends[0];
 	watch->length = 0;
+	watch->since = now(); /* it looks for them first */
 }
 
 /* ------------------------------------------------------------------ what has changed */
@@ -125,84 +189,138 @@ static void tell(struct changes *changes, const char *event, bool alarm, const c
 }
 
 /* Those that were known of this disk, and are not found any more. */
-static void forget(struct disk_watch *watch, char *const *found, size_t nr_found, const char *disk, struct changes *changes)
+static void forget(struct disk_watch *watch, struct changes *changes)
 {
-	size_t length = strlen(disk), kept = 0;
+	size_t length = strlen(watch->asked), kept = 0;
 
 	for (size_t i = 0; i < watch->nr_known; i++) {
 		char *what = watch->known[i];
 
-		if (strncmp(what, disk, length) || what[length] != ' ' || is_known(found, nr_found, what)) {
+		if (strncmp(what, watch->asked, length) || what[length] != ' ' || is_known(watch->found, watch->nr_found, what)) {
 			watch->known[kept++] = what;
 			continue;
 		}
-		tell(changes, "recovered", false, disk, length, must_print("%s is over", what + length + 1));
+		tell(changes, "recovered", false, watch->asked, length, must_print("%s is over", what + length + 1));
 		free(what);
 	}
 	watch->nr_known = kept;
 }
 
-static void compare(struct disk_watch *watch, struct changes *changes)
+/* "disk key: words", of which name and key are so long */
+static void take_wrong(struct disk_watch *watch, const char *line, size_t name, size_t key, struct changes *changes)
 {
-	char **found = NULL, **disk = NULL, *rest = watch->text, *line;
-	size_t nr_found = 0, nr_disks = 0;
+	char *what = must_print("%.*s", (int)key, line);
 
-	while ((line = strsep(&rest, "\n"))) {
-		size_t name = strcspn(line, " "), key = strcspn(line, ":");
-		char *what;
-
-		if (!*line)
-			continue;
-		if (!line[name]) {
-			know(&disk, &nr_disks, line);
-			continue;
-		}
-		what = must_print("%.*s", (int)key, line);
-		know(&found, &nr_found, what);
-		if (is_known(watch->known, watch->nr_known, what))
-			continue;
-		know(&watch->known, &watch->nr_known, must_allocate(strdup(what)));
-		tell(changes, "disk", true, line, name, must_print("%s", line + name + 1));
-	}
-	for (size_t i = 0; i < nr_disks; i++)
-		forget(watch, found, nr_found, disk[i], changes);
-	for (size_t i = 0; i < nr_found; i++)
-		free(found[i]);
-	free(found);
-	free(disk);
+	know(&watch->found, &watch->nr_found, what);
+	if (is_known(watch->known, watch->nr_known, what))
+		return;
+	know(&watch->known, &watch->nr_known, must_allocate(strdup(what)));
+	tell(changes, "disk", true, line, name, must_print("%s", line + name + 1));
 }
 
-bool disk_watch_hear(struct disk_watch *watch, struct changes *changes)
+static void end_disk(struct disk_watch *watch)
 {
+	for (size_t i = 0; i < watch->nr_found; i++)
+		free(watch->found[i]);
+	watch->nr_found = 0;
+	free(watch->asked);
+	watch->asked = NULL;
+	watch->answered = false;
+}
+
+static void take_line(struct disk_watch *watch, const char *line, struct changes *changes)
+{
+	size_t name = strcspn(line, " ");
+
+	if (*line == '/') {
+		if (watch->answered)
+			forget(watch, changes);
+		end_disk(watch);
+		if (line[1])
+			watch->asked = must_allocate(strdup(line + 1));
+		watch->since = now();
+	} else if (line[name]) {
+		take_wrong(watch, line, name, strcspn(line, ":"), changes);
+	} else if (*line) {
+		watch->answered = watch->asked;
+	}
+}
+
+static void stop_hearing(struct disk_watch *watch)
+{
+	close(watch->answers);
+	watch->answers = -1;
+	watch->child = 0;
+	end_disk(watch);
+	free(watch->behind);
+	watch->behind = NULL;
+}
+
+void disk_watch_hear(struct disk_watch *watch, struct changes *changes)
+{
+	char *rest, *end;
 	ssize_t part;
-	int status = 0;
 
 	watch->text = must_allocate(realloc(watch->text, watch->length + 4096 + 1));
 	part = read(watch->answers, watch->text + watch->length, 4096);
 	if (part < 0 && errno == EINTR)
-		return false;
-	if (part > 0) {
-		watch->length += (size_t)part;
-		return false;
+		return;
+	if (part <= 0) {
+		while (waitpid(watch->child, NULL, 0) < 0 && errno == EINTR)
+			;
+		stop_hearing(watch);
+		return;
 	}
-	close(watch->answers);
-	watch->answers = -1;
-	while (waitpid(watch->child, &status, 0) < 0 && errno == EINTR)
-		;
-	watch->child = 0;
+	watch->length += (size_t)part;
 	watch->text[watch->length] = 0;
-	if (!status) /* else a part of it may be missing */
-		compare(watch, changes);
-	return true;
+	for (rest = watch->text; (end = strchr(rest, '\n')); rest = end + 1) {
+		*end = 0;
+		take_line(watch, rest, changes);
+	}
+	watch->length -= (size_t)(rest - watch->text);
+	memmove(watch->text, rest, watch->length);
+}
+
+double disk_watch_left(const struct disk_watch *watch)
+{
+	double left = watch->since + patience(watch->behind) - now();
+
+	return watch->answers < 0 ? -1 : left > 0 ? left : 0;
+}
+
+void disk_watch_give_up(struct disk_watch *watch, struct changes *changes)
+{
+	char *disk = watch->asked, *line;
+	double seconds = patience(watch->behind);
+
+	if (watch->answers < 0 || now() < watch->since + seconds)
+		return;
+	watch->asked = NULL;
+	kill(watch->child, SIGKILL);
+	watch->lost = must_allocate(realloc(watch->lost, (watch->nr_lost + 1) * sizeof(*watch->lost)));
+	watch->lost[watch->nr_lost++] = (struct disk_lost){ .child = watch->child, .disk = must_print("%s", disk ? disk : "") };
+	stop_hearing(watch);
+	if (!disk)
+		return;
+	line = must_print("%s answer: %s does not answer: it was asked how it is %.0f seconds ago; the kernel's log may say why", disk, disk, seconds);
+	take_wrong(watch, line, strlen(disk), strcspn(line, ":"), changes);
+	end_disk(watch);
+	free(line);
+	watch->behind = disk;
 }
 
 void disk_watch_free(struct disk_watch *watch)
 {
 	if (watch->answers >= 0)
-		close(watch->answers);
+		stop_hearing(watch);
 	for (size_t i = 0; i < watch->nr_known; i++)
 		free(watch->known[i]);
+	for (size_t i = 0; i < watch->nr_lost; i++)
+		free(watch->lost[i].disk);
+	free(watch->found);
 	free(watch->known);
+	free(watch->lost);
+	free(watch->behind);
 	free(watch->text);
 	disk_watch_init(watch);
 }

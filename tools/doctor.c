@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 #include "advice.h"
+#include "archive.h"
 #include "arguments.h"
 #include "doctor.h"
 #include "signature.h"
-#include "snapshot.h"
-#include "stacks.h"
+#include "stack_verdict.h"
 #include "verbs.h"
 
 #define EXIT_ADVICE 10
@@ -65,13 +65,10 @@ static void findings_free(struct findings *findings)
 
 /* ------------------------------------------------------------------ what runs, and what does not */
 
-static int examine_running(struct findings *f)
+static void examine_running(struct findings *f, const struct mapped_list *list)
 {
-	struct mapped_list list;
-	int result = snapshot_take(&list);
-
-	for (size_t i = 0; i < list.number; i++) {
-		const struct mapped *m = &list.mapped[i];
+	for (size_t i = 0; i < list->number; i++) {
+		const struct mapped *m = &list->mapped[i];
 		struct problems found = { 0 };
 
 		(m->cache ? advise_cache : advise_volume)(m->name, m->status, &found);
@@ -79,26 +76,31 @@ static int examine_running(struct findings *f)
 			finding(f, FINDING_WRONG, "status", m->name, "%s", found.text[n]);
 		problems_free(&found);
 	}
-	mapped_list_free(&list);
-	return result;
 }
 
-static int examine_stacks(struct findings *f)
+/* Of one that runs; what its volume and cache say of themselves is found already. */
+static void examine_stack(struct findings *f, const struct stacks *stacks, const struct found *found)
 {
-	struct stacks stacks;
-	int result = stacks_scan(&stacks);
+	struct view view;
 
-	for (size_t i = 0; !result && i < stacks.number; i++) {
-		const struct stack *s = &stacks.found[i].stack;
+	view_open(&view, stacks, found);
+	for (size_t i = 0; *view.layers.node && i < view.verdict.wrong.number; i++)
+		finding(f, FINDING_WRONG, "stack", found->stack.name, "%s", view.verdict.wrong.text[i]);
+	view_close(&view);
+}
 
-		if (stacks.found[i].whole && s->state == STACK_CREATING)
+static void examine_stacks(struct findings *f, const struct stacks *stacks)
+{
+	for (size_t i = 0; i < stacks->number; i++) {
+		const struct stack *s = &stacks->found[i].stack;
+
+		if (stacks->found[i].whole && s->state == STACK_CREATING)
 			finding(f, FINDING_WRONG, "stack", s->name, "it is half made; larder create --resume %s, or larder remove %s", s->name, s->name);
-		else if (stacks.found[i].whole && s->state == STACK_REMOVING)
+		else if (stacks->found[i].whole && s->state == STACK_REMOVING)
 			finding(f, FINDING_WRONG, "stack", s->name, "it is half removed; larder remove %s", s->name);
+		else if (stacks->found[i].whole)
+			examine_stack(f, stacks, &stacks->found[i]);
 	}
-	if (!result)
-		stacks_free(&stacks);
-	return result;
 }
 
 /* ------------------------------------------------------------------ members */
@@ -156,15 +158,31 @@ static void examine_signatures(struct findings *f, const struct device *device, 
 	problems_free(&found);
 }
 
-static void examine_members(struct findings *f)
+static void examine_damaged(struct findings *f, const struct damaged *d)
 {
+	char *newest = d->known ? archive_newest(d->uuid) : NULL;
+
+	if (d->error)
+		finding(f, FINDING_WRONG, "superblock", d->path,
+			"it cannot be read, nor can its copy (%s): what it is of is not started; check the device (smartctl, the kernel's log); what can be "
+			"read of it may be copied to another one (ddrescue), and there: larder super restore %s DEVICE",
+			d->why, newest ? newest : "FILE");
+	else
+		finding(f, FINDING_WRONG, "superblock", d->path,
+			"neither it nor its copy is valid (%s): what it is of is not started; larder super check %s says more; %s%s %s gives it back, and says "
+			"first what that loses; if it is no member any more: larder super wipe %s",
+			d->why, d->path, newest ? "larder super restore " : "with a backup, larder super restore ", newest ? newest : "FILE", d->path, d->path);
+	free(newest);
+}
+
+static void examine_members(struct findings *f, const struct stacks *stacks)
+{
+	const struct members *members = &stacks->members;
 	struct superblocks found;
-	struct members members;
 	struct device device;
 
-	members_scan(&members);
-	for (size_t i = 0; i < members.number; i++) {
-		const struct member *m = members.member[i];
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
 
 		if (!device_try(&device, m->path)) {
 			superblocks_read(&device, &found, false);
@@ -173,9 +191,8 @@ static void examine_members(struct findings *f)
 			superblocks_free(&found);
 			device_close(&device);
 		}
-		examine_disks(f, m);
+		examine_disks(f, m, stacks);
 	}
-	members_free(&members);
 }
 
 /* ------------------------------------------------------------------ the verb */
@@ -218,17 +235,26 @@ static int verdict(const struct findings *f)
 	return code;
 }
 
+/* What cannot be looked at keeps nothing else from being: the code says so at the end, and it was complained of. */
 static int examine(struct findings *f)
 {
-	int result = examine_running(f);
+	const struct damaged *damaged;
+	struct stacks stacks;
+	size_t number;
+	int result = stacks_look(&stacks), other;
 
-	result = result ? result : examine_assembly(f);
-	result = result ? result : examine_stacks(f);
 	if (result)
-		return result;
-	examine_members(f);
+		members_scan(&stacks.members);
+	damaged = members_damaged(&number);
+	for (size_t i = 0; i < number; i++)
+		examine_damaged(f, &damaged[i]);
+	examine_running(f, &stacks.list);
+	other = examine_assembly(f);
+	examine_stacks(f, &stacks);
+	examine_members(f, &stacks);
 	examine_system(f);
-	return LARDER_DONE;
+	stacks_free(&stacks);
+	return result ? result : other;
 }
 
 static bool is_directory(const char *path)
@@ -248,7 +274,7 @@ int doctor(int argc, char **argv)
 		REPORT_ARGUMENTS(options),
 		ARGUMENTS_END
 	};
-	int first, result;
+	int first, result, printed;
 
 	if (!arguments_words(argc, argv, "larder doctor [--root DIRECTORY] [-o FIELD,...] [--reportformat json]", arguments, 0, 0, &first, &result))
 		return result;
@@ -262,12 +288,12 @@ int doctor(int argc, char **argv)
 		return result;
 	mapped_init(false);
 	result = examine(&findings);
-	if (!result && (options.fields || options.format || options.sort)) {
-		result = print_report(&findings, report);
+	if (options.fields || options.format || options.sort) {
+		printed = print_report(&findings, report);
+		result = result ? result : printed;
 	} else {
 		report_discard(report);
-		if (!result)
-			print_lines(&findings);
+		print_lines(&findings);
 	}
 	result = result ? result : verdict(&findings);
 	findings_free(&findings);

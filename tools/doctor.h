@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "scan.h"
+#include "stacks.h"
 
 enum finding_level {
 	FINDING_ADVICE, /* it works, but slower or less safe than it could */
@@ -33,7 +33,7 @@ void finding(struct findings *findings, enum finding_level level, const char *ch
 int examine_assembly(struct findings *findings);
 /* Installed kernels without the module, initramfs images without our parts. */
 void examine_system(struct findings *findings);
-/* The disks that a member is on: how it is aligned to them, what they are like. */
-void examine_disks(struct findings *findings, const struct member *member);
+/* The disks that a member, of one of these stacks or of none, is on: how it is aligned to them, what they are like. */
+void examine_disks(struct findings *findings, const struct member *member, const struct stacks *stacks);
 
 #endif

@@ -22,6 +22,7 @@
 struct place {
 	struct findings *findings;
 	const struct member *member;
+	const struct stacks *stacks;
 	char *directory; /* in sysfs */
 };
 
@@ -40,7 +41,14 @@ static bool queue_number(const struct place *p, const char *name, uint64_t *valu
 static void examine_alignment(const struct place *p)
 {
 	uint64_t offset, start, block;
+	char text[32];
 
+	if (sysfs_text(p->directory, "alignment_offset", text, sizeof(text)) && !strcmp(text, "-1")) {
+		finding(p->findings, FINDING_ADVICE, "alignment", p->member->path,
+			"the kernel says that it does not begin where what is below it would have it (of several devices, each has its own): writes touch "
+			"more than they should; partition the disks anew, from 1 MiB on");
+		return;
+	}
 	if (sysfs_number(p->directory, "alignment_offset", &offset) && offset) {
 		finding(p->findings, FINDING_ADVICE, "alignment", p->member->path,
 			"the kernel says that it begins %" PRIu64 " bytes off a physical block: every write touches two; partition the disk anew, from 1 MiB on",
@@ -133,10 +141,77 @@ static void examine_link(const struct place *p, const struct disk *disk)
 			disk->name, now, most);
 }
 
+/* NULL: the member is of none, or a spare. */
+static const struct stack *stack_of(const struct place *p)
+{
+	const union superblock *sb = &p->member->sb;
+	uint32_t kind = le32toh(sb->head.kind);
+	uint8_t part[16];
+
+	for (size_t i = 0; i < p->stacks->number; i++) {
+		const struct stack *s = &p->stacks->found[i].stack;
+
+		stack_part(s, "volume", part);
+		if (kind == LARDER_KIND_VOLUME ? !memcmp(sb->head.uuid, part, 16) :
+						 kind == LARDER_KIND_CACHE && !memcmp(sb->cache.cache_uuid, s->cache, 16))
+			return s;
+	}
+	return NULL;
+}
+
+/* Its place in the array of the stack, which is the member; -1: that is not known. */
+static int place_of(const struct place *p, const struct disk *disk)
+{
+	struct md_disks disks = { 0 };
+	int place = -1;
+
+	if (!p->member->block || !md_disks(p->member->number, &disks))
+		return -1;
+	for (size_t i = 0; i < disks.number; i++) {
+		char *directory = disk_directory("", disks.disk[i].node, true, disks.disk[i].number);
+		struct disks below = { 0 };
+
+		if (*disks.disk[i].node)
+			disks_below(&below, directory, false);
+		for (size_t n = 0; n < below.number; n++)
+			if (!strcmp(below.disk[n].name, disk->name))
+				place = disks.disk[i].place;
+		disks_free(&below);
+		free(directory);
+	}
+	return place;
+}
+
+/* The commands for that disk, as of the stack, or cache, that it is of.  NULL: those for any. */
+static char *replace_words(const struct place *p, const struct disk *disk)
+{
+	const struct stack *s = stack_of(p);
+	int place;
+
+	if (disk->cache && s)
+		return must_print("larder replace %s ssd%u NEW", s->name, le32toh(p->member->sb.cache.device_number));
+	if (!s)
+		return NULL;
+	if (!*s->raid)
+		return must_print("have a backup; %s is on it alone: make another one, and copy it there", s->name);
+	place = place_of(p, disk);
+	if (place < 0)
+		return must_print("larder replace %s diskN NEW (larder show %s has N)", s->name, s->name);
+	return must_print("larder replace %s disk%d NEW", s->name, place);
+}
+
+static char *scrub_words(const struct place *p)
+{
+	const struct stack *s = stack_of(p);
+
+	return s && (*s->raid || le32toh(p->member->sb.head.kind) == LARDER_KIND_CACHE) ? must_print("larder scrub %s", s->name) : NULL;
+}
+
 /* How it says it is. */
 static void examine_health(const struct place *p, const struct disk *disk, bool rotational)
 {
-	struct health_of of = { .disk = disk->name, .cache = disk->cache, .rotational = rotational };
+	char *replace = replace_words(p, disk), *scrub = scrub_words(p);
+	struct health_of of = { .disk = disk->name, .cache = disk->cache, .rotational = rotational, .replace = replace, .scrub = scrub };
 	struct problems wrong = { 0 }, advice = { 0 };
 	struct health health;
 
@@ -148,11 +223,13 @@ static void examine_health(const struct place *p, const struct disk *disk, bool 
 		finding(p->findings, FINDING_ADVICE, "health", p->member->path, "%s", advice.text[i]);
 	problems_free(&wrong);
 	problems_free(&advice);
+	free(replace);
+	free(scrub);
 }
 
-void examine_disks(struct findings *findings, const struct member *member)
+void examine_disks(struct findings *findings, const struct member *member, const struct stacks *stacks)
 {
-	struct place place = { .findings = findings, .member = member };
+	struct place place = { .findings = findings, .member = member, .stacks = stacks };
 	struct disks disks = { 0 };
 
 	place.directory = disk_directory(findings->root, member->path, member->block, member->number);

@@ -142,8 +142,8 @@ struct view {
 };
 
 /*
- * Until something happens to a dm device, or to what larderd leaves, or for so long (negative: for ever), or until disks have answered: then it is told
- * what they say.  True: only that.
+ * Until something happens to a dm device, or to what larderd leaves, or for so long (negative: for ever), or until disks have answered, or one has
+ * not in time: then it is told what they say, and that.  True: only that.
  */
 static bool wait_for_event(const struct view *view, double seconds, struct disk_watch *disks, struct changes *changes)
 {
@@ -160,9 +160,14 @@ static bool wait_for_event(const struct view *view, double seconds, struct disk_
 		while (read(view->left_watch, notes, sizeof(notes)) > 0)
 			;
 	}
+	if (!event[0].revents && disk_watch_left(disks) == 0) {
+		disk_watch_give_up(disks, changes);
+		return !event[1].revents && !event[2].revents;
+	}
 	if (!event[0].revents)
 		return false;
 	disk_watch_hear(disks, changes);
+	disk_watch_give_up(disks, changes);
 	return !event[1].revents && !event[2].revents;
 }
 
@@ -183,11 +188,12 @@ static int look(struct view *view)
 /* What comes of one wait, which ends when the disks are due to be asked, seconds from now (negative: never), if not before. */
 static int turn(const struct request *request, double due, struct disk_watch *disks, struct view *view)
 {
-	double wait = due >= 0 && due < request->interval ? due : request->interval;
+	double wait = due >= 0 && due < request->interval ? due : request->interval, answer = disk_watch_left(disks);
 	struct changes changes = { 0 };
 	struct view before = *view;
 	int result;
 
+	wait = answer >= 0 && answer < wait ? answer + 0.001 : wait;
 	if (wait_for_event(view, wait, disks, &changes))
 		return report_changes(&changes, request);
 	result = look(view);
@@ -214,6 +220,8 @@ static int follow(const struct request *request)
 		result = report_changes(&changes, request);
 	}
 	while (!result) {
+		if (disks.behind)
+			disk_watch_ask(&disks, &view.list);
 		if (request->disks > 0 && seconds_now() >= due) {
 			disk_watch_ask(&disks, &view.list);
 			due = seconds_now() + request->disks;
@@ -222,8 +230,11 @@ static int follow(const struct request *request)
 			result = turn(request, request->disks > 0 ? until(due) : -1, &disks, &view);
 			continue;
 		}
-		while (disks.answers >= 0)
-			wait_for_event(NULL, -1, &disks, &changes);
+		while (disks.answers >= 0) {
+			wait_for_event(NULL, disk_watch_left(&disks) + 0.001, &disks, &changes);
+			if (disks.behind)
+				disk_watch_ask(&disks, &view.list);
+		}
 		result = report_changes(&changes, request);
 		break;
 	}

@@ -2,6 +2,7 @@
 /*
  * larder: SSD caches for slow disks.  This is the table of verbs; each has its function in a file of its own or of its group.
  */
+#include <endian.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,9 +12,11 @@
 
 #include "archive.h"
 #include "arguments.h"
+#include "descriptors.h"
 #include "message.h"
 #include "program.h"
 #include "snapshot.h"
+#include "stacks.h"
 #include "verbs.h"
 
 #ifndef LARDER_RELEASE
@@ -144,7 +147,43 @@ static void verbs_of(const char *noun, const char *current)
 			candidate(v->name, current, v->help);
 }
 
-/* What runs; and files, for devices. */
+/* Those that do something to what does not run, too. */
+static int (*const of_stopped[])(int, char **) = {
+	stack_start, stack_unlock, stack_rename, stack_remove, stack_set, stack_passwd, stack_show, stack_status, cache_start, volume_start,
+};
+
+static bool is_said(const struct mapped_list *list, bool cache, const char *name)
+{
+	for (size_t i = 0; i < list->number; i++)
+		if (list->mapped[i].cache == cache && !strcmp(snapshot_name(list, &list->mapped[i]), name))
+			return true;
+	return false;
+}
+
+/* Of stacks, or of caches and volumes by their labels. */
+static void stopped_names(const struct verb *verb, const char *current)
+{
+	bool cache = !strcmp(verb->noun, "cache");
+	struct stacks stacks;
+	char label[LARDER_LABEL_SIZE + 1];
+
+	if (stacks_look(&stacks))
+		return;
+	for (size_t i = 0; !*verb->noun && i < stacks.number; i++)
+		if (!is_said(&stacks.list, false, stacks.found[i].stack.name))
+			candidate(stacks.found[i].stack.name, current, "stack");
+	for (size_t i = 0; *verb->noun && i < stacks.members.number; i++) {
+		const union superblock *sb = &stacks.members.member[i]->sb;
+
+		if (le32toh(sb->head.kind) != (cache ? LARDER_KIND_CACHE : LARDER_KIND_VOLUME) || (cache && le32toh(sb->cache.device_number)))
+			continue;
+		if (!is_said(&stacks.list, cache, label_text(sb->cache.label, label)))
+			candidate(label, current, cache ? "cache" : "volume");
+	}
+	stacks_free(&stacks);
+}
+
+/* What runs, and what does not where that makes sense; and files, for devices. */
 static void names(const struct verb *verb, const char *current)
 {
 	bool cache = !strcmp(verb->noun, "cache");
@@ -157,6 +196,9 @@ static void names(const struct verb *verb, const char *current)
 				candidate(snapshot_name(&list, &list.mapped[i]), current, cache ? "cache" : "volume");
 		mapped_list_free(&list);
 	}
+	for (size_t i = 0; i < sizeof(of_stopped) / sizeof(of_stopped[0]); i++)
+		if (verb->function == of_stopped[i])
+			stopped_names(verb, current);
 	puts(":files");
 }
 
@@ -278,6 +320,7 @@ int main(int argc, char **argv)
 	const struct sigaction action = { .sa_handler = end };
 	int result;
 
+	descriptors_fill();
 	/* in a unit of our own: systemd would call it a clean end, and systemd-run success, if SIGTERM were ours */
 	if (getenv(PROGRAM_WAITED_FOR))
 		sigaction(SIGTERM, &action, NULL);

@@ -23,7 +23,7 @@ static const struct field cache_fields[] = {
 	{ "open", VALUE_NUMBER, "Open", "users of that node" },
 	{ "ssd", VALUE_TEXT, "SSD", "its device" },
 	{ "spares", VALUE_NUMBER, "Spares", "SSDs that wait to take the place of one that fails" },
-	{ "dirty_percent", VALUE_TEXT, "Dirty%", "share of the cache that is dirty" },
+	{ "dirty_percent", VALUE_DECIMAL, "Dirty%", "share of the cache that is dirty" },
 };
 
 static const struct field volume_fields[] = {
@@ -35,7 +35,7 @@ static const struct field volume_fields[] = {
 	{ "open", VALUE_NUMBER, "Open", "users of that node" },
 	{ "backing", VALUE_TEXT, "Backing", "its device" },
 	{ "cache_name", VALUE_TEXT, "Cache", "name of its cache, or its UUID if that does not run" },
-	{ "hit_percent", VALUE_TEXT, "Hit%", "share of reads that the cache served" },
+	{ "hit_percent", VALUE_DECIMAL, "Hit%", "share of reads that the cache served" },
 };
 
 struct listing {
@@ -241,6 +241,8 @@ static int list_all(bool cache, int argc, char **argv, const char *usage, const 
 	members_scan(&members);
 	if (!result)
 		result = list_report(cache, &list, &members, NULL, default_fields, &options);
+	if (!result)
+		members_remark_damaged();
 	result = result ? result : members_check_seen();
 	members_free(&members);
 	mapped_list_free(&list);

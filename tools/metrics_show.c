@@ -34,6 +34,25 @@ static bool open_to_readers(int fd)
 }
 
 /*
+ * Where the file lies by that path, which the caller frees, or where it will; behind a link the file that it leads to.  Anything else is not
+ * ours to replace (/dev/null, a FIFO): NULL, and has complained.
+ */
+static char *place_of(const char *path)
+{
+	struct stat status;
+	char *real;
+
+	if (lstat(path, &status))
+		return must_allocate(strdup(path));
+	real = S_ISLNK(status.st_mode) ? realpath(path, NULL) : must_allocate(strdup(path));
+	if (real && !lstat(real, &status) && S_ISREG(status.st_mode))
+		return real;
+	free(real);
+	complain(LARDER_USAGE, "%s: is no regular file, and is not replaced; --output names one, without it metrics go to standard output", path);
+	return NULL;
+}
+
+/*
  * A reader sees the file as it was, or the new one whole.  It is not made durable: after a power cut the next run writes it anew.  Complains.
  */
 static int replace_file(const char *path, const struct mapped_list *list, enum metrics_format format)
@@ -74,6 +93,7 @@ int metrics(int argc, char **argv)
 	};
 	enum metrics_format format;
 	struct mapped_list list;
+	char *place = NULL;
 	int first, result;
 
 	if (!arguments_words(argc, argv, "larder metrics [--output FILE] [--format openmetrics|prometheus] | --list", arguments, 0, 0, &first,
@@ -85,12 +105,15 @@ int metrics(int argc, char **argv)
 		metrics_describe(stdout);
 		return LARDER_DONE;
 	}
+	if (output && !(place = place_of(output)))
+		return LARDER_USAGE;
 	mapped_init(false);
 	result = snapshot_take(&list);
 	if (!result && output)
-		result = replace_file(output, &list, format);
+		result = replace_file(place, &list, format);
 	else if (!result)
 		metrics_write(stdout, &list, format);
 	mapped_list_free(&list);
+	free(place);
 	return result;
 }

@@ -2,6 +2,7 @@
 /*
  * larder monitor: what volumes do, a line for each and for each interval.
  */
+#include <endian.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -13,6 +14,7 @@
 #include "arguments.h"
 #include "monitor.h"
 #include "rates.h"
+#include "running.h"
 #include "snapshot.h"
 #include "verbs.h"
 
@@ -74,12 +76,43 @@ void interval_wait(const struct sample *since, double seconds)
 		;
 }
 
-int volumes_known(const struct mapped_list *list, char *const *names, int number)
+/* By its label in the superblock, or by the disk that it is on. */
+static const struct mapped *find_by_member(const struct mapped_list *list, const char *name)
 {
-	for (int i = 0; i < number; i++)
-		if (!snapshot_find(list, names[i], false))
+	const struct mapped *found = NULL;
+	struct members members;
+
+	members_scan(&members);
+	for (size_t i = 0; !found && i < members.number; i++) {
+		const struct member *m = members.member[i];
+
+		if (!strcmp(m->path, name) ? le32toh(m->sb.head.kind) == LARDER_KIND_VOLUME : member_is(m, name, LARDER_KIND_VOLUME))
+			found = running_by_uuid(list, m->sb.head.uuid, false);
+	}
+	members_free(&members);
+	return found;
+}
+
+int volumes_known(const struct mapped_list *list, char *const *names, int number, char ***known)
+{
+	*known = must_allocate(calloc((size_t)number + 1, sizeof(**known)));
+	for (int i = 0; i < number; i++) {
+		const struct mapped *m = snapshot_find(list, names[i], false);
+
+		m = m ? m : running_named(list, names[i], false);
+		m = m ? m : find_by_member(list, names[i]);
+		if (!m)
 			return complain(LARDER_NOT_FOUND, "%s: no volume of that name runs; larder volume list shows them", names[i]);
+		(*known)[i] = must_allocate(strdup(m->name));
+	}
 	return LARDER_DONE;
+}
+
+void volumes_forget(char **known)
+{
+	for (char **name = known; name && *name; name++)
+		free(*name);
+	free(known);
 }
 
 bool volume_wanted(const struct mapped *volume, char *const *names, int number)
@@ -199,10 +232,12 @@ static bool count_parse(const char *text, uint64_t *count)
 static int run(struct monitor *m, double interval, uint64_t count)
 {
 	struct sample before, now;
+	char **known = NULL;
 	int result = sample_take(&before);
 
 	if (!result)
-		result = volumes_known(&before.list, m->names, m->nr_names);
+		result = volumes_known(&before.list, m->names, m->nr_names, &known);
+	m->names = known;
 	for (uint64_t i = 0; !result && i < count; i++) {
 		interval_wait(&before, interval);
 		result = sample_take(&now);
@@ -212,6 +247,7 @@ static int run(struct monitor *m, double interval, uint64_t count)
 		before = now;
 	}
 	sample_free(&before);
+	volumes_forget(known);
 	return result;
 }
 

@@ -88,6 +88,7 @@ static int probe_all(void)
 	members_scan(&members);
 	for (size_t i = 0; i < members.number; i++)
 		print_ours(members.member[i]->path, &members.member[i]->sb);
+	members_remark_damaged();
 	members_free(&members);
 	return LARDER_DONE;
 }

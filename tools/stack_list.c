@@ -14,7 +14,7 @@
 #include "format_features.h"
 #include "integrity.h"
 #include "layout.h"
-#include "stacks.h"
+#include "stack_verdict.h"
 #include "tiers.h"
 #include "verbs.h"
 
@@ -43,252 +43,6 @@ static const struct field fields[] = {
 	{ "format", VALUE_TEXT, "Format", "of the superblock of a volume or SSD: version, and features" },
 	{ "background", VALUE_TEXT, "Background", "of a volume: label of those on which data comes to rest" },
 };
-
-/* How a stack is: the worst of what was found. */
-enum health {
-	FINE,
-	DEGRADED,
-	FAILED,
-};
-
-struct verdict {
-	enum health health;
-	bool stopped, foreign;
-	struct problems words;
-};
-
-struct view {
-	const struct stacks *stacks;
-	const struct found *found;
-	struct layers layers;
-	struct md_disks disks; /* of an array that runs */
-	struct verdict verdict;
-};
-
-/* ------------------------------------------------------------------ the verdict */
-
-static void say(struct verdict *v, enum health health, const char *what, const char *words)
-{
-	problem(&v->words, what, "%s", words);
-	v->health = health > v->health ? health : v->health;
-}
-
-static void judge_array(struct view *view)
-{
-	const struct stack *s = &view->found->stack;
-	const struct md_array *array = &view->layers.array;
-	unsigned missing = 0;
-	const char *state = *array->node ? md_state(array->device, &missing) : "";
-	char words[64], cure[128] = "", *line;
-
-	if (!*s->raid)
-		return;
-	snprintf(words, sizeof(words), "%u of %u disks missing, failed, or being rebuilt", missing, s->legs);
-	for (unsigned i = 0; i < view->disks.places && view->disks.missing && !*cure; i++)
-		if (!md_held(&view->disks, (int)i))
-			snprintf(cure, sizeof(cure), "; larder replace %s disk%u NEW", s->name, i);
-	line = missing ? must_print("%s%s", words, cure) :
-			 must_print("has no log of its parity (a reshape was cut off?); larder add %s --backing DISK --reshape, with any of its disks, gives it back",
-				    s->name);
-	if (!*array->node)
-		say(&view->verdict, FAILED, "array", "does not run");
-	else if (!strcmp(state, "failed"))
-		say(&view->verdict, FAILED, "array", "has failed");
-	else if (missing || (view->disks.idle && md_lacks_log(s->raid, array->device)))
-		say(&view->verdict, DEGRADED, "array", line);
-	free(line);
-}
-
-static void judge_leg(struct view *view, const struct md_disk *disk)
-{
-	struct leg_status status;
-	uint8_t leg[16];
-	char path[64];
-
-	if (!*disk->node || !leg_of_device(disk->number, leg, path) || !leg_status(leg, &status))
-		return;
-	if (!*path)
-		say(&view->verdict, DEGRADED, disk->name, "its disk is gone");
-	if (status.mismatches)
-		problem(&view->verdict.words, path, "%" PRIu64 " sectors were read wrong since it was started; the array repairs them from the other disks",
-			status.mismatches);
-	if (status.computed < status.sectors)
-		problem(&view->verdict.words, path, "its sums are computed to %u %%; what is behind that is taken as it is",
-			(unsigned)(status.computed * 100 / status.sectors));
-}
-
-static void judge_integrity(struct view *view)
-{
-	const char *integrity = view->found->stack.integrity;
-
-	if (*integrity)
-		problem(&view->verdict.words, "integrity", "%s", integrity);
-	for (size_t i = 0; *integrity && i < view->disks.number; i++)
-		judge_leg(view, &view->disks.disk[i]);
-}
-
-static void judge_cache(struct view *view)
-{
-	const struct mapped *cache = view->layers.cache, *volume = view->layers.volume;
-	uint64_t failed;
-	char words[64], *state;
-
-	if (status_is(volume->status, "cache", "-")) {
-		say(&view->verdict, DEGRADED, "volume", "runs without its cache");
-		return;
-	}
-	state = cache ? status_value(cache->status, "state") : NULL;
-	failed = cache ? status_number(cache->status, "devices_failed") : 0;
-	snprintf(words, sizeof(words), "%" PRIu64 " of its SSDs failed", failed);
-	if (!cache)
-		say(&view->verdict, FAILED, "cache", "does not run");
-	else if (!state || strcmp(state, "running"))
-		say(&view->verdict, FAILED, "cache", state ? state : "tells no state");
-	else if (failed)
-		say(&view->verdict, DEGRADED, "cache", words);
-	free(state);
-}
-
-static void judge_volume(struct view *view)
-{
-	const struct mapped *volume = view->layers.volume;
-	char *state = status_value(volume->status, "state");
-
-	/* these states are the cache's matter, or fine */
-	if (!state || (strcmp(state, "running") && strcmp(state, "passthrough")))
-		say(&view->verdict, FAILED, "volume", state ? state : "tells no state");
-	if (status_number(volume->status, "errors_write") || status_number(volume->status, "errors_flush"))
-		say(&view->verdict, DEGRADED, "volume", "writes to its disks have failed");
-	free(state);
-}
-
-static void judge_snapshots(struct view *view)
-{
-	const struct stack *s = &view->found->stack;
-	const char *volume = view->layers.volume ? view->layers.volume->name : s->name;
-
-	for (uint32_t i = 0; i < s->snapshots; i++) {
-		const struct stack_snapshot *one = &s->snapshot[i];
-		struct cow_status status;
-		char *words = NULL;
-
-		cow_status(volume, one->name, &status);
-		if (one->state == SNAPSHOT_LOST)
-			words = must_print("%s is LOST; larder snapshot remove %s@%s", one->name, s->name, one->name);
-		else if (one->state != SNAPSHOT_READY)
-			words = must_print("%s is half made, or half removed; larder snapshot remove %s@%s", one->name, s->name, one->name);
-		else if (status.state == COW_INVALID)
-			words = must_print("%s is LOST: its store was full, or failed; larder snapshot remove %s@%s", one->name, s->name, one->name);
-		else if (status.state == COW_OVERFLOW)
-			words = must_print("%s: its store is full, and a write to the snapshot has failed; larder snapshot remove %s@%s", one->name, s->name, one->name);
-		else if (status.state == COW_ABSENT)
-			words = must_print("%s is not started with it; larder stop %s, and larder start %s", one->name, s->name, s->name);
-		else if (cow_nearly_full(&status))
-			words = must_print("%s: its store is full to %u %%, and it is LOST when that is full; larder snapshot remove %s@%s", one->name,
-					   cow_percent(&status), s->name, one->name);
-		if (words)
-			say(&view->verdict, DEGRADED, "snapshot", words);
-		free(words);
-	}
-}
-
-/* Only its name is known: are disks of its array here, which nobody has started? */
-static bool array_waits(const struct stack *stack)
-{
-	struct md_array array;
-	uint8_t part[16];
-	bool waits;
-
-	stack_part(stack, "md", part);
-	md_find(part, &array);
-	waits = array.number && !*array.node;
-	md_free(&array);
-	return waits;
-}
-
-/* No harm is done by leaving it so. */
-static void note_upgrade(struct view *view)
-{
-	const struct stack *s = &view->found->stack;
-	const struct member *volume = view->found->volume;
-	const struct feature *missing = volume ? feature_missing(&volume->sb.head, NULL) : NULL;
-
-	for (size_t i = 0; !missing && i < view->stacks->members.number; i++) {
-		const union superblock *sb = &view->stacks->members.member[i]->sb;
-
-		if (le32toh(sb->head.kind) == LARDER_KIND_CACHE && !memcmp(sb->cache.cache_uuid, s->cache, 16))
-			missing = feature_missing(&sb->head, NULL);
-	}
-	if (missing)
-		problem(&view->verdict.words, "format", "an upgrade is possible (%s): larder upgrade %s, while it is stopped", missing->name, s->name);
-}
-
-static void judge(struct view *view)
-{
-	const struct stack *s = &view->found->stack;
-
-	if (!view->found->whole && (array_waits(s) || stack_has_legs(&view->stacks->members, s->uuid))) {
-		view->verdict.stopped = true;
-	} else if (!view->found->whole) {
-		say(&view->verdict, FAILED, "stack", "its disks are not here");
-	} else if (s->state != STACK_READY) {
-		say(&view->verdict, FAILED, "stack",
-		    s->state == STACK_CREATING ? "is half made; larder create --resume, or larder remove" :
-						 "is being removed; larder remove goes on");
-	} else if (!*view->layers.node) {
-		view->verdict.stopped = true;
-		view->verdict.foreign = stack_is_foreign(s);
-		if (view->verdict.foreign)
-			problem(&view->verdict.words, "stack", "was made on another machine; if that does not use it any more: larder start --import %s",
-				s->name);
-	} else {
-		judge_array(view);
-		judge_integrity(view);
-		if (view->layers.linear) {
-			say(&view->verdict, DEGRADED, "volume", "runs without larder's module, and belongs to no cache");
-		} else {
-			judge_volume(view);
-			judge_cache(view);
-		}
-		judge_snapshots(view);
-		if (*s->aead)
-			problem(&view->verdict.words, "encryption", "authenticated, %s", s->aead);
-		if (*s->mount && !*view->layers.mounted && (!s->encrypted || view->layers.open))
-			say(&view->verdict, DEGRADED, "filesystem", "is not mounted");
-	}
-}
-
-static const char *verdict_text(const struct view *view)
-{
-	static const char *const words[] = { "fine", "degraded", "failed" };
-
-	if (view->found->stack.state != STACK_READY)
-		return stack_state_text(view->found->stack.state);
-	if (view->verdict.stopped)
-		return view->verdict.foreign ? "foreign" : "stopped";
-	if (!view->found->whole)
-		return "incomplete";
-	if (view->verdict.health == FINE && view->found->stack.encrypted && !view->layers.open)
-		return "locked";
-	return words[view->verdict.health];
-}
-
-static void view_open(struct view *view, const struct stacks *stacks, const struct found *found)
-{
-	*view = (struct view){ .stacks = stacks, .found = found };
-	layers_find(stacks, &found->stack, &view->layers);
-	if (*view->layers.array.node)
-		md_disks(view->layers.array.device, &view->disks);
-	judge(view);
-	if (found->whole && found->stack.state == STACK_READY)
-		note_upgrade(view);
-}
-
-static void view_close(struct view *view)
-{
-	problems_free(&view->verdict.words);
-	layers_free(&view->layers);
-}
 
 static bool node_number(const char *node, dev_t *number)
 {
@@ -560,7 +314,7 @@ static void add_stack(struct report *report, const struct stacks *stacks, const 
 	view_open(&view, stacks, found);
 	t.view = &view;
 	cell(&t, "mount", view.layers.mounted);
-	add(&t, 0, "stack", !found->whole || !found->stack.encrypted ? "" : *found->stack.aead ? "authenticated" : "encrypted", verdict_text(&view), view.layers.top,
+	add(&t, 0, "stack", !found->whole || !found->stack.encrypted ? "" : *found->stack.aead ? "authenticated" : "encrypted", view_verdict(&view), view.layers.top,
 	    found->stack.uuid);
 	if (found->whole)
 		add_layers(&t);
@@ -581,7 +335,7 @@ static int table(int argc, char **argv, const char *usage, int words)
 	if (!arguments_words(argc, argv, usage, arguments, words, words, &first, &result))
 		return result;
 	mapped_init(false);
-	result = stacks_scan(&stacks);
+	result = stacks_look(&stacks);
 	if (!result && words)
 		result = stack_find(&stacks, argv[first], &only);
 	if (!result)
@@ -593,6 +347,8 @@ static int table(int argc, char **argv, const char *usage, int words)
 			add_stack(report, &stacks, &stacks.found[i]);
 	if (report)
 		result = report_print(report);
+	if (report && !result && !only)
+		members_remark_damaged();
 	if (report && !result && !only)
 		result = members_check_seen();
 	stacks_free(&stacks);
@@ -642,12 +398,12 @@ int stack_status(int argc, char **argv)
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
 	mapped_init(false);
-	result = stacks_scan(&stacks);
+	result = stacks_look(&stacks);
 	result = result ? result : stack_find(&stacks, argv[first], &found);
 	if (!result) {
 		view_open(&view, &stacks, found);
 		words = problems_line(&view.verdict.words);
-		printf("%s: %s%s%s%s\n", found->stack.name, verdict_text(&view), *words ? ": " : "", words, spares_text(&view, spares));
+		printf("%s: %s%s%s%s\n", found->stack.name, view_verdict(&view), *words ? ": " : "", words, spares_text(&view, spares));
 		free(words);
 		result = view.verdict.health == FAILED	 ? EXIT_FAILED :
 			 view.verdict.health == DEGRADED ? EXIT_DEGRADED :

@@ -22,6 +22,7 @@
 #include "mounts.h"
 #include "program.h"
 #include "running.h"
+#include "snapshot.h"
 #include "stack_age.h"
 #include "stacks.h"
 #include "turn.h"
@@ -97,12 +98,12 @@ static void take_ssd(struct stacks *stacks, const struct member *m)
 	free(list);
 }
 
-int stacks_scan(struct stacks *stacks)
+static int scan(struct stacks *stacks, int (*what_runs)(struct mapped_list *list))
 {
 	int result;
 
 	*stacks = (struct stacks){ 0 };
-	result = mapped_scan(&stacks->list);
+	result = what_runs(&stacks->list);
 	if (result)
 		return result;
 	members_scan(&stacks->members);
@@ -121,6 +122,16 @@ int stacks_scan(struct stacks *stacks)
 			f->cache = member_cache(&stacks->members, f->stack.cache);
 	}
 	return LARDER_DONE;
+}
+
+int stacks_scan(struct stacks *stacks)
+{
+	return scan(stacks, mapped_scan);
+}
+
+int stacks_look(struct stacks *stacks)
+{
+	return scan(stacks, snapshot_take);
 }
 
 void stacks_free(struct stacks *stacks)

@@ -56,6 +56,7 @@ static int find_member(const char *name, char **path)
 	struct members members;
 	int result = LARDER_DONE;
 
+	*path = NULL;
 	if (strchr(name, '/')) {
 		*path = must_allocate(strdup(name));
 		return LARDER_DONE;
@@ -70,8 +71,14 @@ static int find_member(const char *name, char **path)
 			result = complain(LARDER_UNSAFE, "%s: both %s and %s are of that name; give the device", name, found->path, m->path);
 		found = m;
 	}
-	if (!result && !found)
-		result = complain(LARDER_NOT_FOUND, "%s: no device has a superblock with that label or UUID; see larder probe", name);
+	if (!result && !found) {
+		char *why;
+
+		result = LARDER_NOT_FOUND;
+		why = members_unseen(&result);
+		complain(result, "%s: no device has a superblock with that label or UUID; see larder probe%s", name, why);
+		free(why);
+	}
 	if (!result)
 		*path = must_allocate(strdup(found->path));
 	members_free(&members);

@@ -343,6 +343,7 @@ int top(int argc, char **argv)
 {
 	struct top top = { .interval = 2, .units = { 'h', true }, .sort = 0 };
 	const char *interval_text = NULL;
+	char **known = NULL;
 	const struct argument arguments[] = {
 		{ "interval", 'i', ARGUMENT_TEXT, &interval_text, "SECONDS", "length of an interval; default: 2" },
 		{ "units", 0, ARGUMENT_UNITS, &top.units, "UNIT", "h (fitting), b, s, k, m, g, t; capital: powers of 1000" },
@@ -361,10 +362,12 @@ int top(int argc, char **argv)
 	top.nr_names = argc - first;
 	result = sample_take(&top.now);
 	if (!result)
-		result = volumes_known(&top.now.list, top.names, top.nr_names);
+		result = volumes_known(&top.now.list, top.names, top.nr_names, &known);
+	top.names = known;
 	if (!result)
 		result = on_screen(&top);
 	free(top.lines);
+	volumes_forget(known);
 	if (top.twice)
 		sample_free(&top.before);
 	sample_free(&top.now);

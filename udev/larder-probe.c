@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "descriptors.h"
 #include "device.h"
 #include "udev_properties.h"
 
@@ -19,6 +20,7 @@ int main(int argc, char **argv)
 	struct timespec now;
 	int result = 1;
 
+	descriptors_fill();
 	if (argc != 2) {
 		fputs("usage: larder-probe DEVICE\n", stderr);
 		return 2;

@@ -50,6 +50,7 @@ class Smartctl:
         program = directory / "smartctl"
         program.write_text(
             f'#!/bin/sh\necho "$@" >>{self.notes}\nfor disk in "$@"; do case $disk in /dev/*) break;; esac; done\n'
+            f"[ ! -e {directory}/${{disk##*/}}.hangs ] || exec sleep 600\n"
             f"case $1 in --json) ;; *) cat {directory}/erc; exit;; esac\n"
             f"answer={directory}/${{disk##*/}}.json\n"
             '[ -e "$answer" ] || { echo "{}"; exit 2; }\ncat "$answer"\nexit 8\n'
@@ -62,6 +63,14 @@ class Smartctl:
         new = self.directory / "new"
         new.write_text(text if isinstance(text, str) else json.dumps(text, indent=2))
         new.rename(self.directory / f"{disk}.json")
+
+    def hangs(self, disk, so=True):
+        """It answers never, from now on."""
+        path = self.directory / f"{disk}.hangs"
+        if so:
+            path.touch()
+        else:
+            path.unlink()
 
     def patience(self, read):
         (self.directory / "erc").write_text(f"\nSCT Error Recovery Control:\n           Read: {read}\n          Write: {read}\n")
