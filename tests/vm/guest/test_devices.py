@@ -882,7 +882,8 @@ def test_ssds_come_and_go(disks):
     larder("stop", "data")
     larder("start", "data")
     load.check()
-    assert "fine" in larder("status", "data").stdout
+    # all that is dirty gets its second copy again
+    wait_for(lambda: "fine" in larder("status", "data", code=None).stdout, 120, "the second copies")
 
 
 @contextlib.contextmanager
