@@ -281,7 +281,7 @@ def test_full_list(larder, described):
     described.ssds(json.dumps(full, separators=(",", ":")).encode())
     before = digest(described.ssd)
     run = larder("cache", "label", "fast", "0", "x" * 31, code=FAILED)
-    assert "does not fit" in run.stderr and "a shorter one" in run.stderr
+    assert "does not fit" in run.stderr and "shorter, or fewer stacks" in run.stderr
     # a shorter one fits, and then none of them could be removed
     one_line(larder("cache", "label", "fast", "0", "x", code=FAILED), "label", "no room to remove", full["ready"][0].split()[1])
     assert digest(described.ssd) == before
