@@ -26,7 +26,7 @@ bool stored_options_next(const char **text, struct stored_option *option)
 	return true;
 }
 
-static bool is_key(const struct stored_option *option, const char *key)
+bool stored_option_is(const struct stored_option *option, const char *key)
 {
 	return !strncmp(option->key, key, (size_t)option->key_length) && !key[option->key_length];
 }
@@ -78,7 +78,7 @@ bool stored_options_put(char text[static STORED_OPTIONS_MAX], const char *key, c
 	bool fits;
 
 	while (stored_options_next(&at, &option)) {
-		if (is_key(&option, key))
+		if (stored_option_is(&option, key))
 			continue;
 		longer = must_print("%s%s%.*s=%.*s", made, *made ? " " : "", option.key_length, option.key, option.value_length, option.value);
 		free(made);
@@ -96,21 +96,28 @@ bool stored_options_put(char text[static STORED_OPTIONS_MAX], const char *key, c
 	return fits;
 }
 
-char *stored_options_words(const char *text, const char *class)
+char *stored_options_append(char *words, unsigned int *number, const char *text)
 {
-	char *words = must_print("%s%s", class ? " class " : "", class ? class : ""), *longer;
-	unsigned int number = class ? 2 : 0;
 	struct stored_option option;
+	char *longer;
 
 	while (stored_options_next(&text, &option)) {
 		longer = must_print("%s %.*s %.*s", words, option.key_length, option.key, option.value_length, option.value);
 		free(words);
 		words = longer;
-		number += 2;
+		*number += 2;
 	}
-	longer = must_print("%u%s", number, words);
+	return words;
+}
+
+char *stored_options_words(const char *text, const char *class)
+{
+	unsigned int number = class ? 2 : 0;
+	char *words = stored_options_append(must_print("%s%s", class ? " class " : "", class ? class : ""), &number, text),
+	     *all = must_print("%u%s", number, words);
+
 	free(words);
-	return longer;
+	return all;
 }
 
 void stored_options_refused(const char *name, const char *text, bool cache)

@@ -19,10 +19,13 @@ struct stored_option {
 
 /* The first of what is left of a valid text, which is left behind it.  False: nothing is. */
 bool stored_options_next(const char **text, struct stored_option *option);
+bool stored_option_is(const struct stored_option *option, const char *key);
 /* Keys of a-z 0-9 _, each once; values that are one word of a dm table. */
 bool stored_options_valid(const char *text);
 /* In the place of the one with that key, which goes, or behind the others; value "": without it.  False: there is no room, and nothing has changed. */
 bool stored_options_put(char text[static STORED_OPTIONS_MAX], const char *key, const char *value);
+/* Puts " KEY VALUE" of each behind the words of a dm table, which it frees, and counts two for it.  The caller frees what comes back. */
+char *stored_options_append(char *words, unsigned int *number, const char *text);
 /* As a dm table has them: "4 KEY VALUE KEY VALUE"; class: one more, or NULL.  The caller frees it. */
 char *stored_options_words(const char *text, const char *class);
 /* A start with them has failed, maybe for them: it is tried without, since a boot is not to end for them.  Says so. */

@@ -308,7 +308,7 @@ static int find_store(const char *name, struct store *store)
 static bool is_wanted(const struct wanted *wanted, const struct stored_option *option)
 {
 	for (int i = 0; i < wanted->number; i++)
-		if (!strncmp(wanted->keys[i], option->key, (size_t)option->key_length) && !wanted->keys[i][option->key_length])
+		if (stored_option_is(option, wanted->keys[i]))
 			return true;
 	return !wanted->number;
 }

@@ -131,27 +131,17 @@ char *mapper_path(const char *name)
 
 char *table_options(const struct argument_list *options, const char *stored)
 {
-	char all[STORED_OPTIONS_MAX], *words, *longer;
-	struct stored_option option;
-	unsigned int number = 0;
+	unsigned int number = 2 * (unsigned int)options->number;
+	char rest[STORED_OPTIONS_MAX], *words, *longer;
 
-	snprintf(all, sizeof(all), "%s", stored);
+	snprintf(rest, sizeof(rest), "%s", stored);
 	for (int i = 0; i < options->number; i++) {
 		char *key = must_print("%.*s", (int)strcspn(options->value[i], "="), options->value[i]);
 
-		stored_options_put(all, key, "");
+		stored_options_put(rest, key, "");
 		free(key);
 	}
-	stored = all;
-	while (stored_options_next(&stored, &option))
-		number++;
-	words = must_print("%u", 2 * (number + (unsigned int)options->number));
-	stored = all;
-	while (stored_options_next(&stored, &option)) {
-		longer = must_print("%s %.*s %.*s", words, option.key_length, option.key, option.value_length, option.value);
-		free(words);
-		words = longer;
-	}
+	words = stored_options_append(must_print("%s", ""), &number, rest);
 	for (int i = 0; i < options->number; i++) {
 		const char *value = strchr(options->value[i], '=');
 
@@ -164,7 +154,9 @@ char *table_options(const struct argument_list *options, const char *stored)
 		free(words);
 		words = longer;
 	}
-	return words;
+	longer = must_print("%u%s", number, words);
+	free(words);
+	return longer;
 }
 
 char *dm_name(const char *asked, const uint8_t label[LARDER_LABEL_SIZE], const char *path, bool cache, int *result)
@@ -308,13 +300,30 @@ static void read_stored(const struct members *members, const uint8_t cache[16], 
 	free(list);
 }
 
+static int create_cache(const struct set_words *set, const struct larder_cache_sb *sb, const char *mapped, const struct argument_list *options,
+			const char *stored)
+{
+	uint64_t sectors = set->segments * (le32toh(sb->segment_size) >> LARDER_SECTOR_SHIFT);
+	char uuid[UUID_TEXT], *words = table_options(options, stored), *dm_uuid, *params;
+	int result;
+
+	if (!words)
+		return LARDER_USAGE;
+	dm_uuid = must_print("LARDER-%s-cache", uuid_text(sb->cache_uuid, uuid));
+	params = must_print("%s %s", set->words, words);
+	result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
+	free(params);
+	free(dm_uuid);
+	free(words);
+	return result;
+}
+
 int cache_bring_up(const struct members *members, const struct member *member, const char *name,
 		   const struct argument_list *options, unsigned flags, char **path)
 {
 	const struct larder_cache_sb *sb = &member->sb.cache;
-	char uuid[UUID_TEXT], stored[STORED_OPTIONS_MAX], *mapped, *dm_uuid, *words, *params;
+	char stored[STORED_OPTIONS_MAX], *mapped;
 	struct set_words set;
-	uint64_t sectors;
 	int result = flags & BRING_UP_IMPORT ? LARDER_DONE : check_host(member);
 
 	if (result)
@@ -330,38 +339,22 @@ int cache_bring_up(const struct members *members, const struct member *member, c
 		free(set.words);
 		return result;
 	}
-	sectors = set.segments * (le32toh(sb->segment_size) >> LARDER_SECTOR_SHIFT);
 	mapped = dm_name(name, sb->label, member->path, true, &result);
 	if (!mapped) {
 		free(set.words);
 		return result;
 	}
 	read_stored(members, sb->cache_uuid, stored);
-	words = table_options(options, stored);
-	if (!words) {
-		free(mapped);
-		free(set.words);
-		return LARDER_USAGE;
-	}
-	dm_uuid = must_print("LARDER-%s-cache", uuid_text(sb->cache_uuid, uuid));
-	params = must_print("%s %s", set.words, words);
-	result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
+	result = create_cache(&set, sb, mapped, options, stored);
 	if (result == LARDER_FAILED && *stored) {
 		stored_options_refused(mapped, stored, true);
-		free(words);
-		free(params);
-		words = table_options(options, "");
-		params = must_print("%s %s", set.words, words);
-		result = mapped_create(mapped, dm_uuid, TARGET_CACHE, sectors, params);
+		result = create_cache(&set, sb, mapped, options, "");
 	}
 	if (!result)
 		*path = mapper_path(mapped);
 	if (!result && !(flags & BRING_UP_DRY))
 		stopped_clear(sb->cache_uuid);
-	free(params);
 	free(set.words);
-	free(dm_uuid);
-	free(words);
 	free(mapped);
 	return result;
 }

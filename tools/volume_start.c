@@ -159,10 +159,25 @@ static int make_device(const struct members *members, const struct member *volum
 	return result;
 }
 
+static int create_with(const struct members *members, const struct member *volume, const char *cache, const char *name,
+		       const struct argument_list *options, const char *stored)
+{
+	char *words = table_options(options, stored), *params;
+	int result;
+
+	if (!words)
+		return LARDER_USAGE;
+	params = must_print("%s %s %s", volume->path, cache, words);
+	result = make_device(members, volume, name, TARGET_VOLUME, params);
+	free(params);
+	free(words);
+	return result;
+}
+
 static int create_volume(const struct members *members, const struct member *volume, const char *cache, const struct start_request *request)
 {
 	const struct larder_volume_sb *sb = &volume->sb.volume;
-	char label[LARDER_LABEL_SIZE + 1], *words, *name, *params;
+	char label[LARDER_LABEL_SIZE + 1], *name;
 	const char *stored = "";
 	int result = LARDER_DONE;
 	struct stack stack;
@@ -173,26 +188,14 @@ static int create_volume(const struct members *members, const struct member *vol
 		return result;
 	if (!stack_decode(sb->stack, &stack, &there) && there)
 		stored = stack.options;
-	words = table_options(&request->options, stored);
-	if (!words) {
-		free(name);
-		return LARDER_USAGE;
-	}
-	params = must_print("%s %s %s", volume->path, cache, words);
-	result = make_device(members, volume, name, TARGET_VOLUME, params);
+	result = create_with(members, volume, cache, name, &request->options, stored);
 	if (result == LARDER_FAILED && *stored) {
 		stored_options_refused(name, stored, false);
-		free(words);
-		free(params);
-		words = table_options(&request->options, "");
-		params = must_print("%s %s %s", volume->path, cache, words);
-		result = make_device(members, volume, name, TARGET_VOLUME, params);
+		result = create_with(members, volume, cache, name, &request->options, "");
 	}
 	if (!result && !request->dry_run)
 		printf("volume %s: started as /dev/mapper/%s%s\n", label_text(sb->label, label), name,
 		       strcmp(cache, "-") ? "" : ", without a cache");
-	free(params);
-	free(words);
 	free(name);
 	return result;
 }
