@@ -254,11 +254,13 @@ static enum standing standing(const struct set *set, const struct fact_member *m
 	const struct larder_table_device *d = &set->table->devices[m->place];
 	uint32_t number = le32toh(set->table->head.nr_devices);
 
-	if (m->place > number || m->place >= LARDER_MAX_DEVICES)
+	/* one that was to join behind the others, and has no place there yet, the kernel knows nothing of */
+	if (m->place >= number || m->place >= LARDER_MAX_DEVICES)
 		return STALE;
-	if (m->joins && !m->table) /* behind the others, or where one has failed or was removed */
-		return m->place == number || le32toh(d->state) != LARDER_DEVICE_ACTIVE ? JOINS : STALE;
-	if (m->place == number || !m->table || le32toh(d->state) != LARDER_DEVICE_ACTIVE || !same(d->uuid, m->uuid) ||
+	/* where one has failed or was removed; or it is named already, and its own table, which is the last, is not written */
+	if (m->joins && !m->table)
+		return le32toh(d->state) != LARDER_DEVICE_ACTIVE || same(d->uuid, m->uuid) ? JOINS : STALE;
+	if (!m->table || le32toh(d->state) != LARDER_DEVICE_ACTIVE || !same(d->uuid, m->uuid) ||
 	    le32toh(d->first_segment) != m->first_segment || le32toh(d->nr_segments) > m->nr_segments ||
 	    le64toh(d->segments_offset) != m->segments_offset)
 		return STALE;
@@ -319,15 +321,14 @@ static bool fill_places(const struct facts *facts, struct plan *plan, struct set
 				continue;
 		set->member[m->place] = (int)i;
 		set->since = later(set->since, m->appeared);
-		if (m->place == set->number)
-			set->number++;
 	}
 	for (uint32_t i = 0; i < set->number; i++) {
 		if (set->member[i] >= 0)
 			set->segments += facts->member[set->member[i]].nr_segments;
 		else if (le32toh(set->table->devices[i].state) == LARDER_DEVICE_ACTIVE)
 			set->missing++;
-		if (set->member[i] >= 0 && !set->any && le32toh(set->table->devices[i].state) == LARDER_DEVICE_ACTIVE)
+		if (set->member[i] >= 0 && !set->any && facts->member[set->member[i]].table &&
+		    le32toh(set->table->devices[i].state) == LARDER_DEVICE_ACTIVE)
 			set->any = &facts->member[set->member[i]];
 	}
 	return fit;

@@ -432,7 +432,7 @@ static void resume_void(struct volume_target *vt, struct volume *v)
 {
 	if (!sb_clean_void(vt) || v->clean_voided)
 		return;
-	while (volume_drop_clean(v))
+	while (volume_drop_clean(v, 0, v->sectors))
 		;
 	v->clean_voided = true;
 	DMWARN("%pg: volume %pUb was written past cache %pUb, which had failed: what is clean there does not count",

@@ -156,25 +156,54 @@ void bypass_end(struct volume *v, struct larder_io *io, bool ok)
 	defer_kick(c);
 }
 
+/* Behind steps 1 to 5. */
+static void bypass_counted(struct volume *v, const struct larder_io *io, bool through)
+{
+	WRITE_ONCE(v->last_io, jiffies);
+	volume_count(v, write_backing_sectors, io->len);
+	if (io->fua)
+		volume_count(v, fuas, 1);
+	if (through)
+		volume_count(v, write_through, 1);
+	else if (v->set.mode == LARDER_WRITEAROUND)
+		volume_count(v, write_around, 1);
+	else
+		volume_count(v, write_bypass, 1);
+}
+
+int bypass_zeroes(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
+{
+	int err;
+
+	if (!may_wait)
+		return -EAGAIN;
+	err = bypass_begin(v, io, false, false);
+	if (err)
+		return err;
+	bypass_counted(v, io, false);
+	trace_larder_bypass(v, io->sector, io->len, io->exempt);
+	err = zeroes_write(v->bdev, v->data_start + io->sector, io->len);
+	bypass_end(v, io, !err);
+	if (err) {
+		volume_error(v, errors_write);
+		flusher_write_failed(&v->flusher, errno_to_blk_status(err));
+	}
+	if (!err && io->fua)
+		user_flush_after(v, io);
+	else
+		io_complete(bio, err);
+	return DM_MAPIO_SUBMITTED;
+}
+
 int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool through, bool may_wait)
 {
 	int err = bypass_begin(v, io, through, false);
 
 	if (err)
 		return err;
-	WRITE_ONCE(v->last_io, jiffies);
-	volume_count(v, write_backing_sectors, io->len);
-	if (io->fua)
-		volume_count(v, fuas, 1);
-	if (through) {
-		volume_count(v, write_through, 1);
-		if (!fill_through(v, bio, io))
-			return DM_MAPIO_SUBMITTED;
-	} else if (v->set.mode == LARDER_WRITEAROUND) {
-		volume_count(v, write_around, 1);
-	} else {
-		volume_count(v, write_bypass, 1);
-	}
+	bypass_counted(v, io, through);
+	if (through && !fill_through(v, bio, io))
+		return DM_MAPIO_SUBMITTED;
 	trace_larder_bypass(v, io->sector, io->len, io->exempt);
 	io->kind = IO_BYPASS;
 	io->backing = true;

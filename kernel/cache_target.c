@@ -436,6 +436,26 @@ static void cache_target_free(struct cache_target *ct)
 	kfree(ct);
 }
 
+/*
+ * With second copies on a small one there may be less room for log and checkpoints than without it: then all writes would wait.
+ * Not asked of what takes the place of one that has failed: it is as large as that.
+ */
+static int check_joiner(struct cache_target *ct)
+{
+	struct cache *c = ct->cache;
+	u32 place = ct->joins - 1, units;
+
+	if (!ct->joins || !c->started || !ct->set.mirror || (place < c->nr_devices && !c->dev[place].removed))
+		return 0;
+	units = segments_units_with(c, place, le32_to_cpu(ct->sb[place]->nr_segments));
+	if (units >= segments_units(c, NULL) || checkpoint_fits(c, units))
+		return 0;
+	DMERR("%pg: it is too small for second copies of what cache %pUb needs: add a larger one, or set mirror=none first",
+	      ct->dev[place]->bdev, c->uuid);
+	ct->ti->error = "The SSD that is to join is too small";
+	return -ENOSPC;
+}
+
 static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 {
 	struct dm_arg_set as = { .argc = argc, .argv = argv };
@@ -465,6 +485,8 @@ static int cache_ctr(struct dm_target *ti, unsigned int argc, char **argv)
 		if (err)
 			ti->error = "An SSD that the cache uses is not in the table";
 	}
+	if (!err)
+		err = check_joiner(ct);
 	if (!err && ct->set.commit == COMMIT_BUFFERED) {
 		err = buffered_create(ct->cache);
 		if (err)
@@ -956,15 +978,22 @@ static int message_reclaim(struct cache *c, const char *number)
 	return reclaim_now(c, n);
 }
 
-static int message_drain(struct cache *c, const char *number)
+/* A message with the number of an SSD. */
+static int message_ssd(struct cache *c, const char *message, const char *number)
 {
+	int err;
 	u32 n;
 
 	if (kstrtou32(number, 10, &n) || n >= c->nr_devices) {
-		DMERR("cache %pUb: drain: '%s' is not the number of an SSD (0 to %u)", c->uuid, number, c->nr_devices - 1);
+		DMERR("cache %pUb: %s: '%s' is not the number of an SSD (0 to %u)", c->uuid, message, number, c->nr_devices - 1);
 		return -EINVAL;
 	}
-	return drain_begin(c, n);
+	if (!strcasecmp(message, "drain"))
+		return drain_begin(c, n);
+	err = set_dismiss_failed(c, &c->dev[n]);
+	if (!err)
+		cache_tell(c);
+	return err;
 }
 
 static int message_forget(struct cache *c, unsigned int argc, char **argv)
@@ -1049,8 +1078,8 @@ static int cache_message_run(struct cache_target *ct, struct cache *c, bool ente
 		return message_reclaim(c, argv[1]);
 	if ((argc == 2 || argc == 3) && !strcasecmp(argv[0], "forget"))
 		return message_forget(c, argc, argv);
-	if (argc == 2 && !strcasecmp(argv[0], "drain"))
-		return message_drain(c, argv[1]);
+	if (argc == 2 && (!strcasecmp(argv[0], "drain") || !strcasecmp(argv[0], "dismiss")))
+		return message_ssd(c, argv[0], argv[1]);
 	if (argc == 1 && !strcasecmp(argv[0], "drain_stop"))
 		return drain_stop(c);
 	if (argc == 1 && !strcasecmp(argv[0], "scrub"))
@@ -1060,7 +1089,7 @@ static int cache_message_run(struct cache_target *ct, struct cache *c, bool ente
 	if (argc == 2 && !strcasecmp(argv[0], "stack"))
 		return message_stack(c, argv[1]);
 	DMERR("cache %pUb: message '%s' with %u words is not known: %s", c->uuid, argv[0], argc,
-	      "set, commit, checkpoint, reclaim, forget, drain, drain_stop, scrub, scrub_stop, stack");
+	      "set, commit, checkpoint, reclaim, forget, drain, drain_stop, dismiss, scrub, scrub_stop, stack");
 	return -EINVAL;
 }
 

@@ -591,6 +591,8 @@ int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoin
 	if (!err)
 		err = put_end(&w);
 	writer_end(&w);
+	if (err == -ENOSPC)
+		checkpoint_lacked_room(c, n->nr_segments);
 	if (err)
 		checkpoint_free(c, n);
 out:
@@ -623,50 +625,6 @@ void checkpoint_destroy(struct cache *c)
 }
 
 /* ------------------------------------------------------------------ steps 4 to 6 */
-
-/*
- * Slots of replay that make one due.  At most a quarter of the segments that there are for it, units: those with records of two
- * such ranges cannot be reused.
- */
-static u64 checkpoint_limit(struct cache *c, u32 units)
-{
-	u64 total = (u64)c->nr_segments * c->segment_slots;
-	u64 limit = div_u64(total * READ_ONCE(c->set.checkpoint_percent), 100);
-
-	limit = max(limit, 2 * READ_ONCE(c->named[0].bytes) / LARDER_SLOT_SIZE);
-	return min(limit, (u64)units * c->segment_slots / 4);
-}
-
-/* Two are named, one is being written, and the log needs as much as two: a fifth of what there is for all of it. */
-u64 checkpoint_most(struct cache *c)
-{
-	return (u64)segments_units(c, NULL) * c->segment_slots / 5 * LARDER_SLOT_SIZE;
-}
-
-/*
- * Segments for the next one, of so many that there are for it and the log: half as much again as this one, what the index may grow
- * by until it is due (a write of one slot may add two extents), and two.
- */
-static u32 checkpoint_needs(struct cache *c, u32 units)
-{
-	u64 growth = checkpoint_limit(c, units) * 2 * sizeof(u64);
-	u64 bytes = c->named[0].bytes + c->named[0].bytes / 2 + growth;
-
-	return div_u64(bytes + ((u64)c->segment_sectors << SECTOR_SHIFT) - 1, c->segment_sectors << SECTOR_SHIFT) + 2;
-}
-
-/* They are kept free.  A checkpoint, and so a start, finds space whatever the cache holds. */
-void checkpoint_set_reserve(struct cache *c)
-{
-	u32 units = segments_units(c, NULL);
-
-	WRITE_ONCE(c->reserve_checkpoint, min(checkpoint_needs(c, units), units / 4));
-}
-
-bool checkpoint_fits(struct cache *c, u32 units)
-{
-	return units >= max(LARDER_MIN_SEGMENTS, segments_opened_goal(c) + 3 * checkpoint_needs(c, units));
-}
 
 /* Records from here on may be replayed; segments with nothing but older ones may be reused. */
 void checkpoint_set_keep(struct cache *c)
@@ -777,6 +735,10 @@ static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 	err = checkpoint_settle(c) ?: cache_table_places(c);
 	if (err)
 		return err;
+	if (!checkpoint_has_room(c)) {
+		reclaim_kick(c);
+		return -ENOSPC;
+	}
 	checkpoint_pass_waiting(c);
 	third_look(c);
 	err = checkpoint_write(c, &n, pace, &position);
@@ -795,9 +757,10 @@ static int checkpoint_run(struct cache *c, enum checkpoint_pace pace)
 	if (err)
 		return err;
 	WRITE_ONCE(c->log_bytes_at_checkpoint, position);
+	WRITE_ONCE(c->checkpoint_tried, 0);
 	cache_count(c, checkpoints, 1);
 	cache_count(c, checkpoint_bytes, c->named[0].bytes);
-	checkpoint_set_reserve(c);
+	checkpoint_set_reserve(c, 0);
 	checkpoint_set_keep(c);
 	third_end(c);
 	segments_release(c);
@@ -820,7 +783,7 @@ static int checkpoint_locked(struct cache *c, enum checkpoint_pace pace)
 	memalloc_noio_restore(noio);
 	trace_larder_checkpoint(c, err);
 	if (err && err != -ECANCELED)
-		DMERR("%pg: no checkpoint could be taken: %s (error %d); the one before it stays, a start will replay more",
+		DMERR_LIMIT("%pg: no checkpoint could be taken: %s (error %d); the one before it stays, a start will replay more",
 		      cache_bdev(c),
 		      err == -ENOSPC ? "no free segment: write dirty data back (message flush), or wait for reclaim" :
 		      err == -ENOMEM ? "no memory" : "an error of the SSD", err);
@@ -999,22 +962,6 @@ int checkpoint_scrub(struct cache *c, struct scrub_counts *n)
 /* ------------------------------------------------------------------ stopping */
 
 #define STOP_BYTES	(64ull << 20)
-
-u64 checkpoint_estimate(struct cache *c)
-{
-	u64 bytes = LARDER_CHUNK_SIZE + (u64)c->nr_segments * sizeof(struct larder_segment_info);
-	struct volume *v;
-	u32 i;
-
-	mutex_lock(&c->super_lock);
-	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-		v = c->volumes[i];
-		if (v)
-			bytes += larder_index_extents(v->index) * (sizeof(u64) + sizeof(struct larder_item) / 4);
-	}
-	mutex_unlock(&c->super_lock);
-	return bytes;
-}
 
 /*
  * Volumes are quiet.  What was accepted is durable afterwards, whatever fails later on; a checkpoint and the flag are for the speed

@@ -241,6 +241,17 @@ static void copies_send(struct cache *c, u8 stream)
 	copies_submit(c, r);
 }
 
+/* These streams never take what the write stream may need.  A snapshot unless log->lock is held. */
+static bool pool_is_short(const struct log *log)
+{
+	return READ_ONCE(log->nr_records) <= 64 || READ_ONCE(log->nr_free_pages) <= 64;
+}
+
+bool copies_starve(const struct cache *c)
+{
+	return pool_is_short(&c->log);
+}
+
 /* copies_lock held */
 static struct record *copies_open(struct cache *c, u8 stream, u32 nr_slots)
 {
@@ -249,8 +260,7 @@ static struct record *copies_open(struct cache *c, u8 stream, u32 nr_slots)
 	struct record *r = NULL;
 
 	spin_lock_irq(&log->lock);
-	/* these streams never take what the write stream may need */
-	if (log->nr_records <= 64 || log->nr_free_pages <= 64)
+	if (pool_is_short(log))
 		goto out;
 	if (s->segment == LARDER_NO_SEGMENT || s->head + nr_slots + 1 > c->data_slots || segment_lost(c, s->segment) ||
 	    segment_draining(c, s->segment) || s->leave)

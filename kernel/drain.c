@@ -108,7 +108,7 @@ int drain_stop(struct cache *c)
 		DMERR("cache %pUb: no SSD is being drained", c->uuid);
 		return -EINVAL;
 	}
-	cancel_work_sync(&c->drain_work);
+	/* the work ends by itself; it may be waiting for a backing */
 	segments_open_kick(c);
 	resync_look(c);
 	cache_tell(c);

@@ -10,7 +10,7 @@
 #include "larder.h"
 #include "trace.h"
 
-#define FILL_PAGES_MAX	8192	/* pages held by fills of one cache: 32 MiB */
+#define FILL_PAGES_MAX	16384	/* pages held by fills of one cache: 64 MiB; of one volume half of them at most */
 
 struct fill {
 	struct list_head list;
@@ -25,6 +25,24 @@ struct fill {
 	struct bio_vec vecs[LARDER_RECORD_SLOTS];
 };
 
+/*
+ * One volume may hold as many pages as are left (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998): half of them if it is
+ * alone, and one whose disk hangs leaves some to the others.
+ */
+static bool fill_take(struct volume *v, u32 pages)
+{
+	struct cache *c = v->cache;
+	int all = atomic_add_return(pages, &c->fills_in_flight), of_volume = atomic_add_return(pages, &v->fill_pages);
+
+	return all + of_volume <= FILL_PAGES_MAX;
+}
+
+static void fill_give_back(struct volume *v, u32 pages)
+{
+	atomic_sub(pages, &v->fill_pages);
+	atomic_sub(pages, &v->cache->fills_in_flight);
+}
+
 static void fill_free(struct fill *f)
 {
 	struct cache *c = f->volume->cache;
@@ -34,7 +52,7 @@ static void fill_free(struct fill *f)
 		copy_end_race(c, &f->copy);
 	for (i = 0; i < f->copy.nr_slots; i++)
 		__free_page(f->pages[i]);
-	atomic_sub(f->copy.nr_slots, &c->fills_in_flight);
+	fill_give_back(f->volume, f->copy.nr_slots);
 	if (atomic_dec_and_test(&f->volume->fills))
 		wake_up(&c->log.wait);
 	bio_uninit(&f->bio);
@@ -62,7 +80,8 @@ static struct fill *fill_alloc(struct volume *v, struct bio *bio, struct larder_
 	gfp_t gfp = GFP_NOWAIT | __GFP_NOWARN;
 	struct fill *f;
 
-	if (atomic_add_return(n, &c->fills_in_flight) > FILL_PAGES_MAX)
+	/* in doubt there are none: one that fails would begin another */
+	if (!fill_take(v, n) || unlikely(READ_ONCE(c->doubt.on)))
 		goto none;
 	f = kzalloc(sizeof(*f), gfp);
 	if (!f)
@@ -97,7 +116,7 @@ pages:
 		__free_page(f->pages[i]);
 	kfree(f);
 none:
-	atomic_sub(n, &c->fills_in_flight);
+	fill_give_back(v, n);
 	return NULL;
 }
 
@@ -181,14 +200,11 @@ static int fill_miss_try(struct volume *v, struct bio *bio, struct larder_io *io
 	return 0;
 }
 
-/* In doubt there are none: one that fails would begin another. */
 int fill_miss(struct volume *v, struct bio *bio, struct larder_io *io)
 {
 	u32 ahead = fill_ahead(v, io);
 
-	if (unlikely(READ_ONCE(v->cache->doubt.on)))
-		;
-	else if (!fill_miss_try(v, bio, io, ahead) || (ahead && !fill_miss_try(v, bio, io, 0)))
+	if (!fill_miss_try(v, bio, io, ahead) || (ahead && !fill_miss_try(v, bio, io, 0)))
 		return 0;
 	volume_count(v, fills_denied, 1);
 	return -EAGAIN;
@@ -225,7 +241,7 @@ int fill_through(struct volume *v, struct bio *bio, struct larder_io *io)
 	u32 off = 0, n;
 	struct fill *f;
 
-	if (!v->set.fill || v->cache->state != CACHE_RUNNING || READ_ONCE(v->cache->doubt.on))
+	if (!v->set.fill || v->cache->state != CACHE_RUNNING)
 		return -EAGAIN;
 	/* from here on a bypass needs a mark, and looks into the index */
 	marks_known(v, io->sector, io->len);

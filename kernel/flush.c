@@ -14,6 +14,10 @@
  *   failed-flush-owed               a backing may drop what a flush that fails was to secure, and the next one succeeds.  Without
  *                                   us that flush would be a user's, who gets the error.  So one of ours that fails while something
  *                                   of a user's is volatile, and that no user waits for, fails a later flush, or FUA write, of his
+ *   idle-flush-fails                one of a backing that had nothing to secure, issued all the same before a mark is cleared, and
+ *                                   behind which nothing became volatile until it failed, has lost nothing: it is an error, and
+ *                                   holds up nobody.  Else the first mark that is cleared on a disk that has died would be the end
+ *                                   of writes that the SSD alone can take
  *
  * A user flush: commit what was accepted (flush-commits), wait until it is applied (flush-waits), then flush the SSDs and, if a
  * bypassed, written-through or discarded range completed there, the backing.  With nothing to wait for, all of it happens in the
@@ -30,6 +34,7 @@ struct flush_op {
 	u64 cover_lsn, cover_sequence;	/* SSD: applied when it was issued */
 	u64 cover_copies;		/* SSD: log->copies_sequence then */
 	bool acked;			/* backing: it covers something of a user's that no earlier flush was to secure */
+	bool idle;			/* backing: nothing was volatile as it was issued, by what we know */
 	struct bio bio;			/* last; no vectors */
 };
 
@@ -153,6 +158,12 @@ static void flusher_owe(struct flusher *f)
 		f->owed = true;
 }
 
+/* f->lock held.  A flush of a backing has failed: is there nothing it may have lost?  What was issued since covers something. */
+static bool flush_op_lost_nothing(const struct flusher *f, const struct flush_op *op)
+{
+	return op->idle && f->issued == op->number && !f->needed && !f->acked;
+}
+
 /* f->lock held; op is in the list still: what it covers, and of what succeeded all before it, is secured, or for the next one. */
 static void flush_op_owe(struct flusher *f, struct flush_op *op, int error)
 {
@@ -247,7 +258,7 @@ static void flush_op_end(struct bio *bio)
 	int error = blk_status_to_errno(bio->bi_status);
 	dev_t dev = f->bdev->bd_dev;	/* once its waiters are another one's, f may go */
 	struct flush_wait *w, *next;
-	bool was_failed, failed, later;
+	bool was_failed, failed, later, lost = true;
 	unsigned long flags;
 
 	if (f->volume)
@@ -263,14 +274,19 @@ static void flush_op_end(struct bio *bio)
 	if (later) {
 		/* nothing counts yet */
 	} else if (error) {
-		f->needed = true;
-		f->failed = true;
-		f->fail_barrier = f->issued;
+		lost = !flush_op_lost_nothing(f, op);
+		if (lost) {
+			f->needed = true;
+			f->failed = true;
+			f->fail_barrier = f->issued;
+		}
 		atomic_inc(&f->errors);
 		if (f->cache)
 			cache_count(f->cache, errors_flush, 1);
-		else
+		else if (lost)
 			volume_count(f->volume, errors_flush, 1);
+		else
+			volume_error(f->volume, errors_flush);
 	} else if (op->number > f->fail_barrier) {
 		/* one that was issued before another failed may have found nothing left to secure */
 		f->failed = false;
@@ -302,14 +318,16 @@ static void flush_op_end(struct bio *bio)
 /* f->lock held */
 static void flush_op_issue(struct flusher *f, struct flush_op *op, struct flush_wait *w)
 {
+	bool needed = xchg(&f->needed, false);
+
+	/* who sets these holds no lock: what this one takes over it does cover */
+	op->acked = xchg(&f->acked, false);
+	op->idle = f->volume && !needed && !op->acked && !f->failed && list_empty(&f->in_flight);
 	op->flusher = f;
 	op->number = ++f->issued;
 	INIT_LIST_HEAD(&op->waiters);
 	list_add_tail(&w->list, &op->waiters);
 	list_add_tail(&op->list, &f->in_flight);
-	WRITE_ONCE(f->needed, false);
-	op->acked = READ_ONCE(f->acked);
-	WRITE_ONCE(f->acked, false);
 	op->cover_lsn = 0;
 	op->cover_sequence = 0;
 	op->cover_copies = 0;
@@ -324,6 +342,17 @@ static void flush_op_issue(struct flusher *f, struct flush_op *op, struct flush_
 	}
 }
 
+/* f->lock held.  With nothing to do: the one to wait for, which covers what those before it cover; NULL: none that has anything. */
+static struct flush_op *flusher_last(const struct flusher *f)
+{
+	struct flush_op *last;
+
+	if (list_empty(&f->in_flight))
+		return NULL;
+	last = list_last_entry(&f->in_flight, struct flush_op, list);
+	return last->idle && last->number == f->issued ? NULL : last;
+}
+
 int flusher_flush(struct flusher *f, struct flush_wait *w, bool force, bool may_wait)
 {
 	struct flush_op *op = NULL, *last;
@@ -332,18 +361,13 @@ int flusher_flush(struct flusher *f, struct flush_wait *w, bool force, bool may_
 	for (;;) {
 		spin_lock_irqsave(&f->lock, flags);
 		if (!f->needed && !f->failed && !force) {
-			if (list_empty(&f->in_flight)) {
-				spin_unlock_irqrestore(&f->lock, flags);
-				if (op)
-					mempool_free(op, &flush_op_pool);
-				return 0;
-			}
-			last = list_last_entry(&f->in_flight, struct flush_op, list);
-			list_add_tail(&w->list, &last->waiters);
+			last = flusher_last(f);
+			if (last)
+				list_add_tail(&w->list, &last->waiters);
 			spin_unlock_irqrestore(&f->lock, flags);
 			if (op)
 				mempool_free(op, &flush_op_pool);
-			return 1;
+			return !!last;
 		}
 		if (op)
 			break;

@@ -892,6 +892,12 @@ out:
 	return r;
 }
 
+/* In writeback the cache remembers them, in the index alone: but not beyond what there is memory for, or room in a checkpoint. */
+static bool zeroes_bypass(const struct volume *v)
+{
+	return v->set.mode != LARDER_WRITEBACK || READ_ONCE(v->cache->memory_pressure) > 1;
+}
+
 static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
@@ -919,8 +925,9 @@ static int write_zeroes_map(struct volume *v, struct bio *bio, struct larder_io 
 	if (fua_fails(v, bio))
 		return DM_MAPIO_SUBMITTED;
 	io->fua = bio->bi_opf & REQ_FUA;
-	if (v->set.mode != LARDER_WRITEBACK)
-		err = bypass_write(v, bio, io, false, may_wait);
+	if (zeroes_bypass(v))
+		err = bdev_write_zeroes_sectors(v->bdev) ? bypass_write(v, bio, io, false, may_wait) :
+							   bypass_zeroes(v, bio, io, may_wait);
 	if (err != -EBUSY)
 		return err;
 	if (race_begin(c, v, io->sector, io->len, RACE_WRITE)) {
@@ -1130,6 +1137,17 @@ static int end_hit(struct volume *v, struct bio *bio, struct larder_io *io, blk_
 	return DM_ENDIO_INCOMPLETE;
 }
 
+/*
+ * Has the backing done what it was asked for, or failed it?  Not where it would have had to wait (REQ_NOWAIT), or has no such
+ * command, of which a disk (sd) may have known nothing before.
+ */
+static bool backing_fails(struct volume *v, const struct bio *bio, blk_status_t *error)
+{
+	if (bio_op(bio) == REQ_OP_WRITE_ZEROES && *error == BLK_STS_TARGET && !bdev_write_zeroes_sectors(v->bdev))
+		*error = BLK_STS_NOTSUPP;
+	return *error && *error != BLK_STS_AGAIN && *error != BLK_STS_NOTSUPP;
+}
+
 static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
 {
 	u8 kind = io->kind;
@@ -1146,19 +1164,16 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 	case IO_BYPASS:
 	case IO_DISCARD:
 		bypass_end(v, io, !*error);
-		if (*error) {
-			/* a device that would have to wait (REQ_NOWAIT) has not failed */
-			if (*error != BLK_STS_AGAIN) {
-				volume_error(v, errors_write);
-				flusher_write_failed(&v->flusher, *error);
-			}
-		} else if (io->fua) {
+		if (backing_fails(v, bio, error)) {
+			volume_error(v, errors_write);
+			flusher_write_failed(&v->flusher, *error);
+		} else if (!*error && io->fua) {
 			user_flush_after(v, io);
 			return DM_ENDIO_INCOMPLETE;
 		}
 		break;
 	case IO_PASS:
-		if (unlikely(*error) && *error != BLK_STS_AGAIN && *error != BLK_STS_NOTSUPP) {
+		if (unlikely(*error) && backing_fails(v, bio, error)) {
 			if (op_is_write(bio_op(bio)))
 				volume_error(v, errors_write);
 			else

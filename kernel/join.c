@@ -8,7 +8,7 @@
  * that (join-appends-first).
  *
  * Steps, and what a power cut finds on it (B) and on the members (A):
- *  1. A's table and then its superblock give B its place, as one that has failed; B's table is erased, durably.
+ *  1. A's table and then its superblock give B its place, empty, or as one that has failed; B's table is erased, durably.
  *	A has what it had, and everything; B is no member, and blank.  With a place more: no superblock counts one that is not in
  *	the table of every A.
  *  2. B's superblock becomes that of A, and says LARDER_CACHE_JOINS all the same.
@@ -22,7 +22,8 @@
  *     had alone, which left the index before (join-drops-old-mappings, join-superblock).  Each flushes B (join-flushed).
  *  6. set_admit(): the generation with B, on A, then on the backings; B counts, in memory; then its own table
  *     (join-own-table-last).
- *	Before that last write B's table is blank, B no member, A has everything.  After it either has everything.
+ *	Before that last write B's table is blank, B no member, A has everything.  After it either has everything.  Where another
+ *	member has failed meanwhile what it had a copy of has one until the resync has ended.
  * B fails: it is forgotten, and no generation changes.  The last A fails: as the failure of an only SSD; B is no cache yet.
  *
  * A suspend may come between any two of the steps: join_work() ends, and is begun again by the resume.
@@ -37,6 +38,7 @@
 #define COPY_SLOTS	64u	/* at once */
 #define TRY_AGAIN_MS	20u
 #define TRY_AGAIN_MOST_MS	800u	/* where no checkpoint can be taken */
+#define ADMIT_TRIES	4u
 
 /* ------------------------------------------------------------------ more segments, one place more */
 
@@ -82,7 +84,7 @@ int cache_more_segments(struct cache *c, struct cache_device *d, u32 nr)
 }
 
 /*
- * The place is one that has failed, in memory and in the table that is written next: whatever happens now, both are valid, and the
+ * The place is an empty one, in memory and in the table that is written next: whatever happens now, both are valid, and the
  * superblocks say one more when a table on the SSDs does.
  */
 int cache_grow(struct cache *c, const struct larder_table_device *place)
@@ -100,7 +102,7 @@ int cache_grow(struct cache *c, const struct larder_table_device *place)
 	d->first_segment = c->nr_segments;
 	d->nr_segments = le32_to_cpu(place->nr_segments);
 	d->start = le64_to_cpu(place->segments_offset) >> LARDER_SECTOR_SHIFT;
-	d->failed = true;
+	d->failed = d->removed = true;		/* until it counts nothing is missing with it */
 	err = cache_more_segments(c, d, c->nr_segments + d->nr_segments);
 	if (err) {
 		kfree(d->sb);
@@ -109,7 +111,7 @@ int cache_grow(struct cache *c, const struct larder_table_device *place)
 	}
 	mutex_lock(&c->super_lock);
 	*e = *place;
-	e->state = cpu_to_le32(LARDER_DEVICE_FAILED);
+	e->state = cpu_to_le32(LARDER_DEVICE_REMOVED);
 	spin_lock_irq(&c->log.lock);
 	WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
 	c->nr_devices++;
@@ -120,21 +122,6 @@ int cache_grow(struct cache *c, const struct larder_table_device *place)
 }
 
 /* ------------------------------------------------------------------ the cache stands still */
-
-/* Dirty data of which no copy is left would read as whatever B has there. */
-static int check_lost(struct cache *c, const struct cache_device *d)
-{
-	u32 i;
-
-	for (i = d->first_segment; i < d->first_segment + d->nr_segments; i++) {
-		if (!atomic_read(&c->segments[i].dirty) || !segment_lost(c, i))
-			continue;
-		DMERR("cache %pUb: dirty data was on SSD %u only, which left the set (segment %u): write it anew, or discard it",
-		      c->uuid, (u32)(d - c->dev), i);
-		return -EBUSY;
-	}
-	return 0;
-}
 
 /* segments_lock held.  What of B's segments counts: copies of what a member has, and chunks until others are named. */
 static void place_segment(struct cache *c, struct cache_device *d, u32 n)
@@ -233,9 +220,9 @@ static int give_place(struct cache *c, struct cache_device *d)
 		memcpy(d->sb->epochs, other->epochs, sizeof(d->sb->epochs));
 		memcpy(d->sb->stack, other->stack, sizeof(d->sb->stack));
 	}
-	d->removed = false;
 	memcpy(e->uuid, d->uuid, sizeof(e->uuid));
-	e->state = cpu_to_le32(LARDER_DEVICE_FAILED);
+	/* empty as it was, should it not come to be a member: only what has failed is missed */
+	e->state = cpu_to_le32(d->removed ? LARDER_DEVICE_REMOVED : LARDER_DEVICE_FAILED);
 	e->role = d->sb->role;
 	WRITE_ONCE(d->role, le32_to_cpu(e->role));
 	e->first_segment = cpu_to_le32(d->first_segment);
@@ -258,7 +245,7 @@ int join_begin(struct cache *c, struct cache_device *d, const struct larder_cach
 	d->flusher.bdev = d->bdev;
 	d->refuses = false;
 	/* first: what is written from now on may speak of segments of a place that is new */
-	err = give_place(c, d) ?: check_lost(c, d) ?: cache_table_blank(c, d);
+	err = give_place(c, d) ?: set_check_lost(c, d) ?: cache_table_blank(c, d);
 	if (err) {
 		DMERR("cache %pUb: SSD %u (%pg) cannot join the set: error %d", c->uuid, (u32)(d - c->dev), d->bdev, err);
 		return err;
@@ -287,6 +274,7 @@ void join_forget(struct cache *c, struct cache_device *d)
 		WRITE_ONCE(c->failures, c->failures + 1);
 	}
 	spin_unlock_irq(&c->log.lock);
+	/* cache_run() has what only it had leave the index */
 }
 
 /* ------------------------------------------------------------------ copying */
@@ -364,6 +352,13 @@ static enum copy_verdict judge_copy(struct cache *c, u32 n)
 	case SEGMENT_SEALED:
 		if (seg->mirror == LARDER_NO_SEGMENT)
 			return COPY_DONE;
+		/* the others have failed, and what was clean there has left the index */
+		if (c->segments[first].state == SEGMENT_SEALED && segment_lost(c, n) && !atomic_read(&c->segments[first].live)) {
+			if (atomic_read(&c->segments[first].pins))
+				return COPY_LATER;
+			seg->stale = 0;
+			return COPY_DONE;
+		}
 		segment_pin(c, first);
 		return COPY_NEEDED;
 	case SEGMENT_RECLAIMING:
@@ -480,6 +475,23 @@ static int join_copy(struct cache *c, struct cache_device *d, void *buf)
 	}
 }
 
+/* An error may be that of a member, which has left the set for it, or of a moment.  Each attempt is a generation. */
+static int join_admit(struct cache *c, struct cache_device *d)
+{
+	u32 tries, wait = TRY_AGAIN_MS;
+	int err = -ECANCELED;
+
+	for (tries = 0; tries < ADMIT_TRIES && !join_ended(c, d); tries++) {
+		err = set_admit(c, d);
+		if (!err)
+			break;
+		set_wait(c);
+		msleep(wait);
+		wait = min(2 * wait, TRY_AGAIN_MOST_MS);
+	}
+	return err;
+}
+
 static int join_run(struct cache *c, struct cache_device *d)
 {
 	void *buf = kvmalloc(COPY_SLOTS * LARDER_SLOT_SIZE, GFP_KERNEL);
@@ -501,9 +513,7 @@ static int join_run(struct cache *c, struct cache_device *d)
 		}
 	}
 	kvfree(buf);
-	if (!err && join_ended(c, d))
-		err = -ECANCELED;
-	return err ?: set_admit(c, d);
+	return err ?: join_admit(c, d);
 }
 
 void join_work(struct work_struct *work)

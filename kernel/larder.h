@@ -368,7 +368,7 @@ struct cache_device {
 	bool doubtful;			/* failed, and may alone have dirty data (set_judge()); log->lock to change it */
 	bool untold;			/* a member that its own table does not name yet; log->lock to change it */
 	bool draining;			/* a member that no segment is opened on; log->lock to change it */
-	bool removed;			/* no member for good: it was drained; super_lock */
+	bool removed;			/* failed, and not missed: drained, dismissed, or none yet; log->lock to change it */
 	u8 role;			/* enum larder_device_role; super_lock to change it */
 	struct flusher flusher;
 	bool refuses;			/* an attempt to end this doubt has found that it takes no write; doubt.lock */
@@ -512,6 +512,9 @@ struct cache {
 	u32 nr_state[SEGMENT_CHECKPOINT + 1];
 	u32 nr_sealed[LARDER_NR_STREAMS];
 	u32 reserve_checkpoint;		/* free segments that only a checkpoint may take */
+	u64 checkpoint_bytes;		/* of the newest, or of one now, if that is more */
+	u32 checkpoint_tried;		/* segments that one lacked room for, 0: none since the newest; checkpoint_lock */
+	u64 checkpoint_tried_bytes;	/* at least so large was that */
 	u64 keep_sequence;		/* records with this sequence number and later may be replayed */
 	u64 keep_checkpoint;		/* the older one that is named */
 
@@ -671,12 +674,13 @@ struct volume {
 	struct work_struct mark_work, tick_work;	/* meta_wq */
 	struct work_struct flush_work;	/* io_wq */
 	struct list_head flush_ready;	/* log->lock: larder_io of flushes that may go to the devices: flush_work */
+	unsigned long marks_looked;	/* jiffies: for idle ones; while there is I/O beside them each costs the disk a flush */
 	u32 marks_to_clear;		/* marks_work only, both */
 	bool clearing_again;		/* the log had no room for all clearings */
 	unsigned long *known;		/* bit per 64 MiB: index, checkpoint, log or a fill may know something of it */
 	/* bypassed without a mark: not filled before the next flush of the backing */
 	unsigned long *nofill, *nofill_flushing;
-	bool nofill_any, nofill_flushing_any;
+	bool nofill_any, nofill_flushing_any, nofill_some;	/* the last: one of the others; read without the lock */
 	u64 nofill_flush_number;	/* of the flush that nofill_flushing waits for */
 	u64 nr_mark_regions;
 
@@ -707,6 +711,7 @@ struct volume {
 	unsigned long unreadable;	/* jiffies of the event for dirty data that could not be read; 0: never */
 	unsigned long refused;		/* the same, for writes that a full cache refused */
 	atomic_t fills;			/* in flight */
+	atomic_t fill_pages;		/* that they hold */
 	atomic_t backing_reads;		/* user reads in flight there */
 	unsigned long last_io;		/* jiffies: of any user I/O to the backing */
 	unsigned long last_user_io;	/* jiffies: of any user I/O */
@@ -939,6 +944,12 @@ static inline bool segment_lost(struct cache *c, u32 segment)
 	       segment_further(c, segment) == LARDER_NO_SEGMENT;
 }
 
+/* Any context.  And none comes again: what an SSD that joins had as a second copy, and was given up, becomes free. */
+static inline bool segment_gone(struct cache *c, u32 segment)
+{
+	return segment_lost(c, segment) && !READ_ONCE(segment_device(c, segment)->joining);
+}
+
 /* Any context: is it sent what is appended, flushed, and told of checkpoints? */
 static inline bool device_written(const struct cache_device *d) { return !READ_ONCE(d->failed) || READ_ONCE(d->joining); }
 
@@ -1159,6 +1170,10 @@ int set_admit(struct cache *c, struct cache_device *d);
 
 /* Sleeps.  d is drained: a generation without it becomes durable. */
 int set_dismiss(struct cache *c, struct cache_device *d, u32 failures);
+/* Sleeps.  d has failed, and is missed no more: its place is empty, as behind a drain.  -EBUSY: it has not, or had dirty data */
+int set_dismiss_failed(struct cache *c, struct cache_device *d);
+/* Sleeps.  -EBUSY, and said: dirty data of which no copy is left but on d; it would read as whatever comes to that place */
+int set_check_lost(struct cache *c, const struct cache_device *d);
 
 /* ------------------------------------------------------------------ drain.c.  Sleep. */
 int drain_begin(struct cache *c, u32 number);		/* message */
@@ -1233,6 +1248,7 @@ bool segment_may_be_mapped(struct cache *c, u32 segment);
  * these are few, and what the log and checkpoints need is counted by them.
  */
 u32 segments_units(const struct cache *c, const struct cache_device *without);
+u32 segments_units_with(const struct cache *c, u32 place, u32 segments);	/* of an SSD in this place, whoever is there */
 /* Any context: slots of such data that there would be room for, were there nothing else; each takes as many as it has copies. */
 u64 segments_room(const struct cache *c, enum segment_use use);
 /* Sleeps; the cache stands still: those from the last one up to nr, free, of this SSD.  -ENOMEM: nothing has changed */
@@ -1292,8 +1308,9 @@ void segment_set_state(struct cache *c, u32 segment, u8 state);
 /* any context: is one WAITING with this sequence number, or a later one? */
 bool segments_wait_for(struct cache *c, u64 sequence);
 void segments_release(struct cache *c);			/* sleeps; WAITING ones that nothing needs become FREE; wakes who waits */
-/* that can be taken, as pairs where the set is mirrored; without the reserve */
+/* that can be taken, as pairs where the set is mirrored; without the reserve, and with it */
 u32 segments_free_count(struct cache *c, enum segment_use use);
+u32 segments_free_all(struct cache *c, enum segment_use use);
 u32 segments_free_goal(struct cache *c, enum segment_use use);	/* of these */
 u32 segments_short(struct cache *c);			/* how many of one use, at most, are missing for that */
 bool segments_roles_honoured(struct cache *c);		/* does each use have SSDs of its own role, and room enough on them? */
@@ -1307,8 +1324,8 @@ void index_account_new(struct volume *v, u64 cache, u32 len, u8 state);	/* a map
 int volume_map_store(struct volume *v, u64 sector, u32 len, u64 cache, u8 state, struct item *by);
 /* over region borders; sectors changed */
 int volume_map_change(struct volume *v, u64 sector, u32 len, u64 cache, u32 from, u64 to_cache, u8 to_state);
-/* Sleeps.  In core only.  How many extents it found: what somebody moved meanwhile (reclaim) is found by another call. */
-u64 volume_drop_clean(struct volume *v);
+/* [sector, end).  Sleeps.  In core only.  How many extents it found: what reclaim moved meanwhile is found by another call. */
+u64 volume_drop_clean(struct volume *v, u64 sector, u64 end);
 /* is all of it mapped as it was, in one of these states? */
 bool volume_maps(struct volume *v, const struct larder_map *m, u32 states);
 void cache_account_loaded(struct cache *c);		/* sleeps: after bulk load, nothing to do if change() counted */
@@ -1495,6 +1512,8 @@ struct copy {				/* a clean copy on its way into the cache */
 /* process context, sleeps on copies_lock; -EAGAIN: no segment; the copy stays the caller's */
 int copies_add(struct cache *c, u8 stream, struct copy *copy);
 void copies_close(struct cache *c, u8 stream);		/* sleeps: what is open goes out now */
+/* Does copies_add() find no room because writes in flight have all that is not in reserve?  Any context; a snapshot. */
+bool copies_starve(const struct cache *c);
 void copies_wait(struct cache *c, long timeout);	/* jiffies; sleeps: until what had been gathered is in the index */
 #define COPY_FROM_BACKING (~0ull)
 /*
@@ -1611,6 +1630,7 @@ void marks_destroy(struct volume *v);
 /* Any context.  For [sector, sector+len): 0: marks held (mark_put() later); 1: exempt, nothing held; -EAGAIN: being set, defer */
 int marks_get(struct volume *v, u64 sector, u32 len, bool through);
 void marks_put(struct volume *v, u64 sector, u32 len);	/* interrupt context */
+bool marks_due(const struct volume *v);			/* is marks_work() to look for idle ones? */
 void marks_work(struct work_struct *work);
 /* any context: something of it enters the index, or a fill begins */
 void marks_known(struct volume *v, u64 sector, u32 len);
@@ -1619,6 +1639,12 @@ void marks_exempt(struct volume *v, u64 sector, u32 len);	/* at issue and at com
 void marks_flush_issued(struct volume *v, u64 number);	/* before the flush is submitted */
 void marks_flush_done(struct volume *v, u64 number, bool ok);
 void marks_stop(struct volume *v);			/* sleeps; not on meta_wq */
+/*
+ * The volume is being bound again to its cache, which has run meanwhile, and is not active yet.  Where marks are left, its disk has
+ * not flushed what went there, and may have lost power since: what is clean there leaves the index, and the log as they are
+ * cleared, which is soon.  Sleeps.
+ */
+void marks_bound_again(struct volume *v);
 void marks_load(struct volume *v, u64 region);		/* at start: set */
 void marks_cleared(struct volume *v, u64 region);	/* the INTENT-clear record is applied; interrupt context */
 u32 marks_copy(struct volume *v, u64 *regions, u32 max, u32 skip);	/* for a checkpoint: all but those that are only wanted */
@@ -1672,6 +1698,8 @@ int io_issue(struct bio *bio, bool may_wait);		/* a remapped clone: to dm (map) 
 void io_complete(struct bio *bio, int error);		/* any context */
 /* DM_MAPIO_*; -EAGAIN: try again later; -EBUSY: something dirty is there: to the cache */
 int bypass_write(struct volume *v, struct bio *bio, struct larder_io *io, bool through, bool may_wait);
+/* the same with zeroes, to a backing that has no command for them: written as data, by a worker, which waits for them */
+int bypass_zeroes(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 int bypass_discard(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait);
 void defer_again(struct work_struct *work);
 int read_backing_mixed(struct volume *v, struct bio *bio, struct larder_io *io);	/* worker */
@@ -1790,6 +1818,22 @@ void cache_tick_wake(struct cache *c);			/* any context: something has changed t
 void volume_note_dirty_lsn(struct volume *v, u64 lsn);	/* a CLEAN, or an INVALIDATE of dirty data, was appended to this record */
 int volume_try_clean(struct volume *v);			/* sleeps: clears may_be_dirty if rule 11 allows; 0: it is clear */
 
+/* ------------------------------------------------------------------ checkpoint_room.c */
+/* reserve_checkpoint, for one of so many bytes, or as large as c->named[0].  Any context but interrupts: one at a time, or racy */
+void checkpoint_set_reserve(struct cache *c, u64 bytes);
+/* Any context: would so many segments do, with what is open, and two that are named? */
+bool checkpoint_fits(struct cache *c, u32 units);
+/* Bytes: of the next one, about (takes super_lock); and what it may have: from there on memory is short */
+u64 checkpoint_estimate(struct cache *c);
+u64 checkpoint_most(struct cache *c);
+/*
+ * Sleeps.  Are there segments for one now?  One that came to their end would have opened, in the log, those that are mapped, and
+ * given them back: tried again and again it would use up the slots that are kept for SEGMENT_OPEN.
+ */
+bool checkpoint_has_room(struct cache *c);
+void checkpoint_lacked_room(struct cache *c, u32 had);	/* sleeps; one has not found its segments, but so many of them */
+u64 checkpoint_limit(struct cache *c, u32 units);	/* slots of replay that make one due, of so many segments for it */
+
 /* ------------------------------------------------------------------ checkpoint.c, recover.c */
 enum checkpoint_pace { CHECKPOINT_AT_ONCE, CHECKPOINT_GENTLY };	/* gently: 5 % of the SSD's time, given up when the cache stops */
 /*
@@ -1805,12 +1849,6 @@ void checkpoint_destroy(struct cache *c);		/* cache_put(): frees the lists of se
 /* Sleeps.  Would a replay look for its first record on this SSD? */
 bool checkpoint_begins_on(struct cache *c, const struct cache_device *d);
 void checkpoint_set_keep(struct cache *c);		/* keep_sequence, keep_checkpoint from c->named */
-void checkpoint_set_reserve(struct cache *c);		/* reserve_checkpoint from c->named[0] */
-/* Any context: would so many segments do, with what is open, and two that are named? */
-bool checkpoint_fits(struct cache *c, u32 units);
-/* Bytes: of the next one, about (takes super_lock); and what it may have: from there on memory is short */
-u64 checkpoint_estimate(struct cache *c);
-u64 checkpoint_most(struct cache *c);
 int checkpoint_take(struct cache *c);			/* sleeps: snapshot, chunks, sync, superblock */
 void checkpoint_work(struct work_struct *work);
 void checkpoint_kick(struct cache *c);

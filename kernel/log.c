@@ -366,7 +366,7 @@ int log_next_segment(struct cache *c, struct stream *s, bool metadata)
 		return -EAGAIN;
 	}
 	if (s->segment != LARDER_NO_SEGMENT)
-		segment_set_state(c, s->segment, segment_lost(c, s->segment) ? SEGMENT_LOST : SEGMENT_SEALED);
+		segment_set_state(c, s->segment, segment_gone(c, s->segment) ? SEGMENT_LOST : SEGMENT_SEALED);
 	segment = o->segment[o->head];
 	o->head = (o->head + 1) % o->size;
 	o->count--;
@@ -374,7 +374,7 @@ int log_next_segment(struct cache *c, struct stream *s, bool metadata)
 	if (segment_lost(c, segment) || (s->number != LARDER_STREAM_WRITE && segment_draining(c, segment))) {
 		/* a stream of clean copies: what replay does not find behind this one is merely not cached */
 		c->segments[segment].sequence = c->log.next_sequence;
-		segment_set_state(c, segment, segment_lost(c, segment) ? SEGMENT_LOST : SEGMENT_WAITING);
+		segment_set_state(c, segment, segment_gone(c, segment) ? SEGMENT_LOST : SEGMENT_WAITING);
 		s->segment = LARDER_NO_SEGMENT;
 		return log_next_segment(c, s, metadata);
 	}

@@ -175,6 +175,12 @@ void marks_put(struct volume *v, u64 sector, u32 len)
 
 /* ------------------------------------------------------------------ the exception */
 
+/* marks_lock held.  One flag for those who look without it: bits move from one map to the other, and back. */
+static void nofill_changed(struct volume *v)
+{
+	WRITE_ONCE(v->nofill_some, v->nofill_any || v->nofill_flushing_any);
+}
+
 void marks_exempt(struct volume *v, u64 sector, u32 len)
 {
 	u64 region, last = region_of(sector + len - 1);
@@ -184,6 +190,7 @@ void marks_exempt(struct volume *v, u64 sector, u32 len)
 	for (region = region_of(sector); region <= last; region++)
 		__set_bit(region, v->nofill);
 	v->nofill_any = true;
+	nofill_changed(v);
 	spin_unlock_irqrestore(&v->marks_lock, flags);
 }
 
@@ -193,9 +200,8 @@ bool marks_may_fill(struct volume *v, u64 sector, u32 len)
 	unsigned long flags;
 	bool may = true;
 
-	if (likely(!READ_ONCE(v->nofill_any) && !READ_ONCE(v->nofill_flushing_any)))
+	if (likely(!READ_ONCE(v->nofill_some)))
 		return true;
-	/* bits move from one map to the other */
 	spin_lock_irqsave(&v->marks_lock, flags);
 	for (region = region_of(sector); region <= last && may; region++)
 		may = !test_bit(region, v->nofill) && !test_bit(region, v->nofill_flushing);
@@ -208,7 +214,7 @@ void marks_flush_issued(struct volume *v, u64 number)
 {
 	unsigned long flags;
 
-	if (!READ_ONCE(v->nofill_any))
+	if (!READ_ONCE(v->nofill_some))
 		return;
 	spin_lock_irqsave(&v->marks_lock, flags);
 	if (v->nofill_any && !v->nofill_flushing_any) {
@@ -224,7 +230,7 @@ void marks_flush_done(struct volume *v, u64 number, bool ok)
 {
 	unsigned long flags;
 
-	if (!READ_ONCE(v->nofill_flushing_any))
+	if (!READ_ONCE(v->nofill_some))
 		return;
 	spin_lock_irqsave(&v->marks_lock, flags);
 	if (v->nofill_flushing_any && number == v->nofill_flush_number) {
@@ -236,6 +242,7 @@ void marks_flush_done(struct volume *v, u64 number, bool ok)
 			v->nofill_any = true;
 		}
 		v->nofill_flushing_any = false;
+		nofill_changed(v);
 	}
 	spin_unlock_irqrestore(&v->marks_lock, flags);
 }
@@ -348,39 +355,65 @@ static bool mark_clearable(struct volume *v, struct mark *m)
 	return time_after(jiffies, m->used + MARK_IDLE);
 }
 
+/* How much from this sector on is not dirty, up to end. */
+static u32 sectors_not_dirty(struct volume *v, u64 sector, u64 end)
+{
+	struct larder_map m;
+	u64 at;
+
+	for (at = sector; at < end; at += m.len) {
+		larder_index_lookup(v->index, at, end - at, &m);
+		if (larder_state_dirty(m.state))
+			break;
+	}
+	return at - sector;
+}
+
+/* The RCU section: as in bypass.c:invalidate(). */
+static int mark_invalidate(struct volume *v, u64 sector, u32 len)
+{
+	struct larder_entry_in e = { .sector = sector, .length = len, .volume = v->number, .kind = LARDER_INVALIDATE };
+	int err;
+
+	rcu_read_lock();
+	err = log_entry(v->cache, &e, NULL) ?: volume_map_store(v, sector, len, 0, LARDER_ST_NONE, NULL);
+	rcu_read_unlock();
+	return err;
+}
+
 /*
  * A flush, or a write, of the backing has failed since the mark was set: what was volatile there may be gone, and a clean copy of
- * it be newer than what it is a copy of.  What is clean leaves the cache, as at a start (rule 6, intent-clear-drops).  The buckets
- * are taken as for a bypass: copies on their way are void, and no write is in flight whose record the INVALIDATE might come behind.
+ * it be newer than what it is a copy of.  What is clean leaves the cache, as at a start (rule 6, intent-clear-drops), and so does
+ * what is not in the index: a copy that left it, to make room, may be in a checkpoint, or in a record that is replayed, and without
+ * the mark nothing would keep it out.  The buckets are taken as for a bypass: copies on their way are void, and no write is in
+ * flight whose record the INVALIDATE might come behind.
  */
 static int mark_drop_clean(struct volume *v, u64 sector, u64 end)
 {
-	struct larder_entry_in e = { .volume = v->number, .kind = LARDER_INVALIDATE };
 	struct cache *c = v->cache;
 	u64 len = end - sector, next = sector;
 	struct larder_map m;
 	int err = 0;
+	u32 n;
 
 	if (race_begin(c, v, sector, len, RACE_BYPASS))
 		err = -EAGAIN;
-	while (!err && larder_index_next(v->index, next, end, 1u << LARDER_ST_CLEAN, &m)) {
-		e.sector = m.sector;
-		e.length = m.len;
-		/* the RCU section: as in bypass.c:invalidate() */
-		rcu_read_lock();
-		err = log_entry(c, &e, NULL);
-		err = err ?: volume_map_store(v, m.sector, m.len, 0, LARDER_ST_NONE, NULL);
-		rcu_read_unlock();
-		next = m.sector + m.len;
+	for (; !err && next < end; next += n) {
+		n = sectors_not_dirty(v, next, end);
+		if (n) {
+			err = mark_invalidate(v, next, n);
+		} else {
+			larder_index_lookup(v->index, next, end - next, &m);
+			n = larder_state_dirty(m.state) ? m.len : 0;	/* 0: not any more */
+		}
 	}
 	race_end(c, v, sector, len, RACE_BYPASS);
 	return err;
 }
 
-/* A mark that is CLEARING, from this region on, and was set before the last error of the backing. */
-static bool mark_doubtful(struct volume *v, u64 *region)
+/* A mark that is CLEARING, from this region on, and was set, or seen to, before the last of so many errors of the backing. */
+static bool mark_doubtful(struct volume *v, u64 *region, unsigned int errors)
 {
-	unsigned int errors = atomic_read(&v->flusher.errors);
 	unsigned long index = *region;
 	bool found = false;
 	struct mark *m;
@@ -399,11 +432,12 @@ static bool mark_doubtful(struct volume *v, u64 *region)
 /* What cannot be dropped now keeps its mark. */
 static void marks_drop_doubtful(struct volume *v)
 {
+	unsigned int errors = atomic_read(&v->flusher.errors);
 	u64 region, sector, end, next;
 	struct mark *m;
 	int err;
 
-	for (region = 0; mark_doubtful(v, &region); region++) {
+	for (region = 0; mark_doubtful(v, &region, errors); region++) {
 		sector = region << LARDER_INTENT_SHIFT;
 		end = min(sector + (1u << LARDER_INTENT_SHIFT), v->sectors);
 		for (err = 0; !err && sector < end; sector = next) {
@@ -411,12 +445,12 @@ static void marks_drop_doubtful(struct volume *v)
 			err = mark_drop_clean(v, sector, next);
 			cond_resched();
 		}
-		if (!err)
-			continue;
 		spin_lock_irq(&v->marks_lock);
 		m = xa_load(&v->marks, region);
-		if (m && m->state == MARK_CLEARING)
+		if (m && err && m->state == MARK_CLEARING)
 			m->state = MARK_SET;
+		else if (m && !err)
+			m->errors = errors;	/* not again, should its clearing find no room in the log */
 		spin_unlock_irq(&v->marks_lock);
 	}
 }
@@ -429,6 +463,7 @@ static void marks_clear(struct volume *v)
 {
 	u32 most = v->cache->set.max_marks;
 
+	WRITE_ONCE(v->marks_looked, jiffies);
 	v->marks_to_clear = v->nr_marks > most * 3 / 4 ? v->nr_marks - most / 2 : 0;
 	if (!marks_move(v, MARK_SET, MARK_CLEARING, mark_clearable) && !v->clearing_again)
 		return;
@@ -443,6 +478,38 @@ static void marks_clear(struct volume *v)
 	if (marks_log_all(v, MARK_CLEARING, false))
 		v->clearing_again = true;
 	log_close_open(v->cache, CLOSE_ASKED);
+}
+
+/* From this region on; false: there is none. */
+static bool mark_next(struct volume *v, u64 *region)
+{
+	unsigned long index = *region;
+	struct mark *m;
+
+	spin_lock_irq(&v->marks_lock);
+	m = xa_find(&v->marks, &index, ULONG_MAX, XA_PRESENT);
+	if (m) {
+		*region = m->region;
+		m->used = jiffies - MARK_IDLE - 1;
+	}
+	spin_unlock_irq(&v->marks_lock);
+	return m;
+}
+
+void marks_bound_again(struct volume *v)
+{
+	u64 region, sector, end;
+
+	if (!READ_ONCE(v->nr_marks))
+		return;
+	atomic_inc(&v->flusher.errors);
+	v->marks_looked = jiffies - MARK_IDLE - 1;
+	for (region = 0; mark_next(v, &region); region++) {
+		sector = region << LARDER_INTENT_SHIFT;
+		end = min(sector + (1u << LARDER_INTENT_SHIFT), v->sectors);
+		while (volume_drop_clean(v, sector, end))
+			;
+	}
 }
 
 /* Interrupt context: the record is applied. */
@@ -461,6 +528,12 @@ void marks_cleared(struct volume *v, u64 region)
 		kfree(m);
 	}
 	spin_unlock_irqrestore(&v->marks_lock, flags);
+}
+
+bool marks_due(const struct volume *v)
+{
+	return READ_ONCE(v->nr_marks) && (time_after(jiffies, READ_ONCE(v->last_io) + MARK_IDLE) ||
+					  time_after(jiffies, READ_ONCE(v->marks_looked) + MARK_IDLE));
 }
 
 /*

@@ -20,7 +20,7 @@
 #define DIRTY_BATCH	8u	/* dirty segments written back together */
 #define STAYS_BREAK	(HZ / 10)	/* before a segment is tried again whose data found no room */
 #define KEPT_BREAK	(60 * HZ)	/* before one is looked at again that is full of what is kept in any case */
-#define BUSY_WAITS	16u	/* of a jiffy, for writes beside what is hot; of a segment */
+#define BUSY_WAITS	16u	/* of a jiffy, for writes beside what is hot, and for room in the log; of a segment */
 #define DAMAGED_BREAK	(60 * HZ)	/* before dirty data that is damaged is tried again */
 
 struct reclaim {
@@ -197,15 +197,23 @@ static void keep_unknown(struct cache *c, struct volume *v, const struct larder_
 		     c->uuid, cache_segment(c, m->cache), m->sector, m->sector + m->len - 1, v->uuid);
 }
 
-/* Where the stream has used up its segments, the next one is being opened: what is kept is worth the wait for that one flush. */
-static int keep_add(struct cache *c, u8 stream, struct copy *copy)
+/*
+ * Where the stream has used up its segments, the next one is being opened: what is kept is worth the wait for that one flush.  And
+ * that for writes in flight, which have all records and pages of the log but those in reserve.
+ */
+static int keep_add(struct reclaim *rc, u8 stream, struct copy *copy)
 {
+	struct cache *c = rc->cache;
 	int err = copies_add(c, stream, copy);
 
 	if (err != -EAGAIN || stream == LARDER_STREAM_FILL)
 		return err;
 	flush_work(&c->open_work);
-	return copies_add(c, stream, copy);
+	while ((err = copies_add(c, stream, copy)) == -EAGAIN && copies_starve(c) && rc->waits) {
+		rc->waits--;
+		schedule_timeout_uninterruptible(1);
+	}
+	return err;
 }
 
 /*
@@ -252,7 +260,7 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 	else if (err)
 		cache_error(c, errors_read);
 	else
-		err = keep_add(c, stream, &k->copy);
+		err = keep_add(rc, stream, &k->copy);
 	if (!err)
 		return 0;
 	i = n;
@@ -707,15 +715,30 @@ static bool evacuate_ended(struct cache *c, const struct cache_device *d)
 	return READ_ONCE(c->shape_pause) || (d && !READ_ONCE(d->draining));
 }
 
+/*
+ * Writes may wait for what reclaim_work() makes free, which waits for reclaim_lock: a mutex goes to who has waited for it, if it
+ * was not to be had once (kernel/locking/mutex.c, "handoff").
+ */
+static void evacuate_give_way(struct reclaim *rc)
+{
+	struct cache *c = rc->cache;
+
+	reclaim_settle(rc);
+	mutex_unlock(&c->reclaim_lock);
+	reclaim_kick(c);
+	cond_resched();
+	mutex_lock(&c->reclaim_lock);
+}
+
 static void evacuate_segments(struct cache *c, const struct cache_device *d)
 {
-	u32 dirty[DIRTY_BATCH], nr_dirty = 0, i;
+	u32 dirty[DIRTY_BATCH], nr_dirty = 0, i, handled;
 	enum evacuate what;
 	struct reclaim rc;
 	int err = reclaim_create(&rc, c);
 
 	mutex_lock(&c->reclaim_lock);
-	for (i = 0; i < c->nr_segments && !err && !evacuate_ended(c, d); i++) {
+	for (i = handled = 0; i < c->nr_segments && !err && !evacuate_ended(c, d); i++) {
 		spin_lock_irq(&c->segments_lock);
 		what = judge_evacuate(c, d, i);
 		/* not to be put back young */
@@ -725,6 +748,8 @@ static void evacuate_segments(struct cache *c, const struct cache_device *d)
 		if (what == EVACUATE_EMPTY) {
 			segment_set_state(c, i, SEGMENT_RECLAIMING);
 			reclaim_one(&rc, i, (struct tally){ .main = c->segments[i].stream == LARDER_STREAM_KEEP });
+			if (!(++handled % RECLAIM_BATCH))
+				evacuate_give_way(&rc);
 		} else if (what == EVACUATE_WRITE_BACK && nr_dirty < DIRTY_BATCH) {
 			dirty[nr_dirty++] = i;
 		}
@@ -732,8 +757,14 @@ static void evacuate_segments(struct cache *c, const struct cache_device *d)
 	}
 	if (!err)
 		reclaim_settle(&rc);
-	if (nr_dirty && !evacuate_ended(c, d))
-		reclaim_write_back(&rc, dirty, nr_dirty);
+	/* the lock was let go meanwhile: they may be others' by now */
+	spin_lock_irq(&c->segments_lock);
+	for (i = handled = 0; i < nr_dirty; i++)
+		if (judge_evacuate(c, d, dirty[i]) == EVACUATE_WRITE_BACK)
+			dirty[handled++] = dirty[i];
+	spin_unlock_irq(&c->segments_lock);
+	if (!err && handled && !evacuate_ended(c, d))
+		reclaim_write_back(&rc, dirty, handled);
 	mutex_unlock(&c->reclaim_lock);
 	reclaim_free(&rc);
 }
@@ -763,7 +794,8 @@ void reclaim_work(struct work_struct *work)
 	if (c->state == CACHE_FAILED || READ_ONCE(c->stopping) || WARN_ON_ONCE(!c->started))
 		return;
 	segments_release(c);
-	waiting = segments_coming(c);
+	/* those that wait for a checkpoint come only if there can be one */
+	waiting = checkpoint_has_room(c) ? segments_coming(c) : 0;
 	need -= min(need, waiting);
 	if (READ_ONCE(c->memory_pressure) > 1)
 		need = max(need, RECLAIM_BATCH);
@@ -771,7 +803,7 @@ void reclaim_work(struct work_struct *work)
 		got = reclaim_segments(c, need, READ_ONCE(c->memory_pressure) < 2);
 	segments_release(c);
 	/* emptied, but a replay may need their records: a checkpoint moves its start */
-	if (segments_short(c))
+	if (segments_short(c) && checkpoint_has_room(c))
 		segments_want_checkpoint(c);
 	if (got > 0) {
 		reclaim_kick(c);
@@ -816,7 +848,7 @@ static void tick_volume(struct volume *v)
 
 	if (!READ_ONCE(v->active))
 		return;
-	if (v->nr_marks && time_after(jiffies, READ_ONCE(v->last_io) + 30 * HZ))
+	if (marks_due(v))
 		queue_work(c->meta_wq, &v->mark_work);
 	if (atomic64_read(&v->dirty_sectors) || v->flushing) {
 		WRITE_ONCE(v->clean_since, 0);
@@ -948,7 +980,7 @@ static u32 pressure(u64 bytes, u64 limit)
 void cache_tick(struct work_struct *work)
 {
 	struct cache *c = container_of(to_delayed_work(work), struct cache, tick);
-	u64 bytes, limit;
+	u64 bytes, limit, chunks;
 	struct volume *v;
 	u32 i;
 
@@ -956,8 +988,9 @@ void cache_tick(struct work_struct *work)
 		return;
 	bytes = cache_memory_bytes(c);
 	limit = cache_memory_limit(c);
-	WRITE_ONCE(c->memory_pressure, max(pressure(bytes, limit), c->nr_devices > 1 ?
-					   pressure(checkpoint_estimate(c), checkpoint_most(c)) : 0));
+	chunks = checkpoint_estimate(c);
+	WRITE_ONCE(c->memory_pressure, max(pressure(bytes, limit), pressure(chunks, checkpoint_most(c))));
+	checkpoint_set_reserve(c, chunks);
 	if (bytes > limit)
 		sums_shrink(c);
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {

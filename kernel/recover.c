@@ -562,7 +562,7 @@ static void start_keep(struct start *s)
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
 		c->named[i] = s->old[i];
 	checkpoint_set_keep(c);
-	checkpoint_set_reserve(c);
+	checkpoint_set_reserve(c, checkpoint_estimate(c));
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
 		memset(&c->named[i], 0, sizeof(c->named[i]));
 }
@@ -747,7 +747,7 @@ static int start_serve(struct start *s)
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
 		checkpoint_free(c, &s->old[i]);
 	checkpoint_set_keep(c);
-	checkpoint_set_reserve(c);
+	checkpoint_set_reserve(c, 0);
 	segments_release(c);
 	return 0;
 out:

@@ -722,6 +722,7 @@ static int volume_flush_backing(struct volume *v)
  */
 int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bdev, struct larder_volume_sb *sb)
 {
+	bool again = sb && v->backing_flushed;		/* not for the first time since the cache was started */
 	int err = volume_take(v, ti);
 
 	if (err)
@@ -748,6 +749,8 @@ int volume_bind(struct volume *v, struct dm_target *ti, struct block_device *bde
 		volume_give_back(v);
 		return err;
 	}
+	if (again && v->cache)
+		marks_bound_again(v);
 	return 0;
 }
 

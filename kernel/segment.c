@@ -246,24 +246,36 @@ static u32 rings_of(const u32 *number, u32 nr, u32 copies)
 	}
 }
 
+/* Of segments of SSDs, 0: none: how many can be taken for something that has as many copies as there are SSDs for, and no more. */
+static u32 units_of(const u32 *number, u32 copies)
+{
+	u32 i, all = 0, most = 0, nr = 0;
+
+	for (i = 0; i < LARDER_MAX_DEVICES; i++) {
+		all += number[i];
+		most = max(most, number[i]);
+		nr += number[i] > 0;
+	}
+	if (nr < 2 || copies < 2)
+		return all;
+	return min(nr, copies) == 2 ? min(all / 2, all - most) : rings_of(number, LARDER_MAX_DEVICES, 3);
+}
+
+u32 segments_units_with(const struct cache *c, u32 place, u32 segments)
+{
+	u32 i, number[LARDER_MAX_DEVICES] = { };
+
+	for (i = 0; i < c->nr_devices; i++)
+		if (!READ_ONCE(c->dev[i].failed))
+			number[i] = c->dev[i].nr_segments;
+	if (place < LARDER_MAX_DEVICES)
+		number[place] = segments;
+	return units_of(number, mirror_copies(c));
+}
+
 u32 segments_units(const struct cache *c, const struct cache_device *without)
 {
-	u32 i, all = 0, most = 0, nr = 0, number[LARDER_MAX_DEVICES];
-
-	for (i = 0; i < c->nr_devices; i++) {
-		if (&c->dev[i] == without || READ_ONCE(c->dev[i].failed))
-			continue;
-		all += c->dev[i].nr_segments;
-		most = max(most, c->dev[i].nr_segments);
-		nr++;
-	}
-	if (nr < 2 || mirror_copies(c) < 2)
-		return all;
-	if (min(nr, mirror_copies(c)) == 2)
-		return min(all / 2, all - most);
-	for (i = 0; i < c->nr_devices; i++)
-		number[i] = &c->dev[i] == without || READ_ONCE(c->dev[i].failed) ? 0 : c->dev[i].nr_segments;
-	return rings_of(number, c->nr_devices, 3);
+	return segments_units_with(c, without ? without - c->dev : LARDER_MAX_DEVICES, 0);
 }
 
 u64 segments_room(const struct cache *c, enum segment_use use)
@@ -454,6 +466,14 @@ static u32 use_reserve(struct cache *c, enum segment_use use)
 	if (use == USE_CLEAN && !(log & use_mask(c, USE_CLEAN)) && !(use_pairs(c, USE_LOG) && hweight32(log) < cache_copies(c)))
 		return 0;
 	return READ_ONCE(c->reserve_checkpoint);
+}
+
+/* A snapshot, as segments_free_count() is. */
+u32 segments_free_all(struct cache *c, enum segment_use use)
+{
+	u32 help;
+
+	return free_units(c, use, &help);
 }
 
 u32 segments_free_count(struct cache *c, enum segment_use use)
@@ -908,12 +928,12 @@ bool volume_maps(struct volume *v, const struct larder_map *m, u32 states)
 	return true;
 }
 
-u64 volume_drop_clean(struct volume *v)
+u64 volume_drop_clean(struct volume *v, u64 sector, u64 end)
 {
-	u64 sector = 0, found = 0;
 	struct larder_map m;
+	u64 found = 0;
 
-	while (larder_index_next(v->index, sector, v->sectors, 1u << LARDER_ST_CLEAN, &m)) {
+	while (larder_index_next(v->index, sector, end, 1u << LARDER_ST_CLEAN, &m)) {
 		volume_map_change(v, m.sector, m.len, m.cache, 1u << LARDER_ST_CLEAN, m.cache, LARDER_ST_NONE);
 		sector = m.sector + m.len;
 		if (!(++found % 1024))

@@ -71,6 +71,7 @@ static void device_failed(struct cache *c, struct cache_device *d, const char *w
 	if (joined) {
 		DMERR("cache %pUb: SSD %u (%pg): %s: it does not join the set; check it, then add it again", c->uuid,
 		      (u32)(d - c->dev), d->bdev, why);
+		queue_work(c->meta_wq, &c->lost_work);
 		cache_tell(c);
 	}
 	if (!new)
@@ -384,6 +385,7 @@ static bool set_count(struct cache *c, struct cache_device *d)
 	if (joined) {
 		WRITE_ONCE(d->untold, true);
 		WRITE_ONCE(d->failed, false);
+		smp_store_release(&d->removed, false);	/* the status shows no failed one meanwhile */
 		WRITE_ONCE(d->joining, false);
 		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);
@@ -418,23 +420,37 @@ static int set_tell(struct cache *c, struct cache_device *d)
 	return err;
 }
 
+/* It has not come to be a member: no table says so any more, if it can be written.  Whoever starts or adds goes by that. */
+static void set_unname(struct cache *c, struct cache_device *d)
+{
+	mutex_lock(&c->super_lock);
+	c->table->devices[d - c->dev].state = cpu_to_le32(d->removed ? LARDER_DEVICE_REMOVED : LARDER_DEVICE_FAILED);
+	/* held: the next generation says it */
+	if (!READ_ONCE(c->log.held))
+		cache_table_write(c);
+	mutex_unlock(&c->super_lock);
+}
+
 /*
  * A power cut finds the table of d blank, and so d no member, until it is written, whatever the others say of it; they have
  * everything until then: with mirror=none no segment of it is taken before.  From set_count() on an error of d is that of a
  * member, which can be spared until it is told: log->held, a generation without it.  One that comes before is an error of a
- * stranger, but it may be named already: nothing follows from that while its table is blank, and the next generation does not
- * name it.
+ * stranger, but it may be named already: nothing follows from that while its table is blank, and the next table does not name it.
  */
 int set_admit(struct cache *c, struct cache_device *d)
 {
+	bool counts = false;
 	int err;
 
 	mutex_lock(&c->set_lock);
 	err = set_write(c, d);
 	if (!err) {
 		set_write_volumes(c);
-		err = set_count(c, d) ? set_tell(c, d) : -EIO;
+		counts = set_count(c, d);
+		err = counts ? set_tell(c, d) : -EIO;
 	}
+	if (err && !counts)
+		set_unname(c, d);
 	mutex_unlock(&c->set_lock);
 	return err;
 }
@@ -455,7 +471,8 @@ static int set_uncount(struct cache *c, struct cache_device *d, u32 failures)
 		err = -EAGAIN;
 	if (!err) {
 		WRITE_ONCE(d->draining, false);
-		WRITE_ONCE(d->failed, true);
+		WRITE_ONCE(d->removed, true);
+		smp_store_release(&d->failed, true);	/* as in set_count() */
 		WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
 		WRITE_ONCE(c->failures, c->failures + 1);
@@ -485,9 +502,6 @@ int set_dismiss(struct cache *c, struct cache_device *d, u32 failures)
 	mutex_lock(&c->set_lock);
 	err = set_uncount(c, d, failures);
 	if (!err) {
-		mutex_lock(&c->super_lock);
-		d->removed = true;
-		mutex_unlock(&c->super_lock);
 		err = set_write(c, NULL);
 		if (err)
 			set_hold(c);
@@ -513,6 +527,14 @@ static void lost_drop(struct cache *c, struct volume *v)
 	}
 }
 
+/* segments_lock held */
+static bool may_become_lost(struct cache *c, u32 segment)
+{
+	const struct segment *seg = &c->segments[segment];
+
+	return (seg->state == SEGMENT_SEALED || seg->state == SEGMENT_WAITING) && segment_gone(c, segment);
+}
+
 /* Clean extents of SSDs that have failed leave the index; their segments are gone. */
 void set_drop_lost(struct cache *c)
 {
@@ -532,10 +554,67 @@ void set_drop_lost(struct cache *c)
 		if (!segment_lost(c, i) || atomic_read(&c->segments[i].live))
 			continue;
 		spin_lock_irqsave(&c->segments_lock, flags);
-		if (c->segments[i].state == SEGMENT_SEALED || c->segments[i].state == SEGMENT_WAITING)
+		if (may_become_lost(c, i))
 			segment_become_lost(c, i);
 		spin_unlock_irqrestore(&c->segments_lock, flags);
 	}
+}
+
+int set_check_lost(struct cache *c, const struct cache_device *d)
+{
+	u32 i;
+
+	for (i = d->first_segment; i < d->first_segment + d->nr_segments; i++) {
+		if (!atomic_read(&c->segments[i].dirty) || !segment_lost(c, i))
+			continue;
+		DMERR("cache %pUb: dirty data was on SSD %u only, which left the set (segment %u): write it anew, or discard it",
+		      c->uuid, (u32)(d - c->dev), i);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+/* set_lock held.  May the place of one that has failed be empty from now on?  -EAGAIN: one fails just now. */
+static int check_dismiss(struct cache *c, const struct cache_device *d)
+{
+	int err = 0;
+
+	spin_lock_irq(&c->log.lock);
+	if (c->state == CACHE_FAILED)
+		err = -EIO;
+	else if (c->log.held)
+		err = -EAGAIN;
+	else if (!d->failed || d->joining)
+		err = -EBUSY;
+	spin_unlock_irq(&c->log.lock);
+	return err;
+}
+
+int set_dismiss_failed(struct cache *c, struct cache_device *d)
+{
+	int err;
+
+	do {
+		set_wait(c);
+		mutex_lock(&c->set_lock);
+		err = check_dismiss(c, d);
+		if (err == -EAGAIN)
+			mutex_unlock(&c->set_lock);
+	} while (err == -EAGAIN);
+	if (err == -EBUSY)
+		DMERR("cache %pUb: SSD %u has not failed: only a place without an SSD can be given up; drain it first", c->uuid,
+		      (u32)(d - c->dev));
+	else if (!err)
+		err = set_check_lost(c, d);
+	if (!err) {
+		mutex_lock(&c->super_lock);
+		WRITE_ONCE(d->removed, true);
+		c->table->devices[d - c->dev].state = cpu_to_le32(LARDER_DEVICE_REMOVED);
+		err = cache_table_write(c);
+		mutex_unlock(&c->super_lock);
+	}
+	mutex_unlock(&c->set_lock);
+	return err;
 }
 
 static bool is_lost(struct cache *c, u32 segment, const void *ignored)

@@ -68,10 +68,10 @@ static bool device_joins(const struct cache_device *d)
 
 static const char *device_state_name(const struct cache_device *d)
 {
-	if (d->removed)
-		return "removed";
 	if (device_joins(d))
 		return "joining";
+	if (READ_ONCE(d->removed))
+		return "removed";
 	return READ_ONCE(d->failed) ? "failed" : READ_ONCE(d->draining) ? "draining" : "active";
 }
 
@@ -98,17 +98,18 @@ static unsigned int cache_info_trouble(struct cache *c, u64 single_sectors, char
 
 static unsigned int cache_info_set(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
 {
-	u32 i, removed = 0, joining = LARDER_MAX_DEVICES;
+	u32 i, devices = 0, failed = 0, joining = LARDER_MAX_DEVICES;
 	struct segments_short few;
 	u64 below = segments_below(c, &few);
 
 	for (i = 0; i < c->nr_devices; i++) {
-		removed += c->dev[i].removed;
+		devices += !READ_ONCE(c->dev[i].removed);
+		failed += READ_ONCE(c->dev[i].failed) && !READ_ONCE(c->dev[i].removed);
 		if (device_joins(&c->dev[i]))
 			joining = i;
 	}
-	DMEMIT(" devices=%u devices_failed=%u mirrored=%u below_sectors=%llu set_generation=%u", c->nr_devices - removed,
-	       READ_ONCE(c->nr_failed) - removed, cache_mirrored(c), below, (u32)(READ_ONCE(c->set_generation) >> 32));
+	DMEMIT(" devices=%u devices_failed=%u mirrored=%u below_sectors=%llu set_generation=%u", devices, failed,
+	       cache_mirrored(c), below, (u32)(READ_ONCE(c->set_generation) >> 32));
 	if (joining < LARDER_MAX_DEVICES)
 		DMEMIT(" joining=%u", joining);
 	else

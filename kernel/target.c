@@ -369,7 +369,7 @@ static int message_drop_clean(struct volume_target *vt)
 		return -EBUSY;
 	}
 	if (v->cache) {
-		volume_drop_clean(v);
+		volume_drop_clean(v, 0, v->sectors);
 		reclaim_kick(v->cache);
 	}
 	mutex_unlock(&vt->lock);

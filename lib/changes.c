@@ -133,10 +133,11 @@ static void compare_trouble(const struct pair *p)
 	free(now);
 }
 
-/* Also what joins in the place of one that failed: it may be a spare, which nobody stood by to see. */
+/* Also what joins in the place of one that failed: it may be a spare, which nobody stood by to see; and what has not come to be a member. */
 static bool is_alarming(const char *was, const char *is)
 {
-	return !strcmp(is, "failed") || (!strcmp(was, "failed") && !strcmp(is, "joining"));
+	return !strcmp(is, "failed") || (!strcmp(was, "failed") && !strcmp(is, "joining")) ||
+	       (!strcmp(was, "joining") && !strcmp(is, "removed"));
 }
 
 /* SSD by SSD, in the places of the set. */

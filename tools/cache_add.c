@@ -47,11 +47,13 @@ static bool fits(const struct set *set, uint32_t place, uint32_t segments, uint3
 static uint32_t choose_place(const struct set *set, uint32_t segments, const union superblock *was, bool new_place)
 {
 	static const uint32_t states[] = { LARDER_DEVICE_FAILED, LARDER_DEVICE_REMOVED };
+	uint32_t before = was ? le32toh(was->cache.device_number) : 0;
 
 	if (new_place)
 		return set->number;
-	if (was && fits(set, le32toh(was->cache.device_number), segments, LARDER_DEVICE_FAILED))
-		return le32toh(was->cache.device_number);
+	if (was && (fits(set, before, segments, LARDER_DEVICE_FAILED) || (fits(set, before, segments, LARDER_DEVICE_REMOVED) &&
+									  !memcmp(set->table.devices[before].uuid, was->head.uuid, 16))))
+		return before;
 	for (size_t s = 0; s < sizeof(states) / sizeof(states[0]); s++)
 		for (uint32_t i = 0; i < set->number; i++)
 			if (fits(set, i, segments, states[s]))
@@ -286,15 +288,18 @@ static int open_ssd(const struct set *set, const struct add_request *request, st
 	return LARDER_DONE;
 }
 
-/* Judges, takes over and formats the device; it is closed again, for the kernel to open it.  Has the turn afterwards. */
-static int prepare(struct set *set, const struct add_request *request, int wanted, const char *before, uint32_t *place, uint64_t *more)
+/*
+ * Judges, takes over and formats the device; it is closed again, for the kernel to open it.  Has the turn afterwards.  *keep: it was a spare, or was to
+ * join already.
+ */
+static int prepare(struct set *set, const struct add_request *request, int wanted, const char *before, uint32_t *place, uint64_t *more,
+		   bool *keep)
 {
 	struct cache_layout layout = { .segment_size = le32toh(set->sb.segment_size) };
 	struct claim_request claim;
 	struct superblocks found;
 	struct device device;
 	const char *why;
-	bool keep;
 	int result = open_ssd(set, request, &claim, &device, &found);
 
 	if (result)
@@ -306,11 +311,11 @@ static int prepare(struct set *set, const struct add_request *request, int wante
 			       choose_place(set, layout.nr_segments, found.chosen && set_is_stale(set, found.chosen->sb) ? found.chosen->sb : NULL,
 					    request->new_place);
 	result = result ? result : check_place(set, *place, &layout, request->ssd);
-	result = result ? result : check_spare(set, &device, &found, request, *place, &keep);
+	result = result ? result : check_spare(set, &device, &found, request, *place, keep);
 	superblocks_free(&found);
 	result = result ? result : claim_clear(&device, &claim);
 	result = result ? result : take_turn(set, request, before);
-	result = result ? result : format(set, &device, &layout, *place, request, keep);
+	result = result ? result : format(set, &device, &layout, *place, request, *keep);
 	*more = *place < set->number ? 0 : (uint64_t)layout.nr_segments * (layout.segment_size >> LARDER_SECTOR_SHIFT);
 	device_close(&device);
 	return result;
@@ -369,6 +374,7 @@ static int join(struct set *set, struct add_request *request, int wanted)
 	char *before = status_value(set->mapped->status, "ssds");
 	uint32_t place = 0;
 	uint64_t more = 0;
+	bool spare = false;
 	int result = check_others(set, request->ssd);
 
 	before = before ? before : must_print("%s", "");
@@ -376,7 +382,7 @@ static int join(struct set *set, struct add_request *request, int wanted)
 	result = result ? result : role_by_label(set, request);
 	result = result ? result : let_go(set, request->ssd);
 	turn_give(); /* somebody may be asked */
-	result = result ? result : prepare(set, request, wanted, before, &place, &more);
+	result = result ? result : prepare(set, request, wanted, before, &place, &more, &spare);
 	free(before);
 	if (result)
 		return result;
@@ -388,6 +394,9 @@ static int join(struct set *set, struct add_request *request, int wanted)
 	free(set->ssd[place]);
 	set->ssd[place] = must_print("%s", request->ssd);
 	result = set_reload(set, more);
+	/* the kernel will not have it: it says no more that it joins, and can be used for something else */
+	if (result && !spare && !request->claim.dry_run)
+		set_erase(request->ssd, LARDER_KIND_CACHE, set->sb.cache_uuid);
 	turn_give(); /* the rest may take long */
 	if (result || request->claim.dry_run)
 		return result;

@@ -3,8 +3,9 @@
  * larder cache remove: an SSD is drained and leaves the set of a cache that runs, in use or not.
  *
  * The kernel drains it (message `drain`), and names it no more in the tables of the others; then the table of the cache is reloaded
- * without it, and its superblocks go, so that nobody takes it for a part of the cache.  One that has failed only leaves the table.  While it is
- * drained, which may last hours, the turn is others': what is loaded then is read then.
+ * without it, and its superblocks go, so that nobody takes it for a part of the cache.  One that has failed only leaves the table, and its place is
+ * empty from then on: nothing is missed (message `dismiss`); one that joins leaves it too, and was never in the set.  While one is drained, which may
+ * last hours, the turn is others': what is loaded then is read then.
  * A spare was never in it, and only loses its superblocks.
  */
 #include <endian.h>
@@ -22,26 +23,46 @@ struct remove_request {
 	bool no_wait, stop, dry_run;
 };
 
-static int send_drain(const struct set *set, uint32_t place)
+static int send(const struct set *set, const char *what, uint32_t place)
 {
-	char *message = must_print("drain %u", place);
+	char *message = must_print("%s %u", what, place);
 	int result = mapped_message(set->mapped->name, message);
 
 	free(message);
 	return result;
 }
 
+/* It was to join where one has failed, and has not come to be a member: it is not the one that is missed there. */
+static bool was_to_join(const struct set *set, const char *path)
+{
+	struct superblocks found;
+	struct device device;
+	bool was;
+
+	if (!strcmp(path, "-") || device_try(&device, path))
+		return false;
+	superblocks_read(&device, &found, false);
+	was = found.chosen && le32toh(found.chosen->sb->head.flags) & LARDER_CACHE_JOINS && set_is_stale(set, found.chosen->sb);
+	superblocks_free(&found);
+	device_close(&device);
+	return was;
+}
+
 static int let_go(struct set *set, uint32_t place, bool dry_run)
 {
-	char *path = set->ssd[place];
+	char *path = set->ssd[place], *state = set_state(set, place);
+	bool missed = state && !strcmp(state, "failed") && !was_to_join(set, path);
 	int result;
 
 	set->ssd[place] = must_print("-");
 	set_forget_failed(set);
 	result = set_reload(set, 0);
+	if (!result && missed)
+		result = send(set, "dismiss", place);
+	free(state);
 	if (!result && !dry_run) {
 		set_erase(path, LARDER_KIND_CACHE, set->sb.cache_uuid);
-		printf("cache %s: %s has left the set\n", set->mapped->name, path);
+		printf("cache %s: %s has left the set\n", set->mapped->name, strcmp(path, "-") ? path : "what was missing");
 	}
 	free(path);
 	return result;
@@ -84,7 +105,7 @@ static int drain_place(struct set *set, uint32_t place, const struct remove_requ
 {
 	char *state = set_state(set, place);
 	bool there = state && (!strcmp(state, "active") || !strcmp(state, "draining")), begun = state && !strcmp(state, "draining");
-	int result = there && !begun ? send_drain(set, place) : LARDER_DONE;
+	int result = there && !begun ? send(set, "drain", place) : LARDER_DONE;
 
 	free(state);
 	if (result || !there || request->dry_run)
@@ -134,9 +155,9 @@ static int take_out(const uint8_t cache[16], uint32_t place, const char *ssd, co
 	if (place >= set.number || (strcmp(set.ssd[place], ssd) && strcmp(set.ssd[place], "-")))
 		result = complain(LARDER_BUSY, "%s: SSD %u is another one than %s by now; see larder cache status %s", set.mapped->name, place, ssd,
 				  set.mapped->name);
-	else if (strcmp(set.ssd[place], ssd))
+	else if (strcmp(set.ssd[place], ssd) && state && strcmp(state, "failed"))
 		printf("cache %s: %s has left the set\n", set.mapped->name, ssd);
-	else if (state && (!strcmp(state, "removed") || !strcmp(state, "failed")))
+	else if (state && (!strcmp(state, "removed") || !strcmp(state, "failed") || !strcmp(state, "joining")))
 		result = let_go(&set, place, false);
 	else if (!request->no_wait)
 		result = complain(LARDER_BUSY, "%s: SSD %u is %s", set.mapped->name, place, state ? state : "unknown");

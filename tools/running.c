@@ -226,7 +226,8 @@ static int find_set(const struct members *members, const struct member *member, 
 	int result = LARDER_DONE;
 	char *longer;
 
-	if (known && le32toh(table->head.nr_devices) > number)
+	/* one that was to join behind the others, and has no place there yet, the kernel knows nothing of */
+	if (known)
 		number = le32toh(table->head.nr_devices);
 	*set = (struct set_words){ .words = must_print("%u", number) };
 	for (uint32_t i = 0; i < number && !result; i++) {

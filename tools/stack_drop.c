@@ -258,7 +258,8 @@ static int drop_ssd(const struct dropping *r)
 	if (part_find(&d, r->gone.name, &part))
 		result = part_check_same(&d, &part, &r->gone, r->word);
 	ssd_state(&d, part.place, state);
-	left = part.place < 0 || !r->request.no_wait || !strcmp(state, "removed") || !strcmp(state, "failed");
+	left = part.place < 0 || !r->request.no_wait || !strcmp(state, "removed") || !strcmp(state, "failed") ||
+	       !strcmp(state, "joining");
 	result = result ? result : check_ssd(r, &d, &part);
 	if (!result && part.place >= 0)
 		result = ssd_remove(&d, &r->request, part.place);

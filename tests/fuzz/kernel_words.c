@@ -80,7 +80,7 @@ int scrub_begin(struct cache *c) { return 0; }
 int scrub_stop(struct cache *c) { return 0; }
 void writeback_kick(struct volume *v) { }
 void reclaim_kick(struct cache *c) { }
-u64 volume_drop_clean(struct volume *v) { return 0; }
+u64 volume_drop_clean(struct volume *v, u64 sector, u64 end) { return 0; }
 int volume_settings_apply(struct volume *v, const struct volume_settings *set) { return 0; }
 
 int reclaim_now(struct cache *c, u32 segments)
@@ -92,6 +92,12 @@ int reclaim_now(struct cache *c, u32 segments)
 int drain_begin(struct cache *c, u32 number)
 {
 	must(number < c->nr_devices);
+	return 0;
+}
+
+int set_dismiss_failed(struct cache *c, struct cache_device *d)
+{
+	must(d >= c->dev && d < c->dev + c->nr_devices);
 	return 0;
 }
 

@@ -129,6 +129,8 @@ ALL_RULES = frozenset(RULES)
 RELAXATIONS = {
     'flush-at-once': 'a flush waits only for the records of what was acknowledged',
     'flush-waits-for-last': 'a flush waits for one device flush: the last one issued, its own or another\'s',
+    'idle-flush-fails': 'a flush of the backing that had nothing to secure, is the last one that was issued, and fails while there '
+                        'still is nothing, is not repeated, and nobody fails or waits for it',
     'bypass-after-clean-applied': 'for writes without FUA it is enough that the CLEAN (or the INVALIDATE) and '
                                   'all earlier records completed',
     'bypass-after-clean-shown': 'for writes without FUA it is enough that the index shows CLEAN or nothing',
@@ -166,6 +168,7 @@ class DeviceFlush(NamedTuple):
     doomed: bool = False            # SSD: it will fail, and has dropped what was volatile
     number: int = 0                 # SSD: its name in awaits
     awaits: tuple | None = None     # SSD: it has succeeded, and counts if these do, too; None: in flight
+    idle: bool = False              # HDD: it had nothing to secure as it was issued, and none was issued since
 
 
 class State(NamedTuple):
@@ -452,6 +455,9 @@ class System:
 
     def issue_flush(self, s, device):
         """What has completed on the device will be durable when this flush completes; what completes later may or may not."""
+        idle = 'idle-flush-fails' in self.relaxed and self.idles(s) and device == HDD
+        if device == HDD:
+            s = s._replace(flushes=tuple(f._replace(idle=False) if f.idle else f for f in s.flushes))
         if 'flag-cleared-at-issue' in self.rules:
             s = self.set_flag(s, device, False)
         if device == SSD:
@@ -459,8 +465,14 @@ class System:
                                      r.durable in (False, SECURED) else r for r in s.log))
         cover = tuple(map(len, s.hdd)) if device == HDD else ()
         number = min(set(range(9)) - {f.number for f in s.flushes}) if self.ssd_drops else 0
-        flush = DeviceFlush(device, cover, (), s.failed[device], device == HDD and s.risk, number=number)
+        flush = DeviceFlush(device, cover, (), s.failed[device], device == HDD and s.risk, number=number, idle=idle)
         return s._replace(flushes=s.flushes + (flush,), risk=s.risk and device != HDD)
+
+    @staticmethod
+    def idles(s):
+        """Is there nothing for a flush of the backing to do, nor one in flight that has something to do?"""
+        in_flight = any(f.device == HDD and not f.idle for f in s.flushes)
+        return not (s.needs_flush[HDD] or s.failed[HDD] or s.risk or in_flight)
 
     def flush_completes(self, s, n):
         if self.ssd_drops and s.flushes[n].device == SSD:
@@ -525,6 +537,8 @@ class System:
                 s = self.begin(self.end(s, op), op[:3] + (True,) + op[4:])
         if self.ssd_drops and flush.device == SSD:
             s = self.doubt_begins(s, flush)
+        if flush.idle and self.idles(s):
+            return self.end_flushes(s._replace(flushes=s.flushes[:n] + s.flushes[n + 1:], failures_left=s.failures_left - 1))
         flushes = tuple(f._replace(repeat=f.repeat and f.device != flush.device)
                         for f in s.flushes[:n] + s.flushes[n + 1:] if flush.number not in (f.awaits or ()) or not self.ssd_drops)
         s = s._replace(flushes=flushes, failed=put(s.failed, flush.device, True),
@@ -665,7 +679,7 @@ class System:
             own = s.needs_flush[device]
             if own:
                 s = self.issue_flush(s, device)
-            awaited = [n for n, f in enumerate(s.flushes) if f.device == device]
+            awaited = [n for n, f in enumerate(s.flushes) if f.device == device and not f.idle]
             if 'flush-waits-for-flush-in-flight' not in self.rules:
                 awaited = awaited[-1:] if own else []
             elif 'flush-waits-for-last' in self.relaxed:
@@ -719,7 +733,8 @@ class System:
                     yield (f'{name}{which} FAILS, drops all' + answers(s, after, True),), after
         if 'device-flush' in self.actions and len(s.flushes) < 3:
             for device in DEVICES if s.mode == RUNNING and not (self.ssd_drops and s.doubt) else (HDD,):
-                if s.needs_flush[device] or s.failed[device]:
+                idle = device == HDD and 'idle-flush-fails' in self.relaxed and self.idles(s) and not any(f.idle for f in s.flushes)
+                if s.needs_flush[device] or s.failed[device] or idle:
                     name = 'backing-flush' if device == HDD else 'ssd-flush'
                     yield (name + ' issued',), self.issue_flush(s, device)
 

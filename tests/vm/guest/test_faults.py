@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lib import command, dm, memory, simdisk
+from lib import aio, command, dm, memory, simdisk
 from lib.block import BlockDevice
 from lib.damage import SUPER, damage
 from lib.decay import Written, commit, places
@@ -592,6 +592,50 @@ def test_backing_that_refuses_flushes(stack, kernel_log):
     check_all(backing_alone(stack.hdd))
 
 
+def test_dead_backing_beside_an_idle_mark(stack, kernel_log):
+    """The flush before the mark is cleared had nothing to secure: what the SSD alone can take goes on, and is not told of it."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|a flush failed")
+    v = stack.volume
+    v.set(mode="writearound")
+    v.write(N * SECTORS, block(N))
+    v.flush()
+    v.read(N * SECTORS, SECTORS)
+    v.write(N * SECTORS, block(N))
+    v.flush()
+    assert v.status()["marks"] == 1 and v.status()["may_be_dirty"]
+    v.set(mode="writeback")
+    kill(stack.hdd)
+    wait_for(lambda: v.status()["errors_flush"], 120, "the flush in front of the clearing")
+    for salt in range(3):
+        write_all(v, salt)
+        v.flush()
+    assert v.status()["trouble"] == "-" and v.status()["marks"] == 1
+    check_all(v, salt)
+    stack.hdd.heal()
+    wait_for(lambda: not v.status()["marks"], 120, "the mark to go")
+    stack.restart()
+    check_all(stack.volume, salt)
+    stack.stop()
+
+
+def test_zeroes_where_the_backing_has_none(make_disk, kernel_log):
+    """Written through, whoever asks for them writes them as data: no write has failed, and nobody is told so."""
+    stack = Stack(
+        make_disk("ssd0", model="null", mb=32, wce=1, fua=1),
+        make_disk("hdd0", model="null", mb=64, wce=1),
+        format_volume=("--cache", "c"),
+        mode="writethrough",
+    )
+    write_all(stack.volume)
+    events = stack.volume.events()
+    stack.volume.zero(0, N * SECTORS)
+    s = stack.volume.status()
+    assert (s["errors_write"], s["write_zeroes"], stack.volume.events() - events) == (0, 0, 0)
+    assert stack.hdd.stats()["write_zeroes"] == 0
+    assert stack.volume.read(0, N * SECTORS) == bytes(N * BLOCK)
+    stack.stop()
+
+
 # ---------------------------------------------------------------- a backing that hangs
 
 
@@ -922,6 +966,32 @@ def test_misses_beside_an_ssd_that_is_busy(make_disk):
     stack.ssd.heal()
     wait_for(lambda: stack.volume.status()["fill_sectors"], 120, "the copies to enter the index")
     stack.stop()
+
+
+def test_misses_beside_a_disk_that_hangs(make_disk):
+    """It has as many misses in flight as it can have: those of another volume are copied all the same."""
+    ssd = make_disk("ssd0", model="null", mb=48, wce=1, fua=1)
+    hdds = [make_disk(f"hdd{i}", model="null", mb=256, wce=1) for i in range(2)]
+    hdds[0] = Part.make("below", hdds[0], 256)
+    Cache.format("c", ssd)
+    for name, hdd in zip("vw", hdds, strict=True):
+        Volume.format(name, hdd, "--cache", "c")
+    cache = Cache.start(ssd, congestion_read=0, congestion_write=0)
+    v, w = (Volume.start(hdd, cache, name, sequential_cutoff=0) for name, hdd in zip("vw", hdds, strict=True))
+    step, n = 128, 1600  # 100 MiB, more than all that fills may have
+    hdds[0].suspend(noflush=True)
+    hangs = begin(aio.read_many, v, [i * step for i in range(n)], step)
+    try:
+        wait_for(lambda: v.status()["fills_denied"], 90, "as many as it may have")
+        for i in range(64):
+            assert w.read(i * step, step) == bytes(step * 512)
+        wait_for(lambda: w.status()["fill_sectors"] == 64 * step, 60, "copies of the other volume")
+        assert hangs.is_alive() and not w.status()["fills_denied"]
+    finally:
+        hdds[0].resume()
+        hangs.end()
+    for x in (v, w, cache):
+        x.remove()
 
 
 class ScsiDisk:

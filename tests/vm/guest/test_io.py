@@ -468,6 +468,33 @@ def test_zeroes_wait_for_no_timer(make_disk):
     stack.stop()
 
 
+def test_zeroes_beyond_what_a_checkpoint_has_room_for(make_disk, kernel_log):
+    """They need no slots: the index alone would grow, until no checkpoint of it could be written, and the log could not go on."""
+    stack = small_stack(make_disk, {"mb": 6}, hdd={"write_zeroes": 1, "mb": 1024}, writeback="off", sequential_cutoff=0)
+    data = os.urandom(1 << 20)
+    for i in range(16):  # more than the SSD has
+        stack.volume.read(i << 11, 1 << 11)
+    stack.volume.write(0, data)
+    stack.volume.flush()
+    sectors = range(1 << 20, stack.volume.sectors, 2)
+    for first in range(0, len(sectors), 4096):
+        stack.volume.zero_many(sectors[first : first + 4096], 1)
+        if stack.volume.status()["write_bypass"]:
+            break
+    stack.cache.message("checkpoint")
+    assert stack.volume.status()["write_bypass"], "all of them are in the index"
+    stack.volume.write(1 << 12, data)
+    stack.volume.flush()
+    simdisk.power_cut(mode="lose")
+    stack.stop()
+    simdisk.power_up()
+    stack.start()
+    assert stack.volume.read(0, 1 << 11) == stack.volume.read(1 << 12, 1 << 11) == data
+    stack.volume.drain(240)
+    stack.cache.message("checkpoint")
+    stack.stop()
+
+
 def test_shorter_interval(make_disk):
     """It holds at once, also while the timer of the former one would still run."""
     stack = small_stack(make_disk, cache_commit_interval=60000)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 from lib import command, simdisk
 from lib.block import SECTOR
-from lib.larder import DATA_SECTOR, Stack, segment_layout, wait_for
+from lib.larder import DATA_SECTOR, Stack, Volume, segment_layout, wait_for
 
 BLOCK = 8  # sectors
 A, B, C = (os.urandom(BLOCK * SECTOR) for _ in range(3))
@@ -625,14 +625,21 @@ def test_ssd_drops_again_and_again(make_disk, kernel_log):
     stack.stop()
 
 
-def test_mark_of_a_doubtful_copy(make_disk, kernel_log):
-    """Rule 6: written through, copied, dropped by the backing; behind a stop in order, without a mark, cache and backing agree."""
+def made_through(make_disk, kernel_log) -> Stack:
+    """The first block is A, durably; over it B was written through, and is copied, and has a mark; the disk has not flushed it."""
     kernel_log.expect(FLUSH_NOISE)
     stack = make_written(make_disk)
     stack.volume.drain()
     stack.volume.set(mode="writethrough")
     stack.volume.write(0, B)
     wait_for(lambda: stack.volume.status()["fill_sectors"] >= BLOCK, 60, "the copy")
+    assert stack.volume.status()["marks"] == 1
+    return stack
+
+
+def test_mark_of_a_doubtful_copy(make_disk, kernel_log):
+    """Rule 6: written through, copied, dropped by the backing; behind a stop in order, without a mark, cache and backing agree."""
+    stack = made_through(make_disk, kernel_log)
     stack.hdd.fail(op="flush", status="reset", count=1)
     with pytest.raises(OSError):
         stack.volume.flush()
@@ -641,6 +648,55 @@ def test_mark_of_a_doubtful_copy(make_disk, kernel_log):
     found = stack.volume.read(0, BLOCK)
     stack.volume.message("drop_clean")
     assert stack.volume.read(0, BLOCK) == found
+    stack.stop()
+
+
+def test_mark_of_a_doubtful_copy_that_has_left(make_disk, kernel_log):
+    """Rule 6: the same, but the copy leaves the index before the mark is cleared.  A power cut: its record is replayed."""
+    stack = made_through(make_disk, kernel_log)
+    stack.hdd.fail(op="flush", status="reset", count=1)
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    stack.volume.message("drop_clean")
+    stack.volume.remove()
+    stack.volume = None
+    cut(stack, ssd="keep", hdd="keep")
+    assert stack.volume.status()["marks"] == 0
+    assert settled(stack) == A
+    stack.stop()
+
+
+def test_disk_that_lost_power_is_bound_again(make_disk, kernel_log):
+    """Rule 6: its cache ran on, and has a clean copy of what the disk has lost: not read, nor by a later start."""
+    stack = made_through(make_disk, kernel_log)
+    simdisk.power_cut(stack.hdd, mode="lose")
+    stack.volume.remove()
+    simdisk.power_up()
+    stack.volume = Volume.start(stack.hdd, stack.cache, **stack.options)
+    assert settled(stack) == A
+    # what was to be secured is lost: told once
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    stack.volume.flush()
+    wait_for(lambda: not stack.volume.status()["marks"], 60, "the mark to go")
+    stack.cache.message("commit")
+    cut(stack, ssd="keep", hdd="keep")
+    assert settled(stack) == A
+    stack.stop()
+
+
+def test_mark_is_cleared_beside_misses(make_disk):
+    """Nobody has used its region for a while; the disk is busy all the time."""
+    stack = make(make_disk, mode="writethrough", cache_max_marks=64)
+    stack.volume.write(0, A)
+    assert stack.volume.status()["marks"] == 1
+    missed = iter(range(BLOCK, 60 << 11, BLOCK))
+
+    def cleared() -> bool:
+        stack.volume.read(next(missed), BLOCK)
+        return not stack.volume.status()["marks"]
+
+    wait_for(cleared, 240, "the mark to go")
     stack.stop()
 
 
