@@ -16,8 +16,8 @@ static void advise_set(const char *name, const char *status, struct problems *fo
 	if (status_number(status, "devices_failed"))
 		problem(found, "devices_failed",
 			"%" PRIu64 " of %" PRIu64 " SSDs failed, or are missing (by place: %s): dirty data has fewer copies; "
-			"larder cache replace %s PLACE NEW-SSD, or larder cache add %s SSD if it was only away",
-			status_number(status, "devices_failed"), status_number(status, "devices"), ssds ? ssds : "?", name, name);
+			"larder cache replace %s PLACE NEW-SSD, larder cache add %s SSD if it was only away, or larder cache remove %s PLACE to go on with fewer",
+			status_number(status, "devices_failed"), status_number(status, "devices"), ssds ? ssds : "?", name, name, name);
 	free(ssds);
 	if (status_is(status, "roles_honoured", "0"))
 		problem(found, "roles_honoured",
