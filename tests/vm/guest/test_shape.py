@@ -275,9 +275,10 @@ def test_joining_ssd_fails(make_disk, make_oracle, kernel_log, skip):
     running.wait(600)
     oracle.verify()
     stack.ssd = ssds[:2]
-    assert not stack.cache.status()["devices_failed"], "it was no member"
-    failed, met = states(stack) == "active/removed", ssds[1].faults()[0]["hits"] > 0
+    failed, met = states(stack) != "active/active", ssds[1].faults()[0]["hits"] > 0
     assert failed == met and (met or skip > 100)
+    # it may have been a member by then
+    assert stack.cache.status()["devices_failed"] == (states(stack) == "active/failed") <= (skip > 100)
     if failed:
         during(oracle, "cache", "add", stack.cache, ssds[2], "--yes")
         stack.ssd = [ssds[0], ssds[2]]
