@@ -74,6 +74,7 @@ void flusher_init(struct flusher *f, struct cache *c, struct volume *v)
 	f->bdev = NULL;
 	f->needed = true;		/* nobody knows what was done to the device before us */
 	f->failed = false;
+	f->own = false;
 	f->acked = false;
 	f->owed = false;
 	f->issued = 0;
@@ -161,7 +162,7 @@ static void flusher_owe(struct flusher *f)
 /* f->lock held.  A flush of a backing has failed: is there nothing it may have lost?  What was issued since covers something. */
 static bool flush_op_lost_nothing(const struct flusher *f, const struct flush_op *op)
 {
-	return op->idle && f->issued == op->number && !f->needed && !f->acked;
+	return op->idle && f->issued == op->number && !f->needed && !f->own && !f->acked;
 }
 
 /* f->lock held; op is in the list still: what it covers, and of what succeeded all before it, is secured, or for the next one. */
@@ -318,7 +319,7 @@ static void flush_op_end(struct bio *bio)
 /* f->lock held */
 static void flush_op_issue(struct flusher *f, struct flush_op *op, struct flush_wait *w)
 {
-	bool needed = xchg(&f->needed, false);
+	bool needed = xchg(&f->needed, false) | xchg(&f->own, false);
 
 	/* who sets these holds no lock: what this one takes over it does cover */
 	op->acked = xchg(&f->acked, false);

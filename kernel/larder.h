@@ -128,6 +128,7 @@ struct flusher {
 	struct cache *cache;		/* whose durable_lsn this flush moves: SSDs only */
 	struct volume *volume;		/* backings only */
 	bool needed;			/* something a caller may rely on completed here since the last flush was issued */
+	bool own;			/* of a backing: so did something that only larder relies on, for its next flush */
 	bool failed;			/* sticky: no flush issued after the last failure has succeeded yet */
 	/* of a backing, failed-flush-owed */
 	bool acked;			/* something that a user was told is done completed here since the last flush was issued */
@@ -1541,6 +1542,9 @@ static inline void flusher_wrote(struct flusher *f)
 	if (!READ_ONCE(f->needed))
 		WRITE_ONCE(f->needed, true);
 }
+
+/* Any context: what was written back has reached the backing; no flush of a user need secure it, as it is dirty still. */
+static inline void flusher_wrote_own(struct flusher *f) { WRITE_ONCE(f->own, true); }
 
 /* Any context: a user is about to be told that this is done. */
 static inline void flusher_acked(struct flusher *f)

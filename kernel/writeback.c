@@ -583,6 +583,7 @@ static int writeback_secure(struct volume *v, unsigned int errors)
 		return -ESHUTDOWN;
 	if (backing_errors(v) != errors)
 		return -EIO;
+	flusher_wrote_own(&v->flusher);
 	return backing_secure(v, errors);
 }
 
