@@ -144,10 +144,9 @@ void bypass_end(struct volume *v, struct larder_io *io, bool ok)
 {
 	struct cache *c = v->cache;
 
+	/* of what has failed nobody relies on anything; where a copy might, a mark or 'nofill' is in its way */
 	if (ok)
 		flusher_acked(&v->flusher);
-	else
-		flusher_wrote(&v->flusher);
 	if (io->exempt)
 		marks_exempt(v, io->sector, io->len);
 	else

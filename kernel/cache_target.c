@@ -447,6 +447,9 @@ static int check_joiner(struct cache_target *ct)
 
 	if (!ct->joins || !c->started || !ct->set.mirror || (place < c->nr_devices && !c->dev[place].removed))
 		return 0;
+	/* it joins already */
+	if (place < c->nr_devices && !memcmp(c->dev[place].uuid, ct->sb[place]->head.uuid, sizeof(c->dev[place].uuid)))
+		return 0;
 	units = segments_units_with(c, place, le32_to_cpu(ct->sb[place]->nr_segments));
 	if (units >= segments_units(c, NULL) || checkpoint_fits(c, units))
 		return 0;

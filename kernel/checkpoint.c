@@ -228,6 +228,7 @@ static int writer_take_segment(struct writer *w, u32 *segment)
 
 	*segment = segment_take_free(w->c, SEGMENT_CHECKPOINT, LARDER_STREAM_WRITE);
 	if (*segment == LARDER_NO_SEGMENT) {
+		WRITE_ONCE(w->c->checkpoint_tried, w->n->nr_segments + 1);
 		reclaim_kick(w->c);
 		return -ENOSPC;
 	}
@@ -591,8 +592,6 @@ int checkpoint_write(struct cache *c, struct named_checkpoint *n, enum checkpoin
 	if (!err)
 		err = put_end(&w);
 	writer_end(&w);
-	if (err == -ENOSPC)
-		checkpoint_lacked_room(c, n->nr_segments);
 	if (err)
 		checkpoint_free(c, n);
 out:

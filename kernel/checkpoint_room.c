@@ -54,7 +54,7 @@ u64 checkpoint_most(struct cache *c)
 {
 	u32 units = segments_units(c, NULL), opened = segments_opened_goal(c);
 
-	return (u64)(units - min(units, opened)) * c->segment_slots / 6 * LARDER_SLOT_SIZE;
+	return (u64)max(units - min(units, opened), units / 2) * c->segment_slots / 6 * LARDER_SLOT_SIZE;
 }
 
 static u32 chunk_segments(const struct cache *c, u64 bytes)
@@ -89,25 +89,12 @@ void checkpoint_set_reserve(struct cache *c, u64 bytes)
 
 bool checkpoint_has_room(struct cache *c)
 {
-	u32 wanted;
-	u64 least;
+	u64 least, most = 2 * estimate(c, &least);	/* an item is at most half a chunk */
+	u32 wanted = max(chunk_segments(c, least), 1u);
 
-	estimate(c, &least);
-	wanted = max(chunk_segments(c, least), 1u);
-	/* one that was no smaller has found out that it takes more */
-	if (READ_ONCE(c->checkpoint_tried) && least >= READ_ONCE(c->checkpoint_tried_bytes))
-		wanted = max(wanted, READ_ONCE(c->checkpoint_tried));
+	/* one has found out that it takes more, and the index is not much smaller by now */
+	wanted = max(wanted, min(READ_ONCE(c->checkpoint_tried), chunk_segments(c, most)));
 	return segments_free_all(c, USE_LOG) >= wanted;
-}
-
-/* checkpoint_lock held.  One has not found its segments: so many of them it had. */
-void checkpoint_lacked_room(struct cache *c, u32 had)
-{
-	u64 least;
-
-	estimate(c, &least);
-	WRITE_ONCE(c->checkpoint_tried_bytes, least);
-	WRITE_ONCE(c->checkpoint_tried, had + 1);
 }
 
 bool checkpoint_fits(struct cache *c, u32 units)

@@ -339,6 +339,12 @@ static int copy_slots(struct cache *c, struct cache_device *d, u32 to, u32 slots
 
 enum copy_verdict { COPY_DONE, COPY_NEEDED, COPY_LATER };
 
+/* Have the SSDs with the other copies failed, and is nothing there that they alone had? */
+static bool lost_is_clean(struct cache *c, u32 n)
+{
+	return segment_lost(c, n) && !atomic_read(&c->segments[segment_first(c, n)].dirty);
+}
+
 /* segments_lock held.  Does this copy on B lack what the others have?  Pins all if it is to be made now. */
 static enum copy_verdict judge_copy(struct cache *c, u32 n)
 {
@@ -352,9 +358,10 @@ static enum copy_verdict judge_copy(struct cache *c, u32 n)
 	case SEGMENT_SEALED:
 		if (seg->mirror == LARDER_NO_SEGMENT)
 			return COPY_DONE;
-		/* the others have failed, and what was clean there has left the index */
-		if (c->segments[first].state == SEGMENT_SEALED && segment_lost(c, n) && !atomic_read(&c->segments[first].live)) {
-			if (atomic_read(&c->segments[first].pins))
+		/* the others have failed: what was clean there leaves the index (lost_work) */
+		if (lost_is_clean(c, n)) {
+			if (c->segments[first].state == SEGMENT_ACTIVE || atomic_read(&c->segments[first].live) ||
+			    atomic_read(&c->segments[first].pins))
 				return COPY_LATER;
 			seg->stale = 0;
 			return COPY_DONE;
@@ -388,8 +395,12 @@ static int copy_stale(struct cache *c, struct cache_device *d, void *buf, bool *
 			continue;
 		err = copy_slots(c, d, i, slots, buf);
 		spin_lock_irq(&c->segments_lock);
-		if (!err)
+		if (!err) {
 			c->segments[i].stale = 0;
+		} else if (err != -ECANCELED && lost_is_clean(c, i)) {
+			err = 0;	/* just now: judge_copy() sees to it */
+			*later = true;
+		}
 		segment_unpin(c, first);
 		spin_unlock_irq(&c->segments_lock);
 		cond_resched();

@@ -515,7 +515,6 @@ struct cache {
 	u32 reserve_checkpoint;		/* free segments that only a checkpoint may take */
 	u64 checkpoint_bytes;		/* of the newest, or of one now, if that is more */
 	u32 checkpoint_tried;		/* segments that one lacked room for, 0: none since the newest; checkpoint_lock */
-	u64 checkpoint_tried_bytes;	/* at least so large was that */
 	u64 keep_sequence;		/* records with this sequence number and later may be replayed */
 	u64 keep_checkpoint;		/* the older one that is named */
 
@@ -945,10 +944,17 @@ static inline bool segment_lost(struct cache *c, u32 segment)
 	       segment_further(c, segment) == LARDER_NO_SEGMENT;
 }
 
-/* Any context.  And none comes again: what an SSD that joins had as a second copy, and was given up, becomes free. */
+/* Any context.  And none comes again: not where one is on an SSD that joins, with which it is whole, or all of it becomes free. */
 static inline bool segment_gone(struct cache *c, u32 segment)
 {
-	return segment_lost(c, segment) && !READ_ONCE(segment_device(c, segment)->joining);
+	u32 copy[SEGMENT_COPIES], n;
+
+	if (likely(!segment_lost(c, segment)))
+		return false;
+	for (n = segment_ring(c, segment, copy); n--; )
+		if (READ_ONCE(segment_device(c, copy[n])->joining))
+			return false;
+	return true;
 }
 
 /* Any context: is it sent what is appended, flushed, and told of checkpoints? */
@@ -1835,7 +1841,6 @@ u64 checkpoint_most(struct cache *c);
  * given them back: tried again and again it would use up the slots that are kept for SEGMENT_OPEN.
  */
 bool checkpoint_has_room(struct cache *c);
-void checkpoint_lacked_room(struct cache *c, u32 had);	/* sleeps; one has not found its segments, but so many of them */
 u64 checkpoint_limit(struct cache *c, u32 units);	/* slots of replay that make one due, of so many segments for it */
 
 /* ------------------------------------------------------------------ checkpoint.c, recover.c */

@@ -789,13 +789,15 @@ void reclaim_work(struct work_struct *work)
 {
 	struct cache *c = container_of(work, struct cache, reclaim_work);
 	u32 need = segments_short(c), waiting;
+	bool room;
 	int got = 0;
 
 	if (c->state == CACHE_FAILED || READ_ONCE(c->stopping) || WARN_ON_ONCE(!c->started))
 		return;
 	segments_release(c);
-	/* those that wait for a checkpoint come only if there can be one */
-	waiting = checkpoint_has_room(c) ? segments_coming(c) : 0;
+	/* those that wait for a checkpoint come only if there can be one, or is one under way */
+	room = mutex_is_locked(&c->checkpoint_lock) || checkpoint_has_room(c);
+	waiting = room ? segments_coming(c) : 0;
 	need -= min(need, waiting);
 	if (READ_ONCE(c->memory_pressure) > 1)
 		need = max(need, RECLAIM_BATCH);
@@ -803,7 +805,7 @@ void reclaim_work(struct work_struct *work)
 		got = reclaim_segments(c, need, READ_ONCE(c->memory_pressure) < 2);
 	segments_release(c);
 	/* emptied, but a replay may need their records: a checkpoint moves its start */
-	if (segments_short(c) && checkpoint_has_room(c))
+	if (segments_short(c) && room)
 		segments_want_checkpoint(c);
 	if (got > 0) {
 		reclaim_kick(c);

@@ -746,6 +746,7 @@ static int start_serve(struct start *s)
 	}
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
 		checkpoint_free(c, &s->old[i]);
+	WRITE_ONCE(c->checkpoint_tried, 0);
 	checkpoint_set_keep(c);
 	checkpoint_set_reserve(c, 0);
 	segments_release(c);

@@ -98,16 +98,21 @@ static unsigned int cache_info_trouble(struct cache *c, u64 single_sectors, char
 
 static unsigned int cache_info_set(struct cache *c, char *result, unsigned int sz, unsigned int maxlen)
 {
-	u32 i, devices = 0, failed = 0, joining = LARDER_MAX_DEVICES;
+	u32 i, nr, devices = 0, failed = 0, joining = LARDER_MAX_DEVICES;
+	const char *name[LARDER_MAX_DEVICES];
 	struct segments_short few;
 	u64 below = segments_below(c, &few);
 
+	spin_lock_irq(&c->log.lock);
 	for (i = 0; i < c->nr_devices; i++) {
+		name[i] = device_state_name(&c->dev[i]);
 		devices += !READ_ONCE(c->dev[i].removed);
 		failed += READ_ONCE(c->dev[i].failed) && !READ_ONCE(c->dev[i].removed);
 		if (device_joins(&c->dev[i]))
 			joining = i;
 	}
+	nr = i;
+	spin_unlock_irq(&c->log.lock);
 	DMEMIT(" devices=%u devices_failed=%u mirrored=%u below_sectors=%llu set_generation=%u", devices, failed,
 	       cache_mirrored(c), below, (u32)(READ_ONCE(c->set_generation) >> 32));
 	if (joining < LARDER_MAX_DEVICES)
@@ -116,8 +121,8 @@ static unsigned int cache_info_set(struct cache *c, char *result, unsigned int s
 		DMEMIT(" joining=-");
 	DMEMIT(" join_sectors=%llu drain_segments=%u ssds=", (u64)READ_ONCE(c->join_copied) * LARDER_SLOT_SECTORS,
 	       READ_ONCE(c->nr_draining) ? READ_ONCE(c->drain_left) : 0);
-	for (i = 0; i < c->nr_devices; i++)
-		DMEMIT("%s%s", i ? "/" : "", device_state_name(&c->dev[i]));
+	for (i = 0; i < nr; i++)
+		DMEMIT("%s%s", i ? "/" : "", name[i]);
 	DMEMIT(" roles_honoured=%u single_sectors=%llu resync=%s resync_sectors=%llu", segments_roles_honoured(c), few.single,
 	       resync_names[READ_ONCE(c->resync.state)], (u64)atomic64_read(&c->resync.copied));
 	DMEMIT(" lost_sectors=%llu", (u64)atomic64_read(&c->lost_sectors));

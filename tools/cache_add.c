@@ -387,6 +387,8 @@ static int join(struct set *set, struct add_request *request, int wanted)
 	if (result)
 		return result;
 	result = store_label(set, request, place);
+	if (result && !spare && !request->claim.dry_run)
+		set_erase(request->ssd, LARDER_KIND_CACHE, set->sb.cache_uuid);
 	if (result)
 		return result;
 	if (place == set->number)
