@@ -131,6 +131,8 @@ RELAXATIONS = {
     'flush-waits-for-last': 'a flush waits for one device flush: the last one issued, its own or another\'s',
     'idle-flush-fails': 'a flush of the backing that had nothing to secure, is the last one that was issued, and fails while there '
                         'still is nothing, is not repeated, and nobody fails or waits for it',
+    'flush-spares-ssd': 'a flush neither commits nor flushes the SSD where the log has no write, CLEAN, or INVALIDATE of dirty data '
+                        'that does not count as durable',
     'bypass-after-clean-applied': 'for writes without FUA it is enough that the CLEAN (or the INVALIDATE) and '
                                   'all earlier records completed',
     'bypass-after-clean-shown': 'for writes without FUA it is enough that the index shows CLEAN or nothing',
@@ -669,12 +671,14 @@ class System:
 
     def flush(self, s, of_fua=False):
         """A user flush looks which devices need one.  All appends before it are complete."""
-        if 'flush-commits' in self.rules and any(r.phase == SHOWN or self.stream_idle(s) for r in self.waiting(s)):
+        spared = 'flush-spares-ssd' in self.relaxed and not any(
+            not self.durable(s, i) and (r.kind in (WRITE, CLEAN) or r.kind == INVALIDATE and r.flag) for i, r in enumerate(s.log))
+        if not spared and 'flush-commits' in self.rules and any(r.phase == SHOWN or self.stream_idle(s) for r in self.waiting(s)):
             s = self.commit(s, phase=SHOWN)
         me = min({0, 1, 2} - {op[1] for op in s.ops if op[0] == 'flush'})
         s = self.begin(s, ('flush', me, self.promised(s), False, of_fua))
         for device, rule in (SSD, 'flush-ssd'), (HDD, 'flush-backing'):
-            if rule not in self.rules or device == SSD and self.blocked(s):
+            if rule not in self.rules or device == SSD and (self.blocked(s) or spared):
                 continue
             own = s.needs_flush[device]
             if own:
