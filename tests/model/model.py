@@ -131,8 +131,8 @@ RELAXATIONS = {
     'flush-waits-for-last': 'a flush waits for one device flush: the last one issued, its own or another\'s',
     'idle-flush-fails': 'a flush of the backing that had nothing to secure, is the last one that was issued, and fails while there '
                         'still is nothing, is not repeated, and nobody fails or waits for it',
-    'flush-spares-ssd': 'a flush neither commits nor flushes the SSD where all writes, CLEANs and INVALIDATEs of dirty data count as '
-                        'durable',
+    'flush-spares-ssd': 'a flush neither commits nor flushes the SSD where all writes, CLEANs and INVALIDATEs of dirty data '
+                        'count as durable',
     'bypass-after-clean-applied': 'for writes without FUA it is enough that the CLEAN (or the INVALIDATE) and '
                                   'all earlier records completed',
     'bypass-after-clean-shown': 'for writes without FUA it is enough that the index shows CLEAN or nothing',
