@@ -302,8 +302,8 @@ ADVICE = [
         "cache",
         {"devices": 3, "devices_failed": 1, "ssds": "active/failed/active"},
         [
-            "^devices_failed: 1 of 3 SSDs failed.*active/failed/active.*larder cache replace NAME PLACE NEW-SSD, or "
-            "larder cache add NAME SSD if"
+            "^devices_failed: 1 of 3 SSDs failed.*active/failed/active.*larder cache replace NAME PLACE NEW-SSD, "
+            "larder cache add NAME SSD if .*, or larder cache remove NAME PLACE"
         ],
     ),
     ("cache", {"roles_honoured": 0}, ["too few SSDs are left for a role.*larder cache add NAME SSD --role ROLE$"]),
