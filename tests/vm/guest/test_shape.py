@@ -19,9 +19,9 @@ def states(stack: Stack) -> str:
     return stack.cache.status()["ssds"]
 
 
-def is_wrong(stack: Stack) -> bool:
-    """Does the command say that something is?"""
-    return "  wrong " in larder("cache", "status", stack.cache).stdout
+def is_missed(stack: Stack) -> bool:
+    """Does the command say that an SSD is?  Other things may be wrong for a moment: second copies on their way, much that is dirty."""
+    return "SSDs failed, or are missing" in larder("cache", "status", stack.cache).stdout
 
 
 def during(oracle, *arguments: object, ops: int = 3000) -> None:
@@ -862,7 +862,7 @@ def test_one_that_joins_is_removed(make_disk, make_oracle):
     running.wait(600)
     status = stack.cache.status()
     assert (status["ssds"], status["devices"], status["devices_failed"]) == ("active/removed", 1, 0)
-    assert not is_wrong(stack)
+    assert not is_missed(stack)
     ssds[1].heal()
     during(oracle, *add(stack, ssds[1]))
     assert states(stack) == "active/active"
@@ -880,7 +880,7 @@ def test_failed_one_is_not_missed(make_disk, make_oracle, kernel_log):
     kill(stack.ssd[1])
     oracle.run(ops=300)
     resynced(stack)
-    assert is_wrong(stack)
+    assert is_missed(stack)
     gone = stack.ssd[1]
     larder("cache", "remove", stack.cache, gone)
     stack.ssd = [stack.ssd[0], None, stack.ssd[2]]
@@ -888,7 +888,7 @@ def test_failed_one_is_not_missed(make_disk, make_oracle, kernel_log):
     def is_fine() -> None:
         status = stack.cache.status()
         assert (status["ssds"], status["devices"], status["devices_failed"]) == ("active/removed/active", 2, 0)
-        assert not is_wrong(stack)
+        assert not is_missed(stack)
 
     is_fine()
     oracle.run(ops=300)
