@@ -20,7 +20,7 @@ def states(stack: Stack) -> str:
 
 
 def is_missed(stack: Stack) -> bool:
-    """Does the command say that an SSD is?  Other things may be wrong for a moment: second copies on their way, much that is dirty."""
+    """Does the command say that an SSD is?  Other things may be wrong for a moment: copies on their way, much that is dirty."""
     return "SSDs failed, or are missing" in larder("cache", "status", stack.cache).stdout
 
 
