@@ -385,7 +385,7 @@ static bool set_count(struct cache *c, struct cache_device *d)
 	if (joined) {
 		WRITE_ONCE(d->untold, true);
 		WRITE_ONCE(d->failed, false);
-		smp_store_release(&d->removed, false);	/* the status shows no failed one meanwhile */
+		WRITE_ONCE(d->removed, false);
 		WRITE_ONCE(d->joining, false);
 		WRITE_ONCE(c->nr_joining, c->nr_joining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);
@@ -472,7 +472,7 @@ static int set_uncount(struct cache *c, struct cache_device *d, u32 failures)
 	if (!err) {
 		WRITE_ONCE(d->draining, false);
 		WRITE_ONCE(d->removed, true);
-		smp_store_release(&d->failed, true);	/* as in set_count() */
+		WRITE_ONCE(d->failed, true);
 		WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
 		WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
 		WRITE_ONCE(c->failures, c->failures + 1);

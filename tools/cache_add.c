@@ -386,16 +386,12 @@ static int join(struct set *set, struct add_request *request, int wanted)
 	free(before);
 	if (result)
 		return result;
-	result = store_label(set, request, place);
-	if (result && !spare && !request->claim.dry_run)
-		set_erase(request->ssd, LARDER_KIND_CACHE, set->sb.cache_uuid);
-	if (result)
-		return result;
 	if (place == set->number)
 		set->number++;
 	free(set->ssd[place]);
 	set->ssd[place] = must_print("%s", request->ssd);
-	result = set_reload(set, more);
+	result = store_label(set, request, place);
+	result = result ? result : set_reload(set, more);
 	/* the kernel will not have it: it says no more that it joins, and can be used for something else */
 	if (result && !spare && !request->claim.dry_run)
 		set_erase(request->ssd, LARDER_KIND_CACHE, set->sb.cache_uuid);

@@ -823,7 +823,6 @@ def test_too_small_to_join(make_disk, kernel_log):
     for _ in range(2):
         result = larder("cache", "add", stack.cache, ssds[1], "--yes", check=False)
         assert result.returncode, result.stdout
-        print(result.stderr)
         assert kernel_log.matching("is too small for second copies")
         assert stack.cache.status()["devices"] == 1 and states(stack) == "active"
     fill(stack, b"n", range(0, 64 * 200, 64))
@@ -842,9 +841,9 @@ def test_too_small_to_join(make_disk, kernel_log):
     stack.stop()
 
 
-def slow_to_join(stack: Stack, ssd: simdisk.Simdisk, delay_ms: int = 500) -> None:
+def slow_to_join(stack: Stack, ssd: simdisk.Simdisk) -> None:
     """It begins to."""
-    ssd.fail(op="write", status="ok", delay_ms=delay_ms)
+    ssd.fail(op="write", status="ok", delay_ms=500)
     larder("cache", "add", stack.cache, ssd, "--yes", "--no-wait")
     assert "joining" in states(stack)
 
