@@ -43,11 +43,9 @@ static int invalidate(struct volume *v, struct larder_io *io, bool dirty)
 	int err;
 
 	rcu_read_lock();
-	err = log_entry(c, &e, &lsn);
-	if (!err && dirty) {
+	err = dirty ? log_entry_dirty(v, &e, &lsn) : log_entry(c, &e, &lsn);
+	if (!err && dirty)
 		race_barrier(c, v, io->sector, io->len, lsn);
-		volume_note_dirty_lsn(v, lsn);
-	}
 	if (!err && range_cached(v, io->sector, io->len) && volume_map_store(v, io->sector, io->len, 0, LARDER_ST_NONE, NULL)) {
 		/* a split needs memory; the INVALIDATE in the log costs at most what is clean */
 		WRITE_ONCE(c->log.apply_stalled, true);

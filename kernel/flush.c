@@ -22,6 +22,13 @@
  * A user flush: commit what was accepted (flush-commits), wait until it is applied (flush-waits), then flush the SSDs and, if a
  * bypassed, written-through or discarded range completed there, the backing.  With nothing to wait for, all of it happens in the
  * caller's context.
+ *
+ * Where all that changed the volume's dirty data is durable already, it commits nothing and flushes no SSD (flush-spares-ssd): what
+ * went past the cache needs its backing alone.  A power cut may then leave on the SSD:
+ *   without the INVALIDATE of a bypass: what is older there is CLEAN, for what made it so is durable; and the mark that was durable
+ *	before the bypass (rule 6) makes recovery drop it, or the region was unknown to the log
+ *   without a record of fill or keep: a miss; the backing has it
+ *   without what other volumes have written: their flushes wait for that
  */
 #include "larder.h"
 #include "trace.h"
@@ -654,11 +661,11 @@ static int user_flush_devices(struct volume *v, struct larder_io *io, bool may_w
 		err = c || !v->cache ? user_flush_catch_up(v, io, may_wait) : 0;
 		if (err)
 			return min(err, 0);
-		err = user_flush_prepare(c, io, may_wait);
+		err = user_flush_prepare(io->spares_ssd ? NULL : c, io, may_wait);
 		if (err)
 			return err;
 	}
-	for (; c && io->stage <= c->nr_devices; io->stage++) {
+	for (; c && !io->spares_ssd && io->stage <= c->nr_devices; io->stage++) {
 		u32 i = io->stage - 1;
 
 		if (!device_written(&c->dev[i]))
@@ -709,6 +716,17 @@ static void flush_learn(struct log *log)
 	log->writes_since_flush = 0;
 }
 
+/*
+ * log->lock held: is all durable that has changed which data of the volume is dirty?  Not asked while the set is being told of an
+ * SSD that has left, nor in doubt: what is acknowledged then has to wait in any case.
+ */
+static bool user_flush_spares_ssd(const struct volume *v)
+{
+	const struct cache *c = v->cache;
+
+	return v->last_dirty_lsn <= c->log.durable_lsn && !c->log.held && !c->doubt.on;
+}
+
 /* Process context.  Takes the bio: an empty flush, or what is left of a FUA write that was bypassed. */
 static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
@@ -723,13 +741,17 @@ static void user_flush_begin(struct volume *v, struct bio *bio, struct larder_io
 		spin_unlock_irq(&log->lock);
 		return;
 	}
-	flush_learn(log);
-	io->target = log_close_locked(c, CLOSE_FLUSH);
-	ready = log->applied_lsn >= io->target && !log->held && !c->doubt.on;
-	if (!ready && log->applied_lsn >= io->target)
-		flush_ready(c, io);	/* held, in doubt: user_flushes_kick() */
-	else if (!ready)
-		list_add_tail(&io->list, &log->flush_waiters);
+	io->spares_ssd = user_flush_spares_ssd(v);
+	ready = io->spares_ssd;
+	if (!ready) {
+		flush_learn(log);
+		io->target = log_close_locked(c, CLOSE_FLUSH);
+		ready = log->applied_lsn >= io->target && !log->held && !c->doubt.on;
+		if (!ready && log->applied_lsn >= io->target)
+			flush_ready(c, io);	/* held, in doubt: user_flushes_kick() */
+		else if (!ready)
+			list_add_tail(&io->list, &log->flush_waiters);
+	}
 	spin_unlock_irq(&log->lock);
 	if (ready) {
 		if (user_flush_devices(v, io, may_wait))
@@ -744,6 +766,7 @@ static void user_flush_init(struct larder_io *io, bool only_ssd, bool of_data, b
 	io->kind = IO_FLUSH;
 	io->only_ssd = only_ssd;
 	io->of_data = of_data;
+	io->spares_ssd = false;
 	io->stage = 0;
 	io->again = again;
 	io->doubt = 0;

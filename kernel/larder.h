@@ -657,7 +657,10 @@ struct volume {
 	unsigned long errors_told;	/* tell_again() */
 	u32 items;			/* in log->items; log->lock */
 	unsigned long clean_since;	/* jiffies; 0: dirty */
-	/* newest record with a CLEAN or INVALIDATE of dirty data: must be durable before the flag is cleared */
+	/*
+	 * Newest record by which it has other dirty data than before: a write, zeroes, a CLEAN, an INVALIDATE of dirty data.  Must
+	 * be durable before the flag is cleared, and for a flush to be spared the SSDs (user_flush_spares_ssd()).  log->lock
+	 */
 	u64 last_dirty_lsn;
 
 	struct flusher flusher;
@@ -750,6 +753,7 @@ struct cache_target {
 	struct larder_table_device place[LARDER_MAX_DEVICES];
 	u32 absent;			/* bits by device number: '-' in the table */
 	u32 joins;			/* the SSD that is to join is not counted among the others: 1 + its number, or 0 */
+	bool began;			/* it has begun to, says the table of the SSDs */
 	struct mutex lock;		/* set, and its being brought to the cache: preresume, message 'set' */
 	struct cache_settings set;
 };
@@ -778,6 +782,7 @@ struct larder_io {
 	bool exempt;			/* IO_BYPASS: no mark was needed */
 	bool backing;			/* it went there; else to the SSD: stream_ended() */
 	bool asked;			/* for may_be_dirty, by the worker */
+	bool spares_ssd;		/* IO_FLUSH: user_flush_spares_ssd() */
 	u32 doubt;			/* the attempt to end a doubt that it waits for; 0: none */
 	u32 doubt_lost;			/* IO_FLUSH: v->doubt_lost when it came: a doubt may begin and end within it */
 	u64 raced_since;		/* get_jiffies_64(): a bypass found its buckets in use, or its last turn ends; 0: not yet */
@@ -1358,6 +1363,7 @@ int log_write_zeroes(struct volume *v, struct bio *bio, struct larder_io *io);		
  * record's.
  */
 int log_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn);
+int log_entry_dirty(struct volume *v, const struct larder_entry_in *e, u64 *lsn);	/* changes what is dirty: last_dirty_lsn */
 int log_note(struct cache *c);			/* as log_entry(): a record that changes nothing */
 int log_entry_locked(struct cache *c, const struct larder_entry_in *e, u64 *lsn);	/* log->lock held */
 /* Sleeps until there is room (metadata may use the last opened segment).  Not on io_wq. */
@@ -1825,7 +1831,6 @@ void reclaim_single(struct cache *c);
 void cache_tick(struct work_struct *work);
 void volume_tick_work(struct work_struct *work);
 void cache_tick_wake(struct cache *c);			/* any context: something has changed that it may have to see to */
-void volume_note_dirty_lsn(struct volume *v, u64 lsn);	/* a CLEAN, or an INVALIDATE of dirty data, was appended to this record */
 int volume_try_clean(struct volume *v);			/* sleeps: clears may_be_dirty if rule 11 allows; 0: it is clear */
 
 /* ------------------------------------------------------------------ checkpoint_room.c */

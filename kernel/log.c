@@ -996,6 +996,7 @@ static void log_reserve(struct cache *c, struct volume *v, struct item *it, u32 
 	log->position += nr_slots;
 	log->writes_since_flush++;
 	v->items++;
+	WRITE_ONCE(v->last_dirty_lsn, r->lsn);
 	list_add_tail(&it->list, &log->items);
 }
 
@@ -1174,17 +1175,31 @@ int log_entry_locked(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
 	return 0;
 }
 
-int log_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
+/* dirties: a volume whose dirty data it changes, or NULL. */
+static int log_entry_of(struct cache *c, const struct larder_entry_in *e, struct volume *dirties, u64 *lsn)
 {
 	unsigned long flags;
 	int err;
 
 	spin_lock_irqsave(&c->log.lock, flags);
 	err = log_entry_locked(c, e, lsn);
+	/* under the lock: whoever sees it applied sees this, too */
+	if (!err && dirties)
+		WRITE_ONCE(dirties->last_dirty_lsn, *lsn);
 	spin_unlock_irqrestore(&c->log.lock, flags);
 	if (err || !list_empty(&c->log.stream[LARDER_STREAM_WRITE].unbuilt))
 		log_kick(c);
 	return err;
+}
+
+int log_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn)
+{
+	return log_entry_of(c, e, NULL, lsn);
+}
+
+int log_entry_dirty(struct volume *v, const struct larder_entry_in *e, u64 *lsn)
+{
+	return log_entry_of(v->cache, e, v, lsn);
 }
 
 int log_entry_wait(struct cache *c, const struct larder_entry_in *e, u64 *lsn)

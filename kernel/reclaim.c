@@ -864,15 +864,6 @@ static void tick_volume(struct volume *v)
 		queue_work(c->meta_wq, &v->tick_work);
 }
 
-void volume_note_dirty_lsn(struct volume *v, u64 lsn)
-{
-	unsigned long flags;
-
-	spin_lock_irqsave(&v->cache->log.lock, flags);
-	v->last_dirty_lsn = max(v->last_dirty_lsn, lsn);
-	spin_unlock_irqrestore(&v->cache->log.lock, flags);
-}
-
 /*
  * Rule 11: the flag may go when nothing is dirty, no write is in flight, and every CLEAN and INVALIDATE of dirty data is durable.
  * Sleeps.  0: it is clear.

@@ -554,12 +554,12 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
  * Appends a CLEAN.  Not for ever: while the log has no room, what this batch pins cannot be reclaimed, so it gives the rest up (it
  * stays dirty, and is written back again).
  */
-static int clean_entry(struct cache *c, const struct larder_entry_in *e, u64 *lsn, unsigned long give_up)
+static int clean_entry(struct volume *v, const struct larder_entry_in *e, u64 *lsn, unsigned long give_up)
 {
 	int err;
 
-	while ((err = log_entry(c, e, lsn)) == -EAGAIN) {
-		if (READ_ONCE(c->state) == CACHE_FAILED)
+	while ((err = log_entry_dirty(v, e, lsn)) == -EAGAIN) {
+		if (READ_ONCE(v->cache->state) == CACHE_FAILED)
 			return -EIO;
 		if (time_after(jiffies, give_up))
 			break;
@@ -619,13 +619,12 @@ static int writeback_commit(struct volume *v, struct piece *pieces, u32 n, unsig
 			if (drains)
 				writeback_cleaned(v, &e);
 			else
-				err = clean_entry(c, &e, &lsn, give_up);
+				err = clean_entry(v, &e, &lsn, give_up);
 		}
 		if (err) {
 			piece_give_up(v, p);
 			continue;
 		}
-		volume_note_dirty_lsn(v, lsn);
 		if (!larder_state_zero(p->state))
 			segment_unpin(c, cache_segment(c, p->cache));
 		p->held = false;

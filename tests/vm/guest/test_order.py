@@ -745,6 +745,55 @@ def test_bypass_under_a_mark(make_disk):
     stack.stop()
 
 
+def make_marked(make_disk) -> Stack:
+    """The first block is A, dirty and durable, and the region has its mark; from now on what is written goes past the cache."""
+    stack = make_written(make_disk)
+    stack.volume.set(mode="writearound")
+    stack.volume.write(1024, B)
+    assert stack.volume.status()["marks"] == 1
+    return stack
+
+
+def test_flush_of_what_went_past_the_ssd(make_disk, trace):
+    """Rule 2: over clean data as well it waits for the backing alone; power is cut, and the SSD loses all that was not flushed."""
+    stack = make_marked(make_disk)
+    stack.volume.drain()
+    stack.volume.flush()
+    content = {sector: os.urandom(BLOCK * SECTOR) for sector in range(0, 16 * BLOCK, BLOCK)}
+    trace.clear()
+    for sector, data in content.items():
+        stack.volume.write(sector, data)
+        stack.volume.flush()
+    assert not trace.commands(stack.ssd, "flush") and len(trace.commands(stack.hdd, "flush")) == len(content)
+    cut(stack)
+    assert [sector for sector, data in content.items() if settled(stack, sector) != data] == []
+    stack.stop()
+
+
+@pytest.mark.parametrize("how", ["writeback", "discard", "write"])
+def test_flush_spares_no_ssd_that_has_to_know(make_disk, trace, how):
+    """Rule 2: what has changed which data is dirty is not durable; a write went past the cache behind that."""
+    stack = make_marked(make_disk)
+    v = stack.volume
+    trace.clear()
+    if how == "writeback":
+        v.drain()
+    elif how == "discard":
+        v.discard(0, BLOCK)
+    else:
+        v.set(mode="writeback")
+        v.write(0, B)
+        v.set(mode="writearound")
+    v.write(0 if how != "write" else 1024, C)
+    # writing back makes durable what it is about to write back
+    flushes, writes = (trace.commands(stack.ssd, op) for op in ("flush", "write"))
+    assert not flushes or flushes[-1].seq < writes[-1].seq, "it is durable already"
+    v.flush()
+    cut(stack)
+    assert (settled(stack), settled(stack, 1024)) == ((B, C) if how == "write" else (C, B))
+    stack.stop()
+
+
 def test_checkpoint_beside_an_invalidate(make_disk):
     """One that begins when the INVALIDATE of a bypassed write is in the log, and its range still in the index, does not show that.
     The mark, which would drop it at a start, is cleared as the volume is stopped."""
