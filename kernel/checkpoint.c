@@ -218,7 +218,9 @@ static int writer_open_segment(struct writer *w, u32 segment)
 	if (err)
 		return err == -EAGAIN ? -ENOSPC : err;
 	cache_count(w->c, chunk_opens, 1);
-	return log_sync(w->c);
+	err = log_sync(w->c);
+	/* or the log has a hole again, in front of it */
+	return err ?: doubt_is_vain(w->c) ? -EIO : 0;
 }
 
 /* -ENOSPC: no free segment, not even of the reserve, or no room in the log. */

@@ -22,7 +22,9 @@
  *  4. doubt-checkpoint: two checkpoints, which begin now.  A replay begins behind the hole, and of no named one before it.
  *  5. If no flush of an SSD, nor such a write, has failed since 1 the doubt is over, and those that waited go on.  Where one fails
  *     in 1 (an append that is sent again) that is begun anew: what was submitted before must be applied, for 3 to look at it.
- * An error, whoever waited gets, and it is tried again, by the next who comes or later.
+ * An error, whoever waited gets, and it is tried again, by the next who comes or later.  Not at once where one of several SSDs
+ * refuses what it is asked: a second later it is asked again, and found dead, which its volumes may leave without an error to
+ * anybody; or the attempt is made once more (refused-is-asked-again).
  *
  * A power cut finds, before the first checkpoint of 4 is named, the log up to the hole, or less: what had counted as durable at the
  * failure, and no flush, mark, CLEAN or SEGMENT_OPEN has counted since (not of a segment for chunks either: checkpoint.c).  Behind
@@ -43,6 +45,7 @@
 #define BUSY_TRIES	200u	/* of a segment that reclaim has in its hands, or whose summary is on its way */
 #define BUSY_MS		20u
 #define GATHER_TRIES	8u	/* of step 1 */
+#define ATTEMPT_TRIES	3u	/* of steps 1 to 4: an SSD refuses, is asked again, and found dead; without it */
 #define LOOK_AT_ONCE	1024u
 #define MOST_SECONDS	60u	/* between two attempts that nobody asks for */
 
@@ -305,18 +308,19 @@ void doubt_resume(struct cache *c)
 
 /*
  * doubt-finds-dead: of several SSDs that must all stay the append of step 1 may have gone to another one than one that is dead.
- * One that takes no write, twice, a second or more apart, is.
+ * One that takes no write, twice, a second or more apart, is.  True: another attempt may do better, as one has refused for the
+ * first time, which it may not a second later, or as the set goes on without one that is dead.
  */
-static void doubt_find_dead(struct cache *c)
+static bool doubt_find_dead(struct cache *c)
 {
 	struct flush_doubt *doubt = &c->doubt;
+	bool refused, again = false;
 	struct cache_device *d;
-	bool refused;
 	int err;
 	u32 i;
 
 	if (doubt->asked && time_before(jiffies, doubt->asked + HZ))
-		return;
+		return false;
 	doubt->asked = jiffies ?: 1;
 	for (i = 0; i < c->nr_devices && READ_ONCE(c->state) == CACHE_RUNNING; i++) {
 		d = &c->dev[i];
@@ -327,11 +331,13 @@ static void doubt_find_dead(struct cache *c)
 			continue;
 		refused = d->refuses;
 		d->refuses = err;
+		again |= !!err;
 		if (!err || !refused)
 			continue;
 		DMERR("cache %pUb: SSD %u (%pg) takes no writes: error %d", c->uuid, i, d->bdev, err);
 		set_device_failed(c, d, "it takes no writes");
 	}
+	return again && READ_ONCE(c->state) == CACHE_RUNNING;
 }
 
 /* doubt.lock held, doubt.by is set: steps 1 to 4. */
@@ -341,6 +347,8 @@ static int doubt_settle(struct cache *c)
 	struct scrub_pass *p;
 	int err;
 
+	/* until this one has named its first checkpoint there may be another hole behind that of an earlier one */
+	WRITE_ONCE(c->doubt.behind, false);
 	err = doubt_gather(c) ?: cache_flush_ssds(c);
 	if (err)
 		return err;
@@ -357,6 +365,26 @@ static int doubt_settle(struct cache *c)
 		err = checkpoint_take(c);
 	if (!err)
 		doubt_report(c, &n);
+	return err;
+}
+
+/* doubt.lock held, doubt.by is set: steps 1 to 4, and who is dead if they fail. */
+static int doubt_attempt(struct cache *c)
+{
+	unsigned int tries = ATTEMPT_TRIES;
+	int err;
+
+	for (;;) {
+		err = doubt_settle(c);
+		doubt_wait_suspects(c);
+		if (!err || !--tries || !doubt_find_dead(c))
+			break;
+		wait_event_timeout(c->log.wait, READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->stopping), HZ + 1);
+		if (READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->stopping))
+			break;
+	}
+	if (!err)
+		doubt_forget_refusals(c);
 	return err;
 }
 
@@ -404,12 +432,7 @@ int doubt_try(struct cache *c)
 	}
 	spin_unlock_irq(&c->log.lock);
 	if (on) {
-		err = doubt_settle(c);
-		doubt_wait_suspects(c);
-		if (err)
-			doubt_find_dead(c);
-		else
-			doubt_forget_refusals(c);
+		err = doubt_attempt(c);
 		on = doubt_ended(c, err);
 		if (!on) {
 			/* what is durable again, and whether anybody minds */
