@@ -186,6 +186,13 @@ static int find_places(struct cache_target *ct)
 		*p = t->devices[i];
 		if (!sb)
 			continue;
+		if (sb_joins(sb) && i < le32_to_cpu(t->head.nr_devices) &&
+		    (sb->first_segment != p->first_segment || sb->nr_segments != p->nr_segments)) {
+			DMERR("%pg: was to join as SSD %u, whose place is another one by now: it does not, and may be added again",
+			      ct->dev[i]->bdev, i);
+			continue;
+		}
+		ct->began |= sb_joins(sb) && !memcmp(p->uuid, sb->head.uuid, sizeof(p->uuid));
 		/* one that is stale may have grown when it left the set: others may have these numbers */
 		if (le32_to_cpu(p->state) == LARDER_DEVICE_ACTIVE || sb_joins(sb) ||
 		    le32_to_cpu(p->nr_segments) > le32_to_cpu(sb->nr_segments))
@@ -440,21 +447,26 @@ static void cache_target_free(struct cache_target *ct)
  * With second copies on a small one there may be less room for log and checkpoints than without it: then all writes would wait.
  * Not asked of what takes the place of one that has failed: it is as large as that.
  */
-static int check_joiner(struct cache_target *ct)
+static bool joiner_too_small(const struct cache_target *ct)
 {
 	struct cache *c = ct->cache;
 	u32 place = ct->joins - 1, units;
 
-	if (!ct->joins || !c->started || !ct->set.mirror || (place < c->nr_devices && !c->dev[place].removed))
-		return 0;
-	/* it joins already */
-	if (place < c->nr_devices && !memcmp(c->dev[place].uuid, ct->sb[place]->head.uuid, sizeof(c->dev[place].uuid)))
-		return 0;
+	if (!ct->set.mirror || ct->began || (place < c->nr_devices && !c->dev[place].removed))
+		return false;
 	units = segments_units_with(c, place, le32_to_cpu(ct->sb[place]->nr_segments));
 	if (units >= segments_units(c, NULL) || checkpoint_fits(c, units))
-		return 0;
+		return false;
 	DMERR("%pg: it is too small for second copies of what cache %pUb needs: add a larger one, or set mirror=none first",
 	      ct->dev[place]->bdev, c->uuid);
+	return true;
+}
+
+/* Of a cache that runs; as it is started cache_join() asks. */
+static int check_joiner(struct cache_target *ct)
+{
+	if (!ct->joins || !ct->cache->started || !joiner_too_small(ct))
+		return 0;
 	ct->ti->error = "The SSD that is to join is too small";
 	return -ENOSPC;
 }
@@ -644,7 +656,7 @@ static void cache_join(struct cache_target *ct)
 			      ct->dev[number]->bdev, number);
 		return;
 	}
-	if (new && cache_place(ct, number))
+	if (joiner_too_small(ct) || (new && cache_place(ct, number)))
 		return;
 	d->start = le64_to_cpu(ct->sb[number]->segments_offset) >> LARDER_SECTOR_SHIFT;
 	if (!join_begin(c, d, ct->sb[number]))

@@ -810,6 +810,51 @@ def test_stopped_drain_beside_a_disk_that_hangs(make_disk, kernel_log):
     stack.stop()
 
 
+def test_too_small_to_join_at_a_start(make_disk, kernel_log):
+    """In a place that is empty, which was that of one as small while there was no mirror: the cache goes on without it."""
+    kernel_log.expect("is too small for second copies")
+    ssds = make_ssds(make_disk, (8192, 6, 6))
+    hdd = make_disk("hdd0", model="null", mb=128, wce=1)
+    format_cache = ("--segment-size", "128k")
+    options = {"cache_checkpoint_percent": 50, "cache_mirror": "none", "writeback": "off"}
+    stack = Stack(ssds[:2], hdd, format_cache=format_cache, format_volume=("--cache", "c"), **options)
+    first = larder("super", "show", ssds[1], "-o", "first_segment", "--noheadings").stdout.strip()
+    larder("cache", "remove", stack.cache, 1)
+    assert states(stack) == "active/removed"
+    fill(stack, b"o")
+    says_that_it_joins(stack, ssds[2], *format_cache)
+    damage(ssds[2], SUPER, "device_number=1", "nr_devices=2", f"first_segment={first}")
+    stack.stop()
+    stack.ssd, stack.cache_options["mirror"] = [ssds[0], ssds[2]], "dirty"
+    stack.start()
+    assert states(stack) == "active/removed" and kernel_log.matching("is too small for second copies")
+    fill(stack, b"n")
+    stack.volume.flush()
+    stack.cache.message("checkpoint")
+    assert holds(stack, b"n")
+    stack.stop()
+
+
+@pytest.mark.parametrize("change", ["first_segment=1", "nr_segments=40"])
+def test_joins_in_a_place_that_is_another_one(make_disk, kernel_log, change):
+    """An SSD was to join where one has failed, and others have come and gone there since: a start goes on without it."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O|whose place is another one by now")
+    ssds = make_ssds(make_disk, (48, 48, 48))
+    stack = Stack(ssds[:2], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
+    kill(ssds[1])
+    fill(stack, b"o")
+    stack.volume.flush()
+    wait_for(lambda: states(stack) == "active/failed", 60, "the SSD to fail")
+    says_that_it_joins(stack, ssds[2])
+    damage(ssds[2], SUPER, "device_number=1", "nr_devices=2", change)
+    stack.stop()
+    stack.ssd = [ssds[0], ssds[2]]
+    stack.start()
+    assert states(stack) == "active/failed" and kernel_log.matching("whose place is another one by now")
+    assert holds(stack, b"o")
+    stack.stop()
+
+
 def test_too_small_to_join(make_disk, kernel_log):
     """With second copies there would be no room for log and checkpoints: it is refused, and writes go on."""
     kernel_log.expect("is too small for second copies")
@@ -854,7 +899,8 @@ def test_one_that_joins_is_removed(make_disk, make_oracle):
     stack = Stack(ssds[:1], make_disk("hdd0", model="null", mb=128, wce=1), format_volume=("--cache", "c"), writeback="off")
     oracle = make_oracle(stack.volume, size="24m")
     oracle.run(ops=600)
-    slow_to_join(stack, ssds[1])
+    for _ in range(2):
+        slow_to_join(stack, ssds[1])  # the second time anew
     running = oracle.start(ops=600)
     assert states(stack) == "active/joining"
     larder("cache", "remove", stack.cache, ssds[1])
@@ -988,10 +1034,10 @@ def places(ssd: simdisk.Simdisk) -> int:
     return int(larder("super", "show", ssd, "-o", "nr_devices", "--noheadings").stdout)
 
 
-def says_that_it_joins(stack: Stack, ssd: simdisk.Simdisk) -> str:
+def says_that_it_joins(stack: Stack, ssd: simdisk.Simdisk, *format_cache: str) -> str:
     """What `larder cache add` writes to an SSD of a new place.  The table with it."""
     number = len(stack.ssd)
-    Cache.format("d", ssd)
+    Cache.format("d", ssd, *format_cache)
     uuid = stack.ssd[0].read(8, 1)[128:144].hex()
     first = stack.cache.status()["segments"]
     changes = ("head.flags=4", f"device_number={number}", f"nr_devices={number + 1}", f"first_segment={first}")
