@@ -154,17 +154,34 @@ static int check_others(const struct set *set, const char *path)
 	return result;
 }
 
-/* Its former place in the dm table still has it open, for nothing; so have others that have failed, and may not be readable any more. */
-static int let_go(struct set *set, const char *path)
+/* Of the SSDs, one by one, as the status has them. */
+static char *states(const struct set *set)
 {
-	int place = set_find_device(set, path);
+	char *list = status_value(set->mapped->status, "ssds");
+
+	return list ? list : must_print("%s", "");
+}
+
+/*
+ * Its former place in the dm table still has it open, for nothing; so have others that have failed, and may not be readable any more.
+ * *before: the states of the SSDs, as take_turn() compares them: what this changes is nobody else's doing.
+ */
+static int let_go(struct set *set, const char *path, char **before)
+{
+	int result, place = set_find_device(set, path);
 
 	set_forget_failed(set);
 	if (place < 0 || place_state(set, (uint32_t)place) == LARDER_DEVICE_ACTIVE)
 		return LARDER_DONE;
 	free(set->ssd[place]);
 	set->ssd[place] = must_print("-");
-	return set_reload(set, 0);
+	result = set_reload(set, 0);
+	result = result ? result : mapped_refresh(set->mapped);
+	if (result)
+		return result;
+	free(*before);
+	*before = states(set);
+	return LARDER_DONE;
 }
 
 /* Whoever was to have it join in this place was killed before the kernel knew of it. */
@@ -371,16 +388,15 @@ static int store_label(const struct set *set, const struct add_request *request,
 
 static int join(struct set *set, struct add_request *request, int wanted)
 {
-	char *before = status_value(set->mapped->status, "ssds");
+	char *before = states(set);
 	uint32_t place = 0;
 	uint64_t more = 0;
 	bool spare = false;
 	int result = check_others(set, request->ssd);
 
-	before = before ? before : must_print("%s", "");
 	result = result ? result : take_turn(set, request, before);
 	result = result ? result : role_by_label(set, request);
-	result = result ? result : let_go(set, request->ssd);
+	result = result ? result : let_go(set, request->ssd, &before);
 	turn_give(); /* somebody may be asked */
 	result = result ? result : prepare(set, request, wanted, before, &place, &more, &spare);
 	free(before);

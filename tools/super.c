@@ -24,7 +24,7 @@ static const struct field super_fields[] = {
 	{ "cache_uuid", VALUE_TEXT, "cache uuid", "UUID of the cache" },
 	{ "version", VALUE_NUMBER, "version", "version of the format" },
 	{ "generation", VALUE_NUMBER, "generation", "generation of the superblock" },
-	{ "flags", VALUE_TEXT, "flags", "clean_stop, drop_clean; may_be_dirty, left, clean_void" },
+	{ "flags", VALUE_TEXT, "flags", "clean_stop, drop_clean, joins; may_be_dirty, left, clean_void" },
 	{ "features", VALUE_TEXT, "features", "compat, ro_compat, incompat" },
 	{ "created", VALUE_TEXT, "created", "when it was made, UTC" },
 	{ "device_size", VALUE_BYTES, "device size", "size of the device when it was made" },
@@ -58,6 +58,7 @@ static const char *flags_text(uint32_t kind, uint32_t flags, char text[FLAGS_TEX
 	} names[] = {
 		{ LARDER_KIND_CACHE, LARDER_CACHE_CLEAN_STOP, "clean_stop" },
 		{ LARDER_KIND_CACHE, LARDER_CACHE_DROP_CLEAN, "drop_clean" },
+		{ LARDER_KIND_CACHE, LARDER_CACHE_JOINS, "joins" },
 		{ LARDER_KIND_VOLUME, LARDER_VOLUME_MAY_BE_DIRTY, "may_be_dirty" },
 		{ LARDER_KIND_VOLUME, LARDER_VOLUME_LEFT, "left" },
 		{ LARDER_KIND_VOLUME, LARDER_VOLUME_CLEAN_VOID, "clean_void" },
