@@ -4,6 +4,7 @@
  * speaks against it.  The judge knows the history of each device, which the planner sees only through superblocks and tables.
  *
  *	test_plan [seed]
+ *	test_plan -		a world for each line of numbers, of which it is made (tests/test_plan.py)
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -72,7 +73,12 @@ static bool chance(unsigned percent)
 
 static void random_uuid(uint8_t uuid[16])
 {
-	for (int i = 0; i < 16; i++)
+	static u64 made;
+
+	memset(uuid, 0, 16);
+	if (chosen) /* no two alike: what is alike is made so */
+		memcpy(uuid, (u64[]){ ++made }, sizeof(made));
+	for (int i = 0; !chosen && i < 16; i++)
 		uuid[i] = (uint8_t)rnd(256);
 }
 
@@ -333,13 +339,18 @@ static void add_running(const uint8_t uuid[16], bool is_cache, const char *name)
 	taken[facts.nr_taken++] = r->name;
 }
 
+static void free_tables(void)
+{
+	while (nr_tables)
+		free(table[--nr_tables]);
+}
+
 static void make_world(void)
 {
 	bool all_run;
 
-	for (size_t i = 0; i < nr_tables; i++)
-		free(table[i]);
-	nr_members = nr_tables = 0;
+	free_tables();
+	nr_members = 0;
 	facts = (struct facts){ .member = member, .running = running_now, .taken = taken, .stopped = stopped, .failed = failed, .returning = returning, .rest = rest };
 	nr_caches = (unsigned)rnd(MAX_CACHES + 1);
 	for (unsigned i = 0; i < nr_caches; i++)
@@ -1002,45 +1013,53 @@ static void every_plan(void)
 	CHECK(snapshots_started > WORLDS / 200 && snapshots_refused > WORLDS / 200, "%u snapshots, %u refused", snapshots_started, snapshots_refused);
 }
 
+/* The plan for this world is that for the same one, listed in another order. */
+static void turn_around(void)
+{
+	struct fact_member shuffled[MAX_MEMBERS];
+	struct fact_return turned[MAX_MEMBERS];
+	struct plan a, b;
+
+	plan_make(&facts, &a);
+	memcpy(shuffled, member, sizeof(member));
+	for (size_t k = nr_members; k > 1; k--) {
+		size_t with = rnd(k);
+		struct fact_member one = shuffled[k - 1];
+
+		shuffled[k - 1] = shuffled[with];
+		shuffled[with] = one;
+	}
+	facts.member = shuffled;
+	for (size_t k = 0; k < facts.nr_returning; k++)
+		turned[k] = returning[facts.nr_returning - 1 - k];
+	facts.returning = turned;
+	plan_make(&facts, &b);
+	CHECK(a.nr_steps == b.nr_steps && a.nr_refusals == b.nr_refusals && a.again == b.again, "another plan");
+	for (size_t k = 0; k < a.nr_steps; k++) {
+		const struct step *x = &a.step[k], *y = find_step(&b, x->uuid);
+
+		CHECK(y && y->kind == x->kind && y->degraded == x->degraded && !strcmp(y->name, x->name) && y->sectors == x->sectors &&
+			      y->number == x->number, "another step");
+		CHECK(x->kind != PLAN_RETURN || returning[x->returning].path == turned[y->returning].path, "another disk");
+		for (uint32_t p = 0; p < SNAPSHOTS_MAX; p++)
+			CHECK((x->store[p] < 0) == (y->store[p] < 0) &&
+				      (x->store[p] < 0 || member[x->store[p]].path == shuffled[y->store[p]].path), "another store");
+		for (uint32_t p = 0; p < x->number; p++)
+			CHECK((x->member[p] < 0) == (y->member[p] < 0) &&
+				      (x->member[p] < 0 || member[x->member[p]].path == shuffled[y->member[p]].path), "another member");
+	}
+	plan_free(&a);
+	plan_free(&b);
+	facts.member = member;
+	facts.returning = returning;
+	operations++;
+}
+
 static void order_does_not_matter(void)
 {
 	for (unsigned i = 0; i < WORLDS / 3; i++) {
-		struct fact_member shuffled[MAX_MEMBERS];
-		struct fact_return turned[MAX_MEMBERS];
-		struct plan a, b;
-
 		make_world();
-		plan_make(&facts, &a);
-		memcpy(shuffled, member, sizeof(member));
-		for (size_t k = nr_members; k > 1; k--) {
-			size_t with = rnd(k);
-			struct fact_member one = shuffled[k - 1];
-
-			shuffled[k - 1] = shuffled[with];
-			shuffled[with] = one;
-		}
-		facts.member = shuffled;
-		for (size_t k = 0; k < facts.nr_returning; k++)
-			turned[k] = returning[facts.nr_returning - 1 - k];
-		facts.returning = turned;
-		plan_make(&facts, &b);
-		CHECK(a.nr_steps == b.nr_steps && a.nr_refusals == b.nr_refusals && a.again == b.again, "another plan");
-		for (size_t k = 0; k < a.nr_steps; k++) {
-			const struct step *x = &a.step[k], *y = find_step(&b, x->uuid);
-
-			CHECK(y && y->kind == x->kind && y->degraded == x->degraded && !strcmp(y->name, x->name) && y->sectors == x->sectors &&
-				      y->number == x->number, "another step");
-			CHECK(x->kind != PLAN_RETURN || returning[x->returning].path == turned[y->returning].path, "another disk");
-			for (uint32_t p = 0; p < SNAPSHOTS_MAX; p++)
-				CHECK((x->store[p] < 0) == (y->store[p] < 0) &&
-					      (x->store[p] < 0 || member[x->store[p]].path == shuffled[y->store[p]].path), "another store");
-			for (uint32_t p = 0; p < x->number; p++)
-				CHECK((x->member[p] < 0) == (y->member[p] < 0) &&
-					      (x->member[p] < 0 || member[x->member[p]].path == shuffled[y->member[p]].path), "another member");
-		}
-		plan_free(&a);
-		plan_free(&b);
-		operations++;
+		turn_around();
 	}
 }
 
@@ -1425,8 +1444,42 @@ static void a_disk_that_fails_again(void)
 	operations++;
 }
 
+/* Each line: a seed, 0 for a world in which all is well, and the numbers before those that come of it.  "ok", or how it failed, and the end. */
+static void judge_chosen(void)
+{
+	static u64 numbers[4096];
+	char *line = NULL;
+	size_t size = 0;
+
+	test_name = "chosen";
+	while (getline(&line, &size, stdin) > 0) {
+		char *at, *end;
+
+		state = strtoull(line, &at, 10);
+		nr_chosen = 0;
+		chosen = numbers;
+		for (u64 number; nr_chosen < sizeof(numbers) / sizeof(*numbers); at = end) {
+			number = strtoull(at, &end, 10);
+			if (end == at)
+				break;
+			numbers[nr_chosen++] = number;
+		}
+		make_world();
+		turn_around();
+		settle();
+		printf("ok\n");
+		fflush(stdout);
+	}
+	free(line);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 1 && !strcmp(argv[1], "-")) {
+		judge_chosen();
+		free_tables();
+		return 0;
+	}
 	if (argc > 1)
 		seed = strtoull(argv[1], NULL, 0);
 	run_test("every_plan", every_plan);
@@ -1441,7 +1494,6 @@ int main(int argc, char **argv)
 	run_test("who_failed_is_here_again", who_failed_is_here_again);
 	run_test("a_spare_by_its_volume", a_spare_by_its_volume);
 	run_test("a_disk_that_fails_again", a_disk_that_fails_again);
-	for (size_t i = 0; i < nr_tables; i++)
-		free(table[i]);
+	free_tables();
 	return 0;
 }
