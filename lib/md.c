@@ -160,17 +160,12 @@ static bool may_be_leg(const char *node)
 	return !device_attribute(status.st_rdev, "dm/uuid", text, sizeof(text)) || strncmp(text, "LARDER-", 7) != 0;
 }
 
-/* The paths of a multipath disk all show what that shows, which alone is the leg: two of them are no copies of one another. */
-static void drop_lower(struct md_array *array)
+void md_leave_out(struct md_array *array, uint64_t legs)
 {
-	bool lower[MD_LEGS_MAX] = { false };
 	size_t kept = 0;
 
-	for (size_t i = 0; i < array->number; i++)
-		for (size_t k = 0; k < array->number; k++)
-			lower[i] |= k != i && device_is_below(array->leg_number[i], array->leg_number[k]);
 	for (size_t i = 0; i < array->number; i++) {
-		if (lower[i]) {
+		if (legs >> i & 1) {
 			free(array->leg[i]);
 			continue;
 		}
@@ -179,6 +174,18 @@ static void drop_lower(struct md_array *array)
 		array->super[kept++] = array->super[i];
 	}
 	array->number = kept;
+}
+
+/* The paths of a multipath disk all show what that shows, which alone is the leg: two of them are no copies of one another. */
+static void drop_lower(struct md_array *array)
+{
+	uint64_t lower = 0;
+
+	for (size_t i = 0; i < array->number; i++)
+		for (size_t k = 0; k < array->number; k++)
+			if (k != i && device_is_below(array->leg_number[i], array->leg_number[k]))
+				lower |= UINT64_C(1) << i;
+	md_leave_out(array, lower);
 }
 
 static void look_for_leg(const char *name, const uint8_t uuid[16], bool (*wanted)(dev_t number, const void *data), const void *data, struct md_array *array)
@@ -636,25 +643,21 @@ static int release_legs(const struct md_array *array, unsigned places, bool degr
 
 int md_leave_out_read_only(struct md_array *array, bool degraded)
 {
-	size_t kept = 0;
+	uint64_t read_only = 0;
 	int result = LARDER_DONE;
 
 	for (size_t i = 0; i < array->number; i++) {
 		const char *leg = array->leg[i];
 
-		if (!device_is_read_only(array->leg_number[i])) {
-			array->leg[kept] = array->leg[i];
-			array->leg_number[kept] = array->leg_number[i];
-			array->super[kept++] = array->super[i];
+		if (!device_is_read_only(array->leg_number[i]))
 			continue;
-		}
+		read_only |= UINT64_C(1) << i;
 		if (degraded)
 			remark("%s: is read-only: its array starts WITHOUT it", leg);
 		else
 			result = complain(LARDER_UNSAFE, "%s: is read-only, and so would its array be: blockdev --setrw %s, or start with --degraded, without it", leg, leg);
-		free(array->leg[i]);
 	}
-	array->number = kept;
+	md_leave_out(array, read_only);
 	return result;
 }
 

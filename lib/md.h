@@ -91,6 +91,9 @@ unsigned md_legs_min(const char *level);
 /* Bytes of an array of so many disks, the smallest with so many bytes, about; *unused: of all disks together. */
 uint64_t md_capacity(const char *level, const uint64_t *bytes, unsigned number, uint64_t *unused);
 
+/* Takes legs out of the list, bit by bit. */
+void md_leave_out(struct md_array *array, uint64_t legs);
+
 /* These run mdadm, and complain. */
 int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number, unsigned spares); /* these: the last of number */
 /* Of one that does not run: disks that are read-only, as the array would be with them, leave the list (degraded), or are complained of. */

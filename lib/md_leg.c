@@ -45,6 +45,7 @@ bool md_leg_decode(const void *super, struct md_leg *leg)
 		.layout = le32toh(sb->layout),
 		.chunk = le32toh(sb->chunksize),
 		.size = le64toh(sb->size),
+		.start = le64toh(sb->data_offset),
 		.partial = features & (MD_FEATURE_RECOVERY_OFFSET | MD_FEATURE_REPLACEMENT),
 		.dirty = le64toh(sb->resync_offset) != IN_SYNC,
 		.logged = features & (MD_FEATURE_JOURNAL | MD_FEATURE_PPL | MD_FEATURE_MULTIPLE_PPLS),
@@ -203,6 +204,23 @@ void md_rest(const struct md_leg *legs, size_t number, struct md_rest *rest)
 		before = NULL;
 	}
 	find_torn(legs, number, before ? before : newest, newest, rest);
+}
+
+uint64_t md_behind(const struct md_leg *legs, const uint64_t *described, size_t number, uint64_t seen)
+{
+	uint64_t behind = 0;
+
+	for (size_t i = 0; i < number && i < MD_PLACES_MAX; i++)
+		for (size_t k = 0; k < number; k++) {
+			const struct md_leg *old = &legs[i], *with = &legs[k];
+
+			/* a disk that is being rebuilt has what it had where it is not yet */
+			if (old->level != 1 || !is_alike(old, with) || old->place < 0 || old->partial || with->place < 0 || with->partial)
+				continue;
+			if (described[i] && described[i] < seen && described[k] >= seen && !(with->holds >> old->place & 1))
+				behind |= UINT64_C(1) << i;
+		}
+	return behind;
 }
 
 uint64_t md_lost_due(const struct md_lost *lost)

@@ -24,6 +24,7 @@ struct md_leg {
 	uint64_t holds; /* places that have a disk, as this one knows it; bit by bit */
 	uint64_t numbers; /* and the numbers of these disks, which they keep where a mirror gets fewer places */
 	uint64_t size; /* sectors that it gives to the array */
+	uint64_t start; /* where they begin, sectors */
 	uint32_t number; /* its own */
 	int place; /* its own, or MD_ROLE_SPARE, MD_ROLE_NONE */
 	int level;
@@ -36,6 +37,12 @@ struct md_leg {
 
 /* False: there is none. */
 bool md_leg_decode(const void *super, struct md_leg *leg);
+
+/*
+ * Of the disks of a mirror that does not run: those that are behind seen, by a number that each has (described; 0: none can be read), where another one is
+ * not, and ran without them; bit by bit.  Each half may have run without the other: the number of events does not say which is which then.
+ */
+uint64_t md_behind(const struct md_leg *legs, const uint64_t *described, size_t number, uint64_t seen);
 
 /* An array that runs. */
 struct md_now {

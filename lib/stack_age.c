@@ -15,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device.h"
 #include "message.h"
 #include "stack_age.h"
+#include "superblock.h"
 
 uint64_t stack_seen(const struct members *members, const uint8_t uuid[16])
 {
@@ -49,4 +51,33 @@ char *stack_too_old(const struct members *members, const struct stack *stack)
 			  ": a disk that had left it, or came from a backup? attach those that have all; what was written since is LOST with larder start "
 			  "%s --discard-newer %s",
 			  stack->name, stack->generation, seen, stack->name, uuid_text(stack->uuid, text));
+}
+
+/* The generation of the description in the volume's superblock, as this disk of a mirror has it; 0: it has none of this stack that can be read. */
+static uint64_t described_on(const char *path, const struct md_leg *leg, const uint8_t uuid[16])
+{
+	uint64_t offset = (leg->start << LARDER_SECTOR_SHIFT) + LARDER_SB_OFFSET, generation = 0;
+	union superblock *sb = device_buffer(LARDER_SB_SIZE);
+	struct device device;
+	struct stack stack;
+	bool there;
+
+	if (!(offset % LARDER_SB_SIZE) && !device_try(&device, path)) {
+		if (!device_read(&device, offset, sb, LARDER_SB_SIZE) && superblock_is_whole(sb) && le32toh(sb->head.kind) == LARDER_KIND_VOLUME &&
+		    !stack_decode(sb->volume.stack, &stack, &there) && there && !memcmp(stack.uuid, uuid, 16))
+			generation = stack.generation;
+		device_close(&device);
+	}
+	free(sb);
+	return generation;
+}
+
+uint64_t stack_disks_behind(const struct members *members, const uint8_t uuid[16], const struct md_array *array)
+{
+	uint64_t described[MD_LEGS_MAX] = { 0 }, seen = stack_seen(members, uuid);
+
+	for (size_t i = 0; seen && i < array->number; i++)
+		if (array->super[i].level == 1)
+			described[i] = described_on(array->leg[i], &array->super[i], uuid);
+	return seen ? md_behind(array->super, described, array->number, seen) : 0;
 }

@@ -3,6 +3,7 @@
 #ifndef LARDER_STACK_AGE_H
 #define LARDER_STACK_AGE_H
 
+#include "md.h"
 #include "scan.h"
 #include "stack.h"
 
@@ -13,5 +14,7 @@ uint64_t stack_seen(const struct members *members, const uint8_t uuid[16]);
  * freed by the caller.
  */
 char *stack_too_old(const struct members *members, const struct stack *stack);
+/* Of the disks of its array, which does not run: md_behind(), by the description that is on each of them.  Reads them. */
+uint64_t stack_disks_behind(const struct members *members, const uint8_t uuid[16], const struct md_array *array);
 
 #endif

@@ -869,12 +869,29 @@ static void take_back_torn(const struct stack *stack, const uint8_t uuid[16], co
 	md_free(&now);
 }
 
+/* Of a mirror each half of which was used without the other, the one that the SSDs have not seen last: md might start that one, and it would be refused. */
+static void leave_out_behind(const struct stack *stack, struct md_array *array)
+{
+	struct members members;
+	uint64_t behind;
+
+	members_scan(&members);
+	behind = stack_disks_behind(&members, stack->uuid, array);
+	members_free(&members);
+	for (size_t i = 0; i < array->number; i++)
+		if (behind >> i & 1)
+			remark("%s: its array starts WITHOUT %s, which is older than what its SSDs have seen, and was used without the others", stack->name, array->leg[i]);
+	md_leave_out(array, behind);
+}
+
 int assemble_array(const struct stack *stack, struct md_array *array, unsigned flags)
 {
 	uint8_t part[16];
 	struct md_rest rest;
 	int result = md_leave_out_read_only(array, flags & START_DEGRADED);
 
+	if (!result && !(flags & START_OLDER))
+		leave_out_behind(stack, array);
 	md_rest(array->super, array->number, &rest);
 	result = result ? result : check_write_hole(stack, &rest, flags);
 	stack_part(stack, "md", part);

@@ -347,6 +347,31 @@ static void torn_shapes(void)
 	CHECK(other > WORLDS / 50 && torn > WORLDS / 20 && whole > WORLDS / 20, "%u, %u, %u", other, torn, whole);
 }
 
+/* Disks 0 and 1 of a mirror; each ran without the other, and md has counted more events of the first, which its owner has given up. */
+static void a_half_that_was_given_up(void)
+{
+	struct md_leg leg[2] = { { .level = 1, .places = 2, .size = 100, .events = 90, .place = 0, .holds = 1 },
+				 { .level = 1, .places = 2, .size = 100, .events = 50, .place = 1, .number = 1, .holds = 2 } };
+
+	CHECK(md_behind(leg, (uint64_t[]){ 9, 13 }, 2, 12) == 1, "the first is behind");
+	CHECK(!md_behind(leg, (uint64_t[]){ 9, 11 }, 2, 12), "nobody is as new as it should be");
+	CHECK(!md_behind(leg, (uint64_t[]){ 12, 13 }, 2, 12), "neither is behind");
+	CHECK(!md_behind(leg, (uint64_t[]){ 9, 0 }, 2, 12) && !md_behind(leg, (uint64_t[]){ 0, 13 }, 2, 12), "one cannot be read");
+	CHECK(!md_behind(leg, (uint64_t[]){ 9, 13 }, 1, 12), "it is the only one");
+	leg[0].partial = true;
+	CHECK(!md_behind(leg, (uint64_t[]){ 9, 13 }, 2, 12), "it is being rebuilt, and has not got that yet");
+	leg[0].partial = false;
+	leg[1].holds = 3;
+	CHECK(!md_behind(leg, (uint64_t[]){ 9, 13 }, 2, 12), "they are of one array: md copies the one to the other");
+	leg[1].holds = 2;
+	leg[1].size = 200;
+	CHECK(!md_behind(leg, (uint64_t[]){ 9, 13 }, 2, 12), "of another shape");
+	leg[0].level = leg[1].level = 10;
+	leg[1].size = 100;
+	CHECK(!md_behind(leg, (uint64_t[]){ 9, 13 }, 2, 12), "no disk of it has all of it");
+	operations++;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -356,5 +381,6 @@ int main(int argc, char **argv)
 	run_test("disks_return", disks_return);
 	run_test("write_hole", write_hole);
 	run_test("torn_shapes", torn_shapes);
+	run_test("a_half_that_was_given_up", a_half_that_was_given_up);
 	return 0;
 }
