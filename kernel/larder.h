@@ -315,6 +315,7 @@ struct log {
 	struct append *again;		/* those that have failed, and are to be sent again */
 	u32 nr_free_appends;
 	bool starved;			/* something could be sent, and no append was left */
+	bool overdue;			/* the open record leaves once fewer appends are on their way: log_close_due() */
 	struct page **free_pages;
 	u32 nr_free_pages, nr_pages;
 	u32 nr_records;

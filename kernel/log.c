@@ -444,6 +444,7 @@ u64 log_close_locked(struct cache *c, enum close_reason why)
 		r->close_reason = why;
 		list_add_tail(&r->unbuilt, &log->stream[LARDER_STREAM_WRITE].unbuilt);
 		log->open = NULL;
+		log->overdue = false;
 		count_close(c, why);
 	}
 	return log->next_lsn - 1;
@@ -883,6 +884,20 @@ u64 log_close_open(struct cache *c, enum close_reason why)
 	return lsn;
 }
 
+/*
+ * log->lock held; commit_interval is over.  Not while as many appends are on their way as may gather: an SSD that takes longer for
+ * each than the interval would have one more of them in front of it each time, until all records that there are wait for it.  The
+ * next one that completes calls again (append_leaves_work()).
+ */
+static void log_close_due(struct cache *c)
+{
+	struct log *log = &c->log;
+
+	log->overdue = c->set.commit != COMMIT_BUFFERED && log->in_flight >= c->set.gather;
+	if (!log->overdue)
+		log_close_locked(c, CLOSE_TIMER);
+}
+
 /* What interrupt context and the timer left to do. */
 static void log_work(struct work_struct *work)
 {
@@ -911,7 +926,7 @@ static void log_work(struct work_struct *work)
 		if (READ_ONCE(c->want_commit) || (c->set.commit == COMMIT_ALWAYS && !log->in_flight))
 			log_close_locked(c, CLOSE_ASKED);
 		else if (age >= buffered_interval(c, log->open))
-			log_close_locked(c, CLOSE_TIMER);
+			log_close_due(c);
 		else
 			log_timer_arm(c, buffered_interval(c, log->open) - age);
 	}
@@ -1296,6 +1311,8 @@ static bool append_leaves_work(const struct cache *c)
 	if (!log->open)
 		return false;
 	if (c->set.commit == COMMIT_ALWAYS && !log->in_flight)
+		return true;
+	if (unlikely(log->overdue) && log->in_flight < c->set.gather)
 		return true;
 	return log->in_flight <= c->set.gather / 2 && log_gathered(c);
 }

@@ -151,6 +151,23 @@ def test_writes(stack):
     v.set(writeback="on")
 
 
+def test_commit_blocks_that_nobody_waits_for(stack):
+    """Of what goes past a slow SSD it gets the INVALIDATEs: their records leave as it takes them, however soon each is due."""
+    gather, v = 4, stack.volume
+    stack.cache.set(commit_interval=1, gather=gather)
+    v.set(mode="writearound")
+    v.write(0, block(1))  # now the region has its mark
+    stack.ssd.fail(op="write", delay_ms=SLOW, status="ok")
+    before, most = stack.cache.status()["commits_timer"], 0
+    for i in range(4 * N):
+        v.write(i % N * SECTORS, block(i))
+        most = max(most, stack.ssd.state()["inflight"])
+    assert stack.cache.status()["commits_timer"] > before + gather
+    assert 1 < most <= 2 * gather
+    stack.ssd.heal()
+    assert [v.read(i * SECTORS, SECTORS) for i in range(N)] == [block(3 * N + i) for i in range(N)]
+
+
 @pytest.mark.parametrize("mode", ["writeback", "writethrough"])
 def test_content_under_congestion(make_disk, make_oracle, mode):
     """The share goes up and down, and what is read is right."""

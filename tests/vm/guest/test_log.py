@@ -94,6 +94,7 @@ def test_only_the_fill_stream_tells(make_disk, kernel_log, seed):
     for i in range(20):
         stack.volume.read(40000 + i * BLOCK, BLOCK)
     wait_for(lambda: stack.volume.status()["fill_sectors"] == 20 * BLOCK, 30, "misses to fill")
+    stack.volume.write(0, bytes(BLOCK * 512))  # else its flush would spare the SSD
     stack.volume.flush()
     crash(stack)
     blocks, fills = commit_blocks(stack.ssd), commit_blocks(stack.ssd, FILL)
