@@ -782,7 +782,7 @@ def test_flush_spares_no_ssd_that_has_to_know(make_disk, trace, how):
         v.discard(0, BLOCK)
     else:
         v.set(mode="writeback")
-        v.write(0, B)
+        write_record(stack, 0, B)
         v.set(mode="writearound")
     v.write(0 if how != "write" else 1024, C)
     # writing back makes durable what it is about to write back
