@@ -124,7 +124,7 @@ static int assemble_found(const struct stacks *stacks, const struct found *found
 	/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
 	result = stack_check_copies(stacks, &found->stack, &array);
 	if (!result && !found->whole && array.number && !*array.node) {
-		result = flags & START_DRY_RUN ? refuse_dry_run(&found->stack) : assemble_array(&found->stack, &array, flags);
+		result = flags & START_DRY_RUN ? refuse_dry_run(&found->stack) : assemble_array(stacks, &found->stack, &array, flags);
 		*assembled = !result;
 	}
 	md_free(&array);

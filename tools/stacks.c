@@ -870,28 +870,24 @@ static void take_back_torn(const struct stack *stack, const uint8_t uuid[16], co
 }
 
 /* Of a mirror each half of which was used without the other, the one that the SSDs have not seen last: md might start that one, and it would be refused. */
-static void leave_out_behind(const struct stack *stack, struct md_array *array)
+static void leave_out_behind(const struct stacks *stacks, const struct stack *stack, struct md_array *array)
 {
-	struct members members;
-	uint64_t behind;
+	uint64_t behind = stack_disks_behind(&stacks->members, stack->uuid, array);
 
-	members_scan(&members);
-	behind = stack_disks_behind(&members, stack->uuid, array);
-	members_free(&members);
 	for (size_t i = 0; i < array->number; i++)
 		if (behind >> i & 1)
 			remark("%s: its array starts WITHOUT %s, which is older than what its SSDs have seen, and was used without the others", stack->name, array->leg[i]);
 	md_leave_out(array, behind);
 }
 
-int assemble_array(const struct stack *stack, struct md_array *array, unsigned flags)
+int assemble_array(const struct stacks *stacks, const struct stack *stack, struct md_array *array, unsigned flags)
 {
 	uint8_t part[16];
 	struct md_rest rest;
 	int result = md_leave_out_read_only(array, flags & START_DEGRADED);
 
 	if (!result && !(flags & START_OLDER))
-		leave_out_behind(stack, array);
+		leave_out_behind(stacks, stack, array);
 	md_rest(array->super, array->number, &rest);
 	result = result ? result : check_write_hole(stack, &rest, flags);
 	stack_part(stack, "md", part);
@@ -902,7 +898,7 @@ int assemble_array(const struct stack *stack, struct md_array *array, unsigned f
 }
 
 /* As udev has put it together, of a disk that is read-only as well: without that one, if it is to start degraded.  Not as somebody has made it. */
-static int start_read_only(const struct stack *stack, struct md_array *array, unsigned flags)
+static int start_read_only(const struct stacks *stacks, const struct stack *stack, struct md_array *array, unsigned flags)
 {
 	char *why = md_why_read_only(array->device, array->node, stack->name);
 	int result = LARDER_DONE;
@@ -914,7 +910,7 @@ static int start_read_only(const struct stack *stack, struct md_array *array, un
 		result = complain(LARDER_UNSAFE, "%s: %s: %s", stack->name, array->node, why);
 	free(why);
 	result = result ? result : md_stop(array->node);
-	return result ? result : assemble_array(stack, array, flags);
+	return result ? result : assemble_array(stacks, stack, array, flags);
 }
 
 int start_array(const struct stack *stack, unsigned flags)
@@ -929,8 +925,9 @@ int start_array(const struct stack *stack, unsigned flags)
 		return result;
 	number = sight.layers.array.number;
 	if (*sight.layers.array.node)
-		result = !*sight.layers.node && device_is_read_only(sight.layers.array.device) ? start_read_only(stack, &sight.layers.array, flags) :
-												     LARDER_DONE;
+		result = !*sight.layers.node && device_is_read_only(sight.layers.array.device) ?
+				 start_read_only(&sight.stacks, stack, &sight.layers.array, flags) :
+				 LARDER_DONE;
 	else if (!number)
 		result = complain(LARDER_NOT_FOUND, "%s: no disk of its array is here", stack->name);
 	else if (number < stack->legs && !(flags & START_DEGRADED))
@@ -938,7 +935,7 @@ int start_array(const struct stack *stack, unsigned flags)
 				  "%s: only %zu of the %u disks of its array are here; attach the others, or start with --degraded",
 				  stack->name, number, stack->legs);
 	else
-		result = assemble_array(stack, &sight.layers.array, flags);
+		result = assemble_array(&sight.stacks, stack, &sight.layers.array, flags);
 	look_away(&sight);
 	if (*stack->integrity && result)
 		release_legs(stack);

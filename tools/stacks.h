@@ -160,7 +160,7 @@ void joins_no_more(const struct stack *stack, uint64_t before);
 void legs_expect_errors(const struct stack *stack);
 int start_array(const struct stack *stack, unsigned flags);
 /* What is found of its array is put together and started: its brief description is enough.  Complains. */
-int assemble_array(const struct stack *stack, struct md_array *array, unsigned flags);
+int assemble_array(const struct stacks *stacks, const struct stack *stack, struct md_array *array, unsigned flags);
 int start_volume(const struct stack *stack, unsigned flags);
 #define CRYPT_BY_AGENT 1u /* not by somebody's word: what he has locked meanwhile stays so */
 #define CRYPT_AGAIN    2u /* by tokens of clevis alone */

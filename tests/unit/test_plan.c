@@ -75,10 +75,13 @@ static void random_uuid(uint8_t uuid[16])
 {
 	static u64 made;
 
-	memset(uuid, 0, 16);
-	if (chosen) /* no two alike: what is alike is made so */
-		memcpy(uuid, (u64[]){ ++made }, sizeof(made));
-	for (int i = 0; !chosen && i < 16; i++)
+	if (chosen) { /* no two alike: what is alike is made so */
+		memset(uuid, 0, 16);
+		made++;
+		memcpy(uuid, &made, sizeof(made));
+		return;
+	}
+	for (int i = 0; i < 16; i++)
 		uuid[i] = (uint8_t)rnd(256);
 }
 
