@@ -1188,11 +1188,8 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 	return DM_ENDIO_DONE;
 }
 
-/* dm's end_io: interrupt context. */
-int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
+static noinline int io_end_any(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
 {
-	struct larder_io *io = larder_io(bio);
-	struct volume *v = io->volume;
 	int r = io_end_kind(v, bio, io, error);
 
 	/* else the bio, and what we have in it, is another one's by now, or gone */
@@ -1201,4 +1198,17 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
 	if (trace_larder_done_enabled() && r == DM_ENDIO_DONE)
 		trace_larder_done(v, bio, io, blk_status_to_errno(*error));
 	return r;
+}
+
+/* dm's end_io: interrupt context.  Most are hits of which nothing more is wanted. */
+int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error)
+{
+	struct larder_io *io = larder_io(bio);
+	struct volume *v = io->volume;
+
+	if (io->kind != IO_HIT || unlikely(*error || io->probe || io->began || reads_verified(v) || trace_larder_done_enabled()))
+		return io_end_any(v, bio, io, error);
+	io->kind = IO_NONE;
+	atomic_dec(&io->segment->pins);
+	return DM_ENDIO_DONE;
 }

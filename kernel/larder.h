@@ -918,19 +918,15 @@ static inline u32 segment_further(struct cache *c, u32 segment)
 /* Any context: its first copy is known to be bad */
 static inline bool prefers_mirror(const struct segment *seg) { return READ_ONCE(seg->prefer_mirror) >= PREFER_MIRROR; }
 
+/* Any context: cache_sector_device() of several */
+struct cache_device *set_sector_device(struct cache *c, u64 cache_sector, sector_t *where);
+
 /* Any context: where to read it: in the first copy of its segment, unless that is known to be bad and there is another one. */
 static inline struct cache_device *cache_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
 {
-	u32 segment = cache_segment(c, cache_sector), further;
-
 	if (likely(c->nr_devices == 1))
 		return copy_sector_device(c, cache_sector, where);
-	if (unlikely(prefers_mirror(&c->segments[segment]) || READ_ONCE(segment_device(c, segment)->failed))) {
-		further = segment_further(c, segment);
-		if (further != LARDER_NO_SEGMENT)
-			cache_sector = copy_sector(c, cache_sector, further);
-	}
-	return copy_sector_device(c, cache_sector, where);
+	return set_sector_device(c, cache_sector, where);
 }
 
 /* Any context.  The first SSD of the table, for messages: place 0 of a set may be empty. */

@@ -79,7 +79,7 @@ void larder_heat_raise(struct larder_heat *h, u64 slot, unsigned int heat);
 /* each of n slots has what larder_keep_worthy() leaves it */
 void larder_heat_cool(struct larder_heat *h, u64 slot, u32 n, bool main);
 /* Does a hit count as heat?  age: blocks logged since the slot was written; capacity: of the cache, in blocks.  (design: 5 %) */
-static inline bool larder_heat_counts(u64 age, u64 capacity) { return age >= div_u64(capacity + 19, 20); }
+static inline bool larder_heat_counts(u64 age, u64 capacity) { return age * 20 >= capacity; }
 /* from here on a block of the small queue is kept when its segment goes; a returning ghost that is written begins with it */
 #define LARDER_HEAT_KEPT	2u
 /*

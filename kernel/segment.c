@@ -194,6 +194,18 @@ u32 segment_first(const struct cache *c, u32 segment)
 	return segment;
 }
 
+struct cache_device *set_sector_device(struct cache *c, u64 cache_sector, sector_t *where)
+{
+	u32 segment = cache_segment(c, cache_sector), further;
+
+	if (unlikely(prefers_mirror(&c->segments[segment]) || READ_ONCE(segment_device(c, segment)->failed))) {
+		further = segment_further(c, segment);
+		if (further != LARDER_NO_SEGMENT)
+			cache_sector = copy_sector(c, cache_sector, further);
+	}
+	return copy_sector_device(c, cache_sector, where);
+}
+
 /* Several reads of the first copy may be in flight, and fail: each of them is to be read from another one. */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d, bool mend)
 {
