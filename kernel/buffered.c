@@ -33,7 +33,7 @@ u32 buffered_interval(const struct cache *c, const struct record *r)
 {
 	u32 ms = READ_ONCE(c->set.commit_interval);
 
-	return READ_ONCE(c->set.commit) == COMMIT_BUFFERED || r->tries ? min(ms, BUFFERED_MS) : ms;
+	return READ_ONCE(c->set.commit) == COMMIT_BUFFERED || r->buffered ? min(ms, BUFFERED_MS) : ms;
 }
 
 int buffered_create(struct cache *c)

@@ -976,6 +976,9 @@ void cache_stop(struct cache *c)
 		return;
 	copies_wait(c, MAX_SCHEDULE_TIMEOUT);
 	err = doubt_try(c) ?: log_sync(c);
+	/* it has begun just now */
+	if (err && READ_ONCE(c->doubt.on))
+		err = doubt_try(c) ?: log_sync(c);
 	if (err) {
 		DMERR("%pg: the log could not be made durable: error %d", cache_bdev(c), err);
 		return;

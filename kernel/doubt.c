@@ -92,7 +92,7 @@ static void doubt_kick(struct cache *c)
 	segments_open_kick(c);
 }
 
-void doubt_begin(struct cache *c, struct flusher *f)
+static void doubt_begin_for(struct cache *c, struct flusher *f, bool resent)
 {
 	struct flush_doubt *d = &c->doubt;
 	unsigned long flags;
@@ -100,6 +100,8 @@ void doubt_begin(struct cache *c, struct flusher *f)
 
 	spin_lock_irqsave(&c->log.lock, flags);
 	doubt_on(c, f);
+	if (resent)
+		WRITE_ONCE(d->resent, d->resent + 1);
 	new = !d->certain;
 	d->certain = true;
 	WRITE_ONCE(d->failures, d->failures + 1);
@@ -109,6 +111,16 @@ void doubt_begin(struct cache *c, struct flusher *f)
 	d->wait = 1;
 	if (!READ_ONCE(c->stopping))
 		queue_delayed_work(c->bg_wq, &d->work, HZ);
+}
+
+void doubt_begin(struct cache *c, struct flusher *f)
+{
+	doubt_begin_for(c, f, false);
+}
+
+void doubt_begin_resent(struct cache *c, struct flusher *f)
+{
+	doubt_begin_for(c, f, true);
 }
 
 bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status)
@@ -266,6 +278,7 @@ static int doubt_gather(struct cache *c)
 
 	do {
 		d->counted = READ_ONCE(d->failures);
+		d->counted_resent = READ_ONCE(d->resent);
 		log_note(c);		/* without room it is not the SSD that says no */
 		err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
 		if (err)
@@ -368,18 +381,33 @@ static int doubt_settle(struct cache *c)
 	return err;
 }
 
+/*
+ * An append has failed in this attempt, and is sent again, which makes that vain: of an SSD that cannot do without an error now and
+ * then the users are told nothing, if one more attempt does without.
+ */
+static bool doubt_was_resent(const struct cache *c)
+{
+	return READ_ONCE(c->doubt.resent) != c->doubt.counted_resent && READ_ONCE(c->state) == CACHE_RUNNING;
+}
+
 /* doubt.lock held, doubt.by is set: steps 1 to 4, and who is dead if they fail. */
 static int doubt_attempt(struct cache *c)
 {
 	unsigned int tries = ATTEMPT_TRIES;
+	long pause;
 	int err;
 
 	for (;;) {
 		err = doubt_settle(c);
 		doubt_wait_suspects(c);
-		if (!err || !--tries || !doubt_find_dead(c))
+		pause = 0;
+		if (doubt_was_resent(c))
+			pause = HZ / 10;
+		else if (err && doubt_find_dead(c))
+			pause = HZ + 1;
+		if (!pause || !--tries)
 			break;
-		wait_event_timeout(c->log.wait, READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->stopping), HZ + 1);
+		wait_event_timeout(c->log.wait, READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->stopping), pause);
 		if (READ_ONCE(c->state) != CACHE_RUNNING || READ_ONCE(c->stopping))
 			break;
 	}

@@ -255,7 +255,7 @@ struct record {
 	struct larder_commit *commit;	/* in it */
 	struct list_head acks;		/* items that wait until this record is applied (commit=always, FUA) */
 	/* of writes that were acknowledged from memory (buffered.c): */
-	u8 tries;			/* left, of its appends that fail; 0: there is no such write, too */
+	bool buffered;			/* there are some */
 	bool applied;			/* it is, and waits for its readers in log->read_from */
 	atomic_t readers;		/* they copy from its pages; and what is lost, which stays there */
 	struct list_head copies;	/* struct copy: fill and keep only, as all below, which is of its append */
@@ -421,6 +421,7 @@ struct flush_doubt {
 	bool behind;			/* a checkpoint behind the hole has been named; the attempt only */
 	struct task_struct *by;		/* who is at an attempt: its own flushes count */
 	struct mutex lock;		/* one attempt at a time */
+	u32 resent, counted_resent;	/* of the failures: appends that are sent again; when the attempt began to count */
 	unsigned long asked;		/* jiffies: when each SSD was asked whether it takes a write; 0: not in this doubt; lock */
 	struct delayed_work work;
 	unsigned int wait;		/* seconds until the next attempt that nobody asks for */
@@ -1600,6 +1601,7 @@ static inline bool reads_verified(const struct volume *v)
 	return v->set.verify || READ_ONCE(v->cache->doubt.on);
 }
 void doubt_begin(struct cache *c, struct flusher *f);	/* any context: a flush of an SSD that stays in the set has failed */
+void doubt_begin_resent(struct cache *c, struct flusher *f);	/* the same of an append, which is sent again */
 /* Any context.  Another write to an SSD that stays has failed: the same, if that may have been a reset. */
 void doubt_write_failed(struct cache *c, struct cache_device *d, blk_status_t status);
 bool doubt_may_be_reset(const struct cache *c, const struct cache_device *d, blk_status_t status);	/* any context */

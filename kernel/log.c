@@ -31,8 +31,9 @@
 #define METADATA_PAGES		16u
 #define OPEN_SLOTS		8u	/* of the last opened segment: only SEGMENT_OPEN may use them */
 #define GATHERED_SLOTS		16u	/* that wait for no more */
-#define APPEND_TRIES		4u	/* of a record's appends that fail, where there is somebody who was answered from memory */
+#define APPEND_TRIES		4u	/* more, of an append that fails, on an SSD that has to stay, */
 #define APPEND_PAUSE		msecs_to_jiffies(10)
+#define APPEND_PATIENCE		(2 * HZ)	/* where it fails within that: who waits has waited long enough */
 
 /*
  * In log order somebody waits for every append, and 'gather' bounds those in flight: wbt, which holds back writes that nobody waits
@@ -54,6 +55,8 @@ struct append {
 	bool commit, fua;
 	bool probe;			/* it is timed: ssd_probe_end() */
 	bool joining;			/* it does not count: its SSD is no member yet */
+	u8 tries;			/* left, if it fails */
+	unsigned long sent;		/* jiffies */
 	u8 copies;			/* those of members: if none of them is made, the append has failed */
 	atomic_t left, failed;
 	struct bio bio;
@@ -321,10 +324,9 @@ struct record *log_record_get(struct cache *c, u8 stream)
 	r->commit = page_address(r->commit_page);
 	larder_commit_init(r->commit);
 	r->stream = stream;
-	r->closed = r->commit_done = r->acts = r->fua = false;
+	r->closed = r->commit_done = r->acts = r->fua = r->buffered = false;
 	r->error = 0;
 	r->items_left = r->copying = 0;
-	r->tries = 0;
 	r->opened_at = ktime_get();
 	INIT_LIST_HEAD(&r->unbuilt);
 	INIT_LIST_HEAD(&r->acks);
@@ -694,9 +696,11 @@ static struct append *log_send_take(struct cache *c, struct record *r, u32 *item
 	a->record = r;
 	a->first = a;
 	a->more = NULL;
+	a->tries = APPEND_TRIES;
 	for (i = 1; i < min(c->nr_devices, SEGMENT_COPIES); i++) {
 		more = append_get(log);
 		more->more = a->more;
+		more->tries = APPEND_TRIES;
 		a->more = more;
 	}
 	a->commit = r->closed;
@@ -748,6 +752,7 @@ static void append_init(struct append *a, struct append *first, struct append_co
 
 	a->first = first;
 	a->joining = copy.joining;
+	a->sent = jiffies;
 	a->device = copy_sector_device(r->cache, slot_sector(r->cache, copy.segment, first->from), &where);
 	bio_init_for_all(&a->bio, a->device->bdev, &r->vec[first->from - r->first], slots,
 			 APPEND_OPF | (first->fua ? REQ_FUA : 0));
@@ -1075,7 +1080,7 @@ static struct item *log_reserve_buffered(struct volume *v, const struct larder_i
 	it->kind = LARDER_WRITE;
 	log_reserve(c, v, it, nr_slots);
 	log_count_write(v, io);
-	it->record->tries = APPEND_TRIES;
+	it->record->buffered = true;
 	if (log_full(c, it->record))
 		log_close_locked(c, CLOSE_FULL);
 	return it;
@@ -1362,38 +1367,41 @@ static void append_done(struct append *a)
 }
 
 /*
- * It has failed, as the last copy, or not.  True: it is sent again, where it was to go: what it holds is not anywhere else
- * (buffered.c).  Not where another copy is, to an SSD that the set can do without: it may have been reset, and have dropped what
- * was not flushed, and that would be read from it.  For one that stays that is a doubt, also where the append succeeds then, and
- * nobody else is told.
+ * Shall another attempt be made, soon?  Not of one that has had all the time that there is: whoever waits for it has waited long
+ * enough, and his volume can go on without the SSD, but for what somebody was told long ago that it is done (buffered.c).
+ */
+static bool append_may_pass(const struct log *log, const struct append *a)
+{
+	return a->tries &&
+	       (time_before(jiffies, a->sent + APPEND_PATIENCE) || READ_ONCE(log->ring_head) != READ_ONCE(log->ring_tail));
+}
+
+/*
+ * It has failed, as the last copy, or not.  True: it is sent again, where it was to go: what it holds is not anywhere else.  Not
+ * where another copy is, to an SSD that the set can do without: it may have been reset, and have dropped what was not flushed, and
+ * that would be read from it.  For one that stays that is a doubt, also where the append succeeds then, and nobody else is told.
  */
 static bool append_again(struct cache *c, struct append *a, bool last)
 {
-	struct record *r = a->first->record;
 	struct log *log = &c->log;
 	unsigned long flags;
-	bool again;
 
-	if (READ_ONCE(c->state) == CACHE_FAILED || !READ_ONCE(r->tries) || !device_written(a->device) ||
+	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED || !device_written(a->device) || !append_may_pass(log, a) ||
 	    (!last && set_spares(c, a->device, append_failed)))
 		return false;
-	if (blk_path_error(a->bio.bi_status))
-		doubt_begin(c, &a->device->flusher);
+	/* with FUA it may have a flush in it, whose error is not of that place */
+	if (a->first->fua || blk_path_error(a->bio.bi_status))
+		doubt_begin_resent(c, &a->device->flusher);
+	cache_count(c, append_retries, 1);
+	a->tries--;
+	if (!a->joining)
+		atomic_dec(&a->first->failed);
 	spin_lock_irqsave(&log->lock, flags);
-	again = r->tries;
-	if (again) {
-		if (!a->joining)
-			atomic_dec(&a->first->failed);
-		WRITE_ONCE(r->tries, r->tries - 1);
-		a->next = log->again;
-		log->again = a;
-	}
+	a->next = log->again;
+	log->again = a;
+	queue_delayed_work(c->io_wq, &log->again_work, APPEND_PAUSE);
 	spin_unlock_irqrestore(&log->lock, flags);
-	if (again) {
-		cache_count(c, append_retries, 1);
-		queue_delayed_work(c->io_wq, &log->again_work, APPEND_PAUSE);
-	}
-	return again;
+	return true;
 }
 
 static void append_again_work(struct work_struct *work)
@@ -1402,16 +1410,20 @@ static void append_again_work(struct work_struct *work)
 	struct log *log = &c->log;
 	struct append_copy copy;
 	u32 all[SEGMENT_COPIES], n;
-	struct append *a;
+	struct append *a, *next;
 
-	for (;;) {
-		spin_lock_irq(&log->lock);
-		a = log->again;
-		if (a)
-			log->again = a->next;
-		spin_unlock_irq(&log->lock);
-		if (!a)
-			break;
+	/* what fails meanwhile has its own pause */
+	spin_lock_irq(&log->lock);
+	next = log->again;
+	log->again = NULL;
+	spin_unlock_irq(&log->lock);
+	while ((a = next)) {
+		next = a->next;
+		if (READ_ONCE(c->state) == CACHE_FAILED || !device_written(a->device)) {
+			a->bio.bi_status = BLK_STS_IOERR;
+			append_end(&a->bio);
+			continue;
+		}
 		n = segment_ring(c, a->first->record->segment, all);
 		while (--n && segment_device(c, all[n]) != a->device)
 			;

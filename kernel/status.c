@@ -85,7 +85,7 @@ static const char *const resync_names[] = {
 /* What is wrong now, divided by '/' */
 static unsigned int cache_info_trouble(struct cache *c, u64 single_sectors, char *result, unsigned int sz, unsigned int maxlen)
 {
-	bool flush = cache_in_doubt(c), single = cache_mirrored(c) && single_sectors;
+	bool flush = cache_in_doubt(c) && READ_ONCE(c->state) != CACHE_FAILED, single = cache_mirrored(c) && single_sectors;
 
 	/* two of three copies are no trouble; two of two are none once they are durable */
 	if (cache_copies(c) <= 2)
