@@ -75,15 +75,15 @@ void larder_congestion_sample(struct larder_congestion *g, u64 latency_us, u32 t
 
 bool larder_congestion_avoids(struct larder_congestion *g, u32 threshold_us, u64 now_ms)
 {
-	u64 sampled = READ_ONCE(g->sample_ms), passed = READ_ONCE(g->passed_ms);
+	u64 sampled = READ_ONCE(g->sample_ms), passed = READ_ONCE(g->passed_ms), asked = max(sampled, passed);
 	u32 share = READ_ONCE(g->share), latency = READ_ONCE(g->latency_us), debt;
 
 	if (!threshold_us)
 		return false;
 	if (now_ms > sampled)
 		share = congestion_faded(share, latency, now_ms - sampled);
-	/* to find out whether it has recovered, however large the share */
-	if (now_ms >= passed + congestion_probe_ms(latency) || now_ms < passed)
+	/* to find out whether it has recovered, however large the share; what it is asked in any case says that, too */
+	if (now_ms >= asked + congestion_probe_ms(latency) || now_ms < passed)
 		goto pass;
 	debt = READ_ONCE(g->debt) + share;
 	if (debt >= LARDER_CONGESTION_FULL) {

@@ -4,8 +4,8 @@
  * userland.
  *
  * One request in flight per direction is timed, at most one per jiffy begins, so that an SSD that answers in time costs a
- * comparison per request.  Its latency, or its age while it has not ended, moves an average, and the share.  Some requests always
- * go to the SSD to find out whether it has recovered: at least one a second, or in 20 times its latency.
+ * comparison per request.  Its latency, or its age while it has not ended, moves an average, and the share.  To find out
+ * whether it has recovered it is asked once a second, or in 20 times its latency, by one that was to go elsewhere if need be.
  *
  * No locks: one prober at a time owns all but share and debt; those are read, and debt is counted, by anybody, who may lose a
  * count.

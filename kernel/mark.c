@@ -17,6 +17,7 @@
 #include "trace.h"
 
 #define MARK_IDLE	(30 * HZ)
+#define MARK_GROUP	64u	/* aligned, that are set together where the SSD is slow: 4 GiB */
 
 static u64 region_of(u64 sector) { return sector >> LARDER_INTENT_SHIFT; }
 
@@ -116,6 +117,19 @@ static struct mark *mark_want(struct volume *v, u64 region)
 	return m;
 }
 
+/*
+ * marks_lock held.  Of an SSD that is slow a commit with its flush costs more than a mark that was set in vain, and those who want
+ * one mark want others soon: all of a group are set at once.
+ */
+static void marks_want_group(struct volume *v, u64 region)
+{
+	u64 at = round_down(region, MARK_GROUP), end = min_t(u64, at + MARK_GROUP, v->nr_mark_regions);
+
+	for (; at < end && v->nr_marks < v->cache->set.max_marks / 2; at++)
+		if (test_bit(at, v->known) && !xa_load(&v->marks, at) && !mark_want(v, at))
+			break;
+}
+
 int marks_get(struct volume *v, u64 sector, u32 len, bool through)
 {
 	u64 region, first = region_of(sector), last = region_of(sector + len - 1);
@@ -132,8 +146,11 @@ int marks_get(struct volume *v, u64 sector, u32 len, bool through)
 	spin_lock_irqsave(&v->marks_lock, flags);
 	for (region = first; region <= last; region++) {
 		m = xa_load(&v->marks, region);
-		if (!m && v->nr_marks < v->cache->set.max_marks)
+		if (!m && v->nr_marks < v->cache->set.max_marks) {
 			m = mark_want(v, region);
+			if (m && unlikely(ssd_congested(v->cache, SSD_WRITE)))
+				marks_want_group(v, region);
+		}
 		if (!m || m->state != MARK_SET)
 			ready = false;
 	}

@@ -168,6 +168,34 @@ def test_commit_blocks_that_nobody_waits_for(stack):
     assert [v.read(i * SECTORS, SECTORS) for i in range(N)] == [block(3 * N + i) for i in range(N)]
 
 
+def test_marks_in_groups(make_disk):
+    """Who wants one mark behind a slow SSD has those of all its neighbours of which anything is known set with it."""
+    region, known = 64 << 20 >> 9, 8  # sectors, regions
+    s = Stack(
+        make_disk("ssd0", model="null", mb=64, wce=1, fua=1),
+        make_disk("hdd0", model="null", mb=(known + 2) * 64, wce=1),
+        format_volume=("--cache", "c"),
+        cache_congestion_write=THRESHOLD,
+    )
+    places = [i * SECTORS for i in range(N)] + [n * region for n in range(1, known)]
+    for i, place in enumerate(places):
+        s.volume.write(place, block(i))
+    s.volume.drain()
+    assert s.volume.status()["marks"] == 0
+    s.ssd.fail(op="write", delay_ms=SLOW, status="ok")
+    for i in range(N):
+        s.volume.write(places[i], block(i + 1))
+        if s.volume.status()["marks"]:
+            break
+    assert s.volume.status()["marks"] == known
+    s.ssd.heal()
+    s.volume.flush()
+    for n in range(N, len(places)):
+        s.volume.write(places[n], block(n + 1))
+    assert all(s.volume.read(place, SECTORS) == block(n if i < n < N else n + 1) for n, place in enumerate(places))
+    s.stop()
+
+
 @pytest.mark.parametrize("mode", ["writeback", "writethrough"])
 def test_content_under_congestion(make_disk, make_oracle, mode):
     """The share goes up and down, and what is read is right."""
