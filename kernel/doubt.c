@@ -277,8 +277,10 @@ static int doubt_gather(struct cache *c)
 	int err;
 
 	do {
-		d->counted = READ_ONCE(d->failures);
-		d->counted_resent = READ_ONCE(d->resent);
+		spin_lock_irq(&c->log.lock);
+		d->counted = d->failures;
+		d->counted_resent = d->resent;
+		spin_unlock_irq(&c->log.lock);
 		log_note(c);		/* without room it is not the SSD that says no */
 		err = log_wait_applied(c, log_close_open(c, CLOSE_ASKED));
 		if (err)
@@ -400,10 +402,8 @@ static int doubt_attempt(struct cache *c)
 	for (;;) {
 		err = doubt_settle(c);
 		doubt_wait_suspects(c);
-		pause = 0;
-		if (doubt_was_resent(c))
-			pause = HZ / 10;
-		else if (err && doubt_find_dead(c))
+		pause = doubt_was_resent(c) ? HZ / 10 : 0;
+		if (err && doubt_find_dead(c))
 			pause = HZ + 1;
 		if (!pause || !--tries)
 			break;

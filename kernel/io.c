@@ -191,9 +191,18 @@ void defer_kick(struct cache *c)
 	if (list_empty(&c->deferring))
 		return;
 	spin_lock_irqsave(&c->defer_lock, flags);
+	/* each is the first one in its turn: what there is to be had may be too little for all */
+	if (!list_empty(&c->deferring))
+		list_rotate_left(&c->deferring);
 	list_for_each_entry(v, &c->deferring, deferring)
 		queue_work(c->io_wq, &v->defer_work);
 	spin_unlock_irqrestore(&c->defer_lock, flags);
+}
+
+/* Would wait for its pace, too, as one before it does: it is not tried. */
+static bool defer_waits(struct bio *bio)
+{
+	return bio_op(bio) == REQ_OP_WRITE && !larder_io(bio)->bypass;
 }
 
 /* One pass over what is deferred of a volume: events kick it again, and a timer in case that one was missed. */
@@ -203,6 +212,7 @@ void defer_work(struct work_struct *work)
 	struct cache *c = v->cache;
 	struct bio_list todo, again;
 	unsigned int n = 0;
+	bool paced = false;
 	struct bio *bio;
 
 	bio_list_init(&again);
@@ -211,10 +221,14 @@ void defer_work(struct work_struct *work)
 	bio_list_init(&v->deferred);
 	spin_unlock_irq(&v->defer_lock);
 	while ((bio = bio_list_pop(&todo))) {
-		if (io_map(v, bio, larder_io(bio), true) == -EAGAIN)
+		if (unlikely(paced) && defer_waits(bio)) {
 			bio_list_add(&again, bio);
-		else
+		} else if (io_map(v, bio, larder_io(bio), true) == -EAGAIN) {
+			bio_list_add(&again, bio);
+			paced |= larder_io(bio)->paced;
+		} else {
 			n++;
+		}
 	}
 	if (!bio_list_empty(&again))
 		queue_delayed_work(c->io_wq, &c->defer_again, msecs_to_jiffies(10));
@@ -803,11 +817,16 @@ static int write_wants_dirty(struct volume *v, struct bio *bio, struct larder_io
 static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
-	u32 most = c->record_slots * LARDER_SLOT_SECTORS;
+	u32 most = c->record_slots * LARDER_SLOT_SECTORS, len;
+	bool paced = READ_ONCE(c->pace.on);
 	int err;
 
 	if (io->len > most && !may_wait)
 		io_cut(v, bio, io, most);
+	len = io->len;
+	io->paced = unlikely(paced) && !space_admits(v, may_wait);
+	if (io->paced)
+		return -EAGAIN;
 	if (race_begin(c, v, io->sector, io->len, RACE_WRITE)) {
 		race_end(c, v, io->sector, io->len, RACE_WRITE);
 		return -EAGAIN;
@@ -820,6 +839,8 @@ static int write_cached(struct volume *v, struct bio *bio, struct larder_io *io,
 		io->kind = IO_NONE;
 		return write_wants_dirty(v, bio, io, err, may_wait);
 	}
+	if (unlikely(paced))
+		space_taken(c, len);
 	return DM_MAPIO_SUBMITTED;
 }
 

@@ -58,6 +58,7 @@
 #include "class.h"
 #include "congestion.h"
 #include "speed.h"
+#include "pace.h"
 #include "settings.h"
 
 #define DM_MSG_PREFIX "larder"
@@ -76,7 +77,7 @@ struct record;
 	X(checkpoints) X(checkpoint_bytes) X(superblock_writes) X(segment_opens) X(chunk_opens) \
 	X(reclaimed) X(reclaim_kept_slots) X(reclaim_dropped_slots) X(reclaim_relinked) X(reclaim_discards) X(discards_skipped) \
 	X(checked_slots) X(unchecked_slots) X(sums_reads) \
-	X(waits_space) X(waits_memory) X(waits_pool) \
+	X(waits_space) X(waits_pace) X(waits_memory) X(waits_pool) \
 	X(errors_read) X(errors_write) X(errors_checksum) X(errors_flush)
 
 #define LARDER_VOLUME_COUNTERS(X) \
@@ -559,6 +560,8 @@ struct cache {
 	struct record *open_copies[LARDER_NR_STREAMS];
 	struct mutex forget_lock;	/* one volume is forgotten at a time; outside of checkpoint_lock and super_lock */
 	struct mutex open_lock, checkpoint_lock, reclaim_lock;
+	spinlock_t pace_lock;		/* pace, but to look whether it is on; irqsave */
+	struct larder_pace pace;	/* of users' writes, while reclaim writes back to make room */
 	unsigned long discard_after;	/* jiffies; of a segment; open_lock */
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
 	struct work_struct open_work, reclaim_work, checkpoint_work;
@@ -706,6 +709,7 @@ struct volume {
 	bool want_dirty;		/* a write waits for may_be_dirty; marks_work sets it */
 	bool flushing;			/* message flush */
 	bool writeback_urgent;		/* reclaim waits for it: full speed */
+	struct larder_batch batch;	/* how many pieces are written back together; writeback_lock to change it */
 	bool emptying;			/* option quiet: begun, and goes on until nothing is dirty; writeback_work() only */
 	u64 clean_lsn;			/* of the last batch's CLEAN records */
 	unsigned long writeback_backoff;	/* jiffies */
@@ -785,6 +789,7 @@ struct larder_io {
 	bool backing;			/* it went there; else to the SSD: stream_ended() */
 	bool asked;			/* for may_be_dirty, by the worker */
 	bool spares_ssd;		/* IO_FLUSH: user_flush_spares_ssd() */
+	bool paced;			/* space_admits() has said no */
 	u32 doubt;			/* the attempt to end a doubt that it waits for; 0: none */
 	u32 doubt_lost;			/* IO_FLUSH: v->doubt_lost when it came: a doubt may begin and end within it */
 	u64 raced_since;		/* get_jiffies_64(): a bypass found its buckets in use, or its last turn ends; 0: not yet */
@@ -1818,6 +1823,12 @@ void writeback_cleaned(struct volume *v, const struct larder_entry_in *e);	/* in
 void writeback_kick(struct volume *v);
 bool writeback_waits(const struct volume *v);		/* dirty data stays where it is until something changes */
 void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in flight */
+/*
+ * Process context.  Only where c->pace.on: may a user's write have some of the log now?  deferred: it has waited, and is not to wait
+ * for those that do.  Then, if it got it, space_taken().
+ */
+bool space_admits(struct volume *v, bool deferred);
+void space_taken(struct cache *c, u32 sectors);
 void reclaim_work(struct work_struct *work);
 void reclaim_kick(struct cache *c);
 int reclaim_now(struct cache *c, u32 n);		/* message; sleeps */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The only includes that the pure parts (index.c, policy.c, class.c, congestion.c, speed.c, settings.c, format.c) may have, besides
- * their own headers and larder_format.h.
+ * The only includes that the pure parts (index.c, policy.c, class.c, congestion.c, speed.c, pace.c, settings.c, format.c) may have,
+ * besides their own headers and larder_format.h.
  *
  * In the kernel these are the real headers.  In a unit test tests/unit/pure_user.h stands in for them, so that the very same .c is
  * run under ASan, UBSan and TSan in userland.  What a pure part needs and does not find here is added to both sides at once.

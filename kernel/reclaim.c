@@ -323,6 +323,79 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 	}
 }
 
+/* ------------------------------------------------------------------ pace of writes */
+
+/* As long as it writes back to make room for the log users' writes take that at the pace at which it comes: pace.h */
+static void space_paced(struct cache *c)
+{
+	if (segments_free_count(c, USE_LOG) >= segments_free_goal(c, USE_LOG))
+		return;
+	spin_lock_irq(&c->pace_lock);
+	larder_pace_begin(&c->pace, ktime_get_ns());
+	spin_unlock_irq(&c->pace_lock);
+}
+
+static void space_freed(struct cache *c, u32 segments)
+{
+	spin_lock_irq(&c->pace_lock);
+	larder_pace_freed(&c->pace, segments * c->data_slots, ktime_get_ns());
+	spin_unlock_irq(&c->pace_lock);
+}
+
+/* pace_lock held */
+static void space_look(struct cache *c, u64 now_ns)
+{
+	u32 free = segments_free_count(c, USE_LOG), goal = segments_free_goal(c, USE_LOG);
+
+	if (free >= goal)
+		larder_pace_end(&c->pace, now_ns);
+	/* with none there are those that the log has opened */
+	larder_pace_fill(&c->pace, max(free, 1u), goal, now_ns);
+}
+
+/*
+ * The log itself says no where it has no segment, and tells since when.  Of a volume whose disk refuses what is written back nothing
+ * is to be waited for.
+ */
+static bool space_is_shared(struct volume *v)
+{
+	int error = READ_ONCE(v->writeback_error);
+
+	return READ_ONCE(v->cache->log.stream[LARDER_STREAM_WRITE].opened.usable) >= 2 && (!error || error == -EBADMSG);
+}
+
+bool space_admits(struct volume *v, bool deferred)
+{
+	struct cache *c = v->cache;
+	unsigned long flags;
+	bool admits;
+	u64 now;
+
+	if (!space_is_shared(v))
+		return true;
+	/* others wait already: in their order, as far as there is one */
+	if (!deferred && !list_empty(&c->deferring))
+		return false;
+	spin_lock_irqsave(&c->pace_lock, flags);
+	now = ktime_get_ns();
+	if (larder_pace_due(&c->pace, now))
+		space_look(c, now);
+	admits = !c->pace.on || larder_pace_admits(&c->pace);
+	spin_unlock_irqrestore(&c->pace_lock, flags);
+	if (!admits)
+		cache_count(c, waits_pace, 1);
+	return admits;
+}
+
+void space_taken(struct cache *c, u32 sectors)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&c->pace_lock, flags);
+	larder_pace_take(&c->pace, DIV_ROUND_UP(sectors, LARDER_SLOT_SECTORS));
+	spin_unlock_irqrestore(&c->pace_lock, flags);
+}
+
 /* ------------------------------------------------------------------ dirty segments */
 
 struct dirty_pick {
@@ -355,32 +428,26 @@ static int piece_cmp(const void *a, const void *b)
 	return x->sector < y->sector ? -1 : x->sector > y->sector;
 }
 
-/* Writes the dirty extents of the oldest dirty segments back, those of one volume at a time. */
+/* Writes the dirty extents of the oldest dirty segments back, those of one volume at a time, of as many as take about a second. */
 static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 {
 	struct dirty_pick d = { .max = DIRTY_BATCH * rc->cache->segment_slots };
+	u32 before[DIRTY_BATCH], i;
 	int err = 0;
-	u32 i;
 
 	d.pieces = kvcalloc(d.max, sizeof(*d.pieces), GFP_NOIO);
 	if (!d.pieces)
 		return -ENOMEM;
-	for (i = 0; i < n; i++) {
+	for (i = 0; i < n && (!d.v || d.n < larder_batch_next(&d.v->batch)); i++) {
+		before[i] = atomic_read(&rc->cache->segments[segments[i]].dirty);
 		if (segment_entries(rc, segments[i]))
 			continue;
 		sums_put(rc->cache, segments[i], rc->in.sums);
 		segment_live(rc, pick_dirty, &d);
 	}
-	/* the next time others have their turn, should these be stuck */
-	spin_lock_irq(&rc->cache->segments_lock);
-	for (i = 0; i < n; i++) {
-		struct segment *seg = &rc->cache->segments[segments[i]];
-
-		if (seg->state == SEGMENT_SEALED)
-			list_move_tail(&seg->list, &rc->cache->sealed[seg->stream]);
-	}
-	spin_unlock_irq(&rc->cache->segments_lock);
+	n = i;
 	if (d.n) {
+		space_paced(rc->cache);
 		volume_get(d.v);
 		sort(d.pieces, d.n, sizeof(*d.pieces), piece_cmp, NULL);
 		mutex_lock(&d.v->writeback_lock);
@@ -395,6 +462,15 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		mutex_unlock(&d.v->writeback_lock);
 		volume_put(d.v);
 	}
+	/* the next time others have their turn, where these are stuck; what is clean now is to be found at once */
+	spin_lock_irq(&rc->cache->segments_lock);
+	for (i = 0; i < n; i++) {
+		struct segment *seg = &rc->cache->segments[segments[i]];
+
+		if (seg->state == SEGMENT_SEALED && atomic_read(&seg->dirty) >= before[i])
+			list_move_tail(&seg->list, &rc->cache->sealed[seg->stream]);
+	}
+	spin_unlock_irq(&rc->cache->segments_lock);
 	kvfree(d.pieces);
 	return d.n ? err : -EAGAIN;
 }
@@ -539,8 +615,8 @@ static u32 reclaim_choose(struct reclaim *rc, struct tally *t, u32 *dirty, u32 *
 static void reclaim_settle(struct reclaim *rc)
 {
 	struct cache *c = rc->cache;
+	u32 emptied = 0, i;
 	struct tally t = {};
-	u32 i;
 
 	if (!rc->nr_segments)
 		return;
@@ -561,8 +637,10 @@ static void reclaim_settle(struct reclaim *rc)
 		t.live = atomic_read(&seg->live);
 		segment_set_state(c, rc->segments[i], t.live ? SEGMENT_SEALED : SEGMENT_WAITING);
 		cache_count(c, reclaimed, t.live ? 0 : 1);
+		emptied += !t.live;
 	}
 	rc->nr_segments = 0;
+	space_freed(c, emptied);
 	segments_release(c);
 }
 

@@ -322,6 +322,7 @@ static void cache_init_locks(struct cache *c)
 	mutex_init(&c->checkpoint_lock);
 	mutex_init(&c->copies_lock);
 	mutex_init(&c->reclaim_lock);
+	spin_lock_init(&c->pace_lock);
 	mutex_init(&c->page_pool_lock);
 	mutex_init(&c->scrub.lock);
 	mutex_init(&c->resync.lock);

@@ -184,7 +184,7 @@ static const struct counter_key cache_keys[] = {
 	KEY(reclaimed), KEY(reclaim_kept_slots), KEY(reclaim_dropped_slots), KEY(reclaim_relinked), KEY(reclaim_discards),
 	KEY(discards_skipped),
 	KEY(checked_slots), KEY(unchecked_slots), KEY(sums_reads),
-	KEY(waits_space), KEY(waits_memory), KEY(waits_pool),
+	KEY(waits_space), KEY(waits_pace), KEY(waits_memory), KEY(waits_pool),
 	KEY(errors_read), KEY(errors_write), KEY(errors_checksum), KEY(errors_flush),
 };
 #undef KEY

@@ -18,7 +18,7 @@
 #include "larder.h"
 #include "trace.h"
 
-#define BATCH_PIECES	4096u
+#define BATCH_PIECES	LARDER_BATCH_MOST
 #define WINDOW_PAGES	2048u	/* 8 MiB in memory at once */
 #define GROUP_SECTORS	(WRITEBACK_GROUP_PAGES * LARDER_SLOT_SECTORS)
 #define WINDOW_SECTORS	(WINDOW_PAGES * LARDER_SLOT_SECTORS)
@@ -640,6 +640,7 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	u32 depth = clamp(READ_ONCE(v->set.writeback_depth), 1u, 128u), at = 0, i;
 	unsigned int errors = backing_errors(v);
 	bool singly = v->writeback_singly;
+	u64 began = ktime_get_ns();
 	struct group *groups;
 	u32 failures = 0, from;
 	int error = 0, err;
@@ -688,6 +689,11 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	err = writeback_commit(v, pieces, n, errors);
 	error = graver(error, err);
 	v->writeback_singly = !singly && err == -EIO;
+	/* the flush is what it waits for longest, where the disk has a cache: only all of it says how fast that is */
+	for (i = at = 0; i < n; i++)
+		at += pieces[i].written;
+	if (!error)
+		larder_batch_took(&v->batch, at, ktime_get_ns() - began);
 	trace_larder_writeback(v, n, error);
 	return error;
 }
@@ -711,8 +717,11 @@ static u32 pick_whole(const struct volume *v, const struct piece *pieces, u32 n)
 	return i ?: n;
 }
 
-/* The next dirty pieces in volume order, at most 'sectors' of them (at least one piece), and what follows in their last stripe. */
-static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
+/*
+ * The next dirty pieces in volume order, at most 'sectors' of them and 'most' pieces (at least one piece), and what follows in their
+ * last stripe.
+ */
+static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors, u32 most)
 {
 	struct larder_map m;
 	u32 n = 0, mask = DIRTY_MASK;
@@ -722,7 +731,7 @@ static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 	/* CLEANING with no CLEAN on its way: a batch was given up half way, or the log */
 	if (READ_ONCE(v->cache->log.applied_lsn) >= v->clean_lsn || leave_drains(v))
 		mask |= CLEANING_MASK;
-	while (n < BATCH_PIECES && (got < sectors || stripe_goes_on(v, from))) {
+	while (n < BATCH_PIECES && ((n < most && got < sectors) || stripe_goes_on(v, from))) {
 		if (!larder_index_next(v->index, from, v->sectors, mask, &m)) {
 			if (wrapped || n)
 				break;
@@ -730,7 +739,7 @@ static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors)
 			from = 0;
 			continue;
 		}
-		if (got >= sectors && m.sector != from)
+		if ((n >= most || got >= sectors) && m.sector != from)
 			break;
 		pieces[n].sector = m.sector;
 		pieces[n].cache = m.cache;
@@ -782,6 +791,29 @@ bool writeback_waits(const struct volume *v)
 		return true;
 	return READ_ONCE(v->set.quiet) && !READ_ONCE(v->emptying) && !READ_ONCE(v->writeback_urgent) &&
 	       atomic64_read(&v->dirty_sectors) <= target && atomic64_read(&v->cache->dirty_sectors) <= most;
+}
+
+/*
+ * How long the next batch may wait: as long as this one took, where the backing was read from meanwhile.  A flush of a disk with a
+ * cache holds readers up, whatever their rank; so half of the time is theirs, unless somebody waits for what is written back.
+ */
+static unsigned long batch_gives_way(const struct volume *v, unsigned long began)
+{
+	if (v->flushing || v->emptying || v->writeback_urgent || leave_drains(v) ||
+	    segments_free_count(v->cache, USE_LOG) < segments_free_goal(v->cache, USE_LOG) ||
+	    time_before(READ_ONCE(v->last_io), began))
+		return 0;
+	return jiffies - began;
+}
+
+/* Reclaim, and with it who writes, may have to wait for the end of this batch, and gets nothing of it before. */
+static u32 batch_most(const struct volume *v)
+{
+	struct cache *c = v->cache;
+
+	if (v->flushing || leave_drains(v) || segments_free_count(c, USE_LOG) >= 4 * segments_free_goal(c, USE_LOG))
+		return BATCH_PIECES;
+	return larder_batch_next(&v->batch);
 }
 
 static u64 writeback_allowance(struct volume *v)
@@ -856,7 +888,7 @@ void writeback_work(struct work_struct *work)
 {
 	struct volume *v = container_of(to_delayed_work(work), struct volume, writeback_work);
 	struct piece *pieces;
-	unsigned long delay = HZ / 10;
+	unsigned long delay = HZ / 10, began;
 	u64 allowance, before, sent = 0;
 	u32 n, i;
 	int err = 0;
@@ -884,8 +916,9 @@ void writeback_work(struct work_struct *work)
 	if (!pieces)
 		goto again;
 	mutex_lock(&v->writeback_lock);
+	began = jiffies;
 	before = atomic64_read(&v->dirty_sectors);
-	n = writeback_pick(v, pieces, min_t(u64, allowance, 64 << 11));
+	n = writeback_pick(v, pieces, min_t(u64, allowance, 64 << 11), batch_most(v));
 	if (n)
 		err = writeback_pieces(v, pieces, n);
 	for (i = 0; i < n; i++)
@@ -893,6 +926,7 @@ void writeback_work(struct work_struct *work)
 	writeback_go_on(v, pieces, n);
 	if (writeback_ended(v, n ? err : -EAGAIN, sent) && allowance == LARDER_RATE_FULL && sent)
 		delay = 0;
+	delay = max(delay, batch_gives_way(v, began));
 	if (unlikely(leave_drains(v)))
 		leave_drained(v, n ? err : -ENODATA, before);
 	mutex_unlock(&v->writeback_lock);

@@ -88,6 +88,7 @@ const struct field cache_status_fields[] = {
 	{ "unchecked_slots", VALUE_NUMBER, "SumUnknown", "slots copied, or read with verify=reads, unchecked" },
 	{ "sums_reads", VALUE_NUMBER, "SumReads", "reads of the SSD for checksums" },
 	{ "waits_space", VALUE_NUMBER, "WaitSpace", "requests that waited for a free segment" },
+	{ "waits_pace", VALUE_NUMBER, "WaitPace", "attempts of writes that waited for their share of the room that writeback makes" },
 	{ "waits_memory", VALUE_NUMBER, "WaitMemory", "requests that waited for memory" },
 	{ "waits_pool", VALUE_NUMBER, "WaitPool", "requests that waited for a record buffer" },
 	{ "errors_read", VALUE_NUMBER, "ErrRead", "read errors of the SSD" },

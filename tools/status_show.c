@@ -129,8 +129,8 @@ static void show_cache(const struct mapped *m, const struct show *s)
 	printf("  %-14s %" PRIu64 " (%s)\n", "checkpoints", number(s, "checkpoints"), size(s, "checkpoint_bytes", 0, a));
 	printf("  %-14s %" PRIu64 " segments, %" PRIu64 " slots kept, %" PRIu64 " dropped\n", "reclaimed", number(s, "reclaimed"),
 	       number(s, "reclaim_kept_slots"), number(s, "reclaim_dropped_slots"));
-	printf("  %-14s for space %" PRIu64 ", memory %" PRIu64 ", buffers %" PRIu64 "\n", "waits", number(s, "waits_space"),
-	       number(s, "waits_memory"), number(s, "waits_pool"));
+	printf("  %-14s for space %" PRIu64 ", writeback %" PRIu64 ", memory %" PRIu64 ", buffers %" PRIu64 "\n", "waits",
+	       number(s, "waits_space"), number(s, "waits_pace"), number(s, "waits_memory"), number(s, "waits_pool"));
 	printf("  %-14s read %" PRIu64 ", write %" PRIu64 ", checksum %" PRIu64 "\n", "SSD errors", number(s, "errors_read"),
 	       number(s, "errors_write"), number(s, "errors_checksum"));
 	if (!status_is(s->status, "scrub", "idle"))

@@ -331,6 +331,24 @@ def test_full_cache(make_disk, make_oracle, mode):
     stack.verify_alone(oracle)
 
 
+def test_writes_share_what_writeback_makes_room_for(make_disk, make_oracle):
+    """A cache full of dirty data in front of a disk whose flushes take long: writes are let in one by one, whoever else waits."""
+    stack = small_stack(make_disk, sequential_cutoff=0)
+    oracle = make_oracle(stack.volume, size="64m")
+    stack.hdd.fail(op="flush", status="ok", delay_ms=300)
+    for _ in range(20):
+        oracle.run(ops=2500, sizes="4k:100", mix="write=100", qd=32)
+        if stack.cache.status()["waits_pace"]:
+            break
+    assert stack.cache.status()["waits_pace"]
+    oracle.run(ops=1000, sizes="4k:60,128k:40", mix="read=30,write=60,discard=5,flush=5", qd=32)
+    stack.hdd.heal()
+    oracle.verify()
+    stack.restart()
+    oracle.verify()
+    stack.verify_alone(oracle)
+
+
 def test_discard_before_reuse(make_disk, make_oracle):
     """The SSD answers a read of what it was told to forget with anything but what was there."""
     stack = small_stack(make_disk, {"discard": "random"}, cache_discard="on", sequential_cutoff=0)
