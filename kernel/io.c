@@ -223,7 +223,10 @@ void defer_work(struct work_struct *work)
 	while ((bio = bio_list_pop(&todo))) {
 		if (unlikely(paced) && defer_waits(bio)) {
 			bio_list_add(&again, bio);
-		} else if (io_map(v, bio, larder_io(bio), true) == -EAGAIN) {
+			continue;
+		}
+		larder_io(bio)->paced = false;
+		if (io_map(v, bio, larder_io(bio), true) == -EAGAIN) {
 			bio_list_add(&again, bio);
 			paced |= larder_io(bio)->paced;
 		} else {
