@@ -18,6 +18,7 @@
 #define CONGESTION_US_MAX	60000000u	/* a minute: more says no more */
 #define CONGESTION_GROW_SHIFT	4		/* per multiple of the threshold, 1/16 of the rest */
 #define CONGESTION_TIMES_MAX	8u
+#define CONGESTION_NEARLY_ALL	(LARDER_CONGESTION_FULL / 16 * 15)	/* from here on all go elsewhere, but for the probes */
 #define CONGESTION_FALL_SHIFT	4
 #define CONGESTION_FALL_LEAST	(LARDER_CONGESTION_FULL / 64)
 
@@ -85,6 +86,9 @@ bool larder_congestion_avoids(struct larder_congestion *g, u32 threshold_us, u64
 	/* to find out whether it has recovered, however large the share; what it is asked in any case says that, too */
 	if (now_ms >= asked + congestion_probe_ms(latency) || now_ms < passed)
 		goto pass;
+	/* of a rest as small as that each one waits for the SSD, and tells nothing new */
+	if (share >= CONGESTION_NEARLY_ALL)
+		return true;
 	debt = READ_ONCE(g->debt) + share;
 	if (debt >= LARDER_CONGESTION_FULL) {
 		WRITE_ONCE(g->debt, debt - LARDER_CONGESTION_FULL);
