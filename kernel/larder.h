@@ -1824,8 +1824,8 @@ void writeback_kick(struct volume *v);
 bool writeback_waits(const struct volume *v);		/* dirty data stays where it is until something changes */
 void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in flight */
 /*
- * Process context.  Only where c->pace.on: may a user's write have some of the log now?  deferred: it has waited, and is not to wait
- * for those that do.  Then, if it got it, space_taken().
+ * Process context.  Only where c->pace.on: may a user's write have some of the log now?  deferred: it has waited, and is not to
+ * wait for those that do.  Then, if it got it, space_taken().
  */
 bool space_admits(struct volume *v, bool deferred);
 void space_taken(struct cache *c, u32 sectors);

@@ -354,8 +354,8 @@ static void space_look(struct cache *c, u64 now_ns)
 }
 
 /*
- * The log itself says no where it has no segment, and tells since when.  Of a volume whose disk refuses what is written back nothing
- * is to be waited for.
+ * The log itself says no where it has no segment, and tells since when.  Of a volume whose disk refuses what is written back
+ * nothing is to be waited for.
  */
 static bool space_is_shared(struct volume *v)
 {

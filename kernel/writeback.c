@@ -718,8 +718,8 @@ static u32 pick_whole(const struct volume *v, const struct piece *pieces, u32 n)
 }
 
 /*
- * The next dirty pieces in volume order, at most 'sectors' of them and 'most' pieces (at least one piece), and what follows in their
- * last stripe.
+ * The next dirty pieces in volume order, at most 'sectors' of them and 'most' pieces (at least one piece), and what follows in
+ * their last stripe.
  */
 static u32 writeback_pick(struct volume *v, struct piece *pieces, u64 sectors, u32 most)
 {
