@@ -642,7 +642,7 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	bool singly = v->writeback_singly;
 	u64 began = ktime_get_ns();
 	struct group *groups;
-	u32 failures = 0, from;
+	u32 failures = 0, written = 0, from;
 	int error = 0, err;
 
 	/* first: who has picked while the volume was bound, and comes late, must not tell an error of one without a table */
@@ -690,10 +690,10 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	error = graver(error, err);
 	v->writeback_singly = !singly && err == -EIO;
 	/* the flush is what it waits for longest, where the disk has a cache: only all of it says how fast that is */
-	for (i = at = 0; i < n; i++)
-		at += pieces[i].written;
+	for (i = 0; i < n; i++)
+		written += pieces[i].written;
 	if (!error)
-		larder_batch_took(&v->batch, at, ktime_get_ns() - began);
+		larder_batch_took(&v->batch, written, ktime_get_ns() - began);
 	trace_larder_writeback(v, n, error);
 	return error;
 }
@@ -777,6 +777,12 @@ static u64 writeback_target(const struct volume *v)
 	return div_u64(segments_room(v->cache, USE_LOG) * LARDER_SLOT_SECTORS * READ_ONCE(v->set.writeback_percent), 100);
 }
 
+/* All that is dirty is wanted on the backing, at full speed: somebody waits for the last of it. */
+static bool writeback_drains(const struct volume *v)
+{
+	return READ_ONCE(v->flushing) || leave_drains(v);
+}
+
 /*
  * Quiet: a disk that may have been spun down takes nothing until more than the target is dirty, and then all there is.  What others
  * have dirty wakes it only when half of the rest of the cache is.
@@ -785,7 +791,7 @@ bool writeback_waits(const struct volume *v)
 {
 	u64 target = writeback_target(v), most = (target + segments_room(v->cache, USE_LOG) * LARDER_SLOT_SECTORS) / 2;
 
-	if (READ_ONCE(v->flushing) || leave_drains(v))
+	if (writeback_drains(v))
 		return false;
 	if (!READ_ONCE(v->set.writeback))
 		return true;
@@ -799,7 +805,7 @@ bool writeback_waits(const struct volume *v)
  */
 static unsigned long batch_gives_way(const struct volume *v, unsigned long began)
 {
-	if (v->flushing || v->emptying || v->writeback_urgent || leave_drains(v) ||
+	if (writeback_drains(v) || v->emptying || v->writeback_urgent ||
 	    segments_free_count(v->cache, USE_LOG) < segments_free_goal(v->cache, USE_LOG) ||
 	    time_before(READ_ONCE(v->last_io), began))
 		return 0;
@@ -811,7 +817,7 @@ static u32 batch_most(const struct volume *v)
 {
 	struct cache *c = v->cache;
 
-	if (v->flushing || leave_drains(v) || segments_free_count(c, USE_LOG) >= 4 * segments_free_goal(c, USE_LOG))
+	if (writeback_drains(v) || segments_free_count(c, USE_LOG) >= 4 * segments_free_goal(c, USE_LOG))
 		return BATCH_PIECES;
 	return larder_batch_next(&v->batch);
 }
@@ -825,7 +831,7 @@ static u64 writeback_allowance(struct volume *v)
 		.min_rate = (u64)v->set.writeback_rate_min * 2,
 		.max_rate = (u64)v->set.writeback_rate_max * 2,
 		.backing_idle = v->emptying || time_after(jiffies, READ_ONCE(v->last_user_io) + IDLE_BEFORE),
-		.urgent = v->flushing || leave_drains(v),
+		.urgent = writeback_drains(v),
 		.space_short = v->writeback_urgent,
 		.now_ns = ktime_get_ns(),
 	};
