@@ -859,6 +859,9 @@ static int start_run(struct start *s)
 		err = start_drop_clean(c);
 	if (!err)
 		err = start_segments(s);
+	/* once more, by the copies that it serves with: those that the replay knew are them all, or nothing is written */
+	if (!err)
+		err = start_lost(c);
 	if (!err)
 		err = replay_repair(&s->r);	/* from here on something is written */
 	if (!err)

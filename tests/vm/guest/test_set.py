@@ -1780,6 +1780,38 @@ def test_three_copies_two_fail_under_load(make_disk, make_oracle, kernel_log, se
     stack.verify_alone(oracle)
 
 
+@pytest.mark.parametrize("ssds, alone", [(n, alone) for n in (2, 3) for alone in (None, *range(n))])
+def test_copies_where_copies_were(make_disk, kernel_log, ssds, alone):
+    """Further copies that were given up, as what they hold is clean, become further copies of the log, before a checkpoint forgets
+    what they waited for.  A start knows them as what they are: all that was flushed is on each SSD, and no copy is used again."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = small_stack(make_disk, ssds, cache_mirror={2: "dirty", 3: "dirty:3"}[ssds], fill="off")
+    number, more = 30, 60
+    for i in range(number):
+        stack.volume.write(256 * i, bytes([i + 1]) * (128 << 10))
+    stack.volume.drain()
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    held = stack.cache.status()["segments_mirror"]
+    wait_for(lambda: stack.cache.status()["segments_mirror"] < held / 2, 30, "copies to be given up")
+    for _ in range(2):
+        stack.cache.message("checkpoint")
+    before = stack.cache.status()
+    for i in range(number, number + more):
+        stack.volume.write(256 * i, bytes([i + 1]) * (128 << 10))
+    stack.volume.flush()
+    after = stack.cache.status()
+    assert after["checkpoints"] == before["checkpoints"] and after["segment_opens"] > before["segment_opens"] + more / 2
+    cut(stack.ssd, "keep")
+    up(stack)
+    start_without(stack, *(set() if alone is None else set(range(ssds)) - {alone}))
+    if alone is None:
+        assert (status := stack.cache.status())["resync_sectors"] == status["below_sectors"] == 0
+    for i in range(number + more):
+        assert stack.volume.read(256 * i, 256) == bytes([i + 1]) * (128 << 10)
+    stack.stop()
+
+
 @pytest.mark.parametrize("alone", [0, 1, 2])
 def test_three_copies_two_are_missing_after_a_power_cut(make_disk, make_oracle, seed, alone):
     """At a random moment: what was flushed before it is on the one that is left."""
