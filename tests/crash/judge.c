@@ -15,6 +15,7 @@
 #include "explore.h"
 
 #define CHUNK		(4u << 20)	/* bytes of a read */
+#define BLOCK		4096u
 #define PIECE		65536u		/* that a sum is of */
 #define SECOND_BYTES	(128u << 20)	/* for the recording of a start and what follows: five times what a mount and an fsck of 32 MiB took */
 #define SERVE		"serve"
@@ -29,6 +30,7 @@ struct run {
 	const char *when;
 	char cut[96];
 	int lines;
+	int log;	/* /dev/kmsg, at what it said when the state was started; -1: there is none */
 };
 
 static struct sector_state *scratch[MAX_VOLUMES];
@@ -71,6 +73,28 @@ static bool wrong(struct run *u, const char *what, int err)
 {
 	printf("WRONG %s%s: %s%s%s\n", u->when, u->cut, what, err ? ": " : "", err ? strerror(-err) : "");
 	return false;
+}
+
+/* What the kernel has said since the state was started, as far as it was more than a remark: a line for each. */
+static void kernel_says(const struct run *u)
+{
+	char line[8192], *text, *end;
+	ssize_t got;
+
+	if (u->log < 0)
+		return;
+	for (;;) {
+		got = read(u->log, line, sizeof(line) - 1);
+		if (got < 0 && errno == EPIPE)
+			continue;
+		if (got <= 0)
+			return;
+		line[got] = 0;
+		text = strchr(line, ';');
+		end = text ? strchrnul(text, '\n') : NULL;
+		if (text && strtoul(line, NULL, 10) % 8 <= 4)
+			printf("  kernel: %.*s\n", (int)(end - text - 1), text + 1);
+	}
 }
 
 /* ------------------------------------------------------------------ the stack */
@@ -162,6 +186,17 @@ static bool drain(struct run *u)
 
 /* ------------------------------------------------------------------ content */
 
+/* Which blocks of it cannot be read: a line. */
+static void explain_unread(int fd, uint8_t *to, uint64_t offset, uint64_t bytes)
+{
+	uint64_t at, bad = 0, first = 0;
+
+	for (at = 0; at < bytes; at += BLOCK)
+		if (pread(fd, to + at, bytes - at < BLOCK ? bytes - at : BLOCK, offset + at) < 0 && !bad++)
+			first = offset + at;
+	printf("  %llu blocks cannot be read, the first one at sector %llu\n", (unsigned long long)bad, (unsigned long long)first / SECTOR);
+}
+
 /* A device may be shorter than the region, as it has not grown yet: zeroes. */
 static int read_region(int fd, uint8_t *to, uint64_t offset, uint64_t bytes)
 {
@@ -175,6 +210,8 @@ static int read_region(int fd, uint8_t *to, uint64_t offset, uint64_t bytes)
 		n = bytes - at < CHUNK ? bytes - at : CHUNK;
 		got = pread(fd, to + at, n, offset + at);
 		err = got < 0 ? -errno : 0;
+		if (err)
+			explain_unread(fd, to + at, offset + at, bytes - at);
 		if (!err && got < (ssize_t)n)
 			memset(to + at + got, 0, n - got);
 	}
@@ -525,6 +562,32 @@ static bool alone(struct run *u)
 	return read_backings(u, u->when, true) && (disks_are_images() || sum_others(u, false));
 }
 
+/* compared: with what whoever knows no stack finds, who has been asked. */
+static bool judge_start(struct run *u, bool compared, unsigned int deep)
+{
+	const struct stack *s = u->s;
+	bool ok;
+
+	u->when = "start";
+	if (!put_state(u) || (deep && control("record size=%u", SECOND_BYTES)))
+		return wrong(u, "the state cannot be made", 0);
+	if (!start(u))
+		return false;
+	if (deep)
+		mark(SERVE);
+	if (s->second)
+		deep = 0;
+	ok = (!compared || read_all(u, "first read, beside what was found without the stack", false)) &&
+		(compared ? sum_others(u, true) : read_all(u, "first read", true)) && check(u) && read_all(u, "read again", false) &&
+		(deep ? deeper(u) : take_writes(u));
+	ok &= stop(u);
+	if (ok && s->second)
+		return once_more(u, u->t);
+	if (!ok || !deep)
+		return ok;
+	return afterwards(u, deep, u->t);
+}
+
 bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t kind, unsigned int deep, struct tally *t)
 {
 	struct run u = { .r = r, .s = s, .t = t, .seed = seed, .kind = kind, .when = "start" };
@@ -536,22 +599,13 @@ bool judge(struct recording *r, const struct stack *s, uint64_t seed, uint64_t k
 		return false;
 	if (disks_are_images())
 		return true;
-	u.when = "start";
-	if (!put_state(&u) || (deep && control("record size=%u", SECOND_BYTES)))
-		return wrong(&u, "the state cannot be made", 0);
-	if (!start(&u))
-		return false;
-	if (deep)
-		mark(SERVE);
-	if (s->second)
-		deep = 0;
-	ok = (!compared || read_all(&u, "first read, beside what was found without the stack", false)) &&
-		(compared ? sum_others(&u, true) : read_all(&u, "first read", true)) && check(&u) && read_all(&u, "read again", false) &&
-		(deep ? deeper(&u) : take_writes(&u));
-	ok &= stop(&u);
-	if (ok && s->second)
-		return once_more(&u, t);
-	if (!ok || !deep)
-		return ok;
-	return afterwards(&u, deep, t);
+	u.log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (u.log >= 0)
+		lseek(u.log, 0, SEEK_END);
+	ok = judge_start(&u, compared, deep);
+	if (!ok)
+		kernel_says(&u);
+	if (u.log >= 0)
+		close(u.log);
+	return ok;
 }
