@@ -71,9 +71,9 @@ valgrind:	## the tests of the command and the daemon on images, under valgrind; 
 	@tests/ci/dependencies build vm valgrind
 	@tests/command/valgrind $(if $(ONLY),-k '$(ONLY)')
 
-fuzz:	## fuzz every parser of bytes that come from a disk, a user or the kernel, for MINUTES=1 in all
+fuzz:	## fuzz every parser of bytes that come from a disk, a user or the kernel, for MINUTES=1 in all (WRITE=1: what had no finding is noted in tests/proofs.jsonl, and not tried again)
 	@tests/ci/dependencies build fuzz
-	@tests/fuzz/run --minutes $(or $(MINUTES),1)
+	@tests/fuzz/run --minutes $(or $(MINUTES),1)$(if $(WRITE), --write)
 
 model:	## explore the ordering rules in full, 3.5 million states; then drop each in turn, and print what breaks
 	@/usr/bin/python3 tests/model/explore.py

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What `make fuzz` takes for a pass, without fuzzing."""
 
+import functools
 import importlib.machinery
 import importlib.util
 import re
@@ -51,6 +52,35 @@ def test_one_has_tried_nothing(runner, capsys):
 
 def test_finding(runner):
     assert runner(format=(10, 0), conf=(0, 1)) == 1
+
+
+def test_what_is_noted_is_not_tried_again(module, monkeypatch, tmp_path, capsys):
+    """While what it is made of is the same, and for as long as it was tried; a finding, and what tried nothing, is not noted."""
+    asked = []
+
+    def run(minutes: float, **tried: tuple[int, int]) -> list[str]:
+        """Those that were tried."""
+        asked.clear()
+        monkeypatch.setattr(module, "fuzz", lambda name, a, seconds: asked.append(name) or tried[name])
+        monkeypatch.setattr(sys, "argv", ["run", "--write", "--minutes", str(minutes), *tried])
+        module.main()
+        return list(asked)
+
+    (tmp_path / "corpus-conf").mkdir()
+    monkeypatch.setattr(module, "build", lambda name, kind: None)
+    monkeypatch.setattr(module.shutil, "which", lambda name: name)
+    monkeypatch.setattr(module, "Remembered", functools.partial(module.Remembered, tree=tmp_path / "proofs.jsonl"))
+    assert run(1, conf=(10, 1)) == run(1, conf=(0, 0)) == run(1, conf=(10, 0)) == ["conf"]
+    assert run(1, conf=(10, 0)) == [] and "10 executions, 60 s" in capsys.readouterr().out
+    assert run(2, conf=(10, 0)) == ["conf"]
+    monkeypatch.setattr(module, "made_of", lambda name: "other")
+    assert run(1, conf=(10, 0)) == ["conf"]
+
+
+def test_made_of(module):
+    """Of each its own source, and none of what it has nothing to do with."""
+    known = {name: module.made_of(name) for name in module.TARGETS}
+    assert len(set(known.values())) == len(known)
 
 
 def test_each_target(module, tmp_path):
