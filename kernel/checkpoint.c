@@ -421,7 +421,8 @@ static void segment_info(const struct cache *c, u32 segment, u64 replay, struct 
 	const struct segment *seg = &c->segments[segment];
 
 	info->stream = seg->stream;
-	info->flags = 0;
+	info->flags = prefers_mirror(seg) ? LARDER_SEGMENT_FIRST_UNSURE :
+		      READ_ONCE(seg->prefer_mirror) == MEND_COPIES ? LARDER_SEGMENT_COPIES_UNSURE : 0;
 	info->mirror = larder_second(segment_names(c, segment));
 	info->sequence = seg->state == SEGMENT_WAITING && seg->known_to ? max(seg->sequence, replay) : seg->sequence;
 	switch (seg->state) {
@@ -432,6 +433,7 @@ static void segment_info(const struct cache *c, u32 segment, u64 replay, struct 
 		info->state = LARDER_SEGMENT_FREE;
 		info->mirror = third_number(c, segment);
 		info->stream = 0;
+		info->flags = 0;
 		info->sequence = 0;
 		break;
 	case SEGMENT_OPENING:

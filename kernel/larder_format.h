@@ -402,11 +402,15 @@ enum larder_segment_state {
 	LARDER_SEGMENT_OPENED	= 2,	/* SEGMENT-OPEN is logged; not yet begun */
 };
 
+/* Of a segment with further copies, in which records are not the same as in the first one, for all that was known. */
+#define LARDER_SEGMENT_FIRST_UNSURE	0x1u	/* it lacks some: another copy is read until they were compared */
+#define LARDER_SEGMENT_COPIES_UNSURE	0x2u	/* another copy may lack some: it is not read before they were compared */
+
 /* 16 bytes */
 struct larder_segment_info {
 	__u8	state;			/* enum larder_segment_state */
 	__u8	stream;
-	__u8	flags;			/* LARDER_SEGMENT_* */
+	__u8	flags;			/* LARDER_SEGMENT_*_UNSURE */
 	__u8	zero;
 	/* segment of its second copy + 1; 0: none.  Of a FREE one that is a second copy: the third copy, likewise */
 	__le32	mirror;

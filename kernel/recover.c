@@ -20,7 +20,9 @@
  *     cut until now finds the superblock that step 3 wrote with all it names untouched, and the start is repeated from 1.  It finds
  *     the same log, as step 3 made all of it durable that was read, and nothing that was written since can continue its chains; so
  *     it comes to the same state, which maps nothing of what step 4 wrote to.  What only the old checkpoint or a record maps, and
- *     the recovered state does not, is removed by the same later record, SEGMENT_OPEN or mark again.
+ *     the recovered state does not, is removed by the same later record, SEGMENT_OPEN or mark again.  That holds for what is dirty.
+ *     Of what is clean such a record may be on an SSD that is not there any more, or there is none, as reclaim logs nothing, and
+ *     the checkpoint that was loaded may be unreadable by then: that superblock says DROP_CLEAN, the one of step 5 does not.
  *  5. One superblock, two copies, names the new epoch and the new checkpoint, and nothing else.  From here on the tail of the old
  *     log is sealed for ever: its records carry another hash.
  *  6. Only then the old chunks, and the segments that held only records of the old log, are free.
@@ -231,6 +233,7 @@ static void start_unload(struct start *s)
 		atomic_set(&c->segments[i].live, 0);
 		atomic_set(&c->segments[i].dirty, 0);
 		c->segments[i].sequence = 0;
+		c->segments[i].prefer_mirror = PREFER_NONE;
 		WRITE_ONCE(c->segments[i].mirror, LARDER_NO_SEGMENT);
 		if (c->segments[i].state != SEGMENT_FREE)
 			segment_set_state(c, i, SEGMENT_FREE);
@@ -507,6 +510,9 @@ static int start_segments(struct start *s)
 		seg->born = 0;
 		seg->emptied = 0;	/* what a named checkpoint maps to it, its log removes again */
 		seg->has_summary = true;
+		/* what it waited for (segment_info()) was over when the log made it a copy, and it has no records of its own */
+		if (s->r.mirror_of[i] && replay_reopened(&s->r, i))
+			seg->sequence = 0;
 		if (seg->state == SEGMENT_CHECKPOINT)
 			seg->sequence = 0;
 		else if (atomic_read(&seg->live))
@@ -569,7 +575,11 @@ static void start_keep(struct start *s)
 
 /* ------------------------------------------------------------------ the new epoch */
 
-/* A superblock of the state that was found, but for what is given up. */
+/*
+ * A superblock of the state that was found, but for what is given up.  Behind it free segments are written to, of which that state
+ * maps nothing; but what is clean may be mapped there by less than was found: the log of fills, where that is on an SSD which the
+ * next start lacks, or the older checkpoint, as reclaim tells nobody what it drops.  A start that comes to its end says otherwise.
+ */
 static int start_rewrite(struct start *s, u32 flags)
 {
 	struct cache *c = s->c;
@@ -580,7 +590,7 @@ static int start_rewrite(struct start *s, u32 flags)
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++)
 		c->named[i] = s->old[i];
 	swap(c->epoch, s->r.epoch);
-	err = cache_super_write(c, flags);
+	err = cache_super_write(c, flags | LARDER_CACHE_DROP_CLEAN);
 	swap(c->epoch, s->r.epoch);
 	memset(c->named, 0, sizeof(c->named));
 	mutex_unlock(&c->super_lock);
@@ -595,7 +605,7 @@ static int start_rewrite(struct start *s, u32 flags)
  */
 static int start_superblock_settle(struct start *s)
 {
-	return start_rewrite(s, s->flags & (LARDER_CACHE_CLEAN_STOP | LARDER_CACHE_DROP_CLEAN));
+	return start_rewrite(s, s->flags & LARDER_CACHE_CLEAN_STOP);
 }
 
 /* Only the checkpoint that was loaded stays. */
@@ -611,7 +621,7 @@ static int start_give_up_older(struct start *s)
 	if (!given_up.sequence)
 		return 0;
 	memset(&s->old[1], 0, sizeof(s->old[1]));
-	err = start_rewrite(s, s->flags & LARDER_CACHE_DROP_CLEAN);
+	err = start_rewrite(s, 0);
 	if (err) {
 		kvfree(given_up.segments);
 		return err;
@@ -632,7 +642,7 @@ static int start_give_up_clean(struct start *s)
 		return -ENOSPC;
 	DMWARN("%pg: no room for a checkpoint: everything clean is dropped from the cache", cache_bdev(c));
 	s->flags |= LARDER_CACHE_DROP_CLEAN;
-	err = start_rewrite(s, LARDER_CACHE_DROP_CLEAN);
+	err = start_rewrite(s, 0);
 	if (!err)
 		err = start_drop_clean(c);
 	for (i = 0; i < c->nr_segments && !err; i++)

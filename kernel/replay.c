@@ -665,11 +665,8 @@ static int scan_entries(struct replay *r, struct cursor *cur)
 			continue;
 		replay_link(r, e.sector, e.cache);
 		scan_reopened(r, e.sector, commit_sequence(cur->commit));
-		for (further = e.cache; larder_second(further); further >>= 32) {
+		for (further = e.cache; larder_second(further); further >>= 32)
 			scan_reopened(r, larder_second(further) - 1, commit_sequence(cur->commit));
-			/* what it waited for (segment_info()) was over before this was appended; it has no records of its own */
-			r->c->segments[larder_second(further) - 1].sequence = 0;
-		}
 		if (e.length == LARDER_STREAM_WRITE)
 			err = queue_push(cur, e.sector);
 	}

@@ -258,13 +258,21 @@ def test_copy_with_a_dead_slot(make_disk, kernel_log, seed, which):
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, which):
-    """The segment cannot be read there while the cache starts, and can be behind that: nobody knows what it holds."""
+@pytest.mark.parametrize("then", ["at once", "stop", "cut"])
+def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, which, then):
+    """The segment cannot be read there while the cache starts, and can be behind that: nobody knows what it holds.  Nor does the
+    next start."""
     stack, content, last = one_copy_is_wrong(make_disk, kernel_log, seed, which)
     first = last.sector - BLOCK * last.slot
     last.ssd.fail(op="read", from_=first, to=first + 1023, status="medium")
     stack.start()
     last.ssd.heal()
+    assert not wrong(stack, content)
+    if then == "stop":
+        stack.restart()
+    elif then == "cut":
+        crash(stack)
+        stack.start()
     assert not wrong(stack, content)
     mended_and_alone(stack, content, which)
 
