@@ -812,14 +812,19 @@ static unsigned long batch_gives_way(const struct volume *v, unsigned long began
 	return jiffies - began;
 }
 
-/* Reclaim, and with it who writes, may have to wait for the end of this batch, and gets nothing of it before. */
+/*
+ * Who reads from the backing, reclaim, and with it who writes, may have to wait for the end of this batch, with its flush: also
+ * where they come when it has begun, as nobody was there.
+ */
 static u32 batch_most(const struct volume *v)
 {
-	struct cache *c = v->cache;
+	return writeback_drains(v) ? BATCH_PIECES : larder_batch_next(&v->batch);
+}
 
-	if (writeback_drains(v) || segments_free_count(c, USE_LOG) >= 4 * segments_free_goal(c, USE_LOG))
-		return BATCH_PIECES;
-	return larder_batch_next(&v->batch);
+/* Whoever waits for the backing, however long, is a user still. */
+static bool backing_is_idle(const struct volume *v)
+{
+	return time_after(jiffies, READ_ONCE(v->last_user_io) + IDLE_BEFORE) && !atomic_read(&v->backing_reads);
 }
 
 static u64 writeback_allowance(struct volume *v)
@@ -830,7 +835,7 @@ static u64 writeback_allowance(struct volume *v)
 		.target = writeback_target(v),
 		.min_rate = (u64)v->set.writeback_rate_min * 2,
 		.max_rate = (u64)v->set.writeback_rate_max * 2,
-		.backing_idle = v->emptying || time_after(jiffies, READ_ONCE(v->last_user_io) + IDLE_BEFORE),
+		.backing_idle = v->emptying || backing_is_idle(v),
 		.urgent = writeback_drains(v),
 		.space_short = v->writeback_urgent,
 		.now_ns = ktime_get_ns(),
