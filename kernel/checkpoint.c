@@ -419,10 +419,11 @@ static u32 third_number(const struct cache *c, u32 segment)
 static void segment_info(const struct cache *c, u32 segment, u64 replay, struct larder_segment_in *info)
 {
 	const struct segment *seg = &c->segments[segment];
+	u8 prefer = READ_ONCE(seg->prefer_mirror);
 
 	info->stream = seg->stream;
-	info->flags = prefers_mirror(seg) ? LARDER_SEGMENT_FIRST_UNSURE :
-		      READ_ONCE(seg->prefer_mirror) == MEND_COPIES ? LARDER_SEGMENT_COPIES_UNSURE : 0;
+	info->flags = prefer >= PREFER_MIRROR ? LARDER_SEGMENT_FIRST_UNSURE :
+		      copies_unsure(prefer) ? LARDER_SEGMENT_COPIES_UNSURE : 0;
 	info->mirror = larder_second(segment_names(c, segment));
 	info->sequence = seg->state == SEGMENT_WAITING && seg->known_to ? max(seg->sequence, replay) : seg->sequence;
 	switch (seg->state) {

@@ -162,6 +162,7 @@ enum segment_state {
 enum prefer_mirror {
 	PREFER_NONE,
 	MEND_COPIES,			/* no; but a start could not make another one what the first is: scrub_mend() */
+	MENDING_COPIES,			/* the same, while that looks at it */
 	PREFER_MIRROR,			/* the first could not be read, or does not match its checksums */
 	PREFER_AND_MEND,		/* the same, found by a read, and not looked at since: scrub_mend() */
 };
@@ -923,6 +924,8 @@ static inline u32 segment_further(struct cache *c, u32 segment)
 
 /* Any context: its first copy is known to be bad */
 static inline bool prefers_mirror(const struct segment *seg) { return READ_ONCE(seg->prefer_mirror) >= PREFER_MIRROR; }
+/* May another copy than the first lack something? */
+static inline bool copies_unsure(u8 prefer_mirror) { return prefer_mirror == MEND_COPIES || prefer_mirror == MENDING_COPIES; }
 
 /* Any context: cache_sector_device() of several */
 struct cache_device *set_sector_device(struct cache *c, u64 cache_sector, sector_t *where);

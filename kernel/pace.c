@@ -102,8 +102,13 @@ void larder_batch_took(struct larder_batch *b, u32 n, u64 ns)
 	if (n < LARDER_BATCH_LEAST)
 		return;
 	rate = min_t(u64, div64_u64((u64)n * NSEC_PER_SEC, max_t(u64, ns, 1)), U32_MAX / 4);
-	b->best = max(rate, b->best - b->best / 16);
+	b->best -= b->best / 16;
+	/* one as large that is slower: it is the disk, or others who use it */
+	if (rate >= b->best || n >= b->best_size) {
+		b->best = rate;
+		b->best_size = n;
+	}
 	/* much slower than larger ones: back to these, and beyond */
-	next = rate < b->best / 4 * 3 ? 4 * n : rate;
+	next = rate < b->best / 4 * 3 ? min(4 * n, 2 * b->best_size) : rate;
 	WRITE_ONCE(b->next, clamp(next, LARDER_BATCH_LEAST, LARDER_BATCH_MOST));
 }

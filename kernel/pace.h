@@ -55,6 +55,7 @@ void larder_pace_take(struct larder_pace *p, u32 slots);
 struct larder_batch {
 	u32 next;		/* pieces; 0: none was written yet */
 	u32 best;		/* pieces per second, of the best batch lately */
+	u32 best_size;		/* of so many pieces */
 };
 
 u32 larder_batch_next(const struct larder_batch *b);

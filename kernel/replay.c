@@ -1108,10 +1108,22 @@ int replay_repair(struct replay *r)
 	return err;
 }
 
+/* What a checkpoint says of the copies of a segment that was opened since is of its earlier life: all of its records come now. */
+static void forget_unsure(struct replay *r)
+{
+	u32 i;
+
+	for (i = 0; i < r->c->nr_segments; i++)
+		if (replay_reopened(r, i))
+			r->c->segments[i].prefer_mirror = PREFER_NONE;
+}
+
 int replay_apply(struct replay *r)
 {
-	int err = apply_all(r);
+	int err;
 
+	forget_unsure(r);
+	err = apply_all(r);
 	if (!err && r->lacking)
 		err = pairs_keep(r);
 	if (r->skipped)

@@ -740,7 +740,7 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 	/* who finds something from here on does not ask for it again, until it is whole */
 	if (segment_to_mend(seg)) {
 		asked = READ_ONCE(seg->prefer_mirror);
-		WRITE_ONCE(seg->prefer_mirror, asked == PREFER_AND_MEND ? PREFER_MIRROR : PREFER_NONE);
+		WRITE_ONCE(seg->prefer_mirror, asked == PREFER_AND_MEND ? PREFER_MIRROR : MENDING_COPIES);
 	}
 	err = p->end ? pass_read(p) ?: pass_sums(p) : 0;
 	if (!p->end && p->reason == SCRUB_MEND)
@@ -755,6 +755,8 @@ int scrub_segment(struct cache *c, struct scrub_pass *p, u32 segment, struct scr
 		scrub_mend_later(c);
 	} else if (asked == MEND_COPIES && err && !prefers_mirror(seg)) {
 		WRITE_ONCE(seg->prefer_mirror, asked);	/* not looked at still: with the next one that is mended, or by a scrub */
+	} else if (READ_ONCE(seg->prefer_mirror) == MENDING_COPIES) {
+		WRITE_ONCE(seg->prefer_mirror, PREFER_NONE);
 	}
 	segment_unpin(c, segment);
 	if (err == -EAGAIN)

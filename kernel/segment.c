@@ -222,7 +222,7 @@ bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device 
 	if (further)
 		return another;
 	/* the others may lack what is behind the last flush: an error, rather than older data */
-	if (READ_ONCE(*prefer) == MEND_COPIES || segment_further(c, segment) == LARDER_NO_SEGMENT)
+	if (copies_unsure(READ_ONCE(*prefer)) || segment_further(c, segment) == LARDER_NO_SEGMENT)
 		return false;
 	if (READ_ONCE(*prefer) < PREFER_MIRROR) {
 		WRITE_ONCE(*prefer, mend ? PREFER_AND_MEND : PREFER_MIRROR);

@@ -232,6 +232,28 @@ static void test_batch(void)
 		}
 }
 
+/* Somebody reads from a disk that nobody used, and it takes a tenth of what it took: no batch is larger for it, but one or two. */
+static void test_batch_beside_a_reader(void)
+{
+	static const u64 flush_ns[] = { 0, NSEC_PER_MSEC * 20, NSEC_PER_MSEC * 200 };
+	struct larder_batch b;
+	u32 f, i, n, late;
+
+	for (f = 0; f < ARRAY_SIZE(flush_ns); f++) {
+		b = (struct larder_batch){ };
+		late = 0;
+		for (i = 0; i < 200; i++) {
+			u64 ns;
+
+			n = larder_batch_next(&b);
+			ns = flush_ns[f] + n * (i < 100 ? 333333ull : 3333333ull);
+			late += i >= 100 && ns > 2 * NSEC_PER_SEC;
+			larder_batch_took(&b, n, ns);
+		}
+		CHECK(late <= 2, "%u: %u of 100 take more than two seconds", f, late);
+	}
+}
+
 /* Whatever comes: no overflow (UBSan), no rate out of bounds. */
 static void test_anything(void)
 {
@@ -275,6 +297,7 @@ int main(int argc, char **argv)
 	run_test("something comes as long as there is room", test_never_nothing);
 	run_test("batches that free nothing", test_batches_that_free_nothing);
 	run_test("batches of a second", test_batch);
+	run_test("batches beside a reader", test_batch_beside_a_reader);
 	run_test("pace, anything", test_anything);
 	printf("pace: %u tests passed, seed %llu\n", tests, seed);
 	return 0;
