@@ -8,8 +8,8 @@ import pytest
 from lib import command, simdisk
 from lib.damage import damage
 from lib.files import Files
-from lib.larder import DATA_SECTOR, Stack, Volume, larder, segment_layout, wait_for
-from lib.pattern import not_pattern, pattern, write_pattern
+from lib.larder import Stack, Volume, larder, segment_layout, wait_for
+from lib.pattern import not_pattern, write_pattern
 from lib.sets import small_stack, start_without
 
 MODES = ("random", "torn", "lose", "keep", "prefix")
@@ -215,8 +215,7 @@ def test_start_that_was_cut_drops_what_is_clean(make_disk, kernel_log, ssds):
     kernel_log.expect("I/O error|critical .* error|Buffer I/O")
     stack = small_stack(make_disk, ssds)
     pages = 1024
-    for page in range(0, pages, 16):
-        stack.hdd.write(DATA_SECTOR + 8 * page, b"".join(map(pattern, range(page, page + 16))))
+    write_pattern(stack.hdd, pages)
     for page in range(0, pages, 16):
         stack.volume.read(8 * page, 128)
     stack.cache.message("commit")

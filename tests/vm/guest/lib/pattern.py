@@ -10,7 +10,7 @@ def pattern(page: int) -> bytes:
 
 
 def write_pattern(backing: BlockDevice, pages: int) -> None:
-    """Past any volume, before there is one.  A multiple of 16 pages."""
+    """Past any volume, while none has anything of it cached.  A multiple of 16 pages."""
     for first in range(0, pages, 16):
         backing.write(DATA_SECTOR + 8 * first, b"".join(map(pattern, range(first, first + 16))))
 
