@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "bench"))
 import boot  # noqa: F401 (the search path)
 import cases
 import chart
+import limits
 import report
 import targets
 from results import Row, Store
@@ -132,6 +133,27 @@ def test_report_keeps_what_was_written_by_hand(tmp_path):
     report.write([report.Report("6.1.0-56", rows(larder=1))], document, tmp_path / "charts")
     text = document.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text and "4.00 ✗" in text
+
+
+def test_first_touches_are_reads_of_what_nothing_had_touched():
+    area = cases.Area(0, 1)  # 256 blocks
+    steps = [cases.Case(n, "randread", area, 64, options=cases.SINGLE, seed=seed) for n, seed in (("a", 1), ("b", 2))]
+    one, other = (limits.touches(s) for s in steps)
+    assert [r for r, _ in one] == [True] * len(one) and len({b for _, b in one}) > 32
+
+    def first(case: str, *before: cases.Case) -> int:
+        return limits.first_touches(cases.Set("s", (cases.Group("g", "micro", (*before, *steps)),)), case, "larder")
+
+    assert first("a") == len({b for _, b in one})
+    assert first("b") == len({b for _, b in other} - {b for _, b in one}) > 0
+    assert first("b", cases.Case("fill", "write", area, 16, bs="64k")) == 0
+
+
+def test_limit_of_the_mixed_load_is_what_the_disk_takes_for_first_touches():
+    disk = {"reads": 300, "media_ops": 300, "media_ns": 300 * 20_000_000, "busy_ns": 6_000_000_000}
+    row = Row("nvme", "larder", "mixed", raw(1000, 6000) | {"now": {"hdd": disk}, "set": "basic"})
+    # 100 of them, at 5 ms of the model's time each
+    assert limits.line(row, 100) == ["nvme", "mixed", "larder", "667", "300", "100", "5.00", "100 %", "2,000"]
 
 
 def test_chart_shows_each_series():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import cases
 import chart
+import limits
 import targets
 from results import Row
 from targets import Rows, Verdict, number
@@ -177,8 +178,19 @@ class Report:
             return []
         return [(ms / 1000 / row.scale, max(1.0, iops * row.scale)) for ms, iops in row.raw.get("log", [])]
 
+    def limits(self) -> list[str]:
+        shown = limits.lines(self.rows)
+        if not shown:
+            return []
+        said = (
+            "Where everything that was touched once is cached, the disk is what a mixed load waits for: for each block that is "
+            "read and was never touched before (*first touch*, by the addresses that fio chose in this case and those before it; "
+            "sequential streams count as kept), in the time that the disk took for a command then."
+        )
+        return ["### What limits the mixed load", "", said, "", *table(limits.HEAD, shown)]
+
     def text(self, charts: Path) -> str:
-        out = [*self.head(), *self.against_targets()]
+        out = [*self.head(), *self.against_targets(), *self.limits()]
         made = self.charts()
         for model in cases.MODELS:
             if not self.peers(model):

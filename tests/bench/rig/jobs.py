@@ -17,6 +17,13 @@ DEVICE = Path("/dev/larder-bench")  # one name for all: fio hashes it into its s
 RAW_HDD = {"randread": 1000, "randwrite": 4000}  # I/Os, at most: no region there is hot, and the drive's cache must be outlasted
 
 
+def choice(c: cases.Case, area: list[str], number: int) -> list[str]:
+    """The words for fio that decide which blocks it reads and writes, in which order."""
+    words = ["fio", "--name=j", f"--filename={DEVICE}", "--norandommap", "--thread", "--eta=never", "--randrepeat=0"]
+    words += [f"--randseed={c.seed}", f"--rw={c.rw}", f"--bs={c.bs}", f"--iodepth={c.depth}", f"--number_ios={number}"]
+    return [*words, *area, *c.options]
+
+
 class Devices:
     """Counters of both devices, and the wait until nothing moves."""
 
@@ -64,10 +71,8 @@ class Session:
         area, number = c.area, c.number
         if self.peer.name == "rawhdd" and area == cases.HOT:
             area, number = cases.ALL, min(number, RAW_HDD.get(c.rw, number))
-        words = ["fio", "--name=j", f"--filename={DEVICE}", "--direct=1", "--ioengine=libaio", "--norandommap", "--thread"]
-        words += ["--eta=never", "--randrepeat=0", f"--randseed={c.seed}", "--output-format=json", f"--output={REPORT}"]
-        words += ["--lat_percentiles=1", "--clat_percentiles=0", "--percentile_list=50:99:99.9", f"--rw={c.rw}", f"--bs={c.bs}"]
-        words += [f"--iodepth={c.depth}", f"--number_ios={number}", *area.arguments(self.rig.hdd_mb), *c.options]
+        words = [*choice(c, area.arguments(self.rig.hdd_mb), number), "--direct=1", "--ioengine=libaio", "--output-format=json"]
+        words += [f"--output={REPORT}", "--lat_percentiles=1", "--clat_percentiles=0", "--percentile_list=50:99:99.9"]
         if c.jobs > 1:
             words += [f"--numjobs={c.jobs}", "--group_reporting"]
         if c.log_seconds:
