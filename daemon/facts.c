@@ -176,6 +176,9 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 		fact->class = must_print("%s", stack.class);
 	if (*stack.options)
 		fact->options = must_print("%s", stack.options);
+	fact->held = stack_too_old(members, &stack);
+	if (fact->held)
+		return;
 	if (stack.state == STACK_CREATING)
 		fact->held = must_print("the stack %s is half made; larder create --resume %s, or larder remove %s", stack.name, stack.name, stack.name);
 	else if (stack.state == STACK_REMOVING)
@@ -185,8 +188,6 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 					stack.name);
 	else if (stack_host_is_unknown(stack.host))
 		fact->held = must_print(UNKNOWN, "stack", stack.name, "volume", fact->label);
-	else
-		fact->held = stack_too_old(members, &stack);
 }
 
 /* number: of the device; 0: it is none. */

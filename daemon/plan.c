@@ -274,6 +274,11 @@ static void refuse_stale(struct plan *plan, const struct set *set, const struct 
 		       m->path, m->label, m->label, m->path, m->path);
 	else if (!m->table)
 		refuse(plan, m->uuid, false, "%s: table: neither copy is valid: not used; larder super check %s says more", m->path, m->path);
+	else if (!table_knows(set->table, table_set_generation(m->table)))
+		refuse(plan, m->uuid, false,
+		       "%s: SSD %u of the cache %s was used without the others (its own %" PRIx64 ", now %" PRIx64
+		       "): not used; it may have the only copy of what was written then: larder rescue list %s",
+		       m->path, m->place, m->label, table_set_generation(m->table), table_set_generation(set->table), m->path);
 	else
 		refuse(plan, m->uuid, false,
 		       "%s: SSD %u of the cache %s is stale: it left the set (its own %" PRIx64 ", now %" PRIx64

@@ -669,6 +669,8 @@ static int resume_detach(struct volume_target *vt, struct cache *c, struct volum
 
 	if (!err)
 		err = detach_volume(vt, c, entered, v, pass);
+	if (!err)
+		flusher_hand_over(&v->flusher, &pass->flusher);
 	cache_leave(c);
 	return err;
 }

@@ -179,12 +179,12 @@ int bypass_zeroes(struct volume *v, struct bio *bio, struct larder_io *io, bool 
 		return err;
 	bypass_counted(v, io, false);
 	trace_larder_bypass(v, io->sector, io->len, io->exempt);
-	err = zeroes_write(v->bdev, v->data_start + io->sector, io->len);
-	bypass_end(v, io, !err);
+	err = zeroes_write(v, v->data_start + io->sector, io->len);
 	if (err) {
 		volume_error(v, errors_write);
 		flusher_write_failed(&v->flusher, errno_to_blk_status(err));
 	}
+	bypass_end(v, io, !err);
 	if (!err && io->fua)
 		user_flush_after(v, io);
 	else

@@ -973,7 +973,7 @@ int checkpoint_scrub(struct cache *c, struct scrub_counts *n)
  */
 void cache_stop(struct cache *c)
 {
-	int err;
+	int err, i;
 
 	if (!c->started || READ_ONCE(c->state) == CACHE_FAILED)
 		return;
@@ -988,6 +988,9 @@ void cache_stop(struct cache *c)
 	}
 	mutex_lock(&c->checkpoint_lock);
 	if (READ_ONCE(c->log.position) != c->log_bytes_at_checkpoint && checkpoint_estimate(c) < STOP_BYTES)
+		checkpoint_locked(c, CHECKPOINT_AT_ONCE);
+	/* or the place of one that is lost is given to another one, and nobody knows any more what a start looks for there */
+	for (i = 0; i < LARDER_NR_CHECKPOINTS && set_start_needs_lost(c); i++)
 		checkpoint_locked(c, CHECKPOINT_AT_ONCE);
 	if (!c->doubtful.sequence) {
 		mutex_lock(&c->super_lock);

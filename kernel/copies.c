@@ -24,7 +24,10 @@ static u64 copy_region(const struct copy *copy, u32 i)
 	return (i ? copy->sector + copy->len - 1 : copy->sector) >> LARDER_REGION_SHIFT;
 }
 
-/* A copy is at most 127 slots long: it touches one or two regions of 2 MiB. */
+/*
+ * A copy is at most 127 slots long: it touches one or two regions of 2 MiB.  Beside dirty data that resync has copied, but that is not in the index yet:
+ * its record may come behind that of a fill, which finds nothing there when the data has become clean, and was dropped, meanwhile.
+ */
 bool copy_begin_race(struct cache *c, struct copy *copy, u32 own_bypasses)
 {
 	unsigned long flags;
@@ -38,7 +41,7 @@ bool copy_begin_race(struct cache *c, struct copy *copy, u32 own_bypasses)
 		copy->link[i].copy = copy;
 		spin_lock_irqsave(&b->lock, flags);
 		list_add(&copy->link[i].list, &b->copies);
-		busy |= b->writes || b->bypasses > own_bypasses;
+		busy |= b->writes || b->bypasses > own_bypasses || (copy->from == COPY_FROM_BACKING && b->resyncs);
 		spin_unlock_irqrestore(&b->lock, flags);
 	}
 	return !busy;

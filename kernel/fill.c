@@ -218,15 +218,16 @@ static void fill_through_end(struct bio *bio)
 	struct bio *user = f->user;
 	int error = blk_status_to_errno(bio->bi_status);
 
+	/* first: who finds no mark, and nothing on its way, finds the error */
+	if (error) {
+		volume_error(v, errors_write);
+		flusher_write_failed(&v->flusher, errno_to_blk_status(error));
+	}
 	bypass_end(v, io, !error);
 	io->kind = IO_NONE;
 	f->user = NULL;
 	f->error = error;
 	fill_hand_over(f);		/* f may be gone now */
-	if (error) {
-		volume_error(v, errors_write);
-		flusher_write_failed(&v->flusher, errno_to_blk_status(error));
-	}
 	if (!error && io->fua)
 		user_flush_after(v, io);
 	else

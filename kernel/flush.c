@@ -220,6 +220,19 @@ void flusher_owe_user(struct flusher *f)
 	spin_unlock_irqrestore(&f->lock, flags);
 }
 
+void flusher_hand_over(struct flusher *from, struct flusher *to)
+{
+	unsigned long flags;
+	bool owed;
+
+	spin_lock_irqsave(&from->lock, flags);
+	owed = from->owed;
+	from->owed = false;
+	spin_unlock_irqrestore(&from->lock, flags);
+	if (owed)
+		flusher_owe_user(to);
+}
+
 bool flusher_take_owed(struct flusher *f)
 {
 	unsigned long flags;
@@ -476,6 +489,9 @@ int cache_flush_ssds(struct cache *c)
 		}
 		/* of an SSD that has left the set since: the others count, once the set without it is durable */
 	} while (READ_ONCE(c->failures) != failures && READ_ONCE(c->state) != CACHE_FAILED);
+	/* one whose flush failed meanwhile may be a member again (set_take_back()), and has lost what was volatile */
+	if (!error && READ_ONCE(c->state) == CACHE_FAILED)
+		error = -EIO;
 	if (!error && doubt_blocks(c))
 		error = -EIO;
 	if (!error)

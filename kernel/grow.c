@@ -94,7 +94,7 @@ static int grow_zero_tail(struct volume *v)
 	u64 end = bdev_nr_sectors(v->bdev), tail = le64_to_cpu(v->sb->tail_reserve) >> SECTOR_SHIFT;
 
 	tail = round_down(min_t(u64, tail, TAIL_ZEROED), bdev_logical_block_size(v->bdev) >> SECTOR_SHIFT);
-	return tail ? zeroes_write(v->bdev, end - tail, tail) : 0;
+	return tail ? zeroes_write(v, end - tail, tail) : 0;
 }
 
 static int grow_super(struct volume *v, u64 sectors)

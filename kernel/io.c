@@ -51,6 +51,9 @@ static void race_add(struct race_bucket *b, enum race_kind kind, int by)
 	case RACE_BYPASS:
 		b->bypasses += by;
 		break;
+	case RACE_RESYNC:
+		b->resyncs += by;
+		fallthrough;
 	case RACE_WRITEBACK:
 		b->writebacks += by;
 		break;
@@ -83,11 +86,12 @@ bool race_begin(struct cache *c, struct volume *v, u64 sector, u64 len, enum rac
 
 		spin_lock_irqsave(&b->lock, flags);
 		race_add(b, kind, 1);
-		if (kind != RACE_WRITEBACK && !list_empty(&b->copies))
+		if ((kind == RACE_WRITE || kind == RACE_BYPASS) && !list_empty(&b->copies))
 			race_void(b, v, sector, len);
 		switch (kind) {
 		case RACE_WRITE:
 		case RACE_WRITEBACK:
+		case RACE_RESYNC:
 			conflict |= b->bypasses || race_waits(b);
 			break;
 		case RACE_BYPASS:
@@ -638,10 +642,12 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 	}
 	if (unlikely(!read_lookup(v, io->sector, io->len, io, &m)))
 		return read_damaged(v, bio, io, &m, may_wait);
-	if (unlikely(READ_ONCE(c->nr_failed)) && m.state != LARDER_ST_NONE && !larder_state_zero(m.state) &&
-	    segment_lost(c, cache_segment(c, m.cache)) && m.state != LARDER_ST_CLEAN) {
-		/* dirty, and on no SSD that is left */
+	if (unlikely(READ_ONCE(c->nr_failed)) && larder_state_dirty(m.state) && !larder_state_zero(m.state) &&
+	    (r = segment_unreadable(c, cache_segment(c, m.cache)))) {
+		/* on no SSD that is left */
 		segment_unpin(c, cache_segment(c, m.cache));
+		if (r == -EAGAIN)
+			return r;
 		cache_error(c, errors_read);
 		read_lost(v, io->sector, m.len);
 		io_complete(bio, -EIO);
@@ -736,6 +742,15 @@ static int read_part_bounced(struct volume *v, struct bio *bio, u32 offset, cons
 	return err;
 }
 
+/* Waits until that is decided. */
+static bool read_part_lost(struct cache *c, u32 segment)
+{
+	int err;
+
+	wait_event(c->log.wait, (err = segment_unreadable(c, segment)) != -EAGAIN);
+	return err;
+}
+
 /* What is CLEAN is read from the backing, which has the same. */
 static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct larder_map *m)
 {
@@ -752,7 +767,7 @@ static int read_part(struct volume *v, struct bio *bio, u32 offset, const struct
 	}
 	if (m->state == LARDER_ST_CLEAN)
 		err = read_part_backing(v, bio, offset, m->len);
-	else if (segment_lost(v->cache, cache_segment(v->cache, m->cache)))
+	else if (read_part_lost(v->cache, cache_segment(v->cache, m->cache)))
 		err = -EIO;		/* the place of an SSD that is not here has no block device */
 	else if ((READ_ONCE(v->cache->look) & LOOK_LARGE) || reads_verified(v))
 		err = read_part_bounced(v, bio, offset, m);
@@ -1175,6 +1190,7 @@ static bool backing_fails(struct volume *v, const struct bio *bio, blk_status_t 
 static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
 {
 	u8 kind = io->kind;
+	bool failed;
 
 	io->kind = IO_NONE;
 	switch (kind) {
@@ -1187,11 +1203,14 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 		break;
 	case IO_BYPASS:
 	case IO_DISCARD:
-		bypass_end(v, io, !*error);
-		if (backing_fails(v, bio, error)) {
+		failed = backing_fails(v, bio, error);
+		/* first: who finds no mark, and nothing on its way, finds the error */
+		if (failed) {
 			volume_error(v, errors_write);
 			flusher_write_failed(&v->flusher, *error);
-		} else if (!*error && io->fua) {
+		}
+		bypass_end(v, io, !*error);
+		if (!*error && io->fua) {
 			user_flush_after(v, io);
 			return DM_ENDIO_INCOMPLETE;
 		}

@@ -347,7 +347,8 @@ struct race_bucket {
 	spinlock_t lock;		/* all below; irqsave; region locks nest inside */
 	u32 writes;			/* cached writes in flight */
 	u32 bypasses;			/* bypassed and written-through writes, discards in flight */
-	u32 writebacks;			/* writes of writeback in flight */
+	u32 writebacks;			/* writes of writeback in flight, and what resync copies, until that is applied */
+	u32 resyncs;			/* of these */
 	u64 turn_until;			/* get_jiffies_64(): no write or writeback begins before, for a bypass that has waited */
 	struct list_head copies;	/* struct copy_link: copies whose range begins or ends here */
 	struct list_head buffered;	/* struct buffered: acknowledged from memory, not in the index */
@@ -704,6 +705,7 @@ struct volume {
 	struct mutex writeback_lock;	/* one batch at a time */
 	struct larder_rate rate;
 	u64 writeback_pos;
+	bool zeroes_as_data;		/* the backing's command for zeroes has failed, or was refused */
 	bool writeback_singly;		/* the last batch was written in vain: the next one write by write; writeback_lock */
 	int dirty_error;		/* of an attempt to set may_be_dirty, until a write has met it */
 	bool behind;			/* the backing does not know the set of SSDs (rule 14); super_lock to change it */
@@ -1172,6 +1174,11 @@ void set_summary_failed(struct cache *c, struct cache_device *d, blk_status_t st
 void set_flush_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
 void set_wait(struct cache *c);
+/*
+ * Any context.  0: a copy of it can be read.  -EIO: none.  -EAGAIN: none by now, and it is being decided whether an SSD that failed is
+ * taken back for it: set_work() wakes log->wait, and kicks what is deferred.
+ */
+int segment_unreadable(struct cache *c, u32 segment);
 /* sleeps, v->super_lock held: the set's generation goes to the backing; where that fails it is behind, and the log says so */
 void volume_tell_generation(struct volume *v);
 int volume_catch_up(struct volume *v);			/* sleeps: the generation is durable on a backing that is behind */
@@ -1182,6 +1189,7 @@ void set_work(struct work_struct *work);
 void set_lost_work(struct work_struct *work);
 /* Process context.  Has the log yet to leave segments that are on none but SSDs which left?  They are not used anew before. */
 bool set_leaves_lost(struct cache *c);
+bool set_start_needs_lost(struct cache *c);		/* sleeps; not below super_lock */
 void set_drop_lost(struct cache *c);			/* sleeps: what only SSDs have that are not in the set leaves the index */
 /* Sleeps.  A generation with 'd', which joins and has everything, becomes durable; d is a member. */
 int set_admit(struct cache *c, struct cache_device *d);
@@ -1578,6 +1586,7 @@ static inline void flusher_acked(struct flusher *f)
  */
 int backing_secure(struct volume *v, unsigned int errors);
 void flusher_owe_user(struct flusher *f);		/* any context: the next flush of a user, or FUA write, fails */
+void flusher_hand_over(struct flusher *from, struct flusher *to); /* any context: what is owed; the user goes on with that one */
 bool flusher_take_owed(struct flusher *f);		/* any context: the caller has a user to tell, with an error */
 void flusher_doubt(struct flusher *f);			/* any context: a superblock's write, and so perhaps a flush, has failed */
 int cache_flush_ssds(struct cache *c);			/* sleeps: moves durable_lsn */
@@ -1685,7 +1694,7 @@ int io_end(struct dm_target *ti, struct bio *bio, blk_status_t *error);
 void defer_bio(struct volume *v, struct bio *bio);
 void defer_kick(struct cache *c);			/* any context: conditions changed */
 void defer_work(struct work_struct *work);
-enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK };
+enum race_kind { RACE_WRITE, RACE_BYPASS, RACE_WRITEBACK, RACE_RESYNC };
 /*
  * Any context.  Announces a request on the buckets of its range; true: a conflicting kind is in flight there (then race_end(), and
  * try again later).
@@ -1794,8 +1803,11 @@ static inline bool ssd_congested(struct cache *c, enum ssd_direction dir) { retu
 /* ------------------------------------------------------------------ zeroes.c */
 int zeroes_init(void);
 void zeroes_exit(void);
-/* Sleeps.  Whole logical blocks, in space that the device keeps: by its command for that, or as data */
-int zeroes_write(struct block_device *bdev, sector_t sector, sector_t sectors);
+/*
+ * Sleeps.  Whole logical blocks of the backing, in space that it keeps: by its command for that; as data where that is refused, or has
+ * failed before.  A failure may have cost what was volatile there: flusher_write_failed() is the caller's.
+ */
+int zeroes_write(struct volume *v, sector_t sector, sector_t sectors);
 
 /* ------------------------------------------------------------------ writeback.c, reclaim.c */
 #define PIECE_SECTORS 1920u		/* of a piece that has data, at most: it fits one write */

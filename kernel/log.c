@@ -1593,7 +1593,7 @@ static void item_leave(struct cache *c, struct item *it)
 	}
 	if (unlikely(io->pin) && !it->error)
 		pin_set(it->volume, it->sector, it->cache, it->len, io->pin);
-	race_end(c, it->volume, it->sector, it->len, io->resync ? RACE_WRITEBACK : RACE_WRITE);
+	race_end(c, it->volume, it->sector, it->len, io->resync ? RACE_RESYNC : RACE_WRITE);
 }
 
 /* The first item: into the index, then to its caller (or to its record's acks).  -ENOMEM: nothing has changed. */

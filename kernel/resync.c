@@ -13,7 +13,7 @@
  * two copies are those of a new pair of segments, whichever half of the old pair is lost, and nothing of replay, of the order of
  * writes and of the reuse of segments is different for it.  What it must not do is to bring back what somebody has written over:
  *   - resync-owns-range: from before the index is looked at until the piece is applied no bypass of its range begins
- *     (RACE_WRITEBACK); no write or discard of its neighbourhood is in flight when that begins (copy_begin_race()).
+ *     (RACE_RESYNC); no write or discard of its neighbourhood is in flight when that begins (copy_begin_race()).
  *   - resync-yields: one that is issued after that is found by log_write(), under log->lock, and the piece is given up; one that is
  *     issued behind log_write() has a later place in the log, which decides in the index and in a replay.
  *   - What is read is compared with its checksum before it gets a new one.
@@ -96,15 +96,28 @@ static bool segment_alone(struct cache *c, u32 segment, const void *ignored)
 	return segment_members(c, segment) < 2;
 }
 
-/* Also of what the write stream has opened, and goes on to write to. */
+/* The fewest copies that a chunk of the checkpoints has, if any; sleeps.  Those of `none` have one: without it nothing starts. */
+static u32 chunk_copies(struct cache *c)
+{
+	u32 fewest = SEGMENT_COPIES, i;
+
+	for (i = 0; i < c->nr_segments; i++) {
+		if (READ_ONCE(c->segments[i].state) == SEGMENT_CHECKPOINT)
+			fewest = min(fewest, segment_members(c, i) ?: SEGMENT_COPIES);
+		cond_resched();
+	}
+	return fewest;
+}
+
+/* Also of what the write stream has opened, and goes on to write to.  Of checkpoints there are others at the end of a pass. */
 void resync_look(struct cache *c)
 {
-	u32 failures = READ_ONCE(c->failures);
+	u32 failures = READ_ONCE(c->failures), chunks = chunk_copies(c);
 	struct segments_short few;
 
 	segments_below(c, &few);
-	if (cache_mirrored(c) && (few.some || log_uses(c, segment_below, NULL))) {
-		if (!one_is_lost(c) && (few.single || log_uses(c, segment_alone, NULL)))
+	if (cache_mirrored(c) && (few.some || chunks < cache_copies(c) || log_uses(c, segment_below, NULL))) {
+		if (!one_is_lost(c) && (few.single || chunks < 2 || log_uses(c, segment_alone, NULL)))
 			WRITE_ONCE(c->resync.raising, true);
 		resync_begin(c);
 		return;
@@ -223,7 +236,7 @@ static int piece_copy(struct resync_run *rr, struct volume *v, const struct lard
 	rr->copy.len = m->len;
 	mutex_lock(&c->resync.lock);
 	segment_pin(c, segment);
-	waits = race_begin(c, v, m->sector, m->len, RACE_WRITEBACK);
+	waits = race_begin(c, v, m->sector, m->len, RACE_RESYNC);
 	busy = !copy_begin_race(c, &rr->copy, 0);
 	if (busy && rr->busy_passes >= TURN_AFTER)
 		waits = busy = !piece_turn(rr, v, m);
@@ -235,7 +248,7 @@ static int piece_copy(struct resync_run *rr, struct volume *v, const struct lard
 		rr->busy = true;
 	copy_end_race(c, &rr->copy);
 	if (err) {
-		race_end(c, v, m->sector, m->len, RACE_WRITEBACK);	/* else when it is applied */
+		race_end(c, v, m->sector, m->len, RACE_RESYNC);	/* else when it is applied */
 		kfree(io);
 	}
 	segment_unpin(c, segment);

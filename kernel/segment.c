@@ -934,7 +934,7 @@ bool volume_maps(struct volume *v, const struct larder_map *m, u32 states)
 
 	for (; sector < end; sector += now.len) {
 		larder_index_lookup(v->index, sector, end - sector, &now);
-		if (!(states & 1u << now.state) || now.cache != m->cache + (sector - m->sector))
+		if (!(states & 1u << now.state) || now.cache != m->cache + (larder_state_zero(now.state) ? 0 : sector - m->sector))
 			return false;
 	}
 	return true;

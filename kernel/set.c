@@ -125,6 +125,20 @@ void set_wait(struct cache *c)
 	wait_event(c->log.wait, !READ_ONCE(c->log.held) || READ_ONCE(c->state) == CACHE_FAILED);
 }
 
+int segment_unreadable(struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], n;
+
+	if (likely(!segment_lost(c, segment)))
+		return 0;
+	for (n = segment_ring(c, segment, copy); n--; )
+		/* pairs with set_take_back() */
+		if (smp_load_acquire(&segment_device(c, copy[n])->doubtful))
+			return -EAGAIN;
+	/* one that has been taken back is not failed any more */
+	return segment_lost(c, segment) ? -EIO : 0;
+}
+
 static bool device_out(const struct cache_device *d)
 {
 	return READ_ONCE(d->failed) && !READ_ONCE(d->doubtful);
@@ -286,9 +300,9 @@ static void set_take_back(struct cache *c, u32 mask)
 	for (i = 0; i < c->nr_devices; i++) {
 		if (!(mask & 1u << i))
 			continue;
-		WRITE_ONCE(c->dev[i].doubtful, false);
 		WRITE_ONCE(c->dev[i].failed, false);
 		WRITE_ONCE(c->nr_failed, c->nr_failed - 1);
+		smp_store_release(&c->dev[i].doubtful, false);	/* segment_unreadable() */
 	}
 	spin_unlock_irq(&c->log.lock);
 }
@@ -640,7 +654,7 @@ static bool is_replayed(const struct segment *seg, u64 replay_sequence)
 }
 
 /* Would a start look for chunks or records that no SSD which is left has? */
-static bool set_start_needs_lost(struct cache *c)
+bool set_start_needs_lost(struct cache *c)
 {
 	u32 segment, i;
 	u64 sequence;

@@ -150,10 +150,8 @@ static u8 dirty_of(u8 state) { return larder_state_zero(state) ? LARDER_ST_ZERO 
 /* Step 2.  Whole or not at all. */
 static void piece_take(struct volume *v, struct piece *p)
 {
+	struct larder_map m = { .sector = p->sector, .cache = p->cache, .len = p->len };
 	struct cache *c = v->cache;
-	u32 from = larder_state_zero(p->state) ? 1u << LARDER_ST_ZERO | 1u << LARDER_ST_ZERO_CLEANING :
-						 1u << LARDER_ST_DIRTY | 1u << LARDER_ST_CLEANING;
-	int got;
 
 	if (race_begin(c, v, p->sector, p->len, RACE_WRITEBACK)) {
 		race_end(c, v, p->sector, p->len, RACE_WRITEBACK);
@@ -161,8 +159,9 @@ static void piece_take(struct volume *v, struct piece *p)
 	}
 	if (!larder_state_zero(p->state))
 		segment_pin(c, cache_segment(c, p->cache));
-	got = volume_map_change(v, p->sector, p->len, p->cache, from, p->cache, cleaning_of(p->state));
-	if (got == (int)p->len) {
+	/* what a batch has left CLEANING that was given up half way is taken as it is */
+	volume_map_change(v, p->sector, p->len, p->cache, 1u << dirty_of(p->state), p->cache, cleaning_of(p->state));
+	if (volume_maps(v, &m, 1u << cleaning_of(p->state))) {
 		p->held = true;
 		return;
 	}
@@ -257,12 +256,15 @@ static void group_read(struct volume *v, struct group *g)
 	for (i = 0; i < g->nr_pieces; i++) {
 		struct piece *p = &g->first[i];
 		struct cached_data x = piece_data(g, p);
+		int err = segment_unreadable(v->cache, cache_segment(v->cache, p->cache));
 		struct bio *bio;
 
-		if (segment_lost(v->cache, cache_segment(v->cache, p->cache))) {
+		if (err == -EAGAIN)
+			WRITE_ONCE(g->error, err);
+		else if (err)
 			g->unread = true;
+		if (err)
 			continue;
-		}
 		bio = data_read_bio(v->cache, &x);
 
 		if (!bio)
@@ -534,7 +536,7 @@ static int writeback_window(struct volume *v, struct piece *pieces, u32 n, u32 *
 			group_write(v, g);
 			continue;
 		}
-		g->error = zeroes_write(v->bdev, v->data_start + g->sector, g->sectors);
+		g->error = zeroes_write(v, v->data_start + g->sector, g->sectors);
 		if (g->error)
 			flusher_write_failed(g->flusher, errno_to_blk_status(g->error));
 		g->writes = 1;

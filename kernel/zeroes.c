@@ -37,9 +37,10 @@ static struct bio *zeroes_bio(struct block_device *bdev, sector_t sectors, bool 
 	return bio;
 }
 
-int zeroes_write(struct block_device *bdev, sector_t sector, sector_t sectors)
+int zeroes_write(struct volume *v, sector_t sector, sector_t sectors)
 {
-	bool by_command = bdev_write_zeroes_sectors(bdev);
+	struct block_device *bdev = v->bdev;
+	bool by_command = bdev_write_zeroes_sectors(bdev) && !READ_ONCE(v->zeroes_as_data);
 	struct bio *bio;
 	sector_t n;
 	int err;
@@ -51,8 +52,11 @@ int zeroes_write(struct block_device *bdev, sector_t sector, sector_t sectors)
 		err = submit_bio_wait(bio);
 		bio_put(bio);
 		if (err && by_command) {
-			by_command = false;	/* it may have said that it can, and refuse it as a target (sd) */
-			continue;
+			WRITE_ONCE(v->zeroes_as_data, true);
+			by_command = false;
+			/* it may have said that it can, and refuse it as a target (sd); anything else is one as of any write */
+			if (!blk_path_error(errno_to_blk_status(err)))
+				continue;
 		}
 		if (err)
 			return err;

@@ -35,10 +35,13 @@ static void put_field(FILE *file, const char *text)
 			fputc(*text, file);
 }
 
+#define HELD "x-larder.essential"
+
 enum waits {
 	WAITS_AS_IT_DID,
 	WAITS,
 	WAITS_NOT,
+	WAITS_LATER,
 };
 
 /* What the marked line becomes: another one, or none, or (keep) the same but for what is given. */
@@ -68,13 +71,15 @@ static void put_options(FILE *to, char *options, enum waits waits)
 
 	while ((word = strsep(&options, ","))) {
 		nofail |= !strcmp(word, "nofail");
-		if (waits == WAITS && !strcmp(word, "nofail"))
+		if ((waits == WAITS && !strcmp(word, "nofail")) || (waits != WAITS_AS_IT_DID && !strcmp(word, HELD)))
 			continue;
 		fprintf(to, "%s%s", between, word);
 		between = ",";
 	}
-	if (waits == WAITS_NOT && !nofail)
+	if ((waits == WAITS_NOT || waits == WAITS_LATER) && !nofail)
 		fprintf(to, "%snofail", between);
+	if (waits == WAITS_LATER)
+		fprintf(to, ",%s", HELD);
 }
 
 static void put_changed(FILE *to, char *line, const struct change *change)
@@ -98,8 +103,8 @@ static void put_changed(FILE *to, char *line, const struct change *change)
 	free(options);
 }
 
-/* Is the mark one of its options?  Anywhere else it is somebody's remark. */
-static bool is_marked(const char *line, const char *mark)
+/* Is this one of its options?  Anywhere else it is somebody's remark. */
+static bool has_option(const char *line, const char *option)
 {
 	const char *at = line + strspn(line, " \t");
 	size_t length;
@@ -112,7 +117,7 @@ static bool is_marked(const char *line, const char *mark)
 	}
 	for (;; at += length + 1) {
 		length = strcspn(at, ", \t\n");
-		if (length == strlen(mark) && !memcmp(at, mark, length))
+		if (length == strlen(option) && !memcmp(at, option, length))
 			return true;
 		if (at[length] != ',')
 			return false;
@@ -128,7 +133,7 @@ static int copy_others(FILE *from, FILE *to, const struct change *change)
 
 	errno = 0;
 	while ((length = getline(&line, &room, from)) > 0) {
-		bool marked = is_marked(line, change->mark);
+		bool marked = has_option(line, change->mark);
 
 		if (marked && !change->keep)
 			continue;
@@ -178,8 +183,9 @@ static int replace(FILE *from, const char *path, const char *next, const struct 
 		 * For ever: somebody may have to type first, larderd waits for what is missing (larder.conf), md for a disk, and behind a
 		 * timeout nobody would mount what comes then.
 		 */
-		fprintf(to, " %s %s%sx-systemd.device-timeout=0,%s 0 %d\n", change->type, change->flags & FSTAB_ESSENTIAL ? "" : "nofail,",
-			change->flags & FSTAB_REMOTE ? "_netdev," : "", change->mark, strcmp(change->type, "ext4") ? 0 : 2);
+		fprintf(to, " %s %s%s%sx-systemd.device-timeout=0,%s 0 %d\n", change->type, change->flags & FSTAB_ESSENTIAL ? "" : "nofail,",
+			change->flags & FSTAB_HELD ? HELD "," : "", change->flags & FSTAB_REMOTE ? "_netdev," : "", change->mark,
+			strcmp(change->type, "ext4") ? 0 : 2);
 	}
 	good = !fflush(to) && !ferror(to) && !fsync(fileno(to));
 	good = !fclose(to) && good;
@@ -213,21 +219,29 @@ static char *mark_of(const uint8_t uuid[16])
 	return must_print("x-larder.stack=%s", uuid_text(uuid, text));
 }
 
-/* Is there such a line?  1, 0, or -errno; then it is to be read from its beginning again. */
+enum found {
+	FOUND_NONE,
+	FOUND_WAITS,
+	FOUND_HELD,
+	FOUND_WAITS_NOT,
+};
+
+/* The line with the mark: enum found, or -errno; the file is to be read from its beginning again. */
 static int find_marked(FILE *file, const char *mark)
 {
+	enum found found = FOUND_NONE;
 	char *line = NULL;
-	bool there = false;
 	size_t room = 0;
 	int error;
 
 	errno = 0;
-	while (!there && getline(&line, &room, file) > 0)
-		there = is_marked(line, mark);
-	error = there || feof(file) ? 0 : errno ? -errno : -EIO;
+	while (!found && getline(&line, &room, file) > 0)
+		if (has_option(line, mark))
+			found = has_option(line, HELD) ? FOUND_HELD : has_option(line, "nofail") ? FOUND_WAITS_NOT : FOUND_WAITS;
+	error = found || feof(file) ? 0 : errno ? -errno : -EIO;
 	free(line);
 	rewind(file);
-	return error ? error : there;
+	return error ? error : (int)found;
 }
 
 static int apply(const uint8_t uuid[16], struct change change)
@@ -280,16 +294,41 @@ int fstab_set_essential(const uint8_t uuid[16], bool essential)
 	return apply(uuid, (struct change){ .waits = essential ? WAITS : WAITS_NOT, .keep = true });
 }
 
-bool fstab_has(const uint8_t uuid[16])
+/* enum found, or -errno. */
+static int find(const uint8_t uuid[16])
 {
 	FILE *file = fopen(fstab_path(), "re");
 	char *mark = mark_of(uuid);
-	bool there = file && find_marked(file, mark) > 0;
+	int found = file ? find_marked(file, mark) : errno == ENOENT ? FOUND_NONE : -errno;
 
 	if (file)
 		fclose(file);
 	free(mark);
-	return there;
+	return found;
+}
+
+bool fstab_has(const uint8_t uuid[16])
+{
+	return find(uuid) > FOUND_NONE;
+}
+
+bool fstab_is_held(const uint8_t uuid[16])
+{
+	return find(uuid) == FOUND_HELD;
+}
+
+int fstab_hold(const uint8_t uuid[16])
+{
+	int found = find(uuid);
+
+	if (found < 0)
+		return complain(LARDER_FAILED, "%s: cannot read it: %s", fstab_path(), strerror(-found));
+	return found == FOUND_WAITS ? apply(uuid, (struct change){ .waits = WAITS_LATER, .keep = true }) : LARDER_DONE;
+}
+
+int fstab_release(const uint8_t uuid[16])
+{
+	return fstab_is_held(uuid) ? apply(uuid, (struct change){ .waits = WAITS, .keep = true }) : LARDER_DONE;
 }
 
 /* Two paths of one place, as text: whatever is mounted there, or hangs, is not asked. */
@@ -334,7 +373,7 @@ static char *find_place(const uint8_t uuid[16], bool ours, const char *directory
 
 	while (file && !found && getline(&line, &room, file) > 0) {
 		number++;
-		if (is_marked(line, mark) != ours || !take_place(line, &source, &place))
+		if (has_option(line, mark) != ours || !take_place(line, &source, &place))
 			continue;
 		if (*place == '/' && (is_same_path(place, directory) || is_same_path(place, real)))
 			found = must_print("line %u of %s, %s", number, fstab_path(), source);

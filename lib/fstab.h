@@ -10,6 +10,7 @@
 bool fstab_is_systemds(void);
 #define FSTAB_REMOTE 1u /* it needs the network, and is unmounted before that goes */
 #define FSTAB_ESSENTIAL 2u /* a boot does wait for it */
+#define FSTAB_HELD 4u /* it will, behind fstab_release() */
 /*
  * Puts it there in the place of the one with the mark; changes nothing else.  source NULL: takes it out; where there is
  * none fstab is not written.  A boot does not wait for the device, which is mounted whenever it comes.  flags: FSTAB_*.  Complains.
@@ -28,5 +29,12 @@ char *fstab_other(const uint8_t uuid[16], const char *directory);
 int fstab_move(const uint8_t uuid[16], const char *source);
 int fstab_move_mount(const uint8_t uuid[16], const char *directory);
 int fstab_set_essential(const uint8_t uuid[16], bool essential);
+/*
+ * While the device that such a line names may not come, a boot would wait for ever: held, none waits, and the line says that it is to once it is
+ * released.  Nothing to be done where a boot does not wait, or is held already; or is not held.  Complain.
+ */
+int fstab_hold(const uint8_t uuid[16]);
+int fstab_release(const uint8_t uuid[16]);
+bool fstab_is_held(const uint8_t uuid[16]);
 
 #endif

@@ -460,17 +460,32 @@ int rescue_write(struct rescue_cache *cache, const struct rescue_volume *volume,
 	return LARDER_DONE;
 }
 
+static int begin(union superblock *sb, bool *write, void *data)
+{
+	(void)data;
+	*write = !(le32toh(sb->head.flags) & LARDER_VOLUME_CLEAN_VOID);
+	sb->head.flags |= htole32(LARDER_VOLUME_CLEAN_VOID);
+	return LARDER_DONE;
+}
+
+int rescue_begin(const struct rescue_volume *volume)
+{
+	return superblock_change(&volume->device, begin, NULL);
+}
+
+static int release(union superblock *sb, bool *write, void *data)
+{
+	(void)write;
+	(void)data;
+	superblock_leave_cache(sb);
+	return LARDER_DONE;
+}
+
 int rescue_release(const struct rescue_volume *volume)
 {
-	union superblock sb = { .volume = *volume->sb };
-	int error;
+	int result = superblock_change(&volume->device, release, NULL);
 
-	superblock_leave_cache(&sb);
-	sb.head.generation = htole64(le64toh(sb.head.generation) + 1);
-	error = superblock_write(&volume->device, &sb, &volume->super);
-	if (error)
-		return complain(LARDER_FAILED,
-				"%s: the superblock cannot be written: %s; all data is on the disk, and whichever copy counts is right",
-				volume->device.path, strerror(-error));
-	return LARDER_DONE;
+	if (result)
+		remark("%s: all data is on the disk, and whichever copy of the superblock counts is right", volume->device.path);
+	return result;
 }

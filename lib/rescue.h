@@ -67,6 +67,12 @@ struct rescue_count {
 /* Reads and counts what is dirty.  tell: each damaged run is remarked upon. */
 struct rescue_count rescue_verify(struct rescue_cache *cache, const struct cached_volume *v, const char *name, bool tell);
 /*
+ * To be called before rescue_write(): a start of the cache, should this be cut off, reads nothing that is clean there from it (CLEAN_VOID).  What
+ * rescue found as the newest dirty data may be lost to that start, with an SSD, or in a power cut, and what is clean is older than the backing then.
+ * Complains.
+ */
+int rescue_begin(const struct rescue_volume *volume);
+/*
  * Writes all that is dirty and not damaged to the backing, and flushes it.  may_skip: so many sectors are known, and accepted, to be damaged; of an
  * SSD that dies meanwhile it may be more.  Complains.
  */

@@ -238,12 +238,21 @@ int ssd_set_choose(struct ssd_set *set)
 	return complain(LARDER_UNSAFE, "%s: set_generation: none of the SSDs given is a member of the newest set", set->name);
 }
 
+/* Is it here, and was cut off as it joined, before it had a table of its own?  Nobody has written to it what the others do not have. */
+static bool joins_as(const struct ssd_set *set, unsigned place)
+{
+	for (size_t i = 0; i < set->number; i++)
+		if (set->ssd[i].standing == SSD_JOINING && !memcmp(set->ssd[i].sb->head.uuid, set->table->devices[place].uuid, 16))
+			return true;
+	return false;
+}
+
 uint32_t ssd_set_missing(const struct ssd_set *set)
 {
 	uint32_t missing = 0;
 
 	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
-		if (le32toh(set->table->devices[i].state) == LARDER_DEVICE_ACTIVE && !set->member[i])
+		if (le32toh(set->table->devices[i].state) == LARDER_DEVICE_ACTIVE && !set->member[i] && !joins_as(set, i))
 			missing |= 1u << i;
 	return missing;
 }

@@ -9,14 +9,17 @@
  * superblock that tells of it.
  */
 #include <endian.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "message.h"
 #include "superblock.h"
 
 #define SEARCH_BYTES (16u << 20) /* a lost copy is looked for in so much of the device's head */
 #define SEARCH_CHUNK (1u << 20)
+#define INCARNATION_BITS 40
 
 static void read_copy(const struct device *device, uint64_t offset, struct superblock_copy *copy)
 {
@@ -217,6 +220,16 @@ void superblock_leave_cache(union superblock *sb)
 	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
 	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1);
 	sb->head.flags &= ~htole32(LARDER_VOLUME_OF_CACHE);
+}
+
+int superblock_part_ways(union superblock *sb)
+{
+	uint64_t by;
+
+	if (getrandom(&by, sizeof(by), 0) != sizeof(by))
+		return complain(LARDER_FAILED, "no random numbers: %s", strerror(errno));
+	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1 + (by >> (64 - INCARNATION_BITS)));
+	return LARDER_DONE;
 }
 
 int superblocks_erase(const struct device *device, const struct superblocks *found)

@@ -82,6 +82,11 @@ int superblock_change(const struct device *device, int (*change)(union superbloc
  * a power cut is right.  The generation is the caller's.
  */
 void superblock_leave_cache(union superblock *sb);
+/*
+ * Raises the incarnation by a random number: of this copy of a volume, where another one may take the same steps from here (its other half, an image
+ * of it), so that no cache takes one for the other.  Complains.
+ */
+int superblock_part_ways(union superblock *sb);
 /* Overwrites with zeroes what superblocks_read() found, and the tables of a cache, no more if only a copy is left; flushed.  Returns 0 or -errno. */
 int superblocks_erase(const struct device *device, const struct superblocks *found);
 

@@ -54,6 +54,7 @@ from rescue_images import (
 )
 
 pytest_plugins = ["larder_fixtures"]
+MAY_BE_DIRTY, CLEAN_VOID = 1, 4  # flags of a volume
 CUT = 88  # exit code of tests/command/power_cut.c
 LONGER = f"{IMAGE} --state crashed --tail 6 --fill-tail 2 --unsynced 2 --checkpoints 2"
 
@@ -131,7 +132,8 @@ def test_writeback(crashed):
     assert f"{sum(e[1] for e in dirty_of(crashed))} sectors written" in out
     written(crashed, expected)
     assert field(crashed.hdd, VOLUME, "incarnation") == incarnation + 1
-    assert field(crashed.hdd, VOLUME, "generation") == generation + 1
+    assert field(crashed.hdd, VOLUME, "generation") == generation + 2
+    assert not field(crashed.hdd, VOLUME, "flags") & (MAY_BE_DIRTY | CLEAN_VOID)
     assert digest(crashed.ssd) == ssd
     after = crashed.digests()
     assert "nothing to write back" in crashed.larder("rescue", "writeback", "image", "--yes").stdout
@@ -140,10 +142,17 @@ def test_writeback(crashed):
 
 
 def test_writeback_keeping_the_cache(crashed):
-    expected, head = crashed.view(), read(crashed.hdd, 0, MIB)
+    """What is clean in the cache may be older than the disk, should what rescue found be lost to the next start."""
+    expected, names = crashed.view(), ("cache_uuid", "incarnation", "set_generation")
+    before = [field(crashed.hdd, VOLUME, n) for n in names]
+    flags = field(crashed.hdd, VOLUME, "flags")
     crashed.larder("rescue", "writeback", "image", "--keep-cache", "--yes")
     written(crashed, expected, released=False)
-    assert crashed.view() == expected and read(crashed.hdd, 0, MIB) == head
+    assert crashed.view() == expected and [field(crashed.hdd, VOLUME, n) for n in names] == before
+    assert flags & MAY_BE_DIRTY and field(crashed.hdd, VOLUME, "flags") == flags | CLEAN_VOID
+    head = read(crashed.hdd, 0, MIB)
+    crashed.larder("rescue", "writeback", "image", "--keep-cache", "--yes")
+    assert read(crashed.hdd, 0, MIB) == head
     crashed.larder("rescue", "writeback", "image", "--yes")
     written(crashed, expected)
 
@@ -405,6 +414,9 @@ def test_log_broken_in_its_durable_part(crashed):
     one_line(crashed.larder("rescue", "check", "image", code=FAILED), "log: it breaks off", "newer data is lost")
     run = crashed.larder("rescue", "writeback", "image", "--yes", code=UNSAFE)
     one_line(run, "log", f"LOST by --skip-damaged {crashed.uuid()}")
+    # which may be whole again, of another copy: what is older must not be below it
+    words = ["--yes", "--keep-cache", "--skip-damaged", crashed.uuid()]
+    one_line(crashed.larder("rescue", "writeback", "image", *words, code=UNSAFE), "--keep-cache", "log: it breaks off", "leave --keep-cache out")
     assert crashed.digests() == before
     run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
     one_line(run, "newer records are lost")

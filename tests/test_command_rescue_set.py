@@ -647,10 +647,12 @@ def test_sides_that_went_apart_in_any_order(larder, tools):
     assert images.digests() == before
 
 
-def test_one_that_joins(pair):
-    """It has a superblock, and no table yet."""
+@pytest.mark.parametrize("told", [False, True])
+def test_one_that_joins(pair, told):
+    """It has a superblock, and no table yet; told: the others name it in theirs."""
     sectors = expected_dirty(pair)
-    patch_tables(pair.ssds[0], device1__state=GONE)
+    if not told:
+        patch_tables(pair.ssds[0], device1__state=GONE)
     patch_both(pair.ssds[1], CACHE, flags=4, generation=99)
     for at in TABLES:
         with open(pair.ssds[1], "r+b") as ssd:

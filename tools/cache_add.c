@@ -284,7 +284,7 @@ static int check_spares(const struct set *set, const struct add_request *request
 }
 
 /*
- * Claimed and read; claim->stale: it has left this set, or is a spare of it.  Both are the caller's, if it is LARDER_DONE.  Not a part of a disk that
+ * Claimed and read; claim->stale: it has left this set, which has all of it, or is a spare of it.  Both are the caller's, if it is LARDER_DONE.  Not a part of a disk that
  * another one of the set, or a spare of it, is a part of; those that have failed are to be forgotten.
  */
 static int open_ssd(const struct set *set, const struct add_request *request, struct claim_request *claim, struct device *device,
@@ -301,7 +301,8 @@ static int open_ssd(const struct set *set, const struct add_request *request, st
 	if (result)
 		return result;
 	superblocks_read(device, found, true);
-	claim->stale = found->chosen && (set_is_stale(set, found->chosen->sb) || set_is_spare(set, found->chosen->sb));
+	claim->stale = found->chosen && (set_is_spare(set, found->chosen->sb) ||
+					 (set_is_stale(set, found->chosen->sb) && set_knows(set, request->ssd, found->chosen->sb)));
 	return LARDER_DONE;
 }
 

@@ -55,8 +55,16 @@ static int judge_damage(const struct rescue_cache *cache, const struct rescue_vo
 	char uuid[UUID_TEXT], *lost;
 	int result;
 
-	if (names_volume(request->skip_damaged, volume))
-		return LARDER_DONE;
+	if (names_volume(request->skip_damaged, volume)) {
+		if (!request->keep_cache || !cache->image.lost.number)
+			return LARDER_DONE;
+		lost = lost_line(cache);
+		result = complain(LARDER_UNSAFE,
+				  "%s: --keep-cache: %s may be there again when the cache starts, and is hidden by what is written now: leave --keep-cache out", path,
+				  lost);
+		free(lost);
+		return result;
+	}
 	if (request->skip_damaged)
 		return complain(LARDER_USAGE, "--skip-damaged: '%s' is not the volume's UUID, which is %s", request->skip_damaged,
 				uuid_text(volume->sb->head.uuid, uuid));
@@ -95,6 +103,8 @@ static void announce(const struct rescue_cache *cache, const struct rescue_volum
 	if (*lost)
 		printf("volume %s: %s is LOST\n", label, lost);
 	free(lost);
+	if (cache->image.lost.number)
+		printf("volume %s: once this has begun it has to come to its end: do not start the cache before it has\n", label_of(volume, label));
 	if (!request->keep_cache)
 		printf("volume %s: then it belongs to no cache; what %s holds of it is stale\n", label, cache->set.name);
 }
@@ -107,7 +117,8 @@ static int write_back(struct rescue_cache *cache, const struct rescue_volume *vo
 	int result;
 
 	rescue_settle(cache, volume);
-	result = rescue_write(cache, volume, &written, count->damaged);
+	result = count->dirty ? rescue_begin(volume) : LARDER_DONE;
+	result = result ? result : rescue_write(cache, volume, &written, count->damaged);
 	if (!result && !request->keep_cache)
 		result = rescue_release(volume);
 	if (result)

@@ -202,6 +202,21 @@ bool set_is_stale(const struct set *set, const union superblock *sb)
 	       memcmp(set->table.devices[place].uuid, sb->head.uuid, 16);
 }
 
+bool set_knows(const struct set *set, const char *path, const union superblock *sb)
+{
+	struct cache_tables tables;
+	struct device device;
+	bool known;
+
+	if (device_try(&device, path))
+		return false;
+	tables_read(&device, &sb->cache, &tables);
+	known = !tables.chosen || table_knows(&set->table, table_set_generation(tables.chosen));
+	tables_free(&tables);
+	device_close(&device);
+	return known;
+}
+
 bool set_is_spare(const struct set *set, const union superblock *sb)
 {
 	return le32toh(sb->head.kind) == LARDER_KIND_SPARE && !memcmp(sb->cache.cache_uuid, set->sb.cache_uuid, 16);

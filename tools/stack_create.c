@@ -35,6 +35,7 @@
 #include "fstab.h"
 #include "integrity.h"
 #include "program.h"
+#include "stack_age.h"
 #include "stack_plan.h"
 #include "turn.h"
 #include "verbs.h"
@@ -482,14 +483,17 @@ static int make_filesystem(struct making *m)
 
 static int make_mount(struct making *m)
 {
+	bool held;
 	char *node;
 	int result = start_crypt(&m->stack, &m->secret, 0, NULL);
 
 	if (result || !*m->stack.mount)
 		return result;
 	node = stack_top_node(&m->stack);
+	/* until the stack is ready nobody starts it at a boot, which would wait for ever */
+	held = m->request->essential || fstab_is_held(m->stack.uuid);
 	result = fstab_set(m->stack.uuid, node, m->stack.mount, m->stack.fs,
-			   (device_is_remote(node) ? FSTAB_REMOTE : 0) | (m->request->essential ? FSTAB_ESSENTIAL : 0));
+			   (device_is_remote(node) ? FSTAB_REMOTE : 0) | (held ? FSTAB_HELD : 0));
 	free(node);
 	return result ? result : start_mount(&m->stack, true);
 }
@@ -567,6 +571,8 @@ static int make_one(struct making *m, enum stack_step from, struct stack *next)
 		m->stack.size = 0;
 		*m->stack.token = 0;
 		result = stack_store(&m->stack);
+		if (!result && fstab_release(m->stack.uuid))
+			remark("%s: no boot waits for it yet; larder set %s --essential yes", m->stack.name, m->stack.name);
 	}
 	if (!more || next->state != STACK_CREATING)
 		next->name[0] = 0;
@@ -662,6 +668,7 @@ static int resume(const struct stack_request *request)
 	struct making m = { .request = request };
 	const struct found *found;
 	struct stacks stacks;
+	char *why = NULL;
 	int result = stacks_scan(&stacks);
 
 	result = result ? result : find_half_made(&stacks, request->name, &found);
@@ -671,6 +678,9 @@ static int resume(const struct stack_request *request)
 			result = complain(LARDER_UNSAFE, "%s: is being removed; larder remove %s", m.stack.name, m.stack.name);
 		else if (m.stack.state == STACK_READY)
 			result = complain(LARDER_UNSAFE, "%s: is ready; larder start %s", m.stack.name, m.stack.name);
+		if (!result && (why = stack_too_old(&stacks.members, &m.stack)))
+			result = complain(LARDER_UNSAFE, "%s: %s", m.stack.name, why);
+		free(why);
 	}
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&m.stack);

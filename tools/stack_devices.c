@@ -116,6 +116,12 @@ static bool take_disk(const struct md_disk *disk, struct part *part)
 	return true;
 }
 
+/* It has left the set, and nothing is on it that the set lacks. */
+static bool has_left(const struct devices *d, const struct member *m)
+{
+	return set_is_stale(&d->set, &m->sb) && set_knows(&d->set, m->path, &m->sb);
+}
+
 /* An SSD that this cache was made with, or of that place, and that left it; by its path a spare, too. */
 static const struct member *left_ssd(const struct devices *d, int place, const char *path)
 {
@@ -125,8 +131,8 @@ static const struct member *left_ssd(const struct devices *d, int place, const c
 		/* where only the copy is left, somebody else has it now */
 		if (m->copy_only)
 			continue;
-		if (path ? (set_is_stale(&d->set, &m->sb) || set_is_spare(&d->set, &m->sb)) && same(m->path, path) :
-			   set_is_stale(&d->set, &m->sb) && le32toh(m->sb.cache.device_number) == (uint32_t)place)
+		if (path ? same(m->path, path) && (set_is_spare(&d->set, &m->sb) || has_left(d, m)) :
+			   le32toh(m->sb.cache.device_number) == (uint32_t)place && has_left(d, m))
 			return m;
 	}
 	return NULL;

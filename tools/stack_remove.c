@@ -16,16 +16,18 @@
 #include "fstab.h"
 #include "integrity.h"
 #include "set.h"
+#include "stack_age.h"
 #include "stack_plan.h"
 #include "turn.h"
 #include "verbs.h"
 
-static bool has_data(const struct stack *stack)
+/* old: it is what a disk that had left it knows (stack_age.h). */
+static bool has_data(const struct stack *stack, bool old)
 {
-	return stack->state == STACK_READY || (stack->state == STACK_CREATING && stack->step >= STEP_FILESYSTEM);
+	return old || stack->state == STACK_READY || (stack->state == STACK_CREATING && stack->step >= STEP_FILESYSTEM);
 }
 
-static int check_word(const struct stack *stack, const char *discard)
+static int check_word(const struct stack *stack, bool old, const char *discard)
 {
 	char text[UUID_TEXT];
 	uint8_t given[16];
@@ -33,7 +35,7 @@ static int check_word(const struct stack *stack, const char *discard)
 	if (discard && (uuid_parse(discard, given) || memcmp(given, stack->uuid, 16)))
 		return complain(LARDER_UNSAFE, "%s: --discard-data: the stack is %s, not %s; nothing was removed", stack->name,
 				uuid_text(stack->uuid, text), discard);
-	if (!discard && has_data(stack))
+	if (!discard && has_data(stack, old))
 		return complain(LARDER_UNSAFE, "%s: all that is in it will be LOST with --discard-data %s", stack->name,
 				uuid_text(stack->uuid, text));
 	return LARDER_DONE;
@@ -290,13 +292,14 @@ static int remove_stack(struct stack *stack)
 	result = result ? result : stop_crypt(stack);
 	result = result ? result : stop_volume(stack);
 	result = result ? result : cache_is_shared(stack, &shared);
+	/* first: a boot would wait for what nobody starts any more */
+	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, 0);
 	if (result)
 		return result;
 	if (stack->state != STACK_REMOVING) {
 		stack->state = STACK_REMOVING;
 		result = stack_store(stack);
 	}
-	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, 0);
 	if (!result)
 		show_volume(stack);
 	result = result ? result : erase_volume(stack, &left);
@@ -322,6 +325,8 @@ int stack_remove(int argc, char **argv)
 	const struct found *found;
 	struct stacks stacks;
 	struct stack stack;
+	bool old = false;
+	char *why;
 	int first, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
@@ -333,11 +338,14 @@ int stack_remove(int argc, char **argv)
 	if (!result && !found->whole)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here (larder start %s starts an array that is)", argv[first],
 				  argv[first]);
-	if (!result)
+	if (!result) {
 		stack = found->stack;
+		old = (why = stack_too_old(&stacks.members, &stack));
+		free(why);
+	}
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&stack);
-	result = result ? result : check_word(&stack, discard);
+	result = result ? result : check_word(&stack, old, discard);
 	if (!result && stack.snapshots)
 		result = complain(LARDER_BUSY, "%s: has snapshots; larder snapshot remove them first, see larder snapshot list %s", stack.name, stack.name);
 	return result ? result : remove_stack(&stack);

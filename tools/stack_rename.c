@@ -3,7 +3,8 @@
  * larder rename: another name for a stack that is stopped.
  *
  * Devices that run are called by it, and a mount that systemd holds to a device would go with the old name: so not of one that runs.  Each
- * superblock changes name and label in one write, those of the SSDs first, then the volume's, which counts; the line in fstab comes last.
+ * superblock changes name and label in one write, those of the SSDs first, then the volume's, which counts; the line in fstab comes last, and no
+ * boot waits for it meanwhile.
  * What is cut short in between is found by its UUID, and renamed again.
  */
 #include <stdio.h>
@@ -53,9 +54,13 @@ static int check(const struct stacks *stacks, const struct stack *stack, const c
 
 static int rename_stack(struct stack *stack, const char *name)
 {
-	char *old = must_print("%s", stack->name), *node;
-	int result;
+	/* until the line has the new name, too, it names a device that does not come */
+	int result = *stack->mount ? fstab_hold(stack->uuid) : LARDER_DONE;
+	char *old, *node;
 
+	if (result)
+		return result;
+	old = must_print("%s", stack->name);
 	snprintf(stack->name, sizeof(stack->name), "%s", name);
 	result = stack_store_name(stack);
 	if (!result && *stack->mount) {
@@ -63,6 +68,7 @@ static int rename_stack(struct stack *stack, const char *name)
 		result = fstab_move(stack->uuid, node);
 		free(node);
 	}
+	result = result ? result : fstab_release(stack->uuid);
 	if (result)
 		remark("%s: is half renamed; larder rename %s %s goes on", old, uuid_text(stack->uuid, (char[UUID_TEXT]){ 0 }), name);
 	else

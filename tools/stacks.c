@@ -645,7 +645,8 @@ static int take_older(union superblock *sb, bool *write, void *data)
 	superblock_leave_cache(sb);
 	memcpy(sb->volume.cache_uuid, cache, 16);
 	sb->volume.set_generation = 0;
-	return LARDER_DONE;
+	/* the half that had all that was written since may be used in the same way some day, with the same cache */
+	return superblock_part_ways(sb);
 }
 
 int stack_take_older(struct stack *stack)

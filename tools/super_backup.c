@@ -29,7 +29,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,7 +44,6 @@
 #include "verbs.h"
 
 #define GENERATIONS_ABOVE (1u << 20)
-#define INCARNATION_BITS  40
 
 /* ------------------------------------------------------------------ backup */
 
@@ -336,17 +334,12 @@ static void raise_description(struct larder_volume_sb *sb)
 /* As the kernel and rescue leave a volume that was detached. */
 static int make_volume(union superblock *sb)
 {
-	uint64_t by;
-
-	if (getrandom(&by, sizeof(by), 0) != sizeof(by))
-		return complain(LARDER_FAILED, "no random numbers: %s", strerror(errno));
 	sb->head.generation = above(sb->head.generation);
 	sb->head.flags &= ~htole32(LARDER_VOLUME_OF_CACHE);
 	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
 	sb->volume.set_generation = 0;
 	raise_description(&sb->volume);
-	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1 + (by >> (64 - INCARNATION_BITS)));
-	return LARDER_DONE;
+	return superblock_part_ways(sb);
 }
 
 /* As `cache create` makes one, with the UUIDs, the label, the shape and the stacks that it had. */

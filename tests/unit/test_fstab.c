@@ -106,6 +106,30 @@ static void in_place(const char *path, const uint8_t one[16])
 	unlink(victim);
 }
 
+static void held(const char *path, const uint8_t one[16], const uint8_t two[16])
+{
+	struct stat before, after;
+	FILE *file = fopen(path, "w");
+
+	fputs("/dev/a /a ext4 noatime,x-larder.stack=aa 0 2\n/dev/b /b ext4 nofail,x-larder.stack=bb 0 2\n", file);
+	fclose(file);
+	check(!stat(path, &before) && !fstab_hold(two) && !fstab_release(one) && !fstab_release(two) && !stat(path, &after) && before.st_ino == after.st_ino &&
+		      !fstab_is_held(one) && !fstab_is_held(two), "no boot waits for it, or one may: nothing to hold, nothing to release");
+	check(!fstab_hold(one) && fstab_is_held(one) && !fstab_is_held(two) &&
+		      is(path, "/dev/a /a ext4 noatime,x-larder.stack=aa,nofail,x-larder.essential 0 2\n/dev/b /b ext4 nofail,x-larder.stack=bb 0 2\n"),
+	      "held, none waits, and the line says that it is to");
+	check(!fstab_hold(one) && !fstab_move(one, "/dev/c") && fstab_is_held(one) && !fstab_release(one) && !fstab_is_held(one) &&
+		      is(path, "/dev/c /a ext4 noatime,x-larder.stack=aa 0 2\n/dev/b /b ext4 nofail,x-larder.stack=bb 0 2\n"), "released it is as it was");
+	check(!fstab_hold(one) && !fstab_set_essential(one, false) && !fstab_is_held(one) && !fstab_hold(one) && !fstab_release(one) &&
+		      is(path, "/dev/c /a ext4 noatime,x-larder.stack=aa,nofail 0 2\n/dev/b /b ext4 nofail,x-larder.stack=bb 0 2\n"),
+	      "who says meanwhile that none is to wait is heard");
+	check(!fstab_set(two, "/dev/b", "/b", "ext4", FSTAB_HELD) && fstab_is_held(two) && !fstab_release(two) &&
+		      is(path, "/dev/c /a ext4 noatime,x-larder.stack=aa,nofail 0 2\n"
+			       "/dev/b /b ext4 x-systemd.device-timeout=0,x-larder.stack=bb 0 2\n"), "and a new one");
+	check(!setenv("LIBMOUNT_FSTAB", "/", 1) && fstab_hold(one) && !setenv("LIBMOUNT_FSTAB", "/nowhere/fstab", 1) && !fstab_hold(one) &&
+		      !setenv("LIBMOUNT_FSTAB", path, 1), "what cannot be read may have a line that waits; what is not there has none");
+}
+
 int main(void)
 {
 	static const char hand[] = "# by hand\nLABEL=x / ext4 defaults 0 1";
@@ -151,6 +175,7 @@ int main(void)
 	fclose(file);
 	check(is_other(one, "/a b", "line 4 of", "LABEL=a b") && !fstab_other(one, "/a") && !fstab_other(one, "/") && !fstab_other(one, "none"),
 	      "by what its fields mean; not of a remark, or swap");
+	held(path, one, two);
 	by_another_name(path, one);
 	in_place(path, one);
 	unlink(path);

@@ -274,6 +274,9 @@ def test_leg_that_had_left(disks):
     larder("stop", "data")
     larder("start", "data", "--degraded")  # on the good one: it does not refuse itself
     load.check()
+    command.run("sync")
+    larder("volume", "flush", "data", "--wait")
+    left = dict(load.known)
     larder("stop", "data")
     hdd1.heal()  # earlier, and it would be taken back
     kill(hdd0)
@@ -290,7 +293,41 @@ def test_leg_that_had_left(disks):
         larder("start", "data", "--degraded")
         load.check()
     larder("stop", "data")
+    # and the other way round: what the cache has by now is of the older one alone
+    kill(hdd1)
     hdd0.heal()
+    refused(UNSAFE, ["start", "data", "--degraded"], "have seen")
+    larder("start", "data", "--degraded", "--discard-newer", uuid)
+    load.known = left
+    load.check()
+    larder("stop", "data")
+    hdd1.heal()
+
+
+def test_leg_that_left_half_made(disks):
+    """It dropped off as the stack was made, which came to its end without it: it knows of one that is half made, and nothing of the data."""
+    _, _, _, hdd0, hdd1, _ = disks
+    program = ["larder", *map(str, words([*disks[:2], *disks[3:5]]))]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as child:
+        for line in child.stdout:
+            if "the filesystem" in line:
+                kill(hdd1)
+    assert not child.returncode
+    uuid = rows()["stack"]["uuid"]
+    write(0)
+    larder("stop", "data")
+    hdd1.heal()
+    kill(hdd0)
+    command.run("mdadm", "--assemble", "--run", "/dev/md/old", hdd1)
+    refused(UNSAFE, ["create", "--resume", "data"], "have seen", "--discard-newer")
+    refused(UNSAFE, ["remove", "data"], f"LOST with --discard-data {uuid}")
+    command.run("mdadm", "--stop", "/dev/md/old")
+    hdd0.heal()
+    kill(hdd1)
+    larder("start", "data", "--degraded")
+    check([0])
+    larder("stop", "data")
+    hdd1.heal()
 
 
 def test_leg_that_md_failed(disks, tmp_path):

@@ -20,10 +20,10 @@ REGION = 1 << 17  # sectors that have a mark together
 HELD = 2000  # ms: long enough to do something meanwhile; what is judged is the order
 
 
-def make(make_disk, hdd_mb: int = 64, **options: object) -> Stack:
+def make(make_disk, hdd_mb: int = 64, disk: dict | None = None, **options: object) -> Stack:
     """Small segments; nothing is written back, or checkpointed, but what the test does; the backing has discards."""
     ssd = make_disk("ssd0", model="null", mb=32, wce=1, fua=1)
-    hdd = make_disk("hdd0", model="null", mb=hdd_mb, wce=1, discard="zero")
+    hdd = make_disk("hdd0", model="null", mb=hdd_mb, wce=1, discard="zero", **(disk or {}))
     options = {"writeback": "off", "sequential_cutoff": 0, "cache_checkpoint_percent": 50} | options
     return Stack(ssd, hdd, format_cache=("--segment-size", "128k"), format_volume=("--cache", "c"), **options)
 
@@ -166,9 +166,9 @@ def test_written_back_is_durable_above(make_disk):
 NOISE = "I/O error|critical .* error|Buffer I/O"
 
 
-def make_scattered(make_disk) -> tuple[Stack, dict[int, bytes]]:
-    """Dirty and durable, and written back one by one, in this order."""
-    stack = make(make_disk, writeback_depth=1)
+def make_scattered(make_disk, **disk: int) -> tuple[Stack, dict[int, bytes]]:
+    """Dirty and durable, and written back one by one, in this order.  disk: of the backing."""
+    stack = make(make_disk, disk=disk, writeback_depth=1)
     content = {i * 4 * BLOCK: os.urandom(BLOCK * SECTOR) for i in range(8)}
     for sector, data in content.items():
         stack.volume.write(sector, data)
@@ -190,6 +190,32 @@ def test_backing_is_reset_in_a_batch(make_disk, kernel_log):
     stack.hdd.fail(op="write", from_=DATA_SECTOR, skip=len(content) // 2, count=1, status="reset")
     nothing_went_back(stack, content)
     assert stack.hdd.faults()[0]["hits"] == 1
+    stack.stop()
+
+
+def test_command_for_zeroes_meets_a_reset(make_disk, kernel_log):
+    """Rule 4: the last piece of a batch is zeroes, and their command the only one there: written as data instead, they would hide it."""
+    kernel_log.expect(NOISE)
+    stack, content = make_scattered(make_disk, write_zeroes=1)
+    zeroed = max(content) + 4 * BLOCK
+    stack.volume.write(zeroed, A)
+    stack.volume.drain()
+    for sector in content:
+        content[sector] = os.urandom(BLOCK * SECTOR)
+        stack.volume.write(sector, content[sector])
+    stack.volume.zero(zeroed, BLOCK)
+    stack.volume.flush()
+    stack.hdd.reset_stats()
+    stack.hdd.fail(op="zeroes", from_=DATA_SECTOR, count=1, status="reset")
+    nothing_went_back(stack, content)
+    assert stack.hdd.faults()[0]["hits"] == 1 and stack.hdd.read(DATA_SECTOR + zeroed, BLOCK) == bytes(BLOCK * SECTOR)
+    # one that fails whenever it is asked for is not asked for again, or what is dirty would stay so
+    stack.hdd.fail(op="zeroes", status="ioerr")
+    stack.volume.write(zeroed, A)
+    stack.volume.drain()
+    stack.volume.zero(zeroed, BLOCK)
+    stack.volume.drain()
+    assert stack.hdd.read(DATA_SECTOR + zeroed, BLOCK) == bytes(BLOCK * SECTOR)
     stack.stop()
 
 
@@ -239,6 +265,18 @@ def test_own_flush_fails(make_disk, kernel_log):
     stack = make_behind(make_disk)
     own_flush_fails(stack)
     assert stack.hdd.read(DATA_SECTOR + 8192, BLOCK) != A
+    with pytest.raises(OSError):
+        stack.volume.flush()
+    stack.volume.flush()
+    stack.stop()
+
+
+def test_own_flush_fails_before_a_detach(make_disk, kernel_log):
+    """The volume has left its cache before anybody was told: who flushes it then is."""
+    kernel_log.expect(FLUSH_NOISE)
+    stack = make_behind(make_disk)
+    own_flush_fails(stack)
+    stack.detach()
     with pytest.raises(OSError):
         stack.volume.flush()
     stack.volume.flush()

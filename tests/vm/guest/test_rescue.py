@@ -115,6 +115,36 @@ def served_digest(hdd: object, *words: object) -> str:
             server.terminate()
 
 
+def test_clean_data_that_rescue_has_gone_past(make_disk):
+    """What it found dirty is lost to the next start (with an SSD; or in one more power cut), and what is clean there is older than the disk."""
+    ssd = make_disk("ssd0", model="null", mb=32, wce=1)
+    hdd = make_disk("hdd0", model="null", mb=64, wce=1)
+    stack = Stack(ssd, hdd, format_volume=("--cache", "c"), mode="writeback", sequential_cutoff=0)
+    old, new = (word.ljust(4096, b".") for word in (b"old", b"new"))
+    stack.volume.write(0, old)
+    stack.volume.flush()
+    stack.volume.drain()
+    stack.volume.set(writeback="off")
+    stack.volume.write(16, new)  # dirty: without any the volume would be attached anew
+    stack.volume.flush()
+    stack.cache.message("checkpoint")
+    before = ssd.read(0, 32 << 11)
+    stack.volume.write(0, new)
+    stack.volume.flush()
+    simdisk.power_cut(mode="keep")
+    stack.stop()
+    simdisk.power_up()
+    larder("rescue", "writeback", hdd, "--cache", ssd, "--keep-cache", "--yes")
+    assert hdd.read(DATA_SECTOR, 8) == new
+    for at in range(0, len(before), 1 << 20):
+        ssd.write(at // 512, before[at : at + (1 << 20)])
+    stack.start()
+    first = stack.volume.read(0, 8)
+    stack.volume.message("drop_clean")
+    assert stack.volume.read(0, 8) == first == new, "what was read has changed"
+    stack.stop()
+
+
 def judged(stack: Stack, oracle: Oracle, *words: object, serve: bool = False) -> str:
     """Writes back with these SSDs; the oracle judges the disk, and forgets what it saw.  Digest of the disk."""
     shown = served_digest(stack.hdd, *words) if serve else None

@@ -249,6 +249,95 @@ def test_one_flush_fails_meanwhile(make_disk, kernel_log):
     stack.stop()
 
 
+def add_in_new_place(stack: Stack, make_disk) -> None:
+    spare = make_disk(f"ssd{len(stack.ssd)}", model="null", mb=64, wce=1, fua=1)
+    larder("cache", "add", stack.cache, spare, "--new-place", "--yes")
+    stack.ssd = [*stack.ssd, spare]
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2])
+def test_flush_of_a_checkpoint_fails_meanwhile(make_disk, kernel_log, skip):
+    """As test_one_flush_fails_meanwhile, and what was volatile is gone.  That one is taken back for reads: no checkpoint may be named that has
+    what it lost."""
+    kernel_log.expect(FAILS + "|dirty data|could not be")
+    stack = make_stack(make_disk, (48, 160), writeback="off", cache_resync_rate=1)  # the one that stays has the first copies
+    make_dirty(stack)
+    lose(stack, 0)
+    add_in_new_place(stack, make_disk)
+    wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
+    stack.hdd.fail(op="write", status="ioerr")  # the volume cannot leave
+    more = range(BLOCKS.stop + 64, BLOCKS.stop + 64 + 512, 8)
+    for sector in more:
+        stack.volume.write(sector, block(sector))
+    stack.ssd[1].fail(op="flush", status="reset", count=1, skip=skip)
+    for _ in range(4):
+        with contextlib.suppress(CommandError):
+            stack.cache.message("checkpoint")
+    wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
+    simdisk.power_cut(mode="keep")
+    stack.stop()
+    for d in (stack.hdd, stack.ssd[1]):
+        d.heal()
+    simdisk.power_up()
+    start_without(stack, 0)
+    assert all_there(stack)
+    assert [s for s in more if stack.volume.read(s, 8) not in (block(s), bytes(4096))] == []
+    stack.stop()
+
+
+def test_reads_while_it_is_decided(make_disk, kernel_log):
+    """The one that alone has dirty data fails while the set is still being told of another failure, by a slow disk: who reads waits until that one is
+    taken back, and sees no error."""
+    kernel_log.expect(FAILS + "|dirty data")
+    stack = make_stack(make_disk, writeback="off", cache_resync_rate=1)
+    make_dirty(stack)
+    lose(stack, 0)
+    for _ in range(2):
+        add_in_new_place(stack, make_disk)
+    wait_for(lambda: stack.cache.status()["resync"] == "running", 30, "the resync")
+    stack.hdd.fail(op="write", status="ok", delay_ms=5000)
+
+    def write(at: int) -> None:
+        with contextlib.suppress(OSError, CommandError):
+            for sector in range(at, at + 2048, 8):
+                stack.volume.write(sector, block(1))
+
+    writers = [threading.Thread(target=write, args=(BLOCKS.stop + i * 2048,), daemon=True) for i in range(2)]
+    kill(stack.ssd[3])
+    writers[0].start()
+    wait_for(lambda: stack.hdd.state()["inflight"], 60, "the set to be told of")
+    stack.ssd[1].fail(op="write", status="ioerr")
+    writers[1].start()
+    reads = 0
+    while stack.cache.status()["state"] != "failed":
+        assert all_there(stack)
+        reads += 1
+    assert reads and all_there(stack)
+    for d in (stack.hdd, stack.ssd[1]):
+        d.heal()
+    for w in writers:
+        w.join()
+    stack.stop()
+
+
+def test_chunks_of_a_mirror_that_is_raised(make_disk, kernel_log):
+    """What is dirty is in pairs, and the checkpoints were taken with mirror=none: raised, they are in pairs again."""
+    stack = make_stack(make_disk, (48, 96), writeback="off")
+    make_dirty(stack)
+    stack.cache.set(mirror="none")
+    for sector in (BLOCKS.stop, BLOCKS.stop + 64):
+        stack.volume.write(sector, block(1))
+        stack.cache.message("checkpoint")
+    stack.cache.set(mirror="dirty")
+    wait_for(lambda: stack.cache.status()["resync"] == "idle", 60, "the resync")
+    simdisk.power_cut(mode="keep")
+    stack.stop()
+    simdisk.power_up()
+    start_without(stack, 1)  # where all chunks of one copy were: it has more room
+    assert all_there(stack)
+    stack.stop()
+
+
 def test_one_joins_meanwhile(make_disk, kernel_log):
     kernel_log.expect(FAILS)
     stack = make_stack(make_disk, (48, 48, 48), writeback="off", cache_resync_rate=1)

@@ -548,6 +548,10 @@ def test_sides_that_went_apart(make_disk, make_oracle, kernel_log):
     cache = Cache.start([None, stack.ssd[1]])
     with pytest.raises(command.CommandError):
         Volume.start(stack.hdd, cache)
+    # it may have the only copy of what was written: no SSD that has merely left
+    for more, part in (([], "--wipe"), (["--wipe"], "--discard-dirty")):
+        run = command.run("larder", "cache", "add", cache, stack.ssd[0], *more, "--yes", check=False)
+        assert run.returncode == 5 and part in run.stderr, run.stderr
     cache.remove()
     with pytest.raises(command.CommandError):
         Cache.start(stack.ssd)

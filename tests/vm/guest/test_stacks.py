@@ -108,13 +108,19 @@ def test_description_outlives_the_kernel(disks):
     assert "its disks are not here" in larder("status", "data", code=BROKEN).stdout
 
 
+def boot_waits():
+    """For the device in the line of the stack."""
+    lines = [x for x in FSTAB.read_text().splitlines() if "x-larder.stack=" in x]
+    return bool(lines) and "nofail" not in lines[0].split()[3].split(",")
+
+
 @pytest.mark.limit(1200)
 @pytest.mark.parametrize("way", ["resume", "remove"])
 def test_killed_at_each_step(disks, key, way):
     """Wherever the command dies, --resume or remove comes to an end that is whole."""
     seen = 0
     for step in range(1, 9 if way == "resume" else 8):
-        program = [str(w) for w in ("larder", *words(disks, key if way == "resume" else None))]
+        program = [str(w) for w in ("larder", *words(disks, key if way == "resume" else None), "--essential")]
         child = subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
         lines = 0
         for line in child.stdout:
@@ -127,12 +133,14 @@ def test_killed_at_each_step(disks, key, way):
         found = rows()
         state = found["stack"]["state"] if found else ""
         assert state in ("", "creating", "fine"), state
+        assert state == "fine" or not boot_waits(), "a boot would wait for what nobody starts"
         seen += state == "creating"
         if way == "resume" and state == "creating":
-            run = command.run("larder", "create", "--resume", "data", check=False)
+            run = command.run("larder", "create", "--resume", "data", "--essential", check=False)
             # before all disks had their marks there is nothing to go on with, and it says what there is to do
             assert run.returncode == DONE or ("larder remove data" in run.stderr and step <= 2), run.stderr
             state = "fine" if run.returncode == DONE else state
+            assert boot_waits() == (state == "fine")
         if state == "fine":
             write(step)
             larder("stop", "data")
@@ -462,9 +470,18 @@ def test_renamed(disks, key, monkeypatch, tmp_path):
     taken = dm.DmDevice.create("moved-crypt", f"0 8 linear {disks[0]} 0")
     refused(BUSY, ["rename", "data", "moved"], "moved-crypt")
     taken.remove()
-    before = FSTAB.read_text()
+    before, fixed = FSTAB.read_text(), tmp_path / "fixed"
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path))  # a directory
-    refused(FAILED, ["rename", "data", "moved"], "half renamed", f"larder rename {uuid} moved")
+    refused(FAILED, ["rename", "data", "moved"], "cannot read it")
+    monkeypatch.setenv("LIBMOUNT_FSTAB", str(fixed / "fstab"))
+    fixed.mkdir()
+    for text, parts in ((before, ["cannot change it"]), (before.replace("noatime,", "nofail,"), ["half renamed", f"larder rename {uuid} moved"])):
+        command.run("mount", "-t", "tmpfs", "none", fixed)
+        (fixed / "fstab").write_text(text)
+        command.run("mount", "-o", "remount,ro", fixed)
+        assert rows()["stack"]["state"] == "stopped"
+        refused(FAILED, ["rename", "data", "moved"], *parts)
+        command.run("umount", fixed)
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(FSTAB))
     assert FSTAB.read_text() == before
     larder("rename", uuid, "moved")
@@ -631,8 +648,9 @@ def test_options_that_are_stored(disks):
 def test_power_cuts_while_it_is_renamed(disks, seed):
     """After the N-th write command: it has one name or the other, and the same command with the UUID ends with the new one."""
     ssd0, ssd1, hdd0, _ = disks
-    larder("create", "name0", "--backing", hdd0, "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED)
+    larder("create", "name0", "--backing", hdd0, "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED, "--essential")
     uuid = rows("name0")["stack"]["uuid"]
+    assert boot_waits()
     write(0)
     larder("stop", "name0")
     cuts = 0
@@ -644,12 +662,18 @@ def test_power_cuts_while_it_is_renamed(disks, seed):
             simdisk.power_cut(mode="random", seed=seed)
         simdisk.power_up()
         assert rows(old) or rows(new)
+        assert not boot_waits() or any(rows(name) and f"/dev/mapper/{name} " in FSTAB.read_text() for name in (old, new))
         larder("rename", uuid, new)
+        assert boot_waits() and f"/dev/mapper/{new} " in FSTAB.read_text()
         larder("start", new)
         assert dm.names() and sorted(dm.names()) == [f"larder-cache-{new}", new]
         check([0])
         larder("stop", new)
     assert 3 <= cuts < 13
+    simdisk.power_cut(mode="random", seed=seed, after=1, ops="write")
+    assert command.run("larder", "remove", "name13", "--discard-data", uuid, check=False).returncode != DONE
+    assert not boot_waits()
+    simdisk.power_up()
     larder("remove", "name13", "--discard-data", uuid)
     nothing_left(disks)
 
