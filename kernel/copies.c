@@ -25,8 +25,9 @@ static u64 copy_region(const struct copy *copy, u32 i)
 }
 
 /*
- * A copy is at most 127 slots long: it touches one or two regions of 2 MiB.  Beside dirty data that resync has copied, but that is not in the index yet:
- * its record may come behind that of a fill, which finds nothing there when the data has become clean, and was dropped, meanwhile.
+ * A copy is at most 127 slots long: it touches one or two regions of 2 MiB.  No fill beside dirty data that resync has copied, but
+ * that is not in the index yet: its record may come behind that of the fill, which finds nothing there once the data has become
+ * clean, and was dropped.
  */
 bool copy_begin_race(struct cache *c, struct copy *copy, u32 own_bypasses)
 {

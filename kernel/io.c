@@ -622,6 +622,14 @@ static int read_from_memory(struct volume *v, struct bio *bio, struct larder_io 
 	return DM_MAPIO_SUBMITTED;
 }
 
+/* segment_unreadable(), of what is dirty: the rest is elsewhere, too. */
+static int hit_unreadable(struct cache *c, const struct larder_map *m)
+{
+	if (likely(!READ_ONCE(c->nr_failed)) || !larder_state_dirty(m->state) || larder_state_zero(m->state))
+		return 0;
+	return segment_unreadable(c, cache_segment(c, m->cache));
+}
+
 static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wait)
 {
 	struct cache *c = v->cache;
@@ -642,8 +650,8 @@ static noinline int read_map(struct volume *v, struct bio *bio, struct larder_io
 	}
 	if (unlikely(!read_lookup(v, io->sector, io->len, io, &m)))
 		return read_damaged(v, bio, io, &m, may_wait);
-	if (unlikely(READ_ONCE(c->nr_failed)) && larder_state_dirty(m.state) && !larder_state_zero(m.state) &&
-	    (r = segment_unreadable(c, cache_segment(c, m.cache)))) {
+	r = hit_unreadable(c, &m);
+	if (unlikely(r)) {
 		/* on no SSD that is left */
 		segment_unpin(c, cache_segment(c, m.cache));
 		if (r == -EAGAIN)

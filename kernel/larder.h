@@ -1175,8 +1175,8 @@ void set_flush_failed(struct cache *c, struct cache_device *d);
 /* Sleeps.  Until the set without those that have failed is durable, or the cache has failed. */
 void set_wait(struct cache *c);
 /*
- * Any context.  0: a copy of it can be read.  -EIO: none.  -EAGAIN: none by now, and it is being decided whether an SSD that failed is
- * taken back for it: set_work() wakes log->wait, and kicks what is deferred.
+ * Any context.  0: a copy of it can be read.  -EIO: none.  -EAGAIN: none by now, and it is being decided whether an SSD that failed
+ * is taken back for it: set_work() wakes log->wait, and kicks what is deferred.
  */
 int segment_unreadable(struct cache *c, u32 segment);
 /* sleeps, v->super_lock held: the set's generation goes to the backing; where that fails it is behind, and the log says so */
@@ -1804,8 +1804,8 @@ static inline bool ssd_congested(struct cache *c, enum ssd_direction dir) { retu
 int zeroes_init(void);
 void zeroes_exit(void);
 /*
- * Sleeps.  Whole logical blocks of the backing, in space that it keeps: by its command for that; as data where that is refused, or has
- * failed before.  A failure may have cost what was volatile there: flusher_write_failed() is the caller's.
+ * Sleeps.  Whole logical blocks of the backing, in space that it keeps: by its command for that; as data where that is refused,
+ * or has failed before.  A failure may have cost what was volatile there: flusher_write_failed() is the caller's.
  */
 int zeroes_write(struct volume *v, sector_t sector, sector_t sectors);
 

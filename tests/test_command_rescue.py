@@ -416,7 +416,8 @@ def test_log_broken_in_its_durable_part(crashed):
     one_line(run, "log", f"LOST by --skip-damaged {crashed.uuid()}")
     # which may be whole again, of another copy: what is older must not be below it
     words = ["--yes", "--keep-cache", "--skip-damaged", crashed.uuid()]
-    one_line(crashed.larder("rescue", "writeback", "image", *words, code=UNSAFE), "--keep-cache", "log: it breaks off", "leave --keep-cache out")
+    run = crashed.larder("rescue", "writeback", "image", *words, code=UNSAFE)
+    one_line(run, "--keep-cache", "log: it breaks off", "leave --keep-cache out")
     assert crashed.digests() == before
     run = crashed.larder("rescue", "writeback", "image", "--yes", "--skip-damaged", crashed.uuid(), code=FAILED)
     one_line(run, "newer records are lost")

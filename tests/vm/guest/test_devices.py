@@ -305,7 +305,7 @@ def test_leg_that_had_left(disks):
 
 
 def test_leg_that_left_half_made(disks):
-    """It dropped off as the stack was made, which came to its end without it: it knows of one that is half made, and nothing of the data."""
+    """It dropped off as the stack was made, which came to its end without it: it knows of one that is half made, and no data."""
     _, _, _, hdd0, hdd1, _ = disks
     program = ["larder", *map(str, words([*disks[:2], *disks[3:5]]))]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as child:

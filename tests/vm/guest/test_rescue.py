@@ -116,7 +116,7 @@ def served_digest(hdd: object, *words: object) -> str:
 
 
 def test_clean_data_that_rescue_has_gone_past(make_disk):
-    """What it found dirty is lost to the next start (with an SSD; or in one more power cut), and what is clean there is older than the disk."""
+    """What it found dirty is lost to the next start (with an SSD; or in one more power cut), and what is clean there is older."""
     ssd = make_disk("ssd0", model="null", mb=32, wce=1)
     hdd = make_disk("hdd0", model="null", mb=64, wce=1)
     stack = Stack(ssd, hdd, format_volume=("--cache", "c"), mode="writeback", sequential_cutoff=0)

@@ -257,8 +257,8 @@ def add_in_new_place(stack: Stack, make_disk) -> None:
 
 @pytest.mark.parametrize("skip", [0, 1, 2])
 def test_flush_of_a_checkpoint_fails_meanwhile(make_disk, kernel_log, skip):
-    """As test_one_flush_fails_meanwhile, and what was volatile is gone.  That one is taken back for reads: no checkpoint may be named that has
-    what it lost."""
+    """As test_one_flush_fails_meanwhile, and what was volatile is gone.  That one is taken back for reads: no checkpoint may be
+    named that has what it lost."""
     kernel_log.expect(FAILS + "|dirty data|could not be")
     stack = make_stack(make_disk, (48, 160), writeback="off", cache_resync_rate=1)  # the one that stays has the first copies
     make_dirty(stack)
@@ -286,8 +286,8 @@ def test_flush_of_a_checkpoint_fails_meanwhile(make_disk, kernel_log, skip):
 
 
 def test_reads_while_it_is_decided(make_disk, kernel_log):
-    """The one that alone has dirty data fails while the set is still being told of another failure, by a slow disk: who reads waits until that one is
-    taken back, and sees no error."""
+    """The one that alone has dirty data fails while a slow disk is still being told of another failure: who reads waits until that
+    one is taken back, and sees no error."""
     kernel_log.expect(FAILS + "|dirty data")
     stack = make_stack(make_disk, writeback="off", cache_resync_rate=1)
     make_dirty(stack)
@@ -320,7 +320,7 @@ def test_reads_while_it_is_decided(make_disk, kernel_log):
     stack.stop()
 
 
-def test_chunks_of_a_mirror_that_is_raised(make_disk, kernel_log):
+def test_chunks_of_a_mirror_that_is_raised(make_disk):
     """What is dirty is in pairs, and the checkpoints were taken with mirror=none: raised, they are in pairs again."""
     stack = make_stack(make_disk, (48, 96), writeback="off")
     make_dirty(stack)

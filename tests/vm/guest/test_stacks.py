@@ -475,7 +475,8 @@ def test_renamed(disks, key, monkeypatch, tmp_path):
     refused(FAILED, ["rename", "data", "moved"], "cannot read it")
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(fixed / "fstab"))
     fixed.mkdir()
-    for text, parts in ((before, ["cannot change it"]), (before.replace("noatime,", "nofail,"), ["half renamed", f"larder rename {uuid} moved"])):
+    waits_not = before.replace("noatime,", "nofail,")
+    for text, parts in ((before, ["cannot change it"]), (waits_not, ["half renamed", f"larder rename {uuid} moved"])):
         command.run("mount", "-t", "tmpfs", "none", fixed)
         (fixed / "fstab").write_text(text)
         command.run("mount", "-o", "remount,ro", fixed)
@@ -648,7 +649,8 @@ def test_options_that_are_stored(disks):
 def test_power_cuts_while_it_is_renamed(disks, seed):
     """After the N-th write command: it has one name or the other, and the same command with the UUID ends with the new one."""
     ssd0, ssd1, hdd0, _ = disks
-    larder("create", "name0", "--backing", hdd0, "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED, "--essential")
+    made = ["create", "name0", "--backing", hdd0, "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4"]
+    larder(*made, "--mount", MOUNTED, "--essential")
     uuid = rows("name0")["stack"]["uuid"]
     assert boot_waits()
     write(0)
