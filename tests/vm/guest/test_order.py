@@ -194,7 +194,7 @@ def test_backing_is_reset_in_a_batch(make_disk, kernel_log):
 
 
 def test_command_for_zeroes_meets_a_reset(make_disk, kernel_log):
-    """Rule 4: the last piece of a batch is zeroes, and their command alone meets it: written as data instead, they would hide it."""
+    """Rule 4: the last piece of a batch is zeroes, and their command alone meets it: as data behind that they would hide it."""
     kernel_log.expect(NOISE)
     stack, content = make_scattered(make_disk, write_zeroes=1)
     zeroed = max(content) + 4 * BLOCK
