@@ -452,8 +452,9 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		sort(d.pieces, d.n, sizeof(*d.pieces), piece_cmp, NULL);
 		mutex_lock(&d.v->writeback_lock);
 		d.v->writeback_urgent = true;
-		/* what the batch before has written is found clean, and not written again */
-		err = log_wait_applied(rc->cache, d.v->clean_lsn) ?: writeback_pieces(d.v, d.pieces, d.n);
+		/* what the batch before has written is found clean, and not written again; of a failed cache writeback_pieces() says so */
+		log_wait_applied(rc->cache, d.v->clean_lsn);
+		err = writeback_pieces(d.v, d.pieces, d.n);
 		d.v->writeback_urgent = false;
 		/* damaged data has its own break (segment_damaged()), and is no less damaged when other data is written */
 		if (err ? err != -EBADMSG : d.v->writeback_error != -EBADMSG)
