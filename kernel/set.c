@@ -58,6 +58,7 @@ static void device_failed(struct cache *c, struct cache_device *d, const char *w
 				WRITE_ONCE(c->nr_draining, c->nr_draining - 1);
 			WRITE_ONCE(d->draining, false);
 			WRITE_ONCE(d->doubtful, true);
+			smp_wmb();	/* pairs with segment_unreadable() */
 			WRITE_ONCE(d->failed, true);
 			WRITE_ONCE(c->nr_failed, c->nr_failed + 1);
 			WRITE_ONCE(c->failures, c->failures + 1);
@@ -131,6 +132,7 @@ int segment_unreadable(struct cache *c, u32 segment)
 
 	if (likely(!segment_lost(c, segment)))
 		return 0;
+	smp_rmb();	/* pairs with device_failed() */
 	for (n = segment_ring(c, segment, copy); n--; )
 		/* pairs with set_take_back() */
 		if (smp_load_acquire(&segment_device(c, copy[n])->doubtful))

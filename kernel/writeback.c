@@ -320,6 +320,11 @@ static void group_reread(struct volume *v, struct group *g)
 		if (g->first[i].damaged)
 			continue;
 		err = data_read_slots(v->cache, &x);
+		/* of an SSD that fails just now, and may be taken back: later */
+		if (err == -EIO && segment_unreadable(v->cache, cache_segment(v->cache, x.cache)) == -EAGAIN) {
+			g->error = -EAGAIN;
+			break;
+		}
 		piece_judge(v, g, &g->first[i], &x, err);
 		v->unreadable_row = err == -EIO ? v->unreadable_row + 1 : 0;
 		if (v->unreadable_row >= UNREADABLE_IN_A_ROW)

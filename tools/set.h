@@ -23,12 +23,12 @@ int set_read(struct set *set, struct mapped *mapped);
 void set_free(struct set *set);
 /* Is this the superblock of an SSD that left this very set?  Nothing on it counts any more. */
 bool set_is_stale(const struct set *set, const union superblock *sb);
-/* Is it that of a spare of this cache? */
 /*
  * Of one that is stale: has the set that runs all that it has, as it left one that this comes from?  One that was used without the others may have the only
  * copy of what was written then.  True also where neither of its tables can be read.
  */
 bool set_knows(const struct set *set, const char *path, const union superblock *sb);
+/* Is it that of a spare of this cache? */
 bool set_is_spare(const struct set *set, const union superblock *sb);
 /* Overwrites the superblocks of an SSD, or spare, that has left: they make it look like a part of the cache.  Remarks when it cannot: false. */
 bool set_erase(const char *path, uint32_t kind, const uint8_t cache[16]);

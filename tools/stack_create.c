@@ -679,7 +679,8 @@ static int resume(const struct stack_request *request)
 		else if (m.stack.state == STACK_READY)
 			result = complain(LARDER_UNSAFE, "%s: is ready; larder start %s", m.stack.name, m.stack.name);
 		if (!result && (why = stack_too_old(&stacks.members, &m.stack)))
-			result = complain(LARDER_UNSAFE, "%s: %s", m.stack.name, why);
+			result = complain(LARDER_UNSAFE, "%s: %s; larder remove %s --discard-data UUID takes away what is here", m.stack.name, why,
+					  m.stack.name);
 		free(why);
 	}
 	stacks_free(&stacks);

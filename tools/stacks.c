@@ -1168,6 +1168,9 @@ int start_mount(const struct stack *stack, bool wait)
 		free(said);
 	}
 	look_away(&sight);
+	/* what was cut off behind the last step of a create has it held still */
+	if (!result && stack->state == STACK_READY)
+		fstab_release(stack->uuid);
 	return result;
 }
 
