@@ -452,7 +452,7 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		sort(d.pieces, d.n, sizeof(*d.pieces), piece_cmp, NULL);
 		mutex_lock(&d.v->writeback_lock);
 		d.v->writeback_urgent = true;
-		/* what the batch before has written is found clean, and not written again; of a failed cache writeback_pieces() says so */
+		/* what the batch before has written is found clean, and not written again; who has failed says so below */
 		log_wait_applied(rc->cache, d.v->clean_lsn);
 		err = writeback_pieces(d.v, d.pieces, d.n);
 		d.v->writeback_urgent = false;
