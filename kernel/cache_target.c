@@ -662,8 +662,8 @@ static void cache_join(struct cache_target *ct)
 	}
 	/* what those had is forgotten with the place; of one that is alone its copies are on the others */
 	if (!new && more_are_lost(c) && set_start_needs_lost(c)) {
-		DMERR("cache %pUb: SSD %u is to join, and a start would need those that failed: load the table again later", c->uuid,
-		      number);
+		DMERR("cache %pUb: SSD %u is to join, and a start would need those that failed: load the table again later",
+		      c->uuid, number);
 		return;
 	}
 	if (!still_joins(ct, number)) {
