@@ -626,16 +626,6 @@ static int cache_place(struct cache_target *ct, u32 number)
 	return err;
 }
 
-/* Have two failed, or more? */
-static bool more_are_lost(const struct cache *c)
-{
-	u32 lost = 0, i;
-
-	for (i = 0; i < c->nr_devices; i++)
-		lost += READ_ONCE(c->dev[i].failed) && !c->dev[i].removed;
-	return lost > 1;
-}
-
 /*
  * ct->lock held.  The SSD of this table that is to join begins to, or goes on; without it, and its place if that is new, the cache
  * goes on too.
@@ -661,7 +651,7 @@ static void cache_join(struct cache_target *ct)
 		return;
 	}
 	/* what those had is forgotten with the place; of one that is alone its copies are on the others */
-	if (!new && more_are_lost(c) && set_start_needs_lost(c)) {
+	if (!new && set_nr_lost(c) > 1 && set_start_needs_lost(c)) {
 		DMERR("cache %pUb: SSD %u is to join, and a start would need those that failed: load the table again later",
 		      c->uuid, number);
 		return;

@@ -220,20 +220,7 @@ void flusher_owe_user(struct flusher *f)
 	spin_unlock_irqrestore(&f->lock, flags);
 }
 
-void flusher_hand_over(struct flusher *from, struct flusher *to)
-{
-	unsigned long flags;
-	bool owed;
-
-	spin_lock_irqsave(&from->lock, flags);
-	owed = from->owed;
-	from->owed = false;
-	spin_unlock_irqrestore(&from->lock, flags);
-	if (owed)
-		flusher_owe_user(to);
-}
-
-bool flusher_take_owed(struct flusher *f)
+static bool flusher_clear_owed(struct flusher *f)
 {
 	unsigned long flags;
 	bool owed;
@@ -244,7 +231,20 @@ bool flusher_take_owed(struct flusher *f)
 	owed = f->owed;
 	f->owed = false;
 	spin_unlock_irqrestore(&f->lock, flags);
-	if (owed)
+	return owed;
+}
+
+void flusher_hand_over(struct flusher *from, struct flusher *to)
+{
+	if (flusher_clear_owed(from))
+		flusher_owe_user(to);
+}
+
+bool flusher_take_owed(struct flusher *f)
+{
+	bool owed = flusher_clear_owed(f);
+
+	if (unlikely(owed))
 		DMERR_LIMIT("%pg: a flush has failed that no user was told of, and may have cost data: this one fails", f->bdev);
 	return owed;
 }

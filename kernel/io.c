@@ -1198,7 +1198,6 @@ static bool backing_fails(struct volume *v, const struct bio *bio, blk_status_t 
 static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, blk_status_t *error)
 {
 	u8 kind = io->kind;
-	bool failed;
 
 	io->kind = IO_NONE;
 	switch (kind) {
@@ -1211,9 +1210,8 @@ static int io_end_kind(struct volume *v, struct bio *bio, struct larder_io *io, 
 		break;
 	case IO_BYPASS:
 	case IO_DISCARD:
-		failed = backing_fails(v, bio, error);
 		/* first: who finds no mark, and nothing on its way, finds the error */
-		if (failed) {
+		if (backing_fails(v, bio, error)) {
 			volume_error(v, errors_write);
 			flusher_write_failed(&v->flusher, *error);
 		}

@@ -1190,6 +1190,7 @@ void set_lost_work(struct work_struct *work);
 /* Process context.  Has the log yet to leave segments that are on none but SSDs which left?  They are not used anew before. */
 bool set_leaves_lost(struct cache *c);
 bool set_start_needs_lost(struct cache *c);		/* sleeps; not below super_lock */
+u32 set_nr_lost(const struct cache *c);			/* any context: SSDs that have failed, and were not drained or given up */
 void set_drop_lost(struct cache *c);			/* sleeps: what only SSDs have that are not in the set leaves the index */
 /* Sleeps.  A generation with 'd', which joins and has everything, becomes durable; d is a member. */
 int set_admit(struct cache *c, struct cache_device *d);

@@ -83,12 +83,7 @@ void resync_begin(struct cache *c)
 /* Is a copy away with an SSD that left, and was not drained?  Then what is left of it is all there is, and another loss is one. */
 static bool one_is_lost(const struct cache *c)
 {
-	u32 i;
-
-	for (i = 0; i < c->nr_devices; i++)
-		if (READ_ONCE(c->dev[i].failed) && !c->dev[i].removed)
-			return true;
-	return false;
+	return set_nr_lost(c);
 }
 
 static bool segment_alone(struct cache *c, u32 segment, const void *ignored)
@@ -101,7 +96,7 @@ static u32 chunk_copies(struct cache *c)
 {
 	u32 fewest = SEGMENT_COPIES, i;
 
-	for (i = 0; i < c->nr_segments; i++) {
+	for (i = 0; c->nr_devices > 1 && i < c->nr_segments; i++) {
 		if (READ_ONCE(c->segments[i].state) == SEGMENT_CHECKPOINT)
 			fewest = min(fewest, segment_members(c, i) ?: SEGMENT_COPIES);
 		cond_resched();

@@ -633,6 +633,15 @@ int set_dismiss_failed(struct cache *c, struct cache_device *d)
 	return err;
 }
 
+u32 set_nr_lost(const struct cache *c)
+{
+	u32 lost = 0, i;
+
+	for (i = 0; i < c->nr_devices; i++)
+		lost += READ_ONCE(c->dev[i].failed) && !c->dev[i].removed;
+	return lost;
+}
+
 static bool is_lost(struct cache *c, u32 segment, const void *ignored)
 {
 	return segment_lost(c, segment);
@@ -662,6 +671,8 @@ bool set_start_needs_lost(struct cache *c)
 	u64 sequence;
 	bool needs;
 
+	if (!READ_ONCE(c->nr_failed))
+		return false;
 	mutex_lock(&c->super_lock);
 	segment = c->named[0].replay_segment;
 	sequence = c->named[0].replay_sequence;

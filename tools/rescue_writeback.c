@@ -104,7 +104,7 @@ static void announce(const struct rescue_cache *cache, const struct rescue_volum
 		printf("volume %s: %s is LOST\n", label, lost);
 	free(lost);
 	if (cache->image.lost.number)
-		printf("volume %s: once this has begun it has to come to its end: do not start the cache before it has\n", label_of(volume, label));
+		printf("volume %s: once this has begun it has to come to its end: do not start the cache before it has\n", label);
 	if (!request->keep_cache)
 		printf("volume %s: then it belongs to no cache; what %s holds of it is stale\n", label, cache->set.name);
 }

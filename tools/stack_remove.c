@@ -326,7 +326,6 @@ int stack_remove(int argc, char **argv)
 	struct stacks stacks;
 	struct stack stack;
 	bool old = false;
-	char *why;
 	int first, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
@@ -340,8 +339,7 @@ int stack_remove(int argc, char **argv)
 				  argv[first]);
 	if (!result) {
 		stack = found->stack;
-		old = (why = stack_too_old(&stacks.members, &stack));
-		free(why);
+		old = stack_seen(&stacks.members, stack.uuid) > stack.generation;
 	}
 	stacks_free(&stacks);
 	result = result ? result : stack_check_machine(&stack);

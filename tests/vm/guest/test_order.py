@@ -205,7 +205,6 @@ def test_command_for_zeroes_meets_a_reset(make_disk, kernel_log):
         stack.volume.write(sector, content[sector])
     stack.volume.zero(zeroed, BLOCK)
     stack.volume.flush()
-    stack.hdd.reset_stats()
     stack.hdd.fail(op="zeroes", from_=DATA_SECTOR, count=1, status="reset")
     nothing_went_back(stack, content)
     assert stack.hdd.faults()[0]["hits"] == 1 and stack.hdd.read(DATA_SECTOR + zeroed, BLOCK) == bytes(BLOCK * SECTOR)

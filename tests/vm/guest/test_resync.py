@@ -284,8 +284,7 @@ def test_flush_of_a_checkpoint_fails_meanwhile(make_disk, kernel_log, skip):
     stack.ssd[2].fail(op="flush", status="reset", count=1)
     both[1].start()  # meets it beside that
     wait_for(lambda: stack.cache.status()["state"] == "failed", 60, "the cache to fail")
-    for t in both[:1]:
-        t.join()
+    both[0].join()
     simdisk.power_cut(mode="keep")
     stack.stop()
     for d in (stack.hdd, stack.ssd[2]):
