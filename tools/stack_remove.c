@@ -294,9 +294,9 @@ static int remove_stack(struct stack *stack)
 	result = result ? result : cache_is_shared(stack, &shared);
 	/* first: a boot would wait for what nobody starts any more */
 	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, 0);
-	if (result)
+	if (result && stack->state != STACK_REMOVING)
 		return result;
-	if (stack->state != STACK_REMOVING) {
+	if (!result && stack->state != STACK_REMOVING) {
 		stack->state = STACK_REMOVING;
 		result = stack_store(stack);
 	}
