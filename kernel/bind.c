@@ -10,14 +10,14 @@
  *   cache C	C			an entry, same incarnation	bound; clean_void: without what is clean, and if nothing
  *									is dirty either, as one that left by itself; refused if
  *									it has pieces of less than a block of the backing
- *   cache C	C			an entry, another one		refused as stale; `stale discard`, or it left by itself
- *									(leave.c): forgotten, attached anew
+ *   cache C	C			an entry, another one, or it	refused as stale; `stale discard`, or it left by itself
+ *				has seen a later one (age.c)	(leave.c): forgotten, attached anew
  *   cache C	C			nothing				may_be_dirty: refused; else attached anew
  *   cache C	another cache		-				refused
  *   cache C	none			nothing, or leftovers		may_be_dirty: refused; else attached anew
  *   -		none			-				passed through
  *   -		C, running		an entry, same incarnation	detached; refused while anything is dirty
- *   -		C			nothing, or stale		may_be_dirty: refused; else passed through, raised
+ *   -		C			nothing, stale, or seen later	may_be_dirty: refused; else passed through, raised
  *
  * raised: the incarnation, before the first write; so too where the two copies of the superblock differ: a power cut came between
  * them, and the older one says something else.  leftovers: of an attach or a detach that was cut off; nothing dirty is in
@@ -49,6 +49,12 @@ static bool sb_may_be_dirty(const struct larder_volume_sb *sb)
 static bool sb_left(const struct volume_target *vt)
 {
 	return le32_to_cpu(vt->sb->head.flags) & LARDER_VOLUME_LEFT && uuid_same(vt->sb->cache_uuid, vt->cache->uuid);
+}
+
+/* What v has is of this backing, and of no later time than what is there. */
+static bool sb_fits(const struct volume_target *vt, const struct volume *v)
+{
+	return le64_to_cpu(vt->sb->incarnation) == v->incarnation && !volume_is_older(v, vt->sb);
 }
 
 /* The backing was written past the log of the cache that it names, which had failed: leave.c */
@@ -109,17 +115,25 @@ static int check_incarnation(struct volume_target *vt, struct volume *v)
 {
 	const struct larder_volume_sb *sb = vt->sb;
 	u64 dirty = atomic64_read(&v->dirty_sectors);
+	const char *cure = sb_may_be_dirty(sb) ? "load a table with '-' and send it 'discard_dirty'" :
+						 "option 'stale discard' attaches it anew";
 
-	if (!uuid_none(sb->cache_uuid) && le64_to_cpu(sb->incarnation) == v->incarnation)
+	if (!uuid_none(sb->cache_uuid) && sb_fits(vt, v))
 		return check_blocks(vt, v);
 	if ((vt->discard_stale || sb_left(vt)) && !sb_may_be_dirty(sb))
 		return 0;
 	if (uuid_none(sb->cache_uuid) && !dirty)
 		return 0;
+	if (volume_is_older(v, sb)) {
+		DMERR("%pg: volume %pUb is older than what cache %pUb has seen of it (generation %llu there, %llu here): %s",
+		      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, READ_ONCE(v->seen), le64_to_cpu(sb->head.generation),
+		      "put back from an image? give the disk that it had");
+		DMERR("%pg: without that disk: %s; %llu sectors are dirty in the cache, and LOST then", vt->backing->bdev, cure,
+		      dirty);
+		return -ESTALE;
+	}
 	DMERR("%pg: volume %pUb ran without cache %pUb, which is stale (incarnation %llu there, %llu here; %llu sectors dirty): %s",
-	      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, v->incarnation, le64_to_cpu(sb->incarnation), dirty,
-	      sb_may_be_dirty(sb) ? "load a table with '-' and send it 'discard_dirty'" :
-				    "option 'stale discard' attaches it anew");
+	      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, v->incarnation, le64_to_cpu(sb->incarnation), dirty, cure);
 	return -ESTALE;
 }
 
@@ -165,7 +179,7 @@ static bool find_attached(struct volume_target *vt, struct cache **c, struct vol
 	if (!*c)
 		return false;
 	*v = (*c)->started ? cache_find_volume(*c, vt->sb->head.uuid) : NULL;
-	if (*v && (*v)->incarnation == le64_to_cpu(vt->sb->incarnation))
+	if (*v && sb_fits(vt, *v))
 		return true;
 	if (*v)
 		volume_put(*v);
@@ -457,27 +471,36 @@ static int resume_write_super(struct volume_target *vt, struct volume *v)
  * that every SSD has, as one that a power cut takes from them would be known to none.  v is bound, and not active.  attached: its
  * superblock has more that is new.  Nor does it run with two copies that differ: what an older one says of may_be_dirty, generation
  * and incarnation would count if the newer one were lost.  (Where they say the same but for more sectors than the table has, as a
- * growth has failed, that makes no difference.)
+ * growth has failed, that makes no difference.)  And each time is one that an image may be older than: age.c.
  */
 static int resume_generation(struct volume_target *vt, struct volume *v, bool attached)
 {
 	struct cache *c = vt->cache;
 	u64 generation;
-	int err = 0;
+	bool needed;
+	int err;
 
 	set_wait(c);
 	mutex_lock(&v->super_lock);
 	generation = READ_ONCE(c->set_durable);
-	if (attached || !vt->sb_whole || le64_to_cpu(v->sb->set_generation) != generation) {
-		v->sb->set_generation = cpu_to_le64(generation);
-		err = volume_super_write(v);
-	}
+	needed = attached || !vt->sb_whole || le64_to_cpu(v->sb->set_generation) != generation;
+	v->sb->set_generation = cpu_to_le64(generation);
+	err = volume_super_write(v);
 	if (!err)
 		memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
 	mutex_unlock(&v->super_lock);
-	if (err)
-		DMERR("%pg: the set of SSDs could not be noted in the superblock: error %d; the volume is not started",
-		      vt->backing->bdev, err);
+	if (!err) {
+		volume_seen(v, le64_to_cpu(vt->sb->head.generation));
+		return 0;
+	}
+	/* a disk that can be read only is read: of either copy all but the generation is as it was */
+	if (!needed) {
+		DMWARN("%pg: the superblock could not be written: error %d; volume %pUb is started as it is", vt->backing->bdev,
+		       err, v->uuid);
+		return 0;
+	}
+	DMERR("%pg: the set of SSDs could not be noted in the superblock: error %d; the volume is not started", vt->backing->bdev,
+	      err);
 	return err;
 }
 
@@ -575,7 +598,7 @@ static int resume_cached(struct volume_target *vt)
 	if (err)
 		return err;
 	v = cache_find_volume(vt->cache, vt->sb->head.uuid);
-	if (v && named && sb_clean_void(vt) && v->incarnation == le64_to_cpu(vt->sb->incarnation) &&
+	if (v && named && sb_clean_void(vt) && sb_fits(vt, v) &&
 	    READ_ONCE(vt->cache->state) == CACHE_RUNNING && !atomic64_read(&v->dirty_sectors)) {
 		/* it was leaving, and nothing of it is dirty: it leaves, and is attached anew below */
 		err = outdate_super(vt, true);
@@ -584,7 +607,7 @@ static int resume_cached(struct volume_target *vt)
 			return err;
 		}
 	}
-	if (v && named && v->incarnation == le64_to_cpu(vt->sb->incarnation)) {
+	if (v && named && sb_fits(vt, v)) {
 		/* an attach that was cut off behind its entry: the flag goes with the superblock that is written now */
 		left = READ_ONCE(vt->cache->state) == CACHE_RUNNING && sb_left(vt);
 		if (left)
@@ -604,6 +627,9 @@ static int resume_cached(struct volume_target *vt)
 		return -EIO;
 	}
 	if (v) {
+		/* the one that it had may come back, and is another one from then on */
+		if (volume_is_older(v, vt->sb))
+			le64_add_cpu(&vt->sb->incarnation, 1 + (get_random_u64() >> (64 - LARDER_INCARNATION_BITS)));
 		err = resume_forget(vt, v);
 		volume_put(v);
 		if (err)
@@ -787,6 +813,7 @@ static void volume_target_unbind(struct volume_target *vt)
 		/* with nothing dirty the backing is told so, and may then be started without its cache (rule 11) */
 		if (!atomic64_read(&v->dirty_sectors))
 			volume_try_clean(v);
+		volume_see(v);
 	}
 	volume_unbind(v);
 	resume_unclaim(vt);

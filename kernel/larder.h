@@ -631,6 +631,9 @@ struct volume {
 	char label[LARDER_LABEL_SIZE + 1];
 	u64 sectors;
 	u64 incarnation;
+	u64 seen;			/* age.c; cache->super_lock to change it */
+	unsigned long seen_when;	/* jiffies; tick_work, or nobody else there */
+	unsigned long seen_written;	/* sectors that the backing had been written then */
 	struct larder_index *index;
 	struct volume_settings set;
 
@@ -1903,6 +1906,18 @@ int cache_forget(struct cache *c, struct volume *v);	/* index dropped, FORGET lo
 int cache_forget_rest(struct cache *c, const u8 uuid[16]);	/* of one that met an error; -ENOENT: there is none */
 /* before the first write without the cache; sets v->raised.  Not on io_wq */
 int volume_raise_incarnation(struct volume *v);
+
+/* age.c */
+/* Any context.  Is what has this superblock the backing of v, before what its cache has seen of it?  False while v is bound. */
+bool volume_is_older(const struct volume *v, const struct larder_volume_sb *sb);
+/* Sleeps.  v is bound, and its superblock has this generation, durably: the table of its cache says so, if it can be written. */
+void volume_seen(struct volume *v, u64 generation);
+bool volume_see_due(const struct volume *v);		/* any context: is it time to look whether it has been written since? */
+/*
+ * Sleeps, v is bound.  If the backing has been written since: a new generation for it, then volume_seen().  An error of the backing
+ * leaves it at the one before.
+ */
+void volume_see(struct volume *v);
 
 /* main.c */
 extern struct workqueue_struct *larder_wq;		/* WQ_MEM_RECLAIM: what has no cache */

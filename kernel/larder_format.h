@@ -211,7 +211,7 @@ struct larder_table_volume {
 	__le64	sectors;		/* of the volume */
 	__le64	incarnation;		/* must be equal to the backing's */
 	__u8	label[LARDER_LABEL_SIZE];
-	__u8	reserved[8];
+	__le64	seen;			/* a generation that the backing's superblock had, durably: one below is older */
 };
 
 struct larder_table {
@@ -233,6 +233,9 @@ struct larder_table {
 #define LARDER_VOLUME_CLEAN_VOID 0x4u	/* what a replay finds CLEAN of it does not count: the backing was written past the log */
 /* what of its flags is about the cache that it names */
 #define LARDER_VOLUME_OF_CACHE	(LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_LEFT | LARDER_VOLUME_CLEAN_VOID)
+
+/* where another backing may have the same incarnation, now or one day, it is raised by 1 and a random number of so many bits */
+#define LARDER_INCARNATION_BITS	40
 
 enum larder_mode {
 	LARDER_WRITEBACK	= 0,

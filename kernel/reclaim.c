@@ -922,6 +922,8 @@ void volume_tick_work(struct work_struct *work)
 		volume_catch_up(v);
 	if (clean_due(v))
 		volume_try_clean(v);
+	if (volume_see_due(v))
+		volume_see(v);
 }
 
 static void tick_volume(struct volume *v)
@@ -940,7 +942,7 @@ static void tick_volume(struct volume *v)
 	}
 	if (unlikely(READ_ONCE(v->writeback_error)))
 		writeback_kick(v);	/* perhaps of what is gone: writeback_forget_error() */
-	if (unlikely(READ_ONCE(v->behind)) || clean_due(v))
+	if (unlikely(READ_ONCE(v->behind)) || clean_due(v) || volume_see_due(v))
 		queue_work(c->meta_wq, &v->tick_work);
 }
 

@@ -202,6 +202,7 @@ static int start_volumes(struct cache *c)
 		}
 		memcpy(v->label, e->label, LARDER_LABEL_SIZE);
 		v->incarnation = le64_to_cpu(e->incarnation);
+		v->seen = le64_to_cpu(e->seen);
 		smp_store_release(&c->volumes[i], v);	/* pairs with the READ_ONCE() of those who look for it under RCU */
 	}
 	return 0;

@@ -36,7 +36,7 @@ static bool names_uuid(const char *text, const uint8_t uuid[16])
  * Where a volume that is not seen to be clean lies, as text; the caller frees it.  NULL: it is clean, or has gone its own way since, and nothing of the
  * cache counts for it any more.  Of a disk and its copies (a snapshot, a dd) each has to be: nobody knows which one is used.
  */
-static char *dirty_backings(const struct members *members, const uint8_t uuid[16], const struct larder_cache_sb *sb)
+static char *dirty_backings(const struct members *members, const struct larder_table_volume *v, const struct larder_cache_sb *sb)
 {
 	bool dirty = false;
 	char *all = NULL;
@@ -45,9 +45,11 @@ static char *dirty_backings(const struct members *members, const uint8_t uuid[16
 		const struct member *m = members->member[i];
 		char *longer;
 
-		if (le32toh(m->sb.head.kind) != LARDER_KIND_VOLUME || memcmp(m->sb.head.uuid, uuid, 16))
+		if (le32toh(m->sb.head.kind) != LARDER_KIND_VOLUME || memcmp(m->sb.head.uuid, v->uuid, 16))
 			continue;
-		dirty = dirty || (le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY && !memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16));
+		/* of an older one nothing that it says is of today */
+		dirty = dirty || (!memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16) &&
+				  (le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY || volume_is_older(v, &m->sb.volume)));
 		longer = must_print("%s%s%s", all ? all : "", all ? " and its copy " : "", m->path);
 		free(all);
 		all = longer;
@@ -72,7 +74,7 @@ static char *perhaps_dirty(const struct larder_table *table, const struct larder
 
 		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED)
 			continue;
-		where = dirty_backings(&members, v->uuid, sb);
+		where = dirty_backings(&members, v, sb);
 		if (!where)
 			continue;
 		longer = must_print("%s%s%s (%s, %s)", list ? list : "", list ? ", " : "", label_text(v->label, label),

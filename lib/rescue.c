@@ -125,6 +125,8 @@ enum standing rescue_standing(const struct rescue_cache *cache, const struct lar
 		*number = i;
 		if (v->incarnation != sb->incarnation)
 			return STANDING_STALE;
+		if (volume_is_older(v, sb))
+			return STANDING_OLDER;
 		return reaches_behind(&cache->image.volume[i], le64toh(sb->sectors)) ? STANDING_RESIZED : STANDING_ATTACHED;
 	}
 	return STANDING_UNKNOWN;
@@ -132,7 +134,7 @@ enum standing rescue_standing(const struct rescue_cache *cache, const struct lar
 
 const char *standing_text(enum standing standing)
 {
-	static const char *const text[] = { "attached", "stale", "detached", "foreign", "unknown", "resized", "other_set" };
+	static const char *const text[] = { "attached", "older", "stale", "detached", "foreign", "unknown", "resized", "other_set" };
 
 	return text[standing];
 }
@@ -180,6 +182,10 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 	switch (volume->standing) {
 	case STANDING_ATTACHED:
 		return LARDER_DONE;
+	case STANDING_OLDER:
+		return complain(LARDER_UNSAFE,
+				"%s: generation: older than what cache %s has seen of the volume, as a disk put back from an image is: give the one that it had",
+				path, ssd);
 	case STANDING_STALE:
 		return complain(LARDER_UNSAFE,
 				"%s: incarnation: the volume ran without cache %s, which is stale: what it holds must not be used",

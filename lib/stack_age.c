@@ -53,6 +53,61 @@ char *stack_too_old(const struct members *members, const struct stack *stack)
 			  stack->name, stack->generation, seen, stack->name, uuid_text(stack->uuid, text));
 }
 
+/* What the table of this SSD has seen of a volume of this incarnation; 0: nothing. */
+static uint64_t seen_by(const struct member *ssd, const struct larder_volume_sb *sb)
+{
+	struct cache_tables tables;
+	struct device device;
+	uint64_t seen = 0;
+
+	if (device_try(&device, ssd->path))
+		return 0;
+	tables_read(&device, &ssd->sb.cache, &tables);
+	for (uint32_t i = 0; tables.chosen && i < le32toh(tables.chosen->head.nr_volumes); i++) {
+		const struct larder_table_volume *v = &tables.chosen->volumes[i];
+
+		if (le32toh(v->state) == LARDER_VOLUME_ATTACHED && !memcmp(v->uuid, sb->head.uuid, 16) && volume_is_older(v, sb))
+			seen = le64toh(v->seen);
+	}
+	tables_free(&tables);
+	device_close(&device);
+	return seen;
+}
+
+/* The superblock again: where the volume runs it goes on, and the tables with it. */
+static bool still_older(const struct member *volume, uint64_t seen)
+{
+	struct superblocks found;
+	struct device device;
+	const union superblock *best;
+	bool older = true;
+
+	if (device_try(&device, volume->path))
+		return true;
+	superblocks_read(&device, &found, false);
+	best = superblocks_best(&found);
+	if (best && !memcmp(best->head.uuid, volume->sb.head.uuid, 16))
+		older = le64toh(best->head.generation) < seen;
+	superblocks_free(&found);
+	device_close(&device);
+	return older;
+}
+
+uint64_t volume_seen_later(const struct members *members, const struct member *volume)
+{
+	uint64_t seen = 0, one;
+
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *ssd = members->member[i];
+
+		if (le32toh(ssd->sb.head.kind) != LARDER_KIND_CACHE || memcmp(ssd->sb.cache.cache_uuid, volume->sb.volume.cache_uuid, 16))
+			continue;
+		one = seen_by(ssd, &volume->sb.volume);
+		seen = one > seen ? one : seen;
+	}
+	return seen && still_older(volume, seen) ? seen : 0;
+}
+
 /* The generation of the description in the volume's superblock, as this disk of a mirror has it; 0: it has none of this stack that can be read. */
 static uint64_t described_on(const char *path, const struct md_leg *leg, const uint8_t uuid[16])
 {

@@ -14,6 +14,11 @@ uint64_t stack_seen(const struct members *members, const uint8_t uuid[16]);
  * freed by the caller.
  */
 char *stack_too_old(const struct members *members, const struct stack *stack);
+/*
+ * Does a table of its cache, on the SSDs that are here, name a generation that the superblock of this volume has not reached?  Then it is put back from
+ * an image, and the kernel refuses it below that cache; else 0.  Reads them.
+ */
+uint64_t volume_seen_later(const struct members *members, const struct member *volume);
 /* Of the disks of its array, which does not run: md_behind(), by the description that is on each of them.  Reads them. */
 uint64_t stack_disks_behind(const struct members *members, const uint8_t uuid[16], const struct md_array *array);
 

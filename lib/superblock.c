@@ -19,7 +19,6 @@
 
 #define SEARCH_BYTES (16u << 20) /* a lost copy is looked for in so much of the device's head */
 #define SEARCH_CHUNK (1u << 20)
-#define INCARNATION_BITS 40
 
 static void read_copy(const struct device *device, uint64_t offset, struct superblock_copy *copy)
 {
@@ -228,7 +227,7 @@ int superblock_part_ways(union superblock *sb)
 
 	if (getrandom(&by, sizeof(by), 0) != sizeof(by))
 		return complain(LARDER_FAILED, "no random numbers: %s", strerror(errno));
-	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1 + (by >> (64 - INCARNATION_BITS)));
+	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1 + (by >> (64 - LARDER_INCARNATION_BITS)));
 	return LARDER_DONE;
 }
 
@@ -245,6 +244,11 @@ int superblocks_erase(const struct device *device, const struct superblocks *fou
 	    device->bytes >= LARDER_TABLE_OFFSET_B + LARDER_TABLE_SIZE)
 		error = device_zero(device, LARDER_TABLE_OFFSET_A, 2 * LARDER_TABLE_SIZE);
 	return error ? error : device_sync(device);
+}
+
+bool volume_is_older(const struct larder_table_volume *v, const struct larder_volume_sb *sb)
+{
+	return v->incarnation == sb->incarnation && le64toh(sb->head.generation) < le64toh(v->seen);
 }
 
 void tables_read(const struct device *device, const struct larder_cache_sb *sb, struct cache_tables *tables)

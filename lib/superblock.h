@@ -97,6 +97,8 @@ struct cache_tables {
 	struct problems problems[2];
 	const struct larder_table *chosen; /* valid, higher generation; or NULL */
 };
+/* Is the backing with this superblock the volume of that entry as it was, before a generation that the cache has seen (docs/on-disk-format.md 4)? */
+bool volume_is_older(const struct larder_table_volume *v, const struct larder_volume_sb *sb);
 void tables_read(const struct device *device, const struct larder_cache_sb *sb, struct cache_tables *tables);
 void tables_free(struct cache_tables *tables);
 /* Adds what is wrong with a table of the cache that sb is of. */

@@ -35,6 +35,7 @@ from harness import (
     field,
     one_line,
     patch_both,
+    patch_tables,
     pieces,
     read,
 )
@@ -154,6 +155,13 @@ def test_cache_of_dirty_volumes_is_kept(larder, verb):
     one_line(larder(*words, "--discard-dirty", volume, code=UNSAFE), own)
     assert digest(ssd) == before
     patch_both(hdd, VOLUME, flags=0)
+    # put back from an image, when it was clean: what it is newer by may be in the cache alone
+    patch_tables(ssd, volume0__incarnation=field(hdd, VOLUME, "incarnation"), volume0__seen=field(hdd, VOLUME, "generation") + 1)
+    older = digest(ssd)
+    one_line(larder(*words, code=UNSAFE), volume, hdd, f"--discard-dirty {own}")
+    assert digest(ssd) == older
+    patch_tables(ssd, volume0__seen=field(hdd, VOLUME, "generation"))
+    before = digest(ssd)
     larder(*words, "--dry-run")
     assert digest(ssd) == before
     larder(*words)

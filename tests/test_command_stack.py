@@ -32,10 +32,12 @@ from harness import (
     UNSAFE,
     USAGE,
     VOLUME,
+    attach_by_hand,
     digest,
     field,
     one_line,
     patch_both,
+    patch_tables,
     preload,
     preloaded,
     read,
@@ -1134,6 +1136,34 @@ def test_older_than_its_ssds_say(larder, described):
         one_line(larder("volume", "start", "data", "--dry-run", "--without-cache", code=UNSAFE), described.hdd, *why)
         assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
         assert "have seen" not in larder("assemble", "--all", "--dry-run", code=None).stderr
+
+
+def test_image_below_the_cache_of_today(larder, described):
+    """The same description, the same incarnation; but what the cache has seen of its superblock it has not become yet."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
+    attach_by_hand(described.ssd, described.hdd)
+    generation, was = (field(described.hdd, VOLUME, name) for name in ("generation", "incarnation"))
+    for seen in (0, generation - 1, generation):
+        patch_tables(described.ssd, volume0__incarnation=was, volume0__seen=seen)
+        one_line(larder("start", "data", code=USAGE), "losetup")
+    # another incarnation is another matter: the kernel's
+    patch_tables(described.ssd, volume0__incarnation=was + 1, volume0__seen=generation + 1)
+    one_line(larder("start", "data", code=USAGE), "losetup")
+    patch_tables(described.ssd, volume0__incarnation=was, volume0__seen=generation + 1)
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    cure = f"LOST with larder start data --discard-newer {described.uuid}"
+    why = described.hdd, f"generation {generation}", f"seen {generation + 1}", cure
+    for more in ([], ["--degraded"]):
+        one_line(larder("start", "data", *more, code=UNSAFE), *why)
+    run = larder("rescue", "writeback", "data", "--yes", code=UNSAFE)
+    one_line(run, described.hdd, "older than what cache", "give the one that it had")
+    listed = json.loads(larder("rescue", "list", described.ssd, "--reportformat", "json").stdout)
+    assert [v["state"] for v in listed["volumes"]] == ["older"]
+    assert [digest(x) for x in (described.ssd, described.hdd)] == before
+    assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
+    assert field(described.hdd, VOLUME, "incarnation") != was
+    one_line(larder("start", "data", code=USAGE), "losetup")
 
 
 def test_rescue_lays_nothing_over_an_older_disk(larder, described):

@@ -7,6 +7,7 @@
  * machine made the stack), --crashed (and did not stop it).
  */
 #include <endian.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +57,8 @@ static int check_age(const struct stack *stack)
 	struct members members;
 	struct stack own;
 	uint8_t part[16];
-	char *why = NULL;
+	char *why = NULL, text[UUID_TEXT];
+	uint64_t seen;
 	bool there;
 	int result = LARDER_DONE;
 
@@ -65,6 +67,11 @@ static int check_age(const struct stack *stack)
 	volume = member_volume(&members, part);
 	if (volume && !stack_decode(volume->sb.volume.stack, &own, &there) && there)
 		why = stack_too_old(&members, &own);
+	seen = volume && !why ? volume_seen_later(&members, volume) : 0;
+	if (seen)
+		why = must_print("its superblock is of generation %" PRIu64 ", and its cache has seen %" PRIu64
+				 ": a disk put back from an image? attach the one that it had; what was written since is LOST with larder start %s --discard-newer %s",
+				 le64toh(volume->sb.head.generation), seen, stack->name, uuid_text(stack->uuid, text));
 	if (why)
 		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
 	free(why);

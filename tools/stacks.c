@@ -664,8 +664,10 @@ int stack_take_older(struct stack *stack)
 	volume = member_volume(&members, part);
 	if (!volume)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
-	else if (stack_seen(&members, stack->uuid) > stack->generation) {
-		stack->generation = stack_raise(stack_seen(&members, stack->uuid), 1);
+	else if (stack_seen(&members, stack->uuid) > stack->generation || volume_seen_later(&members, volume)) {
+		uint64_t seen = stack_seen(&members, stack->uuid);
+
+		stack->generation = stack_raise(seen > stack->generation ? seen : stack->generation, 1);
 		result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, part, &ours);
 		if (!result && ours) {
 			superblocks_free(&found);

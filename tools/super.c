@@ -149,8 +149,8 @@ static void show_volumes(const struct device *device, const struct larder_cache_
 		char label[LARDER_LABEL_SIZE + 1], uuid[UUID_TEXT];
 
 		if (le32toh(v->state) != LARDER_VOLUME_NONE)
-			printf("volume %-13u %s, %s, %" PRIu64 " sectors, incarnation %" PRIu64 ", label %s\n", i,
-			       uuid_text(v->uuid, uuid), states[le32toh(v->state)], le64toh(v->sectors), le64toh(v->incarnation),
+			printf("volume %-13u %s, %s, %" PRIu64 " sectors, incarnation %" PRIu64 ", seen %" PRIu64 ", label %s\n", i,
+			       uuid_text(v->uuid, uuid), states[le32toh(v->state)], le64toh(v->sectors), le64toh(v->incarnation), le64toh(v->seen),
 			       label_text(v->label, label));
 	}
 	if (!tables.chosen)

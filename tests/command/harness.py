@@ -96,6 +96,7 @@ TABLE = {
     "volume0.state": (1104, "<I"),
     "volume0.sectors": (1112, "<Q"),
     "volume0.incarnation": (1120, "<Q"),
+    "volume0.seen": (1192, "<Q"),
     "volume1.uuid": (1200, "16s"),
     "volume1.state": (1216, "<I"),
     "volume1.sectors": (1224, "<Q"),

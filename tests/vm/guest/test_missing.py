@@ -7,11 +7,12 @@ import os
 import re
 import struct
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from lib import command, dm, simdisk
 from lib.block import SECTOR, BlockDevice
-from lib.larder import DATA_SECTOR, Cache, Stack, Volume
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, wait_for
 
 A, B = (os.urandom(64 * SECTOR) for _ in range(2))
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -267,6 +268,144 @@ def test_cut_off_flag_is_in_one_copy(stack, kernel_log, newer):
     stack.start()
     assert stack.volume.read(1000, 64) == B
     stack.stop()
+
+
+# ---------------------------------------------------------------- put back from an image
+
+
+TABLES = 256, 512  # sectors, of an SSD
+SEE_SECONDS = Path("/sys/module/larder/parameters/see_seconds")
+
+
+def seen(ssd: BlockDevice) -> int:
+    """Of the first volume, as the newer table of the SSD says."""
+    tables = (ssd.read(sector, 256) for sector in TABLES)
+    return max(struct.unpack_from("<Q", t, 8) + struct.unpack_from("<Q", t, 1192) for t in tables)[1]
+
+
+def image(disk: BlockDevice) -> list[bytes]:
+    return [disk.read(sector, 2048) for sector in range(0, disk.sectors, 2048)]
+
+
+def put_back(disk: BlockDevice, pieces: list[bytes]) -> None:
+    for i, piece in enumerate(pieces):
+        disk.write(i * 2048, piece)
+    disk.flush()
+
+
+@pytest.mark.parametrize("dirty", [False, True], ids=["clean", "dirty"])
+@pytest.mark.parametrize("taken", ["stopped", "running", "an hour before a power cut"])
+def test_image_of_the_disk(stack, kernel_log, taken, dirty):
+    """A disk put back from an image, below a cache that has seen more of it, is not taken for the one that was there."""
+    stack.options["writeback"] = "off" if dirty else "on"
+    stack.stop()
+    if taken != "stopped":
+        stack.start()
+        stack.volume.write(3000, A)
+        stack.volume.flush()
+    old = image(stack.hdd)
+    if taken == "stopped":
+        stack.start()
+    if taken.startswith("an hour"):
+        generation = superblock(stack.hdd)["generation"]
+        stack.volume.set(mode="writethrough")
+        stack.volume.write(2000, B)
+        SEE_SECONDS.write_text("0")
+        wait_for(lambda: superblock(stack.hdd)["generation"] > generation, 60, "nothing was noted of the disk")
+        SEE_SECONDS.write_text("3600")
+        wait_for(lambda: seen(stack.ssd) == superblock(stack.hdd)["generation"], 60, "the table does not say so")
+        stack.volume.set(mode="writeback")
+    stack.volume.write(1000, A)
+    stack.volume.flush()
+    if not dirty:
+        stack.volume.drain()
+    if taken.startswith("an hour"):
+        simdisk.power_cut(mode="lose", seed=1)
+    stack.stop()
+    simdisk.power_up()
+    new = image(stack.hdd)
+    assert new != old and superblock(stack.hdd)["incarnation"] == struct.unpack_from("<Q", old[0], MAIN * SECTOR + 240)[0]
+
+    put_back(stack.hdd, old)
+    marked = superblock(stack.hdd)["may_be_dirty"]
+    cache = Cache.start(stack.ssd)
+    cure = "load a table with '-' and send it 'discard_dirty'" if marked else "option 'stale discard'"
+    refused(kernel_log, stack.hdd, cache, f"volume {UUID} is older than what cache {UUID} has seen of it", cure)
+    cache.remove()
+
+    put_back(stack.hdd, new)
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
+
+    put_back(stack.hdd, old)
+    cache = Cache.start(stack.ssd)
+    if marked:
+        v = Volume.create("v", Volume.line(stack.hdd, None, stack.hdd.sectors - 4096), suspended=True)
+        command.run("dmsetup", "resume", "v", check=False)
+        v.message("discard_dirty", cache.status()["uuid"])
+        command.run("dmsetup", "resume", "v")  # makes its node
+        v.remove()
+    v = Volume.start(stack.hdd, cache, stale="discard")
+    assert v.read(1000, 64) == b"".join(old)[(DATA_SECTOR + 1000) * SECTOR :][: 64 * SECTOR]
+    v.remove()
+    cache.remove()
+    # the other way round: the cache is the image's now
+    put_back(stack.hdd, new)
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, f"volume {UUID} ran without cache {UUID}, which is stale")
+    cache.remove()
+
+
+def test_image_of_the_disk_as_it_is(stack):
+    """Nothing was written since: one is as good as the other, as for whoever copies a stopped disk to a new one."""
+    stack.volume.write(1000, A)
+    stack.stop()
+    put_back(stack.hdd, image(stack.hdd))
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
+
+
+def test_disk_that_was_there_is_never_older(stack, kernel_log):
+    """Power is cut at each command of a start of the volume, and of its stop, of either disk or of both: it starts again."""
+    kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical|could not be|cannot write")
+    stack.stop()
+    moments = set()
+    for part, after in itertools.product(("start", "stop"), (*range(1, 9), 100)):
+        stack.start() if part == "stop" else Cache.start(stack.ssd)
+        if part == "stop":
+            stack.volume.write(1000, A)
+        simdisk.power_cut(mode="lose", seed=after, after=after, ops="write,flush")
+        with contextlib.suppress(OSError, command.CommandError):
+            stack.volume.remove() if part == "stop" else Volume.start(stack.hdd, Cache("c"))
+        simdisk.power_cut(mode="lose", seed=after)
+        for name in ("v", "c"):
+            if name in dm.names():
+                dm.DmDevice(name).remove()
+        stack.volume = stack.cache = None
+        simdisk.power_up()
+        moments.add((part, superblock(stack.hdd)["generation"] - seen(stack.ssd)))
+        stack.start()
+        stack.stop()
+    assert {(part, 0) for part in ("start", "stop")} < moments and min(n for _, n in moments) == 0 < max(n for _, n in moments)
+
+
+def test_disk_that_can_only_be_read(stack, kernel_log):
+    """Its superblock cannot be written as it starts: it does all the same, and so it does when it has been mended."""
+    kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical|could not be written|cannot write the superblock")
+    stack.volume.write(1000, A)
+    stack.volume.drain()
+    stack.stop()
+    for _ in range(2):
+        stack.hdd.fail(op="write", status="ioerr")
+        stack.start()
+        assert stack.volume.read(1000, 64) == A
+        stack.stop()
+        stack.hdd.heal()
+        stack.start()
+        assert stack.volume.read(1000, 64) == A
+        stack.stop()
 
 
 # ---------------------------------------------------------------- another cache

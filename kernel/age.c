@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A backing that is older than what its cache has seen of it: a disk put back from an image, one half of a mirror that had left it.
+ * UUID and incarnation are those that it had; what is cached would lie over a disk that lacks what was written beside it.
+ *
+ * Each write of the backing's superblock raises its generation.  Each time that the volume is bound the superblock is written, and
+ * the table of the cache names that generation (`seen`): from then on an image of before has a lower one, and the volume is stale.
+ * So too as it is unbound, and once an hour, if the backing has been written since: not told from the disk that was there is an
+ * image of the hour before a power cut, with no start or stop in between.
+ *
+ * Order: both copies of the backing's superblock are durable, then the table is written.  After a power cut, at any step
+ *   before the first copy is		the table names a generation that both copies have, or one below
+ *   between them			the same of the older copy, and the newer one is above
+ *   before the table is		both copies are above what it names
+ *   between its two places		each names one that both copies have, or have passed
+ * so no backing that was there is refused; nor is one whose superblock could not be written: the table names the one before.
+ */
+#include <linux/part_stat.h>
+
+#include "larder.h"
+
+#define SEE_SECONDS	3600u
+
+static unsigned int see_seconds = SEE_SECONDS;
+module_param(see_seconds, uint, 0644);
+MODULE_PARM_DESC(see_seconds, "How long a backing may be written before its cache notes a new generation of it");
+
+bool volume_is_older(const struct volume *v, const struct larder_volume_sb *sb)
+{
+	return !READ_ONCE(v->bdev) && le64_to_cpu(sb->incarnation) == v->incarnation &&
+	       le64_to_cpu(sb->head.generation) < READ_ONCE(v->seen);
+}
+
+static unsigned long backing_written(struct block_device *bdev)
+{
+	return part_stat_read(bdev, sectors[STAT_WRITE]) + part_stat_read(bdev, sectors[STAT_DISCARD]);
+}
+
+void volume_seen(struct volume *v, u64 generation)
+{
+	struct cache *c = v->cache;
+	struct larder_table_volume *e = &c->table->volumes[v->number];
+	int err = 0;
+
+	mutex_lock(&c->super_lock);
+	if (c->volumes[v->number] == v && generation > v->seen && READ_ONCE(c->state) == CACHE_RUNNING) {
+		WRITE_ONCE(v->seen, generation);
+		e->seen = cpu_to_le64(generation);	/* true already, whether or not it can be written */
+		err = cache_table_write(c);
+	}
+	mutex_unlock(&c->super_lock);
+	if (err)
+		DMWARN("cache %pUb: what was seen of volume %pUb (generation %llu) could not be noted: error %d", c->uuid, v->uuid,
+		       generation, err);
+	v->seen_written = backing_written(v->bdev);
+	WRITE_ONCE(v->seen_when, jiffies);
+}
+
+bool volume_see_due(const struct volume *v)
+{
+	/* quiet: it would wake the disk */
+	return !v->set.quiet && time_after(jiffies, READ_ONCE(v->seen_when) + READ_ONCE(see_seconds) * HZ);
+}
+
+void volume_see(struct volume *v)
+{
+	u64 generation;
+	int err;
+
+	WRITE_ONCE(v->seen_when, jiffies);
+	if (backing_written(v->bdev) == v->seen_written)
+		return;
+	mutex_lock(&v->super_lock);
+	err = volume_super_write(v);
+	generation = le64_to_cpu(v->sb->head.generation);
+	mutex_unlock(&v->super_lock);
+	if (!err)
+		volume_seen(v, generation);
+}
