@@ -156,6 +156,17 @@ def test_limit_of_the_mixed_load_is_what_the_disk_takes_for_first_touches():
     assert limits.line(row, 100) == ["nvme", "mixed", "larder", "667", "300", "100", "5.00", "100 %", "2,000"]
 
 
+def test_what_flash_limits():
+    """Twice as much programmed as was written, and idle for half of the time: four times as many at most."""
+    ssd = {"media_ns": 10**9, "media_bytes": 8192 * 1000, "flushes": 3}
+    raw = {"fio": {"write": {"total_ios": 1000, "runtime": 2000, "io_bytes": 4096 * 1000}}, "now": {"ssd": ssd}, "scale": 4}
+    rows = {n: Row("sata", "larder", n, raw) for n in ("rw-qd32", "rw-qd2", "fsync")}
+    rows["nvme"] = Row("nvme", "larder", "rw-qd2", raw)
+    shown = limits.flash_lines(rows)
+    assert shown[0] == ["sata", "rw-qd2", "larder", "2,000", "2.000", "3", "50 %", "8,000"]
+    assert [line[1] for line in shown] == ["rw-qd2", "rw-qd32"]
+
+
 def test_chart_shows_each_series():
     svg = chart.lines("t", "x", "y", {"larder": [(1, 10.0), (2, 1000.0)], "bcache": [(1, 5.0), (2, 6.0)]})
     assert svg.count("<polyline") == 2

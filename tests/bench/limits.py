@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What no cache can do better: a read of a block that nothing has touched before comes from the disk, one at a time."""
+"""What no cache can do better: a read of a block that nothing has touched before comes from the disk, one at a time; and a byte
+that is written is programmed into the flash once."""
 
 import subprocess
 import tempfile
@@ -65,3 +66,26 @@ def lines(rows: Rows, case: str = "mixed") -> list[list[str]]:
         first = first if first is not None else first_touches(cases.SETS[row.raw["set"]], case, row.peer)
         found.append(line(row, first))
     return found
+
+
+FLASH_HEAD = ["model", "case", "peer", "IOPS", "programmed per byte", "flushes", "flash busy", "IOPS at most"]
+FLASH_MODEL = "sata"  # on the others something else is in the way: the CPU, the bus
+
+
+def flash_line(row: Row) -> list[str]:
+    """IOPS at most: were the flash busy all the time, with nothing but the user's bytes, once each."""
+    ssd = row.raw["now"]["ssd"]
+    user = row.raw["fio"]["write"]["io_bytes"]
+    most = row.ios / (ssd["media_ns"] * user / ssd["media_bytes"]) * 1e9 * row.scale
+    busy = 100 * ssd["media_ns"] / row.run_ns
+    programmed = f"{ssd['media_bytes'] / user:.3f}"
+    figures = number(row.iops()), programmed, str(ssd["flushes"]), f"{min(busy, 100):.0f} %", number(most)
+    return [row.model, row.case, row.peer, *figures]
+
+
+def flash_lines(rows: Rows) -> list[list[str]]:
+    """Random writes to what is cached, by depth."""
+    names = [f"rw-qd{depth}" for depth in cases.DEPTHS]
+    found = [r for r in rows.values() if r.model == FLASH_MODEL and r.case in names and r.measured]
+    shown = sorted(found, key=lambda r: names.index(r.case))
+    return [flash_line(r) for r in shown if r.raw["now"].get("ssd", {}).get("media_ns")]

@@ -179,6 +179,20 @@ class Report:
         return [(ms / 1000 / row.scale, max(1.0, iops * row.scale)) for ms, iops in row.raw.get("log", [])]
 
     def limits(self) -> list[str]:
+        return [*self.limits_of_mixed(), *self.limits_of_flash()]
+
+    def limits_of_flash(self) -> list[str]:
+        shown = limits.flash_lines(self.rows)
+        if not shown:
+            return []
+        said = (
+            "The flash of the old SATA SSD takes what it takes: busy all the time, with nothing but the user's bytes and each of "
+            "them once (*IOPS at most*), it has no room for commit blocks, nor for the flushes before which a segment is opened. "
+            "At depth 1 the time of a command is in the way before."
+        )
+        return ["### What limits writes to the old SATA SSD", "", said, "", *table(limits.FLASH_HEAD, shown)]
+
+    def limits_of_mixed(self) -> list[str]:
         shown = limits.lines(self.rows)
         if not shown:
             return []
