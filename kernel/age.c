@@ -13,9 +13,10 @@
  *   between them			the same of the older copy, and the newer one is above
  *   before the table is		both copies are above what it names
  *   between its two places		each names one that both copies have, or have passed
- * so no backing that was there is refused; nor is one whose superblock could not be written: the table names the one before.
+ * so no backing that was there is refused; nor is one whose superblock could not be written: the table names the one before.  One
+ * that loses what it has acknowledged with FUA may be: `stale accept`.
  */
-#include <linux/part_stat.h>
+#include <linux/random.h>
 
 #include "larder.h"
 
@@ -25,15 +26,15 @@ static unsigned int see_seconds = SEE_SECONDS;
 module_param(see_seconds, uint, 0644);
 MODULE_PARM_DESC(see_seconds, "How long a backing may be written before its cache notes a new generation of it");
 
-bool volume_is_older(const struct volume *v, const struct larder_volume_sb *sb)
+u64 incarnation_next(u64 incarnation)
 {
-	return !READ_ONCE(v->bdev) && le64_to_cpu(sb->incarnation) == v->incarnation &&
-	       le64_to_cpu(sb->head.generation) < READ_ONCE(v->seen);
+	return incarnation + 1 + (get_random_u64() >> (64 - LARDER_INCARNATION_BITS));
 }
 
-static unsigned long backing_written(struct block_device *bdev)
+bool volume_is_older(const struct volume *v, const struct block_device *bdev, const struct larder_volume_sb *sb)
 {
-	return part_stat_read(bdev, sectors[STAT_WRITE]) + part_stat_read(bdev, sectors[STAT_DISCARD]);
+	return READ_ONCE(v->bdev) != bdev && le64_to_cpu(sb->incarnation) == v->incarnation &&
+	       le64_to_cpu(sb->head.generation) < READ_ONCE(v->seen);
 }
 
 void volume_seen(struct volume *v, u64 generation)
@@ -42,6 +43,7 @@ void volume_seen(struct volume *v, u64 generation)
 	struct larder_table_volume *e = &c->table->volumes[v->number];
 	int err = 0;
 
+	WRITE_ONCE(v->seen_when, jiffies);
 	mutex_lock(&c->super_lock);
 	if (c->volumes[v->number] == v && generation > v->seen && READ_ONCE(c->state) == CACHE_RUNNING) {
 		WRITE_ONCE(v->seen, generation);
@@ -52,14 +54,15 @@ void volume_seen(struct volume *v, u64 generation)
 	if (err)
 		DMWARN("cache %pUb: what was seen of volume %pUb (generation %llu) could not be noted: error %d", c->uuid, v->uuid,
 		       generation, err);
-	v->seen_written = backing_written(v->bdev);
-	WRITE_ONCE(v->seen_when, jiffies);
 }
 
 bool volume_see_due(const struct volume *v)
 {
+	unsigned long most = (unsigned long)READ_ONCE(see_seconds) * HZ;
+
 	/* quiet: it would wake the disk */
-	return !v->set.quiet && time_after(jiffies, READ_ONCE(v->seen_when) + READ_ONCE(see_seconds) * HZ);
+	return READ_ONCE(v->flusher.written) && !v->see_failed && !v->set.quiet &&
+	       time_after(jiffies, READ_ONCE(v->seen_when) + most);
 }
 
 void volume_see(struct volume *v)
@@ -67,13 +70,15 @@ void volume_see(struct volume *v)
 	u64 generation;
 	int err;
 
-	WRITE_ONCE(v->seen_when, jiffies);
-	if (backing_written(v->bdev) == v->seen_written)
+	if (!READ_ONCE(v->flusher.written) || v->see_failed)
 		return;
+	WRITE_ONCE(v->flusher.written, false);	/* what completes from here on is for the next one */
 	mutex_lock(&v->super_lock);
 	err = volume_super_write(v);
 	generation = le64_to_cpu(v->sb->head.generation);
 	mutex_unlock(&v->super_lock);
 	if (!err)
 		volume_seen(v, generation);
+	else
+		WRITE_ONCE(v->see_failed, true);	/* each attempt may fail a user's flush: flusher_doubt() */
 }

@@ -9,7 +9,7 @@
  * again.
  *
  * Detach, with nothing dirty left:
- *   1. the superblock of the backing: no cache, incarnation + 1, may_be_dirty clear (target.c)
+ *   1. the superblock of the backing: no cache, another incarnation, may_be_dirty clear (target.c)
  *   2. what the cache has of it is forgotten
  * Cut off between them the entry's incarnation tells that it is stale.
  *
@@ -295,21 +295,21 @@ int cache_forget_rest(struct cache *c, const u8 uuid[16])
  */
 int volume_raise_incarnation(struct volume *v)
 {
-	u64 was;
+	u64 next;
 	int err = 0;
 
 	mutex_lock(&v->super_lock);
 	if (v->raised)
 		goto out;
-	was = le64_to_cpu(v->sb->incarnation);
-	v->sb->incarnation = cpu_to_le64(was + 1);
+	next = incarnation_next(le64_to_cpu(v->sb->incarnation));
+	v->sb->incarnation = cpu_to_le64(next);
 	err = volume_super_write(v);
 	if (err) {
 		/* it may be on the device all the same: never go back */
 		DMERR("%pg: the incarnation could not be raised: error %d; nothing is written before it is", v->bdev, err);
 		goto out;
 	}
-	v->incarnation = was + 1;
+	v->incarnation = next;
 	WRITE_ONCE(v->raised, true);
 out:
 	mutex_unlock(&v->super_lock);

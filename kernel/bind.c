@@ -51,10 +51,15 @@ static bool sb_left(const struct volume_target *vt)
 	return le32_to_cpu(vt->sb->head.flags) & LARDER_VOLUME_LEFT && uuid_same(vt->sb->cache_uuid, vt->cache->uuid);
 }
 
+static bool sb_is_older(const struct volume_target *vt, const struct volume *v)
+{
+	return !vt->accept_older && volume_is_older(v, vt->backing->bdev, vt->sb);
+}
+
 /* What v has is of this backing, and of no later time than what is there. */
 static bool sb_fits(const struct volume_target *vt, const struct volume *v)
 {
-	return le64_to_cpu(vt->sb->incarnation) == v->incarnation && !volume_is_older(v, vt->sb);
+	return le64_to_cpu(vt->sb->incarnation) == v->incarnation && !sb_is_older(vt, v);
 }
 
 /* The backing was written past the log of the cache that it names, which had failed: leave.c */
@@ -120,15 +125,17 @@ static int check_incarnation(struct volume_target *vt, struct volume *v)
 
 	if (!uuid_none(sb->cache_uuid) && sb_fits(vt, v))
 		return check_blocks(vt, v);
-	if ((vt->discard_stale || sb_left(vt)) && !sb_may_be_dirty(sb))
+	/* that one left says nothing of what the cache has got since */
+	if ((vt->discard_stale || (sb_left(vt) && !sb_is_older(vt, v))) && !sb_may_be_dirty(sb))
 		return 0;
 	if (uuid_none(sb->cache_uuid) && !dirty)
 		return 0;
-	if (volume_is_older(v, sb)) {
+	if (sb_is_older(vt, v)) {
 		DMERR("%pg: volume %pUb is older than what cache %pUb has seen of it (generation %llu there, %llu here): %s",
 		      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, READ_ONCE(v->seen), le64_to_cpu(sb->head.generation),
 		      "put back from an image? give the disk that it had");
-		DMERR("%pg: without that disk: %s; %llu sectors are dirty in the cache, and LOST then", vt->backing->bdev, cure,
+		DMERR("%pg: if it is that disk, and loses what it has acknowledged: option 'stale accept'", vt->backing->bdev);
+		DMERR("%pg: without that disk: %s; %llu sectors that are dirty in the cache are LOST then", vt->backing->bdev, cure,
 		      dirty);
 		return -ESTALE;
 	}
@@ -298,6 +305,19 @@ static int check_length(struct volume_target *vt)
 	return 0;
 }
 
+static int resume_read_super(struct volume_target *vt);
+
+/* Constructor: it may have been unbound since its superblock was read, and so be older than what was seen as it was. */
+static int check_read_again(struct volume_target *vt)
+{
+	struct volume *v = cache_find_volume(vt->cache, vt->sb->head.uuid);
+	bool older = v && sb_is_older(vt, v);
+
+	if (v)
+		volume_put(v);
+	return older ? resume_read_super(vt) : 0;
+}
+
 /*
  * Constructor: what would leave a live volume suspended is refused when the table is loaded.  Without its cache the table is
  * loaded even if may_be_dirty is set, so that there is something to send 'discard_dirty' to; preresume refuses it.
@@ -313,7 +333,7 @@ int volume_target_check(struct volume_target *vt)
 	if (err)
 		return err;
 	if (vt->cache) {
-		err = check_cached(vt);
+		err = check_read_again(vt) ?: check_cached(vt);
 	} else if (find_attached(vt, &c, &v)) {
 		err = check_detach(vt, c, v, !READ_ONCE(c->suspending));
 		volume_put(v);
@@ -376,7 +396,8 @@ static int resume_read_super(struct volume_target *vt)
 		err = -ESTALE;
 	} else {
 		memcpy(vt->sb, sb, LARDER_SB_SIZE);
-		vt->sb_whole = super_volume_whole(bdev, sb, vt->ti->len);
+		vt->sb_whole = super_volume_whole(bdev, sb, vt->ti->len, &vt->b_first);
+		vt->b_first &= !vt->sb_whole;
 	}
 	kfree(sb);
 	return err;
@@ -427,6 +448,9 @@ static int resume_bind(struct volume_target *vt, struct volume *v)
 
 	if (err)
 		return err;
+	mutex_lock(&v->super_lock);
+	v->b_first = vt->b_first;
+	mutex_unlock(&v->super_lock);
 	err = volume_bind(v, vt->ti, vt->backing->bdev, vt->sb);
 	if (err == -EBUSY)
 		DMERR("%pg: volume %pUb is being forgotten by its cache: try again later", vt->backing->bdev, v->uuid);
@@ -485,7 +509,12 @@ static int resume_generation(struct volume_target *vt, struct volume *v, bool at
 	generation = READ_ONCE(c->set_durable);
 	needed = attached || !vt->sb_whole || le64_to_cpu(v->sb->set_generation) != generation;
 	v->sb->set_generation = cpu_to_le64(generation);
+	/* older, and accepted: the next bind asks for no word */
+	if (le64_to_cpu(v->sb->head.generation) < v->seen)
+		v->sb->head.generation = cpu_to_le64(v->seen);
+	WRITE_ONCE(v->flusher.written, false);
 	err = volume_super_write(v);
+	WRITE_ONCE(v->see_failed, err);
 	if (!err)
 		memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
 	mutex_unlock(&v->super_lock);
@@ -577,7 +606,8 @@ static int outdate_super(struct volume_target *vt, bool left)
 	if (IS_ERR(v))
 		return PTR_ERR(v);
 	memcpy(v->sb, vt->sb, LARDER_SB_SIZE);
-	v->sb->incarnation = cpu_to_le64(le64_to_cpu(vt->sb->incarnation) + 1);
+	v->b_first = vt->b_first;
+	v->sb->incarnation = cpu_to_le64(incarnation_next(le64_to_cpu(vt->sb->incarnation)));
 	v->sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_OF_CACHE);
 	if (left)
 		v->sb->head.flags |= cpu_to_le32(LARDER_VOLUME_LEFT);
@@ -627,10 +657,9 @@ static int resume_cached(struct volume_target *vt)
 		return -EIO;
 	}
 	if (v) {
-		/* the one that it had may come back, and is another one from then on */
-		if (volume_is_older(v, vt->sb))
-			le64_add_cpu(&vt->sb->incarnation, 1 + (get_random_u64() >> (64 - LARDER_INCARNATION_BITS)));
-		err = resume_forget(vt, v);
+		/* the one that it had may come back, and is another one from here on, wherever this is cut off */
+		err = sb_is_older(vt, v) ? outdate_super(vt, true) : 0;
+		err = err ?: resume_forget(vt, v);
 		volume_put(v);
 		if (err)
 			return err;
@@ -675,7 +704,7 @@ static int detach_volume(struct volume_target *vt, struct cache *c, bool entered
 	}
 	mutex_lock(&pass->super_lock);
 	memset(sb->cache_uuid, 0, LARDER_UUID_SIZE);
-	sb->incarnation = cpu_to_le64(le64_to_cpu(sb->incarnation) + 1);
+	sb->incarnation = cpu_to_le64(incarnation_next(le64_to_cpu(sb->incarnation)));
 	sb->head.flags &= ~cpu_to_le32(LARDER_VOLUME_OF_CACHE);
 	mutex_unlock(&pass->super_lock);
 	err = resume_write_super(vt, pass);
@@ -791,7 +820,7 @@ int volume_target_bind(struct volume_target *vt)
 	if (err) {
 		resume_unclaim(vt);
 	} else {
-		vt->discard_stale = false;	/* once */
+		vt->discard_stale = vt->accept_older = false;	/* once */
 		vt->grows_from = 0;
 	}
 out:

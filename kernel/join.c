@@ -320,6 +320,9 @@ static int copy_slots(struct cache *c, struct cache_device *d, u32 to, u32 slots
 		n = min(slots - slot, COPY_SLOTS);
 		if (join_ended(c, d))
 			return -ECANCELED;
+		/* of three: behind the second one, if it is known to be bad, which may be found out meanwhile */
+		if (nr > 2 && prefers_mirror(&c->segments[copy[1]]))
+			swap(copy[1], copy[2]);
 		err = read_slots(c, d, copy + 1, nr - 1, slot, n, buf);
 		if (err)
 			return err;

@@ -130,6 +130,7 @@ struct flusher {
 	struct volume *volume;		/* backings only */
 	bool needed;			/* something a caller may rely on completed here since the last flush was issued */
 	bool own;			/* of a backing: so did something that only larder relies on, for its next flush */
+	bool written;			/* of a backing: something has completed since its cache has seen it (age.c); no lock */
 	bool failed;			/* sticky: no flush issued after the last failure has succeeded yet */
 	/* of a backing, failed-flush-owed */
 	bool acked;			/* something that a user was told is done completed here since the last flush was issued */
@@ -632,8 +633,8 @@ struct volume {
 	u64 sectors;
 	u64 incarnation;
 	u64 seen;			/* age.c; cache->super_lock to change it */
-	unsigned long seen_when;	/* jiffies; tick_work, or nobody else there */
-	unsigned long seen_written;	/* sectors that the backing had been written then */
+	unsigned long seen_when;	/* jiffies */
+	bool see_failed;		/* a superblock could not be written for it: not again while it is bound */
 	struct larder_index *index;
 	struct volume_settings set;
 
@@ -653,6 +654,7 @@ struct volume {
 	sector_t data_start;		/* sectors */
 	struct mutex super_lock;
 	struct larder_volume_sb *sb;
+	bool b_first;			/* of its two superblocks the first is newer than the copy; super_lock */
 	bool may_be_dirty;		/* durable on the backing; log->lock for clearing (rule 11) */
 	bool raised;			/* passthrough: both copies have a raised incarnation, or need not */
 	/* attempts of doubt.c: the first of the doubt, and the last, in which dirty data of it was found gone; 0: none */
@@ -742,7 +744,9 @@ struct volume_target {
 	struct volume_settings set;
 	struct larder_volume_sb *sb;	/* as read by the constructor */
 	bool sb_whole;			/* both copies on the backing say what preresume has read: super_volume_whole() */
+	bool b_first;			/* of those two only the first says it */
 	bool discard_stale;
+	bool accept_older;		/* than the cache has seen: the user knows that it is the one */
 	bool blocks_fit;		/* nothing is cached in pieces of less than a block of the backing */
 	u64 grows_from;			/* sectors by the superblock, if the table has more, until it was resumed; else 0 */
 	u32 given_mask;			/* options given, a bit per key: the printed table has them even if they are the default */
@@ -1103,7 +1107,7 @@ int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, co
  * came between them, or one is damaged: the other may count later.  Which of two that agree counts makes no difference to a volume
  * of that size
  */
-bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb, u64 sectors);
+bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb, u64 sectors, bool *first_counts);
 /* Logs why it is not what it should be ("an SSD of a cache"), and the remedy; noun: of the command that makes one */
 void super_refused(struct block_device *bdev, const char *why, const char *what, const char *noun);
 int super_init(void);
@@ -1239,7 +1243,7 @@ int checkpoint_scrub(struct cache *c, struct scrub_counts *n);
 void give_way(struct cache *c, u64 took_ns);
 
 /* ------------------------------------------------------------------ resync.c: second copies of what has one */
-/* Any context: an SSD has left, or is missing; nothing happens if the set does not ask for second copies, or has one SSD left. */
+/* Process context: an SSD has left, or is missing; nothing happens if the set asks for no second copies, or has one SSD left. */
 void resync_begin(struct cache *c);
 /* Process context: an SSD may be written to that was not before, and c->failures has changed.  Begins if anything has one copy */
 void resync_look(struct cache *c);
@@ -1574,13 +1578,19 @@ static inline void flusher_wrote(struct flusher *f)
 }
 
 /* Any context: what was written back has reached the backing; no flush of a user need secure it, as it is dirty still. */
-static inline void flusher_wrote_own(struct flusher *f) { WRITE_ONCE(f->own, true); }
+static inline void flusher_wrote_own(struct flusher *f)
+{
+	WRITE_ONCE(f->own, true);
+	WRITE_ONCE(f->written, true);
+}
 
 /* Any context: a user is about to be told that this is done. */
 static inline void flusher_acked(struct flusher *f)
 {
 	if (!READ_ONCE(f->acked))
 		WRITE_ONCE(f->acked, true);
+	if (!READ_ONCE(f->written))
+		WRITE_ONCE(f->written, true);
 	flusher_wrote(f);
 }
 
@@ -1908,14 +1918,16 @@ int cache_forget_rest(struct cache *c, const u8 uuid[16]);	/* of one that met an
 int volume_raise_incarnation(struct volume *v);
 
 /* age.c */
-/* Any context.  Is what has this superblock the backing of v, before what its cache has seen of it?  False while v is bound. */
-bool volume_is_older(const struct volume *v, const struct larder_volume_sb *sb);
+/* Any context.  The next incarnation: a random one above, as another copy of the volume may take the same steps from here. */
+u64 incarnation_next(u64 incarnation);
+/* Any context.  Is what has this superblock v's backing, before what its cache has seen of it?  False for the one v is bound to */
+bool volume_is_older(const struct volume *v, const struct block_device *bdev, const struct larder_volume_sb *sb);
 /* Sleeps.  v is bound, and its superblock has this generation, durably: the table of its cache says so, if it can be written. */
 void volume_seen(struct volume *v, u64 generation);
-bool volume_see_due(const struct volume *v);		/* any context: is it time to look whether it has been written since? */
+bool volume_see_due(const struct volume *v);		/* any context: has it been written since, and for so long? */
 /*
  * Sleeps, v is bound.  If the backing has been written since: a new generation for it, then volume_seen().  An error of the backing
- * leaves it at the one before.
+ * leaves it at the one before, until v is bound again.
  */
 void volume_see(struct volume *v);
 

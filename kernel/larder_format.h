@@ -79,7 +79,7 @@ struct larder_sb_head {
 #define LARDER_MAX_VOLUMES	1024u
 #define LARDER_MAX_VOLUME_SECTORS (1ull << 43)	/* 4 PiB, of one that a cache has */
 #define LARDER_NR_EPOCHS	16u
-#define LARDER_NR_ANCESTORS	64u
+#define LARDER_NR_ANCESTORS	1024u
 #define LARDER_NR_CHECKPOINTS	2u
 #define LARDER_NR_STREAMS	3u
 #define LARDER_MIN_SEGMENT_SIZE	(128u << 10)	/* bytes, a power of two */

@@ -128,7 +128,8 @@ static int leave_tell(struct volume *v)
 	int err;
 
 	mutex_lock(&v->super_lock);
-	err = leave_write(v, v->incarnation + 1, LARDER_VOLUME_LEFT, LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_CLEAN_VOID);
+	err = leave_write(v, incarnation_next(v->incarnation), LARDER_VOLUME_LEFT,
+			  LARDER_VOLUME_MAY_BE_DIRTY | LARDER_VOLUME_CLEAN_VOID);
 	if (!err) {
 		spin_lock_irq(&c->log.lock);
 		WRITE_ONCE(v->may_be_dirty, false);

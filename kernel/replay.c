@@ -83,6 +83,7 @@ static int cursor_begin(struct replay *r, u8 stream)
 	cur->stream = stream;
 	cur->ended = false;
 	cur->drained = false;
+	cur->doubted = false;
 	cur->gap = LARDER_NO_SEGMENT;
 	cur->segment = LARDER_NO_SEGMENT;
 	cur->loaded = LARDER_NO_SEGMENT;
@@ -448,7 +449,7 @@ static int cursor_peek(struct replay *r, struct cursor *cur)
 		cur->drained = false;
 		cur->gap = LARDER_NO_SEGMENT;
 	} else if (!found) {
-		if (cur->gap != LARDER_NO_SEGMENT)
+		if (cur->gap != LARDER_NO_SEGMENT && !cur->doubted)
 			return refuse_unread(r, cur->gap, -EIO);
 		cur->ended = cur->next < cur->nr;
 	}
@@ -782,6 +783,7 @@ static int scan_chain(struct replay *r)
 		err = 0;
 		if (sequence > r->durable && !data_matches(cur, &unread))
 			err = doubts_add(r, sequence, cur->prev_sequence, unread);
+		cur->doubted = r->nr_doubts;
 		if (!err)
 			err = scan_entries(r, cur);
 		r->last_write = sequence;
@@ -792,6 +794,9 @@ static int scan_chain(struct replay *r)
 	if (!err)
 		err = scan_behind(r, cur);
 	doubts_settle(r);
+	/* whether it ends there is not known, unless it ends before */
+	if (!err && cur->gap != LARDER_NO_SEGMENT && !r->nr_doubts)
+		err = refuse_unread(r, cur->gap, -EIO);
 	return err;
 }
 

@@ -12,6 +12,7 @@
 struct cursor {
 	u8 stream;
 	bool ended;			/* nothing more, whatever is opened later */
+	bool doubted;			/* scan: the stream may end before here: what cannot be read need not matter */
 	bool drained;			/* nothing more in 'segment': it goes on in the first of the queue */
 	u32 segment, slot;		/* the next record's slots begin here */
 	u64 prev_sequence;

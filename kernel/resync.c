@@ -69,15 +69,20 @@ struct resync_run {
 void resync_begin(struct cache *c)
 {
 	struct resync *s = &c->resync;
+	bool begins;
 
-	if (!cache_mirrored(c) || READ_ONCE(c->state) == CACHE_FAILED)
-		return;
-	if (READ_ONCE(s->state) == RESYNC_IDLE) {
+	/* who ends it looks at the set under this lock, too */
+	spin_lock_irq(&c->log.lock);
+	begins = cache_mirrored(c) && READ_ONCE(c->state) != CACHE_FAILED;
+	if (begins && s->state == RESYNC_IDLE) {
 		atomic64_set(&s->copied, 0);
 		s->said = false;
 	}
-	WRITE_ONCE(s->state, RESYNC_RUNNING);
-	resync_kick(c);
+	if (begins)
+		WRITE_ONCE(s->state, RESYNC_RUNNING);
+	spin_unlock_irq(&c->log.lock);
+	if (begins)
+		resync_kick(c);
 }
 
 /* Is a copy away with an SSD that left, and was not drained?  Then what is left of it is all there is, and another loss is one. */
@@ -114,6 +119,10 @@ void resync_look(struct cache *c)
 	if (cache_mirrored(c) && (few.some || chunks < cache_copies(c) || log_uses(c, segment_below, NULL))) {
 		if (!one_is_lost(c) && (few.single || chunks < 2 || log_uses(c, segment_alone, NULL)))
 			WRITE_ONCE(c->resync.raising, true);
+		/* a pass that runs may be past it: `mirror` may ask for a third copy since */
+		spin_lock_irq(&c->log.lock);
+		WRITE_ONCE(c->failures, c->failures + 1);
+		spin_unlock_irq(&c->log.lock);
 		resync_begin(c);
 		return;
 	}
@@ -427,7 +436,7 @@ static void resync_run(struct resync_run *rr)
 {
 	struct resync *s = &rr->c->resync;
 	struct cache *c = rr->c;
-	bool failed = READ_ONCE(s->state) == RESYNC_FAILED;
+	bool failed = READ_ONCE(s->state) == RESYNC_FAILED, again;
 
 	resync_say_begin(c);
 	while (resync_pass(rr)) {
@@ -437,12 +446,14 @@ static void resync_run(struct resync_run *rr)
 	}
 	s->again = jiffies + UNREADABLE_BREAK;
 	spin_lock_irq(&c->log.lock);
-	if (c->failures == rr->failures)
-		WRITE_ONCE(s->raising, false);
-	spin_unlock_irq(&c->log.lock);
-	WRITE_ONCE(s->state, rr->unreadable ? RESYNC_FAILED : RESYNC_IDLE);
 	/* set_work() may have begun another one just now */
-	if (READ_ONCE(c->failures) != rr->failures)
+	again = c->failures != rr->failures;
+	if (!again) {
+		WRITE_ONCE(s->raising, false);
+		WRITE_ONCE(s->state, rr->unreadable ? RESYNC_FAILED : RESYNC_IDLE);
+	}
+	spin_unlock_irq(&c->log.lock);
+	if (again)
 		resync_begin(c);
 	else if (!failed || !rr->unreadable)
 		resync_say_end(c, rr->unreadable);
@@ -499,10 +510,12 @@ void resync_work(struct work_struct *work)
 		if (rr)
 			resync_run_free(rr);
 	}
+	spin_lock_irq(&c->log.lock);
 	if (!cache_mirrored(c))
 		WRITE_ONCE(s->state, RESYNC_IDLE);	/* there is nowhere to copy to: devices_failed says that */
 	else if (READ_ONCE(c->nr_joining))
 		WRITE_ONCE(s->state, RESYNC_WAITING);
+	spin_unlock_irq(&c->log.lock);
 out:
 	memalloc_noio_restore(noio);
 }

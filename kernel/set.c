@@ -177,6 +177,18 @@ bool set_knows(struct cache *c, u64 generation)
 	return known;
 }
 
+/* super_lock, set_lock held.  Every member has table and superblock: one that had joined, and could not take them then, is told. */
+static void set_told(struct cache *c)
+{
+	u32 i;
+
+	spin_lock_irq(&c->log.lock);
+	for (i = 0; i < c->nr_devices; i++)
+		if (!c->dev[i].failed)
+			WRITE_ONCE(c->dev[i].untold, false);
+	spin_unlock_irq(&c->log.lock);
+}
+
 /* Step 2 on the SSDs that stay.  joins: the one that is new in the set, which is told last, or NULL. */
 static int set_write(struct cache *c, const struct cache_device *joins)
 {
@@ -189,8 +201,10 @@ static int set_write(struct cache *c, const struct cache_device *joins)
 	err = cache_table_write(c);
 	if (!err)
 		err = cache_super_write(c, 0);
-	if (!err)
+	if (!err) {
 		WRITE_ONCE(c->set_durable, c->set_generation);
+		set_told(c);
+	}
 	mutex_unlock(&c->super_lock);
 	return err;
 }

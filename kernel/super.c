@@ -284,21 +284,25 @@ static void super_without_sizes(struct larder_volume_sb *sb)
 	sb->sectors = 0;
 }
 
-bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb, u64 sectors)
+bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb, u64 sectors, bool *first_counts)
 {
 	u64 place[2] = { LARDER_SB_OFFSET, le64_to_cpu(sb->head.copy_offset) };
 	struct larder_volume_sb *wanted = kmemdup(sb, LARDER_SB_SIZE, GFP_NOIO), *found = kmalloc(LARDER_SB_SIZE, GFP_NOIO);
-	bool whole = wanted && found;
+	bool whole = wanted && found, is_read;
 	const char *why;
 	unsigned int i;
 
+	*first_counts = false;
 	if (whole)
 		super_without_sizes(wanted);
 	for (i = 0; i < 2 && whole; i++) {
 		if (!place[i])
 			continue;
-		whole = !super_io(bdev, SUPER_READ, place[i] >> SECTOR_SHIFT, found, LARDER_SB_SIZE) &&
-			!larder_check_sb(&found->head, bdev_nr_sectors(bdev), &why) && le64_to_cpu(found->sectors) >= sectors;
+		is_read = !super_io(bdev, SUPER_READ, place[i] >> SECTOR_SHIFT, found, LARDER_SB_SIZE);
+		if (!i)
+			*first_counts = is_read && !memcmp(found, sb, LARDER_SB_SIZE);
+		whole = is_read && !larder_check_sb(&found->head, bdev_nr_sectors(bdev), &why) &&
+			le64_to_cpu(found->sectors) >= sectors;
 		if (whole) {
 			super_without_sizes(found);
 			whole = !memcmp(found, wanted, LARDER_SB_SIZE);
@@ -322,10 +326,16 @@ void super_refused(struct block_device *bdev, const char *why, const char *what,
 
 /* ------------------------------------------------------------------ superblocks: writing */
 
-/* A sealed superblock to its two places, A first.  Logs the error.  d: of the cache c; NULL: a volume's. */
-static int super_write_copies(struct cache *c, struct cache_device *d, struct block_device *bdev, struct larder_sb_head *head)
+/*
+ * A sealed superblock to its two places, A first; B, if A is newer than B by now (*b_first), so that the newer one is there until
+ * this one is.  Logs the error.  d: of the cache c; NULL: a volume's.
+ */
+static int super_write_copies(struct cache *c, struct cache_device *d, struct block_device *bdev, struct larder_sb_head *head,
+			      bool *b_first)
 {
-	u64 place[2] = { LARDER_SB_OFFSET, le64_to_cpu(head->copy_offset) };
+	u64 copy = le64_to_cpu(head->copy_offset);
+	u64 place[2] = { *b_first ? copy : LARDER_SB_OFFSET, *b_first ? LARDER_SB_OFFSET : copy };
+	bool was = *b_first;
 	unsigned int i;
 	int err;
 
@@ -340,6 +350,7 @@ static int super_write_copies(struct cache *c, struct cache_device *d, struct bl
 				bdev, place[i], le64_to_cpu(head->generation), err);
 			return err;
 		}
+		*b_first = !i && !was;	/* an error behind this: the next one begins with the other place */
 	}
 	return 0;
 }
@@ -389,8 +400,8 @@ int cache_super_write(struct cache *c, u32 flags)
 {
 	struct cache_device *d;
 	int error = 0, err;
+	bool joins, b_first;
 	unsigned int i;
-	bool joins;
 
 	lockdep_assert_held(&c->super_lock);
 	for (i = 0; i < c->nr_devices; i++) {
@@ -407,7 +418,8 @@ int cache_super_write(struct cache *c, u32 flags)
 			continue;
 		joins = READ_ONCE(d->failed);
 		cache_super_fill(c, d->sb, joins ? flags | LARDER_CACHE_JOINS : flags);
-		err = super_write_copies(c, d, d->bdev, &d->sb->head);
+		b_first = false;	/* a start has made them the same */
+		err = super_write_copies(c, d, d->bdev, &d->sb->head, &b_first);
 		if (err && !joins)
 			error = error ?: err;
 	}
@@ -507,7 +519,7 @@ int volume_super_write(struct volume *v)
 		return -EROFS;
 	}
 	larder_seal_sb(&v->sb->head);
-	err = super_write_copies(NULL, NULL, v->bdev, &v->sb->head);
+	err = super_write_copies(NULL, NULL, v->bdev, &v->sb->head, &v->b_first);
 	if (err) {
 		flusher_doubt(&v->flusher);
 		volume_error(v, errors_write);

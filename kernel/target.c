@@ -83,12 +83,13 @@ static int parse_cache(struct volume_target *vt, const char *path)
 
 static int parse_option(struct volume_target *vt, const char *key, const char *value)
 {
-	const char *why = "is not refuse or discard";
+	const char *why = "is not refuse, discard or accept";
 	int n;
 
 	if (!strcmp(key, "stale")) {
 		vt->discard_stale = !strcmp(value, "discard");
-		if (vt->discard_stale || !strcmp(value, "refuse"))
+		vt->accept_older = !strcmp(value, "accept");
+		if (vt->discard_stale || vt->accept_older || !strcmp(value, "refuse"))
 			return 0;
 	} else {
 		n = volume_setting_parse(&vt->set, key, value, &why);

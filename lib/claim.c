@@ -48,8 +48,8 @@ static char *dirty_backings(const struct members *members, const struct larder_t
 		if (le32toh(m->sb.head.kind) != LARDER_KIND_VOLUME || memcmp(m->sb.head.uuid, v->uuid, 16))
 			continue;
 		/* of an older one nothing that it says is of today */
-		dirty = dirty || (!memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16) &&
-				  (le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY || volume_is_older(v, &m->sb.volume)));
+		dirty = dirty || volume_is_older(v, &m->sb.volume) ||
+			(le32toh(m->sb.head.flags) & LARDER_VOLUME_MAY_BE_DIRTY && !memcmp(m->sb.volume.cache_uuid, sb->cache_uuid, 16));
 		longer = must_print("%s%s%s", all ? all : "", all ? " and its copy " : "", m->path);
 		free(all);
 		all = longer;

@@ -106,30 +106,42 @@ static bool reaches_behind(const struct cached_volume *v, uint64_t sectors)
 	return behind;
 }
 
-enum standing rescue_standing(const struct rescue_cache *cache, const struct larder_volume_sb *sb, unsigned *number)
+/* What the table has of a volume that is attached; *number: which one it is. */
+static const struct larder_table_volume *find_entry(const struct larder_table *table, const uint8_t uuid[16], unsigned *number)
 {
-	const struct larder_table *table;
-
-	if (!cache || uuid_is_zero(sb->cache_uuid))
-		return STANDING_DETACHED;
-	if (memcmp(sb->cache_uuid, cache->set.sb->cache_uuid, 16))
-		return STANDING_FOREIGN;
-	if (sb->set_generation && !table_knows(cache->set.table, le64toh(sb->set_generation)))
-		return STANDING_OTHER_SET;
-	table = cache->set.table;
 	for (unsigned i = 0; i < le32toh(table->head.nr_volumes); i++) {
 		const struct larder_table_volume *v = &table->volumes[i];
 
-		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED || memcmp(v->uuid, sb->head.uuid, 16))
+		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED || memcmp(v->uuid, uuid, 16))
 			continue;
 		*number = i;
-		if (v->incarnation != sb->incarnation)
-			return STANDING_STALE;
-		if (volume_is_older(v, sb))
-			return STANDING_OLDER;
-		return reaches_behind(&cache->image.volume[i], le64toh(sb->sectors)) ? STANDING_RESIZED : STANDING_ATTACHED;
+		return v;
 	}
-	return STANDING_UNKNOWN;
+	return NULL;
+}
+
+enum standing rescue_standing(const struct rescue_cache *cache, const struct larder_volume_sb *sb, unsigned *number)
+{
+	const struct larder_table_volume *v;
+	const struct larder_table *table;
+
+	if (!cache)
+		return STANDING_DETACHED;
+	table = cache->set.table;
+	v = find_entry(table, sb->head.uuid, number);
+	if (uuid_is_zero(sb->cache_uuid)) /* or it is an image of before it was attached */
+		return v && volume_is_older(v, sb) ? STANDING_OLDER : STANDING_DETACHED;
+	if (memcmp(sb->cache_uuid, cache->set.sb->cache_uuid, 16))
+		return STANDING_FOREIGN;
+	if (sb->set_generation && !table_knows(table, le64toh(sb->set_generation)))
+		return STANDING_OTHER_SET;
+	if (!v)
+		return STANDING_UNKNOWN;
+	if (v->incarnation != sb->incarnation)
+		return STANDING_STALE;
+	if (volume_is_older(v, sb))
+		return STANDING_OLDER;
+	return reaches_behind(&cache->image.volume[*number], le64toh(sb->sectors)) ? STANDING_RESIZED : STANDING_ATTACHED;
 }
 
 const char *standing_text(enum standing standing)

@@ -70,8 +70,8 @@ static int check_age(const struct stack *stack)
 	seen = volume && !why ? volume_seen_later(&members, volume) : 0;
 	if (seen)
 		why = must_print("its superblock is of generation %" PRIu64 ", and its cache has seen %" PRIu64
-				 ": a disk put back from an image? attach the one that it had; what was written since is LOST with larder start %s --discard-newer %s",
-				 le64toh(volume->sb.head.generation), seen, stack->name, uuid_text(stack->uuid, text));
+				 ": a disk put back from an image? attach the one that it had; what was written since is LOST with larder start %s --discard-newer %s; if it is that one, and loses what it has acknowledged: larder volume start %s --option stale=accept first",
+				 le64toh(volume->sb.head.generation), seen, stack->name, uuid_text(stack->uuid, text), stack->name);
 	if (why)
 		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
 	free(why);

@@ -381,6 +381,21 @@ def test_end_that_cannot_be_read(make_disk, kernel_log, where):
     stack.stop()
 
 
+def test_slot_that_cannot_be_read_behind_a_torn_record(make_disk, kernel_log):
+    """It ends in that record, whatever stands in the slot."""
+    stack, content, blocks = unread_stack(make_disk, kernel_log)
+    last = blocks[-1]
+    stack.ssd.corrupt(last.sector - BLOCK, BLOCK)
+    stack.ssd.flush()
+    at = last.sector + 2 * BLOCK
+    stack.ssd.fail(op="read", from_=at, to=at + BLOCK, status="medium")
+    stack.start()
+    assert stack.ssd.faults()[0]["hits"] and not kernel_log.matching("the log may go on")
+    torn, _ = content.popitem()
+    assert not wrong(stack, content) and stack.volume.read(torn, BLOCK) == bytes(BLOCK * 512)
+    stack.stop()
+
+
 @pytest.mark.parametrize("how_many", ["one slot", "all of the segment"])
 def test_clean_copies_that_cannot_be_read(make_disk, kernel_log, how_many):
     """Behind an orderly stop, in the segment in which the fill stream was: the start goes on without."""

@@ -270,10 +270,37 @@ def test_cut_off_flag_is_in_one_copy(stack, kernel_log, newer):
     stack.stop()
 
 
+@pytest.mark.parametrize("newer", [MAIN, COPY])
+def test_newer_copy_stays_until_both_are(stack, kernel_log, newer):
+    """Of a superblock whose two copies differ the older one is written over first: cut off in that, the newer one counts."""
+    kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical|cannot write")
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    uuid = stack.cache.status()["uuid"]
+    stack.stop()
+    v = Volume.create("v", Volume.line(stack.hdd, None, stack.hdd.sectors - 4096), suspended=True)
+    command.run("dmsetup", "resume", "v", check=False)  # refused, but the table is the live one
+    older = cut_between_copies(stack, lambda: v.message("discard_dirty", uuid), newer)
+    assert superblock(stack.hdd, older)["may_be_dirty"] and not superblock(stack.hdd, newer)["may_be_dirty"]
+    cache = Cache.start(stack.ssd)
+    simdisk.power_cut(stack.hdd, mode="lose", after=1, ops="write")
+    with simdisk.Trace() as trace:
+        with pytest.raises(command.CommandError):
+            Volume.start(stack.hdd, cache, stale="discard")
+        torn = trace.commands(stack.hdd, "write")[0].sector
+    simdisk.power_up(stack.hdd)
+    stack.hdd.write(torn, os.urandom(8 * SECTOR))
+    v = Volume.start(stack.hdd, cache, stale="discard")
+    assert torn == older and v.read(1000, 64) == bytes(64 * SECTOR)
+    v.remove()
+    cache.remove()
+
+
 # ---------------------------------------------------------------- put back from an image
 
 
 TABLES = 256, 512  # sectors, of an SSD
+LEFT = 2  # flag of a superblock
 SEE_SECONDS = Path("/sys/module/larder/parameters/see_seconds")
 
 
@@ -285,6 +312,13 @@ def seen(ssd: BlockDevice) -> int:
 
 def image(disk: BlockDevice) -> list[bytes]:
     return [disk.read(sector, 2048) for sector in range(0, disk.sectors, 2048)]
+
+
+def write_through(stack: Stack) -> None:
+    """The disk is another one than it was: dirty data alone is none."""
+    stack.volume.set(mode="writethrough")
+    stack.volume.write(2000, os.urandom(64 * SECTOR))
+    stack.volume.set(mode="writeback")
 
 
 def put_back(disk: BlockDevice, pieces: list[bytes]) -> None:
@@ -308,13 +342,12 @@ def test_image_of_the_disk(stack, kernel_log, taken, dirty):
         stack.start()
     if taken.startswith("an hour"):
         generation = superblock(stack.hdd)["generation"]
-        stack.volume.set(mode="writethrough")
-        stack.volume.write(2000, B)
+        write_through(stack)
         SEE_SECONDS.write_text("0")
         wait_for(lambda: superblock(stack.hdd)["generation"] > generation, 60, "nothing was noted of the disk")
         SEE_SECONDS.write_text("3600")
         wait_for(lambda: seen(stack.ssd) == superblock(stack.hdd)["generation"], 60, "the table does not say so")
-        stack.volume.set(mode="writeback")
+    write_through(stack)
     stack.volume.write(1000, A)
     stack.volume.flush()
     if not dirty:
@@ -375,6 +408,7 @@ def test_disk_that_was_there_is_never_older(stack, kernel_log):
     for part, after in itertools.product(("start", "stop"), (*range(1, 9), 100)):
         stack.start() if part == "stop" else Cache.start(stack.ssd)
         if part == "stop":
+            write_through(stack)
             stack.volume.write(1000, A)
         simdisk.power_cut(mode="lose", seed=after, after=after, ops="write,flush")
         with contextlib.suppress(OSError, command.CommandError):
@@ -406,6 +440,58 @@ def test_disk_that_can_only_be_read(stack, kernel_log):
         stack.start()
         assert stack.volume.read(1000, 64) == A
         stack.stop()
+
+
+def test_image_of_a_disk_that_had_left(stack, kernel_log):
+    """It had left a cache that had failed, and needed no word to be attached anew; what that cache has got since is not given up
+    for it without one."""
+    kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical")
+    stack.volume.set(mode="writethrough")
+    stack.volume.write(1000, A)
+    stack.volume.drain()
+    stack.ssd.fail(op="read,write,flush", status="ioerr")
+    stack.volume.write(1000, A)
+    stack.volume.flush()
+    wait_for(lambda: stack.volume.status()["state"] == "passing", 60, "the volume to leave")
+    stack.stop()
+    stack.ssd.heal()
+    old = image(stack.hdd)
+    assert struct.unpack_from("<I", old[0], MAIN * SECTOR + 28)[0] & LEFT
+    stack.start()
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, B)
+    stack.volume.flush()
+    stack.stop()
+    new = image(stack.hdd)
+    put_back(stack.hdd, old)
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, "is older than what cache", "stale discard")
+    cache.remove()
+    put_back(stack.hdd, new)
+    stack.start()
+    assert stack.volume.read(1000, 64) == B
+    stack.stop()
+
+
+def test_older_disk_that_is_the_one(stack, kernel_log):
+    """It has lost what it had acknowledged; its user knows, and says so.  Once."""
+    stack.stop()
+    old = image(stack.hdd)
+    stack.start()
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.volume.flush()
+    stack.stop()
+    put_back(stack.hdd, old)
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, "is older than what cache", "option 'stale accept'")
+    v = Volume.start(stack.hdd, cache, stale="accept", writeback="off")
+    assert "stale" not in v.table() and v.read(1000, 64) == A and superblock(stack.hdd)["generation"] >= seen(stack.ssd)
+    v.remove()
+    cache.remove()
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
 
 
 # ---------------------------------------------------------------- another cache

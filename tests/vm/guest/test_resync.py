@@ -457,3 +457,20 @@ def test_one_fails_while_the_level_is_raised(make_disk, kernel_log):
     resynced(stack, failed=0)
     assert all_there(stack)
     stack.stop()
+
+
+def test_level_is_raised_again_meanwhile(make_disk):
+    """A third copy is asked for beside a pass that makes second ones: what that has done already gets its third one, too."""
+    stack = make_stack(make_disk, (48, 48, 48), cache_mirror="none", writeback="off", cache_resync_rate=256)
+    make_dirty(stack)
+    stack.cache.set(mirror="dirty")
+    wait_for(lambda: stack.cache.status()["resync_sectors"] > 400, 60, "some second copies")
+    stack.cache.set(mirror="dirty:3")
+    assert stack.cache.status()["resync"] == "running", "it had ended before"
+    stack.cache.set(resync_rate=0)
+    wait_for(lambda: (s := stack.cache.status())["resync"] == "idle" and not s["below_sectors"], 120, "third copies")
+    stack.cache_options["mirror"] = "dirty:3"
+    stack.stop()
+    start_without(stack, 0, 1)
+    assert all_there(stack)
+    stack.stop()

@@ -1894,3 +1894,52 @@ def test_three_copies_come_back(make_disk, kernel_log, seed):
     start_without(stack, 1, 0, 3)
     has(stack, image)
     stack.stop()
+
+
+def test_third_copy_is_not_made_of_a_bad_one(make_disk, kernel_log):
+    """Of three copies the first is known to be bad in places: one that is made anew is made of the second."""
+    kernel_log.expect("I/O error|critical .* error|Buffer I/O")
+    stack = small_stack(make_disk, 3, cache_mirror="dirty:3")
+    content = {8000 + 64 * i: bytes([i + 1]) * 4096 for i in range(120)}
+    for sector, data in content.items():
+        stack.volume.write(sector, data)
+        commit(stack)  # a record each: its data is in the slot before its block
+    blocks = [b for s in stack.ssd[:2] for b in commit_blocks(s)]
+    bad = [b for b in blocks if b.own and b.ssd.read(b.sector - 8, 8) in content.values()]
+    assert len({b.segment for b in bad}) > 2
+    kill(stack.ssd[2])
+    stack.volume.write(80000, b"x" * 4096)
+    stack.volume.flush()
+    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "it to leave")
+    for b in bad:
+        b.ssd.fail(op="read", from_=b.sector - 8, to=b.sector, status="medium")
+    assert {s: stack.volume.read(s, 8) for s in content} == content  # known to be bad now
+    for s in stack.ssd[:2]:
+        s.heal()
+    for b in bad:
+        b.ssd.corrupt(b.sector - 8, 8)
+    spare = make_disk("ssd3", model="null", mb=32, wce=1, fua=1)
+    larder("cache", "replace", stack.cache, 2, spare, "--yes")
+    stack.ssd[2] = spare
+    stack.stop()
+    start_without(stack, 0, 1)
+    assert {s: stack.volume.read(s, 8) for s in content} == content
+    stack.stop()
+
+
+@pytest.mark.limit(900)
+def test_volume_that_was_away_for_many_sets(make_disk):
+    """Its superblock names a set that is long gone, and that these SSDs have been."""
+    stack = make_stack(make_disk, (48, 48, 48), writeback="off")
+    stack.volume.write(8000, b"x" * 4096)
+    stack.volume.flush()
+    stack.volume.remove()
+    before = int(stack.cache.status()["set_generation"])
+    for _ in range(33):
+        stack.cache.message("drain", 2)
+        wait_for(lambda: stack.cache.status()["ssds"] == "active/active/removed", 60, "the drain")
+        larder("cache", "add", stack.cache, stack.ssd[2], "--yes")
+    assert int(stack.cache.status()["set_generation"]) > before + 64
+    stack.volume = Volume.start(stack.hdd, stack.cache, **stack.options)
+    assert stack.volume.read(8000, 8) == b"x" * 4096
+    stack.stop()
