@@ -241,7 +241,7 @@ VOLUME_TABLES = {
     "volume-opts-66": ("{hdd} - 66 " + "fill on " * 33, [r"#opts"]),
     "volume-option-unknown": ("{hdd} - 2 wombat 1", [r"wombat", r"docs/interface.md"]),
     "volume-option-of-a-cache": ("{hdd} - 2 gather 4", [r"gather", r"docs/interface.md"]),
-    "volume-option-stale": ("{hdd} - 2 stale maybe", [r"stale", r"maybe", r"refuse or discard"]),
+    "volume-option-stale": ("{hdd} - 2 stale maybe", [r"stale", r"maybe", r"refuse, discard or accept"]),
 }
 VOLUME_OPTIONS = {
     "mode": (["passthrough", "writeBack", "0"], r"writeback, writethrough or writearound"),
