@@ -134,9 +134,8 @@ static int check_incarnation(struct volume_target *vt, struct volume *v)
 		DMERR("%pg: volume %pUb is older than what cache %pUb has seen of it (generation %llu there, %llu here): %s",
 		      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, READ_ONCE(v->seen), le64_to_cpu(sb->head.generation),
 		      "put back from an image? give the disk that it had");
-		DMERR("%pg: if it is that disk, and loses what it has acknowledged: option 'stale accept'", vt->backing->bdev);
-		DMERR("%pg: without that disk: %s; %llu sectors that are dirty in the cache are LOST then", vt->backing->bdev, cure,
-		      dirty);
+		DMERR("%pg: if it is, and loses what it acknowledges: option 'stale accept'; else %s (%llu sectors dirty: LOST)",
+		      vt->backing->bdev, cure, dirty);
 		return -ESTALE;
 	}
 	DMERR("%pg: volume %pUb ran without cache %pUb, which is stale (incarnation %llu there, %llu here; %llu sectors dirty): %s",
