@@ -1105,7 +1105,7 @@ int super_read_volume(struct block_device *bdev, struct larder_volume_sb *sb, co
 /*
  * Does each of its two places say what sb does, but for the generation, and have so many sectors at least?  If not, a power cut
  * came between them, or one is damaged: the other may count later.  Which of two that agree counts makes no difference to a volume
- * of that size
+ * of that size.  *first_counts: sb is what the first one has
  */
 bool super_volume_whole(struct block_device *bdev, const struct larder_volume_sb *sb, u64 sectors, bool *first_counts);
 /* Logs why it is not what it should be ("an SSD of a cache"), and the remedy; noun: of the command that makes one */

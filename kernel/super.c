@@ -3,7 +3,8 @@
  * Superblocks and tables on their devices, and the synchronous I/O that they, the checkpoints and recovery use.
  *
  * A superblock has two copies.  A write raises the generation, then writes copy A, then copy B, each with PREFLUSH and FUA, and
- * counts as done only when both are: what the old superblock named is kept until then.  After a power cut
+ * counts as done only when both are: what the old superblock named is kept until then.  (Where A is newer than B, as a write of a
+ * volume's was cut off, B goes first: the same with the names changed.)  After a power cut
  *   before A is durable	A and B are old, or A is torn and B is old: the old superblock counts
  *   between A and B		A is new, B is old: the higher generation counts
  *   while B is written		A is new, B is torn

@@ -106,20 +106,6 @@ static bool reaches_behind(const struct cached_volume *v, uint64_t sectors)
 	return behind;
 }
 
-/* What the table has of a volume that is attached; *number: which one it is. */
-static const struct larder_table_volume *find_entry(const struct larder_table *table, const uint8_t uuid[16], unsigned *number)
-{
-	for (unsigned i = 0; i < le32toh(table->head.nr_volumes); i++) {
-		const struct larder_table_volume *v = &table->volumes[i];
-
-		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED || memcmp(v->uuid, uuid, 16))
-			continue;
-		*number = i;
-		return v;
-	}
-	return NULL;
-}
-
 enum standing rescue_standing(const struct rescue_cache *cache, const struct larder_volume_sb *sb, unsigned *number)
 {
 	const struct larder_table_volume *v;
@@ -128,7 +114,7 @@ enum standing rescue_standing(const struct rescue_cache *cache, const struct lar
 	if (!cache)
 		return STANDING_DETACHED;
 	table = cache->set.table;
-	v = find_entry(table, sb->head.uuid, number);
+	v = table_volume(table, sb->head.uuid, number);
 	if (uuid_is_zero(sb->cache_uuid)) /* or it is an image of before it was attached */
 		return v && volume_is_older(v, sb) ? STANDING_OLDER : STANDING_DETACHED;
 	if (memcmp(sb->cache_uuid, cache->set.sb->cache_uuid, 16))

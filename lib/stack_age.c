@@ -53,9 +53,10 @@ char *stack_too_old(const struct members *members, const struct stack *stack)
 			  stack->name, stack->generation, seen, stack->name, uuid_text(stack->uuid, text));
 }
 
-/* What the table of this SSD has seen of a volume of this incarnation; 0: nothing. */
+/* What the table of this SSD has seen of a volume, of this incarnation, that has not got there; 0: nothing. */
 static uint64_t seen_by(const struct member *ssd, const struct larder_volume_sb *sb)
 {
+	const struct larder_table_volume *v;
 	struct cache_tables tables;
 	struct device device;
 	uint64_t seen = 0;
@@ -63,12 +64,9 @@ static uint64_t seen_by(const struct member *ssd, const struct larder_volume_sb 
 	if (device_try(&device, ssd->path))
 		return 0;
 	tables_read(&device, &ssd->sb.cache, &tables);
-	for (uint32_t i = 0; tables.chosen && i < le32toh(tables.chosen->head.nr_volumes); i++) {
-		const struct larder_table_volume *v = &tables.chosen->volumes[i];
-
-		if (le32toh(v->state) == LARDER_VOLUME_ATTACHED && !memcmp(v->uuid, sb->head.uuid, 16) && volume_is_older(v, sb))
-			seen = le64toh(v->seen);
-	}
+	v = tables.chosen ? table_volume(tables.chosen, sb->head.uuid, NULL) : NULL;
+	if (v && volume_is_older(v, sb))
+		seen = le64toh(v->seen);
 	tables_free(&tables);
 	device_close(&device);
 	return seen;

@@ -246,6 +246,20 @@ int superblocks_erase(const struct device *device, const struct superblocks *fou
 	return error ? error : device_sync(device);
 }
 
+const struct larder_table_volume *table_volume(const struct larder_table *table, const uint8_t uuid[16], unsigned *number)
+{
+	for (unsigned i = 0; i < le32toh(table->head.nr_volumes); i++) {
+		const struct larder_table_volume *v = &table->volumes[i];
+
+		if (le32toh(v->state) != LARDER_VOLUME_ATTACHED || memcmp(v->uuid, uuid, 16))
+			continue;
+		if (number)
+			*number = i;
+		return v;
+	}
+	return NULL;
+}
+
 bool volume_is_older(const struct larder_table_volume *v, const struct larder_volume_sb *sb)
 {
 	return v->incarnation == sb->incarnation && le64toh(sb->head.generation) < le64toh(v->seen);

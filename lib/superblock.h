@@ -97,6 +97,8 @@ struct cache_tables {
 	struct problems problems[2];
 	const struct larder_table *chosen; /* valid, higher generation; or NULL */
 };
+/* What the table has of a volume that is attached; NULL: nothing.  *number: which one it is; number NULL: not asked. */
+const struct larder_table_volume *table_volume(const struct larder_table *table, const uint8_t uuid[16], unsigned *number);
 /* Is the backing with this superblock the volume of that entry as it was, before a generation that the cache has seen (docs/on-disk-format.md 4)? */
 bool volume_is_older(const struct larder_table_volume *v, const struct larder_volume_sb *sb);
 void tables_read(const struct device *device, const struct larder_cache_sb *sb, struct cache_tables *tables);

@@ -656,17 +656,17 @@ int stack_take_older(struct stack *stack)
 	struct members members;
 	struct device device;
 	uint8_t part[16];
+	uint64_t seen;
 	bool ours;
 	int result = LARDER_DONE;
 
 	stack_part(stack, "volume", part);
 	members_scan(&members);
 	volume = member_volume(&members, part);
+	seen = stack_seen(&members, stack->uuid);
 	if (!volume)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
-	else if (stack_seen(&members, stack->uuid) > stack->generation || volume_seen_later(&members, volume)) {
-		uint64_t seen = stack_seen(&members, stack->uuid);
-
+	else if (seen > stack->generation || volume_seen_later(&members, volume)) {
 		stack->generation = stack_raise(seen > stack->generation ? seen : stack->generation, 1);
 		result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, part, &ours);
 		if (!result && ours) {

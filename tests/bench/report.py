@@ -179,29 +179,24 @@ class Report:
         return [(ms / 1000 / row.scale, max(1.0, iops * row.scale)) for ms, iops in row.raw.get("log", [])]
 
     def limits(self) -> list[str]:
-        return [*self.limits_of_mixed(), *self.limits_of_flash()]
-
-    def limits_of_flash(self) -> list[str]:
-        shown = limits.flash_lines(self.rows)
-        if not shown:
-            return []
-        said = (
-            "The flash of the old SATA SSD takes what it takes: busy all the time, with nothing but the user's bytes and each of "
-            "them once (*IOPS at most*), it has no room for commit blocks, nor for the flushes before which a segment is opened. "
-            "At depth 1 the time of a command is in the way before."
-        )
-        return ["### What limits writes to the old SATA SSD", "", said, "", *table(limits.FLASH_HEAD, shown)]
-
-    def limits_of_mixed(self) -> list[str]:
-        shown = limits.lines(self.rows)
-        if not shown:
-            return []
-        said = (
+        mixed = (
             "Where everything that was touched once is cached, the disk is what a mixed load waits for: for each block that is "
             "read and was never touched before (*first touch*, by the addresses that fio chose in this case and those before it; "
             "sequential streams count as kept), in the time that the disk took for a command then."
         )
-        return ["### What limits the mixed load", "", said, "", *table(limits.HEAD, shown)]
+        flash = (
+            "The flash of the old SATA SSD takes what it takes: busy all the time, with nothing but the user's bytes and each of "
+            "them once (*IOPS at most*), it has no room for commit blocks, nor for the flushes before which a segment is opened. "
+            "At depth 1 the time of a command is in the way before."
+        )
+        out = []
+        for what, said, head, shown in (
+            ("the mixed load", mixed, limits.HEAD, limits.lines(self.rows)),
+            ("writes to the old SATA SSD", flash, limits.FLASH_HEAD, limits.flash_lines(self.rows)),
+        ):
+            if shown:
+                out += [f"### What limits {what}", "", said, "", *table(head, shown)]
+        return out
 
     def text(self, charts: Path) -> str:
         out = [*self.head(), *self.against_targets(), *self.limits()]
