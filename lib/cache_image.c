@@ -112,6 +112,7 @@ void cache_image_init(struct cache_image *image, const struct ssd_set *set)
 	image->usage.segment_sectors = image->segment_slots * LARDER_SLOT_SECTORS;
 	image->usage.live = must_allocate(calloc(image->segments_end, sizeof(*image->usage.live)));
 	image->last_record = must_allocate(calloc(image->segments_end, sizeof(*image->last_record)));
+	image->unsure = must_allocate(calloc(image->segments_end, sizeof(*image->unsure)));
 	image->mirror = must_allocate(calloc(image->segments_end, sizeof(*image->mirror)));
 	image->mirror_of = must_allocate(calloc(image->segments_end, sizeof(*image->mirror_of)));
 	image->sums = must_allocate(calloc(image->segments_end, sizeof(*image->sums)));
@@ -140,6 +141,7 @@ static void forget_all(struct cache_image *image)
 		image->stream[i] = (struct log_stream){ .at = LARDER_NO_SEGMENT };
 	}
 	memset(image->last_record, 0, image->segments_end * sizeof(*image->last_record));
+	memset(image->unsure, 0, image->segments_end * sizeof(*image->unsure));
 	memset(image->mirror, 0, image->segments_end * sizeof(*image->mirror));
 	memset(image->mirror_of, 0, image->segments_end * sizeof(*image->mirror_of));
 }
@@ -154,6 +156,7 @@ void cache_image_free(struct cache_image *image)
 	free(image->sums);
 	free(image->usage.live);
 	free(image->last_record);
+	free(image->unsure);
 	free(image->mirror);
 	free(image->mirror_of);
 	free(image->record);
@@ -891,6 +894,14 @@ static void apply_visited(struct cache_image *image, const struct larder_entry *
 	apply(image, e);
 }
 
+/* What a checkpoint says of the copies of a segment that was opened since is of its earlier life: all of its records are in the log. */
+static void forget_unsure(struct cache_image *image, const bool *reopened)
+{
+	for (uint32_t i = 0; i < image->segments_end; i++)
+		if (reopened[i])
+			image->unsure[i] = 0;
+}
+
 bool cache_image_replay(struct cache_image *image)
 {
 	bool *reopened = must_allocate(calloc(image->segments_end, sizeof(*reopened)));
@@ -898,6 +909,7 @@ bool cache_image_replay(struct cache_image *image)
 
 	if (good) {
 		drop_segments(image, reopened);
+		forget_unsure(image, reopened);
 		good = each_entry(image, apply_visited, NULL);
 	}
 	if (good)

@@ -65,6 +65,7 @@ struct cache_image {
 	uint64_t must_reach; /* what the log must come to, or part of it is missing */
 	uint64_t *last_record; /* by segment: sequence of its last record, 0: not known */
 	uint32_t *mirror, *mirror_of; /* by segment: its next copy, and that whose next copy it is, from the first one on: number + 1; 0: none */
+	uint8_t *unsure; /* by segment: LARDER_SEGMENT_FIRST_UNSURE, COPIES_UNSURE of its present life: not all its copies have all of its records */
 	uint64_t dropped, ignored, skipped;
 
 	struct problems problems; /* damage */

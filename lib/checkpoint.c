@@ -100,6 +100,8 @@ static const char *take_segments(struct cache_image *image, const struct larder_
 		if (!segment_exists(image, number + i) || !segment_pair_ok(image, number + i, le32toh(info.mirror)))
 			return "SEGMENTS: number or mirror";
 		image->last_record[number + i] = info.state == LARDER_SEGMENT_USED ? le64toh(info.sequence) : 0;
+		image->unsure[number + i] = info.state == LARDER_SEGMENT_USED ?
+						    info.flags & (LARDER_SEGMENT_FIRST_UNSURE | LARDER_SEGMENT_COPIES_UNSURE) : 0;
 		/* a free one is a second copy, and names the third; the one in use may be known already, or come later */
 		if (info.state != LARDER_SEGMENT_OPENED && info.mirror)
 			segment_next(image, (uint32_t)(number + i), le32toh(info.mirror) - 1, info.state == LARDER_SEGMENT_USED);

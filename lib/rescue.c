@@ -481,8 +481,7 @@ static int release(union superblock *sb, bool *write, void *data)
 {
 	(void)write;
 	(void)data;
-	superblock_leave_cache(sb);
-	return LARDER_DONE;
+	return superblock_leave_cache(sb);
 }
 
 int rescue_release(const struct rescue_volume *volume)

@@ -3,6 +3,9 @@
  * Where the sums of a segment's slots come from: its summary, if that is whole and of the segment's present life; else the commit
  * blocks found in it.
  *
+ * Where not all copies have all records (image->unsure) one may hold an older life of the segment, whole, with the blocks of that: there only blocks count
+ * that a chain joins to the segment's last record, as the kernel knows no sum there without that one (read_blocks() in summary.c).
+ *
  * Blocks are told from data that looks like one by the hash of their epoch.  Of epochs that the superblock's list has forgotten
  * (16 starts ago) there is no hash to compare: the other fields and the checksum must do.  A forged one can make its author's
  * data look damaged, no more.
@@ -96,6 +99,46 @@ static const struct larder_commit *newest_block(const struct cache_image *image,
 	return newest;
 }
 
+static void take_block(const struct larder_commit *c, struct slot_sums *sums)
+{
+	for (uint32_t i = le16toh(c->first); i < le16toh(c->end); i++)
+		sums->slot[i] = (struct slot_sum){ commit_sum(c, i - le16toh(c->first)), true };
+}
+
+/* The block at a slot of the window, in any copy, of the record of this number, and, if crc is given, of this checksum; NULL: none. */
+static const struct larder_commit *block_of(const struct cache_image *image, uint32_t segment, uint32_t slot, uint64_t sequence, const uint32_t *crc)
+{
+	for (unsigned copy = 0; copy < image->window.copies; copy++) {
+		const struct larder_commit *c = window_block(image, copy, slot);
+
+		if (block_ok(image, c, segment, slot) && le64toh(c->sequence) == sequence && (!crc || le32toh(c->crc) == *crc))
+			return c;
+	}
+	return NULL;
+}
+
+/* From the segment's last record down, each by what the one behind it says of it. */
+static void take_chain(struct cache_image *image, uint32_t segment, struct slot_sums *sums)
+{
+	uint32_t slot = image->segment_slots - LARDER_SUMMARY_SLOTS, crc;
+	uint64_t sequence = image->last_record[segment];
+	const uint32_t *known = NULL;
+
+	segment_read(image, segment);
+	while (sequence && slot--) {
+		const struct larder_commit *c = block_of(image, segment, slot, sequence, known);
+
+		if (!c)
+			continue;
+		take_block(c, sums);
+		sequence = le64toh(c->prev_sequence);
+		crc = le32toh(c->prev_crc);
+		known = &crc;
+		slot = le16toh(c->first);
+	}
+	sums->whole = true;
+}
+
 /* Blocks of an older life of the segment stand behind those of the present one, and have lower numbers. */
 static void take_blocks(struct cache_image *image, uint32_t segment, struct slot_sums *sums)
 {
@@ -108,8 +151,7 @@ static void take_blocks(struct cache_image *image, uint32_t segment, struct slot
 		if (!c || le64toh(c->sequence) <= newest)
 			continue;
 		newest = le64toh(c->sequence);
-		for (uint32_t i = le16toh(c->first); i < le16toh(c->end); i++)
-			sums->slot[i] = (struct slot_sum){ commit_sum(c, i - le16toh(c->first)), true };
+		take_block(c, sums);
 	}
 	sums->whole = true;
 }
@@ -126,7 +168,7 @@ static const struct slot_sum *slot_sums(struct cache_image *image, uint32_t segm
 	}
 	for (uint32_t i = first; !sums->whole && i < end; i++)
 		if (!sums->slot[i].known)
-			take_blocks(image, segment, sums);
+			(image->unsure[segment] ? take_chain : take_blocks)(image, segment, sums);
 	return sums->slot;
 }
 

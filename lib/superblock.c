@@ -214,13 +214,6 @@ int superblock_change(const struct device *device, int (*change)(union superbloc
 	return result;
 }
 
-void superblock_leave_cache(union superblock *sb)
-{
-	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
-	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1);
-	sb->head.flags &= ~htole32(LARDER_VOLUME_OF_CACHE);
-}
-
 int superblock_part_ways(union superblock *sb)
 {
 	uint64_t by;
@@ -229,6 +222,13 @@ int superblock_part_ways(union superblock *sb)
 		return complain(LARDER_FAILED, "no random numbers: %s", strerror(errno));
 	sb->volume.incarnation = htole64(le64toh(sb->volume.incarnation) + 1 + (by >> (64 - LARDER_INCARNATION_BITS)));
 	return LARDER_DONE;
+}
+
+int superblock_leave_cache(union superblock *sb)
+{
+	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
+	sb->head.flags &= ~htole32(LARDER_VOLUME_OF_CACHE);
+	return superblock_part_ways(sb);
 }
 
 int superblocks_erase(const struct device *device, const struct superblocks *found)

@@ -78,15 +78,16 @@ int superblock_write(const struct device *device, union superblock *sb, const st
  */
 int superblock_change(const struct device *device, int (*change)(union superblock *sb, bool *write, void *data), void *data);
 /*
- * To that of a volume that has no cache any more: not dirty, and whatever a cache holds of it is stale from then on.  Whichever copy counts after
- * a power cut is right.  The generation is the caller's.
- */
-void superblock_leave_cache(union superblock *sb);
-/*
  * Raises the incarnation by a random number: of this copy of a volume, where another one may take the same steps from here (its other half, an image
  * of it), so that no cache takes one for the other.  Complains.
  */
 int superblock_part_ways(union superblock *sb);
+/*
+ * To that of a volume that has no cache any more: not dirty, and whatever a cache holds of it, or of another copy of it that leaves its cache too, is
+ * stale from then on: superblock_part_ways().  Whichever copy counts after a power cut is right.  The generation is the caller's.  Complains: nothing
+ * of it may be written then.
+ */
+int superblock_leave_cache(union superblock *sb);
 /* Overwrites with zeroes what superblocks_read() found, and the tables of a cache, no more if only a copy is left; flushed.  Returns 0 or -errno. */
 int superblocks_erase(const struct device *device, const struct superblocks *found);
 

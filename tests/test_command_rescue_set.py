@@ -42,6 +42,7 @@ from rescue_images import CRASHED, IMAGE, SECTOR, SEGMENT, SLOT, Images, dirty_o
 pytest_plugins = ["larder_fixtures"]
 CUT = 88  # exit code of tests/command/power_cut.c
 CHUNK = 65536
+COMMIT = 0x544d434c
 BEHIND = "--fill-tail 2 --unsynced 2 --checkpoints 2"
 LONGER = f"{IMAGE} --state crashed --tail 6 {BEHIND}"
 REOPENED = f"{IMAGE} --cache-size 64M --fill 30 --state crashed --tail 30 {BEHIND}"  # with SEGMENT_OPEN behind the checkpoint
@@ -321,6 +322,66 @@ def test_dirty_data_that_is_missing(pair):
     run = pair.larder("rescue", "writeback", "image", "--degraded", "--yes", "--skip-damaged", pair.uuid(), code=FAILED)
     assert f"{count} damaged sectors were not written" in run.stderr
     written(pair, bytes(remains))
+
+
+# ---------------------------------------------------------------------- copies that no start could compare
+
+
+def say_unsure(images, segment, flags):
+    """In both checkpoints: not all copies of it have all of its records."""
+
+    def change(chunk):
+        for at, kind, count, number in items(chunk):
+            if kind == 5 and number <= segment < number + count:
+                chunk[at + (segment - number) * 16 + 2] = flags
+
+    for places in chunk_places(images):
+        for path, at in places:
+            patch_chunk(path, at, change)
+
+
+def put_older_life(path, at):
+    """A copy of a segment as it was in an earlier life: other data, with sums that match, and lower numbers."""
+    with open(path, "r+b") as ssd:
+        ssd.seek(at)
+        segment = bytearray(ssd.read(SEGMENT))
+        for end in range(0, SEGMENT - 4 * SLOT, SLOT):
+            block = segment[end : end + SLOT]
+            first, last, entries = struct.unpack_from("<HHH", block, 54)
+            if struct.unpack_from("<I", block, 0)[0] != COMMIT or struct.unpack_from("<H", block, 52)[0] * SLOT != end:
+                continue
+            for slot in range(first, last):
+                segment[slot * SLOT + 16] ^= 0xFF
+                sum_of = fast_crc32c(segment[slot * SLOT : (slot + 1) * SLOT])
+                struct.pack_into("<I", block, 96 + entries * 24 + (slot - first) * 4, sum_of)
+            struct.pack_into("<Q", block, 16, struct.unpack_from("<Q", block, 16)[0] - 500)
+            block[4:8] = bytes(4)
+            struct.pack_into("<I", block, 4, fast_crc32c(block))
+            segment[end : end + SLOT] = block
+        segment[-4 * SLOT :] = bytes(4 * SLOT)
+        ssd.seek(at)
+        ssd.write(segment)
+
+
+@pytest.mark.parametrize("flags,older", [(1, 0), (2, 1)], ids=["first", "further"])
+def test_copies_that_no_start_could_compare(pair, flags, older):
+    """The one that lacks records holds an older life of the segment, and is all that is here: nothing says that it is good."""
+    expected, cache = pair.view(), a_dirty_place(pair)[3]
+    segment = cache // (SEGMENT // SECTOR)
+    places = pair.places(segment * SEGMENT // SECTOR)
+    count = sum(e[1] for e in dirty_of(pair) if e[2] == "dirty" and e[3] // (SEGMENT // SECTOR) == segment)
+    say_unsure(pair, segment, flags)
+    other = pair.ssds.index(places[1 - older][0])
+    without(pair, other)
+    assert " 0 damaged" in pair.larder("rescue", "check", "image", "--degraded").stdout  # it has all, and its chain shows it
+    put_older_life(*places[older])
+    run = pair.larder("rescue", "check", "image", "--degraded", code=FAILED)
+    assert f" {count} damaged" in run.stdout and "no_checksum" in run.stderr
+    run = pair.larder("rescue", "writeback", "image", "--degraded", "--yes", code=UNSAFE)
+    assert f"--skip-damaged {pair.uuid()}" in run.stderr.splitlines()[-1]
+    without(pair)
+    pair.larder("rescue", "writeback", "image", "--yes")
+    written(pair, expected)
 
 
 # ---------------------------------------------------------------------- one is damaged

@@ -1295,7 +1295,7 @@ def test_cache_is_gone(larder, described):
     larder("replace", "data", "cache", new, "--yes")
     after = cache_of(larder, described.hdd)
     assert after["cache_uuid"] == cache_of(larder, new)["cache_uuid"] != former
-    assert int(after["incarnation"]) == int(before["incarnation"]) + 1
+    assert int(after["incarnation"]) > int(before["incarnation"])
     (row,) = [r for r in described.rows()[0] if r["layer"] == "cache"]
     assert row["uuid"] == after["cache_uuid"]
     run = larder("assemble", "--all", "--dry-run").stdout.splitlines()

@@ -195,6 +195,7 @@ static int change_volume(union superblock *sb, bool *write, void *data)
 	const struct changing *c = data;
 	uint8_t part[16], field[LARDER_STACK_SIZE];
 	const char *why = stack_encode(&c->stack, field);
+	int result;
 
 	stack_part(&c->stack, "volume", part);
 	if (why || memcmp(sb->head.uuid, part, 16))
@@ -202,11 +203,11 @@ static int change_volume(union superblock *sb, bool *write, void *data)
 	if ((le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY) && !gives_up(c, sb->volume.cache_uuid))
 		return complain(LARDER_UNSAFE, "%s: flags: may_be_dirty: was started meanwhile", c->volume);
 	*write = true;
-	superblock_leave_cache(sb);
+	result = superblock_leave_cache(sb);
 	memcpy(sb->volume.stack, field, sizeof(field));
 	memcpy(sb->volume.cache_uuid, c->stack.cache, 16);
 	sb->volume.set_generation = 0; /* of a set that it has not run with */
-	return LARDER_DONE;
+	return result;
 }
 
 static int store_volume(struct changing *c)

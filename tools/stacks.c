@@ -636,17 +636,18 @@ static int take_older(union superblock *sb, bool *write, void *data)
 	const struct stack *stack = data;
 	uint8_t part[16], cache[16];
 	const char *why = stack_encode(stack, sb->volume.stack);
+	int result;
 
 	stack_part(stack, "volume", part);
 	if (why || memcmp(sb->head.uuid, part, 16))
 		return complain(LARDER_FAILED, "%s: %s", stack->name, why ? why : "uuid: its volume is another device now");
 	*write = true;
 	memcpy(cache, sb->volume.cache_uuid, 16);
-	superblock_leave_cache(sb);
+	/* the half that had all that was written since may be used in the same way some day, with the same cache */
+	result = superblock_leave_cache(sb);
 	memcpy(sb->volume.cache_uuid, cache, 16);
 	sb->volume.set_generation = 0;
-	/* the half that had all that was written since may be used in the same way some day, with the same cache */
-	return superblock_part_ways(sb);
+	return result;
 }
 
 int stack_take_older(struct stack *stack)

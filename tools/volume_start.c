@@ -223,8 +223,7 @@ static int leave_cache(union superblock *sb, bool *write, void *data)
 	if (le32toh(sb->head.flags) & LARDER_VOLUME_MAY_BE_DIRTY)
 		return refuse_dirty(leaving->path, &sb->volume);
 	*write = !uuid_is_zero(sb->volume.cache_uuid) || !leaving->equal;
-	superblock_leave_cache(sb);
-	return LARDER_DONE;
+	return *write ? superblock_leave_cache(sb) : LARDER_DONE;
 }
 
 /* It has no cache any more, durably.  The superblock is read again, as nobody else has the disk now; or did by the time when it was looked at. */
@@ -263,8 +262,7 @@ static int start_linear(const struct members *members, const struct member *volu
 	else
 		result = claim_check(volume->path, LARDER_KIND_VOLUME, sb->head.uuid);
 	if (!result && request->dry_run && !uuid_is_zero(sb->cache_uuid))
-		printf("write superblock to %s: no cache, incarnation %llu\n", volume->path,
-		       (unsigned long long)le64toh(sb->incarnation) + 1);
+		printf("write superblock to %s: no cache, a new incarnation\n", volume->path);
 	params = must_print("%s %llu", volume->path, (unsigned long long)le64toh(sb->data_offset) >> LARDER_SECTOR_SHIFT);
 	if (!result)
 		result = make_device(members, volume, name, "linear", params);

@@ -430,12 +430,13 @@ def test_a_clean_volume_leaves_its_cache(started):
     larder("volume", "stop", "data")
     larder("cache", "stop", "fast")
     cache, before = values("volume", "data", "cache", "incarnation")
-    assert f"incarnation {int(before) + 1}" in larder("volume", "start", "data", "--without-module", "--dry-run").stdout
+    assert "no cache, a new incarnation" in larder("volume", "start", "data", "--without-module", "--dry-run").stdout
     assert values("volume", "data", "cache", "incarnation") == [cache, before]
     larder("volume", "start", "data", "--without-module")
     write("data", 0, 32, salt=1)
     larder("volume", "stop", "data")
-    assert values("volume", "data", "cache", "incarnation") == ["-", str(int(before) + 1)]
+    cache, after = values("volume", "data", "cache", "incarnation")
+    assert cache == "-" and int(after) > int(before)
     larder("volume", "start", "data", "--cache", "fast", "--option", "stale=discard")
     check("data", 0, 32, salt=1)
     check("data", 256, 32, salt=32)
