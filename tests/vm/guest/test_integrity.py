@@ -285,6 +285,29 @@ def test_disks_come_and_go(disks):
     remove()
 
 
+@pytest.mark.limit(900)
+def test_a_disk_that_is_only_marked(disks):
+    """As where `replace` or `add` was cut off: the stack starts, and is renamed, without it, and the same command ends it."""
+    hdd0, hdd1, hdd2 = disks[2:]
+    larder(*words(disks))
+    fill()
+    wait_for(settled, 300, "the sums")
+    mark = Path(hdd1).read_bytes()[: 1 << 20]
+    larder("replace", "data", hdd1, hdd2)
+    with open(hdd1, "r+b") as disk:
+        disk.write(mark)
+    larder("stop", "data")
+    for old, new in (("data", "more"), ("more", "data")):
+        larder("rename", old, new)
+    assert f"{hdd1}: is marked as a disk of the stack data" in larder("start", "data").stderr
+    assert of_array() == {str(hdd0): "active", str(hdd1): "left", str(hdd2): "active"}
+    read()
+    larder("add", "data", "--backing", hdd1)
+    assert of_array() == dict.fromkeys(map(str, (hdd0, hdd1, hdd2)), "active") and len(legs()) == 3
+    read()
+    remove()
+
+
 @pytest.mark.limit(1200)
 def test_power_cuts_while_it_is_made(disks, seed):
     """After the N-th write command; what was made by then is gone on with, or taken away."""
