@@ -2,9 +2,11 @@
 """The shards of `make check-system`, and the parts of suites in them, without a VM: nothing is left out, or run twice."""
 
 import collections
+import itertools
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +93,42 @@ def test_parts_are_the_whole(everything, collected):
         assert sorted(of) == [f"{i}/{len(of)}" for i in range(1, len(of) + 1)]
         dealt = [collected(name, part) for part in of]
         assert all(dealt) and sorted(t for tests in dealt for t in tests) == sorted(collected(name))
+
+
+IN_NEITHER = {"harness", "kill", "checkers", "crash_peers", "stress", "mutants", "soak", "arm64"}
+KERNELS = {"6.1", "6.12"}
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """What tests/ci/vm hands to tests/vm/run: {(suite, kernel): its parts}."""
+    for name, text in (("ci/venv", "echo"), ("vm/run", 'printf "%s\\n" "$@"')):
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    vm = shutil.copy(TESTS / "ci/vm", tmp_path / "tests/ci/vm")
+
+    def of(*words: str) -> dict[tuple[str, str], set[str]]:
+        said = subprocess.run([vm, *words], capture_output=True, text=True, check=True).stdout.splitlines()
+        found = collections.defaultdict(set)
+        for group in said[said.index("--suite") + 1].split(","):
+            group, _, kernel = group.partition("@")
+            names, _, part = group.partition(":")
+            assert not part or re.fullmatch(r"\d+/\d+", part), group
+            for name in names.split("+"):
+                for k in {kernel} if kernel else KERNELS:
+                    found[name, k].add(part or "1/1")
+        return found
+
+    return of
+
+
+def test_vm_more_has_what_a_check_leaves_out(listed):
+    """Every suite, on both kernels, whole in one of the two; of crash the whole is a target of its own."""
+    check, more = listed(), listed("--more")
+    there = {path.stem.removeprefix("test_") for place in PLACES for path in place.glob("test_*.py")}
+    assert {name for name, _ in check | more} == there - IN_NEITHER
+    for name, kernel in itertools.product(there - IN_NEITHER - {"crash"}, KERNELS):
+        parts = [found[name, kernel] for found in (check, more) if (name, kernel) in found]
+        assert any(p == {f"{i}/{len(p)}" for i in range(1, len(p) + 1)} for p in parts), f"{name} on {kernel}: {parts}"
