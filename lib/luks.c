@@ -402,6 +402,26 @@ int luks_unlock_by_token(const char *device, const char *name, const struct luks
 	return result;
 }
 
+int luks_room(const char *name, uint64_t device, uint64_t *bytes, unsigned *sector)
+{
+	struct crypt_active_device active;
+	struct crypt_device *cd = NULL;
+	uint64_t offset;
+	int error;
+
+	cryptsetup_listen();
+	error = crypt_init_by_name(&cd, name);
+	error = error ? error : crypt_get_active_device(cd, name, &active);
+	if (!error) {
+		offset = active.offset << LARDER_SECTOR_SHIFT;
+		*sector = (unsigned)crypt_get_sector_size(cd);
+		*bytes = device > offset ? device - offset : 0;
+		*bytes -= *bytes % *sector;
+	}
+	crypt_free(cd);
+	return cryptsetup_judge(error, name, "look at the encryption");
+}
+
 int luks_resize(const char *device, const char *name, const struct secret *secret)
 {
 	struct crypt_active_device active;

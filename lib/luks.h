@@ -77,6 +77,8 @@ struct luks_by {
  * complains only of what is wrong with the header.
  */
 int luks_unlock_by_token(const char *device, const char *name, const struct luks_by *by, enum luks_by_token *outcome);
+/* What such a layer that is open may have of a device of so many bytes, and the size of its sectors.  Complains. */
+int luks_room(const char *name, uint64_t device, uint64_t *bytes, unsigned *sector);
 /* To all of the device; the secret as for unlocking: the kernel may have the volume key where nobody can read it. */
 int luks_resize(const char *device, const char *name, const struct secret *secret);
 int luks_lock(const char *name);

@@ -460,8 +460,8 @@ bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
 	for (size_t i = 0; i < disks.number; i++) {
 		uint64_t all, offset;
 
-		if (disks.disk[i].place < 0 || !disk_sectors(device, &disks.disk[i], "block/size", &all))
-			continue; /* a spare; one that is gone */
+		if (!disk_sectors(device, &disks.disk[i], "block/size", &all))
+			continue; /* it is gone */
 		if (!disk_sectors(device, &disks.disk[i], "offset", &offset))
 			return false;
 		if (all > offset && (all - offset) * 512 < *room)

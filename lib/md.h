@@ -119,7 +119,7 @@ int md_set_log(const char *node, bool on, bool dry_run); /* of the parity of RAI
 /* An mdadm that was killed in the middle may leave the array so that md rebuilds nothing: ends that. */
 int md_thaw(const char *node);
 
-/* Bytes that it takes of each disk, and that the smallest of them has for it.  False: cannot be read. */
+/* Bytes that it takes of each disk, and that the smallest of them has for it, spares too.  False: cannot be read. */
 bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room);
 /* Sectors in front of the data of its disks, of the one with the fewest.  UINT64_MAX: cannot be read. */
 uint64_t md_leg_offset(dev_t device, const struct md_disks *disks);

@@ -159,7 +159,7 @@ static int join(const struct adding *a, bool *waits)
 	if (result)
 		return result;
 	result = check_disk(&d, a, find(&d, a)); /* somebody may have been asked meanwhile */
-	result = result ? result : array_thaw(&d);
+	result = result ? result : array_thaw(&d.layers.array);
 	if (!result && !find(&d, a)) {
 		result = disk_take(&d, &a->request, false);
 		result = result ? result : disk_change(&d, md_add, a->request.claim.path, false);

@@ -284,14 +284,14 @@ int array_check(const struct devices *d)
 	return LARDER_DONE;
 }
 
-int array_thaw(const struct devices *d)
+int array_thaw(const struct md_array *array)
 {
 	struct md_disks disks;
 
-	if (!d->disks.frozen)
+	if (!md_disks(array->device, &disks) || !disks.frozen)
 		return LARDER_DONE;
 	usleep(FROZEN_US);
-	return md_disks(d->layers.array.device, &disks) && disks.frozen ? md_thaw(d->layers.array.node) : LARDER_DONE;
+	return md_disks(array->device, &disks) && disks.frozen ? md_thaw(array->node) : LARDER_DONE;
 }
 
 int disk_change(const struct devices *d, int (*verb)(const char *node, const char *disk, bool dry_run), const char *disk, bool dry_run)

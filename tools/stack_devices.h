@@ -57,7 +57,7 @@ struct devices_request {
 /* mdadm is there, and the array runs and has redundancy.  Complains. */
 int array_check(const struct devices *d);
 /* A command that was killed with its mdadm may have left the array frozen.  Complains. */
-int array_thaw(const struct devices *d);
+int array_thaw(const struct md_array *array);
 /*
  * A disk that is to join the array: fits, is free, carries nothing, or that may go; then that goes, unless dry_run.  Complains.
  */

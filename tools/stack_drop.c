@@ -147,7 +147,7 @@ static int fail_disk(struct dropping *r)
 
 	if (result)
 		return result;
-	result = array_thaw(&d);
+	result = array_thaw(&d.layers.array);
 	if (!result && part.disk && part.disk->role != MD_SPARE && part.disk->role != MD_FAILED)
 		result = disk_change(&d, md_fail, part.name, false);
 	devices_free(&d);

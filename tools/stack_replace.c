@@ -110,7 +110,7 @@ static int join(struct replacing *r)
 
 	if (result)
 		return result;
-	result = array_thaw(&d);
+	result = array_thaw(&d.layers.array);
 	if (!result && !new_disk(&d, r, &new)) {
 		result = disk_take(&d, &r->request, false);
 		result = result ? result : disk_change(&d, md_add, r->request.claim.path, false);

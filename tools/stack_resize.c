@@ -14,6 +14,7 @@
 #include "create.h"
 #include "program.h"
 #include "resize.h"
+#include "stack_devices.h"
 #include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
@@ -91,12 +92,24 @@ static uint64_t device_bytes(dev_t number)
 	return device_attribute(number, "size", text, sizeof(text)) ? strtoull(text, NULL, 10) << LARDER_SECTOR_SHIFT : 0;
 }
 
-/* What the LUKS layer may have; 0: it has that. */
-static uint64_t crypt_room(const struct sight *sight)
+/* Can the LUKS layer have more than it has (*grows)?  Of a volume that is no whole number of its sectors it has nothing more once it is locked. */
+static int look_at_crypt(const struct sight *sight, bool *grows)
 {
-	uint64_t below = device_bytes(sight->layers.volume->number), now = device_bytes(sight->layers.top_number);
+	uint64_t below = device_bytes(sight->layers.volume->number), now = device_bytes(sight->layers.top_number), room;
+	const char *name = sight->stack.name;
+	char *crypt = crypt_name(&sight->stack);
+	unsigned sector;
+	int result = luks_room(crypt, below, &room, &sector);
 
-	return below > now + LUKS_HEADER ? below - LUKS_HEADER : 0;
+	free(crypt);
+	if (result)
+		return result;
+	*grows = room > now;
+	return below % sector ? complain(LARDER_UNSAFE,
+					 "%s: its volume has %" PRIu64 " bytes, and its encryption sectors of %u: it cannot be unlocked again; leave it open, "
+					 "make its disks larger, then larder volume resize %s --size with a multiple of that, then larder resize %s",
+					 name, below, sector, sight->layers.volume->name, name) :
+				LARDER_DONE;
 }
 
 /* The command that grows the filesystem; words of at most 6. */
@@ -134,10 +147,10 @@ static void show_array(const struct sight *sight, bool asked)
 	size_print(a, now, &human);
 	size_print(b, room, &human);
 	if (room <= now)
-		printf("  array %s: takes all of its disks\n", sight->layers.array.node);
+		printf("  array %s: takes all that the smallest of its disks has\n", sight->layers.array.node);
 	else
-		printf("  array %s: %s of each disk, %s are there%s\n", sight->layers.array.node, a, b,
-		       asked ? ": takes them" : "; --array takes them");
+		printf("  array %s: %s of each disk, %s are there%s%s\n", sight->layers.array.node, a, b, asked ? ": takes them" : "; --array takes them",
+		       asked && md_is_logged(sight->layers.array.device) ? "; for a moment it has no log of its parity" : "");
 }
 
 static void show_plan(const struct sight *sight, const struct resize_request *request)
@@ -166,9 +179,20 @@ static void show_plan(const struct sight *sight, const struct resize_request *re
 
 /* ------------------------------------------------------------------ the steps */
 
+/* For that moment without the log of the parity of RAID 5 (PPL), with which md refuses it. */
+static int grow_disks(const char *node, dev_t device)
+{
+	bool logged = md_is_logged(device);
+	int result = logged ? md_set_log(node, false, false) : LARDER_DONE, again;
+
+	result = result ? result : md_grow(node);
+	again = logged && !md_is_logged(device) ? md_set_log(node, true, false) : LARDER_DONE;
+	return result ? result : again;
+}
+
 static int grow_array(const struct sight *sight, const struct resize_request *request)
 {
-	uint64_t now, room;
+	uint64_t now, room, after;
 	int result;
 
 	if (!request->array)
@@ -180,9 +204,18 @@ static int grow_array(const struct sight *sight, const struct resize_request *re
 		return complain(LARDER_USAGE, "%s: --array: below its array is dm-integrity, which stays as large as it was made; nothing was changed", request->name);
 	if (!md_leg_room(sight->layers.array.device, &now, &room))
 		return complain(LARDER_FAILED, "%s: --array: the sizes of %s cannot be read", request->name, sight->layers.array.node);
-	if (room <= now)
-		return LARDER_DONE;
-	result = md_grow(sight->layers.array.node);
+	if (md_reshapes(sight->layers.array.device))
+		return complain(LARDER_BUSY, "%s: --array: its array is being reshaped; larder resize %s --array once that is done", request->name, request->name);
+	/* a try that was killed may have left it frozen, or without */
+	result = array_thaw(&sight->layers.array);
+	if (!result && md_lacks_log(sight->stack.raid, sight->layers.array.device))
+		result = md_set_log(sight->layers.array.node, true, false);
+	if (result || room <= now)
+		return result;
+	result = grow_disks(sight->layers.array.node, sight->layers.array.device);
+	if (!result && (!md_leg_room(sight->layers.array.device, &after, &room) || after <= now))
+		return complain(LARDER_FAILED, "%s: --array: %s is as large as before: of a disk that is its spare, or has failed, there is no more; larder drop that, or make it larger",
+				request->name, sight->layers.array.node);
 	if (!result)
 		printf("array %s: takes all of its disks now\n", sight->layers.array.node);
 	return result;
@@ -199,10 +232,14 @@ static int grow_crypt(const struct sight *sight, const struct resize_request *re
 	struct secret secret;
 	struct sight now;
 	char *name, *node;
+	bool grows;
 	int result;
 
-	if (!stack->encrypted || !crypt_room(sight))
+	if (!stack->encrypted)
 		return LARDER_DONE;
+	result = look_at_crypt(sight, &grows);
+	if (result || !grows)
+		return result;
 	turn_give(); /* who types takes his time */
 	result = secret_read(request->keyfile ? request->keyfile : stack->keyfile, stack->name, false, &secret);
 	turn_take();
@@ -249,8 +286,14 @@ static int print_commands(const struct sight *sight, const struct resize_request
 	char *name = crypt_name(&sight->stack);
 	int result = LARDER_DONE;
 
+	bool logged = request->array && md_is_logged(sight->layers.array.device);
+
+	if (logged)
+		md_set_log(sight->layers.array.node, false, true);
 	if (request->array)
 		printf("mdadm --grow %s --size=max\n", sight->layers.array.node);
+	if (logged)
+		md_set_log(sight->layers.array.node, true, true);
 	mapped_init(true);
 	result = volume_resize_running((struct mapped *)sight->layers.volume, request->size, true);
 	if (sight->stack.encrypted)

@@ -455,13 +455,24 @@ static int check_place(struct job *job)
 	return why ? complain(LARDER_UNSAFE, "%s: %s with one more snapshot", job->word, why) : LARDER_DONE;
 }
 
-/* Has another device than one that this snapshot has, or had, that name? */
-static bool is_taken(const struct job *job, const char *name, const char *uuid)
+static bool is_ours(const char *name, const char *uuid)
 {
 	char found[DM_UUID_MAX];
 	dev_t number;
 
-	return mapped_name_taken(name) && !(job->anew && mapped_look(name, found, &number) && !strcmp(found, uuid));
+	return mapped_look(name, found, &number) && !strcmp(found, uuid);
+}
+
+/* Has another device than one that this snapshot has, or had, that name?  Complains. */
+static int check_name(const struct job *job, const char *name, const char *uuid)
+{
+	bool ours = is_ours(name, uuid);
+
+	if (!mapped_name_taken(name) || (job->anew && ours))
+		return LARDER_DONE;
+	return ours ? complain(LARDER_BUSY, "%s@%s: %s is left of a snapshot that was cut off as it was made: larder snapshot list %s; create that again, or remove it",
+			       job->word, job->name, name, job->word) :
+		      complain(LARDER_BUSY, "%s@%s: a device is called %s; choose another name", job->word, job->name, name);
 }
 
 static int check_names(const struct job *job)
@@ -472,8 +483,8 @@ static int check_names(const struct job *job)
 	int result = LARDER_DONE;
 
 	for (int i = 0; i < 3; i++) {
-		if (!result && (i < 2 || !has_layer(job->layers.volume)) && is_taken(job, names[i], uuids[i]))
-			result = complain(LARDER_BUSY, "%s@%s: a device is called %s; choose another name", job->word, job->name, names[i]);
+		if (!result && (i < 2 || !has_layer(job->layers.volume)))
+			result = check_name(job, names[i], uuids[i]);
 		free(names[i]);
 		free(uuids[i]);
 	}

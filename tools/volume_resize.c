@@ -13,6 +13,11 @@
 #include "turn.h"
 #include "verbs.h"
 
+#define BLOCK_SECTORS 8 /* 4096 bytes, the largest block of what lies above: LUKS takes such sectors where the size of the volume has whole ones */
+
+/* What has whole blocks keeps them: dm-crypt, and so LUKS, refuses a volume behind whose end a part of one of its sectors lies. */
+static bool keeps_blocks(uint64_t now, uint64_t sectors) { return now % BLOCK_SECTORS || !(sectors % BLOCK_SECTORS); }
+
 /* Sectors, or a complaint.  bytes 0: all that there is room for. */
 static int wanted(const struct mapped *volume, uint64_t bytes, uint64_t *sectors)
 {
@@ -25,7 +30,7 @@ static int wanted(const struct mapped *volume, uint64_t bytes, uint64_t *sectors
 	backing = must_print("%.*s", (int)strcspn(params, " "), params);
 	free(params);
 	device_attribute(volume->number, "queue/logical_block_size", block, sizeof(block));
-	*sectors = bytes ? bytes >> LARDER_SECTOR_SHIFT : room;
+	*sectors = bytes ? bytes >> LARDER_SECTOR_SHIFT : keeps_blocks(now, room) ? room : room - room % BLOCK_SECTORS;
 	if (strcmp(volume->name, volume->target))
 		result = complain(LARDER_BUSY, "%s: has snapshots, which cannot grow with it; remove them first: larder snapshot list", volume->name);
 	else if (room < now)
@@ -35,6 +40,9 @@ static int wanted(const struct mapped *volume, uint64_t bytes, uint64_t *sectors
 				  volume->name, backing, room, now);
 	else if (bytes % strtoul(block, NULL, 10))
 		result = complain(LARDER_USAGE, "%s: --size: must be a multiple of the logical block size, %s bytes", volume->name, block);
+	else if (!keeps_blocks(now, *sectors))
+		result = complain(LARDER_USAGE, "%s: --size: must be a multiple of %u bytes, as it is now: what lies above may have such blocks", volume->name,
+				  BLOCK_SECTORS << LARDER_SECTOR_SHIFT);
 	else if (*sectors < now)
 		result = complain(LARDER_UNSAFE,
 				  "%s: --size: the volume has %" PRIu64 " bytes, and a volume cannot be made smaller: what lies behind "

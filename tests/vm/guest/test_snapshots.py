@@ -466,6 +466,8 @@ def test_dry_run_behind_a_kill(disks, store, make_disk, kill_at):
         if states() == {ONE: "creating"}:
             left |= {n for n in dm.names() if "@" in n or n.endswith("-origin")}
             larder("snapshot", "create", ONE, "--store", other, "--dry-run")
+            if "data-origin" in dm.names() and "snapshot-origin" not in dm.DmDevice("data").table():
+                refused(BUSY, ["snapshot", "create", TWO, "--store", other, "--dry-run"], "data-origin", "snapshot list data")
         if states():
             larder("snapshot", "remove", ONE)
         plain()

@@ -1128,6 +1128,73 @@ def test_stack_grows(disks, key, done):
     remove()
 
 
+def test_encrypted_stack_grows_by_whole_blocks(disks, key):
+    """LUKS has sectors of 4096 bytes, and could not be unlocked on a volume that ends in a part of one."""
+    ssd0, ssd1, _, hdd1 = disks
+    part = Part.make("p0", hdd1, 80, offset=1)
+    made = ["create", "data", "--backing", part, "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED]
+    larder(*made, "--encrypt", f"luks2:keyfile={key}", "--iter-time", "10")
+    assert "sector_size:4096" in command.run("dmsetup", "table", "data-crypt").stdout
+    write(0)
+    small = dm.DmDevice("data").sectors
+    part.reload(f"0 {(95 << 11) + 3} linear {hdd1} {1 << 11}", noflush=True)
+    odd = f"{(small + 9) << 9}b"
+    refused(USAGE, ["volume", "resize", "data", "--size", odd], "multiple of 4096")
+    refused(USAGE, ["resize", "data", "--size", odd], "multiple of 4096")
+    larder("resize", "data")
+    now = dm.DmDevice("data").sectors
+    assert now == small + (15 << 11) and dm.DmDevice("data-crypt").sectors > small
+    larder("stop", "data")
+    larder("start", "data")
+    assert (dm.DmDevice("data").sectors, now % 8) == (now, 0)
+    check([0])
+    # made so by plain dmsetup: it is said while it is open
+    volume = dm.DmDevice("data")
+    volume.reload(volume.table().replace(f"0 {now} ", f"0 {now + 3} "), noflush=True)
+    refused(UNSAFE, ["resize", "data"], "cannot be unlocked again", "volume resize data --size")
+    part.reload(f"0 {(95 << 11) + 8} linear {hdd1} {1 << 11}", noflush=True)
+    larder("volume", "resize", "data", "--size", f"{(now + 8) << 9}b")
+    larder("resize", "data")
+    larder("stop", "data")
+    larder("start", "data")
+    check([0])
+    remove()
+
+
+def test_raid_5_grows(disks, key, make_disk):
+    """Its log of the parity is off for that moment; what a try that was killed has left is ended; no key is asked for in vain."""
+    if command.run("modprobe", "raid456", check=False).returncode:
+        pytest.skip("this kernel has no raid456")
+    ssd0, ssd1, *hdds = *disks, make_disk("hdd2", model="null", mb=96, wce=1), make_disk("hdd3", model="null", mb=96, wce=1)
+    parts = [Part.make(f"p{i}", hdd, 64, offset=1) for i, hdd in enumerate(hdds)]
+    backing = [w for p in parts for w in ("--backing", p)]
+    made = ["create", "data", *backing, "--raid", "5", "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED]
+    larder(*made, "--encrypt", f"luks2:keyfile={key}", "--iter-time", "10")
+    write(0)
+    array = Path("/sys/block") / Path(arrays()[0]).name / "md"
+    wait_for(lambda: (array / "sync_action").read_text() == "idle\n", 120, "the parity")
+    small = room()
+    for part in parts:
+        part.resize(80)
+    said = larder("resize", "data", "--array", "--dry-run").stdout
+    assert "no log of its parity" in said and said.index("=resync") < said.index("--size=max") < said.index("=ppl")
+    (array / "sync_action").write_text("frozen")
+    larder("resize", "data", "--array")
+    assert room() > small + (40 << 20)
+    assert (array / "sync_action").read_text() != "frozen\n" and (array / "consistency_policy").read_text() == "ppl\n"
+    # killed behind mdadm: nothing is there to grow, and all the same it is ended
+    wait_for(lambda: (array / "sync_action").read_text() == "idle\n", 120, "the parity of what is new")
+    command.run("mdadm", "--grow", arrays()[0], "--consistency-policy=resync")
+    (array / "sync_action").write_text("frozen")
+    assert "the smallest of its disks" in larder("resize", "data", "--array", "--keyfile", "/not/there").stdout
+    assert (array / "sync_action").read_text() == "idle\n" and (array / "consistency_policy").read_text() == "ppl\n"
+    check([0])
+    larder("stop", "data")
+    larder("start", "data")
+    check([0])
+    remove()
+
+
 def test_made_smaller(disks):
     """A volume of a given size, also where the making was cut short before it; what is free is shown, and taken, part and all."""
 
