@@ -27,6 +27,7 @@
 #include "message.h"
 
 #define BLOCK	   4096u
+#define SECTOR_SHIFT 9
 #define LOCK_TRIES 50 /* of 100 ms: udev holds its shared lock while it probes */
 #define DEPTH	   16 /* of stacked devices, at most */
 
@@ -409,6 +410,22 @@ int device_try(struct device *device, const char *path)
 	return descriptors(device, path, DEVICE_READ, &step);
 }
 
+int device_try_part(struct device *device, const char *path, uint64_t start, uint64_t sectors)
+{
+	int error = device_try(device, path);
+	uint64_t all = error ? 0 : device->bytes >> SECTOR_SHIFT;
+
+	if (error)
+		return error;
+	if (start % (BLOCK >> SECTOR_SHIFT) || start > all || sectors > all - start) {
+		device_close(device);
+		return -ENXIO;
+	}
+	device->start = start << SECTOR_SHIFT;
+	device->bytes = sectors << SECTOR_SHIFT;
+	return 0;
+}
+
 int device_open(struct device *device, const char *path, enum device_access access)
 {
 	char usage[PATH_MAX] = "";
@@ -498,7 +515,7 @@ int device_read(const struct device *device, uint64_t offset, void *buffer, size
 	char *place = buffer;
 
 	while (!error && bytes) {
-		ssize_t done = pread(io_descriptor(device), place, bytes, (off_t)offset);
+		ssize_t done = pread(io_descriptor(device), place, bytes, (off_t)(device->start + offset));
 
 		if (done < 0 && errno == EINTR)
 			continue;
@@ -517,7 +534,7 @@ int device_write(const struct device *device, uint64_t offset, const void *buffe
 	const char *place = buffer;
 
 	while (!error && bytes) {
-		ssize_t done = pwrite(io_descriptor(device), place, bytes, (off_t)offset);
+		ssize_t done = pwrite(io_descriptor(device), place, bytes, (off_t)(device->start + offset));
 
 		if (done < 0 && errno == EINTR)
 			continue;
@@ -549,7 +566,7 @@ int device_zero(const struct device *device, uint64_t offset, uint64_t bytes)
 
 int device_discard(const struct device *device, uint64_t offset, uint64_t bytes)
 {
-	uint64_t range[2] = { offset, bytes };
+	uint64_t range[2] = { device->start + offset, bytes };
 
 	return ioctl(io_descriptor(device), BLKDISCARD, range) ? -errno : 0;
 }

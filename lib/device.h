@@ -25,7 +25,7 @@ struct device {
 	int fd, direct, lock;
 	bool block;
 	dev_t number;
-	uint64_t bytes;
+	uint64_t start, bytes; /* start: where it begins on what is open, bytes; 0 but for a part of it */
 	unsigned logical_block; /* bytes */
 	bool read_only, zoned;
 };
@@ -34,6 +34,8 @@ struct device {
 int device_open(struct device *device, const char *path, enum device_access access);
 /* As DEVICE_READ, but says nothing: for scans.  Returns 0 or -errno. */
 int device_try(struct device *device, const char *path);
+/* The same, of a part: so many sectors from start on.  -ENXIO: it has not all of them, or begin at no multiple of 4096 bytes. */
+int device_try_part(struct device *device, const char *path, uint64_t start, uint64_t sectors);
 void device_close(struct device *device);
 
 /*

@@ -10,6 +10,32 @@
  * has only when it has it, durably (store() in tools/stacks.c): so what they say was true of the right disks once, and these have it, or a
  * later one, whatever a power cut has cut off.  That stays true of an SSD that somebody else has by now, of which a copy of the superblock is left:
  * it is believed, as it can only hold back what is older; it is not written to, and its list is nobody's (newest_list() in tools/stacks.c).
+ *
+ * Between two changes of the description the superblock of the volume says the same by its own generation, and the table of the
+ * cache by `seen` (rule 16, kernel/age.c).  Of the halves A and B of a mirror, which of them has got to `seen`:
+ *
+ *   both are in the array		both: the superblock is durable on each before the table names it.  A power cut may leave
+ *					one of them above it
+ *   A is pulled			both, until the next generation is named.  md notes on B that A is gone before it
+ *					completes a write that A lacks
+ *   B runs alone, and is bound,	B, from then on.  A keeps what it had.  A power cut before the table names it leaves both
+ *     unbound, or an hour passes	there, and B the one with more events: md takes B
+ *   A is put back, B pulled		A alone is refused; md has raised its events all the same, and noted on it that B is
+ *					gone.  Where nothing was named meanwhile A runs, and has got to `seen` from its next
+ *					generation on: B has not
+ *   both are here, and differ		the one that the cache ran with last.  It must win: the other one is refused by `start`,
+ *					and by the kernel; by events md may take that one.  If both have got there (a power cut
+ *					before the table named what one has) neither is refused, and md decides
+ *   A is put back beside B, is		A has, block by block, what B has, and is noted as partial until it has all: it is
+ *     rebuilt				not judged
+ *   a copy is torn, or older		the other copy counts, as it does of the whole array
+ *   A was made the newest, or		another incarnation: nothing is compared.  --discard-newer raises the generation of the
+ *     ran without a cache		description, too, which decides first
+ *
+ * So a disk is left out if `seen` is above what it has, and another one, which md noted as being without it, has got there.
+ * Such a disk alone would be refused; of those of one incarnation the one with the highest generation is left out by no table:
+ * never are all.  The disks are read before the tables: if somebody else has started the array meanwhile, none has got to what
+ * these say, and none is left out.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -53,23 +79,30 @@ char *stack_too_old(const struct members *members, const struct stack *stack)
 			  stack->name, stack->generation, seen, stack->name, uuid_text(stack->uuid, text));
 }
 
-/* What the table of this SSD has seen of a volume, of this incarnation, that has not got there; 0: nothing. */
-static uint64_t seen_by(const struct member *ssd, const struct larder_volume_sb *sb)
+/* Is it an SSD of the cache that this volume names? */
+static bool is_its_ssd(const struct member *ssd, const struct larder_volume_sb *sb)
+{
+	return le32toh(ssd->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(ssd->sb.cache.cache_uuid, sb->cache_uuid, 16);
+}
+
+/* What the table of this SSD has of the volume.  False: nothing, or it cannot be read. */
+static bool entry_on(const struct member *ssd, const uint8_t uuid[16], struct larder_table_volume *entry)
 {
 	const struct larder_table_volume *v;
 	struct cache_tables tables;
 	struct device device;
-	uint64_t seen = 0;
+	bool known;
 
 	if (device_try(&device, ssd->path))
-		return 0;
+		return false;
 	tables_read(&device, &ssd->sb.cache, &tables);
-	v = tables.chosen ? table_volume(tables.chosen, sb->head.uuid, NULL) : NULL;
-	if (v && volume_is_older(v, sb))
-		seen = le64toh(v->seen);
+	v = tables.chosen ? table_volume(tables.chosen, uuid, NULL) : NULL;
+	known = v;
+	if (known)
+		*entry = *v;
 	tables_free(&tables);
 	device_close(&device);
-	return seen;
+	return known;
 }
 
 /* The superblock again: where the volume runs it goes on, and the tables with it. */
@@ -93,44 +126,96 @@ static bool still_older(const struct member *volume, uint64_t seen)
 
 uint64_t volume_seen_later(const struct members *members, const struct member *volume)
 {
-	uint64_t seen = 0, one;
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	struct larder_table_volume entry;
+	uint64_t seen = 0;
 
-	for (size_t i = 0; i < members->number; i++) {
-		const struct member *ssd = members->member[i];
-
-		if (le32toh(ssd->sb.head.kind) != LARDER_KIND_CACHE || memcmp(ssd->sb.cache.cache_uuid, volume->sb.volume.cache_uuid, 16))
-			continue;
-		one = seen_by(ssd, &volume->sb.volume);
-		seen = one > seen ? one : seen;
-	}
+	for (size_t i = 0; i < members->number; i++)
+		if (is_its_ssd(members->member[i], sb) && entry_on(members->member[i], sb->head.uuid, &entry) &&
+		    volume_is_older(&entry, sb) && le64toh(entry.seen) > seen)
+			seen = le64toh(entry.seen);
 	return seen && still_older(volume, seen) ? seen : 0;
 }
 
-/* The generation of the description in the volume's superblock, as this disk of a mirror has it; 0: it has none of this stack that can be read. */
-static uint64_t described_on(const char *path, const struct md_leg *leg, const uint8_t uuid[16])
+/* ------------------------------------------------------------------ halves of a mirror */
+
+/* What the disks of a mirror have of the volume, each for itself; NULL: nothing that can be believed. */
+struct halves {
+	const struct md_array *array;
+	struct superblocks found[MD_LEGS_MAX];
+	const struct larder_volume_sb *sb[MD_LEGS_MAX];
+};
+
+/* As the array would show it, were it of this disk alone: the better one of two copies. */
+static void halves_read(struct halves *h, const struct stack *stack, const struct md_array *array)
 {
-	uint64_t offset = (leg->start << LARDER_SECTOR_SHIFT) + LARDER_SB_OFFSET, generation = 0;
-	union superblock *sb = device_buffer(LARDER_SB_SIZE);
-	struct device device;
+	uint8_t part[16];
+
+	*h = (struct halves){ .array = array };
+	stack_part(stack, "volume", part);
+	for (size_t i = 0; i < array->number; i++) {
+		const struct md_leg *leg = &array->super[i];
+		const struct superblock_copy *copy;
+		struct device device;
+
+		if (leg->level != 1 || device_try_part(&device, array->leg[i], leg->start, leg->size))
+			continue;
+		superblocks_read(&device, &h->found[i], false);
+		device_close(&device);
+		copy = h->found[i].chosen;
+		if (copy && le32toh(copy->sb->head.kind) == LARDER_KIND_VOLUME && !memcmp(copy->sb->head.uuid, part, 16))
+			h->sb[i] = &copy->sb->volume;
+	}
+}
+
+static void halves_free(struct halves *h)
+{
+	for (size_t i = 0; i < h->array->number; i++)
+		superblocks_free(&h->found[i]);
+}
+
+static uint64_t behind_by_description(const struct halves *h, const struct members *members, const uint8_t uuid[16])
+{
+	uint64_t described[MD_LEGS_MAX] = { 0 };
 	struct stack stack;
 	bool there;
 
-	if (!(offset % LARDER_SB_SIZE) && !device_try(&device, path)) {
-		if (!device_read(&device, offset, sb, LARDER_SB_SIZE) && superblock_is_whole(sb) && le32toh(sb->head.kind) == LARDER_KIND_VOLUME &&
-		    !stack_decode(sb->volume.stack, &stack, &there) && there && !memcmp(stack.uuid, uuid, 16))
-			generation = stack.generation;
-		device_close(&device);
-	}
-	free(sb);
-	return generation;
+	for (size_t i = 0; i < h->array->number; i++)
+		if (h->sb[i] && !stack_decode(h->sb[i]->stack, &stack, &there) && there && !memcmp(stack.uuid, uuid, 16))
+			described[i] = stack.generation;
+	return md_behind(h->array->super, described, h->array->number, stack_seen(members, uuid));
 }
 
-uint64_t stack_disks_behind(const struct members *members, const uint8_t uuid[16], const struct md_array *array)
+/* By the table of one SSD, of those that are not out already: what is of its cache, and of the incarnation that it has seen. */
+static uint64_t behind_by_table(const struct halves *h, const struct member *ssd, uint64_t out)
 {
-	uint64_t described[MD_LEGS_MAX] = { 0 }, seen = stack_seen(members, uuid);
+	struct larder_table_volume entry = { 0 };
+	uint64_t generation[MD_LEGS_MAX] = { 0 };
+	bool known = false;
 
-	for (size_t i = 0; seen && i < array->number; i++)
-		if (array->super[i].level == 1)
-			described[i] = described_on(array->leg[i], &array->super[i], uuid);
-	return seen ? md_behind(array->super, described, array->number, seen) : 0;
+	for (size_t i = 0; i < h->array->number; i++) {
+		const struct larder_volume_sb *sb = h->sb[i];
+
+		if (!sb || out >> i & 1 || !is_its_ssd(ssd, sb))
+			continue;
+		if (!known && !entry_on(ssd, sb->head.uuid, &entry))
+			return 0;
+		known = true;
+		if (entry.incarnation == sb->incarnation)
+			generation[i] = le64toh(sb->head.generation);
+	}
+	return md_behind(h->array->super, generation, h->array->number, le64toh(entry.seen));
+}
+
+uint64_t stack_disks_behind(const struct members *members, const struct stack *stack, const struct md_array *array)
+{
+	struct halves h;
+	uint64_t out, older = 0;
+
+	halves_read(&h, stack, array);
+	out = behind_by_description(&h, members, stack->uuid);
+	for (size_t i = 0; i < members->number; i++)
+		older |= behind_by_table(&h, members->member[i], out);
+	halves_free(&h);
+	return out | older;
 }

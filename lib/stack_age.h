@@ -19,7 +19,11 @@ char *stack_too_old(const struct members *members, const struct stack *stack);
  * an image, and the kernel refuses it below that cache; else 0.  Reads them.
  */
 uint64_t volume_seen_later(const struct members *members, const struct member *volume);
-/* Of the disks of its array, which does not run: md_behind(), by the description that is on each of them.  Reads them. */
-uint64_t stack_disks_behind(const struct members *members, const uint8_t uuid[16], const struct md_array *array);
+/*
+ * Of the disks of its array, which does not run, those that are older than what the SSDs have seen, by the description or by the
+ * superblock on each, where md_behind() knows of one that is not; bit by bit, never all.  Of the stack the UUID is enough.
+ * Reads them.
+ */
+uint64_t stack_disks_behind(const struct members *members, const struct stack *stack, const struct md_array *array);
 
 #endif

@@ -876,7 +876,7 @@ static void take_back_torn(const struct stack *stack, const uint8_t uuid[16], co
 /* Of a mirror each half of which was used without the other, the one that the SSDs have not seen last: md might start that one, and it would be refused. */
 static void leave_out_behind(const struct stacks *stacks, const struct stack *stack, struct md_array *array)
 {
-	uint64_t behind = stack_disks_behind(&stacks->members, stack->uuid, array);
+	uint64_t behind = stack_disks_behind(&stacks->members, stack, array);
 
 	for (size_t i = 0; i < array->number; i++)
 		if (behind >> i & 1)
