@@ -199,8 +199,9 @@ static void places(void)
 	CHECK(md_lacks(1) == ~UINT64_C(1), "%llx", (u64)md_lacks(1));
 	files[4].text = "4096"; /* less than it takes */
 	CHECK(md_leg_room(1, &now, &room) && room == now, "%llu", (u64)room);
-	files[3].text = "none"; /* a spare */
-	CHECK(!md_leg_room(1, &now, &room), "%llu", (u64)room);
+	files[3].text = "none"; /* a spare: md takes no more of the others than it has, too */
+	files[4].text = "3145728";
+	CHECK(md_leg_room(1, &now, &room) && room == (3145728ull - 2048) * 512, "%llu", (u64)room);
 	CHECK(md_disks(1, &found) && md_leg_offset(1, &found) == UINT64_MAX, "of a spare");
 }
 
