@@ -23,11 +23,11 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "../kernel/larder_format.h"
 #include "device.h"
 #include "message.h"
 
 #define BLOCK	   4096u
-#define SECTOR_SHIFT 9
 #define LOCK_TRIES 50 /* of 100 ms: udev holds its shared lock while it probes */
 #define DEPTH	   16 /* of stacked devices, at most */
 
@@ -413,16 +413,16 @@ int device_try(struct device *device, const char *path)
 int device_try_part(struct device *device, const char *path, uint64_t start, uint64_t sectors)
 {
 	int error = device_try(device, path);
-	uint64_t all = error ? 0 : device->bytes >> SECTOR_SHIFT;
+	uint64_t all = error ? 0 : device->bytes >> LARDER_SECTOR_SHIFT;
 
 	if (error)
 		return error;
-	if (start % (BLOCK >> SECTOR_SHIFT) || start > all || sectors > all - start) {
+	if (start % (BLOCK >> LARDER_SECTOR_SHIFT) || start > all || sectors > all - start) {
 		device_close(device);
 		return -ENXIO;
 	}
-	device->start = start << SECTOR_SHIFT;
-	device->bytes = sectors << SECTOR_SHIFT;
+	device->start = start << LARDER_SECTOR_SHIFT;
+	device->bytes = sectors << LARDER_SECTOR_SHIFT;
 	return 0;
 }
 

@@ -735,11 +735,11 @@ int md_erase(const char *leg)
 	return mdadm(words, leg, "erase the superblock of");
 }
 
-int md_grow(const char *node)
+int md_grow(const char *node, bool dry_run)
 {
-	const char *words[] = { "mdadm", "--grow", "--quiet", node, "--size=max", NULL };
+	const char *words[] = { "mdadm", "--grow", node, "--size=max", NULL };
 
-	return mdadm(words, node, "grow");
+	return change(words, node, "grow", dry_run);
 }
 
 int md_add(const char *node, const char *disk, bool dry_run)

@@ -105,8 +105,8 @@ int md_leave_out_read_only(struct md_array *array, bool degraded);
 int md_assemble(const uint8_t uuid[16], const struct md_array *array, bool degraded, bool write_hole);
 int md_stop(const char *node);
 int md_erase(const char *leg);
-int md_grow(const char *node); /* it takes all of its disks */
-/* These change the disks of one that runs, or only (dry_run) print the command.  disk: a node, or the kernel's name of one that is gone. */
+/* These change one that runs, or only (dry_run) print the command.  disk: a node, or the kernel's name of one that is gone. */
+int md_grow(const char *node, bool dry_run); /* it takes all of its disks */
 int md_add(const char *node, const char *disk, bool dry_run);
 /* One that was in it: what it lacks by the bitmap is copied; where none tells, all of it. */
 int md_take_back(const char *node, const char *disk, bool *all);

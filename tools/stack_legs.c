@@ -31,6 +31,12 @@ static int start_leg(const char *name, const struct member *m, unsigned flags)
 	leg_is(&m->sb, &fields);
 	if (leg_runs(m->sb.head.uuid, m->number))
 		return LARDER_DONE;
+	/* the array does not have it, unless it was overwritten: then that lacks one */
+	if (!leg_is_formatted(m->path)) {
+		remark("%s: is marked as a disk of the stack %s, and has no superblock of dm-integrity that can be read, as where replace or add was cut off: goes on without it",
+		       m->path, name);
+		return LARDER_DONE;
+	}
 	if (stack_host_is_foreign(fields.host)) {
 		stack_host(host);
 		result = flags & START_IMPORT ?
@@ -50,12 +56,6 @@ static int start_member(const char *name, const struct members *members, size_t 
 	for (size_t j = 0; !result && j < members->number; j++)
 		if (j != i && !memcmp(m->sb.head.uuid, members->member[j]->sb.head.uuid, 16))
 			result = stack_refuse_copy(name, m->path, members->member[j]->path);
-	/* the array does not have it, unless it was overwritten: then that lacks one */
-	if (!result && !leg_runs(m->sb.head.uuid, m->number) && !leg_is_formatted(m->path)) {
-		remark("%s: is marked as a disk of the stack %s, and has no superblock of dm-integrity that can be read, as where replace or add was cut off: goes on without it",
-		       m->path, name);
-		return LARDER_DONE;
-	}
 	return result ? result : start_leg(name, m, flags);
 }
 

@@ -180,18 +180,19 @@ static void show_plan(const struct sight *sight, const struct resize_request *re
 /* ------------------------------------------------------------------ the steps */
 
 /* For that moment without the log of the parity of RAID 5 (PPL), with which md refuses it. */
-static int grow_disks(const char *node, dev_t device)
+static int grow_disks(const struct md_array *array, bool dry_run)
 {
-	bool logged = md_is_logged(device);
-	int result = logged ? md_set_log(node, false, false) : LARDER_DONE, again;
+	bool logged = md_is_logged(array->device);
+	int result = logged ? md_set_log(array->node, false, dry_run) : LARDER_DONE, again;
 
-	result = result ? result : md_grow(node);
-	again = logged && !md_is_logged(device) ? md_set_log(node, true, false) : LARDER_DONE;
+	result = result ? result : md_grow(array->node, dry_run);
+	again = logged && (dry_run || !md_is_logged(array->device)) ? md_set_log(array->node, true, dry_run) : LARDER_DONE;
 	return result ? result : again;
 }
 
 static int grow_array(const struct sight *sight, const struct resize_request *request)
 {
+	const struct md_array *array = &sight->layers.array;
 	uint64_t now, room, after;
 	int result;
 
@@ -202,22 +203,22 @@ static int grow_array(const struct sight *sight, const struct resize_request *re
 				*sight->stack.raid ? "RAID 0 cannot take more of its disks" : "it has no array");
 	if (*sight->stack.integrity)
 		return complain(LARDER_USAGE, "%s: --array: below its array is dm-integrity, which stays as large as it was made; nothing was changed", request->name);
-	if (!md_leg_room(sight->layers.array.device, &now, &room))
-		return complain(LARDER_FAILED, "%s: --array: the sizes of %s cannot be read", request->name, sight->layers.array.node);
-	if (md_reshapes(sight->layers.array.device))
+	if (!md_leg_room(array->device, &now, &room))
+		return complain(LARDER_FAILED, "%s: --array: the sizes of %s cannot be read", request->name, array->node);
+	if (md_reshapes(array->device))
 		return complain(LARDER_BUSY, "%s: --array: its array is being reshaped; larder resize %s --array once that is done", request->name, request->name);
 	/* a try that was killed may have left it frozen, or without */
-	result = array_thaw(&sight->layers.array);
-	if (!result && md_lacks_log(sight->stack.raid, sight->layers.array.device))
-		result = md_set_log(sight->layers.array.node, true, false);
+	result = array_thaw(array);
+	if (!result && md_lacks_log(sight->stack.raid, array->device))
+		result = md_set_log(array->node, true, false);
 	if (result || room <= now)
 		return result;
-	result = grow_disks(sight->layers.array.node, sight->layers.array.device);
-	if (!result && (!md_leg_room(sight->layers.array.device, &after, &room) || after <= now))
+	result = grow_disks(array, false);
+	if (!result && (!md_leg_room(array->device, &after, &room) || after <= now))
 		return complain(LARDER_FAILED, "%s: --array: %s is as large as before: of a disk that is its spare, or has failed, there is no more; larder drop that, or make it larger",
-				request->name, sight->layers.array.node);
+				request->name, array->node);
 	if (!result)
-		printf("array %s: takes all of its disks now\n", sight->layers.array.node);
+		printf("array %s: takes all of its disks now\n", array->node);
 	return result;
 }
 
@@ -286,14 +287,8 @@ static int print_commands(const struct sight *sight, const struct resize_request
 	char *name = crypt_name(&sight->stack);
 	int result = LARDER_DONE;
 
-	bool logged = request->array && md_is_logged(sight->layers.array.device);
-
-	if (logged)
-		md_set_log(sight->layers.array.node, false, true);
 	if (request->array)
-		printf("mdadm --grow %s --size=max\n", sight->layers.array.node);
-	if (logged)
-		md_set_log(sight->layers.array.node, true, true);
+		grow_disks(&sight->layers.array, true);
 	mapped_init(true);
 	result = volume_resize_running((struct mapped *)sight->layers.volume, request->size, true);
 	if (sight->stack.encrypted)

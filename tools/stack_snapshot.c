@@ -248,13 +248,18 @@ static int exchange_plain(struct job *job)
 
 /* ------------------------------------------------------------------ taking it apart */
 
-/* By the UUID, so that nobody else's device of that name goes. */
-static int remove_device(const char *name, const char *uuid)
+static bool is_ours(const char *name, const char *uuid)
 {
 	char found[DM_UUID_MAX];
 	dev_t number;
 
-	return mapped_look(name, found, &number) && !strcmp(found, uuid) ? mapped_remove(name) : LARDER_DONE;
+	return mapped_look(name, found, &number) && !strcmp(found, uuid);
+}
+
+/* By the UUID, so that nobody else's device of that name goes. */
+static int remove_device(const char *name, const char *uuid)
+{
+	return is_ours(name, uuid) ? mapped_remove(name) : LARDER_DONE;
 }
 
 static bool another_runs(const struct job *job)
@@ -455,20 +460,15 @@ static int check_place(struct job *job)
 	return why ? complain(LARDER_UNSAFE, "%s: %s with one more snapshot", job->word, why) : LARDER_DONE;
 }
 
-static bool is_ours(const char *name, const char *uuid)
-{
-	char found[DM_UUID_MAX];
-	dev_t number;
-
-	return mapped_look(name, found, &number) && !strcmp(found, uuid);
-}
-
 /* Has another device than one that this snapshot has, or had, that name?  Complains. */
 static int check_name(const struct job *job, const char *name, const char *uuid)
 {
-	bool ours = is_ours(name, uuid);
+	bool ours;
 
-	if (!mapped_name_taken(name) || (job->anew && ours))
+	if (!mapped_name_taken(name))
+		return LARDER_DONE;
+	ours = is_ours(name, uuid);
+	if (ours && job->anew)
 		return LARDER_DONE;
 	return ours ? complain(LARDER_BUSY, "%s@%s: %s is left of a snapshot that was cut off as it was made: larder snapshot list %s; create that again, or remove it",
 			       job->word, job->name, name, job->word) :

@@ -89,6 +89,13 @@ def fill():
         write(number, content(number))
 
 
+def make(disks):
+    """A mirror with files, all of which have sums."""
+    larder(*words(disks))
+    fill()
+    wait_for(settled, 300, "the sums")
+
+
 def read():
     Path("/proc/sys/vm/drop_caches").write_text("3")
     for number in NUMBERS:
@@ -254,9 +261,7 @@ def test_a_disk_is_away_and_back_elsewhere(disks):
 def test_disks_come_and_go(disks):
     """Replaced, one more mirror, dropped: who leaves carries nothing, and who joins has dm-integrity."""
     hdd0, hdd1, hdd2 = disks[2:]
-    larder(*words(disks))
-    fill()
-    wait_for(settled, 300, "the sums")
+    make(disks)
     said = larder("replace", "data", hdd1, hdd2, "--dry-run").stdout
     assert "gets a copy" in said and not command.run("blkid", "-p", hdd2, check=False).stdout
     larder("replace", "data", hdd1, hdd2)
@@ -289,9 +294,7 @@ def test_disks_come_and_go(disks):
 def test_a_disk_that_is_only_marked(disks):
     """As where `replace` or `add` was cut off: the stack starts, and is renamed, without it, and the same command ends it."""
     hdd0, hdd1, hdd2 = disks[2:]
-    larder(*words(disks))
-    fill()
-    wait_for(settled, 300, "the sums")
+    make(disks)
     mark = Path(hdd1).read_bytes()[: 1 << 20]
     larder("replace", "data", hdd1, hdd2)
     with open(hdd1, "r+b") as disk:

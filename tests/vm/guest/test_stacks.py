@@ -1161,6 +1161,10 @@ def test_encrypted_stack_grows_by_whole_blocks(disks, key):
     remove()
 
 
+def array_file(name: str) -> Path:
+    return Path(f"/sys/block/{Path(arrays()[0]).name}/md/{name}")
+
+
 def test_raid_5_grows(disks, key, make_disk):
     """Its log of the parity is off for that moment; what a try that was killed has left is ended; no key is asked for in vain."""
     if command.run("modprobe", "raid456", check=False).returncode:
@@ -1171,23 +1175,23 @@ def test_raid_5_grows(disks, key, make_disk):
     made = ["create", "data", *backing, "--raid", "5", "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED]
     larder(*made, "--encrypt", f"luks2:keyfile={key}", "--iter-time", "10")
     write(0)
-    array = Path("/sys/block") / Path(arrays()[0]).name / "md"
-    wait_for(lambda: (array / "sync_action").read_text() == "idle\n", 120, "the parity")
+    action, policy = array_file("sync_action"), array_file("consistency_policy")
+    wait_for(lambda: action.read_text() == "idle\n", 120, "the parity")
     small = room()
     for part in parts:
         part.resize(80)
     said = larder("resize", "data", "--array", "--dry-run").stdout
     assert "no log of its parity" in said and said.index("=resync") < said.index("--size=max") < said.index("=ppl")
-    (array / "sync_action").write_text("frozen")
+    action.write_text("frozen")
     larder("resize", "data", "--array")
     assert room() > small + (40 << 20)
-    assert (array / "sync_action").read_text() != "frozen\n" and (array / "consistency_policy").read_text() == "ppl\n"
+    assert action.read_text() != "frozen\n" and policy.read_text() == "ppl\n"
     # killed behind mdadm: nothing is there to grow, and all the same it is ended
-    wait_for(lambda: (array / "sync_action").read_text() == "idle\n", 120, "the parity of what is new")
+    wait_for(lambda: action.read_text() == "idle\n", 120, "the parity of what is new")
     command.run("mdadm", "--grow", arrays()[0], "--consistency-policy=resync")
-    (array / "sync_action").write_text("frozen")
+    action.write_text("frozen")
     assert "the smallest of its disks" in larder("resize", "data", "--array", "--keyfile", "/not/there").stdout
-    assert (array / "sync_action").read_text() == "idle\n" and (array / "consistency_policy").read_text() == "ppl\n"
+    assert action.read_text() == "idle\n" and policy.read_text() == "ppl\n"
     check([0])
     larder("stop", "data")
     larder("start", "data")
@@ -1240,10 +1244,6 @@ def test_filesystem_grows(make_disk, disks, fs):
     larder("start", "data")
     check([0])
     remove()
-
-
-def array_file(name: str) -> Path:
-    return Path(f"/sys/block/{Path(arrays()[0]).name}/md/{name}")
 
 
 def test_scrub(disks):
