@@ -48,7 +48,7 @@ void volume_seen(struct volume *v, u64 generation)
 	if (c->volumes[v->number] == v && generation > v->seen && READ_ONCE(c->state) == CACHE_RUNNING) {
 		WRITE_ONCE(v->seen, generation);
 		e->seen = cpu_to_le64(generation);	/* true already, whether or not it can be written */
-		err = cache_table_write(c);
+		err = cache_table_write_seen(c);
 	}
 	mutex_unlock(&c->super_lock);
 	if (err)

@@ -506,6 +506,11 @@ int larder_choose_table(const struct larder_table *a, const struct larder_table 
 	return error || le64_to_cpu(b->head.generation) > le64_to_cpu(a->head.generation);
 }
 
+u64 larder_table_shape(const struct larder_table *t)
+{
+	return le64_to_cpu(t->head.shape_generation ?: t->head.generation);
+}
+
 void larder_seal_table(struct larder_table *t)
 {
 	t->head.magic = cpu_to_le32(LARDER_TABLE_MAGIC);

@@ -77,6 +77,7 @@ int larder_choose_table(const struct larder_table *a, const struct larder_table 
 			const char **why);
 /* Before a table is written: magic, generation + 1, checksum. */
 void larder_seal_table(struct larder_table *t);
+u64 larder_table_shape(const struct larder_table *t);	/* the lowest generation of a table that says the same, but for seen */
 
 /* ------------------------------------------------------------- what log and checkpoint are checked against */
 

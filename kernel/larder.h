@@ -532,7 +532,8 @@ struct cache {
 
 	struct mutex super_lock;	/* table, its place and the generations, sb of dev[], named[], writes to volumes[] */
 	struct larder_table *table;
-	u64 table_generation, set_generation, sb_generation;
+	u64 table_generation;		/* as the superblock says it: older tables do not count */
+	u64 set_generation, sb_generation;
 	u64 set_durable;		/* the newest one that all members have: backings are told no other; super_lock */
 	u32 table_places;		/* SSDs by the table that is in both places of all members */
 	bool table_in_b;		/* the newest table is copy B */
@@ -1155,6 +1156,7 @@ int super_read_table(struct block_device *bdev, const struct larder_cache_sb *sb
 int cache_table_read(struct cache *c);			/* at start */
 int cache_table_settle(struct cache *c);		/* at start, super_lock held: what was read, on every member */
 int cache_table_write(struct cache *c);			/* super_lock held: the older copy, durable */
+int cache_table_write_seen(struct cache *c);		/* likewise; but older tables count still */
 int cache_table_places(struct cache *c);
 /* super_lock held: those of the first nr SSDs are these, durably if any was another; dev[] follows the table */
 int cache_roles_write(struct cache *c, const u8 *role, u32 nr);

@@ -776,7 +776,7 @@ int cache_table_read(struct cache *c)
 		err = tables_apart(c, generation);
 	if (!err) {
 		swap(c->table, best);
-		c->table_generation = le64_to_cpu(c->table->head.generation);
+		c->table_generation = larder_table_shape(c->table);
 		c->set_generation = le64_to_cpu(c->table->head.set_generation);
 		c->table_places = le32_to_cpu(c->table->head.nr_devices);
 	}
@@ -933,13 +933,7 @@ int cache_table_blank(struct cache *c, struct cache_device *d)
 	return err;
 }
 
-/*
- * c->table, changed by the caller.  The older place first; when it is durable the other one becomes the same.  On error the newest
- * generation may or may not be on the SSD: the caller changes c->table back and writes again, or tells its user that the change is
- * in doubt.  The next superblock says table_generation, and bars older tables by that: so it becomes the new one only when both
- * places hold it.  So does its number of SSDs: one that is more than the table's would bar every start.
- */
-int cache_table_write(struct cache *c)
+static int table_write(struct cache *c)
 {
 	bool older_in_b = !c->table_in_b;
 	int err;
@@ -954,9 +948,34 @@ int cache_table_write(struct cache *c)
 	err = table_write_place(c, !older_in_b);
 	if (err)
 		return err;
-	c->table_generation = le64_to_cpu(c->table->head.generation);
+	c->table_generation = larder_table_shape(c->table);
 	c->table_places = le32_to_cpu(c->table->head.nr_devices);
 	return 0;
+}
+
+/*
+ * c->table, changed by the caller.  The older place first; when it is durable the other one becomes the same.  On error the newest
+ * generation may or may not be on the SSD: the caller changes c->table back and writes again, or tells its user that the change is
+ * in doubt.  The next superblock says table_generation, and bars older tables by that: so it becomes the new one only when both
+ * places hold it.  So does its number of SSDs: one that is more than the table's would bar every start.
+ */
+int cache_table_write(struct cache *c)
+{
+	lockdep_assert_held(&c->super_lock);
+	/* the one that is sealed: if it cannot be written, what is in doubt is in the next one, too */
+	c->table->head.shape_generation = cpu_to_le64(le64_to_cpu(c->table->head.generation) + 1);
+	return table_write(c);
+}
+
+/*
+ * The same, but nothing has changed except what was seen of volumes: older tables still count, so that one from a backup does when
+ * both places are lost.  What they have not seen yet, they say of nobody.
+ */
+int cache_table_write_seen(struct cache *c)
+{
+	lockdep_assert_held(&c->super_lock);
+	c->table->head.shape_generation = cpu_to_le64(larder_table_shape(c->table));
+	return table_write(c);
 }
 
 /*

@@ -187,7 +187,7 @@ static int keep(const char *path, const struct device *device, const struct supe
 	if (cache)
 		tables_read(device, &sb->cache, &tables);
 	whole = superblocks_stand(found) && (!cache || tables.chosen);
-	snprintf(content, sizeof(content), "-%08x.", backup_content(sb, tables.chosen));
+	snprintf(content, sizeof(content), "-%08x.", backup_content(device->bytes, sb, tables.chosen));
 	tables_free(&tables);
 	uuid_text(sb->head.uuid, uuid);
 	newest = whole ? newest_of(path, uuid) : NULL;

@@ -41,16 +41,34 @@ static uint32_t file_crc(const uint8_t *file, size_t bytes)
 	return crc32c(crc, file + CRC_AT + CRC_DIGITS, bytes - CRC_AT - CRC_DIGITS);
 }
 
-uint32_t backup_content(const union superblock *sb, const struct larder_table *table)
+/* Without what a start, or the use of a disk, changes: an older table says the same of what the SSD has. */
+static uint32_t table_content(uint32_t crc, const struct larder_table *table)
 {
-	uint32_t crc;
+	struct larder_table *said = must_allocate(malloc(LARDER_TABLE_SIZE));
+
+	memcpy(said, table, LARDER_TABLE_SIZE);
+	if (!said->head.shape_generation)
+		said->head.shape_generation = said->head.generation;
+	said->head.generation = 0;
+	said->head.crc = 0;
+	for (unsigned i = 0; i < LARDER_MAX_VOLUMES; i++)
+		said->volumes[i].seen = 0;
+	crc = crc32c(crc, said, LARDER_TABLE_SIZE);
+	free(said);
+	return crc;
+}
+
+uint32_t backup_content(uint64_t device_bytes, const union superblock *sb, const struct larder_table *table)
+{
+	uint64_t bytes = htole64(device_bytes); /* a restore asks for as many */
+	uint32_t crc = crc32c(~0u, &bytes, sizeof(bytes));
 
 	if (le32toh(sb->head.kind) != LARDER_KIND_CACHE)
-		return crc32c(~0u, sb, LARDER_SB_SIZE);
-	crc = crc32c(~0u, sb->head.uuid, 16);
+		return crc32c(crc, sb, LARDER_SB_SIZE);
+	crc = crc32c(crc, sb->head.uuid, 16);
 	crc = crc32c(crc, sb->cache.label, LARDER_LABEL_SIZE);
 	crc = crc32c(crc, sb->cache.stack, LARDER_STACK_SIZE);
-	return table ? crc32c(crc, table, LARDER_TABLE_SIZE) : crc;
+	return table ? table_content(crc, table) : crc;
 }
 
 /* ------------------------------------------------------------------ writing */

@@ -45,9 +45,9 @@ uint8_t *backup_encode(const struct device *device, const struct superblocks *fo
 /* file: from device_buffer(), and it stays while the backup is used.  NULL, or what is wrong, naming the field, to be freed by the caller. */
 char *backup_decode(const uint8_t *file, size_t bytes, struct backup *backup);
 /*
- * Two backups with the same number have the same to restore: the table of a cache, and what of a superblock names it and its stacks; the
- * superblock of a volume.  What a start or a checkpoint changes does not count.
+ * Two backups with the same number have the same to restore, on a device of as many bytes: the table of a cache but for what it has seen of volumes,
+ * and what of a superblock names it and its stacks; the superblock of a volume.  What a start or a checkpoint changes does not count.
  */
-uint32_t backup_content(const union superblock *sb, const struct larder_table *table);
+uint32_t backup_content(uint64_t device_bytes, const union superblock *sb, const struct larder_table *table);
 
 #endif

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import BUSY, HEAD, MAGIC, MIB, NOT_FOUND, SB, digest, one_line, patch
+import signatures
+from harness import BUSY, HEAD, MAGIC, MIB, NOT_FOUND, SB, SB_SIZE, UNSAFE, VOLUME, digest, field, one_line, patch
 from test_command_stack import Described
 
 pytest_plugins = ["larder_fixtures"]
@@ -120,3 +121,32 @@ def test_order_of_a_start(larder, described):
     run = assembled(larder, 5)
     assert str(weekly) in run.stdout + run.stderr and str(copy) in run.stdout + run.stderr
     assert "dmsetup create data" not in run.stdout
+
+
+def lost_disk(larder, described):
+    """Both superblocks of the disk are gone.  The words that put them back from a backup of just before, and its UUID."""
+    file, copy = larder.directory / "backup", field(described.hdd, VOLUME, "copy_offset")
+    name = str(uuid.UUID(bytes=field(described.hdd, VOLUME, "uuid")))
+    larder("super", "backup", described.hdd, file)
+    for at in (SB, copy):
+        signatures.write(described.hdd, at, bytes(SB_SIZE))
+    return ("super", "restore", file, described.hdd), name
+
+
+def test_volume_from_a_backup_has_no_snapshots(larder, described):
+    """What they share with it was in the cache, too, that it comes back without."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily", "19 removing weekly"]})
+    store_of(larder, described, 17)
+    assert listed(larder)["data@daily"]["state"] == "stopped"
+    restore, name = lost_disk(larder, described)
+    one_line(larder(*restore, code=UNSAFE), "each snapshot", "LOST")
+    larder(*restore, "--discard-dirty", name)
+    assert [s["state"] for s in listed(larder).values()] == ["lost", "lost"]
+
+
+@pytest.mark.parametrize(("state", "said"), [("creating", "created"), ("removing", "removed")])
+def test_volume_from_a_backup_of_half_a_stack(larder, described, state, said):
+    """Who finishes that formats, or wipes, what has come to be on it since."""
+    described.volume(described.plain | {"state": state})
+    restore, name = lost_disk(larder, described)
+    one_line(larder(*restore, "--discard-dirty", name, code=UNSAFE), f"was being {said}", "newer backup")

@@ -182,6 +182,14 @@ struct restore {
 	enum what what;
 };
 
+/* False: there is no stack, or none that can be made out. */
+static bool stack_of_backup(const struct larder_volume_sb *sb, struct stack *stack)
+{
+	bool there;
+
+	return !stack_decode(sb->stack, stack, &there) && there;
+}
+
 static int check_device(const struct device *device, const struct restore *r)
 {
 	struct problems foreign = { 0 };
@@ -253,6 +261,17 @@ static int check_alone(const struct device *device, const union superblock *sb)
 	return result;
 }
 
+/* One that was being made, or removed, then may have been given data since: whoever goes on where it was destroys that. */
+static int check_stack(const struct restore *r)
+{
+	struct stack stack;
+
+	if (!stack_of_backup(&r->backup->sb->volume, &stack) || stack.state == STACK_READY)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE, "%s: stack: the stack %s was being %s when it was made, and what is on the disk may be newer; take a newer backup", r->path,
+			stack.name, stack.state == STACK_CREATING ? "created" : "removed");
+}
+
 static int check_superblock(const struct device *device, const struct superblocks *found, struct restore *r)
 {
 	const union superblock *mine = r->backup->sb, *there = superblocks_best(found);
@@ -267,7 +286,7 @@ static int check_superblock(const struct device *device, const struct superblock
 				device->path, device->path);
 	if (!found->chosen) {
 		r->what = cache ? RESTORE_EMPTY_CACHE : RESTORE_VOLUME;
-		return cache ? check_alone(device, mine) : LARDER_DONE;
+		return cache ? check_alone(device, mine) : check_stack(r);
 	}
 	if (memcmp(found->chosen->sb->head.uuid, mine->head.uuid, 16) || found->chosen->sb->head.kind != mine->head.kind)
 		return complain(LARDER_UNSAFE, "%s: uuid: is the %s %s: larder super wipe %s first, if that may go", device->path,
@@ -285,6 +304,7 @@ static int check_word(const struct device *device, const struct restore *r)
 	const uint8_t *needed = r->what == RESTORE_VOLUME ? sb->head.uuid : sb->cache.cache_uuid;
 	time_t made = (time_t)r->backup->made;
 	char uuid[UUID_TEXT], when[64] = "?";
+	struct stack stack;
 	uint8_t given[16];
 	struct tm tm;
 
@@ -306,8 +326,8 @@ static int check_word(const struct device *device, const struct restore *r)
 		break;
 	}
 	return complain(LARDER_UNSAFE,
-			"%s: superblock: the volume comes back without a cache: dirty data that a cache has of it is LOST with --discard-dirty %s",
-			device->path, uuid);
+			"%s: superblock: the volume comes back without a cache: dirty data that a cache has of it%s is LOST with --discard-dirty %s",
+			device->path, stack_of_backup(&sb->volume, &stack) ? ", and each snapshot of its stack," : "", uuid);
 }
 
 /* ------------------------------------------------------------------ restore: writing */
@@ -317,16 +337,20 @@ static uint64_t above(__le64 generation)
 	return htole64(le64toh(generation) + GENERATIONS_ABOVE);
 }
 
-/* No SSD has seen a later description: it would be taken for a disk that had left its stack. */
-static void raise_description(struct larder_volume_sb *sb)
+/*
+ * No SSD has seen a later description: it would be taken for a disk that had left its stack.  Its snapshots share what is lost with the cache, and
+ * what has become of them since is not known: none of them counts.
+ */
+static void renew_description(struct larder_volume_sb *sb)
 {
 	uint8_t field[LARDER_STACK_SIZE];
 	struct stack stack;
-	bool there;
 
-	if (stack_decode(sb->stack, &stack, &there) || !there)
+	if (!stack_of_backup(sb, &stack))
 		return;
 	stack.generation = stack_raise(stack.generation, GENERATIONS_ABOVE);
+	for (uint32_t i = 0; i < stack.snapshots; i++)
+		stack.snapshot[i].state = SNAPSHOT_LOST;
 	if (!stack_encode(&stack, field))
 		memcpy(sb->stack, field, sizeof(field));
 }
@@ -338,7 +362,7 @@ static int make_volume(union superblock *sb)
 	sb->head.flags &= ~htole32(LARDER_VOLUME_OF_CACHE);
 	memset(sb->volume.cache_uuid, 0, sizeof(sb->volume.cache_uuid));
 	sb->volume.set_generation = 0;
-	raise_description(&sb->volume);
+	renew_description(&sb->volume);
 	return superblock_part_ways(sb);
 }
 

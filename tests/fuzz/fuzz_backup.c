@@ -67,7 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			must(!problems.number, "a table that does not fit was accepted");
 		}
 		must(memchr(backup.device, 0, BACKUP_TEXT) && memchr(backup.by, 0, BACKUP_TEXT) && memchr(backup.why, 0, BACKUP_TEXT), "text");
-		backup_content(backup.sb, backup.table);
+		backup_content(backup.device_bytes, backup.sb, backup.table);
 	}
 	free(wrong);
 	free(file);

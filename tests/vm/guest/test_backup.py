@@ -88,6 +88,24 @@ def test_head_of_the_ssd(dirty):
     stop()
 
 
+def test_table_of_before_an_attach(dirty, make_disk):
+    """Numbers in the log may be of others by now: such a table never counts.  One that has seen less of a disk does, above."""
+    ssd, _, file, _ = dirty
+    other = make_disk("other0", model="null", mb=32)
+    larder("volume", "create", "other", "--backing", other, "--cache", "fast")
+    larder("volume", "start", "other")
+    larder("volume", "stop", "other")
+    stop()
+    lose_head(ssd)
+    name = uuid(ssd, "cache_uuid")
+    refused(UNSAFE, ["super", "restore", file, ssd, "--discard-dirty", name], "table generation", "newer backup")
+    newest = max(ARCHIVE.glob(f"{uuid(ssd)}-*.backup"), key=lambda f: f.stat().st_mtime_ns)
+    larder("super", "restore", newest, ssd, "--discard-dirty", name)
+    larder("volume", "start", "data")
+    assert seen(dm.DmDevice("data")) == {NEW}
+    stop()
+
+
 def test_whole_ssd(dirty):
     """The cache comes back empty; the volume, of which it had dirty data, is refused until that is given up."""
     ssd, hdd, file, _ = dirty
