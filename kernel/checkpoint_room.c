@@ -13,16 +13,16 @@ static u64 estimate(struct cache *c, u64 *least)
 	u32 i;
 
 	*least = (u64)c->nr_segments * sizeof(struct larder_segment_info);
-	mutex_lock(&c->super_lock);
+	rcu_read_lock();	/* not super_lock: a table may be being written under that */
 	for (i = 0; i < LARDER_MAX_VOLUMES; i++) {
-		v = c->volumes[i];
+		v = rcu_dereference_raw(c->volumes[i]);
 		if (!v)
 			continue;
 		extents = larder_index_extents(v->index);
 		*least += extents * sizeof(u64);
 		heads += min(extents, v->sectors / LARDER_REGION_SECTORS + 1);
 	}
-	mutex_unlock(&c->super_lock);
+	rcu_read_unlock();
 	return LARDER_CHUNK_SIZE + *least + heads * sizeof(struct larder_item);
 }
 
@@ -81,10 +81,14 @@ static u32 checkpoint_needs(struct cache *c, u32 units)
  */
 void checkpoint_set_reserve(struct cache *c, u64 bytes)
 {
-	u32 units = segments_units(c, NULL);
+	u32 units = segments_units(c, NULL), reserve, roles = READ_ONCE(c->reserve_roles);
 
 	WRITE_ONCE(c->checkpoint_bytes, max(bytes, READ_ONCE(c->named[0].bytes)));
-	WRITE_ONCE(c->reserve_checkpoint, min(checkpoint_needs(c, units), units / 4));
+	reserve = min(checkpoint_needs(c, units), units / 4);
+	WRITE_ONCE(c->reserve_checkpoint, reserve);
+	/* with a margin on the way down, or roles could be honoured, and not, by turns */
+	if (reserve > roles || reserve + max(roles / 8, 1u) < roles)
+		WRITE_ONCE(c->reserve_roles, reserve);
 }
 
 bool checkpoint_has_room(struct cache *c)

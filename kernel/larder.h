@@ -519,6 +519,7 @@ struct cache {
 	u32 nr_state[SEGMENT_CHECKPOINT + 1];
 	u32 nr_sealed[LARDER_NR_STREAMS];
 	u32 reserve_checkpoint;		/* free segments that only a checkpoint may take */
+	u32 reserve_roles;		/* the same, for whether roles can be honoured: it does not follow each small step down */
 	u64 checkpoint_bytes;		/* of the newest, or of one now, if that is more */
 	u32 checkpoint_tried;		/* segments that one lacked room for, 0: none since the newest; checkpoint_lock */
 	u64 keep_sequence;		/* records with this sequence number and later may be replayed */

@@ -144,7 +144,7 @@ struct larder_cache_sb {
 	__le32	nr_segments;			/*  232: on this SSD */
 	__le32	role;				/*  236: of this SSD, as in the table; of one that joins: what it is to be */
 	__le64	segments_offset;		/*  240: bytes, of this SSD's first segment */
-	__le64	table_generation;		/*  248: tables below it do not count: shape_generation of the newest when this was written */
+	__le64	table_generation;		/*  248: older tables do not count: shape_generation of the newest */
 	__le32	epoch;				/*  256: the newest */
 	__le32	reserved1;			/*  260 */
 	/*  264: newest record of the write stream known durable when this was written; counts from epochs[0].first_sequence on */

@@ -37,7 +37,7 @@ int segments_create(struct cache *c)
 		segment_device(c, i)->nr_free++;
 	}
 	c->nr_state[SEGMENT_FREE] = c->nr_segments;
-	c->reserve_checkpoint = 2;
+	c->reserve_checkpoint = c->reserve_roles = 2;
 	c->discard_after = jiffies;
 	c->fixed_bytes += (u64)c->nr_segments * sizeof(*c->segments);
 	return 0;
@@ -356,7 +356,7 @@ static u32 role_mask(struct cache *c, enum segment_use use)
 	u32 i, mask = 0, nr = 0, least = LARDER_MIN_SEGMENTS;
 
 	if (use == USE_LOG)
-		least = max(least, segments_opened_goal(c) + 3 * READ_ONCE(c->reserve_checkpoint));
+		least = max(least, segments_opened_goal(c) + 3 * READ_ONCE(c->reserve_roles));
 	for (i = 0; i < c->nr_devices; i++) {
 		if (!device_takes(c, &c->dev[i]) || !device_serves(&c->dev[i], use))
 			continue;

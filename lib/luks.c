@@ -210,6 +210,16 @@ static int set_kind(struct crypt_device *cd, int slot, enum luks_kind kind)
 	return error < 0 ? error : 0;
 }
 
+/* Behind a change that is done: this only shows, and fails none. */
+static void note_kind(struct crypt_device *cd, const struct luks_request *request, int slot)
+{
+	int error = set_kind(cd, slot, request->kind);
+
+	if (error)
+		remark("%s: slot %d: that it has a %s cannot be noted in the header: %s; --list shows it as a key", request->device, slot, kinds[request->kind],
+		       cryptsetup_words(error));
+}
+
 /* As dm-crypt and libcryptsetup call them; bytes of all keys together. */
 static const struct cipher {
 	const char *name, *cipher, *mode, *integrity;
@@ -454,26 +464,6 @@ static char *next_backup(const char *path)
 	return must_print("%s.larder-new", path);
 }
 
-static int make_backup(const char *device, const char *path)
-{
-	struct crypt_device *cd = NULL;
-	int file, error;
-
-	unlink(path);
-	error = cryptsetup_open(device, &cd);
-	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
-	error = error ? error : crypt_header_backup(cd, CRYPT_LUKS2, path);
-	crypt_free(cd);
-	if (error)
-		return error;
-	file = open(path, O_RDONLY | O_CLOEXEC);
-	if (file < 0)
-		return -errno;
-	error = fchmod(file, 0600) || fsync(file) ? -errno : 0;
-	close(file);
-	return error;
-}
-
 /* What had the name before: its key slots go from the disk, as far as that writes in place. */
 static void overwrite(int file)
 {
@@ -493,26 +483,6 @@ static void overwrite(int file)
 	fsync(file);
 }
 
-int luks_backup(const char *device, const char *path)
-{
-	char *next = next_backup(path);
-	int old = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = make_backup(device, next);
-
-	if (!error && rename(next, path))
-		error = -errno;
-	error = error ? error : sync_directory_of(path);
-	if (error)
-		unlink(next);
-	else if (old >= 0)
-		overwrite(old);
-	if (old >= 0)
-		close(old);
-	free(next);
-	return error ? complain(LARDER_FAILED, "%s: cannot keep a backup of its LUKS header in %s: %s", device, path,
-				cryptsetup_words(error)) :
-		       LARDER_DONE;
-}
-
 /* 0, or -errno; that there is none is well. */
 static int forget(const char *path)
 {
@@ -523,6 +493,45 @@ static int forget(const char *path)
 	if (file >= 0)
 		close(file);
 	return error;
+}
+
+static int make_backup(const char *device, const char *path)
+{
+	struct crypt_device *cd = NULL;
+	int file, error = forget(path); /* of one that was cut off: with keys that may have been removed since */
+
+	error = error ? error : cryptsetup_open(device, &cd);
+	error = error ? error : crypt_load(cd, CRYPT_LUKS2, NULL);
+	error = error ? error : crypt_header_backup(cd, CRYPT_LUKS2, path);
+	crypt_free(cd);
+	if (error)
+		return error;
+	file = open(path, O_RDONLY | O_CLOEXEC);
+	if (file < 0)
+		return -errno;
+	error = fchmod(file, 0600) || fsync(file) ? -errno : 0;
+	close(file);
+	return error;
+}
+
+int luks_backup(const char *device, const char *path)
+{
+	char *next = next_backup(path);
+	int old = open(path, O_WRONLY | O_NOFOLLOW | O_CLOEXEC), error = make_backup(device, next);
+
+	if (!error && rename(next, path))
+		error = -errno;
+	error = error ? error : sync_directory_of(path);
+	if (error)
+		forget(next);
+	else if (old >= 0)
+		overwrite(old);
+	if (old >= 0)
+		close(old);
+	free(next);
+	return error ? complain(LARDER_FAILED, "%s: cannot keep a backup of its LUKS header in %s: %s", device, path,
+				cryptsetup_words(error)) :
+		       LARDER_DONE;
 }
 
 int luks_forget_backup(const char *path)
@@ -664,8 +673,9 @@ int luks_add(const struct luks_request *request, int *slot)
 	if (!result) {
 		*slot = crypt_keyslot_add_by_passphrase(cd, request->slot, request->old->bytes, request->old->length, request->new->bytes,
 							request->new->length);
-		error = *slot < 0 ? *slot : set_kind(cd, *slot, request->kind);
-		result = cryptsetup_judge(error, request->device, "add a key to");
+		result = cryptsetup_judge(*slot, request->device, "add a key to");
+		if (!result)
+			note_kind(cd, request, *slot);
 	}
 	crypt_free(cd);
 	return result;
@@ -714,8 +724,9 @@ int luks_change(const struct luks_request *request, int *slot)
 	if (!result) {
 		*slot = crypt_keyslot_change_by_passphrase(cd, *slot, CRYPT_ANY_SLOT, request->old->bytes, request->old->length,
 							   request->new->bytes, request->new->length);
-		error = *slot < 0 ? *slot : set_kind(cd, *slot, request->kind);
-		result = cryptsetup_judge(error, request->device, "change a key of");
+		result = cryptsetup_judge(*slot, request->device, "change a key of");
+		if (!result)
+			note_kind(cd, request, *slot);
 	}
 	crypt_free(cd);
 	return result;

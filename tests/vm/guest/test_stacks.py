@@ -814,6 +814,27 @@ def test_keys_of_a_stack(disks, tmp_path, key):
     nothing_left(disks)
 
 
+def test_header_that_is_full_of_tokens(disks, tmp_path, key):
+    """That a new key is a phrase cannot be noted: the old one is gone all the same, from the backup and from one half written, too."""
+    second, foreign, node = tmp_path / "second", tmp_path / "foreign.json", "/dev/mapper/data"
+    second.write_bytes(os.urandom(64))
+    foreign.write_text('{"type": "foreign", "keyslots": []}')
+    larder(*words(disks, key))
+    backup = Path(f"/var/lib/larder/{rows()['stack']['uuid']}.luks-header")
+    while command.run("cryptsetup", "token", "import", "--json-file", foreign, node, check=False).returncode == 0:
+        pass
+    half = backup.with_name(f"{backup.name}.larder-new")
+    shutil.copy(backup, half)
+    with open(half, "rb") as left:
+        run = larder("passwd", "data", "--add", "--new-keyfile", second, "--iter-time", "10", seconds=600)
+        assert not os.path.exists(half) and left.read(65536) == bytes(65536)
+    assert "slot 1: added" in run.stdout and "cannot be noted" in run.stderr and "slot 1" in run.stderr, run
+    assert opens(backup, second) and opens(node, second)
+    larder("passwd", "data", "--remove", "0", "--keyfile", second, seconds=600)
+    assert not opens(backup, key)
+    remove()
+
+
 @pytest.fixture
 def tagged(disks, key):
     """Words of create, with authenticated encryption."""
