@@ -1039,6 +1039,8 @@ static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
 
 	if (v->set.sequential_cutoff) {
 		run = larder_seq_account(v->seq, io->sector, io->len, write, current->pid, jiffies);
+		if (bio->bi_opf & REQ_FUA)
+			larder_seq_flushed(v->seq);
 		if (READ_ONCE(v->set.sequential_cutoff) == LARDER_CUTOFF_AUTO)
 			sequential = stream_bypasses(v, io, run, write);
 		else
@@ -1074,6 +1076,7 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 	int r;
 
 	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
+		larder_seq_flushed(v->seq);
 		user_flush(v, bio, io, may_wait);
 		return DM_MAPIO_SUBMITTED;
 	}

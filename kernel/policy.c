@@ -28,11 +28,17 @@
  * (tests/unit/test_policy.c): a reader whose 24 outstanding requests arrive in any order is one run; of random requests of up
  * to 16 KiB within 4 MiB to 1 TiB fewer than 1 in 1,000 are taken for part of a run of 4 MiB, of up to 64 KiB fewer than 1 in
  * 200, of up to 128 KiB fewer than 3 in 100.
+ *
+ * The log of a database, or of a filesystem, is written in order, too, but each piece of it is waited for until it is durable: at
+ * a disk that is a turn of the platter for each, however long the run.  So a stream of writes with less than LARDER_SEQ_SYNCED
+ * between one flush of the volume and a later one begins anew behind that.  Whoever copies a file is ahead of the flushes of
+ * others by the size of a request at least.
  */
 #define LARDER_SEQ_WINDOW	2048u	/* sectors: how early or late a request may come; a granule of the hash */
 #define LARDER_SEQ_PIECES	24
 #define LARDER_SEQ_LONG		2048u	/* sectors: from here on a run may leave out holes that are larger than what follows them */
 #define LARDER_SEQ_NOISE	2048u	/* sectors asked for near a stream that did not let it grow: from here on it is none */
+#define LARDER_SEQ_SYNCED	512u	/* sectors of writes between two flushes: from here on it is no log that is waited for */
 #define LARDER_SEQ_WALK		16	/* streams looked at in a bucket, the latest first */
 #define LARDER_SEQ_AGE		(5 * HZ)
 #define LARDER_SEQ_BUCKETS	(256 - LARDER_NR_STREAMS_SEEN)
@@ -55,6 +61,8 @@ struct larder_stream {
 	u64 settled;		/* sectors seen of [start, next) */
 	u32 holes;		/* sectors of it not seen, at most a window's: late requests take from them */
 	u32 pending;		/* sectors in pieces */
+	u32 flushes;		/* larder_seq.flushes at its last write */
+	u32 unflushed;		/* sectors written since that last changed */
 	u32 noise;		/* sectors asked for within a window of 'next' since it has grown; of one request 32 to 128 */
 	unsigned long used;	/* jiffies of the last request that let it grow */
 	u8 pieces;
@@ -70,7 +78,8 @@ struct larder_seq_task {
 };
 
 struct larder_seq {
-	spinlock_t lock;	/* all of it */
+	spinlock_t lock;	/* all of it but flushes */
+	u32 flushes;		/* of the volume, and writes with FUA; racy: one that is missed is one of many */
 	struct larder_ring age[LARDER_NR_STREAMS_SEEN + 1];	/* the last is the head; next of it: used last */
 	struct larder_ring hash[LARDER_NR_STREAMS_SEEN + LARDER_SEQ_BUCKETS];
 	struct larder_stream stream[LARDER_NR_STREAMS_SEEN];
@@ -319,6 +328,16 @@ static enum larder_seq_match larder_stream_add(struct larder_stream *s, enum lar
 	return LARDER_SEQ_NEW;
 }
 
+/* A flush has come between its last write and this one.  False: it is the log of somebody who waits for each piece. */
+static bool larder_stream_flushed(struct larder_stream *s, u32 flushes)
+{
+	bool ahead = s->unflushed >= LARDER_SEQ_SYNCED;
+
+	s->flushes = flushes;
+	s->unflushed = 0;
+	return ahead;
+}
+
 static struct larder_seq_task *larder_seq_task(struct larder_seq *seq, u32 task)
 {
 	return &seq->task[(task * 0x9e3779b1u >> 16) % LARDER_SEQ_TASKS];
@@ -355,6 +374,7 @@ u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool wri
 	struct larder_stream *s;
 	unsigned long flags;
 	u64 run, next;
+	u32 flushes;
 	u8 i = LARDER_SEQ_NONE;
 	bool known;
 
@@ -368,6 +388,16 @@ u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool wri
 	known = s->live && match != LARDER_SEQ_NEW;
 	next = s->next;
 	s->write = write;
+	if (write) {
+		flushes = READ_ONCE(seq->flushes);
+		if (!known) {
+			s->flushes = flushes;
+			s->unflushed = 0;
+		} else if (s->flushes != flushes && !larder_stream_flushed(s, flushes)) {
+			match = LARDER_SEQ_NEW;
+		}
+		s->unflushed = min(s->unflushed + sectors, LARDER_SEQ_SYNCED);
+	}
 	match = larder_stream_add(s, match, sector, sector + sectors);
 	if (!known || larder_seq_granule(next) != larder_seq_granule(s->next)) {
 		larder_ring_del(seq->hash, i);
@@ -384,6 +414,11 @@ u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool wri
 		run = max_t(u64, run, larder_task_average(seq, task, sectors, match == LARDER_SEQ_NEW, now_jiffies));
 	spin_unlock_irqrestore(&seq->lock, flags);
 	return run << 9;
+}
+
+void larder_seq_flushed(struct larder_seq *seq)
+{
+	WRITE_ONCE(seq->flushes, READ_ONCE(seq->flushes) + 1);
 }
 
 /* What the request went on, or began, goes on where the rest begins.  A stream that ran ahead of it has the rest already. */

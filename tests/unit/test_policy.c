@@ -348,6 +348,43 @@ static void test_seq_cut(void)
 	}
 }
 
+/* Writes in order, of so many sectors each, with a flush behind so many of them.  The longest run, in bytes. */
+static u64 synced_run(u32 sectors, u32 writes, u64 total)
+{
+	struct larder_seq *seq = larder_seq_create();
+	u64 sector = 1 << 20, most = 0;
+	u32 n = 0;
+
+	for (u64 end = sector + total; sector < end; sector += sectors) {
+		most = max(most, account(seq, sector, sectors, true));
+		check_streams(seq);
+		if (++n % writes == 0)
+			larder_seq_flushed(seq);
+	}
+	larder_seq_destroy(seq);
+	return most;
+}
+
+/* What is waited for piece by piece is none, however long it is; what is ahead of the flushes, its own or those of others, is one. */
+static void test_seq_log(void)
+{
+	const u64 total = 128 << 11; /* sectors */
+	u64 run;
+
+	run = synced_run(16, 1, total);
+	CHECK(run == 8 << 10, "a log of 8 KiB each: %llu", run);
+	run = synced_run(64, 6, total);
+	CHECK(run == 6 * 32 << 10, "one of 192 KiB each: %llu", run);
+	run = synced_run(512, 1, total);
+	CHECK(run == total << 9, "256 KiB each: %llu", run);
+	run = synced_run(2048, 1, total);
+	CHECK(run == total << 9, "1 MiB each: %llu", run);
+	run = synced_run(16, 1000, total);
+	CHECK(run == total << 9, "a flush now and then: %llu", run);
+	run = synced_run(256, 3, total);
+	CHECK(run == total << 9, "384 KiB each: %llu", run);
+}
+
 /* Reads of a task that reads large files in a row; its writes; a task of small ones; long ago. */
 static void test_seq_task_average(void)
 {
@@ -406,6 +443,8 @@ static void test_seq_anything(void)
 		CHECK(run <= sent * 512);
 		if (sectors > 1 && !rnd(4))
 			larder_seq_cut(seq, sector + 1 + rnd(sectors - 1), sector + sectors, write, task);
+		if (!rnd(10))
+			larder_seq_flushed(seq);
 		now += rnd(5000) ? 0 : rnd(2000);
 		if (i % 16 == 0)
 			check_streams(seq);
@@ -1082,6 +1121,7 @@ int main(int argc, char **argv)
 	run_test("a hundred streams and noise", test_seq_in_noise);
 	run_test("shapes of streams", test_seq_shapes);
 	run_test("requests that are cut", test_seq_cut);
+	run_test("a log that is waited for", test_seq_log);
 	run_test("average runs of tasks", test_seq_task_average);
 	run_test("streams, anything", test_seq_anything);
 	run_test("heat against an array", test_heat_against_array);

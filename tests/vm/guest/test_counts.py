@@ -270,3 +270,30 @@ def test_large_requests_stay_large(stack, trace):
     trace.clear()
     v.write(33 * MIB, os.urandom(MIB * 512))
     assert commands(trace, hdd, "write") == [MIB]
+
+
+@pytest.mark.parametrize("how", ["fsync", "dsync"])
+def test_log_that_is_waited_for(stack, how):
+    """In order, and twice as long as sequential_cutoff: but each piece is waited for, at the disk for a turn of it."""
+    settle(stack)
+    number, buffer = 8 * 256 // 2, aligned(2 * BLOCK)
+    fd = os.open(stack.volume.path, os.O_RDWR | os.O_DIRECT | (os.O_DSYNC if how == "dsync" else 0))
+    try:
+        for i in range(number):
+            buffer[:8] = i.to_bytes(8, "little")
+            os.pwritev(fd, [buffer], (16 << 20) + i * len(buffer))
+            if how == "fsync":
+                os.fdatasync(fd)
+    finally:
+        os.close(fd)
+    assert (stack.hdd.stats()["writes"], stack.hdd.stats()["flushes"]) == (0, 0)
+    # the same length ahead of its flushes goes there
+    large = aligned(1 << 20)
+    fd = os.open(stack.volume.path, os.O_RDWR | os.O_DIRECT)
+    try:
+        for i in range(12):
+            os.pwritev(fd, [large], (32 << 20) + i * len(large))
+            os.fdatasync(fd)
+    finally:
+        os.close(fd)
+    assert stack.hdd.stats()["wbytes"] >= 6 << 20, stack.hdd.stats()
