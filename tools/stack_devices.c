@@ -663,7 +663,7 @@ int devices_store(const char *name, unsigned places)
 	devices_free(&d);
 	if (places)
 		stack.legs = places;
-	return stack_store(&stack);
+	return stack_store_note(&stack);
 }
 
 /* That it is so, in /run: or larderd would have it noted again and again.  Complains. */
@@ -697,7 +697,7 @@ int devices_note(const char *name)
 	lost.noted = lacks_noted(part);
 	lost.returned = returned_since(part);
 	if (md_lost_due(&lost)) {
-		result = stack_store(&stack);
+		result = stack_store_note(&stack);
 		/* one that has come meanwhile may have got it */
 		md_look_lost(device, &now);
 		lost.rebuilt |= now.rebuilt;
