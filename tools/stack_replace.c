@@ -247,6 +247,12 @@ static bool works(const char *state)
 	return !strcmp(state, "active") || !strcmp(state, "draining");
 }
 
+/* Has OLD a place of its own yet?  One that fails while NEW joins beside it keeps that, too, and is missed there. */
+static bool stays(const struct part *old, const char *state, const struct replacing *r)
+{
+	return !part_is(old, r->request.claim.path) && (works(state) || !strcmp(state, "removed") || !strcmp(state, "failed"));
+}
+
 static void show_ssd(const struct devices *d, const struct replacing *r, const struct part *old)
 {
 	const char *path = r->request.claim.path;
@@ -297,12 +303,12 @@ static int leave_ssd(struct replacing *r, bool *left)
 		return result;
 	part_find(&d, r->gone.name, &old);
 	ssd_state(&d, old.place, state);
-	*left = part_is(&old, r->request.claim.path) || !(works(state) || !strcmp(state, "removed"));
+	*left = !stays(&old, state, r);
 	if (!*left)
 		result = part_check_same(&d, &old, &r->gone, r->old); /* to join may have taken hours */
 	if (!result && !*left)
 		result = ssd_remove(&d, &r->request, old.place);
-	*left = *left || !r->request.no_wait || !strcmp(state, "removed");
+	*left = *left || !r->request.no_wait || !works(state);
 	devices_free(&d);
 	return result;
 }
@@ -361,7 +367,8 @@ static int replace_ssd(struct replacing *r)
 /* As far as it is known before it is begun. */
 static int print_ssd(struct devices *d, const struct replacing *r, const struct part *old)
 {
-	bool joined, leaves = works(ssd_state(d, old->place, (char[16]){ 0 })) && !part_is(old, r->request.claim.path);
+	char state[16];
+	bool joined, leaves = stays(old, ssd_state(d, old->place, state), r) && (works(state) || set_find_device(&d->set, r->request.claim.path) >= 0);
 	int result = join_ssd(d, r, old, &joined);
 
 	if (!result && leaves)
