@@ -19,6 +19,7 @@ struct devices {
 /* One of them. */
 struct part {
 	bool ssd, spare; /* spare: of the cache; one of the array has that role */
+	bool marked; /* a leg with dm-integrity, on which no superblock of the array can be seen */
 	int place; /* in the array, or the set; -1: none: a spare, or one that has left */
 	char name[300]; /* to show, and to find it again by: its node, the kernel's name of a disk that is gone, "disk1", "ssd0" */
 	char node[300]; /* "": it is not here */
