@@ -183,6 +183,7 @@ static bool find_device(const struct devices *d, const char *path, struct part *
 	dev_t number;
 	bool here = block_number(path, &number);
 	const struct member *left;
+	uint8_t own[16];
 
 	for (size_t i = 0; i < d->disks.number; i++) {
 		const struct md_disk *disk = &d->disks.disk[i];
@@ -204,6 +205,10 @@ static bool find_device(const struct devices *d, const char *path, struct part *
 		if (is)
 			return true;
 	}
+	/* as where it was to join, or to be erased, and that was cut short */
+	part->marked = *d->stack.integrity && leg_of_disk(path, d->stack.uuid, own);
+	if (part->marked)
+		return true;
 	if (!d->set.mapped)
 		return false;
 	if (set_find_device(&d->set, path) >= 0)
@@ -294,6 +299,24 @@ int array_thaw(const struct md_array *array)
 	return md_disks(array->device, &disks) && disks.frozen ? md_thaw(array->node) : LARDER_DONE;
 }
 
+/* Its disk may be gone, or fail: then its devices go at least. */
+static void erase_leg(const struct devices *d, const char *node)
+{
+	uint8_t leg[16];
+	char disk[64];
+	dev_t number;
+	int result;
+
+	if (leg_of_disk(node, d->stack.uuid, leg))
+		result = leg_erase(node, leg);
+	else if (block_number(node, &number) && leg_of_device(number, leg, disk))
+		result = leg_stop(leg);
+	else
+		return;
+	if (result)
+		remark("%s: may still look like a disk of %s, which it is not, and be taken back where it works again and that lacks one; larder super wipe %s ends that", node, d->stack.name, node);
+}
+
 int disk_change(const struct devices *d, int (*verb)(const char *node, const char *disk, bool dry_run), const char *disk, bool dry_run)
 {
 	bool joins = verb == md_add && !dry_run;
@@ -301,8 +324,11 @@ int disk_change(const struct devices *d, int (*verb)(const char *node, const cha
 	char *word = stack_disk_for_md(&d->stack, disk);
 	int result = verb(d->layers.array.node, word, dry_run);
 
-	if (joins && result)
+	if (joins && result) {
 		joins_no_more(&d->stack, before);
+		if (*d->stack.integrity)
+			erase_leg(d, disk); /* which disk_take() has made */
+	}
 	free(word);
 	return result;
 }
@@ -530,24 +556,6 @@ int disk_remove(const char *name, const char *word)
 	}
 }
 
-/* Its disk may be gone, or fail: then its devices go at least. */
-static void erase_leg(const struct devices *d, const char *node)
-{
-	uint8_t leg[16];
-	char disk[64];
-	dev_t number;
-	int result;
-
-	if (leg_of_disk(node, d->stack.uuid, leg))
-		result = leg_erase(node, leg);
-	else if (block_number(node, &number) && leg_of_device(number, leg, disk))
-		result = leg_stop(leg);
-	else
-		return;
-	if (result)
-		remark("%s: may still look like a disk of %s, which it is not, and be taken back where it works again and that lacks one; larder super wipe %s ends that", node, d->stack.name, node);
-}
-
 int disk_erase(const char *name, const char *node)
 {
 	struct devices d;
@@ -663,7 +671,7 @@ int devices_store(const char *name, unsigned places)
 	devices_free(&d);
 	if (places)
 		stack.legs = places;
-	return stack_store(&stack);
+	return stack_store_note(&stack);
 }
 
 /* That it is so, in /run: or larderd would have it noted again and again.  Complains. */
@@ -697,7 +705,7 @@ int devices_note(const char *name)
 	lost.noted = lacks_noted(part);
 	lost.returned = returned_since(part);
 	if (md_lost_due(&lost)) {
-		result = stack_store(&stack);
+		result = stack_store_note(&stack);
 		/* one that has come meanwhile may have got it */
 		md_look_lost(device, &now);
 		lost.rebuilt |= now.rebuilt;

@@ -19,6 +19,7 @@ struct devices {
 /* One of them. */
 struct part {
 	bool ssd, spare; /* spare: of the cache; one of the array has that role */
+	bool marked; /* a leg with dm-integrity, on which no superblock of the array can be seen */
 	int place; /* in the array, or the set; -1: none: a spare, or one that has left */
 	char name[300]; /* to show, and to find it again by: its node, the kernel's name of a disk that is gone, "disk1", "ssd0" */
 	char node[300]; /* "": it is not here */
@@ -85,7 +86,7 @@ int ssd_erase(const char *name, const char *node);
 /* larder replace NAME cache: the stack, which is stopped, gets another cache: SSDs that become one, or the name of one.  Complains. */
 int stack_change_cache(const struct devices_request *request, char **words, int number);
 
-/* The description, with a raised generation, goes to all that are members now; places: of the array, 0: as it is noted.  Complains. */
+/* The description, with a raised generation, goes to all that are members now (stack_store_note()); places: of the array, 0: as it is noted.  Complains. */
 int devices_store(const char *name, unsigned places);
 /* The same, if the array lacks a disk that it had when that was noted last.  Complains. */
 int devices_note(const char *name);

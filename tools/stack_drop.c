@@ -90,7 +90,7 @@ static int check_disk(const struct dropping *r, const struct devices *d, const s
 static unsigned places_after(const struct devices *d, const struct part *part)
 {
 	bool holds = part->disk && part->place >= 0 && part->disk->role != MD_FAILED,
-	     gone = (!part->disk || part->disk->role == MD_FAILED) && d->disks.missing;
+	     gone = !part->marked && (!part->disk || part->disk->role == MD_FAILED) && d->disks.missing; /* marked: it may never have had one */
 
 	return mirror(d) && d->disks.places > 2 && (holds || gone) ? d->disks.places - 1 : 0;
 }

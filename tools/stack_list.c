@@ -153,7 +153,25 @@ static void add_leg(struct tree *t, int depth, const char *layer, const char *st
 	add(t, depth, layer, integrity, state, below && *disk ? disk : node, md_leg_uuid(node, uuid) ? uuid : NULL);
 }
 
-/* Of an array that does not run: nobody has started these. */
+/* By what the array has, or what has its superblock. */
+static bool is_listed(const struct view *view, const uint8_t leg[16])
+{
+	const struct md_array *array = &view->layers.array;
+	char *node = leg_node(leg);
+	bool listed = false;
+	dev_t number;
+
+	if (node_number(node, &number)) {
+		for (size_t i = 0; i < view->disks.number; i++)
+			listed |= view->disks.disk[i].number == number;
+		for (size_t i = 0; i < array->number; i++)
+			listed |= array->leg_number[i] == number;
+	}
+	free(node);
+	return listed;
+}
+
+/* Those of which the array knows nothing: nobody has started them, or they never came to be in it, or are half erased. */
 static void add_marked_legs(struct tree *t, int depth)
 {
 	const struct stack *s = &t->view->found->stack;
@@ -162,7 +180,7 @@ static void add_marked_legs(struct tree *t, int depth)
 	for (size_t i = 0; i < members->number; i++) {
 		const struct member *m = members->member[i];
 
-		if (leg_is_of(&m->sb, s->uuid) && !leg_runs(m->sb.head.uuid, m->number))
+		if (leg_is_of(&m->sb, s->uuid) && !(leg_runs(m->sb.head.uuid, m->number) && is_listed(t->view, m->sb.head.uuid)))
 			add(t, depth, "disk", s->integrity, *t->view->layers.array.node ? "left" : "", m->path, m->sb.head.uuid);
 	}
 }

@@ -23,6 +23,7 @@ struct replacing {
 	struct part gone; /* the one that goes, as it was found; without disk */
 	char label[DEVICE_LABEL_MAX]; /* of OLD */
 	bool had; /* the array had OLD then: else whoever is found in its place is another */
+	struct md_disks failed; /* OLD is a place, and nobody there: of those that md had failed, and kept, it may be one */
 };
 
 /* ------------------------------------------------------------------ a disk */
@@ -57,6 +58,25 @@ static int check_disk(const struct devices *d, const struct replacing *r, const 
 	return LARDER_DONE;
 }
 
+/*
+ * md takes one that has failed out of its place, and keeps it: nobody knows any more which it had.  Where NEW has the only one that was vacant all of them
+ * have lost theirs to others, and go.
+ */
+static void find_failed(const struct devices *d, struct replacing *r, const struct part *old, const struct md_disk *new)
+{
+	bool holds = new && new->place >= 0, known = r->had || *r->gone.node, spare = !holds && spare_only(d, old);
+
+	r->failed.number = 0;
+	for (size_t i = 0; !known && !spare && d->disks.missing == (holds ? 0 : 1) && i < d->disks.number; i++)
+		if (d->disks.disk[i].role == MD_FAILED)
+			r->failed.disk[r->failed.number++] = d->disks.disk[i];
+}
+
+static const char *failed_name(const struct md_disk *disk)
+{
+	return *disk->node ? disk->node : disk->name;
+}
+
 static void show_disk(const struct devices *d, const struct replacing *r, const struct part *old, const struct md_disk *new)
 {
 	const char *path = r->request.claim.path;
@@ -73,12 +93,21 @@ static void show_disk(const struct devices *d, const struct replacing *r, const 
 		printf("  %s: %s\n", path, works ? "gets a copy of that disk, and its place" : "is rebuilt from the others");
 	printf("  %s: %s%s\n", r->gone.name, old->disk ? "leaves the array" : "is no part of it",
 	       *r->gone.node ? ", and its superblock is erased" : "");
+	for (size_t i = 0; i < r->failed.number; i++)
+		printf("  %s: has failed, leaves the array%s\n", failed_name(&r->failed.disk[i]),
+		       *r->failed.disk[i].node ? ", and its superblock is erased" : "");
 }
 
 /* Has md to be told that another disk is to take the place?  Not of one that it wants to be rid of itself: it takes any spare for that, at once. */
 static bool is_told(const struct part *old)
 {
 	return old->disk && old->disk->role == MD_MEMBER && !old->disk->unwanted;
+}
+
+static void print_erase(const struct devices *d, const char *node)
+{
+	if (*node)
+		printf("%s %s\n", *d->stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", node);
 }
 
 static int print_disk(const struct devices *d, const struct replacing *r, const struct part *old, const struct md_disk *new)
@@ -91,8 +120,11 @@ static int print_disk(const struct devices *d, const struct replacing *r, const 
 		disk_exchange(d, r->gone.name, path, true);
 	if (old->disk)
 		disk_change(d, md_remove, r->gone.name, true);
-	if (*r->gone.node)
-		printf("%s %s\n", *d->stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", r->gone.node);
+	for (size_t i = 0; i < r->failed.number; i++)
+		disk_change(d, md_remove, failed_name(&r->failed.disk[i]), true);
+	print_erase(d, r->gone.node);
+	for (size_t i = 0; i < r->failed.number; i++)
+		print_erase(d, r->failed.disk[i].node);
 	return LARDER_DONE;
 }
 
@@ -139,6 +171,29 @@ static int take_place(struct replacing *r, bool *spare)
 	return result;
 }
 
+/* NEW has its place: those that were shown, if they are what they were, and no place lacks a whole disk, go. */
+static int remove_failed(struct replacing *r)
+{
+	size_t all = r->failed.number;
+	struct devices d;
+	int result = devices_look(r->request.name, &d);
+
+	if (result)
+		return result;
+	r->failed.number = 0;
+	for (size_t i = 0; !result && i < all && !md_lacks(d.layers.array.device); i++) {
+		const struct md_disk disk = r->failed.disk[i];
+		struct part part;
+
+		if (!part_find(&d, failed_name(&disk), &part) || !part.disk || part.disk->role != MD_FAILED)
+			continue;
+		result = disk_remove(r->request.name, part.name);
+		r->failed.disk[r->failed.number++] = disk;
+	}
+	devices_free(&d);
+	return result;
+}
+
 static int replace_disk(struct replacing *r)
 {
 	bool settled = false, spare = false;
@@ -152,11 +207,15 @@ static int replace_disk(struct replacing *r)
 	}
 	if (!result && r->had)
 		result = disk_remove(r->request.name, r->gone.name);
+	if (!result && !spare && r->failed.number)
+		result = remove_failed(r);
 	/* what md has written because of that is durable once this says so */
 	if (!result && !spare)
 		result = disk_wait(&r->request, r->request.claim.path, "replace", &settled);
 	result = result ? result : devices_store(r->request.name, 0);
 	result = result ? result : disk_erase(r->request.name, r->gone.node);
+	for (size_t i = 0; !result && !spare && i < r->failed.number; i++)
+		result = disk_erase(r->request.name, r->failed.disk[i].node);
 	if (result)
 		return result;
 	printf("%s: %s %s\n", r->request.name, r->request.claim.path, spare ? "is a spare of its array" : "has taken its place in the array");
@@ -171,6 +230,7 @@ static int begin_disk(const struct devices *d, struct replacing *r, const struct
 
 	if (result)
 		return result;
+	find_failed(d, r, old, disk);
 	show_disk(d, r, old, disk);
 	fflush(stdout);
 	if (!disk)
@@ -185,6 +245,12 @@ static int begin_disk(const struct devices *d, struct replacing *r, const struct
 static bool works(const char *state)
 {
 	return !strcmp(state, "active") || !strcmp(state, "draining");
+}
+
+/* Has OLD a place of its own yet?  One that fails while NEW joins beside it keeps that, too, and is missed there. */
+static bool stays(const struct part *old, const char *state, const struct replacing *r)
+{
+	return !part_is(old, r->request.claim.path) && (works(state) || !strcmp(state, "removed") || !strcmp(state, "failed"));
 }
 
 static void show_ssd(const struct devices *d, const struct replacing *r, const struct part *old)
@@ -237,12 +303,12 @@ static int leave_ssd(struct replacing *r, bool *left)
 		return result;
 	part_find(&d, r->gone.name, &old);
 	ssd_state(&d, old.place, state);
-	*left = part_is(&old, r->request.claim.path) || !(works(state) || !strcmp(state, "removed"));
+	*left = !stays(&old, state, r);
 	if (!*left)
 		result = part_check_same(&d, &old, &r->gone, r->old); /* to join may have taken hours */
 	if (!result && !*left)
 		result = ssd_remove(&d, &r->request, old.place);
-	*left = *left || !r->request.no_wait || !strcmp(state, "removed");
+	*left = *left || !r->request.no_wait || !works(state);
 	devices_free(&d);
 	return result;
 }
@@ -301,7 +367,8 @@ static int replace_ssd(struct replacing *r)
 /* As far as it is known before it is begun. */
 static int print_ssd(struct devices *d, const struct replacing *r, const struct part *old)
 {
-	bool joined, leaves = works(ssd_state(d, old->place, (char[16]){ 0 })) && !part_is(old, r->request.claim.path);
+	char state[16];
+	bool joined, leaves = stays(old, ssd_state(d, old->place, state), r) && (works(state) || set_find_device(&d->set, r->request.claim.path) >= 0);
 	int result = join_ssd(d, r, old, &joined);
 
 	if (!result && leaves)

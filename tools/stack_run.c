@@ -330,7 +330,7 @@ static int start_one(const char *word, const struct run_request *request)
 			 (request->write_hole ? START_WRITE_HOLE : 0);
 	struct stack stack;
 	bool marked = false, assembled;
-	int result;
+	int result, also;
 
 	if (request->crashed && !request->import)
 		return complain(LARDER_USAGE, "--crashed: goes with --import");
@@ -343,7 +343,9 @@ static int start_one(const char *word, const struct run_request *request)
 	if (request->note) {
 		turn_take();
 		result = devices_note(word);
-		return result ? result : snapshots_note_lost(word);
+		/* whatever keeps the other one from being noted, unless nothing runs */
+		also = result == LARDER_NOT_FOUND ? LARDER_DONE : snapshots_note_lost(word);
+		return result ? result : also;
 	}
 	result = request->write_hole ? check_write_hole_of(word, request->write_hole) : LARDER_DONE;
 	result = result ? result : stack_load_with_array(word, &stack, flags, &assembled);

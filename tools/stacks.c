@@ -595,6 +595,7 @@ int stack_store_note(struct stack *stack)
 {
 	const struct mapped *cache;
 	struct stacks stacks;
+	static bool said;
 	bool alone, written;
 	int result = stacks_scan(&stacks);
 
@@ -605,6 +606,9 @@ int stack_store_note(struct stack *stack)
 	if (alone) {
 		stack->generation = stack_raise(stack->generation, 1);
 		result = store_volume(&stacks, stack, NULL, &written);
+		if (!result && !said)
+			remark("%s: its disks alone have this: its SSDs are not told, as its cache takes no message", stack->name);
+		said |= !result;
 	}
 	stacks_free(&stacks);
 	return alone ? result : stack_store(stack);

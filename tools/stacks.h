@@ -52,8 +52,8 @@ struct mapped *stack_volume(const struct stacks *stacks, const struct stack *sta
  */
 int stack_store(struct stack *stack);
 /*
- * The same of what is no change of its devices, nor of what its cache has in its list: one that is suspended, or has failed, takes no message, and the
- * volume alone has it then.  The list says that it has had an older one, which is true (stack_age.h).
+ * The same of one that is ready, and of what its cache does not have in its list, which is name, UUID and generation: a cache that is suspended, or has
+ * failed, takes no message, and the volume alone has it then, which is remarked.  The list says that it has had an older one, which is true (stack_age.h).
  */
 int stack_store_note(struct stack *stack);
 /* The same as stack_store(), and its name becomes the label of the volume, which must not run, and of a cache of its own that does not. */

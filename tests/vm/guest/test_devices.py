@@ -34,6 +34,7 @@ from lib.stacks import (
     check,
     larder,
     listed,
+    mdadm,
     prepare,
     refused,
     release,
@@ -141,22 +142,6 @@ def alone(load, *gone):
         disk.heal()
 
 
-@contextlib.contextmanager
-def mdadm(directory, verb, when, action):
-    """mdadm as it is, but before or after a call with that word something happens."""
-    program, path = directory / "mdadm", os.environ["PATH"]
-    hit = f'case " $* " in *" {verb} "*) {action};; esac'
-    lines = ["#!/bin/sh", f'{shutil.which("mdadm")} "$@"', "code=$?", "exit $code", ""]
-    lines.insert(1 if when == "before" else 3, hit)
-    program.write_text("\n".join(lines))
-    program.chmod(0o755)
-    os.environ["PATH"] = f"{directory}:{path}"
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = path
-
-
 def steps(*verbs):
     return [(verb, when) for verb in verbs for when in ("before", "after")]
 
@@ -253,6 +238,63 @@ def test_disk_that_failed_is_replaced(disks):
     assert members() == {"/dev/hdd1": "active", "/dev/hdd2": "active"}
     load.check()
     alone(load, hdd2)
+
+
+def test_disk_that_failed_is_replaced_by_its_number(disks):
+    """md has taken it out of its place, or does as the copy ends behind --no-wait: it leaves the array, and is erased."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    write(0)
+    command.run("mdadm", *arrays(), "--fail", hdd1)
+    wait_for(lambda: "disk1" not in {r["number"] for r in listed() if r["device"] == str(hdd1)}, 60, "md to take it out")
+    said = larder("replace", "data", "disk1", hdd2, "--dry-run").stdout
+    assert f"{hdd1}: has failed" in said and f"--remove {hdd1}" in said and f"--zero-superblock {hdd1}" in said
+    larder("replace", "data", "disk1", hdd2)
+    assert members() == {str(hdd0): "active", str(hdd2): "active"}
+    unsigned(hdd1)
+    larder("replace", "data", "disk1", hdd1, "--no-wait")
+    wait_for(lambda: members().get(str(hdd2)) == "failed", 120, "the copy")
+    assert f"{hdd2}: has failed" in larder("replace", "data", "disk1", hdd1).stdout
+    assert members() == {str(hdd0): "active", str(hdd1): "active"}
+    unsigned(hdd2)
+    check([0])
+    alone(Load(), hdd0)
+
+
+def test_disks_beside_a_failed_cache(disks, kernel_log):
+    """It takes no message: the disks alone have it that one joins, leaves, or is lost, and its SSDs have it later."""
+    ssd0, ssd1, _, hdd0, hdd1, hdd2 = disks
+    kernel_log.expect("device-mapper: larder|critical .* error")
+    make(disks)
+    write(0)
+    for ssd in (ssd0, ssd1):
+        ssd.fail(op="write,flush", status="ioerr")
+    with contextlib.suppress(OSError):
+        write(1)
+    assert "state=failed" in command.output("dmsetup", "status", "larder-cache-data")
+    before = generation()
+    said = larder("replace", "data", hdd1, hdd2).stderr
+    assert said.count("its SSDs are not told") == 1 and generation() > before
+    assert members() == {str(hdd0): "active", str(hdd2): "active"}
+    unsigned(hdd1)
+    larder("add", "data", "--backing", hdd1)
+    larder("drop", "data", hdd0)
+    unsigned(hdd0)
+    assert members() == {str(hdd1): "active", str(hdd2): "active"}
+    before = generation()
+    command.run("mdadm", *arrays(), "--fail", hdd1)
+    larder("start", "--note", "data")
+    assert generation() > before
+    larder("replace", "data", hdd1, hdd0)
+    larder("stop", "data")
+    for ssd in (ssd0, ssd1):
+        ssd.heal()
+    larder("start", "data")
+    check([0])
+    assert members() == {str(hdd0): "active", str(hdd2): "active"}
+    before = generation()
+    larder("add", "data", "--backing", hdd1)
+    assert generation() > before
 
 
 def test_leg_that_had_left(disks):
@@ -733,6 +775,28 @@ def test_ssd_is_replaced(disks):
             old, new = new, old
     load.check()
     alone(load, disks[3], ssd2)
+
+
+def test_ssd_fails_as_the_new_one_joins(disks):
+    """It was to be drained, and NEW has a place of its own: that of OLD is given up, and nothing is missed there."""
+    ssd0, _, ssd2, *_ = disks
+    make(disks)
+    load = Load()
+    with load:
+        wait_for(lambda: len(load.known) > 3, 60, "a load")
+        larder("replace", "data", ssd0, ssd2, "--no-wait")
+        kill(ssd0)
+        wait_for(lambda: states().startswith("failed/"), 60, "the cache to see it")
+        assert "cache remove" in larder("replace", "data", ssd0, ssd2, "--dry-run").stdout
+        larder("replace", "data", ssd0, ssd2)
+        assert states() == "removed/active/active"
+    status = dm.DmDevice("larder-cache-data").status
+    wait_for(lambda: (s := status())["trouble"] == "-" and not s["single_sectors"], 120, "the second copies")
+    assert not status()["devices_failed"]
+    larder("stop", "data")
+    larder("start", "data")
+    load.check()
+    ssd0.heal()
 
 
 def test_disks_come_and_go(disks):

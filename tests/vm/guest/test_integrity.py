@@ -21,6 +21,7 @@ from lib.stacks import (
     arrays,
     larder,
     listed,
+    mdadm,
     nothing_left,
     prepare,
     refused,
@@ -307,6 +308,71 @@ def test_a_disk_that_is_only_marked(disks):
     read()
     larder("add", "data", "--backing", hdd1)
     assert of_array() == dict.fromkeys(map(str, (hdd0, hdd1, hdd2)), "active") and len(legs()) == 3
+    read()
+    remove()
+
+
+@pytest.mark.limit(900)
+def test_a_disk_that_did_not_join(disks, make_disk, tmp_path):
+    """mdadm refuses it, and nothing of it is left; killed before that, `show` has it, and `drop` takes it alone."""
+    hdd1, hdd2 = disks[3:]
+    hdd3 = make_disk("hdd3", model="null", mb=56, wce=1)
+    make(disks)
+    replace, add = ["replace", "data", hdd1, hdd3], ["add", "data", "--backing", hdd3]
+    with mdadm(tmp_path, "--add", "before", "exit 1"):
+        for given in (replace, add):
+            refused(FAILED, given, "mdadm cannot add it")
+            assert len(legs()) == 2 and not command.run("blkid", "-p", hdd3, check=False).stdout
+            larder("probe", hdd3, code=NOT_FOUND)
+    larder("add", "data", "--backing", hdd2)
+    kill(hdd1)
+    (MOUNTED / "x").write_text("x")
+    os.sync()
+    wait_for(lambda: "failed" in of_array().values(), 60, "the array to see it")
+    with mdadm(tmp_path, "--add", "before", "kill -9 $PPID; exit 1"):
+        assert command.run("larder", *replace, check=False).returncode == -9
+    assert of_array()[str(hdd3)] == "left" and len(legs()) == 4
+    assert "has 2 disks then" not in larder("drop", "data", hdd3).stdout
+    assert (array() / "raid_disks").read_text() == "3\n" and str(hdd3) not in of_array() and len(legs()) == 3
+    assert not command.run("blkid", "-p", hdd3, check=False).stdout
+    hdd1.heal()
+    larder("drop", "data", hdd1)
+    read()
+    remove()
+
+
+@pytest.mark.limit(900)
+def test_a_disk_that_is_half_erased(disks):
+    """Killed as OLD loses what is on it: it is marked yet, and the same `replace`, or `drop`, ends that."""
+    hdd0, hdd1, hdd2 = disks[2:]
+    make(disks)
+    mark = Path(hdd1).read_bytes()[: 1 << 20]
+    given = ["replace", "data", hdd1, hdd2]
+    larder(*given)
+    for words_ in (given, ["drop", "data", hdd1]):
+        with open(hdd1, "r+b") as disk:
+            disk.write(mark)
+        assert of_array()[str(hdd1)] == "left"
+        larder(*words_)
+        assert of_array() == dict.fromkeys(map(str, (hdd0, hdd2)), "active") and len(legs()) == 2
+        larder("probe", hdd1, code=NOT_FOUND)
+    read()
+    remove()
+
+
+@pytest.mark.limit(900)
+def test_a_disk_that_failed_is_replaced_by_its_number(disks):
+    """Nothing of it is left, neither in the array nor below that."""
+    hdd0, hdd1, hdd2 = disks[2:]
+    make(disks)
+    kill(hdd1)
+    (MOUNTED / "x").write_text("x")
+    os.sync()
+    wait_for(lambda: "disk1" not in {r["number"] for r in listed() if r["device"] == str(hdd1)}, 60, "md to take it out")
+    hdd1.heal()
+    larder("replace", "data", "disk1", hdd2)
+    assert of_array() == dict.fromkeys(map(str, (hdd0, hdd2)), "active") and len(legs()) == 2
+    larder("probe", hdd1, code=NOT_FOUND)
     read()
     remove()
 

@@ -25,6 +25,7 @@ from lib.stacks import (
     NOT_FOUND,
     UNSAFE,
     USAGE,
+    arrays,
     check,
     larder,
     nothing_left,
@@ -678,6 +679,29 @@ def test_cache_takes_no_note_of_what_is_lost(disks, store, kernel_log):
     larder("start", "data")
     check([0])
     assert ONE not in dm.names()
+
+
+def test_lost_beside_what_cannot_be_noted(disks, store, kernel_log):
+    """A note of what the array lacks that fails keeps none of a snapshot back."""
+    kernel_log.expect("device-mapper: larder|critical .* error|md/raid|has failed")
+    stack(disks, raid=True)
+    write(0)
+    larder("snapshot", "create", ONE, "--store", store)
+    store.fail(op="write,flush", status="ioerr")
+    write(1, os.urandom(1 << 20))
+    os.sync()
+    assert states() == {ONE: "invalid"}
+    command.run("mdadm", *arrays(), "--fail", disks[3])
+    command.run("mount", "-o", "remount,ro", "/run/larder")
+    try:
+        refused(FAILED, ["start", "--note", "data"], "/run/larder", "Read-only", "data@one: is lost")
+    finally:
+        command.run("mount", "-o", "remount,rw", "/run/larder")
+    assert "is lost" not in larder("start", "--note", "data").stderr
+    larder("stop", "data")
+    store.heal()
+    larder("start", "data", "--degraded")
+    assert states() == {ONE: "lost"}
 
 
 def test_lost_while_it_is_lent(disks, store, key, tmp_path):

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -57,6 +58,22 @@ def take_out(array, disk):
     mdadm tries for 50 ms."""
     command.run("mdadm", array, "--fail", disk)
     wait_for(lambda: not command.run("mdadm", array, "--remove", disk, check=False).returncode, 60, "md to let the disk go")
+
+
+@contextlib.contextmanager
+def mdadm(directory, verb, when, action):
+    """mdadm as it is, but before or after a call with that word something happens."""
+    program, path = directory / "mdadm", os.environ["PATH"]
+    hit = f'case " $* " in *" {verb} "*) {action};; esac'
+    lines = ["#!/bin/sh", f'{shutil.which("mdadm")} "$@"', "code=$?", "exit $code", ""]
+    lines.insert(1 if when == "before" else 3, hit)
+    program.write_text("\n".join(lines))
+    program.chmod(0o755)
+    os.environ["PATH"] = f"{directory}:{path}"
+    try:
+        yield
+    finally:
+        os.environ["PATH"] = path
 
 
 def release():
