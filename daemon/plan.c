@@ -958,22 +958,35 @@ static void plan_return(const struct facts *facts, struct plan *plan, size_t pla
 	step->returning = (int)place;
 }
 
-/* Nobody starts it by himself. */
-static void tell_write_hole(const struct facts *facts, struct plan *plan, const struct fact_rest *r)
+/* Nobody starts it by himself; and where md's rules leave it, as what is missing may come, or as it is another host's by its name, they say nothing. */
+static void tell_rest(const struct facts *facts, struct plan *plan, const struct fact_rest *r)
 {
+	const struct md_rest *rest = &r->rest;
 	char text[UUID_TEXT];
 
-	if (!r->rest.write_hole || r->left || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
+	if (r->left || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
 		return;
 	if (wait_on(facts, plan, r->appeared)) {
-		refuse(plan, r->stack_uuid, true, "stack %s: waits for %u of the %u disks of its array, which was written to when it was cut off", r->stack, r->rest.missing,
-		       r->rest.places);
+		if (rest->missing)
+			refuse(plan, r->stack_uuid, true, "stack %s: waits for %u of the %u disks of its array%s", r->stack, rest->missing, rest->places,
+			       rest->write_hole ? ", which was written to when it was cut off" : "");
 		return;
 	}
-	refuse(plan, r->stack_uuid, false,
-	       "stack %s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole): not started; attach them; if they are gone: larder start %s --degraded --accept-write-hole %s",
-	       r->stack, r->rest.missing, r->rest.places, r->stack, uuid_text(r->stack_uuid, text));
-	plan->refusal[plan->nr_refusals - 1].write_hole = true;
+	if (rest->write_hole) {
+		refuse(plan, r->stack_uuid, false,
+		       "stack %s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole): not started; attach them; if they are gone: larder start %s --degraded --accept-write-hole %s",
+		       r->stack, rest->missing, rest->places, r->stack, uuid_text(r->stack_uuid, text));
+		plan->refusal[plan->nr_refusals - 1].write_hole = true;
+	} else if (!rest->missing || rest->mirror_torn) {
+		refuse(plan, r->stack_uuid, false, "stack %s: its array does not run, and the disks that it needs are here; larder start %s", r->stack, r->stack);
+	} else if (rest->enough) {
+		refuse(plan, r->stack_uuid, false,
+		       "stack %s: its array does not run, as it lacks %u of its %u disks; attach them; if they are gone: larder start %s --degraded", r->stack,
+		       rest->missing, rest->places, r->stack);
+	} else {
+		refuse(plan, r->stack_uuid, false, "stack %s: its array does not run, as it lacks %u of its %u disks; attach them", r->stack, rest->missing,
+		       rest->places);
+	}
 }
 
 /* ------------------------------------------------------------------ how full the stores of snapshots are */
@@ -1090,7 +1103,7 @@ void plan_make(const struct facts *facts, struct plan *plan)
 			plan_cache(facts, plan, uuid);
 	}
 	for (size_t i = 0; i < facts->nr_rests; i++)
-		tell_write_hole(facts, plan, &facts->rest[i]);
+		tell_rest(facts, plan, &facts->rest[i]);
 	if (plan->nr_steps) /* what starts goes first */
 		return;
 	for (size_t i = 0; facts->notes && i < facts->nr_members; i++) {

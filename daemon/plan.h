@@ -24,7 +24,7 @@
  *      too few read errors of its legs, or which has lost a snapshot
  *  12. a disk joins the array of a volume that runs, of a stack that is whole and this machine's, only if it has a superblock of that array alone, of which there is no
  *      copy, is nobody's, did not stay here when it was taken out, and has nothing which the array has not (md_leg.h); the newest of several first
- *  13. an array is never started; one that would start with parity that may be wrong is told of
+ *  13. an array is never started; one that does not run when the time to wait is over is told of, and apart from others one whose parity may be wrong
  *  14. dm-integrity of a leg starts whatever else is here, as md's rules, not ours, gather the array from such legs; not where the volume of its stack was
  *      stopped, or larder.conf leaves that
  */

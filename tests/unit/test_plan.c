@@ -60,7 +60,7 @@ static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
 static struct fact_return returning[MAX_MEMBERS];
 static char returning_path[MAX_MEMBERS][16];
 static struct fact_rest rest[MAX_MEMBERS];
-static unsigned disks_returned, disks_left, holes_told, halves_told;
+static unsigned disks_returned, disks_left, holes_told, rests_told, halves_told;
 static unsigned legs_started, spares_used, notes_made, snapshots_started, snapshots_refused;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
@@ -311,7 +311,8 @@ static void make_rest(void)
 {
 	struct fact_rest *r = &rest[facts.nr_rests++];
 
-	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = 1, .write_hole = chance(60) }, .left = chance(10) };
+	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = (uint32_t)rnd(3), .enough = chance(70), .mirror_torn = chance(10) }, .left = chance(10) };
+	r->rest.write_hole = r->rest.missing && chance(60);
 	random_uuid(r->volume);
 	random_uuid(r->stack_uuid);
 	if (chance(10))
@@ -885,18 +886,22 @@ static void judge_rests(const struct plan *plan)
 {
 	for (size_t i = 0; i < facts.nr_rests; i++) {
 		const struct fact_rest *r = &rest[i];
-		bool due = r->rest.write_hole && !r->left && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= wait_ends(r->appeared);
+		bool due = !r->left && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= wait_ends(r->appeared);
+		bool whole = !r->rest.missing || r->rest.mirror_torn, hole = r->rest.write_hole;
 		unsigned said = 0;
 
 		for (size_t k = 0; k < plan->nr_refusals; k++)
 			if (!memcmp(plan->refusal[k].uuid, r->stack_uuid, 16)) {
-				CHECK(plan->refusal[k].waiting == !late && plan->refusal[k].write_hole == late, "too early, or too late");
-				CHECK(!late || strstr(plan->refusal[k].text, "--accept-write-hole"), "no remedy");
+				CHECK(plan->refusal[k].waiting == !late && plan->refusal[k].write_hole == (late && hole), "too early, or too late");
+				CHECK(!!strstr(plan->refusal[k].text, "--accept-write-hole") == (late && hole), "not the remedy: %s", plan->refusal[k].text);
+				CHECK(!!strstr(plan->refusal[k].text, "--degraded") == (late && (hole || (!whole && r->rest.enough))), "not the remedy: %s",
+				      plan->refusal[k].text);
 				said++;
 			}
-		CHECK(said == due, "told %u times", said);
+		CHECK(said == (due && (late || r->rest.missing)), "told %u times", said);
 		CHECK(!due || late || (plan->again && plan->again <= wait_ends(r->appeared)), "nobody looks again when the time has come");
-		holes_told += said && late;
+		holes_told += said && late && hole;
+		rests_told += said && late && !hole;
 	}
 }
 
@@ -1047,7 +1052,7 @@ static void every_plan(void)
 	CHECK(legs_started > WORLDS / 200, "%u legs", legs_started);
 	CHECK(disks_returned > WORLDS / 200 && disks_left > WORLDS / 200 && holes_told > WORLDS / 200, "%u returned, %u left, %u holes", disks_returned, disks_left,
 	      holes_told);
-	CHECK(halves_told > WORLDS / 1000, "%u halves", halves_told);
+	CHECK(halves_told > WORLDS / 1000 && rests_told > WORLDS / 200, "%u halves, %u rests", halves_told, rests_told);
 	CHECK(snapshots_started > WORLDS / 200 && snapshots_refused > WORLDS / 200, "%u snapshots, %u refused", snapshots_started, snapshots_refused);
 }
 
