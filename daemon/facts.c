@@ -70,7 +70,7 @@ static uint64_t appeared(struct udev *udev, dev_t number, uint64_t now)
 	uint64_t since = text ? strtoull(text, NULL, 10) : 0;
 
 	if (device && !since && udev_device_get_is_initialized(device))
-		since = now - udev_device_get_usec_since_initialized(device);
+		since = facts_clock() - udev_device_get_usec_since_initialized(device);
 	if (device)
 		udev_device_unref(device);
 	return since && since < now ? since : now;
@@ -562,8 +562,9 @@ int facts_look(struct look *look, bool marked)
 		facts_free(look);
 		return result;
 	}
-	members_scan_where(&look->members, marked ? is_marked : may_be_read);
+	/* before: what comes while a disk takes long to read is not among them, and has been waited for only until here */
 	look->facts.now = facts_clock();
+	members_scan_where(&look->members, marked ? is_marked : may_be_read);
 	take_members(look);
 	take_arrays(look, marked);
 	take_running(look);

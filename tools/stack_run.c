@@ -408,6 +408,23 @@ static int start_one(const char *word, const struct run_request *request)
 	return result;
 }
 
+/* The volume on it may not have run, and larderd, and md's rules, would gather again what has just been stopped. */
+static int stop_array_for_good(const struct stack *stack)
+{
+	uint8_t part[16];
+	int result;
+	bool marked;
+
+	stack_part(stack, "volume", part);
+	marked = *stack->raid && !stopped_is(part);
+	if (marked)
+		stopped_set(part);
+	result = stop_array(stack);
+	if (result && marked)
+		stopped_clear(part);
+	return result;
+}
+
 static int stop_one(const char *word)
 {
 	struct stack stack;
@@ -421,7 +438,7 @@ static int stop_one(const char *word)
 	result = result ? result : snapshots_note_lost(word);
 	result = result ? result : stop_volume(&stack);
 	result = result ? result : stop_cache(&stack);
-	result = result ? result : stop_array(&stack);
+	result = result ? result : stop_array_for_good(&stack);
 	if (!result)
 		printf("%s: stopped\n", stack.name);
 	return result;
