@@ -110,7 +110,7 @@ static struct fact_member *add_member(uint32_t kind, const char *label)
 	m->copy_only = chance(2);
 	m->used = chance(2) ? "mounted on /x" : NULL;
 	m->held = chance(kind == LARDER_KIND_VOLUME ? 5 : 2) ? "the stack s is half made" : NULL;
-	m->older = m->held && kind == LARDER_KIND_VOLUME && chance(50);
+	m->older = m->held && kind == LARDER_KIND_VOLUME && chance(80);
 	m->left = chance(3);
 	m->whole = chance(3);
 	nr_members++;
@@ -1052,7 +1052,7 @@ static void every_plan(void)
 	CHECK(legs_started > WORLDS / 200, "%u legs", legs_started);
 	CHECK(disks_returned > WORLDS / 200 && disks_left > WORLDS / 200 && holes_told > WORLDS / 200, "%u returned, %u left, %u holes", disks_returned, disks_left,
 	      holes_told);
-	CHECK(halves_told > WORLDS / 1000 && rests_told > WORLDS / 200, "%u halves, %u rests", halves_told, rests_told);
+	CHECK(halves_told > WORLDS / 2000 && rests_told > WORLDS / 200, "%u halves, %u rests", halves_told, rests_told);
 	CHECK(snapshots_started > WORLDS / 200 && snapshots_refused > WORLDS / 200, "%u snapshots, %u refused", snapshots_started, snapshots_refused);
 }
 
