@@ -545,7 +545,7 @@ static void hold_older(struct look *look)
 		member = look->members.member[k];
 		if (fact->kind != LARDER_KIND_VOLUME || fact->held || runs(facts, fact->uuid))
 			continue;
-		there = !stack_decode(member->sb.volume.stack, &stack, &there) && there;
+		there = *fact->stack && !stack_decode(member->sb.volume.stack, &stack, &there) && there;
 		fact->held = volume_too_old(&look->members, member, there ? &stack : NULL);
 		fact->older = fact->held;
 	}
