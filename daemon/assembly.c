@@ -218,15 +218,16 @@ static int carry_out(const struct facts *facts, const struct step *step, bool dr
 	return result;
 }
 
-static void tell_failed(struct assembly *a, bool cache, const char *name, const uint8_t uuid[16])
+static void tell_failed(struct assembly *a, const struct facts *facts, bool cache, const char *name, const uint8_t uuid[16])
 {
 	const char *kind = cache ? "cache" : "volume";
-	char *text = !strncmp(name, LEG_PREFIX, strlen(LEG_PREFIX)) ?
+	char *half = plan_other_half(facts, uuid), *text = !strncmp(name, LEG_PREFIX, strlen(LEG_PREFIX)) ?
 			     must_print("%s: dm-integrity of a disk of an array was not started, see above; larder assemble tries again", name) :
-			     must_print("%s %s: not started, see above; larder %s start %s tries again", kind, name, kind, uuid_text(uuid, (char[UUID_TEXT]){ 0 }));
+			     must_print("%s %s: not started, see above; larder %s start %s tries again%s", kind, name, kind, uuid_text(uuid, (char[UUID_TEXT]){ 0 }), half);
 
 	a->tell(ASSEMBLY_FAILED, uuid, text);
 	free(text);
+	free(half);
 }
 
 /* Of what runs; a failure for as long as it is held (tell_held()). */
@@ -296,7 +297,7 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 	} else if (step->kind == PLAN_LEG && !result) {
 		return; /* the volume tells */
 	} else if (result) {
-		tell_failed(a, step->kind == PLAN_CACHE, step->name, step->uuid);
+		tell_failed(a, facts, step->kind == PLAN_CACHE, step->name, step->uuid);
 		return;
 	} else {
 		if (step->degraded)
@@ -601,7 +602,7 @@ static void tell_held(struct assembly *a, const struct facts *facts, int *result
 			continue;
 		}
 		if (one->held)
-			tell_failed(a, one->cache, one->name, one->uuid);
+			tell_failed(a, facts, one->cache, one->name, one->uuid);
 		*result = *result ? *result : one->result;
 		i++;
 	}

@@ -70,7 +70,7 @@ static uint64_t appeared(struct udev *udev, dev_t number, uint64_t now)
 	uint64_t since = text ? strtoull(text, NULL, 10) : 0;
 
 	if (device && !since && udev_device_get_is_initialized(device))
-		since = now - udev_device_get_usec_since_initialized(device);
+		since = facts_clock() - udev_device_get_usec_since_initialized(device);
 	if (device)
 		udev_device_unref(device);
 	return since && since < now ? since : now;
@@ -177,6 +177,7 @@ static void take_stack(struct fact_member *fact, const struct members *members, 
 	if (*stack.options)
 		fact->options = must_print("%s", stack.options);
 	fact->held = stack_too_old(members, &stack);
+	fact->older = fact->held;
 	if (fact->held)
 		return;
 	if (stack.state == STACK_CREATING)
@@ -520,6 +521,36 @@ static void take_running(struct look *look)
 	}
 }
 
+static bool runs(const struct facts *facts, const uint8_t volume[16])
+{
+	for (size_t i = 0; i < facts->nr_running; i++)
+		if (!facts->running[i].cache && !memcmp(facts->running[i].uuid, volume, 16))
+			return true;
+	return false;
+}
+
+/* Of what does not run: the kernel would refuse them, and not say what can be done. */
+static void hold_older(struct look *look)
+{
+	struct facts *facts = &look->facts;
+
+	for (size_t i = 0, k = 0; i < facts->nr_members; i++) {
+		struct fact_member *fact = &facts->member[i];
+		const struct member *member;
+		struct stack stack;
+		bool there;
+
+		while (look->members.member[k]->path != fact->path)
+			k++;
+		member = look->members.member[k];
+		if (fact->kind != LARDER_KIND_VOLUME || fact->held || runs(facts, fact->uuid))
+			continue;
+		there = *fact->stack && !stack_decode(member->sb.volume.stack, &stack, &there) && there;
+		fact->held = volume_too_old(&look->members, member, there ? &stack : NULL);
+		fact->older = fact->held;
+	}
+}
+
 int facts_look(struct look *look, bool marked)
 {
 	int result;
@@ -531,11 +562,13 @@ int facts_look(struct look *look, bool marked)
 		facts_free(look);
 		return result;
 	}
-	members_scan_where(&look->members, marked ? is_marked : may_be_read);
+	/* before: what comes while a disk takes long to read is not among them, and has been waited for only until here */
 	look->facts.now = facts_clock();
+	members_scan_where(&look->members, marked ? is_marked : may_be_read);
 	take_members(look);
 	take_arrays(look, marked);
 	take_running(look);
+	hold_older(look);
 	look->facts.taken = (const char **)look->names.name;
 	look->facts.nr_taken = look->names.number;
 	look->facts.half = (const char **)look->names.half;

@@ -127,6 +127,37 @@ static uint64_t later(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
+/* A disk of the array of that volume which has what this has not, or may have; NULL: there is none. */
+static const struct fact_return *other_half(const struct facts *facts, const uint8_t volume[16])
+{
+	const struct fact_return *first = NULL;
+
+	for (size_t i = 0; i < facts->nr_returning; i++) {
+		const struct fact_return *r = &facts->returning[i];
+		enum md_return verdict = md_return(&r->leg, &r->now);
+
+		if (same(r->volume, volume) && !r->foreign && (verdict == MD_RETURN_NEWER || verdict == MD_RETURN_APART) &&
+		    (!first || strcmp(r->path, first->path) < 0))
+			first = r;
+	}
+	return first;
+}
+
+char *plan_other_half(const struct facts *facts, const uint8_t volume[16])
+{
+	const struct fact_return *half = other_half(facts, volume);
+	const struct fact_member *m = NULL;
+
+	/* of a copy it is not known which one is meant */
+	for (size_t i = 0; half && i < facts->nr_members; i++)
+		if (facts->member[i].kind == LARDER_KIND_VOLUME && same(facts->member[i].uuid, volume) && !copy_of(facts, &facts->member[i]))
+			m = &facts->member[i];
+	if (!m)
+		return must_print("%s", "");
+	return must_print("; %s is another half of its array, each used without the other: mdadm --stop %s, then larder start %s puts it together anew, of the one that its SSDs have seen last, if they tell",
+			  half->path, m->path, m->stack);
+}
+
 /* Is something waited for?  since: when the newest of what is here came. */
 static bool wait_on(const struct facts *facts, struct plan *plan, uint64_t since)
 {
@@ -145,6 +176,7 @@ static bool wait_on(const struct facts *facts, struct plan *plan, uint64_t since
 static bool unfit(const struct facts *facts, struct plan *plan, const struct fact_member *m, const uint8_t uuid[16])
 {
 	const struct fact_member *copy = copy_of(facts, m);
+	char *half = m->older ? plan_other_half(facts, m->uuid) : NULL;
 
 	if (copy && strcmp(m->path, copy->path) < 0)
 		refuse(plan, uuid, false,
@@ -165,7 +197,8 @@ static bool unfit(const struct facts *facts, struct plan *plan, const struct fac
 	else if (!copy && m->used)
 		refuse(plan, uuid, false, "%s: in use: %s; release it first", m->path, m->used);
 	else if (!copy && m->held)
-		refuse(plan, uuid, false, "%s: %s", m->path, m->held);
+		refuse(plan, uuid, false, "%s: %s%s", m->path, m->held, half ? half : "");
+	free(half);
 	return copy || m->foreign || m->copy_only || m->used || m->held;
 }
 
@@ -391,6 +424,20 @@ static void count_volumes(const struct facts *facts, struct set *set, unsigned *
 	}
 }
 
+/* A volume of it whose array is one half of two; NULL: none. */
+static const struct fact_member *volume_apart(const struct facts *facts, const uint8_t cache[16])
+{
+	const struct fact_member *first = NULL;
+
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (m->kind == LARDER_KIND_VOLUME && same(m->cache_uuid, cache) && other_half(facts, m->uuid) && (!first || strcmp(m->path, first->path) < 0))
+			first = m;
+	}
+	return first;
+}
+
 /* Does larder.conf want it with all of its SSDs? */
 static bool wanted_whole(const struct facts *facts, const uint8_t cache[16])
 {
@@ -412,7 +459,7 @@ static bool cache_left(const struct facts *facts, const uint8_t cache[16])
 /* SSDs are missing: start without them?  Refuses if not. */
 static bool may_start_degraded(const struct facts *facts, struct plan *plan, struct set *set)
 {
-	const struct fact_member *m = set->any;
+	const struct fact_member *m = set->any, *apart = volume_apart(facts, set->uuid);
 	unsigned known, here;
 
 	count_volumes(facts, set, &known, &here);
@@ -431,6 +478,11 @@ static bool may_start_degraded(const struct facts *facts, struct plan *plan, str
 		       "cache %s: %u of its %u SSDs are missing, and so are %u of its %u volumes: it cannot be known whether those ran with SSDs that are newer; "
 		       "attach them, or larder cache start %s --degraded",
 		       m->label, set->missing, set->number, known - here, known, m->label);
+	else if (apart)
+		refuse(plan, set->uuid, false,
+		       "cache %s: %u of its %u SSDs are missing, and %s is another half of the array of its volume %s, each used without the other: it cannot be known which of them ran with SSDs that are newer; "
+		       "attach them, or larder cache start %s --degraded",
+		       m->label, set->missing, set->number, other_half(facts, apart->uuid)->path, apart->label, m->label);
 	else
 		return true;
 	return false;
@@ -503,6 +555,7 @@ static const struct larder_table_volume *entry_of(const struct facts *facts, con
 /* Its cache does not run.  True: start it without. */
 static bool may_start_alone(const struct facts *facts, struct plan *plan, const struct fact_member *m)
 {
+	const struct fact_return *half = other_half(facts, m->uuid);
 	char text[UUID_TEXT];
 
 	uuid_text(m->cache_uuid, text);
@@ -516,6 +569,10 @@ static bool may_start_alone(const struct facts *facts, struct plan *plan, const 
 		refuse(plan, m->uuid, false,
 		       "volume %s: its cache %s is not here, and larder.conf has 'degraded no' for it; bring that cache back, or larder volume start %s --without-cache",
 		       m->label, text, m->label);
+	else if (half)
+		refuse(plan, m->uuid, false,
+		       "volume %s: its cache %s is not here, and %s is another half of its array, each used without the other: nobody knows which of them has all; bring that cache back, or larder volume start %s --without-cache",
+		       m->label, text, half->path, m->label);
 	else
 		return true;
 	return false;
@@ -562,7 +619,7 @@ static void plan_volume(const struct facts *facts, struct plan *plan, size_t pla
 	const struct fact_running *cache = alone ? NULL : running(facts, m->cache_uuid, true);
 	const struct larder_table_volume *entry;
 	struct step *step;
-	char name[sizeof(step->name)];
+	char name[sizeof(step->name)], *half;
 	int store[SNAPSHOTS_MAX];
 
 	if (unfit(facts, plan, m, m->uuid) || !find_stores(facts, plan, m, store))
@@ -574,9 +631,11 @@ static void plan_volume(const struct facts *facts, struct plan *plan, size_t pla
 	}
 	entry = cache ? entry_of(facts, m) : NULL;
 	if (entry && le64toh(entry->incarnation) != m->incarnation && (!m->left_cache || m->may_be_dirty)) {
+		half = plan_other_half(facts, m->uuid);
 		refuse(plan, m->uuid, false,
-		       "%s: incarnation: the volume %s ran without its cache %s, which is stale for it; larder volume start %s --option stale=discard",
-		       m->path, m->label, cache->name, m->label);
+		       "%s: incarnation: the volume %s ran without its cache %s, which is stale for it; larder volume start %s --option stale=discard%s",
+		       m->path, m->label, cache->name, m->label, half);
+		free(half);
 		return;
 	}
 	if (!choose_name(facts, plan, m, m->uuid, false, name, sizeof(name)))
@@ -899,22 +958,35 @@ static void plan_return(const struct facts *facts, struct plan *plan, size_t pla
 	step->returning = (int)place;
 }
 
-/* Nobody starts it by himself. */
-static void tell_write_hole(const struct facts *facts, struct plan *plan, const struct fact_rest *r)
+/* Nobody starts it by himself; and where md's rules leave it, as what is missing may come, or as it is another host's by its name, they say nothing. */
+static void tell_rest(const struct facts *facts, struct plan *plan, const struct fact_rest *r)
 {
+	const struct md_rest *rest = &r->rest;
 	char text[UUID_TEXT];
 
-	if (!r->rest.write_hole || r->left || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
+	if (r->left || !volume_is_wanted(facts, r->volume) || listed(facts->stopped, facts->nr_stopped, r->volume))
 		return;
 	if (wait_on(facts, plan, r->appeared)) {
-		refuse(plan, r->stack_uuid, true, "stack %s: waits for %u of the %u disks of its array, which was written to when it was cut off", r->stack, r->rest.missing,
-		       r->rest.places);
+		if (rest->missing)
+			refuse(plan, r->stack_uuid, true, "stack %s: waits for %u of the %u disks of its array%s", r->stack, rest->missing, rest->places,
+			       rest->write_hole ? ", which was written to when it was cut off" : "");
 		return;
 	}
-	refuse(plan, r->stack_uuid, false,
-	       "stack %s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole): not started; attach them; if they are gone: larder start %s --degraded --accept-write-hole %s",
-	       r->stack, r->rest.missing, r->rest.places, r->stack, uuid_text(r->stack_uuid, text));
-	plan->refusal[plan->nr_refusals - 1].write_hole = true;
+	if (rest->write_hole) {
+		refuse(plan, r->stack_uuid, false,
+		       "stack %s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole): not started; attach them; if they are gone: larder start %s --degraded --accept-write-hole %s",
+		       r->stack, rest->missing, rest->places, r->stack, uuid_text(r->stack_uuid, text));
+		plan->refusal[plan->nr_refusals - 1].write_hole = true;
+	} else if (!rest->missing || rest->mirror_torn) {
+		refuse(plan, r->stack_uuid, false, "stack %s: its array does not run, and the disks that it needs are here; larder start %s", r->stack, r->stack);
+	} else if (rest->enough) {
+		refuse(plan, r->stack_uuid, false,
+		       "stack %s: its array does not run, as it lacks %u of its %u disks; attach them; if they are gone: larder start %s --degraded", r->stack,
+		       rest->missing, rest->places, r->stack);
+	} else {
+		refuse(plan, r->stack_uuid, false, "stack %s: its array does not run, as it lacks %u of its %u disks; attach them", r->stack, rest->missing,
+		       rest->places);
+	}
 }
 
 /* ------------------------------------------------------------------ how full the stores of snapshots are */
@@ -1031,7 +1103,7 @@ void plan_make(const struct facts *facts, struct plan *plan)
 			plan_cache(facts, plan, uuid);
 	}
 	for (size_t i = 0; i < facts->nr_rests; i++)
-		tell_write_hole(facts, plan, &facts->rest[i]);
+		tell_rest(facts, plan, &facts->rest[i]);
 	if (plan->nr_steps) /* what starts goes first */
 		return;
 	for (size_t i = 0; facts->notes && i < facts->nr_members; i++) {

@@ -11,7 +11,8 @@
  *   4. a cache starts without an active SSD only when the time to wait is over, a volume of it is here, and every volume that its
  *      table knows is here and proves by its superblock that the set was not used without the SSDs that are; that time is counted from when the
  *      newest of what is here came, and not from before facts.began
- *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty
+ *   5. a volume starts without its cache only when the time to wait is over, no SSD of that cache is here, and nothing is dirty; neither 4 nor 5
+ *      where a disk is here that the array of such a volume does not have, and that was used without it
  *   6. nothing is started that larder.conf leaves, nor without what is missing what it wants whole, unless it is asked for by name
  *   7. a spare that is whole, and nothing else but what was to join in that very place, is used only for a cache that runs, to which nothing joins and
  *      of which nothing is drained, in the place of an SSD that failed longer ago than the time to wait, is not here again, and was no larger;
@@ -23,7 +24,7 @@
  *      too few read errors of its legs, or which has lost a snapshot
  *  12. a disk joins the array of a volume that runs, of a stack that is whole and this machine's, only if it has a superblock of that array alone, of which there is no
  *      copy, is nobody's, did not stay here when it was taken out, and has nothing which the array has not (md_leg.h); the newest of several first
- *  13. an array is never started; one that would start with parity that may be wrong is told of
+ *  13. an array is never started; one that does not run when the time to wait is over is told of, and apart from others one whose parity may be wrong
  *  14. dm-integrity of a leg starts whatever else is here, as md's rules, not ours, gather the array from such legs; not where the volume of its stack was
  *      stopped, or larder.conf leaves that
  */
@@ -57,6 +58,7 @@ struct fact_member {
 	bool read_only; /* of an SSD: it counts as missing; who has a volume on such a device is held */
 	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
 	const char *held; /* why its stack, or its cache, does not start by itself: "the stack x is half made; ..."; or NULL */
+	bool older; /* of a volume: that is since its SSDs have seen more of it */
 	char stack[LARDER_LABEL_SIZE + 1]; /* of a volume; "": none */
 	uint8_t stack_uuid[16];
 	bool left, whole; /* larder.conf: does not start by itself; only with all that belongs to it */
@@ -170,6 +172,12 @@ struct refusal {
 
 /* Of a volume: there is something that larder start --note notes. */
 bool plan_has_to_note(const struct fact_member *m);
+
+/*
+ * Of a volume on an array that another disk of it was used without, as of a mirror of which udev has gathered one half: what else can be done; "": there is no
+ * such disk.  To be freed.
+ */
+char *plan_other_half(const struct facts *facts, const uint8_t volume[16]);
 
 struct plan {
 	struct step *step;

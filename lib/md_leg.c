@@ -161,6 +161,7 @@ static void judge_shape(const struct md_leg *legs, size_t number, const struct m
 	here &= all_places(leader->places);
 	rest->awaited = alike < number && leader->holds & all_places(leader->places) & ~with;
 	rest->missing = leader->places - (uint32_t)__builtin_popcountll(here);
+	rest->enough = rest->missing <= dispensable(leader);
 	rest->write_hole = (newest->dirty || leader->dirty) && !leader->logged && rest->missing && rest->missing <= redundancy(leader->level);
 }
 

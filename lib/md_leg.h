@@ -89,6 +89,7 @@ bool md_return_before(const struct md_leg *a, const struct md_leg *b);
 /* What is here of an array that does not run. */
 struct md_rest {
 	uint32_t places, missing; /* of these without a disk that is whole, and as new as the newest */
+	bool enough; /* it can start without those; a RAID 10 may without more */
 	/*
 	 * Which of the legs given are of one shape: mdadm takes no others together.  A power cut while the number of disks is changed leaves two shapes: that of
 	 * the newest, or the one before, where alone there are enough.  Bit by bit.

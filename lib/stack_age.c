@@ -137,6 +137,25 @@ uint64_t volume_seen_later(const struct members *members, const struct member *v
 	return seen && still_older(volume, seen) ? seen : 0;
 }
 
+char *volume_too_old(const struct members *members, const struct member *volume, const struct stack *stack)
+{
+	uint64_t seen = volume_seen_later(members, volume);
+	char text[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *lost, *why;
+
+	if (!seen)
+		return NULL;
+	label_text(volume->sb.volume.label, label);
+	if (stack)
+		lost = must_print("start %s --discard-newer %s", stack->name, uuid_text(stack->uuid, text));
+	else
+		lost = must_print("volume start %s --option stale=discard", label);
+	why = must_print("its superblock is of generation %" PRIu64 ", and its cache has seen %" PRIu64
+			 ": a disk put back from an image? attach the one that it had; what was written since is LOST with larder %s; if it is that one, and loses what it has acknowledged: larder volume start %s --option stale=accept%s",
+			 le64toh(volume->sb.head.generation), seen, lost, stack ? stack->name : label, stack ? " first" : "");
+	free(lost);
+	return why;
+}
+
 /* ------------------------------------------------------------------ halves of a mirror */
 
 /* What the disks of a mirror have of the volume, each for itself; NULL: nothing that can be believed. */

@@ -19,8 +19,10 @@ char *stack_too_old(const struct members *members, const struct stack *stack);
  * an image, and the kernel refuses it below that cache; else 0.  Reads them.
  */
 uint64_t volume_seen_later(const struct members *members, const struct member *volume);
+/* The same in words, and what can be done, to be freed by the caller; NULL: no table does.  stack: that of the volume, or NULL. */
+char *volume_too_old(const struct members *members, const struct member *volume, const struct stack *stack);
 /*
- * Of the disks of its array, which does not run, those that are older than what the SSDs have seen, by the description or by the
+ * Of the disks of its array, of which no volume runs, those that are older than what the SSDs have seen, by the description or by the
  * superblock on each, where md_behind() knows of one that is not; bit by bit, never all.  Of the stack the UUID is enough.
  * Reads them.
  */

@@ -36,7 +36,7 @@ static int load(const char *word, struct stack *stack)
 
 	result = result ? result : stack_find(&stacks, word, &found);
 	if (!result && !found->whole)
-		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here; only its cache %s is", word,
+		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here; only its cache %s is", found->stack.name,
 				  uuid_text(found->stack.cache, text));
 	if (!result)
 		*stack = found->stack;
@@ -57,8 +57,7 @@ static int check_age(const struct stack *stack)
 	struct members members;
 	struct stack own;
 	uint8_t part[16];
-	char *why = NULL, text[UUID_TEXT];
-	uint64_t seen;
+	char *why = NULL;
 	bool there;
 	int result = LARDER_DONE;
 
@@ -67,11 +66,8 @@ static int check_age(const struct stack *stack)
 	volume = member_volume(&members, part);
 	if (volume && !stack_decode(volume->sb.volume.stack, &own, &there) && there)
 		why = stack_too_old(&members, &own);
-	seen = volume && !why ? volume_seen_later(&members, volume) : 0;
-	if (seen)
-		why = must_print("its superblock is of generation %" PRIu64 ", and its cache has seen %" PRIu64
-				 ": a disk put back from an image? attach the one that it had; what was written since is LOST with larder start %s --discard-newer %s; if it is that one, and loses what it has acknowledged: larder volume start %s --option stale=accept first",
-				 le64toh(volume->sb.head.generation), seen, stack->name, uuid_text(stack->uuid, text), stack->name);
+	if (volume && !why)
+		why = volume_too_old(&members, volume, stack);
 	if (why)
 		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
 	free(why);
@@ -118,6 +114,43 @@ static int refuse_dry_run(const struct stack *brief)
 			brief->name, brief->name);
 }
 
+/* Or it may run on another machine, which has its array. */
+static bool may_take_apart(const struct stack *stack, unsigned flags)
+{
+	if (flags & (START_OLDER | START_DRY_RUN))
+		return false;
+	return !stack_is_foreign(stack) || (flags & START_IMPORT && (flags & START_CRASHED || !may_run_elsewhere(stack)));
+}
+
+/* Of a mirror each half of which was used without the other udev may have gathered the one that would be refused: the array is put together anew, of the other. */
+static int leave_older_half(const struct stacks *stacks, const struct stack *stack, struct md_array *array, unsigned flags)
+{
+	char usage[PATH_MAX];
+	struct md_disks disks;
+	uint64_t behind;
+	uint8_t part[16];
+	bool wrong = false;
+	int result;
+
+	stack_part(stack, "volume", part);
+	if (running_by_uuid(&stacks->list, part, false) || !may_take_apart(stack, flags) || !md_disks(array->device, &disks))
+		return LARDER_DONE;
+	behind = stack_disks_behind(&stacks->members, stack, array);
+	for (size_t i = 0; i < array->number; i++)
+		wrong |= behind >> i & 1 && md_has(&disks, array, i);
+	if (!wrong)
+		return LARDER_DONE;
+	if (device_usage(array->device, usage, sizeof(usage)))
+		return complain(LARDER_BUSY, "%s: its array %s was put together of a disk that is older than what its SSDs have seen, where another one is here, and is in use: %s; release it first",
+				stack->name, array->node, usage);
+	/* fails where somebody has opened it since */
+	result = md_stop(array->node);
+	md_free(array);
+	stack_part(stack, "md", part);
+	md_find(part, array);
+	return result ? result : assemble_array(stacks, stack, array, flags);
+}
+
 /* Of one that is not whole the array, so far as it is found, is put together; *assembled: it was. */
 static int assemble_found(const struct stacks *stacks, const struct found *found, unsigned flags, bool *assembled)
 {
@@ -130,7 +163,9 @@ static int assemble_found(const struct stacks *stacks, const struct found *found
 	md_find(part, &array);
 	/* of a whole one start_array() asks for all disks; here mdadm knows how many there were */
 	result = stack_check_copies(stacks, &found->stack, &array);
-	if (!result && !found->whole && array.number && !*array.node) {
+	if (!result && *array.node) {
+		result = leave_older_half(stacks, &found->stack, &array, flags);
+	} else if (!result && !found->whole && array.number) {
 		result = flags & START_DRY_RUN ? refuse_dry_run(&found->stack) : assemble_array(stacks, &found->stack, &array, flags);
 		*assembled = !result;
 	}
@@ -159,10 +194,13 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	struct stack brief = { 0 };
 	const struct found *found;
 	struct stacks stacks;
+	char uuid[UUID_TEXT];
 	int result = stacks_scan(&stacks);
 
 	*assembled = false;
 	result = result ? result : stack_find(&stacks, word, &found);
+	if (!result)
+		uuid_text(found->stack.uuid, uuid);
 	if (!result && !found->whole && !(flags & START_IMPORT) && stack_is_foreign(&found->stack))
 		result = refuse_foreign(&found->stack);
 	if (!result && !found->whole && flags & START_DRY_RUN && stack_has_legs(&stacks.members, found->stack.uuid))
@@ -176,7 +214,8 @@ int stack_load_with_array(const char *word, struct stack *stack, unsigned flags,
 	}
 	result = result ? result : assemble_found(&stacks, found, flags, assembled);
 	stacks_free(&stacks);
-	result = result ? result : load(word, stack);
+	/* another half may have another name for it */
+	result = result ? result : load(uuid, stack);
 	if (!result && !(flags & START_OLDER))
 		result = check_age(stack);
 	if (result && *brief.name) {
@@ -371,6 +410,23 @@ static int start_one(const char *word, const struct run_request *request)
 	return result;
 }
 
+/* The volume on it may not have run, and larderd, and md's rules, would gather again what has just been stopped. */
+static int stop_array_for_good(const struct stack *stack)
+{
+	uint8_t part[16];
+	int result;
+	bool marked;
+
+	stack_part(stack, "volume", part);
+	marked = *stack->raid && !stopped_is(part);
+	if (marked)
+		stopped_set(part);
+	result = stop_array(stack);
+	if (result && marked)
+		stopped_clear(part);
+	return result;
+}
+
 static int stop_one(const char *word)
 {
 	struct stack stack;
@@ -384,7 +440,7 @@ static int stop_one(const char *word)
 	result = result ? result : snapshots_note_lost(word);
 	result = result ? result : stop_volume(&stack);
 	result = result ? result : stop_cache(&stack);
-	result = result ? result : stop_array(&stack);
+	result = result ? result : stop_array_for_good(&stack);
 	if (!result)
 		printf("%s: stopped\n", stack.name);
 	return result;

@@ -60,7 +60,7 @@ static char running_name[MAX_MEMBERS][LARDER_LABEL_SIZE + 32];
 static struct fact_return returning[MAX_MEMBERS];
 static char returning_path[MAX_MEMBERS][16];
 static struct fact_rest rest[MAX_MEMBERS];
-static unsigned disks_returned, disks_left, holes_told;
+static unsigned disks_returned, disks_left, holes_told, rests_told, halves_told;
 static unsigned legs_started, spares_used, notes_made, snapshots_started, snapshots_refused;
 static const char *taken[MAX_MEMBERS];
 static uint8_t stopped[MAX_MEMBERS][16], failed[MAX_MEMBERS][16];
@@ -110,6 +110,7 @@ static struct fact_member *add_member(uint32_t kind, const char *label)
 	m->copy_only = chance(2);
 	m->used = chance(2) ? "mounted on /x" : NULL;
 	m->held = chance(kind == LARDER_KIND_VOLUME ? 5 : 2) ? "the stack s is half made" : NULL;
+	m->older = m->held && kind == LARDER_KIND_VOLUME && chance(80);
 	m->left = chance(3);
 	m->whole = chance(3);
 	nr_members++;
@@ -310,7 +311,8 @@ static void make_rest(void)
 {
 	struct fact_rest *r = &rest[facts.nr_rests++];
 
-	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = 1, .write_hole = chance(60) }, .left = chance(10) };
+	*r = (struct fact_rest){ .stack = "s", .appeared = 1000 + rnd(1000), .rest = { .places = 4, .missing = (uint32_t)rnd(3), .enough = chance(70), .mirror_torn = chance(10) }, .left = chance(10) };
+	r->rest.write_hole = r->rest.missing && chance(60);
 	random_uuid(r->volume);
 	random_uuid(r->stack_uuid);
 	if (chance(10))
@@ -456,6 +458,20 @@ static u64 newest_arrival(const struct cache_truth *c)
 	return newest;
 }
 
+/* A disk of its array has, or may have, what that has not. */
+static const struct fact_return *is_apart(const struct fact_member *m)
+{
+	for (size_t i = 0; i < facts.nr_returning; i++) {
+		const struct fact_return *r = &returning[i];
+		bool vacant = r->leg.place >= 0 ? r->leg.place < 4 && !(r->now.held >> r->leg.place & 1) : r->now.held != 15;
+
+		if (!memcmp(r->volume, m->uuid, 16) && !r->foreign && vacant && r->leg.place != MD_ROLE_NONE && r->leg.places == 4 &&
+		    (r->leg.events > 10 || ~r->leg.holds & 3))
+			return r;
+	}
+	return NULL;
+}
+
 static void judge_degraded(const struct cache_truth *c)
 {
 	unsigned here = 0;
@@ -467,6 +483,7 @@ static void judge_degraded(const struct cache_truth *c)
 		if (m->kind != LARDER_KIND_VOLUME || memcmp(m->cache_uuid, c->uuid, 16))
 			continue;
 		CHECK(m->set_generation >> 32 <= c->generation[0] >> 32, "a volume ran with SSDs that are newer");
+		CHECK(!is_apart(m), "another half of a volume may have run with SSDs that are newer");
 		if (!newest_is_here(c))
 			CHECK(m->set_generation != c->generation[0], "a volume ran with SSDs that are newer");
 		for (size_t t = 0, found = 0; t < nr_tables && !found; t++)
@@ -546,6 +563,21 @@ static void judge_refused(const struct plan *plan, const struct fact_member *m)
 	snapshots_refused++;
 }
 
+/* Nobody is told to give up what another half has. */
+static void judge_older(const struct plan *plan, const struct fact_member *m)
+{
+	for (size_t i = 0; i < plan->nr_refusals; i++) {
+		const struct refusal *r = &plan->refusal[i];
+		bool other = m->kind == LARDER_KIND_VOLUME && m->older && !has_copy(m) && is_apart(m);
+
+		if (memcmp(r->uuid, m->uuid, 16) || !m->held || !strstr(r->text, m->held) || !strstr(r->text, m->path))
+			continue;
+		CHECK(other == !!strstr(r->text, "another half"), "%s", r->text);
+		CHECK(!other || strstr(r->text, "mdadm --stop"), "no remedy");
+		halves_told += other;
+	}
+}
+
 /* What is done beside what starts, and never before it. */
 static bool is_beside(const struct step *s)
 {
@@ -605,6 +637,7 @@ static void judge_volume(const struct step *s)
 	if (!s->degraded)
 		return;
 	CHECK(!m->may_be_dirty, "without its cache, and may be dirty");
+	CHECK(!is_apart(m), "another half of it may have all");
 	CHECK(facts.now >= wait_ends(m->appeared), "alone too early");
 	for (size_t i = 0; i < nr_members; i++)
 		CHECK(member[i].kind != LARDER_KIND_CACHE || memcmp(member[i].cache_uuid, m->cache_uuid, 16), "its cache is here");
@@ -853,18 +886,22 @@ static void judge_rests(const struct plan *plan)
 {
 	for (size_t i = 0; i < facts.nr_rests; i++) {
 		const struct fact_rest *r = &rest[i];
-		bool due = r->rest.write_hole && !r->left && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= wait_ends(r->appeared);
+		bool due = !r->left && !listed(stopped, facts.nr_stopped, r->volume) && is_asked(r->volume), late = facts.now >= wait_ends(r->appeared);
+		bool whole = !r->rest.missing || r->rest.mirror_torn, hole = r->rest.write_hole;
 		unsigned said = 0;
 
 		for (size_t k = 0; k < plan->nr_refusals; k++)
 			if (!memcmp(plan->refusal[k].uuid, r->stack_uuid, 16)) {
-				CHECK(plan->refusal[k].waiting == !late && plan->refusal[k].write_hole == late, "too early, or too late");
-				CHECK(!late || strstr(plan->refusal[k].text, "--accept-write-hole"), "no remedy");
+				CHECK(plan->refusal[k].waiting == !late && plan->refusal[k].write_hole == (late && hole), "too early, or too late");
+				CHECK(!!strstr(plan->refusal[k].text, "--accept-write-hole") == (late && hole), "not the remedy: %s", plan->refusal[k].text);
+				CHECK(!!strstr(plan->refusal[k].text, "--degraded") == (late && (hole || (!whole && r->rest.enough))), "not the remedy: %s",
+				      plan->refusal[k].text);
 				said++;
 			}
-		CHECK(said == due, "told %u times", said);
+		CHECK(said == (due && (late || r->rest.missing)), "told %u times", said);
 		CHECK(!due || late || (plan->again && plan->again <= wait_ends(r->appeared)), "nobody looks again when the time has come");
-		holes_told += said && late;
+		holes_told += said && late && hole;
+		rests_told += said && late && !hole;
 	}
 }
 
@@ -942,8 +979,10 @@ static void judge(const struct plan *plan)
 	judge_legs(plan);
 	judge_returns(plan);
 	judge_rests(plan);
-	for (size_t i = 0; i < nr_members; i++)
+	for (size_t i = 0; i < nr_members; i++) {
 		judge_refused(plan, &member[i]);
+		judge_older(plan, &member[i]);
+	}
 	judge_warnings(plan);
 	for (size_t i = 0; i < plan->nr_refusals; i++)
 		CHECK(strlen(plan->refusal[i].text) > 10, "says nothing");
@@ -1013,6 +1052,7 @@ static void every_plan(void)
 	CHECK(legs_started > WORLDS / 200, "%u legs", legs_started);
 	CHECK(disks_returned > WORLDS / 200 && disks_left > WORLDS / 200 && holes_told > WORLDS / 200, "%u returned, %u left, %u holes", disks_returned, disks_left,
 	      holes_told);
+	CHECK(halves_told > WORLDS / 2000 && rests_told > WORLDS / 200, "%u halves, %u rests", halves_told, rests_told);
 	CHECK(snapshots_started > WORLDS / 200 && snapshots_refused > WORLDS / 200, "%u snapshots, %u refused", snapshots_started, snapshots_refused);
 }
 

@@ -185,6 +185,36 @@ def test_leg_returns_beside_larderd(udevd, ssds, hdds):
     check([0])
 
 
+@pytest.mark.limit(900)
+def test_older_half_is_gathered(udevd, ssds, hdds):
+    """Of a mirror, and the other half when it runs: larderd says what is to be done, and `start` does it."""
+    hdd0, hdd1, _ = hdds
+    larder(*words(ssds, hdds[:2]))
+    whole()
+    write(0)
+    unplug(hdd1)
+    write(1)
+    larder("stop", "data")
+    hdd1.plug()
+    command.run("mdadm", "--incremental", "--run", hdd1, check=False)  # as mdadm's rules and timer do it
+    command.run("mdadm", "--incremental", hdd0, check=False)
+    command.run("udevadm", "trigger", "--settle", "--subsystem-match=block")
+    (node,) = arrays()
+    for mark in Path("/run/larder/stopped").glob("*"):
+        mark.unlink()  # as a reboot does
+    larderd = Larderd().start()
+    try:
+        larderd.wait_said(f"{hdd0} is another half of its array", f"mdadm --stop {node}, then larder start data")
+    finally:
+        larderd.stop()
+    with open(node, "rb"):
+        refused(FAILED, ["start", "data"], node)  # not under somebody
+    larder("start", "data")
+    whole()  # the other one has nothing that this has not
+    only(hdd0)
+    check([0, 1])
+
+
 @pytest.mark.limit(1800)
 @pytest.mark.parametrize("level", ["1", "5"])
 def test_power_cuts_while_it_is_taken_back(ssds, make_disk, level, seed):

@@ -5,6 +5,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -134,6 +135,26 @@ def test_late_ssd(rig, larderd):
     assert not running("data")
     rig.ssd[1].plug()
     rig.verify()
+
+
+def test_late_ssd_beside_a_slow_look(rig, larderd, make_disk):
+    """It comes while another member takes longer to read than is left of the wait, which has seen it then."""
+    other = make_disk("other", model="null", mb=32)
+    larder("cache", "create", "other", "--cache", other, "--yes")
+    command.run("udevadm", "trigger", "--settle", other)
+    larderd.wait = 20
+    larderd.start()
+    wait_for(lambda: running("larder-cache-other"), SECONDS, "the other cache")
+    rig.ssd[0].plug()
+    rig.hdd.plug()
+    larderd.wait_said("waits for 1 of its 2 SSDs")
+    other.fail(op="read", status="ok", delay_ms=25000, count=1)
+    larderd.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: int(other.faults()[0]["hits"]), 15, "the look to begin")
+    rig.ssd[1].plug()
+    rig.verify()
+    assert not larderd.said("WITHOUT")
+    larder("cache", "stop", "other")
 
 
 def test_late_disk(rig, larderd):

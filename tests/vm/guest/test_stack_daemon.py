@@ -391,14 +391,29 @@ def test_legs_with_integrity(with_legs, larderd):
     assert not dm.names() and not legs_running()
     larder("start", "data")
 
+    def back_without(away: Member) -> None:
+        larderd.stop()
+        with_legs.off()
+        larderd.log.write_text("")
+        for m in with_legs.members:
+            if m is not away:
+                m.plug()
+        larderd.start()
+
+    # nor does what had not come as far as its volume
+    back_without(with_legs.ssd[1])
+    wait_for(arrays, SECONDS, "the array")
+    settle()
+    assert not running("data")
+    larder("stop", "data")
+    settle()
     larderd.stop()
-    with_legs.off()
-    away = with_legs.legs[1]
-    larderd.log.write_text("")
-    for m in with_legs.members:
-        if m is not away:
-            m.plug()
     larderd.start()
+    settle()
+    assert not legs_running() and not arrays()
+
+    away = with_legs.legs[1]
+    back_without(away)
     wait_for(lambda: legs_running() == 1, SECONDS, "the leg that is here")
     settle()
     assert not running("data")
