@@ -340,15 +340,16 @@ static int check_uuid(const struct stack *stack, const char *option, const char 
 	return complain(LARDER_UNSAFE, "%s: %s: the stack is %s, not %s; nothing was done", stack->name, option, uuid_text(stack->uuid, text), given);
 }
 
-/* Before its array is started: of what the SSDs say of it alone. */
-static int check_write_hole_of(const char *word, const char *given)
+/* Before its array is started: of what the SSDs say of it alone, if that is all that is here. */
+static int check_uuids(const char *word, const struct run_request *request)
 {
 	const struct found *found;
 	struct stacks stacks;
 	int result = stacks_scan(&stacks);
 
 	result = result ? result : stack_find(&stacks, word, &found);
-	result = result ? result : check_uuid(&found->stack, "--accept-write-hole", given);
+	result = result ? result : check_uuid(&found->stack, "--accept-write-hole", request->write_hole);
+	result = result ? result : check_uuid(&found->stack, "--discard-newer", request->discard_newer);
 	stacks_free(&stacks);
 	return result;
 }
@@ -386,10 +387,9 @@ static int start_one(const char *word, const struct run_request *request)
 		also = result == LARDER_NOT_FOUND ? LARDER_DONE : snapshots_note_lost(word);
 		return result ? result : also;
 	}
-	result = request->write_hole ? check_write_hole_of(word, request->write_hole) : LARDER_DONE;
+	result = request->write_hole || request->discard_newer ? check_uuids(word, request) : LARDER_DONE;
 	result = result ? result : stack_load_with_array(word, &stack, flags, &assembled);
 	result = result ? result : check_state(&stack, request);
-	result = result ? result : check_uuid(&stack, "--discard-newer", request->discard_newer);
 	if (!result && stack.encrypted && !crypt_is_open(&stack)) {
 		crypt_mark(&stack, true); /* before the volume is there, which larder-unlock@.service would ask for */
 		marked = true;

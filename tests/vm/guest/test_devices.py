@@ -324,6 +324,7 @@ def test_leg_that_had_left(disks):
     kill(hdd0)
     refused(UNSAFE, ["start", "data", "--degraded"], "have seen", f"LOST with larder start data --discard-newer {uuid}")
     refused(UNSAFE, ["start", "data", "--degraded", "--discard-newer", "11111111-2222-4333-8444-555555555555"], uuid)
+    assert not arrays()
     larder("start", "data", "--degraded", "--discard-newer", uuid)
     load.known = then
     load.check()
@@ -504,7 +505,9 @@ def test_array_that_udev_put_together(disks):
     for mark in marks():
         mark.unlink()  # as a reboot does
     told = ("its array does not run, as it lacks 1 of its 2 disks", "larder start data --degraded")
-    refused(UNSAFE, ["assemble", "--all", "--degraded"], *told)
+    with udevd():
+        command.run("udevadm", "trigger", "--settle", "--subsystem-match=block")
+        refused(UNSAFE, ["assemble", "--all", "--degraded"], *told)
     for words_ in (["start", "data"], ["start", "data", "--locked"]):
         refused(UNSAFE, words_, "1 of", "2 disks", "--degraded")
         assert state.read_text().strip() == "inactive"  # the other one may come yet
