@@ -19,13 +19,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "rig"))
 
 import cases
 import initrd
+import traces
 import writeboost
 from host import build, kernels, process
+from jobs import LOGS
 from peers import PEERS
+from setups import SETUPS
 
 TOP = Path(__file__).resolve().parents[2]
 SCALE = 4
-HDD_MB = 4096
 MEMORY = "4G"
 DISKS = {
     "null": {"ssd": {"model": "null", "wce": 1}, "hdd": {"model": "null", "wce": 1}},
@@ -50,12 +52,14 @@ class BootError(Exception):
 
 @dataclasses.dataclass
 class Built:
-    """For one kernel.  modules: by peer, in the order of loading.  more: for sets that use a file system."""
+    """For one kernel.  modules: by peer, in the order of loading.  more: for sets that use a file system.  postgresql: an archive
+    that goes behind the initrd."""
 
     kernel: str
     initrd: Path
     modules: dict[str, list[Path]]
     more: list[Path]
+    postgresql: Path
 
 
 def writer() -> Path:
@@ -66,22 +70,24 @@ def writer() -> Path:
     return directory
 
 
-def build_all(kernel: str, peers: list[str], directory: Path) -> Built:
+def build_all(kernel: str, peers: list[str], directory: Path, postgresql: bool = False) -> Built:
     """Peers whose module cannot be had are left out of modules.  MissingError: the system lacks something that all need."""
-    own = {m.stem: m for m in build.modules(kernel, larder="larder" in peers)}
+    kinds = PEERS | SETUPS
+    larder = any("larder" in kinds[p].modules for p in peers)
+    own = {m.stem: m for m in build.modules(kernel, larder=larder)}
     if "writeboost" in peers:
         module = writeboost.module(kernel)
         if module:
             own[module.stem] = module
-    below = build.programs("larder" in peers)
-    if "larder" in peers:
+    below = build.programs(larder)
+    if larder:
         below.append(writer())
     modules: dict[str, list[Path]] = {}
     programs = {p: initrd.find_program(p, below) for p in initrd.PROGRAMS}
     for peer in peers:
         try:
-            found = initrd.module_files(kernel, ["dm-mod", "simdisk", *PEERS[peer].modules], own)
-            programs |= {p: initrd.find_program(p, below) for p in PEERS[peer].programs}
+            found = initrd.module_files(kernel, ["dm-mod", "simdisk", *kinds[peer].modules], own)
+            programs |= {p: initrd.find_program(p, below) for p in kinds[peer].programs}
         except initrd.MissingError as e:
             print(f"bench: {peer} is left out: {e}", flush=True)
             continue
@@ -90,15 +96,21 @@ def build_all(kernel: str, peers: list[str], directory: Path) -> Built:
     base = directory / f"initrd-{kernel}"
     more = initrd.module_files(kernel, ["ext4"], {})
     initrd.write(base, programs, list(dict.fromkeys(m for found in (more, *modules.values()) for m in found)))
-    return Built(kernel, base, modules, more)
+    databases = directory / "initrd-postgresql"
+    if postgresql:
+        initrd.write_postgresql(databases)
+    return Built(kernel, base, modules, more, databases)
 
 
 def prepare(built: Built, directory: Path, model: str, peer: str, set_: cases.Set, only: str, symbols: str = "") -> None:
     """Writes directory/initrd.  symbols: of "modules" or "all" the guest shall report."""
-    session = {"model": model, "peer": peer, "set": set_.name, "only": only, "scale": SCALE, "hdd_mb": HDD_MB, "symbols": symbols}
+    session = {"model": model, "peer": peer, "set": set_.name, "only": only, "scale": SCALE, "symbols": symbols}
     modules = built.modules[peer] + (built.more if set_.filesystem else [])
     session |= DISKS[model] | {"modules": list(dict.fromkeys(initrd.module_name(m) for m in modules))}
-    initrd.extend(built.initrd, directory / "initrd", "/etc/bench.json", json.dumps(session).encode())
+    files = {"/etc/bench.json": json.dumps(session).encode()}
+    files |= {str(path): data for path, data in traces.logs(LOGS, peer, set_, only)}
+    bases = [built.initrd, *([built.postgresql] if set_.postgresql else [])]
+    initrd.extend(bases, directory / "initrd", files)
 
 
 def command(kernel: str, directory: Path, cpus: int = 1) -> list[str]:

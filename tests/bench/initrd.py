@@ -20,7 +20,6 @@ LEFT_OUT |= {
     "concurrent",
     "curses",
     "dbm",
-    "sqlite3",
     "http",
     "html",
     "xml",
@@ -160,12 +159,40 @@ def write(target: Path, programs: dict[str, Path], modules: list[Path]) -> None:
     archive.close()
 
 
-def extend(base: Path, target: Path, name: str, data: bytes) -> None:
+POSTGRESQL = Path("/usr/lib/postgresql/15")
+POSTGRESQL_PROGRAMS = ("initdb", "postgres", "pgbench", "pg_isready")
+ACCOUNTS = {"passwd": "root:x:0:0::/:/bin/sh\npostgres:x:100:100::/tmp:/bin/sh\n", "group": "root:x:0:\npostgres:x:100:\n"}
+
+
+def write_postgresql(target: Path) -> None:
+    """What a server and pgbench need, and a user for it; without the compiler of its expressions."""
+    if not (POSTGRESQL / "bin" / "postgres").exists():
+        raise MissingError(f"the program {POSTGRESQL}/bin/postgres is not installed: tests/ci/dependencies bench")
+    archive = Archive(target)
+    _add_program(archive, Path("/bin/sh").resolve(), "/bin/sh")
+    for name in POSTGRESQL_PROGRAMS:
+        _add_program(archive, POSTGRESQL / "bin" / name, str(POSTGRESQL / "bin" / name))
+    for path in sorted((POSTGRESQL / "lib").glob("*.so")):
+        if "llvm" not in path.name:
+            archive.copy(path)
+    share = Path("/usr/share/postgresql/15")
+    for path in sorted(p for p in share.rglob("*") if p.is_file() and "man" not in p.relative_to(share).parts):
+        archive.copy(path)
+    for name, text in ACCOUNTS.items():
+        archive.add(f"/etc/{name}", text.encode())
+    archive.close()
+
+
+def extend(bases: list[Path], target: Path, files: dict[str, bytes]) -> None:
     """The kernel unpacks archives that follow each other."""
     archive = Archive(target)
-    archive.add(name, data)
+    for name, data in files.items():
+        archive.add(name, data)
     archive.close()
-    small = target.read_bytes()
-    shutil.copyfile(base, target)
-    with open(target, "ab") as f:
-        f.write(bytes(-f.tell() % 512) + small)
+    last = target.read_bytes()
+    with open(target, "wb") as f:
+        for base in bases:
+            with open(base, "rb") as whole:
+                shutil.copyfileobj(whole, f)
+            f.write(bytes(-f.tell() % 512))
+        f.write(last)

@@ -6,7 +6,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import boot
 import cases
 import jobs
 from results import Row
@@ -20,7 +19,7 @@ def touches(c: cases.Case) -> list[tuple[bool, int]]:
     """(is it a read, block), in the order of the case: fio's own choice, which depends on its seed, not on the device."""
     with tempfile.TemporaryDirectory() as d:
         log = Path(d) / "iolog"
-        words = [w for w in jobs.choice(c, c.area.arguments(boot.HDD_MB), c.number) if not w.startswith("--fsync")]
+        words = [w for w in jobs.choice(c, c.area.arguments(cases.HDD_MB), c.number) if not w.startswith("--fsync")]
         subprocess.run([*words, "--ioengine=null", f"--write_iolog={log}"], check=True, capture_output=True)
         found = []
         for line in log.read_text().splitlines():

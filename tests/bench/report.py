@@ -22,6 +22,12 @@ PLAIN = {
     "writecache": "dm-writecache",
     "writeboost": "dm-writeboost",
     "larder": "**larder**",
+    "one-disk": "one disk",
+    "encrypted": "encrypted",
+    "striped": "two striped",
+    "replicated": "two replicated",
+    "cached": "**SSD before one**",
+    "all-of-it": "**all of it**",
 }
 MODELS = {
     "null": "SSD that answers at once",
@@ -51,14 +57,34 @@ def steps() -> dict[str, str]:
     return found
 
 
+def seconds(row: Row) -> float | None:
+    """Where they are what a step is about."""
+    return row.seconds() if not {"fio", "transactions", "bytes"} & row.raw.keys() else None
+
+
+def line(r: Row) -> str:
+    """What it came to."""
+    if r.failed:
+        return f"{r.case}: {r.failed}"
+    if r.instructions():
+        return f"{r.case}: {number(r.instructions())} instructions"
+    for value, unit in ((r.transactions(), "transactions a second"), (r.memory_mib(), "MiB")):
+        if value is not None:
+            return f"{r.case}: {number(value)} {unit}"
+    if "fio" not in r.raw:
+        return f"{r.case}: {number(r.seconds())} s"
+    words = [f"{name} {number(r.latency_us(key) or 0)}" for key, name in LATENCIES]
+    return f"{r.case}: {number(r.iops())} IOPS, {number(r.mbs())} MB/s, µs: {', '.join(words)}"
+
+
 class Report:
     def __init__(self, kernel: str, rows: Rows):
         self.kernel, self.rows = kernel, rows
         self.verdicts = targets.judge(rows, cases.PEERS[3:-1], kernel)
         self.short = {(v.target.model, v.target.case, v.target.metric) for v in self.verdicts if not v.met}
 
-    def peers(self, model: str) -> list[str]:
-        return [p for p in cases.PEERS if any(m == model and q == p for m, q, _ in self.rows)]
+    def peers(self, model: str, known: tuple[str, ...] = cases.PEERS) -> list[str]:
+        return [p for p in known if any(m == model and q == p for m, q, _ in self.rows)]
 
     def head(self) -> list[str]:
         commits: dict[str, int] = {}
@@ -82,9 +108,11 @@ class Report:
         best = f"{number(v.best[1])} ({PLAIN[v.best[0]]})" if v.best else ""
         return [t.model, t.case, targets.UNITS[t.metric], number(v.value), t.limit, "" if v.met else "**short**", best, t.why]
 
-    def per_case(self, model: str, cell: Cell, metric: str = "", names: list[str] | None = None) -> list[str]:
+    def per_case(
+        self, model: str, cell: Cell, metric: str = "", names: list[str] | None = None, known: tuple[str, ...] = cases.PEERS
+    ) -> list[str]:
         """Rows that nobody has a figure for are left out."""
-        peers = self.peers(model)
+        peers = self.peers(model, known)
         rows = []
         for case, what in steps().items():
             if names and case not in names:
@@ -121,7 +149,14 @@ class Report:
         out += ["I/Os per second:", "", *self.per_case(model, lambda r: r.iops() if "fio" in r.raw else None, "iops")]
         streams = [c for c in steps() if "1m" in c.lower() or "128k" in c]
         out += ["MB/s:", "", *self.per_case(model, lambda r: r.mbs() if "fio" in r.raw else None, "mbs", streams)]
-        out += ["Seconds:", "", *self.per_case(model, lambda r: None if "fio" in r.raw else r.seconds(), "seconds")]
+        out += ["Seconds:", "", *self.per_case(model, seconds, "seconds")]
+        for title, known, cell, metric in (
+            ("Transactions a second", cases.PEERS, Row.transactions, "transactions"),
+            ("MiB of memory", cases.PEERS, Row.memory_mib, "memory"),
+            ("A small home server, MB/s", cases.SETUPS, lambda r: r.mbs() if "fio" in r.raw else None, ""),
+        ):
+            lines = self.per_case(model, cell, metric, known=known)
+            out += [f"{title}:", "", *lines] if lines else []
         for key, name in LATENCIES:
             out += self.folded(f"{name} latency, µs", self.per_case(model, lambda r, k=key: r.latency_us(k)))
         for title, cell, metric in (

@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import cases
+
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -55,8 +57,15 @@ class Row:
     def mbs(self) -> float | None:
         return sum(s["io_bytes"] for s in self._sides()) / self.run_ns * 1e3 * self.scale if self.run_ns else None
 
-    def seconds(self) -> float:
-        return self.raw["ns"] / 1e9 / self.scale
+    def seconds(self) -> float | None:
+        return self.raw["ns"] / 1e9 / self.scale if "ns" in self.raw else None
+
+    def transactions(self) -> float | None:
+        """A second."""
+        return self.raw["transactions"] / self.seconds() if "transactions" in self.raw else None
+
+    def memory_mib(self) -> float | None:
+        return self.raw["bytes"] / (1 << 20) if "bytes" in self.raw else None
 
     def instructions(self) -> float | None:
         """Per I/O, on the model null: a nanosecond of the guest is one."""
@@ -120,7 +129,7 @@ class Store:
             found[model, peer, case] = Row(model, peer, case, json.loads(path.read_text()))
         models = {m for m, _, _ in found} - {"null"}
         for (_, peer, case), row in list(found.items()):
-            for m in models if peer == "rawhdd" else ():  # the same behind each SSD
+            for m in models if peer in cases.WITHOUT_SSD else ():  # the same behind each SSD
                 found.setdefault((m, peer, case), dataclasses.replace(row, model=m))
         return found
 

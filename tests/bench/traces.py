@@ -2,9 +2,11 @@
 """Block traces (tests/sim/traces) as fio replays them: its log of version 2, on the disk of the bench."""
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
-from jobs import DEVICE
+import cases
+from jobs import DEVICE, iolog
 
 TRACES = Path(__file__).resolve().parents[1] / "sim" / "traces"
 BLOCK = 8  # sectors: every peer takes whole ones
@@ -39,3 +41,9 @@ def requests(name: str, number: int, hdd_mb: int) -> bytes:
         sector = place[volume, first // blocks] * REGION + first % blocks * BLOCK
         lines.append(f"{DEVICE} {'write' if op == 'W' else 'read'} {sector * 512} {(end - first) * BLOCK * 512}")
     return ("\n".join([*lines, f"{DEVICE} close"]) + "\n").encode()
+
+
+def logs(directory: Path, peer: str, set_: cases.Set, only: str) -> Iterator[tuple[Path, bytes]]:
+    """What the chosen steps of the set replay: where it is to lie, and the requests."""
+    for step in (s for g in set_.groups for s in cases.chosen(g, only, peer) if isinstance(s, cases.Trace)):
+        yield iolog(directory, step.trace), requests(step.trace, step.number, set_.hdd_mb)

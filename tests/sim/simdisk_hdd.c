@@ -255,6 +255,8 @@ static void finish(struct sim_disk *sd, u64 t)
 	sd->cur = NULL;
 	if (c && !c->write) {
 		sd->la_e = sd->cur_e;
+		/* as much is kept behind the head as it reads ahead: what a stream has left behind is forgotten */
+		sd->la_s = max(sd->la_s, sd->cur_e - min(sd->cur_e, sd->p.la_kb * 2));
 		sd->la_t = t;
 		sd->la_max = min(sd->cur_e + sd->p.la_kb * 2, sd->nsect);
 		sd->la_live = true;

@@ -10,12 +10,22 @@ import re
 
 PEERS = ("rawssd", "rawhdd", "linear", "bcache", "dmcache", "writecache", "writeboost", "larder")
 RAW = ("rawssd", "rawhdd", "linear")  # no cache: what needs one is not asked of them
+SETUPS = (
+    "one-disk",
+    "encrypted",
+    "striped",
+    "replicated",
+    "cached",
+    "all-of-it",
+)  # of a small home server: setups.py; set "home" alone
+WITHOUT_SSD = ("rawhdd", *SETUPS[:4])  # behind each model of an SSD the same
 READS, WRITES = 15000, 12000  # I/Os per case of a hot region; all writes together stay below half of the cache
 CPU = 50000  # fio's run time has a resolution of 1 ms: 20 instructions per I/O
 FSYNCS = 500  # writeboost spends 512 KiB on each
 HOT_MB = 64
 DIRTY_MB = 32
 STREAM_MB = 256
+HDD_MB = 4096
 SMALL_SSD_MB = 128  # of the set "full"
 DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -100,7 +110,43 @@ class Files:
     what: str = ""
 
 
-Step = Case | Drain | Restart | Start | Files
+@dataclasses.dataclass(frozen=True)
+class Database:
+    """So many transactions of TPC-B on ext4; setup: the database is made.  engine: databases.py.  cold: it is not read before."""
+
+    name: str
+    engine: str
+    scale: int
+    transactions: int = 0
+    clients: int = 1
+    seed: int = 1
+    cold: bool = False
+    setup: bool = False
+    what: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """Requests of a block trace (tests/sim/traces), one after the other, as fast as they go; on as much disk as it touches."""
+
+    name: str
+    trace: str
+    number: int  # requests, at most
+    depth: int = 8
+    setup: bool = False
+    what: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What the peer holds of the VM's memory, beyond what was in use before it was made, bytes."""
+
+    name: str
+    setup: bool = False
+    what: str = ""
+
+
+Step = Case | Drain | Restart | Start | Files | Database | Trace | Memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +168,10 @@ class Set:
     without: tuple[str, ...] = ()
     minutes: int = 60  # of a VM, at most
     filesystem: bool = False
+    postgresql: bool = False  # its programs come in the initramfs
+    hdd_mb: int = HDD_MB
+    prealloc: bool = False  # the disk has all of its memory from the start
+    setups: bool = False  # of SETUPS, on two SSDs and two disks, instead of peers
     cpus: int = 1  # more: without the clock that counts instructions; run only if named
 
 
@@ -474,6 +524,122 @@ FILES = Set(
     filesystem=True,
 )
 
+SQLITE = {"wal": "its log", "delete": "a journal that it deletes"}
+DATABASES = Set(
+    "databases",
+    (
+        *(
+            Group(
+                f"sqlite-{mode}",
+                "mixed",
+                (
+                    Database(f"sqlite-{mode}-made", f"sqlite-{mode}", 1, setup=True),
+                    Database(f"sqlite-{mode}", f"sqlite-{mode}", 1, 500, what=f"500 transactions of SQLite with {how}"),
+                ),
+            )
+            for mode, how in SQLITE.items()
+        ),
+        Group(
+            "postgresql",
+            "mixed",
+            (
+                Database("pgbench-made", "postgresql", 10, setup=True),
+                Database(
+                    "pgbench-cold",
+                    "postgresql",
+                    10,
+                    1000,
+                    8,
+                    seed=3,
+                    cold=True,
+                    what="1,000 transactions of pgbench, 8 clients, cold",
+                ),
+                Database("pgbench-c1", "postgresql", 10, 500, what="500 transactions of pgbench on PostgreSQL, 1 client"),
+                Database("pgbench-c8", "postgresql", 10, 2000, 8, seed=2, what="2,000 transactions of pgbench, 8 clients"),
+            ),
+        ),
+    ),
+    models=("sata", "nvme"),
+    filesystem=True,
+    postgresql=True,
+    minutes=120,
+)
+
+# Each on an SSD that has room for a tenth to a half of what they touch; for hp-ajw, of 1992, all of it fits.
+TRACES = Set(
+    "traces",
+    tuple(
+        Group(trace, "mixed", (Trace(f"trace-{trace}", trace, 100_000, what=f"requests of the trace {trace}, depth 8"),))
+        for trace in ("arc-p3", "arc-p6", "hp-ajw", "vm-boots-a")
+    ),
+    ssd_mb=SMALL_SSD_MB,
+    models=("sata", "nvme"),
+    without=("rawssd", "linear"),
+    minutes=120,
+)
+
+HOME_AREA = Area(256, 512)
+HOME = Set(
+    "home",
+    (
+        Group(
+            "home",
+            "default",
+            (
+                *(
+                    Case(f"home-{rw}-1m", rw, HOME_AREA, 512, 16, "1m", seed=31, options=SINGLE, what=f"{rw}, 1 MiB, depth 16")
+                    for rw in ("write", "randwrite", "read", "randread")
+                ),
+                Case("home-write-4k", "write", HOME_AREA, 16000, 16, seed=32, options=SINGLE, what="write, 4 KiB, depth 16"),
+                Case(
+                    "home-randwrite-4k",
+                    "randwrite",
+                    HOME_AREA,
+                    16000,
+                    16,
+                    seed=33,
+                    options=SINGLE,
+                    what="randwrite, 4 KiB, depth 16",
+                ),
+                Case("home-read-4k", "read", HOME_AREA, 16000, 16, seed=34, options=SINGLE, what="read, 4 KiB, depth 16"),
+                Case("home-warm", "randread", HOME_AREA, 150000, 16, seed=35, options=SINGLE, setup=True),
+                Case(
+                    "home-randread-4k",
+                    "randread",
+                    HOME_AREA,
+                    16000,
+                    16,
+                    seed=36,
+                    options=SINGLE,
+                    what="randread, 4 KiB, depth 16, of what was read before",
+                ),
+            ),
+        ),
+    ),
+    models=("sata", "nvme"),
+    setups=True,
+)
+
+MEMORY = Set(
+    "memory",
+    (
+        Group(
+            "memory",
+            "mixed",
+            (
+                Case("memory-written", "randwrite", ALL, 40000, 16, seed=51, setup=True),
+                Case("memory-read", "randread", ALL, 40000, 16, seed=52, setup=True),
+                Memory("memory", what="memory held, 1 GiB SSD, after 40,000 random writes and as many reads"),
+            ),
+        ),
+    ),
+    models=("nvme",),
+    hdd_mb=1024,
+    prealloc=True,
+    without=RAW,
+)
+
+
 # What an SSD costs that is slower than the disk at everything: a worn one, a memory card.  The volume's own settings.
 def _slower(
     name: str, rw: str, area: Area, number: int, depth: int, what: str, options: tuple[str, ...] = (), **more: object
@@ -517,13 +683,33 @@ PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
     models=("profile",),
 )
 
-SETS = {s.name: s for s in (BASIC, CPU_COST, FULL, CRYSTAL, SIZES, START, IMAGES, FILES, SLOWER, SCALING, PROFILE)}
+SETS = {
+    s.name: s
+    for s in (
+        BASIC,
+        CPU_COST,
+        FULL,
+        CRYSTAL,
+        SIZES,
+        START,
+        IMAGES,
+        FILES,
+        DATABASES,
+        TRACES,
+        HOME,
+        MEMORY,
+        SLOWER,
+        SCALING,
+        PROFILE,
+    )
+}
 MODELS = ("null", "sata", "nvme", "nvmeplp", "slow", "worn")
 OWN = ("null", "profile", "worn")  # those that run what names them, and nothing else
 
 
 def sets_of(model: str, peer: str) -> list[Set]:
-    return [s for s in SETS.values() if (model in s.models or (not s.models and model not in OWN)) and peer not in s.without]
+    theirs = [s for s in SETS.values() if s.setups == (peer in SETUPS) and peer not in s.without]
+    return [s for s in theirs if model in s.models or (not s.models and model not in OWN)]
 
 
 def chosen(group: Group, only: str, peer: str) -> list[Step]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A database on ext4 on the peer, and the load of TPC-B on it: each transaction changes a row of three tables, one of them large,
-reads one, and adds to a fourth; it is durable when it ends.  SQLite, by Python's module, with its log ("wal") or the journal that it
-deletes ("delete"); PostgreSQL by pgbench, which is where the load's form is from.
+reads one, and adds to a fourth; it is durable when it ends.  SQLite, by Python's module, with its log ("wal") or the journal that
+it deletes ("delete"); PostgreSQL by pgbench, which is where the load's form is from.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from mounted import make, mounted, timed
 from peers import wait_for
 
 ACCOUNTS, TELLERS, BRANCHES = 100_000, 10, 1  # of a scale of 1, as pgbench has them
-MIB = 2048  # of the file system
+MIB = 960  # of the file system: less than an SSD has
 USER = "postgres"
 PROGRAMS = Path("/usr/lib/postgresql/15/bin")
-# What a server has that shall do the same thing twice: nothing in the background at times of its own, and a cache that holds a part.
+# Of a server that shall do the same thing twice: nothing in the background at times of its own, and a cache that holds a part.
 SETTINGS = {
     "shared_buffers": "16MB",
-    "max_wal_size": "4GB",
+    "max_wal_size": "384MB",
     "checkpoint_timeout": "1d",
     "autovacuum": "off",
     "jit": "off",
@@ -85,7 +85,13 @@ class Postgres:
 
     def _run(self, program: str, *words: object) -> str:
         r = subprocess.run(
-            [PROGRAMS / program, *map(str, words)], user=USER, group=USER, cwd="/tmp", capture_output=True, text=True, stdin=subprocess.DEVNULL
+            [PROGRAMS / program, *map(str, words)],
+            user=USER,
+            group=USER,
+            cwd="/tmp",
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
         )
         if r.returncode:
             raise RuntimeError(f"{program}: ends with {r.returncode}: {(r.stdout + r.stderr)[-1500:]}")
@@ -96,7 +102,12 @@ class Postgres:
         words = [w for name, value in SETTINGS.items() for w in ("-c", f"{name}={value}")]
         with open("/tmp/postgresql.log", "wb") as log:
             server = subprocess.Popen(
-                [PROGRAMS / "postgres", "-D", self.data, *words], user=USER, group=USER, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [PROGRAMS / "postgres", "-D", self.data, *words],
+                user=USER,
+                group=USER,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         try:
             wait_for(lambda: server.poll() is not None or self._ready(), 4000, "PostgreSQL to start")
@@ -133,6 +144,14 @@ class Postgres:
         return round(clients * each / float(rate[1]) * 1e9)
 
 
+def _read_all(top: Path) -> None:
+    """Into the page cache."""
+    for path in sorted(p for p in top.rglob("*") if p.is_file()):
+        with open(path, "rb", buffering=0) as f:
+            while f.read(1 << 20):
+                pass
+
+
 def run(step: cases.Database, device: str) -> dict:
     """Makes the database, or: ns that so many transactions took."""
     if step.setup:
@@ -141,4 +160,6 @@ def run(step: cases.Database, device: str) -> dict:
         engine = (Postgres if step.engine == "postgresql" else Sqlite)(top, step)
         if step.setup:
             return {"ns": timed(engine.fill)}
+        if not step.cold:
+            _read_all(top)
         return {"ns": engine.load(), "transactions": step.transactions}

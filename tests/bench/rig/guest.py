@@ -56,15 +56,28 @@ def measure(session: dict, line: Line) -> None:
     import jobs  # noqa: PLC0415
     from lib import simdisk  # noqa: PLC0415
     from peers import PEERS, Rig, wait_for  # noqa: PLC0415
+    from setups import SETUPS  # noqa: PLC0415
 
     scale, set_ = session["scale"], cases.SETS[session["set"]]
-    sizes = {"ssd": set_.ssd_mb, "hdd": session["hdd_mb"]}
-    ssd = simdisk.Simdisk.create("ssd0", mb=sizes["ssd"], crash=False, prealloc=True, scale=scale, **session["ssd"])
-    hdd = simdisk.Simdisk.create("hdd0", mb=sizes["hdd"], crash=False, scale=scale, **session["hdd"])
-    line.send({"parameters": {"ssd": ssd.parameters(), "hdd": hdd.parameters()}})
+    sizes = {"ssd": set_.ssd_mb, "hdd": set_.hdd_mb}
+    prealloc = {"ssd": True, "hdd": set_.prealloc}
+    disks = {
+        kind: [
+            simdisk.Simdisk.create(f"{kind}{i}", mb=sizes[kind], crash=False, prealloc=prealloc[kind], scale=scale, **session[kind])
+            for i in range(2 if set_.setups else 1)
+        ]
+        for kind in sizes
+    }
+    ssds, hdds = disks.values()
+    line.send({"parameters": {kind: of[0].parameters() for kind, of in disks.items()}})
+
+    def stats(kind: str) -> dict:
+        """Of all of a kind together; what is no number: of the first."""
+        each = [d.stats() for d in disks[kind]]
+        return {name: sum(s[name] for s in each) if isinstance(value, int) else value for name, value in each[0].items()}
 
     def quiet() -> bool:
-        s = hdd.stats()
+        s = stats("hdd")
         return not s["inflight"] and not s["wc_extents"]
 
     def settle() -> None:
@@ -73,13 +86,18 @@ def measure(session: dict, line: Line) -> None:
         wait_for(quiet, 100 * scale, "the disk to be idle")
 
     def reset() -> None:
-        ssd.reset_stats()
-        hdd.reset_stats()
+        for d in (*ssds, *hdds):
+            d.reset_stats()
 
-    devices = jobs.Devices(reset, lambda: {"ssd": ssd.stats(), "hdd": hdd.stats()}, settle, hdd.flush)
-    rig = Rig(str(ssd), str(hdd), sizes["ssd"], sizes["hdd"], scale)
+    def flush_disks() -> None:
+        for d in hdds:
+            d.flush()
+
+    devices = jobs.Devices(reset, lambda: {kind: stats(kind) for kind in disks}, settle, flush_disks)
+    rig = Rig(str(ssds[0]), str(hdds[0]), *sizes.values(), scale, *(str(of[1]) for of in (ssds, hdds) if set_.setups))
     start = images.Starter(scale, session["ssd"], session["hdd"]).start
-    jobs.Session(rig, PEERS[session["peer"]](rig), devices, line.send, start).run(set_, session["only"])
+    peer = (PEERS | SETUPS)[session["peer"]](rig)
+    jobs.Session(rig, peer, devices, line.send, start).run(set_, session["only"])
 
 
 def main() -> None:

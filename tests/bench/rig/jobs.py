@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cases
+import databases
 import files
 from peers import Peer, Rig
 
@@ -24,6 +25,20 @@ def choice(c: cases.Case, area: list[str], number: int) -> list[str]:
     return [*words, *area, *c.options]
 
 
+LOGS = Path("/etc/traces")  # of the VM: requests of each trace, as boot.py has put them there, for fio
+
+
+def iolog(directory: Path, trace: str) -> Path:
+    return directory / f"{trace}.iolog"
+
+
+def memory_used() -> int:
+    """Bytes that nobody could have back at once."""
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return sum(sign * int(fields[name].split()[0]) for sign, name in ((1, "MemTotal"), (-1, "MemFree"))) << 10
+
+
 class Devices:
     """Counters of both devices, and the wait until nothing moves."""
 
@@ -34,7 +49,7 @@ class Devices:
 
 
 class Session:
-    """start: of an image; not to be had on real devices."""
+    """start: of an image; not to be had on real devices.  logs: where those of traces are."""
 
     def __init__(
         self,
@@ -43,17 +58,22 @@ class Session:
         devices: Devices,
         report: Callable[[dict], None],
         start: Callable[[cases.Start], dict] | None = None,
+        logs: Path = LOGS,
     ):
-        self.rig, self.peer, self.devices, self.report = rig, peer, devices, report
+        self.rig, self.peer, self.devices, self.report, self.logs = rig, peer, devices, report, logs
         self.run_step = {
             cases.Case: self._case,
             cases.Drain: self._drain,
             cases.Restart: self._restart,
             cases.Start: start,
-            cases.Files: self._files,
+            cases.Files: lambda f: self._mounted(f, files.run),
+            cases.Database: lambda d: self._mounted(d, databases.run),
+            cases.Trace: self._trace,
+            cases.Memory: self._memory,
         }
 
     def run(self, set_: cases.Set, only: str) -> None:
+        self.unused = memory_used()
         device = self.peer.create()
         DEVICE.unlink(missing_ok=True)
         DEVICE.symlink_to(device)
@@ -102,6 +122,14 @@ class Session:
             sides["sync"] = {"lat_ns": job["sync"]["lat_ns"]}
         return result | {"fio": sides}
 
+    def _trace(self, t: cases.Trace) -> dict:
+        """All of its requests by one job, which has so many in flight."""
+        options = (f"--read_iolog={iolog(self.logs, t.trace)}", "--replay_no_stall=1")
+        return self._case(cases.Case(t.name, "rw", cases.Area(0, 0), 0, t.depth, options=options))
+
+    def _memory(self, _: cases.Memory) -> dict:
+        return {"bytes": memory_used() - self.unused, "now": {}, "settled": {}}
+
     def _drain(self, d: cases.Drain) -> dict:
         self.devices.reset()
         began = time.monotonic_ns()
@@ -111,9 +139,9 @@ class Session:
         self.devices.settle()
         return result | {"settled": self.devices.counters()}
 
-    def _files(self, f: cases.Files) -> dict:
+    def _mounted(self, step: cases.Step, run: Callable[[cases.Step, str], dict]) -> dict:
         self.devices.reset()
-        result = files.run(f, str(DEVICE)) | {"now": self.devices.counters()}
+        result = run(step, str(DEVICE)) | {"now": self.devices.counters()}
         self.devices.settle()
         return result | {"settled": self.devices.counters()}
 

@@ -22,13 +22,15 @@ class PeerError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Rig:
-    """The devices; sizes in MiB."""
+    """The devices; sizes in MiB.  ssd2, hdd2: alike, for set-ups that have two."""
 
     ssd: str
     hdd: str
     ssd_mb: int
     hdd_mb: int
     scale: int
+    ssd2: str = ""
+    hdd2: str = ""
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
@@ -249,8 +251,13 @@ class Larder(Peer):
     modules = ("larder",)
     programs = ("larder", "writer")
 
+    def __init__(self, rig: Rig):
+        super().__init__(rig)
+        self.ssds = [rig.ssd]
+
     def create(self) -> str:
-        command.run("larder", "cache", "create", "bench", "--cache", self.rig.ssd, "--yes")
+        members = [w for ssd in self.ssds for w in ("--cache", ssd)]
+        command.run("larder", "cache", "create", "bench", *members, "--yes")
         command.run(
             "larder", "volume", "create", "bench", "--backing", self.rig.hdd, "--cache", "bench", "--mode", "writeback", "--yes"
         )
@@ -260,11 +267,12 @@ class Larder(Peer):
         return int(command.output("larder", "super", "show", device, "-o", what, "--noheadings"))
 
     def start(self) -> str:
-        cache, volume = self._length(self.rig.ssd, "cache_sectors"), self._length(self.rig.hdd, "volume_sectors")
+        cache = sum(self._length(ssd, "cache_sectors") for ssd in self.ssds)
+        volume = self._length(self.rig.hdd, "volume_sectors")
         scale = self.rig.scale
         # the defaults, stretched
         options = f"commit_interval {10 * scale} congestion_read {2000 * scale} congestion_write {20000 * scale}"
-        self.cache = self._dm("bench-larder", f"0 {cache} larder-cache 1 {self.rig.ssd} 6 {options}")
+        self.cache = self._dm("bench-larder", f"0 {cache} larder-cache {len(self.ssds)} {' '.join(self.ssds)} 6 {options}")
         self.volume = self._dm("bench-volume", f"0 {volume} larder {self.rig.hdd} {self.cache} 2 mode writeback")
         self.volume.message("set", "writeback_rate_min", 1024 // scale)
         return str(self.volume)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The set-ups of a small home server: one disk; that encrypted; two disks striped; two replicated; an SSD before one disk; and all of
-it: two SSDs with mirrored dirty data before two replicated disks, encrypted.  Each as `larder create` would make its layers.
+"""The set-ups of a small home server: one disk; that encrypted; two disks striped; two replicated; an SSD before one disk; and all
+of it: two SSDs with mirrored dirty data before two replicated disks, encrypted.  Each as `larder create` would make its layers.
 """
 
 import dataclasses
 from pathlib import Path
 
 from lib import command
+from lib.block import BlockDevice
 from peers import Larder, Peer, Rig
 
 NODE = Path("/dev/md127")
@@ -35,7 +36,7 @@ class Encrypted(Peer):
         return self.encrypt(self.rig.hdd)
 
     def encrypt(self, below: str) -> str:
-        sectors = int(Path(f"/sys/class/block/{Path(below).resolve().name}/size").read_text())
+        sectors = BlockDevice(below).sectors
         line = f"0 {sectors // 8 * 8} crypt aes-xts-plain64 {KEY} 0 {below} 0 1 sector_size:4096"
         return str(self._dm("bench-crypt", line))
 

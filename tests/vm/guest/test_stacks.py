@@ -815,7 +815,7 @@ def test_keys_of_a_stack(disks, tmp_path, key):
 
 
 def test_header_that_is_full_of_tokens(disks, tmp_path, key):
-    """That a new key is a phrase cannot be noted: the old one is gone all the same, from the backup and from one half written, too."""
+    """What a new key is cannot be noted: the old one is gone all the same, from the backup and from one half written, too."""
     second, foreign, node = tmp_path / "second", tmp_path / "foreign.json", "/dev/mapper/data"
     second.write_bytes(os.urandom(64))
     foreign.write_text('{"type": "foreign", "keyslots": []}')
