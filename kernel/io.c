@@ -1076,7 +1076,8 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 	int r;
 
 	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
-		larder_seq_flushed(v->seq);
+		if (v->cache)
+			larder_seq_flushed(v->seq);
 		user_flush(v, bio, io, may_wait);
 		return DM_MAPIO_SUBMITTED;
 	}
