@@ -8,6 +8,8 @@ import stat
 import subprocess
 from pathlib import Path
 
+import databases
+
 TOP = Path(__file__).resolve().parents[2]
 PYTHON = Path("/usr/bin/python3").resolve()
 LIBRARY = Path("/usr/lib") / PYTHON.name
@@ -159,7 +161,7 @@ def write(target: Path, programs: dict[str, Path], modules: list[Path]) -> None:
     archive.close()
 
 
-POSTGRESQL = Path("/usr/lib/postgresql/15")
+POSTGRESQL = databases.PROGRAMS.parent
 POSTGRESQL_PROGRAMS = ("initdb", "postgres", "pgbench", "pg_isready")
 ACCOUNTS = {"passwd": "root:x:0:0::/:/bin/sh\npostgres:x:100:100::/tmp:/bin/sh\n", "group": "root:x:0:\npostgres:x:100:\n"}
 

@@ -10,14 +10,8 @@ import re
 
 PEERS = ("rawssd", "rawhdd", "linear", "bcache", "dmcache", "writecache", "writeboost", "larder")
 RAW = ("rawssd", "rawhdd", "linear")  # no cache: what needs one is not asked of them
-SETUPS = (
-    "one-disk",
-    "encrypted",
-    "striped",
-    "replicated",
-    "cached",
-    "all-of-it",
-)  # of a small home server: setups.py; set "home" alone
+# of a small home server: setups.py; set "home" alone
+SETUPS = ("one-disk", "encrypted", "striped", "replicated", "cached", "all-of-it")
 WITHOUT_SSD = ("rawhdd", *SETUPS[:4])  # behind each model of an SSD the same
 READS, WRITES = 15000, 12000  # I/Os per case of a hot region; all writes together stay below half of the cache
 CPU = 50000  # fio's run time has a resolution of 1 ms: 20 instructions per I/O

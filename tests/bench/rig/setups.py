@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lib import command
 from lib.block import BlockDevice
-from peers import Larder, Peer, Rig
+from peers import Larder, Peer, RawHdd, Rig
 
 NODE = Path("/dev/md127")
 KEY = "00112233445566778899aabbccddeeff" * 4  # of AES-256 in XTS: 512 bits
@@ -41,11 +41,8 @@ class Encrypted(Peer):
         return str(self._dm("bench-crypt", line))
 
 
-class OneDisk(Peer):
+class OneDisk(RawHdd):
     name = "one-disk"
-
-    def create(self) -> str:
-        return self.rig.hdd
 
 
 class Striped(Peer):
