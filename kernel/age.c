@@ -41,14 +41,18 @@ void volume_seen(struct volume *v, u64 generation)
 {
 	struct cache *c = v->cache;
 	struct larder_table_volume *e = &c->table->volumes[v->number];
+	const char *why;
 	int err = 0;
 
 	WRITE_ONCE(v->seen_when, jiffies);
 	mutex_lock(&c->super_lock);
 	if (c->volumes[v->number] == v && generation > v->seen && READ_ONCE(c->state) == CACHE_RUNNING) {
+		/* not yet written as it is by now: more than that would be new in the next one */
+		bool changed = larder_check_table(c->table, NULL, &why);
+
 		WRITE_ONCE(v->seen, generation);
 		e->seen = cpu_to_le64(generation);	/* true already, whether or not it can be written */
-		err = cache_table_write_seen(c);
+		err = changed ? cache_table_write(c) : cache_table_write_seen(c);
 	}
 	mutex_unlock(&c->super_lock);
 	if (err)

@@ -487,6 +487,8 @@ int larder_check_table(const struct larder_table *t, const struct larder_cache_s
 		return refuse(why, -EINVAL, "nr_volumes");
 	if (le32_to_cpu(t->head.crc) != larder_crc_without(t, LARDER_TABLE_SIZE, TABLE_CRC_AT))
 		return refuse(why, -EBADMSG, "checksum");
+	if (larder_table_shape(t) > le64_to_cpu(t->head.generation))
+		return refuse(why, -EINVAL, "shape_generation (newer than the table)");
 	error = check_table_devices(t, why);
 	if (!error)
 		error = check_table_volumes(t, why);

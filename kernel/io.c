@@ -1035,12 +1035,11 @@ static void judge_write(struct volume *v, struct bio *bio, struct larder_io *io)
 static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
 {
 	bool write = op_is_write(bio_op(bio)), sequential = false;
+	u32 len = io->len;
 	u64 run;
 
 	if (v->set.sequential_cutoff) {
 		run = larder_seq_account(v->seq, io->sector, io->len, write, current->pid, jiffies);
-		if (bio->bi_opf & REQ_FUA)
-			larder_seq_flushed(v->seq);
 		if (READ_ONCE(v->set.sequential_cutoff) == LARDER_CUTOFF_AUTO)
 			sequential = stream_bypasses(v, io, run, write);
 		else
@@ -1052,6 +1051,9 @@ static void io_judge(struct volume *v, struct bio *bio, struct larder_io *io)
 		io->bypass = sequential;
 	if (write)
 		judge_write(v, bio, io);
+	/* what was cut is waited for with its last piece; what will be, as it is more than a record, is too long to be counted */
+	if ((bio->bi_opf & REQ_FUA) && io->len == len && v->set.sequential_cutoff)
+		larder_seq_flushed(v->seq, len);
 }
 
 bool volume_is_full(const struct volume *v)
@@ -1077,7 +1079,7 @@ int io_map(struct volume *v, struct bio *bio, struct larder_io *io, bool may_wai
 
 	if ((bio->bi_opf & REQ_PREFLUSH) && !bio_sectors(bio)) {
 		if (v->cache)
-			larder_seq_flushed(v->seq);
+			larder_seq_flushed(v->seq, 0);
 		user_flush(v, bio, io, may_wait);
 		return DM_MAPIO_SUBMITTED;
 	}

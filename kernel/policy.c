@@ -396,7 +396,7 @@ u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool wri
 		} else if (s->flushes != flushes && !larder_stream_flushed(s, flushes)) {
 			match = LARDER_SEQ_NEW;
 		}
-		s->unflushed = min(s->unflushed + sectors, LARDER_SEQ_SYNCED);
+		s->unflushed = min(s->unflushed + min(sectors, LARDER_SEQ_RUN_MAX), LARDER_SEQ_RUN_MAX);
 	}
 	match = larder_stream_add(s, match, sector, sector + sectors);
 	if (!known || larder_seq_granule(next) != larder_seq_granule(s->next)) {
@@ -416,8 +416,11 @@ u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool wri
 	return run << 9;
 }
 
-void larder_seq_flushed(struct larder_seq *seq)
+void larder_seq_flushed(struct larder_seq *seq, u32 sectors)
 {
+	/* no log has so large a piece */
+	if (sectors >= LARDER_SEQ_SYNCED)
+		return;
 	WRITE_ONCE(seq->flushes, READ_ONCE(seq->flushes) + 1);
 }
 
@@ -440,6 +443,7 @@ void larder_seq_cut(struct larder_seq *seq, u64 rest, u64 end, bool write, u32 t
 			continue;
 		s->next = rest;
 		s->settled -= sectors;
+		s->unflushed -= min_t(u64, s->unflushed, sectors);	/* 0 of one that is read */
 		larder_ring_del(seq->hash, i);
 		larder_ring_add(seq->hash, larder_seq_bucket(larder_seq_granule(rest), write), i);
 		break;

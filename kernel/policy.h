@@ -28,8 +28,11 @@ u64 larder_seq_account(struct larder_seq *seq, u64 sector, u32 sectors, bool wri
  * 'rest', behind its own beginning, will come, and be accounted, as a request of its own.
  */
 void larder_seq_cut(struct larder_seq *seq, u64 rest, u64 end, bool write, u32 task);
-/* Somebody waits for what was written before: a flush of the volume, or a write with FUA, accounted before.  Any context. */
-void larder_seq_flushed(struct larder_seq *seq);
+/*
+ * Somebody waits for what was written before: a flush of the volume (sectors: 0), or a write with FUA of so many, accounted before.
+ * Any context.
+ */
+void larder_seq_flushed(struct larder_seq *seq, u32 sectors);
 
 /* ------------------------------------------------------------- heat, two bits per slot, in two bitmaps */
 /*

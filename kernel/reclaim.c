@@ -31,7 +31,12 @@ struct reclaim {
 	bool only_space;			/* is wanted: not memory, nor that something is dropped */
 	bool must;				/* writes wait, and what is kept is all there is: it is as the rest */
 	bool stays;				/* something of it: the keep stream had no room, or writes go on beside it */
-	u32 waits;				/* left, of BUSY_WAITS */
+	u32 waits;				/* left, of BUSY_WAITS, for the segment at hand */
+	u32 stay_waits;				/* the same, for what may stay where it is: of 'patience' */
+	u32 patience;				/* up to BUSY_WAITS: half as much behind each segment of which something stays */
+	bool crowded;				/* what may stay has met that there is no room, in this segment */
+	u32 tries;				/* segments to look at, left */
+	unsigned long began;			/* jiffies */
 	u32 kept;				/* segments put back that do not cool */
 };
 
@@ -201,7 +206,7 @@ static void keep_unknown(struct cache *c, struct volume *v, const struct larder_
  * Where the stream has used up its segments, the next one is being opened: what is kept is worth the wait for that one flush.  And
  * that for writes in flight, which have all records and pages of the log but those in reserve.
  */
-static int keep_add(struct reclaim *rc, u8 stream, struct copy *copy)
+static int keep_add(struct reclaim *rc, u8 stream, struct copy *copy, u32 *waits)
 {
 	struct cache *c = rc->cache;
 	int err = copies_add(c, stream, copy);
@@ -209,8 +214,8 @@ static int keep_add(struct reclaim *rc, u8 stream, struct copy *copy)
 	if (err != -EAGAIN || stream == LARDER_STREAM_FILL)
 		return err;
 	flush_work(&c->open_work);
-	while ((err = copies_add(c, stream, copy)) == -EAGAIN && copies_starve(c) && rc->waits) {
-		rc->waits--;
+	while ((err = copies_add(c, stream, copy)) == -EAGAIN && copies_starve(c) && *waits) {
+		--*waits;
 		schedule_timeout_uninterruptible(1);
 	}
 	return err;
@@ -220,7 +225,7 @@ static int keep_add(struct reclaim *rc, u8 stream, struct copy *copy)
  * Appends the piece to the stream, keep or fill.  -EAGAIN: it has no room now; -EBUSY: something is being written beside it;
  * another error: this one cannot be kept.
  */
-static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, u8 stream, unsigned int heat)
+static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_map *m, u8 stream, unsigned int heat, u32 *waits)
 {
 	u32 n = DIV_ROUND_UP(m->len, LARDER_SLOT_SECTORS), i = 0;
 	struct keep *k = kzalloc(struct_size(k, pages, n), GFP_NOIO | __GFP_NOWARN);
@@ -260,7 +265,7 @@ static int keep_one(struct reclaim *rc, struct volume *v, const struct larder_ma
 	else if (err)
 		cache_error(c, errors_read);
 	else
-		err = keep_add(rc, stream, &k->copy);
+		err = keep_add(rc, stream, &k->copy, waits);
 	if (!err)
 		return 0;
 	i = n;
@@ -282,12 +287,13 @@ static bool may_stay(struct reclaim *rc, struct volume *v, const struct larder_m
 }
 
 /* The buckets are of 2 MiB, and shared: somebody writes there nearly always, but hardly to what is to be kept. */
-static int keep_beside_writes(struct reclaim *rc, struct volume *v, const struct larder_map *m, u8 stream, unsigned int heat)
+static int keep_beside_writes(struct reclaim *rc, struct volume *v, const struct larder_map *m, u8 stream, unsigned int heat,
+			      u32 *waits)
 {
 	int err;
 
-	while ((err = keep_one(rc, v, m, stream, heat)) == -EBUSY && rc->waits) {
-		rc->waits--;
+	while ((err = keep_one(rc, v, m, stream, heat, waits)) == -EBUSY && *waits) {
+		--*waits;
 		if (READ_ONCE(rc->cache->look) & LOOK_BUFFERED)
 			log_hurry(rc->cache);
 		schedule_timeout_uninterruptible(1);
@@ -302,6 +308,7 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 	unsigned int heat = 0;
 	u32 left = m->len, most = (c->record_slots - 1) * LARDER_SLOT_SECTORS;
 	enum larder_extent_fate fate;
+	bool stays;
 	u8 stream;
 	int err;
 
@@ -315,11 +322,15 @@ static void keep_or_drop(struct reclaim *rc, struct volume *v, const struct lard
 	stream = fate == LARDER_EXTENT_AGAIN ? LARDER_STREAM_FILL : LARDER_STREAM_KEEP;
 	for (; left; part.sector += part.len, part.cache += part.len, left -= part.len) {
 		part.len = min(left, most);
-		err = keep_beside_writes(rc, v, &part, stream, heat);
-		if ((err == -EAGAIN || err == -EBUSY) && may_stay(rc, v, &part))
+		stays = may_stay(rc, v, &part);
+		err = stays && rc->crowded ? -EAGAIN :
+		      keep_beside_writes(rc, v, &part, stream, heat, stays ? &rc->stay_waits : &rc->waits);
+		if ((err == -EAGAIN || err == -EBUSY) && may_stay(rc, v, &part)) {
 			rc->stays = true;
-		else if (err)
+			rc->crowded |= err == -EAGAIN;
+		} else if (err) {
 			drop_one(rc, v, &part, err == -EBUSY ? c->ghost : NULL);
+		}
 	}
 }
 
@@ -496,7 +507,8 @@ static struct segment *queue_oldest(struct cache *c, enum larder_small_or_main q
 /* May it be emptied now?  Where segments are taken in pairs, one without a copy on a full SSD would not help: segments_wanted(). */
 static bool segment_idle(const struct reclaim *rc, const struct segment *seg, u32 wanted)
 {
-	if (!rc->must && seg->stays && time_before(jiffies, seg->stays + STAYS_BREAK))
+	/* one that was put back in this run is behind all others, however long they take: else it would get to the first few only */
+	if (!rc->must && seg->stays && (time_before(jiffies, seg->stays + STAYS_BREAK) || time_after_eq(seg->stays, rc->began)))
 		return false;
 	return !atomic_read(&seg->pins) && segment_helps(rc->cache, seg - rc->cache->segments, wanted);
 }
@@ -678,15 +690,21 @@ static bool reclaim_one(struct reclaim *rc, u32 segment, struct tally t)
 			rc->kept++;
 			return false;
 		}
-		rc->stays = false;
+		rc->stays = rc->crowded = false;
 		rc->waits = BUSY_WAITS;
+		rc->stay_waits = rc->patience;
 		segment_live(rc, keep_or_drop, &t);
 		if (rc->stays) {
 			seg->stays = jiffies ?: 1;
+			rc->patience /= 2;
+			/* the others are what helps; but who stops the cache waits for this */
+			if (!READ_ONCE(c->shape_pause))
+				rc->tries++;
 			segment_set_state(c, segment, SEGMENT_SEALED);
 			segments_open_kick(c);
 			return false;
 		}
+		rc->patience = min(2 * rc->patience + 1, BUSY_WAITS);
 	}
 	trace_larder_reclaim(c, segment, t.live, t.hot);
 	rc->segments[rc->nr_segments++] = segment;
@@ -699,8 +717,11 @@ static int reclaim_create(struct reclaim *rc, struct cache *c)
 {
 	rc->cache = c;
 	rc->nr_segments = 0;
-	rc->only_space = rc->must = false;
+	rc->only_space = rc->must = rc->stays = false;
 	rc->kept = 0;
+	rc->patience = BUSY_WAITS;
+	rc->tries = 0;
+	rc->began = jiffies;
 	rc->in.entries = kvcalloc(c->segment_slots, sizeof(*rc->in.entries), GFP_NOIO);
 	rc->in.sums = kvcalloc(c->data_slots, sizeof(*rc->in.sums), GFP_NOIO);
 	rc->in.nr_entries = 0;
@@ -725,18 +746,23 @@ static u32 segments_sealed(const struct cache *c)
 /* Empties up to n segments; returns how many, 1 also if it is not through with those that stay; a negative error: none could be. */
 static int reclaim_segments(struct cache *c, u32 n, bool only_space)
 {
-	u32 dirty[DIRTY_BATCH], nr_dirty, segment, done = 0, tries = 2 * n + 8;
+	u32 dirty[DIRTY_BATCH], nr_dirty, segment, done = 0;
 	struct reclaim rc;
 	struct tally t = {};
 	int err = reclaim_create(&rc, c), stuck = 0;
 	u32 looked = 0;
 
 	rc.only_space = only_space;
+	rc.tries = 2 * n + 8;
 	mutex_lock(&c->reclaim_lock);
-	while (!err && done < n && tries-- && !READ_ONCE(c->stopping)) {
+	rc.began = jiffies;
+	while (!err && done < n && rc.tries-- && !READ_ONCE(c->stopping)) {
 		segment = reclaim_choose(&rc, &t, dirty, &nr_dirty);
 		if (segment != LARDER_NO_SEGMENT) {
 			done += reclaim_one(&rc, segment, t);
+			/* who waits for them need not wait for a sweep over those that stay */
+			if (rc.stays && rc.nr_segments && !segments_free_count(c, USE_LOG))
+				reclaim_settle(&rc);
 			continue;
 		}
 		if (nr_dirty) {

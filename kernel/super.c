@@ -795,6 +795,10 @@ int cache_table_read(struct cache *c)
 		c->dev[i].failed = true;
 		c->nr_failed++;
 	}
+	/* a module that knows no shapes carries the one that it found along, and bars more than that */
+	for (i = 0; i < c->nr_devices && !err; i++)
+		if (!c->dev[i].failed)
+			c->table_generation = max(c->table_generation, le64_to_cpu(c->dev[i].sb->table_generation));
 	kvfree(best);
 	kvfree(t);
 	return err;

@@ -93,6 +93,46 @@ static void look_below(struct disks *disks, const char *directory, bool cache, u
 	add(disks, resolved, cache);
 }
 
+bool disk_has_volatile_cache(const char *directory)
+{
+	char text[32];
+
+	if (!sysfs_text(directory, "queue/write_cache", text, sizeof(text)) && !sysfs_text(directory, "../queue/write_cache", text, sizeof(text)))
+		return true;
+	return strcmp(text, "write through") != 0;
+}
+
+static bool flush_early(const char *directory, unsigned depth)
+{
+	char *path = must_print("%s/slaves", directory), text[32];
+	bool logged = sysfs_text(directory, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, "ppl"), early = false;
+	struct dirent **entry;
+	int n = scandir(path, &entry, is_name, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		char *lower = must_print("%s/%s", path, entry[i]->d_name);
+
+		early |= (logged && disk_has_volatile_cache(lower)) || (depth < DEPTH_MAX && flush_early(lower, depth + 1));
+		free(lower);
+		free(entry[i]);
+	}
+	if (n >= 0)
+		free(entry);
+	free(path);
+	return early;
+}
+
+bool disks_flush_early(const char *directory)
+{
+	char whole[PATH_MAX], text[16];
+
+	if (!realpath(directory, whole))
+		return false;
+	if (sysfs_text(whole, "partition", text, sizeof(text)))
+		*strrchr(whole, '/') = 0;
+	return flush_early(whole, 0);
+}
+
 void disks_below(struct disks *disks, const char *directory, bool cache)
 {
 	look_below(disks, directory, cache, 0);

@@ -32,6 +32,15 @@ void disks_free(struct disks *disks);
 bool sysfs_text(const char *directory, const char *name, char *text, size_t size);
 bool sysfs_number(const char *directory, const char *name, uint64_t *value);
 
+/*
+ * May what was written to the device with that directory be lost in a power cut although a flush behind it has been answered?  A RAID 5 with a
+ * partial parity log (PPL) answers each at once (raid5-ppl.c:ppl_handle_flush_request(), so of 6.1 and 6.12), so all of its disks are to
+ * have no volatile cache.  Such an array, or one somewhere below.
+ */
+bool disks_flush_early(const char *directory);
+/* A cache that a power cut empties; true, too, if the kernel does not say.  Of a partition: its disk. */
+bool disk_has_volatile_cache(const char *directory);
+
 /* Out of sysfs: no word that a program would take for an option, or /dev for a way out of it. */
 bool disk_name_is_plain(const char *name);
 /*

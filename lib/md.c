@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * md arrays by mdadm: metadata 1.2, an internal bitmap where the level has redundancy, a partial parity log for RAID 5.
+ * md arrays by mdadm: metadata 1.2, an internal bitmap where the level has redundancy, or a partial parity log for RAID 5.
  *
  * An array is known by its UUID, which is read from its disks here (4 KiB behind their beginning, as 1.2 has it), not by its name or
  * number.  Nothing is written but by mdadm.
@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "device.h"
+#include "disks.h"
 #include "md.h"
 #include "message.h"
 #include "program.h"
@@ -475,26 +476,45 @@ bool md_leg_room(dev_t device, uint64_t *now, uint64_t *room)
 
 /* ------------------------------------------------------------------ plan */
 
-const char *md_consistency(const char *level)
+const char *md_consistency(const char *level, bool volatile_cache)
 {
-	return !strcmp(level, "0") ? "" : !strcmp(level, "5") ? "ppl" : "bitmap";
+	return !strcmp(level, "0") ? "" : !strcmp(level, "5") && !volatile_cache ? "ppl" : "bitmap";
 }
 
-bool md_keeps_log(const char *level)
+static bool has_volatile_cache(dev_t device)
 {
-	return !strcmp(md_consistency(level), "ppl");
+	char *directory = disk_directory("", "", true, device);
+	bool has = disk_has_volatile_cache(directory);
+
+	free(directory);
+	return has;
+}
+
+bool md_has_volatile_cache(const char *const *legs, unsigned number)
+{
+	struct stat st;
+
+	for (unsigned i = 0; i < number; i++)
+		if (stat(legs[i], &st) || !S_ISBLK(st.st_mode) || has_volatile_cache(st.st_rdev))
+			return true;
+	return false;
+}
+
+static bool policy_is(dev_t device, const char *policy)
+{
+	char text[64];
+
+	return device_attribute(device, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, policy);
 }
 
 bool md_is_logged(dev_t device)
 {
-	char text[64];
-
-	return device_attribute(device, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, "ppl");
+	return policy_is(device, "ppl");
 }
 
-bool md_lacks_log(const char *level, dev_t device)
+bool md_lacks_guard(const char *level, dev_t device)
 {
-	return md_keeps_log(level) && !md_is_logged(device);
+	return !strcmp(level, "5") && policy_is(device, "resync");
 }
 
 bool md_reshapes(dev_t device)
@@ -504,9 +524,9 @@ bool md_reshapes(dev_t device)
 	return device_attribute(device, "md/reshape_position", text, sizeof(text)) && strcmp(text, "none");
 }
 
-bool md_has_write_hole(const char *level)
+bool md_has_write_hole(const char *level, bool volatile_cache)
 {
-	return !strcmp(level, "6");
+	return !strcmp(level, "6") || (!strcmp(level, "5") && strcmp(md_consistency(level, volatile_cache), "ppl"));
 }
 
 unsigned md_legs_min(const char *level)
@@ -574,7 +594,7 @@ static void spell(const uint8_t uuid[16], char path[64], char text[40])
 
 int md_create(const uint8_t uuid[16], const char *level, const char *const *legs, unsigned number, unsigned spares)
 {
-	const char *words[MD_LEGS_MAX + 20], *keeps = md_consistency(level);
+	const char *words[MD_LEGS_MAX + 20], *keeps = md_consistency(level, md_has_volatile_cache(legs, number));
 	char path[64], text[40], *identity, *raid, *devices, *further, *policy;
 	unsigned n = 0;
 	int result;
@@ -791,11 +811,25 @@ int md_set_places(const char *node, unsigned places, bool dry_run)
 	return result;
 }
 
-int md_set_log(const char *node, bool on, bool dry_run)
+int md_stop_log(const char *node, bool dry_run)
 {
-	const char *words[] = { "mdadm", "--grow", node, on ? "--consistency-policy=ppl" : "--consistency-policy=resync", NULL };
+	const char *words[] = { "mdadm", "--grow", node, "--consistency-policy=resync", NULL };
 
-	return change(words, node, "change the log of", dry_run);
+	return change(words, node, "stop the log of", dry_run);
+}
+
+int md_set_guard(const char *node, dev_t device, bool dry_run)
+{
+	bool volatile_cache = false;
+	struct md_disks disks;
+
+	if (!md_disks(device, &disks))
+		return complain(LARDER_FAILED, "%s: the disks of it cannot be told", node);
+	for (size_t i = 0; i < disks.number; i++)
+		volatile_cache |= disks.disk[i].role != MD_FAILED && has_volatile_cache(disks.disk[i].number);
+	const char *words[] = { "mdadm", "--grow", node, volatile_cache ? "--bitmap=internal" : "--consistency-policy=ppl", NULL };
+
+	return change(words, node, volatile_cache ? "begin a bitmap of" : "begin a log of", dry_run);
 }
 
 int md_thaw(const char *node)

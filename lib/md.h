@@ -80,13 +80,16 @@ void md_now(const struct md_array *array, const struct md_disks *disks, struct m
 /* Is a disk in that place, whole or being rebuilt? */
 bool md_held(const struct md_disks *disks, int place);
 
-/* The word to be shown for what is kept besides the data: "bitmap", "ppl", "". */
-const char *md_consistency(const char *level);
-bool md_keeps_log(const char *level); /* of its parity, as md_create() makes it */
-bool md_is_logged(dev_t device); /* it is on */
-bool md_lacks_log(const char *level, dev_t device);
+/*
+ * The word to be shown for what md_create() has kept besides the data: "bitmap", "ppl", "".  RAID 5 has a log of its parity (PPL) only on disks that
+ * keep nothing in a volatile cache: with one, md answers flushes too early (disks_flush_early()).
+ */
+const char *md_consistency(const char *level, bool volatile_cache);
+bool md_has_volatile_cache(const char *const *legs, unsigned number); /* any of these nodes, or files */
+bool md_is_logged(dev_t device); /* the log of its parity is on */
+bool md_lacks_guard(const char *level, dev_t device); /* RAID 5 with neither log nor bitmap, as a grow that was cut off leaves it */
 bool md_reshapes(dev_t device); /* it is being moved, or would be if md went on */
-bool md_has_write_hole(const char *level); /* as md_create() makes it, without a log of its parity */
+bool md_has_write_hole(const char *level, bool volatile_cache); /* as md_create() makes it, without a log of its parity */
 unsigned md_legs_min(const char *level);
 /* Bytes of an array of so many disks, the smallest with so many bytes, about; *unused: of all disks together. */
 uint64_t md_capacity(const char *level, const uint64_t *bytes, unsigned number, uint64_t *unused);
@@ -113,9 +116,10 @@ int md_take_back(const char *node, const char *disk, bool *all);
 int md_replace(const char *node, const char *old, const char *with, bool dry_run); /* with: a spare of it */
 int md_fail(const char *node, const char *disk, bool dry_run);
 int md_remove(const char *node, const char *disk, bool dry_run);
-/* Of RAID 5, 6 and 10 that moves all that is in it, and goes on behind this; for RAID 5 its log is to be off: md_set_log(). */
+/* Of RAID 5, 6 and 10 that moves all that is in it, and goes on behind this; for RAID 5 its log is to be off: md_stop_log(). */
 int md_set_places(const char *node, unsigned places, bool dry_run);
-int md_set_log(const char *node, bool on, bool dry_run); /* of the parity of RAID 5 (PPL) */
+int md_stop_log(const char *node, bool dry_run); /* of the parity of RAID 5 (PPL) */
+int md_set_guard(const char *node, dev_t device, bool dry_run); /* of that, again: md_consistency() */
 /* An mdadm that was killed in the middle may leave the array so that md rebuilds nothing: ends that. */
 int md_thaw(const char *node);
 

@@ -364,6 +364,9 @@ void table_verify(const struct larder_table *table, const struct larder_cache_sb
 	if (le64toh(head->generation) < le64toh(sb->table_generation))
 		problem(p, "table generation", "is %" PRIu64 ", older than the superblock's %" PRIu64, le64toh(head->generation),
 			le64toh(sb->table_generation));
+	if (le64toh(head->shape_generation) > le64toh(head->generation))
+		problem(p, "table shape_generation", "is %" PRIu64 ", newer than the table (%" PRIu64 ")", le64toh(head->shape_generation),
+			le64toh(head->generation));
 	if (!devices || devices > LARDER_MAX_DEVICES)
 		problem(p, "table nr_devices", "is %u, not within [1, %u]", devices, LARDER_MAX_DEVICES);
 	if (le32toh(head->nr_volumes) > LARDER_MAX_VOLUMES)

@@ -255,6 +255,35 @@ def test_shingled_disk(system, zoned):
     system.only("advice", "smr", system.hdd, "sdz", zoned, "CMR")
 
 
+@pytest.mark.parametrize(
+    ("policy", "caches", "wrong"),
+    [
+        ("ppl", ("through", "back"), True),
+        ("ppl", ("through", "through"), False),
+        ("ppl", ("through", None), True),
+        ("bitmap", ("back", "back"), False),
+    ],
+)
+def test_flush_that_md_answers_early(system, policy, caches, wrong):
+    """RAID 5 with a partial parity log, through a partition of it, and a volume of LVM in that."""
+    system.disk(system.hdd, "dm-7", rotational=1, queue__write_cache="write back")
+    system.file("sys/devices/md0/md/consistency_policy", f"{policy}\n")
+    system.file("sys/devices/md0/md0p1/partition", "1\n")
+    for directory, name, target in [("dm-7", "md0", "md0"), *(("md0", f"sd{c}2", f"sd{c}/sd{c}2") for c in "ab")]:
+        place = system.root / "sys/devices" / directory / "slaves"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / name).symlink_to(system.root / "sys/devices" / target)
+    for disk, cache in zip("ab", caches, strict=True):
+        system.file(f"sys/devices/sd{disk}/sd{disk}2/partition", "2\n")
+        system.file(f"sys/devices/sd{disk}/queue/rotational", "1\n")
+        if cache:
+            system.file(f"sys/devices/sd{disk}/queue/write_cache", f"write {cache}\n")
+    if wrong:
+        system.only("wrong", "flush", system.hdd, "PPL", "--bitmap=internal", "hdparm -W 0")
+    else:
+        assert system.findings(code=0) == []
+
+
 def test_disks_below_an_array(system):
     """Through md, and a partition of it: each leg is looked at."""
     system.disk(system.hdd, "md0", rotational=1)

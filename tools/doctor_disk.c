@@ -75,6 +75,15 @@ static void examine_class(const struct place *p)
 			major(p->member->number), minor(p->member->number));
 }
 
+static void examine_flush(const struct place *p)
+{
+	if (disks_flush_early(p->directory))
+		finding(p->findings, FINDING_WRONG, "flush", p->member->path,
+			"a RAID 5 below it has a partial parity log (PPL), with which md answers a flush before its disks have written: what fsync and the cache take for "
+			"safe may be gone behind a power cut; mdadm --grow ARRAY --consistency-policy=resync, then mdadm --grow ARRAY --bitmap=internal; "
+			"or turn off the write caches of its disks (hdparm -W 0 DISK) at each boot");
+}
+
 /* ------------------------------------------------------------------ the disks below */
 
 static void examine_zones(const struct place *p, const struct disk *disk)
@@ -235,6 +244,7 @@ void examine_disks(struct findings *findings, const struct member *member, const
 	place.directory = disk_directory(findings->root, member->path, member->block, member->number);
 	examine_alignment(&place);
 	examine_class(&place);
+	examine_flush(&place);
 	disks_below(&disks, place.directory, le32toh(member->sb.head.kind) == LARDER_KIND_CACHE);
 	for (size_t i = 0; i < disks.number; i++) {
 		const struct disk *disk = &disks.disk[i];

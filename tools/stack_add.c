@@ -37,10 +37,10 @@ static bool grows(const struct devices *d, const struct adding *a)
 	return a->request.reshape || (!a->request.spare && !strcmp(d->stack.raid, "1"));
 }
 
-/* A reshape leaves it off until it is done. */
-static bool lacks_log(const struct devices *d)
+/* A reshape leaves its log off until it is done. */
+static bool lacks_guard(const struct devices *d)
 {
-	return md_lacks_log(d->stack.raid, d->layers.array.device);
+	return md_lacks_guard(d->stack.raid, d->layers.array.device);
 }
 
 /* Is it one of the legs, and noted as one? */
@@ -105,7 +105,7 @@ static void show_disk(const struct devices *d, const struct adding *a, const str
 		printf("  %s: takes the place of a disk that is missing\n", path);
 	else
 		printf("  %s: becomes a spare, which takes the place of the first disk that fails\n", path);
-	if (a->request.reshape && md_keeps_log(d->stack.raid))
+	if (a->request.reshape && md_is_logged(d->layers.array.device))
 		printf("  until that is done it has no log of its parity: data may be wrong behind a power cut with which a disk fails\n");
 	if (!a->request.spare && !grows(d, a))
 		printf("  RAID %s is not grown: that would move all that is in it; --reshape does\n", d->stack.raid);
@@ -118,14 +118,15 @@ static int grow(const struct adding *a, const struct devices *d)
 	const char *node = d->layers.array.node;
 	bool dry_run = a->request.claim.dry_run;
 	unsigned places = d->disks.places + (d->disks.places <= d->stack.legs);
+	bool logged = places > d->disks.places && md_is_logged(d->layers.array.device);
 	int result = LARDER_DONE;
 
-	if (places > d->disks.places && md_is_logged(d->layers.array.device))
-		result = md_set_log(node, false, dry_run);
+	if (logged)
+		result = md_stop_log(node, dry_run);
 	if (!result && places > d->disks.places)
 		result = md_set_places(node, places, dry_run);
-	if (dry_run ? places > d->disks.places && md_keeps_log(d->stack.raid) : result && lacks_log(d))
-		md_set_log(node, true, dry_run);
+	if (dry_run ? logged : result && lacks_guard(d))
+		md_set_guard(node, d->layers.array.device, dry_run);
 	return result || dry_run ? result : devices_store(a->request.name, places);
 }
 
@@ -137,7 +138,7 @@ static int begin_disk(const struct devices *d, const struct adding *a, bool *don
 	if (result)
 		return result;
 	show_disk(d, a, disk);
-	*done = is_in(d, disk) && disk->role != MD_REBUILT && !(a->request.reshape && (!d->disks.idle || lacks_log(d)));
+	*done = is_in(d, disk) && disk->role != MD_REBUILT && !(a->request.reshape && (!d->disks.idle || lacks_guard(d)));
 	if (!disk)
 		result = disk_take(d, &a->request, true);
 	if (result || !a->request.claim.dry_run)
@@ -184,8 +185,8 @@ static int end_reshape(const struct adding *a)
 
 	if (result)
 		return result;
-	if (lacks_log(&d))
-		result = md_set_log(d.layers.array.node, true, false);
+	if (lacks_guard(&d))
+		result = md_set_guard(d.layers.array.node, d.layers.array.device, false);
 	devices_free(&d);
 	if (!result)
 		printf("%s: larder resize %s makes its volume and filesystem as large as its array is now\n", a->request.name, a->request.name);

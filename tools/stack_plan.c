@@ -824,6 +824,21 @@ static void show_integrity(const struct making *m)
 	       m->stack.integrity, size_print(a, least - leg_capacity(least), &human), size_print(b, least, &human));
 }
 
+static void show_array(const struct making *m)
+{
+	const struct stack *s = &m->stack;
+	const struct stack_request *r = m->request;
+	bool volatile_cache = *s->integrity || md_has_volatile_cache(r->disks.value, (unsigned)r->disks.number) ||
+			      md_has_volatile_cache(r->spares.value, (unsigned)r->spares.number);
+	const char *keeps = md_consistency(s->raid, volatile_cache);
+
+	printf("  array: RAID %s of %u disks, metadata 1.2%s%s\n", s->raid, s->legs, *keeps ? ", " : "", keeps);
+	if (md_has_write_hole(s->raid, volatile_cache))
+		printf("  parity: has no log: cut off while it is written to, and short of a disk, the array may compute wrong data (start --accept-write-hole); RAID 1 "
+		       "and 10 do not, nor 5 on disks whose write caches are off%s\n",
+		       *s->integrity ? ", without dm-integrity" : "");
+}
+
 void stack_show_plan(const struct making *m)
 {
 	const struct stack *s = &m->stack;
@@ -850,10 +865,7 @@ void stack_show_plan(const struct making *m)
 	show_disks("spares of the array", &m->request->spares);
 	show_disks("spares of the cache", &m->request->cache_spares);
 	if (*s->raid)
-		printf("  array: RAID %s of %u disks, metadata 1.2%s%s\n", s->raid, s->legs,
-		       *md_consistency(s->raid) ? ", " : "", md_consistency(s->raid));
-	if (md_has_write_hole(s->raid))
-		printf("  parity: has no log: cut off while it is written to, and short of a disk, the array may compute wrong data (start --accept-write-hole); RAID 1, 10 and 5 do not\n");
+		show_array(m);
 	if (*s->integrity)
 		show_integrity(m);
 	if (m->unused)

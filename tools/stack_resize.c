@@ -183,10 +183,10 @@ static void show_plan(const struct sight *sight, const struct resize_request *re
 static int grow_disks(const struct md_array *array, bool dry_run)
 {
 	bool logged = md_is_logged(array->device);
-	int result = logged ? md_set_log(array->node, false, dry_run) : LARDER_DONE, again;
+	int result = logged ? md_stop_log(array->node, dry_run) : LARDER_DONE, again;
 
 	result = result ? result : md_grow(array->node, dry_run);
-	again = logged && (dry_run || !md_is_logged(array->device)) ? md_set_log(array->node, true, dry_run) : LARDER_DONE;
+	again = logged && (dry_run || !md_is_logged(array->device)) ? md_set_guard(array->node, array->device, dry_run) : LARDER_DONE;
 	return result ? result : again;
 }
 
@@ -209,8 +209,8 @@ static int grow_array(const struct sight *sight, const struct resize_request *re
 		return complain(LARDER_BUSY, "%s: --array: its array is being reshaped; larder resize %s --array once that is done", request->name, request->name);
 	/* a try that was killed may have left it frozen, or without */
 	result = array_thaw(array);
-	if (!result && md_lacks_log(sight->stack.raid, array->device))
-		result = md_set_log(array->node, true, false);
+	if (!result && md_lacks_guard(sight->stack.raid, array->device))
+		result = md_set_guard(array->node, array->device, false);
 	if (result || room <= now)
 		return result;
 	result = grow_disks(array, false);

@@ -10,6 +10,7 @@
 
 #include "advice.h"
 #include "cow.h"
+#include "disks.h"
 #include "format_features.h"
 #include "integrity.h"
 #include "stack_verdict.h"
@@ -42,15 +43,25 @@ static void judge_array(struct view *view)
 		if (!md_held(&view->disks, (int)i))
 			snprintf(cure, sizeof(cure), "; larder replace %s disk%u NEW", s->name, i);
 	line = missing ? must_print("%s%s", words, cure) :
-			 must_print("has no log of its parity (a reshape was cut off?); larder add %s --backing DISK --reshape, with any of its disks, gives it back",
+			 must_print("has no log of its parity, and no bitmap (a reshape was cut off?); larder add %s --backing DISK --reshape, with any of its disks, gives it one",
 				    s->name);
 	if (!*array->node)
 		say(&view->verdict, FAILED, "array", "does not run");
 	else if (!strcmp(state, "failed"))
 		say(&view->verdict, FAILED, "array", "has failed");
-	else if (missing || (view->disks.idle && md_lacks_log(s->raid, array->device)))
+	else if (missing || (view->disks.idle && md_lacks_guard(s->raid, array->device)))
 		say(&view->verdict, DEGRADED, "array", line);
 	free(line);
+}
+
+/* larder doctor says it of the disk that holds the volume. */
+static void judge_flush(struct view *view)
+{
+	char *directory = disk_directory("", "", true, view->layers.node_number);
+
+	if (disks_flush_early(directory))
+		say_in_short(&view->verdict, DEGRADED, "flush", "an array below answers it before its disks have written (PPL, with their write caches on); larder doctor says what helps");
+	free(directory);
 }
 
 static void judge_leg(struct view *view, const struct md_disk *disk)
@@ -235,6 +246,7 @@ static void judge(struct view *view)
 				s->name);
 	} else {
 		judge_array(view);
+		judge_flush(view);
 		judge_integrity(view);
 		if (view->layers.linear) {
 			say(&view->verdict, DEGRADED, "volume", "runs without larder's module, and belongs to no cache");

@@ -359,8 +359,27 @@ static u64 synced_run(u32 sectors, u32 writes, u64 total)
 		most = max(most, account(seq, sector, sectors, true));
 		check_streams(seq);
 		if (++n % writes == 0)
-			larder_seq_flushed(seq);
+			larder_seq_flushed(seq, 0);
 	}
+	larder_seq_destroy(seq);
+	return most;
+}
+
+/* Writes in order of so many sectors each, all with FUA, which are cut into such pieces: only the last of them is waited for. */
+static u64 fua_run(u32 sectors, u32 piece, u64 total)
+{
+	struct larder_seq *seq = larder_seq_create();
+	u64 sector = 1 << 20, most = 0;
+
+	for (u64 end = sector + total; sector < end; sector += sectors)
+		for (u32 left = sectors; left; left -= min(left, piece)) {
+			most = max(most, account(seq, sector + sectors - left, left, true));
+			if (left > piece)
+				larder_seq_cut(seq, sector + sectors - left + piece, sector + sectors, true, 1);
+			else
+				larder_seq_flushed(seq, left);
+			check_streams(seq);
+		}
 	larder_seq_destroy(seq);
 	return most;
 }
@@ -383,6 +402,15 @@ static void test_seq_log(void)
 	CHECK(run == total << 9, "a flush now and then: %llu", run);
 	run = synced_run(256, 3, total);
 	CHECK(run == total << 9, "384 KiB each: %llu", run);
+
+	run = fua_run(400, 128, 400 << 9);
+	CHECK(run == 200 << 10, "FUA, 200 KiB each, cut: %llu", run);
+	run = fua_run(1000, 128, 1000 << 8);
+	CHECK(run == 1000ull << 17, "FUA, 500 KiB each, cut: %llu", run);
+	run = fua_run(2048, 1016, total);
+	CHECK(run == total << 9, "FUA, 1 MiB each, cut into records: %llu", run);
+	run = fua_run(2048, 2048, total);
+	CHECK(run == total << 9, "FUA, 1 MiB each: %llu", run);
 }
 
 /* Reads of a task that reads large files in a row; its writes; a task of small ones; long ago. */
@@ -444,7 +472,7 @@ static void test_seq_anything(void)
 		if (sectors > 1 && !rnd(4))
 			larder_seq_cut(seq, sector + 1 + rnd(sectors - 1), sector + sectors, write, task);
 		if (!rnd(10))
-			larder_seq_flushed(seq);
+			larder_seq_flushed(seq, rnd(2) ? sectors : 0);
 		now += rnd(5000) ? 0 : rnd(2000);
 		if (i % 16 == 0)
 			check_streams(seq);

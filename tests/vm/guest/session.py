@@ -80,7 +80,7 @@ def main() -> int:
     quick = quick_programs(path)
     os.environ.update({"PATH": f"{quick}:{path}", "LD_LIBRARY_PATH": quick})
     os.environ.update(session["environment"])
-    os.environ.update({"LARDER_RESULTS": str(results), "PYTHONDONTWRITEBYTECODE": "1", "LC_ALL": "C.UTF-8", "HOME": "/root"})
+    os.environ.update({"LARDER_RESULTS": str(results), "LC_ALL": "C.UTF-8", "HOME": "/root"})
     # of programs that are built with sanitizers; conftest.py looks for it
     options = f"log_path={results}/sanitizer:detect_leaks=1:exitcode=99:quarantine_size_mb=32:print_stacktrace=1"
     os.environ.update({"ASAN_OPTIONS": options, "UBSAN_OPTIONS": options})

@@ -561,7 +561,7 @@ def test_leg_that_had_left_has_another_owner(disks):
 
 
 def test_raid_5(disks, make_disk):
-    """With its partial parity log: one that works is replaced, one that died; one more is a spare, and takes a place."""
+    """One that works is replaced, one that died; one more is a spare, and takes a place."""
     if command.run("modprobe", "raid456", check=False).returncode:
         pytest.skip("this kernel has no raid456")
     ssd0, ssd1, _, hdd0, hdd1, hdd2 = disks

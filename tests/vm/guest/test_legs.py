@@ -142,16 +142,27 @@ def test_leg_returns(ssds, hdds):
 
 
 @pytest.mark.limit(900)
-def test_leg_of_raid_5_returns(ssds, hdds):
-    """It has no bitmap: rebuilt in full."""
+@pytest.mark.parametrize(
+    ("caches", "kept", "gets"), [(False, "ppl", "all is copied to it"), (True, "bitmap", "gets what it lacks")]
+)
+def test_leg_of_raid_5_returns(ssds, hdds, caches, kept, gets):
+    """On disks without write caches it has a log of its parity and no bitmap: rebuilt in full.  With them on again it is told."""
+    for disk in hdds:
+        disk.write_cache(caches)
     larder(*words(ssds, hdds, "5"))
+    assert policy() == kept
     whole()
     write(0)
     unplug(hdds[1])
     write(1)
     hdds[1].plug()
-    assert "all is copied to it" in larder("start", "data").stdout
+    hdds[1].write_cache(caches)
+    assert gets in larder("start", "data").stdout
     whole()
+    assert "flush" not in larder("status", "data").stdout
+    hdds[0].write_cache(True)
+    said = larder("status", "data", code=DONE if caches else DEGRADED).stdout
+    assert ("answers it before its disks have written" in said) == (not caches)
     only(hdds[2])
     check([0, 1])
 
@@ -218,8 +229,10 @@ def test_older_half_is_gathered(udevd, ssds, hdds):
 @pytest.mark.limit(1800)
 @pytest.mark.parametrize("level", ["1", "5"])
 def test_power_cuts_while_it_is_taken_back(ssds, make_disk, level, seed):
-    """After the N-th write command of that, and of a writer beside it: what was durable is there, whichever disk is gone then."""
-    hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=1) for i in range({"1": 2, "5": 3}[level])]
+    """After the N-th write command of that, and of a writer beside it: what was durable is there, whichever disk is gone then.
+
+    RAID 5 with the log of its parity, so without write caches."""
+    hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=int(level == "1")) for i in range({"1": 2, "5": 3}[level])]
     larder(*words(ssds, hdds, level))
     whole()
     files, cuts = [0], 0
@@ -271,10 +284,12 @@ def cut_off(disks, seed):
 
 
 @pytest.mark.limit(1200)
-def test_write_hole(ssds, make_disk, kernel_log, seed):
-    """RAID 6 that was cut off, and lacks a disk: by a word that names it; all there, or RAID 5 with its log: without one."""
+@pytest.mark.parametrize("level", ["5", "6"])
+def test_write_hole(ssds, make_disk, kernel_log, seed, level):
+    """With a bitmap alone, cut off, and short of a disk: by a word that names it; with all there without one."""
     hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=1) for i in range(4)]
-    larder(*words(ssds, hdds, "6", "writethrough"))
+    assert "parity: has no log" in larder(*words(ssds, hdds, level), "--dry-run").stdout
+    larder(*words(ssds, hdds, level, "writethrough"))
     whole()
     write(0)
     uuid = rows()["stack"]["uuid"]
@@ -295,13 +310,18 @@ def test_write_hole(ssds, make_disk, kernel_log, seed):
     cut_off([*ssds, *hdds], seed + 1)
     larder("start", "data")  # with all of its disks md makes parity anew
     check([0])
-    uuid = rows()["stack"]["uuid"]
-    larder("remove", "data", "--discard-data", uuid)
 
-    larder(*words(ssds, hdds[:3], "5", "writethrough"))
+
+@pytest.mark.limit(1200)
+def test_parity_with_its_log_is_cut_off(ssds, make_disk, seed):
+    """RAID 5 on disks without write caches."""
+    hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=0) for i in range(3)]
+    assert "parity:" not in larder(*words(ssds, hdds, "5"), "--dry-run").stdout
+    larder(*words(ssds, hdds, "5", "writethrough"))
+    assert policy() == "ppl"
     whole()
     write(0)
-    cut_off([*ssds, *hdds], seed + 2)
+    cut_off([*ssds, *hdds], seed)
     kill(hdds[1])
     larder("start", "data", "--degraded")
     check([0])
@@ -343,6 +363,11 @@ def reshaping():
     return (array() / "sync_action").read_text() == "reshape\n"
 
 
+def write_cache(disk, on):
+    """As the kernel takes it to be."""
+    Path(f"/sys/block/{Path(str(disk)).name}/queue/write_cache").write_text("write back" if on else "write through")
+
+
 def policy():
     return (array() / "consistency_policy").read_text().strip()
 
@@ -362,15 +387,17 @@ def slowly():
 
 
 @pytest.mark.limit(1800)
-@pytest.mark.parametrize("level", ["5", "6", "10"])
-def test_reshape(ssds, make_disk, level):
+@pytest.mark.parametrize(("level", "caches"), [("5", 0), ("5", 1), ("6", 1), ("10", 1)])
+def test_reshape(ssds, make_disk, level, caches):
     """An array spread over one more disk, under a file system: stopped in the middle, started, up to the file system.
 
     Not cut off: 6.12's md waits for ever in a reshape all of whose disks fail, which is what a simulated power cut is to it."""
     least = {"5": 3, "6": 4, "10": 2}[level]
     hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=1) for i in range(least + 1)]
     new = hdds[least]
-    logged = {"5": "ppl"}.get(level, "bitmap")
+    log = not caches
+    for disk in hdds if log else ():
+        write_cache(disk, False)
     larder(*words(ssds, hdds[:least], level, "writethrough"))
     whole()
     write(0)
@@ -382,13 +409,13 @@ def test_reshape(ssds, make_disk, level):
     larder("drop", "data", spare)
     said = larder("add", "data", "--backing", new, "--reshape", "--dry-run").stdout
     assert "all that is in it is moved" in said and f"--raid-devices={least + 1}" in said
-    assert ("no log of its parity" in said) == (level == "5") == ("--consistency-policy=resync" in said)
-    assert policy() == logged and (array() / "raid_disks").read_text() == f"{least}\n"
+    assert ("no log of its parity" in said) == log == ("--consistency-policy=resync" in said)
+    assert policy() == ("ppl" if log else "bitmap") and (array() / "raid_disks").read_text() == f"{least}\n"
     before = int((array().parent / "size").read_text())
 
     with slowly():
         assert "being rebuilt" in larder("add", "data", "--backing", new, "--reshape", "--no-wait", "--yes").stdout
-        assert reshaping() and policy() == {"5": "resync"}.get(level, "bitmap")
+        assert reshaping() and policy() == ("resync" if log else "bitmap")
         write(1)
         larder("stop", "data")
         larder("start", "data")
@@ -396,13 +423,14 @@ def test_reshape(ssds, make_disk, level):
         check([0, 1])
     write(2)
     larder("add", "data", "--backing", new, "--reshape", "--yes")
-    assert not reshaping() and policy() == logged and state() == "active"
+    assert not reshaping() and policy() == ("ppl" if log else "bitmap") and state() == "active"
     assert "is a disk of it already" in larder("add", "data", "--backing", new, "--reshape", "--yes").stdout
-    if level == "5":  # who was killed behind the reshape
+    for cache in (0, 1) if log else ():  # who was killed behind the reshape; and a disk's write cache is on by then
+        write_cache(hdds[1], bool(cache))
         command.run("mdadm", "--grow", arrays()[0], "--consistency-policy=resync")
         assert "no log of its parity" in larder("status", "data", code=DEGRADED).stdout
         larder("add", "data", "--backing", hdds[0], "--reshape", "--yes")
-        assert policy() == logged
+        assert policy() == ("bitmap" if cache else "ppl")
     larder("status", "data")
     assert int((array().parent / "size").read_text()) > before
     free = os.statvfs(MOUNTED).f_blocks

@@ -1190,7 +1190,8 @@ def test_raid_5_grows(disks, key, make_disk):
     """Its log of the parity is off for that moment; what a try that was killed has left is ended; no key is asked for in vain."""
     if command.run("modprobe", "raid456", check=False).returncode:
         pytest.skip("this kernel has no raid456")
-    ssd0, ssd1, *hdds = *disks, make_disk("hdd2", model="null", mb=96, wce=1), make_disk("hdd3", model="null", mb=96, wce=1)
+    ssd0, ssd1, *_ = disks
+    hdds = [make_disk(f"plain{i}", model="null", mb=96, wce=0) for i in range(4)]
     parts = [Part.make(f"p{i}", hdd, 64, offset=1) for i, hdd in enumerate(hdds)]
     backing = [w for p in parts for w in ("--backing", p)]
     made = ["create", "data", *backing, "--raid", "5", "--cache", ssd0, "--cache", ssd1, "--mkfs", "ext4", "--mount", MOUNTED]

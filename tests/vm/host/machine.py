@@ -86,17 +86,20 @@ class Machine:
         self.icount = icount
         self.append = append
         self.share = share  # another directory that the guest may write
+        # an emulated debug kernel takes minutes to compile all that a test imports
+        self.bytecode = build.cache_directory() / "bytecode"
         self.tpm = tpm  # an emulated TPM2, new and empty
         self.process: subprocess.Popen | None = None
         self.swtpm: subprocess.Popen | None = None
         self.started = 0.0
         shutil.rmtree(results, ignore_errors=True)
         results.mkdir(parents=True)
+        self.bytecode.mkdir(parents=True, exist_ok=True)
         session = {
             "command": command,
             "modules": [self._keep(m) for m in products.modules] if modules else [],
             "programs": [str(p) for p in products.programs],
-            "environment": environment or {},
+            "environment": {"PYTHONPYCACHEPREFIX": str(self.bytecode)} | (environment or {}),
             "udev": udev,
         }
         (results / "session.json").write_text(json.dumps(session, indent=1))
@@ -115,7 +118,7 @@ class Machine:
 
     def _command(self) -> list[str]:
         c = ["vng", "-r", str(kernels.image(self.kernel)), "--verbose", "--force-9p", "--user", "root", "--cwd", "/"]
-        c += ["--cpus", "1", "-m", self.memory, f"--rwdir={self.results}"]
+        c += ["--cpus", "1", "-m", self.memory, f"--rwdir={self.results}", f"--rwdir={self.bytecode}"]
         if self.share:
             c.append(f"--rwdir={self.share}")
         emulated = self.icount or not kvm_works()

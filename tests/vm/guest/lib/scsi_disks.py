@@ -37,6 +37,9 @@ class ScsiDisk:
         Path(f"/sys/class/scsi_host/{self.host}/scan").write_text("- - -")
         self.plugged()
 
+    def write_cache(self, on: bool) -> None:
+        (next(self.blocks()[0].glob("device/scsi_disk/*")) / "cache_type").write_text("write back" if on else "write through")
+
     def written(self) -> int:
         """Bytes, since it was plugged in."""
         return int((self.blocks()[0] / "stat").read_text().split()[6]) * 512
