@@ -348,6 +348,7 @@ static const struct refusal bad_volume[] = {
 static const struct refusal bad_table[] = {
 	T(head.magic, 1, -ENODATA, "magic"), T(head.nr_devices, 0, -EINVAL, "nr_devices"), T(head.nr_devices, 17, -EINVAL, "nr_devices"),
 	T(head.nr_devices, 2, -EINVAL, "nr_devices"), T(head.nr_volumes, 1025, -EINVAL, "nr_volumes"),
+	T(head.shape_generation, ~0ull, -EINVAL, "shape_generation (newer than the table)"),
 	T(head.generation, 2, -ESTALE, "generation (older than the superblock says)"), T(devices[0].state, 5, -EINVAL, "devices.state"),
 	T(devices[0].role, 3, -EINVAL, "devices.role"), T(devices[0].nr_segments, 0, -EINVAL, "devices.nr_segments"),
 	T(devices[0].first_segment, ~0u, -EINVAL, "devices.nr_segments"), T(devices[0].first_segment, 1, -EINVAL, "devices.nr_segments"),
