@@ -278,7 +278,7 @@ static int check_spares(const struct set *set, const struct add_request *request
 	members_scan(&members);
 	for (size_t i = 0; !result && i < members.number; i++)
 		if (set_is_spare(set, &members.member[i]->sb))
-			result = create_check_joins(request->ssd, (const char *const *)&members.member[i]->path, 1);
+			result = create_check_joins(request->ssd, (const char *const *)&members.member[i]->path, 1, "SSD");
 	members_free(&members);
 	return result;
 }
@@ -290,7 +290,7 @@ static int check_spares(const struct set *set, const struct add_request *request
 static int open_ssd(const struct set *set, const struct add_request *request, struct claim_request *claim, struct device *device,
 		    struct superblocks *found)
 {
-	int result = create_check_joins(request->ssd, (const char *const *)set->ssd, (int)set->number);
+	int result = create_check_joins(request->ssd, (const char *const *)set->ssd, (int)set->number, "SSD");
 
 	result = result ? result : check_spares(set, request);
 	if (result)

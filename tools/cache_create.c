@@ -154,7 +154,7 @@ static int format_set(struct ssd *ssds, int number, const struct cache_request *
 int cache_format(const struct cache_request *request)
 {
 	struct ssd ssds[LARDER_MAX_DEVICES] = { 0 };
-	int number = 0, result = create_check_apart(request->paths.value, request->paths.number);
+	int number = 0, result = create_check_apart(request->paths.value, request->paths.number, "SSD");
 
 	while (!result && number < request->paths.number) {
 		if (request->roles.number && !role_parse(request->roles.value[number], &ssds[number].role))

@@ -75,21 +75,21 @@ static bool is_one_disk(const char *a, const char *b)
 	       device_whole_disk(x.st_rdev) == device_whole_disk(y.st_rdev);
 }
 
-int create_check_joins(const char *path, const char *const *others, int number)
+int create_check_joins(const char *path, const char *const *others, int number, const char *what)
 {
 	for (int i = 0; i < number; i++)
 		if (is_one_disk(path, others[i]))
-			return complain(LARDER_USAGE, "%s and %s: are parts of one disk, and would be lost together; give another SSD", others[i],
-					path);
+			return complain(LARDER_USAGE, "%s and %s: are parts of one disk, and would be lost together; give another %s", others[i],
+					path, what);
 	return LARDER_DONE;
 }
 
-int create_check_apart(const char *const *paths, int number)
+int create_check_apart(const char *const *paths, int number, const char *what)
 {
 	int result = LARDER_DONE;
 
 	for (int i = 0; !result && i < number; i++)
-		result = create_check_joins(paths[i], paths, i);
+		result = create_check_joins(paths[i], paths, i, what);
 	return result;
 }
 

@@ -39,10 +39,10 @@ int create_check_names(const char *name, const char *label, uint32_t kind);
 /* Are both paths of one device, or file?  Is part a partition of whole?  Say nothing. */
 bool create_is_same(const char *a, const char *b);
 bool create_is_partition(const char *part, const char *whole);
-/* SSDs of one set that are parts of one disk, which would be lost, and is locked, as one: refused.  Complains. */
-int create_check_apart(const char *const *paths, int number);
+/* SSDs of one set, or disks of one array, that are parts of one disk, which would be lost as one: refused.  what: "SSD", "disk".  Complains. */
+int create_check_apart(const char *const *paths, int number, const char *what);
 /* The same, of one that joins the others. */
-int create_check_joins(const char *path, const char *const *others, int number);
+int create_check_joins(const char *path, const char *const *others, int number, const char *what);
 /* A disk with logical blocks of so many bytes takes the place of any disk of an array with such ones: no larger ones.  Complains. */
 int create_check_block(const char *path, unsigned block, unsigned array);
 /* Fills the head of a new superblock: UUID, sizes, time, generation 1. */

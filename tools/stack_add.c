@@ -140,6 +140,8 @@ static int begin_disk(const struct devices *d, const struct adding *a, bool *don
 	show_disk(d, a, disk);
 	*done = is_in(d, disk) && disk->role != MD_REBUILT && !(a->request.reshape && (!d->disks.idle || lacks_guard(d)));
 	if (!disk)
+		result = disk_check_apart(d, a->request.claim.path, NULL);
+	if (!result && !disk)
 		result = disk_take(d, &a->request, true);
 	if (result || !a->request.claim.dry_run)
 		return result ? result : *done ? LARDER_DONE : turn_confirm(a->request.name, a->request.claim.yes, "Add it?");

@@ -422,6 +422,20 @@ static int take_again(const struct devices *d, const char *path, const uint8_t l
 	return result;
 }
 
+int disk_check_apart(const struct devices *d, const char *path, const struct md_disk *leaves)
+{
+	int result = LARDER_DONE;
+
+	for (size_t i = 0; !result && i < d->disks.number; i++) {
+		const struct md_disk *disk = &d->disks.disk[i];
+		const char *node = disk->node;
+
+		if (disk != leaves && disk->role != MD_FAILED && *node)
+			result = create_check_joins(path, &node, 1, "disk");
+	}
+	return result;
+}
+
 int disk_take(const struct devices *d, const struct devices_request *request, bool dry_run)
 {
 	struct claim_request claim = request->claim;

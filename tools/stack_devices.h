@@ -59,6 +59,8 @@ struct devices_request {
 int array_check(const struct devices *d);
 /* A command that was killed with its mdadm may have left the array frozen.  Complains. */
 int array_thaw(const struct md_array *array);
+/* Is it, which is to join the array, a part of no disk of which the array has another, but for the one that leaves (NULL: none)?  Complains. */
+int disk_check_apart(const struct devices *d, const char *path, const struct md_disk *leaves);
 /*
  * A disk that is to join the array: fits, is free, carries nothing, or that may go; then that goes, unless dry_run.  Complains.
  */

@@ -464,16 +464,16 @@ static int check_ssd(const struct making *m, const char *path, struct cache_layo
 }
 
 /* A spare is to be one of them. */
-static int check_apart(const struct stack_request *request)
+static int check_apart(const struct argument_list *members, const struct argument_list *spares, const char *what)
 {
 	const char *paths[2 * ARGUMENT_LIST_MAX];
 	int number = 0;
 
-	for (int i = 0; i < request->caches.number; i++)
-		paths[number++] = request->caches.value[i];
-	for (int i = 0; i < request->cache_spares.number; i++)
-		paths[number++] = request->cache_spares.value[i];
-	return create_check_apart(paths, number);
+	for (int i = 0; i < members->number; i++)
+		paths[number++] = members->value[i];
+	for (int i = 0; i < spares->number; i++)
+		paths[number++] = spares->value[i];
+	return create_check_apart(paths, number, what);
 }
 
 static int check_ssds(struct making *m)
@@ -481,7 +481,7 @@ static int check_ssds(struct making *m)
 	const struct argument_list *spares = &m->request->cache_spares;
 	struct cache_layout layout = { 0 };
 	uint32_t least = UINT32_MAX, sum = 0;
-	int result = check_apart(m->request);
+	int result = check_apart(&m->request->caches, spares, "SSD");
 
 	for (int i = 0; !result && i < m->request->caches.number; i++) {
 		result = check_ssd(m, m->request->caches.value[i], &layout, sum);
@@ -587,7 +587,7 @@ static int check_disks(struct making *m)
 	char a[SIZE_TEXT], b[SIZE_TEXT];
 	struct looked looked = { 0 };
 	uint64_t all;
-	int result = LARDER_DONE;
+	int result = *m->stack.raid && strcmp(m->stack.raid, "0") ? check_apart(disks, &m->request->spares, "disk") : LARDER_DONE;
 
 	m->block = *m->stack.integrity ? LEG_BLOCK : 0;
 	for (int i = 0; !result && i < disks->number; i++) {

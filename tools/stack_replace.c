@@ -234,6 +234,8 @@ static int begin_disk(const struct devices *d, struct replacing *r, const struct
 	show_disk(d, r, old, disk);
 	fflush(stdout);
 	if (!disk)
+		result = disk_check_apart(d, r->request.claim.path, old->disk);
+	if (!result && !disk)
 		result = disk_take(d, &r->request, true);
 	if (!result && r->request.claim.dry_run)
 		return print_disk(d, r, old, disk);

@@ -4,7 +4,6 @@
 What it writes on disks and says of damage is tested without a VM, in tests/test_command*.py.
 """
 
-import contextlib
 import fcntl
 import json
 import os
@@ -22,6 +21,7 @@ import signatures
 from lib import command, dm
 from lib.block import BlockDevice
 from lib.larder import wait_for
+from lib.parts import disk_in_two
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 MIB = 1 << 20
@@ -674,23 +674,6 @@ def test_lock_of_the_whole_disk(tmp_path):
         command.run("losetup", "--detach", whole)
 
 
-@contextlib.contextmanager
-def disk_in_two(directory, mib):
-    """A loop device, and two partitions of it."""
-    image = directory / "disk"
-    with open(image, "wb") as f:
-        f.truncate((2 * mib + 64) * MIB)
-    command.run("sgdisk", "--clear", f"--new=1:2048:+{mib}M", f"--new=2:0:+{mib}M", image)
-    command.run("modprobe", "loop")
-    whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
-    try:
-        parts = [Path(f"{whole}p{number}") for number in (1, 2)]
-        wait_for(lambda: all(part.is_block_device() for part in parts), 10, "partitions")
-        yield whole, parts
-    finally:
-        command.run("losetup", "--detach", whole)
-
-
 def test_ssds_of_one_disk(tmp_path):
     """Not held up by our own lock of that disk, nor taken for another program's: two copies on it would be lost together."""
     with disk_in_two(tmp_path, 64) as (whole, parts):
@@ -700,6 +683,21 @@ def test_ssds_of_one_disk(tmp_path):
             refused(USAGE, ["cache", "create", "fast", *given, "--dry-run"], *ssds, "are parts of one disk")
         for part in parts:
             assert not BlockDevice(part).read(0, 4096).strip(b"\0")
+
+
+def test_disks_of_one_disk(disks, tmp_path):
+    """Of an array with redundancy, and its spare; two volumes, or stripes, may be."""
+    ssd, hdd = disks
+    with disk_in_two(tmp_path, 64) as (whole, parts):
+        given = [word for part in parts for word in ("--backing", part)]
+        made = ["create", "data", "--cache", ssd, "--dry-run"]
+        for words in ([*given, "--raid", "1"], ["--backing", hdd, *given, "--raid", "5"]):
+            refused(USAGE, [*made, *words], *parts, "are parts of one disk", "give another disk")
+        spare = ["--backing", hdd, *given[:2], "--raid", "1", "--spare", parts[1]]
+        refused(USAGE, [*made, *spare], *parts, "are parts of one disk", "give another disk")
+        refused(USAGE, [*made, "--backing", parts[0], "--backing", whole, "--raid", "1"], whole, parts[0])
+        for words in ([*given, "--raid", "0"], [*given, "--separate"]):
+            larder(*made, *words)
 
 
 def test_ssd_of_a_disk_that_is_in_the_set(disks, make_disk, tmp_path):

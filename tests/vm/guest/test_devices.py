@@ -18,6 +18,7 @@ from lib import command, dm, simdisk
 from lib.block import BlockDevice
 from lib.larder import wait_for
 from lib.members import udevd
+from lib.parts import disk_in_two
 from lib.question import answered
 from lib.sets import kill
 from lib.stacks import (
@@ -735,6 +736,21 @@ def test_disk_with_larger_blocks(disks, larger_blocks):
     larder("replace", "data", larger_blocks, hdd2)
     larder("replace", "data", hdd2, larger_blocks)
     remove()
+
+
+def test_parts_of_one_disk(disks, tmp_path):
+    """No second one joins; but one takes the place of the other."""
+    ssd0, ssd1, _, hdd0, hdd1, _ = disks
+    larder("create", "data", "--backing", hdd0, "--backing", hdd1, "--raid", "1", "--cache", ssd0, "--cache", ssd1)
+    with disk_in_two(tmp_path, 48) as (_, parts):
+        larder("replace", "data", hdd1, parts[0])
+        for words in (["add", "data", "--backing", parts[1]], ["replace", "data", hdd0, parts[1]]):
+            for more in ([], ["--dry-run"]):
+                refused(USAGE, [*words, *more], *parts, "are parts of one disk", "give another disk")
+        unsigned(parts[1])
+        larder("replace", "data", parts[0], parts[1])
+        assert members() == dict.fromkeys(map(str, (hdd0, parts[1])), "active")
+        larder("replace", "data", parts[1], hdd1)
 
 
 @pytest.mark.limit(900)

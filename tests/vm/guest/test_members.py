@@ -79,6 +79,47 @@ def test_properties_and_links(rig, larderd):
     assert "ID_FS_TYPE" not in p and not Path(f"/dev/disk/by-id/dm-name-{p['DM_NAME']}").exists()
 
 
+UPSTREAM = 'KERNEL=="dm-*", ENV{.DM_SUSPENDED}="$env{DM_SUSPENDED}", ENV{DM_SUSPENDED}=""\n'
+NO_PATH = 'ENV{DM_NAME}=="upon", ENV{DM_UDEV_DISABLE_OTHER_RULES_FLAG}="1"\n'
+
+
+@pytest.mark.parametrize(
+    ("rules", "suspended"), [("", True), (UPSTREAM, True), (NO_PATH, False)], ids=["Debian", "upstream", "multipath"]
+)
+def test_member_that_cannot_be_read_now(rig, rules, suspended):
+    """On a device of somebody else's that is suspended, by dm's rules of either version, or has no path: it stays one."""
+    known = re.compile(r"[ES]:.*(ID_FS_|LARDER_(?!SINCE)|UDISKS_IGNORE|by-id/larder-)")
+    added = Path("/run/udev/rules.d/61-larder-test.rules")
+
+    def event():
+        command.run("udevadm", "control", "--reload")
+        command.run("udevadm", "trigger", "--settle", os.path.realpath("/dev/mapper/upon"))
+        number = os.stat("/dev/mapper/upon").st_rdev
+        lines = Path(f"/run/udev/data/b{os.major(number)}:{os.minor(number)}").read_text().splitlines()
+        return sorted(filter(known.match, lines))
+
+    rig.hdd.plug()
+    sectors = rig.hdd.file.stat().st_size // 512
+    command.run("dmsetup", "create", "upon", "--table", f"0 {sectors} linear {rig.hdd.node} 0")
+    try:
+        settle()
+        before = event()
+        assert "E:ID_FS_TYPE=larder_member" in before and any(x.startswith("S:disk/by-id/larder-volume-") for x in before)
+        added.write_text(rules)
+        if suspended:
+            command.run("dmsetup", "suspend", "upon")
+        assert event() == before
+        assert event() == before, "nor is it forgotten behind another event"
+        added.unlink()
+        if suspended:
+            command.run("dmsetup", "resume", "upon")
+        assert event() == before
+    finally:
+        added.unlink(missing_ok=True)
+        command.run("dmsetup", "resume", "upon")
+        command.run("dmsetup", "remove", "--retry", "upon")
+
+
 def test_no_loop_of_events(rig, larderd):
     """Superblocks are written, larderd looks: no event comes of either."""
     for m in rig.members:

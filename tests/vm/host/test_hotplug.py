@@ -10,6 +10,7 @@ import itertools
 import os
 import random
 import re
+import shutil
 import statistics
 import time
 from collections.abc import Iterator
@@ -127,3 +128,134 @@ def test_every_order(machine, disks, seed, half):
         print(f"{what}: {statistics.median(times):.2f} s in the middle, {max(times):.2f} s at most, behind the last of the disks")
     print(f"longest event of udev: {machine.run(LONGEST)}")
     print(f"larder-probe: {statistics.median(map(float, probes.split())) * 1000:.0f} ms")
+
+
+# ---------------------------------------------------------------------- members that are not as they were
+
+SHORT = 15
+BEGIN = "systemctl start larderd; systemctl start --no-block srv-data.mount"
+WHOLE = "timeout 300 sh -c 'until larder status data > /run/status 2>&1; do sleep 0.5; done' || { cat /run/status; larder list; false; }"
+
+
+def impatient(machine: driven.Driven) -> None:
+    timer = "/etc/systemd/system/mdadm-last-resort@.timer.d/patience.conf"
+    machine.run(f"sed -i 's/^wait .*/wait {SHORT}/' /etc/larder/larder.conf")
+    machine.run(f"sed -i 's/^OnActiveSec={WAIT}/OnActiveSec={SHORT}/' {timer}; systemctl daemon-reload")
+
+
+def begin(machine: driven.Driven, *disks: Path) -> None:
+    """As at a boot, in this order."""
+    machine.run(BEGIN)
+    for d in disks:
+        machine.plug(d)
+        attached(machine, d)
+
+
+def content(machine: driven.Driven) -> None:
+    """What was written last, on a stack that lacks something."""
+    machine.run(ARRIVES)
+    machine.run("cd /srv/data && echo 3 > /proc/sys/vm/drop_caches && sha256sum --quiet -c sum")
+
+
+def said(machine: driven.Driven, *words: str) -> str:
+    """The line of larderd's that has them all, once there is one."""
+    grep = "".join(f" | grep -F -- '{w}'" for w in words)
+    return machine.run(f"until journalctl -b -u larderd -o cat{grep} > /run/said; do sleep 0.5; done; tail -n 1 /run/said")
+
+
+def taken_back(machine: driven.Driven, disk: Path) -> None:
+    """A disk by larderd; an SSD by the command that it names, as what it has is stale."""
+    if disk.stem.startswith("ssd"):
+        node = machine.run(f"readlink -f {BY_ID}{disk.stem}")
+        command = re.search(r"larder cache add \S+ \S+", said(machine, node, "larder cache add"))[0].rstrip(",;.")
+        print(machine.run(f"timeout 300 {command} --yes"))
+    machine.run(WHOLE)
+
+
+def test_each_missing_then_late(machine, disks):
+    """The stack starts without it, is used, and has it again when it comes a minute later."""
+    create(machine, disks)
+    impatient(machine)
+    for away in disks:
+        go(machine, disks)
+        begin(machine, *(d for d in disks if d != away))
+        content(machine)
+        machine.run("larder status data", status=10)
+        write(machine)
+        machine.run("sleep 60")
+        machine.plug(away)
+        attached(machine, away)
+        taken_back(machine, away)
+        read(machine)
+        write(machine)
+
+
+def stale(machine, odd, others, _):
+    begin(machine, odd, *others)
+    content(machine)
+    taken_back(machine, odd)
+
+
+def cloned(machine, odd, others, make_disk_file):
+    """md takes the first of two disks; of two SSDs none is right, so nothing starts."""
+    clone = make_disk_file(f"{odd.stem}copy", 0)
+    shutil.copyfile(odd, clone)
+    begin(machine, clone, odd, *others)
+    if odd.stem.startswith("ssd"):
+        said(machine, *(machine.run(f"readlink -f {BY_ID}{d.stem}") for d in (clone, odd)))
+        machine.run("mountpoint -q /srv/data", status=32)
+        machine.pull(clone)
+        content(machine)
+    else:
+        content(machine)
+        machine.run("larder status data")
+        machine.pull(clone)
+        write(machine)
+        taken_back(machine, odd)
+
+
+def damaged(machine, odd, others, _):
+    """Its head has gone, with all that says whose it was."""
+    with open(odd, "r+b") as f:
+        f.write(bytes(1 << 20))
+    begin(machine, odd, *others)
+    content(machine)
+    machine.run("larder status data", status=10)
+    machine.run("larder list; larder status data; larder doctor; journalctl -b -u larderd -o cat | tail -n 20; cat /proc/mdstat; false")
+
+
+def swapped(machine, odd, others, make_disk_file):
+    """Another stack's, or cache's, is in its place."""
+    stranger = make_disk_file(f"strange{odd.stem}", 96)
+    machine.plug(stranger)
+    attached(machine, stranger)
+    if odd.stem.startswith("ssd"):
+        machine.run(f"larder cache create strange{odd.stem} --cache {BY_ID}{stranger.stem} --yes")
+    else:
+        machine.run(f"larder volume create strange{odd.stem} --backing {BY_ID}{stranger.stem} --yes")
+    machine.pull(stranger)
+    machine.run(f"while [ -e {BY_ID}{stranger.stem} ]; do sleep 0.1; done")
+    before = stranger.read_bytes()
+    begin(machine, stranger, *others)
+    content(machine)
+    machine.run("larder status data", status=10)
+    machine.plug(odd)
+    attached(machine, odd)
+    taken_back(machine, odd)
+    machine.pull(stranger)
+    assert stranger.read_bytes() == before, "another's was written to"
+
+
+@pytest.mark.parametrize("kind", [stale, cloned, damaged, swapped], ids=lambda f: f.__name__)
+def test_not_as_they_were(machine, disks, make_disk_file, kind):
+    """A disk, and an SSD, that was away while the stack was used, is there twice, has no head, or is another's, at a boot."""
+    create(machine, disks)
+    impatient(machine)
+    for odd in (disks[1], disks[4]):
+        if kind == stale:
+            machine.pull(odd)
+            write(machine)
+        go(machine, disks)
+        kind(machine, odd, [d for d in disks if d != odd], make_disk_file)
+        read(machine)
+        write(machine)

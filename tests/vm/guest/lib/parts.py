@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What grows in tests: a simulated disk has one size, the linear device on top of it has not."""
+"""Parts of disks: what grows in tests, as a simulated disk has one size, and the linear device on top of it has not; partitions."""
 
-from . import dm, simdisk
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import command, dm, simdisk
+from .larder import wait_for
 
 MIB = 2048  # sectors
 
@@ -17,3 +22,20 @@ class Part(dm.DmDevice):
 
     def resize(self, mib: int) -> None:
         self.reload(f"0 {mib * MIB} linear {self.disk} {self.offset * MIB}", noflush=True)
+
+
+@contextlib.contextmanager
+def disk_in_two(directory: Path, mib: int) -> Iterator[tuple[str, list[Path]]]:
+    """A loop device, and two partitions of it."""
+    image = directory / "disk"
+    with open(image, "wb") as f:
+        f.truncate((2 * mib + 64) << 20)
+    command.run("sgdisk", "--clear", f"--new=1:2048:+{mib}M", f"--new=2:0:+{mib}M", image)
+    command.run("modprobe", "loop")
+    whole = command.output("losetup", "--find", "--show", "--partscan", image).strip()
+    try:
+        parts = [Path(f"{whole}p{number}") for number in (1, 2)]
+        wait_for(lambda: all(part.is_block_device() for part in parts), 10, "partitions")
+        yield whole, parts
+    finally:
+        command.run("losetup", "--detach", whole)
