@@ -565,7 +565,8 @@ struct cache {
 	struct record *open_copies[LARDER_NR_STREAMS];
 	struct mutex forget_lock;	/* one volume is forgotten at a time; outside of checkpoint_lock and super_lock */
 	struct mutex open_lock, checkpoint_lock, reclaim_lock;
-	spinlock_t pace_lock;		/* pace, but to look whether it is on; irqsave */
+	spinlock_t pace_lock;		/* pace, wrote, but to look; irqsave */
+	unsigned long wrote;		/* jiffies: when users' writes last asked for room in the log */
 	struct larder_pace pace;	/* of users' writes, while reclaim writes back to make room */
 	unsigned long discard_after;	/* jiffies; of a segment; open_lock */
 	u64 *any_sectors;		/* LARDER_MAX_VOLUMES of ~0: bounds of volumes are not checked where the index decides */
@@ -720,6 +721,7 @@ struct volume {
 	bool flushing;			/* message flush */
 	bool writeback_urgent;		/* reclaim waits for it: full speed */
 	struct larder_batch batch;	/* how many pieces are written back together; writeback_lock to change it */
+	bool writeback_beside;		/* the batch at hand is a short one, beside readers; writeback_lock */
 	bool emptying;			/* option quiet: begun, and goes on until nothing is dirty; writeback_work() only */
 	u64 clean_lsn;			/* of the last batch's CLEAN records */
 	unsigned long writeback_backoff;	/* jiffies */
@@ -1849,6 +1851,11 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n);
  * ever later, by the background, and once a second by who needs space: writeback_fails() until then.  False: it has failed.
  */
 bool writeback_ended(struct volume *v, int err, u64 sent);
+/* Any context.  So many pieces are to be written back together; beside: others read from the disk, and nobody waits for room. */
+u32 writeback_batch(const struct volume *v, bool beside);
+bool writeback_is_beside(const struct volume *v);
+/* Any context.  Jiffies that a batch which began then leaves to those who have read from the disk meanwhile. */
+unsigned long writeback_gives_way(const struct volume *v, unsigned long began);
 bool writeback_fails(const struct volume *v);
 void writeback_work(struct work_struct *work);
 void writeback_cleaned(struct volume *v, const struct larder_entry_in *e);	/* interrupt context: a CLEAN is applied */
@@ -1860,6 +1867,8 @@ void writeback_stop(struct volume *v);			/* sleeps: waits for the batch in fligh
  * wait for those that do.  Then, if it got it, space_taken().
  */
 bool space_admits(struct volume *v, bool deferred);
+/* Any context.  Is less free than the log is to have, and somebody writes, or may wait? */
+bool space_is_wanted(struct cache *c);
 void space_taken(struct cache *c, u32 sectors);
 void reclaim_work(struct work_struct *work);
 void reclaim_kick(struct cache *c);

@@ -56,10 +56,13 @@ struct larder_batch {
 	u32 next;		/* pieces; 0: none was written yet */
 	u32 best;		/* pieces per second, of the best batch lately */
 	u32 best_size;		/* of so many pieces */
+	u32 beside;		/* pieces, of larder_batch_beside(); 0: none was written so yet */
 };
 
 u32 larder_batch_next(const struct larder_batch *b);
-/* So many were written in so long, the flush included. */
-void larder_batch_took(struct larder_batch *b, u32 n, u64 ns);
+/* The same, where others read from the disk and nobody waits for room: as many as take about an eighth of a second. */
+u32 larder_batch_beside(const struct larder_batch *b);
+/* So many were written in so long, the flush included; beside: few, beside others, which tells nothing of how fast many are. */
+void larder_batch_took(struct larder_batch *b, u32 n, u64 ns, bool beside);
 
 #endif

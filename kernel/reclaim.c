@@ -36,6 +36,7 @@ struct reclaim {
 	u32 patience;				/* up to BUSY_WAITS: half as much behind each segment of which something stays */
 	bool crowded;				/* what may stay has met that there is no room, in this segment */
 	u32 tries;				/* segments to look at, left */
+	bool drains;				/* an SSD, which somebody waits for: no reader of a disk is given way to */
 	unsigned long began;			/* jiffies */
 	u32 kept;				/* segments put back that do not cool */
 };
@@ -375,6 +376,13 @@ static bool space_is_shared(struct volume *v)
 	return READ_ONCE(v->cache->log.stream[LARDER_STREAM_WRITE].opened.usable) >= 2 && (!error || error == -EBADMSG);
 }
 
+bool space_is_wanted(struct cache *c)
+{
+	if (segments_free_count(c, USE_LOG) >= segments_free_goal(c, USE_LOG))
+		return false;
+	return !READ_ONCE(c->pace.on) || time_before(jiffies, READ_ONCE(c->wrote) + HZ) || !list_empty(&c->deferring);
+}
+
 bool space_admits(struct volume *v, bool deferred)
 {
 	struct cache *c = v->cache;
@@ -388,6 +396,7 @@ bool space_admits(struct volume *v, bool deferred)
 	if (!deferred && !list_empty(&c->deferring))
 		return false;
 	spin_lock_irqsave(&c->pace_lock, flags);
+	WRITE_ONCE(c->wrote, jiffies);
 	now = ktime_get_ns();
 	if (larder_pace_due(&c->pace, now))
 		space_look(c, now);
@@ -439,22 +448,34 @@ static int piece_cmp(const void *a, const void *b)
 	return x->sector < y->sector ? -1 : x->sector > y->sector;
 }
 
+/* Others read from the disk: until somebody writes. */
+static void reclaim_gives_way(struct cache *c, unsigned long wait)
+{
+	unsigned long until = jiffies + wait;
+
+	while (time_before(jiffies, until) && !space_is_wanted(c) && !READ_ONCE(c->stopping) && !READ_ONCE(c->shape_pause))
+		schedule_timeout_uninterruptible(1);
+}
+
 /* Writes the dirty extents of the oldest dirty segments back, those of one volume at a time, of as many as take about a second. */
 static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 {
 	struct dirty_pick d = { .max = DIRTY_BATCH * rc->cache->segment_slots };
 	u32 before[DIRTY_BATCH], i;
+	bool beside = false;
+	unsigned long began;
 	int err = 0;
 
 	d.pieces = kvcalloc(d.max, sizeof(*d.pieces), GFP_NOIO);
 	if (!d.pieces)
 		return -ENOMEM;
-	for (i = 0; i < n && (!d.v || d.n < larder_batch_next(&d.v->batch)); i++) {
+	for (i = 0; i < n && (!d.v || d.n < writeback_batch(d.v, beside)); i++) {
 		before[i] = atomic_read(&rc->cache->segments[segments[i]].dirty);
 		if (segment_entries(rc, segments[i]))
 			continue;
 		sums_put(rc->cache, segments[i], rc->in.sums);
 		segment_live(rc, pick_dirty, &d);
+		beside = d.v && !rc->drains && writeback_is_beside(d.v);
 	}
 	n = i;
 	if (d.n) {
@@ -462,7 +483,9 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		volume_get(d.v);
 		sort(d.pieces, d.n, sizeof(*d.pieces), piece_cmp, NULL);
 		mutex_lock(&d.v->writeback_lock);
-		d.v->writeback_urgent = true;
+		d.v->writeback_urgent = space_is_wanted(rc->cache);
+		d.v->writeback_beside = beside;
+		began = jiffies;
 		/* what the batch before has written is found clean, and not written again; who has failed says so below */
 		log_wait_applied(rc->cache, d.v->clean_lsn);
 		err = writeback_pieces(d.v, d.pieces, d.n);
@@ -473,6 +496,8 @@ static int reclaim_write_back(struct reclaim *rc, const u32 *segments, u32 n)
 		if (!err)
 			err = log_wait_applied(rc->cache, d.v->clean_lsn);
 		mutex_unlock(&d.v->writeback_lock);
+		if (beside)
+			reclaim_gives_way(rc->cache, writeback_gives_way(d.v, began));
 		volume_put(d.v);
 	}
 	/* the next time others have their turn, where these are stuck; what is clean now is to be found at once */
@@ -717,7 +742,7 @@ static int reclaim_create(struct reclaim *rc, struct cache *c)
 {
 	rc->cache = c;
 	rc->nr_segments = 0;
-	rc->only_space = rc->must = rc->stays = false;
+	rc->only_space = rc->must = rc->stays = rc->drains = false;
 	rc->kept = 0;
 	rc->patience = BUSY_WAITS;
 	rc->tries = 0;
@@ -843,6 +868,7 @@ static void evacuate_segments(struct cache *c, const struct cache_device *d)
 	struct reclaim rc;
 	int err = reclaim_create(&rc, c);
 
+	rc.drains = true;
 	mutex_lock(&c->reclaim_lock);
 	for (i = handled = 0; i < c->nr_segments && !err && !evacuate_ended(c, d); i++) {
 		spin_lock_irq(&c->segments_lock);

@@ -700,7 +700,7 @@ int writeback_pieces(struct volume *v, struct piece *pieces, u32 n)
 	for (i = 0; i < n; i++)
 		written += pieces[i].written;
 	if (!error)
-		larder_batch_took(&v->batch, written, ktime_get_ns() - began);
+		larder_batch_took(&v->batch, written, ktime_get_ns() - began, v->writeback_beside);
 	trace_larder_writeback(v, n, error);
 	return error;
 }
@@ -807,25 +807,31 @@ bool writeback_waits(const struct volume *v)
 }
 
 /*
- * How long the next batch may wait: as long as this one took, where the backing was read from meanwhile.  A flush of a disk with a
- * cache holds readers up, whatever their rank; so half of the time is theirs, unless somebody waits for what is written back.
+ * A flush of a disk with a cache holds readers up, whatever their rank, as do the writes that it has taken: so three quarters of the
+ * time are theirs, unless somebody waits for what is written back.
  */
-static unsigned long batch_gives_way(const struct volume *v, unsigned long began)
+unsigned long writeback_gives_way(const struct volume *v, unsigned long began)
 {
-	if (writeback_drains(v) || v->emptying || v->writeback_urgent ||
-	    segments_free_count(v->cache, USE_LOG) < segments_free_goal(v->cache, USE_LOG) ||
-	    time_before(READ_ONCE(v->last_io), began))
+	if (writeback_drains(v) || v->emptying || space_is_wanted(v->cache) || time_before(READ_ONCE(v->last_io), began))
 		return 0;
-	return jiffies - began;
+	return 3 * (jiffies - began);
 }
 
 /*
  * Who reads from the backing, reclaim, and with it who writes, may have to wait for the end of this batch, with its flush: also
  * where they come when it has begun, as nobody was there.
  */
-static u32 batch_most(const struct volume *v)
+u32 writeback_batch(const struct volume *v, bool beside)
 {
-	return writeback_drains(v) ? BATCH_PIECES : larder_batch_next(&v->batch);
+	if (writeback_drains(v))
+		return BATCH_PIECES;
+	return beside ? larder_batch_beside(&v->batch) : larder_batch_next(&v->batch);
+}
+
+bool writeback_is_beside(const struct volume *v)
+{
+	return time_before(jiffies, READ_ONCE(v->last_io) + HZ) && !writeback_drains(v) && !v->emptying &&
+	       !space_is_wanted(v->cache);
 }
 
 /* Whoever waits for the backing, however long, is a user still. */
@@ -936,7 +942,8 @@ void writeback_work(struct work_struct *work)
 	mutex_lock(&v->writeback_lock);
 	began = jiffies;
 	before = atomic64_read(&v->dirty_sectors);
-	n = writeback_pick(v, pieces, min_t(u64, allowance, 64 << 11), batch_most(v));
+	v->writeback_beside = writeback_is_beside(v);
+	n = writeback_pick(v, pieces, min_t(u64, allowance, 64 << 11), writeback_batch(v, v->writeback_beside));
 	if (n)
 		err = writeback_pieces(v, pieces, n);
 	for (i = 0; i < n; i++)
@@ -944,7 +951,7 @@ void writeback_work(struct work_struct *work)
 	writeback_go_on(v, pieces, n);
 	if (writeback_ended(v, n ? err : -EAGAIN, sent) && allowance == LARDER_RATE_FULL && sent)
 		delay = 0;
-	delay = max(delay, batch_gives_way(v, began));
+	delay = max(delay, writeback_gives_way(v, began));
 	if (unlikely(leave_drains(v)))
 		leave_drained(v, n ? err : -ENODATA, before);
 	mutex_unlock(&v->writeback_lock);

@@ -20,6 +20,7 @@ UNITS = {
     "hdd_flushes": "flushes of the disk per 1,000",
     "nonseq": "writes out of order per 1,000",
     "p999_vs_hdd": "times p99.9 of the disk alone",
+    "longest_vs_hdd": "times the longest of the disk alone",
     "iops_vs_hdd": "times IOPS of the disk alone",
 }
 
@@ -91,6 +92,8 @@ def measure(rows: Rows, model: str, peer: str, case: str, metric: str) -> float 
         return None
     if metric == "p999_vs_hdd":
         return row.latency_us("99.900000") / hdd.latency_us("99.900000")
+    if metric == "longest_vs_hdd":
+        return row.latency_us("max") / hdd.latency_us("max")
     if metric == "iops_vs_hdd":
         return row.iops() / hdd.iops()
     raise ValueError(f"targets.json: no metric {metric}")

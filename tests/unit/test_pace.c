@@ -224,7 +224,7 @@ static void test_batch(void)
 				CHECK(n >= LARDER_BATCH_LEAST && n <= LARDER_BATCH_MOST);
 				pieces += n;
 				ns += flush_ns[f] + n * piece_ns[p];
-				larder_batch_took(&b, n, flush_ns[f] + n * piece_ns[p]);
+				larder_batch_took(&b, n, flush_ns[f] + n * piece_ns[p], false);
 			}
 			if (flush_ns[f] < NSEC_PER_SEC / 2)
 				CHECK(ns / 1000 < 13 * NSEC_PER_SEC / 10 || piece_ns[p] * LARDER_BATCH_LEAST > NSEC_PER_SEC, "%u/%u: %llu ns", f, p, ns / 1000);
@@ -248,9 +248,33 @@ static void test_batch_beside_a_reader(void)
 			n = larder_batch_next(&b);
 			ns = flush_ns[f] + n * (i < 100 ? 333333ull : 3333333ull);
 			late += i >= 100 && ns > 2 * NSEC_PER_SEC;
-			larder_batch_took(&b, n, ns);
+			larder_batch_took(&b, n, ns, false);
 		}
 		CHECK(late <= 2, "%u: %u of 100 take more than two seconds", f, late);
+	}
+}
+
+/* Batches that are to be short beside readers: an eighth of a second, also where the disk is slower for these; the long ones stay as they were. */
+static void test_short_batches(void)
+{
+	static const u64 flush_ns[] = { 0, NSEC_PER_MSEC * 20, NSEC_PER_MSEC * 200 };
+	u32 f, i, n, next;
+
+	for (f = 0; f < ARRAY_SIZE(flush_ns); f++) {
+		struct larder_batch b = { };
+
+		for (i = 0; i < 100; i++)
+			larder_batch_took(&b, larder_batch_next(&b), flush_ns[f] + larder_batch_next(&b) * 333333ull, false);
+		next = larder_batch_next(&b);
+		for (i = 0; i < 100; i++) {
+			u64 ns;
+
+			n = larder_batch_beside(&b);
+			ns = flush_ns[f] + n * 3333333ull;
+			CHECK(n <= max(next / 8, LARDER_BATCH_LEAST / 4) && (i < 3 || ns <= flush_ns[f] + NSEC_PER_SEC / 8), "%u: %u pieces, %llu ns", f, n, ns);
+			larder_batch_took(&b, n, ns, true);
+		}
+		CHECK(larder_batch_next(&b) == next);
 	}
 }
 
@@ -298,6 +322,7 @@ int main(int argc, char **argv)
 	run_test("batches that free nothing", test_batches_that_free_nothing);
 	run_test("batches of a second", test_batch);
 	run_test("batches beside a reader", test_batch_beside_a_reader);
+	run_test("short batches beside readers", test_short_batches);
 	run_test("pace, anything", test_anything);
 	printf("pace: %u tests passed, seed %llu\n", tests, seed);
 	return 0;

@@ -134,7 +134,7 @@ def test_every_order(machine, disks, seed, half):
 
 SHORT = 15
 BEGIN = "systemctl start larderd; systemctl start --no-block srv-data.mount"
-WHOLE = "timeout 300 sh -c 'until larder status data > /run/status 2>&1; do sleep 0.5; done' || { cat /run/status; larder list; false; }"
+WHOLE = "timeout 300 sh -c 'until larder status data > /run/status 2>&1; do sleep 0.5; done' || { larder status data; dmsetup status; larder doctor; larder list; false; }"
 
 
 def impatient(machine: driven.Driven) -> None:
@@ -176,7 +176,7 @@ def test_each_missing_then_late(machine, disks):
     """The stack starts without it, is used, and has it again when it comes a minute later."""
     create(machine, disks)
     impatient(machine)
-    for away in disks:
+    for away in reversed(disks):
         go(machine, disks)
         begin(machine, *(d for d in disks if d != away))
         content(machine)
