@@ -200,13 +200,17 @@ static int read_summary(struct cache *c, u32 segment, struct segment_contents *s
 	sector_t where;
 	/* only the first copy has one */
 	struct cache_device *d = copy_sector_device(c, slot_sector(c, segment, c->data_slots), &where);
+	bool failed;
 	int err;
 
 	if (!s)
 		return -ENOMEM;
-	err = READ_ONCE(d->failed) ? -EIO : super_io(d->bdev, REQ_OP_READ, where, s, sizeof(*s));
+	/* of one that has failed, or is missing, nothing is tried, and that is told already */
+	failed = READ_ONCE(d->failed);
+	err = failed ? -EIO : super_io(d->bdev, REQ_OP_READ, where, s, sizeof(*s));
 	if (err) {
-		cache_error(c, errors_read);
+		if (!failed)
+			cache_error(c, errors_read);
 	} else {
 		err = summary_check(c, segment, s);
 		if (err)
@@ -233,7 +237,8 @@ static void segment_read(struct cache *c, u32 segment, void *buf)
 
 	if (!unreadable && !segment_read_slots(c, segment, 0, c->data_slots, buf))
 		return;
-	cache_error(c, errors_read);
+	if (!unreadable)
+		cache_error(c, errors_read);
 	if (segment_try_mirror(c, segment, segment_device(c, segment), true) &&
 	    !segment_read_slots(c, segment, 0, c->data_slots, buf))
 		return;

@@ -2,6 +2,7 @@
 """A cache on several SSDs: what is dirty is on two of them; one may fail at any time, be missing at a start, or come back."""
 
 import concurrent.futures
+import os
 import contextlib
 import itertools
 import random
@@ -502,6 +503,25 @@ def test_one_that_left_is_not_read(make_disk, make_oracle, kernel_log):
     start_without(stack, 1)
     oracle.verify()
     stack.verify_alone(oracle)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_that_is_missing_is_no_error(make_disk, which):
+    """What was clean on it goes, read by nobody: a start without it, and what comes behind, counts no error of the others."""
+    stack = make_stack(make_disk, writeback="off")
+    v = stack.volume
+    data = os.urandom(8 << 20)
+    for at in range(0, len(data), 1 << 16):
+        v.write(at >> 9, data[at : at + (1 << 16)])
+    v.set(writeback="on")
+    v.drain()
+    stack.stop()
+    start_without(stack, which)
+    wait_for(lambda: stack.cache.status()["segments_lost"] == 0, 60, "what was on it to go")
+    stack.cache.message("reclaim", stack.cache.status()["segments"])
+    assert v.read(0, len(data) >> 9) == data
+    assert (stack.cache.status()["errors_read"], stack.cache.status()["devices_failed"]) == (0, 1)
+    stack.stop()
 
 
 def test_one_that_left_has_another_owner(make_disk, make_oracle, kernel_log):

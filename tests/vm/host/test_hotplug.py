@@ -221,7 +221,7 @@ def damaged(machine, odd, others, _):
     begin(machine, odd, *others)
     content(machine)
     machine.run("larder status data", status=10)
-    machine.run("larder list; larder status data; larder doctor; journalctl -b -u larderd -o cat | tail -n 20; cat /proc/mdstat; false")
+    machine.run("larder list; larder status data; larder doctor; journalctl -b -u larderd -o cat | tail -n 20; false")
 
 
 def swapped(machine, odd, others, make_disk_file):
