@@ -134,7 +134,10 @@ def test_every_order(machine, disks, seed, half):
 
 SHORT = 15
 BEGIN = "systemctl start larderd; systemctl start --no-block srv-data.mount"
-WHOLE = "timeout 300 sh -c 'until larder status data > /run/status 2>&1; do sleep 0.5; done' || { larder status data; dmsetup status; larder doctor; larder list; false; }"
+WHOLE = (
+    "timeout 300 sh -c 'until larder status data > /run/status 2>&1; do sleep 0.5; done'"
+    " || { larder status data; dmsetup status; larder doctor; larder list; false; }"
+)
 
 
 def impatient(machine: driven.Driven) -> None:
