@@ -532,7 +532,7 @@ static struct segment *queue_oldest(struct cache *c, enum larder_small_or_main q
 /* May it be emptied now?  Where segments are taken in pairs, one without a copy on a full SSD would not help: segments_wanted(). */
 static bool segment_idle(const struct reclaim *rc, const struct segment *seg, u32 wanted)
 {
-	/* one that was put back in this run is behind all others, however long they take: else it would get to the first few only */
+	/* one that was put back in this run is behind all others, however long they take: else only the first few are got to */
 	if (!rc->must && seg->stays && (time_before(jiffies, seg->stays + STAYS_BREAK) || time_after_eq(seg->stays, rc->began)))
 		return false;
 	return !atomic_read(&seg->pins) && segment_helps(rc->cache, seg - rc->cache->segments, wanted);

@@ -807,8 +807,8 @@ bool writeback_waits(const struct volume *v)
 }
 
 /*
- * A flush of a disk with a cache holds readers up, whatever their rank, as do the writes that it has taken: so three quarters of the
- * time are theirs, unless somebody waits for what is written back.
+ * A flush of a disk with a cache holds readers up, whatever their rank, as do the writes that it has taken: so three quarters of
+ * the time are theirs, unless somebody waits for what is written back.
  */
 unsigned long writeback_gives_way(const struct volume *v, unsigned long began)
 {
