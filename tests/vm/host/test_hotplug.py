@@ -225,7 +225,8 @@ def damaged(machine, odd, others, _):
     content(machine)
     machine.run("larder status data", status=10)
     verb = "cache add larder-cache-data" if odd.stem.startswith("ssd") else "replace data disk1"
-    print(machine.run(f"timeout 300 larder {verb} {BY_ID}{odd.stem} --yes"))
+    # its other superblock, at the end, is taken for somebody's
+    print(machine.run(f"timeout 300 larder {verb} {BY_ID}{odd.stem} --wipe --yes"))
     machine.run(WHOLE)
 
 
