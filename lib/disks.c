@@ -69,9 +69,21 @@ static int is_name(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
+/* The directory itself, of a partition that of its disk.  False: there is none. */
+static bool resolve(const char *directory, char resolved[PATH_MAX])
+{
+	char text[16];
+
+	if (!realpath(directory, resolved))
+		return false;
+	if (sysfs_text(resolved, "partition", text, sizeof(text)))
+		*strrchr(resolved, '/') = 0;
+	return true;
+}
+
 static void look_below(struct disks *disks, const char *directory, bool cache, unsigned depth)
 {
-	char *path = must_print("%s/slaves", directory), resolved[PATH_MAX], text[16];
+	char *path = must_print("%s/slaves", directory), resolved[PATH_MAX];
 	struct dirent **entry;
 	int n = scandir(path, &entry, is_name, alphasort);
 
@@ -86,11 +98,8 @@ static void look_below(struct disks *disks, const char *directory, bool cache, u
 	if (n >= 0)
 		free(entry);
 	free(path);
-	if (n > 0 || !realpath(directory, resolved))
-		return;
-	if (sysfs_text(resolved, "partition", text, sizeof(text)))
-		*strrchr(resolved, '/') = 0;
-	add(disks, resolved, cache);
+	if (n <= 0 && resolve(directory, resolved))
+		add(disks, resolved, cache);
 }
 
 bool disk_has_volatile_cache(const char *directory)
@@ -104,11 +113,16 @@ bool disk_has_volatile_cache(const char *directory)
 
 static bool flush_early(const char *directory, unsigned depth)
 {
-	char *path = must_print("%s/slaves", directory), text[32];
-	bool logged = sysfs_text(directory, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, "ppl"), early = false;
+	char whole[PATH_MAX], text[32], *path;
+	bool logged, early = false;
 	struct dirent **entry;
-	int n = scandir(path, &entry, is_name, alphasort);
+	int n;
 
+	if (!resolve(directory, whole))
+		return false;
+	logged = sysfs_text(whole, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, "ppl");
+	path = must_print("%s/slaves", whole);
+	n = scandir(path, &entry, is_name, alphasort);
 	for (int i = 0; i < n; i++) {
 		char *lower = must_print("%s/%s", path, entry[i]->d_name);
 
@@ -124,13 +138,7 @@ static bool flush_early(const char *directory, unsigned depth)
 
 bool disks_flush_early(const char *directory)
 {
-	char whole[PATH_MAX], text[16];
-
-	if (!realpath(directory, whole))
-		return false;
-	if (sysfs_text(whole, "partition", text, sizeof(text)))
-		*strrchr(whole, '/') = 0;
-	return flush_early(whole, 0);
+	return flush_early(directory, 0);
 }
 
 void disks_below(struct disks *disks, const char *directory, bool cache)

@@ -269,7 +269,7 @@ def test_flush_that_md_answers_early(system, policy, caches, wrong):
     system.disk(system.hdd, "dm-7", rotational=1, queue__write_cache="write back")
     system.file("sys/devices/md0/md/consistency_policy", f"{policy}\n")
     system.file("sys/devices/md0/md0p1/partition", "1\n")
-    for directory, name, target in [("dm-7", "md0", "md0"), *(("md0", f"sd{c}2", f"sd{c}/sd{c}2") for c in "ab")]:
+    for directory, name, target in [("dm-7", "md0p1", "md0/md0p1"), *(("md0", f"sd{c}2", f"sd{c}/sd{c}2") for c in "ab")]:
         place = system.root / "sys/devices" / directory / "slaves"
         place.mkdir(parents=True, exist_ok=True)
         (place / name).symlink_to(system.root / "sys/devices" / target)
