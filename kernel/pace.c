@@ -106,12 +106,13 @@ void larder_batch_took(struct larder_batch *b, u32 n, u64 ns, bool beside)
 {
 	u32 rate, next;
 
-	if (beside && n) {
+	if (beside) {
 		next = min_t(u64, div64_u64((u64)n * (NSEC_PER_SEC / 8), max_t(u64, ns, 1)), LARDER_BATCH_MOST);
-		WRITE_ONCE(b->beside, max(next, LARDER_BATCH_LEAST / 4));
+		if (n)
+			WRITE_ONCE(b->beside, max(next, LARDER_BATCH_LEAST / 4));
 		return;
 	}
-	if (beside || n < LARDER_BATCH_LEAST)
+	if (n < LARDER_BATCH_LEAST)
 		return;
 	rate = min_t(u64, div64_u64((u64)n * NSEC_PER_SEC, max_t(u64, ns, 1)), U32_MAX / 4);
 	b->best -= b->best / 16;

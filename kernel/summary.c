@@ -235,10 +235,11 @@ static void segment_read(struct cache *c, u32 segment, void *buf)
 {
 	u32 slot, unreadable = segment_lost(c, segment) ? UNREADABLE_SLOTS : 0;
 
-	if (!unreadable && !segment_read_slots(c, segment, 0, c->data_slots, buf))
-		return;
-	if (!unreadable)
+	if (!unreadable) {
+		if (!segment_read_slots(c, segment, 0, c->data_slots, buf))
+			return;
 		cache_error(c, errors_read);
+	}
 	if (segment_try_mirror(c, segment, segment_device(c, segment), true) &&
 	    !segment_read_slots(c, segment, 0, c->data_slots, buf))
 		return;

@@ -806,13 +806,19 @@ bool writeback_waits(const struct volume *v)
 	       atomic64_read(&v->dirty_sectors) <= target && atomic64_read(&v->cache->dirty_sectors) <= most;
 }
 
+/* Somebody waits for what is written back, or the disk is to be left alone behind it. */
+static bool writeback_hurries(const struct volume *v)
+{
+	return writeback_drains(v) || v->emptying || space_is_wanted(v->cache);
+}
+
 /*
  * A flush of a disk with a cache holds readers up, whatever their rank, as do the writes that it has taken: so three quarters of
  * the time are theirs, unless somebody waits for what is written back.
  */
 unsigned long writeback_gives_way(const struct volume *v, unsigned long began)
 {
-	if (writeback_drains(v) || v->emptying || space_is_wanted(v->cache) || time_before(READ_ONCE(v->last_io), began))
+	if (writeback_hurries(v) || time_before(READ_ONCE(v->last_io), began))
 		return 0;
 	return 3 * (jiffies - began);
 }
@@ -830,8 +836,7 @@ u32 writeback_batch(const struct volume *v, bool beside)
 
 bool writeback_is_beside(const struct volume *v)
 {
-	return time_before(jiffies, READ_ONCE(v->last_io) + HZ) && !writeback_drains(v) && !v->emptying &&
-	       !space_is_wanted(v->cache);
+	return time_before(jiffies, READ_ONCE(v->last_io) + HZ) && !writeback_hurries(v);
 }
 
 /* Whoever waits for the backing, however long, is a user still. */

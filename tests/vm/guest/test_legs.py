@@ -396,6 +396,7 @@ def test_reshape(ssds, make_disk, level, caches):
     hdds = [make_disk(f"leg{i}", model="null", mb=48, wce=1) for i in range(least + 1)]
     new = hdds[least]
     log = not caches
+    kept = "ppl" if log else "bitmap"
     for disk in hdds if log else ():
         write_cache(disk, False)
     larder(*words(ssds, hdds[:least], level, "writethrough"))
@@ -410,7 +411,7 @@ def test_reshape(ssds, make_disk, level, caches):
     said = larder("add", "data", "--backing", new, "--reshape", "--dry-run").stdout
     assert "all that is in it is moved" in said and f"--raid-devices={least + 1}" in said
     assert ("no log of its parity" in said) == log == ("--consistency-policy=resync" in said)
-    assert policy() == ("ppl" if log else "bitmap") and (array() / "raid_disks").read_text() == f"{least}\n"
+    assert policy() == kept and (array() / "raid_disks").read_text() == f"{least}\n"
     before = int((array().parent / "size").read_text())
 
     with slowly():
@@ -423,7 +424,7 @@ def test_reshape(ssds, make_disk, level, caches):
         check([0, 1])
     write(2)
     larder("add", "data", "--backing", new, "--reshape", "--yes")
-    assert not reshaping() and policy() == ("ppl" if log else "bitmap") and state() == "active"
+    assert not reshaping() and policy() == kept and state() == "active"
     assert "is a disk of it already" in larder("add", "data", "--backing", new, "--reshape", "--yes").stdout
     for cache in (0, 1) if log else ():  # who was killed behind the reshape; and a disk's write cache is on by then
         write_cache(hdds[1], bool(cache))

@@ -2,9 +2,9 @@
 """A cache on several SSDs: what is dirty is on two of them; one may fail at any time, be missing at a start, or come back."""
 
 import concurrent.futures
-import os
 import contextlib
 import itertools
+import os
 import random
 import struct
 import threading

@@ -33,6 +33,7 @@ CREATE = (
     f" {' '.join(f'--cache {BY_ID}ssd{i}' for i in range(2))}"
     " --encrypt luks2:keyfile=/etc/larder.key --iter-time 10 --mkfs ext4 --mount /srv/data --yes"
 )
+BEGIN = "systemctl start larderd; systemctl start --no-block srv-data.mount"  # as a boot does, which waits for it
 ARRIVES = "until mountpoint -q /srv/data; do sleep 0.2; done"
 # that somebody wished so is forgotten, as behind a boot
 AWAY = "systemctl stop srv-data.mount larderd && larder stop data && rm -r /run/larder/stopped"
@@ -89,8 +90,12 @@ def write(machine: driven.Driven) -> None:
     machine.run("cd /srv/data && head -c 300000 /dev/urandom > content && sha256sum content > sum && sync -f .")
 
 
-def read(machine: driven.Driven) -> None:
+def compare(machine: driven.Driven) -> None:
     machine.run("cd /srv/data && echo 3 > /proc/sys/vm/drop_caches && sha256sum --quiet -c sum")
+
+
+def read(machine: driven.Driven) -> None:
+    compare(machine)
     machine.run("larder status data")
 
 
@@ -113,7 +118,7 @@ def test_every_order(machine, disks, seed, half):
     named, mounted = [], []
     for order in orders:
         go(machine, disks)
-        machine.run("systemctl start larderd; systemctl start --no-block srv-data.mount")  # as a boot does, which waits for it
+        machine.run(BEGIN)
         for d in order:
             machine.plug(d)
             time.sleep(r.choice((0, 0, r.uniform(0, 1.5))))
@@ -133,7 +138,6 @@ def test_every_order(machine, disks, seed, half):
 # ---------------------------------------------------------------------- members that are not as they were
 
 SHORT = 15
-BEGIN = "systemctl start larderd; systemctl start --no-block srv-data.mount"
 WHOLE = (
     "timeout 300 sh -c 'until larder status data > /run/status 2>&1; do sleep 0.5; done'"
     " || { larder status data; dmsetup status; larder doctor; larder list; false; }"
@@ -157,7 +161,7 @@ def begin(machine: driven.Driven, *disks: Path) -> None:
 def content(machine: driven.Driven) -> None:
     """What was written last, on a stack that lacks something."""
     machine.run(ARRIVES)
-    machine.run("cd /srv/data && echo 3 > /proc/sys/vm/drop_caches && sha256sum --quiet -c sum")
+    compare(machine)
 
 
 def said(machine: driven.Driven, *words: str) -> str:
