@@ -22,6 +22,7 @@ FACTOR = float(os.environ.get("LARDER_LIMIT_FACTOR", "1"))  # a debug kernel is 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "limit(seconds): time limit of this test")
+    config.addinivalue_line("markers", "core: of those of its suite that make check has time for")
     # what a thread of a test raises fails that test: there is nobody else to see it
     config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
     config.pluginmanager.register(outcome.Recorder(RESULTS), "outcome-recorder")

@@ -33,6 +33,7 @@ def larderd(rig) -> Iterator[Larderd]:
         yield daemon
 
 
+@pytest.mark.core
 def test_every_order(rig, larderd):
     """It starts when the last member has come, never without one that is still to come."""
     larderd.start()
@@ -118,6 +119,7 @@ def test_word_on_the_command_line(rig, larderd, tmp_path):
         command.run("umount", "/proc/cmdline")
 
 
+@pytest.mark.core
 def test_assemble_without_the_daemon(rig):
     a, b = rig.ssd
     a.plug()

@@ -211,6 +211,7 @@ def test_late_disk(rig, larderd):
     rig.verify()
 
 
+@pytest.mark.core
 def test_without_its_cache(rig, larderd):
     """Dirty: never.  Clean: when the wait is over; then the cache is stale as soon as the volume is written, and refused."""
     larderd.wait = 0
@@ -247,6 +248,7 @@ def test_without_its_cache(rig, larderd):
 # ---------------------------------------------------------------- copies and strangers
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("which", [0, 2])
 def test_clone(rig, larderd, which):
     """The same member twice: neither is used, until one of them is gone."""

@@ -35,6 +35,7 @@ def disks(make_disk, monkeypatch, kernel_log):
     yield from prepare(make_disk, monkeypatch, kernel_log)
 
 
+@pytest.mark.core
 @pytest.mark.limit(900)
 def test_whole_stack(disks, key):
     """Five layers: made, stopped, started, cut off, started, degraded, removed; nothing readable on any disk."""

@@ -108,6 +108,7 @@ def fill(text: str) -> None:
         os.fsync(f.fileno())
 
 
+@pytest.mark.core
 def test_made_beside_it(stack, larderd):
     """It keeps still while the stack is made; behind a reboot it starts the volume with its class."""
     larderd.start()

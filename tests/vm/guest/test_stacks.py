@@ -55,6 +55,7 @@ def disks(make_disk, monkeypatch, kernel_log):
     yield from prepare(make_disk, monkeypatch, kernel_log)
 
 
+@pytest.mark.core
 def test_plain_stacks_of_one_cache(disks):
     """What the search for names finds; the second stack of a cache, which stays when the first one goes."""
     ssd0, _, hdd0, hdd1 = disks

@@ -9,15 +9,19 @@ from .outcome import suite_of
 
 
 class Dealer:
-    """A plugin of pytest.  LARDER_PART=I/N: the tests of each suite are dealt to N parts in turn; the I-th."""
+    """A plugin of pytest.  LARDER_PART=I/N: the tests of each suite are dealt to N parts in turn; the I-th.  LARDER_PART=core: those
+    that are marked so."""
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        part, _, parts = os.environ.get("LARDER_PART", "1/1").partition("/")
+        wanted = os.environ.get("LARDER_PART", "1/1")
+        part, _, parts = wanted.partition("/")
         dealt: dict[str, int] = {}
         mine, others = [], []
         for item in items:
             suite = suite_of(item.nodeid)
-            (mine if dealt.setdefault(suite, 0) % int(parts) == int(part) - 1 else others).append(item)
+            number = dealt.setdefault(suite, 0)
             dealt[suite] += 1
+            core = item.get_closest_marker("core") is not None
+            (mine if (core if wanted == "core" else number % int(parts) == int(part) - 1) else others).append(item)
         config.hook.pytest_deselected(items=others)
         items[:] = mine
