@@ -670,6 +670,37 @@ SLOWER = Set(
     minutes=120,
 )
 
+# What is off by default.  Beside larder: the SSD, and who acknowledges from memory, too; the SSD and the disk.
+OPTIONS = Set(
+    "options",
+    (
+        Group(
+            "buffered",
+            "buffered",
+            (
+                PREFILL,
+                *(
+                    Case(f"buffered-qd{d}", "randwrite", HOT, WRITES, d, seed=d + 7, options=SINGLE, what=f"random write, depth {d}")
+                    for d in (1, 2, 8, 32)
+                ),
+                Case("buffered-fsync", "randwrite", HOT, FSYNCS, seed=99, options=FSYNC, what="write + fsync"),
+            ),
+            without=tuple(p for p in PEERS if p not in ("rawssd", "writeboost", "larder")),
+        ),
+        Group(
+            "auto",
+            "auto",
+            (
+                Case("auto-learned", "write", STREAM, STREAM_MB, 4, "1m", setup=True),
+                Case("auto-sw1m", "write", STREAM, STREAM_MB, 4, "1m", what="sequential write of 1 MiB, depth 4"),
+                Case("auto-sr1m", "read", STREAM, STREAM_MB, 4, "1m", what="the same, read"),
+            ),
+            without=tuple(p for p in PEERS if p not in ("rawssd", "rawhdd", "larder")),
+        ),
+    ),
+    models=("sata", "nvme"),
+)
+
 ENDLESS = 100_000_000
 PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
     "profile",
@@ -692,6 +723,7 @@ SETS = {
         TRACES,
         HOME,
         MEMORY,
+        OPTIONS,
         SLOWER,
         SCALING,
         PROFILE,

@@ -2,7 +2,7 @@
 """The peers: how each is made, told what load comes, drained, stopped, started again.  Run in the VM, or on real devices.
 
 Modes: micro: all 4 KiB hits and writes belong on the SSD, no writeback wanted; default: the peer's own settings; mixed: those its
-documents recommend in production.  Timers of the peers are stretched as the simulated devices are (Rig.scale).
+documents recommend in production; auto, buffered: larder's sequential_cutoff=auto, and commit=buffered.  Timers of the peers are stretched as the simulated devices are (Rig.scale).
 """
 
 import contextlib
@@ -278,8 +278,10 @@ class Larder(Peer):
         return str(self.volume)
 
     def mode(self, mode: str) -> None:
-        self.volume.message("set", "writeback", "off" if mode == "micro" else "on")
-        self.volume.message("set", "sequential_cutoff", 0 if mode == "micro" else 4096)
+        hot = mode in ("micro", "buffered")
+        self.cache.message("set", "commit", "buffered" if mode == "buffered" else "auto")
+        self.volume.message("set", "writeback", "off" if hot else "on")
+        self.volume.message("set", "sequential_cutoff", "auto" if mode == "auto" else 0 if hot else 4096)
 
     def drain(self) -> None:
         self.volume.message("set", "writeback", "on")
