@@ -680,7 +680,7 @@ OPTIONS = Set(
             (
                 PREFILL,
                 *(
-                    Case(f"buffered-qd{d}", "randwrite", HOT, WRITES, d, seed=d + 7, options=SINGLE, what=f"random write, depth {d}")
+                    dataclasses.replace(_write(d), name=f"buffered-qd{d}")
                     for d in (1, 2, 8, 32)
                 ),
                 Case("buffered-fsync", "randwrite", HOT, FSYNCS, seed=99, options=FSYNC, what="write + fsync"),
@@ -704,7 +704,18 @@ OPTIONS = Set(
 ENDLESS = 100_000_000
 PROFILE = Set(  # for tests/bench/profile, which does not wait for its end
     "profile",
-    (Group("hot", "micro", (PREFILL, _read(1, ENDLESS), *(_write(depth, ENDLESS) for depth in (1, 8, 32)))),),
+    (
+        Group(
+            "hot",
+            "micro",
+            (
+                PREFILL,
+                _read(1, ENDLESS),
+                *(_write(depth, ENDLESS) for depth in (1, 8, 32)),
+                Case("sw1m", "write", HOT, ENDLESS, 4, "1m", options=SINGLE, what="sequential write of 1 MiB, depth 4"),
+            ),
+        ),
+    ),
     models=("profile",),
 )
 

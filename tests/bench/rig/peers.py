@@ -2,7 +2,8 @@
 """The peers: how each is made, told what load comes, drained, stopped, started again.  Run in the VM, or on real devices.
 
 Modes: micro: all 4 KiB hits and writes belong on the SSD, no writeback wanted; default: the peer's own settings; mixed: those its
-documents recommend in production; auto, buffered: larder's sequential_cutoff=auto, and commit=buffered.  Timers of the peers are stretched as the simulated devices are (Rig.scale).
+documents recommend in production; auto, buffered: larder's sequential_cutoff=auto, and commit=buffered.  Timers of
+the peers are stretched as the simulated devices are (Rig.scale).
 """
 
 import contextlib

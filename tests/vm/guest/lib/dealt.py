@@ -9,8 +9,8 @@ from .outcome import suite_of
 
 
 class Dealer:
-    """A plugin of pytest.  LARDER_PART=I/N: the tests of each suite are dealt to N parts in turn; the I-th.  LARDER_PART=core: those
-    that are marked so."""
+    """A plugin of pytest.  LARDER_PART=I/N: the tests of each suite are dealt to N parts in turn; the I-th.  LARDER_PART=core:
+    those that are marked so."""
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         wanted = os.environ.get("LARDER_PART", "1/1")
