@@ -2,6 +2,7 @@
 """The shards of `make check-system`, and the parts of suites in them, without a VM: nothing is left out, or run twice."""
 
 import collections
+import importlib
 import itertools
 import os
 import re
@@ -9,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -82,7 +84,36 @@ def collected(tmp_path):
     return collect
 
 
-def test_parts_are_the_whole(everything, collected):
+class Item:
+    def __init__(self, nodeid: str):
+        self.nodeid = nodeid
+
+    def get_closest_marker(self, name: str) -> None:
+        return None
+
+
+class Config:
+    """What a plugin is given at a collection, as far as the dealer goes."""
+
+    hook = types.SimpleNamespace(pytest_deselected=lambda items: None)
+
+
+@pytest.fixture
+def deal(monkeypatch):
+    """tests, I/N: its share, by the plugin itself."""
+    monkeypatch.syspath_prepend(str(TESTS / "vm/guest"))
+    dealer = importlib.import_module("lib.dealt").Dealer()
+
+    def share(tests: list[str], part: str) -> list[str]:
+        monkeypatch.setenv("LARDER_PART", part)
+        items = [Item(t) for t in tests]
+        dealer.pytest_collection_modifyitems(Config(), items)
+        return [i.nodeid for i in items]
+
+    return share
+
+
+def test_parts_are_the_whole(everything, collected, deal):
     parts = collections.defaultdict(list)
     for suite in everything:
         if ":" in suite:
@@ -91,8 +122,24 @@ def test_parts_are_the_whole(everything, collected):
     assert parts
     for name, of in parts.items():
         assert sorted(of) == [f"{i}/{len(of)}" for i in range(1, len(of) + 1)]
-        dealt = [collected(name, part) for part in of]
-        assert all(dealt) and sorted(t for tests in dealt for t in tests) == sorted(collected(name))
+        whole = collected(name)
+        dealt = [deal(whole, part) for part in of]
+        assert all(dealt) and sorted(t for tests in dealt for t in tests) == sorted(whole)
+
+
+def test_part_is_what_is_collected(collected, deal):
+    """The plugin is there: in the guest, and on the host."""
+    for suite in ("log", "hotplug"):
+        assert collected(suite, "2/3") == deal(collected(suite), "2/3")
+
+
+def test_core(listed, collected):
+    """Of each suite that a check has the core of some tests are, and others are not."""
+    names = [name for (name, _), parts in listed().items() if parts == {"core"}]
+    assert names
+    for name in names:
+        core = collected(name, "core")
+        assert core and set(core) < set(collected(name)) or name == "stack", name
 
 
 IN_NEITHER = {"harness", "kill", "checkers", "crash_peers", "stress", "mutants", "soak", "arm64"}
@@ -115,7 +162,7 @@ def listed(tmp_path):
         for group in said[said.index("--suite") + 1].split(","):
             group, _, kernel = group.partition("@")
             names, _, part = group.partition(":")
-            assert not part or re.fullmatch(r"\d+/\d+", part), group
+            assert not part or re.fullmatch(r"core|\d+/\d+", part), group
             for name in names.split("+"):
                 for k in {kernel} if kernel else KERNELS:
                     found[name, k].add(part or "1/1")
