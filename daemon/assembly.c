@@ -149,7 +149,7 @@ static int start_volume(const struct facts *facts, const struct step *step, cons
 	for (uint32_t i = 0; i < m->snapshots; i++) {
 		const struct fact_member *store = &facts->member[step->store[i]];
 
-		result = result ? result : claim_check(store->path, LARDER_KIND_OTHER, m->snapshot[i].uuid);
+		result = result ? result : claim_check_store(store->path, m->snapshot[i].uuid);
 		memcpy(cow.snapshot[i].name, m->snapshot[i].name, sizeof(cow.snapshot[i].name));
 		memcpy(cow.snapshot[i].uuid, m->snapshot[i].uuid, 16);
 		cow.snapshot[i].store = store->path;

@@ -270,7 +270,8 @@ static void take_spare(struct fact_member *fact, const struct device *device, co
 /* False: it cannot be read any more, and is no fact. */
 static bool take_member(struct fact_member *fact, const struct members *members, const struct member *member)
 {
-	char usage[PATH_MAX], foreign[64];
+	struct signature_others others;
+	char usage[PATH_MAX];
 	struct leg_fields leg;
 	struct device device;
 
@@ -286,8 +287,10 @@ static bool take_member(struct fact_member *fact, const struct members *members,
 	}
 	fact->copy_only = member->copy_only;
 	fact->read_only = device.read_only;
-	if (signature_of_others(&device, foreign, sizeof(foreign)))
-		fact->foreign = must_allocate(strdup(foreign));
+	if (signature_of_others(&device, &member->sb, &others)) {
+		fact->foreign = must_allocate(strdup(others.type));
+		fact->wipefs = must_allocate(strdup(others.wipefs));
+	}
 	if (member->block && device_usage(member->number, usage, sizeof(usage)))
 		fact->used = must_allocate(strdup(usage));
 	if (fact->kind == LARDER_KIND_CACHE)
@@ -371,6 +374,8 @@ static void find_array(const uint8_t stack_uuid[16], struct udev *udev, bool mar
 
 static void add_return(struct facts *facts, const struct md_array *array, size_t leg, const struct md_now *now, const uint8_t volume[16])
 {
+	struct signature_others others;
+	struct contents contents;
 	struct fact_return *r;
 	struct device device;
 	char text[PATH_MAX], disk[64];
@@ -384,8 +389,11 @@ static void add_return(struct facts *facts, const struct md_array *array, size_t
 	r = &facts->returning[facts->nr_returning++];
 	*r = (struct fact_return){ .path = must_allocate(strdup(disk)), .number = array->leg_number[leg], .leg = array->super[leg], .now = *now };
 	memcpy(r->volume, volume, 16);
-	if (signature_besides(&device, "linux_raid_member", text, sizeof(text)))
-		r->foreign = must_allocate(strdup(text));
+	md_contents(&array->super[leg], &contents);
+	if (signature_besides(&device, &contents, "linux_raid_member", &others)) {
+		r->foreign = must_allocate(strdup(others.type));
+		r->wipefs = must_allocate(strdup(others.wipefs));
+	}
 	if (device_usage(array->leg_number[leg], text, sizeof(text)))
 		r->used = must_allocate(strdup(text));
 	device_close(&device);
@@ -582,6 +590,7 @@ void facts_free(struct look *look)
 	for (size_t i = 0; i < look->facts.nr_members; i++) {
 		free((void *)look->facts.member[i].table);
 		free((void *)look->facts.member[i].foreign);
+		free((void *)look->facts.member[i].wipefs);
 		free((void *)look->facts.member[i].used);
 		free((void *)look->facts.member[i].held);
 		free((void *)look->facts.member[i].class);
@@ -591,6 +600,7 @@ void facts_free(struct look *look)
 	for (size_t i = 0; i < look->facts.nr_returning; i++) {
 		free((void *)look->facts.returning[i].path);
 		free((void *)look->facts.returning[i].foreign);
+		free((void *)look->facts.returning[i].wipefs);
 		free((void *)look->facts.returning[i].used);
 	}
 	free(look->facts.returning);

@@ -184,8 +184,8 @@ static bool unfit(const struct facts *facts, struct plan *plan, const struct fac
 		       m->path, copy->path);
 	else if (!copy && m->foreign)
 		refuse(plan, uuid, false,
-		       "%s: carries a signature %s as well: left to that; if it is larder's, wipefs --types %s --all %s, then larder assemble; if not, larder super wipe %s",
-		       m->path, m->foreign, m->foreign, m->path, m->path);
+		       "%s: carries a signature %s as well: left to that; if it is larder's, wipefs %s %s, then larder assemble; if not, larder super wipe %s",
+		       m->path, m->foreign, m->wipefs, m->path, m->path);
 	else if (!copy && m->copy_only && m->kind == LARDER_KIND_SPARE)
 		refuse(plan, uuid, false,
 		       "%s: superblock: overwritten, only its copy is left: no spare any more; if nobody else has it now: larder super wipe %s, and make it one again",
@@ -897,8 +897,8 @@ static bool may_return(const struct facts *facts, struct plan *plan, const struc
 			       r->path, twin->path, stack);
 	} else if (r->foreign) {
 		refuse(plan, r->volume, false,
-		       "%s: carries a signature %s beside that of the array of the stack %s: left; if it is nobody's, wipefs --types %s --all %s; if it is, mdadm --zero-superblock %s", r->path,
-		       r->foreign, stack, r->foreign, r->path, r->path);
+		       "%s: carries a signature %s beside that of the array of the stack %s: left; if it is nobody's, wipefs %s %s; if it is, mdadm --zero-superblock %s", r->path,
+		       r->foreign, stack, r->wipefs, r->path, r->path);
 	} else if (r->used) {
 		refuse(plan, r->volume, false, "%s: is a disk of the array of the stack %s, and in use: %s; release it first", r->path, stack, r->used);
 	} else if (why) {

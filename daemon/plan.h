@@ -54,6 +54,7 @@ struct fact_member {
 	uint8_t cache_uuid[16]; /* zero: a volume without one */
 	char label[LARDER_LABEL_SIZE + 1];
 	const char *foreign; /* another owner's signature: "linux_raid_member", "swap", "dos"; or NULL */
+	const char *wipefs; /* of that: words for wipefs that erase it, and nothing of ours */
 	bool copy_only; /* where its superblock was there is something else: found by the copy alone */
 	bool read_only; /* of an SSD: it counts as missing; who has a volume on such a device is held */
 	const char *used; /* "mounted on /x", by somebody who is not us; or NULL */
@@ -103,7 +104,7 @@ struct fact_return {
 	struct md_leg leg;
 	struct md_now now; /* the array */
 	bool stayed; /* it was whole in an array, and has not been away since: somebody took it out, or its errors did */
-	const char *foreign, *used; /* as of a member */
+	const char *foreign, *wipefs, *used; /* as of a member */
 	uint64_t held_until; /* it could not be taken back: not before then */
 };
 

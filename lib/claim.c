@@ -21,6 +21,8 @@
 #include <uuid/uuid.h>
 
 #include "claim.h"
+#include "integrity.h"
+#include "md.h"
 #include "message.h"
 #include "scan.h"
 #include "signature.h"
@@ -157,13 +159,14 @@ int claim_superblock(const struct device *device, const struct superblocks *foun
 			device->path, uuid_text(sb->head.uuid, uuid));
 }
 
-bool claim_is_ours(const struct device *device, const struct superblocks *found)
+/* sb: what it is known by, with its data; NULL: it has none. */
+static bool is_ours(const struct device *device, const struct superblocks *found, const union superblock *sb)
 {
-	char foreign[64];
+	struct signature_others others;
 
-	if (signature_of_others(device, foreign, sizeof(foreign)))
+	if (signature_of_others(device, sb, &others))
 		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder super wipe %s", device->path,
-		       foreign, device->path);
+		       others.type, device->path);
 	else if (superblocks_overwritten(found))
 		remark("%s: superblock: overwritten, only its copy is left: is somebody else's now, and left as it is; if it is larder's after all: larder super wipe %s",
 		       device->path, device->path);
@@ -172,58 +175,73 @@ bool claim_is_ours(const struct device *device, const struct superblocks *found)
 	return false;
 }
 
-bool claim_leg_is_ours(const char *path)
+/* That of a disk that is to become a part of a stack: behind it there is nothing yet. */
+static bool is_mark(const struct larder_sb_head *head)
 {
+	return le32toh(head->kind) == LARDER_KIND_OTHER && !(le32toh(head->flags) & LEG_FLAG);
+}
+
+bool claim_is_ours(const struct device *device, const struct superblocks *found)
+{
+	const union superblock *sb = found->chosen ? found->chosen->sb : NULL;
+
+	return is_ours(device, found, sb && is_mark(&sb->head) ? NULL : sb);
+}
+
+bool claim_leg_is_ours(const char *path, bool written)
+{
+	struct signature_others others;
+	struct contents contents;
 	struct device device;
-	char foreign[64];
-	bool others;
+	bool foreign;
 
 	if (device_try(&device, path))
 		return true;
-	others = signature_besides(&device, "linux_raid_member", foreign, sizeof(foreign));
+	if (written)
+		md_contents_of(&device, &contents);
+	foreign = signature_besides(&device, written ? &contents : NULL, "linux_raid_member", &others);
 	device_close(&device);
-	if (others)
+	if (foreign)
 		remark("%s: carries a signature %s beside that of the array: is somebody else's now, and left as it is; if it is not: mdadm --zero-superblock %s", path,
-		       foreign, path);
-	return !others;
+		       others.type, path);
+	return !foreign;
 }
 
-/* What lies there, if it can be read; "": nothing of others.  Says nothing. */
-static bool read_others(const char *path, char foreign[static 64])
+/* What lies there, if it can be read; type "": nothing of others.  Says nothing. */
+static bool read_others(const char *path, struct signature_others *others)
 {
 	struct superblocks found;
 	struct device device;
 	bool overwritten;
 
-	foreign[0] = 0;
+	*others = (struct signature_others){ 0 };
 	if (device_try(&device, path))
 		return false;
 	superblocks_read(&device, &found, false);
-	if (!signature_of_others(&device, foreign, 64))
-		foreign[0] = 0;
+	signature_of_others(&device, found.chosen ? found.chosen->sb : NULL, others);
 	overwritten = superblocks_overwritten(&found);
 	superblocks_free(&found);
 	device_close(&device);
-	return *foreign || overwritten;
+	return *others->type || overwritten;
 }
 
 bool claim_is_others(const char *path)
 {
-	char foreign[64];
+	struct signature_others others;
 
-	return read_others(path, foreign);
+	return read_others(path, &others);
 }
 
 bool claim_may_start(const char *path, const char *verb)
 {
-	char foreign[64];
+	struct signature_others others;
 
-	if (!read_others(path, foreign))
+	if (!read_others(path, &others))
 		return true;
-	if (*foreign)
+	if (*others.type)
 		remark("%s: carries a signature %s: is somebody else's now, and left as it is; if it is larder's after all: larder %s %s, "
-		       "or first wipefs --types %s --all %s",
-		       path, foreign, verb, path, foreign, path);
+		       "or first wipefs %s %s",
+		       path, others.type, verb, path, others.wipefs, path);
 	else
 		remark("%s: superblock: overwritten, only its copy is left: is somebody else's now, and left as it is; "
 		       "if it is larder's after all: larder %s %s",
@@ -231,26 +249,40 @@ bool claim_may_start(const char *path, const char *verb)
 	return false;
 }
 
-static int open_member(struct device *device, struct superblocks *found, const char *path, enum device_access access, uint32_t kind,
-		       const uint8_t uuid[16], bool *ours)
+static int open_named(struct device *device, struct superblocks *found, const char *path, enum device_access access, uint32_t kind,
+		      const uint8_t uuid[16], const union superblock **sb)
 {
-	const union superblock *sb;
 	int result = device_open(device, path, access);
 
 	if (result)
 		return result;
 	superblocks_read(device, found, false);
-	sb = found->chosen ? found->chosen->sb : NULL;
+	*sb = found->chosen ? found->chosen->sb : NULL;
 	/* cache_uuid lies at the same place in all kinds; a volume's is not its own */
-	if (!sb || le32toh(sb->head.kind) != kind ||
-	    (memcmp(sb->head.uuid, uuid, 16) && (kind == LARDER_KIND_VOLUME || memcmp(sb->cache.cache_uuid, uuid, 16))))
-		result = complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago, or damaged; nothing was written to it", path);
-	*ours = !result && claim_is_ours(device, found);
+	if (*sb && le32toh((*sb)->head.kind) == kind &&
+	    (!memcmp((*sb)->head.uuid, uuid, 16) || (kind != LARDER_KIND_VOLUME && !memcmp((*sb)->cache.cache_uuid, uuid, 16))))
+		return LARDER_DONE;
+	superblocks_free(found);
+	device_close(device);
+	return complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago, or damaged; nothing was written to it", path);
+}
+
+static int open_member(struct device *device, struct superblocks *found, const char *path, enum device_access access, uint32_t kind,
+		       const uint8_t uuid[16], bool *ours)
+{
+	const union superblock *sb;
+	int result = open_named(device, found, path, access, kind, uuid, &sb);
+
+	if (result) {
+		*ours = false;
+		return result;
+	}
+	*ours = claim_is_ours(device, found);
 	if (*ours)
 		return LARDER_DONE;
 	superblocks_free(found);
 	device_close(device);
-	return result;
+	return LARDER_DONE;
 }
 
 int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16])
@@ -265,6 +297,21 @@ int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16])
 	superblocks_free(&found);
 	device_close(&device);
 	return LARDER_DONE;
+}
+
+int claim_check_store(const char *path, const uint8_t uuid[16])
+{
+	const union superblock *sb;
+	struct superblocks found;
+	struct device device;
+	int result = open_named(&device, &found, path, DEVICE_READ, LARDER_KIND_OTHER, uuid, &sb);
+
+	if (result)
+		return result;
+	result = is_ours(&device, &found, sb) ? LARDER_DONE : LARDER_UNSAFE;
+	superblocks_free(&found);
+	device_close(&device);
+	return result;
 }
 
 int claim_member(struct device *device, struct superblocks *found, const char *path, uint32_t kind, const uint8_t uuid[16], bool *ours)
@@ -367,12 +414,12 @@ int claim_confirm(const struct device *device, const char *what, const struct cl
 /* All of them: what was data of a log is a signature once the superblock is gone. */
 static int wipe_signatures(const struct device *device)
 {
-	struct problems all = { 0 };
-	int result = signatures_find(device, false, &all);
+	struct signatures all = { 0 };
+	int result = signatures_find(device, NULL, &all);
 
 	if (!result && all.number)
 		result = signatures_wipe(device);
-	problems_free(&all);
+	signatures_free(&all);
 	return result;
 }
 
@@ -397,18 +444,24 @@ static int wipe(const struct device *device, const struct superblocks *found, co
 
 static int judge(const struct device *device, const struct superblocks *found, const struct claim_request *request)
 {
-	struct problems foreign = { 0 };
-	int result = signatures_find(device, superblocks_stand(found), &foreign);
+	struct signatures foreign = { 0 };
+	struct contents contents;
 	char *ours, *line, *what;
 	/* a copy alone is what is left of it where another has written since */
-	bool nothing = request->stale ? found->chosen == &found->main : !superblocks_any(found);
+	bool stand = superblocks_stand(found), nothing = request->stale ? found->chosen == &found->main : !superblocks_any(found);
+	int result;
 
-	if (result || (!foreign.number && nothing)) {
-		problems_free(&foreign);
+	if (stand)
+		superblock_contents(found->chosen->sb, &contents);
+	result = signatures_find(device, stand ? &contents : NULL, &foreign);
+	/* what lies at the end hinders no start, and may be somebody's all the same: it goes with --wipe only */
+	line = signatures_line(&foreign, SIGNATURES_ALL & ~(1u << SIGNATURE_DATA));
+	signatures_free(&foreign);
+	if (result || (!*line && nothing)) {
+		free(line);
 		return result;
 	}
 	ours = superblocks_any(found) ? describe(found) : must_print("%s", "");
-	line = problems_line(&foreign);
 	what = must_print("%s%s%s", ours, *ours && *line ? "; " : "", line);
 	if (!request->wipe)
 		result = complain(LARDER_UNSAFE, "%s: carries %s; --wipe overwrites it", device->path, what);
@@ -418,7 +471,6 @@ static int judge(const struct device *device, const struct superblocks *found, c
 	free(ours);
 	free(line);
 	free(what);
-	problems_free(&foreign);
 	return result;
 }
 

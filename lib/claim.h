@@ -36,8 +36,11 @@ int claim_superblock(const struct device *device, const struct superblocks *foun
  * format, of larder.)  False: one line says whose it is, and the remedy.
  */
 bool claim_is_ours(const struct device *device, const struct superblocks *found);
-/* The same of a disk of an md array, before its superblock is erased; one line if not.  What cannot be read mdadm will complain of. */
-bool claim_leg_is_ours(const char *path);
+/*
+ * The same of a disk of an md array, before its superblock is erased; one line if not.  What cannot be read mdadm will complain of.  written: the
+ * array may have data.
+ */
+bool claim_leg_is_ours(const char *path, bool written);
 /* The same question, for who only reads what larder wrote there.  Says nothing; what cannot be read is nobody's. */
 bool claim_is_others(const char *path);
 /*
@@ -53,6 +56,8 @@ int claim_member(struct device *device, struct superblocks *found, const char *p
 
 /* Would claim_member() take it?  LARDER_UNSAFE: no, as it is somebody else's.  Whoever uses it is not asked. */
 int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16]);
+/* The same of the store of a snapshot, which has data behind a mark like that of a disk which has none yet. */
+int claim_check_store(const char *path, const uint8_t uuid[16]);
 
 /* Asks, if there is a terminal to ask at and the request does not say yes already.  Complains when the answer is no. */
 int claim_confirm(const struct device *device, const char *what, const struct claim_request *request);

@@ -144,7 +144,7 @@ int cow_check_stores(const struct cow *cow, const char *stack)
 			result = complain(LARDER_UNSAFE, "%s: uuid: %s has it too (a copy?): which is the store of the snapshot %s of %s cannot be told; detach one, or larder super wipe it",
 					  s->store, s->copy, s->name, stack);
 		else
-			result = claim_check(s->store, LARDER_KIND_OTHER, s->uuid);
+			result = claim_check_store(s->store, s->uuid);
 	}
 	return result;
 }

@@ -18,7 +18,7 @@
 #include "scan.h"
 #include "stack.h"
 
-#define COW_STORE_OFFSET (1u << 20) /* bytes; before it is the mark, a superblock of LARDER_KIND_OTHER */
+#define COW_STORE_OFFSET SUPERBLOCK_OTHER_OFFSET /* bytes; before it is the mark, a superblock of LARDER_KIND_OTHER */
 #define COW_STORE_MIN	 (16u << 20) /* bytes of a device that can be a store */
 #define COW_CHUNK	 32u /* sectors: what is copied at once */
 #define COW_ORIGIN	 "snapshot-origin"

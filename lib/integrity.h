@@ -18,7 +18,7 @@
 #define LEG_PREFIX	    "larder-leg-"
 #define INTEGRITY_ALGORITHM "crc32c"
 #define LEG_FLAG	    1u /* in the head of LARDER_KIND_OTHER: a leg; behind the head is struct leg_fields */
-#define LEG_OFFSET	    (1u << 20) /* bytes; before it is the superblock */
+#define LEG_OFFSET	    SUPERBLOCK_OTHER_OFFSET /* bytes; before it is the superblock */
 #define LEG_BLOCK	    4096u /* bytes: a tag for each; the logical blocks that the array has then */
 #define LEG_MIN		    (16u << 20) /* bytes of a disk that can be one */
 #define MD_READ_ERRORS	    1000000u /* so many repairs an hour an array takes: they are of sectors, and no sign that the disk is about to die */

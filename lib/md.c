@@ -66,6 +66,28 @@ bool md_is_leg(const char *path, const uint8_t uuid[16], bool *readable)
 	return is_leg(path, uuid, false, &number, readable, &leg);
 }
 
+void md_contents(const struct md_leg *leg, struct contents *contents)
+{
+	const uint64_t most = UINT64_MAX >> (LARDER_SECTOR_SHIFT + 1);
+
+	*contents = (struct contents){ 0 };
+	if (leg->start > most || leg->room > most)
+		return;
+	contents->begin = leg->start << LARDER_SECTOR_SHIFT;
+	contents->data_end = contents->end = (leg->start + leg->room) << LARDER_SECTOR_SHIFT;
+}
+
+void md_contents_of(const struct device *device, struct contents *contents)
+{
+	struct md_leg leg = { 0 };
+	void *super = device_buffer(MD_SUPER_BYTES);
+
+	if (device_read(device, MD_OFFSET, super, MD_SUPER_BYTES) || !md_leg_decode(super, &leg))
+		leg = (struct md_leg){ 0 };
+	free(super);
+	md_contents(&leg, contents);
+}
+
 bool md_leg_uuid(const char *path, uint8_t uuid[16])
 {
 	struct md_leg leg;

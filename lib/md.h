@@ -9,6 +9,7 @@
 #include <sys/types.h>
 
 #include "md_leg.h"
+#include "superblock.h"
 
 #define MD_CHUNK (512u << 10) /* bytes, of an array that is made */
 #define MD_LEGS_MAX MD_PLACES_MAX
@@ -61,6 +62,10 @@ void md_free(struct md_array *array);
 /* Has it a superblock of that array?  *readable: else that is not known.  Its own UUID, which stands there. */
 bool md_is_leg(const char *path, const uint8_t uuid[16], bool *readable);
 bool md_leg_uuid(const char *path, uint8_t uuid[16]);
+/* What an array has of such a disk: that of its users, at its tail as well. */
+void md_contents(const struct md_leg *leg, struct contents *contents);
+/* The same of a disk that is not known; nothing where there is no superblock. */
+void md_contents_of(const struct device *device, struct contents *contents);
 /* Is it durable on the disk itself that it has all that belongs into its place of that array? */
 bool md_leg_settled(const char *path, const uint8_t uuid[16]);
 

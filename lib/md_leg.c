@@ -46,6 +46,7 @@ bool md_leg_decode(const void *super, struct md_leg *leg)
 		.chunk = le32toh(sb->chunksize),
 		.size = le64toh(sb->size),
 		.start = le64toh(sb->data_offset),
+		.room = le64toh(sb->data_size),
 		.partial = features & (MD_FEATURE_RECOVERY_OFFSET | MD_FEATURE_REPLACEMENT),
 		.dirty = le64toh(sb->resync_offset) != IN_SYNC,
 		.logged = features & (MD_FEATURE_JOURNAL | MD_FEATURE_PPL | MD_FEATURE_MULTIPLE_PPLS),

@@ -25,6 +25,7 @@ struct md_leg {
 	uint64_t numbers; /* and the numbers of these disks, which they keep where a mirror gets fewer places */
 	uint64_t size; /* sectors that it gives to the array */
 	uint64_t start; /* where they begin, sectors */
+	uint64_t room; /* sectors from there on that are md's */
 	uint32_t number; /* its own */
 	int place; /* its own, or MD_ROLE_SPARE, MD_ROLE_NONE */
 	int level;

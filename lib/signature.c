@@ -76,102 +76,194 @@ static const char *meaning(const char *type, const char *usage)
 	return "signature";
 }
 
-static void add(blkid_probe probe, struct problems *found)
-{
-	const char *type = value(probe, "TYPE"), *table = value(probe, "PTTYPE");
-	const char *offset = value(probe, type ? "SBMAGIC_OFFSET" : "PTMAGIC_OFFSET");
-	const char *label = value(probe, "LABEL"), *uuid = value(probe, "UUID");
-
-	if (!type && !table)
-		return;
-	problem(found, type ? type : table, "%s at byte %s%s%s%s%s",
-		type ? meaning(type, value(probe, "USAGE")) : "partition table", offset ? offset : "?", label ? ", label " : "",
-		label ? label : "", uuid ? ", UUID " : "", uuid ? uuid : "");
-	text_clean(found->text[found->number - 1]); /* the label is whatever somebody has written there */
-}
-
-/*
- * libblkid takes the second header of LUKS2 for LUKS up to 4 MiB behind the beginning, and VMFS at 1 MiB and 2: the log of an SSD lies there, which has
- * what was written to any volume.  Does this one lie in front of that, or at the tail?
- */
-static bool lies_outside_data(const struct device *device, blkid_probe probe, const char *what)
+/* Does the magic of LUKS lie in front of where data begin?  Not every libblkid says which of the places it was. */
+static bool luks_in_head(const struct device *device, uint64_t end)
 {
 	static const unsigned char magic[2][6] = { "LUKS\xba\xbe", "SKUL\xba\xbe" };
-	const char *text = value(probe, "SBMAGIC_OFFSET");
-	unsigned long long offset = text ? strtoull(text, NULL, 10) : 0;
 	unsigned char head[6];
 
-	if (offset)
-		return offset < LARDER_SEGMENTS_OFFSET || offset > LUKS2_LAST;
-	if (strcmp(what, "crypto_LUKS"))
-		return true;
-	for (unsigned at = 0; at < LARDER_SEGMENTS_OFFSET; at = at ? at * 2 : 16384)
+	for (unsigned at = 0; at < end && at <= LUKS2_LAST; at = at ? at * 2 : 16384)
 		if (pread(device->fd, head, sizeof(head), at) != sizeof(head) || !memcmp(head, magic[at != 0], sizeof(head)))
 			return true;
 	return false;
 }
 
-static bool counts(const struct device *device, blkid_probe probe, bool ours)
+/*
+ * Positions that libblkid looks at lie among the data of members as well: where data begin early the positions of all (ZFS, UFS); the second header of
+ * LUKS2 up to 4 MiB behind the beginning, and VMFS at 1 MiB and 2, in the log of an SSD, which has what was written to any volume; and all those at the
+ * end.  Behind what the member takes of the device (the leg of a mirror of others, or what DRBD lies upon, which larder sees through) it is an owner's.
+ */
+static enum signature_place place_of(const struct device *device, const struct contents *ours, const char *type, uint64_t offset)
 {
-	const char *what = value(probe, "TYPE");
-
-	return !ours || lies_outside_data(device, probe, what ? what : "");
+	if (!ours || ours->begin >= ours->end || offset >= ours->end)
+		return SIGNATURE_OUTSIDE;
+	if (!offset && !strcmp(type, "crypto_LUKS"))
+		return luks_in_head(device, ours->begin) ? SIGNATURE_OUTSIDE : SIGNATURE_DATA;
+	if (offset < ours->begin)
+		return SIGNATURE_OUTSIDE;
+	if (offset >= ours->data_end)
+		return SIGNATURE_RESERVE;
+	return offset <= LUKS2_LAST ? SIGNATURE_DATA : SIGNATURE_TAIL;
 }
 
-/* One pass over everything on the device.  ours: see signatures_find().  Returns LARDER_DONE, or complains. */
-static int pass(const struct device *device, bool wipe, bool ours, struct problems *found)
+static void add(blkid_probe probe, const struct signature *one, struct signatures *found)
+{
+	const char *type = value(probe, "TYPE"), *label = value(probe, "LABEL"), *uuid = value(probe, "UUID");
+	struct signature *added;
+
+	found->signature = must_allocate(realloc(found->signature, (found->number + 1) * sizeof(*added)));
+	added = &found->signature[found->number++];
+	*added = *one;
+	added->text = must_print("%s: %s at byte %" PRIu64 "%s%s%s%s", one->type, type ? meaning(type, value(probe, "USAGE")) : "partition table", one->offset,
+				 label ? ", label " : "", label ? label : "", uuid ? ", UUID " : "", uuid ? uuid : "");
+	text_clean(added->text); /* the label is whatever somebody has written there */
+}
+
+/* Of those that are hidden, as ZFS has them by the hundred, one of a kind is told of. */
+static bool is_told(const struct signatures *found, const struct signature *one)
+{
+	for (size_t i = 0; one->place != SIGNATURE_OUTSIDE && i < found->number; i++)
+		if (found->signature[i].place == one->place && !strcmp(found->signature[i].type, one->type))
+			return true;
+	return false;
+}
+
+/* What libblkid has found now.  False: nothing that is named. */
+static bool read_signature(blkid_probe probe, const struct device *device, const struct contents *ours, struct signature *one)
+{
+	const char *type = value(probe, "TYPE"), *table = value(probe, "PTTYPE"), *offset = value(probe, type ? "SBMAGIC_OFFSET" : "PTMAGIC_OFFSET");
+
+	if (!type && !table)
+		return false;
+	*one = (struct signature){ .offset = offset ? strtoull(offset, NULL, 10) : 0 };
+	snprintf(one->type, sizeof(one->type), "%s", type ? type : table);
+	one->place = place_of(device, ours, one->type, one->offset);
+	return true;
+}
+
+/*
+ * One pass over everything on the device.  What lies among the data of a member is hidden from libblkid, which looks for one of each kind only: md's at
+ * the end would else hide md's at the beginning.  Returns 0, or -1.
+ */
+static int probe_all(blkid_probe probe, const struct device *device, const struct contents *ours, bool wipe, struct signatures *found)
+{
+	struct signature one, last = { 0 };
+	int result = 0, rounds = 0;
+
+	errno = 0;
+	while (rounds++ < MAX_ROUNDS && !(result = blkid_do_probe(probe))) {
+		bool named = read_signature(probe, device, ours, &one), again = named && last.offset == one.offset && !strcmp(last.type, one.type);
+
+		if (named && found && !again && (!ours || strcmp(one.type, "larder_member")) && !is_told(found, &one))
+			add(probe, &one, found);
+		if (wipe ? blkid_do_wipe(probe, 0) : named && one.place != SIGNATURE_OUTSIDE && !again && blkid_do_wipe(probe, 1))
+			return -1;
+		last = named ? one : last;
+	}
+	return result < 0 ? -1 : 0;
+}
+
+static int pass(const struct device *device, const struct contents *ours, bool wipe, struct signatures *found)
 {
 	blkid_probe probe;
-	int result = 0, rounds = 0;
+	int result;
 
 	if (device->block)
 		ioctl(device->fd, BLKFLSBUF);
 	probe = new_probe(device);
 	if (!probe)
 		return complain(LARDER_FAILED, "%s: libblkid cannot probe it: %s", device->path, strerror(errno));
-	errno = 0;
-	while (rounds++ < MAX_ROUNDS && !(result = blkid_do_probe(probe))) {
-		if (found && counts(device, probe, ours))
-			add(probe, found);
-		if (wipe && blkid_do_wipe(probe, 0)) {
-			result = -1;
-			break;
-		}
-	}
+	result = probe_all(probe, device, ours, wipe, found);
 	blkid_free_probe(probe);
-	if (result < 0)
+	if (result)
 		return complain(LARDER_FAILED, "%s: libblkid cannot %s it: %s", device->path, wipe ? "wipe" : "probe",
 				errno ? strerror(errno) : "no reason given");
 	return LARDER_DONE;
 }
 
-int signatures_find(const struct device *device, bool ours, struct problems *found)
+int signatures_find(const struct device *device, const struct contents *ours, struct signatures *found)
 {
-	return pass(device, false, ours, found);
+	return pass(device, ours, false, found);
 }
 
-bool signature_besides(const struct device *device, const char *mine, char *type, size_t size)
+void signatures_free(struct signatures *found)
 {
-	blkid_probe probe = new_probe(device);
-	int rounds = 0;
-	bool found = false;
+	for (size_t i = 0; i < found->number; i++)
+		free(found->signature[i].text);
+	free(found->signature);
+	*found = (struct signatures){ 0 };
+}
 
-	while (probe && !found && rounds++ < MAX_ROUNDS && !blkid_do_probe(probe)) {
-		const char *what = value(probe, "TYPE");
+char *signatures_line(const struct signatures *found, unsigned places)
+{
+	char *line = must_print("%s", "");
 
-		what = what ? what : value(probe, "PTTYPE");
-		found = what && strcmp(what, mine) && lies_outside_data(device, probe, what);
-		if (found)
-			snprintf(type, size, "%s", what);
+	for (size_t i = 0; i < found->number; i++) {
+		char *longer;
+
+		if (!(places & 1u << found->signature[i].place))
+			continue;
+		longer = must_print("%s%s%s", line, *line ? "; " : "", found->signature[i].text);
+		free(line);
+		line = longer;
 	}
+	return line;
+}
+
+bool signature_besides(const struct device *device, const struct contents *ours, const char *mine, struct signature_others *others)
+{
+	struct signatures found = { 0 };
+	blkid_probe probe = new_probe(device);
+	const struct signature *first = NULL;
+	bool among_data = false;
+
+	if (probe)
+		probe_all(probe, device, ours, false, &found);
+	for (size_t i = 0; !first && i < found.number; i++)
+		if (found.signature[i].place == SIGNATURE_OUTSIDE && strcmp(found.signature[i].type, mine))
+			first = &found.signature[i];
+	for (size_t i = 0; first && i < found.number; i++)
+		among_data |= found.signature[i].place != SIGNATURE_OUTSIDE && !strcmp(found.signature[i].type, first->type);
+	if (first) {
+		snprintf(others->type, sizeof(others->type), "%s", first->type);
+		if (among_data)
+			snprintf(others->wipefs, sizeof(others->wipefs), "--offset %" PRIu64, first->offset);
+		else
+			snprintf(others->wipefs, sizeof(others->wipefs), "--types %s --all", first->type);
+	}
+	signatures_free(&found);
 	if (probe)
 		blkid_free_probe(probe);
-	return found;
+	return first;
 }
 
-bool signature_of_others(const struct device *device, char *type, size_t size)
+bool signature_of_others(const struct device *device, const union superblock *sb, struct signature_others *others)
 {
-	return signature_besides(device, "larder_member", type, size);
+	struct contents ours;
+
+	if (sb)
+		superblock_contents(sb, &ours);
+	return signature_besides(device, sb ? &ours : NULL, "larder_member", others);
+}
+
+bool signature_is_data(const struct device *device, const union superblock *sb, const char *type)
+{
+	struct signatures found = { 0 };
+	blkid_probe probe = new_probe(device);
+	bool data = false, others = false;
+	struct contents ours;
+
+	superblock_contents(sb, &ours);
+	if (probe) {
+		probe_all(probe, device, &ours, false, &found);
+		blkid_free_probe(probe);
+	}
+	for (size_t i = 0; i < found.number; i++) {
+		others |= found.signature[i].place == SIGNATURE_OUTSIDE;
+		data |= !strcmp(found.signature[i].type, type);
+	}
+	signatures_free(&found);
+	return data && !others;
 }
 
 int signature_is(const struct device *device, const char *type, bool *is)
@@ -194,22 +286,22 @@ int signature_is(const struct device *device, const char *type, bool *is)
 
 int signatures_wipe(const struct device *device)
 {
-	struct problems left = { 0 };
-	int result = pass(device, true, false, NULL);
+	struct signatures left = { 0 };
+	int result = pass(device, NULL, true, NULL);
 
 	if (!result && fsync(device->fd))
 		result = complain(LARDER_FAILED, "%s: cannot flush it after wiping: %s", device->path, strerror(errno));
 	if (!result && device->block && ioctl(device->fd, BLKRRPART) && errno != EINVAL && errno != ENOTTY)
 		result = complain(LARDER_BUSY, "%s: its partitions are in use: %s; release them first", device->path,
 				  strerror(errno));
-	result = result ? result : signatures_find(device, false, &left);
+	result = result ? result : signatures_find(device, NULL, &left);
 	if (!result && left.number) {
-		char *line = problems_line(&left);
+		char *line = signatures_line(&left, SIGNATURES_ALL);
 
 		complain(LARDER_UNSAFE, "%s: still there after wiping: %s; try wipefs -a", device->path, line);
 		free(line);
 		result = LARDER_UNSAFE;
 	}
-	problems_free(&left);
+	signatures_free(&left);
 	return result;
 }

@@ -19,6 +19,7 @@
 
 #define SEARCH_BYTES (16u << 20) /* a lost copy is looked for in so much of the device's head */
 #define SEARCH_CHUNK (1u << 20)
+#define SPARE_LOG_END ((4u << 20) + LARDER_SB_SIZE) /* bytes: up to here libblkid looks for headers of LUKS2 */
 
 static void read_copy(const struct device *device, uint64_t offset, struct superblock_copy *copy)
 {
@@ -124,6 +125,29 @@ bool superblocks_overwritten(const struct superblocks *found)
 bool superblocks_stand(const struct superblocks *found)
 {
 	return found->chosen && !superblocks_overwritten(found);
+}
+
+void superblock_contents(const union superblock *sb, struct contents *contents)
+{
+	uint64_t end = le64toh(sb->head.device_sectors) << LARDER_SECTOR_SHIFT;
+
+	switch (le32toh(sb->head.kind)) {
+	case LARDER_KIND_VOLUME:
+		*contents = (struct contents){ .begin = le64toh(sb->volume.data_offset), .end = end };
+		contents->data_end = contents->begin + (le64toh(sb->volume.sectors) << LARDER_SECTOR_SHIFT);
+		return;
+	case LARDER_KIND_CACHE:
+		*contents = (struct contents){ .begin = le64toh(sb->cache.segments_offset), .data_end = end, .end = end };
+		return;
+	case LARDER_KIND_OTHER:
+		*contents = (struct contents){ .begin = SUPERBLOCK_OTHER_OFFSET, .data_end = end, .end = end };
+		return;
+	case LARDER_KIND_SPARE:
+		*contents = (struct contents){ .begin = LARDER_SEGMENTS_OFFSET, .data_end = SPARE_LOG_END, .end = SPARE_LOG_END };
+		return;
+	default:
+		*contents = (struct contents){ 0 };
+	}
 }
 
 const union superblock *superblocks_best(const struct superblocks *found)

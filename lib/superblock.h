@@ -17,6 +17,7 @@
 #include "problems.h"
 
 #define UUID_TEXT 37
+#define SUPERBLOCK_OTHER_OFFSET (1u << 20) /* bytes: where what another layer owns begins, of a member of LARDER_KIND_OTHER */
 
 union superblock {
 	struct larder_sb_head head;
@@ -46,6 +47,16 @@ struct superblocks {
  */
 void superblocks_read(const struct device *device, struct superblocks *found, bool search);
 void superblocks_free(struct superblocks *found);
+
+/*
+ * What a member takes of its device, bytes.  [begin, data_end): what its users have written, or what a cache holds of that; [data_end, end): what is
+ * reserved behind it.  Of a spare, which has no data: what is left of the log that it may have had, as far as nothing was wiped of that.
+ */
+struct contents {
+	uint64_t begin, data_end, end;
+};
+/* sb is valid. */
+void superblock_contents(const union superblock *sb, struct contents *contents);
 /* Is there anything that says it is ours, valid or not? */
 bool superblocks_any(const struct superblocks *found);
 /* Is something else where the main one was?  Zeroes are what a power cut leaves of an erase, or of a format, of larder. */

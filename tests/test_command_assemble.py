@@ -21,7 +21,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
 from harness import CACHE, KIB, MIB, NOT_FOUND, SB, SB_SIZE, TABLES, TOP, UNSAFE, VOLUME
-from harness import attach_by_hand, digest, field, one_line, patch_both, patch_tables
+from harness import attach_by_hand, blkid, digest, field, one_line, patch_both, patch_tables
 from status_lines import line
 
 pytest_plugins = ["larder_fixtures"]
@@ -35,6 +35,18 @@ def stack(larder):
     a, b = larder.image("a", 64 * MIB), larder.image("b", 64 * MIB)
     larder("cache", "create", "fast", "--cache", a, "--cache", b, "--yes")
     return a, b, larder.volume("data", 64 * MIB, "--cache", "fast")
+
+
+@pytest.fixture
+def prober(larder_probe):
+    """What it prints of a device of which udev knows that, but for the time."""
+
+    def probe(path, known):
+        run = subprocess.run([larder_probe, path], capture_output=True, text=True, env=os.environ | known, check=False)
+        assert run.stderr == "" and run.returncode == (0 if run.stdout else 1), run
+        return [line for line in run.stdout.splitlines() if not line.startswith("LARDER_APPEARED=")]
+
+    return probe
 
 
 def dry(larder, *words, code=0):
@@ -131,14 +143,13 @@ def test_somebody_elses(larder, stack, which):
 
 
 # without ext4, and on an SSD GPT, which overwrite all that says larder
-LEAVE_US = [(w, k) for w in (0, 2) for k in (*signatures.HEAD, "gpt backup") if k != "ext4" and (w, k) != (0, "gpt")]
+LEAVE_US = [(w, k) for w in (0, 2) for k in signatures.HEAD if k != "ext4" and (w, k) != (0, "gpt")]
 
 
 @pytest.mark.parametrize(("which", "kind"), LEAVE_US)
 def test_given_to_somebody_else(larder, stack, which, kind):
     """A filesystem, swap area, partition table came behind us, and leaves our superblock, or its copy: not written to by itself."""
-    write = signatures.gpt_backup if kind == "gpt backup" else signatures.HEAD[kind]
-    write(stack[which])
+    signatures.HEAD[kind](stack[which])
     run = dry(larder, code=UNSAFE)
     one_line(run, stack[which], "larder super wipe")
     assert names(run) == (["larder-cache-fast"] if which == 2 else [])
@@ -167,7 +178,7 @@ def inside(path, offset, size, write, scratch):
         f.write(scratch.read_bytes())
 
 
-@pytest.mark.parametrize("kind", [*signatures.HEAD, *(k for k in signatures.TAIL if k != "zfs")])
+@pytest.mark.parametrize("kind", [*signatures.HEAD, *signatures.TAIL])
 @pytest.mark.parametrize("layout", [[], ["--data-offset", "8K"], ["--data-offset", "64K"]])
 def test_signatures_in_the_data_are_ours(larder, tmp_path, kind, layout):
     """What a volume holds is its user's, wherever its data begin; so is what a cache holds of it."""
@@ -177,6 +188,72 @@ def test_signatures_in_the_data_are_ours(larder, tmp_path, kind, layout):
     inside(hdd, field(hdd, VOLUME, "data_offset"), 512 * field(hdd, VOLUME, "sectors"), write, tmp_path / "scratch")
     inside(ssd, field(ssd, CACHE, "segments_offset"), segments, write, tmp_path / "scratch")
     assert sorted(names(dry(larder))) == ["data", "larder-cache-fast"]
+
+
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("reserve", [[], ["--tail-reserve", "0"]], ids=["reserve", "none"])
+def test_signature_at_the_tail_hinders_nothing(larder, kind, which, reserve):
+    """Of an SSD: its log; of a disk: the end of its volume, or what is reserved behind that.  Of neither is it another owner's."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    a, b = larder.image("a", 64 * MIB), larder.image("b", 64 * MIB)
+    larder("cache", "create", "fast", "--cache", a, "--cache", b, "--yes")
+    member = (a, b, larder.volume("data", 64 * MIB, "--cache", "fast", *reserve))[which]
+    write(member)
+    assert type_ in blkid(member) or kind == "gpt backup"  # that it asks for by force alone
+    assert sorted(names(dry(larder))) == ["data", "larder-cache-fast"]
+
+
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+@pytest.mark.parametrize("which", [0, 2])
+def test_signature_behind_a_member_is_its_owners(larder, stack, kind, which):
+    """The leg of a mirror with its superblock at the end, or the disk below DRBD, shows the member on top, and is longer."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    os.truncate(stack[which], stack[which].stat().st_size + MIB)
+    write(stack[which])
+    run = dry(larder, code=UNSAFE)
+    one_line(run, stack[which], f"carries a signature {type_} as well", f"wipefs --types {type_} --all {stack[which]}")
+    assert names(run) == (["larder-cache-fast"] if which == 2 else [])
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_signature_at_the_tail_hides_none_at_the_head(larder, stack, which):
+    """libblkid looks for md's at the end first, and tells of one; what is named to erase the other leaves what is data."""
+    signatures.md_1_0(stack[which])
+    signatures.md_1_1(stack[which])
+    assert "linux_raid_member" in blkid(stack[which])
+    run = dry(larder, code=UNSAFE)
+    one_line(run, stack[which], "linux_raid_member", f"wipefs --offset 0 {stack[which]},")
+    tail = stack[which].read_bytes()[-MIB:]
+    subprocess.run(["wipefs", "--quiet", "--offset", "0", stack[which]], check=True)
+    assert sorted(names(dry(larder))) == ["data", "larder-cache-fast"]
+    assert stack[which].read_bytes()[-MIB:] == tail and "linux_raid_member" in blkid(stack[which])
+
+
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+def test_what_udev_takes_for_something_else(larder, prober, kind):
+    """larder-probe, with what udev has found: of a member's data it is one nevertheless; of anything else it is its owner's."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    known = {"DEVTYPE": "disk", "ID_PART_TABLE_TYPE" if type_ == "gpt" else "ID_FS_TYPE": type_}
+    hdd = larder.volume("data", 64 * MIB)
+    write(hdd)
+    said = prober(hdd, known)
+    assert f"LARDER_UUID={uuid.UUID(bytes=field(hdd, VOLUME, 'uuid'))}" in said and "ID_FS_TYPE=larder_member" in said
+    assert prober(hdd, {}) == prober(hdd, {"ID_FS_TYPE": "larder_member"}) == said
+    # said by something else than libblkid, which does not find it
+    assert prober(hdd, known | {"ID_FS_TYPE": "mpath_member"}) == []
+    # a partition has its disk's
+    assert prober(hdd, {"DEVTYPE": "partition", "ID_PART_TABLE_TYPE": "dos"}) != []
+    assert prober(hdd, {"DEVTYPE": "disk", "ID_PART_TABLE_TYPE": "dos"}) == []
+    # before the data as well
+    signatures.lvm(hdd)
+    assert prober(hdd, known) == [] and prober(hdd, {"ID_FS_TYPE": "LVM2_member"}) == []
+    signatures.write(hdd, 512, bytes(512))
+    assert prober(hdd, known) == said
+    # behind the member: a leg, say
+    os.truncate(hdd, 66 * MIB)
+    write(hdd)
+    assert prober(hdd, known) == []
 
 
 @pytest.mark.parametrize("layout", [[], ["--data-offset", "8K"]])
@@ -343,6 +420,17 @@ def test_spare_with_something_on_it(degraded, what):
         signatures.write(spare, 1024 + 96, struct.pack("<I", 0x40))
     run, used = degraded.dry(code=UNSAFE)
     one_line(run, spare, "carries a signature", "wipefs")
+    assert used == []
+
+
+@pytest.mark.parametrize("kind", signatures.TAIL_ALONE)
+def test_spare_with_something_at_its_tail(degraded, kind):
+    """A spare is used unasked, and no log is in it: what is there came later."""
+    type_, write = signatures.TAIL_ALONE[kind]
+    spare = degraded.spare()
+    write(spare)
+    run, used = degraded.dry(code=UNSAFE)
+    one_line(run, spare, f"carries a signature {type_}", "wipefs")
     assert used == []
 
 

@@ -34,6 +34,7 @@ from harness import (
     USAGE,
     VOLUME,
     attach_by_hand,
+    blkid,
     digest,
     fast_crc32c,
     field,
@@ -252,6 +253,21 @@ def test_luks_in_the_log(pair, what, offset):
     else:
         larder(*words)
         larder("super", "check", ssd)
+
+
+@pytest.mark.parametrize("what", ["ssd", "hdd"])
+def test_signature_at_the_tail(pair, what):
+    """A log, or a volume, has what it has; it is no other owner's disk for that."""
+    larder, ssd, hdd, of_ssd, of_hdd = pair
+    of = {"ssd": (ssd, of_ssd, field(ssd, CACHE, "cache_uuid")), "hdd": (hdd, of_hdd, field(hdd, VOLUME, "uuid"))}
+    device, file, owner = of[what]
+    lose_superblocks(device)
+    signatures.md_1_0(device)
+    assert "linux_raid_member" in blkid(device)
+    larder.devices.clear()
+    larder("super", "restore", file, device, "--discard-dirty", text(owner))
+    larder("super", "check", device)
+    assert "linux_raid_member" in blkid(device)
 
 
 def test_one_copy_is_enough(pair):

@@ -5,9 +5,11 @@ What runs comes from LARDER_STATUS; a disk of sysfs that an image stands for is 
 docs/larder-doctor.8 lists the checks.
 """
 
+import hashlib
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from uuid import UUID, uuid5
@@ -15,8 +17,8 @@ from uuid import UUID, uuid5
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import MIB, NOT_FOUND, SB, TABLES, TOP, USAGE, VOLUME, blkid, digest, field, one_line, patch, preloaded
-from signatures import luks2_second_header, write
+from harness import CACHE, MIB, NOT_FOUND, SB, SB_SIZE, TABLES, TOP, USAGE, VOLUME, blkid, digest, field, one_line, patch, preloaded
+from signatures import TAIL_ALONE, luks2_second_header, write
 from smart import Smartctl, ata, nvme
 from status_lines import line
 from test_command_stack import Described
@@ -106,6 +108,15 @@ def test_what_runs(system):
     system.only("wrong", "status", "larder-cache-fast", "larder cache scrub")
 
 
+def digest_of_data(hdd):
+    with open(hdd, "rb") as f:
+        return hashlib.sha256(f.read(63 * MIB)).hexdigest()
+
+
+def wipefs(path):
+    return subprocess.run(["wipefs", "--no-act", "--noheadings", path], check=True, capture_output=True, text=True).stdout
+
+
 @pytest.mark.parametrize("kind", ["ext4", "luks"])
 def test_signature(system, kind):
     """On a member, where its superblocks leave room; the command that is named removes it, and nothing else."""
@@ -118,9 +129,46 @@ def test_signature(system, kind):
     write(system.hdd, place, magic)
     if kind == "luks":
         write(system.hdd, 8, (16384).to_bytes(8, "big"))
-    system.only("wrong", "signature", system.hdd, f"wipefs --offset {place} {system.hdd}", "larder super wipe")
+    ours, theirs = UUID(bytes=field(system.hdd, VOLUME, "uuid")), {"ext4": "ext4", "luks": "crypto_LUKS"}[kind]
+    cures = f"wipefs --offset {place} {system.hdd},", f"larder super wipe {system.hdd}"
+    system.only("wrong", "signature", system.hdd, f"larder (volume, UUID {ours}) and {theirs}: ", *cures)
     write(system.hdd, place, bytes(len(magic)))
     assert system.findings(code=0) == []
+
+
+@pytest.mark.parametrize("kind", TAIL_ALONE)
+def test_signature_behind_the_data(system, kind):
+    """In what is reserved at the end of a volume's disk: told of, as others look there; what is named to erase it takes no data."""
+    type_, make = TAIL_ALONE[kind]
+    make(system.hdd)
+    data = digest_of_data(system.hdd)
+    for _ in range(20):
+        found = system.findings(code=ADVICE)
+        assert [row[:3] for row in found] == [("advice", "signature", str(system.hdd))] and f" {type_}: " in found[0][3], found
+        offset = re.search(rf"wipefs --offset (\d+) {system.hdd},", found[0][3])[1]
+        assert int(offset) >= 63 * MIB
+        force = ["--force"] if type_ == "gpt" else []  # of a partition table on what is no whole disk
+        subprocess.run(["wipefs", "--quiet", *force, "--offset", offset, system.hdd], check=True)
+        if type_ not in blkid(system.hdd) + wipefs(system.hdd):
+            break
+    assert system.findings(code=0) == [] and digest_of_data(system.hdd) == data
+
+
+@pytest.mark.parametrize("kind", TAIL_ALONE)
+@pytest.mark.parametrize("where", ["disk", "ssd"])
+def test_signature_among_the_data(larder, kind, where):
+    """At the end of a volume without a reserve, or of a log: nothing to cure, and nothing is named that would erase it."""
+    type_, make = TAIL_ALONE[kind]
+    system = System(larder, (larder.cache("fast"), larder.volume("data", 64 * MIB, "--cache", "fast", "--tail-reserve", "0")))
+    member = system.hdd if where == "disk" else system.ssd
+    copy = field(system.ssd, CACHE, "copy_offset")
+    make(member)
+    if where == "ssd" and any(member.read_bytes()[copy + SB_SIZE - 512 : copy + SB_SIZE]):
+        return  # it lies upon the copy of the superblock, which is told of
+    found = system.findings(code=None)
+    assert [row for row in found if row[1] == "signature"] == []
+    said = larder("probe", member).stdout
+    assert re.search(rf"^{member}: {type_}: .* \(in its data, at the end: no owner's\)$", said, re.M), said
 
 
 @pytest.mark.parametrize("offset", [512 << 10, 1 << 20, 4 << 20])
@@ -132,7 +180,7 @@ def test_luks_in_the_log(system, offset):
         system.only("wrong", "signature", system.ssd, "crypto_LUKS", "larder super wipe")
     else:
         assert system.findings(code=0) == []
-    assert ("crypto_LUKS" in system.larder("probe", system.ssd).stdout) == (offset < 1 << 20)
+    assert ("(in its data: no owner's)" in system.larder("probe", system.ssd).stdout) == (offset >= 1 << 20)
 
 
 def test_damaged_superblock(system):

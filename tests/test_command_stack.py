@@ -588,6 +588,66 @@ def test_another_machine(larder, described):
     assert "another machine" not in larder("start", "data", code=None).stderr
 
 
+def moved(larder, described, host, generation, ssd=True):
+    """What a start with --import leaves on the disk, and, where it is there, on the SSD."""
+    of = str(uuid.uuid5(uuid.UUID(host), "larder"))
+    described.volume(described.plain | {"host": of, "generation": generation})
+    if ssd:
+        described.ssds({"ready": [f"{described.uuid} data {generation}"], "changing": [], "host": of})
+
+
+def test_moved_between_two_machines(larder, described):
+    """docs/two-machines.md: both see disk and SSD; then the disk alone moves, and what stayed behind is stale."""
+    machines = [f"{n:032x}" for n in (1, 2)]
+    a, b = ({"LARDER_MACHINE_ID": str(larder.directory / m)} for m in machines)
+    for m in machines:
+        (larder.directory / m).write_text(m + "\n")
+    attach_by_hand(described.ssd, described.hdd)
+    patch_tables(described.ssd, volume0__incarnation=field(described.hdd, VOLUME, "incarnation"))
+
+    def starts(here):
+        return len(larder("assemble", "--all", "--dry-run", env=here).stdout.splitlines()) == 2
+
+    def refused(here):
+        ssd, hdd = larder("assemble", "--all", "--dry-run", env=here, code=UNSAFE).stderr.splitlines()
+        assert "the cache fast is another machine's, for the stack data" in ssd and "larder start --import data" in ssd
+        assert "the stack data was made on another machine" in hdd and "larder start --import data" in hdd
+        verbs = [["volume", "start", "data"], ["volume", "start", described.hdd], ["cache", "start", "fast"]]
+        for verb in (["start", "data"], *([*w, "--dry-run"] for w in verbs)):
+            one_line(larder(*verb, env=here, code=UNSAFE), "another machine", "larder start --import data")
+        return True
+
+    for generation, (mine, here, there) in enumerate([(machines[0], a, b), (machines[1], b, a), (machines[0], a, b)], 3):
+        moved(larder, described, mine, generation)
+        assert starts(here) and refused(there)
+    # it runs on A, as far as its SSD says
+    stopped = field(described.ssd, CACHE, "flags")
+    patch_both(described.ssd, CACHE, flags=0, epoch=1, epochs0__epoch=1, epochs0__segment=0, epochs0__first_sequence=1)
+    run = larder("start", "--import", "data", env=b, code=UNSAFE)
+    one_line(run, "may run there", "larder stop data on that one", "larder start --import --crashed data")
+    # on B without the SSD, which alone knew
+    larder.devices.remove(described.ssd)
+    one_line(larder("start", "data", env=b, code=UNSAFE), "another machine")
+    run = larder("start", "--import", "data", env=b, code=NOT_FOUND)
+    one_line(run, "no SSD of its cache is here", "larder start --degraded data")
+    alone = ["volume", "start", "data", "--import", "--without-cache", "--dry-run"]
+    patch_both(described.hdd, VOLUME, flags=1)
+    one_line(larder(*alone, env=b, code=UNSAFE), described.hdd, "may_be_dirty")
+    patch_both(described.hdd, VOLUME, flags=0)
+    assert "dmsetup create data" in larder(*alone, env=b).stdout
+    # and back to A, behind its first write
+    patch_both(described.hdd, VOLUME, incarnation=field(described.hdd, VOLUME, "incarnation") + 1000)
+    moved(larder, described, machines[1], 6, ssd=False)
+    larder.devices.append(described.ssd)
+    patch_both(described.ssd, CACHE, flags=stopped, epoch=0, epochs0__epoch=0, epochs0__first_sequence=0)
+    one_line(larder("start", "data", env=a, code=UNSAFE), "another machine")
+    moved(larder, described, machines[0], 7, ssd=False)
+    run = larder("assemble", "--all", "--dry-run", env=a, code=UNSAFE)
+    one_line(run, described.hdd, "incarnation: the volume data ran without its cache larder-cache-fast, which is stale")
+    assert "larder volume start data --option stale=discard" in run.stderr
+    assert run.stdout.count("dmsetup create") == 1 and "larder-cache-fast" in run.stdout
+
+
 def test_machine_without_an_identity(larder, described):
     """In an initramfs that has no machine-id nothing says whose a stack is: what names a machine does not start by itself there."""
     machine = larder.directory / "machine-id"

@@ -6,6 +6,7 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -133,29 +134,34 @@ static void examine_superblocks(struct findings *f, const struct device *device,
 	}
 }
 
-/* Where libblkid found it: behind "at byte " in what signatures_find() says. */
-static const char *place(const char *signature, char text[static 24])
+/* Two owners have signed it: both are named, and what to do if it is the one's, or the other's. */
+static void examine_signatures(struct findings *f, const struct device *device, const struct superblocks *superblocks)
 {
-	const char *at = strstr(signature, "at byte ");
+	const union superblock *sb = superblocks_best(superblocks);
+	struct signatures found = { 0 };
+	struct contents contents;
+	bool stand = superblocks_stand(superblocks);
 
-	snprintf(text, 24, "%.*s", at ? (int)strspn(at + 8, "0123456789") : 0, at ? at + 8 : "");
-	return text;
-}
-
-static void examine_signatures(struct findings *f, const struct device *device, bool ours)
-{
-	struct problems found = { 0 };
-	char offset[24];
-
-	if (signatures_find(device, ours, &found))
+	if (stand)
+		superblock_contents(sb, &contents);
+	if (signatures_find(device, stand ? &contents : NULL, &found))
 		return;
-	for (size_t i = 0; i < found.number; i++)
-		if (strncmp(found.text[i], "larder_member:", strlen("larder_member:")))
+	for (size_t i = 0; i < found.number; i++) {
+		const struct signature *s = &found.signature[i];
+		char uuid[UUID_TEXT];
+
+		if (s->place == SIGNATURE_OUTSIDE && strcmp(s->type, "larder_member"))
 			finding(f, FINDING_WRONG, "signature", device->path,
-				"others may take it for theirs: %s; if that is a leftover: wipefs --offset %s %s, while it is stopped; if not, it is no "
-				"member any more: larder super wipe %s",
-				found.text[i], place(found.text[i], offset), device->path, device->path);
-	problems_free(&found);
+				"two have signed it, and it is not started: larder (%s, UUID %s) and %s; if it is larder's: wipefs --offset %" PRIu64
+				" %s, while it is stopped; if it is the other's, it is no member any more: larder super wipe %s",
+				kind_text(le32toh(sb->head.kind)), uuid_text(sb->head.uuid, uuid), s->text, s->offset, device->path, device->path);
+		else if (s->place == SIGNATURE_RESERVE)
+			finding(f, FINDING_ADVICE, "signature", device->path,
+				"behind the volume's data there is %s; larder does not heed it, but others who look at the end of a disk (mdadm, dmraid) may take it "
+				"for theirs; nothing of the volume lies there: wipefs --offset %" PRIu64 " %s, while it is stopped",
+				s->text, s->offset, device->path);
+	}
+	signatures_free(&found);
 }
 
 static void examine_damaged(struct findings *f, const struct damaged *d)
@@ -187,7 +193,7 @@ static void examine_members(struct findings *f, const struct stacks *stacks)
 		if (!device_try(&device, m->path)) {
 			superblocks_read(&device, &found, false);
 			examine_superblocks(f, &device, &found);
-			examine_signatures(f, &device, superblocks_stand(&found));
+			examine_signatures(f, &device, &found);
 			superblocks_free(&found);
 			device_close(&device);
 		}

@@ -31,14 +31,23 @@ static void print_ours(const char *path, const union superblock *sb)
 	putchar('\n');
 }
 
-static int print_foreign(const struct device *device, bool ours)
+static int print_foreign(const struct device *device, const struct superblocks *superblocks)
 {
-	struct problems found = { 0 };
-	int result = signatures_find(device, ours, &found);
+	static const char *const place[] = { [SIGNATURE_OUTSIDE] = "",
+					     [SIGNATURE_DATA] = " (in its data: no owner's)",
+					     [SIGNATURE_TAIL] = " (in its data, at the end: no owner's)",
+					     [SIGNATURE_RESERVE] = " (behind its data: not heeded)" };
+	struct signatures found = { 0 };
+	struct contents contents;
+	bool stand = superblocks_stand(superblocks);
+	int result;
 
+	if (stand)
+		superblock_contents(superblocks->chosen->sb, &contents);
+	result = signatures_find(device, stand ? &contents : NULL, &found);
 	for (size_t i = 0; i < found.number; i++)
-		printf("%s: %s\n", device->path, found.text[i]);
-	problems_free(&found);
+		printf("%s: %s%s\n", device->path, found.signature[i].text, place[found.signature[i].place]);
+	signatures_free(&found);
 	return result;
 }
 
@@ -72,7 +81,7 @@ static int probe_one(const char *path, bool udev)
 			print_ours(path, sb);
 		else if (superblocks_any(&found))
 			remark("%s: a damaged larder superblock; larder super check %s says more", path, path);
-		result = print_foreign(&device, superblocks_stand(&found));
+		result = print_foreign(&device, &found);
 	}
 	if (!result && !sb)
 		result = LARDER_NOT_FOUND;

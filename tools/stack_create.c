@@ -145,7 +145,7 @@ static int collect_disks(const struct stack *stack, char *paths[MD_LEGS_MAX], un
 	}
 	for (size_t i = 0; !result && i < array.number && *number < MD_LEGS_MAX; i++) {
 		paths[(*number)++] = must_print("%s", array.leg[i]);
-		result = claim_leg_is_ours(array.leg[i]) ? LARDER_DONE : LARDER_UNSAFE;
+		result = claim_leg_is_ours(array.leg[i], false) ? LARDER_DONE : LARDER_UNSAFE;
 	}
 	md_free(&array);
 	if (!result)

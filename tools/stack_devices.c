@@ -582,7 +582,7 @@ int disk_erase(const char *name, const char *node)
 	stack_part(&d.stack, "md", part);
 	if (*d.stack.integrity && *node)
 		erase_leg(&d, node);
-	else if (*node && (md_is_leg(node, part, &readable) ? claim_leg_is_ours(node) && md_erase(node) : !readable))
+	else if (*node && (md_is_leg(node, part, &readable) ? claim_leg_is_ours(node, true) && md_erase(node) : !readable))
 		remark("%s: may still look like a disk of %s, which it is not, and be taken back where it works again and that lacks one; mdadm --zero-superblock %s ends that", node,
 		       d.stack.name, node);
 	devices_free(&d);

@@ -179,7 +179,7 @@ static int refuse_return(const struct stack *stack, const struct md_array *array
 		why = "has its superblock twice: one is a copy (dd, a snapshot?)";
 	else if (!why && device_usage(array->leg_number[leg], usage, sizeof(usage)))
 		return complain(LARDER_BUSY, "%s: is a disk of the array of %s, and not taken back: in use: %s; release it first", disk, stack->name, usage);
-	else if (!why && !claim_leg_is_ours(array->leg[leg]))
+	else if (!why && !claim_leg_is_ours(array->leg[leg], true))
 		return LARDER_UNSAFE;
 	if (!why)
 		return LARDER_DONE;

@@ -221,7 +221,7 @@ static int erase_disks(const struct stack *stack, unsigned *left)
 	stack_part(stack, "md", uuid);
 	md_find(uuid, &array);
 	for (size_t i = 0; !result && i < array.number; i++) {
-		bool ours = claim_leg_is_ours(array.leg[i]);
+		bool ours = claim_leg_is_ours(array.leg[i], true);
 
 		*left += !ours;
 		result = ours ? md_erase(array.leg[i]) : LARDER_DONE;

@@ -192,7 +192,8 @@ static bool stack_of_backup(const struct larder_volume_sb *sb, struct stack *sta
 
 static int check_device(const struct device *device, const struct restore *r)
 {
-	struct problems foreign = { 0 };
+	struct signatures foreign = { 0 };
+	struct contents contents;
 	int result;
 
 	if (device->bytes != r->backup->device_bytes)
@@ -206,12 +207,13 @@ static int check_device(const struct device *device, const struct restore *r)
 				"them a new one",
 				r->path, le32toh(r->backup->sb->cache.nr_devices));
 	/* whatever became of its superblock, where it had data there are none of anybody else */
-	result = signatures_find(device, true, &foreign);
+	superblock_contents(r->backup->sb, &contents);
+	result = signatures_find(device, &contents, &foreign);
 	for (size_t i = 0; !result && i < foreign.number; i++)
-		if (strncmp(foreign.text[i], "larder_member:", strlen("larder_member:")))
-			result = complain(LARDER_UNSAFE, "%s: carries %s: a restore wipes nothing; if that is a leftover, wipefs %s takes it away",
-					  device->path, foreign.text[i], device->path);
-	problems_free(&foreign);
+		if (foreign.signature[i].place == SIGNATURE_OUTSIDE)
+			result = complain(LARDER_UNSAFE, "%s: carries %s: a restore wipes nothing; if that is a leftover: wipefs --offset %" PRIu64 " %s",
+					  device->path, foreign.signature[i].text, foreign.signature[i].offset, device->path);
+	signatures_free(&foreign);
 	return result;
 }
 

@@ -32,6 +32,12 @@ def larderd():
     return os.environ.get("LARDERD") or build("daemon", "larderd", SANITIZE="1")
 
 
+@pytest.fixture(scope="session")
+def larder_probe():
+    """Path of what the udev rules run."""
+    return os.environ.get("LARDER_PROBE") or build("daemon", "larder-probe", SANITIZE="1")
+
+
 def memory():
     """Where images may lie without a disk waiting for each of their flushes; None: where the system keeps temporary files."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

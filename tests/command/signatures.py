@@ -90,6 +90,19 @@ def zfs(path):
             write(path, at + 128 * 1024 + i * 1024, struct.pack("<QQQQQ", 0x00BAB10C, 5000, i, 1, 1))
 
 
+def zfs_tail(path):
+    """The two labels at the end, as a volume that a pool is on has them at the end of its disk."""
+    size = size_of(path) // (256 * 1024) * 256 * 1024
+    for at in (size - 512 * 1024, size - 256 * 1024):
+        for i in range(8):
+            write(path, at + 128 * 1024 + i * 1024, struct.pack("<QQQQQ", 0x00BAB10C, 5000, i, 1, 1))
+
+
+def drbd(path):
+    """Internal metadata of DRBD: their last block."""
+    write(path, size_of(path) - 4096, struct.pack(">QQQQQQQII", 1, 2, 3, 4, 5, 6, 0, 0, 0x8374026B))
+
+
 def ddf(path):
     header = bytearray(b"\xff" * SECTOR)
     struct.pack_into(">II24s8sII", header, 0, 0xDE11DE11, 0, b"g" * 24, b"01.02.00", 1, 1)
@@ -175,3 +188,5 @@ TAIL = {
     "imsm": ("isw_raid_member", imsm),
     "gpt backup": ("gpt", gpt_backup),
 }
+# and nowhere else, whatever the device is of
+TAIL_ALONE = TAIL | {"zfs": ("zfs_member", zfs_tail), "drbd": ("drbd", drbd)}

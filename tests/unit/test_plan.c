@@ -107,6 +107,7 @@ static struct fact_member *add_member(uint32_t kind, const char *label)
 	snprintf(m->label, sizeof(m->label), "%s", label);
 	random_uuid(m->uuid);
 	m->foreign = chance(2) ? "linux_raid_member" : NULL;
+	m->wipefs = m->foreign ? "--types linux_raid_member --all" : NULL;
 	m->copy_only = chance(2);
 	m->used = chance(2) ? "mounted on /x" : NULL;
 	m->held = chance(kind == LARDER_KIND_VOLUME ? 5 : 2) ? "the stack s is half made" : NULL;
@@ -296,7 +297,7 @@ static void make_returning(const struct fact_member *m)
 		size_t k = facts.nr_returning++;
 		struct fact_return *r = &returning[k];
 
-		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .foreign = chance(5) ? "dos" : NULL, .used = chance(5) ? "mounted on /x" : NULL };
+		*r = (struct fact_return){ .path = returning_path[k], .now = now, .stayed = chance(10), .foreign = chance(5) ? "dos" : NULL, .wipefs = "--types dos --all", .used = chance(5) ? "mounted on /x" : NULL };
 		snprintf(returning_path[k], sizeof(returning_path[0]), "/dev/r%02zu", k);
 		memcpy(r->volume, m->uuid, 16);
 		r->leg = (struct md_leg){ .events = 8 + rnd(4), .holds = chance(85) ? 15 : rnd(16), .place = (int)rnd(6) - 2, .places = chance(95) ? 4 : 5, .level = 6 };

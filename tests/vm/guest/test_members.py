@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ import pytest
 from lib import command, dm, members
 from lib.larder import wait_for
 from lib.members import ENVIRONMENT, FILES, SECONDS, Larderd, Member, Rig, larder, running, settle, status
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "command"))
+import signatures
 
 @pytest.fixture(scope="module", autouse=True)
 def udevd() -> Iterator[None]:
@@ -77,6 +81,27 @@ def test_properties_and_links(rig, larderd):
     p = cache.properties()
     assert (p["DM_UDEV_DISABLE_OTHER_RULES_FLAG"], p["SYSTEMD_READY"], p["UDISKS_IGNORE"]) == ("1", "0", "1")
     assert "ID_FS_TYPE" not in p and not Path(f"/dev/disk/by-id/dm-name-{p['DM_NAME']}").exists()
+
+
+@pytest.mark.parametrize("name", ["md 1.0", "drbd"])
+def test_signature_at_the_tail(rig, larderd, name):
+    """What a user of the volume has made: libblkid takes the disk for that, and it is a member.  Before the data it is not."""
+    type_, write = signatures.TAIL_ALONE[name]
+    write(rig.hdd.file)
+    assert f"TYPE={type_}" in command.output("blkid", "-p", "-o", "export", rig.hdd.file).splitlines()
+    signatures.lvm(rig.hdd.file)
+    for m in rig.members:
+        m.plug()
+    settle()
+    larderd.start()
+    assert running("larder-cache-fast") and not running("data")
+    r = larder("assemble", "--all", check=False)
+    assert r.returncode == 5 and "carries a signature LVM2_member" in r.stderr, r.stderr
+    signatures.write(Path(rig.hdd.node), 512, bytes(512))
+    command.run("udevadm", "trigger", "--settle", rig.hdd.node)
+    p = rig.hdd.properties()
+    assert (p["ID_FS_TYPE"], p["ID_FS_UUID"]) == ("larder_member", p["LARDER_UUID"])
+    rig.verify()
 
 
 UPSTREAM = 'KERNEL=="dm-*", ENV{.DM_SUSPENDED}="$env{DM_SUSPENDED}", ENV{DM_SUSPENDED}=""\n'

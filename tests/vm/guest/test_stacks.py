@@ -1005,6 +1005,70 @@ def test_without_the_module(disks, key):
     remove()
 
 
+def test_moved_between_two_machines(disks, monkeypatch, tmp_path, kernel_log):
+    """docs/two-machines.md: both see disk and SSD, dirty data goes along; the disk moves alone: the SSD that stayed is stale."""
+    ssd0, _, hdd0, _ = disks
+    kernel_log.expect("stale|ran without cache")
+
+    def on(machine, *seen):
+        identity = tmp_path / machine
+        identity.write_text({"a": "1", "b": "2"}[machine] * 32)
+        monkeypatch.setenv("LARDER_MACHINE_ID", str(identity))
+        if seen:
+            monkeypatch.setenv("LARDER_DEVICES", ":".join(map(str, seen)))
+        else:
+            monkeypatch.delenv("LARDER_DEVICES", raising=False)
+
+    on("a")
+    larder("create", "data", "--backing", hdd0, "--cache", ssd0, "--mode", "writeback", "--mkfs", "ext4", "--mount", MOUNTED)
+    larder("volume", "set", "data", "writeback=off")
+    written = 0
+    for here, there in ("ab", "ba", "ab"):
+        write(written)
+        written += 1
+        larder("stop", "data")
+        on(there)
+        for verb in (["start", "data"], ["volume", "start", "data"], ["cache", "start", "data"]):
+            refused(UNSAFE, verb, "another machine", "larder start --import data")
+        assert not dm.names()
+        larder("start", "--import", "data")
+        check(range(written))
+        larder("stop", "data")
+        on(here)
+        refused(UNSAFE, ["start", "data"], "another machine", "larder start --import data")
+        on(there)
+        larder("start", "data")
+    # it is B's now.  Nothing may be dirty, and to unmount writes
+    write(written)
+    written += 1
+    larder("volume", "set", "data", "writeback=off")
+    command.run("umount", MOUNTED)
+    larder("stop", "data")
+    on("a", hdd0)
+    refused(UNSAFE, ["start", "--import", "--degraded", "data"], "may_be_dirty")
+    on("b")
+    larder("start", "data", "--locked")
+    larder("volume", "flush", "data", "--wait")
+    larder("stop", "data")
+    on("a", hdd0)
+    refused(UNSAFE, ["start", "data"], "another machine")
+    refused(NOT_FOUND, ["start", "--import", "data"], "no SSD of its cache is here", "larder start --degraded data")
+    larder("start", "--import", "--degraded", "data")
+    check(range(written))
+    write(written)
+    larder("stop", "data")
+    # the SSD that stayed with B, and the disk that is back there
+    on("b")
+    refused(UNSAFE, ["start", "data"], "another machine")
+    run = larder("start", "--import", "data", code=None)
+    assert run.returncode and "stale" in run.stderr, run.stderr
+    assert "data" not in dm.names()
+    larder("volume", "start", "data", "--import", "--option", "stale=discard")
+    larder("start", "--import", "data")
+    check(range(written + 1))
+    remove()
+
+
 def test_taken_over_without_the_module(disks, monkeypatch, tmp_path):
     """The description is another one before the volume is shown: nobody writes to the superblock of what runs so."""
     ssd0, _, hdd0, _ = disks
