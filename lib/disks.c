@@ -69,8 +69,7 @@ static int is_name(const struct dirent *entry)
 	return entry->d_name[0] != '.';
 }
 
-/* The directory itself, of a partition that of its disk.  False: there is none. */
-static bool resolve(const char *directory, char resolved[PATH_MAX])
+bool sysfs_disk(const char *directory, char resolved[static PATH_MAX])
 {
 	char text[16];
 
@@ -98,7 +97,7 @@ static void look_below(struct disks *disks, const char *directory, bool cache, u
 	if (n >= 0)
 		free(entry);
 	free(path);
-	if (n <= 0 && resolve(directory, resolved))
+	if (n <= 0 && sysfs_disk(directory, resolved))
 		add(disks, resolved, cache);
 }
 
@@ -118,7 +117,7 @@ static bool flush_early(const char *directory, unsigned depth)
 	struct dirent **entry;
 	int n;
 
-	if (!resolve(directory, whole))
+	if (!sysfs_disk(directory, whole))
 		return false;
 	logged = sysfs_text(whole, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, "ppl");
 	path = must_print("%s/slaves", whole);

@@ -3,6 +3,7 @@
 #ifndef LARDER_DISKS_H
 #define LARDER_DISKS_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,8 @@ void disks_free(struct disks *disks);
 /* A file below a directory of sysfs: its first line; a number.  False: there is none. */
 bool sysfs_text(const char *directory, const char *name, char *text, size_t size);
 bool sysfs_number(const char *directory, const char *name, uint64_t *value);
+/* The directory itself, without links; of a partition that of its disk.  False: there is none. */
+bool sysfs_disk(const char *directory, char resolved[static PATH_MAX]);
 
 /*
  * May what was written to the device with that directory be lost in a power cut although a flush behind it has been answered?  A RAID 5 with a
