@@ -3,30 +3,20 @@
  * A line for each: the word, the UUID, the text.  It is a state, not a history: who begins to look later sees what is so now, and larderd, which may be
  * killed at any moment, has nothing to remember.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "left.h"
 #include "message.h"
-#include "turn.h"
+#include "run_file.h"
 
 #define NAME	 "left"
 #define WORD_LETTERS "abcdefghijklmnopqrstuvwxyz-"
 #define WORD_MAX (sizeof(((struct left *)NULL)->word) - 1)
-
-/* LARDER_RUN: another directory. */
-static char *path_of(const char *name)
-{
-	const char *directory = getenv("LARDER_RUN");
-
-	return must_print("%s%s%s", directory ? directory : RUN_DIRECTORY, *name ? "/" : "", name);
-}
 
 void left_add(struct left_list *list, const char *word, const uint8_t uuid[16], const char *text)
 {
@@ -69,38 +59,23 @@ static bool holds_all(const struct left_list *list, const struct left_list *of)
 	return true;
 }
 
-static int write_file(const struct left_list *list, const char *path)
+static void print(FILE *file, const void *data)
 {
-	FILE *file = fopen(path, "we");
-	int error;
+	const struct left_list *list = data;
 
-	if (!file)
-		return errno;
 	for (size_t i = 0; i < list->number; i++)
 		fprintf(file, "%s %s %s\n", list->left[i].word, list->left[i].uuid, list->left[i].text);
-	error = ferror(file) ? EIO : 0;
-	return fclose(file) ? errno : error;
 }
 
 int left_write(const struct left_list *list)
 {
-	char *path = path_of(NAME), *new = path_of(NAME ".new"), *directory = path_of("");
 	struct left_list there = { 0 };
 	int error = 0;
 
 	left_read(&there);
-	if (!holds_all(list, &there) || !holds_all(&there, list)) {
-		mkdir(directory, 0755);
-		error = write_file(list, new);
-		if (!error && rename(new, path))
-			error = errno;
-		if (error)
-			unlink(new);
-	}
+	if (!holds_all(list, &there) || !holds_all(&there, list))
+		error = run_file_replace(NAME, print, list);
 	left_free(&there);
-	free(directory);
-	free(new);
-	free(path);
 	return error;
 }
 
@@ -122,8 +97,9 @@ static bool parse_uuid(const char *text, uint8_t uuid[16])
 	return !strcmp(text, "-") || (!uuid_parse(text, uuid) && !uuid_is_null(uuid));
 }
 
-static void take_line(struct left_list *list, char *line)
+static void take_line(char *line, void *data)
 {
+	struct left_list *list = data;
 	char *rest = line, *word = next_word(&rest), *uuid = next_word(&rest);
 	uint8_t number[16];
 
@@ -134,27 +110,13 @@ static void take_line(struct left_list *list, char *line)
 
 void left_read(struct left_list *list)
 {
-	char *path = path_of(NAME), *line = NULL;
-	FILE *file = fopen(path, "re");
-	size_t room = 0;
-	ssize_t length;
-
-	free(path);
 	*list = (struct left_list){ 0 };
-	while (file && (length = getline(&line, &room, file)) > 0) {
-		if (line[length - 1] != '\n')
-			break; /* cut off */
-		line[length - 1] = 0;
-		take_line(list, line);
-	}
-	free(line);
-	if (file)
-		fclose(file);
+	run_file_lines(NAME, take_line, list);
 }
 
 int left_watch(void)
 {
-	char *directory = path_of("");
+	char *directory = run_path("");
 	int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 
 	if (watch >= 0 && inotify_add_watch(watch, directory, IN_MOVED_TO) < 0) {

@@ -11,6 +11,7 @@
 
 #include "../../lib/message.c"
 #include "../../lib/fieldtext.c"
+#include "../../lib/run_file.c"
 #include "../../lib/left.c"
 
 #include "check.h"
