@@ -193,11 +193,18 @@ static bool up(dev_t number, struct search *search)
 	return each_device(number, "holders", NULL, leads_to, search);
 }
 
+static bool (*leaves_out)(dev_t number);
+
+void device_leave_out(bool (*which)(dev_t number))
+{
+	leaves_out = which;
+}
+
 bool device_worth_reading(dev_t number)
 {
 	char text[64];
 
-	if (major(number) == FLOPPY_MAJOR)
+	if (major(number) == FLOPPY_MAJOR || (leaves_out && leaves_out(number)))
 		return false;
 	if (!device_attribute(number, "size", text, sizeof(text)) || !strcmp(text, "0"))
 		return false;

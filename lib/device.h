@@ -57,6 +57,8 @@ bool device_usage(dev_t number, char *text, size_t size);
 bool device_node(dev_t number, char *text, size_t size);
 /* Does reading it end?  No floppy, nothing empty, nor suspended. */
 bool device_worth_reading(dev_t number);
+/* Nor those of which this says yes, from now on: of which the process knows that they hang. */
+void device_leave_out(bool (*which)(dev_t number));
 /* The disk that a partition is of; any other device itself. */
 dev_t device_whole_disk(dev_t number);
 /* Does the device `below` have `above` among its holders, directly or through others? */

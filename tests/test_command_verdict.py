@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How a stack is, by what the status of its volume and its cache says: `larder status`, and what `larder doctor` makes of it."""
 
+import itertools
 import json
+import re
 import sys
 import uuid
 from pathlib import Path
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
-from harness import DONE
+from fake_sysfs import Fed, Sysfs
+from harness import DONE, NOT_FOUND
 from status_lines import line
 from test_command_stack import Described
 
@@ -96,3 +99,109 @@ def test_doctor(stack):
     part = {name: str(uuid.uuid5(stack.uuid, name)) for name in ("fs", "md")}
     stack.describe(fs="ext4", fs_uuid=part["fs"], mount="/nowhere", raid="1", legs=2, md=part["md"])
     assert of_stack(stack) == ["array: does not run", "filesystem: is not mounted"]
+
+
+# ---------------------------------------------------------------- devices that hang
+
+
+@pytest.fixture
+def sysfs(larder):
+    return Sysfs(larder.directory / "root")
+
+
+def status(stack, sysfs, code, name="data"):
+    run = stack.larder("status", name, env=stack.status() | sysfs.environment, code=code)
+    return run.stdout
+
+
+def test_disk_that_hangs(larder, stack, sysfs):
+    """It answers nothing, without any error; all that look say so, and which one it is."""
+    sysfs.device("sdz", in_flight=3, device__delete="")
+    sysfs.device("sdy")
+    sysfs.device("dm-1", "sdy", requests=False)
+    sysfs.image("larder-cache-data", "sdy")
+    sysfs.image("data", "sdz", "dm-1")
+    said = status(stack, sysfs, DEGRADED)
+    assert re.match(r"data: degraded: stall: /dev/sdz has answered nothing for [2-9] s, with 3 requests in flight: the kernel's log \(dmesg\)", said)
+    assert "echo 1 > /sys/block/sdz/device/delete" in said and said.count("stall: ") == 1
+    env = stack.status() | sysfs.environment
+    rows = json.loads(larder("list", "-o", "layer,state", "--reportformat", "json", env=env).stdout)["stacks"]
+    assert rows[0] == {"layer": "stack", "state": "degraded"}
+    assert "wrong          stall: /dev/sdz has answered nothing" in larder("volume", "status", "data", env=env).stdout
+    assert "stall" not in larder("cache", "status", "data", env=env).stdout
+    run = larder("doctor", "--root", larder.directory, "--reportformat", "json", env=env, code=None)
+    found = [(row["subject"], row["level"]) for row in json.loads(run.stdout)["findings"] if row["check"] == "stall"]
+    assert found == [("data", "wrong")]
+
+
+# name, what lies on what, what is said
+LAYERS = {
+    "a leg, and not its array": ({"sdy": {"in_flight": 1}, "sdz": {}, "md0": {"below": ("sdy", "sdz"), "requests": False, "in_flight": 4}}, "/dev/sdy"),
+    "suspended": ({"dm-7": {"requests": False, "dm__name": "below", "dm__suspended": 1}}, "/dev/mapper/below"),
+    "multipath that queues": ({"sdz": {}, "dm-7": {"below": ("sdz",), "in_flight": 2, "dm__name": "mpatha", "dm__suspended": 0}}, "/dev/mapper/mpatha"),
+    "a connection that is away": ({"sdz": {"device__state": "transport-offline"}}, "/dev/sdz"),
+}  # fmt: skip
+WORDS = {"suspended": "dmsetup resume below", "multipath that queues": "nothing moves below it", "a connection that is away": "away (transport-offline)"}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_lowest_of_those_that_hang(stack, sysfs, name):
+    devices, named = LAYERS[name]
+    for device, facts in devices.items():
+        sysfs.device(device, *facts.get("below", ()), **{k: v for k, v in facts.items() if k != "below"})
+    sysfs.image("data", list(devices)[-1])
+    said = status(stack, sysfs, DEGRADED)
+    assert re.findall(r"stall: (\S+) has answered nothing", said) == [named] and WORDS.get(name, "") in said
+
+
+def test_ssd_that_hangs(stack, sysfs):
+    """Once, though it is below the volume, too."""
+    sysfs.device("nvme0n1", in_flight=1)
+    sysfs.device("dm-1", "nvme0n1", requests=False)
+    sysfs.image("larder-cache-data", "nvme0n1")
+    sysfs.image("data", "dm-1")
+    assert re.findall(r"stall: (\S+) has", status(stack, sysfs, DEGRADED)) == ["/dev/nvme0n1"]
+
+
+def test_disk_that_is_busy(stack, sysfs):
+    """However long its queue is: it answers from look to look."""
+    sysfs.device("sdz")
+    sysfs.image("data", "sdz")
+    with Fed(sysfs, "sdz", ((answered, 32) for answered in itertools.count())) as fed:
+        assert status(stack, sysfs, DONE).startswith("data: fine")
+    assert fed.looks == 2
+
+
+def test_disk_that_is_idle(stack, sysfs):
+    """One look, and no wait."""
+    sysfs.device("sdz")
+    sysfs.image("data", "sdz")
+    with Fed(sysfs, "sdz", itertools.repeat((1000, 0))) as fed:
+        assert status(stack, sysfs, DONE).startswith("data: fine")
+    assert fed.looks == 1
+
+
+def test_volume_that_waits_for_a_busy_disk(stack, sysfs):
+    """A flush, say: what moves below it does not hang."""
+    sysfs.device("sdz")
+    sysfs.device("md0", "sdz", requests=False, in_flight=1)
+    sysfs.image("data", "md0")
+    with Fed(sysfs, "sdz", ((answered, 1) for answered in itertools.count())):
+        assert status(stack, sysfs, DONE).startswith("data: fine")
+
+
+def test_superblocks_that_cannot_be_read(larder, stack, sysfs):
+    """What runs is judged by the kernel's status then; the disk that is not read stands for it here."""
+    env = stack.status()
+    sysfs.device("sdz", in_flight=1)
+    sysfs.image("data", "sdz")
+    stack.ssds({"changing": [], "ready": [f"{stack.uuid} data"]})
+    larder.devices.remove(stack.hdd)
+    assert larder("status", "data", env=env, code=None).stdout.startswith("data: incomplete: stack: its disks are not here")
+    said = larder("status", "data", env=env | sysfs.environment, code=DEGRADED).stdout
+    assert said.startswith("data: degraded: stall: /dev/sdz has answered nothing") and "stack: its description cannot be read" in said
+    larder.devices.remove(stack.ssd)
+    said = larder("status", "data", env=env | sysfs.environment, code=DEGRADED).stdout
+    assert said.startswith("data: degraded: stall: /dev/sdz has answered nothing") and "its superblocks cannot be read" in said
+    larder("status", "data", env=env, code=NOT_FOUND)
+    larder("status", "other", env=env | sysfs.environment, code=NOT_FOUND)

@@ -19,6 +19,7 @@
 #include "archive.h"
 #include "arguments.h"
 #include "doctor.h"
+#include "hanging.h"
 #include "signature.h"
 #include "stack_verdict.h"
 #include "verbs.h"
@@ -70,12 +71,16 @@ static void examine_running(struct findings *f, const struct mapped_list *list)
 {
 	for (size_t i = 0; i < list->number; i++) {
 		const struct mapped *m = &list->mapped[i];
-		struct problems found = { 0 };
+		struct problems found = { 0 }, stalls = { 0 };
 
 		(m->cache ? advise_cache : advise_volume)(m->name, m->status, &found);
 		for (size_t n = 0; n < found.number; n++)
 			finding(f, FINDING_WRONG, "status", m->name, "%s", found.text[n]);
+		hanging_below(m, &stalls);
+		for (size_t n = 0; n < stalls.number; n++)
+			finding(f, FINDING_WRONG, "stall", m->name, "%s", stalls.text[n] + strlen("stall: "));
 		problems_free(&found);
+		problems_free(&stalls);
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * larder list, larder show, larder status: stacks, their layers, and how they are.
+ * larder list, larder show: stacks, their layers, and how they are.
  */
 #include <endian.h>
 #include <inttypes.h>
@@ -12,14 +12,12 @@
 
 #include "cow.h"
 #include "format_features.h"
+#include "hanging.h"
 #include "integrity.h"
 #include "layout.h"
 #include "stack_verdict.h"
 #include "tiers.h"
 #include "verbs.h"
-
-#define EXIT_DEGRADED 10
-#define EXIT_FAILED   11
 
 static const struct field fields[] = {
 	{ "tree", VALUE_TEXT, "Stack", "the stack's name, and its layers below it, the lowest last" },
@@ -365,6 +363,7 @@ static int table(int argc, char **argv, const char *usage, int words)
 			add_stack(report, &stacks, &stacks.found[i]);
 	if (report)
 		result = report_print(report);
+	hanging_remark();
 	if (report && !result && !only)
 		members_remark_damaged();
 	if (report && !result && !only)
@@ -381,54 +380,4 @@ int stacks_list(int argc, char **argv)
 int stack_show(int argc, char **argv)
 {
 	return table(argc, argv, "larder show NAME [-o FIELD,...] [--sort FIELD,...] [--units UNIT] [--noheadings] [--reportformat json]", 1);
-}
-
-static const char *spares_text(const struct view *view, char text[static 64])
-{
-	unsigned disks = 0, ssds = 0;
-	int length = 0;
-
-	for (size_t i = 0; i < view->disks.number; i++)
-		disks += view->disks.disk[i].role == MD_SPARE;
-	for (size_t i = 0; i < view->stacks->members.number; i++) {
-		const union superblock *sb = &view->stacks->members.member[i]->sb;
-
-		ssds += le32toh(sb->head.kind) == LARDER_KIND_SPARE && !memcmp(sb->cache.cache_uuid, view->found->stack.cache, 16);
-	}
-	text[0] = 0;
-	if (disks)
-		length = snprintf(text, 64, "; %u spare disk%s", disks, disks == 1 ? "" : "s");
-	if (ssds)
-		snprintf(text + length, 64 - (size_t)length, "; %u spare SSD%s", ssds, ssds == 1 ? "" : "s");
-	return text;
-}
-
-int stack_status(int argc, char **argv)
-{
-	static const char usage[] = "larder status NAME";
-	const struct argument arguments[] = { ARGUMENTS_END };
-	const struct found *found;
-	struct stacks stacks;
-	struct view view;
-	int first, result;
-	char *words, spares[64];
-
-	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
-		return result;
-	mapped_init(false);
-	result = stacks_look(&stacks);
-	result = result ? result : stack_find(&stacks, argv[first], &found);
-	if (!result) {
-		view_open(&view, &stacks, found);
-		words = problems_line(&view.verdict.words);
-		printf("%s: %s%s%s%s\n", found->stack.name, view_verdict(&view), *words ? ": " : "", words, spares_text(&view, spares));
-		free(words);
-		result = view.verdict.health == FAILED	 ? EXIT_FAILED :
-			 view.verdict.health == DEGRADED ? EXIT_DEGRADED :
-			 view.verdict.stopped		 ? LARDER_NOT_FOUND :
-							   LARDER_DONE;
-		view_close(&view);
-	}
-	stacks_free(&stacks);
-	return result;
 }

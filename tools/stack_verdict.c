@@ -12,6 +12,7 @@
 #include "cow.h"
 #include "disks.h"
 #include "format_features.h"
+#include "hanging.h"
 #include "integrity.h"
 #include "stack_verdict.h"
 
@@ -195,6 +196,35 @@ static void judge_snapshots(struct view *view)
 	}
 }
 
+/* What it lies on, or its filesystem does, answers nothing.  larder doctor says it of each volume and cache. */
+static void judge_stalls(struct view *view)
+{
+	const struct layers *l = &view->layers;
+	struct problems found = { 0 };
+
+	if (l->open || l->linear)
+		hanging_below_device(l->top_number, &found);
+	if (l->volume)
+		hanging_below(l->volume, &found);
+	if (l->cache)
+		hanging_below(l->cache, &found);
+	for (size_t i = 0; i < found.number; i++) {
+		const char *text = found.text[i] + strlen("stall: ");
+
+		say_in_short(&view->verdict, DEGRADED, "stall", text);
+		view->verdict.stalled = true;
+	}
+	problems_free(&found);
+}
+
+/* What runs of it; its superblocks are on devices that hang, but for the list on an SSD. */
+static void judge_unread(struct view *view)
+{
+	problem(&view->verdict.words, "stack", "its description cannot be read: what else there is to say of it is not known");
+	judge_volume(&view->verdict, view->layers.volume);
+	judge_cache(&view->verdict, view->layers.volume, view->layers.cache);
+}
+
 /* Only its name is known: are disks of its array here, which nobody has started? */
 static bool array_waits(const struct stack *stack)
 {
@@ -230,7 +260,10 @@ static void judge(struct view *view)
 {
 	const struct stack *s = &view->found->stack;
 
-	if (!view->found->whole && (array_waits(s) || stack_has_legs(&view->stacks->members, s->uuid))) {
+	judge_stalls(view);
+	if (!view->found->whole && view->layers.volume && view->verdict.stalled) {
+		judge_unread(view);
+	} else if (!view->found->whole && (array_waits(s) || stack_has_legs(&view->stacks->members, s->uuid))) {
 		view->verdict.stopped = true;
 	} else if (!view->found->whole) {
 		say(&view->verdict, FAILED, "stack", "its disks are not here");
@@ -270,7 +303,7 @@ const char *view_verdict(const struct view *view)
 		return stack_state_text(view->found->stack.state);
 	if (view->verdict.stopped)
 		return view->verdict.foreign ? "foreign" : "stopped";
-	if (!view->found->whole)
+	if (!view->found->whole && !view->verdict.stalled)
 		return "incomplete";
 	if (view->verdict.health == FINE && view->found->stack.encrypted && !view->layers.open)
 		return "locked";

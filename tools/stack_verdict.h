@@ -16,6 +16,7 @@ enum health {
 struct verdict {
 	enum health health;
 	bool stopped, foreign;
+	bool stalled; /* a device below it hangs */
 	struct problems words;
 	struct problems wrong; /* of these what makes it degraded or failed, but for the advice on its volume and cache (advice.h) */
 };

@@ -18,6 +18,7 @@
 #include "claim.h"
 #include "cow.h"
 #include "fstab.h"
+#include "hanging.h"
 #include "integrity.h"
 #include "mounts.h"
 #include "program.h"
@@ -98,14 +99,8 @@ static void take_ssd(struct stacks *stacks, const struct member *m)
 	free(list);
 }
 
-static int scan(struct stacks *stacks, int (*what_runs)(struct mapped_list *list))
+static void scan(struct stacks *stacks)
 {
-	int result;
-
-	*stacks = (struct stacks){ 0 };
-	result = what_runs(&stacks->list);
-	if (result)
-		return result;
 	members_scan(&stacks->members);
 	for (size_t i = 0; i < stacks->members.number; i++) {
 		const struct member *m = stacks->members.member[i];
@@ -121,17 +116,30 @@ static int scan(struct stacks *stacks, int (*what_runs)(struct mapped_list *list
 		if (!f->cache)
 			f->cache = member_cache(&stacks->members, f->stack.cache);
 	}
-	return LARDER_DONE;
 }
 
 int stacks_scan(struct stacks *stacks)
 {
-	return scan(stacks, mapped_scan);
+	int result;
+
+	*stacks = (struct stacks){ 0 };
+	result = mapped_scan(&stacks->list);
+	if (!result)
+		scan(stacks);
+	return result;
 }
 
 int stacks_look(struct stacks *stacks)
 {
-	return scan(stacks, snapshot_take);
+	int result;
+
+	*stacks = (struct stacks){ 0 };
+	result = snapshot_take(&stacks->list);
+	if (result)
+		return result;
+	hanging_look(&stacks->list);
+	scan(stacks);
+	return LARDER_DONE;
 }
 
 void stacks_free(struct stacks *stacks)

@@ -27,7 +27,8 @@ struct stacks {
 
 /* Complains of what stands in a superblock and cannot be understood, and leaves that out. */
 int stacks_scan(struct stacks *stacks);
-int stacks_look(struct stacks *stacks); /* the same for what changes nothing: LARDER_STATUS may say what runs (snapshot.h) */
+/* The same for what changes nothing: LARDER_STATUS may say what runs (snapshot.h), and devices that hang are not read (hanging.h). */
+int stacks_look(struct stacks *stacks);
 void stacks_free(struct stacks *stacks);
 /*
  * Of two devices with one superblock nobody knows which is the stack's, and which a copy (dd, a snapshot): refused, both named, for whoever would

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "advice.h"
+#include "hanging.h"
 #include "list.h"
 #include "snapshot.h"
 #include "verbs.h"
@@ -145,6 +146,7 @@ static void show_trouble(const struct mapped *m)
 	struct problems found = { 0 };
 
 	(m->cache ? advise_cache : advise_volume)(m->name, m->status, &found);
+	hanging_below(m, &found);
 	for (size_t i = 0; i < found.number; i++)
 		printf("  %-14s %s\n", i ? "" : "wrong", found.text[i]);
 	problems_free(&found);
@@ -193,6 +195,7 @@ static int status(bool cache, int argc, char **argv, const char *usage, const ch
 	if (!result && (options.fields || options.format || options.sort)) {
 		result = list_report(cache, &list, NULL, only, default_fields, &options);
 	} else if (!result) {
+		hanging_look(&list);
 		for (size_t i = 0; i < list.number; i++)
 			if (list.mapped[i].cache == cache && (!only || only == &list.mapped[i]))
 				show(&list.mapped[i], &options.units, all);
