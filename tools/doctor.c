@@ -264,6 +264,7 @@ static int examine(struct findings *f)
 	examine_stacks(f, &stacks);
 	examine_members(f, &stacks);
 	examine_system(f);
+	hanging_remark();
 	stacks_free(&stacks);
 	return result ? result : other;
 }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -125,10 +126,13 @@ struct look {
 	size_t length[2];
 };
 
-static _Noreturn void be_child(const char *name, const int to[2])
+static _Noreturn void be_child(const char *name, const int to[2], pid_t parent)
 {
 	int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC), result;
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(LARDER_FAILED);
 	if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(to[0], STDOUT_FILENO) < 0 || dup2(to[1], STDERR_FILENO) < 0)
 		_exit(LARDER_FAILED);
 	close_range(STDERR_FILENO + 1, ~0U, 0);
@@ -138,6 +142,7 @@ static _Noreturn void be_child(const char *name, const int to[2])
 
 static bool begin(struct look *look, const char *name)
 {
+	pid_t parent = getpid();
 	int out[2], complaints[2];
 
 	*look = (struct look){ 0 };
@@ -151,7 +156,7 @@ static bool begin(struct look *look, const char *name)
 	fflush(NULL);
 	look->child = fork();
 	if (!look->child)
-		be_child(name, (const int[]){ out[1], complaints[1] });
+		be_child(name, (const int[]){ out[1], complaints[1] }, parent);
 	close(out[1]);
 	close(complaints[1]);
 	look->end[0] = (struct pollfd){ out[0], POLLIN, 0 };
