@@ -157,6 +157,14 @@ static void parse_line(struct conf *conf, const struct reader *reader, char *lin
 		seconds = next_word(&rest);
 		if (!seconds || next_word(&rest) || !conf_parse_wait(seconds, &conf->wait))
 			mistake(reader, "wait: is not one number of seconds up to %d", CONF_WAIT_MAX_S);
+	} else if (!strcmp(word, "stall")) {
+		uint64_t stall;
+
+		seconds = next_word(&rest);
+		if (!seconds || next_word(&rest) || !conf_parse_wait(seconds, &stall))
+			mistake(reader, "stall: is not one number of seconds up to %d", CONF_WAIT_MAX_S);
+		else
+			conf->stall = (unsigned)(stall / 1000000);
 	} else if (!strcmp(word, "mail")) {
 		parse_word(&conf->mail, reader, word, rest, mail_valid, "mail address");
 	} else if (!strcmp(word, "program")) {
@@ -164,7 +172,7 @@ static void parse_line(struct conf *conf, const struct reader *reader, char *lin
 	} else if (!strcmp(word, "metrics-listen")) {
 		parse_word(&conf->metrics_listen, reader, word, rest, address_valid, ADDRESS_WORDS);
 	} else {
-		mistake(reader, "'%s' is not auto, degraded, wait, mail, program or metrics-listen", word);
+		mistake(reader, "'%s' is not auto, degraded, wait, stall, mail, program or metrics-listen", word);
 	}
 }
 
@@ -173,7 +181,7 @@ void conf_parse(struct conf *conf, const char *text, size_t length, const char *
 	struct reader reader = { .path = path, .say = say, .data = data };
 	const char *end = text + length;
 
-	*conf = (struct conf){ .wait = CONF_WAIT_DEFAULT };
+	*conf = (struct conf){ .wait = CONF_WAIT_DEFAULT, .stall = CONF_STALL_DEFAULT_S };
 	while (text < end) {
 		const char *stop = memchr(text, '\n', (size_t)(end - text));
 		size_t size = (size_t)((stop ? stop : end) - text);

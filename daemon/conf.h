@@ -5,6 +5,7 @@
  *	auto yes|no WHO...         WHO: a name or label, a UUID, or all
  *	degraded yes|no WHO...
  *	wait SECONDS
+ *	stall SECONDS
  *	mail ADDRESS
  *	program PATH
  *	metrics-listen ADDRESS
@@ -25,6 +26,7 @@
 #define CONF_SIZE_MAX 65536
 #define CONF_WAIT_DEFAULT UINT64_C(30000000) /* microseconds */
 #define CONF_WAIT_MAX_S 86400
+#define CONF_STALL_DEFAULT_S 30
 #define CONF_MAIL_MAX 254
 
 enum conf_about {
@@ -43,6 +45,7 @@ struct conf {
 	struct conf_rule *rule; /* in the order of the file */
 	size_t number;
 	uint64_t wait; /* microseconds */
+	unsigned stall; /* seconds; 0: nobody looks */
 	char *mail, *program; /* of alerts; NULL: none */
 	char *metrics_listen; /* NULL: nowhere */
 };
@@ -52,7 +55,7 @@ void conf_parse(struct conf *conf, const char *text, size_t length, const char *
 /* A file that is not there is an empty one; one that is, and cannot be read, is "auto no all". */
 void conf_read(struct conf *conf, void (*say)(const char *line, void *data), void *data);
 void conf_free(struct conf *conf);
-/* Seconds as --wait has them too. */
+/* Seconds as --wait, and stall, have them too; *wait: microseconds. */
 bool conf_parse_wait(const char *text, uint64_t *wait);
 /* Marks members as left, and as whole, and what is here of arrays as left; the order in which they are listed does not matter. */
 void conf_apply(const struct conf *conf, struct facts *facts);

@@ -35,6 +35,7 @@
 #include "jobs.h"
 #include "metrics_server.h"
 #include "shown.h"
+#include "stall_watch.h"
 
 #define SETTLE_US   50000 /* events come in bursts */
 #define DM_EVENT_US 1000000 /* and those of device-mapper are mostly others' */
@@ -65,6 +66,7 @@ struct daemon {
 	sd_event_source *md_event;
 	struct bus *bus;
 	struct metrics_server *metrics;
+	struct stall_watch *stalls;
 	struct address listen; /* length 0: as larder.conf has it */
 	int seen; /* file with the objects of the last pass */
 	bool observe, running, more, ready, ending;
@@ -251,8 +253,20 @@ static void show(struct daemon *daemon)
 	struct objects objects;
 
 	/* of a pass that was killed what the one before has seen stays */
-	if (objects_read(&objects, daemon->seen))
-		bus_show(daemon->bus, &objects);
+	if (!objects_read(&objects, daemon->seen))
+		return;
+	stall_watch_show(daemon->stalls, &objects);
+	bus_show(daemon->bus, &objects);
+}
+
+static void stalls_changed(void *data)
+{
+	struct daemon *daemon = data;
+	struct objects objects;
+
+	objects_copy(&objects, bus_seen(daemon->bus));
+	stall_watch_show(daemon->stalls, &objects);
+	bus_show(daemon->bus, &objects);
 }
 
 static void report(struct daemon *daemon, int status)
@@ -457,7 +471,8 @@ static void ignore(const char *line, void *data)
 	(void)data;
 }
 
-static void serve_metrics(struct daemon *daemon)
+/* As larder.conf has it. */
+static void set_services(struct daemon *daemon)
 {
 	struct address address = daemon->listen;
 	struct conf conf;
@@ -466,6 +481,7 @@ static void serve_metrics(struct daemon *daemon)
 	if (!address.length && conf.metrics_listen)
 		address_parse(conf.metrics_listen, &address);
 	metrics_server_listen(daemon->metrics, address.length ? &address : NULL);
+	stall_watch_set(daemon->stalls, conf.stall);
 	conf_free(&conf);
 }
 
@@ -473,7 +489,7 @@ static int hang_up(sd_event_source *source, const struct signalfd_siginfo *info,
 {
 	(void)source;
 	(void)info;
-	serve_metrics(data);
+	set_services(data);
 	refresh(data);
 	return 0;
 }
@@ -559,7 +575,10 @@ static int set_up(struct daemon *daemon)
 	if (!daemon->metrics)
 		return -errno;
 	take_sockets(daemon);
-	serve_metrics(daemon);
+	error = stall_watch_new(&daemon->stalls, daemon->event, !daemon->observe, stalls_changed, daemon);
+	if (error < 0)
+		return error;
+	set_services(daemon);
 	/* the first pass at once: what came before we listened */
 	return sd_event_add_time(daemon->event, &daemon->timer, CLOCK_MONOTONIC, facts_clock(), 1000, start_pass, daemon);
 }
@@ -596,6 +615,8 @@ int main(int argc, char **argv)
 	error = error < 0 ? error : sd_event_loop(daemon.event);
 	if (daemon.metrics)
 		metrics_server_free(daemon.metrics);
+	if (daemon.stalls)
+		stall_watch_free(daemon.stalls);
 	if (error < 0)
 		return complain(LARDER_FAILED, "cannot go on: %s", strerror(-error));
 	return error;

@@ -173,6 +173,7 @@ static bool give(struct connection *c, struct answer *answer)
 
 static _Noreturn void collect(struct metrics_server *server)
 {
+	struct stalled_list stalled;
 	struct mapped_list list;
 	sigset_t none;
 	FILE *out;
@@ -182,9 +183,10 @@ static _Noreturn void collect(struct metrics_server *server)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	metrics_server_leave(server);
 	result = snapshot_take(&list);
+	stalled_read(&stalled);
 	out = result ? NULL : fdopen(server->collected, "w");
 	if (out)
-		metrics_write(out, &list, METRICS_OPENMETRICS);
+		metrics_write(out, &list, &stalled, METRICS_OPENMETRICS);
 	_exit(result ? result : !out || ferror(out) || fclose(out));
 }
 

@@ -479,7 +479,27 @@ static const char **find_caches(const struct mapped_list *list)
 	return names;
 }
 
-void metrics_write(FILE *out, const struct mapped_list *list, enum metrics_format format)
+static const char stalled_name[] = "larder_stalled_seconds", stalled_help[] = "for how long a device below it has answered nothing, as larderd has seen; only while one does so";
+
+static void write_stalled(FILE *out, const struct stalled_list *list, enum metrics_format format)
+{
+	if (!list->number)
+		return;
+	fprintf(out, "# HELP %s %s\n# TYPE %s gauge\n", stalled_name, stalled_help, stalled_name);
+	if (format == METRICS_OPENMETRICS)
+		fprintf(out, "# UNIT %s seconds\n", stalled_name);
+	for (size_t i = 0; i < list->number; i++) {
+		const struct stalled *s = &list->stalled[i];
+		double seconds = list->now > s->since ? list->now - s->since : 0;
+
+		fprintf(out, "%s{", stalled_name);
+		put_label(out, "", "device", s->disk);
+		put_label(out, ",", s->cache ? "cache" : "volume", s->name);
+		fprintf(out, "} %.0f\n", seconds);
+	}
+}
+
+void metrics_write(FILE *out, const struct mapped_list *list, const struct stalled_list *stalled, enum metrics_format format)
 {
 	const char **caches = find_caches(list);
 
@@ -490,6 +510,7 @@ void metrics_write(FILE *out, const struct mapped_list *list, enum metrics_forma
 			write_kind(&f);
 	}
 	free(caches);
+	write_stalled(out, stalled, format);
 	if (format == METRICS_OPENMETRICS)
 		fputs("# EOF\n", out);
 }
@@ -514,4 +535,5 @@ void metrics_describe(FILE *out)
 			describe(&f, counts(f.kind->metrics[i].type), help_of(f.kind, &f.kind->metrics[i]));
 		}
 	}
+	fprintf(out, "%-44s %-8s %-17s %s\n", stalled_name, "gauge", "seconds", stalled_help);
 }

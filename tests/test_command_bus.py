@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
+from fake_sysfs import Sysfs
 from harness import CACHE, MIB, TOP, VOLUME, field, patch_both
 from private_bus import NAME, ROOT, SECONDS, Bus, options, path_of, runs
 from status_lines import line
@@ -101,6 +102,49 @@ def test_why_something_does_not_start(bus, larder, members):
     cache, volume = bus.get("cache", pair), bus.get("volume", members["volume"])
     assert cache["State"] == "waiting" and cache["Problems"] == ["cache pair: waits for 1 of its 2 SSDs"]
     assert volume["State"] == "refused" and "neither is used" in volume["Problems"][0]
+
+
+def test_device_that_hangs(bus, larder, members):
+    """In the journal, and as a problem of what it is below; a pass, and what the daemon finds besides, leave it there."""
+    sysfs, conf = Sysfs(bus.directory / "root"), bus.directory / "larder.conf"
+    sysfs.device("sdz", answered=10, in_flight=2)
+    sysfs.device("nvme0n1", in_flight=0)
+    sysfs.device("dm-1", "nvme0n1", requests=False, dm__name="larder-cache-fast", dm__uuid=f"LARDER-{members['cache']}-cache")
+    sysfs.device("dm-0", "sdz", "dm-1", requests=False, dm__name="data", dm__uuid=f"LARDER-{members['volume']}")
+    conf.write_text("stall 1\n")
+    runs(bus, members, trouble="writeback")
+    bus.start_larderd(LARDER_CONF=str(conf), **sysfs.environment)
+    bus.owned()
+
+    def wait_problems(kind, starts):
+        deadline = time.monotonic() + SECONDS
+        while [p.split(" ")[:2] for p in bus.get(kind, members[kind])["Problems"]] != [s.split(" ") for s in starts]:
+            assert time.monotonic() < deadline, bus.get(kind, members[kind])["Problems"]
+            time.sleep(0.05)
+        return bus.get(kind, members[kind])["Problems"]
+
+    said = wait_problems("volume", ["trouble: dirty", "stall: /dev/sdz"])[1]
+    assert said.startswith("stall: /dev/sdz has answered nothing for 1 s, with 2 requests in flight: ")
+    log = bus.directory / "log"
+    assert f"larderd: volume data: {said.removeprefix('stall: ')}\n" in log.read_text()
+    # more requests, and a pass: it is the same, and told once
+    sysfs.stat("sdz", 10, 7)
+    bus.call(ROOT, f"{NAME}.Manager", "Refresh")
+    bus.say(bus.status.read_text().replace("trouble=writeback", "trouble=-"))
+    bus.call(ROOT, f"{NAME}.Manager", "Refresh")
+    assert wait_problems("volume", ["stall: /dev/sdz"]) == [said]
+    # an SSD is its cache's, and not each volume's again
+    sysfs.stat("nvme0n1", 1000, 1)
+    wait_problems("cache", ["stall: /dev/nvme0n1"])
+    assert wait_problems("volume", ["stall: /dev/sdz"]) == [said]
+    sysfs.stat("sdz", 11, 7)
+    sysfs.stat("sdz", 11, 0)
+    wait_problems("volume", [])
+    assert "larderd: volume data: sdz answers again\n" in log.read_text()
+    conf.write_text("stall 0\n")
+    bus.daemon.send_signal(signal.SIGHUP)
+    wait_problems("cache", [])
+    assert log.read_text().count("has answered nothing") == 2
 
 
 def test_strange_label(bus, members):

@@ -1117,6 +1117,54 @@ def test_what_larderd_leaves(larder, fed, sendmail, run_directory):
     assert larder("events", "--disks", "0", env=nothing).stdout == ""
 
 
+def test_what_larderd_sees_hang(larder, running, fed, sendmail, run_directory):
+    """In its file, too: an event and a mail when a device begins to hang, an event when it answers; a metric meanwhile."""
+    environment, mails = sendmail
+    environment = environment | with_alerts(larder, "mail root\n")
+    words = ["events", "--follow", "--alert", "--interval", "600", "--disks", "0"]
+    status = larder.directory / "none"
+    status.write_text("")
+    nothing = {"LARDER_STATUS": str(status)}
+    run_directory.mkdir()
+    file = run_directory / "stalled"
+    on_disk, on_ssd = (
+        f"{disk}\t0\t{noun}\t{uuid.uuid4()}\t{name}\t/dev/{disk} has answered nothing for 30 s\n"
+        for disk, noun, name in (("sdb", "volume", "data"), ("nvme0n1", "cache", "fast"))
+    )
+
+    def write(*rows):
+        new = run_directory / "stalled.new"
+        new.write_text("".join(rows))
+        new.rename(file)
+
+    write(on_disk)
+    with larder.started(*words, env=nothing | environment, code=NOT_FOUND) as process:
+        told = [process.stdout.readline()]
+        write(on_disk, on_ssd)
+        told.append(process.stdout.readline())
+        before, text, after = time.monotonic(), larder("metrics", env=nothing).stdout, time.monotonic()
+        write()
+        told += [process.stdout.readline() for _ in range(2)]
+        status.unlink()
+        write(on_ssd)
+    assert [row.split(" ", 1)[1].rstrip() for row in told] == [
+        "stalled disk sdb: volume data: /dev/sdb has answered nothing for 30 s",
+        "stalled disk nvme0n1: cache fast: /dev/nvme0n1 has answered nothing for 30 s",
+        "recovered disk sdb: volume data: sdb does not hang any more",
+        "recovered disk nvme0n1: cache fast: nvme0n1 does not hang any more",
+    ]
+    subjects = [mail["Subject"].partition(" on ")[0] for mail in mails()]
+    assert subjects == ["larder: stalled disk sdb", "larder: stalled disk nvme0n1"]
+    samples = dict(re.findall(r"^(larder_stalled_seconds{.*}) (\d+)$", text, re.M))
+    labels = ('device="sdb",volume="data"', 'device="nvme0n1",cache="fast"')
+    assert set(samples) == {f"larder_stalled_seconds{{{of}}}" for of in labels}
+    assert all(before - 1 <= int(seconds) <= after + 1 for seconds in samples.values()), "since second 0"
+    assert text.count("# TYPE larder_stalled_seconds gauge\n# UNIT larder_stalled_seconds seconds\n") == 1
+    file.unlink()
+    status.write_text("")
+    assert "larder_stalled" not in larder("metrics", env=nothing).stdout
+
+
 def test_alert_by_hand(larder, sendmail, program_told, disks):
     """--test shows that it works; nothing is looked at."""
     script, notes = program_told

@@ -3,7 +3,7 @@
  * larder events: what is wrong, and what changes, in words and for a program.
  *
  * The descriptor of device-mapper's control node is opened before each look: what happens after that wakes the next poll(), so nothing
- * is slept through.  What larderd does not start it leaves in a file (left.h).  What comes and goes between two looks is not seen.  Disks raise no event: they are asked now and then (disk_watch.h).
+ * is slept through.  What larderd does not start it leaves in a file (left.h), and so what hangs (stalled.h).  What comes and goes between two looks is not seen.  Disks raise no event: they are asked now and then (disk_watch.h).
  */
 #include <poll.h>
 #include <stdio.h>
@@ -21,6 +21,7 @@
 #include "monitor.h"
 #include "program.h"
 #include "snapshot.h"
+#include "stalled.h"
 #include "verbs.h"
 
 #define LEFT_SETTLES_US 2000000u /* of what larderd leaves at a boot some is there for a moment only, until somebody else is done */
@@ -134,11 +135,36 @@ static void left_changes(struct changes *changes, const struct left_list *before
 			add_left(changes, "left", true, &now->left[i]);
 }
 
+static void add_stalled(struct changes *changes, const char *event, bool alarm, const struct stalled *s)
+{
+	const char *kind = s->cache ? "cache" : "volume";
+
+	changes_add(changes, &(struct change){
+				     .event = event,
+				     .kind = "disk",
+				     .alarm = alarm,
+				     .name = must_print("%s", s->disk),
+				     .device = must_print("/dev/%s", s->disk),
+				     .text = alarm ? must_print("%s %s: %s", kind, s->name, s->text) : must_print("%s %s: %s does not hang any more", kind, s->name, s->disk),
+			     });
+}
+
+static void stalled_changes(struct changes *changes, const struct stalled_list *before, const struct stalled_list *now)
+{
+	for (size_t i = 0; i < before->number; i++)
+		if (!stalled_find(now, &before->stalled[i]))
+			add_stalled(changes, "recovered", false, &before->stalled[i]);
+	for (size_t i = 0; i < now->number; i++)
+		if (!stalled_find(before, &now->stalled[i]))
+			add_stalled(changes, "stalled", true, &now->stalled[i]);
+}
+
 /* What there is to see of one look, and what wakes the next one. */
 struct view {
 	struct mapped_list list;
 	struct left_list left;
-	int watch, left_watch; /* of dm's devices, of larderd's file; -1: nothing wakes */
+	struct stalled_list stalled;
+	int watch, left_watch; /* of dm's devices, of larderd's files; -1: nothing wakes */
 };
 
 /*
@@ -182,6 +208,7 @@ static int look(struct view *view)
 	if (view->left_watch < 0)
 		view->left_watch = left_watch();
 	left_read(&view->left);
+	stalled_read(&view->stalled);
 	return snapshot_take(&view->list);
 }
 
@@ -198,11 +225,16 @@ static int turn(const struct request *request, double due, struct disk_watch *di
 		return report_changes(&changes, request);
 	result = look(view);
 	left_changes(&changes, &before.left, &view->left);
+	stalled_changes(&changes, &before.stalled, &view->stalled);
 	if (!result)
 		changes_between(&changes, &before.list, &view->list);
 	left_free(&before.left);
+	stalled_free(&before.stalled);
 	mapped_list_free(&before.list);
-	return result ? result : report_changes(&changes, request);
+	if (!result)
+		return report_changes(&changes, request);
+	changes_free(&changes);
+	return result;
 }
 
 static int follow(const struct request *request)
@@ -216,6 +248,7 @@ static int follow(const struct request *request)
 	disk_watch_init(&disks);
 	if (!result) {
 		left_changes(&changes, &(struct left_list){ 0 }, &view.left);
+		stalled_changes(&changes, &(struct stalled_list){ 0 }, &view.stalled);
 		changes_first(&changes, &view.list);
 		result = report_changes(&changes, request);
 	}
@@ -240,6 +273,7 @@ static int follow(const struct request *request)
 	}
 	disk_watch_free(&disks);
 	left_free(&view.left);
+	stalled_free(&view.stalled);
 	mapped_list_free(&view.list);
 	if (view.watch >= 0)
 		close(view.watch);

@@ -15,11 +15,20 @@
 #include "snapshot.h"
 #include "verbs.h"
 
+static void write_metrics(FILE *out, const struct mapped_list *list, enum metrics_format format)
+{
+	struct stalled_list stalled;
+
+	stalled_read(&stalled);
+	metrics_write(out, list, &stalled, format);
+	stalled_free(&stalled);
+}
+
 static bool write_all(FILE *out, const struct mapped_list *list, enum metrics_format format)
 {
 	bool good;
 
-	metrics_write(out, list, format);
+	write_metrics(out, list, format);
 	good = !ferror(out);
 	return !fclose(out) && good;
 }
@@ -112,7 +121,7 @@ int metrics(int argc, char **argv)
 	if (!result && output)
 		result = replace_file(place, &list, format);
 	else if (!result)
-		metrics_write(stdout, &list, format);
+		write_metrics(stdout, &list, format);
 	mapped_list_free(&list);
 	free(place);
 	return result;

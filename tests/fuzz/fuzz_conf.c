@@ -38,6 +38,7 @@ static char *write_anew(const struct conf *conf)
 			      r->all ? "all" : r->is_uuid ? uuid_text(r->uuid, uuid) : r->name);
 	}
 	at += sprintf(at, "wait %llu\n", (unsigned long long)conf->wait / 1000000);
+	at += sprintf(at, "stall %u\n", conf->stall);
 	if (conf->mail)
 		at += sprintf(at, "mail %s\n", conf->mail);
 	if (conf->program)
@@ -57,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		said.lines += data[i] == '\n';
 	conf_parse(&a, (const char *)data, size, "/x", say, &said);
 	must(said.number <= said.lines, "more mistakes than lines");
-	must(a.wait <= CONF_WAIT_MAX_S * UINT64_C(1000000), "wait");
+	must(a.wait <= CONF_WAIT_MAX_S * UINT64_C(1000000) && a.stall <= CONF_WAIT_MAX_S, "wait, stall");
 	for (size_t i = 0; i < a.number; i++) {
 		const struct conf_rule *r = &a.rule[i];
 
@@ -70,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	text = write_anew(&a);
 	said = (struct said){ .lines = 0 };
 	conf_parse(&b, text, strlen(text), "/x", say, &said);
-	must(!said.number && a.number == b.number && a.wait == b.wait && !a.metrics_listen == !b.metrics_listen, "it is refused when read again");
+	must(!said.number && a.number == b.number && a.wait == b.wait && a.stall == b.stall && !a.metrics_listen == !b.metrics_listen, "it is refused when read again");
 	must(!a.number || !memcmp(a.rule, b.rule, a.number * sizeof(*a.rule)), "it is another one when read again");
 	conf_free(&b);
 	free(text);

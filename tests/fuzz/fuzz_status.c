@@ -82,7 +82,7 @@ static void write_metrics(const struct mapped_list *list, enum metrics_format fo
 	FILE *out = open_memstream(&text, &size);
 
 	must(out, "memory");
-	metrics_write(out, list, format);
+	metrics_write(out, list, &(const struct stalled_list){ 0 }, format);
 	must(!fclose(out), "memory");
 	must(strlen(text) == size && (!size || text[size - 1] == '\n'), "lines, to the last one");
 	rest = text;

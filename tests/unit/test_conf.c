@@ -35,6 +35,17 @@ static bool leaves(const char *text)
 	return rest.left;
 }
 
+static unsigned stall(const char *text)
+{
+	struct conf conf;
+	unsigned seconds;
+
+	conf_parse(&conf, text, strlen(text), "larder.conf", show, NULL);
+	seconds = conf.stall;
+	conf_free(&conf);
+	return seconds;
+}
+
 int main(void)
 {
 	check(!leaves(""), "of what nothing is said");
@@ -43,5 +54,8 @@ int main(void)
 	      "by the UUID of the stack, or of its volume");
 	check(leaves("auto no all\n") && !leaves("auto yes data\nauto no all\n"), "with all; the first line decides");
 	check(!leaves("degraded no data\n"), "another keyword");
+	check(stall("") == 30 && stall("stall 120\n") == 120 && stall("stall 0\n") == 0, "seconds until a device that hangs is told of");
+	check(stall("stall\n") == 30 && stall("stall 5 6\n") == 30 && stall("stall -1\n") == 30 && stall("stall 86401\n") == 30,
+	      "what is no number of seconds is ignored");
 	return failed;
 }
