@@ -494,6 +494,92 @@ def test_by_dbus(stack, larderd, monkeypatch):
     assert running("data")
 
 
+class Hanging:
+    """A device of a stack that can hang: `below`, which is suspended; or a loop device upon that, whose requests are in flight then."""
+
+    def __init__(self, what: str):
+        self.member = Member("below", 64).plug()
+        self.below = dm.DmDevice.create("below", f"0 {64 << 11} linear {self.member} 0")
+        self.node = self.below.path
+        if what != "dm":
+            # nobody knows that one lies on the other, and what is on both would be there twice
+            words = ["--find", "--show", "--direct-io=on", "--offset", 1 << 20, self.below.path]
+            self.node = command.output("losetup", *words).strip()
+        number = os.stat(self.node).st_rdev
+        self.name = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name
+        self.says = f"{self.node} has answered nothing for "
+        self.more = "it is suspended, and goes on behind dmsetup resume below" if what == "dm" else "in flight"
+
+    def hang(self) -> None:
+        self.below.suspend(noflush=True, nolockfs=True)
+
+    def off(self) -> None:
+        for name in ("data", "larder-cache-data"):
+            if running(name):
+                dm.DmDevice(name).remove()
+        if self.node != self.below.path:
+            command.run("losetup", "--detach", self.node)
+        self.below.remove()
+        self.member.unplug()
+
+
+@pytest.mark.limit(1200)
+@pytest.mark.parametrize("what", ["disk", "dm", "ssd"])
+def test_device_that_hangs(stack, larderd, monkeypatch, what):
+    """All that look come to an end, and name it, also where their own read is the first without an answer; larderd tells of it."""
+    conf = Path("/run/larder/larder.conf")
+    conf.write_text("stall 3\n")
+    monkeypatch.setitem(ENVIRONMENT, "LARDER_CONF", str(conf))
+    hanging = Hanging(what)
+    if what == "ssd":
+        words = ["--backing", stack.hdd, "--cache", stack.ssd[0], "--cache", hanging.node]
+    else:
+        words = ["--backing", hanging.node, "--cache", stack.ssd[0], "--cache", stack.ssd[1]]
+    reader = None
+    try:
+        larder("create", "data", *words, "--yes")
+        settle()
+        larderd.start()
+        assert larder("status", "data").stdout.startswith("data: fine")
+        content = os.urandom(4096)
+        BlockDevice("/dev/mapper/data").write(4096, content)
+        larder("volume", "flush", "data")
+        hanging.hang()
+
+        def told() -> str:
+            r = larder("status", "data", check=False)
+            assert r.returncode == 10 and r.stdout.startswith("data: degraded: "), r
+            assert hanging.says in r.stdout and hanging.more in r.stdout and r.stdout.count("stall: ") == 1, r
+            return r.stdout
+
+        told()  # nothing was in flight before
+        words = ["if=/dev/mapper/data", "iflag=direct", "bs=1M", "count=32", "of=/dev/null", "status=none"]
+        reader = subprocess.Popen(["dd", *words])
+        told()
+        assert rows("data")["stack"]["state"] == "degraded"
+        kind = "cache" if what == "ssd" else "volume"
+        noun = f"{kind} data"
+        r = larder("doctor", check=False)
+        assert f"wrong: data: stall: {hanging.says}" in r.stdout, r
+        larderd.wait_said(f"{noun}: {hanging.says}")
+        r = larder("events", "--disks", 0)
+        assert f" stalled disk {hanging.name}: {noun}: {hanging.says}" in r.stdout, r.stdout
+        assert f'larder_stalled_seconds{{device="{hanging.name}",{kind}="data"}}' in larder("metrics").stdout
+        hanging.below.resume()
+        larderd.wait_said(f"{noun}: {hanging.name} answers again")
+        assert reader.wait(SECONDS) == 0
+        wait_for(lambda: "stall" not in larder("status", "data", check=False).stdout, SECONDS, "status to say so, too")
+        assert "stalled" not in larder("events", "--disks", 0).stdout
+        assert BlockDevice("/dev/mapper/data").read(4096, 8) == content
+        larderd.stop()
+        assert larderd.log.read_text().count("has answered nothing") == 1
+    finally:
+        hanging.below.resume()
+        if reader:
+            reader.wait(SECONDS)
+        hanging.off()
+
+
 def sums(*nodes: str) -> list[str]:
     return [hashlib.sha256(Path(n).read_bytes()).hexdigest() for n in nodes]
 
