@@ -495,7 +495,7 @@ def test_by_dbus(stack, larderd, monkeypatch):
 
 
 class Hanging:
-    """A device of a stack that can hang: `below`, which is suspended; or a loop device upon that, whose requests are in flight then."""
+    """A device of a stack that can hang: `below`, which is suspended; or a loop device upon that, with requests in flight."""
 
     def __init__(self, what: str):
         self.member = Member("below", 64).plug()
