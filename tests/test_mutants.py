@@ -39,6 +39,7 @@ SECTION_9 = {
     "backing write error": ["backing: writes fail", "backing: no space (thin pool)"],
     "backing loses what it had answered": ["backing: loses what it had answered", "backing: drops with a failed flush"],
     "backing hangs": ["backing: hangs"],
+    "a device hangs: how it is told": ["backing: hangs"],
     "backing gone": ["backing: gone", "backing: unplugged under dirty data"],
     "backing flush error": ["backing: flushes fail"],
     "torn record, bad checksum": ["torn record, bad checksum at the end of the log"],
