@@ -48,7 +48,10 @@ void superblocks_read(const struct device *device, struct superblocks *found, bo
 void superblocks_free(struct superblocks *found);
 /* Is there anything that says it is ours, valid or not? */
 bool superblocks_any(const struct superblocks *found);
-/* Is something else where the main one was?  Zeroes are what a power cut leaves of an erase, or of a format, of larder. */
+/*
+ * Is something else where the main one was?  Zeroes, beside sectors that the copy has too, are what a power cut leaves of an erase, or of a
+ * format, of larder.
+ */
 bool superblocks_overwritten(const struct superblocks *found);
 /* Does a valid one stand there, and nothing else in the place of the main one?  Then what lies behind it is larder's, too. */
 bool superblocks_stand(const struct superblocks *found);
