@@ -310,7 +310,7 @@ static int wipe_parts(struct crypt_device *cd, const char *path, const struct lu
 int luks_wipe(const char *device, const struct luks_wipe *wipe)
 {
 	/* without dm-integrity's journal: what is cut off is written again */
-	const uint32_t flags = CRYPT_ACTIVATE_PRIVATE | CRYPT_ACTIVATE_NO_JOURNAL;
+	const uint32_t flags = CRYPT_ACTIVATE_PRIVATE | CRYPT_ACTIVATE_NO_JOURNAL | CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF;
 	char *path = must_print("/dev/mapper/%s", wipe->name);
 	struct crypt_device *cd = NULL;
 	int error = cryptsetup_open(device, &cd), result = LARDER_DONE;
@@ -443,7 +443,7 @@ int luks_resize(const char *device, const char *name, const struct secret *secre
 	error = error ? error : crypt_get_active_device(cd, name, &active);
 	if (!error && active.flags & CRYPT_ACTIVATE_KEYRING_KEY)
 		error = crypt_activate_by_passphrase(cd, NULL, CRYPT_ANY_SLOT, secret->bytes, secret->length,
-						     CRYPT_ACTIVATE_KEYRING_KEY);
+						     CRYPT_ACTIVATE_KEYRING_KEY | CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF);
 	error = error < 0 ? error : crypt_resize(cd, name, 0);
 	crypt_free(cd);
 	return cryptsetup_judge(error, device, "resize the encryption of");
@@ -758,7 +758,8 @@ static int check_remove(struct crypt_device *cd, const struct luks_request *requ
 	other = slot_of(cd, request->old, request->slot);
 	if (other != -EPERM)
 		return cryptsetup_judge(other, request->device, "unlock");
-	other = crypt_activate_by_passphrase(cd, NULL, request->slot, request->old->bytes, request->old->length, 0);
+	other = crypt_activate_by_passphrase(cd, NULL, request->slot, request->old->bytes, request->old->length,
+					     CRYPT_ACTIVATE_SERIALIZE_MEMORY_HARD_PBKDF);
 	if (other < 0)
 		return cryptsetup_judge(other, request->device, "unlock");
 	return complain(LARDER_UNSAFE, "%s: slot %d: this is its own key, and nothing shows that another one is known; give the key of a slot that stays",

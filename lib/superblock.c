@@ -115,11 +115,18 @@ bool superblocks_any(const struct superblocks *found)
 	return found->main.magic || (found->copy.offset && found->copy.magic);
 }
 
+/* A disk with sectors of 512 bytes may have written some of them, and not the others. */
 bool superblocks_overwritten(const struct superblocks *found)
 {
-	static const union superblock zero;
+	static const char zero[1 << LARDER_SECTOR_SHIFT];
+	const char *main = (const char *)found->main.sb, *copy = found->copy.offset ? (const char *)found->copy.sb : NULL;
 
-	return !found->main.error && !found->main.magic && memcmp(found->main.sb, &zero, sizeof(zero)) != 0;
+	if (found->main.error || found->main.magic)
+		return false;
+	for (size_t at = 0; at < LARDER_SB_SIZE; at += sizeof(zero))
+		if (memcmp(main + at, zero, sizeof(zero)) && (!copy || memcmp(main + at, copy + at, sizeof(zero))))
+			return true;
+	return false;
 }
 
 bool superblocks_stand(const struct superblocks *found)

@@ -59,7 +59,10 @@ struct contents {
 void superblock_contents(const union superblock *sb, struct contents *contents);
 /* Is there anything that says it is ours, valid or not? */
 bool superblocks_any(const struct superblocks *found);
-/* Is something else where the main one was?  Zeroes are what a power cut leaves of an erase, or of a format, of larder. */
+/*
+ * Is something else where the main one was?  Zeroes, beside sectors that the copy has too, are what a power cut leaves of an erase, or of a
+ * format, of larder.
+ */
 bool superblocks_overwritten(const struct superblocks *found);
 /* Does a valid one stand there, and nothing else in the place of the main one?  Then what lies behind it is larder's, too. */
 bool superblocks_stand(const struct superblocks *found);

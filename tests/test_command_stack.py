@@ -22,6 +22,7 @@ from harness import (
     BUSY,
     CACHE,
     FAILED,
+    KIB,
     MIB,
     NOT_FOUND,
     SB,
@@ -37,6 +38,7 @@ from harness import (
     field,
     one_line,
     patch_both,
+    pieces,
     patch_tables,
     preload,
     preloaded,
@@ -464,10 +466,11 @@ def pack(text, of, version=1, magic=MAGIC, length=None):
 class Described:
     """A volume and its cache, with descriptions made here, from docs/on-disk-format.md."""
 
-    def __init__(self, larder):
-        self.larder = larder
-        self.ssd = larder.cache("fast")
-        self.hdd = larder.volume("data", 64 * MIB, "--cache", "fast")
+    def __init__(self, larder, *ssds, size=64 * MIB):
+        """ssds: further ones; size: of the disk."""
+        self.larder, self.others = larder, ssds
+        self.ssd = larder.cache("fast", 64 * MIB, *(w for ssd in ssds for w in ("--cache", ssd)))
+        self.hdd = larder.volume("data", size, "--cache", "fast")
         self.uuid = uuid.UUID("12345678-1234-4321-8765-123456789abc")
         self.plain = {
             "name": "data",
@@ -487,7 +490,8 @@ class Described:
         patch_both(self.hdd, ON_VOLUME, stack=pack(text, OF_VOLUME, **more))
 
     def ssds(self, text, **more):
-        patch_both(self.ssd, ON_SSD, stack=pack(text, OF_CACHE, **more))
+        for ssd in (self.ssd, *self.others):
+            patch_both(ssd, ON_SSD, stack=pack(text, OF_CACHE, **more))
 
     def rows(self):
         run = self.larder("list", "-o", "layer,name,state,type,uuid,mount", "--reportformat", "json")
@@ -1409,6 +1413,42 @@ def test_cache_is_gone_with_what_a_snapshot_shares(larder, described):
     larder("snapshot", "remove", "data@daily")
     larder(*words)
     assert cache_of(larder, described.hdd)["cache_uuid"] == cache_of(larder, new)["cache_uuid"]
+
+
+@pytest.mark.parametrize("keep", ["none", "7", "11"])
+def test_power_cuts_while_it_is_removed(larder, tools, tmp_path, keep):
+    """At each write and flush: it is whole, or the same command ends it; then nothing is left of its LUKS header on its disk."""
+    other = larder.image("other", 64 * MIB)
+    stack = Described(larder, other, size=4 * MIB)
+    stack.volume(stack.plain | {"crypt": str(uuid.uuid5(stack.uuid, "crypt"))})
+    stack.ssds({"ready": [f"{stack.uuid} data 3"], "changing": []})
+    signatures.write(stack.hdd, MIB, b"LUKS\xba\xbe and its key slots".ljust(64 * KIB, b"."))
+    header = read(stack.hdd, MIB, MIB)
+    whole = {x: (x.stat().st_size, list(pieces(x))) for x in (stack.ssd, other, stack.hdd)}
+    cut = preload(tools / "power_cut.so") | {"POWER_CUT_KEEP": keep, "POWER_CUT_LOG": str(tmp_path / "calls")}
+    remove, seen, at = ["remove", "data", "--discard-data", str(stack.uuid)], set(), 0
+    while "done" not in seen:
+        at += 1
+        for path, (size, content) in whole.items():
+            os.truncate(path, 0)
+            os.truncate(path, size)
+            for offset, piece in content:
+                signatures.write(path, offset, piece)
+        environment = larder.environment(cut | {"POWER_CUT_AT": str(at)})
+        run = subprocess.run([larder.program, *remove], capture_output=True, text=True, env=environment, timeout=60)
+        assert run.returncode in (0, 88), run.stderr
+        found = [r["state"] for r in stack.rows()[0] if r["layer"] == "stack"]
+        seen.add("done" if run.returncode == 0 else found[0] if found else "gone")
+        assert not found or run.returncode
+        if found == ["stopped"]:
+            assert read(stack.hdd, MIB, MIB) == header, f"at {at}"
+        if found:
+            last = larder(*(remove if found == ["stopped"] else remove[:2]))
+        assert read(stack.hdd, MIB, MIB) == bytes(MIB), f"at {at}"
+        for path in whole:
+            run = larder("probe", path, code=None)
+            assert run.returncode == NOT_FOUND, f"at {at}: {run.stdout}{last.stderr}"
+    assert seen >= {"stopped", "removing", "done"}, seen
 
 
 @pytest.mark.parametrize("keep", ["none", "7"])

@@ -133,6 +133,8 @@ static int erase(const struct member *m, bool keys, unsigned *left)
 		discard_segments(&device, &found.chosen->sb->cache);
 	if (leg_is(&m->sb, &fields)) /* what was written last is in the journal, too */
 		error = device_zero(&device, LEG_OFFSET, leg_head(device.bytes));
+	/* durable before the superblock goes, without which the next try takes it for done */
+	error = error ? error : device_sync(&device);
 	error = error ? error : superblocks_erase(&device, &found);
 	superblocks_free(&found);
 	device_close(&device);

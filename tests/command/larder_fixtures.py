@@ -27,6 +27,12 @@ def program():
 
 
 @pytest.fixture(scope="session")
+def plain_program():
+    """The command as it is installed, without sanitizers, which let no process write a core."""
+    return build("tools")
+
+
+@pytest.fixture(scope="session")
 def larderd():
     """Path of the daemon."""
     return os.environ.get("LARDERD") or build("daemon", "larderd", SANITIZE="1")

@@ -9,17 +9,27 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <dirent.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <libcryptsetup.h>
 
+static bool hard; /* the guesses of new keys take memory */
+
 /* No benchmark, and a guess that costs nothing: there are thousands here. */
 static void set_cheap_guess(struct crypt_device *cd)
 {
-	const struct crypt_pbkdf_type cheap = { .type = CRYPT_KDF_PBKDF2, .hash = "sha256", .iterations = 1000, .flags = CRYPT_PBKDF_NO_BENCHMARK };
+	const struct crypt_pbkdf_type cheap = { .type = CRYPT_KDF_PBKDF2, .hash = "sha256", .iterations = 1000, .flags = CRYPT_PBKDF_NO_BENCHMARK },
+				      memory_hard = { .type = CRYPT_KDF_ARGON2ID,
+						      .hash = "sha256",
+						      .iterations = 4,
+						      .max_memory_kb = 65536, /* more than 32 MiB: less takes nobody's */
+						      .parallel_threads = 1,
+						      .flags = CRYPT_PBKDF_NO_BENCHMARK };
 
-	crypt_set_pbkdf_type(cd, &cheap);
+	crypt_set_pbkdf_type(cd, hard ? &memory_hard : &cheap);
 }
 #define crypt_set_iteration_time(cd, ms) set_cheap_guess(cd)
 
@@ -205,6 +215,104 @@ static void slots(void)
 	CHECK(!drop(1, "third"), "remove");
 	LISTED("0 keyfile, 7 passphrase, ");
 	CHECK(!opens(header, "fourth") && opens(header, "fifth") && opens(header, "third"), "keys after a removal");
+}
+
+/* ------------------------------------------------------------------ guesses that take memory */
+
+static unsigned guesses, beside; /* those whose memory is taken; of them while others may do the same */
+
+/* The lock by which libcryptsetup, and systemd-cryptsetup, let one at a time take the memory. */
+static bool have_the_lock(void)
+{
+	DIR *all = opendir("/proc/self/fd");
+	bool have = false;
+	struct dirent *one;
+
+	while (all && !have && (one = readdir(all))) {
+		char path[300], text[4096];
+		int fd = -1;
+		ssize_t length;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%s", one->d_name);
+		length = readlink(path, text, sizeof(text) - 1);
+		if (length > 0) {
+			text[length] = 0;
+			if (!strstr(text, "/LN_memory-hard-access"))
+				continue;
+			snprintf(path, sizeof(path), "/proc/self/fdinfo/%s", one->d_name);
+			fd = open(path, O_RDONLY);
+		}
+		length = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+		text[length > 0 ? length : 0] = 0;
+		have = strstr(text, "FLOCK") && strstr(text, "WRITE");
+		if (fd >= 0)
+			close(fd);
+	}
+	if (all)
+		closedir(all);
+	return have;
+}
+
+/* Its beginning, as of libargon2.so.1. */
+struct argon2_context {
+	uint8_t *out;
+	uint32_t out_length;
+	uint8_t *password;
+	uint32_t password_length;
+	uint8_t *salt;
+	uint32_t salt_length;
+};
+
+/* In the place of libargon2's: it costs nothing, and notes whether others might run beside it. */
+int argon2_ctx(struct argon2_context *c, int type)
+{
+	uint64_t state = 0xcbf29ce484222325ull ^ (unsigned)type;
+
+	guesses++;
+	beside += !have_the_lock();
+	for (size_t i = 0; i < c->password_length; i++)
+		state = (state ^ c->password[i]) * 0x100000001b3ull;
+	for (size_t i = 0; i < c->salt_length; i++)
+		state = (state ^ c->salt[i]) * 0x100000001b3ull;
+	for (size_t i = 0; i < c->out_length; i++) {
+		state = (state ^ i) * 0x100000001b3ull;
+		c->out[i] = (uint8_t)(state >> 56);
+	}
+	return 0;
+}
+
+static void in_turn(unsigned number, const char *what)
+{
+	CHECK(guesses == number && !beside, "%s: %u guesses, not %u; %u may run beside others", what, guesses, number, beside);
+	guesses = beside = 0;
+}
+
+static void memory_hard_in_turn(void)
+{
+	struct secret first = key("first"), second = key("second"), wrong_one = key("third");
+	bool wrong;
+	int got;
+
+	hard = true;
+	make();
+	CHECK(guesses == 1, "libcryptsetup takes its argon2 from elsewhere than libargon2.so.1: %u", guesses);
+	CHECK(!add(LUKS_ANY_SLOT, "first", "second", LUKS_PASSPHRASE, &got) && got == 1, "add");
+	hard = false;
+	CHECK(beside, "what makes a key has no lock: nothing would be seen here");
+	guesses = beside = 0;
+	/* without a name it is not activated */
+	CHECK(!luks_unlock(header, NULL, &second, &wrong) && !wrong, "unlock");
+	in_turn(2, "unlock");
+	CHECK(luks_unlock(header, NULL, &wrong_one, &wrong) && wrong, "unlock with a wrong key");
+	in_turn(2, "unlock with a wrong key");
+	CHECK(opens(header, "second") && !opens(header, "third"), "fits");
+	in_turn(4, "fits");
+	CHECK(drop(1, "second"), "the own key of a slot removes it");
+	in_turn(2, "remove, refused");
+	CHECK(!drop(1, "first"), "remove");
+	in_turn(1, "remove");
+	CHECK(!luks_unlock(header, NULL, &first, NULL), "unlock by the other one");
+	in_turn(1, "unlock by the other one");
 }
 
 /* Nothing is changed by what is refused. */
@@ -569,6 +677,7 @@ int main(int argc, char **argv)
 	if (!freopen("/dev/null", "w", stderr)) /* what is refused is said there */
 		return 1;
 	run_test("slots", slots);
+	run_test("memory_hard_in_turn", memory_hard_in_turn);
 	run_test("refused", refused);
 	run_test("tokens", tokens);
 	run_test("backups", backups);
