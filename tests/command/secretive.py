@@ -2,7 +2,10 @@
 """Processes that have a secret: what the lists of processes show of it, and their cores."""
 
 import contextlib
+import fcntl
+import struct
 import subprocess
+import termios
 import time
 from pathlib import Path
 
@@ -37,12 +40,19 @@ def begin(words, directory, **more):
     return subprocess.Popen(["prlimit", "--core=unlimited", *map(str, words)], cwd=directory, **pipes, **more)
 
 
+def left(pipe):
+    """Bytes in it."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+
+
 def give(process, secret):
-    """Until it has it: in its memory, and waiting for what follows."""
+    """Until it has it: read, in its memory, and waiting for what follows.
+
+    Read first: what begins may be us, or prlimit, still."""
     process.stdin.write(secret)
     process.stdin.flush()
     giving_up = time.monotonic() + SECONDS
-    while process.poll() is None and not in_memory(process.pid, secret):
+    while process.poll() is None and (left(process.stdin) or not in_memory(process.pid, secret)):
         assert time.monotonic() < giving_up, "it has not read it"
         time.sleep(0.02)
     assert process.poll() is None, process.stderr.read()

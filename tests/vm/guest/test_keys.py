@@ -4,6 +4,7 @@
 Stacks are made with them, unlock by them, and by a passphrase when they are gone; cryptsetup and clevis open them without larder.
 """
 
+import fcntl
 import json
 import subprocess
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 from lib import command, dm
 from lib.larder import wait_for
+from lib.parts import Part
 from lib.stacks import (
     FAILED,
+    MOUNTED,
     NOT_FOUND,
     UNSAFE,
     check,
@@ -223,6 +226,52 @@ def test_key(disks, keeper):
     assert "its own key" in run.stderr
     remove()
     nothing_left(disks)
+
+
+MEMORY = Path("/run/cryptsetup/LN_memory-hard-access")  # libcryptsetup's lock, systemd-cryptsetup's too
+
+
+def waits_for_memory(pid) -> bool:
+    """By the kernel's list of locks."""
+    return any("->" in x and x.split()[5] == str(pid) for x in Path("/proc/locks").read_text().splitlines())
+
+
+@pytest.mark.limit(900)
+def test_unlocks_take_memory_in_turn(disks, tmp_path):
+    """Whoever derives a key that takes much memory waits while somebody else has the lock, and opens nothing before."""
+    *ssds, disk, _ = disks
+    part, new = Part.make("p", disk, 80, offset=1), tmp_path / "new"
+    new.write_text("another key")
+    given = ["create", "data", "--backing", part, "--cache", ssds[0], "--mkfs", "ext4", "--mount", MOUNTED]
+    passphrase(*given, "--encrypt", "luks2:passphrase", "--iter-time", "10")
+    # less than 32 MiB is nobody's memory
+    cost = ["--pbkdf", "argon2id", "--pbkdf-memory", 40960, "--pbkdf-force-iterations", 4, "--pbkdf-parallel", 1]
+    command.run("cryptsetup", "luksConvertKey", *cost, NODE, stdin=SECRET, seconds=SECONDS)
+    part.resize(95)
+    for before, verb in (
+        ("lock", ["unlock", "data"]),
+        ("stop", ["start", "data"]),
+        (None, ["passwd", "data", "--add", "--new-keyfile", str(new)]),
+        (None, ["passwd", "data", "--remove", "1"]),
+        (None, ["resize", "data"]),
+    ):
+        if before:
+            larder(before, "data", seconds=SECONDS)
+        opened = dm.names()
+        with open(MEMORY, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            process = subprocess.Popen(["larder", *verb], text=True, **pipes)
+            process.stdin.write(SECRET + "\n")
+            process.stdin.close()
+            process.stdin = None
+            wait_for(lambda p=process: p.poll() is not None or waits_for_memory(p.pid), SECONDS, f"{verb} to wait")
+            assert process.poll() is None, f"{verb} took no turn: {process.stdout.read()}{process.stderr.read()}"
+            assert "data-crypt" in opened or "data-crypt" not in dm.names()
+        out, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, out + err
+    assert "data-crypt" in dm.names()
+    remove()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import re
@@ -10,10 +11,13 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "command"))
 from lib import command, dm, simdisk
 from lib.damage import crc32c
 from lib.larder import wait_for
@@ -41,11 +45,13 @@ from lib.stacks import (
     refused,
     release,
     remove,
+    room,
     rows,
     watched,
     words,
     write,
 )
+from secretive import begin, give
 
 MIB = 1 << 20
 
@@ -456,6 +462,44 @@ def test_passphrase_stays_hidden(disks, tmp_path):
     assert os.path.ismount(MOUNTED)
     remove()
     nothing_left(disks)
+
+
+CORES = Path("/proc/sys/kernel/core_pattern")
+
+
+@pytest.fixture
+def cores():
+    before = CORES.read_text()
+    yield
+    CORES.write_text(before)
+
+
+def test_no_core_has_the_passphrase(disks, cores, tmp_path):
+    """Killed as it has it, where others leave it in a core: in a file, and to a program, whatever ulimit says."""
+    secret = b"correct horse battery staple"
+    larder(*words(disks), "--encrypt", "luks2:passphrase", "--iter-time", "10", stdin=secret.decode() + "\n")
+    larder("lock", "data")
+    core, catcher = tmp_path / "core", tmp_path / "catcher"
+    catcher.write_text(f"#!/bin/sh\ncat >{core}.new && mv {core}.new {core}\n")
+    catcher.chmod(0o755)
+    program = ["larder", "unlock", "data"]
+    other = ["python3", "-c", "import sys; x = sys.stdin.buffer.raw.read(99); sys.stdin.read()"]
+    for number, (pattern, how) in enumerate(itertools.product((core, f"|{catcher}"), (signal.SIGABRT, signal.SIGSEGV))):
+        CORES.write_text(str(pattern))
+        for given in (program, other):
+            core.unlink(missing_ok=True)
+            process = begin(given, tmp_path / f"{number}-{given[0]}")
+            give(process, secret)
+            process.send_signal(how)
+            said = process.communicate(timeout=120)
+            assert process.returncode == -how and secret not in b"".join(said)
+            if given == other:  # behind the other one: the kernel would have called the catcher by now, had it been to
+                wait_for(core.exists, 120, "a core")
+                assert secret in core.read_bytes()
+            else:
+                assert not list(tmp_path.glob("core*"))
+    larder("unlock", "data", stdin=secret.decode() + "\n")
+    remove()
 
 
 def test_renamed(disks, key, monkeypatch, tmp_path):
@@ -1172,10 +1216,6 @@ def test_removal_goes_on_behind_a_reboot(disks, key, monkeypatch, tmp_path):
     larder("remove", "data")
     assert not on_disk(disks, header)
     nothing_left(disks)
-
-
-def room() -> int:
-    return os.statvfs(MOUNTED).f_blocks * os.statvfs(MOUNTED).f_frsize
 
 
 @pytest.mark.parametrize("done", [(), ("array",), ("array", "volume"), ("array", "volume", "crypt")])

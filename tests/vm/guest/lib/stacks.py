@@ -100,20 +100,25 @@ def words(disks, key=None, **options):
     return w + (["--encrypt", f"luks2:keyfile={key}", "--iter-time", "10"] if key else [])
 
 
-def write(number, content=CONTENT):
+def write(number, content=CONTENT, where=MOUNTED):
     """A file that is durable when this returns."""
-    with open(MOUNTED / f"{NAME}-{number}", "wb") as f:
+    with open(where / f"{NAME}-{number}", "wb") as f:
         f.write(content)
         f.flush()
         os.fsync(f.fileno())
-    directory = os.open(MOUNTED, os.O_RDONLY)
+    directory = os.open(where, os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
 
 
-def check(numbers):
+def check(numbers, where=MOUNTED):
     for number in numbers:
-        assert (MOUNTED / f"{NAME}-{number}").read_bytes() == CONTENT, number
+        assert (where / f"{NAME}-{number}").read_bytes() == CONTENT, number
+
+
+def room() -> int:
+    """Bytes of the filesystem."""
+    return os.statvfs(MOUNTED).f_blocks * os.statvfs(MOUNTED).f_frsize
 
 
 def remove():
@@ -126,6 +131,11 @@ def remove():
 def nothing_left(disks):
     assert not rows() and not dm.names() and not arrays()
     assert FSTAB.read_text() == HAND_MADE
+    blank(disks)
+
+
+def blank(disks):
+    """Nobody finds anything on them."""
     for disk in disks:
         assert not command.run("blkid", "-p", disk, check=False).stdout, disk
         assert not command.run("wipefs", "--no-act", "--noheadings", disk).stdout, disk
@@ -134,7 +144,7 @@ def nothing_left(disks):
 
 
 def on_disk(disks, what):
-    return [d.name for d in disks if what in Path(f"/dev/{d.name}").read_bytes()]
+    return [str(d) for d in disks if what in Path(d).read_bytes()]
 
 
 def prepare(make_disk, monkeypatch, kernel_log, mb=96):
