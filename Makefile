@@ -92,7 +92,7 @@ vm-more:	## the suites for which a check has no time
 check:	## everything: dependencies, build, lint, unit, model, vm; ends in one line
 	@tests/ci/check
 
-check-system:	## the suites of whole stacks and systems, of vm-more too (SHARD=I/8: less than 40 minutes each; KERNEL= SANITIZE=1: command and daemon with ASan and UBSan)
+check-system:	## the suites of whole stacks and systems, of vm-more too (SHARD=I/9: less than 40 minutes each; KERNEL= SANITIZE=1: command and daemon with ASan and UBSan)
 	@tests/ci/dependencies build vm recipes
 	@tests/ci/vm --system --shard $(or $(SHARD),1/1) --kernel $(KERNEL) $(if $(SANITIZE),--sanitize)
 
