@@ -80,25 +80,42 @@ bool sysfs_disk(const char *directory, char resolved[static PATH_MAX])
 	return true;
 }
 
+void sysfs_entries_read(struct sysfs_entries *entries, const char *directory)
+{
+	struct dirent **entry;
+	int n = scandir(directory, &entry, is_name, alphasort);
+
+	*entries = (struct sysfs_entries){ 0 };
+	if (n < 0)
+		return;
+	entries->path = must_allocate(calloc((size_t)n + 1, sizeof(*entries->path)));
+	for (int i = 0; i < n; i++) {
+		entries->path[entries->number++] = must_print("%s/%s", directory, entry[i]->d_name);
+		free(entry[i]);
+	}
+	free(entry);
+}
+
+void sysfs_entries_free(struct sysfs_entries *entries)
+{
+	for (size_t i = 0; i < entries->number; i++)
+		free(entries->path[i]);
+	free(entries->path);
+	*entries = (struct sysfs_entries){ 0 };
+}
+
 static void look_below(struct disks *disks, const char *directory, bool cache, unsigned depth)
 {
 	char *path = must_print("%s/slaves", directory), resolved[PATH_MAX];
-	struct dirent **entry;
-	int n = scandir(path, &entry, is_name, alphasort);
+	struct sysfs_entries lower;
 
-	for (int i = 0; i < n; i++) {
-		char *lower = must_print("%s/%s", path, entry[i]->d_name);
-
-		if (depth < DEPTH_MAX)
-			look_below(disks, lower, cache, depth + 1);
-		free(lower);
-		free(entry[i]);
-	}
-	if (n >= 0)
-		free(entry);
-	free(path);
-	if (n <= 0 && sysfs_disk(directory, resolved))
+	sysfs_entries_read(&lower, path);
+	for (size_t i = 0; i < lower.number && depth < DEPTH_MAX; i++)
+		look_below(disks, lower.path[i], cache, depth + 1);
+	if (!lower.number && sysfs_disk(directory, resolved))
 		add(disks, resolved, cache);
+	sysfs_entries_free(&lower);
+	free(path);
 }
 
 bool disk_has_volatile_cache(const char *directory)
@@ -114,23 +131,16 @@ static bool flush_early(const char *directory, unsigned depth)
 {
 	char whole[PATH_MAX], text[32], *path;
 	bool logged, early = false;
-	struct dirent **entry;
-	int n;
+	struct sysfs_entries lower;
 
 	if (!sysfs_disk(directory, whole))
 		return false;
 	logged = sysfs_text(whole, "md/consistency_policy", text, sizeof(text)) && !strcmp(text, "ppl");
 	path = must_print("%s/slaves", whole);
-	n = scandir(path, &entry, is_name, alphasort);
-	for (int i = 0; i < n; i++) {
-		char *lower = must_print("%s/%s", path, entry[i]->d_name);
-
-		early |= (logged && disk_has_volatile_cache(lower)) || (depth < DEPTH_MAX && flush_early(lower, depth + 1));
-		free(lower);
-		free(entry[i]);
-	}
-	if (n >= 0)
-		free(entry);
+	sysfs_entries_read(&lower, path);
+	for (size_t i = 0; i < lower.number; i++)
+		early |= (logged && disk_has_volatile_cache(lower.path[i])) || (depth < DEPTH_MAX && flush_early(lower.path[i], depth + 1));
+	sysfs_entries_free(&lower);
 	free(path);
 	return early;
 }

@@ -35,6 +35,14 @@ bool sysfs_number(const char *directory, const char *name, uint64_t *value);
 /* The directory itself, without links; of a partition that of its disk.  False: there is none. */
 bool sysfs_disk(const char *directory, char resolved[static PATH_MAX]);
 
+/* Paths of what a directory of sysfs has, sorted by name; none, where there is no such directory. */
+struct sysfs_entries {
+	char **path;
+	size_t number;
+};
+void sysfs_entries_read(struct sysfs_entries *entries, const char *directory);
+void sysfs_entries_free(struct sysfs_entries *entries);
+
 /*
  * May what was written to the device with that directory be lost in a power cut although a flush behind it has been answered?  A RAID 5 with a
  * partial parity log (PPL) answers each at once (raid5-ppl.c:ppl_handle_flush_request(), so of 6.1 and 6.12), so all of its disks are to

@@ -15,7 +15,6 @@
  * Partitions add what is answered to their disk, and keep what is in flight.  Where I/O statistics are off (queue/iostats) nothing moves and nothing is in
  * flight: such a device is not seen to hang.
  */
-#include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -87,30 +86,23 @@ void stall_judge(struct stall_device *device, const struct stall_counts *now, do
 	device->seen = true;
 }
 
-static int is_visible(const struct dirent *entry)
-{
-	return entry->d_name[0] != '.';
-}
-
 static uint64_t in_flight_of_partitions(const struct stall_device *device)
 {
-	struct dirent **entry;
-	int n = scandir(device->directory, &entry, is_visible, alphasort);
+	struct sysfs_entries entries;
 	uint64_t sum = 0;
 
-	for (int i = 0; i < n; i++) {
-		char *partition = must_print("%s/%s", device->directory, entry[i]->d_name), text[256];
+	sysfs_entries_read(&entries, device->directory);
+	for (size_t i = 0; i < entries.number; i++) {
+		const char *partition = entries.path[i];
 		struct stall_counts counts;
 		uint64_t number;
+		char text[256];
 
-		if (!strncmp(entry[i]->d_name, device->name, strlen(device->name)) && sysfs_number(partition, "partition", &number) &&
+		if (!strncmp(strrchr(partition, '/') + 1, device->name, strlen(device->name)) && sysfs_number(partition, "partition", &number) &&
 		    sysfs_text(partition, "stat", text, sizeof(text)) && stall_counts(&counts, text, "", 0, true, false))
 			sum += counts.in_flight;
-		free(partition);
-		free(entry[i]);
 	}
-	if (n >= 0)
-		free(entry);
+	sysfs_entries_free(&entries);
 	return sum;
 }
 
@@ -209,8 +201,7 @@ static struct stall_device *add_below(struct stalls *stalls, const char *directo
 {
 	char resolved[PATH_MAX], *path;
 	struct stall_device *device;
-	struct dirent **entry;
-	int n;
+	struct sysfs_entries lower;
 
 	if (depth > STACKED_MAX || !sysfs_disk(directory, resolved))
 		return NULL;
@@ -228,19 +219,15 @@ static struct stall_device *add_below(struct stalls *stalls, const char *directo
 	device->listed = true;
 	device->nr_below = 0;
 	path = must_print("%s/slaves", resolved);
-	n = scandir(path, &entry, is_visible, alphasort);
-	device->below = must_allocate(realloc(device->below, (size_t)(n > 0 ? n : 1) * sizeof(struct stall_device *)));
-	for (int i = 0; i < n; i++) {
-		char *lower = must_print("%s/%s", path, entry[i]->d_name);
-		struct stall_device *below = add_below(stalls, lower, depth + 1);
+	sysfs_entries_read(&lower, path);
+	device->below = must_allocate(realloc(device->below, (lower.number + 1) * sizeof(struct stall_device *)));
+	for (size_t i = 0; i < lower.number; i++) {
+		struct stall_device *below = add_below(stalls, lower.path[i], depth + 1);
 
 		if (below)
 			device->below[device->nr_below++] = below;
-		free(lower);
-		free(entry[i]);
 	}
-	if (n >= 0)
-		free(entry);
+	sysfs_entries_free(&lower);
 	free(path);
 	return device;
 }
@@ -253,18 +240,12 @@ struct stall_device *stalls_add(struct stalls *stalls, const char *directory)
 void stalls_add_all(struct stalls *stalls)
 {
 	char *path = must_print("%s/sys/block", stalls->root);
-	struct dirent **entry;
-	int n = scandir(path, &entry, is_visible, alphasort);
+	struct sysfs_entries entries;
 
-	for (int i = 0; i < n; i++) {
-		char *directory = must_print("%s/%s", path, entry[i]->d_name);
-
-		stalls_add(stalls, directory);
-		free(directory);
-		free(entry[i]);
-	}
-	if (n >= 0)
-		free(entry);
+	sysfs_entries_read(&entries, path);
+	for (size_t i = 0; i < entries.number; i++)
+		stalls_add(stalls, entries.path[i]);
+	sysfs_entries_free(&entries);
 	free(path);
 }
 
