@@ -25,7 +25,7 @@ from test_command_stack import Described, identified
 
 pytest_plugins = ["larder_fixtures", "bus_fixtures"]
 
-SECRET = "correct horse battery staple"
+SECRET = f"correct horse battery {uuid.uuid4().hex}"  # nobody else's: other tests run beside these, and show theirs
 
 
 def stack_of(larder, **more):
