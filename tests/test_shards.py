@@ -18,6 +18,7 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 PLACES = (TESTS / "vm/guest", TESTS / "vm/host")
 MINUTES = 40  # that a shard may take
+parts_of = runpy.run_path(str(TESTS / "vm/run"))["parts_of"]
 SHARDS = 9  # of which docs/testing.md says that they do
 
 
@@ -127,6 +128,17 @@ def test_parts_are_the_whole(everything, collected, deal):
         assert all(dealt) and sorted(t for tests in dealt for t in tests) == sorted(whole)
 
 
+def test_each_has_its_part(deal):
+    """Suites of one VM, some of them in part."""
+    assert parts_of("set+io:2/3") == (["set", "io"], "2/3")
+    assert parts_of("set") == (["set"], "")
+    names, part = parts_of("set+io:1/2+smoke:1/1+log:core+power")
+    assert names == ["set", "io", "smoke", "log", "power"] and part == "set=1/2 io=1/2 smoke=1/1 log=core"
+    tests = [f"test_{name}.py::test_{i}" for name in names for i in range(4)]
+    kept = [t for t in tests if t[:8] in ("test_smo", "test_pow") or (t[-1] in "02" and "log" not in t)]
+    assert deal(tests, part) == kept
+
+
 def test_part_is_what_is_collected(collected, deal):
     """The plugin is there: in the guest, and on the host."""
     for suite in ("log", "hotplug"):
@@ -161,11 +173,12 @@ def listed(tmp_path):
         found = collections.defaultdict(set)
         for group in said[said.index("--suite") + 1].split(","):
             group, _, kernel = group.partition("@")
-            names, _, part = group.partition(":")
-            assert not part or re.fullmatch(r"core|\d+/\d+", part), group
-            for name in names.split("+"):
+            names, part = parts_of(group)
+            each = dict(word.split("=") for word in part.split()) if "=" in part else dict.fromkeys(names, part)
+            for name in names:
+                assert re.fullmatch(r"|core|\d+/\d+", each.get(name, "")), group
                 for k in {kernel} if kernel else KERNELS:
-                    found[name, k].add(part or "1/1")
+                    found[name, k].add(each.get(name) or "1/1")
         return found
 
     return of

@@ -7,7 +7,7 @@ import sys
 
 from explore import ALL_RULES, MIRROR_SCENARIOS, SCENARIOS, again, counterexamples, explore
 
-STATES, MIRROR_STATES = 2500, 1000      # bounds: states per scenario
+STATES, MIRROR_STATES = 1000, 400      # bounds: states per scenario
 TABLE_STATES = 15000                    # those of explore.py --table
 STEPS, MIRROR_STEPS = 9, 8              # longer counterexamples are left to `explore.py --table`; mirror: not counting the prelude
 

@@ -88,11 +88,12 @@ def run_on_host(
 def run(
     kernel: str, suites: list[str], products: build.Products, results: Path, a: argparse.Namespace, part: str = ""
 ) -> list[verdict.Verdict]:
-    """In one VM, and in another one if a suite has ended that; suites of the host boot their own.  part: I/N of each in it."""
+    """In one VM, and in another one if a suite has ended that; suites of the host boot their own.  part: LARDER_PART."""
     verdicts: list[verdict.Verdict] = []
     while suites:
         joined = f"{suites[0]}+{len(suites) - 1}" if len(suites) > 1 else suites[0]  # short: QEMU's socket lies in there
-        where = results / f"{joined}{part and '.'}{part.partition('/')[0]}-{kernel}"
+        dealt = f".{'parts' if '=' in part else part.partition('/')[0]}" if part else ""
+        where = results / f"{joined}{dealt}-{kernel}"
         if guest_path(suites[0]):
             new = run_in_guest(kernel, suites, products, where, a, part)
         else:
