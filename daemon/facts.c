@@ -556,6 +556,8 @@ static void hold_older(struct look *look)
 		there = *fact->stack && !stack_decode(member->sb.volume.stack, &stack, &there) && there;
 		fact->held = volume_too_old(&look->members, member, there ? &stack : NULL);
 		fact->older = fact->held;
+		if (!fact->held)
+			fact->held = cache_too_old(&look->members, member, there ? &stack : NULL);
 	}
 }
 

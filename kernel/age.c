@@ -2,19 +2,29 @@
 /*
  * A backing that is older than what its cache has seen of it: a disk put back from an image, one half of a mirror that had left it.
  * UUID and incarnation are those that it had; what is cached would lie over a disk that lacks what was written beside it.
+ * And a cache that is older than its backing: an SSD put back from an image, or one that was copied to another and is still there.
+ * What is cached would lie over what was written since, and what is dirty would be written over that.
  *
  * Each write of the backing's superblock raises its generation.  Each time that the volume is bound the superblock is written, and
  * the table of the cache names that generation (`seen`): from then on an image of before has a lower one, and the volume is stale.
  * So too as it is unbound, and once an hour, if the backing has been written since: not told from the disk that was there is an
  * image of the hour before a power cut, with no start or stop in between.
  *
- * Order: both copies of the backing's superblock are durable, then the table is written.  After a power cut, at any step
+ * When the table names it, in both places of every SSD, the backing's superblock says so (`noted`): where the volume is bound,
+ * before anything goes through it.  A cache that names less is older, and stale.  Not told is an SSD put back from an image of the
+ * time since then.
+ *
+ * Order: both copies of the backing's superblock are durable, then the table is written, then both copies say so.  After a power
+ * cut, at any step
  *   before the first copy is		the table names a generation that both copies have, or one below
  *   between them			the same of the older copy, and the newer one is above
  *   before the table is		both copies are above what it names
- *   between its two places		each names one that both copies have, or have passed
- * so no backing that was there is refused; nor is one whose superblock could not be written: the table names the one before.  One
- * that loses what it has acknowledged with FUA may be: `stale accept`.
+ *   between its two places		each names one that both copies have, or have passed, and none less than they note
+ *   before the copies note it		the table names more than is noted
+ *   between them			the newer one notes what every table names
+ * so no backing that was there is refused, and no SSD; nor is one whose superblock could not be written: the table names the one
+ * before.  One that loses what it has acknowledged with FUA may be: `stale accept`.  A table whose `seen` is 0 says nothing: an
+ * attach was cut off behind its entry, or it was put back from an archive.
  */
 #include <linux/random.h>
 
@@ -37,10 +47,44 @@ bool volume_is_older(const struct volume *v, const struct block_device *bdev, co
 	       le64_to_cpu(sb->head.generation) < READ_ONCE(v->seen);
 }
 
+bool cache_is_older(const struct volume *v, const struct block_device *bdev, const struct larder_volume_sb *sb)
+{
+	u64 seen = READ_ONCE(v->seen);
+
+	return READ_ONCE(v->bdev) != bdev && le64_to_cpu(sb->incarnation) == v->incarnation &&
+	       sb->noted_incarnation == sb->incarnation && seen && seen < le64_to_cpu(sb->noted);
+}
+
+void volume_note(struct volume *v)
+{
+	u64 noted = READ_ONCE(v->noted);
+
+	lockdep_assert_held(&v->super_lock);
+	if (!noted)
+		return;
+	v->sb->noted = cpu_to_le64(noted);
+	v->sb->noted_incarnation = cpu_to_le64(v->incarnation);
+}
+
+/* That every table names it.  Sleeps; an error is no reason to stop. */
+static void write_noted(struct volume *v)
+{
+	int err;
+
+	mutex_lock(&v->super_lock);
+	err = volume_super_write(v);
+	WRITE_ONCE(v->see_failed, err);		/* each attempt may fail a user's flush: flusher_doubt() */
+	mutex_unlock(&v->super_lock);
+	if (err)
+		DMWARN("%pg: what cache %pUb has seen of volume %pUb could not be noted: error %d", v->bdev, v->cache->uuid, v->uuid,
+		       err);
+}
+
 void volume_seen(struct volume *v, u64 generation)
 {
 	struct cache *c = v->cache;
 	struct larder_table_volume *e = &c->table->volumes[v->number];
+	bool newer = false;
 	const char *why;
 	int err = 0;
 
@@ -53,11 +97,16 @@ void volume_seen(struct volume *v, u64 generation)
 		WRITE_ONCE(v->seen, generation);
 		e->seen = cpu_to_le64(generation);	/* true already, whether or not it can be written */
 		err = changed ? cache_table_write(c) : cache_table_write_seen(c);
+		newer = !err;
+		if (newer)
+			WRITE_ONCE(v->noted, generation);
 	}
 	mutex_unlock(&c->super_lock);
 	if (err)
 		DMWARN("cache %pUb: what was seen of volume %pUb (generation %llu) could not be noted: error %d", c->uuid, v->uuid,
 		       generation, err);
+	if (newer)
+		write_noted(v);
 }
 
 bool volume_see_due(const struct volume *v)

@@ -11,13 +11,13 @@
  *									is dirty either, as one that left by itself; refused if
  *									it has pieces of less than a block of the backing
  *   cache C	C			an entry, another one, or it	refused as stale; `stale discard`, or it left by itself
- *				has seen a later one (age.c)	(leave.c): forgotten, attached anew
+ *				is older or newer (age.c)	(leave.c): forgotten, attached anew
  *   cache C	C			nothing				may_be_dirty: refused; else attached anew
  *   cache C	another cache		-				refused
  *   cache C	none			nothing, or leftovers		may_be_dirty: refused; else attached anew
  *   -		none			-				passed through
  *   -		C, running		an entry, same incarnation	detached; refused while anything is dirty
- *   -		C			nothing, stale, or seen later	may_be_dirty: refused; else passed through, raised
+ *   -		C			nothing, stale, older or newer	may_be_dirty: refused; else passed through, raised
  *
  * raised: the incarnation, before the first write; so too where the two copies of the superblock differ: a power cut came between
  * them, and the older one says something else.  leftovers: of an attach or a detach that was cut off; nothing dirty is in
@@ -56,10 +56,16 @@ static bool sb_is_older(const struct volume_target *vt, const struct volume *v)
 	return !vt->accept_older && volume_is_older(v, vt->backing->bdev, vt->sb);
 }
 
-/* What v has is of this backing, and of no later time than what is there. */
+/* The other way round: an SSD that was put back from an image, say. */
+static bool cache_lags(const struct volume_target *vt, const struct volume *v)
+{
+	return !vt->accept_older && cache_is_older(v, vt->backing->bdev, vt->sb);
+}
+
+/* What v has is of this backing, of no later time than what is there, and of no earlier one than what that knows of. */
 static bool sb_fits(const struct volume_target *vt, const struct volume *v)
 {
-	return le64_to_cpu(vt->sb->incarnation) == v->incarnation && !sb_is_older(vt, v);
+	return le64_to_cpu(vt->sb->incarnation) == v->incarnation && !sb_is_older(vt, v) && !cache_lags(vt, v);
 }
 
 /* The backing was written past the log of the cache that it names, which had failed: leave.c */
@@ -134,6 +140,14 @@ static int check_incarnation(struct volume_target *vt, struct volume *v)
 		DMERR("%pg: volume %pUb is older than what cache %pUb has seen of it (generation %llu there, %llu here): %s",
 		      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, READ_ONCE(v->seen), le64_to_cpu(sb->head.generation),
 		      "put back from an image? give the disk that it had");
+		DMERR("%pg: if it is, and loses what it acknowledges: option 'stale accept'; else %s (%llu sectors dirty: LOST)",
+		      vt->backing->bdev, cure, dirty);
+		return -ESTALE;
+	}
+	if (cache_lags(vt, v)) {
+		DMERR("%pg: cache %pUb is older than what volume %pUb knows of it (generation %llu there, %llu here): %s",
+		      vt->backing->bdev, vt->cache->uuid, sb->head.uuid, READ_ONCE(v->seen), le64_to_cpu(sb->noted),
+		      "an SSD put back from an image, or its copy? give the one that it had");
 		DMERR("%pg: if it is, and loses what it acknowledges: option 'stale accept'; else %s (%llu sectors dirty: LOST)",
 		      vt->backing->bdev, cure, dirty);
 		return -ESTALE;
@@ -519,6 +533,10 @@ static int resume_generation(struct volume_target *vt, struct volume *v, bool at
 	mutex_unlock(&v->super_lock);
 	if (!err) {
 		volume_seen(v, le64_to_cpu(vt->sb->head.generation));
+		mutex_lock(&v->super_lock);
+		if (!v->see_failed)
+			memcpy(vt->sb, v->sb, LARDER_SB_SIZE);
+		mutex_unlock(&v->super_lock);
 		return 0;
 	}
 	/* a disk that can be read only is read: of either copy all but the generation is as it was */
@@ -657,7 +675,7 @@ static int resume_cached(struct volume_target *vt)
 	}
 	if (v) {
 		/* the one that it had may come back, and is another one from here on, wherever this is cut off */
-		err = sb_is_older(vt, v) ? outdate_super(vt, true) : 0;
+		err = sb_is_older(vt, v) || cache_lags(vt, v) ? outdate_super(vt, true) : 0;
 		err = err ?: resume_forget(vt, v);
 		volume_put(v);
 		if (err)

@@ -636,6 +636,7 @@ struct volume {
 	u64 sectors;
 	u64 incarnation;
 	u64 seen;			/* age.c; cache->super_lock to change it */
+	u64 noted;			/* age.c: of seen, what every table has had since this start, durably; 0: nothing */
 	unsigned long seen_when;	/* jiffies */
 	bool see_failed;		/* a superblock could not be written for it: not again while it is bound */
 	struct larder_index *index;
@@ -1934,7 +1935,14 @@ int volume_raise_incarnation(struct volume *v);
 u64 incarnation_next(u64 incarnation);
 /* Any context.  Is what has this superblock v's backing, before what its cache has seen of it?  False for the one v is bound to */
 bool volume_is_older(const struct volume *v, const struct block_device *bdev, const struct larder_volume_sb *sb);
-/* Sleeps.  v is bound, and its superblock has this generation, durably: the table of its cache says so, if it can be written. */
+/* Any context.  Is v's cache of a time before what this superblock, its backing's, knows that it had seen?  False as above */
+bool cache_is_older(const struct volume *v, const struct block_device *bdev, const struct larder_volume_sb *sb);
+/* v->super_lock held: what the table of the cache has, for the superblock that is written next. */
+void volume_note(struct volume *v);
+/*
+ * Sleeps.  v is bound, and its superblock has this generation, durably: the table of its cache says so, if it can be written, and
+ * then the superblock that it does.  v->see_failed: that could not be.
+ */
 void volume_seen(struct volume *v, u64 generation);
 bool volume_see_due(const struct volume *v);		/* any context: has it been written since, and for so long? */
 /*

@@ -256,7 +256,9 @@ struct larder_volume_sb {
 	__le64	sectors;			/*  232: of the volume */
 	__le64	incarnation;			/*  240: raised when the volume runs without its cache */
 	__le64	set_generation;			/*  248: newest generation of the cache's set that this volume ran with */
-	__u8	reserved1[256];			/*  256 */
+	__le64	noted;				/*  256: `seen` in the table of its cache, durably: one that has less is older */
+	__le64	noted_incarnation;		/*  264: of which noted tells; it tells nothing of another one */
+	__u8	reserved1[240];			/*  272 */
 	__u8	stack[LARDER_STACK_SIZE];	/*  512: description of the stack (userland): opaque here */
 	__u8	reserved2[1536];		/* 2560 */
 };

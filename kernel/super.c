@@ -519,6 +519,7 @@ int volume_super_write(struct volume *v)
 		      le64_to_cpu(v->sb->head.ro_compat));
 		return -EROFS;
 	}
+	volume_note(v);
 	larder_seal_sb(&v->sb->head);
 	err = super_write_copies(NULL, NULL, v->bdev, &v->sb->head, &v->b_first);
 	if (err) {

@@ -127,12 +127,14 @@ enum standing rescue_standing(const struct rescue_cache *cache, const struct lar
 		return STANDING_STALE;
 	if (volume_is_older(v, sb))
 		return STANDING_OLDER;
+	if (cache_is_older(v, sb))
+		return STANDING_CACHE_OLDER;
 	return reaches_behind(&cache->image.volume[*number], le64toh(sb->sectors)) ? STANDING_RESIZED : STANDING_ATTACHED;
 }
 
 const char *standing_text(enum standing standing)
 {
-	static const char *const text[] = { "attached", "older", "stale", "detached", "foreign", "unknown", "resized", "other_set" };
+	static const char *const text[] = { "attached", "older", "cache_older", "stale", "detached", "foreign", "unknown", "resized", "other_set" };
 
 	return text[standing];
 }
@@ -183,6 +185,10 @@ int rescue_judge(const struct rescue_cache *cache, const struct rescue_volume *v
 	case STANDING_OLDER:
 		return complain(LARDER_UNSAFE,
 				"%s: generation: older than what cache %s has seen of the volume, as a disk put back from an image is: give the one that it had",
+				path, ssd);
+	case STANDING_CACHE_OLDER:
+		return complain(LARDER_UNSAFE,
+				"%s: noted: cache %s is older than what the volume knows of it, as an SSD put back from an image is, or one that was copied: give the one that it had",
 				path, ssd);
 	case STANDING_STALE:
 		return complain(LARDER_UNSAFE,

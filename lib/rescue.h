@@ -19,6 +19,7 @@ struct rescue_cache {
 enum standing {
 	STANDING_ATTACHED, /* what the cache holds counts */
 	STANDING_OLDER, /* the backing lacks what the cache has seen of it: put back from an image, say */
+	STANDING_CACHE_OLDER, /* the other way round */
 	STANDING_STALE, /* the volume ran without it: what it holds does not count any more */
 	STANDING_DETACHED, /* the volume belongs to no cache */
 	STANDING_FOREIGN, /* to another cache */

@@ -32,6 +32,8 @@
  *   A was made the newest, or		another incarnation: nothing is compared.  --discard-newer raises the generation of the
  *     ran without a cache		description, too, which decides first
  *
+ * An SSD that is older than its volume is told by `noted` in the superblock of that: a generation that every table of the cache had.
+ *
  * So a disk is left out if `seen` is above what it has, and another one, which md noted as being without it, has got there.
  * Such a disk alone would be refused; of those of one incarnation the one with the highest generation is left out by no table:
  * never are all.  The disks are read before the tables: if somebody else has started the array meanwhile, none has got to what
@@ -152,6 +154,36 @@ char *volume_too_old(const struct members *members, const struct member *volume,
 	why = must_print("its superblock is of generation %" PRIu64 ", and its cache has seen %" PRIu64
 			 ": a disk put back from an image? attach the one that it had; what was written since is LOST with larder %s; if it is that one, and loses what it has acknowledged: larder volume start %s --option stale=accept%s",
 			 le64toh(volume->sb.head.generation), seen, lost, stack ? stack->name : label, stack ? " first" : "");
+	free(lost);
+	return why;
+}
+
+char *cache_too_old(const struct members *members, const struct member *volume, const struct stack *stack)
+{
+	const struct larder_volume_sb *sb = &volume->sb.volume;
+	char text[UUID_TEXT], label[LARDER_LABEL_SIZE + 1], *lost, *why;
+	const char *name = stack ? stack->name : label_text(sb->label, label);
+	const struct member *ssd = NULL;
+	struct larder_table_volume entry;
+	uint64_t seen = 0;
+
+	for (size_t i = 0; i < members->number; i++) {
+		if (!is_its_ssd(members->member[i], sb) || !entry_on(members->member[i], sb->head.uuid, &entry))
+			continue;
+		if (!cache_is_older(&entry, sb))
+			return NULL;
+		if (le64toh(entry.seen) > seen) {
+			seen = le64toh(entry.seen);
+			ssd = members->member[i];
+		}
+	}
+	if (!ssd)
+		return NULL;
+	lost = stack ? must_print("start %s --discard-newer %s", name, uuid_text(stack->uuid, text)) :
+		       must_print("volume start %s --option stale=discard", name);
+	why = must_print("its cache on %s has seen generation %" PRIu64 " of it, and had seen %" PRIu64
+			 ": an SSD put back from an image, or a copy of one? attach the one that it had; what is dirty on that is LOST with larder %s; if it is that one, and loses what it has acknowledged: larder volume start %s --option stale=accept%s",
+			 ssd->path, seen, le64toh(sb->noted), lost, name, stack ? " first" : "");
 	free(lost);
 	return why;
 }

@@ -296,6 +296,11 @@ bool volume_is_older(const struct larder_table_volume *v, const struct larder_vo
 	return v->incarnation == sb->incarnation && le64toh(sb->head.generation) < le64toh(v->seen);
 }
 
+bool cache_is_older(const struct larder_table_volume *v, const struct larder_volume_sb *sb)
+{
+	return v->incarnation == sb->incarnation && sb->noted_incarnation == sb->incarnation && v->seen && le64toh(v->seen) < le64toh(sb->noted);
+}
+
 void tables_read(const struct device *device, const struct larder_cache_sb *sb, struct cache_tables *tables)
 {
 	static const uint64_t offset[2] = { LARDER_TABLE_OFFSET_A, LARDER_TABLE_OFFSET_B };

@@ -116,6 +116,8 @@ struct cache_tables {
 const struct larder_table_volume *table_volume(const struct larder_table *table, const uint8_t uuid[16], unsigned *number);
 /* Is the backing with this superblock the volume of that entry as it was, before a generation that the cache has seen (docs/on-disk-format.md 4)? */
 bool volume_is_older(const struct larder_table_volume *v, const struct larder_volume_sb *sb);
+/* The other way round: is the cache with that entry of a time before what the backing knows that it had seen? */
+bool cache_is_older(const struct larder_table_volume *v, const struct larder_volume_sb *sb);
 void tables_read(const struct device *device, const struct larder_cache_sb *sb, struct cache_tables *tables);
 void tables_free(struct cache_tables *tables);
 /* Adds what is wrong with a table of the cache that sb is of. */

@@ -298,6 +298,18 @@ def test_tables_come_back(pair):
     assert text(field(hdd, VOLUME, "uuid")) + ", attached" in larder("super", "show", ssd).stdout
 
 
+def test_tables_that_come_back_know_less(pair):
+    """Of volumes that were used since: with what they had seen then they would be those of an image, which the kernel refuses."""
+    larder, ssd, hdd, _, _ = pair
+    name, file = text(field(ssd, CACHE, "cache_uuid")), larder.directory / "seen.backup"
+    patch_tables(ssd, volume0__seen=field(hdd, VOLUME, "generation"))
+    larder("super", "backup", ssd, file)
+    lose_tables(ssd)
+    larder("super", "restore", file, ssd, "--discard-dirty", name)
+    assert {field(ssd, TABLE, "volume0.seen", at) for at in TABLES} == {0}
+    assert {field(ssd, TABLE, "volume0.uuid", at) for at in TABLES} == {field(hdd, VOLUME, "uuid")}
+
+
 def test_one_table_is_enough(pair):
     larder, ssd, _, file, _ = pair
     signatures.write(ssd, TABLES[0], bytes(TABLE_SIZE))

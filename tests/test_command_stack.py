@@ -1231,6 +1231,38 @@ def test_image_below_the_cache_of_today(larder, described):
     one_line(larder("start", "data", code=USAGE), "losetup")
 
 
+def test_image_of_the_ssd_below_todays_disk(larder, described):
+    """The other way round: the disk knows that its cache had seen more of it than the SSD that is here says."""
+    described.volume(described.plain)
+    described.ssds({"ready": [f"{described.uuid} data 3"], "changing": []})
+    attach_by_hand(described.ssd, described.hdd)
+    generation, was = (field(described.hdd, VOLUME, name) for name in ("generation", "incarnation"))
+    # it is no older; nothing is known of it; what is known is of another incarnation
+    for seen, noted, of in ((5, 5, was), (6, 5, was), (0, 5, was), (4, 5, was + 1)):
+        patch_both(described.hdd, VOLUME, generation=generation + 9, noted=noted, noted_incarnation=of)
+        patch_tables(described.ssd, volume0__incarnation=was, volume0__seen=seen)
+        one_line(larder("start", "data", code=USAGE), "losetup")
+    patch_both(described.hdd, VOLUME, noted_incarnation=was)
+    before = [digest(x) for x in (described.ssd, described.hdd)]
+    cure = f"LOST with larder start data --discard-newer {described.uuid}"
+    why = described.hdd, described.ssd, "generation 4", "had seen 5", cure
+    for more in ([], ["--degraded"]):
+        one_line(larder("start", "data", *more, code=UNSAFE), *why)
+    run = larder("assemble", "--all", "--dry-run", code=UNSAFE)
+    assert all(str(part) in run.stderr for part in why)
+    run = larder("rescue", "writeback", "data", "--yes", code=UNSAFE)
+    one_line(run, described.hdd, "noted: cache", "give the one that it had")
+    listed = json.loads(larder("rescue", "list", described.ssd, "--reportformat", "json").stdout)
+    assert [v["state"] for v in listed["volumes"]] == ["cache_older"]
+    shown = json.loads(larder("super", "show", described.hdd, "--reportformat", "json").stdout)
+    assert shown["superblock"][0]["noted"] == "5"
+    assert [digest(x) for x in (described.ssd, described.hdd)] == before
+    # the disk is taken as it is, and the SSD that it had is another cache from then on
+    assert "losetup" in larder("start", "data", "--discard-newer", described.uuid, code=USAGE).stderr
+    assert field(described.hdd, VOLUME, "incarnation") != was
+    one_line(larder("start", "data", code=USAGE), "losetup")
+
+
 def test_rescue_lays_nothing_over_an_older_disk(larder, described):
     """Today's cache over a disk of last month, written or only shown, would be neither."""
     described.volume(described.plain)

@@ -14,7 +14,7 @@ static const struct field volume_fields[] = {
 	{ "name", VALUE_TEXT, "Name", "label of the volume in the cache's table" },
 	{ "uuid", VALUE_TEXT, "UUID", "UUID of the volume" },
 	{ "size", VALUE_BYTES, "Size", "size of the volume" },
-	{ "state", VALUE_TEXT, "State", "attached; older: the backing lacks what the cache has seen of it; stale: the volume ran without this cache; other_set: with other SSDs of it; missing: no backing found; detached, foreign, resized" },
+	{ "state", VALUE_TEXT, "State", "attached; older: the backing lacks what the cache has seen of it; cache_older: the other way round; stale: the volume ran without this cache; other_set: with other SSDs of it; missing: no backing found; detached, foreign, resized" },
 	{ "dirty", VALUE_SECTORS, "Dirty", "newer than the backing, zeroes included" },
 	{ "zeroes", VALUE_SECTORS, "Zeroes", "of this: zeroes, which have no place in the cache" },
 	{ "damaged", VALUE_SECTORS, "Damaged", "of this: unreadable, or not what its checksum says" },

@@ -68,6 +68,8 @@ static int check_age(const struct stack *stack)
 		why = stack_too_old(&members, &own);
 	if (volume && !why)
 		why = volume_too_old(&members, volume, stack);
+	if (volume && !why)
+		why = cache_too_old(&members, volume, stack);
 	if (why)
 		result = complain(LARDER_UNSAFE, "%s: %s", volume->path, why);
 	free(why);

@@ -671,15 +671,17 @@ int stack_take_older(struct stack *stack)
 	uint8_t part[16];
 	uint64_t seen;
 	bool ours;
+	char *lags;
 	int result = LARDER_DONE;
 
 	stack_part(stack, "volume", part);
 	members_scan(&members);
 	volume = member_volume(&members, part);
 	seen = stack_seen(&members, stack->uuid);
+	lags = volume ? cache_too_old(&members, volume, stack) : NULL;
 	if (!volume)
 		result = complain(LARDER_NOT_FOUND, "%s: its disks are not here", stack->name);
-	else if (seen > stack->generation || volume_seen_later(&members, volume)) {
+	else if (seen > stack->generation || lags || volume_seen_later(&members, volume)) {
 		stack->generation = stack_raise(seen > stack->generation ? seen : stack->generation, 1);
 		result = claim_member(&device, &found, volume->path, LARDER_KIND_VOLUME, part, &ours);
 		if (!result && ours) {
@@ -690,6 +692,7 @@ int stack_take_older(struct stack *stack)
 			result = LARDER_UNSAFE;
 		}
 	}
+	free(lags);
 	members_free(&members);
 	return result;
 }

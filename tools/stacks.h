@@ -62,7 +62,7 @@ int stack_store_name(struct stack *stack);
 /* Only the list on the SSDs; seen: the volume has this generation, durably. */
 int stack_store_ssds(const struct stack *stack, bool seen);
 /*
- * Its volume, which does not run, is older than the SSDs: it is made the newest, without what they have of it.  What they have is stale then
+ * Its volume, which does not run, is older than the SSDs, or they than it: it is made the newest, without what they have of it.  What they have is stale then
  * (START_STALE gives it up).  Complains.
  */
 int stack_take_older(struct stack *stack);

@@ -45,6 +45,7 @@ static const struct field super_fields[] = {
 	{ "data_offset", VALUE_NUMBER, "data offset", "where the volume's data begin, bytes" },
 	{ "tail_reserve", VALUE_NUMBER, "tail reserve", "left free at the end, bytes" },
 	{ "incarnation", VALUE_NUMBER, "incarnation", "raised when the volume ran without its cache" },
+	{ "noted", VALUE_NUMBER, "noted generation", "which generation of this superblock its cache has seen: one that has seen less is older" },
 };
 
 #define FLAGS_TEXT 64
@@ -136,6 +137,7 @@ static void set_volume(struct report *r, struct row *row, const struct larder_vo
 	report_set(r, row, "tail_reserve", "%" PRIu64, le64toh(sb->tail_reserve));
 	report_set(r, row, "incarnation", "%" PRIu64, le64toh(sb->incarnation));
 	report_set(r, row, "set_generation", "%" PRIu64, le64toh(sb->set_generation));
+	report_set(r, row, "noted", "%" PRIu64, sb->noted_incarnation == sb->incarnation ? le64toh(sb->noted) : 0);
 }
 
 static void show_volumes(const struct device *device, const struct larder_cache_sb *sb)

@@ -404,12 +404,16 @@ static int put_back(const struct device *device, const struct restore *r)
 	int error = 0, result = LARDER_DONE;
 
 	*sb = *r->backup->sb;
-	if (r->what == RESTORE_TABLE)
+	if (r->what == RESTORE_TABLE) {
 		*table = *r->backup->table;
-	else if (r->what == RESTORE_EMPTY_CACHE)
+		/* what it has not seen yet, it says of nobody; less than a volume knows of would be the cache of an image */
+		for (unsigned i = 0; i < LARDER_MAX_VOLUMES; i++)
+			table->volumes[i].seen = 0;
+	} else if (r->what == RESTORE_EMPTY_CACHE) {
 		make_cache(sb, r->backup->table, table);
-	else
+	} else {
 		result = make_volume(sb);
+	}
 	if (!result && r->what != RESTORE_VOLUME)
 		error = tables_write(device, table);
 	if (!result && !error && r->what != RESTORE_TABLE)

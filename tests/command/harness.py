@@ -75,6 +75,8 @@ VOLUME = HEAD | {
     "sectors": (232, "<Q"),
     "incarnation": (240, "<Q"),
     "set_generation": (248, "<Q"),
+    "noted": (256, "<Q"),
+    "noted_incarnation": (264, "<Q"),
 }
 TABLE = {
     "magic": (0, "<I"),

@@ -36,6 +36,7 @@ def superblock(backing: BlockDevice, sector: int = MAIN) -> dict:
         "generation": generation,
         "cache": sb[128:144],
         "incarnation": struct.unpack_from("<Q", sb, 240)[0],
+        "noted": struct.unpack_from("<Q", sb, 256)[0],
     }
 
 
@@ -346,7 +347,7 @@ def test_image_of_the_disk(stack, kernel_log, taken, dirty):
         SEE_SECONDS.write_text("0")
         wait_for(lambda: superblock(stack.hdd)["generation"] > generation, 60, "nothing was noted of the disk")
         SEE_SECONDS.write_text("3600")
-        wait_for(lambda: seen(stack.ssd) == superblock(stack.hdd)["generation"], 60, "the table does not say so")
+        wait_for(lambda: seen(stack.ssd) == superblock(stack.hdd)["noted"], 60, "the table does not say so")
     write_through(stack)
     stack.volume.write(1000, A)
     stack.volume.flush()
@@ -390,6 +391,107 @@ def test_image_of_the_disk(stack, kernel_log, taken, dirty):
     cache.remove()
 
 
+@pytest.mark.parametrize("dirty", [False, True], ids=["clean", "dirty"])
+@pytest.mark.parametrize("taken", ["stopped", "running", "an hour before a power cut"])
+def test_image_of_the_ssd(stack, kernel_log, taken, dirty):
+    """An SSD put back from an image, below a disk that was written since, is not taken for the one that was there: it has what the
+    disk had then, and what is dirty on it would be written over what is there now."""
+    stack.volume.set(writeback="off" if dirty else "on")
+    stack.volume.write(1000, A)
+    if not dirty:
+        stack.volume.drain()
+    stack.volume.flush()
+    old = image(stack.ssd)
+    if taken == "stopped":
+        stack.stop()
+        old = image(stack.ssd)
+        stack.start()
+    if taken.startswith("an hour"):
+        noted = superblock(stack.hdd)["noted"]
+        write_through(stack)
+        SEE_SECONDS.write_text("0")
+        wait_for(lambda: superblock(stack.hdd)["noted"] > noted, 60, "nothing was noted of the cache")
+        SEE_SECONDS.write_text("3600")
+        wait_for(lambda: superblock(stack.hdd)["noted"] == seen(stack.ssd), 60, "the superblock does not say so")
+    stack.volume.set(mode="writethrough", writeback="on")
+    stack.volume.write(1000, B)
+    stack.volume.drain()
+    stack.volume.flush()
+    if taken.startswith("an hour"):
+        simdisk.power_cut(mode="lose", seed=1)
+    stack.stop()
+    simdisk.power_up()
+    new = image(stack.ssd)
+    assert new != old
+
+    put_back(stack.ssd, old)
+    marked = superblock(stack.hdd)["may_be_dirty"]
+    cache = Cache.start(stack.ssd)
+    cure = "load a table with '-' and send it 'discard_dirty'" if marked else "option 'stale discard'"
+    refused(kernel_log, stack.hdd, cache, f"cache {UUID} is older than what volume {UUID} knows of it", cure)
+    cache.remove()
+    # nor after any number of starts, each of which the log on it counts
+    for _ in range(20):
+        Cache.start(stack.ssd).remove()
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, "is older than what volume", "option 'stale accept'")
+    cache.remove()
+
+    put_back(stack.ssd, new)
+    stack.start()
+    assert stack.volume.read(1000, 64) == B
+    stack.stop()
+
+    put_back(stack.ssd, old)
+    cache = Cache.start(stack.ssd)
+    if superblock(stack.hdd)["may_be_dirty"]:
+        v = Volume.create("v", Volume.line(stack.hdd, None, stack.hdd.sectors - 4096), suspended=True)
+        command.run("dmsetup", "resume", "v", check=False)
+        v.message("discard_dirty", cache.status()["uuid"])
+        command.run("dmsetup", "resume", "v")  # makes its node
+        v.remove()
+    v = Volume.start(stack.hdd, cache, stale="discard")
+    assert v.read(1000, 64) == B, "what the image has is given up"
+    v.remove()
+    cache.remove()
+    # the other one is another cache for it from here on
+    put_back(stack.ssd, new)
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, f"volume {UUID} ran without cache {UUID}, which is stale")
+    cache.remove()
+
+
+def test_image_of_the_ssd_as_it_is(stack):
+    """Nothing has run since, as for whoever copies a stopped SSD to a larger one."""
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.stop()
+    put_back(stack.ssd, image(stack.ssd))
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
+
+
+def test_older_ssd_that_is_the_one(stack, kernel_log):
+    """It has lost what it had acknowledged; its user knows, and says so.  Once."""
+    stack.volume.set(writeback="off")
+    stack.volume.write(1000, A)
+    stack.stop()
+    old = image(stack.ssd)
+    stack.start()
+    stack.stop()
+    put_back(stack.ssd, old)
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, "is older than what volume", "option 'stale accept'")
+    v = Volume.start(stack.hdd, cache, stale="accept", writeback="off")
+    assert "stale" not in v.table() and v.read(1000, 64) == A
+    v.remove()
+    cache.remove()
+    stack.start()
+    assert stack.volume.read(1000, 64) == A
+    stack.stop()
+
+
 def test_image_of_the_disk_as_it_is(stack):
     """Nothing was written since: one is as good as the other, as for whoever copies a stopped disk to a new one."""
     stack.volume.write(1000, A)
@@ -405,7 +507,7 @@ def test_disk_that_was_there_is_never_older(stack, kernel_log):
     kernel_log.expect("I/O error|Buffer I/O|lost async page write|critical|could not be|cannot write")
     stack.stop()
     moments = set()
-    for part, after in itertools.product(("start", "stop"), (*range(1, 9), 100)):
+    for part, after in itertools.product(("start", "stop"), (*range(1, 20), 100)):
         stack.start() if part == "stop" else Cache.start(stack.ssd)
         if part == "stop":
             write_through(stack)
@@ -419,10 +521,14 @@ def test_disk_that_was_there_is_never_older(stack, kernel_log):
                 dm.DmDevice(name).remove()
         stack.volume = stack.cache = None
         simdisk.power_up()
-        moments.add((part, superblock(stack.hdd)["generation"] - seen(stack.ssd)))
+        found = superblock(stack.hdd)
+        moments.add((part, found["generation"] - seen(stack.ssd), seen(stack.ssd) - found["noted"]))
         stack.start()
         stack.stop()
-    assert {(part, 0) for part in ("start", "stop")} < moments and min(n for _, n in moments) == 0 < max(n for _, n in moments)
+    # the superblock is in front of the table, which is in front of what the superblock says of it
+    assert all(ahead >= 0 and noted >= 0 for _, ahead, noted in moments)
+    for part in ("start", "stop"):
+        assert {n for p, n, _ in moments if p == part} >= {0, 1} and {n for p, _, n in moments if p == part} > {0}
 
 
 def test_disk_that_can_only_be_read(stack, kernel_log):
