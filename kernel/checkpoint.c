@@ -434,7 +434,7 @@ static void segment_info(const struct cache *c, u32 segment, u64 replay, struct 
 		info->state = LARDER_SEGMENT_FREE;
 		info->mirror = third_number(c, segment);
 		info->stream = 0;
-		info->flags = 0;
+		info->flags = seg->state == SEGMENT_MIRROR && prefer >= PREFER_MIRROR ? LARDER_SEGMENT_COPY_UNSURE : 0;
 		info->sequence = 0;
 		break;
 	case SEGMENT_OPENING:

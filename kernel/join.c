@@ -128,9 +128,14 @@ static void place_segment(struct cache *c, struct cache_device *d, u32 n)
 {
 	struct segment *seg = &c->segments[n];
 	u32 first = segment_first(c, n);
+	bool unsure;
 
 	seg->stale = 0;
-	seg->prefer_mirror = PREFER_NONE;
+	/* the others are still to be compared, with what it will have */
+	unsure = copies_unsure(seg->prefer_mirror);
+	seg->prefer_mirror = unsure ? MEND_COPIES : PREFER_NONE;
+	if (unsure)
+		scrub_mend_later(c);
 	if (seg->state == SEGMENT_FREE || seg->state == SEGMENT_CHECKPOINT)
 		return;
 	if (segment_further(c, n) == LARDER_NO_SEGMENT) {
@@ -309,6 +314,17 @@ static int read_slots(struct cache *c, struct cache_device *d, const u32 *from, 
 	return err ?: -EIO;
 }
 
+/* Of three: is the second one of these not to be read where the third can be?  It may be found out meanwhile. */
+static bool third_is_better(struct cache *c, const u32 copy[SEGMENT_COPIES])
+{
+	const struct segment *third = &c->segments[copy[2]];
+
+	/* the first is what the others may lack something of */
+	return !prefers_mirror(third) &&
+	       (prefers_mirror(&c->segments[copy[1]]) ||
+		(third->state != SEGMENT_MIRROR && copies_unsure(READ_ONCE(third->prefer_mirror))));
+}
+
 /* [0, slots) to this copy.  What cannot be read cannot be copied: it is up to who has the data to mend that. */
 static int copy_slots(struct cache *c, struct cache_device *d, u32 to, u32 slots, void *buf)
 {
@@ -320,8 +336,7 @@ static int copy_slots(struct cache *c, struct cache_device *d, u32 to, u32 slots
 		n = min(slots - slot, COPY_SLOTS);
 		if (join_ended(c, d))
 			return -ECANCELED;
-		/* of three: behind the second one, if it is known to be bad, which may be found out meanwhile */
-		if (nr > 2 && prefers_mirror(&c->segments[copy[1]]))
+		if (nr > 2 && third_is_better(c, copy))
 			swap(copy[1], copy[2]);
 		err = read_slots(c, d, copy + 1, nr - 1, slot, n, buf);
 		if (err)

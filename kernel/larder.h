@@ -164,7 +164,7 @@ enum prefer_mirror {
 	PREFER_NONE,
 	MEND_COPIES,			/* no; but a start could not make another one what the first is: scrub_mend() */
 	MENDING_COPIES,			/* the same, while that looks at it */
-	PREFER_MIRROR,			/* the first could not be read, or does not match its checksums */
+	PREFER_MIRROR,			/* the first could not be read, or does not match its checksums; of a further one: it is like that */
 	PREFER_AND_MEND,		/* the same, found by a read, and not looked at since: scrub_mend() */
 };
 
@@ -925,21 +925,36 @@ static inline u64 copy_sector(const struct cache *c, u64 cache_sector, u32 copy)
 	return slot_sector(c, copy, 0) + (cache_sector & (c->segment_sectors - 1));
 }
 
-/* Any context: the first further copy of the segment that is on an SSD which has not failed; LARDER_NO_SEGMENT: there is none. */
-static inline u32 segment_further(struct cache *c, u32 segment)
-{
-	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
-
-	for (i = 1; i < n; i++)
-		if (!READ_ONCE(segment_device(c, copy[i])->failed))
-			return copy[i];
-	return LARDER_NO_SEGMENT;
-}
-
-/* Any context: its first copy is known to be bad */
+/* Any context: this copy, of the first one of a segment, or of a further one, is known to be bad */
 static inline bool prefers_mirror(const struct segment *seg) { return READ_ONCE(seg->prefer_mirror) >= PREFER_MIRROR; }
 /* May another copy than the first lack something? */
 static inline bool copies_unsure(u8 prefer_mirror) { return prefer_mirror == MEND_COPIES || prefer_mirror == MENDING_COPIES; }
+
+/* Any context: is it one that scrub_mend() takes? */
+static inline bool segment_to_mend(const struct segment *seg)
+{
+	u8 prefer = READ_ONCE(seg->prefer_mirror);
+
+	return prefer == PREFER_AND_MEND || prefer == MEND_COPIES;
+}
+
+/*
+ * Any context: the first further copy of the segment that is on an SSD which has not failed, and not known to be bad, if there is
+ * one; LARDER_NO_SEGMENT: there is none.
+ */
+static inline u32 segment_further(struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), bad = LARDER_NO_SEGMENT, i;
+
+	for (i = 1; i < n; i++) {
+		if (READ_ONCE(segment_device(c, copy[i])->failed))
+			continue;
+		if (!prefers_mirror(&c->segments[copy[i]]))
+			return copy[i];
+		bad = bad == LARDER_NO_SEGMENT ? copy[i] : bad;
+	}
+	return bad;
+}
 
 /* Any context: cache_sector_device() of several */
 struct cache_device *set_sector_device(struct cache *c, u64 cache_sector, sector_t *where);
@@ -1224,7 +1239,6 @@ void drain_work(struct work_struct *work);
 int scrub_begin(struct cache *c);			/* message */
 int scrub_stop(struct cache *c);
 void scrub_resume(struct cache *c);			/* goes on, if a suspend came between */
-bool segment_to_mend(const struct segment *seg);	/* any context: it is one that scrub_mend() takes */
 void scrub_mend_later(struct cache *c);			/* any context: some segment is PREFER_AND_MEND, or MEND_COPIES */
 void scrub_work(struct work_struct *work);
 void scrub_destroy(struct cache *c);

@@ -411,6 +411,7 @@ enum larder_segment_state {
 /* Of a segment with further copies, in which records are not the same as in the first one, for all that was known. */
 #define LARDER_SEGMENT_FIRST_UNSURE	0x1u	/* it lacks some: another copy is read until they were compared */
 #define LARDER_SEGMENT_COPIES_UNSURE	0x2u	/* another copy may lack some: it is not read before they were compared */
+#define LARDER_SEGMENT_COPY_UNSURE	0x4u	/* of a further copy: it is this one, or was */
 
 /* 16 bytes */
 struct larder_segment_info {

@@ -102,8 +102,9 @@ static int load_segments(struct loader *l, const struct larder_item_in *item)
 		seg->stream = info.stream;
 		seg->sequence = info.state == LARDER_SEGMENT_USED ? info.sequence : 0;
 		seg->prefer_mirror = info.flags & LARDER_SEGMENT_FIRST_UNSURE ? PREFER_AND_MEND :
-				     info.flags & LARDER_SEGMENT_COPIES_UNSURE ? MEND_COPIES : PREFER_NONE;
-		if (seg->prefer_mirror)
+				     info.flags & LARDER_SEGMENT_COPIES_UNSURE ? MEND_COPIES :
+				     info.flags & LARDER_SEGMENT_COPY_UNSURE ? PREFER_MIRROR : PREFER_NONE;
+		if (segment_to_mend(seg))
 			scrub_mend_later(l->s->c);
 		l->s->r.highest = max(l->s->r.highest, seg->sequence);
 		/* a FREE one is a second copy, and names the third; the one in use may be known already, or come later */

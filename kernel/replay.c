@@ -512,6 +512,9 @@ static void copy_unequal(struct replay *r, u32 first, u32 copy)
 		seg->prefer_mirror = PREFER_AND_MEND;
 	else if (copy != first && seg->prefer_mirror == PREFER_NONE)
 		seg->prefer_mirror = MEND_COPIES;
+	/* of three: should the first be lost before that, the other one is read, and a new one made of it */
+	if (copy != first)
+		r->c->segments[copy].prefer_mirror = PREFER_MIRROR;
 	scrub_mend_later(r->c);
 }
 

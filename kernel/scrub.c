@@ -156,13 +156,6 @@ void scrub_mend_later(struct cache *c)
 		queue_delayed_work(c->bg_wq, &c->scrub.work, MEND_DELAY);
 }
 
-bool segment_to_mend(const struct segment *seg)
-{
-	u8 prefer = READ_ONCE(seg->prefer_mirror);
-
-	return prefer == PREFER_AND_MEND || prefer == MEND_COPIES;
-}
-
 static bool may_be_mended(u8 state)
 {
 	return state == SEGMENT_SEALED || state == SEGMENT_ACTIVE || state == SEGMENT_RECLAIMING;
@@ -177,8 +170,8 @@ static u32 mend_next(struct cache *c)
 	for (n = 0; n < c->nr_segments; n++) {
 		i = (c->scrub.mended_last + 1 + n) % c->nr_segments;
 		seg = &c->segments[i];
-		if (unlikely(segment_to_mend(seg)) && !READ_ONCE(segment_device(c, i)->failed) &&
-		    may_be_mended(READ_ONCE(seg->state)))
+		if (unlikely(segment_to_mend(seg)) && may_be_mended(READ_ONCE(seg->state)) &&
+		    (!READ_ONCE(segment_device(c, i)->failed) || segment_members(c, i) > 1))
 			return i;
 		if (!(n % 65536))
 			cond_resched();
@@ -189,12 +182,14 @@ static u32 mend_next(struct cache *c)
 static void mend_segment(struct cache *c, u32 segment)
 {
 	struct scrub_pass *p = scrub_pass_create(c, SCRUB_MEND);
-	struct cache_device *d = segment_device(c, segment);
+	struct cache_device *d = segment_device(c, segment);	/* or, where that has failed, another one that has it */
 	struct scrub_counts n = { };
 	int err;
 
 	if (!p)
 		return;
+	if (READ_ONCE(d->failed))
+		d = segment_device(c, segment_further(c, segment));
 	err = scrub_segment(c, p, segment, &n);
 	scrub_pass_free(p);
 	WRITE_ONCE(c->scrub.mended, c->scrub.mended + n.repaired);

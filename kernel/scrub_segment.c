@@ -706,9 +706,25 @@ static int pass_lost(struct scrub_pass *p)
 	return err;
 }
 
+/* A copy that is whole need not be gone round any more.  Of further ones that which is not is the last to be read. */
+static void copies_judge(struct scrub_pass *p)
+{
+	struct segment *seg;
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+		if (p->copy[i].segment == LARDER_NO_SEGMENT)
+			continue;
+		seg = &p->cache->segments[p->copy[i].segment];
+		if (find_first_bit(p->copy[i].bad, p->end) >= p->end && !p->unknown)
+			WRITE_ONCE(seg->prefer_mirror, PREFER_NONE);
+		else if (i && !p->unknown)
+			WRITE_ONCE(seg->prefer_mirror, PREFER_MIRROR);
+	}
+}
+
 static int pass_mend(struct scrub_pass *p)
 {
-	struct segment *seg = &p->cache->segments[p->segment];
 	u32 slot, unknown_from = LARDER_NO_SEGMENT;
 
 	for (slot = 0; slot < p->end; slot++) {
@@ -719,9 +735,7 @@ static int pass_mend(struct scrub_pass *p)
 	if (unknown_from < p->end)
 		block_lost(p, unknown_from, p->end);
 	p->cache->scrub.forget |= p->unknown;
-	/* the first copy is whole, and need not be gone round any more */
-	if (p->copy[0].segment != LARDER_NO_SEGMENT && find_first_bit(p->copy[0].bad, p->end) >= p->end && !p->unknown)
-		WRITE_ONCE(seg->prefer_mirror, PREFER_NONE);
+	copies_judge(p);
 	return pass_lost(p);
 }
 

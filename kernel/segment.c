@@ -206,6 +206,17 @@ struct cache_device *set_sector_device(struct cache *c, u64 cache_sector, sector
 	return copy_sector_device(c, cache_sector, where);
 }
 
+/* Of further copies that may lack something: is it known which one does, and is there another? */
+static bool further_is_sure(struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
+	bool known = false;
+
+	for (i = 1; i < n; i++)
+		known |= prefers_mirror(&c->segments[copy[i]]);
+	return known && !prefers_mirror(&c->segments[segment_further(c, segment)]);
+}
+
 /* Several reads of the first copy may be in flight, and fail: each of them is to be read from another one. */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d, bool mend)
 {
@@ -222,7 +233,7 @@ bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device 
 	if (further)
 		return another;
 	/* the others may lack what is behind the last flush: an error, rather than older data */
-	if (copies_unsure(READ_ONCE(*prefer)) || segment_further(c, segment) == LARDER_NO_SEGMENT)
+	if (segment_further(c, segment) == LARDER_NO_SEGMENT || (copies_unsure(READ_ONCE(*prefer)) && !further_is_sure(c, segment)))
 		return false;
 	if (READ_ONCE(*prefer) < PREFER_MIRROR) {
 		WRITE_ONCE(*prefer, mend ? PREFER_AND_MEND : PREFER_MIRROR);

@@ -10,7 +10,7 @@ from lib import command, simdisk
 from lib.damage import damage
 from lib.larder import Cache, Stack, larder, segment_layout, wait_for
 from lib.log_blocks import FILL, CommitBlock, commit_blocks
-from lib.sets import small_stack
+from lib.sets import kill, small_stack
 
 BLOCK = 8  # sectors
 
@@ -195,10 +195,10 @@ def test_second_copy_is_used(make_disk, kernel_log, seed):
     stack.stop()
 
 
-def two_copies(make_disk, kernel_log, seed: int) -> tuple[Stack, dict[int, bytes]]:
-    """Behind a power cut; there is room in the segment behind the last record, and there are others before it."""
+def copies(make_disk, kernel_log, seed: int, ssds: int = 2, **options: object) -> tuple[Stack, dict[int, bytes]]:
+    """On each SSD, behind a power cut; there is room in the segment behind the last record, and there are others before it."""
     kernel_log.expect("cannot read the log|cannot be read|takes no data|cannot be copied|I/O error|medium error")
-    stack = small_stack(make_disk, ssds=2, segment="512k")
+    stack = small_stack(make_disk, ssds=ssds, segment="512k", **options)
     content: dict[int, bytes] = {}
     while not content or not 20 < commit_blocks(stack.ssd[0])[-1].slot < 100:  # of some 127
         content |= write_rounds(stack, seed + len(content), 40 if not content else 5)
@@ -208,7 +208,7 @@ def two_copies(make_disk, kernel_log, seed: int) -> tuple[Stack, dict[int, bytes
 
 def one_copy_is_wrong(make_disk, kernel_log, seed: int, which: int) -> tuple[Stack, dict[int, bytes], CommitBlock]:
     """One of the two has something else for the data of the last record, in the slot before its block."""
-    stack, content = two_copies(make_disk, kernel_log, seed)
+    stack, content = copies(make_disk, kernel_log, seed)
     last = commit_blocks(stack.ssd[which])[-1]
     last.ssd.corrupt(last.sector - BLOCK, BLOCK)
     last.ssd.flush()
@@ -277,9 +277,53 @@ def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, whi
     mended_and_alone(stack, content, which)
 
 
+@pytest.mark.parametrize("which", [0, 1], ids=["second", "third"])
+@pytest.mark.parametrize("then", ["at once", "stop", "cut"])
+def test_of_three_the_one_that_was_looked_at_is_read(make_disk, kernel_log, seed, which, then):
+    """Of three copies one lacks what is durable, and cannot be read while the cache starts.  Then the SSD with the first one goes,
+    and another takes its place: both times what the third one has is read, and that is what all have in the end."""
+    stack, content = copies(make_disk, kernel_log, seed, 3, cache_mirror="dirty:3", cache_mend="off")
+    last = [commit_blocks(s)[-1] for s in stack.ssd]
+    assert len({b.sequence for b in last}) == 1
+    at = next(i for i, b in enumerate(last) if b.own)
+    others = [b for b in last if not b.own]
+    bad, good = others[which], others[1 - which]
+    bad.ssd.corrupt(bad.sector - BLOCK, BLOCK)
+    bad.ssd.flush()
+    first = bad.sector - BLOCK * bad.slot
+    bad.ssd.fail(op="read", from_=first, to=first + 1023, status="medium")
+    stack.start()
+    bad.ssd.heal()
+    if then == "stop":
+        stack.restart()
+    elif then == "cut":
+        crash(stack)
+        stack.start()
+    assert not wrong(stack, content)
+
+    def leaves(ssd: simdisk.Simdisk, failed: int) -> None:
+        kill(ssd)
+        with pytest.raises(command.CommandError):
+            stack.cache.message("stack", "-")
+        wait_for(lambda: stack.cache.status()["devices_failed"] == failed, 60, "it to leave")
+
+    leaves(stack.ssd[at], 1)
+    assert not wrong(stack, content)
+    spare = make_disk("ssd3", model="null", mb=32, wce=1, fua=1)
+    larder("cache", "replace", stack.cache, at, spare, "--yes")
+    assert not wrong(stack, content)
+    stack.cache.set(mend="on")
+    wait_for(lambda: stack.cache.status()["mended_slots"] == 1, 60, "the copy to be mended")
+    leaves(good.ssd, 1)
+    assert not wrong(stack, content), "what took the place of the first one, or what was mended"
+    leaves(spare, 2)
+    assert not wrong(stack, content), "what was mended"
+    stack.stop()
+
+
 def test_bad_slots_of_both_copies(make_disk, kernel_log, seed):
     """Each of them cannot read the data of another record of one segment: together they have all."""
-    stack, content = two_copies(make_disk, kernel_log, seed)
+    stack, content = copies(make_disk, kernel_log, seed)
     for ssd, record in zip(stack.ssd, (-1, -2), strict=True):
         block = commit_blocks(ssd)[record]
         ssd.fail(op="read", from_=block.sector - BLOCK, to=block.sector - 1, status="medium")
