@@ -45,7 +45,8 @@ struct method_option {
 
 static const struct method_option set_options[] = {
 	{ "mount", "s", "--mount", NULL }, { "essential", "s", "--essential", NULL }, { "keyfile", "s", "--keyfile", NULL }, { "class", "s", "--class", NULL },
-	{ "mode", "s", "--mode", NULL },   { "backing-label", "s", "--backing-label", NULL }, { 0 }
+	{ "mode", "s", "--mode", NULL },   { "backing-label", "s", "--backing-label", NULL },
+	{ "snapshot-space", "s", "--snapshot-space", NULL }, { 0 }
 };
 static const struct method_option create_options[] = {
 	{ "raid", "s", "--raid", NULL },
@@ -86,7 +87,7 @@ static const struct method_option replace_cache_options[] = { LABEL, OVERWRITE, 
 static const struct method_option add_ssd_options[] = { ROLE, LABEL, SPARE, OVERWRITE, { 0 } };
 static const struct method_option add_disk_options[] = { SPARE, { "reshape", "b", "--reshape", NULL }, OVERWRITE, { 0 } };
 static const struct method_option drop_options[] = { { "discard-redundancy", "s", "--discard-redundancy", "destroy" }, { 0 } };
-static const struct method_option snapshot_options[] = { OVERWRITE, { 0 } };
+static const struct method_option snapshot_options[] = { { "size", "s", "--size", NULL }, OVERWRITE, { 0 } };
 static const struct method_option cache_add_options[] = { ROLE, LABEL, SPARE, { "new-place", "b", "--new-place", NULL }, OVERWRITE, { 0 } };
 static const struct method_option detach_options[] = {
 	{ "flush", "b", "--flush", NULL }, { "discard-dirty", "s", "--discard-dirty", "destroy" }, { 0 }

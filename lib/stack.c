@@ -95,6 +95,15 @@ bool stack_text_valid(const char *text, bool path)
 	return true;
 }
 
+/* As LVM has it (lvm(8), VALID NAMES). */
+bool space_name_valid(const char *group)
+{
+	size_t length = strlen(group);
+
+	return length && length < SPACE_NAME_MAX && *group != '-' && strcmp(group, ".") && strcmp(group, "..") &&
+	       strspn(group, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+._-") == length;
+}
+
 bool device_label_valid(const char *label)
 {
 	bool begins = true;
@@ -340,6 +349,7 @@ static struct json_object *to_json(const struct stack *s)
 	put_text(o, "mount", s->mount);
 	if (s->snapshots)
 		json_object_object_add(o, "snapshots", snapshots_to_json(s));
+	put_text(o, "space", s->space);
 	put_text(o, "disks", s->disks);
 	return o;
 }
@@ -632,6 +642,8 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 		return get_text(o, s->mount, sizeof(s->mount)) && stack_text_valid(s->mount, true);
 	if (!strcmp(key, "snapshots"))
 		return get_snapshots(o, s);
+	if (!strcmp(key, "space"))
+		return get_text(o, s->space, sizeof(s->space)) && space_name_valid(s->space);
 	if (!strcmp(key, "disks"))
 		return get_text(o, s->disks, sizeof(s->disks)) && device_label_valid(s->disks);
 	return false;
@@ -782,7 +794,7 @@ struct stack stack_listed(const struct stack *stack)
 
 	if (stack->state != STACK_REMOVING)
 		return listed;
-	*listed.class = *listed.options = *listed.keyfile = *listed.token = *listed.fs = *listed.label = *listed.mkfs = *listed.mount = *listed.disks = 0;
+	*listed.class = *listed.options = *listed.keyfile = *listed.token = *listed.fs = *listed.label = *listed.mkfs = *listed.mount = *listed.space = *listed.disks = 0;
 	listed.wiped = listed.size = listed.snapshots = 0;
 	return listed;
 }

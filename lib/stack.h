@@ -40,6 +40,8 @@ enum stack_step {
 };
 
 #define SNAPSHOTS_MAX 8 /* of one stack */
+#define SPACE_NAME_MAX 128 /* of a volume group, with the final zero */
+#define SPACE_NAME_WORDS "a volume group: 1 to 127 of A-Z a-z 0-9 + . _ -, not beginning with -, and not . or .."
 #define SNAPSHOT_NAME_MAX 32 /* with the final zero */
 
 /* Whoever starts the stack starts those that are ready with it, or refuses; the others count for nothing. */
@@ -91,6 +93,7 @@ struct stack {
 	char mount[STACK_PATH_MAX]; /* "": nowhere */
 	struct stack_snapshot snapshot[SNAPSHOTS_MAX];
 	uint32_t snapshots;
+	char space[SPACE_NAME_MAX]; /* volume group whose free space is for stores of snapshots; "": none */
 	char disks[DEVICE_LABEL_MAX]; /* label of its disks, as --background takes it; "": none */
 };
 
@@ -163,6 +166,7 @@ bool snapshot_name_valid(const char *name);
  * are words, and no labels.  A target means the devices that have it as label, or as the first groups of theirs.
  */
 bool device_label_valid(const char *label);
+bool space_name_valid(const char *group);
 bool device_label_in(const char *label, const char *target);
 
 const char *stack_state_text(enum stack_state state);

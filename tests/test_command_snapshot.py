@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
-from harness import BUSY, HEAD, MAGIC, MIB, NOT_FOUND, SB, SB_SIZE, UNSAFE, VOLUME, digest, field, one_line, patch
+from harness import BUSY, HEAD, MAGIC, MIB, NOT_FOUND, SB, SB_SIZE, UNSAFE, USAGE, VOLUME, digest, field, one_line, patch
 from test_command_stack import Described
 
 pytest_plugins = ["larder_fixtures"]
@@ -150,3 +150,24 @@ def test_volume_from_a_backup_of_half_a_stack(larder, described, state, said):
     described.volume(described.plain | {"state": state})
     restore, name = lost_disk(larder, described)
     one_line(larder(*restore, "--discard-dirty", name, code=UNSAFE), f"was being {said}", "newer backup")
+
+
+@pytest.mark.parametrize("bad", ["", "-x", ".", "..", "a/b", "a b", "x" * 128, 17], ids=str)
+def test_space_that_is_none(larder, described, bad):
+    """As what this larder does not know: nothing starts by itself."""
+    described.volume(described.plain | {"space": bad})
+    assert "start" not in assembled(larder, None).stdout
+    described.volume(described.plain | {"space": "vg0"})
+    shown = json.loads(larder("show", "data", "-o", "+space", "--reportformat", "json").stdout)
+    assert "vg0" in str(shown)
+
+
+def test_space_is_asked_for(larder, described):
+    described.volume(described.plain)
+    before = digest(described.hdd)
+    run = larder("snapshot", "create", "data@one", code=USAGE)
+    one_line(run, "--store: is missing", "larder set data --snapshot-space GROUP")
+    one_line(larder("snapshot", "create", "data@one", "--size", "soon", code=USAGE), "--size", "'soon' is no size")
+    one_line(larder("snapshot", "create", "data@one", "--size", "1G", "--store", "/dev/x", code=USAGE), "--size", "/dev/x has one")
+    one_line(larder("set", "data", "--snapshot-space", "a/b", code=USAGE), "'a/b' is not a volume group")
+    assert digest(described.hdd) == before

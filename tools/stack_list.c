@@ -33,6 +33,7 @@ static const struct field fields[] = {
 	{ "uuid", VALUE_TEXT, "UUID", "of the layer" },
 	{ "mountpoint", VALUE_TEXT, "Mountpoint", "of a filesystem: where the stack is to be mounted, as larder set changes it" },
 	{ "keyfile", VALUE_TEXT, "Keyfile", "of LUKS: what is to open it at a boot; likewise" },
+	{ "space", VALUE_TEXT, "Space", "of a volume: volume group from which stores of snapshots are taken; likewise" },
 	{ "class", VALUE_TEXT, "Class", "of a volume: what is cached from each start on; likewise" },
 	{ "options", VALUE_TEXT, "Options", "of a volume, or a cache: what volume set --persist, or cache set --persist, has stored for each start; likewise" },
 	{ "label", VALUE_TEXT, "Label", "of an SSD, or of the disks, as --foreground, --promote and --background take it" },
@@ -302,6 +303,7 @@ static void add_layers(struct tree *t)
 	}
 	stack_part(s, "volume", part);
 	add_snapshots(t, depth);
+	cell(t, "space", s->space);
 	cell(t, "foreground", tiers_foreground(&t->set, s, tier));
 	cell(t, "promote", tiers_promote(&t->set, s, tier));
 	cell(t, "background", tiers_background(s));

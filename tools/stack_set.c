@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * larder set: facts of a stack that create was told, and that no other verb changes: where it is mounted, and whether a boot waits for that, its key
- * file, class and mode of its volume, the label of its disks.
+ * file, class and mode of its volume, the label of its disks, where stores of its snapshots come from.
  *
  * What can be refused is checked first: that a key file opens the volume, by the LUKS header, and a class list, by the kernel; of a stack that is
  * stopped the volume is started for that (stack_lend.h).  Then it is unmounted where it is mounted elsewhere from now on, the description is stored, in
@@ -14,13 +14,14 @@
 #include "disks.h"
 #include "fstab.h"
 #include "pins.h"
+#include "snapshot_space.h"
 #include "stack_lend.h"
 #include "stack_plan.h"
 #include "turn.h"
 #include "verbs.h"
 
 struct set_request {
-	const char *name, *mount, *essential, *class, *keyfile, *label, *mode;
+	const char *name, *mount, *essential, *class, *keyfile, *label, *mode, *space;
 	bool dry_run;
 };
 
@@ -47,8 +48,8 @@ static int check_words(const struct set_request *r)
 {
 	struct stack ignored = { 0 };
 
-	if (!r->mount && !r->essential && !r->class && !r->keyfile && !r->label && !r->mode)
-		return complain(LARDER_USAGE, "%s: nothing is said that is to change; --mount, --essential, --class, --keyfile, --backing-label, --mode", r->name);
+	if (!r->mount && !r->essential && !r->class && !r->keyfile && !r->label && !r->mode && !r->space)
+		return complain(LARDER_USAGE, "%s: nothing is said that is to change; --mount, --essential, --class, --keyfile, --backing-label, --mode, --snapshot-space", r->name);
 	if (r->essential && strcmp(r->essential, "yes") && strcmp(r->essential, "no"))
 		return complain(LARDER_USAGE, "--essential: '%s' is neither yes nor no", r->essential);
 	if (r->mount && is_none(r->mount) && r->essential)
@@ -59,6 +60,8 @@ static int check_words(const struct set_request *r)
 		return LARDER_USAGE;
 	if (r->label && !is_none(r->label) && stack_parse_label(&ignored, r->label))
 		return LARDER_USAGE;
+	if (r->space && !is_none(r->space) && !space_name_valid(r->space))
+		return complain(LARDER_USAGE, "--snapshot-space: '%s' is not " SPACE_NAME_WORDS, r->space);
 	return r->mode ? stack_parse_mode(r->mode) : LARDER_DONE;
 }
 
@@ -112,6 +115,8 @@ static int parse(struct setting *s)
 		*stack->disks = 0;
 	else if (!result && r->label)
 		result = stack_parse_label(stack, r->label);
+	if (!result && r->space)
+		snprintf(stack->space, sizeof(stack->space), "%s", is_none(r->space) ? "" : r->space);
 	return result;
 }
 
@@ -154,6 +159,8 @@ static int check(const struct setting *s)
 		return complain(LARDER_FAILED, "%s: --class: it runs without larder's module, which knows what a class is; start it with that", stack->name);
 	if (r->essential && !r->mount && !fstab_has(stack->uuid))
 		return complain(LARDER_NOT_FOUND, "%s: --essential: fstab has no line of the stack; --mount %s puts one there", stack->name, stack->mount);
+	if (*stack->space && strcmp(stack->space, s->was.space) && space_check(stack->space))
+		return LARDER_NOT_FOUND;
 	return r->mount && !s->placed ? stack_check_mount(stack) : LARDER_DONE;
 }
 
@@ -292,7 +299,8 @@ static bool is_described(const struct setting *s)
 {
 	const struct stack *a = &s->was, *b = &s->stack;
 
-	return !strcmp(a->mount, b->mount) && !strcmp(a->keyfile, b->keyfile) && !strcmp(a->class, b->class) && !strcmp(a->disks, b->disks);
+	return !strcmp(a->mount, b->mount) && !strcmp(a->keyfile, b->keyfile) && !strcmp(a->class, b->class) && !strcmp(a->disks, b->disks) &&
+	       !strcmp(a->space, b->space);
 }
 
 static int store(struct setting *s)
@@ -383,6 +391,8 @@ static void show_plan(const struct setting *s)
 		show("mode", s->was.mode, r->mode, "none");
 	if (r->label)
 		show("backing-label", s->was.disks, s->stack.disks, "none");
+	if (r->space)
+		show("snapshot-space", s->was.space, s->stack.space, "none");
 	fflush(stdout);
 }
 
@@ -409,7 +419,7 @@ static int set(const struct set_request *request)
 
 int stack_set(int argc, char **argv)
 {
-	static const char usage[] = "larder set NAME [--mount DIR|none] [--essential yes|no] [--keyfile FILE|none] [--class CLASS] [--mode MODE] [--backing-label LABEL|none] [--dry-run]";
+	static const char usage[] = "larder set NAME [--mount DIR|none] [--essential yes|no] [--keyfile FILE|none] [--class CLASS] [--mode MODE] [--backing-label LABEL|none] [--snapshot-space GROUP|none] [--dry-run]";
 	struct set_request request = { 0 };
 	const struct argument arguments[] = {
 		{ "mount", 0, ARGUMENT_TEXT, &request.mount, "DIR", "mount it there, now and at every boot; none: nowhere" },
@@ -418,6 +428,7 @@ int stack_set(int argc, char **argv)
 		{ "class", 0, ARGUMENT_TEXT, &request.class, "CLASS", "what is to be cached, now and from each start on: a preset, see docs/interface.md" },
 		{ "mode", 'm', ARGUMENT_TEXT, &request.mode, "MODE", "writeback, writethrough, writearound: of a stopped stack, from each start on" },
 		{ "backing-label", 0, ARGUMENT_TEXT, &request.label, "LABEL", "of its disks; none: they have none" },
+		{ "snapshot-space", 0, ARGUMENT_TEXT, &request.space, "GROUP", "volume group of LVM whose free space is for stores of its snapshots; none: it has none" },
 		{ "dry-run", 'n', ARGUMENT_FLAG, &request.dry_run, NULL, "only say what would be done" },
 		ARGUMENTS_END
 	};

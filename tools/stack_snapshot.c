@@ -4,7 +4,9 @@
  *
  * What is on the devices after a kill, or a power cut, in each step:
  *
- *	create: the store is wiped	nothing of ours
+ *	create: (from a group of LVM:	nothing, or a volume that has the name of the store that comes next
+ *	it is made there)
+ *	the store is wiped		nothing of ours
  *	it is noted as `creating`	a start passes over it: nobody was told that there is one
  *	the store is marked		likewise
  *	all moves over to the new	a process that no kill reaches ends it, or goes back; a power cut takes it away, the note is as it was
@@ -14,6 +16,7 @@
  *	remove: noted as `removing`	a start passes over it, and what the store holds counts for nothing
  *	its devices go			likewise
  *	the store loses its mark	likewise
+ *	(and goes, in a group of LVM)
  *	the note goes
  *
  * So the same command ends what was cut short, `create` by beginning anew, and `remove` ends either.
@@ -28,6 +31,7 @@
 #include "claim.h"
 #include "create.h"
 #include "signature.h"
+#include "snapshot_space.h"
 #include "stack_names.h"
 #include "stack_snapshot.h"
 #include "turn.h"
@@ -39,7 +43,8 @@
 static const struct size_format human = { 'h', true };
 
 struct snapshot_request {
-	struct claim_request claim; /* path: of the store */
+	struct claim_request claim; /* path: of the store; NULL: it is taken from the space of the stack */
+	uint64_t size; /* bytes of such a store; 0: as the stack asks for */
 };
 
 struct job {
@@ -50,6 +55,7 @@ struct job {
 	struct stack stack;
 	struct layers layers;
 	struct cow cow; /* of this snapshot alone */
+	char *taken; /* path of a store that was made for this */
 	bool anew; /* a command that was cut short may have left devices of it: they have gone, or go where this is no dry run */
 	uint64_t blocked; /* microseconds */
 };
@@ -121,6 +127,7 @@ static int begin(struct job *job, const char *word)
 static int end(struct job *job, int result)
 {
 	look_away(job);
+	free(job->taken);
 	free(job->word);
 	return result;
 }
@@ -306,7 +313,7 @@ static int stop_snapshot(struct job *job)
 }
 
 /* The store carries nothing of ours any more, if it is here. */
-static int erase_mark(const struct job *job)
+static int erase_mark(const struct job *job, bool *here)
 {
 	const uint8_t *uuid = job->cow.snapshot[0].uuid;
 	const struct member *store;
@@ -314,14 +321,12 @@ static int erase_mark(const struct job *job)
 	struct superblocks found;
 	struct device device;
 	bool ours = false;
-	char text[UUID_TEXT];
 	int result = LARDER_DONE, error;
 
 	members_scan(&members);
 	store = cow_store(&members, uuid);
-	if (!store) {
-		remark("%s@%s: its store %s is not here; larder super wipe ends it, where it is", job->word, job->name, uuid_text(uuid, text));
-	} else {
+	*here = store;
+	if (store) {
 		result = claim_member(&device, &found, store->path, LARDER_KIND_OTHER, uuid, &ours);
 		error = !result && ours ? superblocks_erase(&device, &found) : 0;
 		if (!result && ours) {
@@ -332,6 +337,20 @@ static int erase_mark(const struct job *job)
 			result = complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", store->path, strerror(-error));
 	}
 	members_free(&members);
+	return result;
+}
+
+/* One that was made for this goes, too. */
+static int give_up_store(const struct job *job)
+{
+	const uint8_t *uuid = job->cow.snapshot[0].uuid;
+	char text[UUID_TEXT];
+	bool here, made = false;
+	int result = erase_mark(job, &here);
+
+	result = result ? result : space_give_back(uuid, &made);
+	if (!result && !here && !made)
+		remark("%s@%s: its store %s is not here; larder super wipe ends it, where it is", job->word, job->name, uuid_text(uuid, text));
 	return result;
 }
 
@@ -427,7 +446,7 @@ static int begin_anew(struct job *job)
 	result = stop_snapshot(job);
 	if (result || job->request->claim.dry_run)
 		return result;
-	result = erase_mark(job);
+	result = give_up_store(job);
 	result = result ? result : look_again(job);
 	one = result ? NULL : stack_snapshot_find(&job->stack, job->name);
 	if (one)
@@ -557,6 +576,22 @@ static int ask(struct job *job)
 
 /* ------------------------------------------------------------------ create: the steps */
 
+/* A store from the space that the stack has been given.  It is nobody's, and may be wiped.  (A dry run shows how, and what of.) */
+static int make_store(struct job *job, struct snapshot_request *request)
+{
+	const char *group = job->stack.space;
+	uint64_t bytes = request->size;
+	char size[SIZE_TEXT];
+	int result = space_size(group, job->layers.volume->sectors << LARDER_SECTOR_SHIFT, &bytes);
+
+	result = result ? result : space_take(group, job->cow.snapshot[0].uuid, bytes, request->claim.dry_run, &job->taken);
+	if (!result && request->claim.dry_run)
+		printf("snapshot %s@%s: what changes from then on is kept on %s, %s\n", job->word, job->name, job->taken, size_print(size, bytes, &human));
+	request->claim.path = job->taken;
+	request->claim.wipe = request->claim.yes = true;
+	return result;
+}
+
 static int mark(const struct device *device, const uint8_t uuid[16])
 {
 	union superblock *sb = device_buffer(LARDER_SB_SIZE);
@@ -649,7 +684,7 @@ static void undo(struct job *job)
 	if (one->state == SNAPSHOT_READY)
 		result = note(job, SNAPSHOT_REMOVING);
 	result = result ? result : stop_snapshot(job);
-	result = result ? result : erase_mark(job);
+	result = result ? result : give_up_store(job);
 	result = result ? result : forget(job);
 	if (result)
 		remark("%s@%s: is half made; larder snapshot remove %s@%s", job->word, job->name, job->word, job->name);
@@ -676,10 +711,12 @@ static int make(struct job *job)
 
 int snapshot_create(int argc, char **argv)
 {
-	static const char usage[] = "larder snapshot create NAME@SNAPSHOT --store DEVICE [--wipe] [--discard-dirty UUID] [--yes] [--dry-run]";
+	static const char usage[] = "larder snapshot create NAME@SNAPSHOT [--store DEVICE [--wipe] [--discard-dirty UUID] [--yes] | --size SIZE] [--dry-run]";
 	struct snapshot_request request = { 0 };
+	const char *size = NULL;
 	const struct argument arguments[] = {
-		{ "store", 's', ARGUMENT_TEXT, &request.claim.path, "DEVICE", "where what changes is kept: a disk, a partition, a logical volume" },
+		{ "store", 's', ARGUMENT_TEXT, &request.claim.path, "DEVICE", "where what changes is kept: a disk, a partition, a logical volume; default: one in the volume group that larder set --snapshot-space has named" },
+		{ "size", 0, ARGUMENT_TEXT, &size, "SIZE", "of one in that group; default: a tenth of what the stack has, at least 64 MiB, at most what is free" },
 		{ "wipe", 'w', ARGUMENT_FLAG, &request.claim.wipe, NULL, "what is on it may be overwritten" },
 		{ "discard-dirty", 0, ARGUMENT_TEXT, &request.claim.discard_dirty, "UUID", "and dirty data of this cache or volume be LOST with it" },
 		{ "yes", 'y', ARGUMENT_FLAG, &request.claim.yes, NULL, "ask nothing" },
@@ -687,18 +724,27 @@ int snapshot_create(int argc, char **argv)
 		ARGUMENTS_END
 	};
 	struct job job = { .request = &request };
-	bool noted = false;
+	bool noted = false, made;
 	int first, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
-	if (!request.claim.path)
-		return complain(LARDER_USAGE, "--store: is missing: which device keeps what changes?");
+	if (request.claim.path && !*request.claim.path) /* by the bus */
+		request.claim.path = NULL;
+	if (request.claim.path && size)
+		return complain(LARDER_USAGE, "--size: is for a store that is made; %s has one", request.claim.path);
+	if (size && !size_parse(size, &request.size))
+		return complain(LARDER_USAGE, "--size: '%s' is no size; as 20G, 512M", size);
 	mapped_init(request.claim.dry_run);
 	result = begin(&job, argv[first]);
 	if (result)
 		return result;
-	result = check_stack(&job);
+	made = !request.claim.path;
+	if (made && !*job.stack.space)
+		result = complain(LARDER_USAGE,
+				  "--store: is missing: which device keeps what changes?  Or larder set %s --snapshot-space GROUP: a volume group from which it is taken",
+				  job.word);
+	result = result ? result : check_stack(&job);
 	result = result ? result : begin_anew(&job);
 	if (result)
 		return end(&job, result);
@@ -706,6 +752,10 @@ int snapshot_create(int argc, char **argv)
 	if (!result)
 		name_devices(&job, NULL);
 	result = result ? result : check_names(&job);
+	if (!result && made)
+		result = make_store(&job, &request);
+	if (!result && made && request.claim.dry_run)
+		return end(&job, LARDER_DONE);
 	result = result ? result : ask(&job);
 	result = result ? result : take_store(&job, &noted);
 	if (!result) {
@@ -714,6 +764,8 @@ int snapshot_create(int argc, char **argv)
 	}
 	if (result && noted && !request.claim.dry_run)
 		undo(&job);
+	else if (result && job.taken && !request.claim.dry_run)
+		space_give_back(job.cow.snapshot[0].uuid, NULL);
 	if (!result && !request.claim.dry_run)
 		printf("snapshot %s@%s: made; writes were blocked for %.1f ms\n", job.word, job.name, (double)job.blocked / 1000);
 	return end(&job, result);
@@ -757,7 +809,7 @@ int snapshot_remove(int argc, char **argv)
 	result = result ? result : note(&job, SNAPSHOT_REMOVING);
 	result = result ? result : stop_snapshot(&job);
 	if (!request.claim.dry_run) {
-		result = result ? result : erase_mark(&job);
+		result = result ? result : give_up_store(&job);
 		result = result ? result : forget(&job);
 		if (!result)
 			printf("snapshot %s@%s: removed\n", job.word, job.name);

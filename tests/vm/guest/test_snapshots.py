@@ -5,7 +5,9 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from lib import command, database, dm, simdisk
+from lib.above import configure_lvm
 from lib.question import answered
 from lib.stacks import (
     BUSY,
@@ -404,11 +407,12 @@ def kill_at(tmp_path):
     return run
 
 
-def cut_off(number, key):
-    """The stack is there and can be written to; then, each second time, as after a power cut."""
+def cut_off(number, key, boot=lambda: None):
+    """The stack is there and can be written to; then, each second time, as after a power cut.  boot: what others do behind it."""
     write(number)
     if number % 2:
         release()
+        boot()
         larder("start", "data", *(["--keyfile", key] if key else []))
     check([0, number])
 
@@ -453,6 +457,118 @@ def test_killed_at_each_step(disks, store, key, kill_at, encrypted):
     print(f"remove: killed at {number - 1} steps")
     plain()
     unmarked(store)
+
+
+@pytest.fixture
+def group(disks, make_disk, tmp_path, monkeypatch):
+    """A volume group with nothing in it; its name.  Its disk has been another's."""
+    configure_lvm(tmp_path, monkeypatch)
+    disk = make_disk("space0", model="null", mb=256, wce=1)
+    old = random.Random(1).randbytes(4096) + command.output("sh", "-c", "printf _BHRfS_M").encode() * 512
+    for at in range(0, disk.sectors, 2048):
+        disk.write(at, old)
+    command.run("pvcreate", "--yes", "--force", "--force", disk)
+    command.run("vgcreate", "space", disk)
+    yield "space"
+    release()
+    command.run("vgremove", "--yes", "--force", "space", check=False)
+    shutil.rmtree("/dev/space", ignore_errors=True)
+    command.run("pvremove", "--yes", "--force", disk, check=False)
+
+
+def made(group):
+    """Logical volumes in it: {name: bytes}."""
+    shown = command.output("lvs", "--noheadings", "--nosuffix", "--units", "b", "-o", "lv_name,lv_size,lv_tags", group)
+    rows = [line.split() for line in shown.splitlines()]
+    assert all(tags == "larder_store" for _, _, tags in rows)
+    return {name: int(size) for name, size, _ in rows}
+
+
+@pytest.mark.limit(600)
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "luks"])
+def test_store_from_a_volume_group(disks, group, key, encrypted):
+    """Free space that was declared: it is taken where no store is named, is there at each start, and goes with the snapshot."""
+    stack(disks, key if encrypted else None)
+    write(0)
+    refused(USAGE, ["snapshot", "create", ONE], "--store: is missing", "larder set data --snapshot-space GROUP")
+    refused(NOT_FOUND, ["set", "data", "--snapshot-space", "nobody"], "no such volume group")
+    refused(USAGE, ["set", "data", "--snapshot-space", "a/b"], "--snapshot-space", "not a volume group")
+    larder("set", "data", "--snapshot-space", group)
+    assert "lvcreate" in larder("snapshot", "create", ONE, "--dry-run").stdout and not made(group)
+    refused(FAILED, ["snapshot", "create", ONE, "--size", "1G"], "free", "1.00GiB")
+    refused(USAGE, ["snapshot", "create", ONE, "--size", "1M"], "too small")
+    refused(USAGE, ["snapshot", "create", ONE, "--size", "64M", "--store", "/dev/null"], "--size")
+    assert not made(group) and not states()
+    larder("snapshot", "create", ONE)
+    assert list(made(group).values()) == [64 << 20] and states() == {ONE: "valid"}
+    larder("snapshot", "create", TWO, "--size", "32M")
+    assert sorted(made(group).values()) == [32 << 20, 64 << 20]
+    first = digest(ONE), digest(TWO)
+    write(1)
+    assert (digest(ONE), digest(TWO)) == first
+    larder("stop", "data")
+    command.run("vgchange", "--activate", "n", group)
+    refused(NOT_FOUND, ["start", "data"], "the store of its snapshot")
+    command.run("vgchange", "--activate", "y", group)
+    larder("start", "data", *(["--keyfile", key] if encrypted else []))
+    check([0, 1])
+    assert (digest(ONE), digest(TWO)) == first and states() == {ONE: "valid", TWO: "valid"}
+    # what was set since is of no matter for what there is
+    larder("set", "data", "--snapshot-space", "none")
+    larder("snapshot", "remove", ONE)
+    assert list(made(group).values()) == [32 << 20]
+    larder("snapshot", "remove", TWO)
+    assert not made(group)
+    plain()
+    refused(USAGE, ["snapshot", "create", ONE], "--store: is missing")
+
+
+@pytest.fixture
+def lvm_that_kills(tmp_path, monkeypatch):
+    """lvm, by itself: without what kills larder at a change that it makes; and who has run it, behind its N-th lvcreate or
+    lvremove, is killed where that is asked for."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    lvm = directory / "lvm"
+    lvm.write_text(
+        '#!/bin/sh\nunset LD_PRELOAD\n/sbin/lvm "$@"\ncode=$?\n'
+        f'[ "$1" != "$(cat {tmp_path}/victim 2> /dev/null)" ] || {{ rm {tmp_path}/victim; kill -9 $PPID; }}\nexit $code\n'
+    )
+    lvm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    return tmp_path / "victim"
+
+
+@pytest.mark.limit(1800)
+def test_store_from_a_volume_group_killed(disks, group, lvm_that_kills, kill_at):
+    """Wherever it is killed, the same command, or `remove`, comes to its end, and no logical volume is left over."""
+    stack(disks)
+    write(0)
+    larder("set", "data", "--snapshot-space", group)
+    lvm_that_kills.write_text("lvcreate")
+    assert larder("snapshot", "create", ONE, code=None).returncode == -signal.SIGKILL
+    assert len(made(group)) == 1 and not states()
+    for number in range(1, 40):
+        code = kill_at(number, "snapshot", "create", ONE)
+        if code == DONE:
+            break
+        cut_off(number, None, lambda: command.run("vgchange", "--activate", "y", group))
+        assert len(made(group)) <= 1
+        if number % 3 == 0 and states():
+            larder("snapshot", "remove", ONE)
+            assert not made(group)
+        if states() != {ONE: "valid"}:
+            larder("snapshot", "create", ONE)
+        assert len(made(group)) == 1
+        larder("snapshot", "remove", ONE)
+        assert not made(group)
+        plain()
+    assert number > 4
+    lvm_that_kills.write_text("lvremove")
+    assert larder("snapshot", "remove", ONE, code=None).returncode == -signal.SIGKILL
+    assert not made(group) and states() == {ONE: "removing"}
+    larder("snapshot", "remove", ONE)
+    plain()
 
 
 @pytest.mark.limit(900)

@@ -76,8 +76,9 @@ class Switches:
         getattr(self, who).message("set", key, value)
 
     def checkpoint(self, number: int) -> None:
-        """In a small cache there may be no free segment for one, until reclaim has made some."""
-        self._patient(lambda: self.cache.message("checkpoint"), errno.ENOSPC)
+        """In a small cache there may be no free segment for one, until reclaim has made some.  And behind a flush that an SSD has
+        failed none counts, until what was not durable then has been looked at."""
+        self._patient(lambda: self.cache.message("checkpoint"), errno.ENOSPC, errno.EIO)
 
     def evict(self, number: int) -> None:
         if number % 2:
