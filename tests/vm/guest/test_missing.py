@@ -328,6 +328,49 @@ def put_back(disk: BlockDevice, pieces: list[bytes]) -> None:
     disk.flush()
 
 
+def an_hour_passes(stack: Stack) -> None:
+    """Each notes of the other how far it is, as the disk has been written."""
+    noted = superblock(stack.hdd)["noted"]
+    write_through(stack)
+    SEE_SECONDS.write_text("0")
+    wait_for(lambda: superblock(stack.hdd)["noted"] > noted, 60, "nothing was noted")
+    SEE_SECONDS.write_text("3600")
+    wait_for(lambda: seen(stack.ssd) == superblock(stack.hdd)["noted"], 60, "the table and the superblock do not say the same")
+
+
+def put_in_between(stack: Stack, kernel_log, disk: BlockDevice, old: list[bytes], *patterns: str) -> None:
+    """This disk, SSD or backing, as it was: they do not fit, after any number of starts of the cache."""
+    put_back(disk, old)
+    marked = superblock(stack.hdd)["may_be_dirty"]
+    cure = "load a table with '-' and send it 'discard_dirty'" if marked else "option 'stale discard'"
+    for starts in (1, 20):
+        for _ in range(starts - 1):
+            Cache.start(stack.ssd).remove()
+        cache = Cache.start(stack.ssd)
+        refused(kernel_log, stack.hdd, cache, *patterns, "option 'stale accept'", cure)
+        cache.remove()
+
+
+def taken_as_it_is(stack: Stack, kernel_log, disk: BlockDevice, old: list[bytes], new: list[bytes], expected: bytes) -> None:
+    """...by a word, and what the cache has is given up; those that were there are another cache, and another disk, from here on."""
+    put_back(disk, old)
+    cache = Cache.start(stack.ssd)
+    if superblock(stack.hdd)["may_be_dirty"]:
+        v = Volume.create("v", Volume.line(stack.hdd, None, stack.hdd.sectors - 4096), suspended=True)
+        command.run("dmsetup", "resume", "v", check=False)
+        v.message("discard_dirty", cache.status()["uuid"])
+        command.run("dmsetup", "resume", "v")  # makes its node
+        v.remove()
+    v = Volume.start(stack.hdd, cache, stale="discard")
+    assert v.read(1000, 64) == expected
+    v.remove()
+    cache.remove()
+    put_back(disk, new)
+    cache = Cache.start(stack.ssd)
+    refused(kernel_log, stack.hdd, cache, f"volume {UUID} ran without cache {UUID}, which is stale")
+    cache.remove()
+
+
 @pytest.mark.parametrize("dirty", [False, True], ids=["clean", "dirty"])
 @pytest.mark.parametrize("taken", ["stopped", "running", "an hour before a power cut"])
 def test_image_of_the_disk(stack, kernel_log, taken, dirty):
@@ -342,12 +385,7 @@ def test_image_of_the_disk(stack, kernel_log, taken, dirty):
     if taken == "stopped":
         stack.start()
     if taken.startswith("an hour"):
-        generation = superblock(stack.hdd)["generation"]
-        write_through(stack)
-        SEE_SECONDS.write_text("0")
-        wait_for(lambda: superblock(stack.hdd)["generation"] > generation, 60, "nothing was noted of the disk")
-        SEE_SECONDS.write_text("3600")
-        wait_for(lambda: seen(stack.ssd) == superblock(stack.hdd)["noted"], 60, "the table does not say so")
+        an_hour_passes(stack)
     write_through(stack)
     stack.volume.write(1000, A)
     stack.volume.flush()
@@ -359,36 +397,14 @@ def test_image_of_the_disk(stack, kernel_log, taken, dirty):
     simdisk.power_up()
     new = image(stack.hdd)
     assert new != old and superblock(stack.hdd)["incarnation"] == struct.unpack_from("<Q", old[0], MAIN * SECTOR + 240)[0]
-
-    put_back(stack.hdd, old)
-    marked = superblock(stack.hdd)["may_be_dirty"]
-    cache = Cache.start(stack.ssd)
-    cure = "load a table with '-' and send it 'discard_dirty'" if marked else "option 'stale discard'"
-    refused(kernel_log, stack.hdd, cache, f"volume {UUID} is older than what cache {UUID} has seen of it", cure)
-    cache.remove()
+    put_in_between(stack, kernel_log, stack.hdd, old, f"volume {UUID} is older than what cache {UUID} has seen of it")
 
     put_back(stack.hdd, new)
     stack.start()
     assert stack.volume.read(1000, 64) == A
     stack.stop()
-
-    put_back(stack.hdd, old)
-    cache = Cache.start(stack.ssd)
-    if marked:
-        v = Volume.create("v", Volume.line(stack.hdd, None, stack.hdd.sectors - 4096), suspended=True)
-        command.run("dmsetup", "resume", "v", check=False)
-        v.message("discard_dirty", cache.status()["uuid"])
-        command.run("dmsetup", "resume", "v")  # makes its node
-        v.remove()
-    v = Volume.start(stack.hdd, cache, stale="discard")
-    assert v.read(1000, 64) == b"".join(old)[(DATA_SECTOR + 1000) * SECTOR :][: 64 * SECTOR]
-    v.remove()
-    cache.remove()
-    # the other way round: the cache is the image's now
-    put_back(stack.hdd, new)
-    cache = Cache.start(stack.ssd)
-    refused(kernel_log, stack.hdd, cache, f"volume {UUID} ran without cache {UUID}, which is stale")
-    cache.remove()
+    then = b"".join(old)[(DATA_SECTOR + 1000) * SECTOR :][: 64 * SECTOR]
+    taken_as_it_is(stack, kernel_log, stack.hdd, old, new, then)
 
 
 @pytest.mark.parametrize("dirty", [False, True], ids=["clean", "dirty"])
@@ -407,12 +423,7 @@ def test_image_of_the_ssd(stack, kernel_log, taken, dirty):
         old = image(stack.ssd)
         stack.start()
     if taken.startswith("an hour"):
-        noted = superblock(stack.hdd)["noted"]
-        write_through(stack)
-        SEE_SECONDS.write_text("0")
-        wait_for(lambda: superblock(stack.hdd)["noted"] > noted, 60, "nothing was noted of the cache")
-        SEE_SECONDS.write_text("3600")
-        wait_for(lambda: superblock(stack.hdd)["noted"] == seen(stack.ssd), 60, "the superblock does not say so")
+        an_hour_passes(stack)
     stack.volume.set(mode="writethrough", writeback="on")
     stack.volume.write(1000, B)
     stack.volume.drain()
@@ -423,42 +434,13 @@ def test_image_of_the_ssd(stack, kernel_log, taken, dirty):
     simdisk.power_up()
     new = image(stack.ssd)
     assert new != old
-
-    put_back(stack.ssd, old)
-    marked = superblock(stack.hdd)["may_be_dirty"]
-    cache = Cache.start(stack.ssd)
-    cure = "load a table with '-' and send it 'discard_dirty'" if marked else "option 'stale discard'"
-    refused(kernel_log, stack.hdd, cache, f"cache {UUID} is older than what volume {UUID} knows of it", cure)
-    cache.remove()
-    # nor after any number of starts, each of which the log on it counts
-    for _ in range(20):
-        Cache.start(stack.ssd).remove()
-    cache = Cache.start(stack.ssd)
-    refused(kernel_log, stack.hdd, cache, "is older than what volume", "option 'stale accept'")
-    cache.remove()
+    put_in_between(stack, kernel_log, stack.ssd, old, f"cache {UUID} is older than what volume {UUID} knows of it")
 
     put_back(stack.ssd, new)
     stack.start()
     assert stack.volume.read(1000, 64) == B
     stack.stop()
-
-    put_back(stack.ssd, old)
-    cache = Cache.start(stack.ssd)
-    if superblock(stack.hdd)["may_be_dirty"]:
-        v = Volume.create("v", Volume.line(stack.hdd, None, stack.hdd.sectors - 4096), suspended=True)
-        command.run("dmsetup", "resume", "v", check=False)
-        v.message("discard_dirty", cache.status()["uuid"])
-        command.run("dmsetup", "resume", "v")  # makes its node
-        v.remove()
-    v = Volume.start(stack.hdd, cache, stale="discard")
-    assert v.read(1000, 64) == B, "what the image has is given up"
-    v.remove()
-    cache.remove()
-    # the other one is another cache for it from here on
-    put_back(stack.ssd, new)
-    cache = Cache.start(stack.ssd)
-    refused(kernel_log, stack.hdd, cache, f"volume {UUID} ran without cache {UUID}, which is stale")
-    cache.remove()
+    taken_as_it_is(stack, kernel_log, stack.ssd, old, new, B)
 
 
 def test_image_of_the_ssd_as_it_is(stack):
