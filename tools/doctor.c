@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "advice.h"
+#include "apart.h"
 #include "archive.h"
 #include "arguments.h"
 #include "doctor.h"
@@ -276,31 +277,26 @@ static bool is_directory(const char *path)
 	return !stat(path, &status) && S_ISDIR(status.st_mode);
 }
 
-int doctor(int argc, char **argv)
-{
-	struct report_options options = { .units = { 'h', true } };
-	struct report *report;
-	struct findings findings = { .root = "" };
-	const struct argument arguments[] = {
-		{ "root", 0, ARGUMENT_TEXT, &findings.root, "DIRECTORY", "kernels, initramfs and /sys of the system below this directory" },
-		REPORT_ARGUMENTS(options),
-		ARGUMENTS_END
-	};
-	int first, result, printed;
+struct request {
+	struct report_options options;
+	const char *root;
+};
 
-	if (!arguments_words(argc, argv, "larder doctor [--root DIRECTORY] [-o FIELD,...] [--reportformat json]", arguments, 0, 0, &first, &result))
-		return result;
-	if (*findings.root && !is_directory(findings.root))
-		return complain(LARDER_NOT_FOUND, "%s: there is no such directory; --root names it", findings.root);
-	if (geteuid() && !getenv("LARDER_DEVICES"))
-		return complain(LARDER_FAILED, "doctor: devices cannot be read; run larder as root");
+static int look(void *data)
+{
+	const struct request *request = data;
+	const struct report_options *options = &request->options;
+	struct findings findings = { .root = request->root };
+	struct report *report;
+	int result, printed;
+
 	/* -o help, and complaints, before anything is looked at */
-	report = new_report(&options, &result);
+	report = new_report(options, &result);
 	if (!report)
 		return result;
 	mapped_init(false);
 	result = examine(&findings);
-	if (options.fields || options.format || options.sort) {
+	if (options->fields || options->format || options->sort) {
 		printed = print_report(&findings, report);
 		result = result ? result : printed;
 	} else {
@@ -310,4 +306,23 @@ int doctor(int argc, char **argv)
 	result = result ? result : verdict(&findings);
 	findings_free(&findings);
 	return result;
+}
+
+int doctor(int argc, char **argv)
+{
+	struct request request = { .options = { .units = { 'h', true } }, .root = "" };
+	const struct argument arguments[] = {
+		{ "root", 0, ARGUMENT_TEXT, &request.root, "DIRECTORY", "kernels, initramfs and /sys of the system below this directory" },
+		REPORT_ARGUMENTS(request.options),
+		ARGUMENTS_END
+	};
+	int first, result;
+
+	if (!arguments_words(argc, argv, "larder doctor [--root DIRECTORY] [-o FIELD,...] [--reportformat json]", arguments, 0, 0, &first, &result))
+		return result;
+	if (*request.root && !is_directory(request.root))
+		return complain(LARDER_NOT_FOUND, "%s: there is no such directory; --root names it", request.root);
+	if (geteuid() && !getenv("LARDER_DEVICES"))
+		return complain(LARDER_FAILED, "doctor: devices cannot be read; run larder as root");
+	return look_apart("doctor", look, &request);
 }

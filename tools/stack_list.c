@@ -12,6 +12,7 @@
 
 #include "cow.h"
 #include "format_features.h"
+#include "apart.h"
 #include "hanging.h"
 #include "integrity.h"
 #include "layout.h"
@@ -339,27 +340,29 @@ static void add_stack(struct report *report, const struct stacks *stacks, const 
 	view_close(&view);
 }
 
-static int table(int argc, char **argv, const char *usage, int words)
+struct table_request {
+	struct report_options options;
+	char *name; /* NULL: all */
+};
+
+static int look(void *data)
 {
-	struct report_options options = { .units = { 'h', true } };
-	const struct argument arguments[] = { REPORT_ARGUMENTS(options), ARGUMENTS_END };
+	const struct table_request *request = data;
 	const struct field *sections[] = { fields };
 	const size_t counts[] = { sizeof(fields) / sizeof(fields[0]) };
 	const struct found *only = NULL;
 	struct report *report = NULL;
 	struct stacks stacks;
-	int first, result;
+	int result;
 
-	if (!arguments_words(argc, argv, usage, arguments, words, words, &first, &result))
-		return result;
 	mapped_init(false);
 	result = stacks_look(&stacks);
-	if (!result && words)
-		result = stack_find(&stacks, argv[first], &only);
+	if (!result && request->name)
+		result = stack_find(&stacks, request->name, &only);
 	if (!result)
 		report = report_new("stacks", sections, counts, 1,
-				    words ? "tree,number,type,state,size,free,device,mount,uuid" : "tree,type,state,size,device,mount", &options,
-				    &result);
+				    request->name ? "tree,number,type,state,size,free,device,mount,uuid" : "tree,type,state,size,device,mount",
+				    &request->options, &result);
 	for (size_t i = 0; report && i < stacks.number; i++)
 		if (!only || only == &stacks.found[i])
 			add_stack(report, &stacks, &stacks.found[i]);
@@ -372,6 +375,18 @@ static int table(int argc, char **argv, const char *usage, int words)
 		result = members_check_seen();
 	stacks_free(&stacks);
 	return result;
+}
+
+static int table(int argc, char **argv, const char *usage, int words)
+{
+	struct table_request request = { .options = { .units = { 'h', true } } };
+	const struct argument arguments[] = { REPORT_ARGUMENTS(request.options), ARGUMENTS_END };
+	int first, result;
+
+	if (!arguments_words(argc, argv, usage, arguments, words, words, &first, &result))
+		return result;
+	request.name = words ? argv[first] : NULL;
+	return look_apart(words ? "show" : "list", look, &request);
 }
 
 int stacks_list(int argc, char **argv)

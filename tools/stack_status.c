@@ -2,22 +2,14 @@
 /*
  * larder status: how a stack is, in a line, and by the exit code.
  *
- * It comes to an end also where a device hangs.  What has requests and answers none is found before anything is read (hanging.h); of what has none yet our
- * own would be the first.  So a child looks, and is given up where a device begins to hang meanwhile: another one then reads nothing of that.  A child that
- * is killed while it waits for a device lasts until that answers; it has none of our descriptors, so nobody waits for its end.
+ * It comes to an end also where a device hangs (apart.h).
  */
 #include <endian.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
+#include "apart.h"
 #include "arguments.h"
 #include "hanging.h"
 #include "snapshot.h"
@@ -26,8 +18,6 @@
 
 #define EXIT_DEGRADED 10
 #define EXIT_FAILED   11
-#define LOOK_MS	      500
-#define TRIES	      4
 
 static const char *spares_text(const struct view *view, char text[static 64])
 {
@@ -116,134 +106,18 @@ static int look_and_tell(const char *name)
 	return result;
 }
 
-/* ------------------------------------------------------------------ the child */
-
-/* Its output and its complaints, as long as it may be given up. */
-struct look {
-	pid_t child;
-	struct pollfd end[2];
-	char *text[2];
-	size_t length[2];
-};
-
-static _Noreturn void be_child(const char *name, const int to[2], pid_t parent)
+static int look(void *name)
 {
-	int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC), result;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(LARDER_FAILED);
-	if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0 || dup2(to[0], STDOUT_FILENO) < 0 || dup2(to[1], STDERR_FILENO) < 0)
-		_exit(LARDER_FAILED);
-	close_range(STDERR_FILENO + 1, ~0U, 0);
-	result = look_and_tell(name);
-	exit(fflush(stdout) ? LARDER_FAILED : result);
-}
-
-static bool begin(struct look *look, const char *name)
-{
-	pid_t parent = getpid();
-	int out[2], complaints[2];
-
-	*look = (struct look){ 0 };
-	if (pipe2(out, O_CLOEXEC))
-		return false;
-	if (pipe2(complaints, O_CLOEXEC)) {
-		close(out[0]);
-		close(out[1]);
-		return false;
-	}
-	fflush(NULL);
-	look->child = fork();
-	if (!look->child)
-		be_child(name, (const int[]){ out[1], complaints[1] }, parent);
-	close(out[1]);
-	close(complaints[1]);
-	look->end[0] = (struct pollfd){ out[0], POLLIN, 0 };
-	look->end[1] = (struct pollfd){ complaints[0], POLLIN, 0 };
-	if (look->child > 0)
-		return true;
-	close(out[0]);
-	close(complaints[0]);
-	return false;
-}
-
-/* Until it has closed both, which poll() is told by a negative number. */
-static void hear(struct look *look)
-{
-	for (int i = 0; i < 2; i++) {
-		ssize_t part;
-
-		if (look->end[i].fd < 0 || !look->end[i].revents)
-			continue;
-		look->text[i] = must_allocate(realloc(look->text[i], look->length[i] + 4096));
-		part = read(look->end[i].fd, look->text[i] + look->length[i], 4096);
-		if (part < 0 && errno == EINTR)
-			continue;
-		if (part > 0) {
-			look->length[i] += (size_t)part;
-			continue;
-		}
-		close(look->end[i].fd);
-		look->end[i].fd = -1;
-	}
-}
-
-static void give_up(struct look *look)
-{
-	kill(look->child, SIGKILL);
-	for (int i = 0; i < 2; i++) {
-		if (look->end[i].fd >= 0)
-			close(look->end[i].fd);
-		free(look->text[i]);
-	}
-}
-
-/* It has closed both: nothing keeps it from ending. */
-static int end(struct look *look)
-{
-	FILE *const to[] = { stdout, stderr };
-	int status;
-
-	while (waitpid(look->child, &status, 0) < 0)
-		if (errno != EINTR)
-			return complain(LARDER_FAILED, "cannot wait for a child: %s", strerror(errno));
-	for (int i = 0; i < 2; i++) {
-		if (look->length[i])
-			fwrite(look->text[i], 1, look->length[i], to[i]);
-		free(look->text[i]);
-	}
-	return WIFEXITED(status) ? WEXITSTATUS(status) : complain(LARDER_FAILED, "status: was killed by signal %d", WTERMSIG(status));
-}
-
-/* False: a device has begun to hang, and may be what it waits for. */
-static bool wait_for(struct look *look)
-{
-	while (look->end[0].fd >= 0 || look->end[1].fd >= 0) {
-		if (poll(look->end, 2, LOOK_MS) > 0)
-			hear(look);
-		else if (hanging_more())
-			return false;
-	}
-	return true;
+	return look_and_tell(name);
 }
 
 int stack_status(int argc, char **argv)
 {
 	static const char usage[] = "larder status NAME";
 	const struct argument arguments[] = { ARGUMENTS_END };
-	struct look look;
 	int first, result;
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
-	hanging_look(NULL);
-	for (int i = 0; i < TRIES; i++) {
-		if (!begin(&look, argv[first]))
-			return complain(LARDER_FAILED, "cannot start a child: %s", strerror(errno));
-		if (wait_for(&look))
-			return end(&look);
-		give_up(&look);
-	}
-	return complain(LARDER_FAILED, "%s: one device after the other hangs; try again", argv[first]);
+	return look_apart("status", look, argv[first]);
 }

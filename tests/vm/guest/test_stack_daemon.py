@@ -539,8 +539,13 @@ def test_device_that_hangs(stack, larderd, monkeypatch, what):
     try:
         larder("create", "data", *words, "--yes")
         settle()
+        for verb in (["list"], ["show", "data"], ["doctor"]):
+            hanging.hang()  # and nothing is in flight: its own read is the first
+            r = larder(*verb, check=False)
+            assert hanging.says in r.stdout + r.stderr, r
+            hanging.below.resume()
+            wait_for(lambda: larder("status", "data", check=False).stdout.startswith("data: fine"), SECONDS, "it to answer again")
         larderd.start()
-        assert larder("status", "data").stdout.startswith("data: fine")
         content = os.urandom(4096)
         BlockDevice("/dev/mapper/data").write(4096, content)
         larder("volume", "flush", "data")
