@@ -367,8 +367,8 @@ static struct cache_device *next_of(struct cache *c, u64 cache, const struct cac
 }
 
 /*
- * Worker.  Where the cache sector is in the next copy of its segment, behind the one on d, that can be read, one that is known to be
- * bad last; NULL: there is none, or it is the one on 'began', or they may be older.
+ * Worker.  Where the cache sector is in the next copy of its segment, behind the one on d, that can be read, one that is known to
+ * be bad last; NULL: there is none, or it is the one on 'began', or they may be older.
  */
 static struct cache_device *next_copy(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began,
 				      sector_t *where)

@@ -164,7 +164,7 @@ enum prefer_mirror {
 	PREFER_NONE,
 	MEND_COPIES,			/* no; but a start could not make another one what the first is: scrub_mend() */
 	MENDING_COPIES,			/* the same, while that looks at it */
-	PREFER_MIRROR,			/* the first could not be read, or does not match its checksums; of a further one: it is like that */
+	PREFER_MIRROR,			/* the first could not be read, or does not match its checksums; or so this further one */
 	PREFER_AND_MEND,		/* the same, found by a read, and not looked at since: scrub_mend() */
 };
 

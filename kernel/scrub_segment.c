@@ -706,7 +706,7 @@ static int pass_lost(struct scrub_pass *p)
 	return err;
 }
 
-/* A copy that is whole need not be gone round any more.  Of further ones that which lacks what another has is the last to be read. */
+/* A copy that is whole need not be gone round any more.  Of further ones that which lacks what another has is read last. */
 static void copies_judge(struct scrub_pass *p)
 {
 	struct segment *seg;
