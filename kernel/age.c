@@ -73,11 +73,11 @@ static void write_noted(struct volume *v)
 
 	mutex_lock(&v->super_lock);
 	err = volume_super_write(v);
-	WRITE_ONCE(v->see_failed, err);		/* each attempt may fail a user's flush: flusher_doubt() */
+	WRITE_ONCE(v->see_failed, err);	/* each attempt may fail a user's flush: flusher_doubt() */
 	mutex_unlock(&v->super_lock);
 	if (err)
-		DMWARN("%pg: what cache %pUb has seen of volume %pUb could not be noted: error %d", v->bdev, v->cache->uuid, v->uuid,
-		       err);
+		DMWARN("%pg: what cache %pUb has seen of volume %pUb could not be noted: error %d", v->bdev, v->cache->uuid,
+		       v->uuid, err);
 }
 
 void volume_seen(struct volume *v, u64 generation)

@@ -347,8 +347,8 @@ static __always_inline int read_hit_whole(struct volume *v, struct bio *bio, str
 }
 
 /* Up to the one on 'began': the next one behind the one on d of those that are known to be bad, or not. */
-static struct cache_device *next_of(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began, bool bad,
-				    sector_t *where)
+static struct cache_device *next_of(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began,
+				    bool bad, sector_t *where)
 {
 	u32 copy[SEGMENT_COPIES], n = segment_ring(c, cache_segment(c, cache), copy), at = 0, i, next;
 	struct cache_device *other;
