@@ -97,7 +97,8 @@ void volume_seen(struct volume *v, u64 generation)
 		WRITE_ONCE(v->seen, generation);
 		e->seen = cpu_to_le64(generation);	/* true already, whether or not it can be written */
 		err = changed ? cache_table_write(c) : cache_table_write_seen(c);
-		newer = !err;
+		/* one that fails just now has not got it, and may be all that is left, by the set as it was (rule 14) */
+		newer = !err && !READ_ONCE(c->log.held);
 		if (newer)
 			WRITE_ONCE(v->noted, generation);
 	}

@@ -346,26 +346,36 @@ static __always_inline int read_hit_whole(struct volume *v, struct bio *bio, str
 	return likely(io->state != LARDER_ST_NONE) ? read_hit(v, bio, io, false) : -EAGAIN;
 }
 
-/*
- * Worker.  Where the cache sector is in the next copy of its segment, behind the one on d, that can be read; NULL: there is none,
- * or it is the one on 'began'.
- */
-static struct cache_device *next_copy(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began,
-				      sector_t *where)
+/* Up to the one on 'began': the next one behind the one on d of those that are known to be bad, or not. */
+static struct cache_device *next_of(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began,
+				    bool bad, sector_t *where)
 {
-	u32 copy[SEGMENT_COPIES], n = segment_ring(c, cache_segment(c, cache), copy), at = 0, i;
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, cache_segment(c, cache), copy), at = 0, i, next;
 	struct cache_device *other;
 
 	while (at + 1 < n && segment_device(c, copy[at]) != d)
 		at++;
 	for (i = 1; i < n; i++) {
-		other = copy_sector_device(c, copy_sector(c, cache, copy[(at + i) % n]), where);
+		next = copy[(at + i) % n];
+		other = copy_sector_device(c, copy_sector(c, cache, next), where);
 		if (other == began)
 			break;
-		if (other != d && !READ_ONCE(other->failed))
+		if (other != d && !READ_ONCE(other->failed) && prefers_mirror(&c->segments[next]) == bad)
 			return other;
 	}
 	return NULL;
+}
+
+/*
+ * Worker.  Where the cache sector is in the next copy of its segment, behind the one on d, that can be read, one that is known to
+ * be bad last; NULL: there is none, or it is the one on 'began', or they may be older.
+ */
+static struct cache_device *next_copy(struct cache *c, u64 cache, const struct cache_device *d, const struct cache_device *began,
+				      sector_t *where)
+{
+	if (!segment_try_mirror(c, cache_segment(c, cache), d, true))
+		return NULL;
+	return next_of(c, cache, d, began, false, where) ?: next_of(c, cache, d, began, true, where);
 }
 
 /* Sleeps.  Fills the bio with what lies at this sector of an SSD of 4 KiB blocks; buf: one of them. */

@@ -123,6 +123,16 @@ int cache_grow(struct cache *c, const struct larder_table_device *place)
 
 /* ------------------------------------------------------------------ the cache stands still */
 
+static bool further_is_bad(const struct cache *c, u32 segment)
+{
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy);
+
+	while (--n)
+		if (prefers_mirror(&c->segments[copy[n]]))
+			return true;
+	return false;
+}
+
 /* segments_lock held.  What of B's segments counts: copies of what a member has, and chunks until others are named. */
 static void place_segment(struct cache *c, struct cache_device *d, u32 n)
 {
@@ -132,7 +142,7 @@ static void place_segment(struct cache *c, struct cache_device *d, u32 n)
 
 	seg->stale = 0;
 	/* the others are still to be compared, with what it will have */
-	unsure = copies_unsure(seg->prefer_mirror);
+	unsure = copies_unsure(seg->prefer_mirror) || (n == first && further_is_bad(c, n));
 	seg->prefer_mirror = unsure ? MEND_COPIES : PREFER_NONE;
 	if (unsure)
 		scrub_mend_later(c);

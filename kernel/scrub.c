@@ -195,7 +195,7 @@ static void mend_segment(struct cache *c, u32 segment)
 	WRITE_ONCE(c->scrub.mended, c->scrub.mended + n.repaired);
 	if (err == -EAGAIN || err == -ECANCELED || (!err && !n.slots))
 		return;
-	if (err || prefers_mirror(&c->segments[segment]))
+	if (err || (prefers_mirror(&c->segments[segment]) && !READ_ONCE(segment_device(c, segment)->failed)))
 		DMWARN_LIMIT("%pg: segment %u was found damaged, and could not be mended as a whole (error %d): message 'scrub'",
 			     d->bdev, segment, err);
 	else if (n.repaired)

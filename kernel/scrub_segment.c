@@ -706,19 +706,22 @@ static int pass_lost(struct scrub_pass *p)
 	return err;
 }
 
-/* A copy that is whole need not be gone round any more.  Of further ones that which is not is the last to be read. */
+/* A copy that is whole need not be gone round any more.  Of further ones that which lacks what another has is read last. */
 static void copies_judge(struct scrub_pass *p)
 {
 	struct segment *seg;
 	u32 i;
 
-	for (i = 0; i < ARRAY_SIZE(p->copy); i++) {
+	for (i = 0; i < ARRAY_SIZE(p->copy) && !p->unknown; i++) {
 		if (p->copy[i].segment == LARDER_NO_SEGMENT)
 			continue;
 		seg = &p->cache->segments[p->copy[i].segment];
-		if (find_first_bit(p->copy[i].bad, p->end) >= p->end && !p->unknown)
+		bitmap_copy(p->clean, p->copy[i].bad, p->cache->data_slots);
+		if (i)
+			bitmap_andnot(p->clean, p->clean, p->lost, p->cache->data_slots);
+		if (find_first_bit(p->clean, p->end) >= p->end)
 			WRITE_ONCE(seg->prefer_mirror, PREFER_NONE);
-		else if (i && !p->unknown)
+		else if (i)
 			WRITE_ONCE(seg->prefer_mirror, PREFER_MIRROR);
 	}
 }

@@ -200,40 +200,43 @@ struct cache_device *set_sector_device(struct cache *c, u64 cache_sector, sector
 
 	if (unlikely(prefers_mirror(&c->segments[segment]) || READ_ONCE(segment_device(c, segment)->failed))) {
 		further = segment_further(c, segment);
-		if (further != LARDER_NO_SEGMENT)
+		/* of two that are bad the first gives errors where it is, and what it has is not older than that of the others */
+		if (further != LARDER_NO_SEGMENT &&
+		    (READ_ONCE(segment_device(c, segment)->failed) || !prefers_mirror(&c->segments[further])))
 			cache_sector = copy_sector(c, cache_sector, further);
 	}
 	return copy_sector_device(c, cache_sector, where);
 }
 
-/* Of further copies that may lack something: is it known which one does, and is there another? */
-static bool further_is_sure(struct cache *c, u32 segment)
+/* Of further copies that may lack something: is it known which one does, and is this another? */
+static bool further_is_sure(struct cache *c, u32 segment, u32 further)
 {
 	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
 	bool known = false;
 
 	for (i = 1; i < n; i++)
 		known |= prefers_mirror(&c->segments[copy[i]]);
-	return known && !prefers_mirror(&c->segments[segment_further(c, segment)]);
+	return known && !prefers_mirror(&c->segments[further]);
 }
 
 /* Several reads of the first copy may be in flight, and fail: each of them is to be read from another one. */
 bool segment_try_mirror(struct cache *c, u32 segment, const struct cache_device *d, bool mend)
 {
 	u8 *prefer = &c->segments[segment].prefer_mirror;
-	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), i;
-	bool further = false, another = !READ_ONCE(segment_device(c, segment)->failed);
+	u32 copy[SEGMENT_COPIES], n = segment_ring(c, segment, copy), further, i;
+	bool of_further = false, another = !READ_ONCE(segment_device(c, segment)->failed);
 
 	for (i = 1; i < n; i++) {
 		if (segment_device(c, copy[i]) == d)
-			further = true;
+			of_further = true;
 		else
 			another |= !READ_ONCE(segment_device(c, copy[i])->failed);
 	}
-	if (further)
+	if (of_further)
 		return another;
+	further = segment_further(c, segment);
 	/* the others may lack what is behind the last flush: an error, rather than older data */
-	if (segment_further(c, segment) == LARDER_NO_SEGMENT || (copies_unsure(READ_ONCE(*prefer)) && !further_is_sure(c, segment)))
+	if (further == LARDER_NO_SEGMENT || (copies_unsure(READ_ONCE(*prefer)) && !further_is_sure(c, segment, further)))
 		return false;
 	if (READ_ONCE(*prefer) < PREFER_MIRROR) {
 		WRITE_ONCE(*prefer, mend ? PREFER_AND_MEND : PREFER_MIRROR);

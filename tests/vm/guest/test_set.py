@@ -423,7 +423,8 @@ def test_reads_that_fail_together(make_disk, kernel_log, block, shift, count):
     with concurrent.futures.ThreadPoolExecutor(len(sectors)) as readers:
         found = list(readers.map(lambda sector: stack.volume.read(sector + shift, count), sectors))
     assert found == [bytes([i + 1]) * 512 * count for i in range(len(sectors))]
-    assert first.faults()[0]["hits"] > 1, "one alone was under way"
+    # in blocks of 4 KiB one is read after the other, by a worker that goes to the other SSD at once behind the first
+    assert first.faults()[0]["hits"] > (block == 512), "one alone was under way"
     assert stack.cache.status()["devices_failed"] == 0 and stack.cache.status()["errors_read"] > 0
     stack.stop()
 
