@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "arguments.h"
 #include "cow.h"
 #include "device.h"
 #include "message.h"

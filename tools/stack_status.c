@@ -85,8 +85,9 @@ static bool tell_unread(const struct stacks *stacks, const char *name)
 	return hangs;
 }
 
-static int look_and_tell(const char *name)
+static int look_and_tell(void *data)
 {
+	const char *name = data;
 	const struct found *found;
 	struct stacks stacks;
 	int result;
@@ -106,11 +107,6 @@ static int look_and_tell(const char *name)
 	return result;
 }
 
-static int look(void *name)
-{
-	return look_and_tell(name);
-}
-
 int stack_status(int argc, char **argv)
 {
 	static const char usage[] = "larder status NAME";
@@ -119,5 +115,5 @@ int stack_status(int argc, char **argv)
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
-	return look_apart("status", look, argv[first]);
+	return look_apart("status", look_and_tell, argv[first]);
 }

@@ -215,14 +215,35 @@ def one_copy_is_wrong(make_disk, kernel_log, seed: int, which: int) -> tuple[Sta
     return stack, content, last
 
 
+def leaves(stack: Stack, ssd: simdisk.Simdisk, failed: int = 1) -> None:
+    """It fails, and with it so many have left the set."""
+    kill(ssd)
+    with pytest.raises(command.CommandError):
+        stack.cache.message("stack", "-")
+    wait_for(lambda: stack.cache.status()["devices_failed"] == failed, 60, "it to leave")
+
+
+def started_unread(stack: Stack, content: dict[int, bytes], block: CommitBlock, then: str) -> None:
+    """Its segment cannot be read there while the cache starts, and can be behind that: nobody knows what it holds.  Nor does the
+    next start."""
+    first = block.sector - BLOCK * block.slot
+    block.ssd.fail(op="read", from_=first, to=first + 1023, status="medium")
+    stack.start()
+    block.ssd.heal()
+    assert not wrong(stack, content)
+    if then == "stop":
+        stack.restart()
+    elif then == "cut":
+        crash(stack)
+        stack.start()
+    assert not wrong(stack, content)
+
+
 def mended_and_alone(stack: Stack, content: dict[int, bytes], which: int) -> None:
     """What a start could not make whole on this SSD, first copy or second, is made whole behind it: the other one may go then."""
     stack.cache.set(mend="on")
     wait_for(lambda: stack.cache.status()["mended_slots"] == 1, 60, "the copy to be mended")
-    stack.ssd[1 - which].fail(op="read,write,flush", status="ioerr")
-    with pytest.raises(command.CommandError):
-        stack.cache.message("stack", "-")
-    wait_for(lambda: stack.cache.status()["devices_failed"] == 1, 60, "the other one to leave")
+    leaves(stack, stack.ssd[1 - which])
     assert not wrong(stack, content)
     stack.stop()
 
@@ -260,20 +281,8 @@ def test_copy_with_a_dead_slot(make_disk, kernel_log, seed, which):
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("then", ["at once", "stop", "cut"])
 def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, which, then):
-    """The segment cannot be read there while the cache starts, and can be behind that: nobody knows what it holds.  Nor does the
-    next start."""
     stack, content, last = one_copy_is_wrong(make_disk, kernel_log, seed, which)
-    first = last.sector - BLOCK * last.slot
-    last.ssd.fail(op="read", from_=first, to=first + 1023, status="medium")
-    stack.start()
-    last.ssd.heal()
-    assert not wrong(stack, content)
-    if then == "stop":
-        stack.restart()
-    elif then == "cut":
-        crash(stack)
-        stack.start()
-    assert not wrong(stack, content)
+    started_unread(stack, content, last, then)
     mended_and_alone(stack, content, which)
 
 
@@ -290,33 +299,17 @@ def test_of_three_the_one_that_was_looked_at_is_read(make_disk, kernel_log, seed
     bad, good = others[which], others[1 - which]
     bad.ssd.corrupt(bad.sector - BLOCK, BLOCK)
     bad.ssd.flush()
-    first = bad.sector - BLOCK * bad.slot
-    bad.ssd.fail(op="read", from_=first, to=first + 1023, status="medium")
-    stack.start()
-    bad.ssd.heal()
-    if then == "stop":
-        stack.restart()
-    elif then == "cut":
-        crash(stack)
-        stack.start()
-    assert not wrong(stack, content)
-
-    def leaves(ssd: simdisk.Simdisk, failed: int) -> None:
-        kill(ssd)
-        with pytest.raises(command.CommandError):
-            stack.cache.message("stack", "-")
-        wait_for(lambda: stack.cache.status()["devices_failed"] == failed, 60, "it to leave")
-
-    leaves(stack.ssd[at], 1)
+    started_unread(stack, content, bad, then)
+    leaves(stack, stack.ssd[at])
     assert not wrong(stack, content)
     spare = make_disk("ssd3", model="null", mb=32, wce=1, fua=1)
     larder("cache", "replace", stack.cache, at, spare, "--yes")
     assert not wrong(stack, content)
     stack.cache.set(mend="on")
     wait_for(lambda: stack.cache.status()["mended_slots"] == 1, 60, "the copy to be mended")
-    leaves(good.ssd, 1)
+    leaves(stack, good.ssd)
     assert not wrong(stack, content), "what took the place of the first one, or what was mended"
-    leaves(spare, 2)
+    leaves(stack, spare, 2)
     assert not wrong(stack, content), "what was mended"
     stack.stop()
 
