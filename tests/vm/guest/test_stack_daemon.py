@@ -546,6 +546,7 @@ def test_device_that_hangs(stack, larderd, monkeypatch, what):
             hanging.below.resume()
             wait_for(lambda: larder("status", "data", check=False).stdout.startswith("data: fine"), SECONDS, "it to answer again")
         larderd.start()
+        assert larder("status", "data").stdout.startswith("data: fine")
         content = os.urandom(4096)
         BlockDevice("/dev/mapper/data").write(4096, content)
         larder("volume", "flush", "data")
