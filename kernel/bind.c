@@ -62,10 +62,15 @@ static bool cache_lags(const struct volume_target *vt, const struct volume *v)
 	return !vt->accept_older && cache_is_older(v, vt->backing->bdev, vt->sb);
 }
 
+static bool ages_apart(const struct volume_target *vt, const struct volume *v)
+{
+	return sb_is_older(vt, v) || cache_lags(vt, v);
+}
+
 /* What v has is of this backing, of no later time than what is there, and of no earlier one than what that knows of. */
 static bool sb_fits(const struct volume_target *vt, const struct volume *v)
 {
-	return le64_to_cpu(vt->sb->incarnation) == v->incarnation && !sb_is_older(vt, v) && !cache_lags(vt, v);
+	return le64_to_cpu(vt->sb->incarnation) == v->incarnation && !ages_apart(vt, v);
 }
 
 /* The backing was written past the log of the cache that it names, which had failed: leave.c */
@@ -121,6 +126,23 @@ static int check_blocks(struct volume_target *vt, struct volume *v)
 	return 0;
 }
 
+/* cure: where it is not the one that it had. */
+static void tell_ages(const struct volume_target *vt, const struct volume *v, const char *cure)
+{
+	const struct larder_volume_sb *sb = vt->sb;
+
+	if (sb_is_older(vt, v))
+		DMERR("%pg: volume %pUb is older than what cache %pUb has seen of it (generation %llu there, %llu here): %s",
+		      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, READ_ONCE(v->seen), le64_to_cpu(sb->head.generation),
+		      "put back from an image? give the disk that it had");
+	else
+		DMERR("%pg: cache %pUb is older than what volume %pUb knows of it (generation %llu there, %llu here): %s",
+		      vt->backing->bdev, vt->cache->uuid, sb->head.uuid, READ_ONCE(v->seen), le64_to_cpu(sb->noted),
+		      "an SSD put back from an image, or its copy? give the one that it had");
+	DMERR("%pg: if it is, and loses what it acknowledges: option 'stale accept'; else %s (%llu sectors dirty: LOST)",
+	      vt->backing->bdev, cure, (u64)atomic64_read(&v->dirty_sectors));
+}
+
 /* v: what the cache has of it.  Leftovers of a detach that was cut off are no obstacle while nothing dirty is among them. */
 static int check_incarnation(struct volume_target *vt, struct volume *v)
 {
@@ -136,20 +158,8 @@ static int check_incarnation(struct volume_target *vt, struct volume *v)
 		return 0;
 	if (uuid_none(sb->cache_uuid) && !dirty)
 		return 0;
-	if (sb_is_older(vt, v)) {
-		DMERR("%pg: volume %pUb is older than what cache %pUb has seen of it (generation %llu there, %llu here): %s",
-		      vt->backing->bdev, sb->head.uuid, vt->cache->uuid, READ_ONCE(v->seen), le64_to_cpu(sb->head.generation),
-		      "put back from an image? give the disk that it had");
-		DMERR("%pg: if it is, and loses what it acknowledges: option 'stale accept'; else %s (%llu sectors dirty: LOST)",
-		      vt->backing->bdev, cure, dirty);
-		return -ESTALE;
-	}
-	if (cache_lags(vt, v)) {
-		DMERR("%pg: cache %pUb is older than what volume %pUb knows of it (generation %llu there, %llu here): %s",
-		      vt->backing->bdev, vt->cache->uuid, sb->head.uuid, READ_ONCE(v->seen), le64_to_cpu(sb->noted),
-		      "an SSD put back from an image, or its copy? give the one that it had");
-		DMERR("%pg: if it is, and loses what it acknowledges: option 'stale accept'; else %s (%llu sectors dirty: LOST)",
-		      vt->backing->bdev, cure, dirty);
+	if (ages_apart(vt, v)) {
+		tell_ages(vt, v, cure);
 		return -ESTALE;
 	}
 	DMERR("%pg: volume %pUb ran without cache %pUb, which is stale (incarnation %llu there, %llu here; %llu sectors dirty): %s",
@@ -675,7 +685,7 @@ static int resume_cached(struct volume_target *vt)
 	}
 	if (v) {
 		/* the one that it had may come back, and is another one from here on, wherever this is cut off */
-		err = sb_is_older(vt, v) || cache_lags(vt, v) ? outdate_super(vt, true) : 0;
+		err = ages_apart(vt, v) ? outdate_super(vt, true) : 0;
 		err = err ?: resume_forget(vt, v);
 		volume_put(v);
 		if (err)

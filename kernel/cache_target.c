@@ -282,12 +282,29 @@ static int parse_devices(struct cache_target *ct, struct dm_arg_set *as)
 	return err ?: check_places(ct);
 }
 
+static int parse_option(struct cache_target *ct, const char *key, const char *value)
+{
+	const char *why = "is not refuse or accept";
+
+	if (strcmp(key, "stale")) {
+		if (cache_setting_parse(&ct->set, key, value, &why) >= 0)
+			return 0;
+	} else {
+		ct->accept_older = !strcmp(value, "accept");
+		if (ct->accept_older || !strcmp(value, "refuse"))
+			return 0;
+	}
+	DMERR("%s: %s: '%s' %s", dm_device_name(dm_table_get_md(ct->ti->table)), key, value, why);
+	ct->ti->error = "Invalid option: the line before names it";
+	return -EINVAL;
+}
+
 static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
 {
 	static const struct dm_arg args[] = {
 		{ 0, CACHE_MAX_WORDS, "#opts must be the number of words that follow, at most 64" },
 	};
-	const char *key, *value, *why;
+	const char *key;
 	unsigned int n = 0;
 	int err = 0;
 
@@ -301,13 +318,10 @@ static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
 	}
 	while (n) {
 		key = dm_shift_arg(as);
-		value = dm_shift_arg(as);
+		err = parse_option(ct, key, dm_shift_arg(as));
+		if (err)
+			return err;
 		n -= 2;
-		if (cache_setting_parse(&ct->set, key, value, &why) < 0) {
-			DMERR("%s: %s: '%s' %s", dm_device_name(dm_table_get_md(ct->ti->table)), key, value, why);
-			ct->ti->error = "Invalid option: the line before names it";
-			return -EINVAL;
-		}
 	}
 	if (ct->set.nr_roles > ct->nr_devices) {
 		DMERR("%s: roles: %s", dm_device_name(dm_table_get_md(ct->ti->table)), roles_why);
@@ -568,6 +582,8 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 	mutex_unlock(&cache_registry_lock);
 	if (c->started && ct->set.mirror && !c->set.mirror)
 		resync_raise(c);	/* cache_run() looks */
+	c->accept_older = ct->accept_older;
+	ct->accept_older = false;
 	c->set = ct->set;
 }
 

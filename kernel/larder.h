@@ -402,6 +402,7 @@ struct scrub {
 	bool begins;			/* a scrub waits for the work to end what it mends */
 	u32 mended_last;		/* the segment that was looked at last for that; the work */
 	u64 mended;			/* slots; the work */
+	unsigned long mend_break;	/* jiffies, before the next one: it could not be read; the work */
 	enum scrub_state state;
 	u32 pos;			/* next segment */
 	u32 tries;			/* of that one */
@@ -535,6 +536,8 @@ struct cache {
 	struct larder_table *table;
 	u64 table_generation;		/* as the superblock says it: older tables do not count */
 	u64 set_generation, sb_generation;
+	u64 all_generation;		/* of the superblocks: every member has had it, durably; super_lock */
+	bool accept_older;		/* in the table that starts it: so be it if a member has not got that any more */
 	u64 set_durable;		/* the newest one that all members have: backings are told no other; super_lock */
 	u32 table_places;		/* SSDs by the table that is in both places of all members */
 	bool table_in_b;		/* the newest table is copy B */
@@ -776,6 +779,7 @@ struct cache_target {
 	u32 joins;			/* the SSD that is to join is not counted among the others: 1 + its number, or 0 */
 	bool began;			/* it has begun to, says the table of the SSDs */
 	struct mutex lock;		/* set, and its being brought to the cache: preresume, message 'set' */
+	bool accept_older;		/* a member that lacks what all had; for one start */
 	struct cache_settings set;
 };
 

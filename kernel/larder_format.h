@@ -149,7 +149,8 @@ struct larder_cache_sb {
 	__le32	reserved1;			/*  260 */
 	/*  264: newest record of the write stream known durable when this was written; counts from epochs[0].first_sequence on */
 	__le64	durable_sequence;
-	__u8	reserved2[16];			/*  272 */
+	__le64	all_generation;			/*  272: the superblocks of all members have had it, durably: one below is older */
+	__u8	reserved2[8];			/*  280 */
 	struct larder_checkpoint_ptr checkpoint[LARDER_NR_CHECKPOINTS];	/*  288: [0] the newest */
 	struct larder_epoch epochs[LARDER_NR_EPOCHS];			/*  416: [0] the newest */
 	__u8	stack[LARDER_STACK_SIZE];	/*  928: which stacks use the cache (userland): opaque here */

@@ -115,6 +115,38 @@ static void superblock_take_over(struct larder_cache_sb *sb, const struct larder
 	memcpy(sb->stack, newest->stack, sizeof(sb->stack));
 }
 
+/*
+ * A superblock says which generation the superblocks of all members have had, durably.  One that has less has lost it since: it was
+ * put back from an image of before, say, and what it has of segments is of then (rule 16).  A power cut among them, or one that
+ * could not be written, is no reason to refuse: no superblock says that all have had what it lacks.
+ */
+static int start_check_ages(struct cache *c)
+{
+	u64 all = 0, least = U64_MAX, own;
+	u32 i;
+
+	for (i = 0; i < c->nr_devices; i++)
+		if (!c->dev[i].failed)
+			all = max(all, le64_to_cpu(c->dev[i].sb->all_generation));
+	for (i = 0; i < c->nr_devices; i++) {
+		if (c->dev[i].failed)
+			continue;
+		own = le64_to_cpu(c->dev[i].sb->head.generation);
+		least = min(least, own);
+		if (own >= all)
+			continue;
+		DMERR("%pg: SSD %u is older than the others of cache %pUb (generation %llu; all had %llu): put back from an image?",
+		      c->dev[i].bdev, i, c->uuid, own, all);
+		if (c->accept_older)
+			continue;
+		DMERR("%pg: give the SSD that it had, or '-' in its place; if it is that, and loses what it acknowledges: %s",
+		      c->dev[i].bdev, "option 'stale accept'");
+		return -ESTALE;
+	}
+	c->all_generation = least;
+	return 0;
+}
+
 /* The newest of the set's members counts (epoch-of-newest). */
 static int start_superblocks(struct start *s)
 {
@@ -130,7 +162,7 @@ static int start_superblocks(struct start *s)
 		if (err)
 			return err;
 	}
-	err = cache_table_read(c);
+	err = cache_table_read(c) ?: start_check_ages(c);
 	if (err)
 		return err;
 	for (i = 0; i < c->nr_devices; i++) {
@@ -750,6 +782,9 @@ static int start_serve(struct start *s)
 	c->named[0] = n;
 	c->third_until = n.sequence;
 	err = cache_super_write(c, 0);
+	/* what was there before this start is older from now on; an error is one of the next superblock */
+	if (!err && c->nr_devices - c->nr_failed > 1)
+		cache_super_write(c, 0);
 	mutex_unlock(&c->super_lock);
 	if (err) {
 		c->named[0] = (struct named_checkpoint){ };

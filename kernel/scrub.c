@@ -32,6 +32,7 @@
 #define BUSY_TRIES	200u	/* of a segment that reclaim has in its hands */
 #define BUSY_DELAY	(HZ / 20 ?: 1)
 #define MEND_DELAY	HZ	/* between segments that reads have found damaged */
+#define MEND_BREAK_MAX	(600 * HZ)	/* behind one of which too much cannot be read; a second, and twice that behind each more */
 
 bool scrub_ended(struct cache *c)
 {
@@ -153,7 +154,7 @@ void scrub_mend_later(struct cache *c)
 	smp_mb();	/* behind the segment's state: scrub_mend() sees that, or this */
 	WRITE_ONCE(c->scrub.mend, true);
 	if (READ_ONCE(c->set.mend) && !READ_ONCE(c->shape_pause))
-		queue_delayed_work(c->bg_wq, &c->scrub.work, MEND_DELAY);
+		queue_delayed_work(c->bg_wq, &c->scrub.work, max_t(unsigned long, MEND_DELAY, READ_ONCE(c->scrub.mend_break)));
 }
 
 static bool may_be_mended(u8 state)
@@ -195,6 +196,7 @@ static void mend_segment(struct cache *c, u32 segment)
 	WRITE_ONCE(c->scrub.mended, c->scrub.mended + n.repaired);
 	if (err == -EAGAIN || err == -ECANCELED || (!err && !n.slots))
 		return;
+	WRITE_ONCE(c->scrub.mend_break, err ? clamp_t(unsigned long, 2 * c->scrub.mend_break, MEND_DELAY, MEND_BREAK_MAX) : 0);
 	if (err || (prefers_mirror(&c->segments[segment]) && !READ_ONCE(segment_device(c, segment)->failed)))
 		DMWARN_LIMIT("%pg: segment %u was found damaged, and could not be mended as a whole (error %d): message 'scrub'",
 			     d->bdev, segment, err);

@@ -372,6 +372,7 @@ static void cache_super_fill(const struct cache *c, struct larder_cache_sb *sb, 
 	sb->set_generation = cpu_to_le64(c->set_generation);
 	sb->table_generation = cpu_to_le64(c->table_generation);
 	sb->epoch = cpu_to_le32(c->epoch);
+	sb->all_generation = cpu_to_le64(c->all_generation);
 	if (c->started)
 		sb->durable_sequence = cpu_to_le64(READ_ONCE(c->log.durable_sequence));
 	for (i = 0; i < LARDER_NR_CHECKPOINTS; i++) {
@@ -401,7 +402,7 @@ int cache_super_write(struct cache *c, u32 flags)
 {
 	struct cache_device *d;
 	int error = 0, err;
-	bool joins, b_first;
+	bool joins, b_first, all = true;
 	unsigned int i;
 
 	lockdep_assert_held(&c->super_lock);
@@ -423,8 +424,12 @@ int cache_super_write(struct cache *c, u32 flags)
 		err = super_write_copies(c, d, d->bdev, &d->sb->head, &b_first);
 		if (err && !joins)
 			error = error ?: err;
+		all &= !err;
 	}
 	c->sb_generation++;
+	/* one that fails just now has not got it, and may be all that is left, by the set as it was (rule 14) */
+	if (all && !READ_ONCE(c->log.held))
+		c->all_generation = c->sb_generation;
 	cache_count(c, superblock_writes, 1);
 	return error;
 }

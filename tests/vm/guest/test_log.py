@@ -3,7 +3,9 @@
 is refused; what a power cut leaves never is."""
 
 import itertools
+import math
 import random
+import time
 
 import pytest
 from lib import command, simdisk
@@ -195,12 +197,12 @@ def test_second_copy_is_used(make_disk, kernel_log, seed):
     stack.stop()
 
 
-def copies(make_disk, kernel_log, seed: int, ssds: int = 2, **options: object) -> tuple[Stack, dict[int, bytes]]:
+def copies(make_disk, kernel_log, seed: int, ssds: int = 2, least: int = 20, **options: object) -> tuple[Stack, dict[int, bytes]]:
     """On each SSD, behind a power cut; there is room in the segment behind the last record, and there are others before it."""
     kernel_log.expect("cannot read the log|cannot be read|takes no data|cannot be copied|I/O error|medium error")
     stack = small_stack(make_disk, ssds=ssds, segment="512k", **options)
     content: dict[int, bytes] = {}
-    while not content or not 20 < commit_blocks(stack.ssd[0])[-1].slot < 100:  # of some 127
+    while not content or not least < commit_blocks(stack.ssd[0])[-1].slot < 100:  # of some 127
         content |= write_rounds(stack, seed + len(content), 40 if not content else 5)
     crash(stack)
     return stack, content
@@ -284,6 +286,27 @@ def test_copy_that_is_not_looked_at_is_not_read(make_disk, kernel_log, seed, whi
     stack, content, last = one_copy_is_wrong(make_disk, kernel_log, seed, which)
     started_unread(stack, content, last, then)
     mended_and_alone(stack, content, which)
+
+
+def test_copy_that_cannot_be_looked_at_has_breaks(make_disk, kernel_log, seed):
+    """Too much of its segment cannot be read, behind the start either: each attempt is as long behind the one before as all before
+    it.  Until it can: it is whole then."""
+    stack, content = copies(make_disk, kernel_log, seed, least=70)
+    last = next(b for b in (commit_blocks(s)[-1] for s in stack.ssd) if not b.own)
+    last.ssd.corrupt(last.sector - BLOCK, BLOCK)
+    last.ssd.flush()
+    first = last.sector - BLOCK * last.slot
+    last.ssd.fail(op="read", from_=first, to=first + 1023, status="medium")
+    stack.start()
+    said = "was found damaged, and could not be mended"
+    stack.cache.set(mend="on")
+    began = time.monotonic()
+    wait_for(lambda: len(kernel_log.matching(said)) > 2, 120, "attempts")
+    time.sleep(20)
+    assert len(kernel_log.matching(said)) <= 3 + math.log2(time.monotonic() - began)
+    assert not wrong(stack, content) and not stack.cache.status()["mended_slots"]
+    last.ssd.heal()
+    mended_and_alone(stack, content, stack.ssd.index(last.ssd))
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["second", "third"])

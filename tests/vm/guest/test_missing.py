@@ -13,6 +13,7 @@ import pytest
 from lib import command, dm, simdisk
 from lib.block import SECTOR, BlockDevice
 from lib.larder import DATA_SECTOR, Cache, Stack, Volume, wait_for
+from lib.sets import small_stack
 
 A, B = (os.urandom(64 * SECTOR) for _ in range(2))
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -472,6 +473,110 @@ def test_older_ssd_that_is_the_one(stack, kernel_log):
     stack.start()
     assert stack.volume.read(1000, 64) == A
     stack.stop()
+
+
+COPIES = 8, -8  # sectors of an SSD's superblocks; the second one from its end
+
+
+def refused_set(kernel_log, ssds: list[simdisk.Simdisk], which: int) -> None:
+    """These SSDs are not taken for a set: that one is older.  Nothing is written to any."""
+    kernel_log.mark()
+    with unchanged(*ssds), pytest.raises(command.CommandError):
+        Cache.start(ssds)
+    name = ssds[which].kernel_name
+    assert kernel_log.matching(f"{name}: SSD {which} is older than the others of cache {UUID} ")
+    assert kernel_log.matching(f"{name}: give the SSD that it had, or '-' in its place.*option 'stale accept'")
+    if "c" in dm.names():
+        dm.DmDevice("c").remove()
+
+
+def has_all(stack: Stack, ssds: list, blocks: range, **options: object) -> None:
+    cache = Cache.start(ssds, **options)
+    v = Volume.start(stack.hdd, cache, writeback="off")
+    assert all(v.read(sector, len(B) // SECTOR) == B for sector in blocks)
+    v.remove()
+    cache.remove()
+
+
+@pytest.mark.parametrize("ends", ["stopped", "cut off"])
+@pytest.mark.parametrize("taken", ["stopped", "running"])
+@pytest.mark.parametrize("mirror", ["none", "dirty"])
+@pytest.mark.parametrize("which", [0, 1])
+def test_image_of_one_ssd_beside_another(make_disk, kernel_log, which, mirror, taken, ends):
+    """The newest table names it as a member, but what it has is of then: the set does not start with it, and nothing is changed.
+    Without it all is there, where what is dirty is on two; and with the one that it had."""
+    stack = small_stack(make_disk, 2, cache_mirror=mirror)
+    blocks = range(0, 8192, 128)
+    for sector in blocks:
+        stack.volume.write(sector, A)
+    stack.volume.flush()
+    old = image(stack.ssd[which])
+    stack.stop()
+    if taken == "stopped":
+        old = image(stack.ssd[which])
+    stack.start()
+    for sector in blocks:
+        stack.volume.write(sector, B)
+    stack.volume.flush()
+    if ends != "stopped":
+        simdisk.power_cut(mode="lose", seed=1)
+    stack.stop()
+    simdisk.power_up()
+    new = image(stack.ssd[which])
+    put_back(stack.ssd[which], old)
+    for _ in range(2):
+        refused_set(kernel_log, stack.ssd, which)
+    if mirror == "dirty":
+        has_all(stack, [None if i == which else s for i, s in enumerate(stack.ssd)], blocks)
+        cache = Cache.start(stack.ssd)  # it has left the set by now
+        assert cache.status()["devices_failed"] == 1
+        cache.remove()
+    else:
+        put_back(stack.ssd[which], new)
+        has_all(stack, stack.ssd, blocks)
+
+
+def test_ssd_that_loses_what_it_acknowledges(make_disk, kernel_log):
+    """Its superblock alone is older; its user knows, and says so.  Once."""
+    stack = small_stack(make_disk, 2, cache_mirror="none")
+    old = [stack.ssd[1].read(sector % stack.ssd[1].sectors, 8) for sector in COPIES]
+    blocks = range(0, 8192, 128)
+    for sector in blocks:
+        stack.volume.write(sector, B)
+    stack.volume.flush()
+    stack.restart()
+    stack.stop()
+    for sector, data in zip(COPIES, old, strict=True):
+        stack.ssd[1].write(sector % stack.ssd[1].sectors, data)
+    refused_set(kernel_log, stack.ssd, 1)
+    has_all(stack, stack.ssd, blocks, stale="accept")
+    has_all(stack, stack.ssd, blocks)
+    for value in ("discard", "no"):
+        with pytest.raises(command.CommandError):
+            Cache.start(stack.ssd, stale=value)
+        assert kernel_log.matching("stale: '" + value + "' is not refuse or accept")
+
+
+def test_ssd_whose_superblock_could_not_be_written(make_disk, kernel_log):
+    """For a while, while the other one got newer ones: it is none that is put back."""
+    kernel_log.expect("cannot write the superblock|I/O error|medium error|no checkpoint could be taken|cannot write a checkpoint")
+    stack = small_stack(make_disk, 2, cache_mirror="none")
+    blocks = range(0, 8192, 128)
+    for sector in blocks:
+        stack.volume.write(sector, B)
+    stack.volume.flush()
+    stack.ssd[1].fail(op="write", from_=MAIN, to=MAIN + 7, status="medium")
+    generations = [superblock(s)["generation"] for s in stack.ssd]
+    for _ in range(4):
+        with contextlib.suppress(command.CommandError):
+            stack.cache.message("checkpoint")
+    simdisk.power_cut(mode="lose", seed=1)
+    stack.stop()
+    simdisk.power_up()
+    stack.ssd[1].heal()
+    found = [superblock(s)["generation"] for s in stack.ssd]
+    assert found[0] >= generations[0] + 4 and found[1] == generations[1]
+    has_all(stack, stack.ssd, blocks)
 
 
 def test_image_of_the_disk_as_it_is(stack):
