@@ -112,6 +112,8 @@ static void take_cache(struct fact_member *fact, const struct device *device, co
 	fact->first_segment = le32toh(sb->first_segment);
 	fact->segment_size = le32toh(sb->segment_size);
 	fact->segments_offset = le64toh(sb->segments_offset);
+	fact->generation = le64toh(sb->head.generation);
+	fact->all_generation = le64toh(sb->all_generation);
 	fact->joins = le32toh(sb->head.flags) & LARDER_CACHE_JOINS;
 	tables_read(device, sb, &tables);
 	if (tables.chosen) {

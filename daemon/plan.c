@@ -231,7 +231,7 @@ struct set {
 	const struct larder_table *table; /* the newest of those here */
 	int member[LARDER_MAX_DEVICES]; /* by place */
 	uint32_t number, missing;
-	uint64_t segments, since;
+	uint64_t segments, since, all; /* all: the generation that the superblocks of all members have had */
 	const struct fact_member *any; /* of its members, in the lowest place */
 };
 
@@ -280,6 +280,7 @@ enum standing {
 	STANDS, /* a member in its place */
 	JOINS, /* it was to take a place that is vacant */
 	STALE,
+	OLDER, /* put back from an image, as a rule: it lacks what it had (rule 16) */
 };
 
 static enum standing standing(const struct set *set, const struct fact_member *m)
@@ -297,7 +298,9 @@ static enum standing standing(const struct set *set, const struct fact_member *m
 	    le32toh(d->first_segment) != m->first_segment || le32toh(d->nr_segments) > m->nr_segments ||
 	    le64toh(d->segments_offset) != m->segments_offset)
 		return STALE;
-	return table_knows(set->table, table_set_generation(m->table)) ? STANDS : STALE;
+	if (!table_knows(set->table, table_set_generation(m->table)))
+		return STALE;
+	return m->generation < set->all ? OLDER : STANDS;
 }
 
 static void refuse_stale(struct plan *plan, const struct set *set, const struct fact_member *m)
@@ -322,9 +325,17 @@ static void refuse_stale(struct plan *plan, const struct set *set, const struct 
 /* Puts members into their places.  False: one of them is not to be used, and so is the set. */
 static bool fill_places(const struct facts *facts, struct plan *plan, struct set *set)
 {
+	uint64_t all = 0;
 	bool fit = true;
 
 	set->number = le32toh(set->table->head.nr_devices);
+	for (size_t i = 0; i < facts->nr_members; i++) {
+		const struct fact_member *m = &facts->member[i];
+
+		if (is_ssd_of(m, set->uuid) && standing(set, m) == STANDS)
+			all = later(all, m->all_generation);
+	}
+	set->all = all;
 	for (size_t i = 0; i < facts->nr_members; i++) {
 		const struct fact_member *m = &facts->member[i];
 		enum standing stands;
@@ -344,6 +355,13 @@ static bool fill_places(const struct facts *facts, struct plan *plan, struct set
 		}
 		if (unfit(facts, plan, m, set->uuid)) {
 			fit = false;
+			continue;
+		}
+		if (stands == OLDER) {
+			refuse(plan, m->uuid, false,
+			       "%s: SSD %u of the cache %s is older than it was (generation %" PRIu64 ", and all had %" PRIu64
+			       "), as one put back from an image is: it counts as missing; attach the one that it had; if it is that, and loses what it has acknowledged: larder cache start %s --option stale=accept",
+			       m->path, m->place, m->label, m->generation, set->all, m->label);
 			continue;
 		}
 		/* as some do at the end of their life; the kernel would refuse the whole set for it */

@@ -65,7 +65,7 @@ struct fact_member {
 	bool left, whole; /* larder.conf: does not start by itself; only with all that belongs to it */
 	/* an SSD; of a spare nr_segments alone, that it has room for */
 	uint32_t place, nr_segments, first_segment, segment_size;
-	uint64_t segments_offset;
+	uint64_t segments_offset, generation, all_generation; /* of its superblock, and which one those of all members have had */
 	bool joins;
 	const struct larder_table *table; /* NULL: neither copy is valid */
 	/* a leg with dm-integrity; stack and stack_uuid above are those of its stack, the first as far as an SSD here knows it */

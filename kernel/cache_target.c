@@ -583,7 +583,6 @@ static void cache_bind(struct cache *c, struct cache_target *ct)
 	if (c->started && ct->set.mirror && !c->set.mirror)
 		resync_raise(c);	/* cache_run() looks */
 	c->accept_older = ct->accept_older;
-	ct->accept_older = false;
 	c->set = ct->set;
 }
 
@@ -835,6 +834,7 @@ static int cache_preresume(struct dm_target *ti)
 		if (loaded)
 			cache_take_growth(ct);
 		mutex_lock(&ct->lock);
+		ct->accept_older = false;	/* once */
 		cache_join(ct);
 		cache_roles(ct);
 		mutex_unlock(&ct->lock);

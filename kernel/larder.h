@@ -537,6 +537,7 @@ struct cache {
 	u64 table_generation;		/* as the superblock says it: older tables do not count */
 	u64 set_generation, sb_generation;
 	u64 all_generation;		/* of the superblocks: every member has had it, durably; super_lock */
+	u32 members;			/* bits by number: ACTIVE by the tables, where one is in doubt by either; super_lock */
 	bool accept_older;		/* in the table that starts it: so be it if a member has not got that any more */
 	u64 set_durable;		/* the newest one that all members have: backings are told no other; super_lock */
 	u32 table_places;		/* SSDs by the table that is in both places of all members */

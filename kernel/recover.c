@@ -143,7 +143,8 @@ static int start_check_ages(struct cache *c)
 		      c->dev[i].bdev, "option 'stale accept'");
 		return -ESTALE;
 	}
-	c->all_generation = least;
+	/* no more than what a superblock said already: what was chosen may be in one copy of a member, and is on none that is missing */
+	c->all_generation = min(all, least);
 	return 0;
 }
 
@@ -782,8 +783,8 @@ static int start_serve(struct start *s)
 	c->named[0] = n;
 	c->third_until = n.sequence;
 	err = cache_super_write(c, 0);
-	/* what was there before this start is older from now on; an error is one of the next superblock */
-	if (!err && c->nr_devices - c->nr_failed > 1)
+	/* that what was there before this start is older from now on: else it says so by that of start_superblock_settle() */
+	if (!err && (s->fresh || s->degraded) && c->nr_devices - c->nr_failed > 1)
 		cache_super_write(c, 0);
 	mutex_unlock(&c->super_lock);
 	if (err) {

@@ -32,7 +32,7 @@
 #define BUSY_TRIES	200u	/* of a segment that reclaim has in its hands */
 #define BUSY_DELAY	(HZ / 20 ?: 1)
 #define MEND_DELAY	HZ	/* between segments that reads have found damaged */
-#define MEND_BREAK_MAX	(600 * HZ)	/* behind one of which too much cannot be read; a second, and twice that behind each more */
+#define MEND_BREAK_MAX	(600 * HZ)	/* where too much cannot be read; a second, and twice that behind each more */
 
 bool scrub_ended(struct cache *c)
 {
@@ -180,6 +180,13 @@ static u32 mend_next(struct cache *c)
 	return LARDER_NO_SEGMENT;
 }
 
+static unsigned long mend_break_behind(const struct cache *c, int err)
+{
+	if (!err || err == -ENOMEM)
+		return 0;
+	return clamp_t(unsigned long, 2 * c->scrub.mend_break, MEND_DELAY, MEND_BREAK_MAX);
+}
+
 static void mend_segment(struct cache *c, u32 segment)
 {
 	struct scrub_pass *p = scrub_pass_create(c, SCRUB_MEND);
@@ -196,7 +203,7 @@ static void mend_segment(struct cache *c, u32 segment)
 	WRITE_ONCE(c->scrub.mended, c->scrub.mended + n.repaired);
 	if (err == -EAGAIN || err == -ECANCELED || (!err && !n.slots))
 		return;
-	WRITE_ONCE(c->scrub.mend_break, err ? clamp_t(unsigned long, 2 * c->scrub.mend_break, MEND_DELAY, MEND_BREAK_MAX) : 0);
+	WRITE_ONCE(c->scrub.mend_break, mend_break_behind(c, err));
 	if (err || (prefers_mirror(&c->segments[segment]) && !READ_ONCE(segment_device(c, segment)->failed)))
 		DMWARN_LIMIT("%pg: segment %u was found damaged, and could not be mended as a whole (error %d): message 'scrub'",
 			     d->bdev, segment, err);

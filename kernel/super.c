@@ -402,7 +402,8 @@ int cache_super_write(struct cache *c, u32 flags)
 {
 	struct cache_device *d;
 	int error = 0, err;
-	bool joins, b_first, all = true;
+	bool joins, b_first;
+	u32 written = 0;
 	unsigned int i;
 
 	lockdep_assert_held(&c->super_lock);
@@ -424,11 +425,12 @@ int cache_super_write(struct cache *c, u32 flags)
 		err = super_write_copies(c, d, d->bdev, &d->sb->head, &b_first);
 		if (err && !joins)
 			error = error ?: err;
-		all &= !err;
+		if (!err)
+			written |= 1u << i;
 	}
 	c->sb_generation++;
-	/* one that fails just now has not got it, and may be all that is left, by the set as it was (rule 14) */
-	if (all && !READ_ONCE(c->log.held))
+	/* one that fails just now, or is missing, has not got it, and may be all that is left, by the set as it was (rule 14) */
+	if (!(c->members & ~written))
 		c->all_generation = c->sb_generation;
 	cache_count(c, superblock_writes, 1);
 	return error;
@@ -753,6 +755,16 @@ static int tables_apart(struct cache *c, const u64 *generation)
 	return 0;
 }
 
+static u32 table_members(const struct larder_table *t)
+{
+	u32 members = 0, i;
+
+	for (i = 0; i < LARDER_MAX_DEVICES; i++)
+		if (le32_to_cpu(t->devices[i].state) == LARDER_DEVICE_ACTIVE)
+			members |= 1u << i;
+	return members;
+}
+
 /*
  * The newest table of all SSDs counts.  One that the newest does not name as a member, or whose own table is of a set that is none
  * of its ancestors, is stale: nothing else of it is read (newest-generation-only).
@@ -785,6 +797,7 @@ int cache_table_read(struct cache *c)
 		c->table_generation = larder_table_shape(c->table);
 		c->set_generation = le64_to_cpu(c->table->head.set_generation);
 		c->table_places = le32_to_cpu(c->table->head.nr_devices);
+		c->members = table_members(c->table);
 	}
 	if (!err && le32_to_cpu(c->table->head.nr_devices) != c->nr_devices) {
 		DMERR("cache %pUb: %u SSDs are given, its set has %u places: give '-' for those that are empty", c->uuid,
@@ -946,11 +959,13 @@ int cache_table_blank(struct cache *c, struct cache_device *d)
 static int table_write(struct cache *c)
 {
 	bool older_in_b = !c->table_in_b;
+	u32 members = table_members(c->table);
 	int err;
 
 	lockdep_assert_held(&c->super_lock);
 	c->table->head.set_generation = cpu_to_le64(c->set_generation);
 	larder_seal_table(c->table);	/* raises the generation, also above one whose write failed */
+	c->members |= members;
 	err = table_write_place(c, older_in_b);
 	if (err)
 		return err;
@@ -960,6 +975,7 @@ static int table_write(struct cache *c)
 		return err;
 	c->table_generation = larder_table_shape(c->table);
 	c->table_places = le32_to_cpu(c->table->head.nr_devices);
+	c->members = members;
 	return 0;
 }
 

@@ -210,6 +210,23 @@ static void tell(const struct ssd_set *set, const struct ssd *ssd)
 	}
 }
 
+/* Rule 16 of docs/design.md: one that lacks what the superblocks of all members have had is put back from an image, as a rule. */
+static int check_ages(const struct ssd_set *set)
+{
+	uint64_t all = 0;
+
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
+		if (set->member[i] && le64toh(set->member[i]->sb->all_generation) > all)
+			all = le64toh(set->member[i]->sb->all_generation);
+	for (unsigned i = 0; i < LARDER_MAX_DEVICES; i++)
+		if (set->member[i] && le64toh(set->member[i]->sb->head.generation) < all)
+			return complain(LARDER_UNSAFE,
+					"%s: generation: is %" PRIu64 ", and all SSDs of the set had %" PRIu64
+					": it is older than it was, as one put back from an image is; give the one that it had, or none in its place",
+					set->member[i]->device.path, le64toh(set->member[i]->sb->head.generation), all);
+	return LARDER_DONE;
+}
+
 int ssd_set_choose(struct ssd_set *set)
 {
 	int result = check_together(set);
@@ -234,7 +251,7 @@ int ssd_set_choose(struct ssd_set *set)
 			set->durable = le64toh(ssd->sb->durable_sequence);
 	}
 	if (set->sb)
-		return LARDER_DONE;
+		return check_ages(set);
 	return complain(LARDER_UNSAFE, "%s: set_generation: none of the SSDs given is a member of the newest set", set->name);
 }
 

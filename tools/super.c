@@ -38,6 +38,7 @@ static const struct field super_fields[] = {
 	{ "nr_segments", VALUE_NUMBER, "segments", "number of segments on this SSD" },
 	{ "segments_offset", VALUE_NUMBER, "segments offset", "where the first segment is, bytes" },
 	{ "table_generation", VALUE_NUMBER, "table generation", "generation of the table of volumes" },
+	{ "all_generation", VALUE_NUMBER, "generation of all", "which one the superblocks of all SSDs of the set have had: one that has less is older" },
 	{ "durable_sequence", VALUE_NUMBER, "durable record", "newest record of the log known durable when this was written" },
 	{ "epoch", VALUE_NUMBER, "epoch", "newest epoch; 0: never started" },
 	{ "checkpoint", VALUE_TEXT, "checkpoint", "sequence, size and first segment of the newest checkpoint" },
@@ -116,6 +117,7 @@ static void set_cache(struct report *r, struct row *row, const struct larder_cac
 	report_set(r, row, "nr_segments", "%u", le32toh(sb->nr_segments));
 	report_set(r, row, "segments_offset", "%" PRIu64, le64toh(sb->segments_offset));
 	report_set(r, row, "table_generation", "%" PRIu64, le64toh(sb->table_generation));
+	report_set(r, row, "all_generation", "%" PRIu64, le64toh(sb->all_generation));
 	report_set(r, row, "durable_sequence", "%" PRIu64, le64toh(sb->durable_sequence));
 	report_set(r, row, "epoch", "%u", le32toh(sb->epoch));
 	if (le32toh(c->first_segment) == LARDER_NO_SEGMENT || !c->sequence)

@@ -32,6 +32,7 @@ enum history {
 	LEFT, /* it was one */
 	JOINING, /* it was to be one, in a place that is vacant */
 	DAMAGED, /* no table */
+	IMAGE, /* a member that was put back from an image */
 };
 
 struct ssd_truth {
@@ -177,9 +178,15 @@ static void make_cache(int number)
 			m->table = NULL;
 		}
 		c->active += t->history == CURRENT;
+		m->all_generation = t->history == CURRENT ? 50 : 0;
+		m->generation = t->history == CURRENT ? 50 + rnd(2) : 40;
 		if (t->history == CURRENT && chance(2)) {
 			t->history = DAMAGED;
 			m->table = NULL;
+		} else if (t->history == CURRENT && chance(4)) {
+			t->history = IMAGE;
+			m->generation = 49;
+			m->all_generation = 48;
 		}
 		if (chance(20))
 			nr_members--; /* it is not here */
@@ -431,6 +438,15 @@ static bool newest_is_here(const struct cache_truth *c)
 	return false;
 }
 
+/* Does any of its SSDs here know what it lacks?  Else it is as good as current. */
+static bool is_image(const struct fact_member *m)
+{
+	for (size_t i = 0; i < nr_members; i++)
+		if (member[i].table && truth[i].history == CURRENT && !memcmp(member[i].cache_uuid, m->cache_uuid, 16))
+			return truth[m - member].history == IMAGE;
+	return false;
+}
+
 static bool both_sides_here(const struct cache_truth *c)
 {
 	bool one = false, two = false;
@@ -513,9 +529,10 @@ static void judge_cache(const struct step *s)
 			continue;
 		CHECK(m->place == i && !memcmp(m->cache_uuid, s->uuid, 16), "a stranger");
 		CHECK(is_fit(m), "%s is a copy or somebody else's", m->path);
-		CHECK(t->history == CURRENT || t->history == JOINING || !newest_is_here(c), "%s is stale", m->path);
+		CHECK(t->history == CURRENT || t->history == JOINING || t->history == IMAGE || !newest_is_here(c), "%s is stale", m->path);
 		CHECK(m->table || t->history == JOINING, "%s has no table", m->path);
-		used += t->history == CURRENT;
+		CHECK(!is_image(m), "%s is older than it was", m->path);
+		used += t->history == CURRENT || t->history == IMAGE;
 	}
 	if (newest_is_here(c)) {
 		missing = c->active - used;

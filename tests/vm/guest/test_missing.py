@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from lib import command, dm, simdisk
 from lib.block import SECTOR, BlockDevice
-from lib.larder import DATA_SECTOR, Cache, Stack, Volume, wait_for
-from lib.sets import small_stack
+from lib.larder import DATA_SECTOR, Cache, Stack, Volume, larder, wait_for
+from lib.sets import make_ssds, small_stack
 
 A, B = (os.urandom(64 * SECTOR) for _ in range(2))
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -534,6 +534,33 @@ def test_image_of_one_ssd_beside_another(make_disk, kernel_log, which, mirror, t
     else:
         put_back(stack.ssd[which], new)
         has_all(stack, stack.ssd, blocks)
+
+
+@pytest.mark.parametrize("before", ["made", "stopped"])
+def test_image_of_before_a_start(make_disk, kernel_log, before):
+    """The first one, or one that leaves another SSD out: that start says of itself that all have had it, and power is cut."""
+    ssds = make_ssds(make_disk, (32, 32, 32))
+    names = [w for s in ssds for w in ("--cache", s)]
+    larder("cache", "create", "c", *names, "--segment-size", "128k", "--yes")
+    there = ssds
+    if before == "stopped":
+        Cache.start(ssds).remove()
+        there = [*ssds[:2], None]
+    old = image(ssds[1])
+    cache = Cache.start(there)
+    simdisk.power_cut(mode="lose", seed=1)
+    cache.remove()
+    simdisk.power_up()
+    put_back(ssds[1], old)
+    kernel_log.mark()
+    with pytest.raises(command.CommandError):
+        Cache.start(there)
+    assert kernel_log.matching(f"{ssds[1].kernel_name}: SSD 1 is older than the others of cache {UUID} ")
+    if "c" in dm.names():
+        dm.DmDevice("c").remove()
+    cache = Cache.start([ssds[0], None, ssds[2]] if before == "made" else [ssds[0], None, None])
+    assert cache.status()["devices_failed"] == (1 if before == "made" else 2)
+    cache.remove()
 
 
 def test_ssd_that_loses_what_it_acknowledges(make_disk, kernel_log):

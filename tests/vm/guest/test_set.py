@@ -1543,23 +1543,29 @@ def test_a_flush_fails_in_a_start(make_disk, kernel_log, skip):
     assert refused == 12 and failed
 
 
-@pytest.mark.parametrize("where", ["superblock", "power"])
-def test_a_start_without_one_does_not_come_to_its_end(make_disk, kernel_log, where):
-    """Its superblocks cannot be written, or power is cut then: the one that was missing is a member still."""
+@pytest.mark.parametrize("starts", [1, 3])
+@pytest.mark.parametrize("where", ["superblock", "copy", "power", "table"])
+def test_a_start_without_one_does_not_come_to_its_end(make_disk, kernel_log, where, starts):
+    """Its superblocks, or the table behind them, cannot be written, or power is cut then; once, or again and again: the one that was
+    missing is a member still, and none that is put back from an image."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O|cannot write|could not be written")
     stack = make_stack(make_disk, writeback="off")
     stack.volume.write(SECTOR, NEW)
     stack.volume.flush()
     cut(stack.ssd)
     up(stack)
-    if where == "superblock":
-        stack.ssd[0].fail(op="write", from_=8, to=16, status="ioerr")
-    else:
-        simdisk.power_cut(mode="keep", after=1, ops="write")
-    with pytest.raises(command.CommandError):
-        start_without(stack, 1)
-    cut(stack.ssd, "keep")
-    up(stack)
+    end = stack.ssd[0].sectors
+    places = {"superblock": (8, 16), "copy": (end - 8, end - 1), "table": (TABLES["from_"], TABLES["to"])}
+    for _ in range(starts):
+        if where == "power":
+            simdisk.power_cut(mode="keep", after=1, ops="write")
+        else:
+            stack.ssd[0].fail(op="write", from_=places[where][0], to=places[where][1], status="ioerr")
+        with pytest.raises(command.CommandError):
+            start_without(stack, 1)
+        stack.ssd[0].heal()
+        cut(stack.ssd, "keep")
+        up(stack)
     stack.start()
     assert stack.cache.status()["devices_failed"] == 0
     stack.stop()
