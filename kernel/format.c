@@ -289,6 +289,8 @@ int larder_check_cache_sb(const struct larder_cache_sb *sb, u64 device_sectors, 
 		return error;
 	if (le32_to_cpu(sb->head.kind) != LARDER_KIND_CACHE)
 		return refuse(why, -EINVAL, "kind");
+	if (le64_to_cpu(sb->all_generation) > le64_to_cpu(sb->head.generation))
+		return refuse(why, -EINVAL, "all_generation (newer than the superblock)");
 	error = check_cache_geometry(sb, why);
 	if (!error)
 		error = check_epochs(sb, why);

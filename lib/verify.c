@@ -130,6 +130,9 @@ static void verify_geometry(const struct larder_cache_sb *sb, struct problems *p
 			LARDER_SEGMENTS_OFFSET, end);
 	else if (number > (end - offset) / size)
 		problem(p, "nr_segments", "is %u, the device has room for %" PRIu64, number, (end - offset) / size);
+	if (le64toh(sb->all_generation) > le64toh(sb->head.generation))
+		problem(p, "all_generation", "is %" PRIu64 ", newer than the superblock (%" PRIu64 ")", le64toh(sb->all_generation),
+			le64toh(sb->head.generation));
 	if (le32toh(sb->role) > LARDER_ROLE_READ)
 		problem(p, "role", "is %u, not within [0, %u]", le32toh(sb->role), LARDER_ROLE_READ);
 	if (!number || (le32toh(sb->nr_devices) == 1 && number < LARDER_MIN_SEGMENTS))

@@ -113,6 +113,26 @@ def test_missing_ssd_of_a_volume_that_ran(larder, stack, away):
     one_line(dry(larder, "--all", "--degraded", code=UNSAFE), "no volume of it is here")
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_ssd_put_back_from_an_image(larder, stack, which):
+    """It counts as missing, and is told of; for `cache start` too, but for who says that it is the one."""
+    *ssds, _ = stack
+    had = field(ssds[which], CACHE, "generation")
+    for ssd, values in ((ssds[which], {}), (ssds[1 - which], {"all_generation": had + 1})):
+        patch_both(ssd, CACHE, generation=had + (2 if values else 0), **values)
+    run = dry(larder, code=UNSAFE)
+    assert "cache fast: waits for 1 of its 2 SSDs" in run.stderr
+    assert f"{ssds[which]}: SSD {which} of the cache fast is older than it was (generation {had}, and all had {had + 1})" in run.stderr
+    start = ("cache", "start", "fast", "--dry-run")
+    told = larder(*start, code=UNSAFE).stderr
+    assert f"{ssds[which]}: generation: is {had}, and all SSDs of the set had {had + 1}" in told and "were not found" in told
+    places = " ".join("-" if ssd == ssds[which] else str(ssd) for ssd in ssds)
+    assert f"larder-cache 2 {places} 0" in larder(*start, "--degraded").stdout
+    assert f"larder-cache 2 {ssds[0]} {ssds[1]} 2 stale accept" in larder(*start, "--option", "stale=accept").stdout
+    patch_both(ssds[which], CACHE, generation=had + 1)
+    assert f"larder-cache 2 {ssds[0]} {ssds[1]} 0" in larder(*start).stdout and "older" not in dry(larder).stderr
+
+
 def test_missing_cache(larder, stack):
     hdd = stack[2]
     larder.devices = [hdd]

@@ -559,7 +559,7 @@ def test_one_put_back_from_an_image(pair, which):
     for words in (("check", "image"), ("list", "image"), ("writeback", pair.hdd, "--cache", pair.ssds[0], "--cache", pair.ssds[1])):
         one_line(pair.larder("rescue", *words, code=UNSAFE), str(pair.ssds[which]), f"generation: is {had - 1}, and all SSDs of the set had {had}")
     assert pair.digests() == before
-    found, damaged, told = dirty_sectors(pair, pair.ssds[1 - which])
+    found, damaged, told = dirty_sectors(pair, pair.ssds[1 - which], "--degraded")
     assert (found, damaged) == (sectors, 0) and "is missing" in told
 
 

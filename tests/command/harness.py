@@ -51,6 +51,7 @@ CACHE = HEAD | {
     "table_generation": (248, "<Q"),
     "epoch": (256, "<I"),
     "durable_sequence": (264, "<Q"),
+    "all_generation": (272, "<Q"),
     "checkpoint0.sequence": (288, "<Q"),
     "checkpoint0.bytes": (296, "<Q"),
     "checkpoint0.first_segment": (312, "<I"),

@@ -320,7 +320,7 @@ static const struct refusal bad_cache[] = {
 	C(segment_size, 0, -EINVAL, "segment_size"), C(segment_size, 64 << 10, -EINVAL, "segment_size"),
 	C(segment_size, 32 << 20, -EINVAL, "segment_size"), C(segment_size, 3 << 20, -EINVAL, "segment_size"),
 	C(nr_devices, 0, -EINVAL, "nr_devices"), C(nr_devices, 17, -EINVAL, "nr_devices"), C(device_number, 16, -EINVAL, "device_number"),
-	C(role, 3, -EINVAL, "role"),
+	C(role, 3, -EINVAL, "role"), C(all_generation, ~0ull, -EINVAL, "all_generation (newer than the superblock)"),
 	C(segments_offset, 0, -EINVAL, "segments_offset"), C(segments_offset, (1 << 20) + 512, -EINVAL, "segments_offset"),
 	C(segments_offset, DEVICE_SECTORS << 9, -EINVAL, "segments_offset"), C(segments_offset, ~4095ull, -EINVAL, "segments_offset"),
 	C(nr_segments, 0, -EINVAL, "nr_segments"), C(nr_segments, 31, -EINVAL, "nr_segments"), C(nr_segments, 2048, -EINVAL, "nr_segments"),
