@@ -282,7 +282,7 @@ static int parse_devices(struct cache_target *ct, struct dm_arg_set *as)
 	return err ?: check_places(ct);
 }
 
-static int parse_option(struct cache_target *ct, const char *key, const char *value)
+static int parse_cache_option(struct cache_target *ct, const char *key, const char *value)
 {
 	const char *why = "is not refuse or accept";
 
@@ -318,7 +318,7 @@ static int parse_options(struct cache_target *ct, struct dm_arg_set *as)
 	}
 	while (n) {
 		key = dm_shift_arg(as);
-		err = parse_option(ct, key, dm_shift_arg(as));
+		err = parse_cache_option(ct, key, dm_shift_arg(as));
 		if (err)
 			return err;
 		n -= 2;

@@ -143,7 +143,7 @@ static int start_check_ages(struct cache *c)
 		      c->dev[i].bdev, "option 'stale accept'");
 		return -ESTALE;
 	}
-	/* no more than what a superblock said already: what was chosen may be in one copy of a member, and is on none that is missing */
+	/* what a superblock said already: what was chosen may be in one copy of a member, and is on none that is missing */
 	c->all_generation = min(all, least);
 	return 0;
 }

@@ -122,7 +122,8 @@ def test_ssd_put_back_from_an_image(larder, stack, which):
         patch_both(ssd, CACHE, generation=had + (2 if values else 0), **values)
     run = dry(larder, code=UNSAFE)
     assert "cache fast: waits for 1 of its 2 SSDs" in run.stderr
-    assert f"{ssds[which]}: SSD {which} of the cache fast is older than it was (generation {had}, and all had {had + 1})" in run.stderr
+    told = f"{ssds[which]}: SSD {which} of the cache fast is older than it was (generation {had}, and all had {had + 1})"
+    assert told in run.stderr
     start = ("cache", "start", "fast", "--dry-run")
     told = larder(*start, code=UNSAFE).stderr
     assert f"{ssds[which]}: generation: is {had}, and all SSDs of the set had {had + 1}" in told and "were not found" in told

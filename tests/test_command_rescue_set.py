@@ -549,15 +549,17 @@ def test_the_newest_superblock_counts(pair, which):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_one_put_back_from_an_image(pair, which):
-    """It lacks a superblock that all have had: refused, by check, list and writeback.  Without it, and with the one that it had, all is there."""
+    """It lacks a superblock that all have had: refused, by check, list and writeback.  Without it all is there."""
     sectors = expected_dirty(pair)
     had = field(pair.ssds[which], CACHE, "generation")
     patch_both(pair.ssds[1 - which], CACHE, all_generation=had)
     assert dirty_sectors(pair, "image") == (sectors, 0, "")
     patch_both(pair.ssds[which], CACHE, generation=had - 1)
     before = pair.digests()
-    for words in (("check", "image"), ("list", "image"), ("writeback", pair.hdd, "--cache", pair.ssds[0], "--cache", pair.ssds[1])):
-        one_line(pair.larder("rescue", *words, code=UNSAFE), str(pair.ssds[which]), f"generation: is {had - 1}, and all SSDs of the set had {had}")
+    given = [w for s in pair.ssds for w in ("--cache", s)]
+    for words in (("check", "image"), ("list", "image"), ("writeback", pair.hdd, *given)):
+        told = f"generation: is {had - 1}, and all SSDs of the set had {had}"
+        one_line(pair.larder("rescue", *words, code=UNSAFE), str(pair.ssds[which]), told)
     assert pair.digests() == before
     found, damaged, told = dirty_sectors(pair, pair.ssds[1 - which], "--degraded")
     assert (found, damaged) == (sectors, 0) and "is missing" in told

@@ -1546,8 +1546,8 @@ def test_a_flush_fails_in_a_start(make_disk, kernel_log, skip):
 @pytest.mark.parametrize("starts", [1, 3])
 @pytest.mark.parametrize("where", ["superblock", "copy", "power", "table"])
 def test_a_start_without_one_does_not_come_to_its_end(make_disk, kernel_log, where, starts):
-    """Its superblocks, or the table behind them, cannot be written, or power is cut then; once, or again and again: the one that was
-    missing is a member still, and none that is put back from an image."""
+    """Its superblocks, or the table behind them, cannot be written, or power is cut then; once, or again and again: the one that
+    was missing is a member still, and none that is put back from an image."""
     kernel_log.expect("I/O error|critical .* error|Buffer I/O|cannot write|could not be written")
     stack = make_stack(make_disk, writeback="off")
     stack.volume.write(SECTOR, NEW)
