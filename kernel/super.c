@@ -917,15 +917,17 @@ int cache_table_settle(struct cache *c)
 	return err;
 }
 
-/* One place of every member. */
-static int table_write_place(struct cache *c, bool b)
+/* One place of every member.  *lacks: bits of those that have failed, or are missing, and have not got it: that is no error. */
+static int table_write_place(struct cache *c, bool b, u32 *lacks)
 {
 	int error = 0, err;
 	unsigned int i;
 
 	for (i = 0; i < c->nr_devices; i++) {
-		if (READ_ONCE(c->dev[i].failed))
+		if (READ_ONCE(c->dev[i].failed)) {
+			*lacks |= 1u << i;
 			continue;
+		}
 		err = table_write_device(c, &c->dev[i], b);
 		error = error ?: err;
 	}
@@ -959,20 +961,23 @@ int cache_table_blank(struct cache *c, struct cache_device *d)
 static int table_write(struct cache *c)
 {
 	bool older_in_b = !c->table_in_b;
-	u32 members = table_members(c->table);
+	u32 members = table_members(c->table), stay = members & c->members, lacks = 0;
 	int err;
 
 	lockdep_assert_held(&c->super_lock);
 	c->table->head.set_generation = cpu_to_le64(c->set_generation);
 	larder_seal_table(c->table);	/* raises the generation, also above one whose write failed */
 	c->members |= members;
-	err = table_write_place(c, older_in_b);
+	err = table_write_place(c, older_in_b, &lacks);
 	if (err)
 		return err;
 	c->table_in_b = older_in_b;
-	err = table_write_place(c, !older_in_b);
+	err = table_write_place(c, !older_in_b, &lacks);
 	if (err)
 		return err;
+	/* one that is a member still, and has only older ones, may be the one that is left (set_take_back()): none bars it */
+	if (lacks & stay)
+		return 0;
 	c->table_generation = larder_table_shape(c->table);
 	c->table_places = le32_to_cpu(c->table->head.nr_devices);
 	c->members = members;
