@@ -317,9 +317,8 @@ static void tell_step(struct assembly *a, const struct facts *facts, const struc
 
 static bool runs(const struct facts *facts, const uint8_t uuid[16])
 {
-	for (size_t i = 0; i < facts->nr_running; i++)
-		if (!memcmp(facts->running[i].uuid, uuid, 16))
-			return true;
+	if (facts_running(facts, uuid, true) || facts_running(facts, uuid, false))
+		return true;
 	for (size_t i = 0; i < facts->nr_members; i++)
 		if (facts->member[i].runs && !memcmp(facts->member[i].uuid, uuid, 16))
 			return true;

@@ -531,14 +531,6 @@ static void take_running(struct look *look)
 	}
 }
 
-static bool runs(const struct facts *facts, const uint8_t volume[16])
-{
-	for (size_t i = 0; i < facts->nr_running; i++)
-		if (!facts->running[i].cache && !memcmp(facts->running[i].uuid, volume, 16))
-			return true;
-	return false;
-}
-
 /* Of what does not run: the kernel would refuse them, and not say what can be done. */
 static void hold_older(struct look *look)
 {
@@ -553,7 +545,7 @@ static void hold_older(struct look *look)
 		while (look->members.member[k]->path != fact->path)
 			k++;
 		member = look->members.member[k];
-		if (fact->kind != LARDER_KIND_VOLUME || fact->held || runs(facts, fact->uuid))
+		if (fact->kind != LARDER_KIND_VOLUME || fact->held || facts_running(facts, fact->uuid, false))
 			continue;
 		there = *fact->stack && !stack_decode(member->sb.volume.stack, &stack, &there) && there;
 		fact->held = volume_too_old(&look->members, member, there ? &stack : NULL);

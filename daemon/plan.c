@@ -76,7 +76,7 @@ static bool listed(uint8_t (*list)[16], size_t number, const uint8_t uuid[16])
 	return false;
 }
 
-static const struct fact_running *running(const struct facts *facts, const uint8_t uuid[16], bool cache)
+const struct fact_running *facts_running(const struct facts *facts, const uint8_t uuid[16], bool cache)
 {
 	for (size_t i = 0; i < facts->nr_running; i++)
 		if (facts->running[i].cache == cache && same(facts->running[i].uuid, uuid))
@@ -634,7 +634,7 @@ static void plan_volume(const struct facts *facts, struct plan *plan, size_t pla
 {
 	const struct fact_member *m = &facts->member[place];
 	bool alone = uuid_is_zero(m->cache_uuid), without = false;
-	const struct fact_running *cache = alone ? NULL : running(facts, m->cache_uuid, true);
+	const struct fact_running *cache = alone ? NULL : facts_running(facts, m->cache_uuid, true);
 	const struct larder_table_volume *entry;
 	struct step *step;
 	char name[sizeof(step->name)], *half;
@@ -848,7 +848,7 @@ bool plan_has_to_note(const struct fact_member *m)
 static void plan_note(const struct facts *facts, struct plan *plan, size_t place)
 {
 	const struct fact_member *m = &facts->member[place];
-	const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(facts, m->uuid, false) : NULL;
+	const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? facts_running(facts, m->uuid, false) : NULL;
 	struct step *step;
 
 	if (!r || !*m->stack || !plan_has_to_note(m) || m->held || copy_of(facts, m))
@@ -876,7 +876,7 @@ static int volume_of(const struct facts *facts, const struct fact_return *r)
 		const struct fact_member *m = &facts->member[i];
 
 		if (m->kind == LARDER_KIND_VOLUME && same(m->uuid, r->volume))
-			return *m->stack && !m->held && !copy_of(facts, m) && running(facts, m->uuid, false) ? (int)i : -1;
+			return *m->stack && !m->held && !copy_of(facts, m) && facts_running(facts, m->uuid, false) ? (int)i : -1;
 	}
 	return -1;
 }
@@ -1013,7 +1013,7 @@ static void tell_rest(const struct facts *facts, struct plan *plan, const struct
 
 static void watch_snapshots(const struct facts *facts, struct plan *plan, const struct fact_member *m)
 {
-	if (m->kind != LARDER_KIND_VOLUME || !running(facts, m->uuid, false) || copy_of(facts, m))
+	if (m->kind != LARDER_KIND_VOLUME || !facts_running(facts, m->uuid, false) || copy_of(facts, m))
 		return;
 	if (m->warning)
 		refuse(plan, m->uuid, false, "stack %s: %s", m->stack, m->warning);
@@ -1050,7 +1050,7 @@ static bool volume_is_wanted(const struct facts *facts, const uint8_t volume[16]
 /* Nothing is to be done: it runs, somebody stopped it, it failed. */
 static bool settled(const struct facts *facts, const uint8_t uuid[16], bool cache)
 {
-	return running(facts, uuid, cache) || listed(facts->stopped, facts->nr_stopped, uuid) ||
+	return facts_running(facts, uuid, cache) || listed(facts->stopped, facts->nr_stopped, uuid) ||
 	       listed(facts->failed, facts->nr_failed, uuid);
 }
 
@@ -1111,7 +1111,7 @@ void plan_make(const struct facts *facts, struct plan *plan)
 			plan_leg(facts, plan, i);
 		if ((!cache && m->kind != LARDER_KIND_VOLUME) || !wanted(facts, m))
 			continue;
-		if (running(facts, uuid, cache))
+		if (facts_running(facts, uuid, cache))
 			list_strangers(facts, plan, m);
 		if (settled(facts, uuid, cache) || (cache ? cache_left(facts, uuid) : m->left))
 			continue;

@@ -140,6 +140,9 @@ struct facts {
 	const uint8_t *only; /* just this volume, or cache, and what it needs; or NULL */
 };
 
+/* NULL: no cache, or volume, with this UUID runs. */
+const struct fact_running *facts_running(const struct facts *facts, const uint8_t uuid[16], bool cache);
+
 enum step_kind {
 	PLAN_CLEAR, /* remove what a start left unfinished */
 	PLAN_CACHE,

@@ -385,7 +385,7 @@ static void make_world(void)
 		bool is_cache = member[i].kind == LARDER_KIND_CACHE;
 
 		if ((all_run || chance(is_cache ? 8 : 3)) && member[i].kind != LARDER_KIND_SPARE && member[i].kind != LARDER_KIND_OTHER &&
-		    !running(&facts, unit_of(&member[i]), is_cache)) {
+		    !facts_running(&facts, unit_of(&member[i]), is_cache)) {
 			char name[32];
 
 			snprintf(name, sizeof(name), "r%zu", i);
@@ -569,7 +569,7 @@ static void judge_refused(const struct plan *plan, const struct fact_member *m)
 			here |= member[k].kind == LARDER_KIND_OTHER && !memcmp(member[k].uuid, m->snapshot[i].uuid, 16);
 		lacks |= !here;
 	}
-	if (m->kind != LARDER_KIND_VOLUME || !lacks || !is_fit(m) || m->left || running(&facts, m->uuid, false) || facts.only ||
+	if (m->kind != LARDER_KIND_VOLUME || !lacks || !is_fit(m) || m->left || facts_running(&facts, m->uuid, false) || facts.only ||
 	    listed(stopped, facts.nr_stopped, m->uuid) || listed(failed, facts.nr_failed, m->uuid))
 		return;
 	for (size_t i = 0; i < plan->nr_refusals; i++)
@@ -613,7 +613,7 @@ static void judge_warnings(const struct plan *plan)
 		const struct fact_member *m = &member[i];
 		bool said = false;
 
-		if (others || m->kind != LARDER_KIND_VOLUME || !m->snapshots || !running(&facts, m->uuid, false) || has_copy(m))
+		if (others || m->kind != LARDER_KIND_VOLUME || !m->snapshots || !facts_running(&facts, m->uuid, false) || has_copy(m))
 			continue;
 		for (size_t k = 0; k < plan->nr_refusals; k++)
 			said |= !memcmp(plan->refusal[k].uuid, m->uuid, 16) && strstr(plan->refusal[k].text, "nearly full");
@@ -733,7 +733,7 @@ static bool has_time(const struct fact_running *r, unsigned place)
 static void judge_spare(const struct step *s)
 {
 	const struct fact_member *m = &member[s->member[0]];
-	const struct fact_running *r = running(&facts, s->uuid, true);
+	const struct fact_running *r = facts_running(&facts, s->uuid, true);
 	const struct larder_table_device *d = r ? has_failed(r, s->number) : NULL;
 
 	CHECK(is_ready(m, s->uuid, s->number), "%s is no spare that may be used there", m->path);
@@ -812,7 +812,7 @@ static void judge_notes(const struct plan *plan)
 		others |= !is_beside(&plan->step[i]);
 	for (size_t i = 0; i < nr_members; i++) {
 		const struct fact_member *m = &member[i];
-		const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? running(&facts, m->uuid, false) : NULL;
+		const struct fact_running *r = m->kind == LARDER_KIND_VOLUME ? facts_running(&facts, m->uuid, false) : NULL;
 		bool lost = false, due, held;
 		unsigned steps = 0;
 
@@ -860,7 +860,7 @@ static void judge_returns(const struct plan *plan)
 		others |= !is_beside(&plan->step[i]);
 	for (size_t i = 0; i < nr_members; i++) {
 		const struct fact_member *m = &member[i];
-		bool free_to = m->kind == LARDER_KIND_VOLUME && *m->stack && !m->held && !has_copy(m) && running(&facts, m->uuid, false) && is_asked(m->uuid) && !others;
+		bool free_to = m->kind == LARDER_KIND_VOLUME && *m->stack && !m->held && !has_copy(m) && facts_running(&facts, m->uuid, false) && is_asked(m->uuid) && !others;
 		const struct fact_return *due = NULL;
 		unsigned steps = 0;
 
@@ -974,7 +974,7 @@ static void judge(const struct plan *plan)
 		}
 		if (s->kind == PLAN_NOTE || s->kind == PLAN_RETURN)
 			continue;
-		CHECK(!running(&facts, s->uuid, s->kind == PLAN_CACHE), "it runs already");
+		CHECK(!facts_running(&facts, s->uuid, s->kind == PLAN_CACHE), "it runs already");
 		CHECK(!listed(facts.stopped, facts.nr_stopped, s->uuid), "it was stopped");
 		CHECK(!listed(facts.failed, facts.nr_failed, s->uuid), "it failed");
 		CHECK(!is_left(s), "larder.conf leaves it");
@@ -1160,7 +1160,7 @@ static void what_is_whole_starts(void)
 				good &= (is_fit(one) || truth[m].history == LEFT) && !one->left;
 			}
 			good = good && any && here == c->active && !namesake_of(&facts, any) && name_valid(any->label) &&
-			       !running(&facts, c->uuid, true) && !listed(stopped, facts.nr_stopped, c->uuid);
+			       !facts_running(&facts, c->uuid, true) && !listed(stopped, facts.nr_stopped, c->uuid);
 			for (size_t t = 0; good && t < facts.nr_taken; t++) {
 				char name[sizeof(any->label) + sizeof(CACHE_PREFIX)];
 
