@@ -7,9 +7,9 @@
  * that it had, or none.
  *
  * Each change of a stack's devices raises the generation of its description, on the disks that are in it then.  The SSDs note which one the volume
- * has only when it has it, durably (store() in tools/stacks.c): so what they say was true of the right disks once, and these have it, or a
+ * has only when it has it, durably (store() in tools/stack_store.c): so what they say was true of the right disks once, and these have it, or a
  * later one, whatever a power cut has cut off.  That stays true of an SSD that somebody else has by now, of which a copy of the superblock is left:
- * it is believed, as it can only hold back what is older; it is not written to, and its list is nobody's (newest_list() in tools/stacks.c).
+ * it is believed, as it can only hold back what is older; it is not written to, and its list is nobody's (newest_list() in tools/stack_store.c).
  *
  * Between two changes of the description the superblock of the volume says the same by its own generation, and the table of the
  * cache by `seen` (rule 16, kernel/age.c).  Of the halves A and B of a mirror, which of them has got to `seen`:

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../daemon/assembly.h"
+#include "arguments.h"
 #include "stacks.h"
 #include "turn.h"
 #include "verbs.h"

@@ -21,7 +21,7 @@
 #include "create.h"
 #include "layout.h"
 #include "set.h"
-#include "stacks.h"
+#include "stack_store.h"
 #include "tiers.h"
 #include "turn.h"
 #include "verbs.h"

@@ -9,6 +9,7 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "stack_store.h"
 #include "stacks.h"
 #include "turn.h"
 #include "verbs.h"

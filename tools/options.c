@@ -14,8 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "claim.h"
+#include "running.h"
+#include "stack_store.h"
 #include "stacks.h"
+#include "status.h"
 #include "turn.h"
 #include "verbs.h"
 

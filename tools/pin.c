@@ -22,10 +22,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "device.h"
 #include "file_extents.h"
 #include "pin_place.h"
+#include "running.h"
+#include "stack_layers.h"
+#include "stack_store.h"
 #include "stacks.h"
+#include "status.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -14,8 +14,9 @@
 
 #include "claim.h"
 #include "cow.h"
+#include "running.h"
 #include "set.h"
-#include "stacks.h"
+#include "stack_store.h"
 #include "turn.h"
 
 bool running_uuid(const struct mapped *mapped, uint8_t uuid[16])

@@ -22,6 +22,9 @@
 #include "create.h"
 #include "integrity.h"
 #include "stack_devices.h"
+#include "stack_room.h"
+#include "stack_steps.h"
+#include "stack_store.h"
 #include "turn.h"
 
 #define ROOM_REMEDY "another cache, or fewer stacks"

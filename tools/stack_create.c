@@ -31,12 +31,19 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "crypt_layer.h"
 #include "disks.h"
 #include "fstab.h"
 #include "integrity.h"
 #include "program.h"
+#include "running.h"
 #include "stack_age.h"
+#include "stack_layers.h"
+#include "stack_legs.h"
 #include "stack_plan.h"
+#include "stack_steps.h"
+#include "stack_store.h"
+#include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -22,6 +22,8 @@
 #include "integrity.h"
 #include "program.h"
 #include "stack_devices.h"
+#include "stack_legs.h"
+#include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -5,7 +5,7 @@
 
 #include "claim.h"
 #include "set.h"
-#include "stacks.h"
+#include "stack_layers.h"
 
 /* As it is at one moment. */
 struct devices {

@@ -13,6 +13,7 @@
 
 #include "arguments.h"
 #include "stack_devices.h"
+#include "stack_steps.h"
 #include "turn.h"
 #include "verbs.h"
 

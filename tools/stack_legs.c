@@ -11,6 +11,9 @@
 
 #include "claim.h"
 #include "integrity.h"
+#include "message.h"
+#include "stack_legs.h"
+#include "stack_steps.h"
 #include "stacks.h"
 #include "turn.h"
 

@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "stack_layers.h"
 #include "stack_lend.h"
 #include "stack_snapshot.h"
+#include "stack_steps.h"
 
 int lend_load(const char *name, bool dry_run, struct stack *stack, struct lent *was)
 {

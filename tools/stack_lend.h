@@ -6,7 +6,7 @@
 #ifndef LARDER_STACK_LEND_H
 #define LARDER_STACK_LEND_H
 
-#include "stacks.h"
+#include "stack.h"
 
 /* What was running before, and what we began. */
 struct lent {

@@ -16,6 +16,8 @@
 #include "hanging.h"
 #include "integrity.h"
 #include "layout.h"
+#include "running.h"
+#include "stack_store.h"
 #include "stack_verdict.h"
 #include "tiers.h"
 #include "verbs.h"

@@ -11,6 +11,7 @@
 
 #include "cow.h"
 #include "create.h"
+#include "crypt_layer.h"
 #include "stack_names.h"
 
 #define NAMES_MAX (4 + 1 + 2 * SNAPSHOTS_MAX)

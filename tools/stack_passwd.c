@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <uuid/uuid.h>
 
+#include "dm.h"
 #include "stack_lend.h"
 #include "stack_plan.h"
 #include "turn.h"

@@ -21,6 +21,9 @@
 #include "set.h"
 #include "stack_names.h"
 #include "stack_plan.h"
+#include "stack_room.h"
+#include "stack_store.h"
+#include "stacks.h"
 #include "turn.h"
 
 #define STATE	   "/var/lib/larder"

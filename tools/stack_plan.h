@@ -3,7 +3,10 @@
 #ifndef LARDER_STACK_PLAN_H
 #define LARDER_STACK_PLAN_H
 
-#include "stacks.h"
+#include "arguments.h"
+#include "luks.h"
+#include "md.h"
+#include "stack.h"
 #include "tiers.h"
 #include "token.h"
 

@@ -17,7 +17,11 @@
 #include "integrity.h"
 #include "set.h"
 #include "stack_age.h"
+#include "stack_legs.h"
 #include "stack_plan.h"
+#include "stack_steps.h"
+#include "stack_store.h"
+#include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
 

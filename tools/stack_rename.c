@@ -13,7 +13,11 @@
 
 #include "create.h"
 #include "fstab.h"
+#include "stack_layers.h"
 #include "stack_names.h"
+#include "stack_room.h"
+#include "stack_steps.h"
+#include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -14,6 +14,7 @@
 
 #include "arguments.h"
 #include "stack_devices.h"
+#include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -12,10 +12,12 @@
 #include <string.h>
 
 #include "create.h"
+#include "crypt_layer.h"
+#include "luks.h"
 #include "program.h"
 #include "resize.h"
 #include "stack_devices.h"
-#include "stacks.h"
+#include "stack_layers.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "message.h"
+#include "stack_room.h"
+#include "stack_store.h"
 #include "stacks.h"
 
 #define LONGEST_GENERATION 1000000u /* that room is kept for, if a description has not more by now */

@@ -13,10 +13,15 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
+#include "crypt_layer.h"
+#include "luks.h"
 #include "running.h"
 #include "stack_age.h"
 #include "stack_devices.h"
+#include "stack_legs.h"
 #include "stack_snapshot.h"
+#include "stack_steps.h"
+#include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -15,9 +15,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "md_scrub.h"
 #include "scrub.h"
+#include "stack_layers.h"
 #include "stacks.h"
+#include "status.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -15,8 +15,12 @@
 #include "fstab.h"
 #include "pins.h"
 #include "snapshot_space.h"
+#include "stack_layers.h"
 #include "stack_lend.h"
 #include "stack_plan.h"
+#include "stack_steps.h"
+#include "stack_store.h"
+#include "stacks.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -30,10 +30,13 @@
 
 #include "claim.h"
 #include "create.h"
+#include "crypt_layer.h"
 #include "signature.h"
 #include "snapshot_space.h"
+#include "stack_layers.h"
 #include "stack_names.h"
 #include "stack_snapshot.h"
+#include "stack_store.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -5,7 +5,7 @@
 
 #include "arguments.h"
 #include "cow.h"
-#include "stacks.h"
+#include "stack.h"
 
 /*
  * Of a stack that does not run: its snapshots of these names are lost, durably, and it starts without them.  older: it begins with what is older than

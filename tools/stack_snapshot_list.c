@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "stack_layers.h"
 #include "stack_snapshot.h"
 #include "verbs.h"
 

@@ -16,7 +16,11 @@
 #include <uuid/uuid.h>
 
 #include "agent.h"
+#include "crypt_layer.h"
+#include "message.h"
 #include "program.h"
+#include "stack_layers.h"
+#include "stack_steps.h"
 #include "stacks.h"
 #include "verbs.h"
 

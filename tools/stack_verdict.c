@@ -14,7 +14,10 @@
 #include "format_features.h"
 #include "hanging.h"
 #include "integrity.h"
+#include "message.h"
+#include "stack_legs.h"
 #include "stack_verdict.h"
+#include "status.h"
 
 /* Of what advice.h speaks of, too. */
 static void say_in_short(struct verdict *v, enum health health, const char *what, const char *words)

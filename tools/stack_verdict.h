@@ -4,7 +4,7 @@
 #define LARDER_STACK_VERDICT_H
 
 #include "problems.h"
-#include "stacks.h"
+#include "stack_layers.h"
 
 /* How a stack is: the worst of what was found. */
 enum health {

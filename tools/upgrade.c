@@ -16,6 +16,7 @@
 #include "claim.h"
 #include "format_features.h"
 #include "set.h"
+#include "stack_store.h"
 #include "stacks.h"
 #include "turn.h"
 #include "verbs.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Steps of tools/stacks.c.  start_mount(), with systemd and mount(8) of our own: by what it mounts, and that it believes nobody who only says that it is
+ * tools/stack_steps.c.  start_mount(), with systemd and mount(8) of our own: by what it mounts, and that it believes nobody who only says that it is
  * mounted.  start_crypt_by_token(): what somebody locks meanwhile an agent leaves so.
  */
 #ifndef _GNU_SOURCE
@@ -9,7 +9,8 @@
 #include <stdio.h>
 
 #include "../../lib/message.c"
-#include "../../tools/stacks.c"
+#include "../../tools/stack_layers.c"
+#include "../../tools/stack_steps.c"
 #define mounts_open mounts_of_this_machine
 #include "../../lib/mounts.c"
 #undef mounts_open
@@ -28,25 +29,15 @@ FILE *mounts_open(void)
 	return fmemopen((void *)mountinfo, strlen(mountinfo), "r");
 }
 
-int mapped_scan(struct mapped_list *list)
+int stacks_scan(struct stacks *stacks)
 {
-	*list = (struct mapped_list){ 0 };
+	*stacks = (struct stacks){ 0 };
 	return LARDER_DONE;
 }
 
-void members_scan(struct members *members)
+void stacks_free(struct stacks *stacks)
 {
-	*members = (struct members){ 0 };
-}
-
-void mapped_list_free(struct mapped_list *list)
-{
-	(void)list;
-}
-
-void members_free(struct members *members)
-{
-	(void)members;
+	(void)stacks;
 }
 
 void md_free(struct md_array *array)
