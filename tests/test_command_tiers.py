@@ -174,6 +174,23 @@ def test_labels_of_a_cache(larder, images):
     assert [listed(x) for x in ssds] == [None, None]
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_labels_of_one_put_back_from_an_image(larder, images, which):
+    """It is told from the others by the generation of its superblock, which stays as it is, however often the others are written."""
+    ssds = labelled(larder, images, "nvme.0", "sata")
+    old, new = ssds[which], ssds[1 - which]
+    had = field(old, CACHE, "generation")
+    patch_both(new, CACHE, generation=had + 2, all_generation=had + 1)
+    before = digest(old)
+    for label in ("a", "b"):
+        run = larder("cache", "label", "fast", "0", label)
+        assert f"{old}: generation: is {had}, and all SSDs of the set had {had + 1}" in run.stderr
+        assert digest(old) == before and listed(new)["labels"][0] == label
+    assert field(new, CACHE, "generation") > had + 2
+    patch_both(old, CACHE, generation=had + 1)
+    assert larder("cache", "label", "fast", "0", "c").stderr == "" and listed(old)["labels"][0] == "c"
+
+
 @identified
 def test_label_in_a_cache_of_another_machine(larder, described):
     described.ssds({"ready": [f"{described.uuid} data"], "changing": [], "host": str(uuid.uuid4())})

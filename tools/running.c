@@ -5,7 +5,6 @@
  * Which one a dm device is, its status says (uuid=...), not its name: names are free, and plain dmsetup may have made it.
  */
 #include <endian.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -199,29 +198,6 @@ static const struct member *in_place(const struct members *members, const struct
 	return joins;
 }
 
-static bool is_active(const struct member *m, const struct larder_table *table)
-{
-	uint32_t place = le32toh(m->sb.cache.device_number);
-
-	return le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, table->head.cache_uuid, 16) &&
-	       place < LARDER_MAX_DEVICES && le32toh(table->devices[place].state) == LARDER_DEVICE_ACTIVE &&
-	       !memcmp(m->sb.head.uuid, table->devices[place].uuid, 16);
-}
-
-/* The generation that the superblocks of all members of this set have had, as far as those here know. */
-static uint64_t all_had(const struct members *members, const struct larder_table *table)
-{
-	uint64_t all = 0;
-
-	for (size_t i = 0; i < members->number; i++) {
-		const struct member *m = members->member[i];
-
-		if (is_active(m, table) && le64toh(m->sb.cache.all_generation) > all)
-			all = le64toh(m->sb.cache.all_generation);
-	}
-	return all;
-}
-
 /* What the table of a set says of its SSDs. */
 struct set_words {
 	char *words; /* "2 /dev/sdb -" */
@@ -242,14 +218,15 @@ static bool is_unusable(const struct member *m, const struct member *named, unsi
 	return !by_path && !claim_may_start(m->path, "cache start");
 }
 
-/* It lacks what all members have had (rule 16): the kernel would refuse the whole set for it. */
-static bool is_older(const struct member *m, const struct larder_table *table, uint64_t all)
+/* The kernel would refuse the whole set for it. */
+static bool is_older(const struct members *members, const struct larder_table *table, const struct member *m)
 {
-	if (!is_active(m, table) || le64toh(m->sb.head.generation) >= all)
+	char *why = set_why_older(members, table, m);
+
+	if (!why)
 		return false;
-	remark("%s: generation: is %" PRIu64 ", and all SSDs of the set had %" PRIu64
-	       ": it is older than it was, as one put back from an image is, and counts as missing; attach the one that it had; if it is that, and loses what it has acknowledged: --option stale=accept",
-	       m->path, le64toh(m->sb.head.generation), all);
+	remark("%s, and counts as missing; attach the one that it had; if it is that, and loses what it has acknowledged: --option stale=accept", why);
+	free(why);
 	return true;
 }
 
@@ -268,7 +245,7 @@ static int find_set(const struct members *members, const struct member *member, 
 	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
 	bool known = set_newest_table(members, member->sb.cache.cache_uuid, table);
 	uint32_t number = le32toh(member->sb.cache.nr_devices);
-	uint64_t all = known && !accepts_older(options) ? all_had(members, table) : 0;
+	bool any_age = !known || accepts_older(options);
 	int result = LARDER_DONE;
 	char *longer;
 
@@ -282,7 +259,7 @@ static int find_set(const struct members *members, const struct member *member, 
 						 member :
 						 member_of_set(members, member->sb.cache.cache_uuid, i);
 
-		if (m && (is_unusable(m, member, flags) || is_older(m, table, all)))
+		if (m && (is_unusable(m, member, flags) || (!any_age && is_older(members, table, m))))
 			m = NULL;
 		set->here += m ? 1 : 0;
 		if (m)

@@ -4,6 +4,7 @@
  * devices they are, in the dm table.
  */
 #include <endian.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,41 @@ bool set_newest_table(const struct members *members, const uint8_t uuid[16], str
 			any |= take_table(m->path, uuid, any, table, NULL);
 	}
 	return any;
+}
+
+/* ------------------------------------------------------------------ one that is older than it was */
+
+static bool is_active(const struct member *m, const struct larder_table *table)
+{
+	uint32_t place = le32toh(m->sb.cache.device_number);
+
+	return le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, table->head.cache_uuid, 16) &&
+	       place < LARDER_MAX_DEVICES && le32toh(table->devices[place].state) == LARDER_DEVICE_ACTIVE &&
+	       !memcmp(m->sb.head.uuid, table->devices[place].uuid, 16);
+}
+
+/* The generation that the superblocks of all members of this set have had, as far as those here know. */
+static uint64_t all_had(const struct members *members, const struct larder_table *table)
+{
+	uint64_t all = 0;
+
+	for (size_t i = 0; i < members->number; i++) {
+		const struct member *m = members->member[i];
+
+		if (is_active(m, table) && le64toh(m->sb.cache.all_generation) > all)
+			all = le64toh(m->sb.cache.all_generation);
+	}
+	return all;
+}
+
+char *set_why_older(const struct members *members, const struct larder_table *table, const struct member *ssd)
+{
+	uint64_t all = all_had(members, table);
+
+	if (!is_active(ssd, table) || le64toh(ssd->sb.head.generation) >= all)
+		return NULL;
+	return must_print("%s: generation: is %" PRIu64 ", and all SSDs of the set had %" PRIu64 ": it is older than it was, as one put back from an image is",
+			  ssd->path, le64toh(ssd->sb.head.generation), all);
 }
 
 /* ------------------------------------------------------------------ the dm table */

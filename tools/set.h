@@ -49,5 +49,10 @@ int set_wait(struct set *set, uint32_t place, const char *state);
 
 /* The newest table among the SSDs of the cache with this UUID; false: none is readable. */
 bool set_newest_table(const struct members *members, const uint8_t uuid[16], struct larder_table *table);
+/*
+ * A member by that table, of a cache that does not run: does it lack what the superblocks of all have had (rule 16)?  In words that begin with its path,
+ * to be freed by the caller; NULL: it does not, or is no member.  Nobody may raise the generation of its superblock then: that is what it is told by.
+ */
+char *set_why_older(const struct members *members, const struct larder_table *table, const struct member *ssd);
 
 #endif

@@ -170,8 +170,11 @@ int start_array(const struct stack *stack, unsigned flags)
 	int result = *stack->integrity ? start_legs(stack->name, stack->uuid, flags) : LARDER_DONE;
 	size_t number;
 
-	if (!result && *stack->raid)
+	if (!result && *stack->raid) {
 		result = look(stack, &sight);
+		if (result && *stack->integrity)
+			release_legs(stack);
+	}
 	if (result || !*stack->raid)
 		return result;
 	number = sight.layers.array.number;

@@ -13,6 +13,7 @@
 #include "claim.h"
 #include "message.h"
 #include "running.h"
+#include "set.h"
 #include "stack_age.h"
 #include "stack_room.h"
 #include "stack_store.h"
@@ -184,21 +185,38 @@ enum listing {
 	LIST_SEEN, /* its volume has this generation, durably */
 };
 
+/* What is put back from an image stays what it is: a superblock that is written would make it as new as the others. */
+static bool is_left_alone(const struct members *members, const struct larder_table *table, const struct member *ssd)
+{
+	char *why = set_why_older(members, table, ssd);
+
+	if (!why)
+		return false;
+	remark("%s; what its superblock says of stacks stays", why);
+	free(why);
+	return true;
+}
+
 /* To all SSDs of a cache.  label: of it from now on, if it does not run; NULL: as it is. */
 static int store_field(const struct stacks *stacks, const uint8_t cache[16], const uint8_t field[static LARDER_STACK_SIZE], const char *label)
 {
 	const struct mapped *running = running_by_uuid(&stacks->list, cache, true);
+	struct larder_table *table;
 	int result = LARDER_DONE;
-	bool written;
+	bool written, known;
 
 	if (running)
 		return send(running, field);
+	table = must_allocate(malloc(sizeof(*table)));
+	known = set_newest_table(&stacks->members, cache, table);
 	for (size_t i = 0; !result && i < stacks->members.number; i++) {
 		const struct member *m = stacks->members.member[i];
 
-		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16))
+		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16) &&
+		    !(known && is_left_alone(&stacks->members, table, m)))
 			result = write_member(m, field, label, &written);
 	}
+	free(table);
 	return result;
 }
 

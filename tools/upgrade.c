@@ -167,13 +167,17 @@ static int check_complete(const struct upgrading *u, const struct member *m)
 {
 	struct larder_table *table;
 	int result = LARDER_DONE;
-	char uuid[UUID_TEXT];
+	char uuid[UUID_TEXT], *why;
 
 	if (le32toh(m->sb.head.kind) != LARDER_KIND_CACHE)
 		return LARDER_DONE;
 	table = must_allocate(malloc(sizeof(*table)));
 	if (!set_newest_table(&u->stacks.members, m->sb.cache.cache_uuid, table))
 		result = complain(LARDER_FAILED, "%s: table: is not to be read; larder super check %s", m->path, m->path);
+	why = result ? NULL : set_why_older(&u->stacks.members, table, m);
+	if (why)
+		result = complain(LARDER_UNSAFE, "%s; attach the one that it had, or start the cache without it", why);
+	free(why);
 	for (uint32_t i = 0; !result && i < LARDER_MAX_DEVICES; i++)
 		if (le32toh(table->devices[i].state) == LARDER_DEVICE_ACTIVE && !member_of_set(&u->stacks.members, m->sb.cache.cache_uuid, i))
 			result = complain(LARDER_NOT_FOUND, "%s: SSD %u of its cache, UUID %s, is not here; all are upgraded together: attach it", m->path, i,
