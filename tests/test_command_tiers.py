@@ -176,7 +176,7 @@ def test_labels_of_a_cache(larder, images):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_labels_of_one_put_back_from_an_image(larder, images, which):
-    """It is told from the others by the generation of its superblock, which stays as it is, however often the others are written."""
+    """It is told from the others by the generation of its superblock, which stays as it is when those of the others are written."""
     ssds = labelled(larder, images, "nvme.0", "sata")
     old, new = ssds[which], ssds[1 - which]
     had = field(old, CACHE, "generation")
