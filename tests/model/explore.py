@@ -220,7 +220,7 @@ MIRROR_SCENARIOS = {
                                 prelude=A_WRITE + FLUSHED + ('mark set',)),
     'mirror-3': dict(actions='write flush die', disks=3, members=(0, 1, 2), writes=1, crashes=1, losses=2, max_log=1),
     'mirror-3-flush': dict(actions='flush die', disks=3, members=(0, 1, 2), writes=1, crashes=1, losses=2, max_log=1,
-                           prelude=A_WRITE_3),
+                           prelude=(*A_WRITE_3, 'flush issued')),
     'mirror-3-overwrite': dict(actions='write flush die', disks=3, members=(0, 1, 2), writes=2, crashes=1, losses=2, max_log=2,
                                prelude=A_WRITE_3 + FLUSHED_3),
     'mirror-3-start': dict(actions='write flush', disks=3, members=(0, 1, 2), writes=1, crashes=2, losses=2, max_log=1),

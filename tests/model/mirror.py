@@ -65,6 +65,7 @@ RULES = {
     'third-copy-named': (9, 'what names a segment names its third copy, too: SEGMENT-OPEN, checkpoint, superblock'),
     'merge-third': (10, 'with three copies a record is valid if it is whole in the third alone'),
     'copy-to-every-copy': (10, 'a record found in one of three copies is copied to both others before the first read'),
+    'start-says-what-was-said': (16, 'a start says of all members what superblocks said, not what it has chosen of those present'),
     'resync-owns-range': (7, 'what is appended again: no write of it is in flight at the look, and no bypass until it is applied'),
     'resync-yields': (7, 'what was written since it was looked up is not appended again'),
 }
@@ -93,6 +94,7 @@ class Super(NamedTuple):
     index: tuple | None # the checkpoint; None: the chunks of another one are where it was
     mark: bool
     replay_from: int
+    all: int            # the number that the superblocks of all members have had, durably
 
 
 class Disk(NamedTuple):
@@ -132,6 +134,7 @@ class State(NamedTuple):
     losses_left: int
     tags: int
     epochs: int
+    all: int            # of the superblocks; in memory
 
 
 def put(items, i, item):
@@ -189,7 +192,7 @@ class System:
         start = tuple(b * 10 for b in range(self.blocks))
         nothing = (None,) * self.blocks
         table = ((1, 0, self.first_members),)
-        member = Disk(table, Super(1, 0, nothing, False, 0))
+        member = Disk(table, Super(1, 0, nothing, False, 0, 0))
         disks = tuple(member if d in self.first_members else Disk(None, None) for d in range(self.nr_disks))
         return State(
             hdd=tuple((v,) for v in start), backing=(1, 0), disks=disks, log=(), alive=(True,) * self.nr_disks,
@@ -197,7 +200,7 @@ class System:
             known=(False,) * self.blocks, naming=None, starting=(), ops=(),
             lossy=(False,) * self.nr_disks, acked=start, allowed=tuple((v,) for v in start),
             versions=(0,) * self.blocks, writes_left=self.writes, crashes_left=self.crashes, losses_left=self.losses, tags=0,
-            epochs=0)
+            epochs=0, all=1)
 
     # -- who must hold it -------------------------------------------------------------------------------------------
 
@@ -539,7 +542,7 @@ class System:
 
     def name_begin(self, s, disks):
         number = 1 + max(s.disks[d].superblock.number for d in s.members)
-        return s._replace(naming=(Super(number, s.epoch, self.snapshot(s), s.mark, len(s.log)), disks))
+        return s._replace(naming=(Super(number, s.epoch, self.snapshot(s), s.mark, len(s.log), s.all), disks))
 
     def name_steps(self, s):
         superblock, disks = s.naming
@@ -558,7 +561,13 @@ class System:
                            naming=(superblock, disks[1:]) if disks[1:] else None)
         if after.naming is None and after.joining and after.joining[1] == FLUSHED:
             after = after._replace(joining=(after.joining[0], NAMED, ()))
-        yield ('superblock written on', name(d)), after
+        yield ('superblock written on', name(d)), self.counted_as_had(after, superblock.number)
+
+    def counted_as_had(self, s, number):
+        """A superblock was written to one more SSD."""
+        by_tables = set(s.members) | set(s.raising[0][-1][2] if s.raising else ())
+        lacks = [d for d in by_tables if not s.disks[d].superblock or s.disks[d].superblock.number < number]
+        return s if lacks else s._replace(all=number)
 
     # -- loss --------------------------------------------------------------------------------------------------------
 
@@ -821,6 +830,12 @@ class System:
             if not members or not any(s.disks[d].superblock for d in members):
                 refused = 'no member is there'
         if refused is None:
+            there = [d for d in members if s.disks[d].superblock]
+            had = max(s.disks[d].superblock.all for d in there)
+            older = [d for d in there if s.disks[d].superblock.number < had]
+            if older:
+                yield (*label, ()), f'refused, as {names(older)} is older than it was, which it is not'
+                return
             after = self.plan(s, table, members, present, power or all(s.lossy[d] for d in members))
             if after is not None:
                 yield (*label, members), after
@@ -853,19 +868,22 @@ class System:
         for target in self.generation_targets(members, members):
             if target == BACKING and s.backing != history[-1][:2] or target != BACKING and s.disks[target].table != history:
                 generation.append(('generation', target))
-        settle = []
-        for d in members:
-            old = s.disks[d].superblock
-            if old and old.number != newest.number:
-                kept = 'superblocks-before-chunks' in self.rules
-                settle.append(('settle', d, newest if kept else old._replace(index=None)))
+        said = max(x.all for x in supers) if 'start-says-what-was-said' in self.rules else newest.number
+        last = max(x.number for x in supers)
+        settled, settle = newest._replace(number=last + 1, all=said), []    # [] also where they are the same but for the number
+        if 'superblocks-before-chunks' not in self.rules:
+            settle = [('settle', d, s.disks[d].superblock._replace(index=None)) for d in members
+                      if s.disks[d].superblock and s.disks[d].superblock.number != newest.number]
+        elif set(members) != set(table[-1][2]) or any(x.number != last for x in supers):
+            settle = [('settle', d, settled) for d in members]
         steps += settle + generation if raised else generation + settle
         epoch = s.epochs + 1
-        superblock = Super(1 + max(x.number for x in supers), epoch, index, mark, len(s.log))
+        whole = set(members) == set(table[-1][2]) and 'superblocks-before-chunks' in self.rules
+        superblock = Super(settled.number + 1, epoch, index, mark, len(s.log), settled.number if whole and settle else said)
         steps += [('superblock', d) for d in (members if 'epoch-everywhere' in self.rules else members[:1])]
         s = s._replace(log=tuple(r._replace(shown=True) for r in s.log), epochs=epoch, epoch=epoch, begun=len(s.log), index=index,
                        mark=mark, alive=alive, members=history[-1][2], history=history,
-                       naming=(superblock, ()), starting=(('power' if power else 'kernel',), *steps))
+                       naming=(superblock, ()), all=superblock.all, starting=(('power' if power else 'kernel',), *steps))
         return s
 
     def replay(self, s, superblock, members):
@@ -928,7 +946,7 @@ class System:
         if rest:
             yield label, after
             return
-        after = after._replace(starting=(), naming=None)
+        after = self.counted_as_had(after._replace(starting=(), naming=None), s.naming[0].number)
         yield (*label, '; serves'), self.observe(self.recompute_known(after, after.members), kind == 'power')
 
     def started(self, s, step):

@@ -9,7 +9,7 @@ from explore import ALL_RULES, MIRROR_SCENARIOS, SCENARIOS, again, counterexampl
 
 STATES, MIRROR_STATES = 1000, 400      # bounds: states per scenario
 TABLE_STATES = 15000                    # those of explore.py --table
-STEPS, MIRROR_STEPS = 9, 8              # longer counterexamples are left to `explore.py --table`; mirror: not counting the prelude
+STEPS, MIRROR_STEPS = 9, 9              # longer counterexamples are left to `explore.py --table`; mirror: not counting the prelude
 
 
 def main():

@@ -153,6 +153,7 @@ CACHE_TABLES = {
     "cache-option-unknown": ("1 {ssd} 2 wombat 1", [r"wombat", r"docs/interface.md"]),
     "cache-option-case": ("1 {ssd} 2 Gather 4", [r"Gather", r"docs/interface.md"]),
     "cache-option-of-a-volume": ("1 {ssd} 2 mode writeback", [r"mode", r"docs/interface.md"]),
+    "cache-option-stale": ("1 {ssd} 2 stale discard", [r"stale", r"discard", r"refuse or accept"]),
     "cache-second-option-wrong": ("1 {ssd} 4 gather 8 commit never", [r"commit", r"never"]),
 }
 CACHE_OPTIONS = {

@@ -1836,12 +1836,14 @@ def test_copies_where_copies_were(make_disk, kernel_log, ssds, alone):
     wait_for(lambda: stack.cache.status()["segments_mirror"] < held / 2, 30, "copies to be given up")
     for _ in range(2):
         stack.cache.message("checkpoint")
-    before = stack.cache.status()
-    for i in range(number, number + more):
-        stack.volume.write(256 * i, bytes([i + 1]) * (128 << 10))
-    stack.volume.flush()
-    after = stack.cache.status()
-    assert after["checkpoints"] == before["checkpoints"] and after["segment_opens"] > before["segment_opens"] + more / 2
+
+    def write_more() -> None:
+        for i in range(number, number + more):
+            stack.volume.write(256 * i, bytes([i + 1]) * (128 << 10))
+        stack.volume.flush()
+
+    before, after = stack.cache.behind_a_checkpoint(write_more)
+    assert after["segment_opens"] > before["segment_opens"] + more / 2
     cut(stack.ssd, "keep")
     up(stack)
     start_without(stack, *(set() if alone is None else set(range(ssds)) - {alone}))
