@@ -218,18 +218,6 @@ static bool is_unusable(const struct member *m, const struct member *named, unsi
 	return !by_path && !claim_may_start(m->path, "cache start");
 }
 
-/* The kernel would refuse the whole set for it. */
-static bool is_older(const struct members *members, const struct larder_table *table, const struct member *m)
-{
-	char *why = set_why_older(members, table, m);
-
-	if (!why)
-		return false;
-	remark("%s, and counts as missing; attach the one that it had; if it is that, and loses what it has acknowledged: --option stale=accept", why);
-	free(why);
-	return true;
-}
-
 static bool accepts_older(const struct argument_list *options)
 {
 	for (int i = 0; i < options->number; i++)
@@ -242,6 +230,8 @@ static bool accepts_older(const struct argument_list *options)
 static int find_set(const struct members *members, const struct member *member, const struct argument_list *options, unsigned flags,
 		    struct set_words *set)
 {
+	/* the kernel would refuse the whole set for it */
+	static const char older[] = ", and counts as missing; attach the one that it had; if it is that, and loses what it has acknowledged: --option stale=accept";
 	struct larder_table *table = must_allocate(calloc(1, sizeof(*table)));
 	bool known = set_newest_table(members, member->sb.cache.cache_uuid, table);
 	uint32_t number = le32toh(member->sb.cache.nr_devices);
@@ -259,7 +249,7 @@ static int find_set(const struct members *members, const struct member *member, 
 						 member :
 						 member_of_set(members, member->sb.cache.cache_uuid, i);
 
-		if (m && (is_unusable(m, member, flags) || (!any_age && is_older(members, table, m))))
+		if (m && (is_unusable(m, member, flags) || (!any_age && set_remark_older(members, table, m, older))))
 			m = NULL;
 		set->here += m ? 1 : 0;
 		if (m)

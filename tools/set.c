@@ -95,6 +95,17 @@ char *set_why_older(const struct members *members, const struct larder_table *ta
 			  ssd->path, le64toh(ssd->sb.head.generation), all);
 }
 
+bool set_remark_older(const struct members *members, const struct larder_table *table, const struct member *ssd, const char *more)
+{
+	char *why = set_why_older(members, table, ssd);
+	bool older = why;
+
+	if (older)
+		remark("%s%s", why, more);
+	free(why);
+	return older;
+}
+
 /* ------------------------------------------------------------------ the dm table */
 
 /* "2 /dev/sdb 8:32 0" */

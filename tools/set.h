@@ -54,5 +54,7 @@ bool set_newest_table(const struct members *members, const uint8_t uuid[16], str
  * to be freed by the caller; NULL: it does not, or is no member.  Nobody may raise the generation of its superblock then: that is what it is told by.
  */
 char *set_why_older(const struct members *members, const struct larder_table *table, const struct member *ssd);
+/* Is it?  Remarks so, with what follows from it. */
+bool set_remark_older(const struct members *members, const struct larder_table *table, const struct member *ssd, const char *more);
 
 #endif

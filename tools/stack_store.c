@@ -185,19 +185,10 @@ enum listing {
 	LIST_SEEN, /* its volume has this generation, durably */
 };
 
-/* What is put back from an image stays what it is: a superblock that is written would make it as new as the others. */
-static bool is_left_alone(const struct members *members, const struct larder_table *table, const struct member *ssd)
-{
-	char *why = set_why_older(members, table, ssd);
-
-	if (!why)
-		return false;
-	remark("%s; what its superblock says of stacks stays", why);
-	free(why);
-	return true;
-}
-
-/* To all SSDs of a cache.  label: of it from now on, if it does not run; NULL: as it is. */
+/*
+ * To all SSDs of a cache.  label: of it from now on, if it does not run; NULL: as it is.  What is put back from an image stays what it is: a superblock
+ * that is written would make it as new as the others.
+ */
 static int store_field(const struct stacks *stacks, const uint8_t cache[16], const uint8_t field[static LARDER_STACK_SIZE], const char *label)
 {
 	const struct mapped *running = running_by_uuid(&stacks->list, cache, true);
@@ -213,7 +204,7 @@ static int store_field(const struct stacks *stacks, const uint8_t cache[16], con
 		const struct member *m = stacks->members.member[i];
 
 		if (le32toh(m->sb.head.kind) == LARDER_KIND_CACHE && !memcmp(m->sb.cache.cache_uuid, cache, 16) &&
-		    !(known && is_left_alone(&stacks->members, table, m)))
+		    !(known && set_remark_older(&stacks->members, table, m, "; what its superblock says of stacks stays")))
 			result = write_member(m, field, label, &written);
 	}
 	free(table);
