@@ -284,6 +284,29 @@ def test_children_do_not_hold_the_name(bus, members, work):
         os.kill(hanging, signal.SIGKILL)
 
 
+def test_watchdog(bus, members):
+    """A pass that hangs holds up neither what systemd's watchdog waits for, nor the end."""
+    bus.start_larderd(WATCHDOG_USEC="100000")
+    bus.owned()
+    bus.status.unlink()
+    os.mkfifo(bus.status)  # who opens it hangs
+    bus.refresh()
+    children = Path(f"/proc/{bus.daemon.pid}/task/{bus.daemon.pid}/children")
+    until(children.read_text)
+    hanging = int(children.read_text())
+    try:
+        with bus.notified() as said:
+            for _ in range(5):
+                assert next(said) == ["WATCHDOG=1"]
+            bus.daemon.terminate()
+            while "STOPPING=1" not in next(said):
+                pass
+        assert bus.daemon.wait(SECONDS) == 0
+        os.kill(hanging, 0)  # systemd ends it, with what else there is of the unit
+    finally:
+        os.kill(hanging, signal.SIGKILL)
+
+
 def test_no_more_descriptors(bus, members):
     """A pass that cannot be waited for is not left to run, and the next one comes as soon as it can be."""
     bus.start_larderd()

@@ -6,6 +6,7 @@ built with ASan and UBSan, only observes.  Methods run a command in its place, w
 """
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -94,20 +95,26 @@ class Bus:
         """Returns behind its first pass."""
         self.log = open(self.directory / "log", "w+")  # noqa: SIM115
         self.stack.callback(self.log.close)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
-            notify = self.directory / "notify"
-            notify.unlink(missing_ok=True)
-            s.bind(str(notify))
-            s.settimeout(SECONDS)
+        with self.notified() as said:
             self.daemon = subprocess.Popen(
                 [self.program, "--observe", *words],
-                env=self.environment(NOTIFY_SOCKET=str(notify), **environment),
+                env=self.environment(NOTIFY_SOCKET=str(self.directory / "notify"), **environment),
                 stdin=subprocess.DEVNULL,
                 stdout=self.log,
                 stderr=self.log,
             )
-            while b"READY=1" not in s.recv(4096):
+            while "READY=1" not in next(said):
                 pass
+
+    @contextlib.contextmanager
+    def notified(self):
+        """What larderd tells systemd from now on: lines of a message each."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            path = self.directory / "notify"
+            path.unlink(missing_ok=True)
+            s.bind(str(path))
+            s.settimeout(SECONDS)
+            yield (s.recv(4096).decode().split("\n") for _ in itertools.count())
 
     def words(self, *words, user=None):
         words = ["busctl", f"--address={self.address}", f"--timeout={SECONDS}", "--json=short", "--", *map(str, words)]
