@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Snapshots of a stack: what other verbs need to know. */
+/* Snapshots of a stack that count no more: given up as it is started, or lost while it ran. */
 #ifndef LARDER_STACK_SNAPSHOT_H
 #define LARDER_STACK_SNAPSHOT_H
 
@@ -8,8 +8,8 @@
 #include "stack.h"
 
 /*
- * Of a stack that does not run: its snapshots of these names are lost, durably, and it starts without them.  older: it begins with what is older than
- * those that are left.  Complains.
+ * Of a stack that does not run: its snapshots of these names are lost, durably, and it starts without them.  older: it begins with
+ * what is older than those that are left, and is refused while one of these is ready.  Complains.
  */
 int snapshots_give_up(struct stack *stack, const struct argument_list *names, bool older);
 

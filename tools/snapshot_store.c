@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * The store of a snapshot (snapshot_store.h): a mark, which is a superblock of LARDER_KIND_OTHER with the UUID of the store, and
+ * behind it what is dm-snapshot's own.  That begins with zeroes before the mark is there: dm-snapshot would believe what an
+ * earlier one has left.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cow.h"
+#include "create.h"
+#include "message.h"
+#include "size.h"
+#include "snapshot_space.h"
+#include "snapshot_store.h"
+
+#define COW_HEAD (64u << 10) /* bytes at the head of a store's contents: zeroes there are a store that has none yet */
+
+/* ------------------------------------------------------------------ taken, marked */
+
+/* Could what is on it ask for what it is to keep?  What it lies on is in use, and nobody's to take. */
+static int check(const struct device *device, const struct mapped *volume, const char *word)
+{
+	static const struct size_format human = { 'h', true };
+	char a[SIZE_TEXT], b[SIZE_TEXT];
+
+	if (!device->block)
+		return complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", device->path);
+	if (device->bytes < COW_STORE_MIN)
+		return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a store has %s at least", device->path, size_print(a, device->bytes, &human),
+				size_print(b, COW_STORE_MIN, &human));
+	if (device_lies_on(device->number, volume->number))
+		return complain(LARDER_UNSAFE, "%s: lies on %s itself, and would wait for itself; give a device that does not", device->path, word);
+	return LARDER_DONE;
+}
+
+int snapshot_store_claim(struct device *device, const struct claim_request *request, const struct mapped *volume, const char *word)
+{
+	int result;
+
+	claim_note(request->path);
+	result = claim_open(device, request);
+	if (result)
+		return result;
+	result = check(device, volume, word);
+	result = result ? result : claim_clear(device, request);
+	if (result)
+		device_close(device);
+	return result;
+}
+
+int snapshot_store_judge(const struct claim_request *request, const struct mapped *volume, const char *word)
+{
+	struct claim_request claim = *request;
+	struct device device;
+	int result;
+
+	claim.dry_run = true;
+	result = snapshot_store_claim(&device, &claim, volume, word);
+	if (!result)
+		device_close(&device);
+	fflush(stdout);
+	return result;
+}
+
+int snapshot_store_mark(const struct device *device, const uint8_t uuid[16])
+{
+	union superblock *sb = device_buffer(LARDER_SB_SIZE);
+	int result = create_zero(device, COW_STORE_OFFSET, COW_STORE_OFFSET + COW_HEAD);
+
+	create_head(&sb->head, LARDER_KIND_OTHER, device, 0);
+	memcpy(sb->head.uuid, uuid, 16);
+	result = result ? result : create_superblock(device, sb, false);
+	free(sb);
+	return result;
+}
+
+/* ------------------------------------------------------------------ given up */
+
+/* *here: a device with its mark. */
+static int erase_mark(const uint8_t uuid[16], bool *here)
+{
+	const struct member *store;
+	struct members members;
+	struct superblocks found;
+	struct device device;
+	bool ours = false;
+	int result = LARDER_DONE, error;
+
+	members_scan(&members);
+	store = cow_store(&members, uuid);
+	*here = store;
+	if (store)
+		result = claim_member(&device, &found, store->path, LARDER_KIND_OTHER, uuid, &ours);
+	if (!result && ours) {
+		error = superblocks_erase(&device, &found);
+		superblocks_free(&found);
+		device_close(&device);
+		if (error)
+			result = complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", store->path, strerror(-error));
+	}
+	members_free(&members);
+	return result;
+}
+
+int snapshot_store_give_up(const uint8_t uuid[16], const char *snapshot)
+{
+	char text[UUID_TEXT];
+	bool here, made = false;
+	int result = erase_mark(uuid, &here);
+
+	result = result ? result : space_give_back(uuid, &made);
+	if (!result && !here && !made)
+		remark("%s: its store %s is not here; larder super wipe ends it, where it is", snapshot, uuid_text(uuid, text));
+	return result;
+}
