@@ -40,6 +40,7 @@
 #include "stack_age.h"
 #include "stack_layers.h"
 #include "stack_legs.h"
+#include "stack_paths.h"
 #include "stack_plan.h"
 #include "stack_steps.h"
 #include "stack_store.h"

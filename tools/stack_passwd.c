@@ -16,8 +16,11 @@
 #include <uuid/uuid.h>
 
 #include "dm.h"
+#include "luks.h"
 #include "stack_lend.h"
-#include "stack_plan.h"
+#include "stack_paths.h"
+#include "stack_words.h"
+#include "token.h"
 #include "turn.h"
 #include "verbs.h"
 

@@ -18,7 +18,7 @@
 #include "set.h"
 #include "stack_age.h"
 #include "stack_legs.h"
-#include "stack_plan.h"
+#include "stack_paths.h"
 #include "stack_steps.h"
 #include "stack_store.h"
 #include "stacks.h"

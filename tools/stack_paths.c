@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Paths on this machine that go with a stack: the mount point, the key file, the backup of the LUKS header.
+ *
+ * A backup is written over what is there by its name, which could be the only one of another header: it is looked at first.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fstab.h"
+#include "luks.h"
+#include "message.h"
+#include "stack_paths.h"
+#include "superblock.h"
+
+int stack_check_mount(const struct stack *stack)
+{
+	struct stat here, above;
+	char *parent, *other;
+	int result = LARDER_DONE;
+
+	if (!*stack->mount)
+		return LARDER_DONE;
+	parent = must_print("%s/..", stack->mount);
+	other = fstab_other(stack->uuid, stack->mount);
+	if (stat(stack->mount, &here))
+		result = complain(LARDER_NOT_FOUND, "--mount: %s: no such directory; make it first", stack->mount);
+	else if (!S_ISDIR(here.st_mode))
+		result = complain(LARDER_USAGE, "--mount: %s: is not a directory", stack->mount);
+	else if (stat(parent, &above) || above.st_dev != here.st_dev || above.st_ino == here.st_ino)
+		result = complain(LARDER_BUSY, "--mount: %s: something is mounted there already", stack->mount);
+	else if (other)
+		result = complain(LARDER_BUSY,
+				  "--mount: %s: has a line in fstab already, which a boot would mount there (%s); take that out, or give another directory",
+				  stack->mount, other);
+	free(other);
+	free(parent);
+	return result;
+}
+
+int stack_check_keyfile(const struct stack *stack, const char *option)
+{
+	size_t length = strlen(stack->mount);
+
+	if (!*stack->keyfile || !length || strncmp(stack->keyfile, stack->mount, length) ||
+	    (stack->mount[length - 1] != '/' && stack->keyfile[length] != '/'))
+		return LARDER_DONE;
+	return complain(LARDER_USAGE, "%s: %s: the key file would lie behind the mount that it opens", option, stack->keyfile);
+}
+
+char *stack_backup_path(const struct stack *stack, const char *word)
+{
+	char text[UUID_TEXT];
+
+	if (!stack->encrypted || (word && !strcmp(word, "none")))
+		return NULL;
+	return word ? must_print("%s", word) : must_print(BACKUP_DIRECTORY "/%s.luks-header", uuid_text(stack->uuid, text));
+}
+
+int stack_check_backup_file(const struct stack *stack, const char *path)
+{
+	struct stat status;
+	uint8_t part[16];
+
+	stack_part(stack, "crypt", part);
+	if (lstat(path, &status) || (!stat(path, &status) && S_ISREG(status.st_mode) && luks_backup_is_of(path, part)))
+		return LARDER_DONE;
+	return complain(LARDER_USAGE,
+			"--header-backup: %s: is there already, and no backup of the LUKS header of %s; give another name", path,
+			stack->name);
+}
+
+/* Its directory is there, and can be written to. */
+static int check_parent(const char *path)
+{
+	char *parent = must_print("%.*s", (int)(strrchr(path, '/') - path + 1), path);
+	int result = LARDER_DONE;
+
+	if (access(parent, W_OK))
+		result = complain(LARDER_FAILED, "--header-backup: %s: %s; give another file, or none", parent, strerror(errno));
+	free(parent);
+	return result;
+}
+
+int stack_check_backup(const struct stack *stack, const char *word)
+{
+	char *path = stack_backup_path(stack, word);
+	int result;
+
+	if (word && !stack->encrypted)
+		return complain(LARDER_USAGE, "--header-backup: is for --encrypt");
+	if (!path)
+		return LARDER_DONE;
+	if (!word)
+		mkdir(BACKUP_DIRECTORY, 0700);
+	if (*path != '/')
+		result = complain(LARDER_USAGE, "--header-backup: '%s' is not none, nor an absolute path", path);
+	else
+		result = stack_check_backup_file(stack, path);
+	result = result ? result : check_parent(path);
+	free(path);
+	return result;
+}
