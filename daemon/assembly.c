@@ -13,6 +13,7 @@
 
 #include "../lib/claim.h"
 #include "../lib/cow.h"
+#include "../lib/hanging.h"
 #include "../lib/integrity.h"
 #include "../lib/md.h"
 #include "../lib/message.h"
@@ -24,6 +25,7 @@
 
 /* ------------------------------------------------------------------ steps */
 
+#define UNREAD_AGAIN_US 5000000
 #define LOOK_LASTS_US 1000000 /* behind that nothing is started without what is missing before another look */
 
 static bool turn_given; /* since the last look somebody else may have had it */
@@ -646,6 +648,23 @@ static bool run_steps(struct assembly *a, const struct look *look, const struct 
 	return plan->nr_steps;
 }
 
+static void tell_unread_one(const char *node, void *data)
+{
+	static const uint8_t none[16];
+	struct assembly *a = data;
+	char *text = must_print("%s: answers nothing: neither it nor what lies on it is read, and both count as missing for as long; larder doctor says more", node);
+
+	a->tell(ASSEMBLY_WAITING, none, text);
+	free(text);
+}
+
+/* That one answers again makes no event. */
+static void tell_unread(struct assembly *a)
+{
+	if (hanging_each(tell_unread_one, a))
+		look_again(a, facts_clock() + UNREAD_AGAIN_US);
+}
+
 #define DRY_ROUNDS 5 /* what is left over, caches, volumes, spares, and what is refused then */
 
 static void tell_mistake(const char *line, void *data)
@@ -672,6 +691,7 @@ static int dry_rounds(struct assembly *a, const struct conf *conf)
 			facts_pretend(&look.facts, &plan[i].step[k]);
 	}
 	tell_refusals(a, &plan[DRY_ROUNDS - 1]);
+	tell_unread(a);
 	facts_free(&look);
 	for (unsigned i = 0; i < DRY_ROUNDS; i++)
 		plan_free(&plan[i]);
@@ -706,6 +726,7 @@ static int rounds(struct assembly *a, const struct conf *conf)
 		more = !a->observe && run_steps(a, &look, &plan, &tried, &result);
 		if (!more) {
 			tell_refusals(a, &plan);
+			tell_unread(a);
 			if (a->memory)
 				tell_held(a, &look.facts, &result);
 			if (tried.uncleared)
@@ -731,6 +752,7 @@ int assembly_pass(struct assembly *a)
 	a->blind = false;
 	a->started = a->waiting = a->refused = 0;
 	mapped_init(a->dry_run);
+	hanging_look(NULL); /* it may take its time: not with the turn */
 	turn_take();
 	conf_read(&conf, tell_mistake, a);
 	result = a->dry_run ? dry_rounds(a, &conf) : rounds(a, &conf);

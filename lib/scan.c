@@ -13,6 +13,7 @@
 #include <string.h>
 #include <uuid/uuid.h>
 
+#include "hanging.h"
 #include "message.h"
 #include "scan.h"
 
@@ -87,9 +88,15 @@ static void read_one(struct members *members, const char *path, const struct not
 	device_close(&device);
 }
 
-static void read_all(struct members *members, bool (*wanted)(struct udev_device *device))
+/* Devices of a scan, and their numbers. */
+struct candidates {
+	struct udev_device **device;
+	dev_t *number;
+	size_t count;
+};
+
+static void find_candidates(struct candidates *found, struct udev *udev, bool (*wanted)(struct udev_device *device))
 {
-	struct udev *udev = must_allocate(udev_new());
 	struct udev_enumerate *all = must_allocate(udev_enumerate_new(udev));
 	struct udev_list_entry *entry;
 
@@ -99,18 +106,36 @@ static void read_all(struct members *members, bool (*wanted)(struct udev_device 
 	{
 		struct udev_device *one = udev_device_new_from_syspath(udev, udev_list_entry_get_name(entry));
 
+		if (one && (!udev_device_get_devnode(one) || (wanted && !wanted(one))))
+			one = udev_device_unref(one);
 		if (!one)
 			continue;
-		if (udev_device_get_devnode(one) && device_worth_reading(udev_device_get_devnum(one)) && (!wanted || wanted(one))) {
-			const char *type = udev_device_get_property_value(one, "ID_FS_TYPE");
-			const struct noted noted = { .ours = type && !strcmp(type, "larder_member"),
-						     .uuid = udev_device_get_property_value(one, "LARDER_UUID") };
-
-			read_one(members, udev_device_get_devnode(one), &noted);
-		}
-		udev_device_unref(one);
+		found->device = must_allocate(realloc(found->device, (found->count + 1) * sizeof(struct udev_device *)));
+		found->number = must_allocate(realloc(found->number, (found->count + 1) * sizeof(*found->number)));
+		found->device[found->count] = one;
+		found->number[found->count++] = udev_device_get_devnum(one);
 	}
 	udev_enumerate_unref(all);
+}
+
+static void read_all(struct members *members, bool (*wanted)(struct udev_device *device))
+{
+	struct udev *udev = must_allocate(udev_new());
+	struct candidates found = { 0 };
+
+	find_candidates(&found, udev, wanted);
+	hanging_ask(found.number, found.count);
+	for (size_t i = 0; i < found.count; i++) {
+		struct udev_device *one = found.device[i];
+		const char *type = udev_device_get_property_value(one, "ID_FS_TYPE");
+		const struct noted noted = { .ours = type && !strcmp(type, "larder_member"), .uuid = udev_device_get_property_value(one, "LARDER_UUID") };
+
+		if (device_worth_reading(found.number[i]))
+			read_one(members, udev_device_get_devnode(one), &noted);
+		udev_device_unref(one);
+	}
+	free(found.device);
+	free(found.number);
 	udev_unref(udev);
 }
 

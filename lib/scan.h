@@ -30,9 +30,10 @@ struct members {
 };
 
 /*
- * Reads every block device that can be read without waiting (no suspended dm devices, no floppies, no empty drives), or, where
- * the environment variable LARDER_DEVICES is set, the paths in it, separated by colons.  Of several devices with one superblock
- * the uppermost counts (a disk, and a multipath or linear device over it).  Says nothing of devices that cannot be read.
+ * Reads every block device that can be read without waiting (no suspended dm devices, no floppies, no empty drives; none that
+ * hangs, nor what lies on it: hanging.h), or, where the environment variable LARDER_DEVICES is set, the paths in it, separated by
+ * colons.  Of several devices with one superblock the uppermost counts (a disk, and a multipath or linear device over it).  Says
+ * nothing of devices that cannot be read.
  */
 void members_scan(struct members *members);
 /* The same, of those devices that wanted() says yes to.  LARDER_DEVICES is not asked about. */

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "advice.h"
-#include "apart.h"
 #include "archive.h"
 #include "arguments.h"
 #include "doctor.h"
@@ -265,7 +264,6 @@ static int examine(struct findings *f)
 	examine_stacks(f, &stacks);
 	examine_members(f, &stacks);
 	examine_system(f);
-	hanging_remark();
 	stacks_free(&stacks);
 	return result ? result : other;
 }
@@ -282,9 +280,8 @@ struct request {
 	const char *root;
 };
 
-static int look(void *data)
+static int look(const struct request *request)
 {
-	const struct request *request = data;
 	const struct report_options *options = &request->options;
 	struct findings findings = { .root = request->root };
 	struct report *report;
@@ -324,5 +321,5 @@ int doctor(int argc, char **argv)
 		return complain(LARDER_NOT_FOUND, "%s: there is no such directory; --root names it", request.root);
 	if (geteuid() && !getenv("LARDER_DEVICES"))
 		return complain(LARDER_FAILED, "doctor: devices cannot be read; run larder as root");
-	return look_apart("doctor", look, &request);
+	return look(&request);
 }

@@ -13,6 +13,7 @@
 #include "archive.h"
 #include "arguments.h"
 #include "descriptors.h"
+#include "hanging.h"
 #include "message.h"
 #include "program.h"
 #include "snapshot.h"
@@ -283,6 +284,8 @@ static int run(const struct verb *v, int argc, char **argv)
 	result = v->function(argc, argv);
 	if (archived)
 		archive("after", v);
+	if (v->help)
+		hanging_remark();
 	return result;
 }
 

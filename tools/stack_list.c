@@ -12,7 +12,6 @@
 
 #include "cow.h"
 #include "format_features.h"
-#include "apart.h"
 #include "hanging.h"
 #include "integrity.h"
 #include "layout.h"
@@ -347,9 +346,8 @@ struct table_request {
 	char *name; /* NULL: all */
 };
 
-static int look(void *data)
+static int look(const struct table_request *request)
 {
-	const struct table_request *request = data;
 	const struct field *sections[] = { fields };
 	const size_t counts[] = { sizeof(fields) / sizeof(fields[0]) };
 	const struct found *only = NULL;
@@ -370,7 +368,6 @@ static int look(void *data)
 			add_stack(report, &stacks, &stacks.found[i]);
 	if (report)
 		result = report_print(report);
-	hanging_remark();
 	if (report && !result && !only)
 		members_remark_damaged();
 	if (report && !result && !only)
@@ -388,7 +385,7 @@ static int table(int argc, char **argv, const char *usage, int words)
 	if (!arguments_words(argc, argv, usage, arguments, words, words, &first, &result))
 		return result;
 	request.name = words ? argv[first] : NULL;
-	return look_apart(words ? "show" : "list", look, &request);
+	return look(&request);
 }
 
 int stacks_list(int argc, char **argv)

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "apart.h"
 #include "arguments.h"
 #include "hanging.h"
 #include "snapshot.h"
@@ -85,9 +84,8 @@ static bool tell_unread(const struct stacks *stacks, const char *name)
 	return hangs;
 }
 
-static int look_and_tell(void *data)
+static int look_and_tell(const char *name)
 {
-	const char *name = data;
 	const struct found *found;
 	struct stacks stacks;
 	int result;
@@ -98,10 +96,7 @@ static int look_and_tell(void *data)
 		result = EXIT_DEGRADED;
 	} else if (!result) {
 		result = stack_find(&stacks, name, &found);
-		if (result)
-			hanging_remark();
-		else
-			result = tell(&stacks, found);
+		result = result ? result : tell(&stacks, found);
 	}
 	stacks_free(&stacks);
 	return result;
@@ -115,5 +110,5 @@ int stack_status(int argc, char **argv)
 
 	if (!arguments_words(argc, argv, usage, arguments, 1, 1, &first, &result))
 		return result;
-	return look_apart("status", look_and_tell, argv[first]);
+	return look_and_tell(argv[first]);
 }

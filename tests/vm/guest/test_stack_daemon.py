@@ -19,7 +19,7 @@ from lib import command, dm, members
 from lib.block import BlockDevice
 from lib.larder import wait_for
 from lib.members import ENVIRONMENT, FILES, SECONDS, Larderd, Member, larder, running, settle
-from lib.stacks import FSTAB, HAND_MADE, MOUNTED, UNSAFE, arrays, release, rows
+from lib.stacks import FSTAB, HAND_MADE, MOUNTED, NOT_FOUND, UNSAFE, arrays, release, rows
 
 MACHINE_ID = Path("/etc/machine-id")
 
@@ -583,6 +583,36 @@ def test_device_that_hangs(stack, larderd, monkeypatch, what):
         hanging.below.resume()
         if reader:
             reader.wait(SECONDS)
+        hanging.off()
+
+
+@pytest.mark.limit(1200)
+def test_others_beside_a_device_that_hangs(stack, larderd):
+    """Passes, and commands that change something, do all else; when it answers again its stack starts, without an event."""
+    hanging = Hanging("disk")
+    try:
+        larder("create", "data", "--backing", hanging.node, "--cache", stack.ssd[0], "--yes")
+        larder("create", "other", "--backing", stack.hdd, "--cache", stack.ssd[1], "--yes")
+        settle()
+        for name in ("data", "other"):
+            larder("stop", name)
+        shutil.rmtree("/run/larder/stopped")
+        hanging.hang()  # and nothing is in flight: the first read is that of a pass
+        larderd.start()
+        assert running("other") and not running("data")
+        larderd.wait_said(hanging.node, "answers nothing")
+        larder("stop", "other")
+        larder("start", "other")
+        r = larder("start", "data", check=False)
+        assert r.returncode == NOT_FOUND and hanging.says in r.stderr, r
+        hanging.below.resume()
+        wait_for(lambda: running("data"), SECONDS, "the stack on what answers again")
+        assert larder("status", "data").stdout.startswith("data: fine")
+        larderd.stop()
+        assert larderd.log.read_text().count("answers nothing") == 1
+        larder("stop", "other")
+    finally:
+        hanging.below.resume()
         hanging.off()
 
 
