@@ -422,14 +422,16 @@ static bool is_of_a_member(struct udev_device *device)
 	return type && !strcmp(type, "larder_member") && !(action && !strcmp(action, "remove"));
 }
 
-static bool concerns_us(struct udev_device *device)
+/* A pass reads each member, which wakes up its disk: not for the loop devices of others, say. */
+static bool concerns_us(const struct daemon *daemon, struct udev_device *device)
 {
 	const char *type = udev_device_get_property_value(device, "ID_FS_TYPE"), *uuid = udev_device_get_property_value(device, "DM_UUID"),
 		   *action = udev_device_get_action(device);
 
-	/* of arrays the disks as well: one that was away may return */
+	/* of arrays the disks as well: one that was away may return; what goes may have been what used a member that is not started for that */
 	return (type && (!strcmp(type, "larder_member") || !strcmp(type, "linux_raid_member"))) || (uuid && !strncmp(uuid, "LARDER-", strlen("LARDER-"))) ||
-	       udev_device_get_property_value(device, "LARDER_GONE") || (action && !strcmp(action, "remove"));
+	       udev_device_get_property_value(device, "LARDER_GONE") ||
+	       (action && !strcmp(action, "remove") && (daemon->shared->refused || daemon->shared->waiting));
 }
 
 static int device_event(sd_event_source *source, int fd, uint32_t events, void *data)
@@ -443,7 +445,7 @@ static int device_event(sd_event_source *source, int fd, uint32_t events, void *
 	errno = 0;
 	while ((device = udev_monitor_receive_device(daemon->monitor))) {
 		daemon->retry |= is_of_a_member(device);
-		if (concerns_us(device))
+		if (concerns_us(daemon, device))
 			schedule(daemon, facts_clock() + SETTLE_US);
 		udev_device_unref(device);
 		errno = 0;
