@@ -317,9 +317,6 @@ static int start_below(struct stack *stack, unsigned flags, const struct argumen
 	bool module = !(flags & START_WITHOUT_MODULE), with = module, changed = flags & (START_IMPORT | START_OLDER);
 	int result = start_array(stack, flags);
 
-	result = result ? result : snapshots_give_up(stack, drop, flags & START_OLDER);
-	if (!result && (flags & START_OLDER))
-		result = stack_take_older(stack);
 	if (!result && with && !stack_cache_here(stack)) {
 		if (!(flags & START_DEGRADED))
 			return complain(LARDER_NOT_FOUND,
@@ -328,6 +325,10 @@ static int start_below(struct stack *stack, unsigned flags, const struct argumen
 		flags |= START_WITHOUT_CACHE;
 		with = false;
 	}
+	/* durable: behind all that is refused */
+	result = result ? result : snapshots_give_up(stack, drop, flags & START_OLDER);
+	if (!result && (flags & START_OLDER))
+		result = stack_take_older(stack);
 	if (!result && with)
 		result = start_cache(stack, flags);
 	if (!result && changed && !module)
@@ -370,6 +371,25 @@ static void note_lacks(const struct stack *stack)
 	devices_note(uuid_text(stack->uuid, text));
 }
 
+/* What is shown now would be as lost as one whose store is away. */
+static int check_drop(const struct stack *stack, const struct argument_list *drop)
+{
+	uint8_t part[16];
+	char text[UUID_TEXT], *dm_uuid;
+	bool shown;
+
+	if (!drop->number)
+		return LARDER_DONE;
+	stack_part(stack, "volume", part);
+	dm_uuid = must_print("LARDER-%s", uuid_text(part, text));
+	shown = mapped_is_shown(dm_uuid);
+	free(dm_uuid);
+	if (!shown)
+		return LARDER_DONE;
+	return complain(LARDER_BUSY, "%s: --drop-snapshot: is for the start of a stack, and this one runs; larder snapshot remove %s@%s", stack->name, stack->name,
+			drop->value[0]);
+}
+
 static int start_one(const char *word, const struct run_request *request)
 {
 	unsigned flags = (request->degraded ? START_DEGRADED : 0) | (request->import ? START_IMPORT : 0) | (request->crashed ? START_CRASHED : 0) |
@@ -394,9 +414,11 @@ static int start_one(const char *word, const struct run_request *request)
 		also = result == LARDER_NOT_FOUND ? LARDER_DONE : snapshots_note_lost(word);
 		return result ? result : also;
 	}
+	turn_take(); /* or larderd would take legs that have no table yet for what somebody left behind */
 	result = request->write_hole || request->discard_newer ? check_uuids(word, request) : LARDER_DONE;
 	result = result ? result : stack_load_with_array(word, &stack, flags, &assembled);
 	result = result ? result : check_state(&stack, request);
+	result = result ? result : check_drop(&stack, &request->drop);
 	if (!result && stack.encrypted && !crypt_is_open(&stack)) {
 		crypt_mark(&stack, true); /* before the volume is there, which larder-unlock@.service would ask for */
 		marked = true;

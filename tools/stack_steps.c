@@ -92,6 +92,10 @@ static int check_write_hole(const struct stack *stack, const struct md_rest *res
 	if (!rest->write_hole)
 		return LARDER_DONE;
 	uuid_text(stack->uuid, uuid);
+	if (stack->state != STACK_READY)
+		return complain(LARDER_UNSAFE,
+				"%s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole); it is half made, or being removed: attach them, or larder remove %s",
+				stack->name, rest->missing, rest->places, stack->name);
 	if (!(flags & START_WRITE_HOLE))
 		return complain(LARDER_UNSAFE,
 				"%s: its array was written to when it was cut off, and lacks %u of its %u disks: what is computed in their place may be wrong, and nothing says where (write hole); attach them; if they are gone: larder start %s --degraded --accept-write-hole %s, and then check the filesystem",
@@ -185,9 +189,8 @@ int start_array(const struct stack *stack, unsigned flags)
 	else if (!number)
 		result = complain(LARDER_NOT_FOUND, "%s: no disk of its array is here", stack->name);
 	else if (number < stack->legs && !(flags & START_DEGRADED))
-		result = complain(LARDER_UNSAFE,
-				  "%s: only %zu of the %u disks of its array are here; attach the others, or start with --degraded",
-				  stack->name, number, stack->legs);
+		result = complain(LARDER_UNSAFE, "%s: only %zu of the %u disks of its array are here; attach the others, or %s%s", stack->name, number, stack->legs,
+				  stack->state == STACK_READY ? "start with --degraded" : "larder remove ", stack->state == STACK_READY ? "" : stack->name);
 	else
 		result = assemble_array(&sight.stacks, stack, &sight.layers.array, flags);
 	look_away(&sight);
@@ -404,16 +407,19 @@ int start_mount(const struct stack *stack, bool wait)
 {
 	struct sight sight;
 	int result = *stack->mount ? look(stack, &sight) : LARDER_DONE, code;
-	bool later = false;
+	bool later = false, held;
 	char *said;
 
 	if (result || !*stack->mount)
 		return result;
 	if (!*sight.layers.mounted) {
+		/* fsck takes its time, and what it is mounted on may be another stack's, which is yet to be started */
+		held = turn_pause();
 		if (mount_by_systemd(stack, wait, &code, &said))
 			later = !wait;
 		else
 			code = mount_by_program(stack, sight.layers.top, &said);
+		turn_resume(held);
 		if (code)
 			result = complain(LARDER_FAILED, "%s: cannot mount it on %s: %s", sight.layers.top, stack->mount, said);
 		else if (!later)
@@ -421,9 +427,14 @@ int start_mount(const struct stack *stack, bool wait)
 		free(said);
 	}
 	look_away(&sight);
-	/* what was cut off behind the last step of a create has it held still */
-	if (!result && stack->state == STACK_READY)
+	/* what was cut off behind the last step of a create has it held still; larder-unlock@.service, which does not wait, may not write there */
+	if (!result && wait && stack->state == STACK_READY && fstab_is_held(stack->uuid)) {
+		held = turn_pause();
+		turn_take(); /* nobody else writes it */
 		fstab_release(stack->uuid);
+		if (!held)
+			turn_give();
+	}
 	return result;
 }
 

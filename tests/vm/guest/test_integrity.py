@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Stacks with dm-integrity below each leg of the array: what a disk returns wrong in silence is read right, and repaired."""
 
+import fcntl
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -175,6 +178,22 @@ def test_wrong_in_silence(disks, level):
     scrub("check")
     assert "read wrong" not in larder("status", "data").stdout, "was not repaired"
     read()
+    remove()
+    nothing_left(disks)
+
+
+@pytest.mark.limit(900)
+def test_legs_are_made_in_turn(disks):
+    """Not beside a pass of larderd, which would take one that has no table yet for what somebody left behind."""
+    larder(*words(disks))
+    larder("stop", "data")
+    with open("/run/larder/lock", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        start = subprocess.Popen(["larder", "start", "data"])
+        waits = re.compile(rf"-> FLOCK .* {start.pid} ")
+        wait_for(lambda: waits.search(Path("/proc/locks").read_text()), 300, "it to wait for its turn")
+        assert not dm.names()
+    assert start.wait(300) == 0 and len(legs()) == 2
     remove()
     nothing_left(disks)
 

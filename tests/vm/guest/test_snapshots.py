@@ -369,6 +369,8 @@ def test_store_is_absent(disks, store):
     overwrite(head)
     larder("start", "data")
     assert digest(ONE) == first
+    refused(BUSY, ["start", "data", "--drop-snapshot", "one"], "this one runs", "larder snapshot remove data@one")
+    assert states() == {ONE: "valid"}
     larder("stop", "data")
     # it cannot be read
     store.fail(op="read", from_=2048, status="ioerr")
