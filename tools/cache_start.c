@@ -25,10 +25,10 @@ static int start_one(struct members *members, const struct mapped_list *list, co
 
 	if (result)
 		return result;
-	if (!request->dry_run)
-		stopped_clear(member->sb.cache.cache_uuid);
 	running = running_by_uuid(list, member->sb.cache.cache_uuid, true);
 	if (running) {
+		if (!request->dry_run)
+			stopped_clear(member->sb.cache.cache_uuid);
 		printf("cache %s runs already: /dev/mapper/%s\n", word, running->name);
 		return LARDER_DONE;
 	}

@@ -321,19 +321,14 @@ static int check_not_shown(const uint8_t uuid[16], const char *word)
 		    LARDER_DONE;
 }
 
-static int start_one(struct members *members, const char *word, const struct start_request *request)
+static int start_member(struct members *members, const char *word, const struct member *volume, const struct start_request *request)
 {
-	const struct member *volume;
 	const struct mapped *running;
 	struct mapped_list list;
 	char *cache = NULL;
 	uint8_t uuid[16];
-	int result = member_find(members, word, LARDER_KIND_VOLUME, &volume);
+	int result = LARDER_DONE;
 
-	if (result)
-		return result;
-	if (!request->dry_run)
-		stopped_clear(volume->sb.head.uuid);
 	if (!request->dry_run && running_left_over(volume->sb.head.uuid))
 		result = cow_clear(volume->sb.head.uuid);
 	if (result)
@@ -366,6 +361,18 @@ static int start_one(struct members *members, const char *word, const struct sta
 	result = result ? result : create_volume(members, volume, cache, request);
 	free(cache);
 	mapped_list_free(&list);
+	return result;
+}
+
+/* One that was stopped stays so for larderd until it runs: it may find what did not start before or behind us. */
+static int start_one(struct members *members, const char *word, const struct start_request *request)
+{
+	const struct member *volume;
+	int result = member_find(members, word, LARDER_KIND_VOLUME, &volume);
+
+	result = result ? result : start_member(members, word, volume, request);
+	if (!result && !request->dry_run)
+		stopped_clear(volume->sb.head.uuid);
 	return result;
 }
 

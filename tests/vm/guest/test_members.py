@@ -406,6 +406,33 @@ def test_what_was_stopped_stays_so(rig, larderd):
     rig.verify()
 
 
+def test_start_that_fails_leaves_it_stopped(rig, larderd):
+    """Or larderd would, or would not, start it as its SSDs come, as it has seen the stop or not."""
+    for m in rig.members:
+        m.plug()
+    larderd.start()
+    rig.verify()
+    larderd.stop()
+    larder("volume", "stop", "data")
+    larder("cache", "stop", "fast")
+    for m in rig.ssd:
+        m.unplug()
+    settle()
+    marks = sorted(Path("/run/larder/stopped").iterdir())
+    assert len(marks) == 2
+    for words in (["volume", "start", "data"], ["cache", "start", "fast"]):
+        assert larder(*words, check=False).returncode
+    assert sorted(Path("/run/larder/stopped").iterdir()) == marks
+    for m in rig.ssd:
+        m.plug()
+    settle()
+    larderd.start()
+    assert not running("larder-cache-fast") and not running("data")
+    larder("volume", "start", "data")
+    assert not any(Path("/run/larder/stopped").iterdir())
+    rig.verify()
+
+
 def test_refused_by_the_kernel(rig, larderd):
     """A start that fails is said once, is no reason to try again, and the next event of a member is."""
 
