@@ -15,6 +15,7 @@
 #include "claim.h"
 #include "fstab.h"
 #include "integrity.h"
+#include "running.h"
 #include "set.h"
 #include "stack_age.h"
 #include "stack_legs.h"
@@ -22,6 +23,7 @@
 #include "stack_steps.h"
 #include "stack_store.h"
 #include "stacks.h"
+#include "status.h"
 #include "turn.h"
 #include "verbs.h"
 
@@ -289,6 +291,23 @@ static int erase_cache(const struct stack *stack, unsigned *left)
 	return result;
 }
 
+/* One that has failed takes no message, neither of the description nor of what it is to forget: superblocks of one that does not run are ours. */
+static int quiet_cache(const struct stack *stack, bool shared)
+{
+	const struct mapped *cache;
+	struct stacks stacks;
+	int result = shared ? stacks_scan(&stacks) : stop_cache(stack);
+
+	if (result || !shared)
+		return result;
+	cache = running_by_uuid(&stacks.list, stack->cache, true);
+	if (cache && !status_is(cache->status, "state", "running"))
+		result = complain(LARDER_BUSY, "%s: its cache %s, which others use, has failed, and cannot be told to forget it; larder cache status %s says what mends it; or stop all that uses it, and it, then larder remove %s",
+				  stack->name, cache->name, cache->name, stack->name);
+	stacks_free(&stacks);
+	return result;
+}
+
 static int remove_stack(struct stack *stack)
 {
 	unsigned left = 0;
@@ -298,6 +317,7 @@ static int remove_stack(struct stack *stack)
 	result = result ? result : stop_crypt(stack);
 	result = result ? result : stop_volume(stack);
 	result = result ? result : cache_is_shared(stack, &shared);
+	result = result ? result : quiet_cache(stack, shared);
 	/* first: a boot would wait for what nobody starts any more */
 	result = result ? result : fstab_set(stack->uuid, NULL, NULL, NULL, 0);
 	if (result && stack->state != STACK_REMOVING)

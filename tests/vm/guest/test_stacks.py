@@ -557,6 +557,39 @@ def at_rest():
     assert not dm.names() and not arrays(), "what was started for a moment is stopped again"
 
 
+def test_removed_beside_a_failed_cache(disks):
+    """Which takes no message: its superblocks are written when it has stopped."""
+    larder(*words(disks))
+    write(0)
+    larder("volume", "flush", "data", "--wait")
+    for ssd in disks[:2]:
+        ssd.fail(op="read,write,flush", status="ioerr")
+    with contextlib.suppress(OSError):
+        write(1)
+    state = ["cache", "status", "data", "-o", "state", "--noheadings"]
+    wait_for(lambda: larder(*state).stdout.strip() == "failed", 60, "the cache to fail")
+    for ssd in disks[:2]:
+        ssd.heal()
+    remove()
+    nothing_left(disks)
+
+
+def test_nobody_waits_for_a_mount(disks, monkeypatch, tmp_path):
+    """It may take as long as fsck does, or until another stack has started: others have their turn meanwhile."""
+    said, script = tmp_path / "said", tmp_path / "mount"
+    script.write_text(f'#!/bin/sh\nflock --nonblock /run/larder/lock echo free >> {said}\nexec {shutil.which("mount")} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    larder(*words(disks))
+    larder("stop", "data")
+    larder("start", "data")
+    larder("set", "data", "--mount", "none")
+    larder("set", "data", "--mount", MOUNTED)
+    assert said.read_text() == "free\n" * 3
+    remove()
+    nothing_left(disks)
+
+
 def test_set_mount(disks):
     """It moves at once, with its line in fstab; not while it is used; nowhere, it stays so when it is started."""
     OTHER.mkdir(exist_ok=True)
