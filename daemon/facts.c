@@ -16,6 +16,7 @@
 #include <uuid/uuid.h>
 
 #include "../lib/cow.h"
+#include "../lib/disks.h"
 #include "../lib/integrity.h"
 #include "../lib/layout.h"
 #include "../lib/md.h"
@@ -328,17 +329,9 @@ static void take_members(struct look *look)
 
 /* ------------------------------------------------------------------ arrays */
 
-/* 0: the kernel does not say; each has one number. */
-static uint64_t sequence_of(dev_t number)
-{
-	char text[64];
-
-	return device_attribute(device_whole_disk(number), "diskseq", text, sizeof(text)) ? strtoull(text, NULL, 10) : 0;
-}
-
 bool present_lasts(const struct present *present)
 {
-	return sequence_of(present->number) == present->sequence;
+	return disk_sequence(present->number) == present->sequence;
 }
 
 struct disks_known {
@@ -416,7 +409,7 @@ static void take_array(struct look *look, struct udev *udev, const struct fact_m
 		if (disk->role == MD_FAILED || !*disk->node)
 			continue;
 		look->present = must_allocate(realloc(look->present, (look->nr_present + 1) * sizeof(*look->present)));
-		look->present[look->nr_present++] = (struct present){ disk->number, sequence_of(disk->number) };
+		look->present[look->nr_present++] = (struct present){ disk->number, disk_sequence(disk->number) };
 	}
 	if (!volume->lost_disks.lacks)
 		return;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "device.h"
 #include "disks.h"
 #include "message.h"
 
@@ -38,6 +39,13 @@ bool sysfs_number(const char *directory, const char *name, uint64_t *value)
 		return false;
 	*value = strtoull(text, &end, 10);
 	return end != text && !*end;
+}
+
+uint64_t disk_sequence(dev_t number)
+{
+	char text[64];
+
+	return device_attribute(device_whole_disk(number), "diskseq", text, sizeof(text)) ? strtoull(text, NULL, 10) : 0;
 }
 
 char *disk_directory(const char *root, const char *path, bool block, dev_t number)

@@ -29,6 +29,9 @@ char *disk_directory(const char *root, const char *path, bool block, dev_t numbe
 void disks_below(struct disks *disks, const char *directory, bool cache);
 void disks_free(struct disks *disks);
 
+/* The kernel gives each disk that comes a number of its own, also behind one that had its name; of a partition its disk's.  0: it does not say. */
+uint64_t disk_sequence(dev_t number);
+
 /* A file below a directory of sysfs: its first line; a number.  False: there is none. */
 bool sysfs_text(const char *directory, const char *name, char *text, size_t size);
 bool sysfs_number(const char *directory, const char *name, uint64_t *value);

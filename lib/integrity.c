@@ -255,16 +255,18 @@ bool leg_of_disk(const char *disk, const uint8_t stack[16], uint8_t leg[16])
 	return found;
 }
 
-bool leg_is_formatted(const char *disk)
+bool leg_is_formatted(const char *disk, bool *readable)
 {
 	struct device device;
 	bool there = false;
 	char *head;
 
-	if (device_try(&device, disk))
+	*readable = !device_try(&device, disk);
+	if (!*readable)
 		return false;
 	head = device_buffer(BLOCK);
-	there = !device_read(&device, LEG_OFFSET, head, BLOCK) && !memcmp(head, "integrt", 8);
+	*readable = !device_read(&device, LEG_OFFSET, head, BLOCK);
+	there = *readable && !memcmp(head, "integrt", 8);
 	free(head);
 	device_close(&device);
 	return there;
@@ -324,6 +326,8 @@ int leg_erase(const char *disk, const uint8_t leg[16])
 	if (result || !ours)
 		return result;
 	error = device_zero(&device, LEG_OFFSET, leg_head(device.bytes));
+	/* durable before the mark is gone, without which nobody would know any more that there is something left */
+	error = error ? error : device_sync(&device);
 	error = error ? error : superblocks_erase(&device, &found);
 	superblocks_free(&found);
 	device_close(&device);
@@ -455,6 +459,9 @@ int leg_start(const char *disk, const uint8_t leg[16], const uint8_t stack[16])
 		result = drop_stale(leg);
 		here = false;
 	}
+	/* without a table, as one that was killed between its steps leaves it */
+	if (!result && !here)
+		result = leg_stop(leg);
 	if (!result && !here)
 		result = start_below(disk, leg, stack);
 	if (!result) {

@@ -70,8 +70,8 @@ int leg_erase(const char *disk, const uint8_t leg[16]);
 
 /* The leg of that stack which runs on a disk, or as which its superblock has it. */
 bool leg_of_disk(const char *disk, const uint8_t stack[16], uint8_t leg[16]);
-/* Is dm-integrity's superblock there? */
-bool leg_is_formatted(const char *disk);
+/* Is dm-integrity's superblock there?  readable: false: nobody knows. */
+bool leg_is_formatted(const char *disk, bool *readable);
 /* Of a device that md has: the leg it is, and its disk ("" where that is gone).  False: it is none. */
 bool leg_of_device(dev_t device, uint8_t leg[16], char disk[static 64]);
 

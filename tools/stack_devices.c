@@ -19,6 +19,7 @@
 #include <uuid/uuid.h>
 
 #include "create.h"
+#include "disks.h"
 #include "integrity.h"
 #include "program.h"
 #include "stack_devices.h"
@@ -105,7 +106,7 @@ bool part_is(const struct part *part, const char *path)
 
 int part_check_same(const struct devices *d, const struct part *now, const struct part *then, const char *word)
 {
-	if (!strcmp(now->name, then->name) && !strcmp(now->node, then->node) && !memcmp(now->uuid, then->uuid, 16))
+	if (!strcmp(now->name, then->name) && !strcmp(now->node, then->node) && now->sequence == then->sequence && !memcmp(now->uuid, then->uuid, 16))
 		return LARDER_DONE;
 	return complain(LARDER_BUSY, "%s: is another device, or gone, since it was looked at; begin anew: larder show %s", word, d->stack.name);
 }
@@ -240,9 +241,20 @@ static bool find_uuid(const struct devices *d, const char *word, struct part *pa
 	return false;
 }
 
+static uint64_t node_sequence(const char *node)
+{
+	dev_t number;
+
+	return block_number(node, &number) ? disk_sequence(number) : 0;
+}
+
 bool part_find(const struct devices *d, const char *word, struct part *part)
 {
-	return find_place(d, word, part) || find_device(d, word, part) || find_uuid(d, word, part);
+	bool found = find_place(d, word, part) || find_device(d, word, part) || find_uuid(d, word, part);
+
+	if (found)
+		part->sequence = node_sequence(part->node);
+	return found;
 }
 
 int part_get(const struct devices *d, const char *word, struct part *part)
@@ -411,12 +423,14 @@ static int take_again(const struct devices *d, const char *path, const uint8_t l
 	int result = LARDER_DONE;
 
 	stack_part(&d->stack, "md", part);
-	*left = false;
-	if (leg_is_formatted(path)) {
+	/* of what cannot be read nobody knows */
+	if (leg_is_formatted(path, &readable)) {
 		result = leg_start(path, leg, d->stack.uuid);
-		*left = !result && md_is_leg(node, part, &readable);
+		*left = !result && (md_is_leg(node, part, &readable) || !readable);
 		if (*left)
 			result = leg_stop(leg);
+	} else {
+		*left = !readable;
 	}
 	if (!result && !*left)
 		result = make_leg(d, path, leg);
@@ -550,7 +564,7 @@ int disk_wait(const struct devices_request *request, const char *path, const cha
 	return *settled ? LARDER_DONE : LARDER_FAILED;
 }
 
-int disk_remove(const char *name, const char *word)
+int disk_remove(const char *name, const struct part *then)
 {
 	for (int i = 0;; i++) {
 		struct devices d;
@@ -560,7 +574,7 @@ int disk_remove(const char *name, const char *word)
 
 		if (result)
 			return result;
-		there = part_find(&d, word, &part) && part.disk;
+		there = part_find(&d, then->name, &part) && part.disk && (!part.sequence || part.sequence == then->sequence);
 		/* md takes one that has failed out of its place a moment later */
 		busy = there && part.place >= 0 && part.place < (int)d.disks.places;
 		if (there && (!busy || i == PATIENCE))
@@ -572,8 +586,10 @@ int disk_remove(const char *name, const char *word)
 	}
 }
 
-int disk_erase(const char *name, const char *node)
+int disk_erase(const char *name, const struct part *then)
 {
+	const char *node = then->node;
+	uint64_t sequence = node_sequence(node);
 	struct devices d;
 	uint8_t part[16];
 	bool readable;
@@ -582,7 +598,10 @@ int disk_erase(const char *name, const char *node)
 	if (result)
 		return result;
 	stack_part(&d.stack, "md", part);
-	if (*d.stack.integrity && *node)
+	if (sequence && sequence != then->sequence)
+		remark("%s: is another device than before, or went and came: nothing was erased there; where it is the one that has left %s, %s %s ends that", node, d.stack.name,
+		       *d.stack.integrity ? "larder super wipe" : "mdadm --zero-superblock", node);
+	else if (*d.stack.integrity && *node)
 		erase_leg(&d, node);
 	else if (*node && (md_is_leg(node, part, &readable) ? claim_leg_is_ours(node, true) && md_erase(node) : !readable))
 		remark("%s: may still look like a disk of %s, which it is not, and be taken back where it works again and that lacks one; mdadm --zero-superblock %s ends that", node,

@@ -23,6 +23,7 @@ struct part {
 	int place; /* in the array, or the set; -1: none: a spare, or one that has left */
 	char name[300]; /* to show, and to find it again by: its node, the kernel's name of a disk that is gone, "disk1", "ssd0" */
 	char node[300]; /* "": it is not here */
+	uint64_t sequence; /* disk_sequence() of that; 0: it is not here */
 	uint8_t uuid[16]; /* of an SSD, as the set has that place; else zero */
 	const struct md_disk *disk; /* the array has it; NULL: it lacks it, or it is an SSD */
 };
@@ -73,10 +74,13 @@ int disk_exchange(const struct devices *d, const char *old, const char *with, bo
  * *settled: it has.
  */
 int disk_wait(const struct devices_request *request, const char *path, const char *verb, bool *settled);
-/* Takes a disk out of the array, which has lost it, or does not need it: one that is not in a place any more.  Complains. */
-int disk_remove(const char *name, const char *word);
-/* One that has left carries nothing of the array afterwards; remarks when that cannot be. */
-int disk_erase(const char *name, const char *node);
+/*
+ * Takes a disk out of the array, which has lost it, or does not need it: one that is not in a place any more.  part: as it was found before; another device
+ * that has its name by now is left alone.  Complains.
+ */
+int disk_remove(const char *name, const struct part *part);
+/* One that has left carries nothing of the array afterwards; remarks when that cannot be, and of another device that has its name by now. */
+int disk_erase(const char *name, const struct part *part);
 
 /* The cache verbs, with the words of this one. */
 int ssd_add(const struct devices *d, const struct devices_request *request);

@@ -186,12 +186,12 @@ static int drop_disk(struct dropping *r)
 	result = devices_store(r->request.name, r->places);
 	result = result ? result : fail_disk(r);
 	if (!result && r->had)
-		result = disk_remove(r->request.name, r->gone.name);
+		result = disk_remove(r->request.name, &r->gone);
 	if (!result && r->places)
 		result = set_places(r);
 	/* what has left does not have this generation: it is not taken for the stack */
 	result = result ? result : devices_store(r->request.name, 0);
-	result = result ? result : disk_erase(r->request.name, r->gone.node);
+	result = result ? result : disk_erase(r->request.name, &r->gone);
 	if (result)
 		return result;
 	printf("%s: %s has left its array\n", r->request.name, r->gone.name);

@@ -29,13 +29,14 @@ static int start_leg(const char *name, const struct member *m, unsigned flags)
 {
 	struct leg_fields fields;
 	uint8_t host[16];
+	bool readable;
 	int result = LARDER_DONE;
 
 	leg_is(&m->sb, &fields);
 	if (leg_runs(m->sb.head.uuid, m->number))
 		return LARDER_DONE;
 	/* the array does not have it, unless it was overwritten: then that lacks one */
-	if (!leg_is_formatted(m->path)) {
+	if (!leg_is_formatted(m->path, &readable)) {
 		remark("%s: is marked as a disk of the stack %s, and has no superblock of dm-integrity that can be read, as where replace or add was cut off: goes on without it",
 		       m->path, name);
 		return LARDER_DONE;

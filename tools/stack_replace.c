@@ -24,7 +24,8 @@ struct replacing {
 	struct part gone; /* the one that goes, as it was found; without disk */
 	char label[DEVICE_LABEL_MAX]; /* of OLD */
 	bool had; /* the array had OLD then: else whoever is found in its place is another */
-	struct md_disks failed; /* OLD is a place, and nobody there: of those that md had failed, and kept, it may be one */
+	struct part failed[MD_LEGS_MAX]; /* OLD is a place, and nobody there: of those that md had failed, and kept, it may be one */
+	size_t nr_failed;
 };
 
 /* ------------------------------------------------------------------ a disk */
@@ -67,15 +68,13 @@ static void find_failed(const struct devices *d, struct replacing *r, const stru
 {
 	bool holds = new && new->place >= 0, known = r->had || *r->gone.node, spare = !holds && spare_only(d, old);
 
-	r->failed.number = 0;
-	for (size_t i = 0; !known && !spare && d->disks.missing == (holds ? 0 : 1) && i < d->disks.number; i++)
-		if (d->disks.disk[i].role == MD_FAILED)
-			r->failed.disk[r->failed.number++] = d->disks.disk[i];
-}
+	r->nr_failed = 0;
+	for (size_t i = 0; !known && !spare && d->disks.missing == (holds ? 0 : 1) && i < d->disks.number; i++) {
+		const struct md_disk *disk = &d->disks.disk[i];
 
-static const char *failed_name(const struct md_disk *disk)
-{
-	return *disk->node ? disk->node : disk->name;
+		if (disk->role == MD_FAILED && part_find(d, *disk->node ? disk->node : disk->name, &r->failed[r->nr_failed]))
+			r->failed[r->nr_failed++].disk = NULL;
+	}
 }
 
 static void show_disk(const struct devices *d, const struct replacing *r, const struct part *old, const struct md_disk *new)
@@ -94,9 +93,8 @@ static void show_disk(const struct devices *d, const struct replacing *r, const 
 		printf("  %s: %s\n", path, works ? "gets a copy of that disk, and its place" : "is rebuilt from the others");
 	printf("  %s: %s%s\n", r->gone.name, old->disk ? "leaves the array" : "is no part of it",
 	       *r->gone.node ? ", and its superblock is erased" : "");
-	for (size_t i = 0; i < r->failed.number; i++)
-		printf("  %s: has failed, leaves the array%s\n", failed_name(&r->failed.disk[i]),
-		       *r->failed.disk[i].node ? ", and its superblock is erased" : "");
+	for (size_t i = 0; i < r->nr_failed; i++)
+		printf("  %s: has failed, leaves the array%s\n", r->failed[i].name, *r->failed[i].node ? ", and its superblock is erased" : "");
 }
 
 /* Has md to be told that another disk is to take the place?  Not of one that it wants to be rid of itself: it takes any spare for that, at once. */
@@ -121,11 +119,11 @@ static int print_disk(const struct devices *d, const struct replacing *r, const 
 		disk_exchange(d, r->gone.name, path, true);
 	if (old->disk)
 		disk_change(d, md_remove, r->gone.name, true);
-	for (size_t i = 0; i < r->failed.number; i++)
-		disk_change(d, md_remove, failed_name(&r->failed.disk[i]), true);
+	for (size_t i = 0; i < r->nr_failed; i++)
+		disk_change(d, md_remove, r->failed[i].name, true);
 	print_erase(d, r->gone.node);
-	for (size_t i = 0; i < r->failed.number; i++)
-		print_erase(d, r->failed.disk[i].node);
+	for (size_t i = 0; i < r->nr_failed; i++)
+		print_erase(d, r->failed[i].node);
 	return LARDER_DONE;
 }
 
@@ -175,21 +173,21 @@ static int take_place(struct replacing *r, bool *spare)
 /* NEW has its place: those that were shown, if they are what they were, and no place lacks a whole disk, go. */
 static int remove_failed(struct replacing *r)
 {
-	size_t all = r->failed.number;
+	size_t all = r->nr_failed;
 	struct devices d;
 	int result = devices_look(r->request.name, &d);
 
 	if (result)
 		return result;
-	r->failed.number = 0;
+	r->nr_failed = 0;
 	for (size_t i = 0; !result && i < all && !md_lacks(d.layers.array.device); i++) {
-		const struct md_disk disk = r->failed.disk[i];
+		const struct part failed = r->failed[i];
 		struct part part;
 
-		if (!part_find(&d, failed_name(&disk), &part) || !part.disk || part.disk->role != MD_FAILED)
+		if (!part_find(&d, failed.name, &part) || !part.disk || part.disk->role != MD_FAILED)
 			continue;
-		result = disk_remove(r->request.name, part.name);
-		r->failed.disk[r->failed.number++] = disk;
+		result = disk_remove(r->request.name, &failed);
+		r->failed[r->nr_failed++] = failed;
 	}
 	devices_free(&d);
 	return result;
@@ -207,16 +205,18 @@ static int replace_disk(struct replacing *r)
 			return result;
 	}
 	if (!result && r->had)
-		result = disk_remove(r->request.name, r->gone.name);
-	if (!result && !spare && r->failed.number)
+		result = disk_remove(r->request.name, &r->gone);
+	if (!result && !spare && r->nr_failed)
 		result = remove_failed(r);
 	/* what md has written because of that is durable once this says so */
 	if (!result && !spare)
 		result = disk_wait(&r->request, r->request.claim.path, "replace", &settled);
+	if (!result && !spare && !settled)
+		return LARDER_DONE; /* --no-wait: it has said what is still to be done */
 	result = result ? result : devices_store(r->request.name, 0);
-	result = result ? result : disk_erase(r->request.name, r->gone.node);
-	for (size_t i = 0; !result && !spare && i < r->failed.number; i++)
-		result = disk_erase(r->request.name, r->failed.disk[i].node);
+	result = result ? result : disk_erase(r->request.name, &r->gone);
+	for (size_t i = 0; !result && !spare && i < r->nr_failed; i++)
+		result = disk_erase(r->request.name, &r->failed[i]);
 	if (result)
 		return result;
 	printf("%s: %s %s\n", r->request.name, r->request.claim.path, spare ? "is a spare of its array" : "has taken its place in the array");

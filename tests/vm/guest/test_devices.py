@@ -211,6 +211,28 @@ def test_replace_is_killed(disks, tmp_path):
     alone(load, hdd0)
 
 
+def test_another_disk_has_the_name_meanwhile(disks, make_disk, tmp_path):
+    """A replace takes hours: who has the path of the one that left by then is not erased for it, even if it was in this array."""
+    _, _, _, hdd0, hdd1, hdd2 = disks
+    make(disks)
+    write(0)
+    other = make_disk("hdd3", model="null", mb=48, wce=1)
+    (node,) = arrays()
+    command.run("mdadm", node, "--add", other)
+    wait_for(lambda: not command.run("mdadm", node, "--remove", other, check=False).returncode, 60, "md to let it go")
+    was, its = (os.stat(str(d)).st_rdev for d in (hdd1, other))
+    node = f"rm -f {hdd1}; mknod {hdd1} b"
+    try:
+        with mdadm(tmp_path, "--remove", "after", f"{node} {os.major(its)} {os.minor(its)}"):
+            said = larder("replace", "data", hdd1, hdd2).stderr
+    finally:
+        command.run("sh", "-c", f"{node} {os.major(was)} {os.minor(was)}")
+    assert f"{hdd1}: is another device than before" in said
+    assert "linux_raid_member" in command.run("wipefs", "--no-act", "--noheadings", other).stdout
+    assert members().items() >= {str(hdd0): "active", str(hdd2): "active"}.items()
+    check([0])
+
+
 def test_disk_that_failed_is_replaced(disks):
     """It cannot be written: it keeps its superblock, and comes back for nothing.  Then one that is gone, by its number."""
     _, _, _, hdd0, hdd1, hdd2 = disks
