@@ -354,23 +354,40 @@ static struct sight look(const struct device *device)
 	return now;
 }
 
+/* NULL: of this path there was none yet. */
+static const struct sight *first_sight(const struct device *device)
+{
+	const struct sight *s = sights;
+
+	while (s && strcmp(s->path, device->path))
+		s = s->next;
+	return s;
+}
+
+static void remember(const struct device *device)
+{
+	struct sight *s = must_allocate(malloc(sizeof(*s)));
+
+	*s = look(device);
+	s->path = must_print("%s", device->path);
+	s->next = sights;
+	sights = s;
+}
+
 static int check_same(const struct device *device)
 {
-	struct sight now = look(device), *s;
+	const struct sight *s = first_sight(device);
+	struct sight now;
 
-	for (s = sights; s && strcmp(s->path, device->path); s = s->next)
-		;
-	if (s && (s->block != now.block || s->device != now.device || s->inode != now.inode || s->bytes != now.bytes || s->sequence != now.sequence))
-		return complain(LARDER_UNSAFE, "%s: is another device now, or of another size, than when it was looked at; begin anew, and see what it is",
-				device->path);
-	if (s)
+	if (!s) {
+		remember(device);
 		return LARDER_DONE;
-	now.path = must_print("%s", device->path);
-	now.next = sights;
-	s = must_allocate(malloc(sizeof(*s)));
-	*s = now;
-	sights = s;
-	return LARDER_DONE;
+	}
+	now = look(device);
+	if (s->block == now.block && s->device == now.device && s->inode == now.inode && s->bytes == now.bytes && s->sequence == now.sequence)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE, "%s: is another device now, or of another size, than when it was looked at; begin anew, and see what it is",
+			device->path);
 }
 
 void claim_note(const char *path)
@@ -379,7 +396,8 @@ void claim_note(const char *path)
 
 	if (device_try(&device, path))
 		return;
-	check_same(&device);
+	if (!first_sight(&device))
+		remember(&device);
 	device_close(&device);
 }
 
