@@ -267,8 +267,9 @@ static int open_named(struct device *device, struct superblocks *found, const ch
 	return complain(LARDER_UNSAFE, "%s: uuid: is another device than a moment ago, or damaged; nothing was written to it", path);
 }
 
+/* data: there is some behind it, where it is a mark, too. */
 static int open_member(struct device *device, struct superblocks *found, const char *path, enum device_access access, uint32_t kind,
-		       const uint8_t uuid[16], bool *ours)
+		       const uint8_t uuid[16], bool data, bool *ours)
 {
 	const union superblock *sb;
 	int result = open_named(device, found, path, access, kind, uuid, &sb);
@@ -277,7 +278,7 @@ static int open_member(struct device *device, struct superblocks *found, const c
 		*ours = false;
 		return result;
 	}
-	*ours = claim_is_ours(device, found);
+	*ours = data ? is_ours(device, found, sb) : claim_is_ours(device, found);
 	if (*ours)
 		return LARDER_DONE;
 	superblocks_free(found);
@@ -285,12 +286,12 @@ static int open_member(struct device *device, struct superblocks *found, const c
 	return LARDER_DONE;
 }
 
-int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16])
+static int check(const char *path, uint32_t kind, const uint8_t uuid[16], bool data)
 {
 	struct superblocks found;
 	struct device device;
 	bool ours;
-	int result = open_member(&device, &found, path, DEVICE_READ, kind, uuid, &ours);
+	int result = open_member(&device, &found, path, DEVICE_READ, kind, uuid, data, &ours);
 
 	if (result || !ours)
 		return result ? result : LARDER_UNSAFE;
@@ -299,31 +300,36 @@ int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16])
 	return LARDER_DONE;
 }
 
-int claim_check_store(const char *path, const uint8_t uuid[16])
+int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16])
 {
-	const union superblock *sb;
-	struct superblocks found;
-	struct device device;
-	int result = open_named(&device, &found, path, DEVICE_READ, LARDER_KIND_OTHER, uuid, &sb);
-
-	if (result)
-		return result;
-	result = is_ours(&device, &found, sb) ? LARDER_DONE : LARDER_UNSAFE;
-	superblocks_free(&found);
-	device_close(&device);
-	return result;
+	return check(path, kind, uuid, false);
 }
 
-int claim_member(struct device *device, struct superblocks *found, const char *path, uint32_t kind, const uint8_t uuid[16], bool *ours)
+int claim_check_store(const char *path, const uint8_t uuid[16])
+{
+	return check(path, LARDER_KIND_OTHER, uuid, true);
+}
+
+static int take(struct device *device, struct superblocks *found, const char *path, uint32_t kind, const uint8_t uuid[16], bool data, bool *ours)
 {
 	/* first by looking: its new owner may have it in use */
-	int result = open_member(device, found, path, DEVICE_READ, kind, uuid, ours);
+	int result = open_member(device, found, path, DEVICE_READ, kind, uuid, data, ours);
 
 	if (result || !*ours)
 		return result;
 	superblocks_free(found);
 	device_close(device);
-	return open_member(device, found, path, DEVICE_CLAIM, kind, uuid, ours);
+	return open_member(device, found, path, DEVICE_CLAIM, kind, uuid, data, ours);
+}
+
+int claim_member(struct device *device, struct superblocks *found, const char *path, uint32_t kind, const uint8_t uuid[16], bool *ours)
+{
+	return take(device, found, path, kind, uuid, false, ours);
+}
+
+int claim_store(struct device *device, struct superblocks *found, const char *path, const uint8_t uuid[16], bool *ours)
+{
+	return take(device, found, path, LARDER_KIND_OTHER, uuid, true, ours);
 }
 
 struct sight {

@@ -53,10 +53,11 @@ bool claim_may_start(const char *path, const char *verb);
  * left alone, by the line of claim_is_ours(), whoever uses it.  Else it complains.  With *ours the caller frees found, and closes the device.
  */
 int claim_member(struct device *device, struct superblocks *found, const char *path, uint32_t kind, const uint8_t uuid[16], bool *ours);
-
-/* Would claim_member() take it?  LARDER_UNSAFE: no, as it is somebody else's.  Whoever uses it is not asked. */
-int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16]);
 /* The same of the store of a snapshot, which has data behind a mark like that of a disk which has none yet. */
+int claim_store(struct device *device, struct superblocks *found, const char *path, const uint8_t uuid[16], bool *ours);
+
+/* Would claim_member(), or claim_store(), take it?  LARDER_UNSAFE: no, as it is somebody else's.  Whoever uses it is not asked. */
+int claim_check(const char *path, uint32_t kind, const uint8_t uuid[16]);
 int claim_check_store(const char *path, const uint8_t uuid[16]);
 
 /* Asks, if there is a terminal to ask at and the request does not say yes already.  Complains when the answer is no. */

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
-from harness import BUSY, HEAD, MAGIC, MIB, NOT_FOUND, SB, SB_SIZE, UNSAFE, USAGE, VOLUME, digest, field, one_line, patch
+from harness import BUSY, DONE, HEAD, MAGIC, MIB, NOT_FOUND, SB, SB_SIZE, UNSAFE, USAGE, VOLUME, blkid, digest, field, one_line, patch
 from test_command_stack import Described
 
 pytest_plugins = ["larder_fixtures"]
@@ -121,6 +121,34 @@ def test_order_of_a_start(larder, described):
     run = assembled(larder, 5)
     assert str(weekly) in run.stdout + run.stderr and str(copy) in run.stdout + run.stderr
     assert "dmsetup create data" not in run.stdout
+
+
+def removed(larder, name, code=DONE, env=None):
+    run = larder("snapshot", "remove", f"data@{name}", code=code, env=env)
+    assert code or f"snapshot data@{name}: removed" in run.stdout
+    return run
+
+
+@pytest.mark.parametrize("kept", [signatures.md_1_0, signatures.zfs_tail, signatures.gpt_backup], ids=lambda kept: kept.__name__)
+def test_kept_data_look_like_a_signature(larder, described, kept):
+    """A store has what the stack had where libblkid looks for signatures: no start minds, and nothing of it is left by a removal."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily"]})
+    store = store_of(larder, described, 17)
+    kept(store)
+    larder("volume", "start", "data", "--without-cache", "--dry-run")
+    assert not removed(larder, "daily").stderr
+    assert not listed(larder) and not field(store, HEAD, "magic").strip(b"\0") and not blkid(store)
+
+
+def test_store_is_somebody_elses(larder, described):
+    """A signature in front of the data is no part of them."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily"]})
+    store = store_of(larder, described, 17)
+    signatures.luks(store)
+    before = digest(store)
+    one_line(larder("volume", "start", "data", "--without-cache", "--dry-run", code=UNSAFE), store, "crypto_LUKS")
+    one_line(removed(larder, "daily"), store, "crypto_LUKS", "left as it is")
+    assert not listed(larder) and digest(store) == before
 
 
 def lost_disk(larder, described):

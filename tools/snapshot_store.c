@@ -11,6 +11,7 @@
 #include "cow.h"
 #include "create.h"
 #include "message.h"
+#include "signature.h"
 #include "size.h"
 #include "snapshot_space.h"
 #include "snapshot_store.h"
@@ -78,6 +79,19 @@ int snapshot_store_mark(const struct device *device, const uint8_t uuid[16])
 
 /* ------------------------------------------------------------------ given up */
 
+/* What it has kept may look like a signature, and is one once the mark is gone: it goes before.  Where it cannot be read that was said, and the mark goes. */
+static int erase(const struct device *device, const struct superblocks *found)
+{
+	struct signatures kept = { 0 };
+	int error;
+
+	if (!signatures_find(device, NULL, &kept) && kept.number)
+		signatures_wipe(device);
+	signatures_free(&kept);
+	error = superblocks_erase(device, found);
+	return error ? complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", device->path, strerror(-error)) : LARDER_DONE;
+}
+
 /* *here: a device with its mark. */
 static int erase_mark(const uint8_t uuid[16], bool *here)
 {
@@ -86,19 +100,17 @@ static int erase_mark(const uint8_t uuid[16], bool *here)
 	struct superblocks found;
 	struct device device;
 	bool ours = false;
-	int result = LARDER_DONE, error;
+	int result = LARDER_DONE;
 
 	members_scan(&members);
 	store = cow_store(&members, uuid);
 	*here = store;
 	if (store)
-		result = claim_member(&device, &found, store->path, LARDER_KIND_OTHER, uuid, &ours);
+		result = claim_store(&device, &found, store->path, uuid, &ours);
 	if (!result && ours) {
-		error = superblocks_erase(&device, &found);
+		result = erase(&device, &found);
 		superblocks_free(&found);
 		device_close(&device);
-		if (error)
-			result = complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", store->path, strerror(-error));
 	}
 	members_free(&members);
 	return result;
