@@ -31,8 +31,10 @@ static int check(const struct device *device, const struct mapped *volume, const
 	if (device->bytes < COW_STORE_MIN)
 		return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a store has %s at least", device->path, size_print(a, device->bytes, &human),
 				size_print(b, COW_STORE_MIN, &human));
-	if (device_lies_on(device->number, volume->number))
-		return complain(LARDER_UNSAFE, "%s: lies on %s itself, and would wait for itself; give a device that does not", device->path, word);
+	/* what is below it, where it has snapshots: on that they lie as well */
+	if (device_lies_on(device->number, volume->target_number))
+		return complain(LARDER_UNSAFE, "%s: lies on %s itself, or on a snapshot of it, and would wait for itself; give a device that does not", device->path,
+				word);
 	return LARDER_DONE;
 }
 

@@ -687,8 +687,8 @@ def test_start_is_killed(disks, store, kill_at):
     assert number > 12
 
 
-def test_store_on_the_stack_itself(disks):
-    """By a loop device: what it keeps would change what it is to keep."""
+def test_store_on_the_stack_itself(disks, store):
+    """By a loop device: what it keeps would change what it is to keep.  Nor on another snapshot of it."""
     stack(disks)
     if command.run("modprobe", "loop", check=False).returncode:
         pytest.skip("this kernel has no loop")
@@ -698,6 +698,14 @@ def test_store_on_the_stack_itself(disks):
     try:
         refused(UNSAFE, ["snapshot", "create", ONE, "--store", loop], "lies on data itself")
         assert not states()
+        larder("snapshot", "create", ONE, "--store", store)
+        create = ["snapshot", "create", TWO, "--wipe", "--yes", "--store"]
+        refused(UNSAFE, [*create, loop], "lies on data itself")
+        command.run("losetup", "--detach", loop)
+        refused(UNSAFE, [*create, f"/dev/mapper/{ONE}"], "or on a snapshot of it")
+        loop = command.run("losetup", "--find", "--show", f"/dev/mapper/{ONE}").stdout.strip()
+        refused(UNSAFE, [*create, loop], "or on a snapshot of it")
+        assert states() == {ONE: "valid"}
     finally:
         command.run("losetup", "--detach", loop)
 
