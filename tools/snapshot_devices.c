@@ -194,7 +194,8 @@ static int remove_device(const struct named *device)
 	return is_there(device) ? mapped_remove(device->name) : LARDER_DONE;
 }
 
-static bool another_runs(const struct cow *cow)
+/* Besides this one, which goes, or has gone where this is no dry run. */
+static bool another_runs(const struct cow *cow, const struct named *this)
 {
 	char *shown = cow_volume_uuid(cow->volume), uuid[DM_UUID_MAX];
 	struct mapped_names names;
@@ -202,7 +203,7 @@ static bool another_runs(const struct cow *cow)
 	dev_t number;
 
 	for (size_t i = 0; !some && i < names.nr_half; i++)
-		some = mapped_look(names.half[i], uuid, &number) && strstr(uuid, BELOW_SNAPSHOT);
+		some = mapped_look(names.half[i], uuid, &number) && strstr(uuid, BELOW_SNAPSHOT) && strcmp(uuid, this->uuid);
 	mapped_names_free(&names);
 	free(shown);
 	return some;
@@ -237,7 +238,7 @@ int snapshot_devices_stop(const struct cow *cow, const struct mapped *volume)
 
 	result = result ? result : remove_device(&names.store);
 	/* without a layer: what an exchange that was never begun has left below */
-	if (!result && volume && !another_runs(cow))
+	if (!result && volume && !another_runs(cow, &names.snapshot))
 		result = has_layer(volume) ? remove_layer(volume) : remove_device(&names.origin);
 	names_free(&names);
 	return result;

@@ -957,7 +957,10 @@ def test_refused(disks, store, make_disk, tmp_path):
     taken.remove()
     assert larder("list", "-o", "all").stdout == before and not states() and "ext4" in command.output("blkid", "-p", store)
     larder("snapshot", "create", ONE, "--store", store, "--wipe", "--yes")
-    assert "dmsetup" in larder("snapshot", "remove", ONE, "--dry-run").stdout and states() == {ONE: "valid"}
+    said = larder("snapshot", "remove", ONE, "--dry-run").stdout
+    assert f"dmsetup remove {ONE}\n" in said and states() == {ONE: "valid"}
+    for step in ("suspend --nolockfs data", "load data --table", "resume data", "remove data-origin"):  # the last one
+        assert f"dmsetup {step}" in said, said
     refused(BUSY, ["snapshot", "create", TWO, "--store", store], store)
     larder("snapshot", "remove", ONE)
     larder("stop", "data")
