@@ -101,6 +101,13 @@ int snapshot_devices_check_unused(const struct cow *cow)
 	return result;
 }
 
+int snapshot_devices_check_running(const struct mapped *volume)
+{
+	const char *still = volume->suspended ? volume->name : has_layer(volume) && mapped_suspended(volume->target) ? volume->target : NULL;
+
+	return still ? complain(LARDER_BUSY, "%s: is suspended; dmsetup resume %s", still, still) : LARDER_DONE;
+}
+
 /* ------------------------------------------------------------------ steps of an exchange */
 
 #define STEPS_MAX 8u

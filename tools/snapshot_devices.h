@@ -21,6 +21,8 @@
 int snapshot_devices_check_names(const struct cow *cow, const struct mapped *volume, const char *word, bool anew);
 /* LARDER_BUSY: somebody uses it.  One that is not there nobody does.  Complains. */
 int snapshot_devices_check_unused(const struct cow *cow);
+/* LARDER_BUSY: somebody has suspended the volume, or what is below it; a step that ends in its running on would resume it.  Complains. */
+int snapshot_devices_check_running(const struct mapped *volume);
 
 /*
  * All that can be made while the volume runs on: the store, of which path and bytes are known; the snapshot, suspended, with its

@@ -216,9 +216,8 @@ static int check_stack(const struct job *job)
 	if (s->encrypted && !l->open)
 		return complain(LARDER_NOT_FOUND, "%s: is locked, and what it holds may not be at rest; larder unlock %s", s->name,
 				s->name);
-	if (l->volume->suspended)
-		return complain(LARDER_BUSY, "%s: is suspended; dmsetup resume %s", s->name, l->volume->name);
-	result = check_cache(s, l);
+	result = snapshot_devices_check_running(l->volume);
+	result = result ? result : check_cache(s, l);
 	result = result ? result : check_top(s, l);
 	return result ? result : check_content(s, l); /* last: what is suspended cannot be read */
 }
@@ -515,6 +514,8 @@ int snapshot_remove(int argc, char **argv)
 		return end(&job, complain(LARDER_NOT_FOUND, "%s: there is no such snapshot; see larder snapshot list %s", job.called, job.word));
 	name_devices(&job);
 	result = snapshot_devices_check_unused(&job.cow);
+	if (!result && job.layers.volume)
+		result = snapshot_devices_check_running(job.layers.volume);
 	result = result ? result : note(&job, SNAPSHOT_REMOVING);
 	result = result ? result : take_apart(&job);
 	if (!result && !job.claim.dry_run) {

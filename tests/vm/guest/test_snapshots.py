@@ -710,6 +710,25 @@ def test_store_on_the_stack_itself(disks, store):
         command.run("losetup", "--detach", loop)
 
 
+def test_volume_is_suspended(disks, store):
+    """By somebody: nothing resumes it for him."""
+    stack(disks)
+    write(0)
+    data, said = dm.DmDevice("data"), "data: is suspended; dmsetup resume data"
+    data.suspend()
+    refused(BUSY, ["snapshot", "create", ONE, "--store", store], said)
+    assert data.info()["suspended"] and not states()
+    data.resume()
+    larder("snapshot", "create", ONE, "--store", store)
+    data.suspend()
+    refused(BUSY, ["snapshot", "remove", ONE], said)
+    assert data.info()["suspended"] and states() == {ONE: "valid"}
+    data.resume()
+    check([0])
+    larder("snapshot", "remove", ONE)
+    plain()
+
+
 def test_top_is_suspended(disks, store, key):
     """What is above the volume must come to rest."""
     stack(disks, key)
