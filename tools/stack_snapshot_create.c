@@ -222,15 +222,20 @@ static int check_stack(const struct job *job)
 	return result ? result : check_content(s, l); /* last: what is suspended cannot be read */
 }
 
-/* Higher than those of all others: by it a store has a UUID that no disk has. */
-static uint64_t new_serial(const struct stack *stack)
+/* Higher than those of all others, and than any that there was: by it a store has a UUID that no disk has. */
+static int give_serial(const struct job *job, struct stack_snapshot *one)
 {
-	uint64_t serial = stack_raise(stack->generation, 1);
+	const struct stack *stack = &job->stack;
+	uint64_t last = stack->generation;
 
 	for (uint32_t i = 0; i < stack->snapshots; i++)
-		if (stack->snapshot[i].serial >= serial)
-			serial = stack_raise(stack->snapshot[i].serial, 1);
-	return serial;
+		if (stack->snapshot[i].serial > last)
+			last = stack->snapshot[i].serial;
+	one->serial = stack_raise(last, 1);
+	if (one->serial > last)
+		return LARDER_DONE;
+	return complain(LARDER_UNSAFE, "%s: generation: can be raised no more, and a store could be taken for an earlier one; copy what it holds to another stack",
+			job->word);
 }
 
 /*
@@ -251,17 +256,16 @@ static int begin_anew(struct job *job)
 		return result;
 	result = look_again(job);
 	one = result ? NULL : stack_snapshot_find(&job->stack, job->name);
-	if (one)
-		one->serial = new_serial(&job->stack);
-	return result;
+	return one ? give_serial(job, one) : result;
 }
 
 /* Puts it into the description, if it is not there. */
 static int check_place(struct job *job)
 {
-	struct stack_snapshot *one = stack_snapshot_find(&job->stack, job->name);
+	struct stack_snapshot *one = stack_snapshot_find(&job->stack, job->name), new = { .state = SNAPSHOT_CREATING };
 	uint8_t field[LARDER_STACK_SIZE];
 	const char *why;
+	int result;
 
 	if (one && one->state == SNAPSHOT_READY)
 		return complain(LARDER_BUSY, "%s: there is a snapshot of that name; larder snapshot remove %s, or take another name",
@@ -273,10 +277,11 @@ static int check_place(struct job *job)
 		return LARDER_DONE;
 	if (job->stack.snapshots == SNAPSHOTS_MAX)
 		return complain(LARDER_UNSAFE, "%s: has %d snapshots, the most that it can have", job->word, SNAPSHOTS_MAX);
-	one = &job->stack.snapshot[job->stack.snapshots];
-	*one = (struct stack_snapshot){ .serial = new_serial(&job->stack), .state = SNAPSHOT_CREATING };
-	snprintf(one->name, sizeof(one->name), "%s", job->name);
-	job->stack.snapshots++;
+	result = give_serial(job, &new);
+	if (result)
+		return result;
+	snprintf(new.name, sizeof(new.name), "%s", job->name);
+	job->stack.snapshot[job->stack.snapshots++] = new;
 	why = stack_encode(&job->stack, field);
 	return why ? complain(LARDER_UNSAFE, "%s: %s with one more snapshot", job->word, why) : LARDER_DONE;
 }
