@@ -2,8 +2,9 @@
 /*
  * Stores of snapshots from a volume group (snapshot_space.h), by the program lvm.
  *
- * The UUID of a store follows from its stack and a serial number, and the logical volume has its name by that: whoever comes behind a command that was
- * cut short finds it, in whichever group, noted or not.  At a boot LVM activates it, and it is known by its mark, as any store is.
+ * The UUID of a store follows from its stack and a serial number, and the logical volume has its name by that.  The number is noted before there is one, and
+ * forgotten when it is gone: whoever comes behind a command that was cut short finds it, in whichever group.  At a boot LVM activates it, and it is known by
+ * its mark, as any store is.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -134,13 +135,10 @@ int space_take(const char *group, const uint8_t uuid[16], uint64_t bytes, bool d
 			printf("%s%s", i ? " " : "", words[i]);
 		printf("\n");
 	} else {
-		result = space_give_back(uuid, NULL);
-		if (!result && program_run(words, &said))
+		if (program_run(words, &said))
 			result = complain(LARDER_FAILED, "%s: lvcreate: %s", group, said);
 		free(said);
 		result = result ? result : blank(*path);
-		if (result)
-			space_give_back(uuid, NULL);
 	}
 	free(size);
 	free(name);

@@ -14,8 +14,8 @@ int space_check(const char *group);
 /* How much of the group a store for a stack of so many bytes gets; *bytes: as asked for, 0: that.  Complains. */
 int space_size(const char *group, uint64_t stack, uint64_t *bytes);
 /*
- * A logical volume for the store with this UUID, so many bytes, with nothing at its head and end; one that a command which was cut short has left is removed
- * before.  *path, to be freed by the caller.  Complains.  (dry_run: prints what would be run.)
+ * A logical volume for the store with this UUID, so many bytes, with nothing at its head and end; *path, to be freed by the caller.  On an error it may be
+ * there, and is to be given back.  Complains.  (dry_run: prints what would be run.)
  */
 int space_take(const char *group, const uint8_t uuid[16], uint64_t bytes, bool dry_run, char **path);
 /* Of whichever group it is; *was, if not NULL: there was one.  None, or no LVM here: done.  Complains. */

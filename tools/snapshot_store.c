@@ -125,7 +125,7 @@ int snapshot_store_give_up(const uint8_t uuid[16], const char *snapshot)
 	int result = erase_mark(uuid, &here);
 
 	result = result ? result : space_give_back(uuid, &made);
-	if (!result && !here && !made)
+	if (!result && !here && !made && snapshot)
 		remark("%s: its store %s is not here; larder super wipe ends it, where it is", snapshot, uuid_text(uuid, text));
 	return result;
 }

@@ -18,7 +18,8 @@ int snapshot_store_judge(const struct claim_request *request, const struct mappe
 int snapshot_store_mark(const struct device *device, const uint8_t uuid[16]);
 /*
  * The one with this UUID, which nobody uses any more, carries nothing of ours then, and goes if it was made for this.  None is
- * here: that is remarked, and no error.  snapshot: NAME@SNAPSHOT, for that.  Complains.
+ * here: that is remarked, and no error.  snapshot: NAME@SNAPSHOT, for that; NULL: it may never have had a mark, and nothing is
+ * remarked.  Complains.
  */
 int snapshot_store_give_up(const uint8_t uuid[16], const char *snapshot);
 

@@ -5,10 +5,10 @@
  *
  * What is on the devices after a kill, or a power cut, in each step:
  *
- *	create: (from a group of LVM:	nothing, or a volume that has the name of the store that comes next
- *	it is made there)
- *	the store is wiped		nothing of ours
+ *	create: the store is wiped	nothing of ours
  *	it is noted as `creating`	a start passes over it: nobody was told that there is one
+ *	(in a group of LVM the store	likewise, or a volume with the name that follows from the note: it has no other one before it is
+ *	is made by now)			gone
  *	the store is marked		likewise
  *	all moves over to the new	a process that no kill reaches ends it, or goes back; a power cut takes it away, the note is
  *	devices, in one stop		as it was
@@ -59,6 +59,7 @@ struct job {
 	char *taken; /* path of a store that was made for this */
 	bool anew; /* what a command that was cut short has left of it has gone, or goes where this is no dry run */
 	bool noted; /* the description was to get it, and may have it */
+	bool marked; /* its store was to get its mark, and may have it */
 	uint64_t blocked; /* microseconds */
 };
 
@@ -149,8 +150,9 @@ static int note(struct job *job, enum snapshot_state state)
 static int take_apart(const struct job *job)
 {
 	int result = snapshot_devices_stop(&job->cow, job->layers.volume);
+	bool never = job->noted && !job->marked; /* of our own, and nobody is to look for it */
 
-	return result || job->claim.dry_run ? result : snapshot_store_give_up(job->cow.snapshot[0].uuid, job->called);
+	return result || job->claim.dry_run ? result : snapshot_store_give_up(job->cow.snapshot[0].uuid, never ? NULL : job->called);
 }
 
 static int forget(struct job *job)
@@ -325,7 +327,16 @@ static int ask(struct job *job)
 
 /* ------------------------------------------------------------------ create: the steps */
 
-/* A store from the space that the stack has been given.  It is nobody's, and may be wiped.  (A dry run shows how, and what of.) */
+static int note_begun(struct job *job)
+{
+	job->noted = true;
+	return note(job, SNAPSHOT_CREATING);
+}
+
+/*
+ * A store from the space that the stack has been given.  It is nobody's, and may be wiped.  Noted first: its name follows from the note, and nobody else
+ * could find it.  (A dry run shows how, and what of.)
+ */
 static int make_store(struct job *job)
 {
 	const char *group = job->stack.space;
@@ -333,6 +344,7 @@ static int make_store(struct job *job)
 	char size[SIZE_TEXT];
 	int result = space_size(group, job->layers.volume->sectors << LARDER_SECTOR_SHIFT, &bytes);
 
+	result = result ? result : note_begun(job);
 	result = result ? result : space_take(group, job->cow.snapshot[0].uuid, bytes, job->claim.dry_run, &job->taken);
 	if (!result && job->claim.dry_run)
 		printf("snapshot %s: what changes from then on is kept on %s, %s\n", job->called, job->taken,
@@ -342,7 +354,7 @@ static int make_store(struct job *job)
 	return result;
 }
 
-/* Opened for us alone, judged, wiped, noted, marked. */
+/* Opened for us alone, judged, wiped, noted if it was not, marked. */
 static int take_store(struct job *job)
 {
 	struct cow_snapshot *one = &job->cow.snapshot[0];
@@ -355,10 +367,11 @@ static int take_store(struct job *job)
 		return result;
 	one->store = job->claim.path;
 	one->bytes = device.bytes;
-	job->noted = true;
-	result = note(job, SNAPSHOT_CREATING);
-	if (!result && !job->claim.dry_run)
+	result = job->noted ? LARDER_DONE : note_begun(job);
+	if (!result && !job->claim.dry_run) {
+		job->marked = true;
 		result = snapshot_store_mark(&device, one->uuid);
+	}
 	device_close(&device);
 	return result;
 }
@@ -420,11 +433,12 @@ static void undo(struct job *job)
 	int result = look_again(job);
 
 	one = result ? NULL : stack_snapshot_find(&job->stack, job->name);
-	if (!one)
+	if (!result && !one)
 		return; /* the first note was not written, and what comes behind it was not begun */
-	name_devices(job);
+	if (one)
+		name_devices(job);
 	/* it was noted on some of the disks: no start may believe a store that nobody writes to any more */
-	if (one->state == SNAPSHOT_READY)
+	if (one && one->state == SNAPSHOT_READY)
 		result = note(job, SNAPSHOT_REMOVING);
 	result = result ? result : take_apart(job);
 	result = result ? result : forget(job);
@@ -490,8 +504,6 @@ int snapshot_create(int argc, char **argv)
 		return end(&job, result);
 	if (result && job.noted)
 		undo(&job);
-	else if (result && job.taken)
-		space_give_back(job.cow.snapshot[0].uuid, NULL);
 	else if (!result)
 		printf("snapshot %s: made; writes were blocked for %.1f ms\n", job.called, (double)job.blocked / 1000);
 	return end(&job, result);
