@@ -2,6 +2,7 @@
 """Snapshots of stacks without device-mapper: what descriptions of them may say, and what starts, would start, and is refused."""
 
 import json
+import os
 import sys
 import uuid
 from pathlib import Path
@@ -10,7 +11,25 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 import signatures
-from harness import BUSY, DONE, HEAD, MAGIC, MIB, NOT_FOUND, SB, SB_SIZE, UNSAFE, USAGE, VOLUME, blkid, digest, field, one_line, patch
+from harness import (
+    BUSY,
+    DONE,
+    FAILED,
+    HEAD,
+    MAGIC,
+    MIB,
+    NOT_FOUND,
+    SB,
+    SB_SIZE,
+    UNSAFE,
+    USAGE,
+    VOLUME,
+    blkid,
+    digest,
+    field,
+    one_line,
+    patch,
+)
 from test_command_stack import Described
 
 pytest_plugins = ["larder_fixtures"]
@@ -131,7 +150,7 @@ def removed(larder, name, code=DONE, env=None):
 
 @pytest.mark.parametrize("kept", [signatures.md_1_0, signatures.zfs_tail, signatures.gpt_backup], ids=lambda kept: kept.__name__)
 def test_kept_data_look_like_a_signature(larder, described, kept):
-    """A store has what the stack had where libblkid looks for signatures: no start minds, and nothing of it is left by a removal."""
+    """Of the stack, at the end of a store, where libblkid looks: no start minds, and a removal leaves nothing of it."""
     described.volume(described.plain | {"snapshots": ["17 ready daily"]})
     store = store_of(larder, described, 17)
     kept(store)
@@ -149,6 +168,53 @@ def test_store_is_somebody_elses(larder, described):
     one_line(larder("volume", "start", "data", "--without-cache", "--dry-run", code=UNSAFE), store, "crypto_LUKS")
     one_line(removed(larder, "daily"), store, "crypto_LUKS", "left as it is")
     assert not listed(larder) and digest(store) == before
+
+
+@pytest.fixture
+def lvm(tmp_path):
+    """Of our own: what `lvs` says, and how it ends, and what else it was told.  The environment of who is to run it."""
+    directory, told = tmp_path / "bin", tmp_path / "told"
+    directory.mkdir()
+    program = directory / "lvm"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = lvs ] || {{ echo "$@" >> {told}; exit 0; }}\ncat {tmp_path}/lvs\nexit $(cat {tmp_path}/code)\n'
+    )
+    program.chmod(0o755)
+
+    def says(text, code):
+        (tmp_path / "lvs").write_text(text)
+        (tmp_path / "code").write_text(str(code))
+        told.write_text("")
+        return {"PATH": f"{directory}:{os.environ['PATH']}"}
+
+    says.told = told.read_text
+    return says
+
+
+def test_lvm_cannot_be_asked(larder, described, lvm):
+    """Whether a store that is not here is a logical volume: the snapshot is not forgotten before that is known."""
+    described.volume(described.plain | {"snapshots": ["17 ready daily", "19 ready weekly", "21 ready x"]})
+    name = f"larder-{uuid.uuid5(described.uuid, 'snapshot 17')}"
+    one_line(removed(larder, "daily", FAILED, lvm("", 5)), name, "lvs: has failed", "run the same again")
+    assert listed(larder)["data@daily"]["state"] == "removing" and not lvm.told()
+    assert not removed(larder, "daily", env=lvm("  space\n", 0)).stderr
+    assert lvm.told() == f"lvremove --yes space/{name}\n" and set(listed(larder)) == {"data@weekly", "data@x"}
+    # it has said where it is, and failed with another group
+    removed(larder, "weekly", env=lvm("  space\n", 5))
+    assert "lvremove --yes space/larder-" in lvm.told()
+    # what is here, and is none of LVM's, needs no answer
+    store = store_of(larder, described, 21)
+    assert not removed(larder, "x", env=lvm("", 5)).stderr
+    assert not listed(larder) and not field(store, HEAD, "magic").strip(b"\0") and not lvm.told()
+
+
+def test_store_is_not_here(larder, described, lvm):
+    """The snapshot goes; how its store is ended, wherever it is, is said."""
+    described.volume(described.plain | {"snapshots": ["17 lost daily"]})
+    name = uuid.uuid5(described.uuid, "snapshot 17")
+    run = removed(larder, "daily", env=lvm("", 0))
+    one_line(run, f"its store {name} is not here", "larder super wipe", f"lvremove, if it is the logical volume larder-{name}")
+    assert not listed(larder) and not lvm.told()
 
 
 def lost_disk(larder, described):

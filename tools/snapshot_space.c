@@ -30,10 +30,10 @@ static char *volume_name(const uint8_t uuid[16])
 	return must_print("larder-%s", uuid_text(uuid, text));
 }
 
-/* What it reports, one value; to be freed by the caller.  NULL: it failed, and has said why on our stderr. */
-static char *ask(const char *const *words)
+/* *value, to be freed by the caller: what it reports, one value; "": none.  False: it failed, with part of it done perhaps, and has said why on our stderr. */
+static bool ask(const char *const *words, char **value)
 {
-	char *line = NULL, *value = NULL;
+	char *line = NULL, *first = NULL;
 	size_t room = 0;
 	int out;
 	pid_t child;
@@ -42,22 +42,19 @@ static char *ask(const char *const *words)
 	/* of the shell that has started us, perhaps */
 	setenv("LVM_SUPPRESS_FD_WARNINGS", "1", true);
 	child = program_begin(words, &out);
-	if (child < 0)
-		return NULL;
-	file = fdopen(out, "r");
+	file = child < 0 ? NULL : fdopen(out, "r");
 	while (file && getline(&line, &room, file) > 0)
-		if (!value)
-			value = must_print("%.*s", (int)strcspn(line + strspn(line, " "), " \n"), line + strspn(line, " "));
+		if (!first)
+			first = must_print("%.*s", (int)strcspn(line + strspn(line, " "), " \n"), line + strspn(line, " "));
+	*value = first ? first : must_print("%s", "");
+	if (child < 0)
+		return false;
 	free(line);
 	if (file)
 		fclose(file);
 	else
 		close(out);
-	value = value ? value : must_print("%s", "");
-	if (!program_end(child, false))
-		return value;
-	free(value);
-	return NULL;
+	return !program_end(child, false);
 }
 
 /* Bytes that are free in it.  Complains. */
@@ -69,12 +66,11 @@ static int look(const char *group, uint64_t *available)
 
 	if (!program_there("lvm"))
 		return complain(LARDER_NOT_FOUND, "%s: lvm: is not here; install lvm2", group);
-	said = ask(words);
-	if (!said)
-		return complain(LARDER_NOT_FOUND, "%s: there is no such volume group, or it cannot be read; vgs shows those that there are", group);
+	if (!ask(words, &said))
+		result = complain(LARDER_NOT_FOUND, "%s: there is no such volume group, or it cannot be read; vgs shows those that there are", group);
 	errno = 0;
 	*available = strtoull(said, &end, 10);
-	if (errno || !*said || *end)
+	if (!result && (errno || !*said || *end))
 		result = complain(LARDER_FAILED, "%s: vgs says '%s', which is no number of bytes", group, said);
 	free(said);
 	return result;
@@ -145,17 +141,15 @@ int space_take(const char *group, const uint8_t uuid[16], uint64_t bytes, bool d
 	return result;
 }
 
-int space_give_back(const uint8_t uuid[16], bool *was)
+int space_give_back(const uint8_t uuid[16], bool elsewhere, bool *was)
 {
 	char *name = volume_name(uuid), *select = must_print("lv_name=%s && lv_tags=" TAG, name), *group = NULL, *volume, *said = NULL;
 	const char *const find[] = { "lvm", "lvs", "--noheadings", "--options", "vg_name", "--select", select, NULL };
+	bool answered = !program_there("lvm") || ask(find, &group);
 	int result = LARDER_DONE;
 
-	if (program_there("lvm"))
-		group = ask(find);
-	if (was)
-		*was = group && *group;
-	if (group && *group) {
+	*was = group && *group;
+	if (*was) {
 		volume = must_print("%s/%s", group, name);
 		const char *const words[] = { "lvm", "lvremove", "--yes", volume, NULL };
 
@@ -163,6 +157,8 @@ int space_give_back(const uint8_t uuid[16], bool *was)
 			result = complain(LARDER_FAILED, "%s: lvremove: %s", volume, said);
 		free(said);
 		free(volume);
+	} else if (!answered && !elsewhere) {
+		result = complain(LARDER_FAILED, "%s: lvs: has failed, and the store may be this logical volume; once lvs works, run the same again", name);
 	}
 	free(group);
 	free(select);

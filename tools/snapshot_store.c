@@ -94,19 +94,21 @@ static int erase(const struct device *device, const struct superblocks *found)
 	return error ? complain(LARDER_FAILED, "%s: cannot overwrite the superblock: %s", device->path, strerror(-error)) : LARDER_DONE;
 }
 
-/* *here: a device with its mark. */
-static int erase_mark(const uint8_t uuid[16], bool *here)
+/* *here: a device with its mark; *made: it may have been made for this, as it is a logical volume. */
+static int erase_mark(const uint8_t uuid[16], bool *here, bool *made)
 {
 	const struct member *store;
 	struct members members;
 	struct superblocks found;
 	struct device device;
 	bool ours = false;
+	char of_dm[DM_UUID_MAX];
 	int result = LARDER_DONE;
 
 	members_scan(&members);
 	store = cow_store(&members, uuid);
 	*here = store;
+	*made = store && store->block && device_attribute(store->number, "dm/uuid", of_dm, sizeof(of_dm)) && !strncmp(of_dm, "LVM-", strlen("LVM-"));
 	if (store)
 		result = claim_store(&device, &found, store->path, uuid, &ours);
 	if (!result && ours) {
@@ -121,11 +123,12 @@ static int erase_mark(const uint8_t uuid[16], bool *here)
 int snapshot_store_give_up(const uint8_t uuid[16], const char *snapshot)
 {
 	char text[UUID_TEXT];
-	bool here, made = false;
-	int result = erase_mark(uuid, &here);
+	bool here, made, was = false;
+	int result = erase_mark(uuid, &here, &made);
 
-	result = result ? result : space_give_back(uuid, &made);
-	if (!result && !here && !made && snapshot)
-		remark("%s: its store %s is not here; larder super wipe ends it, where it is", snapshot, uuid_text(uuid, text));
+	result = result ? result : space_give_back(uuid, here && !made, &was);
+	if (!result && !here && !was && snapshot)
+		remark("%s: its store %s is not here; where it is, larder super wipe ends it, or lvremove, if it is the logical volume larder-%s", snapshot,
+		       uuid_text(uuid, text), text);
 	return result;
 }

@@ -583,6 +583,51 @@ def test_store_from_a_volume_group_killed(disks, group, lvm_that_kills, kill_at)
     plain()
 
 
+def test_store_from_a_volume_group_is_not_noted(disks, group, kernel_log):
+    """Its SSDs fail in the first note: nothing is taken from the group."""
+    kernel_log.expect("device-mapper: larder|critical .* error")
+    stack(disks)
+    write(0)
+    larder("set", "data", "--snapshot-space", group)
+    os.sync()
+    for ssd in disks[:2]:
+        ssd.fail(op="write,flush", status="ioerr")
+    larder("snapshot", "create", ONE, code=FAILED)
+    assert not made(group) and not states()
+
+
+@pytest.fixture
+def lvm_that_fails(tmp_path, monkeypatch):
+    """lvm, by itself; while this file is there, its lvs says nothing, and fails."""
+    directory, fails = tmp_path / "bin", tmp_path / "fails"
+    directory.mkdir()
+    lvm = directory / "lvm"
+    lvm.write_text(f'#!/bin/sh\n[ "$1" != lvs ] || [ ! -e {fails} ] || exit 5\nexec /sbin/lvm "$@"\n')
+    lvm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+    return fails
+
+
+def test_lvm_cannot_be_asked(disks, store, group, lvm_that_fails):
+    """A logical volume that was made for a snapshot is not forgotten; another store does not wait for LVM."""
+    stack(disks)
+    write(0)
+    larder("set", "data", "--snapshot-space", group)
+    larder("snapshot", "create", ONE)
+    larder("snapshot", "create", TWO, "--store", store)
+    lvm_that_fails.touch()
+    for _ in range(2):  # with the mark of its store, and without
+        refused(FAILED, ["snapshot", "remove", ONE], "lvs: has failed", "run the same again")
+        assert states() == {ONE: "removing", TWO: "valid"}
+    larder("snapshot", "remove", TWO)
+    unmarked(store)
+    lvm_that_fails.unlink()
+    assert len(made(group)) == 1
+    larder("snapshot", "remove", ONE)
+    assert not made(group)
+    plain()
+
+
 @pytest.mark.limit(900)
 def test_dry_run_behind_a_kill(disks, store, make_disk, kill_at):
     """It says what the same command would do, which takes away what is left: names are not taken by that."""
