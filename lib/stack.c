@@ -85,14 +85,22 @@ bool stack_aead_valid(const char *aead)
 	return one_of(aead, ciphers, sizeof(ciphers) / sizeof(ciphers[0]));
 }
 
-bool stack_text_valid(const char *text, bool path)
+static bool has_control(const char *text)
 {
-	if (strlen(text) >= STACK_PATH_MAX || (path && text[0] != '/'))
-		return false;
 	for (; *text; text++)
 		if ((unsigned char)*text < 0x20 || *text == 0x7f)
-			return false;
-	return true;
+			return true;
+	return false;
+}
+
+bool stack_text_valid(const char *text, bool path)
+{
+	return strlen(text) < STACK_PATH_MAX && (!path || text[0] == '/') && !has_control(text);
+}
+
+bool stack_class_valid(const char *class)
+{
+	return *class && strlen(class) < STACK_CLASS_MAX && !has_control(class) && !strpbrk(class, " \\");
 }
 
 /* As LVM has it (lvm(8), VALID NAMES). */
@@ -491,10 +499,7 @@ static bool get_text(struct json_object *o, char *to, size_t size)
 	if (!length || length >= size || strlen(json_object_get_string(o)) != length)
 		return false;
 	memcpy(to, json_object_get_string(o), length + 1);
-	for (; *to; to++)
-		if ((unsigned char)*to < 0x20 || *to == 0x7f)
-			return false;
-	return true;
+	return !has_control(to);
 }
 
 static bool get_uuid(struct json_object *o, uint8_t uuid[16])
@@ -619,7 +624,7 @@ static bool get_key(struct stack *s, const char *key, struct json_object *o)
 	if (!strcmp(key, "mode"))
 		return get_text(o, s->mode, sizeof(s->mode)) && mode_parse(s->mode, &mode);
 	if (!strcmp(key, "class"))
-		return get_text(o, s->class, sizeof(s->class)) && !strpbrk(s->class, " \\");
+		return get_text(o, s->class, sizeof(s->class)) && stack_class_valid(s->class);
 	if (!strcmp(key, "options"))
 		return get_options(o, s->options);
 	if (!strcmp(key, "crypt"))

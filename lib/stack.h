@@ -175,5 +175,6 @@ bool stack_integrity_valid(const char *integrity); /* crc32c */
 bool stack_fs_valid(const char *fs); /* ext4, xfs, btrfs */
 bool stack_aead_valid(const char *aead); /* chacha20-poly1305, aes-gcm, aes-xts-hmac */
 bool stack_text_valid(const char *text, bool path); /* of a path, or words: printable, no more than STACK_PATH_MAX */
+bool stack_class_valid(const char *class); /* one word of a dm table, printable; what else it may be the kernel says */
 
 #endif

@@ -377,6 +377,7 @@ WRONG_WORDS = [
     (["set", "x", "--mount", "none", "--essential", "yes"], USAGE, "--essential"),
     (["set", "x", "--essential", "maybe"], USAGE, "--essential"),
     (["set", "x", "--class", "a b"], USAGE, "--class"),
+    (["set", "x", "--class", "any\r"], USAGE, "--class"),
     (["set", "x", "--mode", "fast"], USAGE, "--mode"),
     (["set", "x", "--backing-label", "backing"], USAGE, "--backing-label"),
     (["set", "x", "--snapshot-space", "a/b"], USAGE, "--snapshot-space"),
@@ -386,6 +387,7 @@ WRONG_WORDS = [
     (["create", "x", "--backing", "a", "--backing", "b", "--raid", "0", "--integrity", "--cache", "/c"], USAGE, "--integrity"),
     (["create", "x", "--backing", "a", "--cache", "b", "--cache-spare", "/c"], USAGE, "--cache-spare"),
     (["create", "x", "--backing", "a", "--cache", "/b", "--encrypt", "rot13"], USAGE, "--encrypt"),
+    (["create", "x", "--backing", "a", "--cache", "/b", "--class", "any\r"], USAGE, "--class"),
     (["create", "x", "--backing", "/dev/nowhere", "--cache", "/dev/nosuch"], NOT_FOUND, "/dev/nowhere"),
     (["create", "--resume", "x", "--backing", "a"], USAGE, "--resume"),
     (["create", "--resume", "nowhere"], NOT_FOUND, "nowhere"),
@@ -756,6 +758,7 @@ def quoted(words):
         "a=b\tc": "$'a=b\\tc'",
         "a=b c": "'a=b c'",
         "a b": "'a b'",
+        "any\r": "$'any\\r'",
         "a lot": "'a lot'",
     }
     return " ".join(shown.get(str(w), str(w)) for w in words)

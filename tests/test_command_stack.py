@@ -336,7 +336,8 @@ def test_refused_words(larder, images):
     refused(USAGE, ["--raid", "none"], "one disk")
     refused(USAGE, [], "--raid: is missing", base=plain[:10] + ["--dry-run"])
     refused(USAGE, ["--mode", "fast"], "--mode")
-    refused(USAGE, ["--class", "a b"], "--class")
+    for bad in ("a b", "any\r", "any\x1b", "any\x7f", "a\\b", "\x01", ""):
+        refused(USAGE, ["--class", bad], "--class")
     refused(USAGE, ["--encrypt", "luks1"], "--encrypt")
     refused(USAGE, ["--encrypt", "luks2:secret"], "--encrypt")
     refused(USAGE, ["--encrypt", "luks2-aea"], "--encrypt", "luks2-aead")

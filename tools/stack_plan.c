@@ -196,6 +196,17 @@ static int check_room(const struct making *m)
 	return result;
 }
 
+static int check_readable(const struct making *m)
+{
+	struct stack stack = m->stack;
+	int result;
+
+	do
+		result = stack_check_readable(&stack);
+	while (!result && stack_next(&stack, &stack));
+	return result;
+}
+
 /* ------------------------------------------------------------------ all of it */
 
 int stack_plan(struct making *m)
@@ -218,7 +229,8 @@ int stack_plan(struct making *m)
 	if (result)
 		return result;
 	choose_mode(m);
-	return check_room(m);
+	result = check_room(m);
+	return result ? result : check_readable(m);
 }
 
 int stack_plan_again(const struct making *m)

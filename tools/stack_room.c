@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Room in the descriptions for what is written to them later.
+ * Room in the descriptions for what is written to them later; and whether they are read as they were meant.
  *
  * The list on the SSDs has names and UUIDs of the stacks, and all of one that is being removed.  What grows in it, a label or a name, must leave as much as
  * the largest of these takes: else a stack could be removed no more.
@@ -83,4 +83,19 @@ int stack_check_room(const struct stacks *stacks, const struct stack *stack, con
 				  stack->name, word, whose, remedy);
 	free(list);
 	return result;
+}
+
+int stack_check_readable(const struct stack *stack)
+{
+	uint8_t field[LARDER_STACK_SIZE], again[LARDER_STACK_SIZE];
+	const char *why = stack_encode(stack, field);
+	struct stack read;
+	bool there;
+
+	why = why ? why : stack_decode(field, &read, &there);
+	if (!why && (stack_encode(&read, again) || memcmp(field, again, sizeof(field))))
+		why = "stack: says something else then";
+	if (!why)
+		return LARDER_DONE;
+	return complain(LARDER_FAILED, "%s: its description could not be read again: %s; give plainer words", stack->name, why);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
-/* Is there room in the descriptions for what is written to them later? */
+/* Is there room in the descriptions for what is written to them later, and can that be read again? */
 #ifndef LARDER_STACK_ROOM_H
 #define LARDER_STACK_ROOM_H
 
@@ -12,5 +12,10 @@ const char *stack_list_lacks_room(const struct stacks *stacks, const uint8_t cac
  * stack_check_names(); remedy: what else to do.  Complains.
  */
 int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word, const char *remedy);
+/*
+ * A stack whose description nobody can read is neither gone on with nor removed: is this one, which was made of words, read as it
+ * is meant?  Complains.
+ */
+int stack_check_readable(const struct stack *stack);
 
 #endif

@@ -18,6 +18,7 @@
 #include "stack_layers.h"
 #include "stack_lend.h"
 #include "stack_paths.h"
+#include "stack_room.h"
 #include "stack_steps.h"
 #include "stack_store.h"
 #include "stack_words.h"
@@ -156,6 +157,8 @@ static int check(const struct setting *s)
 
 	if (why)
 		return complain(LARDER_FAILED, "%s: %s; shorter paths, or a shorter class", stack->name, why);
+	if (stack_check_readable(stack))
+		return LARDER_FAILED;
 	if (r->mode && s->lent.volume)
 		return complain(LARDER_BUSY,
 				"%s: --mode: the volume runs, and the mode of its next starts is in the superblock, which is the kernel's until it stops; larder stop %s "

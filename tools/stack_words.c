@@ -46,8 +46,8 @@ int stack_parse_keyfile(struct stack *stack, const char *option, const char *pat
 
 int stack_parse_class(struct stack *stack, const char *text)
 {
-	if (!*text || strlen(text) >= sizeof(stack->class) || strpbrk(text, " \t\n\\"))
-		return complain(LARDER_USAGE, "--class: is not one word, or too long; see docs/interface.md");
+	if (!stack_class_valid(text))
+		return complain(LARDER_USAGE, "--class: is not one word, too long, or not printable; see docs/interface.md");
 	strcpy(stack->class, text);
 	return LARDER_DONE;
 }
