@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /* proc_pid_mountinfo(5) */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,4 +66,21 @@ bool mounts_next(FILE *file, struct mount *mount)
 		good = parse(line, mount);
 	free(line);
 	return good;
+}
+
+int mounts_has(const char *directory)
+{
+	struct mount *mount;
+	FILE *file = mounts_open();
+	int has = 0;
+
+	if (!file)
+		return -errno;
+	mount = malloc(sizeof(*mount));
+	while (mount && !has && mounts_next(file, mount))
+		has = !strcmp(mount->point, directory);
+	has = !mount ? -ENOMEM : !has && ferror(file) ? -EIO : has;
+	free(mount);
+	fclose(file);
+	return has;
 }

@@ -17,6 +17,11 @@ struct mount {
 FILE *mounts_open(void);
 /* The next one, if there is one. */
 bool mounts_next(FILE *file, struct mount *mount);
+/*
+ * Is something mounted on that very directory, whatever else shows the same filesystem?  A path without links.  1: yes; 0: no;
+ * -errno: it is not known.
+ */
+int mounts_has(const char *directory);
 /* A field of mountinfo, or of fstab: blanks and the like are octal there.  In place. */
 void mounts_decode(char *text);
 

@@ -371,6 +371,23 @@ def test_refused_words(larder, images):
         one_line(larder(*verb, code=NOT_FOUND), "no such stack")
 
 
+def test_what_is_mounted_there(larder, images, tmp_path):
+    """Of the same filesystem, too, which a look at the directory does not show."""
+    where, link = tmp_path / "a b", tmp_path / "link"
+    where.mkdir()
+    link.symlink_to(where)
+    argv = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$0" && exec "$@"', where]
+    if subprocess.run([*argv, "true"], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    for mount, code in ((where, BUSY), (link, BUSY), (f"/{where}/", BUSY), (tmp_path, 0)):
+        made = [larder.program, *words(images, "--mkfs", "ext4", "--mount", mount, "--dry-run")]
+        larder(*made[1:])
+        run = subprocess.run([*argv, *made], capture_output=True, text=True, env=larder.environment(), timeout=120)
+        assert run.returncode == code, run.stderr
+        if code:
+            one_line(run, "--mount", mount, "mounted there", "another directory")
+
+
 def test_refused_words_of_devices(larder, images):
     """Of replace, add, drop: before anything is looked at."""
 

@@ -13,31 +13,49 @@
 #include "fstab.h"
 #include "luks.h"
 #include "message.h"
+#include "mounts.h"
 #include "stack_paths.h"
 #include "superblock.h"
 
+/* Is nothing mounted there?  real: the same directory, without links. */
+static int check_free(const struct stack *stack, const char *real)
+{
+	int mounted = mounts_has(real);
+
+	if (mounted < 0)
+		return complain(LARDER_FAILED,
+				"--mount: %s: /proc/self/mountinfo: %s; whether something is mounted there is not known: mount /proc",
+				stack->mount, strerror(-mounted));
+	if (mounted || !strcmp(real, "/"))
+		return complain(LARDER_BUSY, "--mount: %s: something is mounted there already; unmount it, or give another directory",
+				stack->mount);
+	return LARDER_DONE;
+}
+
 int stack_check_mount(const struct stack *stack)
 {
-	struct stat here, above;
-	char *parent, *other;
-	int result = LARDER_DONE;
+	char *other, *real;
+	struct stat here;
+	int result;
 
 	if (!*stack->mount)
 		return LARDER_DONE;
-	parent = must_print("%s/..", stack->mount);
+	real = realpath(stack->mount, NULL);
+	if (!real || stat(real, &here)) {
+		free(real);
+		return complain(LARDER_NOT_FOUND, "--mount: %s: no such directory; make it first", stack->mount);
+	}
 	other = fstab_other(stack->uuid, stack->mount);
-	if (stat(stack->mount, &here))
-		result = complain(LARDER_NOT_FOUND, "--mount: %s: no such directory; make it first", stack->mount);
-	else if (!S_ISDIR(here.st_mode))
+	if (!S_ISDIR(here.st_mode))
 		result = complain(LARDER_USAGE, "--mount: %s: is not a directory", stack->mount);
-	else if (stat(parent, &above) || above.st_dev != here.st_dev || above.st_ino == here.st_ino)
-		result = complain(LARDER_BUSY, "--mount: %s: something is mounted there already", stack->mount);
-	else if (other)
+	else
+		result = check_free(stack, real);
+	if (!result && other)
 		result = complain(LARDER_BUSY,
 				  "--mount: %s: has a line in fstab already, which a boot would mount there (%s); take that out, or give another directory",
 				  stack->mount, other);
 	free(other);
-	free(parent);
+	free(real);
 	return result;
 }
 

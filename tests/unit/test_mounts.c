@@ -67,9 +67,17 @@ static void broken(void)
 	}
 }
 
+/* Of this machine: a filesystem that is mounted, and a directory of it. */
+static void points(void)
+{
+	CHECK(mounts_has("/proc") == 1, "%d", mounts_has("/proc"));
+	CHECK(!mounts_has("/proc/self") && !mounts_has("/proc/"), "%d, %d", mounts_has("/proc/self"), mounts_has("/proc/"));
+}
+
 int main(void)
 {
 	run_test("words", words);
+	run_test("points", points);
 	run_test("broken", broken);
 	return 0;
 }
