@@ -123,12 +123,17 @@ def test_keyfile_is_refused(described, change, tmp_path):
     before = digest(described.hdd)
     one_line(change("--keyfile", tmp_path / "none", code=NOT_FOUND), "--keyfile", "no such key file")
     one_line(change("--keyfile", key, code=USAGE), "--keyfile", "behind the mount")
+    link = tmp_path.with_name(f"{tmp_path.name}-link")
+    link.symlink_to(tmp_path)
+    one_line(change("--mount", link, "--keyfile", key, code=USAGE), "--keyfile", "behind the mount")
+    one_line(change("--mount", f"/{tmp_path}", "--keyfile", link / "key", code=USAGE), "--keyfile", "behind the mount")
     assert "is stopped: array, cache and volume are started" in change("--keyfile", "none", "--dry-run").stdout
     # it is not believed: the volume is to be started, which is a file here
     change("--keyfile", __file__, code=USAGE)
     assert digest(described.hdd) == before
     described.volume(described.plain | {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "keyfile": str(key)})
-    one_line(change("--mount", tmp_path, code=USAGE), "--mount", "behind the mount")
+    for mount in (tmp_path, link, f"{tmp_path}//"):
+        one_line(change("--mount", mount, code=USAGE), "--mount", "behind the mount")
 
 
 def test_class_keeps_pins(described, change):

@@ -353,6 +353,9 @@ def test_refused_words(larder, images):
     refused(NOT_FOUND, ["--encrypt", "luks2:keyfile=/nothing"], "key file")
     inside = ["--mkfs", "ext4", "--mount", larder.directory, "--encrypt", f"luks2:keyfile={images[0]}"]
     refused(USAGE, inside, "behind the mount")
+    refused(USAGE, ["--encrypt", "luks2", "--header-backup", "here"], "--header-backup", "absolute")
+    refused(USAGE, ["--encrypt", "luks2", "--header-backup", images[0]], "--header-backup", "is there already")
+    refused(USAGE, ["--header-backup", "/root/header"], "--header-backup", "is for --encrypt")
     refused(USAGE, ["--mkfs", "vfat"], "--mkfs")
     refused(USAGE, ["--mount", "/mnt"], "--mkfs")
     refused(USAGE, ["--mkfs", "ext4", "--essential"], "--essential", "--mount")
@@ -369,6 +372,28 @@ def test_refused_words(larder, images):
         one_line(larder(verb, "data", code=NOT_FOUND), "no such stack")
     for verb in (["replace", "data", "disk0", "/new"], ["add", "data", "--cache", "/new"], ["drop", "data", "ssd0"]):
         one_line(larder(*verb, code=NOT_FOUND), "no such stack")
+
+
+def test_behind_the_mount(larder, images, tmp_path):
+    """What is needed to open a stack is not to lie where it is mounted, by whatever path either is given."""
+    where, other, key = (tmp_path / name for name in ("where", "whereabouts", "where/key"))
+    for directory in (where, other):
+        directory.mkdir()
+    key.write_bytes(b"k" * 32)
+    link = tmp_path / "link"
+    link.symlink_to(where)
+    plain = words(images, "--mkfs", "ext4", "--dry-run")
+    for mount in (where, f"{where}/", f"/{where}", f"{tmp_path}//where", link, f"{link}/", tmp_path):
+        for path in (key, link / "key"):
+            run = larder(*plain, "--mount", mount, "--encrypt", f"luks2:keyfile={path}", code=USAGE)
+            one_line(run, "--encrypt", key, "behind the mount", "elsewhere")
+        for path in (where / "header", link / "header", link / "deep" / "er"):
+            run = larder(*plain, "--mount", mount, "--encrypt", "luks2", "--header-backup", path, code=USAGE)
+            one_line(run, "--header-backup", path, f"behind the mount {mount}", "another file, or none")
+    larder(*plain, "--mount", other, "--encrypt", f"luks2:keyfile={key}", "--header-backup", where / "header")
+    run = larder(*plain, "--mount", "/var", "--encrypt", "luks2", code=USAGE)
+    one_line(run, "--header-backup", "/var/lib/larder", "behind the mount /var")
+    larder(*plain, "--mount", other, "--encrypt", "luks2", "--header-backup", "none")
 
 
 def test_what_is_mounted_there(larder, images, tmp_path):
@@ -855,6 +880,10 @@ def test_passwd_judges_the_header_backup(larder, described, action):
     assert f"backup of the LUKS header: {larder.directory / 'new'}\n" in passwd(larder.directory / "new", 0).stdout
     if action != ["--backup"]:
         assert "backup of the LUKS header: none" in passwd("none", 0).stdout
+    # in the stack itself nobody could read it when it is needed
+    mounted = {"crypt": str(crypt), "fs": "ext4", "fs_uuid": str(uuid.uuid5(described.uuid, "fs")), "mount": f"/{larder.directory}"}
+    described.volume(described.plain | mounted)
+    one_line(passwd(larder.directory / "new", USAGE), "--header-backup", "behind the mount", "another file, or none")
 
 
 @pytest.mark.parametrize("what", ["volume", "ssd", "mark"])

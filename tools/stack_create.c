@@ -648,7 +648,7 @@ static int check_resumed_backup(const struct stack *stack, const char *word)
 	if (stack->encrypted && stack->next && word && strcmp(word, "none"))
 		return complain(LARDER_USAGE, "--header-backup: %u more headers are made behind that of %s; leave it out, or none", stack->next, stack->name);
 	if (!stack->encrypted || !made || stack->next)
-		return stack_check_backup(stack, word);
+		return stack_check_backup(stack, word, false);
 	return word ? complain(LARDER_USAGE, "--header-backup: the header is made already; larder passwd %s --backup --header-backup %s, once it is ready",
 			       stack->name, word) :
 		      LARDER_DONE;

@@ -131,8 +131,10 @@ static char *backup_path(const struct passwd_request *r, const struct stack *sta
 static int check_backup(const struct passwd_request *r, const struct stack *stack)
 {
 	char *path = backup_path(r, stack);
-	int result = path ? stack_check_backup_file(stack, path) : LARDER_DONE;
+	int result = path && (r->backup || r->action == BACKUP) ? stack_check_backup_place(stack, path) : LARDER_DONE;
 
+	if (path && !result)
+		result = stack_check_backup_file(stack, path);
 	free(path);
 	return result;
 }

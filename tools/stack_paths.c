@@ -17,6 +17,60 @@
 #include "stack_paths.h"
 #include "superblock.h"
 
+/* ------------------------------------------------------------------ where a path leads */
+
+/* As it is without links, to be freed; what is not there yet lies in its directory. */
+static char *without_links(const char *path)
+{
+	char *real = realpath(path, NULL), *above, *whole;
+	const char *name = strrchr(path, '/');
+
+	if (real || !name || name == path)
+		return real ? real : must_print("%s", path);
+	above = must_print("%.*s", (int)(name - path), path);
+	real = without_links(above);
+	whole = must_print("%s%s", real, name);
+	free(real);
+	free(above);
+	return whole;
+}
+
+/* Is it that directory, or below it?  As text, but that one slash is as good as several. */
+static bool is_below(const char *path, const char *directory)
+{
+	for (;;) {
+		size_t length;
+
+		path += strspn(path, "/");
+		directory += strspn(directory, "/");
+		length = strcspn(directory, "/");
+		if (!length)
+			return true;
+		if (length != strcspn(path, "/") || memcmp(path, directory, length))
+			return false;
+		path += length;
+		directory += length;
+	}
+}
+
+/* Once the stack is mounted, is that seen which lies there now? */
+static bool is_behind_mount(const struct stack *stack, const char *path)
+{
+	char *mount, *real;
+	bool behind;
+
+	if (!*stack->mount)
+		return false;
+	mount = without_links(stack->mount);
+	real = without_links(path);
+	behind = is_below(real, mount);
+	free(real);
+	free(mount);
+	return behind;
+}
+
+/* ------------------------------------------------------------------ the mount point, and the key file */
+
 /* Is nothing mounted there?  real: the same directory, without links. */
 static int check_free(const struct stack *stack, const char *real)
 {
@@ -61,13 +115,13 @@ int stack_check_mount(const struct stack *stack)
 
 int stack_check_keyfile(const struct stack *stack, const char *option)
 {
-	size_t length = strlen(stack->mount);
-
-	if (!*stack->keyfile || !length || strncmp(stack->keyfile, stack->mount, length) ||
-	    (stack->mount[length - 1] != '/' && stack->keyfile[length] != '/'))
+	if (!*stack->keyfile || !is_behind_mount(stack, stack->keyfile))
 		return LARDER_DONE;
-	return complain(LARDER_USAGE, "%s: %s: the key file would lie behind the mount that it opens", option, stack->keyfile);
+	return complain(LARDER_USAGE, "%s: %s: the key file would lie behind the mount that it opens; put it elsewhere", option,
+			stack->keyfile);
 }
+
+/* ------------------------------------------------------------------ the backup of the LUKS header */
 
 char *stack_backup_path(const struct stack *stack, const char *word)
 {
@@ -91,6 +145,15 @@ int stack_check_backup_file(const struct stack *stack, const char *path)
 			stack->name);
 }
 
+int stack_check_backup_place(const struct stack *stack, const char *path)
+{
+	if (!is_behind_mount(stack, path))
+		return LARDER_DONE;
+	return complain(LARDER_USAGE,
+			"--header-backup: %s: lies behind the mount %s, where nobody could read it when it is needed to open the stack; give another file, or none",
+			path, stack->mount);
+}
+
 /* Its directory is there, and can be written to. */
 static int check_parent(const char *path)
 {
@@ -103,7 +166,7 @@ static int check_parent(const char *path)
 	return result;
 }
 
-int stack_check_backup(const struct stack *stack, const char *word)
+int stack_check_backup(const struct stack *stack, const char *word, bool dry_run)
 {
 	char *path = stack_backup_path(stack, word);
 	int result;
@@ -112,13 +175,17 @@ int stack_check_backup(const struct stack *stack, const char *word)
 		return complain(LARDER_USAGE, "--header-backup: is for --encrypt");
 	if (!path)
 		return LARDER_DONE;
-	if (!word)
-		mkdir(BACKUP_DIRECTORY, 0700);
 	if (*path != '/')
 		result = complain(LARDER_USAGE, "--header-backup: '%s' is not none, nor an absolute path", path);
 	else
-		result = stack_check_backup_file(stack, path);
-	result = result ? result : check_parent(path);
+		result = stack_check_backup_place(stack, path);
+	result = result ? result : stack_check_backup_file(stack, path);
+	/* a dry run makes no directory, and need not be root's */
+	if (!result && !dry_run) {
+		if (!word)
+			mkdir(BACKUP_DIRECTORY, 0700);
+		result = check_parent(path);
+	}
 	free(path);
 	return result;
 }

@@ -10,7 +10,7 @@
 /* Where it is to be mounted is a directory, nothing is mounted there, and no line in fstab but its own would be.  Complains. */
 int stack_check_mount(const struct stack *stack);
 /*
- * A key file that lies behind the mount would never be read.  Compares the two paths as text.  option: what it is said by.
+ * A key file that lies behind the mount would never be read.  Where both lie is seen without links.  option: what it is said by.
  * Complains.
  */
 int stack_check_keyfile(const struct stack *stack, const char *option);
@@ -19,10 +19,13 @@ int stack_check_keyfile(const struct stack *stack, const char *option);
 char *stack_backup_path(const struct stack *stack, const char *word);
 /* What is there by that name, if anything, may be replaced: it is a backup of the header of this stack.  Complains. */
 int stack_check_backup_file(const struct stack *stack, const char *path);
+/* It does not lie behind the mount of the stack, as with a key file.  Complains. */
+int stack_check_backup_place(const struct stack *stack, const char *path);
 /*
  * May it be made there, as --header-backup (word; NULL: not given) has it?  Where that file is there it is one of this stack's, of
- * a try that was cut short.  Makes BACKUP_DIRECTORY, if it would lie there.  Complains.
+ * a try that was cut short.  Makes BACKUP_DIRECTORY, if it would lie there; a dry run makes none, and leaves open whether
+ * the directory can be written to.  Complains.
  */
-int stack_check_backup(const struct stack *stack, const char *word);
+int stack_check_backup(const struct stack *stack, const char *word, bool dry_run);
 
 #endif

@@ -222,8 +222,7 @@ int stack_plan(struct making *m)
 	stacks_free(&stacks);
 	result = result ? result : check_programs(&m->stack, r->dry_run);
 	result = result ? result : stack_check_token(m);
-	if (!result && !r->dry_run)
-		result = stack_check_backup(&m->stack, r->header_backup);
+	result = result ? result : stack_check_backup(&m->stack, r->header_backup, r->dry_run);
 	result = result ? result : stack_check_mount(&m->stack);
 	result = result ? result : claims_look(r, &m->stack, &m->claims);
 	if (result)
@@ -242,7 +241,7 @@ int stack_plan_again(const struct making *m)
 		return result;
 	result = check_names(m, &stacks);
 	stacks_free(&stacks);
-	result = result ? result : stack_check_backup(&m->stack, m->request->header_backup);
+	result = result ? result : stack_check_backup(&m->stack, m->request->header_backup, false);
 	result = result ? result : stack_check_mount(&m->stack);
 	return result ? result : check_room(m);
 }
