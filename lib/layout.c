@@ -9,6 +9,7 @@
  * for it who find no superblock; if it fits behind the superblock | data | tail reserve.
  */
 #include <endian.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "layout.h"
@@ -99,12 +100,23 @@ const char *volume_layout(struct volume_layout *layout, uint64_t bytes, unsigned
 	return NULL;
 }
 
+/* More is not given to an offset that is chosen, unless it is the default. */
+static uint64_t offset_most(uint64_t bytes)
+{
+	return bytes / DATA_OFFSET_SHARE < DATA_OFFSET_MAX ? bytes / DATA_OFFSET_SHARE : DATA_OFFSET_MAX;
+}
+
+static bool unit_will_do(uint64_t unit)
+{
+	return unit && unit % LARDER_SLOT_SIZE == 0 && unit <= DATA_OFFSET_MAX;
+}
+
 /* The first place from the default on where a unit begins; 0: none that will do. */
 static uint64_t begin_of_unit(const struct device_topology *topology, uint64_t unit, uint64_t bytes)
 {
-	uint64_t most = bytes / DATA_OFFSET_SHARE < DATA_OFFSET_MAX ? bytes / DATA_OFFSET_SHARE : DATA_OFFSET_MAX, into, offset;
+	uint64_t most = offset_most(bytes), into, offset;
 
-	if (!unit || unit % LARDER_SLOT_SIZE || unit > DATA_OFFSET_MAX)
+	if (!unit_will_do(unit))
 		return 0;
 	into = (topology->start + LARDER_DEF_DATA_OFFSET + unit - topology->alignment % unit) % unit;
 	offset = LARDER_DEF_DATA_OFFSET + (into ? unit - into : 0);
@@ -121,4 +133,42 @@ uint64_t volume_data_offset(const struct device_topology *topology, uint64_t byt
 	if (!offset && topology->io_min > LARDER_SLOT_SIZE)
 		offset = begin_of_unit(topology, topology->io_min, bytes);
 	return offset ? offset : LARDER_DEF_DATA_OFFSET;
+}
+
+/* What both divide; 0 is none, and so is what is too large for a unit. */
+static uint64_t common_multiple(uint64_t a, uint64_t b)
+{
+	uint64_t x = a, y = b, rest;
+
+	if (!a || !b || a > DATA_OFFSET_MAX || b > DATA_OFFSET_MAX)
+		return a > b ? a : b;
+	for (; y; y = rest) {
+		rest = x % y;
+		x = y;
+	}
+	return a / x * b;
+}
+
+/* Where the first one begins in the array is not known. */
+static uint64_t larger_offset(uint64_t offset, uint64_t unit, uint64_t bytes)
+{
+	uint64_t most = offset_most(bytes), behind = LARDER_DEF_DATA_OFFSET + unit;
+
+	if (!unit_will_do(unit) || unit <= LARDER_SLOT_SIZE)
+		return offset;
+	behind = behind < most ? behind : most;
+	return behind > offset ? behind : offset;
+}
+
+uint64_t array_data_offset_most(const struct device_topology *disks, unsigned number, uint64_t stripe, uint64_t bytes)
+{
+	uint64_t offset = larger_offset(LARDER_DEF_DATA_OFFSET, stripe, bytes), all = 0;
+
+	for (unsigned i = 0; i < number; i++) {
+		offset = larger_offset(offset, disks[i].io_min, bytes);
+		offset = larger_offset(offset, disks[i].io_opt, bytes);
+		all = common_multiple(all, disks[i].io_opt);
+	}
+	offset = larger_offset(offset, all, bytes);
+	return larger_offset(offset, common_multiple(all, stripe), bytes);
 }

@@ -40,5 +40,10 @@ struct device_topology {
 };
 /* Where the data of a volume on it begin, so that they begin with a stripe, or a chunk; LARDER_DEF_DATA_OFFSET if that does not matter. */
 uint64_t volume_data_offset(const struct device_topology *topology, uint64_t bytes);
+/*
+ * The same of an array that is not there yet, at most: its stripes have so many bytes (0: it has none), it has no more than
+ * `bytes`, and it hands on what its disks want, each by itself or what all of them divide, as the kernel has it.
+ */
+uint64_t array_data_offset_most(const struct device_topology *disks, unsigned number, uint64_t stripe, uint64_t bytes);
 
 #endif

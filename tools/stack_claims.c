@@ -17,8 +17,7 @@
 #include "size.h"
 #include "stack_claims.h"
 
-#define VOLUME_ENDS (LARDER_DEF_DATA_OFFSET + LARDER_DEF_TAIL_RESERVE) /* bytes in front of the data of a volume, and behind them */
-#define TAGS_LEAST  (4u << 20) /* of dm-integrity's journal and tags on a small volume */
+#define TAGS_LEAST (4u << 20) /* bytes of dm-integrity's journal and tags on a small volume */
 
 static const struct size_format human = { 'h', true };
 
@@ -63,13 +62,11 @@ static int check_apart(const struct argument_list *members, const struct argumen
 
 /* ------------------------------------------------------------------ one of them */
 
-static uint64_t volume_room(const struct device *device)
+static uint64_t volume_room(const struct device *device, const struct device_topology *topology)
 {
 	struct volume_layout layout = { .tail_reserve = LARDER_DEF_TAIL_RESERVE };
-	struct device_topology topology;
 
-	device_topology(device, &topology);
-	layout.data_offset = volume_data_offset(&topology, device->bytes);
+	layout.data_offset = volume_data_offset(topology, device->bytes);
 	return volume_layout(&layout, device->bytes, device->logical_block) ? 0 : layout.sectors << LARDER_SECTOR_SHIFT;
 }
 
@@ -82,7 +79,9 @@ static int check_device(const struct stack_request *request, const char *path, s
 
 	if (result)
 		return result;
-	*claim = (struct claim){ device.bytes, volume_room(&device), device.logical_block };
+	*claim = (struct claim){ .bytes = device.bytes, .block = device.logical_block };
+	device_topology(&device, &claim->topology);
+	claim->room = volume_room(&device, &claim->topology);
 	if (!device.block && !request->dry_run)
 		result = complain(LARDER_USAGE, "%s: is a regular file; make a block device of it with losetup", path);
 	result = result ? result : claim_clear(&device, &dry);
@@ -100,9 +99,17 @@ static uint64_t least_data(const struct stack *stack)
 	return (stack->encrypted ? LUKS_HEADER : 0) + (*stack->aead ? TAGS_LEAST : 0) + fs;
 }
 
-static uint64_t least_volume(const struct stack *stack)
+/* Of so many bytes a volume has that much room for its data.  about: as far as that is known before there is one. */
+static int check_least(const struct stack *stack, const char *where, uint64_t bytes, uint64_t room, const char *about)
 {
-	return VOLUME_ENDS + least_data(stack);
+	char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT];
+
+	if (room >= least_data(stack))
+		return LARDER_DONE;
+	return complain(LARDER_FAILED,
+			"%s: size: too small: of %s %s%s would be left for the data of its volume, and this stack needs %s; give a larger one",
+			where, size_print(a, bytes, &human), about, size_print(b, room, &human),
+			size_print(c, least_data(stack), &human));
 }
 
 /* Where the volume goes has that much room for it, at least. */
@@ -125,51 +132,43 @@ static int check_size(const struct stack *stack, const char *where, uint64_t roo
 
 static int check_separate(const struct argument_list *disks, const struct stack *stack, const struct claims *claims)
 {
-	char a[SIZE_TEXT], b[SIZE_TEXT];
 	int result = LARDER_DONE;
 
 	for (int i = 0; !result && i < disks->number; i++) {
-		if (claims->disk[i].bytes < least_volume(stack))
-			return complain(LARDER_FAILED, "%s: size: too small: it has %s, and a volume of its own needs %s",
-					disks->value[i], size_print(a, claims->disk[i].bytes, &human),
-					size_print(b, least_volume(stack), &human));
-		result = check_size(stack, disks->value[i], claims->disk[i].room);
+		const struct claim *disk = &claims->disk[i];
+
+		result = check_least(stack, disks->value[i], disk->bytes, disk->room, "");
+		result = result ? result : check_size(stack, disks->value[i], disk->room);
 	}
 	return result;
 }
 
 /*
- * Of all the volume may have where it lies on an array, which is not there yet: its data begin behind a stripe, of chunks of 512
- * KiB, at most.  Not too much, or it would be refused when all disks have been overwritten.
+ * For the data of a volume on an array, which is not there yet: they begin with one of its stripes, of chunks of 512 KiB, at most,
+ * or with what its disks want their requests to be.  Not too much, or it would be refused when all disks have been overwritten.
  */
-static uint64_t array_room(const struct stack *stack, uint64_t all)
+static uint64_t array_room(const struct stack *stack, struct claims *claims)
 {
-	uint64_t taken = VOLUME_ENDS + stack->legs * (uint64_t)MD_CHUNK;
+	uint64_t stripe = strcmp(stack->raid, "1") ? stack->legs * (uint64_t)MD_CHUNK : 0;
+	uint64_t bytes[MD_LEGS_MAX], all, together = 0, taken;
+	struct device_topology topologies[MD_LEGS_MAX];
 
-	return (all > taken ? all - taken : 0) & ~(uint64_t)(LARDER_SLOT_SIZE - 1);
-}
-
-/* Bytes for the volume, about. */
-static uint64_t usable(const struct stack *stack, struct claims *claims)
-{
-	uint64_t bytes[MD_LEGS_MAX];
-
-	for (uint32_t i = 0; i < stack->legs; i++)
+	for (uint32_t i = 0; i < stack->legs; i++) {
 		bytes[i] = *stack->integrity ? leg_capacity(claims->disk[i].bytes) : claims->disk[i].bytes;
-	return *stack->raid ? md_capacity(stack->raid, bytes, stack->legs, &claims->unused) : bytes[0];
+		together += bytes[i];
+		topologies[i] = claims->disk[i].topology;
+	}
+	all = md_capacity(stack->raid, bytes, stack->legs, &claims->unused);
+	taken = array_data_offset_most(topologies, stack->legs, stripe, together) + LARDER_DEF_TAIL_RESERVE;
+	return (all > taken ? all - taken : 0) & ~(uint64_t)(LARDER_SLOT_SIZE - 1);
 }
 
 static int check_room(const struct argument_list *disks, const struct stack *stack, struct claims *claims)
 {
-	uint64_t all = usable(stack, claims);
-	char a[SIZE_TEXT], b[SIZE_TEXT], c[SIZE_TEXT];
+	uint64_t room = *stack->raid ? array_room(stack, claims) : claims->disk[0].room;
+	int result = check_least(stack, disks->value[0], claims->least, room, *stack->raid ? "about " : "");
 
-	if (all < least_volume(stack))
-		return complain(LARDER_FAILED, "%s: size: too small: of %s about %s would be left, and this stack needs %s",
-				disks->value[0], size_print(a, claims->least, &human), size_print(b, all, &human),
-				size_print(c, least_volume(stack), &human));
-	return *stack->raid ? check_size(stack, "--raid", array_room(stack, all)) :
-			      check_size(stack, disks->value[0], claims->disk[0].room);
+	return result ? result : check_size(stack, *stack->raid ? "--raid" : disks->value[0], room);
 }
 
 /* ------------------------------------------------------------------ all of them */

@@ -5,6 +5,7 @@
 #ifndef LARDER_STACK_CLAIMS_H
 #define LARDER_STACK_CLAIMS_H
 
+#include "layout.h"
 #include "md.h"
 #include "stack_words.h"
 
@@ -13,6 +14,7 @@ struct claim {
 	uint64_t bytes;
 	uint64_t room; /* for the data of a volume that has it alone */
 	unsigned block; /* its logical block */
+	struct device_topology topology;
 };
 
 /* Its disks, in the order of the words. */

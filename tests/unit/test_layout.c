@@ -59,9 +59,51 @@ static void check_sum_of_a_set(void)
 	check(cache_layout(&layout, 33 * TIB, 512), "an SSD of 33 TiB");
 }
 
+/* What kernels make of its disks: the least that all divide; md's own stripe; the largest. */
+static uint64_t stacked(unsigned how, const struct device_topology *disks, unsigned number, uint64_t stripe)
+{
+	uint64_t unit = how == 1 ? 0 : stripe;
+
+	for (unsigned i = 0; i < number && how; i++)
+		unit = how == 3 && unit ? (unit > disks[i].io_opt ? unit : disks[i].io_opt) : common_multiple(unit, disks[i].io_opt);
+	return unit;
+}
+
+static const uint64_t units[] = { 0,	    512,     4096,    64 * KIB, 256 * KIB, 16773120, 33553920,
+				  3 * MIB, 4 * MIB, 5 * MIB, 12 * MIB, 64 * MIB,  65 * MIB };
+#define UNITS (sizeof(units) / sizeof(units[0]))
+
+/* Two disks of each pair of units, at each level that has stripes or none: what is made of them begins no later than was said. */
+static void check_arrays(void)
+{
+	static const uint64_t sizes[] = { 16 * MIB, 300 * MIB, 2000 * MIB, 5 * TIB };
+	unsigned late = 0, early = 0;
+
+	for (unsigned a = 0; a < UNITS * UNITS; a++)
+		for (unsigned b = 0; b < 4 * 3 * 4; b++) {
+			uint64_t least = b % 3 ? 512 : 64 * KIB, stripe = b / 3 % 4 * 512 * KIB, bytes = sizes[b / 12], most;
+			struct device_topology disks[2] = { { 4096, units[a % UNITS], 0, 0 }, { least, units[a / UNITS], 0, 0 } };
+
+			most = array_data_offset_most(disks, 2, stripe, bytes);
+			for (unsigned how = 0; how < 4; how++) {
+				struct device_topology array = { .io_min = stripe ? 512 * KIB : least > 4096 ? least : 4096,
+								 .io_opt = stacked(how, disks, 2, stripe),
+								 .alignment = b % 2 * 128 * KIB };
+
+				late += volume_data_offset(&array, bytes) > most;
+			}
+			early += most < MIB || (most > MIB && most > bytes / 64);
+		}
+	check(!late, "data of an array begin no later than was said");
+	check(!early, "nor is that before 1 MiB, or behind a 64th");
+}
+
 int main(void)
 {
+	const struct device_topology plain[] = { { 512, 0, 0, 0 }, { 4096, 4096, 0, 0 } };
+	const struct device_topology sas[] = { { 4096, 16773120, 0, 0 }, { 4096, 16773120, 0, 0 } };
 	struct volume_layout layout;
+	uint64_t most;
 
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		uint64_t offset = volume_data_offset(&cases[i].topology, cases[i].bytes);
@@ -74,5 +116,10 @@ int main(void)
 		      "its copy is where all look for it");
 	}
 	check_sum_of_a_set();
+	check_arrays();
+	check(array_data_offset_most(plain, 2, 0, 5 * TIB) == MIB, "a mirror of disks that say nothing");
+	check(array_data_offset_most(plain, 2, 1024 * KIB, 5 * TIB) == 2 * MIB, "stripes");
+	most = array_data_offset_most(sas, 2, 0, 5 * TIB);
+	check(most >= 16773120 && most <= 17 * MIB, "a mirror of SAS disks");
 	return failed;
 }
