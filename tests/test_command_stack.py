@@ -241,6 +241,41 @@ def test_cache_that_is_there(larder, images):
     one_line(larder("create", "data", "--backing", images[2], "--cache", "other", "--dry-run", code=NOT_FOUND), "other")
 
 
+REMOVED = 4
+
+
+def test_ssds_that_take_data(larder, images):
+    """Of a cache that is there a place that was drained counts for nothing; with mirror=none two SSDs are as good as one."""
+    larder("cache", "create", "fast", "--cache", images[0], "--cache", images[1], "--cache", larder.image("ssd2", 64 * MIB))
+    ssds = [*images[:2], larder.devices[-1]]
+    base = ["create", "data", "--backing", images[2], "--cache", "fast", "--dry-run"]
+
+    def plans(mirror, said, *copies):
+        text = {"ready": [], "changing": []} | ({"options": f"mirror={mirror}"} if mirror else {})
+        for ssd in ssds:
+            patch_both(ssd, ON_SSD, stack=pack(text, OF_CACHE))
+        plain, risky = larder(*base).stdout, larder(*base, "--mode", "writeback").stdout
+        for part in said:
+            assert part in plain, plain
+        for part in copies:
+            assert part in plain and part in risky and "RISK" not in risky, risky
+        assert copies or ("dirty data on" not in plain + risky and "mode writethrough:" in plain and "RISK" in risky), plain + risky
+        return risky
+
+    plans("", ["3 SSDs", "mode writeback"], "dirty data on two of them")
+    plans("all", ["3 SSDs", "mode writeback"], "dirty data on two of them")
+    plans("dirty:3", ["3 SSDs", "mode writeback"], "dirty data on three of them")
+    risky = plans("none", ["3 SSDs", "mode writethrough: the cache has mirror=none"])
+    assert "RISK: mode writeback on a cache with mirror=none" in risky
+    assert "RISK" not in larder(*base, "--mode", "writearound").stdout
+    for ssd in ssds:
+        patch_tables(ssd, device1__state=REMOVED)
+    plans("dirty:3", ["2 SSDs", "mode writeback"], "dirty data on two of them")
+    for ssd in ssds:
+        patch_tables(ssd, device2__state=REMOVED)
+    assert "RISK: mode writeback on a single SSD" in plans("", ["1 SSD\n", "mode writethrough: there is one SSD"])
+
+
 def separate(images, *more, name="data"):
     ssd0, ssd1, hdd0, hdd1 = images
     made = ["create", name, "--cache", ssd0, "--cache", ssd1, "--backing", hdd0, "--backing", hdd1, "--separate"]

@@ -14,6 +14,7 @@
 
 #include "integrity.h"
 #include "program.h"
+#include "running.h"
 #include "set.h"
 #include "stack_claims.h"
 #include "stack_names.h"
@@ -22,6 +23,7 @@
 #include "stack_room.h"
 #include "stack_store.h"
 #include "stacks.h"
+#include "status.h"
 #include "turn.h"
 
 static const struct size_format human = { 'h', true };
@@ -69,63 +71,132 @@ int stack_check_token(struct making *m)
 
 /* ------------------------------------------------------------------ the cache */
 
-/* That which is made with the stack, or the one that is named. */
-static int choose_cache(struct making *m, const struct stacks *stacks)
+/* What its option `mirror` is: as it runs, else as each start sets it.  To be freed. */
+static char *mirror_of(const struct stacks *stacks, const uint8_t cache[16], const char *stored)
 {
-	const struct member *member;
-	int result;
+	const struct mapped *running = running_by_uuid(&stacks->list, cache, true);
+	char *mirror = running ? status_value(running->status, "mirror") : NULL;
+	struct stored_option option;
 
-	if (m->stack.own_cache) {
-		uuid_generate_random(m->stack.cache);
-		m->ssds = (uint32_t)m->request->caches.number;
-		strcpy(m->cache_label, m->request->name);
-		return LARDER_DONE;
-	}
-	result = stack_named_cache(stacks, m->request->caches.value[0], &member);
-	if (result)
-		return result;
-	memcpy(m->stack.cache, member->sb.cache.cache_uuid, 16);
-	m->ssds = le32toh(member->sb.cache.nr_devices);
-	label_text(member->sb.cache.label, m->cache_label);
-	return LARDER_DONE;
+	while (!mirror && stored_options_next(&stored, &option))
+		if (stored_option_is(&option, "mirror"))
+			mirror = must_print("%.*s", option.value_length, option.value);
+	return mirror ? mirror : must_print("dirty");
 }
 
-/* What is known of the SSDs, and what is asked of them. */
-static int check_tiers(struct making *m, const struct stacks *stacks)
+/* On how many of so many SSDs dirty data lies. */
+static uint32_t copies_of(const char *mirror, uint32_t ssds)
 {
-	const struct tiers_request *asked = &m->request->tiers;
+	uint32_t copies = !strcmp(mirror, "none") ? 1 : !strcmp(mirror, "dirty:3") ? 3 : 2;
+
+	return copies < ssds ? copies : ssds;
+}
+
+/* A place that was drained stays one of the set; an SSD that has failed, or leaves it, keeps nothing for the new stack. */
+static uint32_t count_active(const struct larder_table *table)
+{
+	uint32_t number = 0;
+
+	for (uint32_t i = 0; i < LARDER_MAX_DEVICES; i++)
+		number += le32toh(table->devices[i].state) == LARDER_DEVICE_ACTIVE;
+	return number;
+}
+
+/* Of the cache that is named, all that a plan hangs on. */
+static int look_at_cache(struct making *m, const struct stacks *stacks)
+{
 	struct larder_table *table = must_allocate(malloc(sizeof(*table)));
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
-	char uuid[UUID_TEXT];
-	int result = LARDER_DONE;
+	const struct member *member;
+	char uuid[UUID_TEXT], *mirror;
+	int result = stack_named_cache(stacks, m->request->caches.value[0], &member);
 
-	if (m->stack.own_cache) {
-		result = tiers_new_set(&asked->labels, m->request->caches.number, &m->set);
-	} else {
+	if (!result) {
+		memcpy(m->stack.cache, member->sb.cache.cache_uuid, 16);
+		label_text(member->sb.cache.label, m->cache_label);
 		result = stack_list_read(m->stack.cache, list);
-		if (!result && !set_newest_table(&stacks->members, m->stack.cache, table))
-			result = complain(LARDER_FAILED, "%s: table: none of its SSDs has one that can be read",
-					  uuid_text(m->stack.cache, uuid));
-		if (!result)
-			tiers_of_table(table, list, &m->set);
 	}
-	if (!result && tiers_wanted(asked))
-		result = tiers_plan(asked, m->request->mode, m->stack.own_cache, &m->set, &m->stack);
+	if (!result && !set_newest_table(&stacks->members, m->stack.cache, table))
+		result = complain(LARDER_FAILED, "%s: table: none of its SSDs has one that can be read",
+				  uuid_text(m->stack.cache, uuid));
+	if (!result) {
+		tiers_of_table(table, list, &m->set);
+		m->ssds = count_active(table);
+		mirror = mirror_of(stacks, m->stack.cache, list->options);
+		m->copies = copies_of(mirror, m->ssds);
+		free(mirror);
+	}
 	free(list);
 	free(table);
 	return result;
 }
 
+/* That which is made with the stack, or the one that is named; and what is asked of its SSDs. */
+static int choose_cache(struct making *m, const struct stacks *stacks)
+{
+	const struct tiers_request *asked = &m->request->tiers;
+	int result;
+
+	if (m->stack.own_cache) {
+		uuid_generate_random(m->stack.cache);
+		m->ssds = (uint32_t)m->request->caches.number;
+		m->copies = copies_of("dirty", m->ssds);
+		strcpy(m->cache_label, m->request->name);
+		result = tiers_new_set(&asked->labels, m->request->caches.number, &m->set);
+	} else {
+		result = look_at_cache(m, stacks);
+	}
+	if (!result && tiers_wanted(asked))
+		result = tiers_plan(asked, m->request->mode, m->stack.own_cache, &m->set, &m->stack);
+	return result;
+}
+
+static bool set_is_same(const struct tier_set *a, const struct tier_set *b)
+{
+	for (uint32_t i = 0; i < LARDER_MAX_DEVICES; i++)
+		if (a->there[i] != b->there[i] || a->role[i] != b->role[i] || strcmp(a->label[i], b->label[i]))
+			return false;
+	return true;
+}
+
+/* One that is there is still what mode and tiers were chosen for, and was shown. */
+static int check_same_cache(const struct making *m, const struct stacks *stacks)
+{
+	struct making *now;
+	bool same;
+	int result;
+
+	if (m->stack.own_cache)
+		return LARDER_DONE;
+	now = must_allocate(calloc(1, sizeof(*now)));
+	now->request = m->request;
+	result = look_at_cache(now, stacks);
+	same = !result && !memcmp(now->stack.cache, m->stack.cache, 16) && now->ssds == m->ssds && now->copies == m->copies &&
+	       set_is_same(&now->set, &m->set);
+	free(now);
+	if (result || same)
+		return result;
+	return complain(LARDER_BUSY,
+			"%s: the cache %s was changed meanwhile; nothing was written; begin anew, and see what would be made now",
+			m->request->name, m->request->caches.value[0]);
+}
+
 static void choose_mode(struct making *m)
 {
 	const char *asked = *m->stack.mode ? m->stack.mode : m->request->mode; /* by --foreground, or in words */
-	const char *mode = asked ? asked : m->ssds > 1 ? "writeback" : "writethrough";
+	const char *mode = asked ? asked : m->copies > 1 ? "writeback" : "writethrough";
 
 	memmove(m->stack.mode, mode, strlen(mode) + 1);
+	if (m->copies > 1 || (asked && strcmp(mode, "writeback")))
+		return;
 	if (!asked && m->ssds < 2)
 		printf("mode writethrough: there is one SSD, and in writeback its loss would be that of the newest data\n");
-	else if (asked && m->ssds < 2 && !strcmp(mode, "writeback"))
+	else if (!asked)
+		printf("mode writethrough: the cache has mirror=none, and in writeback the loss of an SSD would be that of the newest data\n");
+	else if (m->ssds < 2)
 		printf("RISK: mode writeback on a single SSD: if it is lost, so is what was not yet written back\n");
+	else
+		printf("RISK: mode writeback on a cache with mirror=none: if an SSD is lost, so is what it had that was not yet written back\n");
 }
 
 /* ------------------------------------------------------------------ the description: its names, and room for it */
@@ -218,7 +289,6 @@ int stack_plan(struct making *m)
 	result = result ? result : check_names(m, &stacks);
 	result = result ? result : claims_check_twice(r, &m->stack);
 	result = result ? result : choose_cache(m, &stacks);
-	result = result ? result : check_tiers(m, &stacks);
 	stacks_free(&stacks);
 	result = result ? result : check_programs(&m->stack, r->dry_run);
 	result = result ? result : stack_check_token(m);
@@ -240,6 +310,7 @@ int stack_plan_again(const struct making *m)
 	if (result)
 		return result;
 	result = check_names(m, &stacks);
+	result = result ? result : check_same_cache(m, &stacks);
 	stacks_free(&stacks);
 	result = result ? result : stack_check_backup(&m->stack, m->request->header_backup, false);
 	result = result ? result : stack_check_mount(&m->stack);
@@ -305,12 +376,13 @@ static void show_array(const struct making *m)
 static void show_cache(const struct making *m)
 {
 	const struct stack *s = &m->stack;
+	const char *copies = m->copies > 2 ? ", dirty data on three of them" : ", dirty data on two of them";
 
 	printf("  cache:");
 	if (s->own_cache)
 		show_list(&m->request->caches);
 	printf("%s %s, %u SSD%s%s\n", s->own_cache ? ", to be formatted as" : " that of the name", m->cache_label, m->ssds,
-	       m->ssds == 1 ? "" : "s", m->ssds > 1 && !strcmp(s->mode, "writeback") ? ", dirty data on two of them" : "");
+	       m->ssds == 1 ? "" : "s", m->copies > 1 && !strcmp(s->mode, "writeback") ? copies : "");
 }
 
 /* With --separate; each disk is a stack. */

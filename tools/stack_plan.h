@@ -13,8 +13,9 @@ struct making {
 	struct stack stack; /* with --separate the first one, then the next ones in its place */
 	const struct stack_request *request;
 	struct claims claims;
-	uint32_t ssds; /* of its cache */
-	struct tier_set set; /* these, by place */
+	uint32_t ssds; /* of its cache, that take data */
+	uint32_t copies; /* of these dirty data is on so many */
+	struct tier_set set; /* all places of it */
 	char cache_label[LARDER_LABEL_SIZE + 1];
 	struct secret secret;
 	struct token token; /* where stack.token is given: as found to be usable */
@@ -23,10 +24,13 @@ struct making {
 /*
  * Behind stack_parse(), whose words and description m has.  The devices: free, fit, large enough, with nothing on them; the names
  * are not taken; what it takes is on this machine; the descriptions have room.  Fills the rest, but for the secret.  May give the
- * lock away for a while (stack_check_token()).  Complains.
+ * lock away for a while (stack_check_token()): whoever writes then asks stack_plan_again() first.  Complains.
  */
 int stack_plan(struct making *m);
-/* Behind a question: what others can have taken meanwhile.  The devices are claimed anew when they are cleared.  Complains. */
+/*
+ * Behind a question, or any other pause: what others can have taken, or changed, meanwhile.  The devices are claimed anew when they
+ * are cleared.  Complains.
+ */
 int stack_plan_again(const struct making *m);
 /* Prints it, on stdout. */
 void stack_show_plan(const struct making *m);
