@@ -1793,6 +1793,29 @@ def test_room_to_remove_the_others_is_kept(larder, described):
     assert one_line_said and all("more: with it" in x and "another cache" in x for x in one_line_said)
 
 
+def test_room_of_one_that_is_half_made(larder, described):
+    """It stays as large as it is while another one is made, whatever that is called."""
+    crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "aead": "chacha20-poly1305"}
+    described.volume({key: value for key, value in described.plain.items() if key != "own_cache"} | crypt)
+    half = uuid.uuid4()
+    made = described.plain | {"name": "more-1", "uuid": str(half), "state": "creating", "step": 1, "fs": "ext4", "mkfs": "x" * 200}
+    made |= {"volume": str(uuid.uuid5(half, "volume")), "fs_uuid": str(uuid.uuid5(half, "fs"))}
+    hdd, most = larder.image("more.hdd", 64 * MIB), {}
+    others = [f"{uuid.uuid4()} x{i:02}" for i in range(30)]
+    for number in range(len(others), 0, -1):
+        text = {"ready": [f"{described.uuid} data", *others[:number]], "changing": [made]}
+        text = json.dumps(text, separators=(",", ":")).encode()
+        if len(text) > SIZE - HEAD:
+            continue
+        described.ssds(text)
+        for name in ("more", "else"):
+            run = larder("create", name, "--backing", hdd, "--cache", "fast", "--dry-run", code=None)
+            assert not run.returncode or "2 KiB" in run.stderr, run.stderr
+            if not run.returncode:
+                most.setdefault(name, number)
+    assert 0 < most["more"] == most["else"] < len(others)
+
+
 def test_room_to_remove_is_kept_in_another_cache(larder, described):
     """The cache that a stack gets has a list of others: refused, and nothing written, where one could be removed no more."""
     crypt = {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "aead": "chacha20-poly1305"}

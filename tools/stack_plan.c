@@ -212,6 +212,18 @@ static int check_names(const struct making *m, const struct stacks *stacks)
 	return result;
 }
 
+/* Is that one of those that are made? */
+static bool is_made(const struct making *m, const uint8_t uuid[16])
+{
+	struct stack stack = m->stack;
+	bool made;
+
+	do
+		made = !memcmp(stack.uuid, uuid, 16);
+	while (!made && stack_next(&stack, &stack));
+	return made;
+}
+
 /* The others of a cache that is there are to have room to be removed, too, beside those that are made. */
 static int check_room_of_others(const struct making *m, struct stack_list *list)
 {
@@ -222,8 +234,7 @@ static int check_room_of_others(const struct making *m, struct stack_list *list)
 	if (result)
 		return result;
 	for (size_t i = 0; i < list->number; i++)
-		if (!list->brief[i] &&
-		    (stack_is_one_of(&list->stack[i], m->request->name) || !strcmp(list->stack[i].name, m->request->name)))
+		if (!list->brief[i] && is_made(m, list->stack[i].uuid))
 			list->stack[i].state = STACK_READY;
 	whose = stack_list_lacks_room(&stacks, m->stack.cache, list);
 	if (whose)
