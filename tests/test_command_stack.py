@@ -1788,7 +1788,10 @@ def test_room_to_remove_the_others_is_kept(larder, described):
             break
         assert run.returncode == FAILED
         said.append(run.stderr)
-    assert not run.returncode and "does not fit into 2 KiB" in said[0]
+    assert not run.returncode and said[0].endswith("does not fit into 2 KiB; another cache\n"), "there are too many others"
+    full = ["--mkfs", "ext4", "--mkfs-options", "-" * 250]
+    run = larder("create", "more", "--backing", hdd, "--cache", "fast", "--dry-run", *full, code=FAILED)
+    one_line(run, "does not fit into 2 KiB; shorter paths, or another cache")
     one_line_said = [x for x in said if "no room to remove" in x]
     assert one_line_said and all("more: with it" in x and "another cache" in x for x in one_line_said)
 

@@ -245,14 +245,25 @@ static int check_room_of_others(const struct making *m, struct stack_list *list)
 	return result;
 }
 
+/* Would it have room without its paths, and words? */
+static bool fits_without_paths(const struct making *m, struct stack_list *list)
+{
+	uint8_t field[LARDER_STACK_SIZE];
+	struct stack bare = m->stack;
+
+	bare.state = STACK_REMOVING;
+	bare = stack_listed(&bare);
+	return stack_list_put(list, &bare) && !stack_list_encode(list, field);
+}
+
 /* Fits the longest that the description may become into both fields? */
 static int check_room(const struct making *m)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
 	uint8_t field[LARDER_STACK_SIZE];
 	struct stack stack = m->stack, longest;
+	const char *why = NULL, *remedy;
 	int result = LARDER_DONE;
-	const char *why = NULL;
 
 	memcpy(list->label, m->set.label, sizeof(list->label));
 	if (!m->stack.own_cache)
@@ -269,9 +280,10 @@ static int check_room(const struct making *m)
 	} while (stack_next(&stack, &stack));
 	if (!result && !why)
 		why = stack_list_encode(list, field);
-	if (!result && why)
-		result = complain(LARDER_FAILED, "%s: %s; %s, or another cache", m->request->name, why,
-				  m->request->separate ? "fewer disks at once" : "shorter paths");
+	if (!result && why) {
+		remedy = m->request->separate ? "fewer disks at once, or " : fits_without_paths(m, list) ? "shorter paths, or " : "";
+		result = complain(LARDER_FAILED, "%s: %s; %sanother cache", m->request->name, why, remedy);
+	}
 	if (!result && !m->stack.own_cache)
 		result = check_room_of_others(m, list);
 	free(list);
