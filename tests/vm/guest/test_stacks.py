@@ -1229,10 +1229,11 @@ def test_the_only_ssd_is_gone(disks, key):
     nothing_left(disks)
 
 
-def test_removal_goes_on_behind_a_reboot(disks, key, monkeypatch, tmp_path):
-    """The array is not assembled any more: what lies in it goes all the same, and the LUKS header is nowhere."""
+def test_removal_that_is_refused(disks, key, monkeypatch, tmp_path):
+    """What covers its mount, and an fstab that cannot be written, leave all as it was; then the LUKS header is nowhere."""
     header = b"LUKS\xba\xbe"
     larder(*words(disks, key))
+    write(0)
     uuid = rows()["stack"]["uuid"]
     command.run("mount", "-t", "tmpfs", "tmpfs", MOUNTED)
     refused(BUSY, ["stop", "data"], "something else is mounted over", str(MOUNTED))
@@ -1242,11 +1243,11 @@ def test_removal_goes_on_behind_a_reboot(disks, key, monkeypatch, tmp_path):
     larder("volume", "flush", "data", "--wait")
     assert on_disk(disks[2:], header)
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(tmp_path))  # a directory
-    refused(FAILED, ["remove", "data", "--discard-data", uuid], "is not removed yet")
+    refused(FAILED, ["remove", "data", "--discard-data", uuid], "cannot change it")
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(FSTAB))
-    release()
-    assert not arrays()
-    larder("remove", "data")
+    larder("start", "data")
+    check([0])
+    remove()
     assert not on_disk(disks, header)
     nothing_left(disks)
 
