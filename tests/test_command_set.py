@@ -171,3 +171,27 @@ def test_too_long_for_the_description(described, change, tmp_path):
     deep.mkdir(parents=True)
     one_line(change("--backing-label", "b" * 31, "--mount", deep, code=FAILED), "does not fit", "shorter")
     assert before == [digest(described.ssd), digest(described.hdd)]
+
+
+def test_room_for_what_comes_later(described, change):
+    """The longest class that is taken leaves room for later generations, and to remove all."""
+    snapshots = [f"{i} ready {'s' * 30}{i}" for i in range(1, 9)]
+    full = described.plain | {"snapshots": snapshots, "mkfs": "o" * 250, "label": "l" * 60}
+    full |= {"crypt": str(uuid.uuid5(described.uuid, "crypt")), "keyfile": "/" + "k" * 240, "mount": "/" + "m" * 250}
+    full["class"] = "c" * (1860 - len(json.dumps(full | {"class": ""}, separators=(",", ":"))))
+    described.volume(full)
+
+    def takes(length):
+        run = change("--class", "c" * length, "--dry-run", code=None)
+        if run.returncode:
+            one_line(run, "does not fit", "shorter")
+        return not run.returncode
+
+    low, high = len(full["class"]), 511
+    assert low < high and takes(low - 1) and not takes(high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if takes(middle) else (low, middle)
+    removing = [x.replace("ready", "removing") for x in snapshots]
+    later = full | {"class": "c" * low, "generation": 999999, "state": "removing", "snapshots": removing}
+    assert SIZE - HEAD - 16 < len(json.dumps(later, separators=(",", ":"))) <= SIZE - HEAD

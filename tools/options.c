@@ -17,6 +17,7 @@
 #include "arguments.h"
 #include "claim.h"
 #include "running.h"
+#include "stack_room.h"
 #include "stack_store.h"
 #include "stacks.h"
 #include "status.h"
@@ -342,14 +343,14 @@ static int put_pairs(const char *name, const struct pair *pairs, int count, stru
 
 static int store_volume(const char *name, struct store *store, bool dry_run)
 {
-	uint8_t field[LARDER_STACK_SIZE];
+	struct stack was = store->stack;
 	const char *why;
 	int result = stack_check_machine(&store->stack);
 
 	if (result)
 		return result;
 	strcpy(store->stack.options, store->options);
-	why = stack_encode(&store->stack, field);
+	why = stack_lacks_room(&store->stack, &was);
 	if (why)
 		return complain(LARDER_FAILED, "%s: options: %s; fewer options, or a shorter class", name, why);
 	return dry_run ? LARDER_DONE : stack_store(&store->stack);

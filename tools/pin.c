@@ -28,6 +28,7 @@
 #include "pin_place.h"
 #include "running.h"
 #include "stack_layers.h"
+#include "stack_room.h"
 #include "stack_store.h"
 #include "stacks.h"
 #include "status.h"
@@ -257,14 +258,19 @@ static int store_names(const struct job *job, struct pin_roots *roots)
 /* live, stored: the lists as they shall be. */
 static int change(struct job *job, struct pin_roots *roots, const char *before, const char *live, const char *stored, bool dry_run)
 {
-	const char *wanted = strcmp(stored, "default") ? stored : "";
-	int result = dry_run ? LARDER_DONE : store_names(job, roots);
+	const char *wanted = strcmp(stored, "default") ? stored : "", *why;
+	struct stack was = job->stack;
+	int result;
 
+	snprintf(job->stack.class, sizeof(job->stack.class), "%s", wanted);
+	why = stack_lacks_room(&job->stack, &was);
+	if (why)
+		return complain(LARDER_FAILED, "%s: %s with these rules; pin less, or files that lie in fewer pieces", job->stack.name, why);
+	result = dry_run ? LARDER_DONE : store_names(job, roots);
 	if (!result && strcmp(before, live))
 		result = set_class(job, live);
-	if (result || dry_run || !strcmp(job->stack.class, wanted))
+	if (result || dry_run || !strcmp(was.class, wanted))
 		return result;
-	snprintf(job->stack.class, sizeof(job->stack.class), "%s", wanted);
 	result = stack_store(&job->stack);
 	if (result)
 		remark("%s: is so until it is stopped, as its description could not be written", job->stack.name);

@@ -58,16 +58,36 @@ const char *stack_list_lacks_room(const struct stacks *stacks, const uint8_t cac
 	return whose;
 }
 
+/* As long as the description of this one becomes.  Why it cannot be; NULL: it can. */
+static const char *encode_longest(const struct stack *stack)
+{
+	struct stack longest = *stack;
+	uint8_t field[LARDER_STACK_SIZE];
+
+	longest.generation = longest.generation > LONGEST_GENERATION ? longest.generation : LONGEST_GENERATION;
+	longest.state = STACK_REMOVING;
+	if (*longest.raid && longest.legs < MD_LEGS_MAX)
+		longest.legs = MD_LEGS_MAX;
+	for (uint32_t i = 0; i < longest.snapshots; i++)
+		longest.snapshot[i].state = SNAPSHOT_REMOVING;
+	return stack_encode(&longest, field);
+}
+
+const char *stack_lacks_room(const struct stack *stack, const struct stack *was)
+{
+	const char *why = encode_longest(stack);
+	uint8_t field[LARDER_STACK_SIZE];
+
+	return why && encode_longest(was) ? stack_encode(stack, field) : why;
+}
+
 int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word, const char *remedy)
 {
 	struct stack_list *list = must_allocate(calloc(1, sizeof(*list)));
-	struct stack longest = *stack;
 	uint8_t field[LARDER_STACK_SIZE];
-	const char *whose = NULL, *why;
+	const char *whose = NULL, *why = encode_longest(stack);
 	int result = stack_list_read(stack->cache, list);
 
-	longest.generation = longest.generation > LONGEST_GENERATION ? longest.generation : LONGEST_GENERATION;
-	why = stack_encode(&longest, field);
 	if (!why && !result && !stack_list_put(list, stack)) {
 		why = "its cache has the most stacks that it can have";
 	} else if (!why && !result) {

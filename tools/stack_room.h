@@ -13,6 +13,12 @@ const char *stack_list_lacks_room(const struct stacks *stacks, const uint8_t cac
  */
 int stack_check_room(const struct stacks *stacks, const struct stack *stack, const char *word, const char *remedy);
 /*
+ * Does what a change made of the description (was: before that) leave no room for what is written to it later, by larderd too, as generations are raised, disks
+ * join, and it is removed with its snapshots?  Why; NULL: it has that, or
+ * had not before, and fits as it is.
+ */
+const char *stack_lacks_room(const struct stack *stack, const struct stack *was);
+/*
  * A stack whose description nobody can read is neither gone on with nor removed: is this one, which was made of words, read as it
  * is meant?  Complains.
  */

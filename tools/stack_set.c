@@ -152,8 +152,7 @@ static int check(const struct setting *s)
 {
 	const struct set_request *r = s->request;
 	const struct stack *stack = &s->stack;
-	uint8_t field[LARDER_STACK_SIZE];
-	const char *why = stack_encode(stack, field);
+	const char *why = stack_lacks_room(stack, &s->was);
 
 	if (why)
 		return complain(LARDER_FAILED, "%s: %s; shorter paths, or a shorter class", stack->name, why);

@@ -39,6 +39,7 @@
 #include "snapshot_store.h"
 #include "stack_layers.h"
 #include "stack_names.h"
+#include "stack_room.h"
 #include "stack_store.h"
 #include "status.h"
 #include "turn.h"
@@ -265,7 +266,7 @@ static int begin_anew(struct job *job)
 static int check_place(struct job *job)
 {
 	struct stack_snapshot *one = stack_snapshot_find(&job->stack, job->name), new = { .state = SNAPSHOT_CREATING };
-	uint8_t field[LARDER_STACK_SIZE];
+	struct stack was = job->stack;
 	const char *why;
 	int result;
 
@@ -284,7 +285,7 @@ static int check_place(struct job *job)
 		return result;
 	snprintf(new.name, sizeof(new.name), "%s", job->name);
 	job->stack.snapshot[job->stack.snapshots++] = new;
-	why = stack_encode(&job->stack, field);
+	why = stack_lacks_room(&job->stack, &was);
 	return why ? complain(LARDER_UNSAFE, "%s: %s with one more snapshot", job->word, why) : LARDER_DONE;
 }
 
