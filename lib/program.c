@@ -4,17 +4,20 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "message.h"
 #include "program.h"
 
+#define DIES_US 1000000 /* what is killed, and may be */
 #define SEARCH "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 
 const char *const program_unit[] = { "systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", NULL };
@@ -22,6 +25,19 @@ const char *const program_unit[] = { "systemd-run", "--quiet", "--wait", "--pipe
 bool program_is_unit(void)
 {
 	return getenv("INVOCATION_ID") && !access("/run/systemd/system", F_OK) && !access("/run/dbus/system_bus_socket", F_OK);
+}
+
+char *program_unit_word(const char *word)
+{
+	char *text = must_allocate(malloc(2 * strlen(word) + 1)), *to = text;
+
+	for (; *word; word++) {
+		*to++ = *word;
+		if (*word == '$')
+			*to++ = '$';
+	}
+	*to = 0;
+	return text;
 }
 
 static char *search_path(void)
@@ -115,7 +131,8 @@ int program_run(const char *const *words, char **said)
 	return program_end(child, false);
 }
 
-static pid_t begin(const char *const *words, int in, int *out, bool all)
+/* err -1: its complaints are among what it prints. */
+static pid_t begin(const char *const *words, int in, int *out, int err)
 {
 	pid_t parent = getpid(), child;
 	int ends[2];
@@ -125,7 +142,7 @@ static pid_t begin(const char *const *words, int in, int *out, bool all)
 		return -1;
 	child = fork();
 	if (!child)
-		become(words, in, ends[1], all ? ends[1] : STDERR_FILENO, parent);
+		become(words, in, ends[1], err < 0 ? ends[1] : err, parent);
 	close(ends[1]);
 	if (child < 0)
 		close(ends[0]);
@@ -136,15 +153,69 @@ static pid_t begin(const char *const *words, int in, int *out, bool all)
 
 pid_t program_begin(const char *const *words, int *out)
 {
-	return begin(words, -1, out, false);
+	return begin(words, -1, out, STDERR_FILENO);
 }
 
 pid_t program_begin_with(const char *const *words, int in, int *out)
 {
-	return begin(words, in, out, false);
+	return begin(words, in, out, STDERR_FILENO);
 }
 
 pid_t program_begin_all(const char *const *words, int *out)
 {
-	return begin(words, -1, out, true);
+	return begin(words, -1, out, -1);
+}
+
+static double now(void)
+{
+	struct timespec clock;
+
+	clock_gettime(CLOCK_MONOTONIC, &clock);
+	return (double)clock.tv_sec + (double)clock.tv_nsec / 1e9;
+}
+
+/* Until its end, or the time is over: false. */
+static bool hear(int out, double due, char *answer, size_t room, size_t *length)
+{
+	struct pollfd more = { .fd = out, .events = POLLIN };
+	char rest[4096];
+
+	for (;;) {
+		double left = due - now();
+		bool full = *length == room;
+		ssize_t part;
+
+		if (due && left <= 0)
+			return false;
+		if (poll(&more, 1, due ? (int)(left * 1000) + 1 : -1) < 1)
+			continue;
+		part = full ? read(out, rest, sizeof(rest)) : read(out, answer + *length, room - *length);
+		if (part < 0 && errno == EINTR)
+			continue;
+		if (part <= 0)
+			return true;
+		*length += full ? 0 : (size_t)part;
+	}
+}
+
+bool program_answer(const char *const *words, double seconds, char *answer, size_t room, size_t *length)
+{
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC), out;
+	pid_t child = null < 0 ? -1 : begin(words, -1, &out, null);
+	bool ended = true;
+
+	*length = 0;
+	if (child >= 0) {
+		ended = hear(out, seconds ? now() + seconds : 0, answer, room, length);
+		close(out);
+		if (ended)
+			program_end(child, false);
+		else
+			kill(child, SIGKILL);
+		for (unsigned us = 0; !ended && us < DIES_US && !waitpid(child, NULL, WNOHANG); us += DIES_US / 100)
+			usleep(DIES_US / 100);
+	}
+	if (null >= 0)
+		close(null);
+	return ended;
 }

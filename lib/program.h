@@ -4,6 +4,7 @@
 #define LARDER_PROGRAM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 
 /*
@@ -31,6 +32,13 @@ pid_t program_begin(const char *const *words, int *out);
 pid_t program_begin_with(const char *const *words, int in, int *out);
 /* Likewise, with its complaints among what it prints. */
 pid_t program_begin_all(const char *const *words, int *out);
+/*
+ * Likewise, to its end: what it prints, of which `room` bytes are kept, and nothing else of it.  What has not ended by then (seconds; 0: for ever) is
+ * killed, and not waited for, as it may not hear that: false.  An exit code is not looked at.
+ */
+bool program_answer(const char *const *words, double seconds, char *answer, size_t room, size_t *length);
+/* A word for a program in such a unit, to be freed by the caller: systemd would put in variables.  Not for the first one, the program's name. */
+char *program_unit_word(const char *word);
 /* Waits for its end, which (stop) it is told of.  Returns its exit code, or 127. */
 int program_end(pid_t child, bool stop);
 
