@@ -4,7 +4,6 @@
  *
  * Counters that never fall (media errors, sectors that were replaced) are not judged: they would be said for ever, of disks that work.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <json-c/json.h>
@@ -23,6 +22,7 @@
 #define HOT_DISK   60 /* degrees: what nearly all are made for, where the disk does not say */
 #define HOT_SSD	   70
 #define ANSWER_MAX (1 << 20) /* bytes */
+#define PATIENCE_S 60 /* LARDER_DISK_SECONDS: another number */
 
 static void unknown(struct health *health)
 {
@@ -199,38 +199,43 @@ void health_of_smartctl(struct health *health, const char *json, size_t length)
 	json_tokener_free(tokener);
 }
 
-static void ask_smartctl(struct health *health, const char *disk, bool wake)
+double health_patience(void)
+{
+	const char *text = getenv("LARDER_DISK_SECONDS");
+	double seconds = text ? strtod(text, NULL) : 0;
+
+	return seconds > 0 ? seconds : PATIENCE_S;
+}
+
+char *health_silence(const char *disk, double seconds)
+{
+	return must_print("%s does not answer: it was asked how it is %.0f seconds ago; the kernel's log may say why", disk, seconds);
+}
+
+static void ask_smartctl(struct health *health, const char *disk, bool wake, double seconds)
 {
 	char *path = must_print("/dev/%s", disk), *answer = must_allocate(malloc(ANSWER_MAX));
 	const char *words[] = { "smartctl", "--json", "-i", "-H", "-A", "-l", "scttempsts", "-l", "ssd", path, wake ? NULL : "-n", "standby", NULL };
-	size_t length = 0;
-	ssize_t part = 1;
-	pid_t child = -1;
-	int out;
+	size_t length;
 
-	if (program_there("smartctl"))
-		child = program_begin(words, &out);
-	while (child >= 0 && length < ANSWER_MAX && (part > 0 || (part < 0 && errno == EINTR))) {
-		part = read(out, answer + length, ANSWER_MAX - length);
-		length += part > 0 ? (size_t)part : 0;
-	}
-	if (child >= 0) {
-		close(out);
-		program_end(child, length == ANSWER_MAX);
-		/* its exit code says what is wrong with the disk, too */
+	/* its exit code says what is wrong with the disk, too */
+	if (!program_there("smartctl"))
+		;
+	else if (program_answer(words, seconds, answer, ANSWER_MAX, &length))
 		health_of_smartctl(health, answer, length);
-	}
+	else
+		health->silent = seconds;
 	free(answer);
 	free(path);
 }
 
-void health_ask(struct health *health, const char *disk, bool wake)
+void health_ask(struct health *health, const char *disk, bool wake, double seconds)
 {
 	unknown(health);
 	if (!disk_name_is_plain(disk))
 		return;
 	if (strncmp(disk, "nvme", strlen("nvme")) || !ask_nvme(health, disk))
-		ask_smartctl(health, disk, wake);
+		ask_smartctl(health, disk, wake, seconds);
 }
 
 /* ------------------------------------------------------------------ the judgement */
@@ -278,6 +283,12 @@ static void judge_heat(const struct health *h, const struct health_of *of, struc
 
 void health_judge(const struct health *h, const struct health_of *of, struct problems *wrong, struct problems *advice)
 {
+	if (h->silent > 0) {
+		char *words = health_silence(of->disk, h->silent);
+
+		problem(wrong, "answer", "%s", words);
+		free(words);
+	}
 	if (!h->answered)
 		return;
 	if (h->failing)

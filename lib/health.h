@@ -18,6 +18,7 @@
 
 struct health {
 	bool answered; /* else nothing below counts */
+	double silent; /* it has not answered for so many seconds, and is not waited for */
 	bool failing; /* its own verdict */
 	bool read_only; /* it takes no writes any more */
 	bool hot; /* beyond its own limit */
@@ -40,14 +41,18 @@ void health_of_nvme(struct health *health, const uint8_t log[static HEALTH_NVME_
 void health_of_smartctl(struct health *health, const char *json, size_t length);
 
 /*
- * Asks the disk, which may take long where it is ill.  An idle one that has spun down is left so, and not answered, unless wake.  Says
- * nothing.
+ * Asks the disk, which may take long where it is ill, or for ever; seconds: what smartctl may take, 0: as long as it does.  An idle one that has
+ * spun down is left so, and not answered, unless wake.  Says nothing.
  */
-void health_ask(struct health *health, const char *disk, bool wake);
+void health_ask(struct health *health, const char *disk, bool wake, double seconds);
+/* What a disk may take, in seconds. */
+double health_patience(void);
+/* The words about one that has taken more, to be freed by the caller. */
+char *health_silence(const char *disk, double seconds);
 
 /*
  * What follows: wrong is what puts data in danger, advice what will, or makes it slow.  Each text is "key: words", with the command that mends
- * it; the keys are failing, read_only, spare, worn, hot, pending, link.
+ * it; the keys are answer, failing, read_only, spare, worn, hot, pending, link.
  */
 void health_judge(const struct health *health, const struct health_of *of, struct problems *wrong, struct problems *advice);
 

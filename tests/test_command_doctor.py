@@ -407,6 +407,17 @@ def test_health_of_a_disk(system, smartctl, name):
     assert [words.split()[0] for words in smartctl.asked() if words.endswith("/dev/sdz")] == ["--json"]
 
 
+def test_disk_that_does_not_answer(system, smartctl, monkeypatch):
+    """It is said, once, and holds up neither the others nor whoever reads the output."""
+    monkeypatch.setenv("LARDER_DISK_SECONDS", "1")
+    system.disk(system.hdd, "sdz", rotational=1, device__timeout=30)
+    smartctl.patience("Disabled")
+    smartctl.stays("sdz")
+    system.only("wrong", "health", system.hdd, "answer: sdz does not answer", "1 seconds ago", path=smartctl.directory)
+    smartctl.stays("sdz", so=False)
+    system.only("advice", "timeout", system.hdd, path=smartctl.directory)
+
+
 NVME = {
     "well": (nvme(), None),
     "spare blocks": (nvme(warning=1, spare=9), ("wrong", "spare: nvme9n1 has 9 %", "larder cache replace")),

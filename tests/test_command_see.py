@@ -1011,6 +1011,27 @@ def test_disk_that_does_not_answer(larder, running, disks):
     ]  # fmt: skip
 
 
+def test_disk_below_which_smartctl_hangs(larder, running, disks):
+    """In the kernel, where no signal ends it: there is only ever one, whoever waited has ended; and no reader waits for it."""
+    env = running(fast(), data()) | larder.env | {"LARDER_DISK_SECONDS": "1"}
+    disks.stays("sdy")
+    text = larder("events", env=env).stdout
+    assert [row.split(" ", 1)[1].split(": ")[:2] for row in text.splitlines()] == [["disk disk sdy", "answer"]]
+
+    def asked(disk):
+        return sum(f"/dev/{disk} " in words for words in disks.asked())
+
+    with follows_disks(larder, env, "0.1") as process:
+        assert "sdy does not answer" in process.stdout.readline()
+        before, until = asked("sdy"), asked("sdz") + 10
+        while asked("sdz") < until:
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert asked("sdy") == before == 2, "it is asked again beside the one that hangs"
+        disks.stays("sdy", so=False)
+        assert "recovered disk sdy: answer is over" in process.stdout.readline()
+
+
 def test_disks_are_asked_between_two_looks(larder, running, disks):
     """--disks is held where --interval is longer."""
     env = running(fast(), data()) | larder.env

@@ -22,8 +22,7 @@
 #include "health.h"
 #include "message.h"
 
-#define PATIENCE_S 60 /* LARDER_DISK_SECONDS: another number */
-#define LATER_S	   10 /* behind one that was given up */
+#define LATER_S 10 /* behind one that was given up */
 
 static double now(void)
 {
@@ -36,11 +35,8 @@ static double now(void)
 /* behind: they are asked because one was given up. */
 static double patience(bool behind)
 {
-	const char *text = getenv("LARDER_DISK_SECONDS");
-	double seconds = text ? strtod(text, NULL) : 0;
+	double seconds = health_patience();
 
-	if (!(seconds > 0))
-		seconds = PATIENCE_S;
 	return behind && seconds > LATER_S ? LATER_S : seconds;
 }
 
@@ -75,7 +71,7 @@ static void answer(FILE *out, const struct disk *disk)
 	struct problems found = { 0 };
 	struct health health;
 
-	health_ask(&health, disk->name, false);
+	health_ask(&health, disk->name, false, 0); /* who started us has a clock */
 	if (!health.answered)
 		return;
 	health_judge(&health, &of, &found, &found);
@@ -93,12 +89,25 @@ static bool is_lost(const struct disk_watch *watch, const char *disk)
 	return false;
 }
 
+/*
+ * What a program that hangs would have from us: no output, as whoever reads it waits for its end; but, by a descriptor that is not closed when it is
+ * run, the pipe, by which it is known that it hangs still.
+ */
+static void leave_output(int to)
+{
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+	if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 || dup(to) < 0)
+		_exit(LARDER_FAILED);
+}
+
 static _Noreturn void ask(const struct disk_watch *watch, const struct mapped_list *list, int to)
 {
 	FILE *out = must_allocate(fdopen(to, "w"));
 	struct disks disks = { 0 };
 	size_t first = 0;
 
+	leave_output(to);
 	find_disks(&disks, list);
 	for (size_t i = 0; watch->behind && i < disks.number; i++)
 		if (!strcmp(disks.disk[i].name, watch->behind))
@@ -117,13 +126,33 @@ static _Noreturn void ask(const struct disk_watch *watch, const struct mapped_li
 	_exit(fclose(out) ? LARDER_FAILED : LARDER_DONE);
 }
 
+/* The child, and what it had begun. */
+static bool has_ended(struct disk_lost *lost)
+{
+	char rest[4096];
+	ssize_t part;
+
+	if (lost->child && waitpid(lost->child, NULL, WNOHANG))
+		lost->child = 0;
+	do
+		part = read(lost->answers, rest, sizeof(rest));
+	while (part > 0);
+	return !lost->child && !part;
+}
+
+static void forget_lost(struct disk_lost *lost)
+{
+	close(lost->answers);
+	free(lost->disk);
+}
+
 static void find_again(struct disk_watch *watch)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < watch->nr_lost; i++) {
-		if (waitpid(watch->lost[i].child, NULL, WNOHANG))
-			free(watch->lost[i].disk);
+		if (has_ended(&watch->lost[i]))
+			forget_lost(&watch->lost[i]);
 		else
 			watch->lost[kept++] = watch->lost[i];
 	}
@@ -246,9 +275,9 @@ static void take_line(struct disk_watch *watch, const char *line, struct changes
 	}
 }
 
+/* Of its child, whose pipe is another's by now. */
 static void stop_hearing(struct disk_watch *watch)
 {
-	close(watch->answers);
 	watch->answers = -1;
 	watch->child = 0;
 	end_disk(watch);
@@ -268,6 +297,7 @@ void disk_watch_hear(struct disk_watch *watch, struct changes *changes)
 	if (part <= 0) {
 		while (waitpid(watch->child, NULL, 0) < 0 && errno == EINTR)
 			;
+		close(watch->answers);
 		stop_hearing(watch);
 		return;
 	}
@@ -290,7 +320,7 @@ double disk_watch_left(const struct disk_watch *watch)
 
 void disk_watch_give_up(struct disk_watch *watch, struct changes *changes)
 {
-	char *disk = watch->asked, *line;
+	char *disk = watch->asked, *words, *line;
 	double seconds = patience(watch->behind);
 
 	if (watch->answers < 0 || now() < watch->since + seconds)
@@ -298,25 +328,30 @@ void disk_watch_give_up(struct disk_watch *watch, struct changes *changes)
 	watch->asked = NULL;
 	kill(watch->child, SIGKILL);
 	watch->lost = must_allocate(realloc(watch->lost, (watch->nr_lost + 1) * sizeof(*watch->lost)));
-	watch->lost[watch->nr_lost++] = (struct disk_lost){ .child = watch->child, .disk = must_print("%s", disk ? disk : "") };
+	watch->lost[watch->nr_lost++] = (struct disk_lost){ watch->child, watch->answers, must_print("%s", disk ? disk : "") };
+	fcntl(watch->answers, F_SETFL, O_NONBLOCK);
 	stop_hearing(watch);
 	if (!disk)
 		return;
-	line = must_print("%s answer: %s does not answer: it was asked how it is %.0f seconds ago; the kernel's log may say why", disk, disk, seconds);
+	words = health_silence(disk, seconds);
+	line = must_print("%s answer: %s", disk, words);
 	take_wrong(watch, line, strlen(disk), strcspn(line, ":"), changes);
 	end_disk(watch);
 	free(line);
+	free(words);
 	watch->behind = disk;
 }
 
 void disk_watch_free(struct disk_watch *watch)
 {
-	if (watch->answers >= 0)
+	if (watch->answers >= 0) {
+		close(watch->answers);
 		stop_hearing(watch);
+	}
 	for (size_t i = 0; i < watch->nr_known; i++)
 		free(watch->known[i]);
 	for (size_t i = 0; i < watch->nr_lost; i++)
-		free(watch->lost[i].disk);
+		forget_lost(&watch->lost[i]);
 	free(watch->found);
 	free(watch->known);
 	free(watch->lost);

@@ -14,9 +14,10 @@
 #include "changes.h"
 #include "dm.h"
 
-/* Killed, which it may not hear: until it has ended its disk is not asked again. */
+/* Killed, which it, or a smartctl below it, may not hear: until both have ended the disk is not asked again. */
 struct disk_lost {
-	pid_t child;
+	pid_t child; /* 0: it has ended */
+	int answers; /* of it: a pipe that ends when nobody has the other side open any more */
 	char *disk;
 };
 

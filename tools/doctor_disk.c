@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
-#include <sys/wait.h>
 
 #include "disks.h"
 #include "doctor.h"
 #include "health.h"
 #include "message.h"
+#include "program.h"
 
 #define PATIENCE 180 /* seconds that a disk without a limit of its own may try; larger than any known */
 #define ALIGNMENT 4096 /* bytes: what is written is a multiple of it */
@@ -100,11 +100,15 @@ static void examine_zones(const struct place *p, const struct disk *disk)
 /* Tenths of a second until the disk gives up reading a sector; 0: it has no limit; negative: it cannot be asked. */
 static int error_recovery(const char *name)
 {
-	char *command = must_print("smartctl -l scterc /dev/%s 2>/dev/null", name), line[256];
-	FILE *output = popen(command, "re");
+	char *path = must_print("/dev/%s", name), text[4096], *rest = text, *line;
+	const char *const words[] = { "smartctl", "-l", "scterc", path, NULL };
+	size_t length = 0;
 	int limit = -1;
 
-	while (output && fgets(line, sizeof(line), output)) {
+	if (program_there("smartctl"))
+		program_answer(words, health_patience(), text, sizeof(text) - 1, &length);
+	text[length] = 0;
+	while ((line = strsep(&rest, "\n"))) {
 		char *word = line + strspn(line, " ");
 
 		if (strncmp(word, "Read:", strlen("Read:")))
@@ -113,9 +117,7 @@ static int error_recovery(const char *name)
 		word += strspn(word, " ");
 		limit = strncmp(word, "Disabled", strlen("Disabled")) ? atoi(word) : 0;
 	}
-	if (output && pclose(output) < 0)
-		limit = -1;
-	free(command);
+	free(path);
 	return limit;
 }
 
@@ -217,15 +219,13 @@ static char *scrub_words(const struct place *p)
 }
 
 /* How it says it is. */
-static void examine_health(const struct place *p, const struct disk *disk, bool rotational)
+static void examine_health(const struct place *p, const struct disk *disk, bool rotational, const struct health *health)
 {
 	char *replace = replace_words(p, disk), *scrub = scrub_words(p);
 	struct health_of of = { .disk = disk->name, .cache = disk->cache, .rotational = rotational, .replace = replace, .scrub = scrub };
 	struct problems wrong = { 0 }, advice = { 0 };
-	struct health health;
 
-	health_ask(&health, disk->name, true);
-	health_judge(&health, &of, &wrong, &advice);
+	health_judge(health, &of, &wrong, &advice);
 	for (size_t i = 0; i < wrong.number; i++)
 		finding(p->findings, FINDING_WRONG, "health", p->member->path, "%s", wrong.text[i]);
 	for (size_t i = 0; i < advice.number; i++)
@@ -249,11 +249,14 @@ void examine_disks(struct findings *findings, const struct member *member, const
 	for (size_t i = 0; i < disks.number; i++) {
 		const struct disk *disk = &disks.disk[i];
 		bool rotational = disk_rotates(disk);
+		struct health health;
 
+		health_ask(&health, disk->name, true, health_patience());
 		examine_zones(&place, disk);
-		examine_patience(&place, disk, rotational);
+		if (!health.silent)
+			examine_patience(&place, disk, rotational);
 		examine_link(&place, disk);
-		examine_health(&place, disk, rotational);
+		examine_health(&place, disk, rotational, &health);
 	}
 	disks_free(&disks);
 	free(place.directory);

@@ -51,6 +51,9 @@ class Smartctl:
         program.write_text(
             f'#!/bin/sh\necho "$@" >>{self.notes}\nfor disk in "$@"; do case $disk in /dev/*) break;; esac; done\n'
             f"[ ! -e {directory}/${{disk##*/}}.hangs ] || exec sleep 600\n"
+            # this one's end ends nothing of what it has begun
+            f"stays={directory}/${{disk##*/}}.stays\n"
+            'if [ -e "$stays" ]; then while [ -e "$stays" ]; do sleep 0.1; done & wait; fi\n'
             f"case $1 in --json) ;; *) cat {directory}/erc; exit;; esac\n"
             f"answer={directory}/${{disk##*/}}.json\n"
             '[ -e "$answer" ] || { echo "{}"; exit 2; }\ncat "$answer"\nexit 8\n'
@@ -64,13 +67,17 @@ class Smartctl:
         new.write_text(text if isinstance(text, str) else json.dumps(text, indent=2))
         new.rename(self.directory / f"{disk}.json")
 
-    def hangs(self, disk, so=True):
+    def hangs(self, disk, so=True, how="hangs"):
         """It answers never, from now on."""
-        path = self.directory / f"{disk}.hangs"
+        path = self.directory / f"{disk}.{how}"
         if so:
             path.touch()
         else:
             path.unlink()
+
+    def stays(self, disk, so=True):
+        """Nor does it end when it is killed, as far as anybody can see who has its output."""
+        self.hangs(disk, so, "stays")
 
     def patience(self, read):
         (self.directory / "erc").write_text(f"\nSCT Error Recovery Control:\n           Read: {read}\n          Write: {read}\n")
