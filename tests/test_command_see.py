@@ -1249,6 +1249,34 @@ def test_alerts_that_hang(larder, running, sendmail):
         seconds *= 2
 
 
+# As systemd does with the words of a command; its own options end with "--".
+SYSTEMD_RUN = """#!/usr/bin/python3
+import os, re, sys
+words = sys.argv[sys.argv.index("--") + 1 :]
+environment = dict(word.split("=", 1) for word in sys.argv if word.startswith("LARDER_"))
+given = [re.sub(r"[$][$]|[$][{](\\w+)[}]", lambda m: os.environ.get(m[1], "") if m[1] else "$", word) for word in words]
+os.execve(words[0], given, os.environ | environment)
+"""
+IN_A_UNIT = "mount -t tmpfs none /run && mkdir -p /run/systemd/system /run/dbus && touch /run/dbus/system_bus_socket && exec \"$@\""
+
+
+@pytest.mark.skipif(subprocess.run(["unshare", "-rm", "true"], check=False).returncode, reason="no mount namespace here")
+def test_words_that_systemd_would_expand(larder, running, program_told, sendmail):
+    """They get to the program as they are, also where it runs in a unit of its own."""
+    script, notes = program_told
+    directory = Path(sendmail[0]["PATH"].split(":")[0])
+    (directory / "systemd-run").write_text(SYSTEMD_RUN)
+    (directory / "systemd-run").chmod(0o755)
+    names = ["$$", "a${HOME}b", "$HOME", "c$"]
+    env = running(*(line("volume", name, trouble="flush") for name in names)) | sendmail[0] | {"INVOCATION_ID": "1"}
+    env |= with_alerts(larder, f"program {script}\n")
+    words = ["unshare", "-rm", "sh", "-c", IN_A_UNIT, "sh", larder.program, "events", "--alert", "--disks", "0"]
+    run = subprocess.run(words, env=larder.environment(env), capture_output=True, text=True, timeout=120)
+    harness.sane(run)
+    assert run.returncode == 0 and not run.stderr, run.stderr
+    assert [note[0][1] for note in notes()] == names and all(note[1] == "volume" for note in notes())
+
+
 def test_usage_of_events(larder, running):
     env = running()
     one_line(larder("events", "data", env=env, code=USAGE), "too many words")

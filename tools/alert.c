@@ -35,6 +35,12 @@ static void say(struct command *command, const char *word)
 	command->word[command->number++] = word;
 }
 
+/* For the program, behind its name; goes with the process. */
+static void tell(struct command *command, const char *word, bool unit)
+{
+	say(command, unit ? program_unit_word(word) : word);
+}
+
 static unsigned patience(void)
 {
 	const char *text = getenv("LARDER_ALERT_SECONDS");
@@ -120,9 +126,9 @@ static _Noreturn void become_program(const char *program, const struct change *c
 	putenv(device);
 	begin(&command, environment, unit);
 	say(&command, program);
-	say(&command, c->event);
-	say(&command, c->name);
-	say(&command, c->text);
+	tell(&command, c->event, unit);
+	tell(&command, c->name, unit);
+	tell(&command, c->text, unit);
 	become(&command);
 }
 
