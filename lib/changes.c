@@ -2,8 +2,8 @@
 /*
  * What has changed between two looks.
  *
- * Only what is news by itself is compared: states, words of trouble, SSDs of the set, the ends of scrubs and flushes, and damage that was
- * found.  What mends it is what lib/advice.c finds wrong now and did not before, by the fields that the change is about.
+ * What is news by itself is compared: states, words of trouble, SSDs of the set, the ends of scrubs and flushes, and damage that was found.
+ * What mends it is what lib/advice.c finds wrong now and did not before, by the fields that the change is about; what it finds beside that is told, too.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,6 +23,7 @@ struct pair {
 	const char *before, *now; /* status */
 	uint32_t events_before;
 	struct problems wrong_before, wrong; /* what advice finds */
+	bool *told; /* of what is wrong: in the words of an event */
 };
 
 void changes_add(struct changes *changes, const struct change *change)
@@ -68,6 +69,17 @@ static bool newly_wrong(const struct pair *p, const char *field)
 	return false;
 }
 
+/* The same of the field that this finding begins with, whatever the words: they have numbers in them. */
+static bool is_new_field(const struct pair *p, const char *finding)
+{
+	size_t length = strcspn(finding, ":") + 1;
+
+	for (size_t i = 0; i < p->wrong_before.number; i++)
+		if (!strncmp(p->wrong_before.text[i], finding, length))
+			return false;
+	return true;
+}
+
 /* Takes text; adds to it what is wrong with this field now, and was not before. */
 static char *advised(const struct pair *p, char *text, const char *field)
 {
@@ -77,6 +89,7 @@ static char *advised(const struct pair *p, char *text, const char *field)
 
 		if (!words)
 			continue;
+		p->told[i] = true;
 		free(text);
 		text = longer;
 	}
@@ -197,15 +210,22 @@ static bool differs(const struct pair *p, const char *key)
 	return !same;
 }
 
+/* Flushes that had nothing to secure: of others the trouble is told. */
+static uint64_t failed_flushes(const struct pair *p)
+{
+	return status_has(p->before, "trouble", "flush") || status_has(p->now, "trouble", "flush") ? 0 : more_of(p, "errors_flush");
+}
+
 /* Requests that a device has failed.  No alarm for those of an SSD that has left for them, or ended the cache: that is one. */
 static void compare_errors(const struct pair *p)
 {
-	uint64_t reads = more_of(p, "errors_read"), writes = more_of(p, "errors_write");
+	uint64_t reads = more_of(p, "errors_read"), writes = more_of(p, "errors_write"), flushes = failed_flushes(p);
 	char *text;
 
-	if (!reads && !writes)
+	if (!reads && !writes && !flushes)
 		return;
-	text = must_print("%" PRIu64 " reads and %" PRIu64 " writes of %s have failed", reads, writes, p->mapped->cache ? "its SSDs" : "its disk");
+	text = must_print("%" PRIu64 " reads, %" PRIu64 " writes and %" PRIu64 " flushes of %s have failed", reads, writes, flushes,
+			  p->mapped->cache ? "its SSDs" : "its disk");
 	add(p, "errors", !differs(p, "state") && !differs(p, "ssds"), advised(p, advised(p, text, "errors_read"), "errors"));
 }
 
@@ -213,9 +233,10 @@ static void compare_errors(const struct pair *p)
 static void compare_flush(const struct pair *p)
 {
 	uint64_t before = status_number(p->before, "dirty_sectors"), dirty = status_number(p->now, "dirty_sectors");
+	bool failed = more_of(p, "errors_read") || more_of(p, "errors_write") || more_of(p, "errors_flush");
 	bool seen = status_is(p->before, "flushing", "1") && status_is(p->now, "flushing", "0");
 
-	if (!dirty && (seen || (before && p->mapped->events != p->events_before && !more_of(p, "errors_read") && !more_of(p, "errors_write"))))
+	if (!dirty && (seen || (before && p->mapped->events != p->events_before && !failed)))
 		add(p, "flushed", false, must_print("nothing is dirty any more"));
 	else if (seen)
 		add(p, "flushed", false, must_print("given up, %" PRIu64 " sectors are dirty", dirty));
@@ -229,18 +250,41 @@ static void look(struct pair *p)
 		advise(p->mapped->name, p->before, &p->wrong_before);
 	if (p->now)
 		advise(p->mapped->name, p->now, &p->wrong);
+	p->told = must_allocate(calloc(p->wrong.number + 1, sizeof(*p->told)));
 }
 
 static void look_away(struct pair *p)
 {
 	problems_free(&p->wrong_before);
 	problems_free(&p->wrong);
+	free(p->told);
 }
 
 static void all_wrong(const struct pair *p)
 {
 	for (size_t i = 0; i < p->wrong.number; i++)
 		add(p, "wrong", true, must_print("%s", p->wrong.text[i]));
+}
+
+/* More than half of the requests of one kind: as from there on the kernel tells of it.  A few come and go with each load. */
+static bool is_congested(const char *status)
+{
+	return status_number(status, "read_avoided_percent") >= 50 || status_number(status, "write_avoided_percent") >= 50;
+}
+
+/*
+ * What has come to be wrong, and is in the words of no other event.  Errors are told as they are counted, or with the trouble that they make; those
+ * that a scrub has seen to are among the findings again when the next one begins.
+ */
+static void compare_rest(const struct pair *p)
+{
+	for (size_t i = 0; i < p->wrong.number; i++) {
+		const char *finding = p->wrong.text[i];
+		bool news = about(finding, "congestion") ? is_congested(p->now) && !is_congested(p->before) : is_new_field(p, finding);
+
+		if (news && !p->told[i] && strncmp(finding, "errors", strlen("errors")))
+			add(p, "wrong", true, must_print("%s", finding));
+	}
 }
 
 static void compare(struct pair *p)
@@ -257,6 +301,7 @@ static void compare(struct pair *p)
 	}
 	compare_damage(p);
 	compare_errors(p);
+	compare_rest(p);
 	look_away(p);
 }
 
