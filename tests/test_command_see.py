@@ -1174,7 +1174,8 @@ def test_what_larderd_sees_hang(larder, running, fed, sendmail, run_directory):
     words = ["events", "--follow", "--alert", "--interval", "600", "--disks", "0"]
     status = larder.directory / "none"
     status.write_text("")
-    nothing = {"LARDER_STATUS": str(status)}
+    nothing = {"LARDER_STATUS": str(status), "LARDER_ROOT": str(larder.directory / "root")}
+    (larder.directory / "root/sys/class/block/sdb").mkdir(parents=True)  # the other one is pulled
     run_directory.mkdir()
     file = run_directory / "stalled"
     on_disk, on_ssd = (
@@ -1201,7 +1202,7 @@ def test_what_larderd_sees_hang(larder, running, fed, sendmail, run_directory):
         "stalled disk sdb: volume data: /dev/sdb has answered nothing for 30 s",
         "stalled disk nvme0n1: cache fast: /dev/nvme0n1 has answered nothing for 30 s",
         "recovered disk sdb: volume data: sdb does not hang any more",
-        "recovered disk nvme0n1: cache fast: nvme0n1 does not hang any more",
+        "recovered disk nvme0n1: cache fast: nvme0n1 is not seen to hang any more: it is not there",
     ]
     subjects = [mail["Subject"].partition(" on ")[0] for mail in mails()]
     assert subjects == ["larder: stalled disk sdb", "larder: stalled disk nvme0n1"]

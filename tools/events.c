@@ -135,9 +135,21 @@ static void left_changes(struct changes *changes, const struct left_list *before
 			add_left(changes, "left", true, &now->left[i]);
 }
 
+/* One that was pulled, or has left by itself, is seen by nobody any more, whatever it does. */
+static char *not_stalled(const struct stalled *s)
+{
+	const char *root = getenv("LARDER_ROOT");
+	char *path = must_print("%s/sys/class/block/%s", root ? root : "", s->disk);
+	bool there = !access(path, F_OK);
+
+	free(path);
+	return must_print("%s %s", s->disk, there ? "does not hang any more" : "is not seen to hang any more: it is not there");
+}
+
 static void add_stalled(struct changes *changes, const char *event, bool alarm, const struct stalled *s)
 {
 	const char *kind = s->cache ? "cache" : "volume";
+	char *words = alarm ? must_print("%s", s->text) : not_stalled(s);
 
 	changes_add(changes, &(struct change){
 				     .event = event,
@@ -145,8 +157,9 @@ static void add_stalled(struct changes *changes, const char *event, bool alarm, 
 				     .alarm = alarm,
 				     .name = must_print("%s", s->disk),
 				     .device = must_print("/dev/%s", s->disk),
-				     .text = alarm ? must_print("%s %s: %s", kind, s->name, s->text) : must_print("%s %s: %s does not hang any more", kind, s->name, s->disk),
+				     .text = must_print("%s %s: %s", kind, s->name, words),
 			     });
+	free(words);
 }
 
 static void stalled_changes(struct changes *changes, const struct stalled_list *before, const struct stalled_list *now)
