@@ -11,6 +11,8 @@ import json
 import os
 import pty
 import re
+import resource
+import signal
 import stat
 import struct
 import subprocess
@@ -604,6 +606,8 @@ class Terminal:
         self.stream = pyte.ByteStream(self.screen)
         self.pid, self.terminal = pty.fork()
         if not self.pid:
+            for how in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(how, signal.SIG_DFL)
             os.execve(larder.program, ["larder", *words], larder.environment(fed.environment | {"TERM": term}))
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
@@ -704,6 +708,41 @@ def test_top_on_small_screens(larder, fed):
         terminal.read()
         terminal.key("q")
         assert terminal.end() == 0
+
+
+def left(terminal):
+    """Exit status, how the terminal is then, and all that was written."""
+    written = b""
+    with contextlib.suppress(OSError):  # EIO: its end
+        while data := os.read(terminal.terminal, 65536):
+            written += data
+    status = os.waitpid(terminal.pid, 0)[1]
+    modes = termios.tcgetattr(terminal.terminal)[3]
+    os.close(terminal.terminal)
+    return os.waitstatus_to_exitcode(status), modes & termios.ICANON and modes & termios.ECHO, written
+
+
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_top_leaves_the_terminal_as_it_was(larder, fed, how):
+    terminal = Terminal(larder, fed, "top", "--interval", "86400")
+    fed.give(data())
+    terminal.until(lambda text: text[-1].startswith("q quit"))
+    assert not termios.tcgetattr(terminal.terminal)[3] & termios.ECHO
+    os.kill(terminal.pid, how)
+    code, good, _ = left(terminal)
+    assert good and (code == -how or how not in (signal.SIGHUP, signal.SIGQUIT)), "curses ends the process for others"
+
+
+def test_top_without_memory(larder, plain_program, fed):
+    """Which ends it from anywhere."""
+    terminal = Terminal(harness.Larder(plain_program, larder.directory), fed, "top", "--interval", "0.1")
+    fed.give(data())
+    terminal.until(lambda text: text[-1].startswith("q quit"))
+    resource.prlimit(terminal.pid, resource.RLIMIT_AS, (4096, 4096))
+    with contextlib.suppress(BrokenPipeError):
+        fed.give(*(line("volume", f"v{i}") for i in range(3000)), then="the same")
+    code, good, written = left(terminal)
+    assert code == FAILED and good and b"out of memory" in written, written[-300:]
 
 
 def test_top_needs_a_terminal(larder, fed, running):

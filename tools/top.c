@@ -5,6 +5,7 @@
 #include <curses.h>
 #include <inttypes.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,6 +278,21 @@ static bool take_key(struct top *top, int key)
 	return true;
 }
 
+/* By this signal, of which curses knows nothing: the terminal is to be given back first. */
+static volatile sig_atomic_t ended;
+
+static void end(int number)
+{
+	ended = number;
+}
+
+/* Also at an exit() from wherever memory was missing. */
+static void leave_screen(void)
+{
+	if (stdscr && !isendwin())
+		endwin();
+}
+
 /* Until the next look is due, but once at least, however late it is.  False: it is to end, or the terminal is gone. */
 static bool take_keys(struct top *top)
 {
@@ -293,7 +309,7 @@ static bool take_keys(struct top *top)
 		draw(top);
 		timeout(left > 0 ? (int)(left * 1000) + 1 : 0);
 		key = getch();
-		if (key == ERR && !isatty(STDIN_FILENO))
+		if (ended || (key == ERR && !isatty(STDIN_FILENO)))
 			return false;
 		if (key != ERR && !take_key(top, key))
 			return false;
@@ -319,6 +335,9 @@ static int run(struct top *top)
 
 static int on_screen(struct top *top)
 {
+	static const int ends[] = { SIGHUP, SIGQUIT };
+	const struct sigaction action = { .sa_handler = end };
+	struct sigaction before[sizeof(ends) / sizeof(ends[0])];
 	const char *term = getenv("TERM");
 	SCREEN *screen;
 	int result;
@@ -328,13 +347,23 @@ static int on_screen(struct top *top)
 	screen = terminal_known() ? newterm(NULL, stdout, stdin) : NULL;
 	if (!screen)
 		return complain(LARDER_USAGE, "top: this terminal is not known: TERM=%s; larder monitor does without", term ? term : "");
+	atexit(leave_screen);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		sigaction(ends[i], NULL, &before[i]);
+		if (before[i].sa_handler != SIG_IGN)
+			sigaction(ends[i], &action, NULL);
+	}
 	cbreak();
 	noecho();
 	keypad(stdscr, TRUE);
 	curs_set(0);
 	result = run(top);
-	endwin();
+	leave_screen();
 	delscreen(screen);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaction(ends[i], &before[i], NULL);
+	if (ended)
+		raise((int)ended);
 	/* what was said went to a screen that is not there any more */
 	return result ? complain(result, "top: cannot look at the devices any more; larder volume list says why") : LARDER_DONE;
 }
