@@ -156,16 +156,19 @@ def test_program_that_hangs(hangs):
     assert "kernel.txt" in files and "member-1.txt" in files, "the rest"
 
 
-def test_interrupted(hangs):
+@pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_interrupted(hangs, how):
     larder, place = hangs
     path = larder.directory / "bundle.tar"
     argv = [larder.program, "collect", "-o", path]
-    with subprocess.Popen(argv, env=larder.environment(), stdout=subprocess.DEVNULL) as process:
+    # of who ignores it, as nohup does, the command would, too
+    heard = {"preexec_fn": lambda: signal.signal(how, signal.SIG_DFL)}
+    with subprocess.Popen(argv, env=larder.environment(), stdout=subprocess.DEVNULL, **heard) as process:
         while not (place / "hangs").exists():
             assert process.poll() is None
             time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == -signal.SIGTERM
+        process.send_signal(how)
+        assert process.wait(timeout=60) == -how
     assert not path.exists() and not list(larder.directory.glob("larder-collect.*"))
 
 

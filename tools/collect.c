@@ -435,13 +435,17 @@ static unsigned patience(void)
 
 static int gather(const char *name, const char *path)
 {
+	static const int ends[] = { SIGHUP, SIGINT, SIGTERM };
 	const struct sigaction action = { .sa_handler = interrupt };
-	struct sigaction before[2];
+	struct sigaction before[sizeof(ends) / sizeof(ends[0])];
 	struct bundle b = { .patience = patience() };
 	int result;
 
-	sigaction(SIGINT, &action, &before[0]);
-	sigaction(SIGTERM, &action, &before[1]);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		sigaction(ends[i], NULL, &before[i]);
+		if (before[i].sa_handler != SIG_IGN) /* nohup */
+			sigaction(ends[i], &action, NULL);
+	}
 	result = prepare(&b, name);
 	result = result ? result : add_programs(&b);
 	result = result ? result : add_files(&b);
@@ -451,8 +455,8 @@ static int gather(const char *name, const char *path)
 		printf("%s: %zu files, without keys and passphrases; names of devices, hosts and mount points are in them: read it before you give it away\n", path,
 		       b.number);
 	clear(&b);
-	sigaction(SIGINT, &before[0], NULL);
-	sigaction(SIGTERM, &before[1], NULL);
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		sigaction(ends[i], &before[i], NULL);
 	if (interrupted)
 		raise(interrupted);
 	return result;
