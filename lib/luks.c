@@ -69,6 +69,8 @@ static int read_all(int file, const char *name, bool line, const sigset_t *waiti
 	if (got >= 0 && length && length < SECRET_MAX)
 		return LARDER_DONE;
 	secret_free(secret);
+	if (got < 0 && errno == EINTR && waiting)
+		return LARDER_FAILED; /* by a signal: ask() says, or does, what follows */
 	return complain(LARDER_FAILED, "%s: %s", name, got < 0 ? strerror(errno) : length ? "is longer than 64 KiB" : "is empty");
 }
 
@@ -79,16 +81,28 @@ static void catch_signal(int number)
 	caught = number;
 }
 
-/* Whatever ends it, the terminal shows again what is typed.  Signals that are ignored stay so. */
-static int ask(const char *prompt, struct secret *secret)
+/* In the background the terminal has somebody else's settings: until fg. */
+static void wait_for_terminal(void)
 {
-	static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+	pid_t group = tcgetpgrp(STDIN_FILENO);
+
+	if (group > 0 && group != getpgrp())
+		raise(SIGTTOU);
+}
+
+/*
+ * Whatever ends or stops it, the terminal shows again what is typed.  Signals that are ignored stay so.  True: it was stopped, and goes on now, with a
+ * terminal that somebody else has had meanwhile: the question is to be asked again.
+ */
+static bool ask_once(const char *prompt, struct secret *secret, int *result)
+{
+	static const int ends[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGCONT };
 	const struct sigaction action = { .sa_handler = catch_signal }; /* no SA_RESTART: ppoll() and read() end */
 	struct sigaction was[sizeof(ends) / sizeof(ends[0])];
 	struct termios before, quiet;
 	sigset_t held, mask;
-	int result;
 
+	wait_for_terminal();
 	caught = 0;
 	sigemptyset(&held);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
@@ -99,22 +113,32 @@ static int ask(const char *prompt, struct secret *secret)
 		if (was[i].sa_handler != SIG_IGN)
 			sigaction(ends[i], &action, NULL);
 	}
-	fprintf(stderr, "%s: ", prompt);
 	tcgetattr(STDIN_FILENO, &before);
 	quiet = before;
 	quiet.c_lflag &= ~(tcflag_t)ECHO;
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
-	result = read_all(STDIN_FILENO, "passphrase", true, &mask, secret);
+	fprintf(stderr, "%s: ", prompt);
+	*result = read_all(STDIN_FILENO, "passphrase", true, &mask, secret);
 	tcsetattr(STDIN_FILENO, TCSAFLUSH, &before);
 	fputc('\n', stderr);
 	sigprocmask(SIG_SETMASK, &mask, NULL);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
 		sigaction(ends[i], &was[i], NULL);
-	if (caught && !result)
+	if (caught && !*result)
 		secret_free(secret);
+	*result = caught ? LARDER_FAILED : *result;
 	if (caught)
 		raise((int)caught);
-	return caught ? LARDER_FAILED : result;
+	return caught == SIGTSTP || caught == SIGCONT;
+}
+
+static int ask(const char *prompt, struct secret *secret)
+{
+	int result;
+
+	while (ask_once(prompt, secret, &result))
+		;
+	return result;
 }
 
 static int ask_user(const char *which, const char *stack, bool twice, struct secret *secret)

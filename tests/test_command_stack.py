@@ -1630,6 +1630,67 @@ def test_terminal_shows_what_is_typed_again(larder, described, how, early, tmp_p
     os.close(terminal)
 
 
+# What a shell does with a job: it takes the terminal when that stops, and gives it back ("fg"), or not ("bg").
+SHELL = """
+import os, signal, sys, termios
+ours = termios.tcgetattr(0)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+job = os.fork()
+if not job:
+    os.setpgid(0, 0)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(sys.argv[1], sys.argv[1:])
+print("job", job, flush=True)
+while os.WIFSTOPPED(status := os.waitpid(job, os.WUNTRACED)[1]):
+    os.tcsetpgrp(0, os.getpid())
+    print("stopped", os.WSTOPSIG(status), bool(termios.tcgetattr(0)[3] & termios.ECHO), flush=True)
+    termios.tcsetattr(0, termios.TCSANOW, ours)
+    if sys.stdin.readline() == "fg\\n":
+        os.tcsetpgrp(0, job)
+    os.kill(job, signal.SIGCONT)
+print("ended", os.waitstatus_to_exitcode(status), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTSTP, signal.SIGSTOP])
+def test_passphrase_is_not_shown_behind_a_stop(larder, described, how):
+    """^Z, bg, fg: the terminal is the shell's meanwhile; then the question comes again, and what is typed is not shown."""
+    described.volume(described.plain | {"state": "creating", "step": 3, "crypt": str(uuid.uuid5(described.uuid, "crypt"))})
+    before, said = digest(described.hdd), b""
+    words = [larder.program, "create", "--resume", "data", "--header-backup", "none"]
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execve(sys.executable, [sys.executable, "-c", SHELL, *words], larder.environment())
+
+    def until(*wanted):
+        nonlocal said
+        while not all(text in said for text in wanted):
+            said += os.read(terminal, 4096)
+        text, said = said, b""
+        return text
+
+    question = b"Passphrase of the stack data: "
+    job = int(re.search(rb"job (\d+)", until(b"job ", b"\n", question))[1])
+    if how == signal.SIGTSTP:
+        os.write(terminal, b"abc\x1a")
+        until(b"stopped %d True" % how)
+    else:
+        os.kill(job, how)
+        until(b"stopped %d False" % how)
+    os.write(terminal, b"bg\n")
+    until(b"stopped %d True" % signal.SIGTTOU)
+    os.write(terminal, b"fg\n")
+    until(question)
+    os.write(terminal, b"xyzzy\n")
+    assert b"xyzzy" not in until(b"The same once more: ")
+    os.write(terminal, b"plugh\n")
+    text = until(b"ended %d" % FAILED)
+    assert b"the two passphrases differ" in text and b"plugh" not in text and digest(described.hdd) == before
+    os.waitpid(pid, 0)
+    os.close(terminal)
+
+
 def test_fstab_loses_no_line(larder, described, tmp_path):
     """The line of the stack goes; all others stay as they are, also where one cannot be read, and a link stays one."""
     fstab, real = tmp_path / "fstab", tmp_path / "real"
