@@ -364,7 +364,7 @@ int start_crypt_by_token(const struct stack *stack, unsigned flags, enum luks_by
 
 /*
  * A mount of our own beside systemd's would race with it, or be undone by it until it has heard of the device.  False: it has no unit for
- * it, as when somebody took the line out of fstab.
+ * it, as when somebody took the line out of fstab; who does not wait is a unit himself (larder-unlock@.service), and confined: he mounts nothing.
  */
 static bool mount_by_systemd(const struct stack *stack, bool wait, int *code, char **said)
 {
@@ -375,6 +375,12 @@ static bool mount_by_systemd(const struct stack *stack, bool wait, int *code, ch
 	*code = program_run(words, said);
 	if (*code != SYSTEMCTL_NO_UNIT)
 		return true;
+	if (!wait) {
+		remark("%s: is not mounted: fstab has no line for %s; larder set %s --mount %s writes one, and mounts it", stack->name, stack->mount, stack->name,
+		       stack->mount);
+		*code = 0;
+		return true;
+	}
 	free(*said);
 	return false;
 }

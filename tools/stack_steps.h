@@ -32,8 +32,9 @@ int start_volume(const struct stack *stack, unsigned flags);
 int start_crypt(const struct stack *stack, const struct secret *secret, unsigned flags, bool *wrong); /* wrong: as in luks_unlock() */
 int start_crypt_by_token(const struct stack *stack, unsigned flags, enum luks_by_token *outcome); /* as luks_unlock_by_token() */
 /*
- * By systemd's unit where it has one; (not wait) which then does it later: a unit that systemd starts cannot wait for another one behind it.  Else by its
- * line in fstab, or as the description has it.  Complains also where that was done, and something else is mounted there.
+ * By systemd's unit where it has one; (not wait) which then does it later: a unit that systemd starts cannot wait for another one behind it, and
+ * says only what is missing where there is none.  Else by its line in fstab, or as the description has it.  Complains also where that was done, and
+ * something else is mounted there.
  */
 int start_mount(const struct stack *stack, bool wait);
 int stop_mount(const struct stack *stack); /* and what else the filesystem is mounted on */

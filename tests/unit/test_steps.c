@@ -119,6 +119,8 @@ static const struct {
 	{ true, true, true, OTHER, NULL, "systemctl start --quiet -- /srv ", 0, LARDER_FAILED }, /* its unit is active */
 	{ true, true, true, ROOT, NULL, "systemctl start --quiet -- /srv ", 1, LARDER_FAILED },
 	{ true, false, true, ROOT, NULL, "systemctl start --no-block -- /srv ", 0, LARDER_DONE }, /* later */
+	{ true, true, true, ROOT, NULL, "systemctl start --quiet -- /srv mount /srv ", 5, LARDER_FAILED }, /* it has no unit for it */
+	{ true, false, false, ROOT, OURS, "systemctl start --no-block -- /srv ", 5, LARDER_DONE }, /* nor may we mount it */
 	{ true, true, true, OURS, NULL, "", 0, LARDER_DONE },
 	{ false, true, false, ROOT, OURS, "mount -t ext4 /dev/mapper/data /srv ", 0, LARDER_DONE },
 	{ false, true, true, ROOT, OURS, "mount /srv ", 0, LARDER_DONE }, /* with its options */
