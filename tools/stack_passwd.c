@@ -381,6 +381,17 @@ static int load(const struct passwd_request *r, struct stack *stack, struct lent
 	return result || stack->encrypted ? result : complain(LARDER_USAGE, "%s: is not encrypted", stack->name);
 }
 
+/* Who is asked may end it (^C), and would leave what only the description was read from: it is given back before, and taken again behind that. */
+static int give_back(const struct passwd_request *r, struct stack *stack, struct lent *was)
+{
+	bool asks = r->action == ADD || r->action == CHANGE || r->action == REMOVE;
+	int result = asks && !r->dry_run ? lend_return(stack, was) : LARDER_DONE;
+
+	if (asks && !r->dry_run)
+		*was = (struct lent){ 0 };
+	return result;
+}
+
 static int passwd(struct passwd_request *r)
 {
 	struct secret old = { 0 }, new = { 0 };
@@ -389,6 +400,7 @@ static int passwd(struct passwd_request *r)
 	int result = load(r, &stack, &was), after;
 
 	result = result ? result : check_first(r, &stack, &was);
+	result = result ? result : give_back(r, &stack, &was);
 	if (!result && r->new_token)
 		result = check_token(r);
 	if (!result && r->dry_run) {
