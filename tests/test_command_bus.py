@@ -21,7 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from fake_sysfs import Sysfs
-from harness import CACHE, MIB, TOP, VOLUME, field, patch_both
+from harness import CACHE, MIB, TOP, USAGE, VOLUME, field, patch_both
 from private_bus import NAME, ROOT, SECONDS, Bus, options, path_of, runs
 from status_lines import line
 from test_command_stack import Described, identified
@@ -305,6 +305,14 @@ def test_watchdog(bus, members):
         os.kill(hanging, 0)  # systemd ends it, with what else there is of the unit
     finally:
         os.kill(hanging, signal.SIGKILL)
+
+
+def test_unit_starts_it_again(larderd):
+    """However often, and with a pause; not where its options are none."""
+    unit = (TOP / "udev" / "larderd.service").read_text().splitlines()
+    assert {"Restart=always", "StartLimitIntervalSec=0", f"RestartPreventExitStatus={USAGE}"} < set(unit)
+    for words in (["--wait", "x"], ["--unknown"], ["word"]):
+        assert subprocess.run([larderd, *words], capture_output=True, timeout=SECONDS).returncode == USAGE
 
 
 def test_no_more_descriptors(bus, members):
