@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
 #include <unistd.h>
@@ -25,6 +24,7 @@
 #include "../lib/program.h"
 #include "../lib/superblock.h"
 #include "bus_call.h"
+#include "child.h"
 #include "jobs.h"
 #include "methods.h"
 
@@ -301,8 +301,7 @@ static int run(struct call *call)
 	call->serial = ++serial;
 	if (sd_booted() > 0)
 		call->unit = must_print("larder-call-%d-%u.service", (int)getpid(), call->serial);
-	fflush(NULL);
-	call->child = fork();
+	call->child = child_fork();
 	if (!call->child) {
 		fcntl(ends[1], F_SETFL, 0);
 		become(call, ends[1]);
@@ -314,8 +313,7 @@ static int run(struct call *call)
 		forget(call);
 		return result;
 	}
-	if (sd_event_add_child(event, NULL, call->child, WEXITED, command_ended, call) < 0) {
-		kill(call->child, SIGTERM);
+	if (child_watch(event, call->child, command_ended, call)) {
 		result = sd_bus_reply_method_errorf(call->message, error_of(LARDER_FAILED), "cannot wait for the command");
 		forget(call);
 		return result;

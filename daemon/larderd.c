@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <systemd/sd-event.h>
 #include <systemd/sd-id128.h>
@@ -30,6 +29,7 @@
 #include "../lib/turn.h"
 #include "assembly.h"
 #include "bus.h"
+#include "child.h"
 #include "conf.h"
 #include "facts.h"
 #include "jobs.h"
@@ -320,36 +320,17 @@ static int child_ended(sd_event_source *source, const siginfo_t *info, void *dat
 	return 0;
 }
 
-/* What others wait at the other end of: it would be open for as long as a child that hangs, also when we have ended. */
-static void leave_connections(const struct daemon *daemon, int bus)
-{
-	if (bus >= 0)
-		close(bus);
-	metrics_server_leave(daemon->metrics);
-}
-
-/* In a child, as what it asks may hang; one child at a time.  Where its end would not be seen, it is not left to run. */
+/* In a child, as what it asks may hang; one child at a time. */
 static int start_child(struct daemon *daemon, void (*run)(const struct daemon *))
 {
-	int bus = bus_descriptor(daemon->bus), error;
-	pid_t child;
+	pid_t child = child_fork();
+	int error;
 
-	fflush(NULL);
-	child = fork();
-	if (!child) {
-		leave_connections(daemon, bus);
+	if (!child)
 		run(daemon);
-	}
-	if (child < 0)
-		return -errno;
-	error = sd_event_add_child(daemon->event, NULL, child, WEXITED, child_ended, daemon);
-	if (error < 0) {
-		kill(child, SIGKILL);
-		waitpid(child, NULL, 0);
-		return error;
-	}
-	daemon->running = true;
-	return 0;
+	error = child < 0 ? -errno : child_watch(daemon->event, child, child_ended, daemon);
+	daemon->running = !error;
+	return error;
 }
 
 static int start_pass(sd_event_source *source, uint64_t when, void *data)
@@ -496,6 +477,16 @@ static int hang_up(sd_event_source *source, const struct signalfd_siginfo *info,
 	return 0;
 }
 
+static int connection_to_bus(const void *data)
+{
+	return bus_descriptor(((const struct daemon *)data)->bus);
+}
+
+static void leave_metrics(const void *data)
+{
+	metrics_server_leave(((const struct daemon *)data)->metrics);
+}
+
 /* Sockets that systemd, by larderd.socket, has made for us. */
 static void take_sockets(struct daemon *daemon)
 {
@@ -576,6 +567,7 @@ static int set_up(struct daemon *daemon)
 	daemon->metrics = metrics_server_new(daemon->event);
 	if (!daemon->metrics)
 		return -errno;
+	child_leaves(&(struct connections){ .bus = connection_to_bus, .leave = leave_metrics, .data = daemon });
 	take_sockets(daemon);
 	error = stall_watch_new(&daemon->stalls, daemon->event, !daemon->observe, stalls_changed, daemon);
 	if (error < 0)

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +24,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "../lib/message.h"
 #include "../lib/metrics.h"
 #include "../lib/snapshot.h"
+#include "child.h"
 #include "http_request.h"
 #include "metrics_server.h"
 
@@ -181,7 +182,6 @@ static _Noreturn void collect(struct metrics_server *server)
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	metrics_server_leave(server);
 	result = snapshot_take(&list);
 	stalled_read(&stalled);
 	out = result ? NULL : fdopen(server->collected, "w");
@@ -242,15 +242,12 @@ static int begin_collecting(struct metrics_server *server)
 		return 0;
 	if (ftruncate(server->collected, 0) || lseek(server->collected, 0, SEEK_SET))
 		return -errno;
-	fflush(NULL);
-	child = fork();
+	child = child_fork();
 	if (!child)
 		collect(server);
-	if (child < 0)
-		return -errno;
-	error = sd_event_add_child(server->event, NULL, child, WEXITED, collected, server);
-	server->collecting = error >= 0;
-	return error < 0 ? error : 0;
+	error = child < 0 ? -errno : child_watch(server->event, child, collected, server);
+	server->collecting = !error;
+	return error;
 }
 
 /* ------------------------------------------------------------------ what clients do */

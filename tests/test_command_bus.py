@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -262,16 +263,21 @@ def test_name_that_the_bus_denies(larder, larderd, members):
         rig.close()
 
 
-@pytest.mark.parametrize("work", ["pass", "jobs"])
+@pytest.mark.parametrize("work", ["pass", "jobs", "metrics"])
 def test_children_do_not_hold_the_name(bus, members, work):
     """Of a larderd that was killed while a child of it hung."""
     runs(bus, members, **({"flushing": 1, "dirty_sectors": 8} if work == "jobs" else {}))
-    bus.start_larderd()
+    metrics = bus.directory / "metrics.sock"
+    bus.start_larderd("--metrics-listen", metrics)
     bus.owned()
     bus.status.unlink()
     os.mkfifo(bus.status)  # who opens it hangs
     if work == "pass":
         bus.refresh()
+    client = socket.socket(socket.AF_UNIX)
+    if work == "metrics":
+        client.connect(str(metrics))
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: larder\r\n\r\n")
     children = Path(f"/proc/{bus.daemon.pid}/task/{bus.daemon.pid}/children")
     until(children.read_text)
     hanging, larderd = int(children.read_text()), bus.daemon
@@ -281,6 +287,7 @@ def test_children_do_not_hold_the_name(bus, members, work):
         until(lambda: not ask_bus(bus, "NameHasOwner", "s", NAME))
         os.kill(hanging, 0)
     finally:
+        client.close()
         os.kill(hanging, signal.SIGKILL)
 
 

@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -16,7 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from harness import USAGE
 from status_lines import line
-from test_command_bus import SECONDS, Bus
+from test_command_bus import SECONDS, Bus, until
 
 pytest_plugins = ["larder_fixtures"]
 GET = b"GET /metrics HTTP/1.1\r\nHost: larder\r\n\r\n"
@@ -192,6 +193,37 @@ def test_many_at_once(listening):
 def test_kernel_does_not_answer(listening):
     listening.status.unlink()
     assert status(ask(listening.path)) == 503
+    listening.status.write_text("")
+    assert text(ask(listening.path)) == "# EOF\n"
+
+
+def test_no_more_descriptors(listening):
+    """A child that cannot be waited for is not left to run, and nobody waits for it."""
+    larderd = listening.daemon.pid
+    children = Path(f"/proc/{larderd}/task/{larderd}/children")
+
+    def open_files():
+        """By number; one may be closed meanwhile."""
+        found = {}
+        for fd in Path(f"/proc/{larderd}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found[int(fd.name)] = os.readlink(fd)
+        return found
+
+    before = set(open_files().values())
+    with connect(listening.path) as s:
+        s.sendall(GET[:-2])
+        until(lambda: any(f not in before and f.startswith("socket:") for f in open_files().values()))
+        listening.status.unlink()
+        os.mkfifo(listening.status)  # who opens it hangs
+        taken = open_files()
+        lowest = next(fd for fd in range(len(taken) + 1) if fd not in taken)
+        limits = resource.prlimit(larderd, resource.RLIMIT_NOFILE, (lowest, resource.prlimit(larderd, resource.RLIMIT_NOFILE)[1]))
+        s.sendall(b"\r\n")
+        assert status(rest(s)) == 503
+        assert not children.read_text()
+    resource.prlimit(larderd, resource.RLIMIT_NOFILE, limits)
+    listening.status.unlink()
     listening.status.write_text("")
     assert text(ask(listening.path)) == "# EOF\n"
 
