@@ -15,6 +15,7 @@
 #include "bus.h"
 #include "bus_call.h"
 #include "jobs.h"
+#include "journal.h"
 #include "methods.h"
 
 #define SOCKET	 "unix:path=/run/dbus/system_bus_socket"
@@ -263,9 +264,9 @@ static int named(sd_bus_message *answer, void *data, sd_bus_error *error)
 		return 0;
 	}
 	if (!bus->unnamed && denied)
-		remark("no " BUS_NAME " on the bus, which is asked for it again and again: %s", sd_bus_message_get_error(answer)->message);
+		journal_remark("no " BUS_NAME " on the bus, which is asked for it again and again: %s", sd_bus_message_get_error(answer)->message);
 	else if (!bus->unnamed)
-		remark("no " BUS_NAME " on the bus, which is asked for it again and again: its answer was %u", code);
+		journal_remark("no " BUS_NAME " on the bus, which is asked for it again and again: its answer was %u", code);
 	bus->unnamed = true;
 	call_later(bus, &bus->name_retry, NAME_US, request_again);
 	return 0;

@@ -33,6 +33,7 @@
 #include "conf.h"
 #include "facts.h"
 #include "jobs.h"
+#include "journal.h"
 #include "metrics_server.h"
 #include "shown.h"
 #include "stall_watch.h"
@@ -356,7 +357,7 @@ static int start_pass(sd_event_source *source, uint64_t when, void *data)
 	watch_md(daemon);
 	error = start_child(daemon, pass);
 	if (error) {
-		complain(LARDER_FAILED, "cannot fork, or wait for a child: %s", strerror(-error));
+		journal_say(3, "", "cannot fork, or wait for a child: %s", strerror(-error));
 		schedule(daemon, facts_clock() + 1000000);
 	}
 	return 0;
@@ -496,7 +497,7 @@ static void take_sockets(struct daemon *daemon)
 		int error = metrics_server_take(daemon->metrics, fd);
 
 		if (error)
-			remark("metrics: file descriptor %d of systemd: %s: is no stream socket that listens, or one too many", fd, strerror(-error));
+			journal_remark("metrics: file descriptor %d of systemd: %s: is no stream socket that listens, or one too many", fd, strerror(-error));
 	}
 }
 
@@ -555,6 +556,7 @@ static int set_up(struct daemon *daemon)
 		return -errno;
 	mapped_init(false);
 	error = sd_event_default(&daemon->event);
+	error = error < 0 ? error : journal_open(daemon->event);
 	error = error < 0 ? error : sd_event_set_watchdog(daemon->event, true);
 	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGTERM, end, daemon);
 	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGINT, end, daemon);
@@ -611,6 +613,7 @@ int main(int argc, char **argv)
 		metrics_server_free(daemon.metrics);
 	if (daemon.stalls)
 		stall_watch_free(daemon.stalls);
+	journal_close();
 	if (error < 0)
 		return complain(LARDER_FAILED, "cannot go on: %s", strerror(-error));
 	return error;

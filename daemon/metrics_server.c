@@ -32,6 +32,7 @@
 #include "../lib/snapshot.h"
 #include "child.h"
 #include "http_request.h"
+#include "journal.h"
 #include "metrics_server.h"
 
 #define PAGE		"/metrics"
@@ -441,14 +442,14 @@ static void listen_now(struct metrics_server *server)
 	int fd = open_socket(&server->address), error = fd < 0 ? fd : listener_begin(server, &server->own, fd);
 
 	if (!error) {
-		remark("metrics: listens on %s", server->address.text);
+		journal_remark("metrics: listens on %s", server->address.text);
 		return;
 	}
 	if (fd >= 0)
 		close(fd);
 	if (!server->complained)
-		remark("metrics: %s: cannot listen there: %s%s; it is tried again", server->address.text, strerror(-error),
-		       error == -EAFNOSUPPORT ? " (RestrictAddressFamilies= of larderd.service, see larderd(8))" : "");
+		journal_remark("metrics: %s: cannot listen there: %s%s; it is tried again", server->address.text, strerror(-error),
+			       error == -EAFNOSUPPORT ? " (RestrictAddressFamilies= of larderd.service, see larderd(8))" : "");
 	server->complained = true;
 	sd_event_add_time_relative(server->event, &server->retry, CLOCK_MONOTONIC, RETRY_US, 0, listen_again, server);
 }

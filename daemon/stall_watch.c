@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <systemd/sd-journal.h>
-#include <unistd.h>
 #include <uuid/uuid.h>
 
 #include "../lib/disks.h"
@@ -19,6 +17,7 @@
 #include "../lib/message.h"
 #include "../lib/stalled.h"
 #include "../lib/stalls.h"
+#include "journal.h"
 #include "stall_watch.h"
 
 #define LOOK_S	 10 /* between two looks, at most: three of them tell of 30 s */
@@ -151,12 +150,10 @@ static void look(struct stall_watch *watch, struct stalled_list *found)
 
 static void tell(const struct stalled *s, const char *id, int priority, const char *text)
 {
-	char *line = must_print("%s %s: %s", s->cache ? "cache" : "volume", s->name, text);
+	char *fields = must_print("MESSAGE_ID=%s\nLARDER_UUID=%s\nLARDER_DISK=%s\n", id, s->uuid, s->disk);
 
-	if (sd_journal_send("MESSAGE=%s", line, "MESSAGE_ID=%s", id, "PRIORITY=%d", priority, "LARDER_UUID=%s", s->uuid, "LARDER_DISK=%s", s->disk, NULL) < 0 ||
-	    isatty(STDERR_FILENO) || access("/run/systemd/journal/socket", F_OK))
-		fprintf(stderr, "larderd: %s\n", line);
-	free(line);
+	journal_say(priority, fields, "%s %s: %s", s->cache ? "cache" : "volume", s->name, text);
+	free(fields);
 }
 
 static bool is_there(const struct stalls *stalls, const char *disk)
@@ -215,7 +212,7 @@ static void take(struct stall_watch *watch, struct stalled_list *found)
 	if (!any)
 		return;
 	if (watch->keep && stalled_write(&watch->told))
-		remark("/run/larder/stalled: cannot be written: who follows `larder events` is not told which devices hang");
+		journal_remark("/run/larder/stalled: cannot be written: who follows `larder events` is not told which devices hang");
 	watch->changed(watch->data);
 }
 

@@ -314,6 +314,34 @@ def test_watchdog(bus, members):
         os.kill(hanging, signal.SIGKILL)
 
 
+def test_journal_that_hangs(bus, members):
+    """As its files are on a device that hangs, say: larderd, which tells of that device, does not wait for it."""
+    sysfs, conf = Sysfs(bus.directory / "root"), bus.directory / "larder.conf"
+    sysfs.device("sdz", answered=10, in_flight=2)
+    sysfs.device("dm-0", "sdz", requests=False, dm__name="data", dm__uuid=f"LARDER-{members['volume']}")
+    path = bus.directory / "root/run/systemd/journal/socket"
+    path.parent.mkdir(parents=True)
+    conf.write_text("stall 1\n")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(path))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as others, pytest.raises(BlockingIOError):
+            others.connect(str(path))
+            others.setblocking(False)
+            while True:
+                others.send(b"MESSAGE=of others\n")
+        bus.start_larderd(WATCHDOG_USEC="100000", LARDER_CONF=str(conf), **sysfs.environment)
+        bus.owned()
+        until(lambda: any(p.startswith("stall: /dev/sdz") for p in bus.get("volume", members["volume"])["Problems"]))
+        with bus.notified() as said:
+            for _ in range(5):
+                assert next(said) == ["WATCHDOG=1"]
+        journal.settimeout(SECONDS)
+        while (got := journal.recv(4096).decode()) == "MESSAGE=of others\n":
+            pass
+    assert got.startswith("MESSAGE=volume data: /dev/sdz has answered nothing for 1 s, with 2 requests in flight: ")
+    assert f"\nPRIORITY=3\nSYSLOG_IDENTIFIER=larderd\nMESSAGE_ID=5b0f4c7d8e1a4d62b93c07f6a1d2e8c4\nLARDER_UUID={members['volume']}\nLARDER_DISK=sdz\n" in got
+
+
 def test_unit_starts_it_again(larderd):
     """However often, and with a pause; not where its options are none."""
     unit = (TOP / "udev" / "larderd.service").read_text().splitlines()
