@@ -35,6 +35,7 @@ struct stall_watch {
 	void *data;
 	struct stalls stalls;
 	struct stalled_list told;
+	struct stalled_list left; /* of those the ones that a larderd before us has told of, and that are not judged yet */
 };
 
 /* A cache or volume that runs. */
@@ -132,6 +133,48 @@ static void add(const struct stalls *stalls, const struct stall_device *device, 
 	stalled_add(finding->found, &stalled);
 }
 
+static void add_copy(struct stalled_list *list, const struct stalled *stalled)
+{
+	struct stalled copy = *stalled;
+
+	copy.name = must_print("%s", stalled->name);
+	copy.text = must_print("%s", stalled->text);
+	stalled_add(list, &copy);
+}
+
+/* We have not looked for long enough to see it hang, and it has not answered since we do. */
+static bool may_hang_still(const struct stall_watch *watch, const struct tops *tops, const struct stalled *stalled)
+{
+	const struct stalls *stalls = &watch->stalls;
+	bool runs = false;
+
+	for (size_t i = 0; i < tops->number; i++)
+		runs |= tops->top[i].cache == stalled->cache && !strcmp(tops->top[i].uuid, stalled->uuid);
+	for (size_t i = 0; runs && i < stalls->number; i++) {
+		const struct stall_device *device = stalls->device[i];
+
+		if (!strcmp(device->name, stalled->disk))
+			return device->seen && device->waits && device->moved < 0 && stalls->now - device->since < watch->seconds;
+	}
+	return false;
+}
+
+static void judge_those_left(struct stall_watch *watch, const struct tops *tops, struct stalled_list *found)
+{
+	struct stalled_list left = { 0 };
+
+	for (size_t i = 0; i < watch->left.number; i++) {
+		const struct stalled *stalled = &watch->left.stalled[i];
+
+		if (stalled_find(found, stalled) || !may_hang_still(watch, tops, stalled))
+			continue;
+		add_copy(found, stalled);
+		add_copy(&left, stalled);
+	}
+	stalled_free(&watch->left);
+	watch->left = left;
+}
+
 static void look(struct stall_watch *watch, struct stalled_list *found)
 {
 	struct tops tops = { 0 };
@@ -143,6 +186,7 @@ static void look(struct stall_watch *watch, struct stalled_list *found)
 			if (tops.top[i].cache == cache)
 				stalls_each(&watch->stalls, tops.top[i].device, watch->seconds, add,
 					    &(struct finding){ .top = &tops.top[i], .found = found, .seconds = watch->seconds });
+	judge_those_left(watch, &tops, found);
 	free(tops.top);
 }
 
@@ -222,10 +266,20 @@ static int look_now(sd_event_source *source, uint64_t when, void *data)
 	struct stalled_list found = { 0 };
 	unsigned pause = watch->seconds / 3 < LOOK_S ? watch->seconds / 3 : LOOK_S;
 
+	(void)when; /* which may be long ago: what stood still catches up with nothing */
 	look(watch, &found);
 	take(watch, &found);
-	sd_event_source_set_time(source, when + (pause ? pause : 1) * UINT64_C(1000000));
+	sd_event_source_set_time_relative(source, (pause ? pause : 1) * UINT64_C(1000000));
 	return sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+}
+
+/* What one that was killed has told of is so until it is judged: whoever follows `larder events` would take it for mended. */
+static void take_those_left(struct stall_watch *watch)
+{
+	stalled_read(&watch->told);
+	for (size_t i = 0; i < watch->told.number; i++)
+		add_copy(&watch->left, &watch->told.stalled[i]);
+	stalled_write(&watch->told);
 }
 
 int stall_watch_new(struct stall_watch **watch, sd_event *event, bool keep, void (*changed)(void *data), void *data)
@@ -237,20 +291,30 @@ int stall_watch_new(struct stall_watch **watch, sd_event *event, bool keep, void
 	*new = (struct stall_watch){ .keep = keep, .changed = changed, .data = data };
 	stalls_init(&new->stalls, root ? root : "");
 	*watch = new;
-	/* what one that was killed has left is not so until it is seen */
 	if (keep)
-		stalled_write(&new->told);
+		take_those_left(new);
 	error = sd_event_add_time_relative(event, &new->timer, CLOCK_MONOTONIC, 0, 0, look_now, new);
 	return error < 0 ? error : sd_event_source_set_enabled(new->timer, SD_EVENT_OFF);
 }
 
+/* Nobody looks any more: that is no word for what is told. */
+static void forget(struct stall_watch *watch)
+{
+	bool any = watch->told.number;
+
+	stalled_free(&watch->told);
+	stalled_free(&watch->left);
+	if (any && watch->keep)
+		stalled_write(&watch->told);
+	if (any)
+		watch->changed(watch->data);
+}
+
 void stall_watch_set(struct stall_watch *watch, unsigned seconds)
 {
-	struct stalled_list none = { 0 };
-
 	watch->seconds = seconds;
 	if (!seconds)
-		take(watch, &none);
+		forget(watch);
 	sd_event_source_set_time_relative(watch->timer, 0);
 	sd_event_source_set_enabled(watch->timer, seconds ? SD_EVENT_ONESHOT : SD_EVENT_OFF);
 }
@@ -263,6 +327,7 @@ void stall_watch_free(struct stall_watch *watch)
 		stalled_write(&none);
 	sd_event_source_unref(watch->timer);
 	stalled_free(&watch->told);
+	stalled_free(&watch->left);
 	stalls_free(&watch->stalls);
 	free(watch);
 }
