@@ -2,9 +2,10 @@
 /*
  * A method of org.larder1, from the call to its answer:
  *
- *	call -> words (methods.h) -> may the caller? (root; else polkit is asked) -> the command larder -> its end: empty answer, or the last line
- *	it said as an error
+ *	call -> words (methods.h) -> who is the caller? (the bus is asked) -> may he? (root; else polkit is asked) -> the command larder -> its end:
+ *	empty answer, or the last line it said as an error
  *
+ * Anybody may call, and polkit may be a long time answering, as its agent may be the caller's own: what is kept of a call is small, and bounded in number.
  * The command runs outside of the daemon's sandbox, as a unit of its own, where systemd runs: a mount inside would be nobody else's, and it goes
  * on when the daemon is started anew.  While it runs, one that takes long is a job (jobs.h).  The only secret that it gets is a descriptor of the
  * caller's, which nobody here reads.
@@ -29,15 +30,16 @@
 #include "methods.h"
 
 #define COMMANDS_MAX	16 /* that run at once */
-#define ASKED_MAX	64 /* calls that wait for polkit; each keeps file descriptors */
-#define ASKED_OF_ONE	8 /* user */
+#define UNKNOWN_MAX	256 /* calls of which the bus is asked who makes them */
+#define ASKED_MAX	64 /* calls that wait for polkit; each may keep a file descriptor */
+#define WAITING_OF_ONE	8 /* sender, or user */
 #define SAID_MAX	4096
 #define POLKIT_US	(10 * 60 * UINT64_C(1000000)) /* somebody types a password */
 #define POLKIT_INTERACTIVE 1u
 
 /* From the call to its answer. */
 struct call {
-	sd_bus_message *message;
+	sd_bus_message *message; /* without its arguments */
 	const struct bus_hooks *hooks;
 	const struct method *method;
 	struct command command;
@@ -47,7 +49,7 @@ struct call {
 	sd_event_source *words;
 	size_t length;
 	char text[SAID_MAX];
-	uid_t user;
+	uid_t user; /* -1: nobody knows */
 	struct call *next; /* that is asked about, or whose command runs */
 	/* while the command runs */
 	unsigned serial;
@@ -58,7 +60,7 @@ struct call {
 	char *error;
 };
 
-static struct call *asking, *running; /* the oldest first */
+static struct call *unknown, *asking, *running; /* the oldest first */
 static unsigned nr_running, serial;
 
 static void append(struct call **list, struct call *call)
@@ -88,15 +90,25 @@ static void delist(struct call *call)
 	nr_running--;
 }
 
-static bool too_many_asked(const struct call *call)
+static bool is_of_sender(const struct call *one, const struct call *other)
+{
+	return !strcmp(sd_bus_message_get_sender(one->message), sd_bus_message_get_sender(other->message));
+}
+
+static bool is_of_user(const struct call *one, const struct call *other)
+{
+	return one->user == other->user;
+}
+
+static bool too_many(const struct call *list, unsigned most, bool (*is_of_same)(const struct call *one, const struct call *other), const struct call *call)
 {
 	unsigned all = 0, of_one = 0;
 
-	for (const struct call *other = asking; other; other = other->next) {
+	for (const struct call *other = list; other; other = other->next) {
 		all++;
-		of_one += other->user == call->user;
+		of_one += is_of_same(other, call);
 	}
-	return all >= ASKED_MAX || of_one >= ASKED_OF_ONE;
+	return all >= most || of_one >= WAITING_OF_ONE;
 }
 
 static void forget(struct call *call)
@@ -422,7 +434,24 @@ static int polkit_answered(sd_bus_message *answer, void *data, sd_bus_error *err
 }
 
 /* Takes the call. */
-static int ask_polkit(struct call *call, const char *action)
+static int refuse(struct call *call, int result, const char *what)
+{
+	result = sd_bus_reply_method_errnof(call->message, -result, "cannot ask %s: %m", what);
+	forget(call);
+	return result;
+}
+
+/* Takes the call. */
+static int refuse_too_many(struct call *call, const char *what)
+{
+	int result = sd_bus_reply_method_errorf(call->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "too many calls wait for %s", what);
+
+	forget(call);
+	return result;
+}
+
+/* Takes the call. */
+static int ask_polkit(struct call *call)
 {
 	sd_bus *bus = sd_bus_message_get_bus(call->message);
 	char *name;
@@ -430,12 +459,9 @@ static int ask_polkit(struct call *call, const char *action)
 	sd_bus_message *question = NULL;
 	int result;
 
-	if (too_many_asked(call)) {
-		result = sd_bus_reply_method_errorf(call->message, SD_BUS_ERROR_LIMITS_EXCEEDED, "too many calls wait for polkit already; answer, or cancel those");
-		forget(call);
-		return result;
-	}
-	name = must_print(BUS_NAME ".%s", action);
+	if (too_many(asking, ASKED_MAX, is_of_user, call))
+		return refuse_too_many(call, "polkit already; answer, or cancel those");
+	name = must_print(BUS_NAME ".%s", call->command.action);
 	result = sd_bus_message_new_method_call(bus, &question, "org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority",
 						"org.freedesktop.PolicyKit1.Authority", "CheckAuthorization");
 	if (result >= 0)
@@ -446,22 +472,60 @@ static int ask_polkit(struct call *call, const char *action)
 	sd_bus_message_unref(question);
 	free(name);
 	if (result < 0)
-		forget(call);
-	else
-		append(&asking, call);
-	return result < 0 ? result : 1;
+		return refuse(call, result, "polkit");
+	append(&asking, call);
+	return 1;
 }
 
-/* -1: nobody knows. */
-static uid_t user_of(sd_bus_message *message)
+static int user_is_known(sd_bus_message *answer, void *data, sd_bus_error *error)
 {
-	sd_bus_creds *creds = NULL;
-	uid_t uid;
+	struct call *call = data;
+	uint32_t uid;
 
-	if (sd_bus_query_sender_creds(message, SD_BUS_CREDS_EUID, &creds) < 0 || sd_bus_creds_get_euid(creds, &uid) < 0)
-		uid = (uid_t)-1;
-	sd_bus_creds_unref(creds);
-	return uid;
+	(void)error;
+	take_out(&unknown, call);
+	if (!sd_bus_message_is_method_error(answer, NULL) && sd_bus_message_read(answer, "u", &uid) > 0)
+		call->user = uid;
+	return call->user ? ask_polkit(call) : go_on(call);
+}
+
+/* Takes the call.  Of a bus that stands still, or has much to do, the loop does not wait for the answer. */
+static int ask_for_user(struct call *call)
+{
+	int result;
+
+	if (too_many(unknown, UNKNOWN_MAX, is_of_sender, call))
+		return refuse_too_many(call, "the bus to say who makes them; try again");
+	result = sd_bus_call_method_async(sd_bus_message_get_bus(call->message), NULL, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus",
+					  "GetConnectionUnixUser", user_is_known, call, "s", sd_bus_message_get_sender(call->message));
+	if (result < 0)
+		return refuse(call, result, "the bus who calls");
+	append(&unknown, call);
+	return 1;
+}
+
+/* What an answer needs of a message; its texts, which may be 32 MB, and 16 descriptors, whether the method takes any or not, go with the message. */
+static int without_arguments(sd_bus_message *message, sd_bus_message **bare)
+{
+	uint64_t cookie;
+	int result = sd_bus_message_get_cookie(message, &cookie);
+
+	*bare = NULL;
+	if (result >= 0)
+		result = sd_bus_message_new_method_call(sd_bus_message_get_bus(message), bare, sd_bus_message_get_destination(message),
+							sd_bus_message_get_path(message), sd_bus_message_get_interface(message),
+							sd_bus_message_get_member(message));
+	if (result >= 0)
+		result = sd_bus_message_set_sender(*bare, sd_bus_message_get_sender(message));
+	if (result >= 0)
+		result = sd_bus_message_set_expect_reply(*bare, sd_bus_message_get_expect_reply(message));
+	if (result >= 0)
+		result = sd_bus_message_set_allow_interactive_authorization(*bare, sd_bus_message_get_allow_interactive_authorization(message));
+	if (result >= 0)
+		result = sd_bus_message_seal(*bare, cookie, 0);
+	if (result < 0)
+		*bare = sd_bus_message_unref(*bare);
+	return result;
 }
 
 /* ------------------------------------------------------------------ the methods */
@@ -489,6 +553,7 @@ int bus_call(sd_bus_message *message, const struct object *object, const struct 
 {
 	int kind = object ? (int)object->kind : METHOD_OF_MANAGER, result;
 	const struct method *m = find_method(kind, sd_bus_message_get_member(message));
+	sd_bus_message *bare = NULL;
 	struct command command;
 	struct call *call;
 
@@ -499,15 +564,16 @@ int bus_call(sd_bus_message *message, const struct object *object, const struct 
 		return result;
 	if (kind == OBJECT_JOB)
 		result = check_job(object, &command, m->member, error);
+	if (result >= 0)
+		result = without_arguments(message, &bare);
 	if (result < 0) {
 		command_free(&command);
 		return result;
 	}
 	call = must_allocate(calloc(1, sizeof(*call)));
-	*call = (struct call){ .message = sd_bus_message_ref(message), .hooks = hooks, .method = m, .command = command, .said = -1 };
+	*call = (struct call){ .message = bare, .hooks = hooks, .method = m, .command = command, .said = -1, .user = (uid_t)-1 };
 	call->job = kind == OBJECT_JOB ? must_print("%s", object->path) : NULL;
 	call->of = must_print("%s", object ? object->path : BUS_ROOT);
 	call->stack = must_print("%s", kind == OBJECT_STACK ? object->path : kind == OBJECT_VOLUME ? object_value(object, "Stack") : "/");
-	call->user = user_of(message);
-	return call->user ? ask_polkit(call, command.action) : go_on(call);
+	return ask_for_user(call);
 }

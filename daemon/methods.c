@@ -227,12 +227,25 @@ struct reading {
 	struct command *command;
 	struct words options, others;
 	char *object; /* the UUID; NULL: there is none */
+	size_t bytes; /* of the texts that were read */
 	sd_bus_error *error;
 };
 
 static int usage(struct reading *r, const char *text, const char *name)
 {
 	return sd_bus_error_setf(r->error, BUS_NAME ".Error.Usage", "%s: %s%s", r->method->member, name, text);
+}
+
+/* What becomes words is kept while somebody types a password, and is to be no more than a command line takes. */
+static int read_text(struct reading *r, const char **text)
+{
+	int result = sd_bus_message_read_basic(r->call, 's', text);
+
+	if (result <= 0)
+		return result;
+	r->bytes += strlen(*text) + 1;
+	return r->bytes <= METHOD_TEXTS_MAX ? result : sd_bus_error_setf(r->error, BUS_NAME ".Error.TooLarge", "%s: its arguments are more than %d KiB together",
+									    r->method->member, METHOD_TEXTS_MAX / 1024);
 }
 
 static int take_descriptor(struct reading *r, const char *word)
@@ -254,7 +267,7 @@ static int take_descriptor(struct reading *r, const char *word)
 static int take_text(struct reading *r, const char *form)
 {
 	const char *text;
-	int result = sd_bus_message_read_basic(r->call, 's', &text);
+	int result = read_text(r, &text);
 
 	if (result < 0)
 		return result;
@@ -279,7 +292,7 @@ static int take_texts(struct reading *r, const char *form)
 
 	if (result >= 0 && *form && !options)
 		put(&r->others, must_print("%s", form));
-	while (result >= 0 && (result = sd_bus_message_read_basic(r->call, 's', &text)) > 0) {
+	while (result >= 0 && (result = read_text(r, &text)) > 0) {
 		if (r->others.number + r->options.number >= WORDS_MAX)
 			return usage(r, " are more words than fit", "these");
 		if (options)
@@ -331,7 +344,7 @@ static int take_option(struct reading *r, const char *name)
 			put(&r->options, must_print("%s", o->word));
 		break;
 	default:
-		result = sd_bus_message_read_basic(r->call, 's', &text);
+		result = read_text(r, &text);
 		if (result >= 0)
 			put(&r->options, must_print("%s=%s", o->word, text));
 	}
@@ -347,7 +360,7 @@ static int take_options(struct reading *r)
 	int result = sd_bus_message_enter_container(r->call, 'a', "{sv}");
 
 	while (result >= 0 && (result = sd_bus_message_enter_container(r->call, 'e', "sv")) > 0) {
-		result = sd_bus_message_read_basic(r->call, 's', &name);
+		result = read_text(r, &name);
 		result = result < 0 ? result : take_option(r, name);
 		result = result < 0 ? result : sd_bus_message_exit_container(r->call);
 	}

@@ -8,6 +8,7 @@
 #include "objects.h"
 
 #define METHOD_OF_MANAGER NR_OBJECT_KINDS /* in the place of a kind of object */
+#define METHOD_TEXTS_MAX (64 * 1024) /* bytes of a call's arguments, names of options included */
 
 struct method_option;
 

@@ -4,6 +4,7 @@
 Jobs: test_command_jobs.py.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "command"))
 from fake_sysfs import Sysfs
 from harness import CACHE, MIB, TOP, USAGE, VOLUME, field, patch_both
 from private_bus import NAME, ROOT, SECONDS, Bus, options, path_of, runs
+from raw_bus import RawBus
 from status_lines import line
 from test_command_stack import Described, identified
 
@@ -339,7 +341,8 @@ def test_journal_that_hangs(bus, members):
         while (got := journal.recv(4096).decode()) == "MESSAGE=of others\n":
             pass
     assert got.startswith("MESSAGE=volume data: /dev/sdz has answered nothing for 1 s, with 2 requests in flight: ")
-    assert f"\nPRIORITY=3\nSYSLOG_IDENTIFIER=larderd\nMESSAGE_ID=5b0f4c7d8e1a4d62b93c07f6a1d2e8c4\nLARDER_UUID={members['volume']}\nLARDER_DISK=sdz\n" in got
+    fields = ["PRIORITY=3", "SYSLOG_IDENTIFIER=larderd", "MESSAGE_ID=5b0f4c7d8e1a4d62b93c07f6a1d2e8c4"]
+    assert got.splitlines()[1:] == [*fields, f"LARDER_UUID={members['volume']}", "LARDER_DISK=sdz"]
 
 
 def test_unit_starts_it_again(larderd):
@@ -546,6 +549,17 @@ def test_words_are_known(larder):
 NOBODY, OTHER = 65534, 1
 
 
+@contextlib.contextmanager
+def answering(bus, polkit, *actions):
+    """A polkit that has these done; what it was asked, line by line, is its output."""
+    with subprocess.Popen([polkit, *actions], stdout=subprocess.PIPE, text=True, env=bus.environment()) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.terminate()
+
+
 def test_polkit(bus, members, command, polkit):
     """Who is not root gets what polkit lets him have: without polkit nothing; reading is everybody's."""
     log, _ = command
@@ -554,9 +568,7 @@ def test_polkit(bus, members, command, polkit):
     assert json.loads(bus.busctl(*read, user=NOBODY).stdout)["data"] == "stopped"
     run = bus.call(path, f"{NAME}.Volume", "Stop", code=1, user=NOBODY)
     assert "denied" in run.stderr and not log.exists()
-    words = [polkit, f"{NAME}.stop"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=bus.environment()) as process:
-        assert process.stdout.readline() == "ready\n"
+    with answering(bus, polkit, f"{NAME}.stop") as process:
         bus.call(path, f"{NAME}.Volume", "Stop", user=NOBODY)
         assert process.stdout.readline() == f"{NAME}.stop {NOBODY} 1\n"
         assert log.read_text() == f"volume stop {members['volume']}\n"
@@ -582,8 +594,7 @@ def test_polkit_does_not_answer(bus, members, command, polkit):
     """What waits for it is bounded for each user; larderd, and others, go on."""
     path = path_of("volume", members["volume"])
     words = ["call", NAME, path, f"{NAME}.Volume", "Stop"]
-    with subprocess.Popen([polkit, "never"], stdout=subprocess.PIPE, text=True, env=bus.environment()) as process:
-        assert process.stdout.readline() == "ready\n"
+    with answering(bus, polkit, "never") as process:
         waiting = []
         for _ in range(8):
             waiting.append(subprocess.Popen(bus.words(*words, user=NOBODY), stderr=subprocess.DEVNULL))
@@ -597,6 +608,60 @@ def test_polkit_does_not_answer(bus, members, command, polkit):
         for one in (*waiting, other):
             assert one.wait(60)
     bus.call(path, f"{NAME}.Volume", "Stop", code=1, user=NOBODY)
+
+
+def open_files(larderd):
+    """Those that others have given it, say; one may be closed meanwhile."""
+    files = []
+    for fd in Path(f"/proc/{larderd.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            files.append(os.readlink(fd))
+    return files
+
+
+def test_what_waits_for_polkit_is_small(bus, members, command, polkit):
+    """Descriptors that the method does not take are not kept; too many bytes are refused before anybody is asked."""
+    volume, cache = path_of("volume", members["volume"]), path_of("cache", members["cache"])
+    given = bus.directory / "given"
+    given.write_text("")
+    with answering(bus, polkit, "never") as process:
+        for user in (NOBODY, 0):
+            run = bus.call(cache, f"{NAME}.Cache", "SetLabel", "ss", "0", "x" * (64 << 10), code=1, user=user)
+            assert "SetLabel: its arguments are more than 64 KiB together" in run.stderr
+        run = bus.call(ROOT, f"{NAME}.Manager", "Pin", "as", 3000, *["/srv/a/file/of/some/length"] * 3000, code=1, user=NOBODY)
+        assert "Pin: its arguments are more than 64 KiB together" in run.stderr
+        with RawBus(bus.socket, NOBODY) as raw, open(given) as file:
+            for _ in range(8):
+                raw.call(NAME, volume, f"{NAME}.Volume", "Stop", descriptors=[file.fileno()] * 16)
+                assert process.stdout.readline() == f"{NAME}.stop {NOBODY} 0\n"
+            raw.call(NAME, volume, f"{NAME}.Volume", "Attach", "x" * (30 << 20))
+            bus.get("volume", members["volume"])
+            assert str(given) not in open_files(bus.daemon)
+            process.terminate()
+            assert process.stdout.read() == ""
+
+
+def test_bus_that_stands_still(bus, members):
+    """Who calls it is asked for, and not waited for."""
+    bus.start_larderd(WATCHDOG_USEC="100000")
+    bus.owned()
+    with RawBus(bus.socket) as raw:
+        bus.daemon.send_signal(signal.SIGSTOP)
+        raw.call(NAME, ROOT, f"{NAME}.Manager", "Refresh")
+        for _ in range(3):  # the call is passed on by then
+            assert ask_bus(bus, "NameHasOwner", "s", NAME)
+        bus.dbus.send_signal(signal.SIGSTOP)
+        try:
+            with bus.notified() as said:
+                bus.daemon.send_signal(signal.SIGCONT)
+                began = time.monotonic()
+                for _ in range(20):
+                    assert next(said) == ["WATCHDOG=1"]
+                assert time.monotonic() < began + 15
+        finally:
+            bus.dbus.send_signal(signal.SIGCONT)
+        runs(bus, members)
+        bus.wait_shown("volume", members["volume"], State="running")
 
 
 def test_policies():

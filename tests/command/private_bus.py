@@ -82,6 +82,7 @@ class Bus:
         self.stack.callback(self.end, bus)
         assert bus.stdout.readline().startswith(self.address)
         os.chmod(self.socket, 0o777)
+        self.dbus = bus
         return bus
 
     def end(self, process, sign=signal.SIGTERM):

@@ -42,6 +42,7 @@ struct given {
 	struct words front, behind; /* of "--" */
 	char *object;
 	int file, keys;
+	size_t bytes; /* of texts */
 	bool refused;
 	bool sent; /* else it is nothing that could be: no UTF-8 */
 };
@@ -54,6 +55,8 @@ static bool is_more(const struct given *g, const char *text)
 static void give(struct given *g, char type, const void *value)
 {
 	g->sent = g->sent && sd_bus_message_append_basic(g->message, type, value) >= 0;
+	g->bytes += type == 's' ? strlen(value) + 1 : 0;
+	g->refused |= g->bytes > METHOD_TEXTS_MAX;
 }
 
 static void give_text(struct given *g, const char *form)
