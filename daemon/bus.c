@@ -40,7 +40,7 @@ struct bus {
 	bool unnamed; /* that the name is not to be had was said */
 	struct objects seen, objects; /* of the last look; with the commands that run, as they are shown */
 	struct bus_hooks hooks; /* of calls */
-	void (*refresh)(void *data);
+	void (*refresh)(void *data, bool at_once);
 	void *data;
 };
 
@@ -412,14 +412,22 @@ static void ended(void *data)
 {
 	struct bus *bus = data;
 
-	bus->refresh(bus->data);
+	bus->refresh(bus->data, true);
 }
 
-int bus_new(struct bus **made, sd_event *event, void (*refresh)(void *data), void *data)
+static void asked(void *data, bool by_root)
+{
+	struct bus *bus = data;
+
+	bus->refresh(bus->data, by_root);
+}
+
+int bus_new(struct bus **made, sd_event *event, void (*refresh)(void *data, bool at_once), void *data)
 {
 	struct bus *bus = must_allocate(calloc(1, sizeof(*bus)));
 
-	*bus = (struct bus){ .event = event, .refresh = refresh, .data = data, .hooks = { .ended = ended, .jobs_changed = jobs_changed, .data = bus } };
+	*bus = (struct bus){ .event = event, .refresh = refresh, .data = data };
+	bus->hooks = (struct bus_hooks){ .ended = ended, .asked = asked, .jobs_changed = jobs_changed, .data = bus };
 	*made = only = bus;
 	make_tables();
 	open_bus(bus);

@@ -7,14 +7,15 @@
 #ifndef LARDER_BUS_H
 #define LARDER_BUS_H
 
+#include <stdbool.h>
 #include <systemd/sd-event.h>
 
 #include "objects.h"
 
 struct bus;
 
-/* refresh: a method asks for a look at the devices. */
-int bus_new(struct bus **bus, sd_event *event, void (*refresh)(void *data), void *data);
+/* refresh: a look at the devices is due; at_once: as something was done, or root asks, else as somebody asks who may do so as often as he likes. */
+int bus_new(struct bus **bus, sd_event *event, void (*refresh)(void *data, bool at_once), void *data);
 /* Shows these from now on, and tells what has come, changed and gone.  Takes the objects. */
 void bus_show(struct bus *bus, struct objects *objects);
 /* Those that were shown last, without the commands that methods run. */

@@ -409,7 +409,7 @@ static int go_on(struct call *call)
 		return run(call);
 	if (call->job)
 		return cancel(call);
-	call->hooks->ended(call->hooks->data);
+	call->hooks->asked(call->hooks->data, !call->user);
 	result = sd_bus_reply_method_return(call->message, NULL);
 	forget(call);
 	return result;

@@ -3,13 +3,15 @@
 #ifndef LARDER_BUS_CALL_H
 #define LARDER_BUS_CALL_H
 
+#include <stdbool.h>
 #include <systemd/sd-bus.h>
 
 #include "objects.h"
 
 /* Whoever shows the objects is told. */
 struct bus_hooks {
-	void (*ended)(void *data); /* something was done, or a look is asked for */
+	void (*ended)(void *data); /* something was done */
+	void (*asked)(void *data, bool by_root); /* for a look */
 	void (*jobs_changed)(void *data); /* bus_call_jobs() has others */
 	void *data;
 };

@@ -43,6 +43,7 @@
 #define TOLD_MAX    1024
 #define END_US 5000000 /* what a pass gets to finish */
 #define JOBS_US 5000000 /* how far a job is makes no event */
+#define HEARD_US 10000000 /* who is not root is heard so often */
 
 /* One mapping, shared with the child of the moment. */
 struct shared {
@@ -56,11 +57,12 @@ struct shared {
 
 struct daemon {
 	sd_event *event;
-	sd_event_source *timer, *jobs_timer;
+	sd_event_source *timer, *jobs_timer, *heard_timer;
 	struct shared *shared;
 	uint64_t wait;
 	uint64_t began; /* see began_noted() */
 	uint64_t cut_us; /* for how long the next pass is put off, as the last one was cut off; 0: it was not */
+	uint64_t heard; /* when who is not root was heard last; 0: never */
 	struct udev_monitor *monitor;
 	sd_event_source *dm_event;
 	int dm_watch; /* -1: none */
@@ -439,13 +441,38 @@ static int device_event(sd_event_source *source, int fd, uint32_t events, void *
 	return 0;
 }
 
-/* A method, or a signal, asks for a pass. */
-static void refresh(void *data)
+/* A method has done something, or root asks, by whatever. */
+static void refresh(struct daemon *daemon)
+{
+	daemon->retry = daemon->asked = true;
+	schedule(daemon, facts_clock() + SETTLE_US);
+}
+
+static int hear(sd_event_source *source, uint64_t when, void *data)
 {
 	struct daemon *daemon = data;
 
-	daemon->retry = daemon->asked = true;
-	schedule(daemon, facts_clock() + SETTLE_US);
+	(void)source;
+	(void)when;
+	daemon->heard = facts_clock();
+	refresh(daemon);
+	return 0;
+}
+
+/* A pass reads each member, and tries again what has failed: of those who may ask for it as often as they like, all who ask while it is too early have one. */
+static void refresh_asked(void *data, bool at_once)
+{
+	struct daemon *daemon = data;
+	uint64_t next = daemon->heard ? daemon->heard + HEARD_US : 0;
+
+	if (at_once) {
+		refresh(daemon);
+	} else if (facts_clock() >= next) {
+		hear(NULL, 0, daemon);
+	} else {
+		sd_event_source_set_time(daemon->heard_timer, next);
+		sd_event_source_set_enabled(daemon->heard_timer, SD_EVENT_ONESHOT);
+	}
 }
 
 /* What is wrong in the file a pass says. */
@@ -562,8 +589,10 @@ static int set_up(struct daemon *daemon)
 	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGINT, end, daemon);
 	error = error < 0 ? error : sd_event_add_signal(daemon->event, NULL, SIGHUP, hang_up, daemon);
 	error = error < 0 ? error : listen_to_devices(daemon);
-	error = error < 0 ? error : bus_new(&daemon->bus, daemon->event, refresh, daemon);
+	error = error < 0 ? error : bus_new(&daemon->bus, daemon->event, refresh_asked, daemon);
 	error = error < 0 ? error : sd_event_add_time(daemon->event, &daemon->jobs_timer, CLOCK_MONOTONIC, facts_clock(), 1000000, start_look_at_jobs, daemon);
+	error = error < 0 ? error : sd_event_add_time(daemon->event, &daemon->heard_timer, CLOCK_MONOTONIC, 0, 1000, hear, daemon);
+	error = error < 0 ? error : sd_event_source_set_enabled(daemon->heard_timer, SD_EVENT_OFF);
 	if (error < 0)
 		return error;
 	daemon->metrics = metrics_server_new(daemon->event);

@@ -664,6 +664,36 @@ def test_bus_that_stands_still(bus, members):
         bus.wait_shown("volume", members["volume"], State="running")
 
 
+def test_refresh_as_often_as_one_likes(bus, polkit):
+    """Of who is not root those of ten seconds have one pass, which begins behind the last of them; root's have each their own."""
+    bus.start_larderd()
+    bus.owned()
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(answering(bus, polkit, f"{NAME}.refresh"))
+        said = stack.enter_context(bus.notified())
+        nobody, root = (stack.enter_context(RawBus(bus.socket, user)) for user in (NOBODY, 0))
+
+        def a_pass():
+            assert next(said)[0].startswith("STATUS=")
+            return time.monotonic()
+
+        def ask(raw, times=1):
+            for _ in range(times):
+                raw.call(NAME, ROOT, f"{NAME}.Manager", "Refresh")
+            for _ in range(times if raw is nobody else 0):
+                assert process.stdout.readline() == f"{NAME}.refresh {NOBODY} 0\n"
+
+        began = time.monotonic()
+        ask(nobody)
+        a_pass()
+        ask(nobody, 8)
+        for _ in range(2):
+            ask(root)
+            early = a_pass()
+        assert early < began + 9, "this machine is too slow to see anything here"
+        assert a_pass() > began + 9.5  # and nothing came in between
+
+
 def test_policies():
     """Each action that larderd asks for is one of the polkit file, and the other way round; nobody but root has the name."""
     actions = {a.get("id") for a in ET.parse(TOP / "udev" / "org.larder1.policy").iter("action")}
