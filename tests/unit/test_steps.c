@@ -144,7 +144,7 @@ static void mounts(void)
 		releases = 0;
 		result = start_mount(&stack, cases[i].wait);
 		CHECK(result == cases[i].result && !strcmp(ran, cases[i].ran), "%zu: %d, %s", i, result, ran);
-		CHECK(releases == !result, "%zu: a boot waits for it %u times", i, releases);
+		CHECK(releases == (!result && cases[i].wait), "%zu: a boot waits for it %u times", i, releases);
 		operations++;
 	}
 }
