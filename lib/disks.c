@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include "device.h"
 #include "disks.h"
 #include "message.h"
 
@@ -41,13 +40,6 @@ bool sysfs_number(const char *directory, const char *name, uint64_t *value)
 	return end != text && !*end;
 }
 
-uint64_t disk_sequence(dev_t number)
-{
-	char text[64];
-
-	return device_attribute(device_whole_disk(number), "diskseq", text, sizeof(text)) ? strtoull(text, NULL, 10) : 0;
-}
-
 char *disk_directory(const char *root, const char *path, bool block, dev_t number)
 {
 	const char *name = strrchr(path, '/');
@@ -55,6 +47,17 @@ char *disk_directory(const char *root, const char *path, bool block, dev_t numbe
 	if (block)
 		return must_print("%s/sys/dev/block/%u:%u", root, major(number), minor(number));
 	return must_print("%s/sys/dev/image/%s", root, name ? name + 1 : path);
+}
+
+uint64_t disk_sequence(dev_t number)
+{
+	char *directory = disk_directory("", "", true, number), disk[PATH_MAX];
+	uint64_t sequence = 0;
+
+	if (sysfs_disk(directory, disk))
+		sysfs_number(disk, "diskseq", &sequence);
+	free(directory);
+	return sequence;
 }
 
 static void add(struct disks *disks, const char *directory, bool cache)
