@@ -73,8 +73,8 @@ static char *volume_params(const struct facts *facts, const struct step *step, c
 static int run_larder(const char *const *command)
 {
 	const char *words[32] = { NULL };
-	size_t number = 0;
-	char *said;
+	char *escaped[32] = { NULL }, *said;
+	size_t number = 0, unit;
 	int result = LARDER_DONE;
 
 	for (; program_is_unit() && program_unit[number]; number++)
@@ -84,14 +84,20 @@ static int run_larder(const char *const *command)
 		words[number++] = "--setenv=" PROGRAM_WAITED_FOR "=1";
 		words[number++] = "--";
 	}
-	while (*command)
-		words[number++] = *command++;
+	unit = number;
+	for (; *command; command++) {
+		escaped[number] = unit ? program_unit_word(*command) : NULL;
+		words[number] = unit ? escaped[number] : *command;
+		number++;
+	}
 	turn_given = true;
 	turn_give();
 	if (program_run(words, &said))
 		result = complain(LARDER_FAILED, "%s", strncmp(said, "larder: ", strlen("larder: ")) ? said : said + strlen("larder: "));
 	turn_take();
 	free(said);
+	while (number > unit)
+		free(escaped[--number]);
 	return result;
 }
 

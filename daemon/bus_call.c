@@ -251,20 +251,6 @@ static int command_ended(sd_event_source *source, const siginfo_t *info, void *d
 	return 0;
 }
 
-/* As a word of a unit, in which systemd would put in variables. */
-static char *escaped(const char *word)
-{
-	char *text = must_allocate(malloc(2 * strlen(word) + 1)), *to = text;
-
-	for (; *word; word++) {
-		*to++ = *word;
-		if (*word == '$')
-			*to++ = '$';
-	}
-	*to = 0;
-	return text;
-}
-
 static _Noreturn void become(const struct call *call, int out)
 {
 	const char **words = must_allocate(calloc(call->command.number + 16, sizeof(*words)));
@@ -281,7 +267,7 @@ static _Noreturn void become(const struct call *call, int out)
 	}
 	words[number++] = "larder";
 	for (size_t i = 0; i < call->command.number; i++)
-		words[number++] = call->unit ? escaped(call->command.words[i]) : call->command.words[i];
+		words[number++] = call->unit ? program_unit_word(call->command.words[i]) : call->command.words[i];
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	dup2(in, STDIN_FILENO);
