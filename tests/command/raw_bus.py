@@ -51,11 +51,22 @@ class RawBus:
         os.seteuid(user)
         try:
             self.socket.connect(str(path))
-            self.socket.sendall(b"\0AUTH EXTERNAL " + str(user).encode().hex().encode() + b"\r\nNEGOTIATE_UNIX_FD\r\nBEGIN\r\n")
         finally:
             os.seteuid(0)
+        # one after the other: descriptors that come with what is no message yet are lost
+        self.say(f"\0AUTH EXTERNAL {str(user).encode().hex()}", "OK ")
+        self.say("NEGOTIATE_UNIX_FD", "AGREE_UNIX_FD")
+        self.socket.sendall(b"BEGIN\r\n")
         bus = "org.freedesktop.DBus"
         self.call(bus, "/org/freedesktop/DBus", bus, "Hello")
+        assert self.socket.recv(4096).startswith(b"l")
+
+    def say(self, line, answer):
+        self.socket.sendall(line.encode() + b"\r\n")
+        said = b""
+        while not said.endswith(b"\r\n"):
+            said += self.socket.recv(4096)
+        assert said.startswith(answer.encode()), said
 
     def call(self, destination, path, interface, member, *words, descriptors=()):
         """Sends it."""
